@@ -1,0 +1,67 @@
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/strbuf.h"
+
+static enum log_level current_level = LOG_LEVEL_NOTICE;
+static log_sink_fn *sink;
+static void *sink_arg;
+
+void log_set_level(enum log_level level) { current_level = level; }
+bool log_enabled(enum log_level level) { return level <= current_level; }
+
+void log_set_sink(log_sink_fn *fn, void *arg) {
+    sink = fn;
+    sink_arg = arg;
+}
+
+int log_level_parse(const char *name, enum log_level *ret) {
+    static const struct {
+        const char *name;
+        enum log_level level;
+    } names[] = {
+        {"DEBUG", LOG_LEVEL_DEBUG},     {"INFO", LOG_LEVEL_INFO},   {"NOTICE", LOG_LEVEL_NOTICE},
+        {"WARNING", LOG_LEVEL_WARNING}, {"ERROR", LOG_LEVEL_ERROR}, {"CRITICAL", LOG_LEVEL_ERROR},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        if (strcasecmp(name, names[i].name) == 0) {
+            *ret = names[i].level;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+static const char *word(enum log_level level) {
+    switch (level) {
+    case LOG_LEVEL_ERROR: return "error: ";
+    case LOG_LEVEL_WARNING: return "warning: ";
+    case LOG_LEVEL_DEBUG: return "debug: ";
+    case LOG_LEVEL_NOTICE:
+    case LOG_LEVEL_INFO: return "";
+    }
+    assert_not_reached();
+}
+
+void log_line(enum log_level level, const char *fmt, ...) {
+    if (!log_enabled(level))
+        return;
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    strbuf_printf(&line, "muster: %s", word(level));
+    char text[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    strbuf_add(&line, text);
+    strbuf_add_char(&line, '\n');
+    if (sink != NULL)
+        sink(sink_arg, line.data, line.len);
+    else
+        (void)fwrite(line.data, 1, line.len, stderr);
+}

@@ -1,0 +1,14 @@
+/* SplitMix64: a stream of numbers from one seed. For simulation, jitter and names; never for
+ * secrets. Source of the constants: Steele, Lea, Flood, "Fast splittable pseudorandom number
+ * generators", OOPSLA 2014. */
+#pragma once
+
+#include <stdint.h>
+
+struct prng {
+    uint64_t state; /* the seed, at first */
+};
+
+uint64_t prng_next(struct prng *p);
+/* 0 … below-1, without bias that matters here; 0 when below is 0. */
+uint64_t prng_below(struct prng *p, uint64_t below);

@@ -1,0 +1,26 @@
+/* A text that grows. For text whose size we choose; peers' bytes go through base/buf.
+ *
+ *     _cleanup_(strbuf_fini) struct strbuf s = {0};
+ *     strbuf_printf(&s, "rank %u", rank);
+ *     puts(strbuf_text(&s));
+ */
+#pragma once
+
+#include "base/util.h"
+
+struct strbuf {
+    char *data; /* NUL-terminated once anything was added; NULL before */
+    size_t len; /* without the NUL */
+    size_t cap;
+};
+
+void strbuf_fini(struct strbuf *s);
+void strbuf_clear(struct strbuf *s);
+void strbuf_add(struct strbuf *s, const char *text);
+void strbuf_add_bytes(struct strbuf *s, const void *data, size_t len);
+void strbuf_add_char(struct strbuf *s, char c);
+void strbuf_printf(struct strbuf *s, const char *fmt, ...) _printf_(2, 3);
+/* Never NULL. Borrowed: valid until the next change. */
+const char *strbuf_text(const struct strbuf *s);
+/* Hands the text over (malloc'ed, never NULL) and empties the buffer. */
+_must_use_ char *strbuf_take(struct strbuf *s);

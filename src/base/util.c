@@ -1,0 +1,39 @@
+#include "base/util.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void assert_not_reached_at(const char *file, int line) {
+    (void)fprintf(stderr, "muster: bug: unreachable code reached at %s:%d\n", file, line);
+    abort();
+}
+
+static void *checked(void *p) {
+    if (p == NULL) {
+        (void)fprintf(stderr, "muster: out of memory\n");
+        abort();
+    }
+    return p;
+}
+
+void *xmalloc(size_t size) { return checked(malloc(size == 0 ? 1 : size)); }
+
+void *xcalloc(size_t n, size_t size) {
+    return checked(calloc(n == 0 ? 1 : n, size == 0 ? 1 : size));
+}
+
+void *xrealloc(void *p, size_t size) { return checked(realloc(p, size == 0 ? 1 : size)); }
+
+char *xstrdup(const char *s) { return checked(strdup(s)); }
+
+char *xstrndup(const char *s, size_t n) { return checked(strndup(s, n)); }
+
+char *xasprintf(const char *fmt, ...) {
+    char *s = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&s, fmt, ap);
+    va_end(ap);
+    return checked(n < 0 ? NULL : s);
+}

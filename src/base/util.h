@@ -1,0 +1,52 @@
+/* Small helpers of the language, used everywhere. Nothing here knows what muster does. */
+#pragma once
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+#define CONTAINER_OF(ptr, type, member) \
+    ((type *)(void *)((char *)(uintptr_t)(ptr) - offsetof(type, member)))
+#define MIN2(a, b) ((a) < (b) ? (a) : (b))
+#define MAX2(a, b) ((a) > (b) ? (a) : (b))
+
+#define _must_use_ __attribute__((warn_unused_result))
+#define _noreturn_ __attribute__((noreturn))
+#define _printf_(fmt, args) __attribute__((format(printf, fmt, args)))
+/* Frees a local at the end of its scope: _cleanup_(strbuf_fini) struct strbuf s = {0}; */
+#define _cleanup_(fn) __attribute__((cleanup(fn)))
+/* Hands an owned pointer over: returns it and sets the local to NULL. */
+#define TAKE_PTR(p)                 \
+    ({                              \
+        __typeof__(p) taken_ = (p); \
+        (p) = NULL;                 \
+        taken_;                     \
+    })
+
+#define NS_PER_US UINT64_C(1000)
+#define NS_PER_MS UINT64_C(1000000)
+#define NS_PER_S UINT64_C(1000000000)
+/* "Never", as a deadline in monotonic nanoseconds. */
+#define TIME_NEVER UINT64_MAX
+
+/* A branch that only a bug of ours can reach. */
+_noreturn_ void assert_not_reached_at(const char *file, int line);
+#define assert_not_reached() assert_not_reached_at(__FILE__, __LINE__)
+
+/* Memory whose size we chose ourselves: abort with one line when there is none.
+ * A size that a peer chose is checked against a named limit and uses malloc(). */
+_must_use_ void *xmalloc(size_t size);
+_must_use_ void *xcalloc(size_t n, size_t size);
+_must_use_ void *xrealloc(void *p, size_t size);
+_must_use_ char *xstrdup(const char *s);
+_must_use_ char *xstrndup(const char *s, size_t n);
+_must_use_ char *xasprintf(const char *fmt, ...) _printf_(1, 2);
+
+/* For _cleanup_(freep): frees what the pointer variable holds. */
+static inline void freep(void *pp) {
+    void **p = pp;
+    free(*p);
+    *p = NULL;
+}

@@ -1,0 +1,37 @@
+/* Socket addresses as text and back, never with a name look-up, and this machine's own. */
+#pragma once
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+
+#include "base/err.h"
+
+/* Longest text: "[" + IPv6 with zone + "]:65535". */
+#define ADDR_TEXT_MAX 96
+
+struct addr {
+    struct sockaddr_storage ss; /* AF_INET or AF_INET6 */
+    socklen_t len;
+};
+
+/* "10.0.0.1", "::1", "[::1]", "fe80::1%eth0" and a port. -EINVAL when it is not a literal. */
+_must_use_ int addr_from_literal(const char *host, uint16_t port, struct addr *ret);
+/* "10.0.0.1:80", "[::1]:80". Mapped IPv4 (::ffff:…) is written as IPv4. */
+void addr_to_text(const struct addr *a, char out[ADDR_TEXT_MAX]);
+/* The same without port and brackets: what MASTER_ADDR holds. */
+void addr_host_text(const struct addr *a, char out[ADDR_TEXT_MAX]);
+uint16_t addr_port(const struct addr *a);
+void addr_set_port(struct addr *a, uint16_t port);
+bool addr_is_loopback(const struct addr *a);
+bool addr_is_wildcard(const struct addr *a);
+/* Same host, ports aside; mapped IPv4 equals IPv4. */
+bool addr_same_host(const struct addr *a, const struct addr *b);
+/* True when some interface of this machine has this address, or it is a loopback one. */
+bool addr_is_local(const struct addr *a);
+/* The first address of an interface that is up and not loopback (IPv4 before IPv6, no
+ * link-local); -ENODEV when there is none. */
+_must_use_ int addr_first_global(struct addr *ret);
+/* Local and remote end of a connected socket. */
+_must_use_ int addr_of_socket(int fd, struct addr *ret);
+_must_use_ int addr_of_peer(int fd, struct addr *ret);

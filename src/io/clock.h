@@ -1,0 +1,11 @@
+/* The clocks. Everything inside muster is monotonic nanoseconds; wall time is for reports. */
+#pragma once
+
+#include <stdint.h>
+
+/* CLOCK_MONOTONIC, nanoseconds. */
+uint64_t clock_now_ns(void);
+/* CLOCK_REALTIME, nanoseconds since 1970. */
+uint64_t clock_wall_ns(void);
+/* Random bits from the kernel (getrandom): incarnations, run ids, hash seeds. */
+uint64_t random_u64(void);

@@ -1,0 +1,78 @@
+/* What the user asked for: the outcome of the command line and the environment, checked, with
+ * defaults filled in. Plain data; the owner frees it with job_spec_fini(). */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/util.h"
+
+#define JOB_WORKERS_MAX 4096      /* workers of one node */
+#define JOB_NODES_MAX 100000
+#define JOB_SIGNALS_MAX 16
+#define JOB_RUN_ID_MAX 256
+
+enum job_backend {
+    JOB_BACKEND_STATIC = 1, /* --master-addr/-port and --node-rank: ranks are what the user says */
+    JOB_BACKEND_C10D,       /* an endpoint; the agent that owns its address leads */
+};
+
+enum job_entry {
+    JOB_ENTRY_PYTHON = 1, /* python -u SCRIPT (also --run-path) */
+    JOB_ENTRY_MODULE,     /* python -u -m SCRIPT */
+    JOB_ENTRY_PROGRAM,    /* --no-python */
+};
+
+/* Which streams of a worker; bits as torchrun numbers them. */
+enum { STD_NONE = 0, STD_OUT = 1, STD_ERR = 2, STD_BOTH = 3 };
+
+/* "3" or "0:3,1:1": one value for all local ranks, or a map with `fallback` STD_NONE. */
+struct std_map {
+    uint8_t fallback;
+    uint8_t by_rank[10]; /* single-digit local ranks, as torchrun's grammar; 0xff = not named */
+};
+uint8_t std_map_get(const struct std_map *map, uint32_t local_rank);
+
+enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, JOB_CONTAIN_PIDNS };
+
+struct job_spec {
+    /* who */
+    uint32_t min_nodes, max_nodes;
+    uint32_t nproc;              /* workers of this node */
+    enum job_backend backend;
+    bool standalone;             /* one node, free port, nothing to tell others */
+    char *endpoint_host;         /* name or literal, brackets removed; NULL: this node alone */
+    uint16_t endpoint_port;      /* 0: any free one */
+    int is_host;                 /* 1, 0, or -1: decide by the address */
+    int32_t node_rank;           /* --node-rank, -1: not given */
+    char *local_addr;            /* --local-addr or NULL */
+    char *run_id;                /* never NULL, never empty */
+    bool run_id_given;           /* by the user, so that others may share it */
+    char *role;
+
+    /* when */
+    uint32_t max_restarts;
+    uint64_t join_timeout_ns, last_call_ns, close_timeout_ns, leader_timeout_ns;
+    uint64_t heartbeat_ns, lease_ns;
+    uint64_t shutdown_timeout_ns;
+    int signals[JOB_SIGNALS_MAX]; /* --signals-to-handle */
+    uint32_t n_signals;
+
+    /* what */
+    enum job_entry entry;
+    char *script;
+    char **args;                 /* NULL-terminated, after SCRIPT, untouched */
+    char *start_method;
+    bool virtual_local_rank;
+    enum job_contain contain;
+
+    /* where output goes */
+    char *log_dir;               /* NULL: none; "/dev/null": no files at all */
+    struct std_map redirects, tee;
+    bool *console_ranks;         /* [nproc], NULL: all (--local-ranks-filter) */
+    bool quiet;
+    int verbose;                 /* number of -v */
+};
+
+void job_spec_fini(struct job_spec *spec);
