@@ -1,0 +1,145 @@
+/* The leader's machine: which nodes form the group, when it starts, stops and ends. Pure: events
+ * in, effects out, time as an argument; no sockets, no clock, no randomness, no logging.
+ *
+ *     GATHERING ──enough nodes──▶ FORMING ──all acked──▶ RUNNING ──all finished──▶ CLOSED(success)
+ *         ▲                          │                     │
+ *         │                     node lost,            worker failed, node lost or
+ *         │                     nack, timeout         leaving, operator asked
+ *         │                          ▼                     ▼
+ *         └───────all stopped──── STOPPING ◀───────────────┘ ──budget spent / below min──▶ CLOSED(failed)
+ *
+ *     struct group *g; group_new(&config, now_ns, &g);
+ *     struct group_update u = {0};
+ *     group_step(g, &event, &u);
+ *     for each u.effects: obey; set one timer to u.deadline_ns (then a GROUP_EVENT_TIME)
+ *     group_update_fini(&u) at the end; one update may serve many steps.
+ *
+ * The leader's own node takes part like every other, over the same events. */
+#pragma once
+
+#include "base/err.h"
+#include "rendezvous/messages.h"
+
+enum group_state {
+    GROUP_GATHERING = 1,
+    GROUP_FORMING,
+    GROUP_RUNNING,
+    GROUP_STOPPING,
+    GROUP_CLOSED,
+    GROUP_STATE_COUNT,
+};
+
+struct group_config {
+    uint32_t epoch;                /* of this leadership, >= 1 */
+    uint64_t leader_incarnation;   /* its own node: rank 0 at the first start */
+    uint32_t min_nodes, max_nodes; /* 1 <= min <= max <= RDZV_NODES_MAX */
+    uint32_t max_restarts;         /* whole job */
+    bool static_ranks;             /* every node names its own rank; 0 … max-1, each once */
+    uint64_t last_call_ns;         /* wait for more than min at the first start */
+    uint64_t regroup_wait_ns;      /* wait for replacements after a loss, 0: none */
+    uint64_t join_timeout_ns;      /* below min at the first start: then CLOSED(failed) */
+    uint64_t form_timeout_ns;      /* FORM sent, no ack */
+    uint64_t close_timeout_ns;     /* CLOSED told, no acknowledgement */
+    uint64_t settle_ns;            /* failures that may still turn out to be the first cause */
+    uint64_t lease_ns, margin_ns;  /* silent for lease + margin: lost */
+    uint64_t log_nonce;            /* handed to every node in FORM */
+};
+
+/* Fills in every time with its default: last call 30 s, regroup 0, join 600 s, form 60 s, close
+ * 30 s, settle 500 ms, lease 5 s, margin 1 s; epoch 1; 1 node. */
+void group_config_default(struct group_config *config);
+
+enum group_event_kind {
+    GROUP_EVENT_TIME = 1,   /* only time has passed */
+    GROUP_EVENT_JOIN,       /* a node came, or came back on a new connection: info, report */
+    GROUP_EVENT_REPORT,     /* node, report */
+    GROUP_EVENT_RENEW,      /* node, renew */
+    GROUP_EVENT_LEAVE,      /* node: it has stopped and goes; no process of it is left */
+    GROUP_EVENT_DISCONNECT, /* node: its connection ended without LEAVE */
+    GROUP_EVENT_PROBE,      /* node, probe: what its listener said */
+    GROUP_EVENT_STORE,      /* generation, store_host/store_port, or port 0 and reason */
+    GROUP_EVENT_STOP,       /* the operator (a signal to the leader's agent): end the job; reason */
+    GROUP_EVENT_KIND_COUNT,
+};
+
+enum probe_result {
+    PROBE_GONE = 1, /* refused where it had accepted before, or another incarnation */
+    PROBE_ALIVE,    /* said its incarnation */
+    PROBE_UNKNOWN,  /* connected but silent, cut, or no answer: probe again later */
+};
+
+struct group_event {
+    enum group_event_kind kind;
+    uint64_t now_ns;  /* the leader's clock; never goes back */
+    uint64_t node;    /* incarnation; JOIN takes it from info */
+    const struct node_info *info;
+    const struct report *report;
+    struct renew renew;
+    enum probe_result probe;
+    struct generation generation;
+    const char *store_host;
+    uint16_t store_port;
+    const char *reason;
+};
+
+enum group_effect_kind {
+    GROUP_EFFECT_TELL = 1,    /* node: send it group_desired() */
+    GROUP_EFFECT_LEASE,       /* node, lease */
+    GROUP_EFFECT_PROBE,       /* node: probe its listener now */
+    GROUP_EFFECT_REACH,       /* node: see once, in the background, whether its listener can be reached */
+    GROUP_EFFECT_REFUSE,      /* node: tell it `reason` and close; it never became a node */
+    GROUP_EFFECT_FORGET,      /* node: lost or left; close its connection */
+    GROUP_EFFECT_STORE_OPEN,  /* generation, n_nodes: open a fresh store, answer with GROUP_EVENT_STORE */
+    GROUP_EFFECT_STORE_CLOSE, /* generation: its workers are gone */
+    GROUP_EFFECT_STATUS,      /* send group_status() to all nodes */
+    GROUP_EFFECT_INCIDENT,    /* `reason`: one line for people on the leader (node lost, restart, …) */
+    GROUP_EFFECT_DONE,        /* CLOSED and everybody knows, or the close timeout has passed */
+    GROUP_EFFECT_KIND_COUNT,
+};
+
+struct group_effect {
+    enum group_effect_kind kind;
+    uint64_t node;
+    struct lease lease;
+    struct generation generation;
+    uint32_t n_nodes;
+    const char *reason; /* borrowed from the group: valid until the next step */
+};
+
+struct group_update {
+    struct group_effect *effects; /* owned by the update, reused from step to step */
+    size_t n_effects, cap;
+    uint64_t deadline_ns;         /* when a GROUP_EVENT_TIME is due; TIME_NEVER */
+};
+void group_update_fini(struct group_update *u);
+
+struct group;
+/* Copies config. 0 or -EINVAL (config makes no sense). */
+_must_use_ int group_new(const struct group_config *config, uint64_t now_ns, struct group **ret);
+void group_free(struct group *g);
+static inline void group_freep(struct group **g) { group_free(*g); }
+
+/* Takes one event; fills *ret (its former effects are dropped). Events about unknown nodes, or
+ * about what is past, change nothing. */
+void group_step(struct group *g, const struct group_event *event, struct group_update *ret);
+
+/* What node should be told at this moment: false when there is no such node. */
+_must_use_ bool group_desired(const struct group *g, uint64_t node, struct desired *ret);
+void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *ret);
+
+enum group_state group_state(const struct group *g);
+struct generation group_generation(const struct group *g); /* the newest formed, or none */
+enum outcome group_outcome(const struct group *g);
+uint32_t group_restarts_used(const struct group *g);
+/* Nodes known (joined, not lost), and the members of the present group in rank order: returns how
+ * many there are, and writes at most max of them. */
+size_t group_nodes(const struct group *g, uint64_t *out, size_t max);
+size_t group_members(const struct group *g, uint64_t *out, size_t max);
+/* NULL when unknown. Borrowed until the next step. */
+const struct node_info *group_node_info(const struct group *g, uint64_t node);
+
+const char *group_state_name(enum group_state s);
+/* Whether the table of states allows this move; the simulator proves that all of them happen. */
+bool group_may_move(enum group_state from, enum group_state to);
+/* The invariant between members: aborts when it does not hold. Called after every step. */
+void group_check(const struct group *g);

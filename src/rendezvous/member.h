@@ -1,0 +1,134 @@
+/* One node's machine: obeys the leader's words as long as it holds a lease. Pure, like group.
+ *
+ *     SEARCHING ──welcomed──▶ IDLE ──FORM──▶ PREPARING ──prepared──▶ PREPARED ──START + lease──▶ RUNNING
+ *                              ▲                │ │                     │                          │
+ *                              │                ▼ ▼                     ▼    STOP, lease end, leaving,
+ *                              └──all gone─── STOPPING ◀────────────────┴──── leader gone ─────────┘
+ *     any ──CLOSED and all gone, leader gone for good, left──▶ ENDED
+ *
+ * FINISHED (all workers ended with 0) and FAILED (one did not) are RUNNING with a report of their
+ * own: the workers' places are kept until the leader says STOP or CLOSED. */
+#pragma once
+
+#include "rendezvous/group.h"
+
+enum member_state {
+    MEMBER_SEARCHING = 1, /* no leader has welcomed this node yet */
+    MEMBER_IDLE,          /* joined, no worker */
+    MEMBER_PREPARING,     /* told FORM; the launcher makes ready */
+    MEMBER_PREPARED,      /* acknowledged; waits for START and a lease */
+    MEMBER_RUNNING,       /* workers were started (report: RUNNING, FINISHED or FAILED) */
+    MEMBER_STOPPING,      /* workers are being ended */
+    MEMBER_ENDED,         /* the agent exits with member_end() */
+    MEMBER_STATE_COUNT,
+};
+
+struct member_config {
+    uint64_t incarnation;       /* of this node */
+    uint64_t heartbeat_ns;      /* between RENEWs */
+    uint64_t margin_ns;         /* on top of a lease, for a probe's patience */
+    uint64_t leader_timeout_ns; /* a leader that was there and is silent: give up after this */
+    uint64_t join_timeout_ns;   /* a leader that never answered: give up after this */
+    uint64_t probe_retry_ns;    /* between probes that say nothing */
+};
+/* heartbeat 1 s, margin 1 s, leader timeout 60 s, join timeout 600 s, probe retry 200 ms. */
+void member_config_default(struct member_config *config);
+
+enum member_event_kind {
+    MEMBER_EVENT_TIME = 1,
+    MEMBER_EVENT_WELCOME,      /* a leader took us in: leader (incarnation), epoch */
+    MEMBER_EVENT_REFUSED,      /* it will not have us: reason. Final */
+    MEMBER_EVENT_DISCONNECT,   /* the connection ended, or could not be made */
+    MEMBER_EVENT_DESIRED,      /* desired */
+    MEMBER_EVENT_LEASE,        /* lease */
+    MEMBER_EVENT_PROBE,        /* probe: what the leader's listener said */
+    MEMBER_EVENT_PREPARED,     /* launcher: ready for generation */
+    MEMBER_EVENT_FAILURE,      /* launcher: failure (also: could not prepare, could not spawn) */
+    MEMBER_EVENT_SUCCEEDED,    /* launcher: all workers of generation ended with 0 */
+    MEMBER_EVENT_ALL_GONE,     /* launcher: no process of any generation is left */
+    MEMBER_EVENT_UNKILLABLE,   /* launcher: a process that can't be killed: reason */
+    MEMBER_EVENT_LEAVE,        /* a signal: stop, then leave: reason, grace_ns */
+    MEMBER_EVENT_KIND_COUNT,
+};
+
+struct member_event {
+    enum member_event_kind kind;
+    uint64_t now_ns;
+    uint64_t leader; /* WELCOME */
+    uint32_t epoch;  /* WELCOME */
+    const struct desired *desired;
+    struct lease lease;
+    enum probe_result probe;
+    struct generation generation;
+    const struct failure *failure;
+    const char *reason;
+    uint64_t grace_ns;
+};
+
+enum member_effect_kind {
+    MEMBER_EFFECT_CONNECT = 1, /* (re)connect to the leader and JOIN with member_report() */
+    MEMBER_EFFECT_REPORT,      /* send member_report() */
+    MEMBER_EFFECT_RENEW,       /* renew */
+    MEMBER_EFFECT_PROBE,       /* probe the leader's listener */
+    MEMBER_EFFECT_PREPARE,     /* generation, form (member_form()): make ready, then EVENT_PREPARED */
+    MEMBER_EFFECT_START,       /* generation: spawn the workers */
+    MEMBER_EFFECT_STOP,        /* end the workers: grace_ns (UINT64_MAX: own default); reason; then ALL_GONE */
+    MEMBER_EFFECT_FENCE,       /* SIGKILL everything now; then ALL_GONE */
+    MEMBER_EFFECT_LEASE_END,   /* lease_end_ns: what the guardian must hold; TIME_NEVER: nothing runs */
+    MEMBER_EFFECT_SEND_LEAVE,  /* say LEAVE on the connection, then close it */
+    MEMBER_EFFECT_END,         /* it is over: member_end() */
+    MEMBER_EFFECT_KIND_COUNT,
+};
+
+struct member_effect {
+    enum member_effect_kind kind;
+    struct renew renew;
+    struct generation generation;
+    uint64_t grace_ns;
+    uint64_t lease_end_ns;
+    const char *reason; /* borrowed until the next step */
+};
+
+struct member_update {
+    struct member_effect *effects; /* owned by the update, reused */
+    size_t n_effects, cap;
+    uint64_t deadline_ns;
+};
+void member_update_fini(struct member_update *u);
+
+/* How it ended, for the exit status and the report. */
+enum member_end_kind {
+    MEMBER_END_NONE = 0,
+    MEMBER_END_SUCCESS,
+    MEMBER_END_FAILED,      /* the job failed: reason, maybe failure (the first cause) */
+    MEMBER_END_LEADER_LOST, /* reason */
+    MEMBER_END_REFUSED,     /* reason: configuration */
+    MEMBER_END_LEFT,        /* this node was told to stop, and has */
+};
+struct member_end {
+    enum member_end_kind kind;
+    char reason[RDZV_REASON_MAX];
+    bool has_failure;
+    struct failure failure;
+    uint32_t restarts_used, max_restarts;
+};
+
+struct member;
+_must_use_ int member_new(const struct member_config *config, uint64_t now_ns, struct member **ret);
+void member_free(struct member *m);
+static inline void member_freep(struct member **m) { member_free(*m); }
+
+void member_step(struct member *m, const struct member_event *event, struct member_update *ret);
+
+enum member_state member_state(const struct member *m);
+const struct report *member_report(const struct member *m);        /* borrowed until the next step */
+const struct form *member_form(const struct member *m);            /* of the newest FORM */
+const struct desired *member_stop_cause(const struct member *m);   /* the newest STOP or CLOSED; NULL */
+const struct member_end *member_end(const struct member *m);
+struct generation member_generation(const struct member *m);       /* of the newest FORM, or none */
+uint64_t member_lease_end(const struct member *m);                 /* 0: none */
+bool member_has_workers(const struct member *m);                   /* STARTed and not ALL_GONE */
+
+const char *member_state_name(enum member_state s);
+bool member_may_move(enum member_state from, enum member_state to);
+void member_check(const struct member *m);

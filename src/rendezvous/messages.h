@@ -1,0 +1,128 @@
+/* The words that the leader and the nodes say to each other, as plain data. How they lie on the
+ * wire is rendezvous/wire; when they are said is rendezvous/group and rendezvous/member.
+ *
+ * State, not messages: the leader tells each node the state it should be in (`struct desired`), a
+ * node tells the state it is in (`struct report`). Each side repeats its last word after a
+ * reconnect; a repeated or old word changes nothing. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/failure.h"
+
+#define RDZV_HOST_MAX 128       /* host names, addresses */
+#define RDZV_ROLE_MAX 64
+#define RDZV_RUN_ID_MAX 256
+#define RDZV_REASON_MAX 2048
+#define RDZV_NODES_MAX 100000   /* nodes of one job */
+#define RDZV_WORKERS_MAX 4096   /* workers of one node */
+#define RDZV_STATUS_NAMES_MAX 16
+
+/* Names a group: the epoch in which it was formed, and a counter in it. Written "2.3". 0.0: none. */
+struct generation {
+    uint32_t epoch, counter;
+};
+static inline int generation_compare(struct generation a, struct generation b) {
+    if (a.epoch != b.epoch)
+        return a.epoch < b.epoch ? -1 : 1;
+    return a.counter == b.counter ? 0 : a.counter < b.counter ? -1 : 1;
+}
+static inline bool generation_is_none(struct generation g) { return g.epoch == 0; }
+
+/* What a node says of itself when it joins; does not change in its life. */
+struct node_info {
+    uint64_t incarnation;         /* random name of this life of this agent; never 0 */
+    char host[RDZV_HOST_MAX];     /* host name, for people and for the order */
+    char role[RDZV_ROLE_MAX];
+    uint16_t listener_port;       /* where its listener can be probed; on the address it came from */
+    uint32_t nproc;               /* its workers, >= 1 */
+    int32_t node_rank;            /* --node-rank, -1: none asked */
+    int32_t pid;                  /* of the agent */
+};
+
+enum node_state {
+    NODE_JOINED = 1, /* no group, no worker */
+    NODE_PREPARED,   /* knows group g, no worker started */
+    NODE_RUNNING,
+    NODE_FINISHED,   /* all its workers ended with 0; keeps its place */
+    NODE_FAILED,     /* a worker failed (or FORM could not be obeyed); others may still run */
+    NODE_STOPPED,    /* no process of g is left */
+    NODE_CLOSED,     /* has heard the outcome; no process is left */
+    NODE_STATE_COUNT,
+};
+
+struct report {
+    enum node_state state;
+    struct generation generation;  /* that the state is about; none when JOINED */
+    bool leaving;                  /* was told to stop (a signal): wants out as soon as it has stopped */
+    bool has_failure;              /* its first failure in this generation (FAILED, and STOPPED after it) */
+    struct failure failure;
+    char unusable[RDZV_REASON_MAX / 4]; /* why it can't take part any more (unkillable process), or "" */
+    uint32_t restarts_used;        /* counters as it last heard them: each side keeps the larger */
+};
+
+enum desired_kind {
+    DESIRED_IDLE = 1, /* joined; wait */
+    DESIRED_FORM,     /* prepare for the group in `form`, then say PREPARED */
+    DESIRED_START,    /* run, once a lease of this leader names the generation */
+    DESIRED_STOP,     /* end all workers, with `grace_ns`, then say STOPPED */
+    DESIRED_CLOSED,   /* the job is over, with `outcome`; stop, say CLOSED, exit */
+    DESIRED_KIND_COUNT,
+};
+
+/* One node's place in a group. */
+struct form {
+    uint32_t node_rank, n_nodes;          /* GROUP_RANK, GROUP_WORLD_SIZE */
+    uint32_t first_rank, world_size;      /* its workers hold first_rank … first_rank+nproc-1 */
+    uint32_t role_first_rank, role_world_size;
+    uint32_t host_index;                  /* 0: first agent of its host in the group, 1: second, … */
+    char store_host[RDZV_HOST_MAX];       /* literal address of the workers' store */
+    uint16_t store_port;
+    uint32_t restarts_used, max_restarts; /* of the job */
+    uint32_t losses;                      /* nodes lost so far */
+    uint64_t log_nonce;                   /* same on all nodes of a run: who shares a log folder */
+};
+
+enum outcome { OUTCOME_NONE = 0, OUTCOME_SUCCESS, OUTCOME_FAILED };
+
+struct desired {
+    enum desired_kind kind;
+    uint32_t epoch;
+    struct generation generation; /* FORM, START, STOP */
+    struct form form;             /* FORM */
+    /* STOP and CLOSED: why, in one line for people; the failure that came first, if it was one */
+    uint64_t grace_ns;            /* STOP: SIGTERM to SIGKILL; UINT64_MAX: the node's own --shutdown-timeout */
+    bool will_restart;            /* STOP: a new group will be tried */
+    char reason[RDZV_REASON_MAX];
+    bool has_failure;
+    struct failure failure;
+    uint32_t n_stopping;          /* STOP: workers that are stopped because of it, in the whole job */
+    uint32_t restarts_used, max_restarts;
+    enum outcome outcome;         /* CLOSED */
+};
+
+/* The lease exchange. All clocks are the sender's CLOCK_MONOTONIC in ns. */
+struct renew {
+    uint64_t clock_ns;        /* the node's, now */
+    uint64_t leader_clock_ns; /* the leader's, in the last LEASE that came; 0: none yet */
+    uint64_t rtt_ns;          /* round trip of the last exchange, as the node saw it; 0: none yet */
+};
+
+struct lease {
+    uint32_t epoch;
+    struct generation prepared; /* the generation it is good for; none: no START counts with it */
+    uint64_t echo_ns;           /* clock_ns of the RENEW that it answers */
+    uint64_t validity_ns;       /* good until echo_ns + validity_ns on the node's clock; 0: no lease */
+    uint64_t clock_ns;          /* the leader's, now */
+};
+
+/* Who is there: told to all nodes while they wait. Not part of the agreement. */
+struct rdzv_status {
+    uint32_t present, min_nodes, max_nodes;
+    uint64_t wait_ns;                   /* until something is decided; UINT64_MAX: no limit */
+    bool last_call;                     /* min is there; wait_ns is the last call */
+    uint32_t n_names, n_missing;        /* filled of the arrays below */
+    char names[RDZV_STATUS_NAMES_MAX][RDZV_HOST_MAX];
+    char missing[RDZV_STATUS_NAMES_MAX][RDZV_HOST_MAX]; /* "node rank 2", or a lost node's name */
+};
