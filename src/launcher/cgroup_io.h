@@ -1,0 +1,36 @@
+/* Control groups: where ours is, a group of our own below it, killing all in it, and the count of
+ * processes that the kernel killed for memory.
+ *
+ * Facts: cgroup v2 mount: type "cgroup2" in /proc/self/mountinfo (hybrid systems have it at
+ * …/unified); own group: line "0::PATH" of /proc/self/cgroup; cgroup.kill: Linux 5.14; counts:
+ * "oom_kill N" in memory.events (v2, with descendants) or memory.oom_control (v1, Linux 4.13).
+ * Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+/* Our own cgroup v2 directory, malloc'ed. -ENOENT: no cgroup2 mount, or not visible. */
+_must_use_ int cgroup_own_path(char **ret);
+/* True when that directory was given to us: it is ours and we are not root, or it has systemd's
+ * mark of delegation (extended attribute user.delegate or trusted.delegate = 1). */
+bool cgroup_is_delegated(const char *path);
+
+/* Makes the group NAME below `parent_fd` (directory). *ret_fd: its directory, close-on-exec. */
+_must_use_ int cgroup_make(int parent_fd, const char *name, int *ret_fd, struct err *err);
+/* SIGKILL to all in it and below. -ENOENT, -EOPNOTSUPP: no cgroup.kill here. */
+_must_use_ int cgroup_kill(int fd);
+/* 1: processes are in it or below; 0: none. */
+_must_use_ int cgroup_populated(int fd);
+/* Removes an empty group. -EBUSY: not empty. */
+_must_use_ int cgroup_remove(int parent_fd, const char *name);
+
+/* Where the kernel counts its memory kills for us; malloc'ed path of the file, NULL when there is
+ * none (then nothing is ever called out of memory). */
+char *cgroup_oom_file(void);
+/* The count in such a file; 0 when it can't be read. */
+uint64_t cgroup_oom_kills(const char *file);
+/* For tests: the two readers above on texts of the files /proc/self/mountinfo, /proc/self/cgroup. */
+_must_use_ int cgroup_path_from(const char *mountinfo, const char *cgroup, char **ret);
+char *cgroup_oom_file_from(const char *mountinfo, const char *cgroup);

@@ -1,0 +1,55 @@
+/* Ending every process below this one. Two uses: the last act of a guardian or of an agent whose
+ * guardian died (sweep_all), and single passes of a running agent (sweep_pass, sweep_orphans).
+ *
+ * How: this process is a subreaper (PR_SET_CHILD_SUBREAPER), so what loses its parent comes to it.
+ * The tree is read from /proc/PID/task/TID/children (proc(5); Linux 3.5 with CONFIG_PROC_CHILDREN,
+ * else PPid of every process), killed, reaped, and read again until nothing is left: a process
+ * that forks faster than one pass is met by the next. Own children that nobody has reaped can't be
+ * recycled pids and are killed by pid; deeper ones by a pidfd whose parent is checked after it was
+ * opened (without pidfds they are left to a later pass, when they have become children).
+ *
+ * sweep_all() uses only async-signal-safe calls and no heap: it may run in a signal handler. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/util.h"
+
+#define SWEEP_EXCEPT_MAX 64
+
+/* Pids that are spared, together with all that is below them. */
+struct sweep_except {
+    pid_t pids[SWEEP_EXCEPT_MAX];
+    uint32_t n;
+};
+
+/* What one pass has met. */
+struct sweep_result {
+    uint32_t alive;    /* processes that were still there (zombies of others included) */
+    pid_t unkillable;  /* one that refused SIGKILL (EPERM), or 0 */
+    pid_t example;     /* one of the living, or 0 */
+};
+
+/* One pass over all that is below: SIGKILL to everything but `except`. Reaps nothing. */
+void sweep_pass(const struct sweep_except *except, struct sweep_result *ret);
+
+/* One pass below another process (a frozen agent): it is spared, all below it is killed. */
+void sweep_pass_below(pid_t top, struct sweep_result *ret);
+
+/* One pass over the orphans that a finished worker left: children of this process that are not in
+ * `except`, and what is below them, where the process's environment holds `marker` ("NAME=value",
+ * exact). Daemons of others are let live. ret->alive counts those with the marker. */
+void sweep_orphans(const char *marker, const struct sweep_except *except, struct sweep_result *ret);
+
+/* Called once for a process that is still there after `unkillable_ns`. Async-signal-safe. */
+typedef void sweep_stuck_fn(void *arg, pid_t pid);
+
+/* Kills and reaps until nothing but `except` is below this process. SIGCHLD must be blocked (it is
+ * waited for). Does not return while something can't be killed. */
+void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_stuck_fn *on_stuck,
+               void *arg);
+
+/* "python3 train.py (state D)" of a process, for a person; "process 123" when it can't be read. */
+#define SWEEP_NAME_MAX 160
+void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]);

@@ -1,0 +1,101 @@
+/* How the workers of one generation on this node are stopped: SIGTERM, grace, SIGKILL, and then
+ * whatever they left behind. Pure: no clock, no processes; worker_io obeys.
+ *
+ *              STOP                 TIMER (grace over), KILL
+ *     RUNNING ──────► STOPPING ─────────────────► KILLING
+ *        │ last exit     │ last exit                 │ last exit
+ *        └──────────────►└───────► SWEEPING ◄────────┘
+ *                                     │ a pass that found nothing
+ *                                     ▼
+ *                                    GONE
+ *
+ *     worker_group_machine_init(&m, n);
+ *     worker_group_machine_step(&m, &event, &update);      apply the update, arm its deadline
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/util.h"
+
+enum worker_state {
+    WORKER_STATE_RUNNING = 1, /* nobody was told to stop */
+    WORKER_STATE_STOPPING,    /* the stop signal was sent; the deadline is the end of the grace */
+    WORKER_STATE_KILLING,     /* SIGKILL was sent; repeated until all have ended */
+    WORKER_STATE_SWEEPING,    /* all workers have ended; their descendants are being killed */
+    WORKER_STATE_GONE,        /* nothing is left */
+};
+
+enum worker_event_kind {
+    WORKER_EVENT_EXITED = 1, /* a worker ended, or could not be started */
+    WORKER_EVENT_STOP,       /* signo, grace_ns */
+    WORKER_EVENT_KILL,       /* at once, without grace (fence, second ^C) */
+    WORKER_EVENT_TIMER,      /* the deadline has come */
+    WORKER_EVENT_SWEPT,      /* answer to update.sweep: `left` processes were still there */
+};
+
+struct worker_event {
+    enum worker_event_kind kind;
+    uint64_t now_ns;
+    int signo;
+    uint64_t grace_ns;
+    uint32_t left;
+};
+
+struct worker_update {
+    int signal_all;        /* send this (then SIGCONT) to every living worker's group; 0: nothing */
+    bool kill_all;         /* SIGKILL to every living worker and all below it */
+    bool sweep;            /* one pass over all that is left below, answered by SWEPT */
+    bool say_unkillable;   /* once: what is left has survived SIGKILL for WORKER_UNKILLABLE_NS */
+    bool all_gone;         /* once */
+    uint64_t deadline_ns;  /* always: TIME_NEVER or when TIMER is due */
+};
+
+/* Repeats of SIGKILL and of passes: from this, doubled, up to that. */
+#define WORKER_RETRY_MIN_NS (1 * NS_PER_MS)
+#define WORKER_RETRY_MAX_NS (100 * NS_PER_MS)
+#define WORKER_UNKILLABLE_NS (5 * NS_PER_S)
+
+struct worker_group_machine {
+    enum worker_state state;
+    uint32_t n_left;        /* workers that have not ended */
+    uint64_t deadline_ns;
+    uint64_t retry_ns;      /* length of the next wait */
+    uint64_t killed_ns;     /* when SIGKILL was first sent, or sweeping began */
+    bool unkillable_said;
+};
+
+void worker_group_machine_init(struct worker_group_machine *m, uint32_t n);
+/* Asserts only our own mistakes (more exits than workers). Late STOP and KILL are ignored. */
+void worker_group_machine_step(struct worker_group_machine *m, const struct worker_event *event,
+                               struct worker_update *ret);
+const char *worker_state_name(enum worker_state state);
+
+/* How one worker ended. */
+enum worker_exit_kind { WORKER_EXIT_CODE = 1, WORKER_EXIT_SIGNAL };
+
+struct worker_exit {
+    enum worker_exit_kind kind;
+    int code;          /* exit status, 0 for a signal */
+    int signal;        /* its number, 0 for an exit */
+    bool core_dumped;
+    bool oom;          /* the kernel killed a process of ours for memory while it ran */
+    bool sent_by_us;   /* ended after a stop: by a signal we sent, or with any exit status */
+    pid_t pid;
+    uint64_t ran_ns;   /* from its start */
+    uint64_t at_ns;    /* when it was noticed, CLOCK_MONOTONIC */
+};
+
+static inline bool worker_exit_ok(const struct worker_exit *e) {
+    return e->kind == WORKER_EXIT_CODE && e->code == 0;
+}
+
+/* "SIGSEGV", "SIGRTMIN+3", "signal 77". */
+#define WORKER_SIGNAL_TEXT_MAX 24
+void worker_signal_text(int signo, char out[WORKER_SIGNAL_TEXT_MAX]);
+/* "exit code 3", "126: not executable", "127: not found", "SIGSEGV (core dumped)",
+ * "out of memory (SIGKILL)", "exit code 137 (SIGKILL in a child, or a shell's report of it)". */
+#define WORKER_EXIT_TEXT_MAX 96
+void worker_exit_text(const struct worker_exit *e, char out[WORKER_EXIT_TEXT_MAX]);
