@@ -1,0 +1,86 @@
+/* The leader's side on the network. Two objects:
+ *
+ * rdzv_listener (every agent has one) accepts on the node's listening sockets, says HELLO as the
+ * first word on every connection, which alone answers probes, and hands whoever says JOIN to the
+ * rdzv_server, if this agent leads; otherwise the JOIN is refused ("does not lead").
+ *
+ * rdzv_server (only the leading agent) owns the group machine, its timer and the connections of
+ * the nodes. It decides nothing: it turns messages into events and effects into messages. The
+ * leader's own node joins over TCP like every other.
+ *
+ *     rdzv_listener_new(loop, &listener_config, &l);
+ *     rdzv_listener_add(l, node_fd);                 made before the guardian forked
+ *     rdzv_server_new(loop, &group_config, &server_config, &s);
+ *     rdzv_listener_add(l, endpoint_fd);
+ *     rdzv_listener_serve(l, s);
+ *     … rdzv_listener_serve(l, NULL) or rdzv_listener_free(l), then rdzv_server_free(s)
+ *
+ * Everything a peer can make us hold is bounded: RDZV_PENDING_MAX connections that have not said a
+ * valid JOIN, each for RDZV_FIRST_WORD_NS; RDZV_NODES_MAX nodes; WIRE_MESSAGE_MAX unread bytes and
+ * RDZV_UNSENT_MAX unsent bytes for each. Whoever breaks the protocol is disconnected. */
+#pragma once
+
+#include "io/addr.h"
+#include "io/loop.h"
+#include "rendezvous/group.h"
+
+#define RDZV_PENDING_MAX 1024
+#define RDZV_FIRST_WORD_NS (10 * NS_PER_S)
+#define RDZV_UNSENT_MAX ((size_t)1 << 20)
+#define RDZV_PROBES_MAX 16 /* at once */
+
+struct rdzv_server;
+struct rdzv_listener;
+
+struct rdzv_listener_config {
+    uint64_t incarnation;              /* of this agent */
+    char run_id[RDZV_RUN_ID_MAX];
+};
+
+_must_use_ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *config,
+                                 struct rdzv_listener **ret);
+/* Takes a listening socket; at most 4. 0 or a negative errno (then the fd stays the caller's). */
+_must_use_ int rdzv_listener_add(struct rdzv_listener *l, int fd);
+/* From now on JOINs go to this server (borrowed; NULL: refuse them). */
+void rdzv_listener_serve(struct rdzv_listener *l, struct rdzv_server *server);
+/* Closes the sockets and the connections that have not joined. NULL is fine. */
+void rdzv_listener_free(struct rdzv_listener *l);
+
+/* Called from the loop, after a step of the group; each may call any rdzv_server function, and what
+ * that causes happens after the present effects. Strings are borrowed for the call. */
+struct rdzv_server_ops {
+    /* Opens the workers' store of this generation, fresh, on a free port of this address (its port
+     * is 0). 0 and *ret_port, or a negative errno and the reason in *err: the job then ends. */
+    int (*store_open)(void *arg, struct generation generation, const struct addr *bind,
+                      uint16_t *ret_port, struct err *err);
+    /* Its workers are gone. Comes once for each opened store, also from rdzv_server_free(). */
+    void (*store_close)(void *arg, struct generation generation);
+    /* One line for people on the leader: a node was lost, a restart, … */
+    void (*incident)(void *arg, const char *line);
+    /* The job is over and everybody who could be told knows. The server may be freed from a
+     * deferred call, or at once. Connections end when it is freed. */
+    void (*done)(void *arg, enum outcome outcome);
+};
+
+struct rdzv_server_config {
+    char run_id[RDZV_RUN_ID_MAX];
+    uint16_t listener_port;      /* of the leader's own listener: where nodes probe it */
+    uint64_t heartbeat_ns;       /* told to all nodes, with the group's lease and margin */
+    uint64_t probe_timeout_ns;   /* 0: 1 s */
+    bool has_local_addr;         /* --local-addr: */
+    struct addr local_addr;      /* where the store listens, unless the group is on this machine alone */
+    struct rdzv_server_ops ops;
+    void *arg;
+};
+
+/* Copies both configs. 0, -EINVAL (the group's config makes no sense), or another errno. */
+_must_use_ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
+                               const struct rdzv_server_config *config, struct rdzv_server **ret);
+/* Closes the nodes' connections and open stores. Allowed in its own callbacks. NULL is fine. */
+void rdzv_server_free(struct rdzv_server *s);
+
+/* The operator wants the job to end (a signal to the leader's agent). Copies the reason. */
+void rdzv_server_stop_job(struct rdzv_server *s, const char *reason);
+
+/* For status and tests: borrowed, changes with the loop. */
+const struct group *rdzv_server_group(const struct rdzv_server *s);
