@@ -1,0 +1,27 @@
+#include <stdio.h>
+
+#include "cli/commands.h"
+
+static void print_overview(void) {
+    printf("muster starts, watches and restarts distributed training jobs.\n\n"
+           "usage: muster COMMAND [ARGS...]\n\n"
+           "Commands:\n");
+    for (const struct command *c = commands; c->name != NULL; c++)
+        printf("  %-12s %s\n", c->name, c->summary);
+    printf("\nA copy or link of muster named \"torchrun\" behaves as \"muster run\".\n"
+           "More: muster help COMMAND, man muster\n");
+}
+
+int cmd_help(int argc, char **argv) {
+    if (argc > 2)
+        return usage_error("help", "one command at most");
+    if (argc < 2) {
+        print_overview();
+        return finish_stdout();
+    }
+    const struct command *c = command_find(argv[1]);
+    if (c == NULL)
+        return usage_error("help", "no command \"%s\"", argv[1]);
+    printf("usage: muster %s %s\n\n%s\n", c->name, c->args, c->summary);
+    return finish_stdout();
+}

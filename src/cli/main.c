@@ -1,0 +1,74 @@
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/suggest.h"
+
+const struct command commands[] = {
+    {"version", cmd_version, "[-v]", "say what this muster is, and with -v what it found"},
+    {"help", cmd_help, "[COMMAND]", "explain muster, or one command"},
+    {NULL, NULL, NULL, NULL},
+};
+
+const struct command *command_find(const char *name) {
+    for (const struct command *c = commands; c->name != NULL; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+int usage_error(const char *command, const char *fmt, ...) {
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    (void)fprintf(stderr, "muster%s%s: %s\n", command != NULL ? " " : "",
+                  command != NULL ? command : "", text);
+    return EXIT_USAGE;
+}
+
+int finish_stdout(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    (void)fprintf(stderr, "muster: error: can't write to standard output: %s\n",
+                  strerror(errno));
+    return 1;
+}
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static int unknown_command(const char *name) {
+    struct suggest s = suggest_for(name);
+    for (const struct command *c = commands; c->name != NULL; c++)
+        suggest_offer(&s, c->name);
+    if (s.best != NULL)
+        return usage_error(NULL, "no command \"%s\"; did you mean \"muster %s\"?", name, s.best);
+    /* A script, most likely: the commonest slip of those who come from torchrun. */
+    if (strchr(name, '.') != NULL || strchr(name, '/') != NULL || name[0] == '-')
+        return usage_error(NULL, "no command \"%s\"; to start a job: muster run [OPTIONS] SCRIPT",
+                           name);
+    return usage_error(NULL, "no command \"%s\"; see \"muster help\"", name);
+}
+
+int main(int argc, char **argv) {
+    const struct command *run = command_find("run");
+    if (argc > 0 && run != NULL && strcmp(base_name(argv[0]), "torchrun") == 0)
+        return run->run(argc, argv);
+    if (argc < 2)
+        return usage_error(NULL, "which command? See \"muster help\"");
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        name = "help";
+    else if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
+        name = "version";
+    const struct command *c = command_find(name);
+    if (c == NULL)
+        return unknown_command(name);
+    return c->run(argc - 1, argv + 1);
+}
