@@ -1,10 +1,10 @@
-/* Child processes: starting one, telling why it could not run, and learning how it ended. Knows
- * nothing of what a child is for, and never kills one by itself.
+/* Child processes: starting one, and telling why it could not run. Knows nothing of what a
+ * child is for, and never kills one by itself.
  *
  *     struct child_spec spec = CHILD_SPEC_INIT;
  *     spec.argv = argv; spec.setsid = true; spec.stdout_fd = pipe_w;
  *     r = child_spawn(&spec, &child, &err);                 waits for the exec
- *     r = child_watch_new(reaper, &child, on_exit, me, &watch);
+ *     … then io/reaper.h tells how it ended
  *
  * A child is made by clone3 with CLONE_PIDFD and without CLONE_VM (Linux 5.2 / 5.3); where that is
  * refused, by fork and pidfd_open (5.3); where there are no pidfds, SIGCHLD and the bare pid do.
@@ -18,7 +18,6 @@
 #include <sys/types.h>
 
 #include "base/err.h"
-#include "io/loop.h"
 
 /* Kernel features to do without, as on an older kernel; for tests. Bits. */
 enum {
@@ -81,44 +80,3 @@ _must_use_ int child_kill(const struct child *c, int signo);
 /* Full path of a program as child_spawn() will run it, malloc'ed. path: value of PATH, NULL for
  * the system's default (confstr). -ENOENT, -EACCES (found, but may not be executed). */
 _must_use_ int child_find_program(const char *name, const char *path, char **ret);
-
-/* How a process ended. */
-struct child_status {
-    bool signalled;
-    int code;         /* exit status, or the signal's number */
-    bool core_dumped;
-    uint64_t at_ns;   /* when we noticed */
-};
-
-/* Reaps: calls back for the children it was told of, and silently takes all others (orphans that
- * came to us as a subreaper or as process 1). One per loop; a child must be watched in the turn
- * that made it. */
-struct child_reaper;
-struct child_watch;
-typedef void child_exit_fn(void *arg, const struct child_status *status);
-/* Called while the ended child is still a zombie, so that its pid, its process group and its
- * session can't belong to anybody else yet. May be NULL. */
-typedef void child_zombie_fn(void *arg, pid_t pid);
-
-_must_use_ int child_reaper_new(struct loop *loop, struct child_reaper **ret);
-/* All watches must be freed before. NULL is fine. */
-void child_reaper_free(struct child_reaper *r);
-/* Takes what has ended and has not been reaped yet, now. */
-void child_reaper_run(struct child_reaper *r);
-/* Is this one of the watched children? Those are never strangers. */
-bool child_reaper_knows(const struct child_reaper *r, pid_t pid);
-
-/* Takes *c (copied; the watch closes its pidfd). on_exit is called once; the watch stays until it
- * is freed, which is allowed inside any callback. */
-_must_use_ int child_watch_new(struct child_reaper *r, const struct child *c,
-                               child_zombie_fn *on_zombie, child_exit_fn *on_exit, void *arg,
-                               struct child_watch **ret);
-/* A child that still runs is forgotten: it will be reaped silently. NULL is fine. */
-void child_watch_free(struct child_watch *w);
-/* True until the child has been reaped. */
-bool child_watch_alive(const struct child_watch *w);
-pid_t child_watch_pid(const struct child_watch *w);
-/* As child_kill(); -ESRCH once it has been reaped. */
-_must_use_ int child_watch_kill(const struct child_watch *w, int signo);
-/* To the child's whole process group, if it leads one (child_spec.setsid). -ESRCH once reaped. */
-_must_use_ int child_watch_kill_group(const struct child_watch *w, int signo);

@@ -20,6 +20,7 @@
 #include "base/err.h"
 #include "io/child.h"
 #include "io/loop.h"
+#include "io/reaper.h"
 #include "launcher/worker.h"
 
 /* Added to each worker's environment: <generation>.<index>.<16 hex digits of chance>. */
