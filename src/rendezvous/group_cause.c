@@ -1,0 +1,90 @@
+/* Which failure came first: times of different nodes brought to one clock; within the error of
+ * that, what explains most goes first. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/group_priv.h"
+
+/* An offset is never known better than this: scheduling alone costs as much. */
+#define CLOCK_ERROR_MIN_NS (2 * NS_PER_MS)
+/* Before the first measured round trip. */
+#define CLOCK_ERROR_UNKNOWN_NS (100 * NS_PER_MS)
+
+void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]) {
+    if (n->is_member && n->form.host_index > 0)
+        (void)snprintf(out, RDZV_HOST_MAX, "%.110s-%u", n->info.host, n->form.host_index + 1);
+    else
+        (void)snprintf(out, RDZV_HOST_MAX, "%s", n->info.host);
+}
+
+/* The message with the smallest delay tells the offset best: keep that one. Its delay is not
+ * known, only that it lies between nothing and the round trip: take the middle. */
+void group_note_clock(struct group *g, struct node *n, const struct renew *renew) {
+    if (renew->clock_ns == 0)
+        return;
+    uint64_t rtt = renew->rtt_ns;
+    uint64_t error = rtt == 0 ? CLOCK_ERROR_UNKNOWN_NS : MAX2(rtt / 2, CLOCK_ERROR_MIN_NS);
+    /* Clocks drift apart by up to 1 %: an old measurement is worth less than a new one of the
+     * same kind. */
+    if (n->offset_known && error > n->error_ns + n->error_ns / 4)
+        return;
+    n->offset_ns = (int64_t)g->now_ns - (int64_t)renew->clock_ns - (int64_t)(rtt / 2);
+    n->error_ns = error;
+    n->offset_known = true;
+}
+
+static bool contains_any(const char *text, const char *const words[], size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strstr(text, words[i]) != NULL)
+            return true;
+    return false;
+}
+
+/* Smaller explains more: a signal nobody sent or memory, then an exit code, then an exit whose
+ * last words are about a peer that had gone. SIGABRT is how communication libraries give up on
+ * such a peer, so it counts as an exit. */
+static int noise(const struct failure *f) {
+    static const char *const echoes[] = {
+        "DistNetworkError", "DistStoreError", "DistBackendError",       "NCCL",
+        "TCPStore",         "gloo",           "Connection closed by peer", "Connection reset by peer",
+        "Connection refused", "lost the connection",
+    };
+    switch (f->kind) {
+    case FAILURE_OOM:
+    case FAILURE_SPAWN: return 0;
+    case FAILURE_SIGNAL:
+        if (f->code != SIGABRT)
+            return 0;
+        return contains_any(f->text, echoes, ARRAY_SIZE(echoes)) ? 2 : 1;
+    case FAILURE_EXIT:
+    case FAILURE_NODE: return contains_any(f->text, echoes, ARRAY_SIZE(echoes)) ? 2 : 1;
+    case FAILURE_NONE:
+    case FAILURE_KIND_COUNT: return 3;
+    }
+    assert_not_reached();
+}
+
+bool group_note_failure(struct group *g, const struct node *n, const struct failure *failure) {
+    int64_t at = (int64_t)failure->at_ns + n->offset_ns;
+    uint64_t error = n->offset_known ? n->error_ns : CLOCK_ERROR_UNKNOWN_NS;
+    if (n->info.incarnation == g->config.leader_incarnation) {
+        at = (int64_t)failure->at_ns;
+        error = 0;
+    }
+    if (g->has_cause) {
+        uint64_t sum = error + g->cause_error_ns;
+        int64_t later = at - g->cause_at_ns;
+        bool undecided = later <= (int64_t)sum && -later <= (int64_t)sum;
+        int more_noise = noise(failure) - noise(&g->cause);
+        if (undecided && more_noise != 0 ? more_noise > 0 : later >= 0)
+            return false;
+    }
+    g->has_cause = true;
+    g->cause = *failure;
+    g->cause_at_ns = at;
+    g->cause_error_ns = error;
+    return true;
+}
+
+bool group_cause_may_be_echo(const struct group *g) { return noise(&g->cause) > 0; }

@@ -1,0 +1,107 @@
+/* What the files of the group machine share: its memory, and who does what with it.
+ *   group.c          the states, events and effects
+ *   group_members.c  who takes part, in which order, with which ranks
+ *   group_cause.c    which failure came first
+ * Nobody else includes this. */
+#pragma once
+
+#include "base/idmap.h"
+#include "base/list.h"
+#include "base/strbuf.h"
+#include "rendezvous/group.h"
+
+/* Distinct --role names in one job. */
+#define GROUP_ROLES_MAX 64
+
+struct node {
+    struct list by_heard; /* in group.heard: the longest silent first */
+    struct node_info info;
+    struct report report;
+    uint64_t join_order; /* 1, 2, … */
+    bool connected;
+    bool reached;       /* its listener has accepted us: "refused" means gone from here on */
+    bool unreachable_told;
+    bool probing;       /* a probe is under way */
+    uint64_t probe_ns;  /* when the next is due, while it is disconnected or silent; TIME_NEVER */
+    uint64_t heard_ns;  /* leader's clock at its last RENEW or JOIN */
+    bool is_member;     /* of the present generation (FORMING, RUNNING, STOPPING) */
+    struct form form;   /* valid while is_member */
+    /* Its clock: leader's = node's + offset, give or take error. */
+    bool offset_known;
+    int64_t offset_ns;
+    uint64_t error_ns;
+};
+
+struct group {
+    struct group_config config;
+    enum group_state state;
+    uint64_t now_ns;
+    uint64_t join_counter;
+
+    struct idmap index;  /* incarnation → struct node */
+    struct list heard;   /* all nodes, by heard_ns */
+    size_t n_nodes;
+    uint64_t probe_min_ns; /* no node's probe is due before this */
+
+    struct generation generation; /* the newest formed */
+    struct node **members;        /* of it, in rank order; the lost are taken out */
+    size_t n_members;
+    uint64_t *order;              /* incarnations of the last group, in rank order, the lost included */
+    size_t n_order;
+    bool formed_once;             /* no last call any more */
+    bool started_once;            /* below min is a loss from here on, not a start that takes long */
+
+    /* GATHERING */
+    uint64_t gather_since_ns;
+    uint64_t enough_since_ns; /* min nodes are there since; TIME_NEVER: they are not */
+    bool lost_somebody;       /* since the last group: regroup_wait_ns applies */
+    /* FORMING */
+    bool store_open, store_wanted; /* of the present generation */
+    bool form_told;
+    uint64_t form_deadline_ns;
+    char store_host[RDZV_HOST_MAX];
+    uint16_t store_port;
+    /* STOPPING, and why */
+    uint64_t stop_since_ns;
+    bool closing;             /* CLOSED follows, not GATHERING */
+    bool charge_pending;      /* a failure began it: charged when it is sure that no loss was behind it */
+    enum outcome outcome;
+    char reason[RDZV_REASON_MAX];
+    bool has_cause, cause_retold;
+    struct failure cause;
+    int64_t cause_at_ns;      /* on the leader's clock */
+    uint64_t cause_error_ns;
+    uint64_t settle_deadline_ns; /* TIME_NEVER: settled */
+    uint32_t n_stopping;
+    /* CLOSED */
+    uint64_t close_deadline_ns;
+    bool done;
+
+    uint32_t restarts_used, losses;
+    char last_lost[RDZV_HOST_MAX]; /* for "waiting for …" */
+
+    bool status_dirty;
+    uint64_t status_next_ns;
+
+    struct group_update *update; /* of the step under way */
+    struct strbuf notes;         /* texts that effects point to */
+};
+
+struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, uint64_t node);
+
+/* group_members.c */
+bool group_is_candidate(const struct group *g, const struct node *n);
+size_t group_count_candidates(const struct group *g);
+/* Nodes that may yet become candidates: stopping now, or silent and not yet given up. */
+size_t group_count_hopeful(const struct group *g);
+/* Fills g->members and their forms with the next group: at most max nodes, best order. */
+void group_choose_members(struct group *g);
+
+/* group_cause.c */
+/* Notes a node's failure in the present generation; true when it is the new first cause. */
+bool group_note_failure(struct group *g, const struct node *n, const struct failure *failure);
+/* Whether the first cause may be the echo of a node that was lost: not a signal or lack of memory. */
+bool group_cause_may_be_echo(const struct group *g);
+void group_note_clock(struct group *g, struct node *n, const struct renew *renew);
+/* The node as people know it: host name, "-2" for a second agent of that host. */
+void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]);

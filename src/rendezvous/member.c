@@ -1,0 +1,550 @@
+#include "rendezvous/member.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A connected leader that said nothing for this many heartbeats is probed. */
+#define SILENT_HEARTBEATS 3
+
+#define BIT(s) (1u << (s))
+static const struct {
+    const char *name;
+    unsigned next;
+} states[MEMBER_STATE_COUNT] = {
+    /*                   name          may be followed by */
+    [MEMBER_SEARCHING] = {"searching", BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
+    [MEMBER_IDLE] = {"idle", BIT(MEMBER_PREPARING) | BIT(MEMBER_SEARCHING) | BIT(MEMBER_ENDED)},
+    [MEMBER_PREPARING] = {"preparing",
+                          BIT(MEMBER_PREPARED) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
+    [MEMBER_PREPARED] = {"prepared", BIT(MEMBER_RUNNING) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
+    [MEMBER_RUNNING] = {"running", BIT(MEMBER_STOPPING) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
+    [MEMBER_STOPPING] = {"stopping", BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
+    [MEMBER_ENDED] = {"ended", 0},
+};
+
+struct member {
+    struct member_config config;
+    enum member_state state;
+    uint64_t now_ns, since_ns;
+
+    /* The leader, as far as it is known. */
+    bool connected;
+    uint64_t leader;
+    uint32_t epoch;
+    uint64_t connected_ns;   /* leases that answer older RENEWs don't count */
+    uint64_t leader_seen_ns; /* its last word */
+    uint64_t renew_ns;       /* next RENEW */
+    bool probing;
+    uint64_t probe_ns;       /* next probe; TIME_NEVER */
+    uint64_t leader_clock_ns, rtt_ns;
+
+    /* The lease. */
+    uint64_t lease_end_ns;        /* 0: none */
+    struct generation lease_names; /* by the newest one */
+
+    /* The group. */
+    struct generation generation; /* of the newest FORM, or of a STOP for one never heard of */
+    struct form form;
+    bool start_wanted, has_workers, fenced;
+    struct report report;
+    bool has_stop_cause;
+    struct desired stop_cause;
+    bool has_later; /* a FORM that came before this node was idle again */
+    struct desired later;
+
+    struct member_end end;       /* kind is set as soon as it is decided */
+    bool leaving, closed;
+    char reason[RDZV_REASON_MAX]; /* effects point here */
+
+    struct member_update *update;
+};
+
+const char *member_state_name(enum member_state s) { return states[s].name; }
+
+bool member_may_move(enum member_state from, enum member_state to) {
+    return (states[from].next & BIT(to)) != 0;
+}
+
+void member_config_default(struct member_config *c) {
+    *c = (struct member_config){
+        .heartbeat_ns = NS_PER_S,
+        .margin_ns = NS_PER_S,
+        .leader_timeout_ns = 60 * NS_PER_S,
+        .join_timeout_ns = 600 * NS_PER_S,
+        .probe_retry_ns = 200 * NS_PER_MS,
+    };
+}
+
+int member_new(const struct member_config *config, uint64_t now_ns, struct member **ret) {
+    if (config->incarnation == 0 || config->heartbeat_ns == 0)
+        return -EINVAL;
+    struct member *m = xcalloc(1, sizeof *m);
+    m->config = *config;
+    m->state = MEMBER_SEARCHING;
+    m->now_ns = m->since_ns = now_ns;
+    m->renew_ns = m->probe_ns = TIME_NEVER;
+    m->report.state = NODE_JOINED;
+    *ret = m;
+    return 0;
+}
+
+void member_free(struct member *m) { free(m); }
+
+void member_update_fini(struct member_update *u) {
+    free(u->effects);
+    *u = (struct member_update){0};
+}
+
+/* ---- effects ---- */
+
+static struct member_effect *emit(struct member *m, enum member_effect_kind kind) {
+    struct member_update *u = m->update;
+    if (u->n_effects == u->cap) {
+        u->cap = u->cap == 0 ? 8 : u->cap * 2;
+        u->effects = xrealloc(u->effects, u->cap * sizeof *u->effects);
+    }
+    u->effects[u->n_effects] = (struct member_effect){.kind = kind};
+    return &u->effects[u->n_effects++];
+}
+
+static void say(struct member *m) {
+    if (m->connected)
+        (void)emit(m, MEMBER_EFFECT_REPORT);
+}
+
+static void renew(struct member *m) {
+    if (!m->connected)
+        return;
+    emit(m, MEMBER_EFFECT_RENEW)->renew = (struct renew){
+        .clock_ns = m->now_ns,
+        .leader_clock_ns = m->leader_clock_ns,
+        .rtt_ns = m->rtt_ns,
+    };
+    m->renew_ns = m->now_ns + m->config.heartbeat_ns;
+}
+
+static void move(struct member *m, enum member_state to) {
+    assert(member_may_move(m->state, to));
+    m->state = to;
+}
+
+static void set_report(struct member *m, enum node_state state) {
+    m->report.state = state;
+    m->report.generation = m->generation;
+    say(m);
+}
+
+/* ---- the end ---- */
+
+/* The first decision stands. */
+static void decide_end(struct member *m, enum member_end_kind kind, const char *reason) {
+    if (m->end.kind != MEMBER_END_NONE)
+        return;
+    m->end.kind = kind;
+    (void)snprintf(m->end.reason, sizeof m->end.reason, "%s", reason);
+}
+
+static void finish(struct member *m) {
+    if (m->state == MEMBER_ENDED)
+        return;
+    if (m->closed)
+        set_report(m, NODE_CLOSED);
+    else if (m->leaving && m->connected)
+        (void)emit(m, MEMBER_EFFECT_SEND_LEAVE);
+    move(m, MEMBER_ENDED);
+    (void)emit(m, MEMBER_EFFECT_END);
+}
+
+static void stop_workers(struct member *m, uint64_t grace_ns, const char *reason) {
+    assert(m->has_workers);
+    if (m->state == MEMBER_RUNNING)
+        move(m, MEMBER_STOPPING);
+    (void)snprintf(m->reason, sizeof m->reason, "%s", reason);
+    struct member_effect *e = emit(m, MEMBER_EFFECT_STOP);
+    e->generation = m->generation;
+    e->grace_ns = grace_ns;
+    e->reason = m->reason;
+}
+
+static void fence(struct member *m) {
+    if (m->fenced)
+        return;
+    m->fenced = true;
+    if (m->state == MEMBER_RUNNING)
+        move(m, MEMBER_STOPPING);
+    (void)emit(m, MEMBER_EFFECT_FENCE);
+}
+
+/* Ends as decided: at once, or when the workers are gone. */
+static void end_with_grace(struct member *m, uint64_t grace_ns) {
+    if (m->has_workers)
+        stop_workers(m, grace_ns, m->end.reason);
+    else
+        finish(m);
+}
+
+/* ---- the leader is lost ---- */
+
+static void leader_gone(struct member *m, const char *why) {
+    m->probe_ns = TIME_NEVER;
+    if (generation_is_none(m->generation) && m->state == MEMBER_IDLE && !m->leaving) {
+        /* Nothing of ours depends on that leader yet: wait for the next one. */
+        move(m, MEMBER_SEARCHING);
+        m->since_ns = m->now_ns;
+        m->leader = 0;
+        return;
+    }
+    if (m->state == MEMBER_SEARCHING)
+        return;
+    decide_end(m, MEMBER_END_LEADER_LOST, why);
+    uint64_t left = m->lease_end_ns > m->now_ns ? m->lease_end_ns - m->now_ns : 0;
+    end_with_grace(m, left);
+}
+
+static void probe_leader(struct member *m) {
+    m->probe_ns = TIME_NEVER;
+    if (m->probing)
+        return;
+    m->probing = true;
+    (void)emit(m, MEMBER_EFFECT_PROBE);
+}
+
+static void on_disconnect(struct member *m) {
+    bool was_connected = m->connected;
+    m->connected = false;
+    m->renew_ns = TIME_NEVER;
+    (void)emit(m, MEMBER_EFFECT_CONNECT);
+    if (was_connected)
+        probe_leader(m);
+}
+
+static void on_probe(struct member *m, enum probe_result result) {
+    m->probing = false;
+    bool silent = m->now_ns - m->leader_seen_ns > SILENT_HEARTBEATS * m->config.heartbeat_ns;
+    if (m->state == MEMBER_SEARCHING || (m->connected && !silent))
+        return;
+    if (result == PROBE_GONE)
+        leader_gone(m, "the leader is gone: its agent ended without a word, and no other node may "
+                       "lead this job");
+    else
+        m->probe_ns = m->now_ns + m->config.probe_retry_ns;
+}
+
+static void on_welcome(struct member *m, const struct member_event *ev) {
+    bool other = m->leader != 0 && m->leader != ev->leader;
+    m->connected = true;
+    m->connected_ns = m->leader_seen_ns = m->now_ns;
+    m->probe_ns = TIME_NEVER;
+    if (other) {
+        /* A new life of the leader's agent at the same endpoint knows nothing of our group. */
+        m->start_wanted = false;
+        m->lease_names = (struct generation){0, 0};
+        leader_gone(m, "the leader was replaced by another agent, which does not know this group");
+        if (m->state == MEMBER_ENDED || m->end.kind != MEMBER_END_NONE)
+            return;
+    }
+    m->leader = ev->leader;
+    m->epoch = ev->epoch;
+    if (m->state == MEMBER_SEARCHING)
+        move(m, MEMBER_IDLE);
+    renew(m);
+}
+
+/* ---- what the leader wants ---- */
+
+static void try_start(struct member *m) {
+    if (m->state != MEMBER_PREPARED || !m->start_wanted || m->lease_end_ns <= m->now_ns ||
+        generation_compare(m->lease_names, m->generation) != 0)
+        return;
+    move(m, MEMBER_RUNNING);
+    m->has_workers = true;
+    m->fenced = false;
+    emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->lease_end_ns;
+    emit(m, MEMBER_EFFECT_START)->generation = m->generation;
+    set_report(m, NODE_RUNNING);
+}
+
+static void on_form(struct member *m, const struct desired *d) {
+    int c = generation_compare(d->generation, m->generation);
+    if (c < 0)
+        return;
+    if (c == 0) {
+        say(m);
+        return;
+    }
+    if (m->state != MEMBER_IDLE) {
+        m->has_later = true;
+        m->later = *d;
+        return;
+    }
+    m->has_later = m->has_stop_cause = m->start_wanted = false;
+    m->generation = d->generation;
+    m->form = d->form;
+    m->report.has_failure = false;
+    m->report.restarts_used = MAX2(m->report.restarts_used, d->form.restarts_used);
+    move(m, MEMBER_PREPARING);
+    emit(m, MEMBER_EFFECT_PREPARE)->generation = m->generation;
+}
+
+static void on_stop(struct member *m, const struct desired *d) {
+    int c = generation_compare(d->generation, m->generation);
+    if (c < 0)
+        return;
+    m->stop_cause = *d;
+    m->has_stop_cause = true;
+    m->start_wanted = false;
+    if (c > 0) {
+        if (m->has_workers) /* of an older group: end these first; STOP will be told again */
+            stop_workers(m, d->grace_ns, d->reason);
+        if (m->state != MEMBER_IDLE)
+            return;
+        m->generation = d->generation;
+        m->report.has_failure = false;
+    }
+    if (m->has_workers) {
+        stop_workers(m, d->grace_ns, d->reason);
+        return;
+    }
+    if (m->state != MEMBER_IDLE)
+        move(m, MEMBER_IDLE);
+    set_report(m, NODE_STOPPED);
+}
+
+static void on_closed(struct member *m, const struct desired *d) {
+    m->closed = true;
+    m->stop_cause = *d;
+    m->has_stop_cause = true;
+    m->start_wanted = false;
+    if (m->end.kind == MEMBER_END_LEADER_LOST)
+        m->end.kind = MEMBER_END_NONE; /* it came back with the last word */
+    if (m->end.kind == MEMBER_END_NONE) {
+        decide_end(m, d->outcome == OUTCOME_SUCCESS ? MEMBER_END_SUCCESS : MEMBER_END_FAILED,
+                   d->reason);
+        m->end.has_failure = d->has_failure;
+        m->end.failure = d->failure;
+        m->end.restarts_used = d->restarts_used;
+        m->end.max_restarts = d->max_restarts;
+    }
+    if (m->has_workers && m->report.unusable[0] != '\0')
+        finish(m);
+    else
+        end_with_grace(m, d->grace_ns);
+}
+
+static void on_desired(struct member *m, const struct desired *d) {
+    if (!m->connected || d->epoch != m->epoch || m->leader == 0)
+        return;
+    m->leader_seen_ns = m->now_ns;
+    switch (d->kind) {
+    case DESIRED_IDLE:
+        m->start_wanted = false;
+        break;
+    case DESIRED_FORM: on_form(m, d); break;
+    case DESIRED_START:
+        if (generation_compare(d->generation, m->generation) == 0 && !m->leaving) {
+            m->start_wanted = true;
+            try_start(m);
+        }
+        break;
+    case DESIRED_STOP: on_stop(m, d); break;
+    case DESIRED_CLOSED: on_closed(m, d); break;
+    case DESIRED_KIND_COUNT: assert_not_reached();
+    }
+}
+
+static void on_lease(struct member *m, const struct lease *lease) {
+    if (!m->connected || lease->epoch != m->epoch || lease->echo_ns < m->connected_ns ||
+        lease->echo_ns > m->now_ns)
+        return;
+    m->leader_seen_ns = m->now_ns;
+    m->probe_ns = TIME_NEVER;
+    m->leader_clock_ns = lease->clock_ns;
+    m->rtt_ns = MAX2(m->now_ns - lease->echo_ns, (uint64_t)1);
+    if (lease->validity_ns == 0)
+        return;
+    m->lease_names = lease->prepared;
+    uint64_t end = lease->echo_ns + lease->validity_ns;
+    if (end > m->lease_end_ns) {
+        m->lease_end_ns = end;
+        if (m->has_workers && !m->fenced)
+            emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = end;
+    }
+    try_start(m);
+}
+
+/* ---- what the launcher says ---- */
+
+static void on_prepared(struct member *m, struct generation g) {
+    if (m->state != MEMBER_PREPARING || generation_compare(g, m->generation) != 0)
+        return;
+    move(m, MEMBER_PREPARED);
+    set_report(m, NODE_PREPARED);
+    renew(m); /* its answer is the lease that START needs */
+    try_start(m);
+}
+
+static void on_failure(struct member *m, const struct member_event *ev) {
+    if (generation_compare(ev->generation, m->generation) != 0 || m->report.has_failure)
+        return;
+    switch (m->state) {
+    case MEMBER_PREPARING: move(m, MEMBER_IDLE); break;
+    case MEMBER_RUNNING:
+    case MEMBER_STOPPING: break;
+    case MEMBER_SEARCHING:
+    case MEMBER_IDLE:
+    case MEMBER_PREPARED:
+    case MEMBER_ENDED: return;
+    case MEMBER_STATE_COUNT: assert_not_reached();
+    }
+    m->report.has_failure = true;
+    m->report.failure = *ev->failure;
+    set_report(m, NODE_FAILED);
+}
+
+static void on_all_gone(struct member *m) {
+    if (!m->has_workers)
+        return;
+    m->has_workers = false;
+    emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = TIME_NEVER;
+    if (m->end.kind != MEMBER_END_NONE) {
+        if (!m->closed)
+            set_report(m, NODE_STOPPED);
+        finish(m);
+        return;
+    }
+    if (m->state != MEMBER_STOPPING)
+        return; /* finished or failed: STOP or CLOSED comes */
+    move(m, MEMBER_IDLE);
+    set_report(m, NODE_STOPPED);
+    if (m->has_stop_cause && generation_compare(m->stop_cause.generation, m->generation) > 0) {
+        struct desired d = m->stop_cause;
+        on_stop(m, &d);
+    }
+    if (m->has_later) {
+        struct desired d = m->later;
+        on_form(m, &d);
+    }
+}
+
+static void on_leave(struct member *m, const struct member_event *ev) {
+    if (m->leaving) { /* asked again: no more patience */
+        if (m->has_workers)
+            fence(m);
+        return;
+    }
+    m->leaving = m->report.leaving = true;
+    decide_end(m, MEMBER_END_LEFT, ev->reason);
+    say(m);
+    end_with_grace(m, ev->grace_ns);
+}
+
+/* ---- time ---- */
+
+static void on_time(struct member *m) {
+    if (m->has_workers && !m->fenced && m->now_ns >= m->lease_end_ns)
+        fence(m);
+    if (m->connected && m->now_ns >= m->renew_ns)
+        renew(m);
+    if (m->state == MEMBER_SEARCHING) {
+        if (m->now_ns >= m->since_ns + m->config.join_timeout_ns) {
+            decide_end(m, MEMBER_END_LEADER_LOST, "no leader answered within the join timeout");
+            finish(m);
+        }
+        return;
+    }
+    if (m->end.kind != MEMBER_END_NONE)
+        return;
+    if (m->now_ns >= m->leader_seen_ns + m->config.leader_timeout_ns)
+        leader_gone(m, "the leader has been silent for the leader timeout");
+    else if (m->now_ns >= m->probe_ns ||
+             (m->probe_ns == TIME_NEVER && !m->probing &&
+              m->now_ns > m->leader_seen_ns + SILENT_HEARTBEATS * m->config.heartbeat_ns))
+        probe_leader(m);
+}
+
+static uint64_t next_deadline(const struct member *m) {
+    if (m->state == MEMBER_ENDED)
+        return TIME_NEVER;
+    uint64_t t = m->connected ? m->renew_ns : TIME_NEVER;
+    if (m->has_workers && !m->fenced)
+        t = MIN2(t, m->lease_end_ns);
+    if (m->state == MEMBER_SEARCHING)
+        return MIN2(t, m->since_ns + m->config.join_timeout_ns);
+    if (m->end.kind != MEMBER_END_NONE)
+        return t;
+    t = MIN2(t, m->probe_ns);
+    t = MIN2(t, m->leader_seen_ns + m->config.leader_timeout_ns);
+    if (!m->probing && m->probe_ns == TIME_NEVER)
+        t = MIN2(t, m->leader_seen_ns + SILENT_HEARTBEATS * m->config.heartbeat_ns + 1);
+    return t;
+}
+
+/* ---- the step ---- */
+
+static void dispatch(struct member *m, const struct member_event *ev) {
+    switch (ev->kind) {
+    case MEMBER_EVENT_TIME: break;
+    case MEMBER_EVENT_WELCOME: on_welcome(m, ev); break;
+    case MEMBER_EVENT_REFUSED:
+        decide_end(m, MEMBER_END_REFUSED, ev->reason);
+        end_with_grace(m, UINT64_MAX);
+        break;
+    case MEMBER_EVENT_DISCONNECT: on_disconnect(m); break;
+    case MEMBER_EVENT_DESIRED: on_desired(m, ev->desired); break;
+    case MEMBER_EVENT_LEASE: on_lease(m, &ev->lease); break;
+    case MEMBER_EVENT_PROBE: on_probe(m, ev->probe); break;
+    case MEMBER_EVENT_PREPARED: on_prepared(m, ev->generation); break;
+    case MEMBER_EVENT_FAILURE: on_failure(m, ev); break;
+    case MEMBER_EVENT_SUCCEEDED:
+        if (m->state == MEMBER_RUNNING && m->report.state == NODE_RUNNING &&
+            generation_compare(ev->generation, m->generation) == 0)
+            set_report(m, NODE_FINISHED);
+        break;
+    case MEMBER_EVENT_ALL_GONE: on_all_gone(m); break;
+    case MEMBER_EVENT_UNKILLABLE:
+        (void)snprintf(m->report.unusable, sizeof m->report.unusable, "%s", ev->reason);
+        say(m);
+        if (m->closed)
+            finish(m);
+        break;
+    case MEMBER_EVENT_LEAVE: on_leave(m, ev); break;
+    case MEMBER_EVENT_KIND_COUNT: assert_not_reached();
+    }
+}
+
+void member_step(struct member *m, const struct member_event *event, struct member_update *ret) {
+    assert(event->now_ns >= m->now_ns);
+    m->now_ns = event->now_ns;
+    m->update = ret;
+    ret->n_effects = 0;
+    if (m->state != MEMBER_ENDED) {
+        dispatch(m, event);
+        if (m->state != MEMBER_ENDED)
+            on_time(m);
+    }
+    ret->deadline_ns = next_deadline(m);
+    m->update = NULL;
+    member_check(m);
+}
+
+/* ---- what others may know ---- */
+
+enum member_state member_state(const struct member *m) { return m->state; }
+const struct report *member_report(const struct member *m) { return &m->report; }
+const struct form *member_form(const struct member *m) { return &m->form; }
+const struct desired *member_stop_cause(const struct member *m) {
+    return m->has_stop_cause ? &m->stop_cause : NULL;
+}
+const struct member_end *member_end(const struct member *m) { return &m->end; }
+struct generation member_generation(const struct member *m) { return m->generation; }
+uint64_t member_lease_end(const struct member *m) { return m->lease_end_ns; }
+bool member_has_workers(const struct member *m) { return m->has_workers; }
+
+void member_check(const struct member *m) {
+    assert(m->state != MEMBER_ENDED || m->end.kind != MEMBER_END_NONE);
+    assert(!m->has_workers || m->state == MEMBER_RUNNING || m->state == MEMBER_STOPPING ||
+           m->report.unusable[0] != '\0');
+    assert(m->state != MEMBER_STOPPING || m->has_workers);
+    assert(m->state != MEMBER_PREPARED || m->report.state == NODE_PREPARED);
+}
