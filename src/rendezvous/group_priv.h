@@ -1,5 +1,7 @@
 /* What the files of the group machine share: its memory, and who does what with it.
- *   group.c          the states, events and effects
+ *   group.c          events in, effects out; nodes coming and going
+ *   group_states.c   the states and the ways between them
+ *   group_view.c     what others may know
  *   group_members.c  who takes part, in which order, with which ranks
  *   group_cause.c    which failure came first
  * Nobody else includes this. */
@@ -87,7 +89,26 @@ struct group {
     struct strbuf notes;         /* texts that effects point to */
 };
 
+/* group.c */
 struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, uint64_t node);
+void group_tell(struct group *g, const struct node *n);
+void group_tell_members(struct group *g);
+/* One line for people; the text is copied. */
+void group_incident(struct group *g, const char *text);
+
+/* group_states.c */
+/* Goes on from state to state as far as what is known allows. */
+void group_advance(struct group *g);
+/* Until when GATHERING waits; TIME_NEVER: for somebody, 0: for nobody. */
+uint64_t group_gather_deadline(const struct group *g);
+bool group_report_is_about(const struct group *g, const struct node *n, enum node_state state);
+/* A failure waits for its charge and there is no restart left for it. */
+bool group_budget_spent(const struct group *g);
+void group_begin_stop(struct group *g, const char *reason);
+void group_stop_for_lost_node(struct group *g, const char *why);
+void group_stop_for_failure(struct group *g);
+void group_blame_lost_node(struct group *g, const struct node *n, const char *why);
+void group_close_failed(struct group *g, const char *reason);
 
 /* group_members.c */
 bool group_is_candidate(const struct group *g, const struct node *n);

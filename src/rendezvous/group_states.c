@@ -1,0 +1,324 @@
+/* The states of the group and the ways between them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/group_priv.h"
+
+static const struct {
+    const char *name;
+    unsigned next; /* bits of the states that may follow */
+} states[GROUP_STATE_COUNT] = {
+    /*                  name         may be followed by */
+    [GROUP_GATHERING] = {"gathering", 1u << GROUP_FORMING | 1u << GROUP_CLOSED},
+    [GROUP_FORMING] = {"forming", 1u << GROUP_RUNNING | 1u << GROUP_STOPPING | 1u << GROUP_CLOSED},
+    [GROUP_RUNNING] = {"running", 1u << GROUP_STOPPING | 1u << GROUP_CLOSED},
+    [GROUP_STOPPING] = {"stopping", 1u << GROUP_GATHERING | 1u << GROUP_CLOSED},
+    [GROUP_CLOSED] = {"closed", 0},
+};
+
+const char *group_state_name(enum group_state s) { return states[s].name; }
+
+bool group_may_move(enum group_state from, enum group_state to) {
+    return (states[from].next >> to & 1) != 0;
+}
+
+static void move(struct group *g, enum group_state to) {
+    assert(group_may_move(g->state, to));
+    g->state = to;
+    g->status_dirty = true;
+}
+
+static void close_store(struct group *g) {
+    if (!g->store_open)
+        return;
+    g->store_open = false;
+    group_emit(g, GROUP_EFFECT_STORE_CLOSE, 0)->generation = g->generation;
+}
+
+static void enter_closed(struct group *g) {
+    close_store(g);
+    move(g, GROUP_CLOSED);
+    g->close_deadline_ns = g->now_ns + g->config.close_timeout_ns;
+    LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
+        group_tell(g, n);
+}
+
+void group_close_failed(struct group *g, const char *reason) {
+    g->outcome = OUTCOME_FAILED;
+    (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
+    enter_closed(g);
+}
+
+static void enter_gathering(struct group *g) {
+    close_store(g);
+    for (size_t i = 0; i < g->n_members; i++)
+        g->members[i]->is_member = false;
+    g->n_members = 0;
+    move(g, GROUP_GATHERING);
+    g->gather_since_ns = g->now_ns;
+    g->enough_since_ns = TIME_NEVER;
+    LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
+        group_tell(g, n);
+}
+
+static uint32_t count_workers(const struct group *g) {
+    uint32_t workers = 0;
+    for (size_t i = 0; i < g->n_members; i++)
+        workers += g->members[i]->info.nproc;
+    return workers;
+}
+
+/* Fewer nodes are left, or to be hoped for, than a group needs, and nobody asked to wait. */
+static bool too_few_for_ever(const struct group *g) {
+    return g->started_once && group_count_hopeful(g) < g->config.min_nodes && g->config.regroup_wait_ns == 0;
+}
+
+void group_begin_stop(struct group *g, const char *reason) {
+    (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
+    g->n_stopping = count_workers(g);
+    g->cause_retold = false;
+    g->stop_since_ns = g->now_ns;
+    g->settle_deadline_ns = g->has_cause ? g->now_ns + g->config.settle_ns : TIME_NEVER;
+    move(g, GROUP_STOPPING);
+    group_tell_members(g);
+}
+
+static void describe_too_few(const struct group *g, const char *why, char *out, size_t len) {
+    (void)snprintf(out, len, "%s; %zu of at least %u nodes left", why, group_count_hopeful(g),
+                   g->config.min_nodes);
+}
+
+/* A member is no longer there, or wants out. */
+void group_stop_for_lost_node(struct group *g, const char *why) {
+    if (too_few_for_ever(g)) {
+        char text[RDZV_REASON_MAX];
+        describe_too_few(g, why, text, sizeof text);
+        g->closing = true;
+        g->outcome = OUTCOME_FAILED;
+        group_begin_stop(g, text);
+    } else {
+        group_begin_stop(g, why);
+    }
+}
+
+/* A worker failed (or a node could not obey FORM). The charge waits until all have stopped: what
+ * looks like a failure may be the echo of a node that was lost, which costs nothing. */
+void group_stop_for_failure(struct group *g) {
+    g->charge_pending = true;
+    group_begin_stop(g, "");
+    if (g->n_stopping > 0)
+        g->n_stopping--; /* the one that failed needs no stopping */
+}
+
+bool group_budget_spent(const struct group *g) {
+    return g->charge_pending && g->restarts_used >= g->config.max_restarts;
+}
+
+/* A member was lost while its group was stopping for a failure. If it gave no sign of life after
+ * that failure, the failure was its echo. */
+void group_blame_lost_node(struct group *g, const struct node *n, const char *why) {
+    if (!g->charge_pending || !group_cause_may_be_echo(g) ||
+        n->heard_ns > g->stop_since_ns + g->config.settle_ns)
+        return;
+    g->charge_pending = g->has_cause = g->cause_retold = false;
+    g->settle_deadline_ns = TIME_NEVER;
+    (void)snprintf(g->reason, sizeof g->reason, "%s", why);
+    group_tell_members(g);
+}
+
+/* ---- GATHERING ---- */
+
+/* Former members that are silent or cut off, and not yet given up: a group without them would
+ * have to be torn down when they come back. */
+static bool somebody_unresolved(const struct group *g) {
+    for (size_t i = 0; i < g->n_order; i++) {
+        const struct node *n = idmap_get(&g->index, g->order[i]);
+        if (n != NULL && !n->connected && !n->report.leaving)
+            return true;
+    }
+    return false;
+}
+
+uint64_t group_gather_deadline(const struct group *g) {
+    if (g->enough_since_ns == TIME_NEVER) {
+        if (!g->started_once)
+            return g->gather_since_ns + g->config.join_timeout_ns;
+        return somebody_unresolved(g) ? TIME_NEVER : g->gather_since_ns + g->config.regroup_wait_ns;
+    }
+    if (!g->formed_once)
+        return g->enough_since_ns + g->config.last_call_ns;
+    if (somebody_unresolved(g))
+        return TIME_NEVER;
+    return g->lost_somebody ? g->gather_since_ns + g->config.regroup_wait_ns : 0;
+}
+
+static void form(struct group *g) {
+    group_choose_members(g);
+    g->generation = (struct generation){g->config.epoch, g->generation.counter + 1};
+    g->has_cause = g->closing = g->charge_pending = g->form_told = false;
+    g->formed_once = true;
+    g->reason[0] = '\0';
+    g->store_wanted = true;
+    g->form_deadline_ns = TIME_NEVER;
+    move(g, GROUP_FORMING);
+    struct group_effect *e = group_emit(g, GROUP_EFFECT_STORE_OPEN, 0);
+    e->generation = g->generation;
+    e->n_nodes = (uint32_t)g->n_members;
+}
+
+static void give_up_gathering(struct group *g, size_t candidates) {
+    char text[RDZV_REASON_MAX];
+    if (g->started_once) {
+        (void)snprintf(text, sizeof text, "%zu of at least %u nodes left%s%s", candidates,
+                       g->config.min_nodes, g->last_lost[0] != '\0' ? "; lost: " : "",
+                       g->last_lost);
+    } else {
+        struct rdzv_status s;
+        group_status(g, g->now_ns, &s);
+        _cleanup_(strbuf_fini) struct strbuf names = {0};
+        for (uint32_t i = 0; i < s.n_names; i++)
+            strbuf_printf(&names, "%s%s", i == 0 ? "" : ", ", s.names[i]);
+        (void)snprintf(text, sizeof text,
+                       "only %zu of at least %u nodes came within %.0f s (there: %.1500s); start "
+                       "the missing ones, or raise --rdzv-conf join_timeout",
+                       candidates, g->config.min_nodes,
+                       (double)g->config.join_timeout_ns / (double)NS_PER_S, strbuf_text(&names));
+    }
+    group_close_failed(g, text);
+}
+
+static void advance_gathering(struct group *g) {
+    size_t candidates = group_count_candidates(g);
+    if (candidates < g->config.min_nodes)
+        g->enough_since_ns = TIME_NEVER;
+    else if (g->enough_since_ns == TIME_NEVER)
+        g->enough_since_ns = g->now_ns;
+
+    if (candidates >= g->config.max_nodes ||
+        (candidates >= g->config.min_nodes && g->now_ns >= group_gather_deadline(g))) {
+        form(g);
+        return;
+    }
+    if (candidates < g->config.min_nodes && g->now_ns >= group_gather_deadline(g) &&
+        (!g->started_once || group_count_hopeful(g) < g->config.min_nodes ||
+         g->config.regroup_wait_ns > 0))
+        give_up_gathering(g, candidates);
+}
+
+/* ---- FORMING, RUNNING, STOPPING ---- */
+
+bool group_report_is_about(const struct group *g, const struct node *n, enum node_state state) {
+    return n->report.state == state &&
+           generation_compare(n->report.generation, g->generation) == 0;
+}
+
+static bool all_members(const struct group *g, enum node_state state) {
+    for (size_t i = 0; i < g->n_members; i++)
+        if (!group_report_is_about(g, g->members[i], state))
+            return false;
+    return true;
+}
+
+static bool is_stopped(const struct group *g, const struct node *n) {
+    return group_report_is_about(g, n, NODE_STOPPED) || n->report.state == NODE_CLOSED ||
+           n->report.unusable[0] != '\0';
+}
+
+static void fail_slow_nodes(struct group *g) {
+    for (size_t i = 0; i < g->n_members; i++) {
+        const struct node *n = g->members[i];
+        if (group_report_is_about(g, n, NODE_PREPARED))
+            continue;
+        struct failure f = {.kind = FAILURE_NODE,
+                            .rank = n->form.first_rank,
+                            .node_rank = n->form.node_rank,
+                            .incarnation = n->info.incarnation,
+                            .at_ns = (uint64_t)((int64_t)g->now_ns - n->offset_ns)};
+        group_node_name(n, f.node);
+        (void)snprintf(f.text, sizeof f.text, "node %.100s did not get ready within %.0f s", f.node,
+                       (double)g->config.form_timeout_ns / (double)NS_PER_S);
+        (void)group_note_failure(g, n, &f);
+        break;
+    }
+    group_stop_for_failure(g);
+}
+
+static void advance_forming(struct group *g) {
+    if (!g->form_told)
+        return; /* the store is not open yet */
+    if (all_members(g, NODE_PREPARED)) {
+        g->started_once = true;
+        g->lost_somebody = false;
+        move(g, GROUP_RUNNING);
+        group_tell_members(g);
+    } else if (g->now_ns >= g->form_deadline_ns) {
+        fail_slow_nodes(g);
+    }
+}
+
+static void advance_running(struct group *g) {
+    if (all_members(g, NODE_FINISHED)) {
+        g->outcome = OUTCOME_SUCCESS;
+        enter_closed(g);
+    }
+}
+
+static void advance_stopping(struct group *g) {
+    bool all_stopped = true;
+    for (size_t i = 0; i < g->n_members && all_stopped; i++)
+        all_stopped = is_stopped(g, g->members[i]);
+    if (g->now_ns >= g->settle_deadline_ns || all_stopped) {
+        g->settle_deadline_ns = TIME_NEVER;
+        if (g->cause_retold && !all_stopped)
+            group_tell_members(g); /* a better cause turned up since STOP was told */
+        g->cause_retold = false;
+    }
+    if (!all_stopped)
+        return;
+    if (!g->closing && too_few_for_ever(g)) {
+        char text[RDZV_REASON_MAX];
+        describe_too_few(g, g->reason[0] != '\0' ? g->reason : "a node can't take part any more",
+                         text, sizeof text);
+        g->closing = true;
+        g->outcome = OUTCOME_FAILED;
+        (void)snprintf(g->reason, sizeof g->reason, "%s", text);
+    }
+    if (group_budget_spent(g)) {
+        g->closing = true;
+        g->outcome = OUTCOME_FAILED;
+    }
+    if (g->closing) {
+        enter_closed(g);
+        return;
+    }
+    g->restarts_used += g->charge_pending;
+    g->charge_pending = false;
+    enter_gathering(g);
+}
+
+static void advance_closed(struct group *g) {
+    if (g->done)
+        return;
+    bool all = true;
+    LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
+        all = all && n->report.state == NODE_CLOSED;
+    if (all || g->now_ns >= g->close_deadline_ns) {
+        g->done = true;
+        (void)group_emit(g, GROUP_EFFECT_DONE, 0);
+    }
+}
+
+void group_advance(struct group *g) {
+    enum group_state before;
+    do {
+        before = g->state;
+        switch (g->state) {
+        case GROUP_GATHERING: advance_gathering(g); break;
+        case GROUP_FORMING: advance_forming(g); break;
+        case GROUP_RUNNING: advance_running(g); break;
+        case GROUP_STOPPING: advance_stopping(g); break;
+        case GROUP_CLOSED: advance_closed(g); break;
+        case GROUP_STATE_COUNT: assert_not_reached();
+        }
+    } while (g->state != before);
+}
