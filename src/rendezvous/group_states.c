@@ -84,7 +84,7 @@ void group_begin_stop(struct group *g, const char *reason) {
 }
 
 static void describe_too_few(const struct group *g, const char *why, char *out, size_t len) {
-    (void)snprintf(out, len, "%s; %zu of at least %u nodes left", why, group_count_hopeful(g),
+    (void)snprintf(out, len, "%.1900s; %zu of at least %u nodes left", why, group_count_hopeful(g),
                    g->config.min_nodes);
 }
 
