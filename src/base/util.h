@@ -19,7 +19,7 @@
 #define _cleanup_(fn) __attribute__((cleanup(fn)))
 /* Hands an owned pointer over: returns it and sets the local to NULL. */
 #define TAKE_PTR(p)                 \
-    ({                              \
+    __extension__({                 \
         __typeof__(p) taken_ = (p); \
         (p) = NULL;                 \
         taken_;                     \
