@@ -1,6 +1,7 @@
 #include "base/envlist.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 static char *const outer[] = {(char *)(uintptr_t)"A=1", (char *)(uintptr_t)"B=two=2",
