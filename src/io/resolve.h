@@ -39,5 +39,12 @@ typedef void resolve_fn(void *arg, int code, const char *text, const struct addr
 /* Starts the child. fn is called later, never from inside. 0, or a negative errno (fork, pipe). */
 _must_use_ int resolve_start(struct loop *loop, const char *host, uint16_t port, uint64_t timeout_ns,
                              resolve_fn *fn, void *arg, struct resolve **ret);
+/* The same with another look-up than getaddrinfo(), run in the child: fills at most
+ * RESOLVE_ADDRS_MAX addresses, returns 0 or a getaddrinfo code (EAI_*). For tests. */
+typedef int resolve_lookup_fn(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],
+                              size_t *ret_n);
+_must_use_ int resolve_start_with(struct loop *loop, const char *host, uint16_t port,
+                                  uint64_t timeout_ns, resolve_lookup_fn *lookup, resolve_fn *fn,
+                                  void *arg, struct resolve **ret);
 /* Gives it up: the child is killed and reaped, fn is not called. NULL is fine. */
 void resolve_free(struct resolve *r);

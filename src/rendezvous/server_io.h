@@ -17,7 +17,7 @@
  *
  * Everything a peer can make us hold is bounded: RDZV_PENDING_MAX connections that have not said a
  * valid JOIN, each for RDZV_FIRST_WORD_NS; RDZV_NODES_MAX nodes; WIRE_MESSAGE_MAX unread bytes and
- * RDZV_UNSENT_MAX unsent bytes for each. Whoever breaks the protocol is disconnected. */
+ * CONN_UNSENT_MAX unsent bytes for each. Whoever breaks the protocol is disconnected. */
 #pragma once
 
 #include "io/addr.h"
@@ -26,7 +26,6 @@
 
 #define RDZV_PENDING_MAX 1024
 #define RDZV_FIRST_WORD_NS (10 * NS_PER_S)
-#define RDZV_UNSENT_MAX ((size_t)1 << 20)
 #define RDZV_PROBES_MAX 16 /* at once */
 
 struct rdzv_server;
@@ -39,7 +38,7 @@ struct rdzv_listener_config {
 
 _must_use_ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *config,
                                  struct rdzv_listener **ret);
-/* Takes a listening socket; at most 4. 0 or a negative errno (then the fd stays the caller's). */
+/* Takes a listening socket, also on failure; at most 4. 0 or a negative errno. */
 _must_use_ int rdzv_listener_add(struct rdzv_listener *l, int fd);
 /* From now on JOINs go to this server (borrowed; NULL: refuse them). */
 void rdzv_listener_serve(struct rdzv_listener *l, struct rdzv_server *server);

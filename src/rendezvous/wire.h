@@ -1,0 +1,90 @@
+/* The messages between agents as JSON text, and back. Pure; specified in muster-protocol(7), which
+ * must change with this file. What the words mean is rendezvous/messages.h.
+ *
+ *     struct wire_message m = {.kind = WIRE_RENEW, .renew = …};
+ *     wire_encode(&m, &text);                        then a frame around it
+ *     r = wire_decode(text, len, &m, &err);          -EINVAL: the peer breaks the protocol
+ *
+ * A decoder takes nothing on trust: every field has a limit, unknown kinds and unknown, missing or
+ * doubled fields are refused, and texts are bounded by the arrays that hold them. 64-bit numbers
+ * travel as strings of decimal digits (JSON numbers are doubles), incarnations as 16 hexadecimal
+ * digits, generations as "2.3". Bytes of a text that are not UTF-8 are replaced when it is written. */
+#pragma once
+
+#include "base/err.h"
+#include "base/strbuf.h"
+#include "rendezvous/messages.h"
+
+#define WIRE_VERSION 1
+/* Longest payload of a frame, either way. The longest valid message is below half of it (tested). */
+#define WIRE_MESSAGE_MAX ((size_t)128 * 1024)
+#define WIRE_HEARTBEAT_MIN_NS (1 * NS_PER_MS)
+#define WIRE_TIME_MAX_NS (UINT64_C(1000000) * NS_PER_S) /* of a setting: 11 days */
+
+enum wire_kind {
+    WIRE_HELLO = 1, /* the accepting side's first word, always */
+    WIRE_JOIN,      /* node: take me in; or again, after a reconnect */
+    WIRE_WELCOME,   /* leader: you are a node */
+    WIRE_REFUSED,   /* no; the connection ends */
+    WIRE_REPORT,    /* node: the state that it is in */
+    WIRE_RENEW,     /* node: asks for a lease */
+    WIRE_LEAVE,     /* node: no process of it is left, it goes */
+    WIRE_DESIRED,   /* leader: the state that the node should be in */
+    WIRE_LEASE,     /* leader */
+    WIRE_STATUS,    /* leader: who is there, for people */
+    WIRE_KIND_COUNT,
+};
+
+struct wire_hello {
+    uint32_t version;
+    uint64_t incarnation;
+    char run_id[RDZV_RUN_ID_MAX];
+};
+
+struct wire_join {
+    uint32_t version;
+    char run_id[RDZV_RUN_ID_MAX];
+    struct node_info info;
+    uint32_t min_nodes, max_nodes; /* as the node's user gave them: for diagnosis */
+    struct report report;
+};
+
+struct wire_welcome {
+    uint32_t epoch;
+    uint64_t leader;        /* incarnation */
+    uint16_t listener_port; /* the leader's own listener, on the address of this connection */
+    uint64_t heartbeat_ns, lease_ns, margin_ns;
+};
+
+struct wire_refused {
+    bool final; /* asking again is of no use */
+    char reason[RDZV_REASON_MAX];
+};
+
+struct wire_message {
+    enum wire_kind kind;
+    union {
+        struct wire_hello hello;
+        struct wire_join join;
+        struct wire_welcome welcome;
+        struct wire_refused refused;
+        struct report report;
+        struct renew renew;
+        struct desired desired;
+        struct lease lease;
+        struct rdzv_status status;
+    };
+};
+
+/* Replaces *ret with the JSON text. The message is ours and valid. */
+void wire_encode(const struct wire_message *m, struct strbuf *ret);
+
+/* A HELLO or JOIN of another protocol version: its kind and `version` are in *ret, nothing else.
+ * These two keys stay what they are in all versions. */
+enum { WIRE_E_VERSION = 1 };
+
+/* 0, WIRE_E_VERSION, -EINVAL with what is wrong in *err (for a debug line), or -ENOMEM. On an error
+ * *ret is unspecified. */
+_must_use_ int wire_decode(const char *text, size_t len, struct wire_message *ret, struct err *err);
+
+const char *wire_kind_name(enum wire_kind kind); /* "JOIN" */
