@@ -107,7 +107,8 @@ int loop_run(struct loop *loop) {
 }
 
 int loop_turn(struct loop *loop) {
-    return event_base_loop(loop->base, EVLOOP_NONBLOCK) < 0 ? -EIO : 0;
+    /* Without ONCE it would go on for as long as anything is ready. */
+    return event_base_loop(loop->base, EVLOOP_NONBLOCK | EVLOOP_ONCE) < 0 ? -EIO : 0;
 }
 
 void loop_quit(struct loop *loop) {

@@ -8,7 +8,7 @@ trap 'rm -rf "$dir"' EXIT
 
 valgrind -q --trace-children=yes --trace-children-skip='*/python3*,/bin/*,/usr/bin/*' --child-silent-after-fork=no \
     --leak-check=full --show-leak-kinds=definite,indirect,possible --errors-for-leak-kinds=definite,indirect,possible \
-    --track-fds=no --log-file="$dir/%p" "$@"
+    --suppressions="$(dirname "$0")/vg.supp" --log-file="$dir/%p" "$@"
 rc=$?
 
 for log in "$dir"/*; do

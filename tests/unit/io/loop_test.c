@@ -1,0 +1,301 @@
+#include "io/loop.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/strbuf.h"
+#include "io/clock.h"
+
+/* What happened, in order, as letters. */
+struct stage {
+    struct loop *loop;
+    struct strbuf seen;
+    struct loop_watch *watch;
+    struct loop_timer *timer, *doom;
+    struct loop_signal *signal;
+    int fd;
+    unsigned events;
+};
+
+static void on_doom(void *arg) {
+    (void)arg;
+    cr_assert_fail("nothing ended the loop in 10 s");
+}
+
+static void stage_init(struct stage *st) {
+    *st = (struct stage){0};
+    cr_assert_eq(loop_new(&st->loop), 0);
+    cr_assert_eq(loop_timer_new(st->loop, on_doom, st, &st->doom), 0);
+    loop_timer_set(st->doom, clock_now_ns() + 10 * NS_PER_S);
+}
+
+static void stage_fini(struct stage *st) {
+    loop_watch_free(st->watch);
+    loop_timer_free(st->timer);
+    loop_signal_free(st->signal);
+    loop_timer_free(st->doom);
+    loop_free(st->loop);
+    strbuf_fini(&st->seen);
+}
+
+static void run(struct stage *st) { cr_assert_eq(loop_run(st->loop), 0); }
+
+static void on_watch(void *arg, int fd, unsigned events) {
+    struct stage *st = arg;
+    st->fd = fd;
+    st->events = events;
+    strbuf_add_char(&st->seen, 'w');
+    loop_quit(st->loop);
+}
+
+static void on_timer(void *arg) {
+    struct stage *st = arg;
+    strbuf_add_char(&st->seen, 't');
+    loop_quit(st->loop);
+}
+
+static void on_signal(void *arg, int signo) {
+    struct stage *st = arg;
+    strbuf_printf(&st->seen, "s%d", signo);
+    loop_quit(st->loop);
+}
+
+Test(loop, a_readable_descriptor_calls_its_watch) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    int p[2];
+    cr_assert_eq(pipe2(p, O_CLOEXEC), 0);
+    cr_assert_eq(loop_watch_new(st.loop, p[0], LOOP_READ, LOOP_PRIO_IO, on_watch, &st, &st.watch), 0);
+    cr_assert_eq(loop_turn(st.loop), 0);
+    cr_assert_str_eq(strbuf_text(&st.seen), "");
+    cr_assert_eq(write(p[1], "x", 1), 1);
+    run(&st);
+    cr_assert_eq(st.fd, p[0]);
+    cr_assert_eq(st.events, LOOP_READ);
+    run(&st); /* level-triggered: the byte is still there */
+    cr_assert_str_eq(strbuf_text(&st.seen), "ww");
+    close(p[0]);
+    close(p[1]);
+}
+
+Test(loop, the_end_of_a_pipe_is_readable) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    int p[2];
+    cr_assert_eq(pipe2(p, O_CLOEXEC), 0);
+    close(p[1]);
+    cr_assert_eq(loop_watch_new(st.loop, p[0], LOOP_READ, LOOP_PRIO_IO, on_watch, &st, &st.watch), 0);
+    run(&st);
+    cr_assert_eq(st.events, LOOP_READ);
+    close(p[0]);
+}
+
+Test(loop, interest_can_be_changed_and_withdrawn) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    int s[2];
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
+    cr_assert_eq(loop_watch_new(st.loop, s[0], 0, LOOP_PRIO_IO, on_watch, &st, &st.watch), 0);
+    cr_assert_eq(write(s[1], "x", 1), 1);
+    cr_assert_eq(loop_turn(st.loop), 0);
+    cr_assert_str_eq(strbuf_text(&st.seen), "", "no interest yet");
+    loop_watch_set(st.watch, LOOP_WRITE);
+    run(&st);
+    cr_assert_eq(st.events, LOOP_WRITE);
+    loop_watch_set(st.watch, LOOP_READ | LOOP_WRITE);
+    run(&st);
+    cr_assert_eq(st.events, LOOP_READ | LOOP_WRITE);
+    loop_watch_set(st.watch, 0);
+    cr_assert_eq(loop_turn(st.loop), 0);
+    cr_assert_str_eq(strbuf_text(&st.seen), "ww");
+    close(s[0]);
+    close(s[1]);
+}
+
+Test(loop, a_file_that_cannot_be_waited_for_is_refused) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    char path[] = "/tmp/muster-loop-test-XXXXXX";
+    int fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    (void)unlink(path);
+    struct loop_watch *watch = NULL;
+    cr_assert_eq(loop_watch_new(st.loop, fd, LOOP_READ, LOOP_PRIO_IO, on_watch, &st, &watch), -EINVAL);
+    cr_assert_null(watch);
+    close(fd);
+}
+
+Test(loop, a_timer_fires_once_and_not_before_its_deadline) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    cr_assert_eq(loop_timer_new(st.loop, on_timer, &st, &st.timer), 0);
+    cr_assert_eq(loop_turn(st.loop), 0);
+    cr_assert_str_eq(strbuf_text(&st.seen), "", "unarmed at first");
+    uint64_t deadline = clock_now_ns() + 20 * NS_PER_MS;
+    loop_timer_set(st.timer, deadline);
+    run(&st);
+    cr_assert_geq(clock_now_ns(), deadline);
+    cr_assert_str_eq(strbuf_text(&st.seen), "t");
+    cr_assert_eq(loop_turn(st.loop), 0);
+    cr_assert_str_eq(strbuf_text(&st.seen), "t", "unarmed after it has fired");
+}
+
+Test(loop, a_deadline_in_the_past_fires_at_once) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    cr_assert_eq(loop_timer_new(st.loop, on_timer, &st, &st.timer), 0);
+    loop_timer_set(st.timer, 0);
+    run(&st);
+    cr_assert_str_eq(strbuf_text(&st.seen), "t");
+}
+
+Test(loop, a_timer_can_be_moved_and_disarmed) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    cr_assert_eq(loop_timer_new(st.loop, on_timer, &st, &st.timer), 0);
+    loop_timer_set(st.timer, 0);
+    loop_timer_set(st.timer, TIME_NEVER);
+    cr_assert_eq(loop_turn(st.loop), 0);
+    cr_assert_str_eq(strbuf_text(&st.seen), "");
+    loop_timer_set(st.timer, clock_now_ns() + 3600 * NS_PER_S);
+    loop_timer_set(st.timer, clock_now_ns() + NS_PER_MS);
+    run(&st);
+    cr_assert_str_eq(strbuf_text(&st.seen), "t");
+}
+
+Test(loop, a_signal_calls_its_handler_with_its_number) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    cr_assert_eq(loop_signal_new(st.loop, SIGUSR1, on_signal, &st, &st.signal), 0);
+    cr_assert_eq(raise(SIGUSR1), 0);
+    run(&st);
+    char want[8];
+    (void)snprintf(want, sizeof want, "s%d", SIGUSR1);
+    cr_assert_str_eq(strbuf_text(&st.seen), want);
+}
+
+static void note_deferred(void *arg) {
+    struct stage *st = arg;
+    strbuf_add_char(&st->seen, 'd');
+}
+
+static void defer_again(void *arg) {
+    struct stage *st = arg;
+    strbuf_add_char(&st->seen, 'D');
+    loop_defer(st->loop, note_deferred, st);
+}
+
+static void free_myself_later(void *arg, int fd, unsigned events) {
+    struct stage *st = arg;
+    (void)fd;
+    (void)events;
+    loop_defer(st->loop, note_deferred, st);
+    strbuf_add_char(&st->seen, 'w');
+    loop_watch_free(TAKE_PTR(st->watch));
+    loop_quit(st->loop);
+}
+
+Test(loop, deferred_work_runs_after_the_callback_has_returned) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    int s[2];
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
+    cr_assert_eq(
+        loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_IO, free_myself_later, &st, &st.watch), 0);
+    run(&st);
+    cr_assert_eq(loop_turn(st.loop), 0);
+    cr_assert_str_eq(strbuf_text(&st.seen), "wd");
+    close(s[0]);
+    close(s[1]);
+}
+
+Test(loop, deferred_work_may_defer_more) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    loop_defer(st.loop, defer_again, &st);
+    loop_defer(st.loop, note_deferred, &st);
+    cr_assert_eq(loop_turn(st.loop), 0);
+    cr_assert_eq(loop_turn(st.loop), 0);
+    cr_assert_str_eq(strbuf_text(&st.seen), "Ddd");
+}
+
+Test(loop, freeing_the_loop_runs_what_was_deferred) {
+    struct stage st;
+    stage_init(&st);
+    loop_defer(st.loop, defer_again, &st);
+    loop_timer_free(st.doom);
+    loop_free(st.loop);
+    cr_assert_str_eq(strbuf_text(&st.seen), "Dd");
+    strbuf_fini(&st.seen);
+}
+
+static void free_the_other(void *arg, int fd, unsigned events) {
+    struct loop_watch **other = arg;
+    (void)fd;
+    (void)events;
+    loop_watch_free(TAKE_PTR(*other));
+}
+
+Test(loop, a_callback_may_free_another_watch_that_is_ready_too) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    int s[2];
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
+    struct loop_watch *a = NULL, *b = NULL;
+    cr_assert_eq(loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_IO, free_the_other, &b, &a), 0);
+    cr_assert_eq(loop_watch_new(st.loop, s[1], LOOP_WRITE, LOOP_PRIO_IO, free_the_other, &a, &b), 0);
+    cr_assert_eq(loop_turn(st.loop), 0);
+    cr_assert((a == NULL) != (b == NULL), "exactly one has freed the other");
+    loop_watch_free(a);
+    loop_watch_free(b);
+    close(s[0]);
+    close(s[1]);
+}
+
+Test(loop, descriptors_are_served_before_child_exits_before_timers) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    int s[2];
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
+    struct loop_watch *child;
+    cr_assert_eq(loop_timer_new(st.loop, on_timer, &st, &st.timer), 0);
+    loop_timer_set(st.timer, 0);
+    cr_assert_eq(loop_watch_new(st.loop, s[1], LOOP_WRITE, LOOP_PRIO_CHILD, on_watch, &st, &child), 0);
+    cr_assert_eq(loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_IO, on_watch, &st, &st.watch), 0);
+    run(&st);
+    cr_assert_eq(st.fd, s[0]);
+    loop_watch_set(st.watch, 0);
+    run(&st);
+    cr_assert_eq(st.fd, s[1]);
+    loop_watch_set(child, 0);
+    run(&st);
+    cr_assert_str_eq(strbuf_text(&st.seen), "wwt");
+    loop_watch_free(child);
+    close(s[0]);
+    close(s[1]);
+}
+
+Test(loop, a_loop_with_nothing_to_wait_for_says_so) {
+    struct loop *loop;
+    cr_assert_eq(loop_new(&loop), 0);
+    cr_assert_eq(loop_run(loop), -EDEADLK);
+    loop_free(loop);
+}
+
+Test(loop, freeing_nothing_is_fine) {
+    loop_free(NULL);
+    loop_watch_free(NULL);
+    loop_timer_free(NULL);
+    loop_signal_free(NULL);
+}
+
+Test(loop, the_library_says_its_versions) {
+    cr_assert_eq(strncmp(loop_backend_version(), "2.", 2), 0);
+    cr_assert_eq(strncmp(loop_built_version(), "2.", 2), 0);
+}
