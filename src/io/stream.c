@@ -431,6 +431,17 @@ void stream_write(struct stream *s, const void *data, size_t len) {
     queued(s);
 }
 
+void stream_write_now(struct stream *s, const void *data, size_t len) {
+    if (takes_bytes(s) && !s->connecting && !s->blocked && stream_unsent(s) == 0) {
+        ssize_t n = send(s->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0) { /* an error is met again, and told, when the queue is sent */
+            data = (const uint8_t *)data + n;
+            len -= (size_t)n;
+        }
+    }
+    stream_write(s, data, len);
+}
+
 struct release {
     void (*fn)(void *arg);
     void *arg;

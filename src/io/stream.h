@@ -54,6 +54,8 @@ void stream_drain(struct stream *s, size_t n);
 
 /* Queue bytes; sent at the end of the turn, many writes in one system call. */
 void stream_write(struct stream *s, const void *data, size_t len);
+/* The same, but tried at once where nothing is queued: for one who has gathered a turn's bytes. */
+void stream_write_now(struct stream *s, const void *data, size_t len);
 /* Queues memory that stays the caller's; release(release_arg) when it is no longer needed. */
 void stream_write_ref(struct stream *s, const void *data, size_t len,
                       void (*release)(void *release_arg), void *release_arg);
