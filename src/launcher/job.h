@@ -54,6 +54,7 @@ struct job_spec {
     /* when */
     uint32_t max_restarts;
     uint64_t join_timeout_ns, last_call_ns, close_timeout_ns, leader_timeout_ns;
+    uint64_t regroup_wait_ns;    /* a lost node's place is kept so long for another; default 0 */
     uint64_t heartbeat_ns, lease_ns;
     uint64_t shutdown_timeout_ns;
     int signals[JOB_SIGNALS_MAX]; /* --signals-to-handle */

@@ -36,7 +36,7 @@ void report_set_text(struct failure *f, const char *text, bool is_traceback);
 /* As torchrun counts: exit status, or minus the signal. */
 int report_exit_code(const struct failure *f);
 
-struct report {
+struct report_sheet { /* messages.h has a struct report of another kind */
     const char *entrypoint;        /* script as given, module, or program */
     const struct failure *failures; /* [0] is the root cause */
     uint32_t n_failures;           /* >= 1 */
@@ -45,4 +45,4 @@ struct report {
 };
 /* Adds the block with a newline at its end; then, when there is a tail, its lines under a heading.
  * A lost node (FAILURE_NODE) has no rank, code or pid; its entry says node and reason. */
-void report_block(const struct report *report, struct strbuf *ret);
+void report_block(const struct report_sheet *report, struct strbuf *ret);

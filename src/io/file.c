@@ -1,0 +1,68 @@
+#include "io/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void closep(int *fd) {
+    if (*fd >= 0)
+        (void)close(*fd);
+}
+
+int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_len) {
+    /* Not blocking: a FIFO in the place of the file must not hold us up. */
+    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EINVAL;
+    if (st.st_size < 0 || (uint64_t)st.st_size > max)
+        return -EFBIG;
+    _cleanup_(freep) char *text = malloc((size_t)st.st_size + 1);
+    if (text == NULL)
+        return -ENOMEM;
+    size_t len = 0;
+    while (len < (size_t)st.st_size) {
+        ssize_t n = read(fd, text + len, (size_t)st.st_size - len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break; /* it became shorter meanwhile */
+        len += (size_t)n;
+    }
+    text[len] = '\0';
+    *ret_text = TAKE_PTR(text);
+    *ret_len = len;
+    return 0;
+}
+
+static int write_all(int fd, const char *text, size_t len) {
+    while (len > 0) {
+        ssize_t n = write(fd, text, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        text += n;
+        len -= (size_t)n;
+    }
+    return fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP ? -errno : 0;
+}
+
+int file_write_atomic(const char *path, const char *text, size_t len) {
+    _cleanup_(freep) char *temp = xasprintf("%s.%d.tmp", path, (int)getpid());
+    _cleanup_(closep) int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return -errno;
+    int r = write_all(fd, text, len);
+    if (r == 0 && rename(temp, path) < 0)
+        r = -errno;
+    if (r < 0)
+        (void)unlink(temp); /* nothing of it may stay */
+    return r;
+}

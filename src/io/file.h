@@ -1,0 +1,12 @@
+/* Whole small files. */
+#pragma once
+
+#include <stddef.h>
+
+#include "base/util.h"
+
+/* Reads a regular file of at most max bytes; *ret_text is malloc'ed and NUL-terminated (the NUL is
+ * not counted). -EFBIG: larger; -EINVAL: not a regular file; others from the kernel. */
+_must_use_ int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_len);
+/* Writes it whole or not at all: beside it, flushed, then renamed over it. Mode 0644. */
+_must_use_ int file_write_atomic(const char *path, const char *text, size_t len);

@@ -1,0 +1,390 @@
+#include "launcher/crew_io.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "io/clock.h"
+#include "io/file.h"
+#include "launcher/cgroup_io.h"
+#include "launcher/error_file.h"
+#include "launcher/logdir_io.h"
+#include "launcher/logmux_io.h"
+#include "launcher/report.h"
+#include "launcher/worker_env.h"
+#include "launcher/worker_io.h"
+
+struct crew {
+    struct loop *loop;
+    struct crew_config config;
+    struct crew_ops ops;
+    void *arg;
+    char *oom_file;       /* NULL: the kernel's count is not to be had */
+    bool omp_told;
+
+    char *temp_dir;       /* where files go without --log-dir; NULL: not made yet, or not needed */
+    char *run_dir;        /* of --log-dir */
+    bool keep_files;
+
+    struct generation generation;
+    char generation_text[32];
+    struct form form;
+    struct logmux *logs;
+    struct worker_group *workers;
+    char **dirs;          /* [nproc] of each worker, or NULL: no files */
+    uint32_t n_ok, n_bad; /* workers ended with 0; otherwise, unless we stopped them */
+    bool running;         /* started, not all gone */
+    bool guardian_killed; /* the guardian fenced: SIGKILLs are ours */
+};
+
+/* ---- folders and files ---- */
+
+static void drop_dirs(struct crew *c) {
+    for (uint32_t i = 0; c->dirs != NULL && i < c->config.spec->nproc; i++)
+        free(c->dirs[i]);
+    free(c->dirs);
+    c->dirs = NULL;
+}
+
+static bool files_asked_for(const struct job_spec *spec) {
+    for (uint32_t i = 0; i < spec->nproc; i++)
+        if ((std_map_get(&spec->redirects, i) | std_map_get(&spec->tee, i)) != STD_NONE)
+            return true;
+    return false;
+}
+
+static int find_run_dir(struct crew *c, const char **ret, struct err *err) {
+    const struct job_spec *spec = c->config.spec;
+    int r = 0;
+    if (spec->log_dir == NULL) {
+        if (c->temp_dir == NULL)
+            r = logdir_make_temp(&c->temp_dir, err);
+        *ret = c->temp_dir;
+    } else {
+        if (c->run_dir == NULL)
+            r = logdir_claim_run(spec->log_dir, spec->run_id, c->form.log_nonce, &c->run_dir, err);
+        *ret = c->run_dir;
+    }
+    return r;
+}
+
+static int make_dirs(struct crew *c, struct err *err) {
+    const struct job_spec *spec = c->config.spec;
+    if (spec->log_dir != NULL && logdir_is_null(spec->log_dir))
+        return 0;
+    const char *run_dir;
+    int r = find_run_dir(c, &run_dir, err);
+    if (r < 0)
+        return r;
+    char node[LOGDIR_NAME_MAX + 1];
+    logdir_node_name(c->config.host, c->form.host_index, node);
+    _cleanup_(freep) char *node_dir = NULL;
+    r = logdir_make_generation(run_dir, c->generation_text, node, &node_dir, err);
+    if (r < 0)
+        return r;
+    c->dirs = xcalloc(spec->nproc, sizeof *c->dirs);
+    for (uint32_t i = 0; i < spec->nproc; i++) {
+        r = logdir_make_worker(node_dir, c->form.first_rank + i, &c->dirs[i], err);
+        if (r < 0)
+            return r;
+    }
+    if (c->run_dir != NULL) {
+        r = logdir_set_latest(run_dir, c->generation_text);
+        if (r < 0) /* a convenience: the logs are there all the same */
+            log_warning("can't set the link %s/latest: %s", run_dir, strerror(-r));
+    }
+    return 0;
+}
+
+static char *error_file_path(const struct crew *c, uint32_t i) {
+    return c->dirs == NULL ? xstrdup("") : xasprintf("%s/error.json", c->dirs[i]);
+}
+
+/* ---- what becomes of the workers ---- */
+
+static void on_drained(void *arg, uint32_t index);
+static const struct logmux_ops logmux_ops = {on_drained};
+
+static void check_all_gone(struct crew *c) {
+    if (!c->running || !worker_group_gone(c->workers) || !logmux_all_drained(c->logs))
+        return;
+    c->running = false;
+    c->ops.on_all_gone(c->arg, c->generation);
+}
+
+static void on_drained(void *arg, uint32_t index) {
+    (void)index;
+    check_all_gone(arg);
+}
+
+/* The worker's own words: error.json, else the end of its stderr. */
+static void add_text(struct crew *c, uint32_t index, struct failure *f) {
+    _cleanup_(freep) char *path = error_file_path(c, index);
+    _cleanup_(freep) char *text = NULL;
+    size_t len = 0;
+    if (path[0] != '\0' && file_read_text(path, ERROR_FILE_MAX_BYTES, &text, &len) == 0) {
+        struct error_file e = {0};
+        struct err err = {0};
+        int r = error_file_parse(text, len, &e, &err);
+        if (r == 0) {
+            (void)snprintf(f->error_file, sizeof f->error_file, "%s", path);
+            report_set_text(f, error_file_text(&e), true);
+            error_file_fini(&e);
+            return;
+        }
+        log_warning("%s: %s", path, err.text);
+    }
+    _cleanup_(strbuf_fini) struct strbuf tail = {0};
+    logmux_stderr_tail(c->logs, index, &tail);
+    report_set_text(f, strbuf_text(&tail), false);
+}
+
+static void describe_node(const struct crew *c, struct failure *f) {
+    char node[LOGDIR_NAME_MAX + 1];
+    logdir_node_name(c->config.host, c->form.host_index, node);
+    (void)snprintf(f->node, sizeof f->node, "%.120s", node);
+    (void)snprintf(f->role, sizeof f->role, "%.60s", c->config.spec->role);
+    f->node_rank = c->form.node_rank;
+    f->incarnation = c->config.incarnation;
+    f->wall_ns = clock_wall_ns();
+}
+
+static void describe_worker(const struct crew *c, uint32_t index, struct failure *f) {
+    describe_node(c, f);
+    f->rank = c->form.first_rank + index;
+    f->local_rank = index;
+}
+
+static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how) {
+    struct crew *c = arg;
+    logmux_exited(c->logs, index);
+    if (worker_exit_ok(how)) {
+        c->n_ok++;
+        if (c->n_ok == c->config.spec->nproc)
+            c->ops.on_succeeded(c->arg, c->generation);
+        return;
+    }
+    if (how->kind == WORKER_EXIT_SIGNAL && how->signal == SIGKILL)
+        c->guardian_killed = c->guardian_killed || guardian_fenced(c->config.link);
+    bool ours = how->sent_by_us || (c->guardian_killed && how->signal == SIGKILL);
+    if (ours)
+        return;
+    c->n_bad++;
+    struct failure f = {
+        .kind = how->oom                               ? FAILURE_OOM
+                : how->kind == WORKER_EXIT_SIGNAL      ? FAILURE_SIGNAL
+                                                       : FAILURE_EXIT,
+        .code = how->kind == WORKER_EXIT_SIGNAL ? how->signal : how->code,
+        .core_dumped = how->core_dumped,
+        .pid = how->pid,
+        .at_ns = how->at_ns,
+        .ran_ns = how->ran_ns,
+    };
+    describe_worker(c, index, &f);
+    add_text(c, index, &f);
+    c->ops.on_failure(c->arg, c->generation, &f);
+}
+
+static void on_spawn_failed(void *arg, uint32_t index, const struct err *err) {
+    struct crew *c = arg;
+    logmux_exited(c->logs, index);
+    c->n_bad++;
+    struct failure f = {.kind = FAILURE_SPAWN, .code = -err->code, .at_ns = clock_now_ns()};
+    describe_worker(c, index, &f);
+    (void)snprintf(f.text, sizeof f.text, "%s", err->text);
+    c->ops.on_failure(c->arg, c->generation, &f);
+}
+
+static void on_group_gone(void *arg) { check_all_gone(arg); }
+
+static void on_unkillable(void *arg, pid_t pid, const char *text) {
+    struct crew *c = arg;
+    char what[512];
+    (void)snprintf(what, sizeof what, "process %d (%s)", (int)pid, text);
+    c->ops.on_unkillable(c->arg, what);
+}
+
+static const struct worker_group_ops worker_ops = {on_exit_of, on_spawn_failed, on_group_gone,
+                                                   on_unkillable};
+
+/* ---- the calls ---- */
+
+int crew_new(struct loop *loop, const struct crew_config *config, const struct crew_ops *ops,
+             void *arg, struct crew **ret) {
+    struct crew *c = xcalloc(1, sizeof *c);
+    c->loop = loop;
+    c->config = *config;
+    c->ops = *ops;
+    c->arg = arg;
+    c->oom_file = cgroup_oom_file();
+    c->keep_files = files_asked_for(config->spec);
+    *ret = c;
+    return 0;
+}
+
+static void drop_generation(struct crew *c) {
+    worker_group_free(c->workers);
+    c->workers = NULL;
+    logmux_free(c->logs);
+    c->logs = NULL;
+    drop_dirs(c);
+    c->running = c->guardian_killed = false;
+    c->n_ok = c->n_bad = 0;
+}
+
+void crew_free(struct crew *c) {
+    if (c == NULL)
+        return;
+    drop_generation(c);
+    if (c->temp_dir != NULL && !c->keep_files && logdir_remove_tree(c->temp_dir) < 0)
+        log_info("the temporary folder %s could not be removed", c->temp_dir);
+    free(c->temp_dir);
+    free(c->run_dir);
+    free(c->oom_file);
+    free(c);
+}
+
+int crew_prepare(struct crew *c, struct generation g, const struct form *form, struct err *err) {
+    assert(!c->running);
+    drop_generation(c);
+    c->generation = g;
+    c->form = *form;
+    (void)snprintf(c->generation_text, sizeof c->generation_text, "%u.%u", g.epoch, g.counter);
+    const struct job_spec *spec = c->config.spec;
+    int r = make_dirs(c, err);
+    if (r < 0)
+        return r;
+    return logmux_new(c->loop, c->config.console, spec->nproc,
+                      env_get(c->config.envp, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"), &logmux_ops,
+                      c, &c->logs);
+}
+
+static int build_env(struct crew *c, uint32_t i, struct envlist *ret, struct err *err) {
+    const struct job_spec *spec = c->config.spec;
+    const struct form *f = &c->form;
+    _cleanup_(freep) char *error_file = error_file_path(c, i);
+    struct worker_env_input in = {
+        .run_id = spec->run_id,
+        .generation = c->generation_text,
+        .epoch = c->generation.epoch,
+        .node_rank = f->node_rank,
+        .n_nodes = f->n_nodes,
+        .master_addr = f->store_host,
+        .master_port = f->store_port,
+        .world_size = f->world_size,
+        .local_world_size = spec->nproc,
+        .rank = f->first_rank + i,
+        .local_rank = i,
+        .role = spec->role,
+        .role_rank = f->role_first_rank + i,
+        .role_world_size = f->role_world_size,
+        .restart_count = f->restarts_used,
+        .max_restarts = f->max_restarts,
+        .error_file = error_file,
+        .signals = spec->signals,
+        .n_signals = spec->n_signals,
+        .virtual_local_rank = spec->virtual_local_rank,
+    };
+    return worker_env_build(c->config.envp, &in, ret, err);
+}
+
+/* One worker's pieces, until it was started. */
+struct start {
+    struct envlist env;
+    char **argv;
+};
+
+static int prepare_start(struct crew *c, uint32_t i, struct start *s, struct worker_spec *spec,
+                         struct err *err) {
+    const struct job_spec *job = c->config.spec;
+    int r = build_env(c, i, &s->env, err);
+    if (r < 0)
+        return r;
+    s->argv = worker_argv_build(job, c->config.python, i);
+    struct logmux_worker log = {
+        .local_rank = i,
+        .rank = c->form.first_rank + i,
+        .role = job->role,
+        .hostname = c->config.host,
+        .dir = c->dirs == NULL ? NULL : c->dirs[i],
+        .redirects = std_map_get(&job->redirects, i),
+        .tee = std_map_get(&job->tee, i),
+        .on_console = job->console_ranks == NULL || job->console_ranks[i],
+    };
+    *spec = (struct worker_spec)WORKER_SPEC_INIT;
+    spec->argv = s->argv;
+    spec->envp = envlist_items(&s->env);
+    return logmux_open(c->logs, i, &log, &spec->stdout_fd, &spec->stderr_fd, err);
+}
+
+int crew_start(struct crew *c, struct err *err) {
+    const uint32_t n = c->config.spec->nproc;
+    if (!c->omp_told && worker_env_sets_omp(c->config.envp, n)) {
+        c->omp_told = true;
+        log_info("OMP_NUM_THREADS=1 for each worker, since it is not set; set it to tune");
+    }
+    struct start *starts = xcalloc(n, sizeof *starts);
+    struct worker_spec *specs = xcalloc(n, sizeof *specs);
+    int r = 0;
+    for (uint32_t i = 0; i < n && r == 0; i++)
+        r = prepare_start(c, i, &starts[i], &specs[i], err);
+    if (r == 0) {
+        struct worker_group_config config = WORKER_GROUP_CONFIG_INIT;
+        config.generation = (uint64_t)c->generation.epoch << 32 | c->generation.counter;
+        config.cgroup_fd = c->config.link->cgroup_fd;
+        config.oom_file = c->oom_file;
+        r = worker_group_start(c->loop, c->config.reaper, specs, n, &config, &worker_ops, c,
+                               &c->workers, err);
+    }
+    c->running = r == 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (starts[i].argv != NULL)
+            logmux_started(c->logs, i);
+        envlist_fini(&starts[i].env);
+        worker_argv_free(starts[i].argv);
+    }
+    free(starts);
+    free(specs);
+    return r;
+}
+
+void crew_stop(struct crew *c, uint64_t grace_ns) {
+    if (!c->running)
+        return;
+    worker_group_stop(c->workers, SIGTERM, MIN2(grace_ns, c->config.spec->shutdown_timeout_ns));
+}
+
+void crew_kill(struct crew *c) {
+    if (!c->running)
+        return;
+    worker_group_kill(c->workers);
+}
+
+void crew_node_failure(const struct crew *c, const char *text, struct failure *ret) {
+    *ret = (struct failure){.kind = FAILURE_NODE, .at_ns = clock_now_ns()};
+    describe_node(c, ret);
+    ret->rank = c->form.first_rank;
+    (void)snprintf(ret->text, sizeof ret->text, "%s", text);
+}
+
+bool crew_has_workers(const struct crew *c) { return c->running; }
+
+uint32_t crew_workers_alive(const struct crew *c) {
+    return c->running ? worker_group_alive(c->workers) : 0;
+}
+
+void crew_keep_files(struct crew *c) { c->keep_files = true; }
+
+const char *crew_log_dir(const struct crew *c) {
+    if (c->run_dir != NULL)
+        return c->run_dir;
+    return files_asked_for(c->config.spec) ? c->temp_dir : NULL;
+}
+
+void crew_stderr_tail(const struct crew *c, uint32_t local_rank, struct strbuf *ret) {
+    strbuf_clear(ret);
+    if (c->logs != NULL && local_rank < c->config.spec->nproc)
+        logmux_stderr_tail(c->logs, local_rank, ret);
+}
