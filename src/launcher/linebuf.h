@@ -43,9 +43,9 @@ struct linebuf {
     bool collapse;
     bool open;            /* pieces of the present line have been handed out */
     bool replacing;       /* the next piece REPLACES them */
-    bool had_cr;          /* with collapse: `text` ends where a CR stood; else: it has one in it */
-    bool fresh;           /* there is something that was not handed out yet, maybe empty */
-    uint64_t deadline_ns; /* TIME_NEVER when nothing waits */
+    bool has_cr;          /* a CR stood in the present line: shown at a rate, not when it is quiet */
+    bool at_cr;           /* with collapse: the last byte was a CR, the next one overwrites the line */
+    uint64_t deadline_ns; /* TIME_NEVER when all has been handed out */
     linebuf_piece_fn *fn;
     void *arg;
 };
