@@ -61,7 +61,7 @@ static void server_event(struct rdzv_server *s, struct group_event *ev);
 /* ---- nodes ---- */
 
 static struct server_node *find(const struct rdzv_server *s, uint64_t incarnation) {
-    return idmap_get(&s->nodes, incarnation);
+    return incarnation == 0 ? NULL : idmap_get(&s->nodes, incarnation);
 }
 
 static void start_probes(struct rdzv_server *s);
