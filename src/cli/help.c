@@ -1,27 +1,63 @@
 #include <stdio.h>
+#include <string.h>
 
-#include "cli/commands.h"
+#include "cli/options.h"
 
-static void print_overview(void) {
-    printf("muster starts, watches and restarts distributed training jobs.\n\n"
-           "usage: muster COMMAND [ARGS...]\n\n"
-           "Commands:\n");
-    for (const struct command *c = commands; c->name != NULL; c++)
-        printf("  %-12s %s\n", c->name, c->summary);
-    printf("\nA copy or link of muster named \"torchrun\" behaves as \"muster run\".\n"
-           "More: muster help COMMAND, man muster\n");
+#define WIDTH 80
+#define INDENT 10
+
+/* Adds `text` in lines of at most WIDTH, the second and later ones indented; returns the column. */
+static size_t add_wrapped(struct strbuf *out, const char *text, size_t column, size_t indent) {
+    for (const char *word = text; *word != '\0';) {
+        size_t n = strcspn(word, " ");
+        bool first = column == indent;
+        if (!first && column + 1 + n > WIDTH) {
+            strbuf_printf(out, "\n%*s", (int)indent, "");
+            column = indent;
+            first = true;
+        }
+        if (!first)
+            strbuf_add_char(out, ' ');
+        strbuf_add_bytes(out, word, n);
+        column += n + !first;
+        word += n;
+        word += strspn(word, " ");
+    }
+    return column;
 }
 
-int cmd_help(int argc, char **argv) {
-    if (argc > 2)
-        return usage_error("help", "one command at most");
-    if (argc < 2) {
-        print_overview();
-        return finish_stdout();
+static void add_option(struct strbuf *out, const struct option_def *def) {
+    if (def->section != NULL)
+        strbuf_printf(out, "\n%s:\n", def->section);
+    strbuf_add(out, "  ");
+    if (def->letter != '\0')
+        strbuf_printf(out, "-%c, ", def->letter);
+    strbuf_printf(out, "--%s", def->name);
+    if (def->choices != NULL) {
+        strbuf_add_char(out, '=');
+        for (const char *c = def->choices; *c != '\0'; c++)
+            strbuf_add_char(out, *c == ' ' ? '|' : *c);
+    } else if (def->arg != NULL) {
+        strbuf_printf(out, "=%s", def->arg);
     }
-    const struct command *c = command_find(argv[1]);
-    if (c == NULL)
-        return usage_error("help", "no command \"%s\"", argv[1]);
-    printf("usage: muster %s %s\n\n%s\n", c->name, c->args, c->summary);
-    return finish_stdout();
+    strbuf_printf(out, "\n%*s", INDENT, "");
+    size_t column = add_wrapped(out, def->help, INDENT, INDENT);
+    if (def->fallback != NULL && def->fallback[0] != '\0') {
+        _cleanup_(freep) char *fallback = xasprintf("(%s)", def->fallback);
+        (void)add_wrapped(out, fallback, column, INDENT);
+    }
+    strbuf_add_char(out, '\n');
+}
+
+void options_help(const struct option_set *set, struct strbuf *out) {
+    strbuf_printf(out, "usage: muster %s [OPTIONS] %s\n\n", set->command, set->operands);
+    (void)add_wrapped(out, set->about, 0, 0);
+    strbuf_add_char(out, '\n');
+    for (size_t i = 0; i < set->n; i++)
+        add_option(out, &set->defs[i]);
+    strbuf_printf(out,
+                  "\n\"_\" is as good as \"-\" in names, and so is any beginning that fits only "
+                  "one option.\nPET_NAME in the environment is the default of most options. "
+                  "More: man muster-%s\n",
+                  set->command);
 }

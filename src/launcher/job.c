@@ -19,6 +19,7 @@ void job_spec_fini(struct job_spec *spec) {
     free(spec->args);
     free(spec->start_method);
     free(spec->log_dir);
+    free(spec->line_prefix);
     free(spec->console_ranks);
     *spec = (struct job_spec){0};
 }

@@ -71,6 +71,7 @@ struct job_spec {
     /* where output goes */
     char *log_dir;               /* NULL: none; "/dev/null": no files at all */
     struct std_map redirects, tee;
+    char *line_prefix;           /* template of --tee's prefix, or NULL: torchrun's default */
     bool *console_ranks;         /* [nproc], NULL: all (--local-ranks-filter) */
     bool quiet;
     int verbose;                 /* number of -v */

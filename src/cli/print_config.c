@@ -1,0 +1,147 @@
+#include <string.h>
+
+#include "cli/job_options.h"
+
+static void add_json_text(struct strbuf *out, const char *s) {
+    if (s == NULL) {
+        strbuf_add(out, "null");
+        return;
+    }
+    strbuf_add_char(out, '"');
+    for (; *s != '\0'; s++) {
+        if (*s == '"' || *s == '\\')
+            strbuf_printf(out, "\\%c", *s);
+        else if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            strbuf_printf(out, "\\u%04x", (unsigned)(unsigned char)*s);
+        else
+            strbuf_add_char(out, *s);
+    }
+    strbuf_add_char(out, '"');
+}
+
+static void add_text(struct strbuf *out, const char *name, const char *value) {
+    strbuf_printf(out, "{\"%s\":", name);
+    add_json_text(out, value);
+    strbuf_add(out, "}\n");
+}
+
+static void add_number(struct strbuf *out, const char *name, int64_t value) {
+    strbuf_printf(out, "{\"%s\":%lld}\n", name, (long long)value);
+}
+
+static void add_bool(struct strbuf *out, const char *name, bool value) {
+    strbuf_printf(out, "{\"%s\":%s}\n", name, value ? "true" : "false");
+}
+
+static void add_seconds(struct strbuf *out, const char *name, uint64_t ns) {
+    strbuf_printf(out, "{\"%s\":%.9g}\n", name, (double)ns / 1e9);
+}
+
+static const char *backend_name(enum job_backend backend) {
+    switch (backend) {
+    case JOB_BACKEND_STATIC: return "static";
+    case JOB_BACKEND_C10D: return "c10d";
+    }
+    assert_not_reached();
+}
+
+static const char *entry_name(enum job_entry entry) {
+    switch (entry) {
+    case JOB_ENTRY_PYTHON: return "python";
+    case JOB_ENTRY_MODULE: return "module";
+    case JOB_ENTRY_PROGRAM: return "program";
+    }
+    assert_not_reached();
+}
+
+static const char *contain_name(enum job_contain contain) {
+    switch (contain) {
+    case JOB_CONTAIN_AUTO: return "auto";
+    case JOB_CONTAIN_NONE: return "none";
+    case JOB_CONTAIN_CGROUP: return "cgroup";
+    case JOB_CONTAIN_PIDNS: return "pidns";
+    }
+    assert_not_reached();
+}
+
+static void add_args(struct strbuf *out, char *const *args) {
+    strbuf_add(out, "{\"args\":[");
+    for (size_t i = 0; args[i] != NULL; i++) {
+        strbuf_add(out, i > 0 ? "," : "");
+        add_json_text(out, args[i]);
+    }
+    strbuf_add(out, "]}\n");
+}
+
+static void add_signals(struct strbuf *out, const struct job_spec *spec) {
+    strbuf_add(out, "{\"signals_to_handle\":[");
+    for (uint32_t i = 0; i < spec->n_signals; i++)
+        strbuf_printf(out, "%s\"SIG%s\"", i > 0 ? "," : "", sigabbrev_np(spec->signals[i]));
+    strbuf_add(out, "]}\n");
+}
+
+static void add_std(struct strbuf *out, const char *name, const struct std_map *map,
+                    uint32_t nproc) {
+    strbuf_printf(out, "{\"%s\":[", name);
+    for (uint32_t i = 0; i < nproc; i++)
+        strbuf_printf(out, "%s%u", i > 0 ? "," : "", std_map_get(map, i));
+    strbuf_add(out, "]}\n");
+}
+
+static void add_console(struct strbuf *out, const struct job_spec *spec) {
+    if (spec->console_ranks == NULL) {
+        strbuf_add(out, "{\"local_ranks_filter\":null}\n");
+        return;
+    }
+    strbuf_add(out, "{\"local_ranks_filter\":[");
+    const char *comma = "";
+    for (uint32_t i = 0; i < spec->nproc; i++) {
+        if (!spec->console_ranks[i])
+            continue;
+        strbuf_printf(out, "%s%u", comma, i);
+        comma = ",";
+    }
+    strbuf_add(out, "]}\n");
+}
+
+static void add_times(struct strbuf *out, const struct job_spec *spec) {
+    add_seconds(out, "join_timeout", spec->join_timeout_ns);
+    add_seconds(out, "last_call_timeout", spec->last_call_ns);
+    add_seconds(out, "close_timeout", spec->close_timeout_ns);
+    add_seconds(out, "leader_timeout", spec->leader_timeout_ns);
+    add_seconds(out, "heartbeat_interval", spec->heartbeat_ns);
+    add_seconds(out, "lease", spec->lease_ns);
+    add_seconds(out, "shutdown_timeout", spec->shutdown_timeout_ns);
+}
+
+void job_print_config(const struct job_spec *spec, struct strbuf *out) {
+    add_number(out, "min_nodes", spec->min_nodes);
+    add_number(out, "max_nodes", spec->max_nodes);
+    add_number(out, "nproc_per_node", spec->nproc);
+    add_text(out, "backend", backend_name(spec->backend));
+    add_bool(out, "standalone", spec->standalone);
+    add_text(out, "endpoint_host", spec->endpoint_host);
+    add_number(out, "endpoint_port", spec->endpoint_port);
+    add_number(out, "is_host", spec->is_host);
+    add_number(out, "node_rank", spec->node_rank);
+    add_text(out, "local_addr", spec->local_addr);
+    add_text(out, "run_id", spec->run_id);
+    add_bool(out, "run_id_given", spec->run_id_given);
+    add_text(out, "role", spec->role);
+    add_number(out, "max_restarts", spec->max_restarts);
+    add_times(out, spec);
+    add_signals(out, spec);
+    add_text(out, "entry", entry_name(spec->entry));
+    add_text(out, "script", spec->script);
+    add_args(out, spec->args);
+    add_text(out, "start_method", spec->start_method);
+    add_bool(out, "virtual_local_rank", spec->virtual_local_rank);
+    add_text(out, "contain", contain_name(spec->contain));
+    add_text(out, "log_dir", spec->log_dir);
+    add_std(out, "redirects", &spec->redirects, spec->nproc);
+    add_std(out, "tee", &spec->tee, spec->nproc);
+    add_text(out, "line_prefix", spec->line_prefix);
+    add_console(out, spec);
+    add_bool(out, "quiet", spec->quiet);
+    add_number(out, "verbose", spec->verbose);
+}

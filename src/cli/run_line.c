@@ -1,0 +1,80 @@
+#include "cli/run_line.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/envlist.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/job_options.h"
+#include "cli/options_table.h"
+#include "io/clock.h"
+#include "topology/cpu_count_io.h"
+#include "topology/nvml_io.h"
+
+static uint32_t probe_cpus(void *arg) {
+    (void)arg;
+    return cpu_count_allowed();
+}
+
+static int probe_gpus(void *arg, uint32_t *ret, struct err *err) {
+    (void)arg;
+    return nvml_count_visible(env_get(environ, "CUDA_VISIBLE_DEVICES"), ret, err);
+}
+
+static uint64_t probe_random(void *arg) {
+    (void)arg;
+    return random_u64();
+}
+
+/* -v and -q win over LOGLEVEL. A word in LOGLEVEL that is no level is torchrun's error; here it
+ * changes nothing. */
+static void set_log_level(const struct job_spec *spec) {
+    const char *name = env_get(environ, "LOGLEVEL");
+    enum log_level level;
+    if (spec->verbose > 0)
+        log_set_level(spec->verbose > 1 ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO);
+    else if (spec->quiet)
+        log_set_level(LOG_LEVEL_ERROR);
+    else if (name != NULL && log_level_parse(name, &level) == 0)
+        log_set_level(level);
+}
+
+static void say_warnings(const struct strbuf *warnings) {
+    for (const char *line = strbuf_text(warnings); *line != '\0';) {
+        size_t n = strcspn(line, "\n");
+        log_warning("%.*s", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+}
+
+int run_line_read(int argc, char **argv, struct job_spec *ret) {
+    static const struct job_probes probes = {
+        .count_cpus = probe_cpus, .count_gpus = probe_gpus, .random = probe_random};
+    _cleanup_(strbuf_fini) struct strbuf warnings = {0}, text = {0};
+    _cleanup_(job_spec_fini) struct job_spec spec = {0};
+    struct err err = {0};
+    int r = job_options_read(argc, argv, environ, &probes, &warnings, &spec, &err);
+    if (r < 0)
+        return usage_error(run_options.command, "%s", err.text);
+    if (r == JOB_OPTIONS_VERSION) {
+        char *version[] = {argv[0], NULL};
+        return cmd_version(1, version);
+    }
+    if (r == JOB_OPTIONS_HELP) {
+        options_help(&run_options, &text);
+        (void)fputs(strbuf_text(&text), stdout);
+        return finish_stdout();
+    }
+    set_log_level(&spec);
+    say_warnings(&warnings);
+    if (r == JOB_OPTIONS_PRINT_CONFIG) {
+        job_print_config(&spec, &text);
+        (void)fputs(strbuf_text(&text), stdout);
+        return finish_stdout();
+    }
+    *ret = spec;
+    spec = (struct job_spec){0};
+    return -1;
+}

@@ -1,0 +1,8 @@
+/* How many CPUs this process may use. */
+#pragma once
+
+#include "base/util.h"
+
+/* CPUs of the affinity mask (sched_getaffinity(2)): what --nproc-per-node=cpu means, as in torch
+ * since 2.9's torch._utils.cpu_count(). At least 1. */
+uint32_t cpu_count_allowed(void);

@@ -1,0 +1,97 @@
+#include "topology/gpu_count.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* No device: the list ends here. */
+#define NO_DEVICE UINT32_MAX
+
+/* One entry of the list, blanks around it removed. */
+struct entry {
+    const char *text;
+    size_t n;
+};
+
+static struct entry entry_at(const char *s) {
+    struct entry e = {.text = s, .n = strcspn(s, ",")};
+    while (e.n > 0 && isspace((unsigned char)*e.text)) {
+        e.text++;
+        e.n--;
+    }
+    while (e.n > 0 && isspace((unsigned char)e.text[e.n - 1]))
+        e.n--;
+    return e;
+}
+
+static bool entry_begins(struct entry e, const char *prefix) {
+    return e.n >= strlen(prefix) && strncmp(e.text, prefix, strlen(prefix)) == 0;
+}
+
+/* The number an entry begins with, as strtoul() would: "1gpu" is 1, "gpu" is none. */
+static uint32_t index_of(struct entry e, uint32_t n_devices) {
+    size_t i = e.n > 0 && *e.text == '+';
+    uint32_t v = 0;
+    size_t digits = 0;
+    for (; i < e.n && isdigit((unsigned char)e.text[i]); i++, digits++) {
+        v = v * 10 + (uint32_t)(e.text[i] - '0');
+        if (v >= n_devices)
+            return NO_DEVICE;
+    }
+    return digits > 0 && v < n_devices ? v : NO_DEVICE;
+}
+
+static uint32_t uuid_of(struct entry e, const struct gpu_inventory *inventory) {
+    uint32_t found = NO_DEVICE;
+    for (uint32_t i = 0; i < inventory->n; i++) {
+        if (strncmp(inventory->uuids[i], e.text, e.n) != 0)
+            continue;
+        if (found != NO_DEVICE)
+            return NO_DEVICE;
+        found = i;
+    }
+    return found;
+}
+
+/* True when an entry before `end` is the same text: for names that can't be looked up. */
+static bool named_before(const char *list, const char *end, struct entry e) {
+    for (const char *p = list; p < end; p += strcspn(p, ",") + 1) {
+        struct entry other = entry_at(p);
+        if (other.n == e.n && strncmp(other.text, e.text, e.n) == 0)
+            return true;
+    }
+    return false;
+}
+
+uint32_t gpu_count_visible(const char *visible, const struct gpu_inventory *inventory) {
+    assert(inventory->n <= GPUS_MAX);
+    if (visible == NULL)
+        return inventory->n;
+    struct entry first = entry_at(visible);
+    /* CUDA enumerates one MIG instance, whatever the list says (MIG user guide). */
+    if (entry_begins(first, "MIG-"))
+        return inventory->n > 0 ? 1 : 0;
+    bool by_name = entry_begins(first, "GPU-");
+    bool seen[GPUS_MAX] = {false};
+    uint32_t count = 0;
+    for (const char *p = visible; p != NULL && count < inventory->n;) {
+        struct entry e = entry_at(p);
+        if (by_name && !entry_begins(e, "GPU-"))
+            break;
+        if (by_name && inventory->uuids == NULL) {
+            if (named_before(visible, p, e))
+                return 0;
+        } else {
+            uint32_t device = by_name ? uuid_of(e, inventory) : index_of(e, inventory->n);
+            if (device == NO_DEVICE)
+                break;
+            if (seen[device])
+                return 0;
+            seen[device] = true;
+        }
+        count++;
+        p = strchr(p, ',');
+        p = p != NULL ? p + 1 : NULL;
+    }
+    return count;
+}
