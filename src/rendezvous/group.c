@@ -33,6 +33,7 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     g->config = *config;
     g->state = GROUP_GATHERING;
     g->now_ns = g->gather_since_ns = now_ns;
+    g->due_ns = TIME_NEVER;
     g->enough_since_ns = TIME_NEVER;
     g->settle_deadline_ns = TIME_NEVER;
     g->probe_min_ns = TIME_NEVER;
@@ -273,17 +274,6 @@ static void on_probe(struct group *g, struct node *n, enum probe_result result) 
     n->probing = false;
     if (result == PROBE_ALIVE)
         n->reached = true;
-    else if (!n->reached && n->connected && !n->unreachable_told) {
-        char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
-        n->unreachable_told = true;
-        group_node_name(n, name);
-        (void)snprintf(text, sizeof text,
-                       "node %s can't be reached from here on port %u: its loss will be noticed "
-                       "after %.0f s, not at once",
-                       name, n->info.listener_port,
-                       (double)(g->config.lease_ns + g->config.margin_ns) / (double)NS_PER_S);
-        group_incident(g, text);
-    }
     if (result == PROBE_GONE && n->reached && (!n->connected || is_silent(g, n))) {
         remove_node(g, n, "is gone: its agent ended without a word", true);
         return;
@@ -347,6 +337,15 @@ static void probe_node(struct group *g, struct node *n) {
         return;
     n->probing = true;
     (void)group_emit(g, GROUP_EFFECT_PROBE, n->info.incarnation);
+}
+
+/* The leader itself slept: what the nodes said meanwhile still lies in its sockets, and tells
+ * nothing about their silence. To count later than needed is always safe. */
+static void forgive_own_sleep(struct group *g) {
+    if (g->now_ns <= g->due_ns || g->now_ns - g->due_ns <= g->config.lease_ns / 10)
+        return;
+    LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
+        n->heard_ns = g->now_ns;
 }
 
 static void on_time(struct group *g) {
@@ -452,11 +451,12 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
     ret->n_effects = 0;
     strbuf_clear(&g->notes);
 
+    forgive_own_sleep(g);
     dispatch(g, event);
     on_time(g);
     group_advance(g);
     emit_status(g);
-    ret->deadline_ns = next_deadline(g);
+    ret->deadline_ns = g->due_ns = next_deadline(g);
     resolve_notes(g);
     g->update = NULL;
     group_check(g);

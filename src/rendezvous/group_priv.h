@@ -22,7 +22,6 @@ struct node {
     uint64_t join_order; /* 1, 2, … */
     bool connected;
     bool reached;       /* its listener has accepted us: "refused" means gone from here on */
-    bool unreachable_told;
     bool probing;       /* a probe is under way */
     uint64_t probe_ns;  /* when the next is due, while it is disconnected or silent; TIME_NEVER */
     uint64_t heard_ns;  /* leader's clock at its last RENEW or JOIN */
@@ -38,6 +37,7 @@ struct group {
     struct group_config config;
     enum group_state state;
     uint64_t now_ns;
+    uint64_t due_ns; /* when the next GROUP_EVENT_TIME was asked for */
     uint64_t join_counter;
 
     struct idmap index;  /* incarnation → struct node */
