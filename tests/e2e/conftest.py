@@ -1,0 +1,45 @@
+"""Fixtures of the end-to-end tests. `MUSTER=build/src/cli/muster pytest-3 tests/e2e`, or simply tests/run.sh."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import harness  # noqa: E402
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: only with MUSTER_TEST_SCALE=slow")
+    config.addinivalue_line("markers", "torch: needs MUSTER_TEST_PYTHON with PyTorch")
+    if not os.access(harness.MUSTER, os.X_OK) and not os.environ.get("MUSTER_TEST_COMMAND"):
+        raise pytest.UsageError("MUSTER must name the muster program to test")
+
+
+def pytest_collection_modifyitems(items):
+    torch = harness.TORCH_PYTHON and subprocess.run(
+        [harness.TORCH_PYTHON, "-c", "import torch.distributed"], capture_output=True).returncode == 0
+    for item in items:
+        if item.get_closest_marker("slow") and os.environ.get("MUSTER_TEST_SCALE") != "slow":
+            item.add_marker(pytest.mark.skip(reason="large numbers: tests/run.sh --slow"))
+        if item.get_closest_marker("torch") and not torch:
+            item.add_marker(pytest.mark.skip(reason="no Python with PyTorch in MUSTER_TEST_PYTHON"))
+
+
+@pytest.fixture(scope="session")
+def worker(tmp_path_factory):
+    """The C worker of worker.c, compiled once."""
+    out = tmp_path_factory.mktemp("worker") / "e2e-worker"
+    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-O1", "-Wall", "-Wextra", "-o", str(out),
+                    str(harness.HERE / "worker.c")], check=True)
+    return out
+
+
+@pytest.fixture
+def job(tmp_path, worker):
+    """A job in a folder of its own; whatever it started is dead afterwards."""
+    with harness.Job(tmp_path / "job", worker) as job:
+        yield job
+    assert not harness.log_of_valgrind(), harness.log_of_valgrind()

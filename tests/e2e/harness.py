@@ -1,0 +1,382 @@
+"""Starts real `muster run` processes, hears of everything by events, and leaves nothing behind.
+
+    with Job(tmp_path, worker) as job:
+        a = job.agent("a", "--nnodes=2", …)
+        starts = job.events.wait("start", 4)
+        job.go()
+        assert a.wait() == 0, a.output()
+
+Nothing here waits by sleeping: output and events come through threads that notify one condition, the end of processes
+through poll() on FIFOs and pidfds. Each agent is in a session of its own; every process of a job carries
+E2E_JOB=<unique> in its environment, by which what is left is found and killed at the end, by pid.
+"""
+import collections
+import contextlib
+import os
+import pathlib
+import re
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import threading
+import time
+import uuid
+
+MUSTER = os.environ.get("MUSTER", "")
+# A Python with torch, or empty: the tests that need it are skipped by name.
+TORCH_PYTHON = os.environ.get("MUSTER_TEST_PYTHON", "")
+VALGRIND_DIR = os.environ.get("MUSTER_TEST_VALGRIND", "")
+# Sanitizers and valgrind make everything slower; deadlines of the tests are stretched, figures are not asserted.
+SLOWER = float(os.environ.get("MUSTER_TEST_SLOWER", "1"))
+KILLS = int(os.environ.get("MUSTER_KILLS", "10"))
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def deadline(seconds):
+    """A monotonic time by which something has to have happened."""
+    return time.monotonic() + seconds * SLOWER
+
+
+def command():
+    """The words that start `muster run`. MUSTER_TEST_COMMAND (as "torchrun") replaces them, to check the tests."""
+    if os.environ.get("MUSTER_TEST_COMMAND"):
+        return shlex.split(os.environ["MUSTER_TEST_COMMAND"])
+    words = [MUSTER, "run"]
+    if VALGRIND_DIR:
+        tools = HERE.parent / "tools"
+        words = ["valgrind", "-q", "--trace-children=no", "--leak-check=full", "--show-leak-kinds=definite,indirect",
+                 "--errors-for-leak-kinds=definite,indirect", f"--suppressions={tools}/vg.supp",
+                 f"--log-file={VALGRIND_DIR}/%p"] + words
+    return words
+
+
+def free_port(host="127.0.0.1"):
+    """A port nobody has at this moment."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.bind((host, 0))
+        return s.getsockname()[1]
+
+
+def children(pid):
+    """Direct children, of all threads."""
+    found = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                found += map(int, pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+    return found
+
+
+def alive(pid):
+    """True unless it is gone or a zombie."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
+
+
+def processes_with(mark):
+    """Pids whose environment holds this text."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                if mark in pathlib.Path(f"/proc/{name}/environ").read_bytes() and alive(int(name)):
+                    found.append(int(name))
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def kill(pid, signo=signal.SIGKILL):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signo)
+
+
+class Heard:
+    """Lines that a thread reads from a descriptor, which it owns."""
+
+    def __init__(self, fd):
+        self.lines, self.times, self.raw, self.ended, self.synced = [], [], bytearray(), False, 0
+        self.changed = threading.Condition()
+        self._fd, self._rest = fd, b""
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self):
+        while True:
+            try:
+                data = os.read(self._fd, 65536)
+            except OSError:
+                data = b""
+            with self.changed:
+                now = time.monotonic()
+                self.raw += data
+                *lines, self._rest = (self._rest + data).split(b"\n")
+                if not data and self._rest:
+                    lines, self._rest = [self._rest], b""
+                for line in lines:
+                    if line.startswith(b"\0"):  # our own words, see Events
+                        self.synced += line == b"\0sync"
+                        data = b"" if line == b"\0stop" else data
+                        continue
+                    self.lines.append(line.decode(errors="replace"))
+                    self.times.append(now)
+                self.ended = not data
+                self.changed.notify_all()
+            if not data:
+                os.close(self._fd)
+                return
+
+    def until(self, what, seconds):
+        """What what() returns as soon as that is true; its last answer when time is up."""
+        end = deadline(seconds)
+        with self.changed:
+            while True:
+                answer = what()
+                left = end - time.monotonic()
+                if answer or self.ended or left <= 0:
+                    return answer
+                self.changed.wait(left)
+
+    def text(self):
+        with self.changed:
+            return self.raw.decode(errors="replace")
+
+    def join(self):
+        self._thread.join(30)
+
+
+Event = collections.namedtuple("Event", "kind time fields")
+
+
+class Events(Heard):
+    """The lines of all the workers of a job."""
+
+    def __init__(self, path):
+        os.mkfifo(path)
+        self._own = os.open(path, os.O_RDWR)  # so that it never ends while workers come and go
+        super().__init__(os.open(path, os.O_RDONLY))
+
+    def all(self, kind=None, **fields):
+        """Everything that was written before this call."""
+        with self.changed:
+            seen = self.synced
+        os.write(self._own, b"\0sync\n")  # comes out behind what was there
+        assert self.until(lambda: self.synced > seen, 30), "the events' FIFO is stuck"
+        return self._all(kind, fields)
+
+    def _all(self, kind, fields):
+        with self.changed:
+            found = []
+            for line, when in zip(self.lines, self.times):
+                first, *rest = line.split(" ")
+                event = Event(first, when, dict(word.split("=", 1) for word in rest if "=" in word))
+                if kind in (None, first) and all(event.fields.get(k) == str(v) for k, v in fields.items()):
+                    found.append(event)
+            return found
+
+    def wait(self, kind, count, seconds=30, **fields):
+        """The first `count` or more events of this kind; fails when they do not come."""
+        def enough():
+            found = self._all(kind, fields)
+            return found if len(found) >= count else None
+
+        found = self.until(enough, seconds)
+        assert found, (f"{len(self.all(kind, **fields))} of {count} events {kind} {fields} in {seconds} s; "
+                       f"heard: {self.lines}")
+        return found
+
+    def stop(self):
+        os.write(self._own, b"\0stop\n")
+        self.join()
+        os.close(self._own)
+
+
+class Agent:
+    """One `muster run` process: the guardian, whose child is the agent, whose children are workers."""
+
+    def __init__(self, tag, words, env, cwd, prefix=(), stdin=subprocess.DEVNULL, pass_fds=()):
+        self.tag, self.words = tag, list(prefix) + words
+        out_r, out_w = os.pipe()
+        err_r, err_w = os.pipe()
+        try:
+            self.process = subprocess.Popen(self.words, env=env, cwd=cwd, stdin=stdin, stdout=out_w, stderr=err_w,
+                                            start_new_session=True, pass_fds=pass_fds)
+        finally:
+            os.close(out_w)
+            os.close(err_w)
+        self.out, self.err = Heard(out_r), Heard(err_r)
+        self.pid = self.process.pid
+
+    def wait(self, seconds=60):
+        """Exit status as the shell has it: 128+n for a signal; None when it still runs."""
+        try:
+            code = self.process.wait(max(0.0, deadline(seconds) - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return None
+        return code if code >= 0 else 128 - code
+
+    def signal(self, signo):
+        self.process.send_signal(signo)
+
+    def agent_pid(self):
+        """The child of the guardian that is muster too."""
+        found = children(self.pid)
+        assert found, f"the guardian {self.pid} has no child; {self.said()}"
+        return found[0]
+
+    def wait_said(self, pattern, seconds=30):
+        """Waits for standard error to match; fails with what was said instead."""
+        found = self.err.until(lambda: re.search(pattern, bytes(self.err.raw).decode(errors="replace"), re.S), seconds)
+        assert found, f"{self.tag}: no {pattern!r} in: {self.said()}"
+        return found
+
+    def output(self):
+        return self.out.text()
+
+    def said(self):
+        return self.err.text()
+
+    def finish(self, seconds=60):
+        """Waits, and for the last of the output too; (status, stdout, stderr)."""
+        code = self.wait(seconds)
+        assert code is not None, f"{self.tag} still runs after {seconds} s: {self.words}\n{self.said()}"
+        for heard in (self.out, self.err):
+            heard.until(lambda heard=heard: heard.ended, 10)
+        return code, self.output(), self.said()
+
+
+class Job:
+    """The agents of one job, their workers' events, and the end of all of them."""
+
+    def __init__(self, tmp_path, worker=None):
+        self.tmp = pathlib.Path(tmp_path)
+        self.tmp.mkdir(parents=True, exist_ok=True)
+        self.worker = str(worker) if worker else None
+        self.mark = f"E2E_JOB={uuid.uuid4().hex}"
+        self.life = self.tmp / "life"
+        self.life.mkdir()
+        self.events = Events(self.tmp / "events")
+        os.mkfifo(self.tmp / "go")
+        self._go = None
+        self.agents = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+    def env(self, tag, extra=None):
+        env = {k: v for k, v in os.environ.items()
+               if not k.startswith(("PET_", "TORCHELASTIC_", "MUSTER_", "SLURM_", "RANK", "LOCAL_RANK", "MASTER_"))}
+        name, value = self.mark.split("=")
+        env.update({name: value, "E2E_TAG": tag, "E2E_EVENTS": str(self.tmp / "events"),
+                    "E2E_GO": str(self.tmp / "go"), "E2E_LIFE": str(self.life)})
+        env.update({k: str(v) for k, v in (extra or {}).items()})
+        return {k: v for k, v in env.items() if v != "\0unset"}
+
+    def agent(self, tag, *words, env=None, prefix=(), program=None, **more):
+        agent = Agent(tag, (program or command()) + [str(w) for w in words], self.env(tag, env), self.tmp, prefix,
+                      **more)
+        self.agents.append(agent)
+        return agent
+
+    def run(self, *words, seconds=60, **more):
+        """One agent, to its end: (status, stdout, stderr)."""
+        return self.agent("a", *words, **more).finish(seconds)
+
+    def pair(self, *words, worker=("start", "go"), nproc=2, nnodes="1:2", tags="ab", **more):
+        """Agents that meet at one endpoint on loopback, each with C workers."""
+        endpoint = f"127.0.0.1:{free_port()}"
+        return [self.agent(tag, f"--nnodes={nnodes}", f"--nproc-per-node={nproc}", "--rdzv-backend=c10d",
+                           f"--rdzv-endpoint={endpoint}", "--rdzv-id=e2e", *words, "--no-python", self.worker, *worker,
+                           **more) for tag in tags]
+
+    def go(self):
+        """Lets the workers end, now and later."""
+        if self._go is None:
+            self._go = os.open(self.tmp / "go", os.O_RDWR)
+
+    def lifelines(self, tag):
+        return sorted(p for p in self.life.iterdir() if p.name.endswith("." + tag))
+
+    def held(self, tag):
+        """Generations of this agent of which some process lives now."""
+        found = []
+        for path in self.lifelines(tag):
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                os.read(fd, 1)
+            except BlockingIOError:
+                found.append(path.name)
+            finally:
+                os.close(fd)
+        return found
+
+    def wait_gone(self, tag, seconds):
+        """Time at which no process of this agent's workers was left; fails with the culprits' names."""
+        end = deadline(seconds)
+        for path in self.lifelines(tag):
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                poll = select.poll()
+                poll.register(fd, 0)  # POLLHUP alone: the last holder has gone
+                while path.name in self.held(tag):
+                    left = end - time.monotonic()
+                    assert left > 0, f"{path.name} is held by {self.culprits()} after {seconds} s"
+                    poll.poll(left * 1000)
+            finally:
+                os.close(fd)
+        return time.monotonic()
+
+    def culprits(self):
+        names = []
+        for pid in processes_with(self.mark.encode()):
+            with contextlib.suppress(OSError):
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                names.append(f"{pid}: {words[:120]}")
+        return names
+
+    def no_overlap(self):
+        """Fails if a worker saw anything of another generation alive as it started."""
+        seen = [e.fields for e in self.events.all("start") if e.fields["overlap"]]
+        assert not seen, f"alive together: {seen}"
+
+    def close(self):
+        left = []
+        for agent in self.agents:
+            if agent.process.poll() is None:
+                kill(agent.pid, signal.SIGCONT)
+                agent.signal(signal.SIGKILL)
+        for _ in range(50):  # each round kills whatever had been born since the last
+            left = processes_with(self.mark.encode())
+            if not left:
+                break
+            for pid in left:
+                kill(pid)
+            for pid in left:
+                with contextlib.suppress(OSError):
+                    fd = os.pidfd_open(pid)
+                    select.select([fd], [], [], 1)
+                    os.close(fd)
+        for agent in self.agents:
+            agent.process.wait()
+            agent.out.join()
+            agent.err.join()
+        self.events.stop()
+        if self._go is not None:
+            os.close(self._go)
+        assert not left, f"could not be killed: {left}"
+
+
+def log_of_valgrind():
+    """What valgrind said of muster's processes, empty when nothing."""
+    if not VALGRIND_DIR:
+        return ""
+    return "\n".join(f"{p}:\n{p.read_text()}" for p in sorted(pathlib.Path(VALGRIND_DIR).iterdir())
+                     if p.stat().st_size > 0)

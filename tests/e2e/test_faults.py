@@ -1,0 +1,226 @@
+"""What is left when muster itself is killed or frozen: nothing, and soon; and what the other node does then.
+
+Each worker has two descendants that ignore SIGTERM, one of them double-forked into a session of its own. Whether any of
+them lives is asked of the FIFO they hold (harness.Job.held), never of a process table; every worker that starts says
+itself whether anything of another generation is alive. MUSTER_KILLS (10; 50 in the slow suite) says how often.
+"""
+import os
+import re
+import signal
+import time
+
+import pytest
+
+from harness import KILLS, SLOWER, alive, children, free_port, kill, processes_with
+
+LEASE, HEARTBEAT = 1.0, 0.2
+QUICK_LEASE = [f"--lease={LEASE}", f"--heartbeat-interval={HEARTBEAT}"]
+FAMILY = ("family", "start", "go")
+# Until the other node runs again, or has said why not.
+AFTER_DEATH = 1.0
+
+
+def started(job, world):
+    """Waits until all workers of the first generation run."""
+    job.events.wait("start", world, world=world)
+
+
+def by_node(job, agents):
+    node_of = {e.fields["tag"]: e.fields["node"] for e in job.events.all("start")}
+    return sorted(agents, key=lambda a: int(node_of[a.tag]))
+
+
+def time_of_start(job, tag, world, count):
+    events = job.events.wait("start", count, 30, tag=tag, world=world)
+    return max(int(e.fields["ns"]) for e in events) / 1e9
+
+
+@pytest.mark.parametrize("victim", ["agent", "guardian"])
+@pytest.mark.parametrize("turn", range(KILLS))
+def test_the_other_node_goes_on_when_one_is_killed(job, victim, turn):
+    """The follower's agent or guardian is killed: nothing of it lives when the smaller group starts, within 1 s."""
+    agents = job.pair(*QUICK_LEASE, worker=FAMILY)
+    started(job, 4)
+    leader, follower = by_node(job, agents)
+    victim_pid = follower.agent_pid() if victim == "agent" else follower.pid
+    at = time.monotonic()
+    kill(victim_pid)
+    again = time_of_start(job, leader.tag, 2, 2)
+    assert job.held(follower.tag) == [], job.culprits()
+    job.no_overlap()
+    assert again - at <= AFTER_DEATH * SLOWER, f"{again - at:.3f} s until the smaller group ran"
+    restarts = {e.fields["count"] for e in job.events.all("start", world=2)}
+    assert restarts == {"0"}, "a lost node is not charged to the budget"
+    job.go()
+    code, _, err = leader.finish()
+    assert code == 0, err
+    assert follower.wait() is not None
+
+
+@pytest.mark.parametrize("victim", ["agent", "guardian"])
+@pytest.mark.parametrize("turn", range(max(1, KILLS // 5)))
+def test_below_the_smallest_number_of_nodes_it_ends_with_the_reason(job, victim, turn):
+    agents = job.pair(*QUICK_LEASE, "--rdzv-conf=join_timeout=1", worker=FAMILY, nnodes="2")
+    started(job, 4)
+    leader, follower = by_node(job, agents)
+    at = time.monotonic()
+    kill(follower.agent_pid() if victim == "agent" else follower.pid)
+    job.wait_gone(follower.tag, AFTER_DEATH)
+    leader.wait_said(r"node|agent", AFTER_DEATH * 20)
+    code, _, err = leader.finish(30)
+    assert code == 1, err
+    assert job.held(leader.tag) == [] and job.held(follower.tag) == []
+    assert re.search(r"lost|gone|closed|left|ended", err), err
+    assert time.monotonic() - at < 20 * SLOWER
+
+
+@pytest.mark.parametrize("turn", range(KILLS))
+def test_workers_of_a_frozen_agent_die_with_its_lease(job, turn):
+    agents = job.pair(*QUICK_LEASE, worker=FAMILY)
+    started(job, 4)
+    leader, follower = by_node(job, agents)
+    frozen = follower.agent_pid()
+    at = time.monotonic()
+    kill(frozen, signal.SIGSTOP)
+    gone = job.wait_gone(follower.tag, LEASE + 5)
+    assert gone - at <= (LEASE + 0.5) * SLOWER, f"dead after {gone - at:.3f} s, the lease is {LEASE} s"
+    time_of_start(job, leader.tag, 2, 2)
+    job.no_overlap()
+    job.go()
+    code, _, err = leader.finish()
+    assert code == 0, err
+    kill(frozen, signal.SIGCONT)
+    assert follower.wait(20) not in (None, 0), "a node that was counted out must not say that all went well"
+
+
+@pytest.mark.parametrize("turn", range(max(1, KILLS // 2)))
+def test_the_leader_killed_ends_all_in_a_clear_way(job, turn):
+    """Who serves the group is lost with its group, until there is succession: the other says so and ends."""
+    agents = job.pair(*QUICK_LEASE, worker=FAMILY)
+    started(job, 4)
+    leader, follower = by_node(job, agents)
+    kill(leader.agent_pid())
+    job.wait_gone(leader.tag, AFTER_DEATH)
+    job.wait_gone(follower.tag, LEASE + 5)
+    code, _, err = follower.finish(30)
+    assert code == 1, err
+    assert re.search(r"leader|lost|closed|host", err), err
+
+
+def contain_or_skip(how):
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    if how == "cgroup":
+        mounts = open("/proc/self/mountinfo").read()
+        path = re.search(r"^\d+ \d+ \S+ \S+ (\S+) .* - cgroup2 ", mounts, re.M)
+        if not path or not os.access(path.group(1), os.W_OK):
+            pytest.skip("no cgroup2 that we may write to")
+
+
+@pytest.mark.parametrize("how", ["pidns", "cgroup"])
+@pytest.mark.parametrize("turn", range(KILLS))
+def test_agent_and_guardian_killed_at_once(job, how, turn):
+    """Only where a pid namespace or a cgroup is ours does somebody else clean up."""
+    contain_or_skip(how)
+    agents = job.pair(*QUICK_LEASE, f"--contain={how}", worker=FAMILY)
+    job.events.wait("start", 4, world=4)
+    leader, follower = by_node(job, agents)
+    # All of muster's own processes of this node, and none of the workers.
+    own = [follower.pid] + [p for p in muster_below(follower.pid)]
+    assert len(own) >= 2, own
+    at = time.monotonic()
+    for pid in own[:2]:
+        kill(pid)
+    again = time_of_start(job, leader.tag, 2, 2)
+    assert job.held(follower.tag) == [], job.culprits()
+    job.no_overlap()
+    if how == "pidns":
+        assert again - at <= AFTER_DEATH * SLOWER, f"{again - at:.3f} s"
+    job.go()
+    assert leader.wait() == 0, leader.said()
+
+
+def muster_below(pid):
+    """muster's own descendants of a process, guardian's child first."""
+    own = os.readlink(f"/proc/{pid}/exe")
+    for child in children(pid):
+        try:
+            if os.readlink(f"/proc/{child}/exe") == own:
+                yield child
+                yield from muster_below(child)
+        except OSError:
+            continue
+
+
+@pytest.mark.parametrize("turn", range(KILLS))
+def test_a_worker_killed_restarts_both_nodes(job, turn):
+    agents = job.pair("--max-restarts=1", worker=FAMILY)
+    job.events.wait("start", 4, count=0)
+    victim = job.events.all("start", count=0)[turn % 4]
+    kill(int(victim.fields["pid"]))
+    seen = job.events.wait("start", 4, count=1)
+    assert {e.fields["rank"] for e in seen} == {"0", "1", "2", "3"}
+    assert len({e.fields["gen"] for e in seen}) == 1
+    job.no_overlap()
+    job.go()
+    for agent in agents:
+        code, _, err = agent.finish()
+        assert code == 0, err
+        assert re.search(rf"rank {victim.fields['rank']} \(.*SIGKILL", err), f"{agent.tag}: {err}"
+
+
+@pytest.mark.parametrize("failing_rank", [0, 3])
+def test_budget_spent_ends_both_nodes_with_the_first_cause(job, failing_rank):
+    agents = job.pair("--max-restarts=1", worker=("family", "start", f"rank={failing_rank}", "exit=41", "wait"))
+    for agent in agents:
+        code, _, err = agent.finish()
+        assert code == 1, err
+        assert re.search(rf"rank\s*:? {failing_rank}\b", err) and re.search(r"exitcode\s*: 41|status 41|code 41", err), \
+            f"{agent.tag}: {err}"
+        assert job.held(agent.tag) == []
+    assert len(job.events.all("start", count=0)) == 4 and len(job.events.all("start", count=1)) == 4
+    assert not job.events.all("start", count=2)
+    job.no_overlap()
+
+
+def test_a_worker_dead_at_its_start_takes_its_descendants_along(job):
+    code, _, err = job.run("--no-python", job.worker, "family", "start", "exit=3")
+    assert code == 1, err
+    assert job.held("a") == [], job.culprits()
+
+
+def test_descendants_of_a_worker_that_did_well_are_ended_too(job):
+    code, _, err = job.run("--nproc-per-node=2", "--no-python", job.worker, "family", "start")
+    assert code == 0, err
+    assert job.held("a") == [], job.culprits()
+
+
+def test_nothing_of_muster_is_left_after_the_agent_was_killed(job):
+    agent = job.agent("a", "--nproc-per-node=2", "--no-python", job.worker, "family", "start", "wait")
+    job.events.wait("start", 2)
+    inner = agent.agent_pid()
+    kill(inner)
+    code, _, err = agent.finish(10)
+    assert code not in (0, None), err
+    assert job.held("a") == [], job.culprits()
+    assert not alive(inner)
+    assert processes_with(job.mark.encode()) == [], job.culprits()
+
+
+def test_a_replacement_for_a_killed_node_joins_and_the_group_grows_back(job):
+    """The job of two that lost one, at --nnodes=2: within the join timeout a new agent takes the place."""
+    endpoint = f"127.0.0.1:{free_port()}"
+    words = ["--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=r",
+             *QUICK_LEASE, "--no-python", job.worker, *FAMILY]
+    agents = [job.agent(tag, *words) for tag in "ab"]
+    started(job, 4)
+    leader, follower = by_node(job, agents)
+    kill(follower.agent_pid())
+    job.wait_gone(follower.tag, AFTER_DEATH)
+    job.agent("c", *words)
+    seen = job.events.wait("start", 2, 30, tag="c", world=4)
+    assert seen
+    job.events.wait("start", 6, 30, world=4)
+    job.no_overlap()
+    job.go()
+    assert leader.wait() == 0, leader.said()

@@ -1,0 +1,233 @@
+/* A worker that tells the tests what happens to it. Its words are done in order:
+ *
+ *     family      two descendants that nobody's SIGTERM ends: one in our session, one double-forked with its own
+ *     ignore      from here on SIGTERM, SIGINT and SIGHUP are ignored
+ *     start       says that it runs, and whether anything of another generation is alive
+ *     out=TEXT    writes TEXT to standard output, err=TEXT to standard error; \n and \r are understood
+ *     rank=N      does the next word only on this rank; local=N, count=N (TORCHELASTIC_RESTART_COUNT) likewise
+ *     env=NAME    says NAME's value
+ *     exit=N      signal=N      ends so
+ *     go          waits until the test says go; wait: for ever
+ *
+ * It lives by three things of the environment: E2E_EVENTS, a FIFO it writes lines to; E2E_GO, a FIFO whose opening for
+ * writing is the word to go on; E2E_LIFE, a folder. There each worker holds, with all its descendants, a FIFO
+ * named GENERATION.TAG (E2E_TAG names the agent). To read from one whose holders are all dead gives the end of
+ * file, and EAGAIN while one lives: so nobody has to look at a process table. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static char term_line[256];
+static int events_fd = -1;
+
+static const char *env(const char *name, const char *otherwise) {
+    const char *v = getenv(name);
+    return v == NULL ? otherwise : v;
+}
+
+static void die(const char *what) {
+    (void)fprintf(stderr, "e2e worker: %s: %s\n", what, strerror(errno));
+    _exit(99);
+}
+
+static const char *generation(void) {
+    return env("MUSTER_GENERATION", env("TORCHELASTIC_RESTART_COUNT", "?"));
+}
+
+static unsigned long long now_ns(void) {
+    struct timespec ts;
+    if (clock_gettime(CLOCK_MONOTONIC, &ts) < 0)
+        die("clock_gettime");
+    return (unsigned long long)ts.tv_sec * 1000000000ull + (unsigned long long)ts.tv_nsec;
+}
+
+/* One write: lines of several workers do not mix, being shorter than PIPE_BUF. */
+static void event(const char *line) {
+    size_t len = strlen(line);
+    if (events_fd >= 0 && write(events_fd, line, len) != (ssize_t)len)
+        die("E2E_EVENTS");
+}
+
+static void hold_lifeline(void) {
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/%s.%s", env("E2E_LIFE", "."), generation(), env("E2E_TAG", "x"));
+    if (mkfifo(path, 0600) < 0 && errno != EEXIST)
+        die(path);
+    if (open(path, O_RDWR) < 0) /* stays open, in all descendants too */
+        die(path);
+}
+
+/* Writes the names of other generations' lifelines that somebody still holds. */
+static void overlap(char *out, size_t cap) {
+    out[0] = '\0';
+    const char *dir = env("E2E_LIFE", ".");
+    DIR *d = opendir(dir);
+    if (d == NULL)
+        die(dir);
+    size_t own = strlen(generation());
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        if (e->d_name[0] == '.' || (strncmp(e->d_name, generation(), own) == 0 && e->d_name[own] == '.'))
+            continue;
+        char path[512], c;
+        (void)snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0)
+            die(path);
+        if (read(fd, &c, 1) < 0 && errno == EAGAIN)
+            (void)snprintf(out + strlen(out), cap - strlen(out), "%s%.60s", out[0] ? "," : "", e->d_name);
+        (void)close(fd);
+    }
+    (void)closedir(d);
+}
+
+static void on_term(int signo) {
+    if (events_fd >= 0)
+        (void)!write(events_fd, term_line, strlen(term_line));
+    (void)signal(signo, SIG_DFL);
+    (void)raise(signo);
+}
+
+static void ignore_all(void) {
+    (void)signal(SIGTERM, SIG_IGN);
+    (void)signal(SIGINT, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
+}
+
+static void start_family(void) {
+    int ready[2];
+    if (pipe(ready) < 0)
+        die("pipe");
+    for (int far = 0; far < 2; far++) {
+        pid_t pid = fork();
+        if (pid < 0)
+            die("fork");
+        if (pid > 0) {
+            if (far && waitpid(pid, NULL, 0) < 0)
+                die("waitpid");
+            continue;
+        }
+        if (far) { /* the classic daemon: own session, parent gone */
+            (void)setsid();
+            if (fork() != 0)
+                _exit(0);
+        }
+        ignore_all();
+        if (write(ready[1], "r", 1) != 1)
+            _exit(98);
+        (void)close(ready[0]);
+        (void)close(ready[1]);
+        for (;;)
+            (void)pause();
+    }
+    (void)close(ready[1]);
+    char two[2];
+    for (size_t got = 0; got < sizeof two;) {
+        ssize_t n = read(ready[0], two + got, sizeof two - got);
+        if (n <= 0)
+            die("descendants");
+        got += (size_t)n;
+    }
+    (void)close(ready[0]);
+}
+
+static void say_start(void) {
+    char held[200], line[700];
+    overlap(held, sizeof held);
+    (void)snprintf(line, sizeof line,
+                   "start tag=%s gen=%s epoch=%s rank=%s local=%s world=%s node=%s count=%s pid=%d ns=%llu overlap=%s\n",
+                   env("E2E_TAG", "x"), generation(), env("MUSTER_EPOCH", "?"), env("RANK", "?"),
+                   env("LOCAL_RANK", "?"), env("WORLD_SIZE", "?"), env("GROUP_RANK", "?"),
+                   env("TORCHELASTIC_RESTART_COUNT", "?"), (int)getpid(), now_ns(), held);
+    event(line);
+}
+
+static void say_env(const char *name) {
+    char line[700];
+    const char *v = getenv(name);
+    (void)snprintf(line, sizeof line, "env rank=%s name=%s set=%d value=%.400s\n", env("RANK", "?"), name, v != NULL,
+                   v == NULL ? "" : v);
+    event(line);
+}
+
+static void put(FILE *f, const char *text) {
+    for (; *text != '\0'; text++) {
+        if (text[0] == '\\' && (text[1] == 'n' || text[1] == 'r'))
+            (void)fputc(*++text == 'n' ? '\n' : '\r', f);
+        else
+            (void)fputc(*text, f);
+    }
+    (void)fflush(f);
+}
+
+static bool is(const char *word, const char *key, const char *name) {
+    size_t n = strlen(key);
+    return strncmp(word, key, n) == 0 && strcmp(word + n, env(name, "")) != 0;
+}
+
+static void wait_for_go(void) {
+    const char *path = getenv("E2E_GO");
+    if (path == NULL)
+        die("E2E_GO is not set");
+    int fd;
+    while ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0) /* blocks until the test opens it */
+        if (errno != EINTR)
+            die(path);
+    (void)close(fd);
+}
+
+static void do_word(const char *w) {
+    if (strcmp(w, "family") == 0)
+        start_family();
+    else if (strcmp(w, "ignore") == 0)
+        ignore_all();
+    else if (strcmp(w, "start") == 0)
+        say_start();
+    else if (strncmp(w, "out=", 4) == 0)
+        put(stdout, w + 4);
+    else if (strncmp(w, "err=", 4) == 0)
+        put(stderr, w + 4);
+    else if (strncmp(w, "env=", 4) == 0)
+        say_env(w + 4);
+    else if (strncmp(w, "exit=", 5) == 0)
+        exit(atoi(w + 5));
+    else if (strncmp(w, "signal=", 7) == 0)
+        (void)raise(atoi(w + 7));
+    else if (strcmp(w, "go") == 0)
+        wait_for_go();
+    else if (strcmp(w, "wait") == 0)
+        for (;;)
+            (void)pause();
+    else
+        die(w);
+}
+
+int main(int argc, char **argv) {
+    const char *events = getenv("E2E_EVENTS");
+    if (events != NULL && (events_fd = open(events, O_WRONLY | O_CLOEXEC)) < 0)
+        die(events);
+    (void)snprintf(term_line, sizeof term_line, "term tag=%s gen=%s rank=%s\n", env("E2E_TAG", "x"), generation(),
+                   env("RANK", "?"));
+    (void)signal(SIGTERM, on_term);
+    hold_lifeline();
+    for (int i = 1; i < argc; i++) {
+        const char *w = argv[i];
+        if (is(w, "rank=", "RANK") || is(w, "local=", "LOCAL_RANK") || is(w, "count=", "TORCHELASTIC_RESTART_COUNT")) {
+            i++; /* not for us: the next word is skipped (a chain of conditions holds as a whole) */
+            while (i < argc && (strncmp(argv[i], "rank=", 5) == 0 || strncmp(argv[i], "local=", 6) == 0 ||
+                                strncmp(argv[i], "count=", 6) == 0))
+                i++;
+        } else if (strncmp(w, "rank=", 5) != 0 && strncmp(w, "local=", 6) != 0 && strncmp(w, "count=", 6) != 0) {
+            do_word(w);
+        }
+    }
+    return 0;
+}
