@@ -246,6 +246,10 @@ static void on_welcome(struct member *m, const struct member_event *ev) {
     }
     m->leader = ev->leader;
     m->epoch = ev->epoch;
+    if (ev->heartbeat_ns > 0) {
+        m->config.heartbeat_ns = ev->heartbeat_ns;
+        m->config.margin_ns = ev->margin_ns;
+    }
     if (m->state == MEMBER_SEARCHING)
         move(m, MEMBER_IDLE);
     renew(m);
