@@ -1,0 +1,404 @@
+#include "muster/store.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/socket.h"
+
+/* Opcodes, and integers in little-endian byte order: PyTorch's
+ * torch/csrc/distributed/c10d/TCPStoreBackend.hpp; seen on the wire with 2.13. */
+enum op {
+    OP_SET = 1,
+    OP_COMPARE_SET = 2,
+    OP_GET = 3,
+    OP_ADD = 4,
+    OP_CHECK = 5,
+    OP_WAIT = 6,
+    OP_DELETE_KEY = 8,
+    OP_CANCEL_WAIT = 12,
+};
+enum { REPLY_READY = 0, REPLY_NOT_READY = 1 };           /* to CHECK */
+enum { REPLY_STOP_WAITING = 0, REPLY_WAIT_CANCELED = 1 }; /* to WAIT, to CANCEL_WAIT */
+
+#define REQUEST_MAX (256u << 20) /* a request in all; muster's own store has this limit */
+
+struct muster_store {
+    int fd; /* -1 once the connection is of no use any more */
+    int reply_timeout_ms;
+};
+
+/* A request while it is put together; once it does not fit or memory is short, error says so. */
+struct request {
+    uint8_t *data;
+    size_t len, capacity;
+    int error;
+};
+
+static void put(struct request *q, const void *data, size_t len) {
+    if (q->error != 0 || len == 0)
+        return;
+    if (len > REQUEST_MAX - q->len) {
+        q->error = -EMSGSIZE;
+        return;
+    }
+    if (q->len + len > q->capacity) {
+        size_t capacity = (q->len + len) * 2;
+        uint8_t *larger = realloc(q->data, capacity);
+        if (larger == NULL) {
+            q->error = -ENOMEM;
+            return;
+        }
+        q->data = larger;
+        q->capacity = capacity;
+    }
+    memcpy(q->data + q->len, data, len);
+    q->len += len;
+}
+
+static void put_u8(struct request *q, uint8_t v) { put(q, &v, 1); }
+
+static void put_u64(struct request *q, uint64_t v) {
+    uint8_t b[8];
+    for (unsigned i = 0; i < 8; i++)
+        b[i] = (uint8_t)(v >> (8 * i));
+    put(q, b, sizeof(b));
+}
+
+static uint64_t read_u64(const uint8_t *b) {
+    uint64_t v = 0;
+    for (unsigned i = 0; i < 8; i++)
+        v |= (uint64_t)b[i] << (8 * i);
+    return v;
+}
+
+/* torch.distributed.TCPStore puts a "/" before every key of its user; so must we to share them. */
+static void put_key(struct request *q, const char *key) {
+    size_t len = key == NULL ? 0 : strnlen(key, MUSTER_STORE_KEY_MAX + 1);
+    if (key == NULL)
+        q->error = q->error != 0 ? q->error : -EINVAL;
+    if (len > MUSTER_STORE_KEY_MAX)
+        q->error = q->error != 0 ? q->error : -EMSGSIZE;
+    if (q->error != 0)
+        return;
+    put_u64(q, len + 1);
+    put(q, "/", 1);
+    put(q, key, len);
+}
+
+static void put_value(struct request *q, const void *value, size_t len) {
+    if (value == NULL && len > 0)
+        q->error = q->error != 0 ? q->error : -EINVAL;
+    if (len > MUSTER_STORE_VALUE_MAX)
+        q->error = q->error != 0 ? q->error : -EMSGSIZE;
+    if (q->error != 0)
+        return;
+    put_u64(q, len);
+    put(q, value, len);
+}
+
+static void put_keys(struct request *q, const char *const *keys, size_t n) {
+    if (keys == NULL && n > 0)
+        q->error = -EINVAL;
+    if (n > MUSTER_STORE_KEYS_MAX)
+        q->error = -EMSGSIZE;
+    if (q->error != 0)
+        return;
+    put_u64(q, n);
+    for (size_t i = 0; i < n; i++)
+        put_key(q, keys[i]);
+}
+
+/* The stream is out of step or gone: nothing more can be said on it. */
+static int broken(struct muster_store *s, int code, const char *what) {
+    close(s->fd);
+    s->fd = -1;
+    if (code == -ETIME)
+        return muster_store_fail(code, "%s: the store did not answer within %d ms; disconnected",
+                                 what, s->reply_timeout_ms);
+    if (code == -EPROTO)
+        return muster_store_fail(code, "%s: the store's answer is not of the protocol; disconnected",
+                                 what);
+    return muster_store_fail(code, "%s: lost the store: %s", what, strerror(-code));
+}
+
+/* Sends what was put together, or says why it cannot; frees it. */
+static int send_request(struct muster_store *s, struct request *q, const char *what) {
+    int r = q->error;
+    if (s == NULL)
+        r = muster_store_fail(-EINVAL, "%s: no store given", what);
+    else if (s->fd < 0)
+        r = muster_store_fail(-ENOTCONN, "%s: the connection to the store was lost before", what);
+    else if (r == -EMSGSIZE)
+        muster_store_fail(r, "%s: a key, a value or the list of keys is too long for a store", what);
+    else if (r < 0)
+        muster_store_fail(r, "%s: %s", what, strerror(-r));
+    else {
+        uint64_t deadline_ns = muster_store_deadline_ns(s->reply_timeout_ms);
+        r = muster_store_socket_send(s->fd, q->data, q->len, deadline_ns);
+        if (r < 0)
+            r = broken(s, r, what);
+    }
+    free(q->data);
+    q->data = NULL;
+    return r;
+}
+
+/* Reads bytes that the server owes now. */
+static int recv_owed(struct muster_store *s, void *data, size_t len, const char *what) {
+    uint64_t deadline_ns = muster_store_deadline_ns(s->reply_timeout_ms);
+    int r = muster_store_socket_recv(s->fd, data, len, deadline_ns);
+    return r < 0 ? broken(s, r, what) : 0;
+}
+
+static int recv_i64(struct muster_store *s, int64_t *ret, const char *what) {
+    uint8_t b[8];
+    int r = recv_owed(s, b, sizeof(b), what);
+    if (r == 0)
+        *ret = (int64_t)read_u64(b);
+    return r;
+}
+
+static int recv_value(struct muster_store *s, void **ret_value, size_t *ret_len, const char *what) {
+    uint8_t head[8];
+    int r = recv_owed(s, head, sizeof(head), what);
+    if (r < 0)
+        return r;
+    uint64_t len = read_u64(head);
+    if (len > MUSTER_STORE_VALUE_MAX)
+        return broken(s, -EPROTO, what);
+    uint8_t *value = malloc((size_t)len + 1);
+    if (value == NULL)
+        return broken(s, -ENOMEM, what);
+    r = recv_owed(s, value, (size_t)len, what);
+    if (r < 0) {
+        free(value);
+        return r;
+    }
+    value[len] = 0;
+    *ret_value = value;
+    *ret_len = (size_t)len;
+    return 0;
+}
+
+int muster_store_connect(const char *host, uint16_t port, int timeout_ms,
+                         struct muster_store **ret_store) {
+    if (host == NULL || host[0] == 0 || port == 0 || ret_store == NULL)
+        return muster_store_fail(-EINVAL, "connect: a host, a port and ret_store are needed");
+    struct muster_store *s = malloc(sizeof(*s));
+    if (s == NULL)
+        return muster_store_fail(-ENOMEM, "connect: %s", strerror(ENOMEM));
+    *s = (struct muster_store){.fd = -1, .reply_timeout_ms = MUSTER_STORE_REPLY_TIMEOUT_MS};
+    int r = muster_store_socket_open(host, port, muster_store_deadline_ns(timeout_ms), &s->fd);
+    if (r < 0) {
+        free(s);
+        return r;
+    }
+    *ret_store = s;
+    return 0;
+}
+
+int muster_store_connect_env(int timeout_ms, struct muster_store **ret_store) {
+    const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
+    if (host == NULL || host[0] == 0 || port == NULL || port[0] == 0)
+        return muster_store_fail(-ENOENT, "%s is not set: start this under muster run or torchrun",
+                                 host == NULL || host[0] == 0 ? "MASTER_ADDR" : "MASTER_PORT");
+    char *end;
+    errno = 0;
+    unsigned long number = strtoul(port, &end, 10);
+    if (port[0] < '0' || port[0] > '9' || *end != 0 || errno != 0 || number == 0 || number > 65535)
+        return muster_store_fail(-EINVAL, "MASTER_PORT is not a port: \"%.40s\"", port);
+    return muster_store_connect(host, (uint16_t)number, timeout_ms, ret_store);
+}
+
+void muster_store_close(struct muster_store *s) {
+    if (s == NULL)
+        return;
+    if (s->fd >= 0)
+        close(s->fd);
+    free(s);
+}
+
+int muster_store_set_reply_timeout(struct muster_store *s, int timeout_ms) {
+    if (s == NULL || timeout_ms <= 0)
+        return muster_store_fail(-EINVAL, "the reply timeout must be above 0 ms");
+    s->reply_timeout_ms = timeout_ms;
+    return 0;
+}
+
+int muster_store_local_address(struct muster_store *s, char ret_text[MUSTER_STORE_ADDRESS_MAX]) {
+    struct sockaddr_storage own = {0};
+    socklen_t len = sizeof(own);
+    if (s == NULL || s->fd < 0)
+        return muster_store_fail(-ENOTCONN, "local address: not connected to a store");
+    if (getsockname(s->fd, (struct sockaddr *)&own, &len) < 0)
+        return muster_store_fail(-errno, "local address: %s", strerror(errno));
+    const void *address = &((const struct sockaddr_in *)(const void *)&own)->sin_addr;
+    if (own.ss_family == AF_INET6)
+        address = &((const struct sockaddr_in6 *)(const void *)&own)->sin6_addr;
+    if (inet_ntop(own.ss_family, address, ret_text, MUSTER_STORE_ADDRESS_MAX) == NULL)
+        return muster_store_fail(-errno, "local address: %s", strerror(errno));
+    return 0;
+}
+
+int muster_store_set(struct muster_store *s, const char *key, const void *value, size_t len) {
+    struct request q = {0};
+    put_u8(&q, OP_SET);
+    put_key(&q, key);
+    put_value(&q, value, len);
+    return send_request(s, &q, "set");
+}
+
+int muster_store_add(struct muster_store *s, const char *key, int64_t delta, int64_t *ret_sum) {
+    struct request q = {0};
+    put_u8(&q, OP_ADD);
+    put_key(&q, key);
+    put_u64(&q, (uint64_t)delta);
+    int64_t sum = 0;
+    int r = send_request(s, &q, "add");
+    if (r == 0)
+        r = recv_i64(s, &sum, "add");
+    if (r == 0 && ret_sum != NULL)
+        *ret_sum = sum;
+    return r;
+}
+
+int muster_store_check(struct muster_store *s, const char *const *keys, size_t n, bool *ret_exist) {
+    struct request q = {0};
+    uint8_t reply = REPLY_NOT_READY;
+    put_u8(&q, OP_CHECK);
+    put_keys(&q, keys, n);
+    int r = send_request(s, &q, "check");
+    if (r == 0)
+        r = recv_owed(s, &reply, 1, "check");
+    if (r < 0)
+        return r;
+    if (reply != REPLY_READY && reply != REPLY_NOT_READY)
+        return broken(s, -EPROTO, "check");
+    *ret_exist = reply == REPLY_READY;
+    return 0;
+}
+
+int muster_store_delete(struct muster_store *s, const char *key, bool *ret_existed) {
+    struct request q = {0};
+    int64_t n = 0;
+    put_u8(&q, OP_DELETE_KEY);
+    put_key(&q, key);
+    int r = send_request(s, &q, "delete");
+    if (r == 0)
+        r = recv_i64(s, &n, "delete");
+    if (r == 0 && ret_existed != NULL)
+        *ret_existed = n != 0;
+    return r;
+}
+
+int muster_store_compare_set(struct muster_store *s, const char *key, const void *expected,
+                             size_t expected_len, const void *desired, size_t desired_len,
+                             void **ret_value, size_t *ret_len) {
+    struct request q = {0};
+    put_u8(&q, OP_COMPARE_SET);
+    put_key(&q, key);
+    put_value(&q, expected, expected_len);
+    put_value(&q, desired, desired_len);
+    int r = send_request(s, &q, "compare_set");
+    return r < 0 ? r : recv_value(s, ret_value, ret_len, "compare_set");
+}
+
+/* The time is up. The answer to the wait may be on its way all the same: the server answers the
+ * cancel with one byte, before which the wait's own may come. */
+static int cancel_wait(struct muster_store *s, const char *what) {
+    struct request q = {0};
+    uint8_t reply;
+    put_u8(&q, OP_CANCEL_WAIT);
+    int r = send_request(s, &q, what);
+    if (r == 0)
+        r = recv_owed(s, &reply, 1, what);
+    if (r < 0)
+        return r;
+    if (reply == REPLY_WAIT_CANCELED)
+        return -ETIMEDOUT;
+    uint8_t second = REPLY_STOP_WAITING;
+    if (reply == REPLY_STOP_WAITING)
+        r = recv_owed(s, &second, 1, what);
+    if (r < 0)
+        return r;
+    return second == REPLY_WAIT_CANCELED ? 0 : broken(s, -EPROTO, what);
+}
+
+static int wait_keys(struct muster_store *s, const char *const *keys, size_t n, int timeout_ms,
+                     const char *what) {
+    struct request q = {0};
+    uint8_t reply;
+    put_u8(&q, OP_WAIT);
+    put_keys(&q, keys, n);
+    int r = send_request(s, &q, what);
+    if (r < 0)
+        return r;
+    r = muster_store_socket_recv(s->fd, &reply, 1, muster_store_deadline_ns(timeout_ms));
+    if (r == -ETIME)
+        r = cancel_wait(s, what);
+    else if (r < 0)
+        return broken(s, r, what);
+    else if (reply != REPLY_STOP_WAITING)
+        return broken(s, -EPROTO, what);
+    if (r == -ETIMEDOUT)
+        muster_store_fail(r, "%s: %s%.200s%s did not appear within %d ms", what,
+                          n > 1 ? "one of the keys " : "", keys[0], n > 1 ? "..." : "", timeout_ms);
+    return r;
+}
+
+int muster_store_wait(struct muster_store *s, const char *const *keys, size_t n, int timeout_ms) {
+    return n == 0 ? 0 : wait_keys(s, keys, n, timeout_ms, "wait");
+}
+
+int muster_store_get(struct muster_store *s, const char *key, int timeout_ms, void **ret_value,
+                     size_t *ret_len) {
+    /* A server may close the connection at the GET of a missing key: WAIT first, as PyTorch does */
+    int r = wait_keys(s, &key, 1, timeout_ms, "get");
+    if (r < 0)
+        return r;
+    struct request q = {0};
+    put_u8(&q, OP_GET);
+    put_key(&q, key);
+    r = send_request(s, &q, "get");
+    return r < 0 ? r : recv_value(s, ret_value, ret_len, "get");
+}
+
+/* Everybody counts up; who completes a round sets its key, for which all wait. Nobody can be in
+ * round r before it has left r - 1, so who completes r may remove the key of r - 1. */
+int muster_store_barrier(struct muster_store *s, const char *name, unsigned world_size,
+                         int timeout_ms) {
+    char key[256], done[300];
+    int64_t count;
+    if (name == NULL || world_size == 0)
+        return muster_store_fail(-EINVAL, "barrier: a name and a world size above 0 are needed");
+    int n = snprintf(key, sizeof(key), "muster.barrier/%s", name);
+    if (n < 0 || (size_t)n >= sizeof(key))
+        return muster_store_fail(-EMSGSIZE, "barrier: the name is longer than %zu bytes",
+                                 sizeof(key) - sizeof("muster.barrier/"));
+    int r = muster_store_add(s, key, 1, &count);
+    if (r < 0)
+        return r;
+    if (count <= 0)
+        return muster_store_fail(-EPROTO, "barrier: somebody else uses the key %s", key);
+    int64_t round = (count - 1) / world_size;
+    if (count % world_size == 0) {
+        if (round > 0) {
+            (void)snprintf(done, sizeof(done), "%s/%" PRId64, key, round - 1);
+            r = muster_store_delete(s, done, NULL);
+            if (r < 0)
+                return r;
+        }
+        (void)snprintf(done, sizeof(done), "%s/%" PRId64, key, round);
+        return muster_store_set(s, done, "1", 1);
+    }
+    (void)snprintf(done, sizeof(done), "%s/%" PRId64, key, round);
+    const char *keys[] = {done};
+    return wait_keys(s, keys, 1, timeout_ms, "barrier");
+}
