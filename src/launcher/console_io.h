@@ -13,8 +13,11 @@
  *
  * A slow or stopped terminal never blocks the job. Each of the two has a queue with a limit; when
  * it is full, whole lines of workers are dropped, and told once there is room again ("muster: 123
- * lines not shown: the terminal is too slow"). Files of --log-dir are not concerned. If both
- * descriptors are the same file or terminal there is one queue, so that order is kept.
+ * lines not shown: the terminal is too slow"). A pipe or socket that takes bytes slowly makes its
+ * sources wait instead, as in any pipeline (console_source_must_wait()), so that `| tee` gets all;
+ * one that takes nothing for CONSOLE_PIPE_PATIENCE_NS counts as stopped, and lines are dropped as above.
+ * Files of --log-dir are not concerned. If both descriptors are the same file or terminal there is one
+ * queue, so that order is kept.
  *
  * O_NONBLOCK belongs to the open file that other processes share (the user's shell, a pipeline), so
  * it is never set on descriptors 1 and 2. A terminal or pipe is opened once more, non-blocking,
@@ -35,6 +38,7 @@
 #define CONSOLE_QUEUE_MAX ((size_t)1024 * 1024)   /* of workers' lines, for each descriptor */
 #define CONSOLE_RESERVE_MAX ((size_t)256 * 1024)  /* on top of it, for the launcher's own lines */
 #define CONSOLE_STATUS_MAX 512                    /* bytes of the status line */
+#define CONSOLE_PIPE_PATIENCE_NS (1 * NS_PER_S)        /* with a pipe that takes nothing */
 
 struct console;
 
@@ -59,6 +63,10 @@ void console_source_init(struct console_source *s, struct console *c, enum conso
 void console_source_fini(struct console_source *s);
 /* Queues a piece; never waits, never fails. */
 void console_source_piece(struct console_source *s, const struct linebuf_piece *piece);
+/* The source should not be read now, since its pieces would fill the queue: look again after
+ * CONSOLE_RETRY_NS. Never for terminals and plain files, and never for long (see above). */
+#define CONSOLE_RETRY_NS (5 * NS_PER_MS)
+bool console_source_must_wait(const struct console_source *s);
 /* End of file of the source. A prefixed line that has no newline gets one now; one without a prefix
  * only when something else follows, so that a single worker's bytes come out unchanged. */
 void console_source_end(struct console_source *s);
