@@ -42,4 +42,5 @@ def job(tmp_path, worker):
     """A job in a folder of its own; whatever it started is dead afterwards."""
     with harness.Job(tmp_path / "job", worker) as job:
         yield job
-    assert not harness.log_of_valgrind(), harness.log_of_valgrind()
+    said = harness.tool_logs()
+    assert not said, said

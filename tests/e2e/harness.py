@@ -27,7 +27,9 @@ import uuid
 MUSTER = os.environ.get("MUSTER", "")
 # A Python with torch, or empty: the tests that need it are skipped by name.
 TORCH_PYTHON = os.environ.get("MUSTER_TEST_PYTHON", "")
-VALGRIND_DIR = os.environ.get("MUSTER_TEST_VALGRIND", "")
+# Where valgrind and the sanitizers write of muster's own processes: anything there fails the test that ran.
+TOOL_LOGS = os.environ.get("MUSTER_TEST_TOOL_LOGS", "")
+VALGRIND = bool(os.environ.get("MUSTER_TEST_VALGRIND"))
 # Sanitizers and valgrind make everything slower; deadlines of the tests are stretched, figures are not asserted.
 SLOWER = float(os.environ.get("MUSTER_TEST_SLOWER", "1"))
 KILLS = int(os.environ.get("MUSTER_KILLS", "10"))
@@ -44,11 +46,11 @@ def command():
     if os.environ.get("MUSTER_TEST_COMMAND"):
         return shlex.split(os.environ["MUSTER_TEST_COMMAND"])
     words = [MUSTER, "run"]
-    if VALGRIND_DIR:
+    if VALGRIND:
         tools = HERE.parent / "tools"
         words = ["valgrind", "-q", "--trace-children=no", "--leak-check=full", "--show-leak-kinds=definite,indirect",
                  "--errors-for-leak-kinds=definite,indirect", f"--suppressions={tools}/vg.supp",
-                 f"--log-file={VALGRIND_DIR}/%p"] + words
+                 f"--log-file={TOOL_LOGS}/%p"] + words
     return words
 
 
@@ -374,9 +376,11 @@ class Job:
         assert not left, f"could not be killed: {left}"
 
 
-def log_of_valgrind():
-    """What valgrind said of muster's processes, empty when nothing."""
-    if not VALGRIND_DIR:
-        return ""
-    return "\n".join(f"{p}:\n{p.read_text()}" for p in sorted(pathlib.Path(VALGRIND_DIR).iterdir())
-                     if p.stat().st_size > 0)
+def tool_logs():
+    """What valgrind or a sanitizer said of muster's processes since the last call, empty when nothing."""
+    said = []
+    for path in sorted(pathlib.Path(TOOL_LOGS).iterdir()) if TOOL_LOGS else []:
+        if path.stat().st_size > 0:
+            said.append(f"{path.name}:\n{path.read_text(errors='replace')}")
+        path.unlink()
+    return "\n".join(said)

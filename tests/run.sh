@@ -1,0 +1,192 @@
+#!/bin/bash
+# All tests of muster, from a bare Debian 12 on: installs what is missing, builds, runs, and ends with one line that
+# counts what really ran. Needs root, or sudo, for packages and for the tests in namespaces.
+#
+#   tests/run.sh            everything but the large numbers (under 25 minutes on 2 cores)
+#   tests/run.sh --quick    unit tests, simulator, corpora and lints (under 2 minutes)
+#   tests/run.sh --slow     everything, with the large numbers: 50 kills of each kind, 1 M inputs per fuzz target, …
+#   tests/run.sh -k EXPR    only end-to-end tests that match (as pytest's -k), and unit tests whose name holds EXPR
+#   tests/run.sh --only A,B only these steps: quick clang asan asan-e2e valgrind e2e fuzz slow bench
+#
+# What is built and found is left in build-test*/ and build-test/results/.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 2
+root=$PWD
+scale=normal only= expr=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quick) scale=quick ;;
+    --slow) scale=slow ;;
+    -k) expr=${2:?-k EXPR}; shift ;;
+    --only) only=,${2:?--only STEPS},; shift ;;
+    -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+    *) echo "tests/run.sh: unknown argument $1; see --help" >&2; exit 2 ;;
+    esac
+    shift
+done
+
+results=$root/build-test/results
+work=$(mktemp -d "${TMPDIR:-/tmp}/muster-tests.XXXXXX") || exit 2
+trap 'rm -rf "$work"' EXIT
+started=$SECONDS
+export LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
+# A job of its own must not look like a part of somebody else's.
+unset RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT ${!PET_*} ${!TORCHELASTIC_*} ${!SLURM_*}
+
+say() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - started)); }
+failed() { mkdir -p "$results"; echo "$2" > "$results/$1.failed"; echo "$1: $2" >&2; }
+skipped() { mkdir -p "$results"; echo "$2" >> "$results/$1.skipped"; }
+# wanted STEP LOWEST_SCALE
+wanted() {
+    if [ -n "$only" ]; then [[ $only == *,$1,* ]]; return; fi
+    case $2 in quick) true ;; normal) [ "$scale" != quick ] ;; slow) [ "$scale" = slow ] ;; esac
+}
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
+
+packages() {
+    local all=(gcc libc6-dev meson ninja-build pkg-config python3 python3-pytest libevent-dev libssl-dev libcjson-dev
+        libhwloc-dev libcriterion-dev mandoc)
+    [ "$scale" = quick ] ||
+        all+=(clang libclang-rt-14-dev valgrind python3-venv iproute2 util-linux procps ca-certificates)
+    local missing=() p
+    for p in "${all[@]}"; do
+        [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null)" = "ii " ] || missing+=("$p")
+    done
+    [ ${#missing[@]} = 0 ] && return
+    say "installing ${missing[*]}"
+    as_root apt-get update -qq &&
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
+            > "$work/apt.log" 2>&1 && return
+    tail -5 "$work/apt.log" >&2
+    failed packages "could not install ${missing[*]}"
+}
+
+torch_python=
+torch_venv() {
+    local py=$root/.venv/bin/python
+    if ! "$py" -c 'import torch, numpy; assert torch.__version__.startswith("2.13.")' 2>/dev/null; then
+        say "making .venv with PyTorch 2.13 (a large download)"
+        { [ -x "$py" ] || python3 -m venv .venv; } &&
+            { timeout 1200 "$py" -m pip install -q 'torch==2.13.0+cpu' numpy 2>/dev/null ||
+                timeout 1800 "$py" -m pip install -q 'torch==2.13.0' numpy; } > "$work/pip.log" 2>&1
+    fi
+    if "$py" -c 'import torch, numpy' 2>/dev/null; then
+        torch_python=$py
+    else
+        echo "PyTorch could not be had; its tests are skipped by name" >&2
+    fi
+}
+
+# build DIR MESON_ARGS...: configured once, compiled each time.
+build() {
+    local dir=$1
+    shift
+    if [ ! -f "$dir/build.ninja" ]; then
+        rm -rf "$dir"
+        meson setup "$dir" --werror "$@" > "$work/setup.log" 2>&1 || { tail -20 "$work/setup.log"; return 1; }
+    fi
+    ninja -C "$dir" > "$work/ninja.log" 2>&1 && return
+    grep -E 'error|FAILED|undefined' "$work/ninja.log" | head -20
+    return 1
+}
+
+# meson_tests LABEL DIR ARGS...: runs and keeps the JUnit file.
+meson_tests() {
+    local label=$1 dir=$2 log=testlog setup=
+    shift 2
+    case "$*" in *--setup*) setup=${*##*--setup }; log=testlog-${setup%% *} ;; esac
+    local names=()
+    if [ -n "$expr" ]; then
+        mapfile -t names < <(meson test -C "$dir" --list "$@" 2>/dev/null | sed -n 's/^.* \/ //p' | grep -F -- "$expr")
+        [ ${#names[@]} -gt 0 ] || return 0
+    fi
+    rm -f "$dir/meson-logs/$log.junit.xml"
+    meson test -C "$dir" --no-rebuild --print-errorlogs "$@" "${names[@]}" < /dev/null 2>&1 | tail -n 60
+    cp "$dir/meson-logs/$log.junit.xml" "$results/$label.xml" 2>/dev/null || failed "$label" "meson test did not run"
+}
+
+# e2e LABEL MUSTER_BINARY ARGS...
+e2e() {
+    local label=$1 muster=$2
+    shift 2
+    local select=()
+    [ -z "$expr" ] || select=(-k "$expr")
+    MUSTER=$muster timeout 3600 /usr/bin/python3 -m pytest -q --no-header -p no:cacheprovider -rs --tb=short \
+        --basetemp="$work/$label" --junitxml="$results/$label.xml" -o junit_family=xunit1 "${select[@]}" "$@" < /dev/null
+    local rc=$?
+    [ $rc = 5 ] && [ -n "$expr" ] && rm -f "$results/$label.xml" # nothing of that name here
+    [ -f "$results/$label.xml" ] || [ $rc = 5 ] || failed "$label" "pytest ended with status $rc"
+}
+
+rm -rf "$results"
+mkdir -p "$results"
+packages
+
+say "build and quick tests (gcc)"
+if build build-test; then
+    if wanted quick quick; then meson_tests quick build-test; fi
+else
+    failed build "the gcc build failed"
+fi
+muster=$root/build-test/src/cli/muster
+
+if wanted clang normal; then
+    say "clang build, warnings are errors"
+    if CC=clang build build-test-clang; then meson_tests clang build-test-clang; else failed clang "the clang build failed"; fi
+fi
+
+if wanted asan normal || wanted asan-e2e normal; then
+    say "ASan and UBSan"
+    if build build-test-asan -Db_sanitize=address,undefined; then
+        if wanted asan normal; then meson_tests asan build-test-asan; fi
+        if wanted asan-e2e normal; then
+            say "end to end, sanitized, C and shell workers"
+            mkdir -p "$work/asan-logs"
+            ASAN_OPTIONS=detect_leaks=1:log_path=$work/asan-logs/asan \
+                UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$work/asan-logs/ubsan \
+                MUSTER_TEST_TOOL_LOGS=$work/asan-logs MUSTER_TEST_SLOWER=4 MUSTER_KILLS=2 \
+                e2e asan-e2e "$root/build-test-asan/src/cli/muster" tests/e2e/test_run.py tests/e2e/test_faults.py
+        fi
+    else
+        failed asan "the sanitized build failed"
+    fi
+fi
+
+if wanted valgrind normal; then
+    say "valgrind over muster's own processes"
+    mkdir -p "$work/vg-logs"
+    MUSTER_TEST_VALGRIND=1 MUSTER_TEST_TOOL_LOGS=$work/vg-logs MUSTER_TEST_SLOWER=20 MUSTER_KILLS=1 \
+        e2e valgrind "$muster" tests/e2e/test_run.py tests/e2e/test_faults.py -k "${expr:-$(tr '\n' ' ' < tests/tools/valgrind.list)}"
+    if [ "$scale" = slow ]; then meson_tests valgrind-unit build-test --setup valgrind; fi
+fi
+
+if wanted e2e normal; then
+    torch_venv
+    say "end to end: PyTorch, kills, namespaces"
+    MUSTER_TEST_PYTHON=$torch_python MUSTER_KILLS=$([ "$scale" = slow ] && echo 50 || echo "${MUSTER_KILLS:-10}") \
+        MUSTER_TEST_SCALE=$scale e2e e2e "$muster" tests/e2e
+fi
+
+if wanted fuzz slow; then
+    say "fuzzing: ${MUSTER_FUZZ_RUNS:=1000000} inputs for each target"
+    if CC=clang build build-test-fuzz -Dfuzz=enabled -Db_sanitize=address,undefined -Db_lundef=false; then
+        RUNS=$MUSTER_FUZZ_RUNS /usr/bin/python3 tests/tools/fuzz_all.py build-test-fuzz "$results/fuzz.xml"
+    else
+        failed fuzz "the fuzzing build failed"
+    fi
+fi
+
+if wanted slow slow; then
+    say "the slow simulator"
+    meson_tests slow build-test --setup slow --suite slow
+fi
+
+if wanted bench slow; then
+    torch_venv
+    say "benchmarks"
+    MUSTER_TEST_PYTHON=$torch_python meson test -C build-test --no-rebuild --benchmark --verbose < /dev/null 2>&1 |
+        grep -vE '^(ninja|\[|Full log)' | tail -n 150
+fi
+
+say "done"
+python3 tests/tools/summary.py "$results"

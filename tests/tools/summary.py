@@ -1,0 +1,62 @@
+#!/usr/bin/python3
+"""Adds up what really ran, and ends with one line: N passed, N failed, N skipped.
+
+    summary.py RESULTS_DIR
+
+RESULTS_DIR holds, one file per step of tests/run.sh:
+  LABEL.xml      JUnit, of meson (each TAP point of a test program counts, not the program) or of pytest
+  LABEL.failed   a step that could not be run at all, with the reason: counts as one failure
+  LABEL.skipped  a step that was left out, one reason a line: each counts as one skipped
+Exit status 1 when anything failed, or nothing ran.
+"""
+import pathlib
+import sys
+import xml.etree.ElementTree as ET
+
+
+def cases(path):
+    """(name, outcome, text) of each test case of a JUnit file."""
+    for suite in ET.parse(path).getroot().iter("testsuite"):
+        for case in suite.findall("testcase"):
+            name = "::".join(filter(None, (case.get("classname") or suite.get("name"), case.get("name"))))
+            bad = next((case.find(tag) for tag in ("failure", "error") if case.find(tag) is not None), None)
+            skipped = case.find("skipped")
+            if bad is not None:
+                yield name, "failed", bad.get("message") or (bad.text or "").strip()
+            elif skipped is not None:
+                yield name, "skipped", skipped.get("message") or (skipped.text or "").strip()
+            else:
+                yield name, "passed", ""
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    found = {"passed": [], "failed": [], "skipped": []}
+    for path in sorted(folder.iterdir()):
+        label = path.stem
+        if path.suffix == ".xml":
+            try:
+                counts = dict.fromkeys(found, 0)
+                for name, outcome, text in cases(path):
+                    found[outcome].append((label, name, text))
+                    counts[outcome] += 1
+                print(f"{label}: " + ", ".join(f"{n} {what}" for what, n in counts.items()))
+                if sum(counts.values()) == 0:
+                    found["failed"].append((label, "the step", "no test ran in it"))
+            except ET.ParseError as error:
+                found["failed"].append((label, path.name, f"unreadable: {error}"))
+        elif path.suffix == ".failed":
+            found["failed"].append((label, "the step", path.read_text().strip()))
+        elif path.suffix == ".skipped":
+            found["skipped"] += [(label, line, "") for line in path.read_text().splitlines() if line]
+    for what in ("skipped", "failed"):
+        for label, name, text in found[what]:
+            first = text.splitlines()[0] if text else ""
+            print(f"{what}: [{label}] {name}" + (f": {first[:200]}" if first else ""))
+    passed, failed, skipped = (len(found[what]) for what in ("passed", "failed", "skipped"))
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed or passed == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
