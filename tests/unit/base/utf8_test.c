@@ -1,0 +1,54 @@
+#include "base/utf8.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+Test(utf8, characters_are_as_long_as_the_standard_says) {
+    static const struct {
+        const char *text;
+        size_t len;
+    } cases[] = {
+        {"", 0},
+        {"a", 1},
+        {"\x7f", 1},
+        {"\x80", 0},             /* a continuation alone */
+        {"\xc0\x80", 0},         /* overlong NUL */
+        {"\xc1\xbf", 0},
+        {"\xc2\x80", 2},
+        {"\xdf\xbf", 2},
+        {"\xc2", 0},             /* cut */
+        {"\xc2" "a", 0},
+        {"\xe0\x9f\xbf", 0},     /* overlong */
+        {"\xe0\xa0\x80", 3},
+        {"\xed\x9f\xbf", 3},
+        {"\xed\xa0\x80", 0},     /* a surrogate */
+        {"\xee\x80\x80", 3},
+        {"\xef\xbf\xbf", 3},
+        {"\xef\xbf", 0},
+        {"\xf0\x8f\xbf\xbf", 0}, /* overlong */
+        {"\xf0\x90\x80\x80", 4},
+        {"\xf4\x8f\xbf\xbf", 4},
+        {"\xf4\x90\x80\x80", 0}, /* above U+10FFFF */
+        {"\xf5\x80\x80\x80", 0},
+        {"\xff", 0},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        cr_assert_eq(utf8_char(cases[i].text), cases[i].len, "case %zu", i);
+}
+
+Test(utf8, a_copy_replaces_bad_bytes_one_for_one) {
+    char out[64];
+    utf8_copy(out, sizeof out, "a\xff\xc3\xa4\xc3z");
+    cr_assert_str_eq(out, "a\xef\xbf\xbd\xc3\xa4\xef\xbf\xbdz");
+}
+
+Test(utf8, a_copy_is_cut_between_characters) {
+    char out[8];
+    static const char in[] = "ab\xe2\x82\xac\xe2\x82\xac"; /* 2 + 3 + 3 bytes */
+    for (size_t size = 1; size <= sizeof out; size++) {
+        utf8_copy(out, size, in);
+        size_t wanted = size > 5 ? 5 : MIN2(size - 1, (size_t)2);
+        cr_assert_eq(strlen(out), wanted, "size %zu: %zu", size, strlen(out));
+        cr_assert(memcmp(out, in, wanted) == 0);
+    }
+}
