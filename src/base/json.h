@@ -115,3 +115,7 @@ void json_write_id(struct json_writer *w, const char *key, uint64_t v);  /* deci
 void json_write_hex(struct json_writer *w, const char *key, uint64_t v); /* 16 digits */
 /* A value that was read, as it is. -ENOMEM. */
 _must_use_ int json_write_value(struct json_writer *w, const char *key, const struct json *v);
+
+/* "1.7.15": of cJSON's headers, and of the library found at run time. */
+const char *json_built_version(void);
+const char *json_library_version(void);

@@ -201,6 +201,7 @@ static void set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     else if (conf->timeout_ns > 0)
         strbuf_add(j->warnings, "--rdzv-conf: timeout has no effect with c10d; use join_timeout\n");
     spec->join_timeout_ns = given_or(conf->join_timeout_ns, join);
+    spec->regroup_wait_ns = conf->regroup_ns;
     spec->last_call_ns = given_or(conf->last_call_ns, JOB_LAST_CALL_NS);
     spec->close_timeout_ns = given_or(conf->close_timeout_ns, JOB_CLOSE_TIMEOUT_NS);
     spec->leader_timeout_ns = given_or(conf->read_timeout_ns, JOB_LEADER_TIMEOUT_NS);

@@ -37,8 +37,9 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
     [RUN_RDZV_ID] = {"rdzv-id", 0, "ID", "none", NULL, ENV, NULL,
         "Name of the job, the same on all its nodes"},
     [RUN_RDZV_CONF] = {"rdzv-conf", 0, "KEY=VALUE,...", "", NULL, ENV, NULL,
-        "More about meeting: join_timeout, last_call_timeout, close_timeout, read_timeout, "
-        "keep_alive_interval, keep_alive_max_attempt (seconds, and a number), is_host"},
+        "More about meeting: join_timeout, last_call_timeout, regroup_timeout, close_timeout, "
+        "read_timeout, keep_alive_interval, keep_alive_max_attempt (seconds, and a number), "
+        "is_host"},
     [RUN_NODE_RANK] = {"node-rank", 0, "N", NULL, NULL, ENV, NULL,
         "Rank of this node with static rendezvous; 0 leads"},
     [RUN_MASTER_ADDR] = {"master-addr", 0, "ADDR", "127.0.0.1", NULL, ENV, NULL,

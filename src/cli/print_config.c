@@ -106,6 +106,7 @@ static void add_console(struct strbuf *out, const struct job_spec *spec) {
 
 static void add_times(struct strbuf *out, const struct job_spec *spec) {
     add_seconds(out, "join_timeout", spec->join_timeout_ns);
+    add_seconds(out, "regroup_timeout", spec->regroup_wait_ns);
     add_seconds(out, "last_call_timeout", spec->last_call_ns);
     add_seconds(out, "close_timeout", spec->close_timeout_ns);
     add_seconds(out, "leader_timeout", spec->leader_timeout_ns);

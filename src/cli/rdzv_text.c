@@ -96,6 +96,7 @@ struct conf_key {
 static const struct conf_key conf_keys[] = {
     {"join_timeout", CONF_SECONDS, offsetof(struct rdzv_conf, join_timeout_ns), NULL},
     {"last_call_timeout", CONF_SECONDS, offsetof(struct rdzv_conf, last_call_ns), NULL},
+    {"regroup_timeout", CONF_SECONDS, offsetof(struct rdzv_conf, regroup_ns), NULL},
     {"close_timeout", CONF_SECONDS, offsetof(struct rdzv_conf, close_timeout_ns), NULL},
     {"read_timeout", CONF_SECONDS, offsetof(struct rdzv_conf, read_timeout_ns), NULL},
     {"keep_alive_interval", CONF_SECONDS, offsetof(struct rdzv_conf, keep_alive_interval_ns),

@@ -16,6 +16,7 @@ _must_use_ int rdzv_endpoint_parse(const char *text, char **ret_host, int32_t *r
 /* What --rdzv-conf says; times are 0 when they were not given. */
 struct rdzv_conf {
     uint64_t join_timeout_ns, last_call_ns, close_timeout_ns;
+    uint64_t regroup_ns; /* ours: a lost node's place is kept so long for another */
     uint64_t read_timeout_ns;
     uint64_t keep_alive_interval_ns;
     uint32_t keep_alive_max_attempt; /* 0: not given */

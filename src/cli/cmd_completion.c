@@ -1,0 +1,31 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/completion.h"
+#include "cli/options_table.h"
+
+#define NAMES_MAX 32
+
+int cmd_completion(int argc, char **argv) {
+    if (argc != 2)
+        return usage_error("completion", "which shell? muster completion bash|zsh");
+    bool bash = strcmp(argv[1], "bash") == 0;
+    if (!bash && strcmp(argv[1], "zsh") != 0)
+        return usage_error("completion", "no completion for \"%s\"; there is bash and zsh",
+                           argv[1]);
+    const char *names[NAMES_MAX + 1];
+    size_t n = 0;
+    for (const struct command *c = commands; c->name != NULL; c++) {
+        assert(n < NAMES_MAX);
+        names[n++] = c->name;
+    }
+    names[n] = NULL;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    if (bash)
+        completion_bash(names, &run_options, &text);
+    else
+        completion_zsh(names, &run_options, &text);
+    (void)fputs(strbuf_text(&text), stdout);
+    return finish_stdout();
+}

@@ -1,0 +1,149 @@
+#include "cli/completion.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void add_names(struct strbuf *out, const char *const *names) {
+    for (size_t i = 0; names[i] != NULL; i++)
+        strbuf_printf(out, "%s%s", i > 0 ? " " : "", names[i]);
+}
+
+static bool takes_folder(const struct option_def *def) {
+    return def->arg != NULL && strcmp(def->arg, "DIR") == 0;
+}
+
+/* Patterns of the options that take a value, for a case statement: "--a|--b|-r". */
+static void add_value_patterns(const struct option_set *set, struct strbuf *out) {
+    const char *bar = "";
+    for (size_t i = 0; i < set->n; i++) {
+        const struct option_def *def = &set->defs[i];
+        if (def->arg == NULL || def->choices != NULL || takes_folder(def))
+            continue;
+        strbuf_printf(out, "%s--%s", bar, def->name);
+        if (def->letter != '\0')
+            strbuf_printf(out, "|-%c", def->letter);
+        bar = "|";
+    }
+}
+
+void completion_bash(const char *const *names, const struct option_set *set, struct strbuf *out) {
+    strbuf_printf(out,
+                  "# bash completion for muster: source <(muster completion bash)\n"
+                  "_muster_%s() {\n"
+                  "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
+                  "    if [[ $cur == = ]]; then cur=; fi\n"
+                  "    if [[ $prev == = ]]; then prev=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
+                  "    case $prev in\n",
+                  set->command);
+    for (size_t i = 0; i < set->n; i++) {
+        const struct option_def *def = &set->defs[i];
+        if (def->choices != NULL)
+            strbuf_printf(out, "    --%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return;;\n",
+                          def->name, def->choices);
+        else if (takes_folder(def))
+            strbuf_printf(out, "    --%s) COMPREPLY=($(compgen -d -- \"$cur\")); return;;\n",
+                          def->name);
+    }
+    strbuf_add(out, "    ");
+    add_value_patterns(set, out);
+    strbuf_add(out, ") COMPREPLY=(); return;;\n    esac\n    if [[ $cur == -* ]]; then\n"
+                    "        COMPREPLY=($(compgen -W '");
+    for (size_t i = 0; i < set->n; i++)
+        strbuf_printf(out, "%s--%s", i > 0 ? " " : "", set->defs[i].name);
+    strbuf_printf(out,
+                  "' -- \"$cur\"))\n"
+                  "    else\n"
+                  "        COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+                  "    fi\n"
+                  "}\n"
+                  "_muster() {\n"
+                  "    local cur=${COMP_WORDS[COMP_CWORD]}\n"
+                  "    if ((COMP_CWORD == 1)); then\n"
+                  "        COMPREPLY=($(compgen -W '");
+    add_names(out, names);
+    strbuf_printf(out,
+                  "' -- \"$cur\"))\n"
+                  "    elif [[ ${COMP_WORDS[1]} == %s ]]; then\n"
+                  "        _muster_%s\n"
+                  "    elif [[ ${COMP_WORDS[1]} == help ]]; then\n"
+                  "        COMPREPLY=($(compgen -W '",
+                  set->command, set->command);
+    add_names(out, names);
+    strbuf_printf(out,
+                  "' -- \"$cur\"))\n"
+                  "    else\n"
+                  "        COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+                  "    fi\n"
+                  "}\n"
+                  "complete -o filenames -F _muster muster\n"
+                  "complete -o filenames -F _muster_%s torchrun\n",
+                  set->command);
+}
+
+/* Text inside '[…]' of a zsh _arguments specification, itself in single quotes. */
+static void add_zsh_text(struct strbuf *out, const char *s) {
+    for (; *s != '\0'; s++) {
+        if (*s == '[' || *s == ']' || *s == '\\' || *s == ':')
+            strbuf_add_char(out, '\\');
+        strbuf_add(out, *s == '\'' ? "'\\'" : "");
+        strbuf_add_char(out, *s);
+        strbuf_add(out, *s == '\'' ? "'" : "");
+    }
+}
+
+static void add_zsh_option(struct strbuf *out, const struct option_def *def, const char *name) {
+    strbuf_printf(out, "        '*%s%s[", name, def->arg != NULL && name[1] == '-' ? "=" : "");
+    add_zsh_text(out, def->help);
+    strbuf_add_char(out, ']');
+    if (def->choices != NULL)
+        strbuf_printf(out, ":value:(%s)", def->choices);
+    else if (takes_folder(def))
+        strbuf_add(out, ":folder:_files -/");
+    else if (def->arg != NULL)
+        strbuf_add(out, ":value: ");
+    strbuf_add(out, "' \\\n");
+}
+
+void completion_zsh(const char *const *names, const struct option_set *set, struct strbuf *out) {
+    strbuf_printf(out,
+                  "#compdef muster torchrun\n"
+                  "# zsh completion for muster: source <(muster completion zsh)\n"
+                  "_muster_%s() {\n"
+                  "    _arguments -S \\\n",
+                  set->command);
+    for (size_t i = 0; i < set->n; i++) {
+        char name[OPTION_TEXT_MAX];
+        (void)snprintf(name, sizeof name, "--%s", set->defs[i].name);
+        add_zsh_option(out, &set->defs[i], name);
+        if (set->defs[i].letter == '\0')
+            continue;
+        (void)snprintf(name, sizeof name, "-%c", set->defs[i].letter);
+        add_zsh_option(out, &set->defs[i], name);
+    }
+    strbuf_printf(out,
+                  "        '1:script:_files' '*::argument:_files'\n"
+                  "}\n"
+                  "_muster() {\n"
+                  "    if [[ $service == torchrun ]]; then\n"
+                  "        _muster_%s\n"
+                  "    elif ((CURRENT == 2)); then\n"
+                  "        compadd -- ",
+                  set->command);
+    add_names(out, names);
+    strbuf_printf(out,
+                  "\n"
+                  "    elif [[ ${words[2]} == %s ]]; then\n"
+                  "        shift words\n"
+                  "        ((CURRENT--))\n"
+                  "        _muster_%s\n"
+                  "    else\n"
+                  "        _files\n"
+                  "    fi\n"
+                  "}\n"
+                  "if [[ ${zsh_eval_context[-1]} == loadautofunc ]]; then\n"
+                  "    _muster \"$@\"\n"
+                  "else\n"
+                  "    compdef _muster muster torchrun\n"
+                  "fi\n",
+                  set->command, set->command);
+}

@@ -1,0 +1,18 @@
+/* hwloc: the only place that knows it. It is loaded when first asked for, so that a start that
+ * needs no locality does not pay for it. */
+#pragma once
+
+#include "base/err.h"
+
+#define HWLOC_TEXT_MAX 32
+
+struct hwloc_summary {
+    char version[HWLOC_TEXT_MAX]; /* "API 2.9"; the library does not tell its release */
+    uint32_t packages, numa_nodes, cores, pus;
+};
+
+/* "2.9.0", of the headers. */
+void hwloc_built_version(char out[HWLOC_TEXT_MAX]);
+/* Looks at the machine (tens of milliseconds). 0; -ENOENT: no library; -ENOTSUP: another ABI than
+ * the headers'; -EIO: the look failed. */
+_must_use_ int hwloc_look(struct hwloc_summary *ret, struct err *err);
