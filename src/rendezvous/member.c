@@ -48,6 +48,7 @@ struct member {
     struct form form;
     bool start_wanted, has_workers, fenced;
     struct report report;
+    bool unsaid; /* it changed while there was no connection */
     bool has_stop_cause;
     struct desired stop_cause;
     bool has_later; /* a FORM that came before this node was idle again */
@@ -108,7 +109,10 @@ static struct member_effect *emit(struct member *m, enum member_effect_kind kind
     return &u->effects[u->n_effects++];
 }
 
+/* Between JOIN and WELCOME nothing can be said, and JOIN may hold an older word: then WELCOME is
+ * the time to repeat it. */
 static void say(struct member *m) {
+    m->unsaid = !m->connected;
     if (m->connected)
         (void)emit(m, MEMBER_EFFECT_REPORT);
 }
@@ -176,9 +180,9 @@ static void fence(struct member *m) {
     (void)emit(m, MEMBER_EFFECT_FENCE);
 }
 
-/* Ends as decided: at once, or when the workers are gone. */
+/* Ends as decided: at once, or when the workers are gone, or can't be. */
 static void end_with_grace(struct member *m, uint64_t grace_ns) {
-    if (m->has_workers)
+    if (m->has_workers && m->report.unusable[0] == '\0')
         stop_workers(m, grace_ns, m->end.reason);
     else
         finish(m);
@@ -253,6 +257,8 @@ static void on_welcome(struct member *m, const struct member_event *ev) {
     if (m->state == MEMBER_SEARCHING)
         move(m, MEMBER_IDLE);
     renew(m);
+    if (m->unsaid)
+        say(m);
 }
 
 /* ---- what the leader wants ---- */
@@ -269,6 +275,14 @@ static void try_start(struct member *m) {
     set_report(m, NODE_RUNNING);
 }
 
+/* What was made ready for a group that never started, and that the leader no longer speaks of. */
+static void drop_preparation(struct member *m) {
+    if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
+        m->start_wanted = false;
+        move(m, MEMBER_IDLE);
+    }
+}
+
 static void on_form(struct member *m, const struct desired *d) {
     int c = generation_compare(d->generation, m->generation);
     if (c < 0)
@@ -277,6 +291,7 @@ static void on_form(struct member *m, const struct desired *d) {
         say(m);
         return;
     }
+    drop_preparation(m);
     if (m->state != MEMBER_IDLE) {
         m->has_later = true;
         m->later = *d;
@@ -301,6 +316,7 @@ static void on_stop(struct member *m, const struct desired *d) {
     if (c > 0) {
         if (m->has_workers) /* of an older group: end these first; STOP will be told again */
             stop_workers(m, d->grace_ns, d->reason);
+        drop_preparation(m);
         if (m->state != MEMBER_IDLE)
             return;
         m->generation = d->generation;
@@ -330,10 +346,7 @@ static void on_closed(struct member *m, const struct desired *d) {
         m->end.restarts_used = d->restarts_used;
         m->end.max_restarts = d->max_restarts;
     }
-    if (m->has_workers && m->report.unusable[0] != '\0')
-        finish(m);
-    else
-        end_with_grace(m, d->grace_ns);
+    end_with_grace(m, d->grace_ns);
 }
 
 static void on_desired(struct member *m, const struct desired *d) {
@@ -343,6 +356,10 @@ static void on_desired(struct member *m, const struct desired *d) {
     switch (d->kind) {
     case DESIRED_IDLE:
         m->start_wanted = false;
+        if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
+            drop_preparation(m);
+            set_report(m, NODE_STOPPED);
+        }
         break;
     case DESIRED_FORM: on_form(m, d); break;
     case DESIRED_START:
@@ -390,6 +407,8 @@ static void on_prepared(struct member *m, struct generation g) {
 
 static void on_failure(struct member *m, const struct member_event *ev) {
     if (generation_compare(ev->generation, m->generation) != 0 || m->report.has_failure)
+        return;
+    if (m->has_workers && m->fenced) /* it died of the lease's end, by our hand or the guardian's */
         return;
     switch (m->state) {
     case MEMBER_PREPARING: move(m, MEMBER_IDLE); break;
@@ -509,7 +528,7 @@ static void dispatch(struct member *m, const struct member_event *ev) {
     case MEMBER_EVENT_UNKILLABLE:
         (void)snprintf(m->report.unusable, sizeof m->report.unusable, "%s", ev->reason);
         say(m);
-        if (m->closed)
+        if (m->end.kind != MEMBER_END_NONE)
             finish(m);
         break;
     case MEMBER_EVENT_LEAVE: on_leave(m, ev); break;
@@ -523,6 +542,9 @@ void member_step(struct member *m, const struct member_event *event, struct memb
     m->update = ret;
     ret->n_effects = 0;
     if (m->state != MEMBER_ENDED) {
+        /* After a sleep the lease's end comes before everything that piled up meanwhile. */
+        if (m->has_workers && m->now_ns >= m->lease_end_ns)
+            fence(m);
         dispatch(m, event);
         if (m->state != MEMBER_ENDED)
             on_time(m);
