@@ -8,6 +8,8 @@
 
 /* An offset is never known better than this: scheduling alone costs as much. */
 #define CLOCK_ERROR_MIN_NS (2 * NS_PER_MS)
+/* Clocks drift apart by less than one part in this many: an old measurement is worth less. */
+#define CLOCK_DRIFT_PART UINT64_C(2000)
 /* Before the first measured round trip. */
 #define CLOCK_ERROR_UNKNOWN_NS (100 * NS_PER_MS)
 
@@ -18,20 +20,25 @@ void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]) {
         (void)snprintf(out, RDZV_HOST_MAX, "%s", n->info.host);
 }
 
-/* The message with the smallest delay tells the offset best: keep that one. Its delay is not
- * known, only that it lies between nothing and the round trip: take the middle. */
+/* A round trip is over when the node has the LEASE: its next RENEW tells how long it took, and which
+ * LEASE it means. The leader's clock was read somewhere within it; take the middle. (A RENEW alone
+ * says little: it may have lain in a socket while the leader slept.) */
 void group_note_clock(struct group *g, struct node *n, const struct renew *renew) {
-    if (renew->clock_ns == 0)
-        return;
-    uint64_t rtt = renew->rtt_ns;
-    uint64_t error = rtt == 0 ? CLOCK_ERROR_UNKNOWN_NS : MAX2(rtt / 2, CLOCK_ERROR_MIN_NS);
-    /* Clocks drift apart by up to 1 %: an old measurement is worth less than a new one of the
-     * same kind. */
-    if (n->offset_known && error > n->error_ns + n->error_ns / 4)
-        return;
-    n->offset_ns = (int64_t)g->now_ns - (int64_t)renew->clock_ns - (int64_t)(rtt / 2);
-    n->error_ns = error;
-    n->offset_known = true;
+    if (renew->rtt_ns != 0 && renew->leader_clock_ns != 0 &&
+        renew->leader_clock_ns == n->answered_ns) {
+        uint64_t error = MAX2(renew->rtt_ns / 2, CLOCK_ERROR_MIN_NS);
+        uint64_t aged = n->error_ns + (g->now_ns - n->offset_at_ns) / CLOCK_DRIFT_PART;
+        if (!n->offset_known || error <= aged + aged / 4) {
+            n->offset_ns = (int64_t)n->answered_ns - (int64_t)n->asked_ns - (int64_t)(renew->rtt_ns / 2);
+            n->error_ns = error;
+            n->offset_at_ns = g->now_ns;
+            n->offset_known = true;
+        }
+    } else if (!n->offset_known) {
+        n->offset_ns = (int64_t)g->now_ns - (int64_t)renew->clock_ns; /* better than nothing */
+    }
+    n->asked_ns = renew->clock_ns;
+    n->answered_ns = g->now_ns;
 }
 
 static bool contains_any(const char *text, const char *const words[], size_t n) {

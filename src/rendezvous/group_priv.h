@@ -28,7 +28,9 @@ struct node {
     bool is_member;     /* of the present generation (FORMING, RUNNING, STOPPING) */
     struct form form;   /* valid while is_member */
     /* Its clock: leader's = node's + offset, give or take error. */
+    uint64_t asked_ns, answered_ns; /* its newest RENEW by its clock, our LEASE by ours */
     bool offset_known;
+    uint64_t offset_at_ns; /* when it was measured */
     int64_t offset_ns;
     uint64_t error_ns;
 };
