@@ -1,0 +1,162 @@
+/* Random schedules of everything that can go wrong, each from one seed.
+ *
+ *     SEED=n  meson test group-sim    replays one with its trace
+ *     SIM_SEEDS=n                     that many instead of the usual number
+ *
+ * A failure prints its seed, what was broken, and the faults that are still needed to break it. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "world.h"
+
+#define QUICK_SEEDS 3000
+#define SLOW_SEEDS 100000
+#define BROKEN_MAX 20 /* enough to see a pattern */
+
+/* Drops faults as long as something still breaks. */
+static void shrink(struct world_params *p) {
+    static struct world_coverage ignored;
+    char what[WORLD_WHAT_MAX];
+    bool smaller = true;
+    while (smaller) {
+        smaller = false;
+        for (size_t i = p->n_faults; i-- > 0;) {
+            struct world_params less = *p;
+            less.n_faults--;
+            memmove(&less.faults[i], &less.faults[i + 1], (less.n_faults - i) * sizeof less.faults[0]);
+            world_try(&less, &ignored, what);
+            if (what[0] != '\0') {
+                *p = less;
+                smaller = true;
+            }
+        }
+    }
+}
+
+static void explain(uint64_t seed, struct world_params *p, const char *what) {
+    (void)fprintf(stderr, "seed %llu: %s\n", (unsigned long long)seed, what);
+    size_t all = p->n_faults;
+    shrink(p);
+    static struct world_coverage ignored;
+    char less[WORLD_WHAT_MAX];
+    world_try(p, &ignored, less);
+    (void)fprintf(stderr, "%zu of its %zu faults are enough for: %s\n", p->n_faults, all, less);
+    (void)fprintf(stderr, "%u hosts, %u to %u nodes, %u restarts; work %.3f s\n", p->n_hosts, p->group.min_nodes,
+                  p->group.max_nodes, p->group.max_restarts, (double)p->work_ns / 1e9);
+    for (size_t i = 0; i < p->n_faults; i++)
+        fault_print(&p->faults[i], stderr);
+    if (getenv("SHRUNK_TRACE") != NULL) {
+        p->trace = stderr;
+        world_try(p, &ignored, less);
+    }
+    (void)fprintf(stderr, "replay with SEED=%llu (whole), SHRUNK_TRACE=1 (what is left)\n", (unsigned long long)seed);
+}
+
+static uint64_t number(const char *name, uint64_t otherwise) {
+    const char *text = getenv(name);
+    return text == NULL ? otherwise : strtoull(text, NULL, 10);
+}
+
+/* ---- the table of what was visited ---- */
+
+static unsigned print_group_table(const struct world_coverage *c) {
+    unsigned missing = 0;
+    for (unsigned from = 1; from < GROUP_STATE_COUNT; from++) {
+        (void)fprintf(stderr, "# group %-10s %10llu steps;", group_state_name(from),
+                      (unsigned long long)c->group_states[from]);
+        missing += c->group_states[from] == 0;
+        for (unsigned to = 1; to < GROUP_STATE_COUNT; to++) {
+            if (!group_may_move(from, to))
+                continue;
+            (void)fprintf(stderr, " -> %s %llu", group_state_name(to), (unsigned long long)c->group_moves[from][to]);
+            missing += c->group_moves[from][to] == 0;
+        }
+        (void)fputc('\n', stderr);
+    }
+    return missing;
+}
+
+static unsigned print_member_table(const struct world_coverage *c) {
+    unsigned missing = 0;
+    for (unsigned from = 1; from < MEMBER_STATE_COUNT; from++) {
+        (void)fprintf(stderr, "# member %-10s %10llu steps;", member_state_name(from),
+                      (unsigned long long)c->member_states[from]);
+        missing += c->member_states[from] == 0;
+        for (unsigned to = 1; to < MEMBER_STATE_COUNT; to++) {
+            if (!member_may_move(from, to))
+                continue;
+            (void)fprintf(stderr, " -> %s %llu", member_state_name(to), (unsigned long long)c->member_moves[from][to]);
+            missing += c->member_moves[from][to] == 0;
+        }
+        (void)fputc('\n', stderr);
+    }
+    return missing;
+}
+
+static unsigned print_kinds(const char *what, const uint64_t *counts, unsigned n) {
+    unsigned missing = 0;
+    (void)fprintf(stderr, "# %s:", what);
+    for (unsigned i = 1; i < n; i++) {
+        (void)fprintf(stderr, " %llu", (unsigned long long)counts[i]);
+        missing += counts[i] == 0;
+    }
+    (void)fputc('\n', stderr);
+    return missing;
+}
+
+static unsigned print_coverage(const struct world_coverage *c) {
+    unsigned missing = print_group_table(c) + print_member_table(c);
+    missing += print_kinds("group events", c->group_events, GROUP_EVENT_KIND_COUNT);
+    missing += print_kinds("group effects", c->group_effects, GROUP_EFFECT_KIND_COUNT);
+    missing += print_kinds("member events", c->member_events, MEMBER_EVENT_KIND_COUNT);
+    missing += print_kinds("member effects", c->member_effects, MEMBER_EFFECT_KIND_COUNT);
+    missing += print_kinds("ends (success, failed, leader lost, refused, left)", c->ends, MEMBER_END_LEFT + 1);
+    (void)fprintf(stderr, "# %llu worlds, %llu steps, %llu groups started, %llu first causes compared\n",
+                  (unsigned long long)c->worlds, (unsigned long long)c->steps, (unsigned long long)c->groups_started,
+                  (unsigned long long)c->causes_checked);
+    return missing;
+}
+
+Test(group_sim, no_schedule_breaks_an_invariant_and_every_move_is_made) {
+    static struct world_coverage coverage;
+    static struct world_params p;
+    char what[WORLD_WHAT_MAX];
+    const char *scale = getenv("MUSTER_TEST_SCALE");
+    bool slow = scale != NULL && strcmp(scale, "slow") == 0;
+    uint64_t seeds = number("SIM_SEEDS", slow ? SLOW_SEEDS : QUICK_SEEDS);
+    uint64_t first = number("FIRST_SEED", 1);
+    uint64_t only = number("SEED", 0);
+    if (only != 0) {
+        world_params_random(&p, only);
+        p.trace = stderr;
+        world_try(&p, &coverage, what);
+        cr_assert_str_empty(what, "seed %llu: %s", (unsigned long long)only, what);
+        return;
+    }
+    unsigned broken = 0;
+    for (uint64_t seed = first; seed < first + seeds && broken < BROKEN_MAX; seed++) {
+        world_params_random(&p, seed);
+        world_try(&p, &coverage, what);
+        if (what[0] == '\0')
+            continue;
+        if (broken++ == 0)
+            explain(seed, &p, what);
+        else
+            (void)fprintf(stderr, "seed %llu: %s\n", (unsigned long long)seed, what);
+    }
+    cr_assert_eq(broken, 0, "%u seeds break an invariant", broken);
+    unsigned missing = print_coverage(&coverage);
+    cr_assert_eq(missing, 0, "%u states, moves or words were never visited", missing);
+}
+
+Test(group_sim, the_same_seed_gives_the_same_run) {
+    static struct world_coverage a, b;
+    static struct world_params p;
+    char what[WORLD_WHAT_MAX];
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        world_params_random(&p, seed);
+        world_try(&p, &a, what);
+        world_try(&p, &b, what);
+    }
+    cr_assert_eq(memcmp(&a, &b, sizeof a), 0);
+}

@@ -1,0 +1,321 @@
+#include "world.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "world_priv.h"
+
+/* ---- chance, time ---- */
+
+uint64_t world_below(struct world *w, uint64_t below) { return prng_below(&w->prng, below); }
+
+bool world_chance(struct world *w, unsigned percent) { return world_below(w, 100) < percent; }
+
+#define MILLION UINT64_C(1000000)
+
+uint64_t world_clock(const struct world *w, uint32_t host) {
+    uint64_t speed = (uint64_t)((int64_t)MILLION + w->p.rate_ppm[host]);
+    return w->p.offset_ns[host] + w->now_ns / MILLION * speed + w->now_ns % MILLION * speed / MILLION;
+}
+
+uint64_t world_when_clock(const struct world *w, uint32_t host, uint64_t clock_ns) {
+    if (clock_ns == TIME_NEVER)
+        return TIME_NEVER;
+    if (clock_ns <= w->p.offset_ns[host])
+        return 0;
+    uint64_t speed = (uint64_t)((int64_t)MILLION + w->p.rate_ppm[host]);
+    uint64_t passed = clock_ns - w->p.offset_ns[host];
+    return passed / speed * MILLION + passed % speed * MILLION / speed + 2; /* both ways round down */
+}
+
+/* ---- the queue: by time, then by order of planning ---- */
+
+static bool item_before(const struct item *a, const struct item *b) {
+    return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->sequence < b->sequence;
+}
+
+static void heap_push(struct world *w, struct item *it) {
+    if (w->n_heap == w->cap_heap) {
+        w->cap_heap = w->cap_heap == 0 ? 256 : w->cap_heap * 2;
+        w->heap = xrealloc(w->heap, w->cap_heap * sizeof *w->heap);
+    }
+    size_t i = w->n_heap++;
+    while (i > 0 && item_before(it, w->heap[(i - 1) / 2])) {
+        w->heap[i] = w->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    w->heap[i] = it;
+}
+
+static struct item *heap_pop(struct world *w) {
+    struct item *top = w->heap[0], *last = w->heap[--w->n_heap];
+    size_t i = 0;
+    for (;;) {
+        size_t child = 2 * i + 1;
+        if (child >= w->n_heap)
+            break;
+        if (child + 1 < w->n_heap && item_before(w->heap[child + 1], w->heap[child]))
+            child++;
+        if (!item_before(w->heap[child], last))
+            break;
+        w->heap[i] = w->heap[child];
+        i = child;
+    }
+    w->heap[i] = last;
+    return top;
+}
+
+struct item *world_plan(struct world *w, enum item_kind kind, struct life *l, uint64_t in_ns) {
+    struct item *it = xcalloc(1, sizeof *it);
+    it->kind = kind;
+    it->life = l;
+    it->at_ns = in_ns > TIME_NEVER - w->now_ns ? TIME_NEVER : w->now_ns + in_ns;
+    it->sequence = ++w->sequence;
+    heap_push(w, it);
+    return it;
+}
+
+static void plan_again(struct world *w, struct item *it, uint64_t at_ns) {
+    it->at_ns = at_ns;
+    it->sequence = ++w->sequence;
+    heap_push(w, it);
+}
+
+void item_free(struct item *it) {
+    free(it->word);
+    free(it);
+}
+
+/* ---- what is said about a run ---- */
+
+void world_broken(struct world *w, const char *fmt, ...) {
+    if (w->failure[0] != '\0')
+        return;
+    int n = snprintf(w->failure, sizeof w->failure, "at %.6f s: ", (double)w->now_ns / 1e9);
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(w->failure + n, sizeof w->failure - (size_t)n, fmt, ap);
+    va_end(ap);
+    world_trace(w, "BROKEN %s", w->failure);
+}
+
+void world_trace(struct world *w, const char *fmt, ...) {
+    if (w->p.trace == NULL)
+        return;
+    (void)fprintf(w->p.trace, "%12.6f ", (double)w->now_ns / 1e9);
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vfprintf(w->p.trace, fmt, ap);
+    va_end(ap);
+    (void)fputc('\n', w->p.trace);
+}
+
+void world_mark(struct world *w, enum world_mark mark, uint32_t host) {
+    if (w->n_marks == w->cap_marks) {
+        w->cap_marks = w->cap_marks == 0 ? 64 : w->cap_marks * 2;
+        w->marks = xrealloc(w->marks, w->cap_marks * sizeof *w->marks);
+    }
+    w->marks[w->n_marks++] = (struct mark){mark, host, w->now_ns};
+}
+
+uint64_t world_when(const struct world *w, enum world_mark mark, uint32_t host, unsigned nth) {
+    for (size_t i = 0; i < w->n_marks; i++)
+        if (w->marks[i].mark == mark && (host == WORLD_HOSTS_MAX || w->marks[i].host == host) && nth-- == 0)
+            return w->marks[i].at_ns;
+    return TIME_NEVER;
+}
+
+const char *world_failure(const struct world *w) { return w->failure[0] == '\0' ? NULL : w->failure; }
+uint64_t world_now(const struct world *w) { return w->now_ns; }
+const struct group *world_group(const struct world *w) { return w->group; }
+enum outcome world_outcome(const struct world *w) { return w->outcome; }
+
+const struct member *world_member(const struct world *w, uint32_t host) {
+    struct life *l = node_newest(w, host);
+    return l == NULL ? NULL : l->member;
+}
+
+uint32_t world_groups_started(const struct world *w) {
+    uint32_t n = 0;
+    for (unsigned i = 0; i < w->n_groups; i++)
+        n += w->groups[i].n_started > 0;
+    return n;
+}
+
+/* ---- the run ---- */
+
+struct world *world_new(const struct world_params *p, struct world_coverage *coverage) {
+    struct world *w = xcalloc(1, sizeof *w);
+    w->p = *p;
+    w->coverage = coverage;
+    w->prng.state = p->seed ^ UINT64_C(0x5bd1e9955bd1e995);
+    w->next_port = 20000;
+    w->n_lives = 1; /* the leader's agent: there from its boot on */
+    coverage->worlds++;
+    for (uint32_t h = 0; h < p->n_hosts; h++)
+        w->hosts[h].up = true;
+    for (size_t i = 0; i < p->n_faults; i++)
+        world_plan(w, ITEM_FAULT, NULL, p->faults[i].at_ns)->local = (uint32_t)i;
+    return w;
+}
+
+void world_free(struct world *w) {
+    if (w == NULL)
+        return;
+    for (size_t i = 0; i < w->n_heap; i++)
+        item_free(w->heap[i]);
+    free(w->heap);
+    for (unsigned i = 0; i < w->n_lives; i++) {
+        struct life *l = &w->lives[i];
+        for (struct item *it = l->pending_first, *next; it != NULL; it = next) {
+            next = it->next;
+            item_free(it);
+        }
+        member_free(l->member);
+        member_update_fini(&l->update);
+    }
+    for (struct conn *c = w->conns, *next; c != NULL; c = next) {
+        next = c->next;
+        free(c);
+    }
+    group_free(w->group);
+    group_update_fini(&w->update);
+    free(w->marks);
+    free(w);
+}
+
+bool host_running(const struct world *w, uint32_t host) {
+    return w->hosts[host].up && !w->hosts[host].frozen;
+}
+
+/* Whose turn it is: the process that has to be awake for this item; NULL: nobody's. */
+static struct life *item_agent(struct world *w, const struct item *it) {
+    switch (it->kind) {
+    case ITEM_TIMER:
+    case ITEM_CONNECT_FAILED:
+    case ITEM_WORD_TO_NODE:
+    case ITEM_PROBE_LEADER_ANSWER:
+    case ITEM_PREPARED:
+    case ITEM_PREPARE_FAILED:
+    case ITEM_SPAWN_FAILED:
+    case ITEM_GRACE_OVER:
+    case ITEM_ALL_GONE:
+    case ITEM_UNKILLABLE:
+    case ITEM_EXIT_SEEN: return it->life;
+    case ITEM_GROUP_TIMER:
+    case ITEM_WORD_TO_LEADER:
+    case ITEM_PROBE_NODE_ANSWER:
+    case ITEM_STORE:
+    case ITEM_FORGED_ACK:
+    case ITEM_LEADER_EXIT: return &w->lives[0];
+    case ITEM_CONNECT_ARRIVES:
+    case ITEM_PROBE_NODE:
+    case ITEM_PROBE_LEADER:
+    case ITEM_WORKER_EXIT:
+    case ITEM_GROUP_FINISH:
+    case ITEM_GUARD:
+    case ITEM_SWEEP:
+    case ITEM_FAULT:
+    case ITEM_THAW_AGENT:
+    case ITEM_THAW_HOST: return NULL;
+    }
+    assert_not_reached();
+}
+
+static void happen(struct world *w, struct item *it) {
+    switch (it->kind) {
+    case ITEM_CONNECT_ARRIVES: net_connect_arrives(w, it); break;
+    case ITEM_PROBE_NODE:
+    case ITEM_PROBE_LEADER: net_probe_arrives(w, it); break;
+    case ITEM_WORD_TO_LEADER: leader_word(w, it->conn, it->word); break;
+    case ITEM_WORD_TO_NODE: node_word(w, it->life, it->word); break;
+    case ITEM_GROUP_TIMER:
+    case ITEM_PROBE_NODE_ANSWER:
+    case ITEM_STORE:
+    case ITEM_FORGED_ACK:
+    case ITEM_LEADER_EXIT: leader_item(w, it); break;
+    case ITEM_TIMER:
+    case ITEM_CONNECT_FAILED:
+    case ITEM_PROBE_LEADER_ANSWER:
+    case ITEM_PREPARED:
+    case ITEM_PREPARE_FAILED:
+    case ITEM_SPAWN_FAILED:
+    case ITEM_GRACE_OVER:
+    case ITEM_ALL_GONE:
+    case ITEM_UNKILLABLE:
+    case ITEM_EXIT_SEEN:
+    case ITEM_WORKER_EXIT:
+    case ITEM_GROUP_FINISH:
+    case ITEM_GUARD:
+    case ITEM_SWEEP:
+    case ITEM_THAW_AGENT:
+    case ITEM_THAW_HOST: node_item(w, it); break;
+    case ITEM_FAULT: fault_happens(w, &w->p.faults[it->local]); break;
+    }
+}
+
+/* False: it waits (the item is kept) or is lost (it is freed). */
+static bool may_happen(struct world *w, struct item *it) {
+    if ((it->kind == ITEM_WORD_TO_LEADER || it->kind == ITEM_WORD_TO_NODE) && !net_arrives(w, it))
+        return false;
+    struct life *l = item_agent(w, it);
+    if (l != NULL) {
+        if (!l->process) {
+            item_free(it);
+            return false;
+        }
+        if (l->frozen || !host_running(w, l->host)) {
+            it->next = NULL;
+            *(l->pending_last == NULL ? &l->pending_first : &l->pending_last->next) = it;
+            l->pending_last = it;
+            return false;
+        }
+    }
+    bool below_agent = it->kind == ITEM_WORKER_EXIT || it->kind == ITEM_GUARD || it->kind == ITEM_SWEEP;
+    if (below_agent && w->hosts[it->life->host].frozen) {
+        plan_again(w, it, w->hosts[it->life->host].frozen_until_ns + 1 + world_below(w, 3 * NS_PER_MS));
+        return false;
+    }
+    return true;
+}
+
+/* A thawed agent finds everything that came meanwhile, in an order of its loop's choosing: timers
+ * may come first or last. */
+void node_take_pending(struct world *w, struct life *l) {
+    bool timers_first = world_chance(w, 50);
+    struct item *list = l->pending_first;
+    l->pending_first = l->pending_last = NULL;
+    for (int round = 0; round < 2; round++) {
+        for (struct item **at = &list; *at != NULL;) {
+            struct item *it = *at;
+            bool timer = it->kind == ITEM_TIMER || it->kind == ITEM_GROUP_TIMER;
+            if (timer == (timers_first == (round == 0))) {
+                *at = it->next;
+                plan_again(w, it, w->now_ns);
+            } else {
+                at = &it->next;
+            }
+        }
+    }
+}
+
+bool world_run_to(struct world *w, uint64_t until_ns) {
+    while (w->n_heap > 0 && w->failure[0] == '\0') {
+        if (w->heap[0]->at_ns > MIN2(until_ns, w->p.end_ns))
+            break;
+        struct item *it = heap_pop(w);
+        w->now_ns = it->at_ns;
+        if (!may_happen(w, it))
+            continue;
+        w->coverage->steps++;
+        happen(w, it);
+        item_free(it);
+        if (w->failure[0] == '\0')
+            oracle_step(w);
+    }
+    if (w->failure[0] == '\0' && until_ns >= w->p.end_ns)
+        oracle_end(w);
+    else if (w->failure[0] == '\0' && until_ns != TIME_NEVER)
+        w->now_ns = MAX2(w->now_ns, until_ns);
+    return w->failure[0] == '\0';
+}
