@@ -6,9 +6,12 @@
 
 #include "rendezvous/group_priv.h"
 
-/* How often all nodes hear who is there, and how often the silent are probed. */
+/* How often all nodes hear who is there. */
 #define STATUS_INTERVAL_NS (200 * NS_PER_MS)
-#define PROBE_RETRY_NS (200 * NS_PER_MS)
+/* Between probes of one node that say nothing: a guardian at work is done in milliseconds, a
+ * frozen host is not. */
+#define PROBE_RETRY_MIN_NS (2 * NS_PER_MS)
+#define PROBE_RETRY_MAX_NS (200 * NS_PER_MS)
 
 void group_config_default(struct group_config *c) {
     *c = (struct group_config){
@@ -196,6 +199,7 @@ static struct node *admit(struct group *g, const struct node_info *info) {
     n->info = *info;
     n->join_order = ++g->join_counter;
     n->probe_ns = TIME_NEVER;
+    n->probe_wait_ns = PROBE_RETRY_MIN_NS;
     list_init(&n->by_heard);
     idmap_put(&g->index, info->incarnation, n);
     g->n_nodes++;
@@ -279,7 +283,8 @@ static void on_probe(struct group *g, struct node *n, enum probe_result result) 
         return;
     }
     if (!n->connected || is_silent(g, n)) {
-        n->probe_ns = g->now_ns + PROBE_RETRY_NS;
+        n->probe_ns = g->now_ns + n->probe_wait_ns;
+        n->probe_wait_ns = MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS);
         g->probe_min_ns = MIN2(g->probe_min_ns, n->probe_ns);
     }
 }
@@ -430,6 +435,7 @@ static void dispatch(struct group *g, const struct group_event *ev) {
     case GROUP_EVENT_DISCONNECT:
         if (n != NULL && n->connected) {
             n->connected = false;
+            n->probe_wait_ns = PROBE_RETRY_MIN_NS;
             g->status_dirty = true;
             probe_node(g, n);
         }

@@ -23,6 +23,7 @@ struct node {
     bool connected;
     bool reached;       /* its listener has accepted us: "refused" means gone from here on */
     bool probing;       /* a probe is under way */
+    uint64_t probe_wait_ns; /* before the next: doubles */
     uint64_t probe_ns;  /* when the next is due, while it is disconnected or silent; TIME_NEVER */
     uint64_t heard_ns;  /* leader's clock at its last RENEW or JOIN */
     bool is_member;     /* of the present generation (FORMING, RUNNING, STOPPING) */

@@ -6,6 +6,8 @@
 
 /* A connected leader that said nothing for this many heartbeats is probed. */
 #define SILENT_HEARTBEATS 3
+/* The first wait between probes: a guardian at work is done in milliseconds. */
+#define PROBE_RETRY_MIN_NS (2 * NS_PER_MS)
 
 #define BIT(s) (1u << (s))
 static const struct {
@@ -37,6 +39,7 @@ struct member {
     uint64_t renew_ns;       /* next RENEW */
     bool probing;
     uint64_t probe_ns;       /* next probe; TIME_NEVER */
+    uint64_t probe_wait_ns;  /* before it: doubles up to config.probe_retry_ns */
     uint64_t leader_clock_ns, rtt_ns;
 
     /* The lease. */
@@ -85,6 +88,7 @@ int member_new(const struct member_config *config, uint64_t now_ns, struct membe
     m->state = MEMBER_SEARCHING;
     m->now_ns = m->since_ns = now_ns;
     m->renew_ns = m->probe_ns = TIME_NEVER;
+    m->probe_wait_ns = PROBE_RETRY_MIN_NS;
     m->report.state = NODE_JOINED;
     *ret = m;
     return 0;
@@ -190,6 +194,13 @@ static void end_with_grace(struct member *m, uint64_t grace_ns) {
 
 /* ---- the leader is lost ---- */
 
+static void connect_again(struct member *m) {
+    m->connected = false;
+    m->probe_wait_ns = PROBE_RETRY_MIN_NS;
+    m->renew_ns = TIME_NEVER;
+    (void)emit(m, MEMBER_EFFECT_CONNECT);
+}
+
 static void leader_gone(struct member *m, const char *why) {
     m->probe_ns = TIME_NEVER;
     if (generation_is_none(m->generation) && m->state == MEMBER_IDLE && !m->leaving) {
@@ -197,6 +208,8 @@ static void leader_gone(struct member *m, const char *why) {
         move(m, MEMBER_SEARCHING);
         m->since_ns = m->now_ns;
         m->leader = 0;
+        if (m->connected)
+            connect_again(m);
         return;
     }
     if (m->state == MEMBER_SEARCHING)
@@ -216,9 +229,7 @@ static void probe_leader(struct member *m) {
 
 static void on_disconnect(struct member *m) {
     bool was_connected = m->connected;
-    m->connected = false;
-    m->renew_ns = TIME_NEVER;
-    (void)emit(m, MEMBER_EFFECT_CONNECT);
+    connect_again(m);
     if (was_connected)
         probe_leader(m);
 }
@@ -228,11 +239,15 @@ static void on_probe(struct member *m, enum probe_result result) {
     bool silent = m->now_ns - m->leader_seen_ns > SILENT_HEARTBEATS * m->config.heartbeat_ns;
     if (m->state == MEMBER_SEARCHING || (m->connected && !silent))
         return;
-    if (result == PROBE_GONE)
+    if (result == PROBE_ALIVE && m->connected)
+        connect_again(m); /* something on the way drops what it says on this connection */
+    if (result == PROBE_GONE) {
         leader_gone(m, "the leader is gone: its agent ended without a word, and no other node may "
                        "lead this job");
-    else
-        m->probe_ns = m->now_ns + m->config.probe_retry_ns;
+    } else {
+        m->probe_ns = m->now_ns + m->probe_wait_ns;
+        m->probe_wait_ns = MIN2(2 * m->probe_wait_ns, m->config.probe_retry_ns);
+    }
 }
 
 static void on_welcome(struct member *m, const struct member_event *ev) {
