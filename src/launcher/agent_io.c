@@ -385,6 +385,7 @@ static int watch_signals(struct agent *a) {
 /* ---- the whole ---- */
 
 static int set_up(struct agent *a) {
+    (void)signal(SIGPIPE, SIG_IGN); /* a closed terminal or peer is an errno */
     int r = loop_new(&a->loop);
     if (r < 0)
         return r;

@@ -110,7 +110,7 @@ void agent_show_stop(struct agent *a, const char *reason, const struct desired *
         _cleanup_(strbuf_fini) struct strbuf s = {0};
         report_headline(&cause->failure, &counts, &s);
         log_notice("%s", strbuf_text(&s));
-    } else if (reason[0] != '\0' && strcmp(a->shown, reason) != 0) {
+    } else if (a->signo == 0 && reason[0] != '\0' && strcmp(a->shown, reason) != 0) {
         (void)snprintf(a->shown, sizeof a->shown, "%s", reason);
         uint32_t alive = crew_workers_alive(a->crew);
         bool again = cause != NULL && cause->kind == DESIRED_STOP && cause->will_restart;
@@ -178,7 +178,7 @@ void agent_show_outcome(struct agent *a) {
                 log_error("the job failed: %u of %u restarts are used up", end->restarts_used,
                           end->max_restarts);
             show_failure(a, &end->failure);
-        } else {
+        } else if (a->signo == 0) {
             log_error("the job ended: %s", end->reason);
         }
         break;

@@ -257,7 +257,7 @@ int crew_prepare(struct crew *c, struct generation g, const struct form *form, s
     if (r < 0)
         return r;
     return logmux_new(c->loop, c->config.console, spec->nproc,
-                      env_get(c->config.envp, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"), &logmux_ops,
+                      spec->line_prefix, &logmux_ops,
                       c, &c->logs);
 }
 
