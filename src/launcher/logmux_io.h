@@ -11,7 +11,7 @@
  *   redirected       the worker itself writes to the file (O_APPEND); nothing passes through us
  *   tee              file gets the raw bytes, console the lines with a prefix
  *   neither          console, without a prefix [whole lines, never torn or mixed with others']
- *   not on_console   tee: file only; neither: /dev/null
+ *   not on_console   tee: as redirected; neither: dropped (of stderr the tail is kept for the report)
  *   no folder (dir NULL: --log-dir=/dev/null): no files; all goes to the console, tee with its prefix
  *
  * Never blocks the job on the console (console_io.h). A log file that can't be written to (disk full)
@@ -67,8 +67,10 @@ _must_use_ int logmux_open(struct logmux *mux, uint32_t index, const struct logm
                            int *ret_stdout_fd, int *ret_stderr_fd, struct err *err);
 /* The child has its copies, or could not be started: close ours. */
 void logmux_started(struct logmux *mux, uint32_t index);
-/* The worker has ended (also one that never ran). */
+/* The worker has ended (also one that never ran). What lies in its pipes is taken at once, so that
+ * logmux_stderr_tail() has its last words right after this. */
 void logmux_exited(struct logmux *mux, uint32_t index);
+/* Every worker that was opened. True when none was. */
 bool logmux_all_drained(const struct logmux *mux);
 
 /* The last lines of its standard error, also when that went to a file: whole lines where there are
