@@ -1,0 +1,128 @@
+"""Several hosts, each a network namespace: addresses, orders of arrival, and a host that falls silent."""
+import itertools
+import re
+import time
+
+import pytest
+
+from harness import SLOWER, kill
+from hosts import hosts_or_skip
+
+LEASE, HEARTBEAT = 1.0, 0.2
+# From the fault to the smaller group: the lease, the margin that tells loss from delay, and time to start workers.
+MARGIN = 0.5
+
+
+def endpoint(hosts, n=0, port=29400):
+    address = hosts.address(n)
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def agents(job, hosts, order, nnodes, *words, worker=("start", "env=MASTER_ADDR", "go"), leader=0):
+    return {n: job.agent(f"h{n}", f"--nnodes={nnodes}", "--nproc-per-node=2", "--rdzv-backend=c10d",
+                         f"--rdzv-endpoint={endpoint(hosts, leader)}", "--rdzv-id=net", f"--lease={LEASE}",
+                         f"--heartbeat-interval={HEARTBEAT}", *words, "--no-python", job.worker, *worker,
+                         prefix=hosts.enter(n)) for n in order}
+
+
+@pytest.mark.parametrize("family", [{"ipv6": False}, {"ipv4": False}, {}], ids=["ipv4", "ipv6", "both"])
+def test_two_hosts_without_a_name_service(job, family):
+    with hosts_or_skip(2, **family) as hosts:
+        running = agents(job, hosts, [0, 1], 2)
+        job.events.wait("start", 4, world=4)
+        told = {e.fields["value"] for e in job.events.wait("env", 4)}
+        assert told == {hosts.address(0)}, told
+        job.go()
+        for agent in running.values():
+            code, _, err = agent.finish()
+            assert code == 0, err
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_agents_come_in_any_order(job, order):
+    with hosts_or_skip(3) as hosts:
+        running = agents(job, hosts, order, 3)
+        starts = job.events.wait("start", 6, world=6)
+        assert sorted(int(e.fields["rank"]) for e in starts) == list(range(6))
+        job.go()
+        for agent in running.values():
+            assert agent.wait() == 0, agent.said()
+
+
+def test_ranks_are_contiguous_on_each_host_and_hosts_in_natural_order(job):
+    with hosts_or_skip(3) as hosts:
+        running = agents(job, hosts, [2, 0, 1], 3)
+        starts = job.events.wait("start", 6, world=6)
+        place = {int(e.fields["rank"]): e.fields["tag"] for e in starts}
+        groups = [tag for tag, _ in itertools.groupby(place[r] for r in sorted(place))]
+        assert len(groups) == 3, place
+        job.go()
+        assert [a.wait() for a in running.values()] == [0, 0, 0]
+
+
+def test_agents_that_came_first_show_who_is_missing(job):
+    with hosts_or_skip(3) as hosts:
+        running = agents(job, hosts, [0, 1], 3)
+        running[0].wait_said(r"2 of 3|1 more|missing")
+        running.update(agents(job, hosts, [2], 3))
+        job.events.wait("start", 6, world=6)
+        job.go()
+        assert [a.wait() for a in running.values()] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("leader", [0, 1])
+def test_the_host_of_the_endpoint_leads_wherever_it_is(job, leader):
+    with hosts_or_skip(2) as hosts:
+        running = agents(job, hosts, [0, 1], 2, leader=leader)
+        job.events.wait("start", 4, world=4)
+        assert {e.fields["value"] for e in job.events.wait("env", 4)} == {hosts.address(leader)}
+        job.go()
+        assert [a.wait() for a in running.values()] == [0, 0]
+
+
+@pytest.mark.parametrize("silent", [1, 2])
+def test_a_host_that_falls_silent_is_left_out(job, silent):
+    """Its link is cut: it ends its own workers when its lease is over; the others go on without it."""
+    with hosts_or_skip(3) as hosts:
+        running = agents(job, hosts, [0, 1, 2], "2:3", worker=("family", "start", "go"))
+        job.events.wait("start", 6, world=6)
+        at = time.monotonic()
+        hosts.cut(silent)
+        again = job.events.wait("start", 4, 30, world=4)
+        took = max(int(e.fields["ns"]) for e in again) / 1e9 - at
+        assert job.held(f"h{silent}") == [], "its workers are dead before others start"
+        job.no_overlap()
+        assert {e.fields["tag"] for e in again} == {f"h{n}" for n in range(3) if n != silent}
+        assert took <= (LEASE + MARGIN + 0.5) * SLOWER, f"{took:.3f} s"
+        job.go()
+        for n, agent in running.items():
+            if n != silent:
+                assert agent.wait() == 0, agent.said()
+        assert running[silent].wait() not in (None, 0), running[silent].said()
+
+
+def test_without_enough_hosts_a_silent_one_ends_the_job_with_the_reason(job):
+    with hosts_or_skip(2) as hosts:
+        running = agents(job, hosts, [0, 1], 2, "--rdzv-conf=join_timeout=1", worker=("family", "start", "go"))
+        job.events.wait("start", 4, world=4)
+        hosts.cut(1)
+        for agent in running.values():
+            code, _, err = agent.finish(60)
+            assert code == 1, err
+            assert re.search(r"lost|lease|silent|reach|news|gone", err), err
+        assert job.held("h0") == [] and job.held("h1") == []
+
+
+def test_a_killed_agent_on_another_host_is_noticed_at_once(job):
+    with hosts_or_skip(2) as hosts:
+        running = agents(job, hosts, [0, 1], "1:2", worker=("family", "start", "go"))
+        job.events.wait("start", 4, world=4)
+        # nsenter becomes the guardian: it execs
+        at = time.monotonic()
+        kill(running[1].agent_pid())
+        again = job.events.wait("start", 2, 30, world=2, tag="h0")
+        took = max(int(e.fields["ns"]) for e in again) / 1e9 - at
+        assert job.held("h1") == []
+        assert took <= 1.0 * SLOWER, f"{took:.3f} s"
+        job.go()
+        assert running[0].wait() == 0, running[0].said()
