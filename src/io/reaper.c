@@ -46,6 +46,7 @@ static void watch_reap(struct child_watch *w) {
         waitid(P_PID, (id_t)w->child.pid, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || si.si_pid == 0)
         return;
     struct child_status status = {
+        .pid = w->child.pid,
         .signalled = si.si_code != CLD_EXITED,
         .code = si.si_status,
         .core_dumped = si.si_code == CLD_DUMPED,

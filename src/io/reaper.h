@@ -16,6 +16,7 @@
 
 /* How a process ended. */
 struct child_status {
+    pid_t pid;        /* it may belong to another process already */
     bool signalled;
     int code;         /* exit status, or the signal's number */
     bool core_dumped;

@@ -20,17 +20,21 @@ bool cgroup_is_delegated(const char *path);
 /* Makes the group NAME below `parent_fd` (directory). *ret_fd: its directory, close-on-exec. */
 _must_use_ int cgroup_make(int parent_fd, const char *name, int *ret_fd, struct err *err);
 /* SIGKILL to all in it and below. -ENOENT, -EOPNOTSUPP: no cgroup.kill here. */
-_must_use_ int cgroup_kill(int fd);
+int cgroup_kill(int fd);
 /* 1: processes are in it or below; 0: none. */
 _must_use_ int cgroup_populated(int fd);
-/* Removes an empty group. -EBUSY: not empty. */
-_must_use_ int cgroup_remove(int parent_fd, const char *name);
+/* Removes an empty group and the empty groups one level below it. -EBUSY: not empty. */
+int cgroup_remove(int parent_fd, const char *name);
+/* Moves this process into it. */
+_must_use_ int cgroup_enter(int fd);
 
 /* Where the kernel counts its memory kills for us; malloc'ed path of the file, NULL when there is
  * none (then nothing is ever called out of memory). */
 char *cgroup_oom_file(void);
 /* The count in such a file; 0 when it can't be read. */
 uint64_t cgroup_oom_kills(const char *file);
+/* The count of a v2 group of our own; 0 where it has no memory controller. */
+uint64_t cgroup_oom_kills_in(int fd);
 /* For tests: the two readers above on texts of the files /proc/self/mountinfo, /proc/self/cgroup. */
 _must_use_ int cgroup_path_from(const char *mountinfo, const char *cgroup, char **ret);
 char *cgroup_oom_file_from(const char *mountinfo, const char *cgroup);

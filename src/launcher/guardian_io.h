@@ -42,6 +42,7 @@
 struct guardian_config {
     int listener_fd;          /* kept open, closed last; -1: none. The agent has its own copy */
     enum job_contain contain; /* AUTO: a cgroup where one was delegated to us, else none */
+    uint64_t unkillable_ns;   /* 0: GUARDIAN_UNKILLABLE_NS */
 };
 
 /* What the agent holds. */

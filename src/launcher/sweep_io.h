@@ -16,17 +16,20 @@
 
 #include "base/util.h"
 
-#define SWEEP_EXCEPT_MAX 64
+/* What to do without, as on an older kernel; for tests. Bits. */
+enum { SWEEP_WITHOUT_CHILDREN_FILE = 1, SWEEP_WITHOUT_PIDFD = 2 };
 
 /* Pids that are spared, together with all that is below them. */
 struct sweep_except {
-    pid_t pids[SWEEP_EXCEPT_MAX];
+    const pid_t *pids; /* in rising order; borrowed */
     uint32_t n;
+    unsigned without;  /* SWEEP_WITHOUT_* */
 };
 
 /* What one pass has met. */
 struct sweep_result {
-    uint32_t alive;    /* processes that were still there (zombies of others included) */
+    uint32_t alive;    /* processes that were still there */
+    uint32_t zombies;  /* own children that have ended and wait to be reaped */
     pid_t unkillable;  /* one that refused SIGKILL (EPERM), or 0 */
     pid_t example;     /* one of the living, or 0 */
 };
@@ -50,6 +53,6 @@ typedef void sweep_stuck_fn(void *arg, pid_t pid);
 void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_stuck_fn *on_stuck,
                void *arg);
 
-/* "python3 train.py (state D)" of a process, for a person; "process 123" when it can't be read. */
+/* "process 123, python3 train.py (state D)", for a person; "process 123" when it can't be read. */
 #define SWEEP_NAME_MAX 160
 void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]);

@@ -96,6 +96,6 @@ static inline bool worker_exit_ok(const struct worker_exit *e) {
 #define WORKER_SIGNAL_TEXT_MAX 24
 void worker_signal_text(int signo, char out[WORKER_SIGNAL_TEXT_MAX]);
 /* "exit code 3", "126: not executable", "127: not found", "SIGSEGV (core dumped)",
- * "out of memory (SIGKILL)", "exit code 137 (SIGKILL in a child, or a shell's report of it)". */
+ * "out of memory (SIGKILL)", "exit code 137 (SIGKILL of a process below it)". */
 #define WORKER_EXIT_TEXT_MAX 96
 void worker_exit_text(const struct worker_exit *e, char out[WORKER_EXIT_TEXT_MAX]);

@@ -28,7 +28,7 @@
 
 struct worker_spec {
     char *const *argv;   /* as child_spec's; all borrowed for the call only */
-    char *const *envp;   /* complete; the marker is added by us */
+    char *const *envp;   /* complete; NULL: the agent's. The marker is added by us */
     const char *cwd;     /* NULL: the agent's */
     int stdin_fd, stdout_fd, stderr_fd; /* -1: the agent's; the caller closes them afterwards */
     const void *cpuset;  /* NULL: unbound */

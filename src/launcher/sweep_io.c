@@ -1,0 +1,406 @@
+#include "launcher/sweep_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* All of this may run in a signal handler: no heap, no stdio, no locks. */
+
+#define PATH_LEN 64
+#define QUEUE_MAX 4096 /* processes met in one pass; those beyond are met in the next */
+
+/* --- text --- */
+
+static char *add_text(char *at, const char *text) {
+    while (*text != '\0')
+        *at++ = *text++;
+    *at = '\0';
+    return at;
+}
+
+static char *add_number(char *at, pid_t n) {
+    char digits[12];
+    int len = 0;
+    do
+        digits[len++] = (char)('0' + n % 10);
+    while ((n /= 10) > 0);
+    while (len > 0)
+        *at++ = digits[--len];
+    *at = '\0';
+    return at;
+}
+
+static void proc_path(char out[PATH_LEN], pid_t pid, const char *rest) {
+    (void)add_text(add_number(add_text(out, "/proc/"), pid), rest);
+}
+
+/* 0 when it is not a number. */
+static pid_t number_of(const char *name) {
+    pid_t n = 0;
+    for (; *name >= '0' && *name <= '9'; name++)
+        n = n * 10 + (*name - '0');
+    return *name == '\0' ? n : 0;
+}
+
+/* --- reading /proc --- */
+
+static ssize_t read_some(int fd, char *buf, size_t size) {
+    ssize_t n;
+    do
+        n = read(fd, buf, size);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
+struct proc_stat {
+    pid_t parent;
+    char state;
+    bool ended; /* a zombie, and all its threads have ended too */
+};
+
+/* The number at the start of the field that is `skip` fields on. */
+static pid_t field_number(const char *p, int skip) {
+    for (; skip > 0 && *p != '\0'; p++)
+        skip -= *p == ' ';
+    pid_t n = 0;
+    for (; *p >= '0' && *p <= '9'; p++)
+        n = n * 10 + (*p - '0');
+    return n;
+}
+
+/* /proc/PID/stat: "pid (name) state ppid …", and the name may hold anything; field 20 is the
+ * number of threads, a zombie first thread included. proc(5) */
+static bool read_stat(pid_t pid, struct proc_stat *ret) {
+    char path[PATH_LEN], buf[512];
+    proc_path(path, pid, "/stat");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read_some(fd, buf, sizeof buf - 1);
+    (void)close(fd);
+    if (n <= 0)
+        return false;
+    buf[n] = '\0';
+    const char *p = strrchr(buf, ')');
+    if (p == NULL || p[1] != ' ' || p[2] == '\0')
+        return false;
+    p += 2;
+    ret->state = *p;
+    ret->parent = field_number(p, 1);
+    ret->ended = *p == 'X' || (*p == 'Z' && field_number(p, 17) <= 1);
+    return true;
+}
+
+struct dirent64_head { /* getdents64(2) */
+    uint64_t ino;
+    int64_t off;
+    unsigned short reclen;
+    unsigned char type;
+    char name[];
+};
+
+typedef void each_fn(void *arg, pid_t pid);
+
+/* fn(arg, number) for each entry of a directory that is a number. */
+static bool each_number(const char *path, each_fn *fn, void *arg) {
+    int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return false;
+    _Alignas(struct dirent64_head) char buf[2048];
+    long n;
+    while ((n = syscall(SYS_getdents64, dir, buf, sizeof buf)) > 0)
+        for (long at = 0; at < n;) {
+            const struct dirent64_head *d = (const void *)(buf + at);
+            pid_t pid = number_of(d->name);
+            if (pid > 0)
+                fn(arg, pid);
+            at += d->reclen;
+        }
+    (void)close(dir);
+    return true;
+}
+
+/* The numbers of a "children" file; false when there is no such file. */
+static bool each_in_file(const char *path, each_fn *fn, void *arg) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    char buf[1024];
+    pid_t pid = 0;
+    for (ssize_t n; (n = read_some(fd, buf, sizeof buf)) > 0;)
+        for (ssize_t i = 0; i < n; i++) {
+            if (buf[i] >= '0' && buf[i] <= '9') {
+                pid = pid * 10 + (buf[i] - '0');
+            } else if (pid > 0) {
+                fn(arg, pid);
+                pid = 0;
+            }
+        }
+    if (pid > 0)
+        fn(arg, pid);
+    (void)close(fd);
+    return true;
+}
+
+struct child_search {
+    pid_t parent;
+    each_fn *fn;
+    void *arg;
+};
+
+static void search_thread(void *arg, pid_t tid) {
+    const struct child_search *s = arg;
+    char path[PATH_LEN];
+    char *at = add_text(add_number(add_text(path, "/proc/"), s->parent), "/task/");
+    (void)add_text(add_number(at, tid), "/children");
+    (void)each_in_file(path, s->fn, s->arg);
+}
+
+static void search_process(void *arg, pid_t pid) {
+    const struct child_search *s = arg;
+    struct proc_stat st;
+    if (read_stat(pid, &st) && st.parent == s->parent)
+        s->fn(s->arg, pid);
+}
+
+static void each_child(pid_t parent, unsigned without, each_fn *fn, void *arg) {
+    struct child_search s = {.parent = parent, .fn = fn, .arg = arg};
+    char path[PATH_LEN];
+    if (!(without & SWEEP_WITHOUT_CHILDREN_FILE) &&
+        access("/proc/thread-self/children", R_OK) == 0) {
+        proc_path(path, parent, "/task");
+        (void)each_number(path, search_thread, &s);
+        return;
+    }
+    (void)each_number("/proc", search_process, &s);
+}
+
+/* --- one pass --- */
+
+struct found {
+    pid_t pid, parent;
+};
+
+struct pass {
+    pid_t self;     /* whose children are killed by pid */
+    pid_t top;      /* whose descendants are killed */
+    unsigned without;
+    const struct sweep_except *except; /* NULL: none */
+    struct sweep_result *result;
+    pid_t parent;   /* of those being listed */
+    uint32_t n;
+    struct found queue[QUEUE_MAX];
+};
+
+static bool excepted(const struct sweep_except *except, pid_t pid) {
+    uint32_t from = 0, to = except != NULL ? except->n : 0;
+    while (from < to) {
+        uint32_t mid = from + (to - from) / 2;
+        if (except->pids[mid] == pid)
+            return true;
+        if (except->pids[mid] < pid)
+            from = mid + 1;
+        else
+            to = mid;
+    }
+    return false;
+}
+
+static void queue_child(void *arg, pid_t pid) {
+    struct pass *p = arg;
+    if (p->n < QUEUE_MAX && !(p->parent == p->self && excepted(p->except, pid)))
+        p->queue[p->n++] = (struct found){.pid = pid, .parent = p->parent};
+}
+
+/* A process that is not our child. *ret_alive: it is where we found it, and has not ended. */
+static int kill_deeper(const struct pass *p, const struct found *f, bool *ret_alive) {
+    int fd = p->without & SWEEP_WITHOUT_PIDFD ? -1 : (int)syscall(SYS_pidfd_open, f->pid, 0);
+    int r = 0;
+    struct proc_stat st;
+    /* Read after the pidfd was opened: if the pid now belongs to a process elsewhere, its parent
+     * tells; if it comes to belong to one later, the pidfd does not follow. */
+    *ret_alive = read_stat(f->pid, &st) && (st.parent == f->parent || st.parent == p->top) &&
+                 !st.ended;
+    if (*ret_alive && fd >= 0)
+        r = (int)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+    else if (*ret_alive && p->top != p->self)
+        r = kill(f->pid, SIGKILL); /* it will never become a child of ours */
+    int error = errno;
+    if (fd >= 0)
+        (void)close(fd);
+    return r < 0 ? -error : 0;
+}
+
+static int kill_own(struct pass *p, const struct found *f, bool *ret_alive) {
+    int r = kill(f->pid, SIGKILL) < 0 ? -errno : 0;
+    struct proc_stat st;
+    *ret_alive = !read_stat(f->pid, &st) || !st.ended;
+    if (!*ret_alive)
+        p->result->zombies++;
+    return r;
+}
+
+static void kill_found(struct pass *p, const struct found *f) {
+    bool alive;
+    int r = f->parent == p->self ? kill_own(p, f, &alive) : kill_deeper(p, f, &alive);
+    if (!alive)
+        return;
+    p->result->alive++;
+    p->result->example = f->pid;
+    if (r == -EPERM)
+        p->result->unkillable = f->pid;
+}
+
+/* Breadth first: every process is killed before its children are listed, so that they can only
+ * become fewer. */
+static void run_pass(struct pass *p) {
+    for (uint32_t i = 0; i < p->n; i++) {
+        kill_found(p, &p->queue[i]);
+        p->parent = p->queue[i].pid;
+        each_child(p->parent, p->without, queue_child, p);
+    }
+}
+
+static void list_below(struct pass *p) {
+    p->parent = p->top;
+    each_child(p->top, p->without, queue_child, p);
+}
+
+static void pass_init(struct pass *p, pid_t top, const struct sweep_except *except,
+                      struct sweep_result *result) {
+    p->self = getpid();
+    p->top = top;
+    p->without = except != NULL ? except->without : 0;
+    p->except = except;
+    p->result = result;
+    p->n = 0;
+    *result = (struct sweep_result){0};
+}
+
+void sweep_pass(const struct sweep_except *except, struct sweep_result *ret) {
+    struct pass p;
+    pass_init(&p, getpid(), except, ret);
+    list_below(&p);
+    run_pass(&p);
+}
+
+void sweep_pass_below(pid_t top, struct sweep_result *ret) {
+    struct pass p;
+    pass_init(&p, top, NULL, ret);
+    list_below(&p);
+    run_pass(&p);
+}
+
+/* Is this one of the NUL-separated entries of /proc/PID/environ? */
+static bool has_marker(pid_t pid, const char *marker) {
+    char path[PATH_LEN], buf[4096];
+    proc_path(path, pid, "/environ");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    size_t matched = 0;
+    bool matching = true, found = false;
+    for (ssize_t n; !found && (n = read_some(fd, buf, sizeof buf)) > 0;)
+        for (ssize_t i = 0; i < n && !found; i++) {
+            if (buf[i] == '\0') {
+                found = matching && marker[matched] == '\0';
+                matched = 0;
+                matching = true;
+            } else if (matching && buf[i] == marker[matched]) {
+                matched++;
+            } else {
+                matching = false;
+            }
+        }
+    (void)close(fd);
+    return found;
+}
+
+void sweep_orphans(const char *marker, const struct sweep_except *except,
+                   struct sweep_result *ret) {
+    struct pass p;
+    pass_init(&p, getpid(), except, ret);
+    list_below(&p);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < p.n; i++)
+        if (has_marker(p.queue[i].pid, marker))
+            p.queue[kept++] = p.queue[i];
+    p.n = kept;
+    run_pass(&p);
+}
+
+/* --- until nothing is left --- */
+
+static uint64_t now_ns(void) {
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+static void await_sigchld(uint64_t ns) {
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGCHLD);
+    struct timespec ts = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+    (void)sigtimedwait(&set, NULL, &ts);
+}
+
+/* False when there are no children at all. */
+static bool reap_ended(void) {
+    pid_t pid;
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+        ;
+    return pid == 0;
+}
+
+void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_stuck_fn *on_stuck,
+               void *arg) {
+    uint64_t stuck_ns = now_ns() + unkillable_ns, wait_ns = NS_PER_MS;
+    bool said = false;
+    while (reap_ended()) {
+        struct sweep_result result;
+        sweep_pass(except, &result);
+        /* Own children stay listed until they are reaped, which only this function does: an
+         * empty list is the truth. */
+        if (result.alive + result.zombies == 0)
+            return;
+        if (!said && now_ns() >= stuck_ns) {
+            said = true;
+            if (on_stuck != NULL)
+                on_stuck(arg, result.unkillable != 0 ? result.unkillable : result.example);
+        }
+        if (!reap_ended())
+            return;
+        await_sigchld(wait_ns);
+        wait_ns = MIN2(wait_ns * 2, 50 * NS_PER_MS);
+    }
+}
+
+/* --- for people --- */
+
+void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]) {
+    char path[PATH_LEN], line[120];
+    struct proc_stat st;
+    proc_path(path, pid, "/cmdline");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read_some(fd, line, sizeof line - 1) : -1;
+    if (fd >= 0)
+        (void)close(fd);
+    char *at = add_number(add_text(out, "process "), pid);
+    if (n <= 0 || !read_stat(pid, &st))
+        return;
+    for (ssize_t i = 0; i < n; i++)
+        if (line[i] >= 0 && line[i] < ' ')
+            line[i] = ' ';
+    while (n > 0 && line[n - 1] == ' ')
+        n--;
+    line[n] = '\0';
+    at = add_text(add_text(add_text(at, ", "), line), " (state ");
+    *at++ = st.state;
+    (void)add_text(at, ")");
+}
