@@ -211,7 +211,7 @@ def check_clone_and_prefixes(port):
     p.set("k", "in p")
     q.set("k", "in both")
     assert s.get("k") == b"v" and p.get("k") == b"in p" and s.get("p/k") == b"in p"
-    assert s.get("outer/inner/k") == b"in both"
+    assert s.get("inner/outer/k") == b"in both"
     assert p.add("n", 3) == 3 and p.check(["n"]) and p.delete_key("n") and not p.check(["n"])
     assert q.compare_set("k", "in both", "new") == b"new"
 
