@@ -42,9 +42,13 @@ void envlist_copy(struct envlist *e, char *const *envp) {
 }
 
 void envlist_set(struct envlist *e, const char *name, const char *value) {
-    assert(name[0] != '\0' && strchr(name, '=') == NULL);
-    char *item = xasprintf("%s=%s", name, value);
-    size_t i = find(e->items, e->n, name, strlen(name));
+    size_t n_name = strlen(name), n_value = strlen(value);
+    assert(n_name > 0 && memchr(name, '=', n_name) == NULL);
+    char *item = xmalloc(n_name + 1 + n_value + 1);
+    memcpy(item, name, n_name);
+    item[n_name] = '=';
+    memcpy(item + n_name + 1, value, n_value + 1);
+    size_t i = find(e->items, e->n, name, n_name);
     if (i == NOT_FOUND) {
         append(e, item);
     } else {
@@ -59,9 +63,7 @@ void envlist_setf(struct envlist *e, const char *name, const char *fmt, ...) {
     char *value = NULL;
     int n = vasprintf(&value, fmt, ap);
     va_end(ap);
-    /* Out of memory: this aborts with the one line that all allocations of our own end with. */
-    if (n < 0)
-        value = xmalloc(SIZE_MAX);
+    assert(n >= 0 && value != NULL); /* out of memory ends us here as everywhere */
     envlist_set(e, name, value);
     free(value);
 }

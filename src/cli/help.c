@@ -55,9 +55,10 @@ void options_help(const struct option_set *set, struct strbuf *out) {
     strbuf_add_char(out, '\n');
     for (size_t i = 0; i < set->n; i++)
         add_option(out, &set->defs[i]);
-    strbuf_printf(out,
-                  "\n\"_\" is as good as \"-\" in names, and so is any beginning that fits only "
-                  "one option.\nPET_NAME in the environment is the default of most options. "
-                  "More: man muster-%s\n",
-                  set->command);
+    strbuf_add_char(out, '\n');
+    (void)add_wrapped(out,
+                      "\"_\" is as good as \"-\" in names, and so is any beginning that fits only "
+                      "one option. PET_NAME in the environment is the default of most options.",
+                      0, 0);
+    strbuf_printf(out, "\nMore: man muster-%s\n", set->command);
 }
