@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/prng.h"
 
 /* ---- random messages ---- */
@@ -434,4 +435,52 @@ Test(wire, no_beginning_of_a_message_is_a_message) {
         for (size_t len = 0; len < text.len; len += 1 + len / 64)
             cr_assert_eq(wire_decode(strbuf_text(&text), len, &out, NULL), -EINVAL);
     }
+}
+
+/* ---- the specification ---- */
+
+static char *read_page(void) {
+    const char *tests = getenv("MUSTER_TEST_SOURCE_DIR");
+    _cleanup_(strbuf_fini) struct strbuf page = {0};
+    char *path = xasprintf("%s/../man/muster-protocol.7", tests == NULL ? "tests" : tests);
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s", path);
+    char line[1024];
+    while (fgets(line, sizeof line, f) != NULL)
+        strbuf_add(&page, line);
+    (void)fclose(f);
+    free(path);
+    return strbuf_take(&page);
+}
+
+static void check_described(const char *page, const struct json *v) {
+    for (const struct json *m = json_first(v); m != NULL; m = json_next(m)) {
+        if (json_key(m) != NULL && strcmp(json_key(m), "kind") != 0 && strcmp(json_key(m), "form") != 0) {
+            char item[64];
+            (void)snprintf(item, sizeof item, "\n.It Li %s Ta ", json_key(m));
+            cr_assert(strstr(page, item) != NULL || strcmp(json_key(m), "report") == 0, "no '%s' in the manual",
+                      json_key(m));
+        }
+        check_described(page, m);
+    }
+}
+
+Test(wire, the_manual_describes_every_field) {
+    static struct wire_message m;
+    char *page = read_page();
+    for (uint64_t i = 0; i < 50; i++) {
+        for (int kind = 1; kind < WIRE_KIND_COUNT; kind++) {
+            prng.state = i;
+            any_message((enum wire_kind)kind, &m);
+            _cleanup_(strbuf_fini) struct strbuf text = {0};
+            wire_encode(&m, &text);
+            _cleanup_(json_freep) struct json *doc = NULL;
+            cr_assert_eq(json_parse(strbuf_text(&text), text.len, &JSON_LIMITS_DEFAULT, &doc, NULL), 0);
+            check_described(page, doc);
+            char title[64];
+            (void)snprintf(title, sizeof title, "\n.Ss %s (", wire_kind_name(m.kind));
+            cr_assert_not_null(strstr(page, title), "%s", title);
+        }
+    }
+    free(page);
 }
