@@ -169,7 +169,8 @@ fi
 
 if wanted fuzz slow; then
     say "fuzzing: ${MUSTER_FUZZ_RUNS:=1000000} inputs for each target"
-    if CC=clang build build-test-fuzz -Dfuzz=enabled -Db_sanitize=address,undefined -Db_lundef=false; then
+    if CC=clang build build-test-fuzz -Dfuzz=enabled -Db_sanitize=address,undefined -Db_lundef=false \
+        -Dc_args=-fsanitize=fuzzer-no-link; then
         RUNS=$MUSTER_FUZZ_RUNS /usr/bin/python3 tests/tools/fuzz_all.py build-test-fuzz "$results/fuzz.xml"
     else
         failed fuzz "the fuzzing build failed"
