@@ -297,6 +297,10 @@ static void on_retry(void *arg) {
 /* From an effect: never connects from inside, so that a connection that fails at once does not
  * recurse. */
 static void want_connect(struct rdzv_client *c) {
+    if (c->conn != NULL && c->welcomed) { /* nothing comes over it any more: the member gave it up */
+        conn_free(TAKE_PTR(c->conn));
+        c->welcomed = false;
+    }
     if (c->conn == NULL && c->resolve == NULL)
         loop_timer_set(c->retry, clock_now_ns() + c->backoff_ns);
 }

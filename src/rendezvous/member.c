@@ -259,7 +259,9 @@ static void on_welcome(struct member *m, const struct member_event *ev) {
         /* A new life of the leader's agent at the same endpoint knows nothing of our group. */
         m->start_wanted = false;
         m->lease_names = (struct generation){0, 0};
+        m->connected = false; /* to the one that is gone */
         leader_gone(m, "the leader was replaced by another agent, which does not know this group");
+        m->connected = true;
         if (m->state == MEMBER_ENDED || m->end.kind != MEMBER_END_NONE)
             return;
     }
@@ -295,6 +297,18 @@ static void drop_preparation(struct member *m) {
     if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
         m->start_wanted = false;
         move(m, MEMBER_IDLE);
+    }
+}
+
+/* The leader does not count on us: it never did, or it has counted us lost meanwhile. */
+static void on_idle(struct member *m, const struct desired *d) {
+    m->start_wanted = false;
+    if (m->state == MEMBER_RUNNING && m->has_workers) {
+        stop_workers(m, d->grace_ns, "the leader runs the job without this node");
+    } else if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED ||
+               m->state == MEMBER_RUNNING) {
+        move(m, MEMBER_IDLE);
+        set_report(m, NODE_STOPPED);
     }
 }
 
@@ -369,13 +383,7 @@ static void on_desired(struct member *m, const struct desired *d) {
         return;
     m->leader_seen_ns = m->now_ns;
     switch (d->kind) {
-    case DESIRED_IDLE:
-        m->start_wanted = false;
-        if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
-            drop_preparation(m);
-            set_report(m, NODE_STOPPED);
-        }
-        break;
+    case DESIRED_IDLE: on_idle(m, d); break;
     case DESIRED_FORM: on_form(m, d); break;
     case DESIRED_START:
         if (generation_compare(d->generation, m->generation) == 0 && !m->leaving) {
