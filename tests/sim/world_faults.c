@@ -58,7 +58,13 @@ static void worker_fails(struct world *w, uint32_t host, int32_t code, uint64_t 
         worker_exits(w, l, (uint32_t)world_below(w, l->n_workers), code, in_ns);
 }
 
+static void disturb(struct world *w, uint32_t host, uint64_t until_ns) {
+    struct host *h = &w->hosts[host];
+    h->disturbed_until_ns = MAX2(h->disturbed_until_ns, until_ns + NS_PER_S);
+}
+
 static void freeze(struct world *w, const struct fault *f) {
+    disturb(w, f->host, w->now_ns + (uint64_t)f->arg);
     if (f->kind == FAULT_FREEZE_AGENT) {
         struct life *l = node_newest(w, f->host);
         if (l == NULL || !l->process || l->frozen)
@@ -110,6 +116,7 @@ static void link_fault(struct world *w, const struct fault *f) {
     uint64_t until = w->now_ns + (uint64_t)f->arg;
     for (unsigned i = 0; i < w->n_lives; i++)
         w->lives[i].disturbed = w->lives[i].disturbed || w->lives[i].host == f->host;
+    disturb(w, f->host, until + (f->kind == FAULT_DELAY ? (uint64_t)f->arg2 : 0));
     if (f->kind == FAULT_DELAY) {
         h->slow_until_ns = until;
         h->slow_max_ns = (uint64_t)f->arg2;

@@ -173,6 +173,7 @@ static void obey_one(struct world *w, const struct group_effect *e) {
         l = node_of(w, e->node);
         world_trace(w, "leader forgets %u.%u", l->host, l->index);
         world_mark(w, MARK_LOST, l->host);
+        oracle_node_lost(w, l);
         if (c != NULL)
             net_close_leader(w, c);
         break;

@@ -135,6 +135,7 @@ static void ended(struct world *w, struct life *l) {
     world_trace(w, "%u.%u ends (%d): %s", l->host, l->index, (int)end->kind, end->reason);
     w->coverage->ends[end->kind]++;
     world_mark(w, MARK_ENDED, l->host);
+    oracle_node_ended(w, l);
     if (node_has_workers(l) && !l->unkillable)
         world_broken(w, "I5: agent %u.%u ends and leaves workers behind", l->host, l->index);
     if (l->index == 0)

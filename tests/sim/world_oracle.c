@@ -338,6 +338,26 @@ void oracle_worker_failed(struct world *w, struct life *l, uint32_t local, bool 
     };
 }
 
+/* Nothing has stood between it and the leader for so long. */
+static bool undisturbed(const struct world *w, const struct life *l, uint64_t for_ns) {
+    uint64_t disturbed = MAX2(w->hosts[l->host].disturbed_until_ns, w->hosts[0].disturbed_until_ns);
+    return w->now_ns > disturbed + for_ns + for_ns / 50 && w->lives[0].process && l->process;
+}
+
+void oracle_node_lost(struct world *w, const struct life *l) {
+    bool over = w->group_closed || l->was_told_to_leave;
+    if (undisturbed(w, l, w->p.group.lease_ns + w->p.group.margin_ns) && !over)
+        world_broken(w, "I7: the leader lost %u.%u, which was there all the time", l->host, l->index);
+}
+
+void oracle_node_ended(struct world *w, const struct life *l) {
+    if (member_end(l->member)->kind != MEMBER_END_LEADER_LOST)
+        return;
+    uint64_t patience = l->granted_end_ns != 0 ? w->p.member.leader_timeout_ns : w->p.member.join_timeout_ns;
+    if (undisturbed(w, l, patience))
+        world_broken(w, "I7: %u.%u gave up a leader that was there all the time", l->host, l->index);
+}
+
 /* ---- every step ---- */
 
 static void check_leases(struct world *w, const struct life *l) {

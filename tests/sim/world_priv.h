@@ -81,6 +81,7 @@ struct host {
     uint64_t frozen_until_ns, up_again_ns;
     uint64_t to_blocked_until_ns, from_blocked_until_ns; /* between it and the leader's host */
     uint64_t slow_until_ns, slow_max_ns;
+    uint64_t disturbed_until_ns; /* by then everything that was late has come */
     bool prepare_fails, prepare_slow, spawn_fails, ignore_term, unkillable_next;
     uint64_t sweep_ns;
 };
@@ -244,6 +245,8 @@ void oracle_closed_told(struct world *w, const struct desired *d);
 void oracle_report_heard(struct world *w, struct life *l, const struct report *r);
 void oracle_worker_starts(struct world *w, struct life *l);
 void oracle_worker_failed(struct world *w, struct life *l, uint32_t local, bool chargeable);
+void oracle_node_lost(struct world *w, const struct life *l);
+void oracle_node_ended(struct world *w, const struct life *l);
 void oracle_step(struct world *w);
 void oracle_end(struct world *w);
 int oracle_member_place(const struct group_info *g, uint64_t incarnation); /* -1: none */
