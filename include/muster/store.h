@@ -112,8 +112,8 @@ MUSTER_STORE_API int muster_store_delete(struct muster_store *store, const char 
                                          bool *ret_existed);
 
 /* Stores desired if the key's value is expected, or if the key is missing and expected is empty.
- * *ret_value is what the server says the value is now, as muster_store_get() gives it: desired if it
- * was stored; but for a missing key and an expected that is not empty the protocol answers
+ * *ret_value is what the server says the value is now, as muster_store_get() gives it: desired if
+ * it was stored; but for a missing key and an expected that is not empty the protocol answers
  * expected although nothing is stored. */
 MUSTER_STORE_API int muster_store_compare_set(struct muster_store *store, const char *key,
                                               const void *expected, size_t expected_len,

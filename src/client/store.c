@@ -123,8 +123,8 @@ static int broken(struct muster_store *s, int code, const char *what) {
         return muster_store_fail(code, "%s: the store did not answer within %d ms; disconnected",
                                  what, s->reply_timeout_ms);
     if (code == -EPROTO)
-        return muster_store_fail(code, "%s: the store's answer is not of the protocol; disconnected",
-                                 what);
+        return muster_store_fail(
+            code, "%s: the store's answer is not of the protocol; disconnected", what);
     return muster_store_fail(code, "%s: lost the store: %s", what, strerror(-code));
 }
 
@@ -136,7 +136,7 @@ static int send_request(struct muster_store *s, struct request *q, const char *w
     else if (s->fd < 0)
         r = muster_store_fail(-ENOTCONN, "%s: the connection to the store was lost before", what);
     else if (r == -EMSGSIZE)
-        muster_store_fail(r, "%s: a key, a value or the list of keys is too long for a store", what);
+        muster_store_fail(r, "%s: a key, a value or the list is too long for a store", what);
     else if (r < 0)
         muster_store_fail(r, "%s: %s", what, strerror(-r));
     else {
