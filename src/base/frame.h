@@ -18,9 +18,9 @@
 
 enum { FRAME_E_MORE = 1 }; /* the header is not complete yet */
 
-/* How many bytes the frame at `data` has, header and payload; it is complete when len >= *ret_bytes.
- * 0, FRAME_E_MORE, or -EMSGSIZE: its payload is empty or longer than payload_max. Known from the
- * header alone, so a frame that is too long is refused before any of it is waited for. */
+/* How many bytes the frame at `data` has, header and payload; it is complete when len >=
+ * *ret_bytes. 0, FRAME_E_MORE, or -EMSGSIZE: its payload is empty or longer than payload_max. Known
+ * from the header alone, so a frame that is too long is refused before any of it is waited for. */
 _must_use_ int frame_size(const uint8_t *data, size_t len, size_t payload_max, size_t *ret_bytes);
 
 /* The header of a payload of that length; 1 <= payload_bytes <= FRAME_PAYLOAD_MAX (asserted). */

@@ -76,7 +76,8 @@ static bool is_name(const char *host) {
     return true;
 }
 
-int resolve_now(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX], size_t *ret_n) {
+int resolve_now(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],
+                size_t *ret_n) {
     if (addr_from_literal(host, port, &ret[0]) == 0) {
         *ret_n = 1;
         return 0;
@@ -242,7 +243,8 @@ int resolve_start_with(struct loop *loop, const char *host, uint16_t port, uint6
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
         return -errno;
     struct resolve *r = xcalloc(1, sizeof *r);
-    *r = (struct resolve){.loop = loop, .fd = ends[0], .timeout_ns = timeout_ns, .fn = fn, .arg = arg};
+    *r = (struct resolve){
+        .loop = loop, .fd = ends[0], .timeout_ns = timeout_ns, .fn = fn, .arg = arg};
     memcpy(r->host, host, strlen(host));
     int code = loop_watch_new(loop, r->fd, LOOP_READ, LOOP_PRIO_CHILD, on_answer, r, &r->watch);
     if (code == 0)

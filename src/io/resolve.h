@@ -18,8 +18,8 @@
 
 enum { RESOLVE_E_LOOKUP = 1 }; /* a look-up is needed: resolve_start() */
 
-/* True for "localhost" (RFC 6761 §6.3: and names below it) and for gethostname()'s name, whole or up
- * to its first dot; letter case does not count. */
+/* True for "localhost" (RFC 6761 §6.3: and names below it) and for gethostname()'s name, whole or
+ * up to its first dot; letter case does not count. */
 bool resolve_is_own_name(const char *host);
 
 /* Answers what needs no look-up: a literal is itself, "localhost" is both loopback addresses, the
@@ -37,8 +37,8 @@ struct resolve;
 typedef void resolve_fn(void *arg, int code, const char *text, const struct addr *addrs, size_t n);
 
 /* Starts the child. fn is called later, never from inside. 0, or a negative errno (fork, pipe). */
-_must_use_ int resolve_start(struct loop *loop, const char *host, uint16_t port, uint64_t timeout_ns,
-                             resolve_fn *fn, void *arg, struct resolve **ret);
+_must_use_ int resolve_start(struct loop *loop, const char *host, uint16_t port,
+                             uint64_t timeout_ns, resolve_fn *fn, void *arg, struct resolve **ret);
 /* The same with another look-up than getaddrinfo(), run in the child: fills at most
  * RESOLVE_ADDRS_MAX addresses, returns 0 or a getaddrinfo code (EAI_*). For tests. */
 typedef int resolve_lookup_fn(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],

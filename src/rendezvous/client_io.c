@@ -35,9 +35,9 @@ struct rdzv_client {
     struct resolve *resolve;
     struct addr addrs[RESOLVE_ADDRS_MAX];
     size_t n_addrs, next_addr;
-    uint64_t backoff_ns;      /* before the next round; 0: none */
-    struct conn *conn;        /* NULL: none */
-    bool welcomed;            /* on this connection */
+    uint64_t backoff_ns; /* before the next round; 0: none */
+    struct conn *conn;   /* NULL: none */
+    bool welcomed;       /* on this connection */
     char waiting[WAITING_TEXT_MAX];
 
     /* Where the leader can be probed, once it has welcomed us. */
@@ -106,15 +106,16 @@ static void on_hello(struct rdzv_client *c, const struct wire_hello *hello) {
     addr_to_text(&c->addrs[c->next_addr - 1], at);
     if (hello->version != WIRE_VERSION) {
         (void)snprintf(text, sizeof text,
-                       "the agent at %s speaks protocol version %" PRIu32 ", this muster version %d; "
-                       "use the same muster on all nodes",
+                       "the agent at %s speaks protocol version %" PRIu32
+                       ", this muster version %d; use the same muster on all nodes",
                        at, hello->version, WIRE_VERSION);
         refused(c, text);
     } else if (strcmp(hello->run_id, c->config.run_id) != 0) {
-        (void)snprintf(text, sizeof text,
-                       "the agent at %s belongs to the run '%s', this node to the run '%s'; give all "
-                       "nodes of a job the same --rdzv-id, and each job an endpoint of its own",
-                       at, hello->run_id, c->config.run_id);
+        (void)snprintf(
+            text, sizeof text,
+            "the agent at %s belongs to the run '%s', this node to the run '%s'; give all "
+            "nodes of a job the same --rdzv-id, and each job an endpoint of its own",
+            at, hello->run_id, c->config.run_id);
         refused(c, text);
     }
 }
@@ -275,8 +276,8 @@ static void connect_now(struct rdzv_client *c) {
         return;
     }
     if (r == RESOLVE_E_LOOKUP)
-        r = resolve_start(c->loop, config->host, config->port, config->resolve_timeout_ns, on_resolved,
-                          c, &c->resolve);
+        r = resolve_start(c->loop, config->host, config->port, config->resolve_timeout_ns,
+                          on_resolved, c, &c->resolve);
     if (r < 0) {
         char text[WAITING_TEXT_MAX];
         (void)snprintf(text, sizeof text, "cannot look up the leader's host '%s': %s", config->host,
@@ -297,7 +298,7 @@ static void on_retry(void *arg) {
 /* From an effect: never connects from inside, so that a connection that fails at once does not
  * recurse. */
 static void want_connect(struct rdzv_client *c) {
-    if (c->conn != NULL && c->welcomed) { /* nothing comes over it any more: the member gave it up */
+    if (c->conn != NULL && c->welcomed) { /* the member gave it up: nothing comes over it */
         conn_free(TAKE_PTR(c->conn));
         c->welcomed = false;
     }

@@ -1,7 +1,7 @@
 /* A node's side on the network: owns the member machine, its timer, the connection to the leader
- * and the probes of the leader's listener. Decides nothing: effects that are words go to the leader,
- * effects that are deeds go to the launcher by callbacks, and the launcher's news come back by
- * rdzv_client_event().
+ * and the probes of the leader's listener. Decides nothing: effects that are words go to the
+ * leader, effects that are deeds go to the launcher by callbacks, and the launcher's news come back
+ * by rdzv_client_event().
  *
  *     rdzv_client_new(loop, &member_config, &config, &c);    connecting begins on the loop
  *     … ops.prepare → rdzv_client_event(c, {MEMBER_EVENT_PREPARED, .generation = g})
@@ -44,15 +44,15 @@ struct rdzv_client_ops {
 
 struct rdzv_client_config {
     char run_id[RDZV_RUN_ID_MAX];
-    struct node_info info;           /* info.incarnation as in the member's config */
-    uint32_t min_nodes, max_nodes;   /* as this node's user gave them; the leader's count */
-    char host[RDZV_HOST_MAX * 2];    /* the leader's endpoint: a literal, or a name; */
+    struct node_info info;         /* info.incarnation as in the member's config */
+    uint32_t min_nodes, max_nodes; /* as this node's user gave them; the leader's count */
+    char host[RDZV_HOST_MAX * 2];  /* the leader's endpoint: a literal, or a name; */
     uint16_t port;
-    bool has_addr;                   /* or straight an address (the leader's own agent): */
+    bool has_addr; /* or straight an address (the leader's own agent): */
     struct addr addr;
-    uint64_t connect_timeout_ns;     /* for one attempt; 0: 10 s */
-    uint64_t resolve_timeout_ns;     /* 0: 10 s */
-    uint64_t probe_timeout_ns;       /* 0: 1 s */
+    uint64_t connect_timeout_ns; /* for one attempt; 0: 10 s */
+    uint64_t resolve_timeout_ns; /* 0: 10 s */
+    uint64_t probe_timeout_ns;   /* 0: 1 s */
     struct rdzv_client_ops ops;
     void *arg;
 };

@@ -82,7 +82,8 @@ static void on_closed(void *arg, struct stream *s, int code) {
         free(c);
 }
 
-static const struct stream_ops stream_callbacks = {.on_readable = on_readable, .on_closed = on_closed};
+static const struct stream_ops stream_callbacks = {.on_readable = on_readable,
+                                                   .on_closed = on_closed};
 
 static struct conn *make(const struct conn_ops *ops, void *arg) {
     struct conn *c = xcalloc(1, sizeof *c);

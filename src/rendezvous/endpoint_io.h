@@ -11,8 +11,9 @@
  * host when the name is its own, or any address is local. */
 bool endpoint_is_here(int is_host, const char *host, const struct addr *addrs, size_t n);
 
-/* Where the endpoint's socket is bound: the literal address itself when it is this machine's; 127.0.0.1 for "localhost"; every interface ([::], dual stack) for other names, and for a literal that is none of this machine's (is_host=1
- * behind a load balancer or a NAT). */
+/* Where the endpoint's socket is bound: the literal address itself when it is this machine's;
+ * 127.0.0.1 for "localhost"; every interface ([::], dual stack) for other names, and for a literal
+ * that is none of this machine's (is_host=1 behind a load balancer or a NAT). */
 void endpoint_bind_addr(const char *host, uint16_t port, struct addr *ret);
 
 /* Binds and listens there. An address taken by somebody else is -EADDRINUSE: with is_host 1 that is

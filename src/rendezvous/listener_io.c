@@ -68,16 +68,18 @@ static void on_join(struct pending *p, const struct wire_join *join) {
     const struct rdzv_listener *l = p->listener;
     char why[RDZV_REASON_MAX];
     if (join->version != WIRE_VERSION) {
-        (void)snprintf(why, sizeof why,
-                       "this node's muster speaks protocol version %u, the leader's version %u; use "
-                       "the same muster on all nodes",
-                       join->version, WIRE_VERSION);
+        (void)snprintf(
+            why, sizeof why,
+            "this node's muster speaks protocol version %u, the leader's version %u; use "
+            "the same muster on all nodes",
+            join->version, WIRE_VERSION);
         refuse(p, true, why);
     } else if (strcmp(join->run_id, l->config.run_id) != 0) {
-        (void)snprintf(why, sizeof why,
-                       "this node belongs to the run '%s', and the leader to the run '%s'; give all "
-                       "nodes of a job the same --rdzv-id, and each job an endpoint of its own",
-                       join->run_id, l->config.run_id);
+        (void)snprintf(
+            why, sizeof why,
+            "this node belongs to the run '%s', and the leader to the run '%s'; give all "
+            "nodes of a job the same --rdzv-id, and each job an endpoint of its own",
+            join->run_id, l->config.run_id);
         refuse(p, true, why);
     } else if (l->server == NULL) {
         refuse(p, false, "the agent there does not lead");
@@ -167,7 +169,9 @@ int rdzv_listener_add(struct rdzv_listener *l, int fd) {
     return 0;
 }
 
-void rdzv_listener_serve(struct rdzv_listener *l, struct rdzv_server *server) { l->server = server; }
+void rdzv_listener_serve(struct rdzv_listener *l, struct rdzv_server *server) {
+    l->server = server;
+}
 
 void rdzv_listener_free(struct rdzv_listener *l) {
     if (l == NULL)

@@ -47,9 +47,7 @@ static void on_closed(void *arg, struct conn *c, int code, const char *text) {
                                       .refused = refused});
 }
 
-static void on_timeout(void *arg) {
-    answer(arg, (struct probe_answer){.result = PROBE_UNKNOWN});
-}
+static void on_timeout(void *arg) { answer(arg, (struct probe_answer){.result = PROBE_UNKNOWN}); }
 
 static const struct conn_ops callbacks = {.on_message = on_message, .on_closed = on_closed};
 

@@ -32,7 +32,7 @@ struct rdzv_server;
 struct rdzv_listener;
 
 struct rdzv_listener_config {
-    uint64_t incarnation;              /* of this agent */
+    uint64_t incarnation; /* of this agent */
     char run_id[RDZV_RUN_ID_MAX];
 };
 
@@ -63,11 +63,11 @@ struct rdzv_server_ops {
 
 struct rdzv_server_config {
     char run_id[RDZV_RUN_ID_MAX];
-    uint16_t listener_port;      /* of the leader's own listener: where nodes probe it */
-    uint64_t heartbeat_ns;       /* told to all nodes, with the group's lease and margin */
-    uint64_t probe_timeout_ns;   /* 0: 1 s */
-    bool has_local_addr;         /* --local-addr: */
-    struct addr local_addr;      /* where the store listens, unless the group is on this machine alone */
+    uint16_t listener_port;    /* of the leader's own listener: where nodes probe it */
+    uint64_t heartbeat_ns;     /* told to all nodes, with the group's lease and margin */
+    uint64_t probe_timeout_ns; /* 0: 1 s */
+    bool has_local_addr;       /* --local-addr: */
+    struct addr local_addr; /* where the store listens, unless the group is on this machine alone */
     struct rdzv_server_ops ops;
     void *arg;
 };

@@ -1,8 +1,79 @@
-/* Between listener_io.c and server_io.c. Nobody else includes this. */
+/* What the files of the leader's side share. Nobody else includes this.
+ *   listener_io.c      accepts, says HELLO, hands JOINs over
+ *   server_nodes_io.c  the nodes' connections, their messages as events, probes
+ *   server_io.c        the group's steps and effects, the store's place, life */
 #pragma once
 
+#include "base/idmap.h"
+#include "base/list.h"
 #include "rendezvous/conn_io.h"
+#include "rendezvous/probe_io.h"
 #include "rendezvous/server_io.h"
+
+struct rdzv_server {
+    struct loop *loop;
+    struct rdzv_server_config config;
+    struct group_config group_config;
+    struct group *group;
+    struct group_update update; /* of the step under way */
+    struct loop_timer *timer;
+    bool busy;               /* a step or its effects are under way: */
+    bool dead;               /* freed there */
+    struct list queue;       /* struct server_queued: events that effects caused */
+    struct idmap nodes;      /* incarnation → struct server_node */
+    struct list all;         /* struct server_node */
+    struct list probe_queue; /* struct server_node, by probe_link */
+    unsigned n_probes;       /* under way */
+    bool store_open;
+    struct generation store_generation;
+};
+
+struct server_node {
+    struct list link;
+    struct list probe_link;
+    struct rdzv_server *server;
+    uint64_t incarnation;
+    struct conn *conn;             /* owned; NULL while it is disconnected */
+    bool welcomed;                 /* on this connection */
+    struct addr listener;          /* where it is probed */
+    struct addr local;             /* our end of its connection */
+    bool loopback;                 /* it came from this machine, over loopback */
+    struct probe *probe;           /* NULL: none under way */
+    uint32_t min_nodes, max_nodes; /* as its user gave them */
+    bool limits_said;              /* that they are not the leader's */
+    bool reaching;                 /* the next answer tells whether it can be reached at all */
+};
+
+struct server_queued {
+    struct list link;
+    struct group_event event;
+    char *text; /* store_host or reason */
+};
+
+/* ---- server_io.c ---- */
+
+/* Steps the group and obeys its effects; from inside a step or a callback: after the present one.
+ */
+void server_event(struct rdzv_server *s, struct group_event *ev);
+/* One line for people, in a callback that may free the server: only while s->busy. */
+void server_incident(struct rdzv_server *s, const char *line);
+
+/* ---- server_nodes_io.c ---- */
 
 /* Takes the connection on which this JOIN came, checked for version and run id. */
 void rdzv_server_take(struct rdzv_server *s, struct conn *conn, const struct wire_join *join);
+
+/* NULL: unknown. */
+struct server_node *server_find(const struct rdzv_server *s, uint64_t incarnation);
+/* After a JOIN and its effects: the node is told that it is one, unless it was told more. */
+void server_finish_join(struct rdzv_server *s, uint64_t incarnation);
+/* WELCOME first, where it was not said yet. Nothing when n is NULL or not connected. */
+void server_send(struct server_node *n, const struct wire_message *m);
+/* Tells it why, and forgets it. */
+void server_refuse_node(struct server_node *n, const char *reason);
+/* Closes its connection and forgets it; its probe is given up. */
+void server_drop_node(struct server_node *n);
+/* reach: to see whether its listener can be reached at all, and say so if not. */
+void server_probe(struct rdzv_server *s, uint64_t incarnation, bool reach);
+/* All of them; what is queued for them is still sent. */
+void server_free_nodes(struct rdzv_server *s);

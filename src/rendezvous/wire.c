@@ -14,8 +14,8 @@ const char *const wire_kind_names[WIRE_KIND_COUNT] = {
     [WIRE_STATUS] = "STATUS",
 };
 const char *const wire_node_state_names[NODE_STATE_COUNT] = {
-    [NODE_JOINED] = "joined",   [NODE_PREPARED] = "prepared", [NODE_RUNNING] = "running",
-    [NODE_FINISHED] = "finished", [NODE_FAILED] = "failed",   [NODE_STOPPED] = "stopped",
+    [NODE_JOINED] = "joined",     [NODE_PREPARED] = "prepared", [NODE_RUNNING] = "running",
+    [NODE_FINISHED] = "finished", [NODE_FAILED] = "failed",     [NODE_STOPPED] = "stopped",
     [NODE_CLOSED] = "closed",
 };
 const char *const wire_failure_kind_names[FAILURE_KIND_COUNT] = {

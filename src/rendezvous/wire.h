@@ -8,7 +8,8 @@
  * A decoder takes nothing on trust: every field has a limit, unknown kinds and unknown, missing or
  * doubled fields are refused, and texts are bounded by the arrays that hold them. 64-bit numbers
  * travel as strings of decimal digits (JSON numbers are doubles), incarnations as 16 hexadecimal
- * digits, generations as "2.3". Bytes of a text that are not UTF-8 are replaced when it is written. */
+ * digits, generations as "2.3". Bytes of a text that are not UTF-8 are replaced when it is written.
+ */
 #pragma once
 
 #include "base/err.h"
@@ -16,7 +17,8 @@
 #include "rendezvous/messages.h"
 
 #define WIRE_VERSION 1
-/* Longest payload of a frame, either way. The longest valid message is below half of it (tested). */
+/* Longest payload of a frame, either way. The longest valid message is below half of it (tested).
+ */
 #define WIRE_MESSAGE_MAX ((size_t)128 * 1024)
 #define WIRE_HEARTBEAT_MIN_NS (1 * NS_PER_MS)
 #define WIRE_TIME_MAX_NS (UINT64_C(1000000) * NS_PER_S) /* of a setting: 11 days */

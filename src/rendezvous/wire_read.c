@@ -23,8 +23,8 @@ static struct fields fields_of(const struct json *obj, const char *const *keys, 
     f.code = json_check_keys(obj, keys, n, err);
     return f;
 }
-#define FIELDS(obj, err, ...)                                                        \
-    fields_of((obj), (const char *const[]){__VA_ARGS__},                             \
+#define FIELDS(obj, err, ...)                            \
+    fields_of((obj), (const char *const[]){__VA_ARGS__}, \
               sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *), (err))
 
 static void get_u32(struct fields *f, const char *key, uint32_t min, uint32_t max, uint32_t *ret) {
@@ -125,9 +125,10 @@ static void get_failure(struct fields *outer, bool *ret_has, struct failure *ret
     if (v == NULL)
         return;
     struct fields f = FIELDS(v, outer->err, "kind", "code", "core_dumped", "rank", "local_rank",
-                             "node_rank", "incarnation", "pid", "at_ns", "wall_ns", "ran_ns", "node",
-                             "role", "text", "text_is_traceback", "error_file");
-    ret->kind = (enum failure_kind)get_name(&f, "kind", wire_failure_kind_names, 1, FAILURE_KIND_COUNT);
+                             "node_rank", "incarnation", "pid", "at_ns", "wall_ns", "ran_ns",
+                             "node", "role", "text", "text_is_traceback", "error_file");
+    ret->kind =
+        (enum failure_kind)get_name(&f, "kind", wire_failure_kind_names, 1, FAILURE_KIND_COUNT);
     get_i32(&f, "code", INT32_MIN, &ret->code);
     get_bool(&f, "core_dumped", &ret->core_dumped);
     get_u32(&f, "rank", 0, UINT32_MAX, &ret->rank);
@@ -178,8 +179,8 @@ static void get_node_info(struct fields *outer, struct node_info *ret) {
 }
 
 static int get_join(const struct json *doc, struct wire_join *ret, struct err *err) {
-    struct fields f = FIELDS(doc, err, "kind", "version", "run_id", "min_nodes", "max_nodes", "node",
-                             "report");
+    struct fields f =
+        FIELDS(doc, err, "kind", "version", "run_id", "min_nodes", "max_nodes", "node", "report");
     get_u32(&f, "version", 1, UINT32_MAX, &ret->version);
     GET_TEXT(&f, "run_id", ret->run_id);
     get_u32(&f, "min_nodes", 1, RDZV_NODES_MAX, &ret->min_nodes);
@@ -233,7 +234,8 @@ static void get_form(struct fields *outer, struct form *ret) {
 }
 
 /* Which fields there are depends on what is desired. */
-static struct fields desired_fields(const struct json *doc, enum desired_kind kind, struct err *err) {
+static struct fields desired_fields(const struct json *doc, enum desired_kind kind,
+                                    struct err *err) {
     switch (kind) {
     case DESIRED_FORM:
         return FIELDS(doc, err, "kind", "desired", "epoch", "generation", "restarts_used",
@@ -253,7 +255,8 @@ static struct fields desired_fields(const struct json *doc, enum desired_kind ki
 
 static int get_desired(const struct json *doc, struct desired *ret, struct err *err) {
     struct fields name = {.obj = doc, .err = err};
-    ret->kind = (enum desired_kind)get_name(&name, "desired", wire_desired_names, 1, DESIRED_KIND_COUNT);
+    ret->kind =
+        (enum desired_kind)get_name(&name, "desired", wire_desired_names, 1, DESIRED_KIND_COUNT);
     if (name.code != 0)
         return name.code;
     struct fields f = desired_fields(doc, ret->kind, err);
@@ -262,8 +265,8 @@ static int get_desired(const struct json *doc, struct desired *ret, struct err *
     get_generation(&f, "generation", &ret->generation);
     get_u32(&f, "restarts_used", 0, UINT32_MAX, &ret->restarts_used);
     get_u32(&f, "max_restarts", 0, UINT32_MAX, &ret->max_restarts);
-    bool needs_group = ret->kind == DESIRED_FORM || ret->kind == DESIRED_START ||
-                       ret->kind == DESIRED_STOP;
+    bool needs_group =
+        ret->kind == DESIRED_FORM || ret->kind == DESIRED_START || ret->kind == DESIRED_STOP;
     if (f.code == 0 && needs_group && generation_is_none(ret->generation))
         f.code = err_set(err, -EINVAL, "\"generation\" names no group");
     if (ret->kind == DESIRED_FORM)
