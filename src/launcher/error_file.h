@@ -37,7 +37,7 @@ _must_use_ int error_file_parse(const char *text, size_t len, struct error_file 
 const char *error_file_text(const struct error_file *e);
 
 /* The text for the agent's own TORCHELASTIC_ERROR_FILE: the worker's, with "errorCode" put into the
- * message object (or beside a message that is only a text). exit_code: as torchrun has it, negative
- * for a signal; 0 adds nothing. Same outcomes as parse. Replaces *ret. */
+ * message object; a message that is only a text is passed on as it is. exit_code: as torchrun has
+ * it, negative for a signal; 0 adds nothing. Same outcomes as parse. Replaces *ret. */
 _must_use_ int error_file_for_parent(const char *text, size_t len, int exit_code,
                                      struct strbuf *ret, struct err *err);
