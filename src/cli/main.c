@@ -7,6 +7,7 @@
 #include "cli/suggest.h"
 
 const struct command commands[] = {
+    {"run", cmd_run, "[OPTIONS] SCRIPT [ARGS...]", "start this node's workers of a job"},
     {"store", cmd_store, "--listen ADDR:PORT", "serve PyTorch's TCPStore protocol alone"},
     {"completion", cmd_completion, "bash|zsh", "print completions for a shell"},
     {"version", cmd_version, "[-v]", "say what this muster is, and with -v what it found"},
