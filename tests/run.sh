@@ -100,8 +100,9 @@ meson_tests() {
         mapfile -t names < <(meson test -C "$dir" --list "$@" 2>/dev/null | sed -n 's/^.* \/ //p' | grep -F -- "$expr")
         [ ${#names[@]} -gt 0 ] || return 0
     fi
-    rm -f "$dir/meson-logs/$log.junit.xml"
+    rm -f "$dir/meson-logs/$log.junit.xml" "$dir/meson-logs/$log.json"
     meson test -C "$dir" --no-rebuild --print-errorlogs "$@" "${names[@]}" < /dev/null 2>&1 | tail -n 60
+    cp "$dir/meson-logs/$log.json" "$results/$label.json" 2>/dev/null
     cp "$dir/meson-logs/$log.junit.xml" "$results/$label.xml" 2>/dev/null || failed "$label" "meson test did not run"
 }
 

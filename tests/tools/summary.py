@@ -5,10 +5,12 @@
 
 RESULTS_DIR holds, one file per step of tests/run.sh:
   LABEL.xml      JUnit, of meson (each TAP point of a test program counts, not the program) or of pytest
+  LABEL.json     meson's own log of the same run: a program that timed out or crashed has no failed TAP point
   LABEL.failed   a step that could not be run at all, with the reason: counts as one failure
   LABEL.skipped  a step that was left out, one reason a line: each counts as one skipped
 Exit status 1 when anything failed, or nothing ran.
 """
+import json
 import pathlib
 import sys
 import xml.etree.ElementTree as ET
@@ -32,7 +34,7 @@ def cases(path):
 def main():
     folder = pathlib.Path(sys.argv[1])
     found = {"passed": [], "failed": [], "skipped": []}
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.iterdir(), reverse=True):  # LABEL.xml before LABEL.json
         label = path.stem
         if path.suffix == ".xml":
             try:
@@ -45,6 +47,11 @@ def main():
                     found["failed"].append((label, "the step", "no test ran in it"))
             except ET.ParseError as error:
                 found["failed"].append((label, path.name, f"unreadable: {error}"))
+        elif path.suffix == ".json":
+            named = " ".join(name for step, name, _ in found["failed"] if step == label)
+            for test in map(json.loads, path.read_text().splitlines()):
+                if test["result"] not in ("OK", "SKIP", "EXPECTEDFAIL") and test["name"].split(" / ")[-1] not in named:
+                    found["failed"].append((label, test["name"], test["result"]))
         elif path.suffix == ".failed":
             found["failed"].append((label, "the step", path.read_text().strip()))
         elif path.suffix == ".skipped":
