@@ -261,6 +261,8 @@ void node_item(struct world *w, struct item *it) {
         thaw(w, l);
         break;
     case ITEM_THAW_HOST:
+        if (w->now_ns < w->hosts[it->local].frozen_until_ns)
+            break; /* of an earlier freeze, which a power cut ended */
         w->hosts[it->local].frozen = false;
         world_trace(w, "host %u thaws", it->local);
         for (unsigned i = 0; i < w->n_lives; i++)
