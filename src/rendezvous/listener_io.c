@@ -115,7 +115,7 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     struct rdzv_listener *l = arg;
     struct pending *p = xcalloc(1, sizeof *p);
     p->listener = l;
-    p->deadline_ns = clock_now_ns() + RDZV_FIRST_WORD_NS;
+    p->deadline_ns = clock_now_ns() + l->config.first_word_ns;
     if (conn_new(l->loop, fd, &pending_callbacks, p, &p->conn) < 0) {
         free(p);
         return;
@@ -145,6 +145,8 @@ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *conf
     struct rdzv_listener *l = xcalloc(1, sizeof *l);
     l->loop = loop;
     l->config = *config;
+    if (l->config.first_word_ns == 0)
+        l->config.first_word_ns = RDZV_FIRST_WORD_NS;
     list_init(&l->pending);
     int r = loop_timer_new(loop, on_timer, l, &l->timer);
     if (r < 0) {

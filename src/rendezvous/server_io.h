@@ -34,6 +34,8 @@ struct rdzv_listener;
 struct rdzv_listener_config {
     uint64_t incarnation; /* of this agent */
     char run_id[RDZV_RUN_ID_MAX];
+    uint64_t
+        first_word_ns; /* how long a connection may stay without a JOIN; 0: RDZV_FIRST_WORD_NS */
 };
 
 _must_use_ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *config,

@@ -4,8 +4,13 @@
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <net/if.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -757,6 +762,196 @@ Test(server_io, a_half_open_node_is_lost_at_lease_and_margin, .init = begin, .fi
     cr_assert(raw_left_only_one(&world));
     cr_assert_geq(clock_now_ns() - joined_ns, 150 * NS_PER_MS);
     raw_close();
+}
+
+Test(server_io, who_says_nothing_is_closed_in_time, .init = begin, .fini = finish) {
+    struct rdzv_listener_config config = {.incarnation = 9, .run_id = "run", .first_word_ns = 50 * NS_PER_MS};
+    struct rdzv_listener *l;
+    cr_assert_eq(rdzv_listener_new(world.loop, &config, &l), 0);
+    cr_assert_eq(rdzv_listener_add(l, dup(world.endpoint_fd)), 0);
+    uint64_t began_ns = clock_now_ns();
+    raw_open(addr_port(&world.endpoint));
+    cr_assert_eq(send(raw.fd, "\x10\x00", 2, MSG_NOSIGNAL), 2); /* some bytes are no word */
+    wait_until(raw_ended);
+    cr_assert_geq(clock_now_ns() - began_ns, 50 * NS_PER_MS);
+    raw_close();
+    rdzv_listener_free(l);
+}
+
+/* One more than the bound is not served before one of the others has gone. */
+Test(server_io, connections_that_have_not_joined_are_bounded, .init = begin, .fini = finish) {
+    struct rlimit files;
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &files), 0);
+    files.rlim_cur = MIN2(files.rlim_max, (rlim_t)3 * RDZV_PENDING_MAX);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
+    cr_assert_geq(files.rlim_cur, 2 * RDZV_PENDING_MAX + 100, "the limit of open files is too low to test this");
+    struct agent *a = add_agent();
+    static int idle[RDZV_PENDING_MAX];
+    for (size_t i = 0; i < RDZV_PENDING_MAX - 1; i++) {
+        idle[i] = raw_connect(a->listener_port);
+        cr_assert_eq(loop_turn(world.loop), 0);
+    }
+    raw_open(a->listener_port); /* the last that is served at once */
+    wait_until(raw_got_one);
+    raw_close();
+    idle[RDZV_PENDING_MAX - 1] = raw_connect(a->listener_port);
+    for (int i = 0; i < 20; i++)
+        cr_assert_eq(loop_turn(world.loop), 0);
+    raw_open(a->listener_port);
+    for (int i = 0; i < 20; i++)
+        cr_assert_eq(loop_turn(world.loop), 0);
+    cr_assert_eq(raw.len, 0, "one above the bound");
+    (void)close(idle[0]);
+    wait_until(raw_got_one);
+    raw_close();
+    for (size_t i = 1; i < RDZV_PENDING_MAX; i++)
+        (void)close(idle[i]);
+}
+
+/* A node that asks and asks and never reads: what waits for it is bounded, and then it is cut off. */
+Test(server_io, a_node_that_never_reads_is_disconnected, .init = begin, .fini = finish) {
+    struct group_config g = group_config(8, 8, 0);
+    start_job(1, &g);
+    uint8_t frame[4096];
+    int fd = raw_connect(addr_port(&world.endpoint)), small = 4096;
+    cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    struct wire_message m = join_message(77);
+    size_t len = frame_of(&m, frame);
+    cr_assert_eq(send(fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
+    m = (struct wire_message){.kind = WIRE_RENEW};
+    len = frame_of(&m, frame);
+    uint64_t asked = 0;
+    for (;;) {
+        ssize_t n = send(fd, frame, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno != EAGAIN)
+            break;
+        cr_assert(n < 0 || n == (ssize_t)len);
+        asked += n > 0;
+        cr_assert_lt(asked, 1000000, "it is never cut off");
+        if (n < 0 || asked % 64 == 0)
+            cr_assert_eq(loop_turn(world.loop), 0);
+    }
+    cr_assert_gt(asked, CONN_UNSENT_MAX / 512);
+    (void)close(fd);
+}
+
+/* ---- addresses and names ---- */
+
+static void start_one_at(const char *host, const struct addr *endpoint) {
+    struct group_config g = group_config(1, 1, 0);
+    struct agent *a = add_agent();
+    lead(a, &g);
+    struct rdzv_client_config config = client_config(a);
+    (void)snprintf(config.host, sizeof config.host, "%s", host);
+    config.port = addr_port(endpoint);
+    join_as(a, &config);
+    wait_until(all_run);
+}
+
+static void listen_elsewhere(const char *host) {
+    (void)close(world.endpoint_fd);
+    world.endpoint_fd = listen_at(host, &world.endpoint);
+}
+
+Test(server_io, a_group_of_one_meets_over_ipv6, .init = begin, .fini = finish) {
+    listen_elsewhere("::1");
+    start_one_at("::1", &world.endpoint);
+    cr_assert_str_eq(world.agents[0].form.store_host, "127.0.0.1");
+}
+
+Test(server_io, localhost_is_tried_over_both_families, .init = begin, .fini = finish) {
+    listen_elsewhere("::1"); /* nobody listens at 127.0.0.1 */
+    start_one_at("localhost", &world.endpoint);
+}
+
+Test(server_io, the_own_host_name_needs_no_resolver, .init = begin, .fini = finish) {
+    char own[256] = "";
+    cr_assert_eq(gethostname(own, sizeof own - 1), 0);
+    listen_elsewhere("::");
+    start_one_at(own, &world.endpoint);
+}
+
+static bool waits_for_name(struct world *w) { return strstr(w->agents[0].waiting, "muster-test.invalid") != NULL; }
+
+Test(server_io, a_name_that_is_not_found_is_said_and_asked_again, .init = begin, .fini = finish) {
+    struct agent *a = add_agent();
+    struct rdzv_client_config config = client_config(a);
+    (void)snprintf(config.host, sizeof config.host, "muster-test.invalid");
+    config.resolve_timeout_ns = 200 * NS_PER_MS;
+    join_as(a, &config);
+    wait_until(waits_for_name);
+    a->waiting[0] = '\0';
+    cr_assert_eq(member_state(rdzv_client_member(a->client)), MEMBER_SEARCHING);
+}
+
+/* An address that is not a loopback one, on the loopback interface of a network of our own; where
+ * that can't be had, this machine's. */
+static struct addr outer_addr(void) {
+    struct addr a;
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (unshare(CLONE_NEWNET) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) {
+        (void)close(fd);
+        fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        struct ifreq up = {.ifr_name = "lo", .ifr_flags = IFF_UP}, more = {.ifr_name = "lo:1"};
+        struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a090909)};
+        memcpy(&more.ifr_addr, &in, sizeof in);
+        cr_assert_eq(ioctl(fd, SIOCSIFFLAGS, &up), 0);
+        cr_assert_eq(ioctl(fd, SIOCSIFADDR, &more), 0);
+        cr_assert_eq(addr_from_literal("10.9.9.9", 0, &a), 0);
+    } else if (addr_first_global(&a) < 0) {
+        cr_skip_test("neither a network namespace nor an address besides loopback");
+    }
+    (void)close(fd);
+    return a;
+}
+
+static void start_two_from(const struct addr *outer, const struct rdzv_server_config *server) {
+    char host[ADDR_TEXT_MAX];
+    addr_host_text(outer, host);
+    struct group_config g = group_config(2, 2, 0);
+    struct agent *leader = add_agent(), *other = add_agent();
+    if (server == NULL) {
+        lead(leader, &g);
+    } else {
+        cr_assert_eq(rdzv_server_new(world.loop, &g, server, &world.server), 0);
+        cr_assert_eq(rdzv_listener_add(leader->listener, dup(world.endpoint_fd)), 0);
+        rdzv_listener_serve(leader->listener, world.server);
+    }
+    struct rdzv_client_config config = client_config(leader);
+    config.has_addr = true;
+    cr_assert_eq(endpoint_own_addr(world.endpoint_fd, &config.addr), 0);
+    join_as(leader, &config);
+    config = client_config(other);
+    (void)snprintf(config.host, sizeof config.host, "%s", host);
+    join_as(other, &config);
+    wait_until(all_run);
+}
+
+Test(server_io, the_store_is_where_members_from_elsewhere_reach_the_leader, .init = begin, .fini = finish) {
+    struct addr outer = outer_addr();
+    char host[ADDR_TEXT_MAX];
+    addr_host_text(&outer, host);
+    listen_elsewhere("0.0.0.0");
+    start_two_from(&outer, NULL);
+    cr_assert_str_eq(world.agents[0].form.store_host, host);
+    cr_assert_str_eq(world.agents[1].form.store_host, host);
+    cr_assert(addr_same_host(&world.store_addr, &outer));
+}
+
+Test(server_io, local_addr_says_where_the_store_is, .init = begin, .fini = finish) {
+    struct addr outer = outer_addr();
+    listen_elsewhere("0.0.0.0");
+    struct rdzv_server_config config = {
+        .run_id = "run",
+        .listener_port = 1,
+        .heartbeat_ns = 50 * NS_PER_MS,
+        .has_local_addr = true,
+        .ops = {on_store_open, on_store_close, on_incident, on_done},
+        .arg = &world,
+    };
+    cr_assert_eq(addr_from_literal("192.0.2.7", 4711, &config.local_addr), 0);
+    start_two_from(&outer, &config);
+    cr_assert_str_eq(world.agents[1].form.store_host, "192.0.2.7");
 }
 
 /* ---- the way a connection is cut: a relay between a node and the leader ---- */
