@@ -265,7 +265,7 @@ static void on_event(void *arg, int fd, unsigned events) {
 static int stream_make(struct loop *loop, int fd, bool connecting, const struct stream_ops *ops,
                        void *arg, struct stream **ret) {
     int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ||
+    if (flags < 0 || (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) ||
         fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) {
         int r = -errno;
         (void)close(fd);

@@ -48,7 +48,7 @@ struct store_server {
     uint32_t n_slots;
     uint32_t *free_slots;
     uint32_t n_free;
-    size_t n_conns;
+    size_t n_conns, max_conns;
 
     struct list unvalidated;
     struct loop_timer *timer; /* the first of them */
@@ -72,7 +72,9 @@ static void flush_stage(struct store_server *server) {
 static void sink_bytes(void *arg, const void *data, size_t len) {
     struct store_server *server = arg;
     if (server->target != server->staged) {
-        stream_write(server->target->stream, data, len);
+        /* The end of a wait, all that another one ever gets here: thousands at once overlap with
+         * their readers when sent as they come. */
+        stream_write_now(server->target->stream, data, len);
         return;
     }
     if (len > STAGE_SIZE - server->stage_len)
@@ -277,9 +279,9 @@ static uint32_t take_slot(struct store_server *server) {
     return server->free_slots[--server->n_free];
 }
 
-static size_t connections_max(const struct store_server *server) {
-    if (server->limits.connections != 0)
-        return server->limits.connections;
+static size_t connections_max(const struct store_limits *limits) {
+    if (limits->connections != 0)
+        return limits->connections;
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return 1024 - DESCRIPTORS_KEPT;
@@ -305,7 +307,7 @@ static void on_accepted(void *arg, int fd, const struct addr *peer) {
     list_append(&server->unvalidated, &c->link);
     if (first)
         arm_timer(server);
-    if (server->n_conns >= connections_max(server)) {
+    if (server->n_conns >= server->max_conns) {
         server->listening_paused = true; /* until one goes */
         for (size_t i = 0; i < server->n_listeners; i++)
             listener_pause(server->listeners[i]);
@@ -360,6 +362,7 @@ int store_server_new(struct loop *loop, const struct store_server_config *config
     struct store_server *server = xcalloc(1, sizeof *server);
     server->loop = loop;
     server->limits = config->limits;
+    server->max_conns = connections_max(&server->limits);
     server->log = config->log;
     server->log_arg = config->log_arg;
     list_init(&server->unvalidated);

@@ -1,0 +1,150 @@
+/* Bytes as requests of five clients on a small store: its invariants hold after every step, a wait ends at most once and
+ * only for one who waits, replies go in the form that their operation has, and all bytes are given back at the end. */
+#include "base/util.h"
+#include "rendezvous/store.h"
+
+#define CLIENTS 5
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static bool waiting[CLIENTS];
+
+/* Everything that goes to others is the end of a wait. */
+static void look_at(const struct store_update *u, uint32_t client, bool may_answer) {
+    for (size_t i = 0; i < u->n_replies; i++) {
+        const struct store_reply *r = &u->replies[i];
+        if (r->client >= CLIENTS)
+            abort();
+        if (r->client == client && may_answer)
+            continue;
+        if (r->kind != STORE_REPLY_U8 || r->u8 != STORE_STOP_WAITING || !waiting[r->client])
+            abort();
+        waiting[r->client] = false;
+    }
+}
+
+static size_t replies_to(const struct store_update *u, uint32_t client) {
+    size_t n = 0;
+    for (size_t i = 0; i < u->n_replies; i++)
+        n += u->replies[i].client == client;
+    return n;
+}
+
+static void check_count(const struct store_request *req, const struct store_update *u) {
+    size_t n = replies_to(u, req->client);
+    switch (req->op) {
+    case STORE_OP_SET:
+    case STORE_OP_APPEND:
+    case STORE_OP_MULTI_SET:
+    case STORE_OP_QUEUE_PUSH:
+        if (n > 1) /* it may end its own wait */
+            abort();
+        return;
+    case STORE_OP_WAIT:
+    case STORE_OP_BARRIER:
+        waiting[req->client] = n == 0;
+        return;
+    case STORE_OP_CANCEL_WAIT:
+        waiting[req->client] = false;
+        if (n != 1)
+            abort();
+        return;
+    case STORE_OP_ADD:
+    case STORE_OP_COMPARE_SET:
+        if (n < 1 || n > 2)
+            abort();
+        return;
+    case STORE_OP_GET:
+    case STORE_OP_CHECK:
+    case STORE_OP_GETNUMKEYS:
+    case STORE_OP_DELETE_KEY:
+    case STORE_OP_MULTI_GET:
+    case STORE_OP_PING:
+    case STORE_OP_QUEUE_LEN:
+        if (n != 1)
+            abort();
+        return;
+    case STORE_OP_QUEUE_POP:
+    case STORE_OP_LIST_KEYS:
+        if (n < 1 || n > 2)
+            abort();
+        return;
+    case STORE_OP_VALIDATE:
+        return;
+    }
+    abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const struct store_limits limits = {.value_bytes = 64, .store_bytes = 2500};
+    struct store *store;
+    struct store_update u = {0};
+    if (size > 4096 || store_new(&limits, size, &store) != 0)
+        return 0;
+    for (uint32_t c = 0; c < CLIENTS; c++)
+        waiting[c] = false;
+    size_t pos = 0;
+    while (size - pos >= 4) {
+        uint32_t client = data[pos] % CLIENTS;
+        uint8_t op = data[pos + 1];
+        if (op == 255) { /* it goes away */
+            waiting[client] = false;
+            store_forget(store, client, &u);
+            look_at(&u, client, false);
+            store_update_clear(&u);
+            store_check(store);
+            pos += 2;
+            continue;
+        }
+        struct store_span keys[3];
+        struct store_blob values[3] = {0};
+        size_t n_keys = data[pos + 2] & 3, len = data[pos + 3] % 12;
+        struct store_request req = {.client = client, .op = op % STORE_OP_COUNT, .keys = keys, .values = values,
+                                    .number = (int8_t)data[pos + 2] / 16, .nonce = data[pos + 3]};
+        pos += 4;
+        bool many = req.op == STORE_OP_CHECK || req.op == STORE_OP_WAIT || req.op == STORE_OP_MULTI_GET ||
+                    req.op == STORE_OP_MULTI_SET;
+        req.n_keys = many ? n_keys % 4 : 1;
+        req.n_values = req.op == STORE_OP_COMPARE_SET ? 2 : req.n_keys;
+        len = MIN2(len, size - pos);
+        for (size_t i = 0; i < 3; i++) {
+            size_t n = MIN2(len, i + 1 < 3 ? len / 2 : len);
+            keys[i] = (struct store_span){data + pos, MIN2(n, (size_t)2)};
+            values[i].span = (struct store_span){data + pos, n};
+            if (op & 0x80) { /* handed over instead of borrowed */
+                values[i].owned = store_value_copy(data + pos, n);
+                if (values[i].owned == NULL)
+                    abort();
+                values[i].span.data = values[i].owned->data;
+            }
+            pos += n;
+            len -= n;
+        }
+        uint64_t before = store_bytes(store);
+        int r = store_step(store, &req, &u);
+        if (r == STORE_REFUSED) {
+            if (u.refusal == NULL || replies_to(&u, client) != 0)
+                abort();
+            if (req.op == STORE_OP_WAIT)
+                waiting[client] = false; /* the old wait was replaced first */
+            else if (store_bytes(store) > before)
+                abort();
+            waiting[client] = false; /* a refused client is ended */
+            store_forget(store, client, &u);
+        } else if (r == 0) {
+            look_at(&u, client, true);
+            check_count(&req, &u);
+        } else {
+            abort();
+        }
+        for (size_t i = 0; i < 3; i++)
+            store_value_unref(values[i].owned);
+        store_update_clear(&u);
+        store_check(store);
+        if (store_bytes(store) > limits.store_bytes)
+            abort();
+    }
+    store_update_fini(&u);
+    store_free(store);
+    return 0;
+}
