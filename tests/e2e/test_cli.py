@@ -1,0 +1,264 @@
+"""The command line beside genuine torchrun's, by --print-config; and what muster itself says to people."""
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+import harness
+
+# Lines that both must read alike: same outcome, or both refuse. (words, environment)
+ALIKE = [
+    ("t.py", {}),
+    ("t.py a b", {}),
+    ("--nnodes=2 t.py", {}),
+    ("--nnodes 2:4 --rdzv-backend c10d --rdzv-endpoint h:1 --rdzv-id j t.py", {}),
+    ("--nnodes=2 --nproc_per_node=3 --node_rank=1 --master_addr=10.0.0.1 --master_port=1234 t.py --x", {}),
+    ("--nnodes=2 --nproc-per-node 3 --node-rank 1 --master-addr 10.0.0.1 t.py", {}),
+    ("--nnodes=2 --master-addr=[::1] t.py", {}),
+    ("--master-port=1234 t.py", {}),
+    ("--standalone --nproc-per-node=4 t.py", {}),
+    ("--standalone --rdzv-backend=static --rdzv-endpoint=h:1 --rdzv-id=x t.py", {}),
+    ("--rdzv-backend=c10d --rdzv-endpoint=[::1] --rdzv-id=a t.py", {}),
+    ("--rdzv-backend=c10d --rdzv-endpoint=[::1]:90 --rdzv-id=a t.py", {}),
+    ("--rdzv-backend=c10d --rdzv-endpoint=fe80::1:90 --rdzv-id=a t.py", {}),
+    ("--rdzv-backend=c10d --rdzv-endpoint=node-1.x_y:65535 --rdzv-id=a t.py", {}),
+    ("--rdzv-backend=c10d --rdzv-endpoint=h:65536 t.py", {}),
+    ("--rdzv-backend=c10d --rdzv-endpoint=h: t.py", {}),
+    ("--rdzv-backend=c10d --rdzv-endpoint=h~:1 t.py", {}),
+    ("--rdzv-endpoint=h:1 t.py", {}),
+    ("--rdzv-endpoint=h t.py", {}),
+    ("--rdzv-conf=a= t.py", {}),
+    ("--rdzv-conf=,a=1 t.py", {}),
+    ("--max-restarts=3 t.py", {}),
+    ("--max_restarts=-1 t.py", {}),
+    ("--max-restarts=abc t.py", {}),
+    ("--max-restarts t.py", {}),
+    ("--monitor-interval=0.5 --start-method=fork --role=trainer t.py", {}),
+    ("--monitor-interval=x t.py", {}),
+    ("--start-method=thread t.py", {}),
+    ("-m pkg.mod a", {}),
+    ("--module pkg.mod -m", {}),
+    ("-mr3 pkg.mod", {}),
+    ("-mr 3 pkg.mod", {}),
+    ("-r3 -t1 --nproc-per-node=2 t.py", {}),
+    ("-r 0:3,1:1 --tee 1:2 --nproc-per-node=3 t.py", {}),
+    ("-r=3 t.py", {}),
+    ("-r 4 t.py", {}),
+    ("-r 0:4 t.py", {}),
+    ("-r 0:1, t.py", {}),
+    ("-r 10:1 t.py", {}),
+    ("--redirects= t.py", {}),
+    ("--redirect=3 --te=3 t.py", {}),
+    ("--nproc_per 2 t.py", {}),
+    ("--local-ranks-filter=0,2 --nproc-per-node=3 t.py", {}),
+    ("--local_ranks_filter=a t.py", {}),
+    ("--no-python /bin/true -m --x", {}),
+    ("--no-python --module /bin/true", {}),
+    ("--run-path t.py a", {}),
+    ("--run-path --no-python t.py", {}),
+    ("--virtual-local-rank --local-addr=10.0.0.9 --log-dir=/tmp/l t.py", {}),
+    ("--signals-to-handle=SIGTERM,SIGUSR1 t.py", {}),
+    ("--shutdown-timeout=7 t.py", {}),
+    ("--shutdown-timeout=x t.py", {}),
+    ("--nnodes=1:2:3 t.py", {}),
+    ("--nnodes=2:1 t.py", {}),
+    ("--nnodes=0 t.py", {}),
+    ("--nnodes=a t.py", {}),
+    ("--nproc-per-node=many t.py", {}),
+    ("--nproc-per-node=cpu t.py", {}),
+    ("--nproc-per-node=xpu t.py", {}),
+    ("-- t.py a", {}),
+    ("t.py -- a", {}),
+    ("t.py a -- b", {}),
+    ("-- t.py -- a", {}),
+    ("t.py -- -- a", {}),
+    ("-- -m", {}),
+    ("- a", {}),
+    ("--node-rank -1 t.py", {}),
+    ("--log-dir -a~b t.py", {}),
+    ("--log-dir -a t.py", {}),
+    ("--log-dir -- t.py", {}),
+    ("--log-dir", {}),
+    ("", {}),
+    ("--standalone", {}),
+    ("--zzz t.py", {}),
+    ("-x t.py", {}),
+    ("--no t.py", {}),
+    ("--standalone=1 t.py", {}),
+    ("-m=1 t.py", {}),
+    ("--nnodes=1 --nnodes=2 t.py", {}),
+    ("t.py ${local_rank} $$", {}),
+    ("t.py", {"PET_NPROC_PER_NODE": "3", "PET_MAX_RESTARTS": "2", "PET_ROLE": "r", "PET_TEE": "3"}),
+    ("--nproc-per-node=2 t.py", {"PET_NPROC_PER_NODE": "3"}),
+    ("t.py", {"PET_NPROC_PER_NODE": ""}),
+    ("t.py", {"PET_MAX_RESTARTS": "abc"}),
+    ("t.py", {"PET_STANDALONE": "1", "PET_RDZV_ENDPOINT": "h:1"}),
+    ("t.py", {"PET_STANDALONE": "0", "PET_RDZV_ENDPOINT": "h:1"}),
+    ("t.py", {"PET_STANDALONE": "true"}),
+    ("pkg.mod", {"PET_MODULE": "1"}),
+    ("t.py", {"PET_MODULE": "0"}),
+    ("t.py", {"PET_MODULE": "1", "PET_NO_PYTHON": "1"}),
+    ("t.py", {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "h", "PET_MASTER_PORT": "99"}),
+    ("t.py", {"PET_LOG_DIR": "/tmp/l", "PET_REDIRECTS": "0:3", "PET_SIGNALS_TO_HANDLE": "SIGTERM"}),
+]
+
+# Lines where muster is meant to differ: torchrun refuses, muster runs.
+BETTER = ["t.py --d 3", "t.py --nproc 3", "--nproc 2 t.py", "t.py --zzz --d"]
+
+
+def words(text):
+    return [w.replace("~", " ") for w in text.split()]
+
+
+def clean_env(extra):
+    env = {k: v for k, v in os.environ.items()
+           if not k.startswith(("PET_", "TORCH", "CUDA_VISIBLE", "LOGLEVEL", "MUSTER_"))}
+    return {**env, **extra}
+
+
+def muster(*argv, env=None, program=None):
+    return subprocess.run([program or harness.MUSTER, *argv], env=clean_env(env or {}), capture_output=True, text=True,
+                          timeout=60 * harness.SLOWER)
+
+
+def read_by_muster(text, env):
+    """None when it is refused with exit status 2 and one line."""
+    done = muster("run", "--print-config", *words(text), env=env)
+    if done.returncode == 2:
+        assert done.stdout == "" and re.fullmatch(r"muster run: [^\n]+\n", done.stderr), done
+        return None
+    assert done.returncode == 0, done
+    config = {}
+    for line in done.stdout.splitlines():
+        config.update(json.loads(line))
+    return config
+
+
+def read_by_torchrun(cases, tmp_path):
+    done = subprocess.run([harness.TORCH_PYTHON, str(harness.HERE / "torchrun_config.py")],
+                          env=clean_env({"TMPDIR": str(tmp_path)}),
+                          input=json.dumps([{"argv": words(text), "env": env} for text, env in cases]),
+                          capture_output=True, text=True, timeout=300 * harness.SLOWER)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def common(config):
+    """Muster's configuration in the words of torchrun_config.py."""
+    alone = config["standalone"]
+    return {
+        **{k: config[k] for k in ("min_nodes", "max_nodes", "nproc_per_node", "backend", "role", "max_restarts", "entry",
+                                  "script", "args", "start_method", "virtual_local_rank", "local_addr", "node_rank",
+                                  "log_dir", "redirects", "tee", "local_ranks_filter", "shutdown_timeout")},
+        "host": "localhost" if alone else config["endpoint_host"], "port": config["endpoint_port"],
+        "run_id": None if alone else config["run_id"], "signals": ",".join(config["signals_to_handle"]),
+    }
+
+
+@pytest.mark.torch
+def test_command_lines_mean_what_they_mean_to_torchrun(tmp_path):
+    differences = []
+    for (text, env), theirs in zip(ALIKE, read_by_torchrun(ALIKE, tmp_path)):
+        ours = read_by_muster(text, env)
+        if ours is None or "min_nodes" not in theirs:
+            if (ours is None) != ("min_nodes" not in theirs):
+                differences.append((text, env, ours and "taken", theirs))
+            continue
+        ours = common(ours)
+        if ours["run_id"] is None:  # alone: a random name on both sides
+            theirs["run_id"] = None
+        if theirs["shutdown_timeout"] is None:
+            theirs["shutdown_timeout"] = 30
+        differences += [(text, env, k, ours[k], theirs[k]) for k in ours if ours[k] != theirs[k]]
+    assert not differences, "\n".join(map(str, differences))
+
+
+@pytest.mark.torch
+def test_lines_that_torchrun_refuses_for_what_the_script_is_told(tmp_path):
+    for text, theirs in zip(BETTER, read_by_torchrun([(text, {}) for text in BETTER], tmp_path)):
+        ours = read_by_muster(text, {})
+        assert ours is not None and ours["script"] == "t.py", text
+        if text.startswith("t.py"):
+            assert ours["args"] == words(text)[1:]
+        # Newer Pythons have mended argparse; the point is that ours never depends on it.
+        assert "min_nodes" in theirs or theirs == {"exit": 2}, (text, theirs)
+
+
+@pytest.mark.torch
+def test_every_option_of_torchrun_is_known():
+    done = subprocess.run([harness.TORCH_PYTHON, "-m", "torch.distributed.run", "--help"], capture_output=True, text=True,
+                          timeout=120 * harness.SLOWER)
+    theirs = set(re.findall(r"--[a-z][a-z_-]+", done.stdout.split("positional arguments")[0]))
+    assert len(theirs) > 25
+    ours = set(re.findall(r"--[a-z][a-z-]+", muster("run", "--help").stdout))
+    assert {name for name in theirs if name.replace("_", "-") not in ours} == set()
+
+
+def test_a_program_called_torchrun_runs(tmp_path):
+    for make in (os.symlink, shutil.copy):
+        link = tmp_path / make.__name__ / "torchrun"
+        link.parent.mkdir()
+        make(os.path.abspath(harness.MUSTER), link)
+        done = muster("--print-config", "--nproc-per-node=2", "t.py", "--help", program=str(link))
+        assert done.returncode == 0 and '{"args":["--help"]}' in done.stdout, done
+
+
+@pytest.mark.parametrize("argv, status, said", [
+    ([], 2, 'muster: which command? See "muster help"\n'),
+    (["rnu"], 2, 'muster: no command "rnu"; did you mean "muster run"?\n'),
+    (["train.py"], 2, 'muster: no command "train.py"; to start a job: muster run [OPTIONS] SCRIPT\n'),
+    (["run", "--nprocs=2", "t.py"], 2, "muster run: unknown option --nprocs; did you mean --nproc-per-node?\n"),
+    (["version", "-x"], 2, 'muster version: unknown argument "-x"; there is only -v\n'),
+    (["completion", "fish"], 2, 'muster completion: no completion for "fish"; there is bash and zsh\n'),
+    (["help", "rum"], 2, 'muster help: no command "rum"; see "muster help"\n'),
+])
+def test_mistakes_are_one_line_and_exit_2(argv, status, said):
+    done = muster(*argv)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", said)
+
+
+def test_help_and_version_go_to_standard_output():
+    for argv in (["help"], ["--help"], ["run", "--help"], ["help", "run"], ["help", "version"], ["version"],
+                 ["--version"], ["run", "--version"]):
+        done = muster(*argv)
+        assert done.returncode == 0 and done.stdout and not done.stderr, (argv, done)
+    assert muster("help", "run").stdout == muster("run", "-h").stdout
+
+
+def test_version_says_what_was_found_and_what_was_not():
+    lines = muster("version", "-v", env={"PATH": "/nonexistent"}).stdout
+    for name in ("compiler", "libevent", "OpenSSL", "cJSON", "hwloc", "kernel", "children", "CPUs", "NVML", "GPUs", "cgroup",
+                 "python", "munge"):
+        assert re.search(rf"^  {name} +\S", lines, re.M), (name, lines)
+    assert "no python3 or python on PATH" in lines
+
+
+def test_a_full_disk_is_noticed():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([harness.MUSTER, "help"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "can't write to standard output" in done.stderr
+
+
+def complete(line):
+    """Words that bash offers for the last word of a command line."""
+    script = muster("completion", "bash").stdout + (
+        'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); ${COMP_WORDS[0]/#muster/_muster}; printf "%s\\n" "${COMPREPLY[@]}"')
+    done = subprocess.run(["bash", "-c", script, "bash", *line], capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr, done
+    return done.stdout.split()
+
+
+def test_bash_completes():
+    assert "run" in complete(["muster", "r"]) and "version" in complete(["muster", "ver"])
+    assert complete(["muster", "run", "--nproc"]) == ["--nproc-per-node"]
+    assert complete(["muster", "run", "--contain", "=", "c"]) == ["cgroup"]
+    assert complete(["muster", "run", "--start-method", "fork"]) == ["fork", "forkserver"]
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh on PATH")
+def test_zsh_reads_its_completions():
+    done = subprocess.run(["zsh", "-n"], input=muster("completion", "zsh").stdout, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

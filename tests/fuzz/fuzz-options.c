@@ -1,0 +1,89 @@
+/* A command line of "muster run": words end with a NUL byte; the first byte says how many of them are the environment.
+ * What is accepted must hold what job.h promises, and printing it must be lines. */
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/job_options.h"
+
+#define INPUT_MAX ((size_t)4096)
+#define WORDS_MAX 64
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static uint32_t count_cpus(void *arg) {
+    (void)arg;
+    return 3;
+}
+
+static int count_gpus(void *arg, uint32_t *ret, struct err *err) {
+    (void)err;
+    (void)arg;
+    *ret = 2;
+    return 0;
+}
+
+static uint64_t chance(void *arg) {
+    (void)arg;
+    return 1;
+}
+
+static void check(bool ok, const char *what) {
+    if (!ok) {
+        (void)fprintf(stderr, "fuzz-options: %s\n", what);
+        abort();
+    }
+}
+
+static void check_spec(const struct job_spec *s) {
+    check(s->min_nodes >= 1 && s->min_nodes <= s->max_nodes && s->max_nodes <= JOB_NODES_MAX, "nodes");
+    check(s->nproc >= 1 && s->nproc <= JOB_WORKERS_MAX, "nproc");
+    check(s->run_id != NULL && s->run_id[0] != '\0' && strlen(s->run_id) < JOB_RUN_ID_MAX, "run id");
+    check(s->standalone == (s->endpoint_host == NULL), "endpoint");
+    check(s->script != NULL && s->args != NULL && s->role != NULL && s->start_method != NULL, "program");
+    check(s->backend != JOB_BACKEND_STATIC || (s->node_rank >= 0 && (uint32_t)s->node_rank < s->max_nodes), "rank");
+    check(s->n_signals <= JOB_SIGNALS_MAX, "signals");
+    check(s->lease_ns > s->heartbeat_ns && s->heartbeat_ns > 0, "lease");
+    check(s->join_timeout_ns > 0 && s->last_call_ns > 0 && s->leader_timeout_ns > 0, "times");
+    for (uint32_t i = 0; i < 12; i++)
+        check(std_map_get(&s->redirects, i) <= STD_BOTH && std_map_get(&s->tee, i) <= STD_BOTH, "streams");
+    if (s->nproc > 64)
+        return; /* thousands of numbers say nothing new, slowly */
+    struct strbuf out = {0};
+    job_print_config(s, &out);
+    const char *text = strbuf_text(&out);
+    check(out.len > 0 && text[out.len - 1] == '\n' && strlen(text) == out.len, "print");
+    for (const char *c = text; *c != '\0'; c++)
+        check((unsigned char)*c >= 0x20 || (*c == '\n' && c[-1] == '}'), "a control character is printed");
+    strbuf_fini(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size == 0 || size > INPUT_MAX)
+        return 0;
+    char text[INPUT_MAX + 1];
+    memcpy(text, data + 1, size - 1);
+    text[size - 1] = '\0';
+    char run[] = "run";
+    char *envp[WORDS_MAX + 1] = {NULL}, *argv[WORDS_MAX + 2] = {run};
+    int n_env = 0, argc = 1;
+    for (size_t at = 0; at < size - 1 && argc + n_env < WORDS_MAX; at += strlen(text + at) + 1) {
+        if (n_env < data[0])
+            envp[n_env++] = text + at;
+        else
+            argv[argc++] = text + at;
+    }
+    static const struct job_probes probes = {count_cpus, count_gpus, chance, NULL};
+    struct strbuf warnings = {0};
+    struct job_spec spec = {0};
+    struct err err = {0};
+    int r = job_options_read(argc, argv, envp, &probes, &warnings, &spec, &err);
+    if (r < 0)
+        check(err.text[0] != '\0' && spec.run_id == NULL, "an error without a sentence");
+    if (r == 0 || r == JOB_OPTIONS_PRINT_CONFIG)
+        check_spec(&spec);
+    strbuf_fini(&warnings);
+    job_spec_fini(&spec);
+    return 0;
+}
