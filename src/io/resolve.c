@@ -16,6 +16,9 @@
 #include "io/clock.h"
 
 #define OWN_NAME_MAX 256
+#ifndef P_PIDFD
+#define P_PIDFD 3 /* linux/wait.h; in glibc since 2.36 */
+#endif
 /* How long a killed child may take to be gone before it is left behind (uninterruptible sleep). */
 #define REAP_WAIT_MS 100
 /* Descriptors that a child closes where the kernel has no close_range (before 5.9). */
@@ -27,6 +30,7 @@ struct resolve {
     struct loop_timer *timer;
     int fd; /* read end: the child's answer */
     pid_t pid;
+    int pidfd; /* -1 before Linux 5.3 */
     uint64_t timeout_ns;
     resolve_fn *fn;
     void *arg;
@@ -161,18 +165,35 @@ _noreturn_ static void child_run(int fd, pid_t parent, const char *host, uint16_
     _exit(written == (ssize_t)sizeof a ? 0 : 1);
 }
 
-/* The child is killed, or about to end by itself: its end of the pipe closes when it does. */
-static void reap(struct resolve *r) {
+/* By its pidfd where there is one: the agent's reaper may have taken the child already, and its pid
+ * may be somebody else's. */
+static void kill_child(const struct resolve *r) {
+#ifdef SYS_pidfd_send_signal
+    if (r->pidfd >= 0) {
+        (void)syscall(SYS_pidfd_send_signal, r->pidfd, SIGKILL, NULL, 0);
+        return;
+    }
+#endif
     (void)kill(r->pid, SIGKILL);
+}
+
+static void reap(const struct resolve *r) {
+    kill_child(r);
+    /* Its end of the pipe closes when it is dead. In uninterruptible sleep it is left behind. */
     struct pollfd p = {.fd = r->fd, .events = 0};
     uint64_t end = clock_now_ns() + REAP_WAIT_MS * NS_PER_MS;
     int got;
     do
         got = poll(&p, 1, REAP_WAIT_MS);
     while (got < 0 && errno == EINTR && clock_now_ns() < end);
-    int flags = got == 1 ? 0 : WNOHANG;
-    while (waitpid(r->pid, NULL, flags) < 0 && errno == EINTR)
-        continue;
+    int flags = got == 1 ? 0 : WNOHANG, taken;
+    siginfo_t info;
+    do
+        taken = r->pidfd >= 0 ? waitid(P_PIDFD, (id_t)r->pidfd, &info, WEXITED | flags)
+                              : waitpid(r->pid, NULL, flags);
+    while (taken < 0 && errno == EINTR);
+    if (taken < 0 && errno == EINVAL) /* P_PIDFD: Linux 5.4 */
+        (void)waitpid(r->pid, NULL, flags);
 }
 
 void resolve_free(struct resolve *r) {
@@ -182,6 +203,8 @@ void resolve_free(struct resolve *r) {
     loop_timer_free(r->timer);
     if (r->pid > 0)
         reap(r);
+    if (r->pidfd >= 0)
+        (void)close(r->pidfd);
     if (r->fd >= 0)
         (void)close(r->fd);
     free(r);
@@ -244,7 +267,7 @@ int resolve_start_with(struct loop *loop, const char *host, uint16_t port, uint6
         return -errno;
     struct resolve *r = xcalloc(1, sizeof *r);
     *r = (struct resolve){
-        .loop = loop, .fd = ends[0], .timeout_ns = timeout_ns, .fn = fn, .arg = arg};
+        .loop = loop, .fd = ends[0], .pidfd = -1, .timeout_ns = timeout_ns, .fn = fn, .arg = arg};
     memcpy(r->host, host, strlen(host));
     int code = loop_watch_new(loop, r->fd, LOOP_READ, LOOP_PRIO_CHILD, on_answer, r, &r->watch);
     if (code == 0)
@@ -257,6 +280,10 @@ int resolve_start_with(struct loop *loop, const char *host, uint16_t port, uint6
         if (pid < 0)
             code = -errno;
         r->pid = pid;
+#ifdef SYS_pidfd_open
+        if (pid > 0)
+            r->pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
+#endif
     }
     (void)close(ends[1]);
     if (code < 0) {

@@ -38,6 +38,7 @@ struct agent {
     struct generation prepared, started;
     struct form form;
     unsigned starts, stops, fences, statuses, ends;
+    unsigned leases;
     uint64_t lease_end_ns, started_ns;
     struct member_end end;
     char waiting[1024], stop_reason[RDZV_REASON_MAX];
@@ -117,6 +118,7 @@ static void on_fence(void *arg) {
 static void on_lease_end(void *arg, uint64_t end_ns) {
     struct agent *a = arg;
     a->lease_end_ns = end_ns;
+    a->leases++;
     check(a->world);
 }
 
@@ -545,6 +547,17 @@ Test(server_io, an_agent_that_does_not_lead_is_not_the_last_word, .init = begin,
     lead(leader, &g);
     join(leader);
     wait_until(all_run);
+}
+
+static bool renewed_often(struct world *w) { return w->agents[1].leases >= 6; }
+
+Test(server_io, the_leaders_heartbeat_holds_for_all, .init = begin, .fini = finish) {
+    struct group_config g = group_config(2, 2, 0);
+    start_job(2, &g); /* these nodes' own heartbeat is 1 s, the leader's 50 ms */
+    wait_until(all_run);
+    uint64_t began_ns = clock_now_ns();
+    wait_until(renewed_often);
+    cr_assert_lt(clock_now_ns() - began_ns, NS_PER_S);
 }
 
 static bool said_limits(struct world *w) { return strstr(w->incident, "--nnodes 1:8") != NULL; }
