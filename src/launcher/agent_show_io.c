@@ -94,22 +94,26 @@ static bool same_failure(const struct failure *a, const struct failure *b) {
     return a->incarnation == b->incarnation && a->rank == b->rank && a->at_ns == b->at_ns;
 }
 
+/* The line that a person wants first, once for each failure. */
+static void show_headline(struct agent *a, const struct failure *f,
+                          const struct report_counts *counts) {
+    if (a->has_shown_cause && same_failure(&a->shown_cause, f))
+        return;
+    a->has_shown_cause = true;
+    a->shown_cause = *f;
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    report_headline(f, counts, &s);
+    log_notice("%s", strbuf_text(&s));
+}
+
 void agent_show_stop(struct agent *a, const char *reason, const struct desired *cause) {
     (void)console_status(a->console, NULL);
     if (cause != NULL && cause->has_failure) {
-        if (a->has_shown_cause && same_failure(&a->shown_cause, &cause->failure))
-            return;
-        a->has_shown_cause = true;
-        a->shown_cause = cause->failure;
-        struct report_counts counts = {
-            .stopping = cause->n_stopping,
-            .will_restart = cause->will_restart,
-            .restarts_used = cause->restarts_used,
-            .max_restarts = cause->max_restarts,
-        };
-        _cleanup_(strbuf_fini) struct strbuf s = {0};
-        report_headline(&cause->failure, &counts, &s);
-        log_notice("%s", strbuf_text(&s));
+        show_headline(a, &cause->failure,
+                      &(struct report_counts){.stopping = cause->n_stopping,
+                                              .will_restart = cause->will_restart,
+                                              .restarts_used = cause->restarts_used,
+                                              .max_restarts = cause->max_restarts});
     } else if (a->signo == 0 && reason[0] != '\0' && strcmp(a->shown, reason) != 0) {
         (void)snprintf(a->shown, sizeof a->shown, "%s", reason);
         uint32_t alive = crew_workers_alive(a->crew);
@@ -174,6 +178,9 @@ void agent_show_outcome(struct agent *a) {
     case MEMBER_END_LEADER_LOST: log_error("%s", end->reason); break;
     case MEMBER_END_FAILED:
         if (end->has_failure) {
+            show_headline(a, &end->failure,
+                          &(struct report_counts){.restarts_used = end->restarts_used,
+                                                  .max_restarts = end->max_restarts});
             if (end->max_restarts > 0)
                 log_error("the job failed: %u of %u restarts are used up", end->restarts_used,
                           end->max_restarts);
