@@ -1,7 +1,7 @@
 /* Sums a buffer over all GPUs with NCCL, checks the sum and measures it.
  *
- * One process per GPU, started by `muster run --no-python` (or torchrun). Rank 0 makes NCCL's unique
- * id; the others get it through the store. If a peer dies NCCL may wait for ever: ending the others
+ * One process per GPU, started by `muster run --no-python` (or torchrun). Rank 0 makes NCCL's
+ * unique id; the others get it through the store. If a peer dies NCCL may wait for ever: ending the others
  * is the launcher's business. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -109,8 +109,8 @@ static int check(const struct job *j) {
     CUDA(cudaMemcpy(host, j->out, j->n * sizeof(float), cudaMemcpyDeviceToHost));
     for (size_t i = 0; i < j->n; i++) {
         if (host[i] != want) {
-            fprintf(stderr, "nccl-allreduce: rank %d: element %zu is %g and should be %g\n", j->rank,
-                    i, (double)host[i], (double)want);
+            fprintf(stderr, "nccl-allreduce: rank %d: element %zu is %g and should be %g\n",
+                    j->rank, i, (double)host[i], (double)want);
             free(host);
             return -1;
         }
