@@ -163,7 +163,7 @@ class Events(Heard):
         self._own = os.open(path, os.O_RDWR)  # so that it never ends while workers come and go
         super().__init__(os.open(path, os.O_RDONLY))
 
-    def all(self, kind=None, **fields):
+    def all(self, kind=None, /, **fields):
         """Everything that was written before this call."""
         with self.changed:
             seen = self.synced
@@ -181,14 +181,14 @@ class Events(Heard):
                     found.append(event)
             return found
 
-    def wait(self, kind, count, seconds=30, **fields):
-        """The first `count` or more events of this kind; fails when they do not come."""
+    def wait(self, kind, number, seconds=30, /, **fields):
+        """This number of events of this kind, or more; fails when they do not come."""
         def enough():
             found = self._all(kind, fields)
-            return found if len(found) >= count else None
+            return found if len(found) >= number else None
 
         found = self.until(enough, seconds)
-        assert found, (f"{len(self.all(kind, **fields))} of {count} events {kind} {fields} in {seconds} s; "
+        assert found, (f"{len(self.all(kind, **fields))} of {number} events {kind} {fields} in {seconds} s; "
                        f"heard: {self.lines}")
         return found
 
@@ -201,13 +201,13 @@ class Events(Heard):
 class Agent:
     """One `muster run` process: the guardian, whose child is the agent, whose children are workers."""
 
-    def __init__(self, tag, words, env, cwd, prefix=(), stdin=subprocess.DEVNULL, pass_fds=()):
+    def __init__(self, tag, words, env, cwd, prefix=(), stdin=subprocess.DEVNULL, stdout=None):
         self.tag, self.words = tag, list(prefix) + words
         out_r, out_w = os.pipe()
         err_r, err_w = os.pipe()
         try:
-            self.process = subprocess.Popen(self.words, env=env, cwd=cwd, stdin=stdin, stdout=out_w, stderr=err_w,
-                                            start_new_session=True, pass_fds=pass_fds)
+            self.process = subprocess.Popen(self.words, env=env, cwd=cwd, stdin=stdin, stderr=err_w,
+                                            stdout=out_w if stdout is None else stdout, start_new_session=True)
         finally:
             os.close(out_w)
             os.close(err_w)
