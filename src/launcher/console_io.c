@@ -60,6 +60,20 @@ static struct queue *queue_of(const struct console *c, enum console_stream strea
 
 static size_t pending(const struct queue *q) { return q->bytes.len - q->done; }
 
+/* A pipe or socket, whose sources may be made to wait. */
+static bool is_pipe(const struct queue *q) {
+    return q->how != HOW_NONE && q->how != HOW_DIRECT && !q->tty;
+}
+
+static size_t queue_max(const struct queue *q) {
+    return is_pipe(q) ? CONSOLE_PIPE_QUEUE_MAX : CONSOLE_QUEUE_MAX;
+}
+
+/* Took bytes within the patience, or has none to take. */
+static bool is_moving(const struct queue *q, uint64_t now_ns) {
+    return pending(q) == 0 || now_ns < q->progress_ns + CONSOLE_PIPE_PATIENCE_NS;
+}
+
 /* --- writing ------------------------------------------------------------------------------------- */
 
 static void discard(struct queue *q) {
@@ -124,7 +138,7 @@ static void write_out(struct queue *q) {
     }
     if (pending(q) == 0)
         discard(q);
-    if (q->lost > 0 && pending(q) < CONSOLE_QUEUE_MAX / 2)
+    if (q->lost > 0 && pending(q) < queue_max(q) / 2)
         show_marker(q);
     if (pending(q) == 0)
         show_status(q);
@@ -248,7 +262,7 @@ void console_source_piece(struct console_source *s, const struct linebuf_piece *
     if (s->line_lost)
         return;
     size_t most = piece->len + strlen(s->prefix) + sizeof CLEAR_LINE + 2;
-    if (!make_room(q, most, CONSOLE_QUEUE_MAX, false)) {
+    if (!make_room(q, most, queue_max(q), false)) {
         s->line_lost = true;
         lose(q, 1);
         return;
@@ -270,9 +284,8 @@ void console_source_piece(struct console_source *s, const struct linebuf_piece *
 
 bool console_source_must_wait(const struct console_source *s) {
     const struct queue *q = queue_of(s->console, s->stream);
-    return q->how != HOW_NONE && q->how != HOW_DIRECT && !q->tty && q->lost == 0 &&
-           pending(q) > CONSOLE_QUEUE_MAX / 2 &&
-           clock_now_ns() - q->progress_ns < CONSOLE_PIPE_PATIENCE_NS;
+    return is_pipe(q) && q->lost == 0 && pending(q) > CONSOLE_WAIT_BYTES &&
+           is_moving(q, clock_now_ns());
 }
 
 void console_source_end(struct console_source *s) {
@@ -298,7 +311,7 @@ void console_print(struct console *c, enum console_stream stream, const char *te
     struct queue *q = queue_of(c, stream);
     if (q->how == HOW_NONE || len == 0)
         return;
-    if (!make_room(q, len + sizeof CLEAR_LINE + 1, CONSOLE_QUEUE_MAX + CONSOLE_RESERVE_MAX, true)) {
+    if (!make_room(q, len + sizeof CLEAR_LINE + 1, queue_max(q) + CONSOLE_RESERVE_MAX, true)) {
         lose(q, count_lines(text, len));
         return;
     }
@@ -415,6 +428,11 @@ void console_free(struct console *c) {
     free(c);
 }
 
+static int wait_ms(uint64_t now_ns, uint64_t deadline_ns) {
+    uint64_t ms = now_ns >= deadline_ns ? 0 : (deadline_ns - now_ns) / NS_PER_MS + 1;
+    return (int)MIN2(MAX2(ms, UINT64_C(1)), UINT64_C(100));
+}
+
 size_t console_flush(struct console *c, uint64_t deadline_ns) {
     c->status[0] = '\0';
     for (size_t i = 0; i < ARRAY_SIZE(c->queues); i++)
@@ -423,17 +441,18 @@ size_t console_flush(struct console *c, uint64_t deadline_ns) {
         struct pollfd fds[2];
         nfds_t n = 0;
         size_t left = 0;
+        bool moving = false;
+        uint64_t now_ns = clock_now_ns();
         for (size_t i = 0; i < ARRAY_SIZE(c->queues); i++) {
             struct queue *q = &c->queues[i];
             write_out(q);
             left += pending(q);
+            moving = moving || (pending(q) > 0 && is_pipe(q) && is_moving(q, now_ns));
             if (pending(q) > 0)
                 fds[n++] = (struct pollfd){.fd = q->fd, .events = POLLOUT};
         }
-        uint64_t now_ns = clock_now_ns();
-        if (left == 0 || now_ns >= deadline_ns)
+        if (left == 0 || (now_ns >= deadline_ns && !moving))
             return left;
-        uint64_t wait_ms = (deadline_ns - now_ns) / NS_PER_MS + 1;
-        (void)poll(fds, n, (int)MIN2(wait_ms, UINT64_C(1000)));
+        (void)poll(fds, n, wait_ms(now_ns, deadline_ns));
     }
 }

@@ -35,7 +35,10 @@
 #include "io/loop.h"
 #include "launcher/linebuf.h"
 
-#define CONSOLE_QUEUE_MAX ((size_t)1024 * 1024)   /* of workers' lines, for each descriptor */
+#define CONSOLE_QUEUE_MAX ((size_t)1024 * 1024)   /* of workers' lines, for each terminal */
+#define CONSOLE_WAIT_BYTES ((size_t)512 * 1024)   /* queued for a pipe: its sources shall wait */
+/* Most for a pipe or socket: room for what workers that end at once still have in their pipes. */
+#define CONSOLE_PIPE_QUEUE_MAX ((size_t)8 * 1024 * 1024)
 #define CONSOLE_RESERVE_MAX ((size_t)256 * 1024)  /* on top of it, for the launcher's own lines */
 #define CONSOLE_STATUS_MAX 512                    /* bytes of the status line */
 #define CONSOLE_PIPE_PATIENCE_NS (1 * NS_PER_S)        /* with a pipe that takes nothing */
@@ -83,8 +86,9 @@ bool console_status(struct console *c, const char *text);
 /* Is that stream a terminal? Then sources' linebufs should collapse. */
 bool console_is_terminal(const struct console *c, enum console_stream stream);
 
-/* Writes out what is queued, waiting until the deadline at most. Bytes that were left (0: all is
- * out). Takes the status line away. */
+/* Writes out what is queued, waiting until the deadline at most; for a pipe or socket longer, as
+ * long as it still takes bytes (CONSOLE_PIPE_PATIENCE_NS). Bytes that were left (0: all is out).
+ * Takes the status line away. */
 size_t console_flush(struct console *c, uint64_t deadline_ns);
 /* Lines dropped so far, of both streams. */
 uint64_t console_lines_lost(const struct console *c);

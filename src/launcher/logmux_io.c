@@ -339,8 +339,12 @@ void logmux_exited(struct logmux *mux, uint32_t index) {
     logmux_started(mux, index);
     w->exited = true;
     for (int i = OUT; i <= ERR; i++) {
-        read_some(&w->streams[i], READS_AT_END, true);
-        update_interest(&w->streams[i]);
+        struct stream *s = &w->streams[i];
+        /* A slow pipeline's data may wait in the pipe until the grace is over; last words may not. */
+        if (i == OUT && s->pipe_fd >= 0 && s->shown && console_source_must_wait(&s->source))
+            continue;
+        read_some(s, READS_AT_END, true);
+        update_interest(s);
     }
     if (w->grace != NULL)
         loop_timer_set(w->grace, clock_now_ns() + (worker_ended(w) ? 0 : LOGMUX_GRACE_NS));
