@@ -42,10 +42,20 @@ void rig_fini(struct rig *rig) {
     rmdir(rig->dir);
 }
 
+/* poll(2) that a signal (SIGCHLD of a loop) does not end. */
+static int poll_one(struct pollfd *p) {
+    uint64_t deadline_ns = clock_now_ns() + RIG_DEADLINE_MS * UINT64_C(1000000);
+    int r;
+    do
+        r = poll(p, 1, RIG_DEADLINE_MS);
+    while (r < 0 && errno == EINTR && clock_now_ns() < deadline_ns);
+    return r;
+}
+
 /* A FIFO whose writers come and go polls as hung up: then only time passes. */
 static void await_readable(int fd) {
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    cr_assert(poll(&p, 1, RIG_DEADLINE_MS) >= 0);
+    cr_assert(poll_one(&p) >= 0);
     if (!(p.revents & POLLIN))
         (void)poll(NULL, 0, 1);
 }
@@ -82,7 +92,7 @@ bool rig_all_gone(struct rig *rig) {
 uint64_t rig_await_gone(struct rig *rig) {
     uint64_t start_ns = clock_now_ns();
     struct pollfd p = {.fd = rig->hold_fd, .events = POLLIN};
-    cr_assert(rig_all_gone(rig) || poll(&p, 1, RIG_DEADLINE_MS) == 1, "processes are left");
+    cr_assert(rig_all_gone(rig) || poll_one(&p) == 1, "processes are left");
     cr_assert(rig_all_gone(rig));
     return clock_now_ns() - start_ns;
 }
@@ -91,7 +101,7 @@ int rig_await_exit(pid_t pid) {
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     cr_assert(pidfd >= 0);
     struct pollfd p = {.fd = pidfd, .events = POLLIN};
-    cr_assert(poll(&p, 1, RIG_DEADLINE_MS) == 1, "process %d does not end", pid);
+    cr_assert(poll_one(&p) == 1, "process %d does not end", pid);
     close(pidfd);
     int status;
     cr_assert(waitpid(pid, &status, 0) == pid);
