@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "cli/commands.h"
-#include "cli/options_table.h"
 
 static void print_overview(void) {
     printf("muster starts, watches and restarts distributed training jobs.\n\n"
@@ -24,12 +23,11 @@ int cmd_help(int argc, char **argv) {
     const struct command *c = command_find(argv[1]);
     if (c == NULL)
         return usage_error("help", "no command \"%s\"; see \"muster help\"", argv[1]);
-    if (strcmp(c->name, run_options.command) == 0) {
-        _cleanup_(strbuf_fini) struct strbuf text = {0};
-        options_help(&run_options, &text);
-        (void)fputs(strbuf_text(&text), stdout);
-    } else {
-        printf("usage: muster %s %s\n\n%s\n", c->name, c->args, c->summary);
+    /* Those with a table of options tell it themselves. */
+    if (c->run == cmd_run || c->run == cmd_store) {
+        char option[] = "--help", *words[] = {argv[1], option, NULL};
+        return c->run(2, words);
     }
+    printf("usage: muster %s %s\n\n%s\n", c->name, c->args, c->summary);
     return finish_stdout();
 }

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
-#include "cli/run_line.h"
+#include "cli/run_line_io.h"
 #include "io/listen.h"
 #include "launcher/agent_io.h"
 #include "launcher/python_io.h"

@@ -31,5 +31,5 @@ int cmd_completion(int argc, char **argv);
 /* Prints "muster COMMAND: TEXT" as one line on standard error (command may be NULL) and returns
  * EXIT_USAGE. */
 int usage_error(const char *command, const char *fmt, ...) _printf_(2, 3);
-/* Standard output was written by us: flushes it and returns 0, or 1 with a line when that failed. */
+/* Standard output was written by us: flushes it; 0, or 1 with a line when that failed. */
 int finish_stdout(void);

@@ -1,9 +1,8 @@
-/* What this machine offers, for "muster version -v". Looks, and changes nothing. */
+/* What muster was built with and what this machine offers, for "muster version -v". Looks, and
+ * changes nothing. Each adds lines "  name   text"; what is not there is said too. */
 #pragma once
 
 #include "base/strbuf.h"
 
-/* Adds one line "  name   text" per finding; what is not there is said too. */
-void found_kernel(struct strbuf *out);
-void found_cgroup(struct strbuf *out);
-void found_programs(struct strbuf *out);
+void found_built(struct strbuf *out);
+void found_here(struct strbuf *out);

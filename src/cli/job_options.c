@@ -276,7 +276,8 @@ static int read_ending(struct job_reading *j) {
     if (parse_double(job_text(j, RUN_MONITOR_INTERVAL), &interval) < 0 || interval <= 0)
         return job_bad_value(j, RUN_MONITOR_INTERVAL, "a number of seconds above 0");
     if (strcmp(job_text(j, RUN_EVENT_LOG_HANDLER), "console") == 0)
-        strbuf_add(j->warnings, "--event-log-handler=console: this version writes no event lines\n");
+        strbuf_add(j->warnings,
+                   "--event-log-handler=console: this version writes no event lines\n");
     int32_t restarts;
     if (parse_i32(job_text(j, RUN_MAX_RESTARTS), &restarts) < 0 || restarts < 0)
         return job_bad_value(j, RUN_MAX_RESTARTS, "a number, 0 or more");

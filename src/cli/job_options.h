@@ -27,7 +27,7 @@
 struct job_probes {
     /* CPUs this process may run on, >= 1. */
     uint32_t (*count_cpus)(void *arg);
-    /* GPUs that workers would see. 0, or a negative errno with a sentence: they can't be counted. */
+    /* GPUs that workers would see. 0, or a negative errno with a sentence. */
     int (*count_gpus)(void *arg, uint32_t *ret, struct err *err);
     uint64_t (*random)(void *arg);
     void *arg;

@@ -104,7 +104,8 @@ static int read_static(struct job_reading *j) {
 static int read_c10d(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     int32_t port = -1;
-    int r = rdzv_endpoint_parse(job_text(j, RUN_RDZV_ENDPOINT), &spec->endpoint_host, &port, j->err);
+    const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
+    int r = rdzv_endpoint_parse(endpoint, &spec->endpoint_host, &port, j->err);
     if (r == -EINVAL)
         return r;
     if (r == -ENODATA) {
@@ -119,7 +120,7 @@ static int read_c10d(struct job_reading *j) {
         return err_set(j->err, -EINVAL,
                        "--rdzv-endpoint=%s: port 0 (any free one) can't be found by other nodes; "
                        "name a port",
-                       job_text(j, RUN_RDZV_ENDPOINT));
+                       endpoint);
     return 0;
 }
 
@@ -172,7 +173,8 @@ static int read_lease(struct job_reading *j, const struct rdzv_conf *conf) {
                                                  : JOB_KEEP_ALIVE_ATTEMPTS;
     }
     const char *text = job_text(j, RUN_HEARTBEAT_INTERVAL);
-    if (text != NULL && (parse_seconds_ns(text, &spec->heartbeat_ns) < 0 || spec->heartbeat_ns == 0))
+    if (text != NULL &&
+        (parse_seconds_ns(text, &spec->heartbeat_ns) < 0 || spec->heartbeat_ns == 0))
         return job_bad_value(j, RUN_HEARTBEAT_INTERVAL, "a number of seconds above 0");
     /* parse_seconds_ns() bounds both at 1e9 s, so only attempts could overflow. */
     if (beats > UINT64_MAX / 2 / spec->heartbeat_ns)

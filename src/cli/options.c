@@ -35,7 +35,8 @@ static bool begins(const char *name, const char *word, size_t n) {
 static size_t find_beginning(const struct option_set *set, const char *word, size_t n, bool ours) {
     size_t found = NO_ROW;
     for (size_t i = 0; i < set->n; i++) {
-        if (((set->defs[i].flags & OPTION_OURS) != 0) != ours || !begins(set->defs[i].name, word, n))
+        const struct option_def *def = &set->defs[i];
+        if (((def->flags & OPTION_OURS) != 0) != ours || !begins(def->name, word, n))
             continue;
         if (found != NO_ROW)
             return AMBIGUOUS;

@@ -3,7 +3,8 @@
  *
  *     r = options_parse(&run_options, argc, argv, &parsed, &err);
  *     r = options_from_env(&run_options, environ, &parsed, &err);
- *     parsed.values[RUN_NNODES].text … argv[parsed.operand] is SCRIPT, argv + parsed.rest its words
+ *     parsed.values[RUN_NNODES].text …
+ *     argv[parsed.operand] is SCRIPT, argv + parsed.rest its words
  *
  * The grammar is that of Python's argparse as torchrun uses it: --name VALUE, --name=VALUE, "_" for
  * "-" in names, unambiguous beginnings of names, -r3, -r 3, -r=3, -mr3; a word that looks like an

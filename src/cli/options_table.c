@@ -31,7 +31,7 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
     [RUN_START_METHOD] = {"start-method", 0, "METHOD", "spawn", "spawn fork forkserver", ENV, NULL,
         "Accepted, and without effect: every worker is a program of its own"},
     [RUN_RDZV_BACKEND] = {"rdzv-backend", 0, "NAME", "static", NULL, ENV, "Finding each other",
-        "How the nodes meet: \"c10d\" (at the endpoint) or \"static\" (ranks given by --node-rank)"},
+        "How the nodes meet: \"c10d\" (at the endpoint) or \"static\" (ranks by --node-rank)"},
     [RUN_RDZV_ENDPOINT] = {"rdzv-endpoint", 0, "HOST[:PORT]", "", NULL, ENV, NULL,
         "Where the nodes meet; the agent on that host leads. PORT is 29400 for c10d"},
     [RUN_RDZV_ID] = {"rdzv-id", 0, "ID", "none", NULL, ENV, NULL,

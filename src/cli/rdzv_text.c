@@ -1,6 +1,5 @@
 #include "cli/rdzv_text.h"
 
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
@@ -29,25 +28,13 @@ static bool is_host_name(const char *s) {
     return true;
 }
 
-static bool is_ipv6(const char *s, size_t n) {
-    char text[INET6_ADDRSTRLEN];
-    struct in6_addr ignored;
-    if (n >= sizeof text)
-        return false;
-    memcpy(text, s, n);
-    text[n] = '\0';
-    return inet_pton(AF_INET6, text, &ignored) == 1;
-}
-
-/* Where the port begins, or NULL. torchrun splits at the last colon, also "::1" into ":" and 1; an
- * address that makes sense only as a whole is one. */
+/* Where the port begins, or NULL. torchrun splits at the last colon, also "::1" into ":" and 1;
+ * what would end in a single ":" then was an address as a whole. */
 static const char *port_colon(const char *s, size_t n) {
     const char *colon = strrchr(s, ':');
     if (colon == NULL || (s[0] == '[' && s[n - 1] == ']'))
         return NULL;
-    if (is_ipv6(s, n) && !is_ipv6(s, (size_t)(colon - s)))
-        return NULL;
-    return colon;
+    return colon > s && colon[-1] == ':' ? NULL : colon;
 }
 
 int rdzv_endpoint_parse(const char *text, char **ret_host, int32_t *ret_port, struct err *err) {

@@ -7,9 +7,9 @@
 #include "base/err.h"
 #include "base/strbuf.h"
 
-/* "host", "host:29500", "[::1]", "[::1]:29500", "::1:29500" (split at the last colon, unless
- * only the whole is an address: "::1"). Brackets are removed. 0; -EINVAL; -ENODATA, without an error text, when there is nothing but blanks.
- * *ret_host is malloc'ed; *ret_port is -1 when none was given. */
+/* "host", "host:29500", "[::1]", "[::1]:29500", "::1:29500" (split at the last colon; "::1" and
+ * "fe80::1" are whole). Brackets are removed. 0; -EINVAL; -ENODATA, without an error text, when
+ * there is nothing but blanks. *ret_host is malloc'ed; *ret_port is -1 when none was given. */
 _must_use_ int rdzv_endpoint_parse(const char *text, char **ret_host, int32_t *ret_port,
                                    struct err *err);
 

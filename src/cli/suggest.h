@@ -6,7 +6,7 @@
 /* Words that are compared are cut off here. */
 #define SUGGEST_WORD_MAX 64
 
-/* Edits from a to b: insert, remove, replace a character, or swap two neighbours; "_" equals "-". */
+/* Edits from a to b: insert, remove, replace a character, swap two neighbours; "_" equals "-". */
 size_t suggest_distance(const char *a, const char *b);
 
 /* The best so far, while the caller goes through its words:

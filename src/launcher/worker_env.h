@@ -50,8 +50,8 @@ bool worker_env_sets_omp(char *const *base, uint32_t local_world_size);
 _must_use_ char *template_substitute(const char *text,
                                      const char *(*lookup)(void *arg, const char *name), void *arg);
 
-/* argv of one worker: python -u [-m] SCRIPT ARGS…, or PROGRAM ARGS…; in SCRIPT (when python runs
- * it) and ARGS ${local_rank} is replaced. `python` is only used where it is needed. NULL-terminated,
+/* argv of one worker: python -u [-m] SCRIPT ARGS, or PROGRAM ARGS; in SCRIPT (when python runs it)
+ * and ARGS ${local_rank} is replaced. `python` is only used where it is needed. NULL-terminated,
  * freed with worker_argv_free(). */
 _must_use_ char **worker_argv_build(const struct job_spec *spec, const char *python,
                                     uint32_t local_rank);

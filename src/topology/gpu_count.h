@@ -2,9 +2,9 @@
  *
  * CUDA_VISIBLE_DEVICES, as CUDA and torch.cuda.device_count() read it (CUDA C programming guide,
  * "CUDA Environment Variables"; torch/cuda/__init__.py, _parse_visible_devices): not set: all
- * devices. Otherwise a list of indices, of "GPU-…" names or their beginnings, or of "MIG-…" names,
- * by what the first entry is. The list ends before the first entry that is negative, not of its
- * kind, or names no device, or more than one; a device named twice makes all invisible; empty: none. */
+ * devices. Otherwise a list of indices, of "GPU-" names or their beginnings, or of "MIG-" names, by
+ * what the first entry is. The list ends before the first entry that is negative, not of its kind,
+ * or names no device, or more than one; a device named twice makes all invisible; empty: none. */
 #pragma once
 
 #include "base/util.h"
@@ -13,8 +13,8 @@
 #define GPUS_MAX 256
 
 struct gpu_inventory {
-    uint32_t n;        /* devices of this machine, <= GPUS_MAX */
-    char (*uuids)[GPU_UUID_MAX]; /* [n] "GPU-…", or NULL: names are not known and taken as right */
+    uint32_t n;                  /* devices of this machine, <= GPUS_MAX */
+    char (*uuids)[GPU_UUID_MAX]; /* [n] "GPU-…"; NULL: not known, and any name taken as right */
 };
 
 /* visible: value of CUDA_VISIBLE_DEVICES, NULL when it is not set. */

@@ -1,4 +1,4 @@
-#include "cli/run_line.h"
+#include "cli/run_line_io.h"
 
 #include <stdio.h>
 #include <string.h>

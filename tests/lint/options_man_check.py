@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""options_man_check.py MUSTER MAN_DIR: each option and command that `muster help` names stands in its page, with a value
+when it takes one, and each that stands in a page is there."""
+import pathlib
+import re
+import subprocess
+import sys
+
+
+def help_text(muster, *words):
+    return subprocess.run([muster, "help", *words], check=True, capture_output=True, text=True).stdout
+
+
+def options_of_help(text):
+    """{"--nnodes": True, …}: takes a value. Letters too."""
+    found = {}
+    for letter, name, value in re.findall(r"^  (?:-(\w), )?--([a-z-]+)(=\S+)?$", text, re.M):
+        found["--" + name] = bool(value)
+        if letter:
+            found["-" + letter] = bool(value)
+    return found
+
+
+def options_of_page(page):
+    section = re.search(r"^\.Sh OPTIONS$(.*?)^\.Sh ", page, re.M | re.S)
+    found = {}
+    for line in re.findall(r"^\.It (Fl .*)$", section.group(1), re.M):
+        value = " Ns = Ns " in line
+        for name in re.findall(r"\bFl (-?[A-Za-z-]+)", line):
+            found["-" + name] = value
+    return found
+
+
+def commands_of_help(text):
+    return set(re.findall(r"^  ([a-z]+)  ", text, re.M))
+
+
+def commands_of_page(page):
+    section = re.search(r"^\.Sh COMMANDS$(.*?)^\.Sh ", page, re.M | re.S)
+    return set(re.findall(r"^\.It Cm ([a-z]+)", section.group(1), re.M))
+
+
+def main():
+    muster, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    problems = []
+    commands, in_page = commands_of_help(help_text(muster)), commands_of_page((folder / "muster.1").read_text())
+    problems += [f"muster.1: no command {c}" for c in sorted(commands - in_page)]
+    problems += [f"muster.1: {c} is no command" for c in sorted(in_page - commands)]
+    ours, page = options_of_help(help_text(muster, "run")), options_of_page((folder / "muster-run.1").read_text())
+    if len(ours) < 30:
+        problems.append(f"only {len(ours)} options read from the help: is this check blind?")
+    problems += [f"muster-run.1: no {o}" for o in sorted(ours.keys() - page.keys())]
+    problems += [f"muster-run.1: {o} is no option" for o in sorted(page.keys() - ours.keys())]
+    problems += [f"muster-run.1: {o}: with or without a value?" for o in sorted(ours.keys() & page.keys())
+                 if ours[o] != page[o]]
+    print("\n".join(problems) or f"{len(ours)} options and {len(commands)} commands agree")
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
