@@ -59,6 +59,7 @@ struct world {
     unsigned stores_open, stores_opened, incidents, dones;
     struct addr store_addr;
     int store_fails;
+    uint64_t heartbeat_ns;
     char incident[4096];
     enum outcome outcome;
 };
@@ -213,6 +214,7 @@ static void begin(void) {
     memset(&world, 0, sizeof world);
     cr_assert_eq(loop_new(&world.loop), 0);
     cr_assert_eq(loop_timer_new(world.loop, on_doomsday, &world, &world.doomsday), 0);
+    world.heartbeat_ns = 50 * NS_PER_MS;
     (void)snprintf(world.run_id, sizeof world.run_id, "run");
     world.endpoint_fd = listen_at("127.0.0.1", &world.endpoint);
 }
@@ -248,7 +250,7 @@ static struct agent *add_agent(void) {
 static void lead(struct agent *a, const struct group_config *g) {
     struct rdzv_server_config config = {
         .listener_port = a->listener_port,
-        .heartbeat_ns = 50 * NS_PER_MS,
+        .heartbeat_ns = world.heartbeat_ns,
         .ops = {on_store_open, on_store_close, on_incident, on_done},
         .arg = &world,
     };
@@ -1111,6 +1113,7 @@ static bool all_started_so_often(struct world *w) {
 
 Test(server_io, a_new_group_takes_milliseconds, .init = begin, .fini = finish) {
     struct group_config g = group_config(4, 4, 100);
+    world.heartbeat_ns = NS_PER_S;
     start_job(4, &g);
     wait_until(all_run);
     uint64_t best = UINT64_MAX;
@@ -1125,5 +1128,5 @@ Test(server_io, a_new_group_takes_milliseconds, .init = begin, .fini = finish) {
         best = MIN2(best, last - failed_ns);
     }
     printf("# failure to restart of 4 nodes, best of 20: %.3f ms\n", (double)best / 1e6);
-    cr_assert_lt(best, 20 * NS_PER_MS); /* a lost wake-up costs 50 ms or more */
+    cr_assert_lt(best, 300 * NS_PER_MS); /* also under valgrind; a lost wake-up costs a heartbeat */
 }
