@@ -14,7 +14,7 @@ const struct json_limits JSON_LIMITS_DEFAULT = {
 static const cJSON *in(const struct json *v) { return (const cJSON *)(const void *)v; }
 static const struct json *out(const cJSON *v) { return (const struct json *)(const void *)v; }
 
-/* Length of the UTF-8 sequence at p, 0 when there is none (RFC 3629: no surrogates, shortest form). */
+/* Length of the UTF-8 sequence at p, 0 when there is none (RFC 3629). utf8_char() needs a NUL. */
 static size_t utf8_sequence(const uint8_t *p, size_t len) {
     if (p[0] < 0x80)
         return 1;
@@ -31,7 +31,7 @@ static size_t utf8_sequence(const uint8_t *p, size_t len) {
     return n;
 }
 
-/* --- what cJSON lets pass, and JSON does not ----------------------------------------------------- */
+/* --- what cJSON lets pass, and JSON does not -------------------------------------------------- */
 
 struct scan {
     const uint8_t *p;
@@ -158,7 +158,7 @@ static int scan(const char *text, size_t len, const struct json_limits *limits, 
     return 0;
 }
 
-/* --- doubled keys -------------------------------------------------------------------------------- */
+/* --- doubled keys ----------------------------------------------------------------------------- */
 
 static int compare_keys(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -209,7 +209,7 @@ static int check_all_doubled(const cJSON *root, struct err *err) {
     }
 }
 
-/* --- reading ------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 int json_parse(const char *text, size_t len, const struct json_limits *limits, struct json **ret,
                struct err *err) {
@@ -222,7 +222,8 @@ int json_parse(const char *text, size_t len, const struct json_limits *limits, s
     if (doc == NULL) {
         if (errno == ENOMEM)
             return err_set(err, -ENOMEM, "no memory for JSON of %zu bytes", len);
-        return err_set(err, -EINVAL, "not JSON at byte %zu", end == NULL ? 0 : (size_t)(end - text));
+        return err_set(err, -EINVAL, "not JSON at byte %zu",
+                       end == NULL ? 0 : (size_t)(end - text));
     }
     while (end < text + len && strchr(" \t\r\n", *end) != NULL)
         end++;
@@ -440,115 +441,11 @@ int json_u64(const struct json *v, uint64_t max, uint64_t *ret) {
     return 0;
 }
 
-/* --- writing ------------------------------------------------------------------------------------- */
-
-struct json_writer json_writer_of(struct strbuf *text) { return (struct json_writer){.out = text}; }
-
-static void write_text(struct strbuf *to, const char *text) {
-    size_t len = strlen(text);
-    strbuf_add_char(to, '"');
-    for (size_t i = 0; i < len;) {
-        uint8_t c = (uint8_t)text[i];
-        size_t n = utf8_sequence((const uint8_t *)text + i, len - i);
-        if (n == 0)
-            strbuf_add(to, "\xef\xbf\xbd");
-        else if (c == '"' || c == '\\')
-            strbuf_printf(to, "\\%c", c);
-        else if (c == '\n')
-            strbuf_add(to, "\\n");
-        else if (c < 0x20)
-            strbuf_printf(to, "\\u%04x", c);
-        else
-            strbuf_add_bytes(to, text + i, n);
-        i += MAX2(n, (size_t)1);
-    }
-    strbuf_add_char(to, '"');
-}
-
-/* Comma and key: what stands before any value. */
-static void begin_value(struct json_writer *w, const char *key) {
-    if (w->depth > 0) {
-        if (w->more[w->depth - 1])
-            strbuf_add_char(w->out, ',');
-        w->more[w->depth - 1] = true;
-    }
-    if (key != NULL) {
-        write_text(w->out, key);
-        strbuf_add_char(w->out, ':');
-    }
-}
-
-static void begin_nested(struct json_writer *w, const char *key, char bracket) {
-    begin_value(w, key);
-    strbuf_add_char(w->out, bracket);
-    assert(w->depth < JSON_DEPTH_MAX);
-    w->more[w->depth++] = false;
-}
-
-static void end_nested(struct json_writer *w, char bracket) {
-    assert(w->depth > 0);
-    w->depth--;
-    strbuf_add_char(w->out, bracket);
-}
-
-void json_write_object_begin(struct json_writer *w, const char *key) { begin_nested(w, key, '{'); }
-void json_write_object_end(struct json_writer *w) { end_nested(w, '}'); }
-void json_write_array_begin(struct json_writer *w, const char *key) { begin_nested(w, key, '['); }
-void json_write_array_end(struct json_writer *w) { end_nested(w, ']'); }
-
-void json_write_u64(struct json_writer *w, const char *key, uint64_t v) {
-    assert(v <= JSON_INTEGER_MAX);
-    begin_value(w, key);
-    strbuf_printf(w->out, "%" PRIu64, v);
-}
-
-void json_write_i64(struct json_writer *w, const char *key, int64_t v) {
-    assert(v <= (int64_t)JSON_INTEGER_MAX && v >= -(int64_t)JSON_INTEGER_MAX);
-    begin_value(w, key);
-    strbuf_printf(w->out, "%" PRId64, v);
-}
-
-void json_write_bool(struct json_writer *w, const char *key, bool v) {
-    begin_value(w, key);
-    strbuf_add(w->out, v ? "true" : "false");
-}
-
-void json_write_null(struct json_writer *w, const char *key) {
-    begin_value(w, key);
-    strbuf_add(w->out, "null");
-}
-
-void json_write_string(struct json_writer *w, const char *key, const char *text) {
-    begin_value(w, key);
-    write_text(w->out, text);
-}
-
-void json_write_id(struct json_writer *w, const char *key, uint64_t v) {
-    begin_value(w, key);
-    strbuf_printf(w->out, "\"%" PRIu64 "\"", v);
-}
-
-void json_write_hex(struct json_writer *w, const char *key, uint64_t v) {
-    begin_value(w, key);
-    strbuf_printf(w->out, "\"%016" PRIx64 "\"", v);
-}
-
 int json_write_value(struct json_writer *w, const char *key, const struct json *v) {
     char *text = cJSON_PrintUnformatted(in(v));
     if (text == NULL)
         return -ENOMEM;
-    begin_value(w, key);
-    strbuf_add(w->out, text);
+    json_write_raw(w, key, text);
     cJSON_free(text);
     return 0;
 }
-
-#define STRING(x) #x
-#define TEXT_OF(x) STRING(x)
-
-const char *json_built_version(void) {
-    return TEXT_OF(CJSON_VERSION_MAJOR) "." TEXT_OF(CJSON_VERSION_MINOR) "." TEXT_OF(
-        CJSON_VERSION_PATCH);
-}
-
-const char *json_library_version(void) { return cJSON_Version(); }

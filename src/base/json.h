@@ -76,7 +76,7 @@ _must_use_ int json_get_object(const struct json *obj, const char *key, const st
 _must_use_ int json_get_array(const struct json *obj, const char *key, uint32_t max_items,
                               const struct json **ret, struct err *err);
 
-/* For what may be absent: is there a member of this name (null counts as one)? Then json_get_…(). */
+/* For what may be absent: is there such a member (null counts as one)? Then json_get_…(). */
 bool json_has(const struct json *obj, const char *key);
 /* The member, whatever it is; NULL when there is none or `obj` is no object. Borrowed. */
 const struct json *json_member(const struct json *obj, const char *key);
@@ -106,13 +106,15 @@ void json_write_object_end(struct json_writer *w);
 void json_write_array_begin(struct json_writer *w, const char *key);
 void json_write_array_end(struct json_writer *w);
 void json_write_u64(struct json_writer *w, const char *key, uint64_t v); /* v <= JSON_INTEGER_MAX */
-void json_write_i64(struct json_writer *w, const char *key, int64_t v);  /* |v| <= JSON_INTEGER_MAX */
+void json_write_i64(struct json_writer *w, const char *key, int64_t v);  /* |v|: the same */
 void json_write_bool(struct json_writer *w, const char *key, bool v);
 void json_write_null(struct json_writer *w, const char *key);
 /* Bytes that are not UTF-8 become U+FFFD, one for each. Each byte takes at most 6 in the output. */
 void json_write_string(struct json_writer *w, const char *key, const char *text);
 void json_write_id(struct json_writer *w, const char *key, uint64_t v);  /* decimal text */
 void json_write_hex(struct json_writer *w, const char *key, uint64_t v); /* 16 digits */
+/* Text that is one JSON value already. */
+void json_write_raw(struct json_writer *w, const char *key, const char *text);
 /* A value that was read, as it is. -ENOMEM. */
 _must_use_ int json_write_value(struct json_writer *w, const char *key, const struct json *v);
 

@@ -74,7 +74,7 @@ static bool is_moving(const struct queue *q, uint64_t now_ns) {
     return pending(q) == 0 || now_ns < q->progress_ns + CONSOLE_PIPE_PATIENCE_NS;
 }
 
-/* --- writing ------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static void discard(struct queue *q) {
     strbuf_clear(&q->bytes);
@@ -153,7 +153,7 @@ static void on_writable(void *arg, int fd, unsigned events) {
 
 static void on_soon(void *arg) { write_out(arg); }
 
-/* --- what is queued ------------------------------------------------------------------------------ */
+/* --- what is queued --------------------------------------------------------------------------- */
 
 static void add(struct queue *q, const void *data, size_t len) {
     if (q->how == HOW_NONE || len == 0)
@@ -176,7 +176,7 @@ static void hide_status(struct queue *q) {
     q->status_shown = false;
 }
 
-/* Bytes of a text that fill at most `columns`: a byte that goes on in a UTF-8 character has none. */
+/* Bytes of a text that fill at most `columns`: bytes inside a UTF-8 character have none. */
 static size_t cut_to(const char *text, size_t columns) {
     size_t i = 0, used = 0;
     for (; text[i] != '\0'; i++) {
@@ -235,7 +235,7 @@ static void lose(struct queue *q, uint64_t lines) {
     q->console->lost += lines;
 }
 
-/* --- sources ------------------------------------------------------------------------------------- */
+/* --- sources ---------------------------------------------------------------------------------- */
 
 void console_source_init(struct console_source *s, struct console *c, enum console_stream stream,
                          const char *prefix) {
@@ -346,7 +346,7 @@ bool console_is_terminal(const struct console *c, enum console_stream stream) {
 
 uint64_t console_lines_lost(const struct console *c) { return c->lost; }
 
-/* --- life ---------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 /* How to write to fd without ever waiting; header. */
 static void queue_open(struct queue *q, struct console *c, int fd) {

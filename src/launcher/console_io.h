@@ -15,9 +15,9 @@
  * it is full, whole lines of workers are dropped, and told once there is room again ("muster: 123
  * lines not shown: the terminal is too slow"). A pipe or socket that takes bytes slowly makes its
  * sources wait instead, as in any pipeline (console_source_must_wait()), so that `| tee` gets all;
- * one that takes nothing for CONSOLE_PIPE_PATIENCE_NS counts as stopped, and lines are dropped as above.
- * Files of --log-dir are not concerned. If both descriptors are the same file or terminal there is one
- * queue, so that order is kept.
+ * one that takes nothing for CONSOLE_PIPE_PATIENCE_NS counts as stopped, and lines are dropped as
+ * above. Files of --log-dir are not concerned. If both descriptors are the same file or terminal
+ * there is one queue, so that order is kept.
  *
  * O_NONBLOCK belongs to the open file that other processes share (the user's shell, a pipeline), so
  * it is never set on descriptors 1 and 2. A terminal or pipe is opened once more, non-blocking,
@@ -80,8 +80,8 @@ void console_print(struct console *c, enum console_stream stream, const char *te
 void console_log_sink(void *arg, const char *line, size_t len);
 
 /* A line at the bottom of the terminal, rewritten in place; NULL or "" takes it away. False when
- * standard error is no terminal (or TERM is "dumb"): nothing is shown, and the caller says it in plain
- * lines, less often. Cut to the terminal's width. */
+ * standard error is no terminal (or TERM is "dumb"): nothing is shown, and the caller says it in
+ * plain lines, less often. Cut to the terminal's width. */
 bool console_status(struct console *c, const char *text);
 /* Is that stream a terminal? Then sources' linebufs should collapse. */
 bool console_is_terminal(const struct console *c, enum console_stream stream);

@@ -6,7 +6,7 @@
  *     {"message": "text", "timestamp": 17…}
  *
  * Unknown members are let pass, since others write such files too.
- * Source: torch 2.13, distributed/elastic/multiprocessing/errors/error_handler.py and __init__.py. */
+ * Source: torch 2.13, distributed/elastic/multiprocessing/errors: error_handler.py, __init__.py. */
 #pragma once
 
 #include <stdbool.h>

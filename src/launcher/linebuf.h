@@ -43,8 +43,8 @@ struct linebuf {
     bool collapse;
     bool open;            /* pieces of the present line have been handed out */
     bool replacing;       /* the next piece REPLACES them */
-    bool has_cr;          /* a CR stood in the present line: shown at a rate, not when it is quiet */
-    bool at_cr;           /* with collapse: the last byte was a CR, the next one overwrites the line */
+    bool has_cr;          /* a CR stood in this line: shown at a rate, not when it is quiet */
+    bool at_cr;           /* with collapse: the last byte was a CR, the next overwrites the line */
     uint64_t deadline_ns; /* TIME_NEVER when all has been handed out */
     linebuf_piece_fn *fn;
     void *arg;

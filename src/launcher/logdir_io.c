@@ -119,8 +119,8 @@ static int claim_name(const char *base, const char *name, const char *made, uint
         *ret = TAKE_PTR(path);
         return 0;
     }
-    return err_set(err, -EEXIST, "%s holds %d runs named %s; give another --rdzv-id or --log-dir", base,
-                   LOGDIR_SUFFIX_MAX, name);
+    return err_set(err, -EEXIST, "%s holds %d runs named %s; give another --rdzv-id or --log-dir",
+                   base, LOGDIR_SUFFIX_MAX, name);
 }
 
 int logdir_claim_run(const char *base, const char *run_id, uint64_t nonce, char **ret_run_dir,

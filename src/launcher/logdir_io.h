@@ -3,7 +3,7 @@
  *     D/<run id>/<generation>/<node>/<global rank>/{stdout.log,stderr.log,error.json}
  *     D/<run id>/latest -> newest generation
  *
- *     logdir_claim_run(base, run_id, form.log_nonce, &run_dir, &err);       once, when the group forms
+ *     logdir_claim_run(base, run_id, form.log_nonce, &run_dir, &err);    once, at the first group
  *     logdir_make_generation(run_dir, generation, node, &node_dir, &err);   each generation
  *     logdir_make_worker(node_dir, rank, &dir, &err);
  *     logdir_set_latest(run_dir, generation);

@@ -13,8 +13,8 @@
 
 #define READ_BYTES ((size_t)64 * 1024)
 #define READS_PER_TURN 4
-/* What an exit takes at once: more than any pipe of ours holds, but not what a process that was left
- * behind goes on to write. */
+/* What an exit takes at once: more than any pipe of ours holds, but not what a process that was
+ * left behind goes on to write. */
 #define READS_AT_END 64
 #define PIPE_BYTES_MAX ((size_t)1024 * 1024)
 #define PIPE_BYTES_MIN ((size_t)64 * 1024)
@@ -59,7 +59,7 @@ struct logmux {
     struct worker *workers;
 };
 
-/* --- where bytes go ------------------------------------------------------------------------------ */
+/* --- where bytes go --------------------------------------------------------------------------- */
 
 static void on_piece(void *arg, const struct linebuf_piece *piece) {
     struct stream *s = arg;
@@ -125,14 +125,14 @@ static void end_stream(struct stream *s) {
         log_warning("%s lacks %" PRIu64 " bytes that could not be written", s->path, s->file_lost);
 }
 
-/* --- reading ------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 static bool worker_ended(const struct worker *w) {
     return w->streams[OUT].pipe_fd < 0 && w->streams[ERR].pipe_fd < 0;
 }
 
-/* At most `reads` times. Less than a full read means that the pipe is empty now: enough for a turn, but
- * `to_end` wants to see the end of file. */
+/* At most `reads` times. Less than a full read means that the pipe is empty now: enough for a
+ * turn, but `to_end` wants to see the end of file. */
 static void read_some(struct stream *s, int reads, bool to_end) {
     char data[READ_BYTES];
     for (; reads > 0 && s->pipe_fd >= 0; reads--) {
@@ -206,7 +206,7 @@ static void on_grace(void *arg) {
     w->mux->ops.on_drained(w->mux->arg, w->index);
 }
 
-/* --- opening ------------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 static bool name_is(const char *name, size_t len, const char *want) {
     return len == strlen(want) && memcmp(name, want, len) == 0;
@@ -214,7 +214,8 @@ static bool name_is(const char *name, size_t len, const char *want) {
 
 void logmux_expand_prefix(const char *prefix_template, const struct logmux_worker *worker,
                           struct strbuf *ret) {
-    static const char name_chars[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+    static const char name_chars[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
     for (const char *p = prefix_template; *p != '\0';) {
         if (p[0] != '$' || p[1] == '\0') {
             strbuf_add_char(ret, *p++);
@@ -266,7 +267,8 @@ static int open_pipe(struct stream *s, struct err *err) {
         return err_set(err, -errno, "can't set up a pipe for a worker's output: %s",
                        strerror(errno));
     (void)fcntl(s->pipe_fd, F_SETPIPE_SZ, (int)mux->pipe_bytes); /* a help, not a need */
-    int r = loop_watch_new(mux->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_IO, on_readable, s, &s->watch);
+    int r = loop_watch_new(mux->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_IO, on_readable, s,
+                           &s->watch);
     if (r == 0)
         r = loop_timer_new(mux->loop, on_timer, s, &s->timer);
     return r < 0 ? err_set(err, r, "can't watch a worker's output: %s", strerror(-r)) : 0;
@@ -340,7 +342,7 @@ void logmux_exited(struct logmux *mux, uint32_t index) {
     w->exited = true;
     for (int i = OUT; i <= ERR; i++) {
         struct stream *s = &w->streams[i];
-        /* A slow pipeline's data may wait in the pipe until the grace is over; last words may not. */
+        /* A slow pipeline's data may wait in the pipe until the grace is over; last words not. */
         if (i == OUT && s->pipe_fd >= 0 && s->shown && console_source_must_wait(&s->source))
             continue;
         read_some(s, READS_AT_END, true);
@@ -358,7 +360,7 @@ bool logmux_all_drained(const struct logmux *mux) {
     return true;
 }
 
-/* --- the last lines ------------------------------------------------------------------------------ */
+/* --- the last lines --------------------------------------------------------------------------- */
 
 /* The end of a file, and one byte before so that a cut line is known as such. */
 static void read_file_end(const char *path, struct strbuf *ret) {
@@ -411,7 +413,7 @@ void logmux_stderr_tail(struct logmux *mux, uint32_t index, struct strbuf *ret) 
     }
 }
 
-/* --- life ---------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 int logmux_new(struct loop *loop, struct console *console, uint32_t n_workers,
                const char *prefix_template, const struct logmux_ops *ops, void *arg,

@@ -11,12 +11,12 @@
  *   redirected       the worker itself writes to the file (O_APPEND); nothing passes through us
  *   tee              file gets the raw bytes, console the lines with a prefix
  *   neither          console, without a prefix [whole lines, never torn or mixed with others']
- *   not on_console   tee: as redirected; neither: dropped (of stderr the tail is kept for the report)
- *   no folder (dir NULL: --log-dir=/dev/null): no files; all goes to the console, tee with its prefix
+ *   not on_console   tee: as redirected; neither: dropped (stderr's tail is kept for the report)
+ *   no folder        (dir NULL: --log-dir=/dev/null) all goes to the console, tee with its prefix
  *
- * Never blocks the job on the console (console_io.h). A log file that can't be written to (disk full)
- * is told once, with how much is missing at the end; the worker goes on, and so does its console
- * output. Files are written in the loop: on a shared file system that hangs, a tee'd stream
+ * Never blocks the job on the console (console_io.h). A log file that can't be written to (disk
+ * full) is told once, with how much is missing at the end; the worker goes on, and so does its
+ * console output. Files are written in the loop: on a shared file system that hangs, a tee'd stream
  * holds up the agent, a redirected one does not. */
 #pragma once
 

@@ -66,7 +66,8 @@ void report_cause(const struct failure *f, struct strbuf *ret) {
             strbuf_printf(ret, " (%s from the kernel)", name);
         return;
     case FAILURE_SPAWN:
-        strbuf_printf(ret, "could not be started: %s", f->text[0] == '\0' ? strerror(f->code) : f->text);
+        strbuf_printf(ret, "could not be started: %s",
+                      f->text[0] == '\0' ? strerror(f->code) : f->text);
         return;
     case FAILURE_NODE:
         strbuf_add(ret, f->text[0] == '\0' ? "was lost" : f->text);
@@ -126,7 +127,7 @@ void report_set_text(struct failure *f, const char *text, bool is_traceback) {
     f->text_is_traceback = is_traceback && text[0] != '\0';
 }
 
-/* --- torchrun's block ---------------------------------------------------------------------------- */
+/* --- torchrun's block ------------------------------------------------------------------------- */
 
 static void add_time(const struct failure *f, int64_t utc_offset_s, struct strbuf *ret) {
     time_t at = (time_t)((int64_t)(f->wall_ns / NS_PER_S) + utc_offset_s);

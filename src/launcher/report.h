@@ -30,8 +30,8 @@ void report_headline(const struct failure *f, const struct report_counts *counts
 void report_cause(const struct failure *f, struct strbuf *ret);
 /* "41 s", "3.2 s", "17 ms", "2 h 05 min". */
 void report_duration(uint64_t ns, struct strbuf *ret);
-/* Puts a traceback (from error.json) or the last lines of stderr into the failure; of a text that is
- * too long the end is kept, from the beginning of a line on. */
+/* Puts a traceback (from error.json) or the last lines of stderr into the failure; of a text that
+ * is too long the end is kept, from the beginning of a line on. */
 void report_set_text(struct failure *f, const char *text, bool is_traceback);
 /* As torchrun counts: exit status, or minus the signal. */
 int report_exit_code(const struct failure *f);
