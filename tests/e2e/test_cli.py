@@ -262,3 +262,31 @@ def test_bash_completes():
 def test_zsh_reads_its_completions():
     done = subprocess.run(["zsh", "-n"], input=muster("completion", "zsh").stdout, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def nvml(tmp_path_factory):
+    """A folder with a library that answers as NVML does."""
+    folder = tmp_path_factory.mktemp("nvml")
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", str(folder / "libnvidia-ml.so.1"),
+                    str(harness.HERE / "fake_nvml.c")], check=True)
+    return str(folder)
+
+
+@pytest.mark.parametrize("visible, said", [
+    (None, "GPUs       2\n             0: Fake One GPU-aa-1\n             1: Fake Two GPU-ab-2\n"),
+    ("1", "GPUs       2, 1 visible (CUDA_VISIBLE_DEVICES=1)\n"),
+    ("GPU-ab,GPU-aa", "GPUs       2, 2 visible"),
+    ("GPU-a", "GPUs       2, 0 visible"),
+])
+def test_gpus_are_counted_through_nvml(nvml, visible, said):
+    env = {"LD_LIBRARY_PATH": nvml, **({"CUDA_VISIBLE_DEVICES": visible} if visible else {})}
+    found = muster("version", "-v", env=env).stdout
+    assert "  NVML       12.999.1, driver 999.1\n" in found and said in found, found
+
+
+@pytest.mark.parametrize("mode, said", [("fail", "not found: NVML: Driver Not Loaded"),
+                                        ("crash", "not found: NVML could not be asked")])
+def test_a_broken_nvml_harms_nobody(nvml, mode, said):
+    done = muster("version", "-v", env={"LD_LIBRARY_PATH": nvml, "FAKE_NVML": mode})
+    assert done.returncode == 0 and f"  NVML       {said}\n" in done.stdout, done
