@@ -44,7 +44,8 @@ struct member {
 
     /* The lease. */
     uint64_t lease_end_ns;        /* 0: none */
-    struct generation lease_names; /* by the newest one */
+    struct generation lease_names; /* by the newest one, */
+    uint64_t names_end_ns;         /* which alone START may count on */
 
     /* The group. */
     struct generation generation; /* of the newest FORM, or of a STOP for one never heard of */
@@ -281,7 +282,7 @@ static void on_welcome(struct member *m, const struct member_event *ev) {
 /* ---- what the leader wants ---- */
 
 static void try_start(struct member *m) {
-    if (m->state != MEMBER_PREPARED || !m->start_wanted || m->lease_end_ns <= m->now_ns ||
+    if (m->state != MEMBER_PREPARED || !m->start_wanted || m->names_end_ns <= m->now_ns ||
         generation_compare(m->lease_names, m->generation) != 0)
         return;
     move(m, MEMBER_RUNNING);
@@ -407,8 +408,9 @@ static void on_lease(struct member *m, const struct lease *lease) {
     m->rtt_ns = MAX2(m->now_ns - lease->echo_ns, (uint64_t)1);
     if (lease->validity_ns == 0)
         return;
-    m->lease_names = lease->prepared;
     uint64_t end = lease->echo_ns + lease->validity_ns;
+    m->lease_names = lease->prepared;
+    m->names_end_ns = end;
     if (end > m->lease_end_ns) {
         m->lease_end_ns = end;
         if (m->has_workers && !m->fenced)
