@@ -176,6 +176,7 @@ void world_free(struct world *w) {
     }
     for (struct conn *c = w->conns, *next; c != NULL; c = next) {
         next = c->next;
+        net_drop_words(c);
         free(c);
     }
     group_free(w->group);

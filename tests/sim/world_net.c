@@ -4,6 +4,7 @@
 
 #include "world_priv.h"
 
+#define WELCOME_TIMEOUT_NS (10 * NS_PER_S)
 #define CONNECT_TIMEOUT_NS (2 * NS_PER_S)
 #define CONNECT_AGAIN_NS (100 * NS_PER_MS) /* the client's patience between tries that are refused */
 #define PROBE_TIMEOUT_NS NS_PER_S
@@ -32,67 +33,80 @@ static bool to_node_open(const struct world *w, uint32_t host) {
     return host == 0 || w->now_ns >= w->hosts[host].to_blocked_until_ns;
 }
 
+static void put(struct queue *q, struct word *word) {
+    *(q->last == NULL ? &q->first : &q->last->next) = word;
+    q->last = word;
+}
+
+static struct word *take(struct queue *q) {
+    struct word *word = q->first;
+    q->first = word->next;
+    if (q->first == NULL)
+        q->last = NULL;
+    return word;
+}
+
+static void let_out(struct world *w, struct conn *c, struct queue *q, uint64_t at_ns) {
+    q->at_ns = MAX2(q->at_ns, at_ns);
+    bool to_leader = q == &c->to_leader;
+    world_plan(w, to_leader ? ITEM_WORD_TO_LEADER : ITEM_WORD_TO_NODE, c->life, q->at_ns - w->now_ns)->conn = c;
+}
+
 void net_to_leader(struct world *w, struct conn *c, struct word *word) {
-    uint64_t at = w->now_ns + delay(w, c->life->host);
-    at = MAX2(at, c->to_leader_ns);
-    c->to_leader_ns = at;
-    struct item *it = world_plan(w, ITEM_WORD_TO_LEADER, c->life, at - w->now_ns);
-    it->conn = c;
-    it->word = word;
+    put(&c->to_leader, word);
+    let_out(w, c, &c->to_leader, w->now_ns + delay(w, c->life->host));
 }
 
 void net_to_node(struct world *w, struct conn *c, struct word *word) {
-    uint64_t at = w->now_ns + delay(w, c->life->host);
-    at = MAX2(at, c->to_node_ns);
-    c->to_node_ns = at;
-    struct item *it = world_plan(w, ITEM_WORD_TO_NODE, c->life, at - w->now_ns);
-    it->conn = c;
-    it->word = word;
+    put(&c->to_node, word);
+    let_out(w, c, &c->to_node, w->now_ns + delay(w, c->life->host));
 }
 
-/* Held back by a partition: comes some time after it heals, behind what was held before. */
-static void hold(struct world *w, struct item *it, uint64_t until_ns, uint64_t *order) {
-    uint64_t at = MAX2(until_ns + 200 * NS_PER_MS, *order);
-    *order = at;
-    struct item *again = world_plan(w, it->kind, it->life, at - w->now_ns);
-    again->conn = it->conn;
-    again->word = TAKE_PTR(it->word);
-    item_free(it);
+void net_drop_words(struct conn *c) {
+    while (c->to_leader.first != NULL)
+        free(take(&c->to_leader));
+    while (c->to_node.first != NULL)
+        free(take(&c->to_node));
 }
 
-bool net_arrives(struct world *w, struct item *it) {
+/* It lies at its host: is anybody there to read it? */
+static bool readable(struct world *w, struct item *it) {
     struct conn *c = it->conn;
-    uint32_t host = c->life->host;
-    if (c->silent) {
-        item_free(it);
-        return false;
-    }
-    if (it->kind == ITEM_WORD_TO_LEADER && !to_leader_open(w, host)) {
-        hold(w, it, w->hosts[host].from_blocked_until_ns, &c->to_leader_ns);
-        return false;
-    }
-    if (it->kind == ITEM_WORD_TO_NODE && !to_node_open(w, host)) {
-        hold(w, it, w->hosts[host].to_blocked_until_ns, &c->to_node_ns);
-        return false;
-    }
     bool to_leader = it->kind == ITEM_WORD_TO_LEADER;
-    if (!w->hosts[to_leader ? 0 : host].up) {
-        item_free(it);
-        return false;
-    }
     bool open = to_leader ? c->leader_open : c->node_open;
-    if (!open && it->word->kind != WORD_END) {
+    if (open && w->hosts[to_leader ? 0 : c->life->host].up)
+        return true;
+    if (w->hosts[to_leader ? 0 : c->life->host].up && it->word->kind != WORD_END) {
         /* Nobody holds that end any more: the kernel answers with a reset. */
         if (to_leader && c->node_open)
             net_to_node(w, c, word_new(WORD_END));
         else if (!to_leader && c->leader_open)
             net_to_leader(w, c, word_new(WORD_END));
     }
-    if (!open) {
+    item_free(it);
+    return false;
+}
+
+bool net_arrives(struct world *w, struct item *it) {
+    struct conn *c = it->conn;
+    uint32_t host = c->life->host;
+    if (it->word != NULL)
+        return readable(w, it); /* it had arrived at a process that was frozen */
+    if (c->silent) {
+        item_free(it);
+        return false; /* what is in the queue stays there */
+    }
+    bool to_leader = it->kind == ITEM_WORD_TO_LEADER;
+    struct queue *q = to_leader ? &c->to_leader : &c->to_node;
+    if (to_leader ? !to_leader_open(w, host) : !to_node_open(w, host)) {
+        /* Held back by the partition, and sent again some time after it. */
+        uint64_t until = to_leader ? w->hosts[host].from_blocked_until_ns : w->hosts[host].to_blocked_until_ns;
+        let_out(w, c, q, until + 200 * NS_PER_MS);
         item_free(it);
         return false;
     }
-    return true;
+    it->word = take(q);
+    return readable(w, it);
 }
 
 void net_close_node(struct world *w, struct conn *c) {
@@ -128,6 +142,7 @@ void net_connect(struct world *w, struct life *l) {
     if (l->conn != NULL)
         net_close_node(w, l->conn);
     l->conn = NULL;
+    l->welcomed = false;
     l->connect_version++;
     uint32_t h = l->host;
     bool answer = to_leader_open(w, h) && to_node_open(w, h) && host_running(w, 0);
@@ -154,6 +169,7 @@ void net_connect_arrives(struct world *w, struct item *it) {
     node_describe(w, l, &join->info);
     join->report = *member_report(l->member);
     net_to_leader(w, c, join);
+    world_plan(w, ITEM_CONNECT_FAILED, l, WELCOME_TIMEOUT_NS)->version = l->connect_version;
 }
 
 /* ---- probes ---- */

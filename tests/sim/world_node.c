@@ -91,6 +91,7 @@ void node_word(struct world *w, struct life *l, struct word *word) {
     struct member_event e = {0};
     switch (word->kind) {
     case WORD_WELCOME:
+        l->welcomed = true;
         e.kind = MEMBER_EVENT_WELCOME;
         e.leader = word->leader;
         e.epoch = w->p.group.epoch;
@@ -249,7 +250,12 @@ void node_item(struct world *w, struct item *it) {
             node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_TIME});
         break;
     case ITEM_CONNECT_FAILED:
-        if (it->version == l->connect_version && l->conn == NULL)
+        if (it->version != l->connect_version || (l->conn != NULL && l->welcomed))
+            break;
+        if (l->conn != NULL)
+            net_close_node(w, l->conn);
+        l->conn = NULL;
+        if (!l->welcomed)
             node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_DISCONNECT});
         break;
     case ITEM_PROBE_LEADER_ANSWER:

@@ -345,7 +345,7 @@ static bool undisturbed(const struct world *w, const struct life *l, uint64_t fo
 }
 
 void oracle_node_lost(struct world *w, const struct life *l) {
-    bool over = w->group_closed || l->was_told_to_leave;
+    bool over = w->group_closed || l->was_told_to_leave || !l->welcomed;
     if (undisturbed(w, l, w->p.group.lease_ns + w->p.group.margin_ns) && !over)
         world_broken(w, "I7: the leader lost %u.%u, which was there all the time", l->host, l->index);
 }

@@ -13,6 +13,7 @@ enum word_kind {
 };
 
 struct word {
+    struct word *next; /* in its connection's queue */
     enum word_kind kind;
     struct node_info info;
     struct renew renew;
@@ -32,7 +33,11 @@ struct conn {
     bool node_open, leader_open; /* as each kernel sees it */
     bool joined;                 /* it is the leader's connection to that node */
     bool silent;                 /* something on the way drops everything, for ever */
-    uint64_t to_leader_ns, to_node_ns; /* nothing may arrive before these: words stay in order */
+    /* On the way, in order; an item of the world lets one word out, whichever is the first then. */
+    struct queue {
+        struct word *first, *last;
+        uint64_t at_ns; /* when the last is let out */
+    } to_leader, to_node;
 };
 
 struct worker {
@@ -58,6 +63,7 @@ struct life {
     uint64_t timer_version;
     struct conn *conn;
     uint64_t connect_version;
+    bool welcomed; /* on its present connection */
 
     struct generation generation; /* of its workers */
     uint32_t n_workers, n_failed;
@@ -103,7 +109,7 @@ struct item {
     enum item_kind kind;
     struct life *life;
     struct conn *conn;
-    struct word *word; /* owned */
+    struct word *word; /* owned; taken from the connection's queue when it is let out */
     struct item *next; /* in a pending list */
     uint64_t version;
     uint32_t local, group;
@@ -199,6 +205,7 @@ void net_cut(struct world *w, struct life *l, enum cut_mode mode);
 void net_probe(struct world *w, struct life *target, bool by_leader, struct life *asker);
 void net_probe_arrives(struct world *w, struct item *it);
 struct word *word_new(enum word_kind kind);
+void net_drop_words(struct conn *c);
 
 /* world_node.c */
 struct life *node_boot(struct world *w, uint32_t host);
