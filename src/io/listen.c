@@ -41,12 +41,9 @@ static const char *advice(int code) {
     switch (code) {
     case EADDRINUSE:
         return "another process listens there; choose another port, or 0 for any free one";
-    case EADDRNOTAVAIL:
-        return "no interface of this machine has that address";
-    case EACCES:
-        return "ports below 1024 need privileges";
-    default:
-        return "choose another address";
+    case EADDRNOTAVAIL: return "no interface of this machine has that address";
+    case EACCES: return "ports below 1024 need privileges";
+    default: return "choose another address";
     }
 }
 

@@ -4,7 +4,7 @@
  *
  *     struct stream_ops ops = {on_readable, on_closed};
  *     stream_new(loop, fd, &ops, me, &s);            takes fd
- *     … in on_readable: stream_peek()/stream_drain(); stream_write(); 
+ *     … in on_readable: stream_peek()/stream_drain(); stream_write();
  *     stream_free(s);                                allowed inside its own callbacks
  *
  * Bounded: at most `read_limit` unread bytes are held, then the socket is not read until some are
@@ -34,8 +34,8 @@ struct stream_ops {
 _must_use_ int stream_new(struct loop *loop, int fd, const struct stream_ops *ops, void *arg,
                           struct stream **ret);
 /* Begins a connection; on_closed with the errno if it fails. Bytes may be written at once. */
-_must_use_ int stream_connect(struct loop *loop, const struct addr *to, const struct stream_ops *ops,
-                              void *arg, struct stream **ret);
+_must_use_ int stream_connect(struct loop *loop, const struct addr *to,
+                              const struct stream_ops *ops, void *arg, struct stream **ret);
 /* Closes, dropping unsent bytes. Allowed in callbacks. NULL is fine. */
 void stream_free(struct stream *s);
 /* Sends what is queued (for at most `deadline_ns`), then closes and frees, without callbacks. */

@@ -10,15 +10,24 @@
 #define NUMBER_ROOM 24 /* "-9223372036854775808" */
 
 static const char *const op_names[STORE_OP_COUNT] = {
-    [STORE_OP_VALIDATE] = "VALIDATE",       [STORE_OP_SET] = "SET",
-    [STORE_OP_COMPARE_SET] = "COMPARE_SET", [STORE_OP_GET] = "GET",
-    [STORE_OP_ADD] = "ADD",                 [STORE_OP_CHECK] = "CHECK",
-    [STORE_OP_WAIT] = "WAIT",               [STORE_OP_GETNUMKEYS] = "GETNUMKEYS",
-    [STORE_OP_DELETE_KEY] = "DELETE_KEY",   [STORE_OP_APPEND] = "APPEND",
-    [STORE_OP_MULTI_GET] = "MULTI_GET",     [STORE_OP_MULTI_SET] = "MULTI_SET",
-    [STORE_OP_CANCEL_WAIT] = "CANCEL_WAIT", [STORE_OP_PING] = "PING",
-    [STORE_OP_QUEUE_PUSH] = "QUEUE_PUSH",   [STORE_OP_QUEUE_POP] = "QUEUE_POP",
-    [STORE_OP_QUEUE_LEN] = "QUEUE_LEN",     [STORE_OP_LIST_KEYS] = "LIST_KEYS",
+    [STORE_OP_VALIDATE] = "VALIDATE",
+    [STORE_OP_SET] = "SET",
+    [STORE_OP_COMPARE_SET] = "COMPARE_SET",
+    [STORE_OP_GET] = "GET",
+    [STORE_OP_ADD] = "ADD",
+    [STORE_OP_CHECK] = "CHECK",
+    [STORE_OP_WAIT] = "WAIT",
+    [STORE_OP_GETNUMKEYS] = "GETNUMKEYS",
+    [STORE_OP_DELETE_KEY] = "DELETE_KEY",
+    [STORE_OP_APPEND] = "APPEND",
+    [STORE_OP_MULTI_GET] = "MULTI_GET",
+    [STORE_OP_MULTI_SET] = "MULTI_SET",
+    [STORE_OP_CANCEL_WAIT] = "CANCEL_WAIT",
+    [STORE_OP_PING] = "PING",
+    [STORE_OP_QUEUE_PUSH] = "QUEUE_PUSH",
+    [STORE_OP_QUEUE_POP] = "QUEUE_POP",
+    [STORE_OP_QUEUE_LEN] = "QUEUE_LEN",
+    [STORE_OP_LIST_KEYS] = "LIST_KEYS",
     [STORE_OP_BARRIER] = "BARRIER",
 };
 
@@ -79,7 +88,8 @@ static void put_value(struct store *s, struct store_key *k, struct store_value *
 static int do_set(struct store *s, const struct store_request *req, struct store_update *u) {
     struct store_blob *b = &req->values[0];
     struct store_key *k = store_keys_find(&s->keys, req->keys[0]);
-    uint64_t more = store_value_cost(b->span.len) + (k == NULL ? store_key_cost(req->keys[0].len) : 0);
+    uint64_t more =
+        store_value_cost(b->span.len) + (k == NULL ? store_key_cost(req->keys[0].len) : 0);
     uint64_t less = k != NULL && k->value != NULL ? store_value_cost(k->value->len) : 0;
     if (more > less && !store_fits(s, more - less))
         return store_full(u, more);
@@ -117,8 +127,9 @@ static int do_compare_set(struct store *s, const struct store_request *req,
         store_value_unref(same);
         return 0;
     }
-    if (now != NULL && (now->len != expected.len ||
-                        (expected.len > 0 && memcmp(now->data, expected.data, expected.len) != 0))) {
+    if (now != NULL &&
+        (now->len != expected.len ||
+         (expected.len > 0 && memcmp(now->data, expected.data, expected.len) != 0))) {
         store_reply_value(u, req->client, now);
         store_wake_all(s, k, u);
         return 0;
@@ -167,7 +178,8 @@ static int add_to(struct store *s, struct store_span name, int64_t delta, uint64
     if (k != NULL && k->value != NULL && !parse_number(k->value, &n))
         return store_refuse(u, "the value is not a number", k->value->len);
     n = (int64_t)((uint64_t)n + (uint64_t)delta); /* wraps, as the reference does */
-    uint64_t more = store_value_cost(NUMBER_ROOM) + waits + (k == NULL ? store_key_cost(name.len) : 0);
+    uint64_t more =
+        store_value_cost(NUMBER_ROOM) + waits + (k == NULL ? store_key_cost(name.len) : 0);
     if (!store_fits(s, more))
         return store_full(u, more);
     struct store_value *v = store_value_new(NUMBER_ROOM);
@@ -267,8 +279,7 @@ static int do_append(struct store *s, const struct store_request *req, struct st
     return 0;
 }
 
-static void do_multi_get(struct store *s, const struct store_request *req,
-                         struct store_update *u) {
+static void do_multi_get(struct store *s, const struct store_request *req, struct store_update *u) {
     struct store_reply *reply = store_reply_add(u, req->client, STORE_REPLY_LIST);
     reply->list.first = u->n_values;
     reply->list.count = req->n_keys;
@@ -277,8 +288,7 @@ static void do_multi_get(struct store *s, const struct store_request *req,
 }
 
 /* All that can fail comes first: it is applied whole or not at all. */
-static int do_multi_set(struct store *s, const struct store_request *req,
-                        struct store_update *u) {
+static int do_multi_set(struct store *s, const struct store_request *req, struct store_update *u) {
     uint64_t more = 0; /* as if nothing of it were there */
     for (size_t i = 0; i < req->n_keys; i++)
         more += store_key_cost(req->keys[i].len) + store_value_cost(req->values[i].span.len);
@@ -308,7 +318,8 @@ static int do_multi_set(struct store *s, const struct store_request *req,
 static int do_push(struct store *s, const struct store_request *req, struct store_update *u) {
     struct store_blob *b = &req->values[0];
     const struct store_key *known = store_keys_find(&s->keys, req->keys[0]);
-    uint64_t more = store_value_cost(b->span.len) + (known == NULL ? store_key_cost(req->keys[0].len) : 0);
+    uint64_t more =
+        store_value_cost(b->span.len) + (known == NULL ? store_key_cost(req->keys[0].len) : 0);
     if (!store_fits(s, more))
         return store_full(u, more);
     struct store_item *item = calloc(1, sizeof *item);
@@ -373,56 +384,31 @@ int store_step(struct store *s, const struct store_request *req, struct store_up
     need_client(s, req->client);
     store_settle_handed(s, &s->clients[req->client], req->op == STORE_OP_CANCEL_WAIT, ret);
     switch (req->op) {
-    case STORE_OP_SET:
-        return do_set(s, req, ret);
-    case STORE_OP_COMPARE_SET:
-        return do_compare_set(s, req, ret);
-    case STORE_OP_GET:
-        store_reply_value(ret, req->client, value_of(s, req->keys[0]));
-        return 0;
-    case STORE_OP_ADD:
-        return do_add(s, req, ret);
-    case STORE_OP_CHECK:
-        do_check(s, req, ret);
-        return 0;
-    case STORE_OP_WAIT:
-        return store_do_wait(s, req, ret);
-    case STORE_OP_GETNUMKEYS:
-        store_reply_i64(ret, req->client, (int64_t)s->num_keys);
-        return 0;
-    case STORE_OP_DELETE_KEY:
-        do_delete(s, req, ret);
-        return 0;
-    case STORE_OP_APPEND:
-        return do_append(s, req, ret);
-    case STORE_OP_MULTI_GET:
-        do_multi_get(s, req, ret);
-        return 0;
-    case STORE_OP_MULTI_SET:
-        return do_multi_set(s, req, ret);
-    case STORE_OP_CANCEL_WAIT:
-        do_cancel(s, req, ret);
-        return 0;
+    case STORE_OP_SET: return do_set(s, req, ret);
+    case STORE_OP_COMPARE_SET: return do_compare_set(s, req, ret);
+    case STORE_OP_GET: store_reply_value(ret, req->client, value_of(s, req->keys[0])); return 0;
+    case STORE_OP_ADD: return do_add(s, req, ret);
+    case STORE_OP_CHECK: do_check(s, req, ret); return 0;
+    case STORE_OP_WAIT: return store_do_wait(s, req, ret);
+    case STORE_OP_GETNUMKEYS: store_reply_i64(ret, req->client, (int64_t)s->num_keys); return 0;
+    case STORE_OP_DELETE_KEY: do_delete(s, req, ret); return 0;
+    case STORE_OP_APPEND: return do_append(s, req, ret);
+    case STORE_OP_MULTI_GET: do_multi_get(s, req, ret); return 0;
+    case STORE_OP_MULTI_SET: return do_multi_set(s, req, ret);
+    case STORE_OP_CANCEL_WAIT: do_cancel(s, req, ret); return 0;
     case STORE_OP_PING:
         store_reply_add(ret, req->client, STORE_REPLY_U32)->u32 = req->nonce;
         return 0;
-    case STORE_OP_QUEUE_PUSH:
-        return do_push(s, req, ret);
-    case STORE_OP_QUEUE_POP:
-        do_pop(s, req, ret);
-        return 0;
+    case STORE_OP_QUEUE_PUSH: return do_push(s, req, ret);
+    case STORE_OP_QUEUE_POP: do_pop(s, req, ret); return 0;
     case STORE_OP_QUEUE_LEN: {
         const struct store_key *k = store_keys_find(&s->keys, req->keys[0]);
         store_reply_i64(ret, req->client, k != NULL ? (int64_t)k->queue_len : 0);
         return 0;
     }
-    case STORE_OP_LIST_KEYS:
-        do_list(s, req, ret);
-        return 0;
-    case STORE_OP_BARRIER:
-        return do_barrier(s, req, ret);
-    case STORE_OP_VALIDATE:
-        break;
+    case STORE_OP_LIST_KEYS: do_list(s, req, ret); return 0;
+    case STORE_OP_BARRIER: return do_barrier(s, req, ret);
+    case STORE_OP_VALIDATE: break;
     }
     return store_refuse(ret, "not an operation of the store", 0);
 }

@@ -12,8 +12,8 @@
  *
  * A reply is a value, not bytes, so that one value is shared by all who read it. A wait is data:
  *
- *     (none) --WAIT, BARRIER: something is missing--> waiting --last key set--> STOP_WAITING (none)
- *                                                        `-----CANCEL_WAIT-----> WAIT_CANCELED (none)
+ *     none --WAIT, BARRIER: something is missing--> waiting --last key set--> none: STOP_WAITING
+ *                                                      `-----CANCEL_WAIT---> none: WAIT_CANCELED
  *
  * A client has at most one wait; a second replaces the first. A key that is set while one waits
  * for it counts even if it is deleted before the wait ends. A queue counts while it is not empty.
@@ -34,24 +34,24 @@ struct store;
 /* The numbers of the wire. VALIDATE is the codec's own and never comes here. */
 enum store_op {
     STORE_OP_VALIDATE = 0,
-    STORE_OP_SET = 1,         /* key, value; no reply */
-    STORE_OP_COMPARE_SET = 2, /* key, expected, desired → value */
-    STORE_OP_GET = 3,         /* key → value */
-    STORE_OP_ADD = 4,         /* key, number → i64 */
-    STORE_OP_CHECK = 5,       /* keys → u8 STORE_READY, STORE_NOT_READY */
-    STORE_OP_WAIT = 6,        /* keys → u8 STORE_STOP_WAITING, when all are there */
-    STORE_OP_GETNUMKEYS = 7,  /* → i64, queues not counted */
-    STORE_OP_DELETE_KEY = 8,  /* key → i64 0 or 1 */
-    STORE_OP_APPEND = 9,      /* key, value; no reply */
-    STORE_OP_MULTI_GET = 10,  /* keys → list of values */
-    STORE_OP_MULTI_SET = 11,  /* keys, values; no reply */
+    STORE_OP_SET = 1,          /* key, value; no reply */
+    STORE_OP_COMPARE_SET = 2,  /* key, expected, desired → value */
+    STORE_OP_GET = 3,          /* key → value */
+    STORE_OP_ADD = 4,          /* key, number → i64 */
+    STORE_OP_CHECK = 5,        /* keys → u8 STORE_READY, STORE_NOT_READY */
+    STORE_OP_WAIT = 6,         /* keys → u8 STORE_STOP_WAITING, when all are there */
+    STORE_OP_GETNUMKEYS = 7,   /* → i64, queues not counted */
+    STORE_OP_DELETE_KEY = 8,   /* key → i64 0 or 1 */
+    STORE_OP_APPEND = 9,       /* key, value; no reply */
+    STORE_OP_MULTI_GET = 10,   /* keys → list of values */
+    STORE_OP_MULTI_SET = 11,   /* keys, values; no reply */
     STORE_OP_CANCEL_WAIT = 12, /* → u8 STORE_WAIT_CANCELED, always */
-    STORE_OP_PING = 13,       /* nonce → u32 */
-    STORE_OP_QUEUE_PUSH = 14, /* key, value; no reply */
-    STORE_OP_QUEUE_POP = 15,  /* key → i64 length before, then a value if it was not 0 */
-    STORE_OP_QUEUE_LEN = 16,  /* key → i64 */
-    STORE_OP_LIST_KEYS = 17,  /* → i64, list of values */
-    STORE_OP_BARRIER = 18,    /* key, number of those who arrive → u8 STORE_STOP_WAITING */
+    STORE_OP_PING = 13,        /* nonce → u32 */
+    STORE_OP_QUEUE_PUSH = 14,  /* key, value; no reply */
+    STORE_OP_QUEUE_POP = 15,   /* key → i64 length before, then a value if it was not 0 */
+    STORE_OP_QUEUE_LEN = 16,   /* key → i64 */
+    STORE_OP_LIST_KEYS = 17,   /* → i64, list of values */
+    STORE_OP_BARRIER = 18,     /* key, number of those who arrive → u8 STORE_STOP_WAITING */
 };
 #define STORE_OP_COUNT 19
 /* "SET", …; "?" for a number that is none. */
@@ -65,18 +65,18 @@ struct store_limits {
     uint32_t value_bytes; /* also what APPEND adds up to */
     uint32_t request_keys;
     uint64_t request_bytes;
-    uint64_t store_bytes; /* keys, values, queues, waits, with STORE_COST_* each */
-    uint32_t connections; /* 0: RLIMIT_NOFILE - 64 */
+    uint64_t store_bytes;  /* keys, values, queues, waits, with STORE_COST_* each */
+    uint32_t connections;  /* 0: RLIMIT_NOFILE - 64 */
     uint64_t unsent_bytes; /* replies that a client has not taken: beyond, it is not read */
     uint64_t validate_ns;  /* time to say the magic number */
 };
-#define STORE_LIMITS_DEFAULT                                                              \
-    ((struct store_limits){.key_bytes = 8192,                                             \
-                           .value_bytes = 8u << 20,                                       \
-                           .request_keys = 131072,                                        \
-                           .request_bytes = UINT64_C(256) << 20,                          \
-                           .store_bytes = UINT64_C(8) << 30,                              \
-                           .unsent_bytes = UINT64_C(16) << 20,                            \
+#define STORE_LIMITS_DEFAULT                                     \
+    ((struct store_limits){.key_bytes = 8192,                    \
+                           .value_bytes = 8u << 20,              \
+                           .request_keys = 131072,               \
+                           .request_bytes = UINT64_C(256) << 20, \
+                           .store_bytes = UINT64_C(8) << 30,     \
+                           .unsent_bytes = UINT64_C(16) << 20,   \
                            .validate_ns = 10 * NS_PER_S})
 
 /* What a thing counts for besides its bytes, so that many empty ones are bounded too. */

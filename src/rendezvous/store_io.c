@@ -196,8 +196,8 @@ static int serve_run(struct conn *c, const uint8_t *data, size_t len, size_t *re
     do {
         struct store_request req;
         size_t n;
-        r = tcpstore_decode(&c->decoder, &server->limits, &server->scratch, data + used,
-                            len - used, &n, &req);
+        r = tcpstore_decode(&c->decoder, &server->limits, &server->scratch, data + used, len - used,
+                            &n, &req);
         used += n;
         if (r == TCPSTORE_REQUEST) {
             r = handle_request(c, &req);
@@ -256,7 +256,7 @@ static void arm_timer(struct store_server *server) {
 static void on_timer(void *arg) {
     struct store_server *server = arg;
     uint64_t now = clock_now_ns();
-    LIST_FOR_EACH(struct conn, c, &server->unvalidated, link) {
+    LIST_FOR_EACH (struct conn, c, &server->unvalidated, link) {
         if (c->deadline_ns > now)
             break;
         log_debug("store: closed a connection that said nothing we know");
@@ -454,8 +454,8 @@ static uint64_t cgroup_memory(void) {
         if (controllers[1] == '\0')
             least = MIN2(least, limit_upwards("/sys/fs/cgroup", group, "memory.max"));
         else if (strcmp(controllers + 1, "memory") == 0)
-            least = MIN2(least,
-                         limit_upwards("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
+            least =
+                MIN2(least, limit_upwards("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
     }
     (void)fclose(f);
     return least;

@@ -19,7 +19,7 @@ struct store_key {
     struct store_value *value; /* NULL: no such key (but a queue or waiters) */
     struct store_item *first, *last;
     uint64_t queue_len;
-    struct list waiters;  /* struct wait_node, in order of arrival */
+    struct list waiters; /* struct wait_node, in order of arrival */
     uint32_t handed; /* clients that were woken by a push and have not asked for anything since */
 };
 

@@ -1,4 +1,5 @@
-/* The inside of the store, shared by store.c, store_wait.c and store_update.c; no header for others. */
+/* The inside of the store, shared by store.c, store_wait.c and store_update.c; no header for
+ * others. */
 #pragma once
 
 #include <errno.h>
@@ -86,5 +87,4 @@ void store_wake_all(struct store *s, struct store_key *k, struct store_update *u
 void store_wake_one(struct store *s, struct store_key *k, struct store_update *u);
 /* The client asks for something else, or is gone (`passed_on`: it goes away without having asked
  * for what a push woke it for, so the next is woken). */
-void store_settle_handed(struct store *s, struct client *c, bool passed_on,
-                         struct store_update *u);
+void store_settle_handed(struct store *s, struct client *c, bool passed_on, struct store_update *u);

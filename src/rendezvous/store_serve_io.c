@@ -12,7 +12,7 @@
 #include "io/loop.h"
 #include "rendezvous/store_io.h"
 
-#define LISTEN_FORM                                                                   \
+#define LISTEN_FORM                                                                                \
     "--listen takes ADDR:PORT, with an address such as 127.0.0.1 or [::1], localhost, or nothing " \
     "for any address"
 
@@ -105,8 +105,7 @@ static int say_ready(const struct store_serve_config *config, const struct store
     return r < 0 ? err_set(err, r, "cannot say where the store listens") : 0;
 }
 
-static int serve_on(struct loop *loop, const struct store_serve_config *config,
-                    struct err *err) {
+static int serve_on(struct loop *loop, const struct store_serve_config *config, struct err *err) {
     struct addr at[STORE_LISTEN_MAX];
     struct store_server_config server_config = {.listen_at = at,
                                                 .limits = store_limits_of_machine(),

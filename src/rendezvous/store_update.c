@@ -4,7 +4,7 @@
 #define UPDATE_KEEP 4096
 
 struct store_reply *store_reply_add(struct store_update *u, uint32_t client,
-                                     enum store_reply_kind kind) {
+                                    enum store_reply_kind kind) {
     if (u->n_replies == u->cap_replies) {
         u->cap_replies = u->cap_replies == 0 ? 8 : u->cap_replies * 2;
         u->replies = xrealloc(u->replies, u->cap_replies * sizeof *u->replies);

@@ -8,8 +8,8 @@
 /* What a request consists of after its operation. */
 enum field {
     FIELD_END = 0,
-    FIELD_U32,   /* the nonce or the magic */
-    FIELD_I64,   /* the number */
+    FIELD_U32, /* the nonce or the magic */
+    FIELD_I64, /* the number */
     FIELD_KEY,
     FIELD_VALUE,
     FIELD_COUNT, /* how often the fields after it come */
@@ -49,8 +49,8 @@ struct tcpstore_partial {
     uint64_t total;    /* bytes of the request so far, those announced included */
     uint8_t number[8]; /* a scalar or a length, as far as it is there */
     size_t number_len;
-    bool in_body;   /* of a key or value */
-    uint64_t need;  /* bytes of it still to come */
+    bool in_body;    /* of a key or value */
+    uint64_t need;   /* bytes of it still to come */
     uint64_t length; /* all of it */
 
     uint8_t *text; /* the keys, one after the other */
@@ -327,8 +327,7 @@ static int finish_partial(struct tcpstore_decoder *d, struct store_request *ret)
             text += p->keys[i].len;
     }
     for (size_t i = 0; i < p->n_values; i++)
-        p->values[i].span =
-            (struct store_span){p->values[i].owned->data, p->values[i].owned->len};
+        p->values[i].span = (struct store_span){p->values[i].owned->data, p->values[i].owned->len};
     *ret = (struct store_request){
         .nonce = p->u32,
         .number = p->i64,
@@ -435,18 +434,10 @@ static void encode_value(const struct tcpstore_sink *to, struct store_value *v) 
 void tcpstore_encode(const struct store_reply *reply, const struct store_update *update,
                      const struct tcpstore_sink *to) {
     switch (reply->kind) {
-    case STORE_REPLY_U8:
-        to->bytes(to->arg, &reply->u8, 1);
-        return;
-    case STORE_REPLY_U32:
-        encode_number(to, reply->u32, 4);
-        return;
-    case STORE_REPLY_I64:
-        encode_number(to, (uint64_t)reply->i64, 8);
-        return;
-    case STORE_REPLY_VALUE:
-        encode_value(to, reply->value);
-        return;
+    case STORE_REPLY_U8: to->bytes(to->arg, &reply->u8, 1); return;
+    case STORE_REPLY_U32: encode_number(to, reply->u32, 4); return;
+    case STORE_REPLY_I64: encode_number(to, (uint64_t)reply->i64, 8); return;
+    case STORE_REPLY_VALUE: encode_value(to, reply->value); return;
     case STORE_REPLY_LIST:
         for (size_t i = 0; i < reply->list.count; i++)
             encode_value(to, update->values[reply->list.first + i]);

@@ -2,9 +2,9 @@
  * out. Pure: it reads memory and calls what it is given.
  *
  *     struct tcpstore_decoder d = {0};
- *     while ((r = tcpstore_decode(&d, &limits, &scratch, data, len, &used, &req)) == TCPSTORE_REQUEST)
+ *     while ((r = tcpstore_decode(&d, &limits, &scratch, data, len, &used, &req)) == 1)
  *         … req is valid until the next call; data += used, len -= used
- *     r == 0: all of data was taken, more is needed;  r == TCPSTORE_REFUSED: end the connection
+ *     0: all of data was taken, more is needed;  TCPSTORE_REFUSED: end the connection
  *
  * Layout: one byte of operation, then fields, all little-endian and unframed: `str` is a u64
  * length and bytes, `keys` a u64 count and that many str. The first request of a connection is
@@ -36,11 +36,11 @@ struct tcpstore_partial;
 /* One for each connection; zero at first. */
 struct tcpstore_decoder {
     bool validated;
-    uint8_t op;                      /* of the request under way or refused */
-    const char *refusal;             /* static text */
-    uint64_t size;                   /* the size that was refused */
+    uint8_t op;                       /* of the request under way or refused */
+    const char *refusal;              /* static text */
+    uint64_t size;                    /* the size that was refused */
     struct tcpstore_partial *partial; /* a request that came in pieces; NULL between requests */
-    uint64_t held;                   /* bytes that it holds */
+    uint64_t held;                    /* bytes that it holds */
 };
 
 /* Room for requests read in place; one for all connections. */
