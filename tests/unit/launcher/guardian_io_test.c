@@ -272,7 +272,8 @@ static void dumps_core(const struct run *run) {
     (void)run;
     tell('r'); /* the caller's comes too late */
     struct rlimit none = {0, 0};
-    setrlimit(RLIMIT_CORE, &none);
+    setrlimit(RLIMIT_CORE, &none); /* of the agent; the guardian sees to its own */
+    signal(SIGSEGV, SIG_DFL);
     (void)kill(getpid(), SIGSEGV);
 }
 
@@ -288,6 +289,12 @@ Test(guardian_io, dies_of_the_agents_signal_without_a_core) {
         if (pipe(events) < 0)
             _exit(1);
         events_w = events[1];
+        struct rlimit core;
+        getrlimit(RLIMIT_CORE, &core);
+        core.rlim_cur = core.rlim_max;
+        setrlimit(RLIMIT_CORE, &core);
+        if (chdir("/tmp") < 0)
+            _exit(1);
         muster_main(&run, &setup, -1);
     }
     int status = rig_await_exit(pid);
