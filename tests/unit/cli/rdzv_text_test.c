@@ -74,7 +74,7 @@ Test(rdzv_text, reads_the_configuration) {
     cr_assert_eq(c.join_timeout_ns, 0);
     cr_assert_eq(parse(" join_timeout = 5 , last_call_timeout=0.5,is_host=True,"
                        "keep_alive_interval=2,keep_alive_max_attempt=4,rank=3,timeout=9,"
-                       "read_timeout=7,close_timeout=1,store_type=tcp,use_libuv=1",
+                       "read_timeout=7,close_timeout=1,store_type=tcp,use_libuv=1,regroup_timeout=3",
                        &c, &warnings, &err), 0, "%s", err.text);
     cr_assert_eq(c.join_timeout_ns, 5 * NS_PER_S);
     cr_assert_eq(c.last_call_ns, 500 * NS_PER_MS);
@@ -85,6 +85,7 @@ Test(rdzv_text, reads_the_configuration) {
     cr_assert_eq(c.timeout_ns, 9 * NS_PER_S);
     cr_assert_eq(c.read_timeout_ns, 7 * NS_PER_S);
     cr_assert_eq(c.close_timeout_ns, 1 * NS_PER_S);
+    cr_assert_eq(c.regroup_ns, 3 * NS_PER_S);
     cr_assert_eq(warnings.len, 0);
     cr_assert_eq(parse("is_host=no,is_host=1,is_host=f", &c, &warnings, &err), 0);
     cr_assert_eq(c.is_host, 0);
