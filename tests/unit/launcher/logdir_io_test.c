@@ -73,7 +73,7 @@ Test(logdir_io, a_folder_or_file_of_others_is_not_touched) {
 }
 
 Test(logdir_io, nodes_of_one_run_that_come_at_once_get_one_name) {
-    enum { NODES = 16 };
+    enum { NODES = 6 };
     EXPECT_NAME("job", 99, "job");
     pid_t pids[NODES];
     for (int i = 0; i < NODES; i++) {
@@ -95,7 +95,7 @@ Test(logdir_io, nodes_of_one_run_that_come_at_once_get_one_name) {
 }
 
 Test(logdir_io, runs_that_come_at_once_get_names_of_their_own) {
-    enum { RUNS = 16 };
+    enum { RUNS = 6 };
     pid_t pids[RUNS];
     for (int i = 0; i < RUNS; i++) {
         pids[i] = fork();
