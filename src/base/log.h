@@ -9,7 +9,13 @@
 
 #include "base/util.h"
 
-enum log_level { LOG_LEVEL_ERROR = 1, LOG_LEVEL_WARNING, LOG_LEVEL_NOTICE, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+enum log_level {
+    LOG_LEVEL_ERROR = 1,
+    LOG_LEVEL_WARNING,
+    LOG_LEVEL_NOTICE,
+    LOG_LEVEL_INFO,
+    LOG_LEVEL_DEBUG,
+};
 
 /* Receives each finished line with its newline. */
 typedef void log_sink_fn(void *arg, const char *line, size_t len);
@@ -18,7 +24,8 @@ void log_set_level(enum log_level level);
 bool log_enabled(enum log_level level);
 /* Where lines go; NULL: straight to standard error (the default). */
 void log_set_sink(log_sink_fn *fn, void *arg);
-/* Level names as LOGLEVEL has them (DEBUG, INFO, WARNING, ERROR, CRITICAL, NOTICE): 0 or -EINVAL. */
+/* Level names as LOGLEVEL has them (DEBUG, INFO, WARNING, ERROR, CRITICAL, NOTICE): 0 or
+ * -EINVAL. */
 _must_use_ int log_level_parse(const char *name, enum log_level *ret);
 
 void log_line(enum log_level level, const char *fmt, ...) _printf_(2, 3);

@@ -1,70 +1,15 @@
-#include <string.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "cli/commands.h"
-#include "cli/run_line_io.h"
-#include "io/listen.h"
-#include "launcher/agent_io.h"
-#include "launcher/python_io.h"
-
-extern char **environ;
-
-/* Probes of a whole large job may come at once; the kernel cuts it to net.core.somaxconn. */
-#define NODE_BACKLOG 4096
-
-/* The node's own listening socket: only this machine when the job can't leave it, else where the
- * other nodes may reach it. */
-static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct err *err) {
-    struct addr at;
-    bool local = spec->endpoint_host == NULL || spec->max_nodes == 1 ||
-                 strcmp(spec->endpoint_host, "localhost") == 0;
-    if (!local && addr_from_literal(spec->endpoint_host, 0, &at) == 0)
-        local = addr_is_loopback(&at);
-    if (!local && spec->local_addr != NULL && addr_from_literal(spec->local_addr, 0, &at) == 0)
-        return listen_socket(&at, NODE_BACKLOG, ret_fd, err);
-    int r = addr_from_literal(local ? "127.0.0.1" : "::", 0, &at);
-    assert(r == 0);
-    r = listen_socket(&at, NODE_BACKLOG, ret_fd, err);
-    if (r == 0 || local)
-        return r;
-    r = addr_from_literal("0.0.0.0", 0, &at); /* a machine without IPv6 */
-    assert(r == 0);
-    return listen_socket(&at, NODE_BACKLOG, ret_fd, err);
-}
-
-/* Replaces this process by a guardian and an agent; the agent returns with the exit status. */
-static int run_job(const struct job_spec *spec) {
-    struct err err = {0};
-    struct agent_config agent = {.spec = spec, .envp = environ, .node_fd = -1};
-    _cleanup_(freep) char *python = NULL;
-    struct guardian_link link = GUARDIAN_LINK_INIT;
-    int r = 0;
-    if (spec->entry != JOB_ENTRY_PROGRAM)
-        r = python_find(environ, &python, &err);
-    if (r == 0)
-        r = open_node_listener(spec, &agent.node_fd, &err);
-    if (r == 0) {
-        struct guardian_config guardian = {.listener_fd = agent.node_fd, .contain = spec->contain};
-        r = guardian_fork(&guardian, &link, &err); /* only the agent comes back */
-    }
-    if (r == 0) {
-        agent.python = python;
-        agent.link = &link;
-        return agent_run(&agent);
-    }
-    log_error("%s", err.text);
-    if (agent.node_fd >= 0)
-        (void)close(agent.node_fd);
-    return EXIT_JOB_FAILED;
-}
+#include "cli/run_line.h"
+#include "launcher/start_io.h"
 
 int cmd_run(int argc, char **argv) {
     struct job_spec spec = {0};
     int status = run_line_read(argc, argv, &spec);
     if (status >= 0)
         return status;
-    status = run_job(&spec);
+    status = job_start(&spec, environ);
     job_spec_fini(&spec);
     return status;
 }

@@ -47,7 +47,8 @@ void loop_watch_set(struct loop_watch *w, unsigned events);
 void loop_watch_free(struct loop_watch *w);
 
 /* A timer is unarmed at first, and after it has fired. */
-_must_use_ int loop_timer_new(struct loop *loop, loop_timer_fn *fn, void *arg, struct loop_timer **ret);
+_must_use_ int loop_timer_new(struct loop *loop, loop_timer_fn *fn, void *arg,
+                              struct loop_timer **ret);
 /* Absolute, on clock_now_ns()'s clock; TIME_NEVER disarms. */
 void loop_timer_set(struct loop_timer *t, uint64_t deadline_ns);
 void loop_timer_free(struct loop_timer *t);

@@ -337,8 +337,8 @@ static void stop_for_signal(struct agent *a) {
     worker_signal_text(a->signo, name);
     uint32_t alive = crew_workers_alive(a->crew);
     if (alive > 0)
-        log_notice("got %s: stopping %u worker%s (up to %.0f s)", name, alive, alive == 1 ? "" : "s",
-                   (double)a->config.spec->shutdown_timeout_ns / (double)NS_PER_S);
+        log_notice("got %s: stopping %u worker%s (up to %.0f s)", name, alive,
+                   alive == 1 ? "" : "s", (double)a->config.spec->shutdown_timeout_ns / (double)NS_PER_S);
     else
         log_notice("got %s: leaving", name);
     (void)snprintf(reason, sizeof reason, "node %s was told to stop by %s", a->host, name);
@@ -361,7 +361,7 @@ static void on_signal(void *arg, int signo) {
         stop_for_signal(a);
         return;
     }
-    /* Slurm, systemd and schedulers repeat SIGTERM without meaning more; a person's second ^C does. */
+    /* Slurm and systemd repeat SIGTERM without meaning more; a person's second ^C does. */
     if (signo != SIGINT)
         return;
     if (a->interrupts++ == 0)

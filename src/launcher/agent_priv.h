@@ -1,4 +1,5 @@
-/* What the files of the agent share: agent_io.c (the glue) and agent_show_io.c (what people see). */
+/* What the files of the agent share: agent_io.c (the glue), agent_show_io.c (what people
+ * see). */
 #pragma once
 
 #include "base/idmap.h"
@@ -41,7 +42,7 @@ struct agent {
     bool has_shown_cause;
 };
 
-/* What people see. Begin makes the console; end gives it until the deadline to take what is left. */
+/* What people see. Begin makes the console; end lets it take what is left, until the deadline. */
 int agent_show_begin(struct agent *a);
 void agent_show_end(struct agent *a, uint64_t deadline_ns);
 void agent_show_waiting(struct agent *a, const char *text);

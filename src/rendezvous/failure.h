@@ -33,7 +33,7 @@ struct failure {
     uint64_t ran_ns;                    /* how long the worker had run */
     char node[FAILURE_NODE_MAX];        /* host name, "-2" for the second agent of a host */
     char role[64];
-    char text[FAILURE_TEXT_MAX];        /* error.json's message, or the last lines of stderr; may be empty */
+    char text[FAILURE_TEXT_MAX];        /* error.json's message, or stderr's last lines; or "" */
     bool text_is_traceback;             /* text came from error.json */
     char error_file[FAILURE_PATH_MAX];  /* on that node; empty when none was written */
 };

@@ -6,7 +6,8 @@
  *         │                     node lost,            worker failed, node lost or
  *         │                     nack, timeout         leaving, operator asked
  *         │                          ▼                     ▼
- *         └───────all stopped──── STOPPING ◀───────────────┘ ──budget spent / below min──▶ CLOSED(failed)
+ *         └───────all stopped──── STOPPING ◀───────────────┘
+ *                                    └──budget spent / below min──▶ CLOSED(failed)
  *
  *     struct group *g; group_new(&config, now_ns, &g);
  *     struct group_update u = {0};
@@ -86,13 +87,16 @@ enum group_effect_kind {
     GROUP_EFFECT_TELL = 1,    /* node: send it group_desired() */
     GROUP_EFFECT_LEASE,       /* node, lease */
     GROUP_EFFECT_PROBE,       /* node: probe its listener now */
-    GROUP_EFFECT_REACH,       /* node: see once, in the background, whether its listener can be reached */
+    /* node: see once, in the background, whether its listener can be reached */
+    GROUP_EFFECT_REACH,
     GROUP_EFFECT_REFUSE,      /* node: tell it `reason` and close; it never became a node */
     GROUP_EFFECT_FORGET,      /* node: lost or left; close its connection */
-    GROUP_EFFECT_STORE_OPEN,  /* generation, n_nodes: open a fresh store, answer with GROUP_EVENT_STORE */
+    /* generation, n_nodes: open a fresh store, answer with GROUP_EVENT_STORE */
+    GROUP_EFFECT_STORE_OPEN,
     GROUP_EFFECT_STORE_CLOSE, /* generation: its workers are gone */
     GROUP_EFFECT_STATUS,      /* send group_status() to all nodes */
-    GROUP_EFFECT_INCIDENT,    /* `reason`: one line for people on the leader (node lost, restart, …) */
+    /* `reason`: one line for people on the leader (node lost, restart, …) */
+    GROUP_EFFECT_INCIDENT,
     GROUP_EFFECT_DONE,        /* CLOSED and everybody knows, or the close timeout has passed */
     GROUP_EFFECT_KIND_COUNT,
 };

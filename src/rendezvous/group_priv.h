@@ -51,10 +51,12 @@ struct group {
     struct generation generation; /* the newest formed */
     struct node **members;        /* of it, in rank order; the lost are taken out */
     size_t n_members;
-    uint64_t *order;              /* incarnations of the last group, in rank order, the lost included */
+    /* incarnations of the last group, in rank order, the lost included */
+    uint64_t *order;
     size_t n_order;
     bool formed_once;             /* no last call any more */
-    bool started_once;            /* below min is a loss from here on, not a start that takes long */
+    /* below min is a loss from here on, not a start that takes long */
+    bool started_once;
 
     /* GATHERING */
     uint64_t gather_since_ns;
@@ -69,7 +71,8 @@ struct group {
     /* STOPPING, and why */
     uint64_t stop_since_ns;
     bool closing;             /* CLOSED follows, not GATHERING */
-    bool charge_pending;      /* a failure began it: charged when it is sure that no loss was behind it */
+    /* a failure began it: charged when it is sure that no loss was behind it */
+    bool charge_pending;
     enum outcome outcome;
     char reason[RDZV_REASON_MAX];
     bool has_cause, cause_retold;
@@ -124,7 +127,7 @@ void group_choose_members(struct group *g);
 /* group_cause.c */
 /* Notes a node's failure in the present generation; true when it is the new first cause. */
 bool group_note_failure(struct group *g, const struct node *n, const struct failure *failure);
-/* Whether the first cause may be the echo of a node that was lost: not a signal or lack of memory. */
+/* Whether the first cause may be the echo of a lost node: no signal, no lack of memory. */
 bool group_cause_may_be_echo(const struct group *g);
 void group_note_clock(struct group *g, struct node *n, const struct renew *renew);
 /* The node as people know it: host name, "-2" for a second agent of that host. */

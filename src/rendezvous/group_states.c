@@ -70,7 +70,8 @@ static uint32_t count_workers(const struct group *g) {
 
 /* Fewer nodes are left, or to be hoped for, than a group needs, and nobody asked to wait. */
 static bool too_few_for_ever(const struct group *g) {
-    return g->started_once && group_count_hopeful(g) < g->config.min_nodes && g->config.regroup_wait_ns == 0;
+    return g->started_once && group_count_hopeful(g) < g->config.min_nodes &&
+           g->config.regroup_wait_ns == 0;
 }
 
 void group_begin_stop(struct group *g, const char *reason) {

@@ -1,9 +1,9 @@
 /* One node's machine: obeys the leader's words as long as it holds a lease. Pure, like group.
  *
- *     SEARCHING ──welcomed──▶ IDLE ──FORM──▶ PREPARING ──prepared──▶ PREPARED ──START + lease──▶ RUNNING
- *                              ▲                │ │                     │                          │
- *                              │                ▼ ▼                     ▼    STOP, lease end, leaving,
- *                              └──all gone─── STOPPING ◀────────────────┴──── leader gone ─────────┘
+ *     SEARCHING ─welcomed─▶ IDLE ─FORM─▶ PREPARING ─prepared─▶ PREPARED ─START + lease─▶ RUNNING
+ *                           ▲  ▲             │                     │                       │
+ *                           │  └─STOP, nack──┴──STOP, other FORM───┘  STOP, lease end, leaving,
+ *                           └────────all gone──────── STOPPING ◀────────── leader gone ────┘
  *     any ──CLOSED and all gone, leader gone for good, left──▶ ENDED
  *
  * FINISHED (all workers ended with 0) and FAILED (one did not) are RUNNING with a report of their
@@ -72,11 +72,14 @@ enum member_effect_kind {
     MEMBER_EFFECT_REPORT,      /* send member_report() */
     MEMBER_EFFECT_RENEW,       /* renew */
     MEMBER_EFFECT_PROBE,       /* probe the leader's listener */
-    MEMBER_EFFECT_PREPARE,     /* generation, form (member_form()): make ready, then EVENT_PREPARED */
+    /* generation, form (member_form()): make ready, then EVENT_PREPARED */
+    MEMBER_EFFECT_PREPARE,
     MEMBER_EFFECT_START,       /* generation: spawn the workers */
-    MEMBER_EFFECT_STOP,        /* end the workers: grace_ns (UINT64_MAX: own default); reason; then ALL_GONE */
+    /* end the workers: grace_ns (UINT64_MAX: own default); reason; then ALL_GONE */
+    MEMBER_EFFECT_STOP,
     MEMBER_EFFECT_FENCE,       /* SIGKILL everything now; then ALL_GONE */
-    MEMBER_EFFECT_LEASE_END,   /* lease_end_ns: what the guardian must hold; TIME_NEVER: nothing runs */
+    /* lease_end_ns: what the guardian must hold; TIME_NEVER: nothing runs */
+    MEMBER_EFFECT_LEASE_END,
     MEMBER_EFFECT_SEND_LEAVE,  /* say LEAVE on the connection, then close it */
     MEMBER_EFFECT_END,         /* it is over: member_end() */
     MEMBER_EFFECT_KIND_COUNT,
@@ -123,9 +126,11 @@ static inline void member_freep(struct member **m) { member_free(*m); }
 void member_step(struct member *m, const struct member_event *event, struct member_update *ret);
 
 enum member_state member_state(const struct member *m);
-const struct report *member_report(const struct member *m);        /* borrowed until the next step */
+/* borrowed until the next step */
+const struct report *member_report(const struct member *m);
 const struct form *member_form(const struct member *m);            /* of the newest FORM */
-const struct desired *member_stop_cause(const struct member *m);   /* the newest STOP or CLOSED; NULL */
+/* the newest STOP or CLOSED; NULL */
+const struct desired *member_stop_cause(const struct member *m);
 const struct member_end *member_end(const struct member *m);
 struct generation member_generation(const struct member *m);       /* of the newest FORM, or none */
 uint64_t member_lease_end(const struct member *m);                 /* 0: none */

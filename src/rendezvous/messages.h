@@ -19,7 +19,7 @@
 #define RDZV_WORKERS_MAX 4096   /* workers of one node */
 #define RDZV_STATUS_NAMES_MAX 16
 
-/* Names a group: the epoch in which it was formed, and a counter in it. Written "2.3". 0.0: none. */
+/* Names a group: the epoch it was formed in, and a counter in that. Written "2.3". 0.0: none. */
 struct generation {
     uint32_t epoch, counter;
 };
@@ -35,7 +35,8 @@ struct node_info {
     uint64_t incarnation;         /* random name of this life of this agent; never 0 */
     char host[RDZV_HOST_MAX];     /* host name, for people and for the order */
     char role[RDZV_ROLE_MAX];
-    uint16_t listener_port;       /* where its listener can be probed; on the address it came from */
+    /* where its listener can be probed; on the address it came from */
+    uint16_t listener_port;
     uint32_t nproc;               /* its workers, >= 1 */
     int32_t node_rank;            /* --node-rank, -1: none asked */
     int32_t pid;                  /* of the agent */
@@ -55,10 +56,13 @@ enum node_state {
 struct report {
     enum node_state state;
     struct generation generation;  /* that the state is about; none when JOINED */
-    bool leaving;                  /* was told to stop (a signal): wants out as soon as it has stopped */
-    bool has_failure;              /* its first failure in this generation (FAILED, and STOPPED after it) */
+    /* was told to stop (a signal): wants out as soon as it has stopped */
+    bool leaving;
+    /* its first failure in this generation (FAILED, and STOPPED after it) */
+    bool has_failure;
     struct failure failure;
-    char unusable[RDZV_REASON_MAX / 4]; /* why it can't take part any more (unkillable process), or "" */
+    /* why it can't take part any more (unkillable process), or "" */
+    char unusable[RDZV_REASON_MAX / 4];
     uint32_t restarts_used;        /* counters as it last heard them: each side keeps the larger */
 };
 
@@ -76,7 +80,8 @@ struct form {
     uint32_t node_rank, n_nodes;          /* GROUP_RANK, GROUP_WORLD_SIZE */
     uint32_t first_rank, world_size;      /* its workers hold first_rank … first_rank+nproc-1 */
     uint32_t role_first_rank, role_world_size;
-    uint32_t host_index;                  /* 0: first agent of its host in the group, 1: second, … */
+    /* 0: first agent of its host in the group, 1: second, … */
+    uint32_t host_index;
     char store_host[RDZV_HOST_MAX];       /* literal address of the workers' store */
     uint16_t store_port;
     uint32_t restarts_used, max_restarts; /* of the job */
@@ -92,12 +97,14 @@ struct desired {
     struct generation generation; /* FORM, START, STOP */
     struct form form;             /* FORM */
     /* STOP and CLOSED: why, in one line for people; the failure that came first, if it was one */
-    uint64_t grace_ns;            /* STOP: SIGTERM to SIGKILL; UINT64_MAX: the node's own --shutdown-timeout */
+    /* STOP: SIGTERM to SIGKILL; UINT64_MAX: the node's own --shutdown-timeout */
+    uint64_t grace_ns;
     bool will_restart;            /* STOP: a new group will be tried */
     char reason[RDZV_REASON_MAX];
     bool has_failure;
     struct failure failure;
-    uint32_t n_stopping;          /* STOP: workers that are stopped because of it, in the whole job */
+    /* STOP: workers that are stopped because of it, in the whole job */
+    uint32_t n_stopping;
     uint32_t restarts_used, max_restarts;
     enum outcome outcome;         /* CLOSED */
 };
@@ -113,7 +120,8 @@ struct lease {
     uint32_t epoch;
     struct generation prepared; /* the generation it is good for; none: no START counts with it */
     uint64_t echo_ns;           /* clock_ns of the RENEW that it answers */
-    uint64_t validity_ns;       /* good until echo_ns + validity_ns on the node's clock; 0: no lease */
+    /* good until echo_ns + validity_ns on the node's clock; 0: no lease */
+    uint64_t validity_ns;
     uint64_t clock_ns;          /* the leader's, now */
 };
 
