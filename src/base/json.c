@@ -449,3 +449,13 @@ int json_write_value(struct json_writer *w, const char *key, const struct json *
     cJSON_free(text);
     return 0;
 }
+
+#define STRING(x) #x
+#define TEXT_OF(x) STRING(x)
+
+const char *json_built_version(void) {
+    return TEXT_OF(CJSON_VERSION_MAJOR) "." TEXT_OF(CJSON_VERSION_MINOR) "." TEXT_OF(
+        CJSON_VERSION_PATCH);
+}
+
+const char *json_library_version(void) { return cJSON_Version(); }
