@@ -1,8 +1,8 @@
-#include <unistd.h>
-
 #include "cli/commands.h"
-#include "cli/run_line.h"
+#include "cli/run_line_io.h"
 #include "launcher/start_io.h"
+
+extern char **environ;
 
 int cmd_run(int argc, char **argv) {
     struct job_spec spec = {0};

@@ -338,7 +338,8 @@ static void stop_for_signal(struct agent *a) {
     uint32_t alive = crew_workers_alive(a->crew);
     if (alive > 0)
         log_notice("got %s: stopping %u worker%s (up to %.0f s)", name, alive,
-                   alive == 1 ? "" : "s", (double)a->config.spec->shutdown_timeout_ns / (double)NS_PER_S);
+                   alive == 1 ? "" : "s",
+                   (double)a->config.spec->shutdown_timeout_ns / (double)NS_PER_S);
     else
         log_notice("got %s: leaving", name);
     (void)snprintf(reason, sizeof reason, "node %s was told to stop by %s", a->host, name);

@@ -35,6 +35,6 @@ char *cgroup_oom_file(void);
 uint64_t cgroup_oom_kills(const char *file);
 /* The count of a v2 group of our own; 0 where it has no memory controller. */
 uint64_t cgroup_oom_kills_in(int fd);
-/* For tests: the two readers above on texts of the files /proc/self/mountinfo, /proc/self/cgroup. */
+/* For tests: the two readers above, on texts of /proc/self/mountinfo and /proc/self/cgroup. */
 _must_use_ int cgroup_path_from(const char *mountinfo, const char *cgroup, char **ret);
 char *cgroup_oom_file_from(const char *mountinfo, const char *cgroup);

@@ -362,7 +362,7 @@ static int cgroup_prepare(struct guardian *g, bool required, struct err *err) {
     (void)snprintf(g->cgroup_name, sizeof g->cgroup_name, "muster-%d", getpid());
     int fd;
     r = cgroup_make(parent, g->cgroup_name, &fd, err);
-    if (r == -EEXIST && cgroup_remove(parent, g->cgroup_name) == 0) /* an ended process had our pid */
+    if (r == -EEXIST && cgroup_remove(parent, g->cgroup_name) == 0) /* left by a former pid */
         r = cgroup_make(parent, g->cgroup_name, &fd, err);
     if (r == 0 && faccessat(fd, "cgroup.kill", W_OK, 0) < 0) {
         r = err_set(err, -EOPNOTSUPP, "the kernel has no cgroup.kill (Linux 5.14)");

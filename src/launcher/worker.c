@@ -10,7 +10,8 @@ static const struct {
 } states[] = {
     [WORKER_STATE_RUNNING] = {"running", 1U << WORKER_STATE_STOPPING | 1U << WORKER_STATE_KILLING |
                                              1U << WORKER_STATE_SWEEPING},
-    [WORKER_STATE_STOPPING] = {"stopping", 1U << WORKER_STATE_KILLING | 1U << WORKER_STATE_SWEEPING},
+    [WORKER_STATE_STOPPING] = {"stopping",
+                               1U << WORKER_STATE_KILLING | 1U << WORKER_STATE_SWEEPING},
     [WORKER_STATE_KILLING] = {"killing", 1U << WORKER_STATE_SWEEPING},
     [WORKER_STATE_SWEEPING] = {"sweeping", 1U << WORKER_STATE_GONE},
     [WORKER_STATE_GONE] = {"gone", 0},

@@ -344,7 +344,7 @@ static void start_worker(struct worker_group *g, struct worker *w, const struct 
     w->started_ns = clock_now_ns();
     if (enter_leaf(g, w, config->generation) < 0)
         return;
-    _cleanup_(freep) char **envp = 
+    _cleanup_(freep) char **envp =
         marked_environment(spec->envp != NULL ? spec->envp : environ, w->marker);
     struct child_spec cs = {
         .argv = spec->argv,

@@ -52,7 +52,7 @@ struct worker_group;
 struct worker_group_ops {
     /* Worker `index` has ended. Its descendants may still be dying. */
     void (*on_exit)(void *arg, uint32_t index, const struct worker_exit *how);
-    /* Worker `index` never ran; it counts as ended. err->code: the errno, text: step and program. */
+    /* Worker `index` never ran; it counts as ended. err->code: errno, text: step and program. */
     void (*on_spawn_failed)(void *arg, uint32_t index, const struct err *err);
     /* Every worker and every descendant is gone. Last call. */
     void (*on_all_gone)(void *arg);
