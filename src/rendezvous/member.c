@@ -29,6 +29,7 @@ struct member {
     struct member_config config;
     enum member_state state;
     uint64_t now_ns, since_ns;
+    uint64_t due_ns; /* when the next MEMBER_EVENT_TIME was asked for */
 
     /* The leader, as far as it is known. */
     bool connected;
@@ -88,6 +89,7 @@ int member_new(const struct member_config *config, uint64_t now_ns, struct membe
     m->config = *config;
     m->state = MEMBER_SEARCHING;
     m->now_ns = m->since_ns = now_ns;
+    m->due_ns = TIME_NEVER;
     m->renew_ns = m->probe_ns = TIME_NEVER;
     m->probe_wait_ns = PROBE_RETRY_MIN_NS;
     m->report.state = NODE_JOINED;
@@ -570,11 +572,14 @@ void member_step(struct member *m, const struct member_event *event, struct memb
         /* After a sleep the lease's end comes before everything that piled up meanwhile. */
         if (m->has_workers && m->now_ns >= m->lease_end_ns)
             fence(m);
+        /* Nor does the leader's silence count while this node itself slept. */
+        if (m->now_ns > m->due_ns && m->now_ns - m->due_ns > m->config.heartbeat_ns / 2)
+            m->leader_seen_ns = m->since_ns = m->now_ns;
         dispatch(m, event);
         if (m->state != MEMBER_ENDED)
             on_time(m);
     }
-    ret->deadline_ns = next_deadline(m);
+    ret->deadline_ns = m->due_ns = next_deadline(m);
     m->update = NULL;
     member_check(m);
 }
