@@ -197,6 +197,21 @@ static void group_config_from(const struct agent *a, struct group_config *c) {
     c->log_nonce = random_u64();
 }
 
+/* An address, or a name that this machine itself has. Others would have to be looked up. */
+static bool find_local_addr(const char *text, struct addr *ret) {
+    struct addr addrs[RESOLVE_ADDRS_MAX];
+    size_t n;
+    if (resolve_now(text, 0, addrs, &n) != 0)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (!addr_is_local(&addrs[i]) || (addr_is_loopback(&addrs[i]) && i + 1 < n))
+            continue;
+        *ret = addrs[i];
+        return true;
+    }
+    return false;
+}
+
 static int lead(struct agent *a, int endpoint_fd, struct addr *ret_own) {
     struct group_config group;
     group_config_from(a, &group);
@@ -207,9 +222,12 @@ static int lead(struct agent *a, int endpoint_fd, struct addr *ret_own) {
         .arg = a,
     };
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", a->config.spec->run_id);
-    if (a->config.spec->local_addr != NULL)
-        config.has_local_addr =
-            addr_from_literal(a->config.spec->local_addr, 0, &config.local_addr) == 0;
+    if (a->config.spec->local_addr != NULL) {
+        config.has_local_addr = find_local_addr(a->config.spec->local_addr, &config.local_addr);
+        if (!config.has_local_addr)
+            log_warning("--local-addr %s is no address of this machine; another is chosen",
+                        a->config.spec->local_addr);
+    }
     int r = endpoint_own_addr(endpoint_fd, ret_own);
     if (r < 0) {
         (void)close(endpoint_fd);
