@@ -1,8 +1,8 @@
 /* Sums a buffer over all GPUs with NCCL, checks the sum and measures it.
  *
  * One process per GPU, started by `muster run --no-python` (or torchrun). Rank 0 makes NCCL's
- * unique id; the others get it through the store. If a peer dies NCCL may wait for ever: ending the others
- * is the launcher's business. */
+ * unique id; the others get it through the store. If a peer dies NCCL may wait for ever: ending the
+ * others is the launcher's business. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <nccl.h>

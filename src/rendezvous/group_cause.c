@@ -20,8 +20,8 @@ void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]) {
         (void)snprintf(out, RDZV_HOST_MAX, "%s", n->info.host);
 }
 
-/* A round trip is over when the node has the LEASE: its next RENEW tells how long it took, and which
- * LEASE it means. The leader's clock was read somewhere within it; take the middle. (A RENEW alone
+/* A round trip is over when the node has the LEASE: its next RENEW tells how long it took, and
+ * which LEASE it means. The leader's clock was read somewhere within it; take the middle. (A RENEW alone
  * says little: it may have lain in a socket while the leader slept.) */
 void group_note_clock(struct group *g, struct node *n, const struct renew *renew) {
     if (renew->rtt_ns != 0 && renew->leader_clock_ns != 0 &&
@@ -29,7 +29,8 @@ void group_note_clock(struct group *g, struct node *n, const struct renew *renew
         uint64_t error = MAX2(renew->rtt_ns / 2, CLOCK_ERROR_MIN_NS);
         uint64_t aged = n->error_ns + (g->now_ns - n->offset_at_ns) / CLOCK_DRIFT_PART;
         if (!n->offset_known || error <= aged + aged / 4) {
-            n->offset_ns = (int64_t)n->answered_ns - (int64_t)n->asked_ns - (int64_t)(renew->rtt_ns / 2);
+            n->offset_ns = (int64_t)n->answered_ns - (int64_t)n->asked_ns -
+                           (int64_t)(renew->rtt_ns / 2);
             n->error_ns = error;
             n->offset_at_ns = g->now_ns;
             n->offset_known = true;
@@ -53,9 +54,10 @@ static bool contains_any(const char *text, const char *const words[], size_t n) 
  * such a peer, so it counts as an exit. */
 static int noise(const struct failure *f) {
     static const char *const echoes[] = {
-        "DistNetworkError", "DistStoreError", "DistBackendError",       "NCCL",
-        "TCPStore",         "gloo",           "Connection closed by peer", "Connection reset by peer",
-        "Connection refused", "lost the connection",
+        "DistNetworkError",         "DistStoreError",     "DistBackendError",
+        "NCCL",                     "TCPStore",           "gloo",
+        "Connection closed by peer", "Connection refused", "Connection reset by peer",
+        "lost the connection",
     };
     switch (f->kind) {
     case FAILURE_OOM:

@@ -56,7 +56,7 @@ struct member_event {
     uint64_t now_ns;
     uint64_t leader; /* WELCOME */
     uint32_t epoch;  /* WELCOME */
-    /* WELCOME: the leader's settings, which all nodes share; they replace member_config's. 0: keep */
+    /* WELCOME: the leader's settings, for all nodes, in place of member_config's. 0: keep */
     uint64_t heartbeat_ns, margin_ns;
     const struct desired *desired;
     struct lease lease;
