@@ -1,0 +1,682 @@
+#include "rendezvous/group.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define S(x) ((uint64_t)((x) * 1e9))
+
+/* A leader with nodes 1, 2, …, whose words the test says; clocks of all nodes are the leader's plus node seconds. */
+struct rig {
+    struct group *g;
+    struct group_update u;
+    uint64_t now_ns;
+    size_t seen[GROUP_EFFECT_KIND_COUNT]; /* effects since the beginning */
+};
+
+static struct group_config config_of(uint32_t min, uint32_t max) {
+    struct group_config c;
+    group_config_default(&c);
+    c.leader_incarnation = 1;
+    c.min_nodes = min;
+    c.max_nodes = max;
+    return c;
+}
+
+static void step(struct rig *r, struct group_event e) {
+    e.now_ns = r->now_ns;
+    group_step(r->g, &e, &r->u);
+    for (size_t i = 0; i < r->u.n_effects; i++)
+        r->seen[r->u.effects[i].kind]++;
+}
+
+static void begin(struct rig *r, const struct group_config *c) {
+    *r = (struct rig){.now_ns = S(1000)};
+    cr_assert_eq(group_new(c, r->now_ns, &r->g), 0);
+    step(r, (struct group_event){.kind = GROUP_EVENT_TIME});
+}
+
+static void end(struct rig *r) {
+    group_update_fini(&r->u);
+    group_free(r->g);
+}
+
+static size_t count(const struct rig *r, enum group_effect_kind kind, uint64_t node) {
+    size_t n = 0;
+    for (size_t i = 0; i < r->u.n_effects; i++)
+        n += r->u.effects[i].kind == kind && (node == 0 || r->u.effects[i].node == node);
+    return n;
+}
+
+static const struct group_effect *effect(const struct rig *r, enum group_effect_kind kind) {
+    for (size_t i = 0; i < r->u.n_effects; i++)
+        if (r->u.effects[i].kind == kind)
+            return &r->u.effects[i];
+    return NULL;
+}
+
+static void join_as(struct rig *r, uint64_t node, int32_t node_rank, const struct report *report) {
+    struct node_info info = {.incarnation = node, .nproc = 1, .node_rank = node_rank, .role = "default"};
+    (void)snprintf(info.host, sizeof info.host, "h%d", (int)node);
+    step(r, (struct group_event){.kind = GROUP_EVENT_JOIN, .info = &info, .report = report});
+}
+
+static void join(struct rig *r, uint64_t node) { join_as(r, node, -1, &(struct report){.state = NODE_JOINED}); }
+
+static void report(struct rig *r, uint64_t node, struct report rep) {
+    step(r, (struct group_event){.kind = GROUP_EVENT_REPORT, .node = node, .report = &rep});
+}
+
+static void say(struct rig *r, uint64_t node, enum node_state state) {
+    report(r, node, (struct report){.state = state, .generation = group_generation(r->g)});
+}
+
+static struct failure failure_at(uint64_t node, enum failure_kind kind, double at) {
+    return (struct failure){.kind = kind, .code = 1, .incarnation = node, .at_ns = S(at)};
+}
+
+static void fails(struct rig *r, uint64_t node, enum failure_kind kind, double at) {
+    report(r, node, (struct report){.state = NODE_FAILED, .generation = group_generation(r->g), .has_failure = true,
+                                    .failure = failure_at(node, kind, at)});
+}
+
+static void renew(struct rig *r, uint64_t node) {
+    step(r, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = node, .renew = {.clock_ns = r->now_ns}});
+}
+
+/* Time passes while these nodes (a mask of 1 << node) stay alive. */
+static void pass(struct rig *r, double seconds, unsigned alive) {
+    uint64_t until = r->now_ns + S(seconds);
+    while (r->now_ns < until) {
+        r->now_ns = MIN2(until, r->now_ns + S(0.25));
+        for (uint64_t node = 1; node < 8; node++)
+            if ((alive >> node & 1) != 0)
+                renew(r, node);
+        step(r, (struct group_event){.kind = GROUP_EVENT_TIME});
+    }
+}
+
+static void open_store(struct rig *r) {
+    step(r, (struct group_event){.kind = GROUP_EVENT_STORE, .generation = group_generation(r->g),
+                                 .store_host = "127.0.0.1", .store_port = 4000});
+}
+
+static void probe(struct rig *r, uint64_t node, enum probe_result result) {
+    step(r, (struct group_event){.kind = GROUP_EVENT_PROBE, .node = node, .probe = result});
+}
+
+static void disconnect(struct rig *r, uint64_t node) {
+    step(r, (struct group_event){.kind = GROUP_EVENT_DISCONNECT, .node = node});
+}
+
+static struct desired told(const struct rig *r, uint64_t node) {
+    struct desired d = {0};
+    cr_assert(group_desired(r->g, node, &d), "node %d is not known", (int)node);
+    return d;
+}
+
+#define assert_state(r, s) \
+    cr_assert_eq(group_state((r)->g), (s), "it is %s", group_state_name(group_state((r)->g)))
+
+/* A group of nodes 1 … n in this state. */
+static void bring_to(struct rig *r, const struct group_config *c, uint64_t n, enum group_state state) {
+    begin(r, c);
+    for (uint64_t node = 1; node <= n; node++) {
+        join(r, node);
+        probe(r, node, PROBE_ALIVE);
+    }
+    if (state == GROUP_GATHERING)
+        return;
+    open_store(r);
+    assert_state(r, GROUP_FORMING);
+    for (uint64_t node = 1; node <= n && state != GROUP_FORMING; node++)
+        say(r, node, NODE_PREPARED);
+    if (state == GROUP_FORMING || state == GROUP_RUNNING)
+        return;
+    fails(r, n, FAILURE_EXIT, 1000);
+    assert_state(r, GROUP_STOPPING);
+}
+
+/* ---- configuration ---- */
+
+Test(group, a_configuration_that_makes_no_sense_is_refused) {
+    static const struct {
+        uint32_t min, max, epoch;
+        uint64_t lease_ns;
+        int result;
+    } cases[] = {
+        {1, 1, 1, 1, 0},
+        {0, 1, 1, 1, -EINVAL},
+        {2, 1, 1, 1, -EINVAL},
+        {1, RDZV_NODES_MAX, 1, 1, 0},
+        {1, RDZV_NODES_MAX + 1, 1, 1, -EINVAL},
+        {1, 1, 0, 1, -EINVAL},
+        {1, 1, 1, 0, -EINVAL},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct group_config c = config_of(cases[i].min, cases[i].max);
+        c.epoch = cases[i].epoch;
+        c.lease_ns = cases[i].lease_ns;
+        struct group *g = NULL;
+        cr_assert_eq(group_new(&c, 0, &g), cases[i].result, "case %zu", i);
+        group_free(g);
+    }
+}
+
+/* ---- gathering ---- */
+
+Test(group, max_nodes_form_at_once_and_min_after_the_last_call) {
+    struct group_config c = config_of(2, 3);
+    struct rig r;
+    begin(&r, &c);
+    join(&r, 1);
+    pass(&r, 100, 1u << 1);
+    assert_state(&r, GROUP_GATHERING);
+    join(&r, 2);
+    pass(&r, 29.5, 6);
+    assert_state(&r, GROUP_GATHERING);
+    struct rdzv_status s;
+    group_status(r.g, r.now_ns, &s);
+    cr_assert(s.last_call && s.present == 2 && s.wait_ns == S(0.5), "%u there, %llu ns", s.present,
+              (unsigned long long)s.wait_ns);
+    pass(&r, 0.5, 6);
+    assert_state(&r, GROUP_FORMING);
+    cr_assert_eq(r.seen[GROUP_EFFECT_STORE_OPEN], 1);
+    end(&r);
+    begin(&r, &c);
+    for (uint64_t node = 1; node <= 3; node++)
+        join(&r, node);
+    assert_state(&r, GROUP_FORMING);
+    end(&r);
+}
+
+Test(group, one_that_goes_in_the_last_call_stops_it) {
+    struct group_config c = config_of(2, 3);
+    struct rig r;
+    begin(&r, &c);
+    join(&r, 1);
+    join(&r, 2);
+    pass(&r, 20, 6);
+    step(&r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
+    pass(&r, 100, 2);
+    assert_state(&r, GROUP_GATHERING);
+    join(&r, 3);
+    pass(&r, 29, 10);
+    assert_state(&r, GROUP_GATHERING);
+    pass(&r, 1, 10);
+    assert_state(&r, GROUP_FORMING);
+    end(&r);
+}
+
+Test(group, the_join_timeout_ends_the_job_and_says_who_came) {
+    struct group_config c = config_of(3, 3);
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_GATHERING);
+    pass(&r, 599.5, 6);
+    assert_state(&r, GROUP_GATHERING);
+    pass(&r, 0.75, 6);
+    assert_state(&r, GROUP_CLOSED);
+    cr_assert_eq(group_outcome(r.g), OUTCOME_FAILED);
+    struct desired d = told(&r, 1);
+    cr_assert(strstr(d.reason, "h1") != NULL && strstr(d.reason, "h2") != NULL, "%s", d.reason);
+    end(&r);
+}
+
+Test(group, joins_that_can_not_be_are_refused) {
+    struct group_config c = config_of(2, 2);
+    c.static_ranks = true;
+    static const struct {
+        int32_t rank;
+        uint32_t nproc;
+        const char *why; /* NULL: welcome */
+    } cases[] = {
+        {-1, 1, "--node-rank, and this node has none"},
+        {2, 1, "not below the number of nodes"},
+        {0, 1, "another node has the same"},
+        {1, 0, "number of workers"},
+        {1, RDZV_WORKERS_MAX + 1, "number of workers"},
+        {1, RDZV_WORKERS_MAX, NULL},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct rig r;
+        begin(&r, &c);
+        join_as(&r, 1, 0, &(struct report){.state = NODE_JOINED});
+        struct node_info info = {.incarnation = 2, .nproc = cases[i].nproc, .node_rank = cases[i].rank, .host = "b"};
+        step(&r, (struct group_event){.kind = GROUP_EVENT_JOIN, .info = &info,
+                                      .report = &(struct report){.state = NODE_JOINED}});
+        const struct group_effect *e = effect(&r, GROUP_EFFECT_REFUSE);
+        cr_assert_eq(e == NULL, cases[i].why == NULL, "case %zu", i);
+        cr_assert_eq(group_nodes(r.g, NULL, 0), cases[i].why == NULL ? 2 : 1);
+        if (e != NULL)
+            cr_assert(e->node == 2 && strstr(e->reason, cases[i].why) != NULL, "case %zu: %s", i, e->reason);
+        end(&r);
+    }
+}
+
+/* ---- ranks ---- */
+
+Test(group, the_leaders_node_is_rank_0_and_the_rest_in_natural_order) {
+    struct group_config c = config_of(4, 4);
+    struct rig r;
+    begin(&r, &c);
+    static const struct {
+        uint64_t node;
+        const char *host;
+        uint32_t nproc, rank, first;
+    } nodes[] = {{5, "node10", 2, 2, 4}, {3, "node2", 3, 1, 1}, {1, "z", 1, 0, 0}, {4, "node10", 1, 3, 6}};
+    for (size_t i = 0; i < 4; i++) {
+        struct node_info info = {.incarnation = nodes[i].node, .nproc = nodes[i].nproc, .node_rank = -1};
+        (void)snprintf(info.host, sizeof info.host, "%s", nodes[i].host);
+        step(&r, (struct group_event){.kind = GROUP_EVENT_JOIN, .info = &info,
+                                      .report = &(struct report){.state = NODE_JOINED}});
+    }
+    open_store(&r);
+    for (size_t i = 0; i < 4; i++) {
+        struct desired d = told(&r, nodes[i].node);
+        cr_assert_eq(d.kind, DESIRED_FORM);
+        cr_assert_eq(d.form.node_rank, nodes[i].rank, "node %d", (int)nodes[i].node);
+        cr_assert_eq(d.form.first_rank, nodes[i].first);
+        cr_assert_eq(d.form.world_size, 7);
+        cr_assert_eq(d.form.host_index, nodes[i].node == 4 ? 1 : 0);
+        cr_assert_str_eq(d.form.store_host, "127.0.0.1");
+    }
+    end(&r);
+}
+
+/* ---- forming ---- */
+
+Test(group, start_is_told_when_the_last_has_acknowledged) {
+    struct group_config c = config_of(3, 3);
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_FORMING);
+    say(&r, 1, NODE_PREPARED);
+    say(&r, 1, NODE_PREPARED);
+    say(&r, 2, NODE_PREPARED);
+    assert_state(&r, GROUP_FORMING);
+    say(&r, 3, NODE_PREPARED);
+    assert_state(&r, GROUP_RUNNING);
+    cr_assert_eq(count(&r, GROUP_EFFECT_TELL, 0), 3);
+    cr_assert_eq(told(&r, 2).kind, DESIRED_START);
+    end(&r);
+}
+
+Test(group, a_nack_and_a_form_timeout_cost_a_restart_like_a_failed_worker) {
+    for (int timeout = 0; timeout < 2; timeout++) {
+        struct group_config c = config_of(2, 2);
+        c.max_restarts = 1;
+        struct rig r;
+        bring_to(&r, &c, 2, GROUP_FORMING);
+        say(&r, 1, NODE_PREPARED);
+        if (timeout)
+            pass(&r, 60.25, 6);
+        else
+            fails(&r, 2, FAILURE_SPAWN, 1000);
+        assert_state(&r, GROUP_STOPPING);
+        cr_assert(told(&r, 1).has_failure && told(&r, 1).failure.incarnation == 2);
+        say(&r, 1, NODE_STOPPED);
+        say(&r, 2, NODE_STOPPED);
+        assert_state(&r, GROUP_FORMING);
+        cr_assert_eq(group_restarts_used(r.g), 1);
+        end(&r);
+    }
+}
+
+Test(group, without_a_store_the_job_ends) {
+    struct group_config c = config_of(2, 2);
+    struct rig r;
+    begin(&r, &c);
+    join(&r, 1);
+    join(&r, 2);
+    step(&r, (struct group_event){.kind = GROUP_EVENT_STORE, .generation = {1, 7}, .reason = "of another group"});
+    assert_state(&r, GROUP_FORMING);
+    step(&r, (struct group_event){.kind = GROUP_EVENT_STORE, .generation = {1, 1}, .reason = "EMFILE"});
+    assert_state(&r, GROUP_CLOSED);
+    cr_assert_not_null(strstr(told(&r, 2).reason, "EMFILE"));
+    end(&r);
+}
+
+/* ---- a node is lost ---- */
+
+Test(group, a_lost_node_in_every_state) {
+    static const struct {
+        enum group_state state;
+        uint32_t min;
+        enum group_state then; /* right after the loss of node 3 */
+        enum group_state last; /* when the others have stopped */
+    } cases[] = {
+        {GROUP_GATHERING, 2, GROUP_GATHERING, GROUP_GATHERING},
+        {GROUP_FORMING, 2, GROUP_STOPPING, GROUP_FORMING},
+        {GROUP_FORMING, 3, GROUP_STOPPING, GROUP_GATHERING}, /* nothing ran yet: the join timeout counts on */
+        {GROUP_RUNNING, 2, GROUP_STOPPING, GROUP_FORMING},
+        {GROUP_RUNNING, 3, GROUP_STOPPING, GROUP_CLOSED},
+        {GROUP_STOPPING, 2, GROUP_STOPPING, GROUP_FORMING},
+        {GROUP_STOPPING, 3, GROUP_STOPPING, GROUP_CLOSED},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct group_config c = config_of(cases[i].min, cases[i].state == GROUP_GATHERING ? 4 : 3);
+        c.max_restarts = 5;
+        struct rig r;
+        bring_to(&r, &c, 3, cases[i].state);
+        disconnect(&r, 3);
+        cr_assert_eq(count(&r, GROUP_EFFECT_PROBE, 3), 1, "case %zu", i);
+        probe(&r, 3, PROBE_UNKNOWN);
+        cr_assert_eq(group_nodes(r.g, NULL, 0), 3, "silence proves nothing, case %zu", i);
+        probe(&r, 3, PROBE_GONE);
+        cr_assert_eq(count(&r, GROUP_EFFECT_FORGET, 3), 1);
+        cr_assert_eq(group_state(r.g), cases[i].then, "case %zu: %s", i, group_state_name(group_state(r.g)));
+        if (cases[i].state != GROUP_GATHERING) {
+            struct generation g = group_generation(r.g);
+            report(&r, 1, (struct report){.state = NODE_STOPPED, .generation = g});
+            report(&r, 2, (struct report){.state = NODE_STOPPED, .generation = g});
+        }
+        cr_assert_eq(group_state(r.g), cases[i].last, "case %zu: %s", i, group_state_name(group_state(r.g)));
+        end(&r);
+    }
+}
+
+Test(group, silence_is_a_loss_at_lease_and_margin_and_not_before) {
+    struct group_config c = config_of(1, 2);
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    pass(&r, 5.75, 2);
+    assert_state(&r, GROUP_RUNNING);
+    pass(&r, 0.25, 2);
+    assert_state(&r, GROUP_STOPPING);
+    cr_assert_not_null(strstr(told(&r, 1).reason, "h2"));
+    cr_assert(!told(&r, 1).has_failure);
+    say(&r, 1, NODE_STOPPED);
+    cr_assert_eq(group_restarts_used(r.g), 0, "a lost node costs no restart");
+    end(&r);
+}
+
+Test(group, a_leader_that_slept_gives_everybody_time_again) {
+    struct group_config c = config_of(2, 2);
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    r.now_ns += S(30);
+    step(&r, (struct group_event){.kind = GROUP_EVENT_TIME});
+    cr_assert_eq(group_nodes(r.g, NULL, 0), 2);
+    pass(&r, 5.75, 0);
+    cr_assert_eq(group_nodes(r.g, NULL, 0), 2);
+    pass(&r, 0.5, 0);
+    cr_assert_eq(group_nodes(r.g, NULL, 0), 0);
+    end(&r);
+}
+
+Test(group, a_node_that_resumes_keeps_the_group_running) {
+    struct group_config c = config_of(2, 2);
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    disconnect(&r, 2);
+    pass(&r, 3, 2);
+    join_as(&r, 2, -1, &(struct report){.state = NODE_RUNNING, .generation = group_generation(r.g)});
+    assert_state(&r, GROUP_RUNNING);
+    cr_assert_eq(told(&r, 2).kind, DESIRED_START);
+    pass(&r, 10, 6);
+    assert_state(&r, GROUP_RUNNING);
+    end(&r);
+}
+
+Test(group, a_finished_node_may_go_and_the_job_still_succeeds) {
+    struct group_config c = config_of(2, 2);
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    say(&r, 2, NODE_FINISHED);
+    disconnect(&r, 2);
+    probe(&r, 2, PROBE_GONE);
+    assert_state(&r, GROUP_RUNNING);
+    say(&r, 1, NODE_FINISHED);
+    assert_state(&r, GROUP_CLOSED);
+    cr_assert_eq(group_outcome(r.g), OUTCOME_SUCCESS);
+    end(&r);
+}
+
+Test(group, a_leaving_node_stops_the_group_at_once_and_costs_nothing) {
+    struct group_config c = config_of(1, 2);
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    report(&r, 2, (struct report){.state = NODE_RUNNING, .generation = group_generation(r.g), .leaving = true});
+    assert_state(&r, GROUP_STOPPING);
+    say(&r, 1, NODE_STOPPED);
+    report(&r, 2, (struct report){.state = NODE_STOPPED, .generation = group_generation(r.g), .leaving = true});
+    step(&r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
+    assert_state(&r, GROUP_FORMING);
+    cr_assert_eq(group_members(r.g, NULL, 0), 1);
+    cr_assert_eq(group_restarts_used(r.g), 0);
+    end(&r);
+}
+
+Test(group, an_unusable_node_counts_as_stopped_and_never_takes_part_again) {
+    struct group_config c = config_of(1, 2);
+    c.max_restarts = 1;
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_STOPPING);
+    say(&r, 1, NODE_STOPPED);
+    report(&r, 2, (struct report){.state = NODE_FAILED, .generation = group_generation(r.g), .unusable = "pid 9"});
+    assert_state(&r, GROUP_FORMING);
+    uint64_t members[2];
+    cr_assert_eq(group_members(r.g, members, 2), 1);
+    cr_assert_eq(members[0], 1);
+    end(&r);
+}
+
+/* ---- budget and cause ---- */
+
+Test(group, a_generation_is_charged_once_however_many_workers_fail) {
+    struct group_config c = config_of(3, 3);
+    c.max_restarts = 2;
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_RUNNING);
+    for (uint64_t node = 1; node <= 3; node++)
+        fails(&r, node, FAILURE_EXIT, 1001);
+    struct generation g = group_generation(r.g);
+    for (uint64_t node = 1; node <= 3; node++)
+        report(&r, node, (struct report){.state = NODE_STOPPED, .generation = g, .has_failure = true,
+                                         .failure = failure_at(node, FAILURE_EXIT, 1001)});
+    cr_assert_eq(group_restarts_used(r.g), 1);
+    assert_state(&r, GROUP_FORMING);
+    open_store(&r);
+    fails(&r, 3, FAILURE_EXIT, 1002); /* the next generation, by a nack */
+    fails(&r, 2, FAILURE_EXIT, 1002);
+    for (uint64_t node = 1; node <= 3; node++)
+        say(&r, node, NODE_STOPPED);
+    cr_assert_eq(group_restarts_used(r.g), 2);
+    end(&r);
+}
+
+Test(group, no_restart_left_closes_with_the_failure_for_everybody) {
+    struct group_config c = config_of(2, 2);
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_STOPPING); /* max_restarts 0: the first failure ends the job */
+    say(&r, 1, NODE_STOPPED);
+    say(&r, 2, NODE_STOPPED);
+    assert_state(&r, GROUP_CLOSED);
+    for (uint64_t node = 1; node <= 2; node++) {
+        struct desired d = told(&r, node);
+        cr_assert(d.kind == DESIRED_CLOSED && d.outcome == OUTCOME_FAILED && d.has_failure);
+        cr_assert_eq(d.failure.incarnation, 2);
+    }
+    cr_assert_eq(group_restarts_used(r.g), 0);
+    end(&r);
+}
+
+/* One lease exchange: the node's clock is `ahead` seconds before the leader's, the round trip 2 ms. */
+static void compare_clocks(struct rig *r, uint64_t node, double ahead) {
+    struct renew first = {.clock_ns = r->now_ns + S(ahead) - S(0.001)};
+    step(r, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = node, .renew = first});
+    struct renew second = {.clock_ns = r->now_ns + S(ahead) + S(0.001), .leader_clock_ns = r->now_ns,
+                           .rtt_ns = S(0.002)};
+    step(r, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = node, .renew = second});
+}
+
+Test(group, the_first_cause_by_the_nodes_own_clocks) {
+    static const struct {
+        double at2, at3; /* seconds of the leader's clock; heard in this order: 2, 3 */
+        enum failure_kind kind2, kind3;
+        uint64_t first;
+    } cases[] = {
+        {5.0, 4.9, FAILURE_EXIT, FAILURE_EXIT, 3},     /* earlier, heard later */
+        {5.0, 5.1, FAILURE_SIGNAL, FAILURE_EXIT, 2},   /* earlier and heard first */
+        {5.0, 5.001, FAILURE_EXIT, FAILURE_SIGNAL, 3}, /* within the error: the signal explains more */
+        {5.0, 5.001, FAILURE_SIGNAL, FAILURE_EXIT, 2},
+        {5.0, 5.1, FAILURE_EXIT, FAILURE_SIGNAL, 2},   /* beyond the error, order counts */
+        {5.0, 5.001, FAILURE_EXIT, FAILURE_OOM, 3},
+        {5.0, 5.001, FAILURE_EXIT, FAILURE_EXIT, 2},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct group_config c = config_of(3, 3);
+        struct rig r;
+        bring_to(&r, &c, 3, GROUP_RUNNING);
+        compare_clocks(&r, 2, 3600);
+        compare_clocks(&r, 3, -77);
+        fails(&r, 2, cases[i].kind2, 900 + cases[i].at2 + 3600);
+        fails(&r, 3, cases[i].kind3, 900 + cases[i].at3 - 77);
+        cr_assert_eq(told(&r, 1).failure.incarnation, cases[i].first, "case %zu", i);
+        end(&r);
+    }
+}
+
+Test(group, old_words_change_nothing) {
+    struct group_config c = config_of(2, 2);
+    c.max_restarts = 3;
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_STOPPING);
+    struct generation old = group_generation(r.g);
+    say(&r, 1, NODE_STOPPED);
+    say(&r, 2, NODE_STOPPED);
+    open_store(&r);
+    say(&r, 1, NODE_PREPARED);
+    say(&r, 2, NODE_PREPARED);
+    assert_state(&r, GROUP_RUNNING);
+    for (int s = NODE_PREPARED; s <= NODE_STOPPED; s++) {
+        struct report rep = {.state = (enum node_state)s, .generation = old, .has_failure = s == NODE_FAILED,
+                             .failure = failure_at(2, FAILURE_EXIT, 900)};
+        report(&r, 2, rep);
+        assert_state(&r, GROUP_RUNNING);
+    }
+    report(&r, 99, (struct report){.state = NODE_FAILED, .generation = group_generation(r.g), .has_failure = true});
+    probe(&r, 99, PROBE_GONE);
+    disconnect(&r, 99);
+    assert_state(&r, GROUP_RUNNING);
+    cr_assert_eq(group_restarts_used(r.g), 1);
+    end(&r);
+}
+
+Test(group, of_the_count_of_restarts_the_larger_is_kept) {
+    struct group_config c = config_of(2, 3);
+    c.max_restarts = 5;
+    struct rig r;
+    begin(&r, &c);
+    join_as(&r, 1, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 3});
+    cr_assert_eq(group_restarts_used(r.g), 3);
+    join_as(&r, 2, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 1});
+    cr_assert_eq(group_restarts_used(r.g), 3);
+    end(&r);
+}
+
+/* ---- leases ---- */
+
+Test(group, a_lease_echoes_the_clock_and_names_the_group_from_form_on) {
+    struct group_config c = config_of(2, 2);
+    struct rig r;
+    begin(&r, &c);
+    join(&r, 1);
+    step(&r, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = 1, .renew = {.clock_ns = 12345}});
+    const struct group_effect *e = effect(&r, GROUP_EFFECT_LEASE);
+    cr_assert(e->lease.echo_ns == 12345 && e->lease.validity_ns == S(5) && e->lease.epoch == 1);
+    cr_assert(generation_is_none(e->lease.prepared));
+    join(&r, 2);
+    renew(&r, 1);
+    cr_assert(generation_is_none(effect(&r, GROUP_EFFECT_LEASE)->lease.prepared), "FORM is not told yet");
+    open_store(&r);
+    renew(&r, 1);
+    cr_assert_eq(generation_compare(effect(&r, GROUP_EFFECT_LEASE)->lease.prepared, group_generation(r.g)), 0);
+    step(&r, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = 42, .renew = {.clock_ns = 1}});
+    cr_assert_null(effect(&r, GROUP_EFFECT_LEASE), "an unknown node gets none");
+    end(&r);
+}
+
+/* ---- the end ---- */
+
+Test(group, the_operator_ends_the_job_in_every_state) {
+    static const enum group_state states[] = {GROUP_GATHERING, GROUP_FORMING, GROUP_RUNNING, GROUP_STOPPING};
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+        struct group_config c = config_of(2, states[i] == GROUP_GATHERING ? 3 : 2);
+        c.max_restarts = 5;
+        struct rig r;
+        bring_to(&r, &c, 2, states[i]);
+        step(&r, (struct group_event){.kind = GROUP_EVENT_STOP, .reason = "enough"});
+        say(&r, 1, NODE_STOPPED);
+        say(&r, 2, NODE_STOPPED);
+        assert_state(&r, GROUP_CLOSED);
+        cr_assert_str_eq(told(&r, 2).reason, "enough", "from %s", group_state_name(states[i]));
+        end(&r);
+    }
+}
+
+Test(group, done_comes_once_when_all_know_or_at_the_close_timeout) {
+    for (int timeout = 0; timeout < 2; timeout++) {
+        struct group_config c = config_of(2, 2);
+        struct rig r;
+        bring_to(&r, &c, 2, GROUP_RUNNING);
+        say(&r, 1, NODE_FINISHED);
+        say(&r, 2, NODE_FINISHED);
+        say(&r, 1, NODE_CLOSED);
+        if (timeout)
+            pass(&r, 29.75, 6);
+        cr_assert_eq(r.seen[GROUP_EFFECT_DONE], 0);
+        if (timeout)
+            pass(&r, 0.25, 6);
+        else
+            say(&r, 2, NODE_CLOSED);
+        cr_assert_eq(r.seen[GROUP_EFFECT_DONE], 1);
+        pass(&r, 60, 6);
+        cr_assert_eq(r.seen[GROUP_EFFECT_DONE], 1);
+        end(&r);
+    }
+}
+
+Test(group, a_latecomer_to_a_closed_job_is_told_the_outcome) {
+    struct group_config c = config_of(1, 1);
+    struct rig r;
+    bring_to(&r, &c, 1, GROUP_RUNNING);
+    say(&r, 1, NODE_FINISHED);
+    join(&r, 2);
+    cr_assert_eq(told(&r, 2).outcome, OUTCOME_SUCCESS);
+    end(&r);
+}
+
+Test(group, a_newcomer_waits_until_the_group_forms_again_anyway) {
+    struct group_config c = config_of(1, 2);
+    c.last_call_ns = 0;
+    c.max_restarts = 1;
+    struct rig r;
+    begin(&r, &c);
+    join(&r, 1);
+    open_store(&r);
+    say(&r, 1, NODE_PREPARED);
+    join(&r, 2);
+    assert_state(&r, GROUP_RUNNING);
+    cr_assert_eq(told(&r, 2).kind, DESIRED_IDLE);
+    fails(&r, 1, FAILURE_EXIT, 1000);
+    say(&r, 1, NODE_STOPPED);
+    cr_assert_eq(group_members(r.g, NULL, 0), 2);
+    end(&r);
+}
+
+Test(group, a_place_that_was_lost_goes_to_the_newcomer_and_the_others_keep_theirs) {
+    struct group_config c = config_of(2, 3);
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_RUNNING);
+    join(&r, 7);
+    disconnect(&r, 2);
+    probe(&r, 2, PROBE_GONE);
+    struct generation g = group_generation(r.g);
+    report(&r, 1, (struct report){.state = NODE_STOPPED, .generation = g});
+    report(&r, 3, (struct report){.state = NODE_STOPPED, .generation = g});
+    uint64_t members[3] = {0};
+    cr_assert_eq(group_members(r.g, members, 3), 3);
+    cr_assert(members[0] == 1 && members[1] == 7 && members[2] == 3);
+    end(&r);
+}
