@@ -21,7 +21,8 @@ def endpoint(hosts, n=0, port=29400):
 def agents(job, hosts, order, nnodes, *words, worker=("start", "env=MASTER_ADDR", "go"), leader=0):
     return {n: job.agent(f"h{n}", f"--nnodes={nnodes}", "--nproc-per-node=2", "--rdzv-backend=c10d",
                          f"--rdzv-endpoint={endpoint(hosts, leader)}", "--rdzv-id=net", f"--lease={LEASE}",
-                         f"--heartbeat-interval={HEARTBEAT}", *words, "--no-python", job.worker, *worker,
+                         f"--heartbeat-interval={HEARTBEAT}", "--rdzv-conf=read_timeout=2,join_timeout=20", *words,
+                         "--no-python", job.worker, *worker,
                          prefix=hosts.enter(n)) for n in order}
 
 
@@ -103,7 +104,7 @@ def test_a_host_that_falls_silent_is_left_out(job, silent):
 
 def test_without_enough_hosts_a_silent_one_ends_the_job_with_the_reason(job):
     with hosts_or_skip(2) as hosts:
-        running = agents(job, hosts, [0, 1], 2, "--rdzv-conf=join_timeout=1", worker=("family", "start", "go"))
+        running = agents(job, hosts, [0, 1], 2, worker=("family", "start", "go"))
         job.events.wait("start", 4, world=4)
         hosts.cut(1)
         for agent in running.values():

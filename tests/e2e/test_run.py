@@ -671,7 +671,7 @@ def test_a_slow_reader_of_our_output_does_not_block_the_job(job, tmp_path):
 
 def test_redirect_without_tee_gives_the_worker_the_file_itself(job, tmp_path):
     code, _, err = job.run("--log-dir", tmp_path / "logs", "-r1", *SH,
-                           'readlink /proc/$$$$/fd/1 >&2; true')
+                           'echo "$(readlink /proc/$$$$/fd/1)" >&2')
     assert code == 0, err
     assert "stdout.log" in err, err
 
