@@ -143,6 +143,14 @@ static int limit_core(void) {
     return setrlimit(RLIMIT_CORE, &none) < 0 ? -errno : 0;
 }
 
+static int limit_descriptors(uint64_t soft) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return -errno;
+    limit.rlim_cur = MIN2((rlim_t)soft, limit.rlim_max);
+    return setrlimit(RLIMIT_NOFILE, &limit) < 0 ? -errno : 0;
+}
+
 static int prepare(const struct plan *p, enum step *ret_step) {
     const struct child_spec *spec = p->spec;
     int r;
@@ -163,6 +171,8 @@ static int prepare(const struct plan *p, enum step *ret_step) {
         return -errno;
     *ret_step = STEP_LIMIT;
     if (spec->no_core && (r = limit_core()) < 0)
+        return r;
+    if (spec->nofile_soft != 0 && (r = limit_descriptors(spec->nofile_soft)) < 0)
         return r;
     *ret_step = STEP_PRIVS;
     if (spec->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)

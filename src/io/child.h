@@ -36,6 +36,7 @@ struct child_spec {
     int death_signal;      /* PR_SET_PDEATHSIG; 0: none. Cleared by setuid programs: prctl(2) */
     bool no_new_privs;     /* PR_SET_NO_NEW_PRIVS: setuid programs stay ours, and killable */
     bool no_core;          /* RLIMIT_CORE = 0 */
+    uint64_t nofile_soft;  /* soft RLIMIT_NOFILE; 0: this process's own */
     const void *cpuset;    /* mask of sched_setaffinity(2), cpuset_bytes long; NULL: unbound */
     size_t cpuset_bytes;
     int cgroup_fd;         /* directory of the cgroup v2 it shall be in; -1: ours */

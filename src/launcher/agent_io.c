@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/idmap.h"
@@ -405,6 +406,9 @@ static int watch_signals(struct agent *a) {
 
 static int set_up(struct agent *a) {
     (void)signal(SIGPIPE, SIG_IGN); /* a closed terminal or peer is an errno */
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && store_raise_descriptors() > files.rlim_cur)
+        a->nofile_soft = files.rlim_cur; /* the workers keep the user's */
     int r = loop_new(&a->loop);
     if (r < 0)
         return r;
@@ -426,6 +430,7 @@ static int set_up(struct agent *a) {
         .host = a->host,
         .incarnation = a->incarnation,
         .link = a->config.link,
+        .nofile_soft = a->nofile_soft,
         .reaper = a->reaper,
         .console = a->console,
     };

@@ -17,6 +17,7 @@ struct agent {
     struct agent_config config;
     uint64_t incarnation;
     char host[FAILURE_NODE_MAX];
+    uint64_t nofile_soft;         /* the user's soft RLIMIT_NOFILE, if ours was raised; else 0 */
     uint16_t node_port;           /* of the node's listener */
 
     struct loop *loop;

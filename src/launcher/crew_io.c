@@ -335,6 +335,7 @@ int crew_start(struct crew *c, struct err *err) {
         config.generation = (uint64_t)c->generation.epoch << 32 | c->generation.counter;
         config.cgroup_fd = c->config.link->cgroup_fd;
         config.oom_file = c->oom_file;
+        config.nofile_soft = c->config.nofile_soft;
         r = worker_group_start(c->loop, c->config.reaper, specs, n, &config, &worker_ops, c,
                                &c->workers, err);
     }

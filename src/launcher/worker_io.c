@@ -357,6 +357,7 @@ static void start_worker(struct worker_group *g, struct worker *w, const struct 
         .death_signal = SIGKILL,
         .no_new_privs = config->no_new_privs,
         .no_core = config->no_core,
+        .nofile_soft = config->nofile_soft,
         .cpuset = spec->cpuset,
         .cpuset_bytes = spec->cpuset_bytes,
         .cgroup_fd = w->cgroup_fd,

@@ -41,6 +41,7 @@ struct worker_group_config {
     int cgroup_fd;        /* guardian_link.cgroup_fd; -1: no cgroups */
     const char *oom_file; /* cgroup_oom_file(); NULL: OOM is never told. Copied */
     bool no_core, no_new_privs;
+    uint64_t nofile_soft; /* the workers' soft RLIMIT_NOFILE; 0: the agent's own */
     unsigned without;     /* CHILD_WITHOUT_*; tests */
 };
 #define WORKER_GROUP_CONFIG_INIT {.cgroup_fd = -1}
