@@ -50,10 +50,16 @@ static size_t count(const struct rig *r, enum group_effect_kind kind, uint64_t n
 }
 
 static const struct group_effect *effect(const struct rig *r, enum group_effect_kind kind) {
-    for (size_t i = 0; i < r->u.n_effects; i++)
+    for (size_t i = 0; r->u.effects != NULL && i < r->u.n_effects; i++)
         if (r->u.effects[i].kind == kind)
             return &r->u.effects[i];
     return NULL;
+}
+
+static const struct lease *lease(const struct rig *r) {
+    const struct group_effect *e = effect(r, GROUP_EFFECT_LEASE);
+    cr_assert_not_null(e);
+    return &e->lease;
 }
 
 static void join_as(struct rig *r, uint64_t node, int32_t node_rank, const struct report *report) {
@@ -583,15 +589,14 @@ Test(group, a_lease_echoes_the_clock_and_names_the_group_from_form_on) {
     begin(&r, &c);
     join(&r, 1);
     step(&r, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = 1, .renew = {.clock_ns = 12345}});
-    const struct group_effect *e = effect(&r, GROUP_EFFECT_LEASE);
-    cr_assert(e->lease.echo_ns == 12345 && e->lease.validity_ns == S(5) && e->lease.epoch == 1);
-    cr_assert(generation_is_none(e->lease.prepared));
+    cr_assert(lease(&r)->echo_ns == 12345 && lease(&r)->validity_ns == S(5) && lease(&r)->epoch == 1);
+    cr_assert(generation_is_none(lease(&r)->prepared));
     join(&r, 2);
     renew(&r, 1);
-    cr_assert(generation_is_none(effect(&r, GROUP_EFFECT_LEASE)->lease.prepared), "FORM is not told yet");
+    cr_assert(generation_is_none(lease(&r)->prepared), "FORM is not told yet");
     open_store(&r);
     renew(&r, 1);
-    cr_assert_eq(generation_compare(effect(&r, GROUP_EFFECT_LEASE)->lease.prepared, group_generation(r.g)), 0);
+    cr_assert_eq(generation_compare(lease(&r)->prepared, group_generation(r.g)), 0);
     step(&r, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = 42, .renew = {.clock_ns = 1}});
     cr_assert_null(effect(&r, GROUP_EFFECT_LEASE), "an unknown node gets none");
     end(&r);

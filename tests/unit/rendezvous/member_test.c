@@ -36,10 +36,17 @@ static void end(struct rig *r) {
 }
 
 static const struct member_effect *effect(const struct rig *r, enum member_effect_kind kind) {
-    for (size_t i = 0; i < r->u.n_effects; i++)
+    for (size_t i = 0; r->u.effects != NULL && i < r->u.n_effects; i++)
         if (r->u.effects[i].kind == kind)
             return &r->u.effects[i];
     return NULL;
+}
+
+/* The effect, which has to be there. */
+static struct member_effect must(const struct rig *r, enum member_effect_kind kind) {
+    const struct member_effect *e = effect(r, kind);
+    cr_assert_not_null(e);
+    return e == NULL ? (struct member_effect){0} : *e;
 }
 
 static void welcome(struct rig *r, uint64_t leader) {
@@ -57,12 +64,14 @@ static void lease_of(struct rig *r, struct lease lease) {
 }
 
 static void lease(struct rig *r, struct generation names) {
-    lease_of(r, (struct lease){.epoch = 1, .prepared = names, .echo_ns = r->now_ns, .validity_ns = S(5), .clock_ns = 1});
+    lease_of(r, (struct lease){
+                    .epoch = 1, .prepared = names, .echo_ns = r->now_ns, .validity_ns = S(5), .clock_ns = 1});
 }
 
 static void tell(struct rig *r, enum member_event_kind kind, struct generation g) {
     static const struct failure failure = {.kind = FAILURE_EXIT, .code = 3};
-    step(r, (struct member_event){.kind = kind, .generation = g, .failure = &failure, .reason = "pid 9", .grace_ns = S(2)});
+    step(r, (struct member_event){
+                .kind = kind, .generation = g, .failure = &failure, .reason = "pid 9", .grace_ns = S(2)});
 }
 
 #define assert_state(r, s) \
@@ -121,7 +130,7 @@ Test(member, form_is_prepared_once_and_acknowledged) {
     struct rig r;
     bring_to(&r, MEMBER_IDLE);
     want(&r, DESIRED_FORM, g1);
-    cr_assert_eq(generation_compare(effect(&r, MEMBER_EFFECT_PREPARE)->generation, g1), 0);
+    cr_assert_eq(generation_compare(must(&r, MEMBER_EFFECT_PREPARE).generation, g1), 0);
     want(&r, DESIRED_FORM, g1);
     cr_assert_null(effect(&r, MEMBER_EFFECT_PREPARE), "a repeated word changes nothing");
     tell(&r, MEMBER_EVENT_PREPARED, g2);
@@ -149,7 +158,7 @@ Test(member, start_and_the_lease_that_names_it_in_either_order) {
         else
             lease(&r, g1);
         cr_assert_not_null(effect(&r, MEMBER_EFFECT_START));
-        cr_assert_eq(effect(&r, MEMBER_EFFECT_LEASE_END)->lease_end_ns, r.now_ns + S(5), "the guardian is told first");
+        cr_assert_eq(must(&r, MEMBER_EFFECT_LEASE_END).lease_end_ns, r.now_ns + S(5), "the guardian is told first");
         cr_assert(effect(&r, MEMBER_EFFECT_LEASE_END) < effect(&r, MEMBER_EFFECT_START));
         end(&r);
     }
@@ -204,7 +213,7 @@ Test(member, the_end_of_the_lease_kills_without_grace_and_the_node_goes_on_as_st
     tell(&r, MEMBER_EVENT_ALL_GONE, g1);
     assert_state(&r, MEMBER_IDLE);
     assert_report(&r, NODE_STOPPED, g1);
-    cr_assert_eq(effect(&r, MEMBER_EFFECT_LEASE_END)->lease_end_ns, TIME_NEVER);
+    cr_assert_eq(must(&r, MEMBER_EFFECT_LEASE_END).lease_end_ns, TIME_NEVER);
     end(&r);
 }
 
@@ -280,7 +289,7 @@ Test(member, a_newer_word_drops_what_was_made_ready_for_an_older_group) {
         bring_to(&r, from[i]);
         want(&r, DESIRED_FORM, g2);
         assert_state(&r, MEMBER_PREPARING);
-        cr_assert_eq(generation_compare(effect(&r, MEMBER_EFFECT_PREPARE)->generation, g2), 0);
+        cr_assert_eq(generation_compare(must(&r, MEMBER_EFFECT_PREPARE).generation, g2), 0);
         end(&r);
         bring_to(&r, from[i]);
         want(&r, DESIRED_STOP, g2);
@@ -339,7 +348,7 @@ Test(member, a_gone_leader_ends_the_workers_with_grace_no_longer_than_the_lease)
     step(&r, (struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_UNKNOWN});
     assert_state(&r, MEMBER_RUNNING);
     step(&r, (struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_GONE});
-    cr_assert_eq(effect(&r, MEMBER_EFFECT_STOP)->grace_ns, S(3));
+    cr_assert_eq(must(&r, MEMBER_EFFECT_STOP).grace_ns, S(3));
     tell(&r, MEMBER_EVENT_ALL_GONE, g1);
     assert_state(&r, MEMBER_ENDED);
     cr_assert_eq(member_end(r.m)->kind, MEMBER_END_LEADER_LOST);
@@ -419,7 +428,7 @@ Test(member, leaving_stops_says_so_and_goes_and_a_second_time_kills) {
     bring_to(&r, MEMBER_RUNNING);
     tell(&r, MEMBER_EVENT_LEAVE, g1);
     cr_assert(member_report(r.m)->leaving && effect(&r, MEMBER_EFFECT_REPORT) != NULL);
-    cr_assert_eq(effect(&r, MEMBER_EFFECT_STOP)->grace_ns, S(2));
+    cr_assert_eq(must(&r, MEMBER_EFFECT_STOP).grace_ns, S(2));
     tell(&r, MEMBER_EVENT_LEAVE, g1);
     cr_assert_not_null(effect(&r, MEMBER_EFFECT_FENCE));
     tell(&r, MEMBER_EVENT_ALL_GONE, g1);
