@@ -93,8 +93,9 @@ void group_incident(struct group *g, const char *text) {
     strbuf_add_bytes(&g->notes, text, strlen(text) + 1);
 }
 
-static void refuse(struct group *g, uint64_t node, const char *text) {
+static void refuse(struct group *g, uint64_t node, const char *text, bool for_now) {
     struct group_effect *e = group_emit(g, GROUP_EFFECT_REFUSE, node);
+    e->for_now = for_now;
     e->n_nodes = (uint32_t)g->notes.len;
     strbuf_add_bytes(&g->notes, text, strlen(text) + 1);
 }
@@ -159,7 +160,9 @@ static void remove_node(struct group *g, struct node *n, const char *why, bool l
         group_incident(g, text);
 }
 
-static const char *refusal(const struct group *g, const struct node_info *info) {
+static const char *refusal(const struct group *g, const struct node_info *info,
+                           bool *ret_for_now) {
+    *ret_for_now = false;
     if (info->nproc == 0 || info->nproc > RDZV_WORKERS_MAX)
         return "its number of workers is out of range";
     if (g->n_nodes >= RDZV_NODES_MAX)
@@ -184,15 +187,19 @@ static const char *refusal(const struct group *g, const struct node_info *info) 
     if ((uint32_t)info->node_rank >= g->config.max_nodes)
         return "its --node-rank is not below the number of nodes (--nnodes)";
     LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
-        if (n->info.node_rank == info->node_rank && n->connected)
+        if (n->info.node_rank == info->node_rank && n->connected) {
+            /* The same host again: it was restarted, and its former life is not given up yet. */
+            *ret_for_now = strcmp(n->info.host, info->host) == 0;
             return "another node has the same --node-rank; give each its own";
+        }
     return NULL;
 }
 
 static struct node *admit(struct group *g, const struct node_info *info) {
-    const char *why = refusal(g, info);
+    bool for_now;
+    const char *why = refusal(g, info, &for_now);
     if (why != NULL) {
-        refuse(g, info->incarnation, why);
+        refuse(g, info->incarnation, why, for_now);
         return NULL;
     }
     struct node *n = xcalloc(1, sizeof *n);
@@ -229,7 +236,7 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
         g->cause_retold = g->cause_retold || (better && g->settle_deadline_ns != TIME_NEVER);
     } else if (report->has_failure) {
         group_stop_for_failure(g);
-    } else if (report->leaving) {
+    } else if (report->leaving && report->state != NODE_FINISHED) {
         (void)snprintf(text, sizeof text, "node %s was told to stop", name);
         group_stop_for_lost_node(g, text);
     } else if (report->unusable[0] != '\0') {

@@ -107,6 +107,7 @@ struct group_effect {
     struct lease lease;
     struct generation generation;
     uint32_t n_nodes;
+    bool for_now;       /* REFUSE: it may come again; otherwise that is final */
     const char *reason; /* borrowed from the group: valid until the next step */
 };
 

@@ -102,11 +102,27 @@ void group_stop_for_lost_node(struct group *g, const char *why) {
     }
 }
 
+static const struct node *disconnected_member(const struct group *g) {
+    for (size_t i = 0; i < g->n_members; i++)
+        if (!g->members[i]->connected)
+            return g->members[i];
+    return NULL;
+}
+
 /* A worker failed (or a node could not obey FORM). The charge waits until all have stopped: what
  * looks like a failure may be the echo of a node that was lost, which costs nothing. */
 void group_stop_for_failure(struct group *g) {
+    char text[RDZV_REASON_MAX] = "";
     g->charge_pending = true;
-    group_begin_stop(g, "");
+    const struct node *away = group_cause_may_be_echo(g) ? disconnected_member(g) : NULL;
+    g->cause_withheld = away != NULL;
+    if (away != NULL) {
+        char name[RDZV_HOST_MAX];
+        group_node_name(away, name);
+        (void)snprintf(text, sizeof text, "node %s does not answer, and rank %u failed after that",
+                       name, g->cause.rank);
+    }
+    group_begin_stop(g, text);
     if (g->n_stopping > 0)
         g->n_stopping--; /* the one that failed needs no stopping */
 }
@@ -121,7 +137,7 @@ void group_blame_lost_node(struct group *g, const struct node *n, const char *wh
     if (!g->charge_pending || !group_cause_may_be_echo(g) ||
         n->heard_ns > g->stop_since_ns + g->config.settle_ns)
         return;
-    g->charge_pending = g->has_cause = g->cause_retold = false;
+    g->charge_pending = g->has_cause = g->cause_retold = g->cause_withheld = false;
     g->settle_deadline_ns = TIME_NEVER;
     (void)snprintf(g->reason, sizeof g->reason, "%s", why);
     group_tell_members(g);
@@ -157,6 +173,7 @@ static void form(struct group *g) {
     group_choose_members(g);
     g->generation = (struct generation){g->config.epoch, g->generation.counter + 1};
     g->has_cause = g->closing = g->charge_pending = g->form_told = false;
+    g->cause_withheld = false;
     g->formed_once = true;
     g->reason[0] = '\0';
     g->store_wanted = true;
@@ -269,6 +286,8 @@ static void advance_stopping(struct group *g) {
     for (size_t i = 0; i < g->n_members && all_stopped; i++)
         all_stopped = is_stopped(g, g->members[i]);
     if (g->now_ns >= g->settle_deadline_ns || all_stopped) {
+        g->cause_retold = g->cause_retold || g->cause_withheld;
+        g->cause_withheld = false;
         g->settle_deadline_ns = TIME_NEVER;
         if (g->cause_retold && !all_stopped)
             group_tell_members(g); /* a better cause turned up since STOP was told */

@@ -39,10 +39,11 @@ bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
     }
     if (d.kind == DESIRED_STOP || d.kind == DESIRED_CLOSED) {
         memcpy(d.reason, g->reason, sizeof d.reason);
-        d.has_failure = g->has_cause && g->outcome != OUTCOME_SUCCESS;
+        d.has_failure = g->has_cause && !g->cause_withheld && g->outcome != OUTCOME_SUCCESS;
         if (d.has_failure)
             d.failure = g->cause;
-        d.will_restart = d.kind == DESIRED_STOP && !g->closing && !group_budget_spent(g);
+        d.will_restart = d.kind == DESIRED_STOP && !g->closing &&
+                         (g->cause_withheld || !group_budget_spent(g));
         d.restarts_used += d.will_restart && g->charge_pending;
         d.n_stopping = g->n_stopping;
         d.outcome = d.kind == DESIRED_CLOSED ? g->outcome : OUTCOME_NONE;

@@ -100,7 +100,7 @@ static void obey(struct rdzv_server *s, const struct group_effect *e) {
     case GROUP_EFFECT_REACH: server_probe(s, e->node, true); break;
     case GROUP_EFFECT_REFUSE:
         if (n != NULL)
-            server_refuse_node(n, e->reason);
+            server_refuse_node(n, e->reason, e->for_now);
         break;
     case GROUP_EFFECT_FORGET:
         if (n != NULL)

@@ -103,8 +103,8 @@ static const struct conn_ops node_callbacks = {.on_message = on_message, .on_clo
 
 /* ---- joining ---- */
 
-static void refuse(struct conn *conn, const char *reason) {
-    struct wire_message m = {.kind = WIRE_REFUSED, .refused = {.final = true}};
+static void refuse(struct conn *conn, const char *reason, bool for_now) {
+    struct wire_message m = {.kind = WIRE_REFUSED, .refused = {.final = !for_now}};
     (void)snprintf(m.refused.reason, sizeof m.refused.reason, "%s", reason);
     conn_send(conn, &m);
     conn_finish(conn);
@@ -154,7 +154,7 @@ static void node_connected(struct server_node *n, struct conn *conn, const struc
 void rdzv_server_take(struct rdzv_server *s, struct conn *conn, const struct wire_join *join) {
     struct server_node *n = server_find(s, join->info.incarnation);
     if (n == NULL && s->nodes.len >= RDZV_NODES_MAX) {
-        refuse(conn, "the job has as many nodes as it can hold");
+        refuse(conn, "the job has as many nodes as it can hold", false);
         return;
     }
     if (n == NULL)
@@ -175,9 +175,9 @@ void server_finish_join(struct rdzv_server *s, uint64_t incarnation) {
     say_other_limits(s, n);
 }
 
-void server_refuse_node(struct server_node *n, const char *reason) {
+void server_refuse_node(struct server_node *n, const char *reason, bool for_now) {
     if (n->conn != NULL)
-        refuse(TAKE_PTR(n->conn), reason);
+        refuse(TAKE_PTR(n->conn), reason, for_now);
     server_drop_node(n);
 }
 

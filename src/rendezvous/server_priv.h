@@ -70,7 +70,7 @@ void server_finish_join(struct rdzv_server *s, uint64_t incarnation);
 /* WELCOME first, where it was not said yet. Nothing when n is NULL or not connected. */
 void server_send(struct server_node *n, const struct wire_message *m);
 /* Tells it why, and forgets it. */
-void server_refuse_node(struct server_node *n, const char *reason);
+void server_refuse_node(struct server_node *n, const char *reason, bool for_now);
 /* Closes its connection and forgets it; its probe is given up. */
 void server_drop_node(struct server_node *n);
 /* reach: to see whether its listener can be reached at all, and say so if not. */

@@ -491,6 +491,75 @@ Test(group, a_generation_is_charged_once_however_many_workers_fail) {
     end(&r);
 }
 
+Test(group, a_failure_after_a_nodes_silence_is_withheld_and_costs_nothing_when_that_node_was_lost) {
+    struct group_config c = config_of(1, 3); /* no restart allowed */
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_RUNNING);
+    disconnect(&r, 2);
+    fails(&r, 1, FAILURE_EXIT, 1001);
+    assert_state(&r, GROUP_STOPPING);
+    struct desired d;
+    cr_assert(group_desired(r.g, 3, &d));
+    cr_assert(!d.has_failure && d.will_restart);
+    cr_assert_not_null(strstr(d.reason, "h2 does not answer"));
+    say(&r, 1, NODE_STOPPED);
+    say(&r, 3, NODE_STOPPED);
+    assert_state(&r, GROUP_STOPPING);
+    probe(&r, 2, PROBE_GONE);
+    assert_state(&r, GROUP_FORMING);
+    cr_assert_eq(group_members(r.g, NULL, 0), 2);
+    cr_assert_eq(group_restarts_used(r.g), 0);
+    end(&r);
+}
+
+Test(group, a_failure_after_a_nodes_silence_counts_when_that_node_was_there_after_all) {
+    struct group_config c = config_of(3, 3);
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_RUNNING);
+    disconnect(&r, 2);
+    fails(&r, 1, FAILURE_EXIT, 1001);
+    struct generation g = group_generation(r.g);
+    join_as(&r, 2, -1, &(struct report){.state = NODE_STOPPED, .generation = g});
+    say(&r, 1, NODE_STOPPED);
+    say(&r, 3, NODE_STOPPED);
+    assert_state(&r, GROUP_CLOSED);
+    struct desired d;
+    cr_assert(group_desired(r.g, 3, &d));
+    cr_assert(d.has_failure && d.failure.incarnation == 1);
+    end(&r);
+}
+
+Test(group, a_finished_node_that_is_told_to_leave_stops_nobody) {
+    struct group_config c = config_of(2, 2);
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    say(&r, 2, NODE_FINISHED);
+    report(&r, 2, (struct report){.state = NODE_FINISHED, .generation = group_generation(r.g), .leaving = true});
+    assert_state(&r, GROUP_RUNNING);
+    step(&r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
+    assert_state(&r, GROUP_RUNNING);
+    end(&r);
+}
+
+Test(group, a_restarted_host_with_its_own_rank_is_refused_only_for_now) {
+    struct group_config c = config_of(2, 2);
+    c.static_ranks = true;
+    struct rig r;
+    begin(&r, &c);
+    join_as(&r, 1, 0, &(struct report){.state = NODE_JOINED});
+    const char *const hosts[] = {"h1", "elsewhere"};
+    for (size_t i = 0; i < ARRAY_SIZE(hosts); i++) {
+        struct node_info info = {.incarnation = 2 + i, .nproc = 1, .node_rank = 0};
+        (void)snprintf(info.host, sizeof info.host, "%s", hosts[i]);
+        step(&r, (struct group_event){.kind = GROUP_EVENT_JOIN, .info = &info,
+                                      .report = &(struct report){.state = NODE_JOINED}});
+        const struct group_effect *e = effect(&r, GROUP_EFFECT_REFUSE);
+        cr_assert(e != NULL);
+        cr_assert_eq(e->for_now, i == 0);
+    }
+    end(&r);
+}
+
 Test(group, no_restart_left_closes_with_the_failure_for_everybody) {
     struct group_config c = config_of(2, 2);
     struct rig r;
