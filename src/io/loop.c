@@ -12,6 +12,7 @@ struct loop {
     struct event_base *base;
     struct event turn_end; /* activated while deferred work waits */
     struct list deferred;  /* struct deferred */
+    struct list hooks;     /* struct loop_hook */
     bool quit;
 };
 
@@ -65,6 +66,7 @@ static void on_turn_end(evutil_socket_t fd, short events, void *arg) {
 int loop_new(struct loop **ret) {
     struct loop *loop = xcalloc(1, sizeof *loop);
     list_init(&loop->deferred);
+    list_init(&loop->hooks);
     struct event_config *config = event_config_new();
     if (config != NULL) {
         /* Deadlines here are leases and grace periods: milliseconds matter, and the coarse clock
@@ -87,6 +89,8 @@ int loop_new(struct loop **ret) {
 void loop_free(struct loop *loop) {
     if (loop == NULL)
         return;
+    LIST_FOR_EACH(struct loop_hook, h, &loop->hooks, link)
+        h->fn(h->arg);
     while (!list_empty(&loop->deferred))
         run_deferred(loop);
     (void)event_del(&loop->turn_end);
@@ -241,6 +245,9 @@ void loop_defer(struct loop *loop, loop_defer_fn *fn, void *arg) {
     event_active(&loop->turn_end, EV_TIMEOUT, 0);
 }
 
+void loop_add_hook(struct loop *loop, struct loop_hook *hook) {
+    list_append(&loop->hooks, &hook->link);
+}
 
 const char *loop_backend_version(void) { return event_get_version(); }
 

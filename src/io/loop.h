@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 
+#include "base/list.h"
 #include "base/util.h"
 
 struct loop;
@@ -60,6 +61,14 @@ void loop_signal_free(struct loop_signal *s);
 /* Calls fn(arg) once, after the present callback has returned: the way to free an object from
  * inside its own callback chain. Not cancelled by anything but loop_free(), which runs it. */
 void loop_defer(struct loop *loop, loop_defer_fn *fn, void *arg);
+
+/* What has no owner but the loop: loop_free() calls fn(arg), which takes the link out. */
+struct loop_hook {
+    struct list link;
+    loop_defer_fn *fn;
+    void *arg;
+};
+void loop_add_hook(struct loop *loop, struct loop_hook *hook);
 
 /* "2.1.12-stable", of the library found at run time, and of the headers. */
 const char *loop_backend_version(void);

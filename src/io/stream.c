@@ -19,6 +19,7 @@ struct stream {
     struct loop *loop;
     struct loop_watch *watch;
     struct loop_timer *finish_timer; /* while finishing */
+    struct loop_hook hook;           /* likewise: nobody else would free it with the loop */
     struct stream_ops ops;
     void *arg;
     int fd;
@@ -328,6 +329,7 @@ void stream_free(struct stream *s) {
     if (s == NULL || s->dead)
         return;
     s->dead = true;
+    list_remove(&s->hook.link);
     close_socket(s);
     unref(s);
 }
@@ -358,6 +360,8 @@ void stream_finish(struct stream *s, uint64_t deadline_ns) {
                      loop_timer_new(s->loop, on_finish_timeout, s, &s->finish_timer) < 0))
         stream_free(s);
     if (!s->dead) {
+        s->hook = (struct loop_hook){.fn = on_finish_timeout, .arg = s};
+        loop_add_hook(s->loop, &s->hook);
         loop_timer_set(s->finish_timer, deadline_ns);
         update_interest(s);
     }

@@ -38,7 +38,8 @@ _must_use_ int stream_connect(struct loop *loop, const struct addr *to,
                               const struct stream_ops *ops, void *arg, struct stream **ret);
 /* Closes, dropping unsent bytes. Allowed in callbacks. NULL is fine. */
 void stream_free(struct stream *s);
-/* Sends what is queued (for at most `deadline_ns`), then closes and frees, without callbacks. */
+/* Sends what is queued (for at most `deadline_ns`), then closes and frees, without callbacks;
+ * freeing the loop does so at once. */
 void stream_finish(struct stream *s, uint64_t deadline_ns);
 bool stream_connected(const struct stream *s);
 int stream_fd(const struct stream *s);

@@ -323,3 +323,23 @@ Test(stream, reports_a_refused_connection_by_its_errno) {
     cr_assert_eq(end.code, -ECONNREFUSED);
     stream_free(s);
 }
+
+Test(stream, freeing_the_loop_ends_what_is_still_finishing) {
+    static const char big[3000000];
+    struct stream_ops none = {0};
+    struct loop *loop;
+    struct stream *s;
+    int fds[2];
+    cr_assert_eq(loop_new(&loop), 0);
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    cr_assert_eq(stream_new(loop, fds[0], &none, NULL, &s), 0);
+    stream_write_ref(s, big, sizeof big, NULL, NULL); /* more than the kernel takes */
+    stream_finish(s, clock_now_ns() + 3600 * NS_PER_S);
+    loop_free(loop);
+    static char sink[65536];
+    ssize_t n;
+    while ((n = recv(fds[1], sink, sizeof sink, MSG_DONTWAIT)) > 0)
+        ;
+    cr_assert_eq(n, 0, "closed, and nothing of it is left");
+    (void)close(fds[1]);
+}
