@@ -6,6 +6,8 @@
 
 #include "rendezvous/group_priv.h"
 
+/* Better causes of one stop that are told at once; what follows is told when it is settled. */
+#define RETELL_MAX 8
 /* How often all nodes hear who is there. */
 #define STATUS_INTERVAL_NS (200 * NS_PER_MS)
 /* Between probes of one node that say nothing: a guardian at work is done in milliseconds, a
@@ -233,7 +235,11 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
     group_node_name(n, name);
     if (g->state == GROUP_STOPPING) {
-        g->cause_retold = g->cause_retold || (better && g->settle_deadline_ns != TIME_NEVER);
+        if (better && !g->cause_withheld && g->settle_deadline_ns != TIME_NEVER &&
+            ++g->retold <= RETELL_MAX)
+            group_tell_members(g);
+        else
+            g->cause_retold = g->cause_retold || better;
     } else if (report->has_failure) {
         group_stop_for_failure(g);
     } else if (report->leaving && report->state != NODE_FINISHED) {

@@ -76,6 +76,7 @@ struct group {
     enum outcome outcome;
     char reason[RDZV_REASON_MAX];
     bool has_cause, cause_retold;
+    uint32_t retold;          /* how often a better cause was told */
     bool cause_withheld;      /* a node is away, the failure may be its echo: not told yet */
     struct failure cause;
     int64_t cause_at_ns;      /* on the leader's clock */

@@ -78,6 +78,7 @@ void group_begin_stop(struct group *g, const char *reason) {
     (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
     g->n_stopping = count_workers(g);
     g->cause_retold = false;
+    g->retold = 0;
     g->stop_since_ns = g->now_ns;
     g->settle_deadline_ns = g->has_cause ? g->now_ns + g->config.settle_ns : TIME_NEVER;
     move(g, GROUP_STOPPING);

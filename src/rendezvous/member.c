@@ -338,10 +338,17 @@ static void on_form(struct member *m, const struct desired *d) {
     emit(m, MEMBER_EFFECT_PREPARE)->generation = m->generation;
 }
 
+static bool same_cause(const struct desired *a, const struct desired *b) {
+    return a->has_failure == b->has_failure && strcmp(a->reason, b->reason) == 0 &&
+           (!a->has_failure || (a->failure.incarnation == b->failure.incarnation &&
+                                a->failure.rank == b->failure.rank));
+}
+
 static void on_stop(struct member *m, const struct desired *d) {
     int c = generation_compare(d->generation, m->generation);
     if (c < 0)
         return;
+    bool other_cause = m->has_stop_cause && c == 0 && !same_cause(&m->stop_cause, d);
     m->stop_cause = *d;
     m->has_stop_cause = true;
     m->start_wanted = false;
@@ -361,6 +368,12 @@ static void on_stop(struct member *m, const struct desired *d) {
     if (m->state != MEMBER_IDLE)
         move(m, MEMBER_IDLE);
     set_report(m, NODE_STOPPED);
+    if (other_cause) { /* nothing is left to end; people want to know */
+        (void)snprintf(m->reason, sizeof m->reason, "%s", d->reason);
+        struct member_effect *e = emit(m, MEMBER_EFFECT_STOP);
+        e->generation = m->generation;
+        e->reason = m->reason;
+    }
 }
 
 static void on_closed(struct member *m, const struct desired *d) {

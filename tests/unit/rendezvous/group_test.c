@@ -491,6 +491,20 @@ Test(group, a_generation_is_charged_once_however_many_workers_fail) {
     end(&r);
 }
 
+Test(group, a_better_cause_is_told_at_once) {
+    struct group_config c = config_of(2, 2);
+    c.max_restarts = 1;
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    fails(&r, 1, FAILURE_EXIT, 1001);
+    fails(&r, 2, FAILURE_SIGNAL, 1001);
+    cr_assert_eq(count(&r, GROUP_EFFECT_TELL, 0), 2);
+    struct desired d;
+    cr_assert(group_desired(r.g, 1, &d));
+    cr_assert(d.kind == DESIRED_STOP && d.has_failure && d.failure.kind == FAILURE_SIGNAL);
+    end(&r);
+}
+
 Test(group, a_failure_after_a_nodes_silence_is_withheld_and_costs_nothing_when_that_node_was_lost) {
     struct group_config c = config_of(1, 3); /* no restart allowed */
     struct rig r;

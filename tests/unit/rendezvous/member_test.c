@@ -254,6 +254,25 @@ Test(member, a_failure_is_reported_once_and_others_may_run_on) {
     end(&r);
 }
 
+Test(member, a_better_cause_is_passed_on_also_when_nothing_is_left_to_stop) {
+    struct rig r;
+    begin(&r);
+    bring_to(&r, MEMBER_RUNNING);
+    struct desired d = {.kind = DESIRED_STOP, .epoch = 1, .generation = g1, .grace_ns = 0, .has_failure = true,
+                        .failure = {.kind = FAILURE_EXIT, .rank = 3}};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    (void)must(&r, MEMBER_EFFECT_STOP);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
+    cr_assert_eq(member_state(r.m), MEMBER_IDLE);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_null(effect(&r, MEMBER_EFFECT_STOP)); /* repeated, not better */
+    d.failure.rank = 1;
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    (void)must(&r, MEMBER_EFFECT_STOP);
+    cr_assert_eq(member_stop_cause(r.m)->failure.rank, 1);
+    end(&r);
+}
+
 Test(member, preparing_that_fails_is_a_nack) {
     struct rig r;
     bring_to(&r, MEMBER_PREPARING);
