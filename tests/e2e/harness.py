@@ -380,7 +380,9 @@ def tool_logs():
     """What valgrind or a sanitizer said of muster's processes since the last call, empty when nothing."""
     said = []
     for path in sorted(pathlib.Path(TOOL_LOGS).iterdir()) if TOOL_LOGS else []:
-        if path.stat().st_size > 0:
-            said.append(f"{path.name}:\n{path.read_text(errors='replace')}")
+        # --PID-- lines of valgrind are about itself (a system call it lacks); ==PID== ones about us.
+        text = re.sub(r"^--\d+-- .*\n", "", path.read_text(errors="replace"), flags=re.M)
+        if text.strip():
+            said.append(f"{path.name}:\n{text}")
         path.unlink()
     return "\n".join(said)

@@ -12,7 +12,7 @@ valgrind -q --trace-children=yes --trace-children-skip='*/python3*,/bin/*,/usr/b
 rc=$?
 
 for log in "$dir"/*; do
-    [ -s "$log" ] || continue
+    grep -q '^==' "$log" 2>/dev/null || continue # --PID-- lines are about valgrind itself
     echo "valgrind, process ${log##*/}:" >&2
     cat "$log" >&2
     rc=99
