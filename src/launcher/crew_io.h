@@ -29,7 +29,7 @@ struct crew_config {
     const char *host;            /* this node's name for people */
     uint64_t incarnation;
     struct guardian_link *link;
-    uint64_t nofile_soft;        /* the user's limit, where the agent raised its own; 0: it did not */
+    uint64_t nofile_soft;        /* the user's limit, if the agent raised its own; else 0 */
     struct child_reaper *reaper;
     struct console *console;
 };

@@ -21,8 +21,8 @@ void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]) {
 }
 
 /* A round trip is over when the node has the LEASE: its next RENEW tells how long it took, and
- * which LEASE it means. The leader's clock was read somewhere within it; take the middle. (A RENEW alone
- * says little: it may have lain in a socket while the leader slept.) */
+ * which LEASE it means. The leader's clock was read somewhere within it; take the middle. (A RENEW
+ * alone says little: it may have lain in a socket while the leader slept.) */
 void group_note_clock(struct group *g, struct node *n, const struct renew *renew) {
     if (renew->rtt_ns != 0 && renew->leader_clock_ns != 0 &&
         renew->leader_clock_ns == n->answered_ns) {
