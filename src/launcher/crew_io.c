@@ -27,13 +27,14 @@ struct crew {
     char *temp_dir;       /* where files go without --log-dir; NULL: not made yet, or not needed */
     char *run_dir;        /* of --log-dir */
     bool keep_files;
+    bool keep_tree;       /* -r or -t want files */
 
     struct generation generation;
     char generation_text[32];
     struct form form;
     struct logmux *logs;
     struct worker_group *workers;
-    char **dirs;          /* [nproc] of each worker, or NULL: no files */
+    char **dirs;          /* [nproc] of each worker, or NULL: no log files */
     uint32_t n_ok, n_bad; /* workers ended with 0; otherwise, unless we stopped them */
     bool running;         /* started, not all gone */
     bool guardian_killed; /* the guardian fenced: SIGKILLs are ours */
@@ -76,7 +77,8 @@ static int make_dirs(struct crew *c, struct err *err) {
         return 0;
     const char *run_dir;
     int r = find_run_dir(c, &run_dir, err);
-    if (r < 0)
+    /* For error files alone one folder does: a tree of them costs more than starting workers. */
+    if (r < 0 || (spec->log_dir == NULL && !c->keep_tree))
         return r;
     char node[LOGDIR_NAME_MAX + 1];
     logdir_node_name(c->config.host, c->form.host_index, node);
@@ -99,7 +101,12 @@ static int make_dirs(struct crew *c, struct err *err) {
 }
 
 static char *error_file_path(const struct crew *c, uint32_t i) {
-    return c->dirs == NULL ? xstrdup("") : xasprintf("%s/error.json", c->dirs[i]);
+    if (c->dirs != NULL)
+        return xasprintf("%s/error.json", c->dirs[i]);
+    if (c->temp_dir != NULL)
+        return xasprintf("%s/%s-%u-error.json", c->temp_dir, c->generation_text,
+                         c->form.first_rank + i);
+    return xstrdup("");
 }
 
 /* ---- what becomes of the workers ---- */
@@ -219,7 +226,7 @@ int crew_new(struct loop *loop, const struct crew_config *config, const struct c
     c->ops = *ops;
     c->arg = arg;
     c->oom_file = cgroup_oom_file();
-    c->keep_files = files_asked_for(config->spec);
+    c->keep_files = c->keep_tree = files_asked_for(config->spec);
     *ret = c;
     return 0;
 }
@@ -381,7 +388,7 @@ void crew_keep_files(struct crew *c) { c->keep_files = true; }
 const char *crew_log_dir(const struct crew *c) {
     if (c->run_dir != NULL)
         return c->run_dir;
-    return files_asked_for(c->config.spec) ? c->temp_dir : NULL;
+    return c->keep_tree ? c->temp_dir : NULL;
 }
 
 void crew_stderr_tail(const struct crew *c, uint32_t local_rank, struct strbuf *ret) {
