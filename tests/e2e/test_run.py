@@ -292,7 +292,7 @@ raise SystemExit(1)
     named = re.search(r"error_file: (\S+)", err)
     assert named and named.group(1) != "<N/A>", err
     assert "bad shape" in pathlib.Path(named.group(1)).read_text()
-    shutil.rmtree(pathlib.Path(named.group(1)).parents[3], ignore_errors=True)
+    shutil.rmtree(pathlib.Path(named.group(1)).parent, ignore_errors=True)
 
 
 def test_last_words_of_a_failed_worker_are_shown(job, tmp_path):
@@ -359,7 +359,7 @@ def test_the_environment_of_the_workers(job, tmp_path, agents):
             "MUSTER_NODE_RANK": rank // 2, "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         }
         assert {k: env.get(k) for k in want} == {k: str(v) for k, v in want.items()}
-        assert env["TORCHELASTIC_ERROR_FILE"].endswith("/error.json")
+        assert env["TORCHELASTIC_ERROR_FILE"].endswith("error.json")
         assert 0 < int(env["MASTER_PORT"]) < 65536
     assert len({env["MASTER_PORT"] for env in seen.values()}) == 1
     assert len({env["TORCHELASTIC_ERROR_FILE"] for env in seen.values()}) == world
