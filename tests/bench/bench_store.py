@@ -149,7 +149,13 @@ def main():
         for run in range(RUNS):
             for name, words in servers.items():
                 # The legacy server reads blockingly and does not get through pipelined load at all.
-                all_figures[name].append(measure(words, storeload, name != "legacy"))
+                try:
+                    all_figures[name].append(measure(words, storeload, name != "legacy"))
+                except (Failed, OSError) as e:
+                    if name != "legacy":
+                        raise
+                    print(f"run {run + 1} of {RUNS}, legacy: did not get through: {e}", flush=True)
+                    continue
                 print(f"run {run + 1} of {RUNS}, {name}: " +
                       ", ".join(f"{k}: {v:.3g}" for k, v in all_figures[name][-1].items()), flush=True)
     report(all_figures)
@@ -174,7 +180,7 @@ def report(all_figures):
           f"{'ok' if ratio >= 10 else 'MISSED'}")
     for figure in (f"ms until {CLIENTS} are connected", f"ms until one SET woke {CLIENTS}", "CPU ms, connecting",
                    f"CPU ms, {WAKES} times waiting and waking"):
-        best = min(medians[figure, "libuv"], medians[figure, "legacy"])
+        best = min(medians[figure, name] for name in ("libuv", "legacy") if (figure, name) in medians)
         ours = medians[figure, "muster"]
         print(f"target: {figure}, not more than either: {ours:.1f} beside {best:.1f} "
               f"{'ok' if ours <= best else 'MISSED'}")
