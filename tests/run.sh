@@ -8,7 +8,7 @@
 #   tests/run.sh -k EXPR    only end-to-end tests that match (as pytest's -k), and unit tests whose name holds EXPR
 #   tests/run.sh --only A,B only these steps: quick clang asan asan-e2e valgrind e2e fuzz slow bench
 #
-# What is built and found is left in build-test*/ and build-test/results/.
+# What is built and found is left in build-test*/ and build-results/.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 root=$PWD
@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-results=$root/build-test/results
+results=$root/build-results
 work=$(mktemp -d "${TMPDIR:-/tmp}/muster-tests.XXXXXX") || exit 2
 trap 'rm -rf "$work"' EXIT
 started=$SECONDS

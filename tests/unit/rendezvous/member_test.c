@@ -256,7 +256,6 @@ Test(member, a_failure_is_reported_once_and_others_may_run_on) {
 
 Test(member, a_better_cause_is_passed_on_also_when_nothing_is_left_to_stop) {
     struct rig r;
-    begin(&r);
     bring_to(&r, MEMBER_RUNNING);
     struct desired d = {.kind = DESIRED_STOP, .epoch = 1, .generation = g1, .grace_ns = 0, .has_failure = true,
                         .failure = {.kind = FAILURE_EXIT, .rank = 3}};
