@@ -296,6 +296,19 @@ void sweep_pass_below(pid_t top, struct sweep_result *ret) {
     run_pass(&p);
 }
 
+/* A process that has no memory any more, or not yet its new one: it is ending (its children will
+ * lose it in a moment) or in the middle of exec. Nothing in /proc tells whose it is. */
+static bool is_between(pid_t pid) {
+    char path[PATH_LEN], c;
+    proc_path(path, pid, "/cmdline");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool empty = read_some(fd, &c, 1) == 0;
+    (void)close(fd);
+    return empty;
+}
+
 /* Is this one of the NUL-separated entries of /proc/PID/environ? */
 static bool has_marker(pid_t pid, const char *marker) {
     char path[PATH_LEN], buf[4096];
@@ -326,12 +339,16 @@ void sweep_orphans(const char *marker, const struct sweep_except *except,
     struct pass p;
     pass_init(&p, getpid(), except, ret);
     list_below(&p);
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < p.n; i++)
+    uint32_t kept = 0, undecided = 0;
+    for (uint32_t i = 0; i < p.n; i++) {
         if (has_marker(p.queue[i].pid, marker))
             p.queue[kept++] = p.queue[i];
+        else
+            undecided += is_between(p.queue[i].pid);
+    }
     p.n = kept;
     run_pass(&p);
+    ret->alive += undecided; /* the next pass will know */
 }
 
 /* --- until nothing is left --- */

@@ -24,6 +24,7 @@ struct worker {
     struct err start_err;      /* code != 0: it never ran */
     bool ended;
     bool orphans;              /* it has ended, and may have left some */
+    uint32_t quiet_passes; /* in a row that met none */
 };
 
 struct worker_group {
@@ -81,6 +82,10 @@ static struct sweep_except pid_list_sorted(struct pid_list *l) {
     return (struct sweep_except){.pids = l->pids, .n = l->n};
 }
 
+/* A list of children that change while it is read may miss one (proc(5)): several passes must
+ * agree that nothing is left. */
+#define ORPHANS_QUIET_PASSES 4
+
 /* One pass over all but the helpers. */
 static void sweep_generation(const struct worker_group *g, struct sweep_result *ret) {
     _cleanup_(pid_list_fini) struct pid_list helpers = {.group = g};
@@ -101,7 +106,8 @@ static void sweep_orphans_of_ended(struct worker_group *g) {
             continue;
         struct sweep_result result;
         sweep_orphans(w->marker, &except, &result);
-        w->orphans = result.alive > 0;
+        w->quiet_passes = result.alive > 0 ? 0 : w->quiet_passes + 1;
+        w->orphans = w->quiet_passes < ORPHANS_QUIET_PASSES;
         again |= w->orphans;
     }
     if (!again) {
@@ -291,6 +297,7 @@ static void worker_ended(struct worker *w, const struct worker_exit *how) {
         return;
     if (how != NULL && g->machine.state != WORKER_STATE_SWEEPING) {
         w->orphans = true;
+        w->quiet_passes = 0;
         g->orphan_wait_ns = WORKER_RETRY_MIN_NS;
         sweep_orphans_of_ended(g);
     }
