@@ -127,18 +127,13 @@ static void show_held_cause(void *arg) {
                                           .max_restarts = d->max_restarts});
 }
 
-/* An exit code is often how a worker takes the death of another, which is told a moment later. */
-static bool may_be_echo(const struct failure *f) {
-    return f->kind == FAILURE_EXIT || (f->kind == FAILURE_SIGNAL && f->code == SIGABRT);
-}
-
 void agent_show_stop(struct agent *a, const char *reason, const struct desired *cause) {
     (void)console_status(a->console, NULL);
     if (cause != NULL && cause->has_failure) {
         bool first = !a->has_held_cause;
         a->held_cause = *cause;
         a->has_held_cause = true;
-        if (!may_be_echo(&cause->failure))
+        if (failure_noise(&cause->failure) == 0)
             show_held_cause(a);
         else if (first)
             loop_timer_set(a->cause_timer, clock_now_ns() + HOLD_CAUSE_NS);

@@ -37,3 +37,13 @@ struct failure {
     bool text_is_traceback;             /* text came from error.json */
     char error_file[FAILURE_PATH_MAX];  /* on that node; empty when none was written */
 };
+
+/* Deaths of a process tree's members are noticed in any order: a peer sees a killed worker's
+ * connections end before the kernel says that it has ended. Within this time of each other the one
+ * that explains more is the first cause. */
+#define FAILURE_ECHO_NS 15000000
+
+/* Smaller explains more: 0 a signal nobody sent, lack of memory, a program that can't start; 1 an
+ * exit code, or SIGABRT, with which communication libraries give up on a peer; 2 the same with last
+ * words about a peer that had gone. Above 0: it may be another failure's echo. */
+int failure_noise(const struct failure *f);

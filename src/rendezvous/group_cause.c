@@ -1,6 +1,5 @@
 /* Which failure came first: times of different nodes brought to one clock; within the error of
  * that, what explains most goes first. */
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,38 +41,6 @@ void group_note_clock(struct group *g, struct node *n, const struct renew *renew
     n->answered_ns = g->now_ns;
 }
 
-static bool contains_any(const char *text, const char *const words[], size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (strstr(text, words[i]) != NULL)
-            return true;
-    return false;
-}
-
-/* Smaller explains more: a signal nobody sent or memory, then an exit code, then an exit whose
- * last words are about a peer that had gone. SIGABRT is how communication libraries give up on
- * such a peer, so it counts as an exit. */
-static int noise(const struct failure *f) {
-    static const char *const echoes[] = {
-        "DistNetworkError",         "DistStoreError",     "DistBackendError",
-        "NCCL",                     "TCPStore",           "gloo",
-        "Connection closed by peer", "Connection refused", "Connection reset by peer",
-        "lost the connection",
-    };
-    switch (f->kind) {
-    case FAILURE_OOM:
-    case FAILURE_SPAWN: return 0;
-    case FAILURE_SIGNAL:
-        if (f->code != SIGABRT)
-            return 0;
-        return contains_any(f->text, echoes, ARRAY_SIZE(echoes)) ? 2 : 1;
-    case FAILURE_EXIT:
-    case FAILURE_NODE: return contains_any(f->text, echoes, ARRAY_SIZE(echoes)) ? 2 : 1;
-    case FAILURE_NONE:
-    case FAILURE_KIND_COUNT: return 3;
-    }
-    assert_not_reached();
-}
-
 bool group_note_failure(struct group *g, const struct node *n, const struct failure *failure) {
     int64_t at = (int64_t)failure->at_ns + n->offset_ns;
     uint64_t error = n->offset_known ? n->error_ns : CLOCK_ERROR_UNKNOWN_NS;
@@ -82,10 +49,10 @@ bool group_note_failure(struct group *g, const struct node *n, const struct fail
         error = 0;
     }
     if (g->has_cause) {
-        uint64_t sum = error + g->cause_error_ns;
+        uint64_t sum = MAX2(error + g->cause_error_ns, (uint64_t)FAILURE_ECHO_NS);
         int64_t later = at - g->cause_at_ns;
         bool undecided = later <= (int64_t)sum && -later <= (int64_t)sum;
-        int more_noise = noise(failure) - noise(&g->cause);
+        int more_noise = failure_noise(failure) - failure_noise(&g->cause);
         if (undecided && more_noise != 0 ? more_noise > 0 : later >= 0)
             return false;
     }
@@ -96,4 +63,4 @@ bool group_note_failure(struct group *g, const struct node *n, const struct fail
     return true;
 }
 
-bool group_cause_may_be_echo(const struct group *g) { return noise(&g->cause) > 0; }
+bool group_cause_may_be_echo(const struct group *g) { return failure_noise(&g->cause) > 0; }

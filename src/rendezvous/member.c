@@ -445,8 +445,15 @@ static void on_prepared(struct member *m, struct generation g) {
     try_start(m);
 }
 
+/* The first counts, unless it was the echo of what is only noticed now. */
+static bool counts(const struct member *m, const struct failure *f) {
+    const struct failure *first = &m->report.failure;
+    return !m->report.has_failure || (failure_noise(f) < failure_noise(first) &&
+                                      f->at_ns <= first->at_ns + FAILURE_ECHO_NS);
+}
+
 static void on_failure(struct member *m, const struct member_event *ev) {
-    if (generation_compare(ev->generation, m->generation) != 0 || m->report.has_failure)
+    if (generation_compare(ev->generation, m->generation) != 0 || !counts(m, ev->failure))
         return;
     if (m->has_workers && m->fenced) /* it died of the lease's end, by our hand or the guardian's */
         return;

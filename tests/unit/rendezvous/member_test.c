@@ -272,6 +272,24 @@ Test(member, a_better_cause_is_passed_on_also_when_nothing_is_left_to_stop) {
     end(&r);
 }
 
+Test(member, a_signal_noticed_just_after_an_exit_is_the_nodes_first_failure) {
+    static const struct {
+        enum failure_kind kind;
+        uint64_t later_ns;
+        uint32_t rank;
+    } cases[] = {{FAILURE_SIGNAL, FAILURE_ECHO_NS, 5}, {FAILURE_SIGNAL, FAILURE_ECHO_NS + 1, 4}, {FAILURE_EXIT, 1, 4}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct rig r;
+        bring_to(&r, MEMBER_RUNNING);
+        struct failure first = {.kind = FAILURE_EXIT, .code = 1, .rank = 4, .at_ns = S(1)};
+        struct failure next = {.kind = cases[i].kind, .code = 9, .rank = 5, .at_ns = S(1) + cases[i].later_ns};
+        step(&r, (struct member_event){.kind = MEMBER_EVENT_FAILURE, .generation = g1, .failure = &first});
+        step(&r, (struct member_event){.kind = MEMBER_EVENT_FAILURE, .generation = g1, .failure = &next});
+        cr_assert_eq(member_report(r.m)->failure.rank, cases[i].rank, "case %zu", i);
+        end(&r);
+    }
+}
+
 Test(member, preparing_that_fails_is_a_nack) {
     struct rig r;
     bring_to(&r, MEMBER_PREPARING);
