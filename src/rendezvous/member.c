@@ -4,10 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A connected leader that said nothing for this many heartbeats is probed. */
-#define SILENT_HEARTBEATS 3
-/* The first wait between probes: a guardian at work is done in milliseconds. */
-#define PROBE_RETRY_MIN_NS (2 * NS_PER_MS)
+#include "rendezvous/member_priv.h"
 
 #define BIT(s) (1u << (s))
 static const struct {
@@ -23,47 +20,6 @@ static const struct {
     [MEMBER_RUNNING] = {"running", BIT(MEMBER_STOPPING) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
     [MEMBER_STOPPING] = {"stopping", BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
     [MEMBER_ENDED] = {"ended", 0},
-};
-
-struct member {
-    struct member_config config;
-    enum member_state state;
-    uint64_t now_ns, since_ns;
-    uint64_t due_ns; /* when the next MEMBER_EVENT_TIME was asked for */
-
-    /* The leader, as far as it is known. */
-    bool connected;
-    uint64_t leader;
-    uint32_t epoch;
-    uint64_t connected_ns;   /* leases that answer older RENEWs don't count */
-    uint64_t leader_seen_ns; /* its last word */
-    uint64_t renew_ns;       /* next RENEW */
-    bool probing;
-    uint64_t probe_ns;       /* next probe; TIME_NEVER */
-    uint64_t probe_wait_ns;  /* before it: doubles up to config.probe_retry_ns */
-    uint64_t leader_clock_ns, rtt_ns;
-
-    /* The lease. */
-    uint64_t lease_end_ns;        /* 0: none */
-    struct generation lease_names; /* by the newest one, */
-    uint64_t names_end_ns;         /* which alone START may count on */
-
-    /* The group. */
-    struct generation generation; /* of the newest FORM, or of a STOP for one never heard of */
-    struct form form;
-    bool start_wanted, has_workers, fenced;
-    struct report report;
-    bool unsaid; /* it changed while there was no connection */
-    bool has_stop_cause;
-    struct desired stop_cause;
-    bool has_later; /* a FORM that came before this node was idle again */
-    struct desired later;
-
-    struct member_end end;       /* kind is set as soon as it is decided */
-    bool leaving, closed;
-    char reason[RDZV_REASON_MAX]; /* effects point here */
-
-    struct member_update *update;
 };
 
 const char *member_state_name(enum member_state s) { return states[s].name; }
@@ -106,7 +62,7 @@ void member_update_fini(struct member_update *u) {
 
 /* ---- effects ---- */
 
-static struct member_effect *emit(struct member *m, enum member_effect_kind kind) {
+struct member_effect *member_emit(struct member *m, enum member_effect_kind kind) {
     struct member_update *u = m->update;
     if (u->n_effects == u->cap) {
         u->cap = u->cap == 0 ? 8 : u->cap * 2;
@@ -118,16 +74,16 @@ static struct member_effect *emit(struct member *m, enum member_effect_kind kind
 
 /* Between JOIN and WELCOME nothing can be said, and JOIN may hold an older word: then WELCOME is
  * the time to repeat it. */
-static void say(struct member *m) {
+void member_say(struct member *m) {
     m->unsaid = !m->connected;
     if (m->connected)
-        (void)emit(m, MEMBER_EFFECT_REPORT);
+        (void)member_emit(m, MEMBER_EFFECT_REPORT);
 }
 
-static void renew(struct member *m) {
+void member_renew(struct member *m) {
     if (!m->connected)
         return;
-    emit(m, MEMBER_EFFECT_RENEW)->renew = (struct renew){
+    member_emit(m, MEMBER_EFFECT_RENEW)->renew = (struct renew){
         .clock_ns = m->now_ns,
         .leader_clock_ns = m->leader_clock_ns,
         .rtt_ns = m->rtt_ns,
@@ -135,7 +91,7 @@ static void renew(struct member *m) {
     m->renew_ns = m->now_ns + m->config.heartbeat_ns;
 }
 
-static void move(struct member *m, enum member_state to) {
+void member_move(struct member *m, enum member_state to) {
     assert(member_may_move(m->state, to));
     m->state = to;
 }
@@ -143,13 +99,13 @@ static void move(struct member *m, enum member_state to) {
 static void set_report(struct member *m, enum node_state state) {
     m->report.state = state;
     m->report.generation = m->generation;
-    say(m);
+    member_say(m);
 }
 
 /* ---- the end ---- */
 
 /* The first decision stands. */
-static void decide_end(struct member *m, enum member_end_kind kind, const char *reason) {
+void member_decide_end(struct member *m, enum member_end_kind kind, const char *reason) {
     if (m->end.kind != MEMBER_END_NONE)
         return;
     m->end.kind = kind;
@@ -162,17 +118,17 @@ static void finish(struct member *m) {
     if (m->closed)
         set_report(m, NODE_CLOSED);
     else if (m->leaving && m->connected)
-        (void)emit(m, MEMBER_EFFECT_SEND_LEAVE);
-    move(m, MEMBER_ENDED);
-    (void)emit(m, MEMBER_EFFECT_END);
+        (void)member_emit(m, MEMBER_EFFECT_SEND_LEAVE);
+    member_move(m, MEMBER_ENDED);
+    (void)member_emit(m, MEMBER_EFFECT_END);
 }
 
 static void stop_workers(struct member *m, uint64_t grace_ns, const char *reason) {
     assert(m->has_workers);
     if (m->state == MEMBER_RUNNING)
-        move(m, MEMBER_STOPPING);
+        member_move(m, MEMBER_STOPPING);
     (void)snprintf(m->reason, sizeof m->reason, "%s", reason);
-    struct member_effect *e = emit(m, MEMBER_EFFECT_STOP);
+    struct member_effect *e = member_emit(m, MEMBER_EFFECT_STOP);
     e->generation = m->generation;
     e->grace_ns = grace_ns;
     e->reason = m->reason;
@@ -183,102 +139,16 @@ static void fence(struct member *m) {
         return;
     m->fenced = true;
     if (m->state == MEMBER_RUNNING)
-        move(m, MEMBER_STOPPING);
-    (void)emit(m, MEMBER_EFFECT_FENCE);
+        member_move(m, MEMBER_STOPPING);
+    (void)member_emit(m, MEMBER_EFFECT_FENCE);
 }
 
 /* Ends as decided: at once, or when the workers are gone, or can't be. */
-static void end_with_grace(struct member *m, uint64_t grace_ns) {
+void member_end_with_grace(struct member *m, uint64_t grace_ns) {
     if (m->has_workers && m->report.unusable[0] == '\0')
         stop_workers(m, grace_ns, m->end.reason);
     else
         finish(m);
-}
-
-/* ---- the leader is lost ---- */
-
-static void connect_again(struct member *m) {
-    m->connected = false;
-    m->probe_wait_ns = PROBE_RETRY_MIN_NS;
-    m->renew_ns = TIME_NEVER;
-    (void)emit(m, MEMBER_EFFECT_CONNECT);
-}
-
-static void leader_gone(struct member *m, const char *why) {
-    m->probe_ns = TIME_NEVER;
-    if (generation_is_none(m->generation) && m->state == MEMBER_IDLE && !m->leaving) {
-        /* Nothing of ours depends on that leader yet: wait for the next one. */
-        move(m, MEMBER_SEARCHING);
-        m->since_ns = m->now_ns;
-        m->leader = 0;
-        if (m->connected)
-            connect_again(m);
-        return;
-    }
-    if (m->state == MEMBER_SEARCHING)
-        return;
-    decide_end(m, MEMBER_END_LEADER_LOST, why);
-    uint64_t left = m->lease_end_ns > m->now_ns ? m->lease_end_ns - m->now_ns : 0;
-    end_with_grace(m, left);
-}
-
-static void probe_leader(struct member *m) {
-    m->probe_ns = TIME_NEVER;
-    if (m->probing)
-        return;
-    m->probing = true;
-    (void)emit(m, MEMBER_EFFECT_PROBE);
-}
-
-static void on_disconnect(struct member *m) {
-    bool was_connected = m->connected;
-    connect_again(m);
-    if (was_connected)
-        probe_leader(m);
-}
-
-static void on_probe(struct member *m, enum probe_result result) {
-    m->probing = false;
-    bool silent = m->now_ns - m->leader_seen_ns > SILENT_HEARTBEATS * m->config.heartbeat_ns;
-    if (m->state == MEMBER_SEARCHING || (m->connected && !silent))
-        return;
-    if (result == PROBE_ALIVE && m->connected)
-        connect_again(m); /* something on the way drops what it says on this connection */
-    if (result == PROBE_GONE) {
-        leader_gone(m, "the leader is gone: its agent ended without a word, and no other node may "
-                       "lead this job");
-    } else {
-        m->probe_ns = m->now_ns + m->probe_wait_ns;
-        m->probe_wait_ns = MIN2(2 * m->probe_wait_ns, m->config.probe_retry_ns);
-    }
-}
-
-static void on_welcome(struct member *m, const struct member_event *ev) {
-    bool other = m->leader != 0 && m->leader != ev->leader;
-    m->connected = true;
-    m->connected_ns = m->leader_seen_ns = m->now_ns;
-    m->probe_ns = TIME_NEVER;
-    if (other) {
-        /* A new life of the leader's agent at the same endpoint knows nothing of our group. */
-        m->start_wanted = false;
-        m->lease_names = (struct generation){0, 0};
-        m->connected = false; /* to the one that is gone */
-        leader_gone(m, "the leader was replaced by another agent, which does not know this group");
-        m->connected = true;
-        if (m->state == MEMBER_ENDED || m->end.kind != MEMBER_END_NONE)
-            return;
-    }
-    m->leader = ev->leader;
-    m->epoch = ev->epoch;
-    if (ev->heartbeat_ns > 0) {
-        m->config.heartbeat_ns = ev->heartbeat_ns;
-        m->config.margin_ns = ev->margin_ns;
-    }
-    if (m->state == MEMBER_SEARCHING)
-        move(m, MEMBER_IDLE);
-    renew(m);
-    if (m->unsaid)
-        say(m);
 }
 
 /* ---- what the leader wants ---- */
@@ -287,11 +157,11 @@ static void try_start(struct member *m) {
     if (m->state != MEMBER_PREPARED || !m->start_wanted || m->names_end_ns <= m->now_ns ||
         generation_compare(m->lease_names, m->generation) != 0)
         return;
-    move(m, MEMBER_RUNNING);
+    member_move(m, MEMBER_RUNNING);
     m->has_workers = true;
     m->fenced = false;
-    emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->lease_end_ns;
-    emit(m, MEMBER_EFFECT_START)->generation = m->generation;
+    member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->lease_end_ns;
+    member_emit(m, MEMBER_EFFECT_START)->generation = m->generation;
     set_report(m, NODE_RUNNING);
 }
 
@@ -299,7 +169,7 @@ static void try_start(struct member *m) {
 static void drop_preparation(struct member *m) {
     if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
         m->start_wanted = false;
-        move(m, MEMBER_IDLE);
+        member_move(m, MEMBER_IDLE);
     }
 }
 
@@ -310,7 +180,7 @@ static void on_idle(struct member *m, const struct desired *d) {
         stop_workers(m, d->grace_ns, "the leader runs the job without this node");
     } else if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED ||
                m->state == MEMBER_RUNNING) {
-        move(m, MEMBER_IDLE);
+        member_move(m, MEMBER_IDLE);
         set_report(m, NODE_STOPPED);
     }
 }
@@ -320,7 +190,7 @@ static void on_form(struct member *m, const struct desired *d) {
     if (c < 0)
         return;
     if (c == 0) {
-        say(m);
+        member_say(m);
         return;
     }
     drop_preparation(m);
@@ -334,8 +204,8 @@ static void on_form(struct member *m, const struct desired *d) {
     m->form = d->form;
     m->report.has_failure = false;
     m->report.restarts_used = MAX2(m->report.restarts_used, d->form.restarts_used);
-    move(m, MEMBER_PREPARING);
-    emit(m, MEMBER_EFFECT_PREPARE)->generation = m->generation;
+    member_move(m, MEMBER_PREPARING);
+    member_emit(m, MEMBER_EFFECT_PREPARE)->generation = m->generation;
 }
 
 static bool same_cause(const struct desired *a, const struct desired *b) {
@@ -366,11 +236,11 @@ static void on_stop(struct member *m, const struct desired *d) {
         return;
     }
     if (m->state != MEMBER_IDLE)
-        move(m, MEMBER_IDLE);
+        member_move(m, MEMBER_IDLE);
     set_report(m, NODE_STOPPED);
     if (other_cause) { /* nothing is left to end; people want to know */
         (void)snprintf(m->reason, sizeof m->reason, "%s", d->reason);
-        struct member_effect *e = emit(m, MEMBER_EFFECT_STOP);
+        struct member_effect *e = member_emit(m, MEMBER_EFFECT_STOP);
         e->generation = m->generation;
         e->reason = m->reason;
     }
@@ -384,14 +254,14 @@ static void on_closed(struct member *m, const struct desired *d) {
     if (m->end.kind == MEMBER_END_LEADER_LOST)
         m->end.kind = MEMBER_END_NONE; /* it came back with the last word */
     if (m->end.kind == MEMBER_END_NONE) {
-        decide_end(m, d->outcome == OUTCOME_SUCCESS ? MEMBER_END_SUCCESS : MEMBER_END_FAILED,
+        member_decide_end(m, d->outcome == OUTCOME_SUCCESS ? MEMBER_END_SUCCESS : MEMBER_END_FAILED,
                    d->reason);
         m->end.has_failure = d->has_failure;
         m->end.failure = d->failure;
         m->end.restarts_used = d->restarts_used;
         m->end.max_restarts = d->max_restarts;
     }
-    end_with_grace(m, d->grace_ns);
+    member_end_with_grace(m, d->grace_ns);
 }
 
 static void on_desired(struct member *m, const struct desired *d) {
@@ -429,7 +299,7 @@ static void on_lease(struct member *m, const struct lease *lease) {
     if (end > m->lease_end_ns) {
         m->lease_end_ns = end;
         if (m->has_workers && !m->fenced)
-            emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = end;
+            member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = end;
     }
     try_start(m);
 }
@@ -439,9 +309,9 @@ static void on_lease(struct member *m, const struct lease *lease) {
 static void on_prepared(struct member *m, struct generation g) {
     if (m->state != MEMBER_PREPARING || generation_compare(g, m->generation) != 0)
         return;
-    move(m, MEMBER_PREPARED);
+    member_move(m, MEMBER_PREPARED);
     set_report(m, NODE_PREPARED);
-    renew(m); /* its answer is the lease that START needs */
+    member_renew(m); /* its answer is the lease that START needs */
     try_start(m);
 }
 
@@ -458,7 +328,7 @@ static void on_failure(struct member *m, const struct member_event *ev) {
     if (m->has_workers && m->fenced) /* it died of the lease's end, by our hand or the guardian's */
         return;
     switch (m->state) {
-    case MEMBER_PREPARING: move(m, MEMBER_IDLE); break;
+    case MEMBER_PREPARING: member_move(m, MEMBER_IDLE); break;
     case MEMBER_RUNNING:
     case MEMBER_STOPPING: break;
     case MEMBER_SEARCHING:
@@ -476,7 +346,7 @@ static void on_all_gone(struct member *m) {
     if (!m->has_workers)
         return;
     m->has_workers = false;
-    emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = TIME_NEVER;
+    member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = TIME_NEVER;
     if (m->end.kind != MEMBER_END_NONE) {
         if (!m->closed)
             set_report(m, NODE_STOPPED);
@@ -485,7 +355,7 @@ static void on_all_gone(struct member *m) {
     }
     if (m->state != MEMBER_STOPPING)
         return; /* finished or failed: STOP or CLOSED comes */
-    move(m, MEMBER_IDLE);
+    member_move(m, MEMBER_IDLE);
     set_report(m, NODE_STOPPED);
     if (m->has_stop_cause && generation_compare(m->stop_cause.generation, m->generation) > 0) {
         struct desired d = m->stop_cause;
@@ -504,9 +374,9 @@ static void on_leave(struct member *m, const struct member_event *ev) {
         return;
     }
     m->leaving = m->report.leaving = true;
-    decide_end(m, MEMBER_END_LEFT, ev->reason);
-    say(m);
-    end_with_grace(m, ev->grace_ns);
+    member_decide_end(m, MEMBER_END_LEFT, ev->reason);
+    member_say(m);
+    member_end_with_grace(m, ev->grace_ns);
 }
 
 /* ---- time ---- */
@@ -515,10 +385,11 @@ static void on_time(struct member *m) {
     if (m->has_workers && !m->fenced && m->now_ns >= m->lease_end_ns)
         fence(m);
     if (m->connected && m->now_ns >= m->renew_ns)
-        renew(m);
+        member_renew(m);
     if (m->state == MEMBER_SEARCHING) {
         if (m->now_ns >= m->since_ns + m->config.join_timeout_ns) {
-            decide_end(m, MEMBER_END_LEADER_LOST, "no leader answered within the join timeout");
+            member_decide_end(m, MEMBER_END_LEADER_LOST,
+                              "no leader answered within the join timeout");
             finish(m);
         }
         return;
@@ -526,11 +397,11 @@ static void on_time(struct member *m) {
     if (m->end.kind != MEMBER_END_NONE)
         return;
     if (m->now_ns >= m->leader_seen_ns + m->config.leader_timeout_ns)
-        leader_gone(m, "the leader has been silent for the leader timeout");
+        member_leader_gone(m, "the leader has been silent for the leader timeout");
     else if (m->now_ns >= m->probe_ns ||
              (m->probe_ns == TIME_NEVER && !m->probing &&
               m->now_ns > m->leader_seen_ns + SILENT_HEARTBEATS * m->config.heartbeat_ns))
-        probe_leader(m);
+        member_probe_leader(m);
 }
 
 static uint64_t next_deadline(const struct member *m) {
@@ -555,15 +426,15 @@ static uint64_t next_deadline(const struct member *m) {
 static void dispatch(struct member *m, const struct member_event *ev) {
     switch (ev->kind) {
     case MEMBER_EVENT_TIME: break;
-    case MEMBER_EVENT_WELCOME: on_welcome(m, ev); break;
+    case MEMBER_EVENT_WELCOME: member_on_welcome(m, ev); break;
     case MEMBER_EVENT_REFUSED:
-        decide_end(m, MEMBER_END_REFUSED, ev->reason);
-        end_with_grace(m, UINT64_MAX);
+        member_decide_end(m, MEMBER_END_REFUSED, ev->reason);
+        member_end_with_grace(m, UINT64_MAX);
         break;
-    case MEMBER_EVENT_DISCONNECT: on_disconnect(m); break;
+    case MEMBER_EVENT_DISCONNECT: member_on_disconnect(m); break;
     case MEMBER_EVENT_DESIRED: on_desired(m, ev->desired); break;
     case MEMBER_EVENT_LEASE: on_lease(m, &ev->lease); break;
-    case MEMBER_EVENT_PROBE: on_probe(m, ev->probe); break;
+    case MEMBER_EVENT_PROBE: member_on_probe(m, ev->probe); break;
     case MEMBER_EVENT_PREPARED: on_prepared(m, ev->generation); break;
     case MEMBER_EVENT_FAILURE: on_failure(m, ev); break;
     case MEMBER_EVENT_SUCCEEDED:
@@ -574,7 +445,7 @@ static void dispatch(struct member *m, const struct member_event *ev) {
     case MEMBER_EVENT_ALL_GONE: on_all_gone(m); break;
     case MEMBER_EVENT_UNKILLABLE:
         (void)snprintf(m->report.unusable, sizeof m->report.unusable, "%s", ev->reason);
-        say(m);
+        member_say(m);
         if (m->end.kind != MEMBER_END_NONE)
             finish(m);
         break;
