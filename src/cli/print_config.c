@@ -41,6 +41,8 @@ static const char *backend_name(enum job_backend backend) {
     switch (backend) {
     case JOB_BACKEND_STATIC: return "static";
     case JOB_BACKEND_C10D: return "c10d";
+    case JOB_BACKEND_DIR: return "dir";
+    case JOB_BACKEND_ETCD: return "etcd";
     }
     assert_not_reached();
 }

@@ -219,7 +219,10 @@ static int lead(struct agent *a, int endpoint_fd, struct addr *ret_own) {
     struct rdzv_server_config config = {
         .listener_port = a->node_port,
         .heartbeat_ns = a->config.spec->heartbeat_ns,
-        .ops = {store_open, store_close, incident, done},
+        .ops = {.store_open = store_open,
+                .store_close = store_close,
+                .incident = incident,
+                .done = done},
         .arg = a,
     };
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", a->config.spec->run_id);

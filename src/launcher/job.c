@@ -10,6 +10,18 @@ uint8_t std_map_get(const struct std_map *map, uint32_t local_rank) {
 
 void job_spec_fini(struct job_spec *spec) {
     free(spec->endpoint_host);
+    free(spec->arbiter_dir);
+    for (char **e = spec->etcd_endpoints; e != NULL && *e != NULL; e++)
+        free(*e);
+    free(spec->etcd_endpoints);
+    free(spec->etcd_prefix);
+    free(spec->etcd_user);
+    free(spec->etcd_password);
+    free(spec->etcd_cacert);
+    free(spec->etcd_cert);
+    free(spec->etcd_key);
+    free(spec->topology);
+    free(spec->event_log);
     free(spec->local_addr);
     free(spec->run_id);
     free(spec->role);

@@ -16,7 +16,14 @@
 enum job_backend {
     JOB_BACKEND_STATIC = 1, /* --master-addr/-port and --node-rank: ranks are what the user says */
     JOB_BACKEND_C10D,       /* an endpoint; the agent that owns its address leads */
+    JOB_BACKEND_DIR,        /* arbiter: a directory that all nodes see; any node may lead */
+    JOB_BACKEND_ETCD,       /* arbiter: etcd v3 */
 };
+
+enum job_grow { JOB_GROW_BOUNDARY = 0, JOB_GROW_NOW, JOB_GROW_NEVER };
+enum job_rank_order { JOB_RANK_ORDER_HOST = 0, JOB_RANK_ORDER_JOIN, JOB_RANK_ORDER_TOPOLOGY };
+
+#define JOB_ETCD_ENDPOINTS_MAX 16
 
 enum job_entry {
     JOB_ENTRY_PYTHON = 1, /* python -u SCRIPT (also --run-path) */
@@ -44,6 +51,13 @@ struct job_spec {
     bool standalone;             /* one node, free port, nothing to tell others */
     char *endpoint_host;         /* name or literal, brackets removed; NULL: this node alone */
     uint16_t endpoint_port;      /* 0: any free one */
+    char *arbiter_dir;           /* DIR: the directory; else NULL */
+    char **etcd_endpoints;       /* ETCD: "host:port", NULL-terminated; else NULL */
+    bool etcd_tls;               /* https */
+    char *etcd_prefix;           /* of all keys, begins with '/', no '/' at its end ("" is the root) */
+    char *etcd_user, *etcd_password; /* NULL: none */
+    char *etcd_cacert, *etcd_cert, *etcd_key; /* PEM files, or NULL */
+    char *topology;              /* this node's place in the network, "" : not known */
     int is_host;                 /* 1, 0, or -1: decide by the address */
     int32_t node_rank;           /* --node-rank, -1: not given */
     char *local_addr;            /* --local-addr or NULL */
@@ -53,6 +67,16 @@ struct job_spec {
 
     /* when */
     uint32_t max_restarts;
+    uint32_t node_unit;          /* >= 1 */
+    uint32_t spares;             /* UINT32_MAX: any number */
+    enum job_grow grow;
+    enum job_rank_order rank_order;
+    uint32_t max_node_losses;    /* UINT32_MAX: any number */
+    uint32_t exclude_after;      /* 0: never */
+    uint64_t restart_backoff_ns; /* 0: none */
+    uint64_t crash_loop_ns;      /* 0: never a crash loop */
+    uint64_t hold_ns;            /* several nodes silent at once */
+    uint64_t arbiter_lease_ns;
     uint64_t join_timeout_ns, last_call_ns, close_timeout_ns, leader_timeout_ns;
     uint64_t regroup_wait_ns;    /* a lost node's place is kept so long for another; default 0 */
     uint64_t heartbeat_ns, lease_ns;
@@ -73,6 +97,7 @@ struct job_spec {
     struct std_map redirects, tee;
     char *line_prefix;           /* template of --tee's prefix, or NULL: torchrun's default */
     bool *console_ranks;         /* [nproc], NULL: all (--local-ranks-filter) */
+    char *event_log;             /* JSON lines of what happens to the group; "-": stderr; NULL */
     bool quiet;
     int verbose;                 /* number of -v */
 };

@@ -184,6 +184,14 @@ static void on_message(void *arg, struct conn *conn, const struct wire_message *
     case WIRE_REPORT:
     case WIRE_RENEW:
     case WIRE_LEAVE:
+    case WIRE_NAMED:
+    case WIRE_MEMBERS:
+    case WIRE_ECHO:
+    case WIRE_REDIRECT:
+    case WIRE_COMMAND:
+    case WIRE_ANSWER:
+    case WIRE_OVERVIEW:
+    case WIRE_NODES:
     case WIRE_KIND_COUNT: break;
     }
     if (ev.kind != 0 && c->welcomed) {
@@ -368,6 +376,12 @@ static void obey(struct rdzv_client *c, const struct member_effect *e) {
     case MEMBER_EFFECT_LEASE_END: ops->lease_end(arg, e->lease_end_ns); break;
     case MEMBER_EFFECT_SEND_LEAVE: leave(c); break;
     case MEMBER_EFFECT_END: end(c); break;
+    case MEMBER_EFFECT_HANG_UP:
+    case MEMBER_EFFECT_ECHO:
+    case MEMBER_EFFECT_ARBITER:
+    case MEMBER_EFFECT_PROBE_PEER:
+    case MEMBER_EFFECT_LEAD:
+    case MEMBER_EFFECT_CALLERS: break;
     case MEMBER_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }

@@ -459,6 +459,11 @@ static void dispatch(struct group *g, const struct group_event *ev) {
         break;
     case GROUP_EVENT_STORE: on_store(g, ev); break;
     case GROUP_EVENT_STOP: on_operator_stop(g, ev->reason); break;
+    case GROUP_EVENT_ECHO:
+    case GROUP_EVENT_ARBITER:
+    case GROUP_EVENT_TOUCHED:
+    case GROUP_EVENT_HIGHER_EPOCH:
+    case GROUP_EVENT_COMMAND: break;
     case GROUP_EVENT_KIND_COUNT: assert_not_reached();
     }
 }

@@ -19,7 +19,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "rendezvous/messages.h"
+#include "rendezvous/arbiter.h"
 
 enum group_state {
     GROUP_GATHERING = 1,
@@ -28,6 +28,26 @@ enum group_state {
     GROUP_STOPPING,
     GROUP_CLOSED,
     GROUP_STATE_COUNT,
+};
+
+/* What a leadership hangs on, besides the nodes. */
+enum group_anchor {
+    ANCHOR_NONE = 0, /* a fixed endpoint: nobody else can lead */
+    ANCHOR_MARK,     /* the same, with a mark on this host that a restarted agent finds */
+    ANCHOR_ARBITER,  /* dir, etcd: members succeed a lost leader */
+};
+
+/* When a waiting node is let into a running group that has room for it. */
+enum group_grow {
+    GROW_BOUNDARY = 0, /* when a worker says that it is at a safe point, or it re-forms anyway */
+    GROW_NOW,
+    GROW_NEVER,        /* only when it re-forms anyway */
+};
+
+enum group_rank_order { /* of newcomers without --node-rank; the leader's node goes first */
+    RANK_ORDER_HOST = 0, /* natural order of host names */
+    RANK_ORDER_JOIN,     /* as they came */
+    RANK_ORDER_TOPOLOGY, /* natural order of node_info.topology, then of host names */
 };
 
 struct group_config {
@@ -44,10 +64,31 @@ struct group_config {
     uint64_t settle_ns;            /* failures that may still turn out to be the first cause */
     uint64_t lease_ns, margin_ns;  /* silent for lease + margin: lost */
     uint64_t log_nonce;            /* handed to every node in FORM */
+    uint32_t node_unit;            /* a group's number of nodes is a multiple of this */
+    uint32_t spares;               /* nodes beyond max that may wait; others are sent away for now */
+    enum group_grow grow;
+    enum group_rank_order rank_order;
+    uint32_t max_node_losses;      /* one more ends the job */
+    uint32_t exclude_after;        /* failures of one node in a row; 0: never */
+    uint64_t restart_backoff_ns;   /* before a restart after a failure; doubles, up to 32 times */
+    uint64_t crash_loop_ns;        /* failures this soon after START may be a crash loop; 0: never */
+    uint64_t hold_ns;              /* several nodes silent at once: probed so long before eviction */
+    uint64_t heartbeat_ns;         /* between beats and touches */
+
+    enum group_anchor anchor;
+    uint64_t arbiter_lease_ns;     /* ARBITER: a lease ends so long after the last good read */
+    /* Nothing is started before: leases of earlier epochs may still run. 0: none can */
+    uint64_t not_before_ns;
+    /* What the last leader left, NULL: nothing is known, or there was none. Copied. Its members
+     * that don't come back are probed, and count as lost at absent_until_ns. */
+    const struct estate *estate;
+    uint64_t absent_until_ns;
+    struct rdzv_peer self;         /* ARBITER: as it stands in the claim */
 };
 
 /* Fills in every time with its default: last call 30 s, regroup 0, join 600 s, form 60 s, close
- * 30 s, settle 500 ms, lease 5 s, margin 1 s; epoch 1; 1 node. */
+ * 30 s, settle 500 ms, lease 5 s, margin 1 s, arbiter lease 60 s, crash loop 5 s, heartbeat 1 s; epoch 1;
+ * 1 node, unit 1; spares and losses without limit; excluded after 3. */
 void group_config_default(struct group_config *config);
 
 enum group_event_kind {
@@ -60,6 +101,11 @@ enum group_event_kind {
     GROUP_EVENT_PROBE,      /* node, probe: what its listener said */
     GROUP_EVENT_STORE,      /* generation, store_host/store_port, or port 0 and reason */
     GROUP_EVENT_STOP,       /* the operator (a signal to the leader's agent): end the job; reason */
+    GROUP_EVENT_ECHO,       /* node, echo: a first successor has the LEASE */
+    GROUP_EVENT_ARBITER,    /* answer, to a request of an effect */
+    GROUP_EVENT_TOUCHED,    /* touched_ns: when the touch of the mark began; 0: it failed */
+    GROUP_EVENT_HIGHER_EPOCH, /* epoch: somebody has spoken of it */
+    GROUP_EVENT_COMMAND,    /* command (EXCLUDE, GROW or STOP): answered by an ANSWER effect */
     GROUP_EVENT_KIND_COUNT,
 };
 
@@ -81,6 +127,11 @@ struct group_event {
     const char *store_host;
     uint16_t store_port;
     const char *reason;
+    struct echo echo;
+    const struct arbiter_answer *answer;
+    uint64_t touched_ns;
+    uint32_t epoch;
+    const struct command *command;
 };
 
 enum group_effect_kind {
@@ -98,8 +149,48 @@ enum group_effect_kind {
     /* `reason`: one line for people on the leader (node lost, restart, …) */
     GROUP_EFFECT_INCIDENT,
     GROUP_EFFECT_DONE,        /* CLOSED and everybody knows, or the close timeout has passed */
+    /* node: send it group_successors(), and where it is one of them group_estate() too; before
+     * everything else that this step tells it */
+    GROUP_EFFECT_NAME,
+    GROUP_EFFECT_ARBITER,     /* request: ask it (kind, epoch, outcome, reason; not yet the leader) */
+    GROUP_EFFECT_TOUCH,       /* touch the mark, then EVENT_TOUCHED; with the outcome if not NONE */
+    /* epoch: another leads, or the job was closed by another; tell all nodes to go elsewhere, end
+     * this group, and let the own node find the winner. Nothing comes after it */
+    GROUP_EFFECT_DEPOSED,
+    GROUP_EFFECT_ANSWER,      /* ok, reason: to the COMMAND of this step */
+    GROUP_EFFECT_NOTE,        /* note: what happened, for the event log */
     GROUP_EFFECT_KIND_COUNT,
 };
+
+/* One line of the timeline. Times are of the leader's clock; 0: not in this note. */
+enum group_note_kind {
+    NOTE_LEADS = 1,       /* this agent leads from now on */
+    NOTE_NODE_JOINED,
+    NOTE_NODE_LOST,       /* detected_ns: its last sign of life */
+    NOTE_NODE_LEFT,
+    NOTE_NODE_EXCLUDED,
+    NOTE_WORKER_FAILED,   /* detected_ns: when it happened there, on our clock */
+    NOTE_STOPPING,
+    NOTE_STOPPED,         /* all; detected_ns: when it began to stop */
+    NOTE_FORMED,          /* told and acknowledged by all; stopped_ns */
+    NOTE_STARTED,         /* the whole way: detected_ns, stopped_ns, formed_ns, started_ns */
+    NOTE_SUCCESSORS,      /* others are named; reason says why */
+    NOTE_BEAT_PAUSED,     /* too few nodes are heard */
+    NOTE_CLOSED,
+    NOTE_KIND_COUNT,
+};
+struct group_note {
+    enum group_note_kind kind;
+    uint64_t at_ns;
+    struct generation generation;
+    uint64_t node;                          /* 0: none */
+    char name[RDZV_HOST_MAX];               /* of the node, or "" */
+    char why[RDZV_REASON_MAX / 4];          /* one line, or "" */
+    uint64_t detected_ns, stopped_ns, formed_ns, started_ns;
+    enum outcome outcome;                   /* CLOSED */
+    uint32_t n_nodes, world_size;           /* FORMED, STARTED */
+};
+const char *group_note_name(enum group_note_kind k); /* "node_lost" */
 
 struct group_effect {
     enum group_effect_kind kind;
@@ -108,6 +199,11 @@ struct group_effect {
     struct generation generation;
     uint32_t n_nodes;
     bool for_now;       /* REFUSE: it may come again; otherwise that is final */
+    bool ok;            /* ANSWER */
+    uint32_t epoch;     /* DEPOSED */
+    enum outcome outcome;                     /* TOUCH */
+    const struct arbiter_request *request;    /* borrowed like reason */
+    const struct group_note *note;            /* borrowed like reason */
     const char *reason; /* borrowed from the group: valid until the next step */
 };
 
@@ -131,6 +227,16 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
 /* What node should be told at this moment: false when there is no such node. */
 _must_use_ bool group_desired(const struct group *g, uint64_t node, struct desired *ret);
 void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *ret);
+/* Who is named at this moment; n is 0 without an arbiter. Borrowed until the next step. */
+const struct successors *group_successors(const struct group *g);
+bool group_is_successor(const struct group *g, uint64_t node);
+/* What a successor has to know; fills in *ret, the caller finishes it. */
+void group_estate(const struct group *g, struct estate *ret);
+/* For operators. Rows in rank order, then the others as they came: from the nth, at most max;
+ * returns how many were written. */
+void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret);
+size_t group_overview_nodes(const struct group *g, uint64_t now_ns, size_t from,
+                            struct overview_node *out, size_t max);
 
 enum group_state group_state(const struct group *g);
 struct generation group_generation(const struct group *g); /* the newest formed, or none */

@@ -450,6 +450,15 @@ static void dispatch(struct member *m, const struct member_event *ev) {
             finish(m);
         break;
     case MEMBER_EVENT_LEAVE: on_leave(m, ev); break;
+    case MEMBER_EVENT_NAMED:
+    case MEMBER_EVENT_ESTATE:
+    case MEMBER_EVENT_ARBITER:
+    case MEMBER_EVENT_CALLER:
+    case MEMBER_EVENT_CALLER_GONE:
+    case MEMBER_EVENT_PEER_PROBE:
+    case MEMBER_EVENT_REDIRECT:
+    case MEMBER_EVENT_DEPOSED:
+    case MEMBER_EVENT_SAFE_POINT: break;
     case MEMBER_EVENT_KIND_COUNT: assert_not_reached();
     }
 }

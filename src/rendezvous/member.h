@@ -1,4 +1,5 @@
-/* One node's machine: obeys the leader's words as long as it holds a lease. Pure, like group.
+/* One node's machine: obeys the leader's words as long as it holds a lease, and with an arbiter
+ * finds the next leader, or becomes it. Pure, like group.
  *
  *     SEARCHING ─welcomed─▶ IDLE ─FORM─▶ PREPARING ─prepared─▶ PREPARED ─START + lease─▶ RUNNING
  *                           ▲  ▲             │                     │                       │
@@ -7,7 +8,17 @@
  *     any ──CLOSED and all gone, leader gone for good, left──▶ ENDED
  *
  * FINISHED (all workers ended with 0) and FAILED (one did not) are RUNNING with a report of their
- * own: the workers' places are kept until the leader says STOP or CLOSED. */
+ * own: the workers' places are kept until the leader says STOP or CLOSED.
+ *
+ * Beside it, with an arbiter, its seat (rendezvous.md, "Succession"):
+ *
+ *     ASKING ─record─▶ FOLLOWING ─gone, silent─▶ SEEKING ─rules 2, 4─▶ CLAIMING ─won─▶ LEADING
+ *       │ none: claim      ▲                        │ a leader            │ lost          │
+ *       ▼                  ├────────────────────────┘◀────────────────────┘               │
+ *     CLAIMING             └──────────────── another leads ───────────────────────────────┘
+ *
+ * Nodes that lost their leader go to the successors, the first first: they JOIN at its listener and
+ * are parked there (CALLER) until it leads, or says where they have to go. */
 #pragma once
 
 #include "rendezvous/group.h"
@@ -23,6 +34,16 @@ enum member_state {
     MEMBER_STATE_COUNT,
 };
 
+enum member_seat {
+    SEAT_FIXED = 1, /* no arbiter: the endpoint's leader or none */
+    SEAT_ASKING,    /* reads the arbiter: whom to follow? */
+    SEAT_FOLLOWING, /* one leader is known, and connected to or tried */
+    SEAT_SEEKING,   /* lost the leader: goes to the successors, or waits as one for those who come */
+    SEAT_CLAIMING,  /* asks the arbiter for an epoch */
+    SEAT_LEADING,   /* this agent leads: its node follows it like any other */
+    SEAT_COUNT,
+};
+
 struct member_config {
     uint64_t incarnation;       /* of this node */
     uint64_t heartbeat_ns;      /* between RENEWs */
@@ -30,8 +51,14 @@ struct member_config {
     uint64_t leader_timeout_ns; /* a leader that was there and is silent: give up after this */
     uint64_t join_timeout_ns;   /* a leader that never answered: give up after this */
     uint64_t probe_retry_ns;    /* between probes that say nothing */
+    bool has_arbiter;           /* seats beyond FIXED */
+    uint64_t lease_ns;          /* the leader's WELCOME replaces it */
+    uint64_t arbiter_lease_ns;
+    uint32_t min_nodes, node_unit; /* a successor claims for so many */
+    struct rdzv_peer self;      /* what a claim of ours says */
+    uint64_t seed;              /* for random waits */
 };
-/* heartbeat 1 s, margin 1 s, leader timeout 60 s, join timeout 600 s, probe retry 200 ms. */
+/* lease 5 s, arbiter lease 60 s, min 1, unit 1; heartbeat 1 s, margin 1 s, leader timeout 60 s, join timeout 600 s, probe retry 200 ms. */
 void member_config_default(struct member_config *config);
 
 enum member_event_kind {
@@ -48,6 +75,15 @@ enum member_event_kind {
     MEMBER_EVENT_ALL_GONE,     /* launcher: no process of any generation is left */
     MEMBER_EVENT_UNKILLABLE,   /* launcher: a process that can't be killed: reason */
     MEMBER_EVENT_LEAVE,        /* a signal: stop, then leave: reason, grace_ns */
+    MEMBER_EVENT_NAMED,        /* successors: of the leader we are connected to */
+    MEMBER_EVENT_ESTATE,       /* estate: complete; after NAMED. Copied */
+    MEMBER_EVENT_ARBITER,      /* answer, to a request of an effect */
+    MEMBER_EVENT_CALLER,       /* caller: a node JOINs at our listener, and is parked there */
+    MEMBER_EVENT_CALLER_GONE,  /* caller: its connection has ended */
+    MEMBER_EVENT_PEER_PROBE,   /* caller (the incarnation probed), probe */
+    MEMBER_EVENT_REDIRECT,     /* epoch, peer: whom we asked says that this one leads */
+    MEMBER_EVENT_DEPOSED,      /* our own group is no more: another leads, or it was closed */
+    MEMBER_EVENT_SAFE_POINT,   /* launcher: a worker of generation said so */
     MEMBER_EVENT_KIND_COUNT,
 };
 
@@ -57,7 +93,7 @@ struct member_event {
     uint64_t leader; /* WELCOME */
     uint32_t epoch;  /* WELCOME */
     /* WELCOME: the leader's settings, for all nodes, in place of member_config's. 0: keep */
-    uint64_t heartbeat_ns, margin_ns;
+    uint64_t heartbeat_ns, margin_ns, lease_ns;
     const struct desired *desired;
     struct lease lease;
     enum probe_result probe;
@@ -65,10 +101,18 @@ struct member_event {
     const struct failure *failure;
     const char *reason;
     uint64_t grace_ns;
+    const struct successors *successors;
+    const struct estate *estate;
+    const struct arbiter_answer *answer;
+    uint64_t caller;
+    const struct rdzv_peer *peer;
 };
 
 enum member_effect_kind {
-    MEMBER_EFFECT_CONNECT = 1, /* (re)connect to the leader and JOIN with member_report() */
+    /* (re)connect to the leader and JOIN with member_report(). Without an arbiter: at the endpoint;
+     * with one: to `peer`, ending an attempt at another; each address in turn, and DISCONNECT when
+     * all have failed, or its HELLO was another's, or it refused for now. `soon`: without a pause */
+    MEMBER_EFFECT_CONNECT = 1,
     MEMBER_EFFECT_REPORT,      /* send member_report() */
     MEMBER_EFFECT_RENEW,       /* renew */
     MEMBER_EFFECT_PROBE,       /* probe the leader's listener */
@@ -82,7 +126,31 @@ enum member_effect_kind {
     MEMBER_EFFECT_LEASE_END,
     MEMBER_EFFECT_SEND_LEAVE,  /* say LEAVE on the connection, then close it */
     MEMBER_EFFECT_END,         /* it is over: member_end() */
+    MEMBER_EFFECT_HANG_UP,     /* end the connection or the attempt, with no DISCONNECT */
+    MEMBER_EFFECT_ECHO,        /* echo: send it at once */
+    MEMBER_EFFECT_ARBITER,     /* request: ask it */
+    MEMBER_EFFECT_PROBE_PEER,  /* peer: probe its listener, then PEER_PROBE */
+    /* lead: serve the parked and all who come, with a new group; then connect to ourselves */
+    MEMBER_EFFECT_LEAD,
+    /* what the listener says to those who JOIN, those parked included, from now on: `callers`,
+     * `peer` and `epoch` for REDIRECT */
+    MEMBER_EFFECT_CALLERS,
     MEMBER_EFFECT_KIND_COUNT,
+};
+
+enum member_callers {
+    CALLERS_SENT_AWAY = 1, /* refused for now: "the agent there does not lead" */
+    CALLERS_PARKED,        /* held: this agent may lead soon */
+    CALLERS_REDIRECTED,    /* `peer` leads */
+    CALLERS_SERVED,        /* this agent leads: LEAD has made the server */
+};
+
+/* What a new leader begins with: for its group_config. */
+struct member_lead {
+    uint32_t epoch;
+    uint64_t not_before_ns;       /* 0: nothing to wait for */
+    uint64_t absent_until_ns;
+    const struct estate *estate;  /* NULL: none. Borrowed until the next step */
 };
 
 struct member_effect {
@@ -91,6 +159,13 @@ struct member_effect {
     struct generation generation;
     uint64_t grace_ns;
     uint64_t lease_end_ns;
+    bool soon;
+    struct echo echo;
+    struct rdzv_peer peer;
+    enum member_callers callers;
+    uint32_t epoch;
+    struct member_lead lead;
+    const struct arbiter_request *request; /* borrowed until the next step */
     const char *reason; /* borrowed until the next step */
 };
 
@@ -135,7 +210,15 @@ const struct member_end *member_end(const struct member *m);
 struct generation member_generation(const struct member *m);       /* of the newest FORM, or none */
 uint64_t member_lease_end(const struct member *m);                 /* 0: none */
 bool member_has_workers(const struct member *m);                   /* STARTed and not ALL_GONE */
+enum member_seat member_seat(const struct member *m);
+uint32_t member_epoch(const struct member *m);                     /* the highest it knows of */
+/* Whom it follows: false when none is known. */
+bool member_leader(const struct member *m, struct rdzv_peer *ret);
+/* What it waits for while it has no leader: one sentence, or "". Borrowed until the next step. */
+const char *member_waiting(const struct member *m);
 
 const char *member_state_name(enum member_state s);
 bool member_may_move(enum member_state from, enum member_state to);
+const char *member_seat_name(enum member_seat s);
+bool member_seat_may_move(enum member_seat from, enum member_seat to);
 void member_check(const struct member *m);

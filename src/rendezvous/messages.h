@@ -18,6 +18,11 @@
 #define RDZV_NODES_MAX 100000   /* nodes of one job */
 #define RDZV_WORKERS_MAX 4096   /* workers of one node */
 #define RDZV_STATUS_NAMES_MAX 16
+#define RDZV_ADDR_MAX 64        /* one literal address, with a zone */
+#define RDZV_ADDRS_MAX 256      /* literal addresses, separated by commas */
+#define RDZV_SUCCESSORS_MAX 3
+#define RDZV_MEMBERS_CHUNK 64   /* of an estate, in one message */
+#define RDZV_OVERVIEW_CHUNK 16  /* nodes of an overview, in one message */
 
 /* Names a group: the epoch it was formed in, and a counter in that. Written "2.3". 0.0: none. */
 struct generation {
@@ -30,6 +35,14 @@ static inline int generation_compare(struct generation a, struct generation b) {
 }
 static inline bool generation_is_none(struct generation g) { return g.epoch == 0; }
 
+/* Where an agent can be reached: its node's listener. */
+struct rdzv_peer {
+    uint64_t incarnation;      /* its HELLO must say this one; 0: nobody */
+    /* literal addresses to try in turn; "": the address at which the reader reached its leader */
+    char addr[RDZV_ADDRS_MAX];
+    uint16_t port;
+};
+
 /* What a node says of itself when it joins; does not change in its life. */
 struct node_info {
     uint64_t incarnation;         /* random name of this life of this agent; never 0 */
@@ -40,6 +53,9 @@ struct node_info {
     uint32_t nproc;               /* its workers, >= 1 */
     int32_t node_rank;            /* --node-rank, -1: none asked */
     int32_t pid;                  /* of the agent */
+    char topology[RDZV_HOST_MAX]; /* its place in the network (SLURM_TOPOLOGY_ADDR), or "" */
+    /* where the leader sees it; filled in by the leader's server. "": on the leader's machine */
+    char addr[RDZV_ADDR_MAX];
 };
 
 enum node_state {
@@ -56,14 +72,20 @@ enum node_state {
 struct report {
     enum node_state state;
     struct generation generation;  /* that the state is about; none when JOINED */
+    uint32_t epoch;                /* the highest it knows of */
     /* was told to stop (a signal): wants out as soon as it has stopped */
     bool leaving;
+    bool finished;                 /* all its workers of `generation` ended with 0 (also STOPPED) */
+    bool at_safe_point;            /* a worker of `generation` says that it may be stopped now */
+    bool excluded;                 /* a leader said that it takes part no more: excluded_why */
     /* its first failure in this generation (FAILED, and STOPPED after it) */
     bool has_failure;
     struct failure failure;
     /* why it can't take part any more (unkillable process), or "" */
     char unusable[RDZV_REASON_MAX / 4];
-    uint32_t restarts_used;        /* counters as it last heard them: each side keeps the larger */
+    char excluded_why[RDZV_HOST_MAX];
+    /* counters as it last heard them: each side keeps the larger */
+    uint32_t restarts_used, losses;
 };
 
 enum desired_kind {
@@ -96,6 +118,8 @@ struct desired {
     uint32_t epoch;
     struct generation generation; /* FORM, START, STOP */
     struct form form;             /* FORM */
+    bool excluded;                /* IDLE: for good; `reason` says why */
+    bool spare;                   /* IDLE: a group runs without this node, which may take a place */
     /* STOP and CLOSED: why, in one line for people; the failure that came first, if it was one */
     /* STOP: SIGTERM to SIGKILL; UINT64_MAX: the node's own --shutdown-timeout */
     uint64_t grace_ns;
@@ -105,15 +129,50 @@ struct desired {
     struct failure failure;
     /* STOP: workers that are stopped because of it, in the whole job */
     uint32_t n_stopping;
-    uint32_t restarts_used, max_restarts;
+    uint32_t restarts_used, max_restarts, losses;
     enum outcome outcome;         /* CLOSED */
 };
+
+/* Who may lead next, in this order, and the epoch that they are named for: they claim the one
+ * after it. Told to every member before FORM, and again when it changes. */
+struct successors {
+    uint32_t epoch;
+    uint32_t n;
+    struct rdzv_peer list[RDZV_SUCCESSORS_MAX];
+};
+
+/* What a successor has to know to go on. Told to successors alone, after their naming. */
+struct estate_member {
+    uint64_t incarnation;
+    char addr[RDZV_ADDR_MAX]; /* as rdzv_peer.addr */
+    uint16_t port;
+    bool started;             /* of the last started group; otherwise of the newest formed only */
+};
+struct estate {
+    uint32_t epoch;                   /* that the naming is of */
+    struct generation formed, started; /* the newest formed, the last started; or none */
+    uint32_t restarts_used, losses;
+    uint64_t log_nonce;
+    uint32_t n_order;                 /* of the newest formed group: the first of `members` */
+    uint32_t n_members;               /* in rank order, then who is only in the started group */
+    struct estate_member *members;    /* owned; estate_fini() */
+};
+void estate_fini(struct estate *e);
+/* Replaces *to (finished first) with a copy. */
+void estate_copy(struct estate *to, const struct estate *from);
 
 /* The lease exchange. All clocks are the sender's CLOCK_MONOTONIC in ns. */
 struct renew {
     uint64_t clock_ns;        /* the node's, now */
     uint64_t leader_clock_ns; /* the leader's, in the last LEASE that came; 0: none yet */
     uint64_t rtt_ns;          /* round trip of the last exchange, as the node saw it; 0: none yet */
+    uint32_t epoch;           /* of that LEASE */
+};
+
+/* The first successor's answer to each LEASE, at once. */
+struct echo {
+    uint32_t epoch;           /* of the LEASE */
+    uint64_t leader_clock_ns; /* its clock_ns */
 };
 
 struct lease {
@@ -130,7 +189,82 @@ struct rdzv_status {
     uint32_t present, min_nodes, max_nodes;
     uint64_t wait_ns;                   /* until something is decided; UINT64_MAX: no limit */
     bool last_call;                     /* min is there; wait_ns is the last call */
+    uint32_t spares;                    /* of those present, beyond max */
     uint32_t n_names, n_missing;        /* filled of the arrays below */
     char names[RDZV_STATUS_NAMES_MAX][RDZV_HOST_MAX];
     char missing[RDZV_STATUS_NAMES_MAX][RDZV_HOST_MAX]; /* "node rank 2", or a lost node's name */
+};
+
+/* ---- what operators ask and are told ---- */
+
+enum command_kind {
+    COMMAND_STATUS = 1, /* answered by the leader: struct overview, then its nodes */
+    COMMAND_LEAVE,      /* this node: stop with grace and go; answered by the agent that is asked */
+    COMMAND_EXCLUDE,    /* node: a host name, or an incarnation in hexadecimal */
+    COMMAND_GROW,       /* re-form now, with those who wait */
+    COMMAND_STOP,       /* end the job */
+    COMMAND_KIND_COUNT,
+};
+
+struct command {
+    enum command_kind kind;
+    char node[RDZV_HOST_MAX];  /* EXCLUDE */
+    char reason[RDZV_HOST_MAX]; /* for the record; may be "" */
+};
+
+struct answer {
+    bool ok;
+    char text[RDZV_REASON_MAX / 4]; /* what was done, or why not; one sentence */
+};
+
+enum group_phase { /* the leader's state (rendezvous/group) as people see it */
+    PHASE_GATHERING = 1,
+    PHASE_FORMING,
+    PHASE_RUNNING,
+    PHASE_STOPPING,
+    PHASE_CLOSED,
+    PHASE_COUNT,
+};
+
+struct overview {
+    enum group_phase phase;
+    uint64_t since_ns;             /* how long in it */
+    uint32_t epoch;
+    struct generation generation;  /* the newest formed, or none */
+    uint64_t running_ns;           /* since the last START; 0: never */
+    uint64_t leader;               /* incarnation */
+    char leader_host[RDZV_HOST_MAX];
+    uint32_t min_nodes, max_nodes, node_unit, n_members, world_size;
+    uint32_t n_nodes;              /* rows that follow */
+    uint32_t n_spares, n_excluded;
+    uint32_t restarts_used, max_restarts, losses;
+    uint64_t successors[RDZV_SUCCESSORS_MAX]; /* incarnations; 0: none */
+    char incident[RDZV_REASON_MAX / 4];       /* the last, or "" */
+    uint64_t incident_ns;                     /* how long ago */
+    enum outcome outcome;
+    char reason[RDZV_REASON_MAX / 4];         /* of STOPPING and CLOSED */
+};
+
+enum overview_place { /* what a node is to the group */
+    PLACE_MEMBER = 1, /* of the present group */
+    PLACE_WAITING,    /* joined, may get a place in the next */
+    PLACE_SPARE,      /* beyond what the group holds */
+    PLACE_EXCLUDED,   /* why */
+    PLACE_LEAVING,
+    PLACE_COUNT,
+};
+
+struct overview_node {
+    uint64_t incarnation;
+    char name[RDZV_HOST_MAX];
+    char addr[RDZV_ADDR_MAX];
+    enum overview_place place;
+    enum node_state state;         /* its last report */
+    bool connected;
+    uint64_t silent_ns;            /* since its last sign of life */
+    uint32_t node_rank, first_rank; /* MEMBER */
+    uint32_t nproc;
+    int32_t pid;
+    uint64_t since_ns;             /* since it joined */
+    char why[RDZV_HOST_MAX];       /* EXCLUDED, or why it can't take part */
 };

@@ -111,6 +111,12 @@ static void obey(struct rdzv_server *s, const struct group_effect *e) {
     case GROUP_EFFECT_STATUS: send_status(s); break;
     case GROUP_EFFECT_INCIDENT: server_incident(s, e->reason); break;
     case GROUP_EFFECT_DONE: s->config.ops.done(s->config.arg, group_outcome(s->group)); break;
+    case GROUP_EFFECT_NAME:
+    case GROUP_EFFECT_ARBITER:
+    case GROUP_EFFECT_TOUCH:
+    case GROUP_EFFECT_DEPOSED:
+    case GROUP_EFFECT_ANSWER:
+    case GROUP_EFFECT_NOTE: break;
     case GROUP_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }

@@ -58,6 +58,11 @@ struct rdzv_server_ops {
     void (*store_close)(void *arg, struct generation generation);
     /* One line for people on the leader: a node was lost, a restart, … */
     void (*incident)(void *arg, const char *line);
+    /* For the event log. May be NULL */
+    void (*note)(void *arg, const struct group_note *note);
+    /* Another leads, or closed the job: the nodes have been told to go there. The server may be
+     * freed from a deferred call, or at once. Nothing comes after it. */
+    void (*deposed)(void *arg, uint32_t epoch);
     /* The job is over and everybody who could be told knows. The server may be freed from a
      * deferred call, or at once. Connections end when it is freed. */
     void (*done)(void *arg, enum outcome outcome);

@@ -81,6 +81,14 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
     case WIRE_DESIRED:
     case WIRE_LEASE:
     case WIRE_STATUS:
+    case WIRE_NAMED:
+    case WIRE_MEMBERS:
+    case WIRE_ECHO:
+    case WIRE_REDIRECT:
+    case WIRE_COMMAND:
+    case WIRE_ANSWER:
+    case WIRE_OVERVIEW:
+    case WIRE_NODES:
     case WIRE_KIND_COUNT:
         log_debug("rendezvous: node %016" PRIx64 " said %s, which is not for a node to say; "
                   "disconnected",

@@ -11,7 +11,9 @@ const char *const wire_kind_names[WIRE_KIND_COUNT] = {
     [WIRE_HELLO] = "HELLO",     [WIRE_JOIN] = "JOIN",       [WIRE_WELCOME] = "WELCOME",
     [WIRE_REFUSED] = "REFUSED", [WIRE_REPORT] = "REPORT",   [WIRE_RENEW] = "RENEW",
     [WIRE_LEAVE] = "LEAVE",     [WIRE_DESIRED] = "DESIRED", [WIRE_LEASE] = "LEASE",
-    [WIRE_STATUS] = "STATUS",
+    [WIRE_STATUS] = "STATUS",   [WIRE_NAMED] = "NAMED",     [WIRE_MEMBERS] = "MEMBERS",
+    [WIRE_ECHO] = "ECHO",       [WIRE_REDIRECT] = "REDIRECT", [WIRE_COMMAND] = "COMMAND",
+    [WIRE_ANSWER] = "ANSWER",   [WIRE_OVERVIEW] = "OVERVIEW", [WIRE_NODES] = "NODES",
 };
 const char *const wire_node_state_names[NODE_STATE_COUNT] = {
     [NODE_JOINED] = "joined",     [NODE_PREPARED] = "prepared", [NODE_RUNNING] = "running",
@@ -187,6 +189,14 @@ static void put_body(struct json_writer *w, const struct wire_message *m) {
         json_write_id(w, "clock_ns", m->lease.clock_ns);
         break;
     case WIRE_STATUS: put_status(w, &m->status); break;
+    case WIRE_NAMED:
+    case WIRE_MEMBERS:
+    case WIRE_ECHO:
+    case WIRE_REDIRECT:
+    case WIRE_COMMAND:
+    case WIRE_ANSWER:
+    case WIRE_OVERVIEW:
+    case WIRE_NODES: break;
     case WIRE_KIND_COUNT: assert_not_reached();
     }
 }

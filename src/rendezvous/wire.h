@@ -16,7 +16,7 @@
 #include "base/strbuf.h"
 #include "rendezvous/messages.h"
 
-#define WIRE_VERSION 1
+#define WIRE_VERSION 2
 /* Longest payload of a frame, either way. The longest valid message is below half of it (tested).
  */
 #define WIRE_MESSAGE_MAX ((size_t)128 * 1024)
@@ -34,6 +34,14 @@ enum wire_kind {
     WIRE_DESIRED,   /* leader: the state that the node should be in */
     WIRE_LEASE,     /* leader */
     WIRE_STATUS,    /* leader: who is there, for people */
+    WIRE_NAMED,     /* leader: who may lead next; before FORM, and again when it changes */
+    WIRE_MEMBERS,   /* leader, to successors after NAMED: a part of the estate */
+    WIRE_ECHO,      /* node, the first successor: it has that LEASE */
+    WIRE_REDIRECT,  /* anybody: not I, that one leads; the connection ends */
+    WIRE_COMMAND,   /* an operator, in place of JOIN */
+    WIRE_ANSWER,    /* to a COMMAND other than STATUS, or why STATUS can't be answered */
+    WIRE_OVERVIEW,  /* to STATUS; then NODES */
+    WIRE_NODES,     /* rows of it, until all have come; another COMMAND may follow */
     WIRE_KIND_COUNT,
 };
 
@@ -63,6 +71,29 @@ struct wire_refused {
     char reason[RDZV_REASON_MAX];
 };
 
+/* The estate in parts, in order; the first has `first` 0. Whoever has all `n_members` has it. */
+struct wire_members {
+    struct estate estate;  /* without its members: `members` is NULL */
+    uint32_t first, n;     /* n <= RDZV_MEMBERS_CHUNK; 0 only in an estate without members */
+    struct estate_member list[RDZV_MEMBERS_CHUNK];
+};
+
+struct wire_redirect {
+    uint32_t epoch;
+    struct rdzv_peer leader; /* incarnation 0: not known to whoever says this */
+};
+
+struct wire_command {
+    uint32_t version;
+    char run_id[RDZV_RUN_ID_MAX]; /* "": whichever job it is */
+    struct command command;
+};
+
+struct wire_nodes {
+    uint32_t first, n;
+    struct overview_node list[RDZV_OVERVIEW_CHUNK];
+};
+
 struct wire_message {
     enum wire_kind kind;
     union {
@@ -75,6 +106,14 @@ struct wire_message {
         struct desired desired;
         struct lease lease;
         struct rdzv_status status;
+        struct successors named;
+        struct wire_members members;
+        struct echo echo;
+        struct wire_redirect redirect;
+        struct wire_command command;
+        struct answer answer;
+        struct overview overview;
+        struct wire_nodes nodes;
     };
 };
 

@@ -354,6 +354,14 @@ static int get_body(const struct json *doc, struct wire_message *ret, struct err
     case WIRE_RENEW:
     case WIRE_LEAVE:
     case WIRE_LEASE: return get_small(doc, ret, err);
+    case WIRE_NAMED:
+    case WIRE_MEMBERS:
+    case WIRE_ECHO:
+    case WIRE_REDIRECT:
+    case WIRE_COMMAND:
+    case WIRE_ANSWER:
+    case WIRE_OVERVIEW:
+    case WIRE_NODES:
     case WIRE_KIND_COUNT: break;
     }
     assert_not_reached();

@@ -208,6 +208,12 @@ static void obey_one(struct world *w, const struct group_effect *e) {
         w->group_done = true;
         leader_exit_if_done(w);
         break;
+    case GROUP_EFFECT_NAME:
+    case GROUP_EFFECT_ARBITER:
+    case GROUP_EFFECT_TOUCH:
+    case GROUP_EFFECT_DEPOSED:
+    case GROUP_EFFECT_ANSWER:
+    case GROUP_EFFECT_NOTE: break;
     case GROUP_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }

@@ -175,6 +175,12 @@ static void obey_one(struct world *w, struct life *l, const struct member_effect
         l->conn = NULL;
         break;
     case MEMBER_EFFECT_END: ended(w, l); break;
+    case MEMBER_EFFECT_HANG_UP:
+    case MEMBER_EFFECT_ECHO:
+    case MEMBER_EFFECT_ARBITER:
+    case MEMBER_EFFECT_PROBE_PEER:
+    case MEMBER_EFFECT_LEAD:
+    case MEMBER_EFFECT_CALLERS: break;
     case MEMBER_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }
