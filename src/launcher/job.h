@@ -54,7 +54,7 @@ struct job_spec {
     char *arbiter_dir;           /* DIR: the directory; else NULL */
     char **etcd_endpoints;       /* ETCD: "host:port", NULL-terminated; else NULL */
     bool etcd_tls;               /* https */
-    char *etcd_prefix;           /* of all keys, begins with '/', no '/' at its end ("" is the root) */
+    char *etcd_prefix;           /* of all keys: begins with '/', no '/' at its end; "": the root */
     char *etcd_user, *etcd_password; /* NULL: none */
     char *etcd_cacert, *etcd_cert, *etcd_key; /* PEM files, or NULL */
     char *topology;              /* this node's place in the network, "" : not known */
