@@ -115,8 +115,9 @@ class EtcdCluster:
     def start(self):
         """Starts all members; another try where somebody took a port meanwhile."""
         for attempt in range(5):
-            self.ports = [2379 if words else harness.free_port(host) for host, words in zip(self.hosts, self.enter)]
-            self.peer_ports = [2380 if words else harness.free_port(host) for host, words in zip(self.hosts, self.enter)]
+            at = list(zip(self.hosts, self.enter))
+            self.ports = [2379 if words else harness.free_port(host) for host, words in at]
+            self.peer_ports = [2380 if words else harness.free_port(host) for host, words in at]
             for i in range(self.n):
                 self._spawn(i)
             try:
@@ -160,7 +161,8 @@ class EtcdCluster:
         """True when member i answers, and the cluster has a leader."""
         if self.enter[i]:
             with contextlib.suppress(AssertionError):
-                return bool(self.ctl("endpoint", "health", members=[i]))
+                self.ctl("endpoint", "health", members=[i])
+                return True
             return False
         try:
             with urllib.request.urlopen(self.url(i) + "/health", timeout=2, context=self._context()) as answer:
@@ -206,8 +208,8 @@ class EtcdCluster:
         words = [ETCDCTL, "--endpoints", ",".join(self.url(i) for i in members), *words]
         if self.tls:
             words[1:1] = ["--cacert", str(self.cacert), "--cert", str(self.cert), "--key", str(self.key)]
-        done = subprocess.run(self.enter[members[0]] + words, env={"PATH": os.environ["PATH"], "ETCDCTL_API": "3"}, capture_output=True,
-                              text=True, timeout=60)
+        done = subprocess.run(self.enter[members[0]] + words, capture_output=True, text=True, timeout=60,
+                              env={"PATH": os.environ["PATH"], "ETCDCTL_API": "3"})
         assert done.returncode == 0, f"{words}: {done.stderr}"
         return done.stdout
 
