@@ -1,17 +1,13 @@
 #include "rendezvous/wire.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 #include "base/json.h"
-#include "base/utf8.h"
 #include "rendezvous/wire_priv.h"
 
 const char *const wire_kind_names[WIRE_KIND_COUNT] = {
-    [WIRE_HELLO] = "HELLO",     [WIRE_JOIN] = "JOIN",       [WIRE_WELCOME] = "WELCOME",
-    [WIRE_REFUSED] = "REFUSED", [WIRE_REPORT] = "REPORT",   [WIRE_RENEW] = "RENEW",
-    [WIRE_LEAVE] = "LEAVE",     [WIRE_DESIRED] = "DESIRED", [WIRE_LEASE] = "LEASE",
-    [WIRE_STATUS] = "STATUS",   [WIRE_NAMED] = "NAMED",     [WIRE_MEMBERS] = "MEMBERS",
+    [WIRE_HELLO] = "HELLO",     [WIRE_JOIN] = "JOIN",         [WIRE_WELCOME] = "WELCOME",
+    [WIRE_REFUSED] = "REFUSED", [WIRE_REPORT] = "REPORT",     [WIRE_RENEW] = "RENEW",
+    [WIRE_LEAVE] = "LEAVE",     [WIRE_DESIRED] = "DESIRED",   [WIRE_LEASE] = "LEASE",
+    [WIRE_STATUS] = "STATUS",   [WIRE_NAMED] = "NAMED",       [WIRE_MEMBERS] = "MEMBERS",
     [WIRE_ECHO] = "ECHO",       [WIRE_REDIRECT] = "REDIRECT", [WIRE_COMMAND] = "COMMAND",
     [WIRE_ANSWER] = "ANSWER",   [WIRE_OVERVIEW] = "OVERVIEW", [WIRE_NODES] = "NODES",
 };
@@ -32,21 +28,6 @@ const char *const wire_outcome_names[WIRE_OUTCOME_COUNT] = {
     [OUTCOME_NONE] = "none", [OUTCOME_SUCCESS] = "success", [OUTCOME_FAILED] = "failed"};
 
 const char *wire_kind_name(enum wire_kind kind) { return wire_kind_names[kind]; }
-
-/* Cut so that it fits the reader's array after bad bytes were replaced. `size` includes the NUL. */
-static void put_text(struct json_writer *w, const char *key, const char *text, size_t size) {
-    char copy[RDZV_REASON_MAX];
-    assert(size <= sizeof copy && size > 0);
-    utf8_copy(copy, size, text);
-    json_write_string(w, key, copy);
-}
-#define PUT_TEXT(w, key, array) put_text((w), (key), (array), sizeof(array))
-
-static void put_generation(struct json_writer *w, const char *key, struct generation g) {
-    char text[GENERATION_TEXT_MAX];
-    (void)snprintf(text, sizeof text, "%" PRIu32 ".%" PRIu32, g.epoch, g.counter);
-    json_write_string(w, key, text);
-}
 
 static void put_failure(struct json_writer *w, const struct failure *f) {
     json_write_object_begin(w, "failure");
@@ -72,10 +53,16 @@ static void put_failure(struct json_writer *w, const struct failure *f) {
 static void put_report(struct json_writer *w, const struct report *r) {
     json_write_object_begin(w, "report");
     json_write_string(w, "state", wire_node_state_names[r->state]);
-    put_generation(w, "generation", r->generation);
+    wire_put_generation(w, "generation", r->generation);
+    json_write_u64(w, "epoch", r->epoch);
     json_write_bool(w, "leaving", r->leaving);
+    json_write_bool(w, "finished", r->finished);
+    json_write_bool(w, "at_safe_point", r->at_safe_point);
+    json_write_bool(w, "excluded", r->excluded);
+    PUT_TEXT(w, "excluded_why", r->excluded_why);
     PUT_TEXT(w, "unusable", r->unusable);
     json_write_u64(w, "restarts_used", r->restarts_used);
+    json_write_u64(w, "losses", r->losses);
     if (r->has_failure)
         put_failure(w, &r->failure);
     json_write_object_end(w);
@@ -94,6 +81,7 @@ static void put_join(struct json_writer *w, const struct wire_join *j) {
     json_write_u64(w, "nproc", j->info.nproc);
     json_write_i64(w, "node_rank", j->info.node_rank);
     json_write_i64(w, "pid", j->info.pid);
+    PUT_TEXT(w, "topology", j->info.topology);
     json_write_object_end(w);
     put_report(w, &j->report);
 }
@@ -119,11 +107,17 @@ static void put_form(struct json_writer *w, const struct form *f) {
 static void put_desired(struct json_writer *w, const struct desired *d) {
     json_write_string(w, "desired", wire_desired_names[d->kind]);
     json_write_u64(w, "epoch", d->epoch);
-    put_generation(w, "generation", d->generation);
+    wire_put_generation(w, "generation", d->generation);
     json_write_u64(w, "restarts_used", d->restarts_used);
     json_write_u64(w, "max_restarts", d->max_restarts);
+    json_write_u64(w, "losses", d->losses);
     if (d->kind == DESIRED_FORM)
         put_form(w, &d->form);
+    if (d->kind == DESIRED_IDLE) {
+        json_write_bool(w, "excluded", d->excluded);
+        json_write_bool(w, "spare", d->spare);
+        PUT_TEXT(w, "reason", d->reason);
+    }
     if (d->kind != DESIRED_STOP && d->kind != DESIRED_CLOSED)
         return;
     json_write_id(w, "grace_ns", d->grace_ns);
@@ -139,7 +133,7 @@ static void put_names(struct json_writer *w, const char *key, const char (*names
                       uint32_t n) {
     json_write_array_begin(w, key);
     for (uint32_t i = 0; i < n; i++)
-        put_text(w, NULL, names[i], RDZV_HOST_MAX);
+        wire_put_text(w, NULL, names[i], RDZV_HOST_MAX);
     json_write_array_end(w);
 }
 
@@ -149,6 +143,7 @@ static void put_status(struct json_writer *w, const struct rdzv_status *s) {
     json_write_u64(w, "max_nodes", s->max_nodes);
     json_write_id(w, "wait_ns", s->wait_ns);
     json_write_bool(w, "last_call", s->last_call);
+    json_write_u64(w, "spares", s->spares);
     put_names(w, "names", s->names, s->n_names);
     put_names(w, "missing", s->missing, s->n_missing);
 }
@@ -178,25 +173,32 @@ static void put_body(struct json_writer *w, const struct wire_message *m) {
         json_write_id(w, "clock_ns", m->renew.clock_ns);
         json_write_id(w, "leader_clock_ns", m->renew.leader_clock_ns);
         json_write_id(w, "rtt_ns", m->renew.rtt_ns);
+        json_write_u64(w, "epoch", m->renew.epoch);
         break;
     case WIRE_LEAVE: break;
     case WIRE_DESIRED: put_desired(w, &m->desired); break;
     case WIRE_LEASE:
         json_write_u64(w, "epoch", m->lease.epoch);
-        put_generation(w, "prepared", m->lease.prepared);
+        wire_put_generation(w, "prepared", m->lease.prepared);
         json_write_id(w, "echo_ns", m->lease.echo_ns);
         json_write_id(w, "validity_ns", m->lease.validity_ns);
         json_write_id(w, "clock_ns", m->lease.clock_ns);
         break;
     case WIRE_STATUS: put_status(w, &m->status); break;
-    case WIRE_NAMED:
-    case WIRE_MEMBERS:
+    case WIRE_NAMED: wire_put_named(w, &m->named); break;
+    case WIRE_MEMBERS: wire_put_members(w, &m->members); break;
     case WIRE_ECHO:
-    case WIRE_REDIRECT:
-    case WIRE_COMMAND:
+        json_write_u64(w, "epoch", m->echo.epoch);
+        json_write_id(w, "leader_clock_ns", m->echo.leader_clock_ns);
+        break;
+    case WIRE_REDIRECT: wire_put_redirect(w, &m->redirect); break;
+    case WIRE_COMMAND: wire_put_command(w, &m->command); break;
     case WIRE_ANSWER:
-    case WIRE_OVERVIEW:
-    case WIRE_NODES: break;
+        json_write_bool(w, "ok", m->answer.ok);
+        PUT_TEXT(w, "text", m->answer.text);
+        break;
+    case WIRE_OVERVIEW: wire_put_overview(w, &m->overview); break;
+    case WIRE_NODES: wire_put_nodes(w, &m->nodes); break;
     case WIRE_KIND_COUNT: assert_not_reached();
     }
 }

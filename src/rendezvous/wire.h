@@ -120,7 +120,7 @@ struct wire_message {
 /* Replaces *ret with the JSON text. The message is ours and valid. */
 void wire_encode(const struct wire_message *m, struct strbuf *ret);
 
-/* A HELLO or JOIN of another protocol version: its kind and `version` are in *ret, nothing else.
+/* A HELLO, JOIN or COMMAND of another protocol version: only its kind and `version` are in *ret.
  * These two keys stay what they are in all versions. */
 enum { WIRE_E_VERSION = 1 };
 

@@ -1,190 +1,89 @@
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "base/parse.h"
 #include "rendezvous/wire_priv.h"
 
-/* message > report > failure, and room for a wrong peer's to be refused by name. */
+/* message > report > failure. The most values has NODES. */
 static const struct json_limits limits = {
-    .max_bytes = WIRE_MESSAGE_MAX, .max_depth = 4, .max_values = 512};
-
-/* Reads field after field; the first error stands and the rest does nothing. */
-struct fields {
-    const struct json *obj;
-    struct err *err;
-    int code;
-};
-
-static struct fields fields_of(const struct json *obj, const char *const *keys, size_t n,
-                               struct err *err) {
-    struct fields f = {.obj = obj, .err = err};
-    f.code = json_check_keys(obj, keys, n, err);
-    return f;
-}
-#define FIELDS(obj, err, ...)                            \
-    fields_of((obj), (const char *const[]){__VA_ARGS__}, \
-              sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *), (err))
-
-static void get_u32(struct fields *f, const char *key, uint32_t min, uint32_t max, uint32_t *ret) {
-    if (f->code == 0)
-        f->code = json_get_u32(f->obj, key, max, ret, f->err);
-    if (f->code == 0 && *ret < min)
-        f->code = err_set(f->err, -EINVAL, "\"%s\" is %" PRIu32 ", below %" PRIu32, key, *ret, min);
-}
-
-static void get_i32(struct fields *f, const char *key, int32_t min, int32_t *ret) {
-    if (f->code == 0)
-        f->code = json_get_i32(f->obj, key, min, INT32_MAX, ret, f->err);
-}
-
-static void get_port(struct fields *f, const char *key, uint16_t *ret) {
-    uint32_t v = 0;
-    get_u32(f, key, 1, UINT16_MAX, &v);
-    *ret = (uint16_t)v;
-}
-
-static void get_bool(struct fields *f, const char *key, bool *ret) {
-    if (f->code == 0)
-        f->code = json_get_bool(f->obj, key, ret, f->err);
-}
-
-static void get_id(struct fields *f, const char *key, uint64_t *ret) {
-    if (f->code == 0)
-        f->code = json_get_id(f->obj, key, ret, f->err);
-}
-
-static void get_setting(struct fields *f, const char *key, uint64_t min, uint64_t *ret) {
-    get_id(f, key, ret);
-    if (f->code == 0 && (*ret < min || *ret > WIRE_TIME_MAX_NS))
-        f->code = err_set(f->err, -EINVAL, "\"%s\" is out of range: %" PRIu64, key, *ret);
-}
-
-static void get_hex(struct fields *f, const char *key, uint64_t *ret) {
-    if (f->code == 0)
-        f->code = json_get_hex(f->obj, key, ret, f->err);
-}
-
-/* The name of a life of an agent is never 0. */
-static void get_incarnation(struct fields *f, const char *key, uint64_t *ret) {
-    get_hex(f, key, ret);
-    if (f->code == 0 && *ret == 0)
-        f->code = err_set(f->err, -EINVAL, "\"%s\" is 0, which names nobody", key);
-}
-
-static void get_text(struct fields *f, const char *key, char *ret, size_t size) {
-    if (f->code == 0)
-        f->code = json_get_text(f->obj, key, ret, size, f->err);
-}
-#define GET_TEXT(f, key, array) get_text((f), (key), (array), sizeof(array))
-
-static void get_generation(struct fields *f, const char *key, struct generation *ret) {
-    char text[GENERATION_TEXT_MAX];
-    get_text(f, key, text, sizeof text);
-    if (f->code != 0)
-        return;
-    char *dot = strchr(text, '.');
-    struct generation g = {0, 0};
-    if (dot != NULL)
-        *dot = '\0';
-    if (dot == NULL || parse_u32(text, &g.epoch) != 0 || parse_u32(dot + 1, &g.counter) != 0 ||
-        (g.epoch == 0) != (g.counter == 0))
-        f->code = err_set(f->err, -EINVAL, "\"%s\" is not a generation", key);
-    else
-        *ret = g;
-}
-
-/* The place of a name in a table, from 1 on; `first` 0 takes a table whose entry 0 is a value. */
-static uint32_t get_name(struct fields *f, const char *key, const char *const *names,
-                         uint32_t first, uint32_t n) {
-    const char *text;
-    if (f->code == 0)
-        f->code = json_get_string(f->obj, key, 32, &text, f->err);
-    if (f->code != 0)
-        return first;
-    for (uint32_t i = first; i < n; i++)
-        if (strcmp(names[i], text) == 0)
-            return i;
-    f->code = err_set(f->err, -EINVAL, "\"%s\" has the unknown value '%s'", key, text);
-    return first;
-}
-
-static const struct json *get_object(struct fields *f, const char *key) {
-    const struct json *v = NULL;
-    if (f->code == 0)
-        f->code = json_get_object(f->obj, key, &v, f->err);
-    return v;
-}
+    .max_bytes = WIRE_MESSAGE_MAX, .max_depth = 4, .max_values = 1024};
 
 static void get_failure(struct fields *outer, bool *ret_has, struct failure *ret) {
     *ret_has = outer->code == 0 && json_has(outer->obj, "failure");
     if (!*ret_has)
         return;
-    const struct json *v = get_object(outer, "failure");
+    const struct json *v = wire_get_object(outer, "failure");
     if (v == NULL)
         return;
     struct fields f = FIELDS(v, outer->err, "kind", "code", "core_dumped", "rank", "local_rank",
                              "node_rank", "incarnation", "pid", "at_ns", "wall_ns", "ran_ns",
                              "node", "role", "text", "text_is_traceback", "error_file");
-    ret->kind =
-        (enum failure_kind)get_name(&f, "kind", wire_failure_kind_names, 1, FAILURE_KIND_COUNT);
-    get_i32(&f, "code", INT32_MIN, &ret->code);
-    get_bool(&f, "core_dumped", &ret->core_dumped);
-    get_u32(&f, "rank", 0, UINT32_MAX, &ret->rank);
-    get_u32(&f, "local_rank", 0, RDZV_WORKERS_MAX, &ret->local_rank);
-    get_u32(&f, "node_rank", 0, RDZV_NODES_MAX, &ret->node_rank);
-    get_hex(&f, "incarnation", &ret->incarnation);
-    get_i32(&f, "pid", 0, &ret->pid);
-    get_id(&f, "at_ns", &ret->at_ns);
-    get_id(&f, "wall_ns", &ret->wall_ns);
-    get_id(&f, "ran_ns", &ret->ran_ns);
+    ret->kind = (enum failure_kind)wire_get_name(&f, "kind", wire_failure_kind_names, 1,
+                                                 FAILURE_KIND_COUNT);
+    wire_get_i32(&f, "code", INT32_MIN, &ret->code);
+    wire_get_bool(&f, "core_dumped", &ret->core_dumped);
+    wire_get_u32(&f, "rank", 0, UINT32_MAX, &ret->rank);
+    wire_get_u32(&f, "local_rank", 0, RDZV_WORKERS_MAX, &ret->local_rank);
+    wire_get_u32(&f, "node_rank", 0, RDZV_NODES_MAX, &ret->node_rank);
+    wire_get_hex(&f, "incarnation", &ret->incarnation);
+    wire_get_i32(&f, "pid", 0, &ret->pid);
+    wire_get_id(&f, "at_ns", &ret->at_ns);
+    wire_get_id(&f, "wall_ns", &ret->wall_ns);
+    wire_get_id(&f, "ran_ns", &ret->ran_ns);
     GET_TEXT(&f, "node", ret->node);
     GET_TEXT(&f, "role", ret->role);
     GET_TEXT(&f, "text", ret->text);
-    get_bool(&f, "text_is_traceback", &ret->text_is_traceback);
+    wire_get_bool(&f, "text_is_traceback", &ret->text_is_traceback);
     GET_TEXT(&f, "error_file", ret->error_file);
     outer->code = f.code;
 }
 
 static void get_report(struct fields *outer, struct report *ret) {
-    const struct json *v = get_object(outer, "report");
+    const struct json *v = wire_get_object(outer, "report");
     if (v == NULL)
         return;
-    struct fields f = FIELDS(v, outer->err, "state", "generation", "leaving", "unusable",
-                             "restarts_used", "failure");
-    ret->state = (enum node_state)get_name(&f, "state", wire_node_state_names, 1, NODE_STATE_COUNT);
-    get_generation(&f, "generation", &ret->generation);
-    get_bool(&f, "leaving", &ret->leaving);
+    struct fields f = FIELDS(v, outer->err, "state", "generation", "epoch", "leaving", "finished",
+                             "at_safe_point", "excluded", "excluded_why", "unusable",
+                             "restarts_used", "losses", "failure");
+    ret->state =
+        (enum node_state)wire_get_name(&f, "state", wire_node_state_names, 1, NODE_STATE_COUNT);
+    wire_get_generation(&f, "generation", &ret->generation);
+    wire_get_u32(&f, "epoch", 0, UINT32_MAX, &ret->epoch);
+    wire_get_bool(&f, "leaving", &ret->leaving);
+    wire_get_bool(&f, "finished", &ret->finished);
+    wire_get_bool(&f, "at_safe_point", &ret->at_safe_point);
+    wire_get_bool(&f, "excluded", &ret->excluded);
+    GET_TEXT(&f, "excluded_why", ret->excluded_why);
     GET_TEXT(&f, "unusable", ret->unusable);
-    get_u32(&f, "restarts_used", 0, UINT32_MAX, &ret->restarts_used);
+    wire_get_u32(&f, "restarts_used", 0, UINT32_MAX, &ret->restarts_used);
+    wire_get_u32(&f, "losses", 0, UINT32_MAX, &ret->losses);
     get_failure(&f, &ret->has_failure, &ret->failure);
     outer->code = f.code;
 }
 
 static void get_node_info(struct fields *outer, struct node_info *ret) {
-    const struct json *v = get_object(outer, "node");
+    const struct json *v = wire_get_object(outer, "node");
     if (v == NULL)
         return;
     struct fields f = FIELDS(v, outer->err, "incarnation", "host", "role", "listener_port", "nproc",
-                             "node_rank", "pid");
-    get_incarnation(&f, "incarnation", &ret->incarnation);
+                             "node_rank", "pid", "topology");
+    wire_get_incarnation(&f, "incarnation", &ret->incarnation);
     GET_TEXT(&f, "host", ret->host);
     GET_TEXT(&f, "role", ret->role);
-    get_port(&f, "listener_port", &ret->listener_port);
-    get_u32(&f, "nproc", 1, RDZV_WORKERS_MAX, &ret->nproc);
-    get_i32(&f, "node_rank", -1, &ret->node_rank);
-    get_i32(&f, "pid", 0, &ret->pid);
+    wire_get_port(&f, "listener_port", &ret->listener_port);
+    wire_get_u32(&f, "nproc", 1, RDZV_WORKERS_MAX, &ret->nproc);
+    wire_get_i32(&f, "node_rank", -1, &ret->node_rank);
+    wire_get_i32(&f, "pid", 0, &ret->pid);
+    GET_TEXT(&f, "topology", ret->topology);
     outer->code = f.code;
 }
 
 static int get_join(const struct json *doc, struct wire_join *ret, struct err *err) {
     struct fields f =
         FIELDS(doc, err, "kind", "version", "run_id", "min_nodes", "max_nodes", "node", "report");
-    get_u32(&f, "version", 1, UINT32_MAX, &ret->version);
+    wire_get_u32(&f, "version", 1, UINT32_MAX, &ret->version);
     GET_TEXT(&f, "run_id", ret->run_id);
-    get_u32(&f, "min_nodes", 1, RDZV_NODES_MAX, &ret->min_nodes);
-    get_u32(&f, "max_nodes", ret->min_nodes, RDZV_NODES_MAX, &ret->max_nodes);
+    wire_get_u32(&f, "min_nodes", 1, RDZV_NODES_MAX, &ret->min_nodes);
+    wire_get_u32(&f, "max_nodes", ret->min_nodes, RDZV_NODES_MAX, &ret->max_nodes);
     get_node_info(&f, &ret->info);
     get_report(&f, &ret->report);
     return f.code;
@@ -192,8 +91,8 @@ static int get_join(const struct json *doc, struct wire_join *ret, struct err *e
 
 static int get_hello(const struct json *doc, struct wire_hello *ret, struct err *err) {
     struct fields f = FIELDS(doc, err, "kind", "version", "incarnation", "run_id");
-    get_u32(&f, "version", 1, UINT32_MAX, &ret->version);
-    get_incarnation(&f, "incarnation", &ret->incarnation);
+    wire_get_u32(&f, "version", 1, UINT32_MAX, &ret->version);
+    wire_get_incarnation(&f, "incarnation", &ret->incarnation);
     GET_TEXT(&f, "run_id", ret->run_id);
     return f.code;
 }
@@ -201,35 +100,35 @@ static int get_hello(const struct json *doc, struct wire_hello *ret, struct err 
 static int get_welcome(const struct json *doc, struct wire_welcome *ret, struct err *err) {
     struct fields f = FIELDS(doc, err, "kind", "epoch", "leader", "listener_port", "heartbeat_ns",
                              "lease_ns", "margin_ns");
-    get_u32(&f, "epoch", 1, UINT32_MAX, &ret->epoch);
-    get_incarnation(&f, "leader", &ret->leader);
-    get_port(&f, "listener_port", &ret->listener_port);
-    get_setting(&f, "heartbeat_ns", WIRE_HEARTBEAT_MIN_NS, &ret->heartbeat_ns);
-    get_setting(&f, "lease_ns", WIRE_HEARTBEAT_MIN_NS, &ret->lease_ns);
-    get_setting(&f, "margin_ns", 0, &ret->margin_ns);
+    wire_get_u32(&f, "epoch", 1, UINT32_MAX, &ret->epoch);
+    wire_get_incarnation(&f, "leader", &ret->leader);
+    wire_get_port(&f, "listener_port", &ret->listener_port);
+    wire_get_setting(&f, "heartbeat_ns", WIRE_HEARTBEAT_MIN_NS, &ret->heartbeat_ns);
+    wire_get_setting(&f, "lease_ns", WIRE_HEARTBEAT_MIN_NS, &ret->lease_ns);
+    wire_get_setting(&f, "margin_ns", 0, &ret->margin_ns);
     return f.code;
 }
 
 static void get_form(struct fields *outer, struct form *ret) {
-    const struct json *v = get_object(outer, "form");
+    const struct json *v = wire_get_object(outer, "form");
     if (v == NULL)
         return;
     struct fields f = FIELDS(v, outer->err, "node_rank", "n_nodes", "first_rank", "world_size",
                              "role_first_rank", "role_world_size", "host_index", "store_host",
                              "store_port", "restarts_used", "max_restarts", "losses", "log_nonce");
-    get_u32(&f, "n_nodes", 1, RDZV_NODES_MAX, &ret->n_nodes);
-    get_u32(&f, "node_rank", 0, ret->n_nodes - 1, &ret->node_rank);
-    get_u32(&f, "world_size", 1, UINT32_MAX, &ret->world_size);
-    get_u32(&f, "first_rank", 0, ret->world_size - 1, &ret->first_rank);
-    get_u32(&f, "role_world_size", 1, UINT32_MAX, &ret->role_world_size);
-    get_u32(&f, "role_first_rank", 0, ret->role_world_size - 1, &ret->role_first_rank);
-    get_u32(&f, "host_index", 0, RDZV_NODES_MAX, &ret->host_index);
+    wire_get_u32(&f, "n_nodes", 1, RDZV_NODES_MAX, &ret->n_nodes);
+    wire_get_u32(&f, "node_rank", 0, ret->n_nodes - 1, &ret->node_rank);
+    wire_get_u32(&f, "world_size", 1, UINT32_MAX, &ret->world_size);
+    wire_get_u32(&f, "first_rank", 0, ret->world_size - 1, &ret->first_rank);
+    wire_get_u32(&f, "role_world_size", 1, UINT32_MAX, &ret->role_world_size);
+    wire_get_u32(&f, "role_first_rank", 0, ret->role_world_size - 1, &ret->role_first_rank);
+    wire_get_u32(&f, "host_index", 0, RDZV_NODES_MAX, &ret->host_index);
     GET_TEXT(&f, "store_host", ret->store_host);
-    get_port(&f, "store_port", &ret->store_port);
-    get_u32(&f, "restarts_used", 0, UINT32_MAX, &ret->restarts_used);
-    get_u32(&f, "max_restarts", 0, UINT32_MAX, &ret->max_restarts);
-    get_u32(&f, "losses", 0, UINT32_MAX, &ret->losses);
-    get_id(&f, "log_nonce", &ret->log_nonce);
+    wire_get_port(&f, "store_port", &ret->store_port);
+    wire_get_u32(&f, "restarts_used", 0, UINT32_MAX, &ret->restarts_used);
+    wire_get_u32(&f, "max_restarts", 0, UINT32_MAX, &ret->max_restarts);
+    wire_get_u32(&f, "losses", 0, UINT32_MAX, &ret->losses);
+    wire_get_id(&f, "log_nonce", &ret->log_nonce);
     outer->code = f.code;
 }
 
@@ -239,44 +138,53 @@ static struct fields desired_fields(const struct json *doc, enum desired_kind ki
     switch (kind) {
     case DESIRED_FORM:
         return FIELDS(doc, err, "kind", "desired", "epoch", "generation", "restarts_used",
-                      "max_restarts", "form");
+                      "max_restarts", "losses", "form");
+    case DESIRED_IDLE:
+        return FIELDS(doc, err, "kind", "desired", "epoch", "generation", "restarts_used",
+                      "max_restarts", "losses", "excluded", "spare", "reason");
     case DESIRED_STOP:
     case DESIRED_CLOSED:
         return FIELDS(doc, err, "kind", "desired", "epoch", "generation", "restarts_used",
-                      "max_restarts", "grace_ns", "will_restart", "n_stopping", "outcome", "reason",
-                      "failure");
-    case DESIRED_IDLE:
+                      "max_restarts", "losses", "grace_ns", "will_restart", "n_stopping", "outcome",
+                      "reason", "failure");
     case DESIRED_START:
     case DESIRED_KIND_COUNT: break;
     }
     return FIELDS(doc, err, "kind", "desired", "epoch", "generation", "restarts_used",
-                  "max_restarts");
+                  "max_restarts", "losses");
 }
 
 static int get_desired(const struct json *doc, struct desired *ret, struct err *err) {
     struct fields name = {.obj = doc, .err = err};
-    ret->kind =
-        (enum desired_kind)get_name(&name, "desired", wire_desired_names, 1, DESIRED_KIND_COUNT);
+    ret->kind = (enum desired_kind)wire_get_name(&name, "desired", wire_desired_names, 1,
+                                                 DESIRED_KIND_COUNT);
     if (name.code != 0)
         return name.code;
     struct fields f = desired_fields(doc, ret->kind, err);
     ret->grace_ns = UINT64_MAX;
-    get_u32(&f, "epoch", 1, UINT32_MAX, &ret->epoch);
-    get_generation(&f, "generation", &ret->generation);
-    get_u32(&f, "restarts_used", 0, UINT32_MAX, &ret->restarts_used);
-    get_u32(&f, "max_restarts", 0, UINT32_MAX, &ret->max_restarts);
+    wire_get_u32(&f, "epoch", 1, UINT32_MAX, &ret->epoch);
+    wire_get_generation(&f, "generation", &ret->generation);
+    wire_get_u32(&f, "restarts_used", 0, UINT32_MAX, &ret->restarts_used);
+    wire_get_u32(&f, "max_restarts", 0, UINT32_MAX, &ret->max_restarts);
+    wire_get_u32(&f, "losses", 0, UINT32_MAX, &ret->losses);
     bool needs_group =
         ret->kind == DESIRED_FORM || ret->kind == DESIRED_START || ret->kind == DESIRED_STOP;
     if (f.code == 0 && needs_group && generation_is_none(ret->generation))
         f.code = err_set(err, -EINVAL, "\"generation\" names no group");
     if (ret->kind == DESIRED_FORM)
         get_form(&f, &ret->form);
+    if (ret->kind == DESIRED_IDLE) {
+        wire_get_bool(&f, "excluded", &ret->excluded);
+        wire_get_bool(&f, "spare", &ret->spare);
+        GET_TEXT(&f, "reason", ret->reason);
+    }
     if (ret->kind != DESIRED_STOP && ret->kind != DESIRED_CLOSED)
         return f.code;
-    get_id(&f, "grace_ns", &ret->grace_ns);
-    get_bool(&f, "will_restart", &ret->will_restart);
-    get_u32(&f, "n_stopping", 0, UINT32_MAX, &ret->n_stopping);
-    ret->outcome = (enum outcome)get_name(&f, "outcome", wire_outcome_names, 0, WIRE_OUTCOME_COUNT);
+    wire_get_id(&f, "grace_ns", &ret->grace_ns);
+    wire_get_bool(&f, "will_restart", &ret->will_restart);
+    wire_get_u32(&f, "n_stopping", 0, UINT32_MAX, &ret->n_stopping);
+    ret->outcome =
+        (enum outcome)wire_get_name(&f, "outcome", wire_outcome_names, 0, WIRE_OUTCOME_COUNT);
     if (f.code == 0 && (ret->kind == DESIRED_CLOSED) != (ret->outcome != OUTCOME_NONE))
         f.code = err_set(err, -EINVAL, "\"outcome\" does not fit what is desired");
     GET_TEXT(&f, "reason", ret->reason);
@@ -285,10 +193,8 @@ static int get_desired(const struct json *doc, struct desired *ret, struct err *
 }
 
 static uint32_t get_names(struct fields *f, const char *key, char (*ret)[RDZV_HOST_MAX]) {
-    const struct json *list = NULL;
-    if (f->code == 0)
-        f->code = json_get_array(f->obj, key, RDZV_STATUS_NAMES_MAX, &list, f->err);
-    if (f->code != 0)
+    const struct json *list = wire_get_array(f, key, RDZV_STATUS_NAMES_MAX);
+    if (list == NULL)
         return 0;
     uint32_t n = 0;
     for (const struct json *v = json_first(list); v != NULL; v = json_next(v)) {
@@ -304,12 +210,13 @@ static uint32_t get_names(struct fields *f, const char *key, char (*ret)[RDZV_HO
 
 static int get_status(const struct json *doc, struct rdzv_status *ret, struct err *err) {
     struct fields f = FIELDS(doc, err, "kind", "present", "min_nodes", "max_nodes", "wait_ns",
-                             "last_call", "names", "missing");
-    get_u32(&f, "present", 0, RDZV_NODES_MAX, &ret->present);
-    get_u32(&f, "min_nodes", 1, RDZV_NODES_MAX, &ret->min_nodes);
-    get_u32(&f, "max_nodes", 1, RDZV_NODES_MAX, &ret->max_nodes);
-    get_id(&f, "wait_ns", &ret->wait_ns);
-    get_bool(&f, "last_call", &ret->last_call);
+                             "last_call", "spares", "names", "missing");
+    wire_get_u32(&f, "present", 0, RDZV_NODES_MAX, &ret->present);
+    wire_get_u32(&f, "min_nodes", 1, RDZV_NODES_MAX, &ret->min_nodes);
+    wire_get_u32(&f, "max_nodes", 1, RDZV_NODES_MAX, &ret->max_nodes);
+    wire_get_id(&f, "wait_ns", &ret->wait_ns);
+    wire_get_bool(&f, "last_call", &ret->last_call);
+    wire_get_u32(&f, "spares", 0, RDZV_NODES_MAX, &ret->spares);
     ret->n_names = get_names(&f, "names", ret->names);
     ret->n_missing = get_names(&f, "missing", ret->missing);
     return f.code;
@@ -319,23 +226,32 @@ static int get_small(const struct json *doc, struct wire_message *ret, struct er
     struct fields f;
     if (ret->kind == WIRE_REFUSED) {
         f = FIELDS(doc, err, "kind", "final", "reason");
-        get_bool(&f, "final", &ret->refused.final);
+        wire_get_bool(&f, "final", &ret->refused.final);
         GET_TEXT(&f, "reason", ret->refused.reason);
     } else if (ret->kind == WIRE_REPORT) {
         f = FIELDS(doc, err, "kind", "report");
         get_report(&f, &ret->report);
     } else if (ret->kind == WIRE_RENEW) {
-        f = FIELDS(doc, err, "kind", "clock_ns", "leader_clock_ns", "rtt_ns");
-        get_id(&f, "clock_ns", &ret->renew.clock_ns);
-        get_id(&f, "leader_clock_ns", &ret->renew.leader_clock_ns);
-        get_id(&f, "rtt_ns", &ret->renew.rtt_ns);
+        f = FIELDS(doc, err, "kind", "clock_ns", "leader_clock_ns", "rtt_ns", "epoch");
+        wire_get_id(&f, "clock_ns", &ret->renew.clock_ns);
+        wire_get_id(&f, "leader_clock_ns", &ret->renew.leader_clock_ns);
+        wire_get_id(&f, "rtt_ns", &ret->renew.rtt_ns);
+        wire_get_u32(&f, "epoch", 0, UINT32_MAX, &ret->renew.epoch);
     } else if (ret->kind == WIRE_LEASE) {
         f = FIELDS(doc, err, "kind", "epoch", "prepared", "echo_ns", "validity_ns", "clock_ns");
-        get_u32(&f, "epoch", 1, UINT32_MAX, &ret->lease.epoch);
-        get_generation(&f, "prepared", &ret->lease.prepared);
-        get_id(&f, "echo_ns", &ret->lease.echo_ns);
-        get_setting(&f, "validity_ns", 0, &ret->lease.validity_ns);
-        get_id(&f, "clock_ns", &ret->lease.clock_ns);
+        wire_get_u32(&f, "epoch", 1, UINT32_MAX, &ret->lease.epoch);
+        wire_get_generation(&f, "prepared", &ret->lease.prepared);
+        wire_get_id(&f, "echo_ns", &ret->lease.echo_ns);
+        wire_get_setting(&f, "validity_ns", 0, &ret->lease.validity_ns);
+        wire_get_id(&f, "clock_ns", &ret->lease.clock_ns);
+    } else if (ret->kind == WIRE_ECHO) {
+        f = FIELDS(doc, err, "kind", "epoch", "leader_clock_ns");
+        wire_get_u32(&f, "epoch", 1, UINT32_MAX, &ret->echo.epoch);
+        wire_get_id(&f, "leader_clock_ns", &ret->echo.leader_clock_ns);
+    } else if (ret->kind == WIRE_ANSWER) {
+        f = FIELDS(doc, err, "kind", "ok", "text");
+        wire_get_bool(&f, "ok", &ret->answer.ok);
+        GET_TEXT(&f, "text", ret->answer.text);
     } else {
         f = FIELDS(doc, err, "kind");
     }
@@ -353,31 +269,33 @@ static int get_body(const struct json *doc, struct wire_message *ret, struct err
     case WIRE_REPORT:
     case WIRE_RENEW:
     case WIRE_LEAVE:
-    case WIRE_LEASE: return get_small(doc, ret, err);
-    case WIRE_NAMED:
-    case WIRE_MEMBERS:
+    case WIRE_LEASE:
     case WIRE_ECHO:
-    case WIRE_REDIRECT:
-    case WIRE_COMMAND:
-    case WIRE_ANSWER:
-    case WIRE_OVERVIEW:
-    case WIRE_NODES:
+    case WIRE_ANSWER: return get_small(doc, ret, err);
+    case WIRE_NAMED: return wire_get_named(doc, &ret->named, err);
+    case WIRE_MEMBERS: return wire_get_members(doc, &ret->members, err);
+    case WIRE_REDIRECT: return wire_get_redirect(doc, &ret->redirect, err);
+    case WIRE_COMMAND: return wire_get_command(doc, &ret->command, err);
+    case WIRE_OVERVIEW: return wire_get_overview(doc, &ret->overview, err);
+    case WIRE_NODES: return wire_get_nodes(doc, &ret->nodes, err);
     case WIRE_KIND_COUNT: break;
     }
     assert_not_reached();
 }
 
-/* What HELLO and JOIN of any version have, so that both sides can say why they don't understand
- * each other. */
+/* What HELLO, JOIN and COMMAND of any version have, so that both sides can say why they don't
+ * understand each other. */
 static bool other_version(const struct json *doc, struct wire_message *ret) {
     uint32_t version;
-    if ((ret->kind != WIRE_HELLO && ret->kind != WIRE_JOIN) ||
+    if ((ret->kind != WIRE_HELLO && ret->kind != WIRE_JOIN && ret->kind != WIRE_COMMAND) ||
         json_get_u32(doc, "version", UINT32_MAX, &version, NULL) != 0 || version == WIRE_VERSION)
         return false;
     if (ret->kind == WIRE_HELLO)
         ret->hello.version = version;
-    else
+    else if (ret->kind == WIRE_JOIN)
         ret->join.version = version;
+    else
+        ret->command.version = version;
     return true;
 }
 
@@ -388,7 +306,7 @@ int wire_decode(const char *text, size_t len, struct wire_message *ret, struct e
         return r == -E2BIG ? -EINVAL : r;
     memset(ret, 0, sizeof *ret);
     struct fields f = {.obj = doc, .err = err};
-    ret->kind = (enum wire_kind)get_name(&f, "kind", wire_kind_names, 1, WIRE_KIND_COUNT);
+    ret->kind = (enum wire_kind)wire_get_name(&f, "kind", wire_kind_names, 1, WIRE_KIND_COUNT);
     if (f.code != 0)
         return f.code;
     if (other_version(doc, ret))

@@ -24,6 +24,7 @@ static void check_failure(const struct failure *f) {
 
 static void check_report(const struct report *r) {
     CHECK_TEXT(r->unusable);
+    CHECK_TEXT(r->excluded_why);
     if (r->has_failure)
         check_failure(&r->failure);
     if (r->state < NODE_JOINED || r->state >= NODE_STATE_COUNT)
@@ -51,6 +52,45 @@ static void check_status(const struct rdzv_status *s) {
         CHECK_TEXT(s->missing[i]);
 }
 
+static void check_members(const struct wire_members *m) {
+    if (m->n > RDZV_MEMBERS_CHUNK || m->first > m->estate.n_members || m->n > m->estate.n_members - m->first ||
+        (m->n == 0 && m->estate.n_members != 0) || m->estate.n_order > m->estate.n_members ||
+        m->estate.members != NULL)
+        abort();
+    for (uint32_t i = 0; i < m->n; i++)
+        CHECK_TEXT(m->list[i].addr);
+}
+
+static void check_command(const struct wire_command *c) {
+    CHECK_TEXT(c->run_id);
+    CHECK_TEXT(c->command.node);
+    CHECK_TEXT(c->command.reason);
+    if (c->command.kind < COMMAND_STATUS || c->command.kind >= COMMAND_KIND_COUNT ||
+        (c->command.kind == COMMAND_EXCLUDE) != (c->command.node[0] != '\0'))
+        abort();
+}
+
+static void check_overview(const struct overview *o) {
+    CHECK_TEXT(o->leader_host);
+    CHECK_TEXT(o->incident);
+    CHECK_TEXT(o->reason);
+    if (o->phase < PHASE_GATHERING || o->phase >= PHASE_COUNT || o->outcome > OUTCOME_FAILED ||
+        o->min_nodes > o->max_nodes || o->node_unit == 0)
+        abort();
+}
+
+static void check_nodes(const struct wire_nodes *n) {
+    if (n->n == 0 || n->n > RDZV_OVERVIEW_CHUNK)
+        abort();
+    for (uint32_t i = 0; i < n->n; i++) {
+        CHECK_TEXT(n->list[i].name);
+        CHECK_TEXT(n->list[i].addr);
+        CHECK_TEXT(n->list[i].why);
+        if (n->list[i].place < PLACE_MEMBER || n->list[i].place >= PLACE_COUNT)
+            abort();
+    }
+}
+
 static void check_message(const struct wire_message *m) {
     switch (m->kind) {
     case WIRE_HELLO: CHECK_TEXT(m->hello.run_id); break;
@@ -58,6 +98,7 @@ static void check_message(const struct wire_message *m) {
         CHECK_TEXT(m->join.run_id);
         CHECK_TEXT(m->join.info.host);
         CHECK_TEXT(m->join.info.role);
+        CHECK_TEXT(m->join.info.topology);
         if (m->join.info.incarnation == 0 || m->join.info.nproc - 1 >= RDZV_WORKERS_MAX)
             abort();
         check_report(&m->join.report);
@@ -66,6 +107,19 @@ static void check_message(const struct wire_message *m) {
     case WIRE_REPORT: check_report(&m->report); break;
     case WIRE_DESIRED: check_desired(&m->desired); break;
     case WIRE_STATUS: check_status(&m->status); break;
+    case WIRE_NAMED:
+        if (m->named.n > RDZV_SUCCESSORS_MAX)
+            abort();
+        for (uint32_t i = 0; i < m->named.n; i++)
+            CHECK_TEXT(m->named.list[i].addr);
+        break;
+    case WIRE_MEMBERS: check_members(&m->members); break;
+    case WIRE_REDIRECT: CHECK_TEXT(m->redirect.leader.addr); break;
+    case WIRE_COMMAND: check_command(&m->command); break;
+    case WIRE_ANSWER: CHECK_TEXT(m->answer.text); break;
+    case WIRE_OVERVIEW: check_overview(&m->overview); break;
+    case WIRE_NODES: check_nodes(&m->nodes); break;
+    case WIRE_ECHO:
     case WIRE_WELCOME:
     case WIRE_RENEW:
     case WIRE_LEAVE:
