@@ -16,7 +16,7 @@ int cmd_completion(int argc, char **argv) {
                            argv[1]);
     const char *names[NAMES_MAX + 1];
     size_t n = 0;
-    for (const struct command *c = commands; c->name != NULL; c++) {
+    for (const struct subcommand *c = commands; c->name != NULL; c++) {
         assert(n < NAMES_MAX);
         names[n++] = c->name;
     }

@@ -7,7 +7,7 @@ static void print_overview(void) {
     printf("muster starts, watches and restarts distributed training jobs.\n\n"
            "usage: muster COMMAND [ARGS...]\n\n"
            "Commands:\n");
-    for (const struct command *c = commands; c->name != NULL; c++)
+    for (const struct subcommand *c = commands; c->name != NULL; c++)
         printf("  %-12s %s\n", c->name, c->summary);
     printf("\nA copy or link of muster named \"torchrun\" behaves as \"muster run\".\n"
            "More: muster help COMMAND, man muster\n");
@@ -20,7 +20,7 @@ int cmd_help(int argc, char **argv) {
         print_overview();
         return finish_stdout();
     }
-    const struct command *c = command_find(argv[1]);
+    const struct subcommand *c = command_find(argv[1]);
     if (c == NULL)
         return usage_error("help", "no command \"%s\"; see \"muster help\"", argv[1]);
     /* Those with a table of options tell it themselves. */

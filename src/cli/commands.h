@@ -9,7 +9,7 @@
 #define EXIT_JOB_FAILED 1
 #define EXIT_USAGE 2
 
-struct command {
+struct subcommand {
     const char *name;
     int (*run)(int argc, char **argv);
     const char *args;    /* for the usage line */
@@ -17,10 +17,10 @@ struct command {
 };
 
 /* The table of main.c; ends with a row whose name is NULL. */
-extern const struct command commands[];
+extern const struct subcommand commands[];
 
 /* NULL when there is no such command. */
-const struct command *command_find(const char *name);
+const struct subcommand *command_find(const char *name);
 
 int cmd_run(int argc, char **argv);
 int cmd_store(int argc, char **argv);

@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/suggest.h"
 
-const struct command commands[] = {
+const struct subcommand commands[] = {
     {"run", cmd_run, "[OPTIONS] SCRIPT [ARGS...]", "start this node's workers of a job"},
     {"store", cmd_store, "--listen ADDR:PORT", "serve PyTorch's TCPStore protocol alone"},
     {"completion", cmd_completion, "bash|zsh", "print completions for a shell"},
@@ -15,8 +15,8 @@ const struct command commands[] = {
     {NULL, NULL, NULL, NULL},
 };
 
-const struct command *command_find(const char *name) {
-    for (const struct command *c = commands; c->name != NULL; c++)
+const struct subcommand *command_find(const char *name) {
+    for (const struct subcommand *c = commands; c->name != NULL; c++)
         if (strcmp(c->name, name) == 0)
             return c;
     return NULL;
@@ -48,7 +48,7 @@ static const char *base_name(const char *path) {
 
 static int unknown_command(const char *name) {
     struct suggest s = suggest_for(name);
-    for (const struct command *c = commands; c->name != NULL; c++)
+    for (const struct subcommand *c = commands; c->name != NULL; c++)
         suggest_offer(&s, c->name);
     if (s.best != NULL)
         return usage_error(NULL, "no command \"%s\"; did you mean \"muster %s\"?", name, s.best);
@@ -60,7 +60,7 @@ static int unknown_command(const char *name) {
 }
 
 int main(int argc, char **argv) {
-    const struct command *run = command_find("run");
+    const struct subcommand *run = command_find("run");
     if (argc > 0 && run != NULL && strcmp(base_name(argv[0]), "torchrun") == 0)
         return run->run(argc, argv);
     if (argc < 2)
@@ -70,7 +70,7 @@ int main(int argc, char **argv) {
         name = "help";
     else if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
         name = "version";
-    const struct command *c = command_find(name);
+    const struct subcommand *c = command_find(name);
     if (c == NULL)
         return unknown_command(name);
     return c->run(argc - 1, argv + 1);
