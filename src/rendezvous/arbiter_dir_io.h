@@ -22,7 +22,8 @@ struct arbiter_dir_config {
     const char *path;            /* copied. Made if it is missing; its parent must be there */
     const char *run_id;          /* copied */
     /* of this process, if it has one: the child is then a known one (not a worker's orphan), and
-     * is reaped by it. Borrowed; NULL: the arbiter reaps its child itself */
+     * is reaped by it. Borrowed, and
+     * to be freed after the arbiter; NULL: the arbiter reaps its child itself */
     struct child_reaper *reaper;
     uint64_t timeout_ns;         /* 0: ARBITER_TIMEOUT_NS */
 };

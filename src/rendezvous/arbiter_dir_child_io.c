@@ -1,0 +1,353 @@
+#include "rendezvous/arbiter_dir_child_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+
+/* Descriptors that are closed one by one where the kernel has no close_range (before 5.9). */
+#define CLOSE_MAX 65536
+#define CHILD_NAME "muster-arbiter" /* at most 15 bytes: PR_SET_NAME */
+/* Claims that find the place taken by nobody they can see. */
+#define CLAIM_TRIES 3
+
+void arbiter_dir_server_init(struct arbiter_dir_server *s, const char *path, const char *run_id) {
+    *s = (struct arbiter_dir_server){.beat = random_u64()};
+    arbiter_folder_init(&s->folder, path, run_id);
+}
+
+void arbiter_dir_server_fini(struct arbiter_dir_server *s) { arbiter_folder_fini(&s->folder); }
+
+/* The asker has given this request up; what we would still do must count for nothing. */
+static int check_time(const struct arbiter_dir_server *s, struct err *err) {
+    if (clock_now_ns() < s->deadline_ns)
+        return 0;
+    return err_set(err, -ETIMEDOUT, "%s: the file system was too slow", s->folder.path);
+}
+
+/* --- who leads --- */
+
+/* Where to begin. An epoch that was met once must be there: else epochs could be won twice. */
+static int first_entry(struct arbiter_dir_server *s, uint32_t from, struct arbiter_entry *ret,
+                       struct err *err) {
+    from = MAX2(from, s->seen);
+    bool must = from > 0;
+    if (!must)
+        from = arbiter_folder_hint(&s->folder);
+    *ret = (struct arbiter_entry){0};
+    int r = from == 0 ? 0 : arbiter_folder_read(&s->folder, from, ret, err);
+    if (r < 0 || ret->found)
+        return r;
+    if (must)
+        return err_set(err, -ENOENT,
+                       "%s/%s/epoch-%" PRIu32 " has gone: was the directory emptied?",
+                       s->folder.path, s->folder.name, from);
+    r = arbiter_folder_highest(&s->folder, &from, err);
+    if (r < 0)
+        return r;
+    return arbiter_folder_read(&s->folder, MAX2(from, UINT32_C(1)), ret, err);
+}
+
+/* The latest epoch, by its record: up along the marks, and one by one where there are none. */
+static int find_latest(struct arbiter_dir_server *s, uint32_t from, struct arbiter_record *ret,
+                       struct err *err) {
+    struct arbiter_entry e, next;
+    bool told = false; /* known from a mark only */
+    int r = first_entry(s, from, &e, err);
+    if (r < 0)
+        return r;
+    while (e.found) {
+        r = check_time(s, err);
+        if (r < 0)
+            return r;
+        if (!told)
+            s->seen = MAX2(s->seen, e.record.epoch);
+        uint32_t up = e.mark.epoch > 0 ? e.mark.epoch : e.record.epoch + 1;
+        if (up == 0)
+            break;
+        r = arbiter_folder_read(&s->folder, up, &next, err);
+        if (r < 0)
+            return r;
+        if (!next.found && e.mark.epoch == 0)
+            break;
+        told = !next.found; /* its name is not here yet; the mark says all of it */
+        if (told)
+            next = (struct arbiter_entry){.record = e.mark, .found = true};
+        e = next;
+    }
+    *ret = e.record;
+    return 0;
+}
+
+/* With the beat, as an answer tells it. */
+static int add_beat(struct arbiter_dir_server *s, struct arbiter_record *record, struct err *err) {
+    if (record->epoch == 0 || record->closed)
+        return 0;
+    return arbiter_folder_read_beat(&s->folder, record->epoch, &record->beat, err);
+}
+
+/* --- the requests --- */
+
+static int do_read(struct arbiter_dir_server *s, struct arbiter_dir_result *ret, struct err *err) {
+    int r = find_latest(s, 0, &ret->record, err);
+    if (r == 0)
+        r = add_beat(s, &ret->record, err);
+    ret->result = ARBITER_OK;
+    return r;
+}
+
+static int do_beat(struct arbiter_dir_server *s, const struct arbiter_request *q,
+                   struct arbiter_dir_result *ret, struct err *err) {
+    int r = find_latest(s, q->epoch, &ret->record, err);
+    bool ours = r == 0 && !ret->record.closed && ret->record.epoch == q->epoch && q->epoch > 0 &&
+                ret->record.leader.incarnation == q->leader.incarnation;
+    if (ours)
+        r = check_time(s, err);
+    if (ours && r == 0)
+        r = arbiter_folder_move_beat(&s->folder, q->epoch, ++s->beat, err);
+    if (r == 0)
+        r = add_beat(s, &ret->record, err);
+    ret->result = ARBITER_OK;
+    return r;
+}
+
+/* Writes into every epoch below that has no mark yet who leads now: from the lowest up, so that all
+ * below a marked one are marked, whenever this ends. */
+static int mark_below(struct arbiter_dir_server *s, const struct arbiter_record *winner,
+                      struct err *err) {
+    struct arbiter_entry e;
+    uint32_t low = winner->epoch;
+    for (; low > 1; low--) {
+        int r = arbiter_folder_read(&s->folder, low - 1, &e, err);
+        if (r == 0)
+            r = check_time(s, err);
+        if (r == 0 && !e.found)
+            r = err_set(err, -ENOENT, "%s/%s has no epoch-%" PRIu32 ": was the directory emptied?",
+                        s->folder.path, s->folder.name, low - 1);
+        if (r < 0)
+            return r;
+        if (e.mark.epoch > 0)
+            break;
+    }
+    if (low == winner->epoch)
+        return 0;
+    for (; low < winner->epoch; low++) {
+        int r = arbiter_folder_read(&s->folder, low, &e, err);
+        if (r == 0)
+            r = check_time(s, err);
+        if (r == 0 && e.found && e.mark.epoch == 0)
+            r = arbiter_folder_mark(&s->folder, &e, winner, err);
+        if (r < 0)
+            return r;
+    }
+    return arbiter_folder_sync(&s->folder, err);
+}
+
+/* What makes a record count, whether it was linked now or by an earlier try. */
+static int settle(struct arbiter_dir_server *s, const struct arbiter_record *winner,
+                  struct arbiter_dir_result *ret, struct err *err) {
+    int r = mark_below(s, winner, err);
+    if (r < 0)
+        return r;
+    if (arbiter_folder_hint(&s->folder) < winner->epoch)
+        arbiter_folder_set_hint(&s->folder, winner->epoch);
+    s->seen = MAX2(s->seen, winner->epoch);
+    ret->record = *winner;
+    ret->result = ARBITER_OK;
+    r = add_beat(s, &ret->record, err);
+    return r < 0 ? r : check_time(s, err);
+}
+
+/* 0: it is in its place, and new; -EEXIST (no sentence): the place is taken. */
+static int put(struct arbiter_dir_server *s, const struct arbiter_record *record,
+               struct err *err) {
+    int r = arbiter_folder_prepare(&s->folder, record, err);
+    if (r < 0)
+        return r;
+    /* Before the epoch, so that nobody looks for it in vain and remembers that. */
+    if (!record->closed)
+        r = arbiter_folder_make_beat(&s->folder, record->epoch, err);
+    if (r == 0)
+        r = check_time(s, err);
+    if (r < 0) {
+        arbiter_folder_unprepare(&s->folder, record->epoch);
+        return r;
+    }
+    r = arbiter_folder_link(&s->folder, record->epoch, err);
+    return r < 0 ? r : check_time(s, err);
+}
+
+/* Epochs have no gaps: each reader looks for the one after the last that it knows. */
+static int check_next(const struct arbiter_dir_server *s, uint32_t latest, uint32_t epoch,
+                      struct err *err) {
+    if (epoch == latest + 1 && epoch != 0)
+        return 0;
+    return err_set(err, -EINVAL,
+                   "epoch %" PRIu32 " can't be claimed in %s/%s: the latest there is %" PRIu32,
+                   epoch, s->folder.path, s->folder.name, latest);
+}
+
+static int do_claim(struct arbiter_dir_server *s, const struct arbiter_request *q,
+                    struct arbiter_dir_result *ret, struct err *err) {
+    struct arbiter_record now, mine = {.epoch = q->epoch, .leader = q->leader};
+    if (q->leader.incarnation == 0)
+        return err_set(err, -EINVAL, "a claim for nobody");
+    for (int i = 0; i < CLAIM_TRIES; i++) {
+        int r = find_latest(s, 0, &now, err);
+        if (r < 0)
+            return r;
+        if (!now.closed && now.epoch == q->epoch &&
+            now.leader.incarnation == q->leader.incarnation)
+            return settle(s, &now, ret, err);
+        if (now.closed || now.epoch >= q->epoch) {
+            ret->record = now;
+            ret->result = ARBITER_LOST;
+            return add_beat(s, &ret->record, err);
+        }
+        r = check_next(s, now.epoch, q->epoch, err);
+        if (r == 0)
+            r = put(s, &mine, err);
+        if (r == 0)
+            return settle(s, &mine, ret, err);
+        if (r != -EEXIST)
+            return r;
+    }
+    return err_set(err, -EAGAIN, "%s/%s: epoch %" PRIu32 " is taken, but not to be seen yet",
+                   s->folder.path, s->folder.name, q->epoch);
+}
+
+/* The close is claimed as an epoch is. An asker that names its own epoch means the one after it. */
+static int do_close(struct arbiter_dir_server *s, const struct arbiter_request *q,
+                    struct arbiter_dir_result *ret, struct err *err) {
+    struct arbiter_record now, mine = {.leader = q->leader, .closed = true, .outcome = q->outcome};
+    if (q->outcome != OUTCOME_SUCCESS && q->outcome != OUTCOME_FAILED)
+        return err_set(err, -EINVAL, "a close without an outcome");
+    memcpy(mine.reason, q->reason, sizeof mine.reason);
+    for (int i = 0; i < CLAIM_TRIES; i++) {
+        int r = find_latest(s, 0, &now, err);
+        if (r < 0)
+            return r;
+        if (now.closed && now.outcome == q->outcome)
+            return settle(s, &now, ret, err);
+        bool own = now.epoch == q->epoch && now.epoch > 0 &&
+                   now.leader.incarnation == q->leader.incarnation;
+        if (now.closed || (now.epoch >= q->epoch && !own)) {
+            ret->record = now;
+            ret->result = ARBITER_LOST;
+            return add_beat(s, &ret->record, err);
+        }
+        mine.epoch = own ? q->epoch + 1 : q->epoch;
+        r = check_next(s, now.epoch, mine.epoch, err);
+        if (r == 0)
+            r = put(s, &mine, err);
+        if (r == 0)
+            return settle(s, &mine, ret, err);
+        if (r != -EEXIST)
+            return r;
+    }
+    return err_set(err, -EAGAIN, "%s/%s: epoch %" PRIu32 " is taken, but not to be seen yet",
+                   s->folder.path, s->folder.name, mine.epoch);
+}
+
+static int do_request(struct arbiter_dir_server *s, const struct arbiter_request *q,
+                      struct arbiter_dir_result *ret, struct err *err) {
+    int r = check_time(s, err);
+    if (r == 0)
+        r = arbiter_folder_open(&s->folder, err);
+    if (r < 0)
+        return r;
+    switch (q->kind) {
+    case ARBITER_READ: return do_read(s, ret, err);
+    case ARBITER_CLAIM: return do_claim(s, q, ret, err);
+    case ARBITER_BEAT: return do_beat(s, q, ret, err);
+    case ARBITER_CLOSE: return do_close(s, q, ret, err);
+    case ARBITER_KIND_COUNT: break;
+    }
+    assert_not_reached();
+}
+
+void arbiter_dir_serve(struct arbiter_dir_server *s, const struct arbiter_dir_task *task,
+                       struct arbiter_dir_result *ret) {
+    struct err err = {0};
+    *ret = (struct arbiter_dir_result){.seq = task->seq};
+    s->deadline_ns = task->deadline_ns;
+    s->folder.asker = task->request.leader.incarnation;
+    int r = do_request(s, &task->request, ret, &err);
+    arbiter_folder_close(&s->folder);
+    if (r == 0)
+        return;
+    ret->result = ARBITER_UNREACHABLE;
+    ret->record = (struct arbiter_record){0};
+    (void)snprintf(ret->text, sizeof ret->text, "%s", err.text[0] != '\0' ? err.text
+                                                                        : strerror(-r));
+}
+
+/* --- the process --- */
+
+static void close_all_above(int fd) {
+#ifdef SYS_close_range
+    if (syscall(SYS_close_range, (unsigned)fd + 1, ~0U, 0U) == 0)
+        return;
+#endif
+    for (int i = fd + 1; i < CLOSE_MAX; i++)
+        (void)close(i);
+}
+
+/* The agent's signals are not for us: the agent ends the job, and needs us for its last word. */
+static void set_signals(void) {
+    static const int ignored[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGPIPE,
+                                  SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU, SIGXFSZ};
+    for (int s = 1; s < NSIG; s++)
+        (void)signal(s, SIG_DFL); /* some can't be set */
+    for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
+        (void)signal(ignored[i], SIG_IGN);
+    sigset_t none;
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Standard streams lead nowhere: whoever reads the agent's output must not wait for us. */
+static void become_child(int fd, pid_t parent) {
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    (void)prctl(PR_SET_NAME, CHILD_NAME);
+    set_signals();
+    int kept = fcntl(fd, F_DUPFD_CLOEXEC, 4); /* above what is replaced now */
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (kept < 0 || null < 0)
+        _exit(1);
+    for (int i = 0; i < 3; i++)
+        (void)dup2(null, i);
+    if (dup2(kept, 3) < 0)
+        _exit(1);
+    close_all_above(3);
+    (void)umask(0077);
+}
+
+void arbiter_dir_child_run(int fd, pid_t parent, const char *path, const char *run_id) {
+    become_child(fd, parent);
+    struct arbiter_dir_server server;
+    arbiter_dir_server_init(&server, path, run_id);
+    for (;;) {
+        struct arbiter_dir_task task;
+        struct arbiter_dir_result result;
+        ssize_t n = recv(3, &task, sizeof task, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n != (ssize_t)sizeof task)
+            _exit(n == 0 ? 0 : 1);
+        arbiter_dir_serve(&server, &task, &result);
+        if (send(3, &result, sizeof result, MSG_NOSIGNAL) != (ssize_t)sizeof result)
+            _exit(1);
+    }
+}

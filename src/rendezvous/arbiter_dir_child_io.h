@@ -1,0 +1,37 @@
+/* What runs in the child process of the arbiter over a directory: it takes one request at a time
+ * from a socket, works on the job's folder, and answers. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "rendezvous/arbiter_folder_io.h"
+
+/* Both ends are this very program: plain structs, one in each message of a SOCK_SEQPACKET. */
+struct arbiter_dir_task {
+    uint64_t seq;
+    uint64_t deadline_ns; /* of its answer; after it nothing may be won */
+    struct arbiter_request request;
+};
+struct arbiter_dir_result {
+    uint64_t seq;
+    enum arbiter_result result;
+    struct arbiter_record record;
+    char text[RDZV_REASON_MAX / 4];
+};
+
+struct arbiter_dir_server {
+    struct arbiter_folder folder;
+    uint32_t seen;        /* the highest epoch met */
+    uint64_t beat;        /* the last that we wrote */
+    uint64_t deadline_ns; /* of the present request */
+};
+void arbiter_dir_server_init(struct arbiter_dir_server *s, const char *path, const char *run_id);
+void arbiter_dir_server_fini(struct arbiter_dir_server *s);
+/* Does one request; blocks. */
+void arbiter_dir_serve(struct arbiter_dir_server *s, const struct arbiter_dir_task *task,
+                       struct arbiter_dir_result *ret);
+
+/* The whole life of the child, after fork(): keeps nothing open but `fd`, dies with its parent,
+ * ignores what a terminal or a batch system sends to all, ends when the other end is closed. All
+ * signals must be blocked. */
+_noreturn_ void arbiter_dir_child_run(int fd, pid_t parent, const char *path, const char *run_id);
