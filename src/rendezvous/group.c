@@ -8,12 +8,9 @@
 
 /* Better causes of one stop that are told at once; what follows is told when it is settled. */
 #define RETELL_MAX 8
-/* How often all nodes hear who is there. */
+/* How often all nodes hear who is there: and this longer for each of them. */
 #define STATUS_INTERVAL_NS (200 * NS_PER_MS)
-/* Between probes of one node that say nothing: a guardian at work is done in milliseconds, a
- * frozen host is not. */
-#define PROBE_RETRY_MIN_NS (2 * NS_PER_MS)
-#define PROBE_RETRY_MAX_NS (200 * NS_PER_MS)
+#define STATUS_PER_NODE_NS (100 * NS_PER_US)
 
 void group_config_default(struct group_config *c) {
     *c = (struct group_config){
@@ -27,23 +24,86 @@ void group_config_default(struct group_config *c) {
         .settle_ns = 500 * NS_PER_MS,
         .lease_ns = 5 * NS_PER_S,
         .margin_ns = NS_PER_S,
+        .node_unit = 1,
+        .spares = UINT32_MAX,
+        .max_node_losses = UINT32_MAX,
+        .exclude_after = 3,
+        .crash_loop_ns = 5 * NS_PER_S,
+        .hold_ns = 2 * NS_PER_S,
+        .heartbeat_ns = NS_PER_S,
+        .arbiter_lease_ns = 60 * NS_PER_S,
     };
 }
 
+static bool makes_sense(const struct group_config *c) {
+    if (c->epoch == 0 || c->min_nodes == 0 || c->min_nodes > c->max_nodes ||
+        c->max_nodes > RDZV_NODES_MAX || c->lease_ns == 0 || c->node_unit == 0 ||
+        c->heartbeat_ns == 0)
+        return false;
+    return (c->max_nodes / c->node_unit) * c->node_unit >= c->min_nodes;
+}
+
+/* What the last leader left: its members are awaited, and probed, in their places. */
+static void inherit(struct group *g, const struct estate *e) {
+    g->generation = e->formed;
+    g->started = e->started;
+    g->old_started = e->formed;
+    g->restarts_used = e->restarts_used;
+    g->losses = e->losses;
+    if (e->log_nonce != 0)
+        g->config.log_nonce = e->log_nonce;
+    g->formed_once = !generation_is_none(e->formed);
+    g->started_once = g->formed_once;
+    g->lost_somebody = g->formed_once;
+    g->n_order = e->n_order;
+    g->order = xcalloc(MAX2(g->n_order, (size_t)1), sizeof *g->order);
+    for (uint32_t i = 0; i < e->n_members; i++) {
+        const struct estate_member *m = &e->members[i];
+        if (i < e->n_order)
+            g->order[i] = m->incarnation;
+        if (m->incarnation == 0 || group_find(g, m->incarnation) != NULL)
+            continue;
+        struct node_info info = {.incarnation = m->incarnation,
+                                 .listener_port = m->port,
+                                 .nproc = 1,
+                                 .node_rank = -1};
+        (void)snprintf(info.addr, sizeof info.addr, "%s", m->addr);
+        (void)snprintf(info.host, sizeof info.host, "at %s", m->addr);
+        struct node *n = group_add_node(g, &info);
+        n->reached = true; /* by him who passed its address on */
+        n->heard_ns = g->now_ns;
+        n->lost_at_ns = g->config.absent_until_ns;
+        n->in_order = i < e->n_order;
+        n->was_started = n->in_order;
+        g->n_was_started += n->in_order;
+        n->report.state = NODE_RUNNING; /* for all we know */
+        n->report.generation = (struct generation){0, 0};
+        n->probe_ns = g->now_ns;
+        group_watch_node(g, n);
+        group_recount(g, n);
+    }
+}
+
 int group_new(const struct group_config *config, uint64_t now_ns, struct group **ret) {
-    if (config->epoch == 0 || config->min_nodes == 0 || config->min_nodes > config->max_nodes ||
-        config->max_nodes > RDZV_NODES_MAX || config->lease_ns == 0)
+    if (!makes_sense(config))
         return -EINVAL;
     struct group *g = xcalloc(1, sizeof *g);
     g->config = *config;
+    g->config.estate = NULL;
+    g->need = (config->min_nodes + config->node_unit - 1) / config->node_unit * config->node_unit;
     g->state = GROUP_GATHERING;
-    g->now_ns = g->gather_since_ns = now_ns;
+    g->now_ns = g->gather_since_ns = g->since_ns = now_ns;
     g->due_ns = TIME_NEVER;
     g->enough_since_ns = TIME_NEVER;
     g->settle_deadline_ns = TIME_NEVER;
-    g->probe_min_ns = TIME_NEVER;
+    g->watch_ns = TIME_NEVER;
+    g->not_before_ns = config->not_before_ns;
     g->index.seed = config->leader_incarnation;
+    list_init(&g->nodes);
     list_init(&g->heard);
+    list_init(&g->watched);
+    if (config->estate != NULL)
+        inherit(g, config->estate);
     *ret = g;
     return 0;
 }
@@ -51,10 +111,13 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
 void group_free(struct group *g) {
     if (g == NULL)
         return;
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
+    LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
         free(n);
     idmap_fini(&g->index);
+    idmap_fini(&g->roles);
     strbuf_fini(&g->notes);
+    free(g->note_list);
+    free(g->excluded_hosts);
     free(g->members);
     free(g->order);
     free(g);
@@ -87,160 +150,67 @@ void group_tell_members(struct group *g) {
         group_tell(g, g->members[i]);
 }
 
+void group_tell_all(struct group *g) {
+    LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
+        group_tell(g, n);
+}
+
 /* The text must outlive the step: it is kept in the group, one after the other. Offsets are turned
  * into pointers when the step ends, since the buffer may move while it grows. */
-void group_incident(struct group *g, const char *text) {
-    struct group_effect *e = group_emit(g, GROUP_EFFECT_INCIDENT, 0);
+void group_set_reason(struct group *g, struct group_effect *e, const char *text) {
     e->n_nodes = (uint32_t)g->notes.len;
     strbuf_add_bytes(&g->notes, text, strlen(text) + 1);
 }
 
-static void refuse(struct group *g, uint64_t node, const char *text, bool for_now) {
-    struct group_effect *e = group_emit(g, GROUP_EFFECT_REFUSE, node);
-    e->for_now = for_now;
-    e->n_nodes = (uint32_t)g->notes.len;
-    strbuf_add_bytes(&g->notes, text, strlen(text) + 1);
+void group_incident(struct group *g, const char *text) {
+    (void)snprintf(g->incident, sizeof g->incident, "%s", text);
+    g->incident_ns = g->now_ns;
+    group_set_reason(g, group_emit(g, GROUP_EFFECT_INCIDENT, 0), text);
+}
+
+struct group_note *group_add_note(struct group *g, enum group_note_kind kind, const struct node *n,
+                                  const char *why) {
+    if (g->n_notes == g->cap_notes) {
+        g->cap_notes = g->cap_notes == 0 ? 8 : g->cap_notes * 2;
+        g->note_list = xrealloc(g->note_list, g->cap_notes * sizeof *g->note_list);
+    }
+    struct group_effect *e = group_emit(g, GROUP_EFFECT_NOTE, 0);
+    e->n_nodes = (uint32_t)g->n_notes;
+    struct group_note *note = &g->note_list[g->n_notes++];
+    *note = (struct group_note){.kind = kind, .at_ns = g->now_ns, .generation = g->generation};
+    if (n != NULL) {
+        note->node = n->info.incarnation;
+        group_node_name(n, note->name);
+    }
+    (void)snprintf(note->why, sizeof note->why, "%s", why == NULL ? "" : why);
+    return note;
 }
 
 static void resolve_notes(struct group *g) {
     for (size_t i = 0; i < g->update->n_effects; i++) {
         struct group_effect *e = &g->update->effects[i];
-        if (e->kind == GROUP_EFFECT_INCIDENT || e->kind == GROUP_EFFECT_REFUSE) {
+        if (e->kind == GROUP_EFFECT_INCIDENT || e->kind == GROUP_EFFECT_REFUSE ||
+            e->kind == GROUP_EFFECT_ANSWER) {
             e->reason = g->notes.data + e->n_nodes;
+            e->n_nodes = 0;
+        } else if (e->kind == GROUP_EFFECT_NOTE) {
+            e->note = &g->note_list[e->n_nodes];
+            e->n_nodes = 0;
+        } else if (e->kind == GROUP_EFFECT_ARBITER) {
+            e->request = &g->requests[e->n_nodes];
             e->n_nodes = 0;
         }
     }
 }
 
-/* ---- nodes coming and going ---- */
+/* ---- what nodes say ---- */
 
-static void heard_from(struct group *g, struct node *n) {
-    n->heard_ns = g->now_ns;
-    n->probe_ns = n->connected ? TIME_NEVER : n->probe_ns;
-    list_remove(&n->by_heard);
-    list_append(&g->heard, &n->by_heard);
-}
-
-static void drop_member(struct group *g, const struct node *n) {
-    size_t kept = 0;
-    for (size_t i = 0; i < g->n_members; i++)
-        if (g->members[i] != n)
-            g->members[kept++] = g->members[i];
-    g->n_members = kept;
-}
-
-static bool group_is_live(const struct group *g) {
-    return g->state == GROUP_FORMING || g->state == GROUP_RUNNING;
-}
-
-/* The node is out of the job: no process of it is left. `why` follows its name. */
-static void remove_node(struct group *g, struct node *n, const char *why, bool lost) {
-    char name[RDZV_HOST_MAX];
-    group_node_name(n, name);
-    bool was_member = n->is_member;
-    bool finished = group_report_is_about(g, n, NODE_FINISHED);
-    char text[RDZV_REASON_MAX];
-    (void)snprintf(text, sizeof text, "node %s %s", name, why);
-    if (was_member)
-        drop_member(g, n);
-    if (was_member && g->state == GROUP_STOPPING)
-        group_blame_lost_node(g, n, text);
-    for (size_t i = 0; i < g->n_order; i++)
-        g->lost_somebody = g->lost_somebody || g->order[i] == n->info.incarnation;
-    (void)group_emit(g, GROUP_EFFECT_FORGET, n->info.incarnation);
-    idmap_remove(&g->index, n->info.incarnation);
-    list_remove(&n->by_heard);
-    g->n_nodes--;
-    g->losses += was_member && lost;
-    free(n);
-    g->status_dirty = true;
-    if (g->started_once)
-        (void)snprintf(g->last_lost, sizeof g->last_lost, "%s", name);
-    if (was_member && group_is_live(g) && !(finished && g->state == GROUP_RUNNING))
-        group_stop_for_lost_node(g, text);
-    else if (g->state != GROUP_CLOSED)
-        group_incident(g, text);
-}
-
-static const char *refusal(const struct group *g, const struct node_info *info,
-                           bool *ret_for_now) {
-    *ret_for_now = false;
-    if (info->nproc == 0 || info->nproc > RDZV_WORKERS_MAX)
-        return "its number of workers is out of range";
-    if (g->n_nodes >= RDZV_NODES_MAX)
-        return "the job has as many nodes as it can hold";
-    struct idmap roles = {0};
-    bool seen = false;
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard) {
-        uint64_t h = 1;
-        for (const char *c = n->info.role; *c != '\0'; c++)
-            h = h * 31 + (uint8_t)*c;
-        idmap_put(&roles, h == 0 ? 1 : h, n);
-        seen = seen || strcmp(n->info.role, info->role) == 0;
-    }
-    bool roles_full = !seen && roles.len >= GROUP_ROLES_MAX;
-    idmap_fini(&roles);
-    if (roles_full)
-        return "the job has as many different roles as it can hold";
-    if (!g->config.static_ranks)
-        return NULL;
-    if (info->node_rank < 0)
-        return "this job gives ranks by --node-rank, and this node has none";
-    if ((uint32_t)info->node_rank >= g->config.max_nodes)
-        return "its --node-rank is not below the number of nodes (--nnodes)";
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
-        if (n->info.node_rank == info->node_rank && n->connected) {
-            /* The same host again: it was restarted, and its former life is not given up yet. */
-            *ret_for_now = strcmp(n->info.host, info->host) == 0;
-            return "another node has the same --node-rank; give each its own";
-        }
-    return NULL;
-}
-
-static struct node *admit(struct group *g, const struct node_info *info) {
-    bool for_now;
-    const char *why = refusal(g, info, &for_now);
-    if (why != NULL) {
-        refuse(g, info->incarnation, why, for_now);
-        return NULL;
-    }
-    struct node *n = xcalloc(1, sizeof *n);
-    n->info = *info;
-    n->join_order = ++g->join_counter;
-    n->probe_ns = TIME_NEVER;
-    n->probe_wait_ns = PROBE_RETRY_MIN_NS;
-    list_init(&n->by_heard);
-    idmap_put(&g->index, info->incarnation, n);
-    g->n_nodes++;
-    (void)group_emit(g, GROUP_EFFECT_REACH, info->incarnation);
-    return n;
-}
-
-static void on_report(struct group *g, struct node *n, const struct report *report) {
-    /* Old words change nothing: a report about an older group than the one the node has already
-     * spoken of, or a state that a connection's late end brings again. */
-    if (generation_compare(report->generation, n->report.generation) < 0)
-        return;
-    n->report = *report;
-    g->status_dirty = true;
-    if (report->restarts_used > g->restarts_used)
-        g->restarts_used = report->restarts_used;
-
-    bool about_now = n->is_member && generation_compare(report->generation, g->generation) == 0;
-    if (!about_now || g->state == GROUP_GATHERING || g->state == GROUP_CLOSED)
-        return;
-    /* While the group stops for another reason, failures are its consequences. */
-    bool better = report->has_failure && (g->state != GROUP_STOPPING || g->charge_pending) &&
-                  group_note_failure(g, n, &report->failure);
+/* What a member's report means while its group forms or runs. */
+static void heed_member(struct group *g, struct node *n) {
+    const struct report *report = &n->report;
     char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
     group_node_name(n, name);
-    if (g->state == GROUP_STOPPING) {
-        if (better && !g->cause_withheld && g->settle_deadline_ns != TIME_NEVER &&
-            ++g->retold <= RETELL_MAX)
-            group_tell_members(g);
-        else
-            g->cause_retold = g->cause_retold || better;
-    } else if (report->has_failure) {
+    if (report->has_failure) {
         group_stop_for_failure(g);
     } else if (report->leaving && report->state != NODE_FINISHED) {
         (void)snprintf(text, sizeof text, "node %s was told to stop", name);
@@ -256,50 +226,92 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     }
 }
 
+/* Of counters each side keeps the larger; a node is excluded for good. */
+static void keep_counters(struct group *g, struct node *n) {
+    g->restarts_used = MAX2(g->restarts_used, n->report.restarts_used);
+    g->losses = MAX2(g->losses, n->report.losses);
+    if (group_host_is_excluded(g, n->info.host) && !n->report.excluded)
+        group_exclude(g, n, "an agent of its host was excluded");
+}
+
+static void on_report(struct group *g, struct node *n, const struct report *report) {
+    /* Old words change nothing: a report about an older group than the one the node has already
+     * spoken of, or a state that a connection's late end brings again. */
+    if (generation_compare(report->generation, n->report.generation) < 0)
+        return;
+    bool excluded = n->report.excluded;
+    char why[sizeof n->report.excluded_why];
+    memcpy(why, n->report.excluded_why, sizeof why);
+    n->report = *report;
+    if (excluded && !n->report.excluded) {
+        n->report.excluded = true;
+        memcpy(n->report.excluded_why, why, sizeof why);
+    }
+    group_recount(g, n);
+    g->status_dirty = true;
+    keep_counters(g, n);
+
+    bool about_now = n->is_member && generation_compare(report->generation, g->generation) == 0;
+    if (!about_now || g->state == GROUP_GATHERING || g->state == GROUP_CLOSED)
+        return;
+    /* While the group stops for another reason, failures are its consequences. */
+    bool counts = report->has_failure && (g->state != GROUP_STOPPING || g->charge_pending);
+    if (counts)
+        group_note_print(g, n, &report->failure);
+    bool better = counts && group_note_failure(g, n, &report->failure);
+    if (g->state != GROUP_STOPPING)
+        heed_member(g, n);
+    else if (better && !g->cause_withheld && g->settle_deadline_ns != TIME_NEVER &&
+             ++g->retold <= RETELL_MAX)
+        group_tell_members(g);
+    else
+        g->cause_retold = g->cause_retold || better;
+}
+
 static void on_join(struct group *g, const struct group_event *ev) {
-    struct node *n = idmap_get(&g->index, ev->info->incarnation);
+    struct node *n = group_find(g, ev->info->incarnation);
+    bool back = n != NULL && n->joined_ns == 0;
     if (n == NULL)
-        n = admit(g, ev->info);
+        n = group_admit(g, ev->info);
     if (n == NULL)
         return;
+    if (n->joined_ns == 0) {
+        n->info = *ev->info;
+        n->known_ns = g->now_ns;
+        n->lost_at_ns = TIME_NEVER;
+        n->report.state = NODE_JOINED; /* it says the rest itself */
+        (void)group_add_note(g, NOTE_NODE_JOINED, n, back ? "a member of the last group" : NULL);
+    }
     n->connected = true;
-    heard_from(g, n);
+    n->joined_ns = g->now_ns;
+    group_heard_from(g, n);
+    if (!generation_is_none(ev->report->generation) && !g->formed_once) {
+        g->formed_once = g->lost_somebody = true; /* of a group that another leader formed */
+        g->gather_since_ns = g->now_ns;
+    }
     on_report(g, n, ev->report);
+    group_recount(g, n);
+    if (n->is_member)
+        (void)group_emit(g, GROUP_EFFECT_NAME, n->info.incarnation);
     group_tell(g, n);
     g->status_dirty = true;
 }
 
 static void on_renew(struct group *g, struct node *n, const struct renew *renew) {
-    heard_from(g, n);
+    group_heard_from(g, n);
+    if (renew->epoch <= g->config.epoch && renew->leader_clock_ns <= g->now_ns)
+        n->echo_ns = MAX2(n->echo_ns, renew->leader_clock_ns);
     group_note_clock(g, n, renew);
-    struct group_effect *e = group_emit(g, GROUP_EFFECT_LEASE, n->info.incarnation);
-    bool named = n->is_member && g->form_told && g->state != GROUP_GATHERING;
-    e->lease = (struct lease){
-        .epoch = g->config.epoch,
-        .prepared = named ? g->generation : (struct generation){0, 0},
-        .echo_ns = renew->clock_ns,
-        .validity_ns = g->config.lease_ns,
-        .clock_ns = g->now_ns,
-    };
+    group_send_lease(g, n);
 }
 
-static bool is_silent(const struct group *g, const struct node *n) {
-    return g->now_ns - n->heard_ns > g->config.lease_ns / 2;
-}
-
-static void on_probe(struct group *g, struct node *n, enum probe_result result) {
-    n->probing = false;
-    if (result == PROBE_ALIVE)
-        n->reached = true;
-    if (result == PROBE_GONE && n->reached && (!n->connected || is_silent(g, n))) {
-        remove_node(g, n, "is gone: its agent ended without a word", true);
+static void on_disconnect(struct group *g, struct node *n) {
+    if (!n->connected)
         return;
-    }
-    if (!n->connected || is_silent(g, n)) {
-        n->probe_ns = g->now_ns + n->probe_wait_ns;
-        n->probe_wait_ns = MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS);
-        g->probe_min_ns = MIN2(g->probe_min_ns, n->probe_ns);
-    }
+    n->connected = false;
+    group_watch_node(g, n);
+    group_recount(g, n);
+    g->status_dirty = true;
 }
 
 static void on_store(struct group *g, const struct group_event *ev) {
@@ -328,79 +340,18 @@ static void on_store(struct group *g, const struct group_event *ev) {
     group_tell_members(g);
 }
 
-static void on_operator_stop(struct group *g, const char *reason) {
-    if (g->state == GROUP_CLOSED || (g->state == GROUP_STOPPING && g->closing))
-        return;
-    bool live = group_is_live(g);
-    if (g->state == GROUP_GATHERING) {
-        group_close_failed(g, reason);
-        return;
-    }
-    g->closing = true;
-    g->outcome = OUTCOME_FAILED;
-    g->charge_pending = g->has_cause = false;
-    if (live) {
-        group_begin_stop(g, reason);
-    } else {
-        (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
-        group_tell_members(g);
-    }
-}
-
-/* ---- time ---- */
-
-static void probe_node(struct group *g, struct node *n) {
-    n->probe_ns = TIME_NEVER;
-    if (n->probing)
-        return;
-    n->probing = true;
-    (void)group_emit(g, GROUP_EFFECT_PROBE, n->info.incarnation);
-}
-
-/* The leader itself slept: what the nodes said meanwhile still lies in its sockets, and tells
- * nothing about their silence. To count later than needed is always safe. */
-static void forgive_own_sleep(struct group *g) {
-    if (g->now_ns <= g->due_ns || g->now_ns - g->due_ns <= g->config.lease_ns / 10)
-        return;
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
-        n->heard_ns = g->now_ns;
-}
-
-static void on_time(struct group *g) {
-    uint64_t patience = g->config.lease_ns + g->config.margin_ns;
-    /* The longest silent come first: nobody behind the first fresh one is silent. */
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard) {
-        if (!is_silent(g, n) && n->connected)
-            break;
-        if (g->now_ns >= n->heard_ns + patience) {
-            char text[128];
-            (void)snprintf(text, sizeof text, "was lost: no sign of life for %.1f s",
-                           (double)(g->now_ns - n->heard_ns) / (double)NS_PER_S);
-            remove_node(g, n, text, true);
-        } else if (n->connected && n->probe_ns == TIME_NEVER && !n->probing) {
-            probe_node(g, n);
-        }
-    }
-    if (g->now_ns < g->probe_min_ns)
-        return;
-    g->probe_min_ns = TIME_NEVER;
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard) {
-        if (g->now_ns >= n->probe_ns)
-            probe_node(g, n);
-        g->probe_min_ns = MIN2(g->probe_min_ns, n->probe_ns);
-    }
-}
-
 static void emit_status(struct group *g) {
     if (!g->status_dirty || g->now_ns < g->status_next_ns || g->state != GROUP_GATHERING)
         return;
     g->status_dirty = false;
-    g->status_next_ns = g->now_ns + STATUS_INTERVAL_NS;
+    g->status_next_ns = g->now_ns + STATUS_INTERVAL_NS + g->n_nodes * STATUS_PER_NODE_NS;
     (void)group_emit(g, GROUP_EFFECT_STATUS, 0);
 }
 
 static uint64_t next_deadline(const struct group *g) {
     uint64_t t = TIME_NEVER;
+    if (g->deposed)
+        return t;
     switch (g->state) {
     case GROUP_GATHERING: t = group_gather_deadline(g); break;
     case GROUP_FORMING: t = g->form_deadline_ns; break;
@@ -413,57 +364,54 @@ static uint64_t next_deadline(const struct group *g) {
         t = TIME_NEVER; /* it has passed without effect; only an event can change that */
     if (g->state == GROUP_GATHERING && g->status_dirty)
         t = MIN2(t, g->status_next_ns);
-    t = MIN2(t, g->probe_min_ns);
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard) {
-        bool silent = is_silent(g, n) || !n->connected;
-        t = MIN2(t, silent ? n->heard_ns + g->config.lease_ns + g->config.margin_ns
-                           : n->heard_ns + g->config.lease_ns / 2 + 1);
-        if (!silent)
-            break;
-    }
-    return t;
+    t = MIN2(t, group_watch_deadline(g));
+    t = MIN2(t, group_anchor_deadline(g));
+    return MIN2(t, group_heirs_deadline(g));
 }
 
 /* ---- the step ---- */
 
-static void dispatch(struct group *g, const struct group_event *ev) {
-    struct node *n = NULL;
-    if (ev->kind != GROUP_EVENT_JOIN && ev->node != 0)
-        n = idmap_get(&g->index, ev->node);
+static void on_node_event(struct group *g, struct node *n, const struct group_event *ev) {
     switch (ev->kind) {
-    case GROUP_EVENT_TIME: break;
-    case GROUP_EVENT_JOIN: on_join(g, ev); break;
-    case GROUP_EVENT_REPORT:
-        if (n != NULL)
-            on_report(g, n, ev->report);
-        break;
-    case GROUP_EVENT_RENEW:
-        if (n != NULL)
-            on_renew(g, n, &ev->renew);
-        break;
-    case GROUP_EVENT_LEAVE:
-        if (n != NULL)
-            remove_node(g, n, "has left", false);
-        break;
-    case GROUP_EVENT_DISCONNECT:
-        if (n != NULL && n->connected) {
-            n->connected = false;
-            n->probe_wait_ns = PROBE_RETRY_MIN_NS;
-            g->status_dirty = true;
-            probe_node(g, n);
-        }
-        break;
-    case GROUP_EVENT_PROBE:
-        if (n != NULL)
-            on_probe(g, n, ev->probe);
-        break;
-    case GROUP_EVENT_STORE: on_store(g, ev); break;
-    case GROUP_EVENT_STOP: on_operator_stop(g, ev->reason); break;
-    case GROUP_EVENT_ECHO:
+    case GROUP_EVENT_REPORT: on_report(g, n, ev->report); break;
+    case GROUP_EVENT_RENEW: on_renew(g, n, &ev->renew); break;
+    case GROUP_EVENT_ECHO: group_on_echo(g, n, &ev->echo); break;
+    case GROUP_EVENT_LEAVE: group_remove_node(g, n, "has left", REMOVED_LEFT); break;
+    case GROUP_EVENT_DISCONNECT: on_disconnect(g, n); break;
+    case GROUP_EVENT_PROBE: group_on_probe(g, n, ev->probe); break;
+    case GROUP_EVENT_TIME:
+    case GROUP_EVENT_JOIN:
+    case GROUP_EVENT_STORE:
+    case GROUP_EVENT_STOP:
     case GROUP_EVENT_ARBITER:
     case GROUP_EVENT_TOUCHED:
     case GROUP_EVENT_HIGHER_EPOCH:
-    case GROUP_EVENT_COMMAND: break;
+    case GROUP_EVENT_COMMAND:
+    case GROUP_EVENT_KIND_COUNT: assert_not_reached();
+    }
+}
+
+static void dispatch(struct group *g, const struct group_event *ev) {
+    struct node *n;
+    switch (ev->kind) {
+    case GROUP_EVENT_TIME: break;
+    case GROUP_EVENT_JOIN: on_join(g, ev); break;
+    case GROUP_EVENT_STORE: on_store(g, ev); break;
+    case GROUP_EVENT_STOP: group_operator_stop(g, ev->reason); break;
+    case GROUP_EVENT_ARBITER: group_on_arbiter(g, ev->answer); break;
+    case GROUP_EVENT_TOUCHED: group_on_touched(g, ev->touched_ns); break;
+    case GROUP_EVENT_HIGHER_EPOCH: group_on_higher_epoch(g, ev->epoch); break;
+    case GROUP_EVENT_COMMAND: group_on_command(g, ev->command); break;
+    case GROUP_EVENT_REPORT:
+    case GROUP_EVENT_RENEW:
+    case GROUP_EVENT_ECHO:
+    case GROUP_EVENT_LEAVE:
+    case GROUP_EVENT_DISCONNECT:
+    case GROUP_EVENT_PROBE:
+        n = group_find(g, ev->node);
+        if (n != NULL)
+            on_node_event(g, n, ev);
+        break;
     case GROUP_EVENT_KIND_COUNT: assert_not_reached();
     }
 }
@@ -473,13 +421,23 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
     g->now_ns = event->now_ns;
     g->update = ret;
     ret->n_effects = 0;
+    g->n_notes = 0;
+    g->n_requests = 0;
     strbuf_clear(&g->notes);
 
-    forgive_own_sleep(g);
-    dispatch(g, event);
-    on_time(g);
-    group_advance(g);
-    emit_status(g);
+    if (!g->deposed) {
+        group_forgive_own_sleep(g);
+        group_anchor_begin(g);
+        dispatch(g, event);
+    }
+    if (!g->deposed)
+        group_anchor_time(g);
+    if (!g->deposed) {
+        group_watch(g);
+        group_heirs_time(g);
+        group_advance(g);
+        emit_status(g);
+    }
     ret->deadline_ns = g->due_ns = next_deadline(g);
     resolve_notes(g);
     g->update = NULL;

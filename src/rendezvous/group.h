@@ -65,14 +65,14 @@ struct group_config {
     uint64_t lease_ns, margin_ns;  /* silent for lease + margin: lost */
     uint64_t log_nonce;            /* handed to every node in FORM */
     uint32_t node_unit;            /* a group's number of nodes is a multiple of this */
-    uint32_t spares;               /* nodes beyond max that may wait; others are sent away for now */
+    uint32_t spares;               /* nodes beyond max that may wait; others are sent away */
     enum group_grow grow;
     enum group_rank_order rank_order;
     uint32_t max_node_losses;      /* one more ends the job */
     uint32_t exclude_after;        /* failures of one node in a row; 0: never */
     uint64_t restart_backoff_ns;   /* before a restart after a failure; doubles, up to 32 times */
-    uint64_t crash_loop_ns;        /* failures this soon after START may be a crash loop; 0: never */
-    uint64_t hold_ns;              /* several nodes silent at once: probed so long before eviction */
+    uint64_t crash_loop_ns;        /* failures so soon may be a crash loop; 0: never */
+    uint64_t hold_ns;              /* several nodes silent at once: probed so long */
     uint64_t heartbeat_ns;         /* between beats and touches */
 
     enum group_anchor anchor;
@@ -87,7 +87,8 @@ struct group_config {
 };
 
 /* Fills in every time with its default: last call 30 s, regroup 0, join 600 s, form 60 s, close
- * 30 s, settle 500 ms, lease 5 s, margin 1 s, arbiter lease 60 s, crash loop 5 s, heartbeat 1 s; epoch 1;
+ * 30 s, settle 500 ms, lease 5 s, margin 1 s, arbiter lease 60 s, crash loop 5 s, hold 2 s,
+ * heartbeat 1 s; epoch 1;
  * 1 node, unit 1; spares and losses without limit; excluded after 3. */
 void group_config_default(struct group_config *config);
 
@@ -152,7 +153,7 @@ enum group_effect_kind {
     /* node: send it group_successors(), and where it is one of them group_estate() too; before
      * everything else that this step tells it */
     GROUP_EFFECT_NAME,
-    GROUP_EFFECT_ARBITER,     /* request: ask it (kind, epoch, outcome, reason; not yet the leader) */
+    GROUP_EFFECT_ARBITER,     /* request: ask it */
     GROUP_EFFECT_TOUCH,       /* touch the mark, then EVENT_TOUCHED; with the outcome if not NONE */
     /* epoch: another leads, or the job was closed by another; tell all nodes to go elsewhere, end
      * this group, and let the own node find the winner. Nothing comes after it */

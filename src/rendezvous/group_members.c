@@ -6,7 +6,7 @@
 #include "rendezvous/group_priv.h"
 
 /* Nothing of an older group runs there: it never ran, or says so. */
-static bool has_stopped(const struct node *n) {
+bool group_has_stopped(const struct node *n) {
     switch (n->report.state) {
     case NODE_JOINED:
     case NODE_STOPPED: return true;
@@ -20,27 +20,19 @@ static bool has_stopped(const struct node *n) {
     assert_not_reached();
 }
 
-static bool may_take_part(const struct node *n) {
-    return !n->report.leaving && n->report.unusable[0] == '\0' && n->report.state != NODE_CLOSED;
+bool group_may_take_part(const struct node *n) {
+    return !n->report.leaving && n->report.unusable[0] == '\0' && !n->report.excluded &&
+           n->report.state != NODE_CLOSED;
 }
 
-bool group_is_candidate(const struct group *g, const struct node *n) {
-    (void)g;
-    return n->connected && has_stopped(n) && may_take_part(n);
+static bool is_candidate(const struct node *n) {
+    return (n->tallied & 1u << TALLY_CANDIDATE) != 0;
 }
 
-size_t group_count_candidates(const struct group *g) {
-    size_t count = 0;
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
-        count += group_is_candidate(g, n);
-    return count;
-}
-
-size_t group_count_hopeful(const struct group *g) {
-    size_t count = 0;
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
-        count += may_take_part(n);
-    return count;
+size_t group_wanted(const struct group *g, size_t candidates) {
+    size_t n = MIN2(candidates, (size_t)g->config.max_nodes);
+    n -= n % g->config.node_unit;
+    return n >= g->config.min_nodes ? n : 0;
 }
 
 static int compare_newcomers(const struct group *g, const struct node *a, const struct node *b) {
@@ -53,7 +45,11 @@ static int compare_newcomers(const struct group *g, const struct node *a, const 
     bool lb = b->info.incarnation == g->config.leader_incarnation;
     if (la != lb)
         return la ? -1 : 1;
-    int c = natural_compare(a->info.host, b->info.host);
+    int c = 0;
+    if (g->config.rank_order == RANK_ORDER_TOPOLOGY)
+        c = natural_compare(a->info.topology, b->info.topology);
+    if (c == 0 && g->config.rank_order != RANK_ORDER_JOIN)
+        c = natural_compare(a->info.host, b->info.host);
     if (c != 0)
         return c;
     return a->join_order < b->join_order ? -1 : a->join_order > b->join_order;
@@ -64,28 +60,27 @@ static int compare_newcomers_r(const void *a, const void *b, void *g) {
 }
 
 /* First start: the order of newcomers. Later: survivors keep their places, newcomers take the
- * vacated ones, and the order closes up over what is left. */
-static size_t order_candidates(struct group *g, struct node **out) {
+ * vacated ones, and the order closes up over what is left. At most `wanted` of them. */
+static size_t order_candidates(struct group *g, size_t wanted, struct node **out) {
     size_t n_new = 0, n_out = 0, n_survivors = 0;
     struct node **newcomers = xcalloc(g->n_nodes, sizeof *newcomers);
     struct idmap placed = {0};
-    for (size_t i = 0; i < g->n_order; i++) {
-        struct node *n = idmap_get(&g->index, g->order[i]);
-        if (n != NULL && group_is_candidate(g, n)) {
+    for (size_t i = 0; i < g->n_order && n_survivors < wanted; i++) {
+        struct node *n = group_find(g, g->order[i]);
+        if (n != NULL && is_candidate(n)) {
             idmap_put(&placed, n->info.incarnation, n);
             n_survivors++;
         }
     }
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
-        if (group_is_candidate(g, n) && idmap_get(&placed, n->info.incarnation) == NULL)
+    LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
+        if (is_candidate(n) && !n->in_order && idmap_get(&placed, n->info.incarnation) == NULL)
             newcomers[n_new++] = n;
     qsort_r(newcomers, n_new, sizeof *newcomers, compare_newcomers_r, g);
 
-    size_t room = g->config.max_nodes > n_survivors ? g->config.max_nodes - n_survivors : 0;
-    n_new = MIN2(n_new, room);
+    n_new = MIN2(n_new, wanted - n_survivors);
     size_t next_new = 0;
-    for (size_t i = 0; i < g->n_order && n_out < g->config.max_nodes; i++) {
-        struct node *n = idmap_get(&placed, g->order[i]);
+    for (size_t i = 0; i < g->n_order; i++) {
+        struct node *n = g->order[i] == 0 ? NULL : idmap_get(&placed, g->order[i]);
         if (n != NULL)
             out[n_out++] = n;
         else if (next_new < n_new)
@@ -154,17 +149,20 @@ static void assign_ranks(struct group *g) {
 
 void group_choose_members(struct group *g) {
     struct node **chosen = xcalloc(g->n_nodes, sizeof *chosen);
-    size_t n_chosen = order_candidates(g, chosen);
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
-        n->is_member = false;
+    size_t wanted = group_wanted(g, g->tally[TALLY_CANDIDATE]);
+    size_t n_chosen = order_candidates(g, wanted, chosen);
+    assert(n_chosen == wanted);
+    LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
+        n->is_member = n->in_order = n->was_started = false;
     free(g->members);
     g->members = chosen;
     g->n_members = n_chosen;
     g->order = xrealloc(g->order, n_chosen * sizeof *g->order);
     g->n_order = n_chosen;
     for (size_t i = 0; i < n_chosen; i++) {
-        chosen[i]->is_member = true;
+        chosen[i]->is_member = chosen[i]->in_order = true;
         g->order[i] = chosen[i]->info.incarnation;
     }
     assign_ranks(g);
+    g->world_size = chosen[0]->form.world_size;
 }

@@ -25,7 +25,12 @@ bool group_may_move(enum group_state from, enum group_state to) {
 static void move(struct group *g, enum group_state to) {
     assert(group_may_move(g->state, to));
     g->state = to;
+    g->since_ns = g->now_ns;
     g->status_dirty = true;
+}
+
+bool group_is_live(const struct group *g) {
+    return g->state == GROUP_FORMING || g->state == GROUP_RUNNING;
 }
 
 static void close_store(struct group *g) {
@@ -35,12 +40,20 @@ static void close_store(struct group *g) {
     group_emit(g, GROUP_EFFECT_STORE_CLOSE, 0)->generation = g->generation;
 }
 
+/* The nodes are told when it is put down where late comers find it. */
 static void enter_closed(struct group *g) {
     close_store(g);
+    g->closed_from = g->state;
     move(g, GROUP_CLOSED);
     g->close_deadline_ns = g->now_ns + g->config.close_timeout_ns;
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
-        group_tell(g, n);
+    group_anchor_close(g);
+}
+
+void group_close_told(struct group *g) {
+    g->close_known = true;
+    g->close_deadline_ns = g->now_ns + g->config.close_timeout_ns;
+    group_add_note(g, NOTE_CLOSED, NULL, g->reason)->outcome = g->outcome;
+    group_tell_all(g);
 }
 
 void group_close_failed(struct group *g, const char *reason) {
@@ -52,13 +65,14 @@ void group_close_failed(struct group *g, const char *reason) {
 static void enter_gathering(struct group *g) {
     close_store(g);
     for (size_t i = 0; i < g->n_members; i++)
-        g->members[i]->is_member = false;
-    g->n_members = 0;
+        g->members[i]->is_member = g->members[i]->starved = false;
+    g->n_members = g->n_starved = 0;
+    g->started_ns = 0;
     move(g, GROUP_GATHERING);
     g->gather_since_ns = g->now_ns;
     g->enough_since_ns = TIME_NEVER;
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
-        group_tell(g, n);
+    group_recount_all(g);
+    group_tell_all(g);
 }
 
 static uint32_t count_workers(const struct group *g) {
@@ -70,7 +84,7 @@ static uint32_t count_workers(const struct group *g) {
 
 /* Fewer nodes are left, or to be hoped for, than a group needs, and nobody asked to wait. */
 static bool too_few_for_ever(const struct group *g) {
-    return g->started_once && group_count_hopeful(g) < g->config.min_nodes &&
+    return g->started_once && g->tally[TALLY_HOPEFUL] < g->need &&
            g->config.regroup_wait_ns == 0;
 }
 
@@ -81,18 +95,30 @@ void group_begin_stop(struct group *g, const char *reason) {
     g->retold = 0;
     g->stop_since_ns = g->now_ns;
     g->settle_deadline_ns = g->has_cause ? g->now_ns + g->config.settle_ns : TIME_NEVER;
+    g->stopped_ns = g->formed_ns = 0;
+    if (g->detected_ns == 0)
+        g->detected_ns = g->now_ns;
     move(g, GROUP_STOPPING);
+    group_add_note(g, NOTE_STOPPING, NULL, reason)->detected_ns = g->detected_ns;
     group_tell_members(g);
 }
 
 static void describe_too_few(const struct group *g, const char *why, char *out, size_t len) {
-    (void)snprintf(out, len, "%.1900s; %zu of at least %u nodes left", why, group_count_hopeful(g),
-                   g->config.min_nodes);
+    (void)snprintf(out, len, "%.1900s; %zu of at least %u nodes left", why,
+                   g->tally[TALLY_HOPEFUL], g->need);
 }
 
 /* A member is no longer there, or wants out. */
 void group_stop_for_lost_node(struct group *g, const char *why) {
-    if (too_few_for_ever(g)) {
+    if (g->losses > g->config.max_node_losses) {
+        char text[RDZV_REASON_MAX];
+        (void)snprintf(text, sizeof text, "%.1900s; %u nodes were lost, and --max-node-losses is "
+                       "%u",
+                       why, g->losses, g->config.max_node_losses);
+        g->closing = true;
+        g->outcome = OUTCOME_FAILED;
+        group_begin_stop(g, text);
+    } else if (too_few_for_ever(g)) {
         char text[RDZV_REASON_MAX];
         describe_too_few(g, why, text, sizeof text);
         g->closing = true;
@@ -123,6 +149,9 @@ void group_stop_for_failure(struct group *g) {
         (void)snprintf(text, sizeof text, "node %s does not answer, and rank %u failed after that",
                        name, g->cause.rank);
     }
+    g->detected_ns = g->cause_at_ns > 0 ? (uint64_t)g->cause_at_ns : g->now_ns;
+    const struct node *failed = group_find(g, g->cause.incarnation);
+    group_add_note(g, NOTE_WORKER_FAILED, failed, g->cause.text)->detected_ns = g->detected_ns;
     group_begin_stop(g, text);
     if (g->n_stopping > 0)
         g->n_stopping--; /* the one that failed needs no stopping */
@@ -146,33 +175,41 @@ void group_blame_lost_node(struct group *g, const struct node *n, const char *wh
 
 /* ---- GATHERING ---- */
 
-/* Former members that are silent or cut off, and not yet given up: a group without them would
- * have to be torn down when they come back. */
-static bool somebody_unresolved(const struct group *g) {
-    for (size_t i = 0; i < g->n_order; i++) {
-        const struct node *n = idmap_get(&g->index, g->order[i]);
-        if (n != NULL && !n->connected && !n->report.leaving)
-            return true;
-    }
-    return false;
+/* Something of the last group may still run, or come back. */
+static bool somebody_unresolved(const struct group *g) { return g->tally[TALLY_UNRESOLVED] > 0; }
+
+/* Nothing but time, or the arbiter, stands between enough candidates and their group. */
+static bool may_form(struct group *g) {
+    return g->now_ns >= g->not_before_ns && !somebody_unresolved(g) && group_is_confirmed(g) &&
+           group_heirs_settled(g);
 }
 
 uint64_t group_gather_deadline(const struct group *g) {
+    uint64_t t;
     if (g->enough_since_ns == TIME_NEVER) {
         if (!g->started_once)
             return g->gather_since_ns + g->config.join_timeout_ns;
         return somebody_unresolved(g) ? TIME_NEVER : g->gather_since_ns + g->config.regroup_wait_ns;
     }
-    if (!g->formed_once)
-        return g->enough_since_ns + g->config.last_call_ns;
     if (somebody_unresolved(g))
         return TIME_NEVER;
-    return g->lost_somebody ? g->gather_since_ns + g->config.regroup_wait_ns : 0;
+    if (!g->formed_once)
+        t = g->enough_since_ns + g->config.last_call_ns;
+    else
+        t = g->lost_somebody ? g->gather_since_ns + g->config.regroup_wait_ns : 0;
+    return MAX2(t, g->not_before_ns);
 }
 
 static void form(struct group *g) {
+    bool same_epoch = g->generation.epoch == g->config.epoch;
+    g->generation = (struct generation){g->config.epoch,
+                                        same_epoch ? g->generation.counter + 1 : 1};
     group_choose_members(g);
-    g->generation = (struct generation){g->config.epoch, g->generation.counter + 1};
+    memset(&g->print, 0, sizeof g->print);
+    g->formed_here = true;
+    g->n_last_lost = 0;
+    g->n_was_started = 0;
+    g->grow_asked = false;
     g->has_cause = g->closing = g->charge_pending = g->form_told = false;
     g->cause_withheld = false;
     g->formed_once = true;
@@ -180,6 +217,11 @@ static void form(struct group *g) {
     g->store_wanted = true;
     g->form_deadline_ns = TIME_NEVER;
     move(g, GROUP_FORMING);
+    group_recount_all(g);
+    group_name_heirs(g);
+    LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
+        if (!n->is_member)
+            group_tell(g, n); /* a spare */
     struct group_effect *e = group_emit(g, GROUP_EFFECT_STORE_OPEN, 0);
     e->generation = g->generation;
     e->n_nodes = (uint32_t)g->n_members;
@@ -189,7 +231,7 @@ static void give_up_gathering(struct group *g, size_t candidates) {
     char text[RDZV_REASON_MAX];
     if (g->started_once) {
         (void)snprintf(text, sizeof text, "%zu of at least %u nodes left%s%s", candidates,
-                       g->config.min_nodes, g->last_lost[0] != '\0' ? "; lost: " : "",
+                       g->need, g->last_lost[0] != '\0' ? "; lost: " : "",
                        g->last_lost);
     } else {
         struct rdzv_status s;
@@ -200,27 +242,38 @@ static void give_up_gathering(struct group *g, size_t candidates) {
         (void)snprintf(text, sizeof text,
                        "only %zu of at least %u nodes came within %.0f s (there: %.1500s); start "
                        "the missing ones, or raise --rdzv-conf join_timeout",
-                       candidates, g->config.min_nodes,
+                       candidates, g->need,
                        (double)g->config.join_timeout_ns / (double)NS_PER_S, strbuf_text(&names));
     }
     group_close_failed(g, text);
 }
 
+/* The last leader's group had finished, every node of it says so: it is not run again. */
+static bool was_finished_before(const struct group *g) {
+    return g->n_was_started > 0 && g->tally[TALLY_OLD_FINISHED] == g->n_was_started;
+}
+
 static void advance_gathering(struct group *g) {
-    size_t candidates = group_count_candidates(g);
-    if (candidates < g->config.min_nodes)
+    size_t candidates = g->tally[TALLY_CANDIDATE];
+    bool enough = group_wanted(g, candidates) > 0;
+    if (was_finished_before(g)) {
+        g->outcome = OUTCOME_SUCCESS;
+        enter_closed(g);
+        return;
+    }
+    if (!enough)
         g->enough_since_ns = TIME_NEVER;
     else if (g->enough_since_ns == TIME_NEVER)
         g->enough_since_ns = g->now_ns;
 
-    if (candidates >= g->config.max_nodes ||
-        (candidates >= g->config.min_nodes && g->now_ns >= group_gather_deadline(g))) {
-        form(g);
+    bool due = g->now_ns >= group_gather_deadline(g);
+    if (group_wanted(g, candidates) >= group_wanted(g, g->config.max_nodes) || (enough && due)) {
+        if (may_form(g))
+            form(g);
         return;
     }
-    if (candidates < g->config.min_nodes && g->now_ns >= group_gather_deadline(g) &&
-        (!g->started_once || group_count_hopeful(g) < g->config.min_nodes ||
-         g->config.regroup_wait_ns > 0))
+    if (!enough && due &&
+        (!g->started_once || g->tally[TALLY_HOPEFUL] < g->need || g->config.regroup_wait_ns > 0))
         give_up_gathering(g, candidates);
 }
 
@@ -231,16 +284,8 @@ bool group_report_is_about(const struct group *g, const struct node *n, enum nod
            generation_compare(n->report.generation, g->generation) == 0;
 }
 
-static bool all_members(const struct group *g, enum node_state state) {
-    for (size_t i = 0; i < g->n_members; i++)
-        if (!group_report_is_about(g, g->members[i], state))
-            return false;
-    return true;
-}
-
-static bool is_stopped(const struct group *g, const struct node *n) {
-    return group_report_is_about(g, n, NODE_STOPPED) || n->report.state == NODE_CLOSED ||
-           n->report.unusable[0] != '\0';
+static bool all_members(const struct group *g, enum tally tally) {
+    return g->tally[tally] == g->n_members;
 }
 
 static void fail_slow_nodes(struct group *g) {
@@ -265,10 +310,22 @@ static void fail_slow_nodes(struct group *g) {
 static void advance_forming(struct group *g) {
     if (!g->form_told)
         return; /* the store is not open yet */
-    if (all_members(g, NODE_PREPARED)) {
+    if (all_members(g, TALLY_PREPARED)) {
+        bool incident = g->stopped_ns != 0;
         g->started_once = true;
+        g->started = g->generation;
         g->lost_somebody = false;
+        g->formed_ns = g->started_ns = g->last_start_ns = g->now_ns;
         move(g, GROUP_RUNNING);
+        group_add_note(g, NOTE_FORMED, NULL, NULL)->stopped_ns = g->stopped_ns;
+        struct group_note *note = group_add_note(g, NOTE_STARTED, NULL, NULL);
+        note->detected_ns = incident ? g->detected_ns : 0;
+        note->stopped_ns = g->stopped_ns;
+        note->formed_ns = g->formed_ns;
+        note->started_ns = g->now_ns;
+        note->n_nodes = (uint32_t)g->n_members;
+        note->world_size = g->world_size;
+        g->detected_ns = 0;
         group_tell_members(g);
     } else if (g->now_ns >= g->form_deadline_ns) {
         fail_slow_nodes(g);
@@ -276,16 +333,16 @@ static void advance_forming(struct group *g) {
 }
 
 static void advance_running(struct group *g) {
-    if (all_members(g, NODE_FINISHED)) {
+    if (all_members(g, TALLY_FINISHED)) {
         g->outcome = OUTCOME_SUCCESS;
         enter_closed(g);
+    } else {
+        group_grow(g);
     }
 }
 
 static void advance_stopping(struct group *g) {
-    bool all_stopped = true;
-    for (size_t i = 0; i < g->n_members && all_stopped; i++)
-        all_stopped = is_stopped(g, g->members[i]);
+    bool all_stopped = all_members(g, TALLY_STOPPED);
     if (g->now_ns >= g->settle_deadline_ns || all_stopped) {
         g->cause_retold = g->cause_retold || g->cause_withheld;
         g->cause_withheld = false;
@@ -296,6 +353,12 @@ static void advance_stopping(struct group *g) {
     }
     if (!all_stopped)
         return;
+    g->stopped_ns = g->now_ns;
+    group_add_note(g, NOTE_STOPPED, NULL, NULL)->detected_ns = g->stop_since_ns;
+    if (!g->closing && g->charge_pending && !group_budget_spent(g) && !group_charge(g)) {
+        g->closing = true;
+        g->outcome = OUTCOME_FAILED;
+    }
     if (!g->closing && too_few_for_ever(g)) {
         char text[RDZV_REASON_MAX];
         describe_too_few(g, g->reason[0] != '\0' ? g->reason : "a node can't take part any more",
@@ -312,18 +375,18 @@ static void advance_stopping(struct group *g) {
         enter_closed(g);
         return;
     }
-    g->restarts_used += g->charge_pending;
-    g->charge_pending = false;
     enter_gathering(g);
 }
 
 static void advance_closed(struct group *g) {
-    if (g->done)
+    bool late = g->now_ns >= g->close_deadline_ns;
+    if (g->done || (!g->close_known && !late))
         return;
-    bool all = true;
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard)
-        all = all && n->report.state == NODE_CLOSED;
-    if (all || g->now_ns >= g->close_deadline_ns) {
+    if (!g->close_known) {
+        g->outcome = OUTCOME_NONE; /* nobody was told, and nobody will be */
+        group_incident(g, "the outcome of the job could not be put down at the arbiter");
+    }
+    if (g->tally[TALLY_CLOSED] == g->n_nodes || late) {
         g->done = true;
         (void)group_emit(g, GROUP_EFFECT_DONE, 0);
     }

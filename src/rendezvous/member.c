@@ -182,6 +182,8 @@ static void on_idle(struct member *m, const struct desired *d) {
                m->state == MEMBER_RUNNING) {
         member_move(m, MEMBER_IDLE);
         set_report(m, NODE_STOPPED);
+    } else if (m->state == MEMBER_IDLE && m->report.state == NODE_FAILED) {
+        set_report(m, NODE_STOPPED); /* it could not prepare for a group that is no more */
     }
 }
 
