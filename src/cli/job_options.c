@@ -197,6 +197,10 @@ static int read_output(struct job_reading *j) {
     if (prefix == NULL)
         prefix = j->prefix_template;
     spec->line_prefix = prefix != NULL && prefix[0] != '\0' ? xstrdup(prefix) : NULL;
+    const char *events = job_text(j, RUN_EVENT_LOG);
+    if (events == NULL || events[0] == '\0')
+        events = strcmp(job_text(j, RUN_EVENT_LOG_HANDLER), "console") == 0 ? "-" : NULL;
+    spec->event_log = events != NULL ? xstrdup(events) : NULL;
     spec->quiet = is_on(j, RUN_QUIET);
     spec->verbose = (int)MIN2(j->parsed.values[RUN_VERBOSE].times, 9u);
     return 0;
@@ -275,9 +279,6 @@ static int read_ending(struct job_reading *j) {
     double interval;
     if (parse_double(job_text(j, RUN_MONITOR_INTERVAL), &interval) < 0 || interval <= 0)
         return job_bad_value(j, RUN_MONITOR_INTERVAL, "a number of seconds above 0");
-    if (strcmp(job_text(j, RUN_EVENT_LOG_HANDLER), "console") == 0)
-        strbuf_add(j->warnings,
-                   "--event-log-handler=console: this version writes no event lines\n");
     int32_t restarts;
     if (parse_i32(job_text(j, RUN_MAX_RESTARTS), &restarts) < 0 || restarts < 0)
         return job_bad_value(j, RUN_MAX_RESTARTS, "a number, 0 or more");
@@ -325,6 +326,9 @@ int job_options_read(int argc, char *const *argv, char *const *envp,
         .visible_devices = env_get(envp, "CUDA_VISIBLE_DEVICES"),
         .prefix_template = env_get(envp, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
         .shutdown_env = env_get(envp, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
+        .topology_env = env_get(envp, "SLURM_TOPOLOGY_ADDR"),
+        .etcd_user_env = env_get(envp, "MUSTER_ETCD_USER"),
+        .etcd_password_env = env_get(envp, "MUSTER_ETCD_PASSWORD"),
     };
     int r = options_parse(&run_options, argc, argv, &j.parsed, err);
     if (r < 0)

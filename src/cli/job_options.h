@@ -21,6 +21,7 @@
 /* torchrun's keep-alive, when only one of its two keys is given. */
 #define JOB_KEEP_ALIVE_INTERVAL_NS (5 * NS_PER_S)
 #define JOB_KEEP_ALIVE_ATTEMPTS 3
+#define JOB_ARBITER_LEASE_NS (60 * NS_PER_S) /* or two leases, if that is longer */
 #define JOB_C10D_PORT 29400
 #define JOB_STATIC_PORT 29500
 
@@ -30,6 +31,10 @@ struct job_probes {
     /* GPUs that workers would see. 0, or a negative errno with a sentence. */
     int (*count_gpus)(void *arg, uint32_t *ret, struct err *err);
     uint64_t (*random)(void *arg);
+    /* The working directory, malloc'ed; NULL: it can't be told. */
+    char *(*cwd)(void *arg);
+    /* The first line of a small file, malloc'ed. 0, or a negative errno with a sentence. */
+    int (*read_secret)(void *arg, const char *path, char **ret, struct err *err);
     void *arg;
 };
 

@@ -5,7 +5,6 @@
 
 #include "base/parse.h"
 #include "cli/job_options_priv.h"
-#include "cli/rdzv_text.h"
 #include "cli/suggest.h"
 
 /* Of this process alone: no port is shared with another job, and by default no name. */
@@ -21,16 +20,65 @@ static void be_standalone(struct job_reading *j, const char *run_id) {
                                               j->probes->random(j->probes->arg));
 }
 
+static const struct {
+    const char *name;
+    enum job_backend backend;
+} backends[] = {
+    {"static", JOB_BACKEND_STATIC}, {"c10d", JOB_BACKEND_C10D}, {"dir", JOB_BACKEND_DIR},
+    {"etcd", JOB_BACKEND_ETCD},     {"etcd-v2", JOB_BACKEND_ETCD},
+};
+
 static int backend_unknown(struct job_reading *j, const char *name) {
-    if (strcmp(name, "etcd") == 0 || strcmp(name, "etcd-v2") == 0)
-        return err_set(j->err, -ENOTSUP,
-                       "--rdzv-backend=%s is not supported by this version; use c10d", name);
     struct suggest s = suggest_for(name);
-    suggest_offer(&s, "c10d");
-    suggest_offer(&s, "static");
-    return err_set(j->err, -EINVAL, "--rdzv-backend=%s: must be c10d or static%s%s%s", name,
+    for (size_t i = 0; i < ARRAY_SIZE(backends); i++)
+        suggest_offer(&s, backends[i].name);
+    return err_set(j->err, -EINVAL,
+                   "--rdzv-backend=%s: must be c10d, dir, etcd or static%s%s%s", name,
                    s.best != NULL ? "; did you mean \"" : "", s.best != NULL ? s.best : "",
                    s.best != NULL ? "\"?" : "");
+}
+
+/* What the form of the endpoint says: 0, or DIR or ETCD. */
+static int endpoint_backend(struct job_reading *j, enum job_backend *ret) {
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
+    struct err err = {0};
+    *ret = 0;
+    int r = rdzv_place_parse(endpoint, &place, &err);
+    if (r == 0)
+        *ret = place.kind == RDZV_PLACE_DIR    ? JOB_BACKEND_DIR
+               : place.kind == RDZV_PLACE_ETCD ? JOB_BACKEND_ETCD
+                                               : 0;
+    bool url = strstr(endpoint, "://") != NULL || strncmp(endpoint, "dir:", 4) == 0;
+    return r == -EINVAL && url ? err_set(j->err, r, "%s", err.text) : 0;
+}
+
+/* A host may be called "dir" or "etcd", so a backend that was given decides; but one that can't
+ * use what the endpoint names is a mistake. */
+static int choose_backend(struct job_reading *j) {
+    const char *name = job_text(j, RUN_RDZV_BACKEND);
+    enum job_backend by_form = 0, chosen = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(backends); i++)
+        if (strcmp(name, backends[i].name) == 0)
+            chosen = backends[i].backend;
+    if (chosen == 0)
+        return backend_unknown(j, name);
+    bool fixed = chosen == JOB_BACKEND_STATIC || chosen == JOB_BACKEND_C10D;
+    int r = fixed ? endpoint_backend(j, &by_form) : 0;
+    if (r < 0)
+        return r;
+    if (by_form != 0 && job_given(j, RUN_RDZV_BACKEND)) {
+        _cleanup_(freep) char *shown = rdzv_place_shown(job_text(j, RUN_RDZV_ENDPOINT));
+        return err_set(j->err, -EINVAL,
+                       "--rdzv-backend=%s can't meet at %.200s; use --rdzv-backend=%s, or leave "
+                       "it out",
+                       name, shown, by_form == JOB_BACKEND_DIR ? "dir" : "etcd");
+    }
+    j->spec->backend = by_form != 0 ? by_form : chosen;
+    if (strcmp(name, "etcd-v2") == 0)
+        strbuf_add(j->warnings, "--rdzv-backend=etcd-v2: muster speaks version 3 of etcd's API "
+                                "(etcd 3.4 or newer), as with etcd\n");
+    return 0;
 }
 
 static int read_run_id(struct job_reading *j) {
@@ -51,9 +99,10 @@ static int read_node_rank(struct job_reading *j, const struct rdzv_conf *conf) {
     int32_t rank = conf->rank;
     if (text != NULL && parse_i32(text, &rank) < 0)
         return job_bad_value(j, RUN_NODE_RANK, "a number");
-    if (spec->backend != JOB_BACKEND_STATIC) {
-        if (rank > 0)
-            strbuf_add(j->warnings, "--node-rank has no effect with c10d: ranks are found out\n");
+    if (spec->backend != JOB_BACKEND_STATIC) { /* a wish for the order; ranks are found out */
+        if (rank >= JOB_NODES_MAX)
+            return job_bad_value(j, RUN_NODE_RANK, "below 100000");
+        spec->node_rank = MAX2(rank, -1);
         return 0;
     }
     if (text == NULL && rank < 0)
@@ -124,41 +173,43 @@ static int read_c10d(struct job_reading *j) {
     return 0;
 }
 
-static int read_backend(struct job_reading *j) {
+static int read_standalone(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    const char *name = job_text(j, RUN_RDZV_BACKEND);
+    if (spec->min_nodes > 1)
+        return err_set(j->err, -EINVAL,
+                       "--standalone is for one node, and --nnodes=%s needs %u; give an "
+                       "--rdzv-endpoint instead",
+                       job_text(j, RUN_NNODES), spec->min_nodes);
+    be_standalone(j, NULL);
+    return 0;
+}
+
+static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
+    struct job_spec *spec = j->spec;
+    if (j->parsed.values[RUN_STANDALONE].times > 0)
+        return read_standalone(j);
+    int r = choose_backend(j);
+    if (r == 0)
+        r = read_run_id(j);
+    if (r < 0)
+        return r;
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
-    if (job_given(j, RUN_STANDALONE) && j->parsed.values[RUN_STANDALONE].times > 0) {
-        if (spec->min_nodes > 1)
-            return err_set(j->err, -EINVAL,
-                           "--standalone is for one node, and --nnodes=%s needs %u; give an "
-                           "--rdzv-endpoint instead",
-                           job_text(j, RUN_NNODES), spec->min_nodes);
-        be_standalone(j, NULL);
-        return 0;
-    }
-    bool is_static = strcmp(name, "static") == 0;
-    if (!is_static && strcmp(name, "c10d") != 0)
-        return backend_unknown(j, name);
-    int r;
     bool has_endpoint = endpoint[strspn(endpoint, " \t")] != '\0';
-    if (spec->max_nodes == 1 && !has_endpoint &&
-        (!is_static || job_text(j, RUN_MASTER_PORT) == NULL)) {
+    switch (spec->backend) {
+    case JOB_BACKEND_DIR: return job_read_dir(j);
+    case JOB_BACKEND_ETCD: return job_read_etcd(j, conf);
+    case JOB_BACKEND_STATIC: has_endpoint |= job_text(j, RUN_MASTER_PORT) != NULL; break;
+    case JOB_BACKEND_C10D: break;
+    }
+    if (spec->max_nodes == 1 && !has_endpoint) {
         /* torchrun gives such a job a random id even when the user named it; a name kept harms
          * nobody, and the log folder is called by it. */
-        r = read_run_id(j);
-        if (r < 0)
-            return r;
         _cleanup_(freep) char *id = TAKE_PTR(spec->run_id);
         be_standalone(j, spec->run_id_given ? id : NULL);
         spec->run_id_given = false;
         return 0;
     }
-    spec->backend = is_static ? JOB_BACKEND_STATIC : JOB_BACKEND_C10D;
-    r = read_run_id(j);
-    if (r < 0)
-        return r;
-    return is_static ? read_static(j) : read_c10d(j);
+    return spec->backend == JOB_BACKEND_STATIC ? read_static(j) : read_c10d(j);
 }
 
 static int read_lease(struct job_reading *j, const struct rdzv_conf *conf) {
@@ -200,8 +251,12 @@ static void set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     uint64_t join = JOB_JOIN_TIMEOUT_NS;
     if (spec->backend == JOB_BACKEND_STATIC)
         join = given_or(conf->timeout_ns, JOB_STATIC_TIMEOUT_NS);
+    else if (spec->backend == JOB_BACKEND_ETCD)
+        join = given_or(conf->timeout_ns, JOB_JOIN_TIMEOUT_NS);
     else if (conf->timeout_ns > 0)
-        strbuf_add(j->warnings, "--rdzv-conf: timeout has no effect with c10d; use join_timeout\n");
+        strbuf_printf(j->warnings,
+                      "--rdzv-conf: timeout has no effect with %s; use join_timeout\n",
+                      spec->backend == JOB_BACKEND_DIR ? "dir" : "c10d");
     spec->join_timeout_ns = given_or(conf->join_timeout_ns, join);
     spec->regroup_wait_ns = conf->regroup_ns;
     spec->last_call_ns = given_or(conf->last_call_ns, JOB_LAST_CALL_NS);
@@ -211,15 +266,17 @@ static void set_times(struct job_reading *j, const struct rdzv_conf *conf) {
 }
 
 int job_read_rendezvous(struct job_reading *j) {
-    struct rdzv_conf conf;
+    _cleanup_(rdzv_conf_fini) struct rdzv_conf conf = {0};
     int r = rdzv_conf_parse(job_text(j, RUN_RDZV_CONF), &conf, j->warnings, j->err);
     if (r == 0)
-        r = read_backend(j);
+        r = read_backend(j, &conf);
     if (r == 0)
         r = read_node_rank(j, &conf);
     if (r == 0)
         r = read_lease(j, &conf);
-    if (r == 0)
-        set_times(j, &conf);
-    return r;
+    if (r < 0)
+        return r;
+    set_times(j, &conf);
+    job_warn_etcd_conf(j, &conf);
+    return job_read_group(j);
 }

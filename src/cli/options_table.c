@@ -15,6 +15,25 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
     [RUN_MAX_RESTARTS] = {"max-restarts", 0, "N", "0", NULL, ENV, NULL,
         "How often the whole job may be started again after a worker failed, counted over all "
         "nodes"},
+    [RUN_MAX_NODE_LOSSES] = {"max-node-losses", 0, "N", NULL, NULL, ENV | OURS, NULL,
+        "How many nodes may be lost before the job ends; any number otherwise"},
+    [RUN_EXCLUDE_AFTER] = {"exclude-after", 0, "N", "3", NULL, ENV | OURS, NULL,
+        "A node that failed N times in a row takes part no more; 0: never"},
+    [RUN_RESTART_BACKOFF] = {"restart-backoff", 0, "SECONDS", "0", NULL, ENV | OURS, NULL,
+        "Wait before a restart after a failure; twice as long each time, up to 32 times"},
+    [RUN_CRASH_LOOP] = {"crash-loop", 0, "SECONDS", "5", NULL, ENV | OURS, NULL,
+        "The same failure within the first SECONDS twice in a row ends the job although restarts "
+        "are left; 0: never"},
+    [RUN_NODE_UNIT] = {"node-unit", 0, "N", "1", NULL, ENV | OURS, NULL,
+        "The job runs with a multiple of N nodes; nodes beyond it are spares"},
+    [RUN_SPARES] = {"spares", 0, "N", NULL, NULL, ENV | OURS, NULL,
+        "How many nodes beyond the largest number may wait to take a lost node's place; any "
+        "number otherwise"},
+    [RUN_GROW] = {"grow", 0, "WHEN", "boundary", "now boundary never", ENV | OURS, NULL,
+        "When a running job takes in more nodes, up to its largest number: now (it restarts), at "
+        "a boundary (a worker tells a safe point, or it restarts anyway), or never but then"},
+    [RUN_REGROUP_WAIT] = {"regroup-wait", 0, "SECONDS", NULL, NULL, ENV | OURS, NULL,
+        "How long the place of a lost node is kept for another (0)"},
     [RUN_ROLE] = {"role", 0, "NAME", "default", NULL, ENV, NULL,
         "Name of this node's workers (ROLE_NAME); ranks are also counted within a role"},
     [RUN_MODULE] = {"module", 'm', NULL, NULL, NULL, ENV, "The program",
@@ -31,17 +50,26 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
     [RUN_START_METHOD] = {"start-method", 0, "METHOD", "spawn", "spawn fork forkserver", ENV, NULL,
         "Accepted, and without effect: every worker is a program of its own"},
     [RUN_RDZV_BACKEND] = {"rdzv-backend", 0, "NAME", "static", NULL, ENV, "Finding each other",
-        "How the nodes meet: \"c10d\" (at the endpoint) or \"static\" (ranks by --node-rank)"},
-    [RUN_RDZV_ENDPOINT] = {"rdzv-endpoint", 0, "HOST[:PORT]", "", NULL, ENV, NULL,
-        "Where the nodes meet; the agent on that host leads. PORT is 29400 for c10d"},
+        "How the nodes meet: \"c10d\" (at the endpoint), \"dir\" (in a shared directory), "
+        "\"etcd\" or \"static\" (ranks by --node-rank). With dir and etcd the job outlives the "
+        "loss of any node. An endpoint that names a directory or etcd chooses it by itself"},
+    [RUN_RDZV_ENDPOINT] = {"rdzv-endpoint", 0, "PLACE", "", NULL, ENV, NULL,
+        "Where the nodes meet. HOST[:PORT]: the agent on that host leads; PORT is 29400 for c10d. "
+        "dir:/PATH: a directory that all nodes see. etcd://HOST[:PORT],.../PREFIX (etcds:// for "
+        "TLS): etcd; PORT is 2379, PREFIX /muster"},
     [RUN_RDZV_ID] = {"rdzv-id", 0, "ID", "none", NULL, ENV, NULL,
         "Name of the job, the same on all its nodes"},
     [RUN_RDZV_CONF] = {"rdzv-conf", 0, "KEY=VALUE,...", "", NULL, ENV, NULL,
         "More about meeting: join_timeout, last_call_timeout, regroup_timeout, close_timeout, "
         "read_timeout, keep_alive_interval, keep_alive_max_attempt (seconds, and a number), "
-        "is_host"},
+        "is_host; for etcd: protocol, etcd_prefix, cacert, ssl_cert, ssl_cert_key, etcd_user, "
+        "etcd_password_file"},
     [RUN_NODE_RANK] = {"node-rank", 0, "N", NULL, NULL, ENV, NULL,
-        "Rank of this node with static rendezvous; 0 leads"},
+        "Rank of this node with static rendezvous; 0 leads. Otherwise its place in the order of "
+        "the nodes, as a wish"},
+    [RUN_RANK_ORDER] = {"rank-order", 0, "ORDER", "host", "host join topology", ENV | OURS, NULL,
+        "Order of nodes without --node-rank: by host name, as they join, or by their place in the "
+        "network (SLURM_TOPOLOGY_ADDR)"},
     [RUN_MASTER_ADDR] = {"master-addr", 0, "ADDR", "127.0.0.1", NULL, ENV, NULL,
         "Host of node 0 with static rendezvous"},
     [RUN_MASTER_PORT] = {"master-port", 0, "PORT", NULL, NULL, ENV, NULL,
@@ -52,6 +80,11 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
         "How often a node renews its lease (1)"},
     [RUN_LEASE] = {"lease", 0, "SECONDS", NULL, NULL, ENV | OURS, NULL,
         "How long the workers of a node live without news from the leader (5, or 5 heartbeats)"},
+    [RUN_ARBITER_LEASE] = {"arbiter-lease", 0, "SECONDS", NULL, NULL, ENV | OURS, NULL,
+        "How long the job runs on while the directory or etcd can't be reached (60, or 2 leases)"},
+    [RUN_HOLD] = {"hold", 0, "SECONDS", "2", NULL, ENV | OURS, NULL,
+        "Several nodes that fall silent at once are probed for so long before they count as "
+        "lost"},
     [RUN_LOG_DIR] = {"log-dir", 0, "DIR", NULL, NULL, ENV, "Output",
         "Where log files go: DIR/RUN ID/GENERATION/NODE/RANK/; /dev/null: no files at all"},
     [RUN_REDIRECTS] = {"redirects", 'r', "STREAMS", "0", NULL, ENV, NULL,
@@ -70,8 +103,11 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
         NULL, "Likewise, for stderr"},
     [RUN_LOGS_SPECS] = {"logs-specs", 0, "NAME", NULL, NULL, 0, NULL,
         "A Python plug-in of torchrun; refused"},
+    [RUN_EVENT_LOG] = {"event-log", 0, "FILE", NULL, NULL, ENV | OURS, NULL,
+        "Append a JSON line to FILE for each thing that happens to the group, while this agent "
+        "leads; -: standard error"},
     [RUN_EVENT_LOG_HANDLER] = {"event-log-handler", 0, "NAME", "null", "null console", ENV, NULL,
-        "Accepted; this version writes no event lines"},
+        "console is the same as --event-log=-"},
     [RUN_VERBOSE] = {"verbose", 'v', NULL, NULL, NULL, OURS, NULL,
         "Say more; twice: everything"},
     [RUN_QUIET] = {"quiet", 'q', NULL, NULL, NULL, OURS, NULL,

@@ -66,13 +66,39 @@ static const char *contain_name(enum job_contain contain) {
     assert_not_reached();
 }
 
-static void add_args(struct strbuf *out, char *const *args) {
-    strbuf_add(out, "{\"args\":[");
-    for (size_t i = 0; args[i] != NULL; i++) {
+static const char *grow_name(enum job_grow grow) {
+    switch (grow) {
+    case JOB_GROW_BOUNDARY: return "boundary";
+    case JOB_GROW_NOW: return "now";
+    case JOB_GROW_NEVER: return "never";
+    }
+    assert_not_reached();
+}
+
+static const char *rank_order_name(enum job_rank_order order) {
+    switch (order) {
+    case JOB_RANK_ORDER_HOST: return "host";
+    case JOB_RANK_ORDER_JOIN: return "join";
+    case JOB_RANK_ORDER_TOPOLOGY: return "topology";
+    }
+    assert_not_reached();
+}
+
+static void add_texts(struct strbuf *out, const char *name, char *const *texts) {
+    strbuf_printf(out, "{\"%s\":[", name);
+    for (size_t i = 0; texts != NULL && texts[i] != NULL; i++) {
         strbuf_add(out, i > 0 ? "," : "");
-        add_json_text(out, args[i]);
+        add_json_text(out, texts[i]);
     }
     strbuf_add(out, "]}\n");
+}
+
+/* UINT32_MAX: any number. */
+static void add_limit(struct strbuf *out, const char *name, uint32_t value) {
+    if (value == UINT32_MAX)
+        strbuf_printf(out, "{\"%s\":null}\n", name);
+    else
+        add_number(out, name, value);
 }
 
 static void add_signals(struct strbuf *out, const struct job_spec *spec) {
@@ -114,7 +140,33 @@ static void add_times(struct strbuf *out, const struct job_spec *spec) {
     add_seconds(out, "leader_timeout", spec->leader_timeout_ns);
     add_seconds(out, "heartbeat_interval", spec->heartbeat_ns);
     add_seconds(out, "lease", spec->lease_ns);
+    add_seconds(out, "arbiter_lease", spec->arbiter_lease_ns);
+    add_seconds(out, "hold", spec->hold_ns);
+    add_seconds(out, "restart_backoff", spec->restart_backoff_ns);
+    add_seconds(out, "crash_loop", spec->crash_loop_ns);
     add_seconds(out, "shutdown_timeout", spec->shutdown_timeout_ns);
+}
+
+static void add_arbiter(struct strbuf *out, const struct job_spec *spec) {
+    add_text(out, "arbiter_dir", spec->arbiter_dir);
+    add_texts(out, "etcd_endpoints", spec->etcd_endpoints);
+    add_bool(out, "etcd_tls", spec->etcd_tls);
+    add_text(out, "etcd_prefix", spec->etcd_prefix);
+    add_text(out, "etcd_user", spec->etcd_user);
+    add_text(out, "etcd_password", spec->etcd_password != NULL ? "***" : NULL);
+    add_text(out, "etcd_cacert", spec->etcd_cacert);
+    add_text(out, "etcd_cert", spec->etcd_cert);
+    add_text(out, "etcd_key", spec->etcd_key);
+}
+
+static void add_group(struct strbuf *out, const struct job_spec *spec) {
+    add_number(out, "node_unit", spec->node_unit);
+    add_limit(out, "spares", spec->spares);
+    add_text(out, "grow", grow_name(spec->grow));
+    add_text(out, "rank_order", rank_order_name(spec->rank_order));
+    add_text(out, "topology", spec->topology);
+    add_limit(out, "max_node_losses", spec->max_node_losses);
+    add_number(out, "exclude_after", spec->exclude_after);
 }
 
 void job_print_config(const struct job_spec *spec, struct strbuf *out) {
@@ -125,6 +177,7 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_bool(out, "standalone", spec->standalone);
     add_text(out, "endpoint_host", spec->endpoint_host);
     add_number(out, "endpoint_port", spec->endpoint_port);
+    add_arbiter(out, spec);
     add_number(out, "is_host", spec->is_host);
     add_number(out, "node_rank", spec->node_rank);
     add_text(out, "local_addr", spec->local_addr);
@@ -132,11 +185,12 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_bool(out, "run_id_given", spec->run_id_given);
     add_text(out, "role", spec->role);
     add_number(out, "max_restarts", spec->max_restarts);
+    add_group(out, spec);
     add_times(out, spec);
     add_signals(out, spec);
     add_text(out, "entry", entry_name(spec->entry));
     add_text(out, "script", spec->script);
-    add_args(out, spec->args);
+    add_texts(out, "args", spec->args);
     add_text(out, "start_method", spec->start_method);
     add_bool(out, "virtual_local_rank", spec->virtual_local_rank);
     add_text(out, "contain", contain_name(spec->contain));
@@ -145,6 +199,7 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_std(out, "tee", &spec->tee, spec->nproc);
     add_text(out, "line_prefix", spec->line_prefix);
     add_console(out, spec);
+    add_text(out, "event_log", spec->event_log);
     add_bool(out, "quiet", spec->quiet);
     add_number(out, "verbose", spec->verbose);
 }

@@ -70,6 +70,8 @@ enum conf_kind {
     CONF_RANK,
     CONF_IS_HOST,
     CONF_STORE_TYPE,
+    CONF_PROTOCOL,
+    CONF_TEXT,        /* offset: a char * */
     CONF_IGNORED,     /* known to torchrun, of no meaning here */
 };
 
@@ -94,6 +96,18 @@ static const struct conf_key conf_keys[] = {
     {"is_host", CONF_IS_HOST, 0, NULL},
     {"rank", CONF_RANK, 0, NULL},
     {"store_type", CONF_STORE_TYPE, 0, NULL},
+    {"protocol", CONF_PROTOCOL, 0, NULL},
+    {"etcd_prefix", CONF_TEXT, offsetof(struct rdzv_conf, etcd_prefix), NULL},
+    /* torchrun calls them so with etcd, and so with etcd-v2 */
+    {"cacert", CONF_TEXT, offsetof(struct rdzv_conf, etcd_cacert), NULL},
+    {"ca_cert", CONF_TEXT, offsetof(struct rdzv_conf, etcd_cacert), NULL},
+    {"cert", CONF_TEXT, offsetof(struct rdzv_conf, etcd_cert), NULL},
+    {"ssl_cert", CONF_TEXT, offsetof(struct rdzv_conf, etcd_cert), NULL},
+    {"key", CONF_TEXT, offsetof(struct rdzv_conf, etcd_key), NULL},
+    {"ssl_cert_key", CONF_TEXT, offsetof(struct rdzv_conf, etcd_key), NULL},
+    {"etcd_user", CONF_TEXT, offsetof(struct rdzv_conf, etcd_user), NULL},
+    {"etcd_password", CONF_TEXT, offsetof(struct rdzv_conf, etcd_password), NULL},
+    {"etcd_password_file", CONF_TEXT, offsetof(struct rdzv_conf, etcd_password_file), NULL},
     {"heartbeat_timeout", CONF_IGNORED, 0, "a renewal has the lease's time"},
     {"use_libuv", CONF_IGNORED, 0, NULL},
 };
@@ -122,6 +136,32 @@ static int conf_number(const struct conf_key *key, const char *value, struct rdz
     return 0;
 }
 
+static int conf_protocol(const char *value, struct rdzv_conf *ret, struct err *err) {
+    ret->etcd_tls = strcasecmp(value, "https") == 0;
+    if (ret->etcd_tls == 0 && strcasecmp(value, "http") != 0)
+        return err_set(err, -EINVAL, "--rdzv-conf: protocol=%s: must be http or https", value);
+    return 0;
+}
+
+static void conf_text(const struct conf_key *key, const char *value, struct rdzv_conf *ret) {
+    char *copy = xstrdup(value), *former;
+    char *field = (char *)ret + key->offset;
+    memcpy(&former, field, sizeof former);
+    free(former);
+    memcpy(field, &copy, sizeof copy);
+}
+
+void rdzv_conf_fini(struct rdzv_conf *conf) {
+    free(conf->etcd_prefix);
+    free(conf->etcd_cacert);
+    free(conf->etcd_cert);
+    free(conf->etcd_key);
+    free(conf->etcd_user);
+    free(conf->etcd_password);
+    free(conf->etcd_password_file);
+    *conf = (struct rdzv_conf){.is_host = -1, .rank = -1, .etcd_tls = -1};
+}
+
 static int conf_set(const struct conf_key *key, const char *value, struct rdzv_conf *ret,
                     struct strbuf *warnings, struct err *err) {
     bool yes;
@@ -142,6 +182,8 @@ static int conf_set(const struct conf_key *key, const char *value, struct rdzv_c
             return err_set(err, -EINVAL, "--rdzv-conf: store_type=%s: only tcp is supported",
                            value);
         return 0;
+    case CONF_PROTOCOL: return conf_protocol(value, ret, err);
+    case CONF_TEXT: conf_text(key, value, ret); return 0;
     case CONF_IGNORED:
         if (key->why != NULL)
             strbuf_printf(warnings, "--rdzv-conf: %s has no effect: %s\n", key->name, key->why);
@@ -180,7 +222,7 @@ static int conf_pair(const char *pair, size_t n, struct rdzv_conf *ret, struct s
 
 int rdzv_conf_parse(const char *text, struct rdzv_conf *ret, struct strbuf *warnings,
                     struct err *err) {
-    struct rdzv_conf conf = {.is_host = -1, .rank = -1};
+    _cleanup_(rdzv_conf_fini) struct rdzv_conf conf = {.is_host = -1, .rank = -1, .etcd_tls = -1};
     _cleanup_(freep) char *all = trimmed(text, strlen(text));
     for (const char *p = all; *all != '\0' && p != NULL;) {
         size_t n = strcspn(p, ",");
@@ -190,5 +232,6 @@ int rdzv_conf_parse(const char *text, struct rdzv_conf *ret, struct strbuf *warn
         p = p[n] == ',' ? p + n + 1 : NULL;
     }
     *ret = conf;
+    conf = (struct rdzv_conf){0};
     return 0;
 }

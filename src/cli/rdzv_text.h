@@ -66,9 +66,16 @@ struct rdzv_conf {
     uint64_t timeout_ns;             /* static: the whole meeting */
     int is_host;                     /* 1, 0, -1: not given */
     int32_t rank;                    /* static: node rank; -1: not given */
+    int etcd_tls;                    /* protocol: 1 https, 0 http, -1: not given */
+    /* malloc'ed; NULL: not given */
+    char *etcd_prefix; /* as it was written */
+    char *etcd_cacert, *etcd_cert, *etcd_key;
+    char *etcd_user, *etcd_password, *etcd_password_file;
 };
+void rdzv_conf_fini(struct rdzv_conf *conf);
 
 /* Unknown keys, and keys without effect here, add a line to `warnings`; of a key given twice the
- * last counts. -EINVAL: no value, a number that is none or is not above 0, store_type=file. */
+ * last counts. -EINVAL: no value, a number that is none or is not above 0, store_type=file. *ret is
+ * written on 0 only; rdzv_conf_fini() frees it. */
 _must_use_ int rdzv_conf_parse(const char *text, struct rdzv_conf *ret, struct strbuf *warnings,
                                struct err *err);

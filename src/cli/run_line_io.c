@@ -1,5 +1,6 @@
 #include "cli/run_line_io.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "cli/job_options.h"
 #include "cli/options_table.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "topology/cpu_count_io.h"
 #include "topology/nvml_io.h"
 
@@ -26,6 +28,31 @@ static int probe_gpus(void *arg, uint32_t *ret, struct err *err) {
 static uint64_t probe_random(void *arg) {
     (void)arg;
     return random_u64();
+}
+
+static char *probe_cwd(void *arg) {
+    (void)arg;
+    return getcwd(NULL, 0);
+}
+
+#define SECRET_FILE_MAX 4096
+
+/* The first line, so that an editor's newline does no harm. */
+static int probe_secret(void *arg, const char *path, char **ret, struct err *err) {
+    (void)arg;
+    _cleanup_(freep) char *text = NULL;
+    size_t len;
+    int r = file_read_text(path, SECRET_FILE_MAX, &text, &len);
+    if (r < 0)
+        return err_set(err, r, "can't read %s: %s", path,
+                       r == -EFBIG    ? "it holds more than 4096 bytes"
+                       : r == -EINVAL ? "it is not a regular file"
+                                      : strerror(-r));
+    size_t n = strcspn(text, "\r\n");
+    if (n == 0)
+        return err_set(err, -EINVAL, "the first line of %s is empty", path);
+    *ret = xstrndup(text, n);
+    return 0;
 }
 
 /* -v and -q win over LOGLEVEL. A word in LOGLEVEL that is no level is torchrun's error; here it
@@ -50,8 +77,11 @@ static void say_warnings(const struct strbuf *warnings) {
 }
 
 int run_line_read(int argc, char **argv, struct job_spec *ret) {
-    static const struct job_probes probes = {
-        .count_cpus = probe_cpus, .count_gpus = probe_gpus, .random = probe_random};
+    static const struct job_probes probes = {.count_cpus = probe_cpus,
+                                             .count_gpus = probe_gpus,
+                                             .random = probe_random,
+                                             .cwd = probe_cwd,
+                                             .read_secret = probe_secret};
     _cleanup_(strbuf_fini) struct strbuf warnings = {0}, text = {0};
     _cleanup_(job_spec_fini) struct job_spec spec = {0};
     struct err err = {0};

@@ -29,6 +29,19 @@ static uint64_t chance(void *arg) {
     return 1;
 }
 
+static char *cwd(void *arg) {
+    (void)arg;
+    return xstrdup("/home/user");
+}
+
+static int read_secret(void *arg, const char *path, char **ret, struct err *err) {
+    (void)arg;
+    if (path[0] == 'x')
+        return err_set(err, -ENOENT, "can't read %s", path);
+    *ret = xstrdup("secret");
+    return 0;
+}
+
 static void check(bool ok, const char *what) {
     if (!ok) {
         (void)fprintf(stderr, "fuzz-options: %s\n", what);
@@ -40,7 +53,16 @@ static void check_spec(const struct job_spec *s) {
     check(s->min_nodes >= 1 && s->min_nodes <= s->max_nodes && s->max_nodes <= JOB_NODES_MAX, "nodes");
     check(s->nproc >= 1 && s->nproc <= JOB_WORKERS_MAX, "nproc");
     check(s->run_id != NULL && s->run_id[0] != '\0' && strlen(s->run_id) < JOB_RUN_ID_MAX, "run id");
-    check(s->standalone == (s->endpoint_host == NULL), "endpoint");
+    bool dir = s->backend == JOB_BACKEND_DIR, etcd = s->backend == JOB_BACKEND_ETCD;
+    check((s->standalone || dir || etcd) == (s->endpoint_host == NULL), "endpoint");
+    check(!s->standalone || s->backend == JOB_BACKEND_C10D, "alone");
+    check(dir == (s->arbiter_dir != NULL) && (!dir || s->arbiter_dir[0] == '/'), "directory");
+    check(etcd == (s->etcd_endpoints != NULL && s->etcd_endpoints[0] != NULL), "etcd");
+    check(etcd == (s->etcd_prefix != NULL) && (s->etcd_user == NULL) == (s->etcd_password == NULL), "etcd's keys");
+    check((!dir && !etcd) || s->run_id_given, "a shared name");
+    check(s->node_unit >= 1 && s->max_nodes / s->node_unit * s->node_unit >= s->min_nodes, "unit");
+    check(s->arbiter_lease_ns > s->lease_ns, "arbiter lease");
+    check(s->topology != NULL, "topology");
     check(s->script != NULL && s->args != NULL && s->role != NULL && s->start_method != NULL, "program");
     check(s->backend != JOB_BACKEND_STATIC || (s->node_rank >= 0 && (uint32_t)s->node_rank < s->max_nodes), "rank");
     check(s->n_signals <= JOB_SIGNALS_MAX, "signals");
@@ -74,7 +96,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         else
             argv[argc++] = text + at;
     }
-    static const struct job_probes probes = {count_cpus, count_gpus, chance, NULL};
+    static const struct job_probes probes = {
+        count_cpus, count_gpus, chance, cwd, read_secret, NULL};
     struct strbuf warnings = {0};
     struct job_spec spec = {0};
     struct err err = {0};

@@ -30,7 +30,21 @@ static uint64_t fixed_random(void *arg) {
     return 0xabcd;
 }
 
-static const struct job_probes probes = {count_cpus, count_gpus, fixed_random, NULL};
+static char *fixed_cwd(void *arg) {
+    (void)arg;
+    return xstrdup("/home/u");
+}
+
+static int read_secret(void *arg, const char *path, char **ret, struct err *err) {
+    (void)arg;
+    if (strcmp(path, "/secret") != 0)
+        return err_set(err, -ENOENT, "can't read %s: No such file or directory", path);
+    *ret = xstrdup("of the file");
+    return 0;
+}
+
+static const struct job_probes probes = {count_cpus, count_gpus, fixed_random,
+                                         fixed_cwd,  read_secret, NULL};
 
 /* One command line; environment words stand before "|". */
 struct reading {
@@ -194,6 +208,19 @@ Test(job_options, counts_workers) {
     }
 }
 
+/* One sentence, and nothing else. */
+static void refuses(const char *const (*cases)[2], size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        gpus = 1;
+        _cleanup_(reading_fini) struct reading g = read_line(cases[i][0]);
+        cr_assert_lt(g.r, 0, "%s", cases[i][0]);
+        cr_assert_not_null(strstr(g.err.text, cases[i][1]), "%s: %s", cases[i][0], g.err.text);
+        cr_assert_null(strchr(g.err.text, '\n'));
+        cr_assert_null(strstr(g.err.text, "pw"));
+        cr_assert_null(g.spec.script);
+    }
+}
+
 Test(job_options, refuses_with_one_line) {
     static const char *const cases[][2] = {
         {"", "no SCRIPT to run"},
@@ -214,8 +241,6 @@ Test(job_options, refuses_with_one_line) {
         {"-m --no-python x", "exclude each other"},
         {"PET_MODULE=1 PET_NO_PYTHON=1 | x", "exclude each other"},
         {"--rdzv-backend=c10 x", "did you mean \"c10d\"?"},
-        {"--rdzv-backend=etcd --rdzv-endpoint=h:1 x", "not supported by this version"},
-        {"--rdzv-backend=etcd-v2 x", "not supported by this version"},
         {"--rdzv-endpoint=h x", "needs a port"},
         {"--rdzv-endpoint=h:99999 x", "port must be"},
         {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=h:0 x", "can't be found by other nodes"},
@@ -246,34 +271,230 @@ Test(job_options, refuses_with_one_line) {
         {"--rdzv-conf=join_timeout=0 x", "above 0"},
         {"--rdzv-conf=keep_alive_interval=1e9,keep_alive_max_attempt=4294967295 x", "too large"},
     };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        gpus = 1;
-        _cleanup_(reading_fini) struct reading g = read_line(cases[i][0]);
-        cr_assert_lt(g.r, 0, "%s", cases[i][0]);
-        cr_assert_not_null(strstr(g.err.text, cases[i][1]), "%s: %s", cases[i][0], g.err.text);
-        cr_assert_null(strchr(g.err.text, '\n'));
-        cr_assert_null(g.spec.script);
-    }
+    refuses(cases, ARRAY_SIZE(cases));
+}
+
+Test(job_options, refuses_places_where_nobody_can_meet) {
+    static const char *const cases[][2] = {
+        {"--rdzv-backend=etc x", "must be c10d, dir, etcd or static; did you mean \"etcd\"?"},
+        {"--rdzv-backend=etcd --rdzv-endpoint=h:1 x", "by etcd need an --rdzv-id"},
+        {"--rdzv-endpoint=dir:/a x", "by dir need an --rdzv-id"},
+        {"--rdzv-endpoint=dir:/a --rdzv-id= x", "by dir need an --rdzv-id"},
+        {"--rdzv-backend=etcd --rdzv-id=j x", "needs an --rdzv-endpoint, the same on all nodes"},
+        {"--rdzv-backend=dir --rdzv-id=j x", "dir:/shared/path"},
+        {"--rdzv-backend=c10d --rdzv-endpoint=dir:/a x", "use --rdzv-backend=dir, or leave it out"},
+        {"--rdzv-backend=static --rdzv-endpoint=etcd://u:pw@h x", "etcd://u:***@h; use"},
+        {"--rdzv-endpoint=etcd://h:0 --rdzv-id=j x", "no port 0"},
+        {"--rdzv-endpoint=zk://h --rdzv-id=j x", "must be HOST:PORT, dir:/PATH"},
+        {"--rdzv-endpoint=etcds://h --rdzv-id=j --rdzv-conf=protocol=http x", "contradicts"},
+        {"--rdzv-endpoint=etcd://h --rdzv-id=j --rdzv-conf=cacert=/c x", "add protocol=https"},
+        {"--rdzv-endpoint=etcds://h --rdzv-id=j --rdzv-conf=key=/k x", "needs its certificate"},
+        {"--rdzv-endpoint=etcds://u@h --rdzv-id=j x", "etcd user \"u\" has no password"},
+        {"MUSTER_ETCD_PASSWORD=p | --rdzv-endpoint=etcds://h --rdzv-id=j x", "and no user"},
+        {"--rdzv-endpoint=etcds://u@h --rdzv-id=j --rdzv-conf=etcd_password_file=/x x",
+         "etcd_password_file: can't read /x"},
+        {"--rdzv-endpoint=etcd://h --rdzv-id=j --rdzv-conf=etcd_prefix=a? x", "no ? or #"},
+        {"--rdzv-conf=protocol=ftp x", "must be http or https"},
+    };
+    refuses(cases, ARRAY_SIZE(cases));
+}
+
+Test(job_options, refuses_groups_that_cannot_be) {
+    static const char *const cases[][2] = {
+        {"--nnodes=2 --rdzv-backend=c10d --node-rank=100000 x", "below 100000"},
+        {"--node-unit=0 x", "1 or more"},
+        {"--node-unit=2 x", "--node-unit=2: 1 node is no multiple"},
+        {"--nnodes=3 --node-unit=2 x", "3 nodes are no multiple"},
+        {"--nnodes=5:7 --node-unit=4 --rdzv-backend=c10d x", "no multiple of it lies in 5:7 nodes"},
+        {"--nnodes=1:3 --node-unit=4 --rdzv-backend=c10d x", "no multiple of it lies in 1:3 nodes"},
+        {"--spares=-1 x", "0 or more"},
+        {"--spares=4294967295 x", "0 or more"},
+        {"--max-node-losses=many x", "0 or more"},
+        {"--exclude-after=a x", "0 or more"},
+        {"--restart-backoff=-1 x", "--restart-backoff=-1: must be a number of seconds, 0 or more"},
+        {"--crash-loop=soon x", "0 or more"},
+        {"--hold= x", "0 or more"},
+        {"PET_REGROUP_WAIT=x | x", "PET_REGROUP_WAIT=x: must be"},
+        {"--arbiter-lease=5 x", "longer than a node's lease (5 s)"},
+        {"--grow=later x", "must be one of: now boundary never"},
+        {"--rank-order=random x", "must be one of: host join topology"},
+    };
+    refuses(cases, ARRAY_SIZE(cases));
 }
 
 Test(job_options, warns_where_torchrun_is_silent) {
     static const char *const cases[][2] = {
         {"--rdzv-conf=join_timout=3 x", "did you mean \"join_timeout\"?"},
         {"--rdzv-backend=c10d --rdzv-endpoint=h --rdzv-conf=timeout=3 x", "use join_timeout"},
-        {"--rdzv-backend=c10d --rdzv-endpoint=h --node-rank=3 x", "--node-rank has no effect"},
+        {"--rdzv-endpoint=dir:/a --rdzv-id=j --rdzv-conf=timeout=3 x", "no effect with dir"},
+        {"--rdzv-backend=etcd-v2 --rdzv-endpoint=h --rdzv-id=j x", "version 3 of etcd's API"},
+        {"--rdzv-endpoint=etcds://u:pw@h --rdzv-id=j x", "the password in --rdzv-endpoint is vis"},
+        {"--rdzv-endpoint=etcds://u@h --rdzv-id=j --rdzv-conf=etcd_password=pw x",
+         "the password in --rdzv-conf is visible"},
+        {"MUSTER_ETCD_PASSWORD=p | --rdzv-endpoint=etcd://u@h --rdzv-id=j x", "unencrypted"},
+        {"--rdzv-conf=etcd_prefix=/p x", "no effect without etcd"},
+        {"--rank-order=topology x", "SLURM_TOPOLOGY_ADDR is not set"},
         {"--nnodes=2 --rdzv-backend=c10d x", "no --rdzv-endpoint"},
         {"--nnodes=1:2 --master-addr=h x", "waits for all 2 nodes"},
         {"--signals-to-handle=SIGTERM,SIGFOO x", "unknown signal \"SIGFOO\""},
         {"--signals-to-handle=SIGKILL x", "nobody can catch"},
         {"--local-ranks-filter=0,7 x", "no local rank 7"},
-        {"--event-log-handler=console x", "writes no event lines"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         READ(cases[i][0]);
         const char *warning = strbuf_text(&g.warnings);
         cr_assert_not_null(strstr(warning, cases[i][1]), "%s: %s", cases[i][0], warning);
         cr_assert_eq(strchr(warning, '\n') - warning, (long)strlen(warning) - 1, "%s", warning);
+        cr_assert_null(strstr(warning, "pw"));
     }
+}
+
+Test(job_options, meets_in_a_directory) {
+    static const char *const cases[][2] = {
+        {"--nnodes=2 --rdzv-id=j --rdzv-endpoint=dir:/a/b x", "/a/b"},
+        {"--nnodes=1 --rdzv-id=j --rdzv-endpoint=dir:/a/b x", "/a/b"},
+        {"--rdzv-id=j --rdzv-backend=dir --rdzv-endpoint=/a x", "/a"},
+        {"--rdzv-id=j --rdzv-backend=dir --rdzv-endpoint=dir:29400 x", "/home/u/29400"},
+        {"PET_RDZV_ID=j PET_RDZV_ENDPOINT=./a | x", NULL},
+        {"PET_RDZV_ID=j PET_RDZV_ENDPOINT=dir:./a | x", "/home/u/a"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(reading_fini) struct reading g = read_line(cases[i][0]);
+        cr_assert_eq(g.r == 0, cases[i][1] != NULL, "%s: %s", cases[i][0], g.err.text);
+        if (g.r != 0)
+            continue;
+        cr_assert_eq(g.spec.backend, JOB_BACKEND_DIR, "%s", cases[i][0]);
+        cr_assert_not(g.spec.standalone);
+        cr_assert(g.spec.run_id_given);
+        cr_assert_str_eq(g.spec.run_id, "j");
+        cr_assert_str_eq(g.spec.arbiter_dir, cases[i][1]);
+        cr_assert_null(g.spec.endpoint_host);
+        cr_assert_null(g.spec.etcd_endpoints);
+        cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
+    }
+}
+
+static bool is(const char *text, const char *want) {
+    return text == NULL || want == NULL ? text == want : strcmp(text, want) == 0;
+}
+
+Test(job_options, meets_at_etcd) {
+    static const struct {
+        const char *line, *endpoint, *prefix, *user, *password;
+        bool tls;
+    } cases[] = {
+        {"--rdzv-endpoint=etcd://h x", "h:2379", "/muster", NULL, NULL, false},
+        {"--rdzv-endpoint=etcds://h:1/p x", "h:1", "/p", NULL, NULL, true},
+        {"--rdzv-backend=etcd --rdzv-endpoint=h x", "h:2379", "/muster", NULL, NULL, false},
+        {"--rdzv-backend=etcd --rdzv-endpoint=etcd:7 x", "etcd:7", "/muster", NULL, NULL, false},
+        {"--rdzv-backend=etcd-v2 --rdzv-endpoint=h:7 --rdzv-conf=protocol=https x", "h:7",
+         "/muster", NULL, NULL, true},
+        {"--rdzv-endpoint=etcd://h/p --rdzv-conf=etcd_prefix=q/,timeout=9 x", "h:2379", "/q", NULL,
+         NULL, false},
+        {"--rdzv-endpoint=etcd://h/p --rdzv-conf=etcd_prefix=/ x", "h:2379", "", NULL, NULL, false},
+        {"--rdzv-endpoint=etcds://u:p%3a@h x", "h:2379", "/muster", "u", "p:", true},
+        {"MUSTER_ETCD_PASSWORD=e | --rdzv-endpoint=etcds://u@h x", "h:2379", "/muster", "u", "e",
+         true},
+        {"MUSTER_ETCD_PASSWORD=e MUSTER_ETCD_USER=v | --rdzv-endpoint=etcds://h x", "h:2379",
+         "/muster", "v", "e", true},
+        {"MUSTER_ETCD_PASSWORD=e | --rdzv-endpoint=etcds://u:p@h "
+         "--rdzv-conf=etcd_user=w,etcd_password_file=/secret x",
+         "h:2379", "/muster", "w", "of the file", true},
+        {"PET_RDZV_ENDPOINT=etcds://u:p@h | x", "h:2379", "/muster", "u", "p", true},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char line[512];
+        const char *bar = strstr(cases[i].line, "| ");
+        int n_env = bar != NULL ? (int)(bar + 2 - cases[i].line) : 0;
+        (void)snprintf(line, sizeof line, "%.*s--rdzv-id=j %s", n_env, cases[i].line,
+                       cases[i].line + n_env);
+        READ(line);
+        cr_assert_eq(g.spec.backend, JOB_BACKEND_ETCD, "%s", line);
+        cr_assert_not(g.spec.standalone);
+        cr_assert_str_eq(g.spec.etcd_endpoints[0], cases[i].endpoint);
+        cr_assert_null(g.spec.etcd_endpoints[1]);
+        cr_assert_str_eq(g.spec.etcd_prefix, cases[i].prefix, "%s", line);
+        cr_assert_eq(g.spec.etcd_tls, cases[i].tls, "%s", line);
+        cr_assert(is(g.spec.etcd_user, cases[i].user), "%s", line);
+        cr_assert(is(g.spec.etcd_password, cases[i].password), "%s", line);
+        cr_assert_null(g.spec.arbiter_dir);
+        cr_assert_eq(g.spec.join_timeout_ns,
+                     (strstr(line, "timeout=9") != NULL ? 9 : 600) * NS_PER_S);
+        cr_assert_eq(strstr(strbuf_text(&g.warnings), "visible") != NULL,
+                     strstr(line, "--rdzv-endpoint=etcds://u:p") != NULL, "%s", line);
+    }
+}
+
+Test(job_options, takes_certificates_by_both_of_torchruns_names) {
+    static const char *const cases[] = {
+        "--rdzv-id=j --rdzv-endpoint=etcds://h --rdzv-conf=cacert=/a,cert=/c,key=/k x",
+        "--rdzv-id=j --rdzv-endpoint=etcds://h --rdzv-conf=ca_cert=/a,ssl_cert=/c,ssl_cert_key=/k x",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i]);
+        cr_assert_str_eq(g.spec.etcd_cacert, "/a");
+        cr_assert_str_eq(g.spec.etcd_cert, "/c");
+        cr_assert_str_eq(g.spec.etcd_key, "/k");
+        cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
+    }
+    READ("--rdzv-id=j --rdzv-endpoint=etcds://h --rdzv-conf=ssl_cert=/both x");
+    cr_assert_str_eq(g.spec.etcd_key, "/both");
+    cr_assert_null(g.spec.etcd_cacert);
+}
+
+Test(job_options, reads_how_the_group_changes) {
+    {
+        READ("x");
+        cr_assert_eq(g.spec.node_unit, 1);
+        cr_assert_eq(g.spec.spares, UINT32_MAX);
+        cr_assert_eq(g.spec.grow, JOB_GROW_BOUNDARY);
+        cr_assert_eq(g.spec.rank_order, JOB_RANK_ORDER_HOST);
+        cr_assert_eq(g.spec.max_node_losses, UINT32_MAX);
+        cr_assert_eq(g.spec.exclude_after, 3);
+        cr_assert_eq(g.spec.restart_backoff_ns, 0);
+        cr_assert_eq(g.spec.crash_loop_ns, 5 * NS_PER_S);
+        cr_assert_eq(g.spec.hold_ns, 2 * NS_PER_S);
+        cr_assert_eq(g.spec.arbiter_lease_ns, 60 * NS_PER_S);
+        cr_assert_eq(g.spec.regroup_wait_ns, 0);
+        cr_assert_str_eq(g.spec.topology, "");
+        cr_assert_null(g.spec.event_log);
+    }
+    {
+        READ("SLURM_TOPOLOGY_ADDR=s1.s2.node3 PET_GROW=never PET_NODE_UNIT=2 | --nnodes=3:5 "
+             "--rdzv-backend=c10d --rdzv-endpoint=h --spares=0 --rank-order=topology "
+             "--max-node-losses=7 --exclude-after=0 --restart-backoff=1.5 --crash-loop=0 --hold=0 "
+             "--arbiter-lease=90 --regroup-wait=4 --rdzv-conf=regroup_timeout=9 --node-rank=3 "
+             "--event-log=/e x");
+        cr_assert_eq(g.spec.node_unit, 2);
+        cr_assert_eq(g.spec.spares, 0);
+        cr_assert_eq(g.spec.grow, JOB_GROW_NEVER);
+        cr_assert_eq(g.spec.rank_order, JOB_RANK_ORDER_TOPOLOGY);
+        cr_assert_eq(g.spec.max_node_losses, 7);
+        cr_assert_eq(g.spec.exclude_after, 0);
+        cr_assert_eq(g.spec.restart_backoff_ns, 3 * NS_PER_S / 2);
+        cr_assert_eq(g.spec.crash_loop_ns, 0);
+        cr_assert_eq(g.spec.hold_ns, 0);
+        cr_assert_eq(g.spec.arbiter_lease_ns, 90 * NS_PER_S);
+        cr_assert_eq(g.spec.regroup_wait_ns, 4 * NS_PER_S);
+        cr_assert_eq(g.spec.node_rank, 3);
+        cr_assert_str_eq(g.spec.topology, "s1.s2.node3");
+        cr_assert_str_eq(g.spec.event_log, "/e");
+        cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
+    }
+    {
+        READ("--grow=now --rank-order=join --event-log-handler=console --lease=40 "
+             "--rdzv-conf=regroup_timeout=9 x");
+        cr_assert_eq(g.spec.grow, JOB_GROW_NOW);
+        cr_assert_eq(g.spec.rank_order, JOB_RANK_ORDER_JOIN);
+        cr_assert_eq(g.spec.arbiter_lease_ns, 80 * NS_PER_S);
+        cr_assert_eq(g.spec.regroup_wait_ns, 9 * NS_PER_S);
+        cr_assert_str_eq(g.spec.event_log, "-");
+    }
+    /* Beginnings that torchrun takes stay its own. */
+    READ("--max 3 --event-l null --node-r 1 --nnodes=2 --rdzv-b c10d --start spawn x");
+    cr_assert_eq(g.spec.max_restarts, 3);
+    cr_assert_null(g.spec.event_log);
+    cr_assert_eq(g.spec.node_rank, 1);
 }
 
 Test(job_options, static_nodes_have_ranks) {
@@ -407,4 +628,22 @@ Test(job_options, prints_the_job_as_json_lines) {
     };
     for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
         cr_assert_not_null(strstr(strbuf_text(&out), lines[i]), "%s", lines[i]);
+}
+
+Test(job_options, prints_no_password) {
+    READ("--rdzv-id=j --rdzv-endpoint=etcds://me:hidden@h,g/p --spares=2 --event-log=- x");
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    job_print_config(&g.spec, &out);
+    static const char *const lines[] = {
+        "{\"backend\":\"etcd\"}\n",     "{\"etcd_endpoints\":[\"h:2379\",\"g:2379\"]}\n",
+        "{\"etcd_prefix\":\"/p\"}\n",   "{\"etcd_tls\":true}\n",
+        "{\"etcd_user\":\"me\"}\n",     "{\"etcd_password\":\"***\"}\n",
+        "{\"arbiter_dir\":null}\n",     "{\"spares\":2}\n",
+        "{\"max_node_losses\":null}\n", "{\"crash_loop\":5}\n",
+        "{\"event_log\":\"-\"}\n",      "{\"grow\":\"boundary\"}\n",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
+        cr_assert_not_null(strstr(strbuf_text(&out), lines[i]), "%s", lines[i]);
+    cr_assert_null(strstr(strbuf_text(&out), "hidden"));
+    cr_assert_null(strstr(strbuf_text(&g.warnings), "hidden"));
 }
