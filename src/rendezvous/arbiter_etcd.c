@@ -29,7 +29,7 @@ static void write_key(struct json_writer *w, const struct arbiter_etcd_step *s, 
 }
 
 static void write_epoch_key(struct json_writer *w, const struct arbiter_etcd_step *s) {
-    _cleanup_(freep) char *key = xasprintf("epoch-%" PRIu32, s->request.epoch);
+    _cleanup_(freep) char *key = xasprintf("epoch-%" PRIu32, s->epoch);
     write_key(w, s, key);
 }
 
@@ -66,7 +66,7 @@ static void write_conditions(struct json_writer *w, const struct arbiter_etcd_st
     write_key(w, s, "latest");
     json_write_id(w, "modRevision", s->mod);
     json_write_object_end(w);
-    if (s->request.kind == ARBITER_BEAT || s->own)
+    if (s->epoch == 0)
         return;
     json_write_object_begin(w, NULL);
     json_write_string(w, "target", "CREATE");
@@ -83,7 +83,7 @@ static void write_puts(struct json_writer *w, const struct arbiter_etcd_step *s)
         write_put(w, s, "beat", strbuf_text(&text));
         return;
     }
-    struct arbiter_record record = {.epoch = q->epoch, .leader = q->leader};
+    struct arbiter_record record = {.epoch = s->epoch, .leader = q->leader};
     if (q->kind == ARBITER_CLOSE) {
         record.closed = true;
         record.outcome = q->outcome;
@@ -98,7 +98,6 @@ void arbiter_etcd_begin(struct arbiter_etcd_step *s, const char *base,
                         const struct arbiter_request *request, uint64_t hint) {
     *s = (struct arbiter_etcd_step){.base = base, .request = *request};
     s->write = request->kind == ARBITER_BEAT && hint != 0;
-    s->own = s->write;
     s->mod = s->write ? hint : 0;
 }
 
@@ -214,15 +213,15 @@ bool arbiter_etcd_is_of(const struct arbiter_etcd_view *view, uint32_t epoch,
 
 /* The condition becomes what was just seen. */
 static int ask_to_write(struct arbiter_etcd_step *s, const struct arbiter_etcd_view *view,
-                        bool own, struct err *err) {
-    if (s->write && s->mod == view->mod && s->own == own)
+                        uint32_t epoch, struct err *err) {
+    if (s->write && s->mod == view->mod)
         return err_set(err, -EBADMSG,
                        "'%sepoch-%" PRIu32 "' is there though '%slatest' is of epoch %" PRIu32
                        ": somebody changed these keys; use another run id",
-                       s->base, s->request.epoch, s->base, view->record.epoch);
+                       s->base, s->epoch, s->base, view->record.epoch);
     s->write = true;
     s->mod = view->mod;
-    s->own = own;
+    s->epoch = epoch;
     return ARBITER_ETCD_E_ASK;
 }
 
@@ -232,12 +231,15 @@ int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_vie
     const struct arbiter_record *latest = &view->record;
     bool own = arbiter_etcd_is_of(view, q->epoch, q->leader.incarnation);
     bool done = s->write && view->succeeded;
+    if ((q->kind == ARBITER_CLAIM || q->kind == ARBITER_CLOSE) &&
+        (q->epoch == 0 || q->epoch == UINT32_MAX || q->leader.incarnation == 0))
+        return err_set(err, -EINVAL, "a claim for nobody, or of epoch %" PRIu32, q->epoch);
     *ret = ARBITER_OK;
     switch (q->kind) {
     case ARBITER_READ:
         return 0;
     case ARBITER_BEAT:
-        return done || !own ? 0 : ask_to_write(s, view, true, err);
+        return done || !own ? 0 : ask_to_write(s, view, 0, err);
     case ARBITER_CLAIM:
         if (own)
             return 0;
@@ -245,13 +247,15 @@ int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_vie
             *ret = ARBITER_LOST;
             return 0;
         }
-        return ask_to_write(s, view, false, err);
+        return ask_to_write(s, view, q->epoch, err);
     case ARBITER_CLOSE:
+        if (q->outcome != OUTCOME_SUCCESS && q->outcome != OUTCOME_FAILED)
+            return err_set(err, -EINVAL, "a close without an outcome");
         if (latest->closed || (latest->epoch >= q->epoch && !own)) {
             *ret = latest->closed && latest->outcome == q->outcome ? ARBITER_OK : ARBITER_LOST;
             return 0;
         }
-        return ask_to_write(s, view, own, err);
+        return ask_to_write(s, view, own ? q->epoch + 1 : q->epoch, err);
     case ARBITER_KIND_COUNT:
         break;
     }

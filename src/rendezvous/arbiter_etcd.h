@@ -10,7 +10,7 @@
  * What is written is conditional on epoch-N's absence and on the very revision of `latest` that was
  * seen before, which was of a lower epoch and not the close. So epochs are claimed once and in
  * order, and nothing comes after the close; who is told "no" looks at what is there now, and goes
- * on. (The claimant itself may close its own epoch: then epoch-N becomes the close.)
+ * on. The close is an epoch as well: who asks to close its own epoch gets the one after it.
  *
  *     arbiter_etcd_begin(&s, base, &request, hint);
  *     do {
@@ -39,7 +39,7 @@ struct arbiter_etcd_step {
     struct arbiter_request request;
     bool write;       /* the next question is the conditional one */
     uint64_t mod;     /* on this revision of `latest`; 0: on its absence */
-    bool own;         /* which is the request's own claim */
+    uint32_t epoch;   /* that it writes; BEAT: 0 */
 };
 
 /* What an answer shows. */
@@ -59,7 +59,7 @@ void arbiter_etcd_question(const struct arbiter_etcd_step *s, struct strbuf *bod
 _must_use_ int arbiter_etcd_read(const char *base, const char *text, size_t len,
                                  struct arbiter_etcd_view *ret, struct err *err);
 /* 0: the request is answered by *ret and view->record. ARBITER_ETCD_E_ASK. -EBADMSG: the keys are
- * not as anybody of us leaves them. */
+ * not as anybody of us leaves them. -EINVAL: a claim for nobody, a close without an outcome. */
 _must_use_ int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_view *view,
                                  enum arbiter_result *ret, struct err *err);
 /* Is the view's record the claim of this one? */

@@ -212,6 +212,34 @@ Test(arbiter_etcd, decides_by_what_is_there) {
     }
 }
 
+Test(arbiter_etcd, a_leader_that_closes_its_own_epoch_claims_the_next) {
+    struct arbiter_etcd_step s;
+    struct arbiter_request q = request_of(ARBITER_CLOSE, 3, 0xa);
+    struct arbiter_etcd_view v = {.mod = 4, .record = {.epoch = 3, .leader.incarnation = 0xa}};
+    enum arbiter_result result;
+    arbiter_etcd_begin(&s, BASE, &q, 0);
+    cr_assert_eq(arbiter_etcd_next(&s, &v, &result, NULL), ARBITER_ETCD_E_ASK);
+    cr_expect_eq(s.epoch, 4);
+    v = (struct arbiter_etcd_view){.mod = 5, .record = {.epoch = 4, .leader.incarnation = 0xb}};
+    cr_assert_eq(arbiter_etcd_next(&s, &v, &result, NULL), 0);
+    cr_expect_eq(result, ARBITER_LOST);
+}
+
+Test(arbiter_etcd, a_claim_for_nobody_and_a_close_with_nothing_are_refused) {
+    const struct arbiter_etcd_view v = {0};
+    struct arbiter_request all[] = {request_of(ARBITER_CLAIM, 0, 0xa), request_of(ARBITER_CLAIM, 1, 0),
+                                    request_of(ARBITER_CLOSE, 1, 0xa), request_of(ARBITER_CLAIM, UINT32_MAX, 0xa)};
+    all[2].outcome = OUTCOME_NONE;
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        struct arbiter_etcd_step s;
+        enum arbiter_result result;
+        struct err err = {0};
+        arbiter_etcd_begin(&s, BASE, &all[i], 0);
+        cr_expect_eq(arbiter_etcd_next(&s, &v, &result, &err), -EINVAL);
+        cr_expect_neq(err.text[0], '\0');
+    }
+}
+
 Test(arbiter_etcd, keys_that_somebody_changed_are_an_error_not_a_loop) {
     struct arbiter_etcd_step s;
     struct arbiter_request q = request_of(ARBITER_CLAIM, 3, 0xa);
@@ -233,7 +261,7 @@ Test(arbiter_etcd, keys_that_somebody_changed_are_an_error_not_a_loop) {
 struct model {
     uint64_t revision, mod, beat;
     struct arbiter_record latest;
-    uint64_t winner[EPOCHS + 3];
+    uint64_t winner[EPOCHS + 4];
     bool was_closed;
     enum outcome outcome;
 };
@@ -243,17 +271,17 @@ static struct arbiter_etcd_view obey(struct model *m, const struct arbiter_etcd_
     const struct arbiter_request *q = &s->request;
     struct arbiter_etcd_view v = {.succeeded = true};
     if (s->write) {
-        v.succeeded = s->mod == m->mod && (q->kind == ARBITER_BEAT || s->own || m->winner[q->epoch] == 0);
+        v.succeeded = s->mod == m->mod && (s->epoch == 0 || m->winner[s->epoch] == 0);
         if (v.succeeded) {
             m->revision++;
             if (q->kind == ARBITER_BEAT) {
                 m->beat = m->revision;
             } else {
                 cr_assert_not(m->was_closed, "something came after the close");
-                cr_assert(m->winner[q->epoch] == 0 || m->winner[q->epoch] == q->leader.incarnation);
-                cr_assert_geq(q->epoch, m->latest.epoch);
-                m->winner[q->epoch] = q->leader.incarnation;
-                m->latest = (struct arbiter_record){.epoch = q->epoch, .leader = q->leader};
+                cr_assert_eq(m->winner[s->epoch], 0, "an epoch was claimed twice");
+                cr_assert_gt(s->epoch, m->latest.epoch);
+                m->winner[s->epoch] = q->leader.incarnation;
+                m->latest = (struct arbiter_record){.epoch = s->epoch, .leader = q->leader};
                 m->latest.closed = m->was_closed = q->kind == ARBITER_CLOSE;
                 m->latest.outcome = m->outcome = q->outcome;
                 m->mod = m->revision;
