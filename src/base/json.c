@@ -74,6 +74,10 @@ static int scan_number(struct scan *s) {
 static int scan_string(struct scan *s) {
     for (s->pos++; s->pos < s->len;) {
         uint8_t c = s->p[s->pos];
+        if (c >= 0x20 && c < 0x80 && c != '"' && c != '\\') {
+            s->pos++;
+            continue;
+        }
         if (c == '"') {
             s->pos++;
             return 0;
@@ -160,15 +164,28 @@ static int scan(const char *text, size_t len, const struct json_limits *limits, 
 
 /* --- doubled keys ----------------------------------------------------------------------------- */
 
+#define FEW_MEMBERS 24
+
 static int compare_keys(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static bool same_key(const char *a, const char *b) { return a[0] == b[0] && strcmp(a, b) == 0; }
+
+/* The same for few members, which nearly all objects have: without sorting. */
+static int check_few_doubled(const cJSON *object, struct err *err) {
+    for (const cJSON *m = object->child; m != NULL; m = m->next)
+        for (const cJSON *other = m->next; other != NULL; other = other->next)
+            if (same_key(m->string, other->string))
+                return err_set(err, -EINVAL, "JSON object with \"%.64s\" twice", m->string);
+    return 0;
 }
 
 /* -ENOMEM, or -EINVAL when two members of `object` have one name. */
 static int check_doubled(const cJSON *object, struct err *err) {
     size_t n = (size_t)cJSON_GetArraySize(object), i = 0;
-    if (n < 2)
-        return 0;
+    if (n <= FEW_MEMBERS)
+        return check_few_doubled(object, err);
     _cleanup_(freep) const char **keys = malloc(n * sizeof *keys);
     if (keys == NULL)
         return -ENOMEM;
@@ -258,12 +275,17 @@ enum json_kind json_kind_of(const struct json *v) {
 int json_check_keys(const struct json *obj, const char *const *allowed, size_t n, struct err *err) {
     if (json_kind_of(obj) != JSON_OBJECT)
         return err_set(err, -EINVAL, "not a JSON object");
+    size_t next = 0; /* the members of most objects come in the order of the list */
     for (const cJSON *m = in(obj)->child; m != NULL; m = m->next) {
         size_t i = 0;
-        while (i < n && strcmp(allowed[i], m->string) != 0)
-            i++;
+        if (next < n && same_key(allowed[next], m->string))
+            i = next;
+        else
+            while (i < n && !same_key(allowed[i], m->string))
+                i++;
         if (i == n)
             return err_set(err, -EINVAL, "unknown field \"%.64s\"", m->string);
+        next = i + 1;
     }
     return 0;
 }
@@ -271,7 +293,10 @@ int json_check_keys(const struct json *obj, const char *const *allowed, size_t n
 const struct json *json_member(const struct json *obj, const char *key) {
     if (!cJSON_IsObject(in(obj)))
         return NULL;
-    return out(cJSON_GetObjectItemCaseSensitive(in(obj), key));
+    for (const cJSON *m = in(obj)->child; m != NULL; m = m->next)
+        if (same_key(m->string, key))
+            return out(m);
+    return NULL;
 }
 
 bool json_has(const struct json *obj, const char *key) { return json_member(obj, key) != NULL; }
@@ -306,7 +331,7 @@ static int member_integer(const struct json *obj, const char *key, double min, d
 int json_get_u64(const struct json *obj, const char *key, uint64_t max, uint64_t *ret,
                  struct err *err) {
     assert(max <= JSON_INTEGER_MAX);
-    double d;
+    double d = 0;
     int r = member_integer(obj, key, 0, (double)max, &d, err);
     if (r == 0)
         *ret = (uint64_t)d;
@@ -324,7 +349,7 @@ int json_get_u32(const struct json *obj, const char *key, uint32_t max, uint32_t
 
 int json_get_i32(const struct json *obj, const char *key, int32_t min, int32_t max, int32_t *ret,
                  struct err *err) {
-    double d;
+    double d = 0;
     int r = member_integer(obj, key, min, max, &d, err);
     if (r == 0)
         *ret = (int32_t)d;
@@ -332,7 +357,7 @@ int json_get_i32(const struct json *obj, const char *key, int32_t min, int32_t m
 }
 
 int json_get_bool(const struct json *obj, const char *key, bool *ret, struct err *err) {
-    const struct json *v;
+    const struct json *v = NULL;
     int r = member_of(obj, key, JSON_BOOL, "true or false", &v, err);
     if (r == 0)
         *ret = cJSON_IsTrue(in(v));
@@ -353,7 +378,7 @@ int json_get_string(const struct json *obj, const char *key, size_t max_len, con
 
 int json_get_text(const struct json *obj, const char *key, char *ret, size_t size,
                   struct err *err) {
-    const char *text;
+    const char *text = "";
     int r = json_get_string(obj, key, size - 1, &text, err);
     if (r == 0)
         memcpy(ret, text, strlen(text) + 1);
@@ -361,7 +386,7 @@ int json_get_text(const struct json *obj, const char *key, char *ret, size_t siz
 }
 
 int json_get_id(const struct json *obj, const char *key, uint64_t *ret, struct err *err) {
-    const char *text;
+    const char *text = "";
     int r = json_get_string(obj, key, 20, &text, err);
     if (r < 0)
         return r;
@@ -381,7 +406,7 @@ int json_get_id(const struct json *obj, const char *key, uint64_t *ret, struct e
 
 int json_get_hex(const struct json *obj, const char *key, uint64_t *ret, struct err *err) {
     static const char digits[] = "0123456789abcdef";
-    const char *text;
+    const char *text = "";
     int r = json_get_string(obj, key, 16, &text, err);
     if (r < 0)
         return r;
@@ -405,7 +430,7 @@ int json_get_object(const struct json *obj, const char *key, const struct json *
 
 int json_get_array(const struct json *obj, const char *key, uint32_t max_items,
                    const struct json **ret, struct err *err) {
-    const struct json *v;
+    const struct json *v = NULL;
     int r = member_of(obj, key, JSON_ARRAY, "an array", &v, err);
     if (r < 0)
         return r;
@@ -433,7 +458,7 @@ bool json_number(const struct json *v, double *ret) {
 }
 
 int json_u64(const struct json *v, uint64_t max, uint64_t *ret) {
-    double d;
+    double d = 0;
     if (!json_number(v, &d) || !isfinite(d) || floor(d) < d || d < 0 ||
         d > (double)MIN2(max, JSON_INTEGER_MAX))
         return -EINVAL;

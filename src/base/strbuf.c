@@ -20,7 +20,7 @@ static void reserve(struct strbuf *s, size_t more) {
     if (need <= s->cap)
         return;
     s->cap = MAX2(need, s->cap * 2);
-    s->cap = MAX2(s->cap, (size_t)64);
+    s->cap = MAX2(s->cap, (size_t)256); /* most texts: one allocation */
     s->data = xrealloc(s->data, s->cap);
 }
 
@@ -34,7 +34,11 @@ void strbuf_add_bytes(struct strbuf *s, const void *data, size_t len) {
 
 void strbuf_add(struct strbuf *s, const char *text) { strbuf_add_bytes(s, text, strlen(text)); }
 
-void strbuf_add_char(struct strbuf *s, char c) { strbuf_add_bytes(s, &c, 1); }
+void strbuf_add_char(struct strbuf *s, char c) {
+    reserve(s, 1);
+    s->data[s->len++] = c;
+    s->data[s->len] = '\0';
+}
 
 void strbuf_printf(struct strbuf *s, const char *fmt, ...) {
     va_list ap, again;
