@@ -12,6 +12,7 @@
 #include "launcher/error_file.h"
 #include "launcher/logdir_io.h"
 #include "launcher/logmux_io.h"
+#include "launcher/notify_io.h"
 #include "launcher/report.h"
 #include "launcher/worker_env.h"
 #include "launcher/worker_io.h"
@@ -21,6 +22,7 @@ struct crew {
     struct crew_config config;
     struct crew_ops ops;
     void *arg;
+    struct notify *notify; /* NULL: it could not be made, and workers do without */
     char *oom_file;       /* NULL: the kernel's count is not to be had */
     bool omp_told;
 
@@ -216,6 +218,20 @@ static void on_unkillable(void *arg, pid_t pid, const char *text) {
 static const struct worker_group_ops worker_ops = {on_exit_of, on_spawn_failed, on_group_gone,
                                                    on_unkillable};
 
+/* ---- what workers tell ---- */
+
+/* Anybody on this host can send to the socket, and workers of a former generation may still be
+ * ending: only who runs now is heard. */
+static void on_notify(void *arg, pid_t pid, const struct notify_words *words) {
+    struct crew *c = arg;
+    if (!c->running || !words->safe_point || c->ops.on_safe_point == NULL)
+        return;
+    if (worker_group_holds(c->workers, pid))
+        c->ops.on_safe_point(c->arg, c->generation);
+    else
+        log_debug("a notification of process %d, which is no worker, is ignored", (int)pid);
+}
+
 /* ---- the calls ---- */
 
 int crew_new(struct loop *loop, const struct crew_config *config, const struct crew_ops *ops,
@@ -227,6 +243,9 @@ int crew_new(struct loop *loop, const struct crew_config *config, const struct c
     c->arg = arg;
     c->oom_file = cgroup_oom_file();
     c->keep_files = c->keep_tree = files_asked_for(config->spec);
+    struct err err = {0};
+    if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its words are hints only */
+        log_warning("%s; workers can't tell a safe point", err.text);
     *ret = c;
     return 0;
 }
@@ -245,6 +264,7 @@ void crew_free(struct crew *c) {
     if (c == NULL)
         return;
     drop_generation(c);
+    notify_free(c->notify);
     if (c->temp_dir != NULL && !c->keep_files && logdir_remove_tree(c->temp_dir) < 0)
         log_info("the temporary folder %s could not be removed", c->temp_dir);
     free(c->temp_dir);
@@ -293,6 +313,7 @@ static int build_env(struct crew *c, uint32_t i, struct envlist *ret, struct err
         .signals = spec->signals,
         .n_signals = spec->n_signals,
         .virtual_local_rank = spec->virtual_local_rank,
+        .notify_socket = c->notify != NULL ? notify_name(c->notify) : NULL,
     };
     return worker_env_build(c->config.envp, &in, ret, err);
 }

@@ -44,6 +44,9 @@ struct crew_ops {
     void (*on_all_gone)(void *arg, struct generation g);
     /* A process survives SIGKILL. */
     void (*on_unkillable)(void *arg, const char *text);
+    /* A worker of the present generation says that it may be stopped now without losing work; it
+     * may say so often. NULL: nobody asks. */
+    void (*on_safe_point)(void *arg, struct generation g);
 };
 
 _must_use_ int crew_new(struct loop *loop, const struct crew_config *config,

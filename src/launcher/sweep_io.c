@@ -398,6 +398,11 @@ void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_
     }
 }
 
+pid_t sweep_parent(pid_t pid) {
+    struct proc_stat st;
+    return read_stat(pid, &st) ? st.parent : 0;
+}
+
 /* --- for people --- */
 
 void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]) {

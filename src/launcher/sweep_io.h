@@ -53,6 +53,9 @@ typedef void sweep_stuck_fn(void *arg, pid_t pid);
 void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_stuck_fn *on_stuck,
                void *arg);
 
+/* The parent of a process; 0: it is gone, or can't be seen. */
+pid_t sweep_parent(pid_t pid);
+
 /* "process 123, python3 train.py (state D)", for a person; "process 123" when it can't be read. */
 #define SWEEP_NAME_MAX 160
 void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]);

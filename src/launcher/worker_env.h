@@ -30,6 +30,7 @@ struct worker_env_input {
     const int *signals;        /* --signals-to-handle */
     uint32_t n_signals;
     bool virtual_local_rank;
+    const char *notify_socket; /* MUSTER_NOTIFY_SOCKET; NULL: none */
     const char *worker_id;     /* MUSTER_WORKER_ID; NULL: whoever starts it adds the marker */
 };
 

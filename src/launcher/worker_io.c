@@ -469,6 +469,21 @@ pid_t worker_group_pid(const struct worker_group *g, uint32_t index) {
     return w != NULL && child_watch_alive(w) ? child_watch_pid(w) : 0;
 }
 
+#define DEPTH_MAX 256 /* a chain of parents longer than that is not followed */
+
+bool worker_group_holds(const struct worker_group *g, pid_t pid) {
+    const pid_t self = getpid();
+    pid_t parent = pid;
+    for (unsigned depth = 0; depth < DEPTH_MAX && parent > 0 && parent != self; depth++) {
+        pid = parent;
+        parent = sweep_parent(pid);
+    }
+    for (uint32_t i = 0; parent == self && i < g->n; i++)
+        if (worker_group_pid(g, i) == pid)
+            return true;
+    return false;
+}
+
 uint64_t worker_group_started_ns(const struct worker_group *g, uint32_t index) {
     return g->workers[index].started_ns;
 }

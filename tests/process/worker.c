@@ -13,6 +13,7 @@
  *     fork-storm=N      N generations of children, each made by the one before, which then ends
  *     print=TEXT        TEXT and a newline; part=TEXT: without one
  *     spew=BYTES        that many bytes of lines of 100
+ *     notify=TEXT       sends TEXT to MUSTER_NOTIFY_SOCKET
  *     env=NAME          prints the variable's value, or "(unset)"
  *     cwd, sid, mask, fds   print the directory; whether it leads a session; blocked and ignored
  *                       signals; open descriptors above 2
@@ -27,11 +28,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -74,6 +78,19 @@ static void stamp(const char *path) {
     char line[64];
     snprintf(line, sizeof line, "%lld\n", ts.tv_sec * 1000000000LL + ts.tv_nsec);
     write_line(path, line);
+}
+
+static void notify(const char *text) {
+    const char *name = getenv("MUSTER_NOTIFY_SOCKET");
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    if (name == NULL || name[0] != '@' || strlen(name) >= sizeof addr.sun_path)
+        fail("MUSTER_NOTIFY_SOCKET");
+    memcpy(addr.sun_path + 1, name + 1, strlen(name) - 1);
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name));
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || sendto(fd, text, strlen(text), 0, (struct sockaddr *)&addr, size) < 0)
+        fail("notify");
+    (void)close(fd);
 }
 
 static void make_child(void) {
@@ -241,6 +258,8 @@ static bool do_valued(const char *arg) {
         printf("%s", v);
     else if ((v = value_of(arg, "spew")) != NULL)
         spew(atol(v));
+    else if ((v = value_of(arg, "notify")) != NULL)
+        notify(v);
     else if ((v = value_of(arg, "env")) != NULL)
         print(getenv(v) != NULL ? getenv(v) : "(unset)");
     else if ((v = value_of(arg, "close")) != NULL)

@@ -46,6 +46,9 @@ Test(worker_env, tells_every_variable_of_the_contract) {
         cr_assert_str_eq(value(base, &in, expected[i][0]), expected[i][1], "%s", expected[i][0]);
     cr_assert_null(value(base, &in, "CUDA_VISIBLE_DEVICES"));
     cr_assert_null(value(base, &in, "MUSTER_WORKER_ID"));
+    cr_assert_null(value(base, &in, "MUSTER_NOTIFY_SOCKET"));
+    in.notify_socket = "@muster-notify-1";
+    cr_assert_str_eq(value(base, &in, "MUSTER_NOTIFY_SOCKET"), "@muster-notify-1");
     in.worker_id = "1.2.0123456789abcdef";
     cr_assert_str_eq(value(base, &in, "MUSTER_WORKER_ID"), "1.2.0123456789abcdef");
 }
@@ -53,12 +56,17 @@ Test(worker_env, tells_every_variable_of_the_contract) {
 Test(worker_env, removes_what_an_outer_launcher_said_and_keeps_settings) {
     char *const base[] = {
         TEXT("MUSTER_WORKER_ID=outer"), TEXT("MUSTER_ANYTHING=1"), TEXT("RANK=99"),
+        TEXT("MUSTER_NOTIFY_SOCKET=@outer"), TEXT("MUSTER_ETCD_PASSWORD=secret"),
+        TEXT("NOTIFY_SOCKET=/run/systemd/notify"),
         TEXT("TORCHELASTIC_ENABLE_FILE_TIMER=1"), TEXT("TORCH_NCCL_ASYNC_ERROR_HANDLING=3"),
         TEXT("OMP_NUM_THREADS=5"), TEXT("PET_NNODES=2"),
         TEXT("TORCHELASTIC_SIGNALS_TO_HANDLE=SIGHUP"), NULL};
     struct worker_env_input in = input();
     cr_assert_null(value(base, &in, "MUSTER_WORKER_ID"));
     cr_assert_null(value(base, &in, "MUSTER_ANYTHING"));
+    cr_assert_null(value(base, &in, "MUSTER_NOTIFY_SOCKET"));
+    cr_assert_null(value(base, &in, "MUSTER_ETCD_PASSWORD"));
+    cr_assert_str_eq(value(base, &in, "NOTIFY_SOCKET"), "/run/systemd/notify");
     cr_assert_str_eq(value(base, &in, "RANK"), "6");
     cr_assert_str_eq(value(base, &in, "TORCHELASTIC_ENABLE_FILE_TIMER"), "1");
     cr_assert_str_eq(value(base, &in, "TORCH_NCCL_ASYNC_ERROR_HANDLING"), "3");

@@ -282,6 +282,38 @@ Test(worker_io, helpers_and_what_is_below_them_are_spared) {
     crew_fini(&c);
 }
 
+Test(worker_io, knows_which_processes_are_its_workers) {
+    struct crew c;
+    crew_init(&c);
+    char *w = c.rig.worker;
+    crew_start(&c, (char *const *[]){
+        ARGV(w, c.hold, "child", "daemon", c.say, "wait", NULL),
+        ARGV("sh", "-c", "\"$0\" \"$1\" \"$2\" wait & wait", w, c.hold, c.say, NULL)}, 2);
+    pid_t pids[2];
+    rig_await_ready(&c.rig, 2, pids);
+    for (uint32_t i = 0; i < 2; i++) {
+        cr_expect(worker_group_holds(c.group, worker_group_pid(c.group, i)));
+        cr_expect(worker_group_holds(c.group, rig_first_child(worker_group_pid(c.group, i))));
+        cr_expect(worker_group_holds(c.group, pids[i]), "a worker, or one below it");
+    }
+    cr_expect_not(worker_group_holds(c.group, getpid()));
+    cr_expect_not(worker_group_holds(c.group, getppid()));
+    cr_expect_not(worker_group_holds(c.group, 1));
+    cr_expect_not(worker_group_holds(c.group, 0));
+    /* A child of this process that is no worker. */
+    pid_t stranger = fork();
+    if (stranger == 0) {
+        pause();
+        _exit(0);
+    }
+    cr_expect_not(worker_group_holds(c.group, stranger));
+    cr_assert(kill(stranger, SIGKILL) == 0);
+    worker_group_kill(c.group);
+    crew_run_to_the_end(&c);
+    cr_expect_not(worker_group_holds(c.group, pids[0]), "it has ended");
+    crew_fini(&c);
+}
+
 Test(worker_io, a_start_that_fails_is_told_with_its_step) {
     for (size_t k = 0; k < ARRAY_SIZE(kernels); k++) {
         struct crew c;
