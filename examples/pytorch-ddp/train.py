@@ -6,6 +6,7 @@ NCCL, without them gloo. A checkpoint is written after each epoch; a run goes on
 import argparse
 import os
 import pathlib
+import socket
 
 import torch
 import torch.distributed as dist
@@ -49,6 +50,18 @@ def save(path, state):
         f.flush()
         os.fsync(f.fileno())
     os.replace(temporary, path)
+
+
+def tell_safe_point():
+    """muster may restart the job now, to take in nodes that wait: nothing would be lost."""
+    name = os.environ.get("MUSTER_NOTIFY_SOCKET", "")
+    if not name.startswith("@"):
+        return  # another launcher
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        try:
+            s.sendto(b"MUSTER_SAFE_POINT=1", socket.MSG_DONTWAIT, "\0" + name[1:])
+        except OSError as error:
+            print(f"could not tell the launcher of the checkpoint: {error}", flush=True)
 
 
 def train_epoch(model, optimizer, data, args, epoch, losses):
@@ -98,6 +111,7 @@ def main():
             if args.checkpoint:
                 save(args.checkpoint,
                      {"epoch": epoch, "model": net.state_dict(), "optimizer": optimizer.state_dict()})
+                tell_safe_point()
             print(f"epoch {epoch} of {args.epochs}: loss {loss:.4f}, world size {world}, restarts "
                   f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", flush=True)
     if rank == 0:
