@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "io/clock.h"
 
 /* Descriptors that are closed one by one where the kernel has no close_range (before 5.9). */
@@ -199,8 +200,8 @@ static int check_next(const struct arbiter_dir_server *s, uint32_t latest, uint3
 static int do_claim(struct arbiter_dir_server *s, const struct arbiter_request *q,
                     struct arbiter_dir_result *ret, struct err *err) {
     struct arbiter_record now, mine = {.epoch = q->epoch, .leader = q->leader};
-    if (q->leader.incarnation == 0)
-        return err_set(err, -EINVAL, "a claim for nobody");
+    if (q->leader.incarnation == 0 || q->epoch == 0)
+        return err_set(err, -EINVAL, "a claim for nobody, or of epoch 0");
     for (int i = 0; i < CLAIM_TRIES; i++) {
         int r = find_latest(s, 0, &now, err);
         if (r < 0)
@@ -229,9 +230,9 @@ static int do_claim(struct arbiter_dir_server *s, const struct arbiter_request *
 static int do_close(struct arbiter_dir_server *s, const struct arbiter_request *q,
                     struct arbiter_dir_result *ret, struct err *err) {
     struct arbiter_record now, mine = {.leader = q->leader, .closed = true, .outcome = q->outcome};
-    if (q->outcome != OUTCOME_SUCCESS && q->outcome != OUTCOME_FAILED)
-        return err_set(err, -EINVAL, "a close without an outcome");
-    memcpy(mine.reason, q->reason, sizeof mine.reason);
+    if ((q->outcome != OUTCOME_SUCCESS && q->outcome != OUTCOME_FAILED) || q->epoch == 0)
+        return err_set(err, -EINVAL, "a close without an outcome, or of epoch 0");
+    utf8_copy(mine.reason, sizeof mine.reason, q->reason); /* as it will be read */
     for (int i = 0; i < CLAIM_TRIES; i++) {
         int r = find_latest(s, 0, &now, err);
         if (r < 0)
