@@ -149,7 +149,8 @@ void group_stop_for_failure(struct group *g) {
         (void)snprintf(text, sizeof text, "node %s does not answer, and rank %u failed after that",
                        name, g->cause.rank);
     }
-    g->detected_ns = g->cause_at_ns > 0 ? (uint64_t)g->cause_at_ns : g->now_ns;
+    /* its clock is known give or take an error: never later than now */
+    g->detected_ns = g->cause_at_ns > 0 ? MIN2((uint64_t)g->cause_at_ns, g->now_ns) : g->now_ns;
     const struct node *failed = group_find(g, g->cause.incarnation);
     group_add_note(g, NOTE_WORKER_FAILED, failed, g->cause.text)->detected_ns = g->detected_ns;
     group_begin_stop(g, text);
