@@ -248,6 +248,8 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
         memcpy(n->report.excluded_why, why, sizeof why);
     }
     group_recount(g, n);
+    if (report->at_safe_point)
+        g->safe_node = n->info.incarnation;
     g->status_dirty = true;
     keep_counters(g, n);
 
@@ -416,6 +418,16 @@ static void dispatch(struct group *g, const struct group_event *ev) {
     }
 }
 
+/* A safe point is one moment: who comes later waits for the next. */
+static void pass_safe_point(struct group *g) {
+    struct node *n = group_find(g, g->safe_node);
+    g->safe_node = 0;
+    if (n == NULL)
+        return;
+    n->report.at_safe_point = false;
+    group_recount(g, n);
+}
+
 void group_step(struct group *g, const struct group_event *event, struct group_update *ret) {
     assert(event->now_ns >= g->now_ns);
     g->now_ns = event->now_ns;
@@ -438,6 +450,7 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
         group_advance(g);
         emit_status(g);
     }
+    pass_safe_point(g);
     ret->deadline_ns = g->due_ns = next_deadline(g);
     resolve_notes(g);
     g->update = NULL;

@@ -168,6 +168,7 @@ struct group {
     char (*excluded_hosts)[RDZV_HOST_MAX];
     size_t n_excluded_hosts;
     bool grow_asked;
+    uint64_t safe_node;       /* said in this step that it is at a safe point; 0 */
 
     /* What the leadership hangs on. */
     uint64_t read_ns;         /* arbiter: the last good read began; 0: none yet */

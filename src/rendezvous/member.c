@@ -35,11 +35,16 @@ void member_config_default(struct member_config *c) {
         .leader_timeout_ns = 60 * NS_PER_S,
         .join_timeout_ns = 600 * NS_PER_S,
         .probe_retry_ns = 200 * NS_PER_MS,
+        .lease_ns = 5 * NS_PER_S,
+        .arbiter_lease_ns = 60 * NS_PER_S,
+        .min_nodes = 1,
+        .node_unit = 1,
     };
 }
 
 int member_new(const struct member_config *config, uint64_t now_ns, struct member **ret) {
-    if (config->incarnation == 0 || config->heartbeat_ns == 0)
+    if (config->incarnation == 0 || config->heartbeat_ns == 0 ||
+        (config->has_arbiter && (config->node_unit == 0 || config->lease_ns == 0)))
         return -EINVAL;
     struct member *m = xcalloc(1, sizeof *m);
     m->config = *config;
@@ -49,11 +54,24 @@ int member_new(const struct member_config *config, uint64_t now_ns, struct membe
     m->renew_ns = m->probe_ns = TIME_NEVER;
     m->probe_wait_ns = PROBE_RETRY_MIN_NS;
     m->report.state = NODE_JOINED;
+    m->seat = config->has_arbiter ? SEAT_ASKING : SEAT_FIXED;
+    m->callers = CALLERS_SENT_AWAY;
+    m->heir_index = -1;
+    m->seek_ns = m->may_claim_ns = TIME_NEVER;
+    m->random = m->parked.seed = config->seed;
+    if (config->has_arbiter)
+        member_seat_begin(m);
     *ret = m;
     return 0;
 }
 
-void member_free(struct member *m) { free(m); }
+void member_free(struct member *m) {
+    if (m == NULL)
+        return;
+    estate_fini(&m->estate);
+    idmap_fini(&m->parked);
+    free(m);
+}
 
 void member_update_fini(struct member_update *u) {
     free(u->effects);
@@ -87,6 +105,7 @@ void member_renew(struct member *m) {
         .clock_ns = m->now_ns,
         .leader_clock_ns = m->leader_clock_ns,
         .rtt_ns = m->rtt_ns,
+        .epoch = m->epoch,
     };
     m->renew_ns = m->now_ns + m->config.heartbeat_ns;
 }
@@ -99,6 +118,7 @@ void member_move(struct member *m, enum member_state to) {
 static void set_report(struct member *m, enum node_state state) {
     m->report.state = state;
     m->report.generation = m->generation;
+    m->report.finished = m->report.finished || state == NODE_FINISHED;
     member_say(m);
 }
 
@@ -151,6 +171,19 @@ void member_end_with_grace(struct member *m, uint64_t grace_ns) {
         finish(m);
 }
 
+/* The workers may have what is left of the lease. Those that have ended stay as they are. */
+void member_stop_for_leader(struct member *m, const char *why) {
+    uint64_t left = m->lease_end_ns > m->now_ns ? m->lease_end_ns - m->now_ns : 0;
+    m->start_wanted = false;
+    m->lease_names = (struct generation){0, 0};
+    if (m->has_workers && m->report.state != NODE_FINISHED && !m->fenced) {
+        stop_workers(m, left, why);
+    } else if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
+        member_move(m, MEMBER_IDLE);
+        set_report(m, NODE_STOPPED);
+    }
+}
+
 /* ---- what the leader wants ---- */
 
 static void try_start(struct member *m) {
@@ -176,6 +209,13 @@ static void drop_preparation(struct member *m) {
 /* The leader does not count on us: it never did, or it has counted us lost meanwhile. */
 static void on_idle(struct member *m, const struct desired *d) {
     m->start_wanted = false;
+    m->report.restarts_used = MAX2(m->report.restarts_used, d->restarts_used);
+    m->report.losses = MAX2(m->report.losses, d->losses);
+    if (d->excluded && !m->report.excluded) {
+        m->report.excluded = true;
+        (void)snprintf(m->report.excluded_why, sizeof m->report.excluded_why, "%.120s",
+                       d->reason);
+    }
     if (m->state == MEMBER_RUNNING && m->has_workers) {
         stop_workers(m, d->grace_ns, "the leader runs the job without this node");
     } else if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED ||
@@ -204,8 +244,9 @@ static void on_form(struct member *m, const struct desired *d) {
     m->has_later = m->has_stop_cause = m->start_wanted = false;
     m->generation = d->generation;
     m->form = d->form;
-    m->report.has_failure = false;
+    m->report.has_failure = m->report.finished = false;
     m->report.restarts_used = MAX2(m->report.restarts_used, d->form.restarts_used);
+    m->report.losses = MAX2(m->report.losses, d->form.losses);
     member_move(m, MEMBER_PREPARING);
     member_emit(m, MEMBER_EFFECT_PREPARE)->generation = m->generation;
 }
@@ -231,7 +272,7 @@ static void on_stop(struct member *m, const struct desired *d) {
         if (m->state != MEMBER_IDLE)
             return;
         m->generation = d->generation;
-        m->report.has_failure = false;
+        m->report.has_failure = m->report.finished = false;
     }
     if (m->has_workers) {
         stop_workers(m, d->grace_ns, d->reason);
@@ -248,7 +289,7 @@ static void on_stop(struct member *m, const struct desired *d) {
     }
 }
 
-static void on_closed(struct member *m, const struct desired *d) {
+void member_on_closed(struct member *m, const struct desired *d) {
     m->closed = true;
     m->stop_cause = *d;
     m->has_stop_cause = true;
@@ -280,7 +321,7 @@ static void on_desired(struct member *m, const struct desired *d) {
         }
         break;
     case DESIRED_STOP: on_stop(m, d); break;
-    case DESIRED_CLOSED: on_closed(m, d); break;
+    case DESIRED_CLOSED: member_on_closed(m, d); break;
     case DESIRED_KIND_COUNT: assert_not_reached();
     }
 }
@@ -293,8 +334,10 @@ static void on_lease(struct member *m, const struct lease *lease) {
     m->probe_ns = TIME_NEVER;
     m->leader_clock_ns = lease->clock_ns;
     m->rtt_ns = MAX2(m->now_ns - lease->echo_ns, (uint64_t)1);
+    succession_on_lease(m, lease);
     if (lease->validity_ns == 0)
         return;
+    m->good_lease_ns = m->now_ns;
     uint64_t end = lease->echo_ns + lease->validity_ns;
     m->lease_names = lease->prepared;
     m->names_end_ns = end;
@@ -381,13 +424,35 @@ static void on_leave(struct member *m, const struct member_event *ev) {
     member_end_with_grace(m, ev->grace_ns);
 }
 
+/* ---- those who come here ---- */
+
+static void on_caller(struct member *m, uint64_t caller, bool came) {
+    if (came && m->callers == CALLERS_PARKED && caller != 0)
+        idmap_put(&m->parked, caller, m);
+    else
+        idmap_remove(&m->parked, caller);
+}
+
 /* ---- time ---- */
+
+static void look_after_leader(struct member *m) {
+    if (m->now_ns >= m->probe_ns ||
+        (m->probe_ns == TIME_NEVER && !m->probing &&
+         m->now_ns > m->leader_seen_ns + SILENT_HEARTBEATS * m->config.heartbeat_ns))
+        member_probe_leader(m);
+}
 
 static void on_time(struct member *m) {
     if (m->has_workers && !m->fenced && m->now_ns >= m->lease_end_ns)
         fence(m);
     if (m->connected && m->now_ns >= m->renew_ns)
         member_renew(m);
+    if (m->config.has_arbiter) {
+        if (m->connected && m->end.kind == MEMBER_END_NONE && m->seat == SEAT_FOLLOWING)
+            look_after_leader(m);
+        member_seat_time(m);
+        return;
+    }
     if (m->state == MEMBER_SEARCHING) {
         if (m->now_ns >= m->since_ns + m->config.join_timeout_ns) {
             member_decide_end(m, MEMBER_END_LEADER_LOST,
@@ -400,10 +465,8 @@ static void on_time(struct member *m) {
         return;
     if (m->now_ns >= m->leader_seen_ns + m->config.leader_timeout_ns)
         member_leader_gone(m, "the leader has been silent for the leader timeout");
-    else if (m->now_ns >= m->probe_ns ||
-             (m->probe_ns == TIME_NEVER && !m->probing &&
-              m->now_ns > m->leader_seen_ns + SILENT_HEARTBEATS * m->config.heartbeat_ns))
-        member_probe_leader(m);
+    else
+        look_after_leader(m);
 }
 
 static uint64_t next_deadline(const struct member *m) {
@@ -412,7 +475,9 @@ static uint64_t next_deadline(const struct member *m) {
     uint64_t t = m->connected ? m->renew_ns : TIME_NEVER;
     if (m->has_workers && !m->fenced)
         t = MIN2(t, m->lease_end_ns);
-    if (m->state == MEMBER_SEARCHING)
+    if (m->config.has_arbiter && m->end.kind == MEMBER_END_NONE)
+        t = MIN2(t, member_seat_deadline(m));
+    else if (m->state == MEMBER_SEARCHING)
         return MIN2(t, m->since_ns + m->config.join_timeout_ns);
     if (m->end.kind != MEMBER_END_NONE)
         return t;
@@ -452,17 +517,38 @@ static void dispatch(struct member *m, const struct member_event *ev) {
             finish(m);
         break;
     case MEMBER_EVENT_LEAVE: on_leave(m, ev); break;
-    case MEMBER_EVENT_NAMED:
-    case MEMBER_EVENT_ESTATE:
+    case MEMBER_EVENT_NAMED: succession_on_named(m, ev->successors); break;
+    case MEMBER_EVENT_ESTATE: succession_on_estate(m, ev->estate); break;
     case MEMBER_EVENT_ARBITER:
-    case MEMBER_EVENT_CALLER:
-    case MEMBER_EVENT_CALLER_GONE:
-    case MEMBER_EVENT_PEER_PROBE:
-    case MEMBER_EVENT_REDIRECT:
-    case MEMBER_EVENT_DEPOSED:
-    case MEMBER_EVENT_SAFE_POINT: break;
+        if (ev->answer->request.kind == ARBITER_CLAIM)
+            succession_on_claim(m, ev->answer);
+        else
+            member_on_record(m, ev->answer);
+        break;
+    case MEMBER_EVENT_CALLER: on_caller(m, ev->caller, true); break;
+    case MEMBER_EVENT_CALLER_GONE: on_caller(m, ev->caller, false); break;
+    case MEMBER_EVENT_PEER_PROBE: succession_on_peer_probe(m, ev->caller, ev->probe); break;
+    case MEMBER_EVENT_REDIRECT: member_on_redirect(m, ev->epoch, ev->peer); break;
+    case MEMBER_EVENT_DEPOSED: member_on_deposed(m); break;
+    case MEMBER_EVENT_SAFE_POINT:
+        if (m->state == MEMBER_RUNNING &&
+            generation_compare(ev->generation, m->generation) == 0) {
+            m->report.at_safe_point = true; /* in this one report */
+            member_say(m);
+        }
+        break;
     case MEMBER_EVENT_KIND_COUNT: assert_not_reached();
     }
+}
+
+/* What was silent while this node itself slept is asked again. */
+static void forgive_own_sleep(struct member *m) {
+    m->leader_seen_ns = m->since_ns = m->now_ns;
+    m->beat_ns = m->now_ns;
+    if (m->apart_ns != TIME_NEVER)
+        m->apart_ns = m->now_ns;
+    if (m->connected)
+        m->good_lease_ns = m->now_ns;
 }
 
 void member_step(struct member *m, const struct member_event *event, struct member_update *ret) {
@@ -470,16 +556,20 @@ void member_step(struct member *m, const struct member_event *event, struct memb
     m->now_ns = event->now_ns;
     m->update = ret;
     ret->n_effects = 0;
+    m->n_requests = 0;
+    m->report.at_safe_point = false;
     if (m->state != MEMBER_ENDED) {
         /* After a sleep the lease's end comes before everything that piled up meanwhile. */
         if (m->has_workers && m->now_ns >= m->lease_end_ns)
             fence(m);
         /* Nor does the leader's silence count while this node itself slept. */
         if (m->now_ns > m->due_ns && m->now_ns - m->due_ns > m->config.heartbeat_ns / 2)
-            m->leader_seen_ns = m->since_ns = m->now_ns;
+            forgive_own_sleep(m);
         dispatch(m, event);
         if (m->state != MEMBER_ENDED)
             on_time(m);
+        if (m->config.has_arbiter)
+            member_tell_callers(m);
     }
     ret->deadline_ns = m->due_ns = next_deadline(m);
     m->update = NULL;

@@ -38,7 +38,7 @@ enum member_seat {
     SEAT_FIXED = 1, /* no arbiter: the endpoint's leader or none */
     SEAT_ASKING,    /* reads the arbiter: whom to follow? */
     SEAT_FOLLOWING, /* one leader is known, and connected to or tried */
-    SEAT_SEEKING,   /* lost the leader: goes to the successors, or waits as one for those who come */
+    SEAT_SEEKING,   /* lost the leader: goes to the successors, or waits as one */
     SEAT_CLAIMING,  /* asks the arbiter for an epoch */
     SEAT_LEADING,   /* this agent leads: its node follows it like any other */
     SEAT_COUNT,
@@ -58,7 +58,8 @@ struct member_config {
     struct rdzv_peer self;      /* what a claim of ours says */
     uint64_t seed;              /* for random waits */
 };
-/* lease 5 s, arbiter lease 60 s, min 1, unit 1; heartbeat 1 s, margin 1 s, leader timeout 60 s, join timeout 600 s, probe retry 200 ms. */
+/* lease 5 s, arbiter lease 60 s, min 1, unit 1; heartbeat 1 s, margin 1 s, leader timeout 60 s,
+ * join timeout 600 s, probe retry 200 ms. */
 void member_config_default(struct member_config *config);
 
 enum member_event_kind {
@@ -111,7 +112,7 @@ struct member_event {
 enum member_effect_kind {
     /* (re)connect to the leader and JOIN with member_report(). Without an arbiter: at the endpoint;
      * with one: to `peer`, ending an attempt at another; each address in turn, and DISCONNECT when
-     * all have failed, or its HELLO was another's, or it refused for now. `soon`: without a pause */
+     * all have failed, its HELLO was another's, or it refused for now. `soon`: without a pause */
     MEMBER_EFFECT_CONNECT = 1,
     MEMBER_EFFECT_REPORT,      /* send member_report() */
     MEMBER_EFFECT_RENEW,       /* renew */
@@ -191,6 +192,7 @@ struct member_end {
     bool has_failure;
     struct failure failure;
     uint32_t restarts_used, max_restarts;
+    bool was_closed; /* the job was over before this node came */
 };
 
 struct member;

@@ -10,6 +10,11 @@ static void connect_again(struct member *m) {
 
 void member_leader_gone(struct member *m, const char *why) {
     m->probe_ns = TIME_NEVER;
+    if (m->config.has_arbiter) {
+        if (m->end.kind == MEMBER_END_NONE)
+            member_lost_leader(m, true, "the leader is gone: its agent ended without a word");
+        return;
+    }
     if (generation_is_none(m->generation) && m->state == MEMBER_IDLE && !m->leaving) {
         /* Nothing of ours depends on that leader yet: wait for the next one. */
         member_move(m, MEMBER_SEARCHING);
@@ -36,6 +41,10 @@ void member_probe_leader(struct member *m) {
 
 void member_on_disconnect(struct member *m) {
     bool was_connected = m->connected;
+    if (m->config.has_arbiter) {
+        member_seat_disconnected(m, was_connected);
+        return;
+    }
     connect_again(m);
     if (was_connected)
         member_probe_leader(m);
@@ -44,10 +53,16 @@ void member_on_disconnect(struct member *m) {
 void member_on_probe(struct member *m, enum probe_result result) {
     m->probing = false;
     bool silent = m->now_ns - m->leader_seen_ns > SILENT_HEARTBEATS * m->config.heartbeat_ns;
-    if (m->state == MEMBER_SEARCHING || (m->connected && !silent))
+    if (m->state == MEMBER_SEARCHING || (m->connected && !silent) ||
+        (m->config.has_arbiter && m->seat != SEAT_FOLLOWING))
         return;
-    if (result == PROBE_ALIVE && m->connected)
-        connect_again(m); /* something on the way drops what it says on this connection */
+    if (result == PROBE_ALIVE && m->connected) {
+        /* Something on the way drops what it says on this connection. */
+        if (m->config.has_arbiter)
+            member_seat_disconnected(m, false);
+        else
+            connect_again(m);
+    }
     if (result == PROBE_GONE) {
         member_leader_gone(m, "the leader is gone: its agent ended without a word, and no other "
                               "node may lead this job");
@@ -58,7 +73,18 @@ void member_on_probe(struct member *m, enum probe_result result) {
 }
 
 void member_on_welcome(struct member *m, const struct member_event *ev) {
-    bool other = m->leader != 0 && m->leader != ev->leader;
+    bool other = m->leader != 0 && m->leader != ev->leader && !m->config.has_arbiter;
+    if (m->config.has_arbiter) {
+        bool wanted = m->seat == SEAT_FOLLOWING || m->seat == SEAT_SEEKING ||
+                      (m->seat == SEAT_LEADING && ev->leader == m->config.incarnation);
+        if (!wanted || ev->epoch < m->epoch) {
+            /* Whoever has seen a higher epoch obeys no lower one. */
+            if (m->seat == SEAT_FOLLOWING || m->seat == SEAT_SEEKING)
+                member_seat_disconnected(m, false);
+            return;
+        }
+        member_seat_welcomed(m, ev->leader, ev->epoch);
+    }
     m->connected = true;
     m->connected_ns = m->leader_seen_ns = m->now_ns;
     m->probe_ns = TIME_NEVER;
@@ -75,9 +101,12 @@ void member_on_welcome(struct member *m, const struct member_event *ev) {
     }
     m->leader = ev->leader;
     m->epoch = ev->epoch;
+    m->report.epoch = m->epoch;
     if (ev->heartbeat_ns > 0) {
         m->config.heartbeat_ns = ev->heartbeat_ns;
         m->config.margin_ns = ev->margin_ns;
+        if (ev->lease_ns > 0)
+            m->config.lease_ns = ev->lease_ns;
     }
     if (m->state == MEMBER_SEARCHING)
         member_move(m, MEMBER_IDLE);

@@ -1,13 +1,18 @@
 /* What the files of the node's machine share: its memory, and who does what with it.
  *   member.c         the states, what leader and launcher say, the step
  *   member_leader.c  whether the leader is there
+ *   member_seat.c    with an arbiter: whom to follow, where to look for him
+ *   succession.c     with an arbiter: when this node may claim, and with what it begins
  * Nobody else includes this. */
 #pragma once
 
+#include "base/idmap.h"
 #include "rendezvous/member.h"
 
 /* A connected leader that said nothing for this many heartbeats is probed. */
 #define SILENT_HEARTBEATS 3
+/* Of one step. */
+#define MEMBER_REQUESTS_MAX 3
 /* The first wait between probes: a guardian at work is done in milliseconds. */
 #define PROBE_RETRY_MIN_NS (2 * NS_PER_MS)
 
@@ -49,6 +54,49 @@ struct member {
     bool leaving, closed;
     char reason[RDZV_REASON_MAX]; /* effects point here */
 
+    /* With an arbiter: whom this node follows. */
+    enum member_seat seat;
+    struct rdzv_peer target;     /* that CONNECT was for; incarnation 0: none */
+    uint64_t target_ns;          /* since when */
+    struct rdzv_peer leader_peer; /* where the leader is, or was, reached */
+    bool leader_gone;            /* surely: no process of it is left */
+    uint64_t lost_ns;            /* when this node lost it */
+    uint64_t good_lease_ns;      /* the last LEASE with a validity, or WELCOME */
+    uint64_t apart_ns;           /* without a leader since; for the join timeout */
+    unsigned redirects;          /* since the last WELCOME */
+    unsigned round;              /* of the search: which place is tried */
+    uint64_t seek_ns, seek_wait_ns; /* the next round, and the pause before the one after it */
+    enum member_callers callers; /* as last told */
+    struct rdzv_peer callers_peer;
+    struct idmap parked;         /* incarnations of those who came */
+    char waiting[RDZV_REASON_MAX];
+
+    /* What the arbiter said. */
+    struct arbiter_record record;
+    uint64_t record_ns;          /* when the last good read began; 0: none */
+    uint64_t beat_ns;            /* the beat has been seen with this value since */
+    bool asking;                 /* a READ is under way */
+    uint64_t read_ns;            /* the next is due */
+    uint64_t patience_ns;        /* how long the beat has to stand still for rule 4 */
+    uint64_t random;
+
+    /* Being a successor. */
+    struct successors named;
+    int heir_index;              /* in named; -1: not one */
+    bool has_estate;
+    struct estate estate;
+    /* the newest LEASE that was echoed, or the naming as the first: no lease outlives it longer
+     * than a lease */
+    uint64_t heir_base_ns;
+    bool heir_gone[RDZV_SUCCESSORS_MAX]; /* those before it */
+    uint64_t heir_probe_ns;
+    uint64_t may_claim_ns;       /* its conditions hold since; TIME_NEVER: they don't */
+    uint32_t claim_epoch;
+    uint64_t claim_ns, claim_retry_ns;
+    bool claim_asked;            /* and not answered */
+    struct arbiter_request requests[MEMBER_REQUESTS_MAX]; /* effects point here */
+    unsigned n_requests;
+
     struct member_update *update;
 };
 
@@ -61,6 +109,9 @@ void member_move(struct member *m, enum member_state to);
 void member_decide_end(struct member *m, enum member_end_kind kind, const char *reason);
 /* Ends as decided: at once, or when the workers are gone, or can't be. */
 void member_end_with_grace(struct member *m, uint64_t grace_ns);
+/* The workers lose their leader: they end within what is left of the lease. */
+void member_stop_for_leader(struct member *m, const char *why);
+void member_on_closed(struct member *m, const struct desired *d);
 
 /* member_leader.c */
 void member_leader_gone(struct member *m, const char *why);
@@ -68,3 +119,35 @@ void member_probe_leader(struct member *m);
 void member_on_disconnect(struct member *m);
 void member_on_probe(struct member *m, enum probe_result result);
 void member_on_welcome(struct member *m, const struct member_event *ev);
+
+/* member_seat.c; all of it only with an arbiter */
+void member_seat_begin(struct member *m);
+void member_seat_move(struct member *m, enum member_seat to);
+void member_follow(struct member *m, const struct rdzv_peer *peer, uint32_t epoch);
+void member_seek(struct member *m);
+void member_lost_leader(struct member *m, bool gone, const char *why);
+void member_seat_disconnected(struct member *m, bool was_connected);
+void member_seat_welcomed(struct member *m, uint64_t leader, uint32_t epoch);
+void member_on_redirect(struct member *m, uint32_t epoch, const struct rdzv_peer *peer);
+void member_on_deposed(struct member *m);
+void member_on_record(struct member *m, const struct arbiter_answer *a);
+void member_seat_time(struct member *m);
+uint64_t member_seat_deadline(const struct member *m);
+/* What those who JOIN here are told: said when it changes. */
+void member_tell_callers(struct member *m);
+bool member_ask(struct member *m, enum arbiter_kind kind, uint32_t epoch);
+void member_set_epoch(struct member *m, uint32_t epoch);
+
+/* succession.c */
+void succession_on_named(struct member *m, const struct successors *s);
+void succession_on_estate(struct member *m, const struct estate *e);
+void succession_on_lease(struct member *m, const struct lease *lease);
+void succession_on_claim(struct member *m, const struct arbiter_answer *a);
+void succession_on_peer_probe(struct member *m, uint64_t incarnation, enum probe_result result);
+void succession_forget(struct member *m);
+/* Claims, if it may by now. */
+void succession_time(struct member *m);
+uint64_t succession_deadline(const struct member *m);
+void succession_lead(struct member *m, uint32_t epoch);
+void succession_claim(struct member *m, uint32_t epoch);
+bool succession_is_heir(const struct member *m);
