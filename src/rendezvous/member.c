@@ -115,7 +115,7 @@ void member_move(struct member *m, enum member_state to) {
     m->state = to;
 }
 
-static void set_report(struct member *m, enum node_state state) {
+void member_set_report(struct member *m, enum node_state state) {
     m->report.state = state;
     m->report.generation = m->generation;
     m->report.finished = m->report.finished || state == NODE_FINISHED;
@@ -132,18 +132,18 @@ void member_decide_end(struct member *m, enum member_end_kind kind, const char *
     (void)snprintf(m->end.reason, sizeof m->end.reason, "%s", reason);
 }
 
-static void finish(struct member *m) {
+void member_finish(struct member *m) {
     if (m->state == MEMBER_ENDED)
         return;
     if (m->closed)
-        set_report(m, NODE_CLOSED);
+        member_set_report(m, NODE_CLOSED);
     else if (m->leaving && m->connected)
         (void)member_emit(m, MEMBER_EFFECT_SEND_LEAVE);
     member_move(m, MEMBER_ENDED);
     (void)member_emit(m, MEMBER_EFFECT_END);
 }
 
-static void stop_workers(struct member *m, uint64_t grace_ns, const char *reason) {
+void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason) {
     assert(m->has_workers);
     if (m->state == MEMBER_RUNNING)
         member_move(m, MEMBER_STOPPING);
@@ -166,9 +166,9 @@ static void fence(struct member *m) {
 /* Ends as decided: at once, or when the workers are gone, or can't be. */
 void member_end_with_grace(struct member *m, uint64_t grace_ns) {
     if (m->has_workers && m->report.unusable[0] == '\0')
-        stop_workers(m, grace_ns, m->end.reason);
+        member_stop_workers(m, grace_ns, m->end.reason);
     else
-        finish(m);
+        member_finish(m);
 }
 
 /* The workers may have what is left of the lease. Those that have ended stay as they are. */
@@ -177,176 +177,11 @@ void member_stop_for_leader(struct member *m, const char *why) {
     m->start_wanted = false;
     m->lease_names = (struct generation){0, 0};
     if (m->has_workers && m->report.state != NODE_FINISHED && !m->fenced) {
-        stop_workers(m, left, why);
+        member_stop_workers(m, left, why);
     } else if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
         member_move(m, MEMBER_IDLE);
-        set_report(m, NODE_STOPPED);
+        member_set_report(m, NODE_STOPPED);
     }
-}
-
-/* ---- what the leader wants ---- */
-
-static void try_start(struct member *m) {
-    if (m->state != MEMBER_PREPARED || !m->start_wanted || m->names_end_ns <= m->now_ns ||
-        generation_compare(m->lease_names, m->generation) != 0)
-        return;
-    member_move(m, MEMBER_RUNNING);
-    m->has_workers = true;
-    m->fenced = false;
-    member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->lease_end_ns;
-    member_emit(m, MEMBER_EFFECT_START)->generation = m->generation;
-    set_report(m, NODE_RUNNING);
-}
-
-/* What was made ready for a group that never started, and that the leader no longer speaks of. */
-static void drop_preparation(struct member *m) {
-    if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
-        m->start_wanted = false;
-        member_move(m, MEMBER_IDLE);
-    }
-}
-
-/* The leader does not count on us: it never did, or it has counted us lost meanwhile. */
-static void on_idle(struct member *m, const struct desired *d) {
-    m->start_wanted = false;
-    m->report.restarts_used = MAX2(m->report.restarts_used, d->restarts_used);
-    m->report.losses = MAX2(m->report.losses, d->losses);
-    if (d->excluded && !m->report.excluded) {
-        m->report.excluded = true;
-        (void)snprintf(m->report.excluded_why, sizeof m->report.excluded_why, "%.120s",
-                       d->reason);
-    }
-    if (m->state == MEMBER_RUNNING && m->has_workers) {
-        stop_workers(m, d->grace_ns, "the leader runs the job without this node");
-    } else if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED ||
-               m->state == MEMBER_RUNNING) {
-        member_move(m, MEMBER_IDLE);
-        set_report(m, NODE_STOPPED);
-    } else if (m->state == MEMBER_IDLE && m->report.state == NODE_FAILED) {
-        set_report(m, NODE_STOPPED); /* it could not prepare for a group that is no more */
-    }
-}
-
-static void on_form(struct member *m, const struct desired *d) {
-    int c = generation_compare(d->generation, m->generation);
-    if (c < 0)
-        return;
-    if (c == 0) {
-        member_say(m);
-        return;
-    }
-    drop_preparation(m);
-    if (m->state != MEMBER_IDLE) {
-        m->has_later = true;
-        m->later = *d;
-        return;
-    }
-    m->has_later = m->has_stop_cause = m->start_wanted = false;
-    m->generation = d->generation;
-    m->form = d->form;
-    m->report.has_failure = m->report.finished = false;
-    m->report.restarts_used = MAX2(m->report.restarts_used, d->form.restarts_used);
-    m->report.losses = MAX2(m->report.losses, d->form.losses);
-    member_move(m, MEMBER_PREPARING);
-    member_emit(m, MEMBER_EFFECT_PREPARE)->generation = m->generation;
-}
-
-static bool same_cause(const struct desired *a, const struct desired *b) {
-    return a->has_failure == b->has_failure && strcmp(a->reason, b->reason) == 0 &&
-           (!a->has_failure || (a->failure.incarnation == b->failure.incarnation &&
-                                a->failure.rank == b->failure.rank));
-}
-
-static void on_stop(struct member *m, const struct desired *d) {
-    int c = generation_compare(d->generation, m->generation);
-    if (c < 0)
-        return;
-    bool other_cause = m->has_stop_cause && c == 0 && !same_cause(&m->stop_cause, d);
-    m->stop_cause = *d;
-    m->has_stop_cause = true;
-    m->start_wanted = false;
-    if (c > 0) {
-        if (m->has_workers) /* of an older group: end these first; STOP will be told again */
-            stop_workers(m, d->grace_ns, d->reason);
-        drop_preparation(m);
-        if (m->state != MEMBER_IDLE)
-            return;
-        m->generation = d->generation;
-        m->report.has_failure = m->report.finished = false;
-    }
-    if (m->has_workers) {
-        stop_workers(m, d->grace_ns, d->reason);
-        return;
-    }
-    if (m->state != MEMBER_IDLE)
-        member_move(m, MEMBER_IDLE);
-    set_report(m, NODE_STOPPED);
-    if (other_cause) { /* nothing is left to end; people want to know */
-        (void)snprintf(m->reason, sizeof m->reason, "%s", d->reason);
-        struct member_effect *e = member_emit(m, MEMBER_EFFECT_STOP);
-        e->generation = m->generation;
-        e->reason = m->reason;
-    }
-}
-
-void member_on_closed(struct member *m, const struct desired *d) {
-    m->closed = true;
-    m->stop_cause = *d;
-    m->has_stop_cause = true;
-    m->start_wanted = false;
-    if (m->end.kind == MEMBER_END_LEADER_LOST)
-        m->end.kind = MEMBER_END_NONE; /* it came back with the last word */
-    if (m->end.kind == MEMBER_END_NONE) {
-        member_decide_end(m, d->outcome == OUTCOME_SUCCESS ? MEMBER_END_SUCCESS : MEMBER_END_FAILED,
-                   d->reason);
-        m->end.has_failure = d->has_failure;
-        m->end.failure = d->failure;
-        m->end.restarts_used = d->restarts_used;
-        m->end.max_restarts = d->max_restarts;
-    }
-    member_end_with_grace(m, d->grace_ns);
-}
-
-static void on_desired(struct member *m, const struct desired *d) {
-    if (!m->connected || d->epoch != m->epoch || m->leader == 0)
-        return;
-    m->leader_seen_ns = m->now_ns;
-    switch (d->kind) {
-    case DESIRED_IDLE: on_idle(m, d); break;
-    case DESIRED_FORM: on_form(m, d); break;
-    case DESIRED_START:
-        if (generation_compare(d->generation, m->generation) == 0 && !m->leaving) {
-            m->start_wanted = true;
-            try_start(m);
-        }
-        break;
-    case DESIRED_STOP: on_stop(m, d); break;
-    case DESIRED_CLOSED: member_on_closed(m, d); break;
-    case DESIRED_KIND_COUNT: assert_not_reached();
-    }
-}
-
-static void on_lease(struct member *m, const struct lease *lease) {
-    if (!m->connected || lease->epoch != m->epoch || lease->echo_ns < m->connected_ns ||
-        lease->echo_ns > m->now_ns)
-        return;
-    m->leader_seen_ns = m->now_ns;
-    m->probe_ns = TIME_NEVER;
-    m->leader_clock_ns = lease->clock_ns;
-    m->rtt_ns = MAX2(m->now_ns - lease->echo_ns, (uint64_t)1);
-    succession_on_lease(m, lease);
-    if (lease->validity_ns == 0)
-        return;
-    m->good_lease_ns = m->now_ns;
-    uint64_t end = lease->echo_ns + lease->validity_ns;
-    m->lease_names = lease->prepared;
-    m->names_end_ns = end;
-    if (end > m->lease_end_ns) {
-        m->lease_end_ns = end;
-        if (m->has_workers && !m->fenced)
-            member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = end;
-    }
-    try_start(m);
 }
 
 /* ---- what the launcher says ---- */
@@ -355,9 +190,9 @@ static void on_prepared(struct member *m, struct generation g) {
     if (m->state != MEMBER_PREPARING || generation_compare(g, m->generation) != 0)
         return;
     member_move(m, MEMBER_PREPARED);
-    set_report(m, NODE_PREPARED);
+    member_set_report(m, NODE_PREPARED);
     member_renew(m); /* its answer is the lease that START needs */
-    try_start(m);
+    member_try_start(m);
 }
 
 /* The first counts, unless it was the echo of what is only noticed now. */
@@ -384,7 +219,7 @@ static void on_failure(struct member *m, const struct member_event *ev) {
     }
     m->report.has_failure = true;
     m->report.failure = *ev->failure;
-    set_report(m, NODE_FAILED);
+    member_set_report(m, NODE_FAILED);
 }
 
 static void on_all_gone(struct member *m) {
@@ -394,21 +229,21 @@ static void on_all_gone(struct member *m) {
     member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = TIME_NEVER;
     if (m->end.kind != MEMBER_END_NONE) {
         if (!m->closed)
-            set_report(m, NODE_STOPPED);
-        finish(m);
+            member_set_report(m, NODE_STOPPED);
+        member_finish(m);
         return;
     }
     if (m->state != MEMBER_STOPPING)
         return; /* finished or failed: STOP or CLOSED comes */
     member_move(m, MEMBER_IDLE);
-    set_report(m, NODE_STOPPED);
+    member_set_report(m, NODE_STOPPED);
     if (m->has_stop_cause && generation_compare(m->stop_cause.generation, m->generation) > 0) {
         struct desired d = m->stop_cause;
-        on_stop(m, &d);
+        member_on_stop(m, &d);
     }
     if (m->has_later) {
         struct desired d = m->later;
-        on_form(m, &d);
+        member_on_form(m, &d);
     }
 }
 
@@ -457,7 +292,7 @@ static void on_time(struct member *m) {
         if (m->now_ns >= m->since_ns + m->config.join_timeout_ns) {
             member_decide_end(m, MEMBER_END_LEADER_LOST,
                               "no leader answered within the join timeout");
-            finish(m);
+            member_finish(m);
         }
         return;
     }
@@ -499,22 +334,22 @@ static void dispatch(struct member *m, const struct member_event *ev) {
         member_end_with_grace(m, UINT64_MAX);
         break;
     case MEMBER_EVENT_DISCONNECT: member_on_disconnect(m); break;
-    case MEMBER_EVENT_DESIRED: on_desired(m, ev->desired); break;
-    case MEMBER_EVENT_LEASE: on_lease(m, &ev->lease); break;
+    case MEMBER_EVENT_DESIRED: member_on_desired(m, ev->desired); break;
+    case MEMBER_EVENT_LEASE: member_on_lease(m, &ev->lease); break;
     case MEMBER_EVENT_PROBE: member_on_probe(m, ev->probe); break;
     case MEMBER_EVENT_PREPARED: on_prepared(m, ev->generation); break;
     case MEMBER_EVENT_FAILURE: on_failure(m, ev); break;
     case MEMBER_EVENT_SUCCEEDED:
         if (m->state == MEMBER_RUNNING && m->report.state == NODE_RUNNING &&
             generation_compare(ev->generation, m->generation) == 0)
-            set_report(m, NODE_FINISHED);
+            member_set_report(m, NODE_FINISHED);
         break;
     case MEMBER_EVENT_ALL_GONE: on_all_gone(m); break;
     case MEMBER_EVENT_UNKILLABLE:
         (void)snprintf(m->report.unusable, sizeof m->report.unusable, "%s", ev->reason);
         member_say(m);
         if (m->end.kind != MEMBER_END_NONE)
-            finish(m);
+            member_finish(m);
         break;
     case MEMBER_EVENT_LEAVE: on_leave(m, ev); break;
     case MEMBER_EVENT_NAMED: succession_on_named(m, ev->successors); break;

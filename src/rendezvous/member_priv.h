@@ -1,5 +1,6 @@
 /* What the files of the node's machine share: its memory, and who does what with it.
- *   member.c         the states, what leader and launcher say, the step
+ *   member.c         the states, what the launcher says, the step
+ *   member_desired.c what the leader says
  *   member_leader.c  whether the leader is there
  *   member_seat.c    with an arbiter: whom to follow, where to look for him
  *   succession.c     with an arbiter: when this node may claim, and with what it begins
@@ -111,7 +112,17 @@ void member_decide_end(struct member *m, enum member_end_kind kind, const char *
 void member_end_with_grace(struct member *m, uint64_t grace_ns);
 /* The workers lose their leader: they end within what is left of the lease. */
 void member_stop_for_leader(struct member *m, const char *why);
+void member_set_report(struct member *m, enum node_state state);
+void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason);
+void member_finish(struct member *m);
+
+/* member_desired.c */
+void member_on_desired(struct member *m, const struct desired *d);
+void member_on_form(struct member *m, const struct desired *d);
+void member_on_stop(struct member *m, const struct desired *d);
 void member_on_closed(struct member *m, const struct desired *d);
+void member_on_lease(struct member *m, const struct lease *lease);
+void member_try_start(struct member *m);
 
 /* member_leader.c */
 void member_leader_gone(struct member *m, const char *why);
