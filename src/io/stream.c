@@ -31,6 +31,7 @@ struct stream {
     bool finishing : 1; /* stream_finish() */
     bool ended : 1;     /* on_closed was called, or will be by deferred work */
     bool deferred : 1;  /* turn_end is queued, for: */
+    bool want_read : 1;
     bool want_flush : 1;
     bool want_readable : 1;
     bool want_closed : 1;
@@ -175,25 +176,7 @@ static void flush(struct stream *s) {
         s->ops.on_drained(s->arg, s);
 }
 
-static void on_turn_end(void *arg) {
-    struct stream *s = arg;
-    s->deferred = false;
-    if (!s->dead && s->want_closed && !s->ended) {
-        s->want_closed = false;
-        report_closed(s, s->broken);
-    }
-    if (!s->dead && s->want_readable) {
-        s->want_readable = false;
-        if (!s->paused && !s->finishing && stream_available(s) > 0)
-            report_readable(s);
-    }
-    if (!s->dead && s->want_flush) {
-        s->want_flush = false;
-        if (!s->blocked)
-            flush(s);
-    }
-    unref(s);
-}
+static void on_turn_end(void *arg);
 
 static void defer(struct stream *s) {
     if (s->deferred)
@@ -227,6 +210,36 @@ static void read_some(struct stream *s) {
     report_readable(s);
 }
 
+static void read_if_wanted(struct stream *s) {
+    if (!s->dead && !s->ended && !s->paused && !s->finishing &&
+        stream_available(s) < s->read_limit)
+        read_some(s);
+}
+
+static void on_turn_end(void *arg) {
+    struct stream *s = arg;
+    s->deferred = false;
+    if (!s->dead && s->want_closed && !s->ended) {
+        s->want_closed = false;
+        report_closed(s, s->broken);
+    }
+    if (!s->dead && s->want_readable) {
+        s->want_readable = false;
+        if (!s->paused && !s->finishing && stream_available(s) > 0)
+            report_readable(s);
+    }
+    if (!s->dead && s->want_read) {
+        s->want_read = false;
+        read_if_wanted(s);
+    }
+    if (!s->dead && s->want_flush) {
+        s->want_flush = false;
+        if (!s->blocked)
+            flush(s);
+    }
+    unref(s);
+}
+
 static void connect_done(struct stream *s) {
     int code = 0;
     socklen_t len = sizeof code;
@@ -256,9 +269,8 @@ static void on_event(void *arg, int fd, unsigned events) {
             s->blocked = false;
             flush(s);
         }
-        if ((events & LOOP_READ) && !s->dead && !s->ended && !s->paused && !s->finishing &&
-            stream_available(s) < s->read_limit)
-            read_some(s);
+        if (events & LOOP_READ)
+            read_if_wanted(s);
     }
     unref(s);
 }
@@ -366,6 +378,11 @@ void stream_finish(struct stream *s, uint64_t deadline_ns) {
         update_interest(s);
     }
     unref(s);
+}
+
+void stream_read_soon(struct stream *s) {
+    s->want_read = true;
+    defer(s);
 }
 
 bool stream_connected(const struct stream *s) {

@@ -36,6 +36,9 @@ _must_use_ int stream_new(struct loop *loop, int fd, const struct stream_ops *op
 /* Begins a connection; on_closed with the errno if it fails. Bytes may be written at once. */
 _must_use_ int stream_connect(struct loop *loop, const struct addr *to,
                               const struct stream_ops *ops, void *arg, struct stream **ret);
+/* For one that was just accepted: what the peer has sent already is read at the end of this turn,
+ * before what was written is sent, so that a greeting and an answer go out together. */
+void stream_read_soon(struct stream *s);
 /* Closes, dropping unsent bytes. Allowed in callbacks. NULL is fine. */
 void stream_free(struct stream *s);
 /* Sends what is queued (for at most `deadline_ns`), then closes and frees, without callbacks;

@@ -101,6 +101,7 @@ int conn_new(struct loop *loop, int fd, const struct conn_ops *ops, void *arg, s
         return r;
     }
     stream_set_read_limit(c->stream, FRAME_HEADER_BYTES + WIRE_MESSAGE_MAX);
+    stream_read_soon(c->stream); /* JOIN comes right behind the connection */
     *ret = c;
     return 0;
 }

@@ -20,6 +20,7 @@ struct end {
     unsigned calls, drained, closed;
     int code;
     bool free_in_callback, pause_in_callback;
+    const char *answer; /* written when something was read */
 };
 
 static struct end end;
@@ -51,6 +52,8 @@ static void on_readable(void *arg, struct stream *s) {
     stream_drain(s, n);
     if (e->pause_in_callback)
         stream_pause(s);
+    if (e->answer != NULL)
+        stream_write(s, e->answer, strlen(e->answer));
     if (e->len >= e->quit_at)
         loop_quit(e->loop);
 }
@@ -105,6 +108,37 @@ Test(stream, hands_over_what_the_peer_sent) {
     peer_sends("hello");
     run_until_read(5);
     cr_assert_arr_eq(end.got, "hello", 5);
+}
+
+/* One record of the socket for each sendmsg(). */
+Test(stream, what_is_read_soon_is_answered_together_with_what_was_written_before) {
+    int fds[2];
+    struct stream *s;
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+    cr_assert_eq(stream_new(end.loop, fds[0], &ops, &end, &s), 0);
+    cr_assert_eq(send(fds[1], "join", 4, 0), 4);
+    end.answer = " welcome";
+    stream_write(s, "hello", 5);
+    stream_read_soon(s);
+    run_until_read(4);
+    cr_assert_eq(loop_turn(end.loop), 0);
+    char got[64] = "";
+    cr_assert_eq(recv(fds[1], got, sizeof got, MSG_DONTWAIT), 13);
+    cr_assert_str_eq(got, "hello welcome");
+    stream_free(s);
+    (void)close(fds[1]);
+}
+
+Test(stream, read_soon_finds_nothing_or_the_end) {
+    stream_read_soon(end.s);
+    cr_assert_eq(loop_turn(end.loop), 0);
+    cr_assert(end.calls == 0 && end.closed == 0);
+    (void)close(peer);
+    peer = -1;
+    stream_read_soon(end.s);
+    cr_assert_eq(loop_run(end.loop), 0);
+    cr_assert_eq(loop_turn(end.loop), 0);
+    cr_assert(end.calls == 0 && end.closed == 1 && end.code == 0);
 }
 
 Test(stream, keeps_what_was_not_taken_and_joins_it_with_what_follows) {
