@@ -167,6 +167,32 @@ int addr_first_global(struct addr *ret) {
     return r;
 }
 
+/* 0: best; 3: not to be used. */
+static unsigned global_rank(const struct ifaddrs *i, struct addr *ret) {
+    if (!from_ifaddr(i, ret) || !(i->ifa_flags & IFF_UP) || addr_is_loopback(ret))
+        return 3;
+    if (ret->ss.ss_family == AF_INET6)
+        return IN6_IS_ADDR_LINKLOCAL(&v6(ret)->sin6_addr) ? 3 : 1;
+    return ntohl(v4(ret)->sin_addr.s_addr) >> 16 == 0xa9fe ? 2 : 0; /* 169.254/16, RFC 3927 */
+}
+
+int addr_all_global(struct addr *out, size_t max, size_t *ret_n) {
+    struct ifaddrs *all;
+    if (getifaddrs(&all) < 0)
+        return -errno;
+    size_t n = 0;
+    for (unsigned rank = 0; rank < 3; rank++) {
+        for (const struct ifaddrs *i = all; i != NULL && n < max; i = i->ifa_next) {
+            struct addr a;
+            if (global_rank(i, &a) == rank)
+                out[n++] = a;
+        }
+    }
+    freeifaddrs(all);
+    *ret_n = n;
+    return 0;
+}
+
 int addr_of_socket(int fd, struct addr *ret) {
     struct addr a = {.len = sizeof a.ss};
     if (getsockname(fd, (struct sockaddr *)&a.ss, &a.len) < 0)

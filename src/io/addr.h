@@ -32,6 +32,9 @@ bool addr_is_local(const struct addr *a);
 /* The first address of an interface that is up and not loopback (IPv4 before IPv6, no
  * link-local); -ENODEV when there is none. */
 _must_use_ int addr_first_global(struct addr *ret);
+/* All addresses of interfaces that are up and not loopback, without link-local IPv6: IPv4 before
+ * IPv6, link-local IPv4 last. At most max; *ret_n may be 0. 0 or a negative errno. */
+_must_use_ int addr_all_global(struct addr *out, size_t max, size_t *ret_n);
 /* Local and remote end of a connected socket. */
 _must_use_ int addr_of_socket(int fd, struct addr *ret);
 _must_use_ int addr_of_peer(int fd, struct addr *ret);

@@ -14,6 +14,8 @@
 #define READ_LIMIT_DEFAULT ((size_t)1 << 20)
 /* Pieces of one sendmsg(); at most IOV_MAX. */
 #define WRITE_PIECES 64
+#define KEEPALIVE_MAX_S 32767 /* of TCP_KEEPIDLE, tcp(7) */
+#define KEEPALIVE_PROBES 3
 
 struct stream {
     struct loop *loop;
@@ -395,6 +397,27 @@ void stream_set_read_limit(struct stream *s, size_t bytes) {
     s->read_limit = MAX2(bytes, (size_t)1);
     if (s->direct == NULL)
         update_interest(s);
+}
+
+static void set_tcp(int fd, int option, int value) {
+    (void)setsockopt(fd, IPPROTO_TCP, option, &value, sizeof value); /* a UNIX socket has none */
+}
+
+/* Whole seconds, as the kernel takes them: at least one. */
+static int keepalive_s(uint64_t ns) {
+    return (int)MIN2(MAX2((ns + NS_PER_S - 1) / NS_PER_S, (uint64_t)1), (uint64_t)KEEPALIVE_MAX_S);
+}
+
+void stream_set_patience(struct stream *s, uint64_t unacked_ns, uint64_t idle_ns) {
+    if (s->fd < 0)
+        return;
+    uint64_t ms = MAX2(unacked_ns / NS_PER_MS, (uint64_t)1);
+    set_tcp(s->fd, TCP_USER_TIMEOUT, (int)MIN2(ms, (uint64_t)INT32_MAX));
+    set_tcp(s->fd, TCP_KEEPIDLE, keepalive_s(idle_ns));
+    set_tcp(s->fd, TCP_KEEPINTVL, 1);
+    set_tcp(s->fd, TCP_KEEPCNT, KEEPALIVE_PROBES);
+    int one = 1;
+    (void)setsockopt(s->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
 }
 
 size_t stream_available(const struct stream *s) {

@@ -47,6 +47,11 @@ void stream_finish(struct stream *s, uint64_t deadline_ns);
 bool stream_connected(const struct stream *s);
 int stream_fd(const struct stream *s);
 void stream_set_read_limit(struct stream *s, size_t bytes);
+/* A peer whose machine is gone, or the way to it, is noticed: what is sent must be acknowledged
+ * within unacked_ns, and a connection that is silent for idle_ns is asked (tcp(7):
+ * TCP_USER_TIMEOUT, SO_KEEPALIVE). The end is then told as every other. Does nothing where it is
+ * not TCP. */
+void stream_set_patience(struct stream *s, uint64_t unacked_ns, uint64_t idle_ns);
 
 /* The unread bytes: how many, and the first n of them in one piece (NULL if there are fewer).
  * Borrowed, valid until the next call on this stream. */

@@ -12,7 +12,12 @@
  * While no leader is found it tries every address of the endpoint in turn: at once, then after
  * 100 ms, doubling up to 2 s. A lost connection is tried again at once and resumed (the same
  * incarnation, the same report). The heartbeat, lease and margin in the leader's WELCOME hold for
- * all nodes and replace this node's own. */
+ * all nodes and replace this node's own.
+ *
+ * With an arbiter there is no endpoint: the member says whom to connect to. Its addresses are tried
+ * in turn, each until it has said HELLO; only then it is told JOIN, and may take its time with the
+ * answer (it may be about to lead). A REDIRECT ends the connection, like a refusal, with no
+ * DISCONNECT. */
 #pragma once
 
 #include "io/addr.h"
@@ -38,6 +43,16 @@ struct rdzv_client_ops {
     void (*status)(void *arg, const struct rdzv_status *status);
     /* No leader yet: one sentence ("nobody listens at a:29400", …); again whenever it changes. */
     void (*waiting_for_leader)(void *arg, const char *text);
+    /* With an arbiter: this agent leads from now on, with a group of its own that begins with what
+     * `lead` says. The listener serves it when this returns. */
+    void (*lead)(void *arg, const struct member_lead *lead);
+    /* With an arbiter, may be NULL: another node than before has welcomed us, at this address of
+     * its listener (our own incarnation: this node leads). `first`: none had before. */
+    void (*leader)(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
+                   bool first);
+    /* With an arbiter: what the listener says to those who JOIN, from now on. */
+    void (*callers)(void *arg, enum member_callers callers, const struct rdzv_peer *peer,
+                    uint32_t epoch);
     /* It is over. Comes once; nothing comes after it. */
     void (*end)(void *arg, const struct member_end *end);
 };
@@ -50,7 +65,10 @@ struct rdzv_client_config {
     uint16_t port;
     bool has_addr; /* or straight an address (the leader's own agent): */
     struct addr addr;
-    uint64_t connect_timeout_ns; /* for one attempt; 0: 10 s */
+    struct arbiter *arbiter;     /* borrowed; NULL: the member's config has none either */
+    struct addr own_listener;    /* with an arbiter: how this agent reaches its own listener */
+    uint64_t connect_timeout_ns; /* for one attempt at the endpoint; 0: 10 s */
+    uint64_t peer_timeout_ns;    /* for one address of a peer, until HELLO; 0: 1.5 s */
     uint64_t resolve_timeout_ns; /* 0: 10 s */
     uint64_t probe_timeout_ns;   /* 0: 1 s */
     struct rdzv_client_ops ops;
@@ -64,9 +82,17 @@ _must_use_ int rdzv_client_new(struct loop *loop, const struct member_config *me
  * NULL is fine. */
 void rdzv_client_free(struct rdzv_client *c);
 
-/* The launcher's news: PREPARED, FAILURE, SUCCEEDED, ALL_GONE, UNKILLABLE, LEAVE. Fills in now_ns
- * and copies what the event points at. Steps at once, unless called from a callback. */
+/* The launcher's news: PREPARED, FAILURE, SUCCEEDED, ALL_GONE, UNKILLABLE, LEAVE, DEPOSED,
+ * SAFE_POINT. Fills in now_ns and copies what the event points at. Steps at once, unless called
+ * from a callback. */
 void rdzv_client_event(struct rdzv_client *c, const struct member_event *event);
+
+/* A node is parked at our listener, or the connection of a parked one has ended. */
+void rdzv_client_caller(struct rdzv_client *c, uint64_t incarnation, bool came);
+
+/* Whom this node follows, and how that one is reached from other machines ("": it is on this
+ * machine). False: nobody is known. */
+bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct rdzv_peer *ret);
 
 /* For status and tests: borrowed, changes with the loop. */
 const struct member *rdzv_client_member(const struct rdzv_client *c);

@@ -14,6 +14,7 @@ struct conn {
     struct conn_ops ops;
     void *arg;
     struct addr peer;
+    size_t unsent_max;
     bool has_peer;
     bool busy;   /* inside its own callbacks: */
     bool dead;   /* freed there; its memory goes when they return */
@@ -89,6 +90,7 @@ static struct conn *make(const struct conn_ops *ops, void *arg) {
     struct conn *c = xcalloc(1, sizeof *c);
     c->ops = *ops;
     c->arg = arg;
+    c->unsent_max = CONN_UNSENT_MAX;
     return c;
 }
 
@@ -145,7 +147,7 @@ void conn_set_owner(struct conn *c, const struct conn_ops *ops, void *arg) {
 void conn_send_text(struct conn *c, const char *text, size_t len) {
     uint8_t head[FRAME_HEADER_BYTES];
     frame_header(len, head);
-    if (stream_unsent(c->stream) + len > CONN_UNSENT_MAX) {
+    if (stream_unsent(c->stream) + len > c->unsent_max) {
         /* Reading then finds the end of the connection, and the owner hears of it as ever. */
         if (stream_fd(c->stream) >= 0)
             (void)shutdown(stream_fd(c->stream), SHUT_RDWR);
@@ -162,6 +164,13 @@ void conn_send(struct conn *c, const struct wire_message *m) {
 }
 
 size_t conn_unsent(const struct conn *c) { return stream_unsent(c->stream); }
+
+void conn_set_unsent_max(struct conn *c, size_t bytes) { c->unsent_max = bytes; }
+
+void conn_set_patience(struct conn *c, uint64_t lease_ns, uint64_t heartbeat_ns) {
+    if (c->stream != NULL)
+        stream_set_patience(c->stream, lease_ns, 2 * heartbeat_ns);
+}
 
 int conn_local_addr(const struct conn *c, struct addr *ret) {
     int fd = stream_fd(c->stream);

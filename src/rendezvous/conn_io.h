@@ -43,6 +43,10 @@ void conn_send(struct conn *c, const struct wire_message *m);
 /* A message that was encoded once for many. */
 void conn_send_text(struct conn *c, const char *text, size_t len);
 size_t conn_unsent(const struct conn *c);
+/* Another bound than CONN_UNSENT_MAX, for a peer that is about to be sent much at once. */
+void conn_set_unsent_max(struct conn *c, size_t bytes);
+/* How soon a peer that is no longer reachable is noticed: stream_set_patience(). */
+void conn_set_patience(struct conn *c, uint64_t lease_ns, uint64_t heartbeat_ns);
 
 /* Its two ends. 0 or a negative errno (not connected). */
 _must_use_ int conn_local_addr(const struct conn *c, struct addr *ret);

@@ -1,39 +1,18 @@
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/list.h"
-#include "base/log.h"
 #include "io/clock.h"
 #include "io/listen.h"
-#include "rendezvous/server_priv.h"
+#include "rendezvous/listener_priv.h"
 
-#define SOCKETS_MAX 4
+static uint64_t first_deadline(const struct list *callers) {
+    const struct caller *first = LIST_FIRST(struct caller, callers, link);
+    return first == NULL ? TIME_NEVER : first->deadline_ns;
+}
 
-struct rdzv_listener {
-    struct loop *loop;
-    struct rdzv_listener_config config;
-    struct rdzv_server *server; /* borrowed; NULL: this agent does not lead */
-    struct listener *sockets[SOCKETS_MAX];
-    size_t n_sockets;
-    struct list pending; /* struct pending, the oldest first */
-    size_t n_pending;
-    bool paused;
-    struct loop_timer *timer; /* for the oldest */
-};
-
-/* A connection that has not said JOIN: a probe, a node about to join, or anybody. */
-struct pending {
-    struct list link;
-    struct rdzv_listener *listener;
-    struct conn *conn; /* owned */
-    uint64_t deadline_ns;
-};
-
-static void update_interest(struct rdzv_listener *l) {
-    struct pending *oldest = LIST_FIRST(struct pending, &l->pending, link);
-    loop_timer_set(l->timer, oldest == NULL ? TIME_NEVER : oldest->deadline_ns);
+void listener_update_interest(struct rdzv_listener *l) {
+    loop_timer_set(l->timer, MIN2(first_deadline(&l->pending), first_deadline(&l->operators)));
     bool full = l->n_pending >= RDZV_PENDING_MAX;
     if (full == l->paused)
         return;
@@ -46,78 +25,36 @@ static void update_interest(struct rdzv_listener *l) {
     }
 }
 
-/* Forgets it and hands its connection over. */
-static struct conn *pending_take(struct pending *p) {
-    struct conn *conn = p->conn;
-    struct rdzv_listener *l = p->listener;
-    list_remove(&p->link);
-    l->n_pending--;
-    free(p);
-    update_interest(l);
+void listener_move(struct caller *c, struct list *to, size_t *count) {
+    list_remove(&c->link);
+    (*c->count)--;
+    list_append(to, &c->link);
+    c->count = count;
+    (*count)++;
+    listener_update_interest(c->listener);
+}
+
+struct conn *listener_take(struct caller *c) {
+    struct conn *conn = c->conn;
+    struct rdzv_listener *l = c->listener;
+    list_remove(&c->link);
+    (*c->count)--;
+    if (c->incarnation != 0)
+        idmap_remove(&l->parked_by_incarnation, c->incarnation);
+    free(c->join);
+    free(c);
+    listener_update_interest(l);
     return conn;
 }
-
-static void refuse(struct pending *p, bool final, const char *reason) {
-    struct wire_message m = {.kind = WIRE_REFUSED, .refused = {.final = final}};
-    (void)snprintf(m.refused.reason, sizeof m.refused.reason, "%s", reason);
-    conn_send(p->conn, &m);
-    conn_finish(pending_take(p));
-}
-
-static void on_join(struct pending *p, const struct wire_join *join) {
-    const struct rdzv_listener *l = p->listener;
-    char why[RDZV_REASON_MAX];
-    if (join->version != WIRE_VERSION) {
-        (void)snprintf(
-            why, sizeof why,
-            "this node's muster speaks protocol version %u, the leader's version %u; use "
-            "the same muster on all nodes",
-            join->version, WIRE_VERSION);
-        refuse(p, true, why);
-    } else if (strcmp(join->run_id, l->config.run_id) != 0) {
-        (void)snprintf(
-            why, sizeof why,
-            "this node belongs to the run '%s', and the leader to the run '%s'; give all "
-            "nodes of a job the same --rdzv-id, and each job an endpoint of its own",
-            join->run_id, l->config.run_id);
-        refuse(p, true, why);
-    } else if (l->server == NULL) {
-        refuse(p, false, "the agent there does not lead");
-    } else {
-        struct rdzv_server *server = l->server;
-        rdzv_server_take(server, pending_take(p), join);
-    }
-}
-
-static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
-    (void)c;
-    struct pending *p = arg;
-    if (m->kind == WIRE_JOIN) {
-        on_join(p, &m->join);
-        return;
-    }
-    log_debug("rendezvous: a connection began with %s instead of JOIN; closed",
-              wire_kind_name(m->kind));
-    conn_free(pending_take(p));
-}
-
-static void on_closed(void *arg, struct conn *c, int code, const char *text) {
-    (void)c;
-    if (code == -EPROTO)
-        log_debug("rendezvous: a connection that does not keep to the protocol: %s; closed", text);
-    conn_free(pending_take(arg));
-}
-
-static const struct conn_ops pending_callbacks = {.on_message = on_message, .on_closed = on_closed};
 
 static void on_accept(void *arg, int fd, const struct addr *peer) {
     (void)peer;
     struct rdzv_listener *l = arg;
-    struct pending *p = xcalloc(1, sizeof *p);
-    p->listener = l;
-    p->deadline_ns = clock_now_ns() + l->config.first_word_ns;
-    if (conn_new(l->loop, fd, &pending_callbacks, p, &p->conn) < 0) {
-        free(p);
+    struct caller *c = xcalloc(1, sizeof *c);
+    c->listener = l;
+    c->deadline_ns = clock_now_ns() + l->config.first_word_ns;
+    if (conn_new(l->loop, fd, &listener_pending_ops, c, &c->conn) < 0) {
+        free(c);
         return;
     }
     struct wire_message hello = {
@@ -125,19 +62,25 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
         .hello = {.version = WIRE_VERSION, .incarnation = l->config.incarnation},
     };
     memcpy(hello.hello.run_id, l->config.run_id, sizeof hello.hello.run_id);
-    conn_send(p->conn, &hello);
-    list_append(&l->pending, &p->link);
+    conn_send(c->conn, &hello);
+    list_append(&l->pending, &c->link);
+    c->count = &l->n_pending;
     if (++l->n_pending == 1 || l->n_pending >= RDZV_PENDING_MAX)
-        update_interest(l);
+        listener_update_interest(l);
+}
+
+static void drop_late(struct list *callers, uint64_t now) {
+    struct caller *c;
+    while ((c = LIST_FIRST(struct caller, callers, link)) != NULL && c->deadline_ns <= now)
+        conn_free(listener_take(c));
 }
 
 static void on_timer(void *arg) {
     struct rdzv_listener *l = arg;
     uint64_t now = clock_now_ns();
-    struct pending *p;
-    while ((p = LIST_FIRST(struct pending, &l->pending, link)) != NULL && p->deadline_ns <= now)
-        conn_free(pending_take(p));
-    update_interest(l);
+    drop_late(&l->pending, now);
+    drop_late(&l->operators, now);
+    listener_update_interest(l);
 }
 
 int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *config,
@@ -147,7 +90,11 @@ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *conf
     l->config = *config;
     if (l->config.first_word_ns == 0)
         l->config.first_word_ns = RDZV_FIRST_WORD_NS;
+    l->callers = CALLERS_SENT_AWAY;
+    l->parked_by_incarnation.seed = random_u64();
     list_init(&l->pending);
+    list_init(&l->parked);
+    list_init(&l->operators);
     int r = loop_timer_new(loop, on_timer, l, &l->timer);
     if (r < 0) {
         free(l);
@@ -158,7 +105,7 @@ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *conf
 }
 
 int rdzv_listener_add(struct rdzv_listener *l, int fd) {
-    if (l->n_sockets == SOCKETS_MAX) {
+    if (l->n_sockets == LISTENER_SOCKETS_MAX) {
         (void)close(fd);
         return -ENOSPC;
     }
@@ -171,8 +118,10 @@ int rdzv_listener_add(struct rdzv_listener *l, int fd) {
     return 0;
 }
 
-void rdzv_listener_serve(struct rdzv_listener *l, struct rdzv_server *server) {
-    l->server = server;
+static void drop_all(struct list *callers) {
+    struct caller *c;
+    while ((c = LIST_FIRST(struct caller, callers, link)) != NULL)
+        conn_finish(listener_take(c));
 }
 
 void rdzv_listener_free(struct rdzv_listener *l) {
@@ -181,9 +130,10 @@ void rdzv_listener_free(struct rdzv_listener *l) {
     for (size_t i = 0; i < l->n_sockets; i++)
         listener_free(l->sockets[i]);
     l->n_sockets = 0;
-    struct pending *p;
-    while ((p = LIST_FIRST(struct pending, &l->pending, link)) != NULL)
-        conn_free(pending_take(p));
+    drop_all(&l->pending);
+    drop_all(&l->parked);
+    drop_all(&l->operators);
+    idmap_fini(&l->parked_by_incarnation);
     loop_timer_free(l->timer);
     free(l);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "io/clock.h"
+#include "rendezvous/mark_io.h"
 #include "rendezvous/server_priv.h"
 
 #define PROBE_TIMEOUT_NS (1 * NS_PER_S)
@@ -23,16 +24,16 @@ static struct addr loopback_addr(void) {
     return a;
 }
 
-/* Loopback when nobody comes from elsewhere, else an address that other machines reach: the user's,
- * or the one over which a member from elsewhere has reached us. */
+/* Loopback when all members came over it, else an address that other machines reach: the user's, or
+ * the one over which a member has reached us, best one from elsewhere. */
 static struct addr choose_store_addr(const struct rdzv_server *s) {
     size_t n = group_members(s->group, NULL, 0);
     uint64_t *members = xcalloc(n + 1, sizeof *members);
     n = group_members(s->group, members, n);
     const struct server_node *elsewhere = NULL;
-    for (size_t i = 0; i < n && elsewhere == NULL; i++) {
+    for (size_t i = 0; i < n && (elsewhere == NULL || elsewhere->here); i++) {
         const struct server_node *m = server_find(s, members[i]);
-        if (m != NULL && !m->loopback && m->local.len > 0)
+        if (m != NULL && !m->loopback && m->local.len > 0 && (elsewhere == NULL || !m->here))
             elsewhere = m;
     }
     bool alone = n == 1 && members[0] == s->group_config.leader_incarnation;
@@ -68,6 +69,35 @@ static void close_store(struct rdzv_server *s) {
         return;
     s->store_open = false;
     s->config.ops.store_close(s->config.arg, s->store_generation);
+}
+
+/* ---- what the leadership hangs on ---- */
+
+static void on_arbiter(void *arg, const struct arbiter_answer *answer) {
+    struct rdzv_server *s = arg;
+    if (answer->result != ARBITER_UNREACHABLE && answer->record.epoch >= s->record.epoch)
+        s->record = answer->record;
+    server_event(s, &(struct group_event){.kind = GROUP_EVENT_ARBITER, .answer = answer});
+}
+
+static void ask_arbiter(struct rdzv_server *s, const struct arbiter_request *request) {
+    struct arbiter_request r = *request;
+    r.leader = s->group_config.self;
+    arbiter_ask(s->config.arbiter, &r, on_arbiter, s);
+}
+
+static void touch(struct rdzv_server *s, enum outcome outcome) {
+    uint64_t began_ns = clock_now_ns();
+    bool touched = s->config.mark != NULL && mark_touch(s->config.mark, outcome) == 0;
+    server_event(s, &(struct group_event){.kind = GROUP_EVENT_TOUCHED,
+                                          .touched_ns = touched ? began_ns : 0});
+}
+
+static void depose(struct rdzv_server *s, uint32_t epoch) {
+    s->deposed = true;
+    server_redirect_all(s, epoch);
+    if (s->config.ops.deposed != NULL)
+        s->config.ops.deposed(s->config.arg, epoch);
 }
 
 /* ---- effects ---- */
@@ -111,22 +141,30 @@ static void obey(struct rdzv_server *s, const struct group_effect *e) {
     case GROUP_EFFECT_STATUS: send_status(s); break;
     case GROUP_EFFECT_INCIDENT: server_incident(s, e->reason); break;
     case GROUP_EFFECT_DONE: s->config.ops.done(s->config.arg, group_outcome(s->group)); break;
-    case GROUP_EFFECT_NAME:
-    case GROUP_EFFECT_ARBITER:
-    case GROUP_EFFECT_TOUCH:
-    case GROUP_EFFECT_DEPOSED:
-    case GROUP_EFFECT_ANSWER:
-    case GROUP_EFFECT_NOTE: break;
+    case GROUP_EFFECT_NAME: server_name(s, n); break;
+    case GROUP_EFFECT_ARBITER: ask_arbiter(s, e->request); break;
+    case GROUP_EFFECT_TOUCH: touch(s, e->outcome); break;
+    case GROUP_EFFECT_DEPOSED: depose(s, e->epoch); break;
+    case GROUP_EFFECT_ANSWER: server_answer(s->asker, e->ok, e->reason); break;
+    case GROUP_EFFECT_NOTE:
+        if (s->config.ops.note != NULL)
+            s->config.ops.note(s->config.arg, e->note);
+        break;
     case GROUP_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }
 
 static void run_step(struct rdzv_server *s, struct group_event *ev) {
+    if (s->deposed)
+        return;
     ev->now_ns = clock_now_ns();
+    strbuf_clear(&s->named);
     group_step(s->group, ev, &s->update);
-    for (size_t i = 0; i < s->update.n_effects && !s->dead; i++)
+    for (size_t i = 0; i < s->update.n_effects && !s->dead && !s->deposed; i++)
         obey(s, &s->update.effects[i]);
-    if (ev->kind == GROUP_EVENT_JOIN && !s->dead)
+    if (ev->kind == GROUP_EVENT_COMMAND)
+        s->asker = NULL;
+    if (ev->kind == GROUP_EVENT_JOIN && !s->dead && !s->deposed)
         server_finish_join(s, ev->node);
 }
 
@@ -136,7 +174,7 @@ static void queued_free(struct server_queued *q) {
     free(q);
 }
 
-/* Only what callbacks and effects cause: STORE, STOP, PROBE. */
+/* Only what callbacks and effects cause: STORE, STOP, PROBE, TOUCHED, HIGHER_EPOCH. */
 static void enqueue(struct rdzv_server *s, const struct group_event *ev) {
     struct server_queued *q = xcalloc(1, sizeof *q);
     q->event = *ev;
@@ -144,11 +182,13 @@ static void enqueue(struct rdzv_server *s, const struct group_event *ev) {
         q->event.store_host = q->text = xstrdup(ev->store_host);
     else if (ev->reason != NULL)
         q->event.reason = q->text = xstrdup(ev->reason);
-    assert(ev->info == NULL && ev->report == NULL);
+    assert(ev->info == NULL && ev->report == NULL && ev->answer == NULL && ev->command == NULL);
     list_append(&s->queue, &q->link);
 }
 
 static void destroy(struct rdzv_server *s) {
+    if (s->config.arbiter != NULL)
+        arbiter_cancel(s->config.arbiter, s);
     close_store(s);
     struct server_queued *q;
     while ((q = LIST_FIRST(struct server_queued, &s->queue, link)) != NULL)
@@ -157,6 +197,7 @@ static void destroy(struct rdzv_server *s) {
     loop_timer_free(s->timer);
     group_update_fini(&s->update);
     group_free(s->group);
+    strbuf_fini(&s->named);
     free(s);
 }
 
@@ -177,7 +218,7 @@ void server_event(struct rdzv_server *s, struct group_event *ev) {
     if (s->dead)
         destroy(s);
     else
-        loop_timer_set(s->timer, s->update.deadline_ns);
+        loop_timer_set(s->timer, s->deposed ? TIME_NEVER : s->update.deadline_ns);
 }
 
 static void on_timer(void *arg) {
@@ -192,6 +233,7 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
     s->loop = loop;
     s->config = *config;
     s->group_config = *group_config;
+    s->group_config.estate = NULL; /* the group has copied it */
     s->nodes.seed = random_u64();
     if (s->config.probe_timeout_ns == 0)
         s->config.probe_timeout_ns = PROBE_TIMEOUT_NS;

@@ -2,7 +2,9 @@
  *
  * rdzv_listener (every agent has one) accepts on the node's listening sockets, says HELLO as the
  * first word on every connection, which alone answers probes, and hands whoever says JOIN to the
- * rdzv_server, if this agent leads; otherwise the JOIN is refused ("does not lead").
+ * rdzv_server, if this agent leads; otherwise the JOIN is refused ("does not lead"), parked until
+ * it is known who leads, or sent to the leader. An operator's COMMAND is answered by the agent
+ * (LEAVE), the server, or with the way to the leader; more may follow on the same connection.
  *
  * rdzv_server (only the leading agent) owns the group machine, its timer and the connections of
  * the nodes. It decides nothing: it turns messages into events and effects into messages. The
@@ -16,17 +18,23 @@
  *     … rdzv_listener_serve(l, NULL) or rdzv_listener_free(l), then rdzv_server_free(s)
  *
  * Everything a peer can make us hold is bounded: RDZV_PENDING_MAX connections that have not said a
- * valid JOIN, each for RDZV_FIRST_WORD_NS; RDZV_NODES_MAX nodes; WIRE_MESSAGE_MAX unread bytes and
- * CONN_UNSENT_MAX unsent bytes for each. Whoever breaks the protocol is disconnected. */
+ * valid JOIN, each for RDZV_FIRST_WORD_NS; RDZV_NODES_MAX parked ones, and as many nodes;
+ * RDZV_OPERATORS_MAX operators, each until it is silent for RDZV_OPERATOR_SILENCE_NS, and no answer
+ * to one while RDZV_OPERATORS_UNSENT_MAX bytes wait for them; WIRE_MESSAGE_MAX unread bytes and
+ * CONN_UNSENT_MAX unsent bytes for each node (a successor's list of members comes on top). Whoever
+ * breaks the protocol is disconnected. */
 #pragma once
 
 #include "io/addr.h"
 #include "io/loop.h"
-#include "rendezvous/group.h"
+#include "rendezvous/member.h"
 
 #define RDZV_PENDING_MAX 1024
 #define RDZV_FIRST_WORD_NS (10 * NS_PER_S)
 #define RDZV_PROBES_MAX 16 /* at once */
+#define RDZV_OPERATORS_MAX 64
+#define RDZV_OPERATOR_SILENCE_NS (10 * NS_PER_S)
+#define RDZV_OPERATORS_UNSENT_MAX ((size_t)4 << 20)
 
 struct rdzv_server;
 struct rdzv_listener;
@@ -36,14 +44,29 @@ struct rdzv_listener_config {
     char run_id[RDZV_RUN_ID_MAX];
     uint64_t
         first_word_ns; /* how long a connection may stay without a JOIN; 0: RDZV_FIRST_WORD_NS */
+    uint64_t lease_ns, heartbeat_ns; /* for connections that are parked; 0: the kernel's patience */
+    /* All may be NULL. They may call any rdzv_listener function but rdzv_listener_free(). */
+    /* A node is parked, or the connection of a parked one has ended by itself. */
+    void (*caller)(void *arg, uint64_t incarnation, bool came);
+    /* COMMAND_LEAVE: this agent's node is to go. Fills in the answer. */
+    void (*leave)(void *arg, const char *reason, struct answer *ret);
+    /* Whom this agent follows; as rdzv_client_leader(). */
+    bool (*find_leader)(void *arg, uint32_t *ret_epoch, struct rdzv_peer *ret);
+    void *arg;
 };
 
 _must_use_ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *config,
                                  struct rdzv_listener **ret);
 /* Takes a listening socket, also on failure; at most 4. 0 or a negative errno. */
 _must_use_ int rdzv_listener_add(struct rdzv_listener *l, int fd);
-/* From now on JOINs go to this server (borrowed; NULL: refuse them). */
+/* From now on JOINs go to this server (borrowed; NULL: refuse them), the parked ones at once, in
+ * the order in which they came. */
 void rdzv_listener_serve(struct rdzv_listener *l, struct rdzv_server *server);
+/* What is said to those who JOIN from now on, and to the parked ones at once. SERVED only where
+ * rdzv_listener_serve() has named the server, which any other word takes away; `leader` and `epoch`
+ * for REDIRECTED (copied). */
+void rdzv_listener_callers(struct rdzv_listener *l, enum member_callers callers,
+                           const struct rdzv_peer *leader, uint32_t epoch);
 /* Closes the sockets and the connections that have not joined. NULL is fine. */
 void rdzv_listener_free(struct rdzv_listener *l);
 
@@ -75,6 +98,8 @@ struct rdzv_server_config {
     uint64_t probe_timeout_ns; /* 0: 1 s */
     bool has_local_addr;       /* --local-addr: */
     struct addr local_addr; /* where the store listens, unless the group is on this machine alone */
+    struct arbiter *arbiter;   /* borrowed; NULL unless the group's anchor is one */
+    struct mark *mark;         /* borrowed; NULL unless the group's anchor is one */
     struct rdzv_server_ops ops;
     void *arg;
 };

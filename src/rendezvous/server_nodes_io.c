@@ -1,33 +1,28 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/log.h"
-#include "io/clock.h"
 #include "rendezvous/server_priv.h"
 
 struct server_node *server_find(const struct rdzv_server *s, uint64_t incarnation) {
     return incarnation == 0 ? NULL : idmap_get(&s->nodes, incarnation);
 }
 
-static void start_probes(struct rdzv_server *s);
-
-static void stop_probe(struct server_node *n) {
-    list_remove(&n->probe_link);
-    if (n->probe != NULL) {
-        probe_free(TAKE_PTR(n->probe));
-        n->server->n_probes--;
-    }
-}
-
 void server_drop_node(struct server_node *n) {
     struct rdzv_server *s = n->server;
-    stop_probe(n);
+    server_stop_probe(n);
     conn_free(n->conn);
     idmap_remove(&s->nodes, n->incarnation);
     list_remove(&n->link);
     free(n);
-    start_probes(s);
+    server_start_probes(s);
+}
+
+/* A leader may have claimed later epochs for itself since it began. */
+static uint32_t server_epoch(const struct rdzv_server *s) {
+    return MAX2(s->group_config.epoch, group_successors(s->group)->epoch);
 }
 
 static void send_welcome(struct server_node *n) {
@@ -35,7 +30,7 @@ static void send_welcome(struct server_node *n) {
     n->welcomed = true;
     struct wire_message m = {
         .kind = WIRE_WELCOME,
-        .welcome = {.epoch = s->group_config.epoch,
+        .welcome = {.epoch = server_epoch(s),
                     .leader = s->group_config.leader_incarnation,
                     .listener_port = s->config.listener_port,
                     .heartbeat_ns = s->config.heartbeat_ns,
@@ -53,6 +48,14 @@ void server_send(struct server_node *n, const struct wire_message *m) {
     conn_send(n->conn, m);
 }
 
+void server_send_text(struct server_node *n, const char *text, size_t len) {
+    if (n == NULL || n->conn == NULL)
+        return;
+    if (!n->welcomed)
+        send_welcome(n);
+    conn_send_text(n->conn, text, len);
+}
+
 static void disconnected(struct server_node *n) {
     struct rdzv_server *s = n->server;
     uint64_t incarnation = n->incarnation;
@@ -60,18 +63,37 @@ static void disconnected(struct server_node *n) {
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_DISCONNECT, .node = incarnation});
 }
 
+/* Somebody knows of a later leadership than ours. The group hears of it after what was said. */
+static void note_epoch(struct rdzv_server *s, uint32_t epoch) {
+    if (epoch <= MAX2(server_epoch(s), s->higher_epoch))
+        return;
+    s->higher_epoch = epoch;
+    bool busy = s->busy;
+    s->busy = true; /* only queued: it may be the last step */
+    server_event(s, &(struct group_event){.kind = GROUP_EVENT_HIGHER_EPOCH, .epoch = epoch});
+    s->busy = busy;
+}
+
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
     (void)c;
     struct server_node *n = arg;
     struct group_event ev = {.node = n->incarnation};
+    uint32_t epoch = 0;
     switch (m->kind) {
     case WIRE_REPORT:
         ev.kind = GROUP_EVENT_REPORT;
         ev.report = &m->report;
+        epoch = m->report.epoch;
         break;
     case WIRE_RENEW:
         ev.kind = GROUP_EVENT_RENEW;
         ev.renew = m->renew;
+        epoch = m->renew.epoch;
+        break;
+    case WIRE_ECHO:
+        ev.kind = GROUP_EVENT_ECHO;
+        ev.echo = m->echo;
+        epoch = m->echo.epoch;
         break;
     case WIRE_LEAVE: ev.kind = GROUP_EVENT_LEAVE; break;
     case WIRE_HELLO:
@@ -83,7 +105,6 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
     case WIRE_STATUS:
     case WIRE_NAMED:
     case WIRE_MEMBERS:
-    case WIRE_ECHO:
     case WIRE_REDIRECT:
     case WIRE_COMMAND:
     case WIRE_ANSWER:
@@ -96,6 +117,7 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
         disconnected(n);
         return;
     }
+    note_epoch(n->server, epoch);
     server_event(n->server, &ev);
 }
 
@@ -143,6 +165,16 @@ static struct server_node *node_new(struct rdzv_server *s, uint64_t incarnation)
     return n;
 }
 
+struct server_node *server_find_inherited(struct rdzv_server *s, uint64_t incarnation) {
+    const struct node_info *info = group_node_info(s->group, incarnation);
+    if (info == NULL)
+        return NULL;
+    struct server_node *n = node_new(s, incarnation);
+    if (addr_from_literal(info->addr, info->listener_port, &n->listener) < 0)
+        n->listener.len = 0; /* "": it was on the last leader's machine, wherever that is */
+    return n;
+}
+
 static void node_connected(struct server_node *n, struct conn *conn, const struct wire_join *join) {
     struct conn *old = n->conn;
     n->conn = conn;
@@ -155,11 +187,28 @@ static void node_connected(struct server_node *n, struct conn *conn, const struc
         n->local.len = 0; /* gone already; its end is about to be noticed */
     if (conn_peer_addr(conn, &n->listener) == 0) {
         n->loopback = addr_is_loopback(&n->listener);
+        n->here = n->loopback || (n->local.len > 0 && addr_same_host(&n->local, &n->listener));
         addr_set_port(&n->listener, join->info.listener_port);
     }
+    conn_set_patience(conn, n->server->group_config.lease_ns, n->server->config.heartbeat_ns);
+}
+
+/* Where the leader sees it: what others are told. "": only from this machine. */
+static void fill_addr(const struct server_node *n, struct node_info *info) {
+    char text[ADDR_TEXT_MAX];
+    info->addr[0] = '\0';
+    if (n->listener.len == 0 || n->loopback)
+        return;
+    addr_host_text(&n->listener, text);
+    if (strlen(text) < sizeof info->addr)
+        memcpy(info->addr, text, strlen(text) + 1);
 }
 
 void rdzv_server_take(struct rdzv_server *s, struct conn *conn, const struct wire_join *join) {
+    if (s->deposed) { /* its listener is about to be told */
+        refuse(conn, "the agent there no longer leads", true);
+        return;
+    }
     struct server_node *n = server_find(s, join->info.incarnation);
     if (n == NULL && s->nodes.len >= RDZV_NODES_MAX) {
         refuse(conn, "the job has as many nodes as it can hold", false);
@@ -168,9 +217,12 @@ void rdzv_server_take(struct rdzv_server *s, struct conn *conn, const struct wir
     if (n == NULL)
         n = node_new(s, join->info.incarnation);
     node_connected(n, conn, join);
+    struct node_info info = join->info;
+    fill_addr(n, &info);
+    note_epoch(s, join->report.epoch);
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_JOIN,
                                           .node = n->incarnation,
-                                          .info = &join->info,
+                                          .info = &info,
                                           .report = &join->report});
 }
 
@@ -191,69 +243,10 @@ void server_refuse_node(struct server_node *n, const char *reason, bool for_now)
 
 void server_free_nodes(struct rdzv_server *s) {
     LIST_FOR_EACH (struct server_node, n, &s->all, link) {
-        stop_probe(n);
+        server_stop_probe(n);
         conn_finish(n->conn);
         free(n);
     }
     list_init(&s->all);
     idmap_fini(&s->nodes);
-}
-
-/* ---- probes ---- */
-
-static void on_probed(void *arg, const struct probe_answer *answer) {
-    struct server_node *n = arg;
-    struct rdzv_server *s = n->server;
-    struct group_event ev = {
-        .kind = GROUP_EVENT_PROBE, .node = n->incarnation, .probe = answer->result};
-    n->probe = NULL;
-    s->n_probes--;
-    bool unreachable = n->reaching && answer->result != PROBE_ALIVE && n->conn != NULL;
-    n->reaching = false;
-    if (unreachable) {
-        const struct node_info *info = group_node_info(s->group, n->incarnation);
-        char at[ADDR_TEXT_MAX], line[512];
-        addr_to_text(&n->listener, at);
-        (void)snprintf(
-            line, sizeof line,
-            "node %s can't be reached at %s (a firewall?): its loss will be noticed after "
-            "%.1f s, not at once",
-            info == NULL ? "?" : info->host, at,
-            (double)(s->group_config.lease_ns + s->group_config.margin_ns) / 1e9);
-        s->busy = true;
-        server_incident(s, line);
-        s->busy = false;
-    }
-    server_event(s, &ev);
-}
-
-static void start_probes(struct rdzv_server *s) {
-    while (s->n_probes < RDZV_PROBES_MAX && !list_empty(&s->probe_queue)) {
-        struct server_node *n = LIST_FIRST(struct server_node, &s->probe_queue, probe_link);
-        list_remove(&n->probe_link);
-        int r = probe_start(s->loop, &n->listener, n->incarnation, s->config.probe_timeout_ns,
-                            on_probed, n, &n->probe);
-        if (r == 0) {
-            s->n_probes++;
-            continue;
-        }
-        /* Out of descriptors: the group asks again after its retry interval. */
-        bool busy = s->busy;
-        s->busy = true; /* not from inside: only queued */
-        server_event(s, &(struct group_event){.kind = GROUP_EVENT_PROBE,
-                                              .node = n->incarnation,
-                                              .probe = PROBE_UNKNOWN});
-        s->busy = busy;
-        loop_timer_set(s->timer, clock_now_ns());
-    }
-}
-
-void server_probe(struct rdzv_server *s, uint64_t incarnation, bool reach) {
-    struct server_node *n = server_find(s, incarnation);
-    if (n == NULL)
-        return;
-    n->reaching = reach;
-    if (n->probe == NULL && !list_linked(&n->probe_link))
-        list_append(&s->probe_queue, &n->probe_link);
-    start_probes(s);
 }

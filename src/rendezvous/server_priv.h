@@ -1,6 +1,8 @@
 /* What the files of the leader's side share. Nobody else includes this.
- *   listener_io.c      accepts, says HELLO, hands JOINs over
- *   server_nodes_io.c  the nodes' connections, their messages as events, probes
+ *   listener_*_io.c    accepts, says HELLO, hands JOINs and COMMANDs over
+ *   server_nodes_io.c  the nodes' connections, their messages as events
+ *   server_probe_io.c  probes of the nodes' listeners
+ *   server_tell_io.c   longer words: namings, redirections, answers to operators
  *   server_io.c        the group's steps and effects, the store's place, life */
 #pragma once
 
@@ -26,6 +28,17 @@ struct rdzv_server {
     unsigned n_probes;       /* under way */
     bool store_open;
     struct generation store_generation;
+    uint32_t higher_epoch;   /* that the group was told of; 0: none */
+    bool deposed;            /* another leads: the group takes no step any more */
+    struct arbiter_record record; /* the last that was read; epoch 0: none */
+    struct server_asker *asker;   /* whose COMMAND this step is, NULL */
+    struct strbuf named;     /* NAMED of this step, the same for all; empty: not yet made */
+};
+
+/* An operator's COMMAND under way. On the stack of rdzv_server_command(). */
+struct server_asker {
+    struct conn *conn;
+    bool answered;
 };
 
 struct server_node {
@@ -38,6 +51,7 @@ struct server_node {
     struct addr listener;          /* where it is probed */
     struct addr local;             /* our end of its connection */
     bool loopback;                 /* it came from this machine, over loopback */
+    bool here;                     /* it came from this machine, over whatever address */
     struct probe *probe;           /* NULL: none under way */
     uint32_t min_nodes, max_nodes; /* as its user gave them */
     bool limits_said;              /* that they are not the leader's */
@@ -69,11 +83,30 @@ struct server_node *server_find(const struct rdzv_server *s, uint64_t incarnatio
 void server_finish_join(struct rdzv_server *s, uint64_t incarnation);
 /* WELCOME first, where it was not said yet. Nothing when n is NULL or not connected. */
 void server_send(struct server_node *n, const struct wire_message *m);
+void server_send_text(struct server_node *n, const char *text, size_t len);
+/* A node that the group knows of and that never came to this server; NULL: nor does the group. */
+struct server_node *server_find_inherited(struct rdzv_server *s, uint64_t incarnation);
 /* Tells it why, and forgets it. */
 void server_refuse_node(struct server_node *n, const char *reason, bool for_now);
 /* Closes its connection and forgets it; its probe is given up. */
 void server_drop_node(struct server_node *n);
-/* reach: to see whether its listener can be reached at all, and say so if not. */
-void server_probe(struct rdzv_server *s, uint64_t incarnation, bool reach);
 /* All of them; what is queued for them is still sent. */
 void server_free_nodes(struct rdzv_server *s);
+
+/* ---- server_probe_io.c ---- */
+
+/* reach: to see whether its listener can be reached at all, and say so if not. */
+void server_probe(struct rdzv_server *s, uint64_t incarnation, bool reach);
+void server_stop_probe(struct server_node *n);
+/* Those whose turn it is. */
+void server_start_probes(struct rdzv_server *s);
+
+/* ---- server_tell_io.c ---- */
+
+/* Who may lead next, and where it is one of them all that it has to know. */
+void server_name(struct rdzv_server *s, struct server_node *n);
+/* Tells all nodes who leads now, as far as it is known, and ends their connections. */
+void server_redirect_all(struct rdzv_server *s, uint32_t epoch);
+/* An operator's, other than LEAVE. Answers on `to`, which is borrowed for the call. */
+void rdzv_server_command(struct rdzv_server *s, const struct command *command, struct conn *to);
+void server_answer(struct server_asker *asker, bool ok, const char *text);
