@@ -1,5 +1,8 @@
-/* What the files of the agent share: agent_io.c (the glue), agent_show_io.c (what people
- * see). */
+/* What the files of the agent share. Nobody else includes this.
+ *   agent_io.c       the crew's and the member's words, signals, life
+ *   agent_lead_io.c  while this agent leads: the group's server, the workers' store, the mark
+ *   agent_find_io.c  where the leader is to be found: the endpoint, the arbiter, own addresses
+ *   agent_show_io.c  what people see */
 #pragma once
 
 #include "base/idmap.h"
@@ -8,8 +11,11 @@
 #include "launcher/agent_io.h"
 #include "launcher/console_io.h"
 #include "launcher/crew_io.h"
+#include "launcher/events.h"
 #include "launcher/worker.h"
 #include "rendezvous/client_io.h"
+#include "rendezvous/mark_io.h"
+#include "rendezvous/registry_io.h"
 #include "rendezvous/server_io.h"
 #include "rendezvous/store_io.h"
 
@@ -19,12 +25,18 @@ struct agent {
     char host[FAILURE_NODE_MAX];
     uint64_t nofile_soft;         /* the user's soft RLIMIT_NOFILE, if ours was raised; else 0 */
     uint16_t node_port;           /* of the node's listener */
+    struct addr own_listener;     /* how this agent reaches it */
 
     struct loop *loop;
     struct child_reaper *reaper;
     struct console *console;
+    struct events *events;        /* NULL: not asked for */
     struct crew *crew;
     struct rdzv_listener *listener;
+    struct registry_own registry;
+    struct arbiter *arbiter;      /* NULL: a fixed endpoint */
+    struct rdzv_peer self;        /* with an arbiter: where others reach this agent */
+    struct mark *mark;            /* of a leader at a fixed endpoint; NULL */
     struct rdzv_server *server;   /* NULL: another node leads */
     struct rdzv_client *client;
     struct resolve *resolve;
@@ -33,6 +45,7 @@ struct agent {
 
     int signo;                    /* the first signal that told us to stop; 0 */
     unsigned interrupts;
+    bool told_to_leave;           /* by an operator */
     bool ended, server_done, failed_early;
     struct member_end end;
 
@@ -46,12 +59,40 @@ struct agent {
     bool has_shown_cause;
 };
 
+/* ---- agent_io.c ---- */
+
+/* The agent can't go on: says why, and ends. */
+void agent_give_up(struct agent *a, const char *text);
+void agent_quit_if_over(struct agent *a);
+/* What the member is told by. */
+extern const struct rdzv_client_ops agent_client_ops;
+
+/* ---- agent_lead_io.c ---- */
+
+/* Leads at this endpoint (its socket is taken, also on failure). *ret_own: how this agent reaches
+ * it. 0 or a negative errno. */
+_must_use_ int agent_lead_at(struct agent *a, int endpoint_fd, struct addr *ret_own);
+/* The member has won an epoch. */
+void agent_lead_on(void *arg, const struct member_lead *lead);
+/* An address of this machine: a literal, or a name that it has. */
+_must_use_ bool agent_local_addr(const char *text, struct addr *ret);
+
+/* ---- agent_find_io.c ---- */
+
+/* Joins the job, and leads it where that is this agent's to do. */
+void agent_find_place(struct agent *a);
+
+/* ---- agent_show_io.c ---- */
+
 /* What people see. Begin makes the console; end lets it take what is left, until the deadline. */
 int agent_show_begin(struct agent *a);
 void agent_show_end(struct agent *a, uint64_t deadline_ns);
 void agent_show_waiting(struct agent *a, const char *text);
 void agent_show_status(struct agent *a, const struct rdzv_status *status);
 void agent_show_formed(struct agent *a, struct generation g, const struct form *form);
+/* Another node leads from now on; as rdzv_client_ops.leader. */
+void agent_show_leader(struct agent *a, uint64_t incarnation, uint32_t epoch,
+                       const struct addr *listener, bool first);
 /* A stop begins, or its cause became better known. */
 void agent_show_stop(struct agent *a, const char *reason, const struct desired *cause);
 /* The verdict at the end, with torchrun's report block where a worker failed. */

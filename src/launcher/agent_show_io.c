@@ -56,6 +56,17 @@ static void show_progress(struct agent *a, const char *kind, const char *text) {
 
 void agent_show_waiting(struct agent *a, const char *text) { show_progress(a, text, text); }
 
+void agent_show_leader(struct agent *a, uint64_t incarnation, uint32_t epoch,
+                       const struct addr *listener, bool first) {
+    char at[ADDR_TEXT_MAX + 16] = "this node", text[ADDR_TEXT_MAX];
+    if (incarnation != a->incarnation) {
+        addr_to_text(listener, text);
+        (void)snprintf(at, sizeof at, "the agent at %s", text);
+    }
+    log_line(first ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE, "%s%s leads from now on (epoch %u)",
+             first ? "" : "the leader is gone: ", at, epoch);
+}
+
 static void add_names(struct strbuf *s, const char *before,
                       const char names[RDZV_STATUS_NAMES_MAX][RDZV_HOST_MAX], uint32_t n,
                       uint32_t total) {
@@ -196,9 +207,24 @@ static void show_failure(struct agent *a, const struct failure *f) {
     pass_error_on(a, f);
 }
 
+/* The run was over before this node came: its arbiter knows. */
+static void show_was_closed(const struct agent *a, const struct member_end *end) {
+    const struct job_spec *spec = a->config.spec;
+    bool success = end->kind == MEMBER_END_SUCCESS;
+    log_line(success ? LOG_LEVEL_NOTICE : LOG_LEVEL_ERROR,
+             "run '%s' was closed before this node came: it %s%s%s; to run again, give another "
+             "--rdzv-id%s",
+             spec->run_id, success ? "succeeded" : "failed", end->reason[0] != '\0' ? ": " : "",
+             end->reason, spec->backend == JOB_BACKEND_DIR ? ", or another directory" : "");
+}
+
 void agent_show_outcome(struct agent *a) {
     (void)console_status(a->console, NULL);
     const struct member_end *end = &a->end;
+    if (end->was_closed) {
+        show_was_closed(a, end);
+        return;
+    }
     if (!end->has_failure)
         show_held_cause(a);
     switch (end->kind) {

@@ -15,11 +15,13 @@
  * other nodes may reach it. */
 static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct err *err) {
     struct addr at;
-    bool local = spec->endpoint_host == NULL || spec->max_nodes == 1 ||
-                 strcmp(spec->endpoint_host, "localhost") == 0;
-    if (!local && addr_from_literal(spec->endpoint_host, 0, &at) == 0)
+    /* With an arbiter any node may have to lead, and be reached by whoever comes. */
+    bool any = spec->backend == JOB_BACKEND_DIR || spec->backend == JOB_BACKEND_ETCD;
+    bool local = !any && (spec->endpoint_host == NULL || spec->max_nodes == 1 ||
+                          strcmp(spec->endpoint_host, "localhost") == 0);
+    if (!any && !local && addr_from_literal(spec->endpoint_host, 0, &at) == 0)
         local = addr_is_loopback(&at);
-    if (!local && spec->local_addr != NULL && addr_from_literal(spec->local_addr, 0, &at) == 0)
+    if (!any && !local && spec->local_addr != NULL && addr_from_literal(spec->local_addr, 0, &at) == 0)
         return listen_socket(&at, NODE_BACKLOG, ret_fd, err);
     int r = addr_from_literal(local ? "127.0.0.1" : "::", 0, &at);
     assert(r == 0);

@@ -277,6 +277,7 @@ class Job:
         env = {k: v for k, v in os.environ.items()
                if not k.startswith(("PET_", "TORCHELASTIC_", "MUSTER_", "SLURM_", "RANK", "LOCAL_RANK", "MASTER_"))}
         name, value = self.mark.split("=")
+        env["MUSTER_RUN_DIR"] = str(self.tmp / "run")  # marks and entries of this job alone
         env.update({name: value, "E2E_TAG": tag, "E2E_EVENTS": str(self.tmp / "events"),
                     "E2E_GO": str(self.tmp / "go"), "E2E_LIFE": str(self.life)})
         env.update({k: str(v) for k, v in (extra or {}).items()})
