@@ -65,31 +65,19 @@ void notify_free(struct notify *n) {
 
 const char *notify_name(const struct notify *n) { return n->name; }
 
-/* Who sent it, 0: unknown. Descriptors that somebody passed are closed. */
+/* Who sent it, 0: unknown. */
 static pid_t sender(struct msghdr *msg) {
-    pid_t pid = 0;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c != NULL; c = CMSG_NXTHDR(msg, c)) {
-        if (c->cmsg_level != SOL_SOCKET)
-            continue;
-        if (c->cmsg_type == SCM_CREDENTIALS) {
-            struct ucred who;
+    struct ucred who = {0};
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c != NULL; c = CMSG_NXTHDR(msg, c))
+        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS)
             memcpy(&who, CMSG_DATA(c), sizeof who);
-            pid = who.pid;
-        } else if (c->cmsg_type == SCM_RIGHTS) {
-            for (size_t at = 0; at + CMSG_LEN(sizeof(int)) <= c->cmsg_len; at += sizeof(int)) {
-                int fd;
-                memcpy(&fd, CMSG_DATA(c) + at, sizeof fd);
-                (void)close(fd);
-            }
-        }
-    }
-    return pid;
+    return who.pid;
 }
 
 /* False when there is nothing more. */
 static bool take_one(struct notify *n) {
     char data[NOTIFY_BYTES_MAX];
-    union {
+    union { /* room for the sender alone: the kernel closes descriptors that are passed */
         struct cmsghdr head;
         char bytes[CMSG_SPACE(sizeof(struct ucred))];
     } control;
@@ -98,7 +86,7 @@ static bool take_one(struct notify *n) {
                          .msg_iovlen = 1,
                          .msg_control = &control,
                          .msg_controllen = sizeof control};
-    ssize_t len = recvmsg(n->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t len = recvmsg(n->fd, &msg, MSG_DONTWAIT);
     if (len < 0)
         return errno == EINTR;
     pid_t pid = sender(&msg);
