@@ -1,4 +1,5 @@
-/* The subcommands of muster: one row each in main.c, one file each (cmd_NAME.c).
+/* The subcommands of muster: one row each in main.c, one file each (cmd_NAME.c;
+ * cmd_operate.c has four).
  *
  * Every command gets its own argc and argv, argv[0] being the command's name, and returns the exit
  * status of the process: 0, EXIT_JOB_FAILED, EXIT_USAGE, or 128+n. */
@@ -23,6 +24,11 @@ extern const struct subcommand commands[];
 const struct subcommand *command_find(const char *name);
 
 int cmd_run(int argc, char **argv);
+int cmd_status(int argc, char **argv);
+int cmd_leave(int argc, char **argv);
+int cmd_exclude(int argc, char **argv);
+int cmd_grow(int argc, char **argv);
+int cmd_stop(int argc, char **argv);
 int cmd_store(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_help(int argc, char **argv);

@@ -8,6 +8,11 @@
 
 const struct subcommand commands[] = {
     {"run", cmd_run, "[OPTIONS] SCRIPT [ARGS...]", "start this node's workers of a job"},
+    {"status", cmd_status, "[OPTIONS] [ENDPOINT]", "show a job's state and its nodes"},
+    {"leave", cmd_leave, "[OPTIONS] [ENDPOINT]", "take a node out of its job"},
+    {"exclude", cmd_exclude, "[OPTIONS] NODE [ENDPOINT]", "take a node out of the group for good"},
+    {"grow", cmd_grow, "[OPTIONS] [ENDPOINT]", "form a new group now, with the nodes that wait"},
+    {"stop", cmd_stop, "[OPTIONS] [ENDPOINT]", "end a job on all its nodes"},
     {"store", cmd_store, "--listen ADDR:PORT", "serve PyTorch's TCPStore protocol alone"},
     {"completion", cmd_completion, "bash|zsh", "print completions for a shell"},
     {"version", cmd_version, "[-v]", "say what this muster is, and with -v what it found"},

@@ -76,16 +76,17 @@ static void say_warnings(const struct strbuf *warnings) {
     }
 }
 
+const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
+                                           .count_gpus = probe_gpus,
+                                           .random = probe_random,
+                                           .cwd = probe_cwd,
+                                           .read_secret = probe_secret};
+
 int run_line_read(int argc, char **argv, struct job_spec *ret) {
-    static const struct job_probes probes = {.count_cpus = probe_cpus,
-                                             .count_gpus = probe_gpus,
-                                             .random = probe_random,
-                                             .cwd = probe_cwd,
-                                             .read_secret = probe_secret};
     _cleanup_(strbuf_fini) struct strbuf warnings = {0}, text = {0};
     _cleanup_(job_spec_fini) struct job_spec spec = {0};
     struct err err = {0};
-    int r = job_options_read(argc, argv, environ, &probes, &warnings, &spec, &err);
+    int r = job_options_read(argc, argv, environ, &run_line_probes, &warnings, &spec, &err);
     if (r < 0)
         return usage_error(run_options.command, "%s", err.text);
     if (r == JOB_OPTIONS_VERSION) {

@@ -40,20 +40,33 @@ def commands_of_page(page):
     return set(re.findall(r"^\.It Cm ([a-z]+)", section.group(1), re.M))
 
 
+# A page, the fewest options that it can have, and the commands that it describes.
+PAGES = [
+    ("muster-run.1", 30, ["run"]),
+    ("muster-status.1", 7, ["status"]),
+    ("muster-operate.1", 6, ["leave", "exclude", "grow", "stop"]),
+]
+
+
 def main():
     muster, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     problems = []
     commands, in_page = commands_of_help(help_text(muster)), commands_of_page((folder / "muster.1").read_text())
     problems += [f"muster.1: no command {c}" for c in sorted(commands - in_page)]
     problems += [f"muster.1: {c} is no command" for c in sorted(in_page - commands)]
-    ours, page = options_of_help(help_text(muster, "run")), options_of_page((folder / "muster-run.1").read_text())
-    if len(ours) < 30:
-        problems.append(f"only {len(ours)} options read from the help: is this check blind?")
-    problems += [f"muster-run.1: no {o}" for o in sorted(ours.keys() - page.keys())]
-    problems += [f"muster-run.1: {o} is no option" for o in sorted(page.keys() - ours.keys())]
-    problems += [f"muster-run.1: {o}: with or without a value?" for o in sorted(ours.keys() & page.keys())
-                 if ours[o] != page[o]]
-    print("\n".join(problems) or f"{len(ours)} options and {len(commands)} commands agree")
+    n_options = 0
+    for name, at_least, of in PAGES:
+        ours, page = {}, options_of_page((folder / name).read_text())
+        for command in of:
+            ours |= options_of_help(help_text(muster, command))
+        n_options += len(ours)
+        if len(ours) < at_least:
+            problems.append(f"only {len(ours)} options read from the help of {of}: is this check blind?")
+        problems += [f"{name}: no {o}" for o in sorted(ours.keys() - page.keys())]
+        problems += [f"{name}: {o} is no option" for o in sorted(page.keys() - ours.keys())]
+        problems += [f"{name}: {o}: with or without a value?" for o in sorted(ours.keys() & page.keys())
+                     if ours[o] != page[o]]
+    print("\n".join(problems) or f"{n_options} options and {len(commands)} commands agree")
     return bool(problems)
 
 
