@@ -1,0 +1,56 @@
+"""--event-log: an incident reads as a timeline; and the socket on which workers are heard."""
+import datetime
+import json
+
+PARTS = ("detected_to_stopped_ms", "stopped_to_formed_ms", "formed_to_started_ms")
+
+
+def read(*paths):
+    return [json.loads(line) for path in paths if path.exists() for line in path.read_text().splitlines()]
+
+
+def test_a_restart_reads_as_a_timeline(job, tmp_path):
+    log = tmp_path / "events.jsonl"  # only who leads writes
+    agents = job.pair("--max-restarts=1", f"--event-log={log}", nnodes="2",
+                      worker=("start", "count=0", "rank=3", "exit=7", "count=0", "wait"))
+    for agent in agents:
+        assert agent.finish()[0] == 0, agent.said()
+    lines = read(log)
+    names = [line["event"] for line in lines]
+    assert names[0] == "leads" and names.count("node_joined") == 2
+    assert [n for n in names if n not in ("leads", "node_joined", "successors")] == \
+        ["formed", "started", "worker_failed", "stopping", "stopped", "formed", "started", "closed"]
+    assert {line["run_id"] for line in lines} == {"e2e"}
+    assert [int(line["monotonic_ns"]) for line in lines] == sorted(int(line["monotonic_ns"]) for line in lines)
+    times = [datetime.datetime.strptime(line["time"], "%Y-%m-%dT%H:%M:%S.%fZ") for line in lines]
+    assert (times[-1] - times[0]).total_seconds() < 60
+    first, second = [line for line in lines if line["event"] == "started"]
+    assert (first["generation"], second["generation"]) == ("1.1", "1.2")
+    assert "total_ms" not in first and second["world_size"] == 4
+    assert abs(sum(second[part] for part in PARTS) - second["total_ms"]) < 0.01
+    assert lines[-1]["outcome"] == "success"
+
+
+def test_console_is_the_event_log_of_torchrun(job):
+    code, _, err = job.run("--event-log-handler=console", "--no-python", "/bin/true")
+    assert code == 0
+    assert [json.loads(line)["event"] for line in err.splitlines() if line.startswith("{")][-1] == "closed"
+
+
+def test_an_event_log_that_cannot_be_written_ends_no_job(job):
+    code, _, err = job.run("--event-log=/dev/full", "--no-python", "/bin/true")
+    assert code == 0, err
+    assert err.count("No space left on device") == 1 and "lines were lost" in err
+    code, _, err = job.run("--event-log=/no/such/folder/log", "--no-python", "/bin/true")
+    assert code != 0 and "--event-log=/no/such/folder/log: can't open" in err
+
+
+def test_workers_know_the_notify_socket_and_no_password(job):
+    code, out, err = job.run("--no-python", "/bin/sh", "-c", "env | grep -e ^MUSTER_ -e ^NOTIFY_SOCKET | sort",
+                             env={"MUSTER_ETCD_PASSWORD": "secret", "NOTIFY_SOCKET": "/run/systemd/notify"})
+    assert code == 0, err
+    told = dict(line.split("=", 1) for line in out.splitlines())
+    assert told["MUSTER_NOTIFY_SOCKET"].startswith("@muster-notify-")
+    assert told["NOTIFY_SOCKET"] == "/run/systemd/notify"
+    assert told["MUSTER_GENERATION"] == "1.1" and told["MUSTER_EPOCH"] == "1"
+    assert "MUSTER_ETCD_PASSWORD" not in told
