@@ -56,7 +56,8 @@ struct arbiter_answer {
     uint64_t started_ns;            /* when it was asked, our clock */
     enum arbiter_result result;
     struct arbiter_record record;   /* not with UNREACHABLE */
-    char text[RDZV_REASON_MAX / 4]; /* UNREACHABLE: for people */
+    /* UNREACHABLE: for people. OK: "", or what did not work all the same (a beat on a full disk) */
+    char text[RDZV_REASON_MAX / 4];
 };
 
 /* Called from the loop, never from inside arbiter_ask(). May ask again, or free the arbiter. */

@@ -115,6 +115,12 @@ static int do_beat(struct arbiter_dir_server *s, const struct arbiter_request *q
         r = check_time(s, err);
     if (ours && r == 0)
         r = arbiter_folder_move_beat(&s->folder, q->epoch, ++s->beat, err);
+    if (r == -ENOSPC || r == -EDQUOT) {
+        /* Some file systems need room to overwrite. Who leads is known all the same, and a full
+         * disk shall end no job; but people should hear of it. */
+        (void)snprintf(ret->text, sizeof ret->text, "%s", err->text);
+        r = 0;
+    }
     if (r == 0)
         r = add_beat(s, &ret->record, err);
     ret->result = ARBITER_OK;
@@ -132,7 +138,7 @@ static int mark_below(struct arbiter_dir_server *s, const struct arbiter_record 
         if (r == 0)
             r = check_time(s, err);
         if (r == 0 && !e.found)
-            r = err_set(err, -ENOENT, "%s/%s has no epoch-%" PRIu32 ": was the directory emptied?",
+            r = err_set(err, -ENOENT, "%s/%s/epoch-%" PRIu32 " can't be seen from here",
                         s->folder.path, s->folder.name, low - 1);
         if (r < 0)
             return r;

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "rendezvous/arbiter_record.h"
 
@@ -28,6 +29,8 @@ struct arbiter_folder {
     int fd;            /* the folder, while a request is served; else -1 */
     uint64_t asker;    /* incarnation of the request: names the files that are being written */
     bool swept;
+    bool squashed;     /* files that we make there belong to `squashed_uid`, not to us */
+    uid_t squashed_uid;
 };
 
 void arbiter_folder_init(struct arbiter_folder *f, const char *path, const char *run_id);

@@ -70,8 +70,8 @@ void arbiter_folder_fini(struct arbiter_folder *f) {
 
 /* --- opening it --- */
 
-/* What a file that we make there belongs to: a server may give root's files to nobody. */
-static int owner_of_ours(const struct arbiter_folder *f, int fd, uid_t *ret, struct err *err) {
+/* Whose a file is that we make there: a server may give root's files to nobody. */
+static int find_squashed(struct arbiter_folder *f, int fd, struct err *err) {
     char file[NAME_LEN];
     (void)snprintf(file, sizeof file, "owner-%016" PRIx64, random_u64());
     _cleanup_(arbiter_closep) int probe = -1;
@@ -81,21 +81,25 @@ static int owner_of_ours(const struct arbiter_folder *f, int fd, uid_t *ret, str
         return arbiter_folder_failed(f, "write", file, err);
     int r = fstat(probe, &st) < 0 ? arbiter_folder_failed(f, "look at", file, err) : 0;
     (void)unlinkat(fd, file, 0);
-    if (r == 0)
-        *ret = st.st_uid;
+    if (r == 0) {
+        f->squashed = st.st_uid != geteuid();
+        f->squashed_uid = st.st_uid;
+    }
     return r;
 }
 
-static int check_folder(const struct arbiter_folder *f, int fd, uid_t *ret_owner,
-                        struct err *err) {
+static bool is_ours(const struct arbiter_folder *f, uid_t owner) {
+    return owner == geteuid() || (f->squashed && owner == f->squashed_uid);
+}
+
+static int check_folder(struct arbiter_folder *f, int fd, struct err *err) {
     struct stat st;
-    uid_t ours = geteuid();
     if (fstat(fd, &st) < 0)
         return arbiter_folder_failed(f, "look at", ".", err);
-    int r = st.st_uid == ours ? 0 : owner_of_ours(f, fd, &ours, err);
+    int r = is_ours(f, st.st_uid) ? 0 : find_squashed(f, fd, err);
     if (r < 0)
         return r;
-    if (st.st_uid != ours)
+    if (!is_ours(f, st.st_uid))
         return err_set(err, -EPERM,
                        "%s/%s belongs to another user (uid %u); use another run id or directory",
                        f->path, f->name, (unsigned)st.st_uid);
@@ -104,16 +108,15 @@ static int check_folder(const struct arbiter_folder *f, int fd, uid_t *ret_owner
                        "%s/%s is open to other users (mode %04o); chmod 700 it, or use another "
                        "run id",
                        f->path, f->name, (unsigned)(st.st_mode & 07777));
-    *ret_owner = ours;
     return 0;
 }
 
 /* The folder's own mode protects nothing if others may rename it away. */
-static int check_top(const struct arbiter_folder *f, int top, uid_t ours, struct err *err) {
+static int check_top(const struct arbiter_folder *f, int top, struct err *err) {
     struct stat st;
     if (fstat(top, &st) < 0)
         return err_set(err, -errno, "cannot look at %s: %s", f->path, strerror(errno));
-    if (st.st_uid != ours && st.st_uid != geteuid() && st.st_uid != 0)
+    if (st.st_uid != 0 && !is_ours(f, st.st_uid))
         return err_set(err, -EPERM,
                        "%s belongs to another user (uid %u), who could take this job's folder "
                        "away; make a directory of your own and name that",
@@ -159,10 +162,9 @@ int arbiter_folder_open(struct arbiter_folder *f, struct err *err) {
     }
     if (fd < 0)
         return err_set(err, -errno, "cannot open %s/%s: %s", f->path, f->name, strerror(errno));
-    uid_t ours;
-    r = check_folder(f, fd, &ours, err);
+    r = check_folder(f, fd, err);
     if (r == 0)
-        r = check_top(f, top, ours, err);
+        r = check_top(f, top, err);
     if (r < 0)
         return r;
     f->fd = fd;

@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,6 +49,14 @@ static pid_t stop_child(void) {
     cr_assert_eq(kill(pid, SIGSTOP), 0);
     wait_for(pid, WSTOPPED);
     return pid;
+}
+
+static unsigned told[3]; /* by enum arbiter_result - 1 */
+static void count(void *arg, const struct arbiter_answer *answer) {
+    unsigned *left = arg;
+    told[answer->result - 1]++;
+    if (--*left == 0)
+        loop_quit(rig_loop);
 }
 
 CHILD_TEST(nothing_is_started_before_the_first_request) {
@@ -98,6 +107,23 @@ CHILD_TEST(a_late_claim_wins_nothing) {
     cr_assert_eq(rig_claim(a, 1, A).result, ARBITER_OK);
 }
 
+/* It came in time, but we were busy: the asker can't know how old it is. */
+CHILD_TEST(an_answer_that_is_heard_late_is_none) {
+    use_timeout(SHORT_NS);
+    cr_assert_eq(rig_read(a).result, ARBITER_OK);
+    struct arbiter_request q = rig_request(ARBITER_READ, 0, 0);
+    unsigned left = 1;
+    uint64_t end_ns = clock_now_ns() + 2 * SHORT_NS;
+    arbiter_ask(a, &q, count, &left);
+    while (clock_now_ns() < end_ns)
+        (void)sched_yield();
+    cr_assert_eq(loop_run(rig_loop), 0);
+    cr_assert_eq(told[ARBITER_UNREACHABLE - 1], 1);
+    cr_assert_eq(told[ARBITER_OK - 1], 0);
+    while (rig_read(a).result != ARBITER_OK)
+        ;
+}
+
 /* The same in the child alone: whatever it has done, after the deadline it reports no win. */
 CHILD_TEST(a_request_past_its_deadline_is_not_begun) {
     struct arbiter_dir_server server;
@@ -109,6 +135,7 @@ CHILD_TEST(a_request_past_its_deadline_is_not_begun) {
     arbiter_dir_serve(&server, &task, &result);
     cr_assert_eq(result.seq, 5);
     cr_assert_eq(result.result, ARBITER_UNREACHABLE);
+    cr_assert_not(rig_there("."));
     cr_assert_eq(rig_read(a).record.epoch, 0);
     arbiter_dir_server_fini(&server);
 }
@@ -136,14 +163,6 @@ CHILD_TEST(a_claim_cut_by_its_deadline_anywhere_is_whole_when_asked_again) {
     cr_assert_gt(late, 0);
     cr_assert_eq(won + late, 200);
     cr_assert_eq(rig_read(a).record.epoch, 200);
-}
-
-static unsigned told[3]; /* by enum arbiter_result - 1 */
-static void count(void *arg, const struct arbiter_answer *answer) {
-    unsigned *left = arg;
-    told[answer->result - 1]++;
-    if (--*left == 0)
-        loop_quit(rig_loop);
 }
 
 CHILD_TEST(what_is_asked_beyond_the_limit_is_refused_at_once) {

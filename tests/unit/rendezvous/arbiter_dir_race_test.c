@@ -96,15 +96,24 @@ Test(arbiter_dir_race, each_epoch_has_one_winner, .init = rig_begin_in_memory,
 
 /* --- cut or paused between any two of its system calls --- */
 
+/* In memory that a traced process shares with its tracer. */
+struct traced {
+    struct arbiter_dir_server server; /* its deadline can be moved while it is paused */
+    struct arbiter_dir_result result;
+};
+
+static void serve_in(struct traced *t, const char *run_id, const struct arbiter_request *q) {
+    struct arbiter_dir_task task = {.deadline_ns = TIME_NEVER, .request = *q};
+    arbiter_dir_server_init(&t->server, rig_dir, run_id);
+    arbiter_dir_serve(&t->server, &task, &t->result);
+    arbiter_dir_server_fini(&t->server);
+}
+
 /* Does one request in this process. */
 static struct arbiter_dir_result serve(const char *run_id, const struct arbiter_request *q) {
-    struct arbiter_dir_server server;
-    struct arbiter_dir_result result;
-    struct arbiter_dir_task task = {.deadline_ns = TIME_NEVER, .request = *q};
-    arbiter_dir_server_init(&server, rig_dir, run_id);
-    arbiter_dir_serve(&server, &task, &result);
-    arbiter_dir_server_fini(&server);
-    return result;
+    struct traced t;
+    serve_in(&t, run_id, q);
+    return t.result;
 }
 
 static struct arbiter_dir_result claim(const char *run_id, uint32_t epoch, uint64_t who) {
@@ -115,13 +124,13 @@ static struct arbiter_dir_result claim(const char *run_id, uint32_t epoch, uint6
 /* A process that does a request and is stopped at the n-th entry into, or return from, the kernel.
  * False: it was done before that. */
 static bool start_traced(const char *run_id, const struct arbiter_request *q, unsigned n,
-                         struct arbiter_dir_result *shared, pid_t *ret) {
+                         struct traced *shared, pid_t *ret) {
     pid_t pid = fork();
     if (pid == 0) {
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
             _exit(2);
         (void)raise(SIGSTOP);
-        *shared = serve(run_id, q);
+        serve_in(shared, run_id, q);
         _exit(0);
     }
     int status;
@@ -166,11 +175,16 @@ static void assert_settled(const char *run_id, const struct arbiter_request *q,
     cr_assert_eq(third.result, old.record.closed ? ARBITER_LOST : ARBITER_OK, "%s", third.text);
 }
 
+static struct traced *share(void) {
+    struct traced *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    cr_assert_neq(shared, MAP_FAILED);
+    return shared;
+}
+
 /* Returns how many points there were. */
 static unsigned cut_everywhere(bool close, bool pause) {
-    struct arbiter_dir_result *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
-                                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    cr_assert_neq(shared, MAP_FAILED);
+    struct traced *shared = share();
     struct arbiter_request q = request_of(close);
     unsigned n = 1;
     for (;; n++) {
@@ -178,7 +192,7 @@ static unsigned cut_everywhere(bool close, bool pause) {
         pid_t pid;
         (void)snprintf(run_id, sizeof run_id, "cut-%d%d-%u", close, pause, n);
         cr_assert_eq(claim(run_id, 1, LEADER).result, ARBITER_OK);
-        *shared = (struct arbiter_dir_result){0};
+        *shared = (struct traced){0};
         if (!start_traced(run_id, &q, n, shared, &pid))
             break;
         if (!pause)
@@ -192,12 +206,12 @@ static unsigned cut_everywhere(bool close, bool pause) {
             cr_assert_eq(ptrace(PTRACE_DETACH, pid, NULL, NULL), 0);
             cr_assert_eq(waitpid(pid, &status, 0), pid);
             cr_assert_eq(status, 0);
-            cr_assert_neq(shared->result, second.result, "at %u: two winners, or none", n);
-            cr_assert_eq(shared->record.leader.incarnation, second.record.leader.incarnation);
+            cr_assert_neq(shared->result.result, second.result, "at %u: two winners, or none", n);
+            cr_assert_eq(shared->result.record.leader.incarnation, second.record.leader.incarnation);
         }
         assert_settled(run_id, &q, &second);
     }
-    cr_assert_eq(shared->result, ARBITER_OK);
+    cr_assert_eq(shared->result.result, ARBITER_OK);
     (void)munmap(shared, sizeof *shared);
     return n;
 }
@@ -210,6 +224,47 @@ CUT_TEST(a_claimant_may_die_between_any_two_system_calls, false, false)
 CUT_TEST(a_closer_may_die_between_any_two_system_calls, true, false)
 CUT_TEST(a_claimant_may_be_paused_between_any_two_system_calls, false, true)
 CUT_TEST(a_closer_may_be_paused_between_any_two_system_calls, true, true)
+
+static bool has_epoch(const char *run_id, unsigned epoch) {
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/muster-%s/epoch-%u", rig_dir, run_id, epoch);
+    return access(path, F_OK) == 0;
+}
+
+/* Its time is over while it is between two system calls: it does not go on to its link, and once it
+ * is linked it does not say that it won. */
+Test(arbiter_dir_race, no_claim_is_made_or_won_after_its_time, .init = rig_begin_in_memory,
+     .fini = rig_finish) {
+    struct traced *shared = share();
+    struct arbiter_request q = request_of(false);
+    unsigned made_late = 0, late = 0, won = 0;
+    for (unsigned n = 1;; n++) {
+        char run_id[32];
+        pid_t pid;
+        int status;
+        (void)snprintf(run_id, sizeof run_id, "late-%u", n);
+        cr_assert_eq(claim(run_id, 1, LEADER).result, ARBITER_OK);
+        *shared = (struct traced){0};
+        if (!start_traced(run_id, &q, n, shared, &pid))
+            break;
+        bool made = has_epoch(run_id, 2), begun = shared->server.deadline_ns != 0;
+        shared->server.deadline_ns = 1;
+        cr_assert_eq(ptrace(PTRACE_DETACH, pid, NULL, NULL), 0);
+        cr_assert_eq(waitpid(pid, &status, 0), pid);
+        cr_assert_eq(status, 0);
+        if (!begun)
+            continue; /* it set its deadline after us */
+        made_late += !made && has_epoch(run_id, 2);
+        late += shared->result.result == ARBITER_UNREACHABLE;
+        won += shared->result.result == ARBITER_OK;
+        cr_assert(shared->result.result == ARBITER_UNREACHABLE || made, "at %u", n);
+        cr_assert_eq(serve(run_id, &q).result, ARBITER_OK);
+    }
+    cr_assert_leq(made_late, 3, "at most where it had entered the kernel with it");
+    cr_assert_gt(late, 50);
+    cr_assert_lt(won, 20, "only where nothing was left to do");
+    (void)munmap(shared, sizeof *shared);
+}
 
 /* --- random requests, with children that are killed and stopped --- */
 

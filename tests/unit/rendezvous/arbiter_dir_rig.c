@@ -70,7 +70,7 @@ struct arbiter_answer rig_ask(struct arbiter *a, const struct arbiter_request *q
     cr_assert_eq(answer.request.id, q->id);
     cr_assert_eq(answer.request.kind, q->kind);
     cr_assert(answer.started_ns >= began_ns && answer.started_ns <= clock_now_ns());
-    cr_assert_eq(answer.text[0] != '\0', answer.result == ARBITER_UNREACHABLE);
+    cr_assert(answer.text[0] != '\0' || answer.result != ARBITER_UNREACHABLE);
     return answer;
 }
 

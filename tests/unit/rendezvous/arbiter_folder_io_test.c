@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -124,6 +125,23 @@ FOLDER_TEST(roots_directory_will_do_if_we_may_write_there) {
     cr_assert_eq(seteuid(0), 0);
 }
 
+/* As root sees an NFS server that takes it for nobody: what it makes there belongs to another. */
+FOLDER_TEST(a_squashed_root_is_still_itself) {
+    if (geteuid() != 0)
+        cr_skip_test("only root is squashed");
+    cr_assert_eq(chown(rig_dir, NOBODY, NOBODY), 0);
+    (void)setfsuid(NOBODY);
+    struct arbiter *a = arbiter_at(rig_dir);
+    cr_assert_eq(rig_claim(a, 1, A).result, ARBITER_OK);
+    cr_assert_eq(rig_beat(a, 1, A).result, ARBITER_OK);
+    arbiter_free(a);
+    (void)setfsuid(0);
+    struct stat st;
+    cr_assert_eq(stat(rig_path("epoch-1"), &st), 0);
+    cr_assert_eq(st.st_uid, NOBODY);
+    assert_refused(rig_dir, "belongs to another user (uid 65534)");
+}
+
 FOLDER_TEST(an_unwritable_directory_is_told_by_name) {
     if (geteuid() == 0)
         become_nobody();
@@ -211,6 +229,17 @@ FOLDER_TEST(a_full_disk_stops_claims_and_no_beat) {
     cr_assert_not(rig_there("claim-2-000000000000000b"));
     cr_assert_not(rig_there("claim-2-000000000000000c"));
 
+    /* Where overwriting needs room too, the leader still hears that it leads. */
+    cr_assert_eq(unlink(rig_path("beat-1")), 0);
+    (void)strcat(filler, "2");
+    fill(filler);
+    answer = rig_beat(a, 1, A);
+    cr_assert_eq(answer.result, ARBITER_OK);
+    cr_assert_eq(answer.record.leader.incarnation, A);
+    cr_assert_not_null(strstr(answer.text, "beat-1: No space left on device"), "%s", answer.text);
+
+    cr_assert_eq(unlink(filler), 0);
+    filler[strlen(filler) - 1] = '\0';
     cr_assert_eq(unlink(filler), 0);
     cr_assert_eq(rig_claim(b, 2, B).result, ARBITER_OK);
     cr_assert_eq(rig_ask(a, &q).result, ARBITER_LOST);
