@@ -100,7 +100,9 @@ static int bear(struct watch *w, int code, const struct err *err, const struct j
         w->failing_since_ns = now;
     uint64_t failing = now - w->failing_since_ns;
     bool gone = code == -ECONNREFUSED || code == -ENOENT;
-    if (gone && failing >= WATCH_GONE_NS) {
+    /* Agents of this machine that have ended are known to have. */
+    bool known = code == -ENOENT && w->op->place.endpoint == NULL;
+    if (known || (gone && failing >= WATCH_GONE_NS)) {
         log_notice("the job has ended: no agent of it answers any more");
         return 0;
     }

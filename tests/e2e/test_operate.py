@@ -1,0 +1,275 @@
+"""`muster status` and the commands for operators, on real jobs."""
+import json
+import os
+import pty
+import re
+import select
+import socket
+import subprocess
+import threading
+
+from harness import MUSTER, Job, deadline, free_port
+from hosts import hosts_or_skip
+
+GROUP_KEYS = {"run_id", "state", "state_seconds", "outcome", "reason", "epoch", "generation", "started_seconds", "leader",
+              "leader_host", "successors", "min_nodes", "max_nodes", "node_unit", "members", "world_size", "spares",
+              "excluded", "restarts_used", "max_restarts", "losses", "incident", "incident_seconds", "nodes"}
+NODE_KEYS = {"node", "id", "place", "state", "node_rank", "first_rank", "workers", "connected", "silent_seconds",
+             "address", "pid", "joined_seconds", "why"}
+
+
+def ask(job, *words, prefix=(), seconds=30):
+    """(status, stdout, stderr) of `muster WORDS`."""
+    done = subprocess.run([*prefix, MUSTER, *map(str, words)], env=job.env("operator"), cwd=job.tmp, timeout=seconds * 4,
+                          capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout, done.stderr
+
+
+def status(job, *words, **more):
+    code, out, err = ask(job, "status", "--json", *words, **more)
+    assert code == 0, err
+    assert out.count("\n") == 1, out
+    return json.loads(out)
+
+
+def until(job, what, *words, seconds=30, **more):
+    """The first status of which what() is true. Asking takes its time, so this is no busy loop."""
+    end = deadline(seconds)
+    while True:
+        found = status(job, *words, **more)
+        if what(found):
+            return found
+        assert deadline(0) < end, found
+
+
+def listener(job, agent):
+    """HOST:PORT of this agent's own listener, from its file in the run directory."""
+    entry = json.loads((job.tmp / "run" / f"agent-{agent.agent_pid()}").read_text())
+    return f"{entry['addr']}:{entry['port']}"
+
+
+def endpoint(agent):
+    return next(w.split("=", 1)[1] for w in agent.words if w.startswith("--rdzv-endpoint="))
+
+
+# --- status ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_waits_for_nodes(job):
+    a, = job.pair(nnodes="2", tags="a")
+    a.wait_said("waiting for nodes")
+    seen = status(job, endpoint(a))
+    assert seen["state"] == "gathering" and seen["generation"] is None and seen["members"] == 0
+    assert (seen["min_nodes"], seen["max_nodes"]) == (2, 2)
+    assert [n["place"] for n in seen["nodes"]] == ["waiting"]
+    code, out, err = ask(job, "status", endpoint(a))
+    assert code == 0, err
+    assert out.startswith("job e2e: gathering for "), out
+
+
+def test_a_job_that_runs_seen_from_every_side(job):
+    a, b = job.pair(nnodes="2")
+    job.events.wait("start", 4)
+    leader = until(job, lambda s: all(n["state"] == "running" for n in s["nodes"]), endpoint(a))
+    assert set(leader) == GROUP_KEYS
+    assert all(set(n) == NODE_KEYS for n in leader["nodes"])
+    assert leader["state"] == "running" and leader["generation"] == "1.1" and leader["run_id"] == "e2e"
+    assert (leader["members"], leader["world_size"], leader["restarts_used"], leader["losses"]) == (2, 4, 0, 0)
+    assert [(n["node_rank"], n["first_rank"], n["workers"]) for n in leader["nodes"]] == [(0, 0, 2), (1, 2, 2)]
+    assert {n["pid"] for n in leader["nodes"]} == {a.agent_pid(), b.agent_pid()}
+    assert leader["leader"] in [n["id"] for n in leader["nodes"]]
+    # Who does not lead sends on; without an endpoint the agents of this machine are found.
+    for words in ([listener(job, a)], [listener(job, b)], [], ["--rdzv-id=e2e"]):
+        seen = status(job, *words)
+        assert seen["leader"] == leader["leader"] and len(seen["nodes"]) == 2
+    code, out, err = ask(job, "status")
+    assert code == 0, err
+    rows = out[out.index("NODE "):].splitlines()
+    assert len(rows) == 3 and re.search(r" 0  0-1 +member +running ", rows[1]) and " 2-3 " in rows[2], out
+    job.go()
+    assert (a.wait(), b.wait()) == (0, 0)
+    code, _, err = ask(job, "status")
+    assert code == 1 and "no job of yours" in err
+    code, _, err = ask(job, "status", endpoint(a))
+    assert code == 1 and f"no agent listens at {endpoint(a)}" in err
+
+
+def test_several_jobs_of_one_machine_must_be_told_apart(job, worker, tmp_path):
+    job.pair(tags="a", nnodes="1")
+    job.events.wait("start", 2)
+    with Job(tmp_path / "other", worker) as other:
+        one = other.agent("x", "--rdzv-endpoint=127.0.0.1:0", "--rdzv-backend=c10d", "--rdzv-id=second", "--no-python",
+                          worker, "start", "wait", env={"MUSTER_RUN_DIR": job.tmp / "run"})
+        other.events.wait("start", 1)
+        code, _, err = ask(job, "status")
+        assert code == 1 and "several jobs" in err and "--rdzv-id e2e" in err and "--rdzv-id second" in err, err
+        assert status(job, "--rdzv-id=second")["run_id"] == "second"
+        assert status(job, "--rdzv-id", "e2e")["run_id"] == "e2e"
+        code, _, err = ask(job, "status", "--rdzv-id=third")
+        assert code == 1 and "'third'" in err
+        code, _, err = ask(job, "status", listener(job, one), "--rdzv-id=e2e")
+        assert code == 1 and "belongs to the run 'second', not to 'e2e'" in err, err
+
+
+def test_what_is_no_agent_is_said(job):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = f"127.0.0.1:{server.getsockname()[1]}"
+
+        def chat(words):
+            peer, _ = server.accept()
+            with peer:
+                peer.sendall(words)
+                peer.recv(100)
+
+        thread = threading.Thread(target=chat, args=(b"HTTP/1.1 400 Bad Request\r\n\r\n",))
+        thread.start()
+        code, _, err = ask(job, "stop", where)
+        thread.join()
+        assert code == 1 and "no muster agent" in err, err
+        code, _, err = ask(job, "stop", where, "--timeout=0.2")  # nobody accepts, the kernel does
+        assert code == 1 and f"no answer from {where} within 0.2 s" in err, err
+
+
+def test_status_again_and_again_until_the_job_ends(job):
+    a, b = job.pair(nnodes="2")
+    job.events.wait("start", 4)
+    watch = job.agent("w", "status", "--watch", "--json", "--rdzv-id=e2e", program=[MUSTER])
+    lines = watch.out.until(lambda: watch.out.lines[1:], 30)
+    assert lines, watch.said()
+    job.go()
+    assert (a.wait(), b.wait()) == (0, 0)
+    code, out, err = watch.finish()
+    assert code == 0, err
+    seen = [json.loads(line) for line in out.splitlines()]
+    assert len(seen) >= 2 and {s["run_id"] for s in seen} == {"e2e"}
+    assert seen[1]["state_seconds"] > seen[0]["state_seconds"] or seen[0]["state"] != seen[1]["state"]
+
+
+def test_a_terminal_is_redrawn_in_place(job):
+    a, = job.pair(tags="a", nnodes="1")
+    job.events.wait("start", 2)
+    ours, theirs = pty.openpty()
+    watch = subprocess.Popen([MUSTER, "status", "-w", endpoint(a)], env=job.env("operator"), stdout=theirs, stdin=theirs,
+                             stderr=subprocess.PIPE, cwd=job.tmp)
+    os.close(theirs)
+    text, end = b"", deadline(30)
+    while text.count(b"\033[H\033[J") < 2:
+        ready, _, _ = select.select([ours], [], [], max(0, end - deadline(0)))
+        assert ready, text
+        text += os.read(ours, 65536)
+    assert text.startswith(b"\033[H\033[Jjob e2e: running for"), text
+    watch.terminate()
+    watch.communicate()
+    os.close(ours)
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_leaves_and_nothing_is_charged(job):
+    a, b = job.pair("--max-restarts=1", nnodes="1:2")
+    job.events.wait("start", 4)
+    code, _, err = ask(job, "leave")
+    assert code == 1 and "several agents of that job" in err, err
+    code, out, err = ask(job, "leave", listener(job, b), "--reason=maintenance")
+    assert code == 0, err
+    assert out.strip()
+    assert b.wait() == 0, b.said()
+    job.events.wait("start", 2, 30, gen="1.2")
+    seen = status(job, endpoint(a))
+    assert (seen["generation"], seen["members"], seen["restarts_used"], seen["losses"]) == ("1.2", 1, 0, 0)
+    assert "maintenance" in b.said()
+    job.go()
+    assert a.wait() == 0
+    job.no_overlap()
+
+
+def test_stop_ends_the_job_on_every_node(job):
+    a, b = job.pair(nnodes="2", worker=("start", "wait"))
+    job.events.wait("start", 4)
+    code, out, err = ask(job, "stop", "--reason", "new data", listener(job, b))
+    assert (code, out) == (0, "the job is being stopped\n"), err
+    for agent in (a, b):
+        code, _, err = agent.finish()
+        assert code == 1 and "the job ended: new data" in err, err
+
+
+def test_grow_takes_in_who_waits(job):
+    a, = job.pair("--grow=never", "--rdzv-conf=last_call_timeout=1", tags="a", nnodes="1:2")
+    job.events.wait("start", 2)
+    code, _, err = ask(job, "grow", endpoint(a))
+    assert code == 1 and "no node waits" in err, err
+    b = job.agent("b", *a.words[a.words.index("run") + 1:])
+    until(job, lambda s: [n["place"] for n in s["nodes"]] == ["member", "waiting"], endpoint(a))
+    assert not job.events.all("start", gen="1.2")
+    code, out, err = ask(job, "grow", endpoint(a))
+    assert code == 0, err
+    job.events.wait("start", 4, 30, gen="1.2")
+    seen = status(job, endpoint(a))
+    assert (seen["generation"], seen["members"], seen["restarts_used"]) == ("1.2", 2, 0)
+    code, _, err = ask(job, "grow", endpoint(a))
+    assert code == 1 and "as many nodes as it may" in err, err
+    job.go()
+    assert (a.wait(), b.wait()) == (0, 0)
+    job.no_overlap()
+
+
+def test_exclude_puts_a_spare_in(job):
+    with hosts_or_skip(3, ipv6=False) as net:
+        exclude(job, net)
+
+
+def exclude(job, net):
+    words = ("--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-endpoint=10.88.0.1:29400", "--rdzv-id=e2e",
+             "--no-python", job.worker, "start", "go")
+    here = net.enter(0)
+    a, b = (job.agent(tag, *words, prefix=net.enter(n)) for n, tag in enumerate("ab"))
+    job.events.wait("start", 2)
+    c = job.agent("c", *words, prefix=net.enter(2))
+    where = "10.88.0.1"
+    seen = until(job, lambda s: s["spares"] == 1, where, prefix=here)
+    assert [(n["node"], n["place"]) for n in seen["nodes"]] == [("host1", "member"), ("host2", "member"),
+                                                                ("host3", "spare")]
+    assert seen["nodes"][1]["address"] == "10.88.0.2"
+    code, _, err = ask(job, "exclude", "host9", where, prefix=here)
+    assert code == 1 and "host9" in err
+    code, out, err = ask(job, "exclude", "--reason=bad GPU", "host2", where, prefix=net.enter(2))
+    assert code == 0 and "host2 is excluded" in out, err
+    job.events.wait("start", 2, 30, gen="1.2")
+    seen = until(job, lambda s: s["state"] == "running", where, prefix=here)
+    assert [(n["node"], n["place"], n["node_rank"]) for n in seen["nodes"]] == [
+        ("host1", "member", 0), ("host3", "member", 1), ("host2", "excluded", None)]
+    assert seen["nodes"][2]["why"] == "bad GPU" and seen["excluded"] == 1 and seen["restarts_used"] == 0
+    _, out, _ = ask(job, "status", where, prefix=here)
+    assert re.search(r"^host2 .* excluded .*bad GPU$", out, re.M), out
+    job.go()
+    assert (a.wait(), c.wait()) == (0, 0)
+    assert b.wait() is not None
+    job.no_overlap()
+
+
+# --- through an arbiter ----------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_found_by_its_directory_and_known_there_when_it_is_over(job):
+    shared = job.tmp / "shared"
+    shared.mkdir()
+    where = f"dir:{shared}"
+    code, _, err = ask(job, "status", where, "--rdzv-id=e2e")
+    assert code == 1 and "has never met" in err and not list(shared.iterdir()), err
+    a, b = (job.agent(tag, "--nnodes=2", "--nproc-per-node=1", f"--rdzv-endpoint={where}", "--rdzv-id=e2e", "--no-python",
+                      job.worker, "start", "go") for tag in "ab")
+    job.events.wait("start", 2)
+    seen = status(job, where, "--rdzv-id=e2e")
+    assert seen["state"] == "running" and len(seen["nodes"]) == 2 and seen["run_id"] == "e2e"
+    assert len(seen["successors"]) >= 1
+    code, _, err = ask(job, "status", where)
+    assert code == 2 and "--rdzv-id" in err
+    code, _, err = ask(job, "leave", where, "--rdzv-id=e2e")
+    assert code == 2 and "HOST:PORT" in err
+    job.go()
+    assert (a.wait(), b.wait()) == (0, 0)
+    seen = status(job, where, "--rdzv-id=e2e")
+    assert (seen["state"], seen["outcome"], seen["nodes"]) == ("closed", "success", [])
+    code, _, err = ask(job, "stop", where, "--rdzv-id=e2e")
+    assert code == 1 and "is over" in err, err
