@@ -277,13 +277,19 @@ static void look_after_leader(struct member *m) {
         member_probe_leader(m);
 }
 
+/* With an arbiter: one that took this node in, and was not lost since. */
+static bool has_leader(const struct member *m) {
+    return m->seat == SEAT_FOLLOWING && m->leader != 0 &&
+           m->leader == m->leader_peer.incarnation;
+}
+
 static void on_time(struct member *m) {
     if (m->has_workers && !m->fenced && m->now_ns >= m->lease_end_ns)
         fence(m);
     if (m->connected && m->now_ns >= m->renew_ns)
         member_renew(m);
     if (m->config.has_arbiter) {
-        if (m->connected && m->end.kind == MEMBER_END_NONE && m->seat == SEAT_FOLLOWING)
+        if (m->end.kind == MEMBER_END_NONE && has_leader(m))
             look_after_leader(m);
         member_seat_time(m);
         return;
@@ -316,8 +322,11 @@ static uint64_t next_deadline(const struct member *m) {
         return MIN2(t, m->since_ns + m->config.join_timeout_ns);
     if (m->end.kind != MEMBER_END_NONE)
         return t;
+    if (m->config.has_arbiter && !has_leader(m))
+        return t;
     t = MIN2(t, m->probe_ns);
-    t = MIN2(t, m->leader_seen_ns + m->config.leader_timeout_ns);
+    if (!m->config.has_arbiter)
+        t = MIN2(t, m->leader_seen_ns + m->config.leader_timeout_ns);
     if (!m->probing && m->probe_ns == TIME_NEVER)
         t = MIN2(t, m->leader_seen_ns + SILENT_HEARTBEATS * m->config.heartbeat_ns + 1);
     return t;
