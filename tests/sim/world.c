@@ -66,7 +66,12 @@ static struct item *heap_pop(struct world *w) {
 }
 
 struct item *world_plan(struct world *w, enum item_kind kind, struct life *l, uint64_t in_ns) {
-    struct item *it = xcalloc(1, sizeof *it);
+    struct item *it = w->spare_items;
+    if (it != NULL)
+        w->spare_items = it->next;
+    else
+        it = xmalloc(sizeof *it);
+    *it = (struct item){0};
     it->kind = kind;
     it->life = l;
     it->at_ns = in_ns > TIME_NEVER - w->now_ns ? TIME_NEVER : w->now_ns + in_ns;
@@ -81,9 +86,14 @@ static void plan_again(struct world *w, struct item *it, uint64_t at_ns) {
     heap_push(w, it);
 }
 
-void item_free(struct item *it) {
-    free(it->word);
-    free(it);
+void item_free(struct world *w, struct item *it) {
+    word_free(it->word);
+    if (it->conn != NULL)
+        it->conn->items--;
+    if (it->asked != NULL && --it->asked->users == 0)
+        free(it->asked);
+    it->next = w->spare_items;
+    w->spare_items = it;
 }
 
 /* ---- what is said about a run ---- */
@@ -127,8 +137,29 @@ uint64_t world_when(const struct world *w, enum world_mark mark, uint32_t host, 
 
 const char *world_failure(const struct world *w) { return w->failure[0] == '\0' ? NULL : w->failure; }
 uint64_t world_now(const struct world *w) { return w->now_ns; }
-const struct group *world_group(const struct world *w) { return w->group; }
-enum outcome world_outcome(const struct world *w) { return w->outcome; }
+
+const struct group *world_group(const struct world *w) {
+    const struct life *l = leader_now(w);
+    return l == NULL ? NULL : l->lead.group;
+}
+
+uint32_t world_leader(const struct world *w) {
+    const struct life *l = leader_now(w);
+    return l == NULL ? WORLD_HOSTS_MAX : l->host;
+}
+
+uint32_t world_epoch(const struct world *w) {
+    return world_is_fixed(w) ? w->mark.epoch : w->record.epoch;
+}
+
+enum outcome world_outcome(const struct world *w) {
+    return world_is_fixed(w) ? w->jobs[w->job].outcome : w->record.outcome;
+}
+
+bool world_running(const struct world *w, uint32_t host) {
+    const struct life *l = node_newest(w, host);
+    return l != NULL && l->spawned && node_has_workers(l);
+}
 
 const struct member *world_member(const struct world *w, uint32_t host) {
     struct life *l = node_newest(w, host);
@@ -150,7 +181,6 @@ struct world *world_new(const struct world_params *p, struct world_coverage *cov
     w->coverage = coverage;
     w->prng.state = p->seed ^ UINT64_C(0x5bd1e9955bd1e995);
     w->next_port = 20000;
-    w->n_lives = 1; /* the leader's agent: there from its boot on */
     coverage->worlds++;
     for (uint32_t h = 0; h < p->n_hosts; h++)
         w->hosts[h].up = true;
@@ -159,28 +189,33 @@ struct world *world_new(const struct world_params *p, struct world_coverage *cov
     return w;
 }
 
+static void free_life(struct world *w, struct life *l) {
+    for (struct item *it = l->pending_first, *next; it != NULL; it = next) {
+        next = it->next;
+        item_free(w, it);
+    }
+    member_free(l->member);
+    member_update_fini(&l->update);
+    group_free(l->lead.group);
+    group_update_fini(&l->lead.update);
+}
+
 void world_free(struct world *w) {
     if (w == NULL)
         return;
     for (size_t i = 0; i < w->n_heap; i++)
-        item_free(w->heap[i]);
+        item_free(w, w->heap[i]);
     free(w->heap);
-    for (unsigned i = 0; i < w->n_lives; i++) {
-        struct life *l = &w->lives[i];
-        for (struct item *it = l->pending_first, *next; it != NULL; it = next) {
-            next = it->next;
-            item_free(it);
-        }
-        member_free(l->member);
-        member_update_fini(&l->update);
+    for (unsigned i = 0; i < w->n_lives; i++)
+        free_life(w, &w->lives[i]);
+    for (struct item *it = w->spare_items, *next; it != NULL; it = next) {
+        next = it->next;
+        free(it);
     }
     for (struct conn *c = w->conns, *next; c != NULL; c = next) {
         next = c->next;
-        net_drop_words(c);
-        free(c);
+        net_free_conn(c);
     }
-    group_free(w->group);
-    group_update_fini(&w->update);
     free(w->marks);
     free(w);
 }
@@ -190,33 +225,37 @@ bool host_running(const struct world *w, uint32_t host) {
 }
 
 /* Whose turn it is: the process that has to be awake for this item; NULL: nobody's. */
-static struct life *item_agent(struct world *w, const struct item *it) {
+static struct life *item_agent(const struct item *it) {
     switch (it->kind) {
+    case ITEM_WORD_TO_NODE: return it->conn->node;
+    case ITEM_WORD_TO_LEADER: return it->conn->leader;
     case ITEM_TIMER:
+    case ITEM_CONNECT_LEAVES:
     case ITEM_CONNECT_FAILED:
-    case ITEM_WORD_TO_NODE:
-    case ITEM_PROBE_LEADER_ANSWER:
+    case ITEM_PROBE_ANSWER:
     case ITEM_PREPARED:
     case ITEM_PREPARE_FAILED:
     case ITEM_SPAWN_FAILED:
     case ITEM_GRACE_OVER:
     case ITEM_ALL_GONE:
     case ITEM_UNKILLABLE:
-    case ITEM_EXIT_SEEN: return it->life;
+    case ITEM_EXIT_SEEN:
     case ITEM_GROUP_TIMER:
-    case ITEM_WORD_TO_LEADER:
-    case ITEM_PROBE_NODE_ANSWER:
     case ITEM_STORE:
     case ITEM_FORGED_ACK:
-    case ITEM_LEADER_EXIT: return &w->lives[0];
+    case ITEM_DEPOSED:
+    case ITEM_ARBITER_ANSWER:
+    case ITEM_TOUCHED:
+    case ITEM_LEADER_EXIT: return it->life;
     case ITEM_CONNECT_ARRIVES:
-    case ITEM_PROBE_NODE:
-    case ITEM_PROBE_LEADER:
+    case ITEM_PROBE:
     case ITEM_WORKER_EXIT:
     case ITEM_GROUP_FINISH:
     case ITEM_GUARD:
     case ITEM_SWEEP:
     case ITEM_FAULT:
+    case ITEM_BOOT:
+    case ITEM_ARBITER_HEARS:
     case ITEM_THAW_AGENT:
     case ITEM_THAW_HOST: return NULL;
     }
@@ -225,19 +264,26 @@ static struct life *item_agent(struct world *w, const struct item *it) {
 
 static void happen(struct world *w, struct item *it) {
     switch (it->kind) {
-    case ITEM_CONNECT_ARRIVES: net_connect_arrives(w, it); break;
-    case ITEM_PROBE_NODE:
-    case ITEM_PROBE_LEADER: net_probe_arrives(w, it); break;
+    case ITEM_CONNECT_LEAVES:
+    case ITEM_CONNECT_ARRIVES:
+    case ITEM_CONNECT_FAILED: net_connect_item(w, it); break;
+    case ITEM_PROBE: net_probe_arrives(w, it); break;
     case ITEM_WORD_TO_LEADER: leader_word(w, it->conn, it->word); break;
-    case ITEM_WORD_TO_NODE: node_word(w, it->life, it->word); break;
+    case ITEM_WORD_TO_NODE: node_word(w, it->conn->node, it->conn, it->word); break;
+    case ITEM_PROBE_ANSWER:
+        if (it->prober == PROBER_GROUP)
+            leader_item(w, it);
+        else
+            node_item(w, it);
+        break;
     case ITEM_GROUP_TIMER:
-    case ITEM_PROBE_NODE_ANSWER:
     case ITEM_STORE:
-    case ITEM_FORGED_ACK:
-    case ITEM_LEADER_EXIT: leader_item(w, it); break;
+    case ITEM_DEPOSED:
+    case ITEM_FORGED_ACK: leader_item(w, it); break;
+    case ITEM_ARBITER_HEARS:
+    case ITEM_ARBITER_ANSWER:
+    case ITEM_TOUCHED: arbiter_item(w, it); break;
     case ITEM_TIMER:
-    case ITEM_CONNECT_FAILED:
-    case ITEM_PROBE_LEADER_ANSWER:
     case ITEM_PREPARED:
     case ITEM_PREPARE_FAILED:
     case ITEM_SPAWN_FAILED:
@@ -249,8 +295,10 @@ static void happen(struct world *w, struct item *it) {
     case ITEM_GROUP_FINISH:
     case ITEM_GUARD:
     case ITEM_SWEEP:
+    case ITEM_LEADER_EXIT:
     case ITEM_THAW_AGENT:
     case ITEM_THAW_HOST: node_item(w, it); break;
+    case ITEM_BOOT: fault_boots(w, it->local, true); break;
     case ITEM_FAULT: fault_happens(w, &w->p.faults[it->local]); break;
     }
 }
@@ -259,10 +307,10 @@ static void happen(struct world *w, struct item *it) {
 static bool may_happen(struct world *w, struct item *it) {
     if ((it->kind == ITEM_WORD_TO_LEADER || it->kind == ITEM_WORD_TO_NODE) && !net_arrives(w, it))
         return false;
-    struct life *l = item_agent(w, it);
+    struct life *l = item_agent(it);
     if (l != NULL) {
         if (!l->process) {
-            item_free(it);
+            item_free(w, it);
             return false;
         }
         if (l->frozen || !host_running(w, l->host)) {
@@ -272,9 +320,10 @@ static bool may_happen(struct world *w, struct item *it) {
             return false;
         }
     }
-    bool below_agent = it->kind == ITEM_WORKER_EXIT || it->kind == ITEM_GUARD || it->kind == ITEM_SWEEP;
-    if (below_agent && w->hosts[it->life->host].frozen) {
-        plan_again(w, it, w->hosts[it->life->host].frozen_until_ns + 1 + world_below(w, 3 * NS_PER_MS));
+    bool below = it->kind == ITEM_WORKER_EXIT || it->kind == ITEM_GUARD || it->kind == ITEM_SWEEP;
+    if (below && w->hosts[it->life->host].frozen) {
+        plan_again(w, it,
+                   w->hosts[it->life->host].frozen_until_ns + 1 + world_below(w, 3 * NS_PER_MS));
         return false;
     }
     return true;
@@ -300,17 +349,23 @@ void node_take_pending(struct world *w, struct life *l) {
     }
 }
 
+#define AT_ONCE_MAX 10000u
+#define STEPS_MAX 1000000u
+
 bool world_run_to(struct world *w, uint64_t until_ns) {
     while (w->n_heap > 0 && w->failure[0] == '\0') {
         if (w->heap[0]->at_ns > MIN2(until_ns, w->p.end_ns))
             break;
         struct item *it = heap_pop(w);
+        w->n_at_once = it->at_ns == w->now_ns ? w->n_at_once + 1 : 0;
         w->now_ns = it->at_ns;
+        if (w->n_at_once > AT_ONCE_MAX || ++w->n_steps > STEPS_MAX)
+            world_broken(w, "I7: %u steps at one moment, %u in all", w->n_at_once, w->n_steps);
         if (!may_happen(w, it))
             continue;
         w->coverage->steps++;
         happen(w, it);
-        item_free(it);
+        item_free(w, it);
         if (w->failure[0] == '\0')
             oracle_step(w);
     }

@@ -1,7 +1,10 @@
-/* A world in a box: hosts with clocks of their own, agents that run the product's `struct member`,
- * the leader's `struct group` on host 0, their launchers, guardians, listeners and connections, in
- * virtual time and with one stream of random numbers. It keeps watch over the invariants of the
- * rendezvous after every step. Not a test itself: group_sim.c, directed_sim.c and mutants_sim.c are.
+/* A world in a box: hosts with clocks of their own, agents that run the product's `struct member`
+ * and, where they lead, its `struct group`; their launchers, guardians, listeners and connections,
+ * an arbiter or a mark, in virtual time and with one stream of random numbers. It keeps watch over
+ * the invariants of the rendezvous after every step. Not a test itself: the *_sim.c are.
+ *
+ * Who can lead is group.anchor: NONE and MARK have an endpoint on host 0, whose agents lead (with
+ * MARK also an agent started there later); with ARBITER it is whoever claims.
  *
  *     struct world_params p;
  *     world_params_random(&p, seed);             or world_params_calm(&p, hosts) and world_params_fault()
@@ -24,18 +27,18 @@
 #define WORLD_WORKERS_MAX 3
 #define WORLD_FAULTS_MAX 48
 #define WORLD_GROUPS_MAX 128
-#define WORLD_MOVES_MAX 8
+#define WORLD_EPOCHS_END 60 /* more than any honest run needs */
 
 enum fault_kind {
-    FAULT_BOOT = 1,     /* an agent is started on the host, if none is there and it is not host 0 again */
-    FAULT_WORKER,       /* one worker of the host ends with exit code arg, or with a signal where arg < 0 */
+    FAULT_BOOT = 1,     /* an agent is started on the host, if none is there */
+    FAULT_WORKER,       /* one worker of the host ends: exit code arg, a signal where arg < 0 */
     FAULT_WORKERS,      /* workers of several hosts end within some ms (arg: a mask of hosts) */
     FAULT_AGENT_KILL,   /* SIGKILL to the agent; its guardian takes arg ns to kill the rest */
     FAULT_HOST_OFF,     /* everything on the host vanishes and nothing answers until it boots */
     FAULT_FREEZE_AGENT, /* SIGSTOP for arg ns: only the agent */
     FAULT_FREEZE_HOST,  /* the whole machine stands still for arg ns */
     FAULT_CUT,          /* its connection ends: arg = enum cut_mode */
-    FAULT_PARTITION,    /* nothing passes for arg ns between it and the leader: arg2 = 1 to it, 2 from it, 3 */
+    FAULT_PARTITION,    /* nothing passes for arg ns: arg2 = PARTITION_*, or them all */
     FAULT_DELAY,        /* words to and from it take up to arg2 ns longer, for arg ns */
     FAULT_PREPARE_FAILS,
     FAULT_PREPARE_SLOW, /* longer than the form timeout */
@@ -44,9 +47,27 @@ enum fault_kind {
     FAULT_UNKILLABLE, /* the workers that run there now can't be killed any more */
     FAULT_STORE_FAILS,
     FAULT_OPERATOR_STOP,
-    FAULT_LEAVE, /* the agent gets a signal; arg = grace */
+    FAULT_LEAVE,        /* the agent gets a signal; arg = grace */
+    FAULT_ARBITER_OUT,  /* no answer for arg ns; to the host only, or arg2 = 1: to nobody */
+    FAULT_ARBITER_SLOW, /* each request takes up to arg2 ns longer, for arg ns; host: its own */
+    FAULT_TOUCH_FAILS,  /* of the mark, for arg ns */
+    FAULT_SAFE_POINT,   /* a worker says that it may be stopped now */
+    FAULT_EXCLUDE,      /* an operator excludes the host's node */
+    FAULT_GROW,         /* an operator lets in those who wait */
+    FAULT_STOP,         /* an operator stops the job with a command */
     FAULT_KIND_COUNT,
 };
+/* AGENT_KILL and HOST_OFF: arg2 > 0: an agent is started there again so much later. */
+
+/* Ways of a PARTITION; a mask of the hosts that it is cut off from << 2, 0: all. */
+#define PARTITION_TO 1
+#define PARTITION_FROM 2
+#define PARTITION_BOTH 3
+#define PARTITION_HOST(h) (INT64_C(4) << (h))
+
+/* In place of a host: whoever it is when the fault happens. */
+#define HOST_LEADER 100
+#define HOST_SUCCESSOR(n) (101 + (n))
 
 enum cut_mode { CUT_BOTH_SEE = 0, CUT_LEADER_SEES, CUT_NODE_SEES, CUT_SILENT, CUT_MODE_COUNT };
 
@@ -74,7 +95,25 @@ enum mutant {
     MUTANT_WRONG_RANK,         /* two nodes get the same place in FORM */
     MUTANT_RAW_CLOCKS,         /* times of failures are compared as each node's clock has them */
     MUTANT_TOO_MANY,           /* the group may have one node more than max */
-    MUTANT_CHARGE_TWICE,       /* a failed node counts its failure too, and the leader takes the larger count */
+    MUTANT_CHARGE_TWICE,       /* a failed node counts it too, and the leader takes the larger count */
+    /* of succession */
+    MUTANT_NO_WAIT,            /* rule 7: a new leader waits for no lease of earlier epochs */
+    MUTANT_CLAIM_ANY,          /* who asks has won */
+    MUTANT_STALE_CLAIM,        /* a claim that was won counts again after later ones */
+    MUTANT_ECHO_NOW,           /* the first successor's last echo is taken for one of now */
+    MUTANT_ECHO_ALL,           /* an echo of any node counts as the first successor's */
+    MUTANT_NO_ARBITER_TERM,    /* an arbiter that can't be reached is taken for one that agrees */
+    MUTANT_NO_MARK_TERM,       /* leases do not hang on the mark */
+    MUTANT_ANY_LEASE,          /* START is obeyed with a lease of another leader */
+    MUTANT_EARLY_CLOSED,       /* CLOSED is told before the arbiter has it */
+    MUTANT_HAS_LEADER,         /* a successor that is called claims although it has a leader */
+    MUTANT_STILL_BEAT,         /* a successor takes every beat for one that stands still */
+    MUTANT_PEER_SILENT_IS_GONE,/* nodes take a silent probe for gone */
+    MUTANT_FORGET,             /* a new leader hears of no counters */
+    MUTANT_DEAF,               /* a leader hears of no higher epoch */
+    MUTANT_SAME_EPOCH,         /* an agent restarted at the endpoint founds the same epoch */
+    MUTANT_OLD_MARK,           /* and does not wait until the mark's leases have run out */
+    MUTANT_SPLIT_UNIT,         /* a group need be no multiple of the unit */
     MUTANT_COUNT,
 };
 const char *mutant_name(enum mutant m);
@@ -85,7 +124,7 @@ struct world_params {
     uint32_t nproc[WORLD_HOSTS_MAX];
     uint64_t offset_ns[WORLD_HOSTS_MAX]; /* of the host's clock */
     int64_t rate_ppm[WORLD_HOSTS_MAX];
-    struct group_config group; /* leader_incarnation is filled in by the world */
+    struct group_config group; /* leader_incarnation and self are filled in by the world */
     struct member_config member;
     uint64_t delay_min_ns, delay_max_ns; /* of a word, one way */
     uint64_t work_ns;                    /* how long a whole group has to run to be finished */
@@ -94,12 +133,15 @@ struct world_params {
     bool calm_network;      /* no fault here delays or loses words: nobody may lose a leader that is there */
     bool honest_clocks;     /* within 100 ppm, and no fault here delays single words: first causes are checked */
     uint64_t end_ns;        /* everybody has to have ended by then */
+    uint64_t healed_ns;     /* no fault is in force any more; 0: not known */
+    uint64_t recover_ns;    /* by so long after it a group runs, if it can; 0: not checked */
     size_t n_faults;
     struct fault faults[WORLD_FAULTS_MAX];
     enum mutant mutant;
     FILE *trace; /* NULL: none */
 };
 
+bool world_has_fault(const struct world_params *p, enum fault_kind kind);
 /* Everything from one seed. */
 void world_params_random(struct world_params *ret, uint64_t seed);
 /* `hosts` hosts that start at once, perfect clocks, 1 worker each, 1 ms delay, min = max = hosts. */
@@ -116,7 +158,10 @@ struct world_coverage {
     uint64_t group_events[GROUP_EVENT_KIND_COUNT], group_effects[GROUP_EFFECT_KIND_COUNT];
     uint64_t member_events[MEMBER_EVENT_KIND_COUNT], member_effects[MEMBER_EFFECT_KIND_COUNT];
     uint64_t ends[MEMBER_END_LEFT + 1];
-    uint64_t worlds, steps, groups_started, causes_checked;
+    uint64_t member_seats[SEAT_COUNT], seat_moves[SEAT_COUNT][SEAT_COUNT];
+    uint64_t notes[NOTE_KIND_COUNT];
+    uint64_t faults[FAULT_KIND_COUNT];
+    uint64_t worlds, steps, groups_started, causes_checked, leaderships, recoveries;
 };
 
 struct world;
@@ -132,10 +177,27 @@ uint64_t world_now(const struct world *w);
 bool world_try(const struct world_params *p, struct world_coverage *coverage, char what[WORLD_WHAT_MAX]);
 
 /* For directed schedules. */
-enum world_mark { MARK_FORMED = 1, MARK_STARTED, MARK_GONE, MARK_FENCED, MARK_LOST, MARK_LEADER_CLOSED, MARK_ENDED };
+enum world_mark {
+    MARK_FORMED = 1,    /* on the leader's host */
+    MARK_STARTED,
+    MARK_GONE,
+    MARK_FENCED,
+    MARK_LOST,
+    MARK_LEADER_CLOSED, /* on the leader's host */
+    MARK_ENDED,
+    MARK_LEADS,         /* the host's agent leads from now on */
+    MARK_DEPOSED,
+    MARK_CLAIMED,       /* the arbiter has given it an epoch */
+    MARK_CLOSED_THERE,  /* the arbiter has the outcome */
+    MARK_FINISHED,      /* all workers of the host have ended with 0 */
+};
 /* When the nth (from 0) such thing happened on the host (WORLD_HOSTS_MAX: any): TIME_NEVER if it did not. */
 uint64_t world_when(const struct world *w, enum world_mark mark, uint32_t host, unsigned nth);
+/* Of the newest leader; NULL. */
 const struct group *world_group(const struct world *w);
+uint32_t world_leader(const struct world *w);       /* its host; WORLD_HOSTS_MAX: there is none */
+uint32_t world_epoch(const struct world *w);        /* of the arbiter, or of the mark */
+bool world_running(const struct world *w, uint32_t host); /* workers live there */
 const struct member *world_member(const struct world *w, uint32_t host); /* of the newest life there */
 enum outcome world_outcome(const struct world *w);                       /* what the group closed with */
 uint32_t world_groups_started(const struct world *w);

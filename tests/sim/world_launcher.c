@@ -65,6 +65,7 @@ void launcher_start(struct world *w, struct life *l, struct generation g) {
     l->launch_version++;
     l->generation = g;
     l->spawned = true;
+    l->spawned_ns = w->now_ns;
     l->succeeded = l->stopping = l->said_all_gone = false;
     l->n_workers = w->p.nproc[l->host];
     l->n_failed = 0;
@@ -228,6 +229,7 @@ static void fail(struct world *w, struct life *l, struct generation g, uint32_t 
         .node_rank = form->node_rank,
         .incarnation = l->incarnation,
         .at_ns = world_clock(w, l->host),
+        .ran_ns = l->spawned ? w->now_ns - l->spawned_ns : 0,
     };
     (void)snprintf(f.node, sizeof f.node, "node%u", l->host);
     if (kind == FAILURE_EXIT && code == 1)
@@ -257,6 +259,7 @@ static void on_exit_seen(struct world *w, const struct item *it) {
         int place = g == NULL ? -1 : oracle_member_place(g, l->incarnation);
         if (place >= 0)
             g->finished[place] = true;
+        world_mark(w, MARK_FINISHED, l->host);
         node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_SUCCEEDED, .generation = it->generation});
     }
 }

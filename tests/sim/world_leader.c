@@ -1,240 +1,529 @@
-/* The leader's side, on host 0: what rendezvous/server and the launcher do around `struct group`. */
+/* The leaders' side: what rendezvous/server, the listener and the launcher do around a
+ * `struct group`. */
 #include <string.h>
 
 #include "world_priv.h"
 
-static void obey(struct world *w);
+static void obey(struct world *w, struct life *l);
 
-static struct conn *conn_of(struct world *w, uint64_t incarnation) {
-    struct life *l = node_of(w, incarnation);
+struct life *leader_now(const struct world *w) {
+    const struct life *now = NULL;
+    for (unsigned i = 0; i < w->n_lives; i++) {
+        const struct life *l = &w->lives[i];
+        if (l->lead.group != NULL && (now == NULL || l->lead.epoch >= now->lead.epoch))
+            now = l;
+    }
+    return (struct life *)(uintptr_t)now;
+}
+
+struct life *leader_successor(struct world *w, unsigned nth) {
+    struct life *l = leader_now(w);
+    if (l == NULL)
+        return NULL;
+    const struct successors *s = group_successors(l->lead.group);
+    return nth < s->n ? node_of(w, s->list[nth].incarnation) : NULL;
+}
+
+static struct conn *conn_of(struct world *w, const struct life *l, uint64_t incarnation) {
     for (struct conn *c = w->conns; c != NULL; c = c->next)
-        if (c->joined && c->leader_open && c->life == l)
+        if (c->joined && c->leader_open && c->leader == l && c->node->incarnation == incarnation)
             return c;
     return NULL;
 }
 
 /* The first word to a node that the group did not refuse. */
-static void welcome(struct world *w, uint64_t node) {
-    for (size_t i = 0; i < w->update.n_effects; i++)
-        if (w->update.effects[i].kind == GROUP_EFFECT_REFUSE && w->update.effects[i].node == node)
+static void welcome(struct world *w, struct life *l, uint64_t node) {
+    const struct group_update *u = &l->lead.update;
+    for (size_t i = 0; i < u->n_effects; i++)
+        if ((u->effects[i].kind == GROUP_EFFECT_REFUSE && u->effects[i].node == node) ||
+            u->effects[i].kind == GROUP_EFFECT_DEPOSED)
             return;
-    struct conn *c = conn_of(w, node);
-    if (c == NULL)
+    struct conn *c = conn_of(w, l, node);
+    struct desired d;
+    if (c == NULL || !group_desired(l->lead.group, node, &d))
         return;
+    oracle_speaks(w, l, d.epoch);
     struct word *word = word_new(WORD_WELCOME);
-    word->leader = w->lives[0].incarnation;
+    word->welcome.leader = l->incarnation;
+    word->welcome.epoch = d.epoch;
+    word->welcome.heartbeat_ns = w->p.member.heartbeat_ns;
+    word->welcome.margin_ns = w->p.member.margin_ns;
+    word->welcome.lease_ns = w->p.group.lease_ns;
     net_to_node(w, c, word);
 }
 
-static void group_event(struct world *w, struct group_event *e) {
-    if (w->group == NULL || w->failure[0] != '\0')
+static void group_event(struct world *w, struct life *l, struct group_event *e) {
+    if (l->lead.group == NULL || w->failure[0] != '\0')
         return;
-    e->now_ns = world_clock(w, 0);
+    e->now_ns = world_clock(w, l->host);
     w->coverage->group_events[e->kind]++;
-    enum group_state before = group_state(w->group);
-    group_step(w->group, e, &w->update);
-    oracle_group_stepped(w, before);
+    enum group_state before = group_state(l->lead.group);
+    uint32_t heard = e->report != NULL ? e->report->restarts_used : 0;
+    group_step(l->lead.group, e, &l->lead.update);
+    oracle_group_stepped(w, l, before, heard);
     if (e->kind == GROUP_EVENT_JOIN)
-        welcome(w, e->info->incarnation);
-    obey(w);
+        welcome(w, l, e->info->incarnation);
+    obey(w, l);
 }
 
-void leader_new(struct world *w) {
-    struct group_config config = w->p.group;
-    config.leader_incarnation = w->lives[0].incarnation;
+/* ---- a leader begins ---- */
+
+static void mutate_config(const struct world *w, struct group_config *c, struct estate *e) {
     if (w->p.mutant == MUTANT_NO_MARGIN)
-        config.margin_ns = 0;
+        c->margin_ns = 0;
     if (w->p.mutant == MUTANT_TOO_MANY)
-        config.max_nodes++;
-    if (group_new(&config, world_clock(w, 0), &w->group) < 0) {
+        c->max_nodes++;
+    if (w->p.mutant == MUTANT_SPLIT_UNIT)
+        c->node_unit = 1;
+    if (w->p.mutant == MUTANT_NO_WAIT)
+        c->not_before_ns = c->absent_until_ns = 0;
+    if (w->p.mutant == MUTANT_FORGET && c->estate != NULL) {
+        *e = *c->estate;
+        e->restarts_used = e->losses = 0;
+        c->estate = e;
+    }
+}
+
+static void serve(struct world *w, struct conn *c, struct word *join);
+
+void leader_new(struct world *w, struct life *l, const struct member_lead *lead) {
+    if (l->lead.group != NULL) {
+        world_broken(w, "I1: %u.%u leads already and leads again", l->host, l->index);
+        return;
+    }
+    struct group_config config = w->p.group;
+    struct estate estate;
+    config.leader_incarnation = l->incarnation;
+    config.heartbeat_ns = w->p.member.heartbeat_ns;
+    node_peer(l, &config.self);
+    if (lead != NULL) {
+        config.epoch = lead->epoch;
+        config.not_before_ns = lead->not_before_ns;
+        config.absent_until_ns = lead->absent_until_ns;
+        config.estate = lead->estate;
+    } else if (config.anchor == ANCHOR_MARK) {
+        mark_found(w, l, &config);
+    }
+    mutate_config(w, &config, &estate);
+    struct leadership *led = &l->lead;
+    led->version++;
+    led->done = led->closed = led->started_any = false;
+    led->newest = -1;
+    led->job = w->job;
+    led->epoch = config.epoch;
+    led->inherited = lead != NULL && lead->estate != NULL ? lead->estate->restarts_used : 0;
+    led->undisturbed_since_ns = w->now_ns;
+    led->record = (struct arbiter_record){0};
+    if (group_new(&config, world_clock(w, l->host), &led->group) < 0) {
         world_broken(w, "group_new refuses the configuration");
         return;
     }
-    group_event(w, &(struct group_event){.kind = GROUP_EVENT_TIME});
+    led->restarts_used = group_restarts_used(led->group);
+    oracle_leads(w, l);
+    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_TIME});
+    l->callers = CALLERS_SERVED;
+    for (struct conn *c = w->conns; c != NULL; c = c->next)
+        if (c->leader == l && c->parked != NULL) {
+            struct word *word = c->parked;
+            c->parked = NULL;
+            serve(w, c, word);
+            word_free(word);
+        }
+}
+
+/* ---- the listener ---- */
+
+static void send_away(struct world *w, struct conn *c) {
+    struct word *word = word_new(WORD_REFUSED);
+    (void)snprintf(word->refused.reason, sizeof word->refused.reason,
+                   "the agent there does not lead");
+    net_to_node(w, c, word);
+    net_close_leader(w, c);
+}
+
+static void redirect(struct world *w, struct conn *c, uint32_t epoch,
+                     const struct rdzv_peer *peer) {
+    struct word *word = word_new(WORD_REDIRECT);
+    word->redirect.epoch = epoch;
+    word->redirect.peer = *peer;
+    net_to_node(w, c, word);
+    net_close_leader(w, c);
+}
+
+void leader_callers(struct world *w, struct life *l, const struct member_effect *e) {
+    static const char *const names[] = {[CALLERS_SENT_AWAY] = "sends callers away",
+                                        [CALLERS_PARKED] = "parks callers",
+                                        [CALLERS_REDIRECTED] = "redirects callers",
+                                        [CALLERS_SERVED] = "serves callers"};
+    world_trace(w, "%u.%u %s", l->host, l->index, names[e->callers]);
+    l->callers = e->callers;
+    l->callers_peer = e->peer;
+    l->callers_epoch = e->epoch;
+    if (e->callers == CALLERS_SERVED && l->lead.group == NULL)
+        world_broken(w, "%u.%u is to serve callers, and has no group", l->host, l->index);
+    for (struct conn *c = w->conns; c != NULL; c = c->next) {
+        if (c->leader != l || c->parked == NULL || !c->leader_open)
+            continue;
+        if (e->callers == CALLERS_SENT_AWAY)
+            send_away(w, c);
+        else if (e->callers == CALLERS_REDIRECTED)
+            redirect(w, c, e->epoch, &e->peer);
+    }
 }
 
 /* ---- words ---- */
 
-static void on_join(struct world *w, struct conn *c, struct word *word) {
-    struct conn *older = conn_of(w, c->life->incarnation);
-    if (older != NULL && older != c)
-        net_close_leader(w, older);
-    c->joined = true;
-    oracle_report_heard(w, c->life, &word->report);
-    group_event(w, &(struct group_event){
-                       .kind = GROUP_EVENT_JOIN, .info = &word->info, .report = &word->report});
+static void higher_epoch(struct world *w, struct life *l, uint32_t epoch) {
+    if (l->lead.group == NULL || epoch <= l->lead.epoch || w->p.mutant == MUTANT_DEAF)
+        return;
+    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_HIGHER_EPOCH, .epoch = epoch});
 }
 
-/* Wrong rules about reports; returns the report that the leader gets to see. */
-static void mutate_report(struct world *w, struct life *l, struct report *r) {
-    if (w->group == NULL)
+/* Wrong rules about reports; the leader gets to see the changed one. */
+static void mutate_report(struct world *w, struct life *leader, struct life *l, struct report *r) {
+    if (leader->lead.group == NULL)
         return;
-    struct generation now = group_generation(w->group);
-    if (w->p.mutant == MUTANT_STALE_FAILURE && r->has_failure && generation_compare(r->generation, now) < 0)
+    struct generation now = group_generation(leader->lead.group);
+    if (w->p.mutant == MUTANT_STALE_FAILURE && r->has_failure &&
+        generation_compare(r->generation, now) < 0)
         r->generation = now;
     if (w->p.mutant == MUTANT_FAILED_IS_STOPPED && r->state == NODE_FAILED)
         r->state = NODE_STOPPED;
     if (w->p.mutant == MUTANT_RAW_CLOCKS && r->has_failure) /* undoes what the leader will do */
-        r->failure.at_ns += world_clock(w, l->host) - world_clock(w, 0);
+        r->failure.at_ns += world_clock(w, l->host) - world_clock(w, leader->host);
     if (w->p.mutant == MUTANT_CHARGE_TWICE)
         r->restarts_used += r->has_failure;
+    if (w->p.mutant == MUTANT_FORGET && leader->lead.epoch > 1)
+        r->restarts_used = r->losses = 0;
+}
+
+/* The server takes the caller on. */
+static void serve(struct world *w, struct conn *c, struct word *join) {
+    struct life *l = c->leader;
+    mutate_report(w, l, c->node, &join->join.report);
+    higher_epoch(w, l, join->join.report.epoch);
+    if (l->lead.group == NULL)
+        return; /* deposed by that: all connections are ended */
+    struct conn *older = conn_of(w, l, c->node->incarnation);
+    if (older != NULL && older != c)
+        net_close_leader(w, older);
+    c->joined = true;
+    oracle_report_heard(w, l, &join->join.report);
+    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_JOIN, .info = &join->join.info,
+                                            .report = &join->join.report});
+}
+
+static void forge_loss(struct world *w, struct life *l) {
+    if (l->leader == NULL || !l->welcomed)
+        return;
+    net_hang_up(w, l);
+    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_DISCONNECT});
+    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_GONE});
+}
+
+static void on_join(struct world *w, struct conn *c, struct word *word) {
+    struct life *l = c->leader;
+    bool serves = l->lead.group != NULL;
+    if (world_is_fixed(w) && !serves) {
+        net_close_leader(w, c);
+    } else if (serves && (world_is_fixed(w) || l->callers == CALLERS_SERVED)) {
+        serve(w, c, word);
+    } else if (l->callers == CALLERS_PARKED) {
+        struct word *kept = word_new(WORD_JOIN);
+        kept->join = word->join;
+        c->parked = kept;
+        if (w->p.mutant == MUTANT_HAS_LEADER)
+            forge_loss(w, l);
+        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_CALLER,
+                                                .caller = c->node->incarnation});
+    } else if (l->callers == CALLERS_REDIRECTED) {
+        redirect(w, c, l->callers_epoch, &l->callers_peer);
+    } else {
+        if (w->p.mutant == MUTANT_HAS_LEADER)
+            forge_loss(w, l);
+        send_away(w, c);
+    }
+}
+
+static void on_end(struct world *w, struct conn *c) {
+    struct life *l = c->leader;
+    uint64_t node = c->node->incarnation;
+    bool joined = c->joined, parked = c->parked != NULL;
+    /* Its own end goes too; what the node has sent since is answered by a reset. */
+    c->leader_open = c->joined = false;
+    word_free(c->parked);
+    c->parked = NULL;
+    if (parked)
+        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_CALLER_GONE, .caller = node});
+    if (joined)
+        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_DISCONNECT, .node = node});
+    if (joined && w->p.mutant == MUTANT_DISCONNECT_IS_GONE)
+        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_PROBE, .node = node,
+                                                .probe = PROBE_GONE});
+}
+
+static void forge_echo(struct world *w, struct life *l, uint64_t clock_ns) {
+    if (l->lead.group == NULL || group_successors(l->lead.group)->n == 0)
+        return;
+    const struct successors *s = group_successors(l->lead.group);
+    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_ECHO,
+                                            .node = s->list[0].incarnation,
+                                            .echo = {.epoch = s->epoch,
+                                                     .leader_clock_ns = clock_ns}});
+}
+
+static void on_renew(struct world *w, struct life *l, uint64_t node, const struct renew *renew) {
+    if (w->p.mutant == MUTANT_ECHO_NOW)
+        forge_echo(w, l, world_clock(w, l->host));
+    if (w->p.mutant == MUTANT_ECHO_ALL && renew->leader_clock_ns > 0)
+        forge_echo(w, l, renew->leader_clock_ns);
+    if (w->p.mutant == MUTANT_NO_MARK_TERM)
+        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_TOUCHED,
+                                                .touched_ns = world_clock(w, l->host)});
+    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_RENEW, .node = node,
+                                            .renew = *renew});
 }
 
 void leader_word(struct world *w, struct conn *c, struct word *word) {
-    uint64_t node = c->life->incarnation;
-    if (word->kind == WORD_END) {
-        bool joined = c->joined;
-        /* Its own end goes too; what the node has sent since is answered by a reset. */
-        c->leader_open = c->joined = false;
-        if (joined)
-            group_event(w, &(struct group_event){.kind = GROUP_EVENT_DISCONNECT, .node = node});
-        if (joined && w->p.mutant == MUTANT_DISCONNECT_IS_GONE)
-            group_event(w, &(struct group_event){.kind = GROUP_EVENT_PROBE, .node = node, .probe = PROBE_GONE});
+    struct life *l = c->leader;
+    uint64_t node = c->node->incarnation;
+    switch (word->kind) {
+    case WORD_END: on_end(w, c); return;
+    case WORD_JOIN: on_join(w, c, word); return;
+    case WORD_REPORT:
+        if (!c->joined)
+            return;
+        mutate_report(w, l, c->node, &word->report);
+        higher_epoch(w, l, word->report.epoch);
+        if (l->lead.group != NULL)
+            oracle_report_heard(w, l, &word->report);
+        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_REPORT, .node = node,
+                                                .report = &word->report});
         return;
-    }
-    if (word->kind == WORD_JOIN || word->kind == WORD_REPORT)
-        mutate_report(w, c->life, &word->report);
-    if (word->kind == WORD_JOIN) {
-        on_join(w, c, word);
+    case WORD_RENEW:
+        if (c->joined)
+            on_renew(w, l, node, &word->renew);
         return;
-    }
-    if (!c->joined)
+    case WORD_ECHO:
+        if (c->joined)
+            group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_ECHO, .node = node,
+                                                    .echo = word->echo});
         return;
-    if (word->kind == WORD_REPORT) {
-        oracle_report_heard(w, c->life, &word->report);
-        group_event(w, &(struct group_event){.kind = GROUP_EVENT_REPORT, .node = node, .report = &word->report});
-    } else if (word->kind == WORD_RENEW) {
-        group_event(w, &(struct group_event){.kind = GROUP_EVENT_RENEW, .node = node, .renew = word->renew});
-    } else if (word->kind == WORD_LEAVE) {
-        group_event(w, &(struct group_event){.kind = GROUP_EVENT_LEAVE, .node = node});
+    case WORD_LEAVE:
+        if (c->joined)
+            group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_LEAVE, .node = node});
+        return;
+    case WORD_WELCOME:
+    case WORD_REFUSED:
+    case WORD_DESIRED:
+    case WORD_LEASE:
+    case WORD_NAMED:
+    case WORD_ESTATE:
+    case WORD_REDIRECT: break;
     }
+    assert_not_reached();
 }
 
 /* ---- effects ---- */
 
 /* The leader is made to believe that the node has acknowledged: see leader_item(). */
-static void pretend_ack(struct world *w, uint64_t node, struct generation g) {
-    struct item *it = world_plan(w, ITEM_FORGED_ACK, NULL, 0);
-    it->version = node;
+static void pretend_ack(struct world *w, struct life *l, struct life *node, struct generation g) {
+    struct item *it = world_plan(w, ITEM_FORGED_ACK, l, 0);
+    it->other = node;
     it->generation = g;
 }
 
-static void tell(struct world *w, uint64_t node) {
-    struct conn *c = conn_of(w, node);
+static void tell(struct world *w, struct life *l, uint64_t node) {
+    struct conn *c = conn_of(w, l, node);
     struct word *word = word_new(WORD_DESIRED);
-    if (c == NULL || !group_desired(w->group, node, &word->desired)) {
-        free(word);
+    if (c == NULL || !group_desired(l->lead.group, node, &word->desired)) {
+        word_free(word);
         return;
     }
     struct desired *d = &word->desired;
+    oracle_speaks(w, l, d->epoch);
     if (d->kind == DESIRED_CLOSED)
-        oracle_closed_told(w, d);
+        oracle_closed_told(w, l, d);
     if (d->kind == DESIRED_FORM && w->p.mutant == MUTANT_SKIP_ACK)
-        pretend_ack(w, node, d->generation);
+        pretend_ack(w, l, c->node, d->generation);
     if (d->kind == DESIRED_FORM && w->p.mutant == MUTANT_WRONG_RANK && d->form.node_rank == 1)
         d->form.node_rank = d->form.first_rank = 0;
-    world_trace(w, "leader tells %u.%u: %d of %u.%u %s", c->life->host, c->life->index, (int)d->kind,
-                d->generation.epoch, d->generation.counter, d->reason);
+    world_trace(w, "leader %u.%u tells %u.%u: %d of %u.%u in %u %s", l->host, l->index,
+                c->node->host, c->node->index, (int)d->kind, d->generation.epoch,
+                d->generation.counter, d->epoch, d->reason);
     net_to_node(w, c, word);
 }
 
-static void refuse(struct world *w, const struct group_effect *e) {
-    struct conn *c = conn_of(w, e->node);
+static void refuse(struct world *w, struct life *l, const struct group_effect *e) {
+    struct conn *c = conn_of(w, l, e->node);
     if (c == NULL)
         return;
     struct word *word = word_new(WORD_REFUSED);
-    (void)snprintf(word->reason, sizeof word->reason, "%s", e->reason);
+    word->refused.final = !e->for_now;
+    (void)snprintf(word->refused.reason, sizeof word->refused.reason, "%s", e->reason);
     net_to_node(w, c, word);
     net_close_leader(w, c);
 }
 
-static void obey_one(struct world *w, const struct group_effect *e) {
-    struct conn *c;
-    struct item *it;
-    struct life *l;
+static void lease(struct world *w, struct life *l, const struct group_effect *e) {
+    struct conn *c = conn_of(w, l, e->node);
+    if (c == NULL)
+        return;
+    oracle_speaks(w, l, e->lease.epoch);
+    struct word *word = word_new(WORD_LEASE);
+    word->lease = e->lease;
+    net_to_node(w, c, word);
+}
+
+static void name(struct world *w, struct life *l, uint64_t node) {
+    struct conn *c = conn_of(w, l, node);
+    if (c == NULL)
+        return;
+    struct word *word = word_new(WORD_NAMED);
+    word->named = *group_successors(l->lead.group);
+    if (word->named.n > 0)
+        oracle_speaks(w, l, word->named.epoch);
+    world_trace(w, "leader %u.%u names %u successors of %u to %u.%u", l->host, l->index,
+                word->named.n, word->named.epoch, c->node->host, c->node->index);
+    net_to_node(w, c, word);
+    if (!group_is_successor(l->lead.group, node))
+        return;
+    word = word_new(WORD_ESTATE);
+    group_estate(l->lead.group, &word->estate);
+    net_to_node(w, c, word);
+}
+
+static void forget(struct world *w, struct life *l, uint64_t node) {
+    struct conn *c = conn_of(w, l, node);
+    struct life *lost = node_of(w, node);
+    world_trace(w, "leader %u.%u forgets %u.%u", l->host, l->index, lost->host, lost->index);
+    world_mark(w, MARK_LOST, lost->host);
+    oracle_node_lost(w, l, lost);
+    if (c != NULL)
+        net_close_leader(w, c);
+}
+
+static void store_open(struct world *w, struct life *l, struct generation g) {
+    for (unsigned i = 0; i < w->n_groups; i++)
+        if (w->groups[i].store_open && w->groups[i].leader == l)
+            world_broken(w, "the store of %u.%u is still open when another is opened",
+                         G(w->groups[i].generation));
+    struct item *it = world_plan(w, ITEM_STORE, l, 1 + world_below(w, 2 * NS_PER_MS));
+    it->generation = g;
+    it->version = l->lead.version;
+}
+
+static void store_close(struct world *w, struct generation generation) {
+    struct group_info *g = oracle_group(w, generation);
+    if (g == NULL || !g->store_open)
+        world_broken(w, "the store of %u.%u is closed, and was not open", G(generation));
+    else
+        g->store_open = false;
+}
+
+static void drop_stores(struct world *w, const struct life *l) {
+    for (unsigned i = 0; i < w->n_groups; i++)
+        if (w->groups[i].leader == l)
+            w->groups[i].store_open = false;
+}
+
+static void deposed(struct world *w, struct life *l, uint32_t epoch) {
+    world_trace(w, "leader %u.%u is deposed by epoch %u", l->host, l->index, epoch);
+    world_mark(w, MARK_DEPOSED, l->host);
+    oracle_deposed(w, l);
+    struct rdzv_peer peer = {0};
+    if (l->lead.record.epoch >= epoch && !l->lead.record.closed)
+        peer = l->lead.record.leader;
+    for (struct conn *c = w->conns; c != NULL; c = c->next)
+        if (c->leader == l && c->joined && c->leader_open)
+            redirect(w, c, epoch, &peer);
+    group_free(TAKE_PTR(l->lead.group));
+    drop_stores(w, l);
+    struct item *it = world_plan(w, ITEM_DEPOSED, l, 0);
+    it->local = epoch;
+}
+
+static void check_status(struct world *w, const struct life *l) {
+    struct rdzv_status s;
+    group_status(l->lead.group, world_clock(w, l->host), &s);
+    if (s.n_names > RDZV_STATUS_NAMES_MAX || s.n_missing > RDZV_STATUS_NAMES_MAX)
+        world_broken(w, "the status names more nodes than it holds");
+}
+
+static void note(struct world *w, const struct life *l, const struct group_note *n) {
+    w->coverage->notes[n->kind]++;
+    world_trace(w, "note of %u.%u: %s %s %s", l->host, l->index, group_note_name(n->kind), n->name,
+                n->why);
+    if (n->at_ns > world_clock(w, l->host))
+        world_broken(w, "a note of the future");
+    uint64_t last = 0;
+    uint64_t times[] = {n->detected_ns, n->stopped_ns, n->formed_ns, n->started_ns};
+    for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
+        if (times[i] != 0 && times[i] < last)
+            world_broken(w, "the note %s has its times out of order: %.3f %.3f %.3f %.3f",
+                         group_note_name(n->kind), (double)times[0] / 1e9, (double)times[1] / 1e9,
+                         (double)times[2] / 1e9, (double)times[3] / 1e9);
+        last = MAX2(last, times[i]);
+    }
+}
+
+static void obey_one(struct world *w, struct life *l, const struct group_effect *e) {
     switch (e->kind) {
-    case GROUP_EFFECT_TELL: tell(w, e->node); break;
-    case GROUP_EFFECT_LEASE:
-        c = conn_of(w, e->node);
-        if (c != NULL) {
-            struct word *word = word_new(WORD_LEASE);
-            word->lease = e->lease;
-            net_to_node(w, c, word);
-        }
-        break;
+    case GROUP_EFFECT_TELL: tell(w, l, e->node); break;
+    case GROUP_EFFECT_LEASE: lease(w, l, e); break;
     case GROUP_EFFECT_PROBE:
-    case GROUP_EFFECT_REACH:
-        l = node_of(w, e->node);
-        net_probe(w, l, true, &w->lives[0]);
-        break;
-    case GROUP_EFFECT_REFUSE: refuse(w, e); break;
-    case GROUP_EFFECT_FORGET:
-        c = conn_of(w, e->node);
-        l = node_of(w, e->node);
-        world_trace(w, "leader forgets %u.%u", l->host, l->index);
-        world_mark(w, MARK_LOST, l->host);
-        oracle_node_lost(w, l);
-        if (c != NULL)
-            net_close_leader(w, c);
-        break;
-    case GROUP_EFFECT_STORE_OPEN:
-        for (unsigned i = 0; i < w->n_groups; i++)
-            if (w->groups[i].store_open)
-                world_broken(w, "the store of %u.%u is still open when another is opened",
-                             w->groups[i].generation.epoch, w->groups[i].generation.counter);
-        it = world_plan(w, ITEM_STORE, NULL, 1 + world_below(w, 2 * NS_PER_MS));
-        it->generation = e->generation;
-        break;
-    case GROUP_EFFECT_STORE_CLOSE: {
-        struct group_info *g = oracle_group(w, e->generation);
-        if (g == NULL || !g->store_open)
-            world_broken(w, "the store of %u.%u is closed, and was not open", e->generation.epoch,
-                         e->generation.counter);
-        else
-            g->store_open = false;
-        break;
-    }
-    case GROUP_EFFECT_STATUS: {
-        struct rdzv_status s;
-        group_status(w->group, world_clock(w, 0), &s);
-        if (s.n_names > RDZV_STATUS_NAMES_MAX || s.n_missing > RDZV_STATUS_NAMES_MAX)
-            world_broken(w, "the status names more nodes than it holds");
-        break;
-    }
+    case GROUP_EFFECT_REACH: net_probe(w, l, node_of(w, e->node), PROBER_GROUP); break;
+    case GROUP_EFFECT_REFUSE: refuse(w, l, e); break;
+    case GROUP_EFFECT_FORGET: forget(w, l, e->node); break;
+    case GROUP_EFFECT_STORE_OPEN: store_open(w, l, e->generation); break;
+    case GROUP_EFFECT_STORE_CLOSE: store_close(w, e->generation); break;
+    case GROUP_EFFECT_STATUS: check_status(w, l); break;
     case GROUP_EFFECT_INCIDENT: world_trace(w, "incident: %s", e->reason); break;
     case GROUP_EFFECT_DONE:
-        if (w->group_done)
+        if (l->lead.done)
             world_broken(w, "DONE a second time");
-        w->group_done = true;
-        leader_exit_if_done(w);
+        l->lead.done = true;
+        world_plan(w, ITEM_LEADER_EXIT, l, 0);
         break;
-    case GROUP_EFFECT_NAME:
-    case GROUP_EFFECT_ARBITER:
-    case GROUP_EFFECT_TOUCH:
-    case GROUP_EFFECT_DEPOSED:
+    case GROUP_EFFECT_NAME: name(w, l, e->node); break;
+    case GROUP_EFFECT_ARBITER: arbiter_asked(w, l, e->request, true); break;
+    case GROUP_EFFECT_TOUCH: mark_touch(w, l, e->outcome); break;
+    case GROUP_EFFECT_DEPOSED: deposed(w, l, e->epoch); break;
     case GROUP_EFFECT_ANSWER:
-    case GROUP_EFFECT_NOTE: break;
+        if (e->reason == NULL || e->reason[0] == '\0')
+            world_broken(w, "an operator is answered with nothing");
+        world_trace(w, "answer: %s", e->reason);
+        break;
+    case GROUP_EFFECT_NOTE: note(w, l, e->note); break;
     case GROUP_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }
 
-static void obey(struct world *w) {
-    uint64_t deadline = w->update.deadline_ns;
-    for (size_t i = 0; i < w->update.n_effects; i++) {
-        w->coverage->group_effects[w->update.effects[i].kind]++;
-        obey_one(w, &w->update.effects[i]);
+static void obey(struct world *w, struct life *l) {
+    uint64_t deadline = l->lead.update.deadline_ns;
+    for (size_t i = 0; i < l->lead.update.n_effects; i++) {
+        if (l->lead.group == NULL) {
+            world_broken(w, "an effect after DEPOSED");
+            return;
+        }
+        w->coverage->group_effects[l->lead.update.effects[i].kind]++;
+        obey_one(w, l, &l->lead.update.effects[i]);
     }
-    w->group_timer_version++;
-    if (deadline != TIME_NEVER) {
-        uint64_t at = world_when_clock(w, 0, deadline);
-        world_plan(w, ITEM_GROUP_TIMER, NULL, at > w->now_ns ? at - w->now_ns : 0)->version =
-            w->group_timer_version;
+    l->lead.timer_version++;
+    if (deadline != TIME_NEVER && l->lead.group != NULL) {
+        uint64_t at = world_when_clock(w, l->host, deadline);
+        world_plan(w, ITEM_GROUP_TIMER, l, at > w->now_ns ? at - w->now_ns : 0)->version =
+            l->lead.timer_version;
     }
 }
+
+/* ---- what comes back ---- */
 
 static void store_answers(struct world *w, const struct item *it) {
     struct group_event e = {.kind = GROUP_EVENT_STORE, .generation = it->generation};
     struct group_info *g = oracle_group(w, it->generation);
+    if (it->version != it->life->lead.version)
+        return;
     if (w->store_fails) {
         w->store_fails = false;
         e.reason = "no free port";
@@ -246,47 +535,79 @@ static void store_answers(struct world *w, const struct item *it) {
             g->store_port = e.store_port;
         }
     }
-    group_event(w, &e);
+    group_event(w, it->life, &e);
 }
 
 void leader_item(struct world *w, struct item *it) {
-    if (it->kind == ITEM_LEADER_EXIT) {
-        leader_exit_if_done(w);
-    } else if (w->group == NULL) {
+    struct life *l = it->life;
+    if (it->kind == ITEM_DEPOSED) {
+        struct member_event e = {.kind = MEMBER_EVENT_DEPOSED, .epoch = it->local};
+        if (l->lead.record.epoch >= it->local && !l->lead.record.closed)
+            e.peer = &l->lead.record.leader;
+        node_event(w, l, &e);
+        node_exit_if_done(w, l);
+    } else if (l->lead.group == NULL) {
         return;
     } else if (it->kind == ITEM_GROUP_TIMER) {
-        if (it->version == w->group_timer_version)
-            group_event(w, &(struct group_event){.kind = GROUP_EVENT_TIME});
-    } else if (it->kind == ITEM_PROBE_NODE_ANSWER) {
+        if (it->version == l->lead.timer_version)
+            group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_TIME});
+    } else if (it->kind == ITEM_PROBE_ANSWER) {
         enum probe_result probe = it->probe;
         if (probe == PROBE_UNKNOWN && w->p.mutant == MUTANT_SILENT_IS_GONE)
             probe = PROBE_GONE;
-        group_event(w, &(struct group_event){
-                           .kind = GROUP_EVENT_PROBE, .node = it->life->incarnation, .probe = probe});
+        if (it->version == l->lead.version)
+            group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_PROBE,
+                                                    .node = it->other->incarnation,
+                                                    .probe = probe});
     } else if (it->kind == ITEM_FORGED_ACK) {
         struct report r = {.state = NODE_PREPARED, .generation = it->generation};
-        group_event(w, &(struct group_event){.kind = GROUP_EVENT_REPORT, .node = it->version, .report = &r});
+        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_REPORT,
+                                                .node = it->other->incarnation, .report = &r});
     } else {
         store_answers(w, it);
     }
 }
 
-void leader_operator_stop(struct world *w) {
+void leader_answer(struct world *w, struct life *l, const struct arbiter_answer *answer) {
+    if (answer->result != ARBITER_UNREACHABLE)
+        l->lead.record = answer->record;
+    struct arbiter_answer forged = *answer;
+    bool agrees = w->p.mutant == MUTANT_NO_ARBITER_TERM && answer->result == ARBITER_UNREACHABLE;
+    bool deaf = w->p.mutant == MUTANT_DEAF && answer->result != ARBITER_UNREACHABLE;
+    if ((agrees || deaf) && answer->request.kind == ARBITER_BEAT) {
+        forged.result = ARBITER_OK;
+        forged.record = (struct arbiter_record){.epoch = answer->request.epoch,
+                                                .leader = answer->request.leader,
+                                                .beat = answer->request.id};
+    }
+    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_ARBITER, .answer = &forged});
+}
+
+void leader_touched(struct world *w, struct life *l, uint64_t clock_ns) {
+    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_TOUCHED, .touched_ns = clock_ns});
+}
+
+void leader_stop(struct world *w, struct life *l) {
     w->operator_stop = true;
-    group_event(w, &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = "the operator asked"});
+    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_STOP,
+                                            .reason = "the operator asked"});
 }
 
-void leader_dies(struct world *w) {
-    group_free(w->group);
-    w->group = NULL;
-    for (struct conn *c = w->conns; c != NULL; c = c->next)
-        net_close_leader(w, c);
+void leader_command(struct world *w, struct life *l, const struct command *command) {
+    if (command->kind == COMMAND_STOP)
+        w->operator_stop = true;
+    uint64_t answers = w->coverage->group_effects[GROUP_EFFECT_ANSWER];
+    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_COMMAND, .command = command});
+    if (w->coverage->group_effects[GROUP_EFFECT_ANSWER] != answers + 1 && w->failure[0] == '\0')
+        world_broken(w, "a command is not answered once");
 }
 
-/* The leader's agent stays until its node and its group have both ended. */
-void leader_exit_if_done(struct world *w) {
-    struct life *l = &w->lives[0];
-    if (w->group == NULL || !w->group_done || !l->process || member_state(l->member) != MEMBER_ENDED)
+void leader_dies(struct world *w, struct life *l) {
+    if (l->lead.group == NULL)
         return;
-    node_agent_dies(w, l, 0);
+    if (!l->lead.done)
+        w->leader_was_killed = true;
+    if (!l->lead.done)
+        drop_stores(w, l);
+    group_free(TAKE_PTR(l->lead.group));
 }

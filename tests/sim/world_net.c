@@ -1,36 +1,72 @@
 /* Connections and probes. Words on one connection stay in order; what a partition holds back comes
  * when it heals, as with TCP; a silent cut drops everything for ever. */
+#include <stddef.h>
 #include <string.h>
 
 #include "world_priv.h"
 
 #define WELCOME_TIMEOUT_NS (10 * NS_PER_S)
 #define CONNECT_TIMEOUT_NS (2 * NS_PER_S)
-#define CONNECT_AGAIN_NS (100 * NS_PER_MS) /* the client's patience between tries that are refused */
+#define HELLO_TIMEOUT_NS (1500 * NS_PER_MS)
+#define BACKOFF_FIRST_NS (100 * NS_PER_MS) /* the client's patience between tries that fail */
+#define BACKOFF_MAX_NS (2 * NS_PER_S)
 #define PROBE_TIMEOUT_NS NS_PER_S
 #define LOCAL_DELAY_NS (20 * NS_PER_US)
 
+/* ---- words ---- */
+
+static size_t size_of(enum word_kind kind) {
+#define WITH(field) (offsetof(struct word, field) + sizeof(((struct word *)NULL)->field))
+    switch (kind) {
+    case WORD_JOIN: return WITH(join);
+    case WORD_REPORT: return WITH(report);
+    case WORD_RENEW: return WITH(renew);
+    case WORD_ECHO: return WITH(echo);
+    case WORD_WELCOME: return WITH(welcome);
+    case WORD_REFUSED: return WITH(refused);
+    case WORD_DESIRED: return WITH(desired);
+    case WORD_LEASE: return WITH(lease);
+    case WORD_NAMED: return WITH(named);
+    case WORD_ESTATE: return WITH(estate);
+    case WORD_REDIRECT: return WITH(redirect);
+    case WORD_LEAVE:
+    case WORD_END: return WITH(kind);
+    }
+#undef WITH
+    assert_not_reached();
+}
+
 struct word *word_new(enum word_kind kind) {
-    struct word *word = xcalloc(1, sizeof *word);
+    struct word *word = xcalloc(1, size_of(kind));
     word->kind = kind;
     return word;
 }
 
-static uint64_t delay(struct world *w, uint32_t host) {
-    if (host == 0)
+void word_free(struct word *word) {
+    if (word != NULL && word->kind == WORD_ESTATE)
+        estate_fini(&word->estate);
+    free(word);
+}
+
+/* ---- the way ---- */
+
+static uint64_t delay(struct world *w, uint32_t a, uint32_t b) {
+    if (a == b)
         return LOCAL_DELAY_NS;
     uint64_t d = w->p.delay_min_ns + world_below(w, w->p.delay_max_ns - w->p.delay_min_ns + 1);
-    if (w->now_ns < w->hosts[host].slow_until_ns)
-        d += world_below(w, w->hosts[host].slow_max_ns + 1);
+    if (w->now_ns < w->hosts[a].slow_until_ns)
+        d += world_below(w, w->hosts[a].slow_max_ns + 1);
+    if (w->now_ns < w->hosts[b].slow_until_ns)
+        d += world_below(w, w->hosts[b].slow_max_ns + 1);
     return d;
 }
 
-static bool to_leader_open(const struct world *w, uint32_t host) {
-    return host == 0 || w->now_ns >= w->hosts[host].from_blocked_until_ns;
+bool net_open(const struct world *w, uint32_t from, uint32_t to) {
+    return from == to || w->now_ns >= w->blocked_until_ns[from][to];
 }
 
-static bool to_node_open(const struct world *w, uint32_t host) {
-    return host == 0 || w->now_ns >= w->hosts[host].to_blocked_until_ns;
+static bool both_ways(const struct world *w, uint32_t a, uint32_t b) {
+    return net_open(w, a, b) && net_open(w, b, a);
 }
 
 static void put(struct queue *q, struct word *word) {
@@ -48,25 +84,28 @@ static struct word *take(struct queue *q) {
 
 static void let_out(struct world *w, struct conn *c, struct queue *q, uint64_t at_ns) {
     q->at_ns = MAX2(q->at_ns, at_ns);
-    bool to_leader = q == &c->to_leader;
-    world_plan(w, to_leader ? ITEM_WORD_TO_LEADER : ITEM_WORD_TO_NODE, c->life, q->at_ns - w->now_ns)->conn = c;
+    enum item_kind kind = q == &c->to_leader ? ITEM_WORD_TO_LEADER : ITEM_WORD_TO_NODE;
+    world_plan(w, kind, NULL, q->at_ns - w->now_ns)->conn = c;
+    c->items++;
 }
 
 void net_to_leader(struct world *w, struct conn *c, struct word *word) {
     put(&c->to_leader, word);
-    let_out(w, c, &c->to_leader, w->now_ns + delay(w, c->life->host));
+    let_out(w, c, &c->to_leader, w->now_ns + delay(w, c->node->host, c->leader->host));
 }
 
 void net_to_node(struct world *w, struct conn *c, struct word *word) {
     put(&c->to_node, word);
-    let_out(w, c, &c->to_node, w->now_ns + delay(w, c->life->host));
+    let_out(w, c, &c->to_node, w->now_ns + delay(w, c->node->host, c->leader->host));
 }
 
-void net_drop_words(struct conn *c) {
+void net_free_conn(struct conn *c) {
     while (c->to_leader.first != NULL)
-        free(take(&c->to_leader));
+        word_free(take(&c->to_leader));
     while (c->to_node.first != NULL)
-        free(take(&c->to_node));
+        word_free(take(&c->to_node));
+    word_free(c->parked);
+    free(c);
 }
 
 /* It lies at its host: is anybody there to read it? */
@@ -74,35 +113,36 @@ static bool readable(struct world *w, struct item *it) {
     struct conn *c = it->conn;
     bool to_leader = it->kind == ITEM_WORD_TO_LEADER;
     bool open = to_leader ? c->leader_open : c->node_open;
-    if (open && w->hosts[to_leader ? 0 : c->life->host].up)
+    bool up = w->hosts[to_leader ? c->leader->host : c->node->host].up;
+    if (open && up)
         return true;
-    if (w->hosts[to_leader ? 0 : c->life->host].up && it->word->kind != WORD_END) {
+    if (up && it->word->kind != WORD_END) {
         /* Nobody holds that end any more: the kernel answers with a reset. */
         if (to_leader && c->node_open)
             net_to_node(w, c, word_new(WORD_END));
         else if (!to_leader && c->leader_open)
             net_to_leader(w, c, word_new(WORD_END));
     }
-    item_free(it);
+    item_free(w, it);
     return false;
 }
 
 bool net_arrives(struct world *w, struct item *it) {
     struct conn *c = it->conn;
-    uint32_t host = c->life->host;
     if (it->word != NULL)
         return readable(w, it); /* it had arrived at a process that was frozen */
     if (c->silent) {
-        item_free(it);
+        item_free(w, it);
         return false; /* what is in the queue stays there */
     }
     bool to_leader = it->kind == ITEM_WORD_TO_LEADER;
     struct queue *q = to_leader ? &c->to_leader : &c->to_node;
-    if (to_leader ? !to_leader_open(w, host) : !to_node_open(w, host)) {
+    uint32_t from = to_leader ? c->node->host : c->leader->host;
+    uint32_t to = to_leader ? c->leader->host : c->node->host;
+    if (!net_open(w, from, to)) {
         /* Held back by the partition, and sent again some time after it. */
-        uint64_t until = to_leader ? w->hosts[host].from_blocked_until_ns : w->hosts[host].to_blocked_until_ns;
-        let_out(w, c, q, until + 200 * NS_PER_MS);
-        item_free(it);
+        let_out(w, c, q, w->blocked_until_ns[from][to] + 200 * NS_PER_MS);
+        item_free(w, it);
         return false;
     }
     it->word = take(q);
@@ -120,6 +160,8 @@ void net_close_leader(struct world *w, struct conn *c) {
     if (!c->leader_open)
         return;
     c->leader_open = c->joined = false;
+    word_free(c->parked);
+    c->parked = NULL;
     net_to_node(w, c, word_new(WORD_END));
 }
 
@@ -127,6 +169,8 @@ void net_cut(struct world *w, struct life *l, enum cut_mode mode) {
     struct conn *c = l->conn;
     if (c == NULL || c->silent || !c->node_open || !c->leader_open)
         return;
+    if (mode == CUT_SILENT && c->leader->host == l->host)
+        return; /* nothing is on the way */
     l->disturbed = true;
     if (mode == CUT_BOTH_SEE || mode == CUT_NODE_SEES)
         net_to_node(w, c, word_new(WORD_END));
@@ -138,51 +182,119 @@ void net_cut(struct world *w, struct life *l, enum cut_mode mode) {
 
 /* ---- connecting ---- */
 
-void net_connect(struct world *w, struct life *l) {
+void net_hang_up(struct world *w, struct life *l) {
     if (l->conn != NULL)
         net_close_node(w, l->conn);
     l->conn = NULL;
     l->welcomed = false;
     l->connect_version++;
-    uint32_t h = l->host;
-    bool answer = to_leader_open(w, h) && to_node_open(w, h) && host_running(w, 0);
-    struct item *it = world_plan(w, answer ? ITEM_CONNECT_ARRIVES : ITEM_CONNECT_FAILED, l,
-                                 answer ? delay(w, h) : CONNECT_TIMEOUT_NS);
-    it->version = l->connect_version;
 }
 
-/* The kernel of the leader's host takes the connection, or refuses it. */
-void net_connect_arrives(struct world *w, struct item *it) {
-    struct life *l = it->life;
-    if (!l->process || it->version != l->connect_version)
-        return;
-    if (!w->lives[0].process || w->group == NULL) {
-        world_plan(w, ITEM_CONNECT_FAILED, l, CONNECT_AGAIN_NS + delay(w, l->host))->version = l->connect_version;
-        return;
+static struct item *plan_connect(struct world *w, enum item_kind kind, struct life *l,
+                                 struct life *target, uint64_t in_ns) {
+    struct item *it = world_plan(w, kind, l, in_ns);
+    it->other = target;
+    it->version = l->connect_version;
+    return it;
+}
+
+void net_connect(struct world *w, struct life *l, struct life *target, bool soon) {
+    net_hang_up(w, l);
+    plan_connect(w, ITEM_CONNECT_LEAVES, l, target, soon ? 0 : l->backoff_ns);
+}
+
+static void leaves(struct world *w, struct life *l, struct life *target) {
+    uint32_t to = target == NULL ? 0 : target->host;
+    if (both_ways(w, l->host, to) && host_running(w, to))
+        plan_connect(w, ITEM_CONNECT_ARRIVES, l, target, delay(w, l->host, to));
+    else
+        plan_connect(w, ITEM_CONNECT_FAILED, l, target, CONNECT_TIMEOUT_NS);
+}
+
+/* Connections that nobody holds any more. */
+static void reap(struct world *w) {
+    for (struct conn **at = &w->conns; *at != NULL;) {
+        struct conn *c = *at;
+        if (c->node_open || c->leader_open || c->items > 0 || c->node->conn == c) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        net_free_conn(c);
     }
+}
+
+static void join(struct world *w, struct life *l, struct life *target) {
+    reap(w);
     struct conn *c = xcalloc(1, sizeof *c);
-    c->life = l;
+    c->node = l;
+    c->leader = target;
     c->node_open = c->leader_open = true;
     c->next = w->conns;
     w->conns = l->conn = c;
-    struct word *join = word_new(WORD_JOIN);
-    node_describe(w, l, &join->info);
-    join->report = *member_report(l->member);
-    net_to_leader(w, c, join);
-    world_plan(w, ITEM_CONNECT_FAILED, l, WELCOME_TIMEOUT_NS)->version = l->connect_version;
+    struct word *word = word_new(WORD_JOIN);
+    node_describe(w, l, &word->join.info);
+    word->join.report = *member_report(l->member);
+    net_to_leader(w, c, word);
+    plan_connect(w, ITEM_CONNECT_FAILED, l, target, WELCOME_TIMEOUT_NS);
+}
+
+/* The kernel of the host takes the connection, or refuses it; HELLO says who listens. */
+static void arrives(struct world *w, struct life *l, struct life *target) {
+    if (target == NULL) {
+        target = node_newest(w, 0);
+        if (target != NULL && (!target->process || target->lead.group == NULL))
+            target = NULL;
+        if (target != NULL)
+            join(w, l, target);
+        else
+            plan_connect(w, ITEM_CONNECT_FAILED, l, target, delay(w, l->host, 0));
+        return;
+    }
+    uint64_t back = delay(w, l->host, target->host);
+    if (!w->hosts[target->host].up || !target->listener)
+        plan_connect(w, ITEM_CONNECT_FAILED, l, target, back);
+    else if (!node_listens(target))
+        plan_connect(w, ITEM_CONNECT_FAILED, l, target, HELLO_TIMEOUT_NS);
+    else
+        join(w, l, target);
+}
+
+static void failed(struct world *w, struct life *l) {
+    if (l->conn != NULL && l->welcomed)
+        return;
+    if (l->conn != NULL)
+        net_close_node(w, l->conn);
+    l->conn = NULL;
+    l->backoff_ns = l->backoff_ns == 0 ? BACKOFF_FIRST_NS : MIN2(2 * l->backoff_ns, BACKOFF_MAX_NS);
+    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_DISCONNECT});
+}
+
+void net_connect_item(struct world *w, struct item *it) {
+    struct life *l = it->life;
+    if (!l->process || it->version != l->connect_version)
+        return;
+    if (it->kind == ITEM_CONNECT_LEAVES)
+        leaves(w, l, it->other);
+    else if (it->kind == ITEM_CONNECT_ARRIVES)
+        arrives(w, l, it->other);
+    else
+        failed(w, l);
 }
 
 /* ---- probes ---- */
 
-void net_probe(struct world *w, struct life *target, bool by_leader, struct life *asker) {
-    struct item *it = world_plan(w, by_leader ? ITEM_PROBE_NODE : ITEM_PROBE_LEADER, target,
-                                 delay(w, by_leader ? target->host : asker->host));
-    it->local = asker->index;
+void net_probe(struct world *w, struct life *asker, struct life *target, enum prober prober) {
+    struct item *it = world_plan(w, ITEM_PROBE, asker, delay(w, asker->host, target->host));
+    it->other = target;
+    it->prober = prober;
+    it->version = asker->lead.version;
 }
 
-static enum probe_result probe_answer(struct world *w, const struct life *target, uint32_t link) {
+static enum probe_result probe_answer(const struct world *w, const struct life *asker,
+                                      const struct life *target) {
     const struct host *h = &w->hosts[target->host];
-    if (!to_leader_open(w, link) || !to_node_open(w, link) || !h->up || h->frozen)
+    if (!both_ways(w, asker->host, target->host) || !h->up || h->frozen)
         return PROBE_UNKNOWN;
     if (!target->listener)
         return PROBE_GONE; /* refused, or by now another's */
@@ -192,14 +304,17 @@ static enum probe_result probe_answer(struct world *w, const struct life *target
 }
 
 void net_probe_arrives(struct world *w, struct item *it) {
-    bool by_leader = it->kind == ITEM_PROBE_NODE;
-    struct life *asker = &w->lives[it->local];
-    uint32_t link = by_leader ? it->life->host : asker->host;
-    enum probe_result result = probe_answer(w, it->life, link);
-    uint64_t in = result == PROBE_UNKNOWN ? PROBE_TIMEOUT_NS : delay(w, link);
-    struct item *answer = world_plan(w, by_leader ? ITEM_PROBE_NODE_ANSWER : ITEM_PROBE_LEADER_ANSWER,
-                                     by_leader ? it->life : asker, in);
+    enum probe_result result = probe_answer(w, it->life, it->other);
+    uint64_t in = result == PROBE_UNKNOWN ? PROBE_TIMEOUT_NS
+                                          : delay(w, it->life->host, it->other->host);
+    struct item *answer = world_plan(w, ITEM_PROBE_ANSWER, it->life, in);
+    answer->other = it->other;
+    answer->prober = it->prober;
+    answer->version = it->version;
     answer->probe = result;
-    world_trace(w, "probe of %u.%u: %s", it->life->host, it->life->index,
-                result == PROBE_GONE ? "gone" : result == PROBE_ALIVE ? "alive" : "unknown");
+    world_trace(w, "probe of %u.%u by %u.%u: %s", it->other->host, it->other->index,
+                it->life->host, it->life->index,
+                result == PROBE_GONE    ? "gone"
+                : result == PROBE_ALIVE ? "alive"
+                                        : "unknown");
 }

@@ -14,21 +14,40 @@ struct life *node_of(struct world *w, uint64_t incarnation) {
 struct life *node_newest(const struct world *w, uint32_t host) {
     const struct life *newest = NULL;
     for (unsigned i = 0; i < w->n_lives; i++)
-        if (w->lives[i].host == host && w->lives[i].incarnation != 0)
+        if (w->lives[i].host == host)
             newest = &w->lives[i];
     return (struct life *)(uintptr_t)newest;
+}
+
+static uint16_t port_of(const struct life *l) { return (uint16_t)(30000 + l->index); }
+
+void node_peer(const struct life *l, struct rdzv_peer *ret) {
+    *ret = (struct rdzv_peer){.incarnation = l->incarnation, .port = port_of(l)};
+    (void)snprintf(ret->addr, sizeof ret->addr, "10.0.0.%u", l->host);
 }
 
 void node_describe(const struct world *w, const struct life *l, struct node_info *ret) {
     *ret = (struct node_info){
         .incarnation = l->incarnation,
         .role = "default",
-        .listener_port = (uint16_t)(30000 + l->index),
+        .listener_port = port_of(l),
         .nproc = w->p.nproc[l->host],
         .node_rank = w->p.group.static_ranks ? (int32_t)l->host : -1,
         .pid = (int32_t)(1000 + l->index),
     };
     (void)snprintf(ret->host, sizeof ret->host, "node%u", l->host);
+    (void)snprintf(ret->addr, sizeof ret->addr, "10.0.0.%u", l->host);
+}
+
+/* Whom a peer names: its listener must be where the peer says. */
+static struct life *life_of(struct world *w, const struct rdzv_peer *peer) {
+    struct life *l = node_of(w, peer->incarnation);
+    struct rdzv_peer real;
+    node_peer(l, &real);
+    if (strcmp(real.addr, peer->addr) != 0 || real.port != peer->port)
+        world_broken(w, "the peer %u.%u is looked for at %s:%u", l->host, l->index, peer->addr,
+                     peer->port);
+    return l;
 }
 
 static void obey(struct world *w, struct life *l);
@@ -39,30 +58,40 @@ void node_event(struct world *w, struct life *l, struct member_event *e) {
     e->now_ns = world_clock(w, l->host);
     w->coverage->member_events[e->kind]++;
     enum member_state before = member_state(l->member);
+    enum member_seat seat = member_seat(l->member);
     member_step(l->member, e, &l->update);
-    oracle_member_stepped(w, l, before);
+    oracle_member_stepped(w, l, before, seat);
     obey(w, l);
 }
 
 struct life *node_boot(struct world *w, uint32_t host) {
-    if (w->n_lives == WORLD_LIVES_MAX || (host == 0 && w->lives[0].incarnation != 0))
-        return NULL; /* a fixed leader has one life */
-    unsigned index = host == 0 ? 0 : w->n_lives++;
-    struct life *l = &w->lives[index];
-    *l = (struct life){.index = index, .host = host, .process = true, .listener = true};
+    if (w->n_lives == WORLD_LIVES_MAX)
+        return NULL;
+    struct life *l = &w->lives[w->n_lives];
+    *l = (struct life){.index = w->n_lives++, .host = host, .process = true, .listener = true};
     l->incarnation = prng_next(&w->prng) | 1;
     l->guard_end_ns = TIME_NEVER;
+    l->callers = CALLERS_SENT_AWAY;
+    l->lead.newest = -1;
+    l->job = w->job;
     world_trace(w, "%u.%u boots", l->host, l->index);
     struct member_config config = w->p.member;
     config.incarnation = l->incarnation;
+    config.has_arbiter = !world_is_fixed(w);
+    config.seed = prng_next(&w->prng);
+    config.arbiter_lease_ns = w->p.group.arbiter_lease_ns;
+    config.min_nodes = w->p.group.min_nodes;
+    config.node_unit = w->p.group.node_unit;
+    node_peer(l, &config.self);
     if (member_new(&config, world_clock(w, host), &l->member) < 0) {
         world_broken(w, "member_new refuses the configuration");
         return l;
     }
-    if (l->index == 0)
-        leader_new(w);
+    if (world_is_fixed(w) && host == 0)
+        leader_new(w, l, NULL);
     node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_TIME});
-    net_connect(w, l); /* the client's first try needs no word of the machine */
+    if (world_is_fixed(w))
+        net_connect(w, l, NULL, true); /* the first try needs no word of the machine */
     return l;
 }
 
@@ -70,56 +99,100 @@ bool node_listens(const struct life *l) { return l->process && !l->frozen; }
 
 /* ---- words ---- */
 
+static void forge_lease(struct world *w, struct life *l, const struct desired *d,
+                        struct lease lease) {
+    lease.epoch = d->epoch;
+    lease.prepared = d->generation;
+    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = lease});
+}
+
 static void on_desired(struct world *w, struct life *l, const struct desired *d) {
-    if (d->kind == DESIRED_START && w->p.mutant == MUTANT_START_NO_LEASE) {
-        struct member_event forged = {.kind = MEMBER_EVENT_LEASE};
-        forged.lease = (struct lease){.epoch = d->epoch,
-                                      .prepared = d->generation,
-                                      .echo_ns = world_clock(w, l->host),
-                                      .validity_ns = w->p.group.lease_ns,
-                                      .clock_ns = world_clock(w, 0)};
-        node_event(w, l, &forged);
-    }
+    if (d->kind == DESIRED_START)
+        l->start_epoch = d->epoch;
+    if (d->kind == DESIRED_START && w->p.mutant == MUTANT_START_NO_LEASE)
+        forge_lease(w, l, d, (struct lease){.echo_ns = world_clock(w, l->host),
+                                            .validity_ns = w->p.group.lease_ns,
+                                            .clock_ns = world_clock(w, 0)});
+    if (d->kind == DESIRED_START && w->p.mutant == MUTANT_ANY_LEASE && l->last_lease.epoch != 0)
+        forge_lease(w, l, d, l->last_lease);
     node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = d});
 }
 
-void node_word(struct world *w, struct life *l, struct word *word) {
-    static const char *const names[] = {[WORD_WELCOME] = "WELCOME", [WORD_REFUSED] = "REFUSED",
-                                        [WORD_DESIRED] = "the desired state", [WORD_END] = "the end"};
+static void on_welcome(struct world *w, struct life *l, struct conn *c, const struct word *word) {
+    l->welcomed = true;
+    l->backoff_ns = 0;
+    l->leader = c->leader;
+    l->job = c->leader->lead.job;
+    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_WELCOME,
+                                            .leader = word->welcome.leader,
+                                            .epoch = word->welcome.epoch,
+                                            .heartbeat_ns = word->welcome.heartbeat_ns,
+                                            .lease_ns = word->welcome.lease_ns,
+                                            .margin_ns = word->welcome.margin_ns});
+}
+
+/* The connection is over, and the machine hears why. */
+static void on_end(struct world *w, struct life *l, struct conn *c, const struct word *word) {
+    c->node_open = false;
+    l->conn = NULL;
+    l->welcomed = false;
+    l->connect_version++;
+    struct member_event e = {.kind = MEMBER_EVENT_DISCONNECT};
+    if (word->kind == WORD_REDIRECT) {
+        e.kind = MEMBER_EVENT_REDIRECT;
+        e.epoch = word->redirect.epoch;
+        e.peer = &word->redirect.peer;
+    } else if (word->kind == WORD_REFUSED) {
+        e.kind = word->refused.final ? MEMBER_EVENT_REFUSED : MEMBER_EVENT_DISCONNECT;
+        e.reason = word->refused.reason;
+        l->backoff_ns = MAX2(l->backoff_ns * 2, 100 * NS_PER_MS);
+        l->backoff_ns = MIN2(l->backoff_ns, 2 * NS_PER_S);
+    }
+    node_event(w, l, &e);
+}
+
+static void on_lease(struct world *w, struct life *l, const struct lease *lease) {
+    oracle_lease_came(w, l, lease);
+    l->last_lease = *lease;
+    struct member_event e = {.kind = MEMBER_EVENT_LEASE, .lease = *lease};
+    if (w->p.mutant == MUTANT_LEASE_FROM_RECEIPT)
+        e.lease.echo_ns = world_clock(w, l->host);
+    node_event(w, l, &e);
+}
+
+static const char *const word_names[] = {
+    [WORD_WELCOME] = "WELCOME", [WORD_REFUSED] = "REFUSED",   [WORD_DESIRED] = "the desired state",
+    [WORD_NAMED] = "NAMED",     [WORD_ESTATE] = "the estate", [WORD_REDIRECT] = "REDIRECT",
+    [WORD_END] = "the end",
+};
+
+void node_word(struct world *w, struct life *l, struct conn *c, struct word *word) {
+    if (c != l->conn)
+        return;
     if (word->kind != WORD_LEASE)
-        world_trace(w, "%u.%u hears %s", l->host, l->index, names[word->kind]);
-    struct member_event e = {0};
+        world_trace(w, "%u.%u hears %s of %u.%u", l->host, l->index, word_names[word->kind],
+                    c->leader->host, c->leader->index);
     switch (word->kind) {
-    case WORD_WELCOME:
-        l->welcomed = true;
-        e.kind = MEMBER_EVENT_WELCOME;
-        e.leader = word->leader;
-        e.epoch = w->p.group.epoch;
+    case WORD_WELCOME: on_welcome(w, l, c, word); break;
+    case WORD_DESIRED: on_desired(w, l, &word->desired); break;
+    case WORD_LEASE: on_lease(w, l, &word->lease); break;
+    case WORD_NAMED:
+        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_NAMED,
+                                                .successors = &word->named});
+        break;
+    case WORD_ESTATE:
+        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_ESTATE,
+                                                .estate = &word->estate});
         break;
     case WORD_REFUSED:
-        e.kind = MEMBER_EVENT_REFUSED;
-        e.reason = word->reason;
-        break;
-    case WORD_DESIRED: on_desired(w, l, &word->desired); return;
-    case WORD_LEASE:
-        oracle_lease_came(w, l, &word->lease);
-        e.kind = MEMBER_EVENT_LEASE;
-        e.lease = word->lease;
-        if (w->p.mutant == MUTANT_LEASE_FROM_RECEIPT)
-            e.lease.echo_ns = world_clock(w, l->host);
-        break;
-    case WORD_END:
-        if (l->conn != NULL)
-            l->conn->node_open = false;
-        l->conn = NULL;
-        e.kind = MEMBER_EVENT_DISCONNECT;
-        break;
+    case WORD_REDIRECT:
+    case WORD_END: on_end(w, l, c, word); break;
     case WORD_JOIN:
     case WORD_REPORT:
     case WORD_RENEW:
+    case WORD_ECHO:
     case WORD_LEAVE: assert_not_reached();
     }
-    node_event(w, l, &e);
 }
 
 /* ---- effects ---- */
@@ -128,7 +201,16 @@ static void say(struct world *w, struct life *l, struct word *word) {
     if (l->conn != NULL && l->conn->node_open)
         net_to_leader(w, l->conn, word);
     else
-        free(word); /* what matters is said again with the next JOIN */
+        word_free(word); /* what matters is said again with the next JOIN */
+}
+
+static void say_report(struct world *w, struct life *l) {
+    struct word *word = word_new(WORD_REPORT);
+    word->report = *member_report(l->member);
+    world_trace(w, "%u.%u reports state %d of %u.%u%s", l->host, l->index, (int)word->report.state,
+                word->report.generation.epoch, word->report.generation.counter,
+                word->report.has_failure ? ", failed" : "");
+    say(w, l, word);
 }
 
 static void ended(struct world *w, struct life *l) {
@@ -139,48 +221,71 @@ static void ended(struct world *w, struct life *l) {
     oracle_node_ended(w, l);
     if (node_has_workers(l) && !l->unkillable)
         world_broken(w, "I5: agent %u.%u ends and leaves workers behind", l->host, l->index);
-    if (l->index == 0)
-        world_plan(w, ITEM_LEADER_EXIT, NULL, 0);
-    else
+    world_plan(w, ITEM_LEADER_EXIT, l, 0);
+}
+
+void node_exit_if_done(struct world *w, struct life *l) {
+    if (!l->process || member_state(l->member) != MEMBER_ENDED)
+        return;
+    bool succeeded_by_others =
+        !world_is_fixed(w) && member_end(l->member)->kind == MEMBER_END_LEFT;
+    if (l->lead.group == NULL || l->lead.done || succeeded_by_others)
         node_agent_dies(w, l, 0);
 }
 
-static void obey_one(struct world *w, struct life *l, const struct member_effect *e) {
+static void connect_to(struct world *w, struct life *l, const struct member_effect *e) {
+    if (world_is_fixed(w)) {
+        net_connect(w, l, NULL, e->soon);
+        return;
+    }
+    world_trace(w, "%u.%u goes to %llx", l->host, l->index,
+                (unsigned long long)e->peer.incarnation);
+    if (e->peer.incarnation == 0)
+        world_broken(w, "%u.%u is to connect to nobody", l->host, l->index);
+    else
+        net_connect(w, l, life_of(w, &e->peer), e->soon);
+}
+
+static void obey_word(struct world *w, struct life *l, const struct member_effect *e) {
     struct word *word;
-    switch (e->kind) {
-    case MEMBER_EFFECT_CONNECT: net_connect(w, l); break;
-    case MEMBER_EFFECT_REPORT:
-        word = word_new(WORD_REPORT);
-        word->report = *member_report(l->member);
-        world_trace(w, "%u.%u reports state %d of %u.%u%s", l->host, l->index, (int)word->report.state,
-                    word->report.generation.epoch, word->report.generation.counter,
-                    word->report.has_failure ? ", failed" : "");
-        say(w, l, word);
-        break;
-    case MEMBER_EFFECT_RENEW:
+    if (e->kind == MEMBER_EFFECT_REPORT) {
+        say_report(w, l);
+    } else if (e->kind == MEMBER_EFFECT_RENEW) {
         word = word_new(WORD_RENEW);
         word->renew = e->renew;
         say(w, l, word);
+    } else if (e->kind == MEMBER_EFFECT_ECHO) {
+        word = word_new(WORD_ECHO);
+        word->echo = e->echo;
+        say(w, l, word);
+    } else {
+        say(w, l, word_new(WORD_LEAVE));
+        net_hang_up(w, l);
+    }
+}
+
+static void obey_one(struct world *w, struct life *l, const struct member_effect *e) {
+    switch (e->kind) {
+    case MEMBER_EFFECT_CONNECT: connect_to(w, l, e); break;
+    case MEMBER_EFFECT_REPORT:
+    case MEMBER_EFFECT_RENEW:
+    case MEMBER_EFFECT_ECHO:
+    case MEMBER_EFFECT_SEND_LEAVE: obey_word(w, l, e); break;
+    case MEMBER_EFFECT_PROBE:
+        if (l->leader != NULL)
+            net_probe(w, l, l->leader, PROBER_MEMBER);
         break;
-    case MEMBER_EFFECT_PROBE: net_probe(w, &w->lives[0], false, l); break;
+    case MEMBER_EFFECT_PROBE_PEER: net_probe(w, l, life_of(w, &e->peer), PROBER_PEER); break;
     case MEMBER_EFFECT_PREPARE: launcher_prepare(w, l, e->generation); break;
     case MEMBER_EFFECT_START: launcher_start(w, l, e->generation); break;
     case MEMBER_EFFECT_STOP: launcher_stop(w, l, e->grace_ns); break;
     case MEMBER_EFFECT_FENCE: launcher_fence(w, l); break;
     case MEMBER_EFFECT_LEASE_END: guardian_hold(w, l, e->lease_end_ns); break;
-    case MEMBER_EFFECT_SEND_LEAVE:
-        say(w, l, word_new(WORD_LEAVE));
-        if (l->conn != NULL)
-            net_close_node(w, l->conn);
-        l->conn = NULL;
-        break;
     case MEMBER_EFFECT_END: ended(w, l); break;
-    case MEMBER_EFFECT_HANG_UP:
-    case MEMBER_EFFECT_ECHO:
-    case MEMBER_EFFECT_ARBITER:
-    case MEMBER_EFFECT_PROBE_PEER:
-    case MEMBER_EFFECT_LEAD:
-    case MEMBER_EFFECT_CALLERS: break;
+    case MEMBER_EFFECT_HANG_UP: net_hang_up(w, l); break;
+    case MEMBER_EFFECT_ARBITER: arbiter_asked(w, l, e->request, false); break;
+    case MEMBER_EFFECT_LEAD: leader_new(w, l, &e->lead); break;
+    case MEMBER_EFFECT_CALLERS: leader_callers(w, l, e); break;
     case MEMBER_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }
@@ -194,7 +299,8 @@ static void obey(struct world *w, struct life *l) {
     l->timer_version++;
     if (deadline != TIME_NEVER && l->process) {
         uint64_t at = world_when_clock(w, l->host, deadline);
-        world_plan(w, ITEM_TIMER, l, at > w->now_ns ? at - w->now_ns : 0)->version = l->timer_version;
+        world_plan(w, ITEM_TIMER, l, at > w->now_ns ? at - w->now_ns : 0)->version =
+            l->timer_version;
     }
 }
 
@@ -204,18 +310,21 @@ static void close_kernel_side(struct world *w, struct life *l, bool host_up) {
     l->process = false;
     for (struct item *it = l->pending_first, *next; it != NULL; it = next) {
         next = it->next;
-        item_free(it);
+        item_free(w, it);
     }
     l->pending_first = l->pending_last = NULL;
+    leader_dies(w, l);
     for (struct conn *c = w->conns; c != NULL; c = c->next) {
-        if (c->life == l && host_up)
+        if (c->node == l && host_up)
             net_close_node(w, c);
-        else if (c->life == l)
+        else if (c->node == l)
             c->node_open = false;
+        if (c->leader == l && host_up)
+            net_close_leader(w, c);
+        else if (c->leader == l)
+            c->leader_open = c->joined = false;
     }
     l->conn = NULL;
-    if (l->index == 0)
-        leader_dies(w);
 }
 
 void node_agent_dies(struct world *w, struct life *l, uint64_t sweep_ns) {
@@ -230,6 +339,8 @@ void node_agent_dies(struct world *w, struct life *l, uint64_t sweep_ns) {
 void node_host_off(struct world *w, uint32_t host) {
     w->hosts[host].up = false;
     w->hosts[host].frozen = false;
+    if (host == 0)
+        w->mark.there = false;
     for (unsigned i = 0; i < w->n_lives; i++) {
         struct life *l = &w->lives[i];
         if (l->host != host)
@@ -248,6 +359,30 @@ static void thaw(struct world *w, struct life *l) {
         node_take_pending(w, l);
 }
 
+static void thaw_host(struct world *w, uint32_t host) {
+    if (w->now_ns < w->hosts[host].frozen_until_ns)
+        return; /* of an earlier freeze, which a power cut ended */
+    w->hosts[host].frozen = false;
+    world_trace(w, "host %u thaws", host);
+    for (unsigned i = 0; i < w->n_lives; i++)
+        if (w->lives[i].host == host) {
+            w->lives[i].host_thawed_ns = w->now_ns;
+            thaw(w, &w->lives[i]);
+        }
+}
+
+static void on_probe_answer(struct world *w, struct item *it) {
+    enum probe_result probe = it->probe;
+    if (probe == PROBE_UNKNOWN && w->p.mutant == MUTANT_PEER_SILENT_IS_GONE)
+        probe = PROBE_GONE;
+    struct member_event e = {.kind = MEMBER_EVENT_PROBE, .probe = probe};
+    if (it->prober == PROBER_PEER) {
+        e.kind = MEMBER_EVENT_PEER_PROBE;
+        e.caller = it->other->incarnation;
+    }
+    node_event(w, it->life, &e);
+}
+
 void node_item(struct world *w, struct item *it) {
     struct life *l = it->life;
     switch (it->kind) {
@@ -255,34 +390,14 @@ void node_item(struct world *w, struct item *it) {
         if (it->version == l->timer_version)
             node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_TIME});
         break;
-    case ITEM_CONNECT_FAILED:
-        if (it->version != l->connect_version || (l->conn != NULL && l->welcomed))
-            break;
-        if (l->conn != NULL)
-            net_close_node(w, l->conn);
-        l->conn = NULL;
-        if (!l->welcomed)
-            node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_DISCONNECT});
-        break;
-    case ITEM_PROBE_LEADER_ANSWER:
-        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = it->probe});
-        break;
+    case ITEM_PROBE_ANSWER: on_probe_answer(w, it); break;
     case ITEM_THAW_AGENT:
         l->frozen = false;
         world_trace(w, "%u.%u thaws", l->host, l->index);
         thaw(w, l);
         break;
-    case ITEM_THAW_HOST:
-        if (w->now_ns < w->hosts[it->local].frozen_until_ns)
-            break; /* of an earlier freeze, which a power cut ended */
-        w->hosts[it->local].frozen = false;
-        world_trace(w, "host %u thaws", it->local);
-        for (unsigned i = 0; i < w->n_lives; i++)
-            if (w->lives[i].host == it->local) {
-                w->lives[i].host_thawed_ns = w->now_ns;
-                thaw(w, &w->lives[i]);
-            }
-        break;
+    case ITEM_THAW_HOST: thaw_host(w, it->local); break;
+    case ITEM_LEADER_EXIT: node_exit_if_done(w, l); break;
     case ITEM_PREPARED:
     case ITEM_PREPARE_FAILED:
     case ITEM_SPAWN_FAILED:
@@ -296,14 +411,18 @@ void node_item(struct world *w, struct item *it) {
     case ITEM_SWEEP: launcher_item(w, it); break;
     case ITEM_WORD_TO_LEADER:
     case ITEM_WORD_TO_NODE:
+    case ITEM_CONNECT_LEAVES:
     case ITEM_CONNECT_ARRIVES:
+    case ITEM_CONNECT_FAILED:
     case ITEM_GROUP_TIMER:
-    case ITEM_PROBE_NODE:
-    case ITEM_PROBE_NODE_ANSWER:
-    case ITEM_PROBE_LEADER:
+    case ITEM_PROBE:
     case ITEM_STORE:
+    case ITEM_DEPOSED:
+    case ITEM_ARBITER_HEARS:
+    case ITEM_ARBITER_ANSWER:
+    case ITEM_TOUCHED:
+    case ITEM_BOOT:
     case ITEM_FAULT:
-    case ITEM_FORGED_ACK:
-    case ITEM_LEADER_EXIT: assert_not_reached();
+    case ITEM_FORGED_ACK: assert_not_reached();
     }
 }

@@ -1,5 +1,7 @@
 /* The inside of a world, shared by world.c (time), world_net.c (connections, probes), world_node.c
- * (agents, launchers, guardians), world_leader.c, world_faults.c and world_oracle.c. */
+ * (agents and their members), world_launcher.c (launchers, guardians, workers), world_leader.c
+ * (groups), world_arbiter.c (arbiter and mark), world_faults.c, world_oracle.c and
+ * world_oracle_group.c. */
 #pragma once
 
 #include "world.h"
@@ -7,32 +9,51 @@
 struct life;
 
 enum word_kind {
-    WORD_JOIN = 1, WORD_REPORT, WORD_RENEW, WORD_LEAVE,           /* to the leader */
-    WORD_WELCOME, WORD_REFUSED, WORD_DESIRED, WORD_LEASE,         /* to a node */
-    WORD_END,                                                     /* of the connection; both ways */
+    WORD_JOIN = 1, WORD_REPORT, WORD_RENEW, WORD_LEAVE, WORD_ECHO,   /* to the leader */
+    WORD_WELCOME, WORD_REFUSED, WORD_DESIRED, WORD_LEASE,            /* to a node */
+    WORD_NAMED, WORD_ESTATE, WORD_REDIRECT,
+    WORD_END,                                                        /* of the connection; both ways */
 };
 
 struct word {
     struct word *next; /* in its connection's queue */
     enum word_kind kind;
-    struct node_info info;
-    struct renew renew;
-    struct lease lease;
-    uint64_t leader;
-    union {
+    union { /* only as long as the kind needs */
+        struct {
+            struct report report;
+            struct node_info info;
+        } join;
         struct report report;
+        struct renew renew;
+        struct lease lease;
+        struct echo echo;
+        struct {
+            uint64_t leader, heartbeat_ns, lease_ns, margin_ns;
+            uint32_t epoch;
+        } welcome;
+        struct {
+            bool final;
+            char reason[RDZV_REASON_MAX];
+        } refused;
         struct desired desired;
-        char reason[RDZV_REASON_MAX];
+        struct successors named;
+        struct estate estate; /* its members are the word's own */
+        struct {
+            uint32_t epoch;
+            struct rdzv_peer peer;
+        } redirect;
     };
 };
 
-/* A TCP connection from a node to the leader. */
+/* A TCP connection from a node to a life's listener, or to the endpoint. */
 struct conn {
     struct conn *next; /* in world.conns */
-    struct life *life;
+    struct life *node, *leader;
     bool node_open, leader_open; /* as each kernel sees it */
     bool joined;                 /* it is the leader's connection to that node */
+    struct word *parked;         /* the JOIN of a caller that waits; owned */
     bool silent;                 /* something on the way drops everything, for ever */
+    unsigned items;              /* of the world, that will look at it */
     /* On the way, in order; an item of the world lets one word out, whichever is the first then. */
     struct queue {
         struct word *first, *last;
@@ -44,6 +65,21 @@ struct worker {
     bool alive, ignores_term, dying;
     bool killed_by_us; /* a signal that muster sent, guardian or agent */
     uint64_t version;  /* of its planned exit */
+};
+
+/* What an agent has while it leads. */
+struct leadership {
+    struct group *group; /* NULL: it does not lead */
+    struct group_update update;
+    uint64_t version;    /* counts its groups: what was asked for an older one is nobody's */
+    uint64_t timer_version;
+    bool done, closed, started_any;
+    unsigned job;
+    uint32_t epoch;      /* of the newest word */
+    uint32_t restarts_used, inherited; /* as its estate had them */
+    int newest;          /* in world.groups; -1: formed none yet */
+    struct arbiter_record record; /* as last heard */
+    uint64_t undisturbed_since_ns;
 };
 
 /* One life of an agent, with everything below its guardian. */
@@ -63,9 +99,20 @@ struct life {
     uint64_t timer_version;
     struct conn *conn;
     uint64_t connect_version;
-    bool welcomed; /* on its present connection */
+    uint64_t backoff_ns;  /* the client's, after an attempt that came to nothing */
+    bool welcomed;        /* on its present connection */
+    struct life *leader;  /* that welcomed it last */
+    unsigned job;         /* of that leader */
+
+    /* Its listener. */
+    enum member_callers callers;
+    struct rdzv_peer callers_peer;
+    uint32_t callers_epoch;
+    struct leadership lead;
+    unsigned n_requests; /* of the arbiter, under way */
 
     struct generation generation; /* of its workers */
+    uint64_t spawned_ns;
     uint32_t n_workers, n_failed;
     bool spawned, succeeded, stopping, spawn_failed;
     struct worker workers[WORLD_WORKERS_MAX];
@@ -73,11 +120,16 @@ struct life {
     bool said_all_gone;
 
     uint64_t guard_end_ns, guard_version; /* the lease's end as the guardian has it, own clock */
-    uint64_t granted_end_ns;              /* as the world reckons it from the LEASEs that came, own clock */
-    struct generation granted;            /* what the last good LEASE names, and until when it counts */
+    /* As the world reckons from the LEASEs that came, own clock. */
+    uint64_t granted_end_ns;
+    struct generation granted;            /* what the newest names, and until when it counts */
     uint64_t granted_named_end_ns;
+    uint32_t granted_epoch;               /* its leader's */
+    uint32_t start_epoch;                 /* of the newest START's leader */
+    struct lease last_lease;              /* for mutants */
     uint64_t kill_at_ns; /* end of a STOP's grace, true time */
-    uint32_t restarts_heard;
+    uint32_t restarts_heard, epoch_heard;
+    struct generation generation_heard;
 
     struct item *pending_first, *pending_last; /* what waits for a frozen agent */
 };
@@ -85,50 +137,66 @@ struct life {
 struct host {
     bool up, frozen;
     uint64_t frozen_until_ns, up_again_ns;
-    uint64_t to_blocked_until_ns, from_blocked_until_ns; /* between it and the leader's host */
     uint64_t slow_until_ns, slow_max_ns;
     uint64_t disturbed_until_ns; /* by then everything that was late has come */
+    uint64_t arbiter_out_until_ns, arbiter_slow_until_ns, arbiter_slow_max_ns;
     bool prepare_fails, prepare_slow, spawn_fails, ignore_term, unkillable_next;
     uint64_t sweep_ns;
 };
 
 enum item_kind {
-    ITEM_WORD_TO_LEADER = 1, ITEM_WORD_TO_NODE, ITEM_CONNECT_ARRIVES, ITEM_CONNECT_FAILED,
-    ITEM_TIMER, ITEM_GROUP_TIMER,
-    ITEM_PROBE_NODE, ITEM_PROBE_NODE_ANSWER, ITEM_PROBE_LEADER, ITEM_PROBE_LEADER_ANSWER,
-    ITEM_PREPARED, ITEM_PREPARE_FAILED, ITEM_SPAWN_FAILED, ITEM_GRACE_OVER, ITEM_ALL_GONE, ITEM_UNKILLABLE,
+    ITEM_WORD_TO_LEADER = 1, ITEM_WORD_TO_NODE, ITEM_CONNECT_LEAVES, ITEM_CONNECT_ARRIVES,
+    ITEM_CONNECT_FAILED, ITEM_TIMER, ITEM_GROUP_TIMER, ITEM_PROBE, ITEM_PROBE_ANSWER,
+    ITEM_PREPARED, ITEM_PREPARE_FAILED, ITEM_SPAWN_FAILED, ITEM_GRACE_OVER, ITEM_ALL_GONE,
+    ITEM_UNKILLABLE,
     ITEM_EXIT_SEEN,                      /* the agent reaps a worker */
     ITEM_WORKER_EXIT, ITEM_GROUP_FINISH, /* in the workers */
     ITEM_GUARD, ITEM_SWEEP,              /* in the guardian */
-    ITEM_STORE, ITEM_FAULT, ITEM_THAW_AGENT, ITEM_THAW_HOST, ITEM_LEADER_EXIT,
+    ITEM_STORE, ITEM_FAULT, ITEM_BOOT, ITEM_THAW_AGENT, ITEM_THAW_HOST, ITEM_LEADER_EXIT,
+    ITEM_DEPOSED,
+    ITEM_ARBITER_HEARS, ITEM_ARBITER_ANSWER, /* a request at the arbiter; its answer at the asker */
+    ITEM_TOUCHED,                            /* the mark was */
     ITEM_FORGED_ACK, /* of a mutant */
+};
+
+enum prober { PROBER_GROUP = 1, PROBER_MEMBER, PROBER_PEER };
+
+/* A request, from the asking to the answer; shared by the two items. */
+struct asked {
+    struct arbiter_answer answer;
+    bool by_group;
+    uint64_t version;  /* of the leadership that asked */
+    unsigned users;    /* items that point here */
+    bool given_up;     /* answered UNREACHABLE, or nobody will hear */
 };
 
 struct item {
     uint64_t at_ns, sequence;
     enum item_kind kind;
-    struct life *life;
+    struct life *life, *other;
     struct conn *conn;
     struct word *word; /* owned; taken from the connection's queue when it is let out */
+    struct asked *asked;
     struct item *next; /* in a pending list */
-    uint64_t version;
+    uint64_t version, clock_ns;
     uint32_t local, group;
     int32_t code;
-    uint64_t clock_ns;
     struct generation generation;
     enum probe_result probe;
+    enum prober prober;
 };
 
 /* One group that was formed, as the world knows it. */
 struct group_info {
     struct generation generation;
+    struct life *leader; /* who formed it */
     uint32_t n_nodes;
     uint64_t members[WORLD_HOSTS_MAX + 1];
     bool has_form[WORLD_HOSTS_MAX + 1], started[WORLD_HOSTS_MAX + 1], finished[WORLD_HOSTS_MAX + 1];
     struct form forms[WORLD_HOSTS_MAX + 1];
     uint32_t n_started;
     uint64_t started_ns;
-    bool charged, could_be_charged, store_open, store_closed;
+    bool charged, could_be_charged, store_open, store_closed, form_checked;
     uint16_t store_port;
     uint64_t forming_since_ns;
     /* failures that happened, in true time, and whether the leader has heard of them in time */
@@ -147,31 +215,52 @@ struct mark {
     uint64_t at_ns;
 };
 
+/* What the job ended with. After a closed mark the same command may be run again: another job. */
+struct job {
+    bool closed, told;
+    enum outcome outcome;
+    char reason[RDZV_REASON_MAX];
+};
+
+#define WORLD_EPOCHS_MAX 128
+#define WORLD_JOBS_MAX 4
+
 struct world {
     struct world_params p;
     struct world_coverage *coverage;
     struct prng prng;
     uint64_t now_ns, sequence;
+    unsigned n_at_once, n_steps;
     struct item **heap;
     size_t n_heap, cap_heap;
+    struct item *spare_items; /* freed ones, for the next */
     struct host hosts[WORLD_HOSTS_MAX];
+    uint64_t blocked_until_ns[WORLD_HOSTS_MAX][WORLD_HOSTS_MAX]; /* from, to */
     struct life lives[WORLD_LIVES_MAX];
     unsigned n_lives;
     struct conn *conns;
 
-    struct group *group; /* NULL when the leader's agent is dead */
-    struct group_update update;
-    uint64_t group_timer_version;
-    bool group_done, group_closed, outcome_told;
-    enum outcome outcome;
-    char outcome_reason[RDZV_REASON_MAX];
-    struct generation newest;
-    uint32_t restarts_used;
+    /* The arbiter: one record, and who has won what. */
+    struct arbiter_record record;
+    uint64_t won[WORLD_EPOCHS_MAX];
+    /* The mark on host 0. */
+    struct {
+        bool there;
+        uint32_t epoch;
+        enum outcome outcome;
+        uint64_t touched_ns; /* the host's clock */
+    } mark;
+    uint64_t touch_fails_until_ns;
+    uint64_t owners[WORLD_EPOCHS_MAX]; /* who has spoken as the leader of an epoch */
+
+    unsigned job;
+    struct job jobs[WORLD_JOBS_MAX];
     bool store_fails;
     uint16_t next_port;
     struct group_info groups[WORLD_GROUPS_MAX];
     unsigned n_groups;
     bool operator_stop;
+    uint64_t troubled_until_ns; /* by then the last fault that has happened is over */
 
     struct mark *marks;
     size_t n_marks, cap_marks;
@@ -189,12 +278,18 @@ uint64_t world_when_clock(const struct world *w, uint32_t host, uint64_t clock_n
 void world_broken(struct world *w, const char *fmt, ...) _printf_(2, 3);
 void world_trace(struct world *w, const char *fmt, ...) _printf_(2, 3);
 void world_mark(struct world *w, enum world_mark mark, uint32_t host);
-void item_free(struct item *it);
+void item_free(struct world *w, struct item *it);
 bool host_running(const struct world *w, uint32_t host); /* up and not frozen */
+static inline bool world_is_fixed(const struct world *w) {
+    return w->p.group.anchor != ANCHOR_ARBITER;
+}
 
 /* world_net.c */
-void net_connect(struct world *w, struct life *l);
-void net_connect_arrives(struct world *w, struct item *it);
+/* To that life's listener; NULL: to the endpoint. */
+void net_connect(struct world *w, struct life *l, struct life *target, bool soon);
+void net_connect_item(struct world *w, struct item *it);
+/* The node gives up its connection or attempt, and hears no more of it. */
+void net_hang_up(struct world *w, struct life *l);
 void net_to_leader(struct world *w, struct conn *c, struct word *word);
 void net_to_node(struct world *w, struct conn *c, struct word *word);
 /* The word has arrived at its host: false when it does not reach a process now. */
@@ -202,23 +297,28 @@ bool net_arrives(struct world *w, struct item *it);
 void net_close_node(struct world *w, struct conn *c);   /* the node's process, or its kernel, closes */
 void net_close_leader(struct world *w, struct conn *c);
 void net_cut(struct world *w, struct life *l, enum cut_mode mode);
-void net_probe(struct world *w, struct life *target, bool by_leader, struct life *asker);
+void net_probe(struct world *w, struct life *asker, struct life *target, enum prober prober);
 void net_probe_arrives(struct world *w, struct item *it);
+bool net_open(const struct world *w, uint32_t from, uint32_t to);
 struct word *word_new(enum word_kind kind);
-void net_drop_words(struct conn *c);
+void word_free(struct word *word);
+void net_free_conn(struct conn *c);
 
 /* world_node.c */
 struct life *node_boot(struct world *w, uint32_t host);
 struct life *node_of(struct world *w, uint64_t incarnation);
 struct life *node_newest(const struct world *w, uint32_t host); /* NULL: none ever */
 void node_event(struct world *w, struct life *l, struct member_event *e);
-void node_word(struct world *w, struct life *l, struct word *word);
+void node_word(struct world *w, struct life *l, struct conn *c, struct word *word);
 void node_item(struct world *w, struct item *it);
 void node_agent_dies(struct world *w, struct life *l, uint64_t sweep_ns);
 void node_host_off(struct world *w, uint32_t host);
 void node_take_pending(struct world *w, struct life *l);
 bool node_listens(const struct life *l); /* its agent can answer a probe now */
 void node_describe(const struct world *w, const struct life *l, struct node_info *ret);
+void node_peer(const struct life *l, struct rdzv_peer *ret);
+/* The agent's process ends when its member has, and its group. */
+void node_exit_if_done(struct world *w, struct life *l);
 
 /* world_launcher.c */
 void launcher_prepare(struct world *w, struct life *l, struct generation g);
@@ -233,27 +333,56 @@ bool node_has_workers(const struct life *l);
 void worker_exits(struct world *w, struct life *l, uint32_t local, int32_t code, uint64_t in_ns);
 
 /* world_leader.c */
-void leader_new(struct world *w);
+/* A fixed leader's, at its boot: `lead` is NULL; otherwise what its member says. */
+void leader_new(struct world *w, struct life *l, const struct member_lead *lead);
 void leader_word(struct world *w, struct conn *c, struct word *word);
 void leader_item(struct world *w, struct item *it);
-void leader_operator_stop(struct world *w);
-void leader_dies(struct world *w);
-void leader_exit_if_done(struct world *w);
+void leader_callers(struct world *w, struct life *l, const struct member_effect *e);
+void leader_stop(struct world *w, struct life *l);
+void leader_command(struct world *w, struct life *l, const struct command *command);
+void leader_answer(struct world *w, struct life *l, const struct arbiter_answer *answer);
+void leader_touched(struct world *w, struct life *l, uint64_t clock_ns);
+void leader_dies(struct world *w, struct life *l);
+/* The one with the highest epoch; NULL. */
+struct life *leader_now(const struct world *w);
+/* The life that is named as the nth successor; NULL. */
+struct life *leader_successor(struct world *w, unsigned nth);
+
+/* world_arbiter.c */
+void arbiter_asked(struct world *w, struct life *l, const struct arbiter_request *request,
+                   bool by_group);
+void arbiter_item(struct world *w, struct item *it);
+void mark_found(struct world *w, struct life *l, struct group_config *config);
+void mark_touch(struct world *w, struct life *l, enum outcome outcome);
 
 /* world_faults.c */
 void fault_happens(struct world *w, const struct fault *f);
+/* `again`: after it was killed; otherwise somebody starts it. */
+void fault_boots(struct world *w, uint32_t host, bool again);
 
-/* world_oracle.c */
-struct group_info *oracle_group(struct world *w, struct generation g); /* NULL: unknown */
-void oracle_group_stepped(struct world *w, enum group_state before);
-void oracle_member_stepped(struct world *w, struct life *l, enum member_state before);
+/* world_oracle.c: the nodes, every step, the end */
+void oracle_member_stepped(struct world *w, struct life *l, enum member_state before,
+                           enum member_seat seat_before);
 void oracle_lease_came(struct world *w, struct life *l, const struct lease *lease);
-void oracle_closed_told(struct world *w, const struct desired *d);
-void oracle_report_heard(struct world *w, struct life *l, const struct report *r);
 void oracle_worker_starts(struct world *w, struct life *l);
 void oracle_worker_failed(struct world *w, struct life *l, uint32_t local, bool chargeable);
-void oracle_node_lost(struct world *w, const struct life *l);
+void oracle_node_lost(struct world *w, const struct life *leader, const struct life *l);
 void oracle_node_ended(struct world *w, const struct life *l);
 void oracle_step(struct world *w);
 void oracle_end(struct world *w);
+
+/* world_oracle_group.c: the leaders */
+#define G(g) (g).epoch, (g).counter
+struct group_info *oracle_group(struct world *w, struct generation g); /* NULL: unknown */
+struct group_info *oracle_newest(struct world *w, const struct life *l); /* that l has formed */
 int oracle_member_place(const struct group_info *g, uint64_t incarnation); /* -1: none */
+void oracle_leads(struct world *w, struct life *l);
+void oracle_group_stepped(struct world *w, struct life *l, enum group_state before,
+                          uint32_t restarts_heard);
+void oracle_closed_told(struct world *w, struct life *l, const struct desired *d);
+void oracle_report_heard(struct world *w, struct life *leader, const struct report *r);
+void oracle_speaks(struct world *w, struct life *l, uint32_t epoch);
+void oracle_deposed(struct world *w, const struct life *l);
+void oracle_check_forms(struct world *w, struct group_info *g);
+/* Nothing but misfortunes of workers in this world. */
+bool oracle_only_workers(const struct world *w);

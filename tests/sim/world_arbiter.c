@@ -1,0 +1,229 @@
+/* What outlives the agents: the arbiter's record, which changes in one place and at one moment,
+ * whatever happens to the asking and the answer; and the mark on the endpoint's host. */
+#include <string.h>
+
+#include "world_priv.h"
+
+/* ---- the arbiter ---- */
+
+static void answer_in(struct world *w, struct life *l, struct asked *a, uint64_t in_ns) {
+    struct item *it = world_plan(w, ITEM_ARBITER_ANSWER, l, in_ns);
+    it->asked = a;
+    a->users++;
+}
+
+/* How long the request is under way, and whether its answer comes at all. */
+static uint64_t way(struct world *w, uint32_t host) {
+    uint64_t d = w->p.delay_min_ns + world_below(w, w->p.delay_max_ns - w->p.delay_min_ns + 1);
+    const struct host *h = &w->hosts[host];
+    if (w->now_ns < h->arbiter_slow_until_ns)
+        d += world_below(w, h->arbiter_slow_max_ns + 1);
+    return d;
+}
+
+void arbiter_asked(struct world *w, struct life *l, const struct arbiter_request *request,
+                   bool by_group) {
+    struct asked *a = xcalloc(1, sizeof *a);
+    a->answer.request = *request;
+    a->answer.started_ns = world_clock(w, l->host);
+    a->by_group = by_group;
+    a->version = l->lead.version;
+    if (by_group)
+        node_peer(l, &a->answer.request.leader);
+    if (request->kind == ARBITER_CLAIM && !by_group &&
+        request->leader.incarnation != l->incarnation)
+        world_broken(w, "%u.%u claims for another", l->host, l->index);
+    if (l->n_requests == ARBITER_REQUESTS_MAX) {
+        a->answer.result = ARBITER_UNREACHABLE;
+        a->given_up = true;
+        l->n_requests++;
+        answer_in(w, l, a, 1);
+        return;
+    }
+    l->n_requests++;
+    uint64_t in = way(w, l->host);
+    const struct host *h = &w->hosts[l->host];
+    if (w->now_ns < h->arbiter_out_until_ns) {
+        /* It is lost, or lies somewhere and arrives when nobody waits for it any more. */
+        if (world_chance(w, 50))
+            in = h->arbiter_out_until_ns - w->now_ns + world_below(w, 10 * NS_PER_S);
+        else
+            in = TIME_NEVER;
+    }
+    if (in != TIME_NEVER) {
+        struct item *it = world_plan(w, ITEM_ARBITER_HEARS, l, in);
+        it->asked = a;
+        a->users++;
+    }
+    answer_in(w, l, a, ARBITER_TIMEOUT_NS);
+}
+
+static bool same_life(const struct rdzv_peer *a, const struct rdzv_peer *b) {
+    return a->incarnation == b->incarnation;
+}
+
+static enum arbiter_result claim(struct world *w, struct life *l,
+                                 const struct arbiter_request *r) {
+    struct arbiter_record *now = &w->record;
+    bool again = r->epoch < WORLD_EPOCHS_MAX && w->won[r->epoch] == r->leader.incarnation;
+    if (now->closed)
+        return ARBITER_LOST;
+    if (now->epoch >= r->epoch) {
+        bool still = now->epoch == r->epoch && same_life(&now->leader, &r->leader);
+        return still || (again && w->p.mutant == MUTANT_STALE_CLAIM) ? ARBITER_OK : ARBITER_LOST;
+    }
+    if (r->epoch != now->epoch + 1)
+        world_broken(w, "I1: epoch %u is claimed after %u", r->epoch, now->epoch);
+    if (r->epoch >= WORLD_EPOCHS_END) {
+        world_broken(w, "I7: %u epochs, and no end", r->epoch);
+        return ARBITER_LOST;
+    }
+    now->epoch = r->epoch;
+    now->leader = r->leader;
+    now->beat++;
+    w->won[r->epoch] = r->leader.incarnation;
+    world_trace(w, "arbiter: epoch %u is %u.%u's", r->epoch, l->host, l->index);
+    world_mark(w, MARK_CLAIMED, l->host);
+    return ARBITER_OK;
+}
+
+static enum arbiter_result close_job(struct world *w, struct life *l,
+                                     const struct arbiter_request *r) {
+    struct arbiter_record *now = &w->record;
+    if (now->closed)
+        return now->outcome == r->outcome ? ARBITER_OK : ARBITER_LOST;
+    bool own = now->epoch == r->epoch && same_life(&now->leader, &r->leader);
+    if (now->epoch >= r->epoch && !own)
+        return ARBITER_LOST;
+    now->closed = true;
+    now->outcome = r->outcome;
+    (void)snprintf(now->reason, sizeof now->reason, "%s", r->reason);
+    world_trace(w, "arbiter: closed by %u.%u with %d: %s", l->host, l->index, (int)r->outcome,
+                r->reason);
+    world_mark(w, MARK_CLOSED_THERE, l->host);
+    return ARBITER_OK;
+}
+
+static enum arbiter_result judge(struct world *w, struct life *l,
+                                 const struct arbiter_request *r) {
+    switch (r->kind) {
+    case ARBITER_READ: return ARBITER_OK;
+    case ARBITER_CLAIM: return claim(w, l, r);
+    case ARBITER_BEAT:
+        if (w->record.epoch == r->epoch && same_life(&w->record.leader, &r->leader))
+            w->record.beat++;
+        return ARBITER_OK;
+    case ARBITER_CLOSE: return close_job(w, l, r);
+    case ARBITER_KIND_COUNT: break;
+    }
+    assert_not_reached();
+}
+
+static void hears(struct world *w, struct item *it) {
+    struct asked *a = it->asked;
+    const struct arbiter_request *r = &a->answer.request;
+    if (w->p.mutant == MUTANT_EARLY_CLOSED && r->kind == ARBITER_CLOSE && it->version == 0) {
+        /* It says so, and will do it. */
+        a->answer.result = ARBITER_OK;
+        a->answer.record = w->record;
+        answer_in(w, it->life, a, NS_PER_MS);
+        struct item *later = world_plan(w, ITEM_ARBITER_HEARS, it->life, 2 * NS_PER_S);
+        later->asked = a;
+        later->version = 1;
+        a->users++;
+        return;
+    }
+    enum arbiter_result result = judge(w, it->life, r);
+    if (a->given_up)
+        return;
+    a->answer.result = result;
+    a->answer.record = w->record;
+    if (result == ARBITER_LOST && r->kind == ARBITER_CLAIM && w->p.mutant == MUTANT_CLAIM_ANY) {
+        a->answer.result = ARBITER_OK;
+        a->answer.record.epoch = r->epoch;
+        a->answer.record.leader = r->leader;
+        a->answer.record.closed = false;
+    }
+    if (!a->by_group && w->p.mutant == MUTANT_STILL_BEAT)
+        a->answer.record.beat = 1;
+    if (w->now_ns < w->hosts[it->life->host].arbiter_out_until_ns)
+        return; /* done, and the answer is lost */
+    answer_in(w, it->life, a, way(w, it->life->host));
+}
+
+static void answers(struct world *w, struct item *it) {
+    struct asked *a = it->asked;
+    struct life *l = it->life;
+    if (a->given_up && a->answer.result != ARBITER_UNREACHABLE)
+        return;
+    uint64_t taken = world_clock(w, l->host) - a->answer.started_ns;
+    if (a->answer.result == 0 || taken > ARBITER_TIMEOUT_NS / 100 * 99) {
+        a->answer.result = ARBITER_UNREACHABLE;
+        (void)snprintf(a->answer.text, sizeof a->answer.text, "no answer within 5 s");
+    }
+    struct arbiter_answer answer = a->answer;
+    a->given_up = true;
+    a->answer.result = ARBITER_OK; /* whatever comes now comes too late */
+    l->n_requests--;
+    if (answer.result == ARBITER_UNREACHABLE)
+        memset(&answer.record, 0, sizeof answer.record);
+    world_trace(w, "arbiter to %u.%u: request %d of epoch %u is %s", l->host, l->index,
+                (int)answer.request.kind, answer.request.epoch,
+                answer.result == ARBITER_OK     ? "done"
+                : answer.result == ARBITER_LOST ? "lost"
+                                                : "unanswered");
+    if (!a->by_group)
+        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = &answer});
+    else if (a->version == l->lead.version && l->lead.group != NULL)
+        leader_answer(w, l, &answer);
+}
+
+/* ---- the mark ---- */
+
+/* A new agent at the endpoint: the first, or after one that has not closed the job, or has. */
+void mark_found(struct world *w, struct life *l, struct group_config *config) {
+    uint64_t wait = config->lease_ns + config->margin_ns;
+    if (!w->mark.there) {
+        /* A reboot has taken it: the host was down for longer than a lease. */
+        config->epoch = w->mark.epoch + 1;
+    } else if (w->mark.outcome != OUTCOME_NONE) {
+        config->epoch = w->mark.epoch + 1;
+    } else {
+        config->epoch = w->mark.epoch + (w->p.mutant != MUTANT_SAME_EPOCH);
+        config->not_before_ns = w->mark.touched_ns + wait;
+        if (w->p.mutant == MUTANT_OLD_MARK)
+            config->not_before_ns = 0;
+        config->absent_until_ns = config->not_before_ns;
+    }
+    if (w->jobs[w->job].closed) /* whether or not the mark could be told */
+        w->job = MIN2(w->job + 1, WORLD_JOBS_MAX - 1u);
+    w->mark.there = true;
+    w->mark.epoch = config->epoch;
+    w->mark.outcome = OUTCOME_NONE;
+    w->mark.touched_ns = world_clock(w, l->host);
+    l->job = w->job;
+    world_trace(w, "the mark: epoch %u at %u.%u", config->epoch, l->host, l->index);
+}
+
+/* Done at once, as the agent does it; its word comes before everything that comes later. */
+void mark_touch(struct world *w, struct life *l, enum outcome outcome) {
+    bool works = w->now_ns >= w->touch_fails_until_ns;
+    if (works) {
+        w->mark.touched_ns = world_clock(w, l->host);
+        if (outcome != OUTCOME_NONE)
+            w->mark.outcome = outcome;
+    }
+    struct item *it = world_plan(w, ITEM_TOUCHED, l, 0);
+    it->clock_ns = works ? world_clock(w, l->host) : 0;
+    it->version = l->lead.version;
+}
+
+void arbiter_item(struct world *w, struct item *it) {
+    if (it->kind == ITEM_ARBITER_HEARS) {
+        hears(w, it);
+    } else if (it->kind == ITEM_ARBITER_ANSWER) {
+        answers(w, it);
+    } else if (it->version == it->life->lead.version) {
+        leader_touched(w, it->life, it->clock_ns);
+    }
+}

@@ -1,0 +1,315 @@
+/* Worlds: calm ones, and those drawn from a seed. */
+#include "world_priv.h"
+
+struct fault *world_params_fault(struct world_params *p, enum fault_kind kind, uint64_t at_ns, uint32_t host,
+                                 int64_t arg, int64_t arg2) {
+    assert(p->n_faults < WORLD_FAULTS_MAX);
+    struct fault *f = &p->faults[p->n_faults++];
+    *f = (struct fault){kind, at_ns, host, arg, arg2};
+    return f;
+}
+
+void world_params_calm(struct world_params *ret, uint32_t hosts) {
+    *ret = (struct world_params){
+        .seed = 1,
+        .n_hosts = hosts,
+        .delay_min_ns = NS_PER_MS,
+        .delay_max_ns = NS_PER_MS,
+        .work_ns = 10 * NS_PER_S,
+        .calm_network = true,
+        .honest_clocks = true,
+        .end_ns = 2000 * NS_PER_S,
+    };
+    group_config_default(&ret->group);
+    member_config_default(&ret->member);
+    ret->group.min_nodes = ret->group.max_nodes = hosts;
+    ret->group.log_nonce = 42;
+    for (uint32_t h = 0; h < hosts; h++) {
+        ret->nproc[h] = 1;
+        ret->offset_ns[h] = 1000 * NS_PER_S;
+        (void)world_params_fault(ret, FAULT_BOOT, h == 0 ? 0 : NS_PER_MS, h, 0, 0);
+    }
+}
+
+struct draw {
+    struct prng prng;
+};
+
+static uint64_t between(struct draw *d, uint64_t low, uint64_t high) {
+    return low + prng_below(&d->prng, high - low + 1);
+}
+
+static bool chance(struct draw *d, unsigned percent) { return prng_below(&d->prng, 100) < percent; }
+
+static uint64_t ms(struct draw *d, uint64_t low, uint64_t high) {
+    return between(d, low * NS_PER_MS, high * NS_PER_MS);
+}
+
+/* What goes wrong in a world of this kind. Many worlds know only some of the faults: those who
+ * know all rarely live long enough for anything. */
+enum mood {
+    MOOD_WORKERS,
+    MOOD_NODES,
+    MOOD_NETWORK,
+    MOOD_FREEZES,
+    MOOD_ANCHOR, /* the arbiter, the mark, and who leads or may */
+    MOOD_OPERATORS,
+    MOOD_ALL,
+    MOOD_COUNT,
+};
+
+static enum fault_kind draw_kind(struct draw *d, const struct world_params *p, enum mood mood) {
+    static const enum fault_kind workers[] = {FAULT_WORKER,        FAULT_WORKERS, FAULT_WORKER,
+                                              FAULT_WORKERS,       FAULT_PREPARE_FAILS,
+                                              FAULT_SPAWN_FAILS,   FAULT_IGNORE_TERM};
+    static const enum fault_kind nodes[] = {FAULT_AGENT_KILL, FAULT_AGENT_KILL, FAULT_HOST_OFF,
+                                            FAULT_BOOT,       FAULT_BOOT,       FAULT_LEAVE,
+                                            FAULT_UNKILLABLE, FAULT_PREPARE_SLOW};
+    static const enum fault_kind network[] = {FAULT_CUT, FAULT_PARTITION, FAULT_DELAY};
+    static const enum fault_kind freezes[] = {FAULT_FREEZE_AGENT, FAULT_FREEZE_HOST};
+    static const enum fault_kind arbiter[] = {FAULT_ARBITER_OUT,  FAULT_ARBITER_SLOW,
+                                              FAULT_ARBITER_SLOW, FAULT_AGENT_KILL,
+                                              FAULT_PARTITION,    FAULT_HOST_OFF};
+    static const enum fault_kind mark[] = {FAULT_TOUCH_FAILS, FAULT_AGENT_KILL, FAULT_FREEZE_AGENT,
+                                           FAULT_BOOT};
+    static const enum fault_kind operators[] = {FAULT_EXCLUDE, FAULT_GROW, FAULT_SAFE_POINT,
+                                                FAULT_SAFE_POINT, FAULT_LEAVE};
+    static const enum fault_kind rare[] = {FAULT_STORE_FAILS, FAULT_OPERATOR_STOP, FAULT_STOP};
+#define ONE_OF(list) (list)[prng_below(&d->prng, ARRAY_SIZE(list))]
+    if (chance(d, 2))
+        return ONE_OF(rare);
+    if (mood == MOOD_ALL)
+        mood = (enum mood)prng_below(&d->prng, MOOD_ALL);
+    else if (chance(d, 25))
+        mood = MOOD_WORKERS;
+    switch (mood) {
+    case MOOD_WORKERS: return ONE_OF(workers);
+    case MOOD_NODES: return ONE_OF(nodes);
+    case MOOD_NETWORK: return ONE_OF(network);
+    case MOOD_FREEZES: return ONE_OF(freezes);
+    case MOOD_ANCHOR:
+        if (p->group.anchor == ANCHOR_NONE)
+            return ONE_OF(nodes);
+        return p->group.anchor == ANCHOR_MARK ? ONE_OF(mark) : ONE_OF(arbiter);
+    case MOOD_OPERATORS: return ONE_OF(operators);
+    case MOOD_ALL:
+    case MOOD_COUNT: break;
+    }
+#undef ONE_OF
+    assert_not_reached();
+}
+
+/* With an arbiter the faults go for those who matter: the leader and the first successors. */
+static uint32_t draw_host(struct draw *d, const struct world_params *p, enum fault_kind kind,
+                          enum mood mood) {
+    uint32_t host = (uint32_t)prng_below(&d->prng, p->n_hosts);
+    if (kind == FAULT_BOOT)
+        return host;
+    if (p->group.anchor == ANCHOR_ARBITER && chance(d, mood == MOOD_ANCHOR ? 70 : 25))
+        return chance(d, 60) ? HOST_LEADER : HOST_SUCCESSOR((uint32_t)prng_below(&d->prng, 2));
+    /* A fixed leader's own host fares well mostly: without succession its end is the end. */
+    bool deadly = kind == FAULT_AGENT_KILL || kind == FAULT_HOST_OFF || kind == FAULT_LEAVE ||
+                  kind == FAULT_FREEZE_AGENT || kind == FAULT_FREEZE_HOST ||
+                  kind == FAULT_UNKILLABLE;
+    if (p->group.anchor == ANCHOR_MARK && mood == MOOD_ANCHOR)
+        return 0;
+    if (p->group.anchor != ANCHOR_ARBITER && host == 0 && deadly && !chance(d, 15))
+        return p->n_hosts == 1 ? UINT32_MAX : 1 + (uint32_t)prng_below(&d->prng, p->n_hosts - 1);
+    return host;
+}
+
+static void draw_args(struct draw *d, const struct world_params *p, struct fault *f) {
+    switch (f->kind) {
+    case FAULT_WORKER: f->arg = chance(d, 50) ? (int64_t)between(d, 2, 9) : -11; break;
+    case FAULT_WORKERS:
+        f->arg = (int64_t)between(d, 1, 255);
+        f->arg2 = (int64_t)ms(d, 0, chance(d, 50) ? 400 : 2);
+        break;
+    case FAULT_AGENT_KILL: f->arg = (int64_t)ms(d, 0, 1000); break;
+    case FAULT_FREEZE_AGENT:
+    case FAULT_FREEZE_HOST:
+    case FAULT_TOUCH_FAILS: f->arg = (int64_t)ms(d, 100, 12000); break;
+    case FAULT_CUT: f->arg = (int64_t)prng_below(&d->prng, CUT_MODE_COUNT); break;
+    case FAULT_PARTITION:
+        f->arg = (int64_t)ms(d, 100, chance(d, 70) ? 12000 : 25000);
+        f->arg2 = (int64_t)between(d, 1, 3);
+        if (chance(d, 40)) /* from some only */
+            f->arg2 |= (int64_t)(1 + prng_below(&d->prng, (UINT64_C(1) << p->n_hosts) - 1)) << 2;
+        break;
+    case FAULT_DELAY:
+        f->arg = (int64_t)ms(d, 1000, 15000);
+        f->arg2 = (int64_t)ms(d, 100, 6000);
+        break;
+    case FAULT_LEAVE: f->arg = (int64_t)ms(d, 0, 3000); break;
+    case FAULT_ARBITER_OUT:
+        f->arg = (int64_t)ms(d, 100, chance(d, 70) ? 12000 : 25000);
+        f->arg2 = chance(d, 50);
+        break;
+    case FAULT_ARBITER_SLOW:
+        f->arg = (int64_t)ms(d, 1000, 15000);
+        f->arg2 = (int64_t)ms(d, 100, chance(d, 50) ? 3000 : 12000);
+        break;
+    case FAULT_BOOT:
+    case FAULT_HOST_OFF:
+    case FAULT_PREPARE_FAILS:
+    case FAULT_PREPARE_SLOW:
+    case FAULT_SPAWN_FAILS:
+    case FAULT_IGNORE_TERM:
+    case FAULT_UNKILLABLE:
+    case FAULT_STORE_FAILS:
+    case FAULT_OPERATOR_STOP:
+    case FAULT_SAFE_POINT:
+    case FAULT_EXCLUDE:
+    case FAULT_GROW:
+    case FAULT_STOP:
+    case FAULT_KIND_COUNT: break;
+    }
+}
+
+/* Room is left for what belongs to one fault. */
+static bool room(const struct world_params *p) { return p->n_faults + 4 < WORLD_FAULTS_MAX; }
+
+static void draw_fault(struct draw *d, struct world_params *p, enum mood mood, uint64_t calm_ns) {
+    struct fault f = {.kind = draw_kind(d, p, mood), .at_ns = between(d, 0, calm_ns)};
+    f.host = draw_host(d, p, f.kind, mood);
+    if (f.host == UINT32_MAX || !room(p))
+        return;
+    draw_args(d, p, &f);
+    struct fault *kept = world_params_fault(p, f.kind, f.at_ns, f.host, f.arg, f.arg2);
+    if (f.kind == FAULT_PARTITION && chance(d, p->group.anchor == ANCHOR_ARBITER ? 15 : 50)) {
+        /* What happened first is heard last. */
+        kept->arg = (int64_t)ms(d, 50, 250);
+        (void)world_params_fault(p, FAULT_WORKER, f.at_ns + NS_PER_MS, f.host, -11, 0);
+        uint32_t other = (uint32_t)prng_below(&d->prng, p->n_hosts);
+        (void)world_params_fault(p, FAULT_WORKER, f.at_ns + ms(d, 2, 250), other, 3, 0);
+    }
+    bool deadly = f.kind == FAULT_AGENT_KILL || f.kind == FAULT_HOST_OFF;
+    if (deadly && f.host == 0 && p->group.anchor == ANCHOR_MARK)
+        /* a mark is lost with a reboot, which takes longer than a lease */
+        kept->arg2 = (int64_t)(f.kind == FAULT_HOST_OFF ? ms(d, 7000, 12000) : ms(d, 5, 4000));
+    else if (deadly && chance(d, 60)) /* it comes back, as a newcomer */
+        kept->arg2 = (int64_t)ms(d, 5, 8000);
+    /* One more blow to the same place: the first successor too, or the arbiter. */
+    if (p->group.anchor == ANCHOR_ARBITER && (deadly || f.kind == FAULT_PARTITION) &&
+        mood == MOOD_ANCHOR && chance(d, 40)) {
+        static const enum fault_kind second[] = {FAULT_AGENT_KILL, FAULT_HOST_OFF,
+                                                 FAULT_FREEZE_AGENT, FAULT_ARBITER_SLOW,
+                                                 FAULT_PARTITION};
+        struct fault more = {.kind = second[prng_below(&d->prng, ARRAY_SIZE(second))]};
+        draw_args(d, p, &more);
+        /* named now, hit a little later */
+        (void)world_params_fault(p, more.kind, f.at_ns + (chance(d, 50) ? 0 : ms(d, 0, 9000)),
+                                 HOST_SUCCESSOR(0), more.arg, more.arg2);
+    }
+}
+
+static void draw_config(struct draw *d, struct world_params *p) {
+    struct group_config *g = &p->group;
+    group_config_default(g);
+    member_config_default(&p->member);
+    uint64_t anchor = prng_below(&d->prng, 100);
+    g->anchor = anchor < 35 ? ANCHOR_NONE : anchor < 47 ? ANCHOR_MARK : ANCHOR_ARBITER;
+    g->min_nodes = (uint32_t)between(d, 1, p->n_hosts);
+    g->max_nodes = (uint32_t)between(d, g->min_nodes, p->n_hosts);
+    if (chance(d, 15)) {
+        g->static_ranks = true;
+        g->max_nodes = p->n_hosts;
+    }
+    g->max_restarts = (uint32_t)prng_below(&d->prng, 5);
+    g->last_call_ns = ms(d, 0, 4000);
+    g->regroup_wait_ns = chance(d, 70) ? 0 : ms(d, 500, 10000);
+    g->join_timeout_ns = p->member.join_timeout_ns = ms(d, 10000, 40000);
+    g->form_timeout_ns = ms(d, 2000, 10000);
+    g->close_timeout_ns = ms(d, 2000, 10000);
+    g->log_nonce = 1 + prng_next(&d->prng) / 2;
+    p->member.leader_timeout_ns = ms(d, 8000, 20000);
+}
+
+/* What came with operators and succession. */
+static void draw_policies(struct draw *d, struct world_params *p) {
+    struct group_config *g = &p->group;
+    if (!g->static_ranks && chance(d, 20) && p->n_hosts >= 2) {
+        g->node_unit = 2;
+        g->min_nodes = MAX2(g->min_nodes, 2u);
+        g->max_nodes = MAX2(g->max_nodes, g->min_nodes);
+        if (g->min_nodes == g->max_nodes && g->min_nodes % 2 != 0)
+            g->min_nodes--;
+    }
+    if (chance(d, 30))
+        g->spares = (uint32_t)prng_below(&d->prng, 3);
+    g->grow = (enum group_grow)prng_below(&d->prng, 3);
+    if (!g->static_ranks && chance(d, 20))
+        g->rank_order = RANK_ORDER_JOIN;
+    if (chance(d, 15))
+        g->max_node_losses = (uint32_t)prng_below(&d->prng, 3);
+    g->exclude_after = chance(d, 60) ? 0 : (uint32_t)between(d, 1, 3);
+    if (chance(d, 20))
+        g->restart_backoff_ns = ms(d, 50, 400);
+    if (chance(d, 30))
+        g->crash_loop_ns = 0;
+    if (chance(d, 20))
+        g->hold_ns = ms(d, 100, 3000);
+    g->arbiter_lease_ns = chance(d, 25) ? 60 * NS_PER_S : ms(d, 10000, 20000);
+}
+
+/* By then nothing is broken any more: a fault lasts 25 s at most, and an answer that the arbiter
+ * kept back 10 s more. Every group after that runs to its end, or is the budget's. */
+static void set_bounds(struct world_params *p, uint64_t calm_ns) {
+    const struct group_config *g = &p->group;
+    uint64_t patience = g->lease_ns + g->margin_ns;
+    p->healed_ns = calm_ns + 25 * NS_PER_S;
+    p->end_ns = p->healed_ns + g->join_timeout_ns + p->member.leader_timeout_ns +
+                g->close_timeout_ns + g->last_call_ns +
+                (g->max_restarts + 2 + p->n_hosts) *
+                    (p->work_ns + g->form_timeout_ns + g->regroup_wait_ns + patience +
+                     32 * g->restart_backoff_ns + g->hold_ns + 10 * NS_PER_S);
+    if (g->anchor == ANCHOR_ARBITER) {
+        /* A leader is found: 2 (lease + margin) and a random part, twice if one dies of it; old
+         * leases run out with the arbiter's; then a group forms as ever. */
+        p->recover_ns = 4 * patience + 30 * NS_PER_S + g->arbiter_lease_ns + g->regroup_wait_ns +
+                        g->last_call_ns + g->form_timeout_ns + g->hold_ns +
+                        32 * g->restart_backoff_ns;
+        p->end_ns += 2 * p->recover_ns + g->join_timeout_ns;
+    }
+}
+
+void world_params_random(struct world_params *ret, uint64_t seed) {
+    struct draw d = {{seed * UINT64_C(0x9e3779b97f4a7c15) + 1}};
+    (void)prng_next(&d.prng);
+    struct world_params p = {.seed = seed};
+    p.n_hosts =
+        (uint32_t)(chance(&d, 10) ? between(&d, 6, WORLD_HOSTS_MAX) : between(&d, 1, 5));
+    draw_config(&d, &p);
+    draw_policies(&d, &p);
+    p.delay_min_ns = between(&d, 20 * NS_PER_US, NS_PER_MS);
+    p.delay_max_ns = p.delay_min_ns + (chance(&d, 30) ? ms(&d, 1, 80) : ms(&d, 0, 2));
+    p.work_ns = ms(&d, 200, 15000);
+    p.says_gone = chance(&d, 30);
+    p.noise_ns = chance(&d, 50) ? ms(&d, 50, 1500) : 0;
+    enum mood mood = (enum mood)prng_below(&d.prng, MOOD_COUNT);
+    if (p.group.anchor != ANCHOR_NONE && chance(&d, 40))
+        mood = MOOD_ANCHOR;
+    p.calm_network = mood == MOOD_WORKERS || mood == MOOD_NODES;
+    /* 1 % is what the rules must stand; real clocks, which the first cause depends on, keep
+     * 100 ppm. */
+    int64_t rate = p.calm_network || chance(&d, 60) ? 100 : 10000;
+    p.honest_clocks = rate == 100;
+    for (uint32_t h = 0; h < p.n_hosts; h++) {
+        p.nproc[h] = (uint32_t)between(&d, 1, WORLD_WORKERS_MAX);
+        p.offset_ns[h] = ms(&d, 1, 100000000);
+        p.rate_ppm[h] = (int64_t)between(&d, 0, (uint64_t)(2 * rate)) - rate;
+    }
+    uint64_t calm_ns = ms(&d, 3000, 40000);
+    for (uint32_t h = 0; h < p.n_hosts; h++) {
+        uint64_t late = chance(&d, 15) ? calm_ns : 1500 * NS_PER_MS;
+        uint64_t at = h == 0 ? ms(&d, 0, 1000) : between(&d, 0, late);
+        (void)world_params_fault(&p, FAULT_BOOT, at, h, 0, 0);
+    }
+    uint64_t n = prng_below(&d.prng, 13);
+    for (uint64_t i = 0; i < n; i++)
+        draw_fault(&d, &p, mood, calm_ns);
+    for (size_t i = 0; i < p.n_faults; i++)
+        p.honest_clocks = p.honest_clocks && p.faults[i].kind != FAULT_DELAY;
+    set_bounds(&p, calm_ns);
+    *ret = p;
+}

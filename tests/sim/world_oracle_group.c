@@ -1,0 +1,377 @@
+/* What leaders must never do (I1, I3, I4, I6, I8, I9), and what a group is. */
+#include <string.h>
+
+#include "world_priv.h"
+
+struct group_info *oracle_group(struct world *w, struct generation g) {
+    for (unsigned i = w->n_groups; i-- > 0;)
+        if (generation_compare(w->groups[i].generation, g) == 0)
+            return &w->groups[i];
+    return NULL;
+}
+
+struct group_info *oracle_newest(struct world *w, const struct life *l) {
+    return l->lead.newest < 0 ? NULL : &w->groups[l->lead.newest];
+}
+
+int oracle_member_place(const struct group_info *g, uint64_t incarnation) {
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (g->members[i] == incarnation)
+            return (int)i;
+    return -1;
+}
+
+/* ---- epochs ---- */
+
+/* Who says a word of an epoch as its leader: nobody else ever may, and the arbiter knows him. */
+void oracle_speaks(struct world *w, struct life *l, uint32_t epoch) {
+    if (epoch == 0 || epoch >= WORLD_EPOCHS_MAX) {
+        world_broken(w, "I1: %u.%u speaks of epoch %u", l->host, l->index, epoch);
+        return;
+    }
+    l->lead.epoch = MAX2(l->lead.epoch, epoch);
+    if (w->owners[epoch] == l->incarnation)
+        return;
+    if (w->owners[epoch] != 0) {
+        const struct life *o = node_of(w, w->owners[epoch]);
+        world_broken(w, "I1: %u.%u and %u.%u lead epoch %u", o->host, o->index, l->host, l->index,
+                     epoch);
+    }
+    if (!world_is_fixed(w) && w->won[epoch] != l->incarnation)
+        world_broken(w, "I1: %u.%u leads epoch %u, which it has not won", l->host, l->index, epoch);
+    w->owners[epoch] = l->incarnation;
+}
+
+void oracle_leads(struct world *w, struct life *l) {
+    w->coverage->leaderships++;
+    world_trace(w, "%u.%u LEADS epoch %u", l->host, l->index, l->lead.epoch);
+    world_mark(w, MARK_LEADS, l->host);
+    oracle_speaks(w, l, l->lead.epoch);
+}
+
+/* Cut off from nobody that matters: then nobody may take its place. */
+void oracle_deposed(struct world *w, const struct life *l) {
+    const struct host *h = &w->hosts[l->host];
+    uint64_t for_ns = 4 * (w->p.group.lease_ns + w->p.group.margin_ns);
+    if (w->now_ns < w->troubled_until_ns + for_ns || w->now_ns < l->lead.undisturbed_since_ns + for_ns)
+        return;
+    if (l->thawed_ns + for_ns > w->now_ns || h->disturbed_until_ns + for_ns > w->now_ns)
+        return;
+    if (!w->record.closed)
+        world_broken(w, "I7: %u.%u is deposed, and was there all the time", l->host, l->index);
+}
+
+/* ---- states ---- */
+
+/* One step may make several moves (a group of one node stops at once): then there must be a way. */
+static bool group_way(enum group_state from, enum group_state to, int moves) {
+    if (from == to)
+        return true;
+    for (unsigned s = 1; moves > 0 && s < GROUP_STATE_COUNT; s++)
+        if (group_may_move(from, s) && group_way(s, to, moves - 1))
+            return true;
+    return false;
+}
+
+static void note_group_move(struct world *w, const struct life *l, enum group_state before) {
+    enum group_state after = group_state(l->lead.group);
+    w->coverage->group_states[after]++;
+    if (before == after)
+        return;
+    world_trace(w, "group %u.%u: %s -> %s", G(group_generation(l->lead.group)),
+                group_state_name(before), group_state_name(after));
+    if (group_may_move(before, after))
+        w->coverage->group_moves[before][after]++;
+    else if (!group_way(before, after, 4))
+        world_broken(w, "the group went from %s to %s", group_state_name(before),
+                     group_state_name(after));
+}
+
+static void check_size(struct world *w, struct group_info *g, size_t n) {
+    const struct group_config *c = &w->p.group;
+    if (n >= c->min_nodes && n <= c->max_nodes && n % MAX2(c->node_unit, 1u) == 0)
+        return;
+    world_broken(w, "I4: group %u.%u has %zu nodes, allowed are %u to %u in steps of %u",
+                 G(g->generation), n, c->min_nodes, c->max_nodes, c->node_unit);
+    g->n_nodes = 0;
+}
+
+static void new_group(struct world *w, struct life *l) {
+    struct generation now = group_generation(l->lead.group);
+    struct group_info *newest = oracle_newest(w, l);
+    struct generation last = newest == NULL ? (struct generation){0, 0} : newest->generation;
+    if (generation_is_none(now) || generation_compare(now, last) == 0)
+        return;
+    if (newest == NULL && oracle_group(w, now) != NULL && now.epoch < l->lead.epoch)
+        return; /* the one that its estate tells of */
+    if (generation_compare(now, last) < 0 || now.epoch > l->lead.epoch ||
+        w->owners[now.epoch] != l->incarnation || oracle_group(w, now) != NULL) {
+        world_broken(w, "I1: %u.%u forms %u.%u after %u.%u", l->host, l->index, G(now), G(last));
+        return;
+    }
+    if (w->n_groups == WORLD_GROUPS_MAX) {
+        world_broken(w, "I7: %u groups were formed and none lasted", WORLD_GROUPS_MAX);
+        return;
+    }
+    l->lead.newest = (int)w->n_groups;
+    struct group_info *g = &w->groups[w->n_groups++];
+    *g = (struct group_info){.generation = now,
+                             .leader = l,
+                             .forming_since_ns = w->now_ns,
+                             .first_stop_ns = TIME_NEVER};
+    g->n_nodes = (uint32_t)group_members(l->lead.group, g->members, WORLD_HOSTS_MAX + 1);
+    check_size(w, g, g->n_nodes);
+    world_mark(w, MARK_FORMED, l->host);
+}
+
+/* ---- the budget ---- */
+
+/* The group that a charge of this leader can be for: its newest, or the last that was started
+ * before it led. */
+static struct group_info *charged_group(struct world *w, const struct life *l) {
+    struct group_info *own = oracle_newest(w, l), *last = NULL;
+    if (own != NULL)
+        return own;
+    for (unsigned i = 0; i < w->n_groups; i++)
+        if (w->groups[i].n_started > 0 && w->groups[i].generation.epoch < l->lead.epoch &&
+            (last == NULL || generation_compare(w->groups[i].generation, last->generation) > 0))
+            last = &w->groups[i];
+    return last;
+}
+
+static void check_budget(struct world *w, struct life *l, uint32_t heard) {
+    uint32_t used = group_restarts_used(l->lead.group), before = l->lead.restarts_used;
+    if (used == before)
+        return;
+    l->lead.restarts_used = used;
+    struct group_info *g = charged_group(w, l);
+    if (used < before) {
+        world_broken(w, "I6: the count of restarts went from %u to %u", before, used);
+    } else if (used > w->p.group.max_restarts) {
+        world_broken(w, "I6: %u restarts of %u allowed", used, w->p.group.max_restarts);
+    } else if (used <= heard && l->lead.epoch > 1) {
+        return; /* the larger counts */
+    } else if (used != MAX2(before, heard * (l->lead.epoch > 1)) + 1 || g == NULL ||
+               (g->charged && g->leader == l)) {
+        world_broken(w, "I6: charged twice in one generation");
+    } else if (!g->could_be_charged &&
+               w->now_ns < g->forming_since_ns + w->p.group.form_timeout_ns / 100 * 98) {
+        world_broken(w, "I6: %u.%u is charged, and no worker of it failed", G(g->generation));
+    }
+    if (g != NULL)
+        g->charged = true;
+}
+
+/* Over all leaders: no fewer than the leader or any member knew, no more than were charged. */
+static void check_count(struct world *w, const struct group_info *g) {
+    uint32_t used = g->forms[0].restarts_used, known = g->leader->lead.inherited, charged = 0;
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        known = MAX2(known, node_of(w, g->members[i])->restarts_heard);
+    for (unsigned i = 0; i < w->n_groups; i++)
+        charged += w->groups[i].charged &&
+                   generation_compare(w->groups[i].generation, g->generation) < 0;
+    if (used < known)
+        world_broken(w, "I6: %u.%u is told of %u restarts, and %u were known", G(g->generation),
+                     used, known);
+    if (used > charged)
+        world_broken(w, "I6: %u.%u is told of %u restarts after %u charges", G(g->generation), used,
+                     charged);
+}
+
+/* ---- forms ---- */
+
+static bool same_place(const struct form *a, const struct form *b) {
+    return a->n_nodes == b->n_nodes && a->world_size == b->world_size && a->store_port == b->store_port &&
+           strcmp(a->store_host, b->store_host) == 0 && a->role_world_size == b->role_world_size &&
+           a->restarts_used == b->restarts_used && a->max_restarts == b->max_restarts &&
+           a->log_nonce == b->log_nonce;
+}
+
+/* Every member knows of the group before any worker runs, and all know the same (I3). */
+void oracle_check_forms(struct world *w, struct group_info *g) {
+    uint32_t rank = 0;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const struct form *f = &g->forms[i];
+        if (!g->has_form[i]) {
+            world_broken(w, "group %u.%u starts before all of its members know of it",
+                         G(g->generation));
+            return;
+        }
+        if (f->node_rank != i || f->first_rank != rank || f->role_first_rank != rank ||
+            f->host_index != 0 || f->n_nodes != g->n_nodes || f->store_port != g->store_port ||
+            !same_place(f, &g->forms[0])) {
+            world_broken(w, "I3: the members of %u.%u disagree about ranks or sizes",
+                         G(g->generation));
+            return;
+        }
+        rank += w->p.nproc[node_of(w, g->members[i])->host];
+    }
+    if (g->n_nodes > 0 && g->forms[0].world_size != rank)
+        world_broken(w, "I3: world size %u, but %u workers", g->forms[0].world_size, rank);
+    if (!g->form_checked)
+        check_count(w, g);
+    g->form_checked = true;
+}
+
+/* ---- the first cause ---- */
+
+static void check_first_cause(struct world *w, const struct life *l, const struct failure *cause) {
+    struct group_info *g = charged_group(w, l);
+    const struct true_failure *named = NULL;
+    if (g == NULL)
+        return;
+    for (unsigned i = 0; i < g->n_failures; i++)
+        if (g->failures[i].incarnation == cause->incarnation &&
+            g->failures[i].local == cause->local_rank)
+            named = &g->failures[i];
+    if (named == NULL) {
+        if (cause->kind != FAILURE_NODE && g->leader == l)
+            world_broken(w, "I8: the cause named never happened");
+        return;
+    }
+    if (!w->p.honest_clocks || named->at_ns < g->started_ns + 3 * NS_PER_S || g->leader != l)
+        return; /* clocks not yet compared, or not to be trusted */
+    uint64_t error = 3 * MAX2(w->p.delay_max_ns, 2 * NS_PER_MS) + 20 * NS_PER_MS;
+    for (unsigned i = 0; i < g->n_failures; i++)
+        w->coverage->causes_checked +=
+            g->failures[i].heard && g->failures[i].at_ns > named->at_ns + error;
+    for (unsigned i = 0; i < g->n_failures; i++)
+        if (g->failures[i].heard && g->failures[i].at_ns + error < named->at_ns)
+            world_broken(w, "I8: the cause named came %.3f s after the first",
+                         (double)(named->at_ns - g->failures[i].at_ns) / 1e9);
+}
+
+bool oracle_only_workers(const struct world *w) {
+    for (size_t i = 0; i < w->p.n_faults; i++) {
+        enum fault_kind k = w->p.faults[i].kind;
+        if (k != FAULT_BOOT && k != FAULT_WORKER && k != FAULT_WORKERS && k != FAULT_SPAWN_FAILS &&
+            k != FAULT_IGNORE_TERM && k != FAULT_PREPARE_FAILS)
+            return false;
+    }
+    return true;
+}
+
+/* While a group stops, its cause is the first of what has been heard up to now. */
+static void check_cause_so_far(struct world *w, const struct life *l, struct group_info *g) {
+    struct desired d;
+    if (!w->p.honest_clocks || g->n_failures < 2 || group_members(l->lead.group, NULL, 0) == 0)
+        return;
+    uint64_t member;
+    (void)group_members(l->lead.group, &member, 1);
+    if (group_desired(l->lead.group, member, &d) && d.has_failure)
+        check_first_cause(w, l, &d.failure);
+}
+
+/* ---- the end ---- */
+
+static void closed_with(struct world *w, struct life *l, enum outcome outcome) {
+    struct job *job = &w->jobs[l->lead.job];
+    if (job->closed && job->outcome != outcome)
+        world_broken(w, "I9: the job ends with %d after it ended with %d", (int)outcome,
+                     (int)job->outcome);
+    job->closed = true;
+    job->outcome = outcome;
+}
+
+static void check_given_up(struct world *w, const struct group_info *g, const struct life *l) {
+    if (!oracle_only_workers(w) || w->p.group.exclude_after != 0 || w->p.group.crash_loop_ns != 0)
+        return;
+    if (g == NULL)
+        return;
+    if (l->lead.restarts_used != w->p.group.max_restarts || g->n_failures == 0)
+        world_broken(w, "I7: given up after %u of %u restarts", l->lead.restarts_used,
+                     w->p.group.max_restarts);
+}
+
+static void closed(struct world *w, struct life *l) {
+    l->lead.closed = true;
+    enum outcome outcome = group_outcome(l->lead.group);
+    world_mark(w, MARK_LEADER_CLOSED, l->host);
+    if (world_is_fixed(w))
+        closed_with(w, l, outcome);
+    struct group_info *g = charged_group(w, l);
+    uint64_t nodes[1];
+    struct desired d = {0};
+    if (group_nodes(l->lead.group, nodes, 1) == 0 || !group_desired(l->lead.group, nodes[0], &d))
+        return; /* nobody is left to be told */
+    if (d.kind == DESIRED_CLOSED && d.outcome != outcome)
+        world_broken(w, "the group is closed, but nodes are told something else");
+    if (d.kind != DESIRED_CLOSED && world_is_fixed(w) && w->p.group.anchor == ANCHOR_NONE)
+        world_broken(w, "the group is closed, and nodes are not told");
+    if (outcome == OUTCOME_SUCCESS) {
+        for (uint32_t i = 0; g != NULL && i < g->n_nodes; i++)
+            if (!g->finished[i])
+                world_broken(w, "I9: success, but a member of %u.%u has not finished",
+                             G(g->generation));
+        if (g == NULL || d.has_failure)
+            world_broken(w, "I9: success, with nothing to show for it");
+        return;
+    }
+    if (d.has_failure)
+        check_first_cause(w, l, &d.failure);
+    if (d.kind == DESIRED_CLOSED && d.reason[0] == '\0' && !d.has_failure)
+        world_broken(w, "the job failed without a reason");
+    check_given_up(w, g, l);
+}
+
+void oracle_group_stepped(struct world *w, struct life *l, enum group_state before,
+                          uint32_t restarts_heard) {
+    note_group_move(w, l, before);
+    /* a charge is for the group before: the next may be formed in the same step */
+    check_budget(w, l, restarts_heard);
+    enum group_state now = group_state(l->lead.group);
+    struct group_info *g = oracle_newest(w, l);
+    bool over = before == GROUP_STOPPING && now != GROUP_STOPPING && now != GROUP_CLOSED;
+    if (over && oracle_only_workers(w) && g != NULL && g->n_failures > 0 && !g->charged)
+        world_broken(w, "I6: %u.%u failed and was not charged", G(g->generation));
+    struct successors s = *group_successors(l->lead.group);
+    if (s.epoch > l->lead.epoch)
+        oracle_speaks(w, l, s.epoch);
+    new_group(w, l);
+    g = oracle_newest(w, l);
+    if (g != NULL && now != before && now == GROUP_RUNNING)
+        oracle_check_forms(w, g);
+    if (g != NULL && now == GROUP_STOPPING && g->first_stop_ns == TIME_NEVER)
+        g->first_stop_ns = w->now_ns;
+    if (now == GROUP_STOPPING && g != NULL)
+        check_cause_so_far(w, l, g);
+    if (now == GROUP_CLOSED && !l->lead.closed)
+        closed(w, l);
+    if (l->lead.closed && world_is_fixed(w) &&
+        group_outcome(l->lead.group) != w->jobs[l->lead.job].outcome)
+        world_broken(w, "I9: the outcome changed after it was told");
+}
+
+void oracle_closed_told(struct world *w, struct life *l, const struct desired *d) {
+    struct job *job = &w->jobs[l->lead.job];
+    if (!world_is_fixed(w)) {
+        if (!w->record.closed || w->record.outcome != d->outcome)
+            world_broken(w, "I9: %u.%u tells CLOSED(%d), and the arbiter does not have it", l->host,
+                         l->index, (int)d->outcome);
+        closed_with(w, l, d->outcome);
+    } else if (w->p.group.anchor == ANCHOR_MARK && w->mark.outcome != d->outcome &&
+               !world_has_fault(&w->p, FAULT_TOUCH_FAILS)) {
+        world_broken(w, "I9: CLOSED is told before the mark has it");
+    }
+    if (!job->told)
+        (void)snprintf(job->reason, sizeof job->reason, "%s", d->reason);
+    else if (world_is_fixed(w) && strcmp(job->reason, d->reason) != 0)
+        world_broken(w, "I9: two nodes are told two reasons");
+    job->told = true;
+}
+
+void oracle_report_heard(struct world *w, struct life *leader, const struct report *r) {
+    struct group_info *g = oracle_group(w, r->generation);
+    if (g == NULL || !r->has_failure)
+        return;
+    bool in_time = g->first_stop_ns == TIME_NEVER ||
+                   (group_state(leader->lead.group) == GROUP_STOPPING &&
+                    w->now_ns < g->first_stop_ns + w->p.group.settle_ns / 100 * 98);
+    for (unsigned i = 0; i < g->n_failures; i++) {
+        struct true_failure *f = &g->failures[i];
+        if (f->incarnation != r->failure.incarnation || f->local != r->failure.local_rank)
+            continue;
+        f->heard = f->heard || (in_time && g->leader == leader);
+        g->could_be_charged = g->could_be_charged || f->chargeable;
+    }
+}
