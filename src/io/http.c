@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <event2/buffer.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,7 +54,7 @@ struct http_client {
     uint64_t timeout_ns, deadline_ns;
     struct addr addrs[RESOLVE_ADDRS_MAX];
     size_t n_addrs, next_addr;
-    struct err failure; /* of the last address that was tried */
+    struct err failure; /* of the addresses that were tried */
 
     /* its answer */
     int status;
@@ -102,11 +103,24 @@ static void conn_note_error(struct http_conn *conn, int error) {
     conn_note(conn, error != 0 ? -error : -EPROTO, why);
 }
 
+/* What TLS has to say, if anything: a server's refusal may come after the handshake. */
+static void conn_note_alert(struct http_conn *conn) {
+    char why[TLS_WHY_MAX];
+    unsigned long code =
+        conn->session != NULL ? conn->lib->bufferevent_get_openssl_error(conn->bev) : 0;
+    if (code == 0)
+        return;
+    tls_session_why(conn->session, code, 0, why);
+    conn_note(conn, -EPROTO, why);
+}
+
 static void on_connect(struct bufferevent *bev, short what, void *arg) {
-    int error = errno;
+    int error = errno, one = 1;
     struct http_conn *conn = arg;
     if (!(what & BEV_EVENT_CONNECTED))
         conn_note_error(conn, error);
+    else /* with TLS a request is several writes, and the second would wait for 40 ms */
+        (void)setsockopt(bufferevent_getfd(bev), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     conn->on_connect(bev, what, conn->on_connect_arg);
 }
 
@@ -180,6 +194,8 @@ static void done(struct http_client *c) {
 
 static void done_failed(struct http_client *c) {
     c->status = 0;
+    if (c->failure.text[0] == '\0')
+        (void)err_set(&c->failure, -ETIMEDOUT, "no answer in time");
     done(c);
 }
 
@@ -204,9 +220,10 @@ static void try_next_address(struct http_client *c);
 
 /* What was tried did not work: `code` and `why`, about the present address. */
 static void attempt_failed(struct http_client *c, int code, const char *why) {
-    char to[ADDR_TEXT_MAX];
+    char to[ADDR_TEXT_MAX], before[ERR_TEXT_MAX];
     addr_to_text(&c->addrs[c->next_addr - 1], to);
-    (void)err_set(&c->failure, code, "%s: %s", to, why);
+    memcpy(before, c->failure.text, sizeof before);
+    (void)err_set(&c->failure, code, "%s%s%s: %s", before, before[0] != '\0' ? "; " : "", to, why);
     drop_conn(c);
     try_next_address(c);
 }
@@ -241,9 +258,14 @@ static void on_error(enum evhttp_request_error error, void *arg) {
         conn->cut = true;
         conn_note_error(conn, code);
         break;
-    case EVREQ_HTTP_EOF:
+    case EVREQ_HTTP_EOF: /* or any error; errno is of one or of none */
         conn->cut = true;
-        conn_note(conn, -ECONNRESET, "the connection ended without an answer");
+        conn_note_alert(conn);
+        conn_note(conn, -ECONNRESET,
+                  conn->session == NULL
+                      ? "the connection ended without an answer (as of a server that wants TLS)"
+                      : "the connection ended without an answer (as of a server that wants a "
+                        "client certificate)");
         break;
     case EVREQ_HTTP_REQUEST_CANCEL: break;
     }
@@ -446,7 +468,7 @@ void http_ask(struct http_client *c, const struct http_request *request, http_an
     c->len = request->len;
     c->timeout_ns = request->timeout_ns;
     c->deadline_ns = clock_now_ns() + request->timeout_ns;
-    c->failure = (struct err){.code = -ETIMEDOUT, .text = "no answer in time"};
+    c->failure = (struct err){0};
     c->status = 0;
     if (c->conn == NULL) {
         look_up(c);

@@ -8,8 +8,8 @@
  *
  * Host names are looked up in a child process (io/resolve) for every new connection, and their
  * addresses are tried in turn. Redirects are answers like any other. Nothing blocks. The process
- * has to ignore SIGPIPE. A request may reach the server twice: it may close a kept connection at any
- * moment, and then the request is sent again on a new one. So that must do no harm. */
+ * has to ignore SIGPIPE. A request may reach the server twice: it may close a kept connection at
+ * any moment, and then the request is sent again on a new one. So that must do no harm. */
 #pragma once
 
 #include <stdbool.h>

@@ -50,6 +50,7 @@ bool tls_found_version(char out[TLS_TEXT_MAX]) {
     X(SSL_free)                         \
     X(SSL_get0_param)                   \
     X(SSL_get_verify_result)            \
+    X(SSL_is_init_finished)             \
     X(SSL_new)                          \
     X(SSL_set1_host)                    \
     X(SSL_set_hostflags)                \
@@ -221,20 +222,43 @@ int tls_session_new(struct tls_client *t, const char *host, struct ssl_st **ret,
 
 void tls_session_free(struct ssl_st *session) { lib.SSL_free(session); }
 
+/* The server's alerts about our certificate (RFC 8446 §6), as OpenSSL numbers them. */
+static bool refuses_certificate(unsigned long code) {
+    switch (code != 0 ? ERR_GET_REASON(code) : 0) {
+    case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
+    case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
+    case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED: return true;
+    default: return false;
+    }
+}
+
 void tls_session_why(const struct ssl_st *session, unsigned long code, int error,
                      char out[TLS_WHY_MAX]) {
     long verdict = lib.SSL_get_verify_result(session);
     const char *text = code != 0 ? lib.ERR_reason_error_string(code) : NULL;
+    bool shaken = lib.SSL_is_init_finished(session) != 0;
+    bool ended = code != 0 && ERR_GET_REASON(code) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
     lib.ERR_clear_error();
     if (verdict != X509_V_OK)
         (void)snprintf(out, TLS_WHY_MAX, "certificate verify failed: %s",
                        lib.X509_verify_cert_error_string(verdict));
     else if (code != 0 && ERR_GET_REASON(code) == SSL_R_WRONG_VERSION_NUMBER)
         (void)snprintf(out, TLS_WHY_MAX, "the server does not speak TLS");
+    else if ((ended || (code == 0 && error == 0)) && !shaken)
+        (void)snprintf(out, TLS_WHY_MAX,
+                       "the connection ended in the TLS handshake (does the server speak TLS?)");
+    else if (ended || (code == 0 && error == 0))
+        (void)snprintf(out, TLS_WHY_MAX, "the connection ended");
     else if (text != NULL)
-        (void)snprintf(out, TLS_WHY_MAX, "TLS: %s", text);
-    else if (error != 0)
-        (void)snprintf(out, TLS_WHY_MAX, "%s", strerror(error));
+        (void)snprintf(out, TLS_WHY_MAX, "%s: %s",
+                       refuses_certificate(code)
+                           ? "the server wants a client certificate that it knows"
+                           : "TLS",
+                       text);
     else
-        (void)snprintf(out, TLS_WHY_MAX, "the connection ended in the TLS handshake");
+        (void)snprintf(out, TLS_WHY_MAX, "%s", strerror(error));
 }

@@ -142,9 +142,8 @@ class EtcdCluster:
                  "--initial-cluster", ",".join(f"m{k}={peer}" for k, peer in enumerate(peers)),
                  "--initial-cluster-token", self.folder.name, "--heartbeat-interval=50", "--election-timeout=500"]
         if self.tls:
-            words += ["--cert-file", str(self.folder / "server.pem"), "--key-file", str(self.folder / "server.key"),
-                      "--trusted-ca-file", str(self.cacert)]
-            words += ["--client-cert-auth"] if self.tls == "client" else []
+            words += ["--cert-file", str(self.folder / "server.pem"), "--key-file", str(self.folder / "server.key")]
+            words += ["--client-cert-auth", "--trusted-ca-file", str(self.cacert)] if self.tls == "client" else []
         with open(self.folder / f"{i}.log", "ab") as log:
             self.processes[i] = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                                  cwd=self.folder, preexec_fn=_die_with_parent,
@@ -154,6 +153,7 @@ class EtcdCluster:
         if not self.tls:
             return None
         context = ssl.create_default_context(cafile=str(self.cacert))
+        context.check_hostname = False
         context.load_cert_chain(self.cert, self.key)
         return context
 

@@ -266,7 +266,7 @@ Test(http, a_new_connection_that_ends_without_an_answer_is_an_error) {
     ask("1", 2 * NS_PER_S);
     cr_expect_eq(heard.status, 0);
     cr_expect_eq(heard.code, -ECONNRESET);
-    cr_expect(strstr(heard.text, ": the connection ended without an answer") != NULL, "%s", heard.text);
+    cr_expect(strstr(heard.text, ": the connection ended without an answer (as of") != NULL, "%s", heard.text);
 }
 
 Test(http, connection_close_is_obeyed) {
@@ -448,4 +448,15 @@ Test(http, a_server_without_tls_is_told_so) {
     cr_assert_eq(loop_run(loop), 0);
     cr_expect(strstr(heard.text, ": the server does not speak TLS") != NULL, "%s", heard.text);
     tls_client_free(tls);
+}
+
+Test(http, each_address_of_a_name_is_told) {
+    uint16_t port = serve("127.0.0.1");
+    server.close_at = 1;
+    make_client("localhost", port);
+    ask("1", 2 * NS_PER_S);
+    _cleanup_(freep) char *first = xasprintf("127.0.0.1:%u: the connection ended", (unsigned)port),
+                          *second = xasprintf("; [::1]:%u: Connection refused", (unsigned)port);
+    cr_expect(strstr(heard.text, first) == heard.text, "%s", heard.text);
+    cr_expect(strstr(heard.text, second) != NULL, "%s", heard.text);
 }
