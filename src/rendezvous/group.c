@@ -55,6 +55,7 @@ static void inherit(struct group *g, const struct estate *e) {
     g->formed_once = !generation_is_none(e->formed);
     g->started_once = g->formed_once;
     g->lost_somebody = g->formed_once;
+    g->detected_ns = g->now_ns;
     g->n_order = e->n_order;
     g->order = xcalloc(MAX2(g->n_order, (size_t)1), sizeof *g->order);
     for (uint32_t i = 0; i < e->n_members; i++) {
@@ -178,6 +179,8 @@ struct group_note *group_add_note(struct group *g, enum group_note_kind kind, co
     e->n_nodes = (uint32_t)g->n_notes;
     struct group_note *note = &g->note_list[g->n_notes++];
     *note = (struct group_note){.kind = kind, .at_ns = g->now_ns, .generation = g->generation};
+    if (note->generation.counter == 0) /* no group yet: the leadership alone */
+        note->generation.epoch = g->config.epoch;
     if (n != NULL) {
         note->node = n->info.incarnation;
         group_node_name(n, note->name);

@@ -175,8 +175,8 @@ static bool on_record(struct group *g, const struct arbiter_answer *a) {
 
 static void on_closed_there(struct group *g, const struct arbiter_answer *a) {
     g->close_asked = false;
-    if (g->state != GROUP_CLOSED || g->close_known)
-        return;
+    if (g->state != GROUP_CLOSED || g->close_known || g->done)
+        return; /* it was given up: whoever still waits reads the outcome there */
     if (a->result == ARBITER_OK)
         group_close_told(g);
     else if (a->result == ARBITER_LOST)
@@ -236,7 +236,8 @@ void group_anchor_begin(struct group *g) {
     if (g->beat_ns != 0)
         return;
     g->beat_ns = g->now_ns;
-    (void)group_add_note(g, NOTE_LEADS, NULL, NULL);
+    group_add_note(g, NOTE_LEADS, NULL, NULL)->generation =
+        (struct generation){g->config.epoch, 0};
 }
 
 static bool needs_beat(const struct group *g) {

@@ -64,3 +64,29 @@ bool group_note_failure(struct group *g, const struct node *n, const struct fail
 }
 
 bool group_cause_may_be_echo(const struct group *g) { return failure_noise(&g->cause) > 0; }
+
+static void what_happened(const struct failure *f, char *out, size_t len) {
+    switch (f->kind) {
+    case FAILURE_EXIT: (void)snprintf(out, len, "exit code %d", f->code); break;
+    case FAILURE_SIGNAL: (void)snprintf(out, len, "signal %d", f->code); break;
+    case FAILURE_OOM: (void)snprintf(out, len, "out of memory"); break;
+    case FAILURE_SPAWN: (void)snprintf(out, len, "could not be started"); break;
+    case FAILURE_NODE: (void)snprintf(out, len, "the node could not go on"); break;
+    case FAILURE_NONE:
+    case FAILURE_KIND_COUNT: assert_not_reached();
+    }
+}
+
+void group_cause_text(const struct group *g, char *out, size_t len) {
+    const struct failure *f = &g->cause;
+    char what[64];
+    what_happened(f, what, sizeof what);
+    size_t end = strnlen(f->text, sizeof f->text);
+    while (end > 0 && f->text[end - 1] == '\n')
+        end--;
+    const char *last = f->text + end;
+    while (last > f->text && last[-1] != '\n')
+        last--;
+    (void)snprintf(out, len, "rank %u failed: %s%s%.*s", f->rank, what, end > 0 ? ": " : "",
+                   (int)MIN2((size_t)(f->text + end - last), (size_t)300), last);
+}

@@ -279,6 +279,8 @@ void group_operator_stop(struct group *g, const char *reason);
 /* group_cause.c */
 /* Notes a node's failure in the present generation; true when it is the new first cause. */
 bool group_note_failure(struct group *g, const struct node *n, const struct failure *failure);
+/* It in one line: "rank 3 failed: exit code 1: …". */
+void group_cause_text(const struct group *g, char *out, size_t len);
 /* Whether the first cause may be the echo of a lost node: no signal, no lack of memory. */
 bool group_cause_may_be_echo(const struct group *g);
 void group_note_clock(struct group *g, struct node *n, const struct renew *renew);

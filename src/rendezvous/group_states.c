@@ -99,7 +99,11 @@ void group_begin_stop(struct group *g, const char *reason) {
     if (g->detected_ns == 0)
         g->detected_ns = g->now_ns;
     move(g, GROUP_STOPPING);
-    group_add_note(g, NOTE_STOPPING, NULL, reason)->detected_ns = g->detected_ns;
+    char cause[RDZV_REASON_MAX / 4] = "";
+    if (g->has_cause && reason[0] == '\0')
+        group_cause_text(g, cause, sizeof cause);
+    group_add_note(g, NOTE_STOPPING, NULL, reason[0] != '\0' ? reason : cause)->detected_ns =
+        g->detected_ns;
     group_tell_members(g);
 }
 
@@ -152,7 +156,9 @@ void group_stop_for_failure(struct group *g) {
     /* its clock is known give or take an error: never later than now */
     g->detected_ns = g->cause_at_ns > 0 ? MIN2((uint64_t)g->cause_at_ns, g->now_ns) : g->now_ns;
     const struct node *failed = group_find(g, g->cause.incarnation);
-    group_add_note(g, NOTE_WORKER_FAILED, failed, g->cause.text)->detected_ns = g->detected_ns;
+    char cause[RDZV_REASON_MAX / 4];
+    group_cause_text(g, cause, sizeof cause);
+    group_add_note(g, NOTE_WORKER_FAILED, failed, cause)->detected_ns = g->detected_ns;
     group_begin_stop(g, text);
     if (g->n_stopping > 0)
         g->n_stopping--; /* the one that failed needs no stopping */
@@ -208,6 +214,8 @@ static void form(struct group *g) {
     group_choose_members(g);
     memset(&g->print, 0, sizeof g->print);
     g->formed_here = true;
+    if (g->detected_ns != 0 && g->stopped_ns == 0)
+        g->stopped_ns = g->now_ns; /* what the last leader's loss has stopped */
     g->n_last_lost = 0;
     g->n_was_started = 0;
     g->grow_asked = false;
@@ -318,8 +326,11 @@ static void advance_forming(struct group *g) {
         g->lost_somebody = false;
         g->formed_ns = g->started_ns = g->last_start_ns = g->now_ns;
         move(g, GROUP_RUNNING);
-        group_add_note(g, NOTE_FORMED, NULL, NULL)->stopped_ns = g->stopped_ns;
-        struct group_note *note = group_add_note(g, NOTE_STARTED, NULL, NULL);
+        struct group_note *note = group_add_note(g, NOTE_FORMED, NULL, NULL);
+        note->stopped_ns = g->stopped_ns;
+        note->n_nodes = (uint32_t)g->n_members;
+        note->world_size = g->world_size;
+        note = group_add_note(g, NOTE_STARTED, NULL, NULL);
         note->detected_ns = incident ? g->detected_ns : 0;
         note->stopped_ns = g->stopped_ns;
         note->formed_ns = g->formed_ns;
