@@ -3,7 +3,6 @@
 
 #include "cli/commands.h"
 #include "cli/completion.h"
-#include "cli/options_table.h"
 
 #define NAMES_MAX 32
 
@@ -15,17 +14,21 @@ int cmd_completion(int argc, char **argv) {
         return usage_error("completion", "no completion for \"%s\"; there is bash and zsh",
                            argv[1]);
     const char *names[NAMES_MAX + 1];
-    size_t n = 0;
+    const struct option_set *sets[NAMES_MAX + 1];
+    size_t n = 0, n_sets = 0;
     for (const struct subcommand *c = commands; c->name != NULL; c++) {
         assert(n < NAMES_MAX);
         names[n++] = c->name;
+        if (c->options != NULL)
+            sets[n_sets++] = c->options;
     }
     names[n] = NULL;
+    sets[n_sets] = NULL;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     if (bash)
-        completion_bash(names, &run_options, &text);
+        completion_bash(names, sets, &text);
     else
-        completion_zsh(names, &run_options, &text);
+        completion_zsh(names, sets, &text);
     (void)fputs(strbuf_text(&text), stdout);
     return finish_stdout();
 }

@@ -24,7 +24,7 @@ int cmd_help(int argc, char **argv) {
     if (c == NULL)
         return usage_error("help", "no command \"%s\"; see \"muster help\"", argv[1]);
     /* Those with a table of options tell it themselves. */
-    if (c->run != cmd_version && c->run != cmd_completion) {
+    if (c->options != NULL) {
         char option[] = "--help", *words[] = {argv[1], option, NULL};
         return c->run(2, words);
     }

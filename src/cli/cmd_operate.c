@@ -18,7 +18,7 @@ static const struct option_def reason_defs[OPERATE_OPTION_COUNT] = {OPERATE_ROWS
     " ENDPOINT is HOST:PORT (the job's endpoint or any agent's listener), dir:/path or " \
     "etcd://HOST:PORT; without it, the job that runs on this machine."
 
-static const struct option_set leave_set = {
+const struct option_set leave_options = {
     .command = "leave",
     .operands = "[ENDPOINT]",
     .about = "Takes a node out of its job: its workers are stopped with grace, and its agent ends; "
@@ -27,7 +27,7 @@ static const struct option_set leave_set = {
     .defs = reason_defs,
     .n = ARRAY_SIZE(reason_defs),
 };
-static const struct option_set exclude_set = {
+const struct option_set exclude_options = {
     .command = "exclude",
     .operands = "NODE [ENDPOINT]",
     .about = "Takes a node out of the group for good; a spare takes its place where there is one. "
@@ -35,14 +35,14 @@ static const struct option_set exclude_set = {
     .defs = reason_defs,
     .n = ARRAY_SIZE(reason_defs),
 };
-static const struct option_set grow_set = {
+const struct option_set grow_options = {
     .command = "grow",
     .operands = "[ENDPOINT]",
     .about = "Forms a new group at once, with the nodes that wait." WHERE,
     .defs = plain_defs,
     .n = ARRAY_SIZE(plain_defs),
 };
-static const struct option_set stop_set = {
+const struct option_set stop_options = {
     .command = "stop",
     .operands = "[ENDPOINT]",
     .about = "Ends the job on all its nodes." WHERE,
@@ -108,16 +108,20 @@ static int operate_simple(const struct option_set *set, enum command_kind kind, 
 }
 
 int cmd_leave(int argc, char **argv) {
-    return operate_simple(&leave_set, COMMAND_LEAVE, argc, argv);
+    return operate_simple(&leave_options, COMMAND_LEAVE, argc, argv);
 }
 
-int cmd_grow(int argc, char **argv) { return operate_simple(&grow_set, COMMAND_GROW, argc, argv); }
+int cmd_grow(int argc, char **argv) {
+    return operate_simple(&grow_options, COMMAND_GROW, argc, argv);
+}
 
-int cmd_stop(int argc, char **argv) { return operate_simple(&stop_set, COMMAND_STOP, argc, argv); }
+int cmd_stop(int argc, char **argv) {
+    return operate_simple(&stop_options, COMMAND_STOP, argc, argv);
+}
 
 int cmd_exclude(int argc, char **argv) {
     struct operation op;
-    int status = operation_read(&exclude_set, argc, argv, 2, &op);
+    int status = operation_read(&exclude_options, argc, argv, 2, &op);
     if (status >= 0)
         return status;
     if (op.n_operands == 0)

@@ -12,7 +12,7 @@ static const struct option_def defs[STATUS_OPTION_COUNT] = {
                       .help = "again every second, until the job ends"},
 };
 
-static const struct option_set set = {
+const struct option_set status_options = {
     .command = "status",
     .operands = "[ENDPOINT]",
     .about = "Shows a job's state and its nodes, as the leader sees them. ENDPOINT is HOST:PORT "
@@ -24,7 +24,7 @@ static const struct option_set set = {
 
 int cmd_status(int argc, char **argv) {
     struct operation op;
-    int status = operation_read(&set, argc, argv, 1, &op);
+    int status = operation_read(&status_options, argc, argv, 1, &op);
     if (status >= 0)
         return status;
     op.place.endpoint = op.operands[0];

@@ -20,7 +20,7 @@ static const struct option_def defs[STORE_OPTION_COUNT] = {
     [STORE_HELP] = {.name = "help", .letter = 'h', .flags = OPTION_STOPS, .help = "show this help"},
 };
 
-static const struct option_set set = {
+const struct option_set store_options = {
     .command = "store",
     .operands = "",
     .about = "Serves PyTorch's TCPStore protocol until SIGTERM or SIGINT. Prints \"listening on "
@@ -43,11 +43,11 @@ static void on_line(void *arg, const char *line) {
 int cmd_store(int argc, char **argv) {
     struct options_parsed parsed;
     struct err err = {0};
-    if (options_parse(&set, argc, argv, &parsed, &err) < 0)
+    if (options_parse(&store_options, argc, argv, &parsed, &err) < 0)
         return usage_error("store", "%s", err.text);
     if (parsed.values[STORE_HELP].times > 0) {
         _cleanup_(strbuf_fini) struct strbuf text = {0};
-        options_help(&set, &text);
+        options_help(&store_options, &text);
         (void)fputs(strbuf_text(&text), stdout);
         return finish_stdout();
     }

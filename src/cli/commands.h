@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/util.h"
+#include "cli/options.h"
 
 #define EXIT_JOB_FAILED 1
 #define EXIT_USAGE 2
@@ -13,8 +14,9 @@
 struct subcommand {
     const char *name;
     int (*run)(int argc, char **argv);
-    const char *args;    /* for the usage line */
-    const char *summary; /* one line of help */
+    const char *args;                 /* for the usage line */
+    const char *summary;              /* one line of help */
+    const struct option_set *options; /* NULL: it has no table of them */
 };
 
 /* The table of main.c; ends with a row whose name is NULL. */
@@ -22,6 +24,9 @@ extern const struct subcommand commands[];
 
 /* NULL when there is no such command. */
 const struct subcommand *command_find(const char *name);
+
+extern const struct option_set status_options, leave_options, exclude_options, grow_options,
+    stop_options, store_options;
 
 int cmd_run(int argc, char **argv);
 int cmd_status(int argc, char **argv);

@@ -26,9 +26,13 @@ static void add_value_patterns(const struct option_set *set, struct strbuf *out)
     }
 }
 
-void completion_bash(const char *const *names, const struct option_set *set, struct strbuf *out) {
+/* What stands where no option does: a script or a file, or nothing that a shell could know. */
+static bool takes_file(const struct option_set *set) {
+    return strstr(set->operands, "SCRIPT") != NULL;
+}
+
+static void add_bash_set(const struct option_set *set, struct strbuf *out) {
     strbuf_printf(out,
-                  "# bash completion for muster: source <(muster completion bash)\n"
                   "_muster_%s() {\n"
                   "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
                   "    if [[ $cur == = ]]; then cur=; fi\n"
@@ -53,21 +57,30 @@ void completion_bash(const char *const *names, const struct option_set *set, str
     strbuf_printf(out,
                   "' -- \"$cur\"))\n"
                   "    else\n"
-                  "        COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+                  "        COMPREPLY=(%s)\n"
                   "    fi\n"
-                  "}\n"
-                  "_muster() {\n"
-                  "    local cur=${COMP_WORDS[COMP_CWORD]}\n"
-                  "    if ((COMP_CWORD == 1)); then\n"
-                  "        COMPREPLY=($(compgen -W '");
+                  "}\n",
+                  takes_file(set) ? "$(compgen -f -- \"$cur\")" : "");
+}
+
+void completion_bash(const char *const *names, const struct option_set *const *sets,
+                     struct strbuf *out) {
+    strbuf_add(out, "# bash completion for muster: source <(muster completion bash)\n");
+    for (size_t i = 0; sets[i] != NULL; i++)
+        add_bash_set(sets[i], out);
+    strbuf_add(out, "_muster() {\n"
+                    "    local cur=${COMP_WORDS[COMP_CWORD]}\n"
+                    "    if ((COMP_CWORD == 1)); then\n"
+                    "        COMPREPLY=($(compgen -W '");
     add_names(out, names);
-    strbuf_printf(out,
-                  "' -- \"$cur\"))\n"
-                  "    elif [[ ${COMP_WORDS[1]} == %s ]]; then\n"
-                  "        _muster_%s\n"
-                  "    elif [[ ${COMP_WORDS[1]} == help ]]; then\n"
-                  "        COMPREPLY=($(compgen -W '",
-                  set->command, set->command);
+    strbuf_add(out, "' -- \"$cur\"))\n");
+    for (size_t i = 0; sets[i] != NULL; i++)
+        strbuf_printf(out,
+                      "    elif [[ ${COMP_WORDS[1]} == %s ]]; then\n"
+                      "        _muster_%s\n",
+                      sets[i]->command, sets[i]->command);
+    strbuf_add(out, "    elif [[ ${COMP_WORDS[1]} == help ]]; then\n"
+                    "        COMPREPLY=($(compgen -W '");
     add_names(out, names);
     strbuf_printf(out,
                   "' -- \"$cur\"))\n"
@@ -77,7 +90,7 @@ void completion_bash(const char *const *names, const struct option_set *set, str
                   "}\n"
                   "complete -o filenames -F _muster muster\n"
                   "complete -o filenames -F _muster_%s torchrun\n",
-                  set->command);
+                  sets[0]->command);
 }
 
 /* Text inside '[…]' of a zsh _arguments specification, itself in single quotes. */
@@ -104,10 +117,8 @@ static void add_zsh_option(struct strbuf *out, const struct option_def *def, con
     strbuf_add(out, "' \\\n");
 }
 
-void completion_zsh(const char *const *names, const struct option_set *set, struct strbuf *out) {
+static void add_zsh_set(const struct option_set *set, struct strbuf *out) {
     strbuf_printf(out,
-                  "#compdef muster torchrun\n"
-                  "# zsh completion for muster: source <(muster completion zsh)\n"
                   "_muster_%s() {\n"
                   "    _arguments -S \\\n",
                   set->command);
@@ -120,30 +131,39 @@ void completion_zsh(const char *const *names, const struct option_set *set, stru
         (void)snprintf(name, sizeof name, "-%c", set->defs[i].letter);
         add_zsh_option(out, &set->defs[i], name);
     }
+    strbuf_printf(out, "        %s\n}\n",
+                  takes_file(set) ? "'1:script:_files' '*::argument:_files'" : "'*:argument: '");
+}
+
+void completion_zsh(const char *const *names, const struct option_set *const *sets,
+                    struct strbuf *out) {
+    strbuf_add(out, "#compdef muster torchrun\n"
+                    "# zsh completion for muster: source <(muster completion zsh)\n");
+    for (size_t i = 0; sets[i] != NULL; i++)
+        add_zsh_set(sets[i], out);
     strbuf_printf(out,
-                  "        '1:script:_files' '*::argument:_files'\n"
-                  "}\n"
                   "_muster() {\n"
                   "    if [[ $service == torchrun ]]; then\n"
                   "        _muster_%s\n"
                   "    elif ((CURRENT == 2)); then\n"
                   "        compadd -- ",
-                  set->command);
+                  sets[0]->command);
     add_names(out, names);
-    strbuf_printf(out,
-                  "\n"
-                  "    elif [[ ${words[2]} == %s ]]; then\n"
-                  "        shift words\n"
-                  "        ((CURRENT--))\n"
-                  "        _muster_%s\n"
-                  "    else\n"
-                  "        _files\n"
-                  "    fi\n"
-                  "}\n"
-                  "if [[ ${zsh_eval_context[-1]} == loadautofunc ]]; then\n"
-                  "    _muster \"$@\"\n"
-                  "else\n"
-                  "    compdef _muster muster torchrun\n"
-                  "fi\n",
-                  set->command, set->command);
+    strbuf_add_char(out, '\n');
+    for (size_t i = 0; sets[i] != NULL; i++)
+        strbuf_printf(out,
+                      "    elif [[ ${words[2]} == %s ]]; then\n"
+                      "        shift words\n"
+                      "        ((CURRENT--))\n"
+                      "        _muster_%s\n",
+                      sets[i]->command, sets[i]->command);
+    strbuf_add(out, "    else\n"
+                    "        _files\n"
+                    "    fi\n"
+                    "}\n"
+                    "if [[ ${zsh_eval_context[-1]} == loadautofunc ]]; then\n"
+                    "    _muster \"$@\"\n"
+                    "else\n"
+                    "    compdef _muster muster torchrun\n"
+                    "fi\n");
 }

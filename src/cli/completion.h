@@ -4,7 +4,10 @@
 #include "base/strbuf.h"
 #include "cli/options.h"
 
-/* names: the subcommands, NULL-terminated; `set` completes "muster COMMAND" and, as torchrun does,
- * the words of a program of that name. */
-void completion_bash(const char *const *names, const struct option_set *set, struct strbuf *out);
-void completion_zsh(const char *const *names, const struct option_set *set, struct strbuf *out);
+/* names: the subcommands; sets: the options of those that have some; both NULL-terminated. The
+ * first set is that of "muster run", which also completes the words of a program called torchrun.
+ */
+void completion_bash(const char *const *names, const struct option_set *const *sets,
+                     struct strbuf *out);
+void completion_zsh(const char *const *names, const struct option_set *const *sets,
+                    struct strbuf *out);

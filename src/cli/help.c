@@ -49,6 +49,13 @@ static void add_option(struct strbuf *out, const struct option_def *def) {
     strbuf_add_char(out, '\n');
 }
 
+static bool reads_environment(const struct option_set *set) {
+    bool reads = false;
+    for (size_t i = 0; i < set->n; i++)
+        reads = reads || (set->defs[i].flags & OPTION_ENV) != 0;
+    return reads;
+}
+
 void options_help(const struct option_set *set, struct strbuf *out) {
     strbuf_printf(out, "usage: muster %s [OPTIONS] %s\n\n", set->command, set->operands);
     (void)add_wrapped(out, set->about, 0, 0);
@@ -56,9 +63,12 @@ void options_help(const struct option_set *set, struct strbuf *out) {
     for (size_t i = 0; i < set->n; i++)
         add_option(out, &set->defs[i]);
     strbuf_add_char(out, '\n');
-    (void)add_wrapped(out,
-                      "\"_\" is as good as \"-\" in names, and so is any beginning that fits only "
-                      "one option. PET_NAME in the environment is the default of most options.",
-                      0, 0);
+    size_t column = add_wrapped(out,
+                                "\"_\" is as good as \"-\" in names, and so is any beginning that "
+                                "fits only one option.",
+                                0, 0);
+    if (reads_environment(set))
+        (void)add_wrapped(out, "PET_NAME in the environment is the default of most options.",
+                          column, 0);
     strbuf_printf(out, "\nMore: man muster-%s\n", set->command);
 }

@@ -4,20 +4,26 @@
 #include <string.h>
 
 #include "cli/commands.h"
+#include "cli/options_table.h"
 #include "cli/suggest.h"
 
 const struct subcommand commands[] = {
-    {"run", cmd_run, "[OPTIONS] SCRIPT [ARGS...]", "start this node's workers of a job"},
-    {"status", cmd_status, "[OPTIONS] [ENDPOINT]", "show a job's state and its nodes"},
-    {"leave", cmd_leave, "[OPTIONS] [ENDPOINT]", "take a node out of its job"},
-    {"exclude", cmd_exclude, "[OPTIONS] NODE [ENDPOINT]", "take a node out of the group for good"},
-    {"grow", cmd_grow, "[OPTIONS] [ENDPOINT]", "form a new group now, with the nodes that wait"},
-    {"stop", cmd_stop, "[OPTIONS] [ENDPOINT]", "end a job on all its nodes"},
-    {"store", cmd_store, "--listen ADDR:PORT", "serve PyTorch's TCPStore protocol alone"},
-    {"completion", cmd_completion, "bash|zsh", "print completions for a shell"},
-    {"version", cmd_version, "[-v]", "say what this muster is, and with -v what it found"},
-    {"help", cmd_help, "[COMMAND]", "explain muster, or one command"},
-    {NULL, NULL, NULL, NULL},
+    {"run", cmd_run, "[OPTIONS] SCRIPT [ARGS...]", "start this node's workers of a job",
+     &run_options},
+    {"status", cmd_status, "[OPTIONS] [ENDPOINT]", "show a job's state and its nodes",
+     &status_options},
+    {"leave", cmd_leave, "[OPTIONS] [ENDPOINT]", "take a node out of its job", &leave_options},
+    {"exclude", cmd_exclude, "[OPTIONS] NODE [ENDPOINT]", "take a node out of the group for good",
+     &exclude_options},
+    {"grow", cmd_grow, "[OPTIONS] [ENDPOINT]", "form a new group now, with the nodes that wait",
+     &grow_options},
+    {"stop", cmd_stop, "[OPTIONS] [ENDPOINT]", "end a job on all its nodes", &stop_options},
+    {"store", cmd_store, "--listen ADDR:PORT", "serve PyTorch's TCPStore protocol alone",
+     &store_options},
+    {"completion", cmd_completion, "bash|zsh", "print completions for a shell", NULL},
+    {"version", cmd_version, "[-v]", "say what this muster is, and with -v what it found", NULL},
+    {"help", cmd_help, "[COMMAND]", "explain muster, or one command", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 const struct subcommand *command_find(const char *name) {
