@@ -21,7 +21,8 @@ static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct e
                           strcmp(spec->endpoint_host, "localhost") == 0);
     if (!any && !local && addr_from_literal(spec->endpoint_host, 0, &at) == 0)
         local = addr_is_loopback(&at);
-    if (!any && !local && spec->local_addr != NULL && addr_from_literal(spec->local_addr, 0, &at) == 0)
+    if (!any && !local && spec->local_addr != NULL &&
+        addr_from_literal(spec->local_addr, 0, &at) == 0)
         return listen_socket(&at, NODE_BACKLOG, ret_fd, err);
     int r = addr_from_literal(local ? "127.0.0.1" : "::", 0, &at);
     assert(r == 0);

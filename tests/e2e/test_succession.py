@@ -1,0 +1,120 @@
+"""A job that outlives its leader: three agents on this machine, each with a listener of its own, a directory as arbiter.
+
+What the rules say of leases, machines that vanish and parted networks is tried elsewhere; here is the way itself.
+"""
+import signal
+import time
+
+import pytest
+
+from harness import SLOWER, free_port, kill
+
+NODES = 3
+# From the leader's death to the start of the others' workers.
+AFTER_DEATH = 1.5
+FAMILY = ("family", "start", "go")
+QUICK = ("--lease=2", "--heartbeat-interval=0.2")
+
+
+def agents_of(job, tmp_path, *words, tags="abc", nnodes="1:3", worker=FAMILY, run_id="succession"):
+    return [job.agent(tag, f"--nnodes={nnodes}", "--nproc-per-node=1", "--rdzv-backend=dir",
+                      f"--rdzv-endpoint={tmp_path / 'arbiter'}", f"--rdzv-id={run_id}", *QUICK, *words, "--no-python",
+                      job.worker, *worker) for tag in tags]
+
+
+def leader_of(job, agents):
+    """The leader's node has rank 0 in the first group."""
+    first = {e.fields["tag"]: e.fields["node"] for e in job.events.wait("start", NODES, 30, world=NODES)}
+    return sorted(agents, key=lambda a: int(first[a.tag]))
+
+
+@pytest.mark.parametrize("victim", ["agent", "guardian", "told to stop"])
+def test_the_others_go_on_when_the_leader_is_gone(job, tmp_path, victim):
+    leader, *others = leader_of(job, agents_of(job, tmp_path))
+    at = time.monotonic()
+    if victim == "told to stop":
+        leader.signal(signal.SIGTERM)
+    else:
+        kill(leader.agent_pid() if victim == "agent" else leader.pid)
+    again = job.events.wait("start", NODES - 1, 30, world=NODES - 1)
+    took = max(int(e.fields["ns"]) for e in again) / 1e9 - at
+    job.no_overlap()
+    assert job.held(leader.tag) == [], job.culprits()
+    assert {e.fields["tag"] for e in again} == {a.tag for a in others}
+    assert took <= AFTER_DEATH * SLOWER, f"{took:.3f} s until the others ran"
+    others[0].wait_said(r"leads from now on \(epoch 2\)")
+    job.go()
+    for agent in others:
+        code, _, err = agent.finish()
+        assert code == 0, err
+    code = leader.wait()
+    assert code == 128 + signal.SIGTERM if victim == "told to stop" else code != 0
+
+
+def test_leaders_die_one_after_the_other(job, tmp_path):
+    agents = agents_of(job, tmp_path)
+    for world in range(NODES, 1, -1):
+        starts = job.events.wait("start", world, 30, world=world)
+        rank = {e.fields["tag"]: int(e.fields["node"]) for e in starts}
+        present = sorted((a for a in agents if a.tag in rank), key=lambda a: rank[a.tag])
+        epoch = NODES - world + 1
+        leaders = [a for a in present if epoch == 1 and rank[a.tag] == 0 or "this node leads from now on" in a.said()]
+        assert leaders, [a.said() for a in present]
+        kill(leaders[-1].agent_pid())
+        agents.remove(leaders[-1])
+    job.events.wait("start", 1, 30, world=1)
+    job.no_overlap()
+    job.go()
+    code, _, err = agents[0].finish()
+    assert code == 0, err
+
+
+def test_who_comes_after_the_end_is_told_so(job, tmp_path):
+    agents = agents_of(job, tmp_path, nnodes="3")
+    job.events.wait("start", NODES)
+    job.go()
+    for agent in agents:
+        code, _, err = agent.finish()
+        assert code == 0, err
+    late, = agents_of(job, tmp_path, tags="d", nnodes="3")
+    code, _, err = late.finish()
+    assert code == 0, err
+    assert "closed" in err and "--rdzv-id" in err, err
+    assert job.events.all("start", tag="d") == []
+    code, _, err = agents_of(job, tmp_path, tags="e", nnodes="1", run_id="another")[0].finish()
+    assert code == 0, err
+
+
+def test_a_leader_started_again_at_its_endpoint_waits_for_the_old_group(job):
+    """Its mark tells it that the other node's workers may still run; none of them overlaps with the new group."""
+    endpoint, lease = f"127.0.0.1:{free_port()}", 2.0
+
+    def start(tag):
+        return job.agent(tag, "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=mark",
+                         f"--rdzv-endpoint={endpoint}", f"--lease={lease:g}", "--heartbeat-interval=0.2", "--no-python",
+                         job.worker, *FAMILY)
+
+    first = [start(tag) for tag in "ab"]
+    node = {e.fields["tag"]: int(e.fields["node"]) for e in job.events.wait("start", 2)}
+    leader, other = sorted(first, key=lambda a: node[a.tag])
+    at = time.monotonic()
+    kill(leader.agent_pid())  # the other's workers heed no SIGTERM: they live until the lease ends
+    job.wait_gone(leader.tag, 10)
+    again = [start(tag) for tag in "cd"]
+    starts = job.events.wait("start", 4, 30)[2:]
+    waited = min(int(e.fields["ns"]) for e in starts) / 1e9 - at
+    job.no_overlap()
+    assert lease / 2 <= waited <= (lease + 1 + 2) * SLOWER, f"{waited:.3f} s after the leader's death"
+    assert any("nothing starts here for" in a.said() for a in again), [a.said() for a in again]
+    assert {e.fields["epoch"] for e in starts} == {"2"}
+    assert other.wait() == 1, other.said()
+    job.go()
+    for agent in again:
+        code, _, err = agent.finish()
+        assert code == 0, err
+    # closed: the same run may begin again at once
+    at = time.monotonic()
+    for agent in [start(tag) for tag in "ef"]:
+        code, _, err = agent.finish()
+        assert code == 0, err
+        assert "nothing starts here for" not in err, err
