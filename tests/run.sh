@@ -47,7 +47,8 @@ packages() {
     local all=(gcc libc6-dev meson ninja-build pkg-config python3 python3-pytest libevent-dev libssl-dev libcjson-dev
         libhwloc-dev libcriterion-dev mandoc)
     [ "$scale" = quick ] ||
-        all+=(clang libclang-rt-14-dev valgrind python3-venv iproute2 util-linux procps ca-certificates)
+        all+=(clang libclang-rt-14-dev valgrind python3-venv iproute2 util-linux procps ca-certificates
+            etcd-server etcd-client openssl)
     local missing=() p
     for p in "${all[@]}"; do
         [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null)" = "ii " ] || missing+=("$p")
@@ -146,7 +147,8 @@ if wanted asan normal || wanted asan-e2e normal; then
             ASAN_OPTIONS=detect_leaks=1:log_path=$work/asan-logs/asan \
                 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$work/asan-logs/ubsan \
                 MUSTER_TEST_TOOL_LOGS=$work/asan-logs MUSTER_TEST_SLOWER=4 MUSTER_KILLS=2 \
-                e2e asan-e2e "$root/build-test-asan/src/cli/muster" tests/e2e/test_run.py tests/e2e/test_faults.py
+                e2e asan-e2e "$root/build-test-asan/src/cli/muster" tests/e2e/test_run.py tests/e2e/test_faults.py \
+                tests/e2e/test_etcd.py
         fi
     else
         failed asan "the sanitized build failed"
