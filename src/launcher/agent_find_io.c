@@ -7,6 +7,7 @@
 #include "io/clock.h"
 #include "launcher/agent_priv.h"
 #include "rendezvous/arbiter_dir_io.h"
+#include "rendezvous/arbiter_etcd_io.h"
 #include "rendezvous/endpoint_io.h"
 
 #define RESOLVE_TIMEOUT_NS (10 * NS_PER_S)
@@ -145,7 +146,20 @@ static int new_arbiter(struct agent *a, struct err *err) {
             .path = spec->arbiter_dir, .run_id = spec->run_id, .reaper = a->reaper};
         return arbiter_dir_new(a->loop, &config, &a->arbiter, err);
     }
-    return err_set(err, -ENOSYS, "the etcd arbiter is not part of this build yet");
+    struct arbiter_etcd_config config = {
+        .endpoints = (const char *const *)spec->etcd_endpoints,
+        .prefix = spec->etcd_prefix,
+        .run_id = spec->run_id,
+        .user = spec->etcd_user,
+        .password = spec->etcd_password,
+        .tls = spec->etcd_tls,
+        .cacert = spec->etcd_cacert,
+        .cert = spec->etcd_cert,
+        .key = spec->etcd_key,
+    };
+    while (spec->etcd_endpoints[config.n] != NULL)
+        config.n++;
+    return arbiter_etcd_new(a->loop, &config, &a->arbiter, err);
 }
 
 static void add_own_addr(struct rdzv_peer *self, const struct addr *addr) {
