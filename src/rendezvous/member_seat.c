@@ -17,7 +17,7 @@ static const struct {
 } seats[SEAT_COUNT] = {
     /*                 name         may be followed by */
     [SEAT_FIXED] = {"fixed", 0},
-    [SEAT_ASKING] = {"asking", BIT(SEAT_FOLLOWING) | BIT(SEAT_CLAIMING) | BIT(SEAT_LEADING)},
+    [SEAT_ASKING] = {"asking", BIT(SEAT_FOLLOWING) | BIT(SEAT_CLAIMING)},
     [SEAT_FOLLOWING] = {"following", BIT(SEAT_SEEKING) | BIT(SEAT_CLAIMING)},
     [SEAT_SEEKING] = {"seeking", BIT(SEAT_FOLLOWING) | BIT(SEAT_CLAIMING) | BIT(SEAT_LEADING)},
     [SEAT_CLAIMING] = {"claiming", BIT(SEAT_LEADING) | BIT(SEAT_FOLLOWING) | BIT(SEAT_SEEKING)},
