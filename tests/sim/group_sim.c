@@ -104,16 +104,40 @@ static unsigned print_kinds(const char *what, const uint64_t *counts, unsigned n
     return missing;
 }
 
+static unsigned print_seat_table(const struct world_coverage *c) {
+    unsigned missing = 0;
+    for (unsigned from = 1; from < SEAT_COUNT; from++) {
+        (void)fprintf(stderr, "# seat %-10s %10llu steps;", member_seat_name(from),
+                      (unsigned long long)c->member_seats[from]);
+        missing += c->member_seats[from] == 0;
+        for (unsigned to = 1; to < SEAT_COUNT; to++) {
+            if (!member_seat_may_move(from, to))
+                continue;
+            (void)fprintf(stderr, " -> %s %llu", member_seat_name(to),
+                          (unsigned long long)c->seat_moves[from][to]);
+            missing += c->seat_moves[from][to] == 0;
+        }
+        (void)fputc('\n', stderr);
+    }
+    return missing;
+}
+
 static unsigned print_coverage(const struct world_coverage *c) {
-    unsigned missing = print_group_table(c) + print_member_table(c);
+    unsigned missing = print_group_table(c) + print_member_table(c) + print_seat_table(c);
     missing += print_kinds("group events", c->group_events, GROUP_EVENT_KIND_COUNT);
     missing += print_kinds("group effects", c->group_effects, GROUP_EFFECT_KIND_COUNT);
+    missing += print_kinds("notes", c->notes, NOTE_KIND_COUNT);
     missing += print_kinds("member events", c->member_events, MEMBER_EVENT_KIND_COUNT);
     missing += print_kinds("member effects", c->member_effects, MEMBER_EFFECT_KIND_COUNT);
-    missing += print_kinds("ends (success, failed, leader lost, refused, left)", c->ends, MEMBER_END_LEFT + 1);
-    (void)fprintf(stderr, "# %llu worlds, %llu steps, %llu groups started, %llu first causes compared\n",
-                  (unsigned long long)c->worlds, (unsigned long long)c->steps, (unsigned long long)c->groups_started,
-                  (unsigned long long)c->causes_checked);
+    missing += print_kinds("ends (success, failed, leader lost, refused, left)", c->ends,
+                           MEMBER_END_LEFT + 1);
+    missing += print_kinds("faults", c->faults, FAULT_KIND_COUNT);
+    (void)fprintf(stderr,
+                  "# %llu worlds, %llu steps, %llu leaderships, %llu groups started, %llu first "
+                  "causes compared, %llu recoveries timed\n",
+                  (unsigned long long)c->worlds, (unsigned long long)c->steps,
+                  (unsigned long long)c->leaderships, (unsigned long long)c->groups_started,
+                  (unsigned long long)c->causes_checked, (unsigned long long)c->recoveries);
     return missing;
 }
 
@@ -144,8 +168,8 @@ Test(group_sim, no_schedule_breaks_an_invariant_and_every_move_is_made) {
         else
             (void)fprintf(stderr, "seed %llu: %s\n", (unsigned long long)seed, what);
     }
-    cr_assert_eq(broken, 0, "%u seeds break an invariant", broken);
     unsigned missing = print_coverage(&coverage);
+    cr_assert_eq(broken, 0, "%u seeds break an invariant", broken);
     cr_assert_eq(missing, 0, "%u states, moves or words were never visited", missing);
 }
 

@@ -122,6 +122,7 @@ struct world_params {
     uint64_t seed; /* of delays and the like */
     uint32_t n_hosts;
     uint32_t nproc[WORLD_HOSTS_MAX];
+    uint32_t rankless; /* of static ranks: the host whose user forgot it; WORLD_HOSTS_MAX: none */
     uint64_t offset_ns[WORLD_HOSTS_MAX]; /* of the host's clock */
     int64_t rate_ppm[WORLD_HOSTS_MAX];
     struct group_config group; /* leader_incarnation and self are filled in by the world */

@@ -13,6 +13,7 @@ void world_params_calm(struct world_params *ret, uint32_t hosts) {
     *ret = (struct world_params){
         .seed = 1,
         .n_hosts = hosts,
+        .rankless = WORLD_HOSTS_MAX,
         .delay_min_ns = NS_PER_MS,
         .delay_max_ns = NS_PER_MS,
         .work_ns = 10 * NS_PER_S,
@@ -209,7 +210,12 @@ static void draw_config(struct draw *d, struct world_params *p) {
     member_config_default(&p->member);
     uint64_t anchor = prng_below(&d->prng, 100);
     g->anchor = anchor < 35 ? ANCHOR_NONE : anchor < 47 ? ANCHOR_MARK : ANCHOR_ARBITER;
-    g->min_nodes = (uint32_t)between(d, 1, p->n_hosts);
+    if (g->anchor == ANCHOR_ARBITER && p->n_hosts < 3 && chance(d, 70))
+        p->n_hosts += 2;
+    uint32_t most = p->n_hosts;
+    if (g->anchor == ANCHOR_ARBITER && most > 1 && chance(d, 75))
+        most--; /* so that others can go on */
+    g->min_nodes = (uint32_t)between(d, 1, most);
     g->max_nodes = (uint32_t)between(d, g->min_nodes, p->n_hosts);
     if (chance(d, 15)) {
         g->static_ranks = true;
@@ -276,14 +282,18 @@ static void set_bounds(struct world_params *p, uint64_t calm_ns) {
 void world_params_random(struct world_params *ret, uint64_t seed) {
     struct draw d = {{seed * UINT64_C(0x9e3779b97f4a7c15) + 1}};
     (void)prng_next(&d.prng);
-    struct world_params p = {.seed = seed};
+    struct world_params p = {.seed = seed, .rankless = WORLD_HOSTS_MAX};
     p.n_hosts =
         (uint32_t)(chance(&d, 10) ? between(&d, 6, WORLD_HOSTS_MAX) : between(&d, 1, 5));
     draw_config(&d, &p);
     draw_policies(&d, &p);
+    if (p.group.static_ranks && p.n_hosts > 1 && chance(&d, 10))
+        p.rankless = 1 + (uint32_t)prng_below(&d.prng, p.n_hosts - 1);
     p.delay_min_ns = between(&d, 20 * NS_PER_US, NS_PER_MS);
     p.delay_max_ns = p.delay_min_ns + (chance(&d, 30) ? ms(&d, 1, 80) : ms(&d, 0, 2));
     p.work_ns = ms(&d, 200, 15000);
+    if (p.group.anchor == ANCHOR_ARBITER && chance(&d, 60))
+        p.work_ns = ms(&d, 5000, 40000);
     p.says_gone = chance(&d, 30);
     p.noise_ns = chance(&d, 50) ? ms(&d, 50, 1500) : 0;
     enum mood mood = (enum mood)prng_below(&d.prng, MOOD_COUNT);

@@ -32,7 +32,7 @@ void node_describe(const struct world *w, const struct life *l, struct node_info
         .role = "default",
         .listener_port = port_of(l),
         .nproc = w->p.nproc[l->host],
-        .node_rank = w->p.group.static_ranks ? (int32_t)l->host : -1,
+        .node_rank = w->p.group.static_ranks && l->host != w->p.rankless ? (int32_t)l->host : -1,
         .pid = (int32_t)(1000 + l->index),
     };
     (void)snprintf(ret->host, sizeof ret->host, "node%u", l->host);

@@ -110,7 +110,9 @@ void oracle_worker_starts(struct world *w, struct life *l) {
     check_one_group(w, l);
     if (!world_is_fixed(w) && w->record.closed)
         world_broken(w, "I9: %u.%u starts workers after the job was closed", l->host, l->index);
-    if (generation_compare(l->granted, l->generation) != 0 || l->granted_epoch != l->start_epoch ||
+    /* The same leader's, who may have claimed another epoch for itself between the two. */
+    bool same = w->owners[l->granted_epoch] == w->owners[l->start_epoch];
+    if (generation_compare(l->granted, l->generation) != 0 || !same ||
         world_clock(w, l->host) >= l->granted_named_end_ns)
         world_broken(w, "%u.%u starts workers of %u.%u without a lease that names it", l->host, l->index,
                      G(l->generation));
