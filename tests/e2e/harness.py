@@ -279,7 +279,7 @@ class Job:
         name, value = self.mark.split("=")
         env["MUSTER_RUN_DIR"] = str(self.tmp / "run")  # marks and entries of this job alone
         env.update({name: value, "E2E_TAG": tag, "E2E_EVENTS": str(self.tmp / "events"),
-                    "E2E_GO": str(self.tmp / "go"), "E2E_LIFE": str(self.life)})
+                    "E2E_GO": str(self.tmp / "go"), "E2E_LIFE": str(self.life), "E2E_RECORD": str(self.tmp / "record")})
         env.update({k: str(v) for k, v in (extra or {}).items()})
         return {k: v for k, v in env.items() if v != "\0unset"}
 

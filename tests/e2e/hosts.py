@@ -6,9 +6,15 @@
 
 Host n is 10.88.0.(n+1) and fd88::(n+1), named host(n+1); no resolver, and no route out. Each has its own net, uts and
 mount namespace. Nothing is named outside: the namespaces live as long as the processes that hold them.
+
+Hosts(3, far=2): hosts 3 and 4 are behind a second bridge, so that cut_from_near(0) leaves host 0 only the far ones.
+Faults of a whole host: crash (its processes die, its kernel says so), power_off (silence, and dead), freeze (all its
+processes stop; its kernel still answers), and thaw.
 """
 import contextlib
 import os
+import pathlib
+import signal
 import subprocess
 
 HOLD = ("import os, sys, signal\n"
@@ -22,9 +28,9 @@ class NoNamespaces(Exception):
 
 
 class Hosts:
-    def __init__(self, count, ipv4=True, ipv6=True):
-        self.count, self.ipv4, self.ipv6 = count, ipv4, ipv6
-        self._holders = []
+    def __init__(self, count, ipv4=True, ipv6=True, far=0, names=False):
+        self.near, self.count, self.ipv4, self.ipv6, self.names = count, count + far, ipv4, ipv6, names
+        self._holders, self._nets = [], {}
 
     def __enter__(self):
         if os.geteuid() != 0:
@@ -32,6 +38,11 @@ class Hosts:
         try:
             self.switch = self._hold()
             self._ip(self.switch, "link add br0 type bridge", "link set br0 up", "link set lo up")
+            if self.count > self.near:
+                # What is isolated on br1 sees the far hosts only: the near bridge, and near hosts that are cut from it.
+                self._ip(self.switch, "link add br1 type bridge", "link set br1 up",
+                         "link add up0 type veth peer name up1", "link set up0 master br0 up",
+                         "link set up1 master br1 up", "link set up1 type bridge_slave isolated on")
             self.pids = [self._hold() for _ in range(self.count)]
             for n, pid in enumerate(self.pids):
                 self._wire(n, pid)
@@ -63,7 +74,8 @@ class Hosts:
             self._in(pid, "ip", *line.split())
 
     def _wire(self, n, pid):
-        self._ip(self.switch, f"link add p{n} type veth peer name eth0 netns {pid}", f"link set p{n} master br0 up")
+        self._ip(self.switch, f"link add p{n} type veth peer name eth0 netns {pid}",
+                 f"link set p{n} master {self._bridge(n)} up")
         self._ip(pid, "link set lo up")
         if self.ipv4:
             self._ip(pid, f"addr add 10.88.0.{n + 1}/24 dev eth0")
@@ -73,9 +85,14 @@ class Hosts:
             self._in(pid, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6")
         self._ip(pid, "link set eth0 up")
         self._in(pid, "hostname", f"host{n + 1}")
-        # No name service: an empty hosts file, and a resolver that is not there.
-        self._in(pid, "sh", "-c", "printf '127.0.0.1 localhost\\n' > /run/hosts.$$; mount --bind /run/hosts.$$ /etc/hosts;"
-                                  "rm -f /run/hosts.$$; mount --bind /dev/null /etc/resolv.conf")
+        # No name service: an empty hosts file, and a resolver that is not there. With names, the file has the hosts,
+        # and nobody asks further: torchrun looks names up all the time.
+        known = "".join(f"{self.address(i)} host{i + 1}\\n" for i in range(self.count)) if self.names else ""
+        self._in(pid, "sh", "-c", f"printf '127.0.0.1 localhost\\n{known}' > /run/hosts.$$; mount --bind /run/hosts.$$ "
+                                  "/etc/hosts; rm -f /run/hosts.$$; mount --bind /dev/null /etc/resolv.conf")
+        if self.names:
+            self._in(pid, "sh", "-c", "printf 'passwd: files\\ngroup: files\\nhosts: files\\n' > /run/nss.$$;"
+                                      "mount --bind /run/nss.$$ /etc/nsswitch.conf; rm -f /run/nss.$$")
 
     def enter(self, n):
         """The words before a command that is to run on host n."""
@@ -84,12 +101,66 @@ class Hosts:
     def address(self, n):
         return f"10.88.0.{n + 1}" if self.ipv4 else f"fd88::{n + 1}"
 
+    def _bridge(self, n):
+        return "br0" if n < self.near else "br1"
+
     def cut(self, n):
         """Frames to and from host n are lost; nothing is told to anybody."""
         self._ip(self.switch, f"link set p{n} nomaster")
 
+    def cut_from_near(self, n):
+        """Host n, a near one, sees only the far hosts from now on, and they see it."""
+        self._ip(self.switch, f"link set p{n} master br1", f"link set p{n} type bridge_slave isolated on")
+
     def heal(self, n):
-        self._ip(self.switch, f"link set p{n} master br0")
+        self._ip(self.switch, f"link set p{n} master {self._bridge(n)}")
+
+    def processes(self, n):
+        """What runs on host n, eldest first; without the one that keeps its namespaces."""
+        if n not in self._nets:
+            self._nets[n] = os.readlink(f"/proc/{self.pids[n]}/ns/net")
+        found = []
+        for name in os.listdir("/proc"):
+            with contextlib.suppress(OSError):
+                if name.isdigit() and os.readlink(f"/proc/{name}/ns/net") == self._nets[n]:
+                    found.append(int(name))
+        return sorted(pid for pid in found if pid != self.pids[n])
+
+    def _signal(self, n, signo, done):
+        """To all of host n, until none is there that it has not reached."""
+        reached = set()
+        while True:
+            left = [pid for pid in self.processes(n) if state(pid) not in done and pid not in reached]
+            if not left:
+                return
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signo)
+            reached.update(left)
+
+    def crash(self, n):
+        """Every process of host n dies; its kernel ends their connections."""
+        self._signal(n, signal.SIGKILL, "ZX")
+
+    def power_off(self, n):
+        """Silence, and every process of host n is dead."""
+        self.cut(n)
+        self.crash(n)
+
+    def freeze(self, n):
+        """Every process of host n stops; its kernel goes on answering."""
+        self._signal(n, signal.SIGSTOP, "ZXT")
+
+    def thaw(self, n):
+        self._signal(n, signal.SIGCONT, "ZX")
+
+
+def state(pid):
+    """Its letter in /proc/PID/stat; X when it is gone."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "X"
 
 
 @contextlib.contextmanager

@@ -8,20 +8,28 @@
  *     env=NAME    says NAME's value
  *     exit=N      signal=N      ends so
  *     go          waits until the test says go; wait: for ever
+ *     gate=NAME   waits until the test opens the FIFO of that name (beside E2E_GO) for writing
+ *     work        like go, and until then tells the record every 20 ms that it lives; then that it ended
+ *     notify=TEXT sends TEXT to the launcher
  *
- * It lives by three things of the environment: E2E_EVENTS, a FIFO it writes lines to; E2E_GO, a FIFO whose opening for
- * writing is the word to go on; E2E_LIFE, a folder. There each worker holds, with all its descendants, a FIFO
+ * It lives by four things of the environment: E2E_EVENTS, a FIFO it writes lines to; E2E_GO, a FIFO whose opening for
+ * writing is the word to go on; E2E_RECORD, a file to which all workers of the job append what they live through;
+ * E2E_LIFE, a folder. There each worker holds, with all its descendants, a FIFO
  * named GENERATION.TAG (E2E_TAG names the agent). To read from one whose holders are all dead gives the end of
  * file, and EAGAIN while one lives: so nobody has to look at a process table. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,6 +63,19 @@ static void event(const char *line) {
     size_t len = strlen(line);
     if (events_fd >= 0 && write(events_fd, line, len) != (ssize_t)len)
         die("E2E_EVENTS");
+}
+
+/* One append: whole lines, in the order in which they were written, whoever wrote them. */
+static void record(const char *what) {
+    static int fd = -1;
+    const char *path = getenv("E2E_RECORD");
+    char line[300];
+    if (path == NULL || (fd < 0 && (fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)) < 0))
+        die("E2E_RECORD");
+    int len = snprintf(line, sizeof line, "%s gen=%s ns=%llu rank=%s node=%s tag=%s pid=%d\n", what, generation(),
+                       now_ns(), env("RANK", "?"), env("GROUP_RANK", "?"), env("E2E_TAG", "x"), (int)getpid());
+    if (write(fd, line, (size_t)len) != len)
+        die(path);
 }
 
 static void hold_lifeline(void) {
@@ -184,6 +205,44 @@ static void wait_for_go(void) {
     (void)close(fd);
 }
 
+static void wait_at_gate(const char *name) {
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/../%s", env("E2E_LIFE", "."), name);
+    int fd;
+    while ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        if (errno != EINTR)
+            die(path);
+    (void)close(fd);
+}
+
+/* The FIFO has nobody who writes: end of file; as soon as the test has it open: nothing to read yet. */
+static void work(void) {
+    int fd = open(env("E2E_GO", ""), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    char c;
+    if (fd < 0)
+        die("E2E_GO");
+    record("start");
+    while (read(fd, &c, 1) == 0) {
+        (void)poll(NULL, 0, 20);
+        record("lives");
+    }
+    record("end");
+    (void)close(fd);
+}
+
+static void notify(const char *text) {
+    const char *name = env("MUSTER_NOTIFY_SOCKET", "");
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    if (name[0] != '@' || strlen(name) >= sizeof addr.sun_path)
+        die("MUSTER_NOTIFY_SOCKET");
+    memcpy(addr.sun_path + 1, name + 1, strlen(name) - 1);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || sendto(fd, text, strlen(text), 0, (struct sockaddr *)&addr,
+                         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name))) < 0)
+        die("notify");
+    (void)close(fd);
+}
+
 static void do_word(const char *w) {
     if (strcmp(w, "family") == 0)
         start_family();
@@ -203,6 +262,12 @@ static void do_word(const char *w) {
         (void)raise(atoi(w + 7));
     else if (strcmp(w, "go") == 0)
         wait_for_go();
+    else if (strncmp(w, "gate=", 5) == 0)
+        wait_at_gate(w + 5);
+    else if (strcmp(w, "work") == 0)
+        work();
+    else if (strncmp(w, "notify=", 7) == 0)
+        notify(w + 7);
     else if (strcmp(w, "wait") == 0)
         for (;;)
             (void)pause();

@@ -1,0 +1,317 @@
+"""A job on emulated hosts that lose each other: where it meets, what its workers lived through, who leads.
+
+    with cluster(job, "dir", 3) as c:              # or "c10d", "etcd": three members on three more hosts
+        c.start(0, 1, 2, nnodes="2:3")
+        first = c.group(nodes=3)                   # the group's generation, its workers by rank
+        at = c.now()
+        c.hosts.power_off(c.leader())
+        again = c.group(nodes=2, after=first)
+        took = again.began - at
+        c.finish()                                 # all that live end well; nothing is left; no two groups overlapped
+
+Every worker appends its start, a sign of life every 20 ms and its end to one file (E2E_RECORD), with the time of the one
+CLOCK_MONOTONIC that emulated hosts share: apart() proves from it that no two generations lived at once. Each host has a
+run directory of its own, as real hosts have; the file system is shared.
+"""
+import collections
+import contextlib
+import json
+import os
+import re
+import signal
+import time
+
+import pytest
+
+import harness
+from hosts import hosts_or_skip
+
+# The defaults of muster, which the figures are for; and short ones, for what is about order and not about time.
+DEFAULTS = {"lease": 5.0, "heartbeat": 1.0, "margin": 1.0, "arbiter_lease": 60.0}
+SHORT = {"lease": 1.0, "heartbeat": 0.2, "margin": 1.0, "arbiter_lease": 6.0}
+WORK = ("start", "work")
+
+# What an agent says as it has found the leader again.
+BACK = r"joined|spare|waiting for"
+
+Group = collections.namedtuple("Group", "generation world ranks began counts")
+Line = collections.namedtuple("Line", "what generation at rank node tag pid")
+
+
+def order(generation):
+    """"2.3" as something that can be compared."""
+    return tuple(int(x) for x in generation.split("."))
+
+
+class Cluster:
+    def __init__(self, job, hosts, place, nodes, times, etcd=None):
+        self.job, self.hosts, self.place, self.nodes, self.times, self.etcd = job, hosts, place, nodes, times, etcd
+        self.agents, self.host_of, self.frozen = {}, {}, set()
+        self.directory = job.tmp / "shared"
+
+    def meeting(self):
+        if self.place == "dir":
+            return [f"--rdzv-endpoint=dir:{self.directory}"]
+        if self.place == "etcd":
+            return [f"--rdzv-endpoint=etcd://{','.join(self.etcd.endpoints)}/muster"]
+        return ["--rdzv-backend=c10d", f"--rdzv-endpoint={self.hosts.address(0)}:29400"]
+
+    def timing(self):
+        if self.times is DEFAULTS:
+            return []
+        words = [f"--lease={self.times['lease']}", f"--heartbeat-interval={self.times['heartbeat']}"]
+        return words + ([f"--arbiter-lease={self.times['arbiter_lease']}"] if self.place in ("dir", "etcd") else [])
+
+    def start(self, *numbers, nnodes=None, nproc=1, options=(), program=None, words=WORK, tag="h", env=None,
+              run_id="cluster", launcher=None):
+        """Starts an agent on each of these hosts; its tag is `tag` and the host's number."""
+        program = program or ["--no-python", self.job.worker, *words]
+        for n in numbers:
+            name = f"{tag}{n}"
+            extra = {"MUSTER_RUN_DIR": self.job.tmp / f"run-host{n}", **(env or {})}
+            log = [f"--event-log={self.job.tmp}/log-{name}"] if launcher is None else []
+            self.agents[name] = self.job.agent(
+                name, f"--nnodes={nnodes or self.nodes}", f"--nproc-per-node={nproc}", *self.meeting(),
+                f"--rdzv-id={run_id}", *(self.timing() if launcher is None else []), *log, *options, *program,
+                prefix=self.hosts.enter(n), env=extra, program=launcher)
+            self.host_of[name] = n
+        return [self.agents[f"{tag}{n}"] for n in numbers]
+
+    @staticmethod
+    def now():
+        return time.monotonic()
+
+    # ---- groups ----
+
+    def groups(self):
+        """Every generation of which all workers have started, in order."""
+        return self._groups(self.job.events.all("start"))
+
+    @staticmethod
+    def _groups(events):
+        found = collections.defaultdict(dict)
+        for event in events:
+            found[event.fields["gen"]][int(event.fields["rank"])] = event
+        whole = []
+        for generation in sorted(found, key=order):
+            ranks = found[generation]
+            world = int(next(iter(ranks.values())).fields["world"])
+            if sorted(ranks) == list(range(world)):
+                began = max(int(e.fields["ns"]) for e in ranks.values()) / 1e9
+                whole.append(Group(generation, world, {r: e.fields["tag"] for r, e in sorted(ranks.items())}, began,
+                                   {e.fields["count"] for e in ranks.values()}))
+        return whole
+
+    def group(self, nodes=None, world=None, after=None, seconds=40):
+        """Waits for a whole group of so many nodes, later than `after`."""
+        def found():
+            for g in self._groups(self.job.events._all("start", {})):
+                if (after is None or order(g.generation) > order(after.generation)) and \
+                        nodes in (None, len(set(g.ranks.values()))) and world in (None, g.world):
+                    return g
+            return None
+
+        end = harness.deadline(seconds)
+        group = None
+        while group is None and time.monotonic() < end:
+            group = self.job.events.until(found, 1)
+            if all(agent.process.poll() is not None for agent in self.agents.values()):
+                break
+        assert group, (f"no group of {nodes or 'any'} nodes after {after and after.generation} in {seconds} s; "
+                       f"there were {self.groups()}\n{self.said()}")
+        return group
+
+    def no_group(self, after, seconds):
+        """Fails if any later group starts meanwhile."""
+        def later():
+            return [e for e in self.job.events._all("start", {}) if order(e.fields["gen"]) > order(after.generation)]
+
+        found = self.job.events.until(later, seconds)
+        assert not found, f"{found}\n{self.said()}"
+
+    # ---- who leads ----
+
+    def notes(self, kind=None, name=None):
+        """What the leaders' event logs say, in the order of the one clock."""
+        found = []
+        for tag in [name] if name else self.agents:
+            with contextlib.suppress(FileNotFoundError):
+                for line in (self.job.tmp / f"log-{tag}").read_text().splitlines():
+                    note = json.loads(line) | {"tag": tag}
+                    if kind in (None, note["event"]):
+                        found.append(note)
+        return sorted(found, key=lambda note: int(note["monotonic_ns"]))
+
+    def leader_tag(self):
+        return self.notes("leads")[-1]["tag"]
+
+    def leader(self):
+        """Number of the host whose agent leads."""
+        return self.host_of[self.leader_tag()]
+
+    def followers(self):
+        return [tag for tag in self.agents if tag != self.leader_tag()]
+
+    def successors(self):
+        """The others in the order of their succession: as the first group has them, behind its leader."""
+        first = self.groups()[0]
+        by_rank = list(dict.fromkeys(first.ranks.values()))
+        return [tag for tag in by_rank if tag != self.leader_tag()]
+
+    def agent_child(self, tag):
+        """The agent itself, below its guardian."""
+        return self.agents[tag].agent_pid()
+
+    def arbiter_child(self, tag):
+        """The process that touches the shared directory for this agent."""
+        for pid in harness.children(self.agent_child(tag)):
+            with contextlib.suppress(OSError):
+                if open(f"/proc/{pid}/comm").read().strip() == "muster-arbiter":
+                    return pid
+        raise AssertionError(f"{tag} has no arbiter's child; {self.said()}")
+
+    # ---- faults ----
+
+    def lose(self, tag, how):
+        """A fault of the host or the agent of this tag; the time just before it."""
+        n = self.host_of[tag]
+        at = self.now()
+        if how == "killed":
+            harness.kill(self.agent_child(tag))
+        elif how == "guardian killed":
+            harness.kill(self.agents[tag].pid)
+        elif how == "powered off":
+            self.hosts.power_off(n)
+        elif how == "frozen":
+            self.frozen.add(tag)
+            self.hosts.freeze(n)
+        elif how == "cut off":
+            if self.place == "dir":  # a shared file system that is out of reach: its reader hangs
+                harness.kill(self.arbiter_child(tag), signal.SIGSTOP)
+            self.hosts.cut(n)
+        elif how == "cut from the nodes":
+            self.hosts.cut(n) if self.place == "dir" else self.hosts.cut_from_near(n)
+        else:
+            raise ValueError(how)
+        return at
+
+    def restore(self, tag):
+        """Its host is reached again, and reaches all."""
+        if self.place == "dir":
+            harness.kill(self.arbiter_child(tag), signal.SIGCONT)
+        self.hosts.heal(self.host_of[tag])
+
+    def wait_back(self, tags, seconds=60):
+        """They have joined whoever leads now."""
+        for tag in tags:
+            self.agents[tag].wait_said(BACK, seconds)
+
+    # ---- what the workers lived through ----
+
+    def record(self):
+        lines = []
+        with contextlib.suppress(FileNotFoundError):
+            for text in (self.job.tmp / "record").read_text().splitlines():
+                what, *words = text.split(" ")
+                f = dict(word.split("=", 1) for word in words)
+                lines.append(Line(what, f["gen"], int(f["ns"]) / 1e9, int(f["rank"]), f["node"], f["tag"],
+                                  int(f["pid"])))
+        return lines
+
+    def apart(self):
+        """No sign of life of a generation is younger than the first of a later one; but on frozen hosts."""
+        first, last = {}, {}
+        for line in self.record():
+            g = order(line.generation)
+            first[g] = min(first.get(g, line.at), line.at)
+            if line.tag not in self.frozen and line.at >= last.get(g, line).at if g in last else True:
+                last[g] = line
+        generations = sorted(first)
+        for earlier, later in zip(generations, generations[1:]):
+            assert last[earlier].at < first[later], f"{last[earlier]} is younger than the start of {later}"
+        for event in self.job.events.all("start"):
+            held = [x for x in event.fields["overlap"].split(",") if x and x.split(".")[-1] not in self.frozen]
+            assert not held, f"alive together: {held} as {event} started"
+        return generations
+
+    def pids(self, group):
+        return {e.fields["rank"]: e.fields["pid"] for e in self.job.events.all("start", gen=group.generation)}
+
+    def still_works(self, group, seconds=10):
+        """Every rank of this group gives a sign of life that is younger than this call."""
+        at = self.now()
+        end = harness.deadline(seconds)
+        while True:
+            seen = {line.rank for line in self.record() if line.generation == group.generation and line.at > at}
+            if seen == set(range(group.world)):
+                return
+            assert self.now() < end, f"only {sorted(seen)} of {group} live\n{self.said()}"
+            self.pause(0.05)
+
+    def pause(self, seconds):
+        """Time that a fault lasts: no event tells its end. Ends early where a new worker starts."""
+        before = len(self.job.events.lines)
+        self.job.events.until(lambda: len(self.job.events.lines) > before, seconds / harness.SLOWER)
+
+    def last_sign(self, tag):
+        """When a worker of this agent was last seen alive."""
+        return max(line.at for line in self.record() if line.tag == tag)
+
+    # ---- the end ----
+
+    def said(self):
+        return "\n".join(f"---- {tag} ({agent.process.poll()}):\n{agent.said()}"
+                         for tag, agent in self.agents.items())
+
+    def finish(self, lost=(), seconds=60):
+        """Lets the workers end: all but the lost agents say that all went well, and nothing is left."""
+        self.job.go()
+        for tag, agent in self.agents.items():
+            if tag not in lost:
+                code, _, err = agent.finish(seconds)
+                assert code == 0, f"{tag}: {code}\n{err}\n{self.said()}"
+                assert self.job.held(tag) == [], self.job.culprits()
+        self.apart()
+
+    def all_end(self, code, said, seconds=60, but=()):
+        """Every agent ends with this status and says such a reason."""
+        for tag, agent in self.agents.items():
+            if tag not in but:
+                got, _, err = agent.finish(seconds)
+                assert got == code, f"{tag}: {got}\n{self.said()}"
+                assert re.search(said, err), f"{tag}: no {said!r} in\n{err}"
+                assert self.job.held(tag) == [], self.job.culprits()
+        self.apart()
+
+
+@contextlib.contextmanager
+def cluster(job, place, nodes, times=SHORT, etcd_members=3, **more):
+    with contextlib.ExitStack() as stack:
+        hosts = stack.enter_context(hosts_or_skip(nodes, far=etcd_members if place == "etcd" else 0, **more))
+        etcd = None
+        if place == "etcd":
+            import etcd as real
+            etcd = stack.enter_context(real.EtcdCluster(
+                etcd_members, where=[(hosts.address(nodes + i), hosts.enter(nodes + i)) for i in range(etcd_members)]))
+        c = Cluster(job, hosts, place, nodes, times, etcd)
+        if place == "dir":
+            c.directory.mkdir()
+        try:
+            yield c
+        finally:
+            for tag in c.frozen:
+                hosts.thaw(c.host_of[tag])
+
+
+def mostly(values):
+    """Smallest, median and largest, for people."""
+    values = sorted(values)
+    return f"{values[0]:.3f} / {values[len(values) // 2]:.3f} / {values[-1]:.3f} s"
+
+
+def kills(default=1):
+    """How often a random test is run: MUSTER_KILLS_CLUSTER (200 in the slow suite)."""
+    return int(os.environ.get("MUSTER_KILLS_CLUSTER", "200" if os.environ.get("MUSTER_TEST_SCALE") == "slow" else default))
+
+
+__all__ = ["Cluster", "DEFAULTS", "SHORT", "WORK", "cluster", "kills", "mostly", "order", "pytest"]
