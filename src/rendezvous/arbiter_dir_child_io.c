@@ -21,9 +21,10 @@
 /* Claims that find the place taken by nobody they can see. */
 #define CLAIM_TRIES 3
 
-void arbiter_dir_server_init(struct arbiter_dir_server *s, const char *path, const char *run_id) {
+void arbiter_dir_server_init(struct arbiter_dir_server *s, const char *path, const char *run_id,
+                             bool look) {
     *s = (struct arbiter_dir_server){.beat = random_u64()};
-    arbiter_folder_init(&s->folder, path, run_id);
+    arbiter_folder_init(&s->folder, path, run_id, look);
 }
 
 void arbiter_dir_server_fini(struct arbiter_dir_server *s) { arbiter_folder_fini(&s->folder); }
@@ -268,10 +269,13 @@ static int do_close(struct arbiter_dir_server *s, const struct arbiter_request *
 static int do_request(struct arbiter_dir_server *s, const struct arbiter_request *q,
                       struct arbiter_dir_result *ret, struct err *err) {
     int r = check_time(s, err);
+    if (r == 0 && s->folder.look && q->kind != ARBITER_READ)
+        r = err_set(err, -EROFS, "%s: it is only looked at from here", s->folder.path);
     if (r == 0)
         r = arbiter_folder_open(&s->folder, err);
-    if (r < 0)
-        return r;
+    ret->result = ARBITER_OK;
+    if (r < 0 || r == ARBITER_FOLDER_E_NONE)
+        return MIN2(r, 0); /* no folder: nobody has led yet */
     switch (q->kind) {
     case ARBITER_READ: return do_read(s, ret, err);
     case ARBITER_CLAIM: return do_claim(s, q, ret, err);
@@ -341,10 +345,11 @@ static void become_child(int fd, pid_t parent) {
     (void)umask(0077);
 }
 
-void arbiter_dir_child_run(int fd, pid_t parent, const char *path, const char *run_id) {
+void arbiter_dir_child_run(int fd, pid_t parent, const char *path, const char *run_id,
+                           bool look) {
     become_child(fd, parent);
     struct arbiter_dir_server server;
-    arbiter_dir_server_init(&server, path, run_id);
+    arbiter_dir_server_init(&server, path, run_id, look);
     for (;;) {
         struct arbiter_dir_task task;
         struct arbiter_dir_result result;

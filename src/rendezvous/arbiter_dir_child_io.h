@@ -25,7 +25,8 @@ struct arbiter_dir_server {
     uint64_t beat;        /* the last that we wrote */
     uint64_t deadline_ns; /* of the present request */
 };
-void arbiter_dir_server_init(struct arbiter_dir_server *s, const char *path, const char *run_id);
+void arbiter_dir_server_init(struct arbiter_dir_server *s, const char *path, const char *run_id,
+                             bool look);
 void arbiter_dir_server_fini(struct arbiter_dir_server *s);
 /* Does one request; blocks. */
 void arbiter_dir_serve(struct arbiter_dir_server *s, const struct arbiter_dir_task *task,
@@ -34,4 +35,5 @@ void arbiter_dir_serve(struct arbiter_dir_server *s, const struct arbiter_dir_ta
 /* The whole life of the child, after fork(): keeps nothing open but `fd`, dies with its parent,
  * ignores what a terminal or a batch system sends to all, ends when the other end is closed. All
  * signals must be blocked. */
-_noreturn_ void arbiter_dir_child_run(int fd, pid_t parent, const char *path, const char *run_id);
+_noreturn_ void arbiter_dir_child_run(int fd, pid_t parent, const char *path, const char *run_id,
+                                      bool look);

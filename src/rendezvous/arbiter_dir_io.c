@@ -36,6 +36,7 @@ struct arbiter_dir {
     struct child_reaper *reaper; /* or NULL */
     char *path, *run_id;
     uint64_t timeout_ns;
+    bool look;
     struct loop_timer *timer;
     struct list waiting; /* in the order they were asked; the child works on at most one of them */
     struct list ready;   /* answers to be told */
@@ -220,7 +221,7 @@ static int start_child(struct arbiter_dir *d) {
         (void)sigprocmask(SIG_SETMASK, &all, &old);
         pid_t parent = getpid(), pid = fork();
         if (pid == 0)
-            arbiter_dir_child_run(ends[1], parent, d->path, d->run_id);
+            arbiter_dir_child_run(ends[1], parent, d->path, d->run_id, d->look);
         r = pid < 0 ? -errno : adopt(d, pid);
         (void)sigprocmask(SIG_SETMASK, &old, NULL);
     }
@@ -347,6 +348,7 @@ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_config *config,
         .loop = loop,
         .reaper = config->reaper,
         .timeout_ns = config->timeout_ns != 0 ? config->timeout_ns : ARBITER_TIMEOUT_NS,
+        .look = config->look,
         .fd = -1,
         .child = CHILD_INIT,
     };

@@ -26,6 +26,7 @@ struct arbiter_dir_config {
      * to be freed after the arbiter; NULL: the arbiter reaps its child itself */
     struct child_reaper *reaper;
     uint64_t timeout_ns;         /* 0: ARBITER_TIMEOUT_NS */
+    bool look;                   /* only READs, which make nothing that is missing */
 };
 
 /* Touches nothing yet: a directory that can't be used shows in the first answer.

@@ -27,16 +27,19 @@ struct arbiter_folder {
     const char *path;  /* the shared directory; borrowed */
     char *name;        /* of the folder in it */
     int fd;            /* the folder, while a request is served; else -1 */
+    bool look;         /* make nothing that is missing */
     uint64_t asker;    /* incarnation of the request: names the files that are being written */
     bool swept;
     bool squashed;     /* files that we make there belong to `squashed_uid`, not to us */
     uid_t squashed_uid;
 };
 
-void arbiter_folder_init(struct arbiter_folder *f, const char *path, const char *run_id);
+void arbiter_folder_init(struct arbiter_folder *f, const char *path, const char *run_id, bool look);
 void arbiter_folder_fini(struct arbiter_folder *f);
 
 /* All below: 0, or a negative errno and a sentence. */
+
+enum { ARBITER_FOLDER_E_NONE = 1 }; /* there is no such folder, and `look` */
 
 /* Opens the folder, made if it is missing; refuses what others could tamper with. */
 _must_use_ int arbiter_folder_open(struct arbiter_folder *f, struct err *err);

@@ -54,8 +54,10 @@ static char *folder_name(const char *run_id) {
                      arbiter_hash(run_id, strlen(run_id)));
 }
 
-void arbiter_folder_init(struct arbiter_folder *f, const char *path, const char *run_id) {
-    *f = (struct arbiter_folder){.path = path, .name = folder_name(run_id), .fd = -1};
+void arbiter_folder_init(struct arbiter_folder *f, const char *path, const char *run_id,
+                         bool look) {
+    *f = (struct arbiter_folder){
+        .path = path, .name = folder_name(run_id), .fd = -1, .look = look};
 }
 
 void arbiter_folder_close(struct arbiter_folder *f) {
@@ -132,7 +134,7 @@ static int check_top(const struct arbiter_folder *f, int top, struct err *err) {
 static int open_top(const struct arbiter_folder *f, int *ret, struct err *err) {
     int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
     int fd = open(f->path, flags);
-    if (fd < 0 && errno == ENOENT) {
+    if (fd < 0 && errno == ENOENT && !f->look) {
         if (mkdir(f->path, 0700) < 0 && errno != EEXIST)
             return err_set(err, -errno, "cannot make %s: %s%s", f->path, strerror(errno),
                            errno == ENOENT ? "; the directory above it must be there" : "");
@@ -151,6 +153,8 @@ int arbiter_folder_open(struct arbiter_folder *f, struct err *err) {
     if (r < 0)
         return r;
     fd = openat(top, f->name, flags);
+    if (fd < 0 && errno == ENOENT && f->look)
+        return ARBITER_FOLDER_E_NONE;
     if (fd < 0 && errno == ENOENT) {
         /* A missing name may be remembered where the folder is there; making it asks the server. */
         if (mkdirat(top, f->name, 0700) == 0)

@@ -128,7 +128,7 @@ CHILD_TEST(an_answer_that_is_heard_late_is_none) {
 CHILD_TEST(a_request_past_its_deadline_is_not_begun) {
     struct arbiter_dir_server server;
     struct arbiter_dir_result result;
-    arbiter_dir_server_init(&server, rig_dir, RIG_RUN_ID);
+    arbiter_dir_server_init(&server, rig_dir, RIG_RUN_ID, false);
     struct arbiter_dir_task task = {.seq = 5,
                                     .deadline_ns = clock_now_ns(),
                                     .request = rig_request(ARBITER_CLAIM, 1, A)};
@@ -147,7 +147,7 @@ CHILD_TEST(a_claim_cut_by_its_deadline_anywhere_is_whole_when_asked_again) {
     for (uint32_t epoch = 1; epoch <= 200; epoch++) {
         struct arbiter_dir_server server;
         struct arbiter_dir_result result;
-        arbiter_dir_server_init(&server, rig_dir, RIG_RUN_ID);
+        arbiter_dir_server_init(&server, rig_dir, RIG_RUN_ID, false);
         uint64_t end_ns = clock_now_ns() + epoch * 20 * NS_PER_US;
         struct arbiter_dir_task task = {
             .deadline_ns = end_ns, .request = rig_request(ARBITER_CLAIM, epoch, A + epoch % 2)};

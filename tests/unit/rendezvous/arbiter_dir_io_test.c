@@ -80,6 +80,25 @@ ARBITER_TEST(nobody_leads_before_the_first_claim) {
     ASSERT_LEADS(rig_read(b), ARBITER_OK, 0, 0);
 }
 
+ARBITER_TEST(who_only_looks_makes_nothing) {
+    char missing[128];
+    (void)snprintf(missing, sizeof missing, "%s/missing", rig_dir);
+    struct arbiter_dir_config config = {.path = missing, .run_id = RIG_RUN_ID, .look = true};
+    struct arbiter *looks;
+    cr_assert_eq(arbiter_dir_new(rig_loop, &config, &looks, NULL), 0);
+    ASSERT_UNREACHABLE(rig_read(looks), "missing: No such file or directory");
+    cr_assert_lt(access(missing, F_OK), 0);
+    arbiter_free(looks);
+    config.path = rig_dir;
+    cr_assert_eq(arbiter_dir_new(rig_loop, &config, &looks, NULL), 0);
+    ASSERT_LEADS(rig_read(looks), ARBITER_OK, 0, 0);
+    cr_assert_not(rig_there("."));
+    ASSERT_UNREACHABLE(rig_claim(looks, 1, C), "only looked at");
+    ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
+    ASSERT_LEADS(rig_read(looks), ARBITER_OK, 1, A);
+    arbiter_free(looks);
+}
+
 ARBITER_TEST(the_first_claim_wins) {
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
     ASSERT_LEADS(rig_claim(b, 1, B), ARBITER_LOST, 1, A);

@@ -31,7 +31,7 @@ struct race {
 
 static _Noreturn void run_racer(struct race *race, unsigned me) {
     struct arbiter_dir_server server;
-    arbiter_dir_server_init(&server, rig_dir, RIG_RUN_ID);
+    arbiter_dir_server_init(&server, rig_dir, RIG_RUN_ID, false);
     for (uint32_t epoch = 1; epoch <= RACES + 1; epoch++) {
         struct arbiter_dir_task task = {
             .deadline_ns = TIME_NEVER, .request = rig_request(ARBITER_CLAIM, epoch, me + 1)};
@@ -104,7 +104,7 @@ struct traced {
 
 static void serve_in(struct traced *t, const char *run_id, const struct arbiter_request *q) {
     struct arbiter_dir_task task = {.deadline_ns = TIME_NEVER, .request = *q};
-    arbiter_dir_server_init(&t->server, rig_dir, run_id);
+    arbiter_dir_server_init(&t->server, rig_dir, run_id, false);
     arbiter_dir_serve(&t->server, &task, &t->result);
     arbiter_dir_server_fini(&t->server);
 }
