@@ -69,11 +69,12 @@ static void inherit(struct group *g, const struct estate *e) {
                                  .nproc = 1,
                                  .node_rank = -1};
         (void)snprintf(info.addr, sizeof info.addr, "%s", m->addr);
-        (void)snprintf(info.host, sizeof info.host, "at %s", m->addr);
+        (void)snprintf(info.host, sizeof info.host, "%s", m->host);
         struct node *n = group_add_node(g, &info);
         n->reached = true; /* by him who passed its address on */
         n->heard_ns = g->now_ns;
-        n->lost_at_ns = g->config.absent_until_ns;
+        /* The leases may be over already, but it may only just have noticed, and be on its way. */
+        n->lost_at_ns = MAX2(g->config.absent_until_ns, g->now_ns + g->config.margin_ns);
         n->in_order = i < e->n_order;
         n->was_started = n->in_order;
         g->n_was_started += n->in_order;

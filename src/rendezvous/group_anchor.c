@@ -74,8 +74,10 @@ bool group_hears(const struct group *g, const struct node *n) {
 
 /* Fewer than min nodes, or less than half of the last group: others may have to go on. */
 static bool hears_too_few(const struct group *g) {
-    if (g->n_order == 0)
-        return false; /* it has never had a group: there is nothing that others could go on with */
+    /* It has never had a group: there is nothing that others could go on with. Or it is new, and
+     * they are on their way. */
+    if (g->n_order == 0 || g->now_ns - g->begun_ns < g->config.lease_ns)
+        return false;
     size_t heard = 0, of_last = 0;
     LIST_FOR_EACH(struct node, n, &g->nodes, by_all) {
         bool hears = group_hears(g, n);
@@ -157,6 +159,8 @@ static void say_unreachable(struct group *g, const char *text) {
 /* What is so at the arbiter. True: this leader is the latest. */
 static bool on_record(struct group *g, const struct arbiter_answer *a) {
     const struct arbiter_record *r = &a->record;
+    if (r->closed && g->state == GROUP_CLOSED)
+        return false; /* by us: the answer to that says so */
     if (r->closed) {
         depose(g, r->epoch);
         return false;
@@ -235,7 +239,7 @@ void group_on_touched(struct group *g, uint64_t touched_ns) {
 void group_anchor_begin(struct group *g) {
     if (g->beat_ns != 0)
         return;
-    g->beat_ns = g->now_ns;
+    g->beat_ns = g->begun_ns = g->now_ns;
     group_add_note(g, NOTE_LEADS, NULL, NULL)->generation =
         (struct generation){g->config.epoch, 0};
 }

@@ -174,6 +174,7 @@ struct group {
     uint64_t read_ns;         /* arbiter: the last good read began; 0: none yet */
     uint64_t touched_ns;      /* mark: the last good touch began; 0: none yet */
     uint64_t beat_ns;         /* the next beat, read or touch is due */
+    uint64_t begun_ns;        /* this leadership */
     bool asking;              /* one is under way */
     bool claiming;            /* our own next epoch is asked for */
     uint64_t claim_ns;        /* not again before */

@@ -199,6 +199,7 @@ void group_estate(const struct group *g, struct estate *ret) {
                                     .port = n->info.listener_port,
                                     .started = true};
         memcpy(m->addr, n->info.addr, sizeof m->addr);
+        (void)snprintf(m->host, sizeof m->host, "%.63s", n->info.host);
     }
     ret->n_order = ret->n_members;
 }

@@ -105,7 +105,8 @@ void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *re
     if (deadline != TIME_NEVER)
         ret->wait_ns = deadline > now_ns ? deadline - now_ns : 0;
     name_nodes(g, ret);
-    if (g->started_once && g->lost_somebody && ret->n_missing < RDZV_STATUS_NAMES_MAX)
+    if (g->started_once && g->lost_somebody && g->last_lost[0] != '\0' &&
+        ret->n_missing < RDZV_STATUS_NAMES_MAX)
         (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "%s", g->last_lost);
 }
 

@@ -242,9 +242,11 @@ static void keep_record(struct member *m, const struct arbiter_answer *a) {
     m->record_ns = a->started_ns;
 }
 
-/* The leader of the record can't be reached: is he at least alive? */
+/* The leader of the record can't be reached, for a while now: is he at least alive? */
 static void say_unreachable(struct member *m) {
     const struct arbiter_record *r = &m->record;
+    if (m->apart_ns == TIME_NEVER || m->now_ns < m->apart_ns + 2 * m->config.heartbeat_ns)
+        return;
     bool moves = m->record_ns < m->beat_ns + 3 * m->config.heartbeat_ns;
     say_waiting(m, "the leader at %.100s, port %u (epoch %" PRIu32 ") %s", r->leader.addr,
                 r->leader.port, r->epoch,

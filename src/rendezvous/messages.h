@@ -146,6 +146,7 @@ struct estate_member {
     uint64_t incarnation;
     char addr[RDZV_ADDR_MAX]; /* as rdzv_peer.addr */
     uint16_t port;
+    char host[RDZV_ADDR_MAX]; /* its name, for people; cut where it is longer */
     bool started;             /* of the last started group; otherwise of the newest formed only */
 };
 struct estate {

@@ -57,6 +57,7 @@ void wire_put_members(struct json_writer *w, const struct wire_members *m) {
         json_write_hex(w, "incarnation", p->incarnation);
         PUT_TEXT(w, "addr", p->addr);
         json_write_u64(w, "port", p->port);
+        PUT_TEXT(w, "host", p->host);
         json_write_bool(w, "started", p->started);
         json_write_object_end(w);
     }
@@ -64,10 +65,11 @@ void wire_put_members(struct json_writer *w, const struct wire_members *m) {
 }
 
 static int get_member(const struct json *v, struct estate_member *ret, struct err *err) {
-    struct fields f = FIELDS(v, err, "incarnation", "addr", "port", "started");
+    struct fields f = FIELDS(v, err, "incarnation", "addr", "port", "host", "started");
     wire_get_incarnation(&f, "incarnation", &ret->incarnation);
     GET_TEXT(&f, "addr", ret->addr);
     wire_get_port(&f, "port", &ret->port);
+    GET_TEXT(&f, "host", ret->host);
     wire_get_bool(&f, "started", &ret->started);
     return f.code;
 }

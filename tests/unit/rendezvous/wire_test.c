@@ -194,6 +194,7 @@ static void any_members(struct wire_members *m) {
         e->incarnation = any_incarnation();
         ANY_TEXT(e->addr);
         e->port = (uint16_t)(1 + any(UINT16_MAX - 1));
+        ANY_TEXT(e->host);
         e->started = any_bool();
     }
 }
@@ -452,8 +453,8 @@ Test(wire, the_words_of_succession_arrive_in_their_places) {
     in = (struct wire_message){.kind = WIRE_MEMBERS, .members = {.first = 3, .n = 2}};
     in.members.estate = (struct estate){.epoch = 9, .formed = {9, 2}, .started = {8, 7}, .restarts_used = 1,
                                         .losses = 2, .log_nonce = UINT64_MAX, .n_order = 4, .n_members = 5};
-    in.members.list[0] = (struct estate_member){1, "10.0.0.1", 11, false};
-    in.members.list[1] = (struct estate_member){2, "", 12, true};
+    in.members.list[0] = (struct estate_member){1, "10.0.0.1", 11, "a", false};
+    in.members.list[1] = (struct estate_member){2, "", 12, "b", true};
     there_and_back(&in, &out);
     const struct wire_members *m = &out.members;
     cr_assert_eq(memcmp(&m->estate, &in.members.estate, sizeof m->estate), 0);
