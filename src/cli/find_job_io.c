@@ -9,6 +9,7 @@
 #include "cli/rdzv_text.h"
 #include "cli/run_line_io.h"
 #include "rendezvous/arbiter_dir_io.h"
+#include "rendezvous/arbiter_etcd_io.h"
 #include "rendezvous/arbiter_folder_io.h"
 #include "rendezvous/registry_io.h"
 
@@ -132,7 +133,20 @@ static int make_arbiter(struct loop *loop, const struct job_spec *spec, struct a
         int r = check_folder(spec, err);
         return r < 0 ? r : arbiter_dir_new(loop, &config, ret, err);
     }
-    return err_set(err, -EOPNOTSUPP, "etcd can't be asked yet; name an agent, as HOST:PORT");
+    struct arbiter_etcd_config config = {
+        .endpoints = (const char *const *)spec->etcd_endpoints,
+        .prefix = spec->etcd_prefix,
+        .run_id = spec->run_id,
+        .user = spec->etcd_user,
+        .password = spec->etcd_password,
+        .tls = spec->etcd_tls,
+        .cacert = spec->etcd_cacert,
+        .cert = spec->etcd_cert,
+        .key = spec->etcd_key,
+    };
+    while (spec->etcd_endpoints[config.n] != NULL)
+        config.n++;
+    return arbiter_etcd_new(loop, &config, ret, err);
 }
 
 struct reading {

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import threading
 
-from harness import MUSTER, Job, deadline, free_port
+import etcd
+from harness import MUSTER, Job, deadline, kill
 from hosts import hosts_or_skip
 
 GROUP_KEYS = {"run_id", "state", "state_seconds", "outcome", "reason", "epoch", "generation", "started_seconds", "leader",
@@ -171,6 +172,12 @@ def test_a_node_leaves_and_nothing_is_charged(job):
     job.events.wait("start", 4)
     code, _, err = ask(job, "leave")
     assert code == 1 and "several agents of that job" in err, err
+    seen = status(job, endpoint(a))
+    leader = next(n["pid"] for n in seen["nodes"] if n["id"] == seen["leader"])
+    if b.agent_pid() == leader:
+        a, b = b, a
+    code, _, err = ask(job, "leave", listener(job, a))
+    assert code == 1 and "leads the job at a fixed endpoint" in err, err
     code, out, err = ask(job, "leave", listener(job, b), "--reason=maintenance")
     assert code == 0, err
     assert out.strip()
@@ -273,3 +280,48 @@ def test_a_job_is_found_by_its_directory_and_known_there_when_it_is_over(job):
     assert (seen["state"], seen["outcome"], seen["nodes"]) == ("closed", "success", [])
     code, _, err = ask(job, "stop", where, "--rdzv-id=e2e")
     assert code == 1 and "is over" in err, err
+
+
+def test_a_job_is_found_by_etcd(job):
+    with etcd.EtcdCluster(1, tls=True) as cluster:
+        where = f"etcds://{cluster.endpoints[0]}"
+        conf = f"--rdzv-conf=cacert={cluster.cacert}"
+        code, _, err = ask(job, "status", where, conf, "--rdzv-id=e2e")
+        assert code == 1 and "nobody has led the run 'e2e' there yet" in err, err
+        a, b = (job.agent(tag, "--nnodes=2", "--nproc-per-node=1", f"--rdzv-endpoint={where}", conf, "--rdzv-id=e2e",
+                          "--no-python", job.worker, "start", "go") for tag in "ab")
+        job.events.wait("start", 2)
+        seen = status(job, where, conf, "--rdzv-id=e2e")
+        assert seen["state"] == "running" and len(seen["nodes"]) == 2, seen
+        code, _, err = ask(job, "status", where, "--rdzv-id=e2e")
+        assert code == 1 and err.count("\n") == 1, "its certificate is of an unknown authority: " + err
+        job.go()
+        assert (a.wait(), b.wait()) == (0, 0)
+        seen = status(job, where, conf, "--rdzv-id=e2e")
+        assert (seen["state"], seen["outcome"]) == ("closed", "success")
+
+
+def test_who_watches_is_taken_to_the_next_leader_and_told_the_end(job):
+    shared = job.tmp / "shared"
+    shared.mkdir()
+    where = f"dir:{shared}"
+    for tag in "abc":
+        job.agent(tag, "--nnodes=1:3", "--nproc-per-node=1", f"--rdzv-endpoint={where}", "--rdzv-id=e2e", "--no-python",
+                  job.worker, "start", "go")
+    job.events.wait("start", 3)
+    watch = job.agent("w", "status", "--watch", "--json", "--rdzv-id=e2e", where, program=[MUSTER])
+
+    def seen():
+        return [json.loads(line) for line in watch.out.lines if line.endswith("}")]
+
+    first = watch.out.until(seen, 30)[0]
+    assert first["epoch"] == 1 and len(first["successors"]) == 2, first
+    leader = next(n["pid"] for n in first["nodes"] if n["id"] == first["leader"])
+    kill(leader)
+    assert watch.out.until(lambda: [s for s in seen() if s["epoch"] == 2 and s["state"] == "running"], 60), watch.said()
+    code, out, err = ask(job, "stop", "--reason=enough", where, "--rdzv-id=e2e")
+    assert (code, out) == (0, "the job is being stopped\n"), err
+    code, _, err = watch.finish()
+    assert code == 0, err
+    last = seen()[-1]
+    assert (last["state"], last["outcome"], last["reason"]) == ("closed", "failed", "enough"), last
