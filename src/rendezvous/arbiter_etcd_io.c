@@ -389,8 +389,8 @@ static int read_endpoints(const struct arbiter_etcd_config *c,
                                          "with it: make them all https:// or none",
                            c->endpoints[i]);
     if (!tls && (c->cacert != NULL || c->cert != NULL || c->key != NULL))
-        return err_set(err, -EINVAL, "certificates were given for etcd, but no TLS: write its "
-                                     "endpoints as https://host:port");
+        return err_set(err, -EINVAL, "certificates were given for etcd, but its endpoints are "
+                                     "without TLS: ask for TLS, or leave the certificates out");
     *ret_tls = tls;
     return 0;
 }

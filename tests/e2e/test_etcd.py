@@ -351,7 +351,7 @@ def test_a_wrong_configuration_is_refused_in_words(tmp_path):
             (["job", "h:x"], "'h:x' is no endpoint of etcd"),
             (["", "h"], "a run id of 1 to 255 bytes"),
             (["--user", "joe", "job", "h"], "the password is missing"),
-            (["--cacert", ca, "job", "h"], "no TLS"),
+            (["--cacert", ca, "job", "h"], "its endpoints are without TLS"),
             (["job", "https://a", "http://b"], "'http://b' of etcd is without TLS"),
             (["--tls", "--cacert", tmp_path / "none", "job", "h"], "none': No such file or directory"),
             (["--tls", "--cacert", empty, "job", "h"], "no certificate authority in '"),
