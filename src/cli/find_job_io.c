@@ -3,14 +3,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cli/job_options.h"
 #include "cli/rdzv_text.h"
 #include "cli/run_line_io.h"
 #include "rendezvous/arbiter_dir_io.h"
 #include "rendezvous/arbiter_etcd_io.h"
-#include "rendezvous/arbiter_folder_io.h"
 #include "rendezvous/registry_io.h"
 
 extern char **environ;
@@ -109,29 +107,14 @@ static int read_arbiter(const struct job_place *place, struct job_spec *ret, str
     return r;
 }
 
-/* The arbiter would make what is not there, for the job to come. */
-static int check_folder(const struct job_spec *spec, struct err *err) {
-    struct arbiter_folder folder;
-    struct stat st;
-    arbiter_folder_init(&folder, spec->arbiter_dir, spec->run_id);
-    _cleanup_(freep) char *path = xasprintf("%s/%s", spec->arbiter_dir, folder.name);
-    arbiter_folder_fini(&folder);
-    if (stat(path, &st) == 0)
-        return 0;
-    int code = errno;
-    if (code == ENOENT)
-        return err_set(err, -ENOENT,
-                       "the run '%.100s' has never met at dir:%.200s (there is no %.100s)",
-                       spec->run_id, spec->arbiter_dir, strrchr(path, '/') + 1);
-    return err_set(err, -EHOSTUNREACH, "can't look at %.300s: %s", path, strerror(code));
-}
-
-static int make_arbiter(struct loop *loop, const struct job_spec *spec, struct arbiter **ret,
-                        struct err *err) {
+static int make_arbiter(struct loop *loop, const struct job_place *place,
+                        const struct job_spec *spec, struct arbiter **ret, struct err *err) {
     if (spec->backend == JOB_BACKEND_DIR) {
-        struct arbiter_dir_config config = {.path = spec->arbiter_dir, .run_id = spec->run_id};
-        int r = check_folder(spec, err);
-        return r < 0 ? r : arbiter_dir_new(loop, &config, ret, err);
+        struct arbiter_dir_config config = {.path = spec->arbiter_dir,
+                                            .run_id = spec->run_id,
+                                            .timeout_ns = place->timeout_ns,
+                                            .look = true};
+        return arbiter_dir_new(loop, &config, ret, err);
     }
     struct arbiter_etcd_config config = {
         .endpoints = (const char *const *)spec->etcd_endpoints,
@@ -143,6 +126,7 @@ static int make_arbiter(struct loop *loop, const struct job_spec *spec, struct a
         .cacert = spec->etcd_cacert,
         .cert = spec->etcd_cert,
         .key = spec->etcd_key,
+        .timeout_ns = place->timeout_ns,
     };
     while (spec->etcd_endpoints[config.n] != NULL)
         config.n++;
@@ -183,7 +167,7 @@ static int find_by_arbiter(struct loop *loop, const struct job_place *place, str
         return r < 0 ? -EINVAL
                      : err_set(err, -EINVAL, "\"%.200s\" is no endpoint", place->endpoint);
     (void)snprintf(ret->run_id, sizeof ret->run_id, "%s", spec.run_id);
-    r = make_arbiter(loop, &spec, &arbiter, err);
+    r = make_arbiter(loop, place, &spec, &arbiter, err);
     if (r == 0)
         r = read_record(loop, arbiter, &ret->record, err);
     arbiter_free(arbiter);

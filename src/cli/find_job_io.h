@@ -15,6 +15,7 @@ struct job_place {
     const char *endpoint; /* HOST[:PORT], dir:/path, etcd://…; NULL: this machine's agents */
     const char *run_id;   /* NULL: whichever */
     const char *conf;     /* as --rdzv-conf, for etcd; NULL: none */
+    uint64_t timeout_ns;  /* of asking an arbiter; 0: its own */
     bool one_agent;       /* a certain agent is wanted, not any of its job */
 };
 

@@ -49,6 +49,7 @@ static int read_values(struct operation *op) {
                             op->timeout_ns < NS_PER_MS || op->timeout_ns > OPERATOR_TIMEOUT_MAX_NS))
         return usage_error(op->set->command,
                            "--timeout=%s: must be a number of seconds from 0.001 to 3600", timeout);
+    op->place.timeout_ns = op->timeout_ns;
     return -1;
 }
 

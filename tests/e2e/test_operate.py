@@ -263,7 +263,9 @@ def test_a_job_is_found_by_its_directory_and_known_there_when_it_is_over(job):
     shared.mkdir()
     where = f"dir:{shared}"
     code, _, err = ask(job, "status", where, "--rdzv-id=e2e")
-    assert code == 1 and "has never met" in err and not list(shared.iterdir()), err
+    assert code == 1 and "nobody has led the run 'e2e' there yet" in err and not list(shared.iterdir()), err
+    code, _, err = ask(job, "status", f"dir:{shared}/nowhere", "--rdzv-id=e2e")
+    assert code == 1 and "nowhere" in err and not list(shared.iterdir()), err
     a, b = (job.agent(tag, "--nnodes=2", "--nproc-per-node=1", f"--rdzv-endpoint={where}", "--rdzv-id=e2e", "--no-python",
                       job.worker, "start", "go") for tag in "ab")
     job.events.wait("start", 2)

@@ -172,6 +172,15 @@ static void answer_overview(struct agent *a, struct conn *c, const struct wire_m
     say_nodes(c, 32, 5);
 }
 
+static void answer_many(struct agent *a, struct conn *c, const struct wire_message *m) {
+    (void)a;
+    (void)m;
+    conn_set_unsent_max(c, (size_t)16 << 20);
+    say_overview(c, 5000);
+    for (uint32_t i = 0; i < 5000; i += 10)
+        say_nodes(c, i, 10);
+}
+
 static void answer_no_rows(struct agent *a, struct conn *c, const struct wire_message *m) {
     (void)a;
     (void)m;
@@ -229,6 +238,11 @@ Test(operator_io, all_rows_of_an_overview_are_gathered, .init = begin, .fini = f
     cr_assert(reply.has_overview);
     cr_assert_eq(reply.n_nodes, 37);
     cr_assert_str_eq(reply.nodes[36].name, "node36");
+    operator_reply_fini(&reply);
+    a->answer = answer_many;
+    cr_assert_eq(ask(a, COMMAND_STATUS), 0, "%s", err.text);
+    cr_assert_eq(reply.n_nodes, 5000);
+    cr_assert_str_eq(reply.nodes[4999].name, "node4999");
     operator_reply_fini(&reply);
     a->answer = answer_no_rows;
     cr_assert_eq(ask(a, COMMAND_STATUS), 0, "%s", err.text);
