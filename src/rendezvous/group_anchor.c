@@ -167,7 +167,7 @@ static bool on_record(struct group *g, const struct arbiter_answer *a) {
     }
     bool ours = r->leader.incarnation == g->config.leader_incarnation;
     if (r->epoch == g->config.epoch + 1 && ours) {
-        group_adopt_epoch(g, r->epoch); /* a claim whose answer was lost */
+        group_claim_next(g, "a claim whose answer was lost"); /* asked again, it counts */
     } else if (r->epoch > g->config.epoch) {
         depose(g, r->epoch);
         return false;

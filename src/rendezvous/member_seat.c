@@ -19,7 +19,7 @@ static const struct {
     [SEAT_FIXED] = {"fixed", 0},
     [SEAT_ASKING] = {"asking", BIT(SEAT_FOLLOWING) | BIT(SEAT_CLAIMING)},
     [SEAT_FOLLOWING] = {"following", BIT(SEAT_SEEKING) | BIT(SEAT_CLAIMING)},
-    [SEAT_SEEKING] = {"seeking", BIT(SEAT_FOLLOWING) | BIT(SEAT_CLAIMING) | BIT(SEAT_LEADING)},
+    [SEAT_SEEKING] = {"seeking", BIT(SEAT_FOLLOWING) | BIT(SEAT_CLAIMING)},
     [SEAT_CLAIMING] = {"claiming", BIT(SEAT_LEADING) | BIT(SEAT_FOLLOWING) | BIT(SEAT_SEEKING)},
     [SEAT_LEADING] = {"leading", BIT(SEAT_SEEKING)},
 };
@@ -270,11 +270,10 @@ void member_on_record(struct member *m, const struct arbiter_answer *a) {
     } else if (m->seat == SEAT_CLAIMING) {
         return; /* the claim's answer says more */
     } else if (r->leader.incarnation == m->config.incarnation && r->epoch > m->epoch) {
-        if (m->connected)
-            return; /* to one of a lower epoch, who will hear of it */
-        if (m->seat == SEAT_FOLLOWING)
-            member_seek(m);
-        succession_lead(m, r->epoch); /* a claim whose answer was lost */
+        /* A claim whose answer was lost, or that was given up and came through all the same: asked
+         * again, it is won unless somebody has gone on from there. */
+        if (!m->connected)
+            succession_claim(m, r->epoch);
     } else if (r->epoch == 0 && m->seat == SEAT_ASKING) {
         succession_claim(m, 1);
     } else if (r->epoch > 0 && !m->connected && (m->seat == SEAT_ASKING || r->epoch > m->epoch)) {
