@@ -33,10 +33,15 @@ static int find_here(const struct job_place *place, struct job_found *ret, struc
     int r = registry_list(&entries, &n, err);
     if (r < 0)
         return r;
-    bool one_job = true;
+    bool one_job = true, some_live = false;
+    for (size_t i = 0; i < n; i++)
+        some_live = some_live || !entries[i].foreign;
     for (size_t i = 0; i < n; i++) {
         const struct registry_entry *e = &entries[i];
         if (place->run_id != NULL && strcmp(place->run_id, e->run_id) != 0)
+            continue;
+        /* What a container left behind must not stand beside a job that is known to run. */
+        if (place->run_id == NULL && e->foreign && some_live)
             continue;
         struct job_target *t = add(ret);
         (void)strcpy(t->host, e->addr);

@@ -112,6 +112,19 @@ def test_several_jobs_of_one_machine_must_be_told_apart(job, worker, tmp_path):
         assert code == 1 and "belongs to the run 'second', not to 'e2e'" in err, err
 
 
+def test_what_a_container_left_behind_does_not_hide_the_job_that_runs(job):
+    a, = job.pair(tags="a", nnodes="1")
+    job.events.wait("start", 2)
+    here = job.tmp / "run" / f"agent-{a.agent_pid()}"
+    entry = json.loads(here.read_text())
+    left = here.with_name("agent-1")
+    left.write_text(json.dumps(entry | {"run_id": "left", "pid": 1, "pid_namespace": "1", "port": 1}))
+    assert status(job)["run_id"] == "e2e"
+    code, _, err = ask(job, "status", "--rdzv-id=left")
+    assert code == 1 and "no agent listens at 127.0.0.1:1" in err, err
+    assert left.exists(), "it may live"
+
+
 def test_what_is_no_agent_is_said(job):
     with socket.create_server(("127.0.0.1", 0)) as server:
         where = f"127.0.0.1:{server.getsockname()[1]}"
