@@ -155,8 +155,9 @@ enum group_effect_kind {
     GROUP_EFFECT_NAME,
     GROUP_EFFECT_ARBITER,     /* request: ask it */
     GROUP_EFFECT_TOUCH,       /* touch the mark, then EVENT_TOUCHED; with the outcome if not NONE */
-    /* epoch: another leads, or the job was closed by another; tell all nodes to go elsewhere, end
-     * this group, and let the own node find the winner. Nothing comes after it */
+    /* epoch: another leads, or the job was closed by another, or (our own epoch) its end can't be
+     * put down; tell all nodes to go elsewhere, end this group, and let the own node find the
+     * winner. Nothing comes after it */
     GROUP_EFFECT_DEPOSED,
     GROUP_EFFECT_ANSWER,      /* ok, reason: to the COMMAND of this step */
     GROUP_EFFECT_NOTE,        /* note: what happened, for the event log */

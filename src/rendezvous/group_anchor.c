@@ -119,12 +119,14 @@ static bool ask(struct group *g, enum arbiter_kind kind, uint32_t epoch) {
     return true;
 }
 
-static void depose(struct group *g, uint32_t epoch) {
+void group_depose(struct group *g, uint32_t epoch) {
     char text[128];
     (void)snprintf(text, sizeof text, "another node leads this job now (epoch %" PRIu32 ")",
                    epoch);
-    group_incident(g, text);
+    if (epoch > g->config.epoch)
+        group_incident(g, text);
     g->deposed = true;
+    g->status_dirty = false;
     group_emit(g, GROUP_EFFECT_DEPOSED, 0)->epoch = epoch;
 }
 
@@ -162,14 +164,14 @@ static bool on_record(struct group *g, const struct arbiter_answer *a) {
     if (r->closed && g->state == GROUP_CLOSED)
         return false; /* by us: the answer to that says so */
     if (r->closed) {
-        depose(g, r->epoch);
+        group_depose(g, r->epoch);
         return false;
     }
     bool ours = r->leader.incarnation == g->config.leader_incarnation;
     if (r->epoch == g->config.epoch + 1 && ours) {
         group_claim_next(g, "a claim whose answer was lost"); /* asked again, it counts */
     } else if (r->epoch > g->config.epoch) {
-        depose(g, r->epoch);
+        group_depose(g, r->epoch);
         return false;
     }
     if (r->epoch == g->config.epoch && ours)
@@ -184,7 +186,7 @@ static void on_closed_there(struct group *g, const struct arbiter_answer *a) {
     if (a->result == ARBITER_OK)
         group_close_told(g);
     else if (a->result == ARBITER_LOST)
-        depose(g, a->record.epoch);
+        group_depose(g, a->record.epoch);
     else
         g->claim_ns = g->now_ns + g->config.heartbeat_ns / 4;
 }
@@ -209,7 +211,7 @@ void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
             g->read_ns = MAX2(g->read_ns, a->started_ns);
             group_feed_starved(g);
         } else if (a->result == ARBITER_LOST && a->request.epoch > g->config.epoch) {
-            depose(g, a->record.epoch);
+            group_depose(g, a->record.epoch);
         } else {
             g->claim_ns = g->now_ns + g->config.heartbeat_ns;
         }

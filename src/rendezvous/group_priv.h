@@ -297,6 +297,8 @@ bool group_hears(const struct group *g, const struct node *n);
 void group_send_lease(struct group *g, struct node *n);
 /* A leader of this epoch from now on, by its own claim. */
 void group_adopt_epoch(struct group *g, uint32_t epoch);
+/* Its last effect. `epoch` is the own one where nobody else leads, but this leader can't go on. */
+void group_depose(struct group *g, uint32_t epoch);
 void group_on_arbiter(struct group *g, const struct arbiter_answer *answer);
 void group_on_touched(struct group *g, uint64_t touched_ns);
 void group_on_higher_epoch(struct group *g, uint32_t epoch);

@@ -395,8 +395,13 @@ static void advance_closed(struct group *g) {
     if (g->done || (!g->close_known && !late))
         return;
     if (!g->close_known) {
-        g->outcome = OUTCOME_NONE; /* nobody was told, and nobody will be */
+        /* Nobody was told, and nobody will be: who finds the arbiter again reads there what became
+         * of it, or ends without. */
+        g->outcome = OUTCOME_NONE;
+        g->done = true;
         group_incident(g, "the outcome of the job could not be put down at the arbiter");
+        group_depose(g, g->config.epoch);
+        return;
     }
     if (g->tally[TALLY_CLOSED] == g->n_nodes || late) {
         g->done = true;
