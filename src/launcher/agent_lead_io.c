@@ -68,7 +68,7 @@ static void done(void *arg, enum outcome outcome) {
 
 static void deposed(void *arg, uint32_t epoch) {
     struct agent *a = arg;
-    log_notice("this agent no longer leads: epoch %u is another's", epoch);
+    (void)epoch; /* the group has said it */
     rdzv_listener_serve(a->listener, NULL);
     rdzv_server_free(TAKE_PTR(a->server));
     rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_DEPOSED});

@@ -140,10 +140,14 @@ void client_want_connect(struct rdzv_client *c, const struct member_effect *e) {
     bool other = c->has_arbiter && !same_peer(&c->target, &e->peer);
     if (other) {
         c->target = e->peer;
-        c->backoff_ns = 0;
+        c->backoff_ns = c->welcomed_ns = 0;
     }
     if (other || c->welcomed) /* the member gave it up: nothing comes over it */
         client_hang_up(c);
+    /* Who welcomes us and hangs up, again and again, is not asked in a tight loop. */
+    uint64_t due_ns = clock_now_ns() + (e->soon ? 0 : c->backoff_ns);
+    if (c->welcomed_ns > 0)
+        due_ns = MAX2(due_ns, c->welcomed_ns + BACKOFF_FIRST_NS);
     if (c->conn == NULL && c->resolve == NULL)
-        loop_timer_set(c->retry, clock_now_ns() + (e->soon ? 0 : c->backoff_ns));
+        loop_timer_set(c->retry, due_ns);
 }

@@ -40,6 +40,7 @@ struct rdzv_client {
     struct conn *conn;   /* NULL: none */
     bool greeted;        /* the target's HELLO came on it */
     bool welcomed;       /* on this connection */
+    uint64_t welcomed_ns; /* by the one who is looked for, last; 0: never */
     char waiting[CLIENT_WAITING_MAX];
 
     /* An estate that comes in parts; `n_estate` of its members are there. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "io/clock.h"
 #include "rendezvous/client_priv.h"
 
 /* ---- what we say ---- */
@@ -88,6 +89,7 @@ static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
     c->leader = w->leader;
     c->leader_epoch = w->epoch;
     c->welcomed = true;
+    c->welcomed_ns = clock_now_ns();
     c->backoff_ns = 0;
     c->waiting[0] = '\0';
     c->lease_ns = w->lease_ns;

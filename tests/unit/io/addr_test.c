@@ -103,6 +103,28 @@ Test(addr, this_machine_has_its_own_addresses_and_no_documentation_address) {
     }
 }
 
+Test(addr, all_addresses_that_others_may_reach_are_listed) {
+    struct addr all[64], first;
+    size_t n = 99, fewer;
+    cr_assert_eq(addr_all_global(all, ARRAY_SIZE(all), &n), 0);
+    cr_assert_leq(n, ARRAY_SIZE(all));
+    bool v6 = false;
+    for (size_t i = 0; i < n; i++) {
+        cr_assert(addr_is_local(&all[i]));
+        cr_assert_not(addr_is_loopback(&all[i]));
+        char text[ADDR_TEXT_MAX];
+        addr_host_text(&all[i], text);
+        cr_assert_null(strchr(text, '%'), "%s means something else on another machine", text);
+        bool last_resort = strncmp(text, "169.254.", 8) == 0;
+        cr_assert(!v6 || all[i].ss.ss_family == AF_INET6 || last_resort, "IPv4 comes first");
+        v6 = v6 || all[i].ss.ss_family == AF_INET6;
+    }
+    if (n > 0 && addr_first_global(&first) == 0)
+        cr_assert_eq(first.ss.ss_family, all[0].ss.ss_family);
+    cr_assert_eq(addr_all_global(all, 1, &fewer), 0);
+    cr_assert_eq(fewer, n > 0 ? 1 : 0);
+}
+
 Test(addr, both_ends_of_a_connection_name_each_other) {
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct addr at = literal("127.0.0.1", 0), server, mine, theirs;

@@ -2,6 +2,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -340,6 +341,32 @@ Test(stream, connects_and_sends_what_was_written_before) {
     stream_free(s);
     listener_free(l);
     (void)close(accepted);
+}
+
+static int tcp_option(const struct stream *s, int level, int option) {
+    int value = -1;
+    socklen_t len = sizeof value;
+    cr_assert_eq(getsockopt(stream_fd(s), level, option, &value, &len), 0);
+    return value;
+}
+
+Test(stream, patience_is_set_where_it_is_tcp) {
+    struct addr at;
+    int fd;
+    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
+    cr_assert_eq(listen_socket(&at, 8, &fd, NULL), 0);
+    cr_assert_eq(addr_of_socket(fd, &at), 0);
+    struct stream *s;
+    cr_assert_eq(stream_connect(end.loop, &at, &ops, &end, &s), 0);
+    stream_set_patience(s, 5 * NS_PER_S, 2500 * NS_PER_MS);
+    cr_assert_eq(tcp_option(s, IPPROTO_TCP, TCP_USER_TIMEOUT), 5000);
+    cr_assert_eq(tcp_option(s, IPPROTO_TCP, TCP_KEEPIDLE), 3, "whole seconds, rounded up");
+    cr_assert_neq(tcp_option(s, SOL_SOCKET, SO_KEEPALIVE), 0);
+    stream_set_patience(s, 1, UINT64_MAX / 2);
+    cr_assert_eq(tcp_option(s, IPPROTO_TCP, TCP_USER_TIMEOUT), 1, "0 would be the default");
+    cr_assert_eq(tcp_option(s, IPPROTO_TCP, TCP_KEEPIDLE), 32767);
+    stream_free(s);
+    (void)close(fd);
 }
 
 Test(stream, reports_a_refused_connection_by_its_errno) {

@@ -627,6 +627,32 @@ Test(succession_io, an_estate_in_parts_is_put_together, .init = begin, .fini = f
     }
 }
 
+static bool played_accepted(void) { return played.accepted >= wanted; }
+
+Test(succession_io, who_welcomes_and_hangs_up_is_not_asked_in_a_tight_loop, .init = begin,
+     .fini = finish) {
+    uint64_t began_ns = clock_now_ns();
+    (void)add_heir();
+    for (unsigned i = 2; i <= 4; i++) {
+        conn_free(TAKE_PTR(played.conn));
+        wanted = i;
+        wait_until(played_accepted);
+        played.joins = 0;
+        wait_until(played_has_join);
+        conn_send(played.conn, &(struct wire_message){
+                                   .kind = WIRE_WELCOME,
+                                   .welcome = {.epoch = 1, .leader = 99,
+                                               .listener_port = w.record.leader.port,
+                                               .heartbeat_ns = NS_PER_S, .lease_ns = 2 * NS_PER_S,
+                                               .margin_ns = NS_PER_S}});
+        played.renews = 0;
+        wanted = 1;
+        wait_until(played_has_renew);
+    }
+    cr_assert_geq(clock_now_ns() - began_ns, 200 * NS_PER_MS);
+    played_dies();
+}
+
 static void break_estate(uint32_t n_members, uint32_t first, uint32_t n) {
     (void)add_heir();
     send_members(150, 0, 64);
