@@ -104,8 +104,10 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     list_init(&g->nodes);
     list_init(&g->heard);
     list_init(&g->watched);
-    if (config->estate != NULL)
+    if (config->estate != NULL) {
         inherit(g, config->estate);
+        g->status_next_ns = now_ns + STATUS_INTERVAL_NS; /* they are on their way */
+    }
     *ret = g;
     return 0;
 }
