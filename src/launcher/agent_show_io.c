@@ -86,11 +86,13 @@ void agent_show_status(struct agent *a, const struct rdzv_status *st) {
     strbuf_add(&s, st->n_names > 0 ? ")" : "");
     add_names(&s, "; missing: ", st->missing, st->n_missing, st->n_missing);
     _cleanup_(freep) char *kind = xstrdup(strbuf_text(&s));
-    if (st->last_call && st->present < st->max_nodes)
-        strbuf_printf(&s, "; starting with %u in %.0f s", st->present,
-                      (double)st->wait_ns / (double)NS_PER_S);
+    double wait = (double)st->wait_ns / (double)NS_PER_S;
+    bool starts = st->last_call && st->present < st->max_nodes;
+    /* never: it waits to know whether a node lives */
+    if (st->wait_ns != TIME_NEVER && starts)
+        strbuf_printf(&s, "; starting with %u in %.0f s", st->present, wait);
     else if (st->wait_ns != TIME_NEVER)
-        strbuf_printf(&s, "; giving up in %.0f s", (double)st->wait_ns / (double)NS_PER_S);
+        strbuf_printf(&s, "; giving up in %.0f s", wait);
     show_progress(a, kind, strbuf_text(&s));
 }
 
