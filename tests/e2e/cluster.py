@@ -46,7 +46,7 @@ def order(generation):
 class Cluster:
     def __init__(self, job, hosts, place, nodes, times, etcd=None):
         self.job, self.hosts, self.place, self.nodes, self.times, self.etcd = job, hosts, place, nodes, times, etcd
-        self.agents, self.host_of, self.frozen = {}, {}, set()
+        self.agents, self.host_of, self.frozen, self.faults = {}, {}, set(), []
         self.directory = job.tmp / "shared"
 
     def meeting(self):
@@ -193,6 +193,7 @@ class Cluster:
             self.hosts.cut(n) if self.place == "dir" else self.hosts.cut_from_near(n)
         else:
             raise ValueError(how)
+        self.faults.append((at, self.now(), f"{tag} {how}"))
         return at
 
     def restore(self, tag):
@@ -260,7 +261,17 @@ class Cluster:
     # ---- the end ----
 
     def said(self):
-        return "\n".join(f"---- {tag} ({agent.process.poll()}):\n{agent.said()}"
+        """For a failure's message: what all agents said, what the leaders noted, each agent's workers' first and last."""
+        notes = [f"{int(n['monotonic_ns']) / 1e9:.3f} {n['tag']} {n['event']} {n.get('node', '')} {n.get('cause', '')}"
+                 for n in self.notes()]
+        lives = collections.defaultdict(list)
+        for line in self.record():
+            lives[line.generation, line.rank, line.tag].append(line.at)
+        notes += [f"{first:.3f} … {last:.3f} generation {key[0]} rank {key[1]} on {key[2]}"
+                  for key, ats in lives.items() for first, last in [(min(ats), max(ats))]]
+        if self.faults:
+            notes += [f"{at:.3f} … {done:.3f} {what}" for at, done, what in self.faults]
+        return "\n".join(sorted(notes)) + "\n" + "\n".join(f"---- {tag} ({agent.process.poll()}):\n{agent.said()}"
                          for tag, agent in self.agents.items())
 
     def finish(self, lost=(), seconds=60):

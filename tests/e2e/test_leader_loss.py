@@ -243,7 +243,7 @@ def test_random_losses_of_the_leader(job, turn):
 def test_children_of_an_agent_are_found(job):
     """What the tests above stop is the arbiter's child, and nothing else."""
     with cluster(job, "dir", 1) as c:
-        c.start(0, nnodes="1:2", options=["--rdzv-conf=last_call_timeout=0"])
+        c.start(0, nnodes="1:2", options=["--rdzv-conf=last_call_timeout=0.1"])
         c.group(nodes=1)
         assert c.arbiter_child("h0") in children(c.agent_child("h0"))
         c.finish()
