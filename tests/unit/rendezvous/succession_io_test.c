@@ -48,7 +48,7 @@ static struct {
     struct arbiter_record record;
     struct list asked;
     struct agent agents[NODES_MAX];
-    unsigned n_agents, stores;
+    unsigned n_agents, stores, reads;
     uint32_t min_nodes;
     bool (*until)(void);
 } w;
@@ -66,7 +66,7 @@ static void arbiter_decide(struct arbiter_answer *a) {
     bool ours = r->epoch > 0 && r->leader.incarnation == q->leader.incarnation;
     a->result = ARBITER_OK;
     switch (q->kind) {
-    case ARBITER_READ: break;
+    case ARBITER_READ: w.reads++; break;
     case ARBITER_BEAT: r->beat += ours && !r->closed && r->epoch == q->epoch; break;
     case ARBITER_CLAIM:
         if (!r->closed && q->epoch == r->epoch + 1)
@@ -96,6 +96,7 @@ static void arbiter_turn(void *arg) {
     if (q->arg != NULL)
         q->fn(q->arg, &q->answer);
     free(q);
+    check();
 }
 
 static void fake_ask(struct arbiter *a, const struct arbiter_request *request,
@@ -516,6 +517,62 @@ Test(succession_io, a_closed_job_stays_closed, .init = begin, .fini = finish) {
     cr_assert_eq(late->end.kind, MEMBER_END_SUCCESS);
     cr_assert(late->end.was_closed);
     cr_assert_eq(late->starts, 0);
+}
+
+/* ---- a node that the test plays ---- */
+
+static struct {
+    struct conn *conn;
+    unsigned leases;
+} node;
+
+static void node_on_message(void *arg, struct conn *c, const struct wire_message *m) {
+    (void)arg;
+    (void)c;
+    node.leases += m->kind == WIRE_LEASE;
+    check();
+}
+
+static void node_on_closed(void *arg, struct conn *c, int code, const char *text) {
+    (void)arg;
+    (void)c;
+    (void)code;
+    cr_assert_fail("the leader ended the connection: %s", text);
+}
+
+static bool node_has_lease(void) { return node.leases >= wanted; }
+static bool so_many_reads(void) { return w.reads >= wanted; }
+static bool first_runs(void) { return w.agents[0].running; }
+
+Test(succession_io, a_leader_that_hears_of_a_later_epoch_asks_once, .init = begin,
+     .fini = finish) {
+    static const struct conn_ops ops = {.on_message = node_on_message,
+                                        .on_closed = node_on_closed};
+    node = (__typeof__(node)){0};
+    (void)add_agent("127.0.0.1");
+    wait_until(first_runs);
+    w.reads = 0;
+    cr_assert_eq(conn_connect(w.loop, &w.agents[0].own, &ops, NULL, &node.conn), 0);
+    struct wire_message join = {
+        .kind = WIRE_JOIN,
+        .join = {.version = WIRE_VERSION, .run_id = RUN_ID, .min_nodes = 1, .max_nodes = 4,
+                 .info = {.incarnation = 77, .listener_port = 1, .nproc = 1, .node_rank = -1,
+                          .pid = 5, .host = "raw", .role = "default"},
+                 .report = {.state = NODE_JOINED, .epoch = 9}}};
+    conn_send(node.conn, &join);
+    wanted = 1;
+    wait_until(so_many_reads);
+    struct wire_message again = {.kind = WIRE_REPORT,
+                                 .report = {.state = NODE_JOINED, .epoch = 9}};
+    conn_send(node.conn, &again);
+    conn_send(node.conn, &(struct wire_message){.kind = WIRE_RENEW, .renew = {.clock_ns = 1}});
+    wait_until(node_has_lease);
+    cr_assert_eq(w.reads, 1, "of that epoch it knows");
+    again.report.epoch = 10;
+    conn_send(node.conn, &again);
+    wanted = 2;
+    wait_until(so_many_reads);
+    conn_free(node.conn);
 }
 
 /* ---- a leader that the test plays: it leads epoch 1 and names this agent first ---- */
