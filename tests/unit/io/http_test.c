@@ -48,7 +48,7 @@ static struct {
 
 static void on_doomsday(void *arg) {
     (void)arg;
-    cr_assert_fail("nothing happened for 10 s");
+    cr_assert_fail("nothing happened for 40 s");
 }
 
 static void server_closed(void *arg, struct stream *s, int code) {
@@ -129,7 +129,7 @@ static void set_up(void) {
     (void)signal(SIGPIPE, SIG_IGN);
     cr_assert_eq(loop_new(&loop), 0);
     cr_assert_eq(loop_timer_new(loop, on_doomsday, NULL, &doomsday), 0);
-    loop_timer_set(doomsday, clock_now_ns() + 10 * NS_PER_S);
+    loop_timer_set(doomsday, clock_now_ns() + 40 * NS_PER_S);
     server.answer = OK_ANSWER;
     fds_before = count_fds();
 }
@@ -420,13 +420,6 @@ Test(http, may_be_asked_again_from_the_callback) {
     cr_expect_eq(server.n_conns, 1);
 }
 
-Test(http, a_name_that_does_not_exist_is_told_with_the_name) {
-    make_client("no-such-host.invalid", 1);
-    ask("1", 5 * NS_PER_S);
-    cr_expect_eq(heard.status, 0);
-    cr_expect(strstr(heard.text, "cannot look up the host name 'no-such-host.invalid': ") == heard.text, "%s", heard.text);
-}
-
 Test(http, a_host_that_is_none_is_refused) {
     struct http_client *c;
     struct err err = {0};
@@ -441,7 +434,7 @@ Test(http, a_server_without_tls_is_told_so) {
     struct http_config config = {.host = "127.0.0.1", .port = serve("127.0.0.1"), .tls = tls, .max_body = 1000};
     cr_assert_eq(http_client_new(loop, &config, &client, &err), 0, "%s", err.text);
     server.answer = "HTTP/1.0 400 Bad Request\r\n\r\n";
-    start("1", 2 * NS_PER_S);
+    start("1", 20 * NS_PER_S);
     while (server.n_conns == 0 || server.heard.len == 0)
         cr_assert_eq(loop_turn(loop), 0);
     stream_write(server.streams[0], server.answer, strlen(server.answer));
