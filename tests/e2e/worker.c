@@ -10,6 +10,9 @@
  *     go          waits until the test says go; wait: for ever
  *     gate=NAME   waits until the test opens the FIFO of that name (beside E2E_GO) for writing
  *     work        like go, and until then tells the record every 20 ms that it lives; then that it ended
+ *     train       like work, from the last checkpoint on: each sign of life is a step, and rank 0 saves each fifth one
+ *     tick=MS     a step takes so long, and not 20 ms
+ *     linger=MS   after SIGTERM, train goes on for so long before it ends
  *     notify=TEXT sends TEXT to the launcher
  *
  * It lives by four things of the environment: E2E_EVENTS, a FIFO it writes lines to; E2E_GO, a FIFO whose opening for
@@ -36,6 +39,8 @@
 
 static char term_line[256];
 static int events_fd = -1;
+static int linger_ms, tick_ms = 20;
+static volatile sig_atomic_t told_to_end;
 
 static const char *env(const char *name, const char *otherwise) {
     const char *v = getenv(name);
@@ -66,14 +71,15 @@ static void event(const char *line) {
 }
 
 /* One append: whole lines, in the order in which they were written, whoever wrote them. */
-static void record(const char *what) {
+static void record(const char *what, int step) {
     static int fd = -1;
     const char *path = getenv("E2E_RECORD");
     char line[300];
     if (path == NULL || (fd < 0 && (fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)) < 0))
         die("E2E_RECORD");
-    int len = snprintf(line, sizeof line, "%s gen=%s ns=%llu rank=%s node=%s tag=%s pid=%d\n", what, generation(),
-                       now_ns(), env("RANK", "?"), env("GROUP_RANK", "?"), env("E2E_TAG", "x"), (int)getpid());
+    int len = snprintf(line, sizeof line, "%s gen=%s ns=%llu rank=%s node=%s tag=%s pid=%d step=%d\n", what,
+                       generation(), now_ns(), env("RANK", "?"), env("GROUP_RANK", "?"), env("E2E_TAG", "x"),
+                       (int)getpid(), step);
     if (write(fd, line, (size_t)len) != len)
         die(path);
 }
@@ -113,6 +119,9 @@ static void overlap(char *out, size_t cap) {
 static void on_term(int signo) {
     if (events_fd >= 0)
         (void)!write(events_fd, term_line, strlen(term_line));
+    told_to_end = signo;
+    if (linger_ms > 0)
+        return;
     (void)signal(signo, SIG_DFL);
     (void)raise(signo);
 }
@@ -221,12 +230,70 @@ static void work(void) {
     char c;
     if (fd < 0)
         die("E2E_GO");
-    record("start");
+    record("start", 0);
     while (read(fd, &c, 1) == 0) {
         (void)poll(NULL, 0, 20);
-        record("lives");
+        record("lives", 0);
     }
-    record("end");
+    record("end", 0);
+    (void)close(fd);
+}
+
+/* The last checkpoint, 0 where there is none yet, and the generation that saved it. It is put in place by rename: there
+ * is no half of one. */
+static int load(const char *path, unsigned *ret_epoch, unsigned *ret_counter) {
+    int step = 0;
+    *ret_epoch = *ret_counter = 0;
+    FILE *f = fopen(path, "re");
+    if (f == NULL && errno != ENOENT)
+        die(path);
+    if (f == NULL)
+        return 0;
+    if (fscanf(f, "%u.%u %d", ret_epoch, ret_counter, &step) != 3)
+        die(path);
+    (void)fclose(f);
+    return step;
+}
+
+/* Not over that of a later generation: a host that was stopped for long and goes on would. */
+static void save(const char *path, int step) {
+    unsigned epoch, counter, saved_epoch, saved_counter;
+    if (sscanf(generation(), "%u.%u", &epoch, &counter) != 2)
+        die("MUSTER_GENERATION");
+    (void)load(path, &saved_epoch, &saved_counter);
+    if (saved_epoch > epoch || (saved_epoch == epoch && saved_counter > counter))
+        return;
+    char temporary[600];
+    (void)snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
+    FILE *f = fopen(temporary, "we");
+    if (f == NULL || fprintf(f, "%u.%u %d\n", epoch, counter, step) < 0 || fclose(f) != 0 || rename(temporary, path) < 0)
+        die(temporary);
+    record("saved", step);
+}
+
+static void train(void) {
+    char path[512], c;
+    (void)snprintf(path, sizeof path, "%s.checkpoint", env("E2E_RECORD", "x"));
+    int fd = open(env("E2E_GO", ""), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        die("E2E_GO");
+    unsigned epoch, counter;
+    int step = load(path, &epoch, &counter);
+    unsigned long long end_ns = 0;
+    record("start", step);
+    while (read(fd, &c, 1) == 0) {
+        (void)poll(NULL, 0, tick_ms);
+        record("lives", ++step);
+        if (strcmp(env("RANK", ""), "0") == 0 && step % 5 == 0)
+            save(path, step);
+        if (told_to_end && end_ns == 0)
+            end_ns = now_ns() + (unsigned long long)linger_ms * 1000000ull;
+        if (end_ns != 0 && now_ns() >= end_ns) {
+            (void)signal(told_to_end, SIG_DFL);
+            (void)raise(told_to_end);
+        }
+    }
+    record("end", step);
     (void)close(fd);
 }
 
@@ -266,6 +333,12 @@ static void do_word(const char *w) {
         wait_at_gate(w + 5);
     else if (strcmp(w, "work") == 0)
         work();
+    else if (strcmp(w, "train") == 0)
+        train();
+    else if (strncmp(w, "linger=", 7) == 0)
+        linger_ms = atoi(w + 7);
+    else if (strncmp(w, "tick=", 5) == 0)
+        tick_ms = atoi(w + 5);
     else if (strncmp(w, "notify=", 7) == 0)
         notify(w + 7);
     else if (strcmp(w, "wait") == 0)
