@@ -1,11 +1,8 @@
 /* Schedules written by hand: what each misfortune costs, and those that chance rarely finds
  * (design notes, "Schedules that broke earlier wordings"). Seconds are of virtual time. */
-#include <criterion/criterion.h>
 #include <string.h>
 
-#include "world.h"
-
-#define S(x) ((uint64_t)((x) * 1e9))
+#include "sim_assert.h"
 
 static struct world_coverage coverage;
 
@@ -15,18 +12,6 @@ static struct world *run(const struct world_params *p) {
     cr_assert(world_run_to(w, TIME_NEVER), "%s", world_failure(w));
     return w;
 }
-
-static double when(const struct world *w, enum world_mark mark, uint32_t host, unsigned nth) {
-    uint64_t at = world_when(w, mark, host, nth);
-    return at == TIME_NEVER ? -1 : (double)at / 1e9;
-}
-
-#define ANY WORLD_HOSTS_MAX
-#define assert_between(value, low, high)                                                             \
-    do {                                                                                             \
-        double v_ = (value);                                                                         \
-        cr_assert(v_ >= (low) && v_ <= (high), "%s is %.6f, not in %.3f … %.3f", #value, v_, low, high); \
-    } while (0)
 
 Test(directed_sim, all_there_starts_at_once_and_ends_with_success_everywhere) {
     struct world_params p;

@@ -99,7 +99,6 @@ enum mutant {
     /* of succession */
     MUTANT_NO_WAIT,            /* rule 7: a new leader waits for no lease of earlier epochs */
     MUTANT_CLAIM_ANY,          /* who asks has won */
-    MUTANT_STALE_CLAIM,        /* a claim that was won counts again after later ones */
     MUTANT_ECHO_NOW,           /* the first successor's last echo is taken for one of now */
     MUTANT_ECHO_ALL,           /* an echo of any node counts as the first successor's */
     MUTANT_NO_ARBITER_TERM,    /* an arbiter that can't be reached is taken for one that agrees */

@@ -65,12 +65,11 @@ static bool same_life(const struct rdzv_peer *a, const struct rdzv_peer *b) {
 static enum arbiter_result claim(struct world *w, struct life *l,
                                  const struct arbiter_request *r) {
     struct arbiter_record *now = &w->record;
-    bool again = r->epoch < WORLD_EPOCHS_MAX && w->won[r->epoch] == r->leader.incarnation;
     if (now->closed)
         return ARBITER_LOST;
     if (now->epoch >= r->epoch) {
         bool still = now->epoch == r->epoch && same_life(&now->leader, &r->leader);
-        return still || (again && w->p.mutant == MUTANT_STALE_CLAIM) ? ARBITER_OK : ARBITER_LOST;
+        return still ? ARBITER_OK : ARBITER_LOST;
     }
     if (r->epoch != now->epoch + 1)
         world_broken(w, "I1: epoch %u is claimed after %u", r->epoch, now->epoch);

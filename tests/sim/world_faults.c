@@ -55,7 +55,6 @@ static const char *const mutant_names[MUTANT_COUNT] = {
     [MUTANT_CHARGE_TWICE] = "a failure is charged by node and leader",
     [MUTANT_NO_WAIT] = "a new leader waits for no old lease",
     [MUTANT_CLAIM_ANY] = "every claim is won",
-    [MUTANT_STALE_CLAIM] = "an old claim is won again",
     [MUTANT_ECHO_NOW] = "an old echo counts as one of now",
     [MUTANT_ECHO_ALL] = "any node's echo is the first successor's",
     [MUTANT_NO_ARBITER_TERM] = "a silent arbiter agrees",

@@ -75,7 +75,7 @@ static void mutate_config(const struct world *w, struct group_config *c, struct 
         c->max_nodes++;
     if (w->p.mutant == MUTANT_SPLIT_UNIT)
         c->node_unit = 1;
-    if (w->p.mutant == MUTANT_NO_WAIT)
+    if (w->p.mutant == MUTANT_NO_WAIT && c->anchor == ANCHOR_ARBITER)
         c->not_before_ns = c->absent_until_ns = 0;
     if (w->p.mutant == MUTANT_FORGET && c->estate != NULL) {
         *e = *c->estate;
@@ -236,7 +236,7 @@ static void on_join(struct world *w, struct conn *c, struct word *word) {
             forge_loss(w, l);
         node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_CALLER,
                                                 .caller = c->node->incarnation});
-    } else if (l->callers == CALLERS_REDIRECTED) {
+    } else if (l->callers == CALLERS_REDIRECTED && w->p.mutant != MUTANT_HAS_LEADER) {
         redirect(w, c, l->callers_epoch, &l->callers_peer);
     } else {
         if (w->p.mutant == MUTANT_HAS_LEADER)
@@ -277,7 +277,7 @@ static void on_renew(struct world *w, struct life *l, uint64_t node, const struc
         forge_echo(w, l, world_clock(w, l->host));
     if (w->p.mutant == MUTANT_ECHO_ALL && renew->leader_clock_ns > 0)
         forge_echo(w, l, renew->leader_clock_ns);
-    if (w->p.mutant == MUTANT_NO_MARK_TERM)
+    if (w->p.mutant == MUTANT_NO_MARK_TERM && w->p.group.anchor == ANCHOR_MARK)
         group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_TOUCHED,
                                                 .touched_ns = world_clock(w, l->host)});
     group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_RENEW, .node = node,

@@ -113,8 +113,10 @@ static void on_desired(struct world *w, struct life *l, const struct desired *d)
         forge_lease(w, l, d, (struct lease){.echo_ns = world_clock(w, l->host),
                                             .validity_ns = w->p.group.lease_ns,
                                             .clock_ns = world_clock(w, 0)});
-    if (d->kind == DESIRED_START && w->p.mutant == MUTANT_ANY_LEASE && l->last_lease.epoch != 0)
-        forge_lease(w, l, d, l->last_lease);
+    uint64_t now = world_clock(w, l->host);
+    uint64_t end = l->older_lease.echo_ns + l->older_lease.validity_ns;
+    if (d->kind == DESIRED_START && w->p.mutant == MUTANT_ANY_LEASE && end > now)
+        forge_lease(w, l, d, (struct lease){.echo_ns = now, .validity_ns = end - now});
     node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = d});
 }
 
@@ -153,6 +155,8 @@ static void on_end(struct world *w, struct life *l, struct conn *c, const struct
 
 static void on_lease(struct world *w, struct life *l, const struct lease *lease) {
     oracle_lease_came(w, l, lease);
+    if (w->owners[l->last_lease.epoch] != w->owners[lease->epoch])
+        l->older_lease = l->last_lease;
     l->last_lease = *lease;
     struct member_event e = {.kind = MEMBER_EVENT_LEASE, .lease = *lease};
     if (w->p.mutant == MUTANT_LEASE_FROM_RECEIPT)

@@ -126,7 +126,7 @@ struct life {
     uint64_t granted_named_end_ns;
     uint32_t granted_epoch;               /* its leader's */
     uint32_t start_epoch;                 /* of the newest START's leader */
-    struct lease last_lease;              /* for mutants */
+    struct lease last_lease, older_lease; /* the newest, and the last of another leader */
     uint64_t kill_at_ns; /* end of a STOP's grace, true time */
     uint32_t restarts_heard, epoch_heard;
     struct generation generation_heard;

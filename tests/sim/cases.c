@@ -1,0 +1,58 @@
+#include "cases.h"
+
+#define S(x) ((uint64_t)((x) * 1e9))
+
+void case_arbiter(struct world_params *p, uint32_t hosts, uint32_t min_nodes) {
+    world_params_calm(p, hosts);
+    p->group.anchor = ANCHOR_ARBITER;
+    p->group.min_nodes = min_nodes;
+    p->work_ns = S(30);
+}
+
+void case_mark(struct world_params *p, uint32_t hosts, uint32_t min_nodes) {
+    world_params_calm(p, hosts);
+    p->group.anchor = ANCHOR_MARK;
+    p->group.min_nodes = min_nodes;
+    p->work_ns = S(30);
+}
+
+static void cut(struct world_params *p, double from, double until, uint32_t a, int64_t way) {
+    (void)world_params_fault(p, FAULT_PARTITION, S(from), a, (int64_t)S(until - from), way);
+}
+
+void case_successor_cut_off_first(struct world_params *p) {
+    case_arbiter(p, 3, 1);
+    cut(p, 5.0, 8.0, 1, PARTITION_BOTH | PARTITION_HOST(0));
+    cut(p, 7.95, 40.0, 2, PARTITION_BOTH);
+    (void)world_params_fault(p, FAULT_AGENT_KILL, S(8), 0, 0, 0);
+}
+
+void case_newcomer_sees_only_the_arbiter(struct world_params *p) {
+    case_arbiter(p, 3, 1);
+    p->group.max_nodes = 2;
+    p->group.arbiter_lease_ns = S(10);
+    p->work_ns = S(100);
+    p->faults[2].at_ns = S(6);
+    cut(p, 5.0, 90.0, 2, PARTITION_BOTH);
+    (void)world_params_fault(p, FAULT_ARBITER_OUT, S(5), 0, (int64_t)S(85), 0);
+    (void)world_params_fault(p, FAULT_ARBITER_OUT, S(5), 1, (int64_t)S(85), 0);
+}
+
+void case_one_goes_to_the_successor(struct world_params *p) {
+    case_arbiter(p, 5, 3);
+    cut(p, 5.0, 17.0, 4, PARTITION_BOTH | PARTITION_HOST(0));
+}
+
+void case_short_freeze(struct world_params *p) {
+    case_arbiter(p, 3, 2);
+    (void)world_params_fault(p, FAULT_FREEZE_AGENT, S(5), 0, (int64_t)S(4.6), 0);
+}
+
+void case_thaws_and_is_killed(struct world_params *p, uint64_t seed) {
+    case_mark(p, 3, 1);
+    p->seed = seed;
+    (void)world_params_fault(p, FAULT_FREEZE_AGENT, S(5.5), 0, (int64_t)S(4), 0);
+    cut(p, 9.51, 40, 1, PARTITION_BOTH);
+    cut(p, 9.51, 40, 2, PARTITION_BOTH);
+    (void)world_params_fault(p, FAULT_AGENT_KILL, S(9.52), 0, 0, (int64_t)S(0.5));
+}

@@ -1,0 +1,24 @@
+/* Schedules written by hand that more than one program runs: succession_sim with the right rules,
+ * mutants_sim with wrong ones. Each fills in a whole world. Host 0 leads at first, host 1 is its
+ * first successor, then 2, then 3. */
+#pragma once
+
+#include "world.h"
+
+/* `hosts` hosts, calm, with an arbiter; a group of min nodes goes on. Work is for 30 s. */
+void case_arbiter(struct world_params *p, uint32_t hosts, uint32_t min_nodes);
+/* The same with a fixed endpoint that leaves a mark. */
+void case_mark(struct world_params *p, uint32_t hosts, uint32_t min_nodes);
+
+/* The first successor hears nothing of the leader for 3 s; then the leader's agent is killed, and
+ * the third node cut off with the lease that it has. */
+void case_successor_cut_off_first(struct world_params *p);
+/* Leader and first successor can't reach the arbiter, a newcomer reaches nothing else. */
+void case_newcomer_sees_only_the_arbiter(struct world_params *p);
+/* A fifth node, which is no successor, can't reach the leader for 12 s, and goes to the first. */
+void case_one_goes_to_the_successor(struct world_params *p);
+/* The leader's agent stands still for less than a lease. */
+void case_short_freeze(struct world_params *p);
+/* The endpoint's agent thaws, answers what piled up, is killed before it touches its mark, and
+ * started again. The seed decides in which order it finds things. */
+void case_thaws_and_is_killed(struct world_params *p, uint64_t seed);

@@ -1,0 +1,432 @@
+/* Schedules by hand of leaders that are lost: the rows of "Schedules that broke earlier wordings of
+ * the rules" that concern an arbiter or a mark, by number; and what each kind of loss costs. Host 0
+ * leads at first, hosts 1, 2, 3 are its successors. TRACE=1 prints the runs. */
+#include <string.h>
+
+#include "cases.h"
+#include "sim_assert.h"
+
+static struct world_coverage coverage;
+
+/* Runs to the end; every invariant holds. */
+static struct world *run(const struct world_params *given) {
+    struct world_params p = *given;
+    if (getenv("TRACE") != NULL)
+        p.trace = stderr;
+    struct world *w = world_new(&p, &coverage);
+    cr_assert(world_run_to(w, TIME_NEVER), "%s", world_failure(w));
+    return w;
+}
+
+static void fault(struct world_params *p, enum fault_kind kind, double at, uint32_t host,
+                  int64_t arg, int64_t arg2) {
+    (void)world_params_fault(p, kind, S(at), host, arg, arg2);
+}
+
+static void partition(struct world_params *p, double from, double until, uint32_t host,
+                      int64_t way) {
+    (void)world_params_fault(p, FAULT_PARTITION, S(from), host, (int64_t)S(until - from), way);
+}
+
+/* The first start of the second group, anywhere. */
+static double started_again(const struct world *w, uint32_t first_nodes) {
+    return when(w, MARK_STARTED, ANY, first_nodes);
+}
+
+static void assert_success(struct world *w) {
+    cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
+    world_free(w);
+}
+
+/* ---- what losing a leader costs ---- */
+
+Test(succession_sim, row_1_a_killed_leaders_guardian_is_waited_for) {
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        struct world_params p;
+        case_arbiter(&p, 3, 2);
+        p.seed = seed;
+        fault(&p, FAULT_AGENT_KILL, 5, 0, (int64_t)S(0.8), 0);
+        struct world *w = run(&p); /* I2: its workers live up to 0.8 s longer */
+        assert_between(started_again(w, 3), 5.0, 7.6); /* a silent probe takes a second */
+        cr_assert_eq(world_epoch(w), 2);
+        assert_success(w);
+    }
+}
+
+Test(succession_sim, a_killed_leader_is_succeeded_as_soon_as_it_is_gone) {
+    struct world_params p;
+    case_arbiter(&p, 5, 4);
+    fault(&p, FAULT_AGENT_KILL, 5, 0, 0, 0);
+    struct world *w = run(&p);
+    assert_between(started_again(w, 5), 5.0, 6.4);
+    cr_assert_eq(when(w, MARK_LEADS, 1, 0) > 5, 1, "the first successor leads");
+    assert_success(w);
+}
+
+Test(succession_sim, row_16_a_leaders_host_that_goes_off_is_succeeded_within_nine_seconds) {
+    struct world_params p;
+    case_arbiter(&p, 5, 4);
+    fault(&p, FAULT_HOST_OFF, 5, 0, 0, 0);
+    struct world *w = run(&p);
+    assert_between(started_again(w, 5), 10.0, 14.0);
+    cr_assert_eq(world_epoch(w), 2);
+    assert_success(w);
+}
+
+Test(succession_sim, row_13_a_leader_cut_off_from_all_but_the_arbiter_gives_way) {
+    struct world_params p;
+    case_arbiter(&p, 5, 3);
+    partition(&p, 5, 60, 0, PARTITION_BOTH);
+    struct world *w = run(&p);
+    assert_between(started_again(w, 5), 10.0, 16.0);
+    cr_assert_eq(when(w, MARK_LEADS, 1, 0) > 5, 1, "the first successor leads");
+    assert_between(when(w, MARK_DEPOSED, 0, 0), 5, 20);
+    assert_success(w);
+}
+
+Test(succession_sim, row_14_a_leader_that_hears_and_is_not_heard_gives_way) {
+    struct world_params p;
+    case_arbiter(&p, 5, 3);
+    partition(&p, 5, 60, 0, PARTITION_FROM);
+    struct world *w = run(&p);
+    assert_between(started_again(w, 5), 10.0, 17.0);
+    assert_success(w);
+}
+
+Test(succession_sim, row_14_a_leader_that_is_heard_and_does_not_hear_gives_way) {
+    struct world_params p;
+    case_arbiter(&p, 5, 3);
+    partition(&p, 5, 60, 0, PARTITION_TO);
+    struct world *w = run(&p);
+    assert_between(started_again(w, 5), 10.0, 17.0);
+    assert_success(w);
+}
+
+Test(succession_sim, row_15_a_second_successor_that_notices_first_does_not_overtake) {
+    struct world_params p;
+    case_arbiter(&p, 5, 3);
+    partition(&p, 4, 40, 2, PARTITION_BOTH | PARTITION_HOST(0));
+    fault(&p, FAULT_HOST_OFF, 5, 0, 0, 0);
+    struct world *w = run(&p);
+    assert_between(started_again(w, 5), 10.0, 14.5);
+    cr_assert_eq(when(w, MARK_LEADS, 2, 0), -1.0, "the first successor leads, not the second");
+    assert_success(w);
+}
+
+Test(succession_sim, leader_and_first_successor_killed_at_once_leave_the_second) {
+    struct world_params p;
+    case_arbiter(&p, 5, 3);
+    fault(&p, FAULT_AGENT_KILL, 5, 0, 0, 0);
+    fault(&p, FAULT_AGENT_KILL, 5, 1, 0, 0);
+    struct world *w = run(&p);
+    cr_assert_neq(when(w, MARK_LEADS, 2, 0), -1.0);
+    assert_between(started_again(w, 5), 5.0, 8.0);
+    assert_success(w);
+}
+
+Test(succession_sim, leaders_and_first_successors_hosts_off_at_once_cost_the_arbiters_lease) {
+    struct world_params p;
+    case_arbiter(&p, 5, 3);
+    fault(&p, FAULT_HOST_OFF, 5, 0, 0, 0);
+    fault(&p, FAULT_HOST_OFF, 5, 1, 0, 0);
+    struct world *w = run(&p);
+    cr_assert_neq(when(w, MARK_LEADS, 2, 0), -1.0);
+    assert_between(started_again(w, 5), 60.0, 85.0);
+    assert_success(w);
+}
+
+Test(succession_sim, one_of_two_nodes_is_enough_to_go_on) {
+    struct world_params p;
+    case_arbiter(&p, 2, 1);
+    fault(&p, FAULT_HOST_OFF, 5, 0, 0, 0);
+    struct world *w = run(&p);
+    assert_between(started_again(w, 2), 10.0, 14.0);
+    assert_success(w);
+}
+
+Test(succession_sim, a_leader_told_to_leave_hands_over_within_two_seconds) {
+    struct world_params p;
+    case_arbiter(&p, 3, 2);
+    fault(&p, FAULT_LEAVE, 5, 0, (int64_t)S(1), 0);
+    struct world *w = run(&p);
+    cr_assert_eq(member_end(world_member(w, 0))->kind, MEMBER_END_LEFT);
+    assert_between(started_again(w, 3), 5.0, 7.5);
+    assert_success(w);
+}
+
+Test(succession_sim, below_min_the_job_ends_with_the_reason_everywhere) {
+    struct world_params p;
+    case_arbiter(&p, 3, 3);
+    fault(&p, FAULT_AGENT_KILL, 5, 0, 0, 0);
+    struct world *w = run(&p);
+    cr_assert_eq(world_outcome(w), OUTCOME_FAILED);
+    for (uint32_t h = 1; h < 3; h++) {
+        cr_assert_eq(member_end(world_member(w, h))->kind, MEMBER_END_FAILED);
+        cr_assert_not_null(strstr(member_end(world_member(w, h))->reason, "of at least 3"), "%s",
+                           member_end(world_member(w, h))->reason);
+    }
+    world_free(w);
+}
+
+Test(succession_sim, a_cut_off_node_deposes_nobody) {
+    struct world_params p;
+    case_one_goes_to_the_successor(&p);
+    struct world *w = run(&p);
+    cr_assert_eq(world_epoch(w), 1);
+    assert_success(w);
+}
+
+Test(succession_sim, a_leaders_freeze_of_lease_less_two_heartbeats_costs_nothing) {
+    /* A lease is up to a heartbeat old when the first successor's echo bounds the next. */
+    struct world_params p;
+    case_arbiter(&p, 3, 2);
+    fault(&p, FAULT_FREEZE_AGENT, 5, 0, (int64_t)S(2.9), 0);
+    struct world *w = run(&p);
+    cr_assert_eq(world_epoch(w), 1);
+    cr_assert_eq(world_groups_started(w), 1);
+    assert_success(w);
+}
+
+Test(succession_sim, a_silent_first_successor_costs_nobody_the_lease) {
+    struct world_params p;
+    case_arbiter(&p, 4, 3);
+    fault(&p, FAULT_HOST_OFF, 5, 1, 0, 0);
+    struct world *w = run(&p);
+    assert_between(when(w, MARK_CLAIMED, 0, 1), 6.4, 9.0); /* half a lease after its echo */
+    cr_assert_eq(when(w, MARK_FENCED, 2, 0), -1.0);
+    cr_assert_eq(when(w, MARK_FENCED, 3, 0), -1.0);
+    assert_between(started_again(w, 4), 10.0, 12.5);
+    assert_success(w);
+}
+
+/* ---- the arbiter ---- */
+
+Test(succession_sim, an_arbiter_that_stalls_for_less_than_its_lease_stops_nothing) {
+    struct world_params p;
+    case_arbiter(&p, 3, 2);
+    fault(&p, FAULT_ARBITER_OUT, 2, 0, (int64_t)S(25), 1);
+    struct world *w = run(&p);
+    cr_assert_eq(world_groups_started(w), 1);
+    cr_assert_eq(world_epoch(w), 1);
+    assert_success(w);
+}
+
+Test(succession_sim, an_arbiter_lost_for_ever_ends_every_agent_with_the_reason) {
+    struct world_params p;
+    case_arbiter(&p, 3, 2);
+    p.member.join_timeout_ns = p.group.join_timeout_ns = S(100);
+    fault(&p, FAULT_ARBITER_OUT, 5, 0, (int64_t)S(100000), 1);
+    struct world *w = run(&p);
+    for (uint32_t h = 0; h < 3; h++) {
+        const struct member_end *end = member_end(world_member(w, h));
+        cr_assert_eq(end->kind, MEMBER_END_LEADER_LOST, "host %u", h);
+        cr_assert_neq(end->reason[0], '\0');
+        assert_between(when(w, MARK_ENDED, h, 0), 65, 400);
+    }
+    world_free(w);
+}
+
+Test(succession_sim, row_3_a_group_formed_while_the_arbiter_stalls_and_a_newcomers_claim) {
+    struct world_params p;
+    case_arbiter(&p, 3, 1);
+    p.faults[2].at_ns = S(20);
+    fault(&p, FAULT_AGENT_KILL, 5, 1, 0, 0);
+    fault(&p, FAULT_ARBITER_OUT, 4.9, 0, (int64_t)S(30), 0);
+    fault(&p, FAULT_HOST_OFF, 10, 0, 0, 0);
+    struct world *w = run(&p); /* I1: no generation twice */
+    cr_assert_geq(world_epoch(w), 2);
+    assert_success(w);
+}
+
+Test(succession_sim, row_4_an_outcome_on_its_way_when_the_leader_dies_counts_or_does_not) {
+    unsigned once = 0, twice = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct world_params p;
+        case_arbiter(&p, 3, 1);
+        p.seed = seed;
+        p.work_ns = S(10);
+        fault(&p, FAULT_ARBITER_SLOW, 9, 0, (int64_t)S(5), (int64_t)S(4));
+        fault(&p, FAULT_AGENT_KILL, 12, 0, 0, 0);
+        struct world *w = run(&p); /* I9: nothing starts once the arbiter has it */
+        once += world_groups_started(w) == 1;
+        twice += world_groups_started(w) == 2;
+        assert_success(w);
+    }
+    cr_assert(once > 0 && twice > 0, "%u in time, %u not", once, twice);
+}
+
+Test(succession_sim, row_4_a_newcomer_finds_the_outcome_and_ends_with_it) {
+    struct world_params p;
+    case_arbiter(&p, 3, 2);
+    p.group.max_nodes = 2;
+    p.work_ns = S(10);
+    p.faults[2].at_ns = S(60);
+    struct world *w = run(&p);
+    cr_assert_eq(world_groups_started(w), 1);
+    cr_assert_eq(member_end(world_member(w, 2))->kind, MEMBER_END_SUCCESS);
+    assert_between(when(w, MARK_ENDED, 2, 0), 60.0, 62.0);
+    assert_success(w);
+}
+
+Test(succession_sim, row_5_a_node_that_knows_only_old_members_claims_nothing) {
+    struct world_params p;
+    case_arbiter(&p, 5, 2);
+    p.work_ns = S(60);
+    fault(&p, FAULT_AGENT_KILL, 5, 0, 0, 0);
+    partition(&p, 15, 50, 4, PARTITION_BOTH);
+    fault(&p, FAULT_ARBITER_OUT, 15, 4, (int64_t)S(35), 0);
+    fault(&p, FAULT_AGENT_KILL, 25, HOST_LEADER, 0, 0);
+    struct world *w = run(&p);
+    uint32_t epochs = world_epoch(w);
+    cr_assert(epochs >= 3 && epochs <= 4, "%u", epochs);
+    cr_assert_eq(when(w, MARK_LEADS, 4, 0), -1.0);
+    cr_assert_eq(member_end(world_member(w, 4))->kind, MEMBER_END_SUCCESS);
+    assert_success(w);
+}
+
+Test(succession_sim, row_7_the_successors_own_last_lease_bounds_all_others) {
+    struct world_params p;
+    case_successor_cut_off_first(&p);
+    assert_success(run(&p));
+    /* The same around a FORM: it acknowledges, is cut off, the other acknowledges later. */
+    for (uint64_t late = 0; late < 20; late++) {
+        case_arbiter(&p, 3, 1);
+        p.group.max_restarts = 1;
+        fault(&p, FAULT_WORKER, 5, 1, 7, 0);
+        partition(&p, 5.4, 12, 1, PARTITION_BOTH | PARTITION_HOST(0));
+        fault(&p, FAULT_DELAY, 5.3, 2, (int64_t)S(0.3), (int64_t)(S(0.2) * late));
+        fault(&p, FAULT_AGENT_KILL, 8.5, 0, 0, 0);
+        partition(&p, 8.45, 40, 2, PARTITION_BOTH);
+        world_free(run(&p));
+    }
+}
+
+Test(succession_sim, row_8_a_new_leaders_own_grants_count) {
+    for (int ms = 0; ms < 40; ms++) {
+        struct world_params p;
+        case_arbiter(&p, 3, 1);
+        fault(&p, FAULT_IGNORE_TERM, 0, 2, 0, 0); /* it is still stopping when it rejoins */
+        fault(&p, FAULT_AGENT_KILL, 5, 0, 0, 0);
+        partition(&p, 5.0 + 0.025 * ms, 40, 2, PARTITION_BOTH);
+        assert_success(run(&p));
+    }
+}
+
+Test(succession_sim, row_10_a_form_repeated_after_a_claim_names_the_new_successors) {
+    for (int ms = 0; ms < 20; ms++) {
+        struct world_params p;
+        case_arbiter(&p, 4, 2);
+        p.group.max_restarts = 1;
+        fault(&p, FAULT_WORKER, 5, 3, 7, 0);
+        fault(&p, FAULT_PREPARE_SLOW, 5, 3, 0, 0);
+        fault(&p, FAULT_FREEZE_AGENT, 5.2 + 0.01 * ms, 1, (int64_t)S(8), 0);
+        fault(&p, FAULT_CUT, 9 + 0.1 * ms, 2, CUT_BOTH_SEE, 0);
+        fault(&p, FAULT_CUT, 9 + 0.1 * ms, 1, CUT_BOTH_SEE, 0);
+        fault(&p, FAULT_HOST_OFF, 12 + 0.1 * ms, 0, 0, 0);
+        world_free(run(&p)); /* I1 says who leads, I2 that nothing runs twice */
+    }
+}
+
+Test(succession_sim, row_17_a_leader_whose_successor_has_run_and_ended_starts_nothing) {
+    struct world_params p;
+    case_arbiter(&p, 3, 1);
+    p.work_ns = S(8);
+    p.group.max_restarts = 3;
+    fault(&p, FAULT_WORKER, 4, 2, 7, 0);
+    partition(&p, 4.9, 60, 1, PARTITION_BOTH | PARTITION_HOST(0) | PARTITION_HOST(2));
+    fault(&p, FAULT_ARBITER_OUT, 4.9, 0, (int64_t)S(55), 0);
+    fault(&p, FAULT_ARBITER_OUT, 4.9, 2, (int64_t)S(55), 0);
+    struct world *w = run(&p); /* I9: no worker starts after the arbiter has the outcome */
+    cr_assert_neq(world_outcome(w), OUTCOME_NONE);
+    world_free(w);
+}
+
+Test(succession_sim, row_21_a_stalled_claimant_that_wakes_late_leads_nothing) {
+    for (int ms = 0; ms < 20; ms++) {
+        struct world_params p;
+        case_arbiter(&p, 5, 2);
+        p.work_ns = S(60);
+        fault(&p, FAULT_ARBITER_SLOW, 4, 1, (int64_t)S(15), (int64_t)S(9));
+        fault(&p, FAULT_HOST_OFF, 5, 0, 0, 0);
+        fault(&p, FAULT_FREEZE_HOST, 10.0 + 0.1 * ms, 1, (int64_t)S(20), 0);
+        struct world *w = run(&p); /* I1: one leader in each epoch */
+        cr_assert_geq(world_epoch(w), 2);
+        assert_success(w);
+    }
+}
+
+Test(succession_sim, row_22_a_late_join_with_old_counters_shrinks_no_budget) {
+    struct world_params p;
+    case_arbiter(&p, 4, 2);
+    p.group.max_restarts = 2;
+    partition(&p, 4, 20, 3, PARTITION_BOTH); /* it hears of no restart */
+    fault(&p, FAULT_WORKER, 11, 1, 7, 0);
+    fault(&p, FAULT_WORKER, 13, 2, 7, 0);
+    fault(&p, FAULT_AGENT_KILL, 15, 0, 0, 0);
+    fault(&p, FAULT_WORKER, 30, 1, 7, 0);
+    struct world *w = run(&p);
+    cr_assert_eq(world_outcome(w), OUTCOME_FAILED, "the third failure is one too many");
+    world_free(w);
+}
+
+Test(succession_sim, row_27_a_lease_of_gathering_starts_nothing) {
+    /* The lease that a member holds from before FORM names no group: START waits for the next. */
+    struct world_params p;
+    case_arbiter(&p, 3, 2);
+    p.group.max_restarts = 1;
+    fault(&p, FAULT_WORKER, 5, 1, 7, 0);
+    fault(&p, FAULT_DELAY, 5.1, 2, (int64_t)S(0.5), (int64_t)S(0.4));
+    assert_success(run(&p)); /* each start is checked against the leases that came */
+}
+
+Test(succession_sim, row_28_start_counts_with_the_lease_of_its_own_leader_alone) {
+    for (int ms = 0; ms < 20; ms++) {
+        struct world_params p;
+        case_arbiter(&p, 4, 2);
+        p.group.max_restarts = 1;
+        fault(&p, FAULT_WORKER, 5, 1, 7, 0);
+        fault(&p, FAULT_DELAY, 5.1, 3, (int64_t)S(2), (int64_t)S(1.5));
+        fault(&p, FAULT_AGENT_KILL, 5.2 + 0.05 * ms, 0, 0, 0);
+        assert_success(run(&p));
+    }
+}
+
+/* ---- the mark ---- */
+
+Test(succession_sim, row_6_an_agent_restarted_at_the_endpoint_founds_the_next_epoch) {
+    struct world_params p;
+    case_mark(&p, 3, 1);
+    fault(&p, FAULT_AGENT_KILL, 5, 0, 0, (int64_t)S(1));
+    struct world *w = run(&p);
+    cr_assert_eq(world_epoch(w), 2);
+    assert_success(w);
+}
+
+Test(succession_sim, row_18_a_restart_waits_for_old_leases_and_no_longer) {
+    struct world_params p;
+    case_mark(&p, 3, 1);
+    p.group.last_call_ns = 0;
+    fault(&p, FAULT_AGENT_KILL, 5.5, 0, 0, (int64_t)S(1));
+    struct world *w = run(&p);
+    assert_between(when(w, MARK_STARTED, 0, 1), 10.9, 11.6); /* touched last at 5 s */
+    assert_success(w);
+}
+
+Test(succession_sim, row_18_a_closed_mark_hinders_nobody) {
+    struct world_params p;
+    case_mark(&p, 2, 2);
+    p.work_ns = S(5);
+    fault(&p, FAULT_BOOT, 8, 0, 1, 0);
+    fault(&p, FAULT_BOOT, 8, 1, 1, 0);
+    struct world *w = run(&p);
+    assert_between(when(w, MARK_STARTED, 0, 1), 8.0, 8.2);
+    assert_success(w);
+}
+
+Test(succession_sim, row_19_leases_of_a_fixed_leader_hang_on_its_mark) {
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct world_params p;
+        case_thaws_and_is_killed(&p, seed);
+        world_free(run(&p)); /* I2 */
+    }
+}
