@@ -41,6 +41,13 @@ static uint64_t patience(const struct member *m) {
     return m->config.lease_ns + m->config.margin_ns;
 }
 
+/* How long it waits at one place: with a successor until he leads; with the leader that it has given
+ * up, for a sign of life only, because a host that hangs still takes connections. */
+static uint64_t stay(const struct member *m) {
+    bool given_up = m->target.incarnation == m->leader_peer.incarnation;
+    return given_up ? m->config.heartbeat_ns / 2 : patience(m);
+}
+
 void member_set_epoch(struct member *m, uint32_t epoch) {
     m->epoch = MAX2(m->epoch, epoch);
     m->report.epoch = m->epoch;
@@ -347,7 +354,7 @@ void member_seat_time(struct member *m) {
     if (m->seat == SEAT_SEEKING && m->now_ns >= m->seek_ns)
         try_next(m);
     else if (m->seat == SEAT_SEEKING && m->target.incarnation != 0 && !m->connected &&
-             m->now_ns >= m->target_ns + patience(m))
+             m->now_ns >= m->target_ns + stay(m))
         try_next(m); /* parked, or stuck, for long */
     succession_time(m);
     if (may_claim_unnamed(m))
@@ -368,7 +375,7 @@ uint64_t member_seat_deadline(const struct member *m) {
     if (m->seat == SEAT_SEEKING) {
         t = MIN2(t, m->seek_ns);
         if (m->target.incarnation != 0)
-            t = MIN2(t, m->target_ns + patience(m));
+            t = MIN2(t, m->target_ns + stay(m));
     }
     t = MIN2(t, succession_deadline(m));
     return t;
