@@ -11,6 +11,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define NODES 6
+#define NODES_INHERITED 1 /* one more than the events speak of */
 #define INPUT_MAX ((size_t)4096)
 #define CHECK(condition)                   \
     do {                                   \
@@ -37,6 +38,21 @@ static struct group *make(struct input *in) {
     c.regroup_wait_ns = (bits & 8) != 0 ? 3 * NS_PER_S : 0;
     c.last_call_ns = (bits & 16) != 0 ? NS_PER_S : 0;
     c.join_timeout_ns = c.form_timeout_ns = c.close_timeout_ns = 20 * NS_PER_S;
+    uint8_t more = next(in);
+    c.anchor = more % 3;
+    c.node_unit = c.max_nodes >= 2 * c.min_nodes ? 1 + (more >> 2 & 1) : 1;
+    c.spares = (more & 8) != 0 ? 1 : UINT32_MAX;
+    c.grow = (more >> 4 & 3) % 3;
+    c.exclude_after = 1 + (more >> 6 & 1);
+    c.restart_backoff_ns = (more & 128) != 0 ? NS_PER_S : 0;
+    c.rank_order = next(in) % 3;
+    struct estate_member left[3] = {{.incarnation = 1}, {.incarnation = 2}, {.incarnation = 9}};
+    struct estate estate = {.epoch = 1, .formed = {1, 2}, .n_order = 2, .n_members = 3, .members = left};
+    if (c.anchor == ANCHOR_ARBITER && (bits & 128) != 0) {
+        c.epoch = 2;
+        c.estate = &estate;
+        c.absent_until_ns = 7 * NS_PER_S;
+    }
     struct group *g = NULL;
     CHECK(group_new(&c, NS_PER_S, &g) == 0);
     return g;
@@ -58,6 +74,9 @@ static void fill_report(struct input *in, const struct group *g, struct report *
     r->leaving = (b & 0x40) != 0 && (b & 0x20) != 0;
     r->generation = near(in, g);
     uint8_t more = next(in);
+    r->finished = r->state == NODE_FINISHED;
+    r->at_safe_point = (more & 64) != 0;
+    r->excluded = (more & 0xe0) == 0xe0;
     r->has_failure = (more & 1) != 0;
     r->restarts_used = (more & 2) != 0 ? more >> 4 : 0;
     if (r->has_failure) {
@@ -68,6 +87,26 @@ static void fill_report(struct input *in, const struct group *g, struct report *
     }
     if ((more & 12) == 12)
         memcpy(r->unusable, "pid 7", 6);
+}
+
+static void fill_of_anchor(struct input *in, struct group_event *e, uint64_t now_ns) {
+    static struct arbiter_answer a;
+    static struct command command;
+    uint8_t b = next(in), c = next(in);
+    a = (struct arbiter_answer){.started_ns = now_ns - MIN2(now_ns, (uint64_t)(c & 15) * 100 * NS_PER_MS)};
+    a.request.kind = 1 + (b & 3);
+    a.request.epoch = 1 + (b >> 2 & 3);
+    a.result = 1 + (b >> 4 & 3) % (ARBITER_RESULT_COUNT - 1);
+    a.record.epoch = 1 + (b >> 6);
+    a.record.leader.incarnation = 1 + (c >> 4 & 1);
+    a.record.closed = (c & 0xe0) == 0xe0;
+    e->answer = &a;
+    e->touched_ns = (b & 1) != 0 ? now_ns : 0;
+    e->epoch = b >> 4;
+    e->echo = (struct echo){.epoch = 1 + (b & 1), .leader_clock_ns = now_ns - MIN2(now_ns, c * NS_PER_MS)};
+    command = (struct command){.kind = 1 + b % (COMMAND_KIND_COUNT - 1)};
+    (void)snprintf(command.node, sizeof command.node, "n%u", c & 3);
+    e->command = &command;
 }
 
 static void fill_event(struct input *in, const struct group *g, struct group_event *e, struct node_info *info,
@@ -94,7 +133,9 @@ static void fill_event(struct input *in, const struct group *g, struct group_eve
     if (e->kind == GROUP_EVENT_JOIN || e->kind == GROUP_EVENT_REPORT)
         fill_report(in, g, report);
     else if (e->kind == GROUP_EVENT_RENEW)
-        e->renew = (struct renew){(uint64_t)next(in) * NS_PER_S, (uint64_t)next(in) * NS_PER_S, next(in)};
+        e->renew = (struct renew){(uint64_t)next(in) * NS_PER_S, (uint64_t)next(in) * NS_PER_S, next(in), 1};
+    else if (e->kind >= GROUP_EVENT_ECHO)
+        fill_of_anchor(in, e, *now_ns);
     else if (e->kind == GROUP_EVENT_STORE)
         e->generation = near(in, g);
 }
@@ -112,7 +153,10 @@ static void check_effects(const struct group *g, const struct group_update *u, s
         struct desired d;
         CHECK(e->kind != GROUP_EFFECT_TELL || group_desired(g, e->node, &d) || group_state(g) == GROUP_CLOSED ||
               group_node_info(g, e->node) == NULL);
-        bool text = e->kind == GROUP_EFFECT_INCIDENT || e->kind == GROUP_EFFECT_REFUSE;
+        bool text = e->kind == GROUP_EFFECT_INCIDENT || e->kind == GROUP_EFFECT_REFUSE ||
+                    e->kind == GROUP_EFFECT_ANSWER;
+        CHECK(e->kind != GROUP_EFFECT_NOTE || (e->note->kind > 0 && e->note->kind < NOTE_KIND_COUNT));
+        CHECK(e->kind != GROUP_EFFECT_ARBITER || e->request->kind > 0);
         CHECK(!text || (e->reason != NULL && e->reason[0] != '\0'));
         CHECK(e->kind != GROUP_EFFECT_LEASE || e->lease.validity_ns <= 5 * NS_PER_S);
         CHECK(e->kind != GROUP_EFFECT_DONE || !seen->done);
@@ -123,15 +167,21 @@ static void check_effects(const struct group *g, const struct group_update *u, s
 static void check(const struct group *g, const struct group_update *u, uint64_t now_ns, struct seen *seen) {
     CHECK(generation_compare(group_generation(g), seen->generation) >= 0);
     CHECK(group_restarts_used(g) >= seen->restarts);
-    CHECK(seen->outcome == OUTCOME_NONE || group_outcome(g) == seen->outcome);
+    CHECK(seen->outcome == OUTCOME_NONE || group_outcome(g) == seen->outcome || group_outcome(g) == OUTCOME_NONE);
     seen->generation = group_generation(g);
     seen->restarts = group_restarts_used(g);
     seen->outcome = group_outcome(g);
-    CHECK((seen->outcome != OUTCOME_NONE) == (group_state(g) == GROUP_CLOSED));
+    CHECK(seen->outcome == OUTCOME_NONE || group_state(g) == GROUP_CLOSED);
     check_effects(g, u, seen);
-    uint64_t nodes[NODES + 1], members[NODES + 1];
-    size_t n = group_nodes(g, nodes, NODES + 1), m = group_members(g, members, NODES + 1);
-    CHECK(n <= NODES && m <= n);
+    uint64_t nodes[NODES + 2], members[NODES + 2];
+    size_t n = group_nodes(g, nodes, NODES + 2), m = group_members(g, members, NODES + 2);
+    CHECK(n <= NODES + NODES_INHERITED && m <= n);
+    struct estate estate;
+    group_estate(g, &estate);
+    CHECK(estate.n_members == m);
+    estate_fini(&estate);
+    struct overview_node rows[NODES + 1];
+    CHECK(group_overview_nodes(g, now_ns, 0, rows, NODES + 1) <= n);
     for (size_t i = 0; i < n; i++) {
         struct desired d;
         CHECK(group_desired(g, nodes[i], &d) && d.kind > 0 && d.kind < DESIRED_KIND_COUNT);

@@ -45,9 +45,58 @@ static void fill_desired(struct input *in, const struct member *m, struct desire
     (void)snprintf(d->reason, sizeof d->reason, "reason %u", b);
 }
 
+static struct rdzv_peer peer_of(uint8_t b) {
+    struct rdzv_peer p = {.incarnation = 5 + b % 4, .port = 1000}; /* 7 is this node itself */
+    (void)snprintf(p.addr, sizeof p.addr, "10.0.0.%u", b % 4);
+    return p;
+}
+
+static void fill_answer(struct input *in, struct arbiter_answer *a, uint64_t now_ns) {
+    uint8_t b = next(in), c = next(in);
+    *a = (struct arbiter_answer){.started_ns = now_ns - MIN2(now_ns, (uint64_t)(c & 15) * 100 * NS_PER_MS)};
+    a->request.kind = (b & 1) != 0 ? ARBITER_READ : ARBITER_CLAIM;
+    a->request.epoch = 1 + (b >> 1 & 3);
+    a->result = 1 + (b >> 3 & 3) % (ARBITER_RESULT_COUNT - 1);
+    a->record.epoch = b >> 5 & 3;
+    a->record.leader = peer_of(c >> 4);
+    a->record.beat = c >> 6;
+    a->record.closed = (b & 0x80) != 0 && (c & 3) == 0;
+    a->record.outcome = OUTCOME_SUCCESS;
+}
+
+static void fill_named(struct input *in, struct successors *s) {
+    uint8_t b = next(in);
+    *s = (struct successors){.epoch = 1 + (b & 3)};
+    for (uint32_t i = 0; i < (b >> 2 & 3); i++)
+        s->list[s->n++] = peer_of((uint8_t)(b >> 4) + (uint8_t)i);
+}
+
+static void fill_of_arbiter(struct input *in, struct member_event *e, uint64_t now_ns) {
+    static struct arbiter_answer answer;
+    static struct successors named;
+    static struct rdzv_peer peer;
+    static struct estate_member members[2] = {{.incarnation = 7}, {.incarnation = 8}};
+    static struct estate estate;
+    uint8_t b = next(in);
+    estate = (struct estate){.epoch = 1 + (b & 3), .n_order = 2, .n_members = 2, .members = members};
+    peer = peer_of(b);
+    e->answer = &answer;
+    e->successors = &named;
+    e->peer = &peer;
+    e->estate = &estate;
+    e->caller = 5 + (b >> 4);
+    e->probe = 1 + b % 3;
+    if (e->kind == MEMBER_EVENT_ARBITER)
+        fill_answer(in, &answer, now_ns);
+    else if (e->kind == MEMBER_EVENT_NAMED)
+        fill_named(in, &named);
+    else if (e->kind == MEMBER_EVENT_REDIRECT)
+        e->epoch = b >> 6;
+}
+
 struct seen {
     struct generation generation;
-    uint32_t restarts;
+    uint32_t restarts, epoch, led;
     bool workers, ended;
     size_t n_leases;
     struct {
@@ -85,7 +134,7 @@ static void fill_event(struct input *in, const struct member *m, struct member_e
         e->lease.prepared = near(in, m);
     } else if (e->kind == MEMBER_EVENT_WELCOME) {
         e->leader = 1 + (next(in) > 200);
-        e->epoch = 1;
+        e->epoch = 1 + (next(in) > 200);
     } else if (e->kind == MEMBER_EVENT_PROBE) {
         e->probe = 1 + next(in) % 3;
     } else if (e->kind == MEMBER_EVENT_PREPARED || e->kind == MEMBER_EVENT_FAILURE ||
@@ -93,13 +142,16 @@ static void fill_event(struct input *in, const struct member *m, struct member_e
         e->generation = near(in, m);
     } else if (e->kind == MEMBER_EVENT_LEAVE) {
         e->grace_ns = NS_PER_S;
+    } else if (e->kind >= MEMBER_EVENT_NAMED) {
+        e->generation = member_generation(m);
+        fill_of_arbiter(in, e, *now_ns);
     }
 }
 
 static void check_effects(const struct member *m, const struct member_update *u, uint64_t now_ns, struct seen *seen) {
     for (size_t i = 0; i < u->n_effects; i++) {
         const struct member_effect *e = &u->effects[i];
-        CHECK(!seen->ended);
+        CHECK(!seen->ended || e->kind == MEMBER_EFFECT_CALLERS);
         switch (e->kind) {
         case MEMBER_EFFECT_START:
             CHECK(!seen->workers && granted(seen, e->generation, now_ns));
@@ -114,6 +166,17 @@ static void check_effects(const struct member *m, const struct member_update *u,
             CHECK(member_end(m)->kind != MEMBER_END_NONE);
             seen->ended = true;
             break;
+        case MEMBER_EFFECT_LEAD: /* never twice in one epoch, nor in an older one */
+            CHECK(e->lead.epoch > seen->led);
+            seen->led = e->lead.epoch;
+            break;
+        case MEMBER_EFFECT_ARBITER:
+            CHECK(e->request->kind == ARBITER_READ || e->request->kind == ARBITER_CLAIM);
+            break;
+        case MEMBER_EFFECT_HANG_UP:
+        case MEMBER_EFFECT_ECHO:
+        case MEMBER_EFFECT_PROBE_PEER:
+        case MEMBER_EFFECT_CALLERS:
         case MEMBER_EFFECT_CONNECT:
         case MEMBER_EFFECT_REPORT:
         case MEMBER_EFFECT_RENEW:
@@ -125,8 +188,8 @@ static void check_effects(const struct member *m, const struct member_update *u,
     }
 }
 
-static void note_lease(const struct member_event *e, struct seen *seen) {
-    if (e->kind != MEMBER_EVENT_LEASE || e->lease.epoch != 1 || seen->n_leases == INPUT_MAX)
+static void note_lease(const struct member *m, const struct member_event *e, struct seen *seen) {
+    if (e->kind != MEMBER_EVENT_LEASE || e->lease.epoch != member_epoch(m) || seen->n_leases == INPUT_MAX)
         return; /* another leader's counts for nothing */
     seen->leases[seen->n_leases].names = e->lease.prepared;
     seen->leases[seen->n_leases++].end_ns = e->lease.echo_ns + e->lease.validity_ns;
@@ -137,26 +200,30 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct member_config config;
     member_config_default(&config);
     config.incarnation = 7;
+    config.has_arbiter = (next(&in) & 1) != 0;
+    config.self = peer_of(2);
     struct member *m = NULL;
     uint64_t now_ns = 100 * NS_PER_S;
     CHECK(member_new(&config, now_ns, &m) == 0);
     struct member_update u = {0};
     static struct seen seen;
     seen.generation = (struct generation){0, 0};
-    seen.restarts = 0;
+    seen.restarts = seen.epoch = seen.led = 0;
     seen.workers = seen.ended = false;
     seen.n_leases = 0;
     static struct desired desired;
     while (in.at < in.len) {
         struct member_event e;
         fill_event(&in, m, &e, &desired, &now_ns);
-        note_lease(&e, &seen);
+        note_lease(m, &e, &seen);
         member_step(m, &e, &u);
         if (e.kind == MEMBER_EVENT_ALL_GONE)
             seen.workers = false;
         check_effects(m, &u, now_ns, &seen);
         CHECK(generation_compare(member_generation(m), seen.generation) >= 0);
         CHECK(member_report(m)->restarts_used >= seen.restarts);
+        CHECK(member_epoch(m) >= seen.epoch || !config.has_arbiter);
+        seen.epoch = member_epoch(m);
         seen.generation = member_generation(m);
         seen.restarts = member_report(m)->restarts_used;
         CHECK((member_state(m) == MEMBER_ENDED) == seen.ended);
