@@ -10,7 +10,7 @@
 #define RETELL_MAX 8
 /* How often all nodes hear who is there: and this longer for each of them. */
 #define STATUS_INTERVAL_NS (200 * NS_PER_MS)
-#define STATUS_PER_NODE_NS (100 * NS_PER_US)
+#define STATUS_PER_NODE_NS (500 * NS_PER_US)
 
 void group_config_default(struct group_config *c) {
     *c = (struct group_config){
@@ -232,12 +232,10 @@ static void heed_member(struct group *g, struct node *n) {
     }
 }
 
-/* Of counters each side keeps the larger; a node is excluded for good. */
-static void keep_counters(struct group *g, struct node *n) {
-    g->restarts_used = MAX2(g->restarts_used, n->report.restarts_used);
-    g->losses = MAX2(g->losses, n->report.losses);
-    if (group_host_is_excluded(g, n->info.host) && !n->report.excluded)
-        group_exclude(g, n, "an agent of its host was excluded");
+/* Of counters each side keeps the larger. */
+static void keep_counters(struct group *g, const struct report *report) {
+    g->restarts_used = MAX2(g->restarts_used, report->restarts_used);
+    g->losses = MAX2(g->losses, report->losses);
 }
 
 static void on_report(struct group *g, struct node *n, const struct report *report) {
@@ -257,7 +255,7 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     if (report->at_safe_point)
         g->safe_node = n->info.incarnation;
     g->status_dirty = true;
-    keep_counters(g, n);
+    keep_counters(g, report);
 
     bool about_now = n->is_member && generation_compare(report->generation, g->generation) == 0;
     if (!about_now || g->state == GROUP_GATHERING || g->state == GROUP_CLOSED)
@@ -278,7 +276,7 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
 
 static void on_join(struct group *g, const struct group_event *ev) {
     struct node *n = group_find(g, ev->info->incarnation);
-    bool back = n != NULL && n->joined_ns == 0;
+    bool back = n != NULL && n->joined_ns == 0, is_new = n == NULL;
     if (n == NULL)
         n = group_admit(g, ev->info);
     if (n == NULL)
@@ -298,6 +296,8 @@ static void on_join(struct group *g, const struct group_event *ev) {
         g->gather_since_ns = g->now_ns;
     }
     on_report(g, n, ev->report);
+    if (is_new && group_host_is_excluded(g, n->info.host) && !n->report.excluded)
+        group_exclude(g, n, "an agent of its host was excluded before");
     group_recount(g, n);
     if (n->is_member)
         (void)group_emit(g, GROUP_EFFECT_NAME, n->info.incarnation);
@@ -424,6 +424,13 @@ static void dispatch(struct group *g, const struct group_event *ev) {
     }
 }
 
+/* Members of a group that has stopped, unless they have heard of the next one in the same step. */
+static void tell_idle(struct group *g) {
+    if (g->idle_untold && g->state == GROUP_GATHERING)
+        group_tell_all(g);
+    g->idle_untold = false;
+}
+
 /* A safe point is one moment: who comes later waits for the next. */
 static void pass_safe_point(struct group *g) {
     struct node *n = group_find(g, g->safe_node);
@@ -454,6 +461,7 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
         group_watch(g);
         group_heirs_time(g);
         group_advance(g);
+        tell_idle(g);
         emit_status(g);
     }
     pass_safe_point(g);

@@ -140,7 +140,8 @@ struct node *group_admit(struct group *g, const struct node_info *info) {
         return NULL;
     }
     struct node *n = group_add_node(g, info);
-    (void)group_emit(g, GROUP_EFFECT_REACH, info->incarnation);
+    if (g->n_nodes <= GROUP_REACH_AT_ONCE)
+        (void)group_emit(g, GROUP_EFFECT_REACH, info->incarnation);
     return n;
 }
 
@@ -167,7 +168,7 @@ static void note_removal(struct group *g, const struct node *n, const char *why,
 void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how) {
     char name[RDZV_HOST_MAX];
     group_node_name(n, name);
-    bool was_member = n->is_member, lost = how != REMOVED_LEFT;
+    bool was_member = n->is_member, in_order = n->in_order, lost = how != REMOVED_LEFT;
     bool finished = group_report_is_about(g, n, NODE_FINISHED);
     char text[RDZV_REASON_MAX];
     (void)snprintf(text, sizeof text, "node %s %s", name, why);
@@ -178,15 +179,15 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
         drop_member(g, n);
     if (was_member && g->state == GROUP_STOPPING)
         group_blame_lost_node(g, n, text);
-    g->lost_somebody = g->lost_somebody || n->in_order;
-    g->n_last_lost += n->in_order && how != REMOVED_SILENT;
+    g->lost_somebody = g->lost_somebody || in_order;
+    g->n_last_lost += in_order && how != REMOVED_SILENT;
     set_tallies(g, n, 0);
     (void)group_emit(g, GROUP_EFFECT_FORGET, n->info.incarnation);
     idmap_remove(&g->index, n->info.incarnation);
     list_remove(&n->by_heard);
     list_remove(&n->by_all);
     g->n_nodes--;
-    g->losses += was_member && lost;
+    g->losses += (was_member || in_order) && lost;
     free(n);
     g->status_dirty = true;
     if (g->started_once)

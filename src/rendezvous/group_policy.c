@@ -178,24 +178,37 @@ static void answer(struct group *g, bool ok, const char *text) {
     group_set_reason(g, e, text);
 }
 
-static struct node *find_named(const struct group *g, const char *name) {
+/* By name or incarnation; *ret_several: the name is not one node's. */
+static struct node *find_named(const struct group *g, const char *name, bool *ret_several) {
     char text[RDZV_HOST_MAX];
+    struct node *found = NULL;
+    *ret_several = false;
     LIST_FOR_EACH(struct node, n, &g->nodes, by_all) {
         if (n->joined_ns == 0)
             continue;
-        group_node_name(n, text);
-        if (strcmp(text, name) == 0)
-            return n;
         (void)snprintf(text, sizeof text, "%016" PRIx64, n->info.incarnation);
         if (strcmp(text, name) == 0)
             return n;
+        group_node_name(n, text);
+        if (strcmp(text, name) != 0)
+            continue;
+        *ret_several = found != NULL;
+        found = n;
     }
-    return NULL;
+    return found;
 }
 
 static void on_exclude(struct group *g, const struct command *c) {
     char text[3 * RDZV_HOST_MAX];
-    struct node *n = find_named(g, c->node);
+    bool several;
+    struct node *n = find_named(g, c->node, &several);
+    if (several) {
+        (void)snprintf(text, sizeof text,
+                       "several nodes are called \"%s\"; give the ID that \"muster status\" shows",
+                       c->node);
+        answer(g, false, text);
+        return;
+    }
     if (n == NULL) {
         (void)snprintf(text, sizeof text,
                        "no node \"%s\" here; \"muster status\" shows their names", c->node);

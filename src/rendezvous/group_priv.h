@@ -18,6 +18,8 @@
 #include "base/strbuf.h"
 #include "rendezvous/group.h"
 
+/* In a job of more nodes than this, listeners are tried when the group has started, not before. */
+#define GROUP_REACH_AT_ONCE 64
 /* Distinct --role names in one job. */
 #define GROUP_ROLES_MAX 64
 /* Of one step. */
@@ -124,6 +126,7 @@ struct group {
     bool formed_here;             /* this leader has formed one */
 
     /* GATHERING */
+    bool idle_untold;         /* it was entered in this step */
     uint64_t gather_since_ns;
     uint64_t enough_since_ns; /* min nodes are there since; TIME_NEVER: they are not */
     bool lost_somebody;       /* since the last group: regroup_wait_ns applies */

@@ -72,7 +72,7 @@ static void enter_gathering(struct group *g) {
     g->gather_since_ns = g->now_ns;
     g->enough_since_ns = TIME_NEVER;
     group_recount_all(g);
-    group_tell_all(g);
+    g->idle_untold = true;
 }
 
 static uint32_t count_workers(const struct group *g) {
@@ -270,6 +270,13 @@ static void advance_gathering(struct group *g) {
         enter_closed(g);
         return;
     }
+    if (g->losses > g->config.max_node_losses) {
+        char text[128];
+        (void)snprintf(text, sizeof text, "%u nodes were lost, and --max-node-losses is %u",
+                       g->losses, g->config.max_node_losses);
+        group_close_failed(g, text);
+        return;
+    }
     if (!enough)
         g->enough_since_ns = TIME_NEVER;
     else if (g->enough_since_ns == TIME_NEVER)
@@ -316,6 +323,13 @@ static void fail_slow_nodes(struct group *g) {
     group_stop_for_failure(g);
 }
 
+/* Those whose listener has not been reached: their loss would not be noticed at once. */
+static void reach_members(struct group *g) {
+    for (size_t i = 0; i < g->n_members; i++)
+        if (!g->members[i]->reached)
+            (void)group_emit(g, GROUP_EFFECT_REACH, g->members[i]->info.incarnation);
+}
+
 static void advance_forming(struct group *g) {
     if (!g->form_told)
         return; /* the store is not open yet */
@@ -339,6 +353,7 @@ static void advance_forming(struct group *g) {
         note->world_size = g->world_size;
         g->detected_ns = 0;
         group_tell_members(g);
+        reach_members(g);
     } else if (g->now_ns >= g->form_deadline_ns) {
         fail_slow_nodes(g);
     }
