@@ -8,6 +8,9 @@
 #include "launcher/agent_priv.h"
 #include "rendezvous/endpoint_io.h"
 
+/* A wait that is this long is said. */
+#define WAIT_SAID_NS (2 * NS_PER_S)
+
 /* ---- the workers' store ---- */
 
 static void store_line(void *arg, const char *line) {
@@ -209,6 +212,15 @@ int agent_lead_at(struct agent *a, int endpoint_fd, struct addr *ret_own) {
     return rdzv_listener_add(a->listener, endpoint_fd);
 }
 
+/* Otherwise a minute of silence would look like a fault. */
+static void say_wait(const struct member_lead *lead) {
+    uint64_t now = clock_now_ns();
+    if (lead->not_before_ns > now + WAIT_SAID_NS)
+        log_notice("leases of epoch %u may still run somewhere: nothing starts for up to %.0f s, "
+                   "unless its workers are known to be gone before",
+                   lead->epoch - 1, (double)(lead->not_before_ns - now) / (double)NS_PER_S);
+}
+
 void agent_lead_on(void *arg, const struct member_lead *lead) {
     struct agent *a = arg;
     struct group_config group;
@@ -229,5 +241,6 @@ void agent_lead_on(void *arg, const struct member_lead *lead) {
         agent_give_up(a, text);
         return;
     }
+    say_wait(lead);
     rdzv_listener_serve(a->listener, a->server);
 }
