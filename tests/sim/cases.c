@@ -48,10 +48,11 @@ void case_short_freeze(struct world_params *p) {
     (void)world_params_fault(p, FAULT_FREEZE_AGENT, S(5), 0, (int64_t)S(4.6), 0);
 }
 
-void case_thaws_and_is_killed(struct world_params *p, uint64_t seed) {
+void case_thaws_and_is_killed(struct world_params *p) {
     case_mark(p, 3, 1);
-    p->seed = seed;
+    p->group.last_call_ns = S(1);
     (void)world_params_fault(p, FAULT_FREEZE_AGENT, S(5.5), 0, (int64_t)S(4), 0);
+    (void)world_params_fault(p, FAULT_TOUCH_FAILS, S(5.5), 0, (int64_t)S(4.1), 0);
     cut(p, 9.51, 40, 1, PARTITION_BOTH);
     cut(p, 9.51, 40, 2, PARTITION_BOTH);
     (void)world_params_fault(p, FAULT_AGENT_KILL, S(9.52), 0, 0, (int64_t)S(0.5));

@@ -21,4 +21,4 @@ void case_one_goes_to_the_successor(struct world_params *p);
 void case_short_freeze(struct world_params *p);
 /* The endpoint's agent thaws, answers what piled up, is killed before it touches its mark, and
  * started again. The seed decides in which order it finds things. */
-void case_thaws_and_is_killed(struct world_params *p, uint64_t seed);
+void case_thaws_and_is_killed(struct world_params *p);

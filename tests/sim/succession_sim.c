@@ -426,7 +426,8 @@ Test(succession_sim, row_18_a_closed_mark_hinders_nobody) {
 Test(succession_sim, row_19_leases_of_a_fixed_leader_hang_on_its_mark) {
     for (uint64_t seed = 1; seed <= 40; seed++) {
         struct world_params p;
-        case_thaws_and_is_killed(&p, seed);
+        case_thaws_and_is_killed(&p);
+        p.seed = seed;
         world_free(run(&p)); /* I2 */
     }
 }
