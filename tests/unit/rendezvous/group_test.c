@@ -405,6 +405,8 @@ Test(group, a_leader_that_slept_gives_everybody_time_again) {
     cr_assert_eq(group_nodes(r.g, NULL, 0), 2);
     pass(&r, 5.75, 0);
     cr_assert_eq(group_nodes(r.g, NULL, 0), 2);
+    pass(&r, 2.0, 0); /* two hosts at once: they are held for a moment */
+    cr_assert_eq(group_nodes(r.g, NULL, 0), 2);
     pass(&r, 0.5, 0);
     cr_assert_eq(group_nodes(r.g, NULL, 0), 0);
     end(&r);

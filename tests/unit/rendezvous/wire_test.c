@@ -535,7 +535,7 @@ static int decode(const char *text) {
 
 #define PEER(i, p) "{\"incarnation\":" i ",\"addr\":\"10.0.0.1\",\"port\":" p "}"
 #define PEER_TO_ADDR "{\"incarnation\":" INC ",\"port\":1,\"addr\":\""
-#define MEMBER PEER_TO_ADDR "\",\"started\":true}"
+#define MEMBER PEER_TO_ADDR "\",\"host\":\"a\",\"started\":true}"
 #define MEMBERS_TO_LIST(n, order, first)                                                            \
     "{\"kind\":\"MEMBERS\",\"epoch\":1,\"formed\":\"1.1\",\"started\":\"0.0\",\"restarts_used\":0,"   \
     "\"losses\":0,\"log_nonce\":\"1\",\"n_members\":" n ",\"n_order\":" order ",\"first\":" first        \
@@ -791,7 +791,9 @@ Test(wire, every_text_has_its_limit) {
     check_text_limit("{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER_TO_ADDR, "\"}]}", RDZV_ADDRS_MAX);
     check_text_limit("{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":" PEER_TO_ADDR, "\"}}", RDZV_ADDRS_MAX);
     check_text_limit(MEMBERS_TO_LIST("1", "1", "0") "[{\"incarnation\":" INC ",\"port\":1,\"started\":true,"
-                     "\"addr\":\"", "\"}]}", RDZV_ADDR_MAX);
+                     "\"host\":\"\",\"addr\":\"", "\"}]}", RDZV_ADDR_MAX);
+    check_text_limit(MEMBERS_TO_LIST("1", "1", "0") "[{\"incarnation\":" INC ",\"port\":1,\"started\":true,"
+                     "\"addr\":\"\",\"host\":\"", "\"}]}", RDZV_ADDR_MAX);
     check_text_limit(COMMAND("stop", "r") ",\"reason\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit(COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit("{\"kind\":\"COMMAND\",\"version\":2,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
