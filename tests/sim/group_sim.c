@@ -6,11 +6,15 @@
  * A failure prints its seed, what was broken, and the faults that are still needed to break it. */
 #include <criterion/criterion.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "world.h"
 
-#define QUICK_SEEDS 3000
-#define SLOW_SEEDS 100000
+#define QUICK_SEEDS 20000
+#define SLOW_SEEDS 1000000
+#define PROCESSES 2
 #define BROKEN_MAX 20 /* enough to see a pattern */
 
 /* Drops faults as long as something still breaks. */
@@ -141,35 +145,76 @@ static unsigned print_coverage(const struct world_coverage *c) {
     return missing;
 }
 
+/* What one process has done; all of it is counters. */
+struct share {
+    struct world_coverage coverage;
+    uint64_t broken;
+};
+
+/* Every PROCESSES-th seed, from the nth on. */
+static void run_share(struct share *share, uint64_t nth, uint64_t first, uint64_t seeds) {
+    static struct world_params p;
+    char what[WORLD_WHAT_MAX];
+    for (uint64_t i = nth; i < seeds && share->broken < BROKEN_MAX; i += PROCESSES) {
+        world_params_random(&p, first + i);
+        world_try(&p, &share->coverage, what);
+        if (what[0] == '\0')
+            continue;
+        if (share->broken++ == 0)
+            explain(first + i, &p, what);
+        else
+            (void)fprintf(stderr, "seed %llu: %s\n", (unsigned long long)(first + i), what);
+    }
+}
+
+static void add_up(struct share *to, const struct share *from) {
+    uint64_t *t = (uint64_t *)to;
+    const uint64_t *f = (const uint64_t *)from;
+    for (size_t i = 0; i < sizeof *to / sizeof *t; i++)
+        t[i] += f[i];
+}
+
+static void run_shares(struct share *total, uint64_t first, uint64_t seeds) {
+    struct share *shares = mmap(NULL, PROCESSES * sizeof *shares, PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    cr_assert_neq(shares, MAP_FAILED);
+    pid_t pids[PROCESSES];
+    for (unsigned i = 0; i < PROCESSES; i++) {
+        pids[i] = fork();
+        cr_assert_geq(pids[i], 0);
+        if (pids[i] == 0) {
+            run_share(&shares[i], i, first, seeds);
+            _exit(0);
+        }
+    }
+    for (unsigned i = 0; i < PROCESSES; i++) {
+        int status = 0;
+        cr_assert_eq(waitpid(pids[i], &status, 0), pids[i]);
+        cr_assert_eq(status, 0, "a simulating process ended with %d", status);
+        add_up(total, &shares[i]);
+    }
+    (void)munmap(shares, PROCESSES * sizeof *shares);
+}
+
 Test(group_sim, no_schedule_breaks_an_invariant_and_every_move_is_made) {
-    static struct world_coverage coverage;
+    static struct share total;
     static struct world_params p;
     char what[WORLD_WHAT_MAX];
     const char *scale = getenv("MUSTER_TEST_SCALE");
     bool slow = scale != NULL && strcmp(scale, "slow") == 0;
     uint64_t seeds = number("SIM_SEEDS", slow ? SLOW_SEEDS : QUICK_SEEDS);
-    uint64_t first = number("FIRST_SEED", 1);
     uint64_t only = number("SEED", 0);
     if (only != 0) {
         world_params_random(&p, only);
         p.trace = stderr;
-        world_try(&p, &coverage, what);
+        world_try(&p, &total.coverage, what);
         cr_assert_str_empty(what, "seed %llu: %s", (unsigned long long)only, what);
         return;
     }
-    unsigned broken = 0;
-    for (uint64_t seed = first; seed < first + seeds && broken < BROKEN_MAX; seed++) {
-        world_params_random(&p, seed);
-        world_try(&p, &coverage, what);
-        if (what[0] == '\0')
-            continue;
-        if (broken++ == 0)
-            explain(seed, &p, what);
-        else
-            (void)fprintf(stderr, "seed %llu: %s\n", (unsigned long long)seed, what);
-    }
-    unsigned missing = print_coverage(&coverage);
-    cr_assert_eq(broken, 0, "%u seeds break an invariant", broken);
+    run_shares(&total, number("FIRST_SEED", 1), seeds);
+    unsigned missing = print_coverage(&total.coverage);
+    cr_assert_eq(total.broken, 0, "%llu seeds break an invariant",
+                 (unsigned long long)total.broken);
     cr_assert_eq(missing, 0, "%u states, moves or words were never visited", missing);
 }
 

@@ -186,6 +186,8 @@ struct world *world_new(const struct world_params *p, struct world_coverage *cov
         w->hosts[h].up = true;
     for (size_t i = 0; i < p->n_faults; i++)
         world_plan(w, ITEM_FAULT, NULL, p->faults[i].at_ns)->local = (uint32_t)i;
+    if (p->recover_ns > 0)
+        world_plan(w, ITEM_RECOVERED, NULL, p->healed_ns + p->recover_ns);
     return w;
 }
 
@@ -256,6 +258,7 @@ static struct life *item_agent(const struct item *it) {
     case ITEM_FAULT:
     case ITEM_BOOT:
     case ITEM_ARBITER_HEARS:
+    case ITEM_RECOVERED:
     case ITEM_THAW_AGENT:
     case ITEM_THAW_HOST: return NULL;
     }
@@ -299,6 +302,7 @@ static void happen(struct world *w, struct item *it) {
     case ITEM_THAW_AGENT:
     case ITEM_THAW_HOST: node_item(w, it); break;
     case ITEM_BOOT: fault_boots(w, it->local, true); break;
+    case ITEM_RECOVERED: oracle_recovered(w); break;
     case ITEM_FAULT: fault_happens(w, &w->p.faults[it->local]); break;
     }
 }

@@ -293,7 +293,7 @@ void world_params_random(struct world_params *ret, uint64_t seed) {
     p.delay_max_ns = p.delay_min_ns + (chance(&d, 30) ? ms(&d, 1, 80) : ms(&d, 0, 2));
     p.work_ns = ms(&d, 200, 15000);
     if (p.group.anchor == ANCHOR_ARBITER && chance(&d, 60))
-        p.work_ns = ms(&d, 5000, 40000);
+        p.work_ns = chance(&d, 15) ? ms(&d, 100000, 250000) : ms(&d, 5000, 40000);
     p.says_gone = chance(&d, 30);
     p.noise_ns = chance(&d, 50) ? ms(&d, 50, 1500) : 0;
     enum mood mood = (enum mood)prng_below(&d.prng, MOOD_COUNT);

@@ -426,6 +426,7 @@ void node_item(struct world *w, struct item *it) {
     case ITEM_ARBITER_ANSWER:
     case ITEM_TOUCHED:
     case ITEM_BOOT:
+    case ITEM_RECOVERED:
     case ITEM_FAULT:
     case ITEM_FORGED_ACK: assert_not_reached();
     }

@@ -176,6 +176,35 @@ void oracle_node_ended(struct world *w, const struct life *l) {
     }
 }
 
+/* Who could be in a group now. */
+static bool could_take_part(const struct world *w, const struct life *l) {
+    if (!l->process || !host_running(w, l->host) || l->frozen || l->was_told_to_leave)
+        return false;
+    const struct report *r = member_report(l->member);
+    return member_state(l->member) != MEMBER_ENDED && !r->excluded && r->unusable[0] == '\0';
+}
+
+/* Everything has worked for long: where enough nodes are left, a group runs, or the job is over. */
+void oracle_recovered(struct world *w) {
+    const struct group_config *c = &w->p.group;
+    uint32_t nodes = 0;
+    bool runs = w->record.closed;
+    for (unsigned i = 0; i < w->n_lives; i++) {
+        const struct life *l = &w->lives[i];
+        nodes += could_take_part(w, l);
+        runs = runs || (l->spawned && node_has_workers(l) && !l->stopping);
+    }
+    for (unsigned i = 0; i < w->n_groups; i++)
+        runs = runs || (w->groups[i].n_started > 0 && w->groups[i].started_ns > w->p.healed_ns);
+    nodes = MIN2(nodes, c->max_nodes);
+    if (nodes - nodes % c->node_unit < c->min_nodes)
+        return;
+    w->coverage->recoveries++;
+    if (!runs)
+        world_broken(w, "I7: %u nodes are there, and no group runs %.0f s after the last fault",
+                     nodes, (double)w->p.recover_ns / 1e9);
+}
+
 /* ---- every step ---- */
 
 static void check_leases(struct world *w, const struct life *l) {

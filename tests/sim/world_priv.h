@@ -156,6 +156,7 @@ enum item_kind {
     ITEM_DEPOSED,
     ITEM_ARBITER_HEARS, ITEM_ARBITER_ANSWER, /* a request at the arbiter; its answer at the asker */
     ITEM_TOUCHED,                            /* the mark was */
+    ITEM_RECOVERED,  /* by now a group runs, if it can */
     ITEM_FORGED_ACK, /* of a mutant */
 };
 
@@ -368,6 +369,7 @@ void oracle_worker_starts(struct world *w, struct life *l);
 void oracle_worker_failed(struct world *w, struct life *l, uint32_t local, bool chargeable);
 void oracle_node_lost(struct world *w, const struct life *leader, const struct life *l);
 void oracle_node_ended(struct world *w, const struct life *l);
+void oracle_recovered(struct world *w);
 void oracle_step(struct world *w);
 void oracle_end(struct world *w);
 
