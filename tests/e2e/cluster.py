@@ -31,9 +31,6 @@ DEFAULTS = {"lease": 5.0, "heartbeat": 1.0, "margin": 1.0, "arbiter_lease": 60.0
 SHORT = {"lease": 1.0, "heartbeat": 0.2, "margin": 1.0, "arbiter_lease": 6.0}
 WORK = ("start", "work")
 
-# What an agent says as it has found the leader again.
-BACK = r"joined|spare|waiting for"
-
 Group = collections.namedtuple("Group", "generation world ranks began counts")
 Line = collections.namedtuple("Line", "what generation at rank node tag pid")
 
@@ -170,6 +167,13 @@ class Cluster:
                     return pid
         raise AssertionError(f"{tag} has no arbiter's child; {self.said()}")
 
+    def come(self, agents, seconds=30):
+        """So many agents have joined, since the beginning."""
+        end = harness.deadline(seconds)
+        while len(self.notes("node_joined")) < agents:
+            assert self.now() < end, f"{len(self.notes('node_joined'))} of {agents} came\n{self.said()}"
+            self.pause(0.05)
+
     # ---- faults ----
 
     def lose(self, tag, how):
@@ -196,16 +200,19 @@ class Cluster:
         self.faults.append((at, self.now(), f"{tag} {how}"))
         return at
 
-    def restore(self, tag):
-        """Its host is reached again, and reaches all."""
-        if self.place == "dir":
-            harness.kill(self.arbiter_child(tag), signal.SIGCONT)
-        self.hosts.heal(self.host_of[tag])
-
-    def wait_back(self, tags, seconds=60):
-        """They have joined whoever leads now."""
-        for tag in tags:
-            self.agents[tag].wait_said(BACK, seconds)
+    def come_back(self, tag, how, joins, seconds=60):
+        """The end of a fault of a host that lives on: those that it parted from the leader join whoever leads now."""
+        before = len(self.notes("node_joined"))
+        if how == "frozen":
+            self.hosts.thaw(self.host_of[tag])
+        else:
+            if self.place == "dir":
+                harness.kill(self.arbiter_child(tag), signal.SIGCONT)
+            self.hosts.heal(self.host_of[tag])
+        end = harness.deadline(seconds)
+        while len(self.notes("node_joined")) < before + len(joins):
+            assert self.now() < end, f"{joins} did not come back in {seconds} s\n{self.said()}"
+            self.pause(0.05)
 
     # ---- what the workers lived through ----
 

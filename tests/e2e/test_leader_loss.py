@@ -63,17 +63,6 @@ def lose_the_leader(c, how, show=print):
     return again, leader, stay
 
 
-def come_back(c, how, tag):
-    """What was out of reach is back; it waits, and ends with the job."""
-    if how in ("frozen",):
-        c.hosts.thaw(c.host_of[tag])
-    elif how.startswith("cut"):
-        c.restore(tag)
-    else:
-        return [tag]
-    return []
-
-
 @pytest.mark.parametrize("place, nodes, how", cases())
 def test_the_leader_is_lost(job, place, nodes, how, record_property):
     with cluster(job, place, nodes, times=TIMES) as c:
@@ -82,8 +71,7 @@ def test_the_leader_is_lost(job, place, nodes, how, record_property):
         gone = [leader] if leader not in stay else [t for t in c.agents if t not in stay]
         lost = [t for t in gone if how not in ("frozen", "cut off", "cut from the nodes")]
         if not lost:
-            come_back(c, how, leader)
-            c.wait_back(gone)
+            c.come_back(leader, how, joins=gone)  # and ends with the job, as everybody does
         c.finish(lost=lost)
         for tag in lost:
             assert c.agents[tag].wait() not in (None, 0), c.said()
