@@ -1,6 +1,6 @@
 /* Random schedules of everything that can go wrong, each from one seed.
  *
- *     SEED=n  meson test group-sim    replays one with its trace
+ *     SEED=n  meson test group-sim    replays one with its trace; MUTANT=n: with that wrong rule
  *     SIM_SEEDS=n                     that many instead of the usual number
  *
  * A failure prints its seed, what was broken, and the faults that are still needed to break it. */
@@ -207,6 +207,7 @@ Test(group_sim, no_schedule_breaks_an_invariant_and_every_move_is_made) {
     if (only != 0) {
         world_params_random(&p, only);
         p.trace = stderr;
+        p.mutant = (enum mutant)number("MUTANT", MUTANT_NONE);
         world_try(&p, &total.coverage, what);
         cr_assert_str_empty(what, "seed %llu: %s", (unsigned long long)only, what);
         return;

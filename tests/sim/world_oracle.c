@@ -154,7 +154,8 @@ static bool undisturbed(const struct world *w, const struct life *leader, const 
 }
 
 void oracle_node_lost(struct world *w, const struct life *leader, const struct life *l) {
-    bool over = leader->lead.closed || l->was_told_to_leave || !l->welcomed || l->leader != leader;
+    bool over = leader->lead.closed || l->was_told_to_leave || !l->welcomed ||
+                l->leader != leader || member_end(l->member)->kind != MEMBER_END_NONE;
     if (undisturbed(w, leader, l, w->p.group.lease_ns + w->p.group.margin_ns) && !over)
         world_broken(w, "I7: the leader lost %u.%u, which was there all the time", l->host,
                      l->index);
