@@ -263,7 +263,7 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     /* While the group stops for another reason, failures are its consequences. */
     bool counts = report->has_failure && (g->state != GROUP_STOPPING || g->charge_pending);
     if (counts)
-        group_note_print(g, n, &report->failure);
+        group_note_print(g, &report->failure);
     bool better = counts && group_note_failure(g, n, &report->failure);
     if (g->state != GROUP_STOPPING)
         heed_member(g, n);
@@ -299,7 +299,7 @@ static void on_join(struct group *g, const struct group_event *ev) {
     if (is_new && group_host_is_excluded(g, n->info.host) && !n->report.excluded)
         group_exclude(g, n, "an agent of its host was excluded before");
     group_recount(g, n);
-    if (n->is_member)
+    if (n->is_member && g->successors.epoch != 0)
         (void)group_emit(g, GROUP_EFFECT_NAME, n->info.incarnation);
     group_tell(g, n);
     g->status_dirty = true;

@@ -39,25 +39,26 @@ static uint64_t hash_failure(const struct failure *f) {
     return h == 0 ? 1 : h;
 }
 
-void group_note_print(struct group *g, const struct node *n, const struct failure *f) {
+void group_note_print(struct group *g, const struct failure *f) {
     bool early = g->config.crash_loop_ns > 0 && f->ran_ns < g->config.crash_loop_ns;
     uint64_t hash = early && is_own_fault(f) ? hash_failure(f) : 0;
-    if (g->print.node == 0) {
-        g->print = (struct fingerprint){.hash = hash, .node = n->info.incarnation};
-    } else if (g->print.node != n->info.incarnation) {
+    if (!g->print.any) {
+        g->print = (struct fingerprint){.hash = hash, .any = true, .rank = f->rank};
+    } else if (g->print.rank != f->rank) {
         g->print.spread = true;
         if (hash != g->print.hash)
             g->print.hash = 0; /* they failed differently */
     }
 }
 
-/* The same failure, early, for the second time; and not of one node among several, which is rather
- * that node's than the program's. */
+/* The same failure, early, for the second time; and not of one rank among several, which is rather
+ * that rank's than the program's. (The first failure stops the others, which therefore seldom come
+ * to fail by themselves: that it is not always the same rank says enough.) */
 static bool is_crash_loop(const struct group *g) {
     const struct fingerprint *a = &g->last_print, *b = &g->print;
     if (a->hash == 0 || a->hash != b->hash)
         return false;
-    return a->spread || b->spread || a->node != b->node || g->n_order == 1;
+    return a->spread || b->spread || a->rank != b->rank || g->world_size == 1;
 }
 
 /* ---- the charge ---- */
@@ -90,10 +91,7 @@ static void count_failures_of(struct group *g, uint64_t incarnation) {
 
 bool group_charge(struct group *g) {
     g->charge_pending = false;
-    g->restarts_used++;
-    bool loop = is_crash_loop(g);
-    g->last_print = g->print;
-    if (loop) {
+    if (is_crash_loop(g)) {
         (void)snprintf(g->reason, sizeof g->reason,
                        "a crash loop: the same failure within %g s of the start, twice in a row; "
                        "not started again, though %u of %u restarts are left (--crash-loop)",
@@ -101,6 +99,8 @@ bool group_charge(struct group *g) {
                        g->config.max_restarts - g->restarts_used, g->config.max_restarts);
         return false;
     }
+    g->restarts_used++;
+    g->last_print = g->print;
     count_failures_of(g, g->cause.incarnation);
     back_off(g);
     return true;

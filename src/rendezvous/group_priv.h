@@ -87,8 +87,9 @@ enum heir_state {
 /* What is remembered of the last failure that was charged. */
 struct fingerprint {
     uint64_t hash;  /* 0: none, or not of the kind that makes a crash loop */
-    uint64_t node;  /* incarnation */
-    bool spread;    /* several nodes failed alike */
+    bool any;       /* the rest is filled in */
+    uint32_t rank;  /* of the first failure heard */
+    bool spread;    /* other ranks failed alike */
 };
 
 struct group {
@@ -270,7 +271,7 @@ void group_choose_members(struct group *g);
 
 /* group_policy.c */
 /* A failure of the present generation was told: is it like the first? */
-void group_note_print(struct group *g, const struct node *n, const struct failure *f);
+void group_note_print(struct group *g, const struct failure *f);
 /* All have stopped after a failure that is charged now. False: the job ends, g->reason says why. */
 bool group_charge(struct group *g);
 void group_exclude(struct group *g, struct node *n, const char *why);
