@@ -310,12 +310,15 @@ void world_params_random(struct world_params *ret, uint64_t seed) {
         p.rate_ppm[h] = (int64_t)between(&d, 0, (uint64_t)(2 * rate)) - rate;
     }
     uint64_t calm_ns = ms(&d, 3000, 40000);
+    bool dense = p.group.anchor != ANCHOR_NONE && chance(&d, 30); /* blow upon blow */
+    if (dense)
+        calm_ns = ms(&d, 6000, 15000);
     for (uint32_t h = 0; h < p.n_hosts; h++) {
         uint64_t late = chance(&d, 15) ? calm_ns : 1500 * NS_PER_MS;
         uint64_t at = h == 0 ? ms(&d, 0, 1000) : between(&d, 0, late);
         (void)world_params_fault(&p, FAULT_BOOT, at, h, 0, 0);
     }
-    uint64_t n = prng_below(&d.prng, 13);
+    uint64_t n = dense ? between(&d, 6, 16) : prng_below(&d.prng, 13);
     for (uint64_t i = 0; i < n; i++)
         draw_fault(&d, &p, mood, calm_ns);
     for (size_t i = 0; i < p.n_faults; i++)
