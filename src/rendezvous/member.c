@@ -57,7 +57,7 @@ int member_new(const struct member_config *config, uint64_t now_ns, struct membe
     m->seat = config->has_arbiter ? SEAT_ASKING : SEAT_FIXED;
     m->callers = CALLERS_SENT_AWAY;
     m->heir_index = -1;
-    m->seek_ns = m->may_claim_ns = TIME_NEVER;
+    m->seek_ns = m->again_ns = m->may_claim_ns = TIME_NEVER;
     m->random = m->parked.seed = config->seed;
     if (config->has_arbiter)
         member_seat_begin(m);

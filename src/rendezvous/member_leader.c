@@ -80,7 +80,7 @@ void member_on_welcome(struct member *m, const struct member_event *ev) {
         if (!wanted || ev->epoch < m->epoch) {
             /* Whoever has seen a higher epoch obeys no lower one. */
             if (m->seat == SEAT_FOLLOWING || m->seat == SEAT_SEEKING)
-                member_seat_disconnected(m, false);
+                member_seat_too_low(m);
             return;
         }
         member_seat_welcomed(m, ev->leader, ev->epoch);

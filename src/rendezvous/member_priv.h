@@ -67,6 +67,7 @@ struct member {
     unsigned redirects;          /* since the last WELCOME */
     unsigned round;              /* of the search: which place is tried */
     uint64_t seek_ns, seek_wait_ns; /* the next round, and the pause before the one after it */
+    uint64_t again_ns;           /* FOLLOWING: back to a leader that knew less; TIME_NEVER */
     enum member_callers callers; /* as last told */
     struct rdzv_peer callers_peer;
     struct idmap parked;         /* incarnations of those who came */
@@ -139,6 +140,7 @@ void member_seek(struct member *m);
 void member_lost_leader(struct member *m, bool gone, const char *why);
 void member_seat_disconnected(struct member *m, bool was_connected);
 void member_seat_welcomed(struct member *m, uint64_t leader, uint32_t epoch);
+void member_seat_too_low(struct member *m);
 void member_on_redirect(struct member *m, uint32_t epoch, const struct rdzv_peer *peer);
 void member_on_deposed(struct member *m);
 void member_on_record(struct member *m, const struct arbiter_answer *a);

@@ -66,6 +66,7 @@ static void say_waiting(struct member *m, const char *fmt, ...) {
 static void hang_up(struct member *m) {
     m->connected = false;
     m->renew_ns = m->probe_ns = TIME_NEVER;
+    m->again_ns = TIME_NEVER;
     m->target.incarnation = 0;
     (void)member_emit(m, MEMBER_EFFECT_HANG_UP);
 }
@@ -73,6 +74,7 @@ static void hang_up(struct member *m) {
 static void connect_to(struct member *m, const struct rdzv_peer *peer, bool soon) {
     m->connected = false;
     m->renew_ns = TIME_NEVER;
+    m->again_ns = TIME_NEVER;
     m->target = *peer;
     m->target_ns = m->now_ns;
     struct member_effect *e = member_emit(m, MEMBER_EFFECT_CONNECT);
@@ -180,6 +182,17 @@ void member_seat_disconnected(struct member *m, bool was_connected) {
     case SEAT_FIXED:
     case SEAT_COUNT: assert_not_reached();
     }
+}
+
+/* The leader of the record speaks of a lower epoch: it has not heard yet that its claim was won, or
+ * that it has lost. It is asked again, and not all the time. */
+void member_seat_too_low(struct member *m) {
+    if (m->seat == SEAT_SEEKING) {
+        try_next(m);
+        return;
+    }
+    hang_up(m);
+    m->again_ns = m->now_ns + m->config.heartbeat_ns / 4;
 }
 
 void member_seat_welcomed(struct member *m, uint64_t leader, uint32_t epoch) {
@@ -351,6 +364,8 @@ void member_seat_time(struct member *m) {
         m->asking = member_ask(m, ARBITER_READ, m->epoch);
         m->read_ns = m->now_ns + m->config.heartbeat_ns / (succession_is_heir(m) ? 4 : 1);
     }
+    if (m->seat == SEAT_FOLLOWING && m->now_ns >= m->again_ns)
+        connect_to(m, &m->leader_peer, true);
     if (m->seat == SEAT_SEEKING && m->now_ns >= m->seek_ns)
         try_next(m);
     else if (m->seat == SEAT_SEEKING && m->target.incarnation != 0 && !m->connected &&
@@ -372,6 +387,8 @@ uint64_t member_seat_deadline(const struct member *m) {
                          m->asking ? TIME_NEVER : m->read_ns));
     else if (wants_to_read(m) && !m->asking)
         t = MIN2(t, m->read_ns);
+    if (m->seat == SEAT_FOLLOWING)
+        t = MIN2(t, m->again_ns);
     if (m->seat == SEAT_SEEKING) {
         t = MIN2(t, m->seek_ns);
         if (m->target.incarnation != 0)
