@@ -34,6 +34,7 @@ void arbiter_asked(struct world *w, struct life *l, const struct arbiter_request
         request->leader.incarnation != l->incarnation)
         world_broken(w, "%u.%u claims for another", l->host, l->index);
     if (l->n_requests == ARBITER_REQUESTS_MAX) {
+        world_broken(w, "I7: %u.%u asks the arbiter too much at once", l->host, l->index);
         a->answer.result = ARBITER_UNREACHABLE;
         a->given_up = true;
         l->n_requests++;

@@ -11,6 +11,7 @@
 #define BACKOFF_FIRST_NS (100 * NS_PER_MS) /* the client's patience between tries that fail */
 #define BACKOFF_MAX_NS (2 * NS_PER_S)
 #define PROBE_TIMEOUT_NS NS_PER_S
+#define CONNECTS_MAX 40 /* of one node in a second: more is no search */
 #define LOCAL_DELAY_NS (20 * NS_PER_US)
 
 /* ---- words ---- */
@@ -200,6 +201,13 @@ static struct item *plan_connect(struct world *w, enum item_kind kind, struct li
 
 void net_connect(struct world *w, struct life *l, struct life *target, bool soon) {
     net_hang_up(w, l);
+    if (w->now_ns >= l->connects_since_ns + NS_PER_S) {
+        l->connects_since_ns = w->now_ns;
+        l->n_connects = 0;
+    }
+    if (++l->n_connects > CONNECTS_MAX)
+        world_broken(w, "I7: %u.%u connects %u times in a second", l->host, l->index,
+                     l->n_connects);
     plan_connect(w, ITEM_CONNECT_LEAVES, l, target, soon ? 0 : l->backoff_ns);
 }
 

@@ -193,7 +193,8 @@ void oracle_recovered(struct world *w) {
     for (unsigned i = 0; i < w->n_lives; i++) {
         const struct life *l = &w->lives[i];
         nodes += could_take_part(w, l);
-        runs = runs || (l->spawned && node_has_workers(l) && !l->stopping);
+        enum node_state state = member_report(l->member)->state;
+        runs = runs || (l->process && (state == NODE_RUNNING || state == NODE_FINISHED));
     }
     for (unsigned i = 0; i < w->n_groups; i++)
         runs = runs || (w->groups[i].n_started > 0 && w->groups[i].started_ns > w->p.healed_ns);

@@ -100,6 +100,8 @@ struct life {
     struct conn *conn;
     uint64_t connect_version;
     uint64_t backoff_ns;  /* the client's, after an attempt that came to nothing */
+    uint64_t connects_since_ns; /* a second is counted from here */
+    unsigned n_connects;
     bool welcomed;        /* on its present connection */
     struct life *leader;  /* that welcomed it last */
     unsigned job;         /* of that leader */
