@@ -1,0 +1,968 @@
+#include "group_rig.h"
+
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ALL 0xfeu
+
+/* ---- how many, and who ---- */
+
+Test(group_policy, the_group_is_the_largest_multiple_of_the_unit_between_min_and_max) {
+    static const struct {
+        uint32_t min, max, unit;
+        uint64_t nodes;
+        size_t wanted; /* 0: none is formed */
+    } cases[] = {
+        {2, 8, 2, 5, 4}, {2, 8, 2, 2, 2}, {1, 8, 4, 3, 0}, {1, 8, 4, 4, 4}, {3, 8, 2, 3, 0},
+        {3, 8, 2, 4, 4}, {3, 5, 2, 5, 4}, {1, 7, 1, 7, 7}, {1, 7, 1, 3, 3}, {5, 7, 3, 7, 6},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct group_config c = config_of(cases[i].min, cases[i].max);
+        c.node_unit = cases[i].unit;
+        struct rig r;
+        bring_to(&r, &c, cases[i].nodes, GROUP_GATHERING);
+        pass(&r, 30, ALL);
+        cr_assert_eq(group_members(r.g, NULL, 0), cases[i].wanted, "case %zu: %s", i, members(&r));
+        end(&r);
+    }
+}
+
+Test(group_policy, a_unit_that_does_not_fit_between_min_and_max_is_refused) {
+    static const struct {
+        uint32_t min, max, unit;
+        bool fits;
+    } cases[] = {{3, 3, 2, false}, {3, 4, 2, true}, {1, 3, 4, false}, {1, 4, 4, true}, {1, 1, 0, false}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct group_config c = config_of(cases[i].min, cases[i].max);
+        c.node_unit = cases[i].unit;
+        struct group *g = NULL;
+        cr_assert_eq(group_new(&c, 0, &g) == 0, cases[i].fits, "case %zu", i);
+        group_free(g);
+    }
+}
+
+Test(group_policy, need_is_min_rounded_up_to_the_unit_and_people_are_told_so) {
+    struct group_config c = config_of(3, 8);
+    c.node_unit = 2;
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_GATHERING);
+    struct rdzv_status s;
+    group_status(r.g, r.now_ns, &s);
+    cr_assert_eq(s.min_nodes, 4);
+    pass(&r, 600, ALL);
+    assert_state(&r, GROUP_CLOSED);
+    cr_assert_not_null(strstr(told(&r, 1).reason, "3 of at least 4"), "%s", told(&r, 1).reason);
+    end(&r);
+}
+
+Test(group_policy, whoever_is_beyond_the_group_waits_as_a_spare_and_is_told_so) {
+    struct group_config c = config_of(2, 8);
+    c.node_unit = 2;
+    struct rig r;
+    bring_to(&r, &c, 5, GROUP_GATHERING);
+    cr_assert(!told(&r, 5).spare, "nobody is a spare before there is a group");
+    pass(&r, 29.75, ALL);
+    r.now_ns += S(0.25);
+    step(&r, (struct group_event){.kind = GROUP_EVENT_TIME});
+    cr_assert_str_eq(members(&r), "1 2 3 4");
+    cr_assert_eq(count(&r, GROUP_EFFECT_TELL, 5), 1);
+    cr_assert_eq(told(&r, 5).kind, DESIRED_IDLE);
+    cr_assert(told(&r, 5).spare);
+    start(&r);
+    join(&r, 6);
+    cr_assert_eq(count(&r, GROUP_EFFECT_TELL, 6), 1);
+    cr_assert(told(&r, 6).spare);
+    pass(&r, 3600, ALL);
+    assert_state(&r, GROUP_RUNNING);
+    cr_assert(told(&r, 5).spare && told(&r, 6).spare, "without a time limit");
+    struct overview o;
+    group_overview(r.g, r.now_ns, &o);
+    cr_assert_eq(o.n_nodes, 6);
+    end(&r);
+}
+
+Test(group_policy, a_spare_takes_the_lost_nodes_place_and_the_others_keep_their_ranks) {
+    struct group_config c = config_of(3, 3);
+    struct rig r;
+    begin(&r, &c);
+    static const uint32_t nproc[] = {0, 1, 2, 4, 8};
+    for (uint64_t node = 1; node <= 4; node++) {
+        struct node_info info = info_of(node);
+        info.nproc = nproc[node];
+        join_info(&r, &info);
+    }
+    start(&r);
+    cr_assert_str_eq(members(&r), "1 2 3");
+    lose(&r, 2);
+    stopped(&r);
+    open_store(&r);
+    cr_assert_str_eq(members(&r), "1 4 3");
+    static const uint32_t first[] = {0, 0, 99, 9, 1};
+    for (uint64_t node = 1; node <= 4; node++) {
+        if (node == 2)
+            continue;
+        struct form f = told(&r, node).form;
+        cr_assert_eq(f.first_rank, first[node], "node %d begins at %u", (int)node, f.first_rank);
+        cr_assert_eq(f.world_size, 13);
+        cr_assert(f.n_nodes == 3 && f.losses == 1 && f.restarts_used == 0);
+    }
+    end(&r);
+}
+
+Test(group_policy, the_order_closes_up_where_nobody_takes_the_place) {
+    struct group_config c = config_of(2, 4);
+    struct rig r;
+    bring_to(&r, &c, 4, GROUP_RUNNING);
+    lose(&r, 2);
+    stopped(&r);
+    cr_assert_str_eq(members(&r), "1 3 4");
+    start(&r);
+    lose(&r, 1);
+    stopped(&r);
+    cr_assert_str_eq(members(&r), "3 4");
+    cr_assert_eq(generation_compare(group_generation(r.g), (struct generation){1, 3}), 0);
+    end(&r);
+}
+
+Test(group_policy, members_of_the_last_group_stay_before_newcomers_come_in) {
+    struct group_config c = config_of(2, 3);
+    c.node_unit = 1;
+    c.max_restarts = 1;
+    struct rig r;
+    begin(&r, &c);
+    static const uint64_t came[] = {1, 7, 6, 2, 3}; /* 2 and 3 come first by name */
+    for (size_t i = 0; i < ARRAY_SIZE(came); i++)
+        join(&r, came[i]);
+    cr_assert_str_eq(members(&r), "1 6 7");
+    start(&r);
+    fails(&r, 7, FAILURE_OOM, 1000);
+    stopped(&r);
+    cr_assert_str_eq(members(&r), "1 6 7");
+    start(&r);
+    lose(&r, 6);
+    stopped(&r);
+    cr_assert_str_eq(members(&r), "1 2 7", "of those who wait, the first by order");
+    end(&r);
+}
+
+Test(group_policy, more_spares_than_wanted_are_refused_for_now) {
+    for (uint32_t spares = 0; spares < 3; spares++) {
+        struct group_config c = config_of(1, 2);
+        c.spares = spares;
+        struct rig r;
+        bring_to(&r, &c, 2, GROUP_RUNNING);
+        for (uint64_t node = 3; node < 3 + spares; node++) {
+            join(&r, node);
+            cr_assert_null(effect(&r, GROUP_EFFECT_REFUSE), "%u spares", spares);
+        }
+        join(&r, 6);
+        const struct group_effect *e = effect(&r, GROUP_EFFECT_REFUSE);
+        cr_assert(e != NULL && e->node == 6 && e->for_now);
+        cr_assert_not_null(strstr(e->reason, "--spares"));
+        join(&r, 2);
+        cr_assert_null(effect(&r, GROUP_EFFECT_REFUSE), "a member that comes back is none too many");
+        lose(&r, 2);
+        join(&r, 6);
+        cr_assert_null(effect(&r, GROUP_EFFECT_REFUSE), "there is room now");
+        end(&r);
+    }
+}
+
+/* ---- order ---- */
+
+struct newcomer {
+    uint64_t node;
+    const char *host, *topology;
+    int32_t node_rank;
+};
+
+static const char *order_of(enum group_rank_order order, const struct newcomer *nodes, size_t n) {
+    struct group_config c = config_of((uint32_t)n, (uint32_t)n);
+    c.rank_order = order;
+    struct rig r;
+    begin(&r, &c);
+    for (size_t i = 0; i < n; i++) {
+        struct node_info info = info_of(nodes[i].node);
+        (void)snprintf(info.host, sizeof info.host, "%s", nodes[i].host);
+        (void)snprintf(info.topology, sizeof info.topology, "%s", nodes[i].topology);
+        info.node_rank = nodes[i].node_rank;
+        join_info(&r, &info);
+    }
+    const char *text = members(&r);
+    end(&r);
+    return text;
+}
+
+Test(group_policy, newcomers_are_ordered_by_host_by_coming_or_by_place_in_the_network) {
+    static const struct newcomer nodes[] = {
+        {5, "node10", "s2.l1", -1}, {4, "node9", "s10.l1", -1}, {1, "zz", "s9.l9", -1},
+        {3, "node2", "s2.l10", -1}, {2, "node1", "s2.l1", -1},
+    };
+    cr_expect_str_eq(order_of(RANK_ORDER_HOST, nodes, 5), "1 2 3 4 5");
+    cr_expect_str_eq(order_of(RANK_ORDER_JOIN, nodes, 5), "1 5 4 3 2");
+    cr_expect_str_eq(order_of(RANK_ORDER_TOPOLOGY, nodes, 5), "1 2 5 3 4");
+}
+
+Test(group_policy, a_rank_of_its_own_goes_before_the_leader_and_every_order) {
+    static const struct newcomer nodes[] = {
+        {1, "a", "", -1}, {2, "b", "", 7}, {3, "c", "", -1}, {4, "d", "", 3}, {5, "e", "", 7},
+    };
+    cr_expect_str_eq(order_of(RANK_ORDER_HOST, nodes, 5), "4 2 5 1 3");
+    cr_expect_str_eq(order_of(RANK_ORDER_JOIN, nodes, 5), "4 2 5 1 3");
+}
+
+/* ---- what is waited for after a loss ---- */
+
+Test(group_policy, a_lost_place_is_kept_for_the_regroup_wait_and_then_given_up) {
+    struct group_config c = config_of(2, 3);
+    c.regroup_wait_ns = S(20);
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_RUNNING);
+    lose(&r, 3);
+    stopped(&r);
+    assert_state(&r, GROUP_GATHERING);
+    pass(&r, 19.75, ALL);
+    assert_state(&r, GROUP_GATHERING);
+    pass(&r, 0.25, ALL);
+    assert_state(&r, GROUP_FORMING);
+    cr_assert_str_eq(members(&r), "1 2");
+    end(&r);
+    bring_to(&r, &c, 3, GROUP_RUNNING);
+    lose(&r, 2);
+    stopped(&r);
+    pass(&r, 10, ALL);
+    join(&r, 7);
+    assert_state(&r, GROUP_FORMING);
+    cr_assert_str_eq(members(&r), "1 7 3");
+    end(&r);
+}
+
+Test(group_policy, a_group_that_lost_nobody_does_not_wait) {
+    struct group_config c = config_of(2, 4);
+    c.regroup_wait_ns = S(20);
+    c.max_restarts = 1;
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_GATHERING);
+    pass(&r, 30, ALL);
+    start(&r);
+    fails(&r, 2, FAILURE_OOM, 1000);
+    stopped(&r);
+    assert_state(&r, GROUP_FORMING);
+    end(&r);
+}
+
+Test(group_policy, below_min_the_regroup_wait_is_the_last_chance) {
+    for (int comes = 0; comes < 2; comes++) {
+        struct group_config c = config_of(3, 3);
+        c.regroup_wait_ns = S(20);
+        struct rig r;
+        bring_to(&r, &c, 3, GROUP_RUNNING);
+        lose(&r, 3);
+        cr_assert(told(&r, 1).will_restart);
+        stopped(&r);
+        pass(&r, 19.75, ALL);
+        assert_state(&r, GROUP_GATHERING);
+        if (comes)
+            join(&r, 4);
+        else
+            pass(&r, 0.25, ALL);
+        assert_state(&r, comes ? GROUP_FORMING : GROUP_CLOSED);
+        if (!comes)
+            cr_assert_not_null(strstr(told(&r, 1).reason, "2 of at least 3 nodes left; lost: h3"), "%s",
+                               told(&r, 1).reason);
+        end(&r);
+    }
+}
+
+Test(group_policy, below_min_without_a_regroup_wait_the_job_ends_at_once) {
+    struct group_config c = config_of(3, 3);
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_RUNNING);
+    lose(&r, 3);
+    struct desired d = told(&r, 1);
+    cr_assert(d.kind == DESIRED_STOP && !d.will_restart);
+    stopped(&r);
+    assert_state(&r, GROUP_CLOSED);
+    cr_assert_not_null(strstr(told(&r, 1).reason, "2 of at least 3 nodes left"));
+    cr_assert_not_null(strstr(told(&r, 1).reason, "h3"));
+    end(&r);
+    bring_to(&r, &c, 3, GROUP_RUNNING);
+    join(&r, 4);
+    lose(&r, 3);
+    stopped(&r);
+    assert_state(&r, GROUP_FORMING);
+    cr_assert_str_eq(members(&r), "1 2 4", "a spare was there");
+    end(&r);
+}
+
+/* ---- losses ---- */
+
+Test(group_policy, one_node_more_lost_than_max_node_losses_ends_the_job) {
+    struct group_config c = config_of(1, 4);
+    c.max_node_losses = 1;
+    struct rig r;
+    bring_to(&r, &c, 4, GROUP_RUNNING);
+    lose(&r, 4);
+    stopped(&r);
+    start(&r);
+    cr_assert_eq(told(&r, 1).losses, 1);
+    report(&r, 3, (struct report){.state = NODE_RUNNING, .generation = group_generation(r.g), .leaving = true});
+    struct generation g = group_generation(r.g);
+    say(&r, 1, NODE_STOPPED);
+    say(&r, 2, NODE_STOPPED);
+    report(&r, 3, (struct report){.state = NODE_STOPPED, .generation = g, .leaving = true});
+    step(&r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 3});
+    start(&r);
+    cr_assert_eq(told(&r, 1).losses, 1, "who leaves is not lost");
+    lose(&r, 2);
+    cr_assert(!told(&r, 1).will_restart);
+    stopped(&r);
+    assert_state(&r, GROUP_CLOSED);
+    cr_assert_not_null(strstr(told(&r, 1).reason, "2 nodes were lost, and --max-node-losses is 1"), "%s",
+                       told(&r, 1).reason);
+    end(&r);
+}
+
+Test(group_policy, losses_before_the_first_start_and_of_spares_are_no_losses) {
+    struct group_config c = config_of(2, 2);
+    c.max_node_losses = 0;
+    struct rig r;
+    begin(&r, &c);
+    join(&r, 1);
+    join(&r, 5);
+    lose(&r, 5); /* FORMING: a member of the group that is formed */
+    assert_state(&r, GROUP_STOPPING);
+    end(&r);
+    begin(&r, &c);
+    join(&r, 5);
+    lose(&r, 5);
+    join(&r, 1);
+    join(&r, 2);
+    join(&r, 3);
+    start(&r);
+    lose(&r, 3);
+    assert_state(&r, GROUP_RUNNING);
+    cr_assert_eq(told(&r, 1).losses, 0);
+    lose(&r, 2);
+    stopped(&r);
+    assert_state(&r, GROUP_CLOSED);
+    end(&r);
+}
+
+/* ---- failures ---- */
+
+struct fall {
+    enum failure_kind kind;
+    int32_t code;
+    double ran;
+    const char *text;
+    uint32_t local_rank;
+};
+
+static void falls(struct rig *r, uint64_t node, const struct fall *f) {
+    struct report rep = {.state = NODE_FAILED, .generation = group_generation(r->g), .has_failure = true};
+    rep.failure = (struct failure){.kind = f->kind, .code = f->code, .incarnation = node,
+                                   .rank = (uint32_t)node - 1 + f->local_rank,
+                                   .at_ns = r->now_ns, .ran_ns = S(f->ran)};
+    (void)snprintf(rep.failure.text, sizeof rep.failure.text, "%s", f->text);
+    report(r, node, rep);
+}
+
+/* A failure that says nothing about a crash loop. */
+static void falls_late(struct rig *r, uint64_t node) {
+    falls(r, node, &(struct fall){FAILURE_EXIT, 1, 60, "late", 0});
+}
+
+static struct group_config forgiving(uint32_t min, uint32_t max) {
+    struct group_config c = config_of(min, max);
+    c.max_restarts = 100;
+    return c;
+}
+
+Test(group_policy, a_node_that_fails_three_times_in_a_row_is_excluded_and_a_spare_takes_its_place) {
+    struct group_config c = forgiving(3, 3);
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_RUNNING);
+    join(&r, 4);
+    for (int i = 0; i < 3; i++) {
+        cr_assert_str_eq(members(&r), "1 2 3");
+        falls_late(&r, 2);
+        stopped(&r);
+        assert_state(&r, GROUP_FORMING);
+        if (i < 2)
+            start(&r);
+    }
+    cr_assert_str_eq(members(&r), "1 4 3");
+    cr_assert(told(&r, 2).excluded && !told(&r, 1).excluded && !told(&r, 4).excluded);
+    cr_assert_str_eq(told(&r, 2).reason, "its workers failed 3 times in a row");
+    cr_assert_eq(group_restarts_used(r.g), 3);
+    start(&r);
+    join(&r, 5);
+    join(&r, 2); /* on a new connection */
+    cr_assert(told(&r, 2).excluded, "for good");
+    struct node_info again = info_of(6);
+    (void)snprintf(again.host, sizeof again.host, "h2");
+    join_info(&r, &again);
+    cr_assert(told(&r, 6).excluded && !told(&r, 5).excluded);
+    cr_assert_str_eq(told(&r, 6).reason, "an agent of its host was excluded before");
+    lose(&r, 3);
+    stopped(&r);
+    cr_assert_str_eq(members(&r), "1 4 5");
+    end(&r);
+}
+
+Test(group_policy, another_nodes_failure_in_between_begins_the_count_anew) {
+    struct group_config c = forgiving(2, 3);
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_RUNNING);
+    static const uint64_t who[] = {2, 2, 3, 2, 2, 3, 3, 2, 2};
+    for (size_t i = 0; i < ARRAY_SIZE(who); i++) {
+        falls_late(&r, who[i]);
+        stopped(&r);
+        start(&r);
+    }
+    cr_assert_str_eq(members(&r), "1 2 3");
+    falls_late(&r, 2);
+    stopped(&r);
+    cr_assert_str_eq(members(&r), "1 3");
+    end(&r);
+}
+
+Test(group_policy, nobody_is_excluded_whom_the_group_needs_or_where_it_is_turned_off) {
+    for (int off = 0; off < 2; off++) {
+        struct group_config c = forgiving(off ? 1 : 3, 3);
+        c.node_unit = 1;
+        if (off)
+            c.exclude_after = 0;
+        struct rig r;
+        bring_to(&r, &c, 3, GROUP_RUNNING);
+        for (int i = 0; i < 9; i++) {
+            falls_late(&r, 2);
+            stopped(&r);
+            start(&r);
+        }
+        cr_assert_str_eq(members(&r), "1 2 3");
+        if (!off) {
+            join(&r, 4);
+            falls_late(&r, 2);
+            stopped(&r);
+            cr_assert_str_eq(members(&r), "1 4 3", "as soon as there is another");
+        }
+        end(&r);
+    }
+}
+
+static struct group_effect ask_for(struct rig *r, enum command_kind kind, const char *node, const char *reason) {
+    struct command command = {.kind = kind};
+    (void)snprintf(command.node, sizeof command.node, "%s", node);
+    (void)snprintf(command.reason, sizeof command.reason, "%s", reason);
+    step(r, (struct group_event){.kind = GROUP_EVENT_COMMAND, .command = &command});
+    cr_assert_eq(count(r, GROUP_EFFECT_ANSWER, 0), 1, "every command is answered, once");
+    const struct group_effect *e = effect(r, GROUP_EFFECT_ANSWER);
+    return e == NULL ? (struct group_effect){.reason = ""} : *e;
+}
+
+#define assert_answer(r, kind, node, good, text)                                                    \
+    do {                                                                                            \
+        struct group_effect a_ = ask_for(r, kind, node, "");                                        \
+        cr_assert_eq(a_.ok, good, "%s", a_.reason);                                                 \
+        cr_assert_not_null(strstr(a_.reason, text), "%s", a_.reason);                               \
+    } while (0)
+
+static void join_host(struct rig *r, uint64_t node, const char *host) {
+    struct node_info info = info_of(node);
+    (void)snprintf(info.host, sizeof info.host, "%s", host);
+    join_info(r, &info);
+}
+
+Test(group_policy, an_operator_excludes_a_member_and_the_group_re_forms_without_it) {
+    struct group_config c = config_of(1, 3);
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_RUNNING);
+    struct group_effect a = ask_for(&r, COMMAND_EXCLUDE, "h2", "bad memory");
+    cr_assert(a.ok && strstr(a.reason, "re-forms without it") != NULL, "%s", a.reason);
+    assert_state(&r, GROUP_STOPPING);
+    cr_assert_eq(told(&r, 1).losses, 0);
+    stopped(&r);
+    cr_assert_str_eq(members(&r), "1 3");
+    cr_assert(told(&r, 2).excluded);
+    cr_assert_str_eq(told(&r, 2).reason, "bad memory");
+    cr_assert_eq(group_restarts_used(r.g), 0, "it costs no restart");
+    end(&r);
+}
+
+Test(group_policy, a_node_that_waits_is_excluded_without_a_stop_and_told_at_once) {
+    struct group_config c = config_of(1, 2);
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    join(&r, 3);
+    assert_answer(&r, COMMAND_EXCLUDE, "h3", true, "h3 is excluded");
+    assert_state(&r, GROUP_RUNNING);
+    cr_assert_eq(count(&r, GROUP_EFFECT_TELL, 3), 1);
+    cr_assert(told(&r, 3).excluded);
+    cr_assert_str_eq(told(&r, 3).reason, "an operator asked");
+    end(&r);
+}
+
+Test(group_policy, a_name_that_is_nobodys_or_several_nodes_excludes_nobody) {
+    struct group_config c = config_of(5, 5);
+    struct rig r;
+    begin(&r, &c);
+    join(&r, 1);
+    join_host(&r, 2, "twin");
+    join_host(&r, 3, "twin");
+    assert_answer(&r, COMMAND_EXCLUDE, "nobody", false, "no node \"nobody\" here");
+    assert_answer(&r, COMMAND_EXCLUDE, "twin", false, "several nodes are called \"twin\"");
+    cr_assert(!told(&r, 2).excluded && !told(&r, 3).excluded);
+    join_host(&r, 4, "twin");
+    assert_answer(&r, COMMAND_EXCLUDE, "twin", false, "several nodes");
+    end(&r);
+}
+
+Test(group_policy, an_id_excludes_one_agent_of_a_host_and_not_the_other) {
+    struct group_config c = config_of(1, 3);
+    struct rig r;
+    begin(&r, &c);
+    join(&r, 1);
+    join_host(&r, 2, "twin");
+    join_host(&r, 3, "twin");
+    start(&r);
+    char id[32];
+    (void)snprintf(id, sizeof id, "%016" PRIx64, (uint64_t)3);
+    assert_answer(&r, COMMAND_EXCLUDE, id, true, "twin-2 is excluded");
+    cr_assert(told(&r, 1).kind == DESIRED_STOP);
+    stopped(&r);
+    cr_assert_str_eq(members(&r), "1 2");
+    cr_assert(told(&r, 3).excluded && !told(&r, 2).excluded);
+    join_host(&r, 2, "twin"); /* back on another connection: it was there before */
+    cr_assert(!told(&r, 2).excluded);
+    end(&r);
+}
+
+/* ---- crash loops ---- */
+
+#define EXIT1(text) {FAILURE_EXIT, 1, 1, text, 0}
+
+Test(group_policy, the_same_early_failure_everywhere_twice_in_a_row_is_a_crash_loop) {
+    static const struct {
+        const char *what;
+        struct fall first, second;
+        bool ends;
+    } cases[] = {
+        {"the same", EXIT1("Error: no file"), EXIT1("Error: no file"), true},
+        {"no text at all", EXIT1(""), EXIT1(""), true},
+        {"other text", EXIT1("Error: no file"), EXIT1("Error: no host"), false},
+        {"other numbers", EXIT1("rank 3: at 0x7f10"), EXIT1("rank 12: at 0x9999f2"), true},
+        {"other code", EXIT1("x"), {FAILURE_EXIT, 2, 1, "x", 0}, false},
+        {"only the last line counts", EXIT1("one thing\nlast"), EXIT1("another\nlast\n"), true},
+        {"other last line", EXIT1("one\nlast"), EXIT1("one\nlost"), false},
+        {"a crash", {FAILURE_SIGNAL, 11, 1, "x", 0}, {FAILURE_SIGNAL, 11, 1, "x", 0}, true},
+        {"other signal", {FAILURE_SIGNAL, 11, 1, "x", 0}, {FAILURE_SIGNAL, 6, 1, "x", 0}, false},
+        {"a kill", {FAILURE_SIGNAL, 9, 1, "x", 0}, {FAILURE_SIGNAL, 9, 1, "x", 0}, false},
+        {"a person's signal", {FAILURE_SIGNAL, 15, 1, "x", 0}, {FAILURE_SIGNAL, 15, 1, "x", 0}, false},
+        {"no memory", {FAILURE_OOM, 9, 1, "x", 0}, {FAILURE_OOM, 9, 1, "x", 0}, false},
+        {"can't be started", {FAILURE_SPAWN, 2, 0, "x", 0}, {FAILURE_SPAWN, 2, 0, "x", 0}, true},
+        {"just early", {FAILURE_EXIT, 1, 4.999, "x", 0}, {FAILURE_EXIT, 1, 4.999, "x", 0}, true},
+        {"late", {FAILURE_EXIT, 1, 5, "x", 0}, {FAILURE_EXIT, 1, 5, "x", 0}, false},
+        {"the first late", {FAILURE_EXIT, 1, 5, "x", 0}, EXIT1("x"), false},
+        {"the second late", EXIT1("x"), {FAILURE_EXIT, 1, 5, "x", 0}, false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct group_config c = forgiving(2, 2);
+        struct rig r;
+        bring_to(&r, &c, 2, GROUP_RUNNING);
+        falls(&r, 1, &cases[i].first);
+        falls(&r, 2, &cases[i].first);
+        stopped(&r);
+        start(&r);
+        falls(&r, 2, &cases[i].second);
+        falls(&r, 1, &cases[i].second);
+        stopped(&r);
+        cr_assert_eq(group_state(r.g), cases[i].ends ? GROUP_CLOSED : GROUP_FORMING, "%s", cases[i].what);
+        if (cases[i].ends) {
+            struct desired d = told(&r, 1);
+            cr_assert(d.outcome == OUTCOME_FAILED && d.has_failure, "%s", cases[i].what);
+            cr_assert_not_null(strstr(d.reason, "crash loop"), "%s", d.reason);
+            cr_assert_not_null(strstr(d.reason, "99 of 100 restarts are left"), "%s", d.reason);
+        }
+        end(&r);
+    }
+}
+
+/* Who fails in the first, and in the second group; a mask of nodes. */
+static bool loops(const struct group_config *c, uint64_t nodes, unsigned first, unsigned second) {
+    struct rig r;
+    bring_to(&r, c, nodes, GROUP_RUNNING);
+    for (int nth = 0; nth < 2; nth++) {
+        for (uint64_t node = 1; node <= nodes; node++)
+            if (((nth == 0 ? first : second) >> node & 1) != 0)
+                falls(&r, node, &(struct fall)EXIT1("x"));
+        stopped(&r);
+        if (nth == 0)
+            start(&r);
+    }
+    bool closed = group_state(r.g) == GROUP_CLOSED;
+    end(&r);
+    return closed;
+}
+
+Test(group_policy, one_rank_alone_among_several_is_no_crash_loop) {
+    struct group_config c = forgiving(1, 3);
+    cr_expect(!loops(&c, 3, 1u << 2, 1u << 2));
+    cr_expect(loops(&c, 3, 1u << 2, 1u << 3), "two ranks, one after the other");
+    cr_expect(loops(&c, 3, 1u << 2 | 1u << 3, 1u << 2), "two ranks, the first time");
+    cr_expect(loops(&c, 3, 1u << 2, 1u << 2 | 1u << 3), "two ranks, the second time");
+    c.max_nodes = 1;
+    cr_expect(loops(&c, 1, 1u << 1, 1u << 1), "the only rank");
+    c.crash_loop_ns = 0;
+    cr_expect(!loops(&c, 1, 1u << 1, 1u << 1), "turned off");
+}
+
+Test(group_policy, two_ranks_of_one_node_one_after_the_other_are_a_crash_loop) {
+    for (uint32_t second = 0; second < 2; second++) {
+        struct group_config c = forgiving(1, 1);
+        struct rig r;
+        begin(&r, &c);
+        struct node_info info = info_of(1);
+        info.nproc = 2;
+        join_info(&r, &info);
+        start(&r);
+        falls(&r, 1, &(struct fall)EXIT1("x"));
+        stopped(&r);
+        start(&r);
+        falls(&r, 1, &(struct fall){FAILURE_EXIT, 1, 1, "x", second});
+        stopped(&r);
+        assert_state(&r, second == 1 ? GROUP_CLOSED : GROUP_FORMING);
+        end(&r);
+    }
+}
+
+Test(group_policy, ranks_that_fail_differently_are_in_no_crash_loop) {
+    struct group_config c = forgiving(2, 2);
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    for (int nth = 0; nth < 3; nth++) {
+        falls(&r, 1, &(struct fall)EXIT1("one thing"));
+        falls(&r, 2, &(struct fall)EXIT1("another"));
+        stopped(&r);
+        start(&r);
+    }
+    end(&r);
+}
+
+Test(group_policy, a_late_failure_in_between_breaks_the_crash_loop) {
+    struct group_config c = forgiving(1, 1);
+    c.exclude_after = 0;
+    struct rig r;
+    bring_to(&r, &c, 1, GROUP_RUNNING);
+    for (int nth = 0; nth < 4; nth++) {
+        if (nth % 2 == 0)
+            falls(&r, 1, &(struct fall)EXIT1("x"));
+        else
+            falls_late(&r, 1);
+        stopped(&r);
+        start(&r);
+    }
+    end(&r);
+}
+
+/* ---- pauses ---- */
+
+/* How long the members are waited for after they have stopped, in seconds. */
+static double pause_of(struct rig *r) {
+    uint64_t since = r->now_ns;
+    while (group_state(r->g) == GROUP_GATHERING) {
+        cr_assert_lt(r->now_ns, since + S(1000), "it never forms");
+        pass(r, 0.25, ALL);
+    }
+    assert_state(r, GROUP_FORMING);
+    return (double)(r->now_ns - since) / 1e9;
+}
+
+Test(group_policy, the_pause_before_a_restart_doubles_and_begins_anew_after_a_good_run) {
+    struct group_config c = forgiving(2, 2);
+    c.exclude_after = 0;
+    c.restart_backoff_ns = S(1);
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    static const struct {
+        double run, pause;
+    } cases[] = {{0.25, 1}, {5, 2}, {32, 4}, {0.25, 8}, {0.25, 16}, {0.25, 32}, {32, 32}, {32.25, 1}, {1, 2}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        pass(&r, cases[i].run, ALL);
+        falls_late(&r, 2);
+        stopped(&r);
+        double pause = pause_of(&r);
+        cr_assert_float_eq(pause, cases[i].pause, 0.001, "case %zu: %g s", i, pause);
+        start(&r);
+    }
+    join(&r, 3);
+    lose(&r, 2);
+    stopped(&r);
+    assert_state(&r, GROUP_FORMING); /* only a failure is followed by a pause */
+    end(&r);
+}
+
+/* ---- growing ---- */
+
+static void safe_point(struct rig *r, uint64_t node) {
+    report(r, node, (struct report){.state = NODE_RUNNING, .generation = group_generation(r->g),
+                                    .at_safe_point = true});
+}
+
+/* Two nodes of 1 … 3 run. */
+static void two_run(struct rig *r, struct group_config *c, enum group_grow grow) {
+    *c = config_of(1, 3);
+    c->last_call_ns = S(1);
+    c->grow = grow;
+    bring_to(r, c, 2, GROUP_GATHERING);
+    pass(r, 1, ALL);
+    start(r);
+}
+
+Test(group_policy, grow_now_takes_who_comes_and_costs_nothing) {
+    struct group_config c;
+    struct rig r;
+    two_run(&r, &c, GROW_NOW);
+    safe_point(&r, 1);
+    assert_state(&r, GROUP_RUNNING);
+    join(&r, 3);
+    assert_state(&r, GROUP_STOPPING);
+    cr_assert_str_eq(told(&r, 1).reason, "the group grows from 2 to 3 nodes");
+    cr_assert(told(&r, 1).will_restart && !told(&r, 1).has_failure);
+    stopped(&r);
+    cr_assert_str_eq(members(&r), "1 2 3");
+    cr_assert_eq(group_restarts_used(r.g), 0);
+    start(&r);
+    join(&r, 4);
+    assert_state(&r, GROUP_RUNNING); /* it has as many as it may have */
+    end(&r);
+}
+
+Test(group_policy, grow_at_a_boundary_waits_for_a_safe_point_of_a_member) {
+    struct group_config c;
+    struct rig r;
+    two_run(&r, &c, GROW_BOUNDARY);
+    join(&r, 3);
+    pass(&r, 100, ALL);
+    assert_state(&r, GROUP_RUNNING);
+    report(&r, 3, (struct report){.state = NODE_JOINED, .at_safe_point = true});
+    assert_state(&r, GROUP_RUNNING); /* not a member's */
+    safe_point(&r, 2);
+    assert_state(&r, GROUP_STOPPING);
+    cr_assert_not_null(strstr(told(&r, 1).reason, "at a safe point"));
+    end(&r);
+}
+
+Test(group_policy, a_safe_point_counts_for_one_moment) {
+    struct group_config c;
+    struct rig r;
+    two_run(&r, &c, GROW_BOUNDARY);
+    safe_point(&r, 2);
+    join(&r, 3);
+    assert_state(&r, GROUP_RUNNING);
+    pass(&r, 10, ALL);
+    assert_state(&r, GROUP_RUNNING);
+    safe_point(&r, 1);
+    assert_state(&r, GROUP_STOPPING);
+    end(&r);
+}
+
+Test(group_policy, grow_never_waits_until_it_re_forms_anyway_or_an_operator_asks) {
+    struct group_config c;
+    struct rig r;
+    two_run(&r, &c, GROW_NEVER);
+    join(&r, 3);
+    safe_point(&r, 1);
+    pass(&r, 100, ALL);
+    assert_state(&r, GROUP_RUNNING);
+    assert_answer(&r, COMMAND_GROW, "", true, "re-forms with the nodes that wait");
+    assert_state(&r, GROUP_STOPPING);
+    cr_assert_not_null(strstr(told(&r, 1).reason, "an operator asked"));
+    stopped(&r);
+    cr_assert_str_eq(members(&r), "1 2 3");
+    end(&r);
+}
+
+Test(group_policy, a_group_grows_by_whole_units_and_not_by_the_excluded) {
+    struct group_config c = config_of(2, 6);
+    c.node_unit = 2;
+    c.grow = GROW_NOW;
+    c.last_call_ns = S(1);
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_GATHERING);
+    pass(&r, 1, ALL);
+    start(&r);
+    join(&r, 3);
+    assert_state(&r, GROUP_RUNNING);
+    assert_answer(&r, COMMAND_GROW, "", false, "no node waits that would make the group larger");
+    assert_answer(&r, COMMAND_EXCLUDE, "h3", true, "excluded");
+    join(&r, 4);
+    assert_state(&r, GROUP_RUNNING);
+    join(&r, 5);
+    assert_state(&r, GROUP_STOPPING);
+    stopped(&r);
+    cr_assert_str_eq(members(&r), "1 2 4 5");
+    end(&r);
+}
+
+/* ---- operators ---- */
+
+Test(group_policy, what_grow_answers) {
+    struct group_config c = config_of(2, 2);
+    struct rig r;
+    begin(&r, &c);
+    join(&r, 1);
+    assert_answer(&r, COMMAND_GROW, "", true, "the next group takes whoever is there");
+    join(&r, 2);
+    start(&r);
+    assert_answer(&r, COMMAND_GROW, "", false, "as many nodes as it may have");
+    assert_state(&r, GROUP_RUNNING);
+    say(&r, 1, NODE_FINISHED);
+    say(&r, 2, NODE_FINISHED);
+    assert_answer(&r, COMMAND_GROW, "", false, "the job is over");
+    end(&r);
+}
+
+Test(group_policy, a_wish_to_grow_is_forgotten_when_the_group_re_forms_for_another_reason) {
+    struct group_config c;
+    struct rig r;
+    two_run(&r, &c, GROW_NEVER);
+    lose(&r, 2);
+    assert_answer(&r, COMMAND_GROW, "", true, "the next group");
+    stopped(&r);
+    start(&r);
+    join(&r, 3);
+    pass(&r, 10, ALL);
+    assert_state(&r, GROUP_RUNNING);
+    end(&r);
+}
+
+Test(group_policy, commands_that_are_not_the_leaders_are_answered_all_the_same) {
+    struct group_config c = config_of(1, 1);
+    struct rig r;
+    bring_to(&r, &c, 1, GROUP_RUNNING);
+    assert_answer(&r, COMMAND_STATUS, "", false, "nothing that a leader can do");
+    assert_answer(&r, COMMAND_LEAVE, "", false, "nothing that a leader can do");
+    assert_state(&r, GROUP_RUNNING);
+    end(&r);
+}
+
+Test(group_policy, an_operators_stop_ends_the_job_in_every_state_and_blames_no_failure) {
+    static const enum group_state states[] = {GROUP_GATHERING, GROUP_FORMING, GROUP_RUNNING, GROUP_STOPPING};
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+        struct group_config c = config_of(2, states[i] == GROUP_GATHERING ? 3 : 2);
+        c.max_restarts = 5;
+        struct rig r;
+        bring_to(&r, &c, 2, states[i]);
+        struct group_effect a = ask_for(&r, COMMAND_STOP, "", i % 2 == 0 ? "" : "maintenance");
+        cr_assert(a.ok && strcmp(a.reason, "the job is being stopped") == 0, "%s", a.reason);
+        if (states[i] != GROUP_GATHERING) {
+            assert_state(&r, GROUP_STOPPING);
+            cr_assert(!told(&r, 1).will_restart);
+        }
+        stopped(&r);
+        assert_state(&r, GROUP_CLOSED);
+        struct desired d = told(&r, 2);
+        cr_assert_str_eq(d.reason, i % 2 == 0 ? "an operator stopped the job" : "maintenance");
+        cr_assert(!d.has_failure && d.outcome == OUTCOME_FAILED && d.restarts_used == 0);
+        assert_answer(&r, COMMAND_STOP, "", false, "the job is over already");
+        cr_assert_str_eq(told(&r, 2).reason, d.reason);
+        end(&r);
+    }
+}
+
+/* ---- a switch ---- */
+
+Test(group_policy, several_silent_hosts_are_held_for_a_moment_as_behind_a_switch) {
+    struct group_config c = config_of(1, 4);
+    struct rig r;
+    bring_to(&r, &c, 4, GROUP_RUNNING);
+    pass(&r, 5.75, 1u << 1 | 1u << 2);
+    size_t said = r.seen[GROUP_EFFECT_INCIDENT];
+    pass(&r, 0.25, 1u << 1 | 1u << 2);
+    assert_state(&r, GROUP_RUNNING);
+    cr_assert_eq(r.seen[GROUP_EFFECT_INCIDENT], said + 1, "people are told, once");
+    pass(&r, 1, 1u << 1 | 1u << 2);
+    renew(&r, 4); /* it is back */
+    assert_state(&r, GROUP_RUNNING);
+    pass(&r, 0.75, 1u << 1 | 1u << 2 | 1u << 4);
+    cr_assert_eq(group_nodes(r.g, NULL, 0), 4);
+    pass(&r, 0.25, 1u << 1 | 1u << 2 | 1u << 4);
+    cr_assert_eq(group_nodes(r.g, NULL, 0), 3);
+    assert_state(&r, GROUP_STOPPING);
+    cr_assert_eq(r.seen[GROUP_EFFECT_INCIDENT], said + 1);
+    end(&r);
+}
+
+Test(group_policy, two_agents_of_one_host_are_no_switch_and_neither_is_one_held_where_that_is_off) {
+    for (int off = 0; off < 2; off++) {
+        struct group_config c = config_of(1, 4);
+        if (off)
+            c.hold_ns = 0;
+        struct rig r;
+        begin(&r, &c);
+        join(&r, 1);
+        join(&r, 2);
+        join_host(&r, 3, "twin");
+        join_host(&r, 4, off ? "other" : "twin");
+        start(&r);
+        pass(&r, 5.75, 1u << 1 | 1u << 2);
+        cr_assert_eq(group_nodes(r.g, NULL, 0), 4);
+        pass(&r, 0.25, 1u << 1 | 1u << 2);
+        cr_assert_eq(group_nodes(r.g, NULL, 0), 2, "%d", off);
+        end(&r);
+    }
+}
+
+/* ---- roles, and how many workers a node has ---- */
+
+Test(group_policy, ranks_are_sums_over_unequal_nodes_and_roles_count_on_their_own) {
+    struct group_config c = config_of(5, 5);
+    struct rig r;
+    begin(&r, &c);
+    static const struct {
+        uint32_t nproc;
+        const char *role;
+        uint32_t first, role_first, role_size;
+    } nodes[] = {
+        {2, "trainer", 0, 0, 6}, {1, "reader", 2, 0, 4}, {3, "reader", 3, 1, 4}, {4, "trainer", 6, 2, 6},
+        {8, "", 10, 0, 8},
+    };
+    for (size_t i = 0; i < 5; i++) {
+        struct node_info info = info_of(i + 1);
+        info.nproc = nodes[i].nproc;
+        (void)snprintf(info.role, sizeof info.role, "%s", nodes[i].role);
+        join_info(&r, &info);
+    }
+    open_store(&r);
+    for (size_t i = 0; i < 5; i++) {
+        struct form f = told(&r, i + 1).form;
+        cr_assert(f.node_rank == i && f.n_nodes == 5 && f.world_size == 18, "node %zu", i);
+        cr_assert_eq(f.first_rank, nodes[i].first, "node %zu", i);
+        cr_assert_eq(f.role_first_rank, nodes[i].role_first, "node %zu", i);
+        cr_assert_eq(f.role_world_size, nodes[i].role_size, "node %zu", i);
+    }
+    struct overview o;
+    group_overview(r.g, r.now_ns, &o);
+    cr_assert(o.world_size == 18 && o.n_members == 5);
+    end(&r);
+}
+
+Test(group_policy, a_job_has_so_many_roles_and_no_more) {
+    struct group_config c = config_of(1, 100);
+    struct rig r;
+    begin(&r, &c);
+    for (uint64_t node = 1; node <= 66; node++) {
+        struct node_info info = info_of(node);
+        (void)snprintf(info.role, sizeof info.role, "role %d", node == 66 ? 1 : (int)node);
+        join_info(&r, &info);
+        const struct group_effect *e = effect(&r, GROUP_EFFECT_REFUSE);
+        cr_assert_eq(e != NULL, node == 65, "node %d", (int)node);
+        if (e != NULL)
+            cr_assert(!e->for_now && strstr(e->reason, "different roles") != NULL, "%s", e->reason);
+    }
+    end(&r);
+}
