@@ -17,6 +17,8 @@ void step(struct rig *r, struct group_event e) {
     group_step(r->g, &e, &r->u);
     for (size_t i = 0; i < r->u.n_effects; i++)
         r->seen[r->u.effects[i].kind]++;
+    if (r->after != NULL)
+        r->after(r);
 }
 
 void begin(struct rig *r, const struct group_config *c) {

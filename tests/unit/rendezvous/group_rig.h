@@ -11,6 +11,7 @@ struct rig {
     struct group_update u; /* of the last step */
     uint64_t now_ns;
     size_t seen[GROUP_EFFECT_KIND_COUNT]; /* effects since the beginning */
+    void (*after)(struct rig *r);         /* what others do about each step; NULL: nothing */
 };
 
 struct group_config config_of(uint32_t min, uint32_t max); /* the leader's node is 1 */
