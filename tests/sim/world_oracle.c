@@ -123,6 +123,7 @@ void oracle_worker_starts(struct world *w, struct life *l) {
         return;
     }
     oracle_check_forms(w, g);
+    oracle_check_count(w, g, l);
     g->started[place] = true;
     g->n_started++;
     if (g->n_started == 1)
@@ -172,7 +173,8 @@ void oracle_node_ended(struct world *w, const struct life *l) {
         if (leader != NULL && undisturbed(w, leader, l, patience) && !full)
             world_broken(w, "I7: %u.%u gave up a leader that was there all the time", l->host,
                          l->index);
-    } else if (w->record.closed && w->now_ns > w->troubled_until_ns + patience + 20 * NS_PER_S) {
+    } else if (w->record.closed && w->now_ns > w->troubled_until_ns + patience + 20 * NS_PER_S &&
+               w->now_ns > world_when(w, MARK_CLOSED_THERE, WORLD_HOSTS_MAX, 0) + 10 * NS_PER_S) {
         world_broken(w, "I9: %u.%u gave up, and the arbiter has the outcome", l->host, l->index);
     }
 }

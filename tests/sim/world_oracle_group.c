@@ -162,11 +162,10 @@ static void check_budget(struct world *w, struct life *l, uint32_t heard) {
         g->charged = true;
 }
 
-/* Over all leaders: no fewer than the leader or any member knew, no more than were charged. */
-static void check_count(struct world *w, const struct group_info *g) {
-    uint32_t used = g->forms[0].restarts_used, known = g->leader->lead.inherited, charged = 0;
-    for (uint32_t i = 0; i < g->n_nodes; i++)
-        known = MAX2(known, node_of(w, g->members[i])->restarts_heard);
+/* Over all leaders: no fewer than the leader or this member knew, no more than were charged. */
+void oracle_check_count(struct world *w, const struct group_info *g, const struct life *l) {
+    uint32_t used = g->forms[0].restarts_used, charged = 0;
+    uint32_t known = MAX2(g->leader->lead.inherited, l->restarts_heard);
     for (unsigned i = 0; i < w->n_groups; i++)
         charged += w->groups[i].charged &&
                    generation_compare(w->groups[i].generation, g->generation) < 0;
@@ -208,9 +207,6 @@ void oracle_check_forms(struct world *w, struct group_info *g) {
     }
     if (g->n_nodes > 0 && g->forms[0].world_size != rank)
         world_broken(w, "I3: world size %u, but %u workers", g->forms[0].world_size, rank);
-    if (!g->form_checked)
-        check_count(w, g);
-    g->form_checked = true;
 }
 
 /* ---- the first cause ---- */

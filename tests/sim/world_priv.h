@@ -199,7 +199,7 @@ struct group_info {
     struct form forms[WORLD_HOSTS_MAX + 1];
     uint32_t n_started;
     uint64_t started_ns;
-    bool charged, could_be_charged, store_open, store_closed, form_checked;
+    bool charged, could_be_charged, store_open, store_closed;
     uint16_t store_port;
     uint64_t forming_since_ns;
     /* failures that happened, in true time, and whether the leader has heard of them in time */
@@ -388,5 +388,6 @@ void oracle_report_heard(struct world *w, struct life *leader, const struct repo
 void oracle_speaks(struct world *w, struct life *l, uint32_t epoch);
 void oracle_deposed(struct world *w, const struct life *l);
 void oracle_check_forms(struct world *w, struct group_info *g);
+void oracle_check_count(struct world *w, const struct group_info *g, const struct life *l);
 /* Nothing but misfortunes of workers in this world. */
 bool oracle_only_workers(const struct world *w);
