@@ -41,8 +41,8 @@ static uint64_t patience(const struct member *m) {
     return m->config.lease_ns + m->config.margin_ns;
 }
 
-/* How long it waits at one place: with a successor until he leads; with the leader that it has given
- * up, for a sign of life only, because a host that hangs still takes connections. */
+/* How long it waits at one place: with a successor until he leads; with the leader that it has
+ * given up, for a sign of life only, because a host that hangs still takes connections. */
 static uint64_t stay(const struct member *m) {
     bool given_up = m->target.incarnation == m->leader_peer.incarnation;
     return given_up ? m->config.heartbeat_ns / 2 : patience(m);
