@@ -6,6 +6,9 @@
 
 #include "rendezvous/group_priv.h"
 
+/* The last successor acts so much later than the first (rendezvous.md, "Who may claim"). */
+#define LAST_HEIR_NS (2 * 3 * NS_PER_S)
+
 /* ---- leases ---- */
 
 static uint64_t left_of(uint64_t term_ns, uint64_t now_ns, uint64_t since_ns) {
@@ -85,6 +88,14 @@ static bool hears_too_few(const struct group *g) {
         of_last += hears && n->in_order;
     }
     return heard < g->config.min_nodes || 2 * of_last < g->n_order - g->n_last_lost;
+}
+
+uint64_t group_elsewhere_until(const struct group *g) {
+    const struct group_config *c = &g->config;
+    if (c->anchor != ANCHOR_ARBITER || g->n_fell_silent < c->min_nodes)
+        return 0;
+    uint64_t since = g->paused_ns != 0 ? g->paused_ns : g->begun_ns + c->lease_ns;
+    return since + 2 * (c->lease_ns + c->margin_ns) + LAST_HEIR_NS;
 }
 
 /* The beat rests, so that a successor which hears more may take over. A group is formed again only
@@ -223,8 +234,8 @@ void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
 
 /* Somebody spoke of it: the arbiter knows. */
 void group_on_higher_epoch(struct group *g, uint32_t epoch) {
-    if (g->config.anchor == ANCHOR_ARBITER && epoch > g->config.epoch && !g->claiming)
-        (void)ask(g, ARBITER_READ, g->config.epoch);
+    if (g->config.anchor == ANCHOR_ARBITER && epoch > g->config.epoch && !g->claiming && !g->asking)
+        g->asking = ask(g, ARBITER_READ, g->config.epoch);
 }
 
 /* ---- the mark ---- */

@@ -181,6 +181,7 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
         group_blame_lost_node(g, n, text);
     g->lost_somebody = g->lost_somebody || in_order;
     g->n_last_lost += in_order && how != REMOVED_SILENT;
+    g->n_fell_silent += how == REMOVED_SILENT;
     set_tallies(g, n, 0);
     (void)group_emit(g, GROUP_EFFECT_FORGET, n->info.incarnation);
     idmap_remove(&g->index, n->info.incarnation);

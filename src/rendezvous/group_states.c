@@ -85,7 +85,7 @@ static uint32_t count_workers(const struct group *g) {
 /* Fewer nodes are left, or to be hoped for, than a group needs, and nobody asked to wait. */
 static bool too_few_for_ever(const struct group *g) {
     return g->started_once && g->tally[TALLY_HOPEFUL] < g->need &&
-           g->config.regroup_wait_ns == 0;
+           g->config.regroup_wait_ns == 0 && g->now_ns >= group_elsewhere_until(g);
 }
 
 void group_begin_stop(struct group *g, const char *reason) {
@@ -196,7 +196,9 @@ uint64_t group_gather_deadline(const struct group *g) {
     if (g->enough_since_ns == TIME_NEVER) {
         if (!g->started_once)
             return g->gather_since_ns + g->config.join_timeout_ns;
-        return somebody_unresolved(g) ? TIME_NEVER : g->gather_since_ns + g->config.regroup_wait_ns;
+        return somebody_unresolved(g) ? TIME_NEVER
+                                      : MAX2(g->gather_since_ns + g->config.regroup_wait_ns,
+                                             group_elsewhere_until(g));
     }
     if (somebody_unresolved(g))
         return TIME_NEVER;
@@ -216,7 +218,7 @@ static void form(struct group *g) {
     g->formed_here = true;
     if (g->detected_ns != 0 && g->stopped_ns == 0)
         g->stopped_ns = g->now_ns; /* what the last leader's loss has stopped */
-    g->n_last_lost = 0;
+    g->n_last_lost = g->n_fell_silent = 0;
     g->n_was_started = 0;
     g->grow_asked = false;
     g->has_cause = g->closing = g->charge_pending = g->form_told = false;

@@ -473,6 +473,46 @@ Test(group_anchor, a_leader_that_never_had_a_group_does_not_rest) {
     end(&l.r);
 }
 
+/* Seconds from the silence of nodes 2 … n until the leader, alone, ends the job; below min. */
+static double ends_after(struct leader *l, uint64_t n, unsigned silent) {
+    uint64_t since = l->r.now_ns;
+    for (uint64_t node = 2; node <= n; node++)
+        if ((silent & BIT(node)) == 0)
+            lose(&l->r, node);
+    for (int i = 0; i < 400 && group_state(l->r.g) != GROUP_CLOSED; i++) {
+        if (group_state(l->r.g) == GROUP_STOPPING)
+            say(&l->r, 1, NODE_STOPPED);
+        live(l, 0.25, BIT(1), BIT(1));
+    }
+    assert_state(&l->r, GROUP_CLOSED);
+    return (double)(l->r.now_ns - since) / 1e9;
+}
+
+Test(group_anchor, a_leader_that_is_cut_off_with_too_few_lets_the_others_go_on_first) {
+    static const struct {
+        uint32_t min;
+        unsigned silent;
+        double from, to;
+    } cases[] = {
+        /* two or three of them may lead each other: long after all successors have acted */
+        {2, BIT(2) | BIT(3), 2.5 + 12 + 6, 2.5 + 12 + 6 + 1.5},
+        {2, BIT(2) | BIT(3) | BIT(4), 2.5 + 12 + 6, 2.5 + 12 + 6 + 1.5},
+        /* one alone is too few as well, and who is gone goes nowhere */
+        {2, BIT(2), 6, 8.5},
+        {2, 0, 0, 1},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct leader l;
+        struct group_config c = arbiter_config(cases[i].min, 4);
+        run(&l, &c, 4);
+        live(&l, 10, all, all);
+        double took = ends_after(&l, 4, cases[i].silent);
+        cr_assert(took >= cases[i].from && took <= cases[i].to, "case %zu: %g s", i, took);
+        cr_assert_eq(l.deposed, 0);
+        end(&l.r);
+    }
+}
+
 Test(group_anchor, after_a_long_rest_nothing_is_formed_for_lease_and_margin) {
     for (int is_long = 0; is_long < 2; is_long++) {
         struct group_config c = arbiter_config(3, 3);
