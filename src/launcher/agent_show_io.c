@@ -87,10 +87,9 @@ void agent_show_status(struct agent *a, const struct rdzv_status *st) {
     add_names(&s, "; missing: ", st->missing, st->n_missing, st->n_missing);
     _cleanup_(freep) char *kind = xstrdup(strbuf_text(&s));
     double wait = (double)st->wait_ns / (double)NS_PER_S;
-    bool starts = st->last_call && st->present < st->max_nodes;
     /* never: it waits to know whether a node lives */
-    if (st->wait_ns != TIME_NEVER && starts)
-        strbuf_printf(&s, "; starting with %u in %.0f s", st->present, wait);
+    if (st->wait_ns != TIME_NEVER && st->last_call)
+        strbuf_printf(&s, "; starting with %u in %.0f s", st->present - st->spares, wait);
     else if (st->wait_ns != TIME_NEVER)
         strbuf_printf(&s, "; giving up in %.0f s", wait);
     show_progress(a, kind, strbuf_text(&s));
