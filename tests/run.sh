@@ -113,7 +113,7 @@ e2e() {
     shift 2
     local select=()
     [ -z "$expr" ] || select=(-k "$expr")
-    MUSTER=$muster timeout 3600 /usr/bin/python3 -m pytest -q --no-header -p no:cacheprovider -rs --tb=short \
+    MUSTER=$muster timeout $([ "$scale" = slow ] && echo 14400 || echo 3600) /usr/bin/python3 -m pytest -q --no-header -p no:cacheprovider -rs --tb=short \
         --basetemp="$work/$label" --junitxml="$results/$label.xml" -o junit_family=xunit1 "${select[@]}" "$@" < /dev/null
     local rc=$?
     [ $rc = 5 ] && [ -n "$expr" ] && rm -f "$results/$label.xml" # nothing of that name here
