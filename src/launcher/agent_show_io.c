@@ -239,7 +239,7 @@ void agent_show_outcome(struct agent *a) {
             show_headline(a, &end->failure,
                           &(struct report_counts){.restarts_used = end->restarts_used,
                                                   .max_restarts = end->max_restarts});
-            if (end->reason[0] != '\0') /* why it was not started again, though it could have been */
+            if (end->reason[0] != '\0') /* why it was not started again, though it could be */
                 log_error("the job failed: %s", end->reason);
             else if (end->max_restarts > 0)
                 log_error("the job failed: %u of %u restarts are used up", end->restarts_used,
