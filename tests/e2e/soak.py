@@ -38,6 +38,7 @@ MOST_NODES = 8
 ENOUGH_RESTARTS = 50
 JOIN_TIMEOUT = 15
 READ_TIMEOUT = 8
+PATIENT = 20
 PORTS = range(20000, 32000)  # below those that the kernel gives out
 Made = collections.namedtuple("Made", "kind phase")
 
@@ -55,7 +56,7 @@ class Plan:
         spares = dice.choice([0, 0, 1]) if self.nodes >= 4 and self.unit == 1 else 0
         self.high = (self.nodes - spares) // self.unit * self.unit
         self.low = max(self.unit, dice.choice([1, self.high // 2, self.high // 2, self.high - self.unit]) // self.unit * self.unit)
-        self.times = dice.choices([SHORT, DEFAULTS], [19, 1])[0]
+        self.times = dice.choices([SHORT, DEFAULTS], [9, 1])[0]
         self.last_call = dice.choice([0.5, 1, 2])
         self.linger_ms = dice.choice([0, 0, 500, 2000])
         self.faults = dice.randint(3, 7)
@@ -64,12 +65,16 @@ class Plan:
         self.restarts = dice.choice([0, 1, 2]) if self.ending == "budget" else ENOUGH_RESTARTS
         self.opening = dice.choice(["gathering", "forming", None, None])
         self.options = [f"--max-restarts={self.restarts}", "--crash-loop=0", "--exclude-after=0",
-                        f"--grow={dice.choice(['now', 'boundary', 'never'])}", f"--node-unit={self.unit}"]
-        if dice.random() < 0.2:
-            self.options.append(f"--regroup-wait={dice.choice([0.5, 1])}")
+                        f"--hold={dice.choice([0, 0.5, 2])}", f"--grow={dice.choice(['now', 'boundary', 'never'])}", f"--node-unit={self.unit}"]
+        self.regroup = dice.choices([0, 0.5, PATIENT], [16, 2, 2])[0]
+        if self.regroup:
+            self.options.append(f"--regroup-wait={self.regroup}")
+        if self.regroup == PATIENT:  # then too few are left now and then, and it waits for more
+            self.low = self.high
         conf = [f"last_call_timeout={self.last_call}"]
-        if self.ending == "too few":
+        if self.ending in ("too few", "leader"):
             conf.append(f"join_timeout={JOIN_TIMEOUT}")
+        if self.ending == "too few":
             self.low = max(self.low, 2 * self.unit)
             self.low = min(self.low, self.high)
         if self.ending == "leader":
@@ -96,8 +101,9 @@ class Soaked:
 
     def run(self):
         self.open()
-        while self.left() > 0:
-            self.step()
+        for _ in range(3 * self.plan.faults):  # where too few nodes are left to lose, a step makes none
+            if self.left() > 0:
+                self.step()
         getattr(self, f"end_{self.plan.ending.replace(' ', '_')}")()
 
     def left(self):
@@ -105,7 +111,7 @@ class Soaked:
 
     def bound(self):
         return self.t.bound(self.plan.last_call, self.plan.linger_ms / 1000) + \
-            (1 if any("regroup" in o for o in self.plan.options) else 0)
+            2 * self.plan.regroup
 
     # ---- the beginning ----
 
@@ -163,7 +169,7 @@ class Soaked:
 
     def make(self, kind, whom, phase=None):
         t = self.t
-        if kind not in self.kinds or (kind == "worker killed" and self.plan.ending == "budget"):
+        if kind not in self.kinds or (kind == "arbiter hangs" and self.plan.place == "c10d") or (kind == "worker killed" and self.plan.ending == "budget"):
             kind = "agent killed"
         tag = self.target(kind, whom)
         share, way = self.dice.choice([10, 30, 60]), self.dice.choice(["in", "out", "both"])
@@ -179,7 +185,7 @@ class Soaked:
         """Nodes that may be lost by this; None where too few would be left: muster then ends the job, as it says. Of a
         split, whatever its sides can be short of."""
         plan = self.plan
-        if kind == "worker killed":
+        if kind == "worker killed" or plan.regroup == PATIENT:
             return side
 
         def left(cost):
@@ -221,11 +227,11 @@ class Soaked:
             self.undo(length)
 
     def undo(self, length):
-        """What passes, after up to three leases; of the dead some come back."""
+        """What passes, after up to four leases; of the dead some come back."""
         t = self.t
         for fault in t.made:
             if fault.restored is None:
-                t.pause(length * length * 3 * t.times["lease"])
+                t.pause(length * 4 * t.times["lease"])
                 fault.restore()
         if length < 0.5:
             self.boot()
@@ -242,7 +248,7 @@ class Soaked:
     def undo_all(self):
         t = self.t
         t.close()
-        if len(t.living()) < self.plan.low or self.dice.random() < 0.7:
+        if len(t.living()) < self.plan.low or self.plan.regroup == PATIENT or self.dice.random() < 0.7:
             self.boot()
         return t.now()
 
@@ -306,11 +312,12 @@ class Soaked:
         t.ends(1, r"nodes", JOIN_TIMEOUT + self.seconds(), go=False)
 
     def end_leader(self):
-        """A fixed leader is lost for good: the others say so."""
+        """A fixed leader is lost for good: the others say so; who never was in a group waits for another till the join
+        timeout."""
         t = self.t
         self.recover()
         t.fault(self.dice.choice(DEADLY), t.leading(), "running")
-        t.ends(1, r"leader", READ_TIMEOUT + self.seconds(), go=False)
+        t.ends(1, r"leader", READ_TIMEOUT + JOIN_TIMEOUT + self.seconds(), go=False)
 
 
 # ---- many of them ----

@@ -26,7 +26,7 @@ from links import Links
 
 # What a fault leaves behind: a dead agent, a host that comes back, or only a dead worker.
 DEADLY = ("crash", "power off", "agent killed", "guardian killed")
-PASSING = ("cut", "cut off", "freeze", "mute", "deaf", "split", "loss", "slow")
+PASSING = ("cut", "cut off", "freeze", "mute", "deaf", "split", "loss", "slow", "arbiter hangs")
 KINDS = DEADLY + PASSING + ("worker killed",)
 NEEDS = {"mute": "one_way", "deaf": "one_way", "split": "part", "loss": "lossy", "slow": "slow"}
 PHASES = ("gathering", "forming", "running", "stopping", "succession")
@@ -163,6 +163,8 @@ class Trial(Cluster):
             self._kill_worker(tag)
         elif kind in ("cut", "cut off"):
             undo = self._cut(tag, n, kind == "cut off")
+        elif kind == "arbiter hangs":
+            undo = self._hang_arbiter(tag)
         elif kind == "freeze":
             self.hosts.freeze(n)
             undo = self._thaw(tag, n)
@@ -178,11 +180,21 @@ class Trial(Cluster):
                 harness.kill(pid)
         elif kind == "guardian killed":
             harness.kill(self.agents[tag].pid)
-        elif kind == "crash":
-            self.hosts.crash(n)
         else:
-            self.hosts.power_off(n)
-            self.silenced.add(n)
+            if kind == "power off":
+                self.hosts.cut(n)
+                self.silenced.add(n)
+            self._all_die(n)
+
+    def _all_die(self, n):
+        """As far as others can see, at once: what could tell that the rest is gone dies last, and nothing runs between."""
+        self.hosts.freeze(n)
+        for pid in reversed(self.hosts.processes(n)):
+            with contextlib.suppress(ProcessLookupError):
+                fd = os.pidfd_open(pid)
+                harness.kill(pid)
+                select.select([fd], [], [], 5)
+                os.close(fd)
 
     def _kill_worker(self, tag):
         pids = [int(e.fields["pid"]) for e in self.job.events.all("start", tag=tag)]
@@ -211,6 +223,16 @@ class Trial(Cluster):
                 harness.kill(pid, signal.SIGCONT)
 
         return heal
+
+    def _hang_arbiter(self, tag):
+        """The directory does not answer this node, or etcd nobody."""
+        if self.place == "etcd":
+            self.etcd.freeze(0)
+            return lambda: self.etcd.thaw(0)
+        pid = self.arbiter_child(tag) if self.place == "dir" else 0
+        if pid:
+            harness.kill(pid, signal.SIGSTOP)
+        return lambda: harness.kill(pid, signal.SIGCONT) if pid else None
 
     def _thaw(self, tag, n):
         self.frozen.add(tag)
