@@ -232,11 +232,11 @@ class Cluster:
         for line in self.record():
             g = order(line.generation)
             first[g] = min(first.get(g, line.at), line.at)
-            if line.tag not in self.frozen and line.at >= last.get(g, line).at if g in last else True:
+            if line.tag not in self.frozen and (g not in last or line.at > last[g].at):
                 last[g] = line
         generations = sorted(first)
         for earlier, later in zip(generations, generations[1:]):
-            assert last[earlier].at < first[later], f"{last[earlier]} is younger than the start of {later}"
+            assert earlier not in last or last[earlier].at < first[later], f"{last[earlier]} is younger than the start of {later}"
         for event in self.job.events.all("start"):
             held = [x for x in event.fields["overlap"].split(",") if x and x.split(".")[-1] not in self.frozen]
             assert not held, f"alive together: {held} as {event} started"
@@ -289,6 +289,11 @@ class Cluster:
                 code, _, err = agent.finish(seconds)
                 assert code == 0, f"{tag}: {code}\n{err}\n{self.said()}"
                 assert self.job.held(tag) == [], self.job.culprits()
+        for tag in lost:
+            if self.agents[tag].wait(0.5) is not None:
+                assert self.job.held(tag) == [], self.job.culprits()
+        if all(agent.process.poll() is not None for agent in self.agents.values()):
+            assert harness.processes_with(self.job.mark.encode()) == [], self.job.culprits()
         self.apart()
 
     def all_end(self, code, said, seconds=60, but=()):
