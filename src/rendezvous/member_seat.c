@@ -114,6 +114,15 @@ static bool place_to_try(const struct member *m, unsigned nth, struct rdzv_peer 
     return true;
 }
 
+/* A successor still has the leader: if he is over, it learns so soon, and goes before all that come
+ * after it. Whoever waited at one of those would keep both from having enough. */
+static void skip_heirs(struct member *m) {
+    unsigned heirs = succession_is_heir(m) ? (unsigned)m->heir_index : m->named.n, there = 0;
+    for (unsigned i = 0; i < heirs; i++)
+        there += !m->heir_gone[i];
+    m->round = MAX2(m->round, there);
+}
+
 static void try_next(struct member *m) {
     struct rdzv_peer peer;
     if (place_to_try(m, m->round, &peer)) {
@@ -218,10 +227,13 @@ void member_on_redirect(struct member *m, uint32_t epoch, const struct rdzv_peer
     bool useful = peer->incarnation != 0 && peer->incarnation != m->config.incarnation &&
                   epoch >= m->epoch;
     bool lost_one = m->seat == SEAT_SEEKING && peer->incarnation == m->leader_peer.incarnation;
+    bool from_heir = m->target.incarnation != m->leader_peer.incarnation;
     m->connected = false;
     m->renew_ns = TIME_NEVER;
     m->read_ns = MIN2(m->read_ns, m->now_ns);
     if (m->seat == SEAT_SEEKING && (!useful || lost_one)) {
+        if (useful && from_heir)
+            skip_heirs(m);
         try_next(m); /* it still has the leader that we lost, or knows of none */
     } else if (useful && (m->seat == SEAT_SEEKING || m->seat == SEAT_FOLLOWING)) {
         m->redirects++;
