@@ -228,6 +228,49 @@ def test_random_losses_of_the_leader(job, turn):
         c.finish(lost=set(c.agents) - stay)
 
 
+@pytest.mark.parametrize("turn", range(kills(2)))
+def test_two_random_losses_one_soon_after_the_other(job, turn):
+    """Also while the rest is still on its way from the first: any two of five, within two seconds."""
+    seed = os.environ.get("MUSTER_SEED") or f"{random.SystemRandom().randrange(1 << 32)}"
+    dice = random.Random(seed)
+    place = dice.choice(["dir", "dir", "etcd"])
+    hows = [dice.choice(["killed", "guardian killed"] + SILENT) for _ in range(2)]
+    with cluster(job, place, 5, times=SHORT) as c:
+        c.start(*dice.sample(range(5), 5), nnodes=SMALLEST[5], options=["--rdzv-conf=last_call_timeout=60"])
+        last = c.group(nodes=5)
+        victims = dice.sample([c.leader_tag(), c.leader_tag(), *c.followers()], 2)
+        if victims[0] == victims[1]:
+            victims[1] = dice.choice(c.followers())
+        print(f"MUSTER_SEED={seed}: {place}, leader {c.leader_tag()}, "
+              f"{', then '.join(f'{v} {h}' for v, h in zip(victims, hows))}")
+        for victim, how in zip(victims, hows):
+            at = c.lose(victim, how)
+            if victim == victims[0]:
+                c.pause(dice.random() * 2)
+        while set(last.ranks.values()) & set(victims):
+            last = c.group(nodes=3, after=last)
+        print(f"{last.began - at:.3f} s")
+        c.still_works(last)
+        c.finish(lost=victims)
+
+
+@pytest.mark.parametrize("place", ["dir", "etcd"])
+def test_the_leader_is_lost_before_the_first_group(job, place):
+    """Nobody has been named: the others wait until its beat has stood still for long, and one of them leads."""
+    with cluster(job, place, 3) as c:
+        first, = c.start(0, nnodes="2:3", options=["--rdzv-conf=last_call_timeout=30"])
+        first.wait_said("1 of 2")
+        c.start(1, nnodes="2:3", options=["--rdzv-conf=last_call_timeout=30"])
+        c.come(2)
+        at = c.lose("h0", "powered off")
+        c.start(2, nnodes="2:3", options=["--rdzv-conf=last_call_timeout=1"])
+        group = c.group(nodes=2)
+        assert set(group.ranks.values()) == {"h1", "h2"}
+        patience = c.times["lease"] + c.times["margin"]
+        assert group.began - at <= (3 * patience + c.times["arbiter_lease"] + 30 + 5) * SLOWER
+        c.finish(lost=["h0"])
+
+
 def test_children_of_an_agent_are_found(job):
     """What the tests above stop is the arbiter's child, and nothing else."""
     with cluster(job, "dir", 1) as c:
