@@ -90,10 +90,12 @@ static bool hears_too_few(const struct group *g) {
     return heard < g->config.min_nodes || 2 * of_last < g->n_order - g->n_last_lost;
 }
 
-uint64_t group_elsewhere_until(const struct group *g) {
+uint64_t group_patient_until(const struct group *g) {
     const struct group_config *c = &g->config;
-    if (c->anchor != ANCHOR_ARBITER || g->n_fell_silent < c->min_nodes)
+    if (c->anchor != ANCHOR_ARBITER)
         return 0;
+    if (g->n_fell_silent < c->min_nodes)
+        return g->formed_here ? 0 : g->begun_ns + c->lease_ns + c->margin_ns;
     uint64_t since = g->paused_ns != 0 ? g->paused_ns : g->begun_ns + c->lease_ns;
     return since + 2 * (c->lease_ns + c->margin_ns) + LAST_HEIR_NS;
 }

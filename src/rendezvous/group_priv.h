@@ -299,9 +299,9 @@ void group_anchor_begin(struct group *g);
 bool group_is_confirmed(const struct group *g);
 /* Whether it hears the node: its echoes are fresh enough for a leader that is in doubt. */
 bool group_hears(const struct group *g, const struct node *n);
-/* Until when those that fell silent may go on with another leader; 0: they are too few, or nobody
- * may lead them. A leader that has too few itself ends the job no sooner. */
-uint64_t group_elsewhere_until(const struct group *g);
+/* A leader with too few nodes ends the job no sooner: those that fell silent may go on with another
+ * leader, and to a new one spares and newcomers are on their way, of which nobody told it. */
+uint64_t group_patient_until(const struct group *g);
 void group_send_lease(struct group *g, struct node *n);
 /* A leader of this epoch from now on, by its own claim. */
 void group_adopt_epoch(struct group *g, uint32_t epoch);

@@ -85,7 +85,7 @@ static uint32_t count_workers(const struct group *g) {
 /* Fewer nodes are left, or to be hoped for, than a group needs, and nobody asked to wait. */
 static bool too_few_for_ever(const struct group *g) {
     return g->started_once && g->tally[TALLY_HOPEFUL] < g->need &&
-           g->config.regroup_wait_ns == 0 && g->now_ns >= group_elsewhere_until(g);
+           g->config.regroup_wait_ns == 0 && g->now_ns >= group_patient_until(g);
 }
 
 void group_begin_stop(struct group *g, const char *reason) {
@@ -198,7 +198,7 @@ uint64_t group_gather_deadline(const struct group *g) {
             return g->gather_since_ns + g->config.join_timeout_ns;
         return somebody_unresolved(g) ? TIME_NEVER
                                       : MAX2(g->gather_since_ns + g->config.regroup_wait_ns,
-                                             group_elsewhere_until(g));
+                                             group_patient_until(g));
     }
     if (somebody_unresolved(g))
         return TIME_NEVER;

@@ -1038,6 +1038,25 @@ Test(group_anchor, a_new_leader_awaits_the_members_in_their_order_and_goes_on_wi
     end(&l.r);
 }
 
+Test(group_anchor, a_new_leader_with_too_few_waits_for_spares_of_which_nobody_told_it) {
+    for (int comes = 0; comes < 2; comes++) {
+        struct leader l;
+        succeed(&l, arbiter_config(4, 4), 6);
+        unsigned there = BIT(1) | BIT(2) | BIT(4);
+        for (uint64_t node = 1; node <= 4; node++)
+            if ((there & BIT(node)) != 0)
+                back(&l, node, NODE_STOPPED, false);
+        lose(&l.r, 3);
+        live(&l, 5.75, there, there);
+        assert_state(&l.r, GROUP_GATHERING);
+        if (comes)
+            join(&l.r, 5);
+        live(&l, 0.25, there | BIT(5), all);
+        assert_state(&l.r, comes ? GROUP_FORMING : GROUP_CLOSED);
+        end(&l.r);
+    }
+}
+
 Test(group_anchor, who_does_not_come_back_counts_as_lost_when_the_old_leases_are_over) {
     static const struct {
         double absent, lost;
