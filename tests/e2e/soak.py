@@ -176,12 +176,12 @@ class Soaked:
         side = self.dice.sample(range(self.plan.nodes), self.dice.randint(0, self.plan.nodes // 2))
         if tag is None:
             return self.boot()
-        side = self.afford(kind, side)
+        side = self.afford(kind, side, t.host_of[tag])
         if side is None:
             return t.fault("worker killed", tag, phase) if self.plan.ending != "budget" else None
         return t.fault(kind, tag, phase, against=side, share=share, way=way)
 
-    def afford(self, kind, side=()):
+    def afford(self, kind, side=(), n=None):
         """Nodes that may be lost by this; None where too few would be left: muster then ends the job, as it says. Of a
         split, whatever its sides can be short of."""
         plan = self.plan
@@ -192,6 +192,8 @@ class Soaked:
             return (self.sure - cost) // plan.unit * plan.unit >= plan.low
 
         side = list(side)
+        if plan.place == "c10d" and (n == 0 or kind == "split"):  # a fixed leader that loses all the others
+            return [] if left(self.sure - 1) else None
         while side and not left(len(side) + 1):
             side.pop()
         if not left(len(side) + 1):

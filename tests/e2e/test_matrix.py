@@ -164,3 +164,19 @@ class Case:
 def test_a_fault_in_a_phase(job, place, phase, kind, whose, nodes):
     with trial(job, place, nodes) as t:
         Case(t, place, phase, kind, whose).run()
+
+
+@pytest.mark.parametrize("kind", ["agent killed", pytest.param("power off", marks=pytest.mark.slow)])
+def test_a_spare_takes_the_place_of_a_leader_that_is_lost(job, kind):
+    """Below min without it: who leads next has never heard of the spare, and waits for it."""
+    with trial(job, "dir", 4) as t:
+        t.start(*range(4), nnodes="3", program=t.trainer(), options=["--rdzv-conf=last_call_timeout=1"])
+        first = t.group(nodes=3)
+        assert t.noted.until(lambda: len(t.notes("node_joined")) >= 4, 30), t.story()
+        spare, = set(t.agents) - set(first.ranks.values())
+        if t.leading() == spare:
+            pytest.skip("the spare leads")  # nobody takes its place
+        fault = t.fault(kind, t.leading())
+        again, _ = t.recovers(fault.at, t.bound())
+        assert set(again.ranks.values()) == set(t.living()), t.story()
+        t.ends(0)
