@@ -39,6 +39,13 @@ void client_say_waiting(struct rdzv_client *c, const char *text) {
         say(c, text);
 }
 
+void client_say_spare(struct rdzv_client *c, const struct desired *d) {
+    if (d->kind == DESIRED_IDLE && d->spare)
+        say(c, "the job runs without this node, which waits for a place in it");
+    else
+        c->waiting[0] = '\0';
+}
+
 /* ---- effects ---- */
 
 static void send_report(struct rdzv_client *c) {

@@ -243,6 +243,7 @@ static void on_first_words(struct rdzv_client *c, const struct wire_message *m) 
 static void on_leaders_words(struct rdzv_client *c, const struct wire_message *m) {
     switch (m->kind) {
     case WIRE_DESIRED:
+        client_say_spare(c, &m->desired);
         client_event(c, &(struct member_event){.kind = MEMBER_EVENT_DESIRED,
                                                .desired = &m->desired});
         return;
