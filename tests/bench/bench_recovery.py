@@ -107,23 +107,22 @@ class Bench:
                 raise SystemExit(f"no training\n{c.said()}")
             tag = {"follower": "h3", "leader": "h0"}[who]
             at = self.fault(c, tag, how, launcher)
-            return self.trains_again(c, at)
+            return self.trains_again(c, at, launcher)
 
         return body
 
     @staticmethod
-    def trains_again(c, at):
+    def trains_again(c, at, launcher):
         """(until it went on from a checkpoint, the trainer's own stop and start in it)."""
         end = harness.deadline(PATIENCE)
         while c.now() < end:
             for agent in c.agents.values():
                 for line, when in zip(agent.out.lines, agent.out.times):
                     if when > at and "going on from the checkpoint" in line:
-                        started = [n for n in c.notes("started") if int(n["monotonic_ns"]) / 1e9 > at]
+                        seen = {n["event"]: int(n["monotonic_ns"]) / 1e9 for n in c.notes()}
                         own = None
-                        if started:
-                            last = started[-1]
-                            own = when - int(last["monotonic_ns"]) / 1e9 + last.get("detected_to_stopped_ms", 0) / 1e3
+                        if not launcher:  # the last of each are of the group that trains now; a lost leader notes no stop
+                            own = when - seen["started"] + seen.get("stopped", 0) - seen.get("stopping", 0)
                         return when - at, own
             if Bench.has_ended(c):
                 return ENDED
