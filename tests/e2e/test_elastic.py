@@ -64,7 +64,7 @@ def test_a_spare_takes_the_lost_nodes_rank(job):
         c.start(0, 1, 2, nnodes=3)
         first = c.group(nodes=3)
         c.start(3, nnodes=3)
-        c.come(4)
+        c.agents["h3"].wait_said("the job runs without this node")
         c.no_group(first, 0.5)
         victim = first.ranks[1]
         c.lose(victim, "killed")
@@ -124,15 +124,13 @@ def test_a_unit_of_two_never_forms_an_odd_group(job, place):
         first = c.group()
         if len(tags_of(first)) == 2:  # some came after the last call
             first = c.group(nodes=4, after=first)
-        c.lose(tags_of(first)[1], "killed")
-        second = c.group(nodes=4, after=first)  # the fifth, a spare, has its place
-        c.lose(tags_of(second)[-1], "killed")
-        third = c.group(nodes=2, after=second)
+        lost, last = [], first
+        for nodes in (4, 2, 2):  # the fifth, a spare, has the place; then there is one too many; that has the place
+            lost.append(tags_of(last)[-1])
+            c.lose(lost[-1], "killed")
+            last = c.group(nodes=nodes, after=last)
         assert all(len(tags_of(g)) % 2 == 0 for g in c.groups())
-        c.lose(tags_of(third)[-1], "killed")
-        c.group(nodes=2, after=third)
-        assert all(len(tags_of(g)) % 2 == 0 for g in c.groups())
-        c.finish(lost=[t for t, a in c.agents.items() if a.wait(5) is not None])
+        c.finish(lost=lost)
 
 
 # ---- growing ----
