@@ -230,6 +230,7 @@ void agent_lead_on(void *arg, const struct member_lead *lead) {
     group.epoch = lead->epoch;
     group.not_before_ns = lead->not_before_ns;
     group.absent_until_ns = lead->absent_until_ns;
+    group.old_leader = lead->old_leader;
     group.estate = lead->estate;
     group.self = a->self;
     if (lead->estate != NULL)

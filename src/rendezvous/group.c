@@ -74,7 +74,9 @@ static void inherit(struct group *g, const struct estate *e) {
         n->reached = true; /* by him who passed its address on */
         n->heard_ns = g->now_ns;
         /* The leases may be over already, but it may only just have noticed, and be on its way. */
-        n->lost_at_ns = MAX2(g->config.absent_until_ns, g->now_ns + g->config.margin_ns);
+        /* They lost the old leader within the same moments, and are on their way. */
+        uint64_t on_way = m->incarnation == g->config.old_leader ? 0 : g->config.margin_ns;
+        n->lost_at_ns = MAX2(g->config.absent_until_ns, g->now_ns + on_way);
         n->in_order = i < e->n_order;
         n->was_started = n->in_order;
         g->n_was_started += n->in_order;
@@ -352,7 +354,8 @@ static void emit_status(struct group *g) {
     if (!g->status_dirty || g->now_ns < g->status_next_ns || g->state != GROUP_GATHERING)
         return;
     g->status_dirty = false;
-    g->status_next_ns = g->now_ns + STATUS_INTERVAL_NS + g->n_nodes * STATUS_PER_NODE_NS;
+    g->status_next_ns = g->now_ns + STATUS_INTERVAL_NS +
+                        MAX2(g->n_nodes, (size_t)g->need) * STATUS_PER_NODE_NS;
     (void)group_emit(g, GROUP_EFFECT_STATUS, 0);
 }
 

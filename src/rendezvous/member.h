@@ -151,6 +151,7 @@ struct member_lead {
     uint32_t epoch;
     uint64_t not_before_ns;       /* 0: nothing to wait for */
     uint64_t absent_until_ns;
+    uint64_t old_leader;          /* incarnation; 0: not known */
     const struct estate *estate;  /* NULL: none. Borrowed until the next step */
 };
 

@@ -110,7 +110,11 @@ void member_on_welcome(struct member *m, const struct member_event *ev) {
     }
     if (m->state == MEMBER_SEARCHING)
         member_move(m, MEMBER_IDLE);
-    member_renew(m);
+    /* A node without workers needs no lease yet; PREPARED asks for the first. */
+    if (m->has_workers)
+        member_renew(m);
+    else
+        m->renew_ns = m->now_ns + m->config.heartbeat_ns;
     if (m->unsaid)
         member_say(m);
 }

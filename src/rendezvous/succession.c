@@ -175,6 +175,7 @@ void succession_lead(struct member *m, uint32_t epoch) {
         .epoch = epoch,
         .not_before_ns = knows || epoch == 1 ? 0 : longest,
         .absent_until_ns = first ? m->heir_base_ns + c->lease_ns + c->margin_ns : longest,
+        .old_leader = m->leader_peer.incarnation,
         .estate = knows ? &m->estate : NULL,
     };
     m->leader_peer = c->self;

@@ -100,6 +100,7 @@ void leader_new(struct world *w, struct life *l, const struct member_lead *lead)
         config.epoch = lead->epoch;
         config.not_before_ns = lead->not_before_ns;
         config.absent_until_ns = lead->absent_until_ns;
+        config.old_leader = lead->old_leader;
         config.estate = lead->estate;
     } else if (config.anchor == ANCHOR_MARK) {
         mark_found(w, l, &config);

@@ -227,6 +227,7 @@ static void on_lead(void *arg, const struct member_lead *lead) {
     g.epoch = lead->epoch;
     g.not_before_ns = lead->not_before_ns;
     g.absent_until_ns = lead->absent_until_ns;
+    g.old_leader = lead->old_leader;
     g.estate = lead->estate;
     g.anchor = ANCHOR_ARBITER;
     g.self = a->self;
