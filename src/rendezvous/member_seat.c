@@ -210,6 +210,8 @@ void member_seat_welcomed(struct member *m, uint64_t leader, uint32_t epoch) {
         m->start_wanted = false;
         m->lease_names = (struct generation){0, 0};
     }
+    if (m->leader != leader)
+        m->leader_clock_ns = m->rtt_ns = 0; /* another host's clock: to the new one it is noise */
     m->leader_peer = m->target;
     m->leader_peer.incarnation = leader;
     if (m->seat != SEAT_LEADING)

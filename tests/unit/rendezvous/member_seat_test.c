@@ -562,6 +562,28 @@ Test(member_seat, another_leaders_start_does_not_count_with_this_ones_word) {
     end(&r);
 }
 
+Test(member_seat, a_leaders_clock_is_not_told_to_the_next_leader) {
+    struct rig r;
+    follow(&r);
+    pass(&r, 3);
+    cr_assert_neq(must(&r, MEMBER_EFFECT_RENEW).renew.leader_clock_ns, 0);
+    r.leases = false;
+    disconnect(&r);
+    welcome(&r, 1, 3); /* the same, on another connection */
+    pass(&r, 1);
+    cr_assert_neq(must(&r, MEMBER_EFFECT_RENEW).renew.leader_clock_ns, 0);
+    redirect(&r, 4, 2);
+    welcome(&r, 2, 4);
+    pass(&r, 1);
+    struct renew renew = must(&r, MEMBER_EFFECT_RENEW).renew;
+    cr_assert(renew.epoch == 4 && renew.leader_clock_ns == 0 && renew.rtt_ns == 0);
+    struct lease lease = {.epoch = 4, .echo_ns = r.now_ns, .validity_ns = S(5), .clock_ns = 12345};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = lease});
+    pass(&r, 1);
+    cr_assert_eq(must(&r, MEMBER_EFFECT_RENEW).renew.leader_clock_ns, 12345);
+    end(&r);
+}
+
 /* ---- where it looks ---- */
 
 Test(member_seat, it_goes_to_the_successors_in_order_and_to_the_old_leader_unless_that_is_gone) {
