@@ -204,10 +204,7 @@ class Trial(Cluster):
             harness.kill(living[-1])
 
     def _cut(self, tag, n, arbiter_too):
-        readers = []
-        if arbiter_too and self.place == "dir":  # a shared file system out of reach: who reads it hangs
-            with contextlib.suppress(AssertionError):
-                readers = [self.arbiter_child(tag)]
+        readers = self._readers(tag) if arbiter_too else []  # a shared file system out of reach: who reads it hangs
         for pid in readers:
             harness.kill(pid, signal.SIGSTOP)
         if arbiter_too or self.place != "etcd":
@@ -229,10 +226,16 @@ class Trial(Cluster):
         if self.place == "etcd":
             self.etcd.freeze(0)
             return lambda: self.etcd.thaw(0)
-        pid = self.arbiter_child(tag) if self.place == "dir" else 0
-        if pid:
+        readers = self._readers(tag)
+        for pid in readers:
             harness.kill(pid, signal.SIGSTOP)
-        return lambda: harness.kill(pid, signal.SIGCONT) if pid else None
+        return lambda: [harness.kill(pid, signal.SIGCONT) for pid in readers]
+
+    def _readers(self, tag):
+        """The process that reads the directory for this agent; none where it has only just started."""
+        with contextlib.suppress(AssertionError):
+            return [self.arbiter_child(tag)] if self.place == "dir" else []
+        return []
 
     def _thaw(self, tag, n):
         self.frozen.add(tag)
