@@ -78,8 +78,8 @@ bool group_hears(const struct group *g, const struct node *n) {
 /* Fewer than min nodes, or less than half of the last group: others may have to go on. */
 static bool hears_too_few(const struct group *g) {
     /* It has never had a group: there is nothing that others could go on with. Or it is new, and
-     * they are on their way. */
-    if (g->n_order == 0 || g->now_ns - g->begun_ns < g->config.lease_ns)
+     * those of another's group are on their way. */
+    if (g->n_order == 0 || (!g->formed_here && g->now_ns - g->begun_ns < g->config.lease_ns))
         return false;
     size_t heard = 0, of_last = 0;
     LIST_FOR_EACH(struct node, n, &g->nodes, by_all) {
