@@ -37,7 +37,6 @@ from trial import DEADLY, KINDS, NEEDS, PASSING, Trial  # noqa: E402
 MOST_NODES = 8
 ENOUGH_RESTARTS = 50
 JOIN_TIMEOUT = 15
-READ_TIMEOUT = 8
 PATIENT = 20
 PORTS = range(20000, 32000)  # below those that the kernel gives out
 Made = collections.namedtuple("Made", "kind phase")
@@ -78,8 +77,12 @@ class Plan:
             self.low = max(self.low, 2 * self.unit)
             self.low = min(self.low, self.high)
         if self.ending == "leader":
-            conf.append(f"read_timeout={READ_TIMEOUT}")
+            conf.append(f"read_timeout={self.read_timeout():g}")
         self.options.append(f"--rdzv-conf={','.join(conf)}")
+
+    def read_timeout(self):
+        """How long nodes try to reach a fixed leader that is silent: longer than any fault that passes."""
+        return (10 + 5 * self.times["lease"]) * harness.SLOWER
 
     def __str__(self):
         return (f"{self.place}, {self.nodes} nodes x {self.nproc}, {self.low}:{self.high} by {self.unit}, lease "
@@ -322,7 +325,7 @@ class Soaked:
         t = self.t
         self.recover()
         t.fault(self.dice.choice(DEADLY), t.leading(), "running")
-        t.ends(1, r"leader", READ_TIMEOUT + JOIN_TIMEOUT + self.seconds(), go=False)
+        t.ends(1, r"leader", self.plan.read_timeout() + JOIN_TIMEOUT + self.seconds(), go=False)
 
 
 # ---- many of them ----
