@@ -84,6 +84,7 @@ static void begin_leader(struct leader *l, const struct group_config *c, bool re
 static void live(struct leader *l, double seconds, unsigned alive, unsigned heard) {
     struct rig *r = &l->r;
     uint64_t until = r->now_ns + S(seconds);
+    cr_assert_lt(until, S(2000), "what was waited for never came");
     while (r->now_ns < until && group_state(r->g) != GROUP_CLOSED) {
         r->now_ns = MIN2(until, r->now_ns + S(0.25));
         for (uint64_t node = 1; node < NODES; node++) {

@@ -84,6 +84,7 @@ static void step(struct rig *r, struct member_event e) {
 /* Time passes, from deadline to deadline. */
 static void pass(struct rig *r, double seconds) {
     uint64_t until = r->now_ns + S(seconds);
+    cr_assert_lt(until, S(3000), "what was waited for never came");
     forget(r);
     while (r->now_ns < until && member_state(r->m) != MEMBER_ENDED) {
         r->now_ns = MIN2(until, MAX2(r->u.deadline_ns, r->now_ns + 1));
@@ -584,6 +585,22 @@ Test(member_seat, a_leaders_clock_is_not_told_to_the_next_leader) {
     end(&r);
 }
 
+Test(member_seat, a_start_of_another_leader_is_cancelled) {
+    struct rig r;
+    follow(&r);
+    want(&r, DESIRED_FORM, 3, 1);
+    r.leases = false;
+    tell(&r, MEMBER_EVENT_PREPARED);
+    want(&r, DESIRED_START, 3, 1); /* it waits for a lease */
+    disconnect(&r);
+    redirect(&r, 4, 2);
+    welcome(&r, 2, 4);
+    struct lease lease = {.epoch = 4, .prepared = {3, 1}, .echo_ns = r.now_ns, .validity_ns = S(5)};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = lease});
+    cr_assert_eq(count(&r, MEMBER_EFFECT_START), 0);
+    end(&r);
+}
+
 /* ---- where it looks ---- */
 
 Test(member_seat, it_goes_to_the_successors_in_order_and_to_the_old_leader_unless_that_is_gone) {
@@ -876,6 +893,47 @@ Test(member_seat, later_successors_wait_three_seconds_for_each_before_them_that_
     }
 }
 
+Test(member_seat, a_new_naming_needs_its_own_estate) {
+    struct rig r;
+    follow(&r);
+    name(&r, "7");
+    struct successors s = {.epoch = 4, .n = 1, .list = {peer_of(SELF)}};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_NAMED, .successors = &s});
+    leader_gone(&r);
+    assert_seat(&r, SEAT_SEEKING);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    end(&r);
+}
+
+Test(member_seat, an_older_naming_replaces_no_newer_one) {
+    struct rig r;
+    follow(&r);
+    name_of(&r, 3, "7");
+    name_of(&r, 2, "23");
+    leader_gone(&r);
+    assert_claim(&r, 4);
+    end(&r);
+}
+
+Test(member_seat, the_beat_of_another_epoch_says_nothing_about_this_leader) {
+    struct rig r;
+    begin_with(&r, &(struct member_config){.incarnation = SELF, .has_arbiter = true, .heartbeat_ns = S(1),
+                                           .margin_ns = S(1), .lease_ns = S(5), .join_timeout_ns = S(600),
+                                           .arbiter_lease_ns = S(60), .probe_retry_ns = S(0.2), .min_nodes = 1,
+                                           .node_unit = 1, .seed = S(6), .self = peer_of(SELF)});
+    reads(&r, 2, 1);
+    r.leases = true;
+    welcome(&r, 1, 3);
+    name(&r, "7");
+    r.there = led_by(2, 1); /* an old record, whose beat stands still */
+    r.reads = true;
+    r.leases = false;
+    pass(&r, 14);
+    assert_seat(&r, SEAT_SEEKING);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    end(&r);
+}
+
 /* ---- rule 4 ---- */
 
 Test(member_seat, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_random_part) {
@@ -1146,6 +1204,22 @@ Test(member_seat, who_is_parked_does_not_count_any_more_after_another_leader) {
 }
 
 /* ---- deposed ---- */
+
+Test(member_seat, a_deposed_leader_is_no_successor_of_its_own_epoch) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 0, 0);
+    (void)win(&r, 1);
+    r.leases = true;
+    welcome(&r, SELF, 1);
+    name_of(&r, 1, "7");
+    tell(&r, MEMBER_EVENT_DEPOSED);
+    pass(&r, 2);
+    assert_seat(&r, SEAT_SEEKING);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    end(&r);
+}
 
 Test(member_seat, a_deposed_leader_stops_its_workers_and_follows_the_winner) {
     struct member_config c = config_of();
