@@ -41,7 +41,10 @@ class Bench:
         with Hosts(NODES, names=True) as hosts, harness.Job(self.tmp / f"job{self.turn}", self.worker) as job:
             c = Cluster(job, hosts, place, NODES, DEFAULTS)
             c.directory.mkdir()
-            return body(c, launcher)
+            took = body(c, launcher)
+            if launcher is None and took in (LATE, ENDED):
+                print(c.said(), flush=True)
+            return took
 
     def start(self, c, launcher, env=None, **more):
         """Node 0 first: it has rank 0, and with torchrun the store."""

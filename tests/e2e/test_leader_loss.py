@@ -260,14 +260,14 @@ def test_the_leader_is_lost_before_the_first_group(job, place):
     with cluster(job, place, 3) as c:
         first, = c.start(0, nnodes="2:3", options=["--rdzv-conf=last_call_timeout=30"])
         first.wait_said("1 of 2")
-        c.start(1, nnodes="2:3", options=["--rdzv-conf=last_call_timeout=30"])
+        c.start(1, nnodes="2:3", options=["--rdzv-conf=last_call_timeout=1"])
         c.come(2)
         at = c.lose("h0", "powered off")
         c.start(2, nnodes="2:3", options=["--rdzv-conf=last_call_timeout=1"])
         group = c.group(nodes=2)
         assert set(group.ranks.values()) == {"h1", "h2"}
         patience = c.times["lease"] + c.times["margin"]
-        assert group.began - at <= (3 * patience + c.times["arbiter_lease"] + 30 + 5) * SLOWER
+        assert group.began - at <= (3 * patience + c.times["arbiter_lease"] + 5) * SLOWER
         c.finish(lost=["h0"])
 
 
