@@ -964,6 +964,26 @@ Test(group_anchor, a_claim_around_a_silent_first_successor_tells_everybody_and_c
     end(&l.r);
 }
 
+Test(group_anchor, nothing_is_formed_while_a_claim_of_its_own_is_under_way) {
+    struct group_config c = arbiter_config(2, 4);
+    c.max_restarts = 1;
+    struct leader l;
+    run(&l, &c, 4);
+    l.reachable = false;
+    live(&l, 2.75, all & ~BIT(2), all & ~BIT(2));
+    struct arbiter_request claim = l.last;
+    cr_assert_eq(claim.kind, ARBITER_CLAIM);
+    fails(&l.r, 4, FAILURE_OOM, 1);
+    stopped(&l.r); /* the first successor too: it is back */
+    live(&l, 1, all, all);
+    assert_state(&l.r, GROUP_GATHERING);
+    l.there = (struct arbiter_record){.epoch = 2, .leader = c.self};
+    hear(&l, &claim, ARBITER_OK, l.r.now_ns);
+    assert_state(&l.r, GROUP_FORMING);
+    assert_generation(&l, 2, 1);
+    end(&l.r);
+}
+
 Test(group_anchor, a_leader_that_hears_nobody_newer_claims_nothing) {
     static const struct {
         uint32_t min;

@@ -897,6 +897,19 @@ Test(group_policy, several_silent_hosts_are_held_for_a_moment_as_behind_a_switch
     end(&r);
 }
 
+Test(group_policy, who_was_held_and_came_back_is_held_the_next_time_too) {
+    struct group_config c = config_of(1, 3);
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_RUNNING);
+    for (int i = 0; i < 2; i++) {
+        pass(&r, 7, 1u << 1);
+        cr_assert_eq(group_nodes(r.g, NULL, 0), 3, "time %d", i);
+        pass(&r, 10, ALL);
+        assert_state(&r, GROUP_RUNNING);
+    }
+    end(&r);
+}
+
 Test(group_policy, two_agents_of_one_host_are_no_switch_and_neither_is_one_held_where_that_is_off) {
     for (int off = 0; off < 2; off++) {
         struct group_config c = config_of(1, 4);

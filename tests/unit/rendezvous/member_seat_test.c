@@ -960,6 +960,24 @@ Test(member_seat, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_ra
     }
 }
 
+Test(member_seat, after_a_claim_that_was_given_up_the_beat_is_watched_anew) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 3, 1);
+    r.there = led_by(3, 1);
+    r.reads = true;
+    while (member_seat(r.m) != SEAT_CLAIMING)
+        pass(&r, 0.5);
+    while (member_seat(r.m) == SEAT_CLAIMING)
+        pass(&r, 0.5); /* no answer */
+    pass(&r, 11);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    pass(&r, 3);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 1);
+    end(&r);
+}
+
 Test(member_seat, a_node_with_a_leader_claims_nothing_whatever_the_beat) {
     struct rig r;
     follow(&r);
