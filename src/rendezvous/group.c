@@ -301,7 +301,7 @@ static void on_join(struct group *g, const struct group_event *ev) {
     if (is_new && group_host_is_excluded(g, n->info.host) && !n->report.excluded)
         group_exclude(g, n, "an agent of its host was excluded before");
     group_recount(g, n);
-    if (n->is_member && g->successors.epoch != 0)
+    if (g->successors.epoch != 0) /* spares too: where they go when the leader is lost */
         (void)group_emit(g, GROUP_EFFECT_NAME, n->info.incarnation);
     group_tell(g, n);
     g->status_dirty = true;

@@ -390,8 +390,10 @@ static void advance_stopping(struct group *g) {
     }
     if (!g->closing && too_few_for_ever(g)) {
         char text[RDZV_REASON_MAX];
-        describe_too_few(g, g->reason[0] != '\0' ? g->reason : "a node can't take part any more",
-                         text, sizeof text);
+        char lost[RDZV_HOST_MAX + 32] = "a node can't take part any more";
+        if (g->last_lost[0] != '\0')
+            (void)snprintf(lost, sizeof lost, "node %s was lost", g->last_lost);
+        describe_too_few(g, g->reason[0] != '\0' ? g->reason : lost, text, sizeof text);
         g->closing = true;
         g->outcome = OUTCOME_FAILED;
         (void)snprintf(g->reason, sizeof g->reason, "%s", text);

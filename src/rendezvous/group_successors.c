@@ -78,7 +78,7 @@ static void adopt(struct group *g, const struct successors *s) {
     if (new_first)
         g->heir_clock_ns = g->now_ns;
     LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
-        if (n->connected && (n->is_member || new_epoch || is_named(s, n->info.incarnation)))
+        if (n->connected)
             (void)group_emit(g, GROUP_EFFECT_NAME, n->info.incarnation);
 }
 

@@ -134,7 +134,7 @@ struct desired {
 };
 
 /* Who may lead next, in this order, and the epoch that they are named for: they claim the one
- * after it. Told to every member before FORM, and again when it changes. */
+ * after it. Told to every node before FORM, and again when it changes. */
 struct successors {
     uint32_t epoch;
     uint32_t n;
@@ -167,7 +167,7 @@ struct renew {
     uint64_t clock_ns;        /* the node's, now */
     uint64_t leader_clock_ns; /* the leader's, in the last LEASE that came; 0: none yet */
     uint64_t rtt_ns;          /* round trip of the last exchange, as the node saw it; 0: none yet */
-    uint32_t epoch;           /* of that LEASE */
+    uint32_t epoch;           /* the highest that the node knows of */
 };
 
 /* The first successor's answer to each LEASE, at once. */
