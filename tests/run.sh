@@ -6,7 +6,7 @@
 #   tests/run.sh --quick    unit tests, simulator, corpora and lints (under 2 minutes)
 #   tests/run.sh --slow     everything, with the large numbers: 50 kills of each kind, 1 M inputs per fuzz target, …
 #   tests/run.sh -k EXPR    only end-to-end tests that match (as pytest's -k), and unit tests whose name holds EXPR
-#   tests/run.sh --only A,B only these steps: quick clang asan asan-e2e valgrind e2e fuzz slow bench
+#   tests/run.sh --only A,B only these steps: quick clang asan asan-e2e valgrind e2e soak fuzz slow bench
 #
 # What is built and found is left in build-test*/ and build-results/.
 set -uo pipefail
@@ -48,7 +48,7 @@ packages() {
         libhwloc-dev libcriterion-dev mandoc)
     [ "$scale" = quick ] ||
         all+=(clang libclang-rt-14-dev valgrind python3-venv iproute2 util-linux procps ca-certificates
-            etcd-server etcd-client openssl)
+            etcd-server etcd-client openssl nftables)
     local missing=() p
     for p in "${all[@]}"; do
         [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null)" = "ii " ] || missing+=("$p")
@@ -168,6 +168,12 @@ if wanted e2e normal; then
     say "end to end: PyTorch, kills, namespaces"
     MUSTER_TEST_PYTHON=$torch_python MUSTER_KILLS=$([ "$scale" = slow ] && echo 50 || echo "${MUSTER_KILLS:-10}") \
         MUSTER_TEST_SCALE=$scale e2e e2e "$muster" tests/e2e
+fi
+
+if wanted soak slow; then
+    say "soak: ${MUSTER_SOAK_FAULTS:=1000} faults"
+    MUSTER=$muster timeout 3600 /usr/bin/python3 tests/e2e/soak.py --faults "$MUSTER_SOAK_FAULTS" --jobs 6 \
+        --keep "$results/soak" < /dev/null || failed soak "a job did not recover; see $results/soak"
 fi
 
 if wanted fuzz slow; then
