@@ -318,7 +318,7 @@ void oracle_group_stepped(struct world *w, struct life *l, enum group_state befo
     enum group_state now = group_state(l->lead.group);
     struct group_info *g = oracle_newest(w, l);
     bool over = before == GROUP_STOPPING && now != GROUP_STOPPING && now != GROUP_CLOSED;
-    if (over && oracle_only_workers(w) && g != NULL && g->n_failures > 0 && !g->charged)
+    if (over && oracle_only_workers(w) && g != NULL && g->failed_first && !g->charged)
         world_broken(w, "I6: %u.%u failed and was not charged", G(g->generation));
     struct successors s = *group_successors(l->lead.group);
     if (s.epoch > l->lead.epoch)
@@ -363,6 +363,7 @@ void oracle_report_heard(struct world *w, struct life *leader, const struct repo
     bool in_time = g->first_stop_ns == TIME_NEVER ||
                    (group_state(leader->lead.group) == GROUP_STOPPING &&
                     w->now_ns < g->first_stop_ns + w->p.group.settle_ns / 100 * 98);
+    g->failed_first = g->failed_first || g->first_stop_ns == TIME_NEVER;
     for (unsigned i = 0; i < g->n_failures; i++) {
         struct true_failure *f = &g->failures[i];
         if (f->incarnation != r->failure.incarnation || f->local != r->failure.local_rank)

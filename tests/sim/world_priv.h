@@ -199,6 +199,7 @@ struct group_info {
     struct form forms[WORLD_HOSTS_MAX + 1];
     uint32_t n_started;
     uint64_t started_ns;
+    bool failed_first; /* a failure was heard before it stopped for anything else */
     bool charged, could_be_charged, store_open, store_closed;
     uint16_t store_port;
     uint64_t forming_since_ns;
