@@ -29,7 +29,7 @@
 #include "io/loop.h"
 #include "rendezvous/member.h"
 
-#define RDZV_PENDING_MAX 1024
+#define RDZV_PENDING_MAX 4096
 #define RDZV_FIRST_WORD_NS (10 * NS_PER_S)
 #define RDZV_PROBES_MAX 16 /* at once */
 #define RDZV_OPERATORS_MAX 64
