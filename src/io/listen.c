@@ -7,7 +7,7 @@
 #include "io/clock.h"
 
 /* Bounded work per turn: a storm of connections must not keep others from being served. As many as
- * the kernel's queue holds (net.core.somaxconn): what overflows it comes again only after a second. */
+ * the kernel's queue holds (net.core.somaxconn): what overflows it comes again after a second. */
 #define ACCEPTS_PER_TURN 4096
 #define RETRY_NS (100 * NS_PER_MS)
 
