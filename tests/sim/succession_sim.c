@@ -82,7 +82,7 @@ Test(succession_sim, row_13_a_leader_cut_off_from_all_but_the_arbiter_gives_way)
     struct world *w = run(&p);
     assert_between(started_again(w, 5), 10.0, 14.0);
     cr_assert_eq(when(w, MARK_LEADS, 1, 0) > 5, 1, "the first successor leads");
-    assert_between(when(w, MARK_DEPOSED, 0, 0), 5, 20);
+    assert_between(when(w, MARK_DEPOSED, 0, 0), 5.0, 20.0);
     assert_success(w);
 }
 
@@ -223,7 +223,7 @@ Test(succession_sim, an_arbiter_lost_for_ever_ends_every_agent_with_the_reason) 
         const struct member_end *end = member_end(world_member(w, h));
         cr_assert_eq(end->kind, MEMBER_END_LEADER_LOST, "host %u", h);
         cr_assert_neq(end->reason[0], '\0');
-        assert_between(when(w, MARK_ENDED, h, 0), 65, 400);
+        assert_between(when(w, MARK_ENDED, h, 0), 65.0, 400.0);
     }
     world_free(w);
 }

@@ -236,8 +236,8 @@ ARBITER_TEST(the_hint_is_only_a_hint) {
     for (uint32_t e = 1; e <= 6; e++)
         ASSERT_LEADS(rig_claim(a, e, A), ARBITER_OK, e, A);
     static const char *const hints[] = {"6\n", "1\n", "0\n", "7\n", "4000000000\n", "", "nonsense",
-                                        "99999999999999999999999999999999999999999999999999999999"
-                                        "99999999999999999999999999999999999999999999999999999999"};
+                                        ("99999999999999999999999999999999999999999999999999999999"
+                                         "99999999999999999999999999999999999999999999999999999999")};
     for (size_t i = 0; i <= ARRAY_SIZE(hints); i++) {
         if (i < ARRAY_SIZE(hints))
             rig_write("latest", hints[i]);
