@@ -4,7 +4,7 @@
 
 #include "rendezvous/group.h"
 
-#define S(x) ((uint64_t)((x) * 1e9))
+#define S(x) ((uint64_t)(int64_t)((x) * 1e9)) /* also before the clock began */
 
 struct rig {
     struct group *g;
