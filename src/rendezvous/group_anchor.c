@@ -146,10 +146,15 @@ void group_depose(struct group *g, uint32_t epoch) {
 void group_adopt_epoch(struct group *g, uint32_t epoch) {
     g->config.epoch = epoch;
     g->claiming = false;
-    if (g->state == GROUP_FORMING || g->state == GROUP_RUNNING || g->state == GROUP_STOPPING)
-        group_name_heirs(g);
-    else
+    if (g->state != GROUP_FORMING && g->state != GROUP_RUNNING && g->state != GROUP_STOPPING) {
         group_forget_heirs(g);
+        return;
+    }
+    group_name_heirs(g);
+    /* What they hold may be about to end, with a silent successor's last echo. */
+    for (size_t i = 0; i < g->n_members; i++)
+        if (g->members[i]->connected && g->members[i]->asked_ns != 0)
+            group_send_lease(g, g->members[i]);
 }
 
 void group_claim_next(struct group *g, const char *why) {
