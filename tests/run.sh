@@ -48,7 +48,7 @@ packages() {
         libhwloc-dev libcriterion-dev mandoc)
     [ "$scale" = quick ] ||
         all+=(clang libclang-rt-14-dev valgrind python3-venv iproute2 util-linux procps ca-certificates
-            etcd-server etcd-client openssl nftables)
+            etcd-server etcd-client openssl nftables zsh)
     local missing=() p
     for p in "${all[@]}"; do
         [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null)" = "ii " ] || missing+=("$p")
@@ -148,7 +148,8 @@ if wanted asan normal || wanted asan-e2e normal; then
                 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$work/asan-logs/ubsan \
                 MUSTER_TEST_TOOL_LOGS=$work/asan-logs MUSTER_TEST_SLOWER=4 MUSTER_KILLS=2 \
                 e2e asan-e2e "$root/build-test-asan/src/cli/muster" tests/e2e/test_run.py tests/e2e/test_faults.py \
-                tests/e2e/test_etcd.py
+                tests/e2e/test_etcd.py tests/e2e/test_topo.py tests/e2e/test_env.py \
+                tests/e2e/test_hostile.py::test_a_damaged_{tree,file}_is_shown_or_refused
         fi
     else
         failed asan "the sanitized build failed"
@@ -159,7 +160,8 @@ if wanted valgrind normal; then
     say "valgrind over muster's own processes"
     mkdir -p "$work/vg-logs"
     MUSTER_TEST_VALGRIND=1 MUSTER_TEST_TOOL_LOGS=$work/vg-logs MUSTER_TEST_SLOWER=20 MUSTER_KILLS=1 \
-        e2e valgrind "$muster" tests/e2e/test_run.py tests/e2e/test_faults.py -k "${expr:-$(tr '\n' ' ' < tests/tools/valgrind.list)}"
+        e2e valgrind "$muster" tests/e2e/test_run.py tests/e2e/test_faults.py tests/e2e/test_hostile.py \
+            -k "${expr:-$(tr '\n' ' ' < tests/tools/valgrind.list)}"
     if [ "$scale" = slow ]; then meson_tests valgrind-unit build-test --setup valgrind; fi
 fi
 

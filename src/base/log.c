@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/strbuf.h"
+#include "base/utf8.h"
 
 static enum log_level current_level = LOG_LEVEL_NOTICE;
 static log_sink_fn *sink;
@@ -58,6 +59,7 @@ void log_line(enum log_level level, const char *fmt, ...) {
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    utf8_clean(text, true); /* of files, devices and other nodes, on somebody's terminal */
     strbuf_add(&line, text);
     strbuf_add_char(&line, '\n');
     if (sink != NULL)

@@ -1,6 +1,5 @@
 #include "base/utf8.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 static const char replacement[] = "\xef\xbf\xbd";
@@ -37,4 +36,26 @@ void utf8_copy(char *out, size_t size, const char *in) {
         in += MAX2(n, (size_t)1);
     }
     out[at] = '\0';
+}
+
+bool utf8_is_control(const char *s) {
+    const uint8_t *u = (const uint8_t *)s;
+    if (u[0] < 0x20 || u[0] == 0x7f)
+        return u[0] != 0;
+    if (u[0] == 0xc2)
+        return u[1] >= 0x80 && u[1] < 0xa0;
+    if (u[0] != 0xe2)
+        return false;
+    return (u[1] == 0x80 && u[2] >= 0xaa && u[2] <= 0xae) ||
+           (u[1] == 0x81 && u[2] >= 0xa6 && u[2] <= 0xa9);
+}
+
+void utf8_clean(char *text, bool lines) {
+    for (size_t n; *text != '\0'; text += n) {
+        n = MAX2(utf8_char(text), (size_t)1);
+        if (lines && (*text == '\n' || *text == '\t'))
+            continue;
+        if (utf8_char(text) == 0 || utf8_is_control(text))
+            memset(text, '?', n);
+    }
 }

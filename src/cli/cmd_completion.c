@@ -9,6 +9,11 @@
 int cmd_completion(int argc, char **argv) {
     if (argc != 2)
         return usage_error("completion", "which shell? muster completion bash|zsh");
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        (void)puts("Usage: muster completion bash|zsh\n\n"
+                   "Prints a script for the shell: source <(muster completion bash)");
+        return finish_stdout();
+    }
     bool bash = strcmp(argv[1], "bash") == 0;
     if (!bash && strcmp(argv[1], "zsh") != 0)
         return usage_error("completion", "no completion for \"%s\"; there is bash and zsh",

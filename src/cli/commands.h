@@ -25,8 +25,9 @@ extern const struct subcommand commands[];
 /* NULL when there is no such command. */
 const struct subcommand *command_find(const char *name);
 
+extern const struct option_set check_options;
 extern const struct option_set status_options, leave_options, exclude_options, grow_options,
-    stop_options, store_options;
+    stop_options, store_options, topo_options, env_options;
 
 int cmd_run(int argc, char **argv);
 int cmd_status(int argc, char **argv);
@@ -34,7 +35,10 @@ int cmd_leave(int argc, char **argv);
 int cmd_exclude(int argc, char **argv);
 int cmd_grow(int argc, char **argv);
 int cmd_stop(int argc, char **argv);
+int cmd_check(int argc, char **argv);
 int cmd_store(int argc, char **argv);
+int cmd_topo(int argc, char **argv);
+int cmd_env(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 int cmd_completion(int argc, char **argv);

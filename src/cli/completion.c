@@ -12,12 +12,17 @@ static bool takes_folder(const struct option_def *def) {
     return def->arg != NULL && strcmp(def->arg, "DIR") == 0;
 }
 
+static bool takes_a_file(const struct option_def *def) {
+    return def->arg != NULL && strcmp(def->arg, "FILE") == 0;
+}
+
 /* Patterns of the options that take a value, for a case statement: "--a|--b|-r". */
 static void add_value_patterns(const struct option_set *set, struct strbuf *out) {
     const char *bar = "";
     for (size_t i = 0; i < set->n; i++) {
         const struct option_def *def = &set->defs[i];
-        if (def->arg == NULL || def->choices != NULL || takes_folder(def))
+        if (def->arg == NULL || def->choices != NULL || takes_folder(def) ||
+            takes_a_file(def))
             continue;
         strbuf_printf(out, "%s--%s", bar, def->name);
         if (def->letter != '\0')
@@ -47,10 +52,15 @@ static void add_bash_set(const struct option_set *set, struct strbuf *out) {
         else if (takes_folder(def))
             strbuf_printf(out, "    --%s) COMPREPLY=($(compgen -d -- \"$cur\")); return;;\n",
                           def->name);
+        else if (takes_a_file(def))
+            strbuf_printf(out, "    --%s) COMPREPLY=($(compgen -f -- \"$cur\")); return;;\n",
+                          def->name);
     }
-    strbuf_add(out, "    ");
-    add_value_patterns(set, out);
-    strbuf_add(out, ") COMPREPLY=(); return;;\n    esac\n    if [[ $cur == -* ]]; then\n"
+    _cleanup_(strbuf_fini) struct strbuf patterns = {0};
+    add_value_patterns(set, &patterns);
+    if (patterns.len > 0)
+        strbuf_printf(out, "    %s) COMPREPLY=(); return;;\n", strbuf_text(&patterns));
+    strbuf_add(out, "    esac\n    if [[ $cur == -* ]]; then\n"
                     "        COMPREPLY=($(compgen -W '");
     for (size_t i = 0; i < set->n; i++)
         strbuf_printf(out, "%s--%s", i > 0 ? " " : "", set->defs[i].name);
@@ -98,9 +108,10 @@ static void add_zsh_text(struct strbuf *out, const char *s) {
     for (; *s != '\0'; s++) {
         if (*s == '[' || *s == ']' || *s == '\\' || *s == ':')
             strbuf_add_char(out, '\\');
-        strbuf_add(out, *s == '\'' ? "'\\'" : "");
-        strbuf_add_char(out, *s);
-        strbuf_add(out, *s == '\'' ? "'" : "");
+        if (*s == '\'')
+            strbuf_add(out, "'\\''");
+        else
+            strbuf_add_char(out, *s);
     }
 }
 
@@ -112,6 +123,8 @@ static void add_zsh_option(struct strbuf *out, const struct option_def *def, con
         strbuf_printf(out, ":value:(%s)", def->choices);
     else if (takes_folder(def))
         strbuf_add(out, ":folder:_files -/");
+    else if (takes_a_file(def))
+        strbuf_add(out, ":file:_files");
     else if (def->arg != NULL)
         strbuf_add(out, ":value: ");
     strbuf_add(out, "' \\\n");
@@ -132,7 +145,7 @@ static void add_zsh_set(const struct option_set *set, struct strbuf *out) {
         add_zsh_option(out, &set->defs[i], name);
     }
     strbuf_printf(out, "        %s\n}\n",
-                  takes_file(set) ? "'1:script:_files' '*::argument:_files'" : "'*:argument: '");
+                  takes_file(set) ? "'1:script:_files' '*::argument:_files'" : "");
 }
 
 void completion_zsh(const char *const *names, const struct option_set *const *sets,

@@ -7,8 +7,7 @@
 #include "cli/job_options.h"
 #include "cli/rdzv_text.h"
 #include "cli/run_line_io.h"
-#include "rendezvous/arbiter_dir_io.h"
-#include "rendezvous/arbiter_etcd_io.h"
+#include "launcher/job_arbiter_io.h"
 #include "rendezvous/registry_io.h"
 
 extern char **environ;
@@ -112,32 +111,6 @@ static int read_arbiter(const struct job_place *place, struct job_spec *ret, str
     return r;
 }
 
-static int make_arbiter(struct loop *loop, const struct job_place *place,
-                        const struct job_spec *spec, struct arbiter **ret, struct err *err) {
-    if (spec->backend == JOB_BACKEND_DIR) {
-        struct arbiter_dir_config config = {.path = spec->arbiter_dir,
-                                            .run_id = spec->run_id,
-                                            .timeout_ns = place->timeout_ns,
-                                            .look = true};
-        return arbiter_dir_new(loop, &config, ret, err);
-    }
-    struct arbiter_etcd_config config = {
-        .endpoints = (const char *const *)spec->etcd_endpoints,
-        .prefix = spec->etcd_prefix,
-        .run_id = spec->run_id,
-        .user = spec->etcd_user,
-        .password = spec->etcd_password,
-        .tls = spec->etcd_tls,
-        .cacert = spec->etcd_cacert,
-        .cert = spec->etcd_cert,
-        .key = spec->etcd_key,
-        .timeout_ns = place->timeout_ns,
-    };
-    while (spec->etcd_endpoints[config.n] != NULL)
-        config.n++;
-    return arbiter_etcd_new(loop, &config, ret, err);
-}
-
 struct reading {
     struct loop *loop;
     struct arbiter_answer answer;
@@ -172,7 +145,9 @@ static int find_by_arbiter(struct loop *loop, const struct job_place *place, str
         return r < 0 ? -EINVAL
                      : err_set(err, -EINVAL, "\"%.200s\" is no endpoint", place->endpoint);
     (void)snprintf(ret->run_id, sizeof ret->run_id, "%s", spec.run_id);
-    r = make_arbiter(loop, place, &spec, &arbiter, err);
+    struct job_arbiter_config config = {
+        .spec = &spec, .look = true, .timeout_ns = place->timeout_ns};
+    r = job_arbiter_new(loop, &config, &arbiter, err);
     if (r == 0)
         r = read_record(loop, arbiter, &ret->record, err);
     arbiter_free(arbiter);

@@ -113,11 +113,29 @@ static void add_hwloc(struct strbuf *out) {
                   summary.pus);
 }
 
+static void add_gpu(struct strbuf *out, const struct nvml_report *report, uint32_t i) {
+    char at[TOPO_BUSID_MAX] = "";
+    if (report->gpus[i].has_address)
+        pci_addr_text(report->gpus[i].at, at);
+    const char *parts[] = {report->names[i], report->uuids[i], at};
+    bool said = false;
+    strbuf_printf(out, "  %-10s %u:", "", i);
+    for (size_t k = 0; k < ARRAY_SIZE(parts); k++) {
+        if (parts[k][0] != '\0')
+            strbuf_printf(out, " %s", parts[k]);
+        said = said || parts[k][0] != '\0';
+    }
+    strbuf_printf(out, "%s\n", report->gpus[i].lost ? " (lost, or needs a reset)"
+                               : said                ? ""
+                                                     : " (does not say what it is)");
+}
+
 static void add_gpus(struct strbuf *out, const char *visible) {
     struct nvml_report *report = xcalloc(1, sizeof *report);
     nvml_look(report);
     if (report->found)
-        strbuf_printf(out, "  %-10s %s, driver %s\n", "NVML", report->version, report->driver);
+        strbuf_printf(out, "  %-10s %s, driver %s%s%s\n", "NVML", report->version, report->driver,
+                      report->cuda[0] != '\0' ? ", CUDA " : "", report->cuda);
     else
         strbuf_printf(out, "  %-10s not found: %s\n", "NVML", report->why_not);
     struct gpu_inventory inventory = {.n = report->n,
@@ -128,7 +146,7 @@ static void add_gpus(struct strbuf *out, const char *visible) {
                       gpu_count_visible(visible, &inventory), visible);
     strbuf_add_char(out, '\n');
     for (uint32_t i = 0; i < report->n && report->found; i++)
-        strbuf_printf(out, "  %-10s %u: %s %s\n", "", i, report->names[i], report->uuids[i]);
+        add_gpu(out, report, i);
     free(report);
 }
 

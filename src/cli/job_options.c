@@ -16,6 +16,14 @@ const char *job_text(const struct job_reading *j, enum run_option row) {
     return j->parsed.values[row].text;
 }
 
+unsigned job_choice(const struct job_reading *j, enum run_option row, const char *const *names,
+                    unsigned n) {
+    unsigned i = 0;
+    while (i < n - 1 && strcmp(job_text(j, row), names[i]) != 0)
+        i++;
+    return i;
+}
+
 bool job_given(const struct job_reading *j, enum run_option row) {
     return j->parsed.values[row].times > 0 || j->parsed.values[row].from_env;
 }
@@ -57,7 +65,12 @@ static int count_gpus(struct job_reading *j, bool must, uint32_t *ret) {
         return err_set(j->err, -ENODEV,
                        "--nproc-per-node=gpu: no GPU is visible (CUDA_VISIBLE_DEVICES is %s)",
                        j->visible_devices != NULL ? j->visible_devices : "not set");
-    *ret = r < 0 ? 0 : n;
+    const uint32_t each = MAX2(j->spec->gpus_per_worker, UINT32_C(1));
+    if (r == 0 && n > 0 && n < each)
+        return err_set(j->err, -ENODEV,
+                       "--gpus-per-worker=%u: %u GPU%s visible, too few for one worker", each, n,
+                       n == 1 ? " is" : "s are");
+    *ret = r < 0 ? 0 : n / each;
     return 0;
 }
 
@@ -175,7 +188,7 @@ static int read_ranks_filter(struct job_reading *j) {
 
 static int read_output(struct job_reading *j) {
     static const enum run_option unsupported[] = {RUN_DUPLICATE_STDOUT_FILTERS,
-                                                  RUN_DUPLICATE_STDERR_FILTERS, RUN_NUMA_BINDING};
+                                                  RUN_DUPLICATE_STDERR_FILTERS};
     if (job_given(j, RUN_LOGS_SPECS))
         return err_set(j->err, -ENOTSUP,
                        "--logs-specs names a plug-in written in Python, which muster can't load");
@@ -304,13 +317,19 @@ static int read_all(struct job_reading *j, int argc, char *const *argv) {
     if (r == 0)
         r = read_nnodes(j);
     if (r == 0)
+        r = job_read_gpus_per_worker(j);
+    if (r == 0)
         r = read_nproc(j);
+    if (r == 0)
+        r = job_read_binding(j);
     if (r == 0)
         r = read_role(j);
     if (r == 0)
         r = job_read_rendezvous(j);
     if (r == 0)
         r = read_output(j);
+    if (r == 0)
+        r = job_read_env(j);
     return r < 0 ? r : read_ending(j);
 }
 

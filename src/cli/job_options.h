@@ -23,6 +23,7 @@
 #define JOB_KEEP_ALIVE_ATTEMPTS 3
 #define JOB_ARBITER_LEASE_NS (60 * NS_PER_S) /* or two leases, if that is longer */
 #define JOB_C10D_PORT 29400
+#define JOB_ENV_FILE_MAX ((size_t)1 << 20)
 #define JOB_STATIC_PORT 29500
 
 struct job_probes {
@@ -36,6 +37,10 @@ struct job_probes {
     /* The first line of a small file, malloc'ed. 0, or a negative errno with a sentence. */
     int (*read_secret)(void *arg, const char *path, char **ret, struct err *err);
     void *arg;
+    /* A whole text file of at most JOB_ENV_FILE_MAX bytes, malloc'ed; NULL: none can be read. */
+    int (*read_env_file)(void *arg, const char *path, char **ret, struct err *err);
+    /* Are there GPUs, as far as a glance tells? NULL: there are none. */
+    bool (*has_gpus)(void *arg);
 };
 
 /* Outcomes that are no job to run. */

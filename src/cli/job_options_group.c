@@ -21,15 +21,6 @@ static int read_count(struct job_reading *j, enum run_option row, uint32_t none,
     return 0;
 }
 
-/* The position of the option's value among its choices, which are the enum's names in order. */
-static unsigned choice(const struct job_reading *j, enum run_option row, const char *const *names,
-                       unsigned n) {
-    unsigned i = 0;
-    while (i < n - 1 && strcmp(job_text(j, row), names[i]) != 0)
-        i++;
-    return i;
-}
-
 static int read_unit(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const char *text = job_text(j, RUN_NODE_UNIT);
@@ -49,11 +40,15 @@ static int read_unit(struct job_reading *j) {
 static void read_topology(struct job_reading *j) {
     static const char *const names[] = {"host", "join", "topology"};
     struct job_spec *spec = j->spec;
-    spec->rank_order = (enum job_rank_order)choice(j, RUN_RANK_ORDER, names, ARRAY_SIZE(names));
+    spec->rank_order = (enum job_rank_order)job_choice(j, RUN_RANK_ORDER, names, ARRAY_SIZE(names));
     const char *text = j->topology_env != NULL ? j->topology_env : "";
     bool fits = strlen(text) <= TOPOLOGY_MAX;
     spec->topology = xstrdup(fits ? text : "");
-    if (spec->rank_order != JOB_RANK_ORDER_TOPOLOGY || spec->topology[0] != '\0')
+    const char *file = job_text(j, RUN_TOPOLOGY_FILE);
+    if (file != NULL && spec->topology[0] == '\0')
+        spec->topology_file = xstrdup(file);
+    if (spec->rank_order != JOB_RANK_ORDER_TOPOLOGY || spec->topology[0] != '\0' ||
+        spec->topology_file != NULL)
         return;
     if (fits)
         strbuf_add(j->warnings, "--rank-order=topology: SLURM_TOPOLOGY_ADDR is not set; this node "
@@ -65,10 +60,16 @@ static void read_topology(struct job_reading *j) {
                       TOPOLOGY_MAX);
 }
 
+static void read_preflight(struct job_reading *j) {
+    static const char *const names[] = {"off", "warn", "strict"};
+    j->spec->preflight =
+        (enum job_preflight)job_choice(j, RUN_PREFLIGHT, names, ARRAY_SIZE(names));
+}
+
 static int read_changes(struct job_reading *j) {
     static const char *const names[] = {"boundary", "now", "never"};
     struct job_spec *spec = j->spec;
-    spec->grow = (enum job_grow)choice(j, RUN_GROW, names, ARRAY_SIZE(names));
+    spec->grow = (enum job_grow)job_choice(j, RUN_GROW, names, ARRAY_SIZE(names));
     int r = read_count(j, RUN_SPARES, UINT32_MAX, &spec->spares);
     if (r == 0)
         r = read_count(j, RUN_MAX_NODE_LOSSES, UINT32_MAX, &spec->max_node_losses);
@@ -107,5 +108,7 @@ int job_read_group(struct job_reading *j) {
         r = read_arbiter_lease(j);
     if (r == 0)
         read_topology(j);
+    if (r == 0)
+        read_preflight(j);
     return r;
 }

@@ -22,6 +22,9 @@ struct job_reading {
 
 /* The option's value, its default, or NULL. */
 const char *job_text(const struct job_reading *j, enum run_option row);
+/* The position of the option's value among its choices, which are the enum's names in order. */
+unsigned job_choice(const struct job_reading *j, enum run_option row, const char *const *names,
+                    unsigned n);
 /* By the user, on the command line or in the environment. */
 bool job_given(const struct job_reading *j, enum run_option row);
 /* Fills the error with "--name=value: must be …" and returns -EINVAL. */
@@ -29,6 +32,14 @@ int job_bad_value(struct job_reading *j, enum run_option row, const char *must);
 
 /* --name=SECONDS, 0 or more; the option has a value. */
 _must_use_ int job_read_seconds(struct job_reading *j, enum run_option row, uint64_t *ret_ns);
+
+/* Which CPUs and memory workers are bound to. */
+_must_use_ int job_read_binding(struct job_reading *j);
+/* Needs --virtual-local-rank; the number of workers may need it. */
+_must_use_ int job_read_gpus_per_worker(struct job_reading *j);
+
+/* What the workers' environment gets beside their ranks. */
+_must_use_ int job_read_env(struct job_reading *j);
 
 /* Which nodes take part, and when the group changes. Needs the numbers of nodes as the backend
  * left them, and the lease. */

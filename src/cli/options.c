@@ -132,12 +132,28 @@ static int fail_unknown(struct parser *p, const char *word) {
                    p->set->command);
 }
 
-static void store(struct parser *p, size_t row, const char *text) {
+static int store(struct parser *p, size_t row, const char *text) {
     struct option_value *v = &p->parsed->values[row];
+    const struct option_def *def = &p->set->defs[row];
     v->text = text;
     v->times++;
-    if ((p->set->defs[row].flags & OPTION_STOPS) != 0)
+    if ((def->flags & OPTION_STOPS) != 0)
         p->parsed->stopped = true;
+    if ((def->flags & OPTION_REPEATS) == 0)
+        return 0;
+    if (p->parsed->n_repeated == OPTIONS_REPEATED_MAX)
+        return err_set(p->err, -EINVAL, "--%s=%s: %d such options are the most", def->name, text,
+                       OPTIONS_REPEATED_MAX);
+    p->parsed->repeated[p->parsed->n_repeated].row = row;
+    p->parsed->repeated[p->parsed->n_repeated++].text = text;
+    return 0;
+}
+
+const char *option_repeated(const struct options_parsed *parsed, size_t row, size_t n) {
+    for (size_t i = 0; i < parsed->n_repeated; i++)
+        if (parsed->repeated[i].row == row && n-- == 0)
+            return parsed->repeated[i].text;
+    return NULL;
 }
 
 static bool is_choice(const char *choices, const char *text) {
@@ -170,9 +186,7 @@ static int take_value(struct parser *p, size_t row, const char *glued) {
     char origin[OPTION_TEXT_MAX];
     (void)snprintf(origin, sizeof origin, "--%s", def->name);
     int r = check_choice(def, text, origin, p->err);
-    if (r == 0)
-        store(p, row, text);
-    return r;
+    return r == 0 ? store(p, row, text) : r;
 }
 
 static int parse_long(struct parser *p, const char *word) {
@@ -188,8 +202,7 @@ static int parse_long(struct parser *p, const char *word) {
         return take_value(p, row, glued);
     if (glued != NULL)
         return err_set(p->err, -EINVAL, "--%s takes no value", p->set->defs[row].name);
-    store(p, row, NULL);
-    return 0;
+    return store(p, row, NULL);
 }
 
 /* -m, -r3, -mr3, -r=3 */
@@ -204,7 +217,9 @@ static int parse_letters(struct parser *p, const char *word) {
             return take_value(p, row, c[1] == '\0' ? NULL : c + 1 + (c[1] == '='));
         if (c[1] == '=')
             return err_set(p->err, -EINVAL, "-%c takes no value", *c);
-        store(p, row, NULL);
+        int r = store(p, row, NULL);
+        if (r < 0)
+            return r;
     }
     return 0;
 }

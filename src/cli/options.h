@@ -25,6 +25,7 @@ enum {
     OPTION_ENV = 1,   /* PET_NAME is its default; for a switch an integer, 0 is off */
     OPTION_OURS = 2,  /* not torchrun's: never makes a beginning of one of torchrun's ambiguous */
     OPTION_STOPS = 4, /* what follows is not read (--help) */
+    OPTION_REPEATS = 8, /* each of its values counts: option_repeated() */
 };
 
 struct option_def {
@@ -52,8 +53,15 @@ struct option_value {
     bool from_env;
 };
 
+#define OPTIONS_REPEATED_MAX 256
+
 struct options_parsed {
     struct option_value values[OPTIONS_MAX]; /* by row */
+    struct {
+        size_t row;
+        const char *text;
+    } repeated[OPTIONS_REPEATED_MAX];        /* values of OPTION_REPEATS rows, in order */
+    size_t n_repeated;
     int operand;                             /* index of the first operand; argc: there is none */
     int rest;                                /* index of the word after it */
     bool stopped;                            /* an OPTION_STOPS row was met */
@@ -67,6 +75,9 @@ _must_use_ int options_parse(const struct option_set *set, int argc, char *const
  * too). -EINVAL: a switch's value that is no integer, or none of the choices. */
 _must_use_ int options_from_env(const struct option_set *set, char *const *envp,
                                 struct options_parsed *parsed, struct err *err);
+
+/* The n-th value of an OPTION_REPEATS row, NULL when there are not so many. */
+const char *option_repeated(const struct options_parsed *parsed, size_t row, size_t n);
 
 /* "--redirects", or "PET_REDIRECTS" when that is where the value came from: for error texts. */
 #define OPTION_TEXT_MAX 64

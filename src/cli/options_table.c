@@ -45,10 +45,23 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
         "launcher"},
     [RUN_VIRTUAL_LOCAL_RANK] = {"virtual-local-rank", 0, NULL, NULL, NULL, ENV, NULL,
         "Each worker sees only its own GPU, as device 0 (CUDA_VISIBLE_DEVICES), and LOCAL_RANK=0"},
-    [RUN_NUMA_BINDING] = {"numa-binding", 0, "MODE", NULL, "node socket exclusive core-complex", 0,
-        NULL, "Bind workers near their GPUs; not supported by this version, and refused"},
     [RUN_START_METHOD] = {"start-method", 0, "METHOD", "spawn", "spawn fork forkserver", ENV, NULL,
         "Accepted, and without effect: every worker is a program of its own"},
+    [RUN_BIND] = {"bind", 0, "HOW", NULL, "none numa socket core", ENV | OURS,
+        "CPUs, memory and GPUs",
+        "CPUs of each worker: those of its GPU's NUMA node or socket (without GPUs nodes and "
+        "sockets are dealt to local ranks), or cores of its own. numa where GPUs are found, else "
+        "none"},
+    [RUN_BIND_MEMORY] = {"bind-memory", 0, "HOW", "preferred", "preferred strict off", ENV | OURS,
+        NULL, "Memory of a worker that is bound comes from the same NUMA nodes: first, only, or "
+        "as the kernel likes"},
+    [RUN_NUMA_BINDING] = {"numa-binding", 0, "MODE", NULL, "node socket exclusive core-complex", 0,
+        NULL, "CPUs of each worker near the GPU of its local rank, as torchrun chooses them"},
+    [RUN_OMP] = {"omp", 0, "HOW", "torchrun", "torchrun cores", ENV | OURS, NULL,
+        "OMP_NUM_THREADS where it is not set: 1 with several workers, or the cores that a worker "
+        "has"},
+    [RUN_GPUS_PER_WORKER] = {"gpus-per-worker", 0, "N", NULL, NULL, ENV | OURS, NULL,
+        "Each worker sees N GPUs of its own (CUDA_VISIBLE_DEVICES)"},
     [RUN_RDZV_BACKEND] = {"rdzv-backend", 0, "NAME", "static", NULL, ENV, "Finding each other",
         "How the nodes meet: \"c10d\" (at the endpoint), \"dir\" (in a shared directory), "
         "\"etcd\" or \"static\" (ranks by --node-rank). With dir and etcd the job outlives the "
@@ -69,7 +82,13 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
         "the nodes, as a wish"},
     [RUN_RANK_ORDER] = {"rank-order", 0, "ORDER", "host", "host join topology", ENV | OURS, NULL,
         "Order of nodes without --node-rank: by host name, as they join, or by their place in the "
-        "network (SLURM_TOPOLOGY_ADDR)"},
+        "network (SLURM_TOPOLOGY_ADDR, or --topology-file)"},
+    [RUN_TOPOLOGY_FILE] = {"topology-file", 0, "FILE", NULL, NULL, ENV | OURS, NULL,
+        "Which nodes are on which switch, for --rank-order=topology where SLURM_TOPOLOGY_ADDR is "
+        "not set: Slurm's topology.conf, or lines \"SWITCH: NODE NODE\""},
+    [RUN_PREFLIGHT] = {"preflight", 0, "HOW", "warn", "off warn strict", ENV | OURS, NULL,
+        "Jobs of several nodes: look whether the nodes are alike and neighbours reach each other, "
+        "and say what is wrong (warn), start no worker then (strict), or don't look (off)"},
     [RUN_MASTER_ADDR] = {"master-addr", 0, "ADDR", "127.0.0.1", NULL, ENV, NULL,
         "Host of node 0 with static rendezvous"},
     [RUN_MASTER_PORT] = {"master-port", 0, "PORT", NULL, NULL, ENV, NULL,
@@ -123,6 +142,20 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
     [RUN_CONTAIN] = {"contain", 0, "HOW", "auto", "auto none cgroup pidns", ENV | OURS, NULL,
         "What keeps workers from outliving muster when agent and guardian are killed at once: a "
         "cgroup, a pid namespace, none, or auto: a cgroup where one was given to us"},
+    [RUN_NCCL_ENV] = {"nccl-env", 0, "HOW", "full", "off minimal full", ENV | OURS,
+        "The workers' environment",
+        "What is set for NCCL, gloo and PyTorch where nobody has: off nothing, minimal what nodes "
+        "need to find each other, full also what helps when something goes wrong; muster env shows "
+        "it"},
+    [RUN_ENV] = {"env", 0, "NAME=VALUE", NULL, NULL, OURS | OPTION_REPEATS, NULL,
+        "Set a variable for the workers, whatever else says; may be given several times"},
+    [RUN_ENV_FILE] = {"env-file", 0, "FILE", NULL, NULL, ENV | OURS | OPTION_REPEATS, NULL,
+        "The same from a file, one NAME=VALUE a line, before those of --env"},
+    [RUN_NCCL_COMM_ID] = {"nccl-comm-id", 0, NULL, NULL, NULL, ENV | OURS, NULL,
+        "Set NCCL_COMM_ID, for programs that exchange no id of their own; its port changes with "
+        "each restart"},
+    [RUN_NCCL_DEBUG] = {"nccl-debug", 0, NULL, NULL, NULL, ENV | OURS, NULL,
+        "NCCL_DEBUG=INFO, into a file per worker in the log directory"},
     [RUN_PRINT_CONFIG] = {"print-config", 0, NULL, NULL, NULL, OURS, "Other",
         "Print what the command line and the environment come to, as JSON lines, and exit"},
     [RUN_VERSION] = {"version", 'V', NULL, NULL, NULL, OURS | OPTION_STOPS, NULL,

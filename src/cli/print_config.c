@@ -84,6 +84,39 @@ static const char *rank_order_name(enum job_rank_order order) {
     assert_not_reached();
 }
 
+static const char *preflight_name(enum job_preflight preflight) {
+    switch (preflight) {
+    case JOB_PREFLIGHT_OFF: return "off";
+    case JOB_PREFLIGHT_WARN: return "warn";
+    case JOB_PREFLIGHT_STRICT: return "strict";
+    }
+    assert_not_reached();
+}
+
+static const char *bind_name(enum bind_mode mode) {
+    static const char *const names[] = {
+        [0] = NULL, /* the default depends on the node */
+        [BIND_NONE] = "none",
+        [BIND_NUMA] = "numa",
+        [BIND_SOCKET] = "socket",
+        [BIND_CORE] = "core",
+        [BIND_TORCH_NODE] = "torch node",
+        [BIND_TORCH_SOCKET] = "torch socket",
+        [BIND_TORCH_EXCLUSIVE] = "torch exclusive",
+        [BIND_TORCH_CORE_COMPLEX] = "torch core-complex",
+    };
+    return names[mode];
+}
+
+static const char *bind_memory_name(enum bind_memory memory) {
+    switch (memory) {
+    case BIND_MEMORY_PREFERRED: return "preferred";
+    case BIND_MEMORY_STRICT: return "strict";
+    case BIND_MEMORY_OFF: return "off";
+    }
+    assert_not_reached();
+}
+
 static void add_texts(struct strbuf *out, const char *name, char *const *texts) {
     strbuf_printf(out, "{\"%s\":[", name);
     for (size_t i = 0; texts != NULL && texts[i] != NULL; i++) {
@@ -165,6 +198,8 @@ static void add_group(struct strbuf *out, const struct job_spec *spec) {
     add_text(out, "grow", grow_name(spec->grow));
     add_text(out, "rank_order", rank_order_name(spec->rank_order));
     add_text(out, "topology", spec->topology);
+    add_text(out, "topology_file", spec->topology_file);
+    add_text(out, "preflight", preflight_name(spec->preflight));
     add_limit(out, "max_node_losses", spec->max_node_losses);
     add_number(out, "exclude_after", spec->exclude_after);
 }
@@ -194,6 +229,14 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_text(out, "start_method", spec->start_method);
     add_bool(out, "virtual_local_rank", spec->virtual_local_rank);
     add_text(out, "contain", contain_name(spec->contain));
+    add_text(out, "bind", bind_name(spec->bind));
+    add_text(out, "bind_memory", bind_memory_name(spec->bind_memory));
+    add_text(out, "omp", spec->omp_cores ? "cores" : "torchrun");
+    add_number(out, "gpus_per_worker", spec->gpus_per_worker);
+    add_text(out, "nccl_env", nccl_env_mode_name(spec->nccl_env));
+    add_texts(out, "env", spec->env);
+    add_bool(out, "nccl_comm_id", spec->nccl_comm_id);
+    add_bool(out, "nccl_debug", spec->nccl_debug);
     add_text(out, "log_dir", spec->log_dir);
     add_std(out, "redirects", &spec->redirects, spec->nproc);
     add_std(out, "tee", &spec->tee, spec->nproc);

@@ -12,7 +12,12 @@
 #include "cli/options_table.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "launcher/switch_map.h"
+#include "rendezvous/messages.h"
 #include "topology/cpu_count_io.h"
+#include "topology/gpu_count.h"
+#include "topology/kfd_io.h"
+#include "topology/look_io.h"
 #include "topology/nvml_io.h"
 
 static uint32_t probe_cpus(void *arg) {
@@ -20,9 +25,21 @@ static uint32_t probe_cpus(void *arg) {
     return cpu_count_allowed();
 }
 
+/* As torch.cuda.device_count(), which counts AMD's, too; NVIDIA's where there are both. */
 static int probe_gpus(void *arg, uint32_t *ret, struct err *err) {
     (void)arg;
-    return nvml_count_visible(env_get(environ, "CUDA_VISIBLE_DEVICES"), ret, err);
+    const char *cuda = env_get(environ, "CUDA_VISIBLE_DEVICES");
+    struct rocm_gpu gpus[GPUS_MAX];
+    uint32_t n, nvidia = 0;
+    int r = nvml_count_visible(cuda, ret, err);
+    if (r < 0 || *ret > 0 || (n = kfd_list_gpus(NULL, gpus, GPUS_MAX)) == 0 ||
+        (nvml_count_visible(NULL, &nvidia, NULL) == 0 && nvidia > 0))
+        return r;
+    const struct rocm_visible names = {.rocr = env_get(environ, "ROCR_VISIBLE_DEVICES"),
+                                       .hip = env_get(environ, "HIP_VISIBLE_DEVICES"),
+                                       .cuda = cuda};
+    *ret = rocm_count_visible(gpus, n, &names);
+    return 0;
 }
 
 static uint64_t probe_random(void *arg) {
@@ -76,11 +93,58 @@ static void say_warnings(const struct strbuf *warnings) {
     }
 }
 
+static int probe_env_file(void *arg, const char *path, char **ret, struct err *err) {
+    (void)arg;
+    size_t len;
+    int r = file_read_text(path, JOB_ENV_FILE_MAX, ret, &len);
+    if (r < 0)
+        return err_set(err, r, "can't read %s: %s", path,
+                       r == -EFBIG    ? "it holds more than 1 MiB"
+                       : r == -EINVAL ? "it is not a regular file"
+                                      : strerror(-r));
+    return 0;
+}
+
+static bool probe_has_gpus(void *arg) {
+    (void)arg;
+    return look_has_gpus();
+}
+
+/* This node's place in --topology-file; a node that is not in it is ordered by its name. */
+static int find_place(struct job_spec *spec, struct err *err) {
+    _cleanup_(freep) char *text = NULL;
+    char host[RDZV_HOST_MAX] = "", place[RDZV_HOST_MAX];
+    size_t len;
+    if (spec->topology_file == NULL)
+        return 0;
+    int r = file_read_text(spec->topology_file, SWITCH_MAP_MAX_BYTES, &text, &len);
+    if (r < 0)
+        return err_set(err, r, "can't read --topology-file %.200s: %s", spec->topology_file,
+                       strerror(-r));
+    if (gethostname(host, sizeof host - 1) < 0)
+        return 0;
+    r = switch_map_find(text, len, host, place, sizeof place, err);
+    if (r < 0) {
+        err_prefix(err, "--topology-file %.200s", spec->topology_file);
+        return r;
+    }
+    if (r == SWITCH_MAP_E_ABSENT) {
+        log_warning("--topology-file %s: no switch has node %s; it is ordered by its name",
+                    spec->topology_file, host);
+        return 0;
+    }
+    free(spec->topology);
+    spec->topology = xstrdup(place);
+    return 0;
+}
+
 const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
                                            .count_gpus = probe_gpus,
                                            .random = probe_random,
                                            .cwd = probe_cwd,
-                                           .read_secret = probe_secret};
+                                           .read_secret = probe_secret,
+                                           .read_env_file = probe_env_file,
+                                           .has_gpus = probe_has_gpus};
 
 int run_line_read(int argc, char **argv, struct job_spec *ret) {
     _cleanup_(strbuf_fini) struct strbuf warnings = {0}, text = {0};
@@ -100,6 +164,8 @@ int run_line_read(int argc, char **argv, struct job_spec *ret) {
     }
     set_log_level(&spec);
     say_warnings(&warnings);
+    if (find_place(&spec, &err) < 0)
+        return usage_error(run_options.command, "%s", err.text);
     if (r == JOB_OPTIONS_PRINT_CONFIG) {
         job_print_config(&spec, &text);
         (void)fputs(strbuf_text(&text), stdout);

@@ -8,9 +8,9 @@
 #include "base/utf8.h"
 #include "launcher/report.h"
 
-static const char *const phase_names[PHASE_COUNT] = {
-    [PHASE_GATHERING] = "gathering", [PHASE_FORMING] = "forming", [PHASE_RUNNING] = "running",
-    [PHASE_STOPPING] = "stopping",   [PHASE_CLOSED] = "closed",
+static const char *const group_state_names[GROUP_STATE_COUNT] = {
+    [GROUP_GATHERING] = "gathering", [GROUP_FORMING] = "forming", [GROUP_RUNNING] = "running",
+    [GROUP_STOPPING] = "stopping",   [GROUP_CLOSED] = "closed",
 };
 static const char *const place_names[PLACE_COUNT] = {
     [PLACE_MEMBER] = "member",     [PLACE_WAITING] = "waiting", [PLACE_SPARE] = "spare",
@@ -23,8 +23,6 @@ static const char *const state_names[NODE_STATE_COUNT] = {
 };
 static const char *const outcome_names[] = {
     [OUTCOME_NONE] = "none", [OUTCOME_SUCCESS] = "success", [OUTCOME_FAILED] = "failed"};
-
-const char *status_phase_name(enum group_phase phase) { return phase_names[phase]; }
 
 /* ---- texts ---- */
 
@@ -73,7 +71,7 @@ static void add_state(const struct status_view *v, struct strbuf *out) {
     const struct overview *o = v->overview;
     strbuf_add(out, "job ");
     add_clean(out, v->run_id);
-    strbuf_printf(out, ": %s", phase_names[o->phase]);
+    strbuf_printf(out, ": %s", group_state_names[o->state]);
     if (o->outcome != OUTCOME_NONE)
         strbuf_printf(out, " (%s)", outcome_names[o->outcome]);
     if (o->leader != 0) {
@@ -291,7 +289,7 @@ static void put_generation(struct json_writer *w, struct generation g) {
 }
 
 static void put_overview(struct json_writer *w, const struct overview *o) {
-    json_write_string(w, "state", phase_names[o->phase]);
+    json_write_string(w, "state", group_state_names[o->state]);
     put_seconds(w, "state_seconds", o->since_ns);
     if (o->outcome == OUTCOME_NONE)
         json_write_null(w, "outcome");

@@ -17,6 +17,3 @@ struct status_view {
 void status_text(const struct status_view *v, struct strbuf *out);
 /* One object in one line. */
 void status_json(const struct status_view *v, struct strbuf *out);
-
-/* "running", for both. */
-const char *status_phase_name(enum group_phase phase);

@@ -42,14 +42,14 @@ static int show(struct watch *w, const struct status_view *view) {
         status_text(view, &text);
     (void)fputs(strbuf_text(&text), stdout);
     w->shown = true;
-    w->closed = view->overview->phase == PHASE_CLOSED;
+    w->closed = view->overview->state == GROUP_CLOSED;
     w->failing_since_ns = 0;
     return finish_stdout();
 }
 
 static int show_closed(struct watch *w, const struct job_found *found) {
     struct overview o = {
-        .phase = PHASE_CLOSED, .epoch = found->record.epoch, .outcome = found->record.outcome};
+        .state = GROUP_CLOSED, .epoch = found->record.epoch, .outcome = found->record.outcome};
     (void)snprintf(o.reason, sizeof o.reason, "%.511s", found->record.reason);
     return show(w, &(struct status_view){.run_id = found->run_id, .overview = &o});
 }

@@ -1,9 +1,10 @@
 #include "io/child.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/close_range.h>
+#include <linux/mempolicy.h>
 #include <linux/sched.h>
 #include <poll.h>
 #include <sched.h>
@@ -16,6 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "io/proc.h"
+
 /* What a child does between clone and exec, in this order. */
 enum step {
     STEP_CGROUP = 1,
@@ -23,6 +26,7 @@ enum step {
     STEP_CHDIR,
     STEP_STDIO,
     STEP_BIND,
+    STEP_MEMORY,
     STEP_LIMIT,
     STEP_PRIVS,
     STEP_CLOSE,
@@ -36,6 +40,7 @@ static const char *const step_texts[STEP_COUNT] = {
     [STEP_CHDIR] = "enter the directory",
     [STEP_STDIO] = "set up its standard streams",
     [STEP_BIND] = "bind it to its processors",
+    [STEP_MEMORY] = "bind it to its NUMA nodes' memory",
     [STEP_LIMIT] = "set its core limit",
     [STEP_PRIVS] = "set its privileges",
     [STEP_CLOSE] = "close inherited descriptors",
@@ -60,10 +65,12 @@ void child_fini(struct child *c) {
 
 /* --- in the child: async-signal-safe calls only --- */
 
-static void default_signals(void) {
-    struct sigaction sa = {.sa_handler = SIG_DFL};
+void child_reset_signals(const int *ignored, size_t n) {
+    struct sigaction sa = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
     for (int signo = 1; signo < NSIG; signo++)
         (void)sigaction(signo, &sa, NULL); /* fails for KILL, STOP and glibc's own two */
+    for (size_t i = 0; i < n; i++)
+        (void)sigaction(ignored[i], &ignore, NULL);
     sigset_t none;
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
@@ -101,41 +108,17 @@ static int set_stdio(const struct child_spec *spec) {
     return 0;
 }
 
-struct dirent64_head { /* getdents64(2) */
-    uint64_t ino;
-    int64_t off;
-    unsigned short reclen;
-    unsigned char type;
-    char name[];
-};
-
-static int close_on_exec_by_proc(void) {
-    int dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0)
-        return -errno;
-    _Alignas(struct dirent64_head) char buf[2048];
-    long n;
-    while ((n = syscall(SYS_getdents64, dir, buf, sizeof buf)) > 0) {
-        for (long at = 0; at < n;) {
-            const struct dirent64_head *d = (const void *)(buf + at);
-            int fd = 0;
-            for (const char *c = d->name; *c >= '0' && *c <= '9'; c++)
-                fd = fd * 10 + (*c - '0');
-            if (fd > 2)
-                (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-            at += d->reclen;
-        }
-    }
-    int r = n < 0 ? -errno : 0;
-    (void)close(dir);
-    return r;
+static void mark_descriptor(void *arg, int fd) {
+    (void)arg;
+    if (fd > 2)
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
 static int close_on_exec_above_stdio(unsigned without) {
     if (!(without & CHILD_WITHOUT_CLOSE_RANGE) &&
         syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) == 0)
         return 0;
-    return close_on_exec_by_proc();
+    return proc_each_number("/proc/self/fd", mark_descriptor, NULL);
 }
 
 static int limit_core(void) {
@@ -149,6 +132,38 @@ static int limit_descriptors(uint64_t soft) {
         return -errno;
     limit.rlim_cur = MIN2((rlim_t)soft, limit.rlim_max);
     return setrlimit(RLIMIT_NOFILE, &limit) < 0 ? -errno : 0;
+}
+
+#define MPOL_PREFERRED_MANY_NUMBER 5 /* newer than some headers */
+#define LONG_BITS (sizeof(unsigned long) * CHAR_BIT)
+#define CHILD_NODES_MAX 8192 /* more than any kernel has */
+
+/* The kernel counts one bit less than it is told. set_mempolicy(2), BUGS */
+static int set_policy(int mode, const unsigned long *nodes, size_t n_bits) {
+    return syscall(SYS_set_mempolicy, mode, nodes, n_bits + 1) < 0 ? -errno : 0;
+}
+
+static int bind_memory(const struct child_spec *spec) {
+    const unsigned long *nodes = spec->memory_nodes;
+    const size_t n_bits = spec->memory_nodes_bytes * CHAR_BIT;
+    if (spec->memory == CHILD_MEMORY_BIND)
+        return set_policy(MPOL_BIND, nodes, n_bits);
+    int r = -EINVAL;
+    if (!(spec->without & CHILD_WITHOUT_PREFERRED_MANY))
+        r = set_policy(MPOL_PREFERRED_MANY_NUMBER, nodes, n_bits);
+    if (r != -EINVAL)
+        return r;
+    /* An older kernel: one node only, the first. */
+    for (size_t i = 0; i < n_bits / LONG_BITS; i++) {
+        if (nodes[i] == 0)
+            continue;
+        unsigned long one[CHILD_NODES_MAX / LONG_BITS] = {0};
+        if (i >= ARRAY_SIZE(one))
+            return -EINVAL;
+        one[i] = 1UL << __builtin_ctzl(nodes[i]);
+        return set_policy(MPOL_PREFERRED, one, CHILD_NODES_MAX);
+    }
+    return r;
 }
 
 static int prepare(const struct plan *p, enum step *ret_step) {
@@ -169,6 +184,9 @@ static int prepare(const struct plan *p, enum step *ret_step) {
     *ret_step = STEP_BIND;
     if (spec->cpuset != NULL && sched_setaffinity(0, spec->cpuset_bytes, spec->cpuset) < 0)
         return -errno;
+    *ret_step = STEP_MEMORY;
+    if (spec->memory != CHILD_MEMORY_DEFAULT && (r = bind_memory(spec)) < 0)
+        return r;
     *ret_step = STEP_LIMIT;
     if (spec->no_core && (r = limit_core()) < 0)
         return r;
@@ -186,7 +204,7 @@ static int prepare(const struct plan *p, enum step *ret_step) {
 }
 
 _noreturn_ static void run_child(struct plan *p) {
-    default_signals();
+    child_reset_signals(NULL, 0);
     if (p->spec->death_signal != 0) {
         (void)prctl(PR_SET_PDEATHSIG, p->spec->death_signal, 0, 0, 0);
         if (getppid() != p->parent) /* it died before the line above */
@@ -291,7 +309,7 @@ int child_find_program(const char *name, const char *path, char **ret) {
     }
 }
 
-int child_report_pipe(int *ret_read, int *ret_write) {
+int child_pipe(int *ret_read, int *ret_write) {
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) < 0)
         return -errno;
@@ -328,6 +346,10 @@ int child_report_text(const struct child_report *report, const struct child_spec
     int error = report->error;
     if (report->step == STEP_CHDIR)
         object = spec->cwd;
+    if (report->step == STEP_MEMORY && error == EPERM)
+        hint = " (a container that may not: it has no CAP_SYS_NICE)";
+    if (report->step == STEP_MEMORY && error == EINVAL)
+        hint = " (none of them has memory that may be used here)";
     if (report->step == STEP_EXEC) {
         object = spec->argv[0];
         if (error == ENOEXEC)
@@ -388,7 +410,7 @@ int child_spawn(const struct child_spec *spec, struct child *ret, struct err *er
         return start(&p, ret, err);
 
     int read_fd;
-    r = child_report_pipe(&read_fd, &p.report_fd);
+    r = child_pipe(&read_fd, &p.report_fd);
     if (r < 0)
         return err_set(err, r, "cannot make a pipe for %s: %s", spec->argv[0], strerror(-r));
     struct child c = CHILD_INIT;

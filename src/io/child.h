@@ -25,6 +25,14 @@ enum {
     CHILD_WITHOUT_PIDFD = 2,       /* implies WITHOUT_CLONE3 */
     CHILD_WITHOUT_CLOSE_RANGE = 4,
     CHILD_WITHOUT_INTO_CGROUP = 8, /* the child moves itself before it runs */
+    CHILD_WITHOUT_PREFERRED_MANY = 16,
+};
+
+/* Where memory of a child comes from first. set_mempolicy(2) */
+enum child_memory {
+    CHILD_MEMORY_DEFAULT = 0, /* as this process's own policy says */
+    CHILD_MEMORY_PREFER,      /* MPOL_PREFERRED_MANY (5.15), or MPOL_PREFERRED of the first node */
+    CHILD_MEMORY_BIND,        /* MPOL_BIND: from nowhere else */
 };
 
 struct child_spec {
@@ -39,8 +47,11 @@ struct child_spec {
     uint64_t nofile_soft;  /* soft RLIMIT_NOFILE; 0: this process's own */
     const void *cpuset;    /* mask of sched_setaffinity(2), cpuset_bytes long; NULL: unbound */
     size_t cpuset_bytes;
+    enum child_memory memory;
+    const void *memory_nodes; /* mask of set_mempolicy(2), of whole longs; unless DEFAULT */
+    size_t memory_nodes_bytes;
     int cgroup_fd;         /* directory of the cgroup v2 it shall be in; -1: ours */
-    int report_fd;         /* write end of child_report_pipe(); -1: child_spawn() waits itself */
+    int report_fd;         /* write end of child_pipe(); -1: child_spawn() waits itself */
     uint32_t report_tag;   /* comes back with the report */
     unsigned without;      /* CHILD_WITHOUT_* */
 };
@@ -61,9 +72,10 @@ void child_fini(struct child *c);
  * -ENOENT, -EACCES: no such program (text says where it was looked for). Others from the kernel. */
 _must_use_ int child_spawn(const struct child_spec *spec, struct child *ret, struct err *err);
 
-/* A pipe that any number of children may report on. Both ends are close-on-exec, the read end
- * non-blocking. Its end of file says that every child has begun its program, or is dead. */
-_must_use_ int child_report_pipe(int *ret_read, int *ret_write);
+/* A pipe that children write to: both ends close-on-exec, the read end non-blocking. */
+_must_use_ int child_pipe(int *ret_read, int *ret_write);
+/* Any number of children may report on one such pipe. Its end of file says that every child has
+ * begun its program, or is dead. */
 struct child_report {
     uint32_t tag;
     int32_t error; /* errno */
@@ -81,3 +93,7 @@ _must_use_ int child_kill(const struct child *c, int signo);
 /* Full path of a program as child_spawn() will run it, malloc'ed. path: value of PATH, NULL for
  * the system's default (confstr). -ENOENT, -EACCES (found, but may not be executed). */
 _must_use_ int child_find_program(const char *name, const char *path, char **ret);
+
+/* In a child of a fork of one's own: every signal has its default, or is ignored, and none is
+ * blocked. Async-signal-safe. */
+void child_reset_signals(const int *ignored, size_t n_ignored);

@@ -41,7 +41,7 @@ int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_le
     return 0;
 }
 
-static int write_all(int fd, const char *text, size_t len) {
+int file_write_flushed(int fd, const char *text, size_t len) {
     while (len > 0) {
         ssize_t n = write(fd, text, len);
         if (n < 0 && errno == EINTR)
@@ -54,15 +54,38 @@ static int write_all(int fd, const char *text, size_t len) {
     return fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP ? -errno : 0;
 }
 
-int file_write_atomic(const char *path, const char *text, size_t len) {
+static int replace(const char *path, const char *text, size_t len) {
     _cleanup_(freep) char *temp = xasprintf("%s.%d.tmp", path, (int)getpid());
     _cleanup_(closep) int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0)
         return -errno;
-    int r = write_all(fd, text, len);
+    int r = file_write_flushed(fd, text, len);
     if (r == 0 && rename(temp, path) < 0)
         r = -errno;
     if (r < 0)
         (void)unlink(temp); /* nothing of it may stay */
     return r;
+}
+
+/* Renaming over a device would take its place. Not waiting for who reads a FIFO. */
+static int write_into(const char *path, const char *text, size_t len) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    int r = fcntl(fd, F_SETFL, 0) < 0 ? -errno : file_write_flushed(fd, text, len);
+    if (close(fd) < 0 && r == 0)
+        r = -errno;
+    return r;
+}
+
+int file_write_atomic(const char *path, const char *text, size_t len) {
+    /* What has no path of its own (a pipe below /dev/fd) has none here. */
+    _cleanup_(freep) char *real = realpath(path, NULL);
+    const char *target = real != NULL ? real : path;
+    struct stat st;
+    if (stat(target, &st) < 0)
+        return errno == ENOENT ? replace(target, text, len) : -errno;
+    if (S_ISDIR(st.st_mode))
+        return -EISDIR;
+    return S_ISREG(st.st_mode) ? replace(target, text, len) : write_into(target, text, len);
 }

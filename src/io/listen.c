@@ -104,7 +104,7 @@ int listener_new(struct loop *loop, int fd, listener_fn *fn, void *arg, struct l
     l->arg = arg;
     int r = loop_timer_new(loop, on_retry, l, &l->retry);
     if (r == 0)
-        r = loop_watch_new(loop, fd, LOOP_READ, LOOP_PRIO_IO, on_acceptable, l, &l->watch);
+        r = loop_watch_new(loop, fd, LOOP_READ, LOOP_PRIO_ACCEPT, on_acceptable, l, &l->watch);
     if (r < 0) {
         listener_free(l);
         return r;

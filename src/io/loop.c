@@ -8,12 +8,17 @@
 #include "base/list.h"
 #include "io/clock.h"
 
+#define CALLBACKS_BETWEEN_LOOKS 256
+
 struct loop {
     struct event_base *base;
     struct event turn_end; /* activated while deferred work waits */
     struct list deferred;  /* struct deferred */
     struct list hooks;     /* struct loop_hook */
+    struct list accepting; /* struct loop_watch of LOOP_PRIO_ACCEPT, by turns */
+    unsigned n_callbacks;  /* since one of them was looked at */
     bool quit;
+    struct child_reaper *reaper; /* borrowed; NULL: none */
 };
 
 struct deferred {
@@ -23,6 +28,7 @@ struct deferred {
 };
 
 struct loop_watch {
+    struct list link; /* LOOP_PRIO_ACCEPT only */
     struct event ev;
     struct loop *loop;
     enum loop_priority prio;
@@ -67,6 +73,7 @@ int loop_new(struct loop **ret) {
     struct loop *loop = xcalloc(1, sizeof *loop);
     list_init(&loop->deferred);
     list_init(&loop->hooks);
+    list_init(&loop->accepting);
     struct event_config *config = event_config_new();
     if (config != NULL) {
         /* Deadlines here are leases and grace periods: milliseconds matter, and the coarse clock
@@ -120,14 +127,29 @@ void loop_quit(struct loop *loop) {
     (void)event_base_loopbreak(loop->base);
 }
 
+/* Asking the kernel about all descriptors instead would cost a tenth of a large job's time. */
+static void look_for_connections(struct loop *loop) {
+    struct loop_watch *w = LIST_FIRST(struct loop_watch, &loop->accepting, link);
+    loop->n_callbacks = 0;
+    if (w == NULL)
+        return;
+    list_remove(&w->link);
+    list_append(&loop->accepting, &w->link);
+    if (w->events & LOOP_READ)
+        w->fn(w->arg, event_get_fd(&w->ev), LOOP_READ);
+}
+
 static void watch_on_event(evutil_socket_t fd, short events, void *arg) {
     struct loop_watch *w = arg;
+    struct loop *loop = w->loop;
     unsigned seen = 0;
     if (events & EV_READ)
         seen |= LOOP_READ;
     if (events & EV_WRITE)
         seen |= LOOP_WRITE;
     w->fn(w->arg, fd, seen);
+    if (++loop->n_callbacks >= CALLBACKS_BETWEEN_LOOKS)
+        look_for_connections(loop);
 }
 
 int loop_watch_new(struct loop *loop, int fd, unsigned events, enum loop_priority prio,
@@ -146,6 +168,8 @@ int loop_watch_new(struct loop *loop, int fd, unsigned events, enum loop_priorit
             return -EINVAL; /* epoll refuses this kind of file */
         }
     }
+    if (prio == LOOP_PRIO_ACCEPT)
+        list_append(&loop->accepting, &w->link);
     *ret = w;
     return 0;
 }
@@ -170,6 +194,7 @@ void loop_watch_set(struct loop_watch *w, unsigned events) {
 void loop_watch_free(struct loop_watch *w) {
     if (w == NULL)
         return;
+    list_remove(&w->link);
     (void)event_del(&w->ev);
     free(w);
 }
@@ -254,3 +279,7 @@ struct event_base *loop_event_base(struct loop *loop) { return loop->base; }
 const char *loop_backend_version(void) { return event_get_version(); }
 
 const char *loop_built_version(void) { return LIBEVENT_VERSION; }
+
+void loop_set_reaper(struct loop *loop, struct child_reaper *reaper) { loop->reaper = reaper; }
+
+struct child_reaper *loop_reaper(const struct loop *loop) { return loop->reaper; }

@@ -22,8 +22,16 @@ struct loop_signal; /* one signal number */
 enum { LOOP_READ = 1, LOOP_WRITE = 2 };
 
 /* Order of service within a turn when several are ready (house rule: worker pipes and peers
- * before child exits before timers). */
-enum loop_priority { LOOP_PRIO_IO, LOOP_PRIO_CHILD, LOOP_PRIO_TIMER, LOOP_PRIO_COUNT };
+ * before child exits before timers). New connections come first, and are looked for every few
+ * hundred callbacks (LOOP_READ, also where there are none): what overflows the kernel's queue of
+ * them comes again only after a second. */
+enum loop_priority {
+    LOOP_PRIO_ACCEPT,
+    LOOP_PRIO_IO,
+    LOOP_PRIO_CHILD,
+    LOOP_PRIO_TIMER,
+    LOOP_PRIO_COUNT
+};
 
 typedef void loop_watch_fn(void *arg, int fd, unsigned events);
 typedef void loop_timer_fn(void *arg);
@@ -61,6 +69,11 @@ void loop_signal_free(struct loop_signal *s);
 /* Calls fn(arg) once, after the present callback has returned: the way to free an object from
  * inside its own callback chain. Not cancelled by anything but loop_free(), which runs it. */
 void loop_defer(struct loop *loop, loop_defer_fn *fn, void *arg);
+
+/* Who reaps this process's children, if anybody does: set by it (io/reaper.h). NULL: nobody. */
+struct child_reaper;
+void loop_set_reaper(struct loop *loop, struct child_reaper *reaper);
+struct child_reaper *loop_reaper(const struct loop *loop);
 
 /* What has no owner but the loop: loop_free() calls fn(arg), which takes the link out. */
 struct loop_hook {

@@ -23,6 +23,7 @@ struct child_watch {
     void *arg;
     bool busy;   /* inside a callback: freed after it */
     bool doomed;
+    bool let_go; /* nobody else's any more: freed when the child has been reaped */
 };
 
 static void watch_release(struct child_watch *w) {
@@ -53,16 +54,16 @@ static void watch_reap(struct child_watch *w) {
         .at_ns = clock_now_ns(),
     };
     w->busy = true;
-    if (w->on_zombie != NULL)
+    if (w->on_zombie != NULL && !w->let_go)
         w->on_zombie(w->arg, w->child.pid);
     (void)waitid(P_PID, (id_t)w->child.pid, &si, WEXITED | WNOHANG);
     loop_watch_free(w->pidfd_watch);
     w->pidfd_watch = NULL;
     child_fini(&w->child);
-    if (!w->doomed)
+    if (!w->doomed && !w->let_go)
         w->on_exit(w->arg, &status);
     w->busy = false;
-    if (w->doomed)
+    if (w->doomed || w->let_go)
         watch_release(w);
 }
 
@@ -86,6 +87,7 @@ int child_reaper_new(struct loop *loop, struct child_reaper **ret) {
         free(r);
         return x;
     }
+    loop_set_reaper(loop, r);
     *ret = r;
     return 0;
 }
@@ -93,7 +95,11 @@ int child_reaper_new(struct loop *loop, struct child_reaper **ret) {
 void child_reaper_free(struct child_reaper *r) {
     if (r == NULL)
         return;
+    LIST_FOR_EACH(struct child_watch, w, &r->watches, link)
+        if (w->let_go)
+            watch_release(w);
     assert(list_empty(&r->watches));
+    loop_set_reaper(r->loop, NULL);
     loop_signal_free(r->sigchld);
     free(r);
 }
@@ -149,6 +155,14 @@ void child_watch_free(struct child_watch *w) {
         return;
     w->doomed = true;
     if (!w->busy)
+        watch_release(w);
+}
+
+void child_watch_let_go(struct child_watch *w) {
+    if (w == NULL)
+        return;
+    w->let_go = true;
+    if (!w->busy && w->child.pid == 0)
         watch_release(w);
 }
 

@@ -30,8 +30,9 @@ typedef void child_exit_fn(void *arg, const struct child_status *status);
  * session can't belong to anybody else yet. May be NULL. */
 typedef void child_zombie_fn(void *arg, pid_t pid);
 
+/* It is the loop's from then on: loop_reaper(). */
 _must_use_ int child_reaper_new(struct loop *loop, struct child_reaper **ret);
-/* All watches must be freed before. NULL is fine. */
+/* All watches that were not let go must be freed before. NULL is fine. */
 void child_reaper_free(struct child_reaper *r);
 /* Takes what has ended and has not been reaped yet, now. */
 void child_reaper_run(struct child_reaper *r);
@@ -48,6 +49,9 @@ _must_use_ int child_watch_new(struct child_reaper *r, const struct child *c,
                                struct child_watch **ret);
 /* A child that still runs is forgotten: it will be reaped silently. NULL is fine. */
 void child_watch_free(struct child_watch *w);
+/* Instead of freeing it: nobody is called any more, but the child stays one of the watched until it
+ * has been reaped. NULL is fine. */
+void child_watch_let_go(struct child_watch *w);
 /* True until the child has been reaped. */
 bool child_watch_alive(const struct child_watch *w);
 pid_t child_watch_pid(const struct child_watch *w);

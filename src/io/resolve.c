@@ -1,43 +1,31 @@
 #include "io/resolve.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "io/clock.h"
+#include "io/helper.h"
 
 #define OWN_NAME_MAX 256
-#ifndef P_PIDFD
-#define P_PIDFD 3 /* linux/wait.h; in glibc since 2.36 */
-#endif
-/* How long a killed child may take to be gone before it is left behind (uninterruptible sleep). */
-#define REAP_WAIT_MS 100
-/* Descriptors that a child closes where the kernel has no close_range (before 5.9). */
-#define CLOSE_MAX 65536
+#define HELPER_NAME "muster-resolve"
 
 struct resolve {
     struct loop *loop;
     struct loop_watch *watch;
     struct loop_timer *timer;
-    int fd; /* read end: the child's answer */
-    pid_t pid;
-    int pidfd; /* -1 before Linux 5.3 */
+    int fd; /* read end: the helper's answer */
+    struct helper helper;
     uint64_t timeout_ns;
     resolve_fn *fn;
     void *arg;
     char host[RESOLVE_NAME_MAX + 1];
 };
 
-/* What the child writes, in one piece below PIPE_BUF: both ends are this very program. */
+/* What the helper writes, in one piece below PIPE_BUF: both ends are this very program. */
 struct answer {
     int32_t gai;  /* 0 or EAI_* */
     int32_t code; /* errno of EAI_SYSTEM */
@@ -129,84 +117,34 @@ static int lookup_name(const char *host, uint16_t port, struct addr ret[RESOLVE_
     return n > 0 ? 0 : EAI_NONAME;
 }
 
-/* Everything of the agent that the child must not keep open or react to: listening sockets, the
- * guardian's pipes, the loop's signal handlers. */
-static void child_forget_parent(int keep, pid_t parent) {
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
-    for (int s = 1; s < NSIG; s++)
-        (void)signal(s, SIG_DFL);
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    if (keep != 3) {
-        if (dup2(keep, 3) < 0)
-            _exit(1);
-    }
-#ifdef SYS_close_range
-    if (syscall(SYS_close_range, 4U, ~0U, 0U) == 0)
-        return;
-#endif
-    for (int fd = 4; fd < CLOSE_MAX; fd++)
-        (void)close(fd);
-}
+/* ---- in the helper ---- */
 
-_noreturn_ static void child_run(int fd, pid_t parent, const char *host, uint16_t port,
-                                 resolve_lookup_fn *lookup) {
-    child_forget_parent(fd, parent);
+struct question {
+    const char *host;
+    uint16_t port;
+    resolve_lookup_fn *lookup;
+};
+
+static int look_up(int fd, void *arg) {
+    const struct question *q = arg;
     struct answer a = {0};
     size_t n = 0;
     errno = 0;
-    a.gai = lookup(host, port, a.addrs, &n);
+    a.gai = q->lookup(q->host, q->port, a.addrs, &n);
     a.code = -errno;
     a.n = (uint32_t)n;
-    ssize_t written = write(3, &a, sizeof a);
-    _exit(written == (ssize_t)sizeof a ? 0 : 1);
+    return helper_tell(fd, &a, sizeof a) ? 0 : 1;
 }
 
-/* By its pidfd where there is one: the agent's reaper may have taken the child already, and its pid
- * may be somebody else's. */
-static void kill_child(const struct resolve *r) {
-#ifdef SYS_pidfd_send_signal
-    if (r->pidfd >= 0) {
-        (void)syscall(SYS_pidfd_send_signal, r->pidfd, SIGKILL, NULL, 0);
-        return;
-    }
-#endif
-    (void)kill(r->pid, SIGKILL);
-}
-
-static void reap(const struct resolve *r) {
-    kill_child(r);
-    /* Its end of the pipe closes when it is dead. In uninterruptible sleep it is left behind. */
-    struct pollfd p = {.fd = r->fd, .events = 0};
-    uint64_t end = clock_now_ns() + REAP_WAIT_MS * NS_PER_MS;
-    int got;
-    do
-        got = poll(&p, 1, REAP_WAIT_MS);
-    while (got < 0 && errno == EINTR && clock_now_ns() < end);
-    int flags = got == 1 ? 0 : WNOHANG, taken;
-    siginfo_t info;
-    do
-        taken = r->pidfd >= 0 ? waitid(P_PIDFD, (id_t)r->pidfd, &info, WEXITED | flags)
-                              : waitpid(r->pid, NULL, flags);
-    while (taken < 0 && errno == EINTR);
-    if (taken < 0 && errno == EINVAL) /* P_PIDFD: Linux 5.4 */
-        (void)waitpid(r->pid, NULL, flags);
-}
+/* ---- in the process that asks ---- */
 
 void resolve_free(struct resolve *r) {
     if (r == NULL)
         return;
     loop_watch_free(r->watch);
     loop_timer_free(r->timer);
-    if (r->pid > 0)
-        reap(r);
-    if (r->pidfd >= 0)
-        (void)close(r->pidfd);
-    if (r->fd >= 0)
-        (void)close(r->fd);
+    helper_end(&r->helper);
+    (void)close(r->fd);
     free(r);
 }
 
@@ -262,30 +200,21 @@ int resolve_start_with(struct loop *loop, const char *host, uint16_t port, uint6
                        resolve_lookup_fn *lookup, resolve_fn *fn, void *arg, struct resolve **ret) {
     if (strlen(host) > RESOLVE_NAME_MAX)
         return -EINVAL;
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
-        return -errno;
+    int fd, write_fd;
+    int code = child_pipe(&fd, &write_fd);
+    if (code < 0)
+        return code;
     struct resolve *r = xcalloc(1, sizeof *r);
-    *r = (struct resolve){
-        .loop = loop, .fd = ends[0], .pidfd = -1, .timeout_ns = timeout_ns, .fn = fn, .arg = arg};
+    *r = (struct resolve){.loop = loop, .fd = fd, .helper = HELPER_INIT, .timeout_ns = timeout_ns,
+                          .fn = fn, .arg = arg};
     memcpy(r->host, host, strlen(host));
-    int code = loop_watch_new(loop, r->fd, LOOP_READ, LOOP_PRIO_CHILD, on_answer, r, &r->watch);
+    code = loop_watch_new(loop, r->fd, LOOP_READ, LOOP_PRIO_CHILD, on_answer, r, &r->watch);
     if (code == 0)
         code = loop_timer_new(loop, on_timeout, r, &r->timer);
-    if (code == 0) {
-        pid_t parent = getpid();
-        pid_t pid = fork();
-        if (pid == 0)
-            child_run(ends[1], parent, r->host, port, lookup);
-        if (pid < 0)
-            code = -errno;
-        r->pid = pid;
-#ifdef SYS_pidfd_open
-        if (pid > 0)
-            r->pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
-#endif
-    }
-    (void)close(ends[1]);
+    if (code == 0)
+        code = helper_start(loop, HELPER_NAME, look_up,
+                            &(struct question){r->host, port, lookup}, write_fd, &r->helper);
+    (void)close(write_fd);
     if (code < 0) {
         resolve_free(r);
         return code;

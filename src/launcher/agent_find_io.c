@@ -6,9 +6,10 @@
 #include "base/log.h"
 #include "io/clock.h"
 #include "launcher/agent_priv.h"
-#include "rendezvous/arbiter_dir_io.h"
-#include "rendezvous/arbiter_etcd_io.h"
+#include "launcher/job_arbiter_io.h"
+#include "launcher/node_look_io.h"
 #include "rendezvous/endpoint_io.h"
+#include "topology/look_io.h"
 
 #define RESOLVE_TIMEOUT_NS (10 * NS_PER_S)
 #define OWN_ADDRS_MAX 32
@@ -30,6 +31,19 @@ static void member_config_from(const struct agent *a, struct member_config *c) {
     c->has_arbiter = a->arbiter != NULL;
     c->self = a->self;
     c->seed = random_u64();
+}
+
+/* Nodes of one NVLink domain (one rack's NVSwitches: cluster and clique) stand together, then those
+ * of one switch. */
+static void fill_place(const struct agent *a, struct node_info *info) {
+    const struct topology *t = a->look != NULL ? node_look_topology(a->look) : NULL;
+    const char *place = a->config.spec->topology != NULL ? a->config.spec->topology : "";
+    const struct topo_gpu *g = t != NULL && t->n_gpus > 0 ? &t->gpus[0] : NULL;
+    if (g != NULL && g->fabric_uuid[0] != '\0')
+        (void)snprintf(info->topology, sizeof info->topology, "nvl-%.39s-%u.%.70s", g->fabric_uuid,
+                       g->fabric_clique, place[0] != '\0' ? place : a->host);
+    else
+        (void)snprintf(info->topology, sizeof info->topology, "%s", place);
 }
 
 /* own: the endpoint is this agent's, reached so. */
@@ -55,8 +69,7 @@ static int join(struct agent *a, const struct addr *own) {
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
     (void)snprintf(config.info.host, sizeof config.info.host, "%s", a->host);
     (void)snprintf(config.info.role, sizeof config.info.role, "%s", spec->role);
-    if (spec->topology != NULL)
-        (void)snprintf(config.info.topology, sizeof config.info.topology, "%s", spec->topology);
+    fill_place(a, &config.info);
     if (own != NULL)
         config.addr = *own;
     else if (spec->endpoint_host != NULL)
@@ -64,13 +77,31 @@ static int join(struct agent *a, const struct addr *own) {
     return rdzv_client_new(a->loop, &member, &config, &a->client);
 }
 
-static void begin_with(struct agent *a, const struct addr *own) {
+static void begin_now(struct agent *a, const struct addr *own) {
     int r = join(a, own);
     if (r < 0) {
         char text[256];
         (void)snprintf(text, sizeof text, "can't begin to join: %s", strerror(-r));
         agent_give_up(a, text);
     }
+}
+
+static void on_looked(void *arg) {
+    struct agent *a = arg;
+    if (!a->ended)
+        begin_now(a, a->own_endpoint.len > 0 ? &a->own_endpoint : NULL);
+}
+
+/* The order by the network has to know the NVLink domain, which only NVML tells. */
+static void begin_with(struct agent *a, const struct addr *own) {
+    bool waits = a->config.spec->rank_order == JOB_RANK_ORDER_TOPOLOGY && a->look != NULL &&
+                 (node_look_what(a->look) & LOOK_NVML) != 0;
+    if (own != NULL)
+        a->own_endpoint = *own;
+    if (waits && !node_look_ended(a->look))
+        node_look_wait(a->look, on_looked, a);
+    else
+        begin_now(a, own);
 }
 
 /* ---- a fixed endpoint ---- */
@@ -105,11 +136,20 @@ static void begin(struct agent *a, bool host, bool only_guessed) {
     begin_with(a, &own);
 }
 
+/* The address by which the others know the endpoint, where it is this machine's. */
+static void note_endpoint(struct agent *a, const struct addr *addrs, size_t n) {
+    for (size_t i = 0; i < n && a->endpoint.len == 0; i++)
+        if (!addr_is_loopback(&addrs[i]) && !addr_is_wildcard(&addrs[i]) &&
+            addr_is_local(&addrs[i]))
+            a->endpoint = addrs[i];
+}
+
 static void on_resolved(void *arg, int code, const char *text, const struct addr *addrs, size_t n) {
     struct agent *a = arg;
     a->resolve = NULL;
     if (code < 0)
         log_info("%s", text);
+    note_endpoint(a, addrs, n);
     const struct job_spec *spec = a->config.spec;
     bool host = code == 0 && endpoint_is_here(spec->is_host, spec->endpoint_host, addrs, n);
     begin(a, host, true);
@@ -117,13 +157,18 @@ static void on_resolved(void *arg, int code, const char *text, const struct addr
 
 static void find_endpoint(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
+    struct addr addrs[RESOLVE_ADDRS_MAX];
+    size_t n = 0;
     if (spec->endpoint_host == NULL || spec->is_host >= 0) {
+        if (spec->endpoint_host != NULL &&
+            resolve_now(spec->endpoint_host, spec->endpoint_port, addrs, &n) == 0)
+            note_endpoint(a, addrs, n);
         begin(a, spec->endpoint_host == NULL || spec->is_host == 1, false);
         return;
     }
-    struct addr addrs[RESOLVE_ADDRS_MAX];
-    size_t n;
     int r = resolve_now(spec->endpoint_host, spec->endpoint_port, addrs, &n);
+    if (r == 0)
+        note_endpoint(a, addrs, n);
     if (r == 0)
         begin(a, endpoint_is_here(-1, spec->endpoint_host, addrs, n), true);
     else if (r == RESOLVE_E_LOOKUP)
@@ -138,29 +183,6 @@ static void find_endpoint(struct agent *a) {
 }
 
 /* ---- an arbiter ---- */
-
-static int new_arbiter(struct agent *a, struct err *err) {
-    const struct job_spec *spec = a->config.spec;
-    if (spec->backend == JOB_BACKEND_DIR) {
-        struct arbiter_dir_config config = {
-            .path = spec->arbiter_dir, .run_id = spec->run_id, .reaper = a->reaper};
-        return arbiter_dir_new(a->loop, &config, &a->arbiter, err);
-    }
-    struct arbiter_etcd_config config = {
-        .endpoints = (const char *const *)spec->etcd_endpoints,
-        .prefix = spec->etcd_prefix,
-        .run_id = spec->run_id,
-        .user = spec->etcd_user,
-        .password = spec->etcd_password,
-        .tls = spec->etcd_tls,
-        .cacert = spec->etcd_cacert,
-        .cert = spec->etcd_cert,
-        .key = spec->etcd_key,
-    };
-    while (spec->etcd_endpoints[config.n] != NULL)
-        config.n++;
-    return arbiter_etcd_new(a->loop, &config, &a->arbiter, err);
-}
 
 static void add_own_addr(struct rdzv_peer *self, const struct addr *addr) {
     char text[ADDR_TEXT_MAX];
@@ -202,7 +224,8 @@ void agent_find_place(struct agent *a) {
     case JOB_BACKEND_DIR:
     case JOB_BACKEND_ETCD: break;
     }
-    if (new_arbiter(a, &err) < 0) {
+    struct job_arbiter_config config = {.spec = a->config.spec};
+    if (job_arbiter_new(a->loop, &config, &a->arbiter, &err) < 0) {
         agent_give_up(a, err.text);
         return;
     }

@@ -10,7 +10,10 @@
 #include "base/log.h"
 #include "io/clock.h"
 #include "launcher/agent_priv.h"
+#include "launcher/node_net_io.h"
+#include "launcher/node_setup.h"
 #include "rendezvous/endpoint_io.h"
+#include "topology/look_io.h"
 
 /* How long the console may take for what is still queued when the agent exits. */
 #define CONSOLE_PATIENCE_NS (2 * NS_PER_S)
@@ -32,6 +35,10 @@ void agent_give_up(struct agent *a, const char *text) {
 
 /* ---- what the crew says ---- */
 
+static void tell(struct agent *a, enum member_event_kind kind, struct generation g) {
+    rdzv_client_event(a->client, &(struct member_event){.kind = kind, .generation = g});
+}
+
 static void on_failure(void *arg, struct generation g, const struct failure *failure) {
     struct agent *a = arg;
     rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_FAILURE,
@@ -40,16 +47,12 @@ static void on_failure(void *arg, struct generation g, const struct failure *fai
 }
 
 static void on_succeeded(void *arg, struct generation g) {
-    struct agent *a = arg;
-    rdzv_client_event(a->client,
-                      &(struct member_event){.kind = MEMBER_EVENT_SUCCEEDED, .generation = g});
+    tell(arg, MEMBER_EVENT_SUCCEEDED, g);
 }
 
 static void on_all_gone(void *arg, struct generation g) {
-    struct agent *a = arg;
-    rdzv_client_event(a->client,
-                      &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE, .generation = g});
-    agent_quit_if_over(a);
+    tell(arg, MEMBER_EVENT_ALL_GONE, g);
+    agent_quit_if_over(arg);
 }
 
 static void on_unkillable(void *arg, const char *text) {
@@ -60,16 +63,17 @@ static void on_unkillable(void *arg, const char *text) {
 }
 
 static void on_safe_point(void *arg, struct generation g) {
-    struct agent *a = arg;
-    rdzv_client_event(a->client,
-                      &(struct member_event){.kind = MEMBER_EVENT_SAFE_POINT, .generation = g});
+    tell(arg, MEMBER_EVENT_SAFE_POINT, g);
 }
+
+static void on_prepared(void *arg, struct generation g, const struct err *err);
 
 static const struct crew_ops crew_ops = {.on_failure = on_failure,
                                          .on_succeeded = on_succeeded,
                                          .on_all_gone = on_all_gone,
                                          .on_unkillable = on_unkillable,
-                                         .on_safe_point = on_safe_point};
+                                         .on_safe_point = on_safe_point,
+                                         .on_prepared = on_prepared};
 
 /* ---- what the rendezvous wants ---- */
 
@@ -79,21 +83,48 @@ static void node_failed(struct agent *a, struct generation g, const char *text) 
     on_failure(a, g, &f);
 }
 
+static void on_prepared(void *arg, struct generation g, const struct err *err) {
+    struct agent *a = arg;
+    if (err != NULL)
+        node_failed(a, g, err->text);
+    else if (!agent_preflight_prepare(a, g, member_form(rdzv_client_member(a->client))))
+        agent_prepared(a, g, 0, NULL);
+}
+
+void agent_prepared(struct agent *a, struct generation g, uint32_t ways, const char *why_not) {
+    if (why_not != NULL)
+        node_failed(a, g, why_not);
+    else
+        rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_PREPARED,
+                                                            .generation = g,
+                                                            .ways = ways});
+}
+
+static void joining(void *arg, const struct addr *leader, const struct addr *local,
+                    struct node_info *info) {
+    (void)local;
+    agent_preflight_joining(arg, leader, info);
+}
+
 static void prepare(void *arg, struct generation g, const struct form *form) {
     struct agent *a = arg;
     agent_show_formed(a, g, form);
     struct err err = {0};
-    if (crew_prepare(a->crew, g, form, &err) < 0)
-        node_failed(a, g, err.text);
-    else
-        rdzv_client_event(a->client,
-                          &(struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g});
+    int r = crew_prepare(a->crew, g, form, &err);
+    if (r != CREW_E_LATER)
+        on_prepared(a, g, r < 0 ? &err : NULL);
 }
 
-static void start(void *arg, struct generation g) {
+static void start(void *arg, struct generation g, uint32_t ways) {
     struct agent *a = arg;
+    if (a->config.spec->check_only) { /* that they all came so far is all that was wanted */
+        on_succeeded(a, g);
+        return;
+    }
     struct err err = {0};
-    if (crew_start(a->crew, &err) == 0)
+    struct netif_choice netif;
+    bool other = agent_preflight_pick(a, ways, &netif);
+    if (crew_start(a->crew, other ? &netif : NULL, &err) == 0)
         return;
     node_failed(a, g, err.text);
     on_all_gone(a, g);
@@ -101,6 +132,7 @@ static void start(void *arg, struct generation g) {
 
 static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
     struct agent *a = arg;
+    agent_preflight_cancel(a);
     agent_show_stop(a, reason, cause);
     if (crew_has_workers(a->crew))
         crew_stop(a->crew, grace_ns);
@@ -110,6 +142,7 @@ static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct 
 
 static void fence(void *arg) {
     struct agent *a = arg;
+    agent_preflight_cancel(a);
     log_warning("no word from the leader within the lease: the workers of this node are killed");
     if (crew_has_workers(a->crew))
         crew_kill(a->crew);
@@ -151,6 +184,7 @@ static void on_end(void *arg, const struct member_end *end) {
 }
 
 const struct rdzv_client_ops agent_client_ops = {
+    .joining = joining,
     .prepare = prepare,
     .start = start,
     .stop = stop,
@@ -294,6 +328,29 @@ static int set_up_listener(struct agent *a) {
     return 0;
 }
 
+/* Are there GPUs? Where anybody needs more, it is looked for while this node waits for its peers;
+ * a look that can't even begin costs what needs it, not the job. */
+static bool look_at_node(struct agent *a) {
+    const struct job_spec *spec = a->config.spec;
+    struct err err = {0};
+    if (node_setup_needs(spec, true) == 0)
+        return false;
+    bool any_gpu = look_has_gpus();
+    struct node_look_config config = {
+        .what = node_setup_needs(spec, any_gpu),
+        .facts = spec->nccl_env > NCCL_ENV_OFF,
+        .envp = a->config.envp,
+        .python = a->config.python,
+    };
+    if (config.what != 0 && node_look_new(a->loop, &config, &a->look, &err) < 0)
+        log_warning("%s; its workers are not bound", err.text);
+    if (any_gpu && spec->nccl_env > NCCL_ENV_OFF) {
+        node_raise_limits();
+        a->nofile_soft = 0; /* descriptors too: as many as the agent has */
+    }
+    return any_gpu;
+}
+
 static int set_up(struct agent *a) {
     (void)signal(SIGPIPE, SIG_IGN); /* a closed terminal or peer is an errno */
     struct rlimit files;
@@ -316,6 +373,7 @@ static int set_up(struct agent *a) {
         a->failed_early = true;
         return r;
     }
+    bool any_gpu = look_at_node(a);
     struct crew_config crew = {
         .spec = a->config.spec,
         .envp = a->config.envp,
@@ -326,6 +384,8 @@ static int set_up(struct agent *a) {
         .nofile_soft = a->nofile_soft,
         .reaper = a->reaper,
         .console = a->console,
+        .look = a->look,
+        .any_gpu = any_gpu,
     };
     r = crew_new(a->loop, &crew, &crew_ops, a, &a->crew);
     if (r < 0)
@@ -334,6 +394,8 @@ static int set_up(struct agent *a) {
     if (r < 0)
         return r;
     r = watch_signals(a);
+    if (r == 0)
+        r = agent_preflight_begin(a);
     if (r < 0)
         return r;
     loop_defer(a->loop, on_begin, a);
@@ -342,6 +404,7 @@ static int set_up(struct agent *a) {
 
 static void tear_down(struct agent *a) {
     resolve_free(a->resolve);
+    agent_preflight_end(a);
     rdzv_client_free(a->client);
     if (a->listener != NULL)
         rdzv_listener_serve(a->listener, NULL);
@@ -350,6 +413,7 @@ static void tear_down(struct agent *a) {
     registry_remove(&a->registry);
     arbiter_free(a->arbiter);
     mark_free(a->mark);
+    node_look_free(a->look);
     crew_free(a->crew);
     for (size_t i = 0; i < ARRAY_SIZE(a->signals); i++)
         loop_signal_free(a->signals[i]);

@@ -37,6 +37,7 @@ static int store_open(void *arg, struct generation g, const struct addr *bind, u
     }
     idmap_put(&a->stores, (uint64_t)g.epoch << 32 | g.counter, store);
     *ret_port = addr_port(&at);
+    agent_preflight_forming(a); /* the group's members are known now */
     return 0;
 }
 
@@ -60,6 +61,14 @@ static void incident(void *arg, const char *line) {
 static void note(void *arg, const struct group_note *n) {
     struct agent *a = arg;
     events_note(a->events, n);
+}
+
+static void digest(void *arg, uint64_t incarnation, const char *host, const char *text) {
+    agent_preflight_heard(arg, incarnation, host, text);
+}
+
+static void forgotten(void *arg, uint64_t incarnation) {
+    agent_preflight_forgotten(arg, incarnation);
 }
 
 static void done(void *arg, enum outcome outcome) {
@@ -153,6 +162,8 @@ static int new_server(struct agent *a, const struct group_config *group) {
                 .store_close = store_close,
                 .incident = incident,
                 .note = note,
+                .digest = digest,
+                .forgotten = forgotten,
                 .deposed = deposed,
                 .done = done},
         .arg = a,

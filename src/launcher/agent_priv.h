@@ -2,6 +2,9 @@
  *   agent_io.c       the crew's and the member's words, signals, life
  *   agent_lead_io.c  while this agent leads: the group's server, the workers' store, the mark
  *   agent_find_io.c  where the leader is to be found: the endpoint, the arbiter, own addresses
+ *   agent_preflight_io.c  the node's digest, its neighbours
+ *   agent_compare_io.c  while this agent leads: what differs between nodes
+ *   agent_nets_io.c  by which interfaces it reaches the others
  *   agent_show_io.c  what people see */
 #pragma once
 
@@ -13,6 +16,7 @@
 #include "launcher/crew_io.h"
 #include "launcher/events.h"
 #include "launcher/worker.h"
+#include "nccl_env/netif_choice.h"
 #include "rendezvous/client_io.h"
 #include "rendezvous/mark_io.h"
 #include "rendezvous/registry_io.h"
@@ -31,6 +35,7 @@ struct agent {
     struct child_reaper *reaper;
     struct console *console;
     struct events *events;        /* NULL: not asked for */
+    struct node_look *look;       /* NULL: nobody needs it */
     struct crew *crew;
     struct rdzv_listener *listener;
     struct registry_own registry;
@@ -40,6 +45,9 @@ struct agent {
     struct rdzv_server *server;   /* NULL: another node leads */
     struct rdzv_client *client;
     struct resolve *resolve;
+    struct addr own_endpoint;     /* how this agent reaches it, where it leads there; len 0 */
+    struct addr endpoint;         /* its address that is this machine's, and not loopback; len 0 */
+    struct preflight *preflight;  /* NULL: nothing is looked at before workers start */
     struct idmap stores;          /* generation → struct store_server */
     struct loop_signal *signals[JOB_SIGNALS_MAX];
 
@@ -64,6 +72,8 @@ struct agent {
 /* The agent can't go on: says why, and ends. */
 void agent_give_up(struct agent *a, const char *text);
 void agent_quit_if_over(struct agent *a);
+/* This node is ready for the group, or can't be: why not, or NULL. */
+void agent_prepared(struct agent *a, struct generation g, uint32_t ways, const char *why_not);
 /* What the member is told by. */
 extern const struct rdzv_client_ops agent_client_ops;
 
@@ -81,6 +91,27 @@ _must_use_ bool agent_local_addr(const char *text, struct addr *ret);
 
 /* Joins the job, and leads it where that is this agent's to do. */
 void agent_find_place(struct agent *a);
+
+/* ---- agent_preflight_io.c ---- */
+
+/* begin: 0 or a negative errno; end may follow either. */
+_must_use_ int agent_preflight_begin(struct agent *a);
+void agent_preflight_end(struct agent *a);
+/* Adds the interface to what the node says of itself, and begins to gather its digest. */
+void agent_preflight_joining(struct agent *a, const struct addr *leader, struct node_info *info);
+/* True: agent_prepared() is called later; false: there is nothing to wait for. */
+_must_use_ bool agent_preflight_prepare(struct agent *a, struct generation g,
+                                        const struct form *form);
+/* At START, with the ways that all members have: true: workers use another interface, or another
+ * family of addresses, than they would by themselves. */
+bool agent_preflight_pick(const struct agent *a, uint32_t ways, struct netif_choice *ret);
+/* The group is not prepared for any more. */
+void agent_preflight_cancel(struct agent *a);
+/* Where this agent leads: a group begins to form; a node's digest; a node is no more. */
+void agent_preflight_forming(struct agent *a);
+void agent_preflight_heard(struct agent *a, uint64_t incarnation, const char *host,
+                           const char *text);
+void agent_preflight_forgotten(struct agent *a, uint64_t incarnation);
 
 /* ---- agent_show_io.c ---- */
 

@@ -12,6 +12,7 @@
 #include "launcher/error_file.h"
 #include "launcher/logdir_io.h"
 #include "launcher/logmux_io.h"
+#include "launcher/node_setup_io.h"
 #include "launcher/notify_io.h"
 #include "launcher/report.h"
 #include "launcher/worker_env.h"
@@ -34,9 +35,14 @@ struct crew {
     struct generation generation;
     char generation_text[32];
     struct form form;
+    struct node_setup setup; /* what its workers get */
+    bool no_memory_policy;   /* they are refused here */
+    bool awaits_look;        /* it is prepared but for that */
+    char *said;              /* how workers are bound, as it was said last */
     struct logmux *logs;
     struct worker_group *workers;
-    char **dirs;          /* [nproc] of each worker, or NULL: no log files */
+    char *node_dir;       /* of the generation's files on this node, absolute; NULL: none */
+    char **dirs;          /* [nproc] of each worker below it, or NULL: no log files */
     uint32_t n_ok, n_bad; /* workers ended with 0; otherwise, unless we stopped them */
     bool running;         /* started, not all gone */
     bool guardian_killed; /* the guardian fenced: SIGKILLs are ours */
@@ -49,6 +55,8 @@ static void drop_dirs(struct crew *c) {
         free(c->dirs[i]);
     free(c->dirs);
     c->dirs = NULL;
+    free(c->node_dir);
+    c->node_dir = NULL;
 }
 
 static bool files_asked_for(const struct job_spec *spec) {
@@ -84,13 +92,12 @@ static int make_dirs(struct crew *c, struct err *err) {
         return r;
     char node[LOGDIR_NAME_MAX + 1];
     logdir_node_name(c->config.host, c->form.host_index, node);
-    _cleanup_(freep) char *node_dir = NULL;
-    r = logdir_make_generation(run_dir, c->generation_text, node, &node_dir, err);
+    r = logdir_make_generation(run_dir, c->generation_text, node, &c->node_dir, err);
     if (r < 0)
         return r;
     c->dirs = xcalloc(spec->nproc, sizeof *c->dirs);
     for (uint32_t i = 0; i < spec->nproc; i++) {
-        r = logdir_make_worker(node_dir, c->form.first_rank + i, &c->dirs[i], err);
+        r = logdir_make_worker(c->node_dir, c->form.first_rank + i, &c->dirs[i], err);
         if (r < 0)
             return r;
     }
@@ -232,6 +239,40 @@ static void on_notify(void *arg, pid_t pid, const struct notify_words *words) {
         log_debug("a notification of process %d, which is no worker, is ignored", (int)pid);
 }
 
+/* ---- what the node gives them ---- */
+
+static struct node_setup_place place_of(const struct crew *c, const struct netif_choice *netif) {
+    return (struct node_setup_place){
+        .spec = c->config.spec,
+        .envp = c->config.envp,
+        .look = c->config.look,
+        .any_gpu = c->config.any_gpu,
+        .python = c->config.python,
+        .generation = c->generation,
+        .form = &c->form,
+        .log_dir = c->node_dir,
+        .netif = netif,
+    };
+}
+
+/* The last part of preparing: what this node gives its workers, once it was looked at. Said when
+ * they start: until then it may change. */
+static int set_up(struct crew *c, const struct netif_choice *netif, struct err *err) {
+    struct node_setup_place place = place_of(c, netif);
+    node_setup_fini(&c->setup);
+    return node_setup_read(&place, &c->setup, &c->no_memory_policy, err);
+}
+
+static void on_looked(void *arg) {
+    struct crew *c = arg;
+    if (!c->awaits_look)
+        return;
+    c->awaits_look = false;
+    struct err err = {0};
+    int r = set_up(c, NULL, &err);
+    c->ops.on_prepared(c->arg, c->generation, r < 0 ? &err : NULL);
+}
+
 /* ---- the calls ---- */
 
 int crew_new(struct loop *loop, const struct crew_config *config, const struct crew_ops *ops,
@@ -246,6 +287,8 @@ int crew_new(struct loop *loop, const struct crew_config *config, const struct c
     struct err err = {0};
     if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its words are hints only */
         log_warning("%s; workers can't tell a safe point", err.text);
+    if (config->look != NULL)
+        node_look_wait(config->look, on_looked, c);
     *ret = c;
     return 0;
 }
@@ -256,6 +299,8 @@ static void drop_generation(struct crew *c) {
     logmux_free(c->logs);
     c->logs = NULL;
     drop_dirs(c);
+    node_setup_fini(&c->setup);
+    c->awaits_look = false;
     c->running = c->guardian_killed = false;
     c->n_ok = c->n_bad = 0;
 }
@@ -270,6 +315,7 @@ void crew_free(struct crew *c) {
     free(c->temp_dir);
     free(c->run_dir);
     free(c->oom_file);
+    free(c->said);
     free(c);
 }
 
@@ -283,9 +329,14 @@ int crew_prepare(struct crew *c, struct generation g, const struct form *form, s
     int r = make_dirs(c, err);
     if (r < 0)
         return r;
-    return logmux_new(c->loop, c->config.console, spec->nproc,
-                      spec->line_prefix, &logmux_ops,
-                      c, &c->logs);
+    r = logmux_new(c->loop, c->config.console, spec->nproc, spec->line_prefix, &logmux_ops, c,
+                   &c->logs);
+    if (r < 0)
+        return r;
+    if (c->config.look == NULL || node_look_ended(c->config.look))
+        return set_up(c, NULL, err);
+    c->awaits_look = true;
+    return CREW_E_LATER;
 }
 
 static int build_env(struct crew *c, uint32_t i, struct envlist *ret, struct err *err) {
@@ -314,8 +365,28 @@ static int build_env(struct crew *c, uint32_t i, struct envlist *ret, struct err
         .n_signals = spec->n_signals,
         .virtual_local_rank = spec->virtual_local_rank,
         .notify_socket = c->notify != NULL ? notify_name(c->notify) : NULL,
+        .gpus_per_worker = spec->gpus_per_worker,
+        .omp_threads = c->setup.workers[i].omp_threads,
     };
-    return worker_env_build(c->config.envp, &in, ret, err);
+    int r = worker_env_build(c->config.envp, &in, ret, err);
+    const struct env_result *env = c->setup.workers[i].env;
+    for (uint32_t k = 0; r == 0 && k < env->n; k++)
+        if (env->choices[k].action == ENV_SET || env->choices[k].action == ENV_ASKED)
+            envlist_set(ret, env->choices[k].name, env->choices[k].value);
+    return r;
+}
+
+/* CPUs and memory. */
+static void bind_worker(const struct affinity *a, struct worker_spec *spec) {
+    if (!a->bound)
+        return;
+    spec->cpuset = a->cpus.words;
+    spec->cpuset_bytes = sizeof a->cpus.words;
+    if (cpuset_is_empty(&a->nodes))
+        return;
+    spec->memory = a->strict ? CHILD_MEMORY_BIND : CHILD_MEMORY_PREFER;
+    spec->memory_nodes = a->nodes.words;
+    spec->memory_nodes_bytes = sizeof a->nodes.words;
 }
 
 /* One worker's pieces, until it was started. */
@@ -344,18 +415,24 @@ static int prepare_start(struct crew *c, uint32_t i, struct start *s, struct wor
     *spec = (struct worker_spec)WORKER_SPEC_INIT;
     spec->argv = s->argv;
     spec->envp = envlist_items(&s->env);
+    bind_worker(&c->setup.workers[i].affinity, spec);
     return logmux_open(c->logs, i, &log, &spec->stdout_fd, &spec->stderr_fd, err);
 }
 
-int crew_start(struct crew *c, struct err *err) {
+int crew_start(struct crew *c, const struct netif_choice *netif, struct err *err) {
     const uint32_t n = c->config.spec->nproc;
-    if (!c->omp_told && worker_env_sets_omp(c->config.envp, n)) {
+    int r = netif != NULL ? set_up(c, netif, err) : 0;
+    if (r < 0)
+        return r;
+    struct node_setup_place place = place_of(c, netif);
+    node_setup_say(&c->setup, &place, c->no_memory_policy, &c->said);
+    bool omp = c->setup.workers[0].omp_threads == 0 && worker_env_sets_omp(c->config.envp, n);
+    if (!c->omp_told && omp) {
         c->omp_told = true;
         log_info("OMP_NUM_THREADS=1 for each worker, since it is not set; set it to tune");
     }
     struct start *starts = xcalloc(n, sizeof *starts);
     struct worker_spec *specs = xcalloc(n, sizeof *specs);
-    int r = 0;
     for (uint32_t i = 0; i < n && r == 0; i++)
         r = prepare_start(c, i, &starts[i], &specs[i], err);
     if (r == 0) {

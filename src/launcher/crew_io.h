@@ -3,8 +3,8 @@
  * failures and news for the rendezvous.
  *
  *     crew_new(loop, &config, &ops, me, &crew);
- *     r = crew_prepare(crew, generation, form, &err);     files and folders
- *     r = crew_start(crew, &err);                         processes
+ *     r = crew_prepare(crew, generation, form, &err);     files and folders, CPUs and variables
+ *     r = crew_start(crew, NULL, &err);                   processes
  *     crew_stop(crew, grace_ns);   … ops.on_all_gone …    then the next crew_prepare()
  *     crew_free(crew);
  *
@@ -18,6 +18,8 @@
 #include "launcher/console_io.h"
 #include "launcher/guardian_io.h"
 #include "launcher/job.h"
+#include "launcher/node_look_io.h"
+#include "nccl_env/netif_choice.h"
 #include "rendezvous/messages.h"
 
 struct crew;
@@ -32,6 +34,8 @@ struct crew_config {
     uint64_t nofile_soft;        /* the user's limit, if the agent raised its own; else 0 */
     struct child_reaper *reaper;
     struct console *console;
+    struct node_look *look;      /* freed before the crew is; NULL: nobody looks at this node */
+    bool any_gpu;                /* look_has_gpus() */
 };
 
 /* All are called from the loop, never from inside a crew_ function but crew_stop() and
@@ -47,6 +51,8 @@ struct crew_ops {
     /* A worker of the present generation says that it may be stopped now without losing work; it
      * may say so often. NULL: nobody asks. */
     void (*on_safe_point)(void *arg, struct generation g);
+    /* The end of a crew_prepare() that was CREW_E_LATER; err: it failed, else NULL. */
+    void (*on_prepared)(void *arg, struct generation g, const struct err *err);
 };
 
 _must_use_ int crew_new(struct loop *loop, const struct crew_config *config,
@@ -54,10 +60,14 @@ _must_use_ int crew_new(struct loop *loop, const struct crew_config *config,
 /* What still runs is killed. NULL is fine. */
 void crew_free(struct crew *crew);
 
-/* No worker of an older generation may be left. The form is copied. */
+/* No worker of an older generation may be left. The form is copied. CREW_E_LATER: the look at this
+ * node has not ended, on_prepared will come; another crew_prepare() may come before. */
+enum { CREW_E_LATER = 1 };
 _must_use_ int crew_prepare(struct crew *crew, struct generation g, const struct form *form,
                             struct err *err);
-_must_use_ int crew_start(struct crew *crew, struct err *err);
+/* netif: that workers use to reach other nodes, now that all nodes are known; NULL: as prepared.
+ * Copied. */
+_must_use_ int crew_start(struct crew *crew, const struct netif_choice *netif, struct err *err);
 /* SIGTERM, then SIGKILL after the grace, which is at most the job's own --shutdown-timeout.
  * Nothing runs: nothing happens. */
 void crew_stop(struct crew *crew, uint64_t grace_ns);

@@ -21,6 +21,7 @@ void job_spec_fini(struct job_spec *spec) {
     free(spec->etcd_cert);
     free(spec->etcd_key);
     free(spec->topology);
+    free(spec->topology_file);
     free(spec->event_log);
     free(spec->local_addr);
     free(spec->run_id);
@@ -29,6 +30,9 @@ void job_spec_fini(struct job_spec *spec) {
     for (char **arg = spec->args; arg != NULL && *arg != NULL; arg++)
         free(*arg);
     free(spec->args);
+    for (char **e = spec->env; e != NULL && *e != NULL; e++)
+        free(*e);
+    free(spec->env);
     free(spec->start_method);
     free(spec->log_dir);
     free(spec->line_prefix);

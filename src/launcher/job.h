@@ -7,6 +7,8 @@
 #include <sys/types.h>
 
 #include "base/util.h"
+#include "nccl_env/resolve.h"
+#include "topology/affinity.h"
 
 #define JOB_WORKERS_MAX 4096      /* workers of one node */
 #define JOB_NODES_MAX 100000
@@ -21,6 +23,8 @@ enum job_backend {
 };
 
 enum job_grow { JOB_GROW_BOUNDARY = 0, JOB_GROW_NOW, JOB_GROW_NEVER };
+/* Are the nodes alike, do they reach each other: don't look, say it, or start nothing then. */
+enum job_preflight { JOB_PREFLIGHT_OFF = 0, JOB_PREFLIGHT_WARN, JOB_PREFLIGHT_STRICT };
 enum job_rank_order { JOB_RANK_ORDER_HOST = 0, JOB_RANK_ORDER_JOIN, JOB_RANK_ORDER_TOPOLOGY };
 
 #define JOB_ETCD_ENDPOINTS_MAX 16
@@ -58,6 +62,11 @@ struct job_spec {
     char *etcd_user, *etcd_password; /* NULL: none */
     char *etcd_cacert, *etcd_cert, *etcd_key; /* PEM files, or NULL */
     char *topology;              /* this node's place in the network, "" : not known */
+    char *topology_file;         /* where it stands; NULL: none was given, or `topology` is known */
+    enum job_preflight preflight;
+    bool check_only;             /* muster check: no worker is started; what was found is printed */
+    bool check_json;
+    const char *check_disk;      /* muster check: the disk that must have room; borrowed */
     int is_host;                 /* 1, 0, or -1: decide by the address */
     int32_t node_rank;           /* --node-rank, -1: not given */
     char *local_addr;            /* --local-addr or NULL */
@@ -91,6 +100,14 @@ struct job_spec {
     char *start_method;
     bool virtual_local_rank;
     enum job_contain contain;
+    enum bind_mode bind;         /* --bind, --numa-binding; 0: none unless GPUs are found */
+    enum bind_memory bind_memory;
+    bool omp_cores;              /* --omp=cores */
+    uint32_t gpus_per_worker;    /* 0: not asked for */
+    enum nccl_env_mode nccl_env; /* 0: as NCCL_ENV_OFF */
+    char **env;                  /* --env-file, then --env: NAME=VALUE, a name once,
+                                    NULL-terminated; NULL: none */
+    bool nccl_comm_id, nccl_debug;
 
     /* where output goes */
     char *log_dir;               /* NULL: none; "/dev/null": no files at all */

@@ -156,9 +156,14 @@ static int make_below(const char *dir, const char *name, char **ret, struct err 
 
 int logdir_make_generation(const char *run_dir, const char *generation, const char *node,
                            char **ret_node_dir, struct err *err) {
-    _cleanup_(freep) char *dir = NULL;
+    _cleanup_(freep) char *dir = NULL, *node_dir = NULL;
     int r = make_below(run_dir, generation, &dir, err);
-    return r < 0 ? r : make_below(dir, node, ret_node_dir, err);
+    if (r == 0)
+        r = make_below(dir, node, &node_dir, err);
+    _cleanup_(freep) char *cwd = r == 0 && node_dir[0] != '/' ? getcwd(NULL, 0) : NULL;
+    if (r == 0) /* where the working directory is gone, nothing absolute can be said */
+        *ret_node_dir = cwd != NULL ? xasprintf("%s/%s", cwd, node_dir) : TAKE_PTR(node_dir);
+    return r;
 }
 
 int logdir_make_worker(const char *node_dir, uint32_t rank, char **ret_dir, struct err *err) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "io/child.h"
 #include "io/clock.h"
 #include "launcher/job.h"
 
@@ -258,16 +259,11 @@ static int open_file(const char *path, int *ret, struct err *err) {
 
 static int open_pipe(struct stream *s, struct err *err) {
     struct logmux *mux = s->worker->mux;
-    int fds[2];
-    if (pipe2(fds, O_CLOEXEC) < 0)
-        return err_set(err, -errno, "can't make a pipe for a worker's output: %s", strerror(errno));
-    s->pipe_fd = fds[0];
-    s->child_fd = fds[1];
-    if (fcntl(s->pipe_fd, F_SETFL, O_NONBLOCK) < 0)
-        return err_set(err, -errno, "can't set up a pipe for a worker's output: %s",
-                       strerror(errno));
+    int r = child_pipe(&s->pipe_fd, &s->child_fd);
+    if (r < 0)
+        return err_set(err, r, "can't make a pipe for a worker's output: %s", strerror(-r));
     (void)fcntl(s->pipe_fd, F_SETPIPE_SZ, (int)mux->pipe_bytes); /* a help, not a need */
-    int r = loop_watch_new(mux->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_IO, on_readable, s,
+    r = loop_watch_new(mux->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_IO, on_readable, s,
                            &s->watch);
     if (r == 0)
         r = loop_timer_new(mux->loop, on_timer, s, &s->timer);

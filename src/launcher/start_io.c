@@ -11,6 +11,22 @@
 /* Probes of a whole large job may come at once; the kernel cuts it to net.core.somaxconn. */
 #define NODE_BACKLOG 4096
 
+/* A port of the kernel's choice, but not the endpoint's: where that was free so far, nobody could
+ * lead there any more, and whoever looks for the leader would find this node. */
+static int listen_beside(const struct addr *at, uint16_t endpoint_port, int *ret_fd,
+                         struct err *err) {
+    struct addr own;
+    int taken;
+    int r = listen_socket(at, NODE_BACKLOG, ret_fd, err);
+    if (r < 0 || endpoint_port == 0 || addr_of_socket(*ret_fd, &own) < 0 ||
+        addr_port(&own) != endpoint_port)
+        return r;
+    taken = *ret_fd;
+    r = listen_socket(at, NODE_BACKLOG, ret_fd, err);
+    (void)close(taken);
+    return r;
+}
+
 /* The node's own listening socket: only this machine when the job can't leave it, else where the
  * other nodes may reach it. */
 static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct err *err) {
@@ -23,15 +39,15 @@ static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct e
         local = addr_is_loopback(&at);
     if (!any && !local && spec->local_addr != NULL &&
         addr_from_literal(spec->local_addr, 0, &at) == 0)
-        return listen_socket(&at, NODE_BACKLOG, ret_fd, err);
+        return listen_beside(&at, spec->endpoint_port, ret_fd, err);
     int r = addr_from_literal(local ? "127.0.0.1" : "::", 0, &at);
     assert(r == 0);
-    r = listen_socket(&at, NODE_BACKLOG, ret_fd, err);
+    r = listen_beside(&at, spec->endpoint_port, ret_fd, err);
     if (r == 0 || local)
         return r;
     r = addr_from_literal("0.0.0.0", 0, &at); /* a machine without IPv6 */
     assert(r == 0);
-    return listen_socket(&at, NODE_BACKLOG, ret_fd, err);
+    return listen_beside(&at, spec->endpoint_port, ret_fd, err);
 }
 
 int job_start(const struct job_spec *spec, char *const *envp) {
@@ -42,6 +58,8 @@ int job_start(const struct job_spec *spec, char *const *envp) {
     int r = 0;
     if (spec->entry != JOB_ENTRY_PROGRAM)
         r = python_find(envp, &python, &err);
+    else if (spec->check_only && python_find(envp, &python, NULL) < 0)
+        python = NULL; /* its PyTorch is one thing less to compare */
     if (r == 0)
         r = open_node_listener(spec, &agent.node_fd, &err);
     if (r == 0) {

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "io/proc.h"
+
 /* All of this may run in a signal handler: no heap, no stdio, no locks. */
 
 #define PATH_LEN 64
@@ -39,14 +41,6 @@ static void proc_path(char out[PATH_LEN], pid_t pid, const char *rest) {
     (void)add_text(add_number(add_text(out, "/proc/"), pid), rest);
 }
 
-/* 0 when it is not a number. */
-static pid_t number_of(const char *name) {
-    pid_t n = 0;
-    for (; *name >= '0' && *name <= '9'; name++)
-        n = n * 10 + (*name - '0');
-    return *name == '\0' ? n : 0;
-}
-
 /* --- reading /proc --- */
 
 static ssize_t read_some(int fd, char *buf, size_t size) {
@@ -54,6 +48,18 @@ static ssize_t read_some(int fd, char *buf, size_t size) {
     do
         n = read(fd, buf, size);
     while (n < 0 && errno == EINTR);
+    return n;
+}
+
+/* The beginning of /proc/PID/name, up to size bytes; < 0: it can't be read. */
+static ssize_t read_proc(pid_t pid, const char *name, char *buf, size_t size) {
+    char path[PATH_LEN];
+    proc_path(path, pid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = read_some(fd, buf, size);
+    (void)close(fd);
     return n;
 }
 
@@ -76,13 +82,8 @@ static pid_t field_number(const char *p, int skip) {
 /* /proc/PID/stat: "pid (name) state ppid …", and the name may hold anything; field 20 is the
  * number of threads, a zombie first thread included. proc(5) */
 static bool read_stat(pid_t pid, struct proc_stat *ret) {
-    char path[PATH_LEN], buf[512];
-    proc_path(path, pid, "/stat");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    ssize_t n = read_some(fd, buf, sizeof buf - 1);
-    (void)close(fd);
+    char buf[512];
+    ssize_t n = read_proc(pid, "/stat", buf, sizeof buf - 1);
     if (n <= 0)
         return false;
     buf[n] = '\0';
@@ -96,37 +97,8 @@ static bool read_stat(pid_t pid, struct proc_stat *ret) {
     return true;
 }
 
-struct dirent64_head { /* getdents64(2) */
-    uint64_t ino;
-    int64_t off;
-    unsigned short reclen;
-    unsigned char type;
-    char name[];
-};
-
-typedef void each_fn(void *arg, pid_t pid);
-
-/* fn(arg, number) for each entry of a directory that is a number. */
-static bool each_number(const char *path, each_fn *fn, void *arg) {
-    int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0)
-        return false;
-    _Alignas(struct dirent64_head) char buf[2048];
-    long n;
-    while ((n = syscall(SYS_getdents64, dir, buf, sizeof buf)) > 0)
-        for (long at = 0; at < n;) {
-            const struct dirent64_head *d = (const void *)(buf + at);
-            pid_t pid = number_of(d->name);
-            if (pid > 0)
-                fn(arg, pid);
-            at += d->reclen;
-        }
-    (void)close(dir);
-    return true;
-}
-
 /* The numbers of a "children" file; false when there is no such file. */
-static bool each_in_file(const char *path, each_fn *fn, void *arg) {
+static bool each_in_file(const char *path, proc_number_fn *fn, void *arg) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
@@ -149,7 +121,7 @@ static bool each_in_file(const char *path, each_fn *fn, void *arg) {
 
 struct child_search {
     pid_t parent;
-    each_fn *fn;
+    proc_number_fn *fn;
     void *arg;
 };
 
@@ -168,16 +140,16 @@ static void search_process(void *arg, pid_t pid) {
         s->fn(s->arg, pid);
 }
 
-static void each_child(pid_t parent, unsigned without, each_fn *fn, void *arg) {
+static void each_child(pid_t parent, unsigned without, proc_number_fn *fn, void *arg) {
     struct child_search s = {.parent = parent, .fn = fn, .arg = arg};
     char path[PATH_LEN];
     if (!(without & SWEEP_WITHOUT_CHILDREN_FILE) &&
         access("/proc/thread-self/children", R_OK) == 0) {
         proc_path(path, parent, "/task");
-        (void)each_number(path, search_thread, &s);
+        (void)!proc_each_number(path, search_thread, &s); /* it has ended */
         return;
     }
-    (void)each_number("/proc", search_process, &s);
+    (void)!proc_each_number("/proc", search_process, &s);
 }
 
 /* --- one pass --- */
@@ -299,14 +271,8 @@ void sweep_pass_below(pid_t top, struct sweep_result *ret) {
 /* A process that has no memory any more, or not yet its new one: it is ending (its children will
  * lose it in a moment) or in the middle of exec. Nothing in /proc tells whose it is. */
 static bool is_between(pid_t pid) {
-    char path[PATH_LEN], c;
-    proc_path(path, pid, "/cmdline");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    bool empty = read_some(fd, &c, 1) == 0;
-    (void)close(fd);
-    return empty;
+    char c;
+    return read_proc(pid, "/cmdline", &c, 1) == 0;
 }
 
 /* Is this one of the NUL-separated entries of /proc/PID/environ? */
@@ -406,13 +372,9 @@ pid_t sweep_parent(pid_t pid) {
 /* --- for people --- */
 
 void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]) {
-    char path[PATH_LEN], line[120];
+    char line[120];
     struct proc_stat st;
-    proc_path(path, pid, "/cmdline");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read_some(fd, line, sizeof line - 1) : -1;
-    if (fd >= 0)
-        (void)close(fd);
+    ssize_t n = read_proc(pid, "/cmdline", line, sizeof line - 1);
     char *at = add_number(add_text(out, "process "), pid);
     if (n <= 0 || !read_stat(pid, &st))
         return;

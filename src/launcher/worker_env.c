@@ -81,19 +81,23 @@ static char *list_item(const char *list, uint32_t index) {
     return xstrndup(list, n);
 }
 
-static int set_virtual_device(struct envlist *e, uint32_t local_rank, struct err *err) {
+/* n devices of what this node's workers may see: by number, or as they were named. */
+static int set_devices(struct envlist *e, uint32_t local_rank, uint32_t n, const char *option,
+                       struct err *err) {
     const char *visible = envlist_get(e, "CUDA_VISIBLE_DEVICES");
-    if (visible == NULL) {
-        set_u32(e, "CUDA_VISIBLE_DEVICES", local_rank);
-        return 0;
+    _cleanup_(strbuf_fini) struct strbuf list = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t index = local_rank * n + i;
+        _cleanup_(freep) char *device = visible != NULL ? list_item(visible, index)
+                                                        : xasprintf("%u", index);
+        if (device == NULL || device[0] == '\0')
+            return err_set(err, -EINVAL,
+                           "%s: CUDA_VISIBLE_DEVICES=%s names no device for local rank %u; name "
+                           "%u per worker or start fewer workers",
+                           option, visible, local_rank, n);
+        strbuf_printf(&list, "%s%s", i > 0 ? "," : "", device);
     }
-    _cleanup_(freep) char *device = list_item(visible, local_rank);
-    if (device == NULL || device[0] == '\0')
-        return err_set(err, -EINVAL,
-                       "--virtual-local-rank: CUDA_VISIBLE_DEVICES=%s names no device for local "
-                       "rank %u; name one per worker or start fewer workers",
-                       visible, local_rank);
-    envlist_set(e, "CUDA_VISIBLE_DEVICES", device);
+    envlist_set(e, "CUDA_VISIBLE_DEVICES", strbuf_text(&list));
     return 0;
 }
 
@@ -111,13 +115,17 @@ int worker_env_build(char *const *base, const struct worker_env_input *in, struc
     set_ranks(&e, in);
     set_elastic(&e, in);
     set_ours(&e, in);
-    if (worker_env_sets_omp(base, in->local_world_size))
+    if (in->omp_threads == 0 && worker_env_sets_omp(base, in->local_world_size))
         envlist_set(&e, "OMP_NUM_THREADS", "1");
-    if (in->virtual_local_rank) {
-        int r = set_virtual_device(&e, in->local_rank, err);
-        if (r < 0)
-            return r;
-    }
+    else if (in->omp_threads > 0 && env_get(base, "OMP_NUM_THREADS") == NULL)
+        envlist_setf(&e, "OMP_NUM_THREADS", "%u", in->omp_threads);
+    int r = 0;
+    if (in->gpus_per_worker > 0)
+        r = set_devices(&e, in->local_rank, in->gpus_per_worker, "--gpus-per-worker", err);
+    else if (in->virtual_local_rank)
+        r = set_devices(&e, in->local_rank, 1, "--virtual-local-rank", err);
+    if (r < 0)
+        return r;
     *ret = e;
     e = (struct envlist){0};
     return 0;

@@ -367,6 +367,9 @@ static void start_worker(struct worker_group *g, struct worker *w, const struct 
         .nofile_soft = config->nofile_soft,
         .cpuset = spec->cpuset,
         .cpuset_bytes = spec->cpuset_bytes,
+        .memory = spec->memory,
+        .memory_nodes = spec->memory_nodes,
+        .memory_nodes_bytes = spec->memory_nodes_bytes,
         .cgroup_fd = w->cgroup_fd,
         .report_fd = report_fd,
         .report_tag = w->index,
@@ -432,7 +435,7 @@ int worker_group_start(struct loop *loop, struct child_reaper *reaper,
         return err_set(err, r, "cannot prepare %u workers: %s", n, strerror(-r));
     g->ops = *ops;
     g->arg = arg;
-    r = child_report_pipe(&g->report_fd, &report_fd);
+    r = child_pipe(&g->report_fd, &report_fd);
     if (r < 0) {
         release(g);
         return err_set(err, r, "cannot make a pipe for %u workers: %s", n, strerror(-r));

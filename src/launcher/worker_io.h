@@ -33,6 +33,9 @@ struct worker_spec {
     int stdin_fd, stdout_fd, stderr_fd; /* -1: the agent's; the caller closes them afterwards */
     const void *cpuset;  /* NULL: unbound */
     size_t cpuset_bytes;
+    enum child_memory memory; /* as child_spec's */
+    const void *memory_nodes;
+    size_t memory_nodes_bytes;
 };
 #define WORKER_SPEC_INIT {.stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1}
 

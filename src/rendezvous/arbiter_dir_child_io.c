@@ -1,23 +1,15 @@
 #include "rendezvous/arbiter_dir_child_io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/utf8.h"
 #include "io/clock.h"
 
-/* Descriptors that are closed one by one where the kernel has no close_range (before 5.9). */
-#define CLOSE_MAX 65536
-#define CHILD_NAME "muster-arbiter" /* at most 15 bytes: PR_SET_NAME */
 /* Claims that find the place taken by nobody they can see. */
 #define CLAIM_TRIES 3
 
@@ -204,6 +196,24 @@ static int check_next(const struct arbiter_dir_server *s, uint32_t latest, uint3
                    epoch, s->folder.path, s->folder.name, latest);
 }
 
+static int put_after(struct arbiter_dir_server *s, uint32_t latest,
+                     const struct arbiter_record *record, struct err *err) {
+    int r = check_next(s, latest, record->epoch, err);
+    return r == 0 ? put(s, record, err) : r;
+}
+
+static int lost_to(struct arbiter_dir_server *s, const struct arbiter_record *winner,
+                   struct arbiter_dir_result *ret, struct err *err) {
+    ret->record = *winner;
+    ret->result = ARBITER_LOST;
+    return add_beat(s, &ret->record, err);
+}
+
+static int not_to_be_seen(const struct arbiter_dir_server *s, uint32_t epoch, struct err *err) {
+    return err_set(err, -EAGAIN, "%s/%s: epoch %" PRIu32 " is taken, but not to be seen yet",
+                   s->folder.path, s->folder.name, epoch);
+}
+
 static int do_claim(struct arbiter_dir_server *s, const struct arbiter_request *q,
                     struct arbiter_dir_result *ret, struct err *err) {
     struct arbiter_record now, mine = {.epoch = q->epoch, .leader = q->leader};
@@ -216,21 +226,15 @@ static int do_claim(struct arbiter_dir_server *s, const struct arbiter_request *
         if (!now.closed && now.epoch == q->epoch &&
             now.leader.incarnation == q->leader.incarnation)
             return settle(s, &now, ret, err);
-        if (now.closed || now.epoch >= q->epoch) {
-            ret->record = now;
-            ret->result = ARBITER_LOST;
-            return add_beat(s, &ret->record, err);
-        }
-        r = check_next(s, now.epoch, q->epoch, err);
-        if (r == 0)
-            r = put(s, &mine, err);
+        if (now.closed || now.epoch >= q->epoch)
+            return lost_to(s, &now, ret, err);
+        r = put_after(s, now.epoch, &mine, err);
         if (r == 0)
             return settle(s, &mine, ret, err);
         if (r != -EEXIST)
             return r;
     }
-    return err_set(err, -EAGAIN, "%s/%s: epoch %" PRIu32 " is taken, but not to be seen yet",
-                   s->folder.path, s->folder.name, q->epoch);
+    return not_to_be_seen(s, q->epoch, err);
 }
 
 /* The close is claimed as an epoch is. An asker that names its own epoch means the one after it. */
@@ -248,22 +252,16 @@ static int do_close(struct arbiter_dir_server *s, const struct arbiter_request *
             return settle(s, &now, ret, err);
         bool own = now.epoch == q->epoch && now.epoch > 0 &&
                    now.leader.incarnation == q->leader.incarnation;
-        if (now.closed || (now.epoch >= q->epoch && !own)) {
-            ret->record = now;
-            ret->result = ARBITER_LOST;
-            return add_beat(s, &ret->record, err);
-        }
+        if (now.closed || (now.epoch >= q->epoch && !own))
+            return lost_to(s, &now, ret, err);
         mine.epoch = own ? q->epoch + 1 : q->epoch;
-        r = check_next(s, now.epoch, mine.epoch, err);
-        if (r == 0)
-            r = put(s, &mine, err);
+        r = put_after(s, now.epoch, &mine, err);
         if (r == 0)
             return settle(s, &mine, ret, err);
         if (r != -EEXIST)
             return r;
     }
-    return err_set(err, -EAGAIN, "%s/%s: epoch %" PRIu32 " is taken, but not to be seen yet",
-                   s->folder.path, s->folder.name, mine.epoch);
+    return not_to_be_seen(s, mine.epoch, err);
 }
 
 static int do_request(struct arbiter_dir_server *s, const struct arbiter_request *q,
@@ -304,62 +302,21 @@ void arbiter_dir_serve(struct arbiter_dir_server *s, const struct arbiter_dir_ta
 
 /* --- the process --- */
 
-static void close_all_above(int fd) {
-#ifdef SYS_close_range
-    if (syscall(SYS_close_range, (unsigned)fd + 1, ~0U, 0U) == 0)
-        return;
-#endif
-    for (int i = fd + 1; i < CLOSE_MAX; i++)
-        (void)close(i);
-}
-
-/* The agent's signals are not for us: the agent ends the job, and needs us for its last word. */
-static void set_signals(void) {
-    static const int ignored[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGPIPE,
-                                  SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU, SIGXFSZ};
-    for (int s = 1; s < NSIG; s++)
-        (void)signal(s, SIG_DFL); /* some can't be set */
-    for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
-        (void)signal(ignored[i], SIG_IGN);
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
-/* Standard streams lead nowhere: whoever reads the agent's output must not wait for us. */
-static void become_child(int fd, pid_t parent) {
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
-    (void)prctl(PR_SET_NAME, CHILD_NAME);
-    set_signals();
-    int kept = fcntl(fd, F_DUPFD_CLOEXEC, 4); /* above what is replaced now */
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (kept < 0 || null < 0)
-        _exit(1);
-    for (int i = 0; i < 3; i++)
-        (void)dup2(null, i);
-    if (dup2(kept, 3) < 0)
-        _exit(1);
-    close_all_above(3);
+int arbiter_dir_child_run(int fd, void *arg) {
+    const struct arbiter_dir_child *c = arg;
     (void)umask(0077);
-}
-
-void arbiter_dir_child_run(int fd, pid_t parent, const char *path, const char *run_id,
-                           bool look) {
-    become_child(fd, parent);
     struct arbiter_dir_server server;
-    arbiter_dir_server_init(&server, path, run_id, look);
+    arbiter_dir_server_init(&server, c->path, c->run_id, c->look);
     for (;;) {
         struct arbiter_dir_task task;
         struct arbiter_dir_result result;
-        ssize_t n = recv(3, &task, sizeof task, 0);
+        ssize_t n = recv(fd, &task, sizeof task, 0);
         if (n < 0 && errno == EINTR)
             continue;
         if (n != (ssize_t)sizeof task)
-            _exit(n == 0 ? 0 : 1);
+            return n == 0 ? 0 : 1;
         arbiter_dir_serve(&server, &task, &result);
-        if (send(3, &result, sizeof result, MSG_NOSIGNAL) != (ssize_t)sizeof result)
-            _exit(1);
+        if (send(fd, &result, sizeof result, MSG_NOSIGNAL) != (ssize_t)sizeof result)
+            return 1;
     }
 }

@@ -32,8 +32,10 @@ void arbiter_dir_server_fini(struct arbiter_dir_server *s);
 void arbiter_dir_serve(struct arbiter_dir_server *s, const struct arbiter_dir_task *task,
                        struct arbiter_dir_result *ret);
 
-/* The whole life of the child, after fork(): keeps nothing open but `fd`, dies with its parent,
- * ignores what a terminal or a batch system sends to all, ends when the other end is closed. All
- * signals must be blocked. */
-_noreturn_ void arbiter_dir_child_run(int fd, pid_t parent, const char *path, const char *run_id,
-                                      bool look);
+/* What the helper process (io/helper.h) does all its life; `arg` is this. It ends when the other
+ * end of fd is closed. */
+struct arbiter_dir_child {
+    const char *path, *run_id;
+    bool look;
+};
+int arbiter_dir_child_run(int fd, void *arg);

@@ -3,22 +3,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/list.h"
 #include "io/clock.h"
-#include "io/reaper.h"
+#include "io/helper.h"
 #include "rendezvous/arbiter_dir_child_io.h"
 
-/* How long a killed child may take to be gone before it is left behind (uninterruptible sleep). */
-#define REAP_WAIT_MS 100
+#define CHILD_NAME "muster-arbiter"
 
 /* A request that has no answer yet. */
 struct ask {
@@ -33,7 +28,6 @@ struct ask {
 struct arbiter_dir {
     struct arbiter arbiter; /* first */
     struct loop *loop;
-    struct child_reaper *reaper; /* or NULL */
     char *path, *run_id;
     uint64_t timeout_ns;
     bool look;
@@ -46,9 +40,8 @@ struct arbiter_dir {
 
     int fd; /* to the child; -1: no child */
     struct loop_watch *watch;
-    struct child child;              /* without a reaper */
-    struct child_watch *child_watch; /* with one */
-    uint64_t busy_seq;               /* what the child works on; 0: nothing */
+    struct helper helper;
+    uint64_t busy_seq; /* what the child works on; 0: nothing */
     uint64_t busy_since_ns;
 };
 
@@ -97,16 +90,6 @@ static struct ask *find_ask(const struct arbiter_dir *d, uint64_t seq) {
 
 /* --- the child --- */
 
-static void reap_alone(struct child *c) {
-    (void)!child_kill(c, SIGKILL); /* it may have ended */
-    struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
-    if (c->pidfd >= 0)
-        (void)poll(&p, 1, REAP_WAIT_MS);
-    (void)waitpid(c->pid, NULL, WNOHANG);
-    child_fini(c);
-    *c = (struct child)CHILD_INIT;
-}
-
 /* What it was doing is safe to lose at any point: that is what the files are made for. */
 static void end_child(struct arbiter_dir *d) {
     loop_watch_free(d->watch);
@@ -115,13 +98,7 @@ static void end_child(struct arbiter_dir *d) {
         (void)close(d->fd);
     d->fd = -1;
     d->busy_seq = 0;
-    if (d->child_watch != NULL) {
-        (void)!child_watch_kill(d->child_watch, SIGKILL); /* it may have ended */
-        child_watch_free(d->child_watch);
-        d->child_watch = NULL;
-    }
-    if (d->child.pid > 0)
-        reap_alone(&d->child);
+    helper_end(&d->helper);
 }
 
 static void dispatch(struct arbiter_dir *d);
@@ -157,14 +134,6 @@ static void child_lost(struct arbiter_dir *d) {
     dispatch(d);
 }
 
-/* Its end is noticed by the socket's. */
-static void on_child_exit(void *arg, const struct child_status *status) {
-    (void)status;
-    struct arbiter_dir *d = arg;
-    child_watch_free(d->child_watch);
-    d->child_watch = NULL;
-}
-
 static void on_result(void *arg, int fd, unsigned events) {
     (void)events;
     struct arbiter_dir *d = arg;
@@ -191,21 +160,6 @@ static void on_result(void *arg, int fd, unsigned events) {
     tell(d);
 }
 
-static int adopt(struct arbiter_dir *d, pid_t pid) {
-    struct child child = {.pid = pid, .pidfd = -1};
-#ifdef SYS_pidfd_open
-    child.pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
-#endif
-    if (d->reaper == NULL) {
-        d->child = child;
-        return 0;
-    }
-    int r = child_watch_new(d->reaper, &child, NULL, on_child_exit, d, &d->child_watch);
-    if (r < 0)
-        reap_alone(&child);
-    return r;
-}
-
 static int start_child(struct arbiter_dir *d) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
@@ -214,17 +168,9 @@ static int start_child(struct arbiter_dir *d) {
     int r = fcntl(ends[0], F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
     if (r == 0)
         r = loop_watch_new(d->loop, d->fd, LOOP_READ, LOOP_PRIO_IO, on_result, d, &d->watch);
-    if (r == 0) {
-        /* The loop's handlers must not run in the child. */
-        sigset_t all, old;
-        (void)sigfillset(&all);
-        (void)sigprocmask(SIG_SETMASK, &all, &old);
-        pid_t parent = getpid(), pid = fork();
-        if (pid == 0)
-            arbiter_dir_child_run(ends[1], parent, d->path, d->run_id, d->look);
-        r = pid < 0 ? -errno : adopt(d, pid);
-        (void)sigprocmask(SIG_SETMASK, &old, NULL);
-    }
+    struct arbiter_dir_child work = {d->path, d->run_id, d->look};
+    if (r == 0)
+        r = helper_start(d->loop, CHILD_NAME, arbiter_dir_child_run, &work, ends[1], &d->helper);
     (void)close(ends[1]);
     if (r < 0)
         end_child(d);
@@ -346,11 +292,10 @@ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_config *config,
     *d = (struct arbiter_dir){
         .arbiter.ops = &dir_ops,
         .loop = loop,
-        .reaper = config->reaper,
         .timeout_ns = config->timeout_ns != 0 ? config->timeout_ns : ARBITER_TIMEOUT_NS,
         .look = config->look,
         .fd = -1,
-        .child = CHILD_INIT,
+        .helper = HELPER_INIT,
     };
     list_init(&d->waiting);
     list_init(&d->ready);
@@ -368,5 +313,5 @@ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_config *config,
 pid_t arbiter_dir_child(const struct arbiter *arbiter) {
     const struct arbiter_dir *d = (const struct arbiter_dir *)(const void *)arbiter;
     assert(arbiter->ops == &dir_ops);
-    return d->child_watch != NULL ? child_watch_pid(d->child_watch) : d->child.pid;
+    return helper_pid(&d->helper);
 }

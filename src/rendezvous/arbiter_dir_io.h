@@ -1,7 +1,7 @@
 /* The arbiter over a directory that all nodes see: rendezvous.md, "Succession". The texts of the
  * files are arbiter_record.h's; the layout is in muster-arbiter(7).
  *
- *     struct arbiter_dir_config config = {.path = "/shared/ckpt", .run_id = id, .reaper = reaper};
+ *     struct arbiter_dir_config config = {.path = "/shared/ckpt", .run_id = id};
  *     r = arbiter_dir_new(loop, &config, &arbiter, &err);
  *     … arbiter.h
  *
@@ -16,15 +16,9 @@
 #include "io/loop.h"
 #include "rendezvous/arbiter.h"
 
-struct child_reaper;
-
 struct arbiter_dir_config {
     const char *path;            /* copied. Made if it is missing; its parent must be there */
     const char *run_id;          /* copied */
-    /* of this process, if it has one: the child is then a known one (not a worker's orphan), and
-     * is reaped by it. Borrowed, and
-     * to be freed after the arbiter; NULL: the arbiter reaps its child itself */
-    struct child_reaper *reaper;
     uint64_t timeout_ns;         /* 0: ARBITER_TIMEOUT_NS */
     bool look;                   /* only READs, which make nothing that is missing */
 };

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/parse.h"
+#include "io/file.h"
 #include "rendezvous/arbiter_folder_priv.h"
 
 #define BEAT_LEN 17          /* 16 digits and a newline */
@@ -53,19 +54,6 @@ static int read_file(const struct arbiter_folder *f, const char *file, char *tex
     return 0;
 }
 
-static int write_all(int fd, const char *text, size_t len) {
-    while (len > 0) {
-        ssize_t n = write(fd, text, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        text += n;
-        len -= (size_t)n;
-    }
-    return fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP ? -errno : 0;
-}
-
 /* A new file with this text, on the disk. ret_st: may be NULL. */
 static int write_new(const struct arbiter_folder *f, const char *file, const char *text, size_t len,
                      struct stat *ret_st, struct err *err) {
@@ -74,7 +62,7 @@ static int write_new(const struct arbiter_folder *f, const char *file, const cha
     int fd = openat(f->fd, file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return arbiter_folder_failed(f, "make", file, err);
-    int r = write_all(fd, text, len);
+    int r = file_write_flushed(fd, text, len);
     if (r == 0 && ret_st != NULL && fstat(fd, ret_st) < 0)
         r = -errno;
     if (close(fd) < 0 && r == 0) /* NFS says here what did not fit */

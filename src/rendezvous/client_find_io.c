@@ -35,12 +35,12 @@ static void back_off(struct rdzv_client *c) {
 
 static void try_next_addr(struct rdzv_client *c);
 
-void client_attempt_failed(struct rdzv_client *c, const char *why) {
+static void attempt_failed(struct rdzv_client *c, const char *what, const char *why) {
     char at[ADDR_TEXT_MAX], text[CLIENT_WAITING_MAX];
     bool greeted = c->greeted; /* it was the right agent: its other addresses say the same */
     free_conn(c);
     addr_to_text(&c->addrs[c->next_addr - 1], at);
-    (void)snprintf(text, sizeof text, "no leader at %s: %.600s", at, why);
+    (void)snprintf(text, sizeof text, "%s at %s: %.600s", what, at, why);
     log_debug("rendezvous: %s", text);
     if (c->next_addr < c->n_addrs && !greeted) {
         try_next_addr(c);
@@ -49,6 +49,14 @@ void client_attempt_failed(struct rdzv_client *c, const char *why) {
     client_say_waiting(c, text);
     back_off(c);
     client_disconnected(c);
+}
+
+void client_attempt_failed(struct rdzv_client *c, const char *why) {
+    attempt_failed(c, "no leader", why);
+}
+
+void client_refused_for_now(struct rdzv_client *c, const char *reason) {
+    attempt_failed(c, "not taken in by the agent", reason);
 }
 
 static void try_next_addr(struct rdzv_client *c) {

@@ -90,7 +90,7 @@ static void obey(struct rdzv_client *c, const struct member_effect *e) {
         break;
     case MEMBER_EFFECT_PROBE: client_probe_leader(c); break;
     case MEMBER_EFFECT_PREPARE: ops->prepare(arg, e->generation, member_form(c->member)); break;
-    case MEMBER_EFFECT_START: ops->start(arg, e->generation); break;
+    case MEMBER_EFFECT_START: ops->start(arg, e->generation, e->ways); break;
     case MEMBER_EFFECT_STOP:
         ops->stop(arg, e->grace_ns, e->reason, member_stop_cause(c->member));
         break;
@@ -153,6 +153,7 @@ static void destroy(struct rdzv_client *c) {
     loop_timer_free(c->timer);
     member_update_fini(&c->update);
     member_free(c->member);
+    free(c->digest);
     free(c);
 }
 
@@ -180,6 +181,13 @@ void client_event(struct rdzv_client *c, struct member_event *ev) {
 void rdzv_client_event(struct rdzv_client *c, const struct member_event *event) {
     struct member_event ev = *event;
     client_event(c, &ev);
+}
+
+void rdzv_client_digest(struct rdzv_client *c, const char *text) {
+    assert(strlen(text) < RDZV_DIGEST_MAX);
+    free(c->digest);
+    c->digest = xstrdup(text);
+    client_send_digest(c);
 }
 
 void rdzv_client_caller(struct rdzv_client *c, uint64_t incarnation, bool came) {

@@ -30,8 +30,13 @@ struct rdzv_client;
  * rdzv_client_event(), which takes effect after the present effects. Pointers are borrowed for the
  * call. */
 struct rdzv_client_ops {
+    /* A JOIN is about to be sent to the leader at this address, from this one (len 0: not known);
+     * for what the node says of itself by then. May be NULL */
+    void (*joining)(void *arg, const struct addr *leader, const struct addr *local,
+                    struct node_info *info);
     void (*prepare)(void *arg, struct generation generation, const struct form *form);
-    void (*start)(void *arg, struct generation generation);
+    /* ways: as in struct desired. */
+    void (*start)(void *arg, struct generation generation, uint32_t ways);
     /* End the workers: grace_ns from SIGTERM to SIGKILL (UINT64_MAX: the job's own setting).
      * `cause` is the leader's STOP or CLOSED with the first failure, NULL when there was none. */
     void (*stop)(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause);
@@ -86,6 +91,10 @@ void rdzv_client_free(struct rdzv_client *c);
  * SAFE_POINT. Fills in now_ns and copies what the event points at. Steps at once, unless called
  * from a callback. */
 void rdzv_client_event(struct rdzv_client *c, const struct member_event *event);
+
+/* What this node is made of, below RDZV_DIGEST_MAX bytes of UTF-8 (copied): told to this leader and
+ * to each later one. In the place of what was told before. */
+void rdzv_client_digest(struct rdzv_client *c, const char *text);
 
 /* A node is parked at our listener, or the connection of a parked one has ended. */
 void rdzv_client_caller(struct rdzv_client *c, uint64_t incarnation, bool came);

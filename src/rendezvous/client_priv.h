@@ -42,6 +42,7 @@ struct rdzv_client {
     bool welcomed;       /* on this connection */
     uint64_t welcomed_ns; /* by the one who is looked for, last; 0: never */
     char waiting[CLIENT_WAITING_MAX];
+    char *digest;        /* owned; NULL: none yet */
 
     /* An estate that comes in parts; `n_estate` of its members are there. */
     struct estate estate;
@@ -82,6 +83,8 @@ void client_hang_up(struct rdzv_client *c);
 void client_disconnected(struct rdzv_client *c);
 /* This address did not answer as a leader: the next one, or DISCONNECT. */
 void client_attempt_failed(struct rdzv_client *c, const char *why);
+/* The same, with its own words: a leader that has no place now, or no leader. */
+void client_refused_for_now(struct rdzv_client *c, const char *reason);
 /* The time for an attempt is over, or a pause is. */
 void client_on_retry(void *arg);
 
@@ -89,6 +92,8 @@ void client_on_retry(void *arg);
 
 extern const struct conn_ops client_conn_ops;
 void client_send_join(struct rdzv_client *c);
+/* Where there is one, and a leader. */
+void client_send_digest(struct rdzv_client *c);
 /* Nothing when nobody has welcomed us. */
 void client_send_to_leader(struct rdzv_client *c, const struct wire_message *m);
 void client_drop_estate(struct rdzv_client *c);

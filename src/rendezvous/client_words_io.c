@@ -19,7 +19,24 @@ void client_send_join(struct rdzv_client *c) {
                  .report = *member_report(c->member)},
     };
     memcpy(m.join.run_id, c->config.run_id, sizeof m.join.run_id);
+    if (c->config.ops.joining != NULL) {
+        struct addr local;
+        if (conn_local_addr(c->conn, &local) < 0)
+            local = (struct addr){0};
+        bool busy = c->busy;
+        c->busy = true; /* what is caused by this comes after JOIN */
+        c->config.ops.joining(c->config.arg, &c->addrs[c->next_addr - 1], &local, &m.join.info);
+        c->busy = busy;
+    }
     conn_send(c->conn, &m);
+}
+
+void client_send_digest(struct rdzv_client *c) {
+    if (c->digest == NULL)
+        return;
+    struct wire_message m = {.kind = WIRE_DIGEST};
+    memcpy(m.digest.text, c->digest, strlen(c->digest) + 1);
+    client_send_to_leader(c, &m);
 }
 
 void client_send_to_leader(struct rdzv_client *c, const struct wire_message *m) {
@@ -96,6 +113,7 @@ static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
     c->heartbeat_ns = w->heartbeat_ns;
     loop_timer_set(c->retry, TIME_NEVER);
     conn_set_patience(c->conn, c->lease_ns, c->heartbeat_ns);
+    client_send_digest(c);
     if (w->leader != before)
         tell_leader(c, before == 0);
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_WELCOME,
@@ -217,7 +235,7 @@ static void on_first_words(struct rdzv_client *c, const struct wire_message *m) 
         if (m->refused.final)
             refused(c, m->refused.reason);
         else
-            client_attempt_failed(c, m->refused.reason);
+            client_refused_for_now(c, m->refused.reason);
         return;
     case WIRE_WELCOME: on_welcome(c, &m->welcome); return;
     case WIRE_HELLO:
@@ -236,6 +254,7 @@ static void on_first_words(struct rdzv_client *c, const struct wire_message *m) 
     case WIRE_ANSWER:
     case WIRE_OVERVIEW:
     case WIRE_NODES:
+    case WIRE_DIGEST:
     case WIRE_KIND_COUNT: has_no_place(c, m->kind);
     }
 }
@@ -266,6 +285,7 @@ static void on_leaders_words(struct rdzv_client *c, const struct wire_message *m
     case WIRE_ANSWER:
     case WIRE_OVERVIEW:
     case WIRE_NODES:
+    case WIRE_DIGEST:
     case WIRE_KIND_COUNT: has_no_place(c, m->kind);
     }
 }

@@ -47,7 +47,7 @@ static bool makes_sense(const struct group_config *c) {
 static void inherit(struct group *g, const struct estate *e) {
     g->generation = e->formed;
     g->started = e->started;
-    g->old_started = e->formed;
+    g->old_generation = e->formed;
     g->restarts_used = e->restarts_used;
     g->losses = e->losses;
     if (e->log_nonce != 0)
@@ -78,8 +78,8 @@ static void inherit(struct group *g, const struct estate *e) {
         uint64_t on_way = m->incarnation == g->config.old_leader ? 0 : g->config.margin_ns;
         n->lost_at_ns = MAX2(g->config.absent_until_ns, g->now_ns + on_way);
         n->in_order = i < e->n_order;
-        n->was_started = n->in_order;
-        g->n_was_started += n->in_order;
+        n->was_old_member = n->in_order;
+        g->n_old_members += n->in_order;
         n->report.state = NODE_RUNNING; /* for all we know */
         n->report.generation = (struct generation){0, 0};
         n->probe_ns = g->now_ns;

@@ -9,6 +9,8 @@
  *         └───────all stopped──── STOPPING ◀───────────────┘
  *                                    └──budget spent / below min──▶ CLOSED(failed)
  *
+ *     (enum group_state of messages.h, as operators see it, too)
+ *
  *     struct group *g; group_new(&config, now_ns, &g);
  *     struct group_update u = {0};
  *     group_step(g, &event, &u);
@@ -20,15 +22,6 @@
 
 #include "base/err.h"
 #include "rendezvous/arbiter.h"
-
-enum group_state {
-    GROUP_GATHERING = 1,
-    GROUP_FORMING,
-    GROUP_RUNNING,
-    GROUP_STOPPING,
-    GROUP_CLOSED,
-    GROUP_STATE_COUNT,
-};
 
 /* What a leadership hangs on, besides the nodes. */
 enum group_anchor {
@@ -47,7 +40,9 @@ enum group_grow {
 enum group_rank_order { /* of newcomers without --node-rank; the leader's node goes first */
     RANK_ORDER_HOST = 0, /* natural order of host names */
     RANK_ORDER_JOIN,     /* as they came */
-    RANK_ORDER_TOPOLOGY, /* natural order of node_info.topology, then of host names */
+    /* by node_info.topology, those of the leader's switches first, else in natural order; then by
+     * host names */
+    RANK_ORDER_TOPOLOGY,
 };
 
 struct group_config {
@@ -249,6 +244,9 @@ uint32_t group_restarts_used(const struct group *g);
  * many there are, and writes at most max of them. */
 size_t group_nodes(const struct group *g, uint64_t *out, size_t max);
 size_t group_members(const struct group *g, uint64_t *out, size_t max);
+/* A node's clock, where it is known: leader's = node's + offset, give or take the error. */
+_must_use_ bool group_clock_offset(const struct group *g, uint64_t node, int64_t *ret_offset_ns,
+                                   uint64_t *ret_error_ns);
 /* NULL when unknown. Borrowed until the next step. */
 const struct node_info *group_node_info(const struct group *g, uint64_t node);
 

@@ -35,6 +35,34 @@ size_t group_wanted(const struct group *g, size_t candidates) {
     return n >= g->config.min_nodes ? n : 0;
 }
 
+/* How many switches, from the top, are above both of two places. */
+static unsigned shared_switches(const char *a, const char *b) {
+    unsigned n = 0;
+    for (;;) {
+        size_t la = strcspn(a, "."), lb = strcspn(b, ".");
+        if (la == 0 || la != lb || memcmp(a, b, la) != 0)
+            return n;
+        n++;
+        if (a[la] == '\0' || b[lb] == '\0')
+            return n;
+        a += la + 1;
+        b += lb + 1;
+    }
+}
+
+/* The leader's node has the first rank: the nodes near to it go before those that are farther, so
+ * that its switch is left once. */
+static int compare_places(const struct group *g, const struct node *a, const struct node *b) {
+    const struct node *leader = group_find(g, g->config.leader_incarnation);
+    if (leader != NULL) {
+        unsigned na = shared_switches(a->info.topology, leader->info.topology);
+        unsigned nb = shared_switches(b->info.topology, leader->info.topology);
+        if (na != nb)
+            return na > nb ? -1 : 1;
+    }
+    return natural_compare(a->info.topology, b->info.topology);
+}
+
 static int compare_newcomers(const struct group *g, const struct node *a, const struct node *b) {
     bool ra = a->info.node_rank >= 0, rb = b->info.node_rank >= 0;
     if (ra != rb)
@@ -47,7 +75,7 @@ static int compare_newcomers(const struct group *g, const struct node *a, const 
         return la ? -1 : 1;
     int c = 0;
     if (g->config.rank_order == RANK_ORDER_TOPOLOGY)
-        c = natural_compare(a->info.topology, b->info.topology);
+        c = compare_places(g, a, b);
     if (c == 0 && g->config.rank_order != RANK_ORDER_JOIN)
         c = natural_compare(a->info.host, b->info.host);
     if (c != 0)
@@ -153,7 +181,7 @@ void group_choose_members(struct group *g) {
     size_t n_chosen = order_candidates(g, wanted, chosen);
     assert(n_chosen == wanted);
     LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
-        n->is_member = n->in_order = n->was_started = false;
+        n->is_member = n->in_order = n->was_old_member = false;
     free(g->members);
     g->members = chosen;
     g->n_members = n_chosen;

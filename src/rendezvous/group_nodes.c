@@ -39,8 +39,8 @@ static bool is_unresolved(const struct node *n) {
 static unsigned tallies_of(const struct group *g, const struct node *n) {
     bool may = group_may_take_part(n);
     bool candidate = may && n->connected && group_has_stopped(n);
-    bool old_finished = n->was_started && n->report.finished &&
-                        generation_compare(n->report.generation, g->old_started) == 0;
+    bool old_finished = n->was_old_member && n->report.finished &&
+                        generation_compare(n->report.generation, g->old_generation) == 0;
     return may * BIT(TALLY_HOPEFUL) | candidate * BIT(TALLY_CANDIDATE) |
            (candidate && !n->is_member) * BIT(TALLY_WAITING) |
            is_unresolved(n) * BIT(TALLY_UNRESOLVED) |

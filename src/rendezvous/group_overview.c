@@ -4,18 +4,6 @@
 
 #include "rendezvous/group_priv.h"
 
-static enum group_phase phase_of(enum group_state s) {
-    switch (s) {
-    case GROUP_GATHERING: return PHASE_GATHERING;
-    case GROUP_FORMING: return PHASE_FORMING;
-    case GROUP_RUNNING: return PHASE_RUNNING;
-    case GROUP_STOPPING: return PHASE_STOPPING;
-    case GROUP_CLOSED: return PHASE_CLOSED;
-    case GROUP_STATE_COUNT: break;
-    }
-    assert_not_reached();
-}
-
 /* Inherited nodes that have not come back are nobody's business yet. */
 static bool is_shown(const struct node *n) { return n->joined_ns != 0; }
 
@@ -31,7 +19,7 @@ static enum overview_place place_of(const struct group *g, const struct node *n)
 
 void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret) {
     *ret = (struct overview){
-        .phase = phase_of(g->state),
+        .state = g->state,
         .since_ns = now_ns - g->since_ns,
         .epoch = g->config.epoch,
         .generation = g->generation,

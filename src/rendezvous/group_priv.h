@@ -39,7 +39,7 @@ enum tally {
     TALLY_AWAY,          /* members without a connection */
     TALLY_SAFE,          /* members at a safe point */
     TALLY_CLOSED,        /* nodes that know the outcome */
-    TALLY_OLD_FINISHED,  /* members of the last leader's started group that had finished */
+    TALLY_OLD_FINISHED,  /* members of the last leader's group that had finished */
     TALLY_EXCLUDED,
     TALLY_COUNT,
 };
@@ -65,7 +65,7 @@ struct node {
     uint64_t echo_ns;     /* our newest clock that has come back from it; 0: none */
     uint64_t lost_at_ns;  /* inherited, not yet back: counts as lost then */
     bool in_order;        /* of the last group */
-    bool was_started;     /* of the last leader's started group */
+    bool was_old_member;  /* of the last leader's group */
     bool is_member;       /* of the present generation (FORMING, RUNNING, STOPPING) */
     bool starved;         /* member: its last RENEW got no lease */
     struct form form;     /* valid while is_member */
@@ -123,8 +123,8 @@ struct group {
     /* below min is a loss from here on, not a start that takes long */
     bool started_once;
     struct generation started;    /* the newest started */
-    struct generation old_started; /* the last leader's, and how many nodes it had */
-    size_t n_was_started;
+    struct generation old_generation; /* the newest that the last leader formed */
+    size_t n_old_members;         /* nodes that it had, as far as they are known */
     bool formed_here;             /* this leader has formed one */
 
     /* GATHERING */
@@ -169,6 +169,7 @@ struct group {
     uint32_t fail_count;
     uint32_t backoff_step;
     uint64_t started_ns;      /* of the present group; 0: it has not started */
+    uint32_t ways;            /* likewise, that all its members have */
     uint64_t last_start_ns;   /* of any; 0 */
     char (*excluded_hosts)[RDZV_HOST_MAX];
     size_t n_excluded_hosts;

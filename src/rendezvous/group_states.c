@@ -219,7 +219,7 @@ static void form(struct group *g) {
     if (g->detected_ns != 0 && g->stopped_ns == 0)
         g->stopped_ns = g->now_ns; /* what the last leader's loss has stopped */
     g->n_last_lost = g->n_fell_silent = 0;
-    g->n_was_started = 0;
+    g->n_old_members = 0;
     g->grow_asked = false;
     g->has_cause = g->closing = g->charge_pending = g->form_told = false;
     g->cause_withheld = false;
@@ -261,7 +261,7 @@ static void give_up_gathering(struct group *g, size_t candidates) {
 
 /* The last leader's group had finished, every node of it says so: it is not run again. */
 static bool was_finished_before(const struct group *g) {
-    return g->n_was_started > 0 && g->tally[TALLY_OLD_FINISHED] == g->n_was_started;
+    return g->n_old_members > 0 && g->tally[TALLY_OLD_FINISHED] == g->n_old_members;
 }
 
 static void advance_gathering(struct group *g) {
@@ -332,6 +332,13 @@ static void reach_members(struct group *g) {
             (void)group_emit(g, GROUP_EFFECT_REACH, g->members[i]->info.incarnation);
 }
 
+static uint32_t common_ways(const struct group *g) {
+    uint32_t ways = UINT32_MAX;
+    for (size_t i = 0; i < g->n_members; i++)
+        ways &= g->members[i]->report.ways;
+    return ways;
+}
+
 static void advance_forming(struct group *g) {
     if (!g->form_told)
         return; /* the store is not open yet */
@@ -341,6 +348,7 @@ static void advance_forming(struct group *g) {
         g->started = g->generation;
         g->lost_somebody = false;
         g->formed_ns = g->started_ns = g->last_start_ns = g->now_ns;
+        g->ways = common_ways(g);
         move(g, GROUP_RUNNING);
         struct group_note *note = group_add_note(g, NOTE_FORMED, NULL, NULL);
         note->stopped_ns = g->stopped_ns;

@@ -16,6 +16,24 @@ static void desire_idle(const struct group *g, const struct node *n, struct desi
         (void)snprintf(d->reason, sizeof d->reason, "%s", n->report.excluded_why);
 }
 
+static void add_neighbour(struct form *f, const struct node_info *info) {
+    struct rdzv_neighbour *n = &f->neighbours[f->n_neighbours++];
+    n->incarnation = info->incarnation;
+    memcpy(n->host, info->host, sizeof n->host);
+    memcpy(n->nets, info->nets, sizeof n->nets);
+    n->listener_port = info->listener_port;
+}
+
+/* Whom it tries to reach before it is prepared: the ring of node ranks, both ways. */
+static void fill_neighbours(const struct group *g, struct form *f) {
+    size_t n = g->n_members, next = (f->node_rank + 1) % n, before = (f->node_rank + n - 1) % n;
+    f->n_neighbours = 0;
+    if (n > 1)
+        add_neighbour(f, &g->members[next]->info);
+    if (n > 2)
+        add_neighbour(f, &g->members[before]->info);
+}
+
 static void desire_end(const struct group *g, struct desired *d) {
     memcpy(d->reason, g->reason, sizeof d->reason);
     d->has_failure = g->has_cause && !g->cause_withheld && g->outcome != OUTCOME_SUCCESS;
@@ -49,11 +67,14 @@ bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
             d.form = n->form;
             d.form.store_port = g->store_port;
             memcpy(d.form.store_host, g->store_host, sizeof d.form.store_host);
+            fill_neighbours(g, &d.form);
         }
         break;
     case GROUP_RUNNING:
-        if (n->is_member)
+        if (n->is_member) {
             d.kind = DESIRED_START;
+            d.ways = g->ways;
+        }
         break;
     case GROUP_STOPPING:
         if (n->is_member)
@@ -81,7 +102,8 @@ static void name_nodes(const struct group *g, struct rdzv_status *ret) {
             (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "%s", n->info.host);
         if (candidate && ret->n_names < RDZV_STATUS_NAMES_MAX)
             (void)snprintf(ret->names[ret->n_names++], RDZV_HOST_MAX, "%s", n->info.host);
-        if (candidate && ranks != NULL)
+        /* An inherited node was not asked for its rank, which may be none. */
+        if (candidate && ranks != NULL && (uint32_t)n->info.node_rank < g->config.max_nodes)
             ranks[n->info.node_rank] = true;
         full = ret->n_names == RDZV_STATUS_NAMES_MAX && g->tally[TALLY_UNRESOLVED] == 0;
     }
@@ -131,6 +153,16 @@ size_t group_members(const struct group *g, uint64_t *out, size_t max) {
     for (size_t i = 0; i < g->n_members && i < max; i++)
         out[i] = g->members[i]->info.incarnation;
     return g->n_members;
+}
+
+bool group_clock_offset(const struct group *g, uint64_t node, int64_t *ret_offset_ns,
+                        uint64_t *ret_error_ns) {
+    const struct node *n = group_find(g, node);
+    if (n == NULL || !n->offset_known)
+        return false;
+    *ret_offset_ns = n->offset_ns;
+    *ret_error_ns = n->error_ns;
+    return true;
 }
 
 const struct node_info *group_node_info(const struct group *g, uint64_t node) {

@@ -94,13 +94,26 @@ struct member_effect *member_emit(struct member *m, enum member_effect_kind kind
  * the time to repeat it. */
 void member_say(struct member *m) {
     m->unsaid = !m->connected;
+    if (!m->connected)
+        return;
+    (void)member_emit(m, MEMBER_EFFECT_REPORT);
+    if (m->renew_ns != TIME_NEVER && m->renew_ns <= m->now_ns + m->config.heartbeat_ns / 2)
+        member_renew(m); /* one packet instead of two */
+}
+
+void member_say_soon(struct member *m) {
+    m->unsaid = true;
     if (m->connected)
-        (void)member_emit(m, MEMBER_EFFECT_REPORT);
+        m->renew_ns = MIN2(m->renew_ns, m->now_ns + m->config.heartbeat_ns / 4);
 }
 
 void member_renew(struct member *m) {
     if (!m->connected)
         return;
+    if (m->unsaid) {
+        m->unsaid = false;
+        (void)member_emit(m, MEMBER_EFFECT_REPORT);
+    }
     member_emit(m, MEMBER_EFFECT_RENEW)->renew = (struct renew){
         .clock_ns = m->now_ns,
         .leader_clock_ns = m->leader_clock_ns,
@@ -119,7 +132,10 @@ void member_set_report(struct member *m, enum node_state state) {
     m->report.state = state;
     m->report.generation = m->generation;
     m->report.finished = m->report.finished || state == NODE_FINISHED;
-    member_say(m);
+    if (state == NODE_RUNNING)
+        member_say_soon(m); /* nobody waits for it, and thousands would say it at once */
+    else
+        member_say(m);
 }
 
 /* ---- the end ---- */
@@ -186,12 +202,13 @@ void member_stop_for_leader(struct member *m, const char *why) {
 
 /* ---- what the launcher says ---- */
 
-static void on_prepared(struct member *m, struct generation g) {
-    if (m->state != MEMBER_PREPARING || generation_compare(g, m->generation) != 0)
+static void on_prepared(struct member *m, const struct member_event *ev) {
+    if (m->state != MEMBER_PREPARING || generation_compare(ev->generation, m->generation) != 0)
         return;
+    m->report.ways = ev->ways;
     member_move(m, MEMBER_PREPARED);
+    m->renew_ns = m->now_ns; /* its answer is the lease that START needs */
     member_set_report(m, NODE_PREPARED);
-    member_renew(m); /* its answer is the lease that START needs */
     member_try_start(m);
 }
 
@@ -297,7 +314,7 @@ static void on_time(struct member *m) {
     if (m->state == MEMBER_SEARCHING) {
         if (m->now_ns >= m->since_ns + m->config.join_timeout_ns) {
             member_decide_end(m, MEMBER_END_LEADER_LOST,
-                              "no leader answered within the join timeout");
+                              "no leader took this node in within the join timeout");
             member_finish(m);
         }
         return;
@@ -346,7 +363,7 @@ static void dispatch(struct member *m, const struct member_event *ev) {
     case MEMBER_EVENT_DESIRED: member_on_desired(m, ev->desired); break;
     case MEMBER_EVENT_LEASE: member_on_lease(m, &ev->lease); break;
     case MEMBER_EVENT_PROBE: member_on_probe(m, ev->probe); break;
-    case MEMBER_EVENT_PREPARED: on_prepared(m, ev->generation); break;
+    case MEMBER_EVENT_PREPARED: on_prepared(m, ev); break;
     case MEMBER_EVENT_FAILURE: on_failure(m, ev); break;
     case MEMBER_EVENT_SUCCEEDED:
         if (m->state == MEMBER_RUNNING && m->report.state == NODE_RUNNING &&

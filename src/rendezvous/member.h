@@ -70,7 +70,7 @@ enum member_event_kind {
     MEMBER_EVENT_DESIRED,      /* desired */
     MEMBER_EVENT_LEASE,        /* lease */
     MEMBER_EVENT_PROBE,        /* probe: what the leader's listener said */
-    MEMBER_EVENT_PREPARED,     /* launcher: ready for generation */
+    MEMBER_EVENT_PREPARED,     /* launcher: ready for generation, with ways (struct report) */
     MEMBER_EVENT_FAILURE,      /* launcher: failure (also: could not prepare, could not spawn) */
     MEMBER_EVENT_SUCCEEDED,    /* launcher: all workers of generation ended with 0 */
     MEMBER_EVENT_ALL_GONE,     /* launcher: no process of any generation is left */
@@ -99,6 +99,7 @@ struct member_event {
     struct lease lease;
     enum probe_result probe;
     struct generation generation;
+    uint32_t ways;
     const struct failure *failure;
     const char *reason;
     uint64_t grace_ns;
@@ -119,7 +120,7 @@ enum member_effect_kind {
     MEMBER_EFFECT_PROBE,       /* probe the leader's listener */
     /* generation, form (member_form()): make ready, then EVENT_PREPARED */
     MEMBER_EFFECT_PREPARE,
-    MEMBER_EFFECT_START,       /* generation: spawn the workers */
+    MEMBER_EFFECT_START,       /* generation: spawn the workers; ways, that all members have */
     /* end the workers: grace_ns (UINT64_MAX: own default); reason; then ALL_GONE */
     MEMBER_EFFECT_STOP,
     MEMBER_EFFECT_FENCE,       /* SIGKILL everything now; then ALL_GONE */
@@ -161,6 +162,7 @@ struct member_effect {
     struct generation generation;
     uint64_t grace_ns;
     uint64_t lease_end_ns;
+    uint32_t ways;
     bool soon;
     struct echo echo;
     struct rdzv_peer peer;

@@ -12,7 +12,9 @@ void member_try_start(struct member *m) {
     m->has_workers = true;
     m->fenced = false;
     member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->lease_end_ns;
-    member_emit(m, MEMBER_EFFECT_START)->generation = m->generation;
+    struct member_effect *e = member_emit(m, MEMBER_EFFECT_START);
+    e->generation = m->generation;
+    e->ways = m->ways;
     member_set_report(m, NODE_RUNNING);
 }
 
@@ -63,6 +65,7 @@ void member_on_form(struct member *m, const struct desired *d) {
     m->generation = d->generation;
     m->form = d->form;
     m->report.has_failure = m->report.finished = false;
+    m->report.ways = 0;
     m->report.restarts_used = MAX2(m->report.restarts_used, d->form.restarts_used);
     m->report.losses = MAX2(m->report.losses, d->form.losses);
     member_move(m, MEMBER_PREPARING);
@@ -135,6 +138,7 @@ void member_on_desired(struct member *m, const struct desired *d) {
     case DESIRED_START:
         if (generation_compare(d->generation, m->generation) == 0 && !m->leaving) {
             m->start_wanted = true;
+            m->ways = d->ways;
             member_try_start(m);
         }
         break;

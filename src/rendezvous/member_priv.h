@@ -43,9 +43,10 @@ struct member {
     /* The group. */
     struct generation generation; /* of the newest FORM, or of a STOP for one never heard of */
     struct form form;
+    uint32_t ways; /* of START, that all have */
     bool start_wanted, has_workers, fenced;
     struct report report;
-    bool unsaid; /* it changed while there was no connection */
+    bool unsaid; /* it changed while there was no connection, or goes with the next RENEW */
     bool has_stop_cause;
     struct desired stop_cause;
     bool has_later; /* a FORM that came before this node was idle again */
@@ -104,7 +105,10 @@ struct member {
 
 /* member.c */
 struct member_effect *member_emit(struct member *m, enum member_effect_kind kind);
+/* Its report; and a RENEW that would soon be due with it. */
 void member_say(struct member *m);
+/* With the next RENEW, which comes a little early. */
+void member_say_soon(struct member *m);
 void member_renew(struct member *m);
 void member_move(struct member *m, enum member_state to);
 /* The first decision stands. */

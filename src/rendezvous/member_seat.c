@@ -242,7 +242,7 @@ void member_on_redirect(struct member *m, uint32_t epoch, const struct rdzv_peer
         m->target.incarnation = 0;
         member_follow(m, peer, epoch);
     } else if (m->seat == SEAT_FOLLOWING) {
-        connect_to(m, &m->leader_peer, false);
+        member_seat_too_low(m);
     }
 }
 

@@ -23,6 +23,11 @@
 #define RDZV_SUCCESSORS_MAX 3
 #define RDZV_MEMBERS_CHUNK 64   /* of an estate, in one message */
 #define RDZV_OVERVIEW_CHUNK 16  /* nodes of an overview, in one message */
+#define RDZV_NETIF_MAX 16       /* name of a network interface; IFNAMSIZ */
+#define RDZV_NET_ADDRS_MAX 96   /* two literal addresses, separated by a comma */
+#define RDZV_DIGEST_MAX ((size_t)8 * 1024) /* bytes of a node's digest, with the NUL */
+#define RDZV_NEIGHBOURS_MAX 2
+#define RDZV_NETS_MAX 2         /* interfaces of a node that its neighbours try */
 
 /* Names a group: the epoch it was formed in, and a counter in that. Written "2.3". 0.0: none. */
 struct generation {
@@ -43,6 +48,13 @@ struct rdzv_peer {
     uint16_t port;
 };
 
+/* An interface by which a node can be reached, and its addresses, the one that workers use first.
+ * netif "": none. */
+struct rdzv_net {
+    char netif[RDZV_NETIF_MAX];
+    char addrs[RDZV_NET_ADDRS_MAX];
+};
+
 /* What a node says of itself when it joins; does not change in its life. */
 struct node_info {
     uint64_t incarnation;         /* random name of this life of this agent; never 0 */
@@ -54,6 +66,9 @@ struct node_info {
     int32_t node_rank;            /* --node-rank, -1: none asked */
     int32_t pid;                  /* of the agent */
     char topology[RDZV_HOST_MAX]; /* its place in the network (SLURM_TOPOLOGY_ADDR), or "" */
+    /* what its neighbours try before workers start: the interface that leads to the leader, then
+     * one of a faster network (launcher/preflight_io.h) */
+    struct rdzv_net nets[RDZV_NETS_MAX];
     /* where the leader sees it; filled in by the leader's server. "": on the leader's machine */
     char addr[RDZV_ADDR_MAX];
 };
@@ -77,6 +92,9 @@ struct report {
     bool leaving;
     bool finished;                 /* all its workers of `generation` ended with 0 (also STOPPED) */
     bool at_safe_point;            /* a worker of `generation` says that it may be stopped now */
+    /* PREPARED: by which ways it reaches its neighbours, a bit for each; what they mean is the
+     * launcher's (launcher/preflight_io.h) */
+    uint32_t ways;
     bool excluded;                 /* a leader said that it takes part no more: excluded_why */
     /* its first failure in this generation (FAILED, and STOPPED after it) */
     bool has_failure;
@@ -97,6 +115,14 @@ enum desired_kind {
     DESIRED_KIND_COUNT,
 };
 
+/* The node beside another in the ring of a group's node ranks. */
+struct rdzv_neighbour {
+    uint64_t incarnation;
+    char host[RDZV_HOST_MAX];
+    struct rdzv_net nets[RDZV_NETS_MAX]; /* as in its node_info */
+    uint16_t listener_port;
+};
+
 /* One node's place in a group. */
 struct form {
     uint32_t node_rank, n_nodes;          /* GROUP_RANK, GROUP_WORLD_SIZE */
@@ -109,6 +135,9 @@ struct form {
     uint32_t restarts_used, max_restarts; /* of the job */
     uint32_t losses;                      /* nodes lost so far */
     uint64_t log_nonce;                   /* same on all nodes of a run: who shares a log folder */
+    /* the next node in the ring, then the one before; of two nodes each has one, alone none */
+    uint32_t n_neighbours;
+    struct rdzv_neighbour neighbours[RDZV_NEIGHBOURS_MAX];
 };
 
 enum outcome { OUTCOME_NONE = 0, OUTCOME_SUCCESS, OUTCOME_FAILED };
@@ -118,6 +147,7 @@ struct desired {
     uint32_t epoch;
     struct generation generation; /* FORM, START, STOP */
     struct form form;             /* FORM */
+    uint32_t ways;                /* START: the ways that all members have */
     bool excluded;                /* IDLE: for good; `reason` says why */
     bool spare;                   /* IDLE: a group runs without this node, which may take a place */
     /* STOP and CLOSED: why, in one line for people; the failure that came first, if it was one */
@@ -218,17 +248,17 @@ struct answer {
     char text[RDZV_REASON_MAX / 4]; /* what was done, or why not; one sentence */
 };
 
-enum group_phase { /* the leader's state (rendezvous/group) as people see it */
-    PHASE_GATHERING = 1,
-    PHASE_FORMING,
-    PHASE_RUNNING,
-    PHASE_STOPPING,
-    PHASE_CLOSED,
-    PHASE_COUNT,
+enum group_state { /* the leader's: rendezvous/group.h */
+    GROUP_GATHERING = 1,
+    GROUP_FORMING,
+    GROUP_RUNNING,
+    GROUP_STOPPING,
+    GROUP_CLOSED,
+    GROUP_STATE_COUNT,
 };
 
 struct overview {
-    enum group_phase phase;
+    enum group_state state;
     uint64_t since_ns;             /* how long in it */
     uint32_t epoch;
     struct generation generation;  /* the newest formed, or none */

@@ -19,6 +19,7 @@ struct probe;
 struct probe_answer {
     enum probe_result result;
     bool refused;         /* GONE because nobody listens there */
+    int code;             /* why nothing was heard: a negative errno; 0: the other end said so */
     uint64_t incarnation; /* of the HELLO that came; 0: none came */
 };
 
@@ -28,5 +29,10 @@ typedef void probe_fn(void *arg, const struct probe_answer *answer);
 /* fn is called later, never from inside; at the latest after timeout_ns. 0 or a negative errno. */
 _must_use_ int probe_start(struct loop *loop, const struct addr *to, uint64_t incarnation,
                            uint64_t timeout_ns, probe_fn *fn, void *arg, struct probe **ret);
+/* The same from one of this machine's addresses (its port does not count), by the way that the
+ * kernel's routes have for it. A connection that fails at once is the errno returned. */
+_must_use_ int probe_start_from(struct loop *loop, const struct addr *from, const struct addr *to,
+                                uint64_t incarnation, uint64_t timeout_ns, probe_fn *fn, void *arg,
+                                struct probe **ret);
 /* Gives it up, without a call. NULL is fine. */
 void probe_free(struct probe *p);

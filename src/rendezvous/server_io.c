@@ -113,19 +113,25 @@ static void send_status(struct rdzv_server *s) {
     }
 }
 
+/* All nodes but those of a FORM are mostly told the same: it is written once. */
 static void tell(struct rdzv_server *s, struct server_node *n) {
-    struct wire_message m = {.kind = WIRE_DESIRED};
-    if (n != NULL && group_desired(s->group, n->incarnation, &m.desired))
-        server_send(n, &m);
+    struct wire_message m;
+    m.kind = WIRE_DESIRED;
+    if (n == NULL || !group_desired(s->group, n->incarnation, &m.desired))
+        return;
+    if (s->told.len == 0 || memcmp(&m.desired, &s->told_desired, sizeof m.desired) != 0) {
+        strbuf_clear(&s->told);
+        wire_encode(&m, &s->told);
+        s->told_desired = m.desired;
+    }
+    server_send_text(n, strbuf_text(&s->told), s->told.len);
 }
 
 static void obey(struct rdzv_server *s, const struct group_effect *e) {
     struct server_node *n = server_find(s, e->node);
     switch (e->kind) {
     case GROUP_EFFECT_TELL: tell(s, n); break;
-    case GROUP_EFFECT_LEASE:
-        server_send(n, &(struct wire_message){.kind = WIRE_LEASE, .lease = e->lease});
-        break;
+    case GROUP_EFFECT_LEASE: server_send_lease(n, &e->lease); break;
     case GROUP_EFFECT_PROBE: server_probe(s, e->node, false); break;
     case GROUP_EFFECT_REACH: server_probe(s, e->node, true); break;
     case GROUP_EFFECT_REFUSE:
@@ -195,9 +201,11 @@ static void destroy(struct rdzv_server *s) {
         queued_free(q);
     server_free_nodes(s);
     loop_timer_free(s->timer);
+    loop_timer_free(s->owed_timer);
     group_update_fini(&s->update);
     group_free(s->group);
     strbuf_fini(&s->named);
+    strbuf_fini(&s->told);
     free(s);
 }
 
@@ -225,6 +233,8 @@ static void on_timer(void *arg) {
     server_event(arg, &(struct group_event){.kind = GROUP_EVENT_TIME});
 }
 
+static void on_owed(void *arg) { server_pay_leases(arg); }
+
 /* ---- life ---- */
 
 int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
@@ -240,11 +250,15 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
     list_init(&s->queue);
     list_init(&s->all);
     list_init(&s->probe_queue);
+    list_init(&s->owed);
     uint64_t now = clock_now_ns();
     int r = group_new(group_config, now, &s->group);
     if (r == 0)
         r = loop_timer_new(loop, on_timer, s, &s->timer);
+    if (r == 0)
+        r = loop_timer_new(loop, on_owed, s, &s->owed_timer);
     if (r < 0) {
+        loop_timer_free(s->timer);
         group_free(s->group);
         free(s);
         return r;

@@ -29,7 +29,7 @@
 #include "io/loop.h"
 #include "rendezvous/member.h"
 
-#define RDZV_PENDING_MAX 4096
+#define RDZV_PENDING_MAX 8192
 #define RDZV_FIRST_WORD_NS (10 * NS_PER_S)
 #define RDZV_PROBES_MAX 16 /* at once */
 #define RDZV_OPERATORS_MAX 64
@@ -81,6 +81,11 @@ struct rdzv_server_ops {
     void (*store_close)(void *arg, struct generation generation);
     /* One line for people on the leader: a node was lost, a restart, … */
     void (*incident)(void *arg, const char *line);
+    /* What a node says of itself; again when it came back, or knows more. Comes between steps. May
+     * be NULL */
+    void (*digest)(void *arg, uint64_t incarnation, const char *host, const char *text);
+    /* That node is no more: lost, left or refused. May be NULL; may not free the server */
+    void (*forgotten)(void *arg, uint64_t incarnation);
     /* For the event log. May be NULL */
     void (*note)(void *arg, const struct group_note *note);
     /* Another leads, or closed the job: the nodes have been told to go there. The server may be

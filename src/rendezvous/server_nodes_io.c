@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "io/clock.h"
 #include "rendezvous/server_priv.h"
 
 struct server_node *server_find(const struct rdzv_server *s, uint64_t incarnation) {
@@ -12,7 +13,10 @@ struct server_node *server_find(const struct rdzv_server *s, uint64_t incarnatio
 
 void server_drop_node(struct server_node *n) {
     struct rdzv_server *s = n->server;
+    if (s->config.ops.forgotten != NULL)
+        s->config.ops.forgotten(s->config.arg, n->incarnation);
     server_stop_probe(n);
+    list_remove(&n->owed_link);
     conn_free(n->conn);
     idmap_remove(&s->nodes, n->incarnation);
     list_remove(&n->link);
@@ -40,25 +44,66 @@ static void send_welcome(struct server_node *n) {
     conn_send(n->conn, &m);
 }
 
-void server_send(struct server_node *n, const struct wire_message *m) {
-    if (n == NULL || n->conn == NULL)
+static void pay_lease(struct server_node *n) {
+    if (list_empty(&n->owed_link))
         return;
+    list_remove(&n->owed_link);
+    conn_send(n->conn, &(struct wire_message){.kind = WIRE_LEASE, .lease = n->owed});
+}
+
+/* What goes before any word to it. False: there is no way to it. */
+static bool ready_for_words(struct server_node *n) {
+    if (n == NULL || n->conn == NULL)
+        return false;
     if (!n->welcomed)
         send_welcome(n);
-    conn_send(n->conn, m);
+    pay_lease(n);
+    return true;
+}
+
+void server_send(struct server_node *n, const struct wire_message *m) {
+    if (ready_for_words(n))
+        conn_send(n->conn, m);
 }
 
 void server_send_text(struct server_node *n, const char *text, size_t len) {
+    if (ready_for_words(n))
+        conn_send_text(n->conn, text, len);
+}
+
+/* ---- leases ---- */
+
+/* While a group forms or stops, each node is soon told what is next. Successors are not kept
+ * waiting: the leader's own lease hangs on the first one's echo. */
+static bool word_is_due(const struct server_node *n) {
+    const struct group *g = n->server->group;
+    return (group_state(g) == GROUP_FORMING || group_state(g) == GROUP_STOPPING) &&
+           !group_is_successor(g, n->incarnation);
+}
+
+void server_send_lease(struct server_node *n, const struct lease *lease) {
     if (n == NULL || n->conn == NULL)
         return;
-    if (!n->welcomed)
-        send_welcome(n);
-    conn_send_text(n->conn, text, len);
+    struct rdzv_server *s = n->server;
+    n->owed = *lease; /* in the place of an older one */
+    if (!list_empty(&n->owed_link))
+        return;
+    if (list_empty(&s->owed))
+        loop_timer_set(s->owed_timer, clock_now_ns() + s->config.heartbeat_ns / 2);
+    list_append(&s->owed, &n->owed_link);
+    if (!word_is_due(n))
+        (void)ready_for_words(n);
+}
+
+void server_pay_leases(struct rdzv_server *s) {
+    LIST_FOR_EACH (struct server_node, n, &s->owed, owed_link)
+        pay_lease(n);
 }
 
 static void disconnected(struct server_node *n) {
     struct rdzv_server *s = n->server;
     uint64_t incarnation = n->incarnation;
+    list_remove(&n->owed_link);
     conn_free(TAKE_PTR(n->conn));
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_DISCONNECT, .node = incarnation});
 }
@@ -72,6 +117,14 @@ static void note_epoch(struct rdzv_server *s, uint32_t epoch) {
     s->busy = true; /* only queued: it may be the last step */
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_HIGHER_EPOCH, .epoch = epoch});
     s->busy = busy;
+}
+
+/* Nothing of the group's: it may be the last call of a server that is freed by it. */
+static void on_digest(struct server_node *n, const char *text) {
+    const struct rdzv_server *s = n->server;
+    const struct node_info *info = group_node_info(s->group, n->incarnation);
+    if (s->config.ops.digest != NULL && info != NULL && !s->deposed)
+        s->config.ops.digest(s->config.arg, n->incarnation, info->host, text);
 }
 
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
@@ -96,6 +149,7 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
         epoch = m->echo.epoch;
         break;
     case WIRE_LEAVE: ev.kind = GROUP_EVENT_LEAVE; break;
+    case WIRE_DIGEST: on_digest(n, m->digest.text); return;
     case WIRE_HELLO:
     case WIRE_JOIN:
     case WIRE_WELCOME:
@@ -160,6 +214,7 @@ static struct server_node *node_new(struct rdzv_server *s, uint64_t incarnation)
     n->server = s;
     n->incarnation = incarnation;
     list_init(&n->probe_link);
+    list_init(&n->owed_link);
     list_append(&s->all, &n->link);
     idmap_put(&s->nodes, incarnation, n);
     return n;
@@ -179,6 +234,7 @@ static void node_connected(struct server_node *n, struct conn *conn, const struc
     struct conn *old = n->conn;
     n->conn = conn;
     n->welcomed = false;
+    list_remove(&n->owed_link);
     n->min_nodes = join->min_nodes;
     n->max_nodes = join->max_nodes;
     conn_set_owner(conn, &node_callbacks, n);

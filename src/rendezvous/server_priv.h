@@ -33,6 +33,10 @@ struct rdzv_server {
     struct arbiter_record record; /* the last that was read; epoch 0: none */
     struct server_asker *asker;   /* whose COMMAND this step is, NULL */
     struct strbuf named;     /* NAMED of this step, the same for all; empty: not yet made */
+    struct desired told_desired; /* what was last told to a node, and its text: */
+    struct strbuf told;
+    struct list owed;        /* struct server_node, by owed_link: they wait for a LEASE */
+    struct loop_timer *owed_timer;
 };
 
 /* An operator's COMMAND under way. On the stack of rdzv_server_command(). */
@@ -44,6 +48,8 @@ struct server_asker {
 struct server_node {
     struct list link;
     struct list probe_link;
+    struct list owed_link;         /* linked: `owed` is still to be sent, before any other word */
+    struct lease owed;
     struct rdzv_server *server;
     uint64_t incarnation;
     struct conn *conn;             /* owned; NULL while it is disconnected */
@@ -84,6 +90,11 @@ void server_finish_join(struct rdzv_server *s, uint64_t incarnation);
 /* WELCOME first, where it was not said yet. Nothing when n is NULL or not connected. */
 void server_send(struct server_node *n, const struct wire_message *m);
 void server_send_text(struct server_node *n, const char *text, size_t len);
+/* At once, or with the next word to this node where one is due soon: with thousands of nodes each
+ * word costs. Half a heartbeat at most. */
+void server_send_lease(struct server_node *n, const struct lease *lease);
+/* All that are owed. */
+void server_pay_leases(struct rdzv_server *s);
 /* A node that the group knows of and that never came to this server; NULL: nor does the group. */
 struct server_node *server_find_inherited(struct rdzv_server *s, uint64_t incarnation);
 /* Tells it why, and forgets it. */

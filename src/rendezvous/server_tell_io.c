@@ -68,6 +68,7 @@ void server_redirect_all(struct rdzv_server *s, uint32_t epoch) {
     LIST_FOR_EACH (struct server_node, n, &s->all, link) {
         if (n->conn == NULL)
             continue;
+        list_remove(&n->owed_link);
         conn_send_text(n->conn, strbuf_text(&text), text.len);
         conn_finish(TAKE_PTR(n->conn));
     }

@@ -10,6 +10,7 @@ const char *const wire_kind_names[WIRE_KIND_COUNT] = {
     [WIRE_STATUS] = "STATUS",   [WIRE_NAMED] = "NAMED",       [WIRE_MEMBERS] = "MEMBERS",
     [WIRE_ECHO] = "ECHO",       [WIRE_REDIRECT] = "REDIRECT", [WIRE_COMMAND] = "COMMAND",
     [WIRE_ANSWER] = "ANSWER",   [WIRE_OVERVIEW] = "OVERVIEW", [WIRE_NODES] = "NODES",
+    [WIRE_DIGEST] = "DIGEST",
 };
 const char *const wire_node_state_names[NODE_STATE_COUNT] = {
     [NODE_JOINED] = "joined",     [NODE_PREPARED] = "prepared", [NODE_RUNNING] = "running",
@@ -58,6 +59,7 @@ static void put_report(struct json_writer *w, const struct report *r) {
     json_write_bool(w, "leaving", r->leaving);
     json_write_bool(w, "finished", r->finished);
     json_write_bool(w, "at_safe_point", r->at_safe_point);
+    json_write_u64(w, "ways", r->ways);
     json_write_bool(w, "excluded", r->excluded);
     PUT_TEXT(w, "excluded_why", r->excluded_why);
     PUT_TEXT(w, "unusable", r->unusable);
@@ -66,6 +68,16 @@ static void put_report(struct json_writer *w, const struct report *r) {
     if (r->has_failure)
         put_failure(w, &r->failure);
     json_write_object_end(w);
+}
+
+const struct wire_net_keys wire_net_keys[RDZV_NETS_MAX] = {{"netif", "net_addrs"},
+                                                           {"fast_netif", "fast_addrs"}};
+
+static void put_nets(struct json_writer *w, const struct rdzv_net nets[RDZV_NETS_MAX]) {
+    for (uint32_t i = 0; i < RDZV_NETS_MAX; i++) {
+        PUT_TEXT(w, wire_net_keys[i].netif, nets[i].netif);
+        PUT_TEXT(w, wire_net_keys[i].addrs, nets[i].addrs);
+    }
 }
 
 static void put_join(struct json_writer *w, const struct wire_join *j) {
@@ -82,8 +94,23 @@ static void put_join(struct json_writer *w, const struct wire_join *j) {
     json_write_i64(w, "node_rank", j->info.node_rank);
     json_write_i64(w, "pid", j->info.pid);
     PUT_TEXT(w, "topology", j->info.topology);
+    put_nets(w, j->info.nets);
     json_write_object_end(w);
     put_report(w, &j->report);
+}
+
+static void put_neighbours(struct json_writer *w, const struct form *f) {
+    json_write_array_begin(w, "neighbours");
+    for (uint32_t i = 0; i < f->n_neighbours; i++) {
+        const struct rdzv_neighbour *n = &f->neighbours[i];
+        json_write_object_begin(w, NULL);
+        json_write_hex(w, "incarnation", n->incarnation);
+        PUT_TEXT(w, "host", n->host);
+        put_nets(w, n->nets);
+        json_write_u64(w, "listener_port", n->listener_port);
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
 }
 
 static void put_form(struct json_writer *w, const struct form *f) {
@@ -101,6 +128,7 @@ static void put_form(struct json_writer *w, const struct form *f) {
     json_write_u64(w, "max_restarts", f->max_restarts);
     json_write_u64(w, "losses", f->losses);
     json_write_id(w, "log_nonce", f->log_nonce);
+    put_neighbours(w, f);
     json_write_object_end(w);
 }
 
@@ -113,6 +141,8 @@ static void put_desired(struct json_writer *w, const struct desired *d) {
     json_write_u64(w, "losses", d->losses);
     if (d->kind == DESIRED_FORM)
         put_form(w, &d->form);
+    if (d->kind == DESIRED_START)
+        json_write_u64(w, "ways", d->ways);
     if (d->kind == DESIRED_IDLE) {
         json_write_bool(w, "excluded", d->excluded);
         json_write_bool(w, "spare", d->spare);
@@ -199,6 +229,7 @@ static void put_body(struct json_writer *w, const struct wire_message *m) {
         break;
     case WIRE_OVERVIEW: wire_put_overview(w, &m->overview); break;
     case WIRE_NODES: wire_put_nodes(w, &m->nodes); break;
+    case WIRE_DIGEST: json_write_string(w, "text", m->digest.text); break;
     case WIRE_KIND_COUNT: assert_not_reached();
     }
 }

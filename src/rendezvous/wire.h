@@ -16,7 +16,7 @@
 #include "base/strbuf.h"
 #include "rendezvous/messages.h"
 
-#define WIRE_VERSION 2
+#define WIRE_VERSION 4
 /* Longest payload of a frame, either way. The longest valid message is below half of it (tested).
  */
 #define WIRE_MESSAGE_MAX ((size_t)128 * 1024)
@@ -42,6 +42,7 @@ enum wire_kind {
     WIRE_ANSWER,    /* to a COMMAND other than STATUS, or why STATUS can't be answered */
     WIRE_OVERVIEW,  /* to STATUS; then NODES */
     WIRE_NODES,     /* rows of it, until all have come; another COMMAND may follow */
+    WIRE_DIGEST,    /* node: what it is made of, to be compared with the others; after WELCOME */
     WIRE_KIND_COUNT,
 };
 
@@ -94,6 +95,11 @@ struct wire_nodes {
     struct overview_node list[RDZV_OVERVIEW_CHUNK];
 };
 
+/* Opaque here: the launcher's JSON (launcher/digest.h). */
+struct wire_digest {
+    char text[RDZV_DIGEST_MAX];
+};
+
 struct wire_message {
     enum wire_kind kind;
     union {
@@ -114,6 +120,7 @@ struct wire_message {
         struct answer answer;
         struct overview overview;
         struct wire_nodes nodes;
+        struct wire_digest digest;
     };
 };
 

@@ -65,6 +65,12 @@ void wire_get_text(struct fields *f, const char *key, char *ret, size_t size) {
         f->code = json_get_text(f->obj, key, ret, size, f->err);
 }
 
+void wire_get_line(struct fields *f, const char *key, char *ret, size_t size) {
+    wire_get_text(f, key, ret, size);
+    if (f->code == 0)
+        utf8_clean(ret, false);
+}
+
 void wire_get_generation(struct fields *f, const char *key, struct generation *ret) {
     char text[GENERATION_TEXT_MAX];
     wire_get_text(f, key, text, sizeof text);

@@ -7,9 +7,9 @@ const char *const wire_command_names[COMMAND_KIND_COUNT] = {
     [COMMAND_STATUS] = "status", [COMMAND_LEAVE] = "leave", [COMMAND_EXCLUDE] = "exclude",
     [COMMAND_GROW] = "grow",     [COMMAND_STOP] = "stop",
 };
-const char *const wire_phase_names[PHASE_COUNT] = {
-    [PHASE_GATHERING] = "gathering", [PHASE_FORMING] = "forming", [PHASE_RUNNING] = "running",
-    [PHASE_STOPPING] = "stopping",   [PHASE_CLOSED] = "closed",
+const char *const wire_group_state_names[GROUP_STATE_COUNT] = {
+    [GROUP_GATHERING] = "gathering", [GROUP_FORMING] = "forming", [GROUP_RUNNING] = "running",
+    [GROUP_STOPPING] = "stopping",   [GROUP_CLOSED] = "closed",
 };
 const char *const wire_place_names[PLACE_COUNT] = {
     [PLACE_MEMBER] = "member",     [PLACE_WAITING] = "waiting", [PLACE_SPARE] = "spare",
@@ -47,7 +47,7 @@ int wire_get_command(const struct json *doc, struct wire_command *ret, struct er
 }
 
 void wire_put_overview(struct json_writer *w, const struct overview *o) {
-    json_write_string(w, "phase", wire_phase_names[o->phase]);
+    json_write_string(w, "phase", wire_group_state_names[o->state]);
     json_write_id(w, "since_ns", o->since_ns);
     json_write_u64(w, "epoch", o->epoch);
     wire_put_generation(w, "generation", o->generation);
@@ -82,13 +82,14 @@ int wire_get_overview(const struct json *doc, struct overview *ret, struct err *
                "leader_host", "min_nodes", "max_nodes", "node_unit", "n_members", "world_size",
                "n_nodes", "n_spares", "n_excluded", "restarts_used", "max_restarts", "losses",
                "successors", "incident", "incident_ns", "outcome", "reason");
-    ret->phase = (enum group_phase)wire_get_name(&f, "phase", wire_phase_names, 1, PHASE_COUNT);
+    ret->state = (enum group_state)wire_get_name(&f, "phase", wire_group_state_names, 1,
+                                                 GROUP_STATE_COUNT);
     wire_get_id(&f, "since_ns", &ret->since_ns);
     wire_get_u32(&f, "epoch", 1, UINT32_MAX, &ret->epoch);
     wire_get_generation(&f, "generation", &ret->generation);
     wire_get_id(&f, "running_ns", &ret->running_ns);
     wire_get_incarnation(&f, "leader", &ret->leader);
-    GET_TEXT(&f, "leader_host", ret->leader_host);
+    GET_LINE(&f, "leader_host", ret->leader_host);
     wire_get_u32(&f, "min_nodes", 1, RDZV_NODES_MAX, &ret->min_nodes);
     wire_get_u32(&f, "max_nodes", ret->min_nodes, RDZV_NODES_MAX, &ret->max_nodes);
     wire_get_u32(&f, "node_unit", 1, RDZV_NODES_MAX, &ret->node_unit);
@@ -140,7 +141,7 @@ static int get_node(const struct json *v, struct overview_node *ret, struct err 
         FIELDS(v, err, "incarnation", "name", "addr", "place", "state", "connected", "silent_ns",
                "node_rank", "first_rank", "nproc", "pid", "since_ns", "why");
     wire_get_incarnation(&f, "incarnation", &ret->incarnation);
-    GET_TEXT(&f, "name", ret->name);
+    GET_LINE(&f, "name", ret->name);
     GET_TEXT(&f, "addr", ret->addr);
     ret->place = (enum overview_place)wire_get_name(&f, "place", wire_place_names, 1, PLACE_COUNT);
     ret->state =

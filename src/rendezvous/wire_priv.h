@@ -17,8 +17,11 @@ extern const char *const wire_failure_kind_names[FAILURE_KIND_COUNT];
 extern const char *const wire_desired_names[DESIRED_KIND_COUNT];
 extern const char *const wire_outcome_names[WIRE_OUTCOME_COUNT];
 extern const char *const wire_command_names[COMMAND_KIND_COUNT];
-extern const char *const wire_phase_names[PHASE_COUNT];
+extern const char *const wire_group_state_names[GROUP_STATE_COUNT];
 extern const char *const wire_place_names[PLACE_COUNT];
+extern const struct wire_net_keys {
+    const char *netif, *addrs;
+} wire_net_keys[RDZV_NETS_MAX];
 
 /* ---- writing ---- */
 
@@ -60,6 +63,10 @@ void wire_get_hex(struct fields *f, const char *key, uint64_t *ret);
 void wire_get_incarnation(struct fields *f, const char *key, uint64_t *ret); /* not 0 */
 void wire_get_text(struct fields *f, const char *key, char *ret, size_t size);
 #define GET_TEXT(f, key, array) wire_get_text((f), (key), (array), sizeof(array))
+/* A name or the like, which people will read in a line of other text: cleaned of what is not for a
+ * terminal. */
+void wire_get_line(struct fields *f, const char *key, char *ret, size_t size);
+#define GET_LINE(f, key, array) wire_get_line((f), (key), (array), sizeof(array))
 void wire_get_generation(struct fields *f, const char *key, struct generation *ret);
 /* The place of a name in a table, from 1 on; `first` 0 takes a table whose entry 0 is a value. */
 uint32_t wire_get_name(struct fields *f, const char *key, const char *const *names, uint32_t first,

@@ -1,9 +1,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "rendezvous/wire_priv.h"
 
-/* message > report > failure. The most values has NODES. */
+/* message > report > failure, message > form > neighbours > each. The most values has NODES. */
 static const struct json_limits limits = {
     .max_bytes = WIRE_MESSAGE_MAX, .max_depth = 4, .max_values = 1024};
 
@@ -29,8 +30,8 @@ static void get_failure(struct fields *outer, bool *ret_has, struct failure *ret
     wire_get_id(&f, "at_ns", &ret->at_ns);
     wire_get_id(&f, "wall_ns", &ret->wall_ns);
     wire_get_id(&f, "ran_ns", &ret->ran_ns);
-    GET_TEXT(&f, "node", ret->node);
-    GET_TEXT(&f, "role", ret->role);
+    GET_LINE(&f, "node", ret->node);
+    GET_LINE(&f, "role", ret->role);
     GET_TEXT(&f, "text", ret->text);
     wire_get_bool(&f, "text_is_traceback", &ret->text_is_traceback);
     GET_TEXT(&f, "error_file", ret->error_file);
@@ -42,7 +43,7 @@ static void get_report(struct fields *outer, struct report *ret) {
     if (v == NULL)
         return;
     struct fields f = FIELDS(v, outer->err, "state", "generation", "epoch", "leaving", "finished",
-                             "at_safe_point", "excluded", "excluded_why", "unusable",
+                             "at_safe_point", "ways", "excluded", "excluded_why", "unusable",
                              "restarts_used", "losses", "failure");
     ret->state =
         (enum node_state)wire_get_name(&f, "state", wire_node_state_names, 1, NODE_STATE_COUNT);
@@ -51,13 +52,21 @@ static void get_report(struct fields *outer, struct report *ret) {
     wire_get_bool(&f, "leaving", &ret->leaving);
     wire_get_bool(&f, "finished", &ret->finished);
     wire_get_bool(&f, "at_safe_point", &ret->at_safe_point);
+    wire_get_u32(&f, "ways", 0, UINT32_MAX, &ret->ways);
     wire_get_bool(&f, "excluded", &ret->excluded);
-    GET_TEXT(&f, "excluded_why", ret->excluded_why);
-    GET_TEXT(&f, "unusable", ret->unusable);
+    GET_LINE(&f, "excluded_why", ret->excluded_why);
+    GET_LINE(&f, "unusable", ret->unusable);
     wire_get_u32(&f, "restarts_used", 0, UINT32_MAX, &ret->restarts_used);
     wire_get_u32(&f, "losses", 0, UINT32_MAX, &ret->losses);
     get_failure(&f, &ret->has_failure, &ret->failure);
     outer->code = f.code;
+}
+
+static void get_nets(struct fields *f, struct rdzv_net nets[RDZV_NETS_MAX]) {
+    for (uint32_t i = 0; i < RDZV_NETS_MAX; i++) {
+        GET_LINE(f, wire_net_keys[i].netif, nets[i].netif);
+        GET_LINE(f, wire_net_keys[i].addrs, nets[i].addrs);
+    }
 }
 
 static void get_node_info(struct fields *outer, struct node_info *ret) {
@@ -65,15 +74,17 @@ static void get_node_info(struct fields *outer, struct node_info *ret) {
     if (v == NULL)
         return;
     struct fields f = FIELDS(v, outer->err, "incarnation", "host", "role", "listener_port", "nproc",
-                             "node_rank", "pid", "topology");
+                             "node_rank", "pid", "topology", "netif", "net_addrs", "fast_netif",
+                             "fast_addrs");
     wire_get_incarnation(&f, "incarnation", &ret->incarnation);
-    GET_TEXT(&f, "host", ret->host);
-    GET_TEXT(&f, "role", ret->role);
+    GET_LINE(&f, "host", ret->host);
+    GET_LINE(&f, "role", ret->role);
     wire_get_port(&f, "listener_port", &ret->listener_port);
     wire_get_u32(&f, "nproc", 1, RDZV_WORKERS_MAX, &ret->nproc);
     wire_get_i32(&f, "node_rank", -1, &ret->node_rank);
     wire_get_i32(&f, "pid", 0, &ret->pid);
-    GET_TEXT(&f, "topology", ret->topology);
+    GET_LINE(&f, "topology", ret->topology);
+    get_nets(&f, ret->nets);
     outer->code = f.code;
 }
 
@@ -109,13 +120,31 @@ static int get_welcome(const struct json *doc, struct wire_welcome *ret, struct 
     return f.code;
 }
 
+static void get_neighbours(struct fields *outer, struct form *ret) {
+    const struct json *list = wire_get_array(outer, "neighbours", RDZV_NEIGHBOURS_MAX);
+    if (list == NULL)
+        return;
+    for (const struct json *v = json_first(list); v != NULL && outer->code == 0;
+         v = json_next(v)) {
+        struct rdzv_neighbour *n = &ret->neighbours[ret->n_neighbours++];
+        struct fields f = FIELDS(v, outer->err, "incarnation", "host", "netif", "net_addrs",
+                                 "fast_netif", "fast_addrs", "listener_port");
+        wire_get_incarnation(&f, "incarnation", &n->incarnation);
+        GET_LINE(&f, "host", n->host);
+        get_nets(&f, n->nets);
+        wire_get_port(&f, "listener_port", &n->listener_port);
+        outer->code = f.code;
+    }
+}
+
 static void get_form(struct fields *outer, struct form *ret) {
     const struct json *v = wire_get_object(outer, "form");
     if (v == NULL)
         return;
     struct fields f = FIELDS(v, outer->err, "node_rank", "n_nodes", "first_rank", "world_size",
                              "role_first_rank", "role_world_size", "host_index", "store_host",
-                             "store_port", "restarts_used", "max_restarts", "losses", "log_nonce");
+                             "store_port", "restarts_used", "max_restarts", "losses", "log_nonce",
+                             "neighbours");
     wire_get_u32(&f, "n_nodes", 1, RDZV_NODES_MAX, &ret->n_nodes);
     wire_get_u32(&f, "node_rank", 0, ret->n_nodes - 1, &ret->node_rank);
     wire_get_u32(&f, "world_size", 1, UINT32_MAX, &ret->world_size);
@@ -129,6 +158,7 @@ static void get_form(struct fields *outer, struct form *ret) {
     wire_get_u32(&f, "max_restarts", 0, UINT32_MAX, &ret->max_restarts);
     wire_get_u32(&f, "losses", 0, UINT32_MAX, &ret->losses);
     wire_get_id(&f, "log_nonce", &ret->log_nonce);
+    get_neighbours(&f, ret);
     outer->code = f.code;
 }
 
@@ -151,7 +181,7 @@ static struct fields desired_fields(const struct json *doc, enum desired_kind ki
     case DESIRED_KIND_COUNT: break;
     }
     return FIELDS(doc, err, "kind", "desired", "epoch", "generation", "restarts_used",
-                  "max_restarts", "losses");
+                  "max_restarts", "losses", "ways");
 }
 
 static int get_desired(const struct json *doc, struct desired *ret, struct err *err) {
@@ -173,6 +203,8 @@ static int get_desired(const struct json *doc, struct desired *ret, struct err *
         f.code = err_set(err, -EINVAL, "\"generation\" names no group");
     if (ret->kind == DESIRED_FORM)
         get_form(&f, &ret->form);
+    if (ret->kind == DESIRED_START)
+        wire_get_u32(&f, "ways", 0, UINT32_MAX, &ret->ways);
     if (ret->kind == DESIRED_IDLE) {
         wire_get_bool(&f, "excluded", &ret->excluded);
         wire_get_bool(&f, "spare", &ret->spare);
@@ -203,7 +235,8 @@ static uint32_t get_names(struct fields *f, const char *key, char (*ret)[RDZV_HO
             f->code = err_set(f->err, -EINVAL, "\"%s\" holds something that is no short text", key);
             return 0;
         }
-        (void)strcpy(ret[n++], text);
+        (void)strcpy(ret[n], text);
+        utf8_clean(ret[n++], false);
     }
     return n;
 }
@@ -251,7 +284,10 @@ static int get_small(const struct json *doc, struct wire_message *ret, struct er
     } else if (ret->kind == WIRE_ANSWER) {
         f = FIELDS(doc, err, "kind", "ok", "text");
         wire_get_bool(&f, "ok", &ret->answer.ok);
-        GET_TEXT(&f, "text", ret->answer.text);
+        GET_LINE(&f, "text", ret->answer.text);
+    } else if (ret->kind == WIRE_DIGEST) {
+        f = FIELDS(doc, err, "kind", "text");
+        GET_TEXT(&f, "text", ret->digest.text);
     } else {
         f = FIELDS(doc, err, "kind");
     }
@@ -271,6 +307,7 @@ static int get_body(const struct json *doc, struct wire_message *ret, struct err
     case WIRE_LEAVE:
     case WIRE_LEASE:
     case WIRE_ECHO:
+    case WIRE_DIGEST:
     case WIRE_ANSWER: return get_small(doc, ret, err);
     case WIRE_NAMED: return wire_get_named(doc, &ret->named, err);
     case WIRE_MEMBERS: return wire_get_members(doc, &ret->members, err);

@@ -69,7 +69,7 @@ static int get_member(const struct json *v, struct estate_member *ret, struct er
     wire_get_incarnation(&f, "incarnation", &ret->incarnation);
     GET_TEXT(&f, "addr", ret->addr);
     wire_get_port(&f, "port", &ret->port);
-    GET_TEXT(&f, "host", ret->host);
+    GET_LINE(&f, "host", ret->host);
     wire_get_bool(&f, "started", &ret->started);
     return f.code;
 }

@@ -6,6 +6,7 @@
 
 /* No device: the list ends here. */
 #define NO_DEVICE UINT32_MAX
+static_assert(NO_DEVICE == GPU_UNKNOWN, "neither is a number of a device");
 
 /* One entry of the list, blanks around it removed. */
 struct entry {
@@ -63,35 +64,62 @@ static bool named_before(const char *list, const char *end, struct entry e) {
     return false;
 }
 
-uint32_t gpu_count_visible(const char *visible, const struct gpu_inventory *inventory) {
+/* "MIG-GPU-<uuid>/<instance>/<part>", as drivers before 470 name them; later names tell nothing of
+ * the GPU (MIG user guide). Of a machine with one GPU it is that one. */
+static uint32_t mig_of(struct entry e, const struct gpu_inventory *inventory) {
+    if (inventory->n == 1)
+        return 0;
+    struct entry uuid = {.text = e.text + strlen("MIG-"), .n = e.n - strlen("MIG-")};
+    for (size_t i = 0; i < uuid.n; i++)
+        if (uuid.text[i] == '/')
+            uuid.n = i;
+    if (!entry_begins(uuid, "GPU-") || inventory->uuids == NULL)
+        return GPU_UNKNOWN;
+    uint32_t device = uuid_of(uuid, inventory);
+    return device != NO_DEVICE ? device : GPU_UNKNOWN;
+}
+
+uint32_t gpu_list_visible(const char *visible, const struct gpu_inventory *inventory,
+                          uint32_t *ret) {
     assert(inventory->n <= GPUS_MAX);
-    if (visible == NULL)
+    if (visible == NULL) {
+        for (uint32_t i = 0; i < inventory->n; i++)
+            ret[i] = i;
         return inventory->n;
+    }
     struct entry first = entry_at(visible);
     /* CUDA enumerates one MIG instance, whatever the list says (MIG user guide). */
-    if (entry_begins(first, "MIG-"))
+    if (entry_begins(first, "MIG-")) {
+        ret[0] = mig_of(first, inventory);
         return inventory->n > 0 ? 1 : 0;
+    }
     bool by_name = entry_begins(first, "GPU-");
     bool seen[GPUS_MAX] = {false};
     uint32_t count = 0;
     for (const char *p = visible; p != NULL && count < inventory->n;) {
         struct entry e = entry_at(p);
+        uint32_t device = GPU_UNKNOWN;
         if (by_name && !entry_begins(e, "GPU-"))
             break;
         if (by_name && inventory->uuids == NULL) {
             if (named_before(visible, p, e))
                 return 0;
         } else {
-            uint32_t device = by_name ? uuid_of(e, inventory) : index_of(e, inventory->n);
+            device = by_name ? uuid_of(e, inventory) : index_of(e, inventory->n);
             if (device == NO_DEVICE)
                 break;
             if (seen[device])
                 return 0;
             seen[device] = true;
         }
-        count++;
+        ret[count++] = device;
         p = strchr(p, ',');
         p = p != NULL ? p + 1 : NULL;
     }
     return count;
+}
+
+uint32_t gpu_count_visible(const char *visible, const struct gpu_inventory *inventory) {
+    uint32_t list[GPUS_MAX];
+    return gpu_list_visible(visible, inventory, list);
 }

@@ -17,5 +17,11 @@ struct gpu_inventory {
     char (*uuids)[GPU_UUID_MAX]; /* [n] "GPU-…"; NULL: not known, and any name taken as right */
 };
 
+#define GPU_UNKNOWN UINT32_MAX /* a device that is there, but can't be told by its name */
+
 /* visible: value of CUDA_VISIBLE_DEVICES, NULL when it is not set. */
 uint32_t gpu_count_visible(const char *visible, const struct gpu_inventory *inventory);
+/* The same, and which they are, in CUDA's order: ret holds GPUS_MAX numbers of devices (or
+ * GPU_UNKNOWN: any name without UUIDs, and a MIG instance whose name does not have its GPU's). */
+uint32_t gpu_list_visible(const char *visible, const struct gpu_inventory *inventory,
+                          uint32_t *ret);

@@ -1,28 +1,50 @@
 /* NVIDIA's driver and GPUs, asked for through NVML (libnvidia-ml.so.1), which is loaded in a child
  * process with a deadline: NVML may block for long on a sick GPU, and nothing of it stays in this
- * process. Where NVML is not there the kernel driver's /proc folder is counted. CUDA is never
- * loaded. (NVML API Reference Guide.) */
+ * process. CUDA is never loaded. (NVML API Reference Guide.)
+ *
+ *     nvml_begin(&config, &child); … look at other things …; nvml_end(&child, &report);
+ *     nvml_merge(&report, &topology);                        (the report is about half a megabyte)
+ *
+ * Blocking; child_io.h says what the child is to the caller. It is killed when its time is over. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "topology/gpu_count.h"
+#include "topology/child_io.h"
+#include "topology/nvml_report.h"
+#include "topology/topology.h"
 
-#define NVML_DEADLINE_NS (30 * NS_PER_S)
-#define NVML_TEXT_MAX 96
+#define NVML_DEADLINE_NS (30 * NS_PER_S) /* of the two that only count */
 
-struct nvml_report {
-    bool found;                  /* the library is there and answered */
-    char why_not[NVML_TEXT_MAX]; /* when not: one phrase */
-    char driver[NVML_TEXT_MAX];  /* "535.183.01", "" unknown */
-    char version[NVML_TEXT_MAX]; /* of NVML */
-    uint32_t n;                  /* GPUs; from /proc when NVML was not found */
-    char uuids[GPUS_MAX][GPU_UUID_MAX];
-    char names[GPUS_MAX][NVML_TEXT_MAX];
+/* Where NVML is, for systems that keep drivers out of the linker's sight, and for tests. */
+#define NVML_LIBRARY_VARIABLE "MUSTER_NVML_LIBRARY"
+
+struct nvml_config {
+    const char *library;  /* NULL: what MUSTER_NVML_LIBRARY says, else libnvidia-ml.so.1 */
+    uint64_t deadline_ns; /* how long NVML may take; 0: NVML_LOOK_NS of look_io.h */
+    bool names_only;      /* driver, versions, how many GPUs, their names and addresses */
 };
 
-/* Waits up to NVML_DEADLINE_NS. Always fills *ret; absence is no error. */
+struct nvml_child {
+    struct topo_child child;
+    uint64_t allowed_ns, end_ns;
+};
+
+/* Is there any sense in asking (NVIDIA's kernel driver is there, or MUSTER_NVML_LIBRARY is set)?
+ * Costs three failed look-ups of files where there is none. */
+bool nvml_may_answer(void);
+
+/* Starts to ask. The deadline runs from here. 0, or a negative errno: no child could be made, and
+ * *ret says so to nvml_end(). */
+int nvml_begin(const struct nvml_config *config, struct nvml_child *ret);
+/* Waits for the answer, no longer than the deadline, and ends the child. *ret is filled as far as
+ * there were answers, with why_not where they are not whole. 0; -ETIMEDOUT; -EIO: the child died,
+ * or there is none. */
+int nvml_end(struct nvml_child *child, struct nvml_report *ret);
+
+/* Names only; waits up to NVML_DEADLINE_NS. Always fills *ret; absence is no error. Where NVML was
+ * not found the kernel driver's folder in /proc is counted. */
 void nvml_look(struct nvml_report *ret);
 
 /* GPUs that a worker would see with this CUDA_VISIBLE_DEVICES (NULL: not set). 0, or -ETIMEDOUT

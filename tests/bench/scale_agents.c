@@ -139,7 +139,8 @@ static void prepare(void *arg, struct generation g, const struct form *form) {
                       &(struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g});
 }
 
-static void start(void *arg, struct generation g) {
+static void start(void *arg, struct generation g, uint32_t ways) {
+    (void)ways;
     struct agent *a = arg;
     struct driver *d = a->driver;
     uint64_t now = clock_now_ns();

@@ -37,10 +37,16 @@ def worker(tmp_path_factory):
     return out
 
 
+@pytest.fixture(autouse=True)
+def tools():
+    """A test in which a tool saw anything of muster's processes has failed, whatever they ended with."""
+    yield
+    said = harness.tool_logs()
+    assert not said, said
+
+
 @pytest.fixture
 def job(tmp_path, worker):
     """A job in a folder of its own; whatever it started is dead afterwards."""
     with harness.Job(tmp_path / "job", worker) as job:
         yield job
-    said = harness.tool_logs()
-    assert not said, said

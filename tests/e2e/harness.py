@@ -14,6 +14,7 @@ import collections
 import contextlib
 import os
 import pathlib
+import random
 import re
 import select
 import shlex
@@ -45,22 +46,27 @@ def command():
     """The words that start `muster run`. MUSTER_TEST_COMMAND (as "torchrun") replaces them, to check the tests."""
     if os.environ.get("MUSTER_TEST_COMMAND"):
         return shlex.split(os.environ["MUSTER_TEST_COMMAND"])
-    words = [MUSTER, "run"]
-    if VALGRIND:
-        tools = HERE.parent / "tools"
-        words = ["valgrind", "-q", "--trace-children=no", "--leak-check=full", "--show-leak-kinds=definite,indirect",
-                 "--errors-for-leak-kinds=definite,indirect", f"--suppressions={tools}/vg.supp",
-                 f"--log-file={TOOL_LOGS}/%p"] + words
-    return words
+    return [*muster(), "run"]
+
+
+def muster():
+    """The words that start muster itself, below valgrind where that is wanted."""
+    if not VALGRIND:
+        return [MUSTER]
+    return ["valgrind", "-q", "--trace-children=no", "--leak-check=full", "--show-leak-kinds=definite,indirect",
+            "--errors-for-leak-kinds=definite,indirect", f"--suppressions={HERE.parent}/tools/vg.supp",
+            f"--log-file={TOOL_LOGS}/%p", MUSTER]
 
 
 def free_port(host="127.0.0.1"):
-    """A port nobody has at this moment."""
+    """A port nobody has at this moment, and that the kernel gives to nobody who asks for any (ip_local_port_range)."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        s.bind((host, 0))
-        return s.getsockname()[1]
+    while True:
+        port = random.randrange(10000, 32000)
+        with socket.socket(family) as s, contextlib.suppress(OSError):
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            s.bind((host, port))
+            return port
 
 
 def children(pid):
@@ -375,6 +381,21 @@ class Job:
         if self._go is not None:
             os.close(self._go)
         assert not left, f"could not be killed: {left}"
+
+
+def nvml_env(folder, script):
+    """The environment in which muster takes for NVML a library that answers as the script says (tests/tools/fake_nvml.c),
+    or as the one of that name in tests/tools/nvml does."""
+    folder, tools = pathlib.Path(folder), HERE.parent / "tools"
+    library = folder / "libnvidia-ml.so.1"
+    if not library.exists():
+        subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", str(library),
+                        str(tools / "fake_nvml.c")], check=True)
+    path = tools / "nvml" / f"{script}.txt"
+    if "\n" in script:
+        path = folder / f"script-{uuid.uuid4().hex}"
+        path.write_text(script)
+    return {"MUSTER_NVML_LIBRARY": str(library), "FAKE_NVML_SCRIPT": str(path)}
 
 
 def tool_logs():

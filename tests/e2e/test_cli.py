@@ -1,9 +1,14 @@
 """The command line beside genuine torchrun's, by --print-config; and what muster itself says to people."""
+import contextlib
 import json
 import os
+import pty
 import re
+import select
 import shutil
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -274,29 +279,92 @@ def test_zsh_reads_its_completions():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh on PATH")
+@pytest.mark.parametrize("typed, whole", [
+    ("run --numa-b", "run --numa-binding="),
+    ("run --numa-binding=excl", "run --numa-binding=exclusive"),
+    ("comp", "completion"),
+    ("env --expl", "env --explain"),
+    ("topo --check-n", "topo --check-nccl-xml="),
+])
+def test_zsh_completes(tmp_path, typed, whole):
+    """In a real zsh on a terminal, with the tabulator key."""
+    script = tmp_path / "_muster"
+    script.write_text(muster("completion", "zsh").stdout)
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "TERM": "dumb", "HOME": str(tmp_path)})
+    said = ""
+
+    def until(text):
+        nonlocal said
+        end = time.monotonic() + 20
+        while text not in said and time.monotonic() < end:
+            if select.select([fd], [], [], 0.1)[0]:
+                said += os.read(fd, 4096).decode(errors="replace")
+        assert text in said, said
+
+    try:
+        os.write(fd, f"autoload -Uz compinit && compinit -D -u && source {script} && print re''ady\n".encode())
+        until("ready")
+        said = ""
+        os.write(fd, f"muster {typed}\t".encode())
+        until(f"muster {whole}")
+    finally:
+        os.close(fd)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+TWO_GPUS = """
+cuda 12040
+count 2
+gpu 0 busid 00000000:01:00.0 uuid GPU-aa-1 name "Fake One"
+gpu 1 busid 00000000:02:00.0 uuid GPU-ab-2 name "Fake Two"
+"""
+
+
 @pytest.fixture(scope="module")
 def nvml(tmp_path_factory):
-    """A folder with a library that answers as NVML does."""
-    folder = tmp_path_factory.mktemp("nvml")
-    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", str(folder / "libnvidia-ml.so.1"),
-                    str(harness.HERE / "fake_nvml.c")], check=True)
-    return str(folder)
+    """A folder for a library that answers as NVML does."""
+    return tmp_path_factory.mktemp("nvml")
 
 
 @pytest.mark.parametrize("visible, said", [
-    (None, "GPUs       2\n             0: Fake One GPU-aa-1\n             1: Fake Two GPU-ab-2\n"),
+    (None, "GPUs       2\n             0: Fake One GPU-aa-1 0000:01:00.0\n"
+           "             1: Fake Two GPU-ab-2 0000:02:00.0\n"),
     ("1", "GPUs       2, 1 visible (CUDA_VISIBLE_DEVICES=1)\n"),
     ("GPU-ab,GPU-aa", "GPUs       2, 2 visible"),
     ("GPU-a", "GPUs       2, 0 visible"),
 ])
 def test_gpus_are_counted_through_nvml(nvml, visible, said):
-    env = {"LD_LIBRARY_PATH": nvml, **({"CUDA_VISIBLE_DEVICES": visible} if visible else {})}
+    env = {**harness.nvml_env(nvml, TWO_GPUS), **({"CUDA_VISIBLE_DEVICES": visible} if visible else {})}
     found = muster("version", "-v", env=env).stdout
-    assert "  NVML       12.999.1, driver 999.1\n" in found and said in found, found
+    assert "  NVML       12.999.1, driver 999.1, CUDA 12.4\n" in found and said in found, found
 
 
-@pytest.mark.parametrize("mode, said", [("fail", "not found: NVML: Driver Not Loaded"),
-                                        ("crash", "not found: NVML could not be asked")])
-def test_a_broken_nvml_harms_nobody(nvml, mode, said):
-    done = muster("version", "-v", env={"LD_LIBRARY_PATH": nvml, "FAKE_NVML": mode})
+def test_nvml_is_found_by_its_name(nvml):
+    script = harness.nvml_env(nvml, TWO_GPUS)["FAKE_NVML_SCRIPT"]
+    found = muster("version", "-v", env={"LD_LIBRARY_PATH": str(nvml), "FAKE_NVML_SCRIPT": script}).stdout
+    assert "  NVML       12.999.1, driver 999.1, CUDA 12.4\n" in found, found
+    found = muster("version", "-v", env={"MUSTER_NVML_LIBRARY": "/nowhere/libnvidia-ml.so.1"}).stdout
+    assert "  NVML       not found: no /nowhere/libnvidia-ml.so.1\n" in found, found
+
+
+@pytest.mark.parametrize("script, said", [
+    ("not-loaded", "not found: NVML: Driver Not Loaded"),
+    ("crash nvmlInit_v2\n", "not found: NVML could not be asked (nvmlInit_v2)"),
+    ("missing nvmlDeviceGetCount_v2\n", "not found: LIBRARY is not NVML"),
+])
+def test_a_broken_nvml_harms_nobody(nvml, script, said):
+    env = harness.nvml_env(nvml, script)
+    done = muster("version", "-v", env=env)
+    said = said.replace("LIBRARY", env["MUSTER_NVML_LIBRARY"])
     assert done.returncode == 0 and f"  NVML       {said}\n" in done.stdout, done
+
+
+def test_a_lost_gpu_is_said_to_be_lost(nvml):
+    found = muster("version", "-v", env=harness.nvml_env(nvml, "lost")).stdout
+    assert "             0: NVIDIA A100-SXM4-80GB GPU-l0 0000:01:00.0\n" in found, found
+    assert "             1: (lost, or needs a reset)\n" in found and "             3: GPU-l3 (lost" in found, found

@@ -77,6 +77,14 @@ def test_the_leader_is_lost(job, place, nodes, how, record_property):
             assert c.agents[tag].wait() not in (None, 0), c.said()
 
 
+@pytest.mark.parametrize("place", ["dir", "etcd"])
+def test_the_leader_is_lost_on_hosts_that_have_ipv6_alone(job, place):
+    with cluster(job, place, 3, times=SHORT, ipv4=False) as c:
+        c.start(0, 1, 2, nnodes="2:3", options=["--rdzv-conf=last_call_timeout=60"])
+        _, leader, _ = lose_the_leader(c, "killed")
+        c.finish(lost=[leader])
+
+
 @pytest.mark.parametrize("place", ["dir", pytest.param("etcd", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", ["killed", "powered off", pytest.param("frozen", marks=pytest.mark.slow)])
 def test_the_first_successor_lost_costs_nobody_else_a_lease(job, place, how):

@@ -1,6 +1,7 @@
 """Several hosts, each a network namespace: addresses, orders of arrival, and a host that falls silent."""
 import itertools
 import re
+import subprocess
 import time
 
 import pytest
@@ -126,3 +127,17 @@ def test_a_killed_agent_on_another_host_is_noticed_at_once(job):
         assert took <= 1.0 * SLOWER, f"{took:.3f} s"
         job.go()
         assert running[0].wait() == 0, running[0].said()
+
+
+@pytest.mark.parametrize("port", range(40000, 40006))
+def test_a_nodes_own_listener_leaves_the_endpoints_port_alone(job, port):
+    """An endpoint in the range of which the kernel serves those who take any port: here it has ten."""
+    with hosts_or_skip(1) as hosts:
+        few = "echo 40000 40009 > /proc/sys/net/ipv4/ip_local_port_range"
+        subprocess.run([*hosts.enter(0), "sh", "-c", few], check=True)
+        both = [job.agent(tag, "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=port",
+                          f"--rdzv-endpoint=127.0.0.1:{port}", "--no-python", "true", prefix=hosts.enter(0))
+                for tag in "ab"]
+        for agent in both:
+            code, _, err = agent.finish()
+            assert code == 0, err

@@ -215,6 +215,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     while (in.at < in.len) {
         struct member_event e;
         fill_event(&in, m, &e, &desired, &now_ns);
+        if (e.kind == MEMBER_EVENT_ARBITER && !config.has_arbiter)
+            continue; /* nobody answers */
         note_lease(m, &e, &seen);
         member_step(m, &e, &u);
         if (e.kind == MEMBER_EVENT_ALL_GONE)

@@ -36,6 +36,11 @@ static void check_desired(const struct desired *d) {
         abort();
     CHECK_TEXT(d->reason);
     CHECK_TEXT(d->form.store_host);
+    if (d->form.n_neighbours > RDZV_NEIGHBOURS_MAX)
+        abort();
+    for (uint32_t i = 0; i < d->form.n_neighbours; i++)
+        for (uint32_t k = 0; k < RDZV_NETS_MAX; k++)
+            CHECK_TEXT(d->form.neighbours[i].nets[k].addrs);
     if (d->has_failure)
         check_failure(&d->failure);
     if (d->kind == DESIRED_FORM &&
@@ -74,7 +79,7 @@ static void check_overview(const struct overview *o) {
     CHECK_TEXT(o->leader_host);
     CHECK_TEXT(o->incident);
     CHECK_TEXT(o->reason);
-    if (o->phase < PHASE_GATHERING || o->phase >= PHASE_COUNT || o->outcome > OUTCOME_FAILED ||
+    if (o->state < GROUP_GATHERING || o->state >= GROUP_STATE_COUNT || o->outcome > OUTCOME_FAILED ||
         o->min_nodes > o->max_nodes || o->node_unit == 0)
         abort();
 }
@@ -99,6 +104,10 @@ static void check_message(const struct wire_message *m) {
         CHECK_TEXT(m->join.info.host);
         CHECK_TEXT(m->join.info.role);
         CHECK_TEXT(m->join.info.topology);
+        for (uint32_t k = 0; k < RDZV_NETS_MAX; k++) {
+            CHECK_TEXT(m->join.info.nets[k].netif);
+            CHECK_TEXT(m->join.info.nets[k].addrs);
+        }
         if (m->join.info.incarnation == 0 || m->join.info.nproc - 1 >= RDZV_WORKERS_MAX)
             abort();
         check_report(&m->join.report);
@@ -119,6 +128,7 @@ static void check_message(const struct wire_message *m) {
     case WIRE_ANSWER: CHECK_TEXT(m->answer.text); break;
     case WIRE_OVERVIEW: check_overview(&m->overview); break;
     case WIRE_NODES: check_nodes(&m->nodes); break;
+    case WIRE_DIGEST: CHECK_TEXT(m->digest.text); break;
     case WIRE_ECHO:
     case WIRE_WELCOME:
     case WIRE_RENEW:

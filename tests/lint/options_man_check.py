@@ -44,6 +44,9 @@ def commands_of_page(page):
 PAGES = [
     ("muster-run.1", 30, ["run"]),
     ("muster-status.1", 7, ["status"]),
+    ("muster-topo.1", 8, ["topo"]),
+    ("muster-check.1", 10, ["check"]),
+    ("muster-env.1", 12, ["env"]),
     ("muster-operate.1", 6, ["leave", "exclude", "grow", "stop"]),
 ]
 

@@ -17,6 +17,7 @@
  *     env=NAME          prints the variable's value, or "(unset)"
  *     cwd, sid, mask, fds   print the directory; whether it leads a session; blocked and ignored
  *                       signals; open descriptors above 2
+ *     bound             prints the CPUs it may use and its memory policy: "0,1 preferred-many 0"
  *     close=FD          closes FD
  *     cat               copies standard input to standard output until its end
  *     stop              stops itself (SIGSTOP)
@@ -26,6 +27,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,6 +37,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -187,6 +190,34 @@ static void copy_input(void) {
             fail("write");
 }
 
+static void print_bound(void) {
+    static const char *const modes[] = {"default", "preferred", "bind", "interleave", "local", "preferred-many"};
+    cpu_set_t cpus;
+    unsigned long nodes[128] = {0};
+    int mode = 0;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) < 0)
+        fail("sched_getaffinity");
+    long r = syscall(SYS_get_mempolicy, &mode, nodes, sizeof nodes * 8 + 1, NULL, 0UL);
+    const char *comma = "";
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &cpus)) {
+            printf("%s%d", comma, i);
+            comma = ",";
+        }
+    if (r < 0 || mode < 0 || (size_t)mode >= sizeof modes / sizeof modes[0])
+        printf(" errno %d", errno);
+    else
+        printf(" %s", modes[mode]);
+    comma = " ";
+    for (size_t i = 0; r == 0 && i < sizeof nodes * 8; i++)
+        if (nodes[i / 64] >> (i % 64) & 1) {
+            printf("%s%zu", comma, i);
+            comma = ",";
+        }
+    printf("\n");
+    fflush(stdout);
+}
+
 static bool is(const char *arg, const char *name) { return strcmp(arg, name) == 0; }
 
 static const char *value_of(const char *arg, const char *name) {
@@ -213,6 +244,8 @@ static bool do_plain(const char *arg, const char *self) {
         print(getsid(0) == getpid() ? "leader" : "member");
     else if (is(arg, "mask"))
         print_signals();
+    else if (is(arg, "bound"))
+        print_bound();
     else if (is(arg, "fds"))
         print_descriptors();
     else if (is(arg, "cat"))

@@ -197,7 +197,7 @@ Test(directed_sim, a_death_by_the_guardian_is_no_failure_of_a_worker) {
         world_params_calm(&p, 2);
         p.seed = seed; /* the order of what piled up differs */
         p.work_ns = S(20);
-        (void)world_params_fault(&p, FAULT_FREEZE_AGENT, S(5.1), 1, (int64_t)S(5.5), 0);
+        (void)world_params_fault(&p, FAULT_FREEZE_AGENT, S(5.4), 1, (int64_t)S(5.5), 0);
         struct world *w = run(&p);
         cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS, "seed %llu", (unsigned long long)seed);
         cr_assert_eq(world_groups_started(w), 2);

@@ -116,6 +116,8 @@ void fault_boots(struct world *w, uint32_t host, bool again) {
     }
     if (l != NULL && !l->process && !again && host == 0 && w->mark.outcome != OUTCOME_NONE)
         return;
+    if (l != NULL && !h->up && !again && host == 0 && w->p.group.anchor == ANCHOR_MARK)
+        return; /* it comes back in its own time, which is longer than a lease: the mark is lost */
     h->up = true;
     if (l == NULL || !l->process)
         (void)node_boot(w, host);

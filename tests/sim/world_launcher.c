@@ -146,6 +146,11 @@ void guardian_hold(struct world *w, struct life *l, uint64_t lease_end_ns) {
 }
 
 void guardian_sweeps(struct world *w, struct life *l, uint64_t sweep_ns) {
+    if (l->guard_end_ns != TIME_NEVER) { /* it would have killed them by then in any case */
+        uint64_t at = world_when_clock(w, l->host, l->guard_end_ns + GUARDIAN_PATIENCE_NS);
+        sweep_ns = MIN2(sweep_ns, at > w->now_ns ? at - w->now_ns : 0);
+    }
+    l->swept_by_ns = w->now_ns + sweep_ns;
     for (uint32_t i = 0; i < l->n_workers; i++) {
         struct worker *k = &l->workers[i];
         if (!k->alive || l->unkillable)

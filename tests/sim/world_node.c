@@ -336,7 +336,6 @@ void node_agent_dies(struct world *w, struct life *l, uint64_t sweep_ns) {
         return;
     world_trace(w, "%u.%u: its agent is no more", l->host, l->index);
     close_kernel_side(w, l, true);
-    l->swept_by_ns = w->now_ns + sweep_ns;
     guardian_sweeps(w, l, sweep_ns);
 }
 

@@ -1,6 +1,7 @@
 #include "base/utf8.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 Test(utf8, characters_are_as_long_as_the_standard_says) {
@@ -50,5 +51,28 @@ Test(utf8, a_copy_is_cut_between_characters) {
         size_t wanted = size > 5 ? 5 : MIN2(size - 1, (size_t)2);
         cr_assert_eq(strlen(out), wanted, "size %zu: %zu", size, strlen(out));
         cr_assert(memcmp(out, in, wanted) == 0);
+    }
+}
+
+Test(utf8, what_is_not_for_a_terminal_becomes_question_marks) {
+    static const struct {
+        const char *in, *line, *lines;
+    } cases[] = {
+        {"plain \xc3\xa4 \xe2\x82\xac", "plain \xc3\xa4 \xe2\x82\xac", "plain \xc3\xa4 \xe2\x82\xac"},
+        {"a\x1b[2J\x7f", "a?[2J?", "a?[2J?"},
+        {"a\tb\nc\r", "a?b?c?", "a\tb\nc?"},
+        {"a\xc2\x9b" "b\xc2\xa0", "a??b\xc2\xa0", "a??b\xc2\xa0"},
+        {"\xe2\x80\xae\xe2\x81\xa6\xe2\x80\xa9", "??????\xe2\x80\xa9", "??????\xe2\x80\xa9"},
+        {"\xff" "a\xe2\x80", "?a??", "?a??"},
+        {"", "", ""},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char line[64], lines[64];
+        (void)snprintf(line, sizeof line, "%s", cases[i].in);
+        (void)snprintf(lines, sizeof lines, "%s", cases[i].in);
+        utf8_clean(line, false);
+        utf8_clean(lines, true);
+        cr_assert_str_eq(line, cases[i].line, "case %zu: %s", i, line);
+        cr_assert_str_eq(lines, cases[i].lines, "case %zu: %s", i, lines);
     }
 }

@@ -43,8 +43,25 @@ static int read_secret(void *arg, const char *path, char **ret, struct err *err)
     return 0;
 }
 
-static const struct job_probes probes = {count_cpus, count_gpus, fixed_random,
-                                         fixed_cwd,  read_secret, NULL};
+static int read_env_file(void *arg, const char *path, char **ret, struct err *err) {
+    (void)arg;
+    if (strcmp(path, "/env") == 0)
+        *ret = xstrdup("# of the cluster\n\nNCCL_IB_HCA==mlx5_0,mlx5_1\nA=1 2\n  \nB=");
+    else if (strcmp(path, "/bad") == 0)
+        *ret = xstrdup("A=1\nexport B=2\n");
+    else
+        return err_set(err, -ENOENT, "can't read %s: No such file or directory", path);
+    return 0;
+}
+
+static bool gpus_are_here;
+static bool has_gpus(void *arg) {
+    (void)arg;
+    return gpus_are_here;
+}
+
+static const struct job_probes probes = {count_cpus, count_gpus, fixed_random, fixed_cwd,
+                                         read_secret, NULL, read_env_file, has_gpus};
 
 /* One command line; environment words stand before "|". */
 struct reading {
@@ -260,7 +277,7 @@ Test(job_options, refuses_with_one_line) {
         {"--local-ranks-filter=0,a x", "local ranks with commas"},
         {"--local-ranks-filter=, x", "local ranks with commas"},
         {"--logs-specs=a x", "plug-in"},
-        {"--numa-binding=node x", "--numa-binding is not supported by this version"},
+        {"--numa-binding=node x", "this node has none; --bind=numa binds workers without GPUs"},
         {"--numa-binding=near x", "must be one of"},
         {"--duplicate-stdout-filters=a x", "not supported by this version"},
         {"--event-log-handler=kafka x", "must be one of: null console"},
@@ -272,6 +289,65 @@ Test(job_options, refuses_with_one_line) {
         {"--rdzv-conf=keep_alive_interval=1e9,keep_alive_max_attempt=4294967295 x", "too large"},
     };
     refuses(cases, ARRAY_SIZE(cases));
+}
+
+Test(job_options, binds_only_where_it_is_asked_or_gpus_are_found) {
+    static const struct {
+        const char *line;
+        enum bind_mode bind;
+        enum bind_memory memory;
+    } cases[] = {
+        {"x", 0, BIND_MEMORY_PREFERRED},
+        {"--bind=none x", BIND_NONE, BIND_MEMORY_PREFERRED},
+        {"--bind=numa x", BIND_NUMA, BIND_MEMORY_PREFERRED},
+        {"--bind=socket --bind-memory=strict x", BIND_SOCKET, BIND_MEMORY_STRICT},
+        {"--bind=core --bind-memory=off x", BIND_CORE, BIND_MEMORY_OFF},
+        {"PET_BIND=core PET_BIND_MEMORY=strict | x", BIND_CORE, BIND_MEMORY_STRICT},
+        {"--numa-binding=node x", BIND_TORCH_NODE, BIND_MEMORY_OFF},
+        {"--numa-binding=socket x", BIND_TORCH_SOCKET, BIND_MEMORY_OFF},
+        {"--numa-binding=exclusive x", BIND_TORCH_EXCLUSIVE, BIND_MEMORY_OFF},
+        {"CUDA_VISIBLE_DEVICES=1 | --numa-binding=core-complex x", BIND_TORCH_CORE_COMPLEX,
+         BIND_MEMORY_OFF},
+    };
+    gpus_are_here = true;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].line);
+        cr_expect_eq(g.spec.bind, cases[i].bind, "%s", cases[i].line);
+        cr_expect_eq(g.spec.bind_memory, cases[i].memory, "%s", cases[i].line);
+        cr_expect_not(g.spec.omp_cores);
+        cr_expect_eq(g.spec.gpus_per_worker, 0);
+    }
+    READ("--omp=cores --gpus-per-worker=2 x");
+    cr_expect(g.spec.omp_cores);
+    cr_expect_eq(g.spec.gpus_per_worker, 2);
+}
+
+Test(job_options, refuses_what_can_not_be_bound) {
+    static const char *const cases[][2] = {
+        {"--bind=near x", "must be one of: none numa socket core"},
+        {"--bind-memory=some x", "must be one of: preferred strict off"},
+        {"--omp=all x", "must be one of: torchrun cores"},
+        {"--bind=numa --numa-binding=node x", "--numa-binding and --bind exclude each other"},
+        {"PET_BIND=numa | --numa-binding=node x", "exclude each other"},
+        {"--bind-memory=off --numa-binding=node x", "--bind-memory goes with --bind"},
+        {"CUDA_VISIBLE_DEVICES=-1 | --numa-binding=node x",
+         "CUDA_VISIBLE_DEVICES lets them see none"},
+        {"--gpus-per-worker=0 x", "a number of GPUs, 1 to 256"},
+        {"--gpus-per-worker=257 x", "a number of GPUs, 1 to 256"},
+        {"--gpus-per-worker=2 --virtual-local-rank x", "--gpus-per-worker=2 more"},
+        {"--gpus-per-worker=9 --nproc=gpu x", "1 GPU is visible, too few for one worker"},
+    };
+    gpus_are_here = true;
+    gpus = 8;
+    refuses(cases, ARRAY_SIZE(cases));
+    READ("--gpus-per-worker=1 --virtual-local-rank x");
+    cr_expect_eq(g.spec.gpus_per_worker, 1);
+}
+
+Test(job_options, one_worker_for_so_many_gpus) {
+    gpus = 8;
+    READ("--gpus-per-worker=3 --nproc=gpu x");
+    cr_expect_eq(g.spec.nproc, 2);
 }
 
 Test(job_options, refuses_places_where_nobody_can_meet) {
@@ -646,4 +722,43 @@ Test(job_options, prints_no_password) {
         cr_assert_not_null(strstr(strbuf_text(&out), lines[i]), "%s", lines[i]);
     cr_assert_null(strstr(strbuf_text(&out), "hidden"));
     cr_assert_null(strstr(strbuf_text(&g.warnings), "hidden"));
+}
+
+Test(job_options, nccl_env_is_full_unless_said) {
+    static const struct {
+        const char *line;
+        enum nccl_env_mode mode;
+    } rows[] = {{"x.py", NCCL_ENV_FULL}, {"--nccl-env=off x.py", NCCL_ENV_OFF},
+                {"--nccl-env minimal x.py", NCCL_ENV_MINIMAL}, {"PET_NCCL_ENV=off | x.py", NCCL_ENV_OFF}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        READ(rows[i].line);
+        cr_assert_eq(g.spec.nccl_env, rows[i].mode, "%s", rows[i].line);
+        cr_assert_not(g.spec.nccl_comm_id || g.spec.nccl_debug);
+        cr_assert_null(g.spec.env);
+    }
+    READ("--nccl-comm-id --nccl-debug x.py");
+    cr_assert(g.spec.nccl_comm_id && g.spec.nccl_debug);
+}
+
+Test(job_options, env_counts_each_time_and_after_the_files) {
+    READ("--env A=x --env-file /env --env=C=a=b --env B=3 x.py --env D=4");
+    static const char *const expected[] = {"NCCL_IB_HCA==mlx5_0,mlx5_1", "A=x", "B=3", "C=a=b"};
+    for (size_t i = 0; i < ARRAY_SIZE(expected); i++)
+        cr_assert_str_eq(g.spec.env[i], expected[i]);
+    cr_assert_null(g.spec.env[4]);
+    cr_assert_str_eq(g.spec.args[0], "--env");
+}
+
+Test(job_options, env_refuses_what_is_no_setting) {
+    static const struct {
+        const char *line, *part;
+    } rows[] = {{"--env A x.py", "NAME=VALUE"}, {"--env =1 x.py", "NAME=VALUE"}, {"--env 1A=1 x.py", "NAME=VALUE"},
+                {"--env RANK=3 x.py", "tells each worker itself"}, {"--env MUSTER_X=1 x.py", "itself"},
+                {"--env-file /bad x.py", "/bad, line 2"}, {"--env-file /none x.py", "can't read /none"},
+                {"PET_ENV_FILE=/bad | x.py", "/bad, line 2"}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        _cleanup_(reading_fini) struct reading g = read_line(rows[i].line);
+        cr_assert_lt(g.r, 0, "%s", rows[i].line);
+        cr_assert_not_null(strstr(g.err.text, rows[i].part), "%s: %s", rows[i].line, g.err.text);
+    }
 }

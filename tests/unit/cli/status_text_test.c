@@ -11,7 +11,7 @@ static struct overview_node nodes[8];
 static struct strbuf out;
 
 static void begin(void) {
-    overview = (struct overview){.phase = PHASE_RUNNING,
+    overview = (struct overview){.state = GROUP_RUNNING,
                                  .since_ns = 725 * NS_PER_S,
                                  .epoch = 2,
                                  .generation = {2, 3},
@@ -73,26 +73,26 @@ Test(status_text, a_running_job_for_people, .init = begin, .fini = finish) {
 }
 
 Test(status_text, each_state_is_said, .init = begin, .fini = finish) {
-    overview = (struct overview){.phase = PHASE_GATHERING, .since_ns = NS_PER_S, .epoch = 1, .leader = 1,
+    overview = (struct overview){.state = GROUP_GATHERING, .since_ns = NS_PER_S, .epoch = 1, .leader = 1,
                                  .leader_host = "a", .min_nodes = 4, .max_nodes = 4, .node_unit = 2};
     cr_assert_str_eq(text_of(0), "job digits: gathering for 1.0 s\n"
                                  "  group      none yet\n"
                                  "  wanted     4 to 4 nodes, a multiple of 2; 0 spares, 0 excluded\n"
                                  "  leader     a, epoch 1\n"
                                  "  so far     0 of 0 restarts used, 0 nodes lost\n");
-    overview.phase = PHASE_STOPPING;
+    overview.state = GROUP_STOPPING;
     (void)strcpy(overview.reason, "rank 3 failed");
     cr_assert_not_null(strstr(text_of(0), "digits: stopping for"));
     cr_assert_not_null(strstr(text_of(0), "  reason     rank 3 failed\n"));
-    overview.phase = PHASE_FORMING;
+    overview.state = GROUP_FORMING;
     cr_assert_not_null(strstr(text_of(0), "digits: forming for"));
-    overview.phase = PHASE_CLOSED;
+    overview.state = GROUP_CLOSED;
     overview.outcome = OUTCOME_FAILED;
     cr_assert_not_null(strstr(text_of(0), "digits: closed (failed) for 1.0 s"));
 }
 
 Test(status_text, what_the_arbiter_alone_knows_is_little, .init = begin, .fini = finish) {
-    overview = (struct overview){.phase = PHASE_CLOSED, .epoch = 3, .outcome = OUTCOME_SUCCESS, .reason = "all done"};
+    overview = (struct overview){.state = GROUP_CLOSED, .epoch = 3, .outcome = OUTCOME_SUCCESS, .reason = "all done"};
     cr_assert_str_eq(text_of(0), "job digits: closed (success)\n  reason     all done\n");
 }
 
@@ -122,7 +122,7 @@ Test(status_text, columns_stay_aligned_with_letters_of_several_bytes, .init = be
 Test(status_text, five_thousand_rows_are_in_order_and_aligned) {
     enum { N = 5000 };
     struct overview_node *many = xcalloc(N, sizeof *many);
-    struct overview o = {.phase = PHASE_RUNNING, .epoch = 1, .leader = 1, .min_nodes = 1, .max_nodes = N};
+    struct overview o = {.state = GROUP_RUNNING, .epoch = 1, .leader = 1, .min_nodes = 1, .max_nodes = N};
     for (uint32_t i = 0; i < N; i++) {
         uint32_t rank = (i * 7919) % N;
         many[i] = (struct overview_node){.incarnation = i + 1, .place = PLACE_MEMBER, .state = NODE_RUNNING,
@@ -226,7 +226,7 @@ Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {
 }
 
 Test(status_text, what_is_not_there_is_null, .init = begin, .fini = finish) {
-    overview = (struct overview){.phase = PHASE_CLOSED, .epoch = 3, .outcome = OUTCOME_SUCCESS};
+    overview = (struct overview){.state = GROUP_CLOSED, .epoch = 3, .outcome = OUTCOME_SUCCESS};
     _cleanup_(json_freep) struct json *doc = json_of(0);
     const char *const nulls[] = {"reason", "generation", "started_seconds", "leader", "leader_host", "incident",
                                  "incident_seconds"};

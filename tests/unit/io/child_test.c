@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -143,6 +144,39 @@ Test(child, is_bound_to_the_processors_named) {
     cr_expect_str_eq(out, expected);
 }
 
+static bool no_policies_here(void) {
+    return syscall(SYS_get_mempolicy, NULL, NULL, 0UL, NULL, 0UL) < 0;
+}
+
+Test(child, is_bound_to_the_memory_named) {
+    if (no_policies_here())
+        cr_skip_test("get_mempolicy() is refused here");
+    static const struct {
+        enum child_memory memory;
+        unsigned without;
+        const char *words;
+    } cases[] = {
+        {CHILD_MEMORY_DEFAULT, 0, " default\n"},
+        {CHILD_MEMORY_BIND, 0, " bind 0\n"},
+        {CHILD_MEMORY_PREFER, CHILD_WITHOUT_PREFERRED_MANY, " preferred 0\n"},
+        {CHILD_MEMORY_PREFER, 0, " preferred-many 0\n"}, /* needs Linux 5.15 */
+    };
+    unsigned long nodes[4] = {1};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct child_spec spec = CHILD_SPEC_INIT;
+        spec.argv = ARGV(worker(), "bound", NULL);
+        spec.memory = cases[i].memory;
+        spec.memory_nodes = nodes;
+        spec.memory_nodes_bytes = sizeof nodes;
+        spec.without = cases[i].without;
+        char out[4096];
+        int status;
+        output_of(&spec, out, &status);
+        cr_expect(strstr(out, cases[i].words) != NULL, "'%s' lacks '%s'", out, cases[i].words);
+        cr_expect_eq(status, 0);
+    }
+}
+
 static void expect_failure(struct child_spec *spec, int code, const char *words) {
     for (size_t i = 0; i < ARRAY_SIZE(kernels); i++) {
         spec->without = kernels[i];
@@ -195,9 +229,25 @@ Test(child, says_which_step_failed) {
     unlink(plain), unlink(script), rmdir(dir);
 }
 
+/* No machine has a node 4000. */
+Test(child, says_that_there_is_no_such_memory) {
+    if (no_policies_here())
+        cr_skip_test("get_mempolicy() is refused here");
+    unsigned long nodes[64] = {0};
+    nodes[4000 / 64] = 1UL << 4000 % 64;
+    struct child_spec spec = CHILD_SPEC_INIT;
+    spec.argv = ARGV("true", NULL);
+    spec.memory_nodes = nodes;
+    spec.memory_nodes_bytes = sizeof nodes;
+    spec.memory = CHILD_MEMORY_BIND;
+    expect_failure(&spec, -EINVAL, "cannot bind it to its NUMA nodes' memory: Invalid argument");
+    spec.memory = CHILD_MEMORY_PREFER;
+    expect_failure(&spec, -EINVAL, "(none of them has memory that may be used here)");
+}
+
 Test(child, many_report_on_one_pipe) {
     int report_r, report_w;
-    cr_assert(child_report_pipe(&report_r, &report_w) == 0);
+    cr_assert(child_pipe(&report_r, &report_w) == 0);
     enum { N = 8 };
     struct child c[N];
     struct child_spec spec = CHILD_SPEC_INIT;

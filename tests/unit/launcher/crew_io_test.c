@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -11,6 +12,7 @@
 
 #include "../../process/rig.h"
 #include "io/clock.h"
+#include "topology/look_io.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 
@@ -25,6 +27,12 @@ struct fixture {
     struct loop_timer *doomsday;
     struct guardian_link link;
     struct job_spec spec;
+    enum bind_mode bind;
+    unsigned look_for;     /* LOOK_*; 0: nobody looks */
+    uint64_t look_ns;      /* its deadline */
+    struct node_look *look;
+    int n_prepared;
+    struct generation prepared;
     struct crew *crew;
     int n_safe_points, all_gone;
     struct generation safe_point;
@@ -55,6 +63,13 @@ static void on_safe_point(void *arg, struct generation g) {
     f->safe_point = g;
     loop_quit(f->loop);
 }
+static void on_prepared(void *arg, struct generation g, const struct err *err) {
+    struct fixture *f = arg;
+    cr_expect_null(err);
+    f->n_prepared++;
+    f->prepared = g;
+    loop_quit(f->loop);
+}
 static void on_doomsday(void *arg) {
     (void)arg;
     cr_assert_fail("nothing has happened for %d ms", RIG_DEADLINE_MS);
@@ -62,7 +77,7 @@ static void on_doomsday(void *arg) {
 
 /* args: of `program`; NULL: of the test worker. */
 static void fixture_init(struct fixture *f, const char *program, char **args) {
-    *f = (struct fixture){.link = GUARDIAN_LINK_INIT};
+    *f = (struct fixture){.link = GUARDIAN_LINK_INIT, .bind = f->bind, .look_for = f->look_for, .look_ns = f->look_ns};
     rig_init(&f->rig);
     char name_file[96];
     (void)snprintf(name_file, sizeof name_file, "%s/name", f->rig.dir);
@@ -76,14 +91,20 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
     f->spec = (struct job_spec){
         .nproc = 1, .run_id = TEXT("job7"), .role = TEXT("default"), .entry = JOB_ENTRY_PROGRAM,
         .script = program != NULL ? TEXT(program) : f->rig.worker, .args = args,
-        .log_dir = TEXT("/dev/null"), .shutdown_timeout_ns = 3600 * NS_PER_S};
+        .log_dir = TEXT("/dev/null"), .shutdown_timeout_ns = 3600 * NS_PER_S, .bind = f->bind,
+        .bind_memory = BIND_MEMORY_OFF};
+    struct err err = {0};
+    struct node_look_config look = {.what = f->look_for, .deadline_ns = f->look_ns};
+    if (f->look_for != 0)
+        cr_assert_eq(node_look_new(f->loop, &look, &f->look, &err), 0, "%s", err.text);
     static const struct crew_ops ops = {.on_failure = on_failure,
                                         .on_succeeded = on_succeeded,
                                         .on_all_gone = on_all_gone,
                                         .on_unkillable = on_unkillable,
-                                        .on_safe_point = on_safe_point};
+                                        .on_safe_point = on_safe_point,
+                                        .on_prepared = on_prepared};
     struct crew_config config = {.spec = &f->spec, .envp = environ, .host = "h", .incarnation = 7,
-                                 .link = &f->link, .reaper = f->reaper, .console = f->console};
+                                 .link = &f->link, .reaper = f->reaper, .console = f->console, .look = f->look};
     cr_assert(crew_new(f->loop, &config, &ops, f, &f->crew) == 0);
 }
 
@@ -92,13 +113,14 @@ static void start(struct fixture *f) {
                                      .store_host = "127.0.0.1", .store_port = 1};
     struct err err = {0};
     cr_assert(crew_prepare(f->crew, g23, &form, &err) == 0, "%s", err.text);
-    cr_assert(crew_start(f->crew, &err) == 0, "%s", err.text);
+    cr_assert(crew_start(f->crew, NULL, &err) == 0, "%s", err.text);
 }
 
 static void stop(struct fixture *f) {
     crew_stop(f->crew, 3600 * NS_PER_S);
     while (f->all_gone == 0)
         cr_assert(loop_run(f->loop) == 0);
+    node_look_free(f->look);
     crew_free(f->crew);
     console_free(f->console);
     loop_timer_free(f->doomsday);
@@ -107,8 +129,48 @@ static void stop(struct fixture *f) {
     rig_fini(&f->rig);
 }
 
+static const struct form alone = {.n_nodes = 1, .world_size = 1, .role_world_size = 1,
+                                  .store_host = "127.0.0.1", .store_port = 1};
+
+Test(crew_io, is_prepared_when_the_node_was_looked_at) {
+    struct fixture f = {.bind = BIND_CORE, .look_for = LOOK_CPUS};
+    char *args[] = {TEXT("notify=MUSTER_SAFE_POINT=1"), TEXT("wait"), NULL};
+    struct err err = {0};
+    fixture_init(&f, NULL, args);
+    cr_assert_eq(crew_prepare(f.crew, (struct generation){2, 2}, &alone, &err), CREW_E_LATER);
+    cr_assert_eq(crew_prepare(f.crew, g23, &alone, &err), CREW_E_LATER, "the next group forms before that");
+    cr_assert(loop_run(f.loop) == 0);
+    cr_expect_eq(f.n_prepared, 1);
+    cr_expect_eq(generation_compare(f.prepared, g23), 0);
+    cr_assert_not_null(node_look_topology(f.look));
+    cr_assert(crew_start(f.crew, NULL, &err) == 0, "%s", err.text);
+    cr_assert(loop_run(f.loop) == 0);
+    cr_expect_eq(f.n_safe_points, 1);
+    stop(&f);
+}
+
+/* NVML's library is a FIFO that nobody writes: who opens it waits. */
+Test(crew_io, a_look_that_is_late_costs_the_binding_not_the_job) {
+    struct fixture f = {.bind = BIND_CORE, .look_for = LOOK_CPUS | LOOK_NVML, .look_ns = 50 * NS_PER_MS};
+    char *args[] = {TEXT("notify=MUSTER_SAFE_POINT=1"), TEXT("wait"), NULL};
+    struct err err = {0};
+    char fifo[] = "/tmp/muster-crew-fifo.XXXXXX";
+    int fd = mkstemp(fifo);
+    cr_assert(fd >= 0 && close(fd) == 0 && unlink(fifo) == 0 && mkfifo(fifo, 0600) == 0);
+    cr_assert_eq(setenv("MUSTER_NVML_LIBRARY", fifo, 1), 0);
+    fixture_init(&f, NULL, args);
+    cr_assert_eq(crew_prepare(f.crew, g23, &alone, &err), CREW_E_LATER);
+    cr_assert(loop_run(f.loop) == 0);
+    cr_expect_eq(f.n_prepared, 1);
+    (void)unlink(fifo);
+    cr_assert_not_null(node_look_failure(f.look));
+    cr_assert(crew_start(f.crew, NULL, &err) == 0, "%s", err.text);
+    cr_assert(loop_run(f.loop) == 0);
+    stop(&f);
+}
+
 Test(crew_io, hears_the_safe_point_of_a_worker) {
-    struct fixture f;
+    struct fixture f = {0};
     char *args[] = {TEXT("notify=X=1\nMUSTER_SAFE_POINT=1"), TEXT("wait"), NULL};
     fixture_init(&f, NULL, args);
     start(&f);
@@ -119,7 +181,7 @@ Test(crew_io, hears_the_safe_point_of_a_worker) {
 }
 
 Test(crew_io, hears_the_safe_point_of_what_is_below_a_worker) {
-    struct fixture f;
+    struct fixture f = {0};
     char *args[] = {TEXT("-c"), TEXT("\"$WORKER\" notify=MUSTER_SAFE_POINT=1 wait & wait"), NULL};
     fixture_init(&f, "/bin/sh", args);
     start(&f);
@@ -140,7 +202,7 @@ static void say_to(const char *name, const char *text) {
 
 /* The test itself says it, which is above the worker. */
 Test(crew_io, does_not_listen_to_strangers) {
-    struct fixture f;
+    struct fixture f = {0};
     char *args[] = {TEXT("-c"), TEXT("printf '%s' \"$MUSTER_NOTIFY_SOCKET\" >\"$NAME_FILE\"; "
                                      "\"$WORKER\" \"say=$READY\" wait"), NULL};
     fixture_init(&f, "/bin/sh", args);

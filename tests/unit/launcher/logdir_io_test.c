@@ -130,6 +130,19 @@ Test(logdir_io, all_folders_are_made_and_may_be_there) {
     free(again);
 }
 
+Test(logdir_io, workers_hear_of_absolute_paths) {
+    char *run = NULL, *node = NULL, *want = xasprintf("%s/logs/x/1.1/host", base);
+    cr_assert_eq(chdir(base), 0);
+    cr_assert_eq(logdir_claim_run("logs", "x", 1, &run, NULL), 0);
+    cr_assert_str_eq(run, "logs/x");
+    cr_assert_eq(logdir_make_generation(run, "1.1", "host", &node, NULL), 0);
+    cr_assert_str_eq(node, want);
+    cr_assert_eq(chdir("/"), 0);
+    free(run);
+    free(node);
+    free(want);
+}
+
 Test(logdir_io, a_plain_file_as_folder_is_refused_with_a_sentence) {
     char path[128];
     (void)snprintf(path, sizeof path, "%s/file", base);

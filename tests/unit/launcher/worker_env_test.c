@@ -93,6 +93,40 @@ Test(worker_env, has_an_empty_error_file_without_logs) {
     cr_assert_str_eq(value(empty, &in, "TORCHELASTIC_ERROR_FILE"), "");
 }
 
+Test(worker_env, each_worker_sees_as_many_devices_as_was_asked) {
+    static const struct {
+        const char *visible, *expected; /* of local rank 2; NULL: an error */
+        uint32_t n;
+    } cases[] = {
+        {NULL, "2", 1}, {NULL, "4,5", 2}, {"CUDA_VISIBLE_DEVICES=7,6,5,4,3,2", "3,2", 2},
+        {"CUDA_VISIBLE_DEVICES= GPU-a, GPU-b ,GPU-c", "GPU-c", 1},
+        {"CUDA_VISIBLE_DEVICES=7,6,5,4,3", NULL, 2}, {"CUDA_VISIBLE_DEVICES=", NULL, 1},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char *const base[] = {TEXT(cases[i].visible), NULL};
+        struct worker_env_input in = input();
+        in.gpus_per_worker = cases[i].n;
+        if (cases[i].expected != NULL) {
+            cr_expect_str_eq(value(base, &in, "CUDA_VISIBLE_DEVICES"), cases[i].expected);
+            continue;
+        }
+        _cleanup_(envlist_fini) struct envlist e = {0};
+        struct err err = {0};
+        cr_expect_eq(worker_env_build(base, &in, &e, &err), -EINVAL);
+        cr_expect(strstr(err.text, "--gpus-per-worker: CUDA_VISIBLE_DEVICES=") == err.text, "%s", err.text);
+    }
+}
+
+Test(worker_env, threads_as_many_as_cores_unless_the_user_says_how_many) {
+    char *const none[] = {NULL}, *const own[] = {TEXT("OMP_NUM_THREADS=3"), NULL};
+    struct worker_env_input in = input();
+    in.omp_threads = 16;
+    cr_expect_str_eq(value(none, &in, "OMP_NUM_THREADS"), "16");
+    cr_expect_str_eq(value(own, &in, "OMP_NUM_THREADS"), "3");
+    in.local_world_size = 1;
+    cr_expect_str_eq(value(none, &in, "OMP_NUM_THREADS"), "16");
+}
+
 Test(worker_env, virtual_local_rank_maps_through_the_visible_devices) {
     static const struct {
         const char *base;

@@ -359,8 +359,7 @@ static void count_child(void *arg, pid_t pid) {
 CHILD_TEST(the_reaper_of_the_agent_knows_it) {
     struct child_reaper *reaper;
     cr_assert_eq(child_reaper_new(rig_loop, &reaper), 0);
-    struct arbiter_dir_config config = {
-        .path = rig_dir, .run_id = RIG_RUN_ID, .reaper = reaper};
+    struct arbiter_dir_config config = {.path = rig_dir, .run_id = RIG_RUN_ID};
     arbiter_free(a);
     cr_assert_eq(arbiter_dir_new(rig_loop, &config, &a, NULL), 0);
     for (int i = 0; i < 3; i++) {

@@ -205,6 +205,15 @@ Test(group_policy, newcomers_are_ordered_by_host_by_coming_or_by_place_in_the_ne
     cr_expect_str_eq(order_of(RANK_ORDER_TOPOLOGY, nodes, 5), "1 2 5 3 4");
 }
 
+/* It has rank 0, and stands on the second leaf: by name alone that would be left and come to again. */
+Test(group_policy, the_leaders_switch_is_left_once) {
+    static const struct newcomer nodes[] = {
+        {2, "n1", "top.s1.l1.n1", -1}, {3, "n2", "top.s1.l2.n2", -1}, {1, "n5", "top.s2.l2.n5", -1},
+        {4, "n3", "top.s2.l1.n3", -1}, {5, "n4", "top.s2.l2.n4", -1}, {6, "n6", "", -1}, {7, "n7", "top.s2.l20.n7", -1},
+    };
+    cr_expect_str_eq(order_of(RANK_ORDER_TOPOLOGY, nodes, 7), "1 5 4 7 2 3 6");
+}
+
 Test(group_policy, a_rank_of_its_own_goes_before_the_leader_and_every_order) {
     static const struct newcomer nodes[] = {
         {1, "a", "", -1}, {2, "b", "", 7}, {3, "c", "", -1}, {4, "d", "", 3}, {5, "e", "", 7},

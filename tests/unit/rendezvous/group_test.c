@@ -123,6 +123,38 @@ Test(group, joins_that_can_not_be_are_refused) {
 
 /* ---- ranks ---- */
 
+Test(group, each_member_is_told_its_neighbours_in_the_ring) {
+    static const struct {
+        uint32_t n_nodes, n_neighbours;
+        uint64_t of_first[2];
+    } cases[] = {{1, 0, {0, 0}}, {2, 1, {2, 0}}, {3, 2, {2, 3}}, {4, 2, {2, 4}}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct group_config c = config_of(cases[i].n_nodes, cases[i].n_nodes);
+        struct rig r;
+        begin(&r, &c);
+        for (uint64_t node = 1; node <= cases[i].n_nodes; node++) {
+            struct node_info info = {.incarnation = node, .nproc = 1, .node_rank = -1, .nets = {{.netif = "ib0"}},
+                                     .listener_port = (uint16_t)(4000 + node)};
+            (void)snprintf(info.host, sizeof info.host, "n%d", (int)node);
+            (void)snprintf(info.nets[0].addrs, sizeof info.nets[0].addrs, "10.0.0.%d", (int)node);
+            step(&r, (struct group_event){.kind = GROUP_EVENT_JOIN, .info = &info,
+                                          .report = &(struct report){.state = NODE_JOINED}});
+        }
+        open_store(&r);
+        struct desired d = told(&r, 1);
+        cr_assert_eq(d.form.n_neighbours, cases[i].n_neighbours, "%u nodes", cases[i].n_nodes);
+        for (uint32_t k = 0; k < d.form.n_neighbours; k++)
+            cr_assert_eq(d.form.neighbours[k].incarnation, cases[i].of_first[k], "%u nodes", cases[i].n_nodes);
+        if (d.form.n_neighbours > 0) {
+            cr_assert_str_eq(d.form.neighbours[0].host, "n2");
+            cr_assert_str_eq(d.form.neighbours[0].nets[0].netif, "ib0");
+            cr_assert_str_eq(d.form.neighbours[0].nets[0].addrs, "10.0.0.2");
+            cr_assert_eq(d.form.neighbours[0].listener_port, 4002);
+        }
+        end(&r);
+    }
+}
+
 Test(group, the_leaders_node_is_rank_0_and_the_rest_in_natural_order) {
     struct group_config c = config_of(4, 4);
     struct rig r;
@@ -165,6 +197,21 @@ Test(group, start_is_told_when_the_last_has_acknowledged) {
     assert_state(&r, GROUP_RUNNING);
     cr_assert_eq(count(&r, GROUP_EFFECT_TELL, 0), 3);
     cr_assert_eq(told(&r, 2).kind, DESIRED_START);
+    end(&r);
+}
+
+Test(group, start_tells_the_ways_that_all_members_have) {
+    struct group_config c = config_of(3, 3);
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_FORMING);
+    static const uint32_t ways[] = {0x17, 0x16, 0x1e};
+    for (uint64_t node = 1; node <= 3; node++) {
+        struct report report = {.state = NODE_PREPARED, .generation = group_generation(r.g), .epoch = 1,
+                                .ways = ways[node - 1]};
+        step(&r, (struct group_event){.kind = GROUP_EVENT_REPORT, .node = node, .report = &report});
+    }
+    for (uint64_t node = 1; node <= 3; node++)
+        cr_assert_eq(told(&r, node).ways, 0x16u);
     end(&r);
 }
 

@@ -148,7 +148,7 @@ static void answer_refused(struct agent *a, struct conn *c, const struct wire_me
 
 static void say_overview(struct conn *c, uint32_t n_nodes) {
     conn_send(c, &(struct wire_message){.kind = WIRE_OVERVIEW,
-                                        .overview = {.phase = PHASE_RUNNING, .epoch = 2, .leader = 1,
+                                        .overview = {.state = GROUP_RUNNING, .epoch = 2, .leader = 1,
                                                      .min_nodes = 1, .max_nodes = n_nodes + 1, .node_unit = 1,
                                                      .n_nodes = n_nodes}});
 }
@@ -325,7 +325,7 @@ Test(operator_io, another_version_is_not_asked, .init = begin, .fini = finish) {
     a->version = WIRE_VERSION + 1;
     cr_assert_eq(ask(a, COMMAND_STOP), -EPROTO);
     cr_assert_eq(a->n_commands, 0);
-    cr_assert_not_null(strstr(err.text, "version 3"), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "version 4"), "%s", err.text);
 }
 
 Test(operator_io, who_does_not_answer_is_given_up, .init = begin, .fini = finish) {

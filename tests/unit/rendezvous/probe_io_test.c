@@ -1,6 +1,7 @@
 #include "rendezvous/probe_io.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -67,6 +68,38 @@ Test(probe_io, refused_means_gone, .init = begin, .fini = finish) {
     probe(&at, 42, PATIENCE_NS);
     cr_assert_eq(answer.result, PROBE_GONE);
     cr_assert(answer.refused);
+}
+
+static void on_accept_from(void *arg, int fd, const struct addr *peer) {
+    addr_host_text(peer, arg);
+    (void)close(fd);
+}
+
+/* 127.0.0.0/8 is all of this machine's. */
+Test(probe_io, a_probe_from_an_address_comes_from_it, .init = begin, .fini = finish) {
+    struct addr at, from;
+    char came[ADDR_TEXT_MAX] = "";
+    struct listener *l;
+    struct probe *p;
+    cr_assert_eq(addr_from_literal("127.0.0.77", 9, &from), 0);
+    cr_assert_eq(listener_new(loop, listen_here(&at), on_accept_from, came, &l), 0);
+    answers = 0;
+    cr_assert_eq(probe_start_from(loop, &from, &at, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert_str_eq(came, "127.0.0.77");
+    cr_assert_eq(answer.result, PROBE_UNKNOWN);
+    listener_free(l);
+    cr_assert_eq(probe_start_from(loop, &from, &at, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert(answer.result == PROBE_GONE && answer.refused);
+}
+
+Test(probe_io, a_probe_from_somebody_elses_address_fails_at_once, .init = begin, .fini = finish) {
+    struct addr at, from;
+    struct probe *p;
+    (void)close(listen_here(&at));
+    cr_assert_eq(addr_from_literal("192.0.2.1", 0, &from), 0); /* TEST-NET-1, RFC 5737 */
+    cr_assert_eq(probe_start_from(loop, &from, &at, 42, PATIENCE_NS, on_answer, NULL, &p), -EADDRNOTAVAIL);
 }
 
 /* The guardian keeps the socket open: the kernel accepts, nobody speaks. */

@@ -84,7 +84,8 @@ static void on_prepare(void *arg, struct generation g, const struct form *form) 
     check(a->world);
 }
 
-static void on_start(void *arg, struct generation g) {
+static void on_start(void *arg, struct generation g, uint32_t ways) {
+    (void)ways;
     struct agent *a = arg;
     cr_assert_not(a->running, "two groups at once");
     a->running = true;
@@ -713,6 +714,76 @@ Test(server_io, a_node_that_says_a_leaders_word_is_disconnected, .init = begin, 
     raw_close();
 }
 
+/* The place of the first such message that the raw peer got; -1: none yet. desired: of DESIRED, else 0. */
+static int raw_place(enum wire_kind kind, enum desired_kind desired) {
+    struct wire_message m;
+    for (unsigned i = 0; raw_message(i, &m); i++)
+        if (m.kind == kind && (kind != WIRE_DESIRED || m.desired.kind == desired))
+            return (int)i;
+    return -1;
+}
+
+static bool raw_may_prepare(struct world *w) {
+    (void)w;
+    return raw_place(WIRE_DESIRED, DESIRED_FORM) >= 0;
+}
+
+static bool raw_has_lease(struct world *w) {
+    (void)w;
+    return raw_place(WIRE_LEASE, 0) >= 0;
+}
+
+static bool raw_may_start(struct world *w) {
+    (void)w;
+    return raw_place(WIRE_DESIRED, DESIRED_START) >= 0;
+}
+
+static void raw_send(const struct wire_message *m) {
+    uint8_t frame[4096];
+    size_t len = frame_of(m, frame);
+    cr_assert_eq(send(raw.fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
+}
+
+static struct wire_message renew_message(uint64_t clock_ns) {
+    return (struct wire_message){.kind = WIRE_RENEW, .renew = {.clock_ns = clock_ns}};
+}
+
+Test(server_io, a_lease_waits_for_the_next_word_but_not_for_long, .init = begin, .fini = finish) {
+    struct group_config g = group_config(2, 2, 0);
+    world.heartbeat_ns = 200 * NS_PER_MS;
+    start_job(1, &g);
+    raw_open(addr_port(&world.endpoint));
+    struct wire_message m = join_message(77);
+    raw_send(&m);
+    wait_until(raw_may_prepare);
+    cr_assert_lt(raw_place(WIRE_LEASE, 0), 0);
+    uint64_t asked_ns = clock_now_ns();
+    for (uint64_t clock = 1000; clock <= 1001; clock++) {
+        m = renew_message(clock);
+        raw_send(&m);
+    }
+    wait_until(raw_has_lease); /* no word was due */
+    cr_assert_geq(clock_now_ns() - asked_ns, world.heartbeat_ns / 2);
+    cr_assert(raw_message((unsigned)raw_place(WIRE_LEASE, 0), &m));
+    cr_assert_eq(m.lease.echo_ns, 1001, "one for both");
+    raw.len = 0;
+
+    struct wire_message prepared = {
+        .kind = WIRE_REPORT,
+        .report = {.state = NODE_PREPARED, .generation = m.lease.prepared, .epoch = 1},
+    };
+    uint8_t frames[4096];
+    m = renew_message(1002);
+    size_t len = frame_of(&m, frames);
+    len += frame_of(&prepared, frames + len);
+    cr_assert_eq(send(raw.fd, frames, len, MSG_NOSIGNAL), (ssize_t)len);
+    wait_until(raw_may_start);
+    cr_assert_eq(raw_place(WIRE_DESIRED, DESIRED_START), raw_place(WIRE_LEASE, 0) + 1, "the lease goes before");
+    cr_assert(raw_message((unsigned)raw_place(WIRE_LEASE, 0), &m));
+    cr_assert_eq(m.lease.echo_ns, 1002);
+    raw_close();
+}
+
 static bool raw_refused(struct world *w) {
     (void)w;
     struct wire_message m;
@@ -1062,9 +1133,9 @@ Test(server_io, a_cut_connection_is_resumed_and_the_workers_run_on, .init = begi
 
 /* ---- objects that are freed where it is least convenient ---- */
 
-static void on_start_free_client(void *arg, struct generation g) {
+static void on_start_free_client(void *arg, struct generation g, uint32_t ways) {
     struct agent *a = arg;
-    on_start(arg, g);
+    on_start(arg, g, ways);
     rdzv_client_free(TAKE_PTR(a->client));
 }
 

@@ -136,7 +136,8 @@ static unsigned count_running(void) {
     return n;
 }
 
-static void on_start(void *arg, struct generation g) {
+static void on_start(void *arg, struct generation g, uint32_t ways) {
+    (void)ways;
     struct agent *a = arg;
     for (unsigned i = 0; i < w.n_agents; i++)
         cr_assert(!w.agents[i].running || generation_compare(w.agents[i].started, g) == 0,

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/prng.h"
+#include "base/utf8.h"
 
 /* ---- random messages ---- */
 
@@ -32,6 +33,13 @@ static void any_text(char *out, size_t size) {
     out[at] = '\0';
 }
 #define ANY_TEXT(array) any_text((array), sizeof(array))
+
+/* Of a name, what is not for a terminal does not arrive. */
+static void any_line(char *out, size_t size) {
+    any_text(out, size);
+    utf8_clean(out, false);
+}
+#define ANY_LINE(array) any_line((array), sizeof(array))
 
 /* 0 … max, the ends with preference. */
 static uint64_t any(uint64_t max) {
@@ -62,8 +70,8 @@ static void any_failure(struct failure *f) {
     f->at_ns = any(UINT64_MAX);
     f->wall_ns = any(UINT64_MAX);
     f->ran_ns = any(UINT64_MAX);
-    ANY_TEXT(f->node);
-    ANY_TEXT(f->role);
+    ANY_LINE(f->node);
+    ANY_LINE(f->role);
     ANY_TEXT(f->text);
     f->text_is_traceback = any_bool();
     ANY_TEXT(f->error_file);
@@ -76,29 +84,38 @@ static void any_report(struct report *r) {
     r->leaving = any_bool();
     r->finished = any_bool();
     r->at_safe_point = any_bool();
+    r->ways = any_u32(UINT32_MAX);
     r->excluded = any_bool();
-    ANY_TEXT(r->excluded_why);
+    ANY_LINE(r->excluded_why);
     r->restarts_used = any_u32(UINT32_MAX);
     r->losses = any_u32(UINT32_MAX);
-    ANY_TEXT(r->unusable);
+    ANY_LINE(r->unusable);
     r->has_failure = any_bool();
     if (r->has_failure)
         any_failure(&r->failure);
+}
+
+static void any_nets(struct rdzv_net nets[RDZV_NETS_MAX]) {
+    for (uint32_t i = 0; i < RDZV_NETS_MAX; i++) {
+        ANY_LINE(nets[i].netif);
+        ANY_LINE(nets[i].addrs);
+    }
 }
 
 static void any_join(struct wire_join *j) {
     j->version = WIRE_VERSION;
     ANY_TEXT(j->run_id);
     j->info.incarnation = any_incarnation();
-    ANY_TEXT(j->info.host);
-    ANY_TEXT(j->info.role);
+    ANY_LINE(j->info.host);
+    ANY_LINE(j->info.role);
     j->info.listener_port = (uint16_t)(1 + any(UINT16_MAX - 1));
     j->info.nproc = 1 + any_u32(RDZV_WORKERS_MAX - 1);
     j->info.node_rank = (int32_t)any_u32(INT32_MAX) - (any_bool() ? 1 : 0);
     if (j->info.node_rank < 0)
         j->info.node_rank = -1;
     j->info.pid = (int32_t)any_u32(INT32_MAX);
-    ANY_TEXT(j->info.topology);
+    ANY_LINE(j->info.topology);
+    any_nets(j->info.nets);
     j->min_nodes = 1 + any_u32(RDZV_NODES_MAX - 1);
     j->max_nodes = j->min_nodes + any_u32(RDZV_NODES_MAX - j->min_nodes);
     any_report(&j->report);
@@ -118,6 +135,14 @@ static void any_form(struct form *f) {
     f->max_restarts = any_u32(UINT32_MAX);
     f->losses = any_u32(UINT32_MAX);
     f->log_nonce = any(UINT64_MAX);
+    f->n_neighbours = any_u32(RDZV_NEIGHBOURS_MAX);
+    for (uint32_t i = 0; i < f->n_neighbours; i++) {
+        struct rdzv_neighbour *n = &f->neighbours[i];
+        n->incarnation = any_incarnation();
+        ANY_LINE(n->host);
+        any_nets(n->nets);
+        n->listener_port = (uint16_t)(1 + any(UINT16_MAX - 1));
+    }
 }
 
 static void any_desired(struct desired *d) {
@@ -130,6 +155,8 @@ static void any_desired(struct desired *d) {
     d->grace_ns = UINT64_MAX;
     if (d->kind == DESIRED_FORM)
         any_form(&d->form);
+    if (d->kind == DESIRED_START)
+        d->ways = any_u32(UINT32_MAX);
     if (d->kind == DESIRED_IDLE) {
         d->excluded = any_bool();
         d->spare = any_bool();
@@ -158,9 +185,9 @@ static void any_status(struct rdzv_status *s) {
     s->n_names = any_u32(RDZV_STATUS_NAMES_MAX);
     s->n_missing = any_u32(RDZV_STATUS_NAMES_MAX);
     for (uint32_t i = 0; i < s->n_names; i++)
-        ANY_TEXT(s->names[i]);
+        ANY_LINE(s->names[i]);
     for (uint32_t i = 0; i < s->n_missing; i++)
-        ANY_TEXT(s->missing[i]);
+        ANY_LINE(s->missing[i]);
 }
 
 static void any_peer(struct rdzv_peer *p) {
@@ -194,7 +221,7 @@ static void any_members(struct wire_members *m) {
         e->incarnation = any_incarnation();
         ANY_TEXT(e->addr);
         e->port = (uint16_t)(1 + any(UINT16_MAX - 1));
-        ANY_TEXT(e->host);
+        ANY_LINE(e->host);
         e->started = any_bool();
     }
 }
@@ -209,13 +236,13 @@ static void any_command(struct wire_command *c) {
 }
 
 static void any_overview(struct overview *o) {
-    o->phase = (enum group_phase)(1 + prng_below(&prng, PHASE_COUNT - 1));
+    o->state = (enum group_state)(1 + prng_below(&prng, GROUP_STATE_COUNT - 1));
     o->since_ns = any(UINT64_MAX);
     o->epoch = 1 + any_u32(UINT32_MAX - 1);
     o->generation = any_generation(true);
     o->running_ns = any(UINT64_MAX);
     o->leader = any_incarnation();
-    ANY_TEXT(o->leader_host);
+    ANY_LINE(o->leader_host);
     o->min_nodes = 1 + any_u32(RDZV_NODES_MAX - 1);
     o->max_nodes = o->min_nodes + any_u32(RDZV_NODES_MAX - o->min_nodes);
     o->node_unit = 1 + any_u32(RDZV_NODES_MAX - 1);
@@ -241,7 +268,7 @@ static void any_nodes(struct wire_nodes *nodes) {
     for (uint32_t i = 0; i < nodes->n; i++) {
         struct overview_node *n = &nodes->list[i];
         n->incarnation = any_incarnation();
-        ANY_TEXT(n->name);
+        ANY_LINE(n->name);
         ANY_TEXT(n->addr);
         n->place = (enum overview_place)(1 + prng_below(&prng, PLACE_COUNT - 1));
         n->state = (enum node_state)(1 + prng_below(&prng, NODE_STATE_COUNT - 1));
@@ -272,7 +299,7 @@ static void any_later_message(struct wire_message *m) {
     case WIRE_COMMAND: any_command(&m->command); break;
     case WIRE_ANSWER:
         m->answer.ok = any_bool();
-        ANY_TEXT(m->answer.text);
+        ANY_LINE(m->answer.text);
         break;
     case WIRE_OVERVIEW: any_overview(&m->overview); break;
     case WIRE_NODES: any_nodes(&m->nodes); break;
@@ -286,6 +313,7 @@ static void any_later_message(struct wire_message *m) {
     case WIRE_DESIRED:
     case WIRE_LEASE:
     case WIRE_STATUS:
+    case WIRE_DIGEST:
     case WIRE_KIND_COUNT: abort();
     }
 }
@@ -328,6 +356,7 @@ static void any_message(enum wire_kind kind, struct wire_message *m) {
                                   .clock_ns = any(UINT64_MAX)};
         break;
     case WIRE_STATUS: any_status(&m->status); break;
+    case WIRE_DIGEST: ANY_TEXT(m->digest.text); break;
     case WIRE_NAMED:
     case WIRE_MEMBERS:
     case WIRE_ECHO:
@@ -478,7 +507,7 @@ Test(wire, what_operators_are_told_arrives_in_its_places) {
     static struct wire_message in, out;
     in = (struct wire_message){.kind = WIRE_OVERVIEW};
     in.overview = (struct overview){
-        .phase = PHASE_RUNNING, .since_ns = 1, .epoch = 2, .generation = {2, 3}, .running_ns = 4, .leader = 5,
+        .state = GROUP_RUNNING, .since_ns = 1, .epoch = 2, .generation = {2, 3}, .running_ns = 4, .leader = 5,
         .leader_host = "node1", .min_nodes = 6, .max_nodes = 7, .node_unit = 8, .n_members = 9, .world_size = 10,
         .n_nodes = 11, .n_spares = 12, .n_excluded = 13, .restarts_used = 14, .max_restarts = 15, .losses = 16,
         .successors = {17, 18, 0}, .incident = "lost node4", .incident_ns = 19, .outcome = OUTCOME_FAILED,
@@ -516,6 +545,24 @@ Test(wire, texts_that_are_not_utf8_still_arrive) {
     cr_assert_eq(strncmp(out.report.failure.text, "\xef\xbf\xbd\xef\xbf\xbd", 6), 0);
 }
 
+Test(wire, no_name_of_a_node_is_more_than_text_on_a_terminal) {
+    static struct wire_message in, out;
+    in = (struct wire_message){.kind = WIRE_JOIN,
+                               .join = {.version = WIRE_VERSION, .min_nodes = 1, .max_nodes = 1,
+                                        .info = {.incarnation = 1, .listener_port = 1, .nproc = 1},
+                                        .report = {.state = NODE_JOINED}}};
+    (void)snprintf(in.join.info.host, sizeof in.join.info.host, "a\x1b]0;b\x07\nmuster: error: c\xc2\x9b" "2J");
+    (void)snprintf(in.join.info.role, sizeof in.join.info.role, "\xe2\x80\xae" "d\x7f");
+    (void)snprintf(in.join.info.nets[1].netif, sizeof in.join.info.nets[1].netif, "e\tf");
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    wire_encode(&in, &text);
+    struct err err = {0};
+    cr_assert_eq(wire_decode(strbuf_text(&text), text.len, &out, &err), 0, "%s", err.text);
+    cr_assert_str_eq(out.join.info.host, "a?]0;b??muster: error: c??2J");
+    cr_assert_str_eq(out.join.info.role, "???d?");
+    cr_assert_str_eq(out.join.info.nets[1].netif, "e?f");
+}
+
 /* ---- what is refused ---- */
 
 static int decode(const char *text) {
@@ -541,7 +588,7 @@ static int decode(const char *text) {
     "\"losses\":0,\"log_nonce\":\"1\",\"n_members\":" n ",\"n_order\":" order ",\"first\":" first        \
     ",\"members\":"
 #define COMMAND(c, run) \
-    "{\"kind\":\"COMMAND\",\"version\":2,\"command\":\"" c "\",\"run_id\":\"" run "\""
+    "{\"kind\":\"COMMAND\",\"version\":4,\"command\":\"" c "\",\"run_id\":\"" run "\""
 #define OVERVIEW(phase, successors)                                                                 \
     "{\"kind\":\"OVERVIEW\",\"phase\":\"" phase "\",\"since_ns\":\"1\",\"epoch\":1,\"generation\":\"1.1\"," \
     "\"running_ns\":\"1\",\"leader\":" INC ",\"leader_host\":\"h\",\"min_nodes\":1,\"max_nodes\":1,"      \
@@ -702,21 +749,21 @@ Test(wire, decoding_refuses_what_breaks_the_protocol) {
         {-EINVAL, RENEW("\"1.0\"", "\"0\"", "\"1\"")},
         {-EINVAL, RENEW("\"\"", "\"0\"", "\"1\"")},
         {-EINVAL, "{\"kind\":\"RENEW\",\"clock_ns\":\"1\",\"rtt_ns\":\"1\"}"},
-        {0, HELLO("2", INC, "\"\"")},
+        {0, HELLO("4", INC, "\"\"")},
         {WIRE_E_VERSION, HELLO("1", INC, "\"\"")},
         {WIRE_E_VERSION, "{\"kind\":\"HELLO\",\"version\":3,\"new\":[{}]}"},
         {WIRE_E_VERSION, "{\"kind\":\"JOIN\",\"version\":4294967295}"},
         {-EINVAL, "{\"kind\":\"JOIN\",\"version\":4294967296}"},
-        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":2}"},
+        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":4}"},
         {WIRE_E_VERSION, "{\"kind\":\"COMMAND\",\"version\":1}"},
-        {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":2}"},
+        {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":4}"},
         {-EINVAL, HELLO("-1", INC, "\"\"")},
         {-EINVAL, HELLO("1.5", INC, "\"\"")},
-        {-EINVAL, HELLO("2", "\"0000000000000000\"", "\"\"")},
-        {-EINVAL, HELLO("2", "\"a1\"", "\"\"")},
-        {-EINVAL, HELLO("2", "\"00000000000000A1\"", "\"\"")},
-        {-EINVAL, HELLO("2", INC, "7")},
-        {-EINVAL, HELLO("2", INC, "\"a\\u0000b\"")},
+        {-EINVAL, HELLO("4", "\"0000000000000000\"", "\"\"")},
+        {-EINVAL, HELLO("4", "\"a1\"", "\"\"")},
+        {-EINVAL, HELLO("4", "\"00000000000000A1\"", "\"\"")},
+        {-EINVAL, HELLO("4", INC, "7")},
+        {-EINVAL, HELLO("4", INC, "\"a\\u0000b\"")},
         {0, WELCOME("1", "1", "\"1000000\"")},
         {-EINVAL, WELCOME("0", "1", "\"1000000\"")},
         {-EINVAL, WELCOME("1", "0", "\"1000000\"")},
@@ -766,12 +813,13 @@ static void check_text_limit(const char *before, const char *after, size_t size)
 }
 
 #define NODE(host)                                                                          \
-    "{\"kind\":\"JOIN\",\"version\":2,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
+    "{\"kind\":\"JOIN\",\"version\":4,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
     "\"incarnation\":" INC ",\"host\":\"" host
 #define FLAGS \
-    "\"epoch\":1,\"leaving\":false,\"finished\":false,\"at_safe_point\":false,\"excluded\":false,\"losses\":0,"
+    "\"epoch\":1,\"leaving\":false,\"finished\":false,\"at_safe_point\":false,\"ways\":0,\"excluded\":false,\"losses\":0,"
 #define NODE_REST                                                                                  \
-    "\",\"role\":\"\",\"listener_port\":1,\"nproc\":1,\"node_rank\":-1,\"pid\":1,\"topology\":\"\"},"   \
+    "\",\"role\":\"\",\"listener_port\":1,\"nproc\":1,\"node_rank\":-1,\"pid\":1,\"topology\":\"\",\"netif\":\"\",\"net_addrs\":\"\","   \
+    "\"fast_netif\":\"\",\"fast_addrs\":\"\"},"                                                     \
     "\"report\":{\"state\":\"joined\",\"generation\":\"0.0\"," FLAGS                               \
     "\"excluded_why\":\"\",\"unusable\":\"\",\"restarts_used\":0}}"
 #define REPORT "{\"kind\":\"REPORT\",\"report\":{\"state\":\"failed\",\"generation\":\"1.1\"," FLAGS
@@ -781,7 +829,7 @@ static void check_text_limit(const char *before, const char *after, size_t size)
            ",\"pid\":1,\"at_ns\":\"1\",\"wall_ns\":\"1\",\"ran_ns\":\"1\",\"text_is_traceback\":false,"
 
 Test(wire, every_text_has_its_limit) {
-    check_text_limit("{\"kind\":\"HELLO\",\"version\":2,\"incarnation\":" INC ",\"run_id\":\"", "\"}",
+    check_text_limit("{\"kind\":\"HELLO\",\"version\":4,\"incarnation\":" INC ",\"run_id\":\"", "\"}",
                      RDZV_RUN_ID_MAX);
     check_text_limit("{\"kind\":\"REFUSED\",\"final\":true,\"reason\":\"", "\"}", RDZV_REASON_MAX);
     check_text_limit(NODE(""), NODE_REST, RDZV_HOST_MAX);
@@ -796,8 +844,9 @@ Test(wire, every_text_has_its_limit) {
                      "\"addr\":\"\",\"host\":\"", "\"}]}", RDZV_ADDR_MAX);
     check_text_limit(COMMAND("stop", "r") ",\"reason\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit(COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"", "\"}", RDZV_HOST_MAX);
-    check_text_limit("{\"kind\":\"COMMAND\",\"version\":2,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
+    check_text_limit("{\"kind\":\"COMMAND\",\"version\":4,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
                      RDZV_RUN_ID_MAX);
+    check_text_limit("{\"kind\":\"DIGEST\",\"text\":\"", "\"}", RDZV_DIGEST_MAX);
     check_text_limit("{\"kind\":\"ANSWER\",\"ok\":true,\"text\":\"", "\"}", RDZV_REASON_MAX / 4);
     check_text_limit(ROW("running", "1") "\"addr\":\"\",\"why\":\"\",\"name\":\"", "\"}]}", RDZV_HOST_MAX);
     check_text_limit(ROW("running", "1") "\"name\":\"\",\"why\":\"\",\"addr\":\"", "\"}]}", RDZV_ADDR_MAX);
@@ -906,7 +955,7 @@ Test(wire, the_corpus_of_the_fuzzer_is_of_this_version) {
             continue;
         char *text = read_text(xasprintf("%s/%s", dir, e->d_name));
         struct err err = {0};
-        int expected = strcmp(e->d_name, "hello-3") == 0       ? WIRE_E_VERSION
+        int expected = strcmp(e->d_name, "hello-5") == 0       ? WIRE_E_VERSION
                        : strcmp(e->d_name, "unknown-key") == 0 ? -EINVAL
                                                                : 0;
         cr_assert_eq(wire_decode(text, strlen(text), &m, &err), expected, "%s: %s", e->d_name, err.text);

@@ -1,0 +1,47 @@
+/* One question to rtnetlink and its answers; for netlink_io.c and route_io.c. */
+#pragma once
+
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <stdbool.h>
+
+#include "base/util.h"
+
+#define NETLINK_REQUEST_MAX 256
+
+/* A request under way: a header, a fixed part, attributes. */
+struct netlink_request {
+    _Alignas(struct nlmsghdr) char bytes[NETLINK_REQUEST_MAX];
+};
+/* type: RTM_GET…; flags besides NLM_F_REQUEST. The fixed part is copied. */
+void netlink_request_init(struct netlink_request *q, uint16_t type, uint16_t flags,
+                          const void *fixed, size_t size);
+/* The caller keeps within NETLINK_REQUEST_MAX. */
+void netlink_request_add(struct netlink_request *q, uint16_t type, const void *data, size_t size);
+
+/* One message of the answer: its fixed part and its attributes, valid during the call. */
+struct netlink_answer {
+    uint16_t type; /* RTM_NEW… */
+    const char *bytes;
+    size_t len;
+};
+typedef void netlink_answer_fn(void *arg, const struct netlink_answer *a);
+/* Blocks until the answer is whole, for NETLINK_WAIT_S seconds at most. 0; -EINTR: what was dumped
+ * changed meanwhile, ask again; the kernel's -errno. */
+#define NETLINK_WAIT_S 2
+_must_use_ int netlink_ask(const struct netlink_request *q, netlink_answer_fn *fn, void *arg);
+
+/* What an attribute holds; NULL: it is not there. */
+struct netlink_attribute {
+    const char *data;
+    size_t size;
+};
+/* Copies the fixed part and finds the attributes behind it; false: the message is of another type,
+ * or too short. */
+bool netlink_answer_is(const struct netlink_answer *a, uint16_t type, void *fixed, size_t size,
+                       struct netlink_attribute *ret, uint16_t max);
+/* The attributes by number, those of `max` and below: ret has max + 1 elements. Later ones of the
+ * same number win; one that does not fit ends the list. */
+void netlink_attributes(const char *bytes, size_t len, struct netlink_attribute *ret, uint16_t max);
+/* 0 where it is not there or has another size. */
+uint32_t netlink_u32(struct netlink_attribute a);

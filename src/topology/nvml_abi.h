@@ -1,0 +1,117 @@
+/* The part of NVML's ABI that is used: numbers and structures only, so that no header of NVIDIA's
+ * is needed to build. Results are ints, 0 is success; a structure with a `version` holds
+ * NVML_VERSION(). (NVML API Reference Guide, versions 11 to 13; sizes, offsets and numbers are
+ * those of NVIDIA's header, and of nvidia-ml-py 13.) */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/util.h"
+
+#define NVML_VERSION(type, n) ((uint32_t)sizeof(type) | (uint32_t)(n) << 24)
+
+enum { /* nvmlReturn_t */
+    NVML_R_OK = 0,
+    NVML_R_INVALID_ARGUMENT = 2,
+    NVML_R_NOT_SUPPORTED = 3,
+    NVML_R_INSUFFICIENT_SIZE = 7,
+    NVML_R_DRIVER_NOT_LOADED = 9,
+    NVML_R_FUNCTION_NOT_FOUND = 13,
+    NVML_R_GPU_LOST = 15,
+    NVML_R_RESET_REQUIRED = 16,
+    NVML_R_LIB_MISMATCH = 18,
+    NVML_R_VERSION_MISMATCH = 25,
+};
+
+enum { /* fields of nvmlDeviceGetFieldValues; C2C and NVLink state have the link as their scope */
+    NVML_FIELD_NVLINK_COUNT = 91,
+    NVML_FIELD_NVLINK_STATE = 165,
+    NVML_FIELD_C2C_COUNT = 170,
+    NVML_FIELD_C2C_STATUS = 171,   /* 1: active */
+    NVML_FIELD_C2C_MAX_BW = 172,   /* MB/s */
+};
+
+#define NVML_CAP_P2P_SUPPORTED 0u /* nvmlNvLinkCapability_t */
+#define NVML_SCOPE_NODE 0u        /* nvmlAffinityScope_t */
+#define NVML_FABRIC_COMPLETED 3u  /* nvmlGpuFabricState_t: 0 none, 1 not started, 2 in progress */
+enum { /* nvmlIntNvLinkDeviceType_t */
+    NVML_REMOTE_TYPE_GPU = 0,
+    NVML_REMOTE_TYPE_NPU = 1, /* POWER9's end */
+    NVML_REMOTE_TYPE_SWITCH = 2,
+};
+
+struct nvml_device; /* nvmlDevice_t points to one */
+
+struct nvml_pci_info { /* nvmlPciInfo_t */
+    char bus_id_legacy[16];
+    uint32_t domain, bus, device;
+    uint32_t device_id; /* device << 16 | vendor */
+    uint32_t subsystem_id;
+    char bus_id[32];
+};
+static_assert(sizeof(struct nvml_pci_info) == 68, "nvmlPciInfo_t");
+static_assert(offsetof(struct nvml_pci_info, device_id) == 28, "nvmlPciInfo_t");
+static_assert(offsetof(struct nvml_pci_info, bus_id) == 36, "nvmlPciInfo_t");
+
+struct nvml_memory { /* nvmlMemory_t */
+    uint64_t total, free, used;
+};
+static_assert(sizeof(struct nvml_memory) == 24, "nvmlMemory_t");
+
+struct nvml_memory_v2 { /* nvmlMemory_v2_t */
+    uint32_t version;
+    uint64_t total, reserved, free, used;
+};
+static_assert(NVML_VERSION(struct nvml_memory_v2, 2) == 0x02000028, "nvmlMemory_v2_t");
+static_assert(offsetof(struct nvml_memory_v2, total) == 8, "nvmlMemory_v2_t");
+
+struct nvml_process_info { /* of the calls with _v2 and _v3 */
+    uint32_t pid;
+    uint64_t used_bytes; /* all ones: not known */
+    uint32_t gpu_instance, compute_instance;
+};
+static_assert(sizeof(struct nvml_process_info) == 24, "nvmlProcessInfo_t");
+static_assert(offsetof(struct nvml_process_info, used_bytes) == 8, "nvmlProcessInfo_t");
+
+struct nvml_process_info_v1 { /* of the call without a suffix */
+    uint32_t pid;
+    uint64_t used_bytes;
+};
+static_assert(sizeof(struct nvml_process_info_v1) == 16, "nvmlProcessInfo_v1_t");
+
+struct nvml_field { /* nvmlFieldValue_t */
+    uint32_t id, scope;
+    int64_t timestamp, latency;
+    uint32_t value_type;
+    int32_t result;
+    union {
+        uint32_t u32;
+        uint64_t u64;
+        double number;
+    } value;
+};
+static_assert(sizeof(struct nvml_field) == 40, "nvmlFieldValue_t");
+static_assert(offsetof(struct nvml_field, result) == 28, "nvmlFieldValue_t");
+static_assert(offsetof(struct nvml_field, value) == 32, "nvmlFieldValue_t");
+
+struct nvml_fabric_v1 { /* nvmlGpuFabricInfo_t */
+    uint8_t uuid[16];
+    int32_t status;
+    uint32_t clique, state;
+};
+static_assert(sizeof(struct nvml_fabric_v1) == 28, "nvmlGpuFabricInfo_t");
+
+/* nvmlGpuFabricInfo_v2_t is this without the last member, which fills up to four bytes. */
+struct nvml_fabric_v3 {
+    uint32_t version;
+    uint8_t uuid[16];
+    int32_t status;
+    uint32_t clique, state;
+    uint32_t health_mask;
+    uint8_t health_summary;
+};
+#define NVML_FABRIC_V2 0x02000024u
+static_assert(NVML_VERSION(struct nvml_fabric_v3, 3) == 0x03000028, "nvmlGpuFabricInfo_v3_t");
+static_assert(offsetof(struct nvml_fabric_v3, health_summary) == 0x24, "nvmlGpuFabricInfo_v2_t");
+static_assert(offsetof(struct nvml_fabric_v3, state) == 28, "nvmlGpuFabricInfo_v3_t");

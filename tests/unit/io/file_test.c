@@ -1,0 +1,139 @@
+#include "io/file.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+static char folder[64];
+
+static void make_folder(void) {
+    (void)snprintf(folder, sizeof folder, "/tmp/muster-file-test-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+}
+
+static const char *at(const char *name) {
+    static char paths[4][128];
+    static unsigned next;
+    char *path = paths[next++ % 4];
+    (void)snprintf(path, sizeof paths[0], "%s/%.40s", folder, name);
+    return path;
+}
+
+/* How many things lie there; all are removed. */
+static unsigned empty_folder(void) {
+    unsigned n = 0;
+    DIR *dir = opendir(folder);
+    for (const struct dirent *e = readdir(dir); e != NULL; e = readdir(dir))
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
+            (void)remove(at(e->d_name));
+            n++;
+        }
+    (void)closedir(dir);
+    return n;
+}
+
+static void drop_folder(void) {
+    (void)empty_folder();
+    (void)rmdir(folder);
+}
+
+TestSuite(file, .init = make_folder, .fini = drop_folder);
+
+static void check_text(const char *path, const char *expected) {
+    char *text;
+    size_t len;
+    cr_assert_eq(file_read_text(path, 100, &text, &len), 0);
+    cr_assert_eq(len, strlen(expected));
+    cr_assert_str_eq(text, expected);
+    free(text);
+}
+
+static mode_t kind_of(const char *path) {
+    struct stat st;
+    cr_assert_eq(lstat(path, &st), 0, "%s", path);
+    return st.st_mode & S_IFMT;
+}
+
+Test(file, is_written_anew_or_in_the_place_of_another) {
+    cr_assert_eq(file_write_atomic(at("a"), "first", 5), 0);
+    check_text(at("a"), "first");
+    int fd = open(at("a"), O_RDONLY | O_CLOEXEC);
+    char old[16] = "";
+    cr_assert_eq(file_write_atomic(at("a"), "2nd", 3), 0);
+    check_text(at("a"), "2nd");
+    cr_assert_eq(read(fd, old, sizeof old - 1), 5, "who reads the old one reads all of it");
+    (void)close(fd);
+    cr_assert_eq(empty_folder(), 1, "nothing else is left there");
+}
+
+Test(file, a_link_stays_one) {
+    cr_assert_eq(file_write_atomic(at("a"), "first", 5), 0);
+    cr_assert_eq(symlink("a", at("link")), 0);
+    cr_assert_eq(file_write_atomic(at("link"), "2nd", 3), 0);
+    cr_assert_eq(kind_of(at("link")), S_IFLNK);
+    check_text(at("a"), "2nd");
+    cr_assert_eq(empty_folder(), 2);
+}
+
+Test(file, a_fifo_is_written_into_and_stays) {
+    char got[16] = "";
+    cr_assert_eq(mkfifo(at("fifo"), 0600), 0);
+    int reader = open(at("fifo"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    cr_assert_eq(file_write_atomic(at("fifo"), "text", 4), 0);
+    cr_assert_eq(read(reader, got, sizeof got), 4);
+    cr_assert_str_eq(got, "text");
+    (void)close(reader);
+    cr_assert_eq(file_write_atomic(at("fifo"), "text", 4), -ENXIO, "nobody reads: it does not wait");
+    cr_assert_eq(kind_of(at("fifo")), S_IFIFO);
+    cr_assert_eq(empty_folder(), 1);
+}
+
+Test(file, a_pipe_is_written_into_by_its_number) {
+    int ends[2];
+    char path[64], got[16] = "";
+    cr_assert_eq(pipe(ends), 0);
+    (void)snprintf(path, sizeof path, "/dev/fd/%d", ends[1]);
+    cr_assert_eq(file_write_atomic(path, "text", 4), 0);
+    cr_assert_eq(read(ends[0], got, sizeof got), 4);
+    cr_assert_str_eq(got, "text");
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+}
+
+/* A device of its own, so that a failure does not cost the machine one of its. */
+Test(file, a_device_is_written_into_and_stays) {
+    if (mknod(at("full"), S_IFCHR | 0666, makedev(1, 7)) < 0)
+        cr_skip_test("only root makes devices");
+    int r = file_write_atomic(at("full"), "text", 4);
+    if (r == -EACCES || r == -EPERM)
+        cr_skip_test("devices are not allowed in this folder");
+    cr_assert_eq(r, -ENOSPC);
+    cr_assert_eq(kind_of(at("full")), S_IFCHR);
+    cr_assert_eq(empty_folder(), 1);
+}
+
+Test(file, a_folder_and_a_way_that_leads_nowhere_are_refused) {
+    cr_assert_eq(mkdir(at("d"), 0700), 0);
+    cr_assert_eq(file_write_atomic(at("d"), "x", 1), -EISDIR);
+    cr_assert_eq(file_write_atomic(at("none/x"), "x", 1), -ENOENT);
+    cr_assert_eq(file_write_atomic(at("a"), "x", 1), 0);
+    cr_assert_eq(file_write_atomic(at("a/x"), "x", 1), -ENOTDIR);
+    cr_assert_eq(empty_folder(), 2);
+}
+
+Test(file, what_is_read_is_a_regular_file_of_a_bounded_size) {
+    char *text;
+    size_t len;
+    cr_assert_eq(file_write_atomic(at("a"), "12345", 5), 0);
+    cr_assert_eq(file_read_text(at("a"), 4, &text, &len), -EFBIG);
+    cr_assert_eq(file_read_text(at("b"), 4, &text, &len), -ENOENT);
+    cr_assert_eq(mkfifo(at("fifo"), 0600), 0);
+    cr_assert_eq(file_read_text(at("fifo"), 4, &text, &len), -EINVAL);
+    check_text(at("a"), "12345");
+}

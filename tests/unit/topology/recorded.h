@@ -1,0 +1,98 @@
+/* Recorded machines lie beside the repository, not in it: $MUSTER_SHARED or ../shared. A test that needs one is
+ * skipped, by the file's name, where it is absent. */
+#pragma once
+
+#include <criterion/criterion.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "topology/topology.h"
+
+#define RECORDED_PATH_MAX 4096
+
+static inline bool recorded_path(char out[RECORDED_PATH_MAX], const char *name) {
+    const char *shared = getenv("MUSTER_SHARED"), *tests = getenv("MUSTER_TEST_SOURCE_DIR");
+    if (shared != NULL)
+        (void)snprintf(out, RECORDED_PATH_MAX, "%s/topologies/%s", shared, name);
+    else
+        (void)snprintf(out, RECORDED_PATH_MAX, "%s/../../shared/topologies/%s", tests != NULL ? tests : "tests", name);
+    return access(out, R_OK) == 0;
+}
+
+/* A file's text, malloc'ed and with a NUL; the test is skipped where the file is absent. */
+static inline char *recorded_text(const char *name, size_t *len) {
+    char path[RECORDED_PATH_MAX];
+    if (!recorded_path(path, name))
+        cr_skip_test("%s is not here", name);
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s", path);
+    char *text = malloc(1 << 20);
+    *len = fread(text, 1, (1 << 20) - 1, f);
+    text[*len] = '\0';
+    (void)fclose(f);
+    return text;
+}
+
+/* What holds for every topology, wherever it is from. */
+static inline void recorded_check(const struct topology *t, const char *name) {
+    for (uint32_t i = 0; i < t->n_pci; i++) {
+        const struct topo_pci *p = &t->pci[i];
+        cr_assert(p->parent == TOPO_NONE || p->parent < i, "%s: a parent comes first", name);
+        cr_assert(p->parent == TOPO_NONE || t->pci[p->parent].bridge, "%s: a parent is a bridge", name);
+        cr_assert(p->numa == -1 || topology_numa(t, p->numa) != NULL, "%s: NUMA node %d", name, p->numa);
+        cr_assert_eq(p->root.dev | p->root.fn, 0);
+        cr_assert_eq(p->root.domain, p->at.domain);
+        for (uint32_t k = i + 1; k < t->n_pci; k++)
+            cr_assert_neq(pci_addr_compare(p->at, t->pci[k].at), 0, "%s: each address once", name);
+    }
+    for (uint32_t i = 0; i < t->n_gpus; i++) {
+        cr_assert_lt(t->gpus[i].pci, t->n_pci, "%s: a GPU has its PCI device", name);
+        cr_assert_eq(t->gpus[i].index, i);
+        cr_assert_eq(t->gpus[i].numa, t->pci[t->gpus[i].pci].numa);
+    }
+    for (uint32_t i = 0; i < t->n_nvlinks; i++) {
+        const struct topo_nvlink *l = &t->nvlinks[i];
+        cr_assert_lt(l->gpu, t->n_gpus);
+        cr_assert(l->end == TOPO_NVLINK_GPU ? l->peer < t->n_gpus && l->peer != l->gpu : l->peer == TOPO_NONE);
+        cr_assert_gt(l->count, 0);
+    }
+    for (uint32_t i = 0; i < t->n_nics; i++)
+        cr_assert(t->nics[i].pci == TOPO_NONE || t->nics[i].pci < t->n_pci);
+    struct cpuset cpus = {0};
+    for (uint32_t i = 0; i < t->n_cores; i++) {
+        cr_assert_not(cpuset_is_empty(&t->cores[i].cpus), "%s: a core has CPUs", name);
+        cr_assert_not(cpuset_intersects(&t->cores[i].cpus, &cpus), "%s: a CPU is of one core", name);
+        cr_assert_leq(t->cores[i].first, cpuset_next(&t->cores[i].cpus, 0));
+        cpuset_or(&cpus, &t->cores[i].cpus);
+    }
+    cr_assert(t->n_cores == 0 || cpuset_equal(&cpus, &t->allowed), "%s: the cores are what is allowed", name);
+    cr_assert(cpuset_within(&t->allowed, &t->online), "%s: what is allowed is online", name);
+    for (uint32_t i = 0; i < t->n_numa; i++)
+        cr_assert(cpuset_within(&t->numa[i].cpus, &t->allowed));
+    for (uint32_t i = 0; i < t->n_caches; i++)
+        cr_assert(cpuset_within(&t->caches[i].cpus, &t->allowed));
+}
+
+/* "0000:03:00.0" of GPU or NIC number i, in a buffer of this thread. */
+static inline const char *recorded_address(const struct topology *t, uint32_t pci) {
+    static char text[8][TOPO_BUSID_MAX];
+    static unsigned turn;
+    char *out = text[turn++ % 8];
+    if (pci < t->n_pci)
+        pci_addr_text(t->pci[pci].at, out);
+    else
+        (void)snprintf(out, TOPO_BUSID_MAX, "none");
+    return out;
+}
+
+/* The bridges above a device, from the root down: "0000:00:01.1 0000:01:00.0 ". */
+static inline void recorded_chain(const struct topology *t, uint32_t pci, char out[512]) {
+    out[0] = '\0';
+    for (uint32_t i = pci; i < t->n_pci; i = t->pci[i].parent) {
+        char rest[512];
+        (void)snprintf(rest, sizeof rest, "%s", out);
+        (void)snprintf(out, 512, "%s %.400s", recorded_address(t, i), rest);
+    }
+}
