@@ -113,7 +113,7 @@ e2e() {
     shift 2
     local select=()
     [ -z "$expr" ] || select=(-k "$expr")
-    MUSTER=$muster timeout $([ "$scale" = slow ] && echo 14400 || echo 3600) /usr/bin/python3 -m pytest -q --no-header -p no:cacheprovider -rs --tb=short \
+    MUSTER=$muster timeout $([ "$scale" = slow ] && echo 14400 || echo 3600) /usr/bin/python3 -m pytest -q --no-header -p no:cacheprovider -rfE --tb=short \
         --basetemp="$work/$label" --junitxml="$results/$label.xml" -o junit_family=xunit1 "${select[@]}" "$@" < /dev/null
     local rc=$?
     [ $rc = 5 ] && [ -n "$expr" ] && rm -f "$results/$label.xml" # nothing of that name here
@@ -169,6 +169,7 @@ if wanted e2e normal; then
     torch_venv
     say "end to end: PyTorch, kills, namespaces"
     MUSTER_TEST_PYTHON=$torch_python MUSTER_KILLS=$([ "$scale" = slow ] && echo 50 || echo "${MUSTER_KILLS:-10}") \
+        MUSTER_TEST_SLOWER=${MUSTER_TEST_SLOWER:-$([ "$scale" = slow ] && echo 1 || echo 3)} \
         MUSTER_TEST_SCALE=$scale e2e e2e "$muster" tests/e2e
 fi
 

@@ -82,9 +82,12 @@ def check_values_are_bytes(port):
     s.set("empty", b"")
     s.set("", "the empty key")
     assert s.get("k") == everything and s.get("") == b"the empty key"
-    begin = time.monotonic()
-    assert s.get("empty") == b""
-    assert time.monotonic() - begin < 0.1, "an empty value comes late"
+    took = []
+    for _ in range(20):
+        begin = time.monotonic()
+        assert s.get("empty") == b""
+        took.append(time.monotonic() - begin)
+    assert min(took) < 0.03, "an empty value comes late"  # a delayed acknowledgement takes 40 ms
 
 
 def check_large_values(port):

@@ -15,6 +15,8 @@ from harness import KILLS, SLOWER, alive, children, kill, processes_with
 
 LEASE, HEARTBEAT = 1.0, 0.2
 QUICK_LEASE = [f"--lease={LEASE}", f"--heartbeat-interval={HEARTBEAT}"]
+# Who is found gone within this lease was not found by it.
+LONG_LEASE = ["--lease=300", f"--heartbeat-interval={HEARTBEAT}"]
 FAMILY = ("family", "start", "go")
 # Until the other node runs again, or has said why not.
 AFTER_DEATH = 1.0
@@ -39,7 +41,7 @@ def time_of_start(job, tag, world, count):
 @pytest.mark.parametrize("turn", range(KILLS))
 def test_the_other_node_goes_on_when_one_is_killed(job, victim, turn):
     """The follower's agent or guardian is killed: nothing of it lives when the smaller group starts, within 1 s."""
-    agents = job.pair(*QUICK_LEASE, worker=FAMILY)
+    agents = job.pair(*LONG_LEASE, worker=FAMILY)
     started(job, 4)
     leader, follower = by_node(job, agents)
     victim_pid = follower.agent_pid() if victim == "agent" else follower.pid
@@ -122,7 +124,8 @@ def contain_or_skip(how):
 def test_agent_and_guardian_killed_at_once(job, how, turn):
     """Only where a pid namespace or a cgroup is ours does somebody else clean up."""
     contain_or_skip(how)
-    agents = job.pair(*QUICK_LEASE, f"--contain={how}", worker=FAMILY)
+    lease = LONG_LEASE if how == "pidns" else QUICK_LEASE
+    agents = job.pair(*lease, f"--contain={how}", worker=FAMILY)
     job.events.wait("start", 4, world=4)
     leader, follower = by_node(job, agents)
     # All of muster's own processes of this node, and none of the workers.

@@ -117,7 +117,7 @@ def test_without_enough_hosts_a_silent_one_ends_the_job_with_the_reason(job):
 
 def test_a_killed_agent_on_another_host_is_noticed_at_once(job):
     with hosts_or_skip(2) as hosts:
-        running = agents(job, hosts, [0, 1], "1:2", worker=("family", "start", "go"))
+        running = agents(job, hosts, [0, 1], "1:2", "--lease=300", worker=("family", "start", "go"))
         job.events.wait("start", 4, world=4)
         at = time.monotonic()
         kill(running[1].agent_pid())

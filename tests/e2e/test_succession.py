@@ -30,7 +30,7 @@ def leader_of(job, agents):
 
 @pytest.mark.parametrize("victim", ["agent", "guardian", "told to stop"])
 def test_the_others_go_on_when_the_leader_is_gone(job, tmp_path, victim):
-    leader, *others = leader_of(job, agents_of(job, tmp_path))
+    leader, *others = leader_of(job, agents_of(job, tmp_path, "--lease=300"))  # which must not be what tells them
     at = time.monotonic()
     if victim == "told to stop":
         leader.signal(signal.SIGTERM)

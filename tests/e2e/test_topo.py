@@ -534,4 +534,4 @@ def test_looking_is_quick():
         start = time.monotonic()
         good()
         times.append(time.monotonic() - start)
-    assert harness.SLOWER > 1 or min(times) < 1, times
+    assert min(times) < harness.SLOWER, times

@@ -24,11 +24,36 @@ def cases(path):
             bad = next((case.find(tag) for tag in ("failure", "error") if case.find(tag) is not None), None)
             skipped = case.find("skipped")
             if bad is not None:
-                yield name, "failed", bad.get("message") or (bad.text or "").strip()
+                yield name, "failed", "\n".join(filter(None, (bad.get("message"), (bad.text or "").strip())))
             elif skipped is not None:
                 yield name, "skipped", skipped.get("message") or (skipped.text or "").strip()
             else:
                 yield name, "passed", ""
+
+
+def tell_skipped(skipped, path):
+    """One line for each reason and file of tests, so that what failed is not lost among them; all names into `path`."""
+    groups = {}
+    for label, name, text in skipped:
+        groups.setdefault((label, name.rpartition("::")[0] or name, first_line(text)), []).append(name)
+    for (label, where, reason), names in groups.items():
+        which = names[0] if len(names) == 1 else f"{where}, {len(names)} tests"
+        print(f"skipped: [{label}] {which}" + (f": {reason}" if reason else ""))
+    path.write_text("".join(f"[{label}] {name}: {first_line(text)}\n" for label, name, text in skipped))
+    if skipped:
+        print(f"each by name: {path}")
+
+
+def tell_failed(failed, whole=10, lines=40):
+    """What the first of them said, at its end where the reason is, then a line for each."""
+    for label, name, text in failed[:whole]:
+        print(f"\n-- [{label}] {name}", *text.splitlines()[-lines:], sep="\n   ")
+    for label, name, text in failed:
+        print(f"failed: [{label}] {name}: {first_line(text)}")
+
+
+def first_line(text):
+    return text.splitlines()[0][:200] if text else ""
 
 
 def main():
@@ -56,10 +81,8 @@ def main():
             found["failed"].append((label, "the step", path.read_text().strip()))
         elif path.suffix == ".skipped":
             found["skipped"] += [(label, line, "") for line in path.read_text().splitlines() if line]
-    for what in ("skipped", "failed"):
-        for label, name, text in found[what]:
-            first = text.splitlines()[0] if text else ""
-            print(f"{what}: [{label}] {name}" + (f": {first[:200]}" if first else ""))
+    tell_skipped(found["skipped"], folder / "skipped.txt")
+    tell_failed(found["failed"])
     passed, failed, skipped = (len(found[what]) for what in ("passed", "failed", "skipped"))
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or passed == 0 else 0

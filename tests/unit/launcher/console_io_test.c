@@ -345,15 +345,19 @@ Test(console_io, flush_of_a_stopped_pipe_ends_at_its_deadline_and_tells_what_is_
     text[1000] = '\0';
     for (int i = 0; i < 200; i++)
         line(&a, text);
+    int slow = 0;
     uint64_t begin_ns = clock_now_ns();
     size_t left = console_flush(f.console, begin_ns + 50 * NS_PER_MS);
     uint64_t took_ns = clock_now_ns() - begin_ns;
     cr_assert(took_ns >= CONSOLE_PIPE_PATIENCE_NS, "it took bytes at first: %lu", took_ns);
     cr_assert_eq(left, 200 * 1001 - 65536, "%zu", left);
-    begin_ns = clock_now_ns();
-    cr_assert_eq(console_flush(f.console, begin_ns + 50 * NS_PER_MS), left);
-    took_ns = clock_now_ns() - begin_ns;
-    cr_assert(took_ns >= 50 * NS_PER_MS && took_ns < CONSOLE_PIPE_PATIENCE_NS, "%lu", took_ns);
+    do { /* once may be slow, when the machine stands still */
+        begin_ns = clock_now_ns();
+        cr_assert_eq(console_flush(f.console, begin_ns + 50 * NS_PER_MS), left);
+        took_ns = clock_now_ns() - begin_ns;
+        cr_assert(took_ns >= 50 * NS_PER_MS, "%lu", took_ns);
+    } while (took_ns >= CONSOLE_PIPE_PATIENCE_NS && ++slow < 10);
+    cr_assert_lt(slow, 10, "patience anew each time: %lu", took_ns);
     console_source_fini(&a);
     fini(&f);
 }

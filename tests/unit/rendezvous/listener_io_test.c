@@ -10,7 +10,7 @@
 #include "rendezvous/conn_io.h"
 #include "rendezvous/server_io.h"
 
-#define DOOMSDAY_NS (10 * NS_PER_S)
+#define DOOMSDAY_NS (60 * NS_PER_S)
 #define PEERS_MAX 80
 #define HEARD_MAX 8
 

@@ -22,7 +22,7 @@
 #include "rendezvous/endpoint_io.h"
 
 #define NODES_MAX 8
-#define DOOMSDAY_NS (10 * NS_PER_S)
+#define DOOMSDAY_NS (60 * NS_PER_S)
 
 struct world;
 
@@ -440,15 +440,13 @@ static bool two_run_again(struct world *w) {
 
 Test(server_io, a_killed_agent_is_found_gone_and_a_smaller_group_starts, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 3, 0);
+    g.lease_ns = 3600 * NS_PER_S; /* it is found by the probe, or never */
     start_job(3, &g);
     wait_until(all_run);
-    uint64_t killed_ns = clock_now_ns();
     kill_agent(&world.agents[2]);
     wait_until(two_run_again);
     cr_assert_eq(world.agents[0].form.n_nodes, 2);
     cr_assert_eq(world.agents[0].form.losses, 1);
-    /* By the probe, not by the lease of two seconds. */
-    cr_assert_lt(clock_now_ns() - killed_ns, NS_PER_S);
 }
 
 Test(server_io, a_killed_agent_below_min_ends_the_job_with_the_reason, .init = begin, .fini = finish) {
@@ -563,7 +561,7 @@ Test(server_io, the_leaders_heartbeat_holds_for_all, .init = begin, .fini = fini
     wait_until(all_run);
     uint64_t began_ns = clock_now_ns();
     wait_until(renewed_often);
-    cr_assert_lt(clock_now_ns() - began_ns, NS_PER_S);
+    cr_assert_lt(clock_now_ns() - began_ns, 4 * NS_PER_S); /* their own would take 5 s and more */
 }
 
 static bool said_limits(struct world *w) { return strstr(w->incident, "--nnodes 1:8") != NULL; }
