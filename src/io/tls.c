@@ -238,6 +238,7 @@ static bool refuses_certificate(unsigned long code) {
 
 void tls_session_why(const struct ssl_st *session, unsigned long code, int error,
                      char out[TLS_WHY_MAX]) {
+    code = code == SSL_ERROR_SYSCALL ? 0 : code; /* libevent puts this where only errno tells */
     long verdict = lib.SSL_get_verify_result(session);
     const char *text = code != 0 ? lib.ERR_reason_error_string(code) : NULL;
     bool shaken = lib.SSL_is_init_finished(session) != 0;
@@ -248,7 +249,7 @@ void tls_session_why(const struct ssl_st *session, unsigned long code, int error
                        lib.X509_verify_cert_error_string(verdict));
     else if (code != 0 && ERR_GET_REASON(code) == SSL_R_WRONG_VERSION_NUMBER)
         (void)snprintf(out, TLS_WHY_MAX, "the server does not speak TLS");
-    else if ((ended || (code == 0 && error == 0)) && !shaken)
+    else if ((ended || (code == 0 && (error == 0 || error == ECONNRESET))) && !shaken)
         (void)snprintf(out, TLS_WHY_MAX,
                        "the connection ended in the TLS handshake (does the server speak TLS?)");
     else if (ended || (code == 0 && error == 0))

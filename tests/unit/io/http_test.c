@@ -27,6 +27,7 @@ struct server {
     const char *answer;      /* NULL: silence */
     bool close_after;        /* the answer */
     unsigned close_at;       /* this request is answered by closing, 0: none */
+    bool resets;             /* its connections end by a reset */
     char port[8];
 };
 
@@ -100,6 +101,9 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     (void)peer;
     struct server *v = arg;
     cr_assert_lt(v->n_conns, CONNS_MAX);
+    struct linger none = {.l_onoff = 1, .l_linger = 0}; /* its end is a reset then */
+    if (v->resets)
+        cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
     cr_assert_eq(stream_new(loop, fd, &server_ops, v, &v->streams[v->n_conns]), 0);
     v->n_conns++;
 }
@@ -427,19 +431,35 @@ Test(http, a_host_that_is_none_is_refused) {
     cr_expect_str_eq(err.text, "'a b' is neither a host name nor an address");
 }
 
-Test(http, a_server_without_tls_is_told_so) {
+/* A client that has sent the first bytes of its handshake to a server that waits for HTTP. */
+static struct tls_client *begin_tls(void) {
     struct tls_client *tls;
     struct err err = {0};
     cr_assert_eq(tls_client_new(&(struct tls_config){0}, &tls, &err), 0, "%s", err.text);
     struct http_config config = {.host = "127.0.0.1", .port = serve("127.0.0.1"), .tls = tls, .max_body = 1000};
     cr_assert_eq(http_client_new(loop, &config, &client, &err), 0, "%s", err.text);
-    server.answer = "HTTP/1.0 400 Bad Request\r\n\r\n";
     start("1", 20 * NS_PER_S);
     while (server.n_conns == 0 || server.heard.len == 0)
         cr_assert_eq(loop_turn(loop), 0);
+    return tls;
+}
+
+Test(http, a_server_without_tls_is_told_so) {
+    struct tls_client *tls = begin_tls();
+    server.answer = "HTTP/1.0 400 Bad Request\r\n\r\n";
     stream_write(server.streams[0], server.answer, strlen(server.answer));
     cr_assert_eq(loop_run(loop), 0);
     cr_expect(strstr(heard.text, ": the server does not speak TLS") != NULL, "%s", heard.text);
+    tls_client_free(tls);
+}
+
+Test(http, a_server_that_ends_the_handshake_may_be_without_tls) {
+    server.resets = true;
+    struct tls_client *tls = begin_tls();
+    stream_free(server.streams[0]);
+    server.streams[0] = NULL;
+    cr_assert_eq(loop_run(loop), 0);
+    cr_expect(strstr(heard.text, "handshake (does the server speak TLS?)") != NULL, "%s", heard.text);
     tls_client_free(tls);
 }
 
