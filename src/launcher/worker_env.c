@@ -81,10 +81,10 @@ static char *list_item(const char *list, uint32_t index) {
     return xstrndup(list, n);
 }
 
-/* n devices of what this node's workers may see: by number, or as they were named. */
-static int set_devices(struct envlist *e, uint32_t local_rank, uint32_t n, const char *option,
-                       struct err *err) {
-    const char *visible = envlist_get(e, "CUDA_VISIBLE_DEVICES");
+/* n devices of what this node's workers may see by it: by number, or as they were named. */
+static int set_devices_by(const char *variable, struct envlist *e, uint32_t local_rank, uint32_t n,
+                          const char *option, struct err *err) {
+    const char *visible = envlist_get(e, variable);
     _cleanup_(strbuf_fini) struct strbuf list = {0};
     for (uint32_t i = 0; i < n; i++) {
         uint32_t index = local_rank * n + i;
@@ -92,13 +92,25 @@ static int set_devices(struct envlist *e, uint32_t local_rank, uint32_t n, const
                                                         : xasprintf("%u", index);
         if (device == NULL || device[0] == '\0')
             return err_set(err, -EINVAL,
-                           "%s: CUDA_VISIBLE_DEVICES=%s names no device for local rank %u; name "
-                           "%u per worker or start fewer workers",
-                           option, visible, local_rank, n);
+                           "%s: %s=%s names no device for local rank %u; name %u per worker or "
+                           "start fewer workers",
+                           option, variable, visible, local_rank, n);
         strbuf_printf(&list, "%s%s", i > 0 ? "," : "", device);
     }
-    envlist_set(e, "CUDA_VISIBLE_DEVICES", strbuf_text(&list));
+    envlist_set(e, variable, strbuf_text(&list));
     return 0;
+}
+
+/* ROCm reads CUDA_VISIBLE_DEVICES only where HIP_VISIBLE_DEVICES is not set, or empty: both. */
+static int set_devices(struct envlist *e, uint32_t local_rank, uint32_t n, const char *option,
+                       struct err *err) {
+    const char *hip = envlist_get(e, "HIP_VISIBLE_DEVICES");
+    if (hip != NULL && hip[0] != '\0') {
+        int r = set_devices_by("HIP_VISIBLE_DEVICES", e, local_rank, n, option, err);
+        if (r < 0)
+            return r;
+    }
+    return set_devices_by("CUDA_VISIBLE_DEVICES", e, local_rank, n, option, err);
 }
 
 bool worker_env_sets_omp(char *const *base, uint32_t local_world_size) {

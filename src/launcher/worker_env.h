@@ -30,7 +30,7 @@ struct worker_env_input {
     const int *signals;        /* --signals-to-handle */
     uint32_t n_signals;
     bool virtual_local_rank;
-    uint32_t gpus_per_worker;  /* CUDA_VISIBLE_DEVICES names so many for each; 0: not asked for */
+    uint32_t gpus_per_worker;  /* so many devices are visible to each; 0: not asked for */
     uint32_t omp_threads;      /* OMP_NUM_THREADS where the user did not set it; 0: torchrun's */
     const char *notify_socket; /* MUSTER_NOTIFY_SOCKET; NULL: none */
     const char *worker_id;     /* MUSTER_WORKER_ID; NULL: whoever starts it adds the marker */
@@ -38,8 +38,9 @@ struct worker_env_input {
 
 /* `base` without what an outer launcher left in it, with all that this worker is told. Settings of
  * the user stay. *ret must be empty; it is the caller's.
- * -EINVAL: --virtual-local-rank or --gpus-per-worker, and CUDA_VISIBLE_DEVICES names fewer devices
- * than that takes. */
+ * The devices of --virtual-local-rank and --gpus-per-worker are named in CUDA_VISIBLE_DEVICES, and
+ * in HIP_VISIBLE_DEVICES where the user has it, which ROCm reads instead.
+ * -EINVAL: these options, and a variable of the two names fewer devices than that takes. */
 _must_use_ int worker_env_build(char *const *base, const struct worker_env_input *input,
                                 struct envlist *ret, struct err *err);
 

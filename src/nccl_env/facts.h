@@ -36,6 +36,7 @@ struct nccl_topo_file {
 struct nccl_facts {
     struct nccl_conf user_conf;   /* NCCL_CONF_FILE, else ~/.nccl.conf */
     struct nccl_conf system_conf; /* /etc/nccl.conf */
+    int conf_file_error;          /* NCCL_CONF_FILE names what can't be read: -errno; else 0 */
     enum cloud cloud;
     struct cloud_signs signs;
     char *plugins[NCCL_PLUGINS_MAX]; /* owned: paths of libnccl-net*.so, -tuner, -env found */

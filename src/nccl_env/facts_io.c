@@ -27,11 +27,13 @@ static bool exists(const char *root, const char *path) {
     return access(full, F_OK) == 0;
 }
 
-static void read_conf(const char *root, const char *path, struct nccl_conf *ret) {
+static int read_conf(const char *root, const char *path, struct nccl_conf *ret) {
     _cleanup_(freep) char *full = xasprintf("%s%s", root, path), *text = NULL;
     size_t len;
-    if (file_read_text(full, NCCL_CONF_MAX, &text, &len) == 0)
+    int r = file_read_text(full, NCCL_CONF_MAX, &text, &len);
+    if (r == 0)
         nccl_conf_parse(path, text, len, ret); /* named as the workers would see it */
+    return r;
 }
 
 /* The folder in "name:password:uid:gid:text:folder:shell" of passwd(5), if it is this user's. */
@@ -66,14 +68,14 @@ static char *home_of_user(const char *root, char *const *envp) {
 static void read_confs(const char *root, char *const *envp, struct nccl_facts *f) {
     const char *named = env_get(envp, "NCCL_CONF_FILE");
     if (named != NULL && named[0] != '\0') {
-        read_conf(root, named, &f->user_conf);
+        f->conf_file_error = read_conf(root, named, &f->user_conf);
     } else {
         _cleanup_(freep) char *home = home_of_user(root, envp);
         _cleanup_(freep) char *path = home != NULL ? xasprintf("%s/.nccl.conf", home) : NULL;
         if (path != NULL)
-            read_conf(root, path, &f->user_conf);
+            (void)read_conf(root, path, &f->user_conf);
     }
-    read_conf(root, "/etc/nccl.conf", &f->system_conf);
+    (void)read_conf(root, "/etc/nccl.conf", &f->system_conf);
 }
 
 /* A container of the same image may lack the file that its configuration names. */

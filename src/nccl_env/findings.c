@@ -1,5 +1,6 @@
 #include "nccl_env/findings.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -160,6 +161,17 @@ static void find_networks(const struct finding *z) {
     find_script_not_run(z);
 }
 
+static void find_conf_file(struct finding *z) {
+    const char *file = rule_value_of(z->in, "NCCL_CONF_FILE");
+    int r = z->in->facts != NULL ? z->in->facts->conf_file_error : 0;
+    if (r == 0 || file == NULL)
+        return;
+    const char *why = r == -EINVAL  ? "it is not a regular file, and is not read here"
+                      : r == -EFBIG ? "it is too large, and is not read here"
+                                    : strerror(-r);
+    say(z, "NCCL_CONF_FILE=%.200s: %s; ~/.nccl.conf is not read in its place either", file, why);
+}
+
 void env_find(const struct env_input *in, void (*to)(void *arg, const char *text), void *arg) {
     struct finding z = {in, to, arg};
     if (in->n_nodes > 1 && in->netif != NULL && in->netif->warning && in->mode != NCCL_ENV_OFF)
@@ -169,6 +181,7 @@ void env_find(const struct env_input *in, void (*to)(void *arg, const char *text
         return;
     if (in->facts != NULL)
         find_limits(&z);
+    find_conf_file(&z);
     const char *file = rule_value_of(in, "NCCL_TOPO_FILE");
     if (in->facts != NULL && in->facts->topo_file_gone && file != NULL)
         say(&z,

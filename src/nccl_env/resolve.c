@@ -116,7 +116,7 @@ static void apply_rule(struct resolving *z, const struct env_rule *rule) {
         return;
     }
     enum rule_verdict v = level_is_on(in, rule->level) ? rule->when(in) : RULE_NO;
-    if (!(rule->narrows && v == RULE_YES) && add_kept(z, rule->name, rule->source))
+    if (!(rule->narrows && v != RULE_NO) && add_kept(z, rule->name, rule->source))
         return;
     if (v == RULE_NO)
         return;
@@ -143,6 +143,7 @@ static void apply_rule(struct resolving *z, const struct env_rule *rule) {
 static bool is_of_interest(const char *name) {
     static const char *const beginnings[] = {
         "NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_FR_", "UCX_", "FI_", "CUDA_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
         "CUDA_DEVICE_", "CUDA_LAUNCH_BLOCKING", "NVSHMEM_",
     };
     for (size_t i = 0; i < ARRAY_SIZE(beginnings); i++)

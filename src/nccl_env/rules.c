@@ -234,6 +234,9 @@ const struct env_rule env_rules[] = {
     {.name = "CUDA_VISIBLE_DEVICES", .level = RULE_ASKED, .narrows = true, .when = when_visible,
      .value = value_visible, .reason = reason_visible,
      .source = "CUDA C++ programming guide, environment variables"},
+    {.name = "HIP_VISIBLE_DEVICES", .level = RULE_ASKED, .narrows = true, .when = when_hip_visible,
+     .value = value_hip_visible, .reason = reason_hip_visible,
+     .source = "HIP programming guide: where it is set, CUDA_VISIBLE_DEVICES is not read"},
     {.name = "TORCH_FR_BUFFER_SIZE", .other_name = "TORCH_NCCL_TRACE_BUFFER_SIZE",
      .level = RULE_FULL, .when = when_recorder, .text = "2000",
      .because = "PyTorch's flight recorder: each rank remembers its last 2000 collectives, so that "

@@ -80,3 +80,6 @@ void reason_omp(const struct env_input *in, struct strbuf *to);
 enum rule_verdict when_visible(const struct env_input *in);
 void value_visible(const struct env_input *in, struct strbuf *to);
 void reason_visible(const struct env_input *in, struct strbuf *to);
+enum rule_verdict when_hip_visible(const struct env_input *in);
+void value_hip_visible(const struct env_input *in, struct strbuf *to);
+void reason_hip_visible(const struct env_input *in, struct strbuf *to);

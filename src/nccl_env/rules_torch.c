@@ -65,9 +65,9 @@ void reason_omp(const struct env_input *in, struct strbuf *to) {
                        "its share of the cores");
 }
 
-/* The index-th of the devices that the worker would see; false: there is none. */
-static bool device_item(const struct env_input *in, uint32_t index, struct strbuf *to) {
-    const char *list = rule_value_of(in, "CUDA_VISIBLE_DEVICES");
+/* The index-th of the devices that `list` shows; false: there is none. */
+static bool device_item(const struct env_input *in, const char *list, uint32_t index,
+                        struct strbuf *to) {
     if (list == NULL) {
         strbuf_printf(to, "%u", index);
         return in->n_visible == 0 || index < in->n_visible;
@@ -84,31 +84,62 @@ static bool device_item(const struct env_input *in, uint32_t index, struct strbu
     return n > 0;
 }
 
-static bool device_list(const struct env_input *in, struct strbuf *to) {
+static bool device_list(const struct env_input *in, const char *list, struct strbuf *to) {
     uint32_t per = MAX2(in->gpus_per_worker, 1u);
     for (uint32_t i = 0; i < per; i++) {
         strbuf_add(to, i > 0 ? "," : "");
-        if (!device_item(in, in->local_rank * per + i, to))
+        if (!device_item(in, list, in->local_rank * per + i, to))
             return false;
     }
     return true;
 }
 
-enum rule_verdict when_visible(const struct env_input *in) {
+static enum rule_verdict when_devices(const struct env_input *in, const char *list) {
     if (!in->virtual_local_rank && in->gpus_per_worker == 0)
         return RULE_NO;
     _cleanup_(strbuf_fini) struct strbuf devices = {0};
-    return device_list(in, &devices) ? RULE_YES : RULE_REFUSES;
+    return device_list(in, list, &devices) ? RULE_YES : RULE_REFUSES;
 }
 
-void value_visible(const struct env_input *in, struct strbuf *to) { (void)device_list(in, to); }
-
-void reason_visible(const struct env_input *in, struct strbuf *to) {
-    if (when_visible(in) == RULE_REFUSES)
+static void reason_devices(const struct env_input *in, enum rule_verdict v, struct strbuf *to) {
+    if (v == RULE_REFUSES)
         strbuf_printf(to, "there are not enough GPUs for local rank %u", in->local_rank);
     else if (in->gpus_per_worker > 0)
         strbuf_printf(to, "--gpus-per-worker=%u: each worker sees its own GPUs only",
                       in->gpus_per_worker);
     else
         strbuf_add(to, "--virtual-local-rank: each worker sees its own GPU only");
+}
+
+static const char *cuda_list(const struct env_input *in) {
+    return rule_value_of(in, "CUDA_VISIBLE_DEVICES");
+}
+
+enum rule_verdict when_visible(const struct env_input *in) {
+    return when_devices(in, cuda_list(in));
+}
+
+void value_visible(const struct env_input *in, struct strbuf *to) {
+    (void)device_list(in, cuda_list(in), to);
+}
+
+void reason_visible(const struct env_input *in, struct strbuf *to) {
+    reason_devices(in, when_visible(in), to);
+}
+
+static const char *hip_list(const struct env_input *in) {
+    return rule_value_of(in, "HIP_VISIBLE_DEVICES");
+}
+
+enum rule_verdict when_hip_visible(const struct env_input *in) {
+    const char *list = hip_list(in);
+    return list == NULL || list[0] == '\0' ? RULE_NO : when_devices(in, list);
+}
+
+void value_hip_visible(const struct env_input *in, struct strbuf *to) {
+    (void)device_list(in, hip_list(in), to);
+}
+
+void reason_hip_visible(const struct env_input *in, struct strbuf *to) {
+    reason_devices(in, when_hip_visible(in), to);
 }

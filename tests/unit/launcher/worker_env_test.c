@@ -117,6 +117,24 @@ Test(worker_env, each_worker_sees_as_many_devices_as_was_asked) {
     }
 }
 
+/* ROCm does not read CUDA_VISIBLE_DEVICES then: all workers would be on one GPU. */
+Test(worker_env, the_users_hip_list_is_narrowed_too) {
+    char *const both[] = {TEXT("HIP_VISIBLE_DEVICES=7,6,5"), TEXT("CUDA_VISIBLE_DEVICES=0,1,2"), NULL};
+    char *const empty[] = {TEXT("HIP_VISIBLE_DEVICES="), NULL};
+    char *const few[] = {TEXT("HIP_VISIBLE_DEVICES=0,1"), NULL};
+    struct worker_env_input in = input();
+    cr_expect_str_eq(value(both, &in, "HIP_VISIBLE_DEVICES"), "7,6,5");
+    in.virtual_local_rank = true; /* of local rank 2 */
+    cr_expect_str_eq(value(both, &in, "HIP_VISIBLE_DEVICES"), "5");
+    cr_expect_str_eq(value(both, &in, "CUDA_VISIBLE_DEVICES"), "2");
+    cr_expect_str_eq(value(empty, &in, "HIP_VISIBLE_DEVICES"), "");
+    cr_expect_str_eq(value(empty, &in, "CUDA_VISIBLE_DEVICES"), "2");
+    _cleanup_(envlist_fini) struct envlist e = {0};
+    struct err err = {0};
+    cr_expect_eq(worker_env_build(few, &in, &e, &err), -EINVAL);
+    cr_expect(strstr(err.text, "HIP_VISIBLE_DEVICES=0,1 names no device for local rank 2") != NULL, "%s", err.text);
+}
+
 Test(worker_env, threads_as_many_as_cores_unless_the_user_says_how_many) {
     char *const none[] = {NULL}, *const own[] = {TEXT("OMP_NUM_THREADS=3"), NULL};
     struct worker_env_input in = input();

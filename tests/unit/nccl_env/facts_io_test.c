@@ -1,6 +1,7 @@
 #include "nccl_env/facts_io.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -70,6 +71,18 @@ Test(facts_io, the_users_home_is_that_of_passwd) {
     tree_file("/etc/passwd", "nobody:x:4294967290:0::/wrong:/bin/sh");
     look(ENV(TEXT("HOME=/home/u")), NULL);
     cr_assert_str_eq(f.user_conf.path, "/home/u/.nccl.conf", "a user who comes from elsewhere");
+}
+
+Test(facts_io, a_configuration_file_that_cant_be_read) {
+    tree_file("/home/u/.nccl.conf", "A=1\n");
+    tree_file("/etc/mine.conf", "A=2\n");
+    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=/etc/mine.conf")), NULL);
+    cr_assert_eq(f.conf_file_error, 0);
+    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=/etc/other.conf")), NULL);
+    cr_assert_eq(f.conf_file_error, -ENOENT);
+    cr_assert_eq(f.user_conf.n, 0, "nor another in its place");
+    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=/etc")), NULL);
+    cr_assert_eq(f.conf_file_error, -EINVAL);
 }
 
 Test(facts_io, a_topology_file_that_is_not_there) {

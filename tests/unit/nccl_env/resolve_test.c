@@ -1,6 +1,7 @@
 #include "nccl_env/resolve.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -309,6 +310,13 @@ Test(resolve, devices_are_narrowed_only_when_asked) {
     r.in.local_rank = 0;
     r.in.envp = ENV(TEXT("CUDA_VISIBLE_DEVICES=GPU-a, GPU-b"));
     expect("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b");
+    expect("HIP_VISIBLE_DEVICES", NULL);
+    r.in.envp = ENV(TEXT("HIP_VISIBLE_DEVICES=3, 2,1"));
+    expect("HIP_VISIBLE_DEVICES", "3,2");
+    expect("CUDA_VISIBLE_DEVICES", "0,1");
+    r.in.local_rank = 1;
+    EXPECT_WHY("HIP_VISIBLE_DEVICES", ENV_REFUSED, "local rank 1");
+    r.in.envp = ENV(TEXT("CUDA_VISIBLE_DEVICES=GPU-a, GPU-b"));
     r.in.gpus_per_worker = 0;
     EXPECT_WHY("CUDA_VISIBLE_DEVICES", ENV_KEPT, "environment");
 }
@@ -600,6 +608,16 @@ Test(resolve, a_topology_file_that_is_gone_is_told) {
     cr_assert_not(rig_warns(&r, "no such file"));
     r.facts.topo_file_gone = true;
     cr_assert(rig_warns(&r, "NCCL_TOPO_FILE=/opt/topo.xml: there is no such file here"));
+}
+
+Test(resolve, a_configuration_file_that_cant_be_read_is_told) {
+    rig_gpus(&r, 1, TOPO_LINK_INFINIBAND, 400);
+    r.in.envp = ENV(TEXT("NCCL_CONF_FILE=/mine.conf"));
+    cr_assert_not(rig_warns(&r, "NCCL_CONF_FILE"));
+    r.facts.conf_file_error = -ENOENT;
+    cr_assert(rig_warns(&r, "NCCL_CONF_FILE=/mine.conf: No such file or directory; ~/.nccl.conf is not read"));
+    r.facts.conf_file_error = -EINVAL;
+    cr_assert(rig_warns(&r, "NCCL_CONF_FILE=/mine.conf: it is not a regular file"));
 }
 
 Test(resolve, a_plugin_that_the_user_names_owns_the_tuning) {
