@@ -256,23 +256,23 @@ def test_a_node_that_fails_again_and_again_is_left_out(job):
 
 
 def crash_loop(c, words):
-    """How many workers began, in all."""
+    """How many groups began; a worker may be stopped before it can say that it did."""
     c.start(0, 1, nnodes=2, options=["--max-restarts=50", "--crash-loop=5"], words=words)
     c.all_end(1, r"exitcode *: 9")
     assert "50 of 50" not in c.said() and re.search(r"crash|same|again|in a row", c.agents["h0"].said()), c.said()
-    return len(c.job.events.all("start"))
+    return len({e.fields["gen"] for e in c.job.events.all("start")})
 
 
 def test_a_crash_loop_ends_the_job_although_restarts_are_left(job):
     with cluster(job, "c10d", 2) as c:
         words = ("start", "rank=0", "count=0", "exit=9", "rank=1", "count=1", "exit=9", "work")
-        assert crash_loop(c, words) == 4, c.said()
+        assert crash_loop(c, words) == 2, c.said()
 
 
 def test_a_crash_loop_of_all_ranks_ends_the_job_soon(job):
     """Who fails first stops the others: it takes as many groups as the same one is first in."""
     with cluster(job, "c10d", 2) as c:
-        assert crash_loop(c, ("start", "exit=9")) <= 40, c.said()
+        assert crash_loop(c, ("start", "exit=9")) <= 20, c.said()
 
 
 def test_restarts_wait_longer_and_longer(job):

@@ -183,8 +183,12 @@ def test_pytorch_learns_and_goes_on_with_fewer_ranks(job, kind, agents, nproc):
 def test_ddp_losses_equal_torchruns_bit_for_bit(job):
     script = [EXAMPLES / "pytorch-ddp" / "train.py", "--epochs=2", "--seed=7", "--losses"]
     torchrun = pathlib.Path(TORCH_PYTHON).parent / "torchrun"
-    run = subprocess.run([torchrun, "--standalone", "--nproc-per-node=4", *script, job.tmp / "torchrun"],
-                         env=job.env("torchrun", TORCH_ENV), capture_output=True, text=True, timeout=300 * SLOWER)
+    for _ in range(3):  # on a busy machine its workers abort now and then as they end
+        (job.tmp / "torchrun").unlink(missing_ok=True)  # it is added to
+        run = subprocess.run([torchrun, "--standalone", "--nproc-per-node=4", *script, job.tmp / "torchrun"],
+                             env=job.env("torchrun", TORCH_ENV), capture_output=True, text=True, timeout=300 * SLOWER)
+        if run.returncode == 0:
+            break
     assert run.returncode == 0, run.stderr
     finish(start(job, 1, 4, *script, job.tmp / "one", env=TORCH_ENV), 300)
     finish(start(job, 2, 2, *script, job.tmp / "two", env=TORCH_ENV), 300)
