@@ -95,6 +95,21 @@ int parse_bool(const char *s, bool *ret) {
     return -EINVAL;
 }
 
+const char *list_item(const char *list, size_t index, size_t *ret_len) {
+    for (; index > 0; index--) {
+        list = strchr(list, ',');
+        if (list == NULL)
+            return NULL;
+        list++;
+    }
+    list += strspn(list, " \t");
+    size_t n = strcspn(list, ",");
+    while (n > 0 && isspace((unsigned char)list[n - 1]))
+        n--;
+    *ret_len = n;
+    return list;
+}
+
 int natural_compare(const char *a, const char *b) {
     while (*a != '\0' && *b != '\0') {
         if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {

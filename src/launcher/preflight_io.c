@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/parse.h"
 #include "io/addr.h"
 #include "io/clock.h"
 #include "rendezvous/probe_io.h"
@@ -116,13 +117,11 @@ static void on_probe(void *arg, const struct probe_answer *answer) {
 /* The nth address of a list that commas separate. */
 static bool nth_addr(const char *list, unsigned n, uint16_t port, struct addr *ret) {
     char text[RDZV_NET_ADDRS_MAX];
-    for (; n > 0; n--) {
-        list = strchr(list, ',');
-        if (list == NULL)
-            return false;
-        list++;
-    }
-    (void)snprintf(text, sizeof text, "%.*s", (int)strcspn(list, ","), list);
+    size_t len;
+    const char *item = list_item(list, n, &len);
+    if (item == NULL)
+        return false;
+    (void)snprintf(text, sizeof text, "%.*s", (int)len, item);
     return addr_from_literal(text, port, ret) == 0;
 }
 

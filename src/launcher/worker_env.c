@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/parse.h"
 #include "base/strbuf.h"
 
 /* What a launcher tells its workers. A muster inside a worker of another launcher must not pass on
@@ -66,21 +67,6 @@ static void set_ours(struct envlist *e, const struct worker_env_input *in) {
         envlist_set(e, "MUSTER_WORKER_ID", in->worker_id);
 }
 
-/* The index-th of a comma-separated list, blanks around it removed; NULL when it is too short. */
-static char *list_item(const char *list, uint32_t index) {
-    for (; index > 0; index--) {
-        list = strchr(list, ',');
-        if (list == NULL)
-            return NULL;
-        list++;
-    }
-    list += strspn(list, " \t");
-    size_t n = strcspn(list, ",");
-    while (n > 0 && isspace((unsigned char)list[n - 1]))
-        n--;
-    return xstrndup(list, n);
-}
-
 /* n devices of what this node's workers may see by it: by number, or as they were named. */
 static int set_devices_by(const char *variable, struct envlist *e, uint32_t local_rank, uint32_t n,
                           const char *option, struct err *err) {
@@ -88,14 +74,18 @@ static int set_devices_by(const char *variable, struct envlist *e, uint32_t loca
     _cleanup_(strbuf_fini) struct strbuf list = {0};
     for (uint32_t i = 0; i < n; i++) {
         uint32_t index = local_rank * n + i;
-        _cleanup_(freep) char *device = visible != NULL ? list_item(visible, index)
-                                                        : xasprintf("%u", index);
-        if (device == NULL || device[0] == '\0')
+        size_t len = 0;
+        const char *item = visible != NULL ? list_item(visible, index, &len) : NULL;
+        if (visible != NULL && len == 0)
             return err_set(err, -EINVAL,
                            "%s: %s=%s names no device for local rank %u; name %u per worker or "
                            "start fewer workers",
                            option, variable, visible, local_rank, n);
-        strbuf_printf(&list, "%s%s", i > 0 ? "," : "", device);
+        strbuf_add(&list, i > 0 ? "," : "");
+        if (item != NULL)
+            strbuf_add_bytes(&list, item, len);
+        else
+            strbuf_printf(&list, "%u", index);
     }
     envlist_set(e, variable, strbuf_text(&list));
     return 0;

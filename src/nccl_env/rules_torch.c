@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/parse.h"
 #include "nccl_env/rules.h"
 
 enum rule_verdict when_recorder(const struct env_input *in) {
@@ -72,15 +73,9 @@ static bool device_item(const struct env_input *in, const char *list, uint32_t i
         strbuf_printf(to, "%u", index);
         return in->n_visible == 0 || index < in->n_visible;
     }
-    for (; index > 0 && list != NULL; index--) {
-        list = strchr(list, ',');
-        list = list != NULL ? list + 1 : NULL;
-    }
-    if (list == NULL)
-        return false;
-    list += strspn(list, " \t");
-    size_t n = strcspn(list, ", \t");
-    strbuf_add_bytes(to, list, n);
+    size_t n = 0;
+    const char *item = list_item(list, index, &n);
+    strbuf_add_bytes(to, item, n);
     return n > 0;
 }
 

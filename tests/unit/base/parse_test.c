@@ -197,3 +197,20 @@ Test(parse, bytes_above_ascii_sort_after_it) {
     cr_expect_gt(natural_compare("\xc3\xa9", "z"), 0);
     cr_expect_lt(natural_compare("", "\xc3\xa9"), 0);
 }
+
+Test(parse, items_of_a_list) {
+    static const struct {
+        const char *list, *item; /* NULL: too short */
+        size_t index;
+    } cases[] = {
+        {"a,b,c", "a", 0}, {"a,b,c", "c", 2}, {"a,b,c", NULL, 3}, {" a , b b\t,", "b b", 1}, {" a , b,", "", 2},
+        {"", "", 0}, {"", NULL, 1}, {"a,,c", "", 1}, {" ", "", 0}, {",", "", 1}, {",", NULL, 2},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        size_t len = 77;
+        const char *item = list_item(cases[i].list, cases[i].index, &len);
+        cr_expect_eq(item == NULL, cases[i].item == NULL, "case %zu", i);
+        if (item != NULL && cases[i].item != NULL)
+            cr_expect(len == strlen(cases[i].item) && memcmp(item, cases[i].item, len) == 0, "case %zu", i);
+    }
+}
