@@ -336,7 +336,7 @@ Test(http, silence_ends_in_time) {
     uint64_t took = clock_now_ns() - before;
     cr_expect_eq(heard.code, -ETIMEDOUT);
     cr_expect(strstr(heard.text, "no answer within 0.1 s") != NULL, "%s", heard.text);
-    cr_expect(took >= 100 * NS_PER_MS && took < 60 * NS_PER_S);
+    cr_expect(took >= 100 * NS_PER_MS && took < 2 * NS_PER_S);
     server.answer = OK_ANSWER; /* and the next one has a new connection */
     ask("1", 2 * NS_PER_S);
     expect_ok();

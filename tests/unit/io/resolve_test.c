@@ -176,7 +176,7 @@ Test(resolve, a_resolver_that_never_answers_is_given_up_at_the_deadline, .init =
     look_up(never, 50 * NS_PER_MS);
     cr_assert_eq(code, -ETIMEDOUT);
     cr_assert_geq(clock_now_ns() - began_ns, 50 * NS_PER_MS);
-    cr_assert_lt(clock_now_ns() - began_ns, 60 * NS_PER_S);
+    cr_assert_lt(clock_now_ns() - began_ns, 2 * NS_PER_S);
 }
 
 Test(resolve, a_look_up_that_is_given_up_kills_its_child_and_never_answers, .init = begin, .fini = finish) {

@@ -94,13 +94,19 @@ Test(node_look, tells_what_was_configured_where_it_is_asked) {
 }
 
 Test(node_look, a_look_that_takes_too_long_has_failed) {
-    struct fixture f = {0};
-    begin(&f, (struct node_look_config){.what = LOOK_CPUS, .deadline_ns = 1});
-    node_look_wait(f.look, on_looked, &f);
-    cr_assert_eq(loop_run(f.loop), 0);
-    cr_expect_null(node_look_topology(f.look));
-    cr_expect_str_eq(node_look_failure(f.look), "it took longer than 1e-09 s");
-    end(&f);
+    for (int tries = 0;; tries++) { /* it may all be there before this process runs again */
+        struct fixture f = {0};
+        begin(&f, (struct node_look_config){.what = LOOK_CPUS, .deadline_ns = 1});
+        node_look_wait(f.look, on_looked, &f);
+        cr_assert_eq(loop_run(f.loop), 0);
+        bool late = node_look_topology(f.look) == NULL;
+        if (late)
+            cr_expect_str_eq(node_look_failure(f.look), "it took longer than 1e-09 s");
+        end(&f);
+        if (late)
+            break;
+        cr_assert_lt(tries, 20);
+    }
 }
 
 Test(node_look, says_why_nothing_was_found) {

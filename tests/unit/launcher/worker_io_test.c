@@ -148,7 +148,7 @@ Test(worker_io, stops_with_grace_and_kills_after_it) {
         worker_group_stop(c.group, SIGTERM, 200 * NS_PER_MS);
         crew_run_to_the_end(&c);
         uint64_t took_ns = clock_now_ns() - from_ns;
-        cr_expect(took_ns >= 200 * NS_PER_MS && took_ns < RIG_DEADLINE_MS * NS_PER_MS);
+        cr_expect(took_ns >= 200 * NS_PER_MS && took_ns < 2 * NS_PER_S);
         cr_expect(c.exits[0].code == 5 && c.exits[0].sent_by_us);
         cr_expect(c.exits[1].signal == SIGKILL && c.exits[1].sent_by_us);
         cr_expect(c.exits[2].signal == SIGTERM && c.exits[2].sent_by_us, "a stopped one too");

@@ -221,9 +221,9 @@ Test(arbiter_etcd_io, gives_each_silent_member_its_share) {
     make(3, NULL, 3 * NS_PER_S);
     servers[0].body = NULL;
     uint64_t before = clock_now_ns();
-    cr_expect_eq(ask(ARBITER_READ)->result, ARBITER_OK); /* of three seconds, then: some are left for the next */
+    cr_expect_eq(ask(ARBITER_READ)->result, ARBITER_OK);
     uint64_t took = clock_now_ns() - before;
-    cr_expect(took >= NS_PER_S, "%u ms", (unsigned)(took / NS_PER_MS));
+    cr_expect(took >= NS_PER_S && took < 2 * NS_PER_S, "%u ms", (unsigned)(took / NS_PER_MS));
 }
 
 Test(arbiter_etcd_io, silence_of_all_ends_in_time_and_says_who_was_not_asked) {
@@ -233,7 +233,7 @@ Test(arbiter_etcd_io, silence_of_all_ends_in_time_and_says_who_was_not_asked) {
     uint64_t before = clock_now_ns();
     (void)ask(ARBITER_READ);
     uint64_t took = clock_now_ns() - before;
-    cr_expect(took >= 1500 * NS_PER_MS && took < 4500 * NS_PER_MS, "the whole time for each");
+    cr_expect(took >= 1500 * NS_PER_MS && took < 3 * NS_PER_S);
     expect_unreachable("; 1 more not asked in time");
 }
 

@@ -1088,8 +1088,8 @@ Test(nccl_graph, sixteen_gpus_and_64_nics_take_little_time) {
         }
     }
     cr_log_info("with GPUDirect %.3f ms, without %.3f ms", best[1] * 1e3, best[0] * 1e3);
-    cr_assert_lt(best[1], 0.5); /* two hundred times what it takes */
-    cr_assert_lt(best[0], 0.5);
+    cr_assert_lt(best[1], 0.02);
+    cr_assert_lt(best[0], 0.02);
 }
 
 /* ---- recorded machines ---- */
