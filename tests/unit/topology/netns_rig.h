@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
@@ -81,4 +82,6 @@ static inline void netns_wire(void) {
     IP("link set br0 up");
     IP("addr add 10.9.1.1/24 dev br0");
     netns_wait_running("eth0", true);
+    while (system("ip -6 route show table local fd09::1 | grep -q .") != 0) /* the kernel adds it later */
+        continue;
 }
