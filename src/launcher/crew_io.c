@@ -9,6 +9,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "launcher/cgroup_io.h"
+#include "launcher/crew_logs_io.h"
 #include "launcher/error_file.h"
 #include "launcher/logdir_io.h"
 #include "launcher/logmux_io.h"
@@ -27,10 +28,7 @@ struct crew {
     char *oom_file;       /* NULL: the kernel's count is not to be had */
     bool omp_told;
 
-    char *temp_dir;       /* where files go without --log-dir; NULL: not made yet, or not needed */
-    char *run_dir;        /* of --log-dir */
-    bool keep_files;
-    bool keep_tree;       /* -r or -t want files */
+    struct crew_logs *files; /* where log and error files go */
 
     struct generation generation;
     char generation_text[32];
@@ -41,87 +39,16 @@ struct crew {
     char *said;              /* how workers are bound, as it was said last */
     struct logmux *logs;
     struct worker_group *workers;
-    char *node_dir;       /* of the generation's files on this node, absolute; NULL: none */
-    char **dirs;          /* [nproc] of each worker below it, or NULL: no log files */
     uint32_t n_ok, n_bad; /* workers ended with 0; otherwise, unless we stopped them */
     bool running;         /* started, not all gone */
     bool guardian_killed; /* the guardian fenced: SIGKILLs are ours */
 };
 
-/* ---- folders and files ---- */
-
-static void drop_dirs(struct crew *c) {
-    for (uint32_t i = 0; c->dirs != NULL && i < c->config.spec->nproc; i++)
-        free(c->dirs[i]);
-    free(c->dirs);
-    c->dirs = NULL;
-    free(c->node_dir);
-    c->node_dir = NULL;
-}
-
-static bool files_asked_for(const struct job_spec *spec) {
-    for (uint32_t i = 0; i < spec->nproc; i++)
-        if ((std_map_get(&spec->redirects, i) | std_map_get(&spec->tee, i)) != STD_NONE)
-            return true;
-    return false;
-}
-
-static int find_run_dir(struct crew *c, const char **ret, struct err *err) {
-    const struct job_spec *spec = c->config.spec;
-    int r = 0;
-    if (spec->log_dir == NULL) {
-        if (c->temp_dir == NULL)
-            r = logdir_make_temp(&c->temp_dir, err);
-        *ret = c->temp_dir;
-    } else {
-        if (c->run_dir == NULL)
-            r = logdir_claim_run(spec->log_dir, spec->run_id, c->form.log_nonce, &c->run_dir, err);
-        *ret = c->run_dir;
-    }
-    return r;
-}
-
-static int make_dirs(struct crew *c, struct err *err) {
-    const struct job_spec *spec = c->config.spec;
-    if (spec->log_dir != NULL && logdir_is_null(spec->log_dir))
-        return 0;
-    const char *run_dir;
-    int r = find_run_dir(c, &run_dir, err);
-    /* For error files alone one folder does: a tree of them costs more than starting workers. */
-    if (r < 0 || (spec->log_dir == NULL && !c->keep_tree))
-        return r;
-    char node[LOGDIR_NAME_MAX + 1];
-    logdir_node_name(c->config.host, c->form.host_index, node);
-    r = logdir_make_generation(run_dir, c->generation_text, node, &c->node_dir, err);
-    if (r < 0)
-        return r;
-    c->dirs = xcalloc(spec->nproc, sizeof *c->dirs);
-    for (uint32_t i = 0; i < spec->nproc; i++) {
-        r = logdir_make_worker(c->node_dir, c->form.first_rank + i, &c->dirs[i], err);
-        if (r < 0)
-            return r;
-    }
-    if (c->run_dir != NULL) {
-        r = logdir_set_latest(run_dir, c->generation_text);
-        if (r < 0) /* a convenience: the logs are there all the same */
-            log_warning("can't set the link %s/latest: %s", run_dir, strerror(-r));
-    }
-    return 0;
-}
-
-static char *error_file_path(const struct crew *c, uint32_t i) {
-    if (c->dirs != NULL)
-        return xasprintf("%s/error.json", c->dirs[i]);
-    if (c->temp_dir != NULL)
-        return xasprintf("%s/%s-%u-error.json", c->temp_dir, c->generation_text,
-                         c->form.first_rank + i);
-    return xstrdup("");
-}
-
 /* ---- what becomes of the workers ---- */
 
 static void on_drained(void *arg, uint32_t index);
-static const struct logmux_ops logmux_ops = {on_drained};
+static void on_no_file(void *arg, const char *why);
+static const struct logmux_ops logmux_ops = {on_drained, on_no_file};
 
 static void check_all_gone(struct crew *c) {
     if (!c->running || !worker_group_gone(c->workers) || !logmux_all_drained(c->logs))
@@ -135,9 +62,14 @@ static void on_drained(void *arg, uint32_t index) {
     check_all_gone(arg);
 }
 
+static void on_no_file(void *arg, const char *why) {
+    struct crew *c = arg;
+    crew_logs_lack(c->files, why);
+}
+
 /* The worker's own words: error.json, else the end of its stderr. */
 static void add_text(struct crew *c, uint32_t index, struct failure *f) {
-    _cleanup_(freep) char *path = error_file_path(c, index);
+    _cleanup_(freep) char *path = crew_logs_error_file(c->files, index);
     _cleanup_(freep) char *text = NULL;
     size_t len = 0;
     if (path[0] != '\0' && file_read_text(path, ERROR_FILE_MAX_BYTES, &text, &len) == 0) {
@@ -250,7 +182,7 @@ static struct node_setup_place place_of(const struct crew *c, const struct netif
         .python = c->config.python,
         .generation = c->generation,
         .form = &c->form,
-        .log_dir = c->node_dir,
+        .log_dir = crew_logs_node_dir(c->files),
         .netif = netif,
     };
 }
@@ -283,7 +215,7 @@ int crew_new(struct loop *loop, const struct crew_config *config, const struct c
     c->ops = *ops;
     c->arg = arg;
     c->oom_file = cgroup_oom_file();
-    c->keep_files = c->keep_tree = files_asked_for(config->spec);
+    c->files = crew_logs_new(config->spec, config->host);
     struct err err = {0};
     if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its words are hints only */
         log_warning("%s; workers can't tell a safe point", err.text);
@@ -298,7 +230,6 @@ static void drop_generation(struct crew *c) {
     c->workers = NULL;
     logmux_free(c->logs);
     c->logs = NULL;
-    drop_dirs(c);
     node_setup_fini(&c->setup);
     c->awaits_look = false;
     c->running = c->guardian_killed = false;
@@ -310,10 +241,7 @@ void crew_free(struct crew *c) {
         return;
     drop_generation(c);
     notify_free(c->notify);
-    if (c->temp_dir != NULL && !c->keep_files && logdir_remove_tree(c->temp_dir) < 0)
-        log_info("the temporary folder %s could not be removed", c->temp_dir);
-    free(c->temp_dir);
-    free(c->run_dir);
+    crew_logs_free(c->files);
     free(c->oom_file);
     free(c->said);
     free(c);
@@ -326,7 +254,7 @@ int crew_prepare(struct crew *c, struct generation g, const struct form *form, s
     c->form = *form;
     (void)snprintf(c->generation_text, sizeof c->generation_text, "%u.%u", g.epoch, g.counter);
     const struct job_spec *spec = c->config.spec;
-    int r = make_dirs(c, err);
+    int r = crew_logs_prepare(c->files, c->generation_text, form, err);
     if (r < 0)
         return r;
     r = logmux_new(c->loop, c->config.console, spec->nproc, spec->line_prefix, &logmux_ops, c,
@@ -342,7 +270,7 @@ int crew_prepare(struct crew *c, struct generation g, const struct form *form, s
 static int build_env(struct crew *c, uint32_t i, struct envlist *ret, struct err *err) {
     const struct job_spec *spec = c->config.spec;
     const struct form *f = &c->form;
-    _cleanup_(freep) char *error_file = error_file_path(c, i);
+    _cleanup_(freep) char *error_file = crew_logs_error_file(c->files, i);
     struct worker_env_input in = {
         .run_id = spec->run_id,
         .generation = c->generation_text,
@@ -402,14 +330,16 @@ static int prepare_start(struct crew *c, uint32_t i, struct start *s, struct wor
     if (r < 0)
         return r;
     s->argv = worker_argv_build(job, c->config.python, i);
+    bool lacking = crew_logs_wanted(c->files) && crew_logs_dir(c->files, i) == NULL;
+    unsigned redirects = std_map_get(&job->redirects, i), tee = std_map_get(&job->tee, i);
     struct logmux_worker log = {
         .local_rank = i,
         .rank = c->form.first_rank + i,
         .role = job->role,
         .hostname = c->config.host,
-        .dir = c->dirs == NULL ? NULL : c->dirs[i],
-        .redirects = std_map_get(&job->redirects, i),
-        .tee = std_map_get(&job->tee, i),
+        .dir = crew_logs_dir(c->files, i),
+        .redirects = redirects,
+        .tee = lacking ? tee | redirects : tee, /* all comes to the console, with prefixes */
         .on_console = job->console_ranks == NULL || job->console_ranks[i],
     };
     *spec = (struct worker_spec)WORKER_SPEC_INIT;
@@ -481,13 +411,9 @@ uint32_t crew_workers_alive(const struct crew *c) {
     return c->running ? worker_group_alive(c->workers) : 0;
 }
 
-void crew_keep_files(struct crew *c) { c->keep_files = true; }
+void crew_keep_files(struct crew *c) { crew_logs_keep(c->files); }
 
-const char *crew_log_dir(const struct crew *c) {
-    if (c->run_dir != NULL)
-        return c->run_dir;
-    return c->keep_tree ? c->temp_dir : NULL;
-}
+const char *crew_log_dir(const struct crew *c) { return crew_logs_kept(c->files); }
 
 void crew_stderr_tail(const struct crew *c, uint32_t local_rank, struct strbuf *ret) {
     strbuf_clear(ret);

@@ -81,7 +81,8 @@ static int write_marker(const char *dir, uint64_t nonce) {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         return -errno;
-    int r = write(fd, text, strlen(text)) == (ssize_t)strlen(text) ? 0 : -EIO;
+    ssize_t n = write(fd, text, strlen(text));
+    int r = n == (ssize_t)strlen(text) ? 0 : n < 0 ? -errno : -ENOSPC; /* a part: it is full */
     if (close(fd) < 0 && r == 0)
         r = -errno;
     return r;
@@ -133,11 +134,12 @@ int logdir_claim_run(const char *base, const char *run_id, uint64_t nonce, char 
     if (r < 0)
         return r;
     _cleanup_(freep) char *made = xasprintf("%s/.muster-%016" PRIx64, base, random_u64());
+    _cleanup_(freep) char *wanted = xasprintf("%s/%s", base, name);
     if (mkdir(made, 0777) < 0)
-        return sentence(err, -errno, made);
+        return sentence(err, -errno, wanted);
     r = write_marker(made, nonce);
     if (r < 0)
-        r = sentence(err, r, made);
+        r = sentence(err, r, wanted);
     else
         r = claim_name(base, name, made, nonce, ret_run_dir, err);
     /* Still there when it failed or was not needed; an empty folder that stays harms nobody. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -249,12 +250,24 @@ void logmux_expand_prefix(const char *prefix_template, const struct logmux_worke
     }
 }
 
-static int open_file(const char *path, int *ret, struct err *err) {
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return err_set(err, -errno, "can't open the log file %s: %s", path, strerror(errno));
-    *ret = fd;
-    return 0;
+/* The stream's log file. False: it can't be had. */
+static bool open_file(struct stream *s, const char *dir, int *ret) {
+    const struct logmux *mux = s->worker->mux;
+    bool out = s == &s->worker->streams[OUT];
+    s->path = xasprintf("%s/%s", dir, out ? "stdout.log" : "stderr.log");
+    *ret = open(s->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (*ret >= 0)
+        return true;
+    char why[4096 + 128];
+    (void)snprintf(why, sizeof why, "can't open the log file %s: %s", s->path, strerror(errno));
+    mux->ops.on_no_file(mux->arg, why);
+    free(TAKE_PTR(s->path));
+    return false;
+}
+
+static int open_null(int *ret, struct err *err) {
+    *ret = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    return *ret >= 0 ? 0 : err_set(err, -errno, "can't open /dev/null: %s", strerror(errno));
 }
 
 static int open_pipe(struct stream *s, struct err *err) {
@@ -286,21 +299,17 @@ static int open_stream(struct stream *s, const struct logmux_worker *worker, str
     bool out = s == &s->worker->streams[OUT];
     unsigned bit = out ? STD_OUT : STD_ERR;
     bool tee = (worker->tee & bit) != 0, redirect = (worker->redirects & bit) != 0;
-    bool has_file = worker->dir != NULL && (tee || redirect);
-    bool piped = !has_file || (tee && worker->on_console);
-    int r = 0;
-    if (has_file) {
-        s->path = xasprintf("%s/%s", worker->dir, out ? "stdout.log" : "stderr.log");
-        r = open_file(s->path, piped ? &s->file_fd : &s->child_fd, err);
+    bool wants_file = worker->dir != NULL && (tee || redirect);
+    bool through_us = tee && worker->on_console;
+    if (wants_file && open_file(s, worker->dir, through_us ? &s->file_fd : &s->child_fd)) {
+        if (!through_us)
+            return 0;
     } else if (!worker->on_console && out) {
-        piped = false;
-        r = open_file("/dev/null", &s->child_fd, err);
+        return open_null(&s->child_fd, err);
     }
-    if (r < 0 || !piped)
-        return r;
     s->keeps_tail = !out;
     if (worker->on_console)
-        show_on_console(s, worker, tee);
+        show_on_console(s, worker, tee || wants_file);
     return open_pipe(s, err);
 }
 

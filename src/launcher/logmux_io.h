@@ -16,8 +16,9 @@
  *
  * Never blocks the job on the console (console_io.h). A log file that can't be written to (disk
  * full) is told once, with how much is missing at the end; the worker goes on, and so does its
- * console output. Files are written in the loop: on a shared file system that hangs, a tee'd stream
- * holds up the agent, a redirected one does not. */
+ * console output. One that can't be opened is told to ops.on_no_file(), and that stream goes to the
+ * console with a prefix. Files are written in the loop: on a shared file system that hangs, a tee'd
+ * stream holds up the agent, a redirected one does not. */
 #pragma once
 
 #include <stdbool.h>
@@ -50,6 +51,8 @@ struct logmux_ops {
     /* All that worker `index` wrote has been taken (or the grace has passed). Once for each
      * logmux_exited(), from the loop. May free the logmux. */
     void (*on_drained)(void *arg, uint32_t index);
+    /* From inside logmux_open(): a log file can't be opened. why: a clause, without its end. */
+    void (*on_no_file)(void *arg, const char *why);
 };
 
 /* prefix_template: of tee'd lines, with ${role_name} ${local_rank} ${rank} ${hostname}; NULL or
@@ -62,7 +65,7 @@ void logmux_free(struct logmux *mux);
 static inline void logmux_freep(struct logmux **mux) { logmux_free(*mux); }
 
 /* Makes the files and pipes of worker index < n_workers. The descriptors are the logmux's own,
- * close-on-exec, valid until logmux_started(). -errno with a sentence. */
+ * close-on-exec, valid until logmux_started(). -errno with a sentence: no pipe. */
 _must_use_ int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *worker,
                            int *ret_stdout_fd, int *ret_stderr_fd, struct err *err);
 /* The child has its copies, or could not be started: close ours. */

@@ -5,11 +5,12 @@ import pathlib
 import re
 import shutil
 import signal
+import subprocess
 import sys
 
 import pytest
 
-from harness import MUSTER, free_port
+from harness import MUSTER, command, free_port
 
 SH = ("--no-python", "/bin/sh", "-c")
 
@@ -596,6 +597,58 @@ def test_a_log_dir_that_is_a_file_is_refused(job, tmp_path):
     path.write_text("x")
     code, _, err = job.run("--log-dir", path, "-r3", *SH, "true")
     assert code in (1, 2) and str(path) in err, err
+
+
+def on_small_disk(path, options, prepare="true"):
+    """The words that run muster where `path` is a small file system, made ready by a shell's words."""
+    path.mkdir()
+    words = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o {options} none "$0" && cd "$0" && {prepare} && exec "$@"',
+             str(path)]
+    if subprocess.run([*words, "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs a mount namespace")
+    return [*words, *command()]
+
+
+def test_a_full_log_disk_at_the_start_does_not_end_the_job(job, tmp_path):
+    logs = tmp_path / "logs"
+    full = on_small_disk(logs, "size=64k", "(cat /dev/zero > fill || true) 2> /dev/null")
+    code, out, err = job.run("--nproc-per-node=2", "--log-dir", logs, "-r3", *SH, 'echo "out$RANK"', program=full)
+    assert code == 0, err
+    assert "can't make the log folder" in err and "No space left on device" in err, err
+    assert "Input/output" not in err
+    assert "1 of 1 starts had no log files" in err, err
+    assert sorted(out.split()) == ["[default0]:out0", "[default1]:out1"], "it is shown instead"
+
+
+def test_a_log_disk_that_fills_up_does_not_end_the_job(job, tmp_path):
+    """Restarts find no room for a folder, then for a file; the last one has both."""
+    logs = tmp_path / "logs"
+    small = on_small_disk(logs, "nr_inodes=64")
+    code, out, err = job.run(
+        "--max-restarts=3", "--crash-loop=0", "--log-dir", logs, "-t1", "--rdzv-id=j", *SH,
+        'echo "start $TORCHELASTIC_RESTART_COUNT $(readlink latest)"; n=0; case $TORCHELASTIC_RESTART_COUNT in '
+        '0) while true > $n; do n=$((n+1)); done 2> /dev/null;; '
+        '1) rm 0 1 2;; '
+        '2) rm [0-9]*;; '
+        '3) until [ -s j/latest/*/0/stdout.log ]; do true; done; cat j/latest/*/0/stdout.log; exit 0;; '
+        'esac; exit 1', program=small)
+    assert code == 0, err
+    for n in range(4):
+        assert f"[default0]:start {n}" in out, out
+    assert out.count("start 3") == 2, "the last start has its file"
+    assert len(re.findall("the job goes on without these files", err)) == 1, err
+    assert "can't make the log folder" in err and "No space left on device" in err, err
+    assert "2 of 4 starts had no log files" in err, err
+
+
+def test_a_log_folder_that_vanishes_is_made_again(job, tmp_path):
+    logs = tmp_path / "logs"
+    code, _, err = job.run("--max-restarts=1", "--log-dir", logs, "--rdzv-id=job7", "-r1", *SH,
+                           f'echo "start $TORCHELASTIC_RESTART_COUNT"; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || '
+                           f'{{ rm -r {logs}; exit 1; }}')
+    assert code == 0, err
+    assert [p.read_text() for p in (logs / "job7" / "latest").glob("*/0/stdout.log")] == ["start 1\n"]
+    assert "had no log files" not in err
 
 
 def test_lines_of_many_workers_are_never_torn(job, tmp_path):

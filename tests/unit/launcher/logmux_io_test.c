@@ -26,8 +26,14 @@ struct fixture {
     int child[WORKERS][2]; /* standard output and error of each worker */
     unsigned drained[WORKERS];
     char dir[32];
+    char no_file[256];     /* what on_no_file() heard */
     struct strbuf shown[2];
 };
+
+static void on_no_file(void *arg, const char *why) {
+    struct fixture *f = arg;
+    (void)snprintf(f->no_file, sizeof f->no_file, "%s", why);
+}
 
 static void on_drained(void *arg, uint32_t index) {
     struct fixture *f = arg;
@@ -45,7 +51,7 @@ static void setup(struct fixture *f) {
     cr_assert_eq(loop_new(&f->loop), 0);
     cr_assert_eq(console_new(f->loop, f->out[1], f->err[1], &f->console), 0);
     log_set_sink(console_log_sink, f->console);
-    struct logmux_ops ops = {on_drained};
+    struct logmux_ops ops = {on_drained, on_no_file};
     cr_assert_eq(logmux_new(f->loop, f->console, WORKERS, NULL, &ops, f, &f->mux), 0);
     for (int i = 0; i < WORKERS; i++)
         f->child[i][0] = f->child[i][1] = -1;
@@ -374,16 +380,24 @@ Test(logmux_io, a_full_disk_is_told_once_and_the_console_goes_on) {
     fini(&f);
 }
 
-Test(logmux_io, a_folder_that_is_not_there_is_named) {
+Test(logmux_io, without_its_file_a_stream_goes_to_the_console) {
     struct fixture f;
     setup(&f);
-    struct logmux_worker w = {.role = "r", .hostname = "h", .dir = "/nonexistent", .tee = STD_BOTH};
-    int out, err;
-    struct err e = {0};
-    cr_assert_eq(logmux_open(f.mux, 0, &w, &out, &err, &e), -ENOENT);
-    cr_assert_not_null(strstr(e.text, "/nonexistent/stdout.log"), "%s", e.text);
-    logmux_started(f.mux, 0);
-    logmux_exited(f.mux, 0);
+    open_worker(&f, 0, "/nonexistent", STD_OUT, STD_ERR, true);
+    cr_assert_str_eq(f.no_file, "can't open the log file /nonexistent/stderr.log: No such file or directory");
+    say(&f, 0, 0, "out\n");
+    say(&f, 0, 1, "err\n");
+    end(&f, 0);
+    EXPECT_SHOWN(&f, 0, "[default0]:out\n");
+    EXPECT_SHOWN(&f, 1, "[default0]:err\n");
+    open_worker(&f, 1, "/nonexistent", STD_BOTH, STD_NONE, false);
+    say(&f, 1, 0, "out\n");
+    say(&f, 1, 1, "last words\n");
+    end(&f, 1);
+    EXPECT_SHOWN(&f, 0, "[default0]:out\n");
+    _cleanup_(strbuf_fini) struct strbuf tail = {0};
+    logmux_stderr_tail(f.mux, 1, &tail);
+    cr_assert_str_eq(strbuf_text(&tail), "last words\n");
     fini(&f);
 }
 
