@@ -76,7 +76,7 @@ static void drop_conn(struct http_client *c) {
         return;
     conn->client = NULL;
     conn->lib->evhttp_connection_set_closecb(conn->evcon, NULL, NULL);
-    loop_defer(c->loop, conn_free, conn);
+    loop_defer(c->loop, LOOP_PRIO_LEASE, conn_free, conn);
 }
 
 /* The first reason is the one that counts: what follows are its consequences. */

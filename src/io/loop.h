@@ -21,17 +21,27 @@ struct loop_signal; /* one signal number */
 
 enum { LOOP_READ = 1, LOOP_WRITE = 2 };
 
-/* Order of service within a turn when several are ready (house rule: worker pipes and peers
- * before child exits before timers). New connections come first, and are looked for every few
- * hundred callbacks (LOOP_READ, also where there are none): what overflows the kernel's queue of
- * them comes again only after a second. */
+/* Who goes first when several are ready. libevent's priorities are strict: while anything of a
+ * higher one is ready, lower ones wait. So the first is for what is short and sets other people's
+ * clocks (timers and signals have it too), and the last for all that a worker, an operator or a
+ * stranger can make busy. Of one priority each is served in its turn, for LOOP_SLICE_NS together;
+ * then the kernel is asked again, and the higher ones go first again. */
 enum loop_priority {
+    LOOP_PRIO_LEASE,  /* leases, the words of a group and its arbiter */
+    LOOP_PRIO_CHILD,  /* exits of children, and what helpers answer */
+    LOOP_PRIO_BULK,   /* workers' output, their store, operators, whoever has not joined yet */
+    /* New connections: with BULK, and (LOOP_READ, also where there are none) looked for every few
+     * hundred callbacks. What overflows the kernel's queue of them comes again only after a
+     * second. */
     LOOP_PRIO_ACCEPT,
-    LOOP_PRIO_IO,
-    LOOP_PRIO_CHILD,
-    LOOP_PRIO_TIMER,
     LOOP_PRIO_COUNT
 };
+
+/* No callback works for longer; one that has more to do asks loop_slice_is_over() now and then,
+ * and comes again (loop_defer() with LOOP_PRIO_BULK, or a descriptor that is still ready). */
+#define LOOP_SLICE_NS (5 * NS_PER_MS)
+/* A callback that held up the loop for so long is counted. */
+#define LOOP_LONG_NS (20 * NS_PER_MS)
 
 typedef void loop_watch_fn(void *arg, int fd, unsigned events);
 typedef void loop_timer_fn(void *arg);
@@ -53,6 +63,8 @@ void loop_quit(struct loop *loop);
 _must_use_ int loop_watch_new(struct loop *loop, int fd, unsigned events, enum loop_priority prio,
                               loop_watch_fn *fn, void *arg, struct loop_watch **ret);
 void loop_watch_set(struct loop_watch *w, unsigned events);
+/* Not to or from LOOP_PRIO_ACCEPT. */
+void loop_watch_set_priority(struct loop_watch *w, enum loop_priority prio);
 void loop_watch_free(struct loop_watch *w);
 
 /* A timer is unarmed at first, and after it has fired. */
@@ -67,8 +79,20 @@ _must_use_ int loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn,
 void loop_signal_free(struct loop_signal *s);
 
 /* Calls fn(arg) once, after the present callback has returned: the way to free an object from
- * inside its own callback chain. Not cancelled by anything but loop_free(), which runs it. */
-void loop_defer(struct loop *loop, loop_defer_fn *fn, void *arg);
+ * inside its own callback chain, and to go on with long work after others have had their turn. Of
+ * one priority in the order of the calls; what is put off meanwhile comes in a later turn. Not
+ * cancelled by anything but loop_free(), which runs it. */
+void loop_defer(struct loop *loop, enum loop_priority prio, loop_defer_fn *fn, void *arg);
+/* Whether the present callback has had its LOOP_SLICE_NS. */
+bool loop_slice_is_over(const struct loop *loop);
+
+/* Since the loop was made. Time in which this process was ready to run and had no processor is
+ * not counted, where the kernel tells it (/proc/PID/schedstat; 10 ms more or less). */
+struct loop_stats {
+    uint64_t n_long;     /* callbacks that took LOOP_LONG_NS or more */
+    uint64_t longest_ns; /* the longest of all; from LOOP_SLICE_NS on */
+};
+struct loop_stats loop_get_stats(const struct loop *loop);
 
 /* Who reaps this process's children, if anybody does: set by it (io/reaper.h). NULL: nobody. */
 struct child_reaper;

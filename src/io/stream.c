@@ -25,6 +25,7 @@ struct stream {
     struct stream_ops ops;
     void *arg;
     int fd;
+    enum loop_priority prio;
     unsigned refs; /* the owner's, one per call that is under way, one for deferred work */
 
     bool connecting : 1;
@@ -75,7 +76,8 @@ static void update_interest(struct stream *s) {
     if (s->connecting) {
         events = LOOP_WRITE;
     } else {
-        if (!s->ended && !s->finishing && !s->paused && stream_available(s) < s->read_limit)
+        if (!s->ended && !s->finishing && !s->paused && !s->want_readable &&
+            stream_available(s) < s->read_limit)
             events |= LOOP_READ;
         if (s->blocked)
             events |= LOOP_WRITE;
@@ -130,7 +132,8 @@ static void write_failed(struct stream *s, int code) {
         report_closed(s, code);
 }
 
-/* 0 when all was sent or the kernel is full, negative errno when the connection broke. */
+/* 0 when all was sent, the kernel is full, or the slice is over (a fast reader never makes the
+ * kernel full); negative errno when the connection broke. */
 static int send_some(struct stream *s) {
     while (evbuffer_get_length(s->out) > 0) {
         struct evbuffer_iovec pieces[WRITE_PIECES];
@@ -151,8 +154,8 @@ static int send_some(struct stream *s) {
             return s->blocked ? 0 : -errno;
         }
         evbuffer_drain(s->out, (size_t)sent);
-        if ((size_t)sent < offered) {
-            s->blocked = true;
+        if ((size_t)sent < offered || loop_slice_is_over(s->loop)) {
+            s->blocked = evbuffer_get_length(s->out) > 0;
             return 0;
         }
     }
@@ -185,7 +188,7 @@ static void defer(struct stream *s) {
         return;
     s->deferred = true;
     s->refs++;
-    loop_defer(s->loop, on_turn_end, s);
+    loop_defer(s->loop, s->prio, on_turn_end, s);
 }
 
 static void read_some(struct stream *s) {
@@ -213,7 +216,8 @@ static void read_some(struct stream *s) {
 }
 
 static void read_if_wanted(struct stream *s) {
-    if (!s->dead && !s->ended && !s->paused && !s->finishing &&
+    /* want_readable: what is there comes before what may be an end */
+    if (!s->dead && !s->ended && !s->paused && !s->finishing && !s->want_readable &&
         stream_available(s) < s->read_limit)
         read_some(s);
 }
@@ -229,6 +233,8 @@ static void on_turn_end(void *arg) {
         s->want_readable = false;
         if (!s->paused && !s->finishing && stream_available(s) > 0)
             report_readable(s);
+        else
+            update_interest(s);
     }
     if (!s->dead && s->want_read) {
         s->want_read = false;
@@ -294,9 +300,10 @@ static int stream_make(struct loop *loop, int fd, bool connecting, const struct 
     s->refs = 1;
     s->ops = *ops;
     s->arg = arg;
+    s->prio = LOOP_PRIO_BULK;
     s->read_limit = READ_LIMIT_DEFAULT;
     s->connecting = connecting;
-    int r = loop_watch_new(loop, fd, connecting ? LOOP_WRITE : LOOP_READ, LOOP_PRIO_IO, on_event, s,
+    int r = loop_watch_new(loop, fd, connecting ? LOOP_WRITE : LOOP_READ, s->prio, on_event, s,
                            &s->watch);
     if (r < 0) {
         (void)close(fd);
@@ -393,6 +400,12 @@ bool stream_connected(const struct stream *s) {
 
 int stream_fd(const struct stream *s) { return s->fd; }
 
+void stream_set_priority(struct stream *s, enum loop_priority prio) {
+    s->prio = prio; /* what was put off before keeps its place */
+    if (s->watch != NULL)
+        loop_watch_set_priority(s->watch, prio);
+}
+
 void stream_set_read_limit(struct stream *s, size_t bytes) {
     s->read_limit = MAX2(bytes, (size_t)1);
     if (s->direct == NULL)
@@ -455,6 +468,11 @@ void stream_drain(struct stream *s, size_t n) {
     (void)evbuffer_drain(s->in, n);
     if (!s->dead)
         update_interest(s);
+}
+
+void stream_read_later(struct stream *s) {
+    s->want_readable = true;
+    defer(s);
 }
 
 static bool takes_bytes(struct stream *s) {
@@ -530,9 +548,7 @@ void stream_resume(struct stream *s) {
     s->paused = false;
     if (s->direct != NULL)
         return; /* inside on_readable: interest is looked at when it returns */
+    if (stream_available(s) > 0)
+        stream_read_later(s);
     update_interest(s);
-    if (stream_available(s) > 0) {
-        s->want_readable = true;
-        defer(s);
-    }
 }

@@ -8,7 +8,7 @@
  *     stream_free(s);                                allowed inside its own callbacks
  *
  * Bounded: at most `read_limit` unread bytes are held, then the socket is not read until some are
- * drained; a turn reads a bounded amount. Unsent bytes are the caller's to bound: it looks at
+ * drained; a turn reads and sends a bounded amount. Unsent bytes are the caller's to bound: it looks at
  * stream_unsent() and stops with stream_pause(). */
 #pragma once
 
@@ -46,6 +46,8 @@ void stream_free(struct stream *s);
 void stream_finish(struct stream *s, uint64_t deadline_ns);
 bool stream_connected(const struct stream *s);
 int stream_fd(const struct stream *s);
+/* LOOP_PRIO_BULK at first. */
+void stream_set_priority(struct stream *s, enum loop_priority prio);
 void stream_set_read_limit(struct stream *s, size_t bytes);
 /* A peer whose machine is gone, or the way to it, is noticed: what is sent must be acknowledged
  * within unacked_ns, and a connection that is silent for idle_ns is asked (tcp(7):
@@ -60,6 +62,9 @@ const uint8_t *stream_peek(struct stream *s, size_t n);
 /* The longest piece that lies in one run, without copying; *ret_len may be 0. */
 const uint8_t *stream_peek_run(struct stream *s, size_t *ret_len);
 void stream_drain(struct stream *s, size_t n);
+/* For an on_readable that leaves whole messages unread because its slice is over
+ * (loop_slice_is_over()): it is called again in a later turn, new bytes or not. */
+void stream_read_later(struct stream *s);
 
 /* Queue bytes; sent at the end of the turn, many writes in one system call. */
 void stream_write(struct stream *s, const void *data, size_t len);

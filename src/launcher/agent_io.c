@@ -398,7 +398,7 @@ static int set_up(struct agent *a) {
         r = agent_preflight_begin(a);
     if (r < 0)
         return r;
-    loop_defer(a->loop, on_begin, a);
+    loop_defer(a->loop, LOOP_PRIO_LEASE, on_begin, a);
     return 0;
 }
 

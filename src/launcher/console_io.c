@@ -378,7 +378,7 @@ static int queue_start(struct queue *q, struct loop *loop) {
     case HOW_NONBLOCK:
     case HOW_SOCKET:
     case HOW_POLLED:
-        return loop_watch_new(loop, q->fd, 0, LOOP_PRIO_IO, on_writable, q, &q->watch);
+        return loop_watch_new(loop, q->fd, 0, LOOP_PRIO_BULK, on_writable, q, &q->watch);
     }
     assert_not_reached();
 }

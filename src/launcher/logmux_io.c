@@ -276,7 +276,7 @@ static int open_pipe(struct stream *s, struct err *err) {
     if (r < 0)
         return err_set(err, r, "can't make a pipe for a worker's output: %s", strerror(-r));
     (void)fcntl(s->pipe_fd, F_SETPIPE_SZ, (int)mux->pipe_bytes); /* a help, not a need */
-    r = loop_watch_new(mux->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_IO, on_readable, s,
+    r = loop_watch_new(mux->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, s,
                            &s->watch);
     if (r == 0)
         r = loop_timer_new(mux->loop, on_timer, s, &s->timer);

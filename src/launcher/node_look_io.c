@@ -94,7 +94,7 @@ static void call_soon(struct node_look *l) {
     if (l->call_due || l->n_waiters == 0)
         return;
     l->call_due = true;
-    loop_defer(l->loop, call_waiters, l);
+    loop_defer(l->loop, LOOP_PRIO_LEASE, call_waiters, l);
 }
 
 /* It has ended. why: a phrase, or NULL. A child that still runs is left alone: what it waits for
@@ -151,7 +151,7 @@ static int start_helper(struct node_look *l) {
     int r = child_pipe(&l->fd, &write_fd);
     if (r < 0)
         return r;
-    r = loop_watch_new(l->loop, l->fd, LOOP_READ, LOOP_PRIO_IO, on_readable, l, &l->watch);
+    r = loop_watch_new(l->loop, l->fd, LOOP_READ, LOOP_PRIO_CHILD, on_readable, l, &l->watch);
     if (r == 0)
         r = helper_start(l->loop, HELPER_NAME, look, &l->config, write_fd, &l->helper);
     (void)close(write_fd);

@@ -451,7 +451,7 @@ int worker_group_start(struct loop *loop, struct child_reaper *reaper,
         start_worker(g, w, &specs[i], config, report_fd);
         if (w->watch == NULL && !g->failures_due) {
             g->failures_due = true;
-            loop_defer(loop, tell_failures, g);
+            loop_defer(loop, LOOP_PRIO_LEASE, tell_failures, g);
         }
     }
     (void)close(report_fd);

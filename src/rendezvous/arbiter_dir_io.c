@@ -167,7 +167,7 @@ static int start_child(struct arbiter_dir *d) {
     d->fd = ends[0];
     int r = fcntl(ends[0], F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
     if (r == 0)
-        r = loop_watch_new(d->loop, d->fd, LOOP_READ, LOOP_PRIO_IO, on_result, d, &d->watch);
+        r = loop_watch_new(d->loop, d->fd, LOOP_READ, LOOP_PRIO_LEASE, on_result, d, &d->watch);
     struct arbiter_dir_child work = {d->path, d->run_id, d->look};
     if (r == 0)
         r = helper_start(d->loop, CHILD_NAME, arbiter_dir_child_run, &work, ends[1], &d->helper);

@@ -10,6 +10,7 @@
 #include "io/stream.h"
 
 struct conn {
+    struct loop *loop;
     struct stream *stream; /* NULL once freed */
     struct conn_ops ops;
     void *arg;
@@ -62,15 +63,16 @@ static bool take_message(struct conn *c) {
 }
 
 static void on_readable(void *arg, struct stream *s) {
-    (void)s;
     struct conn *c = arg;
+    bool more = !c->closed;
     c->busy = true;
-    if (!c->closed)
-        while (take_message(c))
-            continue;
+    while (more && !loop_slice_is_over(c->loop))
+        more = take_message(c);
     c->busy = false;
     if (c->dead)
         free(c);
+    else if (more)
+        stream_read_later(s);
 }
 
 static void on_closed(void *arg, struct stream *s, int code) {
@@ -86,8 +88,9 @@ static void on_closed(void *arg, struct stream *s, int code) {
 static const struct stream_ops stream_callbacks = {.on_readable = on_readable,
                                                    .on_closed = on_closed};
 
-static struct conn *make(const struct conn_ops *ops, void *arg) {
+static struct conn *make(struct loop *loop, const struct conn_ops *ops, void *arg) {
     struct conn *c = xcalloc(1, sizeof *c);
+    c->loop = loop;
     c->ops = *ops;
     c->arg = arg;
     c->unsent_max = CONN_UNSENT_MAX;
@@ -95,7 +98,7 @@ static struct conn *make(const struct conn_ops *ops, void *arg) {
 }
 
 int conn_new(struct loop *loop, int fd, const struct conn_ops *ops, void *arg, struct conn **ret) {
-    struct conn *c = make(ops, arg);
+    struct conn *c = make(loop, ops, arg);
     c->has_peer = addr_of_peer(fd, &c->peer) == 0;
     int r = stream_new(loop, fd, &stream_callbacks, c, &c->stream);
     if (r < 0) {
@@ -110,7 +113,7 @@ int conn_new(struct loop *loop, int fd, const struct conn_ops *ops, void *arg, s
 
 int conn_connect(struct loop *loop, const struct addr *to, const struct conn_ops *ops, void *arg,
                  struct conn **ret) {
-    struct conn *c = make(ops, arg);
+    struct conn *c = make(loop, ops, arg);
     c->peer = *to;
     c->has_peer = true;
     int r = stream_connect(loop, to, &stream_callbacks, c, &c->stream);
@@ -118,6 +121,7 @@ int conn_connect(struct loop *loop, const struct addr *to, const struct conn_ops
         free(c);
         return r;
     }
+    stream_set_priority(c->stream, LOOP_PRIO_LEASE);
     stream_set_read_limit(c->stream, FRAME_HEADER_BYTES + WIRE_MESSAGE_MAX);
     *ret = c;
     return 0;
@@ -170,6 +174,11 @@ void conn_set_unsent_max(struct conn *c, size_t bytes) { c->unsent_max = bytes; 
 void conn_set_patience(struct conn *c, uint64_t lease_ns, uint64_t heartbeat_ns) {
     if (c->stream != NULL)
         stream_set_patience(c->stream, lease_ns, 2 * heartbeat_ns);
+}
+
+void conn_set_priority(struct conn *c, enum loop_priority prio) {
+    if (c->stream != NULL)
+        stream_set_priority(c->stream, prio);
 }
 
 int conn_local_addr(const struct conn *c, struct addr *ret) {

@@ -48,6 +48,9 @@ void conn_set_unsent_max(struct conn *c, size_t bytes);
 /* How soon a peer that is no longer reachable is noticed: stream_set_patience(). */
 void conn_set_patience(struct conn *c, uint64_t lease_ns, uint64_t heartbeat_ns);
 
+/* LOOP_PRIO_BULK for one that was accepted, LOOP_PRIO_LEASE for one that was made. */
+void conn_set_priority(struct conn *c, enum loop_priority prio);
+
 /* Its two ends. 0 or a negative errno (not connected). */
 _must_use_ int conn_local_addr(const struct conn *c, struct addr *ret);
 _must_use_ int conn_peer_addr(const struct conn *c, struct addr *ret);

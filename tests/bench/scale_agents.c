@@ -298,7 +298,7 @@ static int run_agents(char **words) {
     if (r == 0)
         r = loop_timer_new(d.loop, on_timer, &d, &d.timer);
     if (r == 0)
-        r = loop_watch_new(d.loop, STDIN_FILENO, LOOP_READ, LOOP_PRIO_IO, on_input, &d, &d.input);
+        r = loop_watch_new(d.loop, STDIN_FILENO, LOOP_READ, LOOP_PRIO_BULK, on_input, &d, &d.input);
     if (r < 0)
         die("the loop", -r);
     d.alive = d.n;

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,7 +72,7 @@ Test(loop, a_readable_descriptor_calls_its_watch) {
     stage_init(&st);
     int p[2];
     cr_assert_eq(pipe2(p, O_CLOEXEC), 0);
-    cr_assert_eq(loop_watch_new(st.loop, p[0], LOOP_READ, LOOP_PRIO_IO, on_watch, &st, &st.watch), 0);
+    cr_assert_eq(loop_watch_new(st.loop, p[0], LOOP_READ, LOOP_PRIO_BULK, on_watch, &st, &st.watch), 0);
     cr_assert_eq(loop_turn(st.loop), 0);
     cr_assert_str_eq(strbuf_text(&st.seen), "");
     cr_assert_eq(write(p[1], "x", 1), 1);
@@ -90,7 +91,7 @@ Test(loop, the_end_of_a_pipe_is_readable) {
     int p[2];
     cr_assert_eq(pipe2(p, O_CLOEXEC), 0);
     close(p[1]);
-    cr_assert_eq(loop_watch_new(st.loop, p[0], LOOP_READ, LOOP_PRIO_IO, on_watch, &st, &st.watch), 0);
+    cr_assert_eq(loop_watch_new(st.loop, p[0], LOOP_READ, LOOP_PRIO_BULK, on_watch, &st, &st.watch), 0);
     run(&st);
     cr_assert_eq(st.events, LOOP_READ);
     close(p[0]);
@@ -101,7 +102,7 @@ Test(loop, interest_can_be_changed_and_withdrawn) {
     stage_init(&st);
     int s[2];
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
-    cr_assert_eq(loop_watch_new(st.loop, s[0], 0, LOOP_PRIO_IO, on_watch, &st, &st.watch), 0);
+    cr_assert_eq(loop_watch_new(st.loop, s[0], 0, LOOP_PRIO_BULK, on_watch, &st, &st.watch), 0);
     cr_assert_eq(write(s[1], "x", 1), 1);
     cr_assert_eq(loop_turn(st.loop), 0);
     cr_assert_str_eq(strbuf_text(&st.seen), "", "no interest yet");
@@ -126,7 +127,7 @@ Test(loop, a_file_that_cannot_be_waited_for_is_refused) {
     cr_assert_geq(fd, 0);
     (void)unlink(path);
     struct loop_watch *watch = NULL;
-    cr_assert_eq(loop_watch_new(st.loop, fd, LOOP_READ, LOOP_PRIO_IO, on_watch, &st, &watch), -EINVAL);
+    cr_assert_eq(loop_watch_new(st.loop, fd, LOOP_READ, LOOP_PRIO_BULK, on_watch, &st, &watch), -EINVAL);
     cr_assert_null(watch);
     close(fd);
 }
@@ -188,14 +189,14 @@ static void note_deferred(void *arg) {
 static void defer_again(void *arg) {
     struct stage *st = arg;
     strbuf_add_char(&st->seen, 'D');
-    loop_defer(st->loop, note_deferred, st);
+    loop_defer(st->loop, LOOP_PRIO_LEASE, note_deferred, st);
 }
 
 static void free_myself_later(void *arg, int fd, unsigned events) {
     struct stage *st = arg;
     (void)fd;
     (void)events;
-    loop_defer(st->loop, note_deferred, st);
+    loop_defer(st->loop, LOOP_PRIO_LEASE, note_deferred, st);
     strbuf_add_char(&st->seen, 'w');
     loop_watch_free(TAKE_PTR(st->watch));
     loop_quit(st->loop);
@@ -207,7 +208,7 @@ Test(loop, deferred_work_runs_after_the_callback_has_returned) {
     int s[2];
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
     cr_assert_eq(
-        loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_IO, free_myself_later, &st, &st.watch), 0);
+        loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, free_myself_later, &st, &st.watch), 0);
     run(&st);
     cr_assert_eq(loop_turn(st.loop), 0);
     cr_assert_str_eq(strbuf_text(&st.seen), "wd");
@@ -218,8 +219,8 @@ Test(loop, deferred_work_runs_after_the_callback_has_returned) {
 Test(loop, deferred_work_may_defer_more) {
     _cleanup_(stage_fini) struct stage st;
     stage_init(&st);
-    loop_defer(st.loop, defer_again, &st);
-    loop_defer(st.loop, note_deferred, &st);
+    loop_defer(st.loop, LOOP_PRIO_LEASE, defer_again, &st);
+    loop_defer(st.loop, LOOP_PRIO_LEASE, note_deferred, &st);
     cr_assert_eq(loop_turn(st.loop), 0);
     cr_assert_eq(loop_turn(st.loop), 0);
     cr_assert_str_eq(strbuf_text(&st.seen), "Ddd");
@@ -228,7 +229,7 @@ Test(loop, deferred_work_may_defer_more) {
 Test(loop, freeing_the_loop_runs_what_was_deferred) {
     struct stage st;
     stage_init(&st);
-    loop_defer(st.loop, defer_again, &st);
+    loop_defer(st.loop, LOOP_PRIO_LEASE, defer_again, &st);
     loop_timer_free(st.doom);
     loop_free(st.loop);
     cr_assert_str_eq(strbuf_text(&st.seen), "Dd");
@@ -248,8 +249,8 @@ Test(loop, a_callback_may_free_another_watch_that_is_ready_too) {
     int s[2];
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
     struct loop_watch *a = NULL, *b = NULL;
-    cr_assert_eq(loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_IO, free_the_other, &b, &a), 0);
-    cr_assert_eq(loop_watch_new(st.loop, s[1], LOOP_WRITE, LOOP_PRIO_IO, free_the_other, &a, &b), 0);
+    cr_assert_eq(loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, free_the_other, &b, &a), 0);
+    cr_assert_eq(loop_watch_new(st.loop, s[1], LOOP_WRITE, LOOP_PRIO_BULK, free_the_other, &a, &b), 0);
     cr_assert_eq(loop_turn(st.loop), 0);
     cr_assert((a == NULL) != (b == NULL), "exactly one has freed the other");
     loop_watch_free(a);
@@ -258,27 +259,165 @@ Test(loop, a_callback_may_free_another_watch_that_is_ready_too) {
     close(s[1]);
 }
 
-Test(loop, descriptors_are_served_before_child_exits_before_timers) {
+Test(loop, leases_and_timers_go_before_children_and_those_before_bulk) {
     _cleanup_(stage_fini) struct stage st;
     stage_init(&st);
-    int s[2];
+    int s[4];
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
-    struct loop_watch *child;
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s + 2), 0);
+    struct loop_watch *child, *lease;
+    cr_assert_eq(loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, on_watch, &st, &st.watch), 0);
+    cr_assert_eq(loop_watch_new(st.loop, s[1], LOOP_WRITE, LOOP_PRIO_CHILD, on_watch, &st, &child), 0);
+    cr_assert_eq(loop_watch_new(st.loop, s[2], LOOP_WRITE, LOOP_PRIO_LEASE, on_watch, &st, &lease), 0);
     cr_assert_eq(loop_timer_new(st.loop, on_timer, &st, &st.timer), 0);
     loop_timer_set(st.timer, 0);
-    cr_assert_eq(loop_watch_new(st.loop, s[1], LOOP_WRITE, LOOP_PRIO_CHILD, on_watch, &st, &child), 0);
-    cr_assert_eq(loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_IO, on_watch, &st, &st.watch), 0);
     run(&st);
-    cr_assert_eq(st.fd, s[0]);
-    loop_watch_set(st.watch, 0);
+    cr_assert_eq(st.fd, s[2]);
+    loop_watch_set(lease, 0);
+    run(&st);
+    cr_assert_str_eq(strbuf_text(&st.seen), "wt");
     run(&st);
     cr_assert_eq(st.fd, s[1]);
     loop_watch_set(child, 0);
     run(&st);
-    cr_assert_str_eq(strbuf_text(&st.seen), "wwt");
+    cr_assert_eq(st.fd, s[0]);
+    loop_watch_set_priority(lease, LOOP_PRIO_BULK);
+    loop_watch_set(lease, LOOP_WRITE);
+    loop_watch_set(child, LOOP_WRITE);
+    run(&st);
+    cr_assert_eq(st.fd, s[1], "the other is bulk now");
     loop_watch_free(child);
+    loop_watch_free(lease);
+    for (int i = 0; i < 4; i++)
+        close(s[i]);
+}
+
+/* Something that is always ready, and takes its time. */
+static void spend(uint64_t ns) {
+    uint64_t until = clock_now_ns() + ns;
+    while (clock_now_ns() < until)
+        continue;
+}
+
+struct busy {
+    struct stage st;
+    struct loop_watch *always[64];
+    uint64_t timer_due_ns, late_ns;
+    unsigned served, ticks;
+};
+
+static void on_always(void *arg, int fd, unsigned events) {
+    (void)fd;
+    (void)events;
+    struct busy *b = arg;
+    b->served++;
+    spend(NS_PER_MS);
+}
+
+static void on_tick(void *arg) {
+    struct busy *b = arg;
+    uint64_t now = clock_now_ns();
+    b->late_ns = MAX2(b->late_ns, now - b->timer_due_ns);
+    if (++b->ticks == 20) {
+        loop_quit(b->st.loop);
+        return;
+    }
+    b->timer_due_ns = now + 5 * NS_PER_MS;
+    loop_timer_set(b->st.timer, b->timer_due_ns);
+}
+
+static void on_later(void *arg) {
+    struct busy *b = arg;
+    spend(NS_PER_MS);
+    if (b->ticks < 20)
+        loop_defer(b->st.loop, LOOP_PRIO_BULK, on_later, b);
+}
+
+/* 64 of them are a turn of 64 ms; a timer waits for a slice of it. */
+static void run_busy(struct busy *b, unsigned n) {
+    stage_init(&b->st);
+    int s[2];
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
+    int fds[ARRAY_SIZE(b->always)];
+    for (unsigned i = 0; i < n; i++) {
+        fds[i] = dup(s[0]);
+        cr_assert_eq(loop_watch_new(b->st.loop, fds[i], LOOP_WRITE, LOOP_PRIO_BULK, on_always, b, &b->always[i]), 0);
+    }
+    cr_assert_eq(loop_timer_new(b->st.loop, on_tick, b, &b->st.timer), 0);
+    b->timer_due_ns = clock_now_ns();
+    loop_timer_set(b->st.timer, b->timer_due_ns);
+    run(&b->st);
+    for (unsigned i = 0; i < n; i++) {
+        loop_watch_free(b->always[i]);
+        close(fds[i]);
+    }
     close(s[0]);
     close(s[1]);
+    stage_fini(&b->st);
+}
+
+Test(loop, no_timer_waits_for_all_that_is_busy) {
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < 5 && best >= 40 * NS_PER_MS; i++) { /* the machine may be busy, too */
+        struct busy b = {0};
+        run_busy(&b, ARRAY_SIZE(b.always));
+        best = MIN2(best, b.late_ns);
+        cr_assert_gt(b.served, 20, "what is busy is served, too");
+    }
+    cr_assert_lt(best, 40 * NS_PER_MS);
+}
+
+static void count_letter(void *arg) {
+    struct stage *st = arg;
+    strbuf_add_char(&st->seen, 'd');
+    if (st->seen.len < 5)
+        loop_defer(st->loop, LOOP_PRIO_BULK, count_letter, st);
+}
+
+Test(loop, work_put_off_again_and_again_leaves_room_for_the_rest) {
+    struct busy b = {0};
+    stage_init(&b.st);
+    loop_defer(b.st.loop, LOOP_PRIO_BULK, count_letter, &b.st);
+    cr_assert_eq(loop_turn(b.st.loop), 0);
+    cr_assert_str_eq(strbuf_text(&b.st.seen), "ddddd");
+    cr_assert_eq(loop_timer_new(b.st.loop, on_tick, &b, &b.st.timer), 0);
+    b.timer_due_ns = clock_now_ns();
+    loop_timer_set(b.st.timer, b.timer_due_ns);
+    loop_defer(b.st.loop, LOOP_PRIO_BULK, on_later, &b);
+    run(&b.st);
+    cr_assert_eq(b.ticks, 20);
+    stage_fini(&b.st);
+}
+
+static void be_long(void *arg) {
+    struct stage *st = arg;
+    spend(LOOP_LONG_NS + NS_PER_MS);
+    loop_quit(st->loop);
+}
+
+static void be_blocked(void *arg) {
+    struct stage *st = arg;
+    struct pollfd none = {.fd = -1};
+    (void)poll(&none, 1, (int)(LOOP_LONG_NS / NS_PER_MS) + 2);
+    loop_quit(st->loop);
+}
+
+Test(loop, what_holds_it_up_is_counted) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    loop_defer(st.loop, LOOP_PRIO_LEASE, count_letter, &st);
+    cr_assert_eq(loop_turn(st.loop), 0);
+    cr_assert_eq(loop_get_stats(st.loop).n_long, 0);
+    loop_defer(st.loop, LOOP_PRIO_LEASE, be_blocked, &st);
+    run(&st);
+    cr_assert_eq(loop_get_stats(st.loop).n_long, 1, "also what waits for something else");
+    for (int i = 0; i < 50 && loop_get_stats(st.loop).n_long < 2; i++) {
+        /* without a processor in between it may have worked for less */
+        loop_defer(st.loop, LOOP_PRIO_LEASE, be_long, &st);
+        run(&st);
+    }
+    cr_assert_eq(loop_get_stats(st.loop).n_long, 2);
+    cr_assert_geq(loop_get_stats(st.loop).longest_ns, LOOP_LONG_NS);
 }
 
 Test(loop, a_loop_with_nothing_to_wait_for_says_so) {

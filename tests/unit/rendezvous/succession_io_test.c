@@ -109,7 +109,7 @@ static void fake_ask(struct arbiter *a, const struct arbiter_request *request,
     q->fn = fn;
     q->arg = arg;
     list_append(&w.asked, &q->link);
-    loop_defer(w.loop, arbiter_turn, q);
+    loop_defer(w.loop, LOOP_PRIO_LEASE, arbiter_turn, q);
 }
 
 static void fake_cancel(struct arbiter *a, void *arg) {
