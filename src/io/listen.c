@@ -6,8 +6,9 @@
 
 #include "io/clock.h"
 
-/* Bounded work per turn: a storm of connections must not keep others from being served. As many as
- * the kernel's queue holds (net.core.somaxconn): what overflows it comes again after a second. */
+/* Bounded work per turn: a storm of connections must not keep others from being served. No more
+ * than the kernel's queue holds (net.core.somaxconn): what overflows it comes again after a
+ * second. */
 #define ACCEPTS_PER_TURN 4096
 #define RETRY_NS (100 * NS_PER_MS)
 
@@ -76,7 +77,8 @@ static void on_acceptable(void *arg, int fd, unsigned events) {
     struct listener *l = arg;
     bool freed = false;
     l->freed = &freed;
-    for (int i = 0; i < ACCEPTS_PER_TURN && !l->paused; i++) {
+    for (int i = 0; i < ACCEPTS_PER_TURN && !l->paused && (i == 0 || !loop_slice_is_over(l->loop));
+         i++) {
         struct addr peer = {.len = sizeof peer.ss};
         int conn =
             accept4(fd, (struct sockaddr *)&peer.ss, &peer.len, SOCK_CLOEXEC | SOCK_NONBLOCK);

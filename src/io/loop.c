@@ -36,7 +36,7 @@ struct loop {
     bool quit;
     struct child_reaper *reaper; /* borrowed; NULL: none */
 
-    uint64_t since_ns;   /* the present callback's begin */
+    uint64_t since_ns;   /* the present callback's begin; TIME_NEVER: in none */
     int schedstat_fd;    /* -1: the kernel does not tell */
     uint64_t delay_ns;   /* all time without a processor, */
     uint64_t delay_at_ns; /* as it was then */
@@ -99,6 +99,7 @@ static void callback_begins(struct loop *loop) {
 /* Returns how long it took, in all. */
 static uint64_t callback_ends(struct loop *loop, const char *of) {
     uint64_t took_ns = clock_now_ns() - loop->since_ns;
+    loop->since_ns = TIME_NEVER;
     if (took_ns < LOOP_SLICE_NS)
         return took_ns;
     uint64_t delay_ns = read_delay(loop);
@@ -112,7 +113,7 @@ static uint64_t callback_ends(struct loop *loop, const char *of) {
 }
 
 bool loop_slice_is_over(const struct loop *loop) {
-    return clock_now_ns() - loop->since_ns >= LOOP_SLICE_NS;
+    return loop->since_ns != TIME_NEVER && clock_now_ns() - loop->since_ns >= LOOP_SLICE_NS;
 }
 
 struct loop_stats loop_get_stats(const struct loop *loop) { return loop->stats; }
@@ -167,6 +168,7 @@ int loop_new(struct loop **ret) {
     struct loop *loop = xcalloc(1, sizeof *loop);
     list_init(&loop->hooks);
     list_init(&loop->accepting);
+    loop->since_ns = TIME_NEVER;
     loop->base = new_base();
     if (loop->base == NULL) {
         free(loop);

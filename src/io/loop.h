@@ -83,7 +83,7 @@ void loop_signal_free(struct loop_signal *s);
  * one priority in the order of the calls; what is put off meanwhile comes in a later turn. Not
  * cancelled by anything but loop_free(), which runs it. */
 void loop_defer(struct loop *loop, enum loop_priority prio, loop_defer_fn *fn, void *arg);
-/* Whether the present callback has had its LOOP_SLICE_NS. */
+/* Whether the present callback has had its LOOP_SLICE_NS. Never outside of callbacks. */
 bool loop_slice_is_over(const struct loop *loop);
 
 /* Since the loop was made. Time in which this process was ready to run and had no processor is

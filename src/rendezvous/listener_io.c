@@ -69,17 +69,19 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
         listener_update_interest(l);
 }
 
-static void drop_late(struct list *callers, uint64_t now) {
+/* The rest in a later turn. */
+static void drop_late(struct rdzv_listener *l, struct list *callers, uint64_t now) {
     struct caller *c;
-    while ((c = LIST_FIRST(struct caller, callers, link)) != NULL && c->deadline_ns <= now)
+    while ((c = LIST_FIRST(struct caller, callers, link)) != NULL && c->deadline_ns <= now &&
+           !loop_slice_is_over(l->loop))
         conn_free(listener_take(c));
 }
 
 static void on_timer(void *arg) {
     struct rdzv_listener *l = arg;
     uint64_t now = clock_now_ns();
-    drop_late(&l->pending, now);
-    drop_late(&l->operators, now);
+    drop_late(l, &l->pending, now);
+    drop_late(l, &l->operators, now);
     listener_update_interest(l);
 }
 

@@ -359,8 +359,8 @@ static void do_list(struct store *s, const struct store_request *req, struct sto
     store_reply_i64(u, req->client, (int64_t)s->num_keys);
     struct store_reply *reply = store_reply_add(u, req->client, STORE_REPLY_LIST);
     reply->list.first = u->n_values;
-    for (size_t i = 0; i < (size_t)1 << s->keys.bits; i++)
-        for (const struct store_key *k = s->keys.buckets[i]; k != NULL; k = k->next)
+    for (size_t i = 0; i < store_keys_n_buckets(&s->keys); i++)
+        for (const struct store_key *k = store_keys_bucket(&s->keys, i); k != NULL; k = k->next)
             if (k->value != NULL)
                 store_list_add(u, k->name);
     reply->list.count = u->n_values - reply->list.first;
@@ -428,15 +428,22 @@ int store_new(const struct store_limits *limits, uint64_t seed, struct store **r
     return 0;
 }
 
-void store_free(struct store *s) {
-    if (s == NULL)
-        return;
+bool store_free_some(struct store *s, size_t n) {
     struct store_update none = {0};
-    for (size_t i = 0; i < s->n_clients; i++) {
-        store_wait_drop(s, &s->clients[i]);
-        store_settle_handed(s, &s->clients[i], false, &none);
+    for (; s->n_clients > 0 && n > 0; n--) {
+        struct client *last = &s->clients[s->n_clients - 1];
+        store_wait_drop(s, last);
+        store_settle_handed(s, last, false, &none);
+        s->n_clients--;
     }
-    store_keys_fini(&s->keys);
+    if (s->n_clients > 0 || !store_keys_fini_some(&s->keys, n))
+        return false;
     free(s->clients);
     free(s);
+    return true;
+}
+
+void store_free(struct store *s) {
+    while (s != NULL && !store_free_some(s, SIZE_MAX))
+        continue;
 }

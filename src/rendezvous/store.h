@@ -147,6 +147,9 @@ enum {
 /* `seed` keys the hash: peers choose the keys. */
 _must_use_ int store_new(const struct store_limits *limits, uint64_t seed, struct store **ret);
 void store_free(struct store *s);
+/* The same in pieces of about n keys or clients: true when that was all. Nothing else may be done
+ * with it from the first call on. */
+bool store_free_some(struct store *s, size_t n);
 
 /* 0, STORE_REFUSED, or -ENOMEM (treat like a refusal). Sizes of keys, values and requests are the
  * codec's to check; sums of bytes are checked here. `ret` was cleared before. */

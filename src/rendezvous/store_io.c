@@ -16,6 +16,8 @@
 
 /* The kernel takes what net.core.somaxconn allows. */
 #define BACKLOG 65535
+/* Requests, and keys that are freed, between two looks at the clock. */
+#define LOOK_EVERY 64
 /* Descriptors left for everything that is not a client. */
 #define DESCRIPTORS_KEPT 64
 /* Values beyond this are sent from where they lie instead of being copied. */
@@ -43,6 +45,7 @@ struct store_server {
     struct listener **listeners;
     size_t n_listeners;
     bool listening_paused;
+    bool closing; /* store_server_close(): frees itself, in slices */
 
     struct conn **slots; /* by client number; NULL: free */
     uint32_t n_slots;
@@ -74,7 +77,10 @@ static void sink_bytes(void *arg, const void *data, size_t len) {
     if (server->target != server->staged) {
         /* The end of a wait, all that another one ever gets here: thousands at once overlap with
          * their readers when sent as they come. */
-        stream_write_now(server->target->stream, data, len);
+        if (loop_slice_is_over(server->loop))
+            stream_write(server->target->stream, data, len);
+        else
+            stream_write_now(server->target->stream, data, len);
         return;
     }
     if (len > STAGE_SIZE - server->stage_len)
@@ -192,6 +198,7 @@ static void note_validated(struct conn *c) {
 static int serve_run(struct conn *c, const uint8_t *data, size_t len, size_t *ret_used) {
     struct store_server *server = c->server;
     size_t used = 0;
+    unsigned served = 0;
     int r = 0;
     do {
         struct store_request req;
@@ -208,7 +215,8 @@ static int serve_run(struct conn *c, const uint8_t *data, size_t len, size_t *re
             log_refused(c, "the store is full", c->decoder.held);
             r = STORE_REFUSED;
         }
-    } while (r == 0 && used < len && !is_full(c));
+    } while (r == 0 && used < len && !is_full(c) &&
+             (++served % LOOK_EVERY != 0 || !loop_slice_is_over(server->loop)));
     *ret_used = used;
     return r;
 }
@@ -217,8 +225,9 @@ static void on_readable(void *arg, struct stream *s) {
     struct conn *c = arg;
     struct store_server *server = c->server;
     int r = 0;
+    bool more = !server->closing;
     server->staged = c;
-    while (r == 0 && !is_full(c)) {
+    while (more && r == 0 && !is_full(c)) {
         size_t len, used;
         const uint8_t *data = stream_peek_run(s, &len);
         if (len == 0)
@@ -226,6 +235,7 @@ static void on_readable(void *arg, struct stream *s) {
         r = serve_run(c, data, len, &used);
         stream_drain(s, used);
         flush_stage(server);
+        more = !loop_slice_is_over(server->loop);
     }
     server->staged = NULL;
     if (r != 0) {
@@ -235,6 +245,8 @@ static void on_readable(void *arg, struct stream *s) {
     note_validated(c);
     if (is_full(c))
         stream_pause(s); /* until it has taken its replies: on_drained */
+    else if (!more && stream_available(s) > 0)
+        stream_read_later(s);
 }
 
 static void on_drained(void *arg, struct stream *s) {
@@ -257,7 +269,7 @@ static void on_timer(void *arg) {
     struct store_server *server = arg;
     uint64_t now = clock_now_ns();
     LIST_FOR_EACH (struct conn, c, &server->unvalidated, link) {
-        if (c->deadline_ns > now)
+        if (c->deadline_ns > now || loop_slice_is_over(server->loop))
             break;
         log_debug("store: closed a connection that said nothing we know");
         conn_close(c);
@@ -396,20 +408,38 @@ int store_server_addr(const struct store_server *server, size_t i, struct addr *
 
 size_t store_server_connections(const struct store_server *server) { return server->n_conns; }
 
-void store_server_close(struct store_server *server) {
-    if (server == NULL)
+/* A store may have thousands of clients and millions of keys. */
+static void close_some(void *arg) {
+    struct store_server *server = arg;
+    bool done = false;
+    while (!done && !loop_slice_is_over(server->loop)) {
+        while (server->n_slots > 0 && server->slots[server->n_slots - 1] == NULL)
+            server->n_slots--;
+        if (server->n_slots > 0)
+            conn_close(server->slots[server->n_slots - 1]); /* nobody is left to be woken */
+        else
+            done = server->store == NULL || store_free_some(server->store, LOOK_EVERY);
+    }
+    if (!done) {
+        loop_defer(server->loop, LOOP_PRIO_BULK, close_some, server);
         return;
-    stop_listening(server);
-    for (uint32_t i = 0; i < server->n_slots; i++) /* nobody is left to be woken */
-        if (server->slots[i] != NULL)
-            conn_close(server->slots[i]);
-    store_free(server->store);
+    }
     store_update_fini(&server->update);
     loop_timer_free(server->timer);
     free(server->listeners);
     free(server->slots);
     free(server->free_slots);
     free(server);
+}
+
+void store_server_close(struct store_server *server) {
+    if (server == NULL)
+        return;
+    stop_listening(server);
+    server->closing = true;
+    server->log = NULL;
+    loop_timer_set(server->timer, TIME_NEVER);
+    loop_defer(server->loop, LOOP_PRIO_BULK, close_some, server);
 }
 
 /* --- the machine --------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
  *                                          .log = on_line, .log_arg = me};
  *     r = store_server_new(loop, &config, &server, &err);
  *     store_server_addr(server, 0, &addr);      the real port
- *     store_server_close(server);               ends all connections
+ *     store_server_close(server);               ends all connections, in the turns that follow
  *
  * Several may live on one loop, one per generation: each has its own keys. Plain TCP without
  * authentication, as the protocol is; never a name look-up. A connection that does not begin with
@@ -37,7 +37,8 @@ size_t store_server_n_addrs(const struct store_server *server);
 /* Where its i-th listener really listens. */
 _must_use_ int store_server_addr(const struct store_server *server, size_t i, struct addr *ret);
 size_t store_server_connections(const struct store_server *server);
-/* Closes listeners and connections and frees everything. NULL is fine. */
+/* Stops listening at once; connections, keys and the server itself go in slices of the turns that
+ * follow (or with the loop). NULL is fine. */
 void store_server_close(struct store_server *server);
 
 /* The defaults, with the store's bytes at most a quarter of this machine's memory, or of the

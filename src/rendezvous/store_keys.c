@@ -7,6 +7,8 @@
 
 #define BITS_FIRST 6
 #define BITS_MAX 32
+/* Buckets that come over with each new key: two would do before the next growth. */
+#define MOVED_AT_ONCE 4
 
 static inline uint64_t rotate(uint64_t x, unsigned n) { return x << n | x >> (64 - n); }
 
@@ -68,25 +70,52 @@ static void key_free(struct store_key *k) {
     free(k);
 }
 
-void store_keys_fini(struct store_keys *t) {
-    for (size_t i = 0; i < (size_t)1 << t->bits; i++) {
-        while (t->buckets[i] != NULL) {
-            struct store_key *k = t->buckets[i];
-            t->buckets[i] = k->next;
-            key_free(k);
-        }
-    }
-    free(t->buckets);
-    t->buckets = NULL;
+static inline size_t size_of(unsigned bits) { return (size_t)1 << bits; }
+
+size_t store_keys_n_buckets(const struct store_keys *t) {
+    return size_of(t->bits) + (t->smaller != NULL ? size_of(t->bits - 1) : 0);
 }
 
-static inline size_t bucket_of(const struct store_keys *t, uint64_t hash) {
-    return (size_t)(hash & (((uint64_t)1 << t->bits) - 1));
+struct store_key *store_keys_bucket(const struct store_keys *t, size_t i) {
+    size_t n = size_of(t->bits);
+    return i < n ? t->buckets[i] : t->smaller[i - n];
+}
+
+bool store_keys_fini_some(struct store_keys *t, size_t n) {
+    while (t->buckets != NULL) {
+        for (size_t size = size_of(t->bits); t->freed < size; t->freed++) {
+            while (t->buckets[t->freed] != NULL) {
+                struct store_key *k = t->buckets[t->freed];
+                if (n-- == 0)
+                    return false;
+                t->buckets[t->freed] = k->next;
+                key_free(k);
+            }
+        }
+        free(t->buckets);
+        t->buckets = TAKE_PTR(t->smaller);
+        t->bits--;
+        t->freed = 0;
+    }
+    return true;
+}
+
+static inline size_t place_in(uint64_t hash, unsigned bits) {
+    return (size_t)(hash & (((uint64_t)1 << bits) - 1));
+}
+
+static struct store_key **head_of(const struct store_keys *t, uint64_t hash) {
+    if (t->smaller != NULL) {
+        size_t i = place_in(hash, t->bits - 1);
+        if (i >= t->moved)
+            return &t->smaller[i];
+    }
+    return &t->buckets[place_in(hash, t->bits)];
 }
 
 static struct store_key *find_hashed(const struct store_keys *t, struct store_span name,
                                      uint64_t hash) {
-    for (struct store_key *k = t->buckets[bucket_of(t, hash)]; k != NULL; k = k->next)
+    for (struct store_key *k = *head_of(t, hash); k != NULL; k = k->next)
         if (k->hash == hash && k->name->len == name.len &&
             (name.len == 0 || memcmp(k->name->data, name.data, name.len) == 0))
             return k;
@@ -97,24 +126,30 @@ struct store_key *store_keys_find(const struct store_keys *t, struct store_span 
     return find_hashed(t, name, store_keys_hash(t->seed, name.data, name.len));
 }
 
-static void grow(struct store_keys *t) {
-    unsigned bits = t->bits + 1;
-    struct store_key **bigger = calloc((size_t)1 << bits, sizeof *bigger);
+static void begin_to_grow(struct store_keys *t) {
+    struct store_key **bigger = calloc(size_of(t->bits + 1), sizeof *bigger);
     if (bigger == NULL)
         return; /* longer chains, still right */
-    size_t n = (size_t)1 << t->bits;
-    t->bits = bits;
-    for (size_t i = 0; i < n; i++) {
-        while (t->buckets[i] != NULL) {
-            struct store_key *k = t->buckets[i];
-            t->buckets[i] = k->next;
-            struct store_key **to = &bigger[bucket_of(t, k->hash)];
+    t->smaller = t->buckets;
+    t->buckets = bigger;
+    t->bits++;
+    t->moved = 0;
+}
+
+static void go_on_growing(struct store_keys *t) {
+    for (int i = 0; i < MOVED_AT_ONCE && t->smaller != NULL; i++) {
+        struct store_key *k = TAKE_PTR(t->smaller[t->moved]);
+        t->moved++;
+        while (k != NULL) {
+            struct store_key *next = k->next;
+            struct store_key **to = &t->buckets[place_in(k->hash, t->bits)];
             k->next = *to;
             *to = k;
+            k = next;
         }
+        if (t->moved == size_of(t->bits - 1))
+            free(TAKE_PTR(t->smaller));
     }
-    free(t->buckets);
-    t->buckets = bigger;
 }
 
 struct store_key *store_keys_make(struct store_keys *t, struct store_span name, bool *ret_new) {
@@ -133,9 +168,10 @@ struct store_key *store_keys_make(struct store_keys *t, struct store_span name, 
     k->hash = hash;
     k->name = copy;
     list_init(&k->waiters);
-    if (t->count >= (uint64_t)1 << t->bits && t->bits < BITS_MAX)
-        grow(t);
-    struct store_key **head = &t->buckets[bucket_of(t, hash)];
+    go_on_growing(t);
+    if (t->count >= (uint64_t)1 << t->bits && t->bits < BITS_MAX && t->smaller == NULL)
+        begin_to_grow(t);
+    struct store_key **head = head_of(t, hash);
     k->next = *head;
     *head = k;
     t->count++;
@@ -144,7 +180,7 @@ struct store_key *store_keys_make(struct store_keys *t, struct store_span name, 
 
 void store_keys_remove(struct store_keys *t, struct store_key *k) {
     assert(k->value == NULL && k->first == NULL && list_empty(&k->waiters) && k->handed == 0);
-    struct store_key **at = &t->buckets[bucket_of(t, k->hash)];
+    struct store_key **at = head_of(t, k->hash);
     while (*at != k)
         at = &(*at)->next;
     *at = k->next;

@@ -23,16 +23,24 @@ struct store_key {
     uint32_t handed; /* clients that were woken by a push and have not asked for anything since */
 };
 
+/* It grows while it is used: each new key takes a few buckets of the smaller table along, and those
+ * below `moved` have come over. No request waits for a million others. */
 struct store_keys {
     struct store_key **buckets; /* 2^bits */
+    struct store_key **smaller; /* 2^(bits - 1), or NULL */
+    size_t moved, freed;        /* buckets; freed: of the first table, at the end */
     unsigned bits;
     uint64_t count;
     uint64_t seed[2];
 };
 
 void store_keys_init(struct store_keys *t, uint64_t seed);
-/* Frees all that the keys hold, but not those who wait: there must be none. */
-void store_keys_fini(struct store_keys *t);
+/* Frees up to about n keys and all that they hold, but not those who wait: there must be none.
+ * True when that was all; nothing may be done with t between, and afterwards. */
+bool store_keys_fini_some(struct store_keys *t, size_t n);
+/* For whoever wants to see all: the heads of the buckets' lists, in no order. */
+size_t store_keys_n_buckets(const struct store_keys *t);
+struct store_key *store_keys_bucket(const struct store_keys *t, size_t i);
 struct store_key *store_keys_find(const struct store_keys *t, struct store_span name);
 /* Finds or makes; NULL when there is no memory. */
 struct store_key *store_keys_make(struct store_keys *t, struct store_span name, bool *ret_new);

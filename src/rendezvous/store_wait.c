@@ -141,8 +141,8 @@ static uint64_t check_key(const struct store *s, const struct store_key *k) {
 
 void store_check(const struct store *s) {
     uint64_t bytes = 0, keys = 0, records = 0;
-    for (size_t i = 0; i < (size_t)1 << s->keys.bits; i++) {
-        for (const struct store_key *k = s->keys.buckets[i]; k != NULL; k = k->next) {
+    for (size_t i = 0; i < store_keys_n_buckets(&s->keys); i++) {
+        for (const struct store_key *k = store_keys_bucket(&s->keys, i); k != NULL; k = k->next) {
             bytes += check_key(s, k);
             keys += k->value != NULL;
             records++;
