@@ -8,8 +8,8 @@
  *     stream_free(s);                                allowed inside its own callbacks
  *
  * Bounded: at most `read_limit` unread bytes are held, then the socket is not read until some are
- * drained; a turn reads and sends a bounded amount. Unsent bytes are the caller's to bound: it looks at
- * stream_unsent() and stops with stream_pause(). */
+ * drained; a turn reads and sends a bounded amount. Unsent bytes are the caller's to bound: it
+ * looks at stream_unsent() and stops with stream_pause(). */
 #pragma once
 
 #include <stdbool.h>
