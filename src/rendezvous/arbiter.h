@@ -38,6 +38,10 @@ enum arbiter_result {
      * claimed by another, or the job was closed with another outcome (then record.closed) */
     ARBITER_LOST,
     ARBITER_UNREACHABLE, /* nothing is known; `text` says what was tried and why not */
+    /* It can be reached, and what has once been seen there is not there any more, or nobody can
+     * read it: removed, or changed by others; `text` says what. `record` is what others have put
+     * in its place; epoch 0: nothing. */
+    ARBITER_RUINED,
     ARBITER_RESULT_COUNT,
 };
 
@@ -56,7 +60,8 @@ struct arbiter_answer {
     uint64_t started_ns;            /* when it was asked, our clock */
     enum arbiter_result result;
     struct arbiter_record record;   /* not with UNREACHABLE */
-    /* UNREACHABLE: for people. OK: "", or what did not work all the same (a beat on a full disk) */
+    /* UNREACHABLE, RUINED: for people. OK: "", or what did not work all the same (a beat on a full
+     * disk) */
     char text[RDZV_REASON_MAX / 4];
 };
 
@@ -65,6 +70,15 @@ typedef void arbiter_answer_fn(void *arg, const struct arbiter_answer *answer);
 
 /* READ and BEAT are answered within this, or UNREACHABLE; CLAIM and CLOSE too. */
 #define ARBITER_TIMEOUT_NS (5 * NS_PER_S)
+/* Whoever is answered with RUINED waits so long, but no longer than a lease, for a better answer:
+ * somebody may be moving a directory. Not where others lead in its place already. */
+#define ARBITER_RUIN_NS (5 * NS_PER_S)
+static inline uint64_t arbiter_ruin_ns(const struct arbiter_answer *a, uint64_t lease_ns) {
+    bool others = a->record.epoch > 0;
+    return others ? 0 : MIN2(lease_ns, ARBITER_RUIN_NS);
+}
+/* With which a job ends then, as a sentence that goes on with the answer's text. */
+#define ARBITER_RUIN_TEXT "the arbiter's data of this job is gone, nobody can lead it any more: %s"
 /* At most so many requests are under way; more are answered UNREACHABLE. */
 #define ARBITER_REQUESTS_MAX 8
 

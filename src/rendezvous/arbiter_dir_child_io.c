@@ -15,7 +15,7 @@
 
 void arbiter_dir_server_init(struct arbiter_dir_server *s, const char *path, const char *run_id,
                              bool look) {
-    *s = (struct arbiter_dir_server){.beat = random_u64()};
+    *s = (struct arbiter_dir_server){.beat = random_u64(), .look = look};
     arbiter_folder_init(&s->folder, path, run_id, look);
 }
 
@@ -30,20 +30,51 @@ static int check_time(const struct arbiter_dir_server *s, struct err *err) {
 
 /* --- who leads --- */
 
+static void remember(struct arbiter_dir_server *s, const struct arbiter_record *record) {
+    if (record->epoch < s->memory.epoch)
+        return;
+    s->memory = (struct arbiter_dir_memory){.epoch = record->epoch,
+                                            .leader = record->leader.incarnation,
+                                            .device = arbiter_folder_device(&s->folder)};
+}
+
+/* What was met there is missing. Only on the very file system where it was is that a proof: another
+ * one in its place, or none, is one that can't be reached. */
+static int is_missing(const struct arbiter_dir_server *s, struct err *err) {
+    const struct arbiter_folder *f = &s->folder;
+    uint32_t epoch = s->memory.epoch;
+    uint64_t device = arbiter_folder_device(f);
+    if (device != 0 && device == s->memory.device)
+        return err_set(err, ARBITER_FOLDER_RUINED,
+                       "%s/%s/epoch-%" PRIu32 " has gone: it was removed", f->path, f->name, epoch);
+    return err_set(err, -ENODEV,
+                   "%s/%s/epoch-%" PRIu32 " is not there, nor the file system that it was on: is "
+                   "that still mounted?", f->path, f->name, epoch);
+}
+
 /* Where to begin. An epoch that was met once must be there: else epochs could be won twice. */
 static int first_entry(struct arbiter_dir_server *s, uint32_t from, struct arbiter_entry *ret,
                        struct err *err) {
-    from = MAX2(from, s->seen);
+    from = MAX2(from, s->memory.epoch);
     bool must = from > 0;
     if (!must)
         from = arbiter_folder_hint(&s->folder);
     *ret = (struct arbiter_entry){0};
     int r = from == 0 ? 0 : arbiter_folder_read(&s->folder, from, ret, err);
-    if (r < 0 || ret->found)
+    if (r < 0)
         return r;
+    if (ret->found && from == s->memory.epoch &&
+        ret->record.leader.incarnation != s->memory.leader)
+        return err_set(err, ARBITER_FOLDER_RUINED,
+                       "%s/%s/epoch-%" PRIu32 " is another agent's now: it was removed, and "
+                       "another job has begun there",
+                       s->folder.path, s->folder.name, from);
+    if (ret->found)
+        return 0;
+    if (must && from == s->memory.epoch)
+        return is_missing(s, err);
     if (must)
-        return err_set(err, -ENOENT,
-                       "%s/%s/epoch-%" PRIu32 " has gone: was the directory emptied?",
+        return err_set(err, -ENOENT, "%s/%s/epoch-%" PRIu32 " can't be seen from here",
                        s->folder.path, s->folder.name, from);
     r = arbiter_folder_highest(&s->folder, &from, err);
     if (r < 0)
@@ -64,7 +95,7 @@ static int find_latest(struct arbiter_dir_server *s, uint32_t from, struct arbit
         if (r < 0)
             return r;
         if (!told)
-            s->seen = MAX2(s->seen, e.record.epoch);
+            remember(s, &e.record);
         uint32_t up = e.mark.epoch > 0 ? e.mark.epoch : e.record.epoch + 1;
         if (up == 0)
             break;
@@ -160,7 +191,7 @@ static int settle(struct arbiter_dir_server *s, const struct arbiter_record *win
         return r;
     if (arbiter_folder_hint(&s->folder) < winner->epoch)
         arbiter_folder_set_hint(&s->folder, winner->epoch);
-    s->seen = MAX2(s->seen, winner->epoch);
+    remember(s, winner);
     ret->record = *winner;
     ret->result = ARBITER_OK;
     r = add_beat(s, &ret->record, err);
@@ -264,13 +295,21 @@ static int do_close(struct arbiter_dir_server *s, const struct arbiter_request *
     return not_to_be_seen(s, mine.epoch, err);
 }
 
+/* Nothing is made anew that was there once. */
+static int open_folder(struct arbiter_dir_server *s, struct err *err) {
+    bool known = s->memory.epoch > 0;
+    s->folder.look = s->look || known;
+    int r = arbiter_folder_open(&s->folder, err);
+    return known && (r == -ENOENT || r == ARBITER_FOLDER_E_NONE) ? is_missing(s, err) : r;
+}
+
 static int do_request(struct arbiter_dir_server *s, const struct arbiter_request *q,
                       struct arbiter_dir_result *ret, struct err *err) {
     int r = check_time(s, err);
-    if (r == 0 && s->folder.look && q->kind != ARBITER_READ)
+    if (r == 0 && s->look && q->kind != ARBITER_READ)
         r = err_set(err, -EROFS, "%s: it is only looked at from here", s->folder.path);
     if (r == 0)
-        r = arbiter_folder_open(&s->folder, err);
+        r = open_folder(s, err);
     ret->result = ARBITER_OK;
     if (r < 0 || r == ARBITER_FOLDER_E_NONE)
         return MIN2(r, 0); /* no folder: nobody has led yet */
@@ -284,18 +323,34 @@ static int do_request(struct arbiter_dir_server *s, const struct arbiter_request
     assert_not_reached();
 }
 
+/* What others have put there in place of what is ruined. */
+static void look_anew(struct arbiter_dir_server *s, struct arbiter_record *ret) {
+    struct arbiter_dir_memory memory = s->memory;
+    s->memory = (struct arbiter_dir_memory){0};
+    *ret = (struct arbiter_record){0};
+    bool found = s->folder.fd >= 0 && find_latest(s, 0, ret, NULL) == 0;
+    if (!found || ret->leader.incarnation == memory.leader)
+        *ret = (struct arbiter_record){0};
+    s->memory = memory;
+}
+
 void arbiter_dir_serve(struct arbiter_dir_server *s, const struct arbiter_dir_task *task,
                        struct arbiter_dir_result *ret) {
     struct err err = {0};
     *ret = (struct arbiter_dir_result){.seq = task->seq};
     s->deadline_ns = task->deadline_ns;
     s->folder.asker = task->request.leader.incarnation;
+    if (task->memory.epoch > s->memory.epoch)
+        s->memory = task->memory;
     int r = do_request(s, &task->request, ret, &err);
+    ret->record = r == 0 ? ret->record : (struct arbiter_record){0};
+    if (r == ARBITER_FOLDER_RUINED)
+        look_anew(s, &ret->record);
     arbiter_folder_close(&s->folder);
+    ret->memory = s->memory;
     if (r == 0)
         return;
-    ret->result = ARBITER_UNREACHABLE;
-    ret->record = (struct arbiter_record){0};
+    ret->result = r == ARBITER_FOLDER_RUINED ? ARBITER_RUINED : ARBITER_UNREACHABLE;
     (void)snprintf(ret->text, sizeof ret->text, "%s", err.text[0] != '\0' ? err.text
                                                                         : strerror(-r));
 }

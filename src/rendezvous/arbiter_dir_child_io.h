@@ -6,14 +6,23 @@
 
 #include "rendezvous/arbiter_folder_io.h"
 
+/* The highest epoch that was met, and so must be there for ever. Epoch 0: none yet. */
+struct arbiter_dir_memory {
+    uint32_t epoch;
+    uint64_t leader; /* the incarnation that has it */
+    uint64_t device; /* the file system it was on */
+};
+
 /* Both ends are this very program: plain structs, one in each message of a SOCK_SEQPACKET. */
 struct arbiter_dir_task {
     uint64_t seq;
+    struct arbiter_dir_memory memory; /* which a new process has from the last one */
     uint64_t deadline_ns; /* of its answer; after it nothing may be won */
     struct arbiter_request request;
 };
 struct arbiter_dir_result {
     uint64_t seq;
+    struct arbiter_dir_memory memory;
     enum arbiter_result result;
     struct arbiter_record record;
     char text[RDZV_REASON_MAX / 4];
@@ -21,7 +30,8 @@ struct arbiter_dir_result {
 
 struct arbiter_dir_server {
     struct arbiter_folder folder;
-    uint32_t seen;        /* the highest epoch met */
+    bool look;
+    struct arbiter_dir_memory memory;
     uint64_t beat;        /* the last that we wrote */
     uint64_t deadline_ns; /* of the present request */
 };

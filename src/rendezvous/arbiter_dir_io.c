@@ -43,6 +43,7 @@ struct arbiter_dir {
     struct helper helper;
     uint64_t busy_seq; /* what the child works on; 0: nothing */
     uint64_t busy_since_ns;
+    struct arbiter_dir_memory memory; /* of all children */
 };
 
 static struct arbiter_dir *of(struct arbiter *a) {
@@ -142,11 +143,12 @@ static void on_result(void *arg, int fd, unsigned events) {
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n != (ssize_t)sizeof result || result.seq != d->busy_seq ||
-        result.result < ARBITER_OK || result.result > ARBITER_UNREACHABLE) {
+        result.result < ARBITER_OK || result.result >= ARBITER_RESULT_COUNT) {
         child_lost(d);
         return;
     }
     d->busy_seq = 0;
+    d->memory = result.memory;
     struct ask *a = find_ask(d, result.seq);
     if (a != NULL && clock_now_ns() >= a->deadline_ns) {
         d->busy_seq = result.seq; /* for the text */
@@ -182,7 +184,11 @@ static int send_task(struct arbiter_dir *d, const struct ask *a) {
     if (r < 0)
         return r;
     struct arbiter_dir_task task = {
-        .seq = a->seq, .deadline_ns = a->deadline_ns, .request = a->answer.request};
+        .seq = a->seq,
+        .memory = d->memory,
+        .deadline_ns = a->deadline_ns,
+        .request = a->answer.request,
+    };
     /* It has answered all before, so there is room. */
     ssize_t n = send(d->fd, &task, sizeof task, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n != (ssize_t)sizeof task) {

@@ -168,8 +168,10 @@ static int read_latest(const struct json *pair, const char *base, struct arbiter
     if (base64_decode(value, len, text, &n) < 0)
         return err_set(err, -EBADMSG, "\"value\" is not base64");
     r = arbiter_record_read((const char *)text, n, &v->record, NULL, err);
-    if (r < 0)
+    if (r < 0 && r != -ENOMEM) {
         err_prefix(err, "the key '%slatest' is not a record of this program's", base);
+        return ARBITER_ETCD_RUINED;
+    }
     return r;
 }
 
@@ -211,11 +213,28 @@ bool arbiter_etcd_is_of(const struct arbiter_etcd_view *view, uint32_t epoch,
            r->leader.incarnation == incarnation;
 }
 
+int arbiter_etcd_see(struct arbiter_etcd_seen *seen, const char *base,
+                     const struct arbiter_record *latest, struct err *err) {
+    bool same = latest->epoch == seen->epoch && latest->leader.incarnation == seen->leader;
+    if (latest->epoch > seen->epoch || same) {
+        *seen = (struct arbiter_etcd_seen){latest->epoch, latest->leader.incarnation};
+        return 0;
+    }
+    if (latest->epoch == 0)
+        return err_set(err, ARBITER_ETCD_RUINED,
+                       "'%.100slatest' has gone: it was removed, or the cluster was set up anew",
+                       base);
+    return err_set(err, ARBITER_ETCD_RUINED,
+                   "'%.100slatest' is of epoch %" PRIu32 " and another agent's, after epoch "
+                   "%" PRIu32 ": what was there was removed",
+                   base, latest->epoch, seen->epoch);
+}
+
 /* The condition becomes what was just seen. */
 static int ask_to_write(struct arbiter_etcd_step *s, const struct arbiter_etcd_view *view,
                         uint32_t epoch, struct err *err) {
     if (s->write && s->mod == view->mod)
-        return err_set(err, -EBADMSG,
+        return err_set(err, ARBITER_ETCD_RUINED,
                        "'%sepoch-%" PRIu32 "' is there though '%slatest' is of epoch %" PRIu32
                        ": somebody changed these keys; use another run id",
                        s->base, s->epoch, s->base, view->record.epoch);

@@ -23,6 +23,8 @@
  * 64-bit numbers are texts, what is zero, empty or false is left out. */
 #pragma once
 
+#include <errno.h>
+
 #include "base/strbuf.h"
 #include "rendezvous/arbiter.h"
 
@@ -33,6 +35,8 @@
 #define ARBITER_ETCD_HOST_MAX 256
 
 enum { ARBITER_ETCD_E_ASK = 1 }; /* one more question */
+/* The keys are not as anybody of us leaves them: removed, or changed by hand. */
+#define ARBITER_ETCD_RUINED (-ENOTUNIQ)
 
 struct arbiter_etcd_step {
     const char *base; /* "<prefix>/<run id>/"; borrowed */
@@ -55,13 +59,23 @@ void arbiter_etcd_begin(struct arbiter_etcd_step *s, const char *base,
                         const struct arbiter_request *request, uint64_t hint);
 /* At the end of `body`. */
 void arbiter_etcd_question(const struct arbiter_etcd_step *s, struct strbuf *body);
-/* An answer of status 200. Negative errno: it is none of etcd's, or over a limit; err says what. */
+/* An answer of status 200. Negative errno: it is none of etcd's, or over a limit; err says what.
+ * ARBITER_ETCD_RUINED: it is, but `latest` is no record. */
 _must_use_ int arbiter_etcd_read(const char *base, const char *text, size_t len,
                                  struct arbiter_etcd_view *ret, struct err *err);
-/* 0: the request is answered by *ret and view->record. ARBITER_ETCD_E_ASK. -EBADMSG: the keys are
- * not as anybody of us leaves them. -EINVAL: a claim for nobody, a close without an outcome. */
+/* 0: the request is answered by *ret and view->record. ARBITER_ETCD_E_ASK. ARBITER_ETCD_RUINED.
+ * -EINVAL: a claim for nobody, a close without an outcome. */
 _must_use_ int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_view *view,
                                  enum arbiter_result *ret, struct err *err);
+/* The highest epoch that was seen in `latest`, and whose it is: what came before never comes again.
+ * Epoch 0: none yet. */
+struct arbiter_etcd_seen {
+    uint32_t epoch;
+    uint64_t leader;
+};
+/* After each view. ARBITER_ETCD_RUINED: it goes back. */
+_must_use_ int arbiter_etcd_see(struct arbiter_etcd_seen *seen, const char *base,
+                                const struct arbiter_record *latest, struct err *err);
 /* Is the view's record the claim of this one? */
 bool arbiter_etcd_is_of(const struct arbiter_etcd_view *view, uint32_t epoch, uint64_t incarnation);
 

@@ -54,6 +54,7 @@ struct etcd {
     /* revision of `latest` while it is this claim */
     uint64_t hint, hint_incarnation;
     uint32_t hint_epoch;
+    struct arbiter_etcd_seen seen;
     char last_text[RDZV_REASON_MAX / 4]; /* of the last request that failed */
 };
 
@@ -239,13 +240,32 @@ static void on_login(struct etcd *e, const struct http_answer *a) {
     ask_question(e);
 }
 
+/* What others have put there since, if anything, goes with it. */
+static void ruined(struct etcd *e, const struct arbiter_record *found, const char *text) {
+    struct asked *q = e->running;
+    _cleanup_(strbuf_fini) struct strbuf whole = {0};
+    strbuf_printf(&whole, "etcd at %s: %s", e->endpoints[e->current].name, text);
+    set_text(q, strbuf_text(&whole));
+    if (found != NULL && found->leader.incarnation != e->seen.leader)
+        q->answer.record = *found;
+    complete_running(e, ARBITER_RUINED);
+}
+
 static void on_view(struct etcd *e, const struct http_answer *a) {
     struct arbiter_etcd_view view;
     struct err err = {0};
     struct asked *q = e->running;
     const struct arbiter_request *request = &q->answer.request;
     enum arbiter_result result;
-    if (arbiter_etcd_read(e->base, a->body, a->len, &view, &err) < 0) {
+    int r = arbiter_etcd_read(e->base, a->body, a->len, &view, &err);
+    bool readable = r != ARBITER_ETCD_RUINED;
+    if (r == 0)
+        r = arbiter_etcd_see(&e->seen, e->base, &view.record, &err);
+    if (r == ARBITER_ETCD_RUINED) {
+        ruined(e, readable ? &view.record : NULL, err.text);
+        return;
+    }
+    if (r < 0) {
         err_prefix(&err, "its answer makes no sense");
         endpoint_failed(e, err.text);
         return;
@@ -255,9 +275,11 @@ static void on_view(struct etcd *e, const struct http_answer *a) {
         e->hint_epoch = request->epoch;
         e->hint_incarnation = request->leader.incarnation;
     }
-    int r = arbiter_etcd_next(&e->step, &view, &result, &err);
+    r = arbiter_etcd_next(&e->step, &view, &result, &err);
     if (r == ARBITER_ETCD_E_ASK) {
         ask_question(e);
+    } else if (r == ARBITER_ETCD_RUINED) {
+        ruined(e, NULL, err.text);
     } else if (r < 0) {
         denied(e, err.text);
     } else {

@@ -160,7 +160,7 @@ int arbiter_folder_read(const struct arbiter_folder *f, uint32_t epoch, struct a
     if (r < 0) {
         err_prefix(err, "%s/%s/%s is damaged, use another run id or directory", f->path, f->name,
                    file);
-        return r;
+        return r == -ENOMEM ? r : ARBITER_FOLDER_RUINED;
     }
     e.found = true;
     e.leftover = links > 1;

@@ -13,6 +13,7 @@
  * anew for each request, and what supersedes an epoch is written into that epoch's own file. */
 #pragma once
 
+#include <errno.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -39,11 +40,16 @@ void arbiter_folder_fini(struct arbiter_folder *f);
 
 /* All below: 0, or a negative errno and a sentence. */
 
+/* What was there is gone, or nobody can read it: for certain. No file system has this errno. */
+#define ARBITER_FOLDER_RUINED (-ENOTUNIQ)
 enum { ARBITER_FOLDER_E_NONE = 1 }; /* there is no such folder, and `look` */
 
 /* Opens the folder, made if it is missing; refuses what others could tamper with. */
 _must_use_ int arbiter_folder_open(struct arbiter_folder *f, struct err *err);
 void arbiter_folder_close(struct arbiter_folder *f);
+/* The file system that the folder is on; where it is missing, that of the nearest directory above
+ * it that is there. 0: that can't be told. */
+uint64_t arbiter_folder_device(const struct arbiter_folder *f);
 
 /* One epoch. */
 struct arbiter_entry {
@@ -51,6 +57,7 @@ struct arbiter_entry {
     bool found;                         /* false: there is no such epoch; the rest is zero */
     bool leftover;                      /* the claim's temporary file is there still */
 };
+/* ARBITER_FOLDER_RUINED: there it is, and is none of ours, or of another version. */
 _must_use_ int arbiter_folder_read(const struct arbiter_folder *f, uint32_t epoch,
                                    struct arbiter_entry *ret, struct err *err);
 /* Writes a record beside its place; arbiter_folder_link() puts it there if the place is free. */

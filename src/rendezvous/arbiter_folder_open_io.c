@@ -146,6 +146,28 @@ static int open_top(const struct arbiter_folder *f, int *ret, struct err *err) {
     return 0;
 }
 
+uint64_t arbiter_folder_device(const struct arbiter_folder *f) {
+    struct stat st;
+    if (f->fd >= 0)
+        return fstat(f->fd, &st) == 0 ? (uint64_t)st.st_dev : 0;
+    _cleanup_(freep) char *path = xstrdup(f->path);
+    while (stat(path, &st) < 0) {
+        if (errno != ENOENT)
+            return 0;
+        size_t len = strlen(path);
+        while (len > 0 && path[len - 1] == '/')
+            len--;
+        while (len > 0 && path[len - 1] != '/')
+            len--;
+        if (len == 0 && (path[0] == '/' || strcmp(path, ".") == 0))
+            return 0;
+        if (len == 0) /* "a" to "."; else "a/b" to "a/" */
+            path[len++] = '.';
+        path[len] = '\0';
+    }
+    return (uint64_t)st.st_dev;
+}
+
 int arbiter_folder_open(struct arbiter_folder *f, struct err *err) {
     int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     _cleanup_(arbiter_closep) int top = -1, fd = -1;

@@ -209,13 +209,42 @@ static void on_closed_there(struct group *g, const struct arbiter_answer *a) {
         g->claim_ns = g->now_ns + g->config.heartbeat_ns / 4;
 }
 
-void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
-    if (a->request.kind == ARBITER_READ || a->request.kind == ARBITER_BEAT)
-        g->asking = false;
+/* The arbiter has no data of this job any more: nobody can lead it, and nobody else can say how it
+ * ended. A directory may be on its way back, so it has to stay so for a while. */
+static void on_ruin(struct group *g, const struct arbiter_answer *a) {
+    uint64_t wait = arbiter_ruin_ns(a, g->config.lease_ns);
+    char text[RDZV_REASON_MAX];
+    if (g->ruined_ns == 0) {
+        g->ruined_ns = g->now_ns;
+        (void)snprintf(text, sizeof text, "%.400s; the job ends if it stays so", a->text);
+        group_incident(g, text);
+    }
+    if (g->ruined || g->deposed || g->now_ns < g->ruined_ns + wait)
+        return;
+    g->ruined = true;
+    g->ruin_grace_ns = wait;
+    if (g->state != GROUP_CLOSED) {
+        g->charge_pending = g->has_cause = false;
+        (void)snprintf(text, sizeof text, ARBITER_RUIN_TEXT, a->text);
+        group_close_failed(g, text);
+    } else if (!g->close_known) {
+        group_close_told(g);
+    }
+}
+
+static void hear_of_arbiter(struct group *g, const struct arbiter_answer *a) {
     if (a->result == ARBITER_UNREACHABLE)
         say_unreachable(g, a->text);
     else
         g->arbiter_silent = false;
+    if (a->result == ARBITER_OK || a->result == ARBITER_LOST)
+        g->ruined_ns = 0;
+}
+
+void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
+    if (a->request.kind == ARBITER_READ || a->request.kind == ARBITER_BEAT)
+        g->asking = false;
+    hear_of_arbiter(g, a);
     switch (a->request.kind) {
     case ARBITER_READ:
     case ARBITER_BEAT:
@@ -237,6 +266,8 @@ void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
     case ARBITER_CLOSE: on_closed_there(g, a); break;
     case ARBITER_KIND_COUNT: assert_not_reached();
     }
+    if (a->result == ARBITER_RUINED)
+        on_ruin(g, a);
 }
 
 /* Somebody spoke of it: the arbiter knows. */
@@ -303,6 +334,10 @@ void group_anchor_close(struct group *g) {
         group_emit(g, GROUP_EFFECT_TOUCH, 0)->outcome = g->outcome;
         break;
     case ANCHOR_ARBITER:
+        if (g->ruined) {
+            group_close_told(g);
+            break;
+        }
         g->close_deadline_ns += g->config.arbiter_lease_ns;
         g->claim_ns = g->now_ns;
         g->close_asked = ask(g, ARBITER_CLOSE, g->config.epoch);

@@ -80,7 +80,10 @@ bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
         if (n->is_member)
             d.kind = DESIRED_STOP;
         break;
-    case GROUP_CLOSED: d.kind = DESIRED_CLOSED; break;
+    case GROUP_CLOSED:
+        d.kind = DESIRED_CLOSED;
+        d.grace_ns = g->ruined ? g->ruin_grace_ns : UINT64_MAX;
+        break;
     case GROUP_STATE_COUNT: assert_not_reached();
     }
     if (d.kind == DESIRED_IDLE)

@@ -78,6 +78,8 @@ struct member {
     struct arbiter_record record;
     uint64_t record_ns;          /* when the last good read began; 0: none */
     uint64_t beat_ns;            /* the beat has been seen with this value since */
+    /* each answer since says that the arbiter's data is gone; 0: not so */
+    uint64_t ruined_ns;
     bool asking;                 /* a READ is under way */
     uint64_t read_ns;            /* the next is due */
     uint64_t patience_ns;        /* how long the beat has to stand still for rule 4 */
@@ -148,6 +150,8 @@ void member_seat_too_low(struct member *m);
 void member_on_redirect(struct member *m, uint32_t epoch, const struct rdzv_peer *peer);
 void member_on_deposed(struct member *m);
 void member_on_record(struct member *m, const struct arbiter_answer *a);
+/* The arbiter's data is gone: this node ends, if it stays so and no leader says otherwise. */
+void member_on_ruin(struct member *m, const struct arbiter_answer *a);
 void member_seat_time(struct member *m);
 uint64_t member_seat_deadline(const struct member *m);
 /* What those who JOIN here are told: said when it changes. */

@@ -220,6 +220,7 @@ void member_seat_welcomed(struct member *m, uint64_t leader, uint32_t epoch) {
         succession_forget(m);
     member_set_epoch(m, epoch);
     m->good_lease_ns = m->now_ns;
+    m->ruined_ns = 0;
     m->leader_gone = false;
     m->redirects = 0;
     m->waiting[0] = '\0';
@@ -287,8 +288,28 @@ static void say_unreachable(struct member *m) {
                 moves ? "is alive, but not reachable from here" : "gives no sign of life");
 }
 
+void member_on_ruin(struct member *m, const struct arbiter_answer *a) {
+    uint64_t wait = arbiter_ruin_ns(a, m->config.lease_ns);
+    uint64_t left = m->lease_end_ns > m->now_ns ? m->lease_end_ns - m->now_ns : 0;
+    char text[RDZV_REASON_MAX];
+    if (m->connected || m->seat == SEAT_LEADING || m->end.kind != MEMBER_END_NONE)
+        return; /* whoever leads says it */
+    if (m->ruined_ns == 0)
+        m->ruined_ns = m->now_ns;
+    say_waiting(m, "%.500s", a->text);
+    if (m->now_ns < m->ruined_ns + wait)
+        return;
+    (void)snprintf(text, sizeof text, ARBITER_RUIN_TEXT, a->text);
+    member_decide_end(m, MEMBER_END_LEADER_LOST, text);
+    member_end_with_grace(m, MIN2(left, wait));
+}
+
 void member_on_record(struct member *m, const struct arbiter_answer *a) {
     m->asking = false;
+    if (a->result == ARBITER_RUINED) {
+        member_on_ruin(m, a);
+        return;
+    }
     if (a->result != ARBITER_OK) {
         if (!m->connected && m->seat != SEAT_LEADING)
             say_waiting(m, "%.500s", a->text);
@@ -297,6 +318,7 @@ void member_on_record(struct member *m, const struct arbiter_answer *a) {
     if (m->seat == SEAT_LEADING || m->state == MEMBER_ENDED)
         return;
     keep_record(m, a);
+    m->ruined_ns = 0;
     const struct arbiter_record *r = &m->record;
     if (r->closed) {
         if (!m->connected)
@@ -345,7 +367,8 @@ static bool wants_to_read(const struct member *m) {
 /* Rule 4: nobody who is named does it, and the leader has given no sign of life for long. */
 static bool may_claim_unnamed(const struct member *m) {
     bool apart = m->seat == SEAT_SEEKING || (m->seat == SEAT_FOLLOWING && !m->connected);
-    return apart && m->record_ns != 0 && !m->record.closed && m->record.epoch >= m->epoch &&
+    return apart && m->ruined_ns == 0 &&
+           m->record_ns != 0 && !m->record.closed && m->record.epoch >= m->epoch &&
            m->record_ns > m->beat_ns && m->record_ns - m->beat_ns >= m->patience_ns;
 }
 

@@ -75,7 +75,8 @@ static void close_store(struct rdzv_server *s) {
 
 static void on_arbiter(void *arg, const struct arbiter_answer *answer) {
     struct rdzv_server *s = arg;
-    if (answer->result != ARBITER_UNREACHABLE && answer->record.epoch >= s->record.epoch)
+    if ((answer->result == ARBITER_OK || answer->result == ARBITER_LOST) &&
+        answer->record.epoch >= s->record.epoch)
         s->record = answer->record;
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_ARBITER, .answer = answer});
 }

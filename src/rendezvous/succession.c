@@ -94,8 +94,8 @@ static bool predecessors_gone(const struct member *m) {
 }
 
 static bool wants_to_claim(const struct member *m) {
-    return m->seat == SEAT_SEEKING && succession_is_heir(m) && m->record.epoch <= m->named.epoch &&
-           leader_is_over(m) && enough_came(m);
+    return m->seat == SEAT_SEEKING && succession_is_heir(m) && m->ruined_ns == 0 &&
+           m->record.epoch <= m->named.epoch && leader_is_over(m) && enough_came(m);
 }
 
 static uint64_t claim_due(const struct member *m) {
@@ -145,7 +145,9 @@ void succession_on_claim(struct member *m, const struct arbiter_answer *a) {
     if (m->seat != SEAT_CLAIMING || a->request.epoch != m->claim_epoch)
         return;
     m->claim_asked = false;
-    if (a->result == ARBITER_UNREACHABLE) {
+    if (a->result == ARBITER_RUINED)
+        member_on_ruin(m, a);
+    if (a->result == ARBITER_UNREACHABLE || a->result == ARBITER_RUINED) {
         (void)snprintf(m->waiting, sizeof m->waiting, "%s", a->text);
         m->claim_retry_ns = m->now_ns + CLAIM_RETRY_NS;
         return;
@@ -190,9 +192,14 @@ void succession_lead(struct member *m, uint32_t epoch) {
 
 /* ---- time ---- */
 
+/* A lease, and another where the arbiter's data is gone: that has to stay so for a lease. */
+static uint64_t claim_end(const struct member *m) {
+    return m->claim_ns + m->config.lease_ns * (m->ruined_ns != 0 ? 2 : 1);
+}
+
 void succession_time(struct member *m) {
     if (m->seat == SEAT_CLAIMING) {
-        if (m->now_ns >= m->claim_ns + m->config.lease_ns)
+        if (m->now_ns >= claim_end(m))
             give_up_claim(m);
         else if (!m->claim_asked && m->now_ns >= m->claim_retry_ns)
             ask_for(m);
@@ -209,7 +216,7 @@ void succession_time(struct member *m) {
 
 uint64_t succession_deadline(const struct member *m) {
     if (m->seat == SEAT_CLAIMING) {
-        uint64_t t = m->claim_ns + m->config.lease_ns;
+        uint64_t t = claim_end(m);
         return m->claim_asked ? t : MIN2(t, m->claim_retry_ns);
     }
     uint64_t t = claim_due(m);

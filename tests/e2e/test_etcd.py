@@ -161,8 +161,22 @@ def test_keys_that_somebody_removed_are_told(one):
     with Arbiter(one, run_id="hands") as a:
         assert a.ask("claim 1 5")["result"] == "ok"
         one.ctl("del", "/muster/hands/latest")
-        answer = a.ask("claim 1 6")
-        assert answer["result"] == "unreachable" and "somebody changed these keys" in answer["text"]
+        answer = a.ask("beat 1 5")
+        assert answer["result"] == "ruined" and "'/muster/hands/latest' has gone" in answer["text"]
+    with Arbiter(one, run_id="hands") as newcomer:  # it has seen nothing of it before
+        answer = newcomer.ask("claim 1 6")
+        assert answer["result"] == "ruined" and "somebody changed these keys" in answer["text"]
+
+
+def test_another_job_in_the_place_of_one_whose_keys_were_removed_is_told_apart(one):
+    with Arbiter(one, run_id="anew") as a, Arbiter(one, run_id="anew") as b:
+        assert a.ask("claim 1 5")["result"] == "ok"
+        one.ctl("del", "--prefix", "/muster/anew/")
+        assert b.ask("claim 1 6")["result"] == "ok"
+        for line in ("beat 1 5", "claim 2 5", "read"):
+            answer = a.ask(line)
+            assert answer["result"] == "ruined" and "another agent's" in answer["text"], answer
+        assert b.ask("beat 1 6")["result"] == "ok"
 
 
 def test_etcd_may_die_and_come_back():

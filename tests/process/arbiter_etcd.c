@@ -35,7 +35,8 @@ static void say(struct strbuf *line) {
 static void on_answer(void *arg, const struct arbiter_answer *a) {
     (void)arg;
     static const char *const kinds[] = {"", "read", "claim", "beat", "close"};
-    static const char *const results[] = {"", "ok", "lost", "unreachable"};
+    static const char *const results[] = {"", "ok", "lost", "unreachable",
+                                          "ruined"};
     static const char *const outcomes[] = {"", "success", "failed"};
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     struct json_writer w = json_writer_of(&line);
@@ -44,7 +45,7 @@ static void on_answer(void *arg, const struct arbiter_answer *a) {
     json_write_u64(&w, "id", a->request.id);
     json_write_string(&w, "result", results[a->result]);
     json_write_u64(&w, "ms", (clock_now_ns() - a->started_ns) / NS_PER_MS);
-    if (a->result == ARBITER_UNREACHABLE) {
+    if (a->result == ARBITER_UNREACHABLE || a->result == ARBITER_RUINED) {
         json_write_string(&w, "text", a->text);
     } else {
         json_write_u64(&w, "epoch", a->record.epoch);

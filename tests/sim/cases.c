@@ -48,6 +48,23 @@ void case_short_freeze(struct world_params *p) {
     (void)world_params_fault(p, FAULT_FREEZE_AGENT, S(5), 0, (int64_t)S(4.6), 0);
 }
 
+void case_arbiter_emptied(struct world_params *p) {
+    case_arbiter(p, 4, 2);
+    (void)world_params_fault(p, FAULT_ARBITER_EMPTIED, S(5), 0, 0, 0);
+}
+
+void case_arbiter_away_for_a_moment(struct world_params *p) {
+    case_arbiter(p, 4, 2);
+    p->succeeds = true;
+    (void)world_params_fault(p, FAULT_ARBITER_EMPTIED, S(5), 0, (int64_t)S(4), 0);
+}
+
+void case_another_jobs_arbiter(struct world_params *p) {
+    case_arbiter(p, 4, 2);
+    (void)world_params_fault(p, FAULT_ARBITER_EMPTIED, S(5), 0, 0, 1);
+    (void)world_params_fault(p, FAULT_AGENT_KILL, S(5), 0, 0, 0);
+}
+
 void case_thaws_and_is_killed(struct world_params *p) {
     case_mark(p, 3, 1);
     p->group.last_call_ns = S(1);

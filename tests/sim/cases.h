@@ -19,6 +19,12 @@ void case_newcomer_sees_only_the_arbiter(struct world_params *p);
 void case_one_goes_to_the_successor(struct world_params *p);
 /* The leader's agent stands still for less than a lease. */
 void case_short_freeze(struct world_params *p);
+/* The arbiter's data is gone, and nothing else is wrong. */
+void case_arbiter_emptied(struct world_params *p);
+/* For 4 s, less than a lease: nobody may end of that. */
+void case_arbiter_away_for_a_moment(struct world_params *p);
+/* The leader is killed while another job has founded its first epoch in the place of this one's. */
+void case_another_jobs_arbiter(struct world_params *p);
 /* The endpoint's agent thaws, answers what piled up, is killed before it touches its mark, and
  * started again. The seed decides in which order it finds things. */
 void case_thaws_and_is_killed(struct world_params *p);

@@ -228,6 +228,45 @@ Test(succession_sim, an_arbiter_lost_for_ever_ends_every_agent_with_the_reason) 
     world_free(w);
 }
 
+Test(succession_sim, an_arbiter_that_has_lost_its_data_ends_every_agent_within_the_bound) {
+    for (int lose = 0; lose < 3; lose++) {
+        struct world_params p;
+        case_arbiter_emptied(&p);
+        if (lose == 1) /* nobody is left to tell the others */
+            fault(&p, FAULT_AGENT_KILL, 5, 0, 0, 0);
+        else if (lose == 2)
+            fault(&p, FAULT_HOST_OFF, 5, 0, 0, 0);
+        struct world *w = run(&p);
+        for (uint32_t h = lose > 0; h < 4; h++) {
+            const struct member_end *end = member_end(world_member(w, h));
+            cr_assert_neq(end->kind, MEMBER_END_SUCCESS);
+            cr_assert_not_null(strstr(end->reason, "data of this job is gone"), "%s", end->reason);
+            assert_between(when(w, MARK_ENDED, h, 0), 10.0, 5.0 + 5 + 1 + 10);
+        }
+        cr_assert_eq(world_groups_started(w), 1);
+        world_free(w);
+    }
+}
+
+Test(succession_sim, an_arbiter_whose_data_comes_back_within_a_lease_ends_nothing) {
+    struct world_params p;
+    case_arbiter_away_for_a_moment(&p);
+    struct world *w = run(&p);
+    cr_assert_eq(world_groups_started(w), 1);
+    assert_success(w);
+    fault(&p, FAULT_AGENT_KILL, 5.1, 0, 0, 0); /* and a leader that is lost meanwhile is succeeded */
+    assert_success(run(&p));
+}
+
+Test(succession_sim, another_jobs_data_in_the_arbiter_is_nothing_to_claim_from) {
+    struct world_params p;
+    case_another_jobs_arbiter(&p);
+    struct world *w = run(&p);
+    for (uint32_t h = 1; h < 4; h++)
+        assert_between(when(w, MARK_ENDED, h, 0), 5.0, 8.0);
+    world_free(w);
+}
+
 Test(succession_sim, row_3_a_group_formed_while_the_arbiter_stalls_and_a_newcomers_claim) {
     struct world_params p;
     case_arbiter(&p, 3, 1);

@@ -259,6 +259,7 @@ static struct life *item_agent(const struct item *it) {
     case ITEM_BOOT:
     case ITEM_ARBITER_HEARS:
     case ITEM_RECOVERED:
+    case ITEM_RUIN_OVER:
     case ITEM_THAW_AGENT:
     case ITEM_THAW_HOST: return NULL;
     }
@@ -303,6 +304,7 @@ static void happen(struct world *w, struct item *it) {
     case ITEM_THAW_HOST: node_item(w, it); break;
     case ITEM_BOOT: fault_boots(w, it->local, true); break;
     case ITEM_RECOVERED: oracle_recovered(w); break;
+    case ITEM_RUIN_OVER: oracle_ruin_over(w); break;
     case ITEM_FAULT: fault_happens(w, &w->p.faults[it->local]); break;
     }
 }

@@ -50,6 +50,8 @@ enum fault_kind {
     FAULT_LEAVE,        /* the agent gets a signal; arg = grace */
     FAULT_ARBITER_OUT,  /* no answer for arg ns; to the host only, or arg2 = 1: to nobody */
     FAULT_ARBITER_SLOW, /* each request takes up to arg2 ns longer, for arg ns; host: its own */
+    /* the arbiter's data is gone: for arg ns, 0: for ever; arg2 = 1: another job's is in its place */
+    FAULT_ARBITER_EMPTIED,
     FAULT_TOUCH_FAILS,  /* of the mark, for arg ns */
     FAULT_SAFE_POINT,   /* a worker says that it may be stopped now */
     FAULT_EXCLUDE,      /* an operator excludes the host's node */
@@ -113,6 +115,9 @@ enum mutant {
     MUTANT_SAME_EPOCH,         /* an agent restarted at the endpoint founds the same epoch */
     MUTANT_OLD_MARK,           /* and does not wait until the mark's leases have run out */
     MUTANT_SPLIT_UNIT,         /* a group need be no multiple of the unit */
+    MUTANT_RUIN_IS_SILENCE,    /* data that is gone is taken for an arbiter that can't be reached */
+    MUTANT_RUIN_AT_ONCE,       /* and nobody waits whether it comes back */
+    MUTANT_RUIN_UNSEEN,        /* another job's data is taken for one's own */
     MUTANT_COUNT,
 };
 const char *mutant_name(enum mutant m);
@@ -132,6 +137,7 @@ struct world_params {
     bool says_gone;         /* launchers notice by themselves when nothing is left */
     bool calm_network;      /* no fault here delays or loses words: nobody may lose a leader that is there */
     bool honest_clocks;     /* within 100 ppm, and no fault here delays single words: first causes are checked */
+    bool succeeds;          /* the job may end in no other way */
     uint64_t end_ns;        /* everybody has to have ended by then */
     uint64_t healed_ns;     /* no fault is in force any more; 0: not known */
     uint64_t recover_ns;    /* by so long after it a group runs, if it can; 0: not checked */
@@ -190,6 +196,7 @@ enum world_mark {
     MARK_CLAIMED,       /* the arbiter has given it an epoch */
     MARK_CLOSED_THERE,  /* the arbiter has the outcome */
     MARK_FINISHED,      /* all workers of the host have ended with 0 */
+    MARK_EMPTIED,       /* the arbiter's data is gone */
 };
 /* When the nth (from 0) such thing happened on the host (WORLD_HOSTS_MAX: any): TIME_NEVER if it did not. */
 uint64_t world_when(const struct world *w, enum world_mark mark, uint32_t host, unsigned nth);

@@ -119,9 +119,51 @@ static enum arbiter_result judge(struct world *w, struct life *l,
     assert_not_reached();
 }
 
+bool arbiter_is_emptied(const struct world *w) { return w->now_ns < w->emptied_until_ns; }
+
+void arbiter_emptied(struct world *w, uint64_t for_ns, bool other_job) {
+    if (w->record.epoch == 0 || w->record.closed || w->was_emptied)
+        return; /* nothing to lose */
+    w->was_emptied = for_ns == 0;
+    w->emptied_until_ns = for_ns == 0 ? TIME_NEVER : w->now_ns + for_ns;
+    w->other_job = other_job;
+    world_mark(w, MARK_EMPTIED, WORLD_HOSTS_MAX);
+    w->troubled_until_ns = MAX2(w->troubled_until_ns, for_ns == 0 ? w->now_ns : w->emptied_until_ns);
+    if (w->was_emptied)
+        world_plan(w, ITEM_RUIN_OVER, NULL, 0);
+}
+
+/* What is there while the data is gone. Who has seen nothing before would begin another job: such
+ * agents can't make anything there in these worlds. */
+static void judge_ruin(struct world *w, struct life *l, struct asked *a) {
+    const struct arbiter_request *r = &a->answer.request;
+    struct arbiter_record others = {.epoch = 1, .leader.incarnation = UINT64_C(0xff00)};
+    (void)snprintf(a->answer.text, sizeof a->answer.text, "it was removed");
+    a->answer.result = l->knows_arbiter ? ARBITER_RUINED : ARBITER_UNREACHABLE;
+    a->answer.record = w->other_job ? others : (struct arbiter_record){0};
+    if (!l->knows_arbiter)
+        return;
+    if (w->p.mutant == MUTANT_RUIN_IS_SILENCE)
+        a->answer.result = ARBITER_UNREACHABLE;
+    if (w->p.mutant == MUTANT_RUIN_AT_ONCE)
+        a->answer.record = others;
+    if (w->p.mutant != MUTANT_RUIN_UNSEEN || !w->other_job)
+        return;
+    a->answer.result = r->kind == ARBITER_CLAIM && r->epoch <= 1 ? ARBITER_LOST : ARBITER_OK;
+    if (r->kind == ARBITER_CLAIM && r->epoch > 1)
+        world_broken(w, "I2: %u.%u claims an epoch of another job", l->host, l->index);
+}
+
 static void hears(struct world *w, struct item *it) {
     struct asked *a = it->asked;
     const struct arbiter_request *r = &a->answer.request;
+    if (arbiter_is_emptied(w)) {
+        if (a->given_up)
+            return;
+        judge_ruin(w, it->life, a);
+        answer_in(w, it->life, a, way(w, it->life->host));
+        return;
+    }
     if (w->p.mutant == MUTANT_EARLY_CLOSED && r->kind == ARBITER_CLOSE && it->version == 0) {
         /* It says so, and will do it. */
         a->answer.result = ARBITER_OK;
@@ -134,6 +176,7 @@ static void hears(struct world *w, struct item *it) {
         return;
     }
     enum arbiter_result result = judge(w, it->life, r);
+    it->life->knows_arbiter = it->life->knows_arbiter || w->record.epoch > 0;
     if (a->given_up)
         return;
     a->answer.result = result;
@@ -171,6 +214,7 @@ static void answers(struct world *w, struct item *it) {
                 (int)answer.request.kind, answer.request.epoch,
                 answer.result == ARBITER_OK     ? "done"
                 : answer.result == ARBITER_LOST ? "lost"
+                : answer.result == ARBITER_RUINED ? "ruined"
                                                 : "unanswered");
     if (!a->by_group)
         node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = &answer});

@@ -150,6 +150,10 @@ static void draw_args(struct draw *d, const struct world_params *p, struct fault
         f->arg = (int64_t)ms(d, 1000, 15000);
         f->arg2 = (int64_t)ms(d, 100, chance(d, 50) ? 3000 : 12000);
         break;
+    case FAULT_ARBITER_EMPTIED:
+        f->arg = chance(d, 40) ? (int64_t)ms(d, 100, 4000) : 0; /* less than a lease */
+        f->arg2 = f->arg == 0 && chance(d, 40);
+        break;
     case FAULT_BOOT:
     case FAULT_HOST_OFF:
     case FAULT_PREPARE_FAILS:
@@ -321,6 +325,11 @@ void world_params_random(struct world_params *ret, uint64_t seed) {
     uint64_t n = dense ? between(&d, 6, 16) : prng_below(&d.prng, 13);
     for (uint64_t i = 0; i < n; i++)
         draw_fault(&d, &p, mood, calm_ns);
+    if (p.group.anchor == ANCHOR_ARBITER && room(&p) && chance(&d, 8)) {
+        struct fault f = {.kind = FAULT_ARBITER_EMPTIED};
+        draw_args(&d, &p, &f);
+        (void)world_params_fault(&p, f.kind, between(&d, 0, calm_ns), 0, f.arg, f.arg2);
+    }
     for (size_t i = 0; i < p.n_faults; i++)
         p.honest_clocks = p.honest_clocks && p.faults[i].kind != FAULT_DELAY;
     set_bounds(&p, calm_ns);

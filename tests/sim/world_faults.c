@@ -24,6 +24,7 @@ static const char *const fault_names[FAULT_KIND_COUNT] = {
     [FAULT_LEAVE] = "node told to leave",
     [FAULT_ARBITER_OUT] = "no arbiter",
     [FAULT_ARBITER_SLOW] = "slow arbiter",
+    [FAULT_ARBITER_EMPTIED] = "the arbiter's data is gone",
     [FAULT_TOUCH_FAILS] = "the mark can't be touched",
     [FAULT_SAFE_POINT] = "safe point",
     [FAULT_EXCLUDE] = "operator excludes",
@@ -68,6 +69,9 @@ static const char *const mutant_names[MUTANT_COUNT] = {
     [MUTANT_DEAF] = "a leader hears of no higher epoch",
     [MUTANT_SAME_EPOCH] = "the endpoint founds one epoch twice",
     [MUTANT_OLD_MARK] = "the endpoint does not wait for the mark",
+    [MUTANT_RUIN_IS_SILENCE] = "an arbiter without data is out of reach",
+    [MUTANT_RUIN_AT_ONCE] = "an arbiter without data ends the job at once",
+    [MUTANT_RUIN_UNSEEN] = "another job's arbiter is one's own",
     [MUTANT_SPLIT_UNIT] = "a group of any number of nodes",
 };
 
@@ -272,6 +276,7 @@ void fault_happens(struct world *w, const struct fault *fault) {
     case FAULT_LEAVE: told_to_leave(w, f); break;
     case FAULT_ARBITER_OUT:
     case FAULT_ARBITER_SLOW: arbiter_fault(w, f); break;
+    case FAULT_ARBITER_EMPTIED: arbiter_emptied(w, (uint64_t)f->arg, f->arg2 != 0); break;
     case FAULT_TOUCH_FAILS:
         w->touch_fails_until_ns = MAX2(w->touch_fails_until_ns, w->now_ns + (uint64_t)f->arg);
         break;

@@ -570,11 +570,12 @@ void leader_item(struct world *w, struct item *it) {
 }
 
 void leader_answer(struct world *w, struct life *l, const struct arbiter_answer *answer) {
-    if (answer->result != ARBITER_UNREACHABLE)
+    bool known = answer->result == ARBITER_OK || answer->result == ARBITER_LOST;
+    if (known)
         l->lead.record = answer->record;
     struct arbiter_answer forged = *answer;
     bool agrees = w->p.mutant == MUTANT_NO_ARBITER_TERM && answer->result == ARBITER_UNREACHABLE;
-    bool deaf = w->p.mutant == MUTANT_DEAF && answer->result != ARBITER_UNREACHABLE;
+    bool deaf = w->p.mutant == MUTANT_DEAF && known;
     if ((agrees || deaf) && answer->request.kind == ARBITER_BEAT) {
         forged.result = ARBITER_OK;
         forged.record = (struct arbiter_record){.epoch = answer->request.epoch,

@@ -426,6 +426,7 @@ void node_item(struct world *w, struct item *it) {
     case ITEM_TOUCHED:
     case ITEM_BOOT:
     case ITEM_RECOVERED:
+    case ITEM_RUIN_OVER:
     case ITEM_FAULT:
     case ITEM_FORGED_ACK: assert_not_reached();
     }

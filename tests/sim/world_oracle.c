@@ -173,7 +173,7 @@ void oracle_node_ended(struct world *w, const struct life *l) {
         if (leader != NULL && undisturbed(w, leader, l, patience) && !full)
             world_broken(w, "I7: %u.%u gave up a leader that was there all the time", l->host,
                          l->index);
-    } else if (w->record.closed && w->now_ns > w->troubled_until_ns + patience + 20 * NS_PER_S &&
+    } else if (w->record.closed && !w->was_emptied && w->now_ns > w->troubled_until_ns + patience + 20 * NS_PER_S &&
                w->now_ns > world_when(w, MARK_CLOSED_THERE, WORLD_HOSTS_MAX, 0) + 10 * NS_PER_S) {
         world_broken(w, "I9: %u.%u gave up, and the arbiter has the outcome", l->host, l->index);
     }
@@ -201,12 +201,31 @@ void oracle_recovered(struct world *w) {
     for (unsigned i = 0; i < w->n_groups; i++)
         runs = runs || (w->groups[i].n_started > 0 && w->groups[i].started_ns > w->p.healed_ns);
     nodes = MIN2(nodes, c->max_nodes);
-    if (nodes - nodes % c->node_unit < c->min_nodes)
+    if (nodes - nodes % c->node_unit < c->min_nodes || w->was_emptied)
         return;
     w->coverage->recoveries++;
     if (!runs)
         world_broken(w, "I7: %u nodes are there, and no group runs %.0f s after the last fault",
                      nodes, (double)w->p.recover_ns / 1e9);
+}
+
+/* The arbiter's data is gone, and nothing else is wrong for so long that nobody may hope on. */
+void oracle_ruin_over(struct world *w) {
+    const struct group_config *c = &w->p.group;
+    uint64_t bound = c->lease_ns + c->margin_ns + 10 * NS_PER_S;
+    uint64_t since = MAX2(w->troubled_until_ns, world_when(w, MARK_EMPTIED, WORLD_HOSTS_MAX, 0));
+    if (w->now_ns < since + bound + bound / 50) {
+        world_plan(w, ITEM_RUIN_OVER, NULL, since + bound + bound / 50 - w->now_ns);
+        return;
+    }
+    for (unsigned i = 0; i < w->n_lives; i++) {
+        const struct life *l = &w->lives[i];
+        if (l->process && host_running(w, l->host) && l->knows_arbiter && !l->unkillable &&
+            !l->frozen)
+            world_broken(w, "I7: %u.%u goes on without the arbiter's data (%s, %s)", l->host,
+                         l->index, member_state_name(member_state(l->member)),
+                         member_seat_name(member_seat(l->member)));
+    }
 }
 
 /* ---- every step ---- */
@@ -249,7 +268,7 @@ static void check_end_of(struct world *w, const struct life *l) {
     enum outcome outcome = world_is_fixed(w) ? job->outcome : w->record.outcome;
     bool told = end->kind == MEMBER_END_SUCCESS || end->kind == MEMBER_END_FAILED;
     enum outcome said = end->kind == MEMBER_END_SUCCESS ? OUTCOME_SUCCESS : OUTCOME_FAILED;
-    if (told && said != outcome)
+    if (told && said != outcome && !w->was_emptied) /* its record is gone */
         world_broken(w, "I9: %u.%u ends with %d, the job with %d", l->host, l->index, (int)said,
                      (int)outcome);
     if (told && world_is_fixed(w) && strcmp(end->reason, job->reason) != 0)
@@ -269,6 +288,8 @@ void oracle_end(struct world *w) {
     const struct life *first = w->n_lives == 0 ? NULL : node_newest(w, 0);
     if (world_is_fixed(w) && !w->leader_was_killed && first != NULL && !w->jobs[w->job].closed)
         world_broken(w, "I7: the leader never closed the job");
+    if (w->p.succeeds && w->record.outcome != OUTCOME_SUCCESS)
+        world_broken(w, "the job had to succeed");
     for (unsigned i = 0; i < w->n_groups; i++)
         if (w->groups[i].store_open)
             world_broken(w, "the store of %u.%u is left open", G(w->groups[i].generation));

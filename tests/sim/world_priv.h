@@ -112,6 +112,7 @@ struct life {
     uint32_t callers_epoch;
     struct leadership lead;
     unsigned n_requests; /* of the arbiter, under way */
+    bool knows_arbiter;  /* has seen an epoch there */
 
     struct generation generation; /* of its workers */
     uint64_t spawned_ns;
@@ -159,6 +160,7 @@ enum item_kind {
     ITEM_ARBITER_HEARS, ITEM_ARBITER_ANSWER, /* a request at the arbiter; its answer at the asker */
     ITEM_TOUCHED,                            /* the mark was */
     ITEM_RECOVERED,  /* by now a group runs, if it can */
+    ITEM_RUIN_OVER,  /* by now everybody has ended who knew the arbiter's data */
     ITEM_FORGED_ACK, /* of a mutant */
 };
 
@@ -247,6 +249,9 @@ struct world {
     /* The arbiter: one record, and who has won what. */
     struct arbiter_record record;
     uint64_t won[WORLD_EPOCHS_MAX];
+    uint64_t emptied_until_ns; /* what it held is gone; 0: it is not */
+    bool other_job;            /* another's is there */
+    bool was_emptied;          /* for ever */
     /* The mark on host 0. */
     struct {
         bool there;
@@ -353,6 +358,8 @@ struct life *leader_now(const struct world *w);
 struct life *leader_successor(struct world *w, unsigned nth);
 
 /* world_arbiter.c */
+bool arbiter_is_emptied(const struct world *w);
+void arbiter_emptied(struct world *w, uint64_t for_ns, bool other_job);
 void arbiter_asked(struct world *w, struct life *l, const struct arbiter_request *request,
                    bool by_group);
 void arbiter_item(struct world *w, struct item *it);
@@ -373,6 +380,7 @@ void oracle_worker_failed(struct world *w, struct life *l, uint32_t local, bool 
 void oracle_node_lost(struct world *w, const struct life *leader, const struct life *l);
 void oracle_node_ended(struct world *w, const struct life *l);
 void oracle_recovered(struct world *w);
+void oracle_ruin_over(struct world *w);
 void oracle_step(struct world *w);
 void oracle_end(struct world *w);
 

@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -60,15 +61,18 @@ static void assert_closed(const struct arbiter_answer *answer, enum arbiter_resu
         assert_closed(&answer_, (result), (epoch), (outcome)); \
     } while (0)
 
-static void assert_unreachable(const struct arbiter_answer *answer, const char *words) {
-    cr_assert_eq(answer->result, ARBITER_UNREACHABLE, "result %d", answer->result);
+static void assert_fails(const struct arbiter_answer *answer, enum arbiter_result result,
+                         const char *words) {
+    cr_assert_eq(answer->result, result, "result %d: %s", answer->result, answer->text);
     cr_assert_not_null(strstr(answer->text, words), "'%s' is not in: %s", words, answer->text);
 }
-#define ASSERT_UNREACHABLE(call, words)          \
-    do {                                         \
-        struct arbiter_answer answer_ = (call);  \
-        assert_unreachable(&answer_, (words));   \
+#define ASSERT_FAILS(call, result, words)                  \
+    do {                                                   \
+        struct arbiter_answer answer_ = (call);            \
+        assert_fails(&answer_, (result), (words));         \
     } while (0)
+#define ASSERT_UNREACHABLE(call, words) ASSERT_FAILS(call, ARBITER_UNREACHABLE, words)
+#define ASSERT_RUINED(call, words) ASSERT_FAILS(call, ARBITER_RUINED, words)
 
 #define ARBITER_TEST(name) Test(arbiter_dir_io, name, .init = begin, .fini = finish)
 
@@ -293,8 +297,8 @@ ARBITER_TEST(a_damaged_epoch_is_named) {
         char text[512] = "";
         memcpy(text, good, cut);
         rig_write("epoch-1", text);
-        ASSERT_UNREACHABLE(rig_read(b), "epoch-1 is damaged");
-        ASSERT_UNREACHABLE(rig_claim(b, 2, B), "epoch-1 is damaged");
+        ASSERT_RUINED(rig_read(b), "epoch-1 is damaged");
+        ASSERT_RUINED(rig_claim(b, 2, B), "epoch-1 is damaged");
     }
     static const char *const texts[] = {"\xff\xfe", "[]", "{}", "7",
                                         "{\"version\":2,\"epoch\":1}",
@@ -304,7 +308,7 @@ ARBITER_TEST(a_damaged_epoch_is_named) {
                                         "\"addr\":\"\",\"port\":1,\"outcome\":\"maybe\"}"};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         rig_write("epoch-1", texts[i]);
-        ASSERT_UNREACHABLE(rig_read(b), "epoch-1 is damaged");
+        ASSERT_RUINED(rig_read(b), "epoch-1 is damaged");
     }
     rig_write("epoch-1", good);
     ASSERT_LEADS(rig_read(b), ARBITER_OK, 1, A);
@@ -332,9 +336,57 @@ ARBITER_TEST(only_plain_files_of_a_sane_size_are_read) {
 ARBITER_TEST(an_emptied_directory_is_noticed) {
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
     cr_assert_eq(unlink(rig_path("epoch-1")), 0);
-    ASSERT_UNREACHABLE(rig_beat(a, 1, A), "epoch-1 has gone");
-    ASSERT_UNREACHABLE(rig_read(a), "epoch-1 has gone");
-    ASSERT_UNREACHABLE(rig_claim(a, 1, A), "epoch-1 has gone");
+    ASSERT_RUINED(rig_beat(a, 1, A), "epoch-1 has gone");
+    ASSERT_RUINED(rig_read(a), "epoch-1 has gone");
+    ASSERT_RUINED(rig_claim(a, 1, A), "epoch-1 has gone");
+    ASSERT_RUINED(rig_claim(a, 2, A), "epoch-1 has gone");
+    ASSERT_RUINED(rig_close(a, 1, A, OUTCOME_SUCCESS), "epoch-1 has gone");
+}
+
+ARBITER_TEST(a_removed_folder_is_noticed_and_not_made_anew) {
+    char top[128];
+    (void)snprintf(top, sizeof top, "%s/top", rig_dir);
+    struct arbiter_dir_config config = {.path = top, .run_id = RIG_RUN_ID};
+    struct arbiter *deep;
+    cr_assert_eq(arbiter_dir_new(rig_loop, &config, &deep, NULL), 0);
+    cr_assert_eq(rig_claim(deep, 1, A).result, ARBITER_OK);
+    _cleanup_(freep) char *away = xasprintf("%s/away", rig_dir);
+    for (int whole = 0; whole < 2; whole++) {
+        _cleanup_(freep) char *place = xasprintf("%s%s", top, whole ? "" : "/" RIG_FOLDER);
+        cr_assert_eq(rename(place, away), 0);
+        for (int life = 0; life < 2; life++) { /* a new process knows it too */
+            ASSERT_RUINED(rig_beat(deep, 1, A), "epoch-1 has gone: it was removed");
+            ASSERT_RUINED(rig_read(deep), "epoch-1 has gone: it was removed");
+            cr_assert_eq(access(place, F_OK), -1);
+            int pidfd = rig_pidfd(arbiter_dir_child(deep));
+            cr_assert_eq(kill(arbiter_dir_child(deep), SIGKILL), 0);
+            rig_wait_end(pidfd);
+            (void)close(pidfd);
+        }
+        cr_assert_eq(rename(away, place), 0);
+        ASSERT_LEADS(rig_beat(deep, 1, A), ARBITER_OK, 1, A);
+    }
+    arbiter_free(deep);
+}
+
+/* What another job has put in its place is told, and nothing of it is ever taken for our own. */
+ARBITER_TEST(another_job_in_the_place_of_a_removed_one_is_told_apart) {
+    ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
+    cr_assert_eq(unlink(rig_path("epoch-1")), 0);
+    struct arbiter *other = rig_arbiter(0);
+    ASSERT_LEADS(rig_claim(other, 1, B), ARBITER_OK, 1, B);
+    struct arbiter_request questions[] = {
+        rig_request(ARBITER_READ, 0, A), rig_request(ARBITER_BEAT, 1, A),
+        rig_request(ARBITER_CLAIM, 1, A), rig_request(ARBITER_CLAIM, 2, A)};
+    for (size_t i = 0; i < ARRAY_SIZE(questions); i++) {
+        struct arbiter_answer answer = rig_ask(a, &questions[i]);
+        assert_fails(&answer, ARBITER_RUINED, "another agent's now");
+        cr_assert_eq(answer.record.leader.incarnation, B);
+    }
+    ASSERT_LEADS(rig_claim(other, 2, B), ARBITER_OK, 2, B);
+    cr_assert_eq(unlink(rig_path("epoch-2")), 0);
+    ASSERT_RUINED(rig_beat(other, 2, B), "epoch-2 has gone");
+    arbiter_free(other);
 }
 
 ARBITER_TEST(a_lost_beat_file_is_made_again) {

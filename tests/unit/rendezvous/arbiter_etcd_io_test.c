@@ -186,10 +186,11 @@ static const struct arbiter_answer *ask(enum arbiter_kind kind) {
     return &heard.last;
 }
 
-static void expect_unreachable(const char *text) {
-    cr_expect_eq(heard.last.result, ARBITER_UNREACHABLE);
+static void expect(enum arbiter_result result, const char *text) {
+    cr_expect_eq(heard.last.result, result);
     cr_expect(strstr(heard.last.text, text) != NULL, "no '%s' in '%s'", text, heard.last.text);
 }
+static void expect_unreachable(const char *text) { expect(ARBITER_UNREACHABLE, text); }
 
 Test(arbiter_etcd_io, goes_on_to_the_next_member_and_stays_there) {
     make(3, NULL, 0);
@@ -292,7 +293,7 @@ Test(arbiter_etcd_io, a_token_is_not_sent_where_no_user_was_given) {
 Test(arbiter_etcd_io, an_etcd_that_never_agrees_is_left) {
     make(1, NULL, 0);
     (void)ask(ARBITER_CLAIM); /* it says "written" and shows nothing */
-    expect_unreachable("somebody changed these keys");
+    expect(ARBITER_RUINED, "somebody changed these keys");
 }
 
 Test(arbiter_etcd_io, answers_come_in_order_and_too_many_are_refused) {

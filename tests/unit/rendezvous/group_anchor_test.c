@@ -434,6 +434,93 @@ Test(group_anchor, an_arbiter_that_is_lost_is_said_once_and_again_when_it_was_ba
     end(&l.r);
 }
 
+/* ---- its data is gone ---- */
+
+static void ruined(struct leader *l, uint32_t epoch, double seconds) {
+    l->reachable = false;
+    l->there = (struct arbiter_record){.epoch = epoch, .leader.incarnation = 99};
+    uint64_t until = l->r.now_ns + S(seconds);
+    hear(l, &l->last, ARBITER_RUINED, l->r.now_ns);
+    while (l->r.now_ns < until && group_state(l->r.g) != GROUP_CLOSED) {
+        live(l, 0.5, all, all);
+        hear(l, &l->last, ARBITER_RUINED, l->r.now_ns);
+    }
+}
+
+static void assert_ruined(struct leader *l, uint64_t grace_ns) {
+    struct desired d;
+    assert_state(&l->r, GROUP_CLOSED);
+    cr_assert_eq(group_outcome(l->r.g), OUTCOME_FAILED);
+    cr_assert(group_desired(l->r.g, 2, &d));
+    cr_assert_eq(d.kind, DESIRED_CLOSED, "the arbiter need not have it");
+    cr_assert_eq(d.grace_ns, grace_ns);
+    cr_assert_not_null(strstr(d.reason, "data of this job is gone"), "%s", d.reason);
+    cr_assert_eq(l->asked[ARBITER_CLOSE], 0);
+}
+
+Test(group_anchor, an_arbiter_without_data_for_five_seconds_ends_the_job) {
+    struct group_config c = arbiter_config(2, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    ruined(&l, 0, 4.5);
+    assert_state(&l.r, GROUP_RUNNING);
+    ruined(&l, 0, 1);
+    assert_ruined(&l, S(5));
+    end(&l.r);
+    c.lease_ns = S(2); /* no longer than a lease */
+    run(&l, &c, 3);
+    ruined(&l, 0, 2.5);
+    assert_ruined(&l, S(2));
+    end(&l.r);
+}
+
+Test(group_anchor, data_that_comes_back_in_time_changes_nothing) {
+    struct group_config c = arbiter_config(2, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    struct arbiter_record there = l.there;
+    for (int i = 0; i < 3; i++) {
+        ruined(&l, 0, 4);
+        hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
+        l.there = there;
+        l.reachable = true;
+        hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
+        live(&l, 2, all, all);
+    }
+    assert_state(&l.r, GROUP_RUNNING);
+    end(&l.r);
+}
+
+Test(group_anchor, another_jobs_data_in_its_place_ends_the_job_at_once) {
+    struct group_config c = arbiter_config(2, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    ruined(&l, 1, 0);
+    assert_ruined(&l, 0);
+    end(&l.r);
+}
+
+Test(group_anchor, an_outcome_that_can_be_put_down_nowhere_is_told_all_the_same) {
+    struct group_config c = arbiter_config(2, 2);
+    struct leader l;
+    run(&l, &c, 2);
+    l.reachable = false;
+    for (uint64_t node = 1; node <= 2; node++)
+        say(&l.r, node, NODE_FINISHED);
+    assert_state(&l.r, GROUP_CLOSED);
+    cr_assert_eq(l.asked[ARBITER_CLOSE], 1);
+    struct arbiter_request q = l.last;
+    l.there = (struct arbiter_record){0};
+    hear(&l, &q, ARBITER_RUINED, l.r.now_ns);
+    struct desired d;
+    cr_assert(group_desired(l.r.g, 2, &d) && d.kind == DESIRED_START);
+    l.r.now_ns += S(5);
+    hear(&l, &q, ARBITER_RUINED, l.r.now_ns);
+    cr_assert(group_desired(l.r.g, 2, &d) && d.kind == DESIRED_CLOSED);
+    cr_assert_eq(d.outcome, OUTCOME_SUCCESS);
+    end(&l.r);
+}
+
 Test(group_anchor, a_leader_that_hears_too_few_rests_its_beat) {
     static const struct {
         uint32_t min;

@@ -380,6 +380,46 @@ Test(member_seat, a_redirect_to_nobody_to_itself_or_to_an_older_epoch_is_not_fol
     }
 }
 
+Test(member_seat, without_a_leader_and_an_arbiter_with_data_it_ends_when_that_stays_so) {
+    static const struct arbiter_record nothing, others = {.epoch = 1, .leader.incarnation = 99};
+    for (int at_once = 0; at_once < 2; at_once++) {
+        struct rig r;
+        follow(&r);
+        name(&r, "72");
+        hears(&r, ARBITER_READ, 0, ARBITER_RUINED, &nothing); /* while it has a leader, he says so */
+        pass(&r, 5.5);
+        cr_assert_eq(member_end(r.m)->kind, MEMBER_END_NONE);
+        leader_gone(&r);
+        assert_seat(&r, SEAT_CLAIMING);
+        for (int i = 0; i < 6 && !at_once; i++) {
+            cr_assert_eq(member_end(r.m)->kind, MEMBER_END_NONE, "after %d s", i);
+            enum arbiter_kind kind = member_seat(r.m) == SEAT_CLAIMING ? ARBITER_CLAIM : ARBITER_READ;
+            hears(&r, kind, 4, ARBITER_RUINED, &nothing);
+            pass(&r, 1);
+        }
+        hears(&r, ARBITER_CLAIM, 4, ARBITER_RUINED, at_once ? &others : &nothing);
+        cr_assert_eq(member_end(r.m)->kind, MEMBER_END_LEADER_LOST);
+        cr_assert_not_null(strstr(member_end(r.m)->reason, "data of this job is gone"), "%s",
+                           member_end(r.m)->reason);
+        end(&r);
+    }
+}
+
+Test(member_seat, data_that_comes_back_in_time_ends_no_node) {
+    struct rig r;
+    follow(&r);
+    leader_gone(&r);
+    for (int i = 0; i < 10; i++) {
+        hears(&r, ARBITER_READ, 0, ARBITER_RUINED, NULL);
+        pass(&r, 4);
+        cr_assert_str_eq(member_waiting(r.m), "the arbiter is on fire");
+        reads(&r, 3, 1);
+        pass(&r, 1);
+    }
+    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_NONE);
+    end(&r);
+}
+
 Test(member_seat, without_a_leader_it_gives_up_at_the_join_timeout_and_says_what_it_waited_for) {
     struct member_config c = config_of();
     struct rig r;
