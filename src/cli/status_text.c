@@ -348,6 +348,8 @@ static void put_node(struct json_writer *w, const struct overview_node *n) {
     put_text_or_null(w, "address", n->addr);
     json_write_i64(w, "pid", n->pid);
     put_seconds(w, "joined_seconds", n->since_ns);
+    json_write_u64(w, "stalls", n->stalls);
+    put_seconds(w, "longest_stall_seconds", n->longest_stall_ns);
     put_text_or_null(w, "why", n->why);
     json_write_object_end(w);
 }

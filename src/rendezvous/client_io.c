@@ -79,15 +79,21 @@ static void end(struct rdzv_client *c) {
     c->config.ops.end(c->config.arg, member_end(c->member));
 }
 
+static void renew(struct rdzv_client *c, const struct renew *renew) {
+    struct wire_message m = {.kind = WIRE_RENEW, .renew = *renew};
+    struct loop_stats stats = loop_get_stats(c->loop);
+    m.renew.stalls = (uint32_t)MIN2(stats.n_long, (uint64_t)UINT32_MAX);
+    m.renew.longest_stall_ns = stats.longest_ns;
+    client_send_to_leader(c, &m);
+}
+
 static void obey(struct rdzv_client *c, const struct member_effect *e) {
     const struct rdzv_client_ops *ops = &c->config.ops;
     void *arg = c->config.arg;
     switch (e->kind) {
     case MEMBER_EFFECT_CONNECT: client_want_connect(c, e); break;
     case MEMBER_EFFECT_REPORT: send_report(c); break;
-    case MEMBER_EFFECT_RENEW:
-        client_send_to_leader(c, &(struct wire_message){.kind = WIRE_RENEW, .renew = e->renew});
-        break;
+    case MEMBER_EFFECT_RENEW: renew(c, &e->renew); break;
     case MEMBER_EFFECT_PROBE: client_probe_leader(c); break;
     case MEMBER_EFFECT_PREPARE: ops->prepare(arg, e->generation, member_form(c->member)); break;
     case MEMBER_EFFECT_START: ops->start(arg, e->generation, e->ways); break;

@@ -312,6 +312,8 @@ static void on_renew(struct group *g, struct node *n, const struct renew *renew)
     if (renew->epoch <= g->config.epoch && renew->leader_clock_ns <= g->now_ns)
         n->echo_ns = MAX2(n->echo_ns, renew->leader_clock_ns);
     group_note_clock(g, n, renew);
+    n->stalls = renew->stalls;
+    n->longest_stall_ns = renew->longest_stall_ns;
     group_send_lease(g, n);
 }
 

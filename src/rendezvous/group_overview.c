@@ -64,6 +64,8 @@ static void describe(const struct group *g, const struct node *n, uint64_t now_n
         .nproc = n->info.nproc,
         .pid = n->info.pid,
         .since_ns = now_ns - n->known_ns,
+        .stalls = n->stalls,
+        .longest_stall_ns = n->longest_stall_ns,
     };
     group_node_name(n, out->name);
     memcpy(out->addr, n->info.addr, sizeof out->addr);

@@ -198,6 +198,10 @@ struct renew {
     uint64_t leader_clock_ns; /* the leader's, in the last LEASE that came; 0: none yet */
     uint64_t rtt_ns;          /* round trip of the last exchange, as the node saw it; 0: none yet */
     uint32_t epoch;           /* the highest that the node knows of */
+    /* How often its agent's event loop was held up for LOOP_LONG_NS (io/loop.h) or more, and the
+     * longest that it was. For operators */
+    uint32_t stalls;
+    uint64_t longest_stall_ns;
 };
 
 /* The first successor's answer to each LEASE, at once. */
@@ -297,5 +301,7 @@ struct overview_node {
     uint32_t nproc;
     int32_t pid;
     uint64_t since_ns;             /* since it joined */
+    uint32_t stalls;               /* of its agent's event loop: struct renew */
+    uint64_t longest_stall_ns;
     char why[RDZV_HOST_MAX];       /* EXCLUDED, or why it can't take part */
 };

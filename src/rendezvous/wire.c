@@ -204,6 +204,8 @@ static void put_body(struct json_writer *w, const struct wire_message *m) {
         json_write_id(w, "leader_clock_ns", m->renew.leader_clock_ns);
         json_write_id(w, "rtt_ns", m->renew.rtt_ns);
         json_write_u64(w, "epoch", m->renew.epoch);
+        json_write_u64(w, "stalls", m->renew.stalls);
+        json_write_id(w, "longest_stall_ns", m->renew.longest_stall_ns);
         break;
     case WIRE_LEAVE: break;
     case WIRE_DESIRED: put_desired(w, &m->desired); break;

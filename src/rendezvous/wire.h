@@ -16,7 +16,7 @@
 #include "base/strbuf.h"
 #include "rendezvous/messages.h"
 
-#define WIRE_VERSION 4
+#define WIRE_VERSION 5
 /* Longest payload of a frame, either way. The longest valid message is below half of it (tested).
  */
 #define WIRE_MESSAGE_MAX ((size_t)128 * 1024)

@@ -124,6 +124,8 @@ static void put_node(struct json_writer *w, const struct overview_node *n) {
     json_write_u64(w, "nproc", n->nproc);
     json_write_i64(w, "pid", n->pid);
     json_write_id(w, "since_ns", n->since_ns);
+    json_write_u64(w, "stalls", n->stalls);
+    json_write_id(w, "longest_stall_ns", n->longest_stall_ns);
     PUT_TEXT(w, "why", n->why);
     json_write_object_end(w);
 }
@@ -139,7 +141,8 @@ void wire_put_nodes(struct json_writer *w, const struct wire_nodes *n) {
 static int get_node(const struct json *v, struct overview_node *ret, struct err *err) {
     struct fields f =
         FIELDS(v, err, "incarnation", "name", "addr", "place", "state", "connected", "silent_ns",
-               "node_rank", "first_rank", "nproc", "pid", "since_ns", "why");
+               "node_rank", "first_rank", "nproc", "pid", "since_ns", "stalls", "longest_stall_ns",
+               "why");
     wire_get_incarnation(&f, "incarnation", &ret->incarnation);
     GET_LINE(&f, "name", ret->name);
     GET_TEXT(&f, "addr", ret->addr);
@@ -153,6 +156,8 @@ static int get_node(const struct json *v, struct overview_node *ret, struct err 
     wire_get_u32(&f, "nproc", 1, RDZV_WORKERS_MAX, &ret->nproc);
     wire_get_i32(&f, "pid", 0, &ret->pid);
     wire_get_id(&f, "since_ns", &ret->since_ns);
+    wire_get_u32(&f, "stalls", 0, UINT32_MAX, &ret->stalls);
+    wire_get_id(&f, "longest_stall_ns", &ret->longest_stall_ns);
     GET_TEXT(&f, "why", ret->why);
     return f.code;
 }

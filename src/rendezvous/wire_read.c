@@ -265,11 +265,14 @@ static int get_small(const struct json *doc, struct wire_message *ret, struct er
         f = FIELDS(doc, err, "kind", "report");
         get_report(&f, &ret->report);
     } else if (ret->kind == WIRE_RENEW) {
-        f = FIELDS(doc, err, "kind", "clock_ns", "leader_clock_ns", "rtt_ns", "epoch");
+        f = FIELDS(doc, err, "kind", "clock_ns", "leader_clock_ns", "rtt_ns", "epoch", "stalls",
+                   "longest_stall_ns");
         wire_get_id(&f, "clock_ns", &ret->renew.clock_ns);
         wire_get_id(&f, "leader_clock_ns", &ret->renew.leader_clock_ns);
         wire_get_id(&f, "rtt_ns", &ret->renew.rtt_ns);
         wire_get_u32(&f, "epoch", 0, UINT32_MAX, &ret->renew.epoch);
+        wire_get_u32(&f, "stalls", 0, UINT32_MAX, &ret->renew.stalls);
+        wire_get_id(&f, "longest_stall_ns", &ret->renew.longest_stall_ns);
     } else if (ret->kind == WIRE_LEASE) {
         f = FIELDS(doc, err, "kind", "epoch", "prepared", "echo_ns", "validity_ns", "clock_ns");
         wire_get_u32(&f, "epoch", 1, UINT32_MAX, &ret->lease.epoch);

@@ -16,7 +16,7 @@ GROUP_KEYS = {"run_id", "state", "state_seconds", "outcome", "reason", "epoch", 
               "leader_host", "successors", "min_nodes", "max_nodes", "node_unit", "members", "world_size", "spares",
               "excluded", "restarts_used", "max_restarts", "losses", "incident", "incident_seconds", "nodes"}
 NODE_KEYS = {"node", "id", "place", "state", "node_rank", "first_rank", "workers", "connected", "silent_seconds",
-             "address", "pid", "joined_seconds", "why"}
+             "address", "pid", "joined_seconds", "stalls", "longest_stall_seconds", "why"}
 
 
 def ask(job, *words, prefix=(), seconds=30):

@@ -36,7 +36,8 @@ static void begin(void) {
                                       .state = NODE_JOINED, .connected = true, .silent_ns = 300 * NS_PER_MS,
                                       .nproc = 8, .pid = 33, .since_ns = 5 * NS_PER_S};
     nodes[1] = (struct overview_node){.incarnation = 0xa2, .name = "node2", .addr = "10.0.0.2", .place = PLACE_MEMBER,
-                                      .state = NODE_RUNNING, .connected = false, .silent_ns = 4 * NS_PER_S,
+                                      .state = NODE_RUNNING, .connected = false, .silent_ns = 4 * NS_PER_S, .stalls = 3,
+                                      .longest_stall_ns = 25 * NS_PER_MS,
                                       .node_rank = 1, .first_rank = 8, .nproc = 8, .pid = 22};
     nodes[2] = (struct overview_node){.incarnation = 0xa1, .name = "node1", .addr = "", .place = PLACE_MEMBER,
                                       .state = NODE_RUNNING, .connected = true, .silent_ns = 1 * NS_PER_S,
@@ -214,6 +215,8 @@ Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {
     check_number(row, "first_rank", 8);
     check_number(row, "workers", 8);
     check_number(row, "silent_seconds", 4);
+    check_number(row, "stalls", 3);
+    check_number(row, "longest_stall_seconds", 0.025);
     check_text(row, "address", "10.0.0.2");
     check_number(row, "pid", 22);
     check_text(row, "why", NULL);

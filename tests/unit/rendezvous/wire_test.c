@@ -279,6 +279,8 @@ static void any_nodes(struct wire_nodes *nodes) {
         n->nproc = 1 + any_u32(RDZV_WORKERS_MAX - 1);
         n->pid = (int32_t)any_u32(INT32_MAX);
         n->since_ns = any(UINT64_MAX);
+        n->stalls = any_u32(UINT32_MAX);
+        n->longest_stall_ns = any(UINT64_MAX);
         ANY_TEXT(n->why);
     }
 }
@@ -344,7 +346,8 @@ static void any_message(enum wire_kind kind, struct wire_message *m) {
         break;
     case WIRE_REPORT: any_report(&m->report); break;
     case WIRE_RENEW:
-        m->renew = (struct renew){any(UINT64_MAX), any(UINT64_MAX), any(UINT64_MAX), any_u32(UINT32_MAX)};
+        m->renew = (struct renew){any(UINT64_MAX), any(UINT64_MAX), any(UINT64_MAX), any_u32(UINT32_MAX),
+                                  any_u32(UINT32_MAX), any(UINT64_MAX)};
         break;
     case WIRE_LEAVE: break;
     case WIRE_DESIRED: any_desired(&m->desired); break;
@@ -518,13 +521,13 @@ Test(wire, what_operators_are_told_arrives_in_its_places) {
     in.nodes.list[0] = (struct overview_node){
         .incarnation = 1, .name = "node2", .addr = "10.0.0.2", .place = PLACE_SPARE, .state = NODE_JOINED,
         .connected = true, .silent_ns = 2, .node_rank = 3, .first_rank = 4, .nproc = 5, .pid = 6, .since_ns = 7,
-        .why = "so"};
+        .stalls = 8, .longest_stall_ns = 9, .why = "so"};
     there_and_back(&in, &out);
     cr_assert(out.nodes.first == 32 && out.nodes.n == 1);
     const struct overview_node *n = &out.nodes.list[0];
     cr_assert(n->incarnation == 1 && n->place == PLACE_SPARE && n->state == NODE_JOINED && n->connected);
     cr_assert(n->silent_ns == 2 && n->node_rank == 3 && n->first_rank == 4 && n->nproc == 5);
-    cr_assert(n->pid == 6 && n->since_ns == 7);
+    cr_assert(n->pid == 6 && n->since_ns == 7 && n->stalls == 8 && n->longest_stall_ns == 9);
     cr_assert_str_eq(n->name, "node2");
     cr_assert_str_eq(n->addr, "10.0.0.2");
     cr_assert_str_eq(n->why, "so");
@@ -571,7 +574,7 @@ static int decode(const char *text) {
 }
 
 #define RENEW(a, b, c) \
-    "{\"kind\":\"RENEW\",\"clock_ns\":" a ",\"leader_clock_ns\":" b ",\"rtt_ns\":" c ",\"epoch\":1}"
+    "{\"kind\":\"RENEW\",\"clock_ns\":" a ",\"leader_clock_ns\":" b ",\"rtt_ns\":" c ",\"epoch\":1,\"stalls\":0,\"longest_stall_ns\":\"0\"}"
 #define HELLO(v, i, r) "{\"kind\":\"HELLO\",\"version\":" v ",\"incarnation\":" i ",\"run_id\":" r "}"
 #define WELCOME(e, p, h)                                                                             \
     "{\"kind\":\"WELCOME\",\"epoch\":" e ",\"leader\":\"00000000000000a1\",\"listener_port\":" p    \
@@ -588,7 +591,7 @@ static int decode(const char *text) {
     "\"losses\":0,\"log_nonce\":\"1\",\"n_members\":" n ",\"n_order\":" order ",\"first\":" first        \
     ",\"members\":"
 #define COMMAND(c, run) \
-    "{\"kind\":\"COMMAND\",\"version\":4,\"command\":\"" c "\",\"run_id\":\"" run "\""
+    "{\"kind\":\"COMMAND\",\"version\":5,\"command\":\"" c "\",\"run_id\":\"" run "\""
 #define OVERVIEW(phase, successors)                                                                 \
     "{\"kind\":\"OVERVIEW\",\"phase\":\"" phase "\",\"since_ns\":\"1\",\"epoch\":1,\"generation\":\"1.1\"," \
     "\"running_ns\":\"1\",\"leader\":" INC ",\"leader_host\":\"h\",\"min_nodes\":1,\"max_nodes\":1,"      \
@@ -598,7 +601,7 @@ static int decode(const char *text) {
 #define ROW(state, nproc)                                                                           \
     "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[{\"incarnation\":" INC ",\"place\":\"member\",\"state\":\""  \
     state "\",\"connected\":true,\"silent_ns\":\"0\",\"node_rank\":0,\"first_rank\":0,\"nproc\":" nproc      \
-    ",\"pid\":1,\"since_ns\":\"0\","
+    ",\"pid\":1,\"since_ns\":\"0\",\"stalls\":0,\"longest_stall_ns\":\"0\","
 #define ROW_REST "\"name\":\"\",\"addr\":\"\",\"why\":\"\"}]}"
 
 Test(wire, decoding_refuses_what_succession_does_not_know) {
@@ -749,21 +752,21 @@ Test(wire, decoding_refuses_what_breaks_the_protocol) {
         {-EINVAL, RENEW("\"1.0\"", "\"0\"", "\"1\"")},
         {-EINVAL, RENEW("\"\"", "\"0\"", "\"1\"")},
         {-EINVAL, "{\"kind\":\"RENEW\",\"clock_ns\":\"1\",\"rtt_ns\":\"1\"}"},
-        {0, HELLO("4", INC, "\"\"")},
+        {0, HELLO("5", INC, "\"\"")},
         {WIRE_E_VERSION, HELLO("1", INC, "\"\"")},
         {WIRE_E_VERSION, "{\"kind\":\"HELLO\",\"version\":3,\"new\":[{}]}"},
         {WIRE_E_VERSION, "{\"kind\":\"JOIN\",\"version\":4294967295}"},
         {-EINVAL, "{\"kind\":\"JOIN\",\"version\":4294967296}"},
-        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":4}"},
+        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":5}"},
         {WIRE_E_VERSION, "{\"kind\":\"COMMAND\",\"version\":1}"},
-        {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":4}"},
+        {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":5}"},
         {-EINVAL, HELLO("-1", INC, "\"\"")},
         {-EINVAL, HELLO("1.5", INC, "\"\"")},
-        {-EINVAL, HELLO("4", "\"0000000000000000\"", "\"\"")},
-        {-EINVAL, HELLO("4", "\"a1\"", "\"\"")},
-        {-EINVAL, HELLO("4", "\"00000000000000A1\"", "\"\"")},
-        {-EINVAL, HELLO("4", INC, "7")},
-        {-EINVAL, HELLO("4", INC, "\"a\\u0000b\"")},
+        {-EINVAL, HELLO("5", "\"0000000000000000\"", "\"\"")},
+        {-EINVAL, HELLO("5", "\"a1\"", "\"\"")},
+        {-EINVAL, HELLO("5", "\"00000000000000A1\"", "\"\"")},
+        {-EINVAL, HELLO("5", INC, "7")},
+        {-EINVAL, HELLO("5", INC, "\"a\\u0000b\"")},
         {0, WELCOME("1", "1", "\"1000000\"")},
         {-EINVAL, WELCOME("0", "1", "\"1000000\"")},
         {-EINVAL, WELCOME("1", "0", "\"1000000\"")},
@@ -813,7 +816,7 @@ static void check_text_limit(const char *before, const char *after, size_t size)
 }
 
 #define NODE(host)                                                                          \
-    "{\"kind\":\"JOIN\",\"version\":4,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
+    "{\"kind\":\"JOIN\",\"version\":5,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
     "\"incarnation\":" INC ",\"host\":\"" host
 #define FLAGS \
     "\"epoch\":1,\"leaving\":false,\"finished\":false,\"at_safe_point\":false,\"ways\":0,\"excluded\":false,\"losses\":0,"
@@ -829,7 +832,7 @@ static void check_text_limit(const char *before, const char *after, size_t size)
            ",\"pid\":1,\"at_ns\":\"1\",\"wall_ns\":\"1\",\"ran_ns\":\"1\",\"text_is_traceback\":false,"
 
 Test(wire, every_text_has_its_limit) {
-    check_text_limit("{\"kind\":\"HELLO\",\"version\":4,\"incarnation\":" INC ",\"run_id\":\"", "\"}",
+    check_text_limit("{\"kind\":\"HELLO\",\"version\":5,\"incarnation\":" INC ",\"run_id\":\"", "\"}",
                      RDZV_RUN_ID_MAX);
     check_text_limit("{\"kind\":\"REFUSED\",\"final\":true,\"reason\":\"", "\"}", RDZV_REASON_MAX);
     check_text_limit(NODE(""), NODE_REST, RDZV_HOST_MAX);
@@ -844,7 +847,7 @@ Test(wire, every_text_has_its_limit) {
                      "\"addr\":\"\",\"host\":\"", "\"}]}", RDZV_ADDR_MAX);
     check_text_limit(COMMAND("stop", "r") ",\"reason\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit(COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"", "\"}", RDZV_HOST_MAX);
-    check_text_limit("{\"kind\":\"COMMAND\",\"version\":4,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
+    check_text_limit("{\"kind\":\"COMMAND\",\"version\":5,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
                      RDZV_RUN_ID_MAX);
     check_text_limit("{\"kind\":\"DIGEST\",\"text\":\"", "\"}", RDZV_DIGEST_MAX);
     check_text_limit("{\"kind\":\"ANSWER\",\"ok\":true,\"text\":\"", "\"}", RDZV_REASON_MAX / 4);
@@ -955,7 +958,7 @@ Test(wire, the_corpus_of_the_fuzzer_is_of_this_version) {
             continue;
         char *text = read_text(xasprintf("%s/%s", dir, e->d_name));
         struct err err = {0};
-        int expected = strcmp(e->d_name, "hello-5") == 0       ? WIRE_E_VERSION
+        int expected = strcmp(e->d_name, "hello-next") == 0       ? WIRE_E_VERSION
                        : strcmp(e->d_name, "unknown-key") == 0 ? -EINVAL
                                                                : 0;
         cr_assert_eq(wire_decode(text, strlen(text), &m, &err), expected, "%s: %s", e->d_name, err.text);
