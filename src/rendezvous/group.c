@@ -223,6 +223,7 @@ static void heed_member(struct group *g, struct node *n) {
     } else if (report->leaving && report->state != NODE_FINISHED) {
         (void)snprintf(text, sizeof text, "node %s was told to stop", name);
         group_stop_for_lost_node(g, text);
+        g->stop_wished = true;
     } else if (report->unusable[0] != '\0') {
         (void)snprintf(text, sizeof text, "node %s can't take part any more: %s", name,
                        report->unusable);

@@ -193,8 +193,10 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     g->status_dirty = true;
     if (g->started_once)
         (void)snprintf(g->last_lost, sizeof g->last_lost, "%s", name);
-    if (was_member && group_is_live(g) && !(finished && g->state == GROUP_RUNNING))
+    if (was_member && group_is_live(g) && !(finished && g->state == GROUP_RUNNING)) {
         group_stop_for_lost_node(g, text);
-    else if (g->state != GROUP_CLOSED)
+        g->stop_wished = !lost;
+    } else if (g->state != GROUP_CLOSED) {
         group_incident(g, text);
+    }
 }

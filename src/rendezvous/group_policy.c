@@ -150,6 +150,7 @@ static void stop_to_grow(struct group *g, size_t larger, const char *why) {
                    larger, why);
     g->detected_ns = g->now_ns;
     group_begin_stop(g, text);
+    g->stop_wished = true;
 }
 
 void group_grow(struct group *g) {
@@ -157,6 +158,9 @@ void group_grow(struct group *g) {
         return;
     size_t larger = larger_group(g);
     if (larger == 0 || g->now_ns < g->not_before_ns)
+        return;
+    /* Who comes and is lost again and again must not keep the others from working. */
+    if (group_is_stalling(g) && !g->grow_asked)
         return;
     bool now = false;
     switch (g->config.grow) {
@@ -226,6 +230,7 @@ static void on_exclude(struct group *g, const struct command *c) {
         g->detected_ns = g->now_ns;
         (void)snprintf(text, sizeof text, "node %s was excluded", name);
         group_stop_for_lost_node(g, text);
+        g->stop_wished = true;
     }
 }
 

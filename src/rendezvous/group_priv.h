@@ -5,6 +5,7 @@
  *   group_states.c      the states and the ways between them
  *   group_members.c     who takes part, in which order, with which ranks
  *   group_policy.c      budgets, exclusion, crash loops, growing, operators
+ *   group_stall.c       groups that end without progress, and cost nothing
  *   group_cause.c       which failure came first
  *   group_anchor.c      what the leadership hangs on: leases, arbiter, mark
  *   group_successors.c  who may lead next, and what he has to know
@@ -144,6 +145,7 @@ struct group {
     /* STOPPING, and why */
     uint64_t stop_since_ns;
     bool closing;             /* CLOSED follows, not GATHERING */
+    bool stop_wished;         /* by an operator, the node that leaves, or to grow */
     /* a failure began it: charged when it is sure that no loss was behind it */
     bool charge_pending;
     enum outcome outcome;
@@ -170,6 +172,9 @@ struct group {
     uint64_t fail_node;       /* the last charged failures were all of this node's: */
     uint32_t fail_count;
     uint32_t backoff_step;
+    uint32_t stalls;          /* groups in a row that ended without progress or a failure */
+    uint32_t stalls_counted;  /* of them: those that left the job no smaller than ever */
+    size_t stalls_least;      /* the fewest nodes that were left after one of them */
     uint64_t started_ns;      /* of the present group; 0: it has not started */
     uint32_t ways;            /* likewise, that all its members have */
     uint64_t last_start_ns;   /* of any; 0 */
@@ -287,6 +292,12 @@ bool group_host_is_excluded(const struct group *g, const char *host);
 void group_grow(struct group *g);
 void group_on_command(struct group *g, const struct command *command);
 void group_operator_stop(struct group *g, const char *reason);
+
+/* group_stall.c */
+/* All have stopped. False: no group lasts, the job ends, g->reason says why. */
+bool group_note_stall(struct group *g, bool worker_failed);
+/* The last group ended without progress, and this one has not run for long yet. */
+bool group_is_stalling(const struct group *g);
 
 /* group_cause.c */
 /* Notes a node's failure in the present generation; true when it is the new first cause. */

@@ -91,7 +91,7 @@ static bool too_few_for_ever(const struct group *g) {
 void group_begin_stop(struct group *g, const char *reason) {
     (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
     g->n_stopping = count_workers(g);
-    g->cause_retold = false;
+    g->cause_retold = g->stop_wished = false;
     g->retold = 0;
     g->stop_since_ns = g->now_ns;
     g->settle_deadline_ns = g->has_cause ? g->now_ns + g->config.settle_ns : TIME_NEVER;
@@ -392,6 +392,7 @@ static void advance_stopping(struct group *g) {
         return;
     g->stopped_ns = g->now_ns;
     group_add_note(g, NOTE_STOPPED, NULL, NULL)->detected_ns = g->stop_since_ns;
+    bool worker_failed = g->charge_pending && g->cause.kind != FAILURE_NODE;
     if (!g->closing && g->charge_pending && !group_budget_spent(g) && !group_charge(g)) {
         g->closing = true;
         g->outcome = OUTCOME_FAILED;
@@ -406,7 +407,7 @@ static void advance_stopping(struct group *g) {
         g->outcome = OUTCOME_FAILED;
         (void)snprintf(g->reason, sizeof g->reason, "%s", text);
     }
-    if (group_budget_spent(g)) {
+    if (group_budget_spent(g) || (!g->closing && !group_note_stall(g, worker_failed))) {
         g->closing = true;
         g->outcome = OUTCOME_FAILED;
     }

@@ -74,3 +74,18 @@ void case_thaws_and_is_killed(struct world_params *p) {
     cut(p, 9.51, 40, 2, PARTITION_BOTH);
     (void)world_params_fault(p, FAULT_AGENT_KILL, S(9.52), 0, 0, (int64_t)S(0.5));
 }
+
+void case_no_group_lasts(struct world_params *p) {
+    world_params_calm(p, 1);
+    p->work_ns = S(100);
+    for (int i = 0; i < 40; i++)
+        (void)world_params_fault(p, FAULT_FREEZE_AGENT, S(1 + 7.5 * i), 0, (int64_t)S(7), 0);
+}
+
+void case_losses_over_time(struct world_params *p) {
+    world_params_calm(p, 2);
+    p->group.regroup_wait_ns = S(300);
+    p->work_ns = S(60);
+    for (int i = 0; i < 30; i++)
+        (void)world_params_fault(p, FAULT_AGENT_KILL, S(10 + 15 * i), 1, 0, (int64_t)S(2));
+}

@@ -28,3 +28,8 @@ void case_another_jobs_arbiter(struct world_params *p);
 /* The endpoint's agent thaws, answers what piled up, is killed before it touches its mark, and
  * started again. The seed decides in which order it finds things. */
 void case_thaws_and_is_killed(struct world_params *p);
+/* The only node's agent is frozen past its lease, again and again, each time soon after it thawed. */
+void case_no_group_lasts(struct world_params *p);
+/* One of two agents is killed and started again, thirty times; each group ran for a little longer
+ * than what counts as progress. */
+void case_losses_over_time(struct world_params *p);

@@ -2,6 +2,7 @@
  * (design notes, "Schedules that broke earlier wordings"). Seconds are of virtual time. */
 #include <string.h>
 
+#include "cases.h"
 #include "sim_assert.h"
 
 static struct world_coverage coverage;
@@ -386,5 +387,26 @@ Test(directed_sim, a_newcomer_waits_and_takes_a_lost_nodes_place) {
     cr_assert_eq(member_form(world_member(w, 3))->node_rank, 1);
     cr_assert_eq(member_form(world_member(w, 2))->node_rank, 2);
     cr_assert_eq(member_form(world_member(w, 0))->n_nodes, 3);
+    world_free(w);
+}
+
+Test(directed_sim, leases_that_run_out_again_and_again_end_the_job_with_the_reason) {
+    struct world_params p;
+    case_no_group_lasts(&p);
+    struct world *w = run(&p);
+    const struct member_end *end = member_end(world_member(w, 0));
+    cr_assert_eq(end->kind, MEMBER_END_FAILED);
+    cr_assert_not_null(strstr(end->reason, "no group lasts"), "%s", end->reason);
+    assert_between(when(w, MARK_LEADER_CLOSED, 0, 0), 77.5 + 8 * 5, 180);
+    cr_assert_leq(world_groups_started(w), 8);
+    world_free(w);
+}
+
+Test(directed_sim, losses_that_are_spread_over_time_are_free) {
+    struct world_params p;
+    case_losses_over_time(&p);
+    struct world *w = run(&p);
+    cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
+    cr_assert_eq(world_groups_started(w), 31);
     world_free(w);
 }

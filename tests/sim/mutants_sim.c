@@ -34,6 +34,8 @@ static const struct directed {
     {MUTANT_RUIN_IS_SILENCE, case_arbiter_emptied, 0},
     {MUTANT_RUIN_AT_ONCE, case_arbiter_away_for_a_moment, 0},
     {MUTANT_RUIN_UNSEEN, case_another_jobs_arbiter, 0},
+    {MUTANT_FOR_EVER, case_no_group_lasts, 0},
+    {MUTANT_NEVER_PROGRESS, case_losses_over_time, 0},
 };
 
 static const struct directed *directed_for(enum mutant m) {

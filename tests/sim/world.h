@@ -118,6 +118,8 @@ enum mutant {
     MUTANT_RUIN_IS_SILENCE,    /* data that is gone is taken for an arbiter that can't be reached */
     MUTANT_RUIN_AT_ONCE,       /* and nobody waits whether it comes back */
     MUTANT_RUIN_UNSEEN,        /* another job's data is taken for one's own */
+    MUTANT_FOR_EVER,           /* groups that end without a failure are not counted */
+    MUTANT_NEVER_PROGRESS,     /* no group runs for long enough to have got anywhere */
     MUTANT_COUNT,
 };
 const char *mutant_name(enum mutant m);

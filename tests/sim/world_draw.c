@@ -272,13 +272,14 @@ static void set_bounds(struct world_params *p, uint64_t calm_ns) {
                 g->close_timeout_ns + g->last_call_ns +
                 (g->max_restarts + 2 + p->n_hosts) *
                     (p->work_ns + g->form_timeout_ns + g->regroup_wait_ns + patience +
-                     32 * g->restart_backoff_ns + g->hold_ns + 10 * NS_PER_S);
+                     32 * g->restart_backoff_ns + 8 * g->crash_loop_ns + g->hold_ns +
+                     10 * NS_PER_S);
     if (g->anchor == ANCHOR_ARBITER) {
         /* A leader is found: 2 (lease + margin) and a random part, twice if one dies of it; old
          * leases run out with the arbiter's; then a group forms as ever. */
         p->recover_ns = 4 * patience + 30 * NS_PER_S + g->arbiter_lease_ns + g->regroup_wait_ns +
                         g->last_call_ns + g->form_timeout_ns + g->hold_ns +
-                        32 * g->restart_backoff_ns;
+                        32 * g->restart_backoff_ns + 8 * g->crash_loop_ns;
         p->end_ns += 2 * p->recover_ns + g->join_timeout_ns;
     }
 }

@@ -73,6 +73,8 @@ static const char *const mutant_names[MUTANT_COUNT] = {
     [MUTANT_RUIN_AT_ONCE] = "an arbiter without data ends the job at once",
     [MUTANT_RUIN_UNSEEN] = "another job's arbiter is one's own",
     [MUTANT_SPLIT_UNIT] = "a group of any number of nodes",
+    [MUTANT_FOR_EVER] = "a group that ends without a failure is free for ever",
+    [MUTANT_NEVER_PROGRESS] = "no group runs for long enough",
 };
 
 const char *mutant_name(enum mutant m) { return mutant_names[m]; }

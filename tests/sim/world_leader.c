@@ -75,6 +75,10 @@ static void mutate_config(const struct world *w, struct group_config *c, struct 
         c->max_nodes++;
     if (w->p.mutant == MUTANT_SPLIT_UNIT)
         c->node_unit = 1;
+    if (w->p.mutant == MUTANT_FOR_EVER)
+        c->crash_loop_ns = 0;
+    if (w->p.mutant == MUTANT_NEVER_PROGRESS)
+        c->crash_loop_ns = 10 * NS_PER_S;
     if (w->p.mutant == MUTANT_NO_WAIT && c->anchor == ANCHOR_ARBITER)
         c->not_before_ns = c->absent_until_ns = 0;
     if (w->p.mutant == MUTANT_FORGET && c->estate != NULL) {

@@ -96,6 +96,54 @@ static void check_size(struct world *w, struct group_info *g, size_t n) {
     g->n_nodes = 0;
 }
 
+/* ---- groups of which none lasts ---- */
+
+#define STALLS_MAX 8 /* then the job ends */
+
+static uint64_t soon_ns(const struct world *w) {
+    const struct group_config *c = &w->p.group;
+    return c->crash_loop_ns + c->lease_ns + c->margin_ns;
+}
+
+/* From first to last they were there for too short a time, and nobody failed or wished for it; nor
+ * can that many nodes have been used up. */
+static void check_stalls(struct world *w, const struct life *l) {
+    static const enum fault_kind wishes[] = {FAULT_LEAVE, FAULT_EXCLUDE, FAULT_GROW, FAULT_SAFE_POINT};
+    if (w->p.group.crash_loop_ns == 0)
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(wishes); i++)
+        if (world_has_fault(&w->p, wishes[i]))
+            return;
+    unsigned n = 0;
+    for (unsigned i = w->n_groups; i-- > 0;) {
+        const struct group_info *g = &w->groups[i];
+        if (g->leader != l)
+            break;
+        if (g->ended_ns == TIME_NEVER || g->n_failures > 0)
+            continue;
+        if (g->ended_ns - g->forming_since_ns > soon_ns(w) / 100 * 97)
+            break;
+        n++;
+    }
+    if (n > STALLS_MAX + w->n_lives)
+        world_broken(w, "I7: %u groups in a row ended with nothing gained", n);
+}
+
+/* The job ends for it: its last groups ended soon, all of them. */
+static void check_none_lasts(struct world *w, const struct life *l) {
+    unsigned n = 0;
+    for (unsigned i = w->n_groups; i-- > 0 && n < STALLS_MAX;) {
+        const struct group_info *g = &w->groups[i];
+        if (g->leader != l)
+            break;
+        if (g->started_ns != 0 && g->ended_ns > g->started_ns + soon_ns(w) / 100 * 103)
+            break;
+        n++;
+    }
+    if (n < STALLS_MAX)
+        world_broken(w, "I7: given up after %u groups that did not last", n);
+}
+
 static void new_group(struct world *w, struct life *l) {
     struct generation now = group_generation(l->lead.group);
     struct group_info *newest = oracle_newest(w, l);
@@ -118,9 +166,11 @@ static void new_group(struct world *w, struct life *l) {
     *g = (struct group_info){.generation = now,
                              .leader = l,
                              .forming_since_ns = w->now_ns,
-                             .first_stop_ns = TIME_NEVER};
+                             .first_stop_ns = TIME_NEVER,
+                             .ended_ns = TIME_NEVER};
     g->n_nodes = (uint32_t)group_members(l->lead.group, g->members, WORLD_HOSTS_MAX + 1);
     check_size(w, g, g->n_nodes);
+    check_stalls(w, l);
     world_mark(w, MARK_FORMED, l->host);
 }
 
@@ -305,6 +355,8 @@ static void closed(struct world *w, struct life *l) {
     }
     if (d.has_failure)
         check_first_cause(w, l, &d.failure);
+    if (strstr(d.reason, "no group lasts") != NULL)
+        check_none_lasts(w, l);
     if (d.kind == DESIRED_CLOSED && d.reason[0] == '\0' && !d.has_failure)
         world_broken(w, "the job failed without a reason");
     check_given_up(w, g, l);
@@ -320,6 +372,9 @@ void oracle_group_stepped(struct world *w, struct life *l, enum group_state befo
     bool over = before == GROUP_STOPPING && now != GROUP_STOPPING && now != GROUP_CLOSED;
     if (over && oracle_only_workers(w) && g != NULL && g->failed_first && !g->charged)
         world_broken(w, "I6: %u.%u failed and was not charged", G(g->generation));
+    bool was_live = before == GROUP_FORMING || before == GROUP_RUNNING;
+    if (g != NULL && was_live && now != before && now != GROUP_RUNNING)
+        g->ended_ns = MIN2(g->ended_ns, w->now_ns);
     struct successors s = *group_successors(l->lead.group);
     if (s.epoch > l->lead.epoch)
         oracle_speaks(w, l, s.epoch);

@@ -213,6 +213,7 @@ struct group_info {
         bool heard, chargeable; /* not: a worker that the guardian killed */
     } failures[64];
     uint64_t first_stop_ns;
+    uint64_t ended_ns; /* it stopped or was closed; TIME_NEVER */
 };
 
 struct mark {
