@@ -5,7 +5,8 @@
  *     r = child_spawn(&spec, &child, &err);
  *     r = child_watch_new(reaper, &child, NULL, on_exit, me, &watch);     in the same turn
  *
- * A child with a pidfd is noticed through it, one without through SIGCHLD. */
+ * A child with a pidfd is noticed through it, one without through SIGCHLD. Of thousands that end at
+ * once, each turn of the loop takes as many as it has time for. */
 #pragma once
 
 #include <stdbool.h>
@@ -34,7 +35,7 @@ typedef void child_zombie_fn(void *arg, pid_t pid);
 _must_use_ int child_reaper_new(struct loop *loop, struct child_reaper **ret);
 /* All watches that were not let go must be freed before. NULL is fine. */
 void child_reaper_free(struct child_reaper *r);
-/* Takes what has ended and has not been reaped yet, now. */
+/* Takes all that has ended and has not been reaped yet, now, however long that takes. */
 void child_reaper_run(struct child_reaper *r);
 /* Is this one of the watched children? Those are never strangers. */
 bool child_reaper_knows(const struct child_reaper *r, pid_t pid);

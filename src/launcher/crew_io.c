@@ -39,7 +39,10 @@ struct crew {
     char *said;              /* how workers are bound, as it was said last */
     struct logmux *logs;
     struct worker_group *workers;
-    uint32_t n_ok, n_bad; /* workers ended with 0; otherwise, unless we stopped them */
+    struct envlist env;   /* of the worker that is being started, as its argv */
+    char **argv;
+    uint32_t unmade;      /* it could not be made ready to start; UINT32_MAX: none */
+    uint32_t n_ok;        /* workers that ended with 0 */
     bool running;         /* started, not all gone */
     bool guardian_killed; /* the guardian fenced: SIGKILLs are ours */
 };
@@ -119,7 +122,6 @@ static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how)
     bool ours = how->sent_by_us || (c->guardian_killed && how->signal == SIGKILL);
     if (ours)
         return;
-    c->n_bad++;
     struct failure f = {
         .kind = how->oom                               ? FAILURE_OOM
                 : how->kind == WORKER_EXIT_SIGNAL      ? FAILURE_SIGNAL
@@ -138,8 +140,12 @@ static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how)
 static void on_spawn_failed(void *arg, uint32_t index, const struct err *err) {
     struct crew *c = arg;
     logmux_exited(c->logs, index);
-    c->n_bad++;
     struct failure f = {.kind = FAILURE_SPAWN, .code = -err->code, .at_ns = clock_now_ns()};
+    if (index == c->unmade) { /* no fault of the program */
+        crew_node_failure(c, err->text, &f);
+        c->ops.on_failure(c->arg, c->generation, &f);
+        return;
+    }
     describe_worker(c, index, &f);
     (void)snprintf(f.text, sizeof f.text, "%s", err->text);
     c->ops.on_failure(c->arg, c->generation, &f);
@@ -154,8 +160,10 @@ static void on_unkillable(void *arg, pid_t pid, const char *text) {
     c->ops.on_unkillable(c->arg, what);
 }
 
-static const struct worker_group_ops worker_ops = {on_exit_of, on_spawn_failed, on_group_gone,
-                                                   on_unkillable};
+static int on_make(void *arg, uint32_t i, struct worker_spec *ret, struct err *err);
+static void on_made(void *arg, uint32_t i);
+static const struct worker_group_ops worker_ops = {on_make,         on_made,       on_exit_of,
+                                                   on_spawn_failed, on_group_gone, on_unkillable};
 
 /* ---- what workers tell ---- */
 
@@ -233,7 +241,7 @@ static void drop_generation(struct crew *c) {
     node_setup_fini(&c->setup);
     c->awaits_look = false;
     c->running = c->guardian_killed = false;
-    c->n_ok = c->n_bad = 0;
+    c->n_ok = 0;
 }
 
 void crew_free(struct crew *c) {
@@ -317,19 +325,22 @@ static void bind_worker(const struct affinity *a, struct worker_spec *spec) {
     spec->memory_nodes_bytes = sizeof a->nodes.words;
 }
 
-/* One worker's pieces, until it was started. */
-struct start {
-    struct envlist env;
-    char **argv;
-};
+static void on_made(void *arg, uint32_t i) {
+    struct crew *c = arg;
+    logmux_started(c->logs, i);
+    envlist_fini(&c->env);
+    worker_argv_free(c->argv);
+    c->env = (struct envlist){0};
+    c->argv = NULL;
+}
 
-static int prepare_start(struct crew *c, uint32_t i, struct start *s, struct worker_spec *spec,
-                         struct err *err) {
+static int make(struct crew *c, uint32_t i, struct worker_spec *spec, struct err *err) {
     const struct job_spec *job = c->config.spec;
-    int r = build_env(c, i, &s->env, err);
+    crew_logs_make(c->files, i);
+    int r = build_env(c, i, &c->env, err);
     if (r < 0)
         return r;
-    s->argv = worker_argv_build(job, c->config.python, i);
+    c->argv = worker_argv_build(job, c->config.python, i);
     bool lacking = crew_logs_wanted(c->files) && crew_logs_dir(c->files, i) == NULL;
     unsigned redirects = std_map_get(&job->redirects, i), tee = std_map_get(&job->tee, i);
     struct logmux_worker log = {
@@ -342,11 +353,18 @@ static int prepare_start(struct crew *c, uint32_t i, struct start *s, struct wor
         .tee = lacking ? tee | redirects : tee, /* all comes to the console, with prefixes */
         .on_console = job->console_ranks == NULL || job->console_ranks[i],
     };
-    *spec = (struct worker_spec)WORKER_SPEC_INIT;
-    spec->argv = s->argv;
-    spec->envp = envlist_items(&s->env);
+    spec->argv = c->argv;
+    spec->envp = envlist_items(&c->env);
     bind_worker(&c->setup.workers[i].affinity, spec);
     return logmux_open(c->logs, i, &log, &spec->stdout_fd, &spec->stderr_fd, err);
+}
+
+static int on_make(void *arg, uint32_t i, struct worker_spec *ret, struct err *err) {
+    struct crew *c = arg;
+    int r = make(c, i, ret, err);
+    if (r < 0)
+        c->unmade = i;
+    return r;
 }
 
 int crew_start(struct crew *c, const struct netif_choice *netif, struct err *err) {
@@ -361,28 +379,15 @@ int crew_start(struct crew *c, const struct netif_choice *netif, struct err *err
         c->omp_told = true;
         log_info("OMP_NUM_THREADS=1 for each worker, since it is not set; set it to tune");
     }
-    struct start *starts = xcalloc(n, sizeof *starts);
-    struct worker_spec *specs = xcalloc(n, sizeof *specs);
-    for (uint32_t i = 0; i < n && r == 0; i++)
-        r = prepare_start(c, i, &starts[i], &specs[i], err);
-    if (r == 0) {
-        struct worker_group_config config = WORKER_GROUP_CONFIG_INIT;
-        config.generation = (uint64_t)c->generation.epoch << 32 | c->generation.counter;
-        config.cgroup_fd = c->config.link->cgroup_fd;
-        config.oom_file = c->oom_file;
-        config.nofile_soft = c->config.nofile_soft;
-        r = worker_group_start(c->loop, c->config.reaper, specs, n, &config, &worker_ops, c,
-                               &c->workers, err);
-    }
+    struct worker_group_config config = WORKER_GROUP_CONFIG_INIT;
+    config.generation = (uint64_t)c->generation.epoch << 32 | c->generation.counter;
+    config.cgroup_fd = c->config.link->cgroup_fd;
+    config.oom_file = c->oom_file;
+    config.nofile_soft = c->config.nofile_soft;
+    c->unmade = UINT32_MAX;
+    r = worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers,
+                           err);
     c->running = r == 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (starts[i].argv != NULL)
-            logmux_started(c->logs, i);
-        envlist_fini(&starts[i].env);
-        worker_argv_free(starts[i].argv);
-    }
-    free(starts);
-    free(specs);
     return r;
 }
 

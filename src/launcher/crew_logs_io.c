@@ -111,12 +111,10 @@ static int make_all(struct crew_logs *l, const struct form *form, struct err *er
     if (r < 0)
         return r;
     l->dirs = xcalloc(l->spec->nproc, sizeof *l->dirs);
-    for (uint32_t i = 0; i < l->spec->nproc && r == 0; i++)
-        r = logdir_make_worker(l->node_dir, form->first_rank + i, &l->dirs[i], err);
     int linked = l->run_dir != NULL ? logdir_set_latest(l->run_dir, l->generation) : 0;
     if (linked < 0) /* a convenience: the logs are there all the same */
         log_warning("can't set the link %s/latest: %s", l->run_dir, strerror(-linked));
-    return r;
+    return 0;
 }
 
 int crew_logs_prepare(struct crew_logs *l, const char *generation, const struct form *form,
@@ -142,6 +140,15 @@ int crew_logs_prepare(struct crew_logs *l, const char *generation, const struct 
     if (l->dirs == NULL && need_temp_dir(l, &why) < 0 && r == 0)
         log_warning("%s; workers have no error files", why.text);
     return 0;
+}
+
+void crew_logs_make(struct crew_logs *l, uint32_t index) {
+    struct err err = {0};
+    if (l->dirs == NULL || l->dirs[index] != NULL ||
+        logdir_make_worker(l->node_dir, l->first_rank + index, &l->dirs[index], &err) == 0)
+        return;
+    crew_logs_lack(l, err.text);
+    (void)!need_temp_dir(l, &err); /* for its error file */
 }
 
 const char *crew_logs_dir(const struct crew_logs *l, uint32_t index) {

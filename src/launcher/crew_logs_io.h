@@ -3,6 +3,7 @@
  *
  *     logs = crew_logs_new(&spec, host);
  *     r = crew_logs_prepare(logs, "2.3", &form, &err);
+ *     crew_logs_make(logs, i);             before it is started: thousands take their time
  *     crew_logs_dir(logs, i);  crew_logs_error_file(logs, i);
  *     crew_logs_free(logs);                says how many starts had none
  *
@@ -27,6 +28,8 @@ void crew_logs_free(struct crew_logs *l);
  * first start --log-dir turns out to be a file, so nothing of the run has happened yet. */
 _must_use_ int crew_logs_prepare(struct crew_logs *l, const char *generation,
                                  const struct form *form, struct err *err);
+/* Makes the folder of one worker, if it can be made. */
+void crew_logs_make(struct crew_logs *l, uint32_t index);
 /* Files were asked for, and this start can't have (all of) them. Says it, once. */
 void crew_logs_lack(struct crew_logs *l, const char *why);
 /* Does the user want this worker's files, though there may be none? */

@@ -11,10 +11,16 @@
 
 #include "io/proc.h"
 
-/* All of this may run in a signal handler: no heap, no stdio, no locks. */
+/* All but the walk in pieces may run in a signal handler: no heap, no stdio, no locks. */
 
 #define PATH_LEN 64
 #define QUEUE_MAX 4096 /* processes met in one pass; those beyond are met in the next */
+
+static uint64_t now_ns(void) {
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
 
 /* --- text --- */
 
@@ -165,6 +171,7 @@ struct pass {
     const struct sweep_except *except; /* NULL: none */
     struct sweep_result *result;
     pid_t parent;   /* of those being listed */
+    bool resumed;   /* others have run since it began: what was found may have been reaped */
     uint32_t n;
     struct found queue[QUEUE_MAX];
 };
@@ -209,33 +216,43 @@ static int kill_deeper(const struct pass *p, const struct found *f, bool *ret_al
 }
 
 static int kill_own(struct pass *p, const struct found *f, bool *ret_alive) {
-    int r = kill(f->pid, SIGKILL) < 0 ? -errno : 0;
     struct proc_stat st;
+    *ret_alive = false;
+    if (p->resumed && (!read_stat(f->pid, &st) || st.parent != p->self))
+        return 0;
+    int r = kill(f->pid, SIGKILL) < 0 ? -errno : 0;
     *ret_alive = !read_stat(f->pid, &st) || !st.ended;
     if (!*ret_alive)
         p->result->zombies++;
     return r;
 }
 
-static void kill_found(struct pass *p, const struct found *f) {
+/* Returns whether it was there. */
+static bool kill_found(struct pass *p, const struct found *f) {
     bool alive;
     int r = f->parent == p->self ? kill_own(p, f, &alive) : kill_deeper(p, f, &alive);
     if (!alive)
-        return;
+        return false;
     p->result->alive++;
     p->result->example = f->pid;
     if (r == -EPERM)
         p->result->unkillable = f->pid;
+    return true;
 }
 
-/* Breadth first: every process is killed before its children are listed, so that they can only
- * become fewer. */
+/* Every process is killed before its children are listed, so that they can only become fewer. The
+ * children of one that has been reaped since are elsewhere, and its pid may be another's. */
+static void run_one(struct pass *p, uint32_t i) {
+    if (!kill_found(p, &p->queue[i]) && p->resumed)
+        return;
+    p->parent = p->queue[i].pid;
+    each_child(p->parent, p->without, queue_child, p);
+}
+
+/* Breadth first. */
 static void run_pass(struct pass *p) {
-    for (uint32_t i = 0; i < p->n; i++) {
-        kill_found(p, &p->queue[i]);
-        p->parent = p->queue[i].pid;
-        each_child(p->parent, p->without, queue_child, p);
-    }
+    for (uint32_t i = 0; i < p->n; i++)
+        run_one(p, i);
 }
 
 static void list_below(struct pass *p) {
@@ -250,6 +267,7 @@ static void pass_init(struct pass *p, pid_t top, const struct sweep_except *exce
     p->without = except != NULL ? except->without : 0;
     p->except = except;
     p->result = result;
+    p->resumed = false;
     p->n = 0;
     *result = (struct sweep_result){0};
 }
@@ -275,55 +293,91 @@ static bool is_between(pid_t pid) {
     return read_proc(pid, "/cmdline", &c, 1) == 0;
 }
 
-/* Is this one of the NUL-separated entries of /proc/PID/environ? */
-static bool has_marker(pid_t pid, const char *marker) {
+/* The value of a variable in /proc/PID/environ, as far as it fits; false: it is not there. */
+static bool read_variable(pid_t pid, const char *name, char *out, size_t size) {
     char path[PATH_LEN], buf[4096];
     proc_path(path, pid, "/environ");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
-    size_t matched = 0;
-    bool matching = true, found = false;
+    size_t matched = 0, len = 0;
+    bool matching = true, inside = false, found = false;
     for (ssize_t n; !found && (n = read_some(fd, buf, sizeof buf)) > 0;)
         for (ssize_t i = 0; i < n && !found; i++) {
             if (buf[i] == '\0') {
-                found = matching && marker[matched] == '\0';
+                found = inside;
                 matched = 0;
                 matching = true;
-            } else if (matching && buf[i] == marker[matched]) {
-                matched++;
+            } else if (inside) {
+                if (len + 1 < size)
+                    out[len++] = buf[i];
+            } else if (matching && buf[i] == '=' && name[matched] == '\0') {
+                inside = true;
             } else {
-                matching = false;
+                matching = matching && name[matched] == buf[i];
+                matched += matching;
             }
         }
     (void)close(fd);
+    out[len] = '\0';
     return found;
 }
 
-void sweep_orphans(const char *marker, const struct sweep_except *except,
-                   struct sweep_result *ret) {
-    struct pass p;
-    pass_init(&p, getpid(), except, ret);
-    list_below(&p);
-    uint32_t kept = 0, undecided = 0;
-    for (uint32_t i = 0; i < p.n; i++) {
-        if (has_marker(p.queue[i].pid, marker))
-            p.queue[kept++] = p.queue[i];
-        else
-            undecided += is_between(p.queue[i].pid);
+/* --- a pass in pieces --- */
+
+struct sweep_walk {
+    struct pass pass;
+    struct sweep_result result;
+    uint32_t at, n_top;  /* of the queue: the next, and how many are children of this process */
+    const char *marker;  /* of orphans; NULL: all are meant */
+    sweep_mine_fn *mine;
+    void *arg;
+};
+
+struct sweep_walk *sweep_walk_new(void) { return xcalloc(1, sizeof(struct sweep_walk)); }
+
+void sweep_walk_free(struct sweep_walk *w) { free(w); }
+
+void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except) {
+    pass_init(&w->pass, getpid(), except, &w->result);
+    list_below(&w->pass);
+    w->pass.except = NULL; /* not ours to keep; they are not in the queue */
+    w->at = 0;
+    w->n_top = w->pass.n;
+    w->marker = NULL;
+}
+
+void sweep_walk_begin_orphans(struct sweep_walk *w, const struct sweep_except *except,
+                              const char *marker, sweep_mine_fn *mine, void *arg) {
+    sweep_walk_begin(w, except);
+    w->marker = marker;
+    w->mine = mine;
+    w->arg = arg;
+}
+
+static bool is_meant(struct sweep_walk *w, pid_t pid) {
+    char value[SWEEP_MARKER_MAX];
+    if (read_variable(pid, w->marker, value, sizeof value))
+        return w->mine(w->arg, value);
+    w->result.undecided += is_between(pid);
+    return false;
+}
+
+bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct sweep_result *ret) {
+    while (w->at < w->pass.n) {
+        uint32_t i = w->at++;
+        if (w->marker == NULL || i >= w->n_top || is_meant(w, w->pass.queue[i].pid))
+            run_one(&w->pass, i);
+        if (w->at < w->pass.n && now_ns() >= until_ns) {
+            w->pass.resumed = true;
+            return false;
+        }
     }
-    p.n = kept;
-    run_pass(&p);
-    ret->alive += undecided; /* the next pass will know */
+    *ret = w->result;
+    return true;
 }
 
 /* --- until nothing is left --- */
-
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
-}
 
 static void await_sigchld(uint64_t ns) {
     sigset_t set;

@@ -1,5 +1,5 @@
 /* Ending every process below this one. Two uses: the last act of a guardian or of an agent whose
- * guardian died (sweep_all), and single passes of a running agent (sweep_pass, sweep_orphans).
+ * guardian died (sweep_all), and single passes of a running agent (sweep_walk_*).
  *
  * How: this process is a subreaper (PR_SET_CHILD_SUBREAPER), so what loses its parent comes to it.
  * The tree is read from /proc/PID/task/TID/children (proc(5); Linux 3.5 with CONFIG_PROC_CHILDREN,
@@ -32,6 +32,7 @@ struct sweep_result {
     uint32_t zombies;  /* own children that have ended and wait to be reaped */
     pid_t unkillable;  /* one that refused SIGKILL (EPERM), or 0 */
     pid_t example;     /* one of the living, or 0 */
+    uint32_t undecided; /* of a walk over orphans: in the middle of exec, or of ending */
 };
 
 /* One pass over all that is below: SIGKILL to everything but `except`. Reaps nothing. */
@@ -40,10 +41,29 @@ void sweep_pass(const struct sweep_except *except, struct sweep_result *ret);
 /* One pass below another process (a frozen agent): it is spared, all below it is killed. */
 void sweep_pass_below(pid_t top, struct sweep_result *ret);
 
-/* One pass over the orphans that a finished worker left: children of this process that are not in
- * `except`, and what is below them, where the process's environment holds `marker` ("NAME=value",
- * exact). Daemons of others are let live. ret->alive counts those with the marker. */
-void sweep_orphans(const char *marker, const struct sweep_except *except, struct sweep_result *ret);
+/* A pass in pieces, for a process that has other things to do: thousands of processes take longer
+ * than a turn of its loop may. Between the pieces children may be reaped.
+ *
+ *     sweep_walk_begin(walk, &except);
+ *     while (!sweep_walk_go_on(walk, now + 2 ms, &result))
+ *         … others' turn …
+ */
+struct sweep_walk;
+struct sweep_walk *sweep_walk_new(void);
+void sweep_walk_free(struct sweep_walk *w); /* NULL is fine */
+/* Over all that is below, as sweep_pass(). Whatever was under way is given up. */
+void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except);
+/* Over the orphans that finished workers left: children of this process that are not in `except`,
+ * and what is below them, where the child's environment holds `marker` (the variable's name,
+ * borrowed) with a value that is mine(). Daemons of others are let live. */
+#define SWEEP_MARKER_MAX 96
+typedef bool sweep_mine_fn(void *arg, const char *value);
+void sweep_walk_begin_orphans(struct sweep_walk *w, const struct sweep_except *except,
+                              const char *marker, sweep_mine_fn *mine, void *arg);
+/* Goes on until until_ns (CLOCK_MONOTONIC), for one process at least. True: the pass is over, and
+ * *ret says what it met. */
+_must_use_ bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns,
+                                 struct sweep_result *ret);
 
 /* Called once for a process that is still there after `unkillable_ns`. Async-signal-safe. */
 typedef void sweep_stuck_fn(void *arg, pid_t pid);

@@ -9,116 +9,7 @@
 
 #include "io/clock.h"
 #include "launcher/cgroup_io.h"
-#include "launcher/sweep_io.h"
-
-struct worker {
-    struct worker_group *group;
-    uint32_t index;
-    struct child_watch *watch; /* NULL: never cloned */
-    uint64_t started_ns;
-    uint64_t sent;             /* bit N: we sent signal N */
-    char *program, *cwd;       /* for the text of a failed start */
-    char *marker;              /* WORKER_MARKER=… */
-    int cgroup_fd;             /* -1: none */
-    char cgroup_name[48];
-    struct err start_err;      /* code != 0: it never ran */
-    bool ended;
-    bool orphans;              /* it has ended, and may have left some */
-    uint32_t quiet_passes; /* in a row that met none */
-};
-
-struct worker_group {
-    struct loop *loop;
-    struct child_reaper *reaper;
-    struct loop_timer *timer;        /* the machine's deadline */
-    struct loop_timer *orphan_timer; /* the next look at what ended workers left */
-    uint64_t orphan_wait_ns;
-    struct worker_group_machine machine;
-    struct worker_group_ops ops;
-    void *arg;
-    int cgroup_fd;
-    char *oom_file;
-    uint64_t oom_before;
-    int report_fd; /* read end: which starts failed */
-    uint32_t n;
-    unsigned busy; /* depth of callbacks */
-    bool doomed;
-    bool failures_due; /* deferred call under way: it frees a doomed group */
-    struct worker workers[];
-};
-
-static void step(struct worker_group *g, const struct worker_event *event);
-
-/* --- who is swept --- */
-
-struct pid_list {
-    const struct worker_group *group; /* leave out its workers; NULL: none */
-    pid_t *pids;
-    uint32_t n, cap;
-};
-
-static void pid_list_fini(struct pid_list *l) { free(l->pids); }
-
-static void add_child(void *arg, pid_t pid) {
-    struct pid_list *l = arg;
-    for (uint32_t i = 0; l->group != NULL && i < l->group->n; i++)
-        if (worker_group_pid(l->group, i) == pid)
-            return;
-    if (l->n == l->cap) {
-        l->cap = MAX2(16, l->cap * 2);
-        l->pids = xrealloc(l->pids, l->cap * sizeof *l->pids);
-    }
-    l->pids[l->n++] = pid;
-}
-
-static int compare_pids(const void *a, const void *b) {
-    const pid_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-static struct sweep_except pid_list_sorted(struct pid_list *l) {
-    if (l->n > 0)
-        qsort(l->pids, l->n, sizeof *l->pids, compare_pids);
-    return (struct sweep_except){.pids = l->pids, .n = l->n};
-}
-
-/* A list of children that change while it is read may miss one (proc(5)): several passes must
- * agree that nothing is left. */
-#define ORPHANS_QUIET_PASSES 4
-
-/* One pass over all but the helpers. */
-static void sweep_generation(const struct worker_group *g, struct sweep_result *ret) {
-    _cleanup_(pid_list_fini) struct pid_list helpers = {.group = g};
-    child_reaper_each(g->reaper, add_child, &helpers);
-    struct sweep_except except = pid_list_sorted(&helpers);
-    sweep_pass(&except, ret);
-}
-
-/* What ended workers left; their siblings and the siblings' daemons are spared. */
-static void sweep_orphans_of_ended(struct worker_group *g) {
-    _cleanup_(pid_list_fini) struct pid_list known = {0};
-    child_reaper_each(g->reaper, add_child, &known);
-    struct sweep_except except = pid_list_sorted(&known);
-    bool again = false;
-    for (uint32_t i = 0; i < g->n; i++) {
-        struct worker *w = &g->workers[i];
-        if (!w->orphans)
-            continue;
-        struct sweep_result result;
-        sweep_orphans(w->marker, &except, &result);
-        w->quiet_passes = result.alive > 0 ? 0 : w->quiet_passes + 1;
-        w->orphans = w->quiet_passes < ORPHANS_QUIET_PASSES;
-        again |= w->orphans;
-    }
-    if (!again) {
-        loop_timer_set(g->orphan_timer, TIME_NEVER);
-        return;
-    }
-    loop_timer_set(g->orphan_timer, clock_now_ns() + g->orphan_wait_ns);
-    g->orphan_wait_ns = MIN2(g->orphan_wait_ns * 2, WORKER_RETRY_MAX_NS);
-}
-
-static void on_orphan_timer(void *arg) { sweep_orphans_of_ended(arg); }
+#include "launcher/worker_priv.h"
 
 /* --- the end of the group --- */
 
@@ -128,12 +19,14 @@ static void close_fd(int *fd) {
     *fd = -1;
 }
 
-static void release(struct worker_group *g) {
+/* All but the memory: calls that were put off find it, and free it. */
+static void dispose(struct worker_group *g) {
+    g->disposed = true;
     for (uint32_t i = 0; i < g->n; i++) {
         struct worker *w = &g->workers[i];
         child_watch_free(w->watch);
         if (w->cgroup_fd >= 0)
-            (void)cgroup_remove(g->cgroup_fd, w->cgroup_name); /* else the guardian does */
+            (void)cgroup_remove(g->config.cgroup_fd, w->cgroup_name); /* else the guardian does */
         close_fd(&w->cgroup_fd);
         free(w->program);
         free(w->cwd);
@@ -142,17 +35,38 @@ static void release(struct worker_group *g) {
     loop_timer_free(g->timer);
     loop_timer_free(g->orphan_timer);
     close_fd(&g->report_fd);
+    close_fd(&g->report_write_fd);
+    sweep_walk_free(g->walk);
     free(g->oom_file);
-    free(g);
+    if (g->n_put_off == 0)
+        free(g);
 }
 
-static void enter(struct worker_group *g) { g->busy++; }
+void worker_enter(struct worker_group *g) { g->busy++; }
 
-/* False: the group is gone. */
-static bool leave(struct worker_group *g) {
-    if (--g->busy > 0 || g->failures_due || !g->doomed)
+bool worker_leave(struct worker_group *g) {
+    if (--g->busy > 0 || !g->doomed)
         return !g->doomed;
-    release(g);
+    dispose(g);
+    return false;
+}
+
+void worker_put_off(struct worker_group *g, bool *due, enum loop_priority prio,
+                    loop_defer_fn *fn) {
+    if (*due)
+        return;
+    *due = true;
+    g->n_put_off++;
+    loop_defer(g->loop, prio, fn, g);
+}
+
+bool worker_arrived(struct worker_group *g, bool *due) {
+    *due = false;
+    g->n_put_off--;
+    if (!g->disposed)
+        return true;
+    if (g->n_put_off == 0)
+        free(g);
     return false;
 }
 
@@ -160,12 +74,10 @@ void worker_group_free(struct worker_group *g) {
     if (g == NULL || g->doomed)
         return;
     g->doomed = true;
-    if (g->machine.state != WORKER_STATE_GONE) {
-        struct sweep_result result;
-        sweep_generation(g, &result);
-    }
-    if (g->busy == 0 && !g->failures_due)
-        release(g);
+    if (g->machine.state != WORKER_STATE_GONE)
+        worker_sweep_now(g);
+    if (g->busy == 0)
+        dispose(g);
 }
 
 /* --- obeying the machine --- */
@@ -175,20 +87,48 @@ static void send_to(struct worker *w, int signo) {
         w->sent |= UINT64_C(1) << signo;
 }
 
-static void signal_all(struct worker_group *g, int signo, bool wake) {
-    for (uint32_t i = 0; i < g->n; i++) {
-        if (g->workers[i].ended)
+static void on_signal_turn(void *arg);
+
+/* To those that were started: thousands of signals take longer than a turn of the loop. */
+static void signal_some(struct worker_group *g) {
+    while (g->signal_at < g->n_tried) {
+        struct worker *w = &g->workers[g->signal_at++];
+        if (w->ended)
             continue;
-        send_to(&g->workers[i], signo);
-        if (wake && g->workers[i].watch != NULL)
-            (void)!child_watch_kill_group(g->workers[i].watch, SIGCONT);
+        send_to(w, g->signal_no);
+        if (g->signal_wakes && w->watch != NULL)
+            (void)!child_watch_kill_group(w->watch, SIGCONT);
+        if (loop_slice_is_over(g->loop)) {
+            worker_put_off(g, &g->signal_due, LOOP_PRIO_BULK, on_signal_turn);
+            return;
+        }
     }
 }
 
+static void on_signal_turn(void *arg) {
+    struct worker_group *g = arg;
+    if (worker_arrived(g, &g->signal_due))
+        signal_some(g);
+}
+
+/* What is under way goes on where it is the same, and gives way where it is another. */
+static void signal_all(struct worker_group *g, int signo, bool wake) {
+    if (g->signal_due && g->signal_no == signo && g->signal_wakes == wake)
+        return;
+    g->signal_no = signo;
+    g->signal_wakes = wake;
+    g->signal_at = 0;
+    signal_some(g);
+}
+
+static void mark_killed(struct worker_group *g) {
+    for (uint32_t i = 0; i < g->n_tried; i++)
+        if (!g->workers[i].ended)
+            g->workers[i].sent |= UINT64_C(1) << SIGKILL;
+}
+
 static void say_unkillable(struct worker_group *g) {
-    struct sweep_result result;
-    sweep_generation(g, &result);
-    pid_t pid = result.unkillable != 0 ? result.unkillable : result.example;
+    pid_t pid = g->last.unkillable != 0 ? g->last.unkillable : g->last.example;
     if (pid == 0)
         return;
     char text[SWEEP_NAME_MAX];
@@ -201,47 +141,45 @@ static void apply(struct worker_group *g, const struct worker_update *update) {
     if (update->signal_all != 0)
         signal_all(g, update->signal_all, true);
     if (update->kill_all) {
+        mark_killed(g); /* the walk may come to them before the signals do */
         signal_all(g, SIGKILL, false);
-        struct sweep_result result;
-        sweep_generation(g, &result);
+        worker_sweep_all(g, false);
     }
-    enter(g);
+    worker_enter(g);
     if (update->say_unkillable && g->ops.on_unkillable != NULL)
         say_unkillable(g);
     if (update->all_gone && !g->doomed) {
         loop_timer_set(g->orphan_timer, TIME_NEVER);
         g->ops.on_all_gone(g->arg);
     }
-    if (leave(g) && update->sweep) {
-        struct sweep_result result;
-        sweep_generation(g, &result);
-        step(g, &(struct worker_event){
-                    .kind = WORKER_EVENT_SWEPT, .now_ns = clock_now_ns(), .left = result.alive});
-    }
+    if (worker_leave(g) && update->sweep)
+        worker_sweep_all(g, true);
 }
 
-static void step(struct worker_group *g, const struct worker_event *event) {
+void worker_step(struct worker_group *g, const struct worker_event *event) {
     struct worker_update update;
     worker_group_machine_step(&g->machine, event, &update);
     apply(g, &update);
 }
 
 static void on_timer(void *arg) {
-    step(arg, &(struct worker_event){.kind = WORKER_EVENT_TIMER, .now_ns = clock_now_ns()});
+    worker_step(arg, &(struct worker_event){.kind = WORKER_EVENT_TIMER, .now_ns = clock_now_ns()});
 }
 
+static void on_orphan_timer(void *arg) { worker_look_for_orphans(arg); }
+
 void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns) {
-    step(g, &(struct worker_event){.kind = WORKER_EVENT_STOP,
-                                   .now_ns = clock_now_ns(),
-                                   .signo = signo,
-                                   .grace_ns = grace_ns});
+    worker_step(g, &(struct worker_event){.kind = WORKER_EVENT_STOP,
+                                          .now_ns = clock_now_ns(),
+                                          .signo = signo,
+                                          .grace_ns = grace_ns});
+    worker_start_no_more(g);
 }
 
 void worker_group_kill(struct worker_group *g) {
-    step(g, &(struct worker_event){.kind = WORKER_EVENT_KILL, .now_ns = clock_now_ns()});
+    worker_step(g, &(struct worker_event){.kind = WORKER_EVENT_KILL, .now_ns = clock_now_ns()});
+    worker_start_no_more(g);
 }
-
-void worker_group_signal(struct worker_group *g, int signo) { signal_all(g, signo, false); }
 
 /* --- one worker's end --- */
 
@@ -281,26 +219,21 @@ static struct worker_exit describe_exit(const struct worker *w, const struct chi
     return e;
 }
 
-/* Calls back for a worker that has ended, and takes its next step. */
-static void worker_ended(struct worker *w, const struct worker_exit *how) {
+void worker_ended(struct worker *w, const struct worker_exit *how) {
     struct worker_group *g = w->group;
     w->ended = true;
     struct worker_update update;
     struct worker_event event = {.kind = WORKER_EVENT_EXITED, .now_ns = clock_now_ns()};
     worker_group_machine_step(&g->machine, &event, &update);
-    enter(g);
+    worker_enter(g);
     if (how == NULL)
         g->ops.on_spawn_failed(g->arg, w->index, &w->start_err);
     else
         g->ops.on_exit(g->arg, w->index, how);
-    if (!leave(g))
+    if (!worker_leave(g))
         return;
-    if (how != NULL && g->machine.state != WORKER_STATE_SWEEPING) {
-        w->orphans = true;
-        w->quiet_passes = 0;
-        g->orphan_wait_ns = WORKER_RETRY_MIN_NS;
-        sweep_orphans_of_ended(g);
-    }
+    if (how != NULL && g->machine.state != WORKER_STATE_SWEEPING)
+        worker_sweep_orphans_of(w);
     apply(g, &update);
 }
 
@@ -322,93 +255,29 @@ static void on_worker_exit(void *arg, const struct child_status *status) {
     worker_ended(w, &how);
 }
 
-/* --- starting --- */
-
-static int enter_leaf(struct worker_group *g, struct worker *w, uint64_t generation) {
-    if (g->cgroup_fd < 0)
-        return 0;
-    (void)snprintf(w->cgroup_name, sizeof w->cgroup_name, "w%llu-%u",
-                   (unsigned long long)generation, w->index);
-    return cgroup_make(g->cgroup_fd, w->cgroup_name, &w->cgroup_fd, &w->start_err);
+int worker_watch(struct worker *w, const struct child *child) {
+    return child_watch_new(w->group->reaper, child, on_worker_zombie, on_worker_exit, w,
+                           &w->watch);
 }
 
-/* envp with the marker instead of an older one; the strings are borrowed. */
-static char **marked_environment(char *const *envp, char *marker) {
-    size_t n = 0, kept = 0, len = strlen(WORKER_MARKER "=");
-    while (envp[n] != NULL)
-        n++;
-    char **marked = xcalloc(n + 2, sizeof *marked);
-    for (size_t i = 0; i < n; i++)
-        if (strncmp(envp[i], WORKER_MARKER "=", len) != 0)
-            marked[kept++] = envp[i];
-    marked[kept] = marker;
-    return marked;
-}
-
-/* On failure w->start_err is set. */
-static void start_worker(struct worker_group *g, struct worker *w, const struct worker_spec *spec,
-                         const struct worker_group_config *config, int report_fd) {
-    w->started_ns = clock_now_ns();
-    if (enter_leaf(g, w, config->generation) < 0)
-        return;
-    _cleanup_(freep) char **envp =
-        marked_environment(spec->envp != NULL ? spec->envp : environ, w->marker);
-    struct child_spec cs = {
-        .argv = spec->argv,
-        .envp = envp,
-        .cwd = spec->cwd,
-        .stdin_fd = spec->stdin_fd,
-        .stdout_fd = spec->stdout_fd,
-        .stderr_fd = spec->stderr_fd,
-        .setsid = true,
-        .death_signal = SIGKILL,
-        .no_new_privs = config->no_new_privs,
-        .no_core = config->no_core,
-        .nofile_soft = config->nofile_soft,
-        .cpuset = spec->cpuset,
-        .cpuset_bytes = spec->cpuset_bytes,
-        .memory = spec->memory,
-        .memory_nodes = spec->memory_nodes,
-        .memory_nodes_bytes = spec->memory_nodes_bytes,
-        .cgroup_fd = w->cgroup_fd,
-        .report_fd = report_fd,
-        .report_tag = w->index,
-        .without = config->without,
-    };
-    struct child child = CHILD_INIT;
-    if (child_spawn(&cs, &child, &w->start_err) < 0)
-        return;
-    int r = child_watch_new(g->reaper, &child, on_worker_zombie, on_worker_exit, w, &w->watch);
-    if (r < 0) {
-        (void)err_set(&w->start_err, r, "cannot watch %s: %s", w->program, strerror(-r));
-        (void)!child_kill(&child, SIGKILL);
-        child_fini(&child);
-    }
-}
-
-/* Tells, from the loop, which workers could not even be cloned. */
-static void tell_failures(void *arg) {
-    struct worker_group *g = arg;
-    enter(g);
-    g->failures_due = false;
-    for (uint32_t i = 0; i < g->n && !g->doomed; i++)
-        if (g->workers[i].watch == NULL)
-            worker_ended(&g->workers[i], NULL);
-    (void)leave(g);
-}
+/* --- making it --- */
 
 static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n,
                       const struct worker_group_config *config, struct worker_group **ret) {
     struct worker_group *g = xcalloc(1, sizeof *g + n * sizeof g->workers[0]);
     g->loop = loop;
     g->reaper = reaper;
-    g->cgroup_fd = config->cgroup_fd;
-    g->report_fd = -1;
+    g->config = *config;
+    g->config.oom_file = NULL;
+    g->report_fd = g->report_write_fd = -1;
+    g->chance = random_u64();
     int r = loop_timer_new(loop, on_timer, g, &g->timer);
     if (r == 0)
         r = loop_timer_new(loop, on_orphan_timer, g, &g->orphan_timer);
+    if (r == 0)
+        r = child_pipe(&g->report_fd, &g->report_write_fd);
     if (r < 0) {
-        release(g);
+        dispose(g);
         return r;
     }
     if (config->oom_file != NULL) {
@@ -423,39 +292,18 @@ static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n
     return 0;
 }
 
-int worker_group_start(struct loop *loop, struct child_reaper *reaper,
-                       const struct worker_spec *specs, uint32_t n,
+int worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t n,
                        const struct worker_group_config *config,
                        const struct worker_group_ops *ops, void *arg, struct worker_group **ret,
                        struct err *err) {
     struct worker_group *g;
-    int report_fd = -1;
     int r = make_group(loop, reaper, n, config, &g);
     if (r < 0)
         return err_set(err, r, "cannot prepare %u workers: %s", n, strerror(-r));
     g->ops = *ops;
     g->arg = arg;
-    r = child_pipe(&g->report_fd, &report_fd);
-    if (r < 0) {
-        release(g);
-        return err_set(err, r, "cannot make a pipe for %u workers: %s", n, strerror(-r));
-    }
-    uint64_t chance = random_u64();
-    for (uint32_t i = 0; i < n; i++) {
-        struct worker *w = &g->workers[i];
-        w->program = xstrdup(specs[i].argv[0]);
-        w->cwd = specs[i].cwd != NULL ? xstrdup(specs[i].cwd) : NULL;
-        w->marker = xasprintf(WORKER_MARKER "=%llu.%u.%016llx",
-                              (unsigned long long)config->generation, i,
-                              (unsigned long long)chance);
-        start_worker(g, w, &specs[i], config, report_fd);
-        if (w->watch == NULL && !g->failures_due) {
-            g->failures_due = true;
-            loop_defer(loop, LOOP_PRIO_LEASE, tell_failures, g);
-        }
-    }
-    (void)close(report_fd);
     *ret = g;
+    worker_start_some(g);
     return 0;
 }
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from harness import MUSTER, command, free_port
+from harness import MUSTER, VALGRIND, command, free_port
 
 SH = ("--no-python", "/bin/sh", "-c")
 
@@ -114,6 +114,31 @@ def test_an_elastic_job_of_one_agent_starts_after_the_last_call(job, touch):
                            "--rdzv-conf=join_timeout=5,last_call_timeout=1,timeout=5", *touch)
     assert code == 0, err
     assert names(touch[1]) == ["0", "1", "2", "3"]
+
+
+# The longest that anything may hold the agent is far below this lease, however many workers there are.
+THOUSAND = ("--no-python", f"--nproc-per-node={100 if VALGRIND else 1000}", "--lease=1", "--heartbeat=0.3")
+
+
+def test_a_thousand_workers_start_and_end_within_a_lease_of_a_second(job):
+    code, _, err = job.run(*THOUSAND, "--log-dir=logs", "--tee=3", "/bin/true", seconds=120)
+    assert code == 0, err
+    assert "lease" not in err and "group 1.2" not in err, err
+
+
+def test_a_failure_while_a_thousand_start_stops_those_that_are_there(job):
+    code, _, err = job.run(*THOUSAND, "sh", "-c", "[ $RANK != 50 ] || exit 7; exec sleep 600", seconds=120)
+    assert code == 1, err
+    assert "rank 50 " in err and "exit code 7" in err and "lease" not in err and "group 1.2" not in err, err
+
+
+def test_a_signal_while_a_thousand_start_ends_them(job):
+    agent = job.agent("a", *THOUSAND, "sh", "-c", "echo up; exec sleep 600")
+    assert agent.out.until(lambda: b"up" in agent.out.raw, 60), agent.said()
+    agent.signal(signal.SIGTERM)
+    code, _, err = agent.finish(120)
+    assert code == 128 + signal.SIGTERM, err
+    assert "lease" not in err and "group 1.2" not in err, err
 
 
 def test_two_agents_give_eight_distinct_ranks(job, touch):
@@ -630,7 +655,7 @@ def test_a_log_disk_that_fills_up_does_not_end_the_job(job, tmp_path):
         '0) while true > $n; do n=$((n+1)); done 2> /dev/null;; '
         '1) rm 0 1 2;; '
         '2) rm [0-9]*;; '
-        '3) until [ -s j/latest/*/0/stdout.log ]; do true; done; cat j/latest/*/0/stdout.log; exit 0;; '
+        '3) until [ -s j/latest/*/0/stdout.log ]; do true; done; t=$(cat j/latest/*/0/stdout.log); echo "$t"; exit 0;; '
         'esac; exit 1', program=small)
     assert code == 0, err
     for n in range(4):

@@ -102,6 +102,11 @@ Test(sweep_io, spares_the_excepted_and_what_is_below_them) {
     rig_fini(&rig);
 }
 
+static bool is_mine(void *arg, const char *value) {
+    (void)arg;
+    return strcmp(value, "1.0.aa") == 0;
+}
+
 /* Daemons of a dead worker go, those of another stay. */
 Test(sweep_io, orphans_are_told_apart_by_their_marker) {
     struct rig mine, other;
@@ -123,7 +128,11 @@ Test(sweep_io, orphans_are_told_apart_by_their_marker) {
     kill(near_miss, SIGKILL); /* its daemon is an orphan, too */
     struct sweep_except except = {.pids = pids, .n = 2};
     struct sweep_result result;
-    sweep_orphans("MARK=1.0.aa", &except, &result);
+    struct sweep_walk *walk = sweep_walk_new();
+    sweep_walk_begin_orphans(walk, &except, "MARK", is_mine, NULL);
+    while (!sweep_walk_go_on(walk, 0, &result))
+        ;
+    sweep_walk_free(walk);
     cr_expect_eq(result.alive + result.zombies, 1);
     (void)rig_await_gone(&mine);
     cr_expect_not(rig_all_gone(&other));

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../process/rig.h"
@@ -24,11 +25,15 @@ struct crew {
     struct loop_timer *doomsday;
     struct worker_group *group;
     struct worker_group_config config;
+    char *const *const *argvs; /* of the workers */
+    const struct worker_spec *spec; /* of all of them, with its argv; NULL: argvs */
+    uint32_t n, n_made, unmade; /* one that can't be made ready; 0: none */
+    bool slow; /* each takes all the time of a turn */
     char hold[128], say[128];
     struct worker_exit exits[N_MAX];
     struct err failures[N_MAX];
     int n_exits[N_MAX], n_failures[N_MAX], all_gone;
-    bool free_on_exit, held_at_all_gone;
+    bool free_on_exit, stop_on_exit, held_at_all_gone;
     int quit_after_exits; /* 0: run until all are gone */
 };
 
@@ -41,6 +46,8 @@ static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how)
         c->group = NULL;
         loop_quit(c->loop);
     }
+    if (c->stop_on_exit)
+        worker_group_stop(c->group, SIGTERM, RIG_DEADLINE_MS * NS_PER_MS);
     if (c->quit_after_exits > 0 && --c->quit_after_exits == 0)
         loop_quit(c->loop);
 }
@@ -58,8 +65,25 @@ static void on_all_gone(void *arg) {
     loop_quit(c->loop);
 }
 
+static int make(void *arg, uint32_t index, struct worker_spec *ret, struct err *err) {
+    struct crew *c = arg;
+    while (c->slow && !loop_slice_is_over(c->loop))
+        ;
+    if (c->spec != NULL)
+        *ret = *c->spec;
+    else
+        ret->argv = c->argvs[index];
+    return c->unmade != 0 && index == c->unmade ? err_set(err, -ENOSPC, "no room") : 0;
+}
+
+static void made(void *arg, uint32_t index) {
+    struct crew *c = arg;
+    cr_assert_eq(index, c->n_made);
+    c->n_made++;
+}
+
 static const struct worker_group_ops ops = {
-    .on_exit = on_exit_of, .on_spawn_failed = on_spawn_failed, .on_all_gone = on_all_gone};
+    .make = make, .made = made, .on_exit = on_exit_of, .on_spawn_failed = on_spawn_failed, .on_all_gone = on_all_gone};
 
 static void on_doomsday(void *arg) {
     (void)arg;
@@ -87,14 +111,27 @@ static void crew_fini(struct crew *c) {
 }
 
 static void crew_start(struct crew *c, char *const *const argvs[], uint32_t n) {
-    struct worker_spec specs[N_MAX];
-    for (uint32_t i = 0; i < n; i++) {
-        specs[i] = (struct worker_spec)WORKER_SPEC_INIT;
-        specs[i].argv = argvs[i];
-    }
     struct err err = {0};
-    int r = worker_group_start(c->loop, c->reaper, specs, n, &c->config, &ops, c, &c->group, &err);
+    c->argvs = argvs;
+    c->n = n;
+    c->n_made = 0;
+    int r = worker_group_start(c->loop, c->reaper, n, &c->config, &ops, c, &c->group, &err);
     cr_assert(r == 0, "%s", err.text);
+}
+
+static void on_begin(void *arg) {
+    struct crew *c = arg;
+    crew_start(c, c->argvs, c->n);
+    loop_quit(c->loop);
+}
+
+/* A turn of the loop has time for the first of them. */
+static void crew_begin(struct crew *c, char *const *const argvs[], uint32_t n) {
+    c->argvs = argvs;
+    c->n = n;
+    c->slow = true;
+    loop_defer(c->loop, LOOP_PRIO_CHILD, on_begin, c);
+    cr_assert(loop_run(c->loop) == 0);
 }
 
 static void crew_run(struct crew *c) {
@@ -120,7 +157,6 @@ Test(worker_io, tells_each_end_and_then_that_all_are_gone) {
         char *w = c.rig.worker;
         crew_start(&c, (char *const *[]){ARGV(w, "exit=0", NULL), ARGV(w, "exit=3", NULL),
                                          ARGV(w, c.hold, "daemon", "signal=9", NULL)}, 3);
-        cr_expect_eq(worker_group_alive(c.group), 3);
         crew_run_to_the_end(&c);
         for (int i = 0; i < 3; i++)
             cr_expect_eq(c.n_exits[i], 1);
@@ -374,9 +410,8 @@ Test(worker_io, each_worker_has_its_marker_and_session) {
     spec.argv = ARGV(c.rig.worker, "env=" WORKER_MARKER, "sid", "fds", "mask", NULL);
     spec.envp = ARGV("A=b", WORKER_MARKER "=of an outer one", NULL);
     spec.stdout_fd = out[1];
-    struct err err = {0};
-    cr_assert(worker_group_start(c.loop, c.reaper, &spec, 1, &c.config, &ops, &c, &c.group,
-                                 &err) == 0);
+    c.spec = &spec;
+    crew_start(&c, NULL, 1);
     close(out[1]);
     crew_run_to_the_end(&c);
     char text[512] = "";
@@ -384,6 +419,90 @@ Test(worker_io, each_worker_has_its_marker_and_session) {
     close(out[0]);
     cr_expect(strncmp(text, "12.0.", 5) == 0 && strstr(text, "\nleader\nend\nend\n") == text + 21,
               "%s", text);
+    crew_fini(&c);
+}
+
+/* ---- while half of them are started ---- */
+
+#define SLEEPERS(w, c) ARGV(w, (c).hold, "wait", NULL), ARGV(w, (c).hold, "wait", NULL)
+
+Test(worker_io, a_turn_of_the_loop_starts_what_it_has_time_for) {
+    struct crew c;
+    crew_init(&c);
+    char *w = c.rig.worker;
+    crew_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
+    cr_expect_eq(c.n_made, 1);
+    cr_expect_eq(worker_group_alive(c.group), 4);
+    cr_expect(worker_group_pid(c.group, 0) > 0 && worker_group_pid(c.group, 3) == 0);
+    while (c.n_made < 4)
+        cr_assert(loop_turn(c.loop) == 0);
+    cr_expect(worker_group_pid(c.group, 3) > 0);
+    worker_group_kill(c.group);
+    crew_run_to_the_end(&c);
+    for (int i = 0; i < 4; i++)
+        cr_expect_eq(c.n_exits[i], 1);
+    crew_fini(&c);
+}
+
+Test(worker_io, a_stop_in_the_middle_starts_no_more) {
+    for (int kill_them = 0; kill_them < 2; kill_them++) {
+        struct crew c;
+        crew_init(&c);
+        char *w = c.rig.worker;
+        crew_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
+        if (kill_them)
+            worker_group_kill(c.group);
+        else
+            worker_group_stop(c.group, SIGTERM, RIG_DEADLINE_MS * NS_PER_MS);
+        cr_expect_eq(worker_group_alive(c.group), 1);
+        crew_run_to_the_end(&c);
+        cr_expect_eq(c.n_made, 1);
+        cr_expect(c.n_exits[0] == 1 && c.exits[0].sent_by_us);
+        for (int i = 1; i < 4; i++)
+            cr_expect(c.n_exits[i] == 0 && c.n_failures[i] == 0);
+        crew_fini(&c);
+    }
+}
+
+Test(worker_io, a_failure_in_the_middle_is_told_at_once) {
+    struct crew c;
+    crew_init(&c);
+    char *w = c.rig.worker;
+    c.stop_on_exit = true;
+    crew_begin(&c, (char *const *[]){ARGV(w, "exit=3", NULL), SLEEPERS(w, c), SLEEPERS(w, c)}, 5);
+    siginfo_t si;
+    cr_assert(waitid(P_PID, (id_t)worker_group_pid(c.group, 0), &si, WEXITED | WNOWAIT) == 0);
+    crew_run_to_the_end(&c);
+    cr_expect(c.n_exits[0] == 1 && c.exits[0].code == 3 && !c.exits[0].sent_by_us);
+    cr_expect_lt(c.n_made, 5, "%u were started before the exit was heard", c.n_made);
+    crew_fini(&c);
+}
+
+Test(worker_io, one_that_cannot_be_made_ready_is_the_last) {
+    struct crew c;
+    crew_init(&c);
+    char *w = c.rig.worker;
+    c.unmade = 2;
+    crew_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
+    while (c.n_failures[2] == 0)
+        cr_assert(loop_turn(c.loop) == 0);
+    cr_expect_str_eq(c.failures[2].text, "no room");
+    cr_expect_eq(worker_group_alive(c.group), 2);
+    worker_group_kill(c.group);
+    crew_run_to_the_end(&c);
+    cr_expect(c.n_made == 3 && c.n_failures[3] == 0 && c.n_exits[3] == 0);
+    crew_fini(&c);
+}
+
+Test(worker_io, may_be_freed_in_the_middle) {
+    struct crew c;
+    crew_init(&c);
+    char *w = c.rig.worker;
+    crew_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
+    worker_group_free(TAKE_PTR(c.group));
+    cr_assert(loop_turn(c.loop) == 0);
+    cr_expect_eq(c.n_made, 1);
+    (void)rig_await_gone(&c.rig);
     crew_fini(&c);
 }
 
