@@ -115,10 +115,11 @@ static void send_status(struct rdzv_server *s) {
 }
 
 /* All nodes but those of a FORM are mostly told the same: it is written once. */
-static void tell(struct rdzv_server *s, struct server_node *n) {
+static void tell_now(struct rdzv_server *s, struct server_node *n) {
     struct wire_message m;
     m.kind = WIRE_DESIRED;
-    if (n == NULL || !group_desired(s->group, n->incarnation, &m.desired))
+    list_remove(&n->untold_link);
+    if (!group_desired(s->group, n->incarnation, &m.desired))
         return;
     if (s->told.len == 0 || memcmp(&m.desired, &s->told_desired, sizeof m.desired) != 0) {
         strbuf_clear(&s->told);
@@ -126,6 +127,27 @@ static void tell(struct rdzv_server *s, struct server_node *n) {
         s->told_desired = m.desired;
     }
     server_send_text(n, strbuf_text(&s->told), s->told.len);
+}
+
+/* What a node should be in by then is what it is told: it may be more than it was queued for. */
+static void on_untold(void *arg) {
+    struct rdzv_server *s = arg;
+    while (!list_empty(&s->untold) && !loop_slice_is_over(s->loop))
+        tell_now(s, CONTAINER_OF(s->untold.next, struct server_node, untold_link));
+    if (!list_empty(&s->untold))
+        loop_timer_set(s->tell_timer, clock_now_ns());
+}
+
+/* At once, or in the next turn where there are thousands. */
+static void tell(struct rdzv_server *s, struct server_node *n) {
+    if (n == NULL || list_linked(&n->untold_link))
+        return;
+    if (list_empty(&s->untold) && !loop_slice_is_over(s->loop)) {
+        tell_now(s, n);
+        return;
+    }
+    list_append(&s->untold, &n->untold_link);
+    loop_timer_set(s->tell_timer, clock_now_ns());
 }
 
 static void obey(struct rdzv_server *s, const struct group_effect *e) {
@@ -200,9 +222,12 @@ static void destroy(struct rdzv_server *s) {
     struct server_queued *q;
     while ((q = LIST_FIRST(struct server_queued, &s->queue, link)) != NULL)
         queued_free(q);
+    while (!list_empty(&s->untold) && !s->deposed)
+        tell_now(s, CONTAINER_OF(s->untold.next, struct server_node, untold_link));
     server_free_nodes(s);
     loop_timer_free(s->timer);
     loop_timer_free(s->owed_timer);
+    loop_timer_free(s->tell_timer);
     group_update_fini(&s->update);
     group_free(s->group);
     strbuf_fini(&s->named);
@@ -252,14 +277,18 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
     list_init(&s->all);
     list_init(&s->probe_queue);
     list_init(&s->owed);
+    list_init(&s->untold);
     uint64_t now = clock_now_ns();
     int r = group_new(group_config, now, &s->group);
     if (r == 0)
         r = loop_timer_new(loop, on_timer, s, &s->timer);
     if (r == 0)
         r = loop_timer_new(loop, on_owed, s, &s->owed_timer);
+    if (r == 0)
+        r = loop_timer_new(loop, on_untold, s, &s->tell_timer);
     if (r < 0) {
         loop_timer_free(s->timer);
+        loop_timer_free(s->owed_timer);
         group_free(s->group);
         free(s);
         return r;

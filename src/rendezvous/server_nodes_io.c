@@ -17,6 +17,7 @@ void server_drop_node(struct server_node *n) {
         s->config.ops.forgotten(s->config.arg, n->incarnation);
     server_stop_probe(n);
     list_remove(&n->owed_link);
+    list_remove(&n->untold_link);
     conn_free(n->conn);
     idmap_remove(&s->nodes, n->incarnation);
     list_remove(&n->link);
@@ -96,8 +97,13 @@ void server_send_lease(struct server_node *n, const struct lease *lease) {
 }
 
 void server_pay_leases(struct rdzv_server *s) {
-    LIST_FOR_EACH (struct server_node, n, &s->owed, owed_link)
+    LIST_FOR_EACH (struct server_node, n, &s->owed, owed_link) {
+        if (loop_slice_is_over(s->loop)) {
+            loop_timer_set(s->owed_timer, clock_now_ns()); /* the rest in the next turn */
+            return;
+        }
         pay_lease(n);
+    }
 }
 
 static void disconnected(struct server_node *n) {
@@ -215,6 +221,7 @@ static struct server_node *node_new(struct rdzv_server *s, uint64_t incarnation)
     n->incarnation = incarnation;
     list_init(&n->probe_link);
     list_init(&n->owed_link);
+    list_init(&n->untold_link);
     list_append(&s->all, &n->link);
     idmap_put(&s->nodes, incarnation, n);
     return n;

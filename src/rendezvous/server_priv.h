@@ -37,6 +37,8 @@ struct rdzv_server {
     struct strbuf told;
     struct list owed;        /* struct server_node, by owed_link: they wait for a LEASE */
     struct loop_timer *owed_timer;
+    struct list untold;      /* struct server_node, by untold_link: the next turns tell them */
+    struct loop_timer *tell_timer;
 };
 
 /* An operator's COMMAND under way. On the stack of rdzv_server_command(). */
@@ -48,6 +50,7 @@ struct server_asker {
 struct server_node {
     struct list link;
     struct list probe_link;
+    struct list untold_link;       /* linked: still to be told what state it should be in */
     struct list owed_link;         /* linked: `owed` is still to be sent, before any other word */
     struct lease owed;
     struct rdzv_server *server;
