@@ -60,7 +60,7 @@ class Cluster:
         return words + ([f"--arbiter-lease={self.times['arbiter_lease']}"] if self.place in ("dir", "etcd") else [])
 
     def start(self, *numbers, nnodes=None, nproc=1, options=(), program=None, words=WORK, tag="h", env=None,
-              run_id="cluster", launcher=None):
+              run_id="cluster", launcher=None, stdout=None):
         """Starts an agent on each of these hosts; its tag is `tag` and the host's number."""
         program = program or ["--no-python", self.job.worker, *words]
         for n in numbers:
@@ -70,7 +70,7 @@ class Cluster:
             self.agents[name] = self.job.agent(
                 name, f"--nnodes={nnodes or self.nodes}", f"--nproc-per-node={nproc}", *self.meeting(),
                 f"--rdzv-id={run_id}", *(self.timing() if launcher is None else []), *log, *options, *program,
-                prefix=self.hosts.enter(n), env=extra, program=launcher)
+                prefix=self.hosts.enter(n), env=extra, program=launcher, stdout=stdout)
             self.host_of[name] = n
         return [self.agents[f"{tag}{n}"] for n in numbers]
 

@@ -9,7 +9,8 @@ nodes meet (dir, etcd, c10d), smallest and largest number of nodes, unit, spares
 of every kind of trial.py come in every phase: while it gathers, forms, runs, stops, and while another node takes over.
 Every job must run again within a stated bound after its last fault and then end with success on all nodes that live, or
 end with the right reason on all of them (budget spent, too few nodes, fixed leader lost). No two generations overlap, no
-process is left, training goes on from the last checkpoint. What a failed job said is kept, and how to repeat it is told.
+process is left, training goes on from the last checkpoint. Some jobs write without end, and one in 25 has 1,000 workers.
+What a failed job said is kept, and how to repeat it is told.
 """
 import argparse
 import collections
@@ -38,6 +39,7 @@ MOST_NODES = 8
 ENOUGH_RESTARTS = 50
 JOIN_TIMEOUT = 15
 PATIENT = 20
+CROWD = 1000  # workers of a job
 PORTS = range(20000, 32000)  # below those that the kernel gives out
 Made = collections.namedtuple("Made", "kind phase")
 
@@ -59,6 +61,8 @@ class Plan:
         self.last_call = dice.choice([0.5, 1, 2])
         self.linger_ms = dice.choice([0, 0, 500, 2000])
         self.faults = dice.randint(3, 7)
+        self.shout = dice.choice([0, 0, 0, 0, 64, 256])  # KB of output with each step, through the log writer
+        self.crowd = dice.random() < 1 / 25
         endings = {"success": 12, "at once": 2, "budget": 1, "too few": 1} | ({"leader": 3} if self.place == "c10d" else {})
         self.ending = dice.choices(list(endings), list(endings.values()))[0]
         self.restarts = dice.choice([0, 1, 2]) if self.ending == "budget" else ENOUGH_RESTARTS
@@ -76,9 +80,20 @@ class Plan:
         if self.ending == "too few":
             self.low = max(self.low, 2 * self.unit)
             self.low = min(self.low, self.high)
+        if self.crowd:
+            self.nproc, self.shout, self.linger_ms, self.faults = CROWD // self.nodes, 0, 0, 3
+            self.times = DEFAULTS
+        if self.shout:
+            self.options += ["--tee=3", "--log-dir=logs"]
         if self.ending == "leader":
             conf.append(f"read_timeout={self.read_timeout():g}")
         self.options.append(f"--rdzv-conf={','.join(conf)}")
+
+    def words(self):
+        """Of its workers."""
+        tick = 3000 if self.crowd else 50
+        return [f"tick={tick}", *([f"linger={self.linger_ms}"] if self.linger_ms else []),
+                *([f"shout={self.shout}"] if self.shout else []), "start", "train"]
 
     def read_timeout(self):
         """How long nodes try to reach a fixed leader that is silent: longer than any fault that passes."""
@@ -86,7 +101,7 @@ class Plan:
 
     def __str__(self):
         return (f"{self.place}, {self.nodes} nodes x {self.nproc}, {self.low}:{self.high} by {self.unit}, lease "
-                f"{self.times['lease']:g} s, {self.faults} faults, {self.ending}; {' '.join(self.options)}")
+                f"{self.times['lease']:g} s, {self.faults} faults, {self.ending}, shout {self.shout}; {' '.join(self.options)}")
 
 
 class Soaked:
@@ -99,8 +114,8 @@ class Soaked:
         t = self.t
         t.limits = (plan.low, plan.high, plan.unit)
         self.more = {"nnodes": f"{plan.low}:{plan.high}", "nproc": plan.nproc, "options": plan.options,
-                     "program": ["--no-python", t.job.worker, "tick=50",
-                                 *([f"linger={plan.linger_ms}"] if plan.linger_ms else []), "start", "train"]}
+                     "program": ["--no-python", t.job.worker, *plan.words()],
+                     "stdout": subprocess.DEVNULL if plan.shout else None}
 
     def run(self):
         self.open()
@@ -114,7 +129,7 @@ class Soaked:
 
     def bound(self):
         return self.t.bound(self.plan.last_call, self.plan.linger_ms / 1000) + \
-            2 * self.plan.regroup
+            2 * self.plan.regroup + (30 if self.plan.crowd else 0)
 
     # ---- the beginning ----
 

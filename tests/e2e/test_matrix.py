@@ -19,7 +19,7 @@ SIZES = (4, 3, 5, 4, 6, 8)
 QUICK = {
     ("dir", "gathering"): [("agent killed", "leader"), ("cut", "other")],
     ("dir", "forming"): [("crash", "leader"), ("freeze", "other"), ("guardian killed", "other")],
-    ("dir", "running"): [("power off", "leader"), ("cut off", "leader"), ("mute", "leader"), ("deaf", "other"),
+    ("dir", "running"): [("power off", "leader"), ("node killed", "other"), ("cut off", "leader"), ("mute", "leader"), ("deaf", "other"),
                          ("split", "leader"), ("slow", "leader"), ("worker killed", "leader"), ("arbiter hangs", "leader")],
     ("dir", "stopping"): [("agent killed", "leader"), ("power off", "other"), ("worker killed", "other")],
     ("dir", "succession"): [("agent killed", "leader"), ("crash", "other"), ("loss", "leader")],

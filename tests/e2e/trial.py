@@ -14,6 +14,7 @@ import collections
 import contextlib
 import json
 import os
+import random
 import re
 import select
 import signal
@@ -25,7 +26,7 @@ from hosts import hosts_or_skip
 from links import Links
 
 # What a fault leaves behind: a dead agent, a host that comes back, or only a dead worker.
-DEADLY = ("crash", "power off", "agent killed", "guardian killed")
+DEADLY = ("crash", "power off", "node killed", "agent killed", "guardian killed")
 PASSING = ("cut", "cut off", "freeze", "mute", "deaf", "split", "loss", "slow", "arbiter hangs")
 KINDS = DEADLY + PASSING + ("worker killed",)
 NEEDS = {"mute": "one_way", "deaf": "one_way", "split": "part", "loss": "lossy", "slow": "slow"}
@@ -156,7 +157,7 @@ class Trial(Cluster):
         n = self.host_of[tag]
         others = [i for i in range(self.nodes) if i != n]
         phase, at, undo = phase or self.phase(), self.now(), None
-        if kind in ("agent killed", "guardian killed", "crash", "power off"):
+        if kind in DEADLY:
             self._kill(kind, tag, n)
             self.dead.add(tag)
         elif kind == "worker killed":
@@ -180,11 +181,29 @@ class Trial(Cluster):
                 harness.kill(pid)
         elif kind == "guardian killed":
             harness.kill(self.agents[tag].pid)
+        elif kind == "node killed":
+            self._kill_piecemeal(tag)
         else:
             if kind == "power off":
                 self.hosts.cut(n)
                 self.silenced.add(n)
             self._all_die(n)
+
+    def _kill_piecemeal(self, tag):
+        """Workers, agent and guardian, in any order and within 50 ms, as a machine does that goes down. Often the workers
+        first: whoever dies with them must not be taken for the one who failed."""
+        dice = random.Random(f"{self.run_id} {tag}")
+        guardian = self.agents[tag].pid
+        agents = harness.children(guardian)
+        workers = [pid for agent in agents for pid in harness.children(agent)]
+        pids = workers + agents + [guardian]
+        if dice.random() < 0.5:
+            dice.shuffle(pids)
+        ends = sorted(dice.random() for _ in pids) if dice.random() < 0.8 else [0.0] * len(pids)
+        began, within = self.now(), dice.choice([0.001, 0.01, 0.05])
+        for pid, share in zip(pids, ends):
+            self.pause(max(0.0, began + share * within - self.now()) * harness.SLOWER)  # as it is, however slow the rest
+            harness.kill(pid)
 
     def _all_die(self, n):
         """As far as others can see, at once: what could tell that the rest is gone dies last, and nothing runs between."""

@@ -12,6 +12,7 @@
  *     work        like go, and until then tells the record every 20 ms that it lives; then that it ended
  *     train       like work, from the last checkpoint on: each sign of life is a step, and rank 0 saves each fifth one
  *     tick=MS     a step takes so long, and not 20 ms
+ *     shout=KB    with each step, the node's first worker writes so much to standard output
  *     linger=MS   after SIGTERM, train goes on for so long before it ends
  *     notify=TEXT sends TEXT to the launcher
  *
@@ -39,7 +40,7 @@
 
 static char term_line[256];
 static int events_fd = -1;
-static int linger_ms, tick_ms = 20;
+static int linger_ms, tick_ms = 20, shout_kb;
 static volatile sig_atomic_t told_to_end;
 
 static const char *env(const char *name, const char *otherwise) {
@@ -271,6 +272,19 @@ static void save(const char *path, int step) {
     record("saved", step);
 }
 
+/* Lines of many lengths; SIGTERM may end it in the middle of one. */
+static void shout(void) {
+    static char text[1024];
+    if (shout_kb == 0 || strcmp(env("LOCAL_RANK", ""), "0") != 0)
+        return;
+    if (text[0] == '\0')
+        for (size_t i = 0; i < sizeof text; i++)
+            text[i] = i % 127 == 126 || i == sizeof text - 1 ? '\n' : (char)('a' + i % 26);
+    for (int i = 0; i < shout_kb && !told_to_end; i++)
+        if (write(STDOUT_FILENO, text, sizeof text) < 0 && errno != EINTR)
+            die("standard output");
+}
+
 static void train(void) {
     char path[512], c;
     (void)snprintf(path, sizeof path, "%s.checkpoint", env("E2E_RECORD", "x"));
@@ -284,6 +298,7 @@ static void train(void) {
     while (read(fd, &c, 1) == 0) {
         (void)poll(NULL, 0, tick_ms);
         record("lives", ++step);
+        shout();
         if (strcmp(env("RANK", ""), "0") == 0 && step % 5 == 0)
             save(path, step);
         if (told_to_end && end_ns == 0)
@@ -339,6 +354,8 @@ static void do_word(const char *w) {
         linger_ms = atoi(w + 7);
     else if (strncmp(w, "tick=", 5) == 0)
         tick_ms = atoi(w + 5);
+    else if (strncmp(w, "shout=", 6) == 0)
+        shout_kb = atoi(w + 6);
     else if (strncmp(w, "notify=", 7) == 0)
         notify(w + 7);
     else if (strcmp(w, "wait") == 0)
