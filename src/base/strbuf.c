@@ -32,6 +32,11 @@ void strbuf_add_bytes(struct strbuf *s, const void *data, size_t len) {
     s->data[s->len] = '\0';
 }
 
+char *strbuf_room(struct strbuf *s, size_t more) {
+    reserve(s, more);
+    return s->data + s->len;
+}
+
 void strbuf_add(struct strbuf *s, const char *text) { strbuf_add_bytes(s, text, strlen(text)); }
 
 void strbuf_add_char(struct strbuf *s, char c) {

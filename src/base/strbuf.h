@@ -18,6 +18,9 @@ void strbuf_fini(struct strbuf *s);
 void strbuf_clear(struct strbuf *s);
 void strbuf_add(struct strbuf *s, const char *text);
 void strbuf_add_bytes(struct strbuf *s, const void *data, size_t len);
+/* Room for `more` bytes behind what it has, to be written there and then counted in len (with a NUL
+ * behind them). Valid until the next change. */
+char *strbuf_room(struct strbuf *s, size_t more);
 void strbuf_add_char(struct strbuf *s, char c);
 void strbuf_printf(struct strbuf *s, const char *fmt, ...) _printf_(2, 3);
 /* Never NULL. Borrowed: valid until the next change. */

@@ -34,28 +34,39 @@ static void close_all_above(int fd) {
         (void)close(i);
 }
 
-/* fd becomes KEPT_FD, and is all that stays. */
-static bool keep_one(int fd) {
-    int kept = fcntl(fd, F_DUPFD_CLOEXEC, KEPT_FD + 1); /* above what is replaced now */
+/* What a helper is, and the descriptors that it keeps. */
+struct kept {
+    const char *name;
+    helper_fn *run;
+    void *arg;
+    int fd, out_fd, err_fd; /* out, err: -1: none */
+};
+
+/* Above what is replaced now; fd -1: null. */
+static int set_aside(int fd, int null) {
+    return fcntl(fd >= 0 ? fd : null, F_DUPFD_CLOEXEC, KEPT_FD + 1);
+}
+
+/* fd becomes KEPT_FD, the standard streams what they shall be, and nothing else stays. */
+static bool keep_these(const struct kept *k) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (kept < 0 || null < 0)
-        return false;
-    for (int i = 0; i < KEPT_FD; i++)
-        (void)dup2(null, i); /* libraries talk */
-    if (dup3(kept, KEPT_FD, O_CLOEXEC) < 0)
-        return false;
+    int fds[] = {set_aside(-1, null), set_aside(k->out_fd, null), set_aside(k->err_fd, null),
+                 set_aside(k->fd, null)};
+    for (int i = 0; i <= KEPT_FD; i++) {
+        if (fds[i] < 0 || dup3(fds[i], i, i == KEPT_FD ? O_CLOEXEC : 0) < 0)
+            return false;
+    }
     close_all_above(KEPT_FD);
     return true;
 }
 
-_noreturn_ static void run_helper(const char *name, helper_fn *run, void *arg, int fd,
-                                  pid_t parent) {
+_noreturn_ static void run_helper(const struct kept *k, pid_t parent) {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) /* it died before the line above */
         _exit(1);
-    (void)prctl(PR_SET_NAME, name);
+    (void)prctl(PR_SET_NAME, k->name);
     child_reset_signals(not_for_helpers, ARRAY_SIZE(not_for_helpers));
-    int status = keep_one(fd) ? run(KEPT_FD, arg) : 1;
+    int status = keep_these(k) ? k->run(KEPT_FD, k->arg) : 1;
     (void)close(KEPT_FD); /* all is said */
     /* What hangs in a driver below this process can't be killed. As long as it is here it is this
      * process's, and not taken for something that a worker left. */
@@ -79,8 +90,8 @@ bool helper_tell(int fd, const void *bytes, size_t n) {
 
 /* --- in the process that has it --- */
 
-static int fork_helper(const char *name, helper_fn *run, void *arg, int fd, struct child *ret) {
-    assert(strlen(name) <= HELPER_NAME_MAX);
+static int fork_helper(const struct kept *k, struct child *ret) {
+    assert(strlen(k->name) <= HELPER_NAME_MAX);
     /* The loop's handlers must not run in the helper: they write to the loop's own pipe. */
     sigset_t all, old;
     (void)sigfillset(&all);
@@ -88,7 +99,7 @@ static int fork_helper(const char *name, helper_fn *run, void *arg, int fd, stru
     pid_t parent = getpid();
     pid_t pid = fork();
     if (pid == 0)
-        run_helper(name, run, arg, fd, parent);
+        run_helper(k, parent);
     int r = pid < 0 ? -errno : 0;
     (void)sigprocmask(SIG_SETMASK, &old, NULL);
     if (r < 0)
@@ -129,11 +140,10 @@ static void on_exit_of(void *arg, const struct child_status *status) {
     (void)status;
 }
 
-int helper_start(struct loop *loop, const char *name, helper_fn *run, void *arg, int fd,
-                 struct helper *ret) {
+static int start(struct loop *loop, const struct kept *k, struct helper *ret) {
     struct child_reaper *reaper = loop_reaper(loop);
     struct helper h = HELPER_INIT;
-    int r = fork_helper(name, run, arg, fd, &h.child);
+    int r = fork_helper(k, &h.child);
     if (r == 0 && reaper != NULL) {
         r = child_watch_new(reaper, &h.child, NULL, on_exit_of, NULL, &h.watch);
         if (r < 0)
@@ -143,6 +153,19 @@ int helper_start(struct loop *loop, const char *name, helper_fn *run, void *arg,
     if (r == 0)
         *ret = h;
     return r;
+}
+
+int helper_start(struct loop *loop, const char *name, helper_fn *run, void *arg, int fd,
+                 struct helper *ret) {
+    struct kept k = {.name = name, .run = run, .arg = arg, .fd = fd, .out_fd = -1, .err_fd = -1};
+    return start(loop, &k, ret);
+}
+
+int helper_start_speaking(struct loop *loop, const char *name, helper_fn *run, void *arg, int fd,
+                          int out_fd, int err_fd, struct helper *ret) {
+    struct kept k = {
+        .name = name, .run = run, .arg = arg, .fd = fd, .out_fd = out_fd, .err_fd = err_fd};
+    return start(loop, &k, ret);
 }
 
 pid_t helper_pid(const struct helper *h) {

@@ -9,8 +9,9 @@
  *
  * A helper has this process's memory as it was and one descriptor. Nothing else of ours stays
  * open in it, so that one that hangs holds nobody's socket, file or terminal; its standard streams
- * lead nowhere. It dies when this process does. What a terminal or a batch system sends to all
- * processes of a job does not reach it; its other signals have their defaults.
+ * lead nowhere, but for helper_start_speaking(). It dies when this process does. What a terminal or
+ * a batch system sends to all processes of a job does not reach it; its other signals have their
+ * defaults.
  *
  * For processes of one thread: a helper may allocate memory. */
 #pragma once
@@ -35,6 +36,9 @@ struct helper {
  * negative errno of fork. */
 _must_use_ int helper_start(struct loop *loop, const char *name, helper_fn *run, void *arg, int fd,
                             struct helper *ret);
+/* One that keeps two more descriptors (borrowed; -1: none), as its standard output and error. */
+_must_use_ int helper_start_speaking(struct loop *loop, const char *name, helper_fn *run, void *arg,
+                                     int fd, int out_fd, int err_fd, struct helper *ret);
 /* 0: there is none, or it has ended and was reaped. */
 pid_t helper_pid(const struct helper *h);
 

@@ -383,7 +383,7 @@ static int set_up(struct agent *a) {
         .link = a->config.link,
         .nofile_soft = a->nofile_soft,
         .reaper = a->reaper,
-        .console = a->console,
+        .writer = a->writer,
         .look = a->look,
         .any_gpu = any_gpu,
     };

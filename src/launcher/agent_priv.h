@@ -34,6 +34,7 @@ struct agent {
     struct loop *loop;
     struct child_reaper *reaper;
     struct console *console;
+    struct writer *writer;        /* of the workers' output, and of ours once it runs */
     struct events *events;        /* NULL: not asked for */
     struct node_look *look;       /* NULL: nobody needs it */
     struct crew *crew;

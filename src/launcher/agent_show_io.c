@@ -21,11 +21,19 @@
 
 static void show_held_cause(void *arg);
 
+static void on_writer(void *arg, pid_t pid) {
+    struct agent *a = arg;
+    guardian_spare(a->config.link, pid);
+}
+
 int agent_show_begin(struct agent *a) {
     int r = console_new(a->loop, STDOUT_FILENO, STDERR_FILENO, &a->console);
     if (r < 0)
         return r;
     log_set_sink(console_log_sink, a->console);
+    r = writer_new(a->loop, a->console, a->config.spec, on_writer, a, &a->writer);
+    if (r < 0)
+        return r;
     return loop_timer_new(a->loop, show_held_cause, a, &a->cause_timer);
 }
 
@@ -33,6 +41,9 @@ void agent_show_end(struct agent *a, uint64_t deadline_ns) {
     loop_timer_free(a->cause_timer);
     if (a->console == NULL)
         return;
+    if (a->writer != NULL)
+        writer_finish(a->writer, deadline_ns);
+    writer_free(a->writer);
     (void)console_flush(a->console, deadline_ns); /* what is left is lost: the terminal is stuck */
     log_set_sink(NULL, NULL);
     console_free(a->console);

@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "io/clock.h"
@@ -35,6 +36,7 @@ struct queue {
     bool owned;    /* fd is ours to close */
     bool tty;
     bool clears;   /* understands CLEAR_LINE */
+    bool hangs;    /* a plain file: its disk may */
     struct strbuf bytes;
     size_t done;   /* of bytes, written already */
     struct loop_watch *watch; /* NULL: HOW_DIRECT, HOW_NONE */
@@ -52,6 +54,10 @@ struct console {
     struct queue *streams[2]; /* CONSOLE_OUT, CONSOLE_ERR; the same one twice, maybe */
     char status[CONSOLE_STATUS_MAX];
     uint64_t lost;
+    int given[2];             /* the descriptors that it was made with */
+    const struct console_remote *remote;
+    void *remote_arg;
+    bool is_remote;           /* it is in use */
 };
 
 static struct queue *queue_of(const struct console *c, enum console_stream stream) {
@@ -156,7 +162,7 @@ static void on_soon(void *arg) { write_out(arg); }
 /* --- what is queued --------------------------------------------------------------------------- */
 
 static void add(struct queue *q, const void *data, size_t len) {
-    if (q->how == HOW_NONE || len == 0)
+    if (q->how == HOW_NONE)
         return;
     if (q->done >= WRITE_PIECE_MAX) { /* keep what is written from piling up in front */
         memmove(q->bytes.data, q->bytes.data + q->done, pending(q));
@@ -282,6 +288,72 @@ void console_source_piece(struct console_source *s, const struct linebuf_piece *
     update_interest(q);
 }
 
+static uint64_t count_lines(const char *text, size_t len) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < len; i++)
+        n += text[i] == '\n';
+    return MAX2(n, UINT64_C(1));
+}
+
+#define LINES_PIECE ((size_t)16 * 1024)
+#define LINE_GUESS 16 /* bytes of a line: shorter ones overdraw the queue's limit a little */
+
+/* At most LINES_PIECE, but at least one line. */
+static size_t next_lines(const char *lines, size_t len) {
+    if (len <= LINES_PIECE)
+        return len;
+    const char *end = memrchr(lines, '\n', LINES_PIECE);
+    if (end == NULL)
+        end = memchr(lines + LINES_PIECE, '\n', len - LINES_PIECE);
+    return (size_t)(end - lines) + 1;
+}
+
+/* Prefixes are copied in one piece of constant size, which costs less than one of their own; what
+ * is too much is written over by the line. */
+#define PREFIX_PIECE ((size_t)32)
+
+static void add_lines(struct queue *q, const struct console_source *s, size_t prefix_len,
+                      const char *lines, size_t len) {
+    bool small = prefix_len <= PREFIX_PIECE;
+    char prefix[PREFIX_PIECE] = {0};
+    if (small)
+        memcpy(prefix, s->prefix, prefix_len);
+    while (len > 0) {
+        const char *end = prefix_len == 0 ? lines + len - 1 : memchr(lines, '\n', len);
+        size_t n = (size_t)(end - lines) + 1;
+        char *to = strbuf_room(&q->bytes, prefix_len + n + PREFIX_PIECE);
+        if (small)
+            memcpy(to, prefix, PREFIX_PIECE);
+        else
+            memcpy(to, s->prefix, prefix_len);
+        memcpy(to + prefix_len, lines, n);
+        q->bytes.len += prefix_len + n;
+        lines += n;
+        len -= n;
+    }
+    q->bytes.data[q->bytes.len] = '\0';
+}
+
+void console_source_lines(struct console_source *s, const char *lines, size_t len) {
+    struct queue *q = queue_of(s->console, s->stream);
+    size_t prefix_len = strlen(s->prefix);
+    s->line_lost = false;
+    while (len > 0 && q->how != HOW_NONE) {
+        size_t n = next_lines(lines, len);
+        size_t most = n + prefix_len * (n / LINE_GUESS + 1) + sizeof CLEAR_LINE + 2;
+        if (make_room(q, most, queue_max(q), false)) {
+            begin_line(q);
+            add(q, "", 0);
+            add_lines(q, s, prefix_len, lines, n);
+        } else {
+            lose(q, count_lines(lines, n));
+        }
+        lines += n;
+        len -= n;
+    }
+    update_interest(q);
+}
+
 bool console_source_must_wait(const struct console_source *s) {
     const struct queue *q = queue_of(s->console, s->stream);
     return is_pipe(q) && q->lost == 0 && pending(q) > CONSOLE_WAIT_BYTES &&
@@ -300,17 +372,16 @@ void console_source_end(struct console_source *s) {
     update_interest(q);
 }
 
-static uint64_t count_lines(const char *text, size_t len) {
-    uint64_t n = 0;
-    for (size_t i = 0; i < len; i++)
-        n += text[i] == '\n';
-    return MAX2(n, UINT64_C(1));
-}
-
 void console_print(struct console *c, enum console_stream stream, const char *text, size_t len) {
     struct queue *q = queue_of(c, stream);
     if (q->how == HOW_NONE || len == 0)
         return;
+    if (c->remote != NULL && !c->is_remote && q->hangs)
+        c->remote->wanted(c->remote_arg);
+    if (c->is_remote) {
+        c->remote->print(c->remote_arg, stream, text, len);
+        return;
+    }
     if (!make_room(q, len + sizeof CLEAR_LINE + 1, queue_max(q) + CONSOLE_RESERVE_MAX, true)) {
         lose(q, count_lines(text, len));
         return;
@@ -333,11 +404,19 @@ bool console_status(struct console *c, const char *text) {
     if (strcmp(c->status, new_text) == 0)
         return true;
     (void)snprintf(c->status, sizeof c->status, "%s", new_text);
+    if (c->is_remote) {
+        c->remote->status(c->remote_arg, c->status);
+        return true;
+    }
     hide_status(q);
     if (pending(q) == 0 || q->lost == 0)
         show_status(q);
     update_interest(q);
     return true;
+}
+
+bool console_source_is_dropped(const struct console_source *s) {
+    return queue_of(s->console, s->stream)->how == HOW_NONE;
 }
 
 bool console_is_terminal(const struct console *c, enum console_stream stream) {
@@ -352,8 +431,8 @@ uint64_t console_lines_lost(const struct console *c) { return c->lost; }
 static void queue_open(struct queue *q, struct console *c, int fd) {
     *q = (struct queue){.console = c, .how = HOW_NONE, .fd = fd};
     struct stat st;
-    if (fstat(fd, &st) < 0)
-        return;
+    if (fstat(fd, &st) < 0 || (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3)))
+        return; /* closed, or the null device */
     q->tty = S_ISCHR(st.st_mode) && isatty(fd);
     const char *term = getenv("TERM");
     q->clears = q->tty && term != NULL && strcmp(term, "dumb") != 0;
@@ -368,6 +447,7 @@ static void queue_open(struct queue *q, struct console *c, int fd) {
         q->fd = again < 0 ? fd : again;
     } else {
         q->how = HOW_DIRECT;
+        q->hangs = S_ISREG(st.st_mode);
     }
 }
 
@@ -403,6 +483,8 @@ static bool same_output(int a, int b) {
 int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret) {
     struct console *c = xcalloc(1, sizeof *c);
     c->loop = loop;
+    c->given[0] = out_fd;
+    c->given[1] = err_fd;
     c->streams[0] = &c->queues[0];
     c->streams[1] = same_output(out_fd, err_fd) ? &c->queues[0] : &c->queues[1];
     queue_open(&c->queues[0], c, out_fd);
@@ -418,6 +500,64 @@ int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret)
     }
     *ret = c;
     return 0;
+}
+
+/* In a copy of the process that made it: the old loop, and with it its watches, stays behind. */
+int console_reopen(struct console *c, struct loop *loop) {
+    c->loop = loop;
+    c->remote = NULL;
+    c->is_remote = false;
+    for (int i = 0; i < 2; i++) {
+        struct queue *q = &c->queues[i], old = *q;
+        if (old.how == HOW_NONE)
+            continue;
+        queue_open(q, c, STDOUT_FILENO + i);
+        q->bytes = old.bytes;
+        q->done = old.done;
+        q->open = old.open;
+        q->lost = old.lost;
+        q->progress_ns = old.progress_ns;
+        q->status_shown = old.status_shown;
+        int r = queue_start(q, loop);
+        if (r < 0)
+            return r;
+        update_interest(q);
+    }
+    return 0;
+}
+
+void console_set_remote(struct console *c, const struct console_remote *remote, void *arg) {
+    c->remote = remote;
+    c->remote_arg = arg;
+}
+
+/* The other has a copy of what was queued, and of the status line. */
+void console_use_remote(struct console *c, bool in_use) {
+    if (c->is_remote == in_use)
+        return;
+    c->is_remote = in_use;
+    c->status[0] = '\0';
+    for (size_t i = 0; i < ARRAY_SIZE(c->queues); i++) {
+        struct queue *q = &c->queues[i];
+        if (q->how == HOW_NONE)
+            continue;
+        discard(q);
+        q->status_shown = q->open = false;
+        q->lost = 0;
+        update_interest(q);
+    }
+}
+
+bool console_may_hang(const struct console *c) {
+    return c->streams[0]->hangs || c->streams[1]->hangs;
+}
+
+int console_fd(const struct console *c, enum console_stream stream) {
+    return c->given[stream - CONSOLE_OUT];
+}
+
+size_t console_pending(const struct console *c) {
+    return pending(&c->queues[0]) + pending(&c->queues[1]);
 }
 
 void console_free(struct console *c) {

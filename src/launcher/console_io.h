@@ -66,10 +66,14 @@ void console_source_init(struct console_source *s, struct console *c, enum conso
 void console_source_fini(struct console_source *s);
 /* Queues a piece; never waits, never fails. */
 void console_source_piece(struct console_source *s, const struct linebuf_piece *piece);
+/* The same for whole lines at once, each new and with its newline at its end, also the last. */
+void console_source_lines(struct console_source *s, const char *lines, size_t len);
 /* The source should not be read now, since its pieces would fill the queue: look again after
  * CONSOLE_RETRY_NS. Never for terminals and plain files, and never for long (see above). */
 #define CONSOLE_RETRY_NS (5 * NS_PER_MS)
 bool console_source_must_wait(const struct console_source *s);
+/* Nobody sees it, now and later: it goes to /dev/null, or what it went to is gone. */
+bool console_source_is_dropped(const struct console_source *s);
 /* End of file of the source. A prefixed line that has no newline gets one now; one without a prefix
  * only when something else follows, so that a single worker's bytes come out unchanged. */
 void console_source_end(struct console_source *s);
@@ -85,6 +89,26 @@ void console_log_sink(void *arg, const char *line, size_t len);
 bool console_status(struct console *c, const char *text);
 /* Is that stream a terminal? Then sources' linebufs should collapse. */
 bool console_is_terminal(const struct console *c, enum console_stream stream);
+
+/* Somebody who can write for the console, in another process: its own lines and its status go there
+ * while it is in use. What was queued before is that process's too, which is a copy of this one. */
+struct console_remote {
+    /* A line comes that might wait for a disk: it would be good to have the other in use. */
+    void (*wanted)(void *arg);
+    void (*print)(void *arg, enum console_stream stream, const char *text, size_t len);
+    void (*status)(void *arg, const char *text);
+};
+/* Borrowed; NULL: none. */
+void console_set_remote(struct console *c, const struct console_remote *remote, void *arg);
+void console_use_remote(struct console *c, bool in_use);
+/* In the copy: the console goes on there, in a loop of its own, on descriptors 1 and 2. */
+_must_use_ int console_reopen(struct console *c, struct loop *loop);
+/* One of both is a plain file, so a write may wait for a disk. */
+bool console_may_hang(const struct console *c);
+/* What it was made with. */
+int console_fd(const struct console *c, enum console_stream stream);
+/* Bytes that are queued. */
+size_t console_pending(const struct console *c);
 
 /* Writes out what is queued, waiting until the deadline at most; for a pipe or socket longer, as
  * long as it still takes bytes (CONSOLE_PIPE_PATIENCE_NS). Bytes that were left (0: all is out).

@@ -7,10 +7,9 @@
 
 #include "base/log.h"
 #include "io/clock.h"
-#include "io/file.h"
 #include "launcher/cgroup_io.h"
 #include "launcher/crew_logs_io.h"
-#include "launcher/error_file.h"
+#include "launcher/error_file_io.h"
 #include "launcher/logdir_io.h"
 #include "launcher/logmux_io.h"
 #include "launcher/node_setup_io.h"
@@ -18,6 +17,9 @@
 #include "launcher/report.h"
 #include "launcher/worker_env.h"
 #include "launcher/worker_io.h"
+
+/* Failed workers whose last lines are kept for the report: one of the first is the cause. */
+#define TAILS_MAX 32
 
 struct crew {
     struct loop *loop;
@@ -37,7 +39,11 @@ struct crew {
     bool no_memory_policy;   /* they are refused here */
     bool awaits_look;        /* it is prepared but for that */
     char *said;              /* how workers are bound, as it was said last */
+    bool awaits_files;       /* it is prepared but for these */
     struct logmux *logs;
+    struct failure **held;   /* [nproc] failures whose words are awaited; NULL: none */
+    char **tails;            /* [nproc] what was last on a failed worker's stderr, or NULL */
+    uint32_t n_tails;
     struct worker_group *workers;
     struct envlist env;   /* of the worker that is being started, as its argv */
     char **argv;
@@ -51,7 +57,8 @@ struct crew {
 
 static void on_drained(void *arg, uint32_t index);
 static void on_no_file(void *arg, const char *why);
-static const struct logmux_ops logmux_ops = {on_drained, on_no_file};
+static void on_words(void *arg, uint32_t index, const struct logmux_words *words);
+static const struct logmux_ops logmux_ops = {on_drained, on_no_file, on_words};
 
 static void check_all_gone(struct crew *c) {
     if (!c->running || !worker_group_gone(c->workers) || !logmux_all_drained(c->logs))
@@ -70,26 +77,47 @@ static void on_no_file(void *arg, const char *why) {
     crew_logs_lack(c->files, why);
 }
 
-/* The worker's own words: error.json, else the end of its stderr. */
-static void add_text(struct crew *c, uint32_t index, struct failure *f) {
+static void keep_tail(struct crew *c, uint32_t index, const char *tail) {
+    if (tail[0] == '\0' || c->tails[index] != NULL || c->n_tails == TAILS_MAX)
+        return;
+    c->tails[index] = xstrdup(tail);
+    c->n_tails++;
+}
+
+/* The worker's own words are here: error.json, else the end of its stderr. Now its failure can be
+ * told. */
+static void on_words(void *arg, uint32_t index, const struct logmux_words *words) {
+    struct crew *c = arg;
+    _cleanup_(freep) struct failure *f = c->held[index];
     _cleanup_(freep) char *path = crew_logs_error_file(c->files, index);
-    _cleanup_(freep) char *text = NULL;
-    size_t len = 0;
-    if (path[0] != '\0' && file_read_text(path, ERROR_FILE_MAX_BYTES, &text, &len) == 0) {
-        struct error_file e = {0};
-        struct err err = {0};
-        int r = error_file_parse(text, len, &e, &err);
-        if (r == 0) {
-            (void)snprintf(f->error_file, sizeof f->error_file, "%s", path);
-            report_set_text(f, error_file_text(&e), true);
-            error_file_fini(&e);
-            return;
-        }
-        log_warning("%s: %s", path, err.text);
+    _cleanup_(strbuf_fini) struct strbuf own = {0};
+    const char *error = words->error;
+    bool bad = words->bad_error;
+    c->held[index] = NULL;
+    if (f == NULL)
+        return;
+    if (crew_logs_dir(c->files, index) == NULL) { /* it is in the temporary folder */
+        bad = error_file_read(path, &own) < 0;
+        error = strbuf_text(&own);
     }
-    _cleanup_(strbuf_fini) struct strbuf tail = {0};
-    logmux_stderr_tail(c->logs, index, &tail);
-    report_set_text(f, strbuf_text(&tail), false);
+    if (bad)
+        log_warning("%s: %s", path, error);
+    if (!bad && error[0] != '\0') {
+        (void)snprintf(f->error_file, sizeof f->error_file, "%s", path);
+        report_set_text(f, error, true);
+    } else {
+        report_set_text(f, words->tail, false);
+    }
+    keep_tail(c, index, words->tail);
+    c->ops.on_failure(c->arg, c->generation, f);
+}
+
+/* Its last words are asked for. */
+static void hold_failure(struct crew *c, uint32_t index, const struct failure *f) {
+    _cleanup_(freep) char *path = crew_logs_error_file(c->files, index);
+    c->held[index] = xmalloc(sizeof *f);
+    *c->held[index] = *f;
+    logmux_exited(c->logs, index, crew_logs_dir(c->files, index) == NULL ? "" : path);
 }
 
 static void describe_node(const struct crew *c, struct failure *f) {
@@ -110,8 +138,8 @@ static void describe_worker(const struct crew *c, uint32_t index, struct failure
 
 static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how) {
     struct crew *c = arg;
-    logmux_exited(c->logs, index);
     if (worker_exit_ok(how)) {
+        logmux_exited(c->logs, index, NULL);
         c->n_ok++;
         if (c->n_ok == c->config.spec->nproc)
             c->ops.on_succeeded(c->arg, c->generation);
@@ -120,8 +148,10 @@ static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how)
     if (how->kind == WORKER_EXIT_SIGNAL && how->signal == SIGKILL)
         c->guardian_killed = c->guardian_killed || guardian_fenced(c->config.link);
     bool ours = how->sent_by_us || (c->guardian_killed && how->signal == SIGKILL);
-    if (ours)
+    if (ours) {
+        logmux_exited(c->logs, index, NULL);
         return;
+    }
     struct failure f = {
         .kind = how->oom                               ? FAILURE_OOM
                 : how->kind == WORKER_EXIT_SIGNAL      ? FAILURE_SIGNAL
@@ -133,13 +163,12 @@ static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how)
         .ran_ns = how->ran_ns,
     };
     describe_worker(c, index, &f);
-    add_text(c, index, &f);
-    c->ops.on_failure(c->arg, c->generation, &f);
+    hold_failure(c, index, &f);
 }
 
 static void on_spawn_failed(void *arg, uint32_t index, const struct err *err) {
     struct crew *c = arg;
-    logmux_exited(c->logs, index);
+    logmux_exited(c->logs, index, NULL);
     struct failure f = {.kind = FAILURE_SPAWN, .code = -err->code, .at_ns = clock_now_ns()};
     if (index == c->unmade) { /* no fault of the program */
         crew_node_failure(c, err->text, &f);
@@ -203,15 +232,36 @@ static int set_up(struct crew *c, const struct netif_choice *netif, struct err *
     return node_setup_read(&place, &c->setup, &c->no_memory_policy, err);
 }
 
+/* One of the two that it waited for has come. */
+static void went_on(struct crew *c, const struct err *failed) {
+    struct err err = {0};
+    int r = 0;
+    if (failed != NULL)
+        c->awaits_look = c->awaits_files = false;
+    else if (c->awaits_look || c->awaits_files)
+        return;
+    else
+        r = set_up(c, NULL, &err);
+    c->ops.on_prepared(c->arg, c->generation, r < 0 ? &err : failed);
+}
+
 static void on_looked(void *arg) {
     struct crew *c = arg;
     if (!c->awaits_look)
         return;
     c->awaits_look = false;
-    struct err err = {0};
-    int r = set_up(c, NULL, &err);
-    c->ops.on_prepared(c->arg, c->generation, r < 0 ? &err : NULL);
+    went_on(c, NULL);
 }
+
+static void on_files(void *arg, const struct err *err) {
+    struct crew *c = arg;
+    if (!c->awaits_files)
+        return;
+    c->awaits_files = false;
+    went_on(c, err);
+}
+
+static const struct crew_logs_ops files_ops = {on_files};
 
 /* ---- the calls ---- */
 
@@ -223,7 +273,9 @@ int crew_new(struct loop *loop, const struct crew_config *config, const struct c
     c->ops = *ops;
     c->arg = arg;
     c->oom_file = cgroup_oom_file();
-    c->files = crew_logs_new(config->spec, config->host);
+    c->files = crew_logs_new(config->spec, config->host, config->writer, &files_ops, c);
+    c->held = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->held);
+    c->tails = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->tails);
     struct err err = {0};
     if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its words are hints only */
         log_warning("%s; workers can't tell a safe point", err.text);
@@ -238,8 +290,13 @@ static void drop_generation(struct crew *c) {
     c->workers = NULL;
     logmux_free(c->logs);
     c->logs = NULL;
+    for (uint32_t i = 0; i < c->config.spec->nproc; i++) {
+        free(TAKE_PTR(c->held[i]));
+        free(TAKE_PTR(c->tails[i]));
+    }
+    c->n_tails = 0;
     node_setup_fini(&c->setup);
-    c->awaits_look = false;
+    c->awaits_look = c->awaits_files = false;
     c->running = c->guardian_killed = false;
     c->n_ok = 0;
 }
@@ -250,6 +307,8 @@ void crew_free(struct crew *c) {
     drop_generation(c);
     notify_free(c->notify);
     crew_logs_free(c->files);
+    free(c->held);
+    free(c->tails);
     free(c->oom_file);
     free(c->said);
     free(c);
@@ -262,17 +321,14 @@ int crew_prepare(struct crew *c, struct generation g, const struct form *form, s
     c->form = *form;
     (void)snprintf(c->generation_text, sizeof c->generation_text, "%u.%u", g.epoch, g.counter);
     const struct job_spec *spec = c->config.spec;
-    int r = crew_logs_prepare(c->files, c->generation_text, form, err);
-    if (r < 0)
-        return r;
-    r = logmux_new(c->loop, c->config.console, spec->nproc, spec->line_prefix, &logmux_ops, c,
+    c->awaits_files =
+        crew_logs_prepare(c->files, c->generation_text, form) == CREW_LOGS_E_LATER;
+    int r = logmux_new(c->loop, c->config.writer, spec->nproc, spec->line_prefix, &logmux_ops, c,
                    &c->logs);
     if (r < 0)
         return r;
-    if (c->config.look == NULL || node_look_ended(c->config.look))
-        return set_up(c, NULL, err);
-    c->awaits_look = true;
-    return CREW_E_LATER;
+    c->awaits_look = c->config.look != NULL && !node_look_ended(c->config.look);
+    return c->awaits_look || c->awaits_files ? CREW_E_LATER : set_up(c, NULL, err);
 }
 
 static int build_env(struct crew *c, uint32_t i, struct envlist *ret, struct err *err) {
@@ -328,6 +384,7 @@ static void bind_worker(const struct affinity *a, struct worker_spec *spec) {
 static void on_made(void *arg, uint32_t i) {
     struct crew *c = arg;
     logmux_started(c->logs, i);
+    crew_logs_started(c->files, i);
     envlist_fini(&c->env);
     worker_argv_free(c->argv);
     c->env = (struct envlist){0};
@@ -336,7 +393,6 @@ static void on_made(void *arg, uint32_t i) {
 
 static int make(struct crew *c, uint32_t i, struct worker_spec *spec, struct err *err) {
     const struct job_spec *job = c->config.spec;
-    crew_logs_make(c->files, i);
     int r = build_env(c, i, &c->env, err);
     if (r < 0)
         return r;
@@ -353,6 +409,7 @@ static int make(struct crew *c, uint32_t i, struct worker_spec *spec, struct err
         .tee = lacking ? tee | redirects : tee, /* all comes to the console, with prefixes */
         .on_console = job->console_ranks == NULL || job->console_ranks[i],
     };
+    crew_logs_file_fds(c->files, i, log.file_fds);
     spec->argv = c->argv;
     spec->envp = envlist_items(&c->env);
     bind_worker(&c->setup.workers[i].affinity, spec);
@@ -422,6 +479,6 @@ const char *crew_log_dir(const struct crew *c) { return crew_logs_kept(c->files)
 
 void crew_stderr_tail(const struct crew *c, uint32_t local_rank, struct strbuf *ret) {
     strbuf_clear(ret);
-    if (c->logs != NULL && local_rank < c->config.spec->nproc)
-        logmux_stderr_tail(c->logs, local_rank, ret);
+    if (local_rank < c->config.spec->nproc && c->tails[local_rank] != NULL)
+        strbuf_add(ret, c->tails[local_rank]);
 }

@@ -15,10 +15,10 @@
 #include "base/strbuf.h"
 #include "io/loop.h"
 #include "io/reaper.h"
-#include "launcher/console_io.h"
 #include "launcher/guardian_io.h"
 #include "launcher/job.h"
 #include "launcher/node_look_io.h"
+#include "launcher/writer_io.h"
 #include "nccl_env/netif_choice.h"
 #include "rendezvous/messages.h"
 
@@ -33,7 +33,7 @@ struct crew_config {
     struct guardian_link *link;
     uint64_t nofile_soft;        /* the user's limit, if the agent raised its own; else 0 */
     struct child_reaper *reaper;
-    struct console *console;
+    struct writer *writer;
     struct node_look *look;      /* freed before the crew is; NULL: nobody looks at this node */
     bool any_gpu;                /* look_has_gpus() */
 };
@@ -61,7 +61,8 @@ _must_use_ int crew_new(struct loop *loop, const struct crew_config *config,
 void crew_free(struct crew *crew);
 
 /* No worker of an older generation may be left. The form is copied. CREW_E_LATER: the look at this
- * node has not ended, on_prepared will come; another crew_prepare() may come before. */
+ * node has not ended, or log files are made; on_prepared will come; another crew_prepare() may come
+ * before. */
 enum { CREW_E_LATER = 1 };
 _must_use_ int crew_prepare(struct crew *crew, struct generation g, const struct form *form,
                             struct err *err);
@@ -82,5 +83,6 @@ void crew_keep_files(struct crew *crew);
 /* Where files are kept for the user: the run's folder of --log-dir, or the temporary one when -r or
  * -t asked for files; NULL: nowhere. Borrowed. */
 const char *crew_log_dir(const struct crew *crew);
-/* The last lines that a worker of the present generation wrote on stderr. */
+/* The last lines that a failed worker of the present generation wrote on stderr; of the first ones
+ * to fail only. */
 void crew_stderr_tail(const struct crew *crew, uint32_t local_rank, struct strbuf *ret);

@@ -3,13 +3,24 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "launcher/logdir_io.h"
 
+/* Of one worker. */
+struct files {
+    char *dir;  /* NULL: none */
+    int fds[2]; /* the streams that it writes to files itself; -1: not */
+};
+
 struct crew_logs {
     const struct job_spec *spec;
     const char *host;
+    struct writer *writer;
+    struct writer_user user;
+    struct crew_logs_ops ops;
+    void *arg;
     char *temp_dir;   /* where files go without --log-dir; NULL: not made yet, or not needed */
     char *run_dir;    /* of --log-dir; NULL: not made yet, or gone */
     bool keep;
@@ -18,7 +29,8 @@ struct crew_logs {
     char generation[32];
     uint32_t first_rank;
     char *node_dir;   /* of the generation's files on this node, absolute; NULL: none */
-    char **dirs;      /* [nproc] below it; NULL: of none, or of that one not */
+    struct files *files; /* [nproc] */
+    bool awaited;     /* the writer's answer */
 
     uint32_t n_starts, n_lacking; /* of those that want files */
     bool lacks;       /* this start is counted */
@@ -32,21 +44,50 @@ static bool files_asked_for(const struct job_spec *spec) {
     return false;
 }
 
-struct crew_logs *crew_logs_new(const struct job_spec *spec, const char *host) {
+static void on_message(void *arg, struct writer_packet *p);
+static void on_lost(void *arg, bool hung);
+
+struct crew_logs *crew_logs_new(const struct job_spec *spec, const char *host,
+                                struct writer *writer, const struct crew_logs_ops *ops,
+                                void *arg) {
     struct crew_logs *l = xcalloc(1, sizeof *l);
     l->spec = spec;
     l->host = host;
+    l->writer = writer;
+    l->user = (struct writer_user){.on_message = on_message, .on_lost = on_lost, .arg = l};
+    l->ops = *ops;
+    l->arg = arg;
     l->keep = l->asked_for = files_asked_for(spec);
+    l->files = xcalloc(MAX2(spec->nproc, 1u), sizeof *l->files);
+    for (uint32_t i = 0; i < spec->nproc; i++)
+        l->files[i].fds[0] = l->files[i].fds[1] = -1;
     return l;
 }
 
+static void close_fds(int fds[2]) {
+    for (int k = 0; k < 2; k++) {
+        if (fds[k] >= 0)
+            (void)close(fds[k]);
+        fds[k] = -1;
+    }
+}
+
+void crew_logs_started(struct crew_logs *l, uint32_t index) { close_fds(l->files[index].fds); }
+
+static void drop_files(struct crew_logs *l) {
+    for (uint32_t i = 0; i < l->spec->nproc; i++) {
+        crew_logs_started(l, i);
+        free(TAKE_PTR(l->files[i].dir));
+    }
+}
+
 static void drop_dirs(struct crew_logs *l) {
-    for (uint32_t i = 0; l->dirs != NULL && i < l->spec->nproc; i++)
-        free(l->dirs[i]);
-    free(l->dirs);
-    l->dirs = NULL;
-    free(l->node_dir);
-    l->node_dir = NULL;
+    if (l->awaited)
+        writer_await(l->writer, -1);
+    l->awaited = false;
+    writer_remove(l->writer, &l->user);
+    drop_files(l);
+    free(TAKE_PTR(l->node_dir));
 }
 
 void crew_logs_free(struct crew_logs *l) {
@@ -58,6 +99,7 @@ void crew_logs_free(struct crew_logs *l) {
     if (l->temp_dir != NULL && !l->keep && logdir_remove_tree(l->temp_dir) < 0)
         log_info("the temporary folder %s could not be removed", l->temp_dir);
     drop_dirs(l);
+    free(l->files);
     free(l->temp_dir);
     free(l->run_dir);
     free(l);
@@ -84,43 +126,100 @@ static int need_temp_dir(struct crew_logs *l, struct err *err) {
     return l->temp_dir != NULL ? 0 : logdir_make_temp(&l->temp_dir, err);
 }
 
-static int make_run_dir(struct crew_logs *l, const struct form *form, struct err *err) {
-    if (l->spec->log_dir == NULL)
-        return need_temp_dir(l, err);
-    if (l->run_dir != NULL)
-        return 0;
-    return logdir_claim_run(l->spec->log_dir, l->spec->run_id, form->log_nonce, &l->run_dir, err);
+/* Where there is no folder for it, an error file may still have one. */
+static void need_error_files(struct crew_logs *l) {
+    struct err err = {0};
+    if (l->node_dir == NULL && need_temp_dir(l, &err) < 0)
+        log_warning("%s; workers have no error files", err.text);
 }
 
-static int make_node_dir(struct crew_logs *l, const struct form *form, struct err *err) {
+static void add_part(struct strbuf *s, const char *text) {
+    strbuf_add_bytes(s, text, strlen(text) + 1);
+}
+
+static void ask(struct crew_logs *l, const struct form *form) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
     char node[LOGDIR_NAME_MAX + 1];
+    const char *dir = l->spec->log_dir == NULL ? l->temp_dir : l->run_dir;
     logdir_node_name(l->host, form->host_index, node);
-    int r = make_run_dir(l, form, err);
-    if (r < 0)
-        return r;
-    const char *run_dir = l->spec->log_dir == NULL ? l->temp_dir : l->run_dir;
-    return logdir_make_generation(run_dir, l->generation, node, &l->node_dir, err);
+    add_part(&text, l->generation);
+    add_part(&text, node);
+    add_part(&text, dir == NULL ? "" : dir);
+    writer_add(l->writer, &l->user);
+    writer_send(l->writer, &l->user,
+                &(struct writer_message){.kind = WRITER_PREPARE,
+                                         .index = form->first_rank,
+                                         .number = form->log_nonce},
+                text.data, text.len, NULL);
+    l->awaited = true;
+    writer_await(l->writer, 1);
 }
 
-static int make_all(struct crew_logs *l, const struct form *form, struct err *err) {
-    int r = make_node_dir(l, form, err);
-    if (r == -ENOENT && l->run_dir != NULL) { /* somebody has taken it away: once more, anew */
-        free(TAKE_PTR(l->run_dir));
-        r = make_node_dir(l, form, err);
+static void answered(struct crew_logs *l, const struct err *err) {
+    l->awaited = false;
+    writer_await(l->writer, -1);
+    need_error_files(l);
+    l->ops.on_prepared(l->arg, err);
+}
+
+static void on_prepared(struct crew_logs *l, struct writer_packet *p) {
+    int r = (int)(int64_t)p->m.number;
+    const char *run_dir = writer_wire_part(p, 0), *node_dir = writer_wire_part(p, 1);
+    const char *why = writer_wire_part(p, 2);
+    struct err err = {0};
+    if (l->spec->log_dir != NULL) {
+        free(l->run_dir);
+        l->run_dir = run_dir[0] == '\0' ? NULL : xstrdup(run_dir);
+    }
+    l->node_dir = node_dir[0] == '\0' ? NULL : xstrdup(node_dir);
+    for (uint32_t i = 0; i < l->spec->nproc && l->node_dir != NULL; i++) {
+        struct files *f = &l->files[i];
+        if (f->dir != NULL) { /* it has one: here is its name */
+            free(f->dir);
+            f->dir = xasprintf("%s/%u", l->node_dir, l->first_rank + i);
+        }
+    }
+    if (r == -ENOTDIR && l->n_starts == 1) {
+        (void)err_set(&err, r, "%s", why);
+        answered(l, &err);
+        return;
     }
     if (r < 0)
-        return r;
-    l->dirs = xcalloc(l->spec->nproc, sizeof *l->dirs);
-    int linked = l->run_dir != NULL ? logdir_set_latest(l->run_dir, l->generation) : 0;
-    if (linked < 0) /* a convenience: the logs are there all the same */
-        log_warning("can't set the link %s/latest: %s", l->run_dir, strerror(-linked));
-    return 0;
+        crew_logs_lack(l, why);
+    answered(l, NULL);
 }
 
-int crew_logs_prepare(struct crew_logs *l, const char *generation, const struct form *form,
-                      struct err *err) {
+static void on_message(void *arg, struct writer_packet *p) {
+    struct crew_logs *l = arg;
+    if (p->m.kind == WRITER_NO_FILE)
+        crew_logs_lack(l, p->text);
+    if (p->m.kind == WRITER_FILES && p->m.index < l->spec->nproc) {
+        struct files *f = &l->files[p->m.index];
+        close_fds(f->fds);
+        memcpy(f->fds, p->fds, sizeof f->fds);
+        free(f->dir);
+        f->dir = xstrdup("");
+    } else if (p->m.kind == WRITER_PREPARED && l->awaited) {
+        on_prepared(l, p);
+    }
+}
+
+static void on_lost(void *arg, bool hung) {
+    struct crew_logs *l = arg;
+    char why[4096 + 64];
+    if (!l->awaited)
+        return;
+    const char *dir = l->spec->log_dir == NULL ? l->temp_dir : l->spec->log_dir;
+    (void)snprintf(why, sizeof why, "can't make the log folders below %s: %s", dir,
+                   hung ? "its file system does not answer" : "the log writer died");
+    drop_files(l);
+    crew_logs_lack(l, why);
+    writer_await(l->writer, 1); /* it is forgotten, but answered() counts it */
+    answered(l, NULL);
+}
+
+int crew_logs_prepare(struct crew_logs *l, const char *generation, const struct form *form) {
     struct err why = {0};
-    bool first = l->n_starts == 0;
     drop_dirs(l);
     l->said = l->said && l->lacks;
     l->lacks = false;
@@ -128,41 +227,35 @@ int crew_logs_prepare(struct crew_logs *l, const char *generation, const struct 
     l->first_rank = form->first_rank;
     if (l->spec->log_dir != NULL && logdir_is_null(l->spec->log_dir))
         return 0;
-    int r = 0;
-    if (crew_logs_wanted(l)) { /* for error files alone one folder does: a tree costs more */
-        l->n_starts++;
-        r = make_all(l, form, &why);
-        if (r == -ENOTDIR && first)
-            return err_set(err, r, "%s", why.text);
+    if (!crew_logs_wanted(l)) { /* for error files alone one folder does: a tree costs more */
+        need_error_files(l);
+        return 0;
     }
-    if (r < 0)
+    l->n_starts++;
+    if (l->spec->log_dir == NULL && need_temp_dir(l, &why) < 0) {
         crew_logs_lack(l, why.text);
-    if (l->dirs == NULL && need_temp_dir(l, &why) < 0 && r == 0)
-        log_warning("%s; workers have no error files", why.text);
-    return 0;
-}
-
-void crew_logs_make(struct crew_logs *l, uint32_t index) {
-    struct err err = {0};
-    if (l->dirs == NULL || l->dirs[index] != NULL ||
-        logdir_make_worker(l->node_dir, l->first_rank + index, &l->dirs[index], &err) == 0)
-        return;
-    crew_logs_lack(l, err.text);
-    (void)!need_temp_dir(l, &err); /* for its error file */
+        return 0;
+    }
+    ask(l, form);
+    return CREW_LOGS_E_LATER;
 }
 
 const char *crew_logs_dir(const struct crew_logs *l, uint32_t index) {
-    return l->dirs == NULL ? NULL : l->dirs[index];
+    return l->files[index].dir;
 }
 
 const char *crew_logs_node_dir(const struct crew_logs *l) { return l->node_dir; }
 
 char *crew_logs_error_file(const struct crew_logs *l, uint32_t index) {
     if (crew_logs_dir(l, index) != NULL)
-        return xasprintf("%s/error.json", l->dirs[index]);
+        return xasprintf("%s/error.json", l->files[index].dir);
     if (l->temp_dir != NULL)
         return xasprintf("%s/%s-%u-error.json", l->temp_dir, l->generation, l->first_rank + index);
     return xstrdup("");
+}
+
+void crew_logs_file_fds(const struct crew_logs *l, uint32_t index, int ret[2]) {
+    memcpy(ret, l->files[index].fds, sizeof l->files[index].fds);
 }
 
 void crew_logs_keep(struct crew_logs *l) { l->keep = true; }

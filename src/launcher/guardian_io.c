@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "launcher/cgroup_io.h"
+#include "launcher/spare_io.h"
 #include "launcher/sweep_io.h"
 
 #define FENCE_REPEAT_NS (100 * NS_PER_MS)
@@ -28,6 +29,7 @@
 /* One page that both processes see. */
 struct guardian_shared {
     atomic_bool fenced;
+    struct spare spare;
 };
 
 /* What both sides are made from; the guardian lives on it. */
@@ -84,10 +86,14 @@ static int death_signal(void) { return SIGRTMIN + 7; }
 /* For the handler: a signal handler has no argument. */
 static volatile sig_atomic_t expected_parent;
 static volatile sig_atomic_t in_pid_namespace;
+static struct guardian_shared *shared_page;
 
 _noreturn_ static void die_with_all(void) {
+    struct spare_list spared;
+    spare_read(&shared_page->spare, 0, &spared);
     if (!in_pid_namespace) /* else the kernel ends all with us, its first process */
-        sweep_all(NULL, GUARDIAN_UNKILLABLE_NS, say_stuck, NULL);
+        sweep_all(&spared.except, GUARDIAN_UNKILLABLE_NS, say_stuck, NULL);
+    spare_end(&shared_page->spare, GUARDIAN_SPARED_NS);
     _exit(128 + SIGKILL);
 }
 
@@ -153,6 +159,7 @@ static void agent_begin(struct guardian *g, struct guardian_link *ret) {
     bool pidns = g->contain == JOB_CONTAIN_PIDNS;
     in_pid_namespace = pidns;
     expected_parent = pidns ? 0 : g->guardian;
+    shared_page = g->shared;
     watch_guardian();
     (void)close(g->setup[0]);
     int r = agent_setup(g);
@@ -189,6 +196,12 @@ void guardian_lease(struct guardian_link *link, uint64_t end_ns) {
     }
     int r = timerfd_settime(link->lease_fd, TFD_TIMER_ABSTIME, &when, NULL);
     assert(r == 0);
+}
+
+/* Not where the guardian counts pids otherwise; there the kernel ends all. */
+void guardian_spare(struct guardian_link *link, pid_t pid) {
+    if (link->shared != NULL && link->contain != JOB_CONTAIN_PIDNS)
+        spare_add(&link->shared->spare, pid);
 }
 
 bool guardian_fenced(struct guardian_link *link) {
@@ -273,11 +286,14 @@ _noreturn_ static void exit_as(int status) {
 
 /* The agent has died: end all else, then tell the world. */
 _noreturn_ static void guardian_finish(struct guardian *g, int status) {
-    struct sweep_except except = {.pids = &g->keeper, .n = g->keeper > 0};
+    struct spare_list spared;
+    spare_read(&g->shared->spare, g->keeper, &spared);
     if (g->cgroup_fd >= 0)
         (void)cgroup_kill(g->cgroup_fd);
-    sweep_all(&except, g->unkillable_ns, say_stuck, NULL);
-    if (g->cgroup_fd >= 0)
+    sweep_all(&spared.except, g->unkillable_ns, say_stuck, NULL);
+    spare_end(&g->shared->spare, GUARDIAN_SPARED_NS);
+    spare_read(&g->shared->spare, 0, &spared);
+    if (g->cgroup_fd >= 0 && spared.except.n == 0)
         cgroup_end(g);
     if (g->keeper > 0) {
         (void)kill(g->keeper, SIGKILL);
@@ -311,7 +327,9 @@ static void lease_over(struct guardian *g) {
     if (read(g->lease_fd, &times, sizeof times) != sizeof times)
         return; /* moved in the meantime */
     struct sweep_result result;
-    sweep_pass_below(g->agent, &result);
+    struct spare_list spared;
+    spare_read(&g->shared->spare, 0, &spared);
+    sweep_pass_below(g->agent, &spared.except, &result);
     if (result.alive == 0) {
         g->fences = 0;
         return;

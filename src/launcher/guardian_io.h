@@ -21,8 +21,10 @@
  *                        goes on every 100 ms until the lease is moved; the agent is spared
  *   both are killed      only with containment: a keeper (a third, even smaller process in its
  *                        own session) ends the rest and closes the listener last
- * A process that can't be killed is said once on standard error; the guardian then waits for it
- * with the listener open, so that nobody takes the node for gone.
+ * The log writer is killed too, but not waited for longer than GUARDIAN_SPARED_NS: it holds nothing
+ * that the next agent here could need. Any other process that can't be killed is said once on
+ * standard error; the guardian then waits for it with the listener open, so that nobody takes the
+ * node for gone.
  *
  * Terminal: SIGTSTP, SIGTTIN, SIGTTOU are ignored in both. Every other signal that can be caught
  * is forwarded to the agent, SIGCONT after those that end it. */
@@ -38,6 +40,9 @@
 #define GUARDIAN_LATE_NS (250 * NS_PER_MS)
 /* A killed process that is there so long after is called unkillable. */
 #define GUARDIAN_UNKILLABLE_NS (5 * NS_PER_S)
+
+/* A killed process that nobody needs to be gone gets so long to end. */
+#define GUARDIAN_SPARED_NS (1 * NS_PER_S)
 
 struct guardian_config {
     int listener_fd;          /* kept open, closed last; -1: none. The agent has its own copy */
@@ -67,6 +72,10 @@ void guardian_lease(struct guardian_link *link, uint64_t end_ns);
 /* True once the guardian has killed workers because the lease was over and the agent had not moved:
  * their SIGKILLs are no failures of theirs. Cleared by this call. */
 bool guardian_fenced(struct guardian_link *link);
+
+/* A helper of the agent that no sweep kills, and that is killed at the end but not waited for
+ * (spare_io.h). */
+void guardian_spare(struct guardian_link *link, pid_t pid);
 
 /* "none", "cgroup /sys/fs/…", "pid namespace": for muster's verbose output. */
 const char *guardian_contain_text(enum job_contain contain);

@@ -56,6 +56,11 @@ void linebuf_fini(struct linebuf *b);
 void linebuf_feed(struct linebuf *b, const void *data, size_t len, uint64_t now_ns);
 /* When linebuf_flush() is due, on the clock of now_ns. */
 static inline uint64_t linebuf_deadline_ns(const struct linebuf *b) { return b->deadline_ns; }
+/* Nothing of a line is remembered: whole lines may bypass it, where none has a carriage return that
+ * collapses. */
+static inline bool linebuf_is_empty(const struct linebuf *b) {
+    return b->text.len == 0 && !b->open && !b->replacing && !b->has_cr && !b->at_cr;
+}
 /* Hands out what waits, as a piece that has not ended. */
 void linebuf_flush(struct linebuf *b);
 /* As flush, at end of file; the next byte would begin a new line. True if the last line had no

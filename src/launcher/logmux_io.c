@@ -3,9 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
+#include <poll.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -13,31 +12,19 @@
 #include "io/clock.h"
 #include "launcher/job.h"
 
-#define READ_BYTES ((size_t)64 * 1024)
-#define READS_PER_TURN 4
-/* What an exit takes at once: more than any pipe of ours holds, but not what a process that was
- * left behind goes on to write. */
-#define READS_AT_END 64
 #define PIPE_BYTES_MAX ((size_t)1024 * 1024)
 #define PIPE_BYTES_MIN ((size_t)64 * 1024)
 #define DEFAULT_PREFIX "[${role_name}${local_rank}]:"
 
 struct stream {
     struct worker *worker;
-    int child_fd;  /* the worker's end, until logmux_started(); -1 */
-    int pipe_fd;   /* -1: nothing to read (any more) */
-    int file_fd;   /* of tee; -1 */
-    char *path;    /* of its log file; NULL: none */
-    bool shown;    /* lines go to the console */
-    bool waits;    /* for room in the console */
-    bool keeps_tail;
-    struct strbuf tail;
-    struct linebuf lines;
-    struct console_source source;
-    struct loop_watch *watch;
-    struct loop_timer *timer; /* lines to be shown, or the end of `waits` */
-    uint64_t retry_ns;
-    uint64_t file_lost;       /* bytes */
+    int child_fd;     /* the worker's end, until logmux_started(); -1 */
+    int pipe_fd;      /* ours, until all is drained: it keeps a worker from SIGPIPE when the writer
+                         dies; -1 */
+    bool borrowed;    /* child_fd is the caller's */
+    char *path;       /* of its log file; NULL: none */
+    unsigned flags;   /* WRITER_SHOWN, … */
+    struct loop_watch *watch; /* until it is handed over */
 };
 
 enum { OUT = 0, ERR = 1 };
@@ -46,13 +33,19 @@ struct worker {
     struct logmux *mux;
     uint32_t index;
     bool opened, exited, drained;
-    struct loop_timer *grace;
+    bool handed;      /* the writer has its pipes */
+    bool lost;        /* a writer was lost with them */
+    char *prefix;
+    char *error_path; /* words are awaited; NULL: not */
+    bool awaited;     /* the writer shall say that all is drained */
+    struct loop_timer *grace; /* where no writer is needed */
     struct stream streams[2];
 };
 
 struct logmux {
     struct loop *loop;
-    struct console *console;
+    struct writer *writer;
+    struct writer_user user;
     char *prefix_template;
     struct logmux_ops ops;
     void *arg;
@@ -61,151 +54,207 @@ struct logmux {
     struct worker *workers;
 };
 
-/* --- where bytes go --------------------------------------------------------------------------- */
-
-static void on_piece(void *arg, const struct linebuf_piece *piece) {
-    struct stream *s = arg;
-    console_source_piece(&s->source, piece);
-}
-
-static void write_file(struct stream *s, const char *data, size_t len) {
-    while (len > 0) {
-        ssize_t n = write(s->file_fd, data, len);
-        if (n > 0) {
-            data += n;
-            len -= (size_t)n;
-        } else if (n == 0 || errno != EINTR) {
-            if (s->file_lost == 0)
-                log_warning("can't write to %s: %s; the job goes on without that part of the log",
-                            s->path, n == 0 ? "nothing is taken" : strerror(errno));
-            s->file_lost += len;
-            return;
-        }
-    }
-}
-
-static void keep_tail(struct stream *s, const char *data, size_t len) {
-    if (len > LOGMUX_TAIL_BYTES) {
-        data += len - LOGMUX_TAIL_BYTES;
-        len = LOGMUX_TAIL_BYTES;
-    }
-    if (s->tail.len + len > 2 * LOGMUX_TAIL_BYTES) {
-        size_t keep = MIN2(s->tail.len, LOGMUX_TAIL_BYTES);
-        memmove(s->tail.data, s->tail.data + s->tail.len - keep, keep);
-        s->tail.len = keep;
-    }
-    strbuf_add_bytes(&s->tail, data, len);
-}
-
-static void take(struct stream *s, const char *data, size_t len, uint64_t now_ns) {
-    if (s->file_fd >= 0)
-        write_file(s, data, len);
-    if (s->keeps_tail)
-        keep_tail(s, data, len);
-    if (s->shown)
-        linebuf_feed(&s->lines, data, len, now_ns);
-}
-
 static void close_fd(int *fd) {
     if (*fd >= 0)
         (void)close(*fd);
     *fd = -1;
 }
 
-static void end_stream(struct stream *s) {
-    if (s->pipe_fd < 0)
-        return;
-    loop_watch_free(s->watch);
-    s->watch = NULL;
-    loop_timer_free(s->timer);
-    s->timer = NULL;
-    close_fd(&s->pipe_fd);
-    if (s->shown && linebuf_finish(&s->lines))
-        console_source_end(&s->source);
-    close_fd(&s->file_fd);
-    if (s->file_lost > 0)
-        log_warning("%s lacks %" PRIu64 " bytes that could not be written", s->path, s->file_lost);
-}
+/* --- to the writer ---------------------------------------------------------------------------- */
 
-/* --- reading ---------------------------------------------------------------------------------- */
-
-static bool worker_ended(const struct worker *w) {
-    return w->streams[OUT].pipe_fd < 0 && w->streams[ERR].pipe_fd < 0;
-}
-
-/* At most `reads` times. Less than a full read means that the pipe is empty now: enough for a
- * turn, but `to_end` wants to see the end of file. */
-static void read_some(struct stream *s, int reads, bool to_end) {
-    char data[READ_BYTES];
-    for (; reads > 0 && s->pipe_fd >= 0; reads--) {
-        ssize_t n = read(s->pipe_fd, data, sizeof data);
-        if (n > 0)
-            take(s, data, (size_t)n, clock_now_ns());
-        else if (n == 0 || (errno != EINTR && errno != EAGAIN))
-            end_stream(s);
-        else if (errno == EAGAIN)
-            return;
-        if (n > 0 && (size_t)n < sizeof data && !to_end)
-            return;
+static void unwatch(struct worker *w) {
+    for (int k = OUT; k <= ERR; k++) {
+        loop_watch_free(w->streams[k].watch);
+        w->streams[k].watch = NULL;
     }
 }
 
-static void update_interest(struct stream *s) {
-    if (s->pipe_fd < 0)
+static const char *path_of(const struct stream *s) { return s->path == NULL ? "" : s->path; }
+
+static void add_part(struct strbuf *s, const char *text) {
+    strbuf_add_bytes(s, text, strlen(text) + 1);
+}
+
+static void hand_over(struct worker *w) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct stream *out = &w->streams[OUT], *err = &w->streams[ERR];
+    if (w->handed)
         return;
-    loop_watch_set(s->watch, s->waits ? 0 : LOOP_READ);
-    uint64_t deadline_ns = s->shown ? linebuf_deadline_ns(&s->lines) : TIME_NEVER;
-    if (s->waits)
-        deadline_ns = MIN2(deadline_ns, s->retry_ns);
-    loop_timer_set(s->timer, deadline_ns);
+    w->handed = true;
+    unwatch(w);
+    add_part(&text, w->prefix);
+    add_part(&text, path_of(out));
+    add_part(&text, path_of(err));
+    const int fds[2] = {out->pipe_fd, err->pipe_fd};
+    writer_send(w->mux->writer, &w->mux->user,
+                &(struct writer_message){.kind = WRITER_OPEN,
+                                         .index = w->index,
+                                         .flags = out->flags | err->flags << 1},
+                text.data, text.len, fds);
 }
 
-static void check_ended(struct worker *w) {
-    if (w->exited && !w->drained && worker_ended(w))
-        loop_timer_set(w->grace, clock_now_ns());
+static void hand_all_over(struct logmux *mux) {
+    for (uint32_t i = 0; i < mux->n_workers; i++)
+        if (mux->workers[i].opened && !mux->workers[i].drained)
+            hand_over(&mux->workers[i]);
 }
 
-static void read_turn(struct stream *s) {
-    s->waits = s->shown && console_source_must_wait(&s->source);
-    if (s->waits)
-        s->retry_ns = clock_now_ns() + CONSOLE_RETRY_NS;
-    else
-        read_some(s, READS_PER_TURN, false);
-    update_interest(s);
+static void ask_for_the_end(struct worker *w) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct logmux *mux = w->mux;
+    add_part(&text, w->error_path == NULL ? "" : w->error_path);
+    add_part(&text, path_of(&w->streams[ERR]));
+    w->awaited = true;
+    writer_send(mux->writer, &mux->user,
+                &(struct writer_message){.kind = WRITER_EXITED,
+                                         .index = w->index,
+                                         .flags = w->error_path == NULL ? 0 : WRITER_WANTS_WORDS},
+                text.data, text.len, NULL);
+    writer_await(mux->writer, 1);
+}
+
+/* --- before a writer is needed ---------------------------------------------------------------- */
+
+/* Bytes wait in a pipe. One that is at its end is closed. */
+static bool has_bytes(struct stream *s) {
+    struct pollfd p = {.fd = s->pipe_fd, .events = POLLIN};
+    if (s->pipe_fd < 0 || poll(&p, 1, 0) <= 0)
+        return false;
+    if ((p.revents & POLLIN) != 0)
+        return true;
+    loop_watch_free(s->watch);
+    s->watch = NULL;
+    close_fd(&s->pipe_fd);
+    return false;
+}
+
+static bool needs_writer(struct worker *w) {
+    bool out = has_bytes(&w->streams[OUT]), err = has_bytes(&w->streams[ERR]);
+    return out || err;
+}
+
+static bool at_end(const struct worker *w) {
+    return w->streams[OUT].pipe_fd < 0 && w->streams[ERR].pipe_fd < 0;
+}
+
+/* By itself, without a writer. */
+static void end_soon(struct worker *w) {
+    loop_timer_set(w->grace, clock_now_ns() + (at_end(w) ? 0 : LOGMUX_GRACE_NS));
 }
 
 static void on_readable(void *arg, int fd, unsigned events) {
     (void)fd;
     (void)events;
-    struct stream *s = arg;
-    struct worker *w = s->worker;
-    /* What a worker printed before it complained is shown before: two pipes keep no order. */
-    if (s == &w->streams[ERR] && w->streams[OUT].pipe_fd >= 0 && !w->streams[OUT].waits)
-        read_turn(&w->streams[OUT]);
-    read_turn(s);
-    check_ended(w);
-}
-
-static void on_timer(void *arg) {
-    struct stream *s = arg;
-    uint64_t now_ns = clock_now_ns();
-    if (s->shown && linebuf_deadline_ns(&s->lines) <= now_ns)
-        linebuf_flush(&s->lines);
-    if (s->waits && s->retry_ns <= now_ns)
-        read_turn(s);
-    update_interest(s);
-    check_ended(s->worker);
-}
-
-/* Both pipes are at their end, or the grace is over. */
-static void on_grace(void *arg) {
     struct worker *w = arg;
-    for (int i = OUT; i <= ERR; i++) {
-        read_some(&w->streams[i], READS_AT_END, true);
-        end_stream(&w->streams[i]);
-    }
+    if (needs_writer(w))
+        hand_all_over(w->mux);
+    else if (w->exited && at_end(w))
+        end_soon(w);
+}
+
+/* --- its end ---------------------------------------------------------------------------------- */
+
+static void give_words(struct worker *w, const struct logmux_words *words) {
+    if (w->error_path == NULL)
+        return;
+    free(TAKE_PTR(w->error_path));
+    w->mux->ops.on_words(w->mux->arg, w->index, words);
+}
+
+static const struct logmux_words no_words = {.error = "", .tail = ""};
+
+static void drained(struct worker *w) {
+    unwatch(w);
+    loop_timer_set(w->grace, TIME_NEVER);
+    close_fd(&w->streams[OUT].pipe_fd);
+    close_fd(&w->streams[ERR].pipe_fd);
+    give_words(w, &no_words);
     w->drained = true;
     w->mux->ops.on_drained(w->mux->arg, w->index);
+}
+
+static void on_grace(void *arg) {
+    struct worker *w = arg;
+    if (!w->handed && needs_writer(w)) { /* something that it left has written */
+        hand_all_over(w->mux);
+        ask_for_the_end(w);
+    } else if (!w->awaited) {
+        drained(w);
+    }
+}
+
+void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path) {
+    struct worker *w = &mux->workers[index];
+    if (!w->opened || w->exited)
+        return;
+    logmux_started(mux, index);
+    w->exited = true;
+    w->error_path = error_path == NULL ? NULL : xstrdup(error_path);
+    if (!w->handed && needs_writer(w))
+        hand_all_over(mux);
+    bool asks = error_path != NULL && (error_path[0] != '\0' || w->streams[ERR].path != NULL);
+    if (w->handed || asks) {
+        ask_for_the_end(w);
+    } else {
+        end_soon(w);
+        give_words(w, &no_words);
+    }
+}
+
+bool logmux_all_drained(const struct logmux *mux) {
+    for (uint32_t i = 0; i < mux->n_workers; i++) {
+        if (mux->workers[i].opened && !mux->workers[i].drained)
+            return false;
+    }
+    return true;
+}
+
+/* --- what the writer says --------------------------------------------------------------------- */
+
+static void on_message(void *arg, struct writer_packet *p) {
+    struct logmux *mux = arg;
+    struct worker *w = p->m.index < mux->n_workers ? &mux->workers[p->m.index] : NULL;
+    if (p->m.kind == WRITER_NO_FILE)
+        mux->ops.on_no_file(mux->arg, p->text);
+    if (w == NULL || !w->awaited)
+        return;
+    if (p->m.kind == WRITER_WORDS) {
+        give_words(w, &(struct logmux_words){.error = writer_wire_part(p, 0),
+                                             .bad_error = (p->m.flags & WRITER_BAD_FILE) != 0,
+                                             .tail = writer_wire_part(p, 1)});
+    } else if (p->m.kind == WRITER_DRAINED) {
+        w->awaited = false;
+        writer_await(mux->writer, -1);
+        drained(w);
+    }
+}
+
+/* The next writer gets what the last one had; but a worker that ended is not waited for twice, and
+ * files that may hang are not tried again. */
+static void on_lost(void *arg, bool hung) {
+    struct logmux *mux = arg;
+    for (uint32_t i = 0; i < mux->n_workers; i++) {
+        struct worker *w = &mux->workers[i];
+        if (!w->opened || w->drained || (!w->handed && !w->awaited))
+            continue;
+        bool again = w->awaited && !w->lost && !hung;
+        w->lost = true;
+        for (int k = OUT; k <= ERR && hung; k++) {
+            free(TAKE_PTR(w->streams[k].path));
+            w->streams[k].flags &= ~(unsigned)WRITER_TO_FILE;
+        }
+        if (w->awaited && !again) {
+            w->awaited = false;
+            loop_timer_set(w->grace, clock_now_ns());
+            continue;
+        }
+        if (w->handed) {
+            w->handed = false;
+            hand_over(w);
+        }
+        if (again)
+            ask_for_the_end(w);
+    }
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */
@@ -250,21 +299,6 @@ void logmux_expand_prefix(const char *prefix_template, const struct logmux_worke
     }
 }
 
-/* The stream's log file. False: it can't be had. */
-static bool open_file(struct stream *s, const char *dir, int *ret) {
-    const struct logmux *mux = s->worker->mux;
-    bool out = s == &s->worker->streams[OUT];
-    s->path = xasprintf("%s/%s", dir, out ? "stdout.log" : "stderr.log");
-    *ret = open(s->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-    if (*ret >= 0)
-        return true;
-    char why[4096 + 128];
-    (void)snprintf(why, sizeof why, "can't open the log file %s: %s", s->path, strerror(errno));
-    mux->ops.on_no_file(mux->arg, why);
-    free(TAKE_PTR(s->path));
-    return false;
-}
-
 static int open_null(int *ret, struct err *err) {
     *ret = open("/dev/null", O_WRONLY | O_CLOEXEC);
     return *ret >= 0 ? 0 : err_set(err, -errno, "can't open /dev/null: %s", strerror(errno));
@@ -276,41 +310,57 @@ static int open_pipe(struct stream *s, struct err *err) {
     if (r < 0)
         return err_set(err, r, "can't make a pipe for a worker's output: %s", strerror(-r));
     (void)fcntl(s->pipe_fd, F_SETPIPE_SZ, (int)mux->pipe_bytes); /* a help, not a need */
-    r = loop_watch_new(mux->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, s,
-                           &s->watch);
-    if (r == 0)
-        r = loop_timer_new(mux->loop, on_timer, s, &s->timer);
-    return r < 0 ? err_set(err, r, "can't watch a worker's output: %s", strerror(-r)) : 0;
-}
-
-static void show_on_console(struct stream *s, const struct logmux_worker *worker, bool prefixed) {
-    struct console *console = s->worker->mux->console;
-    enum console_stream to = s == &s->worker->streams[OUT] ? CONSOLE_OUT : CONSOLE_ERR;
-    _cleanup_(strbuf_fini) struct strbuf prefix = {0};
-    if (prefixed)
-        logmux_expand_prefix(s->worker->mux->prefix_template, worker, &prefix);
-    s->shown = true;
-    linebuf_init(&s->lines, LINEBUF_LINE_MAX, console_is_terminal(console, to), on_piece, s);
-    console_source_init(&s->source, console, to, strbuf_text(&prefix));
+    return 0;
 }
 
 /* The table of the header. */
 static int open_stream(struct stream *s, const struct logmux_worker *worker, struct err *err) {
-    bool out = s == &s->worker->streams[OUT];
-    unsigned bit = out ? STD_OUT : STD_ERR;
+    int k = s == &s->worker->streams[OUT] ? OUT : ERR;
+    unsigned bit = k == OUT ? STD_OUT : STD_ERR;
     bool tee = (worker->tee & bit) != 0, redirect = (worker->redirects & bit) != 0;
     bool wants_file = worker->dir != NULL && (tee || redirect);
     bool through_us = tee && worker->on_console;
-    if (wants_file && open_file(s, worker->dir, through_us ? &s->file_fd : &s->child_fd)) {
-        if (!through_us)
-            return 0;
-    } else if (!worker->on_console && out) {
-        return open_null(&s->child_fd, err);
+    if (wants_file)
+        s->path = xasprintf("%s/%s", worker->dir, k == OUT ? "stdout.log" : "stderr.log");
+    if (wants_file && !through_us && worker->file_fds[k] >= 0) {
+        s->borrowed = true;
+        s->child_fd = worker->file_fds[k];
+        return 0;
     }
-    s->keeps_tail = !out;
-    if (worker->on_console)
-        show_on_console(s, worker, tee || wants_file);
+    if (wants_file && !through_us)
+        free(TAKE_PTR(s->path)); /* it could not be opened */
+    if (!worker->on_console && k == OUT)
+        return open_null(&s->child_fd, err);
+    s->flags = (k == ERR ? (unsigned)WRITER_KEEP_TAIL : 0) |
+               (s->path != NULL ? (unsigned)WRITER_TO_FILE : 0) |
+               (worker->on_console ? (unsigned)WRITER_SHOWN : 0) |
+               (tee || wants_file ? (unsigned)WRITER_PREFIXED : 0);
     return open_pipe(s, err);
+}
+
+static int open_streams(struct worker *w, const struct logmux_worker *worker, struct err *err) {
+    struct logmux *mux = w->mux;
+    _cleanup_(strbuf_fini) struct strbuf prefix = {0};
+    logmux_expand_prefix(mux->prefix_template, worker, &prefix);
+    w->prefix = strbuf_take(&prefix);
+    int r = open_stream(&w->streams[OUT], worker, err);
+    if (r == 0)
+        r = open_stream(&w->streams[ERR], worker, err);
+    bool files = ((w->streams[OUT].flags | w->streams[ERR].flags) & WRITER_TO_FILE) != 0;
+    if (r == 0 && !at_end(w) && (files || writer_runs(mux->writer))) {
+        hand_over(w);
+        return 0;
+    }
+    for (int k = OUT; k <= ERR && r == 0; k++) {
+        struct stream *s = &w->streams[k];
+        if (s->pipe_fd < 0)
+            continue;
+        r = loop_watch_new(mux->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, w,
+                           &s->watch);
+        if (r < 0)
+            (void)err_set(err, r, "can't watch a worker's output: %s", strerror(-r));
+    }
+    return r;
 }
 
 int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *worker,
@@ -321,13 +371,12 @@ int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *
     int r = loop_timer_new(mux->loop, on_grace, w, &w->grace);
     if (r < 0)
         return err_set(err, r, "can't watch a worker's output: %s", strerror(-r));
-    for (int i = OUT; i <= ERR; i++) {
-        r = open_stream(&w->streams[i], worker, err);
-        if (r < 0) {
-            end_stream(&w->streams[OUT]);
-            end_stream(&w->streams[ERR]);
-            return r;
-        }
+    r = open_streams(w, worker, err);
+    if (r < 0) {
+        unwatch(w);
+        close_fd(&w->streams[OUT].pipe_fd);
+        close_fd(&w->streams[ERR].pipe_fd);
+        return r;
     }
     *ret_stdout_fd = w->streams[OUT].child_fd;
     *ret_stderr_fd = w->streams[ERR].child_fd;
@@ -335,98 +384,22 @@ int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *
 }
 
 void logmux_started(struct logmux *mux, uint32_t index) {
-    for (int i = OUT; i <= ERR; i++)
-        close_fd(&mux->workers[index].streams[i].child_fd);
-}
-
-void logmux_exited(struct logmux *mux, uint32_t index) {
-    struct worker *w = &mux->workers[index];
-    if (!w->opened || w->exited)
-        return;
-    logmux_started(mux, index);
-    w->exited = true;
-    for (int i = OUT; i <= ERR; i++) {
-        struct stream *s = &w->streams[i];
-        /* A slow pipeline's data may wait in the pipe until the grace is over; last words not. */
-        if (i == OUT && s->pipe_fd >= 0 && s->shown && console_source_must_wait(&s->source))
-            continue;
-        read_some(s, READS_AT_END, true);
-        update_interest(s);
-    }
-    if (w->grace != NULL)
-        loop_timer_set(w->grace, clock_now_ns() + (worker_ended(w) ? 0 : LOGMUX_GRACE_NS));
-}
-
-bool logmux_all_drained(const struct logmux *mux) {
-    for (uint32_t i = 0; i < mux->n_workers; i++) {
-        if (mux->workers[i].opened && !mux->workers[i].drained)
-            return false;
-    }
-    return true;
-}
-
-/* --- the last lines --------------------------------------------------------------------------- */
-
-/* The end of a file, and one byte before so that a cut line is known as such. */
-static void read_file_end(const char *path, struct strbuf *ret) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    if (fd >= 0 && fstat(fd, &st) == 0) {
-        char data[LOGMUX_TAIL_BYTES + 1];
-        off_t from = st.st_size > (off_t)sizeof data ? st.st_size - (off_t)sizeof data : 0;
-        ssize_t n = pread(fd, data, sizeof data, from);
-        if (n > 0)
-            strbuf_add_bytes(ret, data, (size_t)n);
-    }
-    close_fd(&fd);
-}
-
-/* One line as a terminal would show it: of a progress bar the last state. */
-static void add_line(const char *line, const char *end, struct strbuf *ret) {
-    while (end > line && end[-1] == '\r')
-        end--;
-    const char *cr = memrchr(line, '\r', (size_t)(end - line));
-    const char *from = cr == NULL ? line : cr + 1;
-    strbuf_add_bytes(ret, from, (size_t)(end - from));
-    strbuf_add_char(ret, '\n');
-}
-
-void logmux_stderr_tail(struct logmux *mux, uint32_t index, struct strbuf *ret) {
-    struct stream *s = &mux->workers[index].streams[ERR];
-    _cleanup_(strbuf_fini) struct strbuf file = {0};
-    const struct strbuf *all = &s->tail;
-    strbuf_clear(ret);
-    if (!s->keeps_tail && s->path != NULL) {
-        read_file_end(s->path, &file);
-        all = &file;
-    }
-    const char *text = strbuf_text(all), *end = text + all->len, *p = end;
-    const char *first = all->len > LOGMUX_TAIL_BYTES ? end - LOGMUX_TAIL_BYTES : text;
-    if (first > text && first[-1] != '\n') {
-        const char *nl = memchr(first, '\n', (size_t)(end - first));
-        first = nl == NULL || nl + 1 == end ? first : nl + 1;
-    }
-    for (int n = 0; p > first && n < LOGMUX_TAIL_LINES; n++) {
-        const char *nl = memrchr(first, '\n', (size_t)(p - 1 - first));
-        p = nl == NULL ? first : nl + 1;
-    }
-    while (p < end) {
-        const char *nl = memchr(p, '\n', (size_t)(end - p));
-        const char *stop = nl == NULL ? end : nl;
-        add_line(p, stop, ret);
-        p = stop + 1;
+    for (int k = OUT; k <= ERR; k++) {
+        struct stream *s = &mux->workers[index].streams[k];
+        if (!s->borrowed)
+            close_fd(&s->child_fd);
     }
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-int logmux_new(struct loop *loop, struct console *console, uint32_t n_workers,
+int logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
                const char *prefix_template, const struct logmux_ops *ops, void *arg,
                struct logmux **ret) {
     struct logmux *mux = xcalloc(1, sizeof *mux);
     bool given = prefix_template != NULL && prefix_template[0] != '\0';
     mux->loop = loop;
-    mux->console = console;
+    mux->writer = writer;
     mux->prefix_template = xstrdup(given ? prefix_template : DEFAULT_PREFIX);
     mux->ops = *ops;
     mux->arg = arg;
@@ -443,32 +416,34 @@ int logmux_new(struct loop *loop, struct console *console, uint32_t n_workers,
         for (int k = OUT; k <= ERR; k++) {
             struct stream *s = &w->streams[k];
             s->worker = w;
-            s->child_fd = s->pipe_fd = s->file_fd = -1;
+            s->child_fd = s->pipe_fd = -1;
         }
     }
+    mux->user.on_message = on_message;
+    mux->user.on_lost = on_lost;
+    mux->user.arg = mux;
+    writer_add(writer, &mux->user);
     *ret = mux;
     return 0;
-}
-
-static void stream_fini(struct stream *s) {
-    end_stream(s);
-    close_fd(&s->child_fd);
-    close_fd(&s->file_fd);
-    if (s->shown) {
-        linebuf_fini(&s->lines);
-        console_source_fini(&s->source);
-    }
-    strbuf_fini(&s->tail);
-    free(s->path);
 }
 
 void logmux_free(struct logmux *mux) {
     if (mux == NULL)
         return;
+    writer_remove(mux->writer, &mux->user);
     for (uint32_t i = 0; i < mux->n_workers; i++) {
-        loop_timer_free(mux->workers[i].grace);
-        for (int k = OUT; k <= ERR; k++)
-            stream_fini(&mux->workers[i].streams[k]);
+        struct worker *w = &mux->workers[i];
+        if (w->awaited)
+            writer_await(mux->writer, -1);
+        unwatch(w);
+        loop_timer_free(w->grace);
+        logmux_started(mux, i);
+        for (int k = OUT; k <= ERR; k++) {
+            close_fd(&w->streams[k].pipe_fd);
+            free(w->streams[k].path);
+        }
+        free(w->prefix);
+        free(w->error_path);
     }
     free(mux->workers);
     free(mux->prefix_template);

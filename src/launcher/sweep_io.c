@@ -192,7 +192,8 @@ static bool excepted(const struct sweep_except *except, pid_t pid) {
 
 static void queue_child(void *arg, pid_t pid) {
     struct pass *p = arg;
-    if (p->n < QUEUE_MAX && !(p->parent == p->self && excepted(p->except, pid)))
+    bool child = p->parent == p->self || p->parent == p->top;
+    if (p->n < QUEUE_MAX && !(child && excepted(p->except, pid)))
         p->queue[p->n++] = (struct found){.pid = pid, .parent = p->parent};
 }
 
@@ -279,9 +280,9 @@ void sweep_pass(const struct sweep_except *except, struct sweep_result *ret) {
     run_pass(&p);
 }
 
-void sweep_pass_below(pid_t top, struct sweep_result *ret) {
+void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep_result *ret) {
     struct pass p;
-    pass_init(&p, top, NULL, ret);
+    pass_init(&p, top, except, ret);
     list_below(&p);
     run_pass(&p);
 }
@@ -421,6 +422,13 @@ void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_
 pid_t sweep_parent(pid_t pid) {
     struct proc_stat st;
     return read_stat(pid, &st) ? st.parent : 0;
+}
+
+bool sweep_is_named(pid_t pid, const char *name) {
+    char comm[32];
+    size_t len = strlen(name);
+    return read_proc(pid, "/comm", comm, sizeof comm) == (ssize_t)len + 1 &&
+           memcmp(comm, name, len) == 0;
 }
 
 /* --- for people --- */

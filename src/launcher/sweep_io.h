@@ -38,8 +38,9 @@ struct sweep_result {
 /* One pass over all that is below: SIGKILL to everything but `except`. Reaps nothing. */
 void sweep_pass(const struct sweep_except *except, struct sweep_result *ret);
 
-/* One pass below another process (a frozen agent): it is spared, all below it is killed. */
-void sweep_pass_below(pid_t top, struct sweep_result *ret);
+/* One pass below another process (a frozen agent): it is spared, and its children in `except`; all
+ * else below it is killed. */
+void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep_result *ret);
 
 /* A pass in pieces, for a process that has other things to do: thousands of processes take longer
  * than a turn of its loop may. Between the pieces children may be reaped.
@@ -75,6 +76,9 @@ void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_
 
 /* The parent of a process; 0: it is gone, or can't be seen. */
 pid_t sweep_parent(pid_t pid);
+
+/* Is that the name it has in /proc/PID/comm? */
+bool sweep_is_named(pid_t pid, const char *name);
 
 /* "process 123, python3 train.py (state D)", for a person; "process 123" when it can't be read. */
 #define SWEEP_NAME_MAX 160

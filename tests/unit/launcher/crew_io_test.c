@@ -24,6 +24,7 @@ struct fixture {
     struct loop *loop;
     struct child_reaper *reaper;
     struct console *console;
+    struct writer *writer;
     struct loop_timer *doomsday;
     struct guardian_link link;
     struct job_spec spec;
@@ -86,6 +87,7 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
     cr_assert(loop_new(&f->loop) == 0);
     cr_assert(child_reaper_new(f->loop, &f->reaper) == 0);
     cr_assert(console_new(f->loop, STDOUT_FILENO, STDERR_FILENO, &f->console) == 0);
+    cr_assert(writer_new(f->loop, f->console, &f->spec, NULL, NULL, &f->writer) == 0);
     cr_assert(loop_timer_new(f->loop, on_doomsday, f, &f->doomsday) == 0);
     loop_timer_set(f->doomsday, clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS);
     f->spec = (struct job_spec){
@@ -104,7 +106,7 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
                                         .on_safe_point = on_safe_point,
                                         .on_prepared = on_prepared};
     struct crew_config config = {.spec = &f->spec, .envp = environ, .host = "h", .incarnation = 7,
-                                 .link = &f->link, .reaper = f->reaper, .console = f->console, .look = f->look};
+                                 .link = &f->link, .reaper = f->reaper, .writer = f->writer, .look = f->look};
     cr_assert(crew_new(f->loop, &config, &ops, f, &f->crew) == 0);
 }
 
@@ -122,6 +124,7 @@ static void stop(struct fixture *f) {
         cr_assert(loop_run(f->loop) == 0);
     node_look_free(f->look);
     crew_free(f->crew);
+    writer_free(f->writer);
     console_free(f->console);
     loop_timer_free(f->doomsday);
     child_reaper_free(f->reaper);

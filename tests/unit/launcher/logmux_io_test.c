@@ -17,16 +17,23 @@
 #define WORKERS 4
 #define DEADLINE_NS (20 * NS_PER_S)
 
-/* A logmux whose console is two pipes. The tests play the workers: they hold the children's ends. */
+/* A logmux and a log writer whose console is two pipes. The tests play the workers: they hold the
+ * children's ends. */
 struct fixture {
     struct loop *loop;
     struct console *console;
+    struct writer *writer;
+    struct job_spec spec;
+    pid_t pid;             /* of the writer that was started last */
+    unsigned n_writers;
     struct logmux *mux;
     int out[2], err[2];
     int child[WORKERS][2]; /* standard output and error of each worker */
     unsigned drained[WORKERS];
     char dir[32];
     char no_file[256];     /* what on_no_file() heard */
+    struct strbuf tails[WORKERS]; /* and on_words() */
+    bool has_words[WORKERS];
     struct strbuf shown[2];
 };
 
@@ -40,6 +47,20 @@ static void on_drained(void *arg, uint32_t index) {
     f->drained[index]++;
 }
 
+static void on_words(void *arg, uint32_t index, const struct logmux_words *words) {
+    struct fixture *f = arg;
+    cr_assert_not(f->has_words[index]);
+    cr_assert_eq(f->drained[index], 0);
+    f->has_words[index] = true;
+    strbuf_add(&f->tails[index], words->tail);
+}
+
+static void on_pid(void *arg, pid_t pid) {
+    struct fixture *f = arg;
+    f->pid = pid;
+    f->n_writers++;
+}
+
 static void setup(struct fixture *f) {
     *f = (struct fixture){.dir = "/tmp/logmux-test-XXXXXX"};
     (void)signal(SIGPIPE, SIG_IGN);
@@ -51,8 +72,10 @@ static void setup(struct fixture *f) {
     cr_assert_eq(loop_new(&f->loop), 0);
     cr_assert_eq(console_new(f->loop, f->out[1], f->err[1], &f->console), 0);
     log_set_sink(console_log_sink, f->console);
-    struct logmux_ops ops = {on_drained, on_no_file};
-    cr_assert_eq(logmux_new(f->loop, f->console, WORKERS, NULL, &ops, f, &f->mux), 0);
+    f->spec.nproc = WORKERS;
+    cr_assert_eq(writer_new(f->loop, f->console, &f->spec, on_pid, f, &f->writer), 0);
+    struct logmux_ops ops = {on_drained, on_no_file, on_words};
+    cr_assert_eq(logmux_new(f->loop, f->writer, WORKERS, NULL, &ops, f, &f->mux), 0);
     for (int i = 0; i < WORKERS; i++)
         f->child[i][0] = f->child[i][1] = -1;
 }
@@ -65,10 +88,28 @@ static void child_close(struct fixture *f, uint32_t i) {
     }
 }
 
+static void collect(struct fixture *f) {
+    char text[65536];
+    ssize_t n;
+    while ((n = read(f->out[0], text, sizeof text)) > 0)
+        strbuf_add_bytes(&f->shown[0], text, (size_t)n);
+    while ((n = read(f->err[0], text, sizeof text)) > 0)
+        strbuf_add_bytes(&f->shown[1], text, (size_t)n);
+}
+
 static void fini(struct fixture *f) {
     for (uint32_t i = 0; i < WORKERS; i++)
         child_close(f, i);
     logmux_free(f->mux);
+    collect(f);
+    size_t seen[2] = {f->shown[0].len, f->shown[1].len};
+    writer_finish(f->writer, clock_now_ns() + DEADLINE_NS);
+    collect(f);
+    for (int k = 0; k < 2; k++) /* the tests have looked at all there was */
+        cr_expect_eq(f->shown[k].len, seen[k], "more came: %s", strbuf_text(&f->shown[k]) + seen[k]);
+    writer_free(f->writer);
+    for (int i = 0; i < WORKERS; i++)
+        strbuf_fini(&f->tails[i]);
     log_set_sink(NULL, NULL);
     console_free(f->console);
     loop_free(f->loop);
@@ -96,7 +137,17 @@ static void open_worker(struct fixture *f, uint32_t i, const char *dir, unsigned
         .redirects = redirects,
         .tee = tee,
         .on_console = on_console,
+        .file_fds = {-1, -1},
     };
+    /* What the writer does when it prepares a start. */
+    for (int k = 0; k < 2; k++) {
+        unsigned bit = k == 0 ? STD_OUT : STD_ERR;
+        if (dir == NULL || ((redirects | tee) & bit) == 0 || ((tee & bit) != 0 && on_console))
+            continue;
+        char path[64];
+        (void)snprintf(path, sizeof path, "%s/%s", dir, k == 0 ? "stdout.log" : "stderr.log");
+        w.file_fds[k] = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    }
     int out, err;
     struct err e = {0};
     cr_assert_eq(logmux_open(f->mux, i, &w, &out, &err, &e), 0, "%s", e.text);
@@ -104,29 +155,18 @@ static void open_worker(struct fixture *f, uint32_t i, const char *dir, unsigned
     f->child[i][1] = fcntl(err, F_DUPFD_CLOEXEC, 3);
     cr_assert(f->child[i][0] >= 0 && f->child[i][1] >= 0);
     logmux_started(f->mux, i);
+    for (int k = 0; k < 2; k++)
+        if (w.file_fds[k] >= 0)
+            (void)close(w.file_fds[k]);
 }
 
 static void say(struct fixture *f, uint32_t i, int k, const char *text) {
     cr_assert_eq(write(f->child[i][k], text, strlen(text)), (ssize_t)strlen(text));
 }
 
-static void collect(struct fixture *f) {
-    char text[65536];
-    ssize_t n;
-    while ((n = read(f->out[0], text, sizeof text)) > 0)
-        strbuf_add_bytes(&f->shown[0], text, (size_t)n);
-    while ((n = read(f->err[0], text, sizeof text)) > 0)
-        strbuf_add_bytes(&f->shown[1], text, (size_t)n);
-}
-
 static void turn(struct fixture *f) {
     cr_assert_eq(loop_turn(f->loop), 0);
     collect(f);
-}
-
-static void turns(struct fixture *f, int n) {
-    while (n-- > 0)
-        turn(f);
 }
 
 /* Turns until the text was seen on that stream. */
@@ -139,16 +179,21 @@ static void wait_shown(struct fixture *f, int k, const char *text) {
     }
 }
 
-static void end(struct fixture *f, uint32_t i) {
-    child_close(f, i);
-    logmux_exited(f->mux, i);
+static void wait_drained(struct fixture *f, uint32_t i) {
     uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
     while (f->drained[i] == 0) {
         cr_assert(clock_now_ns() < deadline_ns);
         turn(f);
+        (void)poll(NULL, 0, 1);
     }
-    turns(f, 3);
     cr_assert_eq(f->drained[i], 1);
+}
+
+static void end(struct fixture *f, uint32_t i) {
+    child_close(f, i);
+    logmux_exited(f->mux, i, "");
+    wait_drained(f, i);
+    cr_assert(f->has_words[i]);
 }
 
 static const char *file_text(struct fixture *f, const char *name) {
@@ -165,8 +210,16 @@ static const char *file_text(struct fixture *f, const char *name) {
     return text;
 }
 
-#define EXPECT_SHOWN(f, k, want) \
-    cr_assert_str_eq(strbuf_text(&(f)->shown[k]), (want), "got: %s", strbuf_text(&(f)->shown[k]))
+/* Waits for it. That nothing more comes is looked at in the end. */
+static void expect_shown(struct fixture *f, int k, const char *want) {
+    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
+    while (strcmp(strbuf_text(&f->shown[k]), want) != 0) {
+        cr_assert(clock_now_ns() < deadline_ns, "got: %s", strbuf_text(&f->shown[k]));
+        turn(f);
+        (void)poll(NULL, 0, 1);
+    }
+}
+#define EXPECT_SHOWN(f, k, want) expect_shown((f), (k), (want))
 
 Test(logmux_io, without_options_lines_go_to_the_console_as_they_are) {
     struct fixture f;
@@ -192,10 +245,9 @@ Test(logmux_io, a_redirected_worker_has_the_file_itself) {
     say(&f, 0, 0, "out\n");
     say(&f, 0, 1, "one\ntwo\n");
     cr_assert_str_eq(file_text(&f, "stdout.log"), "out\n");
-    _cleanup_(strbuf_fini) struct strbuf tail = {0};
-    logmux_stderr_tail(f.mux, 0, &tail);
-    cr_assert_str_eq(strbuf_text(&tail), "one\ntwo\n");
+    cr_assert_eq(f.n_writers, 0, "nobody else has to do with it");
     end(&f, 0);
+    cr_assert_str_eq(strbuf_text(&f.tails[0]), "one\ntwo\n");
     EXPECT_SHOWN(&f, 0, "");
     EXPECT_SHOWN(&f, 1, "");
     fini(&f);
@@ -235,12 +287,8 @@ Test(logmux_io, a_filtered_rank_is_silent_but_its_last_words_are_kept) {
     open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, false);
     say(&f, 0, 0, "out\n");
     say(&f, 0, 1, "Traceback\n");
-    child_close(&f, 0);
-    logmux_exited(f.mux, 0);
-    _cleanup_(strbuf_fini) struct strbuf tail = {0};
-    logmux_stderr_tail(f.mux, 0, &tail);
-    cr_assert_str_eq(strbuf_text(&tail), "Traceback\n", "at once, before it is drained");
-    turns(&f, 3);
+    end(&f, 0);
+    cr_assert_str_eq(strbuf_text(&f.tails[0]), "Traceback\n");
     EXPECT_SHOWN(&f, 0, "");
     EXPECT_SHOWN(&f, 1, "");
     cr_assert_str_eq(file_text(&f, "stdout.log"), "out\n");
@@ -303,9 +351,10 @@ Test(logmux_io, a_pipe_that_is_held_open_ends_with_the_grace) {
     open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
     int held = fcntl(f.child[0][0], F_DUPFD_CLOEXEC, 3);
     say(&f, 0, 0, "before\n");
+    wait_shown(&f, 0, "before");
     child_close(&f, 0);
     uint64_t begin_ns = clock_now_ns();
-    logmux_exited(f.mux, 0);
+    logmux_exited(f.mux, 0, NULL);
     cr_assert_eq(write(held, "after\n", 6), 6);
     cr_assert_not(logmux_all_drained(f.mux));
     while (f.drained[0] == 0 && clock_now_ns() - begin_ns < DEADLINE_NS) {
@@ -316,7 +365,7 @@ Test(logmux_io, a_pipe_that_is_held_open_ends_with_the_grace) {
     cr_assert(logmux_all_drained(f.mux));
     uint64_t took_ns = clock_now_ns() - begin_ns;
     cr_assert(took_ns >= LOGMUX_GRACE_NS, "%lu", took_ns);
-    turns(&f, 3);
+    cr_assert_not(f.has_words[0], "nobody asked for them");
     EXPECT_SHOWN(&f, 0, "before\nafter\n");
     cr_assert(write(held, "x", 1) < 0 && errno == EPIPE);
     (void)close(held);
@@ -384,10 +433,10 @@ Test(logmux_io, without_its_file_a_stream_goes_to_the_console) {
     struct fixture f;
     setup(&f);
     open_worker(&f, 0, "/nonexistent", STD_OUT, STD_ERR, true);
-    cr_assert_str_eq(f.no_file, "can't open the log file /nonexistent/stderr.log: No such file or directory");
     say(&f, 0, 0, "out\n");
     say(&f, 0, 1, "err\n");
     end(&f, 0);
+    cr_assert_str_eq(f.no_file, "can't open the log file /nonexistent/stderr.log: No such file or directory");
     EXPECT_SHOWN(&f, 0, "[default0]:out\n");
     EXPECT_SHOWN(&f, 1, "[default0]:err\n");
     open_worker(&f, 1, "/nonexistent", STD_BOTH, STD_NONE, false);
@@ -395,9 +444,7 @@ Test(logmux_io, without_its_file_a_stream_goes_to_the_console) {
     say(&f, 1, 1, "last words\n");
     end(&f, 1);
     EXPECT_SHOWN(&f, 0, "[default0]:out\n");
-    _cleanup_(strbuf_fini) struct strbuf tail = {0};
-    logmux_stderr_tail(f.mux, 1, &tail);
-    cr_assert_str_eq(strbuf_text(&tail), "last words\n");
+    cr_assert_str_eq(strbuf_text(&f.tails[1]), "last words\n");
     fini(&f);
 }
 
@@ -418,14 +465,13 @@ Test(logmux_io, the_tail_has_whole_lines_up_to_its_limits) {
     say(&f, 1, 1, "last");
     end(&f, 0);
     end(&f, 1);
-    _cleanup_(strbuf_fini) struct strbuf want = {0}, got = {0};
+    _cleanup_(strbuf_fini) struct strbuf want = {0};
     for (int n = 1000 - LOGMUX_TAIL_LINES + 1; n < 1000; n++)
         strbuf_printf(&want, " done %d\n", n);
     strbuf_add(&want, "last\n");
-    for (uint32_t i = 0; i < 2; i++) {
-        logmux_stderr_tail(f.mux, i, &got);
-        cr_assert_str_eq(strbuf_text(&got), strbuf_text(&want), "%u: %s", i, strbuf_text(&got));
-    }
+    for (uint32_t i = 0; i < 2; i++)
+        cr_assert_str_eq(strbuf_text(&f.tails[i]), strbuf_text(&want), "%u: %s", i, strbuf_text(&f.tails[i]));
+    wait_shown(&f, 1, "last");
     fini(&f);
 }
 
@@ -442,9 +488,10 @@ Test(logmux_io, the_tail_of_long_lines_is_cut_at_a_line) {
         turn(&f);
     }
     end(&f, 0);
-    _cleanup_(strbuf_fini) struct strbuf got = {0};
-    logmux_stderr_tail(f.mux, 0, &got);
-    cr_assert_eq(got.len, sizeof text, "one whole line: %zu", got.len);
+    cr_assert_eq(f.tails[0].len, sizeof text, "one whole line: %zu", f.tails[0].len);
+    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
+    while (f.shown[1].len < 5 * sizeof text && clock_now_ns() < deadline_ns)
+        turn(&f);
     fini(&f);
 }
 
@@ -467,7 +514,7 @@ Test(logmux_io, a_slow_reader_of_a_pipeline_gets_every_byte) {
         }
         if (written == total && f.child[0][0] >= 0) { /* it ends with its pipe full */
             child_close(&f, 0);
-            logmux_exited(f.mux, 0);
+            logmux_exited(f.mux, 0, NULL);
         }
         cr_assert_eq(loop_turn(f.loop), 0);
         ssize_t n = read(f.out[0], back, sizeof back);
@@ -476,6 +523,65 @@ Test(logmux_io, a_slow_reader_of_a_pipeline_gets_every_byte) {
     }
     cr_assert_eq(console_lines_lost(f.console), 0);
     cr_assert_eq(f.child[0][0], -1);
+    fini(&f);
+}
+
+Test(logmux_io, a_worker_that_writes_nothing_needs_no_writer) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
+    open_worker(&f, 1, f.dir, STD_NONE, STD_NONE, true);
+    turn(&f);
+    end(&f, 0);
+    cr_assert_eq(f.n_writers, 0);
+    say(&f, 1, 1, "a word\n");
+    end(&f, 1);
+    cr_assert_eq(f.n_writers, 1);
+    cr_assert_str_eq(strbuf_text(&f.tails[1]), "a word\n");
+    EXPECT_SHOWN(&f, 1, "a word\n");
+    fini(&f);
+}
+
+#define DIED "muster: warning: the log writer died: a new one is started, and some output may be missing\n"
+
+Test(logmux_io, a_writer_that_is_killed_costs_no_worker_its_life) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, true);
+    open_worker(&f, 1, NULL, STD_NONE, STD_NONE, true);
+    say(&f, 0, 0, "before\n");
+    say(&f, 1, 0, "too\n");
+    EXPECT_SHOWN(&f, 0, "[default0]:before\ntoo\n");
+    cr_assert_eq(kill(f.pid, SIGKILL), 0);
+    say(&f, 0, 0, "after\n");
+    wait_shown(&f, 0, "after\n");
+    EXPECT_SHOWN(&f, 1, DIED);
+    say(&f, 1, 0, "goes on\n");
+    wait_shown(&f, 0, "goes on\n");
+    cr_assert_eq(f.n_writers, 2);
+    cr_assert_eq(kill(f.pid, SIGKILL), 0);
+    end(&f, 0);
+    end(&f, 1);
+    EXPECT_SHOWN(&f, 1, DIED DIED);
+    cr_assert_str_eq(file_text(&f, "stdout.log"), "before\nafter\n");
+    fini(&f);
+}
+
+Test(logmux_io, an_end_does_not_wait_for_a_writer_that_stands_still) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, true);
+    say(&f, 0, 0, "before\n");
+    EXPECT_SHOWN(&f, 0, "[default0]:before\n");
+    cr_assert_eq(kill(f.pid, SIGSTOP), 0);
+    log_notice("own line");
+    say(&f, 0, 0, "lost with it\n");
+    uint64_t begin_ns = clock_now_ns();
+    end(&f, 0);
+    uint64_t took_ns = clock_now_ns() - begin_ns;
+    cr_assert(took_ns >= WRITER_PATIENCE_NS && took_ns < 4 * WRITER_PATIENCE_NS, "%lu", took_ns);
+    EXPECT_SHOWN(&f, 1, "muster: own line\nmuster: warning: the log writer stands still, its disk may hang, and is "
+                        "given up: a new one is started, and some output may be missing\n");
     fini(&f);
 }
 

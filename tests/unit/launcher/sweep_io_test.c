@@ -161,7 +161,7 @@ Test(sweep_io, below_a_frozen_process_all_is_killed_but_itself) {
     struct sweep_result result;
     unsigned passes = 0;
     do
-        sweep_pass_below(top, &result);
+        sweep_pass_below(top, NULL, &result);
     while (result.alive > 0 && ++passes < 100000);
     cr_expect(rig_all_gone(&rig));
     cr_expect_eq(kill(top, 0), 0);

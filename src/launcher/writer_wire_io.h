@@ -1,0 +1,66 @@
+/* What both sides of the log writer's socket share (writer_io.h): single messages with up to two
+ * descriptors, over a SOCK_SEQPACKET pair between two copies of one program. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/util.h"
+
+#define WRITER_TEXT_MAX ((size_t)32 * 1024)
+
+enum writer_kind {
+    /* to the writer */
+    WRITER_PRINT = 1, /* index: enum console_stream; flags: WRITER_MORE; text: lines */
+    WRITER_STATUS,    /* text: the status line */
+    WRITER_PREPARE,   /* number: the nonce; index: first rank; text: generation, node, run folder */
+    WRITER_OPEN,      /* fds: pipes to read; flags, number; text: prefix, paths of both files */
+    WRITER_EXITED,    /* flags: WRITER_WANTS_WORDS; text: error file, stderr's file */
+    WRITER_DROP,      /* of this user nothing more is wanted */
+    WRITER_PING,
+    WRITER_FINISH,    /* index: ms for what the console has still to take */
+    /* from the writer */
+    WRITER_FILES,     /* of PREPARE, each worker: fds: redirected files; flags: WRITER_HAS_DIR */
+    WRITER_PREPARED,  /* number: 0 or a negative errno; text: run folder, node folder, error */
+    WRITER_NO_FILE,   /* text: why a log file can't be had */
+    WRITER_WORDS,     /* flags: WRITER_BAD_FILE; text: of the error file, of stderr */
+    WRITER_DRAINED,
+    WRITER_PONG,
+    WRITER_FINISHED,
+};
+
+/* Bits of flags. OPEN has the first four once for each stream, shifted by its index. */
+enum {
+    WRITER_SHOWN = 1,        /* lines go to the console */
+    WRITER_PREFIXED = 4,     /* with the prefix */
+    WRITER_TO_FILE = 16,     /* bytes go to the file */
+    WRITER_KEEP_TAIL = 64,
+    WRITER_MORE = 256,       /* the next message goes on with this text */
+    WRITER_WANTS_WORDS = 512,
+    WRITER_HAS_DIR = 1024,
+    WRITER_BAD_FILE = 2048,  /* the first text tells what is wrong with the error file */
+};
+
+struct writer_message {
+    uint32_t kind;  /* enum writer_kind */
+    uint32_t user;  /* which generation's log; 0: none */
+    uint32_t index; /* of a worker */
+    uint32_t flags;
+    uint64_t number;
+};
+
+struct writer_packet {
+    struct writer_message m;
+    char text[WRITER_TEXT_MAX + 1]; /* with a NUL behind it */
+    size_t len;
+    int fds[2]; /* owned by the receiver; -1: none */
+};
+
+/* Sends at once or not at all. fds (borrowed) may be NULL. Texts above the limit are cut. 0,
+ * -EAGAIN: no room now; others: nobody is there any more. */
+_must_use_ int writer_wire_send(int fd, const struct writer_message *m, const char *text,
+                                size_t len, const int fds[2]);
+/* 1: *ret holds a message; 0: the other side has gone; -EAGAIN: nothing now. */
+_must_use_ int writer_wire_receive(int fd, struct writer_packet *ret);
+/* Texts of several parts have NULs between them: the n-th, "" where there is none. Borrowed. */
+const char *writer_wire_part(const struct writer_packet *p, unsigned n);
