@@ -31,6 +31,7 @@ void group_config_default(struct group_config *c) {
         .crash_loop_ns = 5 * NS_PER_S,
         .hold_ns = 2 * NS_PER_S,
         .heartbeat_ns = NS_PER_S,
+        .waiter_probe_ns = 10 * NS_PER_MS,
         .arbiter_lease_ns = 60 * NS_PER_S,
     };
 }
@@ -38,7 +39,7 @@ void group_config_default(struct group_config *c) {
 static bool makes_sense(const struct group_config *c) {
     if (c->epoch == 0 || c->min_nodes == 0 || c->min_nodes > c->max_nodes ||
         c->max_nodes > RDZV_NODES_MAX || c->lease_ns == 0 || c->node_unit == 0 ||
-        c->heartbeat_ns == 0)
+        c->heartbeat_ns == 0 || c->waiter_probe_ns == 0)
         return false;
     return (c->max_nodes / c->node_unit) * c->node_unit >= c->min_nodes;
 }

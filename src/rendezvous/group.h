@@ -69,6 +69,8 @@ struct group_config {
     uint64_t crash_loop_ns;        /* failures so soon may be a crash loop; 0: never */
     uint64_t hold_ns;              /* several nodes silent at once: probed so long */
     uint64_t heartbeat_ns;         /* between beats and touches */
+    /* between probes of nodes that wait for a place and are silent: of all together */
+    uint64_t waiter_probe_ns;
 
     enum group_anchor anchor;
     uint64_t arbiter_lease_ns;     /* ARBITER: a lease ends so long after the last good read */
@@ -84,7 +86,7 @@ struct group_config {
 
 /* Fills in every time with its default: last call 30 s, regroup 0, join 600 s, form 60 s, close
  * 30 s, settle 500 ms, lease 5 s, margin 1 s, arbiter lease 60 s, crash loop 5 s, hold 2 s,
- * heartbeat 1 s; epoch 1;
+ * heartbeat 1 s, probes of waiters 10 ms; epoch 1;
  * 1 node, unit 1; spares and losses without limit; excluded after 3. */
 void group_config_default(struct group_config *config);
 

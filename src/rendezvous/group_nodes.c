@@ -38,7 +38,8 @@ static bool is_unresolved(const struct node *n) {
 
 static unsigned tallies_of(const struct group *g, const struct node *n) {
     bool may = group_may_take_part(n);
-    bool candidate = may && n->connected && group_has_stopped(n);
+    bool is_there = n->connected && (!n->watched || n->in_order); /* a newcomer must be heard */
+    bool candidate = may && is_there && group_has_stopped(n);
     bool old_finished = n->was_old_member && n->report.finished &&
                         generation_compare(n->report.generation, g->old_generation) == 0;
     return may * BIT(TALLY_HOPEFUL) | candidate * BIT(TALLY_CANDIDATE) |
@@ -196,7 +197,9 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     if (was_member && group_is_live(g) && !(finished && g->state == GROUP_RUNNING)) {
         group_stop_for_lost_node(g, text);
         g->stop_wished = !lost;
-    } else if (g->state != GROUP_CLOSED) {
+    } else if (g->state != GROUP_CLOSED && (was_member || in_order)) {
         group_incident(g, text);
+    } else if (g->state != GROUP_CLOSED) {
+        group_waiter_gone(g, text);
     }
 }

@@ -110,6 +110,11 @@ struct group {
     size_t n_nodes;
     size_t tally[TALLY_COUNT];
     uint64_t watch_ns;    /* nothing of the watched is due before this */
+    uint64_t look_ns;     /* nor are they looked at before this: they are many */
+    /* How far ahead of now each rate is spent, and what its lines still owe: group_watch.c. */
+    uint64_t probed_again_ns, waiters_probed_ns, waiters_said_ns;
+    size_t n_unsaid;
+    char unsaid[RDZV_REASON_MAX / 4]; /* the last of them */
     uint64_t hold_until_ns; /* several are silent at once: none is given up before; 0: not so */
     struct idmap roles;   /* hash of a --role → a node that has it, ever */
 
@@ -253,6 +258,8 @@ void group_heard_from(struct group *g, struct node *n);
 void group_watch_node(struct group *g, struct node *n);
 void group_on_probe(struct group *g, struct node *n, enum probe_result result);
 void group_watch(struct group *g);
+/* A node without a place in the group has gone: said, or counted where many go. */
+void group_waiter_gone(struct group *g, const char *text);
 uint64_t group_watch_deadline(const struct group *g);
 void group_forgive_own_sleep(struct group *g);
 

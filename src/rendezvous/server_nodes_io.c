@@ -7,6 +7,9 @@
 #include "io/clock.h"
 #include "rendezvous/server_priv.h"
 
+/* Nodes of which it is said that they were started with other limits. */
+#define LIMITS_SAID_MAX 32
+
 struct server_node *server_find(const struct rdzv_server *s, uint64_t incarnation) {
     return incarnation == 0 ? NULL : idmap_get(&s->nodes, incarnation);
 }
@@ -200,13 +203,15 @@ static void refuse(struct conn *conn, const char *reason, bool for_now) {
     conn_finish(conn);
 }
 
+/* Of the first few: a crowd would fill the terminal with it. */
 static void say_other_limits(struct rdzv_server *s, struct server_node *n) {
     const struct group_config *g = &s->group_config;
     const struct node_info *info = group_node_info(s->group, n->incarnation);
-    if (n->limits_said || info == NULL ||
+    if (n->limits_said || s->n_limits_said >= LIMITS_SAID_MAX || info == NULL ||
         (n->min_nodes == g->min_nodes && n->max_nodes == g->max_nodes))
         return;
     n->limits_said = true;
+    s->n_limits_said++;
     char line[RDZV_HOST_MAX + 160];
     (void)snprintf(line, sizeof line,
                    "node %s was started with --nnodes %u:%u, the leader with %u:%u; the leader's "

@@ -26,6 +26,7 @@ struct rdzv_server {
     struct list all;         /* struct server_node */
     struct list probe_queue; /* struct server_node, by probe_link */
     unsigned n_probes;       /* under way */
+    unsigned n_limits_said;
     bool store_open;
     struct generation store_generation;
     uint32_t higher_epoch;   /* that the group was told of; 0: none */

@@ -16,6 +16,9 @@
  *     probed N                      the leader has reached every listener
  *     < drop                        one node goes like a killed process
  *     dropped NS
+ *     < gap                         ask for:
+ *     gap NS                        the longest time that a node was without a new lease since it was
+ *                                   last asked
  *     end REASON                    a node's part is over, unasked */
 #include <errno.h>
 #include <inttypes.h>
@@ -45,6 +48,7 @@ struct agent {
     struct listener *listener;
     struct rdzv_client *client;
     struct generation started;
+    uint64_t leased_ns; /* when it had its newest lease; 0: it has none */
     bool probed;
 };
 
@@ -63,6 +67,7 @@ struct driver {
     struct generation newest; /* of START; counted: */
     size_t n_started;
     uint64_t first_start_ns, last_start_ns;
+    uint64_t gap_ns; /* between two leases of one node */
     char line[64];
     size_t line_len;
 };
@@ -172,9 +177,16 @@ static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct 
 
 static void fence(void *arg) { all_gone(arg); }
 
+static void note_gap(struct agent *a, uint64_t now) {
+    if (a->leased_ns != 0)
+        a->driver->gap_ns = MAX2(a->driver->gap_ns, now - a->leased_ns);
+}
+
 static void lease_end(void *arg, uint64_t end_ns) {
-    (void)arg;
-    (void)end_ns;
+    struct agent *a = arg;
+    uint64_t now = clock_now_ns();
+    note_gap(a, now);
+    a->leased_ns = end_ns != TIME_NEVER && end_ns > now ? now : 0;
 }
 
 static void status(void *arg, const struct rdzv_status *s) {
@@ -246,12 +258,23 @@ static void drop(struct driver *d) {
     printf("dropped %" PRIu64 "\n", now);
 }
 
+static void tell_gap(struct driver *d) {
+    uint64_t now = clock_now_ns();
+    for (size_t i = 0; i < d->n; i++)
+        if (d->agents[i].client != NULL)
+            note_gap(&d->agents[i], now); /* what lasts */
+    printf("gap %" PRIu64 "\n", d->gap_ns);
+    d->gap_ns = 0;
+}
+
 static void obey(struct driver *d, const char *line) {
     uint64_t at;
     if (sscanf(line, "go %" SCNu64, &at) == 1 && !d->begun)
         loop_timer_set(d->timer, at);
     else if (strcmp(line, "drop") == 0)
         drop(d);
+    else if (strcmp(line, "gap") == 0)
+        tell_gap(d);
     else
         die(line, EINVAL);
 }

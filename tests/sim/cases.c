@@ -89,3 +89,10 @@ void case_losses_over_time(struct world_params *p) {
     for (int i = 0; i < 30; i++)
         (void)world_params_fault(p, FAULT_AGENT_KILL, S(10 + 15 * i), 1, 0, (int64_t)S(2));
 }
+
+void case_crowd(struct world_params *p) {
+    world_params_calm(p, 3);
+    p->group.min_nodes = 2;
+    p->work_ns = S(20);
+    (void)world_params_fault(p, FAULT_CROWD, S(2), 0, 2000, 0);
+}

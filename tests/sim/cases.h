@@ -25,6 +25,8 @@ void case_arbiter_emptied(struct world_params *p);
 void case_arbiter_away_for_a_moment(struct world_params *p);
 /* The leader is killed while another job has founded its first epoch in the place of this one's. */
 void case_another_jobs_arbiter(struct world_params *p);
+/* 2,000 nodes join a running group of 3, as spares, and are never heard again. */
+void case_crowd(struct world_params *p);
 /* The endpoint's agent thaws, answers what piled up, is killed before it touches its mark, and
  * started again. The seed decides in which order it finds things. */
 void case_thaws_and_is_killed(struct world_params *p);

@@ -410,3 +410,28 @@ Test(directed_sim, losses_that_are_spread_over_time_are_free) {
     cr_assert_eq(world_groups_started(w), 31);
     world_free(w);
 }
+
+/* ---- crowds ---- */
+
+Test(directed_sim, a_silent_crowd_changes_nothing_and_is_probed_at_a_rate) {
+    struct world_params p;
+    case_crowd(&p);
+    struct world *w = run(&p);
+    cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
+    cr_assert_eq(world_groups_started(w), 1);
+    world_free(w);
+}
+
+/* The crowd is due, and not yet lost, when the member is: no switch is to blame for both. Nor does
+ * the next group take anybody in who has not been heard for a while. */
+Test(directed_sim, a_silent_crowd_holds_up_no_members_loss_and_takes_no_place) {
+    struct world_params p;
+    case_crowd(&p);
+    p.work_ns = S(30);
+    (void)world_params_fault(&p, FAULT_HOST_OFF, S(1.99), 2, 0, 0);
+    struct world *w = run(&p);
+    assert_between(when(w, MARK_LOST, 2, 0), 6.9, 7.5);
+    assert_between(when(w, MARK_STARTED, 1, 1), 6.9, 7.8);
+    cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
+    world_free(w);
+}

@@ -135,7 +135,7 @@ static unsigned print_coverage(const struct world_coverage *c) {
     missing += print_kinds("member effects", c->member_effects, MEMBER_EFFECT_KIND_COUNT);
     missing += print_kinds("ends (success, failed, leader lost, refused, left)", c->ends,
                            MEMBER_END_LEFT + 1);
-    missing += print_kinds("faults", c->faults, FAULT_KIND_COUNT);
+    missing += print_kinds("faults", c->faults, FAULT_DRAWN_COUNT);
     (void)fprintf(stderr,
                   "# %llu worlds, %llu steps, %llu leaderships, %llu groups started, %llu first "
                   "causes compared, %llu recoveries timed\n",

@@ -36,6 +36,7 @@ static const struct directed {
     {MUTANT_RUIN_UNSEEN, case_another_jobs_arbiter, 0},
     {MUTANT_FOR_EVER, case_no_group_lasts, 0},
     {MUTANT_NEVER_PROGRESS, case_losses_over_time, 0},
+    {MUTANT_PROBE_CROWD, case_crowd, 0},
 };
 
 static const struct directed *directed_for(enum mutant m) {

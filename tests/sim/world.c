@@ -245,6 +245,7 @@ static struct life *item_agent(const struct item *it) {
     case ITEM_GROUP_TIMER:
     case ITEM_STORE:
     case ITEM_FORGED_ACK:
+    case ITEM_CROWD_PROBED:
     case ITEM_DEPOSED:
     case ITEM_ARBITER_ANSWER:
     case ITEM_TOUCHED:
@@ -283,6 +284,7 @@ static void happen(struct world *w, struct item *it) {
     case ITEM_GROUP_TIMER:
     case ITEM_STORE:
     case ITEM_DEPOSED:
+    case ITEM_CROWD_PROBED:
     case ITEM_FORGED_ACK: leader_item(w, it); break;
     case ITEM_ARBITER_HEARS:
     case ITEM_ARBITER_ANSWER:

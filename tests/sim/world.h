@@ -57,6 +57,9 @@ enum fault_kind {
     FAULT_EXCLUDE,      /* an operator excludes the host's node */
     FAULT_GROW,         /* an operator lets in those who wait */
     FAULT_STOP,         /* an operator stops the job with a command */
+    FAULT_DRAWN_COUNT,  /* what follows is in schedules written by hand only */
+    /* arg nodes join the leader on this host, and never say another word */
+    FAULT_CROWD = FAULT_DRAWN_COUNT,
     FAULT_KIND_COUNT,
 };
 /* AGENT_KILL and HOST_OFF: arg2 > 0: an agent is started there again so much later. */
@@ -120,6 +123,7 @@ enum mutant {
     MUTANT_RUIN_UNSEEN,        /* another job's data is taken for one's own */
     MUTANT_FOR_EVER,           /* groups that end without a failure are not counted */
     MUTANT_NEVER_PROGRESS,     /* no group runs for long enough to have got anywhere */
+    MUTANT_PROBE_CROWD,        /* nodes that wait for a place are probed without a rate */
     MUTANT_COUNT,
 };
 const char *mutant_name(enum mutant m);

@@ -167,6 +167,7 @@ static void draw_args(struct draw *d, const struct world_params *p, struct fault
     case FAULT_EXCLUDE:
     case FAULT_GROW:
     case FAULT_STOP:
+    case FAULT_CROWD:
     case FAULT_KIND_COUNT: break;
     }
 }

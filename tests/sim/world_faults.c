@@ -30,6 +30,7 @@ static const char *const fault_names[FAULT_KIND_COUNT] = {
     [FAULT_EXCLUDE] = "operator excludes",
     [FAULT_GROW] = "operator grows",
     [FAULT_STOP] = "operator's command to stop",
+    [FAULT_CROWD] = "a silent crowd joins",
 };
 
 void fault_print(const struct fault *f, FILE *out) {
@@ -75,6 +76,7 @@ static const char *const mutant_names[MUTANT_COUNT] = {
     [MUTANT_SPLIT_UNIT] = "a group of any number of nodes",
     [MUTANT_FOR_EVER] = "a group that ends without a failure is free for ever",
     [MUTANT_NEVER_PROGRESS] = "no group runs for long enough",
+    [MUTANT_PROBE_CROWD] = "a crowd is probed without a rate",
 };
 
 const char *mutant_name(enum mutant m) { return mutant_names[m]; }
@@ -287,6 +289,10 @@ void fault_happens(struct world *w, const struct fault *fault) {
     case FAULT_EXCLUDE:
     case FAULT_GROW:
     case FAULT_STOP: operator_acts(w, f); break;
+    case FAULT_CROWD:
+        if (l != NULL)
+            leader_crowd(w, l, (unsigned)f->arg);
+        break;
     case FAULT_KIND_COUNT: assert_not_reached();
     }
 }

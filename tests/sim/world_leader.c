@@ -79,6 +79,8 @@ static void mutate_config(const struct world *w, struct group_config *c, struct 
         c->crash_loop_ns = 0;
     if (w->p.mutant == MUTANT_NEVER_PROGRESS)
         c->crash_loop_ns = 10 * NS_PER_S;
+    if (w->p.mutant == MUTANT_PROBE_CROWD)
+        c->waiter_probe_ns = 1;
     if (w->p.mutant == MUTANT_NO_WAIT && c->anchor == ANCHOR_ARBITER)
         c->not_before_ns = c->absent_until_ns = 0;
     if (w->p.mutant == MUTANT_FORGET && c->estate != NULL) {
@@ -473,6 +475,8 @@ static void note(struct world *w, const struct life *l, const struct group_note 
 }
 
 static void obey_one(struct world *w, struct life *l, const struct group_effect *e) {
+    if (crowd_takes(w, l, e))
+        return;
     switch (e->kind) {
     case GROUP_EFFECT_TELL: tell(w, l, e->node); break;
     case GROUP_EFFECT_LEASE: lease(w, l, e); break;
@@ -564,6 +568,10 @@ void leader_item(struct world *w, struct item *it) {
             group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_PROBE,
                                                     .node = it->other->incarnation,
                                                     .probe = probe});
+    } else if (it->kind == ITEM_CROWD_PROBED) {
+        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_PROBE,
+                                                .node = CROWD_NODE(it->local),
+                                                .probe = PROBE_UNKNOWN});
     } else if (it->kind == ITEM_FORGED_ACK) {
         struct report r = {.state = NODE_PREPARED, .generation = it->generation};
         group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_REPORT,
@@ -606,6 +614,17 @@ void leader_command(struct world *w, struct life *l, const struct command *comma
     group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_COMMAND, .command = command});
     if (w->coverage->group_effects[GROUP_EFFECT_ANSWER] != answers + 1 && w->failure[0] == '\0')
         world_broken(w, "a command is not answered once");
+}
+
+void leader_crowd(struct world *w, struct life *l, unsigned nodes) {
+    for (unsigned i = 0; i < nodes; i++) {
+        struct report report = {.state = NODE_JOINED};
+        struct node_info info = {.incarnation = CROWD_NODE(w->n_crowd++), .nproc = 1, .node_rank = -1};
+        (void)snprintf(info.host, sizeof info.host, "crowd%u", w->n_crowd);
+        (void)snprintf(info.role, sizeof info.role, "default");
+        group_event(w, l, &(struct group_event){
+                              .kind = GROUP_EVENT_JOIN, .info = &info, .report = &report});
+    }
 }
 
 void leader_dies(struct world *w, struct life *l) {

@@ -428,6 +428,7 @@ void node_item(struct world *w, struct item *it) {
     case ITEM_RECOVERED:
     case ITEM_RUIN_OVER:
     case ITEM_FAULT:
-    case ITEM_FORGED_ACK: assert_not_reached();
+    case ITEM_FORGED_ACK:
+    case ITEM_CROWD_PROBED: assert_not_reached();
     }
 }

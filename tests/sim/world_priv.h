@@ -1,6 +1,6 @@
 /* The inside of a world, shared by world.c (time), world_net.c (connections, probes), world_node.c
  * (agents and their members), world_launcher.c (launchers, guardians, workers), world_leader.c
- * (groups), world_arbiter.c (arbiter and mark), world_faults.c, world_oracle.c and
+ * (groups), world_arbiter.c (arbiter and mark), world_crowd.c, world_faults.c, world_oracle.c and
  * world_oracle_group.c. */
 #pragma once
 
@@ -162,6 +162,7 @@ enum item_kind {
     ITEM_RECOVERED,  /* by now a group runs, if it can */
     ITEM_RUIN_OVER,  /* by now everybody has ended who knew the arbiter's data */
     ITEM_FORGED_ACK, /* of a mutant */
+    ITEM_CROWD_PROBED,
 };
 
 enum prober { PROBER_GROUP = 1, PROBER_MEMBER, PROBER_PEER };
@@ -267,6 +268,11 @@ struct world {
     struct job jobs[WORLD_JOBS_MAX];
     bool store_fails;
     uint16_t next_port;
+    uint32_t n_crowd; /* of all crowds, so far */
+    struct {
+        uint64_t since_ns; /* counted in the second from here: */
+        unsigned probes, lines;
+    } crowd;
     struct group_info groups[WORLD_GROUPS_MAX];
     unsigned n_groups;
     bool operator_stop;
@@ -353,6 +359,13 @@ void leader_command(struct world *w, struct life *l, const struct command *comma
 void leader_answer(struct world *w, struct life *l, const struct arbiter_answer *answer);
 void leader_touched(struct world *w, struct life *l, uint64_t clock_ns);
 void leader_dies(struct world *w, struct life *l);
+void leader_crowd(struct world *w, struct life *l, unsigned nodes);
+
+/* world_crowd.c: its nodes' incarnations are even, all others odd. */
+#define CROWD_NODE(index) (2 * ((uint64_t)(index) + 1))
+#define CROWD_INDEX(incarnation) ((uint32_t)((incarnation) / 2 - 1))
+/* True: the effect is about the crowd alone. */
+bool crowd_takes(struct world *w, struct life *l, const struct group_effect *e);
 /* The one with the highest epoch; NULL. */
 struct life *leader_now(const struct world *w);
 /* The life that is named as the nth successor; NULL. */

@@ -1,0 +1,114 @@
+"""Crowds that take part in nothing: nodes that join as spares and fall silent. No member is kept waiting for its lease by them,
+and they cost the leader a share of a core.
+
+The members are those of tests/bench/scale_agents.c, the crowd is tests/bench/flood_agents.c.
+
+    MUSTER_TEST_SCALE=slow …      10,000 joiners
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import harness
+
+sys.path.insert(0, str(harness.HERE.parent / "bench"))
+from bench_scale import cpu_seconds  # noqa: E402
+
+SLOW = os.environ.get("MUSTER_TEST_SCALE") == "slow"
+JOINERS = 10000 if SLOW else 1500
+MEMBERS = 8
+BEAT, LATE = 1.0, 0.5  # a member's silence in seconds: the heartbeat, and what may come on top
+SHARE = 0.3  # of a core
+
+
+def program(name):
+    built = pathlib.Path(harness.MUSTER).resolve().parents[2] / "tests" / "bench" / name
+    return os.environ.get(name.upper(), str(built))
+
+
+class Crowd:
+    """One of the programs of tests/bench."""
+
+    def __init__(self, *words):
+        self.process = subprocess.Popen([str(w) for w in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.heard = harness.Heard(os.dup(self.process.stdout.fileno()))
+        self.process.stdout.close()
+
+    def said(self, word):
+        with self.heard.changed:
+            return [line.split()[1:] for line in self.heard.lines if line.split()[0] == word]
+
+    def wait(self, word, number=1, seconds=60):
+        found = self.heard.until(lambda: len(self.said(word)) >= number and self.said(word), seconds)
+        assert found, f"no '{word}' in {seconds} s: {self.heard.lines}"
+        return found[-1]
+
+    def ask(self, word):
+        """The numbers of the answer."""
+        before = len(self.said(word))
+        self.process.stdin.write(word.encode() + b"\n")
+        self.process.stdin.flush()
+        return [int(x) for x in self.wait(word, before + 1)]
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.heard.join()
+        self.process.stdin.close()
+
+
+class Beset:
+    """A leader with its members, and those who come to it."""
+
+    def __init__(self, job):
+        self.job, self.crowds, self.port = job, [], harness.free_port()
+        self.agent = job.agent("leader", f"--nnodes={MEMBERS + 1}", "--nproc-per-node=1", "--max-restarts=3",
+                               "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=beset",
+                               "--no-python", program("scale_agents"), "worker", job.tmp / "events",
+                               program=[*harness.muster(), "run"])
+        self.agent.wait_said("waiting for nodes")
+        self.members = self.crowd("scale_agents", "agents", self.port, MEMBERS, 1, MEMBERS + 1, MEMBERS + 1, "beset")
+        self.members.wait("ready")
+        self.members.process.stdin.write(f"go {time.monotonic_ns()}\n".encode())
+        self.members.process.stdin.flush()
+        assert self.members.wait("started")[0] == "1.1"
+        self.leader = self.agent.agent_pid()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        for crowd in self.crowds:
+            crowd.close()
+
+    def crowd(self, name, *words):
+        self.crowds.append(Crowd(program(name), *words))
+        return self.crowds[-1]
+
+    def watch(self, seconds):
+        """(the leader's share of a core, the longest silence of a member in seconds) of that time; fails when the group ends."""
+        self.members.ask("gap")
+        cpu, began = cpu_seconds(self.leader), time.monotonic()
+        self.members.heard.until(lambda: self.members.said("end") or len(self.members.said("started")) > 1, seconds)
+        share = (cpu_seconds(self.leader) - cpu) / (time.monotonic() - began)
+        silence = self.members.ask("gap")[0] / 1e9
+        print(f"{seconds} s: {share:.2f} of a core, a member's longest silence {silence:.3f} s")
+        assert len(self.members.said("started")) == 1 and not self.members.said("end"), self.agent.said()
+        assert len(self.job.events.all("start")) == 1, self.agent.said()
+        return share, silence
+
+    def bears(self, seconds):
+        share, silence = self.watch(seconds)
+        assert silence <= BEAT + LATE * harness.SLOWER, silence
+        assert share <= SHARE * harness.SLOWER, share
+
+
+def test_joiners_that_fall_silent_cost_no_member_its_lease(job):
+    with Beset(job) as beset:
+        joiners = beset.crowd("flood_agents", "join", beset.port, JOINERS, "beset")
+        joiners.wait("all")
+        beset.watch(1)
+        for _ in range(4):
+            beset.bears(2)
