@@ -8,6 +8,7 @@
 #include "launcher/agent_priv.h"
 #include "launcher/job_arbiter_io.h"
 #include "launcher/node_look_io.h"
+#include "launcher/program.h"
 #include "rendezvous/endpoint_io.h"
 #include "topology/look_io.h"
 
@@ -70,6 +71,7 @@ static int join(struct agent *a, const struct addr *own) {
     (void)snprintf(config.info.host, sizeof config.info.host, "%s", a->host);
     (void)snprintf(config.info.role, sizeof config.info.role, "%s", spec->role);
     fill_place(a, &config.info);
+    program_of(spec, &config.program);
     if (own != NULL)
         config.addr = *own;
     else if (spec->endpoint_host != NULL)

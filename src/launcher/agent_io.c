@@ -124,6 +124,7 @@ static void start(void *arg, struct generation g, uint32_t ways) {
     struct err err = {0};
     struct netif_choice netif;
     bool other = agent_preflight_pick(a, ways, &netif);
+    a->ran = true;
     if (crew_start(a->crew, other ? &netif : NULL, &err) == 0)
         return;
     node_failed(a, g, err.text);

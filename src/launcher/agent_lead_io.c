@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "io/clock.h"
 #include "launcher/agent_priv.h"
+#include "launcher/program.h"
 #include "rendezvous/endpoint_io.h"
 
 /* A wait that is this long is said. */
@@ -113,6 +114,8 @@ static void group_config_from(const struct agent *a, struct group_config *c) {
     const struct job_spec *spec = a->config.spec;
     group_config_default(c);
     c->leader_incarnation = a->incarnation;
+    (void)snprintf(c->role, sizeof c->role, "%s", spec->role);
+    program_of(spec, &c->program);
     c->min_nodes = spec->min_nodes;
     c->max_nodes = spec->max_nodes;
     c->max_restarts = spec->max_restarts;

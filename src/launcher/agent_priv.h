@@ -56,6 +56,7 @@ struct agent {
     unsigned interrupts;
     bool told_to_leave;           /* by an operator */
     bool ended, server_done, failed_early;
+    bool ran;                     /* a worker was started, ever */
     struct member_end end;
 
     /* agent_show_io.c */

@@ -230,6 +230,17 @@ static void show_was_closed(const struct agent *a, const struct member_end *end)
              end->reason, spec->backend == JOB_BACKEND_DIR ? ", or another directory" : "");
 }
 
+/* A surplus node's 0, or 1, is that of a job in which it had no part. */
+static void show_never_ran(const struct agent *a) {
+    const struct member_end *end = &a->end;
+    bool over = end->kind == MEMBER_END_SUCCESS || end->kind == MEMBER_END_FAILED;
+    if (over && end->was_spare && !a->ran && !a->config.spec->check_only)
+        log_notice("this node never ran '%s': the job %s without it, having all the nodes that it "
+                   "wanted",
+                   a->config.spec->script,
+                   end->kind == MEMBER_END_SUCCESS ? "succeeded" : "ran");
+}
+
 void agent_show_outcome(struct agent *a) {
     (void)console_status(a->console, NULL);
     const struct member_end *end = &a->end;
@@ -261,6 +272,7 @@ void agent_show_outcome(struct agent *a) {
         }
         break;
     }
+    show_never_ran(a);
     const char *logs = crew_log_dir(a->crew);
     if (logs != NULL && (end->kind == MEMBER_END_FAILED || a->config.spec->log_dir == NULL))
         log_notice("logs: %s", logs);

@@ -14,6 +14,7 @@ void client_send_join(struct rdzv_client *c) {
         .kind = WIRE_JOIN,
         .join = {.version = WIRE_VERSION,
                  .info = c->config.info,
+                 .program = c->config.program,
                  .min_nodes = c->config.min_nodes,
                  .max_nodes = c->config.max_nodes,
                  .report = *member_report(c->member)},

@@ -104,6 +104,7 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     g->watch_ns = TIME_NEVER;
     g->not_before_ns = config->not_before_ns;
     g->index.seed = config->leader_incarnation;
+    group_program_begin(g);
     list_init(&g->nodes);
     list_init(&g->heard);
     list_init(&g->watched);
@@ -127,6 +128,7 @@ void group_free(struct group *g) {
     free(g->excluded_hosts);
     free(g->members);
     free(g->order);
+    free(g->programs);
     free(g);
 }
 
@@ -282,11 +284,13 @@ static void on_join(struct group *g, const struct group_event *ev) {
     struct node *n = group_find(g, ev->info->incarnation);
     bool back = n != NULL && n->joined_ns == 0, is_new = n == NULL;
     if (n == NULL)
-        n = group_admit(g, ev->info);
+        n = group_admit(g, ev->info, ev->program);
     if (n == NULL)
         return;
     if (n->joined_ns == 0) {
         n->info = *ev->info;
+        if (ev->program != NULL)
+            group_note_program(g, n, ev->program);
         n->known_ns = g->now_ns;
         n->lost_at_ns = TIME_NEVER;
         n->report.state = NODE_JOINED; /* it says the rest itself */

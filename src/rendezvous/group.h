@@ -48,6 +48,8 @@ enum group_rank_order { /* of newcomers without --node-rank; the leader's node g
 struct group_config {
     uint32_t epoch;                /* of this leadership, >= 1 */
     uint64_t leader_incarnation;   /* its own node: rank 0 at the first start */
+    char role[RDZV_ROLE_MAX];      /* of its own node, */
+    struct rdzv_program program;   /* and what that runs; shown "": not known, not compared */
     uint32_t min_nodes, max_nodes; /* 1 <= min <= max <= RDZV_NODES_MAX */
     uint32_t max_restarts;         /* whole job */
     bool static_ranks;             /* every node names its own rank; 0 … max-1, each once */
@@ -92,7 +94,8 @@ void group_config_default(struct group_config *config);
 
 enum group_event_kind {
     GROUP_EVENT_TIME = 1,   /* only time has passed */
-    GROUP_EVENT_JOIN,       /* a node came, or came back on a new connection: info, report */
+    GROUP_EVENT_JOIN,       /* a node came, or came back on a new connection: info, report,
+                             * program */
     GROUP_EVENT_REPORT,     /* node, report */
     GROUP_EVENT_RENEW,      /* node, renew */
     GROUP_EVENT_LEAVE,      /* node: it has stopped and goes; no process of it is left */
@@ -120,6 +123,7 @@ struct group_event {
     uint64_t node;    /* incarnation; JOIN takes it from info */
     const struct node_info *info;
     const struct report *report;
+    const struct rdzv_program *program; /* JOIN; NULL: not known, not compared */
     struct renew renew;
     enum probe_result probe;
     struct generation generation;

@@ -98,8 +98,12 @@ static const char *static_refusal(const struct group *g, const struct node_info 
     return NULL;
 }
 
-static const char *refusal(struct group *g, const struct node_info *info, bool *ret_for_now) {
+static const char *refusal(struct group *g, const struct node_info *info,
+                           const struct rdzv_program *program, bool *ret_for_now,
+                           char text[RDZV_REASON_MAX]) {
     *ret_for_now = false;
+    if (program != NULL && group_runs_other_program(g, info->role, program, text, RDZV_REASON_MAX))
+        return text;
     if (info->nproc == 0 || info->nproc > RDZV_WORKERS_MAX)
         return "its number of workers is out of range";
     if (g->n_nodes >= RDZV_NODES_MAX)
@@ -133,9 +137,11 @@ struct node *group_add_node(struct group *g, const struct node_info *info) {
     return n;
 }
 
-struct node *group_admit(struct group *g, const struct node_info *info) {
+struct node *group_admit(struct group *g, const struct node_info *info,
+                         const struct rdzv_program *program) {
     bool for_now;
-    const char *why = refusal(g, info, &for_now);
+    char text[RDZV_REASON_MAX];
+    const char *why = refusal(g, info, program, &for_now, text);
     if (why != NULL) {
         refuse(g, info->incarnation, why, for_now);
         return NULL;

@@ -5,6 +5,7 @@
  *   group_states.c      the states and the ways between them
  *   group_members.c     who takes part, in which order, with which ranks
  *   group_policy.c      budgets, exclusion, crash loops, growing, operators
+ *   group_program.c     whether a node runs this job's program
  *   group_stall.c       groups that end without progress, and cost nothing
  *   group_cause.c       which failure came first
  *   group_anchor.c      what the leadership hangs on: leases, arbiter, mark
@@ -95,6 +96,14 @@ struct fingerprint {
     bool spread;    /* other ranks failed alike */
 };
 
+/* What the nodes of one --role run: as the leader's own, or the first that came. */
+struct role_program {
+    char role[RDZV_ROLE_MAX];
+    struct rdzv_program program;
+    uint32_t n_alike; /* nodes that came with the same arguments */
+    bool differ;      /* some came with arguments of their own */
+};
+
 struct group {
     struct group_config config;
     uint32_t need; /* the smallest group: min, rounded up to the unit */
@@ -117,6 +126,8 @@ struct group {
     char unsaid[RDZV_REASON_MAX / 4]; /* the last of them */
     uint64_t hold_until_ns; /* several are silent at once: none is given up before; 0: not so */
     struct idmap roles;   /* hash of a --role → a node that has it, ever */
+    struct role_program *programs;
+    size_t n_programs;    /* at most GROUP_ROLES_MAX */
 
     struct generation generation; /* the newest formed */
     struct node **members;        /* of it, in rank order; the lost are taken out */
@@ -246,7 +257,8 @@ struct node *group_find(const struct group *g, uint64_t incarnation);
 void group_recount(struct group *g, struct node *n);
 void group_recount_all(struct group *g);
 /* NULL, and refused. */
-struct node *group_admit(struct group *g, const struct node_info *info);
+struct node *group_admit(struct group *g, const struct node_info *info,
+                         const struct rdzv_program *program);
 struct node *group_add_node(struct group *g, const struct node_info *info);
 /* The node is out of the job: no process of it is left, or its lease is over. `why` follows its
  * name. surely: it was found gone, or left, and can't have done anything since. */
@@ -299,6 +311,14 @@ bool group_host_is_excluded(const struct group *g, const char *host);
 void group_grow(struct group *g);
 void group_on_command(struct group *g, const struct command *command);
 void group_operator_stop(struct group *g, const char *reason);
+
+/* group_program.c */
+void group_program_begin(struct group *g);
+/* True: the node is of another job; fills in why. */
+_must_use_ bool group_runs_other_program(const struct group *g, const char *role,
+                                         const struct rdzv_program *p, char *why, size_t size);
+/* It was let in, or came back to a new leader. */
+void group_note_program(struct group *g, const struct node *n, const struct rdzv_program *p);
 
 /* group_stall.c */
 /* All have stopped. False: no group lasts, the job ends, g->reason says why. */

@@ -196,6 +196,7 @@ struct member_end {
     struct failure failure;
     uint32_t restarts_used, max_restarts;
     bool was_closed; /* the job was over before this node came */
+    bool was_spare;  /* a group ran without this node when it was last told */
 };
 
 struct member;

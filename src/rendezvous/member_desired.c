@@ -29,6 +29,7 @@ static void drop_preparation(struct member *m) {
 /* The leader does not count on us: it never did, or it has counted us lost meanwhile. */
 static void on_idle(struct member *m, const struct desired *d) {
     m->start_wanted = false;
+    m->end.was_spare = d->spare;
     m->report.restarts_used = MAX2(m->report.restarts_used, d->restarts_used);
     m->report.losses = MAX2(m->report.losses, d->losses);
     if (d->excluded && !m->report.excluded) {
@@ -61,7 +62,7 @@ void member_on_form(struct member *m, const struct desired *d) {
         m->later = *d;
         return;
     }
-    m->has_later = m->has_stop_cause = m->start_wanted = false;
+    m->has_later = m->has_stop_cause = m->start_wanted = m->end.was_spare = false;
     m->generation = d->generation;
     m->form = d->form;
     m->report.has_failure = m->report.finished = false;

@@ -26,6 +26,7 @@
 #define RDZV_NETIF_MAX 16       /* name of a network interface; IFNAMSIZ */
 #define RDZV_NET_ADDRS_MAX 96   /* two literal addresses, separated by a comma */
 #define RDZV_DIGEST_MAX ((size_t)8 * 1024) /* bytes of a node's digest, with the NUL */
+#define RDZV_PROGRAM_MAX 256
 #define RDZV_NEIGHBOURS_MAX 2
 #define RDZV_NETS_MAX 2         /* interfaces of a node that its neighbours try */
 
@@ -53,6 +54,16 @@ struct rdzv_peer {
 struct rdzv_net {
     char netif[RDZV_NETIF_MAX];
     char addrs[RDZV_NET_ADDRS_MAX];
+};
+
+/* What a node's workers run; digests of any kind, as long as all agents of a job make them alike
+ * (launcher/program.h). Nothing secret: no value of an argument is in `shown`. */
+struct rdzv_program {
+    /* for people: its name, the names of its options; "": it is not said, and not compared */
+    char shown[RDZV_PROGRAM_MAX];
+    uint64_t name;                /* of how it is run, and its name without folders */
+    uint64_t args;                /* of its arguments, as they stand */
+    uint32_t max_restarts;        /* --max-restarts */
 };
 
 /* What a node says of itself when it joins; does not change in its life. */

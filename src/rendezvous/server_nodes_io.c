@@ -292,6 +292,7 @@ void rdzv_server_take(struct rdzv_server *s, struct conn *conn, const struct wir
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_JOIN,
                                           .node = n->incarnation,
                                           .info = &info,
+                                          .program = &join->program,
                                           .report = &join->report});
 }
 

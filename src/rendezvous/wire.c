@@ -80,6 +80,15 @@ static void put_nets(struct json_writer *w, const struct rdzv_net nets[RDZV_NETS
     }
 }
 
+static void put_program(struct json_writer *w, const struct rdzv_program *p) {
+    json_write_object_begin(w, "program");
+    PUT_TEXT(w, "shown", p->shown);
+    json_write_hex(w, "name", p->name);
+    json_write_hex(w, "args", p->args);
+    json_write_u64(w, "max_restarts", p->max_restarts);
+    json_write_object_end(w);
+}
+
 static void put_join(struct json_writer *w, const struct wire_join *j) {
     json_write_u64(w, "version", j->version);
     PUT_TEXT(w, "run_id", j->run_id);
@@ -96,6 +105,7 @@ static void put_join(struct json_writer *w, const struct wire_join *j) {
     PUT_TEXT(w, "topology", j->info.topology);
     put_nets(w, j->info.nets);
     json_write_object_end(w);
+    put_program(w, &j->program);
     put_report(w, &j->report);
 }
 

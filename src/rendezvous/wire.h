@@ -16,7 +16,7 @@
 #include "base/strbuf.h"
 #include "rendezvous/messages.h"
 
-#define WIRE_VERSION 5
+#define WIRE_VERSION 6
 /* Longest payload of a frame, either way. The longest valid message is below half of it (tested).
  */
 #define WIRE_MESSAGE_MAX ((size_t)128 * 1024)
@@ -56,6 +56,7 @@ struct wire_join {
     uint32_t version;
     char run_id[RDZV_RUN_ID_MAX];
     struct node_info info;
+    struct rdzv_program program;
     uint32_t min_nodes, max_nodes; /* as the node's user gave them: for diagnosis */
     struct report report;
 };

@@ -88,14 +88,28 @@ static void get_node_info(struct fields *outer, struct node_info *ret) {
     outer->code = f.code;
 }
 
+static void get_program(struct fields *outer, struct rdzv_program *ret) {
+    const struct json *v = wire_get_object(outer, "program");
+    if (v == NULL)
+        return;
+    struct fields f = FIELDS(v, outer->err, "shown", "name", "args", "max_restarts");
+    GET_LINE(&f, "shown", ret->shown);
+    wire_get_hex(&f, "name", &ret->name);
+    wire_get_hex(&f, "args", &ret->args);
+    wire_get_u32(&f, "max_restarts", 0, UINT32_MAX, &ret->max_restarts);
+    outer->code = f.code;
+}
+
 static int get_join(const struct json *doc, struct wire_join *ret, struct err *err) {
     struct fields f =
-        FIELDS(doc, err, "kind", "version", "run_id", "min_nodes", "max_nodes", "node", "report");
+        FIELDS(doc, err, "kind", "version", "run_id", "min_nodes", "max_nodes", "node", "program",
+               "report");
     wire_get_u32(&f, "version", 1, UINT32_MAX, &ret->version);
     GET_TEXT(&f, "run_id", ret->run_id);
     wire_get_u32(&f, "min_nodes", 1, RDZV_NODES_MAX, &ret->min_nodes);
     wire_get_u32(&f, "max_nodes", ret->min_nodes, RDZV_NODES_MAX, &ret->max_nodes);
     get_node_info(&f, &ret->info);
+    get_program(&f, &ret->program);
     get_report(&f, &ret->report);
     return f.code;
 }

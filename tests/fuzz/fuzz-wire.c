@@ -104,6 +104,7 @@ static void check_message(const struct wire_message *m) {
         CHECK_TEXT(m->join.info.host);
         CHECK_TEXT(m->join.info.role);
         CHECK_TEXT(m->join.info.topology);
+        CHECK_TEXT(m->join.program.shown);
         for (uint32_t k = 0; k < RDZV_NETS_MAX; k++) {
             CHECK_TEXT(m->join.info.nets[k].netif);
             CHECK_TEXT(m->join.info.nets[k].addrs);

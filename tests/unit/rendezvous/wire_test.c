@@ -116,6 +116,10 @@ static void any_join(struct wire_join *j) {
     j->info.pid = (int32_t)any_u32(INT32_MAX);
     ANY_LINE(j->info.topology);
     any_nets(j->info.nets);
+    ANY_LINE(j->program.shown);
+    j->program.name = any(UINT64_MAX);
+    j->program.args = any(UINT64_MAX);
+    j->program.max_restarts = any_u32(UINT32_MAX);
     j->min_nodes = 1 + any_u32(RDZV_NODES_MAX - 1);
     j->max_nodes = j->min_nodes + any_u32(RDZV_NODES_MAX - j->min_nodes);
     any_report(&j->report);
@@ -591,7 +595,7 @@ static int decode(const char *text) {
     "\"losses\":0,\"log_nonce\":\"1\",\"n_members\":" n ",\"n_order\":" order ",\"first\":" first        \
     ",\"members\":"
 #define COMMAND(c, run) \
-    "{\"kind\":\"COMMAND\",\"version\":5,\"command\":\"" c "\",\"run_id\":\"" run "\""
+    "{\"kind\":\"COMMAND\",\"version\":6,\"command\":\"" c "\",\"run_id\":\"" run "\""
 #define OVERVIEW(phase, successors)                                                                 \
     "{\"kind\":\"OVERVIEW\",\"phase\":\"" phase "\",\"since_ns\":\"1\",\"epoch\":1,\"generation\":\"1.1\"," \
     "\"running_ns\":\"1\",\"leader\":" INC ",\"leader_host\":\"h\",\"min_nodes\":1,\"max_nodes\":1,"      \
@@ -752,21 +756,21 @@ Test(wire, decoding_refuses_what_breaks_the_protocol) {
         {-EINVAL, RENEW("\"1.0\"", "\"0\"", "\"1\"")},
         {-EINVAL, RENEW("\"\"", "\"0\"", "\"1\"")},
         {-EINVAL, "{\"kind\":\"RENEW\",\"clock_ns\":\"1\",\"rtt_ns\":\"1\"}"},
-        {0, HELLO("5", INC, "\"\"")},
+        {0, HELLO("6", INC, "\"\"")},
         {WIRE_E_VERSION, HELLO("1", INC, "\"\"")},
         {WIRE_E_VERSION, "{\"kind\":\"HELLO\",\"version\":3,\"new\":[{}]}"},
         {WIRE_E_VERSION, "{\"kind\":\"JOIN\",\"version\":4294967295}"},
         {-EINVAL, "{\"kind\":\"JOIN\",\"version\":4294967296}"},
-        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":5}"},
+        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":6}"},
         {WIRE_E_VERSION, "{\"kind\":\"COMMAND\",\"version\":1}"},
-        {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":5}"},
+        {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":6}"},
         {-EINVAL, HELLO("-1", INC, "\"\"")},
         {-EINVAL, HELLO("1.5", INC, "\"\"")},
-        {-EINVAL, HELLO("5", "\"0000000000000000\"", "\"\"")},
-        {-EINVAL, HELLO("5", "\"a1\"", "\"\"")},
-        {-EINVAL, HELLO("5", "\"00000000000000A1\"", "\"\"")},
-        {-EINVAL, HELLO("5", INC, "7")},
-        {-EINVAL, HELLO("5", INC, "\"a\\u0000b\"")},
+        {-EINVAL, HELLO("6", "\"0000000000000000\"", "\"\"")},
+        {-EINVAL, HELLO("6", "\"a1\"", "\"\"")},
+        {-EINVAL, HELLO("6", "\"00000000000000A1\"", "\"\"")},
+        {-EINVAL, HELLO("6", INC, "7")},
+        {-EINVAL, HELLO("6", INC, "\"a\\u0000b\"")},
         {0, WELCOME("1", "1", "\"1000000\"")},
         {-EINVAL, WELCOME("0", "1", "\"1000000\"")},
         {-EINVAL, WELCOME("1", "0", "\"1000000\"")},
@@ -816,15 +820,19 @@ static void check_text_limit(const char *before, const char *after, size_t size)
 }
 
 #define NODE(host)                                                                          \
-    "{\"kind\":\"JOIN\",\"version\":5,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
+    "{\"kind\":\"JOIN\",\"version\":6,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
     "\"incarnation\":" INC ",\"host\":\"" host
 #define FLAGS \
     "\"epoch\":1,\"leaving\":false,\"finished\":false,\"at_safe_point\":false,\"ways\":0,\"excluded\":false,\"losses\":0,"
-#define NODE_REST                                                                                  \
+#define PROGRAM_REST                                                                          \
+    "\",\"name\":\"00000000000000b1\",\"args\":\"0000000000000000\",\"max_restarts\":3}"
+#define NODE_TO_PROGRAM                                                                                  \
     "\",\"role\":\"\",\"listener_port\":1,\"nproc\":1,\"node_rank\":-1,\"pid\":1,\"topology\":\"\",\"netif\":\"\",\"net_addrs\":\"\","   \
-    "\"fast_netif\":\"\",\"fast_addrs\":\"\"},"                                                     \
-    "\"report\":{\"state\":\"joined\",\"generation\":\"0.0\"," FLAGS                               \
+    "\"fast_netif\":\"\",\"fast_addrs\":\"\"},\"program\":{\"shown\":\""
+#define JOIN_REST                                                                                  \
+    PROGRAM_REST ",\"report\":{\"state\":\"joined\",\"generation\":\"0.0\"," FLAGS                               \
     "\"excluded_why\":\"\",\"unusable\":\"\",\"restarts_used\":0}}"
+#define NODE_REST NODE_TO_PROGRAM JOIN_REST
 #define REPORT "{\"kind\":\"REPORT\",\"report\":{\"state\":\"failed\",\"generation\":\"1.1\"," FLAGS
 #define FAILURE                                                                                    \
     REPORT "\"excluded_why\":\"\",\"unusable\":\"\",\"restarts_used\":0,\"failure\":{\"kind\":\"exit\",\"code\":1,"      \
@@ -832,10 +840,11 @@ static void check_text_limit(const char *before, const char *after, size_t size)
            ",\"pid\":1,\"at_ns\":\"1\",\"wall_ns\":\"1\",\"ran_ns\":\"1\",\"text_is_traceback\":false,"
 
 Test(wire, every_text_has_its_limit) {
-    check_text_limit("{\"kind\":\"HELLO\",\"version\":5,\"incarnation\":" INC ",\"run_id\":\"", "\"}",
+    check_text_limit("{\"kind\":\"HELLO\",\"version\":6,\"incarnation\":" INC ",\"run_id\":\"", "\"}",
                      RDZV_RUN_ID_MAX);
     check_text_limit("{\"kind\":\"REFUSED\",\"final\":true,\"reason\":\"", "\"}", RDZV_REASON_MAX);
     check_text_limit(NODE(""), NODE_REST, RDZV_HOST_MAX);
+    check_text_limit(NODE("h") NODE_TO_PROGRAM, JOIN_REST, RDZV_PROGRAM_MAX);
     check_text_limit(REPORT "\"restarts_used\":0,\"excluded_why\":\"\",\"unusable\":\"", "\"}}",
                      RDZV_REASON_MAX / 4);
     check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"", "\"}}", RDZV_HOST_MAX);
@@ -847,7 +856,7 @@ Test(wire, every_text_has_its_limit) {
                      "\"addr\":\"\",\"host\":\"", "\"}]}", RDZV_ADDR_MAX);
     check_text_limit(COMMAND("stop", "r") ",\"reason\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit(COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"", "\"}", RDZV_HOST_MAX);
-    check_text_limit("{\"kind\":\"COMMAND\",\"version\":5,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
+    check_text_limit("{\"kind\":\"COMMAND\",\"version\":6,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
                      RDZV_RUN_ID_MAX);
     check_text_limit("{\"kind\":\"DIGEST\",\"text\":\"", "\"}", RDZV_DIGEST_MAX);
     check_text_limit("{\"kind\":\"ANSWER\",\"ok\":true,\"text\":\"", "\"}", RDZV_REASON_MAX / 4);

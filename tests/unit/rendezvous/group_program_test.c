@@ -1,0 +1,153 @@
+/* Another job under the same run id is refused; nodes with arguments of their own are not. */
+#include "group_rig.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct rdzv_program ours = {"train.py --lr=...", 1, 3, 0};
+
+static void comes(struct rig *r, uint64_t node, const char *role, const struct rdzv_program *p) {
+    struct node_info info = info_of(node);
+    (void)snprintf(info.role, sizeof info.role, "%s", role);
+    struct report rep = {.state = NODE_JOINED};
+    step(r, (struct group_event){.kind = GROUP_EVENT_JOIN, .info = &info, .report = &rep,
+                                 .program = p});
+}
+
+static struct group_config job_of(uint32_t min, uint32_t max) {
+    struct group_config c = config_of(min, max);
+    c.program = ours;
+    c.last_call_ns = S(1);
+    (void)strcpy(c.role, "default");
+    return c;
+}
+
+/* Why the last one was refused; NULL: it was not. */
+static const char *refusal(const struct rig *r) {
+    const struct group_effect *e = effect(r, GROUP_EFFECT_REFUSE);
+    cr_assert(e == NULL || !e->for_now, "it need not come again");
+    return e == NULL ? NULL : e->reason;
+}
+
+static struct rdzv_program with(uint64_t name, uint64_t args) {
+    struct rdzv_program p = {"eval.py --data=...", name, args, 0};
+    return p;
+}
+
+Test(group_program, another_program_is_refused_at_any_time_with_both_named) {
+    struct group_config c = job_of(2, 2);
+    struct rig r;
+    begin(&r, &c);
+    struct rdzv_program other = with(9, 3);
+    for (int running = 0; running < 2; running++) {
+        comes(&r, 7, "default", &other);
+        cr_assert_not_null(refusal(&r));
+        cr_assert_not_null(strstr(refusal(&r), "'eval.py --data=...', and the job there runs 'train.py "
+                                               "--lr=...', another program"), "%s", refusal(&r));
+        if (running != 0)
+            break;
+        comes(&r, 1, "default", &ours);
+        comes(&r, 2, "default", &ours);
+        start(&r);
+    }
+    comes(&r, 3, "default", &ours);
+    cr_assert_null(refusal(&r), "a spare of the same job");
+    cr_assert_eq(group_nodes(r.g, NULL, 0), 3);
+    end(&r);
+}
+
+Test(group_program, other_restarts_are_refused_with_both_numbers) {
+    struct group_config c = job_of(2, 2);
+    c.max_restarts = 3;
+    c.program.max_restarts = 3;
+    struct rig r;
+    begin(&r, &c);
+    struct rdzv_program p = ours;
+    comes(&r, 2, "default", &p);
+    cr_assert_not_null(strstr(refusal(&r), "--max-restarts=0"), "%s", refusal(&r));
+    cr_assert_not_null(strstr(refusal(&r), "--max-restarts=3"), "%s", refusal(&r));
+    comes(&r, 2, "reader", &p);
+    cr_assert_not_null(refusal(&r), "they are the whole job's");
+    p.max_restarts = 3;
+    comes(&r, 2, "default", &p);
+    cr_assert_null(refusal(&r));
+    end(&r);
+}
+
+Test(group_program, each_role_has_a_program_of_its_own_that_its_first_node_brings) {
+    struct group_config c = job_of(4, 4);
+    struct rig r;
+    begin(&r, &c);
+    struct rdzv_program reader = with(5, 7), third = with(8, 7);
+    comes(&r, 2, "reader", &reader);
+    cr_assert_null(refusal(&r), "it comes even before the leader's own node");
+    comes(&r, 3, "reader", &third);
+    cr_assert_not_null(refusal(&r));
+    comes(&r, 3, "reader", &ours);
+    cr_assert_not_null(refusal(&r));
+    comes(&r, 1, "default", &ours);
+    cr_assert_null(refusal(&r));
+    end(&r);
+}
+
+Test(group_program, nodes_with_arguments_of_their_own_are_one_job_and_it_is_told_once) {
+    struct group_config c = job_of(3, 3);
+    struct rig r;
+    begin(&r, &c);
+    comes(&r, 1, "default", &ours);
+    for (uint64_t node = 2; node < 6; node++) { /* also spares, and those that come for the lost */
+        struct rdzv_program own = with(1, 100 + node);
+        size_t told_before = r.seen[GROUP_EFFECT_INCIDENT];
+        comes(&r, node, "default", &own);
+        cr_assert_null(refusal(&r), "node %d: %s", (int)node, refusal(&r));
+        cr_assert_eq(r.seen[GROUP_EFFECT_INCIDENT] - told_before, node == 2);
+        if (node == 3)
+            start(&r);
+    }
+    end(&r);
+}
+
+Test(group_program, other_arguments_that_come_to_nodes_which_were_alike_are_another_job) {
+    struct group_config c = job_of(2, 4);
+    struct rig r;
+    begin(&r, &c);
+    comes(&r, 1, "default", &ours);
+    comes(&r, 2, "default", &ours);
+    pass(&r, 1, 6);
+    start(&r);
+    struct rdzv_program own = with(1, 100);
+    comes(&r, 3, "default", &own);
+    cr_assert_not_null(strstr(refusal(&r), "other arguments"), "%s", refusal(&r));
+    comes(&r, 3, "default", &ours);
+    cr_assert_null(refusal(&r));
+    end(&r);
+}
+
+Test(group_program, one_node_proves_nothing_while_there_is_room) {
+    for (uint32_t max = 1; max < 3; max++) {
+        struct group_config c = job_of(1, max);
+        struct rig r;
+        begin(&r, &c);
+        comes(&r, 1, "default", &ours);
+        pass(&r, 1, 2);
+        start(&r);
+        struct rdzv_program own = with(1, 100);
+        comes(&r, 2, "default", &own);
+        cr_assert_eq(refusal(&r) != NULL, max == 1);
+        end(&r);
+    }
+}
+
+Test(group_program, a_known_node_comes_back_whatever_it_says) {
+    struct group_config c = job_of(2, 2);
+    struct rig r;
+    begin(&r, &c);
+    comes(&r, 1, "default", &ours);
+    comes(&r, 2, "default", &ours);
+    start(&r);
+    struct rdzv_program other = with(9, 9);
+    comes(&r, 2, "default", &other);
+    cr_assert_null(refusal(&r));
+    end(&r);
+}
