@@ -177,9 +177,12 @@ static void on_end(void *arg, const struct member_end *end) {
     struct agent *a = arg;
     a->end = *end;
     a->ended = true;
-    /* With the leader gone, or this node out, nobody else's end is to be waited for: where this
-     * agent leads and has an arbiter, the others have their successors. */
-    if (end->kind == MEMBER_END_LEFT || end->kind == MEMBER_END_LEADER_LOST)
+    /* With the leader gone, or this node out, nobody else's end is to be waited for. Where this
+     * agent leads and has an arbiter, it hands over, or leaves nothing to wait for. */
+    bool resigns = end->kind == MEMBER_END_LEFT && a->server != NULL && a->arbiter != NULL;
+    if (resigns)
+        rdzv_server_resign(a->server);
+    else if (end->kind == MEMBER_END_LEFT || end->kind == MEMBER_END_LEADER_LOST)
         a->server_done = true;
     agent_quit_if_over(a);
 }

@@ -20,6 +20,9 @@ enum arbiter_kind {
     ARBITER_CLAIM,    /* epoch, leader: make it so, if nobody has claimed that epoch */
     ARBITER_BEAT,     /* epoch, leader: a READ; and the beat is moved on where it is still ours */
     ARBITER_CLOSE,    /* epoch, leader, outcome, reason: the last word; claims `epoch` for nobody */
+    /* epoch, leader: it leads no more, and no worker of this epoch or of any before it runs or ever
+     * will; claims the next epoch for nobody, and the one after that may be claimed at once */
+    ARBITER_VACATE,
     ARBITER_KIND_COUNT,
 };
 
@@ -34,8 +37,8 @@ struct arbiter_request {
 
 enum arbiter_result {
     ARBITER_OK = 1,      /* `record` is so, as of `started_ns` or later; CLAIM: won; CLOSE: done */
-    /* CLAIM: `record` names an epoch as high, of another, or the close; CLOSE: a higher epoch was
-     * claimed by another, or the job was closed with another outcome (then record.closed) */
+    /* CLAIM: `record` names an epoch as high, of another, or the close; CLOSE, VACATE: a higher
+     * epoch was claimed by another, or the job was closed with another outcome (record.closed) */
     ARBITER_LOST,
     ARBITER_UNREACHABLE, /* nothing is known; `text` says what was tried and why not */
     /* It can be reached, and what has once been seen there is not there any more, or nobody can
@@ -50,6 +53,7 @@ struct arbiter_record {
     struct rdzv_peer leader; /* of it */
     /* of it: differs from read to read while the leader lives; compare for equality only */
     uint64_t beat;
+    bool vacant;             /* nobody leads, and nothing runs that a new leader has to wait for */
     bool closed;             /* the job is over: */
     enum outcome outcome;
     char reason[RDZV_REASON_MAX];

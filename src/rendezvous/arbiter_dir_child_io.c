@@ -115,7 +115,7 @@ static int find_latest(struct arbiter_dir_server *s, uint32_t from, struct arbit
 
 /* With the beat, as an answer tells it. */
 static int add_beat(struct arbiter_dir_server *s, struct arbiter_record *record, struct err *err) {
-    if (record->epoch == 0 || record->closed)
+    if (record->epoch == 0 || record->closed || record->vacant)
         return 0;
     return arbiter_folder_read_beat(&s->folder, record->epoch, &record->beat, err);
 }
@@ -133,7 +133,8 @@ static int do_read(struct arbiter_dir_server *s, struct arbiter_dir_result *ret,
 static int do_beat(struct arbiter_dir_server *s, const struct arbiter_request *q,
                    struct arbiter_dir_result *ret, struct err *err) {
     int r = find_latest(s, q->epoch, &ret->record, err);
-    bool ours = r == 0 && !ret->record.closed && ret->record.epoch == q->epoch && q->epoch > 0 &&
+    bool ours = r == 0 && !ret->record.closed && !ret->record.vacant &&
+                ret->record.epoch == q->epoch && q->epoch > 0 &&
                 ret->record.leader.incarnation == q->leader.incarnation;
     if (ours)
         r = check_time(s, err);
@@ -205,7 +206,7 @@ static int put(struct arbiter_dir_server *s, const struct arbiter_record *record
     if (r < 0)
         return r;
     /* Before the epoch, so that nobody looks for it in vain and remembers that. */
-    if (!record->closed)
+    if (!record->closed && !record->vacant)
         r = arbiter_folder_make_beat(&s->folder, record->epoch, err);
     if (r == 0)
         r = check_time(s, err);
@@ -254,7 +255,7 @@ static int do_claim(struct arbiter_dir_server *s, const struct arbiter_request *
         int r = find_latest(s, 0, &now, err);
         if (r < 0)
             return r;
-        if (!now.closed && now.epoch == q->epoch &&
+        if (!now.closed && !now.vacant && now.epoch == q->epoch &&
             now.leader.incarnation == q->leader.incarnation)
             return settle(s, &now, ret, err);
         if (now.closed || now.epoch >= q->epoch)
@@ -281,7 +282,7 @@ static int do_close(struct arbiter_dir_server *s, const struct arbiter_request *
             return r;
         if (now.closed && now.outcome == q->outcome)
             return settle(s, &now, ret, err);
-        bool own = now.epoch == q->epoch && now.epoch > 0 &&
+        bool own = now.epoch == q->epoch && now.epoch > 0 && !now.vacant &&
                    now.leader.incarnation == q->leader.incarnation;
         if (now.closed || (now.epoch >= q->epoch && !own))
             return lost_to(s, &now, ret, err);
@@ -303,6 +304,29 @@ static int open_folder(struct arbiter_dir_server *s, struct err *err) {
     return known && (r == -ENOENT || r == ARBITER_FOLDER_E_NONE) ? is_missing(s, err) : r;
 }
 
+/* Only of its own epoch, as long as that is the latest. */
+static int do_vacate(struct arbiter_dir_server *s, const struct arbiter_request *q,
+                     struct arbiter_dir_result *ret, struct err *err) {
+    struct arbiter_record now, mine = {.leader = q->leader, .vacant = true};
+    mine.epoch = q->epoch + 1;
+    for (int i = 0; i < CLAIM_TRIES; i++) {
+        int r = find_latest(s, 0, &now, err);
+        if (r < 0)
+            return r;
+        bool own = now.leader.incarnation == q->leader.incarnation && !now.closed && now.epoch > 0;
+        if (own && now.vacant && now.epoch == mine.epoch)
+            return settle(s, &now, ret, err);
+        if (!own || now.vacant || now.epoch != q->epoch)
+            return lost_to(s, &now, ret, err);
+        r = put_after(s, now.epoch, &mine, err);
+        if (r == 0)
+            return settle(s, &mine, ret, err);
+        if (r != -EEXIST)
+            return r;
+    }
+    return not_to_be_seen(s, mine.epoch, err);
+}
+
 static int do_request(struct arbiter_dir_server *s, const struct arbiter_request *q,
                       struct arbiter_dir_result *ret, struct err *err) {
     int r = check_time(s, err);
@@ -318,6 +342,7 @@ static int do_request(struct arbiter_dir_server *s, const struct arbiter_request
     case ARBITER_CLAIM: return do_claim(s, q, ret, err);
     case ARBITER_BEAT: return do_beat(s, q, ret, err);
     case ARBITER_CLOSE: return do_close(s, q, ret, err);
+    case ARBITER_VACATE: return do_vacate(s, q, ret, err);
     case ARBITER_KIND_COUNT: break;
     }
     assert_not_reached();

@@ -83,7 +83,8 @@ static void write_puts(struct json_writer *w, const struct arbiter_etcd_step *s)
         write_put(w, s, "beat", strbuf_text(&text));
         return;
     }
-    struct arbiter_record record = {.epoch = s->epoch, .leader = q->leader};
+    struct arbiter_record record = {
+        .epoch = s->epoch, .leader = q->leader, .vacant = q->kind == ARBITER_VACATE};
     if (q->kind == ARBITER_CLOSE) {
         record.closed = true;
         record.outcome = q->outcome;
@@ -209,7 +210,7 @@ int arbiter_etcd_read(const char *base, const char *text, size_t len, struct arb
 bool arbiter_etcd_is_of(const struct arbiter_etcd_view *view, uint32_t epoch,
                         uint64_t incarnation) {
     const struct arbiter_record *r = &view->record;
-    return view->mod != 0 && !r->closed && r->epoch == epoch &&
+    return view->mod != 0 && !r->closed && !r->vacant && r->epoch == epoch &&
            r->leader.incarnation == incarnation;
 }
 
@@ -250,7 +251,7 @@ int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_vie
     const struct arbiter_record *latest = &view->record;
     bool own = arbiter_etcd_is_of(view, q->epoch, q->leader.incarnation);
     bool done = s->write && view->succeeded;
-    if ((q->kind == ARBITER_CLAIM || q->kind == ARBITER_CLOSE) &&
+    if (q->kind != ARBITER_READ && q->kind != ARBITER_BEAT &&
         (q->epoch == 0 || q->epoch == UINT32_MAX || q->leader.incarnation == 0))
         return err_set(err, -EINVAL, "a claim for nobody, or of epoch %" PRIu32, q->epoch);
     *ret = ARBITER_OK;
@@ -275,6 +276,13 @@ int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_vie
             return 0;
         }
         return ask_to_write(s, view, own ? q->epoch + 1 : q->epoch, err);
+    case ARBITER_VACATE:
+        if (own)
+            return ask_to_write(s, view, q->epoch + 1, err);
+        if (!latest->vacant || latest->epoch != q->epoch + 1 ||
+            latest->leader.incarnation != q->leader.incarnation)
+            *ret = ARBITER_LOST;
+        return 0;
     case ARBITER_KIND_COUNT:
         break;
     }

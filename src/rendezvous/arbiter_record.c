@@ -36,6 +36,8 @@ static void write_one(struct json_writer *w, const char *key, const struct arbit
         json_write_string(w, "outcome", outcomes[record->outcome]);
         write_text(w, "reason", record->reason, sizeof record->reason);
     }
+    if (record->vacant)
+        json_write_bool(w, "vacant", true);
     if (mark != NULL)
         write_one(w, "superseded", mark, NULL);
     json_write_object_end(w);
@@ -80,6 +82,9 @@ static int read_one(const struct json *obj, struct arbiter_record *ret, struct e
     if (r < 0)
         return r;
     ret->leader.port = (uint16_t)port;
+    r = json_has(obj, "vacant") ? json_get_bool(obj, "vacant", &ret->vacant, err) : 0;
+    if (r < 0)
+        return r;
     return json_has(obj, "outcome") ? read_outcome(obj, ret, err) : 0;
 }
 

@@ -385,6 +385,7 @@ static uint64_t next_deadline(const struct group *g) {
         t = MIN2(t, g->status_next_ns);
     t = MIN2(t, group_watch_deadline(g));
     t = MIN2(t, group_anchor_deadline(g));
+    t = MIN2(t, group_resign_deadline(g));
     return MIN2(t, group_heirs_deadline(g));
 }
 
@@ -405,6 +406,7 @@ static void on_node_event(struct group *g, struct node *n, const struct group_ev
     case GROUP_EVENT_ARBITER:
     case GROUP_EVENT_TOUCHED:
     case GROUP_EVENT_HIGHER_EPOCH:
+    case GROUP_EVENT_RESIGN:
     case GROUP_EVENT_COMMAND:
     case GROUP_EVENT_KIND_COUNT: assert_not_reached();
     }
@@ -420,6 +422,7 @@ static void dispatch(struct group *g, const struct group_event *ev) {
     case GROUP_EVENT_ARBITER: group_on_arbiter(g, ev->answer); break;
     case GROUP_EVENT_TOUCHED: group_on_touched(g, ev->touched_ns); break;
     case GROUP_EVENT_HIGHER_EPOCH: group_on_higher_epoch(g, ev->epoch); break;
+    case GROUP_EVENT_RESIGN: group_on_resign(g); break;
     case GROUP_EVENT_COMMAND: group_on_command(g, ev->command); break;
     case GROUP_EVENT_REPORT:
     case GROUP_EVENT_RENEW:
@@ -474,6 +477,7 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
         group_advance(g);
         tell_idle(g);
         emit_status(g);
+        group_resign_time(g);
     }
     pass_safe_point(g);
     ret->deadline_ns = g->due_ns = next_deadline(g);

@@ -107,6 +107,9 @@ enum group_event_kind {
     GROUP_EVENT_ARBITER,    /* answer, to a request of an effect */
     GROUP_EVENT_TOUCHED,    /* touched_ns: when the touch of the mark began; 0: it failed */
     GROUP_EVENT_HIGHER_EPOCH, /* epoch: somebody has spoken of it */
+    /* the leader's agent was told to leave, and its own node has left; then only DONE comes: when a
+     * successor can take over, or it is put down that there is nothing to wait for. Arbiter only */
+    GROUP_EVENT_RESIGN,
     GROUP_EVENT_COMMAND,    /* command (EXCLUDE, GROW or STOP): answered by an ANSWER effect */
     GROUP_EVENT_KIND_COUNT,
 };
@@ -151,7 +154,8 @@ enum group_effect_kind {
     GROUP_EFFECT_STATUS,      /* send group_status() to all nodes */
     /* `reason`: one line for people on the leader (node lost, restart, …) */
     GROUP_EFFECT_INCIDENT,
-    GROUP_EFFECT_DONE,        /* CLOSED and everybody knows, or the close timeout has passed */
+    /* CLOSED and everybody knows, or the close timeout has passed; or RESIGN is over */
+    GROUP_EFFECT_DONE,
     /* node: send it group_successors(), and where it is one of them group_estate() too; before
      * everything else that this step tells it */
     GROUP_EFFECT_NAME,

@@ -119,7 +119,7 @@ static void look_around(struct group *g) {
 
 /* ---- asking the arbiter ---- */
 
-static bool ask(struct group *g, enum arbiter_kind kind, uint32_t epoch) {
+bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch) {
     if (g->n_requests == GROUP_REQUESTS_MAX)
         return false;
     struct arbiter_request *r = &g->requests[g->n_requests];
@@ -160,7 +160,7 @@ void group_adopt_epoch(struct group *g, uint32_t epoch) {
 void group_claim_next(struct group *g, const char *why) {
     if (g->claiming || g->now_ns < g->claim_ns || g->config.anchor != ANCHOR_ARBITER)
         return;
-    if (!ask(g, ARBITER_CLAIM, g->config.epoch + 1))
+    if (!group_ask(g, ARBITER_CLAIM, g->config.epoch + 1))
         return;
     g->claiming = true;
     (void)group_add_note(g, NOTE_SUCCESSORS, NULL, why);
@@ -264,6 +264,7 @@ void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
         }
         break;
     case ARBITER_CLOSE: on_closed_there(g, a); break;
+    case ARBITER_VACATE: group_resigned(g); break;
     case ARBITER_KIND_COUNT: assert_not_reached();
     }
     if (a->result == ARBITER_RUINED)
@@ -273,7 +274,7 @@ void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
 /* Somebody spoke of it: the arbiter knows. */
 void group_on_higher_epoch(struct group *g, uint32_t epoch) {
     if (g->config.anchor == ANCHOR_ARBITER && epoch > g->config.epoch && !g->claiming && !g->asking)
-        g->asking = ask(g, ARBITER_READ, g->config.epoch);
+        g->asking = group_ask(g, ARBITER_READ, g->config.epoch);
 }
 
 /* ---- the mark ---- */
@@ -306,12 +307,13 @@ void group_anchor_time(struct group *g) {
             group_emit(g, GROUP_EFFECT_TOUCH, 0)->outcome = OUTCOME_NONE;
         } else {
             look_around(g);
-            g->asking = ask(g, g->paused_ns != 0 ? ARBITER_READ : ARBITER_BEAT, g->config.epoch);
+            g->asking = group_ask(g, g->paused_ns != 0 ? ARBITER_READ : ARBITER_BEAT,
+                                  g->config.epoch);
         }
     }
     bool unsaid = g->state == GROUP_CLOSED && !g->close_known && !g->done;
     if (unsaid && g->config.anchor == ANCHOR_ARBITER && !g->close_asked && g->now_ns >= g->claim_ns)
-        g->close_asked = ask(g, ARBITER_CLOSE, g->config.epoch);
+        g->close_asked = group_ask(g, ARBITER_CLOSE, g->config.epoch);
 }
 
 uint64_t group_anchor_deadline(const struct group *g) {
@@ -340,7 +342,7 @@ void group_anchor_close(struct group *g) {
         }
         g->close_deadline_ns += g->config.arbiter_lease_ns;
         g->claim_ns = g->now_ns;
-        g->close_asked = ask(g, ARBITER_CLOSE, g->config.epoch);
+        g->close_asked = group_ask(g, ARBITER_CLOSE, g->config.epoch);
         break;
     }
 }

@@ -9,6 +9,7 @@
  *   group_stall.c       groups that end without progress, and cost nothing
  *   group_cause.c       which failure came first
  *   group_anchor.c      what the leadership hangs on: leases, arbiter, mark
+ *   group_resign.c      the leader's own node leaves
  *   group_successors.c  who may lead next, and what he has to know
  *   group_view.c        what the nodes are told
  *   group_overview.c    what people are told
@@ -213,7 +214,10 @@ struct group {
     uint64_t ruined_ns;       /* arbiter: each answer since says that its data is gone; 0: not so */
     bool ruined;              /* for long enough: the outcome is put down nowhere */
     uint64_t ruin_grace_ns;   /* that the workers have then */
-    bool deposed;
+    bool deposed;             /* or resigned: nothing happens any more */
+    uint64_t resign_ns;       /* the own node has left since; 0: it has not */
+    uint64_t vacate_ns;       /* the arbiter was told that nothing is left; 0: it was not */
+    bool closing_for_few;     /* `closing` for no other reason than too few nodes */
     size_t n_starved;
 
     struct successors successors;
@@ -285,6 +289,8 @@ bool group_is_live(const struct group *g); /* FORMING or RUNNING */
 /* A failure waits for its charge and there is no restart left for it. */
 bool group_budget_spent(const struct group *g);
 void group_begin_stop(struct group *g, const char *reason);
+/* Something of the last group may still run, or come back. */
+bool group_somebody_unresolved(const struct group *g);
 void group_stop_for_lost_node(struct group *g, const char *why);
 void group_stop_for_failure(struct group *g);
 void group_blame_lost_node(struct group *g, const struct node *n, const char *why);
@@ -352,6 +358,8 @@ void group_adopt_epoch(struct group *g, uint32_t epoch);
 /* Its last effect. `epoch` is the own one where nobody else leads, but this leader can't go on. */
 void group_depose(struct group *g, uint32_t epoch);
 void group_on_arbiter(struct group *g, const struct arbiter_answer *answer);
+/* False: it can't be asked in this step. */
+bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch);
 void group_on_touched(struct group *g, uint64_t touched_ns);
 void group_on_higher_epoch(struct group *g, uint32_t epoch);
 void group_anchor_time(struct group *g);
@@ -362,6 +370,16 @@ void group_claim_next(struct group *g, const char *why);
 void group_anchor_close(struct group *g);
 /* Those whose last RENEW got no lease get one, if there is one now. */
 void group_feed_starved(struct group *g);
+
+/* group_resign.c */
+/* The leader's own node is about to leave, or has: this leader forms no group any more, and judges
+ * of nobody's number. */
+bool group_is_leaving(const struct group *g);
+void group_on_resign(struct group *g);
+void group_resign_time(struct group *g);
+uint64_t group_resign_deadline(const struct group *g);
+/* The answer to VACATE is there, whatever it is: DONE. */
+void group_resigned(struct group *g);
 
 /* group_successors.c */
 void group_heir_lost(struct group *g, const struct node *n, enum removal how);

@@ -84,7 +84,7 @@ static uint32_t count_workers(const struct group *g) {
 
 /* Fewer nodes are left, or to be hoped for, than a group needs, and nobody asked to wait. */
 static bool too_few_for_ever(const struct group *g) {
-    return g->started_once && g->tally[TALLY_HOPEFUL] < g->need &&
+    return g->started_once && g->tally[TALLY_HOPEFUL] < g->need && !group_is_leaving(g) &&
            g->config.regroup_wait_ns == 0 && g->now_ns >= group_patient_until(g);
 }
 
@@ -125,7 +125,7 @@ void group_stop_for_lost_node(struct group *g, const char *why) {
     } else if (too_few_for_ever(g)) {
         char text[RDZV_REASON_MAX];
         describe_too_few(g, why, text, sizeof text);
-        g->closing = true;
+        g->closing = g->closing_for_few = true;
         g->outcome = OUTCOME_FAILED;
         group_begin_stop(g, text);
     } else {
@@ -182,13 +182,12 @@ void group_blame_lost_node(struct group *g, const struct node *n, const char *wh
 
 /* ---- GATHERING ---- */
 
-/* Something of the last group may still run, or come back. */
-static bool somebody_unresolved(const struct group *g) { return g->tally[TALLY_UNRESOLVED] > 0; }
+bool group_somebody_unresolved(const struct group *g) { return g->tally[TALLY_UNRESOLVED] > 0; }
 
 /* Nothing but time, or the arbiter, stands between enough candidates and their group. */
 static bool may_form(struct group *g) {
-    return g->now_ns >= g->not_before_ns && !somebody_unresolved(g) && group_is_confirmed(g) &&
-           group_heirs_settled(g);
+    return g->now_ns >= g->not_before_ns && !group_somebody_unresolved(g) &&
+           group_is_confirmed(g) && group_heirs_settled(g);
 }
 
 uint64_t group_gather_deadline(const struct group *g) {
@@ -196,11 +195,11 @@ uint64_t group_gather_deadline(const struct group *g) {
     if (g->enough_since_ns == TIME_NEVER) {
         if (!g->started_once)
             return g->gather_since_ns + g->config.join_timeout_ns;
-        return somebody_unresolved(g) ? TIME_NEVER
+        return group_somebody_unresolved(g) ? TIME_NEVER
                                       : MAX2(g->gather_since_ns + g->config.regroup_wait_ns,
                                              group_patient_until(g));
     }
-    if (somebody_unresolved(g))
+    if (group_somebody_unresolved(g))
         return TIME_NEVER;
     if (!g->formed_once)
         t = g->enough_since_ns + g->config.last_call_ns;
@@ -221,7 +220,8 @@ static void form(struct group *g) {
     g->n_last_lost = g->n_fell_silent = 0;
     g->n_old_members = 0;
     g->grow_asked = false;
-    g->has_cause = g->closing = g->charge_pending = g->form_told = false;
+    g->has_cause = g->closing = g->closing_for_few = false;
+    g->charge_pending = g->form_told = false;
     g->cause_withheld = false;
     g->formed_once = true;
     g->reason[0] = '\0';
@@ -265,6 +265,8 @@ static bool was_finished_before(const struct group *g) {
 }
 
 static void advance_gathering(struct group *g) {
+    if (group_is_leaving(g))
+        return; /* who leads next does */
     size_t candidates = g->tally[TALLY_CANDIDATE];
     bool enough = group_wanted(g, candidates) > 0;
     if (was_finished_before(g)) {
@@ -380,6 +382,8 @@ static void advance_running(struct group *g) {
 
 static void advance_stopping(struct group *g) {
     bool all_stopped = all_members(g, TALLY_STOPPED);
+    if (g->closing_for_few && group_is_leaving(g))
+        g->closing = g->closing_for_few = false;
     if (g->now_ns >= g->settle_deadline_ns || all_stopped) {
         g->cause_retold = g->cause_retold || g->cause_withheld;
         g->cause_withheld = false;

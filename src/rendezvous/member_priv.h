@@ -82,6 +82,7 @@ struct member {
     uint64_t ruined_ns;
     bool asking;                 /* a READ is under way */
     uint64_t read_ns;            /* the next is due */
+    uint32_t vacant_epoch;       /* the newest that was seen to be vacant; 0: none */
     uint64_t patience_ns;        /* how long the beat has to stand still for rule 4 */
     uint64_t random;
 

@@ -325,6 +325,10 @@ void member_on_record(struct member *m, const struct arbiter_answer *a) {
             on_closed_record(m, r);
     } else if (m->seat == SEAT_CLAIMING) {
         return; /* the claim's answer says more */
+    } else if (r->vacant) {
+        m->vacant_epoch = MAX2(m->vacant_epoch, r->epoch);
+        if (!m->connected && r->epoch >= m->epoch)
+            succession_claim(m, r->epoch + 1);
     } else if (r->leader.incarnation == m->config.incarnation && r->epoch > m->epoch) {
         /* A claim whose answer was lost, or that was given up and came through all the same: asked
          * again, it is won unless somebody has gone on from there. */

@@ -203,7 +203,7 @@ static void queued_free(struct server_queued *q) {
     free(q);
 }
 
-/* Only what callbacks and effects cause: STORE, STOP, PROBE, TOUCHED, HIGHER_EPOCH. */
+/* Only what callbacks and effects cause: STORE, STOP, PROBE, TOUCHED, HIGHER_EPOCH, RESIGN. */
 static void enqueue(struct rdzv_server *s, const struct group_event *ev) {
     struct server_queued *q = xcalloc(1, sizeof *q);
     q->event = *ev;
@@ -309,6 +309,10 @@ void rdzv_server_free(struct rdzv_server *s) {
 
 void rdzv_server_stop_job(struct rdzv_server *s, const char *reason) {
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = reason});
+}
+
+void rdzv_server_resign(struct rdzv_server *s) {
+    server_event(s, &(struct group_event){.kind = GROUP_EVENT_RESIGN});
 }
 
 const struct group *rdzv_server_group(const struct rdzv_server *s) { return s->group; }

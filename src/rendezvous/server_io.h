@@ -115,6 +115,9 @@ _must_use_ int rdzv_server_new(struct loop *loop, const struct group_config *gro
 /* Closes the nodes' connections and open stores. Allowed in its own callbacks. NULL is fine. */
 void rdzv_server_free(struct rdzv_server *s);
 
+/* With an arbiter: this agent's own node has left. `done` follows, when another can lead, or when
+ * the arbiter has it that nothing is left to wait for; it may follow at once. */
+void rdzv_server_resign(struct rdzv_server *s);
 /* The operator wants the job to end (a signal to the leader's agent). Copies the reason. */
 void rdzv_server_stop_job(struct rdzv_server *s, const char *reason);
 

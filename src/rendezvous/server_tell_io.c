@@ -58,7 +58,7 @@ void server_name(struct rdzv_server *s, struct server_node *n) {
 
 void server_redirect_all(struct rdzv_server *s, uint32_t epoch) {
     struct wire_message m = {.kind = WIRE_REDIRECT, .redirect = {.epoch = epoch}};
-    if (s->record.epoch >= epoch && !s->record.closed) {
+    if (s->record.epoch >= epoch && !s->record.closed && !s->record.vacant) {
         m.redirect.epoch = s->record.epoch;
         m.redirect.leader = s->record.leader;
         hide_loopback(m.redirect.leader.addr);

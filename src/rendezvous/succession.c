@@ -170,12 +170,14 @@ void succession_lead(struct member *m, uint32_t epoch) {
     uint64_t longest = m->now_ns + c->arbiter_lease_ns + margin;
     bool knows = succession_is_heir(m) && epoch == m->named.epoch + 1;
     bool first = knows && m->heir_index == 0;
+    /* Nothing runs: nobody has led before, or who did has said so. */
+    bool fresh = epoch == 1 || (m->vacant_epoch != 0 && epoch == m->vacant_epoch + 1);
     member_seat_move(m, SEAT_LEADING);
     member_set_epoch(m, epoch);
     struct member_effect *e = member_emit(m, MEMBER_EFFECT_LEAD);
     e->lead = (struct member_lead){
         .epoch = epoch,
-        .not_before_ns = knows || epoch == 1 ? 0 : longest,
+        .not_before_ns = knows || fresh ? 0 : longest,
         .absent_until_ns = first ? m->heir_base_ns + c->lease_ns + c->margin_ns : longest,
         .old_leader = m->leader_peer.incarnation,
         .estate = knows ? &m->estate : NULL,

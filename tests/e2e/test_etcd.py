@@ -106,6 +106,21 @@ def test_claims_beats_and_the_close_are_what_they_should_be(one):
     assert keys == {"epoch-1", "epoch-2", "epoch-3", "latest", "beat"}
 
 
+def test_an_epoch_that_is_left_vacant_is_nobodys_and_the_next_is_claimed(one):
+    with Arbiter(one, run_id="vacant") as a, Arbiter(one, run_id="vacant") as b:
+        assert a.ask("claim 1 5")["result"] == "ok"
+        assert b.ask("vacate 1 6")["result"] == "lost"
+        for _ in range(2):  # asked again, as after a lost answer
+            left = a.ask("vacate 1 5")
+            assert (left["result"], left["epoch"], left["vacant"]) == ("ok", 2, True)
+        assert a.ask("claim 2 5")["result"] == b.ask("claim 2 6")["result"] == "lost"
+        seen = b.ask("read")
+        assert seen["vacant"] and not seen["closed"]
+        won = b.ask("claim 3 6")
+        assert (won["result"], won["leader"], "vacant" in won) == ("ok", 6, False)
+        assert a.ask("vacate 1 5")["result"] == a.ask("vacate 2 5")["result"] == "lost"
+
+
 def test_run_ids_and_prefixes_are_apart(one):
     with Arbiter(one, run_id="apart") as a, Arbiter(one, run_id="apart/latest") as b, \
             Arbiter(one, "--prefix", "/other/", run_id="apart") as c:

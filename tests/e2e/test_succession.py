@@ -2,11 +2,13 @@
 
 What the rules say of leases, machines that vanish and parted networks is tried elsewhere; here is the way itself.
 """
+import contextlib
 import signal
 import time
 
 import pytest
 
+import etcd
 from harness import SLOWER, free_port, kill
 
 NODES = 3
@@ -49,6 +51,39 @@ def test_the_others_go_on_when_the_leader_is_gone(job, tmp_path, victim):
         assert code == 0, err
     code = leader.wait()
     assert code == 128 + signal.SIGTERM if victim == "told to stop" else code != 0
+
+
+@pytest.mark.parametrize("place", ["dir", "etcd"])
+@pytest.mark.parametrize("tags, nnodes", [("a", "1"), ("abc", "1:3"), ("abc", "2:3")])
+def test_agents_that_leave_in_order_leave_nothing_to_wait_for(job, tmp_path, place, tags, nnodes):
+    """With muster's own times, by which the next start would wait for a minute."""
+    with contextlib.ExitStack() as stack:
+        meeting = [f"--rdzv-endpoint={tmp_path / 'arbiter'}", "--rdzv-backend=dir"]
+        if place == "etcd":
+            cluster = stack.enter_context(etcd.EtcdCluster(1))
+            meeting = [f"--rdzv-endpoint=etcd://{','.join(cluster.endpoints)}/muster"]
+
+        def start(tags):
+            return [job.agent(tag, f"--nnodes={nnodes}", "--nproc-per-node=1", *meeting, "--rdzv-id=order",
+                              "--rdzv-conf=last_call_timeout=20", "--shutdown-timeout=0.5", "--no-python", job.worker,
+                              *FAMILY) for tag in tags]
+
+        agents = start(tags)
+        job.events.wait("start", len(tags), 30, world=len(tags))
+        for agent in agents:
+            agent.signal(signal.SIGTERM)
+        for agent in agents:
+            assert agent.finish()[0] == 128 + signal.SIGTERM, agent.said()
+        at = time.monotonic()
+        again = start(tags.upper())
+        job.events.wait("start", 2 * len(tags), 60)
+        took = time.monotonic() - at
+        job.no_overlap()
+        assert took <= 3 * SLOWER, f"{took:.3f} s\n{again[0].said()}"
+        job.go()
+        for agent in again:
+            code, _, err = agent.finish()
+            assert code == 0, err
 
 
 def test_leaders_die_one_after_the_other(job, tmp_path):

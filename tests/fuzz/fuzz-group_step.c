@@ -94,7 +94,7 @@ static void fill_of_anchor(struct input *in, struct group_event *e, uint64_t now
     static struct command command;
     uint8_t b = next(in), c = next(in);
     a = (struct arbiter_answer){.started_ns = now_ns - MIN2(now_ns, (uint64_t)(c & 15) * 100 * NS_PER_MS)};
-    a.request.kind = 1 + (b & 3);
+    a.request.kind = 1 + (b & 3) + ((b & 3) == 3 && (c & 1) != 0); /* the last two share */
     a.request.epoch = 1 + (b >> 2 & 3);
     a.result = 1 + (b >> 4 & 3) % (ARBITER_RESULT_COUNT - 1);
     a.record.epoch = 1 + (b >> 6);

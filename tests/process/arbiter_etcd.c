@@ -34,9 +34,8 @@ static void say(struct strbuf *line) {
 
 static void on_answer(void *arg, const struct arbiter_answer *a) {
     (void)arg;
-    static const char *const kinds[] = {"", "read", "claim", "beat", "close"};
-    static const char *const results[] = {"", "ok", "lost", "unreachable",
-                                          "ruined"};
+    static const char *const kinds[] = {"", "read", "claim", "beat", "close", "vacate"};
+    static const char *const results[] = {"", "ok", "lost", "unreachable", "ruined"};
     static const char *const outcomes[] = {"", "success", "failed"};
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     struct json_writer w = json_writer_of(&line);
@@ -45,6 +44,8 @@ static void on_answer(void *arg, const struct arbiter_answer *a) {
     json_write_u64(&w, "id", a->request.id);
     json_write_string(&w, "result", results[a->result]);
     json_write_u64(&w, "ms", (clock_now_ns() - a->started_ns) / NS_PER_MS);
+    if (a->record.vacant)
+        json_write_bool(&w, "vacant", true);
     if (a->result == ARBITER_UNREACHABLE || a->result == ARBITER_RUINED) {
         json_write_string(&w, "text", a->text);
     } else {
@@ -79,6 +80,8 @@ static void obey(char *line) {
         q.kind = ARBITER_BEAT;
     else if (strcmp(kind, "claim") == 0 && n == 3)
         q.kind = ARBITER_CLAIM;
+    else if (strcmp(kind, "vacate") == 0 && n == 3)
+        q.kind = ARBITER_VACATE;
     else if (strcmp(kind, "close") == 0 && n == 4)
         q.kind = ARBITER_CLOSE;
     else

@@ -65,6 +65,16 @@ void case_another_jobs_arbiter(struct world_params *p) {
     (void)world_params_fault(p, FAULT_AGENT_KILL, S(5), 0, 0, 0);
 }
 
+void case_all_told_to_leave(struct world_params *p) {
+    case_arbiter(p, 4, 1);
+    p->group.max_nodes = 3;
+    p->group.last_call_ns = S(0.05);
+    p->faults[3].at_ns = S(5.2);
+    (void)world_params_fault(p, FAULT_IGNORE_TERM, S(0), 2, 0, 0);
+    for (uint32_t h = 0; h < 3; h++)
+        (void)world_params_fault(p, FAULT_LEAVE, S(5), h, (int64_t)S(2), 0);
+}
+
 void case_thaws_and_is_killed(struct world_params *p) {
     case_mark(p, 3, 1);
     p->group.last_call_ns = S(1);

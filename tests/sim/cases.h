@@ -27,6 +27,9 @@ void case_arbiter_away_for_a_moment(struct world_params *p);
 void case_another_jobs_arbiter(struct world_params *p);
 /* 2,000 nodes join a running group of 3, as spares, and are never heard again. */
 void case_crowd(struct world_params *p);
+/* All three nodes are told to leave at once; the last one's workers take 2 s. Another agent, on
+ * host 3, has been started meanwhile. */
+void case_all_told_to_leave(struct world_params *p);
 /* The endpoint's agent thaws, answers what piled up, is killed before it touches its mark, and
  * started again. The seed decides in which order it finds things. */
 void case_thaws_and_is_killed(struct world_params *p);

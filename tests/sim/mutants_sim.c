@@ -31,6 +31,7 @@ static const struct directed {
     {MUTANT_NO_MARK_TERM, case_thaws_and_is_killed, 0},
     {MUTANT_HAS_LEADER, case_one_goes_to_the_successor, 1},
     {MUTANT_PEER_SILENT_IS_GONE, case_short_freeze, 1},
+    {MUTANT_LEAVES_RUNNING, case_all_told_to_leave, 0},
     {MUTANT_RUIN_IS_SILENCE, case_arbiter_emptied, 0},
     {MUTANT_RUIN_AT_ONCE, case_arbiter_away_for_a_moment, 0},
     {MUTANT_RUIN_UNSEEN, case_another_jobs_arbiter, 0},

@@ -228,6 +228,47 @@ Test(succession_sim, an_arbiter_lost_for_ever_ends_every_agent_with_the_reason) 
     world_free(w);
 }
 
+Test(succession_sim, nodes_that_leave_in_order_leave_nothing_to_wait_for) {
+    struct world_params p;
+    case_all_told_to_leave(&p);
+    struct world *w = run(&p); /* I2: host 2's workers end at 7 s */
+    assert_between(when(w, MARK_VACANT, 0, 0), 7.0, 7.2);
+    assert_between(when(w, MARK_STARTED, 3, 0), 7.0, 8.5); /* a heartbeat, and the last call */
+    for (uint32_t h = 0; h < 3; h++)
+        cr_assert_eq(member_end(world_member(w, h))->kind, MEMBER_END_LEFT);
+    assert_success(w);
+    for (uint64_t apart = 0; apart < 40; apart++) { /* told one after the other, in any order */
+        case_arbiter(&p, 3, 1 + apart % 2);
+        p.group.last_call_ns = 0;
+        p.seed = apart + 1;
+        for (uint32_t i = 0; i < 3; i++)
+            fault(&p, FAULT_LEAVE, 5 + 0.002 * (double)(apart * i), (i + (uint32_t)apart) % 3,
+                  (int64_t)S(1), 0);
+        for (uint32_t h = 0; h < 3; h++)
+            fault(&p, FAULT_BOOT, 7, h, 1, 0);
+        w = run(&p);
+        double again = 0;
+        for (unsigned n = 0; again >= 0 && again < 7; n++)
+            again = when(w, MARK_STARTED, ANY, n);
+        cr_expect(world_outcome(w) == OUTCOME_FAILED || (again > 7 && again < 9), "%.3f apart: %.3f",
+                  0.002 * (double)apart, again);
+        world_free(w);
+    }
+}
+
+Test(succession_sim, a_leader_that_leaves_before_its_first_group_is_followed_at_once) {
+    struct world_params p;
+    case_arbiter(&p, 3, 2);
+    p.faults[1].at_ns = S(3);
+    p.faults[2].at_ns = S(6);
+    p.group.max_nodes = p.group.min_nodes = 3;
+    fault(&p, FAULT_LEAVE, 5, 0, 0, 0);
+    fault(&p, FAULT_BOOT, 7, 0, 1, 0);
+    struct world *w = run(&p);
+    assert_between(when(w, MARK_STARTED, ANY, 0), 7.0, 8.0);
+    assert_success(w);
+}
+
 Test(succession_sim, an_arbiter_that_has_lost_its_data_ends_every_agent_within_the_bound) {
     for (int lose = 0; lose < 3; lose++) {
         struct world_params p;

@@ -118,6 +118,8 @@ enum mutant {
     MUTANT_SAME_EPOCH,         /* an agent restarted at the endpoint founds the same epoch */
     MUTANT_OLD_MARK,           /* and does not wait until the mark's leases have run out */
     MUTANT_SPLIT_UNIT,         /* a group need be no multiple of the unit */
+    MUTANT_LEAVES_RUNNING,     /* a leader that leaves takes all others for stopped */
+    MUTANT_ALL_VACANT,         /* every epoch is taken for one that is vacant */
     MUTANT_RUIN_IS_SILENCE,    /* data that is gone is taken for an arbiter that can't be reached */
     MUTANT_RUIN_AT_ONCE,       /* and nobody waits whether it comes back */
     MUTANT_RUIN_UNSEEN,        /* another job's data is taken for one's own */
@@ -202,6 +204,7 @@ enum world_mark {
     MARK_CLAIMED,       /* the arbiter has given it an epoch */
     MARK_CLOSED_THERE,  /* the arbiter has the outcome */
     MARK_FINISHED,      /* all workers of the host have ended with 0 */
+    MARK_VACANT,        /* a leader of this host has left nothing to wait for */
     MARK_EMPTIED,       /* the arbiter's data is gone */
 };
 /* When the nth (from 0) such thing happened on the host (WORLD_HOSTS_MAX: any): TIME_NEVER if it did not. */

@@ -69,7 +69,8 @@ static enum arbiter_result claim(struct world *w, struct life *l,
     if (now->closed)
         return ARBITER_LOST;
     if (now->epoch >= r->epoch) {
-        bool still = now->epoch == r->epoch && same_life(&now->leader, &r->leader);
+        bool still = now->epoch == r->epoch && same_life(&now->leader, &r->leader) &&
+                     !now->vacant;
         return still ? ARBITER_OK : ARBITER_LOST;
     }
     if (r->epoch != now->epoch + 1)
@@ -80,6 +81,7 @@ static enum arbiter_result claim(struct world *w, struct life *l,
     }
     now->epoch = r->epoch;
     now->leader = r->leader;
+    now->vacant = false;
     now->beat++;
     w->won[r->epoch] = r->leader.incarnation;
     world_trace(w, "arbiter: epoch %u is %u.%u's", r->epoch, l->host, l->index);
@@ -92,7 +94,7 @@ static enum arbiter_result close_job(struct world *w, struct life *l,
     struct arbiter_record *now = &w->record;
     if (now->closed)
         return now->outcome == r->outcome ? ARBITER_OK : ARBITER_LOST;
-    bool own = now->epoch == r->epoch && same_life(&now->leader, &r->leader);
+    bool own = now->epoch == r->epoch && same_life(&now->leader, &r->leader) && !now->vacant;
     if (now->epoch >= r->epoch && !own)
         return ARBITER_LOST;
     now->closed = true;
@@ -104,16 +106,33 @@ static enum arbiter_result close_job(struct world *w, struct life *l,
     return ARBITER_OK;
 }
 
+/* Only its own epoch. */
+static enum arbiter_result vacate(struct world *w, struct life *l,
+                                  const struct arbiter_request *r) {
+    struct arbiter_record *now = &w->record;
+    bool own = same_life(&now->leader, &r->leader) && !now->closed;
+    if (own && now->vacant && now->epoch == r->epoch + 1)
+        return ARBITER_OK;
+    if (!own || now->vacant || now->epoch != r->epoch)
+        return ARBITER_LOST;
+    now->epoch++;
+    now->vacant = true;
+    world_trace(w, "arbiter: %u.%u leaves epoch %u vacant", l->host, l->index, now->epoch);
+    world_mark(w, MARK_VACANT, l->host);
+    return ARBITER_OK;
+}
+
 static enum arbiter_result judge(struct world *w, struct life *l,
                                  const struct arbiter_request *r) {
     switch (r->kind) {
     case ARBITER_READ: return ARBITER_OK;
     case ARBITER_CLAIM: return claim(w, l, r);
     case ARBITER_BEAT:
-        if (w->record.epoch == r->epoch && same_life(&w->record.leader, &r->leader))
+        if (w->record.epoch == r->epoch && !w->record.vacant && same_life(&w->record.leader, &r->leader))
             w->record.beat++;
         return ARBITER_OK;
     case ARBITER_CLOSE: return close_job(w, l, r);
+    case ARBITER_VACATE: return vacate(w, l, r);
     case ARBITER_KIND_COUNT: break;
     }
     assert_not_reached();
@@ -189,6 +208,8 @@ static void hears(struct world *w, struct item *it) {
     }
     if (!a->by_group && w->p.mutant == MUTANT_STILL_BEAT)
         a->answer.record.beat = 1;
+    if (!a->by_group && w->p.mutant == MUTANT_ALL_VACANT && r->kind == ARBITER_READ)
+        a->answer.record.vacant = a->answer.record.epoch > 0 && !a->answer.record.closed;
     if (w->now_ns < w->hosts[it->life->host].arbiter_out_until_ns)
         return; /* done, and the answer is lost */
     answer_in(w, it->life, a, way(w, it->life->host));

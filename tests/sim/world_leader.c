@@ -439,7 +439,7 @@ static void deposed(struct world *w, struct life *l, uint32_t epoch) {
     world_mark(w, MARK_DEPOSED, l->host);
     oracle_deposed(w, l);
     struct rdzv_peer peer = {0};
-    if (l->lead.record.epoch >= epoch && !l->lead.record.closed)
+    if (l->lead.record.epoch >= epoch && !l->lead.record.closed && !l->lead.record.vacant)
         peer = l->lead.record.leader;
     for (struct conn *c = w->conns; c != NULL; c = c->next)
         if (c->leader == l && c->joined && c->leader_open)
@@ -607,6 +607,17 @@ void leader_stop(struct world *w, struct life *l) {
                                             .reason = "the operator asked"});
 }
 
+/* Its own node has left. */
+void leader_resigns(struct world *w, struct life *l) {
+    for (unsigned i = 0; w->p.mutant == MUTANT_LEAVES_RUNNING && i < w->n_lives; i++) {
+        struct report r = *member_report(w->lives[i].member);
+        r.state = NODE_STOPPED;
+        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_REPORT, .report = &r,
+                                                .node = w->lives[i].incarnation});
+    }
+    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_RESIGN});
+}
+
 void leader_command(struct world *w, struct life *l, const struct command *command) {
     if (command->kind == COMMAND_STOP)
         w->operator_stop = true;
@@ -632,7 +643,7 @@ void leader_dies(struct world *w, struct life *l) {
         return;
     if (!l->lead.done)
         w->leader_was_killed = true;
-    if (!l->lead.done)
+    if (!l->lead.done || group_state(l->lead.group) != GROUP_CLOSED) /* it resigned */
         drop_stores(w, l);
     group_free(TAKE_PTR(l->lead.group));
 }

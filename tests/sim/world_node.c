@@ -225,15 +225,15 @@ static void ended(struct world *w, struct life *l) {
     oracle_node_ended(w, l);
     if (node_has_workers(l) && !l->unkillable)
         world_broken(w, "I5: agent %u.%u ends and leaves workers behind", l->host, l->index);
+    if (!world_is_fixed(w) && end->kind == MEMBER_END_LEFT)
+        leader_resigns(w, l);
     world_plan(w, ITEM_LEADER_EXIT, l, 0);
 }
 
 void node_exit_if_done(struct world *w, struct life *l) {
     if (!l->process || member_state(l->member) != MEMBER_ENDED)
         return;
-    bool succeeded_by_others =
-        !world_is_fixed(w) && member_end(l->member)->kind == MEMBER_END_LEFT;
-    if (l->lead.group == NULL || l->lead.done || succeeded_by_others)
+    if (l->lead.group == NULL || l->lead.done)
         node_agent_dies(w, l, 0);
 }
 

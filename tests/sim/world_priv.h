@@ -355,6 +355,7 @@ void leader_word(struct world *w, struct conn *c, struct word *word);
 void leader_item(struct world *w, struct item *it);
 void leader_callers(struct world *w, struct life *l, const struct member_effect *e);
 void leader_stop(struct world *w, struct life *l);
+void leader_resigns(struct world *w, struct life *l);
 void leader_command(struct world *w, struct life *l, const struct command *command);
 void leader_answer(struct world *w, struct life *l, const struct arbiter_answer *answer);
 void leader_touched(struct world *w, struct life *l, uint64_t clock_ns);

@@ -332,6 +332,33 @@ ARBITER_TEST(only_plain_files_of_a_sane_size_are_read) {
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
 }
 
+/* --- nobody leads --- */
+
+ARBITER_TEST(an_epoch_that_is_left_vacant_is_nobodys_and_the_next_is_claimed) {
+    ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
+    struct arbiter_request vacate = rig_request(ARBITER_VACATE, 1, A), others = vacate;
+    others.leader.incarnation = B;
+    cr_assert_eq(rig_ask(b, &others).result, ARBITER_LOST, "it is not its to leave");
+    for (int i = 0; i < 2; i++) { /* asked again, as after a lost answer */
+        struct arbiter_answer answer = rig_ask(a, &vacate);
+        cr_assert_eq(answer.result, ARBITER_OK, "%s", answer.text);
+        cr_assert(answer.record.vacant && answer.record.epoch == 2);
+    }
+    struct arbiter_answer seen = rig_read(b);
+    cr_assert(seen.record.vacant && seen.record.epoch == 2 && !seen.record.closed);
+    cr_assert_not(rig_there("beat-2"));
+    struct arbiter_answer lost = rig_claim(b, 2, B);
+    cr_assert(lost.result == ARBITER_LOST && lost.record.vacant);
+    cr_assert(rig_claim(a, 2, A).result == ARBITER_LOST, "nor is it who left it");
+    cr_assert_eq(rig_close(a, 2, A, OUTCOME_FAILED).result, ARBITER_LOST);
+    ASSERT_LEADS(rig_beat(a, 2, A), ARBITER_OK, 2, A);
+    ASSERT_LEADS(rig_claim(b, 3, B), ARBITER_OK, 3, B);
+    cr_assert_not(rig_read(a).record.vacant);
+    cr_assert_eq(rig_ask(a, &vacate).result, ARBITER_LOST);
+    vacate.epoch = 2;
+    cr_assert_eq(rig_ask(a, &vacate).result, ARBITER_LOST);
+}
+
 /* Epochs would begin again, and the first of them be won twice. */
 ARBITER_TEST(an_emptied_directory_is_noticed) {
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);

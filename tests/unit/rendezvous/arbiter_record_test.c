@@ -22,13 +22,16 @@ static void assert_same(const struct arbiter_record *x, const struct arbiter_rec
     cr_assert_str_eq(x->leader.addr, y->leader.addr);
     cr_assert_eq(x->leader.port, y->leader.port);
     cr_assert_eq(x->closed, y->closed);
+    cr_assert_eq(x->vacant, y->vacant);
     cr_assert_eq(x->outcome, y->outcome);
     cr_assert_str_eq(x->reason, y->reason);
 }
 
 Test(arbiter_record, is_read_as_it_was_written) {
     struct arbiter_record records[] = {leads(1, 1), leads(UINT32_MAX - 1, UINT64_MAX),
-                                       closes(2, OUTCOME_SUCCESS), closes(9, OUTCOME_FAILED)};
+                                       closes(2, OUTCOME_SUCCESS), closes(9, OUTCOME_FAILED),
+                                       leads(7, 3)};
+    records[4].vacant = true;
     for (size_t i = 0; i < ARRAY_SIZE(records); i++) {
         _cleanup_(strbuf_fini) struct strbuf text = {0};
         struct arbiter_record got, mark;

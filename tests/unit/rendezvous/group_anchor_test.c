@@ -434,6 +434,65 @@ Test(group_anchor, an_arbiter_that_is_lost_is_said_once_and_again_when_it_was_ba
     end(&l.r);
 }
 
+/* ---- the leader's own node leaves ---- */
+
+static void leaves(struct leader *l, uint64_t node) {
+    struct report r = {.state = NODE_STOPPED, .generation = group_generation(l->r.g), .leaving = true};
+    report(&l->r, node, r);
+}
+
+static bool resigned(struct leader *l) { return l->r.seen[GROUP_EFFECT_DONE] > 0; }
+
+Test(group_anchor, a_leader_that_leaves_hands_over_to_a_successor_that_stays) {
+    struct group_config c = arbiter_config(1, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    leaves(&l, 1);
+    step(&l.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
+    cr_assert_not(resigned(&l));
+    pass(&l.r, 0.1, BIT(2) | BIT(3));
+    cr_assert(resigned(&l));
+    cr_assert_eq(l.asked[ARBITER_VACATE], 0, "the others' workers may still run");
+    cr_assert_eq(l.asked[ARBITER_CLOSE], 0);
+    end(&l.r);
+}
+
+Test(group_anchor, a_leader_that_leaves_last_leaves_the_epoch_vacant) {
+    struct group_config c = arbiter_config(3, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    struct report running = {.state = NODE_RUNNING, .generation = group_generation(l.r.g), .leaving = true};
+    report(&l.r, 2, running); /* fewer than min: and yet the job is not over if all leave */
+    report(&l.r, 3, running);
+    leaves(&l, 1);
+    step(&l.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
+    pass(&l.r, 1, BIT(2) | BIT(3));
+    cr_assert_eq(l.asked[ARBITER_VACATE], 0, "they still stop");
+    leaves(&l, 2);
+    step(&l.r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
+    cr_assert_eq(l.asked[ARBITER_VACATE], 0);
+    leaves(&l, 3);
+    cr_assert_eq(l.asked[ARBITER_VACATE], 1);
+    cr_assert(l.asked[ARBITER_CLOSE] == 0 && resigned(&l));
+    end(&l.r);
+}
+
+Test(group_anchor, a_leader_that_leaves_waits_two_seconds_for_the_arbiter) {
+    struct group_config c = arbiter_config(1, 1);
+    struct leader l;
+    run(&l, &c, 1);
+    l.reachable = false;
+    leaves(&l, 1);
+    step(&l.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
+    cr_assert_eq(l.asked[ARBITER_VACATE], 1);
+    pass(&l.r, 1.9, 0);
+    cr_assert_not(resigned(&l));
+    pass(&l.r, 0.1, 0);
+    cr_assert(resigned(&l));
+    cr_assert_eq(l.r.u.deadline_ns, TIME_NEVER);
+    end(&l.r);
+}
+
 /* ---- its data is gone ---- */
 
 static void ruined(struct leader *l, uint32_t epoch, double seconds) {

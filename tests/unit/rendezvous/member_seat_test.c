@@ -380,6 +380,29 @@ Test(member_seat, a_redirect_to_nobody_to_itself_or_to_an_older_epoch_is_not_fol
     }
 }
 
+Test(member_seat, a_vacant_epoch_is_followed_by_a_claim_at_once_and_by_no_wait) {
+    for (int seeking = 0; seeking < 2; seeking++) {
+        struct member_config c = config_of();
+        struct rig r;
+        if (seeking)
+            follow(&r);
+        else
+            begin_with(&r, &c);
+        if (seeking)
+            leader_gone(&r);
+        struct arbiter_record vacant = led_by(4, 1);
+        vacant.vacant = true;
+        hears(&r, ARBITER_READ, 0, ARBITER_OK, &vacant);
+        assert_seat(&r, SEAT_CLAIMING);
+        cr_assert_eq(last_claim(&r).epoch, 5);
+        struct arbiter_record won = led_by(5, SELF);
+        hears(&r, ARBITER_CLAIM, 5, ARBITER_OK, &won);
+        struct member_lead lead = must(&r, MEMBER_EFFECT_LEAD).lead;
+        cr_assert(lead.epoch == 5 && lead.not_before_ns == 0 && lead.estate == NULL);
+        end(&r);
+    }
+}
+
 Test(member_seat, without_a_leader_and_an_arbiter_with_data_it_ends_when_that_stays_so) {
     static const struct arbiter_record nothing, others = {.epoch = 1, .leader.incarnation = 99};
     for (int at_once = 0; at_once < 2; at_once++) {

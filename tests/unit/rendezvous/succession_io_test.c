@@ -85,6 +85,7 @@ static void arbiter_decide(struct arbiter_answer *a) {
             a->result = ARBITER_LOST;
         }
         break;
+    case ARBITER_VACATE:
     case ARBITER_KIND_COUNT: cr_assert_fail("no request");
     }
     a->record = *r;
