@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "io/clock.h"
 #include "launcher/agent_priv.h"
+#include "launcher/leftovers_io.h"
 #include "launcher/node_net_io.h"
 #include "launcher/node_setup.h"
 #include "rendezvous/endpoint_io.h"
@@ -17,6 +18,9 @@
 
 /* How long the console may take for what is still queued when the agent exits. */
 #define CONSOLE_PATIENCE_NS (2 * NS_PER_S)
+/* What killed agents left is looked for by a job that lives longer than this in a process of its
+ * own, by others for a moment at their end: nobody's start waits for it. */
+#define TIDY_AFTER_NS (100 * NS_PER_MS)
 
 /* ---- the end ---- */
 
@@ -115,6 +119,13 @@ static void prepare(void *arg, struct generation g, const struct form *form) {
         on_prepared(a, g, r < 0 ? &err : NULL);
 }
 
+static void on_tidy_timer(void *arg) {
+    struct agent *a = arg;
+    a->tidied = true;
+    if (leftovers_sweep(a->loop, a->config.link->contain, &a->leftovers) < 0)
+        log_debug("what killed agents left is not looked for: no process for it");
+}
+
 static void start(void *arg, struct generation g, uint32_t ways) {
     struct agent *a = arg;
     if (a->config.spec->check_only) { /* that they all came so far is all that was wanted */
@@ -125,8 +136,11 @@ static void start(void *arg, struct generation g, uint32_t ways) {
     struct netif_choice netif;
     bool other = agent_preflight_pick(a, ways, &netif);
     a->ran = true;
-    if (crew_start(a->crew, other ? &netif : NULL, &err) == 0)
+    if (crew_start(a->crew, other ? &netif : NULL, &err) == 0) {
+        if (!a->tidied)
+            loop_timer_set(a->tidy_timer, clock_now_ns() + TIDY_AFTER_NS);
         return;
+    }
     node_failed(a, g, err.text);
     on_all_gone(a, g);
 }
@@ -397,7 +411,9 @@ static int set_up(struct agent *a) {
     r = set_up_listener(a);
     if (r < 0)
         return r;
-    r = watch_signals(a);
+    r = loop_timer_new(a->loop, on_tidy_timer, a, &a->tidy_timer);
+    if (r == 0)
+        r = watch_signals(a);
     if (r == 0)
         r = agent_preflight_begin(a);
     if (r < 0)
@@ -415,9 +431,13 @@ static void tear_down(struct agent *a) {
     rdzv_server_free(a->server);
     rdzv_listener_free(a->listener);
     registry_remove(&a->registry);
+    if (!a->tidied)
+        leftovers_sweep_some(a->config.link->contain);
     arbiter_free(a->arbiter);
     mark_free(a->mark);
     node_look_free(a->look);
+    loop_timer_free(a->tidy_timer);
+    helper_end(&a->leftovers);
     crew_free(a->crew);
     for (size_t i = 0; i < ARRAY_SIZE(a->signals); i++)
         loop_signal_free(a->signals[i]);
@@ -440,7 +460,7 @@ static int exit_status(const struct agent *a) {
 }
 
 int agent_run(const struct agent_config *config) {
-    struct agent a = {.config = *config};
+    struct agent a = {.config = *config, .leftovers = HELPER_INIT};
     do
         a.incarnation = random_u64();
     while (a.incarnation == 0);

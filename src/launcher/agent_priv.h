@@ -9,6 +9,7 @@
 #pragma once
 
 #include "base/idmap.h"
+#include "io/helper.h"
 #include "io/reaper.h"
 #include "io/resolve.h"
 #include "launcher/agent_io.h"
@@ -38,6 +39,9 @@ struct agent {
     struct events *events;        /* NULL: not asked for */
     struct node_look *look;       /* NULL: nobody needs it */
     struct crew *crew;
+    struct loop_timer *tidy_timer; /* armed when workers are started first */
+    struct helper leftovers;      /* removes what killed agents left */
+    bool tidied;                  /* it was started */
     struct rdzv_listener *listener;
     struct registry_own registry;
     struct arbiter *arbiter;      /* NULL: a fixed endpoint */

@@ -5,11 +5,13 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/strbuf.h"
+#include "io/clock.h"
 
 /* --- small files --- */
 
@@ -251,4 +253,38 @@ int cgroup_remove(int parent_fd, const char *name) {
         return 0;
     remove_below(parent_fd, name);
     return unlinkat(parent_fd, name, AT_REMOVEDIR) < 0 ? -errno : 0;
+}
+
+/* ---- whose it is ---- */
+
+bool cgroup_claim(int parent_fd, const char *name, int fd) {
+    struct stat ours, there;
+    (void)flock(fd, LOCK_SH); /* where there are no locks, nobody can hold one to remove it */
+    return fstat(fd, &ours) == 0 && fstatat(parent_fd, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+           ours.st_ino == there.st_ino;
+}
+
+static void sweep_one(int parent_fd, const char *name) {
+    struct stat st;
+    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return;
+    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+        cgroup_populated(fd) == 0)
+        (void)cgroup_remove(parent_fd, name);
+    (void)close(fd);
+}
+
+void cgroup_sweep(int parent_fd, const char *prefix, uint64_t until_ns) {
+    int fd = openat(parent_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (dir == NULL) {
+        if (fd >= 0)
+            (void)close(fd);
+        return;
+    }
+    for (struct dirent *d; clock_now_ns() < until_ns && (d = readdir(dir)) != NULL;)
+        if (strncmp(d->d_name, prefix, strlen(prefix)) == 0)
+            sweep_one(parent_fd, d->d_name);
+    (void)closedir(dir);
 }

@@ -28,6 +28,13 @@ int cgroup_remove(int parent_fd, const char *name);
 /* Moves this process into it. */
 _must_use_ int cgroup_enter(int fd);
 
+/* Says that this process, and whoever inherits fd (its directory), uses the group: cgroup_sweep()
+ * spares it until all have closed it. False: it was swept just before; make it again. */
+_must_use_ bool cgroup_claim(int parent_fd, const char *name, int fd);
+/* Removes this user's groups below `parent_fd` whose names begin so, that are empty, and that
+ * nobody claims. */
+void cgroup_sweep(int parent_fd, const char *prefix, uint64_t until_ns);
+
 /* Where the kernel counts its memory kills for us; malloc'ed path of the file, NULL when there is
  * none (then nothing is ever called out of memory). */
 char *cgroup_oom_file(void);

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "launcher/logdir_io.h"
+#include "launcher/tempdir_io.h"
 
 /* Of one worker. */
 struct files {
@@ -22,6 +23,7 @@ struct crew_logs {
     struct crew_logs_ops ops;
     void *arg;
     char *temp_dir;   /* where files go without --log-dir; NULL: not made yet, or not needed */
+    int temp_claim;   /* says that it is in use, while it is open; -1: none */
     char *run_dir;    /* of --log-dir; NULL: not made yet, or gone */
     bool keep;
     bool asked_for;   /* -r or -t want files */
@@ -57,6 +59,7 @@ struct crew_logs *crew_logs_new(const struct job_spec *spec, const char *host,
     l->user = (struct writer_user){.on_message = on_message, .on_lost = on_lost, .arg = l};
     l->ops = *ops;
     l->arg = arg;
+    l->temp_claim = -1;
     l->keep = l->asked_for = files_asked_for(spec);
     l->files = xcalloc(MAX2(spec->nproc, 1u), sizeof *l->files);
     for (uint32_t i = 0; i < spec->nproc; i++)
@@ -98,6 +101,8 @@ void crew_logs_free(struct crew_logs *l) {
                     l->n_starts);
     if (l->temp_dir != NULL && !l->keep && logdir_remove_tree(l->temp_dir) < 0)
         log_info("the temporary folder %s could not be removed", l->temp_dir);
+    if (l->temp_claim >= 0)
+        (void)close(l->temp_claim);
     drop_dirs(l);
     free(l->files);
     free(l->temp_dir);
@@ -123,7 +128,12 @@ void crew_logs_lack(struct crew_logs *l, const char *why) {
 
 /* A private folder of its own holds the error files, and all else without --log-dir. */
 static int need_temp_dir(struct crew_logs *l, struct err *err) {
-    return l->temp_dir != NULL ? 0 : logdir_make_temp(&l->temp_dir, err);
+    if (l->temp_dir != NULL)
+        return 0;
+    int r = tempdir_make(&l->temp_dir, &l->temp_claim, err);
+    if (r == 0 && l->keep)
+        tempdir_keep(l->temp_dir);
+    return r;
 }
 
 /* Where there is no folder for it, an error file may still have one. */
@@ -258,7 +268,11 @@ void crew_logs_file_fds(const struct crew_logs *l, uint32_t index, int ret[2]) {
     memcpy(ret, l->files[index].fds, sizeof l->files[index].fds);
 }
 
-void crew_logs_keep(struct crew_logs *l) { l->keep = true; }
+void crew_logs_keep(struct crew_logs *l) {
+    l->keep = true;
+    if (l->temp_dir != NULL)
+        tempdir_keep(l->temp_dir);
+}
 
 const char *crew_logs_kept(const struct crew_logs *l) {
     if (l->run_dir != NULL)

@@ -25,6 +25,7 @@
 
 #define FENCE_REPEAT_NS (100 * NS_PER_MS)
 #define CGROUP_NAME_MAX 48
+#define CLAIM_ATTEMPTS 8
 
 /* One page that both processes see. */
 struct guardian_shared {
@@ -367,6 +368,21 @@ _noreturn_ static void guardian_main(struct guardian *g, int signal_fd) {
 
 /* --- the split --- */
 
+/* The claim's lock is shared with all who get fd: the agent, the keeper. */
+static int make_claimed(int parent, const char *name, int *ret_fd, struct err *err) {
+    int r = -ENOENT;
+    for (int i = 0; i < CLAIM_ATTEMPTS && r == -ENOENT; i++) {
+        r = cgroup_make(parent, name, ret_fd, err);
+        if (r == -EEXIST && cgroup_remove(parent, name) == 0) /* left by a former pid */
+            r = cgroup_make(parent, name, ret_fd, err);
+        if (r < 0 || cgroup_claim(parent, name, *ret_fd))
+            continue;
+        (void)close(*ret_fd); /* another start has just swept it, as it stood there unclaimed */
+        r = err_set(err, -ENOENT, "the cgroup %s was removed by another start", name);
+    }
+    return r;
+}
+
 static int cgroup_prepare(struct guardian *g, bool required, struct err *err) {
     _cleanup_(freep) char *path = NULL;
     int r = cgroup_own_path(&path);
@@ -377,11 +393,9 @@ static int cgroup_prepare(struct guardian *g, bool required, struct err *err) {
     int parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (parent < 0)
         return err_set(err, -errno, "--contain=cgroup: cannot open %s: %s", path, strerror(errno));
-    (void)snprintf(g->cgroup_name, sizeof g->cgroup_name, "muster-%d", getpid());
+    (void)snprintf(g->cgroup_name, sizeof g->cgroup_name, GUARDIAN_CGROUP_PREFIX "%d", getpid());
     int fd;
-    r = cgroup_make(parent, g->cgroup_name, &fd, err);
-    if (r == -EEXIST && cgroup_remove(parent, g->cgroup_name) == 0) /* left by a former pid */
-        r = cgroup_make(parent, g->cgroup_name, &fd, err);
+    r = make_claimed(parent, g->cgroup_name, &fd, err);
     if (r == 0 && faccessat(fd, "cgroup.kill", W_OK, 0) < 0) {
         r = err_set(err, -EOPNOTSUPP, "the kernel has no cgroup.kill (Linux 5.14)");
         (void)close(fd);

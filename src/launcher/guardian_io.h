@@ -36,6 +36,9 @@
 #include "base/err.h"
 #include "launcher/job.h"
 
+/* Its cgroup is called so, with its pid behind. */
+#define GUARDIAN_CGROUP_PREFIX "muster-"
+
 /* After the lease's end, for the agent to act first (rendezvous.md, "Leases"). */
 #define GUARDIAN_LATE_NS (250 * NS_PER_MS)
 /* A killed process that is there so long after is called unkillable. */

@@ -195,16 +195,6 @@ int logdir_set_latest(const char *run_dir, const char *generation) {
     return 0;
 }
 
-int logdir_make_temp(char **ret_dir, struct err *err) {
-    const char *tmp = getenv("TMPDIR");
-    _cleanup_(freep) char *path =
-        xasprintf("%s/muster-XXXXXX", tmp == NULL || tmp[0] == '\0' ? "/tmp" : tmp);
-    if (mkdtemp(path) == NULL) /* mode 0700 */
-        return err_set(err, -errno, "can't make a temporary folder %s: %s", path, strerror(errno));
-    *ret_dir = TAKE_PTR(path);
-    return 0;
-}
-
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
     (void)st;
     (void)ftw;

@@ -12,7 +12,7 @@
  * nodes of one run give the same nonce, so on a shared folder they all come to the same name in
  * whatever order they arrive; on folders of their own the names may differ.
  *
- * Without --log-dir the same shape lies in a private temporary folder (logdir_make_temp()), which
+ * Without --log-dir the same shape lies in a private temporary folder (tempdir_io.h), which
  * the owner removes at the end unless the report names a file in it.
  *
  * These calls block as long as the file system does. Paths that are returned are malloc'ed. */
@@ -41,8 +41,6 @@ _must_use_ int logdir_make_worker(const char *node_dir, uint32_t rank, char **re
 /* Replaces the link at once, unless it names a newer generation already. */
 _must_use_ int logdir_set_latest(const char *run_dir, const char *generation);
 
-/* A new folder, mode 0700, in $TMPDIR or /tmp. */
-_must_use_ int logdir_make_temp(char **ret_dir, struct err *err);
 /* Removes a folder and all in it; symbolic links are removed, not followed. The first error. */
 _must_use_ int logdir_remove_tree(const char *dir);
 

@@ -16,8 +16,9 @@
 #define BOOT_TEXT_MAX 64
 #define MARK_NAME_MAX 48
 #define MARK_BYTES_MAX 2048
-#define PRUNE_SEEN_MAX 4096
-#define PRUNE_AFTER_S 200000 /* over two days, and longer than any hold */
+#define SWEEP_SEEN_MAX 20000
+#define SWEEP_AFTER_S 200000 /* over two days, and longer than any hold */
+#define SWEEP_CLOSED_AFTER_S 3600
 #define MARK_HOLD_MAX_NS (UINT64_C(3600) * NS_PER_S)
 
 /* Each field has a fixed width, so that a mark is rewritten in place. */
@@ -127,29 +128,6 @@ static int put_file(struct mark *m) {
     return 0;
 }
 
-/* Marks of runs that nobody will ever wait for again: of another boot, or untouched for days. They
- * are small, but a cluster's node sees many runs. */
-static void prune(const struct mark *m, uint64_t now_ns) {
-    int fd = openat(m->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (dir == NULL) {
-        if (fd >= 0)
-            (void)close(fd);
-        return;
-    }
-    const struct dirent *e;
-    for (int seen = 0; seen < PRUNE_SEEN_MAX && (e = readdir(dir)) != NULL; seen++) {
-        struct stat st;
-        if (strncmp(e->d_name, "mark-", 5) != 0 || strcmp(e->d_name, m->name) == 0 ||
-            fstatat(m->dir_fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            continue;
-        uint64_t touched_s = (uint64_t)st.st_mtim.tv_sec, now_s = now_ns / NS_PER_S;
-        if (touched_s > now_s + PRUNE_AFTER_S || touched_s + PRUNE_AFTER_S < now_s)
-            (void)unlinkat(m->dir_fd, e->d_name, 0);
-    }
-    (void)closedir(dir);
-}
-
 int mark_open(const char *run_id, const char *endpoint, uint64_t hold_ns,
               struct mark_prev *ret_prev, struct mark **ret, struct err *err) {
     char path[REGISTRY_PATH_MAX];
@@ -175,7 +153,6 @@ int mark_open(const char *run_id, const char *endpoint, uint64_t hold_ns,
         if (until > now) /* who finds ours waits for what we have to wait for, too */
             m->hold_ns = MAX2(m->hold_ns, until - now);
         m->epoch = prev.epoch + 1;
-        prune(m, now);
         r = put_file(m);
     }
     if (r < 0) {
@@ -217,6 +194,53 @@ int mark_touch(struct mark *m, enum outcome outcome) {
         }
     }
     return set_time(m->fd);
+}
+
+/* ---- marks that nobody will ever wait for ---- */
+
+/* Of this boot, and closed by its leader. */
+static bool is_closed(int dir, const char *name, const char *boot) {
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    char text[MARK_BYTES_MAX + 1], its[BOOT_TEXT_MAX];
+    ssize_t n = fd < 0 ? -1 : read(fd, text, MARK_BYTES_MAX);
+    if (fd >= 0)
+        (void)close(fd);
+    if (n < 0)
+        return false;
+    text[n] = '\0';
+    uint32_t epoch;
+    int outcome;
+    return sscanf(text, "muster mark 1\nboot=%63s\nepoch=%" SCNu32 "\noutcome=%d\n", its, &epoch,
+                  &outcome) == 3 &&
+           strcmp(its, boot) == 0 && outcome != OUTCOME_NONE;
+}
+
+/* They are small, but a cluster's node sees many runs. */
+static bool is_over(int dir, const char *name, const char *boot) {
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return false;
+    uint64_t touched_s = (uint64_t)st.st_mtim.tv_sec, now_s = clock_now_ns() / NS_PER_S;
+    return touched_s > now_s + SWEEP_AFTER_S || touched_s + SWEEP_AFTER_S < now_s ||
+           (touched_s + SWEEP_CLOSED_AFTER_S < now_s && is_closed(dir, name, boot));
+}
+
+void mark_sweep(uint64_t until_ns) {
+    char path[REGISTRY_PATH_MAX], boot[BOOT_TEXT_MAX];
+    int fd = -1;
+    DIR *dir = read_boot(boot) == 0 && registry_dir_open(&fd, path, NULL) == 0 ? fdopendir(fd)
+                                                                             : NULL;
+    if (dir == NULL) {
+        if (fd >= 0)
+            (void)close(fd);
+        return;
+    }
+    const struct dirent *e;
+    for (uint32_t seen = 0;
+         seen < SWEEP_SEEN_MAX && clock_now_ns() < until_ns && (e = readdir(dir)) != NULL; seen++)
+        if (strncmp(e->d_name, "mark-", 5) == 0 && is_over(fd, e->d_name, boot))
+            (void)unlinkat(fd, e->d_name, 0);
+    (void)closedir(dir);
 }
 
 void mark_free(struct mark *m) {

@@ -38,5 +38,8 @@ uint64_t mark_free_from(const struct mark_prev *prev, uint64_t now_ns);
 /* The leader lives; an outcome other than NONE is written into it, for good. Needs no space on the
  * disk. 0 or a negative errno. */
 _must_use_ int mark_touch(struct mark *m, enum outcome outcome);
+/* Removes marks that nobody will ever wait for: untouched for days, or of a run that was closed
+ * over an hour ago. Until until_ns (CLOCK_MONOTONIC). */
+void mark_sweep(uint64_t until_ns);
 /* The file stays. NULL is fine. */
 void mark_free(struct mark *m);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,8 +15,12 @@
 #include "base/json.h"
 #include "base/parse.h"
 #include "base/utf8.h"
+#include "io/clock.h"
 
 #define FILE_PREFIX "agent-"
+#define UNFINISHED_PREFIX ".new-"
+#define UNFINISHED_AGE_S 3600
+#define SWEEP_SEEN_MAX 20000
 #define FILE_BYTES_MAX 4096
 #define BOOT_ID_MAX 40
 
@@ -57,13 +62,16 @@ static struct pid_space this_space(void) {
 }
 
 /* When a process began, in clock ticks since boot: with its pid it names one process. 0: there is
- * no such process. proc_pid_stat(5): field 22, counted behind the name, which may hold anything. */
+ * no such process, or it has ended and nobody has waited for it. proc_pid_stat(5): field 22,
+ * counted behind the name, which may hold anything. */
 static uint64_t start_of(int32_t pid) {
     char path[64], text[1024];
     (void)snprintf(path, sizeof path, "/proc/%" PRId32 "/stat", pid);
     if (read_small(AT_FDCWD, path, text, sizeof text) <= 0)
         return 0;
     char *at = strrchr(text, ')');
+    if (at != NULL && at[1] == ' ' && (at[2] == 'Z' || at[2] == 'X'))
+        return 0;
     for (int field = 2; at != NULL && field < 22; field++)
         at = strchr(at + 1, ' ');
     return at == NULL ? 0 : strtoull(at + 1, NULL, 10);
@@ -137,20 +145,20 @@ int registry_dir_open(int *ret_fd, char path[REGISTRY_PATH_MAX], struct err *err
 
 /* ---- adding ---- */
 
-static void describe(const char *run_id, const char *addr, uint16_t port, struct strbuf *out) {
+static void describe(const char *run_id, const char *addr, uint16_t port, bool locked,
+                     struct strbuf *out) {
     struct pid_space space = this_space();
-    char run[RDZV_RUN_ID_MAX];
-    utf8_copy(run, sizeof run, run_id);
     struct timespec now = {0};
     (void)clock_gettime(CLOCK_REALTIME, &now);
     struct json_writer w = json_writer_of(out);
     json_write_object_begin(&w, NULL);
-    json_write_string(&w, "run_id", run);
+    json_write_string(&w, "run_id", run_id);
     json_write_i64(&w, "pid", getpid());
     json_write_id(&w, "pid_start", start_of(getpid()));
     json_write_id(&w, "pid_namespace", space.inode);
     json_write_string(&w, "boot", space.boot);
     json_write_string(&w, "host", space.host);
+    json_write_bool(&w, "locked", locked);
     json_write_string(&w, "addr", addr);
     json_write_u64(&w, "port", port);
     json_write_id(&w, "since_wall_ns", (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec);
@@ -158,35 +166,41 @@ static void describe(const char *run_id, const char *addr, uint16_t port, struct
     strbuf_add_char(out, '\n');
 }
 
-static int write_whole(int dir, const char *name, const struct strbuf *text) {
+/* The file stays open, and locked where that can be had. */
+static int write_whole(int dir, const char *name, const struct registry_entry *entry, int *ret) {
     char beside[64];
-    (void)snprintf(beside, sizeof beside, ".new-%d", (int)getpid());
+    (void)snprintf(beside, sizeof beside, UNFINISHED_PREFIX "%d", (int)getpid());
     int fd = openat(dir, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
-    ssize_t n = write(fd, strbuf_text(text), text->len);
-    int r = n < 0 ? -errno : (size_t)n < text->len ? -ENOSPC : 0;
-    if (close(fd) < 0 && r == 0)
-        r = -errno;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    describe(entry->run_id, entry->addr, entry->port, flock(fd, LOCK_EX | LOCK_NB) == 0, &text);
+    ssize_t n = write(fd, strbuf_text(&text), text.len);
+    int r = n < 0 ? -errno : (size_t)n < text.len ? -ENOSPC : 0;
     if (r == 0 && renameat(dir, beside, dir, name) < 0)
         r = -errno;
-    if (r < 0)
+    if (r < 0) {
         (void)unlinkat(dir, beside, 0);
+        (void)close(fd);
+    } else {
+        *ret = fd;
+    }
     return r;
 }
 
 int registry_add(const char *run_id, const char *addr, uint16_t port, struct registry_own *ret,
                  struct err *err) {
     char dir_name[REGISTRY_PATH_MAX], name[64];
-    *ret = (struct registry_own){.path = ""};
+    *ret = (struct registry_own){.path = "", .lock = -1};
     int dir;
     int r = registry_dir_open(&dir, dir_name, err);
     if (r < 0)
         return r;
     (void)snprintf(name, sizeof name, FILE_PREFIX "%d", (int)getpid());
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    describe(run_id, addr, port, &text);
-    r = write_whole(dir, name, &text);
+    struct registry_entry entry = {.port = port};
+    utf8_copy(entry.run_id, sizeof entry.run_id, run_id);
+    (void)snprintf(entry.addr, sizeof entry.addr, "%s", addr);
+    r = write_whole(dir, name, &entry, &ret->lock);
     (void)close(dir);
     if (r < 0)
         return err_set(err, r, "can't write %s/%s: %s", dir_name, name, strerror(-r));
@@ -194,9 +208,13 @@ int registry_add(const char *run_id, const char *addr, uint16_t port, struct reg
     return 0;
 }
 
-void registry_remove(const struct registry_own *own) {
-    if (own->path[0] != '\0')
-        (void)unlink(own->path); /* what stays is dropped by the next who lists */
+void registry_remove(struct registry_own *own) {
+    if (own->path[0] == '\0')
+        return;
+    (void)unlink(own->path); /* what stays is dropped by the next who lists */
+    if (own->lock >= 0)
+        (void)close(own->lock);
+    *own = (struct registry_own){.path = "", .lock = -1};
 }
 
 /* ---- listing ---- */
@@ -211,6 +229,18 @@ static enum verdict judge(const struct pid_space *here, const struct pid_space *
     if (here->inode != its->inode)
         return NOT_KNOWN;
     return start != 0 && start_of(pid) == start ? LIVES : GONE;
+}
+
+/* Of a process that can't be seen from here, on this machine. */
+static enum verdict judge_by_lock(int dir, const char *name) {
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return NOT_KNOWN;
+    enum verdict v = flock(fd, LOCK_SH | LOCK_NB) == 0 ? GONE
+                     : errno == EWOULDBLOCK            ? LIVES
+                                                       : NOT_KNOWN;
+    (void)close(fd);
+    return v;
 }
 
 /* -EINVAL: not a file of ours. Unknown keys are fine: another version may write more. */
@@ -241,6 +271,10 @@ static int read_entry(int dir, const char *name, const struct pid_space *here,
     (void)strcpy(ret->host, its.host);
     ret->port = (uint16_t)port;
     *ret_verdict = judge(here, &its, ret->pid, start);
+    bool locked; /* an older version does not say */
+    if (*ret_verdict == NOT_KNOWN && strcmp(here->boot, its.boot) == 0 &&
+        json_get_bool(doc, "locked", &locked, NULL) == 0 && locked)
+        *ret_verdict = judge_by_lock(dir, name);
     ret->foreign = *ret_verdict == NOT_KNOWN;
     return 0;
 }
@@ -319,4 +353,41 @@ int registry_list(struct registry_entry **ret, size_t *ret_n, struct err *err) {
     *ret = found.list;
     *ret_n = found.n;
     return 0;
+}
+
+/* ---- sweeping ---- */
+
+static void sweep_entry(int dir, const char *name, const struct pid_space *here) {
+    struct registry_entry entry;
+    enum verdict verdict = NOT_KNOWN;
+    if (read_entry(dir, name, here, &entry, &verdict) == 0 && verdict == GONE)
+        (void)unlinkat(dir, name, 0);
+}
+
+static void sweep_unfinished(int dir, const char *name) {
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        st.st_mtim.tv_sec < time(NULL) - UNFINISHED_AGE_S)
+        (void)unlinkat(dir, name, 0);
+}
+
+void registry_sweep(uint64_t until_ns) {
+    char path[REGISTRY_PATH_MAX];
+    struct pid_space here = this_space();
+    int fd = -1;
+    DIR *dir = registry_dir_open(&fd, path, NULL) == 0 ? fdopendir(fd) : NULL;
+    if (dir == NULL) {
+        if (fd >= 0)
+            (void)close(fd);
+        return;
+    }
+    const struct dirent *d;
+    for (uint32_t seen = 0;
+         seen < SWEEP_SEEN_MAX && clock_now_ns() < until_ns && (d = readdir(dir)) != NULL; seen++) {
+        if (strncmp(d->d_name, FILE_PREFIX, strlen(FILE_PREFIX)) == 0)
+            sweep_entry(fd, d->d_name, &here);
+        else if (strncmp(d->d_name, UNFINISHED_PREFIX, strlen(UNFINISHED_PREFIX)) == 0)
+            sweep_unfinished(fd, d->d_name);
+    }
+    (void)closedir(dir);
 }

@@ -10,7 +10,10 @@
  *
  * The run directory is $MUSTER_RUN_DIR; else /run/muster for root; else $XDG_RUNTIME_DIR/muster,
  * else /tmp/muster-UID. It is made with mode 0700, and refused when it is another user's or when
- * others may write there. */
+ * others may write there.
+ *
+ * Whether a process lives is told by its pid, and in another pid namespace of this machine by a
+ * lock on its file (flock(2)), which the kernel drops with the process. */
 #pragma once
 
 #include "base/err.h"
@@ -21,6 +24,7 @@
 
 struct registry_own {
     char path[REGISTRY_PATH_MAX]; /* of this process's file; "": it has none */
+    int lock;                     /* the file, locked while this process lives; -1 */
 };
 
 /* Tells that this process is an agent of that job, and where its listener is reached from this
@@ -28,8 +32,8 @@ struct registry_own {
  * *ret is valid either way. */
 _must_use_ int registry_add(const char *run_id, const char *addr, uint16_t port,
                             struct registry_own *ret, struct err *err);
-/* What was not added is fine. */
-void registry_remove(const struct registry_own *own);
+/* What was not added, or was removed, is fine. */
+void registry_remove(struct registry_own *own);
 
 struct registry_entry {
     char run_id[RDZV_RUN_ID_MAX];
@@ -46,6 +50,10 @@ struct registry_entry {
  * when there are none. 0, or a negative errno and a sentence: a directory is there but can't be
  * used. */
 _must_use_ int registry_list(struct registry_entry **ret, size_t *ret_n, struct err *err);
+
+/* Removes files of processes that are gone, and what was never finished, until until_ns
+ * (CLOCK_MONOTONIC). */
+void registry_sweep(uint64_t until_ns);
 
 /* The run directory, made where it is not there, for other small files of agents of this host.
  * *ret_fd is the caller's to close; `path` names it, for messages. 0, or a negative errno and a

@@ -4,8 +4,12 @@ Each worker has two descendants that ignore SIGTERM, one of them double-forked i
 them lives is asked of the FIFO they hold (harness.Job.held), never of a process table; every worker that starts says
 itself whether anything of another generation is alive. MUSTER_KILLS (10; 50 in the slow suite) says how often.
 """
+import contextlib
+import fcntl
 import os
+import pathlib
 import re
+import select
 import signal
 import time
 
@@ -211,3 +215,94 @@ def test_nothing_of_muster_is_left_after_the_agent_was_killed(job):
     assert job.held("a") == [], job.culprits()
     assert not alive(inner)
     assert processes_with(job.mark.encode()) == [], job.culprits()
+
+
+# --- what they leave ------------------------------------------------------------------------------------------------
+
+# Ends when these are gone: what a start sweeps, it sweeps beside its workers.
+UNTIL_GONE = 'for path; do while [ -e "$path" ]; do sleep 0.01; done; done'
+
+
+def kill_whole(agent, victim):
+    """Returns when guardian and agent are gone, of which the one takes the other along."""
+    inner = os.pidfd_open(agent.agent_pid())
+    kill(agent.agent_pid() if victim == "agent" else agent.pid)
+    agent.finish()
+    assert select.select([inner], [], [], 30)[0]
+    os.close(inner)
+
+
+@pytest.mark.parametrize("victim", ["agent", "guardian"])
+@pytest.mark.parametrize("contain", ["none", "pidns"])
+def test_the_next_start_sweeps_what_a_killed_one_left(job, tmp_path, victim, contain):
+    """Those who live stay what they are, though their pids mean nothing here."""
+    temp, run = tmp_path / "temp", job.tmp / "run"
+    temp.mkdir()
+
+    def start(tag):
+        before = set(temp.iterdir()), set(run.iterdir()) if run.exists() else set()
+        agent = job.agent(tag, f"--contain={contain}", "--no-python", "/bin/sh", "-c", "echo up; exec sleep 600",
+                          env={"TMPDIR": temp})
+        agent.out.until(lambda: b"up" in agent.out.raw, 30)
+        if b"up" not in agent.out.raw and contain == "pidns":
+            pytest.skip(f"no pid namespace here: {agent.said()}")
+        return agent, list(set(temp.iterdir()) - before[0]), list(set(run.iterdir()) - before[1])
+
+    killed, *left = start("a")
+    assert [len(paths) for paths in left] == [1, 1], left
+    # Another in the same place, whose file in the run directory has the same name in a namespace of its own.
+    living, in_temp, _ = start("b")
+    assert len(in_temp) == 1
+    kill_whole(killed, victim)
+    gone = left[0] + (left[1] if contain == "none" else [])
+    code, _, err = job.run("--no-python", "/bin/sh", "-c", UNTIL_GONE, "sh", *gone, env={"TMPDIR": temp})
+    assert code == 0, err
+    assert list(temp.iterdir()) == in_temp, "that of the living is there, and nothing else"
+    living.signal(signal.SIGTERM)
+    assert living.finish()[0] == 128 + signal.SIGTERM
+
+
+def test_a_short_start_sweeps_too(job, tmp_path):
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    killed = job.agent("a", "--no-python", "/bin/sh", "-c", "echo up; exec sleep 600", env={"TMPDIR": temp})
+    assert killed.out.until(lambda: b"up" in killed.out.raw, 30), killed.said()
+    kill_whole(killed, "guardian")
+
+    def left():
+        return [*temp.iterdir(), *(job.tmp / "run").glob("agent-*")]
+
+    assert len(left()) == 2
+    for _ in range(50):  # each has half a millisecond for it
+        if left():
+            assert job.run("--no-python", "/bin/true", env={"TMPDIR": temp})[0] == 0
+    assert not left()
+
+
+def test_the_next_start_sweeps_cgroups_that_nobody_has(job):
+    """A guardian that is killed right after it has made its group leaves it empty."""
+    mounts = [line.split() for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
+    own = re.search(r"^0::(.*)$", pathlib.Path("/proc/self/cgroup").read_text(), re.M)
+    roots = [pathlib.Path(m[1]) for m in mounts if m[2] == "cgroup2"]
+    if not roots or not own:
+        pytest.skip("no cgroup v2 here")
+    folder = roots[0] / own[1].strip("/")
+    left, claimed = folder / f"muster-{os.getpid()}1", folder / f"muster-{os.getpid()}2"
+    try:
+        left.mkdir()
+        claimed.mkdir()
+    except OSError as e:
+        pytest.skip(f"no cgroup can be made here: {e}")
+    claim = os.open(claimed, os.O_RDONLY)
+    try:
+        fcntl.flock(claim, fcntl.LOCK_SH)
+        code, _, err = job.run("--contain=cgroup", "--no-python", "/bin/sh", "-c", UNTIL_GONE, "sh", left)
+        if "--contain=cgroup" in err:
+            pytest.skip(err)
+        assert code == 0, err
+        assert claimed.exists(), "a guardian that lives may be about to enter it"
+    finally:
+        os.close(claim)
+        for path in (left, claimed):
+            with contextlib.suppress(OSError):
+                path.rmdir()

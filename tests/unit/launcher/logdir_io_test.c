@@ -210,15 +210,12 @@ Test(logdir_io, further_agents_of_a_host_get_a_number) {
     cr_assert_str_eq(got + LOGDIR_NAME_MAX - 3, "-12");
 }
 
-Test(logdir_io, a_temporary_folder_is_private_and_removed_whole) {
-    cr_assert_eq(setenv("TMPDIR", base, 1), 0);
-    char *dir = NULL, *node = NULL;
-    struct err err = {0};
-    cr_assert_eq(logdir_make_temp(&dir, &err), 0, "%s", err.text);
-    cr_assert_eq(strncmp(dir, base, strlen(base)), 0);
+Test(logdir_io, a_folder_is_removed_whole) {
+    char *node = NULL;
+    char dir[128];
     struct stat st;
-    cr_assert_eq(stat(dir, &st), 0);
-    cr_assert_eq(st.st_mode & 0777, 0700);
+    (void)snprintf(dir, sizeof dir, "%s/run", base);
+    cr_assert_eq(mkdir(dir, 0700), 0);
     cr_assert_eq(logdir_make_generation(dir, "1.1", "n", &node, NULL), 0);
     cr_assert_eq(logdir_set_latest(dir, "1.1"), 0);
     char path[256];
@@ -231,8 +228,5 @@ Test(logdir_io, a_temporary_folder_is_private_and_removed_whole) {
     cr_assert(stat(dir, &st) < 0 && errno == ENOENT);
     cr_assert_eq(stat(path, &st), 0, "what a link names stays");
     cr_assert_eq(logdir_remove_tree(dir), 0, "gone already");
-    cr_assert_eq(setenv("TMPDIR", "/nonexistent", 1), 0);
-    free(dir);
-    cr_assert_eq(logdir_make_temp(&dir, &err), -ENOENT);
     free(node);
 }

@@ -165,20 +165,56 @@ Test(mark_io, nobody_waits_longer_than_lease_and_margin, .init = begin, .fini = 
     cr_assert_eq(mark_free_from(&prev, now), now + HOLD_NS);
 }
 
-static void touch_long_ago(const char *path) {
-    struct timespec at = {.tv_sec = (time_t)(clock_now_ns() / NS_PER_S) + 1000000};
+static void touch(const char *path, uint64_t s) {
+    struct timespec at = {.tv_sec = (time_t)s};
     cr_assert_eq(utimensat(AT_FDCWD, path, (struct timespec[2]){at, at}, 0), 0);
+}
+
+/* By the clock of another boot. */
+static void touch_long_ago(const char *path) { touch(path, clock_now_ns() / NS_PER_S + 1000000); }
+
+/* There is no time before this boot: "ago" is what now may be. */
+static void touch_at_boot(const char *path) { touch(path, 1); }
+
+static uint32_t n_marks;
+static void count(const char *path) {
+    (void)path;
+    n_marks++;
+}
+
+static uint32_t marks_left(void) {
+    mark_sweep(clock_now_ns() + 10 * NS_PER_S);
+    n_marks = 0;
+    each_mark(count);
+    return n_marks;
 }
 
 Test(mark_io, marks_of_long_ago_are_cleared_away, .init = begin, .fini = finish) {
     struct mark_prev prev;
     mark_free(open_mark("old", "node1:29400", &prev));
     mark_free(open_mark("run", "node1:29400", &prev));
-    each_mark(touch_long_ago); /* by the clock of another boot */
-    mark_free(open_mark("run", "node1:29400", &prev));
-    cr_assert(prev.found, "one's own is read first");
+    cr_assert_eq(marks_left(), 2, "both may have workers");
+    each_mark(touch_long_ago);
+    struct mark *m = open_mark("run", "node1:29400", &prev);
+    cr_assert(prev.found);
+    cr_assert_eq(marks_left(), 1);
+    mark_free(m);
     mark_free(open_mark("old", "node1:29400", &prev));
     cr_assert_not(prev.found);
+}
+
+Test(mark_io, closed_marks_go_after_an_hour, .init = begin, .fini = finish) {
+    struct mark_prev prev;
+    struct mark *m = open_mark("closed", "node1:29400", &prev);
+    cr_assert_eq(mark_touch(m, OUTCOME_SUCCESS), 0);
+    mark_free(m);
+    cr_assert_eq(marks_left(), 1, "others may still be told");
+    bool hour_since_boot = clock_now_ns() > 3700 * NS_PER_S;
+    each_mark(touch_at_boot);
+    cr_assert_eq(marks_left(), hour_since_boot ? 0 : 1);
+    mark_free(open_mark("open", "node1:29400", &prev));
+    each_mark(touch_at_boot);
+    cr_assert_eq(marks_left(), hour_since_boot ? 1 : 2, "nobody has closed it");
 }
 
 static void garble(const char *path) {

@@ -152,8 +152,61 @@ Test(registry_io, a_pid_that_was_given_again_is_another_process, .init = begin, 
     cr_assert_eq(count_files(), 0);
 }
 
+/* As a process of another pid namespace would have written it. */
+static void make_foreign(const char *path) {
+    char *text;
+    size_t len;
+    cr_assert_eq(file_read_text(path, 4096, &text, &len), 0);
+    char *digit = strstr(text, "\"pid_namespace\":\"");
+    cr_assert_not_null(digit);
+    digit += strlen("\"pid_namespace\":\"");
+    char other = *digit == '1' ? '2' : '1';
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    cr_assert_eq(pwrite(fd, &other, 1, digit - text), 1);
+    (void)close(fd);
+    free(text);
+}
+
+Test(registry_io, in_another_pid_namespace_the_lock_tells_who_lives, .init = begin, .fini = finish) {
+    pid_t child = add_in_child("r", 1);
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/agent-%d", run_dir, (int)child);
+    make_foreign(path);
+    registry_sweep(clock_now_ns() + 10 * NS_PER_S);
+    look();
+    cr_assert_eq(n, 1);
+    cr_assert_not(list[0].foreign, "it lives for sure");
+    end_child(child);
+    registry_sweep(clock_now_ns() + 10 * NS_PER_S);
+    cr_assert_eq(count_files(), 0);
+}
+
+Test(registry_io, a_sweep_leaves_what_lives_and_what_is_not_ours, .init = begin, .fini = finish) {
+    struct registry_own own = add("r", 1);
+    pid_t gone = add_in_child("gone", 2);
+    siginfo_t si;
+    (void)kill(gone, SIGKILL);
+    (void)waitid(P_PID, (id_t)gone, &si, WEXITED | WNOWAIT); /* a zombie is gone, too */
+    char path[256];
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", run_dir, i == 0 ? "other" : ".new-7");
+        cr_assert_eq(file_write_atomic(path, "x", 1), 0);
+    }
+    registry_sweep(clock_now_ns() + 10 * NS_PER_S);
+    cr_assert_eq(count_files(), 3, "a file that is being written may be so young");
+    struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    cr_assert_eq(utimensat(AT_FDCWD, path, old, 0), 0);
+    registry_sweep(clock_now_ns() + 10 * NS_PER_S);
+    cr_assert_eq(count_files(), 2);
+    look();
+    cr_assert_eq(n, 1);
+    registry_remove(&own);
+    end_child(gone);
+}
+
 Test(registry_io, what_cannot_be_looked_up_is_kept_and_marked, .init = begin, .fini = finish) {
     struct registry_own own = add("r", 1);
+    change_file(&own, "\"locked\":true", "\"locked\":false");
     change_file(&own, "\"pid_namespace\":\"", "\"pid_namespace\":\"1");
     change_file(&own, "\"pid_start\":\"", "\"pid_start\":\"1");
     look();
