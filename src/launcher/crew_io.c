@@ -184,9 +184,8 @@ static void on_group_gone(void *arg) { check_all_gone(arg); }
 
 static void on_unkillable(void *arg, pid_t pid, const char *text) {
     struct crew *c = arg;
-    char what[512];
-    (void)snprintf(what, sizeof what, "process %d (%s)", (int)pid, text);
-    c->ops.on_unkillable(c->arg, what);
+    (void)pid;
+    c->ops.on_unkillable(c->arg, text);
 }
 
 static int on_make(void *arg, uint32_t i, struct worker_spec *ret, struct err *err);

@@ -337,7 +337,7 @@ static void lease_over(struct guardian *g) {
     }
     atomic_store(&g->shared->fenced, true);
     if (++g->fences == g->unkillable_ns / FENCE_REPEAT_NS)
-        say_stuck(NULL, result.unkillable != 0 ? result.unkillable : result.example);
+        say_stuck(NULL, sweep_stuck_one(&result));
 }
 
 static void reap(struct guardian *g) {

@@ -14,6 +14,7 @@
 /* All but the walk in pieces may run in a signal handler: no heap, no stdio, no locks. */
 
 #define PATH_LEN 64
+#define NAME_MAX_BYTES 120
 #define QUEUE_MAX 4096 /* processes met in one pass; those beyond are met in the next */
 
 static uint64_t now_ns(void) {
@@ -223,8 +224,10 @@ static int kill_own(struct pass *p, const struct found *f, bool *ret_alive) {
         return 0;
     int r = kill(f->pid, SIGKILL) < 0 ? -errno : 0;
     *ret_alive = !read_stat(f->pid, &st) || !st.ended;
-    if (!*ret_alive)
+    if (!*ret_alive) {
         p->result->zombies++;
+        p->result->zombie = f->pid;
+    }
     return r;
 }
 
@@ -380,6 +383,10 @@ bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct sweep_resu
 
 /* --- until nothing is left --- */
 
+pid_t sweep_stuck_one(const struct sweep_result *r) {
+    return r->unkillable != 0 ? r->unkillable : r->example != 0 ? r->example : r->zombie;
+}
+
 static void await_sigchld(uint64_t ns) {
     sigset_t set;
     (void)sigemptyset(&set);
@@ -410,7 +417,7 @@ void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_
         if (!said && now_ns() >= stuck_ns) {
             said = true;
             if (on_stuck != NULL)
-                on_stuck(arg, result.unkillable != 0 ? result.unkillable : result.example);
+                on_stuck(arg, sweep_stuck_one(&result));
         }
         if (!reap_ended())
             return;
@@ -433,20 +440,60 @@ bool sweep_is_named(pid_t pid, const char *name) {
 
 /* --- for people --- */
 
-void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]) {
-    char line[120];
-    struct proc_stat st;
+/* TracerPid of /proc/PID/status, as this pid namespace sees it; 0: none, or none to be seen. */
+static pid_t tracer_of(pid_t pid) {
+    char buf[1024];
+    ssize_t n = read_proc(pid, "/status", buf, sizeof buf - 1);
+    if (n <= 0)
+        return 0;
+    buf[n] = '\0';
+    static const char key[] = "\nTracerPid:";
+    const char *p = strstr(buf, key);
+    if (p == NULL)
+        return 0;
+    for (p += sizeof key - 1; *p == '\t' || *p == ' ';)
+        p++;
+    return field_number(p, 0);
+}
+
+/* "process 123, python3 train.py", of one that has ended "process 123, (python3)". */
+static char *add_name(char *at, pid_t pid) {
+    char line[NAME_MAX_BYTES];
     ssize_t n = read_proc(pid, "/cmdline", line, sizeof line - 1);
-    char *at = add_number(add_text(out, "process "), pid);
-    if (n <= 0 || !read_stat(pid, &st))
-        return;
+    at = add_number(add_text(at, "process "), pid);
+    if (n == 0) {
+        n = read_proc(pid, "/comm", line + 1, sizeof line - 3);
+        if (n > 0) {
+            line[0] = '(';
+            line[n] = ')'; /* where its newline was */
+            n++;
+        }
+    }
+    if (n <= 0)
+        return at;
     for (ssize_t i = 0; i < n; i++)
         if (line[i] >= 0 && line[i] < ' ')
             line[i] = ' ';
     while (n > 0 && line[n - 1] == ' ')
         n--;
     line[n] = '\0';
-    at = add_text(add_text(add_text(at, ", "), line), " (state ");
-    *at++ = st.state;
+    return add_text(add_text(at, ", "), line);
+}
+
+void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]) {
+    struct proc_stat st;
+    pid_t tracer = tracer_of(pid);
+    char *at = add_name(out, pid);
+    if (!read_stat(pid, &st))
+        return;
+    if (tracer > 0 && st.ended) {
+        at = add_name(add_text(at, " (it has ended, and is held by its tracer, "), tracer);
+    } else {
+        at = add_text(at, " (state ");
+        *at++ = st.state;
+        *at = '\0';
+        if (tracer > 0)
+            at = add_name(add_text(at, ", traced by "), tracer);
+    }
     (void)add_text(at, ")");
 }

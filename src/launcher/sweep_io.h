@@ -32,6 +32,7 @@ struct sweep_result {
     uint32_t zombies;  /* own children that have ended and wait to be reaped */
     pid_t unkillable;  /* one that refused SIGKILL (EPERM), or 0 */
     pid_t example;     /* one of the living, or 0 */
+    pid_t zombie;      /* one of those, or 0: it is held by its tracer if it stays */
     uint32_t undecided; /* of a walk over orphans: in the middle of exec, or of ending */
 };
 
@@ -80,6 +81,11 @@ pid_t sweep_parent(pid_t pid);
 /* Is that the name it has in /proc/PID/comm? */
 bool sweep_is_named(pid_t pid, const char *name);
 
-/* "process 123, python3 train.py (state D)", for a person; "process 123" when it can't be read. */
-#define SWEEP_NAME_MAX 160
+/* Which of what a pass has met is to be named; 0: it met none. */
+pid_t sweep_stuck_one(const struct sweep_result *r);
+/* For a person: "process 123, python3 train.py (state D)", "process 123, python3 train.py (state t,
+ * traced by process 45, gdb)", "process 123, (python3) (it has ended, and is held by its tracer,
+ * process 45, gdb)"; "process 123" when it can't be read. ptrace(2): who is traced and ends, even
+ * by SIGKILL, can't be waited for until its tracer has done so or has gone. */
+#define SWEEP_NAME_MAX 352
 void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]);

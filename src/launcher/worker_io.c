@@ -128,7 +128,9 @@ static void mark_killed(struct worker_group *g) {
 }
 
 static void say_unkillable(struct worker_group *g) {
-    pid_t pid = g->last.unkillable != 0 ? g->last.unkillable : g->last.example;
+    pid_t pid = sweep_stuck_one(&g->last);
+    for (uint32_t i = 0; i < g->n && pid == 0; i++)
+        pid = worker_group_pid(g, i);
     if (pid == 0)
         return;
     char text[SWEEP_NAME_MAX];

@@ -11,6 +11,8 @@ import pathlib
 import re
 import select
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -306,3 +308,61 @@ def test_the_next_start_sweeps_cgroups_that_nobody_has(job):
         for path in (left, claimed):
             with contextlib.suppress(OSError):
                 path.rmdir()
+
+
+# --- a debugger -----------------------------------------------------------------------------------------------------
+
+# Stops a process as a debugger does, says so, and does nothing more until its standard input ends.
+TRACER = ("import ctypes, os, sys\n"
+          "pid, libc = int(sys.argv[1]), ctypes.CDLL(None, use_errno=True)\n"
+          "if libc.ptrace(16, pid, None, None) < 0:\n"  # PTRACE_ATTACH
+          "    sys.exit(os.strerror(ctypes.get_errno()))\n"
+          "os.waitpid(pid, 0x40000000)\n"  # __WALL
+          "print('stopped', flush=True)\n"
+          "sys.stdin.read()\n")
+
+
+@pytest.fixture
+def debugger():
+    """Called with a pid: stops it; called with nothing: lets it go."""
+    tracers = []
+
+    def debug(pid=None):
+        if pid is None:
+            tracers[0].stdin.close()
+            return tracers[0].wait()
+        tracers.append(subprocess.Popen([sys.executable, "-c", TRACER, str(pid)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        if tracers[0].stdout.readline() != "stopped\n":
+            pytest.skip(f"nothing can be traced here: {tracers[0].stderr.read()}")
+        return tracers[0].pid
+
+    yield debug
+    for tracer in tracers:
+        tracer.kill()
+        tracer.wait()
+        for pipe in (tracer.stdin, tracer.stdout, tracer.stderr):
+            pipe.close()
+
+
+def test_a_worker_in_a_debugger_is_named_with_it(job, debugger):
+    """Beside another, whose failure ends the group; the lease is far shorter than the debugger stays."""
+    agent = job.agent("a", *QUICK_LEASE, "--nproc-per-node=2", "--shutdown-timeout=1", "--no-python", "/bin/sh", "-c",
+                      'echo "$RANK is $$$$"; [ $RANK = 0 ] || { : < "$E2E_GO"; exit 3; }; exec sleep 600')
+    found = agent.out.until(lambda: re.search(rb"0 is (\d+)", bytes(agent.out.raw)), 30)
+    assert found, agent.said()
+    worker = int(found[1])
+    tracer = debugger(worker)
+    job.go()
+    at = time.monotonic()
+    agent.wait_said(rf"process {worker}, [^\n]*(traced by|tracer,) process {tracer}, [^\n]*python", 30)
+    took = time.monotonic() - at
+    assert took > 5.5, f"--shutdown-timeout and 5 s, not {took:.1f} s"
+    used = sum(map(int, pathlib.Path(f"/proc/{agent.agent_pid()}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+    said = agent.said()
+    assert used / os.sysconf("SC_CLK_TCK") < 2, "the loop is not kept busy by it"
+    assert "lease" not in said and "process 0" not in said and said.count(f"process {worker}") == 1, said
+    assert agent.wait(0) is None, "it is waited for"
+    debugger()
+    code, _, err = agent.finish(30)
+    assert code == 1 and "lease" not in err and "rank 1 " in err, err

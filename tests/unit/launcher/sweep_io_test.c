@@ -2,10 +2,12 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -175,6 +177,51 @@ static void tell_pid(void *arg, pid_t pid) {
 }
 
 /* As another user: a process that has become root's can't be killed; it is said, and waited for. */
+/* A debugger that stops `pid`, and then does nothing. */
+static pid_t trace(pid_t pid) {
+    int said[2];
+    cr_assert(pipe2(said, O_CLOEXEC) == 0);
+    pid_t tracer = fork();
+    if (tracer == 0) {
+        bool ok = ptrace(PTRACE_ATTACH, pid, NULL, NULL) == 0 && waitpid(pid, NULL, __WALL) == pid;
+        (void)!write(said[1], &ok, sizeof ok);
+        for (;;)
+            (void)pause();
+    }
+    bool ok = false;
+    cr_assert(read(said[0], &ok, sizeof ok) == sizeof ok);
+    if (!ok)
+        cr_skip_test("nothing can be traced here");
+    close(said[0]);
+    close(said[1]);
+    return tracer;
+}
+
+Test(sweep_io, names_the_tracer_of_what_it_holds) {
+    struct rig rig;
+    become_sweeper(&rig);
+    pid_t worker = start(&rig, none, NULL);
+    rig_await_ready(&rig, 1, NULL);
+    pid_t tracer = trace(worker);
+    char name[SWEEP_NAME_MAX], words[64];
+    sweep_describe(worker, name);
+    snprintf(words, sizeof words, " (state t, traced by process %d, ", (int)tracer);
+    cr_expect_not_null(strstr(name, words), "%s", name);
+    struct sweep_except except = {.pids = &tracer, .n = 1};
+    struct sweep_result result = {0};
+    while (result.zombies == 0)
+        sweep_pass(&except, &result); /* SIGKILL ends it, and nobody can wait for it */
+    cr_expect_eq(result.zombie, worker);
+    cr_expect_eq(sweep_stuck_one(&result), worker);
+    sweep_describe(worker, name);
+    snprintf(words, sizeof words, " (it has ended, and is held by its tracer, process %d, ",
+             (int)tracer);
+    cr_expect_not_null(strstr(name, words), "%s", name);
+    cr_expect_eq(waitpid(worker, NULL, WNOHANG), 0);
+    sweep_all(NULL, NS_PER_S, NULL, NULL);
+    rig_fini(&rig);
+}
+
 Test(sweep_io, says_what_cannot_be_killed_and_waits_for_it) {
     if (geteuid() != 0)
         cr_skip_test("needs root, to give a process to another user");
