@@ -18,6 +18,7 @@
 #define CLEAR_LINE "\r\x1b[K"
 #define WRITE_PIECE_MAX ((size_t)64 * 1024)
 #define WRITES_PER_TURN 8
+#define PIPE_BYTES (1024 * 1024)
 #define POLLED_TTY_MAX ((size_t)256)
 
 enum how {
@@ -164,7 +165,8 @@ static void on_soon(void *arg) { write_out(arg); }
 static void add(struct queue *q, const void *data, size_t len) {
     if (q->how == HOW_NONE)
         return;
-    if (q->done >= WRITE_PIECE_MAX) { /* keep what is written from piling up in front */
+    /* What is written shall not pile up in front, nor be moved away more often than it pays. */
+    if (q->done >= WRITE_PIECE_MAX && q->done >= pending(q)) {
         memmove(q->bytes.data, q->bytes.data + q->done, pending(q));
         q->bytes.len -= q->done;
         q->done = 0;
@@ -518,6 +520,8 @@ int console_reopen(struct console *c, struct loop *loop) {
         q->lost = old.lost;
         q->progress_ns = old.progress_ns;
         q->status_shown = old.status_shown;
+        if (is_pipe(q)) /* a help, not a need */
+            (void)fcntl(q->fd, F_SETPIPE_SZ, PIPE_BYTES);
         int r = queue_start(q, loop);
         if (r < 0)
             return r;

@@ -261,6 +261,9 @@ static void on_ready(void *arg, int fd, unsigned events) {
 int writer_process_run(int fd, struct console *console, const struct job_spec *spec) {
     struct process *p = xcalloc(1, sizeof *p);
     struct loop_watch *watch = NULL;
+    /* Workers have sessions of their own, and the kernel's autogroups (sched(7)) share the CPUs out
+     * among sessions: what they all write shall not be read with the agent's share. */
+    (void)setsid();
     p->fd = fd;
     p->console = console;
     p->spec = spec;
