@@ -159,8 +159,14 @@ static void on_print(void *arg, enum console_stream stream, const char *text, si
     }
 }
 
+/* Of those that find no room only the last is kept. */
 static void on_status(void *arg, const char *text) {
-    post(arg, &(struct writer_message){.kind = WRITER_STATUS}, text, strlen(text), NULL);
+    struct writer *w = arg;
+    LIST_FOR_EACH(struct waiting, x, &w->queue, link) {
+        if (x->m.kind == WRITER_STATUS)
+            drop_waiting(w, x);
+    }
+    post(w, &(struct writer_message){.kind = WRITER_STATUS}, text, strlen(text), NULL);
 }
 
 static void on_wanted(void *arg) { (void)writer_start(arg); }

@@ -107,6 +107,28 @@ Test(helper, holds_one_descriptor_and_no_terminal) {
     cr_assert_str_eq(said, "0 /dev/\n1 /dev/\n2 /dev/\n3 pipe: cloexec\n");
 }
 
+static int speak(int fd, void *arg) {
+    (void)arg;
+    return helper_tell(STDOUT_FILENO, "out", 3) && helper_tell(STDERR_FILENO, "err", 3) && helper_tell(fd, "fd", 2) ? 7 : 1;
+}
+
+Test(helper, speaks_on_the_descriptors_that_it_is_given) {
+    int all[3][2], status;
+    struct helper c;
+    for (int i = 0; i < 3; i++)
+        cr_assert_eq(child_pipe(&all[i][0], &all[i][1]), 0);
+    cr_assert_eq(helper_start_speaking(loop, "a-helper", speak, NULL, all[0][1], all[1][1], all[2][1], &c), 0);
+    static const char *const want[] = {"fd", "out", "err"};
+    for (int i = 0; i < 3; i++) {
+        (void)close(all[i][1]);
+        hear(all[i][0]);
+        cr_assert_str_eq(said, want[i]);
+    }
+    cr_assert_eq(waitpid(helper_pid(&c), &status, 0), helper_pid(&c));
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    helper_end(&c);
+}
+
 Test(helper, may_be_given_any_descriptor) {
     char text[] = "x";
     int ours, theirs;
