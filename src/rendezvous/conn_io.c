@@ -148,13 +148,27 @@ void conn_set_owner(struct conn *c, const struct conn_ops *ops, void *arg) {
     c->arg = arg;
 }
 
+void conn_cut(struct conn *c) {
+    /* Reading then finds the end of the connection. */
+    if (stream_fd(c->stream) >= 0)
+        (void)shutdown(stream_fd(c->stream), SHUT_RDWR);
+}
+
+void conn_send_frames(struct conn *c, const char *frames, size_t len, void (*done)(void *arg),
+                      void *arg) {
+    if (stream_unsent(c->stream) <= c->unsent_max) {
+        stream_write_ref(c->stream, frames, len, done, arg);
+        return;
+    }
+    done(arg);
+    conn_cut(c);
+}
+
 void conn_send_text(struct conn *c, const char *text, size_t len) {
     uint8_t head[FRAME_HEADER_BYTES];
     frame_header(len, head);
     if (stream_unsent(c->stream) + len > c->unsent_max) {
-        /* Reading then finds the end of the connection, and the owner hears of it as ever. */
-        if (stream_fd(c->stream) >= 0)
-            (void)shutdown(stream_fd(c->stream), SHUT_RDWR);
+        conn_cut(c);
         return;
     }
     stream_write(c->stream, head, sizeof head);

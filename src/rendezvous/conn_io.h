@@ -42,6 +42,12 @@ void conn_set_owner(struct conn *c, const struct conn_ops *ops, void *arg);
 void conn_send(struct conn *c, const struct wire_message *m);
 /* A message that was encoded once for many. */
 void conn_send_text(struct conn *c, const char *text, size_t len);
+/* Whole frames that were made once for many, borrowed until done(arg). They may be longer than
+ * the bound on what is unsent, if nothing else is. */
+void conn_send_frames(struct conn *c, const char *frames, size_t len, void (*done)(void *arg),
+                      void *arg);
+/* Its owner hears of its end as ever, soon. */
+void conn_cut(struct conn *c);
 size_t conn_unsent(const struct conn *c);
 /* Another bound than CONN_UNSENT_MAX, for a peer that is about to be sent much at once. */
 void conn_set_unsent_max(struct conn *c, size_t bytes);

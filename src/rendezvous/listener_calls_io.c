@@ -181,14 +181,6 @@ static void answer_leave(struct caller *c, const struct command *command) {
     conn_send(c->conn, &m);
 }
 
-/* Much is queued for operators who don't read: no more of it for now. */
-static bool too_much_unsent(const struct rdzv_listener *l) {
-    size_t unsent = 0;
-    LIST_FOR_EACH (struct caller, o, &l->operators, link)
-        unsent += conn_unsent(o->conn);
-    return unsent > RDZV_OPERATORS_UNSENT_MAX;
-}
-
 static void on_command(struct caller *c, const struct wire_command *w) {
     const struct rdzv_listener *l = c->listener;
     struct wire_message m = {.kind = WIRE_REDIRECT};
@@ -212,8 +204,8 @@ static void on_command(struct caller *c, const struct wire_command *w) {
         conn_send(c->conn, &m);
     } else if (l->server == NULL) {
         answer(c->conn, false, "no leader is known here; ask again, or ask another node");
-    } else if (too_much_unsent(l)) {
-        answer(c->conn, false, "too many ask at this moment; ask again");
+    } else if (w->command.kind == COMMAND_STATUS) {
+        rdzv_server_ask(l->server, &c->asking);
     } else {
         rdzv_server_command(l->server, &w->command, c->conn);
     }
@@ -235,8 +227,9 @@ static void on_operator_message(void *arg, struct conn *conn, const struct wire_
     (void)conn;
     struct caller *c = arg;
     struct rdzv_listener *l = c->listener;
-    if (m->kind != WIRE_COMMAND) {
-        log_debug("rendezvous: an operator said %s; closed", wire_kind_name(m->kind));
+    if (m->kind != WIRE_COMMAND || c->asking.waits) {
+        log_debug("rendezvous: an operator said %s%s; closed", wire_kind_name(m->kind),
+                  c->asking.waits ? " before his last question was answered" : "");
         conn_free(listener_take(c));
         return;
     }

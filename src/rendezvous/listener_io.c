@@ -6,14 +6,37 @@
 #include "io/listen.h"
 #include "rendezvous/listener_priv.h"
 
+#define STRANGERS_PAUSE_NS (20 * NS_PER_MS)
+
 static uint64_t first_deadline(const struct list *callers) {
     const struct caller *first = LIST_FIRST(struct caller, callers, link);
     return first == NULL ? TIME_NEVER : first->deadline_ns;
 }
 
+/* A group is formed, and its leases come first: strangers cost a share of a core in the long run.
+ * While nodes are gathered, and where nobody leads, there is nothing that they could hold up. */
+static bool is_limited(const struct rdzv_listener *l) {
+    return l->server != NULL && group_state(rdzv_server_group(l->server)) != GROUP_GATHERING;
+}
+
+/* When the next may be let in: now or earlier, it may. */
+static uint64_t next_stranger_ns(const struct rdzv_listener *l) {
+    const uint64_t ahead_ns = RDZV_STRANGERS_BURST * RDZV_STRANGER_NS;
+    return !is_limited(l) || l->spent_until_ns < ahead_ns ? 0 : l->spent_until_ns - ahead_ns;
+}
+
+static void count_stranger(struct rdzv_listener *l, uint64_t now) {
+    if (is_limited(l))
+        l->spent_until_ns = MAX2(l->spent_until_ns, now) + RDZV_STRANGER_NS;
+}
+
 void listener_update_interest(struct rdzv_listener *l) {
-    loop_timer_set(l->timer, MIN2(first_deadline(&l->pending), first_deadline(&l->operators)));
-    bool full = l->n_pending >= RDZV_PENDING_MAX;
+    uint64_t next_ns = next_stranger_ns(l);
+    bool too_many = next_ns > clock_now_ns();
+    uint64_t at = MIN2(first_deadline(&l->pending), first_deadline(&l->operators));
+    /* some at once, rather than each by itself */
+    loop_timer_set(l->timer, too_many ? MIN2(at, next_ns + STRANGERS_PAUSE_NS) : at);
+    bool full = l->n_pending >= RDZV_PENDING_MAX || too_many;
     if (full == l->paused)
         return;
     l->paused = full;
@@ -38,6 +61,7 @@ struct conn *listener_take(struct caller *c) {
     struct conn *conn = c->conn;
     struct rdzv_listener *l = c->listener;
     list_remove(&c->link);
+    list_remove(&c->asking.link);
     (*c->count)--;
     if (c->incarnation != 0)
         idmap_remove(&l->parked_by_incarnation, c->incarnation);
@@ -52,7 +76,9 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     struct rdzv_listener *l = arg;
     struct caller *c = xcalloc(1, sizeof *c);
     c->listener = l;
-    c->deadline_ns = clock_now_ns() + l->config.first_word_ns;
+    uint64_t now = clock_now_ns();
+    c->deadline_ns = now + l->config.first_word_ns;
+    count_stranger(l, now);
     if (conn_new(l->loop, fd, &listener_pending_ops, c, &c->conn) < 0) {
         free(c);
         return;
@@ -62,10 +88,12 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
         .hello = {.version = WIRE_VERSION, .incarnation = l->config.incarnation},
     };
     memcpy(hello.hello.run_id, l->config.run_id, sizeof hello.hello.run_id);
+    c->asking.conn = c->conn;
+    list_init(&c->asking.link);
     conn_send(c->conn, &hello);
     list_append(&l->pending, &c->link);
     c->count = &l->n_pending;
-    if (++l->n_pending == 1 || l->n_pending >= RDZV_PENDING_MAX)
+    if (++l->n_pending == 1 || l->n_pending >= RDZV_PENDING_MAX || next_stranger_ns(l) > now)
         listener_update_interest(l);
 }
 

@@ -25,7 +25,9 @@ struct rdzv_listener {
     size_t n_pending, n_parked, n_operators;
     struct idmap parked_by_incarnation;
     bool paused;
-    struct loop_timer *timer;   /* for the oldest pending and the most silent operator */
+    uint64_t spent_until_ns;    /* how far ahead of now the rate of strangers is spent */
+    /* for the oldest pending and the most silent operator, and when strangers are let in again */
+    struct loop_timer *timer;
 };
 
 /* A connection that nobody else owns: a probe, a node about to join, one that is parked, an
@@ -36,6 +38,7 @@ struct caller {
     size_t *count;        /* of the list that it is in */
     struct conn *conn;    /* owned */
     uint64_t deadline_ns; /* while pending or an operator */
+    struct rdzv_asking asking; /* an operator */
     uint64_t incarnation; /* parked */
     char *join;           /* parked: its JOIN as it lies on the wire, which is short */
     size_t join_len;

@@ -121,6 +121,10 @@ static void tell_now(struct rdzv_server *s, struct server_node *n) {
     list_remove(&n->untold_link);
     if (!group_desired(s->group, n->incarnation, &m.desired))
         return;
+    /* A node that the group runs without ranks with the strangers. */
+    bool outside = m.desired.kind == DESIRED_IDLE && group_state(s->group) != GROUP_GATHERING;
+    if (n->conn != NULL)
+        conn_set_priority(n->conn, outside ? LOOP_PRIO_BULK : LOOP_PRIO_LEASE);
     if (s->told.len == 0 || memcmp(&m.desired, &s->told_desired, sizeof m.desired) != 0) {
         strbuf_clear(&s->told);
         wire_encode(&m, &s->told);
@@ -225,6 +229,7 @@ static void destroy(struct rdzv_server *s) {
     while (!list_empty(&s->untold) && !s->deposed)
         tell_now(s, CONTAINER_OF(s->untold.next, struct server_node, untold_link));
     server_free_nodes(s);
+    server_overviews_fini(s);
     loop_timer_free(s->timer);
     loop_timer_free(s->owed_timer);
     loop_timer_free(s->tell_timer);
@@ -286,6 +291,8 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
         r = loop_timer_new(loop, on_owed, s, &s->owed_timer);
     if (r == 0)
         r = loop_timer_new(loop, on_untold, s, &s->tell_timer);
+    if (r == 0)
+        r = server_overviews_init(s);
     if (r < 0) {
         loop_timer_free(s->timer);
         loop_timer_free(s->owed_timer);

@@ -19,8 +19,9 @@
  *
  * Everything a peer can make us hold is bounded: RDZV_PENDING_MAX connections that have not said a
  * valid JOIN, each for RDZV_FIRST_WORD_NS; RDZV_NODES_MAX parked ones, and as many nodes;
- * RDZV_OPERATORS_MAX operators, each until it is silent for RDZV_OPERATOR_SILENCE_NS, and no answer
- * to one while RDZV_OPERATORS_UNSENT_MAX bytes wait for them; WIRE_MESSAGE_MAX unread bytes and
+ * and while a group is formed, one more in RDZV_STRANGER_NS;
+ * RDZV_OPERATORS_MAX operators, each until it is silent for RDZV_OPERATOR_SILENCE_NS, who share the
+ * few texts of the status that somebody has still to read; WIRE_MESSAGE_MAX unread bytes and
  * CONN_UNSENT_MAX unsent bytes for each node (a successor's list of members comes on top). Whoever
  * breaks the protocol is disconnected. */
 #pragma once
@@ -32,9 +33,11 @@
 #define RDZV_PENDING_MAX 8192
 #define RDZV_FIRST_WORD_NS (10 * NS_PER_S)
 #define RDZV_PROBES_MAX 16 /* at once */
-#define RDZV_OPERATORS_MAX 64
+#define RDZV_OPERATORS_MAX 256
+/* While a group is formed, connections are taken at this rate, after that many at once. */
+#define RDZV_STRANGER_NS NS_PER_MS
+#define RDZV_STRANGERS_BURST 8192
 #define RDZV_OPERATOR_SILENCE_NS (10 * NS_PER_S)
-#define RDZV_OPERATORS_UNSENT_MAX ((size_t)4 << 20)
 
 struct rdzv_server;
 struct rdzv_listener;

@@ -250,7 +250,6 @@ static void node_connected(struct server_node *n, struct conn *conn, const struc
     n->min_nodes = join->min_nodes;
     n->max_nodes = join->max_nodes;
     conn_set_owner(conn, &node_callbacks, n);
-    conn_set_priority(conn, LOOP_PRIO_LEASE);
     conn_free(old);
     if (conn_local_addr(conn, &n->local) < 0)
         n->local.len = 0; /* gone already; its end is about to be noticed */

@@ -3,6 +3,7 @@
  *   server_nodes_io.c  the nodes' connections, their messages as events
  *   server_probe_io.c  probes of the nodes' listeners
  *   server_tell_io.c   longer words: namings, redirections, answers to operators
+ *   server_overview_io.c  the status, for all operators who ask for it
  *   server_io.c        the group's steps and effects, the store's place, life */
 #pragma once
 
@@ -11,6 +12,25 @@
 #include "rendezvous/conn_io.h"
 #include "rendezvous/probe_io.h"
 #include "rendezvous/server_io.h"
+
+/* An operator who has asked for the status. Part of what the listener has of him. */
+struct rdzv_asking {
+    struct list link;  /* linked while an overview is for him that is not all sent */
+    struct conn *conn; /* the listener's */
+    bool waits;        /* it is still to come */
+};
+
+struct overview_text;
+struct overviews {
+    struct loop_timer *timer;
+    struct list asking;          /* struct rdzv_asking: the next is for them */
+    struct list texts;           /* struct overview_text, the oldest first */
+    struct overview_text *text;  /* that is being made; NULL: none is */
+    struct overview_node *rows;  /* of it */
+    uint32_t n_rows, next_row;
+    uint64_t cost_ns;            /* of it, so far */
+    uint64_t rest_until_ns;      /* none is begun before */
+};
 
 struct rdzv_server {
     struct loop *loop;
@@ -40,6 +60,7 @@ struct rdzv_server {
     struct loop_timer *owed_timer;
     struct list untold;      /* struct server_node, by untold_link: the next turns tell them */
     struct loop_timer *tell_timer;
+    struct overviews overviews;
 };
 
 /* An operator's COMMAND under way. On the stack of rdzv_server_command(). */
@@ -122,6 +143,13 @@ void server_start_probes(struct rdzv_server *s);
 void server_name(struct rdzv_server *s, struct server_node *n);
 /* Tells all nodes who leads now, as far as it is known, and ends their connections. */
 void server_redirect_all(struct rdzv_server *s, uint32_t epoch);
-/* An operator's, other than LEAVE. Answers on `to`, which is borrowed for the call. */
+/* An operator's, other than LEAVE and STATUS. Answers on `to`, which is borrowed for the call. */
 void rdzv_server_command(struct rdzv_server *s, const struct command *command, struct conn *to);
 void server_answer(struct server_asker *asker, bool ok, const char *text);
+
+/* ---- server_overview_io.c ---- */
+
+_must_use_ int server_overviews_init(struct rdzv_server *s);
+void server_overviews_fini(struct rdzv_server *s);
+/* STATUS: answered later, on asking->conn. Borrowed until the link is taken out. */
+void rdzv_server_ask(struct rdzv_server *s, struct rdzv_asking *asking);

@@ -6,9 +6,6 @@
 
 /* A member of an estate on the wire, at most. */
 #define MEMBER_BYTES_MAX 192
-/* Rows that are asked of the group at a time. */
-#define OVERVIEW_ROWS 1024
-#define OVERVIEW_ROW_BYTES_MAX ((size_t)2048)
 
 /* ---- namings ---- */
 
@@ -85,44 +82,13 @@ void server_answer(struct server_asker *asker, bool ok, const char *text) {
     conn_send(asker->conn, &m);
 }
 
-static void send_rows(struct conn *to, const struct overview_node *rows, size_t n, uint32_t from) {
-    struct wire_message m = {.kind = WIRE_NODES};
-    for (size_t i = 0; i < n; i += m.nodes.n) {
-        m.nodes.first = from + (uint32_t)i;
-        m.nodes.n = (uint32_t)MIN2(n - i, (size_t)RDZV_OVERVIEW_CHUNK);
-        memcpy(m.nodes.list, rows + i, m.nodes.n * sizeof *rows);
-        conn_send(to, &m);
-    }
-}
-
-static void send_overview(struct rdzv_server *s, struct conn *to) {
-    struct wire_message m = {.kind = WIRE_OVERVIEW};
-    uint64_t now = clock_now_ns();
-    group_overview(s->group, now, &m.overview);
-    uint32_t n_nodes = m.overview.n_nodes;
-    conn_set_unsent_max(to, conn_unsent(to) + CONN_UNSENT_MAX + n_nodes * OVERVIEW_ROW_BYTES_MAX);
-    conn_send(to, &m);
-    struct overview_node *rows = xcalloc(OVERVIEW_ROWS, sizeof *rows);
-    for (uint32_t from = 0; from < n_nodes;) {
-        size_t n = group_overview_nodes(s->group, now, from, rows,
-                                        MIN2((uint32_t)OVERVIEW_ROWS, n_nodes - from));
-        assert(n > 0);
-        send_rows(to, rows, n, from);
-        from += (uint32_t)n;
-    }
-    free(rows);
-}
-
 void rdzv_server_command(struct rdzv_server *s, const struct command *command, struct conn *to) {
     struct server_asker asker = {.conn = to};
     if (s->deposed) {
         server_answer(&asker, false, "this agent no longer leads; ask again");
         return;
     }
-    if (command->kind == COMMAND_STATUS) {
-        send_overview(s, to);
-        return;
-    }
+    assert(command->kind != COMMAND_STATUS); /* rdzv_server_ask() */
     assert(!s->busy); /* it comes from the loop */
     s->asker = &asker;
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_COMMAND, .command = command});

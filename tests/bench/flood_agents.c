@@ -19,8 +19,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/frame.h"
 #include "io/clock.h"
-#include "rendezvous/conn_io.h"
+#include "io/stream.h"
+#include "rendezvous/wire.h"
 
 /* Not yet served, at once: more would wait in the kernel for a second, not at the leader. */
 #define ON_THE_WAY_MAX 512
@@ -30,8 +32,9 @@
 struct caller {
     struct flood *flood;
     struct list link; /* in flood.waiting */
-    struct conn *conn;
+    struct stream *stream;
     uint32_t index;
+    uint64_t rows;   /* of the status, still to come */
     bool on_the_way; /* connected, and not served yet */
     bool served;     /* ever */
 };
@@ -62,7 +65,7 @@ static void on_its_way(struct caller *c, bool yes) {
 /* It comes again, when it is its turn. */
 static void hang_up(struct caller *c) {
     struct flood *f = c->flood;
-    conn_free(TAKE_PTR(c->conn));
+    stream_free(TAKE_PTR(c->stream));
     on_its_way(c, false);
     list_append(&f->waiting, &c->link);
     loop_timer_set(f->timer, clock_now_ns() + PAUSE_NS);
@@ -85,7 +88,12 @@ static void say_first_word(struct caller *c) {
         m.join.report.state = NODE_JOINED;
         (void)snprintf(m.join.run_id, sizeof m.join.run_id, "%s", run_id);
     }
-    conn_send(c->conn, &m);
+    uint8_t head[FRAME_HEADER_BYTES];
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    wire_encode(&m, &text);
+    frame_header(text.len, head);
+    stream_write(c->stream, head, sizeof head);
+    stream_write(c->stream, strbuf_text(&text), text.len);
 }
 
 static void connect_more(struct flood *f);
@@ -104,38 +112,57 @@ static void served(struct caller *c) {
     connect_more(f);
 }
 
-static void on_message(void *arg, struct conn *conn, const struct wire_message *m) {
-    (void)conn;
-    struct caller *c = arg;
-    if (m->kind == WIRE_WELCOME) {
+static bool says(const char *text, const char *what) { return strstr(text, what) != NULL; }
+
+/* What it needs of a message: the leader is what is to be kept busy, not this process. */
+static void on_frame(struct caller *c, const char *text) {
+    const char *n = strstr(text, "\"n_nodes\":");
+    if (says(text, "\"kind\":\"WELCOME\"")) {
         served(c);
-    } else if (m->kind == WIRE_OVERVIEW && m->overview.n_nodes == 0) {
-        served(c);
-    } else if (m->kind == WIRE_OVERVIEW) {
-        c->index = m->overview.n_nodes; /* rows to come */
-    } else if (m->kind == WIRE_NODES && (c->index -= MIN2(c->index, m->nodes.n)) == 0) {
-        served(c);
-    } else if (m->kind == WIRE_REFUSED || m->kind == WIRE_ANSWER) {
+    } else if (says(text, "\"kind\":\"OVERVIEW\"") && n != NULL) {
+        c->rows = strtoull(n + strlen("\"n_nodes\":"), NULL, 10);
+    } else if (says(text, "\"kind\":\"NODES\"")) {
+        c->rows -= MIN2(c->rows, (uint64_t)RDZV_OVERVIEW_CHUNK);
+        if (c->rows == 0)
+            served(c);
+    } else if (says(text, "\"kind\":\"REFUSED\"") || says(text, "\"kind\":\"ANSWER\"")) {
         c->flood->refused++;
         hang_up(c);
     }
 }
 
-static void on_closed(void *arg, struct conn *conn, int code, const char *text) {
-    (void)conn;
+static void on_readable(void *arg, struct stream *s) {
+    struct caller *c = arg;
+    size_t bytes;
+    char head[1024];
+    const uint8_t *frame = stream_peek(s, FRAME_HEADER_BYTES);
+    while (frame != NULL && frame_size(frame, FRAME_HEADER_BYTES, WIRE_MESSAGE_MAX, &bytes) == 0 &&
+           (frame = stream_peek(s, bytes)) != NULL) {
+        size_t n = MIN2(bytes - FRAME_HEADER_BYTES, sizeof head - 1);
+        memcpy(head, frame + FRAME_HEADER_BYTES, n);
+        head[n] = '\0';
+        stream_drain(s, bytes);
+        on_frame(c, head);
+        if (c->stream != s)
+            return;
+        frame = stream_peek(s, FRAME_HEADER_BYTES);
+    }
+}
+
+static void on_closed(void *arg, struct stream *s, int code) {
+    (void)s;
     (void)code;
-    (void)text;
     struct caller *c = arg;
     c->flood->ended++;
     hang_up(c);
 }
 
 static void connect_more(struct flood *f) {
-    static const struct conn_ops ops = {.on_message = on_message, .on_closed = on_closed};
+    static const struct stream_ops ops = {.on_readable = on_readable, .on_closed = on_closed};
     struct caller *c;
     size_t most = f->asks ? f->n : ON_THE_WAY_MAX;
     while (f->n_on_the_way < most && (c = LIST_FIRST(struct caller, &f->waiting, link)) != NULL) {
-        int r = conn_connect(f->loop, &f->leader, &ops, c, &c->conn);
+        int r = stream_connect(f->loop, &f->leader, &ops, c, &c->stream);
         if (r < 0) {
             loop_timer_set(f->timer, clock_now_ns() + PAUSE_NS);
             return;

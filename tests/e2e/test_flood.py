@@ -1,10 +1,11 @@
-"""Crowds that take part in nothing: nodes that join as spares and fall silent. No member is kept waiting for its lease by them,
-and they cost the leader a share of a core.
+"""Crowds that take part in nothing: nodes that join as spares and fall silent, operators who ask without pause. No member is
+kept waiting for its lease by them, and they cost the leader a share of a core.
 
 The members are those of tests/bench/scale_agents.c, the crowd is tests/bench/flood_agents.c.
 
-    MUSTER_TEST_SCALE=slow …      10,000 joiners
+    MUSTER_TEST_SCALE=slow …      10,000 joiners and 1,000 operators
 """
+import json
 import os
 import pathlib
 import subprocess
@@ -17,7 +18,7 @@ sys.path.insert(0, str(harness.HERE.parent / "bench"))
 from bench_scale import cpu_seconds  # noqa: E402
 
 SLOW = os.environ.get("MUSTER_TEST_SCALE") == "slow"
-JOINERS = 10000 if SLOW else 1500
+JOINERS, OPERATORS = (10000, 1000) if SLOW else (1500, 200)
 MEMBERS = 8
 BEAT, LATE = 1.0, 0.5  # a member's silence in seconds: the heartbeat, and what may come on top
 SHARE = 0.3  # of a core
@@ -64,12 +65,13 @@ class Beset:
 
     def __init__(self, job):
         self.job, self.crowds, self.port = job, [], harness.free_port()
+        # Without a run id there is no mark, and each LEASE ends later than the last: what "gap" goes by.
         self.agent = job.agent("leader", f"--nnodes={MEMBERS + 1}", "--nproc-per-node=1", "--max-restarts=3",
-                               "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=beset",
+                               "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}",
                                "--no-python", program("scale_agents"), "worker", job.tmp / "events",
                                program=[*harness.muster(), "run"])
         self.agent.wait_said("waiting for nodes")
-        self.members = self.crowd("scale_agents", "agents", self.port, MEMBERS, 1, MEMBERS + 1, MEMBERS + 1, "beset")
+        self.members = self.crowd("scale_agents", "agents", self.port, MEMBERS, 1, MEMBERS + 1, MEMBERS + 1, "none")
         self.members.wait("ready")
         self.members.process.stdin.write(f"go {time.monotonic_ns()}\n".encode())
         self.members.process.stdin.flush()
@@ -107,8 +109,32 @@ class Beset:
 
 def test_joiners_that_fall_silent_cost_no_member_its_lease(job):
     with Beset(job) as beset:
-        joiners = beset.crowd("flood_agents", "join", beset.port, JOINERS, "beset")
+        joiners = beset.crowd("flood_agents", "join", beset.port, JOINERS, "none")
         joiners.wait("all")
         beset.watch(1)
         for _ in range(4):
             beset.bears(2)
+
+
+def test_operators_who_ask_without_pause_cost_no_member_its_lease(job):
+    with Beset(job) as beset:
+        operators = beset.crowd("flood_agents", "ask", beset.port, OPERATORS, "none")
+        operators.wait("all")
+        beset.watch(1)
+        for _ in range(2):
+            beset.bears(3)
+        answered, _, _ = operators.ask("count")
+        assert answered >= 10 * OPERATORS, answered
+
+
+def test_both_at_once(job):
+    with Beset(job) as beset:
+        beset.crowd("flood_agents", "join", beset.port, JOINERS, "none").wait("all")
+        operators = beset.crowd("flood_agents", "ask", beset.port, OPERATORS, "none")
+        beset.watch(1)
+        for _ in range(4):
+            beset.bears(2)
+        said = subprocess.run([*harness.muster(), "status", "--json", f"127.0.0.1:{beset.port}"], capture_output=True,
+                              text=True, timeout=60)
+        assert said.returncode == 0, said
+        assert sum(node["place"] == "member" for node in json.loads(said.stdout)["nodes"]) == MEMBERS + 1

@@ -11,7 +11,7 @@
 #include "rendezvous/server_io.h"
 
 #define DOOMSDAY_NS (60 * NS_PER_S)
-#define PEERS_MAX 80
+#define PEERS_MAX (RDZV_OPERATORS_MAX + 16)
 #define HEARD_MAX 8
 
 struct peer {
@@ -374,4 +374,16 @@ Test(listener_io, operators_are_bounded_in_number, .init = begin, .fini = finish
     wait_until(last_greeted);
     cr_assert(probe->greeted, "a probe is answered all the same");
     cr_assert_not(w.peers[0].ended);
+}
+
+Test(listener_io, an_operator_waits_for_his_answer_before_he_asks_on, .init = begin, .fini = finish) {
+    struct peer *p = add_peer();
+    command(p, "", COMMAND_STATUS, "");
+    wait_until(last_welcomed);
+    command(p, "", COMMAND_STATUS, "");
+    wait_for(first_heard, 2);
+    cr_assert_not(p->ended, "one after the other is fine");
+    command(p, "", COMMAND_STATUS, "");
+    command(p, "", COMMAND_STATUS, "");
+    wait_until(first_ended);
 }

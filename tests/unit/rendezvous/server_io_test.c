@@ -473,8 +473,8 @@ Test(server_io, nodes_end_with_the_reason_when_the_leader_is_gone, .init = begin
     struct group_config g = group_config(3, 3, 0);
     start_job(3, &g);
     wait_until(all_run);
-    rdzv_server_free(TAKE_PTR(world.server));
     kill_agent(&world.agents[0]);
+    rdzv_server_free(TAKE_PTR(world.server));
     (void)close(world.endpoint_fd);
     world.endpoint_fd = dup(2); /* for finish() */
     wait_until(others_ended);
