@@ -49,6 +49,17 @@ static const char *word(enum log_level level) {
     assert_not_reached();
 }
 
+/* Whatever was tried: the remedy is the same, and few know it by the kernel's words. */
+static void add_hint(struct strbuf *line, const char *text) {
+    const char *said = strstr(text, "Too many open files");
+    if (said == NULL || strstr(text, "ulimit") != NULL)
+        return;
+    if (strstr(said, "in system") != NULL)
+        strbuf_add(line, " (the machine's limit: sysctl fs.file-max)");
+    else
+        strbuf_add(line, " (this process's limit: raise it with ulimit -n)");
+}
+
 void log_line(enum log_level level, const char *fmt, ...) {
     if (!log_enabled(level))
         return;
@@ -61,6 +72,7 @@ void log_line(enum log_level level, const char *fmt, ...) {
     va_end(ap);
     utf8_clean(text, true); /* of files, devices and other nodes, on somebody's terminal */
     strbuf_add(&line, text);
+    add_hint(&line, text);
     strbuf_add_char(&line, '\n');
     if (sink != NULL)
         sink(sink_arg, line.data, line.len);

@@ -87,8 +87,9 @@ static int operate(struct operation *op, enum command_kind kind, const char *nod
     (void)snprintf(command.node, sizeof command.node, "%s", node != NULL ? node : "");
     (void)snprintf(command.reason, sizeof command.reason, "%s", reason != NULL ? reason : "");
     struct loop *loop;
-    if (loop_new(&loop) < 0) {
-        log_error("can't make an event loop");
+    int r = loop_new(&loop);
+    if (r < 0) {
+        log_error("can't make an event loop: %s", strerror(-r));
         return EXIT_JOB_FAILED;
     }
     int status = ask(op, loop, &command);

@@ -133,8 +133,9 @@ static int watch(struct watch *w) {
 int watch_job(const struct operation *op, bool json, bool again) {
     struct watch w = {
         .op = op, .json = json, .again = again, .terminal = isatty(STDOUT_FILENO) == 1};
-    if (loop_new(&w.loop) < 0) {
-        log_error("can't make an event loop");
+    int r = loop_new(&w.loop);
+    if (r < 0) {
+        log_error("can't make an event loop: %s", strerror(-r));
         return EXIT_JOB_FAILED;
     }
     int status = watch(&w);

@@ -44,6 +44,7 @@ static const char *advice(int code) {
     case EADDRINUSE:
         return "another process listens there; choose another port, or 0 for any free one";
     case EADDRNOTAVAIL: return "no interface of this machine has that address";
+    case EMFILE: return "raise the limit of open files (ulimit -n)";
     case EACCES: return "ports below 1024 need privileges";
     default: return "choose another address";
     }

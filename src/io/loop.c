@@ -14,6 +14,8 @@
 #include "base/log.h"
 #include "io/clock.h"
 
+/* An event base: epoll, its timer, two pairs for wake-ups and signals. */
+#define DESCRIPTORS_NEEDED 6
 #define CALLBACKS_BETWEEN_LOOKS 256
 /* How old what is known of the time without a processor may be. */
 #define DELAY_AGE_NS (10 * NS_PER_MS)
@@ -164,7 +166,33 @@ static struct event_base *new_base(void) {
     return base;
 }
 
+/* libevent ends the process where it lacks descriptors: that is found before, by us. */
+static int need_descriptors(void) {
+    int taken[DESCRIPTORS_NEEDED], n = 0, r = 0;
+    while (n < DESCRIPTORS_NEEDED && r == 0) {
+        taken[n] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (taken[n] >= 0)
+            n++;
+        else if (errno == EMFILE || errno == ENFILE)
+            r = -errno;
+        else
+            break; /* no such file here */
+    }
+    while (n > 0)
+        (void)close(taken[--n]);
+    return r;
+}
+
+static void on_libevent_log(int severity, const char *text) {
+    (void)severity;
+    log_debug("libevent: %s", text);
+}
+
 int loop_new(struct loop **ret) {
+    int r = need_descriptors();
+    if (r < 0)
+        return r;
+    event_set_log_callback(on_libevent_log);
     struct loop *loop = xcalloc(1, sizeof *loop);
     list_init(&loop->hooks);
     list_init(&loop->accepting);

@@ -78,6 +78,7 @@ struct member {
     struct arbiter_record record;
     uint64_t record_ns;          /* when the last good read began; 0: none */
     uint64_t beat_ns;            /* the beat has been seen with this value since */
+    uint64_t moved_ns;           /* it had moved between two reads of this node's time alone; 0 */
     /* each answer since says that the arbiter's data is gone; 0: not so */
     uint64_t ruined_ns;
     bool asking;                 /* a READ is under way */

@@ -271,7 +271,10 @@ static void on_closed_record(struct member *m, const struct arbiter_record *r) {
 
 static void keep_record(struct member *m, const struct arbiter_answer *a) {
     const struct arbiter_record *r = &a->record;
-    if (m->record_ns == 0 || r->epoch != m->record.epoch || r->beat != m->record.beat)
+    bool same = m->record_ns != 0 && r->epoch == m->record.epoch;
+    if (same && r->beat != m->record.beat && m->record_ns >= m->apart_ns)
+        m->moved_ns = m->now_ns;
+    if (!same || r->beat != m->record.beat)
         m->beat_ns = m->now_ns;
     m->record = *r;
     m->record_ns = a->started_ns;
@@ -282,10 +285,15 @@ static void say_unreachable(struct member *m) {
     const struct arbiter_record *r = &m->record;
     if (m->apart_ns == TIME_NEVER || m->now_ns < m->apart_ns + 2 * m->config.heartbeat_ns)
         return;
-    bool moves = m->record_ns < m->beat_ns + 3 * m->config.heartbeat_ns;
+    /* A beat that moved before he was lost tells nothing of him now. */
+    bool stands = m->record_ns >= m->beat_ns + 3 * m->config.heartbeat_ns;
+    const char *what = "does not answer";
+    if (stands)
+        what = "gives no sign of life";
+    else if (m->moved_ns >= m->apart_ns)
+        what = "is alive, but not reachable from here";
     say_waiting(m, "the leader at %.100s, port %u (epoch %" PRIu32 ") %s", r->leader.addr,
-                r->leader.port, r->epoch,
-                moves ? "is alive, but not reachable from here" : "gives no sign of life");
+                r->leader.port, r->epoch, what);
 }
 
 void member_on_ruin(struct member *m, const struct arbiter_answer *a) {

@@ -368,3 +368,12 @@ def test_a_lost_gpu_is_said_to_be_lost(nvml):
     found = muster("version", "-v", env=harness.nvml_env(nvml, "lost")).stdout
     assert "             0: NVIDIA A100-SXM4-80GB GPU-l0 0000:01:00.0\n" in found, found
     assert "             1: (lost, or needs a reset)\n" in found and "             3: GPU-l3 (lost" in found, found
+
+
+@pytest.mark.parametrize("limit", [6, 8, 12, 16, 32])
+def test_too_low_a_limit_of_open_files_is_told_with_the_remedy(limit):
+    words = ["run", "--standalone", "--nproc-per-node=16", "--no-python", "/bin/true"]
+    done = subprocess.run(["sh", "-c", f'ulimit -n {limit} && exec "$@"', "sh", *harness.muster(), *words],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "ulimit -n" in done.stderr, done
+    assert "[warn]" not in done.stderr and "[err]" not in done.stderr, done.stderr

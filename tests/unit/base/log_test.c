@@ -92,3 +92,17 @@ Test(log, level_names_in_any_case) {
     cr_assert_eq(log_level_parse("LOUD", &level), -EINVAL);
     cr_assert_eq(level, LOG_LEVEL_INFO);
 }
+
+Test(log, who_lacks_descriptors_is_told_the_remedy_once) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    log_set_sink(gather, &s);
+    log_error("can't do it: %s", strerror(EMFILE));
+    log_error("can't do it: %s; raise ulimit -n", strerror(EMFILE));
+    log_error("can't do it: %s", strerror(ENFILE));
+    cr_assert_str_eq(strbuf_text(&s),
+                     "<muster: error: can't do it: Too many open files (this process's limit: raise it "
+                     "with ulimit -n)\n>"
+                     "<muster: error: can't do it: Too many open files; raise ulimit -n\n>"
+                     "<muster: error: can't do it: Too many open files in system (the machine's limit: "
+                     "sysctl fs.file-max)\n>");
+}

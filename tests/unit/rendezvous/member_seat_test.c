@@ -1002,6 +1002,21 @@ Test(member_seat, the_beat_of_another_epoch_says_nothing_about_this_leader) {
 
 /* ---- rule 4 ---- */
 
+Test(member_seat, a_leader_whose_beat_has_not_moved_since_he_was_lost_is_not_said_to_live) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 3, 1);
+    r.there = led_by(3, 1);
+    r.reads = true;
+    for (int i = 0; i < 100; i++) {
+        pass(&r, 0.1);
+        cr_assert_null(strstr(member_waiting(r.m), "alive"), "%s", member_waiting(r.m));
+    }
+    cr_assert_not_null(strstr(member_waiting(r.m), "gives no sign of life"), "%s", member_waiting(r.m));
+    end(&r);
+}
+
 Test(member_seat, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_random_part) {
     static const double parts[] = {0, 2.5, 6};
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
