@@ -109,8 +109,8 @@ static void send_status(struct rdzv_server *s) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     wire_encode(&m, &text);
     LIST_FOR_EACH (struct server_node, n, &s->all, link) {
-        if (n->conn != NULL && n->welcomed && conn_unsent(n->conn) < STATUS_UNSENT_MAX)
-            conn_send_text(n->conn, strbuf_text(&text), text.len);
+        if (n->conn != NULL && conn_unsent(n->conn) < STATUS_UNSENT_MAX)
+            server_send_text(n, strbuf_text(&text), text.len);
     }
 }
 

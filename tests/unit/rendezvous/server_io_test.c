@@ -63,6 +63,7 @@ struct world {
     uint64_t heartbeat_ns;
     char incident[4096];
     enum outcome outcome;
+    bool slow; /* each note takes all of a slice */
 };
 
 static struct world world;
@@ -181,6 +182,14 @@ static void on_done(void *arg, enum outcome outcome) {
     check(w);
 }
 
+static void on_note(void *arg, const struct group_note *note) {
+    (void)note;
+    struct world *w = arg;
+    uint64_t until = w->slow ? clock_now_ns() + LOOP_SLICE_NS + NS_PER_MS : 0;
+    while (clock_now_ns() < until)
+        continue;
+}
+
 /* ---- the world ---- */
 
 static void on_doomsday(void *arg) {
@@ -254,7 +263,7 @@ static void lead(struct agent *a, const struct group_config *g) {
         .listener_port = a->listener_port,
         .heartbeat_ns = world.heartbeat_ns,
         .ops = {.store_open = on_store_open, .store_close = on_store_close,
-                .incident = on_incident, .done = on_done},
+                .incident = on_incident, .note = on_note, .done = on_done},
         .arg = &world,
     };
     memcpy(config.run_id, world.run_id, sizeof world.run_id);
@@ -532,6 +541,15 @@ Test(server_io, everybody_hears_who_is_there_while_nodes_are_missing, .init = be
     struct agent *third = add_agent();
     join(third);
     wait_until(all_run);
+}
+
+static bool first_was_told(struct world *w) { return w->agents[0].status.present == 1; }
+
+Test(server_io, those_who_are_told_in_a_later_turn_still_hear_who_is_there, .init = begin, .fini = finish) {
+    struct group_config g = group_config(3, 4, 0);
+    world.slow = true;
+    start_job(1, &g);
+    wait_until(first_was_told);
 }
 
 static bool last_ended(struct world *w) { return w->agents[w->n_agents - 1].ends > 0; }
