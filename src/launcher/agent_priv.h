@@ -66,9 +66,6 @@ struct agent {
     /* agent_show_io.c */
     char shown[RDZV_REASON_MAX];  /* the last progress line, not to be repeated */
     uint64_t shown_ns;
-    struct loop_timer *cause_timer; /* a cause that may be improved on is held back until then */
-    struct desired held_cause;
-    bool has_held_cause;
     struct failure shown_cause;   /* of the stop that was shown last */
     bool has_shown_cause;
 };

@@ -16,10 +16,6 @@
 
 /* Where there is no terminal, the same kind of waiting is said again after this. */
 #define REPEAT_NS (30 * NS_PER_S)
-/* How long a failure that may be another's echo is held back, unless all is decided before. */
-#define HOLD_CAUSE_NS (100 * NS_PER_MS)
-
-static void show_held_cause(void *arg);
 
 static void on_writer(void *arg, pid_t pid) {
     struct agent *a = arg;
@@ -31,14 +27,10 @@ int agent_show_begin(struct agent *a) {
     if (r < 0)
         return r;
     log_set_sink(console_log_sink, a->console);
-    r = writer_new(a->loop, a->console, a->config.spec, on_writer, a, &a->writer);
-    if (r < 0)
-        return r;
-    return loop_timer_new(a->loop, show_held_cause, a, &a->cause_timer);
+    return writer_new(a->loop, a->console, a->config.spec, on_writer, a, &a->writer);
 }
 
 void agent_show_end(struct agent *a, uint64_t deadline_ns) {
-    loop_timer_free(a->cause_timer);
     if (a->console == NULL)
         return;
     if (a->writer != NULL)
@@ -108,7 +100,6 @@ void agent_show_status(struct agent *a, const struct rdzv_status *st) {
 
 void agent_show_formed(struct agent *a, struct generation g, const struct form *f) {
     (void)console_status(a->console, NULL);
-    show_held_cause(a);
     a->shown[0] = '\0';
     a->has_shown_cause = false;
     bool first = g.counter == 1;
@@ -136,43 +127,27 @@ static void show_headline(struct agent *a, const struct failure *f,
     log_notice("%s", strbuf_text(&s));
 }
 
-static void show_held_cause(void *arg) {
-    struct agent *a = arg;
-    if (!a->has_held_cause)
-        return;
-    a->has_held_cause = false;
-    loop_timer_set(a->cause_timer, TIME_NEVER);
-    const struct desired *d = &a->held_cause;
-    show_headline(a, &d->failure,
-                  &(struct report_counts){.stopping = d->n_stopping,
-                                          .will_restart = d->will_restart,
-                                          .restarts_used = d->restarts_used,
-                                          .max_restarts = d->max_restarts});
-}
-
+/* The leader tells a cause when it is sure of it. */
 void agent_show_stop(struct agent *a, const char *reason, const struct desired *cause) {
     (void)console_status(a->console, NULL);
     if (cause != NULL && cause->has_failure) {
-        bool first = !a->has_held_cause;
-        a->held_cause = *cause;
-        a->has_held_cause = true;
-        if (failure_noise(&cause->failure) == 0)
-            show_held_cause(a);
-        else if (first)
-            loop_timer_set(a->cause_timer, clock_now_ns() + HOLD_CAUSE_NS);
-    } else if (a->has_held_cause) {
-        a->has_held_cause = false; /* it was an echo: here is the cause */
-        log_notice("%s", reason);
-    } else if (a->signo == 0 && reason[0] != '\0' && strcmp(a->shown, reason) != 0) {
-        (void)snprintf(a->shown, sizeof a->shown, "%s", reason);
-        uint32_t alive = crew_workers_alive(a->crew);
-        bool again = cause != NULL && cause->kind == DESIRED_STOP && cause->will_restart;
-        char stopping[64] = "";
-        if (alive > 0)
-            (void)snprintf(stopping, sizeof stopping, "; stopping %u worker%s here", alive,
-                           alive == 1 ? "" : "s");
-        log_notice("%s%s%s", reason, stopping, again ? "; a new group forms" : "");
+        show_headline(a, &cause->failure,
+                      &(struct report_counts){.stopping = cause->n_stopping,
+                                              .will_restart = cause->will_restart,
+                                              .restarts_used = cause->restarts_used,
+                                              .max_restarts = cause->max_restarts});
+        return;
     }
+    if (a->signo != 0 || reason[0] == '\0' || strcmp(a->shown, reason) == 0)
+        return;
+    (void)snprintf(a->shown, sizeof a->shown, "%s", reason);
+    uint32_t alive = crew_workers_alive(a->crew);
+    bool again = cause != NULL && cause->kind == DESIRED_STOP && cause->will_restart;
+    char stopping[64] = "";
+    if (alive > 0)
+        (void)snprintf(stopping, sizeof stopping, "; stopping %u worker%s here", alive,
+                       alive == 1 ? "" : "s");
+    log_notice("%s%s%s", reason, stopping, again ? "; a new group forms" : "");
 }
 
 /* torchrun's habit: an agent that was given TORCHELASTIC_ERROR_FILE passes the cause on in it. */
@@ -248,8 +223,6 @@ void agent_show_outcome(struct agent *a) {
         show_was_closed(a, end);
         return;
     }
-    if (!end->has_failure)
-        show_held_cause(a);
     switch (end->kind) {
     case MEMBER_END_NONE:
     case MEMBER_END_LEFT:

@@ -26,11 +26,17 @@ int failure_noise(const struct failure *f) {
     switch (f->kind) {
     case FAILURE_OOM:
     case FAILURE_SPAWN: return 0;
-    case FAILURE_SIGNAL: return f->code != SIGABRT ? 0 : noise_of_exit(f);
+    case FAILURE_SIGNAL:
+        return f->code == SIGABRT || f->code == SIGPIPE ? noise_of_exit(f) : 0;
     case FAILURE_EXIT:
     case FAILURE_NODE: return noise_of_exit(f);
     case FAILURE_NONE:
     case FAILURE_KIND_COUNT: return 3;
     }
     assert_not_reached();
+}
+
+bool failure_may_end_node(const struct failure *f) {
+    return f->kind == FAILURE_OOM ||
+           (f->kind == FAILURE_SIGNAL && (f->code == SIGKILL || f->code == SIGTERM));
 }

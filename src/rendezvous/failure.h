@@ -44,6 +44,9 @@ struct failure {
 #define FAILURE_ECHO_NS 15000000
 
 /* Smaller explains more: 0 a signal nobody sent, lack of memory, a program that can't start; 1 an
- * exit code, or SIGABRT, with which communication libraries give up on a peer; 2 the same with last
+ * exit code, or SIGABRT or SIGPIPE, with which programs give up on a peer; 2 the same with last
  * words about a peer that had gone. Above 0: it may be another failure's echo. */
 int failure_noise(const struct failure *f);
+/* SIGKILL, SIGTERM, lack of memory: so all processes of a host or a container end when it does, the
+ * agent perhaps a moment later. */
+bool failure_may_end_node(const struct failure *f);

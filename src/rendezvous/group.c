@@ -6,8 +6,6 @@
 
 #include "rendezvous/group_priv.h"
 
-/* Better causes of one stop that are told at once; what follows is told when it is settled. */
-#define RETELL_MAX 8
 /* How often all nodes hear who is there: and this longer for each of them. */
 #define STATUS_INTERVAL_NS (200 * NS_PER_MS)
 #define STATUS_PER_NODE_NS (500 * NS_PER_US)
@@ -221,9 +219,11 @@ static void heed_member(struct group *g, struct node *n) {
     const struct report *report = &n->report;
     char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
     group_node_name(n, name);
-    if (report->has_failure) {
+    bool wants_out = report->leaving && report->state != NODE_FINISHED;
+    if (report->has_failure && !(wants_out && failure_may_end_node(&report->failure))) {
         group_stop_for_failure(g);
-    } else if (report->leaving && report->state != NODE_FINISHED) {
+    } else if (wants_out) {
+        g->has_cause = false;
         (void)snprintf(text, sizeof text, "node %s was told to stop", name);
         group_stop_for_lost_node(g, text);
         g->stop_wished = true;
@@ -273,11 +273,15 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     bool better = counts && group_note_failure(g, n, &report->failure);
     if (g->state != GROUP_STOPPING)
         heed_member(g, n);
-    else if (better && !g->cause_withheld && g->settle_deadline_ns != TIME_NEVER &&
-             ++g->retold <= RETELL_MAX)
-        group_tell_members(g);
-    else
-        g->cause_retold = g->cause_retold || better;
+    else if (better)
+        group_better_cause(g);
+    if (report->leaving && g->state == GROUP_STOPPING) { /* so were its workers, a moment before */
+        char name[RDZV_HOST_MAX], text[RDZV_HOST_MAX + 32];
+        group_node_name(n, name);
+        (void)snprintf(text, sizeof text, "node %s was told to stop", name);
+        g->stop_wished = g->stop_wished ||
+                         group_blame_lost_node(g, n->info.incarnation, true, text);
+    }
 }
 
 static void on_join(struct group *g, const struct group_event *ev) {
@@ -374,7 +378,7 @@ static uint64_t next_deadline(const struct group *g) {
     switch (g->state) {
     case GROUP_GATHERING: t = group_gather_deadline(g); break;
     case GROUP_FORMING: t = g->form_deadline_ns; break;
-    case GROUP_STOPPING: t = g->settle_deadline_ns; break;
+    case GROUP_STOPPING: t = g->telling ? g->now_ns + 1 : g->settle_deadline_ns; break;
     case GROUP_CLOSED: t = g->done ? TIME_NEVER : g->close_deadline_ns; break;
     case GROUP_RUNNING: break;
     case GROUP_STATE_COUNT: assert_not_reached();
@@ -415,7 +419,7 @@ static void on_node_event(struct group *g, struct node *n, const struct group_ev
 static void dispatch(struct group *g, const struct group_event *ev) {
     struct node *n;
     switch (ev->kind) {
-    case GROUP_EVENT_TIME: break;
+    case GROUP_EVENT_TIME: g->telling = false; break;
     case GROUP_EVENT_JOIN: on_join(g, ev); break;
     case GROUP_EVENT_STORE: on_store(g, ev); break;
     case GROUP_EVENT_STOP: group_operator_stop(g, ev->reason); break;

@@ -9,6 +9,8 @@
 #define CLOCK_ERROR_MIN_NS (2 * NS_PER_MS)
 /* Clocks drift apart by less than one part in this many: an old measurement is worth less. */
 #define CLOCK_DRIFT_PART UINT64_C(2000)
+/* Better causes of one stop that are told at once; what follows is told when it is settled. */
+#define RETELL_MAX 8
 /* Before the first measured round trip. */
 #define CLOCK_ERROR_UNKNOWN_NS (100 * NS_PER_MS)
 
@@ -63,7 +65,63 @@ bool group_note_failure(struct group *g, const struct node *n, const struct fail
     return true;
 }
 
-bool group_cause_may_be_echo(const struct group *g) { return failure_noise(&g->cause) > 0; }
+/* ---- a failure, or a loss ---- */
+
+static bool has_stopped_now(const struct node *n) {
+    return (n->tallied & 1u << TALLY_STOPPED) != 0;
+}
+
+bool group_outlived_failure(const struct group *g, const struct node *n) {
+    return has_stopped_now(n) || n->info.incarnation == g->config.leader_incarnation ||
+           n->heard_ns > g->stop_since_ns + g->config.settle_ns;
+}
+
+/* Where there is one node, its loss leaves nobody to go on; but what explains a failure may be
+ * heard a little later. */
+bool group_cause_in_doubt(const struct group *g) {
+    return failure_noise(&g->cause) > 0 || (g->n_nodes > 1 && failure_may_end_node(&g->cause));
+}
+
+/* Workers were killed, and their agent may be next. That it said that all had stopped lets the job
+ * start them again; a job that would end for it waits longer. */
+static bool killed_alone(const struct group *g, bool budget_spent) {
+    const struct node *n = group_find(g, g->cause.incarnation);
+    if (n == NULL || !n->is_member)
+        return true;
+    if (!has_stopped_now(n))
+        return false;
+    return !budget_spent ||
+           (n->connected && g->now_ns >= g->stop_since_ns + g->config.settle_ns);
+}
+
+bool group_cause_is_certain(const struct group *g, bool budget_spent) {
+    if (failure_may_end_node(&g->cause))
+        return killed_alone(g, budget_spent);
+    if (failure_noise(&g->cause) == 0 || g->tally[TALLY_STOPPED] == g->n_members)
+        return true;
+    for (size_t i = 0; i < g->n_members; i++)
+        if (!group_outlived_failure(g, g->members[i]))
+            return false;
+    return true;
+}
+
+bool group_cause_is_loss_of(const struct group *g, uint64_t incarnation, bool outlived) {
+    if (failure_may_end_node(&g->cause))
+        return g->cause.incarnation == incarnation;
+    return failure_noise(&g->cause) > 0 && !outlived;
+}
+
+/* What was said of it before is put right; while nothing was said, there is time. */
+void group_better_cause(struct group *g) {
+    if (g->cause_withheld && !group_cause_in_doubt(g))
+        group_cause_settled(g);
+    if (!g->cause_withheld && g->settle_deadline_ns != TIME_NEVER && ++g->retold <= RETELL_MAX)
+        group_tell_members(g);
+    else
+        g->cause_retold = true;
+}
+
+/* ---- in words ---- */
 
 static void what_happened(const struct failure *f, char *out, size_t len) {
     switch (f->kind) {

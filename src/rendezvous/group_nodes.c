@@ -182,10 +182,10 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     note_removal(g, n, why, how);
     group_heir_lost(g, n, how);
     g->n_starved -= n->starved;
+    uint64_t incarnation = n->info.incarnation;
+    bool outlived = group_outlived_failure(g, n);
     if (was_member)
         drop_member(g, n);
-    if (was_member && g->state == GROUP_STOPPING)
-        group_blame_lost_node(g, n, text);
     g->lost_somebody = g->lost_somebody || in_order;
     g->n_last_lost += in_order && how != REMOVED_SILENT;
     g->n_fell_silent += how == REMOVED_SILENT;
@@ -203,6 +203,9 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     if (was_member && group_is_live(g) && !(finished && g->state == GROUP_RUNNING)) {
         group_stop_for_lost_node(g, text);
         g->stop_wished = !lost;
+    } else if (was_member && g->state == GROUP_STOPPING &&
+               group_blame_lost_node(g, incarnation, outlived, text)) {
+        g->stop_wished = !lost; /* it was said with STOP */
     } else if (g->state != GROUP_CLOSED && (was_member || in_order)) {
         group_incident(g, text);
     } else if (g->state != GROUP_CLOSED) {

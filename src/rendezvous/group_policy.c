@@ -259,7 +259,7 @@ void group_operator_stop(struct group *g, const char *reason) {
     }
     g->closing = true;
     g->outcome = OUTCOME_FAILED;
-    g->charge_pending = g->has_cause = false;
+    g->charge_pending = g->has_cause = g->cause_withheld = false;
     if (group_is_live(g)) {
         group_begin_stop(g, reason);
     } else {

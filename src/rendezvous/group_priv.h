@@ -169,11 +169,16 @@ struct group {
     char reason[RDZV_REASON_MAX];
     bool has_cause, cause_retold;
     uint32_t retold;          /* how often a better cause was told */
-    bool cause_withheld;      /* a node is away, the failure may be its echo: not told yet */
+    /* it may be a node's loss, or the echo of one: nothing is said of cause and budget yet */
+    bool cause_withheld;
+    bool doubt_told;          /* that it takes a while to know */
     struct failure cause;
     int64_t cause_at_ns;      /* on the leader's clock */
     uint64_t cause_error_ns;
-    uint64_t settle_deadline_ns; /* TIME_NEVER: settled */
+    /* Better causes are told at once before; a cause in doubt is looked at then. TIME_NEVER: it is
+     * settled */
+    uint64_t settle_deadline_ns;
+    bool telling;             /* why it stops: nothing else happens before that has gone out */
     uint32_t n_stopping;
     /* CLOSED */
     enum group_state closed_from;
@@ -293,7 +298,11 @@ void group_begin_stop(struct group *g, const char *reason);
 bool group_somebody_unresolved(const struct group *g);
 void group_stop_for_lost_node(struct group *g, const char *why);
 void group_stop_for_failure(struct group *g);
-void group_blame_lost_node(struct group *g, const struct node *n, const char *why);
+/* The cause may be told. */
+void group_cause_settled(struct group *g);
+/* A member is no longer there, or wants out, while its group stops: true when that is why the group
+ * stops, which is told. */
+bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why);
 void group_close_failed(struct group *g, const char *reason);
 /* Arbiter or mark know the outcome: now the nodes are told. */
 void group_close_told(struct group *g);
@@ -337,8 +346,17 @@ bool group_is_stalling(const struct group *g);
 bool group_note_failure(struct group *g, const struct node *n, const struct failure *failure);
 /* It in one line: "rank 3 failed: exit code 1: …". */
 void group_cause_text(const struct group *g, char *out, size_t len);
-/* Whether the first cause may be the echo of a lost node: no signal, no lack of memory. */
-bool group_cause_may_be_echo(const struct group *g);
+/* Another failure is the first cause from now on: it is told, or will be. */
+void group_better_cause(struct group *g);
+/* The first cause may turn out to be a node's loss, or the echo of one. */
+bool group_cause_in_doubt(const struct group *g);
+/* That can't be any more; budget_spent: nor may the job end for it without being sure. */
+bool group_cause_is_certain(const struct group *g, bool budget_spent);
+/* The loss of this member explains it. */
+bool group_cause_is_loss_of(const struct group *g, uint64_t incarnation, bool outlived);
+/* It gave a sign of life that it can't have given before the failure: all stopped, or settle_ns of
+ * silence is over. */
+bool group_outlived_failure(const struct group *g, const struct node *n);
 void group_note_clock(struct group *g, struct node *n, const struct renew *renew);
 /* The node as people know it: host name, "-2" for a second agent of that host. */
 void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]);

@@ -4,6 +4,9 @@
 
 #include "rendezvous/group_priv.h"
 
+/* A cause in doubt is looked at so often: for each member. */
+#define DOUBT_CHECK_NS (100 * NS_PER_MS)
+
 static const struct {
     const char *name;
     unsigned next; /* bits of the states that may follow */
@@ -43,6 +46,8 @@ static void close_store(struct group *g) {
 /* The nodes are told when it is put down where late comers find it. */
 static void enter_closed(struct group *g) {
     close_store(g);
+    if (g->cause_withheld) /* the job ends for something else */
+        g->has_cause = g->charge_pending = g->cause_withheld = false;
     g->closed_from = g->state;
     move(g, GROUP_CLOSED);
     g->close_deadline_ns = g->now_ns + g->config.close_timeout_ns;
@@ -91,7 +96,7 @@ static bool too_few_for_ever(const struct group *g) {
 void group_begin_stop(struct group *g, const char *reason) {
     (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
     g->n_stopping = count_workers(g);
-    g->cause_retold = g->stop_wished = false;
+    g->cause_retold = g->doubt_told = g->stop_wished = g->telling = false;
     g->retold = 0;
     g->stop_since_ns = g->now_ns;
     g->settle_deadline_ns = g->has_cause ? g->now_ns + g->config.settle_ns : TIME_NEVER;
@@ -100,7 +105,7 @@ void group_begin_stop(struct group *g, const char *reason) {
         g->detected_ns = g->now_ns;
     move(g, GROUP_STOPPING);
     char cause[RDZV_REASON_MAX / 4] = "";
-    if (g->has_cause && reason[0] == '\0')
+    if (g->has_cause && !g->cause_withheld && reason[0] == '\0')
         group_cause_text(g, cause, sizeof cause);
     group_add_note(g, NOTE_STOPPING, NULL, reason[0] != '\0' ? reason : cause)->detected_ns =
         g->detected_ns;
@@ -112,72 +117,73 @@ static void describe_too_few(const struct group *g, const char *why, char *out, 
                    g->tally[TALLY_HOPEFUL], g->need);
 }
 
-/* A member is no longer there, or wants out. */
-void group_stop_for_lost_node(struct group *g, const char *why) {
-    if (g->losses > g->config.max_node_losses) {
-        char text[RDZV_REASON_MAX];
-        (void)snprintf(text, sizeof text, "%.1900s; %u nodes were lost, and --max-node-losses is "
-                       "%u",
-                       why, g->losses, g->config.max_node_losses);
-        g->closing = true;
-        g->outcome = OUTCOME_FAILED;
-        group_begin_stop(g, text);
+/* What the loss of a node means for the job: whether it ends, and the whole sentence. */
+static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_MAX]) {
+    bool too_many = g->losses > g->config.max_node_losses;
+    (void)snprintf(text, RDZV_REASON_MAX, "%s", why);
+    if (too_many) {
+        (void)snprintf(text, RDZV_REASON_MAX,
+                       "%.1900s; %u nodes were lost, and --max-node-losses is %u", why, g->losses,
+                       g->config.max_node_losses);
     } else if (too_few_for_ever(g)) {
-        char text[RDZV_REASON_MAX];
-        describe_too_few(g, why, text, sizeof text);
-        g->closing = g->closing_for_few = true;
-        g->outcome = OUTCOME_FAILED;
-        group_begin_stop(g, text);
+        describe_too_few(g, why, text, RDZV_REASON_MAX);
+        g->closing_for_few = true;
     } else {
-        group_begin_stop(g, why);
+        return;
     }
+    g->closing = true;
+    g->outcome = OUTCOME_FAILED;
 }
 
-static const struct node *disconnected_member(const struct group *g) {
-    for (size_t i = 0; i < g->n_members; i++)
-        if (!g->members[i]->connected)
-            return g->members[i];
-    return NULL;
+/* A member is no longer there, or wants out. */
+void group_stop_for_lost_node(struct group *g, const char *why) {
+    char text[RDZV_REASON_MAX];
+    weigh_loss(g, why, text);
+    group_begin_stop(g, text);
 }
 
 /* A worker failed (or a node could not obey FORM). The charge waits until all have stopped: what
- * looks like a failure may be the echo of a node that was lost, which costs nothing. */
+ * looks like a failure may be a node that is being lost, or the echo of its loss, which costs
+ * nothing. */
 void group_stop_for_failure(struct group *g) {
-    char text[RDZV_REASON_MAX] = "";
     g->charge_pending = true;
-    const struct node *away = group_cause_may_be_echo(g) ? disconnected_member(g) : NULL;
-    g->cause_withheld = away != NULL;
-    if (away != NULL) {
-        char name[RDZV_HOST_MAX];
-        group_node_name(away, name);
-        (void)snprintf(text, sizeof text, "node %s does not answer, and rank %u failed after that",
-                       name, g->cause.rank);
-    }
+    g->cause_withheld = group_cause_in_doubt(g);
     /* its clock is known give or take an error: never later than now */
     g->detected_ns = g->cause_at_ns > 0 ? MIN2((uint64_t)g->cause_at_ns, g->now_ns) : g->now_ns;
     const struct node *failed = group_find(g, g->cause.incarnation);
     char cause[RDZV_REASON_MAX / 4];
     group_cause_text(g, cause, sizeof cause);
     group_add_note(g, NOTE_WORKER_FAILED, failed, cause)->detected_ns = g->detected_ns;
-    group_begin_stop(g, text);
+    group_begin_stop(g, "");
     if (g->n_stopping > 0)
         g->n_stopping--; /* the one that failed needs no stopping */
+}
+
+/* What nodes are told is what holds when it is sent: so the group stays as it is until its time
+ * goes on, which is after that. */
+static void tell_before_going_on(struct group *g) {
+    group_tell_members(g);
+    g->telling = true;
 }
 
 bool group_budget_spent(const struct group *g) {
     return g->charge_pending && g->restarts_used >= g->config.max_restarts;
 }
 
-/* A member was lost while its group was stopping for a failure. If it gave no sign of life after
- * that failure, the failure was its echo. */
-void group_blame_lost_node(struct group *g, const struct node *n, const char *why) {
-    if (!g->charge_pending || !group_cause_may_be_echo(g) ||
-        n->heard_ns > g->stop_since_ns + g->config.settle_ns)
-        return;
+void group_cause_settled(struct group *g) {
+    g->cause_withheld = g->cause_retold = false;
+    g->reason[0] = '\0';
+}
+
+/* A cause that was told stands. */
+bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why) {
+    if (!g->charge_pending || !g->cause_withheld ||
+        !group_cause_is_loss_of(g, incarnation, outlived))
+        return false;
     g->charge_pending = g->has_cause = g->cause_retold = g->cause_withheld = false;
-    g->settle_deadline_ns = TIME_NEVER;
-    (void)snprintf(g->reason, sizeof g->reason, "%s", why);
-    group_tell_members(g);
+    weigh_loss(g, why, g->reason);
+    tell_before_going_on(g);
+    return true;
 }
 
 /* ---- GATHERING ---- */
@@ -380,19 +386,48 @@ static void advance_running(struct group *g) {
     }
 }
 
+/* The cause is still in doubt: looked at again soon. People who see nothing happen are told that,
+ * without a name that may be the wrong one. */
+static void keep_doubting(struct group *g) {
+    uint64_t patience = g->config.settle_ns + g->config.heartbeat_ns + g->config.heartbeat_ns / 2;
+    g->settle_deadline_ns = g->now_ns + DOUBT_CHECK_NS;
+    if (g->doubt_told || g->now_ns < g->stop_since_ns + patience)
+        return;
+    g->doubt_told = true;
+    (void)snprintf(g->reason, sizeof g->reason,
+                   "rank %u failed; whether a node was lost is not known yet", g->cause.rank);
+    group_tell_members(g);
+}
+
+/* What is known by now of the cause is told. True: not all is known, or told, and the group does
+ * not go on in this step. */
+static bool settle(struct group *g, bool all_stopped) {
+    bool due = g->now_ns >= g->settle_deadline_ns;
+    if (g->telling)
+        return true;
+    if (!due && !all_stopped)
+        return false;
+    if (g->cause_withheld) {
+        if (group_cause_is_certain(g, group_budget_spent(g))) {
+            group_cause_settled(g);
+            tell_before_going_on(g);
+        } else if (due) {
+            keep_doubting(g);
+        }
+        return true;
+    }
+    g->settle_deadline_ns = TIME_NEVER;
+    if (g->cause_retold && !all_stopped)
+        group_tell_members(g); /* a better cause turned up since STOP was told */
+    g->cause_retold = false;
+    return false;
+}
+
 static void advance_stopping(struct group *g) {
     bool all_stopped = all_members(g, TALLY_STOPPED);
     if (g->closing_for_few && group_is_leaving(g))
         g->closing = g->closing_for_few = false;
-    if (g->now_ns >= g->settle_deadline_ns || all_stopped) {
-        g->cause_retold = g->cause_retold || g->cause_withheld;
-        g->cause_withheld = false;
-        g->settle_deadline_ns = TIME_NEVER;
-        if (g->cause_retold && !all_stopped)
-            group_tell_members(g); /* a better cause turned up since STOP was told */
-        g->cause_retold = false;
-    }
-    if (!all_stopped)
+    if (settle(g, all_stopped) || !all_stopped)
         return;
     g->stopped_ns = g->now_ns;
     group_add_note(g, NOTE_STOPPED, NULL, NULL)->detected_ns = g->stop_since_ns;

@@ -40,7 +40,7 @@ static void desire_end(const struct group *g, struct desired *d) {
     if (d->has_failure)
         d->failure = g->cause;
     d->will_restart = d->kind == DESIRED_STOP && !g->closing &&
-                      (g->cause_withheld || !group_budget_spent(g));
+                      !g->cause_withheld && !group_budget_spent(g);
     d->restarts_used += d->will_restart && g->charge_pending;
     d->n_stopping = g->n_stopping;
     d->outcome = d->kind == DESIRED_CLOSED ? g->outcome : OUTCOME_NONE;
@@ -176,6 +176,7 @@ const struct node_info *group_node_info(const struct group *g, uint64_t node) {
 void group_check(const struct group *g) {
     assert(g->n_members <= g->config.max_nodes);
     assert(g->n_nodes <= RDZV_NODES_MAX);
+    assert(!g->cause_withheld || (g->state == GROUP_STOPPING && g->has_cause && g->charge_pending));
     assert(g->state != GROUP_GATHERING || (g->n_members == 0 && !g->store_open));
     assert(g->state != GROUP_RUNNING || (g->form_told && g->store_open));
     assert(g->state != GROUP_CLOSED || (g->outcome != OUTCOME_NONE && !g->store_open) || g->done);

@@ -260,8 +260,13 @@ void server_event(struct rdzv_server *s, struct group_event *ev) {
         loop_timer_set(s->timer, s->deposed ? TIME_NEVER : s->update.deadline_ns);
 }
 
+/* What a step has told goes out before time goes on: the group may wait for that. */
 static void on_timer(void *arg) {
-    server_event(arg, &(struct group_event){.kind = GROUP_EVENT_TIME});
+    struct rdzv_server *s = arg;
+    if (list_empty(&s->untold))
+        server_event(s, &(struct group_event){.kind = GROUP_EVENT_TIME});
+    else
+        loop_timer_set(s->timer, clock_now_ns());
 }
 
 static void on_owed(void *arg) { server_pay_leases(arg); }

@@ -11,6 +11,8 @@
  *     gate=NAME   waits until the test opens the FIFO of that name (beside E2E_GO) for writing
  *     work        like go, and until then tells the record every 20 ms that it lives; then that it ended
  *     train       like work, from the last checkpoint on: each sign of life is a step, and rank 0 saves each fifth one
+ *     ring        like go, with a connection to the next rank and from the one before; the end of one ends it with 1,
+ *                 with NCCL's and gloo's kind of words
  *     tick=MS     a step takes so long, and not 20 ms
  *     shout=KB    with each step, the node's first worker writes so much to standard output
  *     linger=MS   after SIGTERM, train goes on for so long before it ends
@@ -181,6 +183,13 @@ static void say_start(void) {
     event(line);
 }
 
+static void say(const char *what) {
+    char line[200];
+    (void)snprintf(line, sizeof line, "%s tag=%s gen=%s rank=%s pid=%d\n", what, env("E2E_TAG", "x"), generation(),
+                   env("RANK", "?"), (int)getpid());
+    event(line);
+}
+
 static void say_env(const char *name) {
     char line[700];
     const char *v = getenv(name);
@@ -312,6 +321,47 @@ static void train(void) {
     (void)close(fd);
 }
 
+/* From the folder of lifelines: the path of a socket is short. */
+static void ring_name(struct sockaddr_un *addr, int rank) {
+    *addr = (struct sockaddr_un){.sun_family = AF_UNIX};
+    (void)snprintf(addr->sun_path, sizeof addr->sun_path, "../ring.%.40s.%d", generation(), rank);
+}
+
+/* Paths of sockets hold across emulated hosts, whose network does not. */
+static void ring(void) {
+    struct sockaddr_un own, next;
+    int rank = atoi(env("RANK", "0")), world = atoi(env("WORLD_SIZE", "1"));
+    if (chdir(env("E2E_LIFE", ".")) < 0)
+        die("E2E_LIFE");
+    ring_name(&own, rank);
+    ring_name(&next, (rank + 1) % world);
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), to = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (listener < 0 || to < 0 || bind(listener, (struct sockaddr *)&own, sizeof own) < 0 || listen(listener, 8) < 0)
+        die("ring");
+    while (connect(to, (struct sockaddr *)&next, sizeof next) < 0) {
+        if (errno != ENOENT && errno != ECONNREFUSED)
+            die(next.sun_path);
+        (void)poll(NULL, 0, 1);
+    }
+    struct pollfd fds[3] = {{.fd = to, .events = POLLIN}, {.events = POLLIN}, {.events = POLLIN}};
+    fds[1].fd = accept(listener, NULL, NULL);
+    fds[2].fd = open(env("E2E_GO", ""), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fds[1].fd < 0 || fds[2].fd < 0)
+        die("ring");
+    say("ringed");
+    char c;
+    while (read(fds[2].fd, &c, 1) == 0) { /* as in work() */
+        int n = poll(fds, 2, 20);
+        if (n < 0 && errno != EINTR)
+            die("poll");
+        if (n > 0 && read(fds[2].fd, &c, 1) == 0) {
+            (void)fprintf(stderr, "ring: rank %d: Connection closed by peer\n", rank);
+            exit(1);
+        }
+    }
+    _exit(0); /* who sees another's end now has been told to go, too */
+}
+
 static void notify(const char *text) {
     const char *name = env("MUSTER_NOTIFY_SOCKET", "");
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -348,6 +398,8 @@ static void do_word(const char *w) {
         wait_at_gate(w + 5);
     else if (strcmp(w, "work") == 0)
         work();
+    else if (strcmp(w, "ring") == 0)
+        ring();
     else if (strcmp(w, "train") == 0)
         train();
     else if (strncmp(w, "linger=", 7) == 0)

@@ -33,6 +33,7 @@ enum fault_kind {
     FAULT_BOOT = 1,     /* an agent is started on the host, if none is there */
     FAULT_WORKER,       /* one worker of the host ends: exit code arg, a signal where arg < 0 */
     FAULT_WORKERS,      /* workers of several hosts end within some ms (arg: a mask of hosts) */
+    FAULT_KILL_WORKERS, /* all workers of the host die of signal arg, which nobody here has sent */
     FAULT_AGENT_KILL,   /* SIGKILL to the agent; its guardian takes arg ns to kill the rest */
     FAULT_HOST_OFF,     /* everything on the host vanishes and nothing answers until it boots */
     FAULT_FREEZE_AGENT, /* SIGSTOP for arg ns: only the agent */
@@ -126,6 +127,11 @@ enum mutant {
     MUTANT_FOR_EVER,           /* groups that end without a failure are not counted */
     MUTANT_NEVER_PROGRESS,     /* no group runs for long enough to have got anywhere */
     MUTANT_PROBE_CROWD,        /* nodes that wait for a place are probed without a rate */
+    /* of failures and losses */
+    MUTANT_KILL_IS_FAILURE,    /* a killed worker is a failure, whatever becomes of its node */
+    MUTANT_NO_ECHO,            /* no failure is the echo of a loss */
+    MUTANT_END_AT_ONCE,        /* the job ends for a killed worker before its agent can die, too */
+    MUTANT_EARLY_WORDS,        /* a cause is told before it is sure */
     MUTANT_COUNT,
 };
 const char *mutant_name(enum mutant m);

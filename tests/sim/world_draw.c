@@ -65,12 +65,14 @@ static enum fault_kind draw_kind(struct draw *d, const struct world_params *p, e
                                               FAULT_SPAWN_FAILS,   FAULT_IGNORE_TERM};
     static const enum fault_kind nodes[] = {FAULT_AGENT_KILL, FAULT_AGENT_KILL, FAULT_HOST_OFF,
                                             FAULT_BOOT,       FAULT_BOOT,       FAULT_LEAVE,
-                                            FAULT_UNKILLABLE, FAULT_PREPARE_SLOW};
+                                            FAULT_UNKILLABLE, FAULT_PREPARE_SLOW,
+                                            FAULT_KILL_WORKERS, FAULT_KILL_WORKERS};
     static const enum fault_kind network[] = {FAULT_CUT, FAULT_PARTITION, FAULT_DELAY};
     static const enum fault_kind freezes[] = {FAULT_FREEZE_AGENT, FAULT_FREEZE_HOST};
     static const enum fault_kind arbiter[] = {FAULT_ARBITER_OUT,  FAULT_ARBITER_SLOW,
                                               FAULT_ARBITER_SLOW, FAULT_AGENT_KILL,
-                                              FAULT_PARTITION,    FAULT_HOST_OFF};
+                                              FAULT_PARTITION,    FAULT_HOST_OFF,
+                                              FAULT_KILL_WORKERS};
     static const enum fault_kind mark[] = {FAULT_TOUCH_FAILS, FAULT_AGENT_KILL, FAULT_FREEZE_AGENT,
                                            FAULT_BOOT};
     static const enum fault_kind operators[] = {FAULT_EXCLUDE, FAULT_GROW, FAULT_SAFE_POINT,
@@ -110,6 +112,7 @@ static uint32_t draw_host(struct draw *d, const struct world_params *p, enum fau
         return chance(d, 60) ? HOST_LEADER : HOST_SUCCESSOR((uint32_t)prng_below(&d->prng, 2));
     /* A fixed leader's own host fares well mostly: without succession its end is the end. */
     bool deadly = kind == FAULT_AGENT_KILL || kind == FAULT_HOST_OFF || kind == FAULT_LEAVE ||
+                  kind == FAULT_KILL_WORKERS ||
                   kind == FAULT_FREEZE_AGENT || kind == FAULT_FREEZE_HOST ||
                   kind == FAULT_UNKILLABLE;
     if (p->group.anchor == ANCHOR_MARK && mood == MOOD_ANCHOR)
@@ -126,6 +129,7 @@ static void draw_args(struct draw *d, const struct world_params *p, struct fault
         f->arg = (int64_t)between(d, 1, 255);
         f->arg2 = (int64_t)ms(d, 0, chance(d, 50) ? 400 : 2);
         break;
+    case FAULT_KILL_WORKERS: f->arg = chance(d, 70) ? 9 : 15; break;
     case FAULT_AGENT_KILL: f->arg = (int64_t)ms(d, 0, 1000); break;
     case FAULT_FREEZE_AGENT:
     case FAULT_FREEZE_HOST:
@@ -175,6 +179,19 @@ static void draw_args(struct draw *d, const struct world_params *p, struct fault
 /* Room is left for what belongs to one fault. */
 static bool room(const struct world_params *p) { return p->n_faults + 4 < WORLD_FAULTS_MAX; }
 
+/* Its workers were killed: mostly the agent follows. */
+static void draw_rest_of_node(struct draw *d, struct world_params *p, const struct fault *f) {
+    uint64_t at = f->at_ns + (chance(d, 50) ? ms(d, 0, 4) : ms(d, 0, 50));
+    if (chance(d, 15))
+        return;
+    if (f->arg == 15 && chance(d, 50))
+        (void)world_params_fault(p, FAULT_LEAVE, at, f->host, (int64_t)(3 * NS_PER_S), 0);
+    else
+        (void)world_params_fault(p, FAULT_AGENT_KILL, at, f->host, (int64_t)ms(d, 0, 5),
+                                 f->host == 0 && p->group.anchor == ANCHOR_MARK
+                                     ? (int64_t)ms(d, 5, 4000) : 0);
+}
+
 static void draw_fault(struct draw *d, struct world_params *p, enum mood mood, uint64_t calm_ns) {
     struct fault f = {.kind = draw_kind(d, p, mood), .at_ns = between(d, 0, calm_ns)};
     f.host = draw_host(d, p, f.kind, mood);
@@ -189,6 +206,8 @@ static void draw_fault(struct draw *d, struct world_params *p, enum mood mood, u
         uint32_t other = (uint32_t)prng_below(&d->prng, p->n_hosts);
         (void)world_params_fault(p, FAULT_WORKER, f.at_ns + ms(d, 2, 250), other, 3, 0);
     }
+    if (f.kind == FAULT_KILL_WORKERS)
+        draw_rest_of_node(d, p, &f);
     bool deadly = f.kind == FAULT_AGENT_KILL || f.kind == FAULT_HOST_OFF;
     if (deadly && f.host == 0 && p->group.anchor == ANCHOR_MARK)
         /* a mark is lost with a reboot, which takes longer than a lease */

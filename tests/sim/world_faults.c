@@ -7,6 +7,7 @@ static const char *const fault_names[FAULT_KIND_COUNT] = {
     [FAULT_BOOT] = "boot",
     [FAULT_WORKER] = "worker fails",
     [FAULT_WORKERS] = "workers fail",
+    [FAULT_KILL_WORKERS] = "all workers killed",
     [FAULT_AGENT_KILL] = "agent killed",
     [FAULT_HOST_OFF] = "host off",
     [FAULT_FREEZE_AGENT] = "agent frozen",
@@ -79,6 +80,10 @@ static const char *const mutant_names[MUTANT_COUNT] = {
     [MUTANT_FOR_EVER] = "a group that ends without a failure is free for ever",
     [MUTANT_NEVER_PROGRESS] = "no group runs for long enough",
     [MUTANT_PROBE_CROWD] = "a crowd is probed without a rate",
+    [MUTANT_KILL_IS_FAILURE] = "a kill is a failure, though the node is lost",
+    [MUTANT_NO_ECHO] = "no failure is the echo of a loss",
+    [MUTANT_END_AT_ONCE] = "the job ends at once for a kill",
+    [MUTANT_EARLY_WORDS] = "a cause is told before it is sure",
 };
 
 const char *mutant_name(enum mutant m) { return mutant_names[m]; }
@@ -89,6 +94,12 @@ static void worker_fails(struct world *w, uint32_t host, int32_t code, uint64_t 
     struct life *l = node_newest(w, host);
     if (l != NULL && node_has_workers(l))
         worker_exits(w, l, (uint32_t)world_below(w, l->n_workers), code, in_ns);
+}
+
+static void workers_killed(struct world *w, uint32_t host, int32_t signo) {
+    struct life *l = node_newest(w, host);
+    for (uint32_t i = 0; l != NULL && i < l->n_workers; i++)
+        worker_exits(w, l, i, -signo, world_below(w, NS_PER_MS / 2));
 }
 
 static void disturb(struct world *w, uint32_t host, uint64_t until_ns) {
@@ -260,6 +271,7 @@ void fault_happens(struct world *w, const struct fault *fault) {
             if ((f->arg >> i & 1) != 0)
                 worker_fails(w, i, 7, world_below(w, (uint64_t)f->arg2 + 1));
         break;
+    case FAULT_KILL_WORKERS: workers_killed(w, f->host, (int32_t)f->arg); break;
     case FAULT_AGENT_KILL:
     case FAULT_HOST_OFF: dies(w, f); break;
     case FAULT_FREEZE_AGENT:

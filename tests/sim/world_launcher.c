@@ -239,7 +239,7 @@ static void fail(struct world *w, struct life *l, struct generation g, uint32_t 
     (void)snprintf(f.node, sizeof f.node, "node%u", l->host);
     if (kind == FAILURE_EXIT && code == 1)
         (void)snprintf(f.text, sizeof f.text, "gloo: Connection closed by peer");
-    oracle_worker_failed(w, l, local, kind == FAILURE_SPAWN || !l->workers[local].killed_by_us);
+    oracle_worker_failed(w, l, &f, kind == FAILURE_SPAWN || !l->workers[local].killed_by_us);
     node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_FAILURE, .generation = g, .failure = &f});
 }
 

@@ -71,6 +71,8 @@ static void group_event(struct world *w, struct life *l, struct group_event *e) 
 static void mutate_config(const struct world *w, struct group_config *c, struct estate *e) {
     if (w->p.mutant == MUTANT_NO_MARGIN)
         c->margin_ns = 0;
+    if (w->p.mutant == MUTANT_END_AT_ONCE)
+        c->settle_ns = 0;
     if (w->p.mutant == MUTANT_TOO_MANY)
         c->max_nodes++;
     if (w->p.mutant == MUTANT_SPLIT_UNIT)
@@ -198,6 +200,12 @@ static void mutate_report(struct world *w, struct life *leader, struct life *l, 
         r->state = NODE_STOPPED;
     if (w->p.mutant == MUTANT_RAW_CLOCKS && r->has_failure) /* undoes what the leader will do */
         r->failure.at_ns += world_clock(w, l->host) - world_clock(w, leader->host);
+    bool killed = failure_may_end_node(&r->failure), echo = failure_noise(&r->failure) > 0;
+    if (r->has_failure && ((w->p.mutant == MUTANT_KILL_IS_FAILURE && killed) ||
+                           (w->p.mutant == MUTANT_NO_ECHO && echo))) {
+        r->failure.kind = FAILURE_SIGNAL;
+        r->failure.code = 11;
+    }
     if (w->p.mutant == MUTANT_CHARGE_TWICE)
         r->restarts_used += r->has_failure;
     if (w->p.mutant == MUTANT_FORGET && leader->lead.epoch > 1)
@@ -215,7 +223,7 @@ static void serve(struct world *w, struct conn *c, struct word *join) {
     if (older != NULL && older != c)
         net_close_leader(w, older);
     c->joined = true;
-    oracle_report_heard(w, l, &join->join.report);
+    oracle_report_heard(w, l, c->node, &join->join.report);
     group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_JOIN, .info = &join->join.info,
                                             .report = &join->join.report});
 }
@@ -303,7 +311,7 @@ void leader_word(struct world *w, struct conn *c, struct word *word) {
         mutate_report(w, l, c->node, &word->report);
         higher_epoch(w, l, word->report.epoch);
         if (l->lead.group != NULL)
-            oracle_report_heard(w, l, &word->report);
+            oracle_report_heard(w, l, c->node, &word->report);
         group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_REPORT, .node = node,
                                                 .report = &word->report});
         return;
@@ -351,6 +359,10 @@ static void tell(struct world *w, struct life *l, uint64_t node) {
     oracle_speaks(w, l, d->epoch);
     if (d->kind == DESIRED_CLOSED)
         oracle_closed_told(w, l, d);
+    if (d->kind == DESIRED_STOP && w->p.mutant == MUTANT_EARLY_WORDS && d->reason[0] == '\0')
+        d->has_failure = true;
+    if (d->kind == DESIRED_STOP)
+        oracle_stop_told(w, l, d);
     if (d->kind == DESIRED_FORM && w->p.mutant == MUTANT_SKIP_ACK)
         pretend_ack(w, l, c->node, d->generation);
     if (d->kind == DESIRED_FORM && w->p.mutant == MUTANT_WRONG_RANK && d->form.node_rank == 1)

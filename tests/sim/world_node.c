@@ -335,6 +335,7 @@ void node_agent_dies(struct world *w, struct life *l, uint64_t sweep_ns) {
     if (!l->process)
         return;
     world_trace(w, "%u.%u: its agent is no more", l->host, l->index);
+    oracle_agent_died(w, l);
     close_kernel_side(w, l, true);
     guardian_sweeps(w, l, sweep_ns);
 }
@@ -348,8 +349,10 @@ void node_host_off(struct world *w, uint32_t host) {
         struct life *l = &w->lives[i];
         if (l->host != host)
             continue;
-        if (l->process)
+        if (l->process) {
+            oracle_agent_died(w, l);
             close_kernel_side(w, l, false);
+        }
         for (uint32_t k = 0; k < WORLD_WORKERS_MAX; k++)
             l->workers[k].alive = false;
         l->listener = l->spawned = false;

@@ -134,15 +134,18 @@ void oracle_worker_starts(struct world *w, struct life *l) {
     }
 }
 
-void oracle_worker_failed(struct world *w, struct life *l, uint32_t local, bool chargeable) {
+void oracle_worker_failed(struct world *w, struct life *l, const struct failure *f,
+                          bool chargeable) {
     struct group_info *g = oracle_group(w, member_generation(l->member));
     if (g == NULL || g->n_failures == ARRAY_SIZE(g->failures))
         return;
     g->failures[g->n_failures++] = (struct true_failure){
         .at_ns = w->now_ns,
         .incarnation = l->incarnation,
-        .local = local,
+        .local = f->local_rank,
         .chargeable = chargeable,
+        .ends_node = failure_may_end_node(f),
+        .echo = failure_noise(f) > 0,
     };
 }
 
@@ -155,6 +158,7 @@ static bool undisturbed(const struct world *w, const struct life *leader, const 
 }
 
 void oracle_node_lost(struct world *w, const struct life *leader, const struct life *l) {
+    oracle_loss_known(w, leader, l);
     bool over = leader->lead.closed || l->was_told_to_leave || !l->welcomed ||
                 l->leader != leader || member_end(l->member)->kind != MEMBER_END_NONE;
     if (undisturbed(w, leader, l, w->p.group.lease_ns + w->p.group.margin_ns) && !over)

@@ -204,9 +204,10 @@ static void check_budget(struct world *w, struct life *l, uint32_t heard) {
     } else if (used != MAX2(before, heard * (l->lead.epoch > 1)) + 1 || g == NULL ||
                (g->charged && g->leader == l)) {
         world_broken(w, "I6: charged twice in one generation");
-    } else if (!g->could_be_charged &&
+    } else if (!oracle_could_be_charged(w, g) &&
                w->now_ns < g->forming_since_ns + w->p.group.form_timeout_ns / 100 * 98) {
-        world_broken(w, "I6: %u.%u is charged, and no worker of it failed", G(g->generation));
+        world_broken(w, "I6: %u.%u is charged, and no worker of it failed by itself",
+                     G(g->generation));
     }
     if (g != NULL)
         g->charged = true;
@@ -357,6 +358,8 @@ static void closed(struct world *w, struct life *l) {
         check_first_cause(w, l, &d.failure);
     if (strstr(d.reason, "no group lasts") != NULL)
         check_none_lasts(w, l);
+    if (d.has_failure && g != NULL && g->leader == l)
+        oracle_ended_for(w, l, g, &d.failure);
     if (d.kind == DESIRED_CLOSED && d.reason[0] == '\0' && !d.has_failure)
         world_broken(w, "the job failed without a reason");
     check_given_up(w, g, l);
@@ -375,6 +378,8 @@ void oracle_group_stepped(struct world *w, struct life *l, enum group_state befo
     bool was_live = before == GROUP_FORMING || before == GROUP_RUNNING;
     if (g != NULL && was_live && now != before && now != GROUP_RUNNING)
         g->ended_ns = MIN2(g->ended_ns, w->now_ns);
+    if (over && g != NULL)
+        oracle_stop_over(w, l, g);
     struct successors s = *group_successors(l->lead.group);
     if (s.epoch > l->lead.epoch)
         oracle_speaks(w, l, s.epoch);
@@ -412,8 +417,12 @@ void oracle_closed_told(struct world *w, struct life *l, const struct desired *d
     job->told = true;
 }
 
-void oracle_report_heard(struct world *w, struct life *leader, const struct report *r) {
+void oracle_report_heard(struct world *w, struct life *leader, const struct life *node,
+                         const struct report *r) {
     struct group_info *g = oracle_group(w, r->generation);
+    int place = g == NULL ? -1 : oracle_member_place(g, node->incarnation);
+    if (place >= 0 && g->leader == leader && r->state == NODE_STOPPED)
+        g->said_stopped[place] = true;
     if (g == NULL || !r->has_failure)
         return;
     bool in_time = g->first_stop_ns == TIME_NEVER ||
@@ -425,6 +434,6 @@ void oracle_report_heard(struct world *w, struct life *leader, const struct repo
         if (f->incarnation != r->failure.incarnation || f->local != r->failure.local_rank)
             continue;
         f->heard = f->heard || (in_time && g->leader == leader);
-        g->could_be_charged = g->could_be_charged || f->chargeable;
+        f->ever_heard = true;
     }
 }

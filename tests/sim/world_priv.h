@@ -1,7 +1,7 @@
 /* The inside of a world, shared by world.c (time), world_net.c (connections, probes), world_node.c
  * (agents and their members), world_launcher.c (launchers, guardians, workers), world_leader.c
- * (groups), world_arbiter.c (arbiter and mark), world_crowd.c, world_faults.c, world_oracle.c and
- * world_oracle_group.c. */
+ * (groups), world_arbiter.c (arbiter and mark), world_crowd.c, world_faults.c, world_oracle.c,
+ * world_oracle_cause.c and world_oracle_group.c. */
 #pragma once
 
 #include "world.h"
@@ -94,6 +94,7 @@ struct life {
     bool was_told_to_leave, disturbed; /* disturbed: a fault came between it and the leader */
     uint64_t thawed_ns, host_thawed_ns; /* when it, or its host, last ran again */
     uint64_t swept_by_ns;               /* the agent is dead: nothing may live after this */
+    uint64_t died_ns;                   /* it was killed, alone or with its host; 0 */
     struct member *member;
     struct member_update update;
     uint64_t timer_version;
@@ -203,7 +204,7 @@ struct group_info {
     uint32_t n_started;
     uint64_t started_ns;
     bool failed_first; /* a failure was heard before it stopped for anything else */
-    bool charged, could_be_charged, store_open, store_closed;
+    bool charged, store_open, store_closed;
     uint16_t store_port;
     uint64_t forming_since_ns;
     /* failures that happened, in true time, and whether the leader has heard of them in time */
@@ -212,9 +213,15 @@ struct group_info {
         uint64_t at_ns, incarnation;
         uint32_t local;
         bool heard, chargeable; /* not: a worker that the guardian killed */
+        bool ever_heard;
+        bool ends_node, echo;   /* it may be its node's loss; the echo of another's */
     } failures[64];
     uint64_t first_stop_ns;
     uint64_t ended_ns; /* it stopped or was closed; TIME_NEVER */
+    /* as its leader has heard: all stopped there; lost without having said that */
+    bool said_stopped[WORLD_HOSTS_MAX + 1], lost[WORLD_HOSTS_MAX + 1];
+    bool cause_told;         /* with STOP */
+    uint32_t told_used;      /* restarts at that time */
 };
 
 struct mark {
@@ -276,6 +283,7 @@ struct world {
     struct group_info groups[WORLD_GROUPS_MAX];
     unsigned n_groups;
     bool operator_stop;
+    uint64_t ended_for, ended_for_ns; /* whose worker's death ended the job, and when it died; 0 */
     uint64_t troubled_until_ns; /* by then the last fault that has happened is over */
 
     struct mark *marks;
@@ -391,13 +399,23 @@ void oracle_member_stepped(struct world *w, struct life *l, enum member_state be
                            enum member_seat seat_before);
 void oracle_lease_came(struct world *w, struct life *l, const struct lease *lease);
 void oracle_worker_starts(struct world *w, struct life *l);
-void oracle_worker_failed(struct world *w, struct life *l, uint32_t local, bool chargeable);
+void oracle_worker_failed(struct world *w, struct life *l, const struct failure *f,
+                          bool chargeable);
 void oracle_node_lost(struct world *w, const struct life *leader, const struct life *l);
 void oracle_node_ended(struct world *w, const struct life *l);
 void oracle_recovered(struct world *w);
 void oracle_ruin_over(struct world *w);
 void oracle_step(struct world *w);
 void oracle_end(struct world *w);
+
+/* world_oracle_cause.c: failures and losses */
+void oracle_loss_known(struct world *w, const struct life *leader, const struct life *l);
+bool oracle_could_be_charged(struct world *w, const struct group_info *g);
+void oracle_stop_told(struct world *w, const struct life *leader, const struct desired *d);
+void oracle_stop_over(struct world *w, const struct life *leader, const struct group_info *g);
+void oracle_ended_for(struct world *w, const struct life *leader, const struct group_info *g,
+                      const struct failure *f);
+void oracle_agent_died(struct world *w, struct life *l);
 
 /* world_oracle_group.c: the leaders */
 #define G(g) (g).epoch, (g).counter
@@ -408,7 +426,8 @@ void oracle_leads(struct world *w, struct life *l);
 void oracle_group_stepped(struct world *w, struct life *l, enum group_state before,
                           uint32_t restarts_heard);
 void oracle_closed_told(struct world *w, struct life *l, const struct desired *d);
-void oracle_report_heard(struct world *w, struct life *leader, const struct report *r);
+void oracle_report_heard(struct world *w, struct life *leader, const struct life *node,
+                         const struct report *r);
 void oracle_speaks(struct world *w, struct life *l, uint32_t epoch);
 void oracle_deposed(struct world *w, const struct life *l);
 void oracle_check_forms(struct world *w, struct group_info *g);

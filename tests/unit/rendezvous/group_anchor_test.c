@@ -674,7 +674,7 @@ Test(group_anchor, after_a_long_rest_nothing_is_formed_for_lease_and_margin) {
         while (l.asked[ARBITER_BEAT] == beats)
             live(&l, 0.25, all, all);
         uint64_t since = l.r.now_ns;
-        fails(&l.r, 3, FAILURE_OOM, 1);
+        fails(&l.r, 3, FAILURE_SPAWN, 1);
         stopped(&l.r);
         assert_state(&l.r, is_long ? GROUP_GATHERING : GROUP_FORMING);
         while (group_state(l.r.g) == GROUP_GATHERING)

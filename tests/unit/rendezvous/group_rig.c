@@ -76,6 +76,10 @@ void join(struct rig *r, uint64_t node) { join_as(r, node, -1, &(struct report){
 
 void report(struct rig *r, uint64_t node, struct report rep) {
     step(r, (struct group_event){.kind = GROUP_EVENT_REPORT, .node = node, .report = &rep});
+    if (r->u.deadline_ns == r->now_ns + 1) { /* what was told has gone out, and the group goes on */
+        r->now_ns++;
+        step(r, (struct group_event){.kind = GROUP_EVENT_TIME});
+    }
 }
 
 void say(struct rig *r, uint64_t node, enum node_state state) {

@@ -1,0 +1,119 @@
+"""A failure or a loss: nodes that are killed whole, and what survivors say of it.
+
+Workers that form a ring, of C or of gloo, and fail when a neighbour is gone. No restart is allowed: a loss that is taken
+for a failure ends the job. MUSTER_KILLS_CLUSTER says how often (200 in the slow suite); SEED plays the same again.
+"""
+import itertools
+import os
+import random
+import re
+import time
+
+import pytest
+
+from cluster import SHORT, cluster, kills
+from harness import HERE, TORCH_PYTHON, deadline, kill
+
+SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(10**9)))
+LONG_CALL = "--rdzv-conf=last_call_timeout=60"
+RING = ("start", "ring")
+ORDERS = list(itertools.permutations(("workers", "agent", "guardian")))
+# What a survivor must not say while it is not sure, nor later, where a node was lost.
+BLAME = r"max-restarts|restarts? |died of|exit code|FAILED"
+
+
+def pause(seconds):
+    """So long, as exactly as can be."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def kill_whole(c, tag, workers, order, gap):
+    pids = {"workers": workers, "agent": [c.agent_child(tag)], "guardian": [c.agents[tag].pid]}
+    at = c.now()
+    for part in order:
+        for pid in pids[part]:
+            kill(pid)
+        pause(gap)
+    c.faults.append((at, c.now(), f"{tag} killed: {', '.join(order)}, {gap * 1e3:.1f} ms between"))
+    return at
+
+
+def ring(c, world, after=None, seconds=120):
+    """The workers' pids by their agent's tag, when so many of a generation hold hands; and the generation."""
+    def whole():
+        found = {}
+        for event in c.job.events._all("ringed", {}):
+            if event.fields["gen"] != after:
+                found.setdefault(event.fields["gen"], []).append(event.fields)
+        return next(((gen, ranks) for gen, ranks in found.items() if len(ranks) == world), None)
+
+    end, found = deadline(seconds), None
+    while found is None and time.monotonic() < end:
+        found = c.job.events.until(whole, 1)
+        if all(agent.process.poll() is not None for agent in c.agents.values()):
+            break
+    assert found, f"SEED={SEED}: no ring of {world} after {after}\n{c.said()}"
+    pids = {}
+    for fields in found[1]:
+        pids.setdefault(fields["tag"], []).append(int(fields["pid"]))
+    return found[0], pids
+
+
+def lines_with(agent, pattern):
+    return [line for line in agent.said().splitlines() if re.search(pattern, line)]
+
+
+def check_loss(c, victim):
+    """Each survivor names the lost node once, and blames nobody."""
+    host = f"host{c.host_of[victim] + 1}"
+    assert host in [n["node"] for n in c.notes("node_lost")], c.said()
+    for tag, agent in c.agents.items():
+        if tag != victim:
+            assert not lines_with(agent, BLAME), c.said()
+            assert len(lines_with(agent, rf"node {host} .*(gone|lost|did not come back)")) <= 1, c.said()
+
+
+def a_kill(job, place, turn, program=None, more=None, env=None, **options):
+    rng = random.Random(SEED * 1000 + turn)
+    order = ORDERS[0] if turn % 2 == 0 else rng.choice(ORDERS)
+    gap = 0.0003 if turn % 4 == 0 else rng.uniform(0, 0.05)
+    with cluster(job, place, 3, times=SHORT, **options) as c:
+        c.start(0, 1, 2, nnodes="2:3", nproc=2, options=[LONG_CALL], words=RING, program=program, env=env)
+        first, pids = ring(c, 6)
+        leader = c.leader_tag()
+        victim = rng.choice(c.followers()) if place == "c10d" or turn % 3 else leader
+        kill_whole(c, victim, pids[victim], order, gap)
+        _, left = ring(c, 4, after=first)
+        assert sorted(left) == sorted(t for t in c.agents if t != victim), c.said()
+        if program is None:
+            assert {e.fields["count"] for e in c.job.events.all("start")} == {"0"}, f"SEED={SEED}: it was charged\n{c.said()}"
+        if victim != leader:
+            check_loss(c, victim)
+            for tag in c.agents:
+                if tag != victim:
+                    host = f"host{c.host_of[victim] + 1}"
+                    assert len(lines_with(c.agents[tag], rf"node {host} .*(gone|lost)")) == 1, c.said()
+        else:
+            for tag in c.agents:
+                assert tag == victim or not lines_with(c.agents[tag], BLAME), c.said()
+        if program is None:
+            c.finish(lost=[victim])
+        else:
+            job.go()
+            for tag in c.agents:
+                assert tag == victim or c.agents[tag].wait(60) == 0, c.said()
+
+
+@pytest.mark.parametrize("turn", range(kills(8)))
+@pytest.mark.parametrize("place", ["c10d", "dir"])
+def test_a_node_killed_whole_is_lost_and_nothing_is_charged(job, place, turn):
+    a_kill(job, place, turn)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("turn", range(kills(2)))
+def test_a_node_killed_whole_is_lost_for_gloo_too(job, turn):
+    env = {"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+    a_kill(job, "dir", turn, program=[HERE / "torch_ring.py"], env=env, names=True)
