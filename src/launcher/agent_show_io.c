@@ -115,6 +115,18 @@ static bool same_failure(const struct failure *a, const struct failure *b) {
     return a->incarnation == b->incarnation && a->rank == b->rank && a->at_ns == b->at_ns;
 }
 
+/* Who ends while others still need it makes them fail, and looks as if all had gone well there. */
+static void show_quitter(struct agent *a, const struct failure *f) {
+    uint32_t rank, n = crew_ended_well(a->crew, &rank);
+    char more[32] = "";
+    if (n == 0 || failure_noise(f) == 0)
+        return;
+    if (n > 1)
+        (void)snprintf(more, sizeof more, " and %u more here", n - 1);
+    log_notice("rank %u%s had ended with exit code 0 before rank %u failed: was it still needed?",
+               rank, more, f->rank);
+}
+
 /* The line that a person wants first, once for each failure. */
 static void show_headline(struct agent *a, const struct failure *f,
                           const struct report_counts *counts) {
@@ -125,6 +137,7 @@ static void show_headline(struct agent *a, const struct failure *f,
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     report_headline(f, counts, &s);
     log_notice("%s", strbuf_text(&s));
+    show_quitter(a, f);
 }
 
 /* The leader tells a cause when it is sure of it. */

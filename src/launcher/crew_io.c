@@ -49,6 +49,7 @@ struct crew {
     char **argv;
     uint32_t unmade;      /* it could not be made ready to start; UINT32_MAX: none */
     uint32_t n_ok;        /* workers that ended with 0 */
+    uint32_t first_ok;    /* local rank of the first of them */
     bool running;         /* started, not all gone */
     bool guardian_killed; /* the guardian fenced: SIGKILLs are ours */
 };
@@ -140,7 +141,8 @@ static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how)
     struct crew *c = arg;
     if (worker_exit_ok(how)) {
         logmux_exited(c->logs, index, NULL);
-        c->n_ok++;
+        if (c->n_ok++ == 0)
+            c->first_ok = index;
         if (c->n_ok == c->config.spec->nproc)
             c->ops.on_succeeded(c->arg, c->generation);
         return;
@@ -470,6 +472,11 @@ bool crew_has_workers(const struct crew *c) { return c->running; }
 
 uint32_t crew_workers_alive(const struct crew *c) {
     return c->running ? worker_group_alive(c->workers) : 0;
+}
+
+uint32_t crew_ended_well(const struct crew *c, uint32_t *ret_rank) {
+    *ret_rank = c->form.first_rank + c->first_ok;
+    return c->n_ok;
 }
 
 void crew_keep_files(struct crew *c) { crew_logs_keep(c->files); }

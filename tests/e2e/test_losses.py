@@ -117,3 +117,16 @@ def test_a_node_killed_whole_is_lost_and_nothing_is_charged(job, place, turn):
 def test_a_node_killed_whole_is_lost_for_gloo_too(job, turn):
     env = {"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
     a_kill(job, "dir", turn, program=[HERE / "torch_ring.py"], env=env, names=True)
+
+
+# ---- a worker that ends too early ----
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_worker_that_ended_before_the_others_failed_is_named(job, nodes):
+    """It ended with 0, they fail of that: its own node says so."""
+    words = ("start", "rank=1", "ring", "rank=0", "ring=1")
+    with cluster(job, "c10d", nodes) as c:
+        c.start(*range(nodes), nnodes=nodes, nproc=2 // nodes, words=words)
+        c.all_end(1, r"rank 1 .*ended with exit code 1")
+        said = "".join(agent.said() for agent in c.agents.values())
+        assert len(re.findall(r"rank 0 had ended with exit code 0 before rank 1 failed", said)) == 1, said

@@ -12,7 +12,7 @@
  *     work        like go, and until then tells the record every 20 ms that it lives; then that it ended
  *     train       like work, from the last checkpoint on: each sign of life is a step, and rank 0 saves each fifth one
  *     ring        like go, with a connection to the next rank and from the one before; the end of one ends it with 1,
- *                 with NCCL's and gloo's kind of words
+ *                 with NCCL's and gloo's kind of words; ring=1: ends with 0 as soon as it holds hands
  *     tick=MS     a step takes so long, and not 20 ms
  *     shout=KB    with each step, the node's first worker writes so much to standard output
  *     linger=MS   after SIGTERM, train goes on for so long before it ends
@@ -328,7 +328,7 @@ static void ring_name(struct sockaddr_un *addr, int rank) {
 }
 
 /* Paths of sockets hold across emulated hosts, whose network does not. */
-static void ring(void) {
+static void ring(bool leaves) {
     struct sockaddr_un own, next;
     int rank = atoi(env("RANK", "0")), world = atoi(env("WORLD_SIZE", "1"));
     if (chdir(env("E2E_LIFE", ".")) < 0)
@@ -349,6 +349,8 @@ static void ring(void) {
     if (fds[1].fd < 0 || fds[2].fd < 0)
         die("ring");
     say("ringed");
+    if (leaves)
+        exit(0);
     char c;
     while (read(fds[2].fd, &c, 1) == 0) { /* as in work() */
         int n = poll(fds, 2, 20);
@@ -399,7 +401,9 @@ static void do_word(const char *w) {
     else if (strcmp(w, "work") == 0)
         work();
     else if (strcmp(w, "ring") == 0)
-        ring();
+        ring(false);
+    else if (strcmp(w, "ring=1") == 0)
+        ring(true);
     else if (strcmp(w, "train") == 0)
         train();
     else if (strncmp(w, "linger=", 7) == 0)
