@@ -90,6 +90,9 @@ Test(addr, same_host_looks_through_mapped_addresses_and_past_ports) {
 Test(addr, this_machine_has_its_own_addresses_and_no_documentation_address) {
     struct addr lo = literal("127.0.0.1", 1), lo6 = literal("::1", 1);
     struct addr doc = literal("192.0.2.1", 1), doc6 = literal("2001:db8::1", 1);
+    struct addr mapped = literal("::ffff:127.0.0.1", 1), doc_mapped = literal("::ffff:192.0.2.1", 1);
+    cr_assert(addr_is_local(&mapped));
+    cr_assert_not(addr_is_local(&doc_mapped));
     cr_assert(addr_is_local(&lo));
     cr_assert(addr_is_local(&lo6));
     cr_assert_not(addr_is_local(&doc)); /* RFC 5737, RFC 3849: given to nobody */
