@@ -52,16 +52,25 @@ static struct env_input env_input_of(const struct node_setup_input *in, const st
     };
 }
 
+/* An earlier worker whose variables this one has, too; itself: there is none. A thousand workers
+ * differ in one or two numbers of threads. */
+static uint32_t alike(const struct node_setup *s, const struct env_input *of, uint32_t worker) {
+    uint32_t first = of->virtual_local_rank || of->gpus_per_worker > 0 ? worker : 0;
+    while (env_is_per_worker(of) &&
+           s->workers[first].omp_threads != s->workers[worker].omp_threads)
+        first++;
+    return first;
+}
+
 static void resolve_all(const struct node_setup_input *in, struct node_setup *s) {
-    struct env_input first = env_input_of(in, s, 0);
-    s->n_envs = env_is_per_worker(&first) ? s->n : 1;
-    s->envs = xcalloc(s->n_envs, sizeof *s->envs);
-    for (uint32_t i = 0; i < s->n_envs; i++) {
+    s->envs = xcalloc(s->n, sizeof *s->envs);
+    for (uint32_t i = 0; i < s->n; i++) {
         struct env_input one = env_input_of(in, s, i);
-        env_resolve(&one, &s->envs[i]);
+        uint32_t like = alike(s, &one, i);
+        if (like == i)
+            env_resolve(&one, &s->envs[i]);
+        s->workers[i].env = &s->envs[like];
     }
-    for (uint32_t i = 0; i < s->n; i++)
-        s->workers[i].env = &s->envs[s->n_envs > 1 ? i : 0];
 }
 
 /* ---- CPUs and memory ---- */
@@ -263,7 +272,7 @@ int node_setup_make(const struct node_setup_input *in, struct node_setup *ret, s
 }
 
 void node_setup_fini(struct node_setup *s) {
-    for (uint32_t i = 0; i < s->n_envs; i++)
+    for (uint32_t i = 0; i < s->n && s->envs != NULL; i++)
         env_result_fini(&s->envs[i]);
     free(s->envs);
     free(s->workers);

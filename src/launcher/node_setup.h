@@ -44,8 +44,7 @@ struct node_setup {
     uint32_t n_visible;
     struct worker_setup *workers; /* owned */
     uint32_t n;
-    struct env_result *envs; /* owned: of each worker, or one that does for all */
-    uint32_t n_envs;
+    struct env_result *envs; /* owned: [n]; empty where a worker has those of an earlier one */
 };
 
 /* What must be looked at (LOOK_*, topology/look_io.h) for such a job; 0: nothing. */

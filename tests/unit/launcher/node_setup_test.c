@@ -294,6 +294,29 @@ Test(node_setup, threads_are_as_many_as_cores_or_ones_part_of_them) {
     cr_expect_eq(setup.workers[0].omp_threads, 2, "an own half of its node");
 }
 
+Test(node_setup, a_thousand_workers_share_the_variables_that_are_alike) {
+    spec.omp_cores = true;
+    spec.bind = BIND_CORE;
+    spec.nproc = 1000;
+    cr_assert_eq(make(true, none, NULL), 0);
+    const struct env_choice *omp = env_result_find(setup.workers[0].env, "OMP_NUM_THREADS");
+    cr_assert_not_null(omp);
+    cr_expect_str_eq(omp->value, "1");
+    for (uint32_t i = 0; i < 1000; i++)
+        cr_assert_eq(setup.workers[i].env, setup.workers[0].env, "%u", i);
+    spec.nproc = 3; /* of eight cores */
+    cr_assert_eq(make(true, none, NULL), 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        char threads[8];
+        (void)snprintf(threads, sizeof threads, "%u", setup.workers[i].omp_threads);
+        cr_expect_str_eq(env_result_find(setup.workers[i].env, "OMP_NUM_THREADS")->value, threads);
+    }
+    cr_expect_neq(setup.workers[0].env, setup.workers[2].env);
+    spec.virtual_local_rank = true; /* each another GPU */
+    cr_assert_eq(make(true, none, NULL), 0);
+    cr_expect_neq(setup.workers[0].env, setup.workers[1].env);
+}
+
 Test(node_setup, a_mode_of_torchrun_that_can_not_bind_is_an_error) {
     struct err err = {0};
     spec.bind = BIND_TORCH_NODE;
