@@ -104,10 +104,10 @@ void agent_prepared(struct agent *a, struct generation g, uint32_t ways, const c
                                                             .ways = ways});
 }
 
-static void joining(void *arg, const struct addr *leader, const struct addr *local,
+static bool joining(void *arg, const struct addr *leader, const struct addr *local,
                     struct node_info *info) {
     (void)local;
-    agent_preflight_joining(arg, leader, info);
+    return agent_preflight_joining(arg, leader, info);
 }
 
 static void prepare(void *arg, struct generation g, const struct form *form) {
@@ -358,6 +358,7 @@ static bool look_at_node(struct agent *a) {
         .what = node_setup_needs(spec, any_gpu),
         .facts = spec->nccl_env > NCCL_ENV_OFF,
         .envp = a->config.envp,
+        .set = spec->env,
         .python = a->config.python,
     };
     if (config.what != 0 && node_look_new(a->loop, &config, &a->look, &err) < 0)

@@ -8,10 +8,9 @@
 #include "launcher/agent_priv.h"
 #include "launcher/preflight_io.h"
 #include "topology/look_io.h"
-#include "topology/route_io.h"
 
-/* The leader's address as others would write it: the endpoint may be reached over loopback here. */
-static bool leader_addr(const struct agent *a, const struct addr *leader, char out[ADDR_TEXT_MAX]) {
+/* The endpoint may be reached over loopback here. */
+bool agent_nets_leader(const struct agent *a, const struct addr *leader, char out[ADDR_TEXT_MAX]) {
     const struct job_spec *spec = a->config.spec;
     struct addr at = *leader, own;
     char first[RDZV_ADDRS_MAX];
@@ -24,7 +23,7 @@ static bool leader_addr(const struct agent *a, const struct addr *leader, char o
     if (addr_is_loopback(&at) && a->endpoint.len > 0)
         at = a->endpoint;
     addr_host_text(&at, out);
-    return !addr_is_loopback(&at);
+    return !addr_is_loopback(&at) || a->config.spec->check_only;
 }
 
 /* The interface's address of one family: the chosen one, or its first. */
@@ -81,33 +80,33 @@ static const struct topo_netif *choose(const struct agent *a, const struct topol
     return i != TOPO_NONE ? &t->netifs[i] : NULL;
 }
 
-void agent_nets_choose(const struct agent *a, const struct addr *leader, struct agent_nets *ret) {
-    char to[ADDR_TEXT_MAX];
-    struct route_found route = {0};
-    struct topology t = {0};
-    struct err err = {0};
+int agent_nets_look(const struct agent *a, const char *leader, struct node_look **ret,
+                    struct err *err) {
+    struct node_look_config config = {.what = LOOK_NETIFS, .route_to = leader};
+    return node_look_new(a->loop, &config, ret, err);
+}
+
+void agent_nets_choose(const struct agent *a, const char *leader, const struct node_look *look,
+                       struct rdzv_net ret[RDZV_NETS_MAX]) {
+    const char *why = node_look_failure(look);
+    const struct topology *t = node_look_topology(look);
+    const struct route_found *route = node_look_route(look, &why);
     struct netif_choice choice = {0};
-    *ret = (struct agent_nets){.local = !leader_addr(a, leader, to) && !a->config.spec->check_only};
-    if (ret->local)
-        return;
-    struct look_config look = {.what = LOOK_NETIFS};
-    if (topology_look(&look, &t, &err) < 0 || route_find(to, &route, &err) < 0) {
-        log_info("preflight: %s", err.text);
-        topology_fini(&t);
+    if (route == NULL) {
+        log_info("preflight: which interface leads to %s is not known: %s", leader, why);
         return;
     }
     const char *family = workers_value(a, "NCCL_SOCKET_FAMILY");
     bool v6_first = family != NULL && strcmp(family, "AF_INET6") == 0;
-    const struct topo_netif *n = choose(a, &t, to, &route, &choice);
+    const struct topo_netif *n = choose(a, t, leader, route, &choice);
     if (n != NULL)
-        take(&ret->nets[RING_NET], n, choice.addr, v6_first);
-    const struct topo_netif *fast = users_netif(a) == NULL ? netif_fast(&t) : NULL;
+        take(&ret[RING_NET], n, choice.addr, v6_first);
+    const struct topo_netif *fast = users_netif(a) == NULL ? netif_fast(t) : NULL;
     if (fast != NULL && a->config.spec->nccl_env > NCCL_ENV_OFF)
-        take(&ret->nets[RING_FAST], fast, "", v6_first);
+        take(&ret[RING_FAST], fast, "", v6_first);
     log_debug("preflight: interface '%s' (%s): %s; of a faster network: '%s' (%s)",
-              ret->nets[RING_NET].netif, ret->nets[RING_NET].addrs, choice.why,
-              ret->nets[RING_FAST].netif, ret->nets[RING_FAST].addrs);
-    topology_fini(&t);
+              ret[RING_NET].netif, ret[RING_NET].addrs, choice.why, ret[RING_FAST].netif,
+              ret[RING_FAST].addrs);
 }
 
 /* ---- at START ---- */

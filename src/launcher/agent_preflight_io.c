@@ -82,16 +82,41 @@ static void gather(struct preflight *p) {
     }
 }
 
-void agent_preflight_joining(struct agent *a, const struct addr *leader, struct node_info *info) {
+/* ---- JOIN ---- */
+
+static void on_looked(void *arg) {
+    struct preflight *p = arg;
+    agent_nets_choose(p->agent, p->leader, p->look, p->nets.nets);
+    node_look_free(TAKE_PTR(p->look));
+    p->chosen = true;
+    rdzv_client_join(p->agent->client);
+}
+
+static void look_for_nets(struct preflight *p, const struct addr *leader) {
+    struct err err = {0};
+    p->nets.local = !agent_nets_leader(p->agent, leader, p->leader);
+    if (p->nets.local) {
+        p->chosen = true;
+    } else if (agent_nets_look(p->agent, p->leader, &p->look, &err) < 0) {
+        log_info("preflight: which interface leads to %s is not known: %s", p->leader, err.text);
+        p->chosen = true;
+    } else {
+        node_look_wait(p->look, on_looked, p);
+    }
+}
+
+bool agent_preflight_joining(struct agent *a, const struct addr *leader, struct node_info *info) {
     struct preflight *p = a->preflight;
     if (p == NULL)
-        return;
+        return true;
+    if (!p->chosen && p->look == NULL)
+        look_for_nets(p, leader);
     if (!p->chosen)
-        agent_nets_choose(a, leader, &p->nets);
-    p->chosen = true;
+        return false;
     if (!p->gathered && p->gathering == NULL && !p->nets.local)
         gather(p);
     memcpy(info->nets, p->nets.nets, sizeof info->nets);
+    return true;
 }
 
 /* ---- a group forms ---- */
@@ -245,6 +270,7 @@ void agent_preflight_end(struct agent *a) {
     if (p == NULL)
         return;
     agent_preflight_cancel(a);
+    node_look_free(p->look);
     digest_stop(p->gathering);
     print_node(p);
     agent_compare_end(p);

@@ -12,6 +12,8 @@ struct preflight {
     bool check; /* muster check: strict, but what fails is told to the leader, who ends it */
 
     /* this node */
+    struct node_look *look; /* for the interfaces; NULL: not begun, or chosen */
+    char leader[ADDR_TEXT_MAX]; /* to which it looks for the way */
     bool chosen; /* the interfaces: they do not change in the agent's life, */
     struct agent_nets nets; /* but that a faster network that failed once is not tried again */
     struct digest_gathering *gathering;

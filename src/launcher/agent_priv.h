@@ -100,8 +100,10 @@ void agent_find_place(struct agent *a);
 /* begin: 0 or a negative errno; end may follow either. */
 _must_use_ int agent_preflight_begin(struct agent *a);
 void agent_preflight_end(struct agent *a);
-/* Adds the interface to what the node says of itself, and begins to gather its digest. */
-void agent_preflight_joining(struct agent *a, const struct addr *leader, struct node_info *info);
+/* Adds the interface to what the node says of itself, and begins to gather its digest. False: the
+ * interface is still looked for; rdzv_client_join() is called then. */
+_must_use_ bool agent_preflight_joining(struct agent *a, const struct addr *leader,
+                                        struct node_info *info);
 /* True: agent_prepared() is called later; false: there is nothing to wait for. */
 _must_use_ bool agent_preflight_prepare(struct agent *a, struct generation g,
                                         const struct form *form);

@@ -12,6 +12,7 @@
 #include "launcher/error_file_io.h"
 #include "launcher/logdir_io.h"
 #include "launcher/logmux_io.h"
+#include "launcher/node_net_io.h"
 #include "launcher/node_setup_io.h"
 #include "launcher/notify_io.h"
 #include "launcher/report.h"
@@ -20,6 +21,9 @@
 
 /* Failed workers whose last lines are kept for the report: one of the first is the cause. */
 #define TAILS_MAX 32
+
+/* The look at this node, the way to the leader, log files. */
+enum { AWAITS_LOOK = 1, AWAITS_WAY = 2, AWAITS_FILES = 4 };
 
 struct crew {
     struct loop *loop;
@@ -37,9 +41,9 @@ struct crew {
     struct form form;
     struct node_setup setup; /* what its workers get */
     bool no_memory_policy;   /* they are refused here */
-    bool awaits_look;        /* it is prepared but for that */
+    struct node_look *way;   /* to the leader of this generation; NULL: nobody needs it */
+    unsigned awaits;         /* AWAITS_*: it is prepared but for these */
     char *said;              /* how workers are bound, as it was said last */
-    bool awaits_files;       /* it is prepared but for these */
     struct logmux *logs;
     struct failure **held;   /* [nproc] failures whose words are awaited; NULL: none */
     char **tails;            /* [nproc] what was last on a failed worker's stderr, or NULL */
@@ -216,6 +220,7 @@ static struct node_setup_place place_of(const struct crew *c, const struct netif
         .spec = c->config.spec,
         .envp = c->config.envp,
         .look = c->config.look,
+        .way = c->way,
         .any_gpu = c->config.any_gpu,
         .python = c->config.python,
         .generation = c->generation,
@@ -233,34 +238,23 @@ static int set_up(struct crew *c, const struct netif_choice *netif, struct err *
     return node_setup_read(&place, &c->setup, &c->no_memory_policy, err);
 }
 
-/* One of the two that it waited for has come. */
-static void went_on(struct crew *c, const struct err *failed) {
+/* One of those that it waited for has come. */
+static void came(struct crew *c, unsigned what, const struct err *failed) {
     struct err err = {0};
     int r = 0;
-    if (failed != NULL)
-        c->awaits_look = c->awaits_files = false;
-    else if (c->awaits_look || c->awaits_files)
+    if ((c->awaits & what) == 0)
         return;
-    else
+    c->awaits = failed != NULL ? 0 : c->awaits & ~what;
+    if (c->awaits != 0)
+        return;
+    if (failed == NULL)
         r = set_up(c, NULL, &err);
     c->ops.on_prepared(c->arg, c->generation, r < 0 ? &err : failed);
 }
 
-static void on_looked(void *arg) {
-    struct crew *c = arg;
-    if (!c->awaits_look)
-        return;
-    c->awaits_look = false;
-    went_on(c, NULL);
-}
-
-static void on_files(void *arg, const struct err *err) {
-    struct crew *c = arg;
-    if (!c->awaits_files)
-        return;
-    c->awaits_files = false;
-    went_on(c, err);
-}
+static void on_looked(void *arg) { came(arg, AWAITS_LOOK, NULL); }
+static void on_way(void *arg) { came(arg, AWAITS_WAY, NULL); }
+static void on_files(void *arg, const struct err *err) { came(arg, AWAITS_FILES, err); }
 
 static const struct crew_logs_ops files_ops = {on_files};
 
@@ -297,7 +291,9 @@ static void drop_generation(struct crew *c) {
     }
     c->n_tails = 0;
     node_setup_fini(&c->setup);
-    c->awaits_look = c->awaits_files = false;
+    node_look_free(c->way);
+    c->way = NULL;
+    c->awaits = 0;
     c->running = c->guardian_killed = false;
     c->n_ok = 0;
 }
@@ -315,6 +311,18 @@ void crew_free(struct crew *c) {
     free(c);
 }
 
+/* Routes change: it is looked for in each generation. */
+static void look_for_way(struct crew *c) {
+    struct node_setup_place place = place_of(c, NULL);
+    struct err err = {0};
+    if (node_net_look(c->loop, &place, &c->way, &err) < 0)
+        log_warning("%s; the way to the leader is not known", err.text);
+    if (c->way == NULL)
+        return;
+    c->awaits |= AWAITS_WAY;
+    node_look_wait(c->way, on_way, c);
+}
+
 int crew_prepare(struct crew *c, struct generation g, const struct form *form, struct err *err) {
     assert(!c->running);
     drop_generation(c);
@@ -322,14 +330,16 @@ int crew_prepare(struct crew *c, struct generation g, const struct form *form, s
     c->form = *form;
     (void)snprintf(c->generation_text, sizeof c->generation_text, "%u.%u", g.epoch, g.counter);
     const struct job_spec *spec = c->config.spec;
-    c->awaits_files =
-        crew_logs_prepare(c->files, c->generation_text, form) == CREW_LOGS_E_LATER;
+    if (crew_logs_prepare(c->files, c->generation_text, form) == CREW_LOGS_E_LATER)
+        c->awaits |= AWAITS_FILES;
     int r = logmux_new(c->loop, c->config.writer, spec->nproc, spec->line_prefix, &logmux_ops, c,
                    &c->logs);
     if (r < 0)
         return r;
-    c->awaits_look = c->config.look != NULL && !node_look_ended(c->config.look);
-    return c->awaits_look || c->awaits_files ? CREW_E_LATER : set_up(c, NULL, err);
+    if (c->config.look != NULL && !node_look_ended(c->config.look))
+        c->awaits |= AWAITS_LOOK;
+    look_for_way(c);
+    return c->awaits != 0 ? CREW_E_LATER : set_up(c, NULL, err);
 }
 
 static int build_env(struct crew *c, uint32_t i, struct envlist *ret, struct err *err) {

@@ -61,8 +61,8 @@ _must_use_ int crew_new(struct loop *loop, const struct crew_config *config,
 void crew_free(struct crew *crew);
 
 /* No worker of an older generation may be left. The form is copied. CREW_E_LATER: the look at this
- * node has not ended, or log files are made; on_prepared will come; another crew_prepare() may come
- * before. */
+ * node has not ended, the way to the leader is looked for, or log files are made; on_prepared will
+ * come; another crew_prepare() may come before. */
 enum { CREW_E_LATER = 1 };
 _must_use_ int crew_prepare(struct crew *crew, struct generation g, const struct form *form,
                             struct err *err);

@@ -19,6 +19,12 @@ struct waiter {
     void *arg;
 };
 
+/* The route that was asked for. */
+struct way {
+    struct route_found found;
+    char why_not[ERR_TEXT_MAX]; /* "": found */
+};
+
 struct node_look {
     struct loop *loop;
     struct node_look_config config;
@@ -28,9 +34,11 @@ struct node_look {
     int fd;               /* read end; -1 when it has ended */
     struct strbuf bytes;  /* what has come */
     bool ended, doomed, call_due;
+    bool routed;          /* a route was asked for */
     char failure[ERR_TEXT_MAX]; /* "" none */
     struct topology topology;
     struct nccl_facts facts;
+    struct way way;
     struct waiter waiters[NODE_LOOK_WAITERS_MAX];
     uint32_t n_waiters;
 };
@@ -47,19 +55,25 @@ static int look(int fd, void *arg) {
                                 .nvml_library = config->nvml_library};
     struct topology t = {0};
     struct nccl_facts facts = {0};
+    struct way way = {0};
     struct strbuf out = {0};
     struct err err = {0};
     int r = topology_look(&parts, &t, &err);
     if (r == 0 && config->facts)
         nccl_facts_read(&(struct nccl_facts_config){.sysroot = config->sysroot,
                                                     .envp = config->envp,
+                                                    .set = config->set,
                                                     .python = config->python},
                         &facts);
+    if (r == 0 && config->route_to != NULL && route_find(config->route_to, &way.found, &err) < 0)
+        memcpy(way.why_not, err.text, sizeof way.why_not);
     strbuf_add_char(&out, r < 0 ? ANSWER_NOT : ANSWER_FOUND);
-    if (r < 0)
+    if (r < 0) {
         strbuf_add(&out, err.text[0] != '\0' ? err.text : strerror(-r));
-    else
+    } else {
+        strbuf_add_bytes(&out, &way, sizeof way);
         look_pack(&t, &facts, &out);
+    }
     return helper_tell(fd, out.data, out.len) ? 0 : 1;
 }
 
@@ -113,16 +127,23 @@ static void end(struct node_look *l, const char *why) {
     call_soon(l);
 }
 
+static void end_well(struct node_look *l) {
+    memcpy(&l->way, l->bytes.data + 1, sizeof l->way);
+    end(l, NULL);
+}
+
 static void take_answer(struct node_look *l) {
     const struct strbuf *b = &l->bytes;
+    const size_t head = 1 + sizeof l->way;
     if (b->len == 0 || (b->data[0] == ANSWER_NOT && b->len == 1))
         end(l, "the process that looks at it died");
     else if (b->data[0] == ANSWER_NOT)
         end(l, b->data + 1);
-    else if (look_unpack(b->data + 1, b->len - 1, &l->topology, &l->facts) < 0)
+    else if (b->len < head ||
+             look_unpack(b->data + head, b->len - head, &l->topology, &l->facts) < 0)
         end(l, "the process that looks at it did not finish");
     else
-        end(l, NULL);
+        end_well(l);
 }
 
 static void on_readable(void *arg, int fd, unsigned events) {
@@ -164,9 +185,11 @@ int node_look_new(struct loop *loop, const struct node_look_config *config, stru
     *l = (struct node_look){.loop = loop, .config = *config, .helper = HELPER_INIT, .fd = -1};
     if (l->config.deadline_ns == 0)
         l->config.deadline_ns = NODE_LOOK_NS;
+    l->routed = config->route_to != NULL;
     int r = loop_timer_new(loop, on_timer, l, &l->timer);
     if (r == 0)
         r = start_helper(l);
+    l->config.route_to = NULL;
     if (r < 0) {
         release(l);
         return err_set(err, r, "can't make a process that looks at this node: %s", strerror(-r));
@@ -202,6 +225,13 @@ const struct topology *node_look_topology(const struct node_look *l) {
 
 const struct nccl_facts *node_look_facts(const struct node_look *l) {
     return node_look_topology(l) != NULL && l->config.facts ? &l->facts : NULL;
+}
+
+const struct route_found *node_look_route(const struct node_look *l, const char **ret_why) {
+    bool known = node_look_topology(l) != NULL && l->routed;
+    if (known && l->way.why_not[0] != '\0' && ret_why != NULL)
+        *ret_why = l->way.why_not;
+    return known && l->way.why_not[0] == '\0' ? &l->way.found : NULL;
 }
 
 const char *node_look_failure(const struct node_look *l) {

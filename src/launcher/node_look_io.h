@@ -1,5 +1,6 @@
-/* One look at the node while it waits for its peers: in a child process, because NVML may block and
- * hwloc takes tens of milliseconds. It comes in time or not at all; a node that could not be looked
+/* One look at the node while it waits for its peers: in a child process, because NVML may block,
+ * hwloc takes tens of milliseconds, and the kernel lists a thousand interfaces in a second, and
+ * waits for whoever changes one. It comes in time or not at all; a node that could not be looked
  * at does without what needs it.
  *
  *     r = node_look_new(loop, &config, &look, &err);
@@ -11,6 +12,7 @@
 #include "base/err.h"
 #include "io/loop.h"
 #include "nccl_env/facts.h"
+#include "topology/route_io.h"
 #include "topology/topology.h"
 
 /* NVML's own deadline (NVML_LOOK_NS), and time for the rest. */
@@ -20,7 +22,9 @@
 struct node_look_config {
     unsigned what;            /* LOOK_*, topology/look_io.h */
     bool facts;               /* what was configured on this node, too (nccl_env/facts_io.h) */
-    char *const *envp;        /* borrowed until it has ended, as python; for the facts */
+    const char *route_to;     /* which way leads there, too: an address, borrowed for the call */
+    char *const *envp;        /* borrowed until it has ended, as the next two; for the facts */
+    char *const *set;         /* NAME=VALUE, before those of envp; or NULL */
     const char *python;
     uint64_t deadline_ns;     /* how long it may take; 0: NODE_LOOK_NS */
     const char *sysroot, *nvml_library; /* of look_config; tests */
@@ -43,5 +47,7 @@ unsigned node_look_what(const struct node_look *l);
 /* Borrowed; NULL while it has not ended, and where it failed. */
 const struct topology *node_look_topology(const struct node_look *l);
 const struct nccl_facts *node_look_facts(const struct node_look *l); /* also NULL: not asked for */
+/* Also NULL: not asked for, or there is no way: then *ret_why (may be NULL) is a sentence. */
+const struct route_found *node_look_route(const struct node_look *l, const char **ret_why);
 /* Why there is no topology: one phrase. NULL: there is, or it has not ended. */
 const char *node_look_failure(const struct node_look *l);

@@ -6,13 +6,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/envlist.h"
 #include "base/log.h"
 #include "io/addr.h"
 #include "io/listen.h"
-#include "nccl_env/facts_io.h"
 #include "topology/look_io.h"
-#include "topology/route_io.h"
 
 #define STACK_ENOUGH ((rlim_t)8 << 20)
 #define NOFILE_ENOUGH 131072
@@ -67,54 +64,55 @@ static int find_comm_id(const struct node_setup_place *p, struct node_net *n, st
     return 0;
 }
 
-static void find_netif(const struct node_setup_place *p, const struct topology *t,
-                       struct node_net *n) {
-    const char *leader = p->form->store_host;
-    struct route_found route = {0};
-    struct err err = {0};
-    struct netif_input in = {.n_nodes = p->form->n_nodes, .leader_addr = leader};
-    if (t == NULL) {
-        struct look_config look = {.what = LOOK_NETIFS};
-        if (topology_look(&look, &n->netifs, &err) < 0)
-            log_info("which interfaces are here is not known: %s", err.text);
-        t = &n->netifs;
-    }
-    if (route_find(leader, &route, &err) < 0)
-        log_info("the way to %s is not known: %s", leader, err.text);
-    in.route_netif = route.netif;
-    in.route_source = route.source;
-    netif_choose(t, &in, &n->netif);
-}
-
 /* Nodes that meet at a loopback address are all on this host: there is no way to choose. */
 static bool is_on_this_host(const struct form *f) {
     struct addr a;
     return addr_from_literal(f->store_host, 0, &a) == 0 && addr_is_loopback(&a);
 }
 
-/* --env may say otherwise than the environment in which the node was looked at. */
-static bool moves_files(char *const *set) {
-    static const char *const names[] = {"NCCL_CONF_FILE", "NCCL_TOPO_FILE", "LD_LIBRARY_PATH",
-                                        "VIRTUAL_ENV", "HOME"};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (env_get(set, names[i]) != NULL)
-            return true;
-    return false;
+/* The other nodes are elsewhere, and it matters by which way. */
+static bool is_far(const struct node_setup_place *p) {
+    return p->spec->nccl_env > NCCL_ENV_OFF && p->form->n_nodes > 1 && !is_on_this_host(p->form);
 }
 
-/* far: the other nodes are elsewhere. */
-static void read_facts(const struct node_setup_place *p, bool far, struct node_net *n) {
-    const struct nccl_facts *looked = p->look != NULL ? node_look_facts(p->look) : NULL;
-    struct nccl_facts_config config = {
-        .envp = p->envp, .set = p->spec->env, .python = p->python};
-    bool moved = (far || p->any_gpu) && moves_files(p->spec->env);
-    n->has_facts = moved || (far && looked == NULL);
-    if (n->has_facts)
-        nccl_facts_read(&config, &n->facts);
+static bool look_has_netifs(const struct node_look *l) {
+    return l != NULL && (node_look_what(l) & LOOK_NETIFS) != 0;
+}
+
+int node_net_look(struct loop *loop, const struct node_setup_place *p, struct node_look **ret,
+                  struct err *err) {
+    struct node_look_config config = {
+        .what = look_has_netifs(p->look) ? 0 : LOOK_NETIFS,
+        .facts = p->look == NULL || node_look_facts(p->look) == NULL,
+        .route_to = p->form->store_host,
+        .envp = p->envp,
+        .set = p->spec->env,
+        .python = p->python,
+    };
+    *ret = NULL;
+    return is_far(p) ? node_look_new(loop, &config, ret, err) : 0;
+}
+
+/* The look at the node has them, or this one. */
+static void find_netif(const struct node_setup_place *p, struct node_net *n) {
+    static const struct topology none;
+    const struct node_look *l = look_has_netifs(p->look) ? p->look : p->way;
+    const struct topology *t = l != NULL ? node_look_topology(l) : NULL;
+    const struct route_found *route = NULL;
+    const char *leader = p->form->store_host, *why = "nobody could ask";
+    struct netif_input in = {.n_nodes = p->form->n_nodes, .leader_addr = leader};
+    if (p->way != NULL && node_look_failure(p->way) != NULL)
+        why = node_look_failure(p->way);
+    else if (p->way != NULL)
+        route = node_look_route(p->way, &why);
+    if (route == NULL)
+        log_info("the way to %s is not known: %s", leader, why);
+    in.route_netif = route != NULL ? route->netif : "";
+    in.route_source = route != NULL ? route->source : "";
+    netif_choose(t != NULL ? t : &none, &in, &n->netif);
 }
 
 int node_net_read(const struct node_setup_place *p, struct node_net *ret, struct err *err) {
-    const struct topology *t = NULL;
     *ret = (struct node_net){0};
     if (p->spec->nccl_comm_id) {
         int r = find_comm_id(p, ret, err);
@@ -125,23 +123,14 @@ int node_net_read(const struct node_setup_place *p, struct node_net *ret, struct
         return 0;
     if (p->any_gpu)
         ret->ras_port = free_port(0);
-    bool far = p->form->n_nodes > 1 && !is_on_this_host(p->form);
-    read_facts(p, far, ret);
-    if (!far)
+    if (!is_far(p))
         return 0;
-    if (p->look != NULL && (node_look_what(p->look) & LOOK_NETIFS) != 0)
-        t = node_look_topology(p->look);
     if (p->netif != NULL)
         ret->netif = *p->netif;
     else
-        find_netif(p, t, ret);
+        find_netif(p, ret);
     ret->has_netif = true;
     return 0;
-}
-
-void node_net_fini(struct node_net *n) {
-    topology_fini(&n->netifs);
-    nccl_facts_fini(&n->facts);
 }
 
 static void raise_limit(int which, rlim_t enough, const char *name) {

@@ -88,7 +88,7 @@ int node_setup_read(const struct node_setup_place *p, struct node_setup *ret,
         .log_dir = p->log_dir,
     };
     struct rocm_gpu rocm[TOPO_GPUS_MAX];
-    _cleanup_(node_net_fini) struct node_net net = {0};
+    struct node_net net;
     _cleanup_(nccl_graph_freep) struct nccl_graph *graph = NULL;
     if (p->look != NULL) {
         in.looked = node_look_what(p->look);
@@ -101,7 +101,8 @@ int node_setup_read(const struct node_setup_place *p, struct node_setup *ret,
     if (r < 0)
         return r;
     in.netif = net.has_netif ? &net.netif : NULL;
-    in.facts = net.has_facts ? &net.facts : in.facts;
+    if (in.facts == NULL && p->way != NULL)
+        in.facts = node_look_facts(p->way);
     struct nccl_facts now_facts; /* limits may have been raised since the look */
     if (in.facts != NULL) {
         now_facts = *in.facts; /* borrows */

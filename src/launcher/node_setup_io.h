@@ -11,6 +11,7 @@ struct node_setup_place {
     char *const *envp;
     const char *python;          /* that runs the workers, or NULL */
     const struct node_look *look; /* has ended; NULL: nobody looks */
+    const struct node_look *way;  /* of node_net_look(), has ended; NULL: nobody looks */
     bool any_gpu;
     struct generation generation;
     const struct form *form;

@@ -31,8 +31,9 @@ struct rdzv_client;
  * call. */
 struct rdzv_client_ops {
     /* A JOIN is about to be sent to the leader at this address, from this one (len 0: not known);
-     * for what the node says of itself by then. May be NULL */
-    void (*joining)(void *arg, const struct addr *leader, const struct addr *local,
+     * for what the node says of itself by then. False: that is not known yet, and nothing is sent;
+     * it is asked again at rdzv_client_join(), and on another connection. May be NULL */
+    bool (*joining)(void *arg, const struct addr *leader, const struct addr *local,
                     struct node_info *info);
     void (*prepare)(void *arg, struct generation generation, const struct form *form);
     /* ways: as in struct desired. */
@@ -92,6 +93,9 @@ void rdzv_client_free(struct rdzv_client *c);
  * SAFE_POINT. Fills in now_ns and copies what the event points at. Steps at once, unless called
  * from a callback. */
 void rdzv_client_event(struct rdzv_client *c, const struct member_event *event);
+
+/* What ops.joining waited for is known now. */
+void rdzv_client_join(struct rdzv_client *c);
 
 /* What this node is made of, below RDZV_DIGEST_MAX bytes of UTF-8 (copied): told to this leader and
  * to each later one. In the place of what was told before. */

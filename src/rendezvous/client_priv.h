@@ -39,6 +39,7 @@ struct rdzv_client {
     uint64_t backoff_ns; /* before the next round; 0: none */
     struct conn *conn;   /* NULL: none */
     bool greeted;        /* the target's HELLO came on it */
+    bool join_due;       /* JOIN is sent on it when rdzv_client_join() says so */
     bool welcomed;       /* on this connection */
     uint64_t welcomed_ns; /* by the one who is looked for, last; 0: never */
     char waiting[CLIENT_WAITING_MAX];

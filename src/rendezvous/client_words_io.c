@@ -26,10 +26,17 @@ void client_send_join(struct rdzv_client *c) {
             local = (struct addr){0};
         bool busy = c->busy;
         c->busy = true; /* what is caused by this comes after JOIN */
-        c->config.ops.joining(c->config.arg, &c->addrs[c->next_addr - 1], &local, &m.join.info);
+        c->join_due = !c->config.ops.joining(c->config.arg, &c->addrs[c->next_addr - 1], &local,
+                                             &m.join.info);
         c->busy = busy;
     }
-    conn_send(c->conn, &m);
+    if (!c->join_due)
+        conn_send(c->conn, &m);
+}
+
+void rdzv_client_join(struct rdzv_client *c) {
+    if (c->conn != NULL && c->join_due)
+        client_send_join(c);
 }
 
 void client_send_digest(struct rdzv_client *c) {

@@ -93,6 +93,45 @@ Test(node_look, tells_what_was_configured_where_it_is_asked) {
     end(&f);
 }
 
+Test(node_look, tells_which_way_leads_to_an_address) {
+    struct fixture f = {0};
+    const char *why = NULL;
+    begin(&f, (struct node_look_config){.what = LOOK_NETIFS, .route_to = "127.0.0.1"});
+    cr_assert_null(node_look_route(f.look, &why));
+    node_look_wait(f.look, on_looked, &f);
+    cr_assert_eq(loop_run(f.loop), 0);
+    const struct route_found *route = node_look_route(f.look, &why);
+    cr_assert_not_null(route, "%s", why);
+    cr_expect_str_eq(route->netif, "lo");
+    cr_expect_str_eq(route->source, "127.0.0.1");
+    cr_expect_neq(topology_find_netif(node_look_topology(f.look), "lo"), TOPO_NONE);
+    end(&f);
+}
+
+Test(node_look, says_why_no_way_leads_to_an_address) {
+    struct fixture f = {0};
+    const char *why = NULL;
+    begin(&f, (struct node_look_config){.route_to = "nonsense"});
+    node_look_wait(f.look, on_looked, &f);
+    cr_assert_eq(loop_run(f.loop), 0);
+    cr_assert_not_null(node_look_topology(f.look), "%s", node_look_failure(f.look));
+    cr_assert_null(node_look_route(f.look, &why));
+    cr_assert_not_null(why);
+    cr_expect(strstr(why, "nonsense") != NULL, "%s", why);
+    end(&f);
+}
+
+Test(node_look, nobody_asked_for_a_way) {
+    struct fixture f = {0};
+    const char *why = "untouched";
+    begin(&f, (struct node_look_config){.what = LOOK_NETIFS});
+    node_look_wait(f.look, on_looked, &f);
+    cr_assert_eq(loop_run(f.loop), 0);
+    cr_assert_null(node_look_route(f.look, &why));
+    cr_expect_str_eq(why, "untouched");
+    end(&f);
+}
+
 Test(node_look, a_look_that_takes_too_long_has_failed) {
     for (int tries = 0;; tries++) { /* it may all be there before this process runs again */
         struct fixture f = {0};

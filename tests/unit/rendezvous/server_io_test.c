@@ -45,6 +45,8 @@ struct agent {
     char waiting[1024], stop_reason[RDZV_REASON_MAX];
     struct rdzv_status status;
     bool stop_had_failure;
+    unsigned joins;      /* it was asked what it says of itself, */
+    bool speechless;     /* and does not know yet */
 };
 
 struct world {
@@ -137,6 +139,16 @@ static void on_waiting(void *arg, const char *text) {
     struct agent *a = arg;
     (void)snprintf(a->waiting, sizeof a->waiting, "%s", text);
     check(a->world);
+}
+
+static bool on_joining(void *arg, const struct addr *leader, const struct addr *local, struct node_info *info) {
+    struct agent *a = arg;
+    cr_assert_gt(leader->len, 0);
+    (void)local;
+    a->joins++;
+    (void)snprintf(info->nets[0].netif, sizeof info->nets[0].netif, "eth%u", a->joins);
+    check(a->world);
+    return !a->speechless;
 }
 
 static void on_end(void *arg, const struct member_end *end) {
@@ -386,6 +398,30 @@ Test(server_io, four_nodes_form_run_and_succeed, .init = begin, .fini = finish) 
     for (unsigned i = 0; i < 4; i++)
         cr_assert_eq(world.agents[i].end.kind, MEMBER_END_SUCCESS);
     cr_assert_eq(world.stores_opened, 1);
+}
+
+static bool is_asked(struct world *w) { return w->agents[1].joins > 0 && w->agents[0].statuses > 0; }
+
+Test(server_io, a_node_joins_when_it_knows_what_to_say_of_itself, .init = begin, .fini = finish) {
+    struct group_config g = group_config(2, 2, 0);
+    start_job(1, &g);
+    struct agent *a = add_agent();
+    struct rdzv_client_config config = client_config(a);
+    config.ops.joining = on_joining;
+    a->speechless = true;
+    join_as(a, &config);
+    wait_until(is_asked);
+    rdzv_client_join(a->client); /* a call that comes too early does no harm */
+    cr_assert_eq(a->joins, 2);
+    cr_assert_null(group_node_info(rdzv_server_group(world.server), a->incarnation));
+    a->speechless = false;
+    rdzv_client_join(a->client);
+    wait_until(all_run);
+    cr_assert_eq(a->joins, 3);
+    const struct node_info *info = group_node_info(rdzv_server_group(world.server), a->incarnation);
+    cr_assert_str_eq(info->nets[0].netif, "eth3");
+    rdzv_client_join(a->client); /* it has */
+    cr_assert_eq(a->joins, 3);
 }
 
 static bool waits(struct world *w) { return w->agents[1].waiting[0] != '\0'; }
