@@ -19,15 +19,38 @@ static void close_fd(int *fd) {
     *fd = -1;
 }
 
-/* All but the memory: calls that were put off find it, and free it. */
+static void on_remove_turn(void *arg);
+
+/* A thousand cgroups take the kernel 100 ms and more. */
+static void remove_some(struct worker_group *g) {
+    while (g->remove_at < g->n) {
+        struct worker *w = &g->workers[g->remove_at++];
+        if (w->cgroup_fd < 0)
+            continue;
+        (void)cgroup_remove(g->config.cgroup_fd, w->cgroup_name); /* else the guardian does */
+        close_fd(&w->cgroup_fd);
+        if (loop_slice_is_over(g->loop)) {
+            worker_put_off(g, &g->remove_due, LOOP_PRIO_BULK, on_remove_turn);
+            return;
+        }
+    }
+}
+
+static void on_remove_turn(void *arg) {
+    struct worker_group *g = arg;
+    g->remove_due = false;
+    g->n_put_off--;
+    remove_some(g);
+    if (g->n_put_off == 0)
+        free(g);
+}
+
+/* All but the memory and the cgroups: calls that were put off find these, and free them. */
 static void dispose(struct worker_group *g) {
     g->disposed = true;
     for (uint32_t i = 0; i < g->n; i++) {
         struct worker *w = &g->workers[i];
         child_watch_free(w->watch);
-        if (w->cgroup_fd >= 0)
-            (void)cgroup_remove(g->config.cgroup_fd, w->cgroup_name); /* else the guardian does */
-        close_fd(&w->cgroup_fd);
         free(w->program);
         free(w->cwd);
         free(w->marker);
@@ -38,6 +61,7 @@ static void dispose(struct worker_group *g) {
     close_fd(&g->report_write_fd);
     sweep_walk_free(g->walk);
     free(g->oom_file);
+    remove_some(g);
     if (g->n_put_off == 0)
         free(g);
 }

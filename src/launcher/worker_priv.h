@@ -58,7 +58,8 @@ struct worker_group {
     struct sweep_result last; /* of the last walk over all that ended */
     unsigned busy;       /* depth of callbacks */
     unsigned n_put_off;  /* calls that will come: they free a doomed group's memory */
-    bool start_due, failures_due, walk_due, signal_due; /* which of them */
+    bool start_due, failures_due, walk_due, signal_due, remove_due; /* which of them */
+    uint32_t remove_at;  /* disposed: whose cgroup is removed next */
     bool doomed, disposed;
     uint32_t n;
     struct worker workers[];
