@@ -397,7 +397,7 @@ Test(directed_sim, leases_that_run_out_again_and_again_end_the_job_with_the_reas
     const struct member_end *end = member_end(world_member(w, 0));
     cr_assert_eq(end->kind, MEMBER_END_FAILED);
     cr_assert_not_null(strstr(end->reason, "no group lasts"), "%s", end->reason);
-    assert_between(when(w, MARK_LEADER_CLOSED, 0, 0), 77.5 + 8 * 5, 180);
+    assert_between(when(w, MARK_LEADER_CLOSED, 0, 0), 77.5 + 8 * 5, 180.0);
     cr_assert_leq(world_groups_started(w), 8);
     world_free(w);
 }
