@@ -104,11 +104,16 @@ void agent_show_formed(struct agent *a, struct generation g, const struct form *
     a->has_shown_cause = false;
     bool first = g.counter == 1;
     bool interesting = f->n_nodes > 1 || !first;
+    uint32_t nproc = a->config.spec->nproc;
+    char ranks[32];
+    if (nproc == 1)
+        (void)snprintf(ranks, sizeof ranks, "rank %u", f->first_rank);
+    else
+        (void)snprintf(ranks, sizeof ranks, "ranks %u-%u", f->first_rank, f->first_rank + nproc - 1);
     log_line(interesting ? LOG_LEVEL_NOTICE : LOG_LEVEL_INFO,
-             "group %u.%u: %u node%s, %u worker%s; this is node %u with rank%s %u-%u", g.epoch,
-             g.counter, f->n_nodes, f->n_nodes == 1 ? "" : "s", f->world_size,
-             f->world_size == 1 ? "" : "s", f->node_rank, a->config.spec->nproc == 1 ? "" : "s",
-             f->first_rank, f->first_rank + a->config.spec->nproc - 1);
+             "group %u.%u: %u node%s, %u worker%s; this is node %u with %s", g.epoch, g.counter,
+             f->n_nodes, f->n_nodes == 1 ? "" : "s", f->world_size, f->world_size == 1 ? "" : "s",
+             f->node_rank, ranks);
 }
 
 static bool same_failure(const struct failure *a, const struct failure *b) {

@@ -45,12 +45,13 @@ bool group_runs_other_program(const struct group *g, const char *role,
     const struct role_program *r = of_role(g, role);
     const struct rdzv_program *ours = r != NULL ? &r->program : &g->config.program;
     const char *what = NULL;
+    bool alike = strcmp(p->shown, ours->shown) == 0;
     if (p->shown[0] == '\0')
         return false;
     if (r == NULL) /* the first of its role */
         what = NULL;
     else if (p->name != ours->name)
-        what = "another program";
+        what = alike ? "run in another way (with or without --no-python)" : "another program";
     else if (p->args != ours->args && !may_have_own_args(g, r))
         what = "the same program with other arguments";
     if (what != NULL) {
@@ -79,14 +80,18 @@ void group_note_program(struct group *g, const struct node *n, const struct rdzv
     if (p->args == r->program.args) {
         r->n_alike++;
     } else if (!r->differ) {
-        char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
+        char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX], both[2 * sizeof p->shown + 64];
         group_node_name(n, name);
         r->differ = true;
+        if (strcmp(p->shown, r->program.shown) == 0)
+            (void)snprintf(both, sizeof both, "'%s' on both, what '...' stands for differs", p->shown);
+        else
+            (void)snprintf(both, sizeof both, "'%s', not '%s'", p->shown, r->program.shown);
         (void)snprintf(text, sizeof text,
-                       "node %s was started with other arguments ('%s') than this job's first node "
-                       "('%s'); they are taken for a node's own: if these are two jobs, give each "
-                       "an --rdzv-id of its own",
-                       name, p->shown, r->program.shown);
+                       "node %s was started with other arguments than this job's first node (%s); "
+                       "they are taken for its own: if these are two jobs, give each an --rdzv-id of "
+                       "its own",
+                       name, both);
         group_incident(g, text);
     }
 }

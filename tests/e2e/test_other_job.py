@@ -57,6 +57,7 @@ def test_it_is_refused_while_nodes_are_waited_for_too(job, meeting):
     job.events.wait("start", 2, world=2)
     job.go()
     assert first.wait() == 0 and second.wait() == 0, first.said() + second.said()
+    assert re.search(r"this is node 0 with rank 0$", first.said(), re.M), first.said()
 
 
 def test_a_surplus_node_says_that_it_never_ran(job, meeting):
@@ -89,5 +90,5 @@ def test_nodes_that_differ_are_one_job(job, meeting, how, tmp_path):
     job.go()
     ends = [agent.finish() for agent in agents]
     assert [code for code, _, _ in ends] == [0, 0], ends
-    told = sum("was started with other arguments" in err for _, _, err in ends)
+    told = sum("was started with other arguments than this job's first node" in err for _, _, err in ends)
     assert told == (how == "option"), ends

@@ -57,6 +57,34 @@ Test(group_program, another_program_is_refused_at_any_time_with_both_named) {
     end(&r);
 }
 
+Test(group_program, the_same_name_run_in_another_way_is_said_to_be_that) {
+    struct group_config c = job_of(2, 2);
+    struct rig r;
+    begin(&r, &c);
+    struct rdzv_program other = ours;
+    other.name++;
+    comes(&r, 2, "default", &other);
+    cr_assert_not_null(strstr(refusal(&r), "run in another way"), "%s", refusal(&r));
+    cr_assert_null(strstr(refusal(&r), "another program"), "%s", refusal(&r));
+    end(&r);
+}
+
+/* Two texts that look alike would say nothing. */
+Test(group_program, what_differs_unseen_is_shown_once) {
+    struct group_config c = job_of(3, 3);
+    struct rig r;
+    begin(&r, &c);
+    comes(&r, 1, "default", &ours);
+    struct rdzv_program own = ours;
+    own.args++;
+    comes(&r, 2, "default", &own);
+    const struct group_effect *e = effect(&r, GROUP_EFFECT_INCIDENT);
+    cr_assert_not_null(e);
+    cr_assert_not_null(strstr(e->reason, "('train.py --lr=...' on both, what '...' stands for differs)"),
+                       "%s", e->reason);
+    end(&r);
+}
+
 Test(group_program, other_restarts_are_refused_with_both_numbers) {
     struct group_config c = job_of(2, 2);
     c.max_restarts = 3;
