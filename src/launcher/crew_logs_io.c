@@ -46,6 +46,11 @@ static bool files_asked_for(const struct job_spec *spec) {
     return false;
 }
 
+/* Of the temporary folder, the rest is error files, which only a report that names one keeps. */
+static bool logs_in_temp_dir(const struct crew_logs *l) {
+    return l->asked_for && l->spec->log_dir == NULL;
+}
+
 static void on_message(void *arg, struct writer_packet *p);
 static void on_lost(void *arg, bool hung);
 
@@ -60,7 +65,8 @@ struct crew_logs *crew_logs_new(const struct job_spec *spec, const char *host,
     l->ops = *ops;
     l->arg = arg;
     l->temp_claim = -1;
-    l->keep = l->asked_for = files_asked_for(spec);
+    l->asked_for = files_asked_for(spec);
+    l->keep = logs_in_temp_dir(l);
     l->files = xcalloc(MAX2(spec->nproc, 1u), sizeof *l->files);
     for (uint32_t i = 0; i < spec->nproc; i++)
         l->files[i].fds[0] = l->files[i].fds[1] = -1;
@@ -277,5 +283,5 @@ void crew_logs_keep(struct crew_logs *l) {
 const char *crew_logs_kept(const struct crew_logs *l) {
     if (l->run_dir != NULL)
         return l->run_dir;
-    return l->asked_for ? l->temp_dir : NULL;
+    return logs_in_temp_dir(l) ? l->temp_dir : NULL;
 }

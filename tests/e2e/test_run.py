@@ -762,6 +762,16 @@ def test_the_error_files_of_a_good_run_leave_nothing_in_tmp(job, tmp_path):
     assert list(tmp.iterdir()) == []
 
 
+@pytest.mark.parametrize("logs", ["/dev/null", "/proc/self/none"])
+def test_a_log_folder_that_is_not_there_leaves_no_other(job, tmp_path, logs):
+    """No files are wanted, or they can't be made: an empty folder in their place is neither named nor left."""
+    tmp = tmp_path / "TMP"
+    tmp.mkdir()
+    code, _, err = job.run("--log-dir", logs, "-t3", *SH, "exit 3", env={"TMPDIR": tmp})
+    assert code == 1 and "logs:" not in err, err
+    assert list(tmp.iterdir()) == []
+
+
 def test_the_private_folder_is_private(job):
     code, out, err = job.run(*SH, 'echo "$TORCHELASTIC_ERROR_FILE"; '
                                   'd=$TORCHELASTIC_ERROR_FILE; while [ "$d" != / ]; do stat -c "%a %n" "$d" 2>/dev/null; '
