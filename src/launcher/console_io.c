@@ -47,6 +47,7 @@ struct queue {
     uint64_t lost;            /* lines dropped and not yet told */
     uint64_t progress_ns;     /* when it last took bytes, or began to have some to take */
     bool status_shown;        /* the status line is the last thing queued */
+    bool told;                /* that it takes no more */
 };
 
 struct console {
@@ -117,6 +118,7 @@ static ssize_t write_piece(struct queue *q) {
 
 static void show_marker(struct queue *q);
 static void show_status(struct queue *q);
+static void tell_of_loss(struct queue *q, int error);
 
 static void update_interest(struct queue *q) {
     if (q->watch != NULL)
@@ -138,10 +140,12 @@ static void write_out(struct queue *q) {
             continue;
         if (errno == EAGAIN)
             break;
-        if (q->how == HOW_DIRECT && (errno == ENOSPC || errno == EDQUOT))
+        int error = errno;
+        if (q->how == HOW_DIRECT && (error == ENOSPC || error == EDQUOT))
             discard(q);
         else
             give_up(q);
+        tell_of_loss(q, error);
     }
     if (pending(q) == 0)
         discard(q);
@@ -226,6 +230,22 @@ static void show_marker(struct queue *q) {
                    "muster: %" PRIu64 " %s not shown: the terminal is too slow\n", lost,
                    lost == 1 ? "line" : "lines");
     add_text(q, text);
+}
+
+/* Once, and on standard error where that is something else: else nobody would see it. */
+static void tell_of_loss(struct queue *q, int error) {
+    struct queue *err = queue_of(q->console, CONSOLE_ERR);
+    char text[192];
+    if (q->told || err == q || err->how == HOW_NONE)
+        return;
+    q->told = true;
+    begin_line(err);
+    (void)snprintf(text, sizeof text,
+                   "muster: can't write to standard output: %s; the job goes on without what workers "
+                   "write there\n",
+                   strerror(error));
+    add_text(err, text);
+    update_interest(err);
 }
 
 /* Is there room for `more` bytes below `limit`? Tries to make some. Once something was dropped,

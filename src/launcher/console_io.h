@@ -26,7 +26,8 @@
  * only made when poll says so, in pieces that a pipe with room takes whole (PIPE_BUF).
  *
  * The caller ignores SIGPIPE. When the terminal is gone (EPIPE, EIO), output to it is dropped for
- * good, without a word. */
+ * good; on a full disk (ENOSPC) until there is room. Of standard output that is said once on
+ * standard error, where that is something else; of all else nothing is said. */
 #pragma once
 
 #include <stdbool.h>

@@ -362,7 +362,7 @@ Test(console_io, flush_of_a_stopped_pipe_ends_at_its_deadline_and_tells_what_is_
     fini(&f);
 }
 
-Test(console_io, output_to_one_that_is_gone_is_dropped_without_a_word) {
+Test(console_io, output_to_one_that_is_gone_is_dropped_and_it_is_said_once) {
     struct fixture f;
     with_pipes(&f);
     struct console_source a;
@@ -374,9 +374,29 @@ Test(console_io, output_to_one_that_is_gone_is_dropped_without_a_word) {
     line(&a, "lost too");
     cr_assert_eq(console_flush(f.console, clock_now_ns() + NS_PER_S), 0);
     console_log_sink(f.console, "still here\n", 11);
-    EXPECT(&f, f.err[0], "still here\n");
+    EXPECT(&f, f.err[0],
+           "muster: can't write to standard output: Broken pipe; the job goes on without what workers "
+           "write there\nstill here\n");
     console_source_fini(&a);
     f.out[0] = -1;
+    fini(&f);
+}
+
+Test(console_io, a_full_disk_is_said_once) {
+    struct fixture f;
+    f.out[0] = -1;
+    f.out[1] = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    cr_assert(f.out[1] >= 0 && pipe2(f.err, O_CLOEXEC) == 0);
+    start(&f);
+    struct console_source a;
+    console_source_init(&a, f.console, CONSOLE_OUT, "");
+    line(&a, "lost");
+    turn(&f);
+    line(&a, "lost too");
+    EXPECT(&f, f.err[0],
+           "muster: can't write to standard output: No space left on device; the job goes on without "
+           "what workers write there\n");
+    console_source_fini(&a);
     fini(&f);
 }
 
