@@ -149,8 +149,10 @@ static void show_headline(struct agent *a, const struct failure *f,
 void agent_show_stop(struct agent *a, const char *reason, const struct desired *cause) {
     (void)console_status(a->console, NULL);
     if (cause != NULL && cause->has_failure) {
+        uint32_t rank, ended = crew_ended_well(a->crew, &rank); /* the leader counts them too */
         show_headline(a, &cause->failure,
-                      &(struct report_counts){.stopping = cause->n_stopping,
+                      &(struct report_counts){.stopping = cause->n_stopping -
+                                                          MIN2(ended, cause->n_stopping),
                                               .will_restart = cause->will_restart,
                                               .restarts_used = cause->restarts_used,
                                               .max_restarts = cause->max_restarts});

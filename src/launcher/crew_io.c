@@ -52,8 +52,10 @@ struct crew {
     struct envlist env;   /* of the worker that is being started, as its argv */
     char **argv;
     uint32_t unmade;      /* it could not be made ready to start; UINT32_MAX: none */
-    uint32_t n_ok;        /* workers that ended with 0 */
-    uint32_t first_ok;    /* local rank of the first of them */
+    uint32_t n_ok;        /* workers that ended with 0, */
+    uint32_t n_early;     /* those of them that nobody had told to stop, */
+    uint32_t first_early; /* and the local rank of their first */
+    bool told_to_stop;
     bool running;         /* started, not all gone */
     bool guardian_killed; /* the guardian fenced: SIGKILLs are ours */
 };
@@ -145,9 +147,9 @@ static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how)
     struct crew *c = arg;
     if (worker_exit_ok(how)) {
         logmux_exited(c->logs, index, NULL);
-        if (c->n_ok++ == 0)
-            c->first_ok = index;
-        if (c->n_ok == c->config.spec->nproc)
+        if (!c->told_to_stop && c->n_early++ == 0)
+            c->first_early = index;
+        if (++c->n_ok == c->config.spec->nproc)
             c->ops.on_succeeded(c->arg, c->generation);
         return;
     }
@@ -295,7 +297,8 @@ static void drop_generation(struct crew *c) {
     c->way = NULL;
     c->awaits = 0;
     c->running = c->guardian_killed = false;
-    c->n_ok = 0;
+    c->n_ok = c->n_early = 0;
+    c->told_to_stop = false;
 }
 
 void crew_free(struct crew *c) {
@@ -462,6 +465,7 @@ int crew_start(struct crew *c, const struct netif_choice *netif, struct err *err
 void crew_stop(struct crew *c, uint64_t grace_ns) {
     if (!c->running)
         return;
+    c->told_to_stop = true;
     worker_group_stop(c->workers, SIGTERM, MIN2(grace_ns, c->config.spec->shutdown_timeout_ns));
 }
 
@@ -485,8 +489,8 @@ uint32_t crew_workers_alive(const struct crew *c) {
 }
 
 uint32_t crew_ended_well(const struct crew *c, uint32_t *ret_rank) {
-    *ret_rank = c->form.first_rank + c->first_ok;
-    return c->n_ok;
+    *ret_rank = c->form.first_rank + c->first_early;
+    return c->n_early;
 }
 
 void crew_keep_files(struct crew *c) { crew_logs_keep(c->files); }

@@ -78,7 +78,8 @@ void crew_node_failure(const struct crew *crew, const char *text, struct failure
 
 bool crew_has_workers(const struct crew *crew); /* started, not all gone */
 uint32_t crew_workers_alive(const struct crew *crew);
-/* How many of the present generation have ended with 0, and the global rank of the first. */
+/* How many of the present generation have ended with 0 by themselves, not because they were told to
+ * stop, and the global rank of the first. */
 uint32_t crew_ended_well(const struct crew *crew, uint32_t *ret_rank);
 /* The temporary folder stays, because somebody was told of a file in it. */
 void crew_keep_files(struct crew *crew);

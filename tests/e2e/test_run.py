@@ -772,6 +772,21 @@ def test_a_log_folder_that_is_not_there_leaves_no_other(job, tmp_path, logs):
     assert list(tmp.iterdir()) == []
 
 
+def test_who_ends_well_when_told_to_stop_had_not_ended_before(job):
+    """A shell that waits runs its trap at once: it ends with 0, but of SIGTERM."""
+    code, _, err = job.run("--nproc-per-node=2", *SH,
+                           "[ $RANK = 0 ] || { until [ -e $F ]; do :; done; exit 3; }; trap 'exit 0' TERM; "
+                           "sleep 600 & : > $F; wait", env={"F": job.tmp / "up"})
+    assert code == 1 and "stopping 1 other" in err and "had ended" not in err, err
+
+
+def test_who_ended_well_before_is_not_said_to_be_stopped(job):
+    code, _, err = job.run("--nproc-per-node=2", *SH,
+                           '[ $RANK = 0 ] && echo $$ > $F.new && mv $F.new $F && exit 0; until [ -e $F ]; do :; done; '
+                           'while kill -0 $(cat $F) 2>/dev/null; do :; done; exit 3', env={"F": job.tmp / "pid"})
+    assert code == 1 and "rank 1 " in err and "stopping" not in err, err
+
+
 def test_the_private_folder_is_private(job):
     code, out, err = job.run(*SH, 'echo "$TORCHELASTIC_ERROR_FILE"; '
                                   'd=$TORCHELASTIC_ERROR_FILE; while [ "$d" != / ]; do stat -c "%a %n" "$d" 2>/dev/null; '
