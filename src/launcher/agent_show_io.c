@@ -109,7 +109,8 @@ void agent_show_formed(struct agent *a, struct generation g, const struct form *
     if (nproc == 1)
         (void)snprintf(ranks, sizeof ranks, "rank %u", f->first_rank);
     else
-        (void)snprintf(ranks, sizeof ranks, "ranks %u-%u", f->first_rank, f->first_rank + nproc - 1);
+        (void)snprintf(ranks, sizeof ranks, "ranks %u-%u", f->first_rank,
+                       f->first_rank + nproc - 1);
     log_line(interesting ? LOG_LEVEL_NOTICE : LOG_LEVEL_INFO,
              "group %u.%u: %u node%s, %u worker%s; this is node %u with %s", g.epoch, g.counter,
              f->n_nodes, f->n_nodes == 1 ? "" : "s", f->world_size, f->world_size == 1 ? "" : "s",

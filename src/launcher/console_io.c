@@ -241,8 +241,8 @@ static void tell_of_loss(struct queue *q, int error) {
     q->told = true;
     begin_line(err);
     (void)snprintf(text, sizeof text,
-                   "muster: can't write to standard output: %s; the job goes on without what workers "
-                   "write there\n",
+                   "muster: can't write to standard output: %s; the job goes on without what "
+                   "workers write there\n",
                    strerror(error));
     add_text(err, text);
     update_interest(err);

@@ -84,13 +84,14 @@ void group_note_program(struct group *g, const struct node *n, const struct rdzv
         group_node_name(n, name);
         r->differ = true;
         if (strcmp(p->shown, r->program.shown) == 0)
-            (void)snprintf(both, sizeof both, "'%s' on both, what '...' stands for differs", p->shown);
+            (void)snprintf(both, sizeof both, "'%s' on both, what '...' stands for differs",
+                           p->shown);
         else
             (void)snprintf(both, sizeof both, "'%s', not '%s'", p->shown, r->program.shown);
         (void)snprintf(text, sizeof text,
                        "node %s was started with other arguments than this job's first node (%s); "
-                       "they are taken for its own: if these are two jobs, give each an --rdzv-id of "
-                       "its own",
+                       "they are taken for its own: if these are two jobs, give each an --rdzv-id "
+                       "of its own",
                        name, both);
         group_incident(g, text);
     }
