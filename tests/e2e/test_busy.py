@@ -9,8 +9,11 @@ from harness import HERE
 from hosts import hosts_or_skip
 from test_operate import ask
 
-# A lease of a second, renewed four times in it: what holds up the agent for long ends the workers.
-SHORT_LEASE = ["--lease=1", "--heartbeat-interval=0.25"]
+# What holds up the agent for longer than that ends the workers.
+SHORT_LEASE = ["--lease=2", "--heartbeat-interval=0.25"]
+# A virtual machine that has to wait for its host, or one with more to do than its cores can, stops the agent as well, and
+# nobody tells it. A stall of ours comes again.
+TRIES = 3
 
 
 def stalls_until_the_end(job, agent, seconds):
@@ -23,20 +26,37 @@ def stalls_until_the_end(job, agent, seconds):
     return worst
 
 
-def check_one_group(agent, worst, seconds=60):
-    code, _, said = agent.finish(seconds)
-    assert code == 0, said
-    assert "within the lease" not in said, said
-    assert "group 1.2" not in said, said
-    assert worst, "nobody answered while the job ran"
-    if not harness.TOOL_LOGS:  # sanitizers and valgrind make the agent itself slow
-        assert all(n == 0 for n, _ in worst.values()), worst
+def keeps_its_lease(job, *words, seconds=60, longest=None):
+    """One group, no lease lost, and no stall, or none longer than `longest`. Sanitizers and valgrind make the agent itself
+    slow."""
+    worst = {}
+    for _ in range(TRIES):
+        agent = job.agent("a", "--standalone", *SHORT_LEASE, *words, stdout=subprocess.DEVNULL)
+        worst = stalls_until_the_end(job, agent, seconds)
+        code, _, said = agent.finish(seconds)
+        assert code == 0, said
+        assert "within the lease" not in said and "group 1.2" not in said, said
+        assert worst, "nobody answered while the job ran"
+        if harness.TOOL_LOGS or all(n == 0 or longest and most <= longest for n, most in worst.values()):
+            return
+    raise AssertionError(f"{TRIES} times in a row: {worst}")
 
 
 @pytest.mark.parametrize("mode", ["same", "many", "large", "ask"])
 def test_workers_that_hammer_their_store_keep_their_lease(job, mode):
-    a = job.agent("a", "--standalone", "--nproc-per-node=8", *SHORT_LEASE, HERE / "hammer.py", mode, "4")
-    check_one_group(a, stalls_until_the_end(job, a, 60))
+    keeps_its_lease(job, "--nproc-per-node=8", HERE / "hammer.py", mode, "4")
+
+
+def test_workers_that_write_without_pause_keep_their_lease(job, tmp_path):
+    keeps_its_lease(job, "--nproc-per-node=8", "--log-dir", tmp_path / "logs", "--tee=3", "--no-python", "/bin/sh", "-c",
+                    f"timeout 4 yes {'0123456789' * 8} | head -c 60000000")
+
+
+def test_a_thousand_workers_hold_up_nothing(job, tmp_path):
+    """They start, write a line each into a log of their own, and end some seconds later. A thousand processes are a load
+    of their own, which takes the agent's processor away at times."""
+    keeps_its_lease(job, "--nproc-per-node=1000", "--log-dir", tmp_path / "logs", "--tee=3", "--no-python", "/bin/sh",
+                    "-c", "echo line; exec sleep 3", seconds=120, longest=0.2)
 
 
 MANY_NETIFS = 200
@@ -60,5 +80,6 @@ def test_hosts_of_many_interfaces_keep_their_lease(job):
         for agent in agents:
             code, _, said = agent.finish(60)
             assert code == 0, said
-            if not harness.TOOL_LOGS:  # as above
-                assert "held up" not in said, said
+            # twice in each life before: to join and to prepare
+            if not harness.TOOL_LOGS:
+                assert said.count("held up") < 2, said
