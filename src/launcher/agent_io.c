@@ -372,6 +372,7 @@ static bool look_at_node(struct agent *a) {
 
 static int set_up(struct agent *a) {
     (void)signal(SIGPIPE, SIG_IGN); /* a closed terminal or peer is an errno */
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file at its limit, too: setrlimit(2) */
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && store_raise_descriptors() > files.rlim_cur)
         a->nofile_soft = files.rlim_cur; /* the workers keep the user's */

@@ -227,7 +227,7 @@ static void on_lost(void *arg, bool hung) {
         return;
     const char *dir = l->spec->log_dir == NULL ? l->temp_dir : l->spec->log_dir;
     (void)snprintf(why, sizeof why, "can't make the log folders below %s: %s", dir,
-                   hung ? "its file system does not answer" : "the log writer died");
+                   hung ? "its file system does not answer" : "the log writer is gone");
     drop_files(l);
     crew_logs_lack(l, why);
     writer_await(l->writer, 1); /* it is forgotten, but answered() counts it */

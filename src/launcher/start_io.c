@@ -1,5 +1,7 @@
 #include "launcher/start_io.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -50,12 +52,21 @@ static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct e
     return listen_beside(&at, spec->endpoint_port, ret_fd, err);
 }
 
+/* What a shell closed (<&-, >&-) is /dev/null: else the next socket or file would get its number,
+ * and what is said would go there. */
+static void open_standard_files(void) {
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)open("/dev/null", O_RDWR); /* the lowest number that is free: fd */
+}
+
 int job_start(const struct job_spec *spec, char *const *envp) {
     struct err err = {0};
     struct agent_config agent = {.spec = spec, .envp = envp, .node_fd = -1};
     _cleanup_(freep) char *python = NULL;
     struct guardian_link link = GUARDIAN_LINK_INIT;
     int r = 0;
+    open_standard_files();
     if (spec->entry != JOB_ENTRY_PROGRAM)
         r = python_find(envp, &python, &err);
     else if (spec->check_only && python_find(envp, &python, NULL) < 0)

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -44,6 +45,7 @@ struct writer {
     struct loop_timer *timer; /* the next start, or the next ping */
     bool wanted;              /* one shall be there, though it may be dead now */
     uint64_t started_ns;
+    uint64_t lacking_ns;      /* since when none could be started; 0: one could */
     uint32_t n_starts;
 
     struct list queue, unconfirmed;
@@ -55,6 +57,7 @@ struct writer {
     uint64_t ping_ns;    /* when it was sent */
     bool told;           /* that it stands still */
     bool finished;
+    uint64_t left;            /* bytes that it could not show until its end */
 };
 
 static void set_timer(struct writer *w) {
@@ -173,10 +176,8 @@ static void on_wanted(void *arg) { (void)writer_start(arg); }
 
 static const struct console_remote remote = {on_wanted, on_print, on_status};
 
-/* The terminal does not hang with the log files: shows what the writer has not. */
-static void print_here(struct writer *w) {
-    if (console_may_hang(w->console))
-        return;
+/* Shows what the writer has not. */
+static void print_queue(struct writer *w) {
     console_use_remote(w->console, false);
     struct list *lists[] = {&w->unconfirmed, &w->queue};
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
@@ -189,7 +190,28 @@ static void print_here(struct writer *w) {
     }
 }
 
+/* The terminal does not hang with the log files. */
+static void print_here(struct writer *w) {
+    if (!console_may_hang(w->console))
+        print_queue(w);
+}
+
 /* --- its end, and the next one ---------------------------------------------------------------- */
+
+/* What users asked for they ask again, of the next one. */
+static void drop_asked(struct writer *w) {
+    w->awaited = 0;
+    LIST_FOR_EACH(struct waiting, x, &w->queue, link) {
+        if (x->m.kind != WRITER_PRINT)
+            drop_waiting(w, x);
+    }
+}
+
+static void tell_lost(struct writer *w, bool hung) {
+    LIST_FOR_EACH(struct writer_user, u, &w->users, link)
+        u->on_lost(u->arg, hung);
+    set_timer(w);
+}
 
 /* Nothing more comes from it. What was asked of it is told to be lost. */
 static void lose(struct writer *w, bool hung) {
@@ -198,24 +220,24 @@ static void lose(struct writer *w, bool hung) {
     (void)close(w->fd);
     w->fd = -1;
     helper_end(&w->helper);
-    LIST_FOR_EACH(struct waiting, x, &w->queue, link) {
-        if (x->m.kind != WRITER_PRINT) /* what users asked for they ask again */
-            drop_waiting(w, x);
-    }
+    drop_asked(w);
     while (!list_empty(&w->unconfirmed)) { /* once more, by the next one */
         struct waiting *last = CONTAINER_OF(w->unconfirmed.prev, struct waiting, link);
         list_remove(&last->link);
         list_prepend(&w->queue, &last->link);
     }
     w->n_printed = 0;
-    w->awaited = 0;
     w->pinged = w->told = false;
     print_here(w);
     log_warning("the log writer %s: a new one is started, and some output may be missing",
                 hung ? "stands still, its disk may hang, and is given up" : "died");
-    LIST_FOR_EACH(struct writer_user, u, &w->users, link)
-        u->on_lost(u->arg, hung);
-    set_timer(w);
+    tell_lost(w, hung);
+}
+
+/* None can be started (a limit of processes, no memory): who waits for one does without. */
+static void do_without(struct writer *w) {
+    drop_asked(w);
+    tell_lost(w, false);
 }
 
 void writer_give_up(struct writer *w) {
@@ -239,8 +261,9 @@ static void on_timer(void *arg) {
     struct writer *w = arg;
     uint64_t now_ns = clock_now_ns();
     if (w->fd < 0) {
-        if (w->wanted)
-            (void)writer_start(w);
+        if (w->wanted && !writer_start(w) && w->awaited > 0 && w->lacking_ns > 0 &&
+            now_ns >= w->lacking_ns + WRITER_PATIENCE_NS)
+            do_without(w);
         set_timer(w);
         return;
     }
@@ -276,8 +299,10 @@ static void on_pong(struct writer *w, uint64_t n_printed) {
 static void take(struct writer *w, struct writer_packet *p) {
     if (p->m.kind == WRITER_PONG)
         on_pong(w, p->m.number);
-    if (p->m.kind == WRITER_FINISHED)
+    if (p->m.kind == WRITER_FINISHED) {
         w->finished = true;
+        w->left = p->m.number;
+    }
     LIST_FOR_EACH(struct writer_user, u, &w->users, link) {
         if (u->id == p->m.user) {
             u->on_message(u->arg, p);
@@ -353,10 +378,15 @@ bool writer_start(struct writer *w) {
     w->n_starts++;
     int r = start_process(w);
     if (r < 0) {
-        log_warning("can't start the log writer: %s; tried again", strerror(-r));
+        if (w->lacking_ns == 0) {
+            log_warning("can't start the log writer: %s; tried again until it starts: workers "
+                        "that write must wait", strerror(-r));
+            w->lacking_ns = now_ns;
+        }
         set_timer(w);
         return false;
     }
+    w->lacking_ns = 0;
     console_use_remote(w->console, true);
     if (w->on_pid != NULL)
         w->on_pid(w->arg, helper_pid(&w->helper));
@@ -400,6 +430,18 @@ int writer_new(struct loop *loop, struct console *console, const struct job_spec
     return 0;
 }
 
+/* What was shown, and what not; without a word only where that itself might hang. */
+static void tell_end(struct writer *w, bool died) {
+    if (w->finished && w->left > 0)
+        log_warning("the last %" PRIu64 " bytes of output were not shown: who reads them has "
+                    "stopped, or is too slow", w->left);
+    if (w->finished || (!died && console_may_hang(w->console)))
+        return;
+    print_queue(w);
+    log_warning("the log writer %s: the end of the workers' output may be missing",
+                died ? "died" : "stands still and is given up");
+}
+
 void writer_finish(struct writer *w, uint64_t deadline_ns) {
     if (w->fd < 0)
         return;
@@ -411,7 +453,8 @@ void writer_finish(struct writer *w, uint64_t deadline_ns) {
     post(w, &(struct writer_message){.kind = WRITER_FINISH, .index = (uint32_t)left_ms}, NULL, 0,
          NULL);
     uint64_t heard_ns = now_ns; /* it says how it gets on: a slow pipe may take longer */
-    while (!w->finished && w->fd >= 0) {
+    bool died = false;
+    while (!w->finished && !died) {
         now_ns = clock_now_ns();
         if (now_ns >= deadline_ns && now_ns >= heard_ns + 2 * CONSOLE_PIPE_PATIENCE_NS)
             break;
@@ -421,16 +464,14 @@ void writer_finish(struct writer *w, uint64_t deadline_ns) {
         send_queue(w);
         struct writer_packet packet;
         int r = writer_wire_receive(w->fd, &packet);
-        if (r == 0)
-            break;
+        died = r == 0;
         if (r == 1) {
             heard_ns = now_ns;
             take(w, &packet);
         }
     }
-    if (!w->finished)
-        print_here(w);
     console_use_remote(w->console, false);
+    tell_end(w, died);
 }
 
 void writer_free(struct writer *w) {

@@ -16,7 +16,8 @@
  * one is started and gets the pipes again (on_lost), and what the old one had read and not yet
  * written is missing, which is said. One that stands still for WRITER_PATIENCE_NS is said too;
  * where somebody waits for its answer it is given up: killed, let go, and replaced. As long as
- * nobody waits the workers do, as with a file of their own on a dead file system.
+ * nobody waits the workers do, as with a file of their own on a dead file system. Where none can be
+ * started, who waits for an answer does without after that time, too.
  *
  * What can't be killed, since the kernel waits for a disk, is spared by all sweeps (the guardian's
  * too), and does not keep a node from being gone. It ends when the kernel lets go of it. Until then

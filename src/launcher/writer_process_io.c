@@ -215,7 +215,7 @@ static void finish(struct process *p) {
         left = console_flush(p->console, MIN2(deadline_ns, clock_now_ns() + NS_PER_S / 4));
         pong(p);
     } while (left > 0 && (left < before || clock_now_ns() < deadline_ns));
-    tell(p, &(struct writer_message){.kind = WRITER_FINISHED}, NULL, 0, NULL);
+    tell(p, &(struct writer_message){.kind = WRITER_FINISHED, .number = left}, NULL, 0, NULL);
     loop_quit(p->loop);
 }
 

@@ -26,7 +26,7 @@ enum writer_kind {
     WRITER_WORDS,     /* flags: WRITER_BAD_FILE; text: of the error file, of stderr */
     WRITER_DRAINED,
     WRITER_PONG,
-    WRITER_FINISHED,
+    WRITER_FINISHED,  /* number: bytes that the console did not take */
 };
 
 /* Bits of flags. OPEN has the first four once for each stream, shifted by its index. */

@@ -1,15 +1,18 @@
 """The log writer: what writes, hangs or dies there costs neither a lease nor a worker, and holds up no end for long."""
 import contextlib
+import fcntl
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import pytest
 
-from harness import SLOWER, alive, children, deadline, kill
+from harness import MUSTER, SLOWER, Job, alive, children, deadline, kill
 
 SHORT_LEASE = ["--lease=1", "--heartbeat-interval=0.2"]
 SH = ("--no-python", "/bin/sh", "-c")
@@ -204,3 +207,102 @@ def test_the_verdict_is_seen_though_the_writer_is_blocked(job, tmp_path):
     assert code == 1, err
     assert "ended with exit code 7" in err and "Root Cause" in err, err
     assert err.count("Root Cause") == 1, err
+
+
+def full_pipe():
+    """A pipe that nobody reads, and that nobody makes longer: (its read end, its write end)."""
+    ends = os.pipe()
+    fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, 1 << 20)
+    os.set_blocking(ends[1], False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(ends[1], b"x" * 4096)
+    os.set_blocking(ends[1], True)
+    return ends
+
+
+def test_output_that_nobody_took_is_told_at_the_end(job):
+    """The reader of standard output stands still: the job ends in time and well, and says what was not shown."""
+    reader, pipe = full_pipe()
+    try:
+        agent = job.agent("a", *SH, "echo word", stdout=pipe)
+        code, _, err = agent.finish(60)
+    finally:
+        os.close(reader)
+        os.close(pipe)
+    assert code == 0, err
+    assert "the last 5 bytes of output were not shown" in err, err
+
+
+def finishing(agent):
+    """It only waits for the writer: in poll(2) or ppoll(2), not in its loop."""
+    for pid in children(agent.pid):
+        with contextlib.suppress(OSError):
+            return pathlib.Path(f"/proc/{pid}/syscall").read_text().split()[0] in ("7", "271", "73")
+    return False
+
+
+def test_a_writer_killed_at_the_very_end_is_told(job):
+    """It has all that the workers wrote, and has not yet shown it."""
+    if not os.access("/proc/self/syscall", os.R_OK):
+        pytest.skip("needs /proc/PID/syscall")
+    reader, pipe = full_pipe()
+    try:
+        agent = job.agent("a", "--no-python", job.worker, "out=word\\n", "start", "go", stdout=pipe)
+        job.events.wait("start", 1)
+        end = deadline(30)
+        while not writers(agent) and time.monotonic() < end:
+            pass
+        writer, = writers(agent)
+        job.go()
+        while not finishing(agent) and time.monotonic() < end:
+            pass
+        os.kill(writer, signal.SIGKILL)
+        code, _, err = agent.finish(60)
+    finally:
+        os.close(reader)
+        os.close(pipe)
+    assert code == 0, err
+    assert "the end of the workers' output may be missing" in err, err
+
+
+def test_closed_standard_files_are_no_sockets(job):
+    """What the shell closed stays free for nothing else: no socket gets the number that lines are written to."""
+    end = deadline(30)
+    agent = job.agent("a", "--no-python", job.worker, "out=word\\n", "start", "go",
+                      prefix=["/bin/sh", "-c", 'exec "$@" <&- >&-', "sh"])
+    job.events.wait("start", 1)
+    pids = [agent.pid, agent.agent_pid(), *writers(agent)]
+    while len(pids) < 3 and time.monotonic() < end:
+        pids = [agent.pid, agent.agent_pid(), *writers(agent)]
+    assert {os.readlink(f"/proc/{pid}/fd/{fd}") for pid in pids for fd in (0, 1)} == {"/dev/null"}
+    job.go()
+    code, _, err = agent.finish()
+    assert code == 0, err
+
+
+def test_a_limit_of_file_sizes_ends_no_job(job, tmp_path):
+    """Beyond it the kernel sends SIGXFSZ (setrlimit(2)): a part of the event log is missing, and that is said."""
+    code, _, err = job.run(f"--event-log={tmp_path / 'events.log'}", "--max-restarts=8", "--crash-loop=0", *SH, "exit 7",
+                           prefix=["/bin/sh", "-c", 'ulimit -f 1; exec "$@"', "sh"])
+    assert code == 1, err
+    assert "no restart left of 8" in err, err
+
+
+def test_a_writer_that_cannot_start_holds_up_nothing():
+    """At a limit of processes: said once, and the job goes on to its end without one."""
+    if os.getuid() != 0:
+        pytest.skip("needs a user without processes")
+    with tempfile.TemporaryDirectory() as folder, Job(f"{folder}/job") as job:
+        for path in (folder, job.tmp):
+            os.chmod(path, 0o777)
+        binary = shutil.copy(MUSTER, folder)
+        for most in range(2, 8):  # the first that lets the agent start, and no process more
+            code, _, err = job.agent("a", f"--log-dir={folder}/job/logs", "-t3", "--no-python", "/bin/true",
+                                     prefix=["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups",
+                                             "prlimit", f"--nproc={most}"], program=[binary, "run"]).finish(60)
+            if "cannot start the agent" not in err:
+                break
+    assert code == 1, err
+    assert err.count("can't start the log writer") == 1, err
+    assert "limit of processes" in err, err
