@@ -236,11 +236,15 @@ static int read_lease(struct job_reading *j, const struct rdzv_conf *conf) {
     text = job_text(j, RUN_LEASE);
     if (text != NULL && parse_seconds_ns(text, &spec->lease_ns) < 0)
         return job_bad_value(j, RUN_LEASE, "a number of seconds above 0");
-    if (spec->lease_ns <= spec->heartbeat_ns)
+    /* A leader below an arbiter gives no lease once a successor's echo is half a lease old, and the
+     * echoes come with the heartbeats. */
+    bool arbiter = spec->backend == JOB_BACKEND_DIR || spec->backend == JOB_BACKEND_ETCD;
+    if (spec->lease_ns / (arbiter ? 2 : 1) <= spec->heartbeat_ns)
         return err_set(j->err, -EINVAL,
                        "a lease of %g s is too short for a heartbeat every %g s; the lease must be "
-                       "longer",
-                       (double)spec->lease_ns / 1e9, (double)spec->heartbeat_ns / 1e9);
+                       "longer%s",
+                       (double)spec->lease_ns / 1e9, (double)spec->heartbeat_ns / 1e9,
+                       arbiter ? " than two heartbeats" : "");
     return 0;
 }
 

@@ -301,7 +301,8 @@ static int open_folder(struct arbiter_dir_server *s, struct err *err) {
     bool known = s->memory.epoch > 0;
     s->folder.look = s->look || known;
     int r = arbiter_folder_open(&s->folder, err);
-    return known && (r == -ENOENT || r == ARBITER_FOLDER_E_NONE) ? is_missing(s, err) : r;
+    bool missing = r == -ENOENT || r == -ENOTDIR || r == ARBITER_FOLDER_E_NONE;
+    return known && missing ? is_missing(s, err) : r;
 }
 
 /* Only of its own epoch, as long as that is the latest. */

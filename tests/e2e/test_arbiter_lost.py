@@ -49,7 +49,8 @@ def all_end(job, agents, since, said=SENTENCE):
     print(f"{took:.2f} s until the last agent had ended")
 
 
-@pytest.mark.parametrize("what", ["folder removed", "folder emptied", "directory gone"])
+@pytest.mark.parametrize("what", ["folder removed", "folder emptied", "directory gone",
+                                  "directory replaced by a file"])
 def test_a_running_job_whose_directory_is_lost_ends(job, tmp_path, what):
     agents = started(job, agents_of(job, in_dir(tmp_path)))
     folder = tmp_path / "arbiter" / "muster-lost"
@@ -61,6 +62,8 @@ def test_a_running_job_whose_directory_is_lost_ends(job, tmp_path, what):
         lost = folder if what == "folder removed" else folder.parent
         lost.rename(tmp_path / "away")
         shutil.rmtree(tmp_path / "away")
+    if what == "directory replaced by a file":
+        lost.touch()
     all_end(job, agents, since)
     assert len(job.events.all("start")) == NODES, "nothing was started again"
     assert what == "folder emptied" or not folder.exists(), "nobody makes anew what was removed"

@@ -285,6 +285,8 @@ Test(job_options, refuses_with_one_line) {
         {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=x | x", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=x"},
         {"--lease=1 x", "the lease must be longer"},
         {"--heartbeat-interval=0 x", "above 0"},
+        {"--rdzv-endpoint=dir:/a --rdzv-id=i --nnodes=2 --heartbeat-interval=1 --lease=2 x",
+         "longer than two heartbeats"},
         {"--rdzv-conf=join_timeout=0 x", "above 0"},
         {"--rdzv-conf=keep_alive_interval=1e9,keep_alive_max_attempt=4294967295 x", "too large"},
     };
