@@ -358,7 +358,8 @@ static void closed(struct world *w, struct life *l) {
         check_first_cause(w, l, &d.failure);
     if (strstr(d.reason, "no group lasts") != NULL)
         check_none_lasts(w, l);
-    if (d.has_failure && g != NULL && g->leader == l)
+    bool for_the_failure = d.has_failure && d.reason[0] == '\0'; /* not an operator's wish */
+    if (for_the_failure && g != NULL && g->leader == l)
         oracle_ended_for(w, l, g, &d.failure);
     if (d.kind == DESIRED_CLOSED && d.reason[0] == '\0' && !d.has_failure)
         world_broken(w, "the job failed without a reason");
