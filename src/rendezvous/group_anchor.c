@@ -219,7 +219,9 @@ static void on_ruin(struct group *g, const struct arbiter_answer *a) {
         (void)snprintf(text, sizeof text, "%.400s; the job ends if it stays so", a->text);
         group_incident(g, text);
     }
-    if (g->ruined || g->deposed || g->now_ns < g->ruined_ns + wait)
+    /* by when it was asked: an answer may be older than the data's return */
+    bool lasts = wait == 0 || a->started_ns >= g->ruined_ns + wait;
+    if (g->ruined || g->deposed || !lasts)
         return;
     g->ruined = true;
     g->ruin_grace_ns = wait;

@@ -305,8 +305,8 @@ void member_on_ruin(struct member *m, const struct arbiter_answer *a) {
     if (m->ruined_ns == 0)
         m->ruined_ns = m->now_ns;
     say_waiting(m, "%.500s", a->text);
-    if (m->now_ns < m->ruined_ns + wait)
-        return;
+    if (wait > 0 && a->started_ns < m->ruined_ns + wait)
+        return; /* by when it was asked, as the leader does */
     (void)snprintf(text, sizeof text, ARBITER_RUIN_TEXT, a->text);
     member_decide_end(m, MEMBER_END_LEADER_LOST, text);
     member_end_with_grace(m, MIN2(left, wait));

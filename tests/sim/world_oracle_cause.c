@@ -4,7 +4,8 @@
 
 void oracle_agent_died(struct world *w, struct life *l) {
     l->died_ns = w->now_ns;
-    if (w->ended_for == l->incarnation &&
+    bool killed = member_end(l->member)->kind == MEMBER_END_NONE; /* not at its end */
+    if (killed && w->ended_for == l->incarnation &&
         w->now_ns < w->ended_for_ns + w->p.group.settle_ns / 10 * 9)
         world_broken(w, "I6: the job ended for a worker of %u.%u that was killed, as its agent was",
                      l->host, l->index);
@@ -58,6 +59,8 @@ void oracle_stop_over(struct world *w, const struct life *leader, const struct g
 
 void oracle_ended_for(struct world *w, const struct life *leader, const struct group_info *g,
                       const struct failure *f) {
+    if (f->kind == FAILURE_NODE)
+        return; /* no worker's: a FORM that was not answered */
     for (unsigned i = 0; i < g->n_failures; i++) {
         const struct true_failure *named = &g->failures[i];
         if (named->incarnation != f->incarnation || named->local != f->local_rank)

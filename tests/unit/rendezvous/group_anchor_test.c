@@ -550,6 +550,18 @@ Test(group_anchor, data_that_comes_back_in_time_changes_nothing) {
     end(&l.r);
 }
 
+Test(group_anchor, an_old_answer_does_not_say_that_data_is_gone_now) {
+    struct group_config c = arbiter_config(2, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    ruined(&l, 0, 4.5);
+    uint64_t asked_ns = l.r.now_ns;
+    l.r.now_ns += S(2); /* a slow one: it may have come back since */
+    hear(&l, &l.last, ARBITER_RUINED, asked_ns);
+    assert_state(&l.r, GROUP_RUNNING);
+    end(&l.r);
+}
+
 Test(group_anchor, another_jobs_data_in_its_place_ends_the_job_at_once) {
     struct group_config c = arbiter_config(2, 3);
     struct leader l;
