@@ -370,13 +370,31 @@ static bool look_at_node(struct agent *a) {
     return any_gpu;
 }
 
+/* With fewer an agent can't serve even itself. */
+#define FILES_MIN 32
+
+static int check_files(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur > FILES_MIN)
+        return 0;
+    log_error("open files are limited to %llu: an agent needs more than %d, and some for each "
+              "worker; raise the limit with ulimit -n",
+              (unsigned long long)files.rlim_cur, FILES_MIN);
+    return -EMFILE;
+}
+
 static int set_up(struct agent *a) {
     (void)signal(SIGPIPE, SIG_IGN); /* a closed terminal or peer is an errno */
     (void)signal(SIGXFSZ, SIG_IGN); /* a file at its limit, too: setrlimit(2) */
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && store_raise_descriptors() > files.rlim_cur)
         a->nofile_soft = files.rlim_cur; /* the workers keep the user's */
-    int r = loop_new(&a->loop);
+    int r = check_files();
+    if (r < 0) {
+        a->failed_early = true;
+        return r;
+    }
+    r = loop_new(&a->loop);
     if (r < 0)
         return r;
     r = child_reaper_new(a->loop, &a->reaper);
