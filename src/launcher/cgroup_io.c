@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/strbuf.h"
-#include "io/clock.h"
+#include "io/sweep.h"
 
 /* --- small files --- */
 
@@ -264,27 +264,21 @@ bool cgroup_claim(int parent_fd, const char *name, int fd) {
            ours.st_ino == there.st_ino;
 }
 
-static void sweep_one(int parent_fd, const char *name) {
+static bool sweep_one(int parent_fd, const char *name, void *prefix) {
     struct stat st;
+    if (strncmp(name, prefix, strlen(prefix)) != 0)
+        return false;
     int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
-        return;
+        return true;
     if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
         cgroup_populated(fd) == 0)
         (void)cgroup_remove(parent_fd, name);
     (void)close(fd);
+    return true;
 }
 
 void cgroup_sweep(int parent_fd, const char *prefix, uint64_t until_ns) {
-    int fd = openat(parent_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    if (dir == NULL) {
-        if (fd >= 0)
-            (void)close(fd);
-        return;
-    }
-    for (struct dirent *d; clock_now_ns() < until_ns && (d = readdir(dir)) != NULL;)
-        if (strncmp(d->d_name, prefix, strlen(prefix)) == 0)
-            sweep_one(parent_fd, d->d_name);
-    (void)closedir(dir);
+    sweep_dir(openat(parent_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), until_ns, sweep_one,
+              (void *)(uintptr_t)prefix);
 }

@@ -1,6 +1,5 @@
 #include "launcher/tempdir_io.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
@@ -13,12 +12,12 @@
 #include <unistd.h>
 
 #include "io/clock.h"
+#include "io/sweep.h"
 
 #define PREFIX "muster-"
 #define NAME_LEN (strlen(PREFIX) + 6) /* as mkdtemp(3) makes them */
 #define OWNER ".muster-owner"
 #define OWNER_MAX 64
-#define SEEN_MAX 20000   /* entries of $TMPDIR that are looked at */
 #define EMPTY_AGE_S 86400 /* of a folder that was never claimed */
 
 static const char *temp_dir(void) {
@@ -100,18 +99,20 @@ static void remove_if_unclaimed(int tmp, int dir, const char *name) {
         (void)unlinkat(tmp, name, AT_REMOVEDIR);
 }
 
-/* The owner's file goes last: what is not finished is known for what it is the next time. */
+/* The owner's file goes last: what is not finished is known for what it is the next time. At least
+ * one entry goes each time, so that many short looks come to an end too. */
 static bool remove_tree(const char *path, uint64_t until_ns) {
     char *const paths[] = {(char *)(uintptr_t)path, NULL};
     FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
     if (fts == NULL)
         return false;
     bool in_time = true;
-    for (FTSENT *e; in_time && (e = fts_read(fts)) != NULL; in_time = clock_now_ns() < until_ns) {
+    for (FTSENT *e; in_time && (e = fts_read(fts)) != NULL;) {
         if (e->fts_info == FTS_D || e->fts_level == 0 ||
             (e->fts_level == 1 && strcmp(e->fts_name, OWNER) == 0))
             continue;
         (void)(e->fts_info == FTS_DP ? rmdir(e->fts_accpath) : unlink(e->fts_accpath));
+        in_time = clock_now_ns() < until_ns;
     }
     (void)fts_close(fts);
     if (!in_time)
@@ -120,34 +121,35 @@ static bool remove_tree(const char *path, uint64_t until_ns) {
     return rmdir(path) == 0;
 }
 
-static bool sweep_one(int tmp, const char *name, const char *boot, uint64_t until_ns) {
+struct tempdirs {
+    char boot[OWNER_MAX];
+    uint64_t until_ns;
+    uint32_t n; /* that are gone */
+};
+
+static bool sweep_one(int tmp, const char *name, void *arg) {
+    struct tempdirs *t = arg;
+    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 || strlen(name) != NAME_LEN)
+        return false;
     int dir = openat(tmp, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (dir < 0)
-        return false;
+        return true;
     int lock = -1;
-    bool left = is_left(dir, boot, &lock);
+    bool left = is_left(dir, t->boot, &lock);
     if (!left)
         remove_if_unclaimed(tmp, dir, name);
     (void)close(dir);
     if (!left)
-        return false;
+        return true;
     _cleanup_(freep) char *path = xasprintf("%s/%s", temp_dir(), name);
-    bool gone = remove_tree(path, until_ns);
+    t->n += remove_tree(path, t->until_ns);
     (void)close(lock);
-    return gone;
+    return true;
 }
 
 uint32_t tempdir_sweep(uint64_t until_ns) {
-    char boot[OWNER_MAX];
-    uint32_t n = 0;
-    DIR *tmp = read_boot(boot) ? opendir(temp_dir()) : NULL;
-    if (tmp == NULL)
-        return 0;
-    const struct dirent *e;
-    for (uint32_t seen = 0;
-         seen < SEEN_MAX && clock_now_ns() < until_ns && (e = readdir(tmp)) != NULL; seen++)
-        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) == 0 && strlen(e->d_name) == NAME_LEN)
-            n += sweep_one(dirfd(tmp), e->d_name, boot, until_ns);
-    (void)closedir(tmp);
-    return n;
+    struct tempdirs t = {.until_ns = until_ns};
+    if (read_boot(t.boot))
+        sweep_dir(open(temp_dir(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), until_ns, sweep_one, &t);
+    return t.n;
 }

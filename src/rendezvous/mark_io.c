@@ -1,6 +1,5 @@
 #include "rendezvous/mark_io.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -11,12 +10,12 @@
 
 #include "base/strbuf.h"
 #include "io/clock.h"
+#include "io/sweep.h"
 #include "rendezvous/registry_io.h"
 
 #define BOOT_TEXT_MAX 64
 #define MARK_NAME_MAX 48
 #define MARK_BYTES_MAX 2048
-#define SWEEP_SEEN_MAX 20000
 #define SWEEP_AFTER_S 200000 /* over two days, and longer than any hold */
 #define SWEEP_CLOSED_AFTER_S 3600
 #define MARK_HOLD_MAX_NS (UINT64_C(3600) * NS_PER_S)
@@ -225,22 +224,19 @@ static bool is_over(int dir, const char *name, const char *boot) {
            (touched_s + SWEEP_CLOSED_AFTER_S < now_s && is_closed(dir, name, boot));
 }
 
+static bool sweep_one(int dir, const char *name, void *boot) {
+    if (strncmp(name, "mark-", 5) != 0)
+        return false;
+    if (is_over(dir, name, boot))
+        (void)unlinkat(dir, name, 0);
+    return true;
+}
+
 void mark_sweep(uint64_t until_ns) {
     char path[REGISTRY_PATH_MAX], boot[BOOT_TEXT_MAX];
-    int fd = -1;
-    DIR *dir = read_boot(boot) == 0 && registry_dir_open(&fd, path, NULL) == 0 ? fdopendir(fd)
-                                                                             : NULL;
-    if (dir == NULL) {
-        if (fd >= 0)
-            (void)close(fd);
-        return;
-    }
-    const struct dirent *e;
-    for (uint32_t seen = 0;
-         seen < SWEEP_SEEN_MAX && clock_now_ns() < until_ns && (e = readdir(dir)) != NULL; seen++)
-        if (strncmp(e->d_name, "mark-", 5) == 0 && is_over(fd, e->d_name, boot))
-            (void)unlinkat(fd, e->d_name, 0);
-    (void)closedir(dir);
+    int dir;
+    if (read_boot(boot) == 0 && registry_dir_open(&dir, path, NULL) == 0)
+        sweep_dir(dir, until_ns, sweep_one, boot);
 }
 
 void mark_free(struct mark *m) {

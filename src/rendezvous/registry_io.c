@@ -16,11 +16,11 @@
 #include "base/parse.h"
 #include "base/utf8.h"
 #include "io/clock.h"
+#include "io/sweep.h"
 
 #define FILE_PREFIX "agent-"
 #define UNFINISHED_PREFIX ".new-"
 #define UNFINISHED_AGE_S 3600
-#define SWEEP_SEEN_MAX 20000
 #define FILE_BYTES_MAX 4096
 #define BOOT_ID_MAX 40
 
@@ -371,23 +371,20 @@ static void sweep_unfinished(int dir, const char *name) {
         (void)unlinkat(dir, name, 0);
 }
 
+static bool sweep_one(int dir, const char *name, void *here) {
+    if (strncmp(name, FILE_PREFIX, strlen(FILE_PREFIX)) == 0)
+        sweep_entry(dir, name, here);
+    else if (strncmp(name, UNFINISHED_PREFIX, strlen(UNFINISHED_PREFIX)) == 0)
+        sweep_unfinished(dir, name);
+    else
+        return false;
+    return true;
+}
+
 void registry_sweep(uint64_t until_ns) {
     char path[REGISTRY_PATH_MAX];
     struct pid_space here = this_space();
-    int fd = -1;
-    DIR *dir = registry_dir_open(&fd, path, NULL) == 0 ? fdopendir(fd) : NULL;
-    if (dir == NULL) {
-        if (fd >= 0)
-            (void)close(fd);
-        return;
-    }
-    const struct dirent *d;
-    for (uint32_t seen = 0;
-         seen < SWEEP_SEEN_MAX && clock_now_ns() < until_ns && (d = readdir(dir)) != NULL; seen++) {
-        if (strncmp(d->d_name, FILE_PREFIX, strlen(FILE_PREFIX)) == 0)
-            sweep_entry(fd, d->d_name, &here);
-        else if (strncmp(d->d_name, UNFINISHED_PREFIX, strlen(UNFINISHED_PREFIX)) == 0)
-            sweep_unfinished(fd, d->d_name);
-    }
-    (void)closedir(dir);
+    int dir;
+    if (registry_dir_open(&dir, path, NULL) == 0)
+        sweep_dir(dir, until_ns, sweep_one, &here);
 }

@@ -118,11 +118,16 @@ def test_what_a_container_left_behind_does_not_hide_the_job_that_runs(job):
     here = job.tmp / "run" / f"agent-{a.agent_pid()}"
     entry = json.loads(here.read_text())
     left = here.with_name("agent-1")
-    left.write_text(json.dumps(entry | {"run_id": "left", "pid": 1, "pid_namespace": "1", "port": 1}))
+    # Of a directory without locks: nothing tells that its agent is gone.
+    entry |= {"run_id": "left", "pid": 1, "pid_namespace": "1", "port": 1, "locked": False}
+    left.write_text(json.dumps(entry))
     assert status(job)["run_id"] == "e2e"
     code, _, err = ask(job, "status", "--rdzv-id=left")
     assert code == 1 and "no agent listens at 127.0.0.1:1" in err, err
     assert left.exists(), "it may live"
+    left.write_text(json.dumps(entry | {"locked": True}))
+    code, _, err = ask(job, "status", "--rdzv-id=left")
+    assert code == 1 and "no agent of the run 'left'" in err and not left.exists(), "nobody holds its lock"
 
 
 def test_what_is_no_agent_is_said(job):
