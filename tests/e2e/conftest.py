@@ -1,6 +1,7 @@
 """Fixtures of the end-to-end tests. `MUSTER=build/src/cli/muster pytest-3 tests/e2e`, or simply tests/run.sh."""
 import os
 import pathlib
+import random
 import subprocess
 import sys
 
@@ -12,10 +13,16 @@ import harness  # noqa: E402
 
 
 def pytest_configure(config):
+    # One for all processes of a run: they must collect the same tests.
+    os.environ.setdefault("SEED", str(random.SystemRandom().randrange(10**9)))
     config.addinivalue_line("markers", "slow: only with MUSTER_TEST_SCALE=slow")
     config.addinivalue_line("markers", "torch: needs MUSTER_TEST_PYTHON with PyTorch")
     if not os.access(harness.MUSTER, os.X_OK) and not os.environ.get("MUSTER_TEST_COMMAND"):
         raise pytest.UsageError("MUSTER must name the muster program to test")
+
+
+def pytest_report_header():
+    return f"SEED={os.environ['SEED']}"
 
 
 def pytest_collection_modifyitems(items):
