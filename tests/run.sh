@@ -47,7 +47,7 @@ packages() {
     local all=(gcc libc6-dev meson ninja-build pkg-config python3 python3-pytest libevent-dev libssl-dev libcjson-dev
         libhwloc-dev libcriterion-dev mandoc)
     [ "$scale" = quick ] ||
-        all+=(clang libclang-rt-14-dev valgrind python3-venv iproute2 util-linux procps ca-certificates
+        all+=(clang libclang-rt-14-dev valgrind python3-pytest-xdist python3-venv iproute2 util-linux procps ca-certificates
             etcd-server etcd-client openssl nftables zsh)
     local missing=() p
     for p in "${all[@]}"; do
@@ -167,10 +167,13 @@ fi
 
 if wanted e2e normal; then
     torch_venv
+    # Most tests wait most of the time. The slow suite's limits are strict: one after the other.
+    side_by_side=()
+    [ "$scale" = slow ] || side_by_side=(-n "${MUSTER_TEST_JOBS:-3}")
     say "end to end: PyTorch, kills, namespaces"
-    MUSTER_TEST_PYTHON=$torch_python MUSTER_KILLS=$([ "$scale" = slow ] && echo 50 || echo "${MUSTER_KILLS:-10}") \
+    MUSTER_TEST_PYTHON=$torch_python MUSTER_KILLS=$([ "$scale" = slow ] && echo 50 || echo "${MUSTER_KILLS:-6}") \
         MUSTER_TEST_SLOWER=${MUSTER_TEST_SLOWER:-$([ "$scale" = slow ] && echo 1 || echo 3)} \
-        MUSTER_TEST_SCALE=$scale e2e e2e "$muster" tests/e2e
+        MUSTER_TEST_SCALE=$scale e2e e2e "$muster" "${side_by_side[@]}" tests/e2e
 fi
 
 if wanted soak slow; then
