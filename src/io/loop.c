@@ -8,25 +8,38 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "base/list.h"
 #include "base/log.h"
 #include "io/clock.h"
 
-/* An event base: epoll, its timer, two pairs for wake-ups and signals. */
-#define DESCRIPTORS_NEEDED 6
+/* An event base: epoll, its timer, two pairs for wake-ups and signals; an epoll for each rank; the
+ * time without a processor. */
+#define DESCRIPTORS_NEEDED 10
+#define BATCH 32
 #define CALLBACKS_BETWEEN_LOOKS 256
 /* How old what is known of the time without a processor may be. */
 #define DELAY_AGE_NS (10 * NS_PER_MS)
 #define RANKS (LOOP_PRIO_BULK + 1)
 
-/* What was put off, of one priority. */
+/* One priority. Its watches, which may be thousands that are ready at once, have an epoll of their
+ * own, which libevent sees as one descriptor: it asks about all of its own in each turn, and would
+ * ask about thousands again for the sake of one lease. */
 struct rank {
     struct loop *loop;
-    struct event due;     /* activated while there is any */
+    int fd;
+    size_t n_watched;                /* watches that the epoll knows */
+    struct event ready;              /* the epoll is, or some of the batch are left */
+    struct epoll_event batch[BATCH]; /* data.ptr: struct loop_watch; NULL: freed since */
+    int at, n_batch;                 /* the next one, and how many */
+
+    /* What was put off. `due` is active while there is any, but for what a callback of a lower rank
+     * puts off: that is run right after it. (libevent would leave the lower rank for a turn.) */
+    struct event due;
     struct list deferred; /* struct deferred */
-    size_t n;
+    size_t n_deferred;
 };
 
 struct loop {
@@ -39,6 +52,7 @@ struct loop {
     struct child_reaper *reaper; /* borrowed; NULL: none */
 
     uint64_t since_ns;   /* the present callback's begin; TIME_NEVER: in none */
+    int running;         /* its rank */
     int schedstat_fd;    /* -1: the kernel does not tell */
     uint64_t delay_ns;   /* all time without a processor, */
     uint64_t delay_at_ns; /* as it was then */
@@ -53,8 +67,8 @@ struct deferred {
 
 struct loop_watch {
     struct list link; /* LOOP_PRIO_ACCEPT only */
-    struct event ev;
     struct loop *loop;
+    int fd;
     enum loop_priority prio;
     unsigned events;
     loop_watch_fn *fn;
@@ -90,20 +104,18 @@ static uint64_t read_delay(const struct loop *loop) {
     return second == NULL ? 0 : strtoull(second, NULL, 10);
 }
 
-static void callback_begins(struct loop *loop) {
+static void callback_begins(struct loop *loop, int rank) {
     loop->since_ns = clock_now_ns();
+    loop->running = rank;
     if (loop->since_ns - loop->delay_at_ns < DELAY_AGE_NS)
         return;
     loop->delay_ns = read_delay(loop);
     loop->delay_at_ns = loop->since_ns;
 }
 
-/* Returns how long it took, in all. */
-static uint64_t callback_ends(struct loop *loop, const char *of) {
-    uint64_t took_ns = clock_now_ns() - loop->since_ns;
-    loop->since_ns = TIME_NEVER;
+static void count_if_long(struct loop *loop, uint64_t took_ns, const char *of) {
     if (took_ns < LOOP_SLICE_NS)
-        return took_ns;
+        return;
     uint64_t delay_ns = read_delay(loop);
     uint64_t own_ns = took_ns - MIN2(took_ns, delay_ns - MIN2(delay_ns, loop->delay_ns));
     loop->stats.longest_ns = MAX2(loop->stats.longest_ns, own_ns);
@@ -111,6 +123,18 @@ static uint64_t callback_ends(struct loop *loop, const char *of) {
         loop->stats.n_long++;
         log_debug("the event loop was held up for %.1f ms by %s", (double)own_ns / 1e6, of);
     }
+}
+
+static void run_deferred(struct rank *rank);
+
+/* Returns how long it took, in all. */
+static uint64_t callback_ends(struct loop *loop, const char *of) {
+    uint64_t took_ns = clock_now_ns() - loop->since_ns;
+    loop->since_ns = TIME_NEVER;
+    count_if_long(loop, took_ns, of);
+    for (int i = 0, end = loop->running; i < end; i++)
+        if (loop->ranks[i].n_deferred > 0)
+            run_deferred(&loop->ranks[i]);
     return took_ns;
 }
 
@@ -125,30 +149,36 @@ struct loop_stats loop_get_stats(const struct loop *loop) { return loop->stats; 
 static void run_first(struct rank *rank) {
     struct deferred *d = CONTAINER_OF(rank->deferred.next, struct deferred, link);
     list_remove(&d->link);
-    rank->n--;
+    rank->n_deferred--;
     d->fn(d->arg);
     free(d);
+}
+
+/* For a slice. */
+static void run_deferred(struct rank *rank) {
+    struct loop *loop = rank->loop;
+    uint64_t spent_ns = 0;
+    for (size_t n = rank->n_deferred; n > 0 && spent_ns < LOOP_SLICE_NS; n--) {
+        callback_begins(loop, (int)(rank - loop->ranks));
+        run_first(rank);
+        spent_ns += callback_ends(loop, "work that was put off");
+    }
+    if (rank->n_deferred > 0)
+        event_active(&rank->due, EV_TIMEOUT, 0);
 }
 
 static void on_due(evutil_socket_t fd, short events, void *arg) {
     (void)fd;
     (void)events;
-    struct rank *rank = arg;
-    struct loop *loop = rank->loop;
-    uint64_t spent_ns = 0;
-    for (size_t n = rank->n; n > 0 && spent_ns < LOOP_SLICE_NS; n--) {
-        callback_begins(loop);
-        run_first(rank);
-        spent_ns += callback_ends(loop, "work that was put off");
-    }
-    if (rank->n > 0)
-        event_active(&rank->due, EV_TIMEOUT, 0);
+    run_deferred(arg);
 }
 
 /* The priority in libevent. */
 static int rank_of(enum loop_priority prio) {
     return (int)MIN2(prio, LOOP_PRIO_BULK);
 }
+
+static void rank_on_ready(evutil_socket_t fd, short events, void *arg);
 
 static struct event_base *new_base(void) {
     struct event_config *config = event_config_new();
@@ -188,6 +218,29 @@ static void on_libevent_log(int severity, const char *text) {
     log_debug("libevent: %s", text);
 }
 
+static int rank_begin(struct rank *rank, struct loop *loop, int priority) {
+    rank->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (rank->fd < 0)
+        return -errno;
+    rank->loop = loop;
+    list_init(&rank->deferred);
+    (void)event_assign(&rank->due, loop->base, -1, 0, on_due, rank);
+    (void)event_assign(&rank->ready, loop->base, rank->fd, EV_READ | EV_PERSIST, rank_on_ready,
+                       rank);
+    (void)event_priority_set(&rank->due, priority);
+    (void)event_priority_set(&rank->ready, priority);
+    return 0;
+}
+
+/* The first n. */
+static void ranks_end(struct loop *loop, int n) {
+    for (int i = 0; i < n; i++) {
+        (void)event_del(&loop->ranks[i].due);
+        (void)event_del(&loop->ranks[i].ready);
+        (void)close(loop->ranks[i].fd);
+    }
+}
+
 int loop_new(struct loop **ret) {
     int r = need_descriptors();
     if (r < 0)
@@ -202,21 +255,23 @@ int loop_new(struct loop **ret) {
         free(loop);
         return -ENOMEM;
     }
-    loop->schedstat_fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
     for (int i = 0; i < RANKS; i++) {
-        struct rank *rank = &loop->ranks[i];
-        rank->loop = loop;
-        list_init(&rank->deferred);
-        (void)event_assign(&rank->due, loop->base, -1, 0, on_due, rank);
-        (void)event_priority_set(&rank->due, i);
+        r = rank_begin(&loop->ranks[i], loop, i);
+        if (r < 0) {
+            ranks_end(loop, i);
+            event_base_free(loop->base);
+            free(loop);
+            return r;
+        }
     }
+    loop->schedstat_fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
     *ret = loop;
     return 0;
 }
 
 static struct rank *waiting_rank(struct loop *loop) {
     for (int i = 0; i < RANKS; i++)
-        if (loop->ranks[i].n > 0)
+        if (loop->ranks[i].n_deferred > 0)
             return &loop->ranks[i];
     return NULL;
 }
@@ -228,8 +283,7 @@ void loop_free(struct loop *loop) {
         h->fn(h->arg);
     for (struct rank *rank; (rank = waiting_rank(loop)) != NULL;)
         run_first(rank);
-    for (int i = 0; i < RANKS; i++)
-        (void)event_del(&loop->ranks[i].due);
+    ranks_end(loop, RANKS);
     event_base_free(loop->base);
     if (loop->schedstat_fd >= 0)
         (void)close(loop->schedstat_fd);
@@ -249,6 +303,7 @@ int loop_run(struct loop *loop) {
 }
 
 int loop_turn(struct loop *loop) {
+    loop->quit = false;
     /* Without ONCE it would go on for as long as anything is ready. */
     return event_base_loop(loop->base, EVLOOP_NONBLOCK | EVLOOP_ONCE) < 0 ? -EIO : 0;
 }
@@ -268,8 +323,8 @@ static void look_for_connections(struct loop *loop) {
     list_append(&loop->accepting, &w->link);
     if (!(w->events & LOOP_READ))
         return;
-    callback_begins(loop);
-    w->fn(w->arg, event_get_fd(&w->ev), LOOP_READ);
+    callback_begins(loop, rank_of(w->prio));
+    w->fn(w->arg, w->fd, LOOP_READ);
     (void)callback_ends(loop, "new connections");
 }
 
@@ -280,37 +335,98 @@ static const char *const names[LOOP_PRIO_COUNT] = {
     [LOOP_PRIO_ACCEPT] = "new connections",
 };
 
-static void watch_on_event(evutil_socket_t fd, short events, void *arg) {
-    struct loop_watch *w = arg;
+static void call_watch(struct loop_watch *w, unsigned seen) {
     struct loop *loop = w->loop;
     const char *what = names[w->prio];
-    unsigned seen = 0;
-    if (events & EV_READ)
-        seen |= LOOP_READ;
-    if (events & EV_WRITE)
-        seen |= LOOP_WRITE;
-    callback_begins(loop);
-    w->fn(w->arg, fd, seen);
+    callback_begins(loop, rank_of(w->prio));
+    w->fn(w->arg, w->fd, seen);
     (void)callback_ends(loop, what);
     if (++loop->n_callbacks >= CALLBACKS_BETWEEN_LOOKS)
         look_for_connections(loop);
 }
 
+/* As libevent has it: what is wrong is found by whoever reads or writes. */
+static unsigned seen_of(uint32_t events) {
+    unsigned seen = 0;
+    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0)
+        seen |= LOOP_READ;
+    if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0)
+        seen |= LOOP_WRITE;
+    return seen;
+}
+
+static bool next_batch(struct rank *rank) {
+    int n = epoll_wait(rank->fd, rank->batch, BATCH, 0);
+    rank->at = 0;
+    rank->n_batch = MAX2(n, 0);
+    return n > 0;
+}
+
+/* For a slice. Those of a batch that are left come first the next time: the kernel has put them
+ * behind all others. */
+static void rank_on_ready(evutil_socket_t fd, short events, void *arg) {
+    (void)fd;
+    (void)events;
+    struct rank *rank = arg;
+    uint64_t end_ns = clock_now_ns() + LOOP_SLICE_NS;
+    bool more = rank->at < rank->n_batch || next_batch(rank);
+    while (more && !rank->loop->quit && clock_now_ns() < end_ns) {
+        const struct epoll_event *e = &rank->batch[rank->at++];
+        struct loop_watch *w = e->data.ptr;
+        unsigned seen = w == NULL ? 0 : seen_of(e->events) & w->events;
+        if (seen != 0)
+            call_watch(w, seen);
+        more = rank->at < rank->n_batch || (rank->n_batch == BATCH && next_batch(rank));
+    }
+    if (rank->at < rank->n_batch)
+        event_active(&rank->ready, EV_READ, 0);
+}
+
+/* ---- watches ---- */
+
+static struct rank *rank_with(const struct loop_watch *w) {
+    return &w->loop->ranks[rank_of(w->prio)];
+}
+
+/* op: of epoll_ctl(2). 0 or a negative errno. */
+static int tell_epoll(struct loop_watch *w, int op) {
+    struct epoll_event e = {.events = ((w->events & LOOP_READ) != 0 ? EPOLLIN : 0) |
+                                      ((w->events & LOOP_WRITE) != 0 ? EPOLLOUT : 0),
+                            .data.ptr = w};
+    return epoll_ctl(rank_with(w)->fd, op, w->fd, &e) < 0 ? -errno : 0;
+}
+
+/* 0 or a negative errno: epoll refuses this kind of file. */
+static int watch_begin(struct loop_watch *w) {
+    struct rank *rank = rank_with(w);
+    int r = w->events == 0 ? 0 : tell_epoll(w, EPOLL_CTL_ADD);
+    if (r < 0)
+        w->events = 0;
+    if (w->events != 0 && rank->n_watched++ == 0)
+        (void)event_add(&rank->ready, NULL);
+    return r;
+}
+
+static void watch_end(struct loop_watch *w) {
+    struct rank *rank = rank_with(w);
+    if (w->events == 0)
+        return;
+    (void)tell_epoll(w, EPOLL_CTL_DEL);
+    for (int i = rank->at; i < rank->n_batch; i++)
+        if (rank->batch[i].data.ptr == w)
+            rank->batch[i].data.ptr = NULL;
+    if (--rank->n_watched == 0)
+        (void)event_del(&rank->ready);
+}
+
 int loop_watch_new(struct loop *loop, int fd, unsigned events, enum loop_priority prio,
                    loop_watch_fn *fn, void *arg, struct loop_watch **ret) {
     struct loop_watch *w = xcalloc(1, sizeof *w);
-    w->loop = loop;
-    w->prio = prio;
-    w->fn = fn;
-    w->arg = arg;
-    (void)event_assign(&w->ev, loop->base, fd, EV_PERSIST, watch_on_event, w);
-    (void)event_priority_set(&w->ev, rank_of(prio));
-    if (events != 0) {
-        loop_watch_set(w, events);
-        if (!event_pending(&w->ev, EV_READ | EV_WRITE, NULL)) {
-            free(w);
-            return -EINVAL; /* epoll refuses this kind of file */
-        }
+    *w = (struct loop_watch){
+        .loop = loop, .fd = fd, .prio = prio, .events = events, .fn = fn, .arg = arg};
+    if (watch_begin(w) < 0) {
+        free(w);
+        return -EINVAL;
     }
     if (prio == LOOP_PRIO_ACCEPT)
         list_append(&loop->accepting, &w->link);
@@ -318,40 +434,33 @@ int loop_watch_new(struct loop *loop, int fd, unsigned events, enum loop_priorit
     return 0;
 }
 
-static void watch_again(struct loop_watch *w) {
-    int fd = event_get_fd(&w->ev);
-    (void)event_del(&w->ev);
-    short flags = EV_PERSIST;
-    if (w->events & LOOP_READ)
-        flags |= EV_READ;
-    if (w->events & LOOP_WRITE)
-        flags |= EV_WRITE;
-    (void)event_assign(&w->ev, w->loop->base, fd, flags, watch_on_event, w);
-    (void)event_priority_set(&w->ev, rank_of(w->prio));
-    if (w->events != 0)
-        (void)event_add(&w->ev, NULL);
-}
-
 void loop_watch_set(struct loop_watch *w, unsigned events) {
     if (events == w->events)
         return;
+    if (events != 0 && w->events != 0) {
+        w->events = events;
+        (void)tell_epoll(w, EPOLL_CTL_MOD);
+        return;
+    }
+    watch_end(w);
     w->events = events;
-    watch_again(w);
+    (void)watch_begin(w);
 }
 
 void loop_watch_set_priority(struct loop_watch *w, enum loop_priority prio) {
     if (prio == w->prio)
         return;
     assert(prio != LOOP_PRIO_ACCEPT && w->prio != LOOP_PRIO_ACCEPT);
+    watch_end(w);
     w->prio = prio;
-    watch_again(w);
+    (void)watch_begin(w);
 }
 
 void loop_watch_free(struct loop_watch *w) {
     if (w == NULL)
         return;
     list_remove(&w->link);
-    (void)event_del(&w->ev);
+    watch_end(w);
     free(w);
 }
 
@@ -360,7 +469,7 @@ static void timer_on_event(evutil_socket_t fd, short events, void *arg) {
     (void)events;
     struct loop_timer *t = arg;
     struct loop *loop = t->loop;
-    callback_begins(loop);
+    callback_begins(loop, LOOP_PRIO_LEASE);
     t->fn(t->arg);
     (void)callback_ends(loop, "a timer");
 }
@@ -398,7 +507,7 @@ static void signal_on_event(evutil_socket_t signo, short events, void *arg) {
     (void)events;
     struct loop_signal *s = arg;
     struct loop *loop = s->loop;
-    callback_begins(loop);
+    callback_begins(loop, LOOP_PRIO_LEASE);
     s->fn(s->arg, signo);
     (void)callback_ends(loop, "a signal");
 }
@@ -432,8 +541,10 @@ void loop_defer(struct loop *loop, enum loop_priority prio, loop_defer_fn *fn, v
     d->fn = fn;
     d->arg = arg;
     list_append(&rank->deferred, &d->link);
-    rank->n++;
-    event_active(&rank->due, EV_TIMEOUT, 0);
+    rank->n_deferred++;
+    bool in_callback = loop->since_ns != TIME_NEVER;
+    if (!in_callback || rank >= &loop->ranks[loop->running])
+        event_active(&rank->due, EV_TIMEOUT, 0);
 }
 
 void loop_add_hook(struct loop *loop, struct loop_hook *hook) {

@@ -21,8 +21,8 @@ struct loop_signal; /* one signal number */
 
 enum { LOOP_READ = 1, LOOP_WRITE = 2 };
 
-/* Who goes first when several are ready. libevent's priorities are strict: while anything of a
- * higher one is ready, lower ones wait. So the first is for what is short and sets other people's
+/* Who goes first when several are ready. Priorities are strict: while anything of a higher one is
+ * ready, lower ones wait. So the first is for what is short and sets other people's
  * clocks (timers and signals have it too), and the last for all that a worker, an operator or a
  * stranger can make busy. Of one priority each is served in its turn, for LOOP_SLICE_NS together;
  * then the kernel is asked again, and the higher ones go first again. */
@@ -78,10 +78,10 @@ _must_use_ int loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn,
                                struct loop_signal **ret);
 void loop_signal_free(struct loop_signal *s);
 
-/* Calls fn(arg) once, after the present callback has returned: the way to free an object from
- * inside its own callback chain, and to go on with long work after others have had their turn. Of
- * one priority in the order of the calls; what is put off meanwhile comes in a later turn. Not
- * cancelled by anything but loop_free(), which runs it. */
+/* Calls fn(arg) once, after the present callback has returned, and before the next one of a lower
+ * priority: the way to free an object from inside its own callback chain, and to go on with long
+ * work after others have had their turn. Of one priority in the order of the calls; what is put off
+ * meanwhile comes in a later turn. Not cancelled by anything but loop_free(), which runs it. */
 void loop_defer(struct loop *loop, enum loop_priority prio, loop_defer_fn *fn, void *arg);
 /* Whether the present callback has had its LOOP_SLICE_NS. Never outside of callbacks. */
 bool loop_slice_is_over(const struct loop *loop);

@@ -3,10 +3,12 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -367,6 +369,64 @@ static void count_letter(void *arg) {
     strbuf_add_char(&st->seen, 'd');
     if (st->seen.len < 5)
         loop_defer(st->loop, LOOP_PRIO_BULK, count_letter, st);
+}
+
+struct turns {
+    struct loop *loop;
+    unsigned served[100], first; /* first: the lead of the first that was served, at most */
+    unsigned n, words;
+    bool early;
+};
+struct turn {
+    struct turns *all;
+    unsigned index;
+};
+
+static void on_word(void *arg) {
+    struct turns *t = arg;
+    t->words++;
+}
+
+/* A part of a slice, and a word of the group for each. */
+static void on_turn(void *arg, int fd, unsigned events) {
+    (void)fd;
+    (void)events;
+    const struct turn *one = arg;
+    struct turns *t = one->all;
+    t->early = t->early || t->words < t->n;
+    t->n++;
+    t->served[one->index]++;
+    unsigned least = UINT_MAX;
+    for (size_t i = 0; i < ARRAY_SIZE(t->served); i++)
+        least = MIN2(least, t->served[i]);
+    t->first = MAX2(t->first, t->served[one->index] - least);
+    spend(NS_PER_MS / 2);
+    loop_defer(t->loop, LOOP_PRIO_LEASE, on_word, t);
+    if (t->n == 3 * ARRAY_SIZE(t->served))
+        loop_quit(t->loop);
+}
+
+/* More than one batch of them, and more than a slice for each batch. */
+Test(loop, all_that_are_always_ready_are_served_by_turns_and_words_go_between) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    struct turns t = {.loop = st.loop};
+    struct turn one[ARRAY_SIZE(t.served)];
+    struct loop_watch *watches[ARRAY_SIZE(t.served)];
+    int fds[ARRAY_SIZE(t.served)];
+    for (unsigned i = 0; i < ARRAY_SIZE(t.served); i++) {
+        one[i] = (struct turn){.all = &t, .index = i};
+        fds[i] = eventfd(1, EFD_CLOEXEC);
+        cr_assert_eq(loop_watch_new(st.loop, fds[i], LOOP_READ, LOOP_PRIO_BULK, on_turn, &one[i],
+                                    &watches[i]), 0);
+    }
+    cr_assert_eq(loop_run(st.loop), 0);
+    cr_assert_leq(t.first, 1, "one was %u ahead", t.first);
+    cr_assert_not(t.early, "a word waited for what came after it");
+    for (unsigned i = 0; i < ARRAY_SIZE(t.served); i++) {
+        loop_watch_free(watches[i]);
+        close(fds[i]);
+    }
 }
 
 Test(loop, work_put_off_again_and_again_leaves_room_for_the_rest) {
