@@ -8,8 +8,9 @@
  *     arbiter_free(a);
  *
  * What is promised, whatever fails: at most one winner per epoch, ever; a closed job stays closed,
- * with one outcome. A claim that is answered with UNREACHABLE may have been won: ask again, with
- * the same claimant, to know. */
+ * with one outcome; a record is never changed. A claim that is answered with UNREACHABLE may have
+ * been won: ask again, with the same claimant, to know. What the claimant has then is as it was
+ * claimed first, idle or not. */
 #pragma once
 
 #include "base/err.h"
@@ -17,7 +18,7 @@
 
 enum arbiter_kind {
     ARBITER_READ = 1, /* what is so now */
-    ARBITER_CLAIM,    /* epoch, leader: make it so, if nobody has claimed that epoch */
+    ARBITER_CLAIM,    /* epoch, leader, idle: make it so, if nobody has claimed that epoch */
     ARBITER_BEAT,     /* epoch, leader: a READ; and the beat is moved on where it is still ours */
     ARBITER_CLOSE,    /* epoch, leader, outcome, reason: the last word; claims `epoch` for nobody */
     /* epoch, leader: it leads no more, and no worker of this epoch or of any before it runs or ever
@@ -31,6 +32,7 @@ struct arbiter_request {
     uint64_t id;             /* of the asker's; comes back */
     uint32_t epoch;
     struct rdzv_peer leader; /* the claimant, and where it is reached */
+    bool idle;               /* CLAIM: as in the record */
     enum outcome outcome;
     char reason[RDZV_REASON_MAX];
 };
@@ -54,6 +56,9 @@ struct arbiter_record {
     /* of it: differs from read to read while the leader lives; compare for equality only */
     uint64_t beat;
     bool vacant;             /* nobody leads, and nothing runs that a new leader has to wait for */
+    /* its leader gathers nodes, and forms no group in this epoch: no worker of it or of any before
+     * it runs or ever will. So who wins the next has nothing to wait for */
+    bool idle;
     bool closed;             /* the job is over: */
     enum outcome outcome;
     char reason[RDZV_REASON_MAX];

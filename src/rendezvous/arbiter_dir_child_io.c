@@ -248,7 +248,7 @@ static int not_to_be_seen(const struct arbiter_dir_server *s, uint32_t epoch, st
 
 static int do_claim(struct arbiter_dir_server *s, const struct arbiter_request *q,
                     struct arbiter_dir_result *ret, struct err *err) {
-    struct arbiter_record now, mine = {.epoch = q->epoch, .leader = q->leader};
+    struct arbiter_record now, mine = {.epoch = q->epoch, .leader = q->leader, .idle = q->idle};
     if (q->leader.incarnation == 0 || q->epoch == 0)
         return err_set(err, -EINVAL, "a claim for nobody, or of epoch 0");
     for (int i = 0; i < CLAIM_TRIES; i++) {

@@ -83,8 +83,10 @@ static void write_puts(struct json_writer *w, const struct arbiter_etcd_step *s)
         write_put(w, s, "beat", strbuf_text(&text));
         return;
     }
-    struct arbiter_record record = {
-        .epoch = s->epoch, .leader = q->leader, .vacant = q->kind == ARBITER_VACATE};
+    struct arbiter_record record = {.epoch = s->epoch,
+                                    .leader = q->leader,
+                                    .vacant = q->kind == ARBITER_VACATE,
+                                    .idle = q->kind == ARBITER_CLAIM && q->idle};
     if (q->kind == ARBITER_CLOSE) {
         record.closed = true;
         record.outcome = q->outcome;

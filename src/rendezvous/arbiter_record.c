@@ -38,6 +38,8 @@ static void write_one(struct json_writer *w, const char *key, const struct arbit
     }
     if (record->vacant)
         json_write_bool(w, "vacant", true);
+    if (record->idle)
+        json_write_bool(w, "idle", true);
     if (mark != NULL)
         write_one(w, "superseded", mark, NULL);
     json_write_object_end(w);
@@ -63,6 +65,18 @@ static int read_outcome(const struct json *obj, struct arbiter_record *ret, stru
     return json_get_text(obj, "reason", ret->reason, sizeof ret->reason, err);
 }
 
+/* Which kind it is: no record is of two. */
+static int read_kind(const struct json *obj, struct arbiter_record *ret, struct err *err) {
+    int r = json_has(obj, "vacant") ? json_get_bool(obj, "vacant", &ret->vacant, err) : 0;
+    if (r == 0 && json_has(obj, "idle"))
+        r = json_get_bool(obj, "idle", &ret->idle, err);
+    if (r == 0 && json_has(obj, "outcome"))
+        r = read_outcome(obj, ret, err);
+    if (r == 0 && ret->vacant + ret->idle + ret->closed > 1)
+        r = err_set(err, -EINVAL, "it has two of \"outcome\", \"vacant\" and \"idle\"");
+    return r;
+}
+
 static int read_one(const struct json *obj, struct arbiter_record *ret, struct err *err) {
     uint32_t version, port;
     int r = json_get_u32(obj, "version", UINT32_MAX, &version, err);
@@ -82,10 +96,7 @@ static int read_one(const struct json *obj, struct arbiter_record *ret, struct e
     if (r < 0)
         return r;
     ret->leader.port = (uint16_t)port;
-    r = json_has(obj, "vacant") ? json_get_bool(obj, "vacant", &ret->vacant, err) : 0;
-    if (r < 0)
-        return r;
-    return json_has(obj, "outcome") ? read_outcome(obj, ret, err) : 0;
+    return read_kind(obj, ret, err);
 }
 
 int arbiter_record_read(const char *text, size_t len, struct arbiter_record *ret,

@@ -1,12 +1,15 @@
-/* What an arbiter keeps of one epoch, as a text: one JSON object. Three kinds:
+/* What an arbiter keeps of one epoch, as a text: one JSON object. Four kinds:
  *
  *     {"version":1,"epoch":3,"leader":"00000000000004d2","addr":"10.0.0.1","port":4711}
  *     {"version":1,"epoch":4,"leader":"00000000000004d2","addr":"10.0.0.1","port":4711,
  *      "outcome":"success","reason":"all workers succeeded"}
  *     {"version":1,"epoch":4,"leader":"00000000000004d2","addr":"10.0.0.1","port":4711,
  *      "vacant":true}
+ *     {"version":1,"epoch":1,"leader":"00000000000004d2","addr":"10.0.0.1","port":4711,
+ *      "idle":true}
  *
  * The second is the close, the third an epoch that nobody leads; its leader is who closed, or left.
+ * In the fourth, and before it, nothing runs (struct arbiter_record). No text is of two kinds.
  * A directory's text may also hold "superseded": the record of a higher epoch, whole, so that
  * whoever reads it needs no other file. The beat is not part of it. Pure. */
 #pragma once

@@ -121,6 +121,18 @@ def test_an_epoch_that_is_left_vacant_is_nobodys_and_the_next_is_claimed(one):
         assert a.ask("vacate 1 5")["result"] == a.ask("vacate 2 5")["result"] == "lost"
 
 
+def test_an_epoch_is_idle_if_it_was_claimed_so_and_the_next_is_not(one):
+    with Arbiter(one, run_id="idle") as a, Arbiter(one, run_id="idle") as b:
+        assert a.ask("claim 1 5 idle")["idle"] and b.ask("read")["idle"]
+        assert a.ask("claim 1 5")["idle"], "it stays as it was claimed"
+        assert "idle" not in a.ask("claim 2 5")
+        lost = b.ask("claim 2 6 idle")
+        assert (lost["result"], lost["leader"], "idle" in lost) == ("lost", 5, False)
+        assert b.ask("claim 3 6 idle")["idle"]
+        closed = b.ask("close 3 6 success")
+        assert (closed["result"], closed["epoch"], "idle" in closed) == ("ok", 4, False)
+
+
 def test_run_ids_and_prefixes_are_apart(one):
     with Arbiter(one, run_id="apart") as a, Arbiter(one, run_id="apart/latest") as b, \
             Arbiter(one, "--prefix", "/other/", run_id="apart") as c:

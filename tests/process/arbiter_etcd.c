@@ -3,7 +3,7 @@
  *     arbiter_etcd [--prefix P] [--user U --password P] [--tls] [--cacert F] [--cert F --key F] [--timeout-ms N]
  *                  RUN_ID ENDPOINT...
  *
- * Standard input: "read", "beat E WHO", "claim E WHO", "close E WHO OUTCOME", "stalled". Each is answered by one line of
+ * Standard input: "read", "beat E WHO", "claim E WHO [idle]", "close E WHO OUTCOME", "stalled". Each is answered by one line of
  * JSON, in whatever order answers come; "stalled" tells how long the loop has been kept from turning, at worst, since
  * the last time. A configuration that is refused is one line too, and status 2. */
 #include <errno.h>
@@ -46,6 +46,8 @@ static void on_answer(void *arg, const struct arbiter_answer *a) {
     json_write_u64(&w, "ms", (clock_now_ns() - a->started_ns) / NS_PER_MS);
     if (a->record.vacant)
         json_write_bool(&w, "vacant", true);
+    if (a->record.idle)
+        json_write_bool(&w, "idle", true);
     if (a->result == ARBITER_UNREACHABLE || a->result == ARBITER_RUINED) {
         json_write_string(&w, "text", a->text);
     } else {
@@ -78,7 +80,7 @@ static void obey(char *line) {
         q.kind = ARBITER_READ;
     else if (strcmp(kind, "beat") == 0 && n == 3)
         q.kind = ARBITER_BEAT;
-    else if (strcmp(kind, "claim") == 0 && n == 3)
+    else if (strcmp(kind, "claim") == 0 && (n == 3 || strcmp(outcome, "idle") == 0))
         q.kind = ARBITER_CLAIM;
     else if (strcmp(kind, "vacate") == 0 && n == 3)
         q.kind = ARBITER_VACATE;
@@ -86,6 +88,7 @@ static void obey(char *line) {
         q.kind = ARBITER_CLOSE;
     else
         _exit(4);
+    q.idle = q.kind == ARBITER_CLAIM && n == 4;
     if (q.kind == ARBITER_CLOSE) {
         q.outcome = strcmp(outcome, "success") == 0 ? OUTCOME_SUCCESS : OUTCOME_FAILED;
         (void)snprintf(q.reason, sizeof q.reason, "said by %s", outcome);

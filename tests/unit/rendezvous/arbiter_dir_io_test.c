@@ -359,6 +359,39 @@ ARBITER_TEST(an_epoch_that_is_left_vacant_is_nobodys_and_the_next_is_claimed) {
     cr_assert_eq(rig_ask(a, &vacate).result, ARBITER_LOST);
 }
 
+/* --- nothing runs --- */
+
+static struct arbiter_answer claim_idle(struct arbiter *by, uint32_t epoch, uint64_t who) {
+    struct arbiter_request q = rig_request(ARBITER_CLAIM, epoch, who);
+    q.idle = true;
+    return rig_ask(by, &q);
+}
+
+ARBITER_TEST(an_idle_epoch_is_led_and_told_as_idle_and_the_next_is_what_it_is_claimed_as) {
+    struct arbiter_answer won = claim_idle(a, 1, A);
+    assert_leads(&won, ARBITER_OK, 1, A);
+    cr_assert(won.record.idle && rig_beat(a, 1, A).record.idle && rig_read(b).record.idle);
+    ASSERT_LEADS(rig_claim(a, 2, A), ARBITER_OK, 2, A);
+    struct arbiter_answer lost = claim_idle(b, 2, B);
+    assert_leads(&lost, ARBITER_LOST, 2, A);
+    cr_assert_not(lost.record.idle || rig_read(b).record.idle);
+    cr_assert(claim_idle(b, 3, B).record.idle);
+    cr_assert_eq(rig_claim(a, 3, A).record.idle, true, "that is why it has lost");
+    ASSERT_CLOSED(rig_close(b, 3, B, OUTCOME_FAILED), ARBITER_OK, 4, OUTCOME_FAILED);
+}
+
+/* Whoever asks again can't make it another: others may have read it. */
+ARBITER_TEST(a_claim_asked_again_is_as_it_was_claimed_first) {
+    cr_assert(claim_idle(a, 1, A).record.idle);
+    struct arbiter_answer again = rig_claim(a, 1, A);
+    assert_leads(&again, ARBITER_OK, 1, A);
+    cr_assert(again.record.idle);
+    ASSERT_LEADS(rig_claim(a, 2, A), ARBITER_OK, 2, A);
+    again = claim_idle(a, 2, A);
+    assert_leads(&again, ARBITER_OK, 2, A);
+    cr_assert_not(again.record.idle);
+}
+
 /* Epochs would begin again, and the first of them be won twice. */
 ARBITER_TEST(an_emptied_directory_is_noticed) {
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);

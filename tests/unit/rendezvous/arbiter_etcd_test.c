@@ -73,6 +73,29 @@ Test(arbiter_etcd, a_claim_is_conditional_on_absence_and_on_what_was_seen) {
     expect_body(&s, strbuf_text(&expected));
 }
 
+Test(arbiter_etcd, what_is_put_says_whether_the_epoch_is_idle) {
+    for (int idle = 0; idle < 2; idle++)
+        for (enum arbiter_kind kind = ARBITER_CLAIM; kind <= ARBITER_CLOSE; kind += 2) {
+            struct arbiter_request q = request_of(kind, 3, 0xa);
+            struct arbiter_etcd_view seen = {.mod = 9, .record = {.epoch = 2}};
+            struct arbiter_etcd_step s;
+            enum arbiter_result result;
+            q.idle = idle != 0;
+            arbiter_etcd_begin(&s, BASE, &q, 0);
+            cr_assert_eq(arbiter_etcd_next(&s, &seen, &result, NULL), ARBITER_ETCD_E_ASK);
+            struct arbiter_record put = {.epoch = 3, .leader = q.leader};
+            put.idle = idle && kind == ARBITER_CLAIM;
+            put.closed = kind == ARBITER_CLOSE;
+            put.outcome = q.outcome;
+            memcpy(put.reason, q.reason, sizeof put.reason);
+            _cleanup_(strbuf_fini) struct strbuf record = {0}, coded = {0}, body = {0};
+            arbiter_record_write(&put, NULL, &record);
+            base64_encode(strbuf_text(&record), record.len, &coded);
+            arbiter_etcd_question(&s, &body);
+            cr_expect_not_null(strstr(strbuf_text(&body), strbuf_text(&coded)));
+        }
+}
+
 /* ---- answers ---- */
 
 static char *range_of(const char *key, const char *value, unsigned mod) {

@@ -23,6 +23,7 @@ static void assert_same(const struct arbiter_record *x, const struct arbiter_rec
     cr_assert_eq(x->leader.port, y->leader.port);
     cr_assert_eq(x->closed, y->closed);
     cr_assert_eq(x->vacant, y->vacant);
+    cr_assert_eq(x->idle, y->idle);
     cr_assert_eq(x->outcome, y->outcome);
     cr_assert_str_eq(x->reason, y->reason);
 }
@@ -30,8 +31,9 @@ static void assert_same(const struct arbiter_record *x, const struct arbiter_rec
 Test(arbiter_record, is_read_as_it_was_written) {
     struct arbiter_record records[] = {leads(1, 1), leads(UINT32_MAX - 1, UINT64_MAX),
                                        closes(2, OUTCOME_SUCCESS), closes(9, OUTCOME_FAILED),
-                                       leads(7, 3)};
+                                       leads(7, 3), leads(1, 4)};
     records[4].vacant = true;
+    records[5].idle = true;
     for (size_t i = 0; i < ARRAY_SIZE(records); i++) {
         _cleanup_(strbuf_fini) struct strbuf text = {0};
         struct arbiter_record got, mark;
@@ -53,6 +55,21 @@ Test(arbiter_record, is_the_text_that_the_manual_shows) {
                      "{\"version\":1,\"epoch\":4,\"leader\":\"00000000000004d2\","
                      "\"addr\":\"10.0.0.1,fe80::1%eth0\",\"port\":4711,"
                      "\"outcome\":\"success\",\"reason\":\"all workers succeeded\"}");
+}
+
+Test(arbiter_record, of_an_idle_epoch_says_so_also_where_it_supersedes) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct arbiter_record r = leads(1, 1234), by = leads(2, 5), got, mark;
+    r.idle = by.idle = true;
+    arbiter_record_write(&r, NULL, &text);
+    cr_assert_str_eq(strbuf_text(&text),
+                     "{\"version\":1,\"epoch\":1,\"leader\":\"00000000000004d2\","
+                     "\"addr\":\"10.0.0.1,fe80::1%eth0\",\"port\":4711,\"idle\":true}");
+    strbuf_clear(&text);
+    arbiter_record_write(&r, &by, &text);
+    cr_assert_eq(arbiter_record_read(text.data, text.len, &got, &mark, NULL), 0);
+    assert_same(&got, &r);
+    assert_same(&mark, &by);
 }
 
 /* A close marked by a close, and every byte of the reasons takes six. */
@@ -97,6 +114,12 @@ Test(arbiter_record, anything_else_is_refused_with_a_sentence) {
          "port"},
         {"{\"version\":1,\"epoch\":1," LEADER ",\"outcome\":\"maybe\",\"reason\":\"\"}", "maybe"},
         {"{\"version\":1,\"epoch\":1," LEADER ",\"outcome\":\"success\"}", "reason"},
+        {"{\"version\":1,\"epoch\":1," LEADER ",\"idle\":1}", "idle"},
+        {"{\"version\":1,\"epoch\":1," LEADER ",\"idle\":true,\"vacant\":true}", "two of"},
+        {"{\"version\":1,\"epoch\":1," LEADER ",\"idle\":true,\"outcome\":\"success\","
+         "\"reason\":\"\"}", "two of"},
+        {"{\"version\":1,\"epoch\":1," LEADER ",\"vacant\":true,\"outcome\":\"success\","
+         "\"reason\":\"\"}", "two of"},
         {"{\"version\":1,\"epoch\":1," LEADER ",\"superseded\":7}", "superseded"},
         {"{\"version\":1,\"epoch\":2," LEADER ",\"superseded\":{\"version\":1,\"epoch\":2," LEADER
          "}}",
