@@ -3,6 +3,7 @@
  *   member_desired.c what the leader says
  *   member_leader.c  whether the leader is there
  *   member_seat.c    with an arbiter: whom to follow, where to look for him
+ *   member_record.c  with an arbiter: what it says
  *   succession.c     with an arbiter: when this node may claim, and with what it begins
  * Nobody else includes this. */
 #pragma once
@@ -151,15 +152,21 @@ void member_seat_welcomed(struct member *m, uint64_t leader, uint32_t epoch);
 void member_seat_too_low(struct member *m);
 void member_on_redirect(struct member *m, uint32_t epoch, const struct rdzv_peer *peer);
 void member_on_deposed(struct member *m);
-void member_on_record(struct member *m, const struct arbiter_answer *a);
-/* The arbiter's data is gone: this node ends, if it stays so and no leader says otherwise. */
-void member_on_ruin(struct member *m, const struct arbiter_answer *a);
 void member_seat_time(struct member *m);
 uint64_t member_seat_deadline(const struct member *m);
 /* What those who JOIN here are told: said when it changes. */
 void member_tell_callers(struct member *m);
-bool member_ask(struct member *m, enum arbiter_kind kind, uint32_t epoch);
 void member_set_epoch(struct member *m, uint32_t epoch);
+/* What it waits for: one sentence. */
+void member_say_waiting(struct member *m, const char *fmt, ...) _printf_(2, 3);
+
+/* member_record.c */
+bool member_ask(struct member *m, enum arbiter_kind kind, uint32_t epoch);
+void member_on_record(struct member *m, const struct arbiter_answer *a);
+/* The arbiter's data is gone: this node ends, if it stays so and no leader says otherwise. */
+void member_on_ruin(struct member *m, const struct arbiter_answer *a);
+/* Rule 4: nobody who is named does it, and the leader has given no sign of life for long. */
+bool member_may_claim_unnamed(const struct member *m);
 
 /* succession.c */
 void succession_on_named(struct member *m, const struct successors *s);

@@ -1,5 +1,4 @@
 /* With an arbiter: whom this node follows, and where it looks when it has lost him. */
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,8 +52,7 @@ void member_set_epoch(struct member *m, uint32_t epoch) {
     m->report.epoch = m->epoch;
 }
 
-static void say_waiting(struct member *m, const char *fmt, ...) _printf_(2, 3);
-static void say_waiting(struct member *m, const char *fmt, ...) {
+void member_say_waiting(struct member *m, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(m->waiting, sizeof m->waiting, fmt, ap);
@@ -158,7 +156,7 @@ void member_lost_leader(struct member *m, bool gone, const char *why) {
     member_stop_for_leader(m, why);
     if (m->state == MEMBER_ENDED || m->end.kind != MEMBER_END_NONE)
         return;
-    say_waiting(m, "%s; looking for the next leader", why);
+    member_say_waiting(m, "%s; looking for the next leader", why);
     member_seek(m);
 }
 
@@ -247,111 +245,6 @@ void member_on_redirect(struct member *m, uint32_t epoch, const struct rdzv_peer
     }
 }
 
-/* ---- what the arbiter says ---- */
-
-bool member_ask(struct member *m, enum arbiter_kind kind, uint32_t epoch) {
-    if (m->n_requests == MEMBER_REQUESTS_MAX)
-        return false;
-    struct arbiter_request *r = &m->requests[m->n_requests++];
-    *r = (struct arbiter_request){.kind = kind, .epoch = epoch, .leader = m->config.self};
-    member_emit(m, MEMBER_EFFECT_ARBITER)->request = r;
-    return true;
-}
-
-static void on_closed_record(struct member *m, const struct arbiter_record *r) {
-    struct desired d = {.kind = DESIRED_CLOSED,
-                        .epoch = r->epoch,
-                        .grace_ns = UINT64_MAX,
-                        .outcome = r->outcome,
-                        .restarts_used = m->report.restarts_used};
-    memcpy(d.reason, r->reason, sizeof d.reason);
-    m->end.was_closed = generation_is_none(m->generation);
-    member_on_closed(m, &d);
-}
-
-static void keep_record(struct member *m, const struct arbiter_answer *a) {
-    const struct arbiter_record *r = &a->record;
-    bool same = m->record_ns != 0 && r->epoch == m->record.epoch;
-    if (same && r->beat != m->record.beat && m->record_ns >= m->apart_ns)
-        m->moved_ns = m->now_ns;
-    if (!same || r->beat != m->record.beat)
-        m->beat_ns = m->now_ns;
-    m->record = *r;
-    m->record_ns = a->started_ns;
-}
-
-/* The leader of the record can't be reached, for a while now: is he at least alive? */
-static void say_unreachable(struct member *m) {
-    const struct arbiter_record *r = &m->record;
-    if (m->apart_ns == TIME_NEVER || m->now_ns < m->apart_ns + 2 * m->config.heartbeat_ns)
-        return;
-    /* A beat that moved before he was lost tells nothing of him now. */
-    bool stands = m->record_ns >= m->beat_ns + 3 * m->config.heartbeat_ns;
-    const char *what = "does not answer";
-    if (stands)
-        what = "gives no sign of life";
-    else if (m->moved_ns >= m->apart_ns)
-        what = "is alive, but not reachable from here";
-    say_waiting(m, "the leader at %.100s, port %u (epoch %" PRIu32 ") %s", r->leader.addr,
-                r->leader.port, r->epoch, what);
-}
-
-void member_on_ruin(struct member *m, const struct arbiter_answer *a) {
-    uint64_t wait = arbiter_ruin_ns(a, m->config.lease_ns);
-    uint64_t left = m->lease_end_ns > m->now_ns ? m->lease_end_ns - m->now_ns : 0;
-    char text[RDZV_REASON_MAX];
-    if (m->connected || m->seat == SEAT_LEADING || m->end.kind != MEMBER_END_NONE)
-        return; /* whoever leads says it */
-    if (m->ruined_ns == 0)
-        m->ruined_ns = m->now_ns;
-    say_waiting(m, "%.500s", a->text);
-    if (wait > 0 && a->started_ns < m->ruined_ns + wait)
-        return; /* by when it was asked, as the leader does */
-    (void)snprintf(text, sizeof text, ARBITER_RUIN_TEXT, a->text);
-    member_decide_end(m, MEMBER_END_LEADER_LOST, text);
-    member_end_with_grace(m, MIN2(left, wait));
-}
-
-void member_on_record(struct member *m, const struct arbiter_answer *a) {
-    m->asking = false;
-    if (a->result == ARBITER_RUINED) {
-        member_on_ruin(m, a);
-        return;
-    }
-    if (a->result != ARBITER_OK) {
-        if (!m->connected && m->seat != SEAT_LEADING)
-            say_waiting(m, "%.500s", a->text);
-        return;
-    }
-    if (m->seat == SEAT_LEADING || m->state == MEMBER_ENDED)
-        return;
-    keep_record(m, a);
-    m->ruined_ns = 0;
-    const struct arbiter_record *r = &m->record;
-    if (r->closed) {
-        if (!m->connected)
-            on_closed_record(m, r);
-    } else if (m->seat == SEAT_CLAIMING) {
-        return; /* the claim's answer says more */
-    } else if (r->vacant) {
-        m->vacant_epoch = MAX2(m->vacant_epoch, r->epoch);
-        if (!m->connected && r->epoch >= m->epoch)
-            succession_claim(m, r->epoch + 1);
-    } else if (r->leader.incarnation == m->config.incarnation && r->epoch > m->epoch) {
-        /* A claim whose answer was lost, or that was given up and came through all the same: asked
-         * again, it is won unless somebody has gone on from there. */
-        if (!m->connected)
-            succession_claim(m, r->epoch);
-    } else if (r->epoch == 0 && m->seat == SEAT_ASKING) {
-        succession_claim(m, 1);
-    } else if (r->epoch > 0 && !m->connected && (m->seat == SEAT_ASKING || r->epoch > m->epoch)) {
-        m->redirects = 0;
-        member_follow(m, &r->leader, r->epoch);
-    } else if (!m->connected) {
-        say_unreachable(m);
-    }
-}
-
 /* ---- time ---- */
 
 void member_seat_begin(struct member *m) {
@@ -374,14 +267,6 @@ static bool wants_to_read(const struct member *m) {
     case SEAT_COUNT: break;
     }
     assert_not_reached();
-}
-
-/* Rule 4: nobody who is named does it, and the leader has given no sign of life for long. */
-static bool may_claim_unnamed(const struct member *m) {
-    bool apart = m->seat == SEAT_SEEKING || (m->seat == SEAT_FOLLOWING && !m->connected);
-    return apart && m->ruined_ns == 0 &&
-           m->record_ns != 0 && !m->record.closed && m->record.epoch >= m->epoch &&
-           m->record_ns > m->beat_ns && m->record_ns - m->beat_ns >= m->patience_ns;
 }
 
 static void give_up(struct member *m) {
@@ -421,7 +306,7 @@ void member_seat_time(struct member *m) {
              m->now_ns >= m->target_ns + stay(m))
         try_next(m); /* parked, or stuck, for long */
     succession_time(m);
-    if (may_claim_unnamed(m))
+    if (member_may_claim_unnamed(m))
         succession_claim(m, m->record.epoch + 1);
 }
 
