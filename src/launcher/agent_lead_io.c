@@ -242,6 +242,7 @@ void agent_lead_on(void *arg, const struct member_lead *lead) {
     group_config_from(a, &group);
     group.anchor = ANCHOR_ARBITER;
     group.epoch = lead->epoch;
+    group.idle = lead->idle;
     group.not_before_ns = lead->not_before_ns;
     group.absent_until_ns = lead->absent_until_ns;
     group.old_leader = lead->old_leader;

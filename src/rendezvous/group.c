@@ -37,7 +37,8 @@ void group_config_default(struct group_config *c) {
 static bool makes_sense(const struct group_config *c) {
     if (c->epoch == 0 || c->min_nodes == 0 || c->min_nodes > c->max_nodes ||
         c->max_nodes > RDZV_NODES_MAX || c->lease_ns == 0 || c->node_unit == 0 ||
-        c->heartbeat_ns == 0 || c->waiter_probe_ns == 0)
+        c->heartbeat_ns == 0 || c->waiter_probe_ns == 0 ||
+        (c->idle && (c->anchor != ANCHOR_ARBITER || c->estate != NULL)))
         return false;
     return (c->max_nodes / c->node_unit) * c->node_unit >= c->min_nodes;
 }

@@ -47,6 +47,9 @@ enum group_rank_order { /* of newcomers without --node-rank; the leader's node g
 
 struct group_config {
     uint32_t epoch;                /* of this leadership, >= 1 */
+    /* ARBITER: nothing runs, and no group is formed in this epoch: the first takes the next one,
+     * which this leader claims for it. Without an estate */
+    bool idle;
     uint64_t leader_incarnation;   /* its own node: rank 0 at the first start */
     char role[RDZV_ROLE_MAX];      /* of its own node, */
     struct rdzv_program program;   /* and what that runs; shown "": not known, not compared */

@@ -143,8 +143,9 @@ void group_depose(struct group *g, uint32_t epoch) {
     group_emit(g, GROUP_EFFECT_DEPOSED, 0)->epoch = epoch;
 }
 
-void group_adopt_epoch(struct group *g, uint32_t epoch) {
-    g->config.epoch = epoch;
+void group_adopt_epoch(struct group *g, const struct arbiter_record *own) {
+    g->config.epoch = own->epoch;
+    g->config.idle = own->idle;
     g->claiming = false;
     if (g->state != GROUP_FORMING && g->state != GROUP_RUNNING && g->state != GROUP_STOPPING) {
         group_forget_heirs(g);
@@ -163,7 +164,16 @@ void group_claim_next(struct group *g, const char *why) {
     if (!group_ask(g, ARBITER_CLAIM, g->config.epoch + 1))
         return;
     g->claiming = true;
-    (void)group_add_note(g, NOTE_SUCCESSORS, NULL, why);
+    if (why != NULL)
+        (void)group_add_note(g, NOTE_SUCCESSORS, NULL, why);
+}
+
+/* Whoever finds an idle epoch's leader gone may lead at once. So the first group is formed when
+ * nobody can do that any more: in the next epoch, which the arbiter gives to one alone. */
+bool group_has_epoch_to_form(struct group *g) {
+    if (g->config.idle)
+        group_claim_next(g, NULL);
+    return !g->config.idle;
 }
 
 static void say_unreachable(struct group *g, const char *text) {
@@ -197,12 +207,20 @@ static bool on_record(struct group *g, const struct arbiter_answer *a) {
     return true;
 }
 
+/* What this leader has claimed itself, and not heard of yet. */
+static bool is_own_next(const struct group *g, const struct arbiter_record *r) {
+    return r->epoch == g->config.epoch + 1 && !r->closed && !r->vacant &&
+           r->leader.incarnation == g->config.leader_incarnation;
+}
+
 static void on_closed_there(struct group *g, const struct arbiter_answer *a) {
     g->close_asked = false;
     if (g->state != GROUP_CLOSED || g->close_known || g->done)
         return; /* it was given up: whoever still waits reads the outcome there */
     if (a->result == ARBITER_OK)
         group_close_told(g);
+    else if (a->result == ARBITER_LOST && is_own_next(g, &a->record))
+        group_adopt_epoch(g, &a->record); /* which is closed then */
     else if (a->result == ARBITER_LOST)
         group_depose(g, a->record.epoch);
     else
@@ -256,7 +274,7 @@ void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
     case ARBITER_CLAIM:
         g->claiming = false;
         if (a->result == ARBITER_OK && a->request.epoch == g->config.epoch + 1) {
-            group_adopt_epoch(g, a->request.epoch);
+            group_adopt_epoch(g, &a->record);
             g->read_ns = MAX2(g->read_ns, a->started_ns);
             group_feed_starved(g);
         } else if (a->result == ARBITER_LOST && a->request.epoch > g->config.epoch) {
@@ -314,7 +332,8 @@ void group_anchor_time(struct group *g) {
         }
     }
     bool unsaid = g->state == GROUP_CLOSED && !g->close_known && !g->done;
-    if (unsaid && g->config.anchor == ANCHOR_ARBITER && !g->close_asked && g->now_ns >= g->claim_ns)
+    bool may_say = !g->close_asked && !g->claiming && g->now_ns >= g->claim_ns;
+    if (unsaid && may_say && g->config.anchor == ANCHOR_ARBITER)
         g->close_asked = group_ask(g, ARBITER_CLOSE, g->config.epoch);
 }
 
@@ -323,7 +342,7 @@ uint64_t group_anchor_deadline(const struct group *g) {
     if (needs_beat(g) && !g->asking)
         t = MAX2(g->beat_ns, g->now_ns + 1);
     bool unsaid = g->state == GROUP_CLOSED && !g->close_known && !g->done;
-    if (unsaid && g->config.anchor == ANCHOR_ARBITER && !g->close_asked)
+    if (unsaid && g->config.anchor == ANCHOR_ARBITER && !g->close_asked && !g->claiming)
         t = MIN2(t, MAX2(g->claim_ns, g->now_ns + 1));
     return t;
 }
@@ -344,7 +363,8 @@ void group_anchor_close(struct group *g) {
         }
         g->close_deadline_ns += g->config.arbiter_lease_ns;
         g->claim_ns = g->now_ns;
-        g->close_asked = group_ask(g, ARBITER_CLOSE, g->config.epoch);
+        /* of the epoch that this leader has when its claim is answered */
+        g->close_asked = !g->claiming && group_ask(g, ARBITER_CLOSE, g->config.epoch);
         break;
     }
 }

@@ -372,7 +372,7 @@ bool group_hears(const struct group *g, const struct node *n);
 uint64_t group_patient_until(const struct group *g);
 void group_send_lease(struct group *g, struct node *n);
 /* A leader of this epoch from now on, by its own claim. */
-void group_adopt_epoch(struct group *g, uint32_t epoch);
+void group_adopt_epoch(struct group *g, const struct arbiter_record *own);
 /* Its last effect. `epoch` is the own one where nobody else leads, but this leader can't go on. */
 void group_depose(struct group *g, uint32_t epoch);
 void group_on_arbiter(struct group *g, const struct arbiter_answer *answer);
@@ -382,8 +382,11 @@ void group_on_touched(struct group *g, uint64_t touched_ns);
 void group_on_higher_epoch(struct group *g, uint32_t epoch);
 void group_anchor_time(struct group *g);
 uint64_t group_anchor_deadline(const struct group *g);
-/* Asks for the next epoch, for this leader itself. */
+/* Asks for the next epoch, for this leader itself. why: successors are dropped, for the timeline;
+ * NULL: none are. */
 void group_claim_next(struct group *g, const char *why);
+/* Whether a group may be formed in this epoch; it asks for one, if not. */
+bool group_has_epoch_to_form(struct group *g);
 /* Puts down the outcome where late comers find it; group_close_told() follows, maybe at once. */
 void group_anchor_close(struct group *g);
 /* Those whose last RENEW got no lease get one, if there is one now. */

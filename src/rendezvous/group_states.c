@@ -193,7 +193,7 @@ bool group_somebody_unresolved(const struct group *g) { return g->tally[TALLY_UN
 /* Nothing but time, or the arbiter, stands between enough candidates and their group. */
 static bool may_form(struct group *g) {
     return g->now_ns >= g->not_before_ns && !group_somebody_unresolved(g) &&
-           group_is_confirmed(g) && group_heirs_settled(g);
+           group_has_epoch_to_form(g) && group_is_confirmed(g) && group_heirs_settled(g);
 }
 
 uint64_t group_gather_deadline(const struct group *g) {

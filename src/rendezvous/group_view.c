@@ -184,6 +184,7 @@ void group_check(const struct group *g) {
     assert(!g->done || g->state == GROUP_CLOSED);
     assert(g->successors.n <= RDZV_SUCCESSORS_MAX && g->n_starved <= g->n_members);
     assert(g->successors.n == 0 || g->successors.epoch == g->config.epoch);
+    assert(!g->config.idle || g->generation.epoch < g->config.epoch);
     assert(g->tally[TALLY_CANDIDATE] <= g->tally[TALLY_HOPEFUL]);
     assert(g->tally[TALLY_HOPEFUL] <= g->n_nodes);
 }

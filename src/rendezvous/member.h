@@ -150,6 +150,7 @@ enum member_callers {
 /* What a new leader begins with: for its group_config. */
 struct member_lead {
     uint32_t epoch;
+    bool idle;                    /* the epoch is */
     uint64_t not_before_ns;       /* 0: nothing to wait for */
     uint64_t absent_until_ns;
     uint64_t old_leader;          /* incarnation; 0: not known */

@@ -84,8 +84,11 @@ struct member {
     uint64_t ruined_ns;
     bool asking;                 /* a READ is under way */
     uint64_t read_ns;            /* the next is due */
-    uint32_t vacant_epoch;       /* the newest that was seen to be vacant; 0: none */
+    /* the newest that was seen to be vacant or idle, 0: none: whoever wins the one after it, and no
+     * other, knows that nothing runs */
+    uint32_t quiet_epoch;
     uint64_t patience_ns;        /* how long the beat has to stand still for rule 4 */
+    uint64_t spread_ns;          /* in an idle epoch nodes claim so far apart */
     uint64_t random;
 
     /* Being a successor. */
@@ -165,7 +168,7 @@ bool member_ask(struct member *m, enum arbiter_kind kind, uint32_t epoch);
 void member_on_record(struct member *m, const struct arbiter_answer *a);
 /* The arbiter's data is gone: this node ends, if it stays so and no leader says otherwise. */
 void member_on_ruin(struct member *m, const struct arbiter_answer *a);
-/* Rule 4: nobody who is named does it, and the leader has given no sign of life for long. */
+/* Rule 4: nobody who is named does it, and the leader is over, as far as the record tells. */
 bool member_may_claim_unnamed(const struct member *m);
 
 /* succession.c */
@@ -178,6 +181,5 @@ void succession_forget(struct member *m);
 /* Claims, if it may by now. */
 void succession_time(struct member *m);
 uint64_t succession_deadline(const struct member *m);
-void succession_lead(struct member *m, uint32_t epoch);
 void succession_claim(struct member *m, uint32_t epoch);
 bool succession_is_heir(const struct member *m);

@@ -34,6 +34,25 @@ static void keep_record(struct member *m, const struct arbiter_answer *a) {
         m->beat_ns = m->now_ns;
     m->record = *r;
     m->record_ns = a->started_ns;
+    if (r->vacant || r->idle)
+        m->quiet_epoch = MAX2(m->quiet_epoch, r->epoch);
+}
+
+/* The leader of the record is over, and nobody is named to follow him, as far as a record tells
+ * that was asked for at this time or later. In an idle epoch there was nobody to name, and nothing
+ * runs that could be lost. */
+static uint64_t over_at(const struct member *m) {
+    const struct arbiter_record *r = &m->record;
+    if (!r->idle)
+        return m->beat_ns + m->patience_ns;
+    bool gone = m->leader_gone && r->leader.incarnation == m->leader_peer.incarnation;
+    return (gone ? m->lost_ns : m->beat_ns + m->config.lease_ns) + m->spread_ns;
+}
+
+/* The next look is no later than when it may decide. */
+static void look_in_time(struct member *m) {
+    if (m->record.idle && m->record_ns < over_at(m))
+        m->read_ns = MIN2(m->read_ns, MAX2(over_at(m), m->now_ns));
 }
 
 /* The leader of the record can't be reached, for a while now: is he at least alive? */
@@ -82,6 +101,7 @@ void member_on_record(struct member *m, const struct arbiter_answer *a) {
     if (m->seat == SEAT_LEADING || m->state == MEMBER_ENDED)
         return;
     keep_record(m, a);
+    look_in_time(m);
     m->ruined_ns = 0;
     const struct arbiter_record *r = &m->record;
     if (r->closed) {
@@ -90,7 +110,6 @@ void member_on_record(struct member *m, const struct arbiter_answer *a) {
     } else if (m->seat == SEAT_CLAIMING) {
         return; /* the claim's answer says more */
     } else if (r->vacant) {
-        m->vacant_epoch = MAX2(m->vacant_epoch, r->epoch);
         if (!m->connected && r->epoch >= m->epoch)
             succession_claim(m, r->epoch + 1);
     } else if (r->leader.incarnation == m->config.incarnation && r->epoch > m->epoch) {
@@ -112,5 +131,5 @@ bool member_may_claim_unnamed(const struct member *m) {
     bool apart = m->seat == SEAT_SEEKING || (m->seat == SEAT_FOLLOWING && !m->connected);
     return apart && m->ruined_ns == 0 &&
            m->record_ns != 0 && !m->record.closed && m->record.epoch >= m->epoch &&
-           m->record_ns > m->beat_ns && m->record_ns - m->beat_ns >= m->patience_ns;
+           m->record_ns >= over_at(m);
 }

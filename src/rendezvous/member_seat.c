@@ -251,16 +251,21 @@ void member_seat_begin(struct member *m) {
     m->read_ns = m->now_ns;
     m->apart_ns = m->now_ns;
     m->patience_ns = 2 * patience(m) + m->random % (patience(m) + 1);
+    m->spread_ns = m->random % m->config.heartbeat_ns;
 }
 
-/* A node with a leader reads only as a successor whose LEASEs stay away. */
+/* A node with a leader reads when his LEASEs stay away, as a successor, or where there is none. */
+static bool looks_early(const struct member *m) {
+    return succession_is_heir(m) || m->named.n == 0;
+}
+
 static bool wants_to_read(const struct member *m) {
     switch (m->seat) {
     case SEAT_ASKING:
     case SEAT_SEEKING: return true;
     case SEAT_FOLLOWING:
-        return !m->connected || (succession_is_heir(m) &&
-                                 m->now_ns > m->good_lease_ns + 5 * m->config.heartbeat_ns / 2);
+        return !m->connected ||
+               (looks_early(m) && m->now_ns > m->good_lease_ns + 5 * m->config.heartbeat_ns / 2);
     case SEAT_CLAIMING:
     case SEAT_LEADING:
     case SEAT_FIXED: return false;
@@ -316,7 +321,7 @@ uint64_t member_seat_deadline(const struct member *m) {
         t = m->apart_ns + m->config.join_timeout_ns;
     if (m->seat == SEAT_FOLLOWING && m->apart_ns == TIME_NEVER)
         t = MIN2(t, m->good_lease_ns + patience(m));
-    if (m->seat == SEAT_FOLLOWING && m->connected && succession_is_heir(m))
+    if (m->seat == SEAT_FOLLOWING && m->connected && looks_early(m))
         t = MIN2(t, MAX2(m->good_lease_ns + 5 * m->config.heartbeat_ns / 2 + 1,
                          m->asking ? TIME_NEVER : m->read_ns));
     else if (wants_to_read(m) && !m->asking)

@@ -117,8 +117,16 @@ static void probe_predecessors(struct member *m) {
 
 /* ---- claiming ---- */
 
+/* Nothing runs: nobody has led before, or what the last leader left says so. Whoever has won that
+ * leader's next epoch has taken from him the one that he would have formed a group in. */
+static bool claims_after_nothing(const struct member *m) {
+    return m->claim_epoch == 1 || (m->quiet_epoch != 0 && m->claim_epoch == m->quiet_epoch + 1);
+}
+
 static void ask_for(struct member *m) {
     m->claim_asked = member_ask(m, ARBITER_CLAIM, m->claim_epoch);
+    if (m->claim_asked)
+        m->requests[m->n_requests - 1].idle = claims_after_nothing(m);
     m->claim_retry_ns = m->now_ns + CLAIM_RETRY_NS;
 }
 
@@ -141,43 +149,22 @@ static void give_up_claim(struct member *m) {
     member_seek(m);
 }
 
-void succession_on_claim(struct member *m, const struct arbiter_answer *a) {
-    if (m->seat != SEAT_CLAIMING || a->request.epoch != m->claim_epoch)
-        return;
-    m->claim_asked = false;
-    if (a->result == ARBITER_RUINED)
-        member_on_ruin(m, a);
-    if (a->result == ARBITER_UNREACHABLE || a->result == ARBITER_RUINED) {
-        (void)snprintf(m->waiting, sizeof m->waiting, "%s", a->text);
-        m->claim_retry_ns = m->now_ns + CLAIM_RETRY_NS;
-        return;
-    }
-    if (a->result == ARBITER_OK) {
-        succession_lead(m, m->claim_epoch);
-        return;
-    }
-    struct arbiter_answer read = *a;
-    read.result = ARBITER_OK;
-    member_seek(m);
-    member_on_record(m, &read); /* who won, or that the job is over */
-}
-
-/* What this node knows of leases that may still run is all in the estate of the epoch before, and
- * for the first successor in its own last LEASE. Whoever else leads waits for the longest. */
-void succession_lead(struct member *m, uint32_t epoch) {
+/* Before an idle epoch there is nothing to wait for. What this node knows of leases that may still
+ * run is all in the estate of the epoch before, and for the first successor in its own last LEASE.
+ * Whoever else leads waits for the longest. */
+static void lead(struct member *m, uint32_t epoch, bool idle) {
     const struct member_config *c = &m->config;
     uint64_t margin = MAX2(c->arbiter_lease_ns / ARBITER_MARGIN_PART, NS_PER_S);
     uint64_t longest = m->now_ns + c->arbiter_lease_ns + margin;
     bool knows = succession_is_heir(m) && epoch == m->named.epoch + 1;
     bool first = knows && m->heir_index == 0;
-    /* Nothing runs: nobody has led before, or who did has said so. */
-    bool fresh = epoch == 1 || (m->vacant_epoch != 0 && epoch == m->vacant_epoch + 1);
     member_seat_move(m, SEAT_LEADING);
     member_set_epoch(m, epoch);
     struct member_effect *e = member_emit(m, MEMBER_EFFECT_LEAD);
     e->lead = (struct member_lead){
         .epoch = epoch,
-        .not_before_ns = knows || fresh ? 0 : longest,
+        .idle = idle,
+        .not_before_ns = knows || idle ? 0 : longest,
         .absent_until_ns = first ? m->heir_base_ns + c->lease_ns + c->margin_ns : longest,
         .old_leader = m->leader_peer.incarnation,
         .estate = knows ? &m->estate : NULL,
@@ -190,6 +177,27 @@ void succession_lead(struct member *m, uint32_t epoch) {
     struct member_effect *connect = member_emit(m, MEMBER_EFFECT_CONNECT);
     connect->peer = c->self;
     connect->soon = true;
+}
+
+void succession_on_claim(struct member *m, const struct arbiter_answer *a) {
+    if (m->seat != SEAT_CLAIMING || a->request.epoch != m->claim_epoch)
+        return;
+    m->claim_asked = false;
+    if (a->result == ARBITER_RUINED)
+        member_on_ruin(m, a);
+    if (a->result == ARBITER_UNREACHABLE || a->result == ARBITER_RUINED) {
+        (void)snprintf(m->waiting, sizeof m->waiting, "%s", a->text);
+        m->claim_retry_ns = m->now_ns + CLAIM_RETRY_NS;
+        return;
+    }
+    if (a->result == ARBITER_OK) {
+        lead(m, m->claim_epoch, a->record.idle);
+        return;
+    }
+    struct arbiter_answer read = *a;
+    read.result = ARBITER_OK;
+    member_seek(m);
+    member_on_record(m, &read); /* who won, or that the job is over */
 }
 
 /* ---- time ---- */

@@ -154,4 +154,4 @@ def test_a_record_that_nobody_can_read_ends_the_job(job, tmp_path):
     since = time.monotonic()
     for path in (tmp_path / "arbiter" / "muster-lost").glob("epoch-*"):
         path.write_text("not a record\n")
-    all_end(job, agents, since, "epoch-1 is damaged")
+    all_end(job, agents, since, "epoch-2 is damaged")

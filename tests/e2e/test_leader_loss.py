@@ -262,21 +262,40 @@ def test_two_random_losses_one_soon_after_the_other(job, turn):
         c.finish(lost=victims)
 
 
+def lose_the_leader_before_the_first_group(c, how, joined):
+    """Too few nodes have come when it is lost: host 0, and those that `joined`; soon afterwards all have. The seconds."""
+    options = ["--rdzv-conf=last_call_timeout=0.5"]
+    first, = c.start(0, nnodes=c.nodes - 1, options=options)
+    first.wait_said(f"1 of {c.nodes - 1}")
+    c.start(*joined, nnodes=c.nodes - 1, options=options)
+    c.come(1 + len(joined))
+    at = c.lose("h0", how)
+    rest = [n for n in range(1, c.nodes) if n not in joined]
+    c.start(*rest, nnodes=c.nodes - 1, options=options)
+    group = c.group(nodes=c.nodes - 1, seconds=100)
+    assert set(group.ranks.values()) == {f"h{n}" for n in range(1, c.nodes)}
+    c.finish(lost=["h0"])
+    return group.began - at
+
+
 @pytest.mark.parametrize("place", ["dir", "etcd"])
-def test_the_leader_is_lost_before_the_first_group(job, place):
-    """Nobody has been named: the others wait until its beat has stood still for long, and one of them leads."""
-    with cluster(job, place, 3) as c:
-        first, = c.start(0, nnodes="2:3", options=["--rdzv-conf=last_call_timeout=30"])
-        first.wait_said("1 of 2")
-        c.start(1, nnodes="2:3", options=["--rdzv-conf=last_call_timeout=1"])
-        c.come(2)
-        at = c.lose("h0", "powered off")
-        c.start(2, nnodes="2:3", options=["--rdzv-conf=last_call_timeout=1"])
-        group = c.group(nodes=2)
-        assert set(group.ranks.values()) == {"h1", "h2"}
-        patience = c.times["lease"] + c.times["margin"]
-        assert group.began - at <= (3 * patience + c.times["arbiter_lease"] + 5) * SLOWER
-        c.finish(lost=["h0"])
+@pytest.mark.parametrize("how", ["killed", "guardian killed", "powered off"])
+def test_the_leader_is_lost_before_the_first_group(job, place, how, record_property):
+    """With muster's own times. Nobody has been named, and nobody has to be: nothing was ever started."""
+    with cluster(job, place, 4, times=DEFAULTS) as c:
+        took = lose_the_leader_before_the_first_group(c, how, joined=[1])
+        record_property("took", f"{took:.3f} s")
+        assert took <= (10 if how == "powered off" else 3) * SLOWER, f"{took:.3f} s\n{c.said()}"
+
+
+@pytest.mark.parametrize("place", ["dir", "etcd"])
+@pytest.mark.parametrize("how", ["killed", "powered off"])
+def test_the_leader_is_lost_before_anybody_else_comes(job, place, how, record_property):
+    """Those who come find its record alone; that it is gone they can't know."""
+    with cluster(job, place, 3, times=DEFAULTS) as c:
+        took = lose_the_leader_before_the_first_group(c, how, joined=[])
+        record_property("took", f"{took:.3f} s")
+        assert took <= 10 * SLOWER, f"{took:.3f} s\n{c.said()}"
 
 
 def test_children_of_an_agent_are_found(job):

@@ -335,10 +335,10 @@ def test_who_watches_is_taken_to_the_next_leader_and_told_the_end(job):
         return [json.loads(line) for line in watch.out.lines if line.endswith("}")]
 
     first = watch.out.until(seen, 30)[0]
-    assert first["epoch"] == 1 and len(first["successors"]) == 2, first
+    assert first["epoch"] == 2 and len(first["successors"]) == 2, first
     leader = next(n["pid"] for n in first["nodes"] if n["id"] == first["leader"])
     kill(leader)
-    assert watch.out.until(lambda: [s for s in seen() if s["epoch"] == 2 and s["state"] == "running"], 60), watch.said()
+    assert watch.out.until(lambda: [s for s in seen() if s["epoch"] == 3 and s["state"] == "running"], 60), watch.said()
     code, out, err = ask(job, "stop", "--reason=enough", where, "--rdzv-id=e2e")
     assert (code, out) == (0, "the job is being stopped\n"), err
     code, _, err = watch.finish()

@@ -44,7 +44,7 @@ def test_the_others_go_on_when_the_leader_is_gone(job, tmp_path, victim):
     assert job.held(leader.tag) == [], job.culprits()
     assert {e.fields["tag"] for e in again} == {a.tag for a in others}
     assert took <= AFTER_DEATH * SLOWER, f"{took:.3f} s until the others ran"
-    others[0].wait_said(r"leads from now on \(epoch 2\)")
+    others[0].wait_said(r"leads from now on \(epoch 3\)")
     job.go()
     for agent in others:
         code, _, err = agent.finish()

@@ -43,6 +43,39 @@ void case_one_goes_to_the_successor(struct world_params *p) {
     cut(p, 5.0, 17.0, 4, PARTITION_BOTH | PARTITION_HOST(0));
 }
 
+void case_before_its_first_group(struct world_params *p, enum fault_kind how, uint64_t other_ns) {
+    case_arbiter(p, 4, 3);
+    p->group.last_call_ns = S(0.1);
+    p->faults[1].at_ns = other_ns;
+    p->faults[2].at_ns = p->faults[3].at_ns = S(5.5);
+    (void)world_params_fault(p, how, S(5), 0, 0, 0);
+}
+
+void case_idle_leader_without_arbiter(struct world_params *p, uint64_t back_ns) {
+    case_arbiter(p, 4, 2);
+    p->group.max_nodes = 3;
+    p->group.last_call_ns = S(0.1);
+    p->faults[1].at_ns = S(1.5);
+    p->faults[2].at_ns = p->faults[3].at_ns = S(2);
+    (void)world_params_fault(p, FAULT_ARBITER_OUT, S(1), 0, (int64_t)(back_ns - S(1)), 0);
+    cut(p, 1, 40, 0, PARTITION_BOTH | PARTITION_HOST(2) | PARTITION_HOST(3));
+}
+
+void case_two_claim_after_an_idle_epoch(struct world_params *p) {
+    case_arbiter(p, 4, 2);
+    p->group.max_nodes = 2;
+    p->work_ns = S(100);
+    p->faults[1].at_ns = S(9.5);
+    p->faults[2].at_ns = S(2);
+    p->faults[3].at_ns = S(20);
+    (void)world_params_fault(p, FAULT_ARBITER_OUT, S(1), 0, (int64_t)S(8), 0);
+    (void)world_params_fault(p, FAULT_ARBITER_SLOW, S(7), 2, (int64_t)S(5), (int64_t)S(4));
+    (void)world_params_fault(p, FAULT_ARBITER_OUT, S(16), 0, (int64_t)S(70), 0);
+    (void)world_params_fault(p, FAULT_ARBITER_OUT, S(16), 1, (int64_t)S(70), 0);
+    for (uint32_t h = 0; h < 2; h++)
+        cut(p, 1, 90, h, PARTITION_BOTH | PARTITION_HOST(2) | PARTITION_HOST(3));
+}
+
 void case_short_freeze(struct world_params *p) {
     case_arbiter(p, 3, 2);
     (void)world_params_fault(p, FAULT_FREEZE_AGENT, S(5), 0, (int64_t)S(4.6), 0);

@@ -17,6 +17,16 @@ void case_successor_cut_off_first(struct world_params *p);
 void case_newcomer_sees_only_the_arbiter(struct world_params *p);
 /* A fifth node, which is no successor, can't reach the leader for 12 s, and goes to the first. */
 void case_one_goes_to_the_successor(struct world_params *p);
+/* Host 0 leads from 0 s on and is lost at 5 s; host 1 comes at `other_ns`, the two that are needed,
+ * too, half a second after the loss. */
+void case_before_its_first_group(struct world_params *p, enum fault_kind how, uint64_t other_ns);
+/* Host 0 leads, and host 1 joins it; it can't reach the arbiter from 1 s until `back_ns`. Hosts 2 and
+ * 3 come meanwhile and see the arbiter alone, then all see each other. A group has two or three. */
+void case_idle_leader_without_arbiter(struct world_params *p, uint64_t back_ns);
+/* Host 2, which sees the arbiter alone, asks for the epoch after host 0's idle one at about the time
+ * when host 0 does, for its group with host 1: both have been waiting for answers. Then that group
+ * runs on without the arbiter, and host 3 comes, which sees host 2. */
+void case_two_claim_after_an_idle_epoch(struct world_params *p);
 /* The leader's agent stands still for less than a lease. */
 void case_short_freeze(struct world_params *p);
 /* The arbiter's data is gone, and nothing else is wrong. */

@@ -121,6 +121,10 @@ enum mutant {
     MUTANT_SPLIT_UNIT,         /* a group need be no multiple of the unit */
     MUTANT_LEAVES_RUNNING,     /* a leader that leaves takes all others for stopped */
     MUTANT_ALL_VACANT,         /* every epoch is taken for one that is vacant */
+    MUTANT_ALL_IDLE,           /* or for one that is idle */
+    MUTANT_FORMS_IDLE,         /* a leader forms its first group in its idle epoch */
+    MUTANT_STAYS_IDLE,         /* it claims the next one for it, and leaves that idle */
+    MUTANT_LOST_IS_IDLE,       /* who lost the claim after an idle epoch takes the winner's for idle */
     MUTANT_RUIN_IS_SILENCE,    /* data that is gone is taken for an arbiter that can't be reached */
     MUTANT_RUIN_AT_ONCE,       /* and nobody waits whether it comes back */
     MUTANT_RUIN_UNSEEN,        /* another job's data is taken for one's own */
@@ -182,6 +186,7 @@ struct world_coverage {
     uint64_t notes[NOTE_KIND_COUNT];
     uint64_t faults[FAULT_KIND_COUNT];
     uint64_t worlds, steps, groups_started, causes_checked, leaderships, recoveries;
+    uint64_t idle_followed; /* idle epochs whose leader was lost, and another's idle one came */
 };
 
 struct world;

@@ -82,10 +82,14 @@ static enum arbiter_result claim(struct world *w, struct life *l,
     now->epoch = r->epoch;
     now->leader = r->leader;
     now->vacant = false;
+    now->idle = r->idle || (w->p.mutant == MUTANT_STAYS_IDLE && now->idle);
     now->beat++;
     w->won[r->epoch] = r->leader.incarnation;
-    world_trace(w, "arbiter: epoch %u is %u.%u's", r->epoch, l->host, l->index);
+    w->idle[r->epoch] = r->idle;
+    world_trace(w, "arbiter: epoch %u is %u.%u's%s", r->epoch, l->host, l->index,
+                r->idle ? ", idle" : "");
     world_mark(w, MARK_CLAIMED, l->host);
+    oracle_claimed(w, l, r->epoch);
     return ARBITER_OK;
 }
 
@@ -98,6 +102,7 @@ static enum arbiter_result close_job(struct world *w, struct life *l,
     if (now->epoch >= r->epoch && !own)
         return ARBITER_LOST;
     now->closed = true;
+    now->idle = false;
     now->outcome = r->outcome;
     (void)snprintf(now->reason, sizeof now->reason, "%s", r->reason);
     world_trace(w, "arbiter: closed by %u.%u with %d: %s", l->host, l->index, (int)r->outcome,
@@ -117,6 +122,7 @@ static enum arbiter_result vacate(struct world *w, struct life *l,
         return ARBITER_LOST;
     now->epoch++;
     now->vacant = true;
+    now->idle = false;
     world_trace(w, "arbiter: %u.%u leaves epoch %u vacant", l->host, l->index, now->epoch);
     world_mark(w, MARK_VACANT, l->host);
     return ARBITER_OK;
@@ -150,6 +156,21 @@ void arbiter_emptied(struct world *w, uint64_t for_ns, bool other_job) {
     w->troubled_until_ns = MAX2(w->troubled_until_ns, for_ns == 0 ? w->now_ns : w->emptied_until_ns);
     if (w->was_emptied)
         world_plan(w, ITEM_RUIN_OVER, NULL, 0);
+}
+
+/* Wrong rules about what a member hears. */
+static void mutate_answer(const struct world *w, const struct arbiter_request *r,
+                          struct arbiter_answer *a) {
+    struct arbiter_record *record = &a->record;
+    bool led = record->epoch > 0 && !record->closed;
+    if (w->p.mutant == MUTANT_STILL_BEAT)
+        record->beat = 1;
+    if (w->p.mutant == MUTANT_ALL_VACANT && r->kind == ARBITER_READ)
+        record->vacant = led;
+    if (w->p.mutant == MUTANT_ALL_IDLE && r->kind == ARBITER_READ)
+        record->idle = led && !record->vacant;
+    if (w->p.mutant == MUTANT_LOST_IS_IDLE && r->idle && a->result == ARBITER_LOST)
+        record->idle = led && !record->vacant;
 }
 
 /* What is there while the data is gone. Who has seen nothing before would begin another job: such
@@ -206,10 +227,10 @@ static void hears(struct world *w, struct item *it) {
         a->answer.record.leader = r->leader;
         a->answer.record.closed = false;
     }
-    if (!a->by_group && w->p.mutant == MUTANT_STILL_BEAT)
-        a->answer.record.beat = 1;
-    if (!a->by_group && w->p.mutant == MUTANT_ALL_VACANT && r->kind == ARBITER_READ)
-        a->answer.record.vacant = a->answer.record.epoch > 0 && !a->answer.record.closed;
+    if (!a->by_group)
+        mutate_answer(w, r, &a->answer);
+    else if (w->p.mutant == MUTANT_STAYS_IDLE && r->kind == ARBITER_CLAIM)
+        a->answer.record.idle = r->idle;
     if (w->now_ns < w->hosts[it->life->host].arbiter_out_until_ns)
         return; /* done, and the answer is lost */
     answer_in(w, it->life, a, way(w, it->life->host));

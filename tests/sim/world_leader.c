@@ -83,6 +83,10 @@ static void mutate_config(const struct world *w, struct group_config *c, struct 
         c->crash_loop_ns = 10 * NS_PER_S;
     if (w->p.mutant == MUTANT_PROBE_CROWD)
         c->waiter_probe_ns = 1;
+    if (w->p.mutant == MUTANT_FORMS_IDLE)
+        c->idle = false;
+    if (w->p.mutant != MUTANT_NONE && c->idle)
+        c->estate = NULL; /* of which an honest member knows nothing then */
     if (w->p.mutant == MUTANT_NO_WAIT && c->anchor == ANCHOR_ARBITER)
         c->not_before_ns = c->absent_until_ns = 0;
     if (w->p.mutant == MUTANT_FORGET && c->estate != NULL) {
@@ -106,6 +110,7 @@ void leader_new(struct world *w, struct life *l, const struct member_lead *lead)
     node_peer(l, &config.self);
     if (lead != NULL) {
         config.epoch = lead->epoch;
+        config.idle = lead->idle;
         config.not_before_ns = lead->not_before_ns;
         config.absent_until_ns = lead->absent_until_ns;
         config.old_leader = lead->old_leader;
@@ -120,6 +125,7 @@ void leader_new(struct world *w, struct life *l, const struct member_lead *lead)
     led->newest = -1;
     led->job = w->job;
     led->epoch = config.epoch;
+    led->is_first = config.epoch == 1;
     led->inherited = lead != NULL && lead->estate != NULL ? lead->estate->restarts_used : 0;
     led->undisturbed_since_ns = w->now_ns;
     led->record = (struct arbiter_record){0};
@@ -208,7 +214,7 @@ static void mutate_report(struct world *w, struct life *leader, struct life *l, 
     }
     if (w->p.mutant == MUTANT_CHARGE_TWICE)
         r->restarts_used += r->has_failure;
-    if (w->p.mutant == MUTANT_FORGET && leader->lead.epoch > 1)
+    if (w->p.mutant == MUTANT_FORGET && !leader->lead.is_first)
         r->restarts_used = r->losses = 0;
 }
 

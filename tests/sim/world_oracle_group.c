@@ -49,6 +49,24 @@ void oracle_leads(struct world *w, struct life *l) {
     oracle_speaks(w, l, l->lead.epoch);
 }
 
+/* An idle one says that nothing runs, in no epoch up to it, nor ever will. */
+void oracle_claimed(struct world *w, const struct life *l, uint32_t epoch) {
+    w->coverage->idle_followed += w->idle[epoch] && w->idle[epoch - 1];
+    for (unsigned i = 0; w->idle[epoch] && i < w->n_lives; i++) {
+        const struct life *o = &w->lives[i];
+        if (node_has_workers(o) && !o->unkillable && host_running(w, o->host))
+            world_broken(w, "I2: %u.%u leads idle epoch %u while workers of %u.%u live on %u.%u",
+                         l->host, l->index, epoch, G(o->generation), o->host, o->index);
+    }
+}
+
+static bool is_idle_from(const struct world *w, uint32_t epoch) {
+    for (uint32_t e = epoch; e <= w->record.epoch && e < WORLD_EPOCHS_MAX; e++)
+        if (w->idle[e])
+            return true;
+    return false;
+}
+
 /* Cut off from nobody that matters: then nobody may take its place. */
 void oracle_deposed(struct world *w, const struct life *l) {
     const struct host *h = &w->hosts[l->host];
@@ -157,6 +175,9 @@ static void new_group(struct world *w, struct life *l) {
         world_broken(w, "I1: %u.%u forms %u.%u after %u.%u", l->host, l->index, G(now), G(last));
         return;
     }
+    if (is_idle_from(w, now.epoch))
+        world_broken(w, "I2: %u.%u forms %u.%u, and an epoch as high was claimed as idle", l->host,
+                     l->index, G(now));
     if (w->n_groups == WORLD_GROUPS_MAX) {
         world_broken(w, "I7: %u groups were formed and none lasted", WORLD_GROUPS_MAX);
         return;
@@ -199,9 +220,9 @@ static void check_budget(struct world *w, struct life *l, uint32_t heard) {
         world_broken(w, "I6: the count of restarts went from %u to %u", before, used);
     } else if (used > w->p.group.max_restarts) {
         world_broken(w, "I6: %u restarts of %u allowed", used, w->p.group.max_restarts);
-    } else if (used <= heard && l->lead.epoch > 1) {
+    } else if (used <= heard && !l->lead.is_first) {
         return; /* the larger counts */
-    } else if (used != MAX2(before, heard * (l->lead.epoch > 1)) + 1 || g == NULL ||
+    } else if (used != MAX2(before, l->lead.is_first ? 0 : heard) + 1 || g == NULL ||
                (g->charged && g->leader == l)) {
         world_broken(w, "I6: charged twice in one generation");
     } else if (!oracle_could_be_charged(w, g) &&

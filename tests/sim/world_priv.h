@@ -76,6 +76,7 @@ struct leadership {
     bool done, closed, started_any;
     unsigned job;
     uint32_t epoch;      /* of the newest word */
+    bool is_first;       /* it began with epoch 1 */
     uint32_t restarts_used, inherited; /* as its estate had them */
     int newest;          /* in world.groups; -1: formed none yet */
     struct arbiter_record record; /* as last heard */
@@ -258,6 +259,7 @@ struct world {
     /* The arbiter: one record, and who has won what. */
     struct arbiter_record record;
     uint64_t won[WORLD_EPOCHS_MAX];
+    bool idle[WORLD_EPOCHS_MAX]; /* as it was claimed */
     uint64_t emptied_until_ns; /* what it held is gone; 0: it is not */
     bool other_job;            /* another's is there */
     bool was_emptied;          /* for ever */
@@ -423,6 +425,8 @@ struct group_info *oracle_group(struct world *w, struct generation g); /* NULL: 
 struct group_info *oracle_newest(struct world *w, const struct life *l); /* that l has formed */
 int oracle_member_place(const struct group_info *g, uint64_t incarnation); /* -1: none */
 void oracle_leads(struct world *w, struct life *l);
+/* The arbiter has given away an epoch. */
+void oracle_claimed(struct world *w, const struct life *l, uint32_t epoch);
 void oracle_group_stepped(struct world *w, struct life *l, enum group_state before,
                           uint32_t restarts_heard);
 void oracle_closed_told(struct world *w, struct life *l, const struct desired *d);

@@ -1,6 +1,7 @@
 #include "group_rig.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,10 +40,12 @@ static void serve(struct leader *l, const struct arbiter_request *q) {
     enum arbiter_result result = ARBITER_OK;
     struct arbiter_record *there = &l->there;
     if (q->kind == ARBITER_CLAIM) {
-        if (there->closed || q->epoch <= there->epoch)
+        bool ours = there->leader.incarnation == q->leader.incarnation;
+        if (there->closed || q->epoch < there->epoch || (q->epoch == there->epoch && !ours))
             result = ARBITER_LOST;
-        else
-            *there = (struct arbiter_record){.epoch = q->epoch, .leader = q->leader};
+        else if (q->epoch > there->epoch)
+            *there = (struct arbiter_record){
+                .epoch = q->epoch, .leader = q->leader, .idle = q->idle};
     } else if (q->kind == ARBITER_CLOSE) {
         if (there->closed || there->leader.incarnation != q->leader.incarnation) {
             result = ARBITER_LOST;
@@ -76,7 +79,7 @@ static void begin_leader(struct leader *l, const struct group_config *c, bool re
     *l = (struct leader){.reachable = reachable, .worst_ns = UINT64_MAX};
     begin(&l->r, c);
     l->r.after = after;
-    l->there = (struct arbiter_record){.epoch = c->epoch, .leader = c->self};
+    l->there = (struct arbiter_record){.epoch = c->epoch, .leader = c->self, .idle = c->idle};
     after(&l->r); /* of the first step */
 }
 
@@ -491,6 +494,104 @@ Test(group_anchor, a_leader_that_leaves_waits_two_seconds_for_the_arbiter) {
     cr_assert(resigned(&l));
     cr_assert_eq(l.r.u.deadline_ns, TIME_NEVER);
     end(&l.r);
+}
+
+/* ---- idle epochs ---- */
+
+static struct group_config idle_config(uint32_t min, uint32_t max) {
+    struct group_config c = arbiter_config(min, max);
+    c.idle = true;
+    return c;
+}
+
+Test(group_anchor, an_idle_epochs_first_group_is_formed_in_the_next_epoch) {
+    struct group_config c = idle_config(2, 2);
+    struct leader l;
+    begin_leader(&l, &c, true);
+    join(&l.r, 1);
+    pass(&l.r, 3, BIT(1));
+    cr_assert(l.asked[ARBITER_CLAIM] == 0 && l.there.epoch == 1, "not before it is needed");
+    join(&l.r, 2);
+    assert_state(&l.r, GROUP_FORMING);
+    assert_generation(&l, 2, 1);
+    cr_assert(l.there.epoch == 2 && !l.there.idle);
+    start(&l.r);
+    pass(&l.r, 3, BIT(1) | BIT(2));
+    assert_generation(&l, 2, 1);
+    cr_assert_eq(l.asked[ARBITER_CLAIM], 1);
+    end(&l.r);
+}
+
+Test(group_anchor, a_group_of_an_idle_epoch_is_not_formed_while_its_claim_is_not_answered) {
+    struct group_config c = idle_config(2, 2);
+    struct leader l;
+    begin_leader(&l, &c, true);
+    join(&l.r, 1);
+    l.reachable = false;
+    join(&l.r, 2);
+    cr_assert(l.last.kind == ARBITER_CLAIM && l.last.epoch == 2 && !l.last.idle);
+    struct arbiter_request claim = l.last;
+    assert_state(&l.r, GROUP_GATHERING);
+    cr_assert_eq(told(&l.r, 2).epoch, 1);
+    hear(&l, &claim, ARBITER_UNREACHABLE, l.r.now_ns);
+    pass(&l.r, 0.9, 0);
+    cr_assert_eq(l.asked[ARBITER_CLAIM], 1);
+    pass(&l.r, 1.2, 0);
+    cr_assert_eq(l.asked[ARBITER_CLAIM], 2, "asked again");
+    assert_state(&l.r, GROUP_GATHERING);
+    l.there = (struct arbiter_record){.epoch = 2, .leader = c.self}; /* the first was won */
+    hear(&l, &claim, ARBITER_OK, l.r.now_ns);
+    assert_state(&l.r, GROUP_FORMING);
+    assert_generation(&l, 2, 1);
+    end(&l.r);
+}
+
+Test(group_anchor, a_leader_of_an_idle_epoch_that_loses_the_next_forms_nothing) {
+    struct group_config c = idle_config(2, 2);
+    struct leader l;
+    begin_leader(&l, &c, true);
+    join(&l.r, 1);
+    l.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 99, .idle = true};
+    join(&l.r, 2);
+    cr_assert_eq(l.deposed, 1);
+    assert_state(&l.r, GROUP_GATHERING);
+    end(&l.r);
+}
+
+Test(group_anchor, an_idle_epoch_is_closed_whatever_becomes_of_a_claim_under_way) {
+    for (int how = 0; how < 3; how++) {
+        struct group_config c = idle_config(2, 2);
+        struct leader l;
+        begin_leader(&l, &c, true);
+        join(&l.r, 1);
+        l.reachable = how == 0;
+        if (how > 0)
+            join(&l.r, 2);
+        struct arbiter_request claim = l.last;
+        step(&l.r, (struct group_event){.kind = GROUP_EVENT_STOP, .reason = "enough"});
+        assert_state(&l.r, GROUP_CLOSED);
+        if (how > 0) {
+            cr_assert_eq(l.asked[ARBITER_CLOSE], 0, "which epoch is it?");
+            l.reachable = true;
+            l.there = (struct arbiter_record){.epoch = 2, .leader = c.self}; /* won */
+            hear(&l, &claim, how == 1 ? ARBITER_OK : ARBITER_UNREACHABLE, l.r.now_ns);
+            pass(&l.r, 1.5, 0);
+        }
+        cr_assert(l.there.closed && l.deposed == 0, "case %d", how);
+        struct desired d;
+        cr_assert(group_desired(l.r.g, 1, &d) && d.kind == DESIRED_CLOSED);
+        end(&l.r);
+    }
+}
+
+Test(group_anchor, an_idle_epoch_without_an_arbiter_or_with_an_estate_makes_no_sense) {
+    static const struct estate estate = {.epoch = 1};
+    struct group_config c[] = {idle_config(2, 2), idle_config(2, 2)};
+    struct group *g;
+    c[0].anchor = ANCHOR_MARK;
+    c[1].estate = &estate;
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(group_new(&c[i], 0, &g), -EINVAL);
 }
 
 /* ---- its data is gone ---- */
@@ -1108,6 +1209,7 @@ Test(group_anchor, a_claim_around_a_silent_first_successor_tells_everybody_and_c
     live(&l, 2.75, all & ~BIT(2), all & ~BIT(2));
     cr_assert(l.last.kind == ARBITER_CLAIM && l.last.epoch == 2);
     assert_validity(&l, 3, 2.25);
+    l.there.epoch = 2;
     hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
     cr_assert_eq(count(&l.r, GROUP_EFFECT_NAME, 0), 4, "also who waits hears of the new epoch");
     assert_validity(&l, 3, 5);

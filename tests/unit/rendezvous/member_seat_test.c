@@ -266,10 +266,12 @@ Test(member_seat, where_there_is_no_epoch_it_claims_the_first_and_leads) {
     assert_claim(&r, 1);
     cr_assert_str_eq(last_claim(&r).leader.addr, "10.0.0.7");
     struct arbiter_record ours = led_by(1, SELF);
+    cr_assert(last_claim(&r).idle);
+    ours.idle = true;
     hears(&r, ARBITER_CLAIM, 1, ARBITER_OK, &ours);
     assert_seat(&r, SEAT_LEADING);
     struct member_lead lead = must(&r, MEMBER_EFFECT_LEAD).lead;
-    cr_assert(lead.epoch == 1 && lead.not_before_ns == 0 && lead.estate == NULL);
+    cr_assert(lead.epoch == 1 && lead.idle && lead.not_before_ns == 0 && lead.estate == NULL);
     cr_assert_eq(must(&r, MEMBER_EFFECT_CALLERS).callers, CALLERS_SERVED);
     cr_assert_str_eq(tried(&r), "7", "its node joins its own leader");
     welcome(&r, SELF, 1);
@@ -394,13 +396,139 @@ Test(member_seat, a_vacant_epoch_is_followed_by_a_claim_at_once_and_by_no_wait) 
         vacant.vacant = true;
         hears(&r, ARBITER_READ, 0, ARBITER_OK, &vacant);
         assert_seat(&r, SEAT_CLAIMING);
-        cr_assert_eq(last_claim(&r).epoch, 5);
+        cr_assert(last_claim(&r).epoch == 5 && last_claim(&r).idle);
         struct arbiter_record won = led_by(5, SELF);
+        won.idle = true;
         hears(&r, ARBITER_CLAIM, 5, ARBITER_OK, &won);
         struct member_lead lead = must(&r, MEMBER_EFFECT_LEAD).lead;
-        cr_assert(lead.epoch == 5 && lead.not_before_ns == 0 && lead.estate == NULL);
+        cr_assert(lead.epoch == 5 && lead.idle && lead.not_before_ns == 0 && lead.estate == NULL);
         end(&r);
     }
+}
+
+/* ---- idle epochs ---- */
+
+static struct arbiter_record idle_of(uint32_t epoch, uint64_t node) {
+    struct arbiter_record r = led_by(epoch, node);
+    r.idle = true;
+    return r;
+}
+
+/* Follows node 1, which leads epoch 3 and has formed no group in it. */
+static void follow_idle(struct rig *r) {
+    struct member_config c = config_of();
+    struct arbiter_record idle = idle_of(3, 1);
+    begin_with(r, &c);
+    hears(r, ARBITER_READ, 0, ARBITER_OK, &idle);
+    r->there = idle;
+    r->leases = r->reads = r->refuses = true;
+    welcome(r, 1, 3);
+}
+
+static struct member_lead wins(struct rig *r, uint32_t epoch, bool idle) {
+    struct arbiter_record won = led_by(epoch, SELF);
+    won.idle = idle;
+    hears(r, ARBITER_CLAIM, epoch, ARBITER_OK, &won);
+    assert_seat(r, SEAT_LEADING);
+    return must(r, MEMBER_EFFECT_LEAD).lead;
+}
+
+Test(member_seat, an_idle_epochs_leader_that_is_gone_is_followed_within_a_heartbeat) {
+    for (uint64_t i = 0; i < 10; i++) {
+        struct member_config c = config_of();
+        struct rig r;
+        c.seed = S(0.1) * i;
+        begin_with(&r, &c);
+        struct arbiter_record idle = r.there = idle_of(3, 1);
+        hears(&r, ARBITER_READ, 0, ARBITER_OK, &idle);
+        r.leases = r.reads = r.refuses = true;
+        welcome(&r, 1, 3);
+        r.beats = true; /* late, and of no use: it is gone */
+        leader_gone(&r);
+        if (i > 0) {
+            pass(&r, 0.1 * (double)i - 0.001);
+            assert_seat(&r, SEAT_SEEKING);
+            pass(&r, 0.001);
+        }
+        assert_claim(&r, 4);
+        cr_assert(last_claim(&r).idle);
+        struct member_lead lead = wins(&r, 4, true);
+        cr_assert(lead.idle && lead.not_before_ns == 0 && lead.estate == NULL);
+        end(&r);
+    }
+}
+
+Test(member_seat, an_idle_epochs_leader_that_is_silent_is_followed_when_its_beat_stood_for_a_lease) {
+    struct rig r;
+    follow_idle(&r);
+    r.beats = true;
+    pass(&r, 10);
+    r.leases = r.beats = false;
+    r.there.beat++;
+    uint64_t since = r.now_ns;
+    while (member_seat(r.m) != SEAT_CLAIMING)
+        pass(&r, 0.1);
+    double took = (double)(r.now_ns - since) / 1e9;
+    cr_assert(took > 6.4 && took < 8.6, "%.2f s", took);
+    assert_claim(&r, 4);
+    cr_assert(last_claim(&r).idle && wins(&r, 4, true).not_before_ns == 0);
+    end(&r);
+}
+
+Test(member_seat, an_idle_epochs_leader_that_shows_life_is_left_alone) {
+    struct rig r;
+    follow_idle(&r);
+    r.leases = false;
+    r.beats = true;
+    pass(&r, 100);
+    cr_assert(member_seat(r.m) != SEAT_CLAIMING && r.asked[ARBITER_CLAIM] == 0);
+    end(&r);
+}
+
+Test(member_seat, a_newcomer_follows_an_idle_epochs_leader_that_it_cant_reach_after_a_lease) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    r.there = idle_of(3, 1);
+    r.reads = true;
+    hears(&r, ARBITER_READ, 0, ARBITER_OK, &r.there);
+    pass(&r, 4.9);
+    assert_seat(&r, SEAT_FOLLOWING);
+    pass(&r, 1.2);
+    assert_claim(&r, 4);
+    end(&r);
+}
+
+/* It has read epoch 3 as idle: that says nothing of what came after it. */
+Test(member_seat, only_the_epoch_right_after_an_idle_one_is_claimed_as_idle) {
+    struct rig r;
+    follow_idle(&r);
+    leader_gone(&r);
+    assert_claim(&r, 4);
+    struct arbiter_record others = led_by(4, 1); /* it claimed it for its first group */
+    r.there = others;
+    hears(&r, ARBITER_CLAIM, 4, ARBITER_LOST, &others);
+    assert_seat(&r, SEAT_FOLLOWING);
+    r.reads = true;
+    pass(&r, 11);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    pass(&r, 2);
+    assert_claim(&r, 5);
+    cr_assert_not(last_claim(&r).idle);
+    struct member_lead lead = wins(&r, 5, false);
+    cr_assert(!lead.idle && lead.not_before_ns == r.now_ns + S(61.2), "it waits");
+    end(&r);
+}
+
+/* Its own group had asked for it, and the answer was lost. */
+Test(member_seat, what_a_won_epoch_is_the_record_says) {
+    struct rig r;
+    follow_idle(&r);
+    leader_gone(&r);
+    assert_claim(&r, 4);
+    struct member_lead lead = wins(&r, 4, false);
+    cr_assert(!lead.idle && lead.not_before_ns > r.now_ns + S(60));
+    end(&r);
 }
 
 Test(member_seat, without_a_leader_and_an_arbiter_with_data_it_ends_when_that_stays_so) {

@@ -71,7 +71,8 @@ static void arbiter_decide(struct arbiter_answer *a) {
     case ARBITER_BEAT: r->beat += ours && !r->closed && r->epoch == q->epoch; break;
     case ARBITER_CLAIM:
         if (!r->closed && q->epoch == r->epoch + 1)
-            *r = (struct arbiter_record){.epoch = q->epoch, .leader = q->leader};
+            *r = (struct arbiter_record){
+                .epoch = q->epoch, .leader = q->leader, .idle = q->idle};
         else if (!(ours && q->epoch == r->epoch))
             a->result = ARBITER_LOST;
         break;
@@ -228,6 +229,7 @@ static void on_lead(void *arg, const struct member_lead *lead) {
     group_config_default(&g);
     g.leader_incarnation = a->incarnation;
     g.epoch = lead->epoch;
+    g.idle = lead->idle;
     g.not_before_ns = lead->not_before_ns;
     g.absent_until_ns = lead->absent_until_ns;
     g.old_leader = lead->old_leader;
@@ -449,7 +451,7 @@ Test(succession_io, a_successor_leads_when_the_leader_is_gone, .init = begin, .f
     wait_running_again(2);
     const struct agent *l = leader();
     cr_assert_eq(l->leads, 1);
-    cr_assert_eq(l->lead.epoch, 2);
+    cr_assert_eq(l->lead.epoch, 3);
     cr_assert_eq(l->lead_estate.n_members, 3, "it knows whom the old group had");
     for (unsigned i = 0; i < 3; i++) {
         cr_assert_eq(l->lead_estate.members[i].incarnation, i + 1);
@@ -459,7 +461,7 @@ Test(succession_io, a_successor_leads_when_the_leader_is_gone, .init = begin, .f
     for (unsigned i = 1; i < 3; i++) {
         cr_assert_eq(w.agents[i].leaders_seen, 2);
         cr_assert_eq(w.agents[i].last_leader, l->incarnation);
-        cr_assert_eq(w.agents[i].started.epoch, 2);
+        cr_assert_eq(w.agents[i].started.epoch, 3);
     }
 }
 
@@ -470,7 +472,7 @@ Test(succession_io, leaders_are_succeeded_one_after_the_other, .init = begin, .f
         wait_running_again(left);
         if (left > 1)
             wait_named(left - 1);
-        cr_assert_eq(leader()->lead.epoch, 5 - left);
+        cr_assert_eq(leader()->lead.epoch, 6 - left);
     }
 }
 
@@ -492,7 +494,7 @@ Test(succession_io, a_deposed_leader_sends_all_to_the_winner, .init = begin, .fi
     wait_running(3);
     cr_assert_eq(leader(), &w.agents[2]);
     for (unsigned i = 0; i < 3; i++) {
-        cr_assert_eq(w.agents[i].started.epoch, 2);
+        cr_assert_eq(w.agents[i].started.epoch, 3);
         cr_assert_eq(w.agents[i].stops, 1);
     }
 }
