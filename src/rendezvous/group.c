@@ -229,8 +229,7 @@ static void heed_member(struct group *g, struct node *n) {
         group_stop_for_lost_node(g, text);
         g->stop_wished = true;
     } else if (report->unusable[0] != '\0') {
-        (void)snprintf(text, sizeof text, "node %s can't take part any more: %s", name,
-                       report->unusable);
+        group_unusable_text(n, text);
         group_stop_for_lost_node(g, text);
     } else if (report->state == NODE_STOPPED) {
         (void)snprintf(text, sizeof text, "node %s had to stop: it heard nothing from the leader "
@@ -250,13 +249,18 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
      * spoken of, or a state that a connection's late end brings again. */
     if (generation_compare(report->generation, n->report.generation) < 0)
         return;
-    bool excluded = n->report.excluded;
+    bool excluded = n->report.excluded, was_unusable = n->report.unusable[0] != '\0';
     char why[sizeof n->report.excluded_why];
     memcpy(why, n->report.excluded_why, sizeof why);
     n->report = *report;
     if (excluded && !n->report.excluded) {
         n->report.excluded = true;
         memcpy(n->report.excluded_why, why, sizeof why);
+    }
+    if (n->report.unusable[0] != '\0' && !was_unusable && g->state == GROUP_STOPPING) {
+        char text[RDZV_REASON_MAX];
+        group_unusable_text(n, text); /* nobody waits for it any more, so it is said why */
+        group_incident(g, text);
     }
     group_recount(g, n);
     if (report->at_safe_point)

@@ -21,6 +21,13 @@ void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]) {
         (void)snprintf(out, RDZV_HOST_MAX, "%s", n->info.host);
 }
 
+void group_unusable_text(const struct node *n, char out[RDZV_REASON_MAX]) {
+    char name[RDZV_HOST_MAX];
+    group_node_name(n, name);
+    (void)snprintf(out, RDZV_REASON_MAX, "node %s can't take part any more: %.1800s", name,
+                   n->report.unusable);
+}
+
 /* A round trip is over when the node has the LEASE: its next RENEW tells how long it took, and
  * which LEASE it means. The leader's clock was read somewhere within it; take the middle. (A RENEW
  * alone says little: it may have lain in a socket while the leader slept.) */

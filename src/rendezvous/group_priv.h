@@ -360,6 +360,8 @@ bool group_outlived_failure(const struct group *g, const struct node *n);
 void group_note_clock(struct group *g, struct node *n, const struct renew *renew);
 /* The node as people know it: host name, "-2" for a second agent of that host. */
 void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]);
+/* Why it can't take part any more: a sentence with its name. */
+void group_unusable_text(const struct node *n, char out[RDZV_REASON_MAX]);
 
 /* group_anchor.c */
 void group_anchor_begin(struct group *g);

@@ -88,6 +88,16 @@ static uint32_t count_workers(const struct group *g) {
 }
 
 /* Fewer nodes are left, or to be hoped for, than a group needs, and nobody asked to wait. */
+/* Why there are too few, where the stop's own reason does not say it. */
+static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
+    (void)snprintf(out, RDZV_REASON_MAX, "a node can't take part any more");
+    if (g->last_lost[0] != '\0')
+        (void)snprintf(out, RDZV_REASON_MAX, "node %s was lost", g->last_lost);
+    for (size_t i = 0; i < g->n_members; i++)
+        if (g->members[i]->report.unusable[0] != '\0')
+            group_unusable_text(g->members[i], out);
+}
+
 static bool too_few_for_ever(const struct group *g) {
     return g->started_once && g->tally[TALLY_HOPEFUL] < g->need && !group_is_leaving(g) &&
            g->config.regroup_wait_ns == 0 && g->now_ns >= group_patient_until(g);
@@ -436,12 +446,10 @@ static void advance_stopping(struct group *g) {
         g->closing = true;
         g->outcome = OUTCOME_FAILED;
     }
-    if (!g->closing && too_few_for_ever(g)) {
-        char text[RDZV_REASON_MAX];
-        char lost[RDZV_HOST_MAX + 32] = "a node can't take part any more";
-        if (g->last_lost[0] != '\0')
-            (void)snprintf(lost, sizeof lost, "node %s was lost", g->last_lost);
-        describe_too_few(g, g->reason[0] != '\0' ? g->reason : lost, text, sizeof text);
+    if (!g->closing && !group_budget_spent(g) && too_few_for_ever(g)) {
+        char text[RDZV_REASON_MAX], missing[RDZV_REASON_MAX];
+        describe_missing(g, missing);
+        describe_too_few(g, g->reason[0] != '\0' ? g->reason : missing, text, sizeof text);
         g->closing = true;
         g->outcome = OUTCOME_FAILED;
         (void)snprintf(g->reason, sizeof g->reason, "%s", text);

@@ -100,10 +100,11 @@ void member_on_stop(struct member *m, const struct desired *d) {
         member_stop_workers(m, d->grace_ns, d->reason);
         return;
     }
+    bool all_ended = m->state == MEMBER_RUNNING;
     if (m->state != MEMBER_IDLE)
         member_move(m, MEMBER_IDLE);
     member_set_report(m, NODE_STOPPED);
-    if (other_cause) { /* nothing is left to end; people want to know */
+    if (other_cause || all_ended) { /* nothing is left to end; people want to know why */
         (void)snprintf(m->reason, sizeof m->reason, "%s", d->reason);
         struct member_effect *e = member_emit(m, MEMBER_EFFECT_STOP);
         e->generation = m->generation;

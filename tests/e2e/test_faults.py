@@ -366,3 +366,20 @@ def test_a_worker_in_a_debugger_is_named_with_it(job, debugger):
     debugger()
     code, _, err = agent.finish(30)
     assert code == 1 and "lease" not in err and "rank 1 " in err, err
+
+
+def test_a_worker_in_a_debugger_on_another_node_is_named_to_the_leader(job, debugger):
+    agents = job.pair("--shutdown-timeout=1", *QUICK_LEASE[1:], nproc=1, nnodes="2",
+                      worker=("start", "rank=0", "go", "rank=0", "exit=3", "wait"))
+    by_rank = {e.fields["rank"]: e.fields for e in job.events.wait("start", 2)}
+    worker, tag = int(by_rank["1"]["pid"]), by_rank["1"]["tag"]
+    follower, = [a for a in agents if a.tag == tag]
+    leader, = [a for a in agents if a.tag != tag]
+    tracer = debugger(worker)
+    job.go()
+    for agent in (follower, leader):
+        agent.wait_said(rf"process {worker}, [^\n]*(traced by|tracer,) process {tracer}, [^\n]*python", 30)
+    debugger()
+    for agent in agents:
+        code, _, err = agent.finish(30)
+        assert code == 1 and "lease" not in err and "rank 0 " in err, err

@@ -370,6 +370,7 @@ Test(group, an_unusable_node_counts_as_stopped_and_never_takes_part_again) {
     bring_to(&r, &c, 2, GROUP_STOPPING);
     say(&r, 1, NODE_STOPPED);
     report(&r, 2, (struct report){.state = NODE_FAILED, .generation = group_generation(r.g), .unusable = "pid 9"});
+    cr_assert_eq(r.seen[GROUP_EFFECT_INCIDENT], 1, "people are told, once");
     assert_state(&r, GROUP_FORMING);
     uint64_t members[2];
     cr_assert_eq(group_members(r.g, members, 2), 1);

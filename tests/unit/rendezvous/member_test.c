@@ -288,6 +288,21 @@ Test(member, a_better_cause_is_passed_on_also_when_nothing_is_left_to_stop) {
     end(&r);
 }
 
+Test(member, why_the_group_stops_is_said_where_all_workers_have_ended_before_too) {
+    struct rig r;
+    bring_to(&r, MEMBER_RUNNING);
+    tell(&r, MEMBER_EVENT_FAILURE, g1);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
+    assert_state(&r, MEMBER_RUNNING);
+    struct desired d = {.kind = DESIRED_STOP, .epoch = 1, .generation = g1, .reason = "node b is gone"};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_str_eq(must(&r, MEMBER_EFFECT_STOP).reason, "node b is gone");
+    assert_report(&r, NODE_STOPPED, g1);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_null(effect(&r, MEMBER_EFFECT_STOP));
+    end(&r);
+}
+
 Test(member, a_signal_noticed_just_after_an_exit_is_the_nodes_first_failure) {
     static const struct {
         enum failure_kind kind;
