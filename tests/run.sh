@@ -2,7 +2,7 @@
 # All tests of muster, from a bare Debian 12 on: installs what is missing, builds, runs, and ends with one line that
 # counts what really ran. Needs root, or sudo, for packages and for the tests in namespaces.
 #
-#   tests/run.sh            everything but the large numbers (under 25 minutes on 2 cores)
+#   tests/run.sh            everything but the large numbers (under 30 minutes on 2 cores)
 #   tests/run.sh --quick    unit tests, simulator, corpora and lints (under 2 minutes)
 #   tests/run.sh --slow     everything, with the large numbers: 50 kills of each kind, 1 M inputs per fuzz target, …
 #   tests/run.sh -k EXPR    only end-to-end tests that match (as pytest's -k), and unit tests whose name holds EXPR
@@ -27,7 +27,8 @@ done
 
 results=$root/build-results
 work=$(mktemp -d "${TMPDIR:-/tmp}/muster-tests.XXXXXX") || exit 2
-trap 'rm -rf "$work"' EXIT
+torch_job= # makes the virtual environment meanwhile
+trap '[ -z "$torch_job" ] || kill "$torch_job"; rm -rf "$work"' EXIT
 started=$SECONDS
 export LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
 # A job of its own must not look like a part of somebody else's.
@@ -63,16 +64,19 @@ packages() {
 }
 
 torch_python=
-torch_venv() {
+make_torch_venv() {
     local py=$root/.venv/bin/python
-    if ! "$py" -c 'import torch, numpy; assert torch.__version__.startswith("2.13.")' 2>/dev/null; then
-        say "making .venv with PyTorch 2.13 (a large download)"
-        { [ -x "$py" ] || python3 -m venv .venv; } &&
-            { timeout 1200 "$py" -m pip install -q 'torch==2.13.0+cpu' numpy 2>/dev/null ||
-                timeout 1800 "$py" -m pip install -q 'torch==2.13.0' numpy; } > "$work/pip.log" 2>&1
-    fi
-    if "$py" -c 'import torch, numpy' 2>/dev/null; then
-        torch_python=$py
+    "$py" -c 'import torch, numpy; assert torch.__version__.startswith("2.13.")' 2>/dev/null && return
+    say "making .venv with PyTorch 2.13 (a large download)"
+    { [ -x "$py" ] || python3 -m venv .venv; } &&
+        { timeout 1200 "$py" -m pip install -q 'torch==2.13.0+cpu' numpy 2>/dev/null ||
+            timeout 1800 "$py" -m pip install -q 'torch==2.13.0' numpy; } > "$work/pip.log" 2>&1
+}
+torch_venv() {
+    if [ -n "$torch_job" ]; then wait "$torch_job"; else make_torch_venv; fi
+    torch_job=
+    if "$root/.venv/bin/python" -c 'import torch, numpy' 2>/dev/null; then
+        torch_python=$root/.venv/bin/python
     else
         echo "PyTorch could not be had; its tests are skipped by name" >&2
     fi
@@ -107,6 +111,10 @@ meson_tests() {
     cp "$dir/meson-logs/$log.junit.xml" "$results/$label.xml" 2>/dev/null || failed "$label" "meson test did not run"
 }
 
+# Most end-to-end tests wait most of the time. The slow suite's limits are strict: one after the other.
+# side_by_side N
+side_by_side() { [ "$scale" = slow ] || echo "-n ${MUSTER_TEST_JOBS:-$1}"; }
+
 # e2e LABEL MUSTER_BINARY ARGS...
 e2e() {
     local label=$1 muster=$2
@@ -139,7 +147,7 @@ fi
 
 if wanted asan normal || wanted asan-e2e normal; then
     say "ASan and UBSan"
-    if build build-test-asan -Db_sanitize=address,undefined; then
+    if build build-test-asan -Db_sanitize=address,undefined -Doptimization=1; then
         if wanted asan normal; then meson_tests asan build-test-asan; fi
         if wanted asan-e2e normal; then
             say "end to end, sanitized, C and shell workers"
@@ -147,7 +155,8 @@ if wanted asan normal || wanted asan-e2e normal; then
             ASAN_OPTIONS=detect_leaks=1:log_path=$work/asan-logs/asan \
                 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$work/asan-logs/ubsan \
                 MUSTER_TEST_TOOL_LOGS=$work/asan-logs MUSTER_TEST_SLOWER=4 MUSTER_KILLS=2 \
-                e2e asan-e2e "$root/build-test-asan/src/cli/muster" tests/e2e/test_run.py tests/e2e/test_faults.py \
+                e2e asan-e2e "$root/build-test-asan/src/cli/muster" $(side_by_side 2) \
+                tests/e2e/test_run.py tests/e2e/test_faults.py \
                 tests/e2e/test_etcd.py tests/e2e/test_topo.py tests/e2e/test_env.py \
                 tests/e2e/test_hostile.py::test_a_damaged_{tree,file}_is_shown_or_refused
         fi
@@ -156,24 +165,26 @@ if wanted asan normal || wanted asan-e2e normal; then
     fi
 fi
 
+if wanted e2e normal; then
+    make_torch_venv & # valgrind leaves it the time
+    torch_job=$!
+fi
+
 if wanted valgrind normal; then
     say "valgrind over muster's own processes"
     mkdir -p "$work/vg-logs"
     MUSTER_TEST_VALGRIND=1 MUSTER_TEST_TOOL_LOGS=$work/vg-logs MUSTER_TEST_SLOWER=20 MUSTER_KILLS=1 \
-        e2e valgrind "$muster" tests/e2e/test_run.py tests/e2e/test_faults.py tests/e2e/test_hostile.py \
+        e2e valgrind "$muster" $(side_by_side 2) tests/e2e/test_run.py tests/e2e/test_faults.py tests/e2e/test_hostile.py \
             -k "${expr:-$(tr '\n' ' ' < tests/tools/valgrind.list)}"
     if [ "$scale" = slow ]; then meson_tests valgrind-unit build-test --setup valgrind; fi
 fi
 
 if wanted e2e normal; then
     torch_venv
-    # Most tests wait most of the time. The slow suite's limits are strict: one after the other.
-    side_by_side=()
-    [ "$scale" = slow ] || side_by_side=(-n "${MUSTER_TEST_JOBS:-3}")
     say "end to end: PyTorch, kills, namespaces"
     MUSTER_TEST_PYTHON=$torch_python MUSTER_KILLS=$([ "$scale" = slow ] && echo 50 || echo "${MUSTER_KILLS:-6}") \
         MUSTER_TEST_SLOWER=${MUSTER_TEST_SLOWER:-$([ "$scale" = slow ] && echo 1 || echo 3)} \
-        MUSTER_TEST_SCALE=$scale e2e e2e "$muster" "${side_by_side[@]}" tests/e2e
+        MUSTER_TEST_SCALE=$scale e2e e2e "$muster" $(side_by_side 3) tests/e2e
 fi
 
 if wanted soak slow; then

@@ -244,6 +244,15 @@ static void keep_counters(struct group *g, const struct report *report) {
     g->losses = MAX2(g->losses, report->losses);
 }
 
+/* Nobody waits for it any more, so it is said why; what the leader's own node has, that says. */
+static void tell_unusable(struct group *g, const struct node *n) {
+    char text[RDZV_REASON_MAX];
+    if (g->state != GROUP_STOPPING || n->info.incarnation == g->config.leader_incarnation)
+        return;
+    group_unusable_text(n, text);
+    group_incident(g, text);
+}
+
 static void on_report(struct group *g, struct node *n, const struct report *report) {
     /* Old words change nothing: a report about an older group than the one the node has already
      * spoken of, or a state that a connection's late end brings again. */
@@ -257,11 +266,8 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
         n->report.excluded = true;
         memcpy(n->report.excluded_why, why, sizeof why);
     }
-    if (n->report.unusable[0] != '\0' && !was_unusable && g->state == GROUP_STOPPING) {
-        char text[RDZV_REASON_MAX];
-        group_unusable_text(n, text); /* nobody waits for it any more, so it is said why */
-        group_incident(g, text);
-    }
+    if (n->report.unusable[0] != '\0' && !was_unusable)
+        tell_unusable(g, n);
     group_recount(g, n);
     if (report->at_safe_point)
         g->safe_node = n->info.incarnation;

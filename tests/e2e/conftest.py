@@ -9,6 +9,14 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+# Tests that run side by side each look at what a tool said of their own processes.
+if os.environ.get("PYTEST_XDIST_WORKER") and os.environ.get("MUSTER_TEST_TOOL_LOGS"):
+    shared = os.environ["MUSTER_TEST_TOOL_LOGS"]
+    own = pathlib.Path(shared, os.environ["PYTEST_XDIST_WORKER"])
+    own.mkdir(exist_ok=True)
+    for name in ("MUSTER_TEST_TOOL_LOGS", "ASAN_OPTIONS", "UBSAN_OPTIONS"):
+        os.environ[name] = os.environ.get(name, "").replace(shared, str(own))
+
 import harness  # noqa: E402
 
 
