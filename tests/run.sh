@@ -147,8 +147,7 @@ fi
 
 if wanted asan normal || wanted asan-e2e normal; then
     say "ASan and UBSan"
-    # Less optimized, it is built in half the time; gcc warns of other things then, which are none.
-    if build build-test-asan -Db_sanitize=address,undefined -Doptimization=1 -Dc_args=-Wno-error; then
+    if build build-test-asan -Db_sanitize=address,undefined; then
         if wanted asan normal; then meson_tests asan build-test-asan; fi
         if wanted asan-e2e normal; then
             say "end to end, sanitized, C and shell workers"
