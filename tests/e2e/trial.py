@@ -199,6 +199,9 @@ class Trial(Cluster):
         pids = workers + agents + [guardian]
         if dice.random() < 0.5:
             dice.shuffle(pids)
+        # A node that can still say that all its workers have stopped has had a failure: with restarts left nobody waits
+        # to see whether it dies too.
+        self.killed_workers += pids[0] in workers
         ends = sorted(dice.random() for _ in pids) if dice.random() < 0.8 else [0.0] * len(pids)
         began, within = self.now(), dice.choice([0.001, 0.01, 0.05])
         for pid, share in zip(pids, ends):
