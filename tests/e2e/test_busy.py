@@ -10,7 +10,7 @@ from hosts import hosts_or_skip
 from test_operate import ask
 
 # What holds up the agent for longer than that ends the workers.
-SHORT_LEASE = ["--lease=2", "--heartbeat-interval=0.25"]
+SHORT_LEASE = ["--lease=1", "--heartbeat-interval=0.25"]
 # A virtual machine that has to wait for its host, or one with more to do than its cores can, stops the agent as well, and
 # nobody tells it. A stall of ours comes again.
 TRIES = 3
@@ -26,9 +26,8 @@ def stalls_until_the_end(job, agent, seconds):
     return worst
 
 
-def keeps_its_lease(job, *words, seconds=60, longest=None):
-    """One group, no lease lost, and no stall, or none longer than `longest`. Sanitizers and valgrind make the agent itself
-    slow."""
+def keeps_its_lease(job, *words, seconds=60):
+    """One group, no lease lost, and no stall. Sanitizers and valgrind make the agent itself slow."""
     worst = {}
     for _ in range(TRIES):
         agent = job.agent("a", "--standalone", *SHORT_LEASE, *words, stdout=subprocess.DEVNULL)
@@ -37,7 +36,7 @@ def keeps_its_lease(job, *words, seconds=60, longest=None):
         assert code == 0, said
         assert "within the lease" not in said and "group 1.2" not in said, said
         assert worst, "nobody answered while the job ran"
-        if harness.TOOL_LOGS or all(n == 0 or longest and most <= longest for n, most in worst.values()):
+        if harness.TOOL_LOGS or all(n == 0 for n, _ in worst.values()):
             return
     raise AssertionError(f"{TRIES} times in a row: {worst}")
 
@@ -53,10 +52,9 @@ def test_workers_that_write_without_pause_keep_their_lease(job, tmp_path):
 
 
 def test_a_thousand_workers_hold_up_nothing(job, tmp_path):
-    """They start, write a line each into a log of their own, and end some seconds later. A thousand processes are a load
-    of their own, which takes the agent's processor away at times."""
+    """They start, write a line each into a log of their own, and end some seconds later."""
     keeps_its_lease(job, "--nproc-per-node=1000", "--log-dir", tmp_path / "logs", "--tee=3", "--no-python", "/bin/sh",
-                    "-c", "echo line; exec sleep 3", seconds=120, longest=0.2)
+                    "-c", "echo line; exec sleep 3", seconds=120)
 
 
 MANY_NETIFS = 200
