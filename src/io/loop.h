@@ -22,10 +22,10 @@ struct loop_signal; /* one signal number */
 enum { LOOP_READ = 1, LOOP_WRITE = 2 };
 
 /* Who goes first when several are ready. Priorities are strict: while anything of a higher one is
- * ready, lower ones wait. So the first is for what is short and sets other people's
- * clocks (timers and signals have it too), and the last for all that a worker, an operator or a
- * stranger can make busy. Of one priority each is served in its turn, for LOOP_SLICE_NS together;
- * then the kernel is asked again, and the higher ones go first again. */
+ * ready, lower ones wait. So the first is for what is short and sets other people's clocks (timers
+ * and signals have it too), and the last for all that a worker, an operator or a stranger can make
+ * busy. Of one priority each is served in its turn, for LOOP_SLICE_NS together; then the kernel is
+ * asked again, and the higher ones go first again. */
 enum loop_priority {
     LOOP_PRIO_LEASE,  /* leases, the words of a group and its arbiter */
     LOOP_PRIO_CHILD,  /* exits of children, and what helpers answer */

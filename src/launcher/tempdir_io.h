@@ -20,6 +20,5 @@ _must_use_ int tempdir_make(char **ret_dir, int *ret_claim, struct err *err);
 void tempdir_keep(const char *dir);
 
 /* Removes leftovers of this user, all in them included, until until_ns (CLOCK_MONOTONIC). Returns
- * how many are gone. What is not done in time is left to the next call; each does
- * something. */
+ * how many are gone. What is not done in time is left to the next call; each does some. */
 uint32_t tempdir_sweep(uint64_t until_ns);

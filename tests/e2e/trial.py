@@ -89,6 +89,7 @@ class Trial(Cluster):
         self.links, self.port, self.run_id = links or Links(hosts), port, run_id
         self.noted = Notes(job.tmp / "notes")
         self.dead, self.killed_workers, self.stopped_at, self.lives = set(), 0, [], 0
+        self.half_dead = []  # from when to when workers of a node were killed, and its agent was not yet
         self.silenced = set()  # hosts whose link is cut
         self.limits = None  # smallest and largest number of nodes, and the unit
         self.made, self._start, self.born = [], {}, {}
@@ -199,14 +200,14 @@ class Trial(Cluster):
         pids = workers + agents + [guardian]
         if dice.random() < 0.5:
             dice.shuffle(pids)
-        # A node that can still say that all its workers have stopped has had a failure: with restarts left nobody waits
-        # to see whether it dies too.
-        self.killed_workers += pids[0] in workers
         ends = sorted(dice.random() for _ in pids) if dice.random() < 0.8 else [0.0] * len(pids)
         began, within = self.now(), dice.choice([0.001, 0.01, 0.05])
+        first = time.monotonic()
         for pid, share in zip(pids, ends):
             self.pause(max(0.0, began + share * within - self.now()) * harness.SLOWER)  # as it is, however slow the rest
             harness.kill(pid)
+            if pid in agents:
+                self.half_dead.append((first, time.monotonic()))
 
     def _all_die(self, n):
         """As far as others can see, at once: what could tell that the rest is gone dies last, and nothing runs between."""
@@ -405,7 +406,12 @@ class Trial(Cluster):
                 count = len(set(g.ranks.values()))
                 assert low <= count <= high and count % unit == 0, f"{g}: {self.limits}\n{self.story()}"
         used = max([int(e.fields["count"]) for e in self.job.events.all("start")] or [0])
-        assert used <= self.killed_workers, f"{used} restarts for {self.killed_workers} dead workers\n{self.story()}"
+        # A node that can still say that all its workers have stopped has had a failure: with restarts left nobody waits
+        # to see whether it dies too.
+        stops = [int(note["monotonic_ns"]) / 1e9 for note in self.noted.all("stopping")]
+        heard = sum(any(first <= at <= last for at in stops) for first, last in self.half_dead)
+        dead = f"{self.killed_workers} dead workers and {heard} nodes that died slowly"
+        assert used <= self.killed_workers + heard, f"{used} restarts for {dead}\n{self.story()}"
 
     def leaders(self):
         """One for each epoch."""
