@@ -220,7 +220,7 @@ class Cluster:
         lines = []
         with contextlib.suppress(FileNotFoundError):
             for text in (self.job.tmp / "record").read_text().splitlines():
-                what, *words = text.split(" ")
+                what, *words = text.split()
                 f = dict(word.split("=", 1) for word in words)
                 lines.append(Line(what, f["gen"], int(f["ns"]) / 1e9, int(f["rank"]), f["node"], f["tag"],
                                   int(f["pid"])))

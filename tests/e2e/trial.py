@@ -352,7 +352,7 @@ class Trial(Cluster):
             whole = file.read().rpartition(b"\n")[0]
             self._read += len(whole) + 1 if whole else 0
             for text in whole.decode().splitlines():
-                what, *words = text.split(" ")
+                what, *words = text.split()
                 f = dict(word.split("=", 1) for word in words)
                 self._lines.append(Step(what, f["gen"], int(f["ns"]) / 1e9, int(f["rank"]), f["tag"], int(f["pid"]),
                                         int(f["step"])))

@@ -73,17 +73,23 @@ static void event(const char *line) {
         die("E2E_EVENTS");
 }
 
-/* One append: whole lines, in the order in which they were written, whoever wrote them. */
+/* One append: whole lines, in the order in which they were written, whoever wrote them. A line fills a slot that divides
+ * a page: the kernel copies a write page by page, and one that crosses into the next can be read, or killed, half done. */
 static void record(const char *what, int step) {
     static int fd = -1;
     const char *path = getenv("E2E_RECORD");
-    char line[300];
+    char line[256];
     if (path == NULL || (fd < 0 && (fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)) < 0))
         die("E2E_RECORD");
-    int len = snprintf(line, sizeof line, "%s gen=%s ns=%llu rank=%s node=%s tag=%s pid=%d step=%d\n", what,
-                       generation(), now_ns(), env("RANK", "?"), env("GROUP_RANK", "?"), env("E2E_TAG", "x"),
-                       (int)getpid(), step);
-    if (write(fd, line, (size_t)len) != len)
+    int len = snprintf(line, sizeof line, "%s gen=%s ns=%llu rank=%s node=%s tag=%s pid=%d step=%d", what, generation(),
+                       now_ns(), env("RANK", "?"), env("GROUP_RANK", "?"), env("E2E_TAG", "x"), (int)getpid(), step);
+    if (len < 0 || (size_t)len >= sizeof line) {
+        errno = ENAMETOOLONG;
+        die("a line of E2E_RECORD");
+    }
+    memset(line + len, ' ', sizeof line - (size_t)len - 1);
+    line[sizeof line - 1] = '\n';
+    if (write(fd, line, sizeof line) != (ssize_t)sizeof line)
         die(path);
 }
 
