@@ -117,12 +117,6 @@ enum group_event_kind {
     GROUP_EVENT_KIND_COUNT,
 };
 
-enum probe_result {
-    PROBE_GONE = 1, /* refused where it had accepted before, or another incarnation */
-    PROBE_ALIVE,    /* said its incarnation */
-    PROBE_UNKNOWN,  /* connected but silent, cut, or no answer: probe again later */
-};
-
 struct group_event {
     enum group_event_kind kind;
     uint64_t now_ns;  /* the leader's clock; never goes back */

@@ -174,6 +174,13 @@ struct desired {
     enum outcome outcome;         /* CLOSED */
 };
 
+/* What a probe of a node found: rendezvous/probe_io.h. */
+enum probe_result {
+    PROBE_GONE = 1, /* refused where it had accepted before, or another incarnation */
+    PROBE_ALIVE,    /* said its incarnation */
+    PROBE_UNKNOWN,  /* connected but silent, cut, or no answer: probe again later */
+};
+
 /* Who may lead next, in this order, and the epoch that they are named for: they claim the one
  * after it. Told to every node before FORM, and again when it changes. */
 struct successors {

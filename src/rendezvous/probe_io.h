@@ -12,7 +12,7 @@
 
 #include "io/addr.h"
 #include "io/loop.h"
-#include "rendezvous/group.h"
+#include "rendezvous/messages.h"
 
 struct probe;
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "topology/hwloc_api_priv.h"
-#include "topology/look_io.h"
+#include "topology/look.h"
 
 enum { VENDOR_AMAZON = 0x1d0f, VENDOR_CRAY = 0x17db };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "topology/hwloc_api_priv.h"
-#include "topology/look_io.h"
+#include "topology/look.h"
 
 /* ---- hwloc's own environment, during one load ---- */
 

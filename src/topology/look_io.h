@@ -9,20 +9,8 @@
  * tree (sysroot): the same files below it, hwloc with HWLOC_FSROOT, no netlink, no NVML. */
 #pragma once
 
+#include "topology/look.h"
 #include "topology/topology.h"
-
-#define NVML_LOOK_NS (2 * NS_PER_S) /* as long as NVML may take */
-/* So begins the topology's warning when it took longer. */
-#define LOOK_NVML_LATE "NVML did not answer"
-
-enum { /* what to look for; bits */
-    LOOK_CPUS = 1,     /* NUMA, cores, caches, allowed */
-    LOOK_PCI = 2,      /* bridges, GPUs and NICs with their PCI devices */
-    LOOK_NICS = 4,     /* RDMA devices */
-    LOOK_NETIFS = 8,
-    LOOK_NVML = 16,
-    LOOK_ALL = 31,
-};
 
 struct look_config {
     unsigned what;           /* LOOK_* */

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "topology/look_io.h"
+#include "topology/look.h"
 #include "topology/nvml_ask_io.h"
 
 #define NVML_LIBRARY "libnvidia-ml.so.1"
