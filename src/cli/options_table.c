@@ -23,7 +23,7 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
         "Wait before a restart after a failure; twice as long each time, up to 32 times"},
     [RUN_CRASH_LOOP] = {"crash-loop", 0, "SECONDS", "5", NULL, ENV | OURS, NULL,
         "The same failure within the first SECONDS twice in a row ends the job although restarts "
-        "are left, and so do eight groups in a row that got nowhere; 0: never"},
+        "are left, and so do eight groups in a row that ended early without a failure; 0: never"},
     [RUN_NODE_UNIT] = {"node-unit", 0, "N", "1", NULL, ENV | OURS, NULL,
         "The job runs with a multiple of N nodes; nodes beyond it are spares"},
     [RUN_SPARES] = {"spares", 0, "N", NULL, NULL, ENV | OURS, NULL,

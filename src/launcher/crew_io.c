@@ -319,7 +319,7 @@ static void look_for_way(struct crew *c) {
     struct node_setup_place place = place_of(c, NULL);
     struct err err = {0};
     if (node_net_look(c->loop, &place, &c->way, &err) < 0)
-        log_warning("%s; the way to the leader is not known", err.text);
+        log_warning("%s; which interface leads to the leader is not known", err.text);
     if (c->way == NULL)
         return;
     c->awaits |= AWAITS_WAY;

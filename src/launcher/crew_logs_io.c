@@ -103,8 +103,8 @@ void crew_logs_free(struct crew_logs *l) {
     if (l == NULL)
         return;
     if (l->n_lacking > 0)
-        log_warning("%u of %u starts had no log files here, or not all of them", l->n_lacking,
-                    l->n_starts);
+        log_warning("%u of %u starts had no log files on this node, or not all of them",
+                    l->n_lacking, l->n_starts);
     if (l->temp_dir != NULL && !l->keep && logdir_remove_tree(l->temp_dir) < 0)
         log_info("the temporary folder %s could not be removed", l->temp_dir);
     if (l->temp_claim >= 0)
@@ -127,8 +127,8 @@ void crew_logs_lack(struct crew_logs *l, const char *why) {
         l->n_lacking++;
     l->lacks = true;
     if (!l->said)
-        log_warning("%s; the job goes on without these files, and tries again at its next start",
-                    why);
+        log_warning("%s; the job goes on without these files, and tries again at the next start of "
+                    "workers", why);
     l->said = true;
 }
 
@@ -227,7 +227,7 @@ static void on_lost(void *arg, bool hung) {
         return;
     const char *dir = l->spec->log_dir == NULL ? l->temp_dir : l->spec->log_dir;
     (void)snprintf(why, sizeof why, "can't make the log folders below %s: %s", dir,
-                   hung ? "its file system does not answer" : "the log writer is gone");
+                   hung ? "its file system does not answer" : "the log writer died");
     drop_files(l);
     crew_logs_lack(l, why);
     writer_await(l->writer, 1); /* it is forgotten, but answered() counts it */

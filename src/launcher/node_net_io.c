@@ -106,7 +106,7 @@ static void find_netif(const struct node_setup_place *p, struct node_net *n) {
     else if (p->way != NULL)
         route = node_look_route(p->way, &why);
     if (route == NULL)
-        log_info("the way to %s is not known: %s", leader, why);
+        log_info("which interface leads to %s is not known: %s", leader, why);
     in.route_netif = route != NULL ? route->netif : "";
     in.route_source = route != NULL ? route->source : "";
     netif_choose(t != NULL ? t : &none, &in, &n->netif);

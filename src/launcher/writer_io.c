@@ -229,8 +229,8 @@ static void lose(struct writer *w, bool hung) {
     w->n_printed = 0;
     w->pinged = w->told = false;
     print_here(w);
-    log_warning("the log writer %s: a new one is started, and some output may be missing",
-                hung ? "stands still, its disk may hang, and is given up" : "died");
+    log_warning("the log writer %s: a new one is started, and some output may be lost",
+                hung ? "does not answer (its disk may hang) and is given up" : "died");
     tell_lost(w, hung);
 }
 
@@ -254,7 +254,8 @@ static void stands_still(struct writer *w) {
         return;
     w->told = true;
     print_here(w);
-    log_warning("the log writer stands still, its disk may hang: workers that write must wait");
+    log_warning("the log writer does not answer (its disk may hang): workers that write are "
+                "blocked");
 }
 
 static void on_timer(void *arg) {
@@ -291,7 +292,7 @@ static void on_pong(struct writer *w, uint64_t n_printed) {
     if (w->told) {
         w->told = false;
         console_use_remote(w->console, true);
-        log_notice("the log writer goes on");
+        log_notice("the log writer answers again");
     }
     set_timer(w);
 }
@@ -379,8 +380,8 @@ bool writer_start(struct writer *w) {
     int r = start_process(w);
     if (r < 0) {
         if (w->lacking_ns == 0) {
-            log_warning("can't start the log writer: %s; tried again until it starts: workers "
-                        "that write must wait", strerror(-r));
+            log_warning("can't start the log writer: %s; trying again; until it starts, workers "
+                        "that write are blocked", strerror(-r));
             w->lacking_ns = now_ns;
         }
         set_timer(w);
@@ -433,13 +434,13 @@ int writer_new(struct loop *loop, struct console *console, const struct job_spec
 /* What was shown, and what not; without a word only where that itself might hang. */
 static void tell_end(struct writer *w, bool died) {
     if (w->finished && w->left > 0)
-        log_warning("the last %" PRIu64 " bytes of output were not shown: who reads them has "
+        log_warning("the last %" PRIu64 " bytes of output were not shown: their reader has "
                     "stopped, or is too slow", w->left);
     if (w->finished || (!died && console_may_hang(w->console)))
         return;
     print_queue(w);
-    log_warning("the log writer %s: the end of the workers' output may be missing",
-                died ? "died" : "stands still and is given up");
+    log_warning("the log writer %s: the end of the workers' output may be lost",
+                died ? "died" : "does not answer and is given up");
 }
 
 void writer_finish(struct writer *w, uint64_t deadline_ns) {
@@ -448,7 +449,7 @@ void writer_finish(struct writer *w, uint64_t deadline_ns) {
     uint64_t now_ns = clock_now_ns();
     uint64_t left_ms = now_ns < deadline_ns ? (deadline_ns - now_ns) / NS_PER_MS : 0;
     if (w->lost > 0)
-        log_warning("%llu lines of muster's own are missing: the log writer took none",
+        log_warning("%llu of muster's own lines are lost: the log writer did not take them",
                     (unsigned long long)w->lost);
     post(w, &(struct writer_message){.kind = WRITER_FINISH, .index = (uint32_t)left_ms}, NULL, 0,
          NULL);

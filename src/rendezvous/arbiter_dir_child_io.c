@@ -48,8 +48,8 @@ static int is_missing(const struct arbiter_dir_server *s, struct err *err) {
         return err_set(err, ARBITER_FOLDER_RUINED,
                        "%s/%s/epoch-%" PRIu32 " has gone: it was removed", f->path, f->name, epoch);
     return err_set(err, -ENODEV,
-                   "%s/%s/epoch-%" PRIu32 " is not there, nor the file system that it was on: is "
-                   "that still mounted?", f->path, f->name, epoch);
+                   "%s/%s/epoch-%" PRIu32 " is not there, and neither is the file system that "
+                   "it was on: is that still mounted?", f->path, f->name, epoch);
 }
 
 /* Where to begin. An epoch that was met once must be there: else epochs could be won twice. */

@@ -35,8 +35,10 @@ static void say(struct rdzv_client *c, const char *text) {
 
 /* With an arbiter the member says what it waits for: one attempt that failed means little. */
 void client_say_waiting(struct rdzv_client *c, const char *text) {
+    char line[CLIENT_WAITING_MAX];
+    (void)snprintf(line, sizeof line, "%.740s; trying again", text);
     if (!c->has_arbiter)
-        say(c, text);
+        say(c, line);
 }
 
 void client_say_spare(struct rdzv_client *c, const struct desired *d) {

@@ -269,13 +269,16 @@ void group_operator_stop(struct group *g, const char *reason) {
 }
 
 void group_on_command(struct group *g, const struct command *c) {
+    char text[sizeof c->reason + 64];
     switch (c->kind) {
     case COMMAND_EXCLUDE: on_exclude(g, c); break;
     case COMMAND_GROW: on_grow(g); break;
     case COMMAND_STOP:
         answer(g, g->state != GROUP_CLOSED,
                g->state == GROUP_CLOSED ? "the job is over already" : "the job is being stopped");
-        group_operator_stop(g, c->reason[0] != '\0' ? c->reason : "an operator stopped the job");
+        (void)snprintf(text, sizeof text, "an operator stopped the job%s%s",
+                       c->reason[0] != '\0' ? ": " : "", c->reason);
+        group_operator_stop(g, text);
         break;
     case COMMAND_STATUS: /* the server's */
     case COMMAND_LEAVE:  /* the agent's */

@@ -90,8 +90,8 @@ void group_note_program(struct group *g, const struct node *n, const struct rdzv
             (void)snprintf(both, sizeof both, "'%s', not '%s'", p->shown, r->program.shown);
         (void)snprintf(text, sizeof text,
                        "node %s was started with other arguments than this job's first node (%s); "
-                       "they are taken for its own: if these are two jobs, give each an --rdzv-id "
-                       "of its own",
+                       "that is allowed, but if these are two jobs, give each an --rdzv-id of "
+                       "its own",
                        name, both);
         group_incident(g, text);
     }

@@ -44,8 +44,8 @@ static void give_up(struct group *g) {
         (void)snprintf(why, sizeof why, "%.1000s", g->reason);
     (void)snprintf(g->reason, sizeof g->reason,
                    "no group lasts: the last %u ended before they had run for %g s, though no "
-                   "worker failed, the last one because %s; find out what hinders that node, or "
-                   "give --crash-loop=0 to go on trying for ever",
+                   "worker failed, the last one because %s; remove that cause, or give "
+                   "--crash-loop=0 to keep trying",
                    g->stalls, (double)soon_ns(g) / 1e9, why);
 }
 

@@ -216,7 +216,7 @@ def test_stop_ends_the_job_on_every_node(job):
     assert (code, out) == (0, "the job is being stopped\n"), err
     for agent in (a, b):
         code, _, err = agent.finish()
-        assert code == 1 and "the job ended: new data" in err, err
+        assert code == 1 and "the job ended: an operator stopped the job: new data" in err, err
 
 
 def test_grow_takes_in_who_waits(job):
@@ -344,4 +344,4 @@ def test_who_watches_is_taken_to_the_next_leader_and_told_the_end(job):
     code, _, err = watch.finish()
     assert code == 0, err
     last = seen()[-1]
-    assert (last["state"], last["outcome"], last["reason"]) == ("closed", "failed", "enough"), last
+    assert (last["state"], last["outcome"], last["reason"]) == ("closed", "failed", "an operator stopped the job: enough"), last

@@ -84,9 +84,9 @@ def test_a_frozen_writer_is_said_and_does_not_hold_up_the_end(job, tmp_path):
     assert agent.out.until(lambda: b"before" in agent.out.raw, 10), agent.said()
     writer, = writers(agent)
     os.kill(writer, signal.SIGSTOP)
-    agent.wait_said("the log writer stands still", 30)
+    agent.wait_said("the log writer does not answer", 30)
     os.kill(writer, signal.SIGCONT)
-    agent.wait_said("the log writer goes on", 30)
+    agent.wait_said("the log writer answers again", 30)
     os.kill(writer, signal.SIGSTOP)
     job.go()
     code, _, err = agent.finish(30)
@@ -263,7 +263,7 @@ def test_a_writer_killed_at_the_very_end_is_told(job):
         os.close(reader)
         os.close(pipe)
     assert code == 0, err
-    assert "the end of the workers' output may be missing" in err, err
+    assert "the end of the workers' output may be lost" in err, err
 
 
 def test_closed_standard_files_are_no_sockets(job):

@@ -542,7 +542,7 @@ Test(logmux_io, a_worker_that_writes_nothing_needs_no_writer) {
     fini(&f);
 }
 
-#define DIED "muster: warning: the log writer died: a new one is started, and some output may be missing\n"
+#define DIED "muster: warning: the log writer died: a new one is started, and some output may be lost\n"
 
 Test(logmux_io, a_writer_that_is_killed_costs_no_worker_its_life) {
     struct fixture f;
@@ -580,8 +580,8 @@ Test(logmux_io, an_end_does_not_wait_for_a_writer_that_stands_still) {
     end(&f, 0);
     uint64_t took_ns = clock_now_ns() - begin_ns;
     cr_assert(took_ns >= WRITER_PATIENCE_NS && took_ns < 4 * WRITER_PATIENCE_NS, "%lu", took_ns);
-    EXPECT_SHOWN(&f, 1, "muster: own line\nmuster: warning: the log writer stands still, its disk may hang, and is "
-                        "given up: a new one is started, and some output may be missing\n");
+    EXPECT_SHOWN(&f, 1, "muster: own line\nmuster: warning: the log writer does not answer (its disk may hang) "
+                        "and is given up: a new one is started, and some output may be lost\n");
     fini(&f);
 }
 
