@@ -206,6 +206,10 @@ static bool may_form(struct group *g) {
            group_has_epoch_to_form(g) && group_is_confirmed(g) && group_heirs_settled(g);
 }
 
+static bool is_full(const struct group *g) {
+    return group_wanted(g, g->tally[TALLY_CANDIDATE]) >= group_wanted(g, g->config.max_nodes);
+}
+
 uint64_t group_gather_deadline(const struct group *g) {
     uint64_t t;
     if (g->enough_since_ns == TIME_NEVER) {
@@ -217,7 +221,9 @@ uint64_t group_gather_deadline(const struct group *g) {
     }
     if (group_somebody_unresolved(g))
         return TIME_NEVER;
-    if (!g->formed_once)
+    if (is_full(g))
+        t = 0; /* nobody else is waited for */
+    else if (!g->formed_once)
         t = g->enough_since_ns + g->config.last_call_ns;
     else
         t = g->lost_somebody ? g->gather_since_ns + g->config.regroup_wait_ns : 0;
@@ -303,7 +309,7 @@ static void advance_gathering(struct group *g) {
         g->enough_since_ns = g->now_ns;
 
     bool due = g->now_ns >= group_gather_deadline(g);
-    if (group_wanted(g, candidates) >= group_wanted(g, g->config.max_nodes) || (enough && due)) {
+    if (is_full(g) || (enough && due)) {
         if (may_form(g))
             form(g);
         return;

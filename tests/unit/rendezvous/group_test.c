@@ -58,6 +58,22 @@ Test(group, max_nodes_form_at_once_and_min_after_the_last_call) {
     end(&r);
 }
 
+Test(group, a_full_group_waits_for_the_end_of_old_leases_alone) {
+    struct group_config c = config_of(2, 2);
+    struct rig r;
+    c.not_before_ns = S(1004);
+    begin(&r, &c);
+    join(&r, 1);
+    join(&r, 2);
+    assert_state(&r, GROUP_GATHERING);
+    struct rdzv_status s;
+    group_status(r.g, r.now_ns, &s);
+    uint64_t left_ns = c.not_before_ns - r.now_ns;
+    cr_assert(s.last_call && s.present == 2 && s.wait_ns == left_ns, "%llu of %llu ns",
+              (unsigned long long)s.wait_ns, (unsigned long long)left_ns);
+    end(&r);
+}
+
 Test(group, one_that_goes_in_the_last_call_stops_it) {
     struct group_config c = config_of(2, 3);
     struct rig r;
