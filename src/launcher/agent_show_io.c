@@ -102,8 +102,7 @@ void agent_show_formed(struct agent *a, struct generation g, const struct form *
     (void)console_status(a->console, NULL);
     a->shown[0] = '\0';
     a->has_shown_cause = false;
-    bool first = g.counter == 1;
-    bool interesting = f->n_nodes > 1 || !first;
+    bool interesting = f->n_nodes > 1 || g.counter > 1 || a->ran;
     uint32_t nproc = a->config.spec->nproc;
     char ranks[32];
     if (nproc == 1)

@@ -120,6 +120,17 @@ def test_who_comes_after_the_end_is_told_so(job, tmp_path):
     assert code == 0, err
 
 
+def test_one_node_that_is_left_alone_says_what_it_runs(job, tmp_path):
+    agents = agents_of(job, tmp_path, tags="ab", nnodes="1:2", worker=("start", "go"))
+    node = {e.fields["tag"]: int(e.fields["node"]) for e in job.events.wait("start", 2, 30, world=2)}
+    leader, other = sorted(agents, key=lambda a: node[a.tag])
+    kill(leader.agent_pid())
+    alone, = job.events.wait("start", 1, 30, world=1)
+    job.go()
+    assert other.wait() == 0, other.said()
+    assert f"group {alone.fields['gen']}: 1 node, 1 worker; this is node 0 with rank 0" in other.said(), other.said()
+
+
 def test_a_leader_started_again_at_its_endpoint_waits_for_the_old_group(job):
     """Its mark tells it that the other node's workers may still run; none of them overlaps with the new group."""
     endpoint, lease = f"127.0.0.1:{free_port()}", 2.0
