@@ -318,7 +318,8 @@ static void on_closed(void *arg, struct conn *conn, int code, const char *text) 
         log_debug("rendezvous: the connection to the leader ended: %s", text);
         client_disconnected(c);
     } else if (code == -ECONNREFUSED) {
-        client_attempt_failed(c, "nothing listens there yet");
+        client_attempt_failed(c, c->welcomed_ns > 0 ? "nothing listens there any more"
+                                                     : "nothing listens there yet");
     } else if (code == -EPROTO) {
         client_attempt_failed(c, "what answers there is not muster");
     } else {

@@ -131,6 +131,22 @@ def test_one_node_that_is_left_alone_says_what_it_runs(job, tmp_path):
     assert f"group {alone.fields['gen']}: 1 node, 1 worker; this is node 0 with rank 0" in other.said(), other.said()
 
 
+def test_a_spare_whose_leader_is_gone_says_that_it_was_there(job):
+    endpoint = f"127.0.0.1:{free_port()}"
+
+    def start(tag):
+        return job.agent(tag, "--nnodes=1", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=spare",
+                         f"--rdzv-endpoint={endpoint}", "--no-python", job.worker, "start", "go")
+
+    leader = start("a")
+    job.events.wait("start", 1)
+    spare = start("b")
+    spare.wait_said("the job runs without this node")
+    kill(leader.agent_pid())
+    spare.wait_said("nothing listens there any more")
+    assert "yet" not in spare.said(), spare.said()
+
+
 def test_a_leader_started_again_at_its_endpoint_waits_for_the_old_group(job):
     """Its mark tells it that the other node's workers may still run; none of them overlaps with the new group."""
     endpoint, lease = f"127.0.0.1:{free_port()}", 2.0
