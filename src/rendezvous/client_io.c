@@ -41,8 +41,17 @@ void client_say_waiting(struct rdzv_client *c, const char *text) {
         say(c, line);
 }
 
+static void say_excluded(struct rdzv_client *c, const char *why) {
+    char text[CLIENT_WAITING_MAX];
+    (void)snprintf(text, sizeof text, "this node is excluded, and takes part no more%s%s",
+                   why[0] != '\0' ? ": " : "", why);
+    say(c, text);
+}
+
 void client_say_spare(struct rdzv_client *c, const struct desired *d) {
-    if (d->kind == DESIRED_IDLE && d->spare)
+    if (d->kind == DESIRED_IDLE && d->excluded)
+        say_excluded(c, d->reason);
+    else if (d->kind == DESIRED_IDLE && d->spare)
         say(c, "the job runs without this node, which waits for a place in it");
     else
         c->waiting[0] = '\0';

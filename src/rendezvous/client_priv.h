@@ -72,7 +72,7 @@ struct rdzv_client {
  */
 void client_event(struct rdzv_client *c, struct member_event *ev);
 void client_say_waiting(struct rdzv_client *c, const char *text);
-/* That it is a spare, each time that it becomes one. */
+/* That it is a spare, each time that it becomes one; or that it is excluded. */
 void client_say_spare(struct rdzv_client *c, const struct desired *d);
 
 /* ---- client_find_io.c ---- */

@@ -270,6 +270,8 @@ def exclude(job, net):
     job.go()
     assert (a.wait(), c.wait()) == (0, 0)
     assert b.wait() is not None
+    assert "this node is excluded, and takes part no more: bad GPU" in b.said(), b.said()
+    assert "waits for a place" not in b.said(), b.said()
     job.no_overlap()
 
 
