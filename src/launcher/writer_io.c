@@ -56,6 +56,7 @@ struct writer {
     bool pinged;         /* the ping has not been answered */
     uint64_t ping_ns;    /* when it was sent */
     bool told;           /* that it stands still */
+    bool gave_up;        /* the last one stood still, and its disk may hang still */
     bool finished;
     uint64_t left;            /* bytes that it could not show until its end */
 };
@@ -228,6 +229,7 @@ static void lose(struct writer *w, bool hung) {
     }
     w->n_printed = 0;
     w->pinged = w->told = false;
+    w->gave_up = hung;
     print_here(w);
     log_warning("the log writer %s: a new one is started, and some output may be lost",
                 hung ? "does not answer (its disk may hang) and is given up" : "died");
@@ -443,9 +445,17 @@ static void tell_end(struct writer *w, bool died) {
                 died ? "died" : "does not answer and is given up");
 }
 
+/* There is none: the last one has died, and the next one could not be started yet. */
+static void finish_without(struct writer *w) {
+    if (!w->gave_up || !console_may_hang(w->console))
+        print_queue(w);
+}
+
 void writer_finish(struct writer *w, uint64_t deadline_ns) {
-    if (w->fd < 0)
+    if (w->fd < 0) {
+        finish_without(w);
         return;
+    }
     uint64_t now_ns = clock_now_ns();
     uint64_t left_ms = now_ns < deadline_ns ? (deadline_ns - now_ns) / NS_PER_MS : 0;
     if (w->lost > 0)

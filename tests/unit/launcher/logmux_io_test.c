@@ -567,6 +567,42 @@ Test(logmux_io, a_writer_that_is_killed_costs_no_worker_its_life) {
     fini(&f);
 }
 
+static void kill_writer(struct fixture *f) {
+    cr_assert_eq(kill(f->pid, SIGKILL), 0);
+    pid_t pid = f->pid;
+    while (kill(pid, 0) == 0) /* until its end has been read */
+        cr_assert_eq(loop_turn(f->loop), 0);
+}
+
+Test(logmux_io, own_lines_that_wait_for_the_next_writer_are_shown_at_the_end) {
+    struct fixture f = {.dir = "/tmp/logmux-test-XXXXXX"};
+    int fd = mkstemp(f.dir); /* a plain file: its disk may hang */
+    cr_assert(fd >= 0);
+    cr_assert_eq(loop_new(&f.loop), 0);
+    cr_assert_eq(console_new(f.loop, fd, fd, &f.console), 0);
+    log_set_sink(console_log_sink, f.console);
+    cr_assert_eq(writer_new(f.loop, f.console, &f.spec, on_pid, &f, &f.writer), 0);
+    log_notice("the first word");
+    kill_writer(&f);
+    while (f.n_writers < 2)
+        cr_assert_eq(loop_turn(f.loop), 0);
+    kill_writer(&f); /* the next one is started a second later */
+    log_notice("the last word");
+    writer_finish(f.writer, clock_now_ns() + DEADLINE_NS);
+    writer_free(f.writer);
+    (void)console_flush(f.console, clock_now_ns() + DEADLINE_NS);
+    log_set_sink(NULL, NULL);
+    console_free(f.console);
+    loop_free(f.loop);
+    char text[1024] = "";
+    cr_assert(pread(fd, text, sizeof text - 1, 0) > 0, "nothing was shown");
+    cr_assert_not_null(strstr(text, "muster: the first word\n"), "%s", text);
+    cr_assert_not_null(strstr(text, DIED), "%s", text);
+    cr_assert_not_null(strstr(text, "muster: the last word\n"), "%s", text);
+    (void)close(fd);
+    (void)unlink(f.dir);
+}
+
 Test(logmux_io, an_end_does_not_wait_for_a_writer_that_stands_still) {
     struct fixture f;
     setup(&f);
