@@ -55,10 +55,12 @@ static void look_in_time(struct member *m) {
         m->read_ns = MIN2(m->read_ns, MAX2(over_at(m), m->now_ns));
 }
 
-/* The leader of the record can't be reached, for a while now: is he at least alive? */
+/* The leader of the record can't be reached, for a while now: is he at least alive? Where there has
+ * been none yet, why this node's own claim fails says more. */
 static void say_unreachable(struct member *m) {
     const struct arbiter_record *r = &m->record;
-    if (m->apart_ns == TIME_NEVER || m->now_ns < m->apart_ns + 2 * m->config.heartbeat_ns)
+    if (r->epoch == 0 || m->apart_ns == TIME_NEVER ||
+        m->now_ns < m->apart_ns + 2 * m->config.heartbeat_ns)
         return;
     /* A beat that moved before he was lost tells nothing of him now. */
     bool stands = m->record_ns >= m->beat_ns + 3 * m->config.heartbeat_ns;

@@ -1145,6 +1145,23 @@ Test(member_seat, a_leader_whose_beat_has_not_moved_since_he_was_lost_is_not_sai
     end(&r);
 }
 
+Test(member_seat, where_nobody_has_led_yet_a_claim_that_fails_is_said_and_no_leader) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 0, 0);
+    r.reads = true; /* and finds nothing, each time */
+    for (int i = 0; i < 200; i++) {
+        struct arbiter_answer a = {.request = {.kind = ARBITER_CLAIM, .epoch = 1, .leader = c.self},
+                                   .started_ns = r.now_ns, .result = ARBITER_UNREACHABLE,
+                                   .text = "the disk is full"};
+        step(&r, (struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = &a});
+        pass(&r, 0.1);
+        cr_assert_not_null(strstr(member_waiting(r.m), "the disk is full"), "%s", member_waiting(r.m));
+    }
+    end(&r);
+}
+
 Test(member_seat, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_random_part) {
     static const double parts[] = {0, 2.5, 6};
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
