@@ -186,6 +186,16 @@ static void say_unreachable(struct group *g, const char *text) {
     group_incident(g, line);
 }
 
+/* As a full disk does, which can be read all the same. */
+static void say_refused(struct group *g, const char *text) {
+    if (g->arbiter_silent || g->claims_refused)
+        return;
+    g->claims_refused = true;
+    char line[RDZV_REASON_MAX];
+    (void)snprintf(line, sizeof line, "%.400s; it is tried again", text);
+    group_incident(g, line);
+}
+
 /* What is so at the arbiter. True: this leader is the latest. */
 static bool on_record(struct group *g, const struct arbiter_answer *a) {
     const struct arbiter_record *r = &a->record;
@@ -253,10 +263,13 @@ static void on_ruin(struct group *g, const struct arbiter_answer *a) {
 }
 
 static void hear_of_arbiter(struct group *g, const struct arbiter_answer *a) {
-    if (a->result == ARBITER_UNREACHABLE)
-        say_unreachable(g, a->text);
-    else
+    bool looks = a->request.kind == ARBITER_READ || a->request.kind == ARBITER_BEAT;
+    if (a->result == ARBITER_UNREACHABLE) {
+        (looks ? say_unreachable : say_refused)(g, a->text);
+    } else {
         g->arbiter_silent = false;
+        g->claims_refused = g->claims_refused && looks;
+    }
     if (a->result == ARBITER_OK || a->result == ARBITER_LOST)
         g->ruined_ns = 0;
 }

@@ -216,6 +216,7 @@ struct group {
     bool close_asked;
     uint64_t paused_ns;       /* the beat rests since; 0: it moves */
     bool arbiter_silent;      /* said to people */
+    bool claims_refused;      /* likewise; by an arbiter that tells who leads */
     uint64_t ruined_ns;       /* arbiter: each answer since says that its data is gone; 0: not so */
     bool ruined;              /* for long enough: the outcome is put down nowhere */
     uint64_t ruin_grace_ns;   /* that the workers have then */

@@ -437,6 +437,25 @@ Test(group_anchor, an_arbiter_that_is_lost_is_said_once_and_again_when_it_was_ba
     end(&l.r);
 }
 
+Test(group_anchor, a_claim_that_fails_again_and_again_is_said_once_though_looks_succeed) {
+    struct group_config c = arbiter_config(1, 1);
+    struct leader l;
+    begin_leader(&l, &c, true);
+    struct arbiter_request claim = {.kind = ARBITER_CLAIM, .epoch = c.epoch + 1, .leader = c.self};
+    struct arbiter_request beat = {.kind = ARBITER_BEAT, .epoch = c.epoch, .leader = c.self};
+    for (int i = 0; i < 3; i++) {
+        hear(&l, &claim, ARBITER_UNREACHABLE, l.r.now_ns);
+        const struct group_effect *e = effect(&l.r, GROUP_EFFECT_INCIDENT);
+        cr_assert_eq(e != NULL, i == 0);
+        if (e != NULL) /* the job needs no time without the arbiter */
+            cr_assert(strstr(e->reason, "on fire") != NULL && strstr(e->reason, " s ") == NULL, "%s", e->reason);
+        hear(&l, &beat, ARBITER_OK, l.r.now_ns);
+    }
+    hear(&l, &beat, ARBITER_UNREACHABLE, l.r.now_ns);
+    cr_assert_not_null(effect(&l.r, GROUP_EFFECT_INCIDENT), "that is another matter");
+    end(&l.r);
+}
+
 /* ---- the leader's own node leaves ---- */
 
 static void leaves(struct leader *l, uint64_t node) {
