@@ -56,10 +56,11 @@ static void look_in_time(struct member *m) {
 }
 
 /* The leader of the record can't be reached, for a while now: is he at least alive? Where there has
- * been none yet, why this node's own claim fails says more. */
+ * been none yet, or it was this node, why its own claim fails says more. */
 static void say_unreachable(struct member *m) {
     const struct arbiter_record *r = &m->record;
-    if (r->epoch == 0 || m->apart_ns == TIME_NEVER ||
+    bool other = r->epoch > 0 && r->leader.incarnation != m->config.incarnation;
+    if (!other || m->apart_ns == TIME_NEVER ||
         m->now_ns < m->apart_ns + 2 * m->config.heartbeat_ns)
         return;
     /* A beat that moved before he was lost tells nothing of him now. */

@@ -1465,6 +1465,24 @@ Test(member_seat, a_deposed_leader_is_no_successor_of_its_own_epoch) {
     end(&r);
 }
 
+Test(member_seat, a_leader_that_gave_up_is_not_said_to_be_silent_to_itself) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 0, 0);
+    (void)win(&r, 1);
+    r.leases = true;
+    welcome(&r, SELF, 1);
+    r.there = led_by(1, SELF);
+    r.reads = true;
+    tell(&r, MEMBER_EVENT_DEPOSED);
+    for (int i = 0; i < 100; i++) {
+        pass(&r, 0.1);
+        cr_assert_null(strstr(member_waiting(r.m), "the leader at"), "%s", member_waiting(r.m));
+    }
+    end(&r);
+}
+
 Test(member_seat, a_deposed_leader_stops_its_workers_and_follows_the_winner) {
     struct member_config c = config_of();
     struct rig r;
