@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "io/clock.h"
@@ -30,13 +31,21 @@ static void count_stranger(struct rdzv_listener *l, uint64_t now) {
         l->spent_until_ns = MAX2(l->spent_until_ns, now) + RDZV_STRANGER_NS;
 }
 
+/* The other half of the descriptors is for workers, nodes and the store. */
+static size_t pending_max(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return RDZV_PENDING_MAX;
+    return (size_t)MIN2(files.rlim_cur / 2, (rlim_t)RDZV_PENDING_MAX);
+}
+
 void listener_update_interest(struct rdzv_listener *l) {
     uint64_t next_ns = next_stranger_ns(l);
     bool too_many = next_ns > clock_now_ns();
     uint64_t at = MIN2(first_deadline(&l->pending), first_deadline(&l->operators));
     /* some at once, rather than each by itself */
     loop_timer_set(l->timer, too_many ? MIN2(at, next_ns + STRANGERS_PAUSE_NS) : at);
-    bool full = l->n_pending >= RDZV_PENDING_MAX || too_many;
+    bool full = l->n_pending >= l->pending_max || too_many;
     if (full == l->paused)
         return;
     l->paused = full;
@@ -93,7 +102,7 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     conn_send(c->conn, &hello);
     list_append(&l->pending, &c->link);
     c->count = &l->n_pending;
-    if (++l->n_pending == 1 || l->n_pending >= RDZV_PENDING_MAX || next_stranger_ns(l) > now)
+    if (++l->n_pending == 1 || l->n_pending >= l->pending_max || next_stranger_ns(l) > now)
         listener_update_interest(l);
 }
 
@@ -120,6 +129,7 @@ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *conf
     l->config = *config;
     if (l->config.first_word_ns == 0)
         l->config.first_word_ns = RDZV_FIRST_WORD_NS;
+    l->pending_max = pending_max();
     l->callers = CALLERS_SENT_AWAY;
     l->parked_by_incarnation.seed = random_u64();
     list_init(&l->pending);

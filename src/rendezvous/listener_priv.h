@@ -23,6 +23,7 @@ struct rdzv_listener {
     struct list parked;         /* struct caller, in the order in which they came */
     struct list operators;      /* struct caller, the longest silent first */
     size_t n_pending, n_parked, n_operators;
+    size_t pending_max;
     struct idmap parked_by_incarnation;
     bool paused;
     uint64_t spent_until_ns;    /* how far ahead of now the rate of strangers is spent */

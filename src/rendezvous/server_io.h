@@ -18,7 +18,8 @@
  *     … rdzv_listener_serve(l, NULL) or rdzv_listener_free(l), then rdzv_server_free(s)
  *
  * Everything a peer can make us hold is bounded: RDZV_PENDING_MAX connections that have not said a
- * valid JOIN, each for RDZV_FIRST_WORD_NS; RDZV_NODES_MAX parked ones, and as many nodes;
+ * valid JOIN, and half of this process's descriptors, each for RDZV_FIRST_WORD_NS; RDZV_NODES_MAX
+ * parked ones, and as many nodes;
  * and while a group is formed, one more in RDZV_STRANGER_NS;
  * RDZV_OPERATORS_MAX operators, each until it is silent for RDZV_OPERATOR_SILENCE_NS, who share the
  * few texts of the status that somebody has still to read; WIRE_MESSAGE_MAX unread bytes and

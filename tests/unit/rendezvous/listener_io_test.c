@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "io/clock.h"
@@ -374,6 +375,40 @@ Test(listener_io, operators_are_bounded_in_number, .init = begin, .fini = finish
     wait_until(last_greeted);
     cr_assert(probe->greeted, "a probe is answered all the same");
     cr_assert_not(w.peers[0].ended);
+}
+
+static unsigned n_greeted(void) {
+    unsigned n = 0;
+    for (unsigned i = 0; i < w.n_peers; i++)
+        n += w.peers[i].greeted;
+    return n;
+}
+
+#define FILES 64
+
+static bool half_greeted(void) { return n_greeted() >= FILES / 2; }
+static bool all_greeted(void) { return n_greeted() == w.n_peers; }
+
+Test(listener_io, those_who_say_nothing_have_half_of_the_descriptors) {
+    struct rlimit before, files;
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    files = before;
+    files.rlim_cur = FILES;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
+    begin();
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &before), 0); /* the peers are in this process, too */
+    for (int i = 0; i < FILES / 2 + 8; i++)
+        (void)add_peer();
+    wait_until(half_greeted);
+    for (int i = 0; i < 20; i++)
+        cr_assert_eq(loop_turn(w.loop), 0);
+    cr_assert_eq(n_greeted(), FILES / 2);
+    for (int i = 0; i < 8; i++) { /* they go, and others come in */
+        conn_free(w.peers[i].conn);
+        w.peers[i].conn = NULL;
+    }
+    wait_until(all_greeted);
+    finish();
 }
 
 Test(listener_io, an_operator_waits_for_his_answer_before_he_asks_on, .init = begin, .fini = finish) {
