@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands.h"
-#include "cli/options_table.h"
-#include "cli/suggest.h"
+#include "cli/options/commands.h"
+#include "cli/options/options_table.h"
+#include "cli/options/suggest.h"
 
 const struct subcommand commands[] = {
     {"run", cmd_run, "[OPTIONS] SCRIPT [ARGS...]", "start this node's workers of a job",

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/list.h"
-#include "base/log.h"
+#include "base/text/log.h"
 #include "io/clock.h"
 
 /* An event base: epoll, its timer, two pairs for wake-ups and signals; an epoll for each rank; the

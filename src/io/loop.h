@@ -94,7 +94,8 @@ struct loop_stats {
 };
 struct loop_stats loop_get_stats(const struct loop *loop);
 
-/* Who reaps this process's children, if anybody does: set by it (io/reaper.h). NULL: nobody. */
+/* Who reaps this process's children, if anybody does: set by it (io/process/reaper.h). NULL:
+ * nobody. */
 struct child_reaper;
 void loop_set_reaper(struct loop *loop, struct child_reaper *reaper);
 struct child_reaper *loop_reaper(const struct loop *loop);

@@ -21,8 +21,8 @@
 
 #include "base/frame.h"
 #include "io/clock.h"
-#include "io/stream.h"
-#include "rendezvous/wire.h"
+#include "io/net/stream.h"
+#include "rendezvous/protocol/wire.h"
 
 /* Not yet served, at once: more would wait in the kernel for a second, not at the leader. */
 #define ON_THE_WAY_MAX 512

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "topology/look_io.h"
+#include "topology/discover/look_io.h"
 
 enum { FILTER_KEEP_ALL = 0 }; /* hwloc 2: HWLOC_TYPE_FILTER_KEEP_ALL */
 

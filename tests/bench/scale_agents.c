@@ -30,11 +30,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/log.h"
+#include "base/text/log.h"
 #include "io/clock.h"
-#include "io/listen.h"
-#include "rendezvous/client_io.h"
-#include "rendezvous/conn_io.h"
+#include "io/net/listen.h"
+#include "rendezvous/client/client_io.h"
+#include "rendezvous/protocol/conn_io.h"
 
 #define BACKLOG 8
 /* Below what the kernel hands out by itself: with thousands taken, its search for a free one would

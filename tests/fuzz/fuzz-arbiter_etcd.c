@@ -2,7 +2,7 @@
  * answer leads to a decision that fits the request, and every error has a sentence. The first byte picks the request. */
 #include <string.h>
 
-#include "rendezvous/arbiter_etcd.h"
+#include "rendezvous/arbiter/etcd/arbiter_etcd.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

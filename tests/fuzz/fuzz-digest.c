@@ -2,8 +2,8 @@
  * and nothing in it does more to a terminal than text does. */
 #include <string.h>
 
-#include "base/utf8.h"
-#include "launcher/digest.h"
+#include "base/text/utf8.h"
+#include "launcher/preflight/digest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  * read again, with the same message. */
 #include <string.h>
 
-#include "launcher/error_file.h"
+#include "launcher/worker/error_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

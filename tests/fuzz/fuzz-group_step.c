@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/group.h"
+#include "rendezvous/leader/group.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

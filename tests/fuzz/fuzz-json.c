@@ -2,7 +2,7 @@
  * outcome and the same text. */
 #include <string.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  * every byte comes out again, in order; with it every line comes out as what a terminal would show of it. */
 #include <string.h>
 
-#include "launcher/linebuf.h"
+#include "launcher/logs/linebuf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

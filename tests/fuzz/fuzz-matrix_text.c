@@ -2,9 +2,9 @@
  * form. */
 #include <string.h>
 
-#include "topology/matrix_text.h"
-#include "topology/render.h"
-#include "topology/topology_json.h"
+#include "topology/render/matrix_text.h"
+#include "topology/render/render.h"
+#include "topology/json/topology_json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

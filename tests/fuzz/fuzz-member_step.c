@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/member.h"
+#include "rendezvous/member/member.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  * each line that sets something is an entry. */
 #include <string.h>
 
-#include "nccl_env/conf.h"
+#include "nccl_env/facts/conf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

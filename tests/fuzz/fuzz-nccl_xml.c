@@ -2,8 +2,8 @@
  * the same number of GPUs and nets. */
 #include <string.h>
 
-#include "topology/nccl_graph.h"
-#include "topology/nccl_xml.h"
+#include "topology/nccl/nccl_graph.h"
+#include "topology/nccl/nccl_xml.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/job_options.h"
+#include "cli/options/job_options.h"
 
 #define INPUT_MAX ((size_t)4096)
 #define WORDS_MAX 64

@@ -1,7 +1,7 @@
 /* Bytes as requests of five clients on a small store: its invariants hold after every step, a wait ends at most once and
  * only for one who waits, replies go in the form that their operation has, and all bytes are given back at the end. */
 #include "base/util.h"
-#include "rendezvous/store.h"
+#include "rendezvous/store/store.h"
 
 #define CLIENTS 5
 

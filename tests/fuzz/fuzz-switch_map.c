@@ -2,7 +2,7 @@
  * sentence. */
 #include <string.h>
 
-#include "launcher/switch_map.h"
+#include "launcher/preflight/switch_map.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

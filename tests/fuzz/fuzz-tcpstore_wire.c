@@ -2,8 +2,8 @@
  * same requests and the same end; no request is beyond the limits, and what is held is in proportion to what came. */
 #include <string.h>
 
-#include "base/strbuf.h"
-#include "rendezvous/tcpstore_wire.h"
+#include "base/text/strbuf.h"
+#include "rendezvous/store/tcpstore_wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

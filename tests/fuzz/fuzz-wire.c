@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "rendezvous/wire.h"
+#include "rendezvous/protocol/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,29 +4,66 @@
     include_check.py SOURCE_ROOT
 
 The rules, from the README's "Layout":
-  direction    a folder of src/ includes only itself and lower layers
+  direction    a room of src/ includes only itself and the rooms below it that ROOMS names
   io           outside src/io, only files named *_io.c or *_io.h may include io/ or the system's headers for
                sockets, descriptors, processes and clocks; an x_priv.h may if only such files include it
-  third party  libevent in src/io, OpenSSL in src/io/tls.c, cJSON in src/base/json.c, hwloc in
-               src/topology/hwloc_*io.c and a header of theirs, Criterion in tests/
+  third party  libevent in src/io, OpenSSL in src/io/net/tls.c, cJSON in src/base/json/json.c, hwloc in
+               src/topology/discover/hwloc/, Criterion in tests/
   own first    x.c includes its own header before anything else
 """
 import pathlib
 import re
 import sys
 
-# Folder -> what it may include besides itself.
-BELOW = {
-    "base": set(),
-    "io": {"base"},
-    "topology": {"base"},
-    "client": {"base"},
-    "rendezvous": {"base", "io", "topology"},
-    "watchdog": {"base", "io", "topology"},
-    "nccl_env": {"base", "io", "topology"},
-    "launcher": {"base", "io", "topology", "rendezvous", "watchdog", "nccl_env"},
-    "cli": {"base", "io", "topology", "rendezvous", "watchdog", "nccl_env", "launcher"},
-}
+# The rooms of src/, lowest first: each may include itself and the rooms that are named beside it, with "NAME/" for a
+# folder and all rooms in it. No room is named before its own line, so there is no circle.
+ROOMS = [
+    ("base", ""),
+    ("base/text", "base"),
+    ("base/json", "base base/text"),
+    ("io", "base/"),
+    ("io/process", "base/ io"),
+    ("io/net", "base/ io io/process"),
+    ("client", "base/"),
+    ("topology/model", "base/"),
+    ("topology/nccl", "base/ topology/model"),
+    ("topology/json", "base/ topology/model topology/nccl"),
+    ("topology/render", "base/ topology/model topology/nccl"),
+    ("topology/discover/common", "base/ topology/model"),
+    ("topology/discover/net", "base/ topology/model"),
+    ("topology/discover/sysfs", "base/ topology/model topology/discover/common"),
+    ("topology/discover/hwloc", "base/ topology/model topology/discover/common"),
+    ("topology/discover/nvml", "base/ topology/model topology/discover/common"),
+    ("topology/discover", "base/ topology/model topology/nccl topology/json topology/discover/common"
+                          " topology/discover/net topology/discover/sysfs topology/discover/hwloc"
+                          " topology/discover/nvml"),
+    ("nccl_env/facts", "base/ io topology/model"),
+    ("nccl_env/lint", "base/ topology/model nccl_env/facts"),
+    ("nccl_env/rules", "base/ topology/model topology/nccl nccl_env/facts nccl_env/lint"),
+    ("rendezvous/store", "base/ io/"),
+    ("rendezvous/protocol", "base/ io/"),
+    ("rendezvous/arbiter", "base/ rendezvous/protocol"),
+    ("rendezvous/arbiter/dir", "base/ io/ rendezvous/arbiter"),
+    ("rendezvous/arbiter/etcd", "base/ io/ rendezvous/arbiter"),
+    ("rendezvous/leader", "base/ rendezvous/protocol rendezvous/arbiter"),
+    ("rendezvous/member", "base/ rendezvous/protocol rendezvous/arbiter rendezvous/leader"),
+    ("rendezvous/operate", "base/ io/ rendezvous/protocol"),
+    ("rendezvous/server", "base/ io/ rendezvous/protocol rendezvous/operate rendezvous/member"),
+    ("rendezvous/client", "base/ io/ rendezvous/protocol rendezvous/member"),
+    ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/protocol"),
+    ("launcher/worker", "base/ io launcher/job"),
+    ("launcher/logs", "base/ io/ rendezvous/protocol launcher/job launcher/worker"),
+    ("launcher/report", "base/ io rendezvous/protocol rendezvous/leader launcher/worker launcher/logs"),
+    ("launcher/node", "base/ io/ topology/ nccl_env/ rendezvous/protocol launcher/job"),
+    ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/operate launcher/job launcher/worker"
+                           " launcher/logs launcher/report launcher/node"),
+    ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol"),
+    ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/"),
+    ("cli/options", "base/ topology/model launcher/job"),
+    ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ cli/options"),
+    ("cli/commands", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/ cli/options cli/jobs"),
+    ("cli", "base/ cli/"),
+]
 
 SYSTEM_IO = re.compile(
     r"^(sys/(socket|un|epoll|select|wait|prctl|mman|timerfd|eventfd|signalfd|inotify|resource|ioctl|mount|syscall|uio)"
@@ -35,21 +72,41 @@ SYSTEM_IO = re.compile(
 # Names of headers -> the one place.
 THIRD_PARTY = [
     (re.compile(r"^(event2/|event\.h|evhttp)"), re.compile(r"^src/io/")),
-    (re.compile(r"^openssl/"), re.compile(r"^src/io/tls\.c$")),
-    (re.compile(r"^cjson/|^cJSON\.h"), re.compile(r"^src/base/json\.c$")),
-    (re.compile(r"^hwloc"), re.compile(r"^src/topology/hwloc_[a-z_]*(io\.c|priv\.h)$")),
+    (re.compile(r"^openssl/"), re.compile(r"^src/io/net/tls\.c$")),
+    (re.compile(r"^cjson/|^cJSON\.h"), re.compile(r"^src/base/json/json\.c$")),
+    (re.compile(r"^hwloc"), re.compile(r"^src/topology/discover/hwloc/hwloc_[a-z_]*(io\.c|priv\.h)$")),
     (re.compile(r"^criterion/"), re.compile(r"^tests/")),
 ]
 
 # A client of the store is a library of blocking calls: sockets are what it is for.
-IO_FOLDERS = {"io", "client"}
+IO_FOLDERS = {"io", "io/net", "io/process", "client"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
 
-def io_privates(files):
+def below():
+    """Room -> the rooms that it may include."""
+    found = {}
+    for room, names in ROOMS:
+        found[room] = {room} | {r for n in names.split() for r in found if r == n.rstrip("/") or n[-1] == "/" and r.startswith(n)}
+        missing = [n for n in names.split() if not any(r == n.rstrip("/") or r.startswith(n) for r in found if r != room)]
+        if missing:
+            sys.exit(f"include_check.py: {room} names {missing} before their own line")
+    return found
+
+
+BELOW = below()
+
+
+def room_of(path, root):
+    """Of a file of src/, else None."""
+    parts = path.relative_to(root).parts
+    return "/".join(parts[1:-1]) if parts[0] == "src" and len(parts) > 2 else None
+
+
+def io_privates(files, root):
     """The *_priv.h headers that *_io files alone include."""
-    private = {f"{p.parent.name}/{p.name}": [] for p in files if p.name.endswith("_priv.h")}
+    private = {f"{room_of(p, root)}/{p.name}": [] for p in files if p.name.endswith("_priv.h")}
     for path in files:
         for _, header in INCLUDE.findall(path.read_text(errors="replace")):
             if header in private:
@@ -60,24 +117,23 @@ def io_privates(files):
 def check(root, path, privates):
     """The faults of one file, as sentences."""
     name = path.relative_to(root).as_posix()
-    parts = name.split("/")
-    folder = parts[1] if parts[0] == "src" and len(parts) > 2 else None
+    folder = room_of(path, root)
     may_io = (folder is None or folder in IO_FOLDERS or path.stem.endswith("_io")
               or f"{folder}/{path.name}" in privates)
     includes = INCLUDE.findall(path.read_text(errors="replace"))
-    faults = []
+    faults = [f"{name}: src/{folder} is not in ROOMS of include_check.py"] if folder and folder not in BELOW else []
     for quote, header in includes:
         for what, where in THIRD_PARTY:
             if what.search(header) and not where.search(name):
                 faults.append(f"{name}: <{header}> belongs in {where.pattern} only")
         if folder is None:
             continue
-        target = header.split("/")[0] if quote == '"' and "/" in header else None
+        target = header.rpartition("/")[0] if quote == '"' and "/" in header else None
         if quote == '"' and target not in ("muster",) and target not in BELOW:
-            faults.append(f'{name}: "{header}" should be written "folder/file.h"')
-        if target in BELOW and target != folder and target not in BELOW[folder]:
+            faults.append(f'{name}: "{header}" should be written "room/file.h"')
+        if target in BELOW and target not in BELOW.get(folder, BELOW):
             faults.append(f"{name}: src/{folder} may not include {header}: includes point down")
-        if not may_io and target == "io":
+        if not may_io and target is not None and target.split("/")[0] == "io":
             faults.append(f"{name}: only *_io files may include {header}")
         if not may_io and quote == "<" and SYSTEM_IO.match(header):
             faults.append(f"{name}: only *_io files may include <{header}>")
@@ -94,7 +150,7 @@ def main():
                    for p in (root / top).rglob("*.[ch]") if p.is_file())
     if len(files) < 10:
         sys.exit(f"{root}: only {len(files)} C files found; is this the source tree?")
-    privates = io_privates(files)
+    privates = io_privates(files, root)
     faults = [f for p in files for f in check(root, p, privates)]
     print("\n".join(faults) or f"{len(files)} files, no fault")
     return 1 if faults else 0

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "topology/affinity.h"
-#include "topology/look_io.h"
+#include "topology/model/affinity.h"
+#include "topology/discover/look_io.h"
 
 static void *copy(const void *array, uint32_t n, size_t size) {
     void *c = xcalloc((size_t)n + 1, size);

@@ -13,10 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json.h"
-#include "base/parse.h"
+#include "base/json/json.h"
+#include "base/text/parse.h"
 #include "io/clock.h"
-#include "rendezvous/arbiter_etcd_io.h"
+#include "rendezvous/arbiter/etcd/arbiter_etcd_io.h"
 
 #define TICK_NS (5 * NS_PER_MS)
 

@@ -19,8 +19,8 @@
 #include <stdio.h>
 
 #include "base/prng.h"
-#include "rendezvous/group.h"
-#include "rendezvous/member.h"
+#include "rendezvous/leader/group.h"
+#include "rendezvous/member/member.h"
 
 #define WORLD_HOSTS_MAX 8
 #define WORLD_LIVES_MAX 32 /* lives of agents: a restarted agent is another one */

@@ -2,7 +2,7 @@
 
 #include <criterion/criterion.h>
 
-#include "base/strbuf.h"
+#include "base/text/strbuf.h"
 
 struct item {
     struct list link;

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/strbuf.h"
+#include "base/text/strbuf.h"
 #include "io/clock.h"
 
 /* What happened, in order, as letters. */

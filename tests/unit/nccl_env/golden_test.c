@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "io/file.h"
-#include "nccl_env/explain.h"
-#include "nccl_env/facts_io.h"
+#include "nccl_env/rules/explain.h"
+#include "nccl_env/facts/facts_io.h"
 #include "node_rig.h"
 #include "tree.h"
 

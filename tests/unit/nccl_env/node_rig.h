@@ -1,7 +1,7 @@
 /* Made-up nodes for the tests of the rules. */
 #pragma once
 
-#include "nccl_env/resolve.h"
+#include "nccl_env/rules/resolve.h"
 
 struct rig {
     struct topology t;

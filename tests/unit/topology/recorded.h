@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "topology/topology.h"
+#include "topology/model/topology.h"
 
 #define RECORDED_PATH_MAX 4096
 

@@ -1,0 +1,486 @@
+#include "base/json/json.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+const struct json_limits JSON_LIMITS_DEFAULT = {
+    .max_bytes = 1024 * 1024, .max_depth = 8, .max_values = 65536};
+
+/* A struct json is a cJSON under a name that keeps cJSON out of the headers. */
+static const cJSON *in(const struct json *v) { return (const cJSON *)(const void *)v; }
+static const struct json *out(const cJSON *v) { return (const struct json *)(const void *)v; }
+
+/* Length of the UTF-8 sequence at p, 0 when there is none (RFC 3629). utf8_char() needs a NUL. */
+static size_t utf8_sequence(const uint8_t *p, size_t len) {
+    if (p[0] < 0x80)
+        return 1;
+    size_t n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    if (p[0] < 0xc2 || p[0] > 0xf4 || len < n)
+        return 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+        (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+/* --- what cJSON lets pass, and JSON does not -------------------------------------------------- */
+
+struct scan {
+    const uint8_t *p;
+    size_t len, pos;
+    uint32_t depth, values;
+};
+
+static bool is_digit(const struct scan *s, size_t pos) {
+    return pos < s->len && s->p[pos] >= '0' && s->p[pos] <= '9';
+}
+
+static int scan_digits(struct scan *s) {
+    if (!is_digit(s, s->pos))
+        return -EINVAL;
+    while (is_digit(s, s->pos))
+        s->pos++;
+    return 0;
+}
+
+static int scan_number(struct scan *s) {
+    if (s->p[s->pos] == '-')
+        s->pos++;
+    bool zero = s->pos < s->len && s->p[s->pos] == '0';
+    if (zero && is_digit(s, s->pos + 1))
+        return -EINVAL;
+    int r = scan_digits(s);
+    if (r == 0 && s->pos < s->len && s->p[s->pos] == '.') {
+        s->pos++;
+        r = scan_digits(s);
+    }
+    if (r == 0 && s->pos < s->len && (s->p[s->pos] | 0x20) == 'e') {
+        s->pos++;
+        if (s->pos < s->len && (s->p[s->pos] == '+' || s->p[s->pos] == '-'))
+            s->pos++;
+        r = scan_digits(s);
+    }
+    return r;
+}
+
+static int scan_string(struct scan *s) {
+    for (s->pos++; s->pos < s->len;) {
+        uint8_t c = s->p[s->pos];
+        if (c >= 0x20 && c < 0x80 && c != '"' && c != '\\') {
+            s->pos++;
+            continue;
+        }
+        if (c == '"') {
+            s->pos++;
+            return 0;
+        }
+        if (c < 0x20)
+            return -EINVAL;
+        if (c == '\\') {
+            if (s->len - s->pos >= 6 && memcmp(s->p + s->pos, "\\u0000", 6) == 0)
+                return -EINVAL;
+            s->pos += 2;
+            continue;
+        }
+        size_t n = utf8_sequence(s->p + s->pos, s->len - s->pos);
+        if (n == 0)
+            return -EINVAL;
+        s->pos += n;
+    }
+    return -EINVAL;
+}
+
+/* One token. -EINVAL, or -E2BIG over the depth. */
+static int scan_token(struct scan *s, uint32_t max_depth) {
+    uint8_t c = s->p[s->pos];
+    switch (c) {
+    case '{':
+    case '[':
+        s->values++;
+        if (s->depth++ == max_depth)
+            return -E2BIG;
+        s->pos++;
+        return 0;
+    case '}':
+    case ']':
+        if (s->depth == 0)
+            return -EINVAL;
+        s->depth--;
+        s->pos++;
+        return 0;
+    case '"': s->values++; return scan_string(s);
+    case ' ':
+    case '\t':
+    case '\n':
+    case '\r':
+    case ':':
+    case ',': s->pos++; return 0;
+    default: break;
+    }
+    if (c == '-' || is_digit(s, s->pos)) {
+        s->values++;
+        return scan_number(s);
+    }
+    static const char *const words[] = {"true", "false", "null"};
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        size_t n = strlen(words[i]);
+        if (s->len - s->pos >= n && memcmp(s->p + s->pos, words[i], n) == 0) {
+            s->values++;
+            s->pos += n;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+/* Checks the tokens and the limits; how tokens may follow each other is left to cJSON. */
+static int scan(const char *text, size_t len, const struct json_limits *limits, struct err *err) {
+    struct scan s = {.p = (const uint8_t *)text, .len = len};
+    uint32_t max_depth = MIN2(limits->max_depth, JSON_DEPTH_MAX);
+    if (len > limits->max_bytes)
+        return err_set(err, -E2BIG, "JSON text of %zu bytes; the limit is %zu", len,
+                       limits->max_bytes);
+    while (s.pos < len) {
+        int r = scan_token(&s, max_depth);
+        if (r == -E2BIG)
+            return err_set(err, r, "JSON nested deeper than %" PRIu32 " at byte %zu", max_depth,
+                           s.pos);
+        if (r < 0)
+            return err_set(err, r, "not JSON at byte %zu", s.pos);
+        if (s.values > limits->max_values)
+            return err_set(err, -E2BIG, "JSON with more than %" PRIu32 " values",
+                           limits->max_values);
+    }
+    return 0;
+}
+
+/* --- doubled keys ----------------------------------------------------------------------------- */
+
+#define FEW_MEMBERS 24
+
+static int compare_keys(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static bool same_key(const char *a, const char *b) { return a[0] == b[0] && strcmp(a, b) == 0; }
+
+/* The same for few members, which nearly all objects have: without sorting. */
+static int check_few_doubled(const cJSON *object, struct err *err) {
+    for (const cJSON *m = object->child; m != NULL; m = m->next)
+        for (const cJSON *other = m->next; other != NULL; other = other->next)
+            if (same_key(m->string, other->string))
+                return err_set(err, -EINVAL, "JSON object with \"%.64s\" twice", m->string);
+    return 0;
+}
+
+/* -ENOMEM, or -EINVAL when two members of `object` have one name. */
+static int check_doubled(const cJSON *object, struct err *err) {
+    size_t n = (size_t)cJSON_GetArraySize(object), i = 0;
+    if (n <= FEW_MEMBERS)
+        return check_few_doubled(object, err);
+    _cleanup_(freep) const char **keys = malloc(n * sizeof *keys);
+    if (keys == NULL)
+        return -ENOMEM;
+    for (const cJSON *m = object->child; m != NULL; m = m->next)
+        keys[i++] = m->string;
+    qsort(keys, n, sizeof *keys, compare_keys);
+    for (i = 1; i < n; i++) {
+        if (strcmp(keys[i - 1], keys[i]) == 0)
+            return err_set(err, -EINVAL, "JSON object with \"%.64s\" twice", keys[i]);
+    }
+    return 0;
+}
+
+static int check_all_doubled(const cJSON *root, struct err *err) {
+    const cJSON *stack[JSON_DEPTH_MAX + 1];
+    uint32_t n = 0;
+    const cJSON *v = root;
+    for (;;) {
+        if (cJSON_IsObject(v)) {
+            int r = check_doubled(v, err);
+            if (r < 0)
+                return r;
+        }
+        if (v->child != NULL) {
+            assert(n < ARRAY_SIZE(stack));
+            stack[n++] = v;
+            v = v->child;
+            continue;
+        }
+        while (v == root || v->next == NULL) {
+            if (n == 0)
+                return 0;
+            v = stack[--n];
+            if (v == root)
+                return 0;
+        }
+        v = v->next;
+    }
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+int json_parse(const char *text, size_t len, const struct json_limits *limits, struct json **ret,
+               struct err *err) {
+    int r = scan(text, len, limits, err);
+    if (r < 0)
+        return r;
+    const char *end = NULL;
+    errno = 0;
+    cJSON *doc = len == 0 ? NULL : cJSON_ParseWithLengthOpts(text, len, &end, false);
+    if (doc == NULL) {
+        if (errno == ENOMEM)
+            return err_set(err, -ENOMEM, "no memory for JSON of %zu bytes", len);
+        return err_set(err, -EINVAL, "not JSON at byte %zu",
+                       end == NULL ? 0 : (size_t)(end - text));
+    }
+    while (end < text + len && strchr(" \t\r\n", *end) != NULL)
+        end++;
+    if (end < text + len)
+        r = err_set(err, -EINVAL, "more after the end of the JSON value at byte %zu",
+                    (size_t)(end - text));
+    else
+        r = check_all_doubled(doc, err);
+    if (r < 0) {
+        cJSON_Delete(doc);
+        return r;
+    }
+    *ret = (struct json *)(void *)doc;
+    return 0;
+}
+
+void json_free(struct json *doc) { cJSON_Delete((cJSON *)(void *)doc); }
+
+enum json_kind json_kind_of(const struct json *v) {
+    switch (in(v)->type & 0xff) {
+    case cJSON_NULL: return JSON_NULL;
+    case cJSON_False:
+    case cJSON_True: return JSON_BOOL;
+    case cJSON_Number: return JSON_NUMBER;
+    case cJSON_String: return JSON_STRING;
+    case cJSON_Array: return JSON_ARRAY;
+    case cJSON_Object: return JSON_OBJECT;
+    }
+    assert_not_reached();
+}
+
+int json_check_keys(const struct json *obj, const char *const *allowed, size_t n, struct err *err) {
+    if (json_kind_of(obj) != JSON_OBJECT)
+        return err_set(err, -EINVAL, "not a JSON object");
+    size_t next = 0; /* the members of most objects come in the order of the list */
+    for (const cJSON *m = in(obj)->child; m != NULL; m = m->next) {
+        size_t i = 0;
+        if (next < n && same_key(allowed[next], m->string))
+            i = next;
+        else
+            while (i < n && !same_key(allowed[i], m->string))
+                i++;
+        if (i == n)
+            return err_set(err, -EINVAL, "unknown field \"%.64s\"", m->string);
+        next = i + 1;
+    }
+    return 0;
+}
+
+const struct json *json_member(const struct json *obj, const char *key) {
+    if (!cJSON_IsObject(in(obj)))
+        return NULL;
+    for (const cJSON *m = in(obj)->child; m != NULL; m = m->next)
+        if (same_key(m->string, key))
+            return out(m);
+    return NULL;
+}
+
+bool json_has(const struct json *obj, const char *key) { return json_member(obj, key) != NULL; }
+
+static int member_of(const struct json *obj, const char *key, enum json_kind kind,
+                     const char *kind_name, const struct json **ret, struct err *err) {
+    const struct json *v = json_member(obj, key);
+    if (v == NULL)
+        return err_set(err, -EINVAL, "field \"%s\" is missing", key);
+    if (json_kind_of(v) != kind)
+        return err_set(err, -EINVAL, "field \"%s\" is not %s", key, kind_name);
+    *ret = v;
+    return 0;
+}
+
+/* A whole number min … max, both within +-2^53. */
+static int member_integer(const struct json *obj, const char *key, double min, double max,
+                          double *ret, struct err *err) {
+    const struct json *v;
+    int r = member_of(obj, key, JSON_NUMBER, "a number", &v, err);
+    if (r < 0)
+        return r;
+    double d = in(v)->valuedouble;
+    if (!isfinite(d) || floor(d) < d)
+        return err_set(err, -EINVAL, "field \"%s\" is not a whole number", key);
+    if (d < min || d > max)
+        return err_set(err, -EINVAL, "field \"%s\" is not between %.0f and %.0f", key, min, max);
+    *ret = d;
+    return 0;
+}
+
+int json_get_u64(const struct json *obj, const char *key, uint64_t max, uint64_t *ret,
+                 struct err *err) {
+    assert(max <= JSON_INTEGER_MAX);
+    double d = 0;
+    int r = member_integer(obj, key, 0, (double)max, &d, err);
+    if (r == 0)
+        *ret = (uint64_t)d;
+    return r;
+}
+
+int json_get_u32(const struct json *obj, const char *key, uint32_t max, uint32_t *ret,
+                 struct err *err) {
+    uint64_t v;
+    int r = json_get_u64(obj, key, max, &v, err);
+    if (r == 0)
+        *ret = (uint32_t)v;
+    return r;
+}
+
+int json_get_i32(const struct json *obj, const char *key, int32_t min, int32_t max, int32_t *ret,
+                 struct err *err) {
+    double d = 0;
+    int r = member_integer(obj, key, min, max, &d, err);
+    if (r == 0)
+        *ret = (int32_t)d;
+    return r;
+}
+
+int json_get_bool(const struct json *obj, const char *key, bool *ret, struct err *err) {
+    const struct json *v = NULL;
+    int r = member_of(obj, key, JSON_BOOL, "true or false", &v, err);
+    if (r == 0)
+        *ret = cJSON_IsTrue(in(v));
+    return r;
+}
+
+int json_get_string(const struct json *obj, const char *key, size_t max_len, const char **ret,
+                    struct err *err) {
+    const struct json *v;
+    int r = member_of(obj, key, JSON_STRING, "a text", &v, err);
+    if (r < 0)
+        return r;
+    if (strlen(in(v)->valuestring) > max_len)
+        return err_set(err, -EINVAL, "field \"%s\" is longer than %zu bytes", key, max_len);
+    *ret = in(v)->valuestring;
+    return 0;
+}
+
+int json_get_text(const struct json *obj, const char *key, char *ret, size_t size,
+                  struct err *err) {
+    const char *text = "";
+    int r = json_get_string(obj, key, size - 1, &text, err);
+    if (r == 0)
+        memcpy(ret, text, strlen(text) + 1);
+    return r;
+}
+
+int json_get_id(const struct json *obj, const char *key, uint64_t *ret, struct err *err) {
+    const char *text = "";
+    int r = json_get_string(obj, key, 20, &text, err);
+    if (r < 0)
+        return r;
+    uint64_t v = 0;
+    bool good = text[0] != '\0' && (text[0] != '0' || text[1] == '\0');
+    for (const char *p = text; good && *p != '\0'; p++) {
+        unsigned digit = (unsigned)(*p - '0');
+        good = digit <= 9 && v <= (UINT64_MAX - digit) / 10;
+        if (good)
+            v = v * 10 + digit;
+    }
+    if (!good)
+        return err_set(err, -EINVAL, "field \"%s\" is not a 64-bit number in decimal digits", key);
+    *ret = v;
+    return 0;
+}
+
+int json_get_hex(const struct json *obj, const char *key, uint64_t *ret, struct err *err) {
+    static const char digits[] = "0123456789abcdef";
+    const char *text = "";
+    int r = json_get_string(obj, key, 16, &text, err);
+    if (r < 0)
+        return r;
+    uint64_t v = 0;
+    size_t n = 0;
+    const char *digit;
+    while (text[n] != '\0' && (digit = strchr(digits, text[n])) != NULL) {
+        v = v << 4 | (uint64_t)(digit - digits);
+        n++;
+    }
+    if (n != 16)
+        return err_set(err, -EINVAL, "field \"%s\" is not 16 hexadecimal digits", key);
+    *ret = v;
+    return 0;
+}
+
+int json_get_object(const struct json *obj, const char *key, const struct json **ret,
+                    struct err *err) {
+    return member_of(obj, key, JSON_OBJECT, "an object", ret, err);
+}
+
+int json_get_array(const struct json *obj, const char *key, uint32_t max_items,
+                   const struct json **ret, struct err *err) {
+    const struct json *v = NULL;
+    int r = member_of(obj, key, JSON_ARRAY, "an array", &v, err);
+    if (r < 0)
+        return r;
+    if (json_count(v) > max_items)
+        return err_set(err, -EINVAL, "field \"%s\" has more than %" PRIu32 " elements", key,
+                       max_items);
+    *ret = v;
+    return 0;
+}
+
+uint32_t json_count(const struct json *v) { return (uint32_t)cJSON_GetArraySize(in(v)); }
+const struct json *json_first(const struct json *v) { return out(in(v)->child); }
+const struct json *json_next(const struct json *v) { return out(in(v)->next); }
+const char *json_key(const struct json *v) { return in(v)->string; }
+
+const char *json_string(const struct json *v) {
+    return cJSON_IsString(in(v)) ? in(v)->valuestring : NULL;
+}
+
+bool json_number(const struct json *v, double *ret) {
+    if (!cJSON_IsNumber(in(v)))
+        return false;
+    *ret = in(v)->valuedouble;
+    return true;
+}
+
+int json_u64(const struct json *v, uint64_t max, uint64_t *ret) {
+    double d = 0;
+    if (!json_number(v, &d) || !isfinite(d) || floor(d) < d || d < 0 ||
+        d > (double)MIN2(max, JSON_INTEGER_MAX))
+        return -EINVAL;
+    *ret = (uint64_t)d;
+    return 0;
+}
+
+int json_write_value(struct json_writer *w, const char *key, const struct json *v) {
+    char *text = cJSON_PrintUnformatted(in(v));
+    if (text == NULL)
+        return -ENOMEM;
+    json_write_raw(w, key, text);
+    cJSON_free(text);
+    return 0;
+}
+
+#define STRING(x) #x
+#define TEXT_OF(x) STRING(x)
+
+const char *json_built_version(void) {
+    return TEXT_OF(CJSON_VERSION_MAJOR) "." TEXT_OF(CJSON_VERSION_MINOR) "." TEXT_OF(
+        CJSON_VERSION_PATCH);
+}
+
+const char *json_library_version(void) { return cJSON_Version(); }

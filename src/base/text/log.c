@@ -1,0 +1,81 @@
+#include "base/text/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/text/strbuf.h"
+#include "base/text/utf8.h"
+
+static enum log_level current_level = LOG_LEVEL_NOTICE;
+static log_sink_fn *sink;
+static void *sink_arg;
+
+void log_set_level(enum log_level level) { current_level = level; }
+bool log_enabled(enum log_level level) { return level <= current_level; }
+
+void log_set_sink(log_sink_fn *fn, void *arg) {
+    sink = fn;
+    sink_arg = arg;
+}
+
+int log_level_parse(const char *name, enum log_level *ret) {
+    static const struct {
+        const char *name;
+        enum log_level level;
+    } names[] = {
+        {"DEBUG", LOG_LEVEL_DEBUG},     {"INFO", LOG_LEVEL_INFO},   {"NOTICE", LOG_LEVEL_NOTICE},
+        {"WARNING", LOG_LEVEL_WARNING}, {"ERROR", LOG_LEVEL_ERROR}, {"CRITICAL", LOG_LEVEL_ERROR},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        if (strcasecmp(name, names[i].name) == 0) {
+            *ret = names[i].level;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+static const char *word(enum log_level level) {
+    switch (level) {
+    case LOG_LEVEL_ERROR: return "error: ";
+    case LOG_LEVEL_WARNING: return "warning: ";
+    case LOG_LEVEL_DEBUG: return "debug: ";
+    case LOG_LEVEL_NOTICE:
+    case LOG_LEVEL_INFO: return "";
+    }
+    assert_not_reached();
+}
+
+/* Whatever was tried: the remedy is the same, and few know it by the kernel's words. */
+static void add_hint(struct strbuf *line, const char *text) {
+    const char *said = strstr(text, "Too many open files");
+    if (said == NULL || strstr(text, "ulimit") != NULL)
+        return;
+    if (strstr(said, "in system") != NULL)
+        strbuf_add(line, " (the machine's limit: sysctl fs.file-max)");
+    else
+        strbuf_add(line, " (this process's limit: raise it with ulimit -n)");
+}
+
+void log_line(enum log_level level, const char *fmt, ...) {
+    if (!log_enabled(level))
+        return;
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    strbuf_printf(&line, "muster: %s", word(level));
+    char text[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    utf8_clean(text, true); /* of files, devices and other nodes, on somebody's terminal */
+    strbuf_add(&line, text);
+    add_hint(&line, text);
+    strbuf_add_char(&line, '\n');
+    if (sink != NULL)
+        sink(sink_arg, line.data, line.len);
+    else
+        (void)fwrite(line.data, 1, line.len, stderr);
+}

@@ -1,0 +1,139 @@
+#include "base/text/parse.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+int parse_u64(const char *s, uint64_t *ret) {
+    if (*s == '\0')
+        return -EINVAL;
+    uint64_t v = 0;
+    for (; *s != '\0'; s++) {
+        if (*s < '0' || *s > '9')
+            return -EINVAL;
+        uint64_t digit = (uint64_t)(*s - '0');
+        if (v > (UINT64_MAX - digit) / 10)
+            return -ERANGE;
+        v = v * 10 + digit;
+    }
+    *ret = v;
+    return 0;
+}
+
+int parse_u32(const char *s, uint32_t *ret) {
+    uint64_t v;
+    int r = parse_u64(s, &v);
+    if (r < 0)
+        return r;
+    if (v > UINT32_MAX)
+        return -ERANGE;
+    *ret = (uint32_t)v;
+    return 0;
+}
+
+int parse_i32(const char *s, int32_t *ret) {
+    bool negative = *s == '-';
+    uint64_t v;
+    int r = parse_u64(s + (negative || *s == '+' ? 1 : 0), &v);
+    if (r < 0)
+        return r;
+    if (v > (uint64_t)INT32_MAX + (negative ? 1 : 0))
+        return -ERANGE;
+    *ret = (int32_t)(negative ? -(int64_t)v : (int64_t)v);
+    return 0;
+}
+
+int parse_port(const char *s, uint16_t *ret) {
+    uint32_t v;
+    int r = parse_u32(s, &v);
+    if (r < 0)
+        return r;
+    if (v > UINT16_MAX)
+        return -ERANGE;
+    *ret = (uint16_t)v;
+    return 0;
+}
+
+int parse_double(const char *s, double *ret) {
+    if (!isdigit((unsigned char)*s) && *s != '.')
+        return -EINVAL;
+    for (const char *p = s; *p != '\0'; p++)
+        if (!isdigit((unsigned char)*p) && strchr(".eE+-", *p) == NULL)
+            return -EINVAL;
+    char *end;
+    double v = strtod(s, &end);
+    if (*end != '\0' || end == s)
+        return -EINVAL;
+    if (!isfinite(v))
+        return -ERANGE;
+    *ret = v;
+    return 0;
+}
+
+int parse_seconds_ns(const char *s, uint64_t *ret_ns) {
+    double v;
+    int r = parse_double(s, &v);
+    if (r < 0)
+        return r;
+    if (v > 1e9) /* 31 years: keeps sums of deadlines far from overflow */
+        return -ERANGE;
+    *ret_ns = (uint64_t)(v * 1e9);
+    return 0;
+}
+
+int parse_bool(const char *s, bool *ret) {
+    static const char *const yes[] = {"1", "true", "t", "yes", "y"};
+    static const char *const no[] = {"0", "false", "f", "no", "n"};
+    for (size_t i = 0; i < ARRAY_SIZE(yes); i++) {
+        if (strcasecmp(s, yes[i]) == 0 || strcasecmp(s, no[i]) == 0) {
+            *ret = strcasecmp(s, yes[i]) == 0;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+const char *list_item(const char *list, size_t index, size_t *ret_len) {
+    for (; index > 0; index--) {
+        list = strchr(list, ',');
+        if (list == NULL)
+            return NULL;
+        list++;
+    }
+    list += strspn(list, " \t");
+    size_t n = strcspn(list, ",");
+    while (n > 0 && isspace((unsigned char)list[n - 1]))
+        n--;
+    *ret_len = n;
+    return list;
+}
+
+int natural_compare(const char *a, const char *b) {
+    while (*a != '\0' && *b != '\0') {
+        if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+            const char *za = a, *zb = b;
+            while (*a == '0')
+                a++;
+            while (*b == '0')
+                b++;
+            size_t na = strspn(a, "0123456789"), nb = strspn(b, "0123456789");
+            if (na != nb)
+                return na < nb ? -1 : 1;
+            int c = strncmp(a, b, na);
+            if (c != 0)
+                return c;
+            if (a - za != b - zb)
+                return a - za < b - zb ? -1 : 1;
+            a += na;
+            b += nb;
+        } else if (*a != *b) {
+            return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
+        } else {
+            a++;
+            b++;
+        }
+    }
+    return (int)(unsigned char)*a - (int)(unsigned char)*b;
+}

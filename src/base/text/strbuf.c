@@ -1,0 +1,67 @@
+#include "base/text/strbuf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void strbuf_fini(struct strbuf *s) {
+    free(s->data);
+    *s = (struct strbuf){0};
+}
+
+void strbuf_clear(struct strbuf *s) {
+    s->len = 0;
+    if (s->data != NULL)
+        s->data[0] = '\0';
+}
+
+static void reserve(struct strbuf *s, size_t more) {
+    size_t need = s->len + more + 1;
+    if (need <= s->cap)
+        return;
+    s->cap = MAX2(need, s->cap * 2);
+    s->cap = MAX2(s->cap, (size_t)256); /* most texts: one allocation */
+    s->data = xrealloc(s->data, s->cap);
+}
+
+void strbuf_add_bytes(struct strbuf *s, const void *data, size_t len) {
+    reserve(s, len);
+    if (len > 0)
+        memcpy(s->data + s->len, data, len);
+    s->len += len;
+    s->data[s->len] = '\0';
+}
+
+char *strbuf_room(struct strbuf *s, size_t more) {
+    reserve(s, more);
+    return s->data + s->len;
+}
+
+void strbuf_add(struct strbuf *s, const char *text) { strbuf_add_bytes(s, text, strlen(text)); }
+
+void strbuf_add_char(struct strbuf *s, char c) {
+    reserve(s, 1);
+    s->data[s->len++] = c;
+    s->data[s->len] = '\0';
+}
+
+void strbuf_printf(struct strbuf *s, const char *fmt, ...) {
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    assert(n >= 0);
+    reserve(s, (size_t)n);
+    (void)vsnprintf(s->data + s->len, (size_t)n + 1, fmt, again);
+    va_end(again);
+    s->len += (size_t)n;
+}
+
+const char *strbuf_text(const struct strbuf *s) { return s->data == NULL ? "" : s->data; }
+
+char *strbuf_take(struct strbuf *s) {
+    char *text = s->data == NULL ? xstrdup("") : s->data;
+    *s = (struct strbuf){0};
+    return text;
+}

@@ -1,0 +1,33 @@
+#include "cli/commands/check_io.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+struct waiting {
+    struct loop *loop;
+    struct digest *ret;
+    bool *ret_whole;
+};
+
+static void on_digest(void *arg, const struct digest *d, bool whole) {
+    struct waiting *w = arg;
+    *w->ret = *d;
+    *w->ret_whole = whole;
+    loop_quit(w->loop);
+}
+
+int check_this_node(const struct digest_config *config, struct digest *ret, bool *ret_whole) {
+    _cleanup_(loop_freep) struct loop *loop = NULL;
+    struct digest_gathering *gathering;
+    int r = loop_new(&loop);
+    struct waiting w = {.loop = loop, .ret = ret, .ret_whole = ret_whole};
+    if (r == 0)
+        r = digest_start(loop, config, on_digest, &w, &gathering);
+    return r < 0 ? r : loop_run(loop);
+}
+
+void check_host_name(char *out, size_t size) {
+    if (gethostname(out, size - 1) < 0 || out[0] == '\0')
+        (void)snprintf(out, size, "localhost");
+    out[size - 1] = '\0';
+}

@@ -1,0 +1,11 @@
+/* Looks at this node for muster check. */
+#pragma once
+
+#include "launcher/preflight/digest_io.h"
+
+/* Blocks, for DIGEST_GATHER_NS at most. *ret_whole: false when that was too short for all. 0, or a
+ * negative errno: no process could be made. */
+_must_use_ int check_this_node(const struct digest_config *config, struct digest *ret,
+                               bool *ret_whole);
+/* gethostname(), or "localhost". */
+void check_host_name(char *out, size_t size);

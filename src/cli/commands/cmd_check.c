@@ -1,0 +1,138 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/envlist.h"
+#include "base/text/strbuf.h"
+#include "cli/commands/check_io.h"
+#include "cli/options/commands.h"
+#include "cli/jobs/run_line_io.h"
+#include "launcher/preflight/check_text.h"
+#include "launcher/node/python_io.h"
+#include "launcher/agent/start_io.h"
+
+extern char **environ;
+
+enum check_option {
+    CHECK_JSON, CHECK_LOG_DIR, CHECK_NNODES, CHECK_RDZV_BACKEND, CHECK_RDZV_ENDPOINT, CHECK_RDZV_ID,
+    CHECK_RDZV_CONF, CHECK_NODE_RANK, CHECK_LOCAL_ADDR, CHECK_HELP, CHECK_OPTION_COUNT
+};
+
+static const struct option_def defs[CHECK_OPTION_COUNT] = {
+    [CHECK_JSON] = {.name = "json", .help = "one JSON object in one line, for programs"},
+    [CHECK_LOG_DIR] = {.name = "log-dir", .arg = "DIR",
+                       .help = "the disk that must have room (TMPDIR, or /tmp)"},
+    [CHECK_NNODES] = {.name = "nnodes", .arg = "N",
+                      .section = "Several nodes, as muster run has them",
+                      .help = "run it on N nodes at once, and the nodes are compared"},
+    [CHECK_RDZV_BACKEND] = {.name = "rdzv-backend", .arg = "NAME", .help = "how they meet"},
+    [CHECK_RDZV_ENDPOINT] = {.name = "rdzv-endpoint", .arg = "PLACE", .help = "where they meet"},
+    [CHECK_RDZV_ID] = {.name = "rdzv-id", .arg = "ID",
+                       .help = "name of this check, the same on all"},
+    [CHECK_RDZV_CONF] = {.name = "rdzv-conf", .arg = "KEY=VALUE,...", .help = "more about meeting"},
+    [CHECK_NODE_RANK] = {.name = "node-rank", .arg = "N", .help = "place of this node"},
+    [CHECK_LOCAL_ADDR] = {.name = "local-addr", .arg = "ADDR",
+                          .help = "address at which the others reach this node"},
+    [CHECK_HELP] = {.name = "help", .letter = 'h', .flags = OPTION_STOPS, .help = "show this help"},
+};
+
+const struct option_set check_options = {
+    .command = "check",
+    .operands = "",
+    .about = "Checks this node before a job: GPUs, adapters, interfaces, limits, disk, names. With "
+             "--nnodes it meets the others as a job would, compares all of them and lets each "
+             "reach its neighbours; no worker is started. Exit status 1: a check failed.",
+    .defs = defs,
+    .n = CHECK_OPTION_COUNT,
+};
+
+static const char *disk_of(const struct option_value *v) {
+    const char *tmp = env_get(environ, "TMPDIR");
+    if (v[CHECK_LOG_DIR].text != NULL)
+        return v[CHECK_LOG_DIR].text;
+    return tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp";
+}
+
+static int check_alone(const struct option_value *v) {
+    static struct digest d;
+    char host[DIGEST_HOST_MAX];
+    bool whole = false;
+    _cleanup_(freep) char *python = NULL;
+    struct err err = {0};
+    if (python_find(environ, &python, &err) < 0)
+        python = NULL; /* then nothing is known of PyTorch */
+    check_host_name(host, sizeof host);
+    struct digest_config config = {
+        .envp = environ, .python = python, .log_dir = disk_of(v), .netif = "", .host = host};
+    int r = check_this_node(&config, &d, &whole);
+    if (r < 0) {
+        (void)fprintf(stderr, "muster check: can't look at this node: %s\n", strerror(-r));
+        return EXIT_JOB_FAILED;
+    }
+    if (!whole)
+        digest_add(&d, DIGEST_FAIL, "LOOK", "looking at this node took longer than %.0f s",
+                   (double)DIGEST_GATHER_NS / (double)NS_PER_S);
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    if (v[CHECK_JSON].times > 0)
+        check_write_node_json(&d, host, &text);
+    else
+        check_write_node(&d, &text);
+    (void)fputs(strbuf_text(&text), stdout);
+    int status = finish_stdout();
+    return status == 0 && digest_worst(&d) == DIGEST_FAIL ? EXIT_JOB_FAILED : status;
+}
+
+/* Without, each node would wait for others at itself, as torchrun's default is. */
+static bool has_place(const struct option_value *v) {
+    return v[CHECK_RDZV_ENDPOINT].text != NULL || env_get(environ, "PET_RDZV_ENDPOINT") != NULL ||
+           env_get(environ, "PET_MASTER_ADDR") != NULL;
+}
+
+/* The command line of a job that would start nothing, so that its options mean what they mean
+ * there. */
+static int check_job(const struct option_value *v) {
+    char *words[CHECK_OPTION_COUNT + 8];
+    int n = 0;
+    words[n++] = xstrdup("check");
+    for (uint32_t i = CHECK_NNODES; i < CHECK_HELP; i++)
+        if (v[i].text != NULL)
+            words[n++] = xasprintf("--%s=%s", defs[i].name, v[i].text);
+    words[n++] = xstrdup("--preflight=strict");
+    words[n++] = xstrdup("--nproc-per-node=1");
+    words[n++] = xstrdup("--no-python");
+    words[n++] = xstrdup("true");
+    words[n] = NULL;
+    struct job_spec spec = {0};
+    int status = run_line_read(n, words, &spec);
+    if (status < 0 && spec.max_nodes < 2) {
+        status = check_alone(v);
+    } else if (status < 0 && !has_place(v)) {
+        status = usage_error("check", "--nnodes=%u: the nodes need a place to meet, the same on "
+                                      "all: --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT",
+                             spec.max_nodes);
+    } else if (status < 0) {
+        spec.check_only = true;
+        spec.check_json = v[CHECK_JSON].times > 0;
+        spec.check_disk = disk_of(v); /* no log_dir: nothing is written */
+        status = job_start(&spec, environ);
+    }
+    job_spec_fini(&spec);
+    while (n > 0)
+        free(words[--n]);
+    return status;
+}
+
+int cmd_check(int argc, char **argv) {
+    static struct options_parsed p;
+    struct err err = {0};
+    if (options_parse(&check_options, argc, argv, &p, &err) < 0)
+        return usage_error("check", "%s", err.text);
+    if (p.stopped) {
+        _cleanup_(strbuf_fini) struct strbuf text = {0};
+        options_help(&check_options, &text);
+        (void)fputs(strbuf_text(&text), stdout);
+        return finish_stdout();
+    }
+    if (p.operand < argc)
+        return usage_error("check", "unknown argument \"%s\"", argv[p.operand]);
+    return p.values[CHECK_NNODES].text != NULL ? check_job(p.values) : check_alone(p.values);
+}

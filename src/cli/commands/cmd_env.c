@@ -1,0 +1,415 @@
+/* "muster env": which variables the workers of this node would get, and why. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/envlist.h"
+#include "base/json/json.h"
+#include "base/text/log.h"
+#include "base/text/utf8.h"
+#include "cli/options/commands.h"
+#include "cli/commands/env_look_io.h"
+#include "cli/jobs/run_line_io.h"
+#include "cli/commands/topo_io.h"
+#include "launcher/logs/logdir_io.h"
+#include "launcher/node/node_net_io.h"
+#include "launcher/node/node_setup.h"
+#include "launcher/node/python_io.h"
+#include "nccl_env/rules/explain.h"
+#include "nccl_env/facts/facts_io.h"
+#include "topology/discover/sysfs/kfd_io.h"
+#include "topology/discover/look_io.h"
+#include "topology/discover/net/route_io.h"
+
+#define WIDTH 100 /* columns where standard output is no terminal */
+
+enum env_option {
+    ENV_JSON, ENV_EXPLAIN, ENV_FROM, ENV_SYSROOT, ENV_ENDPOINT, ENV_NNODES, ENV_NPROC,
+    /* Words of muster run from here on. */
+    ENV_NCCL_ENV, ENV_PREFLIGHT, ENV_ENV, ENV_ENV_FILE, ENV_COMM_ID, ENV_DEBUG, ENV_LOG_DIR,
+    ENV_VIRTUAL, ENV_GPUS, ENV_BIND, ENV_NUMA_BINDING, ENV_OMP,
+    ENV_HELP, ENV_OPTION_COUNT
+};
+
+static const struct option_def defs[ENV_OPTION_COUNT] = {
+    [ENV_JSON] = {.name = "json", .help = "all of it as one JSON object"},
+    [ENV_EXPLAIN] = {.name = "explain", .help = "with the reason and the source for each variable "
+                                                "that is set, left alone or not set"},
+    [ENV_FROM] = {.name = "from", .arg = "FILE",
+                  .help = "for the machine in this file, see muster topo --from"},
+    [ENV_SYSROOT] = {.name = "sysroot", .arg = "DIR",
+                     .help = "for the machine whose files are below this folder"},
+    [ENV_ENDPOINT] = {.name = "rdzv-endpoint", .arg = "HOST",
+                      .help = "the host that leads, for the interface by which it is reached"},
+    [ENV_NNODES] = {.name = "nnodes", .arg = "N", .fallback = "1", .flags = OPTION_ENV,
+                    .help = "for a job of so many nodes"},
+    [ENV_NPROC] = {.name = "nproc-per-node", .arg = "N", .flags = OPTION_ENV,
+                   .help = "workers of this node; otherwise one per visible GPU"},
+    [ENV_NCCL_ENV] = {.name = "nccl-env", .arg = "HOW", .choices = "off minimal full",
+                      .section = "As with muster run",
+                      .help = "what is set where nobody has (full)"},
+    [ENV_PREFLIGHT] = {.name = "preflight", .arg = "HOW", .choices = "off warn strict",
+                       .help = "whether nodes are compared before they start (warn)"},
+    [ENV_ENV] = {.name = "env", .arg = "NAME=VALUE", .flags = OPTION_REPEATS,
+                 .help = "set a variable; may be given several times"},
+    [ENV_ENV_FILE] = {.name = "env-file", .arg = "FILE", .flags = OPTION_REPEATS,
+                      .help = "the same from a file"},
+    [ENV_COMM_ID] = {.name = "nccl-comm-id", .help = "NCCL_COMM_ID is asked for"},
+    [ENV_DEBUG] = {.name = "nccl-debug", .help = "NCCL_DEBUG=INFO is asked for"},
+    [ENV_LOG_DIR] = {.name = "log-dir", .arg = "DIR", .help = "where files may go"},
+    [ENV_VIRTUAL] = {.name = "virtual-local-rank", .help = "each worker sees its own GPU only"},
+    [ENV_GPUS] = {.name = "gpus-per-worker", .arg = "N",
+                  .help = "each worker sees its own GPUs only"},
+    [ENV_BIND] = {.name = "bind", .arg = "HOW", .choices = "none numa socket core",
+                  .help = "CPUs of each worker, which --omp=cores counts"},
+    [ENV_NUMA_BINDING] = {.name = "numa-binding", .arg = "MODE",
+                          .choices = "node socket exclusive core-complex",
+                          .help = "the same as torchrun chooses them"},
+    [ENV_OMP] = {.name = "omp", .arg = "HOW", .choices = "torchrun cores",
+                 .help = "OMP_NUM_THREADS where it is not set (torchrun)"},
+    [ENV_HELP] = {.name = "help", .letter = 'h', .flags = OPTION_STOPS, .section = "Other",
+                  .help = "show this help"},
+};
+
+const struct option_set env_options = {
+    .command = "env",
+    .operands = "",
+    .about = "Shows which variables the workers of this node would get for NCCL, gloo and PyTorch, "
+             "beside their ranks. Nothing is set that the environment, NCCL's configuration files "
+             "or a cloud's plug-in say already.",
+    .defs = defs,
+    .n = ENV_OPTION_COUNT,
+};
+
+/* All that the rules are asked with. */
+struct asking {
+    const struct option_value *v;
+    struct job_spec spec;
+    bool nproc_given;
+    struct topology topology;
+    struct nccl_graph *graph;
+    struct nccl_facts facts;
+    struct netif_choice netif;
+    struct rocm_gpu rocm[TOPO_GPUS_MAX];
+    char *log_dir, *comm_id;
+    struct node_setup_input in;
+    struct node_setup setup;
+};
+
+static void asking_fini(struct asking *a) {
+    node_setup_fini(&a->setup);
+    nccl_graph_free(a->graph);
+    topology_fini(&a->topology);
+    nccl_facts_fini(&a->facts);
+    job_spec_fini(&a->spec);
+    free(a->log_dir);
+    free(a->comm_id);
+}
+
+/* Texts of files and devices must not reach a terminal as they are. */
+static void print_clean(const struct strbuf *text) {
+    _cleanup_(freep) char *clean = xstrdup(strbuf_text(text));
+    utf8_clean(clean, true);
+    (void)fputs(clean, stdout);
+}
+
+static bool is_live(const struct asking *a) {
+    return a->v[ENV_FROM].text == NULL && a->v[ENV_SYSROOT].text == NULL;
+}
+
+/* ---- the words of the command ---- */
+
+/* The command line of a job, so that words mean what they mean there. */
+struct line {
+    char *words[OPTIONS_REPEATED_MAX + ENV_OPTION_COUNT + 8];
+    int n;
+};
+
+static void line_fini(struct line *l) {
+    while (l->n > 0)
+        free(l->words[--l->n]);
+}
+
+static void add_row(struct line *l, const struct options_parsed *parsed, enum env_option row) {
+    const struct option_value *v = &parsed->values[row];
+    const char *name = defs[row].name, *text;
+    if ((defs[row].flags & OPTION_REPEATS) != 0)
+        for (size_t i = 0; (text = option_repeated(parsed, row, i)) != NULL; i++)
+            l->words[l->n++] = xasprintf("--%s=%s", name, text);
+    else if (defs[row].arg == NULL && v->times > 0)
+        l->words[l->n++] = xasprintf("--%s", name);
+    else if (defs[row].arg != NULL && v->text != NULL)
+        l->words[l->n++] = xasprintf("--%s=%s", name, v->text);
+}
+
+static bool has_gpus(void *arg) {
+    (void)arg;
+    return true;
+}
+
+static bool is_any_number_of_gpus(const char *nproc) {
+    return strcmp(nproc, "gpu") == 0 || strcmp(nproc, "auto") == 0;
+}
+
+/* -1, or the status to leave with. */
+static int read_words(struct asking *a, const struct options_parsed *parsed) {
+    _cleanup_(line_fini) struct line l = {0};
+    _cleanup_(strbuf_fini) struct strbuf warnings = {0}; /* of what has no effect here */
+    struct job_probes probes = run_line_probes;
+    struct err err = {0};
+    const char *nproc = a->v[ENV_NPROC].text;
+    if (!is_live(a)) {
+        probes.has_gpus = has_gpus; /* seen later */
+        nproc = nproc != NULL && is_any_number_of_gpus(nproc) ? NULL : nproc;
+    }
+    a->nproc_given = nproc != NULL;
+    l.words[l.n++] = xstrdup("env");
+    l.words[l.n++] = xasprintf("--nnodes=%s", a->v[ENV_NNODES].text);
+    l.words[l.n++] = xasprintf("--nproc-per-node=%s", nproc != NULL ? nproc : "1");
+    for (enum env_option row = ENV_NCCL_ENV; row < ENV_HELP; row++)
+        add_row(&l, parsed, row);
+    l.words[l.n++] = xstrdup("--rdzv-backend=c10d"); /* meets nobody */
+    l.words[l.n++] = xstrdup("--rdzv-endpoint=127.0.0.1:1");
+    l.words[l.n++] = xstrdup("--no-python");
+    l.words[l.n++] = xstrdup("true");
+    int r = job_options_read(l.n, l.words, env_own(), &probes, &warnings, &a->spec, &err);
+    return r < 0 ? usage_error("env", "%s", err.text) : -1;
+}
+
+/* ---- looking ---- */
+
+static int look_at_machine(struct asking *a, struct err *err) {
+    if (a->v[ENV_FROM].text != NULL)
+        return topology_load(a->v[ENV_FROM].text, &a->topology, err);
+    struct look_config config = {.what = LOOK_ALL, .sysroot = a->v[ENV_SYSROOT].text};
+    return topology_look(&config, &a->topology, err);
+}
+
+/* Of a file alone nothing is known but its topology. */
+static void look_at_files(struct asking *a) {
+    _cleanup_(freep) char *python = NULL;
+    struct nccl_facts_config config = {
+        .sysroot = a->v[ENV_SYSROOT].text, .envp = env_own(), .set = a->spec.env};
+    if (!is_live(a) && config.sysroot == NULL)
+        return;
+    if (is_live(a) && python_find(env_own(), &python, NULL) == 0)
+        config.python = python;
+    if (is_live(a) && a->topology.n_gpus > 0)
+        node_raise_limits(); /* as a job would, before they are looked at */
+    nccl_facts_read(&config, &a->facts);
+    a->in.facts = &a->facts;
+}
+
+/* leader: a literal address; "": nobody said who leads. */
+static int choose_netif(struct asking *a, const char *leader, struct err *err) {
+    struct route_found route = {0};
+    struct netif_input input = {.n_nodes = a->in.n_nodes, .leader_addr = leader};
+    if (leader[0] != '\0' && is_live(a)) {
+        int r = route_find(leader, &route, err);
+        if (r < 0)
+            return r;
+    } else if (leader[0] != '\0') {
+        (void)snprintf(route.netif, sizeof route.netif, "%s",
+                       netif_by_subnet(&a->topology, leader));
+    }
+    input.route_netif = route.netif;
+    input.route_source = route.source;
+    netif_choose(&a->topology, &input, &a->netif);
+    if (a->spec.preflight != JOB_PREFLIGHT_OFF &&
+        env_get(a->in.envp, "NCCL_SOCKET_IFNAME") == NULL)
+        netif_note_fast(&a->topology, &input, &a->netif);
+    a->in.netif = &a->netif;
+    return 0;
+}
+
+/* What is chosen when the job starts is written in capitals. */
+static void guess_the_rest(struct asking *a, const char *leader) {
+    const struct job_spec *spec = &a->spec;
+    const char *host = a->in.n_nodes <= 1 ? "127.0.0.1" : leader[0] != '\0' ? leader : "LEADER";
+    if (spec->nccl_comm_id)
+        a->comm_id = xasprintf(strchr(host, ':') != NULL ? "[%s]:PORT" : "%s:PORT", host);
+    if (spec->log_dir != NULL && !logdir_is_null(spec->log_dir)) {
+        _cleanup_(freep) char *cwd = spec->log_dir[0] != '/' ? run_line_probes.cwd(NULL) : NULL;
+        a->log_dir = xasprintf("%s%s%s/RUN_ID/GENERATION/NODE", cwd != NULL ? cwd : "",
+                               cwd != NULL ? "/" : "", spec->log_dir);
+    }
+    a->in.comm_id = a->comm_id;
+    a->in.log_dir = a->log_dir;
+    a->in.preview = true;
+}
+
+static const char *worker_variable(const struct asking *a, const char *name) {
+    const char *asked = env_get(a->spec.env, name);
+    return asked != NULL ? asked : env_get(a->in.envp, name);
+}
+
+static uint32_t count_rocm(const struct asking *a, uint32_t visible[TOPO_GPUS_MAX]) {
+    const struct rocm_visible names = {.rocr = worker_variable(a, "ROCR_VISIBLE_DEVICES"),
+                                       .hip = worker_variable(a, "HIP_VISIBLE_DEVICES"),
+                                       .cuda = worker_variable(a, "CUDA_VISIBLE_DEVICES")};
+    bool unknown;
+    return rocm_visible_gpus(&a->topology, a->rocm, a->in.n_rocm, &names, visible, TOPO_GPUS_MAX,
+                             &unknown);
+}
+
+static void choose_nproc(struct asking *a) {
+    uint32_t visible[TOPO_GPUS_MAX];
+    bool unknown;
+    const char *devices = worker_variable(a, "CUDA_VISIBLE_DEVICES");
+    uint32_t n =
+        affinity_visible_gpus(&a->topology, devices, visible, TOPO_GPUS_MAX, &unknown);
+    if (n == 0)
+        n = count_rocm(a, visible);
+    a->spec.nproc = MAX2(n / MAX2(a->spec.gpus_per_worker, 1u), 1u);
+}
+
+static int look(struct asking *a, struct err *err) {
+    struct node_setup_input *in = &a->in;
+    struct nccl_options none = {0};
+    struct err graph_err = {0};
+    char leader[46] = "";
+    int r = look_at_machine(a, err);
+    if (r < 0)
+        return r;
+    look_at_files(a);
+    *in = (struct node_setup_input){
+        .spec = &a->spec,
+        .envp = env_own(),
+        .any_gpu = a->topology.n_gpus > 0 || (is_live(a) && look_has_gpus()),
+        .looked = LOOK_ALL,
+        .topology = &a->topology,
+        .facts = in->facts,
+        .n_nodes = a->spec.max_nodes,
+        .rocm = a->rocm,
+    };
+    if (in->any_gpu && a->v[ENV_FROM].text == NULL)
+        in->n_rocm = kfd_list_gpus(a->v[ENV_SYSROOT].text, a->rocm, TOPO_GPUS_MAX);
+    if (nccl_graph_new(&a->topology, &none, &a->graph, &graph_err) < 0)
+        log_warning("which NIC NCCL takes is not known: %s", graph_err.text);
+    in->graph = a->graph;
+    if (!a->nproc_given)
+        choose_nproc(a);
+    if (a->v[ENV_ENDPOINT].text != NULL && in->n_nodes > 1)
+        r = env_leader_address(a->v[ENV_ENDPOINT].text, leader, err);
+    if (r == 0)
+        r = choose_netif(a, leader, err);
+    if (r < 0)
+        return r;
+    guess_the_rest(a, leader);
+    return node_setup_make(in, &a->setup, err);
+}
+
+/* ---- showing ---- */
+
+static void write_machine(const struct asking *a, struct strbuf *to) {
+    const struct topology *t = &a->topology;
+    strbuf_printf(to, "%s: ", t->source == TOPO_LIVE && t->host[0] != '\0' ? t->host : t->from);
+    if (t->n_gpus > 0)
+        strbuf_printf(to, "%u GPU%s%s%s", t->n_gpus, t->n_gpus > 1 ? "s" : "",
+                      t->gpus[0].name[0] != '\0' ? ", " : "", t->gpus[0].name);
+    else
+        strbuf_add(to, "no GPUs");
+    if (a->in.facts == NULL) {
+        strbuf_add(to, "; of its files nothing is known\n");
+        return;
+    }
+    const struct nccl_facts *f = a->in.facts;
+    if (f->nccl_version > 0)
+        strbuf_printf(to, "; NCCL %u.%u.%u", f->nccl_version / 10000, f->nccl_version / 100 % 100,
+                      f->nccl_version % 100);
+    if (f->torch_version[0] != '\0')
+        strbuf_printf(to, "; PyTorch %s", f->torch_version);
+    if (f->cloud != CLOUD_NONE)
+        strbuf_printf(to, "; %s", cloud_name(f->cloud));
+    for (uint32_t i = 0; i < f->n_plugins; i++)
+        strbuf_printf(to, "%s%s", i == 0 ? "; plug-in " : ", ", f->plugins[i]);
+    strbuf_add_char(to, '\n');
+}
+
+static void write_rank(const struct asking *a, uint32_t local_rank, struct strbuf *to) {
+    const struct env_result *r = a->setup.workers[local_rank].env;
+    if (a->v[ENV_JSON].times > 0)
+        env_write_json(r, local_rank, local_rank, to);
+    else if (a->v[ENV_EXPLAIN].times > 0)
+        env_write_explained(r, topo_width() > 0 ? MIN2(topo_width(), WIDTH) : WIDTH, to);
+    else
+        env_write_plain(r, to);
+}
+
+static void show_json(const struct asking *a) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct json_writer w = json_writer_of(&text);
+    json_write_object_begin(&w, NULL);
+    json_write_array_begin(&w, "ranks");
+    for (uint32_t i = 0; i < a->setup.n; i++) {
+        _cleanup_(strbuf_fini) struct strbuf one = {0};
+        write_rank(a, i, &one);
+        json_write_raw(&w, NULL, strbuf_text(&one));
+    }
+    json_write_array_end(&w);
+    json_write_object_end(&w);
+    strbuf_add_char(&text, '\n');
+    (void)fputs(strbuf_text(&text), stdout);
+}
+
+/* Ranks that get the same are shown together; a heading is a comment, so that the plain form is a
+ * file for --env-file. */
+static void show_text(const struct asking *a) {
+    bool explain = a->v[ENV_EXPLAIN].times > 0;
+    _cleanup_(strbuf_fini) struct strbuf text = {0}, last = {0};
+    if (explain)
+        write_machine(a, &text);
+    for (uint32_t first = 0, i = 0; i <= a->setup.n; i++) {
+        struct strbuf one = {0};
+        if (i < a->setup.n)
+            write_rank(a, i, &one);
+        if (i > 0 && (i == a->setup.n || strcmp(strbuf_text(&one), strbuf_text(&last)) != 0)) {
+            const char *mark = explain ? "" : "# ";
+            strbuf_add(&text, explain ? "\n" : "");
+            if (i - first > 1)
+                strbuf_printf(&text, "%slocal ranks %u-%u\n", mark, first, i - 1);
+            else
+                strbuf_printf(&text, "%slocal rank %u\n", mark, first);
+            strbuf_printf(&text, "%s%s", explain ? "\n" : "", strbuf_text(&last));
+            first = i;
+        }
+        strbuf_fini(&last);
+        last = one;
+    }
+    print_clean(&text);
+}
+
+static int show(const struct options_parsed *parsed) {
+    _cleanup_(asking_fini) struct asking a = {.v = parsed->values};
+    struct err err = {0};
+    int status = read_words(&a, parsed);
+    if (status >= 0)
+        return status;
+    if (look(&a, &err) < 0) {
+        log_error("%s", err.text);
+        return EXIT_JOB_FAILED;
+    }
+    if (a.v[ENV_JSON].times > 0)
+        show_json(&a);
+    else
+        show_text(&a);
+    return finish_stdout();
+}
+
+int cmd_env(int argc, char **argv) {
+    struct options_parsed parsed;
+    struct err err = {0};
+    if (options_parse(&env_options, argc, argv, &parsed, &err) < 0 ||
+        (!parsed.stopped && options_from_env(&env_options, env_own(), &parsed, &err) < 0))
+        return usage_error("env", "%s", err.text);
+    if (parsed.values[ENV_HELP].times > 0) {
+        _cleanup_(strbuf_fini) struct strbuf text = {0};
+        options_help(&env_options, &text);
+        (void)fputs(strbuf_text(&text), stdout);
+        return finish_stdout();
+    }
+    if (parsed.operand < argc)
+        return usage_error("env", "unknown argument \"%s\"", argv[parsed.operand]);
+    if (parsed.values[ENV_JSON].times > 0 && parsed.values[ENV_EXPLAIN].times > 0)
+        return usage_error("env", "--json has the reasons too: leave out --explain");
+    return show(&parsed);
+}

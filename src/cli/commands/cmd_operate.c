@@ -1,0 +1,132 @@
+/* "muster leave", "exclude", "grow" and "stop": one question, one answer. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/log.h"
+#include "cli/options/commands.h"
+#include "cli/jobs/operate.h"
+
+enum { OPERATE_REASON = OPERATE_OWN, OPERATE_OPTION_COUNT };
+
+#define REASON_ROW \
+    [OPERATE_REASON] = {.name = "reason", .arg = "TEXT", .help = "for the job's log and report"}
+
+static const struct option_def plain_defs[] = {OPERATE_ROWS};
+static const struct option_def reason_defs[OPERATE_OPTION_COUNT] = {OPERATE_ROWS, REASON_ROW};
+
+#define WHERE                                                                            \
+    " ENDPOINT is HOST:PORT (the job's endpoint or any agent's listener), dir:/path or " \
+    "etcd://HOST:PORT; without it, the job that runs on this machine."
+
+const struct option_set leave_options = {
+    .command = "leave",
+    .operands = "[ENDPOINT]",
+    .about = "Takes a node out of its job: its workers are stopped with grace, and its agent ends; "
+             "the others go on without it. ENDPOINT is HOST:PORT, the listener of that node's "
+             "agent; without it, the agent on this machine.",
+    .defs = reason_defs,
+    .n = ARRAY_SIZE(reason_defs),
+};
+const struct option_set exclude_options = {
+    .command = "exclude",
+    .operands = "NODE [ENDPOINT]",
+    .about = "Takes a node out of the group for good; a spare takes its place where there is one. "
+             "NODE is its name or its id, as muster status shows them." WHERE,
+    .defs = reason_defs,
+    .n = ARRAY_SIZE(reason_defs),
+};
+const struct option_set grow_options = {
+    .command = "grow",
+    .operands = "[ENDPOINT]",
+    .about = "Forms a new group at once, with the nodes that wait." WHERE,
+    .defs = plain_defs,
+    .n = ARRAY_SIZE(plain_defs),
+};
+const struct option_set stop_options = {
+    .command = "stop",
+    .operands = "[ENDPOINT]",
+    .about = "Ends the job on all its nodes." WHERE,
+    .defs = reason_defs,
+    .n = ARRAY_SIZE(reason_defs),
+};
+
+static int ask(const struct operation *op, struct loop *loop, const struct command *command) {
+    struct job_found found = {0};
+    struct operator_reply reply = {0};
+    struct err err = {0};
+    int status = EXIT_JOB_FAILED;
+    int r = operation_ask(op, loop, command, &found, &reply, &err);
+    if (r < 0) {
+        status = operation_failed(op, r, &err, &found);
+    } else if (found.closed) {
+        log_error("the job '%s' is over: %s", found.run_id,
+                  found.record.reason[0] != '\0'            ? found.record.reason
+                  : found.record.outcome == OUTCOME_SUCCESS ? "it succeeded"
+                                                            : "it failed");
+    } else if (reply.has_overview || !reply.answer.ok) {
+        log_error("%s", reply.has_overview ? "the agent gave no answer" : reply.answer.text);
+    } else {
+        printf("%s\n", reply.answer.text);
+        status = finish_stdout();
+    }
+    operator_reply_fini(&reply);
+    job_found_fini(&found);
+    return status;
+}
+
+/* Everything is read but NODE and ENDPOINT. */
+static int operate(struct operation *op, enum command_kind kind, const char *node) {
+    struct command command = {.kind = kind};
+    const char *reason =
+        op->set->n > OPERATE_REASON ? op->parsed.values[OPERATE_REASON].text : NULL;
+    if (node != NULL && (node[0] == '\0' || strlen(node) >= sizeof command.node))
+        return usage_error(op->set->command, "NODE: 1 to %zu bytes", sizeof command.node - 1);
+    if (reason != NULL && strlen(reason) >= sizeof command.reason)
+        return usage_error(op->set->command, "--reason: at most %zu bytes",
+                           sizeof command.reason - 1);
+    (void)snprintf(command.node, sizeof command.node, "%s", node != NULL ? node : "");
+    (void)snprintf(command.reason, sizeof command.reason, "%s", reason != NULL ? reason : "");
+    struct loop *loop;
+    int r = loop_new(&loop);
+    if (r < 0) {
+        log_error("can't make an event loop: %s", strerror(-r));
+        return EXIT_JOB_FAILED;
+    }
+    int status = ask(op, loop, &command);
+    loop_free(loop);
+    return status;
+}
+
+static int operate_simple(const struct option_set *set, enum command_kind kind, int argc,
+                          char **argv) {
+    struct operation op;
+    int status = operation_read(set, argc, argv, 1, &op);
+    if (status >= 0)
+        return status;
+    op.place.endpoint = op.operands[0];
+    op.place.one_agent = kind == COMMAND_LEAVE;
+    return operate(&op, kind, NULL);
+}
+
+int cmd_leave(int argc, char **argv) {
+    return operate_simple(&leave_options, COMMAND_LEAVE, argc, argv);
+}
+
+int cmd_grow(int argc, char **argv) {
+    return operate_simple(&grow_options, COMMAND_GROW, argc, argv);
+}
+
+int cmd_stop(int argc, char **argv) {
+    return operate_simple(&stop_options, COMMAND_STOP, argc, argv);
+}
+
+int cmd_exclude(int argc, char **argv) {
+    struct operation op;
+    int status = operation_read(&exclude_options, argc, argv, 2, &op);
+    if (status >= 0)
+        return status;
+    if (op.n_operands == 0)
+        return usage_error("exclude", "which NODE? See \"muster status\"");
+    op.place.endpoint = op.operands[1];
+    return operate(&op, COMMAND_EXCLUDE, op.operands[0]);
+}

@@ -1,0 +1,33 @@
+#include "cli/options/commands.h"
+#include "cli/jobs/operate.h"
+#include "cli/jobs/watch_io.h"
+
+enum { STATUS_JSON = OPERATE_OWN, STATUS_WATCH, STATUS_OPTION_COUNT };
+
+static const struct option_def defs[STATUS_OPTION_COUNT] = {
+    OPERATE_ROWS,
+    [STATUS_JSON] = {.name = "json", .help = "one JSON object in one line, for programs"},
+    [STATUS_WATCH] = {.name = "watch",
+                      .letter = 'w',
+                      .help = "again every second, until the job ends"},
+};
+
+const struct option_set status_options = {
+    .command = "status",
+    .operands = "[ENDPOINT]",
+    .about = "Shows a job's state and its nodes, as the leader sees them. ENDPOINT is HOST:PORT "
+             "(the job's endpoint or any agent's listener), dir:/path or etcd://HOST:PORT; without "
+             "it, the job that runs on this machine.",
+    .defs = defs,
+    .n = STATUS_OPTION_COUNT,
+};
+
+int cmd_status(int argc, char **argv) {
+    struct operation op;
+    int status = operation_read(&status_options, argc, argv, 1, &op);
+    if (status >= 0)
+        return status;
+    op.place.endpoint = op.operands[0];
+    const struct option_value *values = op.parsed.values;
+    return watch_job(&op, values[STATUS_JSON].times > 0, values[STATUS_WATCH].times > 0);
+}

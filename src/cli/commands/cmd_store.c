@@ -1,0 +1,70 @@
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/text/log.h"
+#include "cli/options/commands.h"
+#include "cli/options/options.h"
+#include "rendezvous/store/store_serve_io.h"
+
+enum store_option { STORE_LISTEN, STORE_PORT_FILE, STORE_HELP, STORE_OPTION_COUNT };
+
+static const struct option_def defs[STORE_OPTION_COUNT] = {
+    [STORE_LISTEN] = {.name = "listen",
+                      .letter = 'l',
+                      .arg = "ADDR:PORT",
+                      .help = "where to listen: an address, localhost, or nothing for any; port 0 "
+                              "is a free one"},
+    [STORE_PORT_FILE] = {.name = "port-file",
+                         .arg = "FILE",
+                         .help = "write the port into FILE when clients can connect"},
+    [STORE_HELP] = {.name = "help", .letter = 'h', .flags = OPTION_STOPS, .help = "show this help"},
+};
+
+const struct option_set store_options = {
+    .command = "store",
+    .operands = "",
+    .about = "Serves PyTorch's TCPStore protocol until SIGTERM or SIGINT. Prints \"listening on "
+             "ADDR:PORT\" when clients can connect.",
+    .defs = defs,
+    .n = STORE_OPTION_COUNT,
+};
+
+static int on_ready(void *arg, const char *where) {
+    (void)arg;
+    printf("listening on %s\n", where);
+    return finish_stdout() == 0 ? 0 : -EIO;
+}
+
+static void on_line(void *arg, const char *line) {
+    (void)arg;
+    log_warning("%s", line);
+}
+
+int cmd_store(int argc, char **argv) {
+    struct options_parsed parsed;
+    struct err err = {0};
+    if (options_parse(&store_options, argc, argv, &parsed, &err) < 0)
+        return usage_error("store", "%s", err.text);
+    if (parsed.values[STORE_HELP].times > 0) {
+        _cleanup_(strbuf_fini) struct strbuf text = {0};
+        options_help(&store_options, &text);
+        (void)fputs(strbuf_text(&text), stdout);
+        return finish_stdout();
+    }
+    if (parsed.operand < argc)
+        return usage_error("store", "unknown argument \"%s\"", argv[parsed.operand]);
+    if (parsed.values[STORE_LISTEN].text == NULL)
+        return usage_error("store", "where? --listen ADDR:PORT, for instance --listen localhost:0");
+    struct store_serve_config config = {.listen = parsed.values[STORE_LISTEN].text,
+                                        .port_file = parsed.values[STORE_PORT_FILE].text,
+                                        .on_ready = on_ready,
+                                        .log = on_line};
+    int r = store_serve(&config, &err);
+    if (r == -EINVAL)
+        return usage_error("store", "%s", err.text);
+    if (r < 0) {
+        log_error("%s", err.text);
+        return EXIT_JOB_FAILED;
+    }
+    return 0;
+}

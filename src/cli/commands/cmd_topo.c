@@ -1,0 +1,254 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/log.h"
+#include "base/text/utf8.h"
+#include "cli/options/commands.h"
+#include "cli/commands/topo_io.h"
+#include "topology/discover/look_io.h"
+#include "topology/nccl/nccl_xml.h"
+#include "topology/render/render.h"
+#include "topology/json/topology_json.h"
+
+enum topo_option {
+    TOPO_OPT_JSON, TOPO_OPT_TREE, TOPO_OPT_SVG, TOPO_OPT_NCCL_XML, TOPO_OPT_CHECK, TOPO_OPT_FROM,
+    TOPO_OPT_SYSROOT, TOPO_OPT_HELP, TOPO_OPTION_COUNT
+};
+
+static const struct option_def defs[TOPO_OPTION_COUNT] = {
+    [TOPO_OPT_JSON] = {.name = "json", .help = "all of it as one JSON object, for programs and for "
+                                               "--from"},
+    [TOPO_OPT_TREE] = {.name = "tree", .help = "a tree of NUMA nodes, switches and devices"},
+    [TOPO_OPT_SVG] = {.name = "svg",
+                      .arg = "FILE",
+                      .help = "write a picture; - is standard output"},
+    [TOPO_OPT_NCCL_XML] = {.name = "nccl-xml",
+                           .arg = "FILE",
+                           .help = "write NCCL's topology file (NCCL_TOPO_FILE); - is standard "
+                                   "output"},
+    [TOPO_OPT_CHECK] = {.name = "check-nccl-xml",
+                        .arg = "FILE",
+                        .help = "judge an NCCL topology file by NCCL's rules; nothing else is "
+                                "shown"},
+    [TOPO_OPT_FROM] = {.name = "from",
+                       .arg = "FILE",
+                       .help = "of this file, not of this machine: the JSON of --json, an hwloc "
+                               "XML, or an NCCL topology file"},
+    [TOPO_OPT_SYSROOT] = {.name = "sysroot",
+                          .arg = "DIR",
+                          .help = "of this recorded tree, which has sys and proc below it"},
+    [TOPO_OPT_HELP] = {.name = "help", .letter = 'h', .flags = OPTION_STOPS,
+                       .help = "show this help"},
+};
+
+const struct option_set topo_options = {
+    .command = "topo",
+    .operands = "",
+    .about = "Shows the GPUs and NICs of this node, how far apart they are, and which NIC NCCL "
+             "takes for each GPU. Without options: a matrix as nvidia-smi topo -m prints it.",
+    .defs = defs,
+    .n = TOPO_OPTION_COUNT,
+};
+
+/* ---- the words of the command ---- */
+
+static bool is_stdout(const char *path) { return path != NULL && strcmp(path, "-") == 0; }
+
+/* -1, or the status to leave with. */
+static int check_words(const struct option_value *v) {
+    const char *const files[] = {v[TOPO_OPT_SVG].text, v[TOPO_OPT_NCCL_XML].text,
+                                 v[TOPO_OPT_CHECK].text, v[TOPO_OPT_FROM].text,
+                                 v[TOPO_OPT_SYSROOT].text};
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++)
+        if (files[i] != NULL && files[i][0] == '\0')
+            return usage_error("topo", "an empty file name");
+    bool json = v[TOPO_OPT_JSON].times > 0, tree = v[TOPO_OPT_TREE].times > 0;
+    bool svg = v[TOPO_OPT_SVG].text != NULL, xml = v[TOPO_OPT_NCCL_XML].text != NULL;
+    if (v[TOPO_OPT_CHECK].text != NULL && (json || tree || svg || xml))
+        return usage_error("topo", "--check-nccl-xml shows nothing else: leave out --json, --tree, "
+                                   "--svg and --nccl-xml");
+    if (v[TOPO_OPT_FROM].text != NULL && v[TOPO_OPT_SYSROOT].text != NULL)
+        return usage_error("topo", "either --from or --sysroot");
+    if (json + tree + is_stdout(v[TOPO_OPT_SVG].text) + is_stdout(v[TOPO_OPT_NCCL_XML].text) > 1)
+        return usage_error("topo", "only one of --json, --tree, --svg=- and --nccl-xml=- can have "
+                                   "standard output");
+    return -1;
+}
+
+/* ---- looking ---- */
+
+static int load(const struct option_value *v, struct topology *ret, struct err *err) {
+    if (v[TOPO_OPT_FROM].text != NULL)
+        return topology_load(v[TOPO_OPT_FROM].text, ret, err);
+    struct look_config config = {.what = LOOK_ALL, .sysroot = v[TOPO_OPT_SYSROOT].text};
+    return topology_look(&config, ret, err);
+}
+
+/* Texts of files and devices must not reach a terminal as they are. */
+static void warn(void *arg, const char *text) {
+    (void)arg;
+    _cleanup_(freep) char *clean = xstrdup(text);
+    utf8_clean(clean, false);
+    log_warning("%s", clean);
+}
+
+/* What is set here and would change NCCL's choice is not looked at: what is shown is the node's. */
+static void warn_of_variables(void) {
+    static const char *const names[] = {"NCCL_IB_HCA",       "NCCL_NET_GDR_LEVEL",
+                                        "NCCL_P2P_LEVEL",    "NCCL_PXN_DISABLE",
+                                        "NCCL_TOPO_FILE",    "NCCL_NETDEVS_POLICY",
+                                        "NCCL_SOCKET_IFNAME"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (getenv(names[i]) != NULL)
+            log_warning("%s is set: the NICs shown are those that NCCL takes without it",
+                        names[i]);
+}
+
+/* ---- --check-nccl-xml ---- */
+
+#define CHECK_BYTES_MAX ((size_t)16 << 20)
+
+struct finding {
+    uint32_t line, order;
+    enum nccl_xml_level level;
+    char *text; /* owned */
+};
+
+struct findings {
+    struct finding *list;
+    uint32_t n;
+};
+
+static void add_finding(void *arg, enum nccl_xml_level level, uint32_t line, const char *text) {
+    struct findings *f = arg;
+    f->list = xrealloc(f->list, ((size_t)f->n + 1) * sizeof *f->list);
+    f->list[f->n] = (struct finding){line, f->n, level, xstrdup(text)};
+    f->n++;
+}
+
+static int compare_findings(const void *a, const void *b) {
+    const struct finding *x = a, *y = b;
+    if (x->line != y->line)
+        return x->line < y->line ? -1 : 1;
+    return (x->order > y->order) - (x->order < y->order);
+}
+
+/* In the order of the file's lines, in the form that editors jump by; frees them. */
+static void print_findings(struct findings *f, const char *path) {
+    static const char *const levels[] = {
+        [NCCL_XML_NOTE] = "note", [NCCL_XML_WARNING] = "warning", [NCCL_XML_ERROR] = "error"};
+    if (f->n > 1)
+        qsort(f->list, f->n, sizeof *f->list, compare_findings);
+    for (uint32_t i = 0; i < f->n; i++) {
+        printf("%s:", path);
+        if (f->list[i].line > 0)
+            printf("%u:", f->list[i].line);
+        printf(" %s: ", levels[f->list[i].level]);
+        utf8_clean(f->list[i].text, false);
+        printf("%s\n", f->list[i].text);
+        free(f->list[i].text);
+    }
+    if (f->n == 0)
+        printf("%s: nothing to find fault with\n", path);
+    free(f->list);
+}
+
+static int check(const struct option_value *v) {
+    const char *path = v[TOPO_OPT_CHECK].text;
+    _cleanup_(topology_fini) struct topology machine = {0};
+    _cleanup_(freep) char *text = NULL;
+    size_t len;
+    struct err err = {0};
+    bool other = v[TOPO_OPT_FROM].text != NULL || v[TOPO_OPT_SYSROOT].text != NULL;
+    /* Without GPUs this is no machine that the file could be for. */
+    bool compare = other || look_has_gpus();
+    if (topo_read(path, CHECK_BYTES_MAX, &text, &len, &err) < 0 ||
+        (compare && load(v, &machine, &err) < 0)) {
+        log_error("%s", err.text);
+        return EXIT_JOB_FAILED;
+    }
+    struct findings found = {0};
+    unsigned errors = nccl_xml_check(text, len, compare ? &machine : NULL, add_finding, &found);
+    print_findings(&found, path);
+    int status = finish_stdout();
+    return errors > 0 ? EXIT_JOB_FAILED : status;
+}
+
+/* ---- showing ---- */
+
+static int write_nccl_xml(const struct topology *t, const char *path, struct err *err) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    int r = nccl_xml_write(t, &text, err);
+    return r < 0 ? r : topo_write(path, strbuf_text(&text), text.len, err);
+}
+
+static int write_svg(const struct topology *t, const struct nccl_graph *g, const char *path,
+                     struct err *err) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    render_svg(t, g, &text);
+    return topo_write(path, strbuf_text(&text), text.len, err);
+}
+
+static void print(const struct option_value *v, const struct topology *t,
+                  const struct nccl_graph *g) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    if (v[TOPO_OPT_JSON].times > 0)
+        topology_json_write(t, &text);
+    else if (v[TOPO_OPT_TREE].times > 0)
+        render_tree(t, g, topo_width(), topo_utf8(), &text);
+    else if (v[TOPO_OPT_SVG].text == NULL && v[TOPO_OPT_NCCL_XML].text == NULL)
+        render_matrix(t, g, &text);
+    (void)fputs(strbuf_text(&text), stdout);
+}
+
+static void freeg(struct nccl_graph **g) { nccl_graph_free(*g); }
+
+static int show(const struct option_value *v) {
+    _cleanup_(topology_fini) struct topology t = {0};
+    _cleanup_(freeg) struct nccl_graph *g = NULL;
+    struct err err = {0};
+    if (load(v, &t, &err) < 0) {
+        log_error("%s", err.text);
+        return EXIT_JOB_FAILED;
+    }
+    struct nccl_options none = {0};
+    if (nccl_graph_new(&t, &none, &g, &err) < 0)
+        log_warning("which NIC NCCL takes is not known: %s", err.text);
+    print(v, &t, g);
+    int r = 0;
+    err = (struct err){0};
+    if (v[TOPO_OPT_SVG].text != NULL)
+        r = write_svg(&t, g, v[TOPO_OPT_SVG].text, &err);
+    if (r == 0 && v[TOPO_OPT_NCCL_XML].text != NULL)
+        r = write_nccl_xml(&t, v[TOPO_OPT_NCCL_XML].text, &err);
+    int status = finish_stdout();
+    for (uint32_t i = 0; i < t.n_warnings; i++)
+        warn(NULL, t.warnings[i]);
+    /* Without GPUs no NIC is taken: nobody asked how fast it is. */
+    if (g != NULL && t.n_gpus > 0)
+        nccl_graph_warnings(g, warn, NULL);
+    if (t.source == TOPO_LIVE && t.n_gpus > 0)
+        warn_of_variables();
+    if (r < 0)
+        log_error("%s", err.text);
+    return r < 0 ? EXIT_JOB_FAILED : status;
+}
+
+int cmd_topo(int argc, char **argv) {
+    struct options_parsed parsed;
+    struct err err = {0};
+    if (options_parse(&topo_options, argc, argv, &parsed, &err) < 0)
+        return usage_error("topo", "%s", err.text);
+    if (parsed.values[TOPO_OPT_HELP].times > 0) {
+        _cleanup_(strbuf_fini) struct strbuf text = {0};
+        options_help(&topo_options, &text);
+        (void)fputs(strbuf_text(&text), stdout);
+        return finish_stdout();
+    }
+    if (parsed.operand < argc)
+        return usage_error("topo", "unknown argument \"%s\"", argv[parsed.operand]);
+    int status = check_words(parsed.values);
+    if (status >= 0)
+        return status;
+    return parsed.values[TOPO_OPT_CHECK].text != NULL ? check(parsed.values) : show(parsed.values);
+}

@@ -1,0 +1,105 @@
+#include "cli/jobs/operate.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/log.h"
+#include "base/text/parse.h"
+#include "cli/options/commands.h"
+
+static void merge(const struct option_set *set, const struct options_parsed *from,
+                  struct options_parsed *into) {
+    for (size_t i = 0; i < set->n; i++) {
+        uint32_t before = into->values[i].times;
+        if (from->values[i].times > 0)
+            into->values[i] = from->values[i];
+        into->values[i].times = before + from->values[i].times;
+    }
+}
+
+static int read_words(struct operation *op, int argc, char **argv, int max_operands) {
+    const struct option_set *set = op->set;
+    struct err err = {0};
+    for (;;) {
+        struct options_parsed p;
+        if (options_parse(set, argc, argv, &p, &err) < 0)
+            return usage_error(set->command, "%s", err.text);
+        merge(set, &p, &op->parsed);
+        if (p.stopped || p.operand >= argc)
+            return -1;
+        if (op->n_operands == max_operands)
+            return usage_error(set->command, "unknown argument \"%s\"", argv[p.operand]);
+        op->operands[op->n_operands++] = argv[p.operand];
+        argv += p.rest - 1;
+        argc -= p.rest - 1;
+    }
+}
+
+static int read_values(struct operation *op) {
+    const struct option_value *values = op->parsed.values;
+    op->place.run_id = values[OPERATE_RDZV_ID].text;
+    op->place.conf = values[OPERATE_RDZV_CONF].text;
+    op->timeout_ns = OPERATOR_TIMEOUT_NS;
+    if (op->place.run_id != NULL && strlen(op->place.run_id) >= RDZV_RUN_ID_MAX)
+        return usage_error(op->set->command, "--rdzv-id: at most %d bytes", RDZV_RUN_ID_MAX - 1);
+    const char *timeout = values[OPERATE_TIMEOUT].text;
+    if (timeout != NULL && (parse_seconds_ns(timeout, &op->timeout_ns) != 0 ||
+                            op->timeout_ns < NS_PER_MS || op->timeout_ns > OPERATOR_TIMEOUT_MAX_NS))
+        return usage_error(op->set->command,
+                           "--timeout=%s: must be a number of seconds from 0.001 to 3600", timeout);
+    op->place.timeout_ns = op->timeout_ns;
+    return -1;
+}
+
+int operation_read(const struct option_set *set, int argc, char **argv, int max_operands,
+                   struct operation *ret) {
+    *ret = (struct operation){.set = set};
+    assert(max_operands <= (int)ARRAY_SIZE(ret->operands));
+    int status = read_words(ret, argc, argv, max_operands);
+    if (status >= 0)
+        return status;
+    if (ret->parsed.values[OPERATE_HELP].times > 0) {
+        _cleanup_(strbuf_fini) struct strbuf text = {0};
+        options_help(set, &text);
+        (void)fputs(strbuf_text(&text), stdout);
+        return finish_stdout();
+    }
+    return read_values(ret);
+}
+
+int operation_ask(const struct operation *op, struct loop *loop, const struct command *command,
+                  struct job_found *found, struct operator_reply *ret_reply, struct err *err) {
+    int r = job_find(loop, &op->place, found, err);
+    if (r < 0 || found->closed)
+        return r;
+    bool all_refused = true;
+    for (size_t i = 0; i < found->n; i++) {
+        const struct job_target *t = &found->list[i];
+        struct operator_question q = {.host = t->host,
+                                      .port = t->port,
+                                      .run_id = op->place.run_id,
+                                      .command = *command,
+                                      .timeout_ns = op->timeout_ns};
+        /* What an agent of this machine, or the arbiter, was found for must be what answers. */
+        if (q.run_id == NULL && t->run_id[0] != '\0')
+            q.run_id = t->run_id;
+        r = operator_ask(loop, &q, ret_reply, err);
+        if (r == 0)
+            return 0;
+        all_refused = all_refused && r == -ECONNREFUSED;
+    }
+    return r == -ECONNREFUSED && !all_refused ? -EHOSTUNREACH : r;
+}
+
+int operation_failed(const struct operation *op, int code, const struct err *err,
+                     const struct job_found *found) {
+    if (code == -EINVAL)
+        return usage_error(op->set->command, "%s", err->text);
+    log_error("%s", err->text);
+    for (size_t i = 0; code == -EEXIST && i < found->n; i++)
+        (void)fprintf(stderr, "  %s:%u  --rdzv-id %s  (process %" PRId32 ")\n", found->list[i].host,
+                      found->list[i].port, found->list[i].run_id, found->list[i].pid);
+    return EXIT_JOB_FAILED;
+}

@@ -1,0 +1,47 @@
+/* What the commands for operators have in common: their options, asking the job, saying why not. */
+#pragma once
+
+#include "cli/jobs/find_job_io.h"
+#include "cli/options/options.h"
+#include "rendezvous/operate/operator_io.h"
+
+/* Rows that each of their tables begins with. */
+enum { OPERATE_RDZV_ID, OPERATE_RDZV_CONF, OPERATE_TIMEOUT, OPERATE_HELP, OPERATE_OWN };
+#define OPERATE_ROWS                                                                            \
+    [OPERATE_RDZV_ID] = {.name = "rdzv-id",                                                     \
+                         .arg = "ID",                                                           \
+                         .help =                                                                \
+                             "the job's run id; needed with dir: and etcd:, and where several " \
+                             "jobs run on this machine"},                                       \
+    [OPERATE_RDZV_CONF] = {.name = "rdzv-conf",                                                 \
+                           .arg = "CONF",                                                       \
+                           .help = "as with muster run, for etcd: KEY=VALUE,KEY=VALUE"},        \
+    [OPERATE_TIMEOUT] = {.name = "timeout",                                                     \
+                         .arg = "SECONDS",                                                      \
+                         .fallback = "5",                                                       \
+                         .help = "how long to wait for each address"},                          \
+    [OPERATE_HELP] = {                                                                          \
+        .name = "help", .letter = 'h', .flags = OPTION_STOPS, .help = "show this help"}
+
+struct operation {
+    const struct option_set *set;
+    struct options_parsed parsed;
+    const char *operands[2];
+    int n_operands;
+    struct job_place place;
+    uint64_t timeout_ns;
+};
+
+/* Reads a command line on which options and operands come in any order. -1: *ret is filled, but for
+ * place.endpoint. Otherwise the exit status: help was printed, or an error. */
+_must_use_ int operation_read(const struct option_set *set, int argc, char **argv, int max_operands,
+                              struct operation *ret);
+
+/* Finds the job and asks it. 0: *ret_reply is filled, operator_reply_fini(); or the job is closed,
+ * and found->closed. A negative errno with a sentence: job_find's and operator_ask's. */
+_must_use_ int operation_ask(const struct operation *op, struct loop *loop,
+                             const struct command *command, struct job_found *found,
+                             struct operator_reply *ret_reply, struct err *err);
+/* Says why, and returns the exit status. */
+_must_use_ int operation_failed(const struct operation *op, int code, const struct err *err,
+                                const struct job_found *found);

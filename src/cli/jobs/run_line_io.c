@@ -1,0 +1,177 @@
+#include "cli/jobs/run_line_io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text/envlist.h"
+#include "base/text/log.h"
+#include "cli/options/commands.h"
+#include "cli/options/job_options.h"
+#include "cli/options/options_table.h"
+#include "io/clock.h"
+#include "io/file.h"
+#include "launcher/preflight/switch_map.h"
+#include "rendezvous/protocol/messages.h"
+#include "topology/discover/common/cpu_count_io.h"
+#include "topology/model/gpu_count.h"
+#include "topology/discover/sysfs/kfd_io.h"
+#include "topology/discover/look_io.h"
+#include "topology/discover/nvml/nvml_io.h"
+
+static uint32_t probe_cpus(void *arg) {
+    (void)arg;
+    return cpu_count_allowed();
+}
+
+/* As torch.cuda.device_count(), which counts AMD's, too; NVIDIA's where there are both. */
+static int probe_gpus(void *arg, uint32_t *ret, struct err *err) {
+    (void)arg;
+    const char *cuda = env_get(environ, "CUDA_VISIBLE_DEVICES");
+    struct rocm_gpu gpus[GPUS_MAX];
+    uint32_t n, nvidia = 0;
+    int r = nvml_count_visible(cuda, ret, err);
+    if (r < 0 || *ret > 0 || (n = kfd_list_gpus(NULL, gpus, GPUS_MAX)) == 0 ||
+        (nvml_count_visible(NULL, &nvidia, NULL) == 0 && nvidia > 0))
+        return r;
+    const struct rocm_visible names = {.rocr = env_get(environ, "ROCR_VISIBLE_DEVICES"),
+                                       .hip = env_get(environ, "HIP_VISIBLE_DEVICES"),
+                                       .cuda = cuda};
+    *ret = rocm_count_visible(gpus, n, &names);
+    return 0;
+}
+
+static uint64_t probe_random(void *arg) {
+    (void)arg;
+    return random_u64();
+}
+
+static char *probe_cwd(void *arg) {
+    (void)arg;
+    return getcwd(NULL, 0);
+}
+
+#define SECRET_FILE_MAX 4096
+
+/* The first line, so that an editor's newline does no harm. */
+static int probe_secret(void *arg, const char *path, char **ret, struct err *err) {
+    (void)arg;
+    _cleanup_(freep) char *text = NULL;
+    size_t len;
+    int r = file_read_text(path, SECRET_FILE_MAX, &text, &len);
+    if (r < 0)
+        return err_set(err, r, "can't read %s: %s", path,
+                       r == -EFBIG    ? "it holds more than 4096 bytes"
+                       : r == -EINVAL ? "it is not a regular file"
+                                      : strerror(-r));
+    size_t n = strcspn(text, "\r\n");
+    if (n == 0)
+        return err_set(err, -EINVAL, "the first line of %s is empty", path);
+    *ret = xstrndup(text, n);
+    return 0;
+}
+
+/* -v and -q win over LOGLEVEL. A word in LOGLEVEL that is no level is torchrun's error; here it
+ * changes nothing. */
+static void set_log_level(const struct job_spec *spec) {
+    const char *name = env_get(environ, "LOGLEVEL");
+    enum log_level level;
+    if (spec->verbose > 0)
+        log_set_level(spec->verbose > 1 ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO);
+    else if (spec->quiet)
+        log_set_level(LOG_LEVEL_ERROR);
+    else if (name != NULL && log_level_parse(name, &level) == 0)
+        log_set_level(level);
+}
+
+static void say_warnings(const struct strbuf *warnings) {
+    for (const char *line = strbuf_text(warnings); *line != '\0';) {
+        size_t n = strcspn(line, "\n");
+        log_warning("%.*s", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+}
+
+static int probe_env_file(void *arg, const char *path, char **ret, struct err *err) {
+    (void)arg;
+    size_t len;
+    int r = file_read_text(path, JOB_ENV_FILE_MAX, ret, &len);
+    if (r < 0)
+        return err_set(err, r, "can't read %s: %s", path,
+                       r == -EFBIG    ? "it holds more than 1 MiB"
+                       : r == -EINVAL ? "it is not a regular file"
+                                      : strerror(-r));
+    return 0;
+}
+
+static bool probe_has_gpus(void *arg) {
+    (void)arg;
+    return look_has_gpus();
+}
+
+/* This node's place in --topology-file; a node that is not in it is ordered by its name. */
+static int find_place(struct job_spec *spec, struct err *err) {
+    _cleanup_(freep) char *text = NULL;
+    char host[RDZV_HOST_MAX] = "", place[RDZV_HOST_MAX];
+    size_t len;
+    if (spec->topology_file == NULL)
+        return 0;
+    int r = file_read_text(spec->topology_file, SWITCH_MAP_MAX_BYTES, &text, &len);
+    if (r < 0)
+        return err_set(err, r, "can't read --topology-file %.200s: %s", spec->topology_file,
+                       strerror(-r));
+    if (gethostname(host, sizeof host - 1) < 0)
+        return 0;
+    r = switch_map_find(text, len, host, place, sizeof place, err);
+    if (r < 0) {
+        err_prefix(err, "--topology-file %.200s", spec->topology_file);
+        return r;
+    }
+    if (r == SWITCH_MAP_E_ABSENT) {
+        log_warning("--topology-file %s: no switch has node %s; it is ordered by its name",
+                    spec->topology_file, host);
+        return 0;
+    }
+    free(spec->topology);
+    spec->topology = xstrdup(place);
+    return 0;
+}
+
+const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
+                                           .count_gpus = probe_gpus,
+                                           .random = probe_random,
+                                           .cwd = probe_cwd,
+                                           .read_secret = probe_secret,
+                                           .read_env_file = probe_env_file,
+                                           .has_gpus = probe_has_gpus};
+
+int run_line_read(int argc, char **argv, struct job_spec *ret) {
+    _cleanup_(strbuf_fini) struct strbuf warnings = {0}, text = {0};
+    _cleanup_(job_spec_fini) struct job_spec spec = {0};
+    struct err err = {0};
+    int r = job_options_read(argc, argv, environ, &run_line_probes, &warnings, &spec, &err);
+    if (r < 0)
+        return usage_error(run_options.command, "%s", err.text);
+    if (r == JOB_OPTIONS_VERSION) {
+        char *version[] = {argv[0], NULL};
+        return cmd_version(1, version);
+    }
+    if (r == JOB_OPTIONS_HELP) {
+        options_help(&run_options, &text);
+        (void)fputs(strbuf_text(&text), stdout);
+        return finish_stdout();
+    }
+    set_log_level(&spec);
+    say_warnings(&warnings);
+    if (find_place(&spec, &err) < 0)
+        return usage_error(run_options.command, "%s", err.text);
+    if (r == JOB_OPTIONS_PRINT_CONFIG) {
+        job_print_config(&spec, &text);
+        (void)fputs(strbuf_text(&text), stdout);
+        return finish_stdout();
+    }
+    *ret = spec;
+    spec = (struct job_spec){0};
+    return -1;
+}

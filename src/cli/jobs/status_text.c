@@ -1,0 +1,369 @@
+#include "cli/jobs/status_text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json/json.h"
+#include "base/text/utf8.h"
+#include "launcher/report/report.h"
+
+static const char *const group_state_names[GROUP_STATE_COUNT] = {
+    [GROUP_GATHERING] = "gathering", [GROUP_FORMING] = "forming", [GROUP_RUNNING] = "running",
+    [GROUP_STOPPING] = "stopping",   [GROUP_CLOSED] = "closed",
+};
+static const char *const place_names[PLACE_COUNT] = {
+    [PLACE_MEMBER] = "member",     [PLACE_WAITING] = "waiting", [PLACE_SPARE] = "spare",
+    [PLACE_EXCLUDED] = "excluded", [PLACE_LEAVING] = "leaving",
+};
+static const char *const state_names[NODE_STATE_COUNT] = {
+    [NODE_JOINED] = "joined",     [NODE_PREPARED] = "prepared", [NODE_RUNNING] = "running",
+    [NODE_FINISHED] = "finished", [NODE_FAILED] = "failed",     [NODE_STOPPED] = "stopped",
+    [NODE_CLOSED] = "closed",
+};
+static const char *const outcome_names[] = {
+    [OUTCOME_NONE] = "none", [OUTCOME_SUCCESS] = "success", [OUTCOME_FAILED] = "failed"};
+
+/* ---- texts ---- */
+
+/* A peer's text on a terminal: control characters, C1's too (U+0080 to U+009F), become "?". */
+static void add_clean(struct strbuf *out, const char *text) {
+    for (size_t n; *text != '\0'; text += n) {
+        n = utf8_char(text);
+        unsigned char c = (unsigned char)text[0];
+        bool control = c < 0x20 || c == 0x7f || (c == 0xc2 && (unsigned char)text[1] < 0xa0);
+        if (n == 0 || control)
+            strbuf_add_char(out, '?');
+        else
+            strbuf_add_bytes(out, text, n);
+        n = MAX2(n, (size_t)1);
+    }
+}
+
+/* Characters, taken to be one column each. */
+static size_t width_of(const char *text) {
+    size_t n = 0;
+    for (; *text != '\0'; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+/* The name of a node of the list, or its incarnation. */
+static void add_name_of(const struct status_view *v, uint64_t incarnation, struct strbuf *out) {
+    for (uint32_t i = 0; i < v->n_nodes; i++) {
+        if (v->nodes[i].incarnation == incarnation && v->nodes[i].name[0] != '\0') {
+            add_clean(out, v->nodes[i].name);
+            return;
+        }
+    }
+    strbuf_printf(out, "%016" PRIx64, incarnation);
+}
+
+static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
+
+/* ---- the lines ---- */
+
+static void add_label(struct strbuf *out, const char *label) {
+    strbuf_printf(out, "  %-11s", label);
+}
+
+static void add_state(const struct status_view *v, struct strbuf *out) {
+    const struct overview *o = v->overview;
+    strbuf_add(out, "job ");
+    add_clean(out, v->run_id);
+    strbuf_printf(out, ": %s", group_state_names[o->state]);
+    if (o->outcome != OUTCOME_NONE)
+        strbuf_printf(out, " (%s)", outcome_names[o->outcome]);
+    if (o->leader != 0) {
+        strbuf_add(out, " for ");
+        report_duration(o->since_ns, out);
+    }
+    strbuf_add_char(out, '\n');
+}
+
+static void add_group(const struct overview *o, struct strbuf *out) {
+    add_label(out, "group");
+    if (generation_is_none(o->generation)) {
+        strbuf_add(out, "none yet");
+    } else {
+        strbuf_printf(
+            out, "generation %" PRIu32 ".%" PRIu32 ", %" PRIu32 " node%s, %" PRIu32 " worker%s",
+            o->generation.epoch, o->generation.counter, o->n_members, plural(o->n_members),
+            o->world_size, plural(o->world_size));
+        if (o->running_ns != 0) {
+            strbuf_add(out, ", started ");
+            report_duration(o->running_ns, out);
+            strbuf_add(out, " ago");
+        }
+    }
+    strbuf_add_char(out, '\n');
+    add_label(out, "wanted");
+    strbuf_printf(out, "%" PRIu32 " to %" PRIu32 " nodes", o->min_nodes, o->max_nodes);
+    if (o->node_unit > 1)
+        strbuf_printf(out, ", a multiple of %" PRIu32, o->node_unit);
+    strbuf_printf(out, "; %" PRIu32 " spare%s, %" PRIu32 " excluded\n", o->n_spares,
+                  plural(o->n_spares), o->n_excluded);
+}
+
+static void add_leader(const struct status_view *v, struct strbuf *out) {
+    const struct overview *o = v->overview;
+    add_label(out, "leader");
+    if (o->leader_host[0] != '\0')
+        add_clean(out, o->leader_host);
+    else
+        add_name_of(v, o->leader, out);
+    strbuf_printf(out, ", epoch %" PRIu32, o->epoch);
+    const char *between = "; next in line: ";
+    for (size_t i = 0; i < RDZV_SUCCESSORS_MAX; i++) {
+        if (o->successors[i] == 0)
+            continue;
+        strbuf_add(out, between);
+        add_name_of(v, o->successors[i], out);
+        between = ", ";
+    }
+    strbuf_add_char(out, '\n');
+}
+
+static void add_lines(const struct status_view *v, struct strbuf *out) {
+    const struct overview *o = v->overview;
+    add_state(v, out);
+    if (o->leader != 0) {
+        add_group(o, out);
+        add_leader(v, out);
+        add_label(out, "so far");
+        strbuf_printf(out, "%" PRIu32 " of %" PRIu32 " restart%s used, %" PRIu32 " node%s lost\n",
+                      o->restarts_used, o->max_restarts, plural(o->max_restarts), o->losses,
+                      plural(o->losses));
+    }
+    if (o->incident[0] != '\0') {
+        add_label(out, "incident");
+        report_duration(o->incident_ns, out);
+        strbuf_add(out, " ago: ");
+        add_clean(out, o->incident);
+        strbuf_add_char(out, '\n');
+    }
+    if (o->reason[0] != '\0') {
+        add_label(out, "reason");
+        add_clean(out, o->reason);
+        strbuf_add_char(out, '\n');
+    }
+}
+
+/* ---- the table ---- */
+
+enum column { NAME, NODE_RANK, RANKS, PLACE, STATE, HEARD, ADDRESS, PID, ID, NOTE, COLUMN_COUNT };
+static const char *const titles[COLUMN_COUNT] = {"NODE",  "RANK",    "WORKERS", "PLACE", "STATE",
+                                                 "HEARD", "ADDRESS", "PID",     "ID",    "NOTE"};
+
+static bool is_right_aligned(enum column c) { return c == NODE_RANK || c == HEARD || c == PID; }
+
+static void add_ranks(const struct overview_node *n, struct strbuf *out) {
+    if (n->place != PLACE_MEMBER)
+        strbuf_printf(out, "(%" PRIu32 ")", n->nproc);
+    else if (n->nproc == 1)
+        strbuf_printf(out, "%" PRIu32, n->first_rank);
+    else
+        strbuf_printf(out, "%" PRIu32 "-%" PRIu64, n->first_rank,
+                      (uint64_t)n->first_rank + n->nproc - 1);
+}
+
+static void add_cell(const struct overview_node *n, enum column c, struct strbuf *out) {
+    switch (c) {
+    case NAME: add_clean(out, n->name); break;
+    case NODE_RANK:
+        if (n->place == PLACE_MEMBER)
+            strbuf_printf(out, "%" PRIu32, n->node_rank);
+        break;
+    case RANKS: add_ranks(n, out); break;
+    case PLACE: strbuf_add(out, place_names[n->place]); break;
+    case STATE: strbuf_add(out, state_names[n->state]); break;
+    case HEARD: report_duration(n->silent_ns, out); break;
+    case ADDRESS:
+        if (n->addr[0] != '\0')
+            add_clean(out, n->addr);
+        else
+            strbuf_add(out, "with the leader");
+        break;
+    case PID: strbuf_printf(out, "%" PRId32, n->pid); break;
+    case ID: strbuf_printf(out, "%016" PRIx64, n->incarnation); break;
+    case NOTE:
+        if (!n->connected)
+            strbuf_add(out, n->why[0] != '\0' ? "no connection; " : "no connection");
+        add_clean(out, n->why);
+        break;
+    case COLUMN_COUNT: assert_not_reached();
+    }
+    if (c != NOTE && strbuf_text(out)[0] == '\0')
+        strbuf_add_char(out, '-');
+}
+
+static void add_padded(struct strbuf *out, const char *text, size_t width, bool right) {
+    int pad = (int)(width - MIN2(width_of(text), width));
+    if (right)
+        strbuf_printf(out, "%*s%s", pad, "", text);
+    else
+        strbuf_printf(out, "%s%*s", text, pad, "");
+}
+
+/* Of a row; nothing stands behind its last text. */
+static void end_row(struct strbuf *out) {
+    while (out->len > 0 && out->data[out->len - 1] == ' ')
+        out->data[--out->len] = '\0';
+    strbuf_add_char(out, '\n');
+}
+
+static int compare_rows(const void *a, const void *b) {
+    const struct overview_node *x = *(const struct overview_node *const *)a;
+    const struct overview_node *y = *(const struct overview_node *const *)b;
+    if (x->place != y->place)
+        return x->place < y->place ? -1 : 1;
+    if (x->place == PLACE_MEMBER && x->node_rank != y->node_rank)
+        return x->node_rank < y->node_rank ? -1 : 1;
+    return x < y ? -1 : x > y; /* as they came */
+}
+
+static const struct overview_node **in_order(const struct status_view *v) {
+    const struct overview_node **rows = xcalloc(v->n_nodes, sizeof *rows);
+    for (uint32_t i = 0; i < v->n_nodes; i++)
+        rows[i] = &v->nodes[i];
+    qsort(rows, v->n_nodes, sizeof *rows, compare_rows);
+    return rows;
+}
+
+static void add_table(const struct status_view *v, struct strbuf *out) {
+    _cleanup_(freep) const struct overview_node **rows = in_order(v);
+    _cleanup_(strbuf_fini) struct strbuf cell = {0};
+    size_t widths[COLUMN_COUNT];
+    for (enum column c = NAME; c < COLUMN_COUNT; c++) {
+        widths[c] = width_of(titles[c]);
+        for (uint32_t i = 0; i < v->n_nodes; i++) {
+            strbuf_clear(&cell);
+            add_cell(rows[i], c, &cell);
+            widths[c] = MAX2(widths[c], width_of(strbuf_text(&cell)));
+        }
+    }
+    for (enum column c = NAME; c < COLUMN_COUNT; c++) {
+        add_padded(out, titles[c], widths[c], is_right_aligned(c));
+        strbuf_add(out, "  ");
+    }
+    end_row(out);
+    for (uint32_t i = 0; i < v->n_nodes; i++) {
+        for (enum column c = NAME; c < COLUMN_COUNT; c++) {
+            strbuf_clear(&cell);
+            add_cell(rows[i], c, &cell);
+            add_padded(out, strbuf_text(&cell), widths[c], is_right_aligned(c));
+            strbuf_add(out, "  ");
+        }
+        end_row(out);
+    }
+}
+
+void status_text(const struct status_view *v, struct strbuf *out) {
+    add_lines(v, out);
+    if (v->n_nodes == 0)
+        return;
+    strbuf_add_char(out, '\n');
+    add_table(v, out);
+}
+
+/* ---- JSON ---- */
+
+static void put_seconds(struct json_writer *w, const char *key, uint64_t ns) {
+    char text[40];
+    (void)snprintf(text, sizeof text, "%" PRIu64 ".%03" PRIu64, ns / NS_PER_S,
+                   ns % NS_PER_S / NS_PER_MS);
+    json_write_raw(w, key, text);
+}
+
+static void put_text_or_null(struct json_writer *w, const char *key, const char *text) {
+    if (text[0] == '\0')
+        json_write_null(w, key);
+    else
+        json_write_string(w, key, text);
+}
+
+static void put_generation(struct json_writer *w, struct generation g) {
+    char text[32];
+    (void)snprintf(text, sizeof text, "%" PRIu32 ".%" PRIu32, g.epoch, g.counter);
+    put_text_or_null(w, "generation", generation_is_none(g) ? "" : text);
+}
+
+static void put_overview(struct json_writer *w, const struct overview *o) {
+    json_write_string(w, "state", group_state_names[o->state]);
+    put_seconds(w, "state_seconds", o->since_ns);
+    if (o->outcome == OUTCOME_NONE)
+        json_write_null(w, "outcome");
+    else
+        json_write_string(w, "outcome", outcome_names[o->outcome]);
+    put_text_or_null(w, "reason", o->reason);
+    json_write_u64(w, "epoch", o->epoch);
+    put_generation(w, o->generation);
+    if (o->running_ns == 0)
+        json_write_null(w, "started_seconds");
+    else
+        put_seconds(w, "started_seconds", o->running_ns);
+    if (o->leader == 0)
+        json_write_null(w, "leader");
+    else
+        json_write_hex(w, "leader", o->leader);
+    put_text_or_null(w, "leader_host", o->leader_host);
+    json_write_array_begin(w, "successors");
+    for (size_t i = 0; i < RDZV_SUCCESSORS_MAX; i++)
+        if (o->successors[i] != 0)
+            json_write_hex(w, NULL, o->successors[i]);
+    json_write_array_end(w);
+    json_write_u64(w, "min_nodes", o->min_nodes);
+    json_write_u64(w, "max_nodes", o->max_nodes);
+    json_write_u64(w, "node_unit", o->node_unit);
+    json_write_u64(w, "members", o->n_members);
+    json_write_u64(w, "world_size", o->world_size);
+    json_write_u64(w, "spares", o->n_spares);
+    json_write_u64(w, "excluded", o->n_excluded);
+    json_write_u64(w, "restarts_used", o->restarts_used);
+    json_write_u64(w, "max_restarts", o->max_restarts);
+    json_write_u64(w, "losses", o->losses);
+    put_text_or_null(w, "incident", o->incident);
+    if (o->incident[0] == '\0')
+        json_write_null(w, "incident_seconds");
+    else
+        put_seconds(w, "incident_seconds", o->incident_ns);
+}
+
+static void put_node(struct json_writer *w, const struct overview_node *n) {
+    json_write_object_begin(w, NULL);
+    json_write_string(w, "node", n->name);
+    json_write_hex(w, "id", n->incarnation);
+    json_write_string(w, "place", place_names[n->place]);
+    json_write_string(w, "state", state_names[n->state]);
+    if (n->place == PLACE_MEMBER) {
+        json_write_u64(w, "node_rank", n->node_rank);
+        json_write_u64(w, "first_rank", n->first_rank);
+    } else {
+        json_write_null(w, "node_rank");
+        json_write_null(w, "first_rank");
+    }
+    json_write_u64(w, "workers", n->nproc);
+    json_write_bool(w, "connected", n->connected);
+    put_seconds(w, "silent_seconds", n->silent_ns);
+    put_text_or_null(w, "address", n->addr);
+    json_write_i64(w, "pid", n->pid);
+    put_seconds(w, "joined_seconds", n->since_ns);
+    json_write_u64(w, "stalls", n->stalls);
+    put_seconds(w, "longest_stall_seconds", n->longest_stall_ns);
+    put_text_or_null(w, "why", n->why);
+    json_write_object_end(w);
+}
+
+void status_json(const struct status_view *v, struct strbuf *out) {
+    struct json_writer w = json_writer_of(out);
+    json_write_object_begin(&w, NULL);
+    json_write_string(&w, "run_id", v->run_id);
+    put_overview(&w, v->overview);
+    json_write_array_begin(&w, "nodes");
+    _cleanup_(freep) const struct overview_node **rows = in_order(v);
+    for (uint32_t i = 0; i < v->n_nodes; i++)
+        put_node(&w, rows[i]);
+    json_write_array_end(&w);
+    json_write_object_end(&w);
+    strbuf_add_char(out, '\n');
+}

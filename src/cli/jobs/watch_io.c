@@ -1,0 +1,144 @@
+#include "cli/jobs/watch_io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/text/log.h"
+#include "cli/options/commands.h"
+#include "cli/jobs/status_text.h"
+#include "io/clock.h"
+
+#define WATCH_NS (1 * NS_PER_S)
+/* Nobody listens any more, at the last leader's address and where the job was looked for: over. */
+#define WATCH_GONE_NS (10 * NS_PER_S)
+/* With other failures a network may come back: a person decides when to stop, a script can't. */
+#define WATCH_PATIENCE_NS (60 * NS_PER_S)
+
+struct watch {
+    const struct operation *op;
+    struct loop *loop;
+    bool json, again, terminal;
+    bool shown; /* a state was shown before */
+    bool closed;
+    char leader[RDZV_ADDR_MAX]; /* that answered last */
+    uint16_t leader_port;
+    char run_id[RDZV_RUN_ID_MAX];
+    uint64_t failing_since_ns; /* 0: it does not */
+};
+
+static int show(struct watch *w, const struct status_view *view) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    bool clear = w->again && w->terminal && !w->json;
+    if (clear)
+        strbuf_add(&text, "\033[H\033[J");
+    else if (w->shown && !w->json)
+        strbuf_add_char(&text, '\n');
+    if (w->json)
+        status_json(view, &text);
+    else
+        status_text(view, &text);
+    (void)fputs(strbuf_text(&text), stdout);
+    w->shown = true;
+    w->closed = view->overview->state == GROUP_CLOSED;
+    w->failing_since_ns = 0;
+    return finish_stdout();
+}
+
+static int show_closed(struct watch *w, const struct job_found *found) {
+    struct overview o = {
+        .state = GROUP_CLOSED, .epoch = found->record.epoch, .outcome = found->record.outcome};
+    (void)snprintf(o.reason, sizeof o.reason, "%.511s", found->record.reason);
+    return show(w, &(struct status_view){.run_id = found->run_id, .overview = &o});
+}
+
+/* 0, or a negative errno with a sentence; *ret_status is what the output gave. */
+static int look(struct watch *w, struct job_found *found, int *ret_status, struct err *err) {
+    struct operator_reply reply = {0};
+    struct command command = {.kind = COMMAND_STATUS};
+    int r = -ECONNREFUSED;
+    if (w->leader_port != 0) { /* who led a second ago, most likely leads still */
+        struct operator_question q = {.host = w->leader,
+                                      .port = w->leader_port,
+                                      .run_id = w->run_id,
+                                      .command = command,
+                                      .timeout_ns = w->op->timeout_ns};
+        r = operator_ask(w->loop, &q, &reply, err);
+    }
+    if (r < 0)
+        r = operation_ask(w->op, w->loop, &command, found, &reply, err);
+    if (r < 0)
+        return r;
+    if (found->closed) {
+        *ret_status = show_closed(w, found);
+        return 0;
+    }
+    if (!reply.has_overview) {
+        r = err_set(err, -EHOSTUNREACH, "%s", reply.answer.text);
+    } else {
+        struct status_view view = {.run_id = reply.run_id,
+                                   .overview = &reply.overview,
+                                   .nodes = reply.nodes,
+                                   .n_nodes = reply.n_nodes};
+        *ret_status = show(w, &view);
+        (void)strcpy(w->leader, reply.from);
+        w->leader_port = reply.from_port;
+        (void)strcpy(w->run_id, reply.run_id);
+    }
+    operator_reply_fini(&reply);
+    return r;
+}
+
+/* -1: look again. Otherwise the exit status. */
+static int bear(struct watch *w, int code, const struct err *err, const struct job_found *found) {
+    uint64_t now = clock_now_ns();
+    if (!w->again || !w->shown)
+        return operation_failed(w->op, code, err, found);
+    if (w->failing_since_ns == 0)
+        w->failing_since_ns = now;
+    uint64_t failing = now - w->failing_since_ns;
+    bool gone = code == -ECONNREFUSED || code == -ENOENT;
+    /* Agents of this machine that have ended are known to have. */
+    bool known = code == -ENOENT && w->op->place.endpoint == NULL;
+    if (known || (gone && failing >= WATCH_GONE_NS)) {
+        log_notice("the job has ended: no agent of it answers any more");
+        return 0;
+    }
+    if (!w->terminal && failing >= WATCH_PATIENCE_NS)
+        return operation_failed(w->op, code, err, found);
+    if (failing == 0)
+        log_warning("%s; trying on", err->text);
+    return -1;
+}
+
+static int watch(struct watch *w) {
+    for (;;) {
+        struct job_found found = {0};
+        struct err err = {0};
+        int status = 0;
+        int r = look(w, &found, &status, &err);
+        int end = r < 0 ? bear(w, r, &err, &found) : status != 0 || !w->again ? status : -1;
+        job_found_fini(&found);
+        if (end >= 0)
+            return end;
+        if (w->closed)
+            return 0;
+        struct timespec pause = {.tv_sec = WATCH_NS / NS_PER_S};
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+int watch_job(const struct operation *op, bool json, bool again) {
+    struct watch w = {
+        .op = op, .json = json, .again = again, .terminal = isatty(STDOUT_FILENO) == 1};
+    int r = loop_new(&w.loop);
+    if (r < 0) {
+        log_error("can't make an event loop: %s", strerror(-r));
+        return EXIT_JOB_FAILED;
+    }
+    int status = watch(&w);
+    loop_free(w.loop);
+    return status;
+}

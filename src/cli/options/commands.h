@@ -1,0 +1,50 @@
+/* The subcommands of muster: one row each in main.c, one file each (cmd_NAME.c;
+ * cmd_operate.c has four).
+ *
+ * Every command gets its own argc and argv, argv[0] being the command's name, and returns the exit
+ * status of the process: 0, EXIT_JOB_FAILED, EXIT_USAGE, or 128+n. */
+#pragma once
+
+#include "base/util.h"
+#include "cli/options/options.h"
+
+#define EXIT_JOB_FAILED 1
+#define EXIT_USAGE 2
+
+struct subcommand {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *args;                 /* for the usage line */
+    const char *summary;              /* one line of help */
+    const struct option_set *options; /* NULL: it has no table of them */
+};
+
+/* The table of main.c; ends with a row whose name is NULL. */
+extern const struct subcommand commands[];
+
+/* NULL when there is no such command. */
+const struct subcommand *command_find(const char *name);
+
+extern const struct option_set check_options;
+extern const struct option_set status_options, leave_options, exclude_options, grow_options,
+    stop_options, store_options, topo_options, env_options;
+
+int cmd_run(int argc, char **argv);
+int cmd_status(int argc, char **argv);
+int cmd_leave(int argc, char **argv);
+int cmd_exclude(int argc, char **argv);
+int cmd_grow(int argc, char **argv);
+int cmd_stop(int argc, char **argv);
+int cmd_check(int argc, char **argv);
+int cmd_store(int argc, char **argv);
+int cmd_topo(int argc, char **argv);
+int cmd_env(int argc, char **argv);
+int cmd_version(int argc, char **argv);
+int cmd_help(int argc, char **argv);
+int cmd_completion(int argc, char **argv);
+
+/* Prints "muster COMMAND: TEXT" as one line on standard error (command may be NULL) and returns
+ * EXIT_USAGE. */
+int usage_error(const char *command, const char *fmt, ...) _printf_(2, 3);
+/* Standard output was written by us: flushes it; 0, or 1 with a line when that failed. */
+int finish_stdout(void);

@@ -1,0 +1,74 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/options/options.h"
+
+#define WIDTH 80
+#define INDENT 10
+
+/* Adds `text` in lines of at most WIDTH, the second and later ones indented; returns the column. */
+static size_t add_wrapped(struct strbuf *out, const char *text, size_t column, size_t indent) {
+    for (const char *word = text; *word != '\0';) {
+        size_t n = strcspn(word, " ");
+        bool first = column == indent;
+        if (!first && column + 1 + n > WIDTH) {
+            strbuf_printf(out, "\n%*s", (int)indent, "");
+            column = indent;
+            first = true;
+        }
+        if (!first)
+            strbuf_add_char(out, ' ');
+        strbuf_add_bytes(out, word, n);
+        column += n + !first;
+        word += n;
+        word += strspn(word, " ");
+    }
+    return column;
+}
+
+static void add_option(struct strbuf *out, const struct option_def *def) {
+    if (def->section != NULL)
+        strbuf_printf(out, "\n%s:\n", def->section);
+    strbuf_add(out, "  ");
+    if (def->letter != '\0')
+        strbuf_printf(out, "-%c, ", def->letter);
+    strbuf_printf(out, "--%s", def->name);
+    if (def->choices != NULL) {
+        strbuf_add_char(out, '=');
+        for (const char *c = def->choices; *c != '\0'; c++)
+            strbuf_add_char(out, *c == ' ' ? '|' : *c);
+    } else if (def->arg != NULL) {
+        strbuf_printf(out, "=%s", def->arg);
+    }
+    strbuf_printf(out, "\n%*s", INDENT, "");
+    size_t column = add_wrapped(out, def->help, INDENT, INDENT);
+    if (def->fallback != NULL && def->fallback[0] != '\0') {
+        _cleanup_(freep) char *fallback = xasprintf("(%s)", def->fallback);
+        (void)add_wrapped(out, fallback, column, INDENT);
+    }
+    strbuf_add_char(out, '\n');
+}
+
+static bool reads_environment(const struct option_set *set) {
+    bool reads = false;
+    for (size_t i = 0; i < set->n; i++)
+        reads = reads || (set->defs[i].flags & OPTION_ENV) != 0;
+    return reads;
+}
+
+void options_help(const struct option_set *set, struct strbuf *out) {
+    strbuf_printf(out, "usage: muster %s [OPTIONS] %s\n\n", set->command, set->operands);
+    (void)add_wrapped(out, set->about, 0, 0);
+    strbuf_add_char(out, '\n');
+    for (size_t i = 0; i < set->n; i++)
+        add_option(out, &set->defs[i]);
+    strbuf_add_char(out, '\n');
+    size_t column = add_wrapped(out,
+                                "\"_\" is as good as \"-\" in names, and so is any beginning that "
+                                "fits only one option.",
+                                0, 0);
+    if (reads_environment(set))
+        (void)add_wrapped(out, "PET_NAME in the environment is the default of most options.",
+                          column, 0);
+    strbuf_printf(out, "\nMore: man muster-%s\n", set->command);
+}

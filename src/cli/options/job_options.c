@@ -1,0 +1,367 @@
+#include "cli/options/job_options.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/envlist.h"
+#include "base/text/parse.h"
+#include "cli/options/job_options_priv.h"
+#include "cli/options/options_table.h"
+#include "cli/options/suggest.h"
+
+const char *job_text(const struct job_reading *j, enum run_option row) {
+    return j->parsed.values[row].text;
+}
+
+unsigned job_choice(const struct job_reading *j, enum run_option row, const char *const *names,
+                    unsigned n) {
+    unsigned i = 0;
+    while (i < n - 1 && strcmp(job_text(j, row), names[i]) != 0)
+        i++;
+    return i;
+}
+
+bool job_given(const struct job_reading *j, enum run_option row) {
+    return j->parsed.values[row].times > 0 || j->parsed.values[row].from_env;
+}
+
+static bool is_on(const struct job_reading *j, enum run_option row) {
+    return j->parsed.values[row].times > 0;
+}
+
+int job_bad_value(struct job_reading *j, enum run_option row, const char *must) {
+    char origin[OPTION_TEXT_MAX];
+    return err_set(j->err, -EINVAL, "%s=%s: must be %s",
+                   option_origin(&run_options, &j->parsed, row, origin), job_text(j, row), must);
+}
+
+static int read_nnodes(struct job_reading *j) {
+    const char *text = job_text(j, RUN_NNODES);
+    const char *colon = strchr(text, ':');
+    _cleanup_(freep) char *min = xstrndup(text, colon != NULL ? (size_t)(colon - text)
+                                                              : strlen(text));
+    uint32_t lo, hi;
+    if (parse_u32(min, &lo) < 0 || parse_u32(colon != NULL ? colon + 1 : min, &hi) < 0)
+        return job_bad_value(j, RUN_NNODES, "a number of nodes, or MIN:MAX");
+    if (lo == 0 || hi < lo)
+        return job_bad_value(j, RUN_NNODES, "at least 1, and MIN not above MAX");
+    if (hi > JOB_NODES_MAX)
+        return job_bad_value(j, RUN_NNODES, "at most 100000 nodes");
+    j->spec->min_nodes = lo;
+    j->spec->max_nodes = hi;
+    return 0;
+}
+
+static int count_gpus(struct job_reading *j, bool must, uint32_t *ret) {
+    struct err err = {0};
+    uint32_t n = 0;
+    int r = j->probes->count_gpus(j->probes->arg, &n, &err);
+    if (must && r < 0)
+        return err_set(j->err, -ENODEV, "--nproc-per-node=gpu: %s", err.text);
+    if (must && n == 0)
+        return err_set(j->err, -ENODEV,
+                       "--nproc-per-node=gpu: no GPU is visible (CUDA_VISIBLE_DEVICES is %s)",
+                       j->visible_devices != NULL ? j->visible_devices : "not set");
+    const uint32_t each = MAX2(j->spec->gpus_per_worker, UINT32_C(1));
+    if (r == 0 && n > 0 && n < each)
+        return err_set(j->err, -ENODEV,
+                       "--gpus-per-worker=%u: %u GPU%s visible, too few for one worker", each, n,
+                       n == 1 ? " is" : "s are");
+    *ret = r < 0 ? 0 : n / each;
+    return 0;
+}
+
+static int unknown_nproc(struct job_reading *j) {
+    const char *text = job_text(j, RUN_NPROC_PER_NODE);
+    struct suggest s = suggest_for(text);
+    static const char *const words[] = {"auto", "cpu", "gpu"};
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+        suggest_offer(&s, words[i]);
+    if (s.best == NULL || strcmp(text, "xpu") == 0)
+        return job_bad_value(j, RUN_NPROC_PER_NODE, "a number, or one of: auto, cpu, gpu");
+    _cleanup_(freep) char *must =
+        xasprintf("a number, or one of: auto, cpu, gpu; did you mean \"%s\"?", s.best);
+    return job_bad_value(j, RUN_NPROC_PER_NODE, must);
+}
+
+static int read_nproc(struct job_reading *j) {
+    const char *text = job_text(j, RUN_NPROC_PER_NODE);
+    int32_t number;
+    uint32_t n = 0;
+    int r = 0;
+    if (parse_i32(text, &number) == 0) {
+        if (number < 1 || number > JOB_WORKERS_MAX)
+            return job_bad_value(j, RUN_NPROC_PER_NODE, "from 1 to 4096");
+        n = (uint32_t)number;
+    } else if (strcmp(text, "cpu") == 0) {
+        n = j->probes->count_cpus(j->probes->arg);
+    } else if (strcmp(text, "gpu") == 0) {
+        r = count_gpus(j, true, &n);
+    } else if (strcmp(text, "auto") == 0) {
+        r = count_gpus(j, false, &n);
+        if (r == 0 && n == 0)
+            n = j->probes->count_cpus(j->probes->arg);
+    } else {
+        r = unknown_nproc(j);
+    }
+    j->spec->nproc = MIN2(n, (uint32_t)JOB_WORKERS_MAX);
+    return r;
+}
+
+static int read_program(struct job_reading *j, int argc, char *const *argv) {
+    bool run_path = is_on(j, RUN_RUN_PATH);
+    if (is_on(j, RUN_MODULE) && is_on(j, RUN_NO_PYTHON) && !run_path)
+        return err_set(j->err, -EINVAL, "--module and --no-python exclude each other");
+    if (j->parsed.operand >= argc)
+        return err_set(j->err, -EINVAL,
+                       "no SCRIPT to run; usage: muster run [OPTIONS] SCRIPT [ARGS...]");
+    if (argv[j->parsed.operand][0] == '\0')
+        return err_set(j->err, -EINVAL, "SCRIPT is empty");
+    struct job_spec *spec = j->spec;
+    spec->entry = run_path                     ? JOB_ENTRY_PYTHON
+                  : is_on(j, RUN_MODULE)    ? JOB_ENTRY_MODULE
+                  : is_on(j, RUN_NO_PYTHON) ? JOB_ENTRY_PROGRAM
+                                               : JOB_ENTRY_PYTHON;
+    spec->script = xstrdup(argv[j->parsed.operand]);
+    size_t n = (size_t)(argc - j->parsed.rest);
+    spec->args = xcalloc(n + 1, sizeof *spec->args);
+    for (size_t i = 0; i < n; i++)
+        spec->args[i] = xstrdup(argv[(size_t)j->parsed.rest + i]);
+    spec->start_method = xstrdup(job_text(j, RUN_START_METHOD));
+    spec->virtual_local_rank = is_on(j, RUN_VIRTUAL_LOCAL_RANK);
+    return 0;
+}
+
+/* "3" or "0:3,1:1" (torch/distributed/elastic/multiprocessing/api.py, Std.from_str). */
+static int read_std(struct job_reading *j, enum run_option row, struct std_map *ret) {
+    const char *s = job_text(j, row);
+    struct std_map map;
+    memset(map.by_rank, 0xff, sizeof map.by_rank);
+    map.fallback = STD_NONE;
+    bool single = strlen(s) == 1;
+    if (single && s[0] >= '0' && s[0] <= '3') {
+        map.fallback = (uint8_t)(s[0] - '0');
+        *ret = map;
+        return 0;
+    }
+    bool ok = !single && *s != '\0';
+    while (ok && *s != '\0') {
+        ok = s[0] >= '0' && s[0] <= '9' && s[1] == ':' && s[2] >= '0' && s[2] <= '3' &&
+             (s[3] == '\0' || (s[3] == ',' && s[4] != '\0'));
+        if (ok) {
+            map.by_rank[s[0] - '0'] = (uint8_t)(s[2] - '0');
+            s += s[3] == ',' ? 4 : 3;
+        }
+    }
+    if (!ok)
+        return job_bad_value(j, row,
+                             "0 (none), 1 (stdout), 2 (stderr), 3 (both), or by local rank: "
+                             "0:3,1:1");
+    *ret = map;
+    return 0;
+}
+
+static int read_ranks_filter(struct job_reading *j) {
+    const char *s = job_text(j, RUN_LOCAL_RANKS_FILTER);
+    if (*s == '\0')
+        return 0;
+    bool *shown = j->spec->console_ranks = xcalloc(j->spec->nproc, sizeof *shown);
+    for (; s != NULL; s = strchr(s, ','), s = s != NULL ? s + 1 : NULL) {
+        s += strspn(s, " ");
+        size_t n = strcspn(s, ",");
+        while (n > 0 && s[n - 1] == ' ')
+            n--;
+        _cleanup_(freep) char *item = xstrndup(s, n);
+        int32_t rank;
+        if (parse_i32(item, &rank) < 0)
+            return job_bad_value(j, RUN_LOCAL_RANKS_FILTER, "local ranks with commas: 0,1,2");
+        if (rank >= 0 && (uint32_t)rank < j->spec->nproc)
+            shown[rank] = true;
+        else
+            strbuf_printf(j->warnings, "--local-ranks-filter: there is no local rank %d\n", rank);
+    }
+    return 0;
+}
+
+static int read_output(struct job_reading *j) {
+    static const enum run_option unsupported[] = {RUN_DUPLICATE_STDOUT_FILTERS,
+                                                  RUN_DUPLICATE_STDERR_FILTERS};
+    if (job_given(j, RUN_LOGS_SPECS))
+        return err_set(j->err, -ENOTSUP,
+                       "--logs-specs names a plug-in written in Python, which muster can't load");
+    for (size_t i = 0; i < ARRAY_SIZE(unsupported); i++)
+        if (job_text(j, unsupported[i]) != NULL && job_text(j, unsupported[i])[0] != '\0')
+            return err_set(j->err, -ENOTSUP, "--%s is not supported by this version",
+                           run_options.defs[unsupported[i]].name);
+    struct job_spec *spec = j->spec;
+    int r = read_std(j, RUN_REDIRECTS, &spec->redirects);
+    if (r == 0)
+        r = read_std(j, RUN_TEE, &spec->tee);
+    if (r == 0)
+        r = read_ranks_filter(j);
+    if (r < 0)
+        return r;
+    const char *log_dir = job_text(j, RUN_LOG_DIR);
+    spec->log_dir = log_dir != NULL && log_dir[0] != '\0' ? xstrdup(log_dir) : NULL;
+    const char *prefix = job_text(j, RUN_LOG_LINE_PREFIX_TEMPLATE);
+    if (prefix == NULL)
+        prefix = j->prefix_template;
+    spec->line_prefix = prefix != NULL && prefix[0] != '\0' ? xstrdup(prefix) : NULL;
+    const char *events = job_text(j, RUN_EVENT_LOG);
+    if (events == NULL || events[0] == '\0')
+        events = strcmp(job_text(j, RUN_EVENT_LOG_HANDLER), "console") == 0 ? "-" : NULL;
+    spec->event_log = events != NULL ? xstrdup(events) : NULL;
+    spec->quiet = is_on(j, RUN_QUIET);
+    spec->verbose = (int)MIN2(j->parsed.values[RUN_VERBOSE].times, 9u);
+    return 0;
+}
+
+static int signal_by_name(const char *name) {
+    for (int i = 1; i < NSIG; i++) {
+        const char *abbreviation = sigabbrev_np(i);
+        if (abbreviation != NULL && strncmp(name, "SIG", 3) == 0 &&
+            strcmp(abbreviation, name + 3) == 0)
+            return i;
+    }
+    return 0;
+}
+
+static bool has_signal(const struct job_spec *spec, int signo) {
+    for (uint32_t i = 0; i < spec->n_signals; i++)
+        if (spec->signals[i] == signo)
+            return true;
+    return false;
+}
+
+static int read_signals(struct job_reading *j) {
+    const char *s = job_text(j, RUN_SIGNALS_TO_HANDLE);
+    struct job_spec *spec = j->spec;
+    while (*s != '\0') {
+        s += strspn(s, " ,");
+        size_t n = strcspn(s, " ,");
+        if (n == 0)
+            break;
+        _cleanup_(freep) char *name = xstrndup(s, n);
+        s += n;
+        int signo = signal_by_name(name);
+        if (signo == 0 || signo == SIGKILL || signo == SIGSTOP) {
+            strbuf_printf(j->warnings, "--signals-to-handle: %s \"%s\" is ignored\n",
+                          signo == 0 ? "unknown signal" : "a signal nobody can catch,", name);
+        } else if (!has_signal(spec, signo)) {
+            if (spec->n_signals == JOB_SIGNALS_MAX)
+                return job_bad_value(j, RUN_SIGNALS_TO_HANDLE, "at most 16 signals");
+            spec->signals[spec->n_signals++] = signo;
+        }
+    }
+    return 0;
+}
+
+static int read_contain(struct job_reading *j) {
+    static const char *const names[] = {
+        [JOB_CONTAIN_AUTO] = "auto",
+        [JOB_CONTAIN_NONE] = "none",
+        [JOB_CONTAIN_CGROUP] = "cgroup",
+        [JOB_CONTAIN_PIDNS] = "pidns",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (strcmp(job_text(j, RUN_CONTAIN), names[i]) == 0)
+            j->spec->contain = (enum job_contain)i;
+    return 0;
+}
+
+static int read_shutdown_timeout(struct job_reading *j) {
+    const char *text = job_text(j, RUN_SHUTDOWN_TIMEOUT);
+    if (text != NULL) {
+        if (parse_seconds_ns(text, &j->spec->shutdown_timeout_ns) < 0)
+            return job_bad_value(j, RUN_SHUTDOWN_TIMEOUT, "a number of seconds, 0 or more");
+        return 0;
+    }
+    j->spec->shutdown_timeout_ns = JOB_SHUTDOWN_TIMEOUT_NS;
+    if (j->shutdown_env != NULL &&
+        parse_seconds_ns(j->shutdown_env, &j->spec->shutdown_timeout_ns) < 0)
+        return err_set(j->err, -EINVAL,
+                       "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=%s: must be a number of seconds, 0 or more",
+                       j->shutdown_env);
+    return 0;
+}
+
+static int read_ending(struct job_reading *j) {
+    double interval;
+    if (parse_double(job_text(j, RUN_MONITOR_INTERVAL), &interval) < 0 || interval <= 0)
+        return job_bad_value(j, RUN_MONITOR_INTERVAL, "a number of seconds above 0");
+    int32_t restarts;
+    if (parse_i32(job_text(j, RUN_MAX_RESTARTS), &restarts) < 0 || restarts < 0)
+        return job_bad_value(j, RUN_MAX_RESTARTS, "a number, 0 or more");
+    j->spec->max_restarts = (uint32_t)restarts;
+    int r = read_signals(j);
+    if (r == 0)
+        r = read_shutdown_timeout(j);
+    return r < 0 ? r : read_contain(j);
+}
+
+static int read_role(struct job_reading *j) {
+    const char *role = job_text(j, RUN_ROLE);
+    if (strlen(role) >= JOB_RUN_ID_MAX)
+        return err_set(j->err, -EINVAL, "--role: at most %d bytes", JOB_RUN_ID_MAX - 1);
+    j->spec->role = xstrdup(role);
+    const char *local_addr = job_text(j, RUN_LOCAL_ADDR);
+    j->spec->local_addr = local_addr != NULL && local_addr[0] != '\0' ? xstrdup(local_addr) : NULL;
+    return 0;
+}
+
+static int read_all(struct job_reading *j, int argc, char *const *argv) {
+    int r = read_program(j, argc, argv);
+    if (r == 0)
+        r = read_nnodes(j);
+    if (r == 0)
+        r = job_read_gpus_per_worker(j);
+    if (r == 0)
+        r = read_nproc(j);
+    if (r == 0)
+        r = job_read_binding(j);
+    if (r == 0)
+        r = read_role(j);
+    if (r == 0)
+        r = job_read_rendezvous(j);
+    if (r == 0)
+        r = read_output(j);
+    if (r == 0)
+        r = job_read_env(j);
+    return r < 0 ? r : read_ending(j);
+}
+
+int job_options_read(int argc, char *const *argv, char *const *envp,
+                     const struct job_probes *probes, struct strbuf *warnings,
+                     struct job_spec *ret, struct err *err) {
+    _cleanup_(job_spec_fini) struct job_spec spec = {.is_host = -1, .node_rank = -1};
+    struct job_reading j = {
+        .probes = probes,
+        .warnings = warnings,
+        .spec = &spec,
+        .err = err,
+        .visible_devices = env_get(envp, "CUDA_VISIBLE_DEVICES"),
+        .prefix_template = env_get(envp, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+        .shutdown_env = env_get(envp, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
+        .topology_env = env_get(envp, "SLURM_TOPOLOGY_ADDR"),
+        .etcd_user_env = env_get(envp, "MUSTER_ETCD_USER"),
+        .etcd_password_env = env_get(envp, "MUSTER_ETCD_PASSWORD"),
+    };
+    int r = options_parse(&run_options, argc, argv, &j.parsed, err);
+    if (r < 0)
+        return r;
+    if (is_on(&j, RUN_HELP))
+        return JOB_OPTIONS_HELP;
+    if (is_on(&j, RUN_VERSION))
+        return JOB_OPTIONS_VERSION;
+    r = options_from_env(&run_options, envp, &j.parsed, err);
+    if (r == 0)
+        r = read_all(&j, argc, argv);
+    if (r < 0)
+        return r;
+    *ret = spec;
+    spec = (struct job_spec){0};
+    return is_on(&j, RUN_PRINT_CONFIG) ? JOB_OPTIONS_PRINT_CONFIG : 0;
+}

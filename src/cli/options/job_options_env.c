@@ -1,0 +1,100 @@
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/text/envlist.h"
+#include "cli/options/job_options_priv.h"
+
+/* What muster tells its workers itself: another value would break the group. */
+static bool is_told(const char *name, size_t n) {
+    static const char *const names[] = {
+        "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+        "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+        "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
+        "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (strlen(names[i]) == n && strncmp(names[i], name, n) == 0)
+            return true;
+    return strncmp(name, "MUSTER_", 7) == 0;
+}
+
+static bool is_name(const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!isascii(text[i]) || !(isalnum((unsigned char)text[i]) || text[i] == '_'))
+            return false;
+    return n > 0 && !isdigit((unsigned char)text[0]);
+}
+
+/* where: "--env", or "FILE:LINE". */
+static int add_env(struct job_reading *j, struct envlist *e, const char *where,
+                   const char *text) {
+    size_t n = strcspn(text, "=");
+    if (text[n] == '\0' || !is_name(text, n))
+        return err_set(j->err, -EINVAL, "%s: \"%.*s\" is not NAME=VALUE", where,
+                       (int)MIN2(strlen(text), (size_t)80), text);
+    if (is_told(text, n))
+        return err_set(j->err, -EINVAL, "%s: %.*s is what muster tells each worker itself", where,
+                       (int)n, text);
+    _cleanup_(freep) char *name = xstrndup(text, n);
+    envlist_set(e, name, text + n + 1);
+    return 0;
+}
+
+static int add_file(struct job_reading *j, struct envlist *e, const char *path) {
+    _cleanup_(freep) char *text = NULL;
+    int r = j->probes->read_env_file != NULL
+                ? j->probes->read_env_file(j->probes->arg, path, &text, j->err)
+                : err_set(j->err, -ENOTSUP, "can't read %s", path);
+    if (r < 0) {
+        err_prefix(j->err, "--env-file");
+        return r;
+    }
+    uint32_t number = 1;
+    for (char *line = text; r == 0 && *line != '\0'; number++) {
+        size_t n = strcspn(line, "\n");
+        bool last = line[n] == '\0';
+        line[n] = '\0';
+        _cleanup_(freep) char *where = xasprintf("--env-file: %s, line %u", path, number);
+        if (line[0] != '#' && line[strspn(line, " \t\r")] != '\0')
+            r = add_env(j, e, where, line);
+        line += n + !last;
+    }
+    return r;
+}
+
+static enum nccl_env_mode read_mode(const struct job_reading *j) {
+    const char *text = job_text(j, RUN_NCCL_ENV);
+    if (strcmp(text, "off") == 0)
+        return NCCL_ENV_OFF;
+    return strcmp(text, "minimal") == 0 ? NCCL_ENV_MINIMAL : NCCL_ENV_FULL;
+}
+
+static int read_files(struct job_reading *j, struct envlist *e) {
+    const struct option_value *v = &j->parsed.values[RUN_ENV_FILE];
+    if (v->from_env)
+        return v->text[0] != '\0' ? add_file(j, e, v->text) : 0;
+    int r = 0;
+    const char *path;
+    for (size_t i = 0; r == 0 && (path = option_repeated(&j->parsed, RUN_ENV_FILE, i)) != NULL; i++)
+        r = add_file(j, e, path);
+    return r;
+}
+
+int job_read_env(struct job_reading *j) {
+    _cleanup_(envlist_fini) struct envlist e = {0};
+    struct job_spec *spec = j->spec;
+    spec->nccl_env = read_mode(j);
+    spec->nccl_comm_id = j->parsed.values[RUN_NCCL_COMM_ID].times > 0;
+    spec->nccl_debug = j->parsed.values[RUN_NCCL_DEBUG].times > 0;
+    int r = read_files(j, &e);
+    const char *text;
+    for (size_t i = 0; r == 0 && (text = option_repeated(&j->parsed, RUN_ENV, i)) != NULL; i++)
+        r = add_env(j, &e, "--env", text);
+    if (r < 0 || e.n == 0)
+        return r;
+    spec->env = xcalloc(e.n + 1, sizeof *spec->env);
+    for (size_t i = 0; i < e.n; i++)
+        spec->env[i] = xstrdup(e.items[i]);
+    return 0;
+}

@@ -1,0 +1,56 @@
+/* Shared by job_options.c (the job), job_options_group.c (how its group changes), job_rendezvous.c
+ * and job_options_place.c (how its nodes meet) only. */
+#pragma once
+
+#include "cli/options/job_options.h"
+#include "cli/options/options_table.h"
+#include "cli/options/rdzv_text.h"
+
+struct job_reading {
+    struct options_parsed parsed;
+    const struct job_probes *probes;
+    struct strbuf *warnings;
+    struct job_spec *spec; /* what is read so far */
+    struct err *err;
+    /* of the environment; NULL when not set */
+    const char *visible_devices; /* CUDA_VISIBLE_DEVICES */
+    const char *prefix_template; /* TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE */
+    const char *shutdown_env;    /* TORCH_ELASTIC_SHUTDOWN_TIMEOUT */
+    const char *topology_env;    /* SLURM_TOPOLOGY_ADDR */
+    const char *etcd_user_env, *etcd_password_env; /* MUSTER_ETCD_USER, MUSTER_ETCD_PASSWORD */
+};
+
+/* The option's value, its default, or NULL. */
+const char *job_text(const struct job_reading *j, enum run_option row);
+/* The position of the option's value among its choices, which are the enum's names in order. */
+unsigned job_choice(const struct job_reading *j, enum run_option row, const char *const *names,
+                    unsigned n);
+/* By the user, on the command line or in the environment. */
+bool job_given(const struct job_reading *j, enum run_option row);
+/* Fills the error with "--name=value: must be …" and returns -EINVAL. */
+int job_bad_value(struct job_reading *j, enum run_option row, const char *must);
+
+/* --name=SECONDS, 0 or more; the option has a value. */
+_must_use_ int job_read_seconds(struct job_reading *j, enum run_option row, uint64_t *ret_ns);
+
+/* Which CPUs and memory workers are bound to. */
+_must_use_ int job_read_binding(struct job_reading *j);
+/* Needs --virtual-local-rank; the number of workers may need it. */
+_must_use_ int job_read_gpus_per_worker(struct job_reading *j);
+
+/* What the workers' environment gets beside their ranks. */
+_must_use_ int job_read_env(struct job_reading *j);
+
+/* Which nodes take part, and when the group changes. Needs the numbers of nodes as the backend
+ * left them, and the lease. */
+_must_use_ int job_read_group(struct job_reading *j);
+
+/* Where the nodes meet, when that is a directory or etcd. */
+_must_use_ int job_read_dir(struct job_reading *j);
+_must_use_ int job_read_etcd(struct job_reading *j, const struct rdzv_conf *conf);
+/* Warns of what --rdzv-conf says about etcd where it has no effect. */
+void job_warn_etcd_conf(struct job_reading *j, const struct rdzv_conf *conf);
+
+/* Backend, endpoint, run id, node rank and all times but the shutdown's. Needs the numbers of
+ * nodes. */
+_must_use_ int job_read_rendezvous(struct job_reading *j);

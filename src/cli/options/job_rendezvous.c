@@ -1,0 +1,286 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/parse.h"
+#include "cli/options/job_options_priv.h"
+#include "cli/options/suggest.h"
+
+/* Of this process alone: no port is shared with another job, and by default no name. */
+static void be_standalone(struct job_reading *j, const char *run_id) {
+    struct job_spec *spec = j->spec;
+    spec->backend = JOB_BACKEND_C10D;
+    spec->standalone = true;
+    spec->min_nodes = spec->max_nodes = 1;
+    spec->endpoint_port = 0;
+    spec->run_id = run_id != NULL ? xstrdup(run_id)
+                                  : xasprintf("%016" PRIx64 "%016" PRIx64,
+                                              j->probes->random(j->probes->arg),
+                                              j->probes->random(j->probes->arg));
+}
+
+static const struct {
+    const char *name;
+    enum job_backend backend;
+} backends[] = {
+    {"static", JOB_BACKEND_STATIC}, {"c10d", JOB_BACKEND_C10D}, {"dir", JOB_BACKEND_DIR},
+    {"etcd", JOB_BACKEND_ETCD},     {"etcd-v2", JOB_BACKEND_ETCD},
+};
+
+static int backend_unknown(struct job_reading *j, const char *name) {
+    struct suggest s = suggest_for(name);
+    for (size_t i = 0; i < ARRAY_SIZE(backends); i++)
+        suggest_offer(&s, backends[i].name);
+    return err_set(j->err, -EINVAL,
+                   "--rdzv-backend=%s: must be c10d, dir, etcd or static%s%s%s", name,
+                   s.best != NULL ? "; did you mean \"" : "", s.best != NULL ? s.best : "",
+                   s.best != NULL ? "\"?" : "");
+}
+
+/* What the form of the endpoint says: 0, or DIR or ETCD. */
+static int endpoint_backend(struct job_reading *j, enum job_backend *ret) {
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
+    struct err err = {0};
+    *ret = 0;
+    int r = rdzv_place_parse(endpoint, &place, &err);
+    if (r == 0)
+        *ret = place.kind == RDZV_PLACE_DIR    ? JOB_BACKEND_DIR
+               : place.kind == RDZV_PLACE_ETCD ? JOB_BACKEND_ETCD
+                                               : 0;
+    bool url = strstr(endpoint, "://") != NULL || strncmp(endpoint, "dir:", 4) == 0;
+    return r == -EINVAL && url ? err_set(j->err, r, "%s", err.text) : 0;
+}
+
+/* A host may be called "dir" or "etcd", so a backend that was given decides; but one that can't
+ * use what the endpoint names is a mistake. */
+static int choose_backend(struct job_reading *j) {
+    const char *name = job_text(j, RUN_RDZV_BACKEND);
+    enum job_backend by_form = 0, chosen = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(backends); i++)
+        if (strcmp(name, backends[i].name) == 0)
+            chosen = backends[i].backend;
+    if (chosen == 0)
+        return backend_unknown(j, name);
+    bool fixed = chosen == JOB_BACKEND_STATIC || chosen == JOB_BACKEND_C10D;
+    int r = fixed ? endpoint_backend(j, &by_form) : 0;
+    if (r < 0)
+        return r;
+    if (by_form != 0 && job_given(j, RUN_RDZV_BACKEND)) {
+        _cleanup_(freep) char *shown = rdzv_place_shown(job_text(j, RUN_RDZV_ENDPOINT));
+        return err_set(j->err, -EINVAL,
+                       "--rdzv-backend=%s can't meet at %.200s; use --rdzv-backend=%s, or leave "
+                       "it out",
+                       name, shown, by_form == JOB_BACKEND_DIR ? "dir" : "etcd");
+    }
+    j->spec->backend = by_form != 0 ? by_form : chosen;
+    if (strcmp(name, "etcd-v2") == 0)
+        strbuf_add(j->warnings, "--rdzv-backend=etcd-v2: muster speaks version 3 of etcd's API "
+                                "(etcd 3.4 or newer), as with etcd\n");
+    return 0;
+}
+
+static int read_run_id(struct job_reading *j) {
+    const char *id = job_text(j, RUN_RDZV_ID);
+    if (strlen(id) >= JOB_RUN_ID_MAX)
+        return err_set(j->err, -EINVAL, "--rdzv-id: at most %d bytes", JOB_RUN_ID_MAX - 1);
+    for (const char *c = id; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            return err_set(j->err, -EINVAL, "--rdzv-id: no control characters");
+    j->spec->run_id_given = job_given(j, RUN_RDZV_ID) && id[0] != '\0';
+    j->spec->run_id = xstrdup(id[0] != '\0' ? id : "none");
+    return 0;
+}
+
+static int read_node_rank(struct job_reading *j, const struct rdzv_conf *conf) {
+    struct job_spec *spec = j->spec;
+    const char *text = job_text(j, RUN_NODE_RANK);
+    int32_t rank = conf->rank;
+    if (text != NULL && parse_i32(text, &rank) < 0)
+        return job_bad_value(j, RUN_NODE_RANK, "a number");
+    if (spec->backend != JOB_BACKEND_STATIC) { /* a wish for the order; ranks are found out */
+        if (rank >= JOB_NODES_MAX)
+            return job_bad_value(j, RUN_NODE_RANK, "below 100000");
+        spec->node_rank = MAX2(rank, -1);
+        return 0;
+    }
+    if (text == NULL && rank < 0)
+        rank = 0;
+    if (rank < 0 || (uint32_t)rank >= spec->max_nodes)
+        return err_set(j->err, -EINVAL, "--node-rank=%d: must be from 0 to %u (--nnodes=%s)", rank,
+                       spec->max_nodes - 1, job_text(j, RUN_NNODES));
+    spec->node_rank = rank;
+    return 0;
+}
+
+static int read_static(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
+    const char *port_text = job_text(j, RUN_MASTER_PORT);
+    int32_t port;
+    int r = rdzv_endpoint_parse(endpoint, &spec->endpoint_host, &port, j->err);
+    if (r == -EINVAL)
+        return r;
+    if (r == 0) {
+        if (port < 0)
+            return err_set(j->err, -EINVAL,
+                           "--rdzv-endpoint=%s: static rendezvous needs a port: HOST:PORT",
+                           endpoint);
+        spec->endpoint_port = (uint16_t)port;
+    } else {
+        spec->endpoint_port = JOB_STATIC_PORT;
+        if (port_text != NULL && parse_port(port_text, &spec->endpoint_port) < 0)
+            return job_bad_value(j, RUN_MASTER_PORT, "a number up to 65535");
+        r = rdzv_endpoint_parse(job_text(j, RUN_MASTER_ADDR), &spec->endpoint_host, &port, j->err);
+        if (r < 0 || port >= 0)
+            return job_bad_value(j, RUN_MASTER_ADDR,
+                                 "a host name or an address, without a port");
+    }
+    if (spec->endpoint_port == 0 && spec->max_nodes > 1)
+        return err_set(j->err, -EINVAL,
+                       "port 0 (any free one) can't be found by %u nodes; name a port",
+                       spec->max_nodes);
+    if (spec->min_nodes != spec->max_nodes)
+        strbuf_printf(j->warnings,
+                      "static rendezvous waits for all %u nodes; use --rdzv-backend=c10d for a "
+                      "job that may run with fewer\n",
+                      spec->max_nodes);
+    spec->min_nodes = spec->max_nodes;
+    return 0;
+}
+
+static int read_c10d(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    int32_t port = -1;
+    const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
+    int r = rdzv_endpoint_parse(endpoint, &spec->endpoint_host, &port, j->err);
+    if (r == -EINVAL)
+        return r;
+    if (r == -ENODATA) {
+        spec->endpoint_host = xstrdup("localhost");
+        strbuf_printf(j->warnings,
+                      "no --rdzv-endpoint: the nodes meet at localhost:%d, which other hosts can't "
+                      "reach\n",
+                      JOB_C10D_PORT);
+    }
+    spec->endpoint_port = port >= 0 ? (uint16_t)port : JOB_C10D_PORT;
+    if (spec->endpoint_port == 0 && spec->max_nodes > 1)
+        return err_set(j->err, -EINVAL,
+                       "--rdzv-endpoint=%s: port 0 (any free one) can't be found by other nodes; "
+                       "name a port",
+                       endpoint);
+    return 0;
+}
+
+static int read_standalone(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    if (spec->min_nodes > 1)
+        return err_set(j->err, -EINVAL,
+                       "--standalone is for one node, and --nnodes=%s needs %u; give an "
+                       "--rdzv-endpoint instead",
+                       job_text(j, RUN_NNODES), spec->min_nodes);
+    be_standalone(j, NULL);
+    return 0;
+}
+
+static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
+    struct job_spec *spec = j->spec;
+    if (j->parsed.values[RUN_STANDALONE].times > 0)
+        return read_standalone(j);
+    int r = choose_backend(j);
+    if (r == 0)
+        r = read_run_id(j);
+    if (r < 0)
+        return r;
+    const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
+    bool has_endpoint = endpoint[strspn(endpoint, " \t")] != '\0';
+    switch (spec->backend) {
+    case JOB_BACKEND_DIR: return job_read_dir(j);
+    case JOB_BACKEND_ETCD: return job_read_etcd(j, conf);
+    case JOB_BACKEND_STATIC: has_endpoint |= job_text(j, RUN_MASTER_PORT) != NULL; break;
+    case JOB_BACKEND_C10D: break;
+    }
+    if (spec->max_nodes == 1 && !has_endpoint) {
+        /* torchrun gives such a job a random id even when the user named it; a name kept harms
+         * nobody, and the log folder is called by it. */
+        _cleanup_(freep) char *id = TAKE_PTR(spec->run_id);
+        be_standalone(j, spec->run_id_given ? id : NULL);
+        spec->run_id_given = false;
+        return 0;
+    }
+    return spec->backend == JOB_BACKEND_STATIC ? read_static(j) : read_c10d(j);
+}
+
+static int read_lease(struct job_reading *j, const struct rdzv_conf *conf) {
+    struct job_spec *spec = j->spec;
+    bool keep_alive = conf->keep_alive_interval_ns > 0 || conf->keep_alive_max_attempt > 0;
+    uint64_t beats = JOB_LEASE_NS / JOB_HEARTBEAT_NS;
+    spec->heartbeat_ns = JOB_HEARTBEAT_NS;
+    if (keep_alive) {
+        spec->heartbeat_ns = conf->keep_alive_interval_ns > 0 ? conf->keep_alive_interval_ns
+                                                              : JOB_KEEP_ALIVE_INTERVAL_NS;
+        beats = conf->keep_alive_max_attempt > 0 ? conf->keep_alive_max_attempt
+                                                 : JOB_KEEP_ALIVE_ATTEMPTS;
+    }
+    const char *text = job_text(j, RUN_HEARTBEAT_INTERVAL);
+    if (text != NULL &&
+        (parse_seconds_ns(text, &spec->heartbeat_ns) < 0 || spec->heartbeat_ns == 0))
+        return job_bad_value(j, RUN_HEARTBEAT_INTERVAL, "a number of seconds above 0");
+    /* parse_seconds_ns() bounds both at 1e9 s, so only attempts could overflow. */
+    if (beats > UINT64_MAX / 2 / spec->heartbeat_ns)
+        return err_set(j->err, -EINVAL, "--rdzv-conf: keep_alive_max_attempt is too large");
+    spec->lease_ns = spec->heartbeat_ns * beats;
+    if (!keep_alive)
+        spec->lease_ns = MAX2(spec->lease_ns, (uint64_t)JOB_LEASE_NS);
+    text = job_text(j, RUN_LEASE);
+    if (text != NULL && parse_seconds_ns(text, &spec->lease_ns) < 0)
+        return job_bad_value(j, RUN_LEASE, "a number of seconds above 0");
+    /* A leader below an arbiter gives no lease once a successor's echo is half a lease old, and the
+     * echoes come with the heartbeats. */
+    bool arbiter = spec->backend == JOB_BACKEND_DIR || spec->backend == JOB_BACKEND_ETCD;
+    if (spec->lease_ns / (arbiter ? 2 : 1) <= spec->heartbeat_ns)
+        return err_set(j->err, -EINVAL,
+                       "a lease of %g s is too short for a heartbeat every %g s; the lease must be "
+                       "longer%s",
+                       (double)spec->lease_ns / 1e9, (double)spec->heartbeat_ns / 1e9,
+                       arbiter ? " than two heartbeats" : "");
+    return 0;
+}
+
+static uint64_t given_or(uint64_t given, uint64_t fallback) { return given > 0 ? given : fallback; }
+
+static void set_times(struct job_reading *j, const struct rdzv_conf *conf) {
+    struct job_spec *spec = j->spec;
+    uint64_t join = JOB_JOIN_TIMEOUT_NS;
+    if (spec->backend == JOB_BACKEND_STATIC)
+        join = given_or(conf->timeout_ns, JOB_STATIC_TIMEOUT_NS);
+    else if (spec->backend == JOB_BACKEND_ETCD)
+        join = given_or(conf->timeout_ns, JOB_JOIN_TIMEOUT_NS);
+    else if (conf->timeout_ns > 0)
+        strbuf_printf(j->warnings,
+                      "--rdzv-conf: timeout has no effect with %s; use join_timeout\n",
+                      spec->backend == JOB_BACKEND_DIR ? "dir" : "c10d");
+    spec->join_timeout_ns = given_or(conf->join_timeout_ns, join);
+    spec->regroup_wait_ns = conf->regroup_ns;
+    spec->last_call_ns = given_or(conf->last_call_ns, JOB_LAST_CALL_NS);
+    spec->close_timeout_ns = given_or(conf->close_timeout_ns, JOB_CLOSE_TIMEOUT_NS);
+    spec->leader_timeout_ns = given_or(conf->read_timeout_ns, JOB_LEADER_TIMEOUT_NS);
+    spec->is_host = conf->is_host;
+}
+
+int job_read_rendezvous(struct job_reading *j) {
+    _cleanup_(rdzv_conf_fini) struct rdzv_conf conf = {0};
+    int r = rdzv_conf_parse(job_text(j, RUN_RDZV_CONF), &conf, j->warnings, j->err);
+    if (r == 0)
+        r = read_backend(j, &conf);
+    if (r == 0)
+        r = read_node_rank(j, &conf);
+    if (r == 0)
+        r = read_lease(j, &conf);
+    if (r < 0)
+        return r;
+    set_times(j, &conf);
+    job_warn_etcd_conf(j, &conf);
+    return job_read_group(j);
+}

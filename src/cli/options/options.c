@@ -1,0 +1,303 @@
+#include "cli/options/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/envlist.h"
+#include "base/text/parse.h"
+#include "cli/options/suggest.h"
+
+#define NO_ROW SIZE_MAX
+#define AMBIGUOUS (SIZE_MAX - 1)
+
+/* One run over the words. */
+struct parser {
+    const struct option_set *set;
+    int argc;
+    char *const *argv;
+    int next; /* index of the next word */
+    struct options_parsed *parsed;
+    struct err *err;
+};
+
+static char folded(char c) { return c == '_' ? '-' : c; }
+
+/* Does `name` begin with the n bytes at `word`? */
+static bool begins(const char *name, const char *word, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (name[i] == '\0' || name[i] != folded(word[i]))
+            return false;
+    return true;
+}
+
+static size_t find_beginning(const struct option_set *set, const char *word, size_t n, bool ours) {
+    size_t found = NO_ROW;
+    for (size_t i = 0; i < set->n; i++) {
+        const struct option_def *def = &set->defs[i];
+        if (((def->flags & OPTION_OURS) != 0) != ours || !begins(def->name, word, n))
+            continue;
+        if (found != NO_ROW)
+            return AMBIGUOUS;
+        found = i;
+    }
+    return found;
+}
+
+/* Row of a long name of n bytes, without its dashes. */
+static size_t find_long(const struct option_set *set, const char *word, size_t n) {
+    for (size_t i = 0; i < set->n; i++)
+        if (strlen(set->defs[i].name) == n && begins(set->defs[i].name, word, n))
+            return i;
+    if (n == 0)
+        return NO_ROW;
+    size_t row = find_beginning(set, word, n, false);
+    return row == NO_ROW ? find_beginning(set, word, n, true) : row;
+}
+
+static size_t find_letter(const struct option_set *set, char letter) {
+    for (size_t i = 0; i < set->n; i++)
+        if (set->defs[i].letter == letter && letter != '\0')
+            return i;
+    return NO_ROW;
+}
+
+static bool is_negative_number(const char *word) {
+    const char *p = word + 1;
+    p += strspn(p, "0123456789");
+    if (*p == '\0')
+        return p > word + 1;
+    return *p == '.' && p[1] != '\0' && p[1 + strspn(p + 1, "0123456789")] == '\0';
+}
+
+static size_t name_length(const char *word) { return strcspn(word, "="); }
+
+/* argparse's rule for which words are options. */
+static bool looks_like_option(const struct option_set *set, const char *word) {
+    if (word[0] != '-' || word[1] == '\0')
+        return false;
+    size_t row = word[1] == '-' ? find_long(set, word + 2, name_length(word + 2))
+                                : find_letter(set, word[1]);
+    if (row != NO_ROW)
+        return true;
+    return !is_negative_number(word) && strchr(word, ' ') == NULL;
+}
+
+static int fail_ambiguous(struct parser *p, const char *word, size_t n) {
+    _cleanup_(strbuf_fini) struct strbuf names = {0};
+    for (size_t i = 0; i < p->set->n; i++)
+        if ((p->set->defs[i].flags & OPTION_OURS) == 0 && begins(p->set->defs[i].name, word, n))
+            strbuf_printf(&names, "%s--%s", names.len > 0 ? ", " : "", p->set->defs[i].name);
+    return err_set(p->err, -EINVAL, "--%.*s could be any of %s", (int)n, word,
+                   strbuf_text(&names));
+}
+
+/* The option that shares the longest beginning with a word, when that is a good part of it. */
+static const char *longest_common(const struct option_set *set, const char *word) {
+    const char *best = NULL;
+    size_t best_n = 3;
+    for (size_t i = 0; i < set->n; i++) {
+        const char *name = set->defs[i].name;
+        size_t n = 0;
+        while (name[n] != '\0' && name[n] == folded(word[n]))
+            n++;
+        if (n > best_n) {
+            best_n = n;
+            best = name;
+        }
+    }
+    return best;
+}
+
+static int fail_unknown(struct parser *p, const char *word) {
+    size_t n = name_length(word);
+    const char *best = NULL;
+    if (word[1] == '-') {
+        _cleanup_(freep) char *name = xstrndup(word + 2, n - 2);
+        struct suggest s = suggest_for(name);
+        for (size_t i = 0; i < p->set->n; i++)
+            suggest_offer(&s, p->set->defs[i].name);
+        best = s.best != NULL ? s.best : longest_common(p->set, name);
+    } else {
+        /* "-nnodes=2": one dash too few */
+        size_t row = find_long(p->set, word + 1, n - 1);
+        if (n > 2 && row < p->set->n)
+            best = p->set->defs[row].name;
+    }
+    if (best != NULL)
+        return err_set(p->err, -EINVAL, "unknown option %.*s; did you mean --%s?", (int)n, word,
+                       best);
+    return err_set(p->err, -EINVAL, "unknown option %.*s; see \"muster help %s\"", (int)n, word,
+                   p->set->command);
+}
+
+static int store(struct parser *p, size_t row, const char *text) {
+    struct option_value *v = &p->parsed->values[row];
+    const struct option_def *def = &p->set->defs[row];
+    v->text = text;
+    v->times++;
+    if ((def->flags & OPTION_STOPS) != 0)
+        p->parsed->stopped = true;
+    if ((def->flags & OPTION_REPEATS) == 0)
+        return 0;
+    if (p->parsed->n_repeated == OPTIONS_REPEATED_MAX)
+        return err_set(p->err, -EINVAL, "--%s=%s: %d such options are the most", def->name, text,
+                       OPTIONS_REPEATED_MAX);
+    p->parsed->repeated[p->parsed->n_repeated].row = row;
+    p->parsed->repeated[p->parsed->n_repeated++].text = text;
+    return 0;
+}
+
+const char *option_repeated(const struct options_parsed *parsed, size_t row, size_t n) {
+    for (size_t i = 0; i < parsed->n_repeated; i++)
+        if (parsed->repeated[i].row == row && n-- == 0)
+            return parsed->repeated[i].text;
+    return NULL;
+}
+
+static bool is_choice(const char *choices, const char *text) {
+    size_t n = strlen(text);
+    for (const char *c = choices; n > 0 && *c != '\0'; c += c[strcspn(c, " ")] == ' ') {
+        if (strcspn(c, " ") == n && strncmp(c, text, n) == 0)
+            return true;
+        c += strcspn(c, " ");
+    }
+    return false;
+}
+
+static int check_choice(const struct option_def *def, const char *text, const char *origin,
+                        struct err *err) {
+    if (def->choices == NULL || is_choice(def->choices, text))
+        return 0;
+    return err_set(err, -EINVAL, "%s=%s: must be one of: %s", origin, text, def->choices);
+}
+
+/* An option that takes a value; `glued` is what stood in its own word, or NULL. */
+static int take_value(struct parser *p, size_t row, const char *glued) {
+    const struct option_def *def = &p->set->defs[row];
+    const char *text = glued;
+    if (text == NULL && p->next < p->argc && strcmp(p->argv[p->next], "--") != 0 &&
+        !looks_like_option(p->set, p->argv[p->next]))
+        text = p->argv[p->next++];
+    if (text == NULL)
+        return err_set(p->err, -EINVAL, "--%s needs a value: --%s=%s", def->name, def->name,
+                       def->arg);
+    char origin[OPTION_TEXT_MAX];
+    (void)snprintf(origin, sizeof origin, "--%s", def->name);
+    int r = check_choice(def, text, origin, p->err);
+    return r == 0 ? store(p, row, text) : r;
+}
+
+static int parse_long(struct parser *p, const char *word) {
+    const char *name = word + 2;
+    size_t n = name_length(name);
+    size_t row = find_long(p->set, name, n);
+    if (row == AMBIGUOUS)
+        return fail_ambiguous(p, name, n);
+    if (row == NO_ROW)
+        return fail_unknown(p, word);
+    const char *glued = name[n] == '=' ? name + n + 1 : NULL;
+    if (p->set->defs[row].arg != NULL)
+        return take_value(p, row, glued);
+    if (glued != NULL)
+        return err_set(p->err, -EINVAL, "--%s takes no value", p->set->defs[row].name);
+    return store(p, row, NULL);
+}
+
+/* -m, -r3, -mr3, -r=3 */
+static int parse_letters(struct parser *p, const char *word) {
+    for (const char *c = word + 1; *c != '\0' && !p->parsed->stopped; c++) {
+        size_t row = find_letter(p->set, *c);
+        if (row == NO_ROW && c > word + 1)
+            return err_set(p->err, -EINVAL, "%s: there is no option -%c", word, *c);
+        if (row == NO_ROW)
+            return fail_unknown(p, word);
+        if (p->set->defs[row].arg != NULL)
+            return take_value(p, row, c[1] == '\0' ? NULL : c + 1 + (c[1] == '='));
+        if (c[1] == '=')
+            return err_set(p->err, -EINVAL, "-%c takes no value", *c);
+        int r = store(p, row, NULL);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int options_parse(const struct option_set *set, int argc, char *const *argv,
+                  struct options_parsed *ret, struct err *err) {
+    assert(set->n <= OPTIONS_MAX);
+    struct options_parsed parsed = {0};
+    struct parser p = {
+        .set = set, .argc = argc, .argv = argv, .next = 1, .parsed = &parsed, .err = err};
+    bool separated = false;
+    while (p.next < argc && !parsed.stopped && !separated) {
+        const char *word = argv[p.next];
+        separated = strcmp(word, "--") == 0;
+        if (!separated && !looks_like_option(set, word))
+            break;
+        p.next++;
+        if (separated)
+            break;
+        int r = word[1] == '-' ? parse_long(&p, word) : parse_letters(&p, word);
+        if (r < 0)
+            return r;
+    }
+    parsed.operand = MIN2(p.next, argc);
+    parsed.rest = MIN2(parsed.operand + 1, argc);
+    if (!separated && parsed.rest < argc && strcmp(argv[parsed.rest], "--") == 0)
+        parsed.rest++;
+    *ret = parsed;
+    return 0;
+}
+
+void option_env_name(const struct option_def *def, char out[OPTION_TEXT_MAX]) {
+    int n = snprintf(out, OPTION_TEXT_MAX, "PET_%s", def->name);
+    assert(n > 0 && n < OPTION_TEXT_MAX);
+    for (char *c = out; *c != '\0'; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+}
+
+const char *option_origin(const struct option_set *set, const struct options_parsed *parsed,
+                          size_t row, char out[OPTION_TEXT_MAX]) {
+    if (parsed->values[row].from_env)
+        option_env_name(&set->defs[row], out);
+    else
+        (void)snprintf(out, OPTION_TEXT_MAX, "--%s", set->defs[row].name);
+    return out;
+}
+
+static int switch_from_env(const char *name, const char *text, struct option_value *v,
+                           struct err *err) {
+    int32_t number;
+    if (parse_i32(text, &number) < 0)
+        return err_set(err, -EINVAL, "%s=%s: must be 0 (off) or 1 (on)", name, text);
+    v->times = number != 0;
+    v->from_env = true;
+    return 0;
+}
+
+int options_from_env(const struct option_set *set, char *const *envp,
+                     struct options_parsed *parsed, struct err *err) {
+    for (size_t i = 0; i < set->n; i++) {
+        const struct option_def *def = &set->defs[i];
+        struct option_value *v = &parsed->values[i];
+        if (v->times > 0)
+            continue;
+        v->text = def->fallback;
+        if ((def->flags & OPTION_ENV) == 0)
+            continue;
+        char name[OPTION_TEXT_MAX];
+        option_env_name(def, name);
+        const char *text = env_get(envp, name);
+        if (text == NULL)
+            continue;
+        int r = def->arg == NULL ? switch_from_env(name, text, v, err)
+                                 : check_choice(def, text, name, err);
+        if (r < 0)
+            return r;
+        if (def->arg != NULL)
+            *v = (struct option_value){.text = text, .from_env = true};
+    }
+    return 0;
+}

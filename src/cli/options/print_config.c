@@ -1,0 +1,248 @@
+#include <string.h>
+
+#include "cli/options/job_options.h"
+
+static void add_json_text(struct strbuf *out, const char *s) {
+    if (s == NULL) {
+        strbuf_add(out, "null");
+        return;
+    }
+    strbuf_add_char(out, '"');
+    for (; *s != '\0'; s++) {
+        if (*s == '"' || *s == '\\')
+            strbuf_printf(out, "\\%c", *s);
+        else if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            strbuf_printf(out, "\\u%04x", (unsigned)(unsigned char)*s);
+        else
+            strbuf_add_char(out, *s);
+    }
+    strbuf_add_char(out, '"');
+}
+
+static void add_text(struct strbuf *out, const char *name, const char *value) {
+    strbuf_printf(out, "{\"%s\":", name);
+    add_json_text(out, value);
+    strbuf_add(out, "}\n");
+}
+
+static void add_number(struct strbuf *out, const char *name, int64_t value) {
+    strbuf_printf(out, "{\"%s\":%lld}\n", name, (long long)value);
+}
+
+static void add_bool(struct strbuf *out, const char *name, bool value) {
+    strbuf_printf(out, "{\"%s\":%s}\n", name, value ? "true" : "false");
+}
+
+static void add_seconds(struct strbuf *out, const char *name, uint64_t ns) {
+    strbuf_printf(out, "{\"%s\":%.9g}\n", name, (double)ns / 1e9);
+}
+
+static const char *backend_name(enum job_backend backend) {
+    switch (backend) {
+    case JOB_BACKEND_STATIC: return "static";
+    case JOB_BACKEND_C10D: return "c10d";
+    case JOB_BACKEND_DIR: return "dir";
+    case JOB_BACKEND_ETCD: return "etcd";
+    }
+    assert_not_reached();
+}
+
+static const char *entry_name(enum job_entry entry) {
+    switch (entry) {
+    case JOB_ENTRY_PYTHON: return "python";
+    case JOB_ENTRY_MODULE: return "module";
+    case JOB_ENTRY_PROGRAM: return "program";
+    }
+    assert_not_reached();
+}
+
+static const char *contain_name(enum job_contain contain) {
+    switch (contain) {
+    case JOB_CONTAIN_AUTO: return "auto";
+    case JOB_CONTAIN_NONE: return "none";
+    case JOB_CONTAIN_CGROUP: return "cgroup";
+    case JOB_CONTAIN_PIDNS: return "pidns";
+    }
+    assert_not_reached();
+}
+
+static const char *grow_name(enum job_grow grow) {
+    switch (grow) {
+    case JOB_GROW_BOUNDARY: return "boundary";
+    case JOB_GROW_NOW: return "now";
+    case JOB_GROW_NEVER: return "never";
+    }
+    assert_not_reached();
+}
+
+static const char *rank_order_name(enum job_rank_order order) {
+    switch (order) {
+    case JOB_RANK_ORDER_HOST: return "host";
+    case JOB_RANK_ORDER_JOIN: return "join";
+    case JOB_RANK_ORDER_TOPOLOGY: return "topology";
+    }
+    assert_not_reached();
+}
+
+static const char *preflight_name(enum job_preflight preflight) {
+    switch (preflight) {
+    case JOB_PREFLIGHT_OFF: return "off";
+    case JOB_PREFLIGHT_WARN: return "warn";
+    case JOB_PREFLIGHT_STRICT: return "strict";
+    }
+    assert_not_reached();
+}
+
+static const char *bind_name(enum bind_mode mode) {
+    static const char *const names[] = {
+        [0] = NULL, /* the default depends on the node */
+        [BIND_NONE] = "none",
+        [BIND_NUMA] = "numa",
+        [BIND_SOCKET] = "socket",
+        [BIND_CORE] = "core",
+        [BIND_TORCH_NODE] = "torch node",
+        [BIND_TORCH_SOCKET] = "torch socket",
+        [BIND_TORCH_EXCLUSIVE] = "torch exclusive",
+        [BIND_TORCH_CORE_COMPLEX] = "torch core-complex",
+    };
+    return names[mode];
+}
+
+static const char *bind_memory_name(enum bind_memory memory) {
+    switch (memory) {
+    case BIND_MEMORY_PREFERRED: return "preferred";
+    case BIND_MEMORY_STRICT: return "strict";
+    case BIND_MEMORY_OFF: return "off";
+    }
+    assert_not_reached();
+}
+
+static void add_texts(struct strbuf *out, const char *name, char *const *texts) {
+    strbuf_printf(out, "{\"%s\":[", name);
+    for (size_t i = 0; texts != NULL && texts[i] != NULL; i++) {
+        strbuf_add(out, i > 0 ? "," : "");
+        add_json_text(out, texts[i]);
+    }
+    strbuf_add(out, "]}\n");
+}
+
+/* UINT32_MAX: any number. */
+static void add_limit(struct strbuf *out, const char *name, uint32_t value) {
+    if (value == UINT32_MAX)
+        strbuf_printf(out, "{\"%s\":null}\n", name);
+    else
+        add_number(out, name, value);
+}
+
+static void add_signals(struct strbuf *out, const struct job_spec *spec) {
+    strbuf_add(out, "{\"signals_to_handle\":[");
+    for (uint32_t i = 0; i < spec->n_signals; i++)
+        strbuf_printf(out, "%s\"SIG%s\"", i > 0 ? "," : "", sigabbrev_np(spec->signals[i]));
+    strbuf_add(out, "]}\n");
+}
+
+static void add_std(struct strbuf *out, const char *name, const struct std_map *map,
+                    uint32_t nproc) {
+    strbuf_printf(out, "{\"%s\":[", name);
+    for (uint32_t i = 0; i < nproc; i++)
+        strbuf_printf(out, "%s%u", i > 0 ? "," : "", std_map_get(map, i));
+    strbuf_add(out, "]}\n");
+}
+
+static void add_console(struct strbuf *out, const struct job_spec *spec) {
+    if (spec->console_ranks == NULL) {
+        strbuf_add(out, "{\"local_ranks_filter\":null}\n");
+        return;
+    }
+    strbuf_add(out, "{\"local_ranks_filter\":[");
+    const char *comma = "";
+    for (uint32_t i = 0; i < spec->nproc; i++) {
+        if (!spec->console_ranks[i])
+            continue;
+        strbuf_printf(out, "%s%u", comma, i);
+        comma = ",";
+    }
+    strbuf_add(out, "]}\n");
+}
+
+static void add_times(struct strbuf *out, const struct job_spec *spec) {
+    add_seconds(out, "join_timeout", spec->join_timeout_ns);
+    add_seconds(out, "regroup_timeout", spec->regroup_wait_ns);
+    add_seconds(out, "last_call_timeout", spec->last_call_ns);
+    add_seconds(out, "close_timeout", spec->close_timeout_ns);
+    add_seconds(out, "leader_timeout", spec->leader_timeout_ns);
+    add_seconds(out, "heartbeat_interval", spec->heartbeat_ns);
+    add_seconds(out, "lease", spec->lease_ns);
+    add_seconds(out, "arbiter_lease", spec->arbiter_lease_ns);
+    add_seconds(out, "hold", spec->hold_ns);
+    add_seconds(out, "restart_backoff", spec->restart_backoff_ns);
+    add_seconds(out, "crash_loop", spec->crash_loop_ns);
+    add_seconds(out, "shutdown_timeout", spec->shutdown_timeout_ns);
+}
+
+static void add_arbiter(struct strbuf *out, const struct job_spec *spec) {
+    add_text(out, "arbiter_dir", spec->arbiter_dir);
+    add_texts(out, "etcd_endpoints", spec->etcd_endpoints);
+    add_bool(out, "etcd_tls", spec->etcd_tls);
+    add_text(out, "etcd_prefix", spec->etcd_prefix);
+    add_text(out, "etcd_user", spec->etcd_user);
+    add_text(out, "etcd_password", spec->etcd_password != NULL ? "***" : NULL);
+    add_text(out, "etcd_cacert", spec->etcd_cacert);
+    add_text(out, "etcd_cert", spec->etcd_cert);
+    add_text(out, "etcd_key", spec->etcd_key);
+}
+
+static void add_group(struct strbuf *out, const struct job_spec *spec) {
+    add_number(out, "node_unit", spec->node_unit);
+    add_limit(out, "spares", spec->spares);
+    add_text(out, "grow", grow_name(spec->grow));
+    add_text(out, "rank_order", rank_order_name(spec->rank_order));
+    add_text(out, "topology", spec->topology);
+    add_text(out, "topology_file", spec->topology_file);
+    add_text(out, "preflight", preflight_name(spec->preflight));
+    add_limit(out, "max_node_losses", spec->max_node_losses);
+    add_number(out, "exclude_after", spec->exclude_after);
+}
+
+void job_print_config(const struct job_spec *spec, struct strbuf *out) {
+    add_number(out, "min_nodes", spec->min_nodes);
+    add_number(out, "max_nodes", spec->max_nodes);
+    add_number(out, "nproc_per_node", spec->nproc);
+    add_text(out, "backend", backend_name(spec->backend));
+    add_bool(out, "standalone", spec->standalone);
+    add_text(out, "endpoint_host", spec->endpoint_host);
+    add_number(out, "endpoint_port", spec->endpoint_port);
+    add_arbiter(out, spec);
+    add_number(out, "is_host", spec->is_host);
+    add_number(out, "node_rank", spec->node_rank);
+    add_text(out, "local_addr", spec->local_addr);
+    add_text(out, "run_id", spec->run_id);
+    add_bool(out, "run_id_given", spec->run_id_given);
+    add_text(out, "role", spec->role);
+    add_number(out, "max_restarts", spec->max_restarts);
+    add_group(out, spec);
+    add_times(out, spec);
+    add_signals(out, spec);
+    add_text(out, "entry", entry_name(spec->entry));
+    add_text(out, "script", spec->script);
+    add_texts(out, "args", spec->args);
+    add_text(out, "start_method", spec->start_method);
+    add_bool(out, "virtual_local_rank", spec->virtual_local_rank);
+    add_text(out, "contain", contain_name(spec->contain));
+    add_text(out, "bind", bind_name(spec->bind));
+    add_text(out, "bind_memory", bind_memory_name(spec->bind_memory));
+    add_text(out, "omp", spec->omp_cores ? "cores" : "torchrun");
+    add_number(out, "gpus_per_worker", spec->gpus_per_worker);
+    add_text(out, "nccl_env", nccl_env_mode_name(spec->nccl_env));
+    add_texts(out, "env", spec->env);
+    add_bool(out, "nccl_comm_id", spec->nccl_comm_id);
+    add_bool(out, "nccl_debug", spec->nccl_debug);
+    add_text(out, "log_dir", spec->log_dir);
+    add_std(out, "redirects", &spec->redirects, spec->nproc);
+    add_std(out, "tee", &spec->tee, spec->nproc);
+    add_text(out, "line_prefix", spec->line_prefix);
+    add_console(out, spec);
+    add_text(out, "event_log", spec->event_log);
+    add_bool(out, "quiet", spec->quiet);
+    add_number(out, "verbose", spec->verbose);
+}

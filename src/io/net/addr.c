@@ -1,0 +1,232 @@
+#include "io/net/addr.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct sockaddr_in *v4(const struct addr *a) {
+    return (struct sockaddr_in *)(uintptr_t)&a->ss;
+}
+static struct sockaddr_in6 *v6(const struct addr *a) {
+    return (struct sockaddr_in6 *)(uintptr_t)&a->ss;
+}
+
+/* Mapped IPv4 to plain IPv4; everything else as it is. */
+static struct addr unmapped(const struct addr *a) {
+    if (a->ss.ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&v6(a)->sin6_addr))
+        return *a;
+    struct addr out = {.len = sizeof(struct sockaddr_in)};
+    v4(&out)->sin_family = AF_INET;
+    v4(&out)->sin_port = v6(a)->sin6_port;
+    memcpy(&v4(&out)->sin_addr, &v6(a)->sin6_addr.s6_addr[12], 4);
+    return out;
+}
+
+int addr_from_literal(const char *host, uint16_t port, struct addr *ret) {
+    char text[INET6_ADDRSTRLEN + IF_NAMESIZE + 2];
+    size_t len = strlen(host);
+    if (len >= 2 && host[0] == '[' && host[len - 1] == ']') {
+        host++;
+        len -= 2;
+    }
+    if (len == 0 || len >= sizeof text)
+        return -EINVAL;
+    memcpy(text, host, len);
+    text[len] = '\0';
+
+    struct addr a = {0};
+    if (inet_pton(AF_INET, text, &v4(&a)->sin_addr) == 1) {
+        v4(&a)->sin_family = AF_INET;
+        v4(&a)->sin_port = htons(port);
+        a.len = sizeof(struct sockaddr_in);
+        *ret = a;
+        return 0;
+    }
+    char *zone = strchr(text, '%');
+    if (zone != NULL)
+        *zone++ = '\0';
+    if (inet_pton(AF_INET6, text, &v6(&a)->sin6_addr) != 1)
+        return -EINVAL;
+    if (zone != NULL) {
+        v6(&a)->sin6_scope_id = if_nametoindex(zone);
+        if (v6(&a)->sin6_scope_id == 0)
+            return -EINVAL;
+    }
+    v6(&a)->sin6_family = AF_INET6;
+    v6(&a)->sin6_port = htons(port);
+    a.len = sizeof(struct sockaddr_in6);
+    *ret = a;
+    return 0;
+}
+
+void addr_host_text(const struct addr *in, char out[ADDR_TEXT_MAX]) {
+    struct addr a = unmapped(in);
+    if (a.ss.ss_family == AF_INET) {
+        (void)inet_ntop(AF_INET, &v4(&a)->sin_addr, out, ADDR_TEXT_MAX);
+        return;
+    }
+    (void)inet_ntop(AF_INET6, &v6(&a)->sin6_addr, out, ADDR_TEXT_MAX);
+    char name[IF_NAMESIZE];
+    if (v6(&a)->sin6_scope_id != 0 && if_indextoname(v6(&a)->sin6_scope_id, name) != NULL) {
+        size_t n = strlen(out);
+        (void)snprintf(out + n, ADDR_TEXT_MAX - n, "%%%s", name);
+    }
+}
+
+void addr_to_text(const struct addr *a, char out[ADDR_TEXT_MAX]) {
+    char host[ADDR_TEXT_MAX];
+    addr_host_text(a, host);
+    bool brackets = strchr(host, ':') != NULL;
+    (void)snprintf(out, ADDR_TEXT_MAX, brackets ? "[%.80s]:%u" : "%.80s:%u", host, addr_port(a));
+}
+
+uint16_t addr_port(const struct addr *a) {
+    return ntohs(a->ss.ss_family == AF_INET ? v4(a)->sin_port : v6(a)->sin6_port);
+}
+
+void addr_set_port(struct addr *a, uint16_t port) {
+    if (a->ss.ss_family == AF_INET)
+        v4(a)->sin_port = htons(port);
+    else
+        v6(a)->sin6_port = htons(port);
+}
+
+bool addr_is_loopback(const struct addr *in) {
+    struct addr a = unmapped(in);
+    if (a.ss.ss_family == AF_INET)
+        return ntohl(v4(&a)->sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&v6(&a)->sin6_addr);
+}
+
+bool addr_is_wildcard(const struct addr *in) {
+    struct addr a = unmapped(in);
+    if (a.ss.ss_family == AF_INET)
+        return v4(&a)->sin_addr.s_addr == 0;
+    return IN6_IS_ADDR_UNSPECIFIED(&v6(&a)->sin6_addr);
+}
+
+bool addr_same_host(const struct addr *in_a, const struct addr *in_b) {
+    struct addr a = unmapped(in_a), b = unmapped(in_b);
+    if (a.ss.ss_family != b.ss.ss_family)
+        return false;
+    if (a.ss.ss_family == AF_INET)
+        return v4(&a)->sin_addr.s_addr == v4(&b)->sin_addr.s_addr;
+    return IN6_ARE_ADDR_EQUAL(&v6(&a)->sin6_addr, &v6(&b)->sin6_addr);
+}
+
+static bool from_ifaddr(const struct ifaddrs *i, struct addr *ret) {
+    if (i->ifa_addr == NULL)
+        return false;
+    struct addr a = {0};
+    if (i->ifa_addr->sa_family == AF_INET)
+        a.len = sizeof(struct sockaddr_in);
+    else if (i->ifa_addr->sa_family == AF_INET6)
+        a.len = sizeof(struct sockaddr_in6);
+    else
+        return false;
+    memcpy(&a.ss, i->ifa_addr, a.len);
+    *ret = a;
+    return true;
+}
+
+/* To its own addresses a machine sends from just these: one that it would send to from another is
+ * not its own. The kernel looks in its routes alone, and nothing is sent. Of IPv6 it proves
+ * nothing: an own address comes into the routes a moment after the interface has it. */
+static bool is_surely_elsewhere(const struct addr *a) {
+    struct addr to = *a, source;
+    if (a->ss.ss_family != AF_INET)
+        return false;
+    addr_set_port(&to, 9); /* any: none is reached */
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    bool elsewhere = connect(fd, (struct sockaddr *)&to.ss, to.len) == 0 &&
+                     addr_of_socket(fd, &source) == 0 && !addr_same_host(&source, a);
+    (void)close(fd); /* nothing was sent */
+    return elsewhere;
+}
+
+/* The list of all interfaces costs 10 ms where there are a thousand, and waits while one is
+ * changed. */
+bool addr_is_local(const struct addr *a) {
+    if (addr_is_loopback(a))
+        return true;
+    if (is_surely_elsewhere(a))
+        return false;
+    struct ifaddrs *all;
+    if (getifaddrs(&all) < 0)
+        return false;
+    bool found = false;
+    for (const struct ifaddrs *i = all; i != NULL && !found; i = i->ifa_next) {
+        struct addr own;
+        found = from_ifaddr(i, &own) && addr_same_host(&own, a);
+    }
+    freeifaddrs(all);
+    return found;
+}
+
+int addr_first_global(struct addr *ret) {
+    struct ifaddrs *all;
+    if (getifaddrs(&all) < 0)
+        return -errno;
+    int r = -ENODEV;
+    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+        struct addr a;
+        if (!from_ifaddr(i, &a) || !(i->ifa_flags & IFF_UP) || addr_is_loopback(&a))
+            continue;
+        if (a.ss.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6(&a)->sin6_addr))
+            continue;
+        if (r < 0 || (ret->ss.ss_family == AF_INET6 && a.ss.ss_family == AF_INET)) {
+            *ret = a;
+            r = 0;
+        }
+    }
+    freeifaddrs(all);
+    return r;
+}
+
+/* 0: best; 3: not to be used. */
+static unsigned global_rank(const struct ifaddrs *i, struct addr *ret) {
+    if (!from_ifaddr(i, ret) || !(i->ifa_flags & IFF_UP) || addr_is_loopback(ret))
+        return 3;
+    if (ret->ss.ss_family == AF_INET6)
+        return IN6_IS_ADDR_LINKLOCAL(&v6(ret)->sin6_addr) ? 3 : 1;
+    return ntohl(v4(ret)->sin_addr.s_addr) >> 16 == 0xa9fe ? 2 : 0; /* 169.254/16, RFC 3927 */
+}
+
+int addr_all_global(struct addr *out, size_t max, size_t *ret_n) {
+    struct ifaddrs *all;
+    if (getifaddrs(&all) < 0)
+        return -errno;
+    size_t n = 0;
+    for (unsigned rank = 0; rank < 3; rank++) {
+        for (const struct ifaddrs *i = all; i != NULL && n < max; i = i->ifa_next) {
+            struct addr a;
+            if (global_rank(i, &a) == rank)
+                out[n++] = a;
+        }
+    }
+    freeifaddrs(all);
+    *ret_n = n;
+    return 0;
+}
+
+int addr_of_socket(int fd, struct addr *ret) {
+    struct addr a = {.len = sizeof a.ss};
+    if (getsockname(fd, (struct sockaddr *)&a.ss, &a.len) < 0)
+        return -errno;
+    *ret = unmapped(&a);
+    return 0;
+}
+
+int addr_of_peer(int fd, struct addr *ret) {
+    struct addr a = {.len = sizeof a.ss};
+    if (getpeername(fd, (struct sockaddr *)&a.ss, &a.len) < 0)
+        return -errno;
+    *ret = unmapped(&a);
+    return 0;
+}

@@ -1,0 +1,487 @@
+#include "io/net/http.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "io/clock.h"
+#include "io/net/http_library.h"
+#include "io/net/resolve.h"
+#include "io/net/tls.h"
+
+#define MAX_HEADERS 65536 /* bytes of an answer's */
+
+/* One connection. It lives until the end of the turn in which it was dropped, because evhttp's own
+ * functions may be on the stack. */
+struct http_conn {
+    struct http_client *client; /* NULL: dropped */
+    const struct http_library *lib;
+    struct loop *loop;
+    struct evhttp_connection *evcon;
+    struct bufferevent *bev;
+    struct ssl_st *session; /* the bufferevent's, or NULL */
+    bool used;              /* has brought an answer */
+    bool closed;            /* evhttp has closed it */
+    bool cut;               /* it was closed where an answer was due */
+    bool failed;            /* `code` and `text` hold the first reason */
+    int code;
+    char text[TLS_WHY_MAX];
+    bufferevent_event_cb on_connect; /* evhttp's, behind ours */
+    void *on_connect_arg;
+};
+
+enum http_state { HTTP_IDLE = 1, HTTP_LOOKING_UP, HTTP_ASKING, HTTP_DONE };
+
+struct http_client {
+    struct loop *loop;
+    const struct http_library *lib;
+    struct tls_client *tls;
+    char *host, *origin; /* origin: value of the Host header */
+    uint16_t port;
+    size_t max_body;
+    enum http_state state;
+    struct loop_timer *timer; /* DONE: fires at once; else the end of the attempt */
+    struct resolve *resolve;  /* LOOKING_UP */
+    struct http_conn *conn;   /* ASKING, or kept */
+
+    /* the request */
+    http_answer_fn *fn;
+    void *arg;
+    char *path, *authorization, *body;
+    size_t len;
+    uint64_t timeout_ns, deadline_ns;
+    struct addr addrs[RESOLVE_ADDRS_MAX];
+    size_t n_addrs, next_addr;
+    struct err failure; /* of the addresses that were tried */
+
+    /* its answer */
+    int status;
+    char *answer;
+    size_t answer_len;
+};
+
+/* --- connections ------------------------------------------------------------------------------ */
+
+static void conn_free(void *arg) {
+    struct http_conn *conn = arg;
+    conn->lib->evhttp_connection_free(conn->evcon); /* and the bufferevent, and the session */
+    free(conn);
+}
+
+static void drop_conn(struct http_client *c) {
+    struct http_conn *conn = TAKE_PTR(c->conn);
+    if (conn == NULL)
+        return;
+    conn->client = NULL;
+    conn->lib->evhttp_connection_set_closecb(conn->evcon, NULL, NULL);
+    loop_defer(c->loop, LOOP_PRIO_LEASE, conn_free, conn);
+}
+
+/* The first reason is the one that counts: what follows are its consequences. */
+static void conn_note(struct http_conn *conn, int code, const char *text) {
+    if (conn->failed)
+        return;
+    conn->failed = true;
+    conn->code = code;
+    (void)snprintf(conn->text, sizeof conn->text, "%s", text);
+}
+
+/* An error on the way, with errno as it is. */
+static void conn_note_error(struct http_conn *conn, int error) {
+    if (conn->failed)
+        return;
+    if (conn->session == NULL) {
+        conn_note(conn, error != 0 ? -error : -ECONNRESET,
+                  error != 0 ? strerror(error) : "the connection ended");
+        return;
+    }
+    char why[TLS_WHY_MAX];
+    unsigned long code = conn->lib->bufferevent_get_openssl_error(conn->bev);
+    tls_session_why(conn->session, code, error, why);
+    conn_note(conn, error != 0 ? -error : -EPROTO, why);
+}
+
+/* What TLS has to say, if anything: a server's refusal may come after the handshake. */
+static void conn_note_alert(struct http_conn *conn) {
+    char why[TLS_WHY_MAX];
+    unsigned long code =
+        conn->session != NULL ? conn->lib->bufferevent_get_openssl_error(conn->bev) : 0;
+    if (code == 0)
+        return;
+    tls_session_why(conn->session, code, 0, why);
+    conn_note(conn, -EPROTO, why);
+}
+
+static void on_connect(struct bufferevent *bev, short what, void *arg) {
+    int error = errno, one = 1;
+    struct http_conn *conn = arg;
+    if (!(what & BEV_EVENT_CONNECTED))
+        conn_note_error(conn, error);
+    else /* with TLS a request is several writes, and the second would wait for 40 ms */
+        (void)setsockopt(bufferevent_getfd(bev), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    conn->on_connect(bev, what, conn->on_connect_arg);
+}
+
+static void on_close(struct evhttp_connection *evcon, void *arg) {
+    (void)evcon;
+    struct http_conn *conn = arg;
+    conn->closed = true;
+    /* while a request is under way, its own callback follows */
+    if (conn->client != NULL && conn->client->state != HTTP_ASKING)
+        drop_conn(conn->client);
+}
+
+static int make_bufferevent(struct http_client *c, struct http_conn *conn, struct err *err) {
+    struct event_base *base = loop_event_base(c->loop);
+    if (c->tls == NULL) {
+        conn->bev = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
+    } else {
+        int r = tls_session_new(c->tls, c->host, &conn->session, err);
+        if (r < 0)
+            return r;
+        conn->bev = c->lib->bufferevent_openssl_socket_new(
+            base, -1, conn->session, BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
+        if (conn->bev == NULL)
+            tls_session_free(conn->session);
+    }
+    return conn->bev != NULL ? 0 : err_set(err, -ENOMEM, "no memory for a connection");
+}
+
+static int make_conn(struct http_client *c, const struct addr *to, struct err *err) {
+    struct http_conn *conn = xcalloc(1, sizeof *conn);
+    *conn = (struct http_conn){.client = c, .lib = c->lib, .loop = c->loop};
+    int r = make_bufferevent(c, conn, err);
+    if (r < 0) {
+        free(conn);
+        return r;
+    }
+    char host[ADDR_TEXT_MAX];
+    addr_host_text(to, host);
+    conn->evcon = c->lib->evhttp_connection_base_bufferevent_new(
+        loop_event_base(c->loop), NULL, conn->bev, host, addr_port(to));
+    if (conn->evcon == NULL) {
+        bufferevent_free(conn->bev);
+        free(conn);
+        return err_set(err, -ENOMEM, "no memory for a connection");
+    }
+    c->lib->evhttp_connection_set_family(conn->evcon, to->ss.ss_family);
+    c->lib->evhttp_connection_set_max_body_size(conn->evcon, (ev_ssize_t)c->max_body);
+    c->lib->evhttp_connection_set_max_headers_size(conn->evcon, MAX_HEADERS);
+    c->lib->evhttp_connection_set_closecb(conn->evcon, on_close, conn);
+    c->conn = conn;
+    return 0;
+}
+
+/* --- a request -------------------------------------------------------------------------------- */
+
+static void forget_request(struct http_client *c) {
+    resolve_free(TAKE_PTR(c->resolve));
+    free(TAKE_PTR(c->path));
+    free(TAKE_PTR(c->authorization));
+    free(TAKE_PTR(c->body));
+    free(TAKE_PTR(c->answer));
+    loop_timer_set(c->timer, TIME_NEVER);
+    c->state = HTTP_IDLE;
+}
+
+/* The answer is told by the timer, from the loop, with nothing of ours or evhttp's on the stack. */
+static void done(struct http_client *c) {
+    c->state = HTTP_DONE;
+    loop_timer_set(c->timer, 0);
+}
+
+static void done_failed(struct http_client *c) {
+    c->status = 0;
+    if (c->failure.text[0] == '\0')
+        (void)err_set(&c->failure, -ETIMEDOUT, "no answer in time");
+    done(c);
+}
+
+static void tell(struct http_client *c) {
+    http_answer_fn *fn = c->fn;
+    void *arg = c->arg;
+    struct err failure = c->failure;
+    _cleanup_(freep) char *body = TAKE_PTR(c->answer);
+    struct http_answer a = {.status = c->status};
+    if (a.status != 0) {
+        a.body = body;
+        a.len = c->answer_len;
+    } else {
+        a.code = failure.code;
+        a.text = failure.text;
+    }
+    forget_request(c);
+    fn(arg, &a);
+}
+
+static void try_next_address(struct http_client *c);
+
+/* What was tried did not work: `code` and `why`, about the present address. */
+static void attempt_failed(struct http_client *c, int code, const char *why) {
+    char to[ADDR_TEXT_MAX], before[ERR_TEXT_MAX];
+    addr_to_text(&c->addrs[c->next_addr - 1], to);
+    memcpy(before, c->failure.text, sizeof before);
+    (void)err_set(&c->failure, code, "%s%s%s: %s", before, before[0] != '\0' ? "; " : "", to, why);
+    drop_conn(c);
+    try_next_address(c);
+}
+
+static void look_up(struct http_client *c);
+
+static void on_failure(struct http_client *c, struct http_conn *conn) {
+    int code = conn->failed ? conn->code : -ECONNRESET;
+    char why[TLS_WHY_MAX];
+    (void)snprintf(why, sizeof why, "%s", conn->failed ? conn->text : "the connection ended");
+    if (conn->used && conn->cut) { /* the server had closed it meanwhile: once more, on a new one */
+        drop_conn(c);
+        look_up(c);
+        return;
+    }
+    attempt_failed(c, code, why);
+}
+
+/* Called with errno as the connection left it, before on_done(). */
+static void on_error(enum evhttp_request_error error, void *arg) {
+    int code = errno;
+    struct http_conn *conn = arg;
+    if (conn->client == NULL)
+        return;
+    switch (error) {
+    case EVREQ_HTTP_TIMEOUT: conn_note(conn, -ETIMEDOUT, "no answer in time"); break;
+    case EVREQ_HTTP_INVALID_HEADER: conn_note(conn, -EPROTO, "what it sent is not HTTP"); break;
+    case EVREQ_HTTP_DATA_TOO_LONG:
+        conn_note(conn, -EMSGSIZE, "its answer is longer than what is taken");
+        break;
+    case EVREQ_HTTP_BUFFER_ERROR:
+        conn->cut = true;
+        conn_note_error(conn, code);
+        break;
+    case EVREQ_HTTP_EOF: /* or any error; errno is of one or of none */
+        conn->cut = true;
+        conn_note_alert(conn);
+        conn_note(conn, -ECONNRESET,
+                  conn->session == NULL
+                      ? "the connection ended without an answer (as of a server that wants TLS)"
+                      : "the connection ended without an answer (as of a server that wants a "
+                        "client certificate)");
+        break;
+    case EVREQ_HTTP_REQUEST_CANCEL: break;
+    }
+}
+
+static void on_done(struct evhttp_request *request, void *arg) {
+    int error = errno;
+    struct http_conn *conn = arg;
+    struct http_client *c = conn->client;
+    if (c == NULL || c->state != HTTP_ASKING)
+        return;
+    int status = request != NULL ? c->lib->evhttp_request_get_response_code(request) : 0;
+    if (status == 0) {
+        if (request != NULL) /* it could not connect */
+            conn_note_error(conn, error);
+        on_failure(c, conn);
+        return;
+    }
+    struct evbuffer *in = c->lib->evhttp_request_get_input_buffer(request);
+    size_t len = evbuffer_get_length(in);
+    char *body = len <= c->max_body ? malloc(len + 1) : NULL;
+    if (body == NULL) {
+        attempt_failed(c, -ENOMEM, "no memory for its answer");
+        return;
+    }
+    (void)evbuffer_remove(in, body, len);
+    body[len] = '\0';
+    c->status = status;
+    c->answer = body;
+    c->answer_len = len;
+    conn->used = true;
+    if (conn->closed)
+        drop_conn(c);
+    done(c);
+}
+
+static bool add_header(struct http_client *c, struct evhttp_request *request, const char *key,
+                       const char *value) {
+    struct evkeyvalq *headers = c->lib->evhttp_request_get_output_headers(request);
+    return value == NULL || c->lib->evhttp_add_header(headers, key, value) == 0;
+}
+
+static void ask_on_conn(struct http_client *c) {
+    struct http_conn *conn = c->conn;
+    struct evhttp_request *request = c->lib->evhttp_request_new(on_done, conn);
+    bool fine = request != NULL && add_header(c, request, "Host", c->origin) &&
+                add_header(c, request, "Authorization", c->authorization);
+    if (fine && c->body != NULL)
+        fine = add_header(c, request, "Content-Type", "application/json") &&
+               evbuffer_add(c->lib->evhttp_request_get_output_buffer(request), c->body, c->len) ==
+                   0;
+    if (!fine) {
+        if (request != NULL)
+            c->lib->evhttp_request_free(request);
+        attempt_failed(c, -EINVAL, "the request can't be put together");
+        return;
+    }
+    c->lib->evhttp_request_set_error_cb(request, on_error);
+    c->state = HTTP_ASKING;
+    bool fresh = !conn->used;
+    /* takes the request; may call on_done() */
+    if (c->lib->evhttp_make_request(conn->evcon, request,
+                                    c->body != NULL ? EVHTTP_REQ_POST : EVHTTP_REQ_GET,
+                                    c->path) < 0 &&
+        c->conn == conn && c->state == HTTP_ASKING) {
+        attempt_failed(c, -EIO, "the request can't be sent");
+        return;
+    }
+    if (fresh && c->conn == conn && c->state == HTTP_ASKING) {
+        /* while it connects, evhttp keeps the reason of a failure to itself */
+        bufferevent_getcb(conn->bev, NULL, NULL, &conn->on_connect, &conn->on_connect_arg);
+        bufferevent_setcb(conn->bev, NULL, NULL, on_connect, conn);
+    }
+}
+
+static void try_next_address(struct http_client *c) {
+    uint64_t now = clock_now_ns();
+    if (c->next_addr == c->n_addrs || now >= c->deadline_ns) {
+        done_failed(c);
+        return;
+    }
+    uint64_t share = (c->deadline_ns - now) / (c->n_addrs - c->next_addr);
+    loop_timer_set(c->timer, now + share);
+    int r = make_conn(c, &c->addrs[c->next_addr++], &c->failure);
+    if (r < 0)
+        done_failed(c);
+    else
+        ask_on_conn(c);
+}
+
+static void on_looked_up(void *arg, int code, const char *text, const struct addr *addrs,
+                         size_t n) {
+    struct http_client *c = arg;
+    c->resolve = NULL;
+    if (code < 0) {
+        (void)err_set(&c->failure, code, "%s", text);
+        done_failed(c);
+        return;
+    }
+    memcpy(c->addrs, addrs, n * sizeof *addrs);
+    c->n_addrs = n;
+    c->next_addr = 0;
+    try_next_address(c);
+}
+
+static void look_up(struct http_client *c) {
+    int r = resolve_now(c->host, c->port, c->addrs, &c->n_addrs);
+    c->next_addr = 0;
+    if (r == 0) {
+        try_next_address(c);
+        return;
+    }
+    uint64_t now = clock_now_ns();
+    c->state = HTTP_LOOKING_UP;
+    if (r == RESOLVE_E_LOOKUP)
+        r = resolve_start(c->loop, c->host, c->port,
+                          c->deadline_ns > now ? c->deadline_ns - now : 1, on_looked_up, c,
+                          &c->resolve);
+    if (r < 0) {
+        (void)err_set(&c->failure, r, "cannot look up the host name '%s': %s", c->host,
+                      strerror(-r));
+        done_failed(c);
+    }
+}
+
+static void on_timer(void *arg) {
+    struct http_client *c = arg;
+    switch (c->state) {
+    case HTTP_DONE: tell(c); return;
+    case HTTP_ASKING: {
+        char why[64];
+        (void)snprintf(why, sizeof why, "no answer within %.1f s", (double)c->timeout_ns / 1e9);
+        if (c->n_addrs > 1)
+            (void)snprintf(why, sizeof why, "no answer in time");
+        attempt_failed(c, -ETIMEDOUT, why);
+        return;
+    }
+    case HTTP_LOOKING_UP: /* its own time is over at the same moment */
+    case HTTP_IDLE: return;
+    }
+}
+
+/* --- the client ------------------------------------------------------------------------------- */
+
+int http_client_new(struct loop *loop, const struct http_config *config, struct http_client **ret,
+                    struct err *err) {
+    const struct http_library *lib;
+    struct addr addrs[RESOLVE_ADDRS_MAX];
+    size_t n;
+    if (resolve_now(config->host, config->port, addrs, &n) < 0)
+        return err_set(err, -EINVAL, "'%.128s' is neither a host name nor an address",
+                       config->host);
+    int r = http_library_load(config->tls != NULL, &lib, err);
+    if (r < 0)
+        return r;
+    struct http_client *c = xcalloc(1, sizeof *c);
+    *c = (struct http_client){.loop = loop,
+                              .lib = lib,
+                              .tls = config->tls,
+                              .port = config->port,
+                              .max_body = config->max_body,
+                              .state = HTTP_IDLE};
+    c->host = xstrdup(config->host);
+    bool v6 = strchr(config->host, ':') != NULL;
+    c->origin = xasprintf("%s%.*s%s:%u", v6 ? "[" : "", (int)strcspn(config->host, "%"),
+                          config->host, v6 ? "]" : "", (unsigned)config->port);
+    r = loop_timer_new(loop, on_timer, c, &c->timer);
+    if (r < 0) {
+        http_client_free(c);
+        return err_set(err, r, "no timer: %s", strerror(-r));
+    }
+    *ret = c;
+    return 0;
+}
+
+void http_client_free(struct http_client *c) {
+    if (c == NULL)
+        return;
+    if (c->state != HTTP_IDLE)
+        forget_request(c);
+    drop_conn(c);
+    loop_timer_free(c->timer);
+    free(c->host);
+    free(c->origin);
+    free(c);
+}
+
+bool http_busy(const struct http_client *c) { return c->state != HTTP_IDLE; }
+
+void http_ask(struct http_client *c, const struct http_request *request, http_answer_fn *fn,
+              void *arg) {
+    assert(c->state == HTTP_IDLE);
+    c->fn = fn;
+    c->arg = arg;
+    c->path = xstrdup(request->path);
+    c->authorization = request->authorization != NULL ? xstrdup(request->authorization) : NULL;
+    c->body = request->body != NULL ? xmalloc(request->len + 1) : NULL;
+    if (c->body != NULL)
+        memcpy(c->body, request->body, request->len);
+    c->len = request->len;
+    c->timeout_ns = request->timeout_ns;
+    c->deadline_ns = clock_now_ns() + request->timeout_ns;
+    c->failure = (struct err){0};
+    c->status = 0;
+    if (c->conn == NULL) {
+        look_up(c);
+        return;
+    }
+    loop_timer_set(c->timer, c->deadline_ns);
+    ask_on_conn(c);
+}
+
+void http_cancel(struct http_client *c) {
+    if (c->state == HTTP_IDLE)
+        return;
+    if (c->state == HTTP_ASKING)
+        drop_conn(c);
+    forget_request(c);
+}

@@ -1,0 +1,230 @@
+#include "io/net/resolve.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "io/process/helper.h"
+
+#define OWN_NAME_MAX 256
+#define HELPER_NAME "muster-resolve"
+
+struct resolve {
+    struct loop *loop;
+    struct loop_watch *watch;
+    struct loop_timer *timer;
+    int fd; /* read end: the helper's answer */
+    struct helper helper;
+    uint64_t timeout_ns;
+    resolve_fn *fn;
+    void *arg;
+    char host[RESOLVE_NAME_MAX + 1];
+};
+
+/* What the helper writes, in one piece below PIPE_BUF: both ends are this very program. */
+struct answer {
+    int32_t gai;  /* 0 or EAI_* */
+    int32_t code; /* errno of EAI_SYSTEM */
+    uint32_t n;
+    struct addr addrs[RESOLVE_ADDRS_MAX];
+};
+
+static size_t without_last_dot(const char *host) {
+    size_t len = strlen(host);
+    return len > 1 && host[len - 1] == '.' ? len - 1 : len;
+}
+
+static bool same_name(const char *host, size_t len, const char *own, size_t own_len) {
+    return len == own_len && strncasecmp(host, own, len) == 0;
+}
+
+bool resolve_is_own_name(const char *host) {
+    static const char local[] = "localhost";
+    size_t len = without_last_dot(host), local_len = sizeof local - 1;
+    if (len >= local_len && strncasecmp(host + len - local_len, local, local_len) == 0 &&
+        (len == local_len || host[len - local_len - 1] == '.'))
+        return true;
+    char own[OWN_NAME_MAX] = "";
+    if (gethostname(own, sizeof own - 1) < 0 || own[0] == '\0')
+        return false;
+    return same_name(host, len, own, strlen(own)) || same_name(host, len, own, strcspn(own, "."));
+}
+
+static bool is_name(const char *host) {
+    size_t len = without_last_dot(host);
+    if (len == 0 || len > RESOLVE_NAME_MAX)
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        char c = host[i];
+        bool fine = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                    c == '-' || c == '_' || c == '.';
+        if (!fine)
+            return false;
+    }
+    return true;
+}
+
+int resolve_now(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],
+                size_t *ret_n) {
+    if (addr_from_literal(host, port, &ret[0]) == 0) {
+        *ret_n = 1;
+        return 0;
+    }
+    if (!is_name(host))
+        return -EINVAL;
+    if (!resolve_is_own_name(host))
+        return RESOLVE_E_LOOKUP;
+    size_t n = 0;
+    int r = addr_from_literal("127.0.0.1", port, &ret[n++]);
+    if (r == 0)
+        r = addr_from_literal("::1", port, &ret[n++]);
+    if (r < 0)
+        return r;
+    struct addr global;
+    if (strncasecmp(host, "localhost", 9) != 0 && addr_first_global(&global) == 0) {
+        addr_set_port(&global, port);
+        ret[n++] = global;
+    }
+    *ret_n = n;
+    return 0;
+}
+
+static int lookup_name(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],
+                       size_t *ret_n) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *all;
+    int gai = getaddrinfo(host, NULL, &hints, &all);
+    if (gai != 0)
+        return gai;
+    size_t n = 0;
+    for (const struct addrinfo *i = all; i != NULL && n < RESOLVE_ADDRS_MAX; i = i->ai_next) {
+        struct addr a = {.len = i->ai_addrlen};
+        if ((i->ai_family != AF_INET && i->ai_family != AF_INET6) || a.len > sizeof a.ss)
+            continue;
+        memcpy(&a.ss, i->ai_addr, a.len);
+        addr_set_port(&a, port);
+        bool known = false;
+        for (size_t k = 0; k < n; k++)
+            known = known || addr_same_host(&ret[k], &a);
+        if (!known)
+            ret[n++] = a;
+    }
+    freeaddrinfo(all);
+    *ret_n = n;
+    return n > 0 ? 0 : EAI_NONAME;
+}
+
+/* ---- in the helper ---- */
+
+struct question {
+    const char *host;
+    uint16_t port;
+    resolve_lookup_fn *lookup;
+};
+
+static int look_up(int fd, void *arg) {
+    const struct question *q = arg;
+    struct answer a = {0};
+    size_t n = 0;
+    errno = 0;
+    a.gai = q->lookup(q->host, q->port, a.addrs, &n);
+    a.code = -errno;
+    a.n = (uint32_t)n;
+    return helper_tell(fd, &a, sizeof a) ? 0 : 1;
+}
+
+/* ---- in the process that asks ---- */
+
+void resolve_free(struct resolve *r) {
+    if (r == NULL)
+        return;
+    loop_watch_free(r->watch);
+    loop_timer_free(r->timer);
+    helper_end(&r->helper);
+    (void)close(r->fd);
+    free(r);
+}
+
+static void finish(struct resolve *r, int code, const char *text, const struct addr *addrs,
+                   size_t n) {
+    resolve_fn *fn = r->fn;
+    void *arg = r->arg;
+    resolve_free(r);
+    fn(arg, code, text, addrs, n);
+}
+
+static void fail(struct resolve *r, int code, const char *why) {
+    char text[ERR_TEXT_MAX];
+    (void)snprintf(text, sizeof text, "cannot look up the host name '%s': %s", r->host, why);
+    finish(r, code, text, NULL, 0);
+}
+
+static void on_answer(void *arg, int fd, unsigned events) {
+    (void)events;
+    struct resolve *r = arg;
+    struct answer a;
+    ssize_t got = read(fd, &a, sizeof a);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got != (ssize_t)sizeof a || (a.gai == 0 && (a.n == 0 || a.n > RESOLVE_ADDRS_MAX))) {
+        fail(r, -ECHILD, "the process that asked ended without an answer");
+        return;
+    }
+    if (a.gai == 0) {
+        finish(r, 0, "", a.addrs, a.n);
+        return;
+    }
+    int code = -EIO;
+    if (a.gai == EAI_NONAME || a.gai == EAI_NODATA)
+        code = -ENOENT;
+    else if (a.gai == EAI_AGAIN)
+        code = -EAGAIN;
+    else if (a.gai == EAI_MEMORY)
+        code = -ENOMEM;
+    else if (a.gai == EAI_SYSTEM && a.code < 0)
+        code = a.code;
+    fail(r, code, a.gai == EAI_SYSTEM && a.code < 0 ? strerror(-a.code) : gai_strerror(a.gai));
+}
+
+static void on_timeout(void *arg) {
+    struct resolve *r = arg;
+    char why[64];
+    (void)snprintf(why, sizeof why, "no answer within %.1f s", (double)r->timeout_ns / 1e9);
+    fail(r, -ETIMEDOUT, why);
+}
+
+int resolve_start_with(struct loop *loop, const char *host, uint16_t port, uint64_t timeout_ns,
+                       resolve_lookup_fn *lookup, resolve_fn *fn, void *arg, struct resolve **ret) {
+    if (strlen(host) > RESOLVE_NAME_MAX)
+        return -EINVAL;
+    int fd, write_fd;
+    int code = child_pipe(&fd, &write_fd);
+    if (code < 0)
+        return code;
+    struct resolve *r = xcalloc(1, sizeof *r);
+    *r = (struct resolve){.loop = loop, .fd = fd, .helper = HELPER_INIT, .timeout_ns = timeout_ns,
+                          .fn = fn, .arg = arg};
+    memcpy(r->host, host, strlen(host));
+    code = loop_watch_new(loop, r->fd, LOOP_READ, LOOP_PRIO_CHILD, on_answer, r, &r->watch);
+    if (code == 0)
+        code = loop_timer_new(loop, on_timeout, r, &r->timer);
+    if (code == 0)
+        code = helper_start(loop, HELPER_NAME, look_up,
+                            &(struct question){r->host, port, lookup}, write_fd, &r->helper);
+    (void)close(write_fd);
+    if (code < 0) {
+        resolve_free(r);
+        return code;
+    }
+    loop_timer_set(r->timer, clock_now_ns() + timeout_ns);
+    *ret = r;
+    return 0;
+}
+
+int resolve_start(struct loop *loop, const char *host, uint16_t port, uint64_t timeout_ns,
+                  resolve_fn *fn, void *arg, struct resolve **ret) {
+    return resolve_start_with(loop, host, port, timeout_ns, lookup_name, fn, arg, ret);
+}

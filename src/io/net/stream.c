@@ -1,0 +1,554 @@
+#include "io/net/stream.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+
+/* One read, and so the most that one stream may take of a turn. */
+#define READ_CHUNK 65536
+#define READ_LIMIT_DEFAULT ((size_t)1 << 20)
+/* Pieces of one sendmsg(); at most IOV_MAX. */
+#define WRITE_PIECES 64
+#define KEEPALIVE_MAX_S 32767 /* of TCP_KEEPIDLE, tcp(7) */
+#define KEEPALIVE_PROBES 3
+
+struct stream {
+    struct loop *loop;
+    struct loop_watch *watch;
+    struct loop_timer *finish_timer; /* while finishing */
+    struct loop_hook hook;           /* likewise: nobody else would free it with the loop */
+    struct stream_ops ops;
+    void *arg;
+    int fd;
+    enum loop_priority prio;
+    unsigned refs; /* the owner's, one per call that is under way, one for deferred work */
+
+    bool connecting : 1;
+    bool paused : 1;
+    bool dead : 1;      /* freed by its owner: no callback any more */
+    bool finishing : 1; /* stream_finish() */
+    bool ended : 1;     /* on_closed was called, or will be by deferred work */
+    bool deferred : 1;  /* turn_end is queued, for: */
+    bool want_read : 1;
+    bool want_flush : 1;
+    bool want_readable : 1;
+    bool want_closed : 1;
+    bool blocked : 1; /* the kernel takes no more: wait for LOOP_WRITE */
+
+    int broken; /* negative errno of a failed write or connect */
+    size_t read_limit;
+
+    /* While on_readable runs on an empty `in`, the unread bytes lie on the reader's stack:
+     * what is consumed at once is never copied, and idle streams hold no memory. */
+    const uint8_t *direct;
+    size_t direct_len;
+    struct evbuffer *in;  /* NULL until needed */
+    struct evbuffer *out; /* NULL until needed */
+};
+
+static void unref(struct stream *s) {
+    if (--s->refs > 0)
+        return;
+    if (s->in != NULL)
+        evbuffer_free(s->in);
+    if (s->out != NULL)
+        evbuffer_free(s->out);
+    free(s);
+}
+
+static struct evbuffer *need_buffer(struct evbuffer **b) {
+    if (*b == NULL)
+        *b = evbuffer_new();
+    if (*b == NULL)
+        abort(); /* a few bytes whose size we chose */
+    return *b;
+}
+
+static void update_interest(struct stream *s) {
+    if (s->watch == NULL)
+        return;
+    unsigned events = 0;
+    if (s->connecting) {
+        events = LOOP_WRITE;
+    } else {
+        if (!s->ended && !s->finishing && !s->paused && !s->want_readable &&
+            stream_available(s) < s->read_limit)
+            events |= LOOP_READ;
+        if (s->blocked)
+            events |= LOOP_WRITE;
+    }
+    loop_watch_set(s->watch, events);
+}
+
+static void close_socket(struct stream *s) {
+    loop_watch_free(s->watch);
+    s->watch = NULL;
+    loop_timer_free(s->finish_timer);
+    s->finish_timer = NULL;
+    if (s->fd >= 0)
+        (void)close(s->fd);
+    s->fd = -1;
+}
+
+static void report_readable(struct stream *s) {
+    s->refs++;
+    s->ops.on_readable(s->arg, s);
+    if (s->direct_len > 0 && !s->dead) /* keep what was left */
+        if (evbuffer_add(need_buffer(&s->in), s->direct, s->direct_len) < 0)
+            abort();
+    s->direct = NULL;
+    s->direct_len = 0;
+    if (!s->dead)
+        update_interest(s);
+    unref(s);
+}
+
+static void report_closed(struct stream *s, int code) {
+    s->ended = true;
+    if (code < 0) {
+        s->broken = code;
+        s->blocked = false;
+    }
+    update_interest(s);
+    s->ops.on_closed(s->arg, s, code);
+}
+
+/* The write side broke. What the peer sent before is still read, then on_closed is called. */
+static void write_failed(struct stream *s, int code) {
+    s->broken = code;
+    s->blocked = false;
+    evbuffer_drain(s->out, evbuffer_get_length(s->out));
+    if (s->finishing) {
+        stream_free(s);
+        return;
+    }
+    update_interest(s);
+    if (!s->ended && (s->paused || stream_available(s) >= s->read_limit))
+        report_closed(s, code);
+}
+
+/* 0 when all was sent, the kernel is full, or the slice is over (a fast reader never makes the
+ * kernel full); negative errno when the connection broke. */
+static int send_some(struct stream *s) {
+    while (evbuffer_get_length(s->out) > 0) {
+        struct evbuffer_iovec pieces[WRITE_PIECES];
+        int n = evbuffer_peek(s->out, -1, NULL, pieces, WRITE_PIECES);
+        struct iovec iov[WRITE_PIECES];
+        size_t offered = 0;
+        n = MIN2(n, WRITE_PIECES);
+        for (int i = 0; i < n; i++) {
+            iov[i] = (struct iovec){pieces[i].iov_base, pieces[i].iov_len};
+            offered += pieces[i].iov_len;
+        }
+        struct msghdr msg = {.msg_iov = iov, .msg_iovlen = (size_t)n};
+        ssize_t sent = sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0) {
+            if (errno == EINTR)
+                continue;
+            s->blocked = errno == EAGAIN || errno == ENOBUFS;
+            return s->blocked ? 0 : -errno;
+        }
+        evbuffer_drain(s->out, (size_t)sent);
+        if ((size_t)sent < offered || loop_slice_is_over(s->loop)) {
+            s->blocked = evbuffer_get_length(s->out) > 0;
+            return 0;
+        }
+    }
+    s->blocked = false;
+    return 0;
+}
+
+static void flush(struct stream *s) {
+    if (s->fd < 0 || s->connecting || s->broken < 0 || s->out == NULL ||
+        evbuffer_get_length(s->out) == 0)
+        return;
+    int r = send_some(s);
+    if (r < 0) {
+        write_failed(s, r);
+        return;
+    }
+    update_interest(s);
+    if (evbuffer_get_length(s->out) > 0)
+        return;
+    if (s->finishing)
+        stream_free(s);
+    else if (s->ops.on_drained != NULL)
+        s->ops.on_drained(s->arg, s);
+}
+
+static void on_turn_end(void *arg);
+
+static void defer(struct stream *s) {
+    if (s->deferred)
+        return;
+    s->deferred = true;
+    s->refs++;
+    loop_defer(s->loop, s->prio, on_turn_end, s);
+}
+
+static void read_some(struct stream *s) {
+    uint8_t chunk[READ_CHUNK];
+    size_t have = stream_available(s);
+    size_t want = MIN2(sizeof chunk, s->read_limit - have);
+    ssize_t n = recv(s->fd, chunk, want, MSG_DONTWAIT);
+    if (n < 0) {
+        if (errno != EINTR && errno != EAGAIN)
+            report_closed(s, -errno);
+        return;
+    }
+    if (n == 0) {
+        report_closed(s, s->broken);
+        return;
+    }
+    if (have == 0) {
+        s->direct = chunk;
+        s->direct_len = (size_t)n;
+    } else if (evbuffer_add(s->in, chunk, (size_t)n) < 0) {
+        report_closed(s, -ENOMEM);
+        return;
+    }
+    report_readable(s);
+}
+
+static void read_if_wanted(struct stream *s) {
+    /* want_readable: what is there comes before what may be an end */
+    if (!s->dead && !s->ended && !s->paused && !s->finishing && !s->want_readable &&
+        stream_available(s) < s->read_limit)
+        read_some(s);
+}
+
+static void on_turn_end(void *arg) {
+    struct stream *s = arg;
+    s->deferred = false;
+    if (!s->dead && s->want_closed && !s->ended) {
+        s->want_closed = false;
+        report_closed(s, s->broken);
+    }
+    if (!s->dead && s->want_readable) {
+        s->want_readable = false;
+        if (!s->paused && !s->finishing && stream_available(s) > 0)
+            report_readable(s);
+        else
+            update_interest(s);
+    }
+    if (!s->dead && s->want_read) {
+        s->want_read = false;
+        read_if_wanted(s);
+    }
+    if (!s->dead && s->want_flush) {
+        s->want_flush = false;
+        if (!s->blocked)
+            flush(s);
+    }
+    unref(s);
+}
+
+static void connect_done(struct stream *s) {
+    int code = 0;
+    socklen_t len = sizeof code;
+    if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &code, &len) < 0)
+        code = errno;
+    s->connecting = false;
+    if (code != 0) {
+        s->broken = -code;
+        if (s->finishing)
+            stream_free(s);
+        else
+            report_closed(s, -code);
+        return;
+    }
+    update_interest(s);
+    flush(s);
+}
+
+static void on_event(void *arg, int fd, unsigned events) {
+    (void)fd;
+    struct stream *s = arg;
+    s->refs++;
+    if (s->connecting) {
+        connect_done(s);
+    } else {
+        if (events & LOOP_WRITE) {
+            s->blocked = false;
+            flush(s);
+        }
+        if (events & LOOP_READ)
+            read_if_wanted(s);
+    }
+    unref(s);
+}
+
+static int stream_make(struct loop *loop, int fd, bool connecting, const struct stream_ops *ops,
+                       void *arg, struct stream **ret) {
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) ||
+        fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) {
+        int r = -errno;
+        (void)close(fd);
+        return r;
+    }
+    int one = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* a UNIX socket has none */
+    struct stream *s = xcalloc(1, sizeof *s);
+    s->loop = loop;
+    s->fd = fd;
+    s->refs = 1;
+    s->ops = *ops;
+    s->arg = arg;
+    s->prio = LOOP_PRIO_BULK;
+    s->read_limit = READ_LIMIT_DEFAULT;
+    s->connecting = connecting;
+    int r = loop_watch_new(loop, fd, connecting ? LOOP_WRITE : LOOP_READ, s->prio, on_event, s,
+                           &s->watch);
+    if (r < 0) {
+        (void)close(fd);
+        free(s);
+        return r;
+    }
+    *ret = s;
+    return 0;
+}
+
+int stream_new(struct loop *loop, int fd, const struct stream_ops *ops, void *arg,
+               struct stream **ret) {
+    return stream_make(loop, fd, false, ops, arg, ret);
+}
+
+int stream_connect(struct loop *loop, const struct addr *to, const struct stream_ops *ops,
+                   void *arg, struct stream **ret) {
+    int fd = socket(to->ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    int code = 0;
+    while (connect(fd, (const struct sockaddr *)&to->ss, to->len) < 0) {
+        if (errno == EINTR)
+            continue;
+        code = errno == EINPROGRESS || errno == EALREADY || errno == EISCONN ? 0 : errno;
+        break;
+    }
+    struct stream *s;
+    int r = stream_make(loop, fd, true, ops, arg, &s);
+    if (r < 0)
+        return r;
+    if (code != 0) { /* told like every other failure, and not from inside this call */
+        s->connecting = false;
+        s->broken = -code;
+        s->want_closed = true;
+        loop_watch_set(s->watch, 0);
+        defer(s);
+    }
+    *ret = s;
+    return 0;
+}
+
+void stream_free(struct stream *s) {
+    if (s == NULL || s->dead)
+        return;
+    s->dead = true;
+    list_remove(&s->hook.link);
+    close_socket(s);
+    unref(s);
+}
+
+/* A close with unread bytes makes the kernel drop what it has not yet delivered. */
+static void discard_input(int fd) {
+    uint8_t chunk[READ_CHUNK];
+    for (int i = 0; i < 16; i++)
+        if (recv(fd, chunk, sizeof chunk, MSG_DONTWAIT) <= 0)
+            return;
+}
+
+static void on_finish_timeout(void *arg) { stream_free(arg); }
+
+void stream_finish(struct stream *s, uint64_t deadline_ns) {
+    if (s == NULL || s->dead)
+        return;
+    s->refs++;
+    s->finishing = true;
+    s->want_closed = false;
+    if (!s->connecting && !s->blocked)
+        flush(s); /* frees when it has sent everything */
+    if (!s->dead && (stream_unsent(s) == 0 || s->broken < 0)) {
+        discard_input(s->fd);
+        stream_free(s);
+    }
+    if (!s->dead && (deadline_ns <= clock_now_ns() ||
+                     loop_timer_new(s->loop, on_finish_timeout, s, &s->finish_timer) < 0))
+        stream_free(s);
+    if (!s->dead) {
+        s->hook = (struct loop_hook){.fn = on_finish_timeout, .arg = s};
+        loop_add_hook(s->loop, &s->hook);
+        loop_timer_set(s->finish_timer, deadline_ns);
+        update_interest(s);
+    }
+    unref(s);
+}
+
+void stream_read_soon(struct stream *s) {
+    s->want_read = true;
+    defer(s);
+}
+
+bool stream_connected(const struct stream *s) {
+    return s->fd >= 0 && !s->connecting && !s->ended && s->broken == 0;
+}
+
+int stream_fd(const struct stream *s) { return s->fd; }
+
+void stream_set_priority(struct stream *s, enum loop_priority prio) {
+    s->prio = prio; /* what was put off before keeps its place */
+    if (s->watch != NULL)
+        loop_watch_set_priority(s->watch, prio);
+}
+
+void stream_set_read_limit(struct stream *s, size_t bytes) {
+    s->read_limit = MAX2(bytes, (size_t)1);
+    if (s->direct == NULL)
+        update_interest(s);
+}
+
+static void set_tcp(int fd, int option, int value) {
+    (void)setsockopt(fd, IPPROTO_TCP, option, &value, sizeof value); /* a UNIX socket has none */
+}
+
+/* Whole seconds, as the kernel takes them: at least one. */
+static int keepalive_s(uint64_t ns) {
+    return (int)MIN2(MAX2((ns + NS_PER_S - 1) / NS_PER_S, (uint64_t)1), (uint64_t)KEEPALIVE_MAX_S);
+}
+
+void stream_set_patience(struct stream *s, uint64_t unacked_ns, uint64_t idle_ns) {
+    if (s->fd < 0)
+        return;
+    uint64_t ms = MAX2(unacked_ns / NS_PER_MS, (uint64_t)1);
+    set_tcp(s->fd, TCP_USER_TIMEOUT, (int)MIN2(ms, (uint64_t)INT32_MAX));
+    set_tcp(s->fd, TCP_KEEPIDLE, keepalive_s(idle_ns));
+    set_tcp(s->fd, TCP_KEEPINTVL, 1);
+    set_tcp(s->fd, TCP_KEEPCNT, KEEPALIVE_PROBES);
+    int one = 1;
+    (void)setsockopt(s->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+}
+
+size_t stream_available(const struct stream *s) {
+    if (s->direct != NULL)
+        return s->direct_len;
+    return s->in != NULL ? evbuffer_get_length(s->in) : 0;
+}
+
+const uint8_t *stream_peek(struct stream *s, size_t n) {
+    if (stream_available(s) < n)
+        return NULL;
+    if (s->direct != NULL)
+        return s->direct;
+    return evbuffer_pullup(need_buffer(&s->in), (ev_ssize_t)n);
+}
+
+const uint8_t *stream_peek_run(struct stream *s, size_t *ret_len) {
+    if (s->direct != NULL) {
+        *ret_len = s->direct_len;
+        return s->direct;
+    }
+    *ret_len = s->in != NULL ? evbuffer_get_contiguous_space(s->in) : 0;
+    return *ret_len > 0 ? evbuffer_pullup(s->in, (ev_ssize_t)*ret_len) : NULL;
+}
+
+void stream_drain(struct stream *s, size_t n) {
+    if (s->direct != NULL) {
+        n = MIN2(n, s->direct_len);
+        s->direct += n;
+        s->direct_len -= n;
+        return;
+    }
+    if (s->in == NULL)
+        return;
+    (void)evbuffer_drain(s->in, n);
+    if (!s->dead)
+        update_interest(s);
+}
+
+void stream_read_later(struct stream *s) {
+    s->want_readable = true;
+    defer(s);
+}
+
+static bool takes_bytes(struct stream *s) {
+    return !s->dead && !s->finishing && s->broken == 0; /* a peer may end only its own half */
+}
+
+static void queued(struct stream *s) {
+    s->want_flush = true;
+    if (!s->blocked && !s->connecting)
+        defer(s);
+}
+
+void stream_write(struct stream *s, const void *data, size_t len) {
+    if (len == 0 || !takes_bytes(s))
+        return;
+    if (evbuffer_add(need_buffer(&s->out), data, len) < 0)
+        abort();
+    queued(s);
+}
+
+void stream_write_now(struct stream *s, const void *data, size_t len) {
+    if (takes_bytes(s) && !s->connecting && !s->blocked && stream_unsent(s) == 0) {
+        ssize_t n = send(s->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0) { /* an error is met again, and told, when the queue is sent */
+            data = (const uint8_t *)data + n;
+            len -= (size_t)n;
+        }
+    }
+    stream_write(s, data, len);
+}
+
+struct release {
+    void (*fn)(void *arg);
+    void *arg;
+};
+
+static void on_release(const void *data, size_t len, void *arg) {
+    (void)data;
+    (void)len;
+    struct release *r = arg;
+    if (r->fn != NULL)
+        r->fn(r->arg);
+    free(r);
+}
+
+void stream_write_ref(struct stream *s, const void *data, size_t len,
+                      void (*release)(void *release_arg), void *release_arg) {
+    if (len == 0 || !takes_bytes(s)) {
+        if (release != NULL)
+            release(release_arg);
+        return;
+    }
+    struct release *r = xcalloc(1, sizeof *r);
+    r->fn = release;
+    r->arg = release_arg;
+    if (evbuffer_add_reference(need_buffer(&s->out), data, len, on_release, r) < 0)
+        abort();
+    queued(s);
+}
+
+size_t stream_unsent(const struct stream *s) {
+    return s->out != NULL ? evbuffer_get_length(s->out) : 0;
+}
+
+void stream_pause(struct stream *s) {
+    s->paused = true;
+    update_interest(s);
+}
+
+void stream_resume(struct stream *s) {
+    if (!s->paused)
+        return;
+    s->paused = false;
+    if (s->direct != NULL)
+        return; /* inside on_readable: interest is looked at when it returns */
+    if (stream_available(s) > 0)
+        stream_read_later(s);
+    update_interest(s);
+}

@@ -1,0 +1,433 @@
+#include "io/process/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/close_range.h>
+#include <linux/mempolicy.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/process/proc.h"
+
+/* What a child does between clone and exec, in this order. */
+enum step {
+    STEP_CGROUP = 1,
+    STEP_SESSION,
+    STEP_CHDIR,
+    STEP_STDIO,
+    STEP_BIND,
+    STEP_MEMORY,
+    STEP_LIMIT,
+    STEP_PRIVS,
+    STEP_CLOSE,
+    STEP_EXEC,
+    STEP_COUNT,
+};
+
+static const char *const step_texts[STEP_COUNT] = {
+    [STEP_CGROUP] = "enter its cgroup",
+    [STEP_SESSION] = "make a session",
+    [STEP_CHDIR] = "enter the directory",
+    [STEP_STDIO] = "set up its standard streams",
+    [STEP_BIND] = "bind it to its processors",
+    [STEP_MEMORY] = "bind it to its NUMA nodes' memory",
+    [STEP_LIMIT] = "set its core limit",
+    [STEP_PRIVS] = "set its privileges",
+    [STEP_CLOSE] = "close inherited descriptors",
+    [STEP_EXEC] = "run",
+};
+
+/* All that the child needs, made before the clone: it may not allocate. */
+struct plan {
+    const struct child_spec *spec;
+    const char *program;
+    char *const *envp;
+    pid_t parent;
+    int report_fd;
+    bool enter_cgroup; /* by itself */
+};
+
+void child_fini(struct child *c) {
+    if (c->pidfd >= 0)
+        (void)close(c->pidfd);
+    *c = (struct child)CHILD_INIT;
+}
+
+/* --- in the child: async-signal-safe calls only --- */
+
+void child_reset_signals(const int *ignored, size_t n) {
+    struct sigaction sa = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
+    for (int signo = 1; signo < NSIG; signo++)
+        (void)sigaction(signo, &sa, NULL); /* fails for KILL, STOP and glibc's own two */
+    for (size_t i = 0; i < n; i++)
+        (void)sigaction(ignored[i], &ignore, NULL);
+    sigset_t none;
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static int enter_cgroup(int dir_fd) {
+    int fd = openat(dir_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = write(fd, "0", 1); /* 0: the writer itself. cgroup-v2.rst */
+    int r = n < 0 ? -errno : 0;
+    (void)close(fd);
+    return r;
+}
+
+static int set_stdio(const struct child_spec *spec) {
+    int from[3] = {spec->stdin_fd, spec->stdout_fd, spec->stderr_fd};
+    /* A source below 3 could be overwritten before it is copied. */
+    for (int i = 0; i < 3; i++)
+        if (from[i] >= 0 && from[i] < 3 && from[i] != i) {
+            from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 3);
+            if (from[i] < 0)
+                return -errno;
+        }
+    for (int i = 0; i < 3; i++) {
+        if (from[i] < 0)
+            continue;
+        if (from[i] == i) {
+            if (fcntl(i, F_SETFD, 0) < 0)
+                return -errno;
+        } else if (dup2(from[i], i) < 0) {
+            return -errno;
+        }
+    }
+    return 0;
+}
+
+static void mark_descriptor(void *arg, int fd) {
+    (void)arg;
+    if (fd > 2)
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+static int close_on_exec_above_stdio(unsigned without) {
+    if (!(without & CHILD_WITHOUT_CLOSE_RANGE) &&
+        syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) == 0)
+        return 0;
+    return proc_each_number("/proc/self/fd", mark_descriptor, NULL);
+}
+
+static int limit_core(void) {
+    struct rlimit none = {0, 0};
+    return setrlimit(RLIMIT_CORE, &none) < 0 ? -errno : 0;
+}
+
+static int limit_descriptors(uint64_t soft) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return -errno;
+    limit.rlim_cur = MIN2((rlim_t)soft, limit.rlim_max);
+    return setrlimit(RLIMIT_NOFILE, &limit) < 0 ? -errno : 0;
+}
+
+#define MPOL_PREFERRED_MANY_NUMBER 5 /* newer than some headers */
+#define LONG_BITS (sizeof(unsigned long) * CHAR_BIT)
+#define CHILD_NODES_MAX 8192 /* more than any kernel has */
+
+/* The kernel counts one bit less than it is told. set_mempolicy(2), BUGS */
+static int set_policy(int mode, const unsigned long *nodes, size_t n_bits) {
+    return syscall(SYS_set_mempolicy, mode, nodes, n_bits + 1) < 0 ? -errno : 0;
+}
+
+static int bind_memory(const struct child_spec *spec) {
+    const unsigned long *nodes = spec->memory_nodes;
+    const size_t n_bits = spec->memory_nodes_bytes * CHAR_BIT;
+    if (spec->memory == CHILD_MEMORY_BIND)
+        return set_policy(MPOL_BIND, nodes, n_bits);
+    int r = -EINVAL;
+    if (!(spec->without & CHILD_WITHOUT_PREFERRED_MANY))
+        r = set_policy(MPOL_PREFERRED_MANY_NUMBER, nodes, n_bits);
+    if (r != -EINVAL)
+        return r;
+    /* An older kernel: one node only, the first. */
+    for (size_t i = 0; i < n_bits / LONG_BITS; i++) {
+        if (nodes[i] == 0)
+            continue;
+        unsigned long one[CHILD_NODES_MAX / LONG_BITS] = {0};
+        if (i >= ARRAY_SIZE(one))
+            return -EINVAL;
+        one[i] = 1UL << __builtin_ctzl(nodes[i]);
+        return set_policy(MPOL_PREFERRED, one, CHILD_NODES_MAX);
+    }
+    return r;
+}
+
+static int prepare(const struct plan *p, enum step *ret_step) {
+    const struct child_spec *spec = p->spec;
+    int r;
+    *ret_step = STEP_CGROUP;
+    if (p->enter_cgroup && (r = enter_cgroup(spec->cgroup_fd)) < 0)
+        return r;
+    *ret_step = STEP_SESSION;
+    if (spec->setsid && setsid() < 0)
+        return -errno;
+    *ret_step = STEP_CHDIR;
+    if (spec->cwd != NULL && chdir(spec->cwd) < 0)
+        return -errno;
+    *ret_step = STEP_STDIO;
+    if ((r = set_stdio(spec)) < 0)
+        return r;
+    *ret_step = STEP_BIND;
+    if (spec->cpuset != NULL && sched_setaffinity(0, spec->cpuset_bytes, spec->cpuset) < 0)
+        return -errno;
+    *ret_step = STEP_MEMORY;
+    if (spec->memory != CHILD_MEMORY_DEFAULT && (r = bind_memory(spec)) < 0)
+        return r;
+    *ret_step = STEP_LIMIT;
+    if (spec->no_core && (r = limit_core()) < 0)
+        return r;
+    if (spec->nofile_soft != 0 && (r = limit_descriptors(spec->nofile_soft)) < 0)
+        return r;
+    *ret_step = STEP_PRIVS;
+    if (spec->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return -errno;
+    *ret_step = STEP_CLOSE;
+    if ((r = close_on_exec_above_stdio(spec->without)) < 0)
+        return r;
+    *ret_step = STEP_EXEC;
+    (void)execve(p->program, spec->argv, p->envp);
+    return -errno;
+}
+
+_noreturn_ static void run_child(struct plan *p) {
+    child_reset_signals(NULL, 0);
+    if (p->spec->death_signal != 0) {
+        (void)prctl(PR_SET_PDEATHSIG, p->spec->death_signal, 0, 0, 0);
+        if (getppid() != p->parent) /* it died before the line above */
+            _exit(127);
+    }
+    if (p->report_fd < 3)
+        p->report_fd = fcntl(p->report_fd, F_DUPFD_CLOEXEC, 3);
+    enum step step = STEP_EXEC;
+    int r = prepare(p, &step);
+    struct child_report report = {.tag = p->spec->report_tag, .error = -r, .step = step};
+    ssize_t n = write(p->report_fd, &report, sizeof report); /* whole: under PIPE_BUF */
+    (void)n;
+    _exit(127);
+}
+
+/* --- in the parent --- */
+
+/* clone3(2): 0 in the child, the pid in the parent. */
+static pid_t clone_pidfd(int cgroup_fd, int *ret_pidfd) {
+    int pidfd = -1;
+    struct clone_args args = {
+        .flags = CLONE_PIDFD | (cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0),
+        .pidfd = (uint64_t)(uintptr_t)&pidfd,
+        .exit_signal = SIGCHLD,
+        .cgroup = cgroup_fd >= 0 ? (uint64_t)cgroup_fd : 0,
+    };
+    pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
+    if (pid > 0)
+        *ret_pidfd = pidfd;
+    return pid;
+}
+
+static bool old_kernel(int error) {
+    return error == ENOSYS || error == EINVAL || error == E2BIG || error == EPERM;
+}
+
+/* The best of what the kernel has. Returns in both processes, as fork does; < 0: errno is set. */
+static pid_t make_process(struct plan *p, int *ret_pidfd) {
+    unsigned without = p->spec->without;
+    int cgroup_fd = p->spec->cgroup_fd;
+    *ret_pidfd = -1;
+    if (!(without & (CHILD_WITHOUT_CLONE3 | CHILD_WITHOUT_PIDFD))) {
+        pid_t pid = -1;
+        if (cgroup_fd >= 0 && !(without & CHILD_WITHOUT_INTO_CGROUP)) {
+            pid = clone_pidfd(cgroup_fd, ret_pidfd);
+            if (pid >= 0 || !old_kernel(errno))
+                return pid;
+        }
+        p->enter_cgroup = cgroup_fd >= 0;
+        pid = clone_pidfd(-1, ret_pidfd);
+        if (pid >= 0 || !old_kernel(errno))
+            return pid;
+    }
+    p->enter_cgroup = cgroup_fd >= 0;
+    pid_t pid = fork();
+    if (pid > 0 && !(without & CHILD_WITHOUT_PIDFD))
+        *ret_pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* -1 where there are none */
+    return pid;
+}
+
+static const char *env_value(char *const *envp, const char *name) {
+    size_t len = strlen(name);
+    for (; *envp != NULL; envp++)
+        if (strncmp(*envp, name, len) == 0 && (*envp)[len] == '=')
+            return *envp + len + 1;
+    return NULL;
+}
+
+static int check_program(const char *path) {
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EACCES;
+    return access(path, X_OK) < 0 ? -errno : 0;
+}
+
+int child_find_program(const char *name, const char *path, char **ret) {
+    if (strchr(name, '/') != NULL) {
+        *ret = xstrdup(name);
+        return 0;
+    }
+    if (*name == '\0')
+        return -ENOENT;
+    if (path == NULL)
+        path = "/bin:/usr/bin";
+    int result = -ENOENT;
+    for (;;) {
+        size_t len = strcspn(path, ":");
+        _cleanup_(freep) char *full =
+            len == 0 ? xasprintf("./%s", name) : xasprintf("%.*s/%s", (int)len, path, name);
+        int r = check_program(full);
+        if (r == 0) {
+            *ret = TAKE_PTR(full);
+            return 0;
+        }
+        if (r == -EACCES)
+            result = -EACCES; /* as execvp(3): goes on, and tells it in the end */
+        if (path[len] == '\0')
+            return result;
+        path += len + 1;
+    }
+}
+
+int child_pipe(int *ret_read, int *ret_write) {
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return -errno;
+    if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0) {
+        int r = -errno;
+        (void)close(fds[0]);
+        (void)close(fds[1]);
+        return r;
+    }
+    *ret_read = fds[0];
+    *ret_write = fds[1];
+    return 0;
+}
+
+int child_report_read(int fd, struct child_report *ret) {
+    struct child_report report;
+    ssize_t n;
+    do
+        n = read(fd, &report, sizeof report);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return -errno;
+    if (n == 0)
+        return 0;
+    if (n != sizeof report || report.step == 0 || report.step >= STEP_COUNT || report.error <= 0)
+        return -EBADMSG;
+    *ret = report;
+    return 1;
+}
+
+int child_report_text(const struct child_report *report, const struct child_spec *spec,
+                      struct err *err) {
+    const char *object = "", *hint = "";
+    int error = report->error;
+    if (report->step == STEP_CHDIR)
+        object = spec->cwd;
+    if (report->step == STEP_MEMORY && error == EPERM)
+        hint = " (a container that may not: it has no CAP_SYS_NICE)";
+    if (report->step == STEP_MEMORY && error == EINVAL)
+        hint = " (none of them has memory that may be used here)";
+    if (report->step == STEP_EXEC) {
+        object = spec->argv[0];
+        if (error == ENOEXEC)
+            hint = " (a script needs a first line like #!/bin/sh)";
+        else if (error == ENOENT && access(object, F_OK) == 0)
+            hint = " (the interpreter its first line or its loader names is missing)";
+    }
+    return err_set(err, -error, "cannot %s%s%s: %s%s", step_texts[report->step],
+                   *object != '\0' ? " " : "", object, strerror(error), hint);
+}
+
+static int await_report(int fd, const struct child_spec *spec, struct child *c, struct err *err) {
+    struct child_report report;
+    int r;
+    while ((r = child_report_read(fd, &report)) == -EAGAIN) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        (void)poll(&p, 1, -1);
+    }
+    if (r == 0)
+        return 0;
+    (void)waitpid(c->pid, NULL, 0);
+    child_fini(c);
+    return r < 0 ? err_set(err, r, "cannot learn whether %s runs: %s", spec->argv[0], strerror(-r))
+                 : child_report_text(&report, spec, err);
+}
+
+static int start(struct plan *p, struct child *ret, struct err *err) {
+    /* A signal between clone and default_signals() would run our handlers in the child. */
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_SETMASK, &all, &before);
+    struct child c = CHILD_INIT;
+    c.pid = make_process(p, &c.pidfd);
+    if (c.pid == 0)
+        run_child(p);
+    int error = errno;
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    if (c.pid < 0)
+        return err_set(err, -error, "cannot start a process for %s: %s%s", p->spec->argv[0],
+                       strerror(error), error == EAGAIN ? " (limit of processes: ulimit -u)" : "");
+    *ret = c;
+    return 0;
+}
+
+int child_spawn(const struct child_spec *spec, struct child *ret, struct err *err) {
+    struct plan p = {.spec = spec, .parent = getpid(), .report_fd = spec->report_fd};
+    p.envp = spec->envp != NULL ? spec->envp : environ;
+    const char *path = env_value(p.envp, "PATH");
+    _cleanup_(freep) char *program = NULL;
+    int r = child_find_program(spec->argv[0], path, &program);
+    if (r < 0)
+        return err_set(err, r,
+                       r == -EACCES ? "cannot run %s: found, but not executable, on PATH (%s)"
+                                    : "cannot run %s: not found on PATH (%s)",
+                       spec->argv[0], path != NULL ? path : "not set");
+    p.program = program;
+    if (spec->report_fd >= 0)
+        return start(&p, ret, err);
+
+    int read_fd;
+    r = child_pipe(&read_fd, &p.report_fd);
+    if (r < 0)
+        return err_set(err, r, "cannot make a pipe for %s: %s", spec->argv[0], strerror(-r));
+    struct child c = CHILD_INIT;
+    r = start(&p, &c, err);
+    (void)close(p.report_fd);
+    if (r == 0)
+        r = await_report(read_fd, spec, &c, err);
+    (void)close(read_fd);
+    if (r == 0)
+        *ret = c;
+    return r;
+}
+
+int child_kill(const struct child *c, int signo) {
+    if (c->pidfd >= 0 && syscall(SYS_pidfd_send_signal, c->pidfd, signo, NULL, 0) == 0)
+        return 0;
+    if (c->pidfd >= 0 && errno != ENOSYS)
+        return -errno;
+    return kill(c->pid, signo) < 0 ? -errno : 0; /* our child, not reaped: not recycled */
+}

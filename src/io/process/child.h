@@ -1,0 +1,99 @@
+/* Child processes: starting one, and telling why it could not run. Knows nothing of what a
+ * child is for, and never kills one by itself.
+ *
+ *     struct child_spec spec = CHILD_SPEC_INIT;
+ *     spec.argv = argv; spec.setsid = true; spec.stdout_fd = pipe_w;
+ *     r = child_spawn(&spec, &child, &err);                 waits for the exec
+ *     … then io/process/reaper.h tells how it ended
+ *
+ * A child is made by clone3 with CLONE_PIDFD and without CLONE_VM (Linux 5.2 / 5.3); where that is
+ * refused, by fork and pidfd_open (5.3); where there are no pidfds, SIGCHLD and the bare pid do.
+ * Between clone and exec the child empties its signal mask, takes default dispositions for all
+ * signals and marks every descriptor above 2 close-on-exec (close_range, 5.11, or /proc/self/fd).
+ *
+ * Single-threaded callers only. The caller's SIGCHLD must not be ignored. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+/* Kernel features to do without, as on an older kernel; for tests. Bits. */
+enum {
+    CHILD_WITHOUT_CLONE3 = 1,
+    CHILD_WITHOUT_PIDFD = 2,       /* implies WITHOUT_CLONE3 */
+    CHILD_WITHOUT_CLOSE_RANGE = 4,
+    CHILD_WITHOUT_INTO_CGROUP = 8, /* the child moves itself before it runs */
+    CHILD_WITHOUT_PREFERRED_MANY = 16,
+};
+
+/* Where memory of a child comes from first. set_mempolicy(2) */
+enum child_memory {
+    CHILD_MEMORY_DEFAULT = 0, /* as this process's own policy says */
+    CHILD_MEMORY_PREFER,      /* MPOL_PREFERRED_MANY (5.15), or MPOL_PREFERRED of the first node */
+    CHILD_MEMORY_BIND,        /* MPOL_BIND: from nowhere else */
+};
+
+struct child_spec {
+    char *const *argv;     /* argv[0]: a path if it has a '/', else searched on PATH of envp */
+    char *const *envp;     /* NULL: this process's own */
+    const char *cwd;       /* NULL: this process's own */
+    int stdin_fd, stdout_fd, stderr_fd; /* borrowed; -1: as this process has it */
+    bool setsid;           /* a session and process group of its own */
+    int death_signal;      /* PR_SET_PDEATHSIG; 0: none. Cleared by setuid programs: prctl(2) */
+    bool no_new_privs;     /* PR_SET_NO_NEW_PRIVS: setuid programs stay ours, and killable */
+    bool no_core;          /* RLIMIT_CORE = 0 */
+    uint64_t nofile_soft;  /* soft RLIMIT_NOFILE; 0: this process's own */
+    const void *cpuset;    /* mask of sched_setaffinity(2), cpuset_bytes long; NULL: unbound */
+    size_t cpuset_bytes;
+    enum child_memory memory;
+    const void *memory_nodes; /* mask of set_mempolicy(2), of whole longs; unless DEFAULT */
+    size_t memory_nodes_bytes;
+    int cgroup_fd;         /* directory of the cgroup v2 it shall be in; -1: ours */
+    int report_fd;         /* write end of child_pipe(); -1: child_spawn() waits itself */
+    uint32_t report_tag;   /* comes back with the report */
+    unsigned without;      /* CHILD_WITHOUT_* */
+};
+#define CHILD_SPEC_INIT                                                                       \
+    {.stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .cgroup_fd = -1, .report_fd = -1}
+
+struct child {
+    pid_t pid;
+    int pidfd; /* owned, close-on-exec; -1 without pidfds */
+};
+#define CHILD_INIT {.pid = 0, .pidfd = -1}
+/* Closes the pidfd. Neither kills nor reaps. */
+void child_fini(struct child *c);
+
+/* Starts a child. Without report_fd it returns when the program runs, or with the error of the
+ * step that failed (the child is reaped then). With report_fd it returns after the clone: a later
+ * failure comes through that pipe, and the child ends with status 127.
+ * -ENOENT, -EACCES: no such program (text says where it was looked for). Others from the kernel. */
+_must_use_ int child_spawn(const struct child_spec *spec, struct child *ret, struct err *err);
+
+/* A pipe that children write to: both ends close-on-exec, the read end non-blocking. */
+_must_use_ int child_pipe(int *ret_read, int *ret_write);
+/* Any number of children may report on one such pipe. Its end of file says that every child has
+ * begun its program, or is dead. */
+struct child_report {
+    uint32_t tag;
+    int32_t error; /* errno */
+    uint32_t step; /* enum of child.c; for child_report_text() */
+};
+/* 1: *ret is one report; 0: end of file; -EAGAIN: nothing now. */
+_must_use_ int child_report_read(int fd, struct child_report *ret);
+/* Fills err with the sentence ("exec /x/y: Permission denied") and returns the negative errno. */
+int child_report_text(const struct child_report *report, const struct child_spec *spec,
+                      struct err *err);
+
+/* A signal to the process only. 0; -ESRCH when it has ended. Never hits a recycled pid. */
+_must_use_ int child_kill(const struct child *c, int signo);
+
+/* Full path of a program as child_spawn() will run it, malloc'ed. path: value of PATH, NULL for
+ * the system's default (confstr). -ENOENT, -EACCES (found, but may not be executed). */
+_must_use_ int child_find_program(const char *name, const char *path, char **ret);
+
+/* In a child of a fork of one's own: every signal has its default, or is ignored, and none is
+ * blocked. Async-signal-safe. */
+void child_reset_signals(const int *ignored, size_t n_ignored);

@@ -1,0 +1,190 @@
+#include "io/process/helper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+
+#ifndef P_PIDFD
+#define P_PIDFD 3 /* linux/wait.h; in glibc since 2.36 */
+#endif
+#define KEPT_FD 3
+/* Descriptors that are closed one by one where the kernel has no close_range (before 5.9). */
+#define CLOSE_MAX 65536
+
+/* What is sent to all processes of a job. */
+static const int not_for_helpers[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
+                                      SIGPIPE, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU, SIGXFSZ};
+
+/* --- in the helper --- */
+
+static void close_all_above(int fd) {
+#ifdef SYS_close_range
+    if (syscall(SYS_close_range, (unsigned)fd + 1, ~0U, 0U) == 0)
+        return;
+#endif
+    for (int i = fd + 1; i < CLOSE_MAX; i++)
+        (void)close(i);
+}
+
+/* What a helper is, and the descriptors that it keeps. */
+struct kept {
+    const char *name;
+    helper_fn *run;
+    void *arg;
+    int fd, out_fd, err_fd; /* out, err: -1: none */
+};
+
+/* Above what is replaced now; fd -1: null. */
+static int set_aside(int fd, int null) {
+    return fcntl(fd >= 0 ? fd : null, F_DUPFD_CLOEXEC, KEPT_FD + 1);
+}
+
+/* fd becomes KEPT_FD, the standard streams what they shall be, and nothing else stays. */
+static bool keep_these(const struct kept *k) {
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int fds[] = {set_aside(-1, null), set_aside(k->out_fd, null), set_aside(k->err_fd, null),
+                 set_aside(k->fd, null)};
+    for (int i = 0; i <= KEPT_FD; i++) {
+        if (fds[i] < 0 || dup3(fds[i], i, i == KEPT_FD ? O_CLOEXEC : 0) < 0)
+            return false;
+    }
+    close_all_above(KEPT_FD);
+    return true;
+}
+
+_noreturn_ static void run_helper(const struct kept *k, pid_t parent) {
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) /* it died before the line above */
+        _exit(1);
+    (void)prctl(PR_SET_NAME, k->name);
+    child_reset_signals(not_for_helpers, ARRAY_SIZE(not_for_helpers));
+    int status = keep_these(k) ? k->run(KEPT_FD, k->arg) : 1;
+    (void)close(KEPT_FD); /* all is said */
+    /* What hangs in a driver below this process can't be killed. As long as it is here it is this
+     * process's, and not taken for something that a worker left. */
+    while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+        ;
+    _exit(status);
+}
+
+bool helper_tell(int fd, const void *bytes, size_t n) {
+    for (const char *p = bytes; n > 0;) {
+        ssize_t got = write(fd, p, n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return false;
+        p += got;
+        n -= (size_t)got;
+    }
+    return true;
+}
+
+/* --- in the process that has it --- */
+
+static int fork_helper(const struct kept *k, struct child *ret) {
+    assert(strlen(k->name) <= HELPER_NAME_MAX);
+    /* The loop's handlers must not run in the helper: they write to the loop's own pipe. */
+    sigset_t all, old;
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_SETMASK, &all, &old);
+    pid_t parent = getpid();
+    pid_t pid = fork();
+    if (pid == 0)
+        run_helper(k, parent);
+    int r = pid < 0 ? -errno : 0;
+    (void)sigprocmask(SIG_SETMASK, &old, NULL);
+    if (r < 0)
+        return r;
+    *ret = (struct child){.pid = pid, .pidfd = -1};
+#ifdef SYS_pidfd_open
+    ret->pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec; -1 before Linux 5.3 */
+#endif
+    return 0;
+}
+
+/* By its pidfd where there is one: somebody else may have taken it already, and its pid may be
+ * another's. True: nobody need wait for it any more. */
+static bool is_taken(const struct child *c) {
+    siginfo_t info = {0};
+    int r = -1;
+    if (c->pidfd >= 0)
+        r = waitid(P_PIDFD, (id_t)c->pidfd, &info, WEXITED | WNOHANG);
+    if (c->pidfd < 0 || (r < 0 && errno == EINVAL)) /* P_PIDFD: Linux 5.4 */
+        r = waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG);
+    return r < 0 || info.si_pid != 0;
+}
+
+static void end_child(struct child *c) {
+    if (c->pid > 0) {
+        (void)!child_kill(c, SIGKILL); /* it may have ended */
+        uint64_t end = clock_now_ns() + HELPER_REAP_MS * NS_PER_MS;
+        struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
+        while (!is_taken(c) && clock_now_ns() < end)
+            (void)poll(&p, 1, c->pidfd >= 0 ? HELPER_REAP_MS : 1); /* -1: just the time */
+    }
+    child_fini(c);
+}
+
+/* Its own descriptor has said it. */
+static void on_exit_of(void *arg, const struct child_status *status) {
+    (void)arg;
+    (void)status;
+}
+
+static int start(struct loop *loop, const struct kept *k, struct helper *ret) {
+    struct child_reaper *reaper = loop_reaper(loop);
+    struct helper h = HELPER_INIT;
+    int r = fork_helper(k, &h.child);
+    if (r == 0 && reaper != NULL) {
+        r = child_watch_new(reaper, &h.child, NULL, on_exit_of, NULL, &h.watch);
+        if (r < 0)
+            end_child(&h.child);
+        h.child = (struct child)CHILD_INIT; /* the watch has it */
+    }
+    if (r == 0)
+        *ret = h;
+    return r;
+}
+
+int helper_start(struct loop *loop, const char *name, helper_fn *run, void *arg, int fd,
+                 struct helper *ret) {
+    struct kept k = {.name = name, .run = run, .arg = arg, .fd = fd, .out_fd = -1, .err_fd = -1};
+    return start(loop, &k, ret);
+}
+
+int helper_start_speaking(struct loop *loop, const char *name, helper_fn *run, void *arg, int fd,
+                          int out_fd, int err_fd, struct helper *ret) {
+    struct kept k = {
+        .name = name, .run = run, .arg = arg, .fd = fd, .out_fd = out_fd, .err_fd = err_fd};
+    return start(loop, &k, ret);
+}
+
+pid_t helper_pid(const struct helper *h) {
+    return h->watch != NULL ? child_watch_pid(h->watch) : h->child.pid;
+}
+
+void helper_let_go(struct helper *h) {
+    if (h->watch == NULL) {
+        helper_end(h);
+        return;
+    }
+    child_watch_let_go(h->watch);
+    *h = (struct helper)HELPER_INIT;
+}
+
+void helper_end(struct helper *h) {
+    if (h->watch != NULL)
+        (void)!child_watch_kill(h->watch, SIGKILL); /* it may have ended */
+    child_watch_let_go(h->watch);
+    end_child(&h->child);
+    *h = (struct helper)HELPER_INIT;
+}

@@ -1,0 +1,236 @@
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "launcher/agent/agent_priv.h"
+#include "launcher/agent/job_arbiter_io.h"
+#include "launcher/node/node_look_io.h"
+#include "launcher/job/program.h"
+#include "rendezvous/protocol/endpoint_io.h"
+#include "topology/discover/look_io.h"
+
+#define RESOLVE_TIMEOUT_NS (10 * NS_PER_S)
+#define OWN_ADDRS_MAX 32
+
+/* ---- joining ---- */
+
+static void member_config_from(const struct agent *a, struct member_config *c) {
+    const struct job_spec *spec = a->config.spec;
+    member_config_default(c);
+    c->incarnation = a->incarnation;
+    c->heartbeat_ns = spec->heartbeat_ns;
+    c->leader_timeout_ns = spec->leader_timeout_ns;
+    c->join_timeout_ns = spec->join_timeout_ns;
+    c->lease_ns = spec->lease_ns;
+    c->margin_ns = MAX2(NS_PER_S, spec->lease_ns / 50);
+    c->arbiter_lease_ns = spec->arbiter_lease_ns;
+    c->min_nodes = spec->min_nodes;
+    c->node_unit = spec->node_unit;
+    c->has_arbiter = a->arbiter != NULL;
+    c->self = a->self;
+    c->seed = random_u64();
+}
+
+/* Nodes of one NVLink domain (one rack's NVSwitches: cluster and clique) stand together, then those
+ * of one switch. */
+static void fill_place(const struct agent *a, struct node_info *info) {
+    const struct topology *t = a->look != NULL ? node_look_topology(a->look) : NULL;
+    const char *place = a->config.spec->topology != NULL ? a->config.spec->topology : "";
+    const struct topo_gpu *g = t != NULL && t->n_gpus > 0 ? &t->gpus[0] : NULL;
+    if (g != NULL && g->fabric_uuid[0] != '\0')
+        (void)snprintf(info->topology, sizeof info->topology, "nvl-%.39s-%u.%.70s", g->fabric_uuid,
+                       g->fabric_clique, place[0] != '\0' ? place : a->host);
+    else
+        (void)snprintf(info->topology, sizeof info->topology, "%s", place);
+}
+
+/* own: the endpoint is this agent's, reached so. */
+static int join(struct agent *a, const struct addr *own) {
+    const struct job_spec *spec = a->config.spec;
+    struct member_config member;
+    member_config_from(a, &member);
+    struct rdzv_client_config config = {
+        .info = {.incarnation = a->incarnation,
+                 .listener_port = a->node_port,
+                 .nproc = spec->nproc,
+                 .node_rank = spec->node_rank,
+                 .pid = getpid()},
+        .min_nodes = spec->min_nodes,
+        .max_nodes = spec->max_nodes,
+        .port = spec->endpoint_port,
+        .has_addr = own != NULL,
+        .arbiter = a->arbiter,
+        .own_listener = a->own_listener,
+        .ops = agent_client_ops,
+        .arg = a,
+    };
+    (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
+    (void)snprintf(config.info.host, sizeof config.info.host, "%s", a->host);
+    (void)snprintf(config.info.role, sizeof config.info.role, "%s", spec->role);
+    fill_place(a, &config.info);
+    program_of(spec, &config.program);
+    if (own != NULL)
+        config.addr = *own;
+    else if (spec->endpoint_host != NULL)
+        (void)snprintf(config.host, sizeof config.host, "%s", spec->endpoint_host);
+    return rdzv_client_new(a->loop, &member, &config, &a->client);
+}
+
+static void begin_now(struct agent *a, const struct addr *own) {
+    int r = join(a, own);
+    if (r < 0) {
+        char text[256];
+        (void)snprintf(text, sizeof text, "can't begin to join: %s", strerror(-r));
+        agent_give_up(a, text);
+    }
+}
+
+static void on_looked(void *arg) {
+    struct agent *a = arg;
+    if (!a->ended)
+        begin_now(a, a->own_endpoint.len > 0 ? &a->own_endpoint : NULL);
+}
+
+/* The order by the network has to know the NVLink domain, which only NVML tells. */
+static void begin_with(struct agent *a, const struct addr *own) {
+    bool waits = a->config.spec->rank_order == JOB_RANK_ORDER_TOPOLOGY && a->look != NULL &&
+                 (node_look_what(a->look) & LOOK_NVML) != 0;
+    if (own != NULL)
+        a->own_endpoint = *own;
+    if (waits && !node_look_ended(a->look))
+        node_look_wait(a->look, on_looked, a);
+    else
+        begin_now(a, own);
+}
+
+/* ---- a fixed endpoint ---- */
+
+/* This agent leads if it can have the endpoint's socket. */
+static void begin(struct agent *a, bool host, bool only_guessed) {
+    const struct job_spec *spec = a->config.spec;
+    struct addr own;
+    int fd, r;
+    struct err err = {0};
+    if (!host) {
+        begin_with(a, NULL);
+        return;
+    }
+    const char *name = spec->endpoint_host == NULL ? "127.0.0.1" : spec->endpoint_host;
+    r = endpoint_listen(name, spec->endpoint_port, &fd, &err);
+    if (r == -EADDRINUSE && only_guessed) {
+        begin_with(a, NULL); /* another agent of this machine leads */
+        return;
+    }
+    if (r < 0) {
+        agent_give_up(a, err.text);
+        return;
+    }
+    r = agent_lead_at(a, fd, &own);
+    if (r < 0) {
+        char text[256];
+        (void)snprintf(text, sizeof text, "can't lead the job at %s: %s", name, strerror(-r));
+        agent_give_up(a, text);
+        return;
+    }
+    begin_with(a, &own);
+}
+
+/* The address by which the others know the endpoint, where it is this machine's. */
+static void note_endpoint(struct agent *a, const struct addr *addrs, size_t n) {
+    for (size_t i = 0; i < n && a->endpoint.len == 0; i++)
+        if (!addr_is_loopback(&addrs[i]) && !addr_is_wildcard(&addrs[i]) &&
+            addr_is_local(&addrs[i]))
+            a->endpoint = addrs[i];
+}
+
+static void on_resolved(void *arg, int code, const char *text, const struct addr *addrs, size_t n) {
+    struct agent *a = arg;
+    a->resolve = NULL;
+    if (code < 0)
+        log_info("%s", text);
+    note_endpoint(a, addrs, n);
+    const struct job_spec *spec = a->config.spec;
+    bool host = code == 0 && endpoint_is_here(spec->is_host, spec->endpoint_host, addrs, n);
+    begin(a, host, true);
+}
+
+static void find_endpoint(struct agent *a) {
+    const struct job_spec *spec = a->config.spec;
+    struct addr addrs[RESOLVE_ADDRS_MAX];
+    size_t n = 0;
+    if (spec->endpoint_host == NULL || spec->is_host >= 0) {
+        if (spec->endpoint_host != NULL &&
+            resolve_now(spec->endpoint_host, spec->endpoint_port, addrs, &n) == 0)
+            note_endpoint(a, addrs, n);
+        begin(a, spec->endpoint_host == NULL || spec->is_host == 1, false);
+        return;
+    }
+    int r = resolve_now(spec->endpoint_host, spec->endpoint_port, addrs, &n);
+    if (r == 0)
+        note_endpoint(a, addrs, n);
+    if (r == 0)
+        begin(a, endpoint_is_here(-1, spec->endpoint_host, addrs, n), true);
+    else if (r == RESOLVE_E_LOOKUP)
+        r = resolve_start(a->loop, spec->endpoint_host, spec->endpoint_port, RESOLVE_TIMEOUT_NS,
+                          on_resolved, a, &a->resolve);
+    if (r < 0) {
+        char text[512];
+        (void)snprintf(text, sizeof text, "can't look up the endpoint's host %.200s: %s",
+                       spec->endpoint_host, strerror(-r));
+        agent_give_up(a, text);
+    }
+}
+
+/* ---- an arbiter ---- */
+
+static void add_own_addr(struct rdzv_peer *self, const struct addr *addr) {
+    char text[ADDR_TEXT_MAX];
+    size_t len = strlen(self->addr);
+    addr_host_text(addr, text);
+    if (len + 1 + strlen(text) < sizeof self->addr)
+        (void)snprintf(self->addr + len, sizeof self->addr - len, "%s%s", len > 0 ? "," : "", text);
+}
+
+/* What others are told: --local-addr, or all that this machine has; loopback only where there is
+ * nothing else, for a job on this machine alone. */
+static void find_own_addrs(struct agent *a) {
+    const char *local = a->config.spec->local_addr;
+    struct addr addrs[OWN_ADDRS_MAX];
+    size_t n = 0;
+    a->self = (struct rdzv_peer){.incarnation = a->incarnation, .port = a->node_port};
+    if (local != NULL && agent_local_addr(local, &addrs[0])) {
+        n = 1;
+    } else {
+        if (local != NULL)
+            log_warning("--local-addr %s is no address of this machine; others are told all that "
+                        "it has",
+                        local);
+        int r = addr_all_global(addrs, ARRAY_SIZE(addrs), &n);
+        if (r < 0)
+            log_warning("can't list this machine's addresses: %s", strerror(-r));
+    }
+    for (size_t i = 0; i < n; i++)
+        add_own_addr(&a->self, &addrs[i]);
+    if (n == 0)
+        (void)snprintf(a->self.addr, sizeof a->self.addr, "127.0.0.1");
+}
+
+void agent_find_place(struct agent *a) {
+    struct err err = {0};
+    switch (a->config.spec->backend) {
+    case JOB_BACKEND_STATIC:
+    case JOB_BACKEND_C10D: find_endpoint(a); return;
+    case JOB_BACKEND_DIR:
+    case JOB_BACKEND_ETCD: break;
+    }
+    struct job_arbiter_config config = {.spec = a->config.spec};
+    if (job_arbiter_new(a->loop, &config, &a->arbiter, &err) < 0) {
+        agent_give_up(a, err.text);
+        return;
+    }
+    find_own_addrs(a);
+    begin_with(a, NULL);
+}

@@ -1,0 +1,501 @@
+#include "launcher/agent/agent_io.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "launcher/agent/agent_priv.h"
+#include "launcher/supervise/leftovers_io.h"
+#include "launcher/node/node_net_io.h"
+#include "launcher/node/node_setup.h"
+#include "rendezvous/protocol/endpoint_io.h"
+#include "topology/discover/look_io.h"
+
+/* How long the console may take for what is still queued when the agent exits. */
+#define CONSOLE_PATIENCE_NS (2 * NS_PER_S)
+/* What killed agents left is looked for by a job that lives longer than this in a process of its
+ * own, by others for a moment at their end: nobody's start waits for it. */
+#define TIDY_AFTER_NS (100 * NS_PER_MS)
+
+/* ---- the end ---- */
+
+void agent_quit_if_over(struct agent *a) {
+    if (a->ended && (a->server == NULL || a->server_done) && !crew_has_workers(a->crew))
+        loop_quit(a->loop);
+}
+
+void agent_give_up(struct agent *a, const char *text) {
+    log_error("%s", text);
+    a->failed_early = a->ended = a->server_done = true;
+    if (crew_has_workers(a->crew))
+        crew_kill(a->crew);
+    agent_quit_if_over(a);
+}
+
+/* ---- what the crew says ---- */
+
+static void tell(struct agent *a, enum member_event_kind kind, struct generation g) {
+    rdzv_client_event(a->client, &(struct member_event){.kind = kind, .generation = g});
+}
+
+static void on_failure(void *arg, struct generation g, const struct failure *failure) {
+    struct agent *a = arg;
+    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_FAILURE,
+                                                        .generation = g,
+                                                        .failure = failure});
+}
+
+static void on_succeeded(void *arg, struct generation g) {
+    tell(arg, MEMBER_EVENT_SUCCEEDED, g);
+}
+
+static void on_all_gone(void *arg, struct generation g) {
+    tell(arg, MEMBER_EVENT_ALL_GONE, g);
+    agent_quit_if_over(arg);
+}
+
+static void on_unkillable(void *arg, const char *text) {
+    struct agent *a = arg;
+    log_error("%s can't be killed; this node takes part no more", text);
+    rdzv_client_event(a->client,
+                      &(struct member_event){.kind = MEMBER_EVENT_UNKILLABLE, .reason = text});
+}
+
+static void on_safe_point(void *arg, struct generation g) {
+    tell(arg, MEMBER_EVENT_SAFE_POINT, g);
+}
+
+static void on_prepared(void *arg, struct generation g, const struct err *err);
+
+static const struct crew_ops crew_ops = {.on_failure = on_failure,
+                                         .on_succeeded = on_succeeded,
+                                         .on_all_gone = on_all_gone,
+                                         .on_unkillable = on_unkillable,
+                                         .on_safe_point = on_safe_point,
+                                         .on_prepared = on_prepared};
+
+/* ---- what the rendezvous wants ---- */
+
+static void node_failed(struct agent *a, struct generation g, const char *text) {
+    struct failure f;
+    crew_node_failure(a->crew, text, &f);
+    on_failure(a, g, &f);
+}
+
+static void on_prepared(void *arg, struct generation g, const struct err *err) {
+    struct agent *a = arg;
+    if (err != NULL)
+        node_failed(a, g, err->text);
+    else if (!agent_preflight_prepare(a, g, member_form(rdzv_client_member(a->client))))
+        agent_prepared(a, g, 0, NULL);
+}
+
+void agent_prepared(struct agent *a, struct generation g, uint32_t ways, const char *why_not) {
+    if (why_not != NULL)
+        node_failed(a, g, why_not);
+    else
+        rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_PREPARED,
+                                                            .generation = g,
+                                                            .ways = ways});
+}
+
+static bool joining(void *arg, const struct addr *leader, const struct addr *local,
+                    struct node_info *info) {
+    (void)local;
+    return agent_preflight_joining(arg, leader, info);
+}
+
+static void prepare(void *arg, struct generation g, const struct form *form) {
+    struct agent *a = arg;
+    agent_show_formed(a, g, form);
+    struct err err = {0};
+    int r = crew_prepare(a->crew, g, form, &err);
+    if (r != CREW_E_LATER)
+        on_prepared(a, g, r < 0 ? &err : NULL);
+}
+
+static void on_tidy_timer(void *arg) {
+    struct agent *a = arg;
+    a->tidied = true;
+    if (leftovers_sweep(a->loop, a->config.link->contain, &a->leftovers) < 0)
+        log_debug("what killed agents left is not looked for: no process for it");
+}
+
+static void start(void *arg, struct generation g, uint32_t ways) {
+    struct agent *a = arg;
+    if (a->config.spec->check_only) { /* that they all came so far is all that was wanted */
+        on_succeeded(a, g);
+        return;
+    }
+    struct err err = {0};
+    struct netif_choice netif;
+    bool other = agent_preflight_pick(a, ways, &netif);
+    a->ran = true;
+    if (crew_start(a->crew, other ? &netif : NULL, &err) == 0) {
+        if (!a->tidied)
+            loop_timer_set(a->tidy_timer, clock_now_ns() + TIDY_AFTER_NS);
+        return;
+    }
+    node_failed(a, g, err.text);
+    on_all_gone(a, g);
+}
+
+static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
+    struct agent *a = arg;
+    agent_preflight_cancel(a);
+    agent_show_stop(a, reason, cause);
+    if (crew_has_workers(a->crew))
+        crew_stop(a->crew, grace_ns);
+    else
+        on_all_gone(a, (struct generation){0, 0});
+}
+
+static void fence(void *arg) {
+    struct agent *a = arg;
+    agent_preflight_cancel(a);
+    log_warning("no word from the leader within the lease: the workers of this node are killed");
+    if (crew_has_workers(a->crew))
+        crew_kill(a->crew);
+    else
+        on_all_gone(a, (struct generation){0, 0});
+}
+
+static void lease_end(void *arg, uint64_t end_ns) {
+    struct agent *a = arg;
+    guardian_lease(a->config.link, end_ns);
+}
+
+static void on_status(void *arg, const struct rdzv_status *status) {
+    agent_show_status(arg, status);
+}
+
+static void waiting_for_leader(void *arg, const char *text) { agent_show_waiting(arg, text); }
+
+static void on_leader(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
+                      bool first) {
+    agent_show_leader(arg, incarnation, epoch, listener, first);
+}
+
+static void callers(void *arg, enum member_callers what, const struct rdzv_peer *peer,
+                    uint32_t epoch) {
+    struct agent *a = arg;
+    rdzv_listener_callers(a->listener, what, peer, epoch);
+}
+
+static void on_end(void *arg, const struct member_end *end) {
+    struct agent *a = arg;
+    a->end = *end;
+    a->ended = true;
+    /* With the leader gone, or this node out, nobody else's end is to be waited for. Where this
+     * agent leads and has an arbiter, it hands over, or leaves nothing to wait for. */
+    bool resigns = end->kind == MEMBER_END_LEFT && a->server != NULL && a->arbiter != NULL;
+    if (resigns)
+        rdzv_server_resign(a->server);
+    else if (end->kind == MEMBER_END_LEFT || end->kind == MEMBER_END_LEADER_LOST)
+        a->server_done = true;
+    agent_quit_if_over(a);
+}
+
+const struct rdzv_client_ops agent_client_ops = {
+    .joining = joining,
+    .prepare = prepare,
+    .start = start,
+    .stop = stop,
+    .fence = fence,
+    .lease_end = lease_end,
+    .status = on_status,
+    .waiting_for_leader = waiting_for_leader,
+    .lead = agent_lead_on,
+    .leader = on_leader,
+    .callers = callers,
+    .end = on_end,
+};
+
+/* ---- what the listener says ---- */
+
+static void on_caller(void *arg, uint64_t incarnation, bool came) {
+    struct agent *a = arg;
+    if (a->client != NULL)
+        rdzv_client_caller(a->client, incarnation, came);
+}
+
+static bool find_leader(void *arg, uint32_t *ret_epoch, struct rdzv_peer *ret) {
+    struct agent *a = arg;
+    return a->client != NULL && rdzv_client_leader(a->client, ret_epoch, ret);
+}
+
+static void begin_to_leave(struct agent *a, const char *why);
+
+/* An operator drains this node. */
+static void on_leave(void *arg, const char *why, struct answer *ret) {
+    struct agent *a = arg;
+    char reason[RDZV_REASON_MAX];
+    if (a->server != NULL && a->arbiter == NULL) {
+        (void)snprintf(ret->text, sizeof ret->text,
+                       "node %s leads the job at a fixed endpoint, where nobody can take its "
+                       "place: stop the job instead, or run it with an arbiter",
+                       a->host);
+        return;
+    }
+    ret->ok = true;
+    (void)snprintf(ret->text, sizeof ret->text, "node %s stops its workers and leaves", a->host);
+    if (a->signo != 0 || a->told_to_leave || a->ended)
+        return;
+    a->told_to_leave = true;
+    log_notice("told to leave by an operator%s%s", why[0] != '\0' ? ": " : "", why);
+    (void)snprintf(reason, sizeof reason, "node %s was told to leave by an operator%s%s", a->host,
+                   why[0] != '\0' ? ": " : "", why);
+    begin_to_leave(a, reason);
+}
+
+static void on_begin(void *arg) { agent_find_place(arg); }
+
+/* ---- signals ---- */
+
+static void begin_to_leave(struct agent *a, const char *why) {
+    if (a->client != NULL) {
+        rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_LEAVE,
+                                                            .reason = why,
+                                                            .grace_ns = UINT64_MAX});
+    } else { /* not even joined */
+        a->ended = a->server_done = true;
+        agent_quit_if_over(a);
+    }
+}
+
+static void stop_for_signal(struct agent *a) {
+    char name[WORKER_SIGNAL_TEXT_MAX], reason[RDZV_REASON_MAX];
+    worker_signal_text(a->signo, name);
+    uint32_t alive = crew_workers_alive(a->crew);
+    if (alive > 0)
+        log_notice("got %s: stopping %u worker%s (up to %.0f s)", name, alive,
+                   alive == 1 ? "" : "s",
+                   (double)a->config.spec->shutdown_timeout_ns / (double)NS_PER_S);
+    else
+        log_notice("got %s: leaving", name);
+    (void)snprintf(reason, sizeof reason, "node %s was told to stop by %s", a->host, name);
+    if (a->server != NULL && a->arbiter == NULL)
+        rdzv_server_stop_job(a->server, reason); /* nobody could take this leader's place */
+    if (a->server == NULL || a->arbiter != NULL || a->client == NULL)
+        begin_to_leave(a, reason);
+}
+
+static void on_signal(void *arg, int signo) {
+    struct agent *a = arg;
+    if (a->signo == 0) {
+        a->signo = signo;
+        stop_for_signal(a);
+        return;
+    }
+    /* Slurm and systemd repeat SIGTERM without meaning more; a person's second ^C does. */
+    if (signo != SIGINT)
+        return;
+    if (a->interrupts++ == 0)
+        log_notice("got SIGINT again: killing the workers");
+    a->ended = a->server_done = true;
+    if (crew_has_workers(a->crew))
+        crew_kill(a->crew);
+    agent_quit_if_over(a);
+}
+
+static int watch_signals(struct agent *a) {
+    const struct job_spec *spec = a->config.spec;
+    for (uint32_t i = 0; i < spec->n_signals; i++) {
+        int r = loop_signal_new(a->loop, spec->signals[i], on_signal, a, &a->signals[i]);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* ---- the whole ---- */
+
+static int set_up_listener(struct agent *a) {
+    const struct job_spec *spec = a->config.spec;
+    int r = endpoint_own_addr(a->config.node_fd, &a->own_listener);
+    if (r < 0)
+        return r;
+    a->node_port = addr_port(&a->own_listener);
+    struct rdzv_listener_config config = {
+        .incarnation = a->incarnation,
+        .lease_ns = spec->lease_ns,
+        .heartbeat_ns = spec->heartbeat_ns,
+        .caller = on_caller,
+        .leave = on_leave,
+        .find_leader = find_leader,
+        .arg = a,
+    };
+    (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
+    r = rdzv_listener_new(a->loop, &config, &a->listener);
+    if (r < 0)
+        return r;
+    r = rdzv_listener_add(a->listener, a->config.node_fd);
+    a->config.node_fd = -1;
+    if (r < 0)
+        return r;
+    char host[ADDR_TEXT_MAX];
+    struct err err = {0};
+    addr_host_text(&a->own_listener, host);
+    if (registry_add(spec->run_id, host, a->node_port, &a->registry, &err) < 0)
+        log_debug("%s", err.text); /* 'muster status' then needs the address */
+    return 0;
+}
+
+/* Are there GPUs? Where anybody needs more, it is looked for while this node waits for its peers;
+ * a look that can't even begin costs what needs it, not the job. */
+static bool look_at_node(struct agent *a) {
+    const struct job_spec *spec = a->config.spec;
+    struct err err = {0};
+    if (node_setup_needs(spec, true) == 0)
+        return false;
+    bool any_gpu = look_has_gpus();
+    struct node_look_config config = {
+        .what = node_setup_needs(spec, any_gpu),
+        .facts = spec->nccl_env > NCCL_ENV_OFF,
+        .envp = a->config.envp,
+        .set = spec->env,
+        .python = a->config.python,
+    };
+    if (config.what != 0 && node_look_new(a->loop, &config, &a->look, &err) < 0)
+        log_warning("%s; its workers are not bound", err.text);
+    if (any_gpu && spec->nccl_env > NCCL_ENV_OFF) {
+        node_raise_limits();
+        a->nofile_soft = 0; /* descriptors too: as many as the agent has */
+    }
+    return any_gpu;
+}
+
+/* With fewer an agent can't serve even itself. */
+#define FILES_MIN 32
+
+static int check_files(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur > FILES_MIN)
+        return 0;
+    log_error("open files are limited to %llu: an agent needs more than %d, and some for each "
+              "worker; raise the limit with ulimit -n",
+              (unsigned long long)files.rlim_cur, FILES_MIN);
+    return -EMFILE;
+}
+
+static int set_up(struct agent *a) {
+    (void)signal(SIGPIPE, SIG_IGN); /* a closed terminal or peer is an errno */
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file at its limit, too: setrlimit(2) */
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && store_raise_descriptors() > files.rlim_cur)
+        a->nofile_soft = files.rlim_cur; /* the workers keep the user's */
+    int r = check_files();
+    if (r < 0) {
+        a->failed_early = true;
+        return r;
+    }
+    r = loop_new(&a->loop);
+    if (r < 0)
+        return r;
+    r = child_reaper_new(a->loop, &a->reaper);
+    if (r < 0)
+        return r;
+    r = agent_show_begin(a);
+    if (r < 0)
+        return r;
+    struct err err = {0};
+    r = events_new(a->config.spec->event_log, a->config.spec->run_id, a->host, a->console,
+                   &a->events, &err);
+    if (r < 0) {
+        log_error("%s", err.text);
+        a->failed_early = true;
+        return r;
+    }
+    bool any_gpu = look_at_node(a);
+    struct crew_config crew = {
+        .spec = a->config.spec,
+        .envp = a->config.envp,
+        .python = a->config.python,
+        .host = a->host,
+        .incarnation = a->incarnation,
+        .link = a->config.link,
+        .nofile_soft = a->nofile_soft,
+        .reaper = a->reaper,
+        .writer = a->writer,
+        .look = a->look,
+        .any_gpu = any_gpu,
+    };
+    r = crew_new(a->loop, &crew, &crew_ops, a, &a->crew);
+    if (r < 0)
+        return r;
+    r = set_up_listener(a);
+    if (r < 0)
+        return r;
+    r = loop_timer_new(a->loop, on_tidy_timer, a, &a->tidy_timer);
+    if (r == 0)
+        r = watch_signals(a);
+    if (r == 0)
+        r = agent_preflight_begin(a);
+    if (r < 0)
+        return r;
+    loop_defer(a->loop, LOOP_PRIO_LEASE, on_begin, a);
+    return 0;
+}
+
+static void tear_down(struct agent *a) {
+    resolve_free(a->resolve);
+    agent_preflight_end(a);
+    rdzv_client_free(a->client);
+    if (a->listener != NULL)
+        rdzv_listener_serve(a->listener, NULL);
+    rdzv_server_free(a->server);
+    rdzv_listener_free(a->listener);
+    registry_remove(&a->registry);
+    if (!a->tidied)
+        leftovers_sweep_some(a->config.link->contain);
+    arbiter_free(a->arbiter);
+    mark_free(a->mark);
+    node_look_free(a->look);
+    loop_timer_free(a->tidy_timer);
+    helper_end(&a->leftovers);
+    crew_free(a->crew);
+    for (size_t i = 0; i < ARRAY_SIZE(a->signals); i++)
+        loop_signal_free(a->signals[i]);
+    events_free(a->events);
+    agent_show_end(a, clock_now_ns() + CONSOLE_PATIENCE_NS);
+    idmap_fini(&a->stores);
+    child_reaper_free(a->reaper);
+    loop_free(a->loop);
+    if (a->config.node_fd >= 0)
+        (void)close(a->config.node_fd);
+}
+
+static int exit_status(const struct agent *a) {
+    if (a->signo != 0)
+        return 128 + a->signo;
+    if (a->told_to_leave && a->end.kind == MEMBER_END_LEFT)
+        return AGENT_EXIT_SUCCESS; /* as it was asked to */
+    return !a->failed_early && a->end.kind == MEMBER_END_SUCCESS ? AGENT_EXIT_SUCCESS
+                                                                  : AGENT_EXIT_FAILED;
+}
+
+int agent_run(const struct agent_config *config) {
+    struct agent a = {.config = *config, .leftovers = HELPER_INIT};
+    do
+        a.incarnation = random_u64();
+    while (a.incarnation == 0);
+    if (gethostname(a.host, sizeof a.host - 1) < 0 || a.host[0] == '\0')
+        (void)snprintf(a.host, sizeof a.host, "localhost");
+    int r = set_up(&a);
+    if (r == 0)
+        r = loop_run(a.loop);
+    if (r < 0 && !a.failed_early) {
+        log_error("the agent can't go on: %s", strerror(-r));
+        a.failed_early = true;
+    }
+    if (!a.failed_early)
+        agent_show_outcome(&a);
+    int status = exit_status(&a);
+    tear_down(&a);
+    return status;
+}

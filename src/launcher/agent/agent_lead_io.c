@@ -1,0 +1,262 @@
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "launcher/agent/agent_priv.h"
+#include "launcher/job/program.h"
+#include "rendezvous/protocol/endpoint_io.h"
+
+/* A wait that is this long is said. */
+#define WAIT_SAID_NS (2 * NS_PER_S)
+
+/* ---- the workers' store ---- */
+
+static void store_line(void *arg, const char *line) {
+    (void)arg;
+    log_warning("%s", line);
+}
+
+static int store_open(void *arg, struct generation g, const struct addr *bind, uint16_t *ret_port,
+                      struct err *err) {
+    struct agent *a = arg;
+    struct store_server_config config = {.listen_at = bind,
+                                         .n_listen_at = 1,
+                                         .limits = store_limits_of_machine(),
+                                         .log = store_line};
+    struct store_server *store;
+    int r = store_server_new(a->loop, &config, &store, err);
+    if (r < 0)
+        return r;
+    struct addr at;
+    r = store_server_addr(store, 0, &at);
+    if (r < 0) {
+        store_server_close(store);
+        return err_set(err, r, "the workers' store has no address: %s", strerror(-r));
+    }
+    idmap_put(&a->stores, (uint64_t)g.epoch << 32 | g.counter, store);
+    *ret_port = addr_port(&at);
+    agent_preflight_forming(a); /* the group's members are known now */
+    return 0;
+}
+
+static void store_close(void *arg, struct generation g) {
+    struct agent *a = arg;
+    uint64_t id = (uint64_t)g.epoch << 32 | g.counter;
+    struct store_server *store = idmap_get(&a->stores, id);
+    if (store == NULL)
+        return;
+    idmap_remove(&a->stores, id);
+    store_server_close(store);
+}
+
+/* ---- what the server says ---- */
+
+static void incident(void *arg, const char *line) {
+    (void)arg;
+    log_notice("%s", line);
+}
+
+static void note(void *arg, const struct group_note *n) {
+    struct agent *a = arg;
+    events_note(a->events, n);
+}
+
+static void digest(void *arg, uint64_t incarnation, const char *host, const char *text) {
+    agent_preflight_heard(arg, incarnation, host, text);
+}
+
+static void forgotten(void *arg, uint64_t incarnation) {
+    agent_preflight_forgotten(arg, incarnation);
+}
+
+static void done(void *arg, enum outcome outcome) {
+    struct agent *a = arg;
+    (void)outcome;
+    a->server_done = true;
+    agent_quit_if_over(a);
+}
+
+static void deposed(void *arg, uint32_t epoch) {
+    struct agent *a = arg;
+    (void)epoch; /* the group has said it */
+    rdzv_listener_serve(a->listener, NULL);
+    rdzv_server_free(TAKE_PTR(a->server));
+    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_DEPOSED});
+    agent_quit_if_over(a);
+}
+
+/* ---- beginning to lead ---- */
+
+static uint64_t margin_of(uint64_t term_ns) { return MAX2(NS_PER_S, term_ns / 50); }
+
+static enum group_grow grow_of(enum job_grow grow) {
+    switch (grow) {
+    case JOB_GROW_BOUNDARY: return GROW_BOUNDARY;
+    case JOB_GROW_NOW: return GROW_NOW;
+    case JOB_GROW_NEVER: return GROW_NEVER;
+    }
+    assert_not_reached();
+}
+
+static enum group_rank_order rank_order_of(enum job_rank_order order) {
+    switch (order) {
+    case JOB_RANK_ORDER_HOST: return RANK_ORDER_HOST;
+    case JOB_RANK_ORDER_JOIN: return RANK_ORDER_JOIN;
+    case JOB_RANK_ORDER_TOPOLOGY: return RANK_ORDER_TOPOLOGY;
+    }
+    assert_not_reached();
+}
+
+static void group_config_from(const struct agent *a, struct group_config *c) {
+    const struct job_spec *spec = a->config.spec;
+    group_config_default(c);
+    c->leader_incarnation = a->incarnation;
+    (void)snprintf(c->role, sizeof c->role, "%s", spec->role);
+    program_of(spec, &c->program);
+    c->min_nodes = spec->min_nodes;
+    c->max_nodes = spec->max_nodes;
+    c->max_restarts = spec->max_restarts;
+    c->static_ranks = spec->backend == JOB_BACKEND_STATIC;
+    c->last_call_ns = spec->last_call_ns;
+    c->regroup_wait_ns = spec->regroup_wait_ns;
+    c->join_timeout_ns = spec->join_timeout_ns;
+    c->close_timeout_ns = spec->close_timeout_ns;
+    c->lease_ns = spec->lease_ns;
+    c->margin_ns = margin_of(spec->lease_ns);
+    c->heartbeat_ns = spec->heartbeat_ns;
+    c->log_nonce = random_u64();
+    c->node_unit = spec->node_unit;
+    c->spares = spec->spares;
+    c->grow = grow_of(spec->grow);
+    c->rank_order = rank_order_of(spec->rank_order);
+    c->max_node_losses = spec->max_node_losses;
+    c->exclude_after = spec->exclude_after;
+    c->restart_backoff_ns = spec->restart_backoff_ns;
+    c->crash_loop_ns = spec->crash_loop_ns;
+    c->hold_ns = spec->hold_ns;
+    c->arbiter_lease_ns = spec->arbiter_lease_ns;
+}
+
+bool agent_local_addr(const char *text, struct addr *ret) {
+    struct addr addrs[RESOLVE_ADDRS_MAX];
+    size_t n;
+    if (resolve_now(text, 0, addrs, &n) != 0)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (!addr_is_local(&addrs[i]) || (addr_is_loopback(&addrs[i]) && i + 1 < n))
+            continue;
+        *ret = addrs[i];
+        return true;
+    }
+    return false;
+}
+
+static int new_server(struct agent *a, const struct group_config *group) {
+    const struct job_spec *spec = a->config.spec;
+    struct rdzv_server_config config = {
+        .listener_port = a->node_port,
+        .heartbeat_ns = spec->heartbeat_ns,
+        .arbiter = a->arbiter,
+        .mark = a->mark,
+        .ops = {.store_open = store_open,
+                .store_close = store_close,
+                .incident = incident,
+                .note = note,
+                .digest = digest,
+                .forgotten = forgotten,
+                .deposed = deposed,
+                .done = done},
+        .arg = a,
+    };
+    (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
+    if (spec->local_addr != NULL) {
+        config.has_local_addr = agent_local_addr(spec->local_addr, &config.local_addr);
+        if (!config.has_local_addr)
+            log_warning("--local-addr %s is no address of this machine; another is chosen",
+                        spec->local_addr);
+    }
+    a->server_done = false;
+    return rdzv_server_new(a->loop, group, &config, &a->server);
+}
+
+/* Only a run that others could know by name can have been led here before. */
+static void leave_mark(struct agent *a, struct group_config *group) {
+    const struct job_spec *spec = a->config.spec;
+    struct mark_prev prev;
+    struct err err = {0};
+    if (!spec->run_id_given || spec->endpoint_host == NULL || spec->endpoint_port == 0)
+        return;
+    _cleanup_(freep) char *endpoint =
+        xasprintf("%s:%u", spec->endpoint_host, spec->endpoint_port);
+    int r = mark_open(spec->run_id, endpoint, group->lease_ns + group->margin_ns, &prev, &a->mark,
+                      &err);
+    if (r < 0) {
+        log_warning("%s; should this agent be killed and started again, its old group may still "
+                    "run for up to %.0f s while the new one starts",
+                    err.text, (double)(group->lease_ns + group->margin_ns) / (double)NS_PER_S);
+        return;
+    }
+    uint64_t now = clock_now_ns();
+    group->anchor = ANCHOR_MARK;
+    group->epoch = mark_epoch(a->mark);
+    group->not_before_ns = mark_free_from(&prev, now);
+    if (group->not_before_ns > now)
+        log_notice("the last leader of run '%s' at %s ended without closing it; its workers may "
+                   "still run elsewhere: nothing starts here for %.1f s",
+                   spec->run_id, endpoint,
+                   (double)(group->not_before_ns - now) / (double)NS_PER_S);
+}
+
+int agent_lead_at(struct agent *a, int endpoint_fd, struct addr *ret_own) {
+    struct group_config group;
+    group_config_from(a, &group);
+    int r = endpoint_own_addr(endpoint_fd, ret_own);
+    if (r == 0) {
+        leave_mark(a, &group);
+        r = new_server(a, &group);
+    }
+    if (r < 0) {
+        (void)close(endpoint_fd);
+        return r;
+    }
+    rdzv_listener_serve(a->listener, a->server);
+    return rdzv_listener_add(a->listener, endpoint_fd);
+}
+
+/* Otherwise a minute of silence would look like a fault. */
+static void say_wait(const struct member_lead *lead) {
+    uint64_t now = clock_now_ns();
+    if (lead->not_before_ns > now + WAIT_SAID_NS)
+        log_notice("leases of epoch %u may still run somewhere: nothing starts for up to %.0f s, "
+                   "unless its workers are known to be gone before",
+                   lead->epoch - 1, (double)(lead->not_before_ns - now) / (double)NS_PER_S);
+}
+
+void agent_lead_on(void *arg, const struct member_lead *lead) {
+    struct agent *a = arg;
+    struct group_config group;
+    assert(a->server == NULL);
+    group_config_from(a, &group);
+    group.anchor = ANCHOR_ARBITER;
+    group.epoch = lead->epoch;
+    group.idle = lead->idle;
+    group.not_before_ns = lead->not_before_ns;
+    group.absent_until_ns = lead->absent_until_ns;
+    group.old_leader = lead->old_leader;
+    group.estate = lead->estate;
+    group.self = a->self;
+    if (lead->estate != NULL)
+        group.log_nonce = lead->estate->log_nonce;
+    int r = new_server(a, &group);
+    if (r < 0) {
+        char text[128];
+        (void)snprintf(text, sizeof text, "can't lead the job: %s", strerror(-r));
+        agent_give_up(a, text);
+        return;
+    }
+    say_wait(lead);
+    rdzv_listener_serve(a->listener, a->server);
+}

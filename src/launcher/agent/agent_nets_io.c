@@ -1,0 +1,141 @@
+#include "launcher/agent/agent_nets_io.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/envlist.h"
+#include "base/text/log.h"
+#include "launcher/agent/agent_priv.h"
+#include "launcher/preflight/preflight_io.h"
+#include "topology/discover/look_io.h"
+
+/* The endpoint may be reached over loopback here. */
+bool agent_nets_leader(const struct agent *a, const struct addr *leader, char out[ADDR_TEXT_MAX]) {
+    const struct job_spec *spec = a->config.spec;
+    struct addr at = *leader, own;
+    char first[RDZV_ADDRS_MAX];
+    if (addr_is_loopback(&at) && spec->local_addr != NULL &&
+        agent_local_addr(spec->local_addr, &own))
+        at = own;
+    (void)snprintf(first, sizeof first, "%.*s", (int)strcspn(a->self.addr, ","), a->self.addr);
+    if (addr_is_loopback(&at) && a->arbiter != NULL && addr_from_literal(first, 0, &own) == 0)
+        at = own;
+    if (addr_is_loopback(&at) && a->endpoint.len > 0)
+        at = a->endpoint;
+    addr_host_text(&at, out);
+    return !addr_is_loopback(&at) || a->config.spec->check_only;
+}
+
+/* The interface's address of one family: the chosen one, or its first. */
+static void add_addr(struct rdzv_net *to, const struct topo_netif *n, const char *chosen, bool v6) {
+    const char *addr =
+        chosen[0] != '\0' && (strchr(chosen, ':') != NULL) == v6 ? chosen : NULL;
+    for (uint32_t i = 0; i < n->n_addrs && addr == NULL; i++)
+        if (n->addrs[i].ipv6 == v6 && !n->addrs[i].link_local)
+            addr = n->addrs[i].addr;
+    size_t len = strlen(to->addrs);
+    if (addr != NULL && len + 1 + strlen(addr) < sizeof to->addrs)
+        (void)snprintf(to->addrs + len, sizeof to->addrs - len, "%s%s", len > 0 ? "," : "", addr);
+}
+
+/* NCCL and Gloo take an interface's first address as getifaddrs() has them: IPv4 where there is
+ * one, whatever the route to the leader. (NCCL user guide, NCCL_SOCKET_FAMILY.) */
+static void take(struct rdzv_net *to, const struct topo_netif *n, const char *chosen,
+                 bool v6_first) {
+    if (strlen(n->name) >= sizeof to->netif)
+        return;
+    (void)snprintf(to->netif, sizeof to->netif, "%s", n->name);
+    add_addr(to, n, chosen, v6_first);
+    add_addr(to, n, chosen, !v6_first);
+}
+
+/* --env goes before what is inherited. */
+static const char *workers_value(const struct agent *a, const char *name) {
+    const char *asked = env_get(a->config.spec->env, name);
+    return asked != NULL ? asked : env_get(a->config.envp, name);
+}
+
+/* What the user says himself stands, and where it names one interface, workers will use that. */
+static const char *users_netif(const struct agent *a) {
+    const char *name = workers_value(a, "NCCL_SOCKET_IFNAME");
+    return name == NULL ? NULL : name + (name[0] == '=');
+}
+
+static const struct topo_netif *choose(const struct agent *a, const struct topology *t,
+                                       const char *leader, const struct route_found *route,
+                                       struct netif_choice *choice) {
+    struct netif_input input = {.n_nodes = a->config.spec->max_nodes,
+                                .route_netif = route->netif,
+                                .route_source = route->source,
+                                .leader_addr = leader};
+    const char *name = users_netif(a);
+    uint32_t i = name != NULL ? topology_find_netif(t, name) : TOPO_NONE;
+    netif_choose(t, &input, choice);
+    if (i != TOPO_NONE) { /* else a list, a prefix, an exclusion: the route is the best guess */
+        choice->addr[0] = '\0';
+        (void)snprintf(choice->why, sizeof choice->why, "NCCL_SOCKET_IFNAME");
+    } else if (choice->netif[0] != '\0') {
+        i = topology_find_netif(t, choice->netif);
+    }
+    return i != TOPO_NONE ? &t->netifs[i] : NULL;
+}
+
+int agent_nets_look(const struct agent *a, const char *leader, struct node_look **ret,
+                    struct err *err) {
+    struct node_look_config config = {.what = LOOK_NETIFS, .route_to = leader};
+    return node_look_new(a->loop, &config, ret, err);
+}
+
+void agent_nets_choose(const struct agent *a, const char *leader, const struct node_look *look,
+                       struct rdzv_net ret[RDZV_NETS_MAX]) {
+    const char *why = node_look_failure(look);
+    const struct topology *t = node_look_topology(look);
+    const struct route_found *route = node_look_route(look, &why);
+    struct netif_choice choice = {0};
+    if (route == NULL) {
+        log_info("preflight: which interface leads to %s is not known: %s", leader, why);
+        return;
+    }
+    const char *family = workers_value(a, "NCCL_SOCKET_FAMILY");
+    bool v6_first = family != NULL && strcmp(family, "AF_INET6") == 0;
+    const struct topo_netif *n = choose(a, t, leader, route, &choice);
+    if (n != NULL)
+        take(&ret[RING_NET], n, choice.addr, v6_first);
+    const struct topo_netif *fast = users_netif(a) == NULL ? netif_fast(t) : NULL;
+    if (fast != NULL && a->config.spec->nccl_env > NCCL_ENV_OFF)
+        take(&ret[RING_FAST], fast, "", v6_first);
+    log_debug("preflight: interface '%s' (%s): %s; of a faster network: '%s' (%s)",
+              ret[RING_NET].netif, ret[RING_NET].addrs, choice.why, ret[RING_FAST].netif,
+              ret[RING_FAST].addrs);
+}
+
+/* ---- at START ---- */
+
+static void pick(const struct rdzv_net *net, bool v6, struct netif_choice *ret) {
+    *ret = (struct netif_choice){0};
+    const char *addr = net->addrs, *second = strchr(addr, ',');
+    if (second != NULL && (strchr(addr, ':') < second && strchr(addr, ':') != NULL) != v6)
+        addr = second + 1;
+    (void)snprintf(ret->netif, sizeof ret->netif, "%s", net->netif);
+    (void)snprintf(ret->addr, sizeof ret->addr, "%.*s", (int)strcspn(addr, ","), addr);
+    ret->family_v6 = v6 && second != NULL; /* it has both, and NCCL would take the other */
+}
+
+bool agent_nets_pick(const struct agent_nets *n, uint32_t ways, struct netif_choice *ret) {
+    const struct rdzv_net *fast = &n->nets[RING_FAST], *net = &n->nets[RING_NET];
+    if ((ways & RING_WAY_TRIED) == 0)
+        return false;
+    /* That this node has the network, too, is the leader's word. */
+    if ((ways & (RING_WAY_FAST_V4 | RING_WAY_FAST_V6)) != 0 && fast->netif[0] != '\0') {
+        pick(fast, (ways & RING_WAY_FAST_V4) == 0, ret);
+        (void)snprintf(ret->why, sizeof ret->why,
+                       "every node has an interface of such a fast network, and all reach their "
+                       "neighbours by it");
+        return true;
+    }
+    if ((ways & (RING_WAY_V4 | RING_WAY_V6)) != RING_WAY_V6 || net->netif[0] == '\0')
+        return false;
+    pick(net, true, ret);
+    (void)snprintf(ret->why, sizeof ret->why, "the route to the leader goes by %s", net->netif);
+    return ret->family_v6;
+}

@@ -1,0 +1,135 @@
+/* What the files of the agent share. Nobody else includes this.
+ *   agent_io.c       the crew's and the member's words, signals, life
+ *   agent_lead_io.c  while this agent leads: the group's server, the workers' store, the mark
+ *   agent_find_io.c  where the leader is to be found: the endpoint, the arbiter, own addresses
+ *   agent_preflight_io.c  the node's digest, its neighbours
+ *   agent_compare_io.c  while this agent leads: what differs between nodes
+ *   agent_nets_io.c  by which interfaces it reaches the others
+ *   agent_show_io.c  what people see */
+#pragma once
+
+#include "base/idmap.h"
+#include "io/process/helper.h"
+#include "io/process/reaper.h"
+#include "io/net/resolve.h"
+#include "launcher/agent/agent_io.h"
+#include "launcher/logs/console_io.h"
+#include "launcher/supervise/crew_io.h"
+#include "launcher/report/events.h"
+#include "launcher/worker/worker.h"
+#include "nccl_env/facts/netif_choice.h"
+#include "rendezvous/client/client_io.h"
+#include "rendezvous/operate/mark_io.h"
+#include "rendezvous/operate/registry_io.h"
+#include "rendezvous/server/server_io.h"
+#include "rendezvous/store/store_io.h"
+
+struct agent {
+    struct agent_config config;
+    uint64_t incarnation;
+    char host[FAILURE_NODE_MAX];
+    uint64_t nofile_soft;         /* the user's soft RLIMIT_NOFILE, if ours was raised; else 0 */
+    uint16_t node_port;           /* of the node's listener */
+    struct addr own_listener;     /* how this agent reaches it */
+
+    struct loop *loop;
+    struct child_reaper *reaper;
+    struct console *console;
+    struct writer *writer;        /* of the workers' output, and of ours once it runs */
+    struct events *events;        /* NULL: not asked for */
+    struct node_look *look;       /* NULL: nobody needs it */
+    struct crew *crew;
+    struct loop_timer *tidy_timer; /* armed when workers are started first */
+    struct helper leftovers;      /* removes what killed agents left */
+    bool tidied;                  /* it was started */
+    struct rdzv_listener *listener;
+    struct registry_own registry;
+    struct arbiter *arbiter;      /* NULL: a fixed endpoint */
+    struct rdzv_peer self;        /* with an arbiter: where others reach this agent */
+    struct mark *mark;            /* of a leader at a fixed endpoint; NULL */
+    struct rdzv_server *server;   /* NULL: another node leads */
+    struct rdzv_client *client;
+    struct resolve *resolve;
+    struct addr own_endpoint;     /* how this agent reaches it, where it leads there; len 0 */
+    struct addr endpoint;         /* its address that is this machine's, and not loopback; len 0 */
+    struct preflight *preflight;  /* NULL: nothing is looked at before workers start */
+    struct idmap stores;          /* generation → struct store_server */
+    struct loop_signal *signals[JOB_SIGNALS_MAX];
+
+    int signo;                    /* the first signal that told us to stop; 0 */
+    unsigned interrupts;
+    bool told_to_leave;           /* by an operator */
+    bool ended, server_done, failed_early;
+    bool ran;                     /* a worker was started, ever */
+    struct member_end end;
+
+    /* agent_show_io.c */
+    char shown[RDZV_REASON_MAX];  /* the last progress line, not to be repeated */
+    uint64_t shown_ns;
+    struct failure shown_cause;   /* of the stop that was shown last */
+    bool has_shown_cause;
+};
+
+/* ---- agent_io.c ---- */
+
+/* The agent can't go on: says why, and ends. */
+void agent_give_up(struct agent *a, const char *text);
+void agent_quit_if_over(struct agent *a);
+/* This node is ready for the group, or can't be: why not, or NULL. */
+void agent_prepared(struct agent *a, struct generation g, uint32_t ways, const char *why_not);
+/* What the member is told by. */
+extern const struct rdzv_client_ops agent_client_ops;
+
+/* ---- agent_lead_io.c ---- */
+
+/* Leads at this endpoint (its socket is taken, also on failure). *ret_own: how this agent reaches
+ * it. 0 or a negative errno. */
+_must_use_ int agent_lead_at(struct agent *a, int endpoint_fd, struct addr *ret_own);
+/* The member has won an epoch. */
+void agent_lead_on(void *arg, const struct member_lead *lead);
+/* An address of this machine: a literal, or a name that it has. */
+_must_use_ bool agent_local_addr(const char *text, struct addr *ret);
+
+/* ---- agent_find_io.c ---- */
+
+/* Joins the job, and leads it where that is this agent's to do. */
+void agent_find_place(struct agent *a);
+
+/* ---- agent_preflight_io.c ---- */
+
+/* begin: 0 or a negative errno; end may follow either. */
+_must_use_ int agent_preflight_begin(struct agent *a);
+void agent_preflight_end(struct agent *a);
+/* Adds the interface to what the node says of itself, and begins to gather its digest. False: the
+ * interface is still looked for; rdzv_client_join() is called then. */
+_must_use_ bool agent_preflight_joining(struct agent *a, const struct addr *leader,
+                                        struct node_info *info);
+/* True: agent_prepared() is called later; false: there is nothing to wait for. */
+_must_use_ bool agent_preflight_prepare(struct agent *a, struct generation g,
+                                        const struct form *form);
+/* At START, with the ways that all members have: true: workers use another interface, or another
+ * family of addresses, than they would by themselves. */
+bool agent_preflight_pick(const struct agent *a, uint32_t ways, struct netif_choice *ret);
+/* The group is not prepared for any more. */
+void agent_preflight_cancel(struct agent *a);
+/* Where this agent leads: a group begins to form; a node's digest; a node is no more. */
+void agent_preflight_forming(struct agent *a);
+void agent_preflight_heard(struct agent *a, uint64_t incarnation, const char *host,
+                           const char *text);
+void agent_preflight_forgotten(struct agent *a, uint64_t incarnation);
+
+/* ---- agent_show_io.c ---- */
+
+/* What people see. Begin makes the console; end lets it take what is left, until the deadline. */
+int agent_show_begin(struct agent *a);
+void agent_show_end(struct agent *a, uint64_t deadline_ns);
+void agent_show_waiting(struct agent *a, const char *text);
+void agent_show_status(struct agent *a, const struct rdzv_status *status);
+void agent_show_formed(struct agent *a, struct generation g, const struct form *form);
+/* Another node leads from now on; as rdzv_client_ops.leader. */
+void agent_show_leader(struct agent *a, uint64_t incarnation, uint32_t epoch,
+                       const struct addr *listener, bool first);
+/* A stop begins, or its cause became better known. */
+void agent_show_stop(struct agent *a, const char *reason, const struct desired *cause);
+/* The verdict at the end, with torchrun's report block where a worker failed. */
+void agent_show_outcome(struct agent *a);

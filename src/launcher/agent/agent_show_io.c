@@ -1,0 +1,272 @@
+/* What people see of the agent: who is waited for, what failed, how it ended. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/text/envlist.h"
+#include "base/text/log.h"
+#include "base/text/strbuf.h"
+#include "io/clock.h"
+#include "io/file.h"
+#include "launcher/agent/agent_priv.h"
+#include "launcher/worker/error_file.h"
+#include "launcher/report/report.h"
+
+/* Where there is no terminal, the same kind of waiting is said again after this. */
+#define REPEAT_NS (30 * NS_PER_S)
+
+static void on_writer(void *arg, pid_t pid) {
+    struct agent *a = arg;
+    guardian_spare(a->config.link, pid);
+}
+
+int agent_show_begin(struct agent *a) {
+    int r = console_new(a->loop, STDOUT_FILENO, STDERR_FILENO, &a->console);
+    if (r < 0)
+        return r;
+    log_set_sink(console_log_sink, a->console);
+    return writer_new(a->loop, a->console, a->config.spec, on_writer, a, &a->writer);
+}
+
+void agent_show_end(struct agent *a, uint64_t deadline_ns) {
+    if (a->console == NULL)
+        return;
+    if (a->writer != NULL)
+        writer_finish(a->writer, deadline_ns);
+    writer_free(a->writer);
+    (void)console_flush(a->console, deadline_ns); /* what is left is lost: the terminal is stuck */
+    log_set_sink(NULL, NULL);
+    console_free(a->console);
+}
+
+/* A live line on a terminal; elsewhere a plain one when `kind` changes, or after a while. */
+static void show_progress(struct agent *a, const char *kind, const char *text) {
+    if (!log_enabled(LOG_LEVEL_NOTICE))
+        return;
+    char line[CONSOLE_STATUS_MAX];
+    (void)snprintf(line, sizeof line, "muster: %.500s", text);
+    if (console_status(a->console, line))
+        return;
+    uint64_t now = clock_now_ns();
+    if (strcmp(a->shown, kind) == 0 && now < a->shown_ns + REPEAT_NS)
+        return;
+    (void)snprintf(a->shown, sizeof a->shown, "%s", kind);
+    a->shown_ns = now;
+    log_notice("%s", text);
+}
+
+void agent_show_waiting(struct agent *a, const char *text) { show_progress(a, text, text); }
+
+void agent_show_leader(struct agent *a, uint64_t incarnation, uint32_t epoch,
+                       const struct addr *listener, bool first) {
+    char at[ADDR_TEXT_MAX + 16] = "this node", text[ADDR_TEXT_MAX];
+    if (incarnation != a->incarnation) {
+        addr_to_text(listener, text);
+        (void)snprintf(at, sizeof at, "the agent at %s", text);
+    }
+    log_line(first ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE, "%s%s leads from now on (epoch %u)",
+             first ? "" : "the leader is gone: ", at, epoch);
+}
+
+static void add_names(struct strbuf *s, const char *before,
+                      const char names[RDZV_STATUS_NAMES_MAX][RDZV_HOST_MAX], uint32_t n,
+                      uint32_t total) {
+    for (uint32_t i = 0; i < n; i++)
+        strbuf_printf(s, "%s%s", i == 0 ? before : ", ", names[i]);
+    if (n > 0 && total > n)
+        strbuf_printf(s, " and %u more", total - n);
+}
+
+void agent_show_status(struct agent *a, const struct rdzv_status *st) {
+    if (st->max_nodes == 1)
+        return;
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    uint32_t wanted = st->last_call ? st->max_nodes : st->min_nodes;
+    strbuf_printf(&s, "waiting for nodes: %u of %u here", st->present, wanted);
+    add_names(&s, " (", st->names, st->n_names, st->present);
+    strbuf_add(&s, st->n_names > 0 ? ")" : "");
+    add_names(&s, "; missing: ", st->missing, st->n_missing, st->n_missing);
+    _cleanup_(freep) char *kind = xstrdup(strbuf_text(&s));
+    double wait = (double)st->wait_ns / (double)NS_PER_S;
+    /* never: it waits to know whether a node lives */
+    if (st->wait_ns != TIME_NEVER && st->last_call)
+        strbuf_printf(&s, "; starting with %u in %.0f s", st->present - st->spares, wait);
+    else if (st->wait_ns != TIME_NEVER)
+        strbuf_printf(&s, "; giving up in %.0f s", wait);
+    show_progress(a, kind, strbuf_text(&s));
+}
+
+void agent_show_formed(struct agent *a, struct generation g, const struct form *f) {
+    (void)console_status(a->console, NULL);
+    a->shown[0] = '\0';
+    a->has_shown_cause = false;
+    bool interesting = f->n_nodes > 1 || g.counter > 1 || a->ran;
+    uint32_t nproc = a->config.spec->nproc;
+    char ranks[32];
+    if (nproc == 1)
+        (void)snprintf(ranks, sizeof ranks, "rank %u", f->first_rank);
+    else
+        (void)snprintf(ranks, sizeof ranks, "ranks %u-%u", f->first_rank,
+                       f->first_rank + nproc - 1);
+    log_line(interesting ? LOG_LEVEL_NOTICE : LOG_LEVEL_INFO,
+             "group %u.%u: %u node%s, %u worker%s; this is node %u with %s", g.epoch, g.counter,
+             f->n_nodes, f->n_nodes == 1 ? "" : "s", f->world_size, f->world_size == 1 ? "" : "s",
+             f->node_rank, ranks);
+}
+
+static bool same_failure(const struct failure *a, const struct failure *b) {
+    return a->incarnation == b->incarnation && a->rank == b->rank && a->at_ns == b->at_ns;
+}
+
+/* Who ends while others still need it makes them fail, and looks as if all had gone well there. */
+static void show_quitter(struct agent *a, const struct failure *f) {
+    uint32_t rank, n = crew_ended_well(a->crew, &rank);
+    char more[32] = "";
+    if (n == 0 || failure_noise(f) == 0)
+        return;
+    if (n > 1)
+        (void)snprintf(more, sizeof more, " and %u more here", n - 1);
+    log_notice("rank %u%s had ended with exit code 0 before rank %u failed: was it still needed?",
+               rank, more, f->rank);
+}
+
+/* The line that a person wants first, once for each failure. */
+static void show_headline(struct agent *a, const struct failure *f,
+                          const struct report_counts *counts) {
+    if (a->has_shown_cause && same_failure(&a->shown_cause, f))
+        return;
+    a->has_shown_cause = true;
+    a->shown_cause = *f;
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    report_headline(f, counts, &s);
+    log_notice("%s", strbuf_text(&s));
+    show_quitter(a, f);
+}
+
+/* The leader tells a cause when it is sure of it. */
+void agent_show_stop(struct agent *a, const char *reason, const struct desired *cause) {
+    (void)console_status(a->console, NULL);
+    if (cause != NULL && cause->has_failure) {
+        uint32_t rank, ended = crew_ended_well(a->crew, &rank); /* the leader counts them too */
+        show_headline(a, &cause->failure,
+                      &(struct report_counts){.stopping = cause->n_stopping -
+                                                          MIN2(ended, cause->n_stopping),
+                                              .will_restart = cause->will_restart,
+                                              .restarts_used = cause->restarts_used,
+                                              .max_restarts = cause->max_restarts});
+        return;
+    }
+    if (a->signo != 0 || reason[0] == '\0' || strcmp(a->shown, reason) == 0)
+        return;
+    (void)snprintf(a->shown, sizeof a->shown, "%s", reason);
+    uint32_t alive = crew_workers_alive(a->crew);
+    bool again = cause != NULL && cause->kind == DESIRED_STOP && cause->will_restart;
+    char stopping[64] = "";
+    if (alive > 0)
+        (void)snprintf(stopping, sizeof stopping, "; stopping %u worker%s here", alive,
+                       alive == 1 ? "" : "s");
+    log_notice("%s%s%s", reason, stopping, again ? "; a new group forms" : "");
+}
+
+/* torchrun's habit: an agent that was given TORCHELASTIC_ERROR_FILE passes the cause on in it. */
+static void pass_error_on(const struct agent *a, const struct failure *f) {
+    const char *to = env_get(a->config.envp, "TORCHELASTIC_ERROR_FILE");
+    _cleanup_(freep) char *text = NULL;
+    size_t len;
+    if (to == NULL || to[0] == '\0' || f->incarnation != a->incarnation ||
+        f->error_file[0] == '\0' ||
+        file_read_text(f->error_file, ERROR_FILE_MAX_BYTES, &text, &len) < 0)
+        return;
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    struct err err = {0};
+    if (error_file_for_parent(text, len, report_exit_code(f), &out, &err) != 0)
+        return;
+    int r = file_write_atomic(to, strbuf_text(&out), out.len);
+    if (r < 0)
+        log_warning("can't write the error to %s ($TORCHELASTIC_ERROR_FILE): %s", to,
+                    strerror(-r));
+}
+
+static int64_t utc_offset_s(uint64_t wall_ns) {
+    time_t t = (time_t)(wall_ns / NS_PER_S);
+    struct tm tm;
+    return localtime_r(&t, &tm) == NULL ? 0 : (int64_t)tm.tm_gmtoff;
+}
+
+static void show_failure(struct agent *a, const struct failure *f) {
+    const struct job_spec *spec = a->config.spec;
+    _cleanup_(strbuf_fini) struct strbuf tail = {0}, block = {0};
+    if (f->incarnation == a->incarnation && f->kind != FAILURE_NODE)
+        crew_stderr_tail(a->crew, f->local_rank, &tail);
+    struct report_sheet sheet = {
+        .entrypoint = spec->script,
+        .failures = f,
+        .n_failures = 1,
+        .utc_offset_s = utc_offset_s(f->wall_ns),
+        .stderr_tail = tail.len > 0 ? strbuf_text(&tail) : NULL,
+    };
+    report_block(&sheet, &block);
+    console_print(a->console, CONSOLE_ERR, strbuf_text(&block), block.len);
+    if (f->error_file[0] != '\0' && f->incarnation == a->incarnation)
+        crew_keep_files(a->crew);
+    pass_error_on(a, f);
+}
+
+/* The run was over before this node came: its arbiter knows. */
+static void show_was_closed(const struct agent *a, const struct member_end *end) {
+    const struct job_spec *spec = a->config.spec;
+    bool success = end->kind == MEMBER_END_SUCCESS;
+    log_line(success ? LOG_LEVEL_NOTICE : LOG_LEVEL_ERROR,
+             "run '%s' was closed before this node came: it %s%s%s; to run again, give another "
+             "--rdzv-id%s",
+             spec->run_id, success ? "succeeded" : "failed", end->reason[0] != '\0' ? ": " : "",
+             end->reason, spec->backend == JOB_BACKEND_DIR ? ", or another directory" : "");
+}
+
+/* A surplus node's 0, or 1, is that of a job in which it had no part. */
+static void show_never_ran(const struct agent *a) {
+    const struct member_end *end = &a->end;
+    bool over = end->kind == MEMBER_END_SUCCESS || end->kind == MEMBER_END_FAILED;
+    if (over && end->was_spare && !a->ran && !a->config.spec->check_only)
+        log_notice("this node never ran '%s': the job %s without it, having all the nodes that it "
+                   "wanted",
+                   a->config.spec->script,
+                   end->kind == MEMBER_END_SUCCESS ? "succeeded" : "ran");
+}
+
+void agent_show_outcome(struct agent *a) {
+    (void)console_status(a->console, NULL);
+    const struct member_end *end = &a->end;
+    if (end->was_closed) {
+        show_was_closed(a, end);
+        return;
+    }
+    switch (end->kind) {
+    case MEMBER_END_NONE:
+    case MEMBER_END_LEFT:
+    case MEMBER_END_SUCCESS: break;
+    case MEMBER_END_REFUSED: log_error("the leader refused this node: %s", end->reason); break;
+    case MEMBER_END_LEADER_LOST: log_error("%s", end->reason); break;
+    case MEMBER_END_FAILED:
+        if (end->has_failure) {
+            show_headline(a, &end->failure,
+                          &(struct report_counts){.restarts_used = end->restarts_used,
+                                                  .max_restarts = end->max_restarts});
+            if (end->reason[0] != '\0') /* why it was not started again, though it could be */
+                log_error("the job failed: %s", end->reason);
+            else if (end->max_restarts > 0)
+                log_error("the job failed: %u of %u restarts are used up", end->restarts_used,
+                          end->max_restarts);
+            show_failure(a, &end->failure);
+        } else if (a->signo == 0) {
+            log_error("the job ended: %s", end->reason);
+        }
+        break;
+    }
+    show_never_ran(a);
+    const char *logs = crew_log_dir(a->crew);
+    if (logs != NULL && (end->kind == MEMBER_END_FAILED || a->config.spec->log_dir == NULL))
+        log_notice("logs: %s", logs);
+}

@@ -1,0 +1,89 @@
+#include "launcher/agent/start_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text/log.h"
+#include "io/net/listen.h"
+#include "launcher/agent/agent_io.h"
+#include "launcher/node/python_io.h"
+
+/* Probes of a whole large job may come at once; the kernel cuts it to net.core.somaxconn. */
+#define NODE_BACKLOG 4096
+
+/* A port of the kernel's choice, but not the endpoint's: where that was free so far, nobody could
+ * lead there any more, and whoever looks for the leader would find this node. */
+static int listen_beside(const struct addr *at, uint16_t endpoint_port, int *ret_fd,
+                         struct err *err) {
+    struct addr own;
+    int taken;
+    int r = listen_socket(at, NODE_BACKLOG, ret_fd, err);
+    if (r < 0 || endpoint_port == 0 || addr_of_socket(*ret_fd, &own) < 0 ||
+        addr_port(&own) != endpoint_port)
+        return r;
+    taken = *ret_fd;
+    r = listen_socket(at, NODE_BACKLOG, ret_fd, err);
+    (void)close(taken);
+    return r;
+}
+
+/* The node's own listening socket: only this machine when the job can't leave it, else where the
+ * other nodes may reach it. */
+static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct err *err) {
+    struct addr at;
+    /* With an arbiter any node may have to lead, and be reached by whoever comes. */
+    bool any = spec->backend == JOB_BACKEND_DIR || spec->backend == JOB_BACKEND_ETCD;
+    bool local = !any && (spec->endpoint_host == NULL || spec->max_nodes == 1 ||
+                          strcmp(spec->endpoint_host, "localhost") == 0);
+    if (!any && !local && addr_from_literal(spec->endpoint_host, 0, &at) == 0)
+        local = addr_is_loopback(&at);
+    if (!any && !local && spec->local_addr != NULL &&
+        addr_from_literal(spec->local_addr, 0, &at) == 0)
+        return listen_beside(&at, spec->endpoint_port, ret_fd, err);
+    int r = addr_from_literal(local ? "127.0.0.1" : "::", 0, &at);
+    assert(r == 0);
+    r = listen_beside(&at, spec->endpoint_port, ret_fd, err);
+    if (r == 0 || local)
+        return r;
+    r = addr_from_literal("0.0.0.0", 0, &at); /* a machine without IPv6 */
+    assert(r == 0);
+    return listen_beside(&at, spec->endpoint_port, ret_fd, err);
+}
+
+/* What a shell closed (<&-, >&-) is /dev/null: else the next socket or file would get its number,
+ * and what is said would go there. */
+static void open_standard_files(void) {
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)open("/dev/null", O_RDWR); /* the lowest number that is free: fd */
+}
+
+int job_start(const struct job_spec *spec, char *const *envp) {
+    struct err err = {0};
+    struct agent_config agent = {.spec = spec, .envp = envp, .node_fd = -1};
+    _cleanup_(freep) char *python = NULL;
+    struct guardian_link link = GUARDIAN_LINK_INIT;
+    int r = 0;
+    open_standard_files();
+    if (spec->entry != JOB_ENTRY_PROGRAM)
+        r = python_find(envp, &python, &err);
+    else if (spec->check_only && python_find(envp, &python, NULL) < 0)
+        python = NULL; /* its PyTorch is one thing less to compare */
+    if (r == 0)
+        r = open_node_listener(spec, &agent.node_fd, &err);
+    if (r == 0) {
+        struct guardian_config guardian = {.listener_fd = agent.node_fd, .contain = spec->contain};
+        r = guardian_fork(&guardian, &link, &err); /* only the agent comes back */
+    }
+    if (r == 0) {
+        agent.python = python;
+        agent.link = &link;
+        return agent_run(&agent);
+    }
+    log_error("%s", err.text);
+    if (agent.node_fd >= 0)
+        (void)close(agent.node_fd);
+    return AGENT_EXIT_FAILED;
+}

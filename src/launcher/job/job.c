@@ -1,0 +1,41 @@
+#include "launcher/job/job.h"
+
+#define STD_NOT_NAMED 0xff
+
+uint8_t std_map_get(const struct std_map *map, uint32_t local_rank) {
+    if (local_rank >= ARRAY_SIZE(map->by_rank) || map->by_rank[local_rank] == STD_NOT_NAMED)
+        return map->fallback;
+    return map->by_rank[local_rank];
+}
+
+void job_spec_fini(struct job_spec *spec) {
+    free(spec->endpoint_host);
+    free(spec->arbiter_dir);
+    for (char **e = spec->etcd_endpoints; e != NULL && *e != NULL; e++)
+        free(*e);
+    free(spec->etcd_endpoints);
+    free(spec->etcd_prefix);
+    free(spec->etcd_user);
+    free(spec->etcd_password);
+    free(spec->etcd_cacert);
+    free(spec->etcd_cert);
+    free(spec->etcd_key);
+    free(spec->topology);
+    free(spec->topology_file);
+    free(spec->event_log);
+    free(spec->local_addr);
+    free(spec->run_id);
+    free(spec->role);
+    free(spec->script);
+    for (char **arg = spec->args; arg != NULL && *arg != NULL; arg++)
+        free(*arg);
+    free(spec->args);
+    for (char **e = spec->env; e != NULL && *e != NULL; e++)
+        free(*e);
+    free(spec->env);
+    free(spec->start_method);
+    free(spec->log_dir);
+    free(spec->line_prefix);
+    free(spec->console_ranks);
+    *spec = (struct job_spec){0};
+}

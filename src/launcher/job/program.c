@@ -1,0 +1,85 @@
+#include "launcher/job/program.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "base/text/strbuf.h"
+#include "base/text/utf8.h"
+
+#define DIGEST_BEGIN UINT64_C(0xcbf29ce484222325) /* FNV-1a */
+#define OPTION_SHOWN_MAX 40
+
+/* With its NUL: what begins and ends where is part of it. */
+static uint64_t digest_text(uint64_t h, const char *text) {
+    for (size_t i = 0; i == 0 || text[i - 1] != '\0'; i++)
+        h = (h ^ (uint8_t)text[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static const char *without_folders(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+}
+
+/* "--lr=0.1" and "--lr": 4; "-n3": 2, as the rest may be its value; "trainer.lr=0.1": 10. 0: a
+ * word, a value of what came before. */
+static size_t name_length(const char *arg) {
+    if (arg[0] == '-' && arg[1] == '-')
+        return strcspn(arg, "=");
+    if (arg[0] == '-')
+        return isalpha((unsigned char)arg[1]) ? 2 : 0;
+    size_t len = 0;
+    while (isalnum((unsigned char)arg[len]) || (arg[len] != '\0' && strchr("_.+~/@-", arg[len])))
+        len++;
+    return arg[len] == '=' ? len : 0;
+}
+
+/* Of name=value only what can't be the text of a secret that ends with '=' by chance. */
+static bool may_show(const char *arg, size_t len) {
+    size_t plain = arg[0] == '-' ? len : strspn(arg, "abcdefghijklmnopqrstuvwxyz_.+~");
+    return len > 0 && len <= OPTION_SHOWN_MAX && plain >= len;
+}
+
+static void show_arg(const char *arg, size_t len, bool *words, struct strbuf *s) {
+    if (!may_show(arg, len)) {
+        strbuf_add(s, *words ? "" : " ...");
+        *words = true;
+        return;
+    }
+    const char *rest = arg + len;
+    strbuf_printf(s, " %.*s%s", (int)len, arg,
+                  rest[0] == '=' ? "=..." : rest[0] != '\0' ? "..." : "");
+    *words = false;
+}
+
+static void add_args(char *const *args, struct rdzv_program *p, struct strbuf *shown) {
+    bool words = false; /* the last one shown was "..." */
+    for (size_t i = 0; args != NULL && args[i] != NULL; i++) {
+        size_t len = name_length(args[i]);
+        p->args = digest_text(p->args, args[i]);
+        show_arg(args[i], len, &words, shown);
+    }
+}
+
+void program_of(const struct job_spec *spec, struct rdzv_program *ret) {
+    static const char *const how[] = {[JOB_ENTRY_PYTHON] = "python",
+                                      [JOB_ENTRY_MODULE] = "python -m",
+                                      [JOB_ENTRY_PROGRAM] = "program"};
+    _cleanup_(strbuf_fini) struct strbuf shown = {0};
+    *ret = (struct rdzv_program){.name = DIGEST_BEGIN,
+                                 .args = DIGEST_BEGIN,
+                                 .max_restarts = spec->max_restarts};
+    if (spec->script == NULL) {
+        strbuf_add(&shown, "muster check");
+    } else {
+        const char *name = spec->entry == JOB_ENTRY_MODULE ? spec->script
+                                                           : without_folders(spec->script);
+        ret->name = digest_text(digest_text(ret->name, how[spec->entry]), name);
+        strbuf_printf(&shown, "%s%s", spec->entry == JOB_ENTRY_MODULE ? "-m " : "", name);
+        add_args(spec->args, ret, &shown);
+    }
+    if (shown.len >= sizeof ret->shown)
+        memcpy(shown.data + sizeof ret->shown - 4, "...", 4);
+    utf8_copy(ret->shown, sizeof ret->shown, strbuf_text(&shown));
+    utf8_clean(ret->shown, false);
+}

@@ -1,0 +1,13 @@
+/* What this node runs, in the form in which it is told to the leader when it joins: so that another
+ * job under the same run id is found out. Pure.
+ *
+ *     struct rdzv_program p; program_of(spec, &p);     p.shown: "train.py --lr=... --resume ..."
+ *
+ * Names count, folders do not: a script may lie elsewhere on each host. Arguments may hold secrets,
+ * so only the names of options are shown; of "-x5" the first letter is its name. */
+#pragma once
+
+#include "launcher/job/job.h"
+#include "rendezvous/protocol/messages.h"
+
+void program_of(const struct job_spec *spec, struct rdzv_program *ret);

@@ -1,0 +1,119 @@
+/* The launcher's own standard output and error, as places that many write to and nobody waits for.
+ *
+ *     console_new(loop, STDOUT_FILENO, STDERR_FILENO, &console);
+ *     log_set_sink(console_log_sink, console);
+ *     console_source_init(&src, console, CONSOLE_OUT, "[default0]:");
+ *     console_source_piece(&src, &piece);           from a linebuf
+ *     console_status(console, "waiting for 2 more nodes, 12 s");
+ *     console_flush(console, clock_now_ns() + 2 * NS_PER_S);  at the end
+ *     log_set_sink(NULL, NULL); console_free(console);
+ *
+ * Lines of different sources are never torn or mixed: where one source has shown a line without its
+ * newline yet (a prompt, a progress bar) and another writes, a newline is put between.
+ *
+ * A slow or stopped terminal never blocks the job. Each of the two has a queue with a limit; when
+ * it is full, whole lines of workers are dropped, and told once there is room again ("muster: 123
+ * lines not shown: the terminal is too slow"). A pipe or socket that takes bytes slowly makes its
+ * sources wait instead, as in any pipeline (console_source_must_wait()), so that `| tee` gets all;
+ * one that takes nothing for CONSOLE_PIPE_PATIENCE_NS counts as stopped, and lines are dropped as
+ * above. Files of --log-dir are not concerned. If both descriptors are the same file or terminal
+ * there is one queue, so that order is kept.
+ *
+ * O_NONBLOCK belongs to the open file that other processes share (the user's shell, a pipeline), so
+ * it is never set on descriptors 1 and 2. A terminal or pipe is opened once more, non-blocking,
+ * through /proc/self/fd; a socket is written with MSG_DONTWAIT; a plain file is written directly.
+ * Where a terminal or pipe can't be opened again (it belongs to another user), writes are
+ * only made when poll says so, in pieces that a pipe with room takes whole (PIPE_BUF).
+ *
+ * The caller ignores SIGPIPE. When the terminal is gone (EPIPE, EIO), output to it is dropped for
+ * good; on a full disk (ENOSPC) until there is room. Of standard output that is said once on
+ * standard error, where that is something else; of all else nothing is said. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "io/loop.h"
+#include "launcher/logs/linebuf.h"
+
+#define CONSOLE_QUEUE_MAX ((size_t)1024 * 1024)   /* of workers' lines, for each terminal */
+#define CONSOLE_WAIT_BYTES ((size_t)512 * 1024)   /* queued for a pipe: its sources shall wait */
+/* Most for a pipe or socket: room for what workers that end at once still have in their pipes. */
+#define CONSOLE_PIPE_QUEUE_MAX ((size_t)8 * 1024 * 1024)
+#define CONSOLE_RESERVE_MAX ((size_t)256 * 1024)  /* on top of it, for the launcher's own lines */
+#define CONSOLE_STATUS_MAX 512                    /* bytes of the status line */
+#define CONSOLE_PIPE_PATIENCE_NS (1 * NS_PER_S)        /* with a pipe that takes nothing */
+
+struct console;
+
+enum console_stream { CONSOLE_OUT = 1, CONSOLE_ERR };
+
+/* Both descriptors are borrowed and stay open and unchanged. loop must outlive the console. */
+_must_use_ int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret);
+/* Drops what is still queued. NULL is fine. */
+void console_free(struct console *c);
+
+/* One writer of lines: a worker's stream. Owned by the caller, who must not move it and calls
+ * console_source_fini() before the console is freed. */
+struct console_source {
+    struct console *console;
+    enum console_stream stream;
+    char *prefix;    /* owned; before each line; may be "" */
+    bool line_lost;  /* the rest of the present line is dropped, since its beginning was */
+};
+/* prefix is copied; NULL: none. */
+void console_source_init(struct console_source *s, struct console *c, enum console_stream stream,
+                         const char *prefix);
+void console_source_fini(struct console_source *s);
+/* Queues a piece; never waits, never fails. */
+void console_source_piece(struct console_source *s, const struct linebuf_piece *piece);
+/* The same for whole lines at once, each new and with its newline at its end, also the last. */
+void console_source_lines(struct console_source *s, const char *lines, size_t len);
+/* The source should not be read now, since its pieces would fill the queue: look again after
+ * CONSOLE_RETRY_NS. Never for terminals and plain files, and never for long (see above). */
+#define CONSOLE_RETRY_NS (5 * NS_PER_MS)
+bool console_source_must_wait(const struct console_source *s);
+/* Nobody sees it, now and later: it goes to /dev/null, or what it went to is gone. */
+bool console_source_is_dropped(const struct console_source *s);
+/* End of file of the source. A prefixed line that has no newline gets one now; one without a prefix
+ * only when something else follows, so that a single worker's bytes come out unchanged. */
+void console_source_end(struct console_source *s);
+
+/* The launcher's own text: whole lines with their newlines, kept together. */
+void console_print(struct console *c, enum console_stream stream, const char *text, size_t len);
+/* For base/log: arg is the console. */
+void console_log_sink(void *arg, const char *line, size_t len);
+
+/* A line at the bottom of the terminal, rewritten in place; NULL or "" takes it away. False when
+ * standard error is no terminal (or TERM is "dumb"): nothing is shown, and the caller says it in
+ * plain lines, less often. Cut to the terminal's width. */
+bool console_status(struct console *c, const char *text);
+/* Is that stream a terminal? Then sources' linebufs should collapse. */
+bool console_is_terminal(const struct console *c, enum console_stream stream);
+
+/* Somebody who can write for the console, in another process: its own lines and its status go there
+ * while it is in use. What was queued before is that process's too, which is a copy of this one. */
+struct console_remote {
+    /* A line comes that might wait for a disk: it would be good to have the other in use. */
+    void (*wanted)(void *arg);
+    void (*print)(void *arg, enum console_stream stream, const char *text, size_t len);
+    void (*status)(void *arg, const char *text);
+};
+/* Borrowed; NULL: none. */
+void console_set_remote(struct console *c, const struct console_remote *remote, void *arg);
+void console_use_remote(struct console *c, bool in_use);
+/* In the copy: the console goes on there, in a loop of its own, on descriptors 1 and 2. */
+_must_use_ int console_reopen(struct console *c, struct loop *loop);
+/* One of both is a plain file, so a write may wait for a disk. */
+bool console_may_hang(const struct console *c);
+/* What it was made with. */
+int console_fd(const struct console *c, enum console_stream stream);
+/* Bytes that are queued. */
+size_t console_pending(const struct console *c);
+
+/* Writes out what is queued, waiting until the deadline at most; for a pipe or socket longer, as
+ * long as it still takes bytes (CONSOLE_PIPE_PATIENCE_NS). Bytes that were left (0: all is out).
+ * Takes the status line away. */
+size_t console_flush(struct console *c, uint64_t deadline_ns);
+/* Lines dropped so far, of both streams. */
+uint64_t console_lines_lost(const struct console *c);

@@ -1,0 +1,210 @@
+#include "launcher/logs/logdir_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text/parse.h"
+#include "io/clock.h"
+
+/* In each run's folder: whose it is. */
+#define MARKER ".muster-run"
+
+bool logdir_is_null(const char *base) { return strcmp(base, "/dev/null") == 0; }
+
+void logdir_sanitise(const char *name, char ret[LOGDIR_NAME_MAX + 1]) {
+    size_t n = 0;
+    for (; name[n] != '\0' && n < LOGDIR_NAME_MAX; n++) {
+        uint8_t c = (uint8_t)name[n];
+        bool bad = c == '/' || c < 0x20 || c == 0x7f || (n == 0 && (c == '.' || c == '-'));
+        ret[n] = bad ? '_' : name[n];
+    }
+    if (name[n] != '\0') { /* cut before a UTF-8 character, not in it */
+        while (n > 1 && ((uint8_t)name[n] & 0xc0) == 0x80)
+            n--;
+    }
+    if (n == 0)
+        ret[n++] = '_';
+    ret[n] = '\0';
+}
+
+void logdir_node_name(const char *host, uint32_t host_index, char ret[LOGDIR_NAME_MAX + 1]) {
+    char suffix[16] = "";
+    logdir_sanitise(host, ret);
+    if (host_index == 0)
+        return;
+    (void)snprintf(suffix, sizeof suffix, "-%" PRIu32, host_index + 1);
+    size_t at = MIN2(strlen(ret), LOGDIR_NAME_MAX - strlen(suffix));
+    memcpy(ret + at, suffix, strlen(suffix) + 1);
+}
+
+static int sentence(struct err *err, int r, const char *path) {
+    return err_set(err, r, "can't make the log folder %s: %s", path, strerror(-r));
+}
+
+/* The folder may be there already; another node may be making it now. */
+static int make_dir(const char *path, struct err *err) {
+    struct stat st;
+    if (mkdir(path, 0777) == 0)
+        return 0;
+    int r = -errno;
+    if (stat(path, &st) == 0)
+        r = S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+    if (r == -ENOTDIR)
+        return err_set(err, r, "the log folder %s is a file", path);
+    return r == 0 ? 0 : sentence(err, r, path);
+}
+
+static int make_dirs(const char *path, struct err *err) {
+    _cleanup_(freep) char *part = xstrdup(path);
+    for (char *p = part + 1; *part != '\0' && *p != '\0'; p++) {
+        if (*p != '/')
+            continue;
+        *p = '\0';
+        int r = make_dir(part, err);
+        if (r < 0)
+            return r;
+        *p = '/';
+    }
+    return make_dir(path, err);
+}
+
+static int write_marker(const char *dir, uint64_t nonce) {
+    char path[4096], text[32];
+    (void)snprintf(path, sizeof path, "%s/" MARKER, dir);
+    (void)snprintf(text, sizeof text, "%016" PRIx64 "\n", nonce);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = write(fd, text, strlen(text));
+    int r = n == (ssize_t)strlen(text) ? 0 : n < 0 ? -errno : -ENOSPC; /* a part: it is full */
+    if (close(fd) < 0 && r == 0)
+        r = -errno;
+    return r;
+}
+
+/* Does the folder belong to the run of this nonce? */
+static bool is_ours(const char *dir, uint64_t nonce) {
+    char path[4096], text[32] = "", want[32];
+    (void)snprintf(path, sizeof path, "%s/" MARKER, dir);
+    (void)snprintf(want, sizeof want, "%016" PRIx64 "\n", nonce);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    (void)close(fd);
+    return n > 0 && strcmp(text, want) == 0;
+}
+
+/* Takes the first name that is free or ours. `made` holds a marker already: it is renamed to the
+ * name, which fails when something with contents is there, so no two runs get one folder. */
+static int claim_name(const char *base, const char *name, const char *made, uint64_t nonce,
+                      char **ret, struct err *err) {
+    for (uint32_t i = 1; i <= LOGDIR_SUFFIX_MAX; i++) {
+        _cleanup_(freep) char *path =
+            i == 1 ? xasprintf("%s/%s", base, name) : xasprintf("%s/%s.%" PRIu32, base, name, i);
+        bool ours = is_ours(path, nonce);
+        if (!ours && rename(made, path) < 0) {
+            if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR)
+                ours = is_ours(path, nonce); /* another node of ours was quicker */
+            else
+                return sentence(err, -errno, path);
+            if (!ours)
+                continue;
+        }
+        *ret = TAKE_PTR(path);
+        return 0;
+    }
+    return err_set(err, -EEXIST, "%s holds %d runs named %s; give another --rdzv-id or --log-dir",
+                   base, LOGDIR_SUFFIX_MAX, name);
+}
+
+int logdir_claim_run(const char *base, const char *run_id, uint64_t nonce, char **ret_run_dir,
+                     struct err *err) {
+    char name[LOGDIR_NAME_MAX + 1];
+    logdir_sanitise(run_id, name);
+    if (strlen(base) > 2048)
+        return err_set(err, -ENAMETOOLONG, "the path of --log-dir is too long");
+    int r = make_dirs(base, err);
+    if (r < 0)
+        return r;
+    _cleanup_(freep) char *made = xasprintf("%s/.muster-%016" PRIx64, base, random_u64());
+    _cleanup_(freep) char *wanted = xasprintf("%s/%s", base, name);
+    if (mkdir(made, 0777) < 0)
+        return sentence(err, -errno, wanted);
+    r = write_marker(made, nonce);
+    if (r < 0)
+        r = sentence(err, r, wanted);
+    else
+        r = claim_name(base, name, made, nonce, ret_run_dir, err);
+    /* Still there when it failed or was not needed; an empty folder that stays harms nobody. */
+    int left = logdir_remove_tree(made);
+    (void)left;
+    return r;
+}
+
+static int make_below(const char *dir, const char *name, char **ret, struct err *err) {
+    _cleanup_(freep) char *path = xasprintf("%s/%s", dir, name);
+    int r = make_dir(path, err);
+    if (r == 0)
+        *ret = TAKE_PTR(path);
+    return r;
+}
+
+int logdir_make_generation(const char *run_dir, const char *generation, const char *node,
+                           char **ret_node_dir, struct err *err) {
+    _cleanup_(freep) char *dir = NULL, *node_dir = NULL;
+    int r = make_below(run_dir, generation, &dir, err);
+    if (r == 0)
+        r = make_below(dir, node, &node_dir, err);
+    _cleanup_(freep) char *cwd = r == 0 && node_dir[0] != '/' ? getcwd(NULL, 0) : NULL;
+    if (r == 0) /* where the working directory is gone, nothing absolute can be said */
+        *ret_node_dir = cwd != NULL ? xasprintf("%s/%s", cwd, node_dir) : TAKE_PTR(node_dir);
+    return r;
+}
+
+int logdir_make_worker(const char *node_dir, uint32_t rank, char **ret_dir, struct err *err) {
+    char name[16];
+    (void)snprintf(name, sizeof name, "%" PRIu32, rank);
+    return make_below(node_dir, name, ret_dir, err);
+}
+
+int logdir_set_latest(const char *run_dir, const char *generation) {
+    _cleanup_(freep) char *link = xasprintf("%s/latest", run_dir);
+    char old[64];
+    ssize_t n = readlink(link, old, sizeof old - 1);
+    if (n > 0) {
+        old[n] = '\0';
+        if (natural_compare(old, generation) >= 0)
+            return 0;
+    }
+    /* Nodes of one run may do this at once: a name of our own, then a rename. */
+    _cleanup_(freep) char *made = xasprintf("%s/.latest-%016" PRIx64, run_dir, random_u64());
+    if (symlink(generation, made) < 0)
+        return -errno;
+    if (rename(made, link) < 0) {
+        int r = -errno;
+        (void)unlink(made);
+        return r;
+    }
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+    (void)st;
+    (void)ftw;
+    int r = type == FTW_DP || type == FTW_D || type == FTW_DNR ? rmdir(path) : unlink(path);
+    return r < 0 && errno != ENOENT ? -errno : 0;
+}
+
+int logdir_remove_tree(const char *dir) {
+    int r = nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    if (r == -1 && errno == ENOENT)
+        return 0;
+    return r == -1 ? -errno : r;
+}

@@ -1,0 +1,451 @@
+#include "launcher/logs/logmux_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text/log.h"
+#include "io/process/child.h"
+#include "io/clock.h"
+#include "launcher/job/job.h"
+
+#define PIPE_BYTES_MAX ((size_t)1024 * 1024)
+#define PIPE_BYTES_MIN ((size_t)64 * 1024)
+#define DEFAULT_PREFIX "[${role_name}${local_rank}]:"
+
+struct stream {
+    struct worker *worker;
+    int child_fd;     /* the worker's end, until logmux_started(); -1 */
+    int pipe_fd;      /* ours, until all is drained: it keeps a worker from SIGPIPE when the writer
+                         dies; -1 */
+    bool borrowed;    /* child_fd is the caller's */
+    char *path;       /* of its log file; NULL: none */
+    unsigned flags;   /* WRITER_SHOWN, … */
+    struct loop_watch *watch; /* until it is handed over */
+};
+
+enum { OUT = 0, ERR = 1 };
+
+struct worker {
+    struct logmux *mux;
+    uint32_t index;
+    bool opened, exited, drained;
+    bool handed;      /* the writer has its pipes */
+    bool lost;        /* a writer was lost with them */
+    char *prefix;
+    char *error_path; /* words are awaited; NULL: not */
+    bool awaited;     /* the writer shall say that all is drained */
+    struct loop_timer *grace; /* where no writer is needed */
+    struct stream streams[2];
+};
+
+struct logmux {
+    struct loop *loop;
+    struct writer *writer;
+    struct writer_user user;
+    char *prefix_template;
+    struct logmux_ops ops;
+    void *arg;
+    size_t pipe_bytes;
+    uint32_t n_workers;
+    struct worker *workers;
+};
+
+static void close_fd(int *fd) {
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
+/* --- to the writer ---------------------------------------------------------------------------- */
+
+static void unwatch(struct worker *w) {
+    for (int k = OUT; k <= ERR; k++) {
+        loop_watch_free(w->streams[k].watch);
+        w->streams[k].watch = NULL;
+    }
+}
+
+static const char *path_of(const struct stream *s) { return s->path == NULL ? "" : s->path; }
+
+static void add_part(struct strbuf *s, const char *text) {
+    strbuf_add_bytes(s, text, strlen(text) + 1);
+}
+
+static void hand_over(struct worker *w) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct stream *out = &w->streams[OUT], *err = &w->streams[ERR];
+    if (w->handed)
+        return;
+    w->handed = true;
+    unwatch(w);
+    add_part(&text, w->prefix);
+    add_part(&text, path_of(out));
+    add_part(&text, path_of(err));
+    const int fds[2] = {out->pipe_fd, err->pipe_fd};
+    writer_send(w->mux->writer, &w->mux->user,
+                &(struct writer_message){.kind = WRITER_OPEN,
+                                         .index = w->index,
+                                         .flags = out->flags | err->flags << 1},
+                text.data, text.len, fds);
+}
+
+static void hand_all_over(struct logmux *mux) {
+    for (uint32_t i = 0; i < mux->n_workers; i++)
+        if (mux->workers[i].opened && !mux->workers[i].drained)
+            hand_over(&mux->workers[i]);
+}
+
+static void ask_for_the_end(struct worker *w) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct logmux *mux = w->mux;
+    add_part(&text, w->error_path == NULL ? "" : w->error_path);
+    add_part(&text, path_of(&w->streams[ERR]));
+    w->awaited = true;
+    writer_send(mux->writer, &mux->user,
+                &(struct writer_message){.kind = WRITER_EXITED,
+                                         .index = w->index,
+                                         .flags = w->error_path == NULL ? 0 : WRITER_WANTS_WORDS},
+                text.data, text.len, NULL);
+    writer_await(mux->writer, 1);
+}
+
+/* --- before a writer is needed ---------------------------------------------------------------- */
+
+/* Bytes wait in a pipe. One that is at its end is closed. */
+static bool has_bytes(struct stream *s) {
+    struct pollfd p = {.fd = s->pipe_fd, .events = POLLIN};
+    if (s->pipe_fd < 0 || poll(&p, 1, 0) <= 0)
+        return false;
+    if ((p.revents & POLLIN) != 0)
+        return true;
+    loop_watch_free(s->watch);
+    s->watch = NULL;
+    close_fd(&s->pipe_fd);
+    return false;
+}
+
+static bool needs_writer(struct worker *w) {
+    bool out = has_bytes(&w->streams[OUT]), err = has_bytes(&w->streams[ERR]);
+    return out || err;
+}
+
+static bool at_end(const struct worker *w) {
+    return w->streams[OUT].pipe_fd < 0 && w->streams[ERR].pipe_fd < 0;
+}
+
+/* By itself, without a writer. */
+static void end_soon(struct worker *w) {
+    loop_timer_set(w->grace, clock_now_ns() + (at_end(w) ? 0 : LOGMUX_GRACE_NS));
+}
+
+static void on_readable(void *arg, int fd, unsigned events) {
+    (void)fd;
+    (void)events;
+    struct worker *w = arg;
+    if (needs_writer(w))
+        hand_all_over(w->mux);
+    else if (w->exited && at_end(w))
+        end_soon(w);
+}
+
+/* --- its end ---------------------------------------------------------------------------------- */
+
+static void give_words(struct worker *w, const struct logmux_words *words) {
+    if (w->error_path == NULL)
+        return;
+    free(TAKE_PTR(w->error_path));
+    w->mux->ops.on_words(w->mux->arg, w->index, words);
+}
+
+static const struct logmux_words no_words = {.error = "", .tail = ""};
+
+static void drained(struct worker *w) {
+    unwatch(w);
+    loop_timer_set(w->grace, TIME_NEVER);
+    close_fd(&w->streams[OUT].pipe_fd);
+    close_fd(&w->streams[ERR].pipe_fd);
+    give_words(w, &no_words);
+    w->drained = true;
+    w->mux->ops.on_drained(w->mux->arg, w->index);
+}
+
+static void on_grace(void *arg) {
+    struct worker *w = arg;
+    if (!w->handed && needs_writer(w)) { /* something that it left has written */
+        hand_all_over(w->mux);
+        ask_for_the_end(w);
+    } else if (!w->awaited) {
+        drained(w);
+    }
+}
+
+void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path) {
+    struct worker *w = &mux->workers[index];
+    if (!w->opened || w->exited)
+        return;
+    logmux_started(mux, index);
+    w->exited = true;
+    w->error_path = error_path == NULL ? NULL : xstrdup(error_path);
+    if (!w->handed && needs_writer(w))
+        hand_all_over(mux);
+    bool asks = error_path != NULL && (error_path[0] != '\0' || w->streams[ERR].path != NULL);
+    if (w->handed || asks) {
+        ask_for_the_end(w);
+    } else {
+        end_soon(w);
+        give_words(w, &no_words);
+    }
+}
+
+bool logmux_all_drained(const struct logmux *mux) {
+    for (uint32_t i = 0; i < mux->n_workers; i++) {
+        if (mux->workers[i].opened && !mux->workers[i].drained)
+            return false;
+    }
+    return true;
+}
+
+/* --- what the writer says --------------------------------------------------------------------- */
+
+static void on_message(void *arg, struct writer_packet *p) {
+    struct logmux *mux = arg;
+    struct worker *w = p->m.index < mux->n_workers ? &mux->workers[p->m.index] : NULL;
+    if (p->m.kind == WRITER_NO_FILE)
+        mux->ops.on_no_file(mux->arg, p->text);
+    if (w == NULL || !w->awaited)
+        return;
+    if (p->m.kind == WRITER_WORDS) {
+        give_words(w, &(struct logmux_words){.error = writer_wire_part(p, 0),
+                                             .bad_error = (p->m.flags & WRITER_BAD_FILE) != 0,
+                                             .tail = writer_wire_part(p, 1)});
+    } else if (p->m.kind == WRITER_DRAINED) {
+        w->awaited = false;
+        writer_await(mux->writer, -1);
+        drained(w);
+    }
+}
+
+/* The next writer gets what the last one had; but a worker that ended is not waited for twice, and
+ * files that may hang are not tried again. */
+static void on_lost(void *arg, bool hung) {
+    struct logmux *mux = arg;
+    for (uint32_t i = 0; i < mux->n_workers; i++) {
+        struct worker *w = &mux->workers[i];
+        if (!w->opened || w->drained || (!w->handed && !w->awaited))
+            continue;
+        bool again = w->awaited && !w->lost && !hung;
+        w->lost = true;
+        for (int k = OUT; k <= ERR && hung; k++) {
+            free(TAKE_PTR(w->streams[k].path));
+            w->streams[k].flags &= ~(unsigned)WRITER_TO_FILE;
+        }
+        if (w->awaited && !again) {
+            w->awaited = false;
+            loop_timer_set(w->grace, clock_now_ns());
+            continue;
+        }
+        if (w->handed) {
+            w->handed = false;
+            hand_over(w);
+        }
+        if (again)
+            ask_for_the_end(w);
+    }
+}
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+static bool name_is(const char *name, size_t len, const char *want) {
+    return len == strlen(want) && memcmp(name, want, len) == 0;
+}
+
+void logmux_expand_prefix(const char *prefix_template, const struct logmux_worker *worker,
+                          struct strbuf *ret) {
+    static const char name_chars[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+    for (const char *p = prefix_template; *p != '\0';) {
+        if (p[0] != '$' || p[1] == '\0') {
+            strbuf_add_char(ret, *p++);
+            continue;
+        }
+        if (p[1] == '$') {
+            strbuf_add_char(ret, '$');
+            p += 2;
+            continue;
+        }
+        bool braces = p[1] == '{';
+        const char *name = p + (braces ? 2 : 1);
+        size_t len = strspn(name, name_chars);
+        bool good = len > 0 && (!braces || name[len] == '}');
+        if (good && name_is(name, len, "role_name"))
+            strbuf_add(ret, worker->role);
+        else if (good && name_is(name, len, "local_rank"))
+            strbuf_printf(ret, "%" PRIu32, worker->local_rank);
+        else if (good && name_is(name, len, "rank"))
+            strbuf_printf(ret, "%" PRIu32, worker->rank);
+        else if (good && name_is(name, len, "hostname"))
+            strbuf_add(ret, worker->hostname);
+        else
+            good = false;
+        if (!good) {
+            strbuf_add_char(ret, *p++);
+            continue;
+        }
+        p = name + len + (braces ? 1 : 0);
+    }
+}
+
+static int open_null(int *ret, struct err *err) {
+    *ret = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    return *ret >= 0 ? 0 : err_set(err, -errno, "can't open /dev/null: %s", strerror(errno));
+}
+
+static int open_pipe(struct stream *s, struct err *err) {
+    struct logmux *mux = s->worker->mux;
+    int r = child_pipe(&s->pipe_fd, &s->child_fd);
+    if (r < 0)
+        return err_set(err, r, "can't make a pipe for a worker's output: %s", strerror(-r));
+    (void)fcntl(s->pipe_fd, F_SETPIPE_SZ, (int)mux->pipe_bytes); /* a help, not a need */
+    return 0;
+}
+
+/* The table of the header. */
+static int open_stream(struct stream *s, const struct logmux_worker *worker, struct err *err) {
+    int k = s == &s->worker->streams[OUT] ? OUT : ERR;
+    unsigned bit = k == OUT ? STD_OUT : STD_ERR;
+    bool tee = (worker->tee & bit) != 0, redirect = (worker->redirects & bit) != 0;
+    bool wants_file = worker->dir != NULL && (tee || redirect);
+    bool through_us = tee && worker->on_console;
+    if (wants_file)
+        s->path = xasprintf("%s/%s", worker->dir, k == OUT ? "stdout.log" : "stderr.log");
+    if (wants_file && !through_us && worker->file_fds[k] >= 0) {
+        s->borrowed = true;
+        s->child_fd = worker->file_fds[k];
+        return 0;
+    }
+    if (wants_file && !through_us)
+        free(TAKE_PTR(s->path)); /* it could not be opened */
+    if (!worker->on_console && k == OUT)
+        return open_null(&s->child_fd, err);
+    s->flags = (k == ERR ? (unsigned)WRITER_KEEP_TAIL : 0) |
+               (s->path != NULL ? (unsigned)WRITER_TO_FILE : 0) |
+               (worker->on_console ? (unsigned)WRITER_SHOWN : 0) |
+               (tee || wants_file ? (unsigned)WRITER_PREFIXED : 0);
+    return open_pipe(s, err);
+}
+
+static int open_streams(struct worker *w, const struct logmux_worker *worker, struct err *err) {
+    struct logmux *mux = w->mux;
+    _cleanup_(strbuf_fini) struct strbuf prefix = {0};
+    logmux_expand_prefix(mux->prefix_template, worker, &prefix);
+    w->prefix = strbuf_take(&prefix);
+    int r = open_stream(&w->streams[OUT], worker, err);
+    if (r == 0)
+        r = open_stream(&w->streams[ERR], worker, err);
+    bool files = ((w->streams[OUT].flags | w->streams[ERR].flags) & WRITER_TO_FILE) != 0;
+    if (r == 0 && !at_end(w) && (files || writer_runs(mux->writer))) {
+        hand_over(w);
+        return 0;
+    }
+    for (int k = OUT; k <= ERR && r == 0; k++) {
+        struct stream *s = &w->streams[k];
+        if (s->pipe_fd < 0)
+            continue;
+        r = loop_watch_new(mux->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, w,
+                           &s->watch);
+        if (r < 0)
+            (void)err_set(err, r, "can't watch a worker's output: %s", strerror(-r));
+    }
+    return r;
+}
+
+int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *worker,
+                int *ret_stdout_fd, int *ret_stderr_fd, struct err *err) {
+    assert(index < mux->n_workers && !mux->workers[index].opened);
+    struct worker *w = &mux->workers[index];
+    w->opened = true;
+    int r = loop_timer_new(mux->loop, on_grace, w, &w->grace);
+    if (r < 0)
+        return err_set(err, r, "can't watch a worker's output: %s", strerror(-r));
+    r = open_streams(w, worker, err);
+    if (r < 0) {
+        unwatch(w);
+        close_fd(&w->streams[OUT].pipe_fd);
+        close_fd(&w->streams[ERR].pipe_fd);
+        return r;
+    }
+    *ret_stdout_fd = w->streams[OUT].child_fd;
+    *ret_stderr_fd = w->streams[ERR].child_fd;
+    return 0;
+}
+
+void logmux_started(struct logmux *mux, uint32_t index) {
+    for (int k = OUT; k <= ERR; k++) {
+        struct stream *s = &mux->workers[index].streams[k];
+        if (!s->borrowed)
+            close_fd(&s->child_fd);
+    }
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+int logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
+               const char *prefix_template, const struct logmux_ops *ops, void *arg,
+               struct logmux **ret) {
+    struct logmux *mux = xcalloc(1, sizeof *mux);
+    bool given = prefix_template != NULL && prefix_template[0] != '\0';
+    mux->loop = loop;
+    mux->writer = writer;
+    mux->prefix_template = xstrdup(given ? prefix_template : DEFAULT_PREFIX);
+    mux->ops = *ops;
+    mux->arg = arg;
+    mux->n_workers = n_workers;
+    mux->pipe_bytes = PIPE_BYTES_MAX;
+    while (mux->pipe_bytes > PIPE_BYTES_MIN &&
+           mux->pipe_bytes * n_workers * 2 > LOGMUX_PIPES_MAX_BYTES)
+        mux->pipe_bytes /= 2;
+    mux->workers = xcalloc(MAX2(n_workers, 1u), sizeof *mux->workers);
+    for (uint32_t i = 0; i < n_workers; i++) {
+        struct worker *w = &mux->workers[i];
+        w->mux = mux;
+        w->index = i;
+        for (int k = OUT; k <= ERR; k++) {
+            struct stream *s = &w->streams[k];
+            s->worker = w;
+            s->child_fd = s->pipe_fd = -1;
+        }
+    }
+    mux->user.on_message = on_message;
+    mux->user.on_lost = on_lost;
+    mux->user.arg = mux;
+    writer_add(writer, &mux->user);
+    *ret = mux;
+    return 0;
+}
+
+void logmux_free(struct logmux *mux) {
+    if (mux == NULL)
+        return;
+    writer_remove(mux->writer, &mux->user);
+    for (uint32_t i = 0; i < mux->n_workers; i++) {
+        struct worker *w = &mux->workers[i];
+        if (w->awaited)
+            writer_await(mux->writer, -1);
+        unwatch(w);
+        loop_timer_free(w->grace);
+        logmux_started(mux, i);
+        for (int k = OUT; k <= ERR; k++) {
+            close_fd(&w->streams[k].pipe_fd);
+            free(w->streams[k].path);
+        }
+        free(w->prefix);
+        free(w->error_path);
+    }
+    free(mux->workers);
+    free(mux->prefix_template);
+    free(mux);
+}

@@ -1,0 +1,155 @@
+#include "launcher/logs/tempdir_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "io/sweep.h"
+
+#define PREFIX "muster-"
+#define NAME_LEN (strlen(PREFIX) + 6) /* as mkdtemp(3) makes them */
+#define OWNER ".muster-owner"
+#define OWNER_MAX 64
+#define EMPTY_AGE_S 86400 /* of a folder that was never claimed */
+
+static const char *temp_dir(void) {
+    const char *tmp = getenv("TMPDIR");
+    return tmp == NULL || tmp[0] == '\0' ? "/tmp" : tmp;
+}
+
+static bool read_line(int dir, const char *name, char out[OWNER_MAX]) {
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : read(fd, out, OWNER_MAX - 1);
+    if (fd >= 0)
+        (void)close(fd);
+    if (n <= 0 || out[n - 1] != '\n')
+        return false;
+    out[n] = '\0';
+    return true;
+}
+
+static bool read_boot(char out[OWNER_MAX]) {
+    return read_line(AT_FDCWD, "/proc/sys/kernel/random/boot_id", out);
+}
+
+/* ---- one's own ---- */
+
+/* The words come after the lock: who finds them finds it too, if it is held. */
+static int claim(const char *dir) {
+    _cleanup_(freep) char *path = xasprintf("%s/" OWNER, dir);
+    char boot[OWNER_MAX];
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -1;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0 || !read_boot(boot) ||
+        write(fd, boot, strlen(boot)) != (ssize_t)strlen(boot)) {
+        (void)unlink(path);
+        (void)close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+int tempdir_make(char **ret_dir, int *ret_claim, struct err *err) {
+    _cleanup_(freep) char *path = xasprintf("%s/" PREFIX "XXXXXX", temp_dir());
+    if (mkdtemp(path) == NULL) /* mode 0700 */
+        return err_set(err, -errno, "can't make a temporary folder %s: %s", path, strerror(errno));
+    *ret_claim = claim(path);
+    *ret_dir = TAKE_PTR(path);
+    return 0;
+}
+
+void tempdir_keep(const char *dir) {
+    _cleanup_(freep) char *path = xasprintf("%s/" OWNER, dir);
+    (void)unlink(path); /* where it fails the folder is gone, or the disk can't be written */
+}
+
+/* ---- others' ---- */
+
+/* Of this user, and made by an agent that is no more: *ret_claim is ours then. */
+static bool is_left(int dir, const char *boot, int *ret_claim) {
+    char owner[OWNER_MAX];
+    struct stat st;
+    if (fstat(dir, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077) != 0 ||
+        !read_line(dir, OWNER, owner) || strcmp(owner, boot) != 0)
+        return false;
+    int fd = openat(dir, OWNER, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (fd >= 0)
+            (void)close(fd);
+        return false;
+    }
+    *ret_claim = fd;
+    return true;
+}
+
+/* Its agent was killed before it could claim it; rmdir(2) takes no folder that holds anything. */
+static void remove_if_unclaimed(int tmp, int dir, const char *name) {
+    struct stat st;
+    if (fstat(dir, &st) == 0 && st.st_uid == geteuid() &&
+        st.st_mtim.tv_sec < time(NULL) - EMPTY_AGE_S)
+        (void)unlinkat(tmp, name, AT_REMOVEDIR);
+}
+
+/* The owner's file goes last: what is not finished is known for what it is the next time. At least
+ * one entry goes each time, so that many short looks come to an end too. */
+static bool remove_tree(const char *path, uint64_t until_ns) {
+    char *const paths[] = {(char *)(uintptr_t)path, NULL};
+    FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
+    if (fts == NULL)
+        return false;
+    bool in_time = true;
+    for (FTSENT *e; in_time && (e = fts_read(fts)) != NULL;) {
+        if (e->fts_info == FTS_D || e->fts_level == 0 ||
+            (e->fts_level == 1 && strcmp(e->fts_name, OWNER) == 0))
+            continue;
+        (void)(e->fts_info == FTS_DP ? rmdir(e->fts_accpath) : unlink(e->fts_accpath));
+        in_time = clock_now_ns() < until_ns;
+    }
+    (void)fts_close(fts);
+    if (!in_time)
+        return false;
+    tempdir_keep(path);
+    return rmdir(path) == 0;
+}
+
+struct tempdirs {
+    char boot[OWNER_MAX];
+    uint64_t until_ns;
+    uint32_t n; /* that are gone */
+};
+
+static bool sweep_one(int tmp, const char *name, void *arg) {
+    struct tempdirs *t = arg;
+    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 || strlen(name) != NAME_LEN)
+        return false;
+    int dir = openat(tmp, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (dir < 0)
+        return true;
+    int lock = -1;
+    bool left = is_left(dir, t->boot, &lock);
+    if (!left)
+        remove_if_unclaimed(tmp, dir, name);
+    (void)close(dir);
+    if (!left)
+        return true;
+    _cleanup_(freep) char *path = xasprintf("%s/%s", temp_dir(), name);
+    t->n += remove_tree(path, t->until_ns);
+    (void)close(lock);
+    return true;
+}
+
+uint32_t tempdir_sweep(uint64_t until_ns) {
+    struct tempdirs t = {.until_ns = until_ns};
+    if (read_boot(t.boot))
+        sweep_dir(open(temp_dir(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), until_ns, sweep_one, &t);
+    return t.n;
+}

@@ -1,0 +1,279 @@
+#include "launcher/logs/writer_process_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/idmap.h"
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "io/loop.h"
+#include "launcher/worker/error_file_io.h"
+#include "launcher/logs/logdir_io.h"
+#include "launcher/logs/writer_stream_io.h"
+#include "launcher/logs/writer_wire_io.h"
+
+#define MESSAGES_PER_TURN 64
+/* Each of the two texts about a failed worker; of a longer one the end is what matters. */
+#define WORDS_MAX ((size_t)15 * 1024)
+
+struct process {
+    int fd;
+    const struct job_spec *spec;
+    struct loop *loop;
+    struct console *console;
+    struct idmap workers;    /* user and index → struct writer_worker */
+    struct strbuf text;      /* of a PRINT that goes on */
+    uint64_t n_printed;
+    struct writer_packet packet;
+};
+
+static uint64_t key_of(uint32_t user, uint32_t index) {
+    return (uint64_t)user << 32 | (index + UINT64_C(1));
+}
+
+/* --- to the agent ----------------------------------------------------------------------------- */
+
+/* It always reads, so this waits for a moment only; once it is gone nothing matters. */
+static void tell(struct process *p, const struct writer_message *m, const char *text, size_t len,
+                 const int fds[2]) {
+    while (writer_wire_send(p->fd, m, text, len, fds) == -EAGAIN) {
+        struct pollfd room = {.fd = p->fd, .events = POLLOUT};
+        (void)poll(&room, 1, 100);
+    }
+}
+
+static void add_part(struct strbuf *s, const char *text) {
+    strbuf_add_bytes(s, text, strlen(text) + 1);
+}
+
+/* --- folders and files ------------------------------------------------------------------------ */
+
+static int make_node_dir(const struct process *p, uint64_t nonce, char **run_dir,
+                         const char *generation, const char *node, char **ret, struct err *err) {
+    int r = 0;
+    if (*run_dir == NULL)
+        r = logdir_claim_run(p->spec->log_dir, p->spec->run_id, nonce, run_dir, err);
+    return r < 0 ? r : logdir_make_generation(*run_dir, generation, node, ret, err);
+}
+
+static void no_file(struct process *p, uint32_t user, const char *why) {
+    tell(p, &(struct writer_message){.kind = WRITER_NO_FILE, .user = user}, why, strlen(why), NULL);
+}
+
+static void on_no_file(void *arg, uint32_t user, const char *why) { no_file(arg, user, why); }
+
+/* The files that a worker writes itself. */
+static void tell_files(struct process *p, uint32_t user, uint32_t i, const char *dir) {
+    const struct job_spec *spec = p->spec;
+    unsigned tee = std_map_get(&spec->tee, i), redirects = std_map_get(&spec->redirects, i);
+    bool shown = spec->console_ranks == NULL || spec->console_ranks[i];
+    unsigned own = (redirects & ~tee) | (shown ? STD_NONE : tee);
+    int fds[2] = {-1, -1};
+    for (int k = 0; k < 2; k++) {
+        unsigned bit = k == 0 ? STD_OUT : STD_ERR;
+        _cleanup_(freep) char *why = NULL;
+        if ((own & bit) != 0 && writer_open_log(dir, k, &fds[k], &why) < 0)
+            no_file(p, user, why);
+    }
+    tell(p, &(struct writer_message){.kind = WRITER_FILES, .user = user, .index = i,
+                                     .flags = WRITER_HAS_DIR}, NULL, 0, fds);
+    for (int k = 0; k < 2; k++)
+        if (fds[k] >= 0)
+            (void)close(fds[k]);
+}
+
+static void prepare(struct process *p, const struct writer_message *m, const char *generation,
+                    const char *node, const char *old_run_dir) {
+    _cleanup_(freep) char *run_dir = old_run_dir[0] != '\0' ? xstrdup(old_run_dir) : NULL;
+    _cleanup_(freep) char *node_dir = NULL;
+    struct err err = {0};
+    bool ours = p->spec->log_dir != NULL;
+    int r = make_node_dir(p, m->number, &run_dir, generation, node, &node_dir, &err);
+    if (r == -ENOENT && ours && run_dir != NULL) { /* somebody took it away: once more, anew */
+        free(TAKE_PTR(run_dir));
+        r = make_node_dir(p, m->number, &run_dir, generation, node, &node_dir, &err);
+    }
+    for (uint32_t i = 0; r == 0 && i < p->spec->nproc; i++) {
+        _cleanup_(freep) char *dir = NULL;
+        r = logdir_make_worker(node_dir, m->index + i, &dir, &err);
+        if (r == 0)
+            tell_files(p, m->user, i, dir);
+    }
+    int linked = ours && node_dir != NULL ? logdir_set_latest(run_dir, generation) : 0;
+    if (linked < 0) /* a convenience: the logs are there all the same */
+        log_warning("can't set the link %s/latest: %s", run_dir, strerror(-linked));
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    add_part(&text, run_dir == NULL ? "" : run_dir);
+    add_part(&text, node_dir == NULL ? "" : node_dir);
+    add_part(&text, r < 0 ? err.text : "");
+    tell(p, &(struct writer_message){.kind = WRITER_PREPARED, .user = m->user,
+                                     .number = (uint64_t)(int64_t)r}, text.data, text.len, NULL);
+}
+
+/* --- workers ---------------------------------------------------------------------------------- */
+
+static void on_drained(void *arg, uint32_t user, uint32_t index) {
+    struct process *p = arg;
+    uint64_t key = key_of(user, index);
+    struct writer_worker *w = idmap_get(&p->workers, key);
+    idmap_remove(&p->workers, key);
+    tell(p, &(struct writer_message){.kind = WRITER_DRAINED, .user = user, .index = index}, NULL,
+         0, NULL);
+    writer_worker_free(w);
+}
+
+static const struct writer_worker_ops worker_ops = {on_drained, on_no_file};
+
+static void open_worker(struct process *p) {
+    const struct writer_packet *m = &p->packet;
+    struct writer_worker_config config = {
+        .user = m->m.user,
+        .index = m->m.index,
+        .flags = m->m.flags,
+        .prefix = writer_wire_part(m, 0),
+        .paths = {writer_wire_part(m, 1), writer_wire_part(m, 2)},
+        .fds = {m->fds[0], m->fds[1]},
+    };
+    struct writer_worker *w;
+    int r = writer_worker_new(p->loop, p->console, &config, &worker_ops, p, &w);
+    if (r < 0) {
+        log_warning("a worker's output can't be read: %s", strerror(-r));
+        return;
+    }
+    idmap_put(&p->workers, key_of(m->m.user, m->m.index), w);
+}
+
+static void add_end(struct strbuf *ret, const struct strbuf *text) {
+    size_t n = MIN2(text->len, WORDS_MAX);
+    if (n > 0)
+        strbuf_add_bytes(ret, text->data + text->len - n, n);
+    strbuf_add_char(ret, '\0');
+}
+
+static void tell_words(struct process *p, struct writer_worker *w, const char *error_path,
+                       const char *stderr_path) {
+    const struct writer_message *m = &p->packet.m;
+    _cleanup_(strbuf_fini) struct strbuf words = {0}, tail = {0}, both = {0};
+    bool bad = error_file_read(error_path, &words) < 0;
+    writer_stderr_tail(w, stderr_path, &tail);
+    add_end(&both, &words);
+    add_end(&both, &tail);
+    tell(p, &(struct writer_message){.kind = WRITER_WORDS, .user = m->user, .index = m->index,
+                                     .flags = bad ? WRITER_BAD_FILE : 0}, both.data, both.len,
+         NULL);
+}
+
+static void exited(struct process *p) {
+    const struct writer_message m = p->packet.m;
+    struct writer_worker *w = idmap_get(&p->workers, key_of(m.user, m.index));
+    if (w != NULL)
+        writer_worker_exited(w);
+    if ((m.flags & WRITER_WANTS_WORDS) != 0)
+        tell_words(p, w, writer_wire_part(&p->packet, 0), writer_wire_part(&p->packet, 1));
+    if (w == NULL)
+        tell(p, &(struct writer_message){.kind = WRITER_DRAINED, .user = m.user, .index = m.index},
+             NULL, 0, NULL);
+}
+
+/* Its generation is over; what is left was not drained in time. */
+static void drop_user(struct process *p, uint32_t user) {
+    for (uint32_t i = 0; i < p->spec->nproc; i++) {
+        struct writer_worker *w = idmap_get(&p->workers, key_of(user, i));
+        idmap_remove(&p->workers, key_of(user, i));
+        writer_worker_free(w);
+    }
+}
+
+/* --- what the agent says ---------------------------------------------------------------------- */
+
+static void pong(struct process *p) {
+    tell(p, &(struct writer_message){.kind = WRITER_PONG, .number = p->n_printed}, NULL, 0, NULL);
+}
+
+static void print(struct process *p) {
+    const struct writer_packet *m = &p->packet;
+    strbuf_add_bytes(&p->text, m->text, m->len);
+    p->n_printed++;
+    if ((m->m.flags & WRITER_MORE) == 0) {
+        console_print(p->console, (enum console_stream)m->m.index, p->text.data, p->text.len);
+        strbuf_clear(&p->text);
+    }
+    pong(p);
+}
+
+/* All is taken, so the agent ends: what the console still has goes out. */
+static void finish(struct process *p) {
+    uint64_t deadline_ns = clock_now_ns() + p->packet.m.index * NS_PER_MS;
+    size_t left, before;
+    do { /* the agent goes on waiting as long as it hears something */
+        before = console_pending(p->console);
+        left = console_flush(p->console, MIN2(deadline_ns, clock_now_ns() + NS_PER_S / 4));
+        pong(p);
+    } while (left > 0 && (left < before || clock_now_ns() < deadline_ns));
+    tell(p, &(struct writer_message){.kind = WRITER_FINISHED, .number = left}, NULL, 0, NULL);
+    loop_quit(p->loop);
+}
+
+static void take(struct process *p) {
+    const struct writer_packet *m = &p->packet;
+    switch ((enum writer_kind)m->m.kind) {
+    case WRITER_PRINT: print(p); return;
+    case WRITER_STATUS: (void)console_status(p->console, m->text); return;
+    case WRITER_PREPARE:
+        prepare(p, &m->m, writer_wire_part(m, 0), writer_wire_part(m, 1), writer_wire_part(m, 2));
+        return;
+    case WRITER_OPEN: open_worker(p); return;
+    case WRITER_EXITED: exited(p); return;
+    case WRITER_DROP: drop_user(p, m->m.user); return;
+    case WRITER_PING: pong(p); return;
+    case WRITER_FINISH: finish(p); return;
+    case WRITER_FILES:
+    case WRITER_PREPARED:
+    case WRITER_NO_FILE:
+    case WRITER_WORDS:
+    case WRITER_DRAINED:
+    case WRITER_PONG:
+    case WRITER_FINISHED: break;
+    }
+    assert_not_reached();
+}
+
+static void on_ready(void *arg, int fd, unsigned events) {
+    (void)events;
+    struct process *p = arg;
+    for (int i = 0; i < MESSAGES_PER_TURN; i++) {
+        int r = writer_wire_receive(fd, &p->packet);
+        if (r == -EAGAIN)
+            return;
+        if (r == 0) { /* the agent has died */
+            loop_quit(p->loop);
+            return;
+        }
+        take(p);
+    }
+}
+
+int writer_process_run(int fd, struct console *console, const struct job_spec *spec) {
+    struct process *p = xcalloc(1, sizeof *p);
+    struct loop_watch *watch = NULL;
+    /* Workers have sessions of their own, and the kernel's autogroups (sched(7)) share the CPUs out
+     * among sessions: what they all write shall not be read with the agent's share. */
+    (void)setsid();
+    p->fd = fd;
+    p->console = console;
+    p->spec = spec;
+    log_set_sink(console_log_sink, console);
+    int r = loop_new(&p->loop);
+    if (r == 0)
+        r = console_reopen(console, p->loop);
+    if (r == 0)
+        r = loop_watch_new(p->loop, fd, LOOP_READ, LOOP_PRIO_LEASE, on_ready, p, &watch);
+    if (r == 0)
+        r = loop_run(p->loop);
+    return r < 0; /* what is left the kernel takes */
+}

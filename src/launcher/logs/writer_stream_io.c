@@ -1,0 +1,376 @@
+#include "launcher/logs/writer_stream_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "launcher/logs/linebuf.h"
+#include "launcher/logs/logmux_io.h"
+#include "launcher/logs/writer_wire_io.h"
+
+#define READ_BYTES ((size_t)256 * 1024)
+#define READS_PER_TURN 4
+/* What an exit takes at once: more than any pipe of ours holds, but not what a process that was
+ * left behind goes on to write. */
+#define READS_AT_END 16
+
+struct stream {
+    struct writer_worker *worker;
+    int pipe_fd;   /* -1: nothing to read (any more) */
+    int file_fd;   /* of tee; -1 */
+    char *path;    /* of its log file; NULL: none */
+    bool shown;    /* lines go to the console */
+    bool waits;    /* for room in the console */
+    bool keeps_tail;
+    struct strbuf tail;
+    struct linebuf lines;
+    struct console_source source;
+    struct loop_watch *watch;
+    struct loop_timer *timer; /* lines to be shown, or the end of `waits` */
+    uint64_t retry_ns;
+    uint64_t file_lost;       /* bytes */
+};
+
+enum { OUT = 0, ERR = 1 };
+
+struct writer_worker {
+    struct loop *loop;
+    uint32_t user, index;
+    struct writer_worker_ops ops;
+    void *arg;
+    bool exited;
+    struct loop_timer *grace;
+    struct stream streams[2];
+};
+
+/* One for all streams: each reads and passes on in one go. */
+static char read_buffer[READ_BYTES];
+
+/* --- where bytes go --------------------------------------------------------------------------- */
+
+static void on_piece(void *arg, const struct linebuf_piece *piece) {
+    struct stream *s = arg;
+    console_source_piece(&s->source, piece);
+}
+
+static void write_file(struct stream *s, const char *data, size_t len) {
+    while (len > 0) {
+        ssize_t n = write(s->file_fd, data, len);
+        if (n > 0) {
+            data += n;
+            len -= (size_t)n;
+        } else if (n == 0 || errno != EINTR) {
+            if (s->file_lost == 0)
+                log_warning("can't write to %s: %s; the job goes on without that part of the log",
+                            s->path, n == 0 ? "nothing is taken" : strerror(errno));
+            s->file_lost += len;
+            return;
+        }
+    }
+}
+
+/* One byte before, too, so that a cut line is known as such. */
+#define KEPT_BYTES (LOGMUX_TAIL_BYTES + 1)
+
+static void keep_tail(struct stream *s, const char *data, size_t len) {
+    if (len > KEPT_BYTES) {
+        data += len - KEPT_BYTES;
+        len = KEPT_BYTES;
+    }
+    if (s->tail.len + len > 2 * KEPT_BYTES) {
+        size_t keep = MIN2(s->tail.len, KEPT_BYTES);
+        memmove(s->tail.data, s->tail.data + s->tail.len - keep, keep);
+        s->tail.len = keep;
+    }
+    strbuf_add_bytes(&s->tail, data, len);
+}
+
+/* Whole lines go to the console together, as long as nothing has to be remembered of them: most of
+ * the work for a worker that writes fast. */
+static void show(struct stream *s, const char *data, size_t len, uint64_t now_ns) {
+    bool scans = s->lines.collapse && memchr(data, '\r', len) != NULL;
+    while (len > 0 && !scans) {
+        const char *end = linebuf_is_empty(&s->lines) ? memrchr(data, '\n', len)
+                                                       : memchr(data, '\n', len);
+        if (end == NULL)
+            break;
+        size_t n = (size_t)(end - data) + 1;
+        if (linebuf_is_empty(&s->lines))
+            console_source_lines(&s->source, data, n);
+        else
+            linebuf_feed(&s->lines, data, n, now_ns);
+        data += n;
+        len -= n;
+    }
+    if (len > 0)
+        linebuf_feed(&s->lines, data, len, now_ns);
+}
+
+static void take(struct stream *s, const char *data, size_t len, uint64_t now_ns) {
+    if (s->file_fd >= 0)
+        write_file(s, data, len);
+    if (s->keeps_tail)
+        keep_tail(s, data, len);
+    if (s->shown && !console_source_is_dropped(&s->source))
+        show(s, data, len, now_ns);
+}
+
+static void close_fd(int *fd) {
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
+static void end_stream(struct stream *s) {
+    if (s->pipe_fd < 0)
+        return;
+    loop_watch_free(s->watch);
+    s->watch = NULL;
+    loop_timer_free(s->timer);
+    s->timer = NULL;
+    close_fd(&s->pipe_fd);
+    if (s->shown && linebuf_finish(&s->lines))
+        console_source_end(&s->source);
+    close_fd(&s->file_fd);
+    if (s->file_lost > 0)
+        log_warning("%s lacks %" PRIu64 " bytes that could not be written", s->path, s->file_lost);
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+static bool worker_ended(const struct writer_worker *w) {
+    return w->streams[OUT].pipe_fd < 0 && w->streams[ERR].pipe_fd < 0;
+}
+
+/* At most `reads` times. Less than a full read means that the pipe is empty now: enough for a
+ * turn, but `to_end` wants to see the end of file. */
+static void read_some(struct stream *s, int reads, bool to_end) {
+    for (; reads > 0 && s->pipe_fd >= 0; reads--) {
+        ssize_t n = read(s->pipe_fd, read_buffer, sizeof read_buffer);
+        if (n > 0)
+            take(s, read_buffer, (size_t)n, clock_now_ns());
+        else if (n == 0 || (errno != EINTR && errno != EAGAIN))
+            end_stream(s);
+        else if (errno == EAGAIN)
+            return;
+        if (n > 0 && (size_t)n < sizeof read_buffer && !to_end)
+            return;
+    }
+}
+
+static void update_interest(struct stream *s) {
+    if (s->pipe_fd < 0)
+        return;
+    loop_watch_set(s->watch, s->waits ? 0 : LOOP_READ);
+    uint64_t deadline_ns = s->shown ? linebuf_deadline_ns(&s->lines) : TIME_NEVER;
+    if (s->waits)
+        deadline_ns = MIN2(deadline_ns, s->retry_ns);
+    loop_timer_set(s->timer, deadline_ns);
+}
+
+static void check_ended(struct writer_worker *w) {
+    if (w->exited && worker_ended(w))
+        loop_timer_set(w->grace, clock_now_ns());
+}
+
+static void read_turn(struct stream *s) {
+    s->waits = s->shown && console_source_must_wait(&s->source);
+    if (s->waits)
+        s->retry_ns = clock_now_ns() + CONSOLE_RETRY_NS;
+    else
+        read_some(s, READS_PER_TURN, false);
+    update_interest(s);
+}
+
+static void on_readable(void *arg, int fd, unsigned events) {
+    (void)fd;
+    (void)events;
+    struct stream *s = arg;
+    struct writer_worker *w = s->worker;
+    /* What a worker printed before it complained is shown before: two pipes keep no order. */
+    if (s == &w->streams[ERR] && w->streams[OUT].pipe_fd >= 0 && !w->streams[OUT].waits)
+        read_turn(&w->streams[OUT]);
+    read_turn(s);
+    check_ended(w);
+}
+
+static void on_timer(void *arg) {
+    struct stream *s = arg;
+    uint64_t now_ns = clock_now_ns();
+    if (s->shown && linebuf_deadline_ns(&s->lines) <= now_ns)
+        linebuf_flush(&s->lines);
+    if (s->waits && s->retry_ns <= now_ns)
+        read_turn(s);
+    update_interest(s);
+    check_ended(s->worker);
+}
+
+/* Both pipes are at their end, or the grace is over. */
+static void on_grace(void *arg) {
+    struct writer_worker *w = arg;
+    for (int i = OUT; i <= ERR; i++) {
+        read_some(&w->streams[i], READS_AT_END, true);
+        end_stream(&w->streams[i]);
+    }
+    w->ops.on_drained(w->arg, w->user, w->index);
+}
+
+/* --- the last lines --------------------------------------------------------------------------- */
+
+/* The end of a file, and one byte before so that a cut line is known as such. */
+static void read_file_end(const char *path, struct strbuf *ret) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st) == 0) {
+        char data[LOGMUX_TAIL_BYTES + 1];
+        off_t from = st.st_size > (off_t)sizeof data ? st.st_size - (off_t)sizeof data : 0;
+        ssize_t n = pread(fd, data, sizeof data, from);
+        if (n > 0)
+            strbuf_add_bytes(ret, data, (size_t)n);
+    }
+    close_fd(&fd);
+}
+
+/* One line as a terminal would show it: of a progress bar the last state. */
+static void add_line(const char *line, const char *end, struct strbuf *ret) {
+    while (end > line && end[-1] == '\r')
+        end--;
+    const char *cr = memrchr(line, '\r', (size_t)(end - line));
+    const char *from = cr == NULL ? line : cr + 1;
+    strbuf_add_bytes(ret, from, (size_t)(end - from));
+    strbuf_add_char(ret, '\n');
+}
+
+void writer_stderr_tail(const struct writer_worker *w, const char *path, struct strbuf *ret) {
+    _cleanup_(strbuf_fini) struct strbuf file = {0};
+    const struct strbuf *all = &file;
+    strbuf_clear(ret);
+    if (w != NULL && w->streams[ERR].keeps_tail)
+        all = &w->streams[ERR].tail;
+    else if (path[0] != '\0')
+        read_file_end(path, &file);
+    const char *text = strbuf_text(all), *end = text + all->len, *p = end;
+    const char *first = all->len > LOGMUX_TAIL_BYTES ? end - LOGMUX_TAIL_BYTES : text;
+    if (first > text && first[-1] != '\n') {
+        const char *nl = memchr(first, '\n', (size_t)(end - first));
+        first = nl == NULL || nl + 1 == end ? first : nl + 1;
+    }
+    for (int n = 0; p > first && n < LOGMUX_TAIL_LINES; n++) {
+        const char *nl = memrchr(first, '\n', (size_t)(p - 1 - first));
+        p = nl == NULL ? first : nl + 1;
+    }
+    while (p < end) {
+        const char *nl = memchr(p, '\n', (size_t)(end - p));
+        const char *stop = nl == NULL ? end : nl;
+        add_line(p, stop, ret);
+        p = stop + 1;
+    }
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+int writer_open_log(const char *dir, int stream, int *ret_fd, char **ret_why) {
+    _cleanup_(freep) char *path =
+        xasprintf("%s/%s", dir, stream == OUT ? "stdout.log" : "stderr.log");
+    *ret_fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (*ret_fd >= 0)
+        return 0;
+    int r = -errno;
+    *ret_why = xasprintf("can't open the log file %s: %s", path, strerror(errno));
+    return r;
+}
+
+static void open_stream(struct stream *s, const struct writer_worker_config *config,
+                        struct console *console) {
+    struct writer_worker *w = s->worker;
+    int k = s == &w->streams[OUT] ? OUT : ERR;
+    s->pipe_fd = config->fds[k];
+    s->file_fd = -1;
+    if (s->pipe_fd < 0)
+        return;
+    if ((config->flags & (unsigned)WRITER_TO_FILE << k) != 0) {
+        s->path = xstrdup(config->paths[k]);
+        s->file_fd = open(s->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+        _cleanup_(freep) char *why = NULL;
+        if (s->file_fd < 0) {
+            why = xasprintf("can't open the log file %s: %s", s->path, strerror(errno));
+            w->ops.on_no_file(w->arg, w->user, why);
+        }
+    }
+    s->keeps_tail = (config->flags & (unsigned)WRITER_KEEP_TAIL << k) != 0;
+    s->shown = (config->flags & (unsigned)WRITER_SHOWN << k) != 0;
+    enum console_stream to = k == OUT ? CONSOLE_OUT : CONSOLE_ERR;
+    if (s->shown) {
+        linebuf_init(&s->lines, LINEBUF_LINE_MAX, console_is_terminal(console, to), on_piece, s);
+        console_source_init(&s->source, console, to, config->prefix);
+        if ((config->flags & (unsigned)WRITER_PREFIXED << k) == 0)
+            s->source.prefix[0] = '\0';
+    }
+    int r = loop_watch_new(w->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, s,
+                           &s->watch);
+    if (r == 0)
+        r = loop_timer_new(w->loop, on_timer, s, &s->timer);
+    if (r < 0) {
+        log_warning("a worker's output can't be read: %s", strerror(-r));
+        end_stream(s);
+    }
+}
+
+int writer_worker_new(struct loop *loop, struct console *console,
+                      const struct writer_worker_config *config,
+                      const struct writer_worker_ops *ops, void *arg, struct writer_worker **ret) {
+    struct writer_worker *w = xcalloc(1, sizeof *w);
+    *w = (struct writer_worker){.loop = loop, .user = config->user, .index = config->index,
+                                .ops = *ops, .arg = arg};
+    int r = loop_timer_new(loop, on_grace, w, &w->grace);
+    for (int k = OUT; k <= ERR; k++) {
+        w->streams[k].worker = w;
+        w->streams[k].pipe_fd = w->streams[k].file_fd = -1;
+        if (r == 0)
+            open_stream(&w->streams[k], config, console);
+    }
+    if (r < 0) {
+        writer_worker_free(w);
+        return r;
+    }
+    *ret = w;
+    return 0;
+}
+
+void writer_worker_exited(struct writer_worker *w) {
+    w->exited = true;
+    for (int i = OUT; i <= ERR; i++) {
+        struct stream *s = &w->streams[i];
+        /* A slow pipeline's data may wait in the pipe until the grace is over; last words not. */
+        if (i == OUT && s->pipe_fd >= 0 && s->shown && console_source_must_wait(&s->source))
+            continue;
+        read_some(s, READS_AT_END, true);
+        update_interest(s);
+    }
+    loop_timer_set(w->grace, clock_now_ns() + (worker_ended(w) ? 0 : LOGMUX_GRACE_NS));
+}
+
+static void stream_fini(struct stream *s) {
+    end_stream(s);
+    close_fd(&s->file_fd);
+    if (s->shown) {
+        linebuf_fini(&s->lines);
+        console_source_fini(&s->source);
+    }
+    strbuf_fini(&s->tail);
+    free(s->path);
+}
+
+void writer_worker_free(struct writer_worker *w) {
+    if (w == NULL)
+        return;
+    loop_timer_free(w->grace);
+    for (int k = OUT; k <= ERR; k++)
+        stream_fini(&w->streams[k]);
+    free(w);
+}

@@ -1,0 +1,65 @@
+/* What the workers of this node get beyond torchrun's contract: CPUs and memory, threads, and
+ * variables. Pure: a function of the job, the environment and one look at the node
+ * (node_look_io.h).
+ *
+ *     struct node_setup s = {0};
+ *     r = node_setup_make(&(struct node_setup_input){.spec = spec, .envp = environ, …}, &s, &err);
+ *     … s.workers[local_rank].affinity, .env, .omp_threads …
+ *     node_setup_fini(&s); */
+#pragma once
+
+#include "base/text/strbuf.h"
+#include "launcher/job/job.h"
+#include "nccl_env/rules/resolve.h"
+#include "topology/model/affinity.h"
+#include "topology/discover/sysfs/rocm.h"
+
+struct node_setup_input {
+    const struct job_spec *spec; /* all borrowed for the call */
+    char *const *envp;           /* what workers inherit */
+    bool any_gpu;                /* look_has_gpus() */
+    unsigned looked;             /* LOOK_*: what `topology` was filled with */
+    const struct topology *topology; /* NULL: nobody looked, or the look failed */
+    const struct nccl_graph *graph;  /* NULL likewise */
+    const struct nccl_facts *facts;  /* NULL likewise */
+    const struct netif_choice *netif; /* NULL: not known */
+    const struct rocm_gpu *rocm; /* AMD's, kfd_list_gpus() */
+    uint32_t n_rocm;
+    uint32_t n_nodes, first_rank;    /* of the group */
+    const char *log_dir;             /* where NCCL's debug files may go; NULL: none */
+    uint16_t ras_port;               /* NCCL_RAS_ADDR's; 0: none */
+    const char *comm_id;             /* NCCL_COMM_ID; NULL: not asked for */
+    bool preview;                    /* no job: env_input.preview */
+};
+
+struct worker_setup {
+    struct affinity affinity;
+    const struct env_result *env; /* often that of all */
+    uint32_t omp_threads;   /* OMP_NUM_THREADS where the user did not set it; 0: torchrun's rule */
+};
+
+struct node_setup {
+    enum bind_mode mode;    /* the default resolved: BIND_NONE where nobody is to be bound */
+    uint32_t visible[TOPO_GPUS_MAX]; /* affinity_visible_gpus() */
+    uint32_t n_visible;
+    struct worker_setup *workers; /* owned */
+    uint32_t n;
+    struct env_result *envs; /* owned: [n]; empty where a worker has those of an earlier one */
+};
+
+/* What must be looked at (LOOK_*, topology/discover/look_io.h) for such a job; 0: nothing. */
+unsigned node_setup_needs(const struct job_spec *spec, bool any_gpu);
+
+/* 0; or a negative errno with a sentence: a torchrun mode that can't bind (affinity_choose()). */
+_must_use_ int node_setup_make(const struct node_setup_input *input, struct node_setup *ret,
+                               struct err *err);
+void node_setup_fini(struct node_setup *s);
+
+/* In one line: "workers are bound to CPUs: local rank 0-3 to 0-31, memory first of node 0; …";
+ * nothing where nobody is. */
+void node_setup_describe(const struct node_setup *s, struct strbuf *to);
+/* Who should be bound and is not, and why; nothing where there is nobody, nor of those whom the
+ * default leaves as they are because all CPUs are as near. */
+void node_setup_describe_unbound(const struct node_setup *s, struct strbuf *to);
+/* One worker: "local rank 4: CPUs 32-63, memory first of node 1 (NUMA node 1 of GPU 4 …)". */
+void node_setup_describe_worker(const struct node_setup *s, uint32_t i, struct strbuf *to);

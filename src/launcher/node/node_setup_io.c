@@ -1,0 +1,256 @@
+#include "launcher/node/node_setup_io.h"
+
+#include <errno.h>
+#include <linux/mempolicy.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/text/envlist.h"
+#include "base/text/log.h"
+#include "topology/discover/common/cpu_count_io.h"
+#include "topology/discover/sysfs/kfd_io.h"
+#include "topology/discover/look_io.h"
+#include "launcher/node/node_net_io.h"
+#include "nccl_env/facts/facts_io.h"
+#include "topology/nccl/nccl_graph.h"
+
+/* ---- what may be used now ---- */
+
+struct limits {
+    struct cpuset cpus, nodes;
+    int cpus_error, nodes_error; /* negative errno: not known */
+    bool has_policy; /* who started us chose where memory comes from (numactl); workers inherit */
+};
+
+/* The kernel counts one bit less than it is told. get_mempolicy(2), BUGS */
+static void read_limits(struct limits *ret) {
+    *ret = (struct limits){0};
+    if (sched_getaffinity(0, sizeof ret->cpus, (cpu_set_t *)(void *)ret->cpus.words) < 0)
+        ret->cpus_error = -errno;
+    if (syscall(SYS_get_mempolicy, NULL, ret->nodes.words, CPUSET_MAX + 1UL, NULL,
+                (unsigned long)MPOL_F_MEMS_ALLOWED) < 0)
+        ret->nodes_error = -errno;
+    int policy = MPOL_DEFAULT;
+    (void)syscall(SYS_get_mempolicy, &policy, NULL, 0UL, NULL, 0UL); /* refused: as above */
+    ret->has_policy = policy != MPOL_DEFAULT;
+}
+
+static void narrow(struct affinity *a, const struct limits *now, bool by_default,
+                   bool *no_memory) {
+    if (!a->bound)
+        return;
+    if (now->cpus_error == 0)
+        cpuset_and(&a->cpus, &now->cpus);
+    if (cpuset_is_empty(&a->cpus)) {
+        char why[sizeof a->why];
+        (void)snprintf(why, sizeof why, "no CPU of %.80s may be used any more", a->why);
+        *a = (struct affinity){0};
+        memcpy(a->why, why, sizeof why);
+        return;
+    }
+    if (by_default && now->has_policy && !a->strict)
+        a->nodes = (struct cpuset){0};
+    if (cpuset_is_empty(&a->nodes))
+        return;
+    /* Who insists on memory that is not to be had shall hear of it from the kernel. */
+    if (now->nodes_error == 0 && (!a->strict || cpuset_intersects(&a->nodes, &now->nodes)))
+        cpuset_and(&a->nodes, &now->nodes);
+    else if (!a->strict)
+        a->nodes = (struct cpuset){0};
+    *no_memory |= now->nodes_error != 0 && !a->strict;
+}
+
+static void nccl_graph_freep(struct nccl_graph **g) { nccl_graph_free(*g); }
+
+/* Which NIC NCCL takes for each GPU; NULL: it does not matter, or can't be told. */
+static struct nccl_graph *predict_nics(const struct node_setup_place *p, const struct topology *t) {
+    const struct nccl_options none = {0};
+    struct nccl_graph *g = NULL;
+    struct err err = {0};
+    if (t == NULL || !p->any_gpu || p->form->n_nodes <= 1 || p->spec->nccl_env != NCCL_ENV_FULL)
+        return NULL;
+    if (nccl_graph_new(t, &none, &g, &err) < 0)
+        log_info("which NIC NCCL takes is not known: %s", err.text);
+    return g;
+}
+
+int node_setup_read(const struct node_setup_place *p, struct node_setup *ret,
+                    bool *ret_no_memory, struct err *err) {
+    struct node_setup_input in = {
+        .spec = p->spec,
+        .envp = p->envp,
+        .any_gpu = p->any_gpu,
+        .n_nodes = p->form->n_nodes,
+        .first_rank = p->form->first_rank,
+        .log_dir = p->log_dir,
+    };
+    struct rocm_gpu rocm[TOPO_GPUS_MAX];
+    struct node_net net;
+    _cleanup_(nccl_graph_freep) struct nccl_graph *graph = NULL;
+    if (p->look != NULL) {
+        in.looked = node_look_what(p->look);
+        in.topology = node_look_topology(p->look);
+        in.facts = node_look_facts(p->look);
+        in.rocm = rocm;
+        in.n_rocm = p->any_gpu ? kfd_list_gpus(NULL, rocm, TOPO_GPUS_MAX) : 0;
+    }
+    int r = node_net_read(p, &net, err);
+    if (r < 0)
+        return r;
+    in.netif = net.has_netif ? &net.netif : NULL;
+    if (in.facts == NULL && p->way != NULL)
+        in.facts = node_look_facts(p->way);
+    struct nccl_facts now_facts; /* limits may have been raised since the look */
+    if (in.facts != NULL) {
+        now_facts = *in.facts; /* borrows */
+        nccl_limits_read(&now_facts);
+        in.facts = &now_facts;
+    }
+    in.ras_port = net.ras_port;
+    in.comm_id = net.comm_id[0] != '\0' ? net.comm_id : NULL;
+    in.graph = graph = predict_nics(p, in.topology);
+    r = node_setup_make(&in, ret, err);
+    if (r < 0)
+        return r;
+    *ret_no_memory = false;
+    if (ret->mode == BIND_NONE)
+        return 0;
+    struct limits now;
+    read_limits(&now);
+    for (uint32_t i = 0; i < ret->n; i++)
+        narrow(&ret->workers[i].affinity, &now, p->spec->bind == 0, ret_no_memory);
+    return 0;
+}
+
+/* ---- saying it ---- */
+
+static void say_threads(const struct node_setup *s, const struct node_setup_place *p) {
+    const char *own = env_get(p->envp, "OMP_NUM_THREADS");
+    if (!p->spec->omp_cores)
+        return;
+    uint32_t least = s->workers[0].omp_threads, most = least;
+    for (uint32_t i = 1; i < s->n; i++) {
+        least = MIN2(least, s->workers[i].omp_threads);
+        most = MAX2(most, s->workers[i].omp_threads);
+    }
+    if (own != NULL)
+        log_info("OMP_NUM_THREADS=%s of the environment stays", own);
+    else if (most == 0)
+        log_warning("--omp=cores: the cores of this node are not known");
+    else if (least == most)
+        log_info("OMP_NUM_THREADS=%u for each worker: as many as it has cores", most);
+    else
+        log_info("OMP_NUM_THREADS=%u to %u for the workers: as many as each has cores", least,
+                 most);
+}
+
+/* Few of the node's CPUs are left to us, which is seldom meant: srun gives a task one unless it is
+ * told, and has not taken --cpus-per-task from sbatch since 22.05 (Slurm release notes). */
+static void say_few_cpus(const struct node_setup_place *p) {
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t may = cpu_count_allowed();
+    if (may >= p->spec->nproc || online <= (long)may)
+        return;
+    log_warning("%u workers share %u CPU%s: of the %ld of this node no more may be used here%s",
+                p->spec->nproc, may, may == 1 ? "" : "s", online,
+                env_get(p->envp, "SLURM_JOB_ID") != NULL ? " (srun --cpus-per-task=N gives more)"
+                                                         : "");
+}
+
+/* A driver that hangs has cost time, and may cost the workers more; a GPU that is lost, or outside
+ * the NVLink fabric, fails them. The words are those of topology/discover/nvml/nvml_io.c and
+ * nvml_merge.c. */
+static bool is_serious(const char *warning) {
+    static const char *const parts[] = {LOOK_NVML_LATE, " is lost: ", " are lost ",
+                                        " needs a reset ", " not joined the NVLink fabric "};
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
+        if (strstr(warning, parts[i]) != NULL)
+            return true;
+    return false;
+}
+
+/* What was not found, or is not as it should be. */
+static void say_warnings(const struct topology *t) {
+    for (uint32_t i = 0; t != NULL && i < t->n_warnings; i++)
+        log_line(is_serious(t->warnings[i]) ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, "%s",
+                 t->warnings[i]);
+}
+
+static void say_each(const struct node_setup *s) {
+    for (uint32_t i = 0; i < s->n && log_enabled(LOG_LEVEL_INFO); i++) {
+        _cleanup_(strbuf_fini) struct strbuf line = {0};
+        node_setup_describe_worker(s, i, &line);
+        log_info("%s", strbuf_text(&line));
+    }
+}
+
+/* Threads are told of elsewhere. */
+static bool is_told(const struct env_choice *c) {
+    return c->action == ENV_SET && strcmp(c->name, "OMP_NUM_THREADS") != 0;
+}
+
+/* Those that have one reason, in one line: "A=1, B=2: because". Returns the first of the others. */
+static uint32_t say_alike(const struct env_result *env, uint32_t first) {
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    const char *reason = env->choices[first].reason;
+    uint32_t i = first;
+    for (; i < env->n && is_told(&env->choices[i]) && strcmp(env->choices[i].reason, reason) == 0;
+         i++)
+        strbuf_printf(&line, "%s%s=%s", i > first ? ", " : "", env->choices[i].name,
+                      env->choices[i].value);
+    log_info("%s: %s", strbuf_text(&line), reason);
+    return i;
+}
+
+/* What the rules made of the first worker's environment, which is that of all but for GPUs. */
+static void say_env(const struct node_setup *s, const struct node_setup_place *p) {
+    const struct env_result *env = s->workers[0].env;
+    if (p->spec->nccl_env <= NCCL_ENV_OFF || (!p->any_gpu && p->form->n_nodes <= 1))
+        return;
+    for (uint32_t i = 0; i < env->n && log_enabled(LOG_LEVEL_INFO);)
+        i = is_told(&env->choices[i]) ? say_alike(env, i) : i + 1;
+    for (uint32_t i = 0; i < env->n_warnings; i++)
+        log_warning("%s", env->warnings[i]);
+}
+
+/* So that a restart says only what is new. */
+static void add_env(const struct node_setup *s, struct strbuf *to) {
+    const struct env_result *env = s->workers[0].env;
+    for (uint32_t i = 0; i < env->n_warnings; i++)
+        strbuf_printf(to, "\n%s", env->warnings[i]);
+}
+
+void node_setup_say(const struct node_setup *s, const struct node_setup_place *p,
+                    bool no_memory, char **said) {
+    _cleanup_(strbuf_fini) struct strbuf bound = {0}, unbound = {0}, all = {0};
+    const char *failure = p->look != NULL ? node_look_failure(p->look) : NULL;
+    node_setup_describe(s, &bound);
+    node_setup_describe_unbound(s, &unbound);
+    strbuf_printf(&all, "%s\n%s", strbuf_text(&bound), strbuf_text(&unbound));
+    add_env(s, &all);
+    if (*said != NULL && strcmp(*said, strbuf_text(&all)) == 0)
+        return;
+    if (*said == NULL)
+        say_few_cpus(p);
+    if (*said == NULL && p->look != NULL)
+        say_warnings(node_look_topology(p->look));
+    free(*said);
+    *said = strbuf_take(&all);
+    if (failure != NULL)
+        log_warning("can't look at this node: %s; its workers are not bound", failure);
+    else if (unbound.len > 0) /* nobody asked for the default */
+        log_line(p->spec->bind != 0 ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE, "%s",
+                 strbuf_text(&unbound));
+    if (bound.len > 0)
+        log_notice("%s", strbuf_text(&bound));
+    if (no_memory)
+        log_info("memory policies are refused here (a container without CAP_SYS_NICE?): only CPUs "
+                 "are bound");
+    if (s->mode != BIND_NONE)
+        say_each(s);
+    say_threads(s, p);
+    say_env(s, p);
+}

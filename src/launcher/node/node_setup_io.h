@@ -1,0 +1,31 @@
+/* What the workers of a group get on this node, as far as it is known now: the look at the node,
+ * the group, and which CPUs and memory may still be used. */
+#pragma once
+
+#include "launcher/node/node_look_io.h"
+#include "launcher/node/node_setup.h"
+#include "rendezvous/protocol/messages.h"
+
+struct node_setup_place {
+    const struct job_spec *spec; /* all borrowed for the call */
+    char *const *envp;
+    const char *python;          /* that runs the workers, or NULL */
+    const struct node_look *look; /* has ended; NULL: nobody looks */
+    const struct node_look *way;  /* of node_net_look(), has ended; NULL: nobody looks */
+    bool any_gpu;
+    struct generation generation;
+    const struct form *form;
+    const char *log_dir;
+    const struct netif_choice *netif; /* NULL: that of the route to the leader */
+};
+
+/* As node_setup_make(), and says nothing. CPUs that a cgroup has taken away since the look are left
+ * out; a worker that would keep none is not bound. Memory policies that are refused here are left
+ * out, too, unless they are strict; then *ret_no_memory is set. */
+_must_use_ int node_setup_read(const struct node_setup_place *place, struct node_setup *ret,
+                               bool *ret_no_memory, struct err *err);
+
+/* To the user: how workers are bound, who is not, with -v each of them. *said (owned by the caller)
+ * is what was said last, so that a restart does not repeat it. */
+void node_setup_say(const struct node_setup *s, const struct node_setup_place *place,
+                    bool no_memory, char **said);

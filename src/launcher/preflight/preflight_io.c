@@ -1,0 +1,202 @@
+#include "launcher/preflight/preflight_io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/parse.h"
+#include "io/net/addr.h"
+#include "io/clock.h"
+#include "rendezvous/protocol/probe_io.h"
+
+#define FAMILIES_MAX 2
+#define RING_FAST_WAYS (RING_WAY_FAST_V4 | RING_WAY_FAST_V6)
+#define WAYS_MAX (FAMILIES_MAX * RDZV_NETS_MAX)
+#define WHY_MAX 160
+
+/* From one of our addresses to one of the neighbour's. */
+struct way {
+    struct ring_probe *ring;
+    struct probe *probe; /* NULL: over, or never begun */
+    unsigned net;        /* RING_NET, RING_FAST */
+    bool reached;
+    char from[ADDR_TEXT_MAX], to[ADDR_TEXT_MAX];
+    char why[WHY_MAX];   /* not reached */
+};
+
+struct ring_probe {
+    struct loop *loop;
+    struct loop_timer *timer; /* for the answer that is known at once */
+    ring_fn *fn;
+    void *arg;
+    char host[RDZV_HOST_MAX], netifs[RDZV_NETS_MAX][RDZV_NETIF_MAX];
+    struct rdzv_neighbour to;
+    struct way ways[WAYS_MAX]; /* that of the neighbour's chosen address first; then RING_FAST's */
+    unsigned n_ways, n_open;
+    unsigned n_net;      /* those of RING_NET */
+    uint32_t known_ways; /* without trying */
+};
+
+void ring_probe_free(struct ring_probe *p) {
+    if (p == NULL)
+        return;
+    for (unsigned i = 0; i < p->n_ways; i++)
+        probe_free(p->ways[i].probe);
+    loop_timer_free(p->timer);
+    free(p);
+}
+
+static void end_text(char *out, size_t size, const char *host, const char *addr,
+                     const char *netif) {
+    (void)snprintf(out, size, "%s (%s%s%s)", host, addr[0] != '\0' ? addr : "any address",
+                   netif[0] != '\0' ? " on " : "", netif);
+}
+
+static void say(const struct ring_probe *p, const struct way *w, struct ring_answer *a) {
+    char from[RDZV_HOST_MAX + ADDR_TEXT_MAX + 32], to[sizeof from];
+    end_text(from, sizeof from, p->host, w->from, p->netifs[w->net]);
+    end_text(to, sizeof to, p->to.host, w->to, p->to.nets[w->net].netif);
+    (void)snprintf(a->text, sizeof a->text, "%.180s can't reach %.180s: %.100s", from, to, w->why);
+}
+
+static uint32_t way_bit(unsigned net, bool v6) {
+    if (net == RING_FAST)
+        return v6 ? RING_WAY_FAST_V6 : RING_WAY_FAST_V4;
+    return v6 ? RING_WAY_V6 : RING_WAY_V4;
+}
+
+static void finish(struct ring_probe *p) {
+    struct ring_answer a = {.result = RING_SKIPPED, .ways = p->known_ways};
+    bool any = false;
+    for (unsigned i = 0; i < p->n_ways; i++) {
+        const struct way *w = &p->ways[i];
+        if (w->reached)
+            a.ways |= way_bit(w->net, strchr(w->to, ':') != NULL);
+        any = any || (w->reached && w->net == RING_NET);
+    }
+    if (p->n_net > 0 && p->ways[0].reached) {
+        a.result = RING_REACHED;
+        a.fast_failed = p->n_ways > p->n_net && (a.ways & RING_FAST_WAYS) == 0;
+        if (a.fast_failed)
+            say(p, &p->ways[p->n_net], &a);
+    } else if (p->n_net > 0) {
+        a.result = any ? RING_OTHER_FAMILY : RING_BLOCKED;
+        say(p, &p->ways[0], &a);
+        size_t len = strlen(a.text);
+        if (any)
+            (void)snprintf(a.text + len, sizeof a.text - len,
+                           "; it does from %.45s to %.45s (NCCL_SOCKET_FAMILY=%s, if all do)",
+                           p->ways[1].from, p->ways[1].to,
+                           strchr(p->ways[1].to, ':') != NULL ? "AF_INET6" : "AF_INET");
+    }
+    ring_fn *fn = p->fn;
+    void *arg = p->arg;
+    ring_probe_free(p);
+    fn(arg, &a);
+}
+
+static void on_timer(void *arg) { finish(arg); }
+
+static void on_probe(void *arg, const struct probe_answer *answer) {
+    struct way *w = arg;
+    w->probe = NULL;
+    w->reached = answer->result == PROBE_ALIVE;
+    const char *why = answer->refused               ? "nobody listens there"
+                      : answer->incarnation != 0    ? "another agent answers there"
+                      : answer->code == -ETIMEDOUT && w->net == RING_FAST
+                          ? "no answer within 0.5 s"
+                      : answer->code == -ETIMEDOUT  ? "no answer within 2 s"
+                      : answer->code < 0            ? strerror(-answer->code)
+                                                    : "the connection is cut";
+    if (!w->reached)
+        (void)snprintf(w->why, sizeof w->why, "%s", why);
+    if (--w->ring->n_open == 0)
+        finish(w->ring);
+}
+
+/* The nth address of a list that commas separate. */
+static bool nth_addr(const char *list, unsigned n, uint16_t port, struct addr *ret) {
+    char text[RDZV_NET_ADDRS_MAX];
+    size_t len;
+    const char *item = list_item(list, n, &len);
+    if (item == NULL)
+        return false;
+    (void)snprintf(text, sizeof text, "%.*s", (int)len, item);
+    return addr_from_literal(text, port, ret) == 0;
+}
+
+static bool same_family(const char *list, const struct addr *to, struct addr *ret) {
+    for (unsigned i = 0; i < FAMILIES_MAX; i++)
+        if (nth_addr(list, i, 0, ret) && ret->ss.ss_family == to->ss.ss_family)
+            return true;
+    return false;
+}
+
+static void begin_way(struct ring_probe *p, unsigned net, const struct addr *to,
+                      const char *own_addrs) {
+    struct way *w = &p->ways[p->n_ways++];
+    struct addr from;
+    uint64_t timeout_ns = net == RING_FAST ? RING_FAST_NS : RING_PROBE_NS;
+    w->ring = p;
+    w->net = net;
+    addr_host_text(to, w->to);
+    int r;
+    if (own_addrs[0] == '\0') {
+        r = probe_start(p->loop, to, p->to.incarnation, timeout_ns, on_probe, w, &w->probe);
+    } else if (same_family(own_addrs, to, &from)) {
+        addr_host_text(&from, w->from);
+        r = probe_start_from(p->loop, &from, to, p->to.incarnation, timeout_ns, on_probe, w,
+                             &w->probe);
+    } else {
+        struct addr own;
+        if (nth_addr(own_addrs, 0, 0, &own))
+            addr_host_text(&own, w->from);
+        (void)snprintf(w->why, sizeof w->why, "there is no IPv%d address on this side",
+                       to->ss.ss_family == AF_INET6 ? 6 : 4);
+        return;
+    }
+    if (r == -EINVAL) /* what a blackhole route says */
+        (void)snprintf(w->why, sizeof w->why, "this side's routes have no way there");
+    else if (r < 0)
+        (void)snprintf(w->why, sizeof w->why, "%s", strerror(-r));
+    else
+        p->n_open++;
+}
+
+/* A neighbour on this machine has all ways that both have. Of the faster network only families
+ * that both have are tried. */
+static void try_net(struct ring_probe *p, unsigned net, const char *own_addrs) {
+    struct addr to, from;
+    for (unsigned i = 0; i < FAMILIES_MAX; i++) {
+        if (!nth_addr(p->to.nets[net].addrs, i, p->to.listener_port, &to))
+            continue;
+        bool both = same_family(own_addrs, &to, &from);
+        if (addr_is_local(&to))
+            p->known_ways |= both ? way_bit(net, to.ss.ss_family == AF_INET6) : 0;
+        else if (net == RING_NET || both)
+            begin_way(p, net, &to, own_addrs);
+    }
+}
+
+int ring_probe_start(struct loop *loop, const struct ring_own *own,
+                     const struct rdzv_neighbour *to, ring_fn *fn, void *arg,
+                     struct ring_probe **ret) {
+    struct ring_probe *p = xcalloc(1, sizeof *p);
+    *p = (struct ring_probe){.loop = loop, .fn = fn, .arg = arg, .to = *to};
+    (void)snprintf(p->host, sizeof p->host, "%s", own->host);
+    for (unsigned net = 0; net < RDZV_NETS_MAX; net++)
+        memcpy(p->netifs[net], own->nets[net].netif, sizeof p->netifs[net]);
+    int r = loop_timer_new(loop, on_timer, p, &p->timer);
+    if (r < 0) {
+        ring_probe_free(p);
+        return r;
+    }
+    for (unsigned net = 0; net < RDZV_NETS_MAX; net++) {
+        try_net(p, net, own->nets[net].addrs);
+        p->n_net = net == RING_NET ? p->n_ways : p->n_net;
+    }
+    if (p->n_open == 0)
+        loop_timer_set(p->timer, clock_now_ns());
+    *ret = p;
+    return 0;
+}

@@ -1,0 +1,118 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "launcher/logs/console_io.h"
+#include "launcher/report/events.h"
+
+struct events {
+    char *path, *run_id, *host;
+    struct console *console; /* NULL: fd */
+    int fd;
+    bool torn;         /* a line was written in part: the next one begins with a newline */
+    bool told;         /* that lines are lost */
+    uint64_t lost_now; /* since the last line that got through */
+    uint64_t lost;
+};
+
+/* O_NONBLOCK: of a pipe; files know no such thing. */
+static int open_log(const char *path, int *ret_fd, struct err *err) {
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
+    if (fd < 0 && errno == ENXIO)
+        return err_set(err, -ENXIO,
+                       "--event-log=%s: nobody reads from this pipe; start its reader first", path);
+    if (fd < 0)
+        return err_set(err, -errno, "--event-log=%s: can't open the file for appending: %s", path,
+                       strerror(errno));
+    *ret_fd = fd;
+    return 0;
+}
+
+int events_new(const char *path, const char *run_id, const char *host, struct console *console,
+               struct events **ret, struct err *err) {
+    int fd = -1;
+    if (path == NULL) {
+        *ret = NULL;
+        return 0;
+    }
+    bool to_console = strcmp(path, "-") == 0;
+    assert(!to_console || console != NULL);
+    if (!to_console) {
+        int r = open_log(path, &fd, err);
+        if (r < 0)
+            return r;
+    }
+    struct events *e = xcalloc(1, sizeof *e);
+    *e = (struct events){
+        .path = xstrdup(path),
+        .run_id = xstrdup(run_id),
+        .host = xstrdup(host),
+        .console = to_console ? console : NULL,
+        .fd = fd,
+    };
+    *ret = e;
+    return 0;
+}
+
+static void lose(struct events *e, const char *why) {
+    e->lost_now++;
+    e->lost++;
+    if (e->told)
+        return;
+    e->told = true;
+    log_warning("--event-log=%s: can't write: %s; the job goes on, and lines that are lost are "
+                "counted",
+                e->path, why);
+}
+
+/* One write, so that lines of several writers are never mixed. */
+static void write_line(struct events *e, const struct strbuf *line) {
+    const char *text = strbuf_text(line);
+    /* A disk that is full takes a part of it, and the rest is not tried again. */
+    ssize_t n;
+    do
+        n = write(e->fd, text, line->len);
+    while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)line->len) {
+        e->torn = false;
+        e->lost_now = 0;
+        return;
+    }
+    int code = n < 0 ? errno : ENOSPC;
+    e->torn = e->torn || n > 0;
+    lose(e, code == EAGAIN ? "the pipe is full, its reader is too slow" : strerror(code));
+}
+
+void events_note(struct events *e, const struct group_note *note) {
+    if (e == NULL)
+        return;
+    uint64_t now_ns = clock_now_ns();
+    uint64_t ago_ns = now_ns > note->at_ns ? now_ns - note->at_ns : 0;
+    struct events_origin origin = {.run_id = e->run_id, .host = e->host};
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    if (e->torn)
+        strbuf_add_char(&line, '\n');
+    events_line(&origin, note, clock_wall_ns() - ago_ns, e->lost_now, &line);
+    if (e->console != NULL)
+        console_print(e->console, CONSOLE_ERR, strbuf_text(&line), line.len);
+    else
+        write_line(e, &line);
+}
+
+uint64_t events_lost(const struct events *e) { return e == NULL ? 0 : e->lost; }
+
+void events_free(struct events *e) {
+    if (e == NULL)
+        return;
+    if (e->lost > 0)
+        log_warning("--event-log=%s: %llu lines were lost", e->path, (unsigned long long)e->lost);
+    if (e->fd >= 0)
+        (void)close(e->fd);
+    free(e->path);
+    free(e->run_id);
+    free(e->host);
+    free(e);
+}

@@ -1,0 +1,247 @@
+#include "launcher/report/report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "launcher/worker/worker.h"
+
+#define WIDTH_MAX 60
+#define NOT_AVAILABLE "<N/A>"
+/* The address torch 2.13 prints when a worker left no error file. */
+#define HELP_TEXT "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+
+static bool by_signal(const struct failure *f) {
+    return f->kind == FAILURE_SIGNAL || (f->kind == FAILURE_OOM && f->code != 0);
+}
+
+int report_exit_code(const struct failure *f) {
+    if (by_signal(f))
+        return -f->code;
+    if (f->kind == FAILURE_SPAWN) /* as a shell has it */
+        return f->code == ENOENT ? 127 : 126;
+    return f->kind == FAILURE_EXIT ? f->code : 1;
+}
+
+void report_duration(uint64_t ns, struct strbuf *ret) {
+    uint64_t s = ns / NS_PER_S;
+    if (s < 1)
+        strbuf_printf(ret, "%" PRIu64 " ms", ns / NS_PER_MS);
+    else if (s < 10)
+        strbuf_printf(ret, "%" PRIu64 ".%" PRIu64 " s", s, ns % NS_PER_S / (NS_PER_S / 10));
+    else if (s < 120)
+        strbuf_printf(ret, "%" PRIu64 " s", s);
+    else if (s < 7200)
+        strbuf_printf(ret, "%" PRIu64 " min %02" PRIu64 " s", s / 60, s % 60);
+    else
+        strbuf_printf(ret, "%" PRIu64 " h %02" PRIu64 " min", s / 3600, s % 3600 / 60);
+}
+
+static void exit_cause(int code, struct strbuf *ret) {
+    strbuf_printf(ret, "ended with exit code %d", code);
+    char name[WORKER_SIGNAL_TEXT_MAX];
+    if (code == 126) {
+        strbuf_add(ret, " (found, but not executable)");
+    } else if (code == 127) {
+        strbuf_add(ret, " (program or library not found)");
+    } else if (code > 128 && code <= 128 + 64) {
+        worker_signal_text(code - 128, name);
+        strbuf_printf(ret, " (%s of a process below it)", name);
+    }
+}
+
+void report_cause(const struct failure *f, struct strbuf *ret) {
+    char name[WORKER_SIGNAL_TEXT_MAX];
+    worker_signal_text(f->code, name);
+    switch (f->kind) {
+    case FAILURE_EXIT: exit_cause(f->code, ret); return;
+    case FAILURE_SIGNAL:
+        strbuf_printf(ret, "died of %s%s", name, f->core_dumped ? " (core dumped)" : "");
+        return;
+    case FAILURE_OOM:
+        strbuf_add(ret, "ran out of memory");
+        if (f->code != 0)
+            strbuf_printf(ret, " (%s from the kernel)", name);
+        return;
+    case FAILURE_SPAWN:
+        strbuf_printf(ret, "could not be started: %s",
+                      f->text[0] == '\0' ? strerror(f->code) : f->text);
+        return;
+    case FAILURE_NODE:
+        strbuf_add(ret, f->text[0] == '\0' ? "was lost" : f->text);
+        return;
+    case FAILURE_NONE:
+    case FAILURE_KIND_COUNT: break;
+    }
+    assert_not_reached();
+}
+
+static void add_consequence(const struct failure *f, const struct report_counts *counts,
+                            struct strbuf *ret) {
+    if (counts->stopping > 0)
+        strbuf_printf(ret, "; stopping %" PRIu32 " other%s", counts->stopping,
+                      counts->stopping == 1 ? "" : "s");
+    if (counts->will_restart && f->kind == FAILURE_NODE)
+        strbuf_add(ret, "; going on without it");
+    else if (counts->will_restart)
+        strbuf_printf(ret, "; restart %" PRIu32 " of %" PRIu32, counts->restarts_used,
+                      counts->max_restarts);
+    else if (f->kind == FAILURE_NODE)
+        strbuf_add(ret, "; the job ends");
+    else if (counts->max_restarts == 0)
+        strbuf_add(ret, "; no restarts (--max-restarts=0)");
+    else if (counts->restarts_used >= counts->max_restarts)
+        strbuf_printf(ret, "; no restart left of %" PRIu32, counts->max_restarts);
+    else
+        strbuf_add(ret, "; no restart");
+}
+
+void report_headline(const struct failure *f, const struct report_counts *counts,
+                     struct strbuf *ret) {
+    if (f->kind == FAILURE_NODE)
+        strbuf_printf(ret, "node %s%s", f->node, f->text[0] == '\0' ? " " : ": ");
+    else
+        strbuf_printf(ret, "rank %" PRIu32 " (node %s, local %" PRIu32 ") ", f->rank, f->node,
+                      f->local_rank);
+    report_cause(f, ret);
+    if (f->kind != FAILURE_NODE && f->kind != FAILURE_SPAWN) {
+        strbuf_add(ret, " after ");
+        report_duration(f->ran_ns, ret);
+    }
+    add_consequence(f, counts, ret);
+}
+
+void report_set_text(struct failure *f, const char *text, bool is_traceback) {
+    size_t len = strlen(text);
+    if (len >= sizeof f->text) {
+        text += len - (sizeof f->text - 1);
+        const char *nl = strchr(text, '\n');
+        if (nl != NULL && nl[1] != '\0')
+            text = nl + 1;
+        while (((uint8_t)*text & 0xc0) == 0x80) /* not from inside a UTF-8 character */
+            text++;
+    }
+    memcpy(f->text, text, strlen(text) + 1);
+    f->text_is_traceback = is_traceback && text[0] != '\0';
+}
+
+/* --- torchrun's block ------------------------------------------------------------------------- */
+
+static void add_time(const struct failure *f, int64_t utc_offset_s, struct strbuf *ret) {
+    time_t at = (time_t)((int64_t)(f->wall_ns / NS_PER_S) + utc_offset_s);
+    struct tm tm = {0};
+    char text[32];
+    (void)gmtime_r(&at, &tm);
+    (void)strftime(text, sizeof text, "%Y-%m-%d_%H:%M:%S", &tm);
+    strbuf_add(ret, text);
+}
+
+static void add_indented(const char *text, struct strbuf *ret) {
+    for (const char *p = text; *p != '\0'; p++) {
+        strbuf_add_char(ret, *p);
+        if (*p == '\n')
+            strbuf_add(ret, "  ");
+    }
+}
+
+static void add_traceback(const struct failure *f, struct strbuf *ret) {
+    char name[WORKER_SIGNAL_TEXT_MAX];
+    if (f->text_is_traceback || f->kind == FAILURE_SPAWN || f->kind == FAILURE_NODE) {
+        add_indented(f->text, ret);
+    } else if (by_signal(f)) {
+        worker_signal_text(f->code, name);
+        strbuf_printf(ret, "Signal %" PRIi32 " (%s) received by PID %" PRIi32 "%s", f->code, name,
+                      f->pid, f->kind == FAILURE_OOM ? " (out of memory)" : "");
+    } else {
+        strbuf_add(ret, HELP_TEXT);
+    }
+}
+
+static void add_entry(const struct failure *f, uint32_t i, int64_t utc_offset_s,
+                      struct strbuf *ret) {
+    strbuf_printf(ret, "[%" PRIu32 "]:\n  time      : ", i);
+    add_time(f, utc_offset_s, ret);
+    strbuf_printf(ret, "\n  host      : %s", f->node);
+    if (f->kind == FAILURE_NODE) {
+        strbuf_add(ret, "\n  rank      : " NOT_AVAILABLE "\n  exitcode  : " NOT_AVAILABLE);
+    } else {
+        strbuf_printf(ret, "\n  rank      : %" PRIu32 " (local_rank: %" PRIu32 ")", f->rank,
+                      f->local_rank);
+        /* The blank after the pid, with nothing or one more behind it, is torchrun's. */
+        strbuf_printf(ret, "\n  exitcode  : %d (pid: %" PRIi32 ") ", report_exit_code(f), f->pid);
+    }
+    if (by_signal(f)) {
+        char name[WORKER_SIGNAL_TEXT_MAX];
+        worker_signal_text(f->code, name);
+        strbuf_printf(ret, " (%s)", name);
+    }
+    strbuf_printf(ret, "\n  error_file: %s\n  traceback : ",
+                  f->error_file[0] == '\0' ? NOT_AVAILABLE : f->error_file);
+    add_traceback(f, ret);
+}
+
+/* Characters of the longest line. */
+static size_t width_of(const char *text) {
+    size_t most = 0, n = 0;
+    for (const char *p = text; *p != '\0'; p++) {
+        if (*p == '\n')
+            n = 0;
+        else if (((uint8_t)*p & 0xc0) != 0x80)
+            n++;
+        most = MAX2(most, n);
+    }
+    return most;
+}
+
+static void add_rule(char c, size_t width, struct strbuf *ret) {
+    while (width-- > 0)
+        strbuf_add_char(ret, c);
+    strbuf_add_char(ret, '\n');
+}
+
+static void add_tail(const struct report_sheet *sheet, struct strbuf *ret) {
+    const struct failure *root = &sheet->failures[0];
+    const char *tail = sheet->stderr_tail;
+    if (root->kind == FAILURE_NODE || root->kind == FAILURE_SPAWN)
+        return;
+    if (tail == NULL)
+        tail = root->text_is_traceback ? "" : root->text;
+    if (tail[0] == '\0')
+        return;
+    strbuf_printf(ret, "Last lines of rank %" PRIu32 "'s standard error (node %s):\n", root->rank,
+                  root->node);
+    for (bool begins = true; *tail != '\0'; tail++) {
+        if (begins)
+            strbuf_add(ret, "  ");
+        strbuf_add_char(ret, *tail);
+        begins = *tail == '\n';
+    }
+    if (tail[-1] != '\n')
+        strbuf_add_char(ret, '\n');
+}
+
+void report_block(const struct report_sheet *sheet, struct strbuf *ret) {
+    assert(sheet->n_failures >= 1);
+    _cleanup_(strbuf_fini) struct strbuf root = {0}, others = {0};
+    add_entry(&sheet->failures[0], 0, sheet->utc_offset_s, &root);
+    for (uint32_t i = 1; i < sheet->n_failures; i++) {
+        add_entry(&sheet->failures[i], i, sheet->utc_offset_s, &others);
+        strbuf_add_char(&others, '\n');
+    }
+    size_t width = strlen(sheet->entrypoint) + strlen(" FAILED");
+    width = MAX2(width, width_of(strbuf_text(&root)));
+    width = MAX2(width, width_of(strbuf_text(&others)));
+    width = MIN2(width, (size_t)WIDTH_MAX);
+
+    add_rule('=', width, ret);
+    strbuf_printf(ret, "%s FAILED\n", sheet->entrypoint);
+    add_rule('-', width, ret);
+    strbuf_printf(ret, "Failures:\n%s",
+                  others.len == 0 ? "  <NO_OTHER_FAILURES>\n" : strbuf_text(&others));
+    add_rule('-', width, ret);
+    strbuf_printf(ret, "Root Cause (first observed failure):\n%s\n", strbuf_text(&root));
+    add_rule('=', width, ret);
+    add_tail(sheet, ret);
+}

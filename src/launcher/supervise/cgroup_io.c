@@ -1,0 +1,284 @@
+#include "launcher/supervise/cgroup_io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/text/strbuf.h"
+#include "io/sweep.h"
+
+/* --- small files --- */
+
+static int read_at(int dir_fd, const char *name, struct strbuf *out) {
+    int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    char buf[4096];
+    ssize_t n;
+    while ((n = read(fd, buf, sizeof buf)) > 0)
+        strbuf_add_bytes(out, buf, (size_t)n);
+    int r = n < 0 ? -errno : 0;
+    (void)close(fd);
+    return r;
+}
+
+static int write_at(int dir_fd, const char *name, const char *text) {
+    int fd = openat(dir_fd, name, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    int r = write(fd, text, strlen(text)) < 0 ? -errno : 0;
+    (void)close(fd);
+    return r;
+}
+
+/* The number after "KEY " at the start of a line; 0 when there is none. */
+static uint64_t keyed_number(const char *text, const char *key) {
+    size_t len = strlen(key);
+    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+        if (*line == '\n')
+            line++;
+        if (strncmp(line, key, len) == 0 && line[len] == ' ')
+            return strtoull(line + len + 1, NULL, 10);
+    }
+    return 0;
+}
+
+/* --- where we are --- */
+
+struct mount {
+    char root[1024], point[1024], type[64], options[1024];
+};
+
+/* One line of /proc/self/mountinfo: "id parent major:minor root point options … - type source
+ * super-options". proc(5) */
+static bool parse_mount(const char *line, size_t len, struct mount *ret) {
+    _cleanup_(freep) char *copy = xstrndup(line, len);
+    const char *dash = strstr(copy, " - ");
+    return dash != NULL &&
+           sscanf(copy, "%*s %*s %*s %1023s %1023s", ret->root, ret->point) == 2 &&
+           sscanf(dash + 3, "%63s %*s %1023s", ret->type, ret->options) == 2;
+}
+
+/* Blanks and backslashes are written as \ooo there. */
+static void unescape(char *text) {
+    char *out = text;
+    for (const char *in = text; *in != '\0';) {
+        if (in[0] == '\\' && in[1] >= '0' && in[1] <= '3' && in[2] >= '0' && in[2] <= '7' &&
+            in[3] >= '0' && in[3] <= '7') {
+            *out++ = (char)((in[1] - '0') * 64 + (in[2] - '0') * 8 + (in[3] - '0'));
+            in += 4;
+        } else {
+            *out++ = *in++;
+        }
+    }
+    *out = '\0';
+}
+
+static bool in_comma_list(const char *list, const char *word) {
+    size_t len = strlen(word);
+    for (const char *p = list; p != NULL && *p != '\0';) {
+        size_t n = strcspn(p, ",");
+        if (n == len && strncmp(p, word, len) == 0)
+            return true;
+        p = p[n] == ',' ? p + n + 1 : NULL;
+    }
+    return false;
+}
+
+/* The path of the line of /proc/self/cgroup with this controller; "" is v2's. malloc'ed or NULL. */
+static char *own_group(const char *cgroup, const char *controller) {
+    for (const char *line = cgroup; line != NULL && *line != '\0';) {
+        size_t len = strcspn(line, "\n");
+        _cleanup_(freep) char *copy = xstrndup(line, len);
+        char *list = strchr(copy, ':');
+        char *path = list != NULL ? strchr(list + 1, ':') : NULL;
+        if (path != NULL) {
+            *path++ = '\0';
+            list++;
+            if (*controller == '\0' ? *list == '\0' : in_comma_list(list, controller))
+                return xstrdup(path);
+        }
+        line = line[len] == '\n' ? line + len + 1 : NULL;
+    }
+    return NULL;
+}
+
+/* A mount shows the part of the hierarchy below its root. NULL: ours is not in it. */
+static char *group_directory(const struct mount *m, const char *group) {
+    size_t len = strcmp(m->root, "/") == 0 ? 0 : strlen(m->root);
+    if (strncmp(group, m->root, len) != 0 || (group[len] != '/' && group[len] != '\0'))
+        return NULL;
+    const char *rest = strcmp(group + len, "/") == 0 ? "" : group + len;
+    return xasprintf("%s%s", m->point, rest);
+}
+
+static char *directory_of(const char *mountinfo, const char *cgroup, const char *type,
+                          const char *controller) {
+    _cleanup_(freep) char *group = own_group(cgroup, controller);
+    if (group == NULL)
+        return NULL;
+    for (const char *line = mountinfo; line != NULL && *line != '\0';) {
+        size_t len = strcspn(line, "\n");
+        struct mount m;
+        if (parse_mount(line, len, &m) && strcmp(m.type, type) == 0 &&
+            (*controller == '\0' || in_comma_list(m.options, controller))) {
+            unescape(m.root);
+            unescape(m.point);
+            char *dir = group_directory(&m, group);
+            if (dir != NULL)
+                return dir;
+        }
+        line = line[len] == '\n' ? line + len + 1 : NULL;
+    }
+    return NULL;
+}
+
+int cgroup_path_from(const char *mountinfo, const char *cgroup, char **ret) {
+    char *path = directory_of(mountinfo, cgroup, "cgroup2", "");
+    if (path == NULL)
+        return -ENOENT;
+    *ret = path;
+    return 0;
+}
+
+char *cgroup_oom_file_from(const char *mountinfo, const char *cgroup) {
+    _cleanup_(freep) char *v1 = directory_of(mountinfo, cgroup, "cgroup", "memory");
+    if (v1 != NULL)
+        return xasprintf("%s/memory.oom_control", v1);
+    _cleanup_(freep) char *v2 = directory_of(mountinfo, cgroup, "cgroup2", "");
+    return v2 != NULL ? xasprintf("%s/memory.events", v2) : NULL;
+}
+
+static int read_own(struct strbuf *mountinfo, struct strbuf *cgroup) {
+    int r = read_at(AT_FDCWD, "/proc/self/mountinfo", mountinfo);
+    return r < 0 ? r : read_at(AT_FDCWD, "/proc/self/cgroup", cgroup);
+}
+
+int cgroup_own_path(char **ret) {
+    _cleanup_(strbuf_fini) struct strbuf mountinfo = {0}, cgroup = {0};
+    int r = read_own(&mountinfo, &cgroup);
+    if (r < 0)
+        return r;
+    _cleanup_(freep) char *path = NULL;
+    r = cgroup_path_from(strbuf_text(&mountinfo), strbuf_text(&cgroup), &path);
+    if (r < 0)
+        return r;
+    if (access(path, F_OK) < 0)
+        return -errno;
+    *ret = TAKE_PTR(path);
+    return 0;
+}
+
+char *cgroup_oom_file(void) {
+    _cleanup_(strbuf_fini) struct strbuf mountinfo = {0}, cgroup = {0};
+    if (read_own(&mountinfo, &cgroup) < 0)
+        return NULL;
+    _cleanup_(freep) char *file =
+        cgroup_oom_file_from(strbuf_text(&mountinfo), strbuf_text(&cgroup));
+    return file != NULL && access(file, R_OK) == 0 ? TAKE_PTR(file) : NULL;
+}
+
+uint64_t cgroup_oom_kills(const char *file) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    if (read_at(AT_FDCWD, file, &text) < 0)
+        return 0;
+    return keyed_number(strbuf_text(&text), "oom_kill");
+}
+
+uint64_t cgroup_oom_kills_in(int fd) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    return read_at(fd, "memory.events", &text) < 0 ? 0
+                                                   : keyed_number(strbuf_text(&text), "oom_kill");
+}
+
+bool cgroup_is_delegated(const char *path) {
+    char value[4];
+    /* Files/Delegate= of systemd.resource-control(5) and systemd's CGROUP_DELEGATION.md. */
+    if ((getxattr(path, "user.delegate", value, sizeof value) == 1 ||
+         getxattr(path, "trusted.delegate", value, sizeof value) == 1) &&
+        value[0] == '1')
+        return access(path, W_OK) == 0;
+    struct stat st;
+    return geteuid() != 0 && stat(path, &st) == 0 && st.st_uid == geteuid() &&
+           access(path, W_OK) == 0;
+}
+
+/* --- a group of our own --- */
+
+int cgroup_make(int parent_fd, const char *name, int *ret_fd, struct err *err) {
+    if (mkdirat(parent_fd, name, 0755) < 0)
+        return err_set(err, -errno, "cannot make the cgroup %s: %s", name, strerror(errno));
+    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        int r = -errno;
+        (void)unlinkat(parent_fd, name, AT_REMOVEDIR);
+        return err_set(err, r, "cannot open the cgroup %s: %s", name, strerror(-r));
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+int cgroup_enter(int fd) { return write_at(fd, "cgroup.procs", "0"); }
+
+int cgroup_kill(int fd) { return write_at(fd, "cgroup.kill", "1"); }
+
+int cgroup_populated(int fd) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    int r = read_at(fd, "cgroup.events", &text);
+    return r < 0 ? r : keyed_number(strbuf_text(&text), "populated") != 0;
+}
+
+static void remove_below(int parent_fd, const char *name) {
+    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (dir == NULL) {
+        if (fd >= 0)
+            (void)close(fd);
+        return;
+    }
+    for (struct dirent *d; (d = readdir(dir)) != NULL;)
+        if (d->d_type == DT_DIR && d->d_name[0] != '.')
+            (void)unlinkat(fd, d->d_name, AT_REMOVEDIR);
+    (void)closedir(dir);
+}
+
+int cgroup_remove(int parent_fd, const char *name) {
+    if (unlinkat(parent_fd, name, AT_REMOVEDIR) == 0)
+        return 0;
+    remove_below(parent_fd, name);
+    return unlinkat(parent_fd, name, AT_REMOVEDIR) < 0 ? -errno : 0;
+}
+
+/* ---- whose it is ---- */
+
+bool cgroup_claim(int parent_fd, const char *name, int fd) {
+    struct stat ours, there;
+    (void)flock(fd, LOCK_SH); /* where there are no locks, nobody can hold one to remove it */
+    return fstat(fd, &ours) == 0 && fstatat(parent_fd, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+           ours.st_ino == there.st_ino;
+}
+
+static bool sweep_one(int parent_fd, const char *name, void *prefix) {
+    struct stat st;
+    if (strncmp(name, prefix, strlen(prefix)) != 0)
+        return false;
+    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return true;
+    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+        cgroup_populated(fd) == 0)
+        (void)cgroup_remove(parent_fd, name);
+    (void)close(fd);
+    return true;
+}
+
+void cgroup_sweep(int parent_fd, const char *prefix, uint64_t until_ns) {
+    sweep_dir(openat(parent_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), until_ns, sweep_one,
+              (void *)(uintptr_t)prefix);
+}

@@ -1,0 +1,519 @@
+#include "launcher/supervise/guardian_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/supervise/cgroup_io.h"
+#include "launcher/supervise/spare_io.h"
+#include "launcher/supervise/sweep_io.h"
+
+#define FENCE_REPEAT_NS (100 * NS_PER_MS)
+#define CGROUP_NAME_MAX 48
+#define CLAIM_ATTEMPTS 8
+
+/* One page that both processes see. */
+struct guardian_shared {
+    atomic_bool fenced;
+    struct spare spare;
+};
+
+/* What both sides are made from; the guardian lives on it. */
+struct guardian {
+    int listener_fd;
+    enum job_contain contain;
+    int lease_fd;
+    struct guardian_shared *shared;
+    int cgroup_parent_fd, cgroup_fd; /* -1: none */
+    char cgroup_name[CGROUP_NAME_MAX];
+    int setup[2];    /* socket pair: [0] the guardian's, [1] the agent's */
+    sigset_t mask;   /* as it was before */
+    pid_t guardian, agent;
+    pid_t keeper;    /* 0: none */
+    uid_t uid;
+    gid_t gid;
+    uint64_t unkillable_ns;
+    uint64_t fences; /* times in a row that something was alive after the lease's end */
+};
+
+static void guardian_close(struct guardian *g) {
+    int *fds[] = {&g->lease_fd, &g->cgroup_parent_fd, &g->cgroup_fd, &g->setup[0], &g->setup[1]};
+    if (g->cgroup_fd >= 0)
+        (void)cgroup_remove(g->cgroup_parent_fd, g->cgroup_name);
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+        if (*fds[i] >= 0)
+            (void)close(*fds[i]);
+        *fds[i] = -1;
+    }
+    if (g->shared != NULL)
+        (void)munmap(g->shared, sizeof *g->shared);
+    g->shared = NULL;
+}
+
+static void say_stuck(void *arg, pid_t pid) {
+    (void)arg;
+    char name[SWEEP_NAME_MAX];
+    sweep_describe(pid, name);
+    static const char head[] = "muster: error: cannot be killed: ";
+    static const char tail[] = "; this node stays in use until it is gone\n";
+    char line[sizeof head + sizeof name + sizeof tail];
+    (void)strcpy(line, head);
+    (void)strcat(line, name);
+    (void)strcat(line, tail);
+    ssize_t n = write(STDERR_FILENO, line, strlen(line));
+    (void)n;
+}
+
+/* --- the agent's side --- */
+
+/* A real-time signal that nobody else is likely to send; see signal(7) on SIGRTMIN. */
+static int death_signal(void) { return SIGRTMIN + 7; }
+
+/* For the handler: a signal handler has no argument. */
+static volatile sig_atomic_t expected_parent;
+static volatile sig_atomic_t in_pid_namespace;
+static struct guardian_shared *shared_page;
+
+_noreturn_ static void die_with_all(void) {
+    struct spare_list spared;
+    spare_read(&shared_page->spare, 0, &spared);
+    if (!in_pid_namespace) /* else the kernel ends all with us, its first process */
+        sweep_all(&spared.except, GUARDIAN_UNKILLABLE_NS, say_stuck, NULL);
+    spare_end(&shared_page->spare, GUARDIAN_SPARED_NS);
+    _exit(128 + SIGKILL);
+}
+
+static void on_guardian_died(int signo) {
+    (void)signo;
+    int saved = errno;
+    if (in_pid_namespace || getppid() != expected_parent)
+        die_with_all();
+    errno = saved; /* somebody else sent it */
+}
+
+static void watch_guardian(void) {
+    struct sigaction sa = {.sa_handler = on_guardian_died, .sa_flags = SA_RESTART};
+    (void)sigfillset(&sa.sa_mask);
+    (void)sigaction(death_signal(), &sa, NULL);
+    (void)prctl(PR_SET_PDEATHSIG, death_signal(), 0, 0, 0);
+}
+
+static int write_file(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    int r = write(fd, text, strlen(text)) < 0 ? -errno : 0;
+    (void)close(fd);
+    return r;
+}
+
+/* The same user inside as outside. user_namespaces(7) */
+static int map_user(const struct guardian *g) {
+    char text[64];
+    int r = write_file("/proc/self/setgroups", "deny");
+    if (r < 0 && r != -ENOENT)
+        return r;
+    (void)snprintf(text, sizeof text, "%u %u 1", g->uid, g->uid);
+    if ((r = write_file("/proc/self/uid_map", text)) < 0)
+        return r;
+    (void)snprintf(text, sizeof text, "%u %u 1", g->gid, g->gid);
+    return write_file("/proc/self/gid_map", text);
+}
+
+/* Pids as this namespace counts them, for the sweeps and for the workers. */
+static int mount_proc(void) {
+    if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0 ||
+        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+        return -errno;
+    return 0;
+}
+
+/* What can fail in the agent is told to the guardian, which returns it to the caller. */
+static int agent_setup(const struct guardian *g) {
+    (void)setpgid(0, 0);
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
+        return -errno;
+    if (g->cgroup_fd >= 0)
+        return cgroup_enter(g->cgroup_fd);
+    if (g->contain != JOB_CONTAIN_PIDNS)
+        return 0;
+    int r = g->uid != 0 ? map_user(g) : 0;
+    return r < 0 ? r : mount_proc();
+}
+
+static void agent_begin(struct guardian *g, struct guardian_link *ret) {
+    bool pidns = g->contain == JOB_CONTAIN_PIDNS;
+    in_pid_namespace = pidns;
+    expected_parent = pidns ? 0 : g->guardian;
+    shared_page = g->shared;
+    watch_guardian();
+    (void)close(g->setup[0]);
+    int r = agent_setup(g);
+    ssize_t n = write(g->setup[1], &r, sizeof r);
+    if (n != sizeof r || r < 0)
+        _exit(1);
+    /* The guardian's answer; the end of file if it died before the death signal was asked for. */
+    char go;
+    do
+        n = read(g->setup[1], &go, 1);
+    while (n < 0 && errno == EINTR);
+    if (n != 1 || (!pidns && getppid() != g->guardian))
+        _exit(1);
+    (void)close(g->setup[1]);
+    if (g->cgroup_parent_fd >= 0)
+        (void)close(g->cgroup_parent_fd);
+    (void)sigprocmask(SIG_SETMASK, &g->mask, NULL);
+    *ret = (struct guardian_link){
+        .guardian = pidns ? 0 : g->guardian,
+        .lease_fd = g->lease_fd,
+        .cgroup_fd = g->cgroup_fd,
+        .contain = g->contain,
+        .shared = g->shared,
+    };
+}
+
+void guardian_lease(struct guardian_link *link, uint64_t end_ns) {
+    struct itimerspec when = {0};
+    if (end_ns != TIME_NEVER) {
+        uint64_t late_ns = end_ns + GUARDIAN_LATE_NS;
+        when.it_value.tv_sec = (time_t)(late_ns / NS_PER_S);
+        when.it_value.tv_nsec = (long)(late_ns % NS_PER_S);
+        when.it_interval.tv_nsec = FENCE_REPEAT_NS;
+    }
+    int r = timerfd_settime(link->lease_fd, TFD_TIMER_ABSTIME, &when, NULL);
+    assert(r == 0);
+}
+
+/* Not where the guardian counts pids otherwise; there the kernel ends all. */
+void guardian_spare(struct guardian_link *link, pid_t pid) {
+    if (link->shared != NULL && link->contain != JOB_CONTAIN_PIDNS)
+        spare_add(&link->shared->spare, pid);
+}
+
+bool guardian_fenced(struct guardian_link *link) {
+    return atomic_exchange(&link->shared->fenced, false);
+}
+
+const char *guardian_contain_text(enum job_contain contain) {
+    switch (contain) {
+    case JOB_CONTAIN_AUTO:
+        return "automatic";
+    case JOB_CONTAIN_NONE:
+        return "none";
+    case JOB_CONTAIN_CGROUP:
+        return "cgroup";
+    case JOB_CONTAIN_PIDNS:
+        return "pid namespace";
+    }
+    assert_not_reached();
+}
+
+/* --- the keeper: outside of what it ends, for the case that both others are killed --- */
+
+static void await_pidfd(int fd) {
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    while (poll(&p, 1, -1) < 0)
+        ;
+}
+
+static void cgroup_end(const struct guardian *g) {
+    (void)cgroup_kill(g->cgroup_fd);
+    while (cgroup_populated(g->cgroup_fd) == 1)
+        (void)poll(NULL, 0, 1);
+    (void)cgroup_remove(g->cgroup_parent_fd, g->cgroup_name);
+}
+
+/* Holds the listener too: a process's descriptors are closed before the kernel kills the pid
+ * namespace that it was the first of, so the listener would say "gone" too early. */
+_noreturn_ static void keeper_main(const struct guardian *g, int guardian_pidfd, int agent_pidfd) {
+    (void)setsid(); /* no signal to the guardian's process group reaches it */
+    (void)prctl(PR_SET_NAME, "muster-keeper", 0, 0, 0);
+    await_pidfd(guardian_pidfd);
+    if (g->cgroup_fd >= 0)
+        cgroup_end(g);
+    (void)syscall(SYS_pidfd_send_signal, agent_pidfd, SIGKILL, NULL, 0);
+    await_pidfd(agent_pidfd); /* of a namespace's first process: after all others have gone */
+    _exit(0);
+}
+
+static int keeper_start(struct guardian *g) {
+    int guardian_pidfd = (int)syscall(SYS_pidfd_open, g->guardian, 0);
+    int agent_pidfd = (int)syscall(SYS_pidfd_open, g->agent, 0);
+    int r = guardian_pidfd < 0 || agent_pidfd < 0 ? -errno : 0;
+    if (r == 0) {
+        g->keeper = fork();
+        if (g->keeper == 0)
+            keeper_main(g, guardian_pidfd, agent_pidfd);
+        r = g->keeper < 0 ? -errno : 0;
+    }
+    if (guardian_pidfd >= 0)
+        (void)close(guardian_pidfd);
+    if (agent_pidfd >= 0)
+        (void)close(agent_pidfd);
+    return r;
+}
+
+/* --- the guardian's side --- */
+
+_noreturn_ static void exit_as(int status) {
+    if (!WIFSIGNALED(status))
+        _exit(WEXITSTATUS(status));
+    int signo = WTERMSIG(status);
+    struct rlimit none = {0, 0};
+    (void)setrlimit(RLIMIT_CORE, &none);
+    (void)signal(signo, SIG_DFL);
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, signo);
+    (void)kill(getpid(), signo);
+    (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
+    _exit(128 + signo); /* as process 1, which its own signals don't end */
+}
+
+/* The agent has died: end all else, then tell the world. */
+_noreturn_ static void guardian_finish(struct guardian *g, int status) {
+    struct spare_list spared;
+    spare_read(&g->shared->spare, g->keeper, &spared);
+    if (g->cgroup_fd >= 0)
+        (void)cgroup_kill(g->cgroup_fd);
+    sweep_all(&spared.except, g->unkillable_ns, say_stuck, NULL);
+    spare_end(&g->shared->spare, GUARDIAN_SPARED_NS);
+    spare_read(&g->shared->spare, 0, &spared);
+    if (g->cgroup_fd >= 0 && spared.except.n == 0)
+        cgroup_end(g);
+    if (g->keeper > 0) {
+        (void)kill(g->keeper, SIGKILL);
+        (void)waitpid(g->keeper, NULL, 0);
+    }
+    if (g->listener_fd >= 0)
+        (void)close(g->listener_fd);
+    exit_as(status);
+}
+
+static void forward(const struct guardian *g, int signo) {
+    switch (signo) {
+    case SIGCHLD:
+    case SIGPIPE:
+    case SIGTSTP:
+    case SIGTTIN:
+    case SIGTTOU:
+        return;
+    default: /* signal numbers are no enum of ours */
+        break;
+    }
+    if (signo == death_signal())
+        return;
+    (void)kill(g->agent, signo);
+    if (signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT)
+        (void)kill(g->agent, SIGCONT);
+}
+
+static void lease_over(struct guardian *g) {
+    uint64_t times;
+    if (read(g->lease_fd, &times, sizeof times) != sizeof times)
+        return; /* moved in the meantime */
+    struct sweep_result result;
+    struct spare_list spared;
+    spare_read(&g->shared->spare, 0, &spared);
+    sweep_pass_below(g->agent, &spared.except, &result);
+    if (result.alive == 0) {
+        g->fences = 0;
+        return;
+    }
+    atomic_store(&g->shared->fenced, true);
+    if (++g->fences == g->unkillable_ns / FENCE_REPEAT_NS)
+        say_stuck(NULL, sweep_stuck_one(&result));
+}
+
+static void reap(struct guardian *g) {
+    int status;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (pid == g->agent)
+            guardian_finish(g, status);
+        if (pid == g->keeper)
+            g->keeper = 0;
+    }
+}
+
+_noreturn_ static void guardian_main(struct guardian *g, int signal_fd) {
+    for (;;) {
+        struct pollfd p[2] = {{.fd = signal_fd, .events = POLLIN},
+                              {.fd = g->lease_fd, .events = POLLIN}};
+        if (poll(p, 2, -1) < 0)
+            continue;
+        struct signalfd_siginfo si;
+        while (read(signal_fd, &si, sizeof si) == sizeof si)
+            forward(g, (int)si.ssi_signo);
+        reap(g);
+        if (p[1].revents != 0)
+            lease_over(g);
+    }
+}
+
+/* --- the split --- */
+
+/* The claim's lock is shared with all who get fd: the agent, the keeper. */
+static int make_claimed(int parent, const char *name, int *ret_fd, struct err *err) {
+    int r = -ENOENT;
+    for (int i = 0; i < CLAIM_ATTEMPTS && r == -ENOENT; i++) {
+        r = cgroup_make(parent, name, ret_fd, err);
+        if (r == -EEXIST && cgroup_remove(parent, name) == 0) /* left by a former pid */
+            r = cgroup_make(parent, name, ret_fd, err);
+        if (r < 0 || cgroup_claim(parent, name, *ret_fd))
+            continue;
+        (void)close(*ret_fd); /* another start has just swept it, as it stood there unclaimed */
+        r = err_set(err, -ENOENT, "the cgroup %s was removed by another start", name);
+    }
+    return r;
+}
+
+static int cgroup_prepare(struct guardian *g, bool required, struct err *err) {
+    _cleanup_(freep) char *path = NULL;
+    int r = cgroup_own_path(&path);
+    if (r < 0)
+        return err_set(err, r, "--contain=cgroup: no cgroup v2 is mounted here");
+    if (!required && !cgroup_is_delegated(path))
+        return -EPERM;
+    int parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0)
+        return err_set(err, -errno, "--contain=cgroup: cannot open %s: %s", path, strerror(errno));
+    (void)snprintf(g->cgroup_name, sizeof g->cgroup_name, GUARDIAN_CGROUP_PREFIX "%d", getpid());
+    int fd;
+    r = make_claimed(parent, g->cgroup_name, &fd, err);
+    if (r == 0 && faccessat(fd, "cgroup.kill", W_OK, 0) < 0) {
+        r = err_set(err, -EOPNOTSUPP, "the kernel has no cgroup.kill (Linux 5.14)");
+        (void)close(fd);
+        (void)cgroup_remove(parent, g->cgroup_name);
+    }
+    if (r < 0) {
+        (void)close(parent);
+        err_prefix(err, "--contain=cgroup below %s", path);
+        return r;
+    }
+    g->cgroup_parent_fd = parent;
+    g->cgroup_fd = fd;
+    return 0;
+}
+
+static int choose_contain(struct guardian *g, enum job_contain wanted, struct err *err) {
+    switch (wanted) {
+    case JOB_CONTAIN_NONE:
+    case JOB_CONTAIN_PIDNS:
+        g->contain = wanted;
+        return 0;
+    case JOB_CONTAIN_AUTO:
+        g->contain = cgroup_prepare(g, false, NULL) == 0 ? JOB_CONTAIN_CGROUP : JOB_CONTAIN_NONE;
+        return 0;
+    case JOB_CONTAIN_CGROUP:
+        g->contain = wanted;
+        return cgroup_prepare(g, true, err);
+    }
+    assert_not_reached();
+}
+
+static int prepare(struct guardian *g, enum job_contain wanted, struct err *err) {
+    g->lease_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (g->lease_fd < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, g->setup) < 0)
+        return err_set(err, -errno, "cannot prepare the guardian: %s", strerror(errno));
+    void *page = mmap(NULL, sizeof *g->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                      -1, 0);
+    if (page == MAP_FAILED)
+        return err_set(err, -errno, "cannot prepare the guardian: %s", strerror(errno));
+    g->shared = page;
+    return choose_contain(g, wanted, err);
+}
+
+static void terminal_signals_ignored(void) {
+    (void)signal(SIGTSTP, SIG_IGN);
+    (void)signal(SIGTTIN, SIG_IGN);
+    (void)signal(SIGTTOU, SIG_IGN);
+}
+
+static pid_t make_agent(const struct guardian *g) {
+    if (g->contain != JOB_CONTAIN_PIDNS)
+        return fork();
+    unsigned long flags = CLONE_NEWPID | CLONE_NEWNS | SIGCHLD;
+    if (g->uid != 0)
+        flags |= CLONE_NEWUSER;
+    return (pid_t)syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);
+}
+
+static int undo(struct guardian *g, int r) {
+    guardian_close(g);
+    (void)sigprocmask(SIG_SETMASK, &g->mask, NULL);
+    return r;
+}
+
+/* In the guardian: the agent's word that it is set up. */
+static int await_agent(struct guardian *g, struct err *err) {
+    (void)close(g->setup[1]);
+    g->setup[1] = -1;
+    int r = 0;
+    ssize_t n;
+    do
+        n = read(g->setup[0], &r, sizeof r);
+    while (n < 0 && errno == EINTR);
+    if (n != sizeof r)
+        r = -ECHILD;
+    if (r == 0 && g->contain != JOB_CONTAIN_NONE)
+        r = keeper_start(g);
+    if (r == 0)
+        return 0;
+    (void)kill(g->agent, SIGKILL);
+    (void)waitpid(g->agent, NULL, 0);
+    return err_set(err, r, "cannot set up the agent (containment: %s): %s",
+                   guardian_contain_text(g->contain), strerror(-r));
+}
+
+int guardian_fork(const struct guardian_config *config, struct guardian_link *ret,
+                  struct err *err) {
+    struct guardian g = {.listener_fd = config->listener_fd, .lease_fd = -1,
+                         .cgroup_parent_fd = -1, .cgroup_fd = -1, .setup = {-1, -1},
+                         .guardian = getpid(), .uid = geteuid(), .gid = getegid(),
+                         .unkillable_ns = config->unkillable_ns != 0
+                                              ? config->unkillable_ns
+                                              : GUARDIAN_UNKILLABLE_NS};
+    (void)signal(SIGCHLD, SIG_DFL); /* inherited SIG_IGN would hide every exit */
+    sigset_t all;
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_SETMASK, &all, &g.mask);
+    int r = prepare(&g, config->contain, err);
+    if (r < 0)
+        return undo(&g, r);
+    int signal_fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (signal_fd < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
+        return undo(&g, err_set(err, -errno, "cannot prepare the guardian: %s", strerror(errno)));
+    terminal_signals_ignored();
+    g.agent = make_agent(&g);
+    if (g.agent == 0) {
+        (void)close(signal_fd);
+        agent_begin(&g, ret);
+        return 0;
+    }
+    r = g.agent < 0 ? err_set(err, -errno, "cannot start the agent (containment: %s): %s",
+                              guardian_contain_text(g.contain), strerror(errno))
+                    : await_agent(&g, err);
+    if (r < 0) {
+        (void)close(signal_fd);
+        return undo(&g, r);
+    }
+    (void)!write(g.setup[0], "g", 1);
+    (void)close(g.setup[0]);
+    guardian_main(&g, signal_fd);
+}

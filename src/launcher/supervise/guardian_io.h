@@ -1,0 +1,84 @@
+/* The guardian: the process a user started becomes the parent of the agent, and stays, with almost
+ * no state and no libraries, to see to it that no process outlives the agent.
+ *
+ *     main(): parse the command line; listen_socket(…, &listener);   before any loop or library
+ *     r = guardian_fork(&config, &link, &err);                       returns in the agent only
+ *     guardian_lease(&link, end_ns);                                 at each renewal
+ *     guardian_lease(&link, TIME_NEVER);                             when no worker is left
+ *     exit(status);                                                  passed on exactly
+ *
+ *     user ─┬─ guardian (foreground process group; subreaper)
+ *           │    └─ agent (own process group; subreaper) ─┬─ worker (own session) ─ …
+ *           │                                             └─ …
+ *
+ * What ends whom:
+ *   agent dies           the guardian kills and reaps until nothing is left, closes the listener
+ *                        (the witness of rendezvous.md) and exits with the agent's status; a death
+ *                        by signal is raised again on itself, without a core
+ *   guardian dies        the agent gets a real-time signal (PR_SET_PDEATHSIG) whose handler kills
+ *                        and reaps all below it, then the agent dies
+ *   agent is frozen      250 ms after the lease's end the guardian kills all below the agent, and
+ *                        goes on every 100 ms until the lease is moved; the agent is spared
+ *   both are killed      only with containment: a keeper (a third, even smaller process in its
+ *                        own session) ends the rest and closes the listener last
+ * The log writer is killed too, but not waited for longer than GUARDIAN_SPARED_NS: it holds nothing
+ * that the next agent here could need. Any other process that can't be killed is said once on
+ * standard error; the guardian then waits for it with the listener open, so that nobody takes the
+ * node for gone.
+ *
+ * Terminal: SIGTSTP, SIGTTIN, SIGTTOU are ignored in both. Every other signal that can be caught
+ * is forwarded to the agent, SIGCONT after those that end it. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "launcher/job/job.h"
+
+/* Its cgroup is called so, with its pid behind. */
+#define GUARDIAN_CGROUP_PREFIX "muster-"
+
+/* After the lease's end, for the agent to act first (rendezvous.md, "Leases"). */
+#define GUARDIAN_LATE_NS (250 * NS_PER_MS)
+/* A killed process that is there so long after is called unkillable. */
+#define GUARDIAN_UNKILLABLE_NS (5 * NS_PER_S)
+
+/* A killed process that nobody needs to be gone gets so long to end. */
+#define GUARDIAN_SPARED_NS (1 * NS_PER_S)
+
+struct guardian_config {
+    int listener_fd;          /* kept open, closed last; -1: none. The agent has its own copy */
+    enum job_contain contain; /* AUTO: a cgroup where one was delegated to us, else none */
+    uint64_t unkillable_ns;   /* 0: GUARDIAN_UNKILLABLE_NS */
+};
+
+/* What the agent holds. */
+struct guardian_link {
+    pid_t guardian;           /* as getppid() must show it: 0 in a pid namespace of our own */
+    int lease_fd;             /* timerfd, shared with the guardian */
+    int cgroup_fd;            /* directory of muster's own cgroup (we are in it); -1: none */
+    enum job_contain contain; /* what is in force: NONE, CGROUP or PIDNS */
+    struct guardian_shared *shared;
+};
+#define GUARDIAN_LINK_INIT {.lease_fd = -1, .cgroup_fd = -1}
+
+/* Splits this process. Returns 0 in the agent; the parent becomes the guardian and never returns.
+ * On an error (negative errno, text) nothing was split. The agent's SIGCHLD is SIG_DFL, its signal
+ * mask is what it was, it leads its own process group and is a subreaper. */
+_must_use_ int guardian_fork(const struct guardian_config *config, struct guardian_link *ret,
+                             struct err *err);
+
+/* The lease's end on CLOCK_MONOTONIC; TIME_NEVER: no lease, nothing runs. One system call. */
+void guardian_lease(struct guardian_link *link, uint64_t end_ns);
+
+/* True once the guardian has killed workers because the lease was over and the agent had not moved:
+ * their SIGKILLs are no failures of theirs. Cleared by this call. */
+bool guardian_fenced(struct guardian_link *link);
+
+/* A helper of the agent that no sweep kills, and that is killed at the end but not waited for
+ * (spare_io.h). */
+void guardian_spare(struct guardian_link *link, pid_t pid);
+
+/* "none", "cgroup /sys/fs/…", "pid namespace": for muster's verbose output. */
+const char *guardian_contain_text(enum job_contain contain);

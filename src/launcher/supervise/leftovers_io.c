@@ -1,0 +1,58 @@
+#include "launcher/supervise/leftovers_io.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "launcher/supervise/cgroup_io.h"
+#include "launcher/supervise/guardian_io.h"
+#include "launcher/logs/tempdir_io.h"
+#include "rendezvous/operate/mark_io.h"
+#include "rendezvous/operate/registry_io.h"
+
+/* This process is in the group that its guardian made; others' are beside it. */
+static void sweep_cgroups(uint64_t until_ns) {
+    _cleanup_(freep) char *path = NULL;
+    char *own = cgroup_own_path(&path) == 0 ? strrchr(path, '/') : NULL;
+    if (own == NULL || own == path ||
+        strncmp(own + 1, GUARDIAN_CGROUP_PREFIX, strlen(GUARDIAN_CGROUP_PREFIX)) != 0)
+        return;
+    *own = '\0';
+    int parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0)
+        return;
+    cgroup_sweep(parent, GUARDIAN_CGROUP_PREFIX, until_ns);
+    (void)close(parent);
+}
+
+/* Each for its part of the time. */
+static void sweep_all_kinds(enum job_contain contain, uint64_t ns) {
+    if (contain == JOB_CONTAIN_CGROUP)
+        sweep_cgroups(clock_now_ns() + ns / 4);
+    (void)tempdir_sweep(clock_now_ns() + ns / 4);
+    registry_sweep(clock_now_ns() + ns / 4);
+    mark_sweep(clock_now_ns() + ns / 4);
+}
+
+static int sweep(int fd, void *arg) {
+    const enum job_contain *contain = arg;
+    (void)fd;
+    sweep_all_kinds(*contain, LEFTOVERS_NS);
+    return 0;
+}
+
+void leftovers_sweep_some(enum job_contain contain) {
+    sweep_all_kinds(contain, LEFTOVERS_SOME_NS);
+}
+
+int leftovers_sweep(struct loop *loop, enum job_contain contain, struct helper *ret) {
+    int ours, theirs; /* a helper has a descriptor, whether it needs one or not */
+    int r = child_pipe(&ours, &theirs);
+    if (r < 0)
+        return r;
+    r = helper_start(loop, "muster-tidy", sweep, &contain, theirs, ret);
+    (void)close(ours);
+    (void)close(theirs);
+    return r;
+}

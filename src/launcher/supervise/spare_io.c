@@ -1,0 +1,51 @@
+#include "launcher/supervise/spare_io.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "launcher/logs/writer_io.h"
+
+#define WAIT_NS (2 * NS_PER_MS)
+
+void spare_add(struct spare *s, pid_t pid) {
+    unsigned n = atomic_fetch_add(&s->n, 1);
+    atomic_store(&s->pids[n % SPARE_MAX], pid);
+}
+
+static void insert(struct spare_list *l, pid_t pid) {
+    uint32_t at = l->except.n++;
+    for (; at > 0 && l->pids[at - 1] > pid; at--)
+        l->pids[at] = l->pids[at - 1];
+    l->pids[at] = pid;
+}
+
+void spare_read(struct spare *s, pid_t more, struct spare_list *ret) {
+    memset(ret, 0, sizeof *ret);
+    ret->except.pids = ret->pids;
+    if (more > 0)
+        insert(ret, more);
+    for (int i = 0; i < SPARE_MAX; i++) {
+        pid_t pid = atomic_load(&s->pids[i]);
+        if (pid > 0 && pid != more && sweep_is_named(pid, WRITER_NAME))
+            insert(ret, pid);
+    }
+}
+
+void spare_end(struct spare *s, uint64_t ns) {
+    struct spare_list list;
+    spare_read(s, 0, &list);
+    for (uint32_t i = 0; i < list.except.n; i++) {
+        pid_t pid = list.pids[i];
+        if (sweep_parent(pid) != getpid())
+            continue;
+        (void)kill(pid, SIGKILL);
+        while (waitpid(pid, NULL, WNOHANG) == 0 && ns >= WAIT_NS) {
+            struct timespec ts = {.tv_nsec = (long)WAIT_NS};
+            (void)nanosleep(&ts, NULL);
+            ns -= WAIT_NS;
+        }
+    }
+}

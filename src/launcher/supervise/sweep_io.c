@@ -1,0 +1,499 @@
+#include "launcher/supervise/sweep_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "io/process/proc.h"
+
+/* All but the walk in pieces may run in a signal handler: no heap, no stdio, no locks. */
+
+#define PATH_LEN 64
+#define NAME_MAX_BYTES 120
+#define QUEUE_MAX 4096 /* processes met in one pass; those beyond are met in the next */
+
+static uint64_t now_ns(void) {
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/* --- text --- */
+
+static char *add_text(char *at, const char *text) {
+    while (*text != '\0')
+        *at++ = *text++;
+    *at = '\0';
+    return at;
+}
+
+static char *add_number(char *at, pid_t n) {
+    char digits[12];
+    int len = 0;
+    do
+        digits[len++] = (char)('0' + n % 10);
+    while ((n /= 10) > 0);
+    while (len > 0)
+        *at++ = digits[--len];
+    *at = '\0';
+    return at;
+}
+
+static void proc_path(char out[PATH_LEN], pid_t pid, const char *rest) {
+    (void)add_text(add_number(add_text(out, "/proc/"), pid), rest);
+}
+
+/* --- reading /proc --- */
+
+static ssize_t read_some(int fd, char *buf, size_t size) {
+    ssize_t n;
+    do
+        n = read(fd, buf, size);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
+/* The beginning of /proc/PID/name, up to size bytes; < 0: it can't be read. */
+static ssize_t read_proc(pid_t pid, const char *name, char *buf, size_t size) {
+    char path[PATH_LEN];
+    proc_path(path, pid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = read_some(fd, buf, size);
+    (void)close(fd);
+    return n;
+}
+
+struct proc_stat {
+    pid_t parent;
+    char state;
+    bool ended; /* a zombie, and all its threads have ended too */
+};
+
+/* The number at the start of the field that is `skip` fields on. */
+static pid_t field_number(const char *p, int skip) {
+    for (; skip > 0 && *p != '\0'; p++)
+        skip -= *p == ' ';
+    pid_t n = 0;
+    for (; *p >= '0' && *p <= '9'; p++)
+        n = n * 10 + (*p - '0');
+    return n;
+}
+
+/* /proc/PID/stat: "pid (name) state ppid …", and the name may hold anything; field 20 is the
+ * number of threads, a zombie first thread included. proc(5) */
+static bool read_stat(pid_t pid, struct proc_stat *ret) {
+    char buf[512];
+    ssize_t n = read_proc(pid, "/stat", buf, sizeof buf - 1);
+    if (n <= 0)
+        return false;
+    buf[n] = '\0';
+    const char *p = strrchr(buf, ')');
+    if (p == NULL || p[1] != ' ' || p[2] == '\0')
+        return false;
+    p += 2;
+    ret->state = *p;
+    ret->parent = field_number(p, 1);
+    ret->ended = *p == 'X' || (*p == 'Z' && field_number(p, 17) <= 1);
+    return true;
+}
+
+/* The numbers of a "children" file; false when there is no such file. */
+static bool each_in_file(const char *path, proc_number_fn *fn, void *arg) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    char buf[1024];
+    pid_t pid = 0;
+    for (ssize_t n; (n = read_some(fd, buf, sizeof buf)) > 0;)
+        for (ssize_t i = 0; i < n; i++) {
+            if (buf[i] >= '0' && buf[i] <= '9') {
+                pid = pid * 10 + (buf[i] - '0');
+            } else if (pid > 0) {
+                fn(arg, pid);
+                pid = 0;
+            }
+        }
+    if (pid > 0)
+        fn(arg, pid);
+    (void)close(fd);
+    return true;
+}
+
+struct child_search {
+    pid_t parent;
+    proc_number_fn *fn;
+    void *arg;
+};
+
+static void search_thread(void *arg, pid_t tid) {
+    const struct child_search *s = arg;
+    char path[PATH_LEN];
+    char *at = add_text(add_number(add_text(path, "/proc/"), s->parent), "/task/");
+    (void)add_text(add_number(at, tid), "/children");
+    (void)each_in_file(path, s->fn, s->arg);
+}
+
+static void search_process(void *arg, pid_t pid) {
+    const struct child_search *s = arg;
+    struct proc_stat st;
+    if (read_stat(pid, &st) && st.parent == s->parent)
+        s->fn(s->arg, pid);
+}
+
+static void each_child(pid_t parent, unsigned without, proc_number_fn *fn, void *arg) {
+    struct child_search s = {.parent = parent, .fn = fn, .arg = arg};
+    char path[PATH_LEN];
+    if (!(without & SWEEP_WITHOUT_CHILDREN_FILE) &&
+        access("/proc/thread-self/children", R_OK) == 0) {
+        proc_path(path, parent, "/task");
+        (void)!proc_each_number(path, search_thread, &s); /* it has ended */
+        return;
+    }
+    (void)!proc_each_number("/proc", search_process, &s);
+}
+
+/* --- one pass --- */
+
+struct found {
+    pid_t pid, parent;
+};
+
+struct pass {
+    pid_t self;     /* whose children are killed by pid */
+    pid_t top;      /* whose descendants are killed */
+    unsigned without;
+    const struct sweep_except *except; /* NULL: none */
+    struct sweep_result *result;
+    pid_t parent;   /* of those being listed */
+    bool resumed;   /* others have run since it began: what was found may have been reaped */
+    uint32_t n;
+    struct found queue[QUEUE_MAX];
+};
+
+static bool excepted(const struct sweep_except *except, pid_t pid) {
+    uint32_t from = 0, to = except != NULL ? except->n : 0;
+    while (from < to) {
+        uint32_t mid = from + (to - from) / 2;
+        if (except->pids[mid] == pid)
+            return true;
+        if (except->pids[mid] < pid)
+            from = mid + 1;
+        else
+            to = mid;
+    }
+    return false;
+}
+
+static void queue_child(void *arg, pid_t pid) {
+    struct pass *p = arg;
+    bool child = p->parent == p->self || p->parent == p->top;
+    if (p->n < QUEUE_MAX && !(child && excepted(p->except, pid)))
+        p->queue[p->n++] = (struct found){.pid = pid, .parent = p->parent};
+}
+
+/* A process that is not our child. *ret_alive: it is where we found it, and has not ended. */
+static int kill_deeper(const struct pass *p, const struct found *f, bool *ret_alive) {
+    int fd = p->without & SWEEP_WITHOUT_PIDFD ? -1 : (int)syscall(SYS_pidfd_open, f->pid, 0);
+    int r = 0;
+    struct proc_stat st;
+    /* Read after the pidfd was opened: if the pid now belongs to a process elsewhere, its parent
+     * tells; if it comes to belong to one later, the pidfd does not follow. */
+    *ret_alive = read_stat(f->pid, &st) && (st.parent == f->parent || st.parent == p->top) &&
+                 !st.ended;
+    if (*ret_alive && fd >= 0)
+        r = (int)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+    else if (*ret_alive && p->top != p->self)
+        r = kill(f->pid, SIGKILL); /* it will never become a child of ours */
+    int error = errno;
+    if (fd >= 0)
+        (void)close(fd);
+    return r < 0 ? -error : 0;
+}
+
+static int kill_own(struct pass *p, const struct found *f, bool *ret_alive) {
+    struct proc_stat st;
+    *ret_alive = false;
+    if (p->resumed && (!read_stat(f->pid, &st) || st.parent != p->self))
+        return 0;
+    int r = kill(f->pid, SIGKILL) < 0 ? -errno : 0;
+    *ret_alive = !read_stat(f->pid, &st) || !st.ended;
+    if (!*ret_alive) {
+        p->result->zombies++;
+        p->result->zombie = f->pid;
+    }
+    return r;
+}
+
+/* Returns whether it was there. */
+static bool kill_found(struct pass *p, const struct found *f) {
+    bool alive;
+    int r = f->parent == p->self ? kill_own(p, f, &alive) : kill_deeper(p, f, &alive);
+    if (!alive)
+        return false;
+    p->result->alive++;
+    p->result->example = f->pid;
+    if (r == -EPERM)
+        p->result->unkillable = f->pid;
+    return true;
+}
+
+/* Every process is killed before its children are listed, so that they can only become fewer. The
+ * children of one that has been reaped since are elsewhere, and its pid may be another's. */
+static void run_one(struct pass *p, uint32_t i) {
+    if (!kill_found(p, &p->queue[i]) && p->resumed)
+        return;
+    p->parent = p->queue[i].pid;
+    each_child(p->parent, p->without, queue_child, p);
+}
+
+/* Breadth first. */
+static void run_pass(struct pass *p) {
+    for (uint32_t i = 0; i < p->n; i++)
+        run_one(p, i);
+}
+
+static void list_below(struct pass *p) {
+    p->parent = p->top;
+    each_child(p->top, p->without, queue_child, p);
+}
+
+static void pass_init(struct pass *p, pid_t top, const struct sweep_except *except,
+                      struct sweep_result *result) {
+    p->self = getpid();
+    p->top = top;
+    p->without = except != NULL ? except->without : 0;
+    p->except = except;
+    p->result = result;
+    p->resumed = false;
+    p->n = 0;
+    *result = (struct sweep_result){0};
+}
+
+void sweep_pass(const struct sweep_except *except, struct sweep_result *ret) {
+    struct pass p;
+    pass_init(&p, getpid(), except, ret);
+    list_below(&p);
+    run_pass(&p);
+}
+
+void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep_result *ret) {
+    struct pass p;
+    pass_init(&p, top, except, ret);
+    list_below(&p);
+    run_pass(&p);
+}
+
+/* A process that has no memory any more, or not yet its new one: it is ending (its children will
+ * lose it in a moment) or in the middle of exec. Nothing in /proc tells whose it is. */
+static bool is_between(pid_t pid) {
+    char c;
+    return read_proc(pid, "/cmdline", &c, 1) == 0;
+}
+
+/* The value of a variable in /proc/PID/environ, as far as it fits; false: it is not there. */
+static bool read_variable(pid_t pid, const char *name, char *out, size_t size) {
+    char path[PATH_LEN], buf[4096];
+    proc_path(path, pid, "/environ");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    size_t matched = 0, len = 0;
+    bool matching = true, inside = false, found = false;
+    for (ssize_t n; !found && (n = read_some(fd, buf, sizeof buf)) > 0;)
+        for (ssize_t i = 0; i < n && !found; i++) {
+            if (buf[i] == '\0') {
+                found = inside;
+                matched = 0;
+                matching = true;
+            } else if (inside) {
+                if (len + 1 < size)
+                    out[len++] = buf[i];
+            } else if (matching && buf[i] == '=' && name[matched] == '\0') {
+                inside = true;
+            } else {
+                matching = matching && name[matched] == buf[i];
+                matched += matching;
+            }
+        }
+    (void)close(fd);
+    out[len] = '\0';
+    return found;
+}
+
+/* --- a pass in pieces --- */
+
+struct sweep_walk {
+    struct pass pass;
+    struct sweep_result result;
+    uint32_t at, n_top;  /* of the queue: the next, and how many are children of this process */
+    const char *marker;  /* of orphans; NULL: all are meant */
+    sweep_mine_fn *mine;
+    void *arg;
+};
+
+struct sweep_walk *sweep_walk_new(void) { return xcalloc(1, sizeof(struct sweep_walk)); }
+
+void sweep_walk_free(struct sweep_walk *w) { free(w); }
+
+void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except) {
+    pass_init(&w->pass, getpid(), except, &w->result);
+    list_below(&w->pass);
+    w->pass.except = NULL; /* not ours to keep; they are not in the queue */
+    w->at = 0;
+    w->n_top = w->pass.n;
+    w->marker = NULL;
+}
+
+void sweep_walk_begin_orphans(struct sweep_walk *w, const struct sweep_except *except,
+                              const char *marker, sweep_mine_fn *mine, void *arg) {
+    sweep_walk_begin(w, except);
+    w->marker = marker;
+    w->mine = mine;
+    w->arg = arg;
+}
+
+static bool is_meant(struct sweep_walk *w, pid_t pid) {
+    char value[SWEEP_MARKER_MAX];
+    if (read_variable(pid, w->marker, value, sizeof value))
+        return w->mine(w->arg, value);
+    w->result.undecided += is_between(pid);
+    return false;
+}
+
+bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct sweep_result *ret) {
+    while (w->at < w->pass.n) {
+        uint32_t i = w->at++;
+        if (w->marker == NULL || i >= w->n_top || is_meant(w, w->pass.queue[i].pid))
+            run_one(&w->pass, i);
+        if (w->at < w->pass.n && now_ns() >= until_ns) {
+            w->pass.resumed = true;
+            return false;
+        }
+    }
+    *ret = w->result;
+    return true;
+}
+
+/* --- until nothing is left --- */
+
+pid_t sweep_stuck_one(const struct sweep_result *r) {
+    return r->unkillable != 0 ? r->unkillable : r->example != 0 ? r->example : r->zombie;
+}
+
+static void await_sigchld(uint64_t ns) {
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGCHLD);
+    struct timespec ts = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+    (void)sigtimedwait(&set, NULL, &ts);
+}
+
+/* False when there are no children at all. */
+static bool reap_ended(void) {
+    pid_t pid;
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+        ;
+    return pid == 0;
+}
+
+void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_stuck_fn *on_stuck,
+               void *arg) {
+    uint64_t stuck_ns = now_ns() + unkillable_ns, wait_ns = NS_PER_MS;
+    bool said = false;
+    while (reap_ended()) {
+        struct sweep_result result;
+        sweep_pass(except, &result);
+        /* Own children stay listed until they are reaped, which only this function does: an
+         * empty list is the truth. */
+        if (result.alive + result.zombies == 0)
+            return;
+        if (!said && now_ns() >= stuck_ns) {
+            said = true;
+            if (on_stuck != NULL)
+                on_stuck(arg, sweep_stuck_one(&result));
+        }
+        if (!reap_ended())
+            return;
+        await_sigchld(wait_ns);
+        wait_ns = MIN2(wait_ns * 2, 50 * NS_PER_MS);
+    }
+}
+
+pid_t sweep_parent(pid_t pid) {
+    struct proc_stat st;
+    return read_stat(pid, &st) ? st.parent : 0;
+}
+
+bool sweep_is_named(pid_t pid, const char *name) {
+    char comm[32];
+    size_t len = strlen(name);
+    return read_proc(pid, "/comm", comm, sizeof comm) == (ssize_t)len + 1 &&
+           memcmp(comm, name, len) == 0;
+}
+
+/* --- for people --- */
+
+/* TracerPid of /proc/PID/status, as this pid namespace sees it; 0: none, or none to be seen. */
+static pid_t tracer_of(pid_t pid) {
+    char buf[1024];
+    ssize_t n = read_proc(pid, "/status", buf, sizeof buf - 1);
+    if (n <= 0)
+        return 0;
+    buf[n] = '\0';
+    static const char key[] = "\nTracerPid:";
+    const char *p = strstr(buf, key);
+    if (p == NULL)
+        return 0;
+    for (p += sizeof key - 1; *p == '\t' || *p == ' ';)
+        p++;
+    return field_number(p, 0);
+}
+
+/* "process 123, python3 train.py", of one that has ended "process 123, (python3)". */
+static char *add_name(char *at, pid_t pid) {
+    char line[NAME_MAX_BYTES];
+    ssize_t n = read_proc(pid, "/cmdline", line, sizeof line - 1);
+    at = add_number(add_text(at, "process "), pid);
+    if (n == 0) {
+        n = read_proc(pid, "/comm", line + 1, sizeof line - 3);
+        if (n > 0) {
+            line[0] = '(';
+            line[n] = ')'; /* where its newline was */
+            n++;
+        }
+    }
+    if (n <= 0)
+        return at;
+    for (ssize_t i = 0; i < n; i++)
+        if (line[i] >= 0 && line[i] < ' ')
+            line[i] = ' ';
+    while (n > 0 && line[n - 1] == ' ')
+        n--;
+    line[n] = '\0';
+    return add_text(add_text(at, ", "), line);
+}
+
+void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]) {
+    struct proc_stat st;
+    pid_t tracer = tracer_of(pid);
+    char *at = add_name(out, pid);
+    if (!read_stat(pid, &st))
+        return;
+    if (tracer > 0 && st.ended) {
+        at = add_name(add_text(at, " (it has ended, and is held by its tracer, "), tracer);
+    } else {
+        at = add_text(at, " (state ");
+        *at++ = st.state;
+        *at = '\0';
+        if (tracer > 0)
+            at = add_name(add_text(at, ", traced by "), tracer);
+    }
+    (void)add_text(at, ")");
+}

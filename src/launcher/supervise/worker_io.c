@@ -1,0 +1,366 @@
+#include "launcher/supervise/worker_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "launcher/supervise/cgroup_io.h"
+#include "launcher/supervise/worker_priv.h"
+
+/* --- the end of the group --- */
+
+static void close_fd(int *fd) {
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
+static void on_remove_turn(void *arg);
+
+/* A thousand cgroups take the kernel 100 ms and more. */
+static void remove_some(struct worker_group *g) {
+    while (g->remove_at < g->n) {
+        struct worker *w = &g->workers[g->remove_at++];
+        if (w->cgroup_fd < 0)
+            continue;
+        (void)cgroup_remove(g->config.cgroup_fd, w->cgroup_name); /* else the guardian does */
+        close_fd(&w->cgroup_fd);
+        if (loop_slice_is_over(g->loop)) {
+            worker_put_off(g, &g->remove_due, LOOP_PRIO_BULK, on_remove_turn);
+            return;
+        }
+    }
+}
+
+static void on_remove_turn(void *arg) {
+    struct worker_group *g = arg;
+    g->remove_due = false;
+    g->n_put_off--;
+    remove_some(g);
+    if (g->n_put_off == 0)
+        free(g);
+}
+
+/* All but the memory and the cgroups: calls that were put off find these, and free them. */
+static void dispose(struct worker_group *g) {
+    g->disposed = true;
+    for (uint32_t i = 0; i < g->n; i++) {
+        struct worker *w = &g->workers[i];
+        child_watch_free(w->watch);
+        free(w->program);
+        free(w->cwd);
+        free(w->marker);
+    }
+    loop_timer_free(g->timer);
+    loop_timer_free(g->orphan_timer);
+    close_fd(&g->report_fd);
+    close_fd(&g->report_write_fd);
+    sweep_walk_free(g->walk);
+    free(g->oom_file);
+    remove_some(g);
+    if (g->n_put_off == 0)
+        free(g);
+}
+
+void worker_enter(struct worker_group *g) { g->busy++; }
+
+bool worker_leave(struct worker_group *g) {
+    if (--g->busy > 0 || !g->doomed)
+        return !g->doomed;
+    dispose(g);
+    return false;
+}
+
+void worker_put_off(struct worker_group *g, bool *due, enum loop_priority prio,
+                    loop_defer_fn *fn) {
+    if (*due)
+        return;
+    *due = true;
+    g->n_put_off++;
+    loop_defer(g->loop, prio, fn, g);
+}
+
+bool worker_arrived(struct worker_group *g, bool *due) {
+    *due = false;
+    g->n_put_off--;
+    if (!g->disposed)
+        return true;
+    if (g->n_put_off == 0)
+        free(g);
+    return false;
+}
+
+void worker_group_free(struct worker_group *g) {
+    if (g == NULL || g->doomed)
+        return;
+    g->doomed = true;
+    if (g->machine.state != WORKER_STATE_GONE)
+        worker_sweep_now(g);
+    if (g->busy == 0)
+        dispose(g);
+}
+
+/* --- obeying the machine --- */
+
+static void send_to(struct worker *w, int signo) {
+    if (w->watch != NULL && child_watch_kill_group(w->watch, signo) == 0 && signo > 0 && signo < 64)
+        w->sent |= UINT64_C(1) << signo;
+}
+
+static void on_signal_turn(void *arg);
+
+/* To those that were started: thousands of signals take longer than a turn of the loop. */
+static void signal_some(struct worker_group *g) {
+    while (g->signal_at < g->n_tried) {
+        struct worker *w = &g->workers[g->signal_at++];
+        if (w->ended)
+            continue;
+        send_to(w, g->signal_no);
+        if (g->signal_wakes && w->watch != NULL)
+            (void)!child_watch_kill_group(w->watch, SIGCONT);
+        if (loop_slice_is_over(g->loop)) {
+            worker_put_off(g, &g->signal_due, LOOP_PRIO_BULK, on_signal_turn);
+            return;
+        }
+    }
+}
+
+static void on_signal_turn(void *arg) {
+    struct worker_group *g = arg;
+    if (worker_arrived(g, &g->signal_due))
+        signal_some(g);
+}
+
+/* What is under way goes on where it is the same, and gives way where it is another. */
+static void signal_all(struct worker_group *g, int signo, bool wake) {
+    if (g->signal_due && g->signal_no == signo && g->signal_wakes == wake)
+        return;
+    g->signal_no = signo;
+    g->signal_wakes = wake;
+    g->signal_at = 0;
+    signal_some(g);
+}
+
+static void mark_killed(struct worker_group *g) {
+    for (uint32_t i = 0; i < g->n_tried; i++)
+        if (!g->workers[i].ended)
+            g->workers[i].sent |= UINT64_C(1) << SIGKILL;
+}
+
+static void say_unkillable(struct worker_group *g) {
+    pid_t pid = sweep_stuck_one(&g->last);
+    for (uint32_t i = 0; i < g->n && pid == 0; i++)
+        pid = worker_group_pid(g, i);
+    if (pid == 0)
+        return;
+    char text[SWEEP_NAME_MAX];
+    sweep_describe(pid, text);
+    g->ops.on_unkillable(g->arg, pid, text);
+}
+
+static void apply(struct worker_group *g, const struct worker_update *update) {
+    loop_timer_set(g->timer, g->machine.deadline_ns);
+    if (update->signal_all != 0)
+        signal_all(g, update->signal_all, true);
+    if (update->kill_all) {
+        mark_killed(g); /* the walk may come to them before the signals do */
+        signal_all(g, SIGKILL, false);
+        worker_sweep_all(g, false);
+    }
+    worker_enter(g);
+    if (update->say_unkillable && g->ops.on_unkillable != NULL)
+        say_unkillable(g);
+    if (update->all_gone && !g->doomed) {
+        loop_timer_set(g->orphan_timer, TIME_NEVER);
+        g->ops.on_all_gone(g->arg);
+    }
+    if (worker_leave(g) && update->sweep)
+        worker_sweep_all(g, true);
+}
+
+void worker_step(struct worker_group *g, const struct worker_event *event) {
+    struct worker_update update;
+    worker_group_machine_step(&g->machine, event, &update);
+    apply(g, &update);
+}
+
+static void on_timer(void *arg) {
+    worker_step(arg, &(struct worker_event){.kind = WORKER_EVENT_TIMER, .now_ns = clock_now_ns()});
+}
+
+static void on_orphan_timer(void *arg) { worker_look_for_orphans(arg); }
+
+void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns) {
+    worker_step(g, &(struct worker_event){.kind = WORKER_EVENT_STOP,
+                                          .now_ns = clock_now_ns(),
+                                          .signo = signo,
+                                          .grace_ns = grace_ns});
+    worker_start_no_more(g);
+}
+
+void worker_group_kill(struct worker_group *g) {
+    worker_step(g, &(struct worker_event){.kind = WORKER_EVENT_KILL, .now_ns = clock_now_ns()});
+    worker_start_no_more(g);
+}
+
+/* --- one worker's end --- */
+
+static void read_reports(struct worker_group *g) {
+    struct child_report report;
+    while (child_report_read(g->report_fd, &report) == 1) {
+        if (report.tag >= g->n)
+            continue;
+        struct worker *w = &g->workers[report.tag];
+        char *argv[] = {w->program, NULL};
+        struct child_spec spec = {.argv = argv, .cwd = w->cwd};
+        (void)child_report_text(&report, &spec, &w->start_err);
+    }
+}
+
+static uint64_t oom_kills(const struct worker_group *g, const struct worker *w) {
+    uint64_t n = w->cgroup_fd >= 0 ? cgroup_oom_kills_in(w->cgroup_fd) : 0;
+    if (n == 0 && g->oom_file != NULL)
+        n = cgroup_oom_kills(g->oom_file) - g->oom_before;
+    return n;
+}
+
+static struct worker_exit describe_exit(const struct worker *w, const struct child_status *status) {
+    struct worker_exit e = {
+        .kind = status->signalled ? WORKER_EXIT_SIGNAL : WORKER_EXIT_CODE,
+        .code = status->signalled ? 0 : status->code,
+        .signal = status->signalled ? status->code : 0,
+        .core_dumped = status->core_dumped,
+        .pid = status->pid,
+        .ran_ns = status->at_ns - w->started_ns,
+        .at_ns = status->at_ns,
+    };
+    e.sent_by_us = status->signalled ? status->code < 64 && (w->sent >> status->code & 1) != 0
+                                     : w->sent != 0;
+    bool killed = e.signal == SIGKILL || e.code == 128 + SIGKILL;
+    e.oom = killed && !e.sent_by_us && oom_kills(w->group, w) > 0;
+    return e;
+}
+
+void worker_ended(struct worker *w, const struct worker_exit *how) {
+    struct worker_group *g = w->group;
+    w->ended = true;
+    struct worker_update update;
+    struct worker_event event = {.kind = WORKER_EVENT_EXITED, .now_ns = clock_now_ns()};
+    worker_group_machine_step(&g->machine, &event, &update);
+    worker_enter(g);
+    if (how == NULL)
+        g->ops.on_spawn_failed(g->arg, w->index, &w->start_err);
+    else
+        g->ops.on_exit(g->arg, w->index, how);
+    if (!worker_leave(g))
+        return;
+    if (how != NULL && g->machine.state != WORKER_STATE_SWEEPING)
+        worker_sweep_orphans_of(w);
+    apply(g, &update);
+}
+
+static void on_worker_zombie(void *arg, pid_t pid) {
+    struct worker *w = arg;
+    (void)kill(-pid, SIGKILL);
+    if (w->cgroup_fd >= 0)
+        (void)cgroup_kill(w->cgroup_fd);
+}
+
+static void on_worker_exit(void *arg, const struct child_status *status) {
+    struct worker *w = arg;
+    read_reports(w->group);
+    if (w->start_err.code != 0) {
+        worker_ended(w, NULL);
+        return;
+    }
+    struct worker_exit how = describe_exit(w, status);
+    worker_ended(w, &how);
+}
+
+int worker_watch(struct worker *w, const struct child *child) {
+    return child_watch_new(w->group->reaper, child, on_worker_zombie, on_worker_exit, w,
+                           &w->watch);
+}
+
+/* --- making it --- */
+
+static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n,
+                      const struct worker_group_config *config, struct worker_group **ret) {
+    struct worker_group *g = xcalloc(1, sizeof *g + n * sizeof g->workers[0]);
+    g->loop = loop;
+    g->reaper = reaper;
+    g->config = *config;
+    g->config.oom_file = NULL;
+    g->report_fd = g->report_write_fd = -1;
+    g->chance = random_u64();
+    int r = loop_timer_new(loop, on_timer, g, &g->timer);
+    if (r == 0)
+        r = loop_timer_new(loop, on_orphan_timer, g, &g->orphan_timer);
+    if (r == 0)
+        r = child_pipe(&g->report_fd, &g->report_write_fd);
+    if (r < 0) {
+        dispose(g);
+        return r;
+    }
+    if (config->oom_file != NULL) {
+        g->oom_file = xstrdup(config->oom_file);
+        g->oom_before = cgroup_oom_kills(config->oom_file);
+    }
+    worker_group_machine_init(&g->machine, n);
+    g->n = n;
+    for (uint32_t i = 0; i < n; i++)
+        g->workers[i] = (struct worker){.group = g, .index = i, .cgroup_fd = -1};
+    *ret = g;
+    return 0;
+}
+
+int worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t n,
+                       const struct worker_group_config *config,
+                       const struct worker_group_ops *ops, void *arg, struct worker_group **ret,
+                       struct err *err) {
+    struct worker_group *g;
+    int r = make_group(loop, reaper, n, config, &g);
+    if (r < 0)
+        return err_set(err, r, "cannot prepare %u workers: %s", n, strerror(-r));
+    g->ops = *ops;
+    g->arg = arg;
+    *ret = g;
+    worker_start_some(g);
+    return 0;
+}
+
+/* --- looking --- */
+
+uint32_t worker_group_alive(const struct worker_group *g) { return g->machine.n_left; }
+
+bool worker_group_gone(const struct worker_group *g) {
+    return g->machine.state == WORKER_STATE_GONE;
+}
+
+pid_t worker_group_pid(const struct worker_group *g, uint32_t index) {
+    const struct child_watch *w = g->workers[index].watch;
+    return w != NULL && child_watch_alive(w) ? child_watch_pid(w) : 0;
+}
+
+#define DEPTH_MAX 256 /* a chain of parents longer than that is not followed */
+
+bool worker_group_holds(const struct worker_group *g, pid_t pid) {
+    const pid_t self = getpid();
+    pid_t parent = pid;
+    for (unsigned depth = 0; depth < DEPTH_MAX && parent > 0 && parent != self; depth++) {
+        pid = parent;
+        parent = sweep_parent(pid);
+    }
+    for (uint32_t i = 0; parent == self && i < g->n; i++)
+        if (worker_group_pid(g, i) == pid)
+            return true;
+    return false;
+}
+
+uint64_t worker_group_started_ns(const struct worker_group *g, uint32_t index) {
+    return g->workers[index].started_ns;
+}

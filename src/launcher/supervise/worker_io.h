@@ -1,0 +1,100 @@
+/* The workers of one generation on this node, as processes: started together, watched, stopped
+ * together, and gone only when every descendant is gone. Decisions are worker.h's. Output is not
+ * its business (the caller makes the pipes), nor are ranks.
+ *
+ *     r = worker_group_start(loop, reaper, n, &config, &ops, me, &group, &err);
+ *     … ops.make, ops.made for each …
+ *     worker_group_stop(group, SIGTERM, grace_ns);
+ *     … ops.on_exit for each, then ops.on_all_gone …
+ *     worker_group_free(group);
+ *
+ * Every child that the reaper watches, other than these workers, is a helper: it and what is below
+ * it is spared by all sweeps. All other processes below the agent belong to the generation.
+ *
+ * A worker that has ended leaves nothing behind, at once: its process group is killed while it is
+ * a zombie, its cgroup when it has one, and the orphans that carry its WORKER_MARKER in their
+ * environment. A daemon that cleared its environment too lives until the generation ends. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "io/process/child.h"
+#include "io/loop.h"
+#include "io/process/reaper.h"
+#include "launcher/worker/worker.h"
+
+/* Added to each worker's environment: <generation>.<index>.<16 hex digits of chance>. */
+#define WORKER_MARKER "MUSTER_WORKER_ID"
+
+struct worker_spec {
+    char *const *argv;   /* as child_spec's; all borrowed until ops.made */
+    char *const *envp;   /* complete; NULL: the agent's. The marker is added by us */
+    const char *cwd;     /* NULL: the agent's */
+    int stdin_fd, stdout_fd, stderr_fd; /* -1: the agent's; the caller closes them afterwards */
+    const void *cpuset;  /* NULL: unbound */
+    size_t cpuset_bytes;
+    enum child_memory memory; /* as child_spec's */
+    const void *memory_nodes;
+    size_t memory_nodes_bytes;
+};
+#define WORKER_SPEC_INIT {.stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1}
+
+struct worker_group_config {
+    uint64_t generation;  /* for the marker and the cgroups' names */
+    int cgroup_fd;        /* guardian_link.cgroup_fd; -1: no cgroups */
+    const char *oom_file; /* cgroup_oom_file(); NULL: OOM is never told. Copied */
+    bool no_core, no_new_privs;
+    uint64_t nofile_soft; /* the workers' soft RLIMIT_NOFILE; 0: the agent's own */
+    unsigned without;     /* CHILD_WITHOUT_*; tests */
+};
+#define WORKER_GROUP_CONFIG_INIT {.cgroup_fd = -1}
+
+struct worker_group;
+
+/* All but `make` and `made` are called from the loop, or from worker_group_stop() and _kill(),
+ * never from inside worker_group_start(). Any but those two may call worker_group_stop(), _kill()
+ * and _free(). */
+struct worker_group_ops {
+    /* What worker `index` is to be; called right before it is started, in the order of the
+     * indices. < 0, with a sentence: neither it nor any behind it is started; it is told of by
+     * on_spawn_failed, the others count as ended without a word. */
+    int (*make)(void *arg, uint32_t index, struct worker_spec *ret, struct err *err);
+    /* It was cloned, or could not be: what `make` gave is needed no more. */
+    void (*made)(void *arg, uint32_t index);
+    /* Worker `index` has ended. Its descendants may still be dying. */
+    void (*on_exit)(void *arg, uint32_t index, const struct worker_exit *how);
+    /* Worker `index` never ran; it counts as ended. err->code: errno, text: step and program. */
+    void (*on_spawn_failed)(void *arg, uint32_t index, const struct err *err);
+    /* Every worker and every descendant is gone. Last call. */
+    void (*on_all_gone)(void *arg);
+    /* Once, when something has survived SIGKILL for 5 s: this node stays not-stopped until it is
+     * gone after all (then on_all_gone comes). text: name and state of the process. */
+    void (*on_unkillable)(void *arg, pid_t pid, const char *text);
+};
+
+/* Starts n >= 1 workers without waiting for any exec: now for as long as a turn of the loop may
+ * take, the others in its next turns. Those that were not started when the group is stopped or
+ * killed never are, and count as ended, of which nobody is told. Failures of single workers come
+ * as on_spawn_failed; an error here (pipe) means that none was started. */
+_must_use_ int worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t n,
+                                  const struct worker_group_config *config,
+                                  const struct worker_group_ops *ops, void *arg,
+                                  struct worker_group **ret, struct err *err);
+/* signo and SIGCONT to each worker's process group; SIGKILL to all when the grace is over. May be
+ * repeated: an earlier end of the grace wins, a later one changes nothing. Of thousands, some get
+ * the signal in the loop's next turns. */
+void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns);
+/* SIGKILL now, to the workers and all below them. */
+void worker_group_kill(struct worker_group *g);
+/* Frees; processes that are left are SIGKILLed, but not waited for. NULL is fine. */
+void worker_group_free(struct worker_group *g);
+
+/* Workers that have not ended; those that are still to be started are among them. */
+uint32_t worker_group_alive(const struct worker_group *g);
+bool worker_group_gone(const struct worker_group *g);
+/* 0 when it never ran or has been reaped. */
+pid_t worker_group_pid(const struct worker_group *g, uint32_t index);
+/* Is this process a worker that runs, or below one? Not of a daemon, which has left it. */
+bool worker_group_holds(const struct worker_group *g, pid_t pid);
+uint64_t worker_group_started_ns(const struct worker_group *g, uint32_t index);

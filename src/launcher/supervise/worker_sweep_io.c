@@ -1,0 +1,184 @@
+/* Ending what is below this process, in pieces that leave the loop to others in between. */
+#include <stdio.h>
+#include <string.h>
+
+#include "io/clock.h"
+#include "launcher/supervise/worker_priv.h"
+
+/* A list of children that change while it is read may miss one (proc(5)): several passes must
+ * agree that nothing is left. */
+#define ORPHANS_QUIET_PASSES 4
+/* What a piece may take of the present callback; others have had their part of it already. */
+#define PIECE_NS (2 * NS_PER_MS)
+
+/* ---- who is spared ---- */
+
+struct pid_list {
+    const struct pid_list *without; /* sorted; NULL: none */
+    pid_t *pids;
+    uint32_t n, cap;
+};
+
+static void pid_list_fini(struct pid_list *l) { free(l->pids); }
+
+static int compare_pids(const void *a, const void *b) {
+    const pid_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static void add_pid(void *arg, pid_t pid) {
+    struct pid_list *l = arg;
+    const struct pid_list *without = l->without;
+    if (without != NULL && without->n > 0 &&
+        bsearch(&pid, without->pids, without->n, sizeof pid, compare_pids) != NULL)
+        return;
+    if (l->n == l->cap) {
+        l->cap = MAX2(16, l->cap * 2);
+        l->pids = xrealloc(l->pids, l->cap * sizeof *l->pids);
+    }
+    l->pids[l->n++] = pid;
+}
+
+static struct sweep_except sorted(struct pid_list *l) {
+    if (l->n > 0)
+        qsort(l->pids, l->n, sizeof *l->pids, compare_pids);
+    return (struct sweep_except){.pids = l->pids, .n = l->n};
+}
+
+/* ---- beginning ---- */
+
+static struct sweep_walk *walk_of(struct worker_group *g) {
+    if (g->walk == NULL)
+        g->walk = sweep_walk_new();
+    return g->walk;
+}
+
+/* Every child that the reaper watches and that is no worker of ours is a helper. */
+static void begin_all(struct worker_group *g) {
+    _cleanup_(pid_list_fini) struct pid_list own = {0}, helpers = {.without = &own};
+    for (uint32_t i = 0; i < g->n; i++)
+        if (worker_group_pid(g, i) != 0)
+            add_pid(&own, worker_group_pid(g, i));
+    (void)sorted(&own);
+    child_reaper_each(g->reaper, add_pid, &helpers);
+    struct sweep_except except = sorted(&helpers);
+    sweep_walk_begin(walk_of(g), &except);
+    g->walk_kind = WORKER_WALK_ALL;
+}
+
+/* "generation.index.chance" */
+static bool is_of_ended(void *arg, const char *value) {
+    struct worker_group *g = arg;
+    const char *dot = strchr(value, '.');
+    unsigned long i = dot != NULL ? strtoul(dot + 1, NULL, 10) : g->n;
+    if (i >= g->n)
+        return false;
+    struct worker *w = &g->workers[i];
+    if (!w->looked_for || strcmp(w->marker + strlen(WORKER_MARKER "="), value) != 0)
+        return false;
+    w->met = true;
+    return true;
+}
+
+/* Siblings of the ended, and the siblings' daemons, are spared. */
+static void begin_orphans(struct worker_group *g) {
+    _cleanup_(pid_list_fini) struct pid_list known = {0};
+    child_reaper_each(g->reaper, add_pid, &known);
+    struct sweep_except except = sorted(&known);
+    for (uint32_t i = 0; i < g->n; i++) {
+        g->workers[i].looked_for = g->workers[i].orphans;
+        g->workers[i].met = false;
+    }
+    g->orphans_again = false;
+    sweep_walk_begin_orphans(walk_of(g), &except, WORKER_MARKER, is_of_ended, g);
+    g->walk_kind = WORKER_WALK_ORPHANS;
+}
+
+/* ---- going on ---- */
+
+static void orphans_walked(struct worker_group *g, const struct sweep_result *result) {
+    bool left = false;
+    for (uint32_t i = 0; i < g->n; i++) {
+        struct worker *w = &g->workers[i];
+        if (w->looked_for) {
+            w->quiet_passes = w->met || result->undecided > 0 ? 0 : w->quiet_passes + 1;
+            w->orphans = w->quiet_passes < ORPHANS_QUIET_PASSES;
+        }
+        left |= w->orphans;
+    }
+    uint64_t wait_ns = g->orphans_again ? 0 : g->orphan_wait_ns;
+    loop_timer_set(g->orphan_timer, left ? clock_now_ns() + wait_ns : TIME_NEVER);
+    g->orphan_wait_ns = MIN2(g->orphan_wait_ns * 2, WORKER_RETRY_MAX_NS);
+}
+
+static void all_walked(struct worker_group *g, const struct sweep_result *result) {
+    g->last = *result;
+    if (!g->walk_answers)
+        return;
+    g->walk_answers = false;
+    worker_step(g, &(struct worker_event){.kind = WORKER_EVENT_SWEPT,
+                                          .now_ns = clock_now_ns(),
+                                          .left = result->alive});
+}
+
+static void on_walk_turn(void *arg);
+
+static void go_on(struct worker_group *g) {
+    struct sweep_result result;
+    enum worker_walk kind = g->walk_kind;
+    if (!sweep_walk_go_on(g->walk, clock_now_ns() + PIECE_NS, &result)) {
+        worker_put_off(g, &g->walk_due, LOOP_PRIO_BULK, on_walk_turn);
+        return;
+    }
+    g->walk_kind = WORKER_WALK_NONE;
+    if (kind == WORKER_WALK_ALL)
+        all_walked(g, &result);
+    else
+        orphans_walked(g, &result);
+}
+
+void worker_look_for_orphans(struct worker_group *g) {
+    if (g->walk_kind != WORKER_WALK_NONE || g->machine.state == WORKER_STATE_SWEEPING ||
+        g->machine.state == WORKER_STATE_GONE)
+        return;
+    begin_orphans(g);
+    go_on(g);
+}
+
+static void on_walk_turn(void *arg) {
+    struct worker_group *g = arg;
+    if (!worker_arrived(g, &g->walk_due))
+        return;
+    if (g->walk_kind != WORKER_WALK_NONE)
+        go_on(g);
+    else
+        worker_look_for_orphans(g);
+}
+
+/* ---- the calls ---- */
+
+void worker_sweep_all(struct worker_group *g, bool answer) {
+    if (g->walk_kind == WORKER_WALK_ALL && !answer)
+        return; /* it is at it, and what it has passed is met by the next */
+    begin_all(g);
+    g->walk_answers = answer;
+    go_on(g);
+}
+
+void worker_sweep_now(struct worker_group *g) {
+    struct sweep_result result;
+    begin_all(g);
+    bool over = sweep_walk_go_on(g->walk, TIME_NEVER, &result);
+    assert(over);
+    g->walk_kind = WORKER_WALK_NONE;
+}
+
+void worker_sweep_orphans_of(struct worker *w) {
+    struct worker_group *g = w->group;
+    w->orphans = true;
+    w->quiet_passes = 0;
+    g->orphans_again = true;
+    g->orphan_wait_ns = WORKER_RETRY_MIN_NS;
+    if (g->walk_kind == WORKER_WALK_NONE) /* else when it is over */
+        worker_put_off(g, &g->walk_due, LOOP_PRIO_BULK, on_walk_turn);
+}

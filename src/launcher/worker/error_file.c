@@ -1,0 +1,153 @@
+#include "launcher/worker/error_file.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/json/json.h"
+#include "base/text/parse.h"
+
+static const struct json_limits limits = {
+    .max_bytes = ERROR_FILE_MAX_BYTES, .max_depth = JSON_DEPTH_MAX - 1, .max_values = 65536};
+
+void error_file_fini(struct error_file *e) {
+    free(e->message);
+    free(e->traceback);
+    *e = (struct error_file){0};
+}
+
+static bool is_surrogate(const char *p, char first, char last) {
+    char c = p[3] >= 'A' && p[3] <= 'F' ? (char)(p[3] - 'A' + 'a') : p[3];
+    return p[0] == '\\' && p[1] == 'u' && (p[2] == 'd' || p[2] == 'D') && c >= first && c <= last;
+}
+
+/* Python writes bytes that are not UTF-8 as half of a surrogate pair ("\udcff"), and NUL as \u0000:
+ * both become \ufffd, which is as long. */
+static char *mend(const char *text, size_t len) {
+    char *copy = xstrndup(text, len);
+    size_t n = strlen(copy);
+    for (char *p = copy; (p = strchr(p, '\\')) != NULL;) {
+        size_t left = n - (size_t)(p - copy);
+        if (left < 6 || p[1] != 'u') {
+            p += MIN2(left, (size_t)2);
+            continue;
+        }
+        bool high = is_surrogate(p, '8', 'b');
+        if (high && left >= 12 && is_surrogate(p + 6, 'c', 'f')) {
+            p += 12;
+            continue;
+        }
+        if (high || is_surrogate(p, 'c', 'f') || strncmp(p, "\\u0000", 6) == 0)
+            memcpy(p, "\\ufffd", 6);
+        p += 6;
+    }
+    return copy;
+}
+
+static int parse(const char *text, size_t len, struct json **ret, struct err *err) {
+    if (len > ERROR_FILE_MAX_BYTES) {
+        (void)err_set(err, -E2BIG, "error file of more than %zu bytes", ERROR_FILE_MAX_BYTES);
+        return ERROR_FILE_E_NOT_JSON;
+    }
+    _cleanup_(freep) char *mended = mend(text, len);
+    int r = json_parse(mended, strlen(mended), &limits, ret, err);
+    if (r < 0)
+        return r == -ENOMEM ? r : ERROR_FILE_E_NOT_JSON;
+    if (memchr(text, '\0', len) != NULL) {
+        json_free(TAKE_PTR(*ret));
+        (void)err_set(err, -EINVAL, "not JSON: it has a NUL in it");
+        return ERROR_FILE_E_NOT_JSON;
+    }
+    return 0;
+}
+
+/* A number, or a text with one; torch writes the text. Others are let pass without a time. */
+static bool read_timestamp(const struct json *v, uint64_t *ret) {
+    if (v == NULL)
+        return false;
+    if (json_string(v) != NULL)
+        return parse_u64(json_string(v), ret) == 0;
+    double d;
+    if (!json_number(v, &d) || !(d >= 0 && d < (double)JSON_INTEGER_MAX))
+        return false;
+    *ret = (uint64_t)d;
+    return true;
+}
+
+static char *copy_text(const struct json *v) {
+    return v == NULL || json_string(v) == NULL ? NULL : xstrdup(json_string(v));
+}
+
+int error_file_parse(const char *text, size_t len, struct error_file *ret, struct err *err) {
+    _cleanup_(json_freep) struct json *doc = NULL;
+    int r = parse(text, len, &doc, err);
+    if (r != 0)
+        return r;
+    const struct json *message = json_member(doc, "message");
+    struct error_file e = {0};
+    if (message != NULL && json_kind_of(message) == JSON_OBJECT) {
+        const struct json *extra = json_member(message, "extraInfo");
+        e.message = copy_text(json_member(message, "message"));
+        if (extra != NULL) {
+            e.traceback = copy_text(json_member(extra, "py_callstack"));
+            e.has_timestamp = read_timestamp(json_member(extra, "timestamp"), &e.timestamp_s);
+        }
+        if (e.message == NULL && e.traceback != NULL)
+            e.message = xstrdup("<N/A>");
+    } else if (message != NULL) {
+        e.message = copy_text(message);
+        e.has_timestamp = read_timestamp(json_member(doc, "timestamp"), &e.timestamp_s);
+    }
+    if (e.message == NULL) {
+        (void)err_set(err, -EINVAL, "error file without a \"message\"");
+        return ERROR_FILE_E_NO_MESSAGE;
+    }
+    *ret = e;
+    return 0;
+}
+
+const char *error_file_text(const struct error_file *e) {
+    return e->traceback != NULL ? e->traceback : e->message;
+}
+
+/* Members of `obj` but for `but`, which the caller replaces. */
+static int copy_members(struct json_writer *w, const struct json *obj, const char *but) {
+    for (const struct json *m = json_first(obj); m != NULL; m = json_next(m)) {
+        if (strcmp(json_key(m), but) == 0)
+            continue;
+        int r = json_write_value(w, json_key(m), m);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int error_file_for_parent(const char *text, size_t len, int exit_code, struct strbuf *ret,
+                          struct err *err) {
+    _cleanup_(json_freep) struct json *doc = NULL;
+    int r = parse(text, len, &doc, err);
+    if (r != 0)
+        return r;
+    const struct json *message = json_member(doc, "message");
+    if (message == NULL) {
+        (void)err_set(err, -EINVAL, "error file without a \"message\"");
+        return ERROR_FILE_E_NO_MESSAGE;
+    }
+    bool nested = json_kind_of(message) == JSON_OBJECT && exit_code != 0;
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    struct json_writer w = json_writer_of(&out);
+    json_write_object_begin(&w, NULL);
+    if (nested) {
+        json_write_object_begin(&w, "message");
+        r = copy_members(&w, message, "errorCode");
+        json_write_i64(&w, "errorCode", exit_code);
+        json_write_object_end(&w);
+    }
+    if (r == 0)
+        r = copy_members(&w, doc, nested ? "message" : "");
+    json_write_object_end(&w);
+    if (r < 0)
+        return r;
+    strbuf_clear(ret);
+    strbuf_add_bytes(ret, out.data, out.len);
+    return 0;
+}

@@ -1,0 +1,191 @@
+#include "launcher/worker/worker.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    unsigned next; /* bits of the states that may follow */
+} states[] = {
+    [WORKER_STATE_RUNNING] = {"running", 1U << WORKER_STATE_STOPPING | 1U << WORKER_STATE_KILLING |
+                                             1U << WORKER_STATE_SWEEPING},
+    [WORKER_STATE_STOPPING] = {"stopping",
+                               1U << WORKER_STATE_KILLING | 1U << WORKER_STATE_SWEEPING},
+    [WORKER_STATE_KILLING] = {"killing", 1U << WORKER_STATE_SWEEPING},
+    [WORKER_STATE_SWEEPING] = {"sweeping", 1U << WORKER_STATE_GONE},
+    [WORKER_STATE_GONE] = {"gone", 0},
+};
+
+const char *worker_state_name(enum worker_state state) { return states[state].name; }
+
+static void check(const struct worker_group_machine *m) {
+    assert((m->state == WORKER_STATE_SWEEPING || m->state == WORKER_STATE_GONE) ==
+           (m->n_left == 0));
+    assert(m->state != WORKER_STATE_RUNNING || m->deadline_ns == TIME_NEVER);
+    assert(m->state != WORKER_STATE_GONE || m->deadline_ns == TIME_NEVER);
+}
+
+static void move(struct worker_group_machine *m, enum worker_state to) {
+    assert(states[m->state].next & 1U << to);
+    m->state = to;
+}
+
+static uint64_t later(uint64_t now_ns, uint64_t wait_ns) {
+    return wait_ns < TIME_NEVER - now_ns ? now_ns + wait_ns : TIME_NEVER;
+}
+
+void worker_group_machine_init(struct worker_group_machine *m, uint32_t n) {
+    assert(n > 0);
+    *m = (struct worker_group_machine){
+        .state = WORKER_STATE_RUNNING, .n_left = n, .deadline_ns = TIME_NEVER};
+}
+
+/* Arms the next repeat, and tells once when it has gone on for too long. */
+static void retry_later(struct worker_group_machine *m, uint64_t now_ns,
+                        struct worker_update *ret) {
+    m->deadline_ns = later(now_ns, m->retry_ns);
+    m->retry_ns = MIN2(m->retry_ns * 2, WORKER_RETRY_MAX_NS);
+    if (!m->unkillable_said && now_ns - m->killed_ns >= WORKER_UNKILLABLE_NS) {
+        m->unkillable_said = true;
+        ret->say_unkillable = true;
+    }
+}
+
+static void begin_killing(struct worker_group_machine *m, uint64_t now_ns,
+                          struct worker_update *ret) {
+    move(m, WORKER_STATE_KILLING);
+    m->killed_ns = now_ns;
+    m->retry_ns = WORKER_RETRY_MIN_NS;
+    ret->kill_all = true;
+    retry_later(m, now_ns, ret);
+}
+
+static void on_exited(struct worker_group_machine *m, const struct worker_event *event,
+                      struct worker_update *ret) {
+    assert(m->n_left > 0);
+    if (--m->n_left > 0)
+        return;
+    if (m->state != WORKER_STATE_KILLING)
+        m->killed_ns = event->now_ns;
+    m->retry_ns = WORKER_RETRY_MIN_NS;
+    move(m, WORKER_STATE_SWEEPING);
+    m->deadline_ns = TIME_NEVER; /* armed by the answer */
+    ret->sweep = true;
+}
+
+static void on_stop(struct worker_group_machine *m, const struct worker_event *event,
+                    struct worker_update *ret) {
+    switch (m->state) {
+    case WORKER_STATE_RUNNING:
+        move(m, WORKER_STATE_STOPPING);
+        m->deadline_ns = later(event->now_ns, event->grace_ns);
+        ret->signal_all = event->signo;
+        return;
+    case WORKER_STATE_STOPPING:
+        m->deadline_ns = MIN2(m->deadline_ns, later(event->now_ns, event->grace_ns));
+        return;
+    case WORKER_STATE_KILLING:
+    case WORKER_STATE_SWEEPING:
+    case WORKER_STATE_GONE:
+        return;
+    }
+    assert_not_reached();
+}
+
+static void on_kill(struct worker_group_machine *m, const struct worker_event *event,
+                    struct worker_update *ret) {
+    if (m->state == WORKER_STATE_RUNNING || m->state == WORKER_STATE_STOPPING)
+        begin_killing(m, event->now_ns, ret);
+}
+
+static void on_timer(struct worker_group_machine *m, const struct worker_event *event,
+                     struct worker_update *ret) {
+    if (event->now_ns < m->deadline_ns) /* moved since it was armed */
+        return;
+    switch (m->state) {
+    case WORKER_STATE_RUNNING:
+    case WORKER_STATE_GONE:
+        return;
+    case WORKER_STATE_STOPPING:
+        begin_killing(m, event->now_ns, ret);
+        return;
+    case WORKER_STATE_KILLING: /* what was forked before the signal, and is not the worker */
+        ret->kill_all = true;
+        retry_later(m, event->now_ns, ret);
+        return;
+    case WORKER_STATE_SWEEPING:
+        ret->sweep = true;
+        m->deadline_ns = TIME_NEVER;
+        return;
+    }
+    assert_not_reached();
+}
+
+static void on_swept(struct worker_group_machine *m, const struct worker_event *event,
+                     struct worker_update *ret) {
+    assert(m->state == WORKER_STATE_SWEEPING);
+    if (event->left > 0) {
+        retry_later(m, event->now_ns, ret);
+        return;
+    }
+    move(m, WORKER_STATE_GONE);
+    m->deadline_ns = TIME_NEVER;
+    ret->all_gone = true;
+}
+
+void worker_group_machine_step(struct worker_group_machine *m, const struct worker_event *event,
+                               struct worker_update *ret) {
+    *ret = (struct worker_update){0};
+    switch (event->kind) {
+    case WORKER_EVENT_EXITED:
+        on_exited(m, event, ret);
+        break;
+    case WORKER_EVENT_STOP:
+        on_stop(m, event, ret);
+        break;
+    case WORKER_EVENT_KILL:
+        on_kill(m, event, ret);
+        break;
+    case WORKER_EVENT_TIMER:
+        on_timer(m, event, ret);
+        break;
+    case WORKER_EVENT_SWEPT:
+        on_swept(m, event, ret);
+        break;
+    }
+    ret->deadline_ns = m->deadline_ns;
+    check(m);
+}
+
+/* --- words --- */
+
+void worker_signal_text(int signo, char out[WORKER_SIGNAL_TEXT_MAX]) {
+    const char *name = sigabbrev_np(signo);
+    if (name != NULL)
+        (void)snprintf(out, WORKER_SIGNAL_TEXT_MAX, "SIG%s", name);
+    else if (signo >= SIGRTMIN && signo <= SIGRTMAX)
+        (void)snprintf(out, WORKER_SIGNAL_TEXT_MAX, "SIGRTMIN+%d", signo - SIGRTMIN);
+    else
+        (void)snprintf(out, WORKER_SIGNAL_TEXT_MAX, "signal %d", signo);
+}
+
+void worker_exit_text(const struct worker_exit *e, char out[WORKER_EXIT_TEXT_MAX]) {
+    char name[WORKER_SIGNAL_TEXT_MAX];
+    if (e->kind == WORKER_EXIT_SIGNAL) {
+        worker_signal_text(e->signal, name);
+        (void)snprintf(out, WORKER_EXIT_TEXT_MAX, e->oom ? "out of memory (%s)" : "%s%s", name,
+                       e->core_dumped ? " (core dumped)" : "");
+    } else if (e->code == 126) {
+        (void)snprintf(out, WORKER_EXIT_TEXT_MAX, "126: not executable");
+    } else if (e->code == 127) {
+        (void)snprintf(out, WORKER_EXIT_TEXT_MAX, "127: not found");
+    } else if (e->code > 128 && e->code <= 128 + SIGRTMAX) {
+        worker_signal_text(e->code - 128, name);
+        (void)snprintf(out, WORKER_EXIT_TEXT_MAX, "exit code %d (%s%s of a process below it)",
+                       e->code, e->oom ? "out of memory, " : "", name);
+    } else {
+        (void)snprintf(out, WORKER_EXIT_TEXT_MAX, "exit code %d%s", e->code,
+                       e->oom && e->code != 0 ? " (a process below it ran out of memory)" : "");
+    }
+}

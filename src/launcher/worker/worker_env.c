@@ -1,0 +1,206 @@
+#include "launcher/worker/worker_env.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/parse.h"
+#include "base/text/strbuf.h"
+
+/* What a launcher tells its workers. A muster inside a worker of another launcher must not pass on
+ * what was said to itself. */
+static const char *const stale_names[] = {
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+    "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE",
+};
+
+static void set_u32(struct envlist *e, const char *name, uint32_t value) {
+    envlist_setf(e, name, "%u", value);
+}
+
+static void set_ranks(struct envlist *e, const struct worker_env_input *in) {
+    set_u32(e, "RANK", in->rank);
+    set_u32(e, "LOCAL_RANK", in->virtual_local_rank ? 0 : in->local_rank);
+    set_u32(e, "WORLD_SIZE", in->world_size);
+    set_u32(e, "LOCAL_WORLD_SIZE", in->local_world_size);
+    set_u32(e, "GROUP_RANK", in->node_rank);
+    set_u32(e, "GROUP_WORLD_SIZE", in->n_nodes);
+    envlist_set(e, "ROLE_NAME", in->role);
+    set_u32(e, "ROLE_RANK", in->role_rank);
+    set_u32(e, "ROLE_WORLD_SIZE", in->role_world_size);
+    envlist_set(e, "MASTER_ADDR", in->master_addr);
+    set_u32(e, "MASTER_PORT", in->master_port);
+}
+
+static void set_signals(struct envlist *e, const struct worker_env_input *in) {
+    _cleanup_(strbuf_fini) struct strbuf names = {0};
+    for (uint32_t i = 0; i < in->n_signals; i++) {
+        const char *name = sigabbrev_np(in->signals[i]);
+        if (name != NULL)
+            strbuf_printf(&names, "%sSIG%s", names.len > 0 ? "," : "", name);
+    }
+    envlist_set(e, "TORCHELASTIC_SIGNALS_TO_HANDLE", strbuf_text(&names));
+}
+
+static void set_elastic(struct envlist *e, const struct worker_env_input *in) {
+    set_u32(e, "TORCHELASTIC_RESTART_COUNT", in->restart_count);
+    set_u32(e, "TORCHELASTIC_MAX_RESTARTS", in->max_restarts);
+    envlist_set(e, "TORCHELASTIC_RUN_ID", in->run_id);
+    envlist_set(e, "TORCHELASTIC_USE_AGENT_STORE", "True");
+    envlist_set(e, "TORCHELASTIC_ERROR_FILE", in->error_file != NULL ? in->error_file : "");
+    set_signals(e, in);
+    if (envlist_get(e, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
+        envlist_set(e, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+}
+
+static void set_ours(struct envlist *e, const struct worker_env_input *in) {
+    envlist_set(e, "MUSTER_GENERATION", in->generation);
+    envlist_setf(e, "MUSTER_EPOCH", "%llu", (unsigned long long)in->epoch);
+    set_u32(e, "MUSTER_NODE_RANK", in->node_rank);
+    envlist_set(e, "MUSTER_RUN_ID", in->run_id);
+    if (in->notify_socket != NULL)
+        envlist_set(e, "MUSTER_NOTIFY_SOCKET", in->notify_socket);
+    if (in->worker_id != NULL)
+        envlist_set(e, "MUSTER_WORKER_ID", in->worker_id);
+}
+
+/* n devices of what this node's workers may see by it: by number, or as they were named. */
+static int set_devices_by(const char *variable, struct envlist *e, uint32_t local_rank, uint32_t n,
+                          const char *option, struct err *err) {
+    const char *visible = envlist_get(e, variable);
+    _cleanup_(strbuf_fini) struct strbuf list = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t index = local_rank * n + i;
+        size_t len = 0;
+        const char *item = visible != NULL ? list_item(visible, index, &len) : NULL;
+        if (visible != NULL && len == 0)
+            return err_set(err, -EINVAL,
+                           "%s: %s=%s names no device for local rank %u; name %u per worker or "
+                           "start fewer workers",
+                           option, variable, visible, local_rank, n);
+        strbuf_add(&list, i > 0 ? "," : "");
+        if (item != NULL)
+            strbuf_add_bytes(&list, item, len);
+        else
+            strbuf_printf(&list, "%u", index);
+    }
+    envlist_set(e, variable, strbuf_text(&list));
+    return 0;
+}
+
+/* ROCm reads CUDA_VISIBLE_DEVICES only where HIP_VISIBLE_DEVICES is not set, or empty: both. */
+static int set_devices(struct envlist *e, uint32_t local_rank, uint32_t n, const char *option,
+                       struct err *err) {
+    const char *hip = envlist_get(e, "HIP_VISIBLE_DEVICES");
+    if (hip != NULL && hip[0] != '\0') {
+        int r = set_devices_by("HIP_VISIBLE_DEVICES", e, local_rank, n, option, err);
+        if (r < 0)
+            return r;
+    }
+    return set_devices_by("CUDA_VISIBLE_DEVICES", e, local_rank, n, option, err);
+}
+
+bool worker_env_sets_omp(char *const *base, uint32_t local_world_size) {
+    return local_world_size > 1 && env_get(base, "OMP_NUM_THREADS") == NULL;
+}
+
+int worker_env_build(char *const *base, const struct worker_env_input *in, struct envlist *ret,
+                     struct err *err) {
+    _cleanup_(envlist_fini) struct envlist e = {0};
+    envlist_copy(&e, base);
+    for (size_t i = 0; i < ARRAY_SIZE(stale_names); i++)
+        envlist_unset(&e, stale_names[i]);
+    envlist_unset_prefix(&e, "MUSTER_");
+    set_ranks(&e, in);
+    set_elastic(&e, in);
+    set_ours(&e, in);
+    if (in->omp_threads == 0 && worker_env_sets_omp(base, in->local_world_size))
+        envlist_set(&e, "OMP_NUM_THREADS", "1");
+    else if (in->omp_threads > 0 && env_get(base, "OMP_NUM_THREADS") == NULL)
+        envlist_setf(&e, "OMP_NUM_THREADS", "%u", in->omp_threads);
+    int r = 0;
+    if (in->gpus_per_worker > 0)
+        r = set_devices(&e, in->local_rank, in->gpus_per_worker, "--gpus-per-worker", err);
+    else if (in->virtual_local_rank)
+        r = set_devices(&e, in->local_rank, 1, "--virtual-local-rank", err);
+    if (r < 0)
+        return r;
+    *ret = e;
+    e = (struct envlist){0};
+    return 0;
+}
+
+static bool name_start(char c) { return c == '_' || (isascii(c) && isalpha((unsigned char)c)); }
+static bool name_char(char c) { return name_start(c) || (c >= '0' && c <= '9'); }
+
+/* Bytes of the "$…" at `p` when it names something, 0 otherwise; the name goes to *ret. */
+static size_t template_name(const char *p, char **ret) {
+    bool braced = p[1] == '{';
+    const char *name = p + 1 + braced;
+    if (!name_start(*name))
+        return 0;
+    size_t n = 1;
+    while (name_char(name[n]))
+        n++;
+    if (braced && name[n] != '}')
+        return 0;
+    *ret = xstrndup(name, n);
+    return 1 + n + (braced ? 2 : 0);
+}
+
+char *template_substitute(const char *text, const char *(*lookup)(void *arg, const char *name),
+                          void *arg) {
+    struct strbuf out = {0};
+    for (const char *p = text; *p != '\0';) {
+        _cleanup_(freep) char *name = NULL;
+        size_t n = 1;
+        const char *value = NULL;
+        if (p[0] == '$' && p[1] == '$') {
+            n = 2;
+            value = "$";
+        } else if (p[0] == '$' && (n = template_name(p, &name)) > 0) {
+            value = lookup(arg, name);
+        }
+        n = MAX2(n, (size_t)1);
+        if (value != NULL)
+            strbuf_add(&out, value);
+        else
+            strbuf_add_bytes(&out, p, n);
+        p += n;
+    }
+    return strbuf_take(&out);
+}
+
+static const char *lookup_local_rank(void *arg, const char *name) {
+    return strcmp(name, "local_rank") == 0 ? arg : NULL;
+}
+
+char **worker_argv_build(const struct job_spec *spec, const char *python, uint32_t local_rank) {
+    char rank_text[16];
+    (void)snprintf(rank_text, sizeof rank_text, "%u", local_rank);
+    size_t n_args = 0, n = 0;
+    while (spec->args != NULL && spec->args[n_args] != NULL)
+        n_args++;
+    char **argv = xcalloc(n_args + 5, sizeof *argv);
+    bool by_python = spec->entry != JOB_ENTRY_PROGRAM;
+    if (by_python) {
+        argv[n++] = xstrdup(python);
+        argv[n++] = xstrdup("-u");
+    }
+    if (spec->entry == JOB_ENTRY_MODULE)
+        argv[n++] = xstrdup("-m");
+    argv[n++] = by_python ? template_substitute(spec->script, lookup_local_rank, rank_text)
+                          : xstrdup(spec->script);
+    for (size_t i = 0; i < n_args; i++)
+        argv[n++] = template_substitute(spec->args[i], lookup_local_rank, rank_text);
+    return argv;
+}
+
+void worker_argv_free(char **argv) {
+    for (char **p = argv; p != NULL && *p != NULL; p++)
+        free(*p);
+    free(argv);
+}

@@ -1,0 +1,62 @@
+/* What a worker is told, and what is executed: its environment and its command line. Pure.
+ *
+ *     r = worker_env_build(environ, &input, &env, &err);
+ *     r = worker_argv_build(spec, python, local_rank, &argv);
+ *
+ * Names and values are those of torchrun 2.13 (torch/distributed/elastic/agent/server/
+ * local_elastic_agent.py), so that a script can't tell the difference; MUSTER_* are ours. */
+#pragma once
+
+#include "base/text/envlist.h"
+#include "base/err.h"
+#include "launcher/job/job.h"
+
+struct worker_env_input {
+    /* the group, as rendezvous formed it */
+    const char *run_id;
+    const char *generation;    /* "1.1" */
+    uint64_t epoch;
+    uint32_t node_rank, n_nodes;
+    const char *master_addr;   /* a literal address, no brackets */
+    uint16_t master_port;
+    uint32_t world_size;
+    /* this node and this worker */
+    uint32_t local_world_size;
+    uint32_t rank, local_rank;
+    const char *role;
+    uint32_t role_rank, role_world_size;
+    uint32_t restart_count, max_restarts;
+    const char *error_file;    /* "" or NULL: none (--log-dir /dev/null) */
+    const int *signals;        /* --signals-to-handle */
+    uint32_t n_signals;
+    bool virtual_local_rank;
+    uint32_t gpus_per_worker;  /* so many devices are visible to each; 0: not asked for */
+    uint32_t omp_threads;      /* OMP_NUM_THREADS where the user did not set it; 0: torchrun's */
+    const char *notify_socket; /* MUSTER_NOTIFY_SOCKET; NULL: none */
+    const char *worker_id;     /* MUSTER_WORKER_ID; NULL: whoever starts it adds the marker */
+};
+
+/* `base` without what an outer launcher left in it, with all that this worker is told. Settings of
+ * the user stay. *ret must be empty; it is the caller's.
+ * The devices of --virtual-local-rank and --gpus-per-worker are named in CUDA_VISIBLE_DEVICES, and
+ * in HIP_VISIBLE_DEVICES where the user has it, which ROCm reads instead.
+ * -EINVAL: these options, and a variable of the two names fewer devices than that takes. */
+_must_use_ int worker_env_build(char *const *base, const struct worker_env_input *input,
+                                struct envlist *ret, struct err *err);
+
+/* True when worker_env_build() sets OMP_NUM_THREADS=1 because the user did not (torchrun's rule:
+ * more than one worker on the node). Worth one line to the user. */
+bool worker_env_sets_omp(char *const *base, uint32_t local_world_size);
+
+/* Replaces "$NAME" and "${NAME}" in `text` where lookup() knows the name, "$$" becomes "$", and all
+ * else stays (Python's string.Template.safe_substitute; names: ASCII letters, digits, "_").
+ * malloc'ed, never NULL. lookup returns a borrowed text or NULL. */
+_must_use_ char *template_substitute(const char *text,
+                                     const char *(*lookup)(void *arg, const char *name), void *arg);
+
+/* argv of one worker: python -u [-m] SCRIPT ARGS, or PROGRAM ARGS; in SCRIPT (when python runs it)
+ * and ARGS ${local_rank} is replaced. `python` is only used where it is needed. NULL-terminated,
+ * freed with worker_argv_free(). */
+_must_use_ char **worker_argv_build(const struct job_spec *spec, const char *python,
+                                    uint32_t local_rank);
+void worker_argv_free(char **argv);

@@ -1,0 +1,54 @@
+/* What the rules may know of a node beside its topology: whose node it is and what was configured
+ * there. Plain data, read by facts_io.h. */
+#pragma once
+
+#include "nccl_env/facts/conf.h"
+
+enum cloud { /* who owns NCCL's tuning, if anybody */
+    CLOUD_NONE = 1, CLOUD_AWS, CLOUD_GCP_TCPX, CLOUD_GCP_TCPXO, CLOUD_GCP_GIB, CLOUD_AZURE,
+    CLOUD_ORACLE, CLOUD_COREWEAVE, CLOUD_IBM,
+};
+const char *cloud_name(enum cloud c); /* "AWS (EFA)" */
+
+#define NCCL_PLUGINS_MAX 16
+#define NCCL_TOPO_FILES_MAX 8 /* topology files that an image brings along */
+
+/* What cloud_detect() looks at; texts are "" where there is none. */
+struct cloud_signs {
+    char sys_vendor[64], product_name[64], bios_vendor[64];
+    char chassis_asset_tag[64], chassis_vendor[64];
+    bool efa;                 /* an EFA device: /sys/class/infiniband/rdmap*, or efa_* */
+    bool ofi_plugin;          /* libnccl-net-ofi.so or the like is found */
+    bool tcpx;                /* libnccl-net.so of GPUDirectTCPX, /var/lib/tcpx */
+    bool tcpxo;               /* /dev/aperture_devices, or a plugin's nccl-env-profile.sh */
+    bool gib;                 /* /usr/local/gib */
+    bool coreweave;           /* labels or files that CoreWeave leaves in a pod */
+    char topo_file[256];      /* an /opt/microsoft/…/topo.xml or the like; "" none */
+};
+enum cloud cloud_detect(const struct cloud_signs *signs);
+/* Does the cloud's plugin or image set the tuning itself, so that nothing of it may be set here? */
+bool cloud_owns_tuning(enum cloud c);
+
+struct nccl_topo_file {
+    char *path, *text; /* owned */
+};
+
+struct nccl_facts {
+    struct nccl_conf user_conf;   /* NCCL_CONF_FILE, else ~/.nccl.conf */
+    struct nccl_conf system_conf; /* /etc/nccl.conf */
+    int conf_file_error;          /* NCCL_CONF_FILE names what can't be read: -errno; else 0 */
+    enum cloud cloud;
+    struct cloud_signs signs;
+    char *plugins[NCCL_PLUGINS_MAX]; /* owned: paths of libnccl-net*.so, -tuner, -env found */
+    uint32_t n_plugins;
+    struct nccl_topo_file topo_files[NCCL_TOPO_FILES_MAX];
+    uint32_t n_topo_files;
+    bool topo_file_gone;          /* NCCL_TOPO_FILE (environment, files) is not there */
+    uint32_t nccl_version;        /* 23007 for 2.30.7; 0: not found */
+    char nccl_path[256];          /* the library it was read from; "" */
+    char torch_version[64];       /* "2.13.0+cpu", "" */
+    uint64_t memlock, nofile, stack; /* soft limits; UINT64_MAX: unlimited, 0: not known */
+    uint64_t memlock_hard, nofile_hard, stack_hard;
+    uint64_t shm_bytes;           /* size of /dev/shm; 0: not there */
+};
+void nccl_facts_fini(struct nccl_facts *f);

@@ -1,0 +1,269 @@
+#include "nccl_env/facts/facts_io.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/text/envlist.h"
+#include "io/file.h"
+#include "nccl_env/facts/facts_version_io.h"
+
+#define SMALL_FILE_MAX ((size_t)64 << 10)
+#define TOPO_FILE_MAX ((size_t)1 << 20)
+#define PASSWD_MAX ((size_t)16 << 20)
+
+static void closedirp(DIR **d) {
+    if (*d != NULL)
+        (void)closedir(*d);
+}
+
+static bool exists(const char *root, const char *path) {
+    _cleanup_(freep) char *full = xasprintf("%s%s", root, path);
+    return access(full, F_OK) == 0;
+}
+
+static int read_conf(const char *root, const char *path, struct nccl_conf *ret) {
+    _cleanup_(freep) char *full = xasprintf("%s%s", root, path), *text = NULL;
+    size_t len;
+    int r = file_read_text(full, NCCL_CONF_MAX, &text, &len);
+    if (r == 0)
+        nccl_conf_parse(path, text, len, ret); /* named as the workers would see it */
+    return r;
+}
+
+/* The folder in "name:password:uid:gid:text:folder:shell" of passwd(5), if it is this user's. */
+static char *home_in_line(const char *line, size_t len, uid_t uid) {
+    const char *part[7] = {line};
+    size_t n = 1;
+    for (size_t i = 0; i < len && n < ARRAY_SIZE(part); i++)
+        if (line[i] == ':')
+            part[n++] = line + i + 1;
+    if (n < ARRAY_SIZE(part) || strtoul(part[2], NULL, 10) != uid || part[2] == part[3] - 1)
+        return NULL;
+    return xstrndup(part[5], (size_t)(part[6] - 1 - part[5]));
+}
+
+/* NCCL asks getpwuid(), not HOME (src/misc/param.cc, userHomeDir). What stands behind it beside
+ * this file may take its time to answer: who is not in the file is given HOME. */
+static char *home_of_user(const char *root, char *const *envp) {
+    _cleanup_(freep) char *path = xasprintf("%s/etc/passwd", root), *text = NULL;
+    const char *home = env_get(envp, "HOME");
+    size_t len;
+    if (file_read_text(path, PASSWD_MAX, &text, &len) < 0)
+        len = 0;
+    for (size_t at = 0, n; at < len; at += n + 1) {
+        n = strcspn(text + at, "\n");
+        char *found = home_in_line(text + at, n, getuid());
+        if (found != NULL)
+            return found;
+    }
+    return home != NULL && home[0] == '/' ? xstrdup(home) : NULL;
+}
+
+static void read_confs(const char *root, char *const *envp, struct nccl_facts *f) {
+    const char *named = env_get(envp, "NCCL_CONF_FILE");
+    if (named != NULL && named[0] != '\0') {
+        f->conf_file_error = read_conf(root, named, &f->user_conf);
+    } else {
+        _cleanup_(freep) char *home = home_of_user(root, envp);
+        _cleanup_(freep) char *path = home != NULL ? xasprintf("%s/.nccl.conf", home) : NULL;
+        if (path != NULL)
+            (void)read_conf(root, path, &f->user_conf);
+    }
+    (void)read_conf(root, "/etc/nccl.conf", &f->system_conf);
+}
+
+/* A container of the same image may lack the file that its configuration names. */
+static void look_for_topo_file(const char *root, char *const *envp, struct nccl_facts *f) {
+    const char *path = env_get(envp, "NCCL_TOPO_FILE");
+    const struct nccl_conf *const files[] = {&f->user_conf, &f->system_conf};
+    for (size_t i = 0; i < ARRAY_SIZE(files) && path == NULL; i++) {
+        const struct nccl_conf_entry *e = nccl_conf_find(files[i], "NCCL_TOPO_FILE");
+        path = e != NULL ? e->value : NULL;
+    }
+    f->topo_file_gone = path != NULL && path[0] == '/' && !exists(root, path);
+}
+
+static void read_dmi(const char *root, const char *name, char *ret, size_t size) {
+    _cleanup_(freep) char *path = xasprintf("%s/sys/class/dmi/id/%s", root, name), *text = NULL;
+    size_t len;
+    if (file_read_text(path, SMALL_FILE_MAX, &text, &len) == 0)
+        (void)snprintf(ret, size, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
+static bool file_says(const char *root, const char *path, const char *word) {
+    _cleanup_(freep) char *full = xasprintf("%s%s", root, path), *text = NULL;
+    size_t len;
+    return file_read_text(full, SMALL_FILE_MAX, &text, &len) == 0 && strcasestr(text, word) != NULL;
+}
+
+/* An EFA device is called rdmap197s0 by udev, efa_0 by the kernel. */
+static bool has_efa(const char *root) {
+    _cleanup_(freep) char *path = xasprintf("%s/sys/class/infiniband", root);
+    _cleanup_(closedirp) DIR *d = opendir(path);
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
+        if (strncmp(e->d_name, "rdmap", 5) == 0 || strncmp(e->d_name, "efa_", 4) == 0)
+            return true;
+    return false;
+}
+
+static void read_signs(const char *root, struct cloud_signs *s) {
+    read_dmi(root, "sys_vendor", s->sys_vendor, sizeof s->sys_vendor);
+    read_dmi(root, "product_name", s->product_name, sizeof s->product_name);
+    read_dmi(root, "bios_vendor", s->bios_vendor, sizeof s->bios_vendor);
+    read_dmi(root, "chassis_asset_tag", s->chassis_asset_tag, sizeof s->chassis_asset_tag);
+    read_dmi(root, "chassis_vendor", s->chassis_vendor, sizeof s->chassis_vendor);
+    s->efa = has_efa(root);
+    s->tcpx = exists(root, "/var/lib/tcpx") || exists(root, "/usr/local/tcpx");
+    s->tcpxo = exists(root, "/dev/aperture_devices");
+    s->gib = exists(root, "/usr/local/gib");
+    /* Its kernels are named after it, "6.8.12-680-6063-coreweave-amd64-f81899c8", and so are the
+     * labels of its nodes where a pod is given them. */
+    s->coreweave = file_says(root, "/proc/sys/kernel/osrelease", "coreweave") ||
+                   file_says(root, "/etc/podinfo/labels", "coreweave");
+}
+
+/* ---- plug-ins ---- */
+
+struct plugins_found {
+    struct nccl_facts *facts;
+    size_t root_len;
+};
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static bool is_plugin(const char *name) {
+    static const char *const beginnings[] = {"libnccl-net", "libnccl-tuner", "libnccl-env",
+                                             "libnccl-ofi-tuner"};
+    for (size_t i = 0; i < ARRAY_SIZE(beginnings); i++)
+        if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0 && ends_with(name, ".so"))
+            return true;
+    return false;
+}
+
+static void add_plugin(struct plugins_found *p, const char *folder, const char *name) {
+    struct nccl_facts *f = p->facts;
+    _cleanup_(freep) char *path = xasprintf("%s/%s", folder + p->root_len, name);
+    for (uint32_t i = 0; i < f->n_plugins; i++)
+        if (strcmp(f->plugins[i], path) == 0)
+            return;
+    f->signs.ofi_plugin = f->signs.ofi_plugin || strstr(path, "ofi") != NULL;
+    f->signs.tcpx = f->signs.tcpx || strstr(path, "/tcpx/") != NULL;
+    f->signs.tcpxo = f->signs.tcpxo || strstr(path, "/fastrak/") != NULL;
+    if (f->n_plugins < NCCL_PLUGINS_MAX)
+        f->plugins[f->n_plugins++] = TAKE_PTR(path);
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool look_for_plugins(void *arg, const char *folder) {
+    struct plugins_found *p = arg;
+    char *names[NCCL_PLUGINS_MAX];
+    size_t n = 0;
+    _cleanup_(closedirp) DIR *d = opendir(folder);
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
+        if (strcmp(e->d_name, "nccl-env-profile.sh") == 0)
+            p->facts->signs.tcpxo = true;
+        if (is_plugin(e->d_name) && n < ARRAY_SIZE(names))
+            names[n++] = xstrdup(e->d_name);
+    }
+    qsort(names, n, sizeof names[0], compare_names);
+    for (size_t i = 0; i < n; i++) {
+        add_plugin(p, folder, names[i]);
+        free(names[i]);
+    }
+    return true;
+}
+
+/* ---- topology files of an image ---- */
+
+static void add_topo_file(const char *root, const char *path, struct nccl_facts *f) {
+    _cleanup_(freep) char *full = xasprintf("%s%s", root, path);
+    char *text = NULL;
+    size_t len;
+    if (f->n_topo_files == NCCL_TOPO_FILES_MAX ||
+        file_read_text(full, TOPO_FILE_MAX, &text, &len) < 0)
+        return;
+    if (f->signs.topo_file[0] == '\0')
+        (void)snprintf(f->signs.topo_file, sizeof f->signs.topo_file, "%s", path);
+    f->topo_files[f->n_topo_files++] = (struct nccl_topo_file){xstrdup(path), text};
+}
+
+/* /opt/microsoft/ndv5/topo.xml and its like: Azure's images have one a machine type. */
+static void read_topo_files(const char *root, struct nccl_facts *f) {
+    _cleanup_(freep) char *top = xasprintf("%s/opt/microsoft", root);
+    struct dirent **entries = NULL;
+    int n = scandir(top, &entries, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        if (entries[i]->d_name[0] != '.') {
+            _cleanup_(freep) char *path =
+                xasprintf("/opt/microsoft/%s/topo.xml", entries[i]->d_name);
+            add_topo_file(root, path, f);
+        }
+        free(entries[i]);
+    }
+    free(entries);
+}
+
+/* ---- limits ---- */
+
+static uint64_t limit_value(rlim_t v) { return v == RLIM_INFINITY ? UINT64_MAX : (uint64_t)v; }
+
+static void read_limit(int which, uint64_t *ret_soft, uint64_t *ret_hard) {
+    struct rlimit r;
+    if (getrlimit((__rlimit_resource_t)which, &r) < 0)
+        return;
+    *ret_soft = limit_value(r.rlim_cur);
+    *ret_hard = limit_value(r.rlim_max);
+}
+
+void nccl_limits_read(struct nccl_facts *f) {
+    read_limit(RLIMIT_MEMLOCK, &f->memlock, &f->memlock_hard);
+    read_limit(RLIMIT_NOFILE, &f->nofile, &f->nofile_hard);
+    read_limit(RLIMIT_STACK, &f->stack, &f->stack_hard);
+    struct statvfs shm;
+    if (statvfs("/dev/shm", &shm) == 0)
+        f->shm_bytes = (uint64_t)shm.f_blocks * shm.f_frsize;
+}
+
+/* What workers will have. */
+static void merge_env(const struct nccl_facts_config *config, struct envlist *to) {
+    envlist_copy(to, config->envp);
+    for (char *const *e = config->set; e != NULL && *e != NULL; e++) {
+        _cleanup_(freep) char *name = xstrndup(*e, strcspn(*e, "="));
+        envlist_set(to, name, *e + strlen(name) + ((*e)[strlen(name)] == '='));
+    }
+}
+
+void nccl_facts_read(const struct nccl_facts_config *given, struct nccl_facts *ret) {
+    _cleanup_(envlist_fini) struct envlist env = {0};
+    struct nccl_facts_config merged = *given, *config = &merged;
+    merge_env(given, &env);
+    merged.envp = envlist_items(&env);
+    const char *sysroot = config->sysroot != NULL ? config->sysroot : "";
+    size_t n = strlen(sysroot);
+    while (n > 0 && sysroot[n - 1] == '/')
+        n--;
+    _cleanup_(freep) char *root = xstrndup(sysroot, n);
+    *ret = (struct nccl_facts){0};
+    struct plugins_found found = {ret, n};
+    read_confs(root, config->envp, ret);
+    look_for_topo_file(root, config->envp, ret);
+    read_signs(root, &ret->signs);
+    library_folders(root, config, look_for_plugins, &found);
+    read_topo_files(root, ret);
+    nccl_versions_read(root, config, ret);
+    ret->cloud = cloud_detect(&ret->signs);
+    if (config->sysroot == NULL)
+        nccl_limits_read(ret);
+}

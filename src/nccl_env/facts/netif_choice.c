@@ -1,0 +1,290 @@
+#include "nccl_env/facts/netif_choice.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct ip {
+    uint8_t bytes[16]; /* IPv4: mapped, ::ffff:a.b.c.d */
+    bool v6;
+};
+
+static bool read_v4(const char *s, uint8_t out[4]) {
+    for (int i = 0; i < 4; i++) {
+        unsigned v = 0, digits = 0;
+        for (; isdigit((unsigned char)*s) && digits < 3; digits++)
+            v = v * 10 + (unsigned)(*s++ - '0');
+        if (digits == 0 || v > 255 || *s != (i < 3 ? '.' : '\0'))
+            return false;
+        out[i] = (uint8_t)v;
+        s += i < 3;
+    }
+    return true;
+}
+
+static int hex_value(char c) {
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)tolower((unsigned char)c);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* One group of up to four digits; 0 when there is none. */
+static size_t read_group(const char *s, uint8_t out[2]) {
+    unsigned v = 0;
+    size_t n = 0;
+    for (; n < 4 && hex_value(s[n]) >= 0; n++)
+        v = v << 4 | (unsigned)hex_value(s[n]);
+    out[0] = (uint8_t)(v >> 8);
+    out[1] = (uint8_t)v;
+    return n;
+}
+
+static bool read_v6(const char *s, uint8_t out[16]) {
+    uint8_t bytes[16] = {0};
+    size_t n = 0, gap = SIZE_MAX; /* bytes so far; where "::" stood */
+    if (s[0] == ':' && s[1] == ':') {
+        gap = 0;
+        s += 2;
+    }
+    while (*s != '\0') {
+        if (n <= 12 && read_v4(s, bytes + n)) {
+            n += 4;
+            break;
+        }
+        size_t digits = n < 16 ? read_group(s, bytes + n) : 0;
+        if (digits == 0)
+            return false;
+        n += 2;
+        s += digits;
+        if (*s == '\0')
+            break;
+        if (*s++ != ':' || (*s == '\0'))
+            return false;
+        if (*s == ':') {
+            if (gap != SIZE_MAX)
+                return false;
+            gap = n;
+            s++;
+        }
+    }
+    if (gap == SIZE_MAX ? n != 16 : n > 14)
+        return false;
+    size_t head = gap == SIZE_MAX ? 16 : gap;
+    memset(out, 0, 16);
+    memcpy(out, bytes, head);
+    memcpy(out + 16 - (n - MIN2(n, head)), bytes + MIN2(n, head), n - MIN2(n, head));
+    return true;
+}
+
+static const uint8_t v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+/* A literal, perhaps with a zone. */
+static bool ip_read(const char *text, struct ip *ret) {
+    char plain[64];
+    size_t n = strcspn(text, "%");
+    if (n == 0 || n >= sizeof plain)
+        return false;
+    memcpy(plain, text, n);
+    plain[n] = '\0';
+    memcpy(ret->bytes, v4_mapped, sizeof v4_mapped);
+    if (!read_v4(plain, ret->bytes + 12) && !read_v6(plain, ret->bytes))
+        return false;
+    ret->v6 = memcmp(ret->bytes, v4_mapped, sizeof v4_mapped) != 0;
+    return true;
+}
+
+static bool ip_is_loopback(const struct ip *a) {
+    static const uint8_t v6_loopback[16] = {[15] = 1};
+    return a->v6 ? memcmp(a->bytes, v6_loopback, 16) == 0 : a->bytes[12] == 127;
+}
+
+static bool same_address(const char *a, const char *b) {
+    struct ip x, y;
+    return ip_read(a, &x) && ip_read(b, &y) && memcmp(x.bytes, y.bytes, sizeof x.bytes) == 0;
+}
+
+bool netif_is_plumbing(const char *name) {
+    static const char *const prefixes[] = {"docker", "br-",  "virbr", "veth", "cali",  "cni",
+                                           "flannel", "tunl", "lxc",  "podman", "kube-"};
+    for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return false;
+}
+
+static bool is_loopback(const struct topo_netif *n) {
+    return n->kind == TOPO_NETIF_LOOPBACK || strcmp(n->name, "lo") == 0;
+}
+
+enum family { FAMILY_ANY = 0, FAMILY_V4, FAMILY_V6 };
+
+static enum family family_of(const char *literal) {
+    struct ip a;
+    return ip_read(literal, &a) ? (a.v6 ? FAMILY_V6 : FAMILY_V4) : FAMILY_ANY;
+}
+
+/* Its address that others can reach: `wanted` if it has that one, else the first. NULL: none. */
+static const struct topo_netaddr *global_address(const struct topo_netif *n, enum family family,
+                                                 const char *wanted) {
+    const struct topo_netaddr *found = NULL;
+    if (is_loopback(n))
+        return NULL;
+    for (uint32_t i = 0; i < n->n_addrs; i++) {
+        const struct topo_netaddr *a = &n->addrs[i];
+        if (a->link_local || (family != FAMILY_ANY && a->ipv6 != (family == FAMILY_V6)))
+            continue;
+        if (same_address(a->addr, wanted))
+            return a;
+        found = found != NULL ? found : a;
+    }
+    return found;
+}
+
+static const struct topo_netif *owner_of(const struct topology *t, const char *literal) {
+    for (uint32_t i = 0; i < t->n_netifs; i++)
+        for (uint32_t k = 0; k < t->netifs[i].n_addrs; k++)
+            if (same_address(t->netifs[i].addrs[k].addr, literal))
+                return &t->netifs[i];
+    return NULL;
+}
+
+static bool covers(const struct topo_netaddr *a, const struct ip *to) {
+    struct ip own;
+    if (!ip_read(a->addr, &own) || own.v6 != to->v6)
+        return false;
+    uint32_t bits = own.v6 ? a->prefix : a->prefix + 96;
+    for (uint32_t i = 0; i < MIN2(bits, 128u); i++)
+        if (((own.bytes[i / 8] ^ to->bytes[i / 8]) >> (7 - i % 8) & 1) != 0)
+            return false;
+    return a->prefix > 0;
+}
+
+const char *netif_by_subnet(const struct topology *t, const char *addr) {
+    const char *found = "";
+    uint32_t best = 0;
+    struct ip to;
+    if (!ip_read(addr, &to))
+        return found;
+    if (owner_of(t, addr) != NULL)
+        return "lo";
+    for (uint32_t i = 0; i < t->n_netifs; i++)
+        for (uint32_t k = 0; k < t->netifs[i].n_addrs; k++) {
+            const struct topo_netaddr *a = &t->netifs[i].addrs[k];
+            if (a->prefix > best && covers(a, &to)) {
+                best = a->prefix;
+                found = t->netifs[i].name;
+            }
+        }
+    return found;
+}
+
+/* Another interface by which the node could be reached, that is no container's plumbing. */
+static const struct topo_netif *other_netif(const struct topology *t) {
+    for (uint32_t i = 0; i < t->n_netifs; i++)
+        if (!netif_is_plumbing(t->netifs[i].name) && t->netifs[i].up &&
+            global_address(&t->netifs[i], FAMILY_ANY, "") != NULL)
+            return &t->netifs[i];
+    return NULL;
+}
+
+const struct topo_netif *netif_fast(const struct topology *t) {
+    const struct topo_netif *first = NULL;
+    for (uint32_t i = 0; i < t->n_netifs; i++) {
+        const struct topo_netif *n = &t->netifs[i];
+        bool named = strncmp(n->name, "ib", 2) == 0 || strncmp(n->name, "hsn", 3) == 0;
+        if (named && n->up && global_address(n, FAMILY_ANY, "") != NULL &&
+            (first == NULL || strverscmp(n->name, first->name) < 0))
+            first = n;
+    }
+    return first;
+}
+
+static void say(struct netif_choice *c, bool warning, const char *why, ...) _printf_(3, 4);
+static void say(struct netif_choice *c, bool warning, const char *why, ...) {
+    va_list ap;
+    va_start(ap, why);
+    (void)vsnprintf(c->why, sizeof c->why, why, ap);
+    va_end(ap);
+    c->warning = warning;
+}
+
+/* The interface that the route or the leader's address names; NULL with the reason said. */
+static const struct topo_netif *candidate(const struct topology *t, const struct netif_input *in,
+                                          struct netif_choice *c) {
+    struct ip leader = {0};
+    bool known = ip_read(in->leader_addr, &leader);
+    if (known && ip_is_loopback(&leader)) {
+        say(c, false, "the leader is at %s, so all nodes are on this host", in->leader_addr);
+        return NULL;
+    }
+    uint32_t i = topology_find_netif(t, in->route_netif);
+    if (i != TOPO_NONE && !is_loopback(&t->netifs[i]))
+        return &t->netifs[i];
+    const struct topo_netif *owner = known ? owner_of(t, in->leader_addr) : NULL;
+    if (owner != NULL)
+        return owner;
+    if (in->leader_addr[0] == '\0')
+        say(c, false, "it is not known which host leads (--rdzv-endpoint)");
+    else if (in->route_netif[0] == '\0')
+        say(c, false, "the way to the leader at %s is not known", in->leader_addr);
+    else
+        say(c, true, "the route to the leader goes by %s, of which nothing is known here",
+             in->route_netif);
+    return NULL;
+}
+
+void netif_choose(const struct topology *t, const struct netif_input *input,
+                  struct netif_choice *ret) {
+    *ret = (struct netif_choice){0};
+    if (input->n_nodes <= 1) {
+        say(ret, false, "there is one node only");
+        return;
+    }
+    const struct topo_netif *n = candidate(t, input, ret);
+    if (n == NULL)
+        return;
+    enum family family = family_of(input->leader_addr);
+    if (family == FAMILY_ANY)
+        family = family_of(input->route_source);
+    const struct topo_netaddr *a = global_address(n, family, input->route_source);
+    if (a == NULL) {
+        say(ret, true,
+             "%s, by which the leader is reached, has no IPv%s address that is valid beyond its "
+             "link",
+             n->name, family == FAMILY_V6 ? "6" : "4");
+        return;
+    }
+    const struct topo_netif *other = netif_is_plumbing(n->name) ? other_netif(t) : NULL;
+    if (other != NULL) {
+        say(ret, true,
+             "the route to the leader goes by %s, which is named as a container's plumbing, though "
+             "%s has an address too; set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to the right "
+             "one",
+             n->name, other->name);
+        return;
+    }
+    (void)snprintf(ret->netif, sizeof ret->netif, "%s", n->name);
+    (void)snprintf(ret->addr, sizeof ret->addr, "%s", a->addr);
+    if (strcmp(n->name, input->route_netif) != 0)
+        say(ret, false, "%s owns the leader's address %s", n->name, input->leader_addr);
+    else if (family == FAMILY_ANY)
+        say(ret, false, "the route to the leader goes by %s", n->name);
+    else
+        say(ret, false, "the route to the leader at %s goes by %s", input->leader_addr, n->name);
+}
+
+void netif_note_fast(const struct topology *t, const struct netif_input *input,
+                     struct netif_choice *c) {
+    const struct topo_netif *fast = netif_fast(t);
+    struct ip leader;
+    if (input->n_nodes <= 1 || fast == NULL || strcmp(fast->name, c->netif) == 0 ||
+        (ip_read(input->leader_addr, &leader) && ip_is_loopback(&leader)))
+        return;
+    size_t n = strlen(c->why);
+    (void)snprintf(c->why + n, sizeof c->why - n,
+                   "; %s, of a faster network, is taken instead if every node has one like it and "
+                   "all reach their neighbours by it",
+                   fast->name);
+}

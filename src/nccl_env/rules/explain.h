@@ -1,0 +1,15 @@
+/* What env_resolve() chose, for people (muster env --explain) and as JSON. Pure. */
+#pragma once
+
+#include "base/text/strbuf.h"
+#include "nccl_env/rules/resolve.h"
+
+/* NAME=VALUE lines, as env(1) prints them; only what is set. What is known at the start only is a
+ * comment, so that the lines can be a file of variables. */
+void env_write_plain(const struct env_result *r, struct strbuf *to);
+/* For each variable: what is done, its value, why, source. width: columns, 0: any. */
+void env_write_explained(const struct env_result *r, uint32_t width, struct strbuf *to);
+/* One JSON object: {"rank", "local_rank", "variables": [{"name", "value", "action", "reason",
+ * "source"}], "warnings": []}. */
+void env_write_json(const struct env_result *r, uint32_t rank, uint32_t local_rank,
+                    struct strbuf *to);

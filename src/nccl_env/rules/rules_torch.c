@@ -1,0 +1,140 @@
+/* Rules for PyTorch, gloo, and what a worker sees of the node. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/parse.h"
+#include "nccl_env/rules/rules.h"
+
+enum rule_verdict when_recorder(const struct env_input *in) {
+    return rule_has_gpus(in) ? RULE_YES : RULE_NO;
+}
+
+/* Not where the user switched it off. */
+enum rule_verdict when_recorder_on(const struct env_input *in) {
+    const char *size = rule_value_of(in, "TORCH_FR_BUFFER_SIZE");
+    if (size == NULL)
+        size = rule_value_of(in, "TORCH_NCCL_TRACE_BUFFER_SIZE");
+    return rule_has_gpus(in) && (size == NULL || strcmp(size, "0") != 0) ? RULE_YES : RULE_NO;
+}
+
+enum rule_verdict when_recorder_file(const struct env_input *in) {
+    return in->log_dir != NULL ? when_recorder_on(in) : RULE_NO;
+}
+
+void value_dump_file(const struct env_input *in, struct strbuf *to) {
+    strbuf_printf(to, "%s/nccl_trace_rank_", in->log_dir);
+}
+
+void value_pipe_file(const struct env_input *in, struct strbuf *to) {
+    strbuf_printf(to, "%s/nccl_trace_pipe_", in->log_dir);
+}
+
+/* PyTorch before 2.7 has a gloo that does not know them. */
+static bool gloo_is_old(const struct env_input *in) {
+    unsigned major = 0, minor = 0;
+    const char *version = in->facts != NULL ? in->facts->torch_version : "";
+    return sscanf(version, "%3u.%3u", &major, &minor) == 2 &&
+           (major < 2 || (major == 2 && minor < 7));
+}
+
+enum rule_verdict when_gloo_v2(const struct env_input *in) {
+    return in->n_nodes > 1 && !gloo_is_old(in) ? RULE_YES : RULE_NO;
+}
+
+enum rule_verdict when_gloo_sequence(const struct env_input *in) {
+    const char *v2 = rule_value_of(in, "GLOO_ENABLE_STORE_V2_API");
+    return v2 == NULL || strcmp(v2, "1") == 0 ? when_gloo_v2(in) : RULE_NO;
+}
+
+static bool omp_by_cores(const struct env_input *in) {
+    return in->omp_cores && in->bound_cores > 0;
+}
+
+enum rule_verdict when_omp(const struct env_input *in) {
+    return omp_by_cores(in) || in->nproc > 1 ? RULE_YES : RULE_NO;
+}
+
+void value_omp(const struct env_input *in, struct strbuf *to) {
+    strbuf_printf(to, "%u", omp_by_cores(in) ? in->bound_cores : 1);
+}
+
+void reason_omp(const struct env_input *in, struct strbuf *to) {
+    if (omp_by_cores(in))
+        strbuf_add(to, "--omp=cores: as many threads as the worker has cores");
+    else
+        strbuf_add(to, "torchrun's default for several workers on a node; --omp=cores gives each "
+                       "its share of the cores");
+}
+
+/* The index-th of the devices that `list` shows; false: there is none. */
+static bool device_item(const struct env_input *in, const char *list, uint32_t index,
+                        struct strbuf *to) {
+    if (list == NULL) {
+        strbuf_printf(to, "%u", index);
+        return in->n_visible == 0 || index < in->n_visible;
+    }
+    size_t n = 0;
+    const char *item = list_item(list, index, &n);
+    strbuf_add_bytes(to, item, n);
+    return n > 0;
+}
+
+static bool device_list(const struct env_input *in, const char *list, struct strbuf *to) {
+    uint32_t per = MAX2(in->gpus_per_worker, 1u);
+    for (uint32_t i = 0; i < per; i++) {
+        strbuf_add(to, i > 0 ? "," : "");
+        if (!device_item(in, list, in->local_rank * per + i, to))
+            return false;
+    }
+    return true;
+}
+
+static enum rule_verdict when_devices(const struct env_input *in, const char *list) {
+    if (!in->virtual_local_rank && in->gpus_per_worker == 0)
+        return RULE_NO;
+    _cleanup_(strbuf_fini) struct strbuf devices = {0};
+    return device_list(in, list, &devices) ? RULE_YES : RULE_REFUSES;
+}
+
+static void reason_devices(const struct env_input *in, enum rule_verdict v, struct strbuf *to) {
+    if (v == RULE_REFUSES)
+        strbuf_printf(to, "there are not enough GPUs for local rank %u", in->local_rank);
+    else if (in->gpus_per_worker > 0)
+        strbuf_printf(to, "--gpus-per-worker=%u: each worker sees its own GPUs only",
+                      in->gpus_per_worker);
+    else
+        strbuf_add(to, "--virtual-local-rank: each worker sees its own GPU only");
+}
+
+static const char *cuda_list(const struct env_input *in) {
+    return rule_value_of(in, "CUDA_VISIBLE_DEVICES");
+}
+
+enum rule_verdict when_visible(const struct env_input *in) {
+    return when_devices(in, cuda_list(in));
+}
+
+void value_visible(const struct env_input *in, struct strbuf *to) {
+    (void)device_list(in, cuda_list(in), to);
+}
+
+void reason_visible(const struct env_input *in, struct strbuf *to) {
+    reason_devices(in, when_visible(in), to);
+}
+
+static const char *hip_list(const struct env_input *in) {
+    return rule_value_of(in, "HIP_VISIBLE_DEVICES");
+}
+
+enum rule_verdict when_hip_visible(const struct env_input *in) {
+    const char *list = hip_list(in);
+    return list == NULL || list[0] == '\0' ? RULE_NO : when_devices(in, list);
+}
+
+void value_hip_visible(const struct env_input *in, struct strbuf *to) {
+    (void)device_list(in, hip_list(in), to);
+}
+
+void reason_hip_visible(const struct env_input *in, struct strbuf *to) {
+    reason_devices(in, when_hip_visible(in), to);
+}

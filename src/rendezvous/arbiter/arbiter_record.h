@@ -1,0 +1,30 @@
+/* What an arbiter keeps of one epoch, as a text: one JSON object. Four kinds:
+ *
+ *     {"version":1,"epoch":3,"leader":"00000000000004d2","addr":"10.0.0.1","port":4711}
+ *     {"version":1,"epoch":4,"leader":"00000000000004d2","addr":"10.0.0.1","port":4711,
+ *      "outcome":"success","reason":"all workers succeeded"}
+ *     {"version":1,"epoch":4,"leader":"00000000000004d2","addr":"10.0.0.1","port":4711,
+ *      "vacant":true}
+ *     {"version":1,"epoch":1,"leader":"00000000000004d2","addr":"10.0.0.1","port":4711,
+ *      "idle":true}
+ *
+ * The second is the close, the third an epoch that nobody leads; its leader is who closed, or left.
+ * In the fourth, and before it, nothing runs (struct arbiter_record). No text is of two kinds.
+ * A directory's text may also hold "superseded": the record of a higher epoch, whole, so that
+ * whoever reads it needs no other file. The beat is not part of it. Pure. */
+#pragma once
+
+#include "base/text/strbuf.h"
+#include "rendezvous/arbiter/arbiter.h"
+
+/* The longest text: a close, superseded by a close. Each byte of a reason may take six. */
+#define ARBITER_RECORD_TEXT_MAX (32 * 1024)
+
+/* At the end of `out`, without a newline. mark: the record that supersedes it, or NULL. */
+void arbiter_record_write(const struct arbiter_record *record, const struct arbiter_record *mark,
+                          struct strbuf *out);
+
+/* Reads what arbiter_record_write() wrote. ret_mark: its epoch is 0 where there is no mark; NULL: a
+ * mark is an error. 0, or a negative errno and what is wrong with the text, as a sentence. */
+_must_use_ int arbiter_record_read(const char *text, size_t len, struct arbiter_record *ret,
+                                   struct arbiter_record *ret_mark, struct err *err);

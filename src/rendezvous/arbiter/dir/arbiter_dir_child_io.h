@@ -1,0 +1,51 @@
+/* What runs in the child process of the arbiter over a directory: it takes one request at a time
+ * from a socket, works on the job's folder, and answers. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "rendezvous/arbiter/dir/arbiter_folder_io.h"
+
+/* The highest epoch that was met, and so must be there for ever. Epoch 0: none yet. */
+struct arbiter_dir_memory {
+    uint32_t epoch;
+    uint64_t leader; /* the incarnation that has it */
+    uint64_t device; /* the file system it was on */
+};
+
+/* Both ends are this very program: plain structs, one in each message of a SOCK_SEQPACKET. */
+struct arbiter_dir_task {
+    uint64_t seq;
+    struct arbiter_dir_memory memory; /* which a new process has from the last one */
+    uint64_t deadline_ns; /* of its answer; after it nothing may be won */
+    struct arbiter_request request;
+};
+struct arbiter_dir_result {
+    uint64_t seq;
+    struct arbiter_dir_memory memory;
+    enum arbiter_result result;
+    struct arbiter_record record;
+    char text[RDZV_REASON_MAX / 4];
+};
+
+struct arbiter_dir_server {
+    struct arbiter_folder folder;
+    bool look;
+    struct arbiter_dir_memory memory;
+    uint64_t beat;        /* the last that we wrote */
+    uint64_t deadline_ns; /* of the present request */
+};
+void arbiter_dir_server_init(struct arbiter_dir_server *s, const char *path, const char *run_id,
+                             bool look);
+void arbiter_dir_server_fini(struct arbiter_dir_server *s);
+/* Does one request; blocks. */
+void arbiter_dir_serve(struct arbiter_dir_server *s, const struct arbiter_dir_task *task,
+                       struct arbiter_dir_result *ret);
+
+/* What the helper process (io/process/helper.h) does all its life; `arg` is this. It ends when the
+ * other end of fd is closed. */
+struct arbiter_dir_child {
+    const char *path, *run_id;
+    bool look;
+};
+int arbiter_dir_child_run(int fd, void *arg);

@@ -1,0 +1,338 @@
+#include "rendezvous/arbiter/dir/arbiter_folder_io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text/parse.h"
+#include "io/file.h"
+#include "rendezvous/arbiter/dir/arbiter_folder_priv.h"
+
+#define BEAT_LEN 17          /* 16 digits and a newline */
+#define STALE_TRIES 3        /* opens of a file that was replaced meanwhile (ESTALE) */
+#define TEXT_MAX (ARBITER_RECORD_TEXT_MAX + 1)
+
+/* --- whole files --- */
+
+/* At most `size` - 1 bytes, and a NUL. -ENOENT without a sentence. */
+static int read_file(const struct arbiter_folder *f, const char *file, char *text, size_t size,
+                     size_t *ret_len, nlink_t *ret_links, struct err *err) {
+    _cleanup_(arbiter_closep) int fd = -1;
+    struct stat st;
+    for (int i = 0; fd < 0 && i < STALE_TRIES; i++) {
+        fd = openat(f->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0 && errno != ESTALE)
+            break;
+    }
+    if (fd < 0 && errno == ENOENT)
+        return -ENOENT;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return arbiter_folder_failed(f, "read", file, err);
+    if (!S_ISREG(st.st_mode) || st.st_size < 0 || (uint64_t)st.st_size >= size)
+        return err_set(err, -EINVAL, "%s/%s/%s is no file of muster's (not regular, or too long)",
+                       f->path, f->name, file);
+    size_t len = 0;
+    while (len < size - 1) {
+        ssize_t n = read(fd, text + len, size - 1 - len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return arbiter_folder_failed(f, "read", file, err);
+        if (n == 0)
+            break;
+        len += (size_t)n;
+    }
+    text[len] = '\0';
+    *ret_len = len;
+    if (ret_links != NULL)
+        *ret_links = st.st_nlink;
+    return 0;
+}
+
+/* A new file with this text, on the disk. ret_st: may be NULL. */
+static int write_new(const struct arbiter_folder *f, const char *file, const char *text, size_t len,
+                     struct stat *ret_st, struct err *err) {
+    /* An own one of an earlier try may be an epoch's file already: never written into. */
+    (void)unlinkat(f->fd, file, 0);
+    int fd = openat(f->fd, file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return arbiter_folder_failed(f, "make", file, err);
+    int r = file_write_flushed(fd, text, len);
+    if (r == 0 && ret_st != NULL && fstat(fd, ret_st) < 0)
+        r = -errno;
+    if (close(fd) < 0 && r == 0) /* NFS says here what did not fit */
+        r = -errno;
+    if (r < 0) {
+        errno = -r;
+        r = arbiter_folder_failed(f, "write", file, err);
+        (void)unlinkat(f->fd, file, 0);
+    }
+    return r;
+}
+
+int arbiter_folder_sync(const struct arbiter_folder *f, struct err *err) {
+    if (fsync(f->fd) < 0 && errno != EINVAL && errno != ENOTSUP)
+        return arbiter_folder_failed(f, "write", ".", err);
+    return 0;
+}
+
+/* --- what was left by the dead --- */
+
+static bool is_temporary(const char *name) {
+    static const char *const begins[] = {"claim-", "mark-", "latest-", "owner-"};
+    for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
+        if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return false;
+}
+
+static uint64_t stat_ns(const struct stat *st) {
+    return (uint64_t)st->st_mtim.tv_sec * NS_PER_S + (uint64_t)st->st_mtim.tv_nsec;
+}
+
+typedef void each_name_fn(const struct arbiter_folder *f, const char *name, void *arg);
+
+static int each_name(const struct arbiter_folder *f, each_name_fn *fn, void *arg,
+                     struct err *err) {
+    int fd = openat(f->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (dir == NULL) {
+        int r = arbiter_folder_failed(f, "list", ".", err);
+        arbiter_closep(&fd);
+        return r;
+    }
+    errno = 0;
+    uint32_t n = 0;
+    for (struct dirent *e = readdir(dir); e != NULL && n < ARBITER_LIST_MAX; n++) {
+        fn(f, e->d_name, arg);
+        errno = 0;
+        e = readdir(dir);
+    }
+    int r = errno != 0 ? arbiter_folder_failed(f, "list", ".", err) : 0;
+    (void)closedir(dir);
+    return r;
+}
+
+/* arg: now, as the file server sees it. */
+static void sweep_name(const struct arbiter_folder *f, const char *name, void *arg) {
+    const uint64_t *now_ns = arg;
+    struct stat st;
+    if (is_temporary(name) && fstatat(f->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        stat_ns(&st) + ARBITER_STALE_NS < *now_ns)
+        (void)unlinkat(f->fd, name, 0);
+}
+
+/* --- epochs --- */
+
+static void epoch_file(char out[NAME_LEN], uint32_t epoch) {
+    (void)snprintf(out, NAME_LEN, "epoch-%" PRIu32, epoch);
+}
+
+static void claim_file(char out[NAME_LEN], uint32_t epoch, uint64_t claimant) {
+    (void)snprintf(out, NAME_LEN, "claim-%" PRIu32 "-%016" PRIx64, epoch, claimant);
+}
+
+int arbiter_folder_read(const struct arbiter_folder *f, uint32_t epoch, struct arbiter_entry *ret,
+                        struct err *err) {
+    char file[NAME_LEN];
+    _cleanup_(freep) char *text = xmalloc(TEXT_MAX + 1);
+    size_t len;
+    nlink_t links;
+    epoch_file(file, epoch);
+    struct arbiter_entry e = {0};
+    int r = read_file(f, file, text, TEXT_MAX + 1, &len, &links, err);
+    if (r == -ENOENT) {
+        *ret = e;
+        return 0;
+    }
+    if (r < 0)
+        return r;
+    if (len > 0 && text[len - 1] == '\n')
+        len--;
+    r = arbiter_record_read(text, len, &e.record, &e.mark, err);
+    if (r == 0 && e.record.epoch != epoch)
+        r = err_set(err, -EINVAL, "it tells of epoch %" PRIu32, e.record.epoch);
+    if (r < 0) {
+        err_prefix(err, "%s/%s/%s is damaged, use another run id or directory", f->path, f->name,
+                   file);
+        return r == -ENOMEM ? r : ARBITER_FOLDER_RUINED;
+    }
+    e.found = true;
+    e.leftover = links > 1;
+    *ret = e;
+    return 0;
+}
+
+int arbiter_folder_prepare(struct arbiter_folder *f, const struct arbiter_record *record,
+                           struct err *err) {
+    char file[NAME_LEN];
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct stat st;
+    claim_file(file, record->epoch, f->asker);
+    arbiter_record_write(record, NULL, &text);
+    strbuf_add_char(&text, '\n');
+    int r = write_new(f, file, text.data, text.len, &st, err);
+    if (r == 0 && !f->swept) {
+        uint64_t now_ns = stat_ns(&st);
+        f->swept = each_name(f, sweep_name, &now_ns, NULL) == 0;
+    }
+    return r;
+}
+
+void arbiter_folder_unprepare(const struct arbiter_folder *f, uint32_t epoch) {
+    char file[NAME_LEN];
+    claim_file(file, epoch, f->asker);
+    (void)unlinkat(f->fd, file, 0); /* it may be gone; a stale one is swept some day */
+}
+
+int arbiter_folder_link(const struct arbiter_folder *f, uint32_t epoch, struct err *err) {
+    char file[NAME_LEN], claim[NAME_LEN];
+    epoch_file(file, epoch);
+    claim_file(claim, epoch, f->asker);
+    int r = 0;
+    if (linkat(f->fd, claim, f->fd, file, 0) < 0) {
+        r = -errno;
+        if (errno == EPERM || errno == ENOTSUP || errno == ENOSYS || errno == EMLINK)
+            (void)err_set(err, r,
+                          "cannot make a hard link in %s/%s: %s; a file system without hard links "
+                          "is of no use here, name a directory on another one",
+                          f->path, f->name, strerror(errno));
+        else if (errno != EEXIST)
+            (void)arbiter_folder_failed(f, "make", file, err);
+    }
+    arbiter_folder_unprepare(f, epoch);
+    return r < 0 ? r : arbiter_folder_sync(f, err);
+}
+
+int arbiter_folder_mark(const struct arbiter_folder *f, const struct arbiter_entry *entry,
+                        const struct arbiter_record *mark, struct err *err) {
+    char file[NAME_LEN], temp[NAME_LEN], claim[NAME_LEN];
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    epoch_file(file, entry->record.epoch);
+    (void)snprintf(temp, sizeof temp, "mark-%" PRIu32 "-%016" PRIx64, entry->record.epoch,
+                   f->asker);
+    arbiter_record_write(&entry->record, mark, &text);
+    strbuf_add_char(&text, '\n');
+    int r = write_new(f, temp, text.data, text.len, NULL, err);
+    if (r < 0)
+        return r;
+    /* A second name would keep the unmarked file alive, and who has it open by handle (an NFS
+     * client, from its cache) would go on to read that. */
+    if (entry->leftover) {
+        claim_file(claim, entry->record.epoch, entry->record.leader.incarnation);
+        (void)unlinkat(f->fd, claim, 0);
+    }
+    if (renameat(f->fd, temp, f->fd, file) < 0) {
+        r = arbiter_folder_failed(f, "replace", file, err);
+        (void)unlinkat(f->fd, temp, 0);
+    }
+    return r;
+}
+
+/* --- beats --- */
+
+static void beat_file(char out[NAME_LEN], uint32_t epoch) {
+    (void)snprintf(out, NAME_LEN, "beat-%" PRIu32, epoch);
+}
+
+int arbiter_folder_read_beat(const struct arbiter_folder *f, uint32_t epoch, uint64_t *ret,
+                             struct err *err) {
+    char file[NAME_LEN], text[256];
+    size_t len;
+    beat_file(file, epoch);
+    int r = read_file(f, file, text, sizeof text, &len, NULL, err);
+    if (r == -ENOENT) {
+        *ret = 0;
+        return 0;
+    }
+    if (r == 0)
+        *ret = arbiter_hash(text, len);
+    return r;
+}
+
+static int write_beat(const struct arbiter_folder *f, uint32_t epoch, bool only_new, uint64_t beat,
+                      struct err *err) {
+    char file[NAME_LEN], text[BEAT_LEN + 1];
+    struct stat st;
+    beat_file(file, epoch);
+    (void)snprintf(text, sizeof text, "%016" PRIx64 "\n", beat);
+    int fd = openat(f->fd, file, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        int r = arbiter_folder_failed(f, "write", file, err);
+        arbiter_closep(&fd);
+        return r;
+    }
+    int r = 0;
+    if (!only_new || st.st_size < BEAT_LEN) {
+        ssize_t n;
+        do
+            n = pwrite(fd, text, BEAT_LEN, 0);
+        while (n < 0 && errno == EINTR);
+        r = n == BEAT_LEN ? 0 : n < 0 ? -errno : -ENOSPC;
+    }
+    if (r == 0 && only_new && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP)
+        r = -errno;
+    if (close(fd) < 0 && r == 0) /* to the server, where others see it */
+        r = -errno;
+    if (r < 0) {
+        errno = -r;
+        return arbiter_folder_failed(f, "write", file, err);
+    }
+    return 0;
+}
+
+int arbiter_folder_make_beat(const struct arbiter_folder *f, uint32_t epoch, struct err *err) {
+    return write_beat(f, epoch, true, 0, err);
+}
+
+int arbiter_folder_move_beat(const struct arbiter_folder *f, uint32_t epoch, uint64_t beat,
+                             struct err *err) {
+    return write_beat(f, epoch, false, beat, err);
+}
+
+/* --- where to begin --- */
+
+uint32_t arbiter_folder_hint(const struct arbiter_folder *f) {
+    char text[64];
+    size_t len;
+    uint32_t epoch;
+    if (read_file(f, "latest", text, sizeof text, &len, NULL, NULL) < 0)
+        return 0;
+    if (len > 0 && text[len - 1] == '\n')
+        text[len - 1] = '\0';
+    return parse_u32(text, &epoch) == 0 ? epoch : 0;
+}
+
+static void keep_highest(const struct arbiter_folder *f, const char *name, void *arg) {
+    (void)f;
+    uint32_t *highest = arg, epoch;
+    char file[NAME_LEN];
+    if (strncmp(name, "epoch-", 6) != 0 || parse_u32(name + 6, &epoch) < 0)
+        return;
+    epoch_file(file, epoch);
+    if (strcmp(file, name) == 0)
+        *highest = MAX2(*highest, epoch);
+}
+
+int arbiter_folder_highest(const struct arbiter_folder *f, uint32_t *ret, struct err *err) {
+    uint32_t highest = 0;
+    int r = each_name(f, keep_highest, &highest, err);
+    if (r == 0)
+        *ret = highest;
+    return r;
+}
+
+void arbiter_folder_set_hint(const struct arbiter_folder *f, uint32_t epoch) {
+    char temp[NAME_LEN], text[32];
+    (void)snprintf(temp, sizeof temp, "latest-%016" PRIx64, f->asker);
+    int n = snprintf(text, sizeof text, "%" PRIu32 "\n", epoch);
+    if (write_new(f, temp, text, (size_t)n, NULL, NULL) < 0)
+        return;
+    if (renameat(f->fd, temp, f->fd, "latest") < 0)
+        (void)unlinkat(f->fd, temp, 0);
+}

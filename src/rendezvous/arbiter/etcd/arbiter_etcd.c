@@ -1,0 +1,419 @@
+#include "rendezvous/arbiter/etcd/arbiter_etcd.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/base64.h"
+#include "base/json/json.h"
+#include "base/text/parse.h"
+#include "base/text/utf8.h"
+#include "rendezvous/arbiter/arbiter_record.h"
+
+#define DEFAULT_PORT 2379
+/* A record and its base64. */
+#define VALUE_TEXT_MAX ((size_t)ARBITER_RECORD_TEXT_MAX / 3 * 4 + 4)
+
+/* --- questions -------------------------------------------------------------------------------- */
+
+static void write_base64(struct json_writer *w, const char *name, const char *text) {
+    _cleanup_(strbuf_fini) struct strbuf coded = {0};
+    base64_encode(text, strlen(text), &coded);
+    json_write_string(w, name, strbuf_text(&coded));
+}
+
+static void write_key(struct json_writer *w, const struct arbiter_etcd_step *s, const char *key) {
+    _cleanup_(freep) char *whole = xasprintf("%s%s", s->base, key);
+    write_base64(w, "key", whole);
+}
+
+static void write_epoch_key(struct json_writer *w, const struct arbiter_etcd_step *s) {
+    _cleanup_(freep) char *key = xasprintf("epoch-%" PRIu32, s->epoch);
+    write_key(w, s, key);
+}
+
+static void write_range(struct json_writer *w, const struct arbiter_etcd_step *s, const char *key) {
+    json_write_object_begin(w, NULL);
+    json_write_object_begin(w, "requestRange");
+    write_key(w, s, key);
+    json_write_object_end(w);
+    json_write_object_end(w);
+}
+
+/* What every answer ends with. */
+static void write_ranges(struct json_writer *w, const struct arbiter_etcd_step *s) {
+    write_range(w, s, "latest");
+    write_range(w, s, "beat");
+}
+
+static void write_put(struct json_writer *w, const struct arbiter_etcd_step *s, const char *key,
+                      const char *value) {
+    json_write_object_begin(w, NULL);
+    json_write_object_begin(w, "requestPut");
+    if (key != NULL)
+        write_key(w, s, key);
+    else
+        write_epoch_key(w, s);
+    write_base64(w, "value", value);
+    json_write_object_end(w);
+    json_write_object_end(w);
+}
+
+static void write_conditions(struct json_writer *w, const struct arbiter_etcd_step *s) {
+    json_write_object_begin(w, NULL);
+    json_write_string(w, "target", "MOD");
+    write_key(w, s, "latest");
+    json_write_id(w, "modRevision", s->mod);
+    json_write_object_end(w);
+    if (s->epoch == 0)
+        return;
+    json_write_object_begin(w, NULL);
+    json_write_string(w, "target", "CREATE");
+    write_epoch_key(w, s);
+    json_write_string(w, "createRevision", "0");
+    json_write_object_end(w);
+}
+
+static void write_puts(struct json_writer *w, const struct arbiter_etcd_step *s) {
+    const struct arbiter_request *q = &s->request;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    if (q->kind == ARBITER_BEAT) {
+        strbuf_printf(&text, "%" PRIu32, q->epoch); /* what counts is that it was put */
+        write_put(w, s, "beat", strbuf_text(&text));
+        return;
+    }
+    struct arbiter_record record = {.epoch = s->epoch,
+                                    .leader = q->leader,
+                                    .vacant = q->kind == ARBITER_VACATE,
+                                    .idle = q->kind == ARBITER_CLAIM && q->idle};
+    if (q->kind == ARBITER_CLOSE) {
+        record.closed = true;
+        record.outcome = q->outcome;
+        memcpy(record.reason, q->reason, sizeof record.reason);
+    }
+    arbiter_record_write(&record, NULL, &text);
+    write_put(w, s, NULL, strbuf_text(&text));
+    write_put(w, s, "latest", strbuf_text(&text));
+}
+
+void arbiter_etcd_begin(struct arbiter_etcd_step *s, const char *base,
+                        const struct arbiter_request *request, uint64_t hint) {
+    *s = (struct arbiter_etcd_step){.base = base, .request = *request};
+    s->write = request->kind == ARBITER_BEAT && hint != 0;
+    s->mod = s->write ? hint : 0;
+}
+
+void arbiter_etcd_question(const struct arbiter_etcd_step *s, struct strbuf *body) {
+    struct json_writer w = json_writer_of(body);
+    json_write_object_begin(&w, NULL);
+    if (s->write) {
+        json_write_array_begin(&w, "compare");
+        write_conditions(&w, s);
+        json_write_array_end(&w);
+    }
+    json_write_array_begin(&w, "success");
+    if (s->write)
+        write_puts(&w, s);
+    write_ranges(&w, s);
+    json_write_array_end(&w);
+    if (s->write) {
+        json_write_array_begin(&w, "failure");
+        write_ranges(&w, s);
+        json_write_array_end(&w);
+    }
+    json_write_object_end(&w);
+}
+
+/* --- answers ---------------------------------------------------------------------------------- */
+
+/* The one pair that the answer to a range shows, or NULL: there is no such key. */
+static int read_pair(const char *base, const char *name, const struct json *response,
+                     const struct json **ret, struct err *err) {
+    const struct json *range, *pairs;
+    *ret = NULL;
+    int r = json_get_object(response, "response_range", &range, err);
+    if (r < 0 || !json_has(range, "kvs"))
+        return r;
+    r = json_get_array(range, "kvs", 1, &pairs, err);
+    if (r < 0 || json_count(pairs) == 0)
+        return r;
+    const struct json *pair = json_first(pairs);
+    _cleanup_(freep) char *key = xasprintf("%s%s", base, name);
+    _cleanup_(strbuf_fini) struct strbuf coded = {0};
+    base64_encode(key, strlen(key), &coded);
+    const char *found;
+    r = json_get_string(pair, "key", coded.len, &found, err);
+    if (r == 0 && strcmp(found, strbuf_text(&coded)) != 0)
+        r = err_set(err, -EBADMSG, "it shows another key where '%s' was asked for", key);
+    if (r == 0)
+        *ret = pair;
+    return r;
+}
+
+static int read_mod(const struct json *pair, uint64_t *ret, struct err *err) {
+    int r = json_get_id(pair, "mod_revision", ret, err);
+    return r == 0 && *ret == 0 ? err_set(err, -EBADMSG, "\"mod_revision\" is 0") : r;
+}
+
+static int read_latest(const struct json *pair, const char *base, struct arbiter_etcd_view *v,
+                       struct err *err) {
+    const char *value;
+    int r = read_mod(pair, &v->mod, err);
+    if (r == 0)
+        r = json_get_string(pair, "value", VALUE_TEXT_MAX, &value, err);
+    if (r < 0)
+        return r;
+    size_t len = strlen(value), n;
+    _cleanup_(freep) uint8_t *text = malloc(BASE64_BYTES_MAX(len) + 1);
+    if (text == NULL)
+        return err_set(err, -ENOMEM, "no memory for a record of %zu bytes", len);
+    if (base64_decode(value, len, text, &n) < 0)
+        return err_set(err, -EBADMSG, "\"value\" is not base64");
+    r = arbiter_record_read((const char *)text, n, &v->record, NULL, err);
+    if (r < 0 && r != -ENOMEM) {
+        err_prefix(err, "the key '%slatest' is not a record of this program's", base);
+        return ARBITER_ETCD_RUINED;
+    }
+    return r;
+}
+
+int arbiter_etcd_read(const char *base, const char *text, size_t len, struct arbiter_etcd_view *ret,
+                      struct err *err) {
+    _cleanup_(json_freep) struct json *doc = NULL;
+    struct arbiter_etcd_view v = {0};
+    const struct json *all, *latest, *beat;
+    int r = json_parse(text, len, &JSON_LIMITS_DEFAULT, &doc, err);
+    if (r == 0 && json_has(doc, "succeeded"))
+        r = json_get_bool(doc, "succeeded", &v.succeeded, err);
+    if (r == 0)
+        r = json_get_array(doc, "responses", 4, &all, err);
+    if (r == 0 && json_count(all) < 2)
+        r = err_set(err, -EBADMSG, "\"responses\" has less than 2 elements");
+    if (r < 0)
+        return r;
+    const struct json *response = json_first(all);
+    for (uint32_t skip = json_count(all) - 2; skip > 0; skip--)
+        response = json_next(response);
+    r = read_pair(base, "latest", response, &latest, err);
+    if (r == 0)
+        r = read_pair(base, "beat", json_next(response), &beat, err);
+    if (r == 0 && latest != NULL)
+        r = read_latest(latest, base, &v, err);
+    if (r == 0 && beat != NULL)
+        r = read_mod(beat, &v.record.beat, err);
+    if (r == 0)
+        *ret = v;
+    return r;
+}
+
+/* --- what they mean --------------------------------------------------------------------------- */
+
+bool arbiter_etcd_is_of(const struct arbiter_etcd_view *view, uint32_t epoch,
+                        uint64_t incarnation) {
+    const struct arbiter_record *r = &view->record;
+    return view->mod != 0 && !r->closed && !r->vacant && r->epoch == epoch &&
+           r->leader.incarnation == incarnation;
+}
+
+int arbiter_etcd_see(struct arbiter_etcd_seen *seen, const char *base,
+                     const struct arbiter_record *latest, struct err *err) {
+    bool same = latest->epoch == seen->epoch && latest->leader.incarnation == seen->leader;
+    if (latest->epoch > seen->epoch || same) {
+        *seen = (struct arbiter_etcd_seen){latest->epoch, latest->leader.incarnation};
+        return 0;
+    }
+    if (latest->epoch == 0)
+        return err_set(err, ARBITER_ETCD_RUINED,
+                       "'%.100slatest' has gone: it was removed, or the cluster was set up anew",
+                       base);
+    return err_set(err, ARBITER_ETCD_RUINED,
+                   "'%.100slatest' is of epoch %" PRIu32 " and another agent's, after epoch "
+                   "%" PRIu32 ": what was there was removed",
+                   base, latest->epoch, seen->epoch);
+}
+
+/* The condition becomes what was just seen. */
+static int ask_to_write(struct arbiter_etcd_step *s, const struct arbiter_etcd_view *view,
+                        uint32_t epoch, struct err *err) {
+    if (s->write && s->mod == view->mod)
+        return err_set(err, ARBITER_ETCD_RUINED,
+                       "'%sepoch-%" PRIu32 "' is there though '%slatest' is of epoch %" PRIu32
+                       ": somebody changed these keys; use another run id",
+                       s->base, s->epoch, s->base, view->record.epoch);
+    s->write = true;
+    s->mod = view->mod;
+    s->epoch = epoch;
+    return ARBITER_ETCD_E_ASK;
+}
+
+int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_view *view,
+                      enum arbiter_result *ret, struct err *err) {
+    const struct arbiter_request *q = &s->request;
+    const struct arbiter_record *latest = &view->record;
+    bool own = arbiter_etcd_is_of(view, q->epoch, q->leader.incarnation);
+    bool done = s->write && view->succeeded;
+    if (q->kind != ARBITER_READ && q->kind != ARBITER_BEAT &&
+        (q->epoch == 0 || q->epoch == UINT32_MAX || q->leader.incarnation == 0))
+        return err_set(err, -EINVAL, "a claim for nobody, or of epoch %" PRIu32, q->epoch);
+    *ret = ARBITER_OK;
+    switch (q->kind) {
+    case ARBITER_READ:
+        return 0;
+    case ARBITER_BEAT:
+        return done || !own ? 0 : ask_to_write(s, view, 0, err);
+    case ARBITER_CLAIM:
+        if (own)
+            return 0;
+        if (latest->closed || latest->epoch >= q->epoch) {
+            *ret = ARBITER_LOST;
+            return 0;
+        }
+        return ask_to_write(s, view, q->epoch, err);
+    case ARBITER_CLOSE:
+        if (q->outcome != OUTCOME_SUCCESS && q->outcome != OUTCOME_FAILED)
+            return err_set(err, -EINVAL, "a close without an outcome");
+        if (latest->closed || (latest->epoch >= q->epoch && !own)) {
+            *ret = latest->closed && latest->outcome == q->outcome ? ARBITER_OK : ARBITER_LOST;
+            return 0;
+        }
+        return ask_to_write(s, view, own ? q->epoch + 1 : q->epoch, err);
+    case ARBITER_VACATE:
+        if (own)
+            return ask_to_write(s, view, q->epoch + 1, err);
+        if (!latest->vacant || latest->epoch != q->epoch + 1 ||
+            latest->leader.incarnation != q->leader.incarnation)
+            *ret = ARBITER_LOST;
+        return 0;
+    case ARBITER_KIND_COUNT:
+        break;
+    }
+    assert_not_reached();
+}
+
+/* --- user and password ------------------------------------------------------------------------ */
+
+void arbiter_etcd_login(const char *user, const char *password, struct strbuf *body) {
+    struct json_writer w = json_writer_of(body);
+    json_write_object_begin(&w, NULL);
+    json_write_string(&w, "name", user);
+    json_write_string(&w, "password", password);
+    json_write_object_end(&w);
+}
+
+int arbiter_etcd_token(const char *text, size_t len, char ret[ARBITER_ETCD_TOKEN_MAX + 1],
+                       struct err *err) {
+    _cleanup_(json_freep) struct json *doc = NULL;
+    const char *token;
+    int r = json_parse(text, len, &JSON_LIMITS_DEFAULT, &doc, err);
+    if (r == 0)
+        r = json_get_string(doc, "token", ARBITER_ETCD_TOKEN_MAX, &token, err);
+    if (r < 0)
+        return r;
+    bool good = token[0] != '\0';
+    for (const char *p = token; *p != '\0'; p++)
+        good = good && *p > ' ' && *p < 0x7f;
+    if (!good)
+        return err_set(err, -EBADMSG, "\"token\" is empty or not printable");
+    memcpy(ret, token, strlen(token) + 1);
+    return 0;
+}
+
+/* --- refusals --------------------------------------------------------------------------------- */
+
+/* google.golang.org/grpc/codes */
+enum { GRPC_INVALID = 3, GRPC_DENIED = 7, GRPC_PRECONDITION = 9, GRPC_UNAUTHENTICATED = 16 };
+
+/* etcd's own words into `words` and its gRPC code; -EINVAL: there are none. */
+static int read_refusal(const char *body, size_t len, char *words, size_t size, uint32_t *code) {
+    _cleanup_(json_freep) struct json *doc = NULL;
+    const char *text;
+    int r = json_parse(body, len, &JSON_LIMITS_DEFAULT, &doc, NULL);
+    if (r == 0)
+        r = json_get_string(doc, json_has(doc, "message") ? "message" : "error", SIZE_MAX, &text,
+                            NULL);
+    if (r < 0)
+        return -EINVAL;
+    utf8_copy(words, size, text);
+    for (char *p = words; *p != '\0'; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            *p = ' ';
+    if (json_get_u32(doc, "code", UINT32_MAX, code, NULL) < 0)
+        *code = 0;
+    return 0;
+}
+
+enum arbiter_etcd_refusal arbiter_etcd_refused(int status, const char *body, size_t len,
+                                               struct err *text) {
+    char words[ERR_TEXT_MAX / 2];
+    uint32_t code;
+    if (read_refusal(body, len, words, sizeof words, &code) < 0) {
+        bool redirect = status >= 300 && status < 400;
+        (void)err_set(text, -EPROTO, "HTTP status %d%s", status,
+                      redirect        ? ", a redirect: it is not followed; name the right endpoint"
+                      : status == 404 ? ": no etcd of version 3.4 or later is there"
+                                      : ", and no word of etcd");
+        return status == 401   ? ARBITER_ETCD_LOG_IN
+               : status == 403 ? ARBITER_ETCD_DENIED
+                               : ARBITER_ETCD_ELSEWHERE;
+    }
+    (void)err_set(text, -EPROTO, "%s (HTTP status %d)", words, status);
+    if (code == GRPC_UNAUTHENTICATED || status == 401)
+        return ARBITER_ETCD_LOG_IN;
+    if (code == GRPC_INVALID && (strstr(words, "user name is empty") != NULL ||
+                                 strstr(words, "revision of auth store is old") != NULL))
+        return ARBITER_ETCD_LOG_IN;
+    if (code == GRPC_PRECONDITION && strstr(words, "authentication is not enabled") != NULL)
+        return ARBITER_ETCD_NO_LOG_IN;
+    return code == GRPC_INVALID || code == GRPC_DENIED ? ARBITER_ETCD_DENIED
+                                                       : ARBITER_ETCD_ELSEWHERE;
+}
+
+/* --- endpoints -------------------------------------------------------------------------------- */
+
+static bool skip(const char **text, const char *prefix) {
+    size_t len = strlen(prefix);
+    if (strncmp(*text, prefix, len) != 0)
+        return false;
+    *text += len;
+    return true;
+}
+
+int arbiter_etcd_endpoint(const char *text, struct arbiter_etcd_endpoint *ret, struct err *err) {
+    struct arbiter_etcd_endpoint e = {.port = DEFAULT_PORT};
+    const char *p = text;
+    e.https = skip(&p, "https://");
+    e.http = !e.https && skip(&p, "http://");
+    size_t len = strlen(p);
+    if (len > 0 && p[len - 1] == '/' && (e.https || e.http))
+        len--;
+    /* "[host]:port"; "host:port" with one colon; else the whole is the host */
+    const char *host = p, *port = NULL, *colon = memchr(p, ':', len);
+    size_t host_len = len;
+    if (p[0] == '[') {
+        const char *end = memchr(p, ']', len);
+        host = p + 1;
+        host_len = end != NULL ? (size_t)(end - host) : 0;
+        if (end != NULL && end + 1 < p + len)
+            port = end[1] == ':' ? end + 2 : "";
+    } else if (colon != NULL && memchr(colon + 1, ':', len - (size_t)(colon + 1 - p)) == NULL) {
+        host_len = (size_t)(colon - p);
+        port = colon + 1;
+    }
+    bool good = host_len > 0 && host_len < sizeof e.host;
+    if (good && port != NULL) {
+        char digits[8] = "";
+        size_t n = port[0] == '\0' ? 0 : (size_t)(p + len - port);
+        if (n < sizeof digits)
+            memcpy(digits, port, n);
+        good = parse_port(digits, &e.port) == 0 && e.port != 0;
+    }
+    for (size_t i = 0; good && i < host_len; i++)
+        good = host[i] > ' ' && host[i] < 0x7f && strchr("/@?#[]\\\"", host[i]) == NULL;
+    if (!good)
+        return err_set(err, -EINVAL,
+                       "'%.128s' is no endpoint of etcd: give host:port, or [address]:port", text);
+    memcpy(e.host, host, host_len);
+    *ret = e;
+    return 0;
+}

@@ -1,0 +1,111 @@
+/* What the arbiter over etcd asks and hears, as text: the bodies of its HTTP requests and the
+ * reading of the answers. Pure; how they travel is arbiter_etcd_io.
+ *
+ * Keys, below <prefix>/<run id>/:
+ *     epoch-N   the record of epoch N (arbiter_record.h): who claimed it, or the close
+ *     latest    a copy of the highest one's record; put in the same transaction
+ *     beat      put anew by the leader; its revision is the beat
+ *
+ * Each question is one transaction, and each answer shows `latest` and `beat` as of one moment.
+ * What is written is conditional on epoch-N's absence and on the very revision of `latest` that was
+ * seen before, which was of a lower epoch and not the close. So epochs are claimed once and in
+ * order, and nothing comes after the close; who is told "no" looks at what is there now, and goes
+ * on. The close is an epoch as well: who asks to close its own epoch gets the one after it.
+ *
+ *     arbiter_etcd_begin(&s, base, &request, hint);
+ *     do {
+ *         arbiter_etcd_question(&s, &body);                     … POST /v3/kv/txn
+ *         r = arbiter_etcd_read(base, text, len, &view, &err);
+ *     } while (r == 0 && (r = arbiter_etcd_next(&s, &view, &result, &err)) == ARBITER_ETCD_E_ASK);
+ *
+ * A question whose answer was lost may have been obeyed: begin again, and the request finds its own
+ * record there. Source: etcd's rpc.proto and "gRPC gateway" (3.4): keys and values are base64,
+ * 64-bit numbers are texts, what is zero, empty or false is left out. */
+#pragma once
+
+#include <errno.h>
+
+#include "base/text/strbuf.h"
+#include "rendezvous/arbiter/arbiter.h"
+
+#define ARBITER_ETCD_TXN "/v3/kv/txn"
+#define ARBITER_ETCD_LOGIN "/v3/auth/authenticate"
+#define ARBITER_ETCD_ANSWER_MAX (1024 * 1024) /* bytes */
+#define ARBITER_ETCD_TOKEN_MAX 8192           /* a signed token holds the user's roles */
+#define ARBITER_ETCD_HOST_MAX 256
+
+enum { ARBITER_ETCD_E_ASK = 1 }; /* one more question */
+/* The keys are not as anybody of us leaves them: removed, or changed by hand. */
+#define ARBITER_ETCD_RUINED (-ENOTUNIQ)
+
+struct arbiter_etcd_step {
+    const char *base; /* "<prefix>/<run id>/"; borrowed */
+    struct arbiter_request request;
+    bool write;       /* the next question is the conditional one */
+    uint64_t mod;     /* on this revision of `latest`; 0: on its absence */
+    uint32_t epoch;   /* that it writes; BEAT: 0 */
+};
+
+/* What an answer shows. */
+struct arbiter_etcd_view {
+    bool succeeded;               /* the conditions held: what was to be written is */
+    uint64_t mod;                 /* revision of `latest`; 0: there is none */
+    struct arbiter_record record; /* with the beat */
+};
+
+/* hint: the revision of `latest` at which it was seen to be the request's own claim, or 0. With it
+ * a BEAT is one question. */
+void arbiter_etcd_begin(struct arbiter_etcd_step *s, const char *base,
+                        const struct arbiter_request *request, uint64_t hint);
+/* At the end of `body`. */
+void arbiter_etcd_question(const struct arbiter_etcd_step *s, struct strbuf *body);
+/* An answer of status 200. Negative errno: it is none of etcd's, or over a limit; err says what.
+ * ARBITER_ETCD_RUINED: it is, but `latest` is no record. */
+_must_use_ int arbiter_etcd_read(const char *base, const char *text, size_t len,
+                                 struct arbiter_etcd_view *ret, struct err *err);
+/* 0: the request is answered by *ret and view->record. ARBITER_ETCD_E_ASK. ARBITER_ETCD_RUINED.
+ * -EINVAL: a claim for nobody, a close without an outcome. */
+_must_use_ int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_view *view,
+                                 enum arbiter_result *ret, struct err *err);
+/* The highest epoch that was seen in `latest`, and whose it is: what came before never comes again.
+ * Epoch 0: none yet. */
+struct arbiter_etcd_seen {
+    uint32_t epoch;
+    uint64_t leader;
+};
+/* After each view. ARBITER_ETCD_RUINED: it goes back. */
+_must_use_ int arbiter_etcd_see(struct arbiter_etcd_seen *seen, const char *base,
+                                const struct arbiter_record *latest, struct err *err);
+/* Is the view's record the claim of this one? */
+bool arbiter_etcd_is_of(const struct arbiter_etcd_view *view, uint32_t epoch, uint64_t incarnation);
+
+/* ---- user and password ---- */
+
+void arbiter_etcd_login(const char *user, const char *password, struct strbuf *body);
+/* Fit for a header: 1 … ARBITER_ETCD_TOKEN_MAX printable characters. */
+_must_use_ int arbiter_etcd_token(const char *text, size_t len,
+                                  char ret[ARBITER_ETCD_TOKEN_MAX + 1], struct err *err);
+
+/* ---- any other status ---- */
+
+enum arbiter_etcd_refusal {
+    ARBITER_ETCD_ELSEWHERE = 1, /* another member may do it: no leader, too busy, not etcd at all */
+    ARBITER_ETCD_LOG_IN,        /* the token is none, or no longer */
+    ARBITER_ETCD_NO_LOG_IN,     /* answer to a login: there are no users; ask without a token */
+    ARBITER_ETCD_DENIED,        /* the whole cluster says no: user, password, permission */
+};
+/* `text` becomes a sentence about it, with etcd's own words as far as there are any. */
+enum arbiter_etcd_refusal arbiter_etcd_refused(int status, const char *body, size_t len,
+                                               struct err *text);
+
+/* ---- endpoints ---- */
+
+struct arbiter_etcd_endpoint {
+    char host[ARBITER_ETCD_HOST_MAX]; /* a name or a literal, without brackets */
+    uint16_t port;
+    bool https;                       /* it said https:// */
+    bool http;                        /* it said http:// */
+};
+/* "host", "host:2379", "[fd00::1]:2379", "fd00::1", "https://host:2379/". -EINVAL. */
+_must_use_ int arbiter_etcd_endpoint(const char *text, struct arbiter_etcd_endpoint *ret,
+                                     struct err *err);

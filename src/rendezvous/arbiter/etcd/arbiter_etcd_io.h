@@ -1,0 +1,36 @@
+/* The arbiter over etcd v3, by its JSON gateway (etcd 3.4 and later). The contract is arbiter.h;
+ * what lies in etcd is arbiter_etcd.h.
+ *
+ * It stays with the endpoint that answered last. One that does not answer, or says that it can't
+ * (no leader, a status of 5xx), is left for the next one, within the same request's time. Names are
+ * looked up in a child process, and connections are kept open between requests. Nothing of TLS is
+ * loaded unless `tls` is set. */
+#pragma once
+
+#include "io/loop.h"
+#include "rendezvous/arbiter/arbiter.h"
+
+#define ARBITER_ETCD_ENDPOINTS_MAX 16
+#define ARBITER_ETCD_PREFIX_MAX 512   /* bytes */
+#define ARBITER_ETCD_PREFIX "/muster" /* where none is given */
+#define ARBITER_ETCD_PORT 2379        /* likewise */
+
+/* All texts are copied; NULL where nothing was given. */
+struct arbiter_etcd_config {
+    /* "host", "host:2379", "10.0.0.1:2379", "[fd00::1]:2379", each may begin with http:// or, with
+     * tls, https://; 1 … ARBITER_ETCD_ENDPOINTS_MAX */
+    const char *const *endpoints;
+    size_t n;
+    const char *prefix;                /* keys are <prefix>/<run id>/…; or NULL */
+    const char *run_id;                /* 1 … RDZV_RUN_ID_MAX - 1 bytes */
+    const char *user, *password;       /* both or neither */
+    bool tls;                          /* also where an endpoint begins with https:// */
+    /* PEM files; cacert: NULL is the system's; cert and key: both or neither */
+    const char *cacert, *cert, *key;
+    uint64_t timeout_ns; /* of a request, all endpoints; 0: ARBITER_TIMEOUT_NS */
+};
+
+/* Says nothing to anybody yet. 0; -EINVAL: the configuration (err names what); -ENOENT, -EACCES, …:
+ * a file of it; -ELIBACC: a library of TLS or HTTP is not to be had. The loop must outlive it. */
+_must_use_ int arbiter_etcd_new(struct loop *loop, const struct arbiter_etcd_config *config,
+                                struct arbiter **ret, struct err *err);

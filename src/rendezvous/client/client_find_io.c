@@ -1,0 +1,161 @@
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "rendezvous/client/client_priv.h"
+
+#define BACKOFF_FIRST_NS (100 * NS_PER_MS)
+#define BACKOFF_MAX_NS (2 * NS_PER_S)
+/* A peer: somebody may be about to lead there, and every machine of the job is known to be up. */
+#define PEER_BACKOFF_MAX_NS (500 * NS_PER_MS)
+
+static void free_conn(struct rdzv_client *c) {
+    conn_free(TAKE_PTR(c->conn));
+    c->greeted = c->welcomed = c->join_due = false;
+    client_drop_estate(c);
+}
+
+void client_hang_up(struct rdzv_client *c) {
+    free_conn(c);
+    resolve_free(TAKE_PTR(c->resolve));
+    loop_timer_set(c->retry, TIME_NEVER);
+}
+
+void client_disconnected(struct rdzv_client *c) {
+    client_hang_up(c);
+    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_DISCONNECT});
+}
+
+static void back_off(struct rdzv_client *c) {
+    uint64_t max = c->has_arbiter ? PEER_BACKOFF_MAX_NS : BACKOFF_MAX_NS;
+    c->backoff_ns = c->backoff_ns == 0 ? BACKOFF_FIRST_NS : MIN2(c->backoff_ns * 2, max);
+}
+
+static void try_next_addr(struct rdzv_client *c);
+
+static void attempt_failed(struct rdzv_client *c, const char *what, const char *why) {
+    char at[ADDR_TEXT_MAX], text[CLIENT_WAITING_MAX];
+    bool greeted = c->greeted; /* it was the right agent: its other addresses say the same */
+    free_conn(c);
+    addr_to_text(&c->addrs[c->next_addr - 1], at);
+    (void)snprintf(text, sizeof text, "%s at %s: %.600s", what, at, why);
+    log_debug("rendezvous: %s", text);
+    if (c->next_addr < c->n_addrs && !greeted) {
+        try_next_addr(c);
+        return;
+    }
+    client_say_waiting(c, text);
+    back_off(c);
+    client_disconnected(c);
+}
+
+void client_attempt_failed(struct rdzv_client *c, const char *why) {
+    attempt_failed(c, "no leader", why);
+}
+
+void client_refused_for_now(struct rdzv_client *c, const char *reason) {
+    attempt_failed(c, "not taken in by the agent", reason);
+}
+
+static void try_next_addr(struct rdzv_client *c) {
+    const struct addr *to = &c->addrs[c->next_addr++];
+    int r = conn_connect(c->loop, to, &client_conn_ops, c, &c->conn);
+    if (r < 0) {
+        client_attempt_failed(c, strerror(-r));
+        return;
+    }
+    c->greeted = c->welcomed = false;
+    uint64_t patience = c->has_arbiter ? c->config.peer_timeout_ns : c->config.connect_timeout_ns;
+    loop_timer_set(c->retry, clock_now_ns() + patience);
+    if (!c->has_arbiter)
+        client_send_join(c); /* to a peer only when it has said who it is */
+}
+
+static void begin_round(struct rdzv_client *c, size_t n) {
+    c->n_addrs = n;
+    c->next_addr = 0;
+    try_next_addr(c);
+}
+
+static void unresolved(struct rdzv_client *c, const char *text) {
+    client_say_waiting(c, text);
+    back_off(c);
+    client_disconnected(c);
+}
+
+static void on_resolved(void *arg, int code, const char *text, const struct addr *addrs, size_t n) {
+    struct rdzv_client *c = arg;
+    c->resolve = NULL;
+    if (code < 0) {
+        unresolved(c, text);
+        return;
+    }
+    memcpy(c->addrs, addrs, n * sizeof *addrs);
+    begin_round(c, n);
+}
+
+static void connect_to_peer(struct rdzv_client *c) {
+    size_t n = client_peer_addrs(c, &c->target, c->addrs);
+    if (n > 0)
+        begin_round(c, n);
+    else
+        unresolved(c, "the next leader's address is not known here");
+}
+
+static void connect_to_endpoint(struct rdzv_client *c) {
+    const struct rdzv_client_config *config = &c->config;
+    size_t n = 1;
+    int r = 0;
+    if (config->has_addr)
+        c->addrs[0] = config->addr;
+    else
+        r = resolve_now(config->host, config->port, c->addrs, &n);
+    if (r == 0) {
+        begin_round(c, n);
+        return;
+    }
+    if (r == RESOLVE_E_LOOKUP)
+        r = resolve_start(c->loop, config->host, config->port, config->resolve_timeout_ns,
+                          on_resolved, c, &c->resolve);
+    if (r < 0) {
+        char text[CLIENT_WAITING_MAX];
+        (void)snprintf(text, sizeof text, "cannot look up the leader's host '%s': %s", config->host,
+                       strerror(-r));
+        unresolved(c, text);
+    }
+}
+
+/* Either a round is due, or the attempt under way has had its time. */
+void client_on_retry(void *arg) {
+    struct rdzv_client *c = arg;
+    if (c->conn != NULL)
+        client_attempt_failed(c, "no answer");
+    else if (c->has_arbiter)
+        connect_to_peer(c);
+    else
+        connect_to_endpoint(c);
+}
+
+static bool same_peer(const struct rdzv_peer *a, const struct rdzv_peer *b) {
+    return a->incarnation == b->incarnation && a->port == b->port && strcmp(a->addr, b->addr) == 0;
+}
+
+/* From an effect: never connects from inside, so that a connection that fails at once does not
+ * recurse. */
+void client_want_connect(struct rdzv_client *c, const struct member_effect *e) {
+    bool other = c->has_arbiter && !same_peer(&c->target, &e->peer);
+    if (other) {
+        c->target = e->peer;
+        c->backoff_ns = c->welcomed_ns = 0;
+    }
+    if (other || c->welcomed) /* the member gave it up: nothing comes over it */
+        client_hang_up(c);
+    /* Who welcomes us and hangs up, again and again, is not asked in a tight loop. */
+    uint64_t due_ns = clock_now_ns() + (e->soon ? 0 : c->backoff_ns);
+    if (c->welcomed_ns > 0)
+        due_ns = MAX2(due_ns, c->welcomed_ns + BACKOFF_FIRST_NS);
+    if (c->conn == NULL && c->resolve == NULL)
+        loop_timer_set(c->retry, due_ns);
+}

@@ -1,0 +1,289 @@
+#include "rendezvous/client/client_io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "io/clock.h"
+#include "rendezvous/client/client_priv.h"
+
+#define CONNECT_TIMEOUT_NS (10 * NS_PER_S)
+#define PEER_TIMEOUT_NS (1500 * NS_PER_MS)
+#define RESOLVE_TIMEOUT_NS (10 * NS_PER_S)
+#define PROBE_TIMEOUT_NS (1 * NS_PER_S)
+
+struct queued {
+    struct list link;
+    struct member_event event;
+    struct failure failure;
+    char *reason;
+};
+
+/* ---- what it waits for ---- */
+
+static void say(struct rdzv_client *c, const char *text) {
+    if (strcmp(text, c->waiting) == 0)
+        return;
+    (void)snprintf(c->waiting, sizeof c->waiting, "%s", text);
+    if (c->config.ops.waiting_for_leader == NULL)
+        return;
+    bool busy = c->busy;
+    c->busy = true;
+    c->config.ops.waiting_for_leader(c->config.arg, c->waiting);
+    c->busy = busy;
+}
+
+/* With an arbiter the member says what it waits for: one attempt that failed means little. */
+void client_say_waiting(struct rdzv_client *c, const char *text) {
+    char line[CLIENT_WAITING_MAX];
+    (void)snprintf(line, sizeof line, "%.740s; trying again", text);
+    if (!c->has_arbiter)
+        say(c, line);
+}
+
+static void say_excluded(struct rdzv_client *c, const char *why) {
+    char text[CLIENT_WAITING_MAX];
+    (void)snprintf(text, sizeof text, "this node is excluded, and takes part no more%s%s",
+                   why[0] != '\0' ? ": " : "", why);
+    say(c, text);
+}
+
+void client_say_spare(struct rdzv_client *c, const struct desired *d) {
+    if (d->kind == DESIRED_IDLE && d->excluded)
+        say_excluded(c, d->reason);
+    else if (d->kind == DESIRED_IDLE && d->spare)
+        say(c, "the job runs without this node, which waits for a place in it");
+    else
+        c->waiting[0] = '\0';
+}
+
+/* ---- effects ---- */
+
+static void send_report(struct rdzv_client *c) {
+    struct wire_message m = {.kind = WIRE_REPORT, .report = *member_report(c->member)};
+    client_send_to_leader(c, &m);
+}
+
+static void leave(struct rdzv_client *c) {
+    client_send_to_leader(c, &(struct wire_message){.kind = WIRE_LEAVE});
+    conn_finish(TAKE_PTR(c->conn));
+    client_hang_up(c);
+}
+
+static void on_arbiter(void *arg, const struct arbiter_answer *answer) {
+    client_event(arg,
+                 &(struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = answer});
+}
+
+static void ask_arbiter(struct rdzv_client *c, const struct arbiter_request *request) {
+    struct arbiter_request r = *request;
+    if (r.leader.incarnation == 0)
+        r.leader = c->self;
+    arbiter_ask(c->config.arbiter, &r, on_arbiter, c);
+}
+
+static void end(struct rdzv_client *c) {
+    c->ended = true;
+    loop_timer_set(c->retry, TIME_NEVER);
+    resolve_free(TAKE_PTR(c->resolve));
+    client_free_probes(c);
+    c->config.ops.end(c->config.arg, member_end(c->member));
+}
+
+static void renew(struct rdzv_client *c, const struct renew *renew) {
+    struct wire_message m = {.kind = WIRE_RENEW, .renew = *renew};
+    struct loop_stats stats = loop_get_stats(c->loop);
+    m.renew.stalls = (uint32_t)MIN2(stats.n_long, (uint64_t)UINT32_MAX);
+    m.renew.longest_stall_ns = stats.longest_ns;
+    client_send_to_leader(c, &m);
+}
+
+static void obey(struct rdzv_client *c, const struct member_effect *e) {
+    const struct rdzv_client_ops *ops = &c->config.ops;
+    void *arg = c->config.arg;
+    switch (e->kind) {
+    case MEMBER_EFFECT_CONNECT: client_want_connect(c, e); break;
+    case MEMBER_EFFECT_REPORT: send_report(c); break;
+    case MEMBER_EFFECT_RENEW: renew(c, &e->renew); break;
+    case MEMBER_EFFECT_PROBE: client_probe_leader(c); break;
+    case MEMBER_EFFECT_PREPARE: ops->prepare(arg, e->generation, member_form(c->member)); break;
+    case MEMBER_EFFECT_START: ops->start(arg, e->generation, e->ways); break;
+    case MEMBER_EFFECT_STOP:
+        ops->stop(arg, e->grace_ns, e->reason, member_stop_cause(c->member));
+        break;
+    case MEMBER_EFFECT_FENCE: ops->fence(arg); break;
+    case MEMBER_EFFECT_LEASE_END: ops->lease_end(arg, e->lease_end_ns); break;
+    case MEMBER_EFFECT_SEND_LEAVE: leave(c); break;
+    case MEMBER_EFFECT_END: end(c); break;
+    case MEMBER_EFFECT_HANG_UP: client_hang_up(c); break;
+    case MEMBER_EFFECT_ECHO:
+        client_send_to_leader(c, &(struct wire_message){.kind = WIRE_ECHO, .echo = e->echo});
+        break;
+    case MEMBER_EFFECT_ARBITER: ask_arbiter(c, e->request); break;
+    case MEMBER_EFFECT_PROBE_PEER: client_probe_peer(c, &e->peer); break;
+    case MEMBER_EFFECT_LEAD: ops->lead(arg, &e->lead); break;
+    case MEMBER_EFFECT_CALLERS: ops->callers(arg, e->callers, &e->peer, e->epoch); break;
+    case MEMBER_EFFECT_KIND_COUNT: assert_not_reached();
+    }
+}
+
+static void run_step(struct rdzv_client *c, struct member_event *ev) {
+    ev->now_ns = clock_now_ns();
+    member_step(c->member, ev, &c->update);
+    for (size_t i = 0; i < c->update.n_effects && !c->dead; i++)
+        obey(c, &c->update.effects[i]);
+    if (c->has_arbiter && !c->dead && !c->ended && member_waiting(c->member)[0] != '\0')
+        say(c, member_waiting(c->member));
+}
+
+static void queued_free(struct queued *q) {
+    list_remove(&q->link);
+    free(q->reason);
+    free(q);
+}
+
+static void enqueue(struct rdzv_client *c, const struct member_event *ev) {
+    assert(ev->desired == NULL && ev->successors == NULL && ev->estate == NULL &&
+           ev->answer == NULL && ev->peer == NULL);
+    struct queued *q = xcalloc(1, sizeof *q);
+    q->event = *ev;
+    if (ev->failure != NULL) {
+        q->failure = *ev->failure;
+        q->event.failure = &q->failure;
+    }
+    if (ev->reason != NULL)
+        q->event.reason = q->reason = xstrdup(ev->reason);
+    list_append(&c->queue, &q->link);
+}
+
+static void destroy(struct rdzv_client *c) {
+    struct queued *q;
+    while ((q = LIST_FIRST(struct queued, &c->queue, link)) != NULL)
+        queued_free(q);
+    if (c->config.arbiter != NULL)
+        arbiter_cancel(c->config.arbiter, c);
+    conn_finish(TAKE_PTR(c->conn));
+    resolve_free(c->resolve);
+    client_free_probes(c);
+    client_drop_estate(c);
+    loop_timer_free(c->retry);
+    loop_timer_free(c->timer);
+    member_update_fini(&c->update);
+    member_free(c->member);
+    free(c->digest);
+    free(c);
+}
+
+void client_event(struct rdzv_client *c, struct member_event *ev) {
+    if (c->busy) {
+        enqueue(c, ev);
+        return;
+    }
+    c->busy = true;
+    if (!c->dead && !c->ended)
+        run_step(c, ev);
+    struct queued *q;
+    while (!c->dead && (q = LIST_FIRST(struct queued, &c->queue, link)) != NULL) {
+        if (!c->ended)
+            run_step(c, &q->event);
+        queued_free(q);
+    }
+    c->busy = false;
+    if (c->dead)
+        destroy(c);
+    else
+        loop_timer_set(c->timer, c->ended ? TIME_NEVER : c->update.deadline_ns);
+}
+
+void rdzv_client_event(struct rdzv_client *c, const struct member_event *event) {
+    struct member_event ev = *event;
+    client_event(c, &ev);
+}
+
+void rdzv_client_digest(struct rdzv_client *c, const char *text) {
+    assert(strlen(text) < RDZV_DIGEST_MAX);
+    free(c->digest);
+    c->digest = xstrdup(text);
+    client_send_digest(c);
+}
+
+void rdzv_client_caller(struct rdzv_client *c, uint64_t incarnation, bool came) {
+    client_event(c, &(struct member_event){.kind = came ? MEMBER_EVENT_CALLER
+                                                        : MEMBER_EVENT_CALLER_GONE,
+                                           .caller = incarnation});
+}
+
+static void on_timer(void *arg) {
+    client_event(arg, &(struct member_event){.kind = MEMBER_EVENT_TIME});
+}
+
+/* ---- life ---- */
+
+int rdzv_client_new(struct loop *loop, const struct member_config *member_config,
+                    const struct rdzv_client_config *config, struct rdzv_client **ret) {
+    if (config->info.incarnation != member_config->incarnation ||
+        member_config->has_arbiter != (config->arbiter != NULL))
+        return -EINVAL;
+    struct rdzv_client *c = xcalloc(1, sizeof *c);
+    c->loop = loop;
+    c->config = *config;
+    c->config.connect_timeout_ns =
+        config->connect_timeout_ns > 0 ? config->connect_timeout_ns : CONNECT_TIMEOUT_NS;
+    c->config.peer_timeout_ns =
+        config->peer_timeout_ns > 0 ? config->peer_timeout_ns : PEER_TIMEOUT_NS;
+    c->config.resolve_timeout_ns =
+        config->resolve_timeout_ns > 0 ? config->resolve_timeout_ns : RESOLVE_TIMEOUT_NS;
+    c->config.probe_timeout_ns =
+        config->probe_timeout_ns > 0 ? config->probe_timeout_ns : PROBE_TIMEOUT_NS;
+    c->has_arbiter = member_config->has_arbiter;
+    c->self = member_config->self;
+    c->lease_ns = member_config->lease_ns;
+    c->heartbeat_ns = member_config->heartbeat_ns;
+    list_init(&c->queue);
+    list_init(&c->peer_probes);
+    uint64_t now = clock_now_ns();
+    int r = member_new(member_config, now, &c->member);
+    if (r == 0)
+        r = loop_timer_new(loop, on_timer, c, &c->timer);
+    if (r == 0)
+        r = loop_timer_new(loop, client_on_retry, c, &c->retry);
+    if (r < 0) {
+        destroy(c);
+        return r;
+    }
+    loop_timer_set(c->timer, now);
+    if (!c->has_arbiter)
+        loop_timer_set(c->retry, now);
+    *ret = c;
+    return 0;
+}
+
+void rdzv_client_free(struct rdzv_client *c) {
+    if (c == NULL)
+        return;
+    if (c->busy)
+        c->dead = true;
+    else
+        destroy(c);
+}
+
+const struct member *rdzv_client_member(const struct rdzv_client *c) { return c->member; }
+
+bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct rdzv_peer *ret) {
+    struct rdzv_peer p = {0};
+    char host[ADDR_TEXT_MAX];
+    bool known = c->has_arbiter && member_leader(c->member, &p);
+    if (c->leader != 0 && (!c->has_arbiter || (known && p.incarnation == c->leader))) {
+        /* Where it was reached. Another of this machine's agents is reached as this one is. */
+        p = (struct rdzv_peer){.incarnation = c->leader, .port = addr_port(&c->leader_listener)};
+        addr_host_text(&c->leader_listener, host);
+        if (!addr_is_loopback(&c->leader_listener))
+            (void)snprintf(p.addr, sizeof p.addr, "%s", host);
+        known = true;
+    }
+    if (!known)
+        return false;
+    *ret_epoch = c->has_arbiter ? member_epoch(c->member) : c->leader_epoch;
+    *ret = p;
+    return true;
+}

@@ -1,0 +1,112 @@
+/* A node's side on the network: owns the member machine, its timer, the connection to the leader
+ * and the probes of the leader's listener. Decides nothing: effects that are words go to the
+ * leader, effects that are deeds go to the launcher by callbacks, and the launcher's news come back
+ * by rdzv_client_event().
+ *
+ *     rdzv_client_new(loop, &member_config, &config, &c);    connecting begins on the loop
+ *     … ops.prepare → rdzv_client_event(c, {MEMBER_EVENT_PREPARED, .generation = g})
+ *     … ops.start, ops.stop → rdzv_client_event(c, {MEMBER_EVENT_ALL_GONE})
+ *     … ops.end: the agent exits with it
+ *     rdzv_client_free(c);
+ *
+ * While no leader is found it tries every address of the endpoint in turn: at once, then after
+ * 100 ms, doubling up to 2 s. A lost connection is tried again at once and resumed (the same
+ * incarnation, the same report). The heartbeat, lease and margin in the leader's WELCOME hold for
+ * all nodes and replace this node's own.
+ *
+ * With an arbiter there is no endpoint: the member says whom to connect to. Its addresses are tried
+ * in turn, each until it has said HELLO; only then it is told JOIN, and may take its time with the
+ * answer (it may be about to lead). A REDIRECT ends the connection, like a refusal, with no
+ * DISCONNECT. */
+#pragma once
+
+#include "io/net/addr.h"
+#include "io/loop.h"
+#include "rendezvous/member/member.h"
+
+struct rdzv_client;
+
+/* Called from the loop after a step of the member, in the order of the effects; each may call
+ * rdzv_client_event(), which takes effect after the present effects. Pointers are borrowed for the
+ * call. */
+struct rdzv_client_ops {
+    /* A JOIN is about to be sent to the leader at this address, from this one (len 0: not known);
+     * for what the node says of itself by then. False: that is not known yet, and nothing is sent;
+     * it is asked again at rdzv_client_join(), and on another connection. May be NULL */
+    bool (*joining)(void *arg, const struct addr *leader, const struct addr *local,
+                    struct node_info *info);
+    void (*prepare)(void *arg, struct generation generation, const struct form *form);
+    /* ways: as in struct desired. */
+    void (*start)(void *arg, struct generation generation, uint32_t ways);
+    /* End the workers: grace_ns from SIGTERM to SIGKILL (UINT64_MAX: the job's own setting).
+     * `cause` is the leader's STOP or CLOSED with the first failure, NULL when there was none. */
+    void (*stop)(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause);
+    /* SIGKILL everything now: the lease has run out. */
+    void (*fence)(void *arg);
+    /* What the guardian must hold; TIME_NEVER: nothing runs, nothing ends. */
+    void (*lease_end)(void *arg, uint64_t end_ns);
+    /* Who is there and who is missing, while the leader gathers. */
+    void (*status)(void *arg, const struct rdzv_status *status);
+    /* No leader yet: one sentence ("nobody listens at a:29400", …); again whenever it changes. */
+    void (*waiting_for_leader)(void *arg, const char *text);
+    /* With an arbiter: this agent leads from now on, with a group of its own that begins with what
+     * `lead` says. The listener serves it when this returns. */
+    void (*lead)(void *arg, const struct member_lead *lead);
+    /* With an arbiter, may be NULL: another node than before has welcomed us, at this address of
+     * its listener (our own incarnation: this node leads). `first`: none had before. */
+    void (*leader)(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
+                   bool first);
+    /* With an arbiter: what the listener says to those who JOIN, from now on. */
+    void (*callers)(void *arg, enum member_callers callers, const struct rdzv_peer *peer,
+                    uint32_t epoch);
+    /* It is over. Comes once; nothing comes after it. */
+    void (*end)(void *arg, const struct member_end *end);
+};
+
+struct rdzv_client_config {
+    char run_id[RDZV_RUN_ID_MAX];
+    struct node_info info;         /* info.incarnation as in the member's config */
+    struct rdzv_program program;
+    uint32_t min_nodes, max_nodes; /* as this node's user gave them; the leader's count */
+    char host[RDZV_HOST_MAX * 2];  /* the leader's endpoint: a literal, or a name; */
+    uint16_t port;
+    bool has_addr; /* or straight an address (the leader's own agent): */
+    struct addr addr;
+    struct arbiter *arbiter;     /* borrowed; NULL: the member's config has none either */
+    struct addr own_listener;    /* with an arbiter: how this agent reaches its own listener */
+    uint64_t connect_timeout_ns; /* for one attempt at the endpoint; 0: 10 s */
+    uint64_t peer_timeout_ns;    /* for one address of a peer, until HELLO; 0: 1.5 s */
+    uint64_t resolve_timeout_ns; /* 0: 10 s */
+    uint64_t probe_timeout_ns;   /* 0: 1 s */
+    struct rdzv_client_ops ops;
+    void *arg;
+};
+
+/* Copies both configs. 0, -EINVAL, or another errno. Nothing is called from inside. */
+_must_use_ int rdzv_client_new(struct loop *loop, const struct member_config *member_config,
+                               const struct rdzv_client_config *config, struct rdzv_client **ret);
+/* Ends the connection (without LEAVE) and all that is under way. Allowed in its own callbacks.
+ * NULL is fine. */
+void rdzv_client_free(struct rdzv_client *c);
+
+/* The launcher's news: PREPARED, FAILURE, SUCCEEDED, ALL_GONE, UNKILLABLE, LEAVE, DEPOSED,
+ * SAFE_POINT. Fills in now_ns and copies what the event points at. Steps at once, unless called
+ * from a callback. */
+void rdzv_client_event(struct rdzv_client *c, const struct member_event *event);
+
+/* What ops.joining waited for is known now. */
+void rdzv_client_join(struct rdzv_client *c);
+
+/* What this node is made of, below RDZV_DIGEST_MAX bytes of UTF-8 (copied): told to this leader and
+ * to each later one. In the place of what was told before. */
+void rdzv_client_digest(struct rdzv_client *c, const char *text);
+
+/* A node is parked at our listener, or the connection of a parked one has ended. */
+void rdzv_client_caller(struct rdzv_client *c, uint64_t incarnation, bool came);
+
+/* Whom this node follows, and how that one is reached from other machines ("": it is on this
+ * machine). False: nobody is known. */
+bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct rdzv_peer *ret);
+
+/* For status and tests: borrowed, changes with the loop. */
+const struct member *rdzv_client_member(const struct rdzv_client *c);

@@ -1,0 +1,110 @@
+/* What the files of a node's side share. Nobody else includes this.
+ *   client_io.c        the member's steps and effects, life
+ *   client_find_io.c   from CONNECT to a connection: addresses, attempts, pauses
+ *   client_words_io.c  what comes over that connection, and JOIN
+ *   client_probe_io.c  where peers are reached; probes of their listeners */
+#pragma once
+
+#include "base/list.h"
+#include "io/net/resolve.h"
+#include "rendezvous/client/client_io.h"
+#include "rendezvous/protocol/conn_io.h"
+#include "rendezvous/protocol/probe_io.h"
+
+#define CLIENT_WAITING_MAX 768
+#define CLIENT_PEER_ADDRS_MAX 32 /* of one peer: more than RDZV_ADDRS_MAX holds */
+#define CLIENT_REACHED_MAX 16
+#define CLIENT_PROBES_MAX 8      /* of peers, at once */
+
+struct rdzv_client {
+    struct loop *loop;
+    struct rdzv_client_config config;
+    bool has_arbiter;
+    struct rdzv_peer self;
+    uint64_t lease_ns, heartbeat_ns; /* as last told */
+    struct member *member;
+    struct member_update update;
+    struct loop_timer *timer; /* the member's deadline */
+    bool busy;                /* a step or its effects are under way: */
+    bool dead;                /* freed there */
+    bool ended;               /* ops.end was called */
+    struct list queue;        /* struct queued: events that callbacks caused */
+
+    /* The search for the leader: one round tries each address once. */
+    struct rdzv_peer target;  /* with an arbiter: who is looked for */
+    struct loop_timer *retry; /* the next round, or the end of an attempt */
+    struct resolve *resolve;
+    struct addr addrs[MAX2(RESOLVE_ADDRS_MAX, CLIENT_PEER_ADDRS_MAX)];
+    size_t n_addrs, next_addr;
+    uint64_t backoff_ns; /* before the next round; 0: none */
+    struct conn *conn;   /* NULL: none */
+    bool greeted;        /* the target's HELLO came on it */
+    bool join_due;       /* JOIN is sent on it when rdzv_client_join() says so */
+    bool welcomed;       /* on this connection */
+    uint64_t welcomed_ns; /* by the one who is looked for, last; 0: never */
+    char waiting[CLIENT_WAITING_MAX];
+    char *digest;        /* owned; NULL: none yet */
+
+    /* An estate that comes in parts; `n_estate` of its members are there. */
+    struct estate estate;
+    uint32_t n_estate;
+    bool estate_open;
+
+    /* Where the leader can be probed, once it has welcomed us. */
+    uint64_t leader;
+    uint32_t leader_epoch;
+    struct addr leader_listener;
+    struct probe *probe;
+    struct list peer_probes; /* struct peer_probe */
+    unsigned n_peer_probes;
+    /* Peers that were reached there, by us or by the leader who named them: there, and only there,
+     * a refusal means that they are gone. */
+    struct {
+        uint64_t incarnation;
+        struct addr listener;
+    } reached[CLIENT_REACHED_MAX];
+    unsigned next_reached;
+};
+
+/* ---- client_io.c ---- */
+
+/* Steps the member and obeys its effects; from inside a step or a callback: after the present one.
+ */
+void client_event(struct rdzv_client *c, struct member_event *ev);
+void client_say_waiting(struct rdzv_client *c, const char *text);
+/* That it is a spare, each time that it becomes one; or that it is excluded. */
+void client_say_spare(struct rdzv_client *c, const struct desired *d);
+
+/* ---- client_find_io.c ---- */
+
+void client_want_connect(struct rdzv_client *c, const struct member_effect *e);
+/* Ends the connection or the attempt, without an event. */
+void client_hang_up(struct rdzv_client *c);
+/* The same with a DISCONNECT: the member says whether to try on. */
+void client_disconnected(struct rdzv_client *c);
+/* This address did not answer as a leader: the next one, or DISCONNECT. */
+void client_attempt_failed(struct rdzv_client *c, const char *why);
+/* The same, with its own words: a leader that has no place now, or no leader. */
+void client_refused_for_now(struct rdzv_client *c, const char *reason);
+/* The time for an attempt is over, or a pause is. */
+void client_on_retry(void *arg);
+
+/* ---- client_words_io.c ---- */
+
+extern const struct conn_ops client_conn_ops;
+void client_send_join(struct rdzv_client *c);
+/* Where there is one, and a leader. */
+void client_send_digest(struct rdzv_client *c);
+/* Nothing when nobody has welcomed us. */
+void client_send_to_leader(struct rdzv_client *c, const struct wire_message *m);
+void client_drop_estate(struct rdzv_client *c);
+
+/* ---- client_probe_io.c ---- */
+
+/* The addresses of its listener to try in turn, the one that is known to work first; how many. */
+size_t client_peer_addrs(const struct rdzv_client *c, const struct rdzv_peer *peer,
+                         struct addr out[CLIENT_PEER_ADDRS_MAX]);
+void client_remember(struct rdzv_client *c, uint64_t incarnation, const struct addr *listener);
+void client_probe_leader(struct rdzv_client *c);
+void client_probe_peer(struct rdzv_client *c, const struct rdzv_peer *peer);
+void client_free_probes(struct rdzv_client *c);

@@ -1,0 +1,182 @@
+#include <errno.h>
+#include <string.h>
+
+#include "rendezvous/client/client_priv.h"
+
+/* The probe of a peer that may have several addresses. */
+struct peer_probe {
+    struct list link;
+    struct rdzv_client *client;
+    struct probe *probe;
+    bool of_leader; /* answered as PROBE, otherwise as PEER_PROBE */
+    bool known;     /* that it was reached at the one address there is */
+    uint64_t incarnation;
+    struct addr addrs[CLIENT_PEER_ADDRS_MAX];
+    size_t n, next;
+};
+
+static const struct addr *reached_at(const struct rdzv_client *c, uint64_t incarnation) {
+    for (size_t i = 0; i < CLIENT_REACHED_MAX; i++)
+        if (incarnation != 0 && c->reached[i].incarnation == incarnation)
+            return &c->reached[i].listener;
+    return NULL;
+}
+
+void client_remember(struct rdzv_client *c, uint64_t incarnation, const struct addr *listener) {
+    for (size_t i = 0; i < CLIENT_REACHED_MAX; i++) {
+        if (c->reached[i].incarnation == incarnation) {
+            c->reached[i].listener = *listener;
+            return;
+        }
+    }
+    c->reached[c->next_reached].incarnation = incarnation;
+    c->reached[c->next_reached].listener = *listener;
+    c->next_reached = (c->next_reached + 1) % CLIENT_REACHED_MAX;
+}
+
+/* "10.0.0.1,fd00::1": what can't be used on this machine (a zone that it lacks) is left out. */
+static size_t parse_literals(const struct rdzv_peer *peer, struct addr *out, size_t max) {
+    size_t n = 0;
+    for (const char *at = peer->addr; *at != '\0' && n < max;) {
+        size_t len = strcspn(at, ",");
+        char one[RDZV_ADDRS_MAX];
+        memcpy(one, at, len);
+        one[len] = '\0';
+        n += addr_from_literal(one, peer->port, &out[n]) == 0;
+        at += len + (at[len] == ',');
+    }
+    return n;
+}
+
+size_t client_peer_addrs(const struct rdzv_client *c, const struct rdzv_peer *peer,
+                         struct addr out[CLIENT_PEER_ADDRS_MAX]) {
+    size_t n = 0;
+    const struct addr *known = reached_at(c, peer->incarnation);
+    if (peer->incarnation == c->config.info.incarnation && c->config.own_listener.len > 0)
+        out[n++] = c->config.own_listener;
+    if (known != NULL)
+        out[n++] = *known;
+    size_t first = n;
+    if (peer->addr[0] == '\0' && c->leader_listener.len > 0 && n < CLIENT_PEER_ADDRS_MAX) {
+        out[n] = c->leader_listener;
+        addr_set_port(&out[n++], peer->port);
+    }
+    n += parse_literals(peer, out + n, CLIENT_PEER_ADDRS_MAX - n);
+    for (size_t i = first; i < n && known != NULL; i++) {
+        if (addr_same_host(&out[i], known)) {
+            memmove(&out[i], &out[i + 1], (n - i - 1) * sizeof *out);
+            n--;
+            break;
+        }
+    }
+    return n;
+}
+
+/* ---- of the leader we are or were connected to ---- */
+
+static void on_leader_probed(void *arg, const struct probe_answer *answer) {
+    struct rdzv_client *c = arg;
+    c->probe = NULL;
+    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = answer->result});
+}
+
+static void begin_peer_probe(struct rdzv_client *c, const struct rdzv_peer *peer, bool of_leader);
+
+void client_probe_leader(struct rdzv_client *c) {
+    struct rdzv_peer followed;
+    if (c->probe != NULL)
+        return;
+    if (c->has_arbiter && member_leader(c->member, &followed) &&
+        followed.incarnation != c->leader) {
+        begin_peer_probe(c, &followed, true);
+        return;
+    }
+    if (c->leader != 0 &&
+        probe_start(c->loop, &c->leader_listener, c->leader, c->config.probe_timeout_ns,
+                    on_leader_probed, c, &c->probe) == 0)
+        return;
+    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_UNKNOWN});
+}
+
+/* ---- of others ---- */
+
+static void peer_probe_free(struct peer_probe *p) {
+    list_remove(&p->link);
+    p->client->n_peer_probes--;
+    probe_free(p->probe);
+    free(p);
+}
+
+static void tell(struct rdzv_client *c, bool of_leader, uint64_t incarnation,
+                 enum probe_result result) {
+    client_event(c, &(struct member_event){
+                        .kind = of_leader ? MEMBER_EVENT_PROBE : MEMBER_EVENT_PEER_PROBE,
+                        .caller = incarnation,
+                        .probe = result});
+}
+
+static void peer_probe_done(struct peer_probe *p, enum probe_result result) {
+    struct rdzv_client *c = p->client;
+    bool of_leader = p->of_leader;
+    uint64_t incarnation = p->incarnation;
+    peer_probe_free(p);
+    tell(c, of_leader, incarnation, result);
+}
+
+static void next_addr(struct peer_probe *p);
+
+static void on_peer_probed(void *arg, const struct probe_answer *answer) {
+    struct peer_probe *p = arg;
+    p->probe = NULL;
+    if (answer->result == PROBE_ALIVE) {
+        client_remember(p->client, p->incarnation, &p->addrs[p->next - 1]);
+        peer_probe_done(p, PROBE_ALIVE);
+    } else if (answer->result == PROBE_GONE && p->known) {
+        peer_probe_done(p, PROBE_GONE);
+    } else {
+        next_addr(p);
+    }
+}
+
+static void next_addr(struct peer_probe *p) {
+    const struct rdzv_client *c = p->client;
+    while (p->next < p->n) {
+        const struct addr *to = &p->addrs[p->next++];
+        if (probe_start(c->loop, to, p->incarnation, c->config.probe_timeout_ns, on_peer_probed, p,
+                        &p->probe) == 0)
+            return;
+    }
+    peer_probe_done(p, PROBE_UNKNOWN);
+}
+
+static void begin_peer_probe(struct rdzv_client *c, const struct rdzv_peer *peer, bool of_leader) {
+    LIST_FOR_EACH (struct peer_probe, p, &c->peer_probes, link) {
+        if (p->incarnation == peer->incarnation && p->of_leader == of_leader)
+            return; /* its answer is this one's too */
+    }
+    if (c->n_peer_probes >= CLIENT_PROBES_MAX || peer->incarnation == 0) {
+        tell(c, of_leader, peer->incarnation, PROBE_UNKNOWN);
+        return;
+    }
+    struct peer_probe *p = xcalloc(1, sizeof *p);
+    p->client = c;
+    p->of_leader = of_leader;
+    p->incarnation = peer->incarnation;
+    p->n = client_peer_addrs(c, peer, p->addrs);
+    p->known = reached_at(c, peer->incarnation) != NULL;
+    if (p->known)
+        p->n = 1;
+    list_append(&c->peer_probes, &p->link);
+    c->n_peer_probes++;
+    next_addr(p);
+}
+
+void client_probe_peer(struct rdzv_client *c, const struct rdzv_peer *peer) {
+    begin_peer_probe(c, peer, false);
+}
+
+void client_free_probes(struct rdzv_client *c) {
+    probe_free(TAKE_PTR(c->probe));
+    LIST_FOR_EACH (struct peer_probe, p, &c->peer_probes, link)
+        peer_probe_free(p);
+}

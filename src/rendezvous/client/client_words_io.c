@@ -1,0 +1,330 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "rendezvous/client/client_priv.h"
+
+/* ---- what we say ---- */
+
+void client_send_join(struct rdzv_client *c) {
+    struct wire_message m = {
+        .kind = WIRE_JOIN,
+        .join = {.version = WIRE_VERSION,
+                 .info = c->config.info,
+                 .program = c->config.program,
+                 .min_nodes = c->config.min_nodes,
+                 .max_nodes = c->config.max_nodes,
+                 .report = *member_report(c->member)},
+    };
+    memcpy(m.join.run_id, c->config.run_id, sizeof m.join.run_id);
+    if (c->config.ops.joining != NULL) {
+        struct addr local;
+        if (conn_local_addr(c->conn, &local) < 0)
+            local = (struct addr){0};
+        bool busy = c->busy;
+        c->busy = true; /* what is caused by this comes after JOIN */
+        c->join_due = !c->config.ops.joining(c->config.arg, &c->addrs[c->next_addr - 1], &local,
+                                             &m.join.info);
+        c->busy = busy;
+    }
+    if (!c->join_due)
+        conn_send(c->conn, &m);
+}
+
+void rdzv_client_join(struct rdzv_client *c) {
+    if (c->conn != NULL && c->join_due)
+        client_send_join(c);
+}
+
+void client_send_digest(struct rdzv_client *c) {
+    if (c->digest == NULL)
+        return;
+    struct wire_message m = {.kind = WIRE_DIGEST};
+    memcpy(m.digest.text, c->digest, strlen(c->digest) + 1);
+    client_send_to_leader(c, &m);
+}
+
+void client_send_to_leader(struct rdzv_client *c, const struct wire_message *m) {
+    if (c->conn != NULL && c->welcomed)
+        conn_send(c->conn, m);
+}
+
+/* ---- before WELCOME ---- */
+
+static void refused(struct rdzv_client *c, const char *reason) {
+    client_hang_up(c);
+    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_REFUSED, .reason = reason});
+}
+
+/* Whom we looked for: from now on it takes its time. */
+static void greeted(struct rdzv_client *c) {
+    c->greeted = true;
+    client_remember(c, c->target.incarnation, &c->addrs[c->next_addr - 1]);
+    loop_timer_set(c->retry, TIME_NEVER);
+    conn_set_patience(c->conn, c->lease_ns, c->heartbeat_ns);
+    client_send_join(c);
+}
+
+static void on_hello(struct rdzv_client *c, const struct wire_hello *hello) {
+    char text[RDZV_REASON_MAX], at[ADDR_TEXT_MAX];
+    if (c->has_arbiter && c->target.incarnation != 0 &&
+        hello->incarnation != c->target.incarnation) {
+        client_attempt_failed(c, "another agent listens there now");
+        return;
+    }
+    addr_to_text(&c->addrs[c->next_addr - 1], at);
+    if (hello->version != WIRE_VERSION) {
+        (void)snprintf(text, sizeof text,
+                       "the agent at %s speaks protocol version %" PRIu32
+                       ", this muster version %d; use the same muster on all nodes",
+                       at, hello->version, WIRE_VERSION);
+        refused(c, text);
+    } else if (strcmp(hello->run_id, c->config.run_id) != 0) {
+        (void)snprintf(
+            text, sizeof text,
+            "the agent at %s belongs to the run '%s', this node to the run '%s'; give all "
+            "nodes of a job the same --rdzv-id, and each job an endpoint of its own",
+            at, hello->run_id, c->config.run_id);
+        refused(c, text);
+    } else if (c->has_arbiter && !c->greeted) {
+        greeted(c);
+    }
+}
+
+static void tell_leader(struct rdzv_client *c, bool first) {
+    if (!c->has_arbiter || c->config.ops.leader == NULL)
+        return;
+    bool busy = c->busy;
+    c->busy = true; /* WELCOME comes next, whatever is caused by this */
+    c->config.ops.leader(c->config.arg, c->leader, c->leader_epoch, &c->leader_listener, first);
+    c->busy = busy;
+}
+
+static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
+    struct addr at;
+    if (conn_peer_addr(c->conn, &at) == 0) {
+        addr_set_port(&at, w->listener_port);
+        c->leader_listener = at;
+        client_remember(c, w->leader, &at);
+    }
+    uint64_t before = c->leader;
+    c->leader = w->leader;
+    c->leader_epoch = w->epoch;
+    c->welcomed = true;
+    c->welcomed_ns = clock_now_ns();
+    c->backoff_ns = 0;
+    c->waiting[0] = '\0';
+    c->lease_ns = w->lease_ns;
+    c->heartbeat_ns = w->heartbeat_ns;
+    loop_timer_set(c->retry, TIME_NEVER);
+    conn_set_patience(c->conn, c->lease_ns, c->heartbeat_ns);
+    client_send_digest(c);
+    if (w->leader != before)
+        tell_leader(c, before == 0);
+    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_WELCOME,
+                                           .leader = w->leader,
+                                           .epoch = w->epoch,
+                                           .heartbeat_ns = w->heartbeat_ns,
+                                           .margin_ns = w->margin_ns,
+                                           .lease_ns = w->lease_ns});
+}
+
+/* ---- names: "" is the address at which this connection reached its other end ---- */
+
+static void fill_addr(const struct rdzv_client *c, char *addr, size_t size) {
+    struct addr at;
+    char text[ADDR_TEXT_MAX];
+    if (addr[0] != '\0' || conn_peer_addr(c->conn, &at) < 0)
+        return;
+    addr_host_text(&at, text);
+    if (strlen(text) < size)
+        memcpy(addr, text, strlen(text) + 1);
+}
+
+static void on_redirect(struct rdzv_client *c, const struct wire_redirect *r) {
+    struct rdzv_peer leader = r->leader;
+    fill_addr(c, leader.addr, sizeof leader.addr);
+    client_hang_up(c);
+    client_event(c, &(struct member_event){
+                        .kind = MEMBER_EVENT_REDIRECT, .epoch = r->epoch, .peer = &leader});
+}
+
+static void on_named(struct rdzv_client *c, const struct successors *named) {
+    struct successors s = *named;
+    for (uint32_t i = 0; i < s.n; i++) {
+        struct addr at;
+        fill_addr(c, s.list[i].addr, sizeof s.list[i].addr);
+        /* The leader names nobody whom it has not reached. */
+        if (addr_from_literal(s.list[i].addr, s.list[i].port, &at) == 0)
+            client_remember(c, s.list[i].incarnation, &at);
+    }
+    client_drop_estate(c);
+    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_NAMED, .successors = &s});
+}
+
+void client_drop_estate(struct rdzv_client *c) {
+    estate_fini(&c->estate);
+    c->n_estate = 0;
+    c->estate_open = false;
+}
+
+static int begin_estate(struct rdzv_client *c, const struct estate *e) {
+    if (e->n_members > RDZV_NODES_MAX)
+        return -EPROTO;
+    client_drop_estate(c);
+    c->estate = *e;
+    c->estate.members = NULL;
+    if (e->n_members > 0)
+        c->estate.members = calloc(e->n_members, sizeof *c->estate.members);
+    if (e->n_members > 0 && c->estate.members == NULL)
+        return -ENOMEM;
+    c->estate_open = true;
+    return 0;
+}
+
+/* Parts come in order, each once; the first begins anew. */
+static int take_members(struct rdzv_client *c, const struct wire_members *m) {
+    int r = m->first == 0 ? begin_estate(c, &m->estate) : 0;
+    if (r < 0)
+        return r;
+    if (!c->estate_open || m->first != c->n_estate || m->estate.epoch != c->estate.epoch ||
+        m->n > c->estate.n_members - c->n_estate || (m->n == 0 && c->estate.n_members > 0))
+        return -EPROTO;
+    for (uint32_t i = 0; i < m->n; i++) {
+        struct estate_member *to = &c->estate.members[c->n_estate++];
+        *to = m->list[i];
+        fill_addr(c, to->addr, sizeof to->addr);
+    }
+    return 0;
+}
+
+static void on_members(struct rdzv_client *c, const struct wire_members *m) {
+    int r = take_members(c, m);
+    if (r < 0) {
+        log_debug("rendezvous: the leader's list of members %s; disconnected",
+                  r == -ENOMEM ? "does not fit into memory" : "has parts missing, or too many");
+        client_disconnected(c);
+        return;
+    }
+    if (c->n_estate < c->estate.n_members)
+        return;
+    _cleanup_(estate_fini) struct estate whole = c->estate;
+    c->estate = (struct estate){0};
+    client_drop_estate(c);
+    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_ESTATE, .estate = &whole});
+}
+
+static void on_status(struct rdzv_client *c, const struct rdzv_status *status) {
+    if (c->config.ops.status == NULL)
+        return;
+    c->busy = true;
+    c->config.ops.status(c->config.arg, status);
+    c->busy = false;
+    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_TIME});
+}
+
+/* ---- all that comes ---- */
+
+static void has_no_place(struct rdzv_client *c, enum wire_kind kind) {
+    log_debug("rendezvous: the leader said %s, which has no place here; disconnected",
+              wire_kind_name(kind));
+    if (c->welcomed)
+        client_disconnected(c);
+    else
+        client_attempt_failed(c, "what answers there does not keep to the protocol");
+}
+
+static void on_first_words(struct rdzv_client *c, const struct wire_message *m) {
+    switch (m->kind) {
+    case WIRE_REFUSED:
+        if (m->refused.final)
+            refused(c, m->refused.reason);
+        else
+            client_refused_for_now(c, m->refused.reason);
+        return;
+    case WIRE_WELCOME: on_welcome(c, &m->welcome); return;
+    case WIRE_HELLO:
+    case WIRE_JOIN:
+    case WIRE_REPORT:
+    case WIRE_RENEW:
+    case WIRE_LEAVE:
+    case WIRE_DESIRED:
+    case WIRE_LEASE:
+    case WIRE_STATUS:
+    case WIRE_NAMED:
+    case WIRE_MEMBERS:
+    case WIRE_ECHO:
+    case WIRE_REDIRECT:
+    case WIRE_COMMAND:
+    case WIRE_ANSWER:
+    case WIRE_OVERVIEW:
+    case WIRE_NODES:
+    case WIRE_DIGEST:
+    case WIRE_KIND_COUNT: has_no_place(c, m->kind);
+    }
+}
+
+static void on_leaders_words(struct rdzv_client *c, const struct wire_message *m) {
+    switch (m->kind) {
+    case WIRE_DESIRED:
+        client_say_spare(c, &m->desired);
+        client_event(c, &(struct member_event){.kind = MEMBER_EVENT_DESIRED,
+                                               .desired = &m->desired});
+        return;
+    case WIRE_LEASE:
+        client_event(c, &(struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = m->lease});
+        return;
+    case WIRE_STATUS: on_status(c, &m->status); return;
+    case WIRE_NAMED: on_named(c, &m->named); return;
+    case WIRE_MEMBERS: on_members(c, &m->members); return;
+    case WIRE_HELLO:
+    case WIRE_REFUSED:
+    case WIRE_WELCOME:
+    case WIRE_JOIN:
+    case WIRE_REPORT:
+    case WIRE_RENEW:
+    case WIRE_LEAVE:
+    case WIRE_ECHO:
+    case WIRE_REDIRECT:
+    case WIRE_COMMAND:
+    case WIRE_ANSWER:
+    case WIRE_OVERVIEW:
+    case WIRE_NODES:
+    case WIRE_DIGEST:
+    case WIRE_KIND_COUNT: has_no_place(c, m->kind);
+    }
+}
+
+static void on_message(void *arg, struct conn *conn, const struct wire_message *m) {
+    (void)conn;
+    struct rdzv_client *c = arg;
+    if (m->kind == WIRE_HELLO)
+        on_hello(c, &m->hello);
+    else if (m->kind == WIRE_REDIRECT && c->has_arbiter)
+        on_redirect(c, &m->redirect);
+    else if (c->welcomed)
+        on_leaders_words(c, m);
+    else
+        on_first_words(c, m);
+}
+
+static void on_closed(void *arg, struct conn *conn, int code, const char *text) {
+    (void)conn;
+    struct rdzv_client *c = arg;
+    if (c->welcomed) {
+        log_debug("rendezvous: the connection to the leader ended: %s", text);
+        client_disconnected(c);
+    } else if (code == -ECONNREFUSED) {
+        client_attempt_failed(c, c->welcomed_ns > 0 ? "nothing listens there any more"
+                                                     : "nothing listens there yet");
+    } else if (code == -EPROTO) {
+        client_attempt_failed(c, "what answers there is not muster");
+    } else {
+        client_attempt_failed(c, text);
+    }
+}
+
+const struct conn_ops client_conn_ops = {.on_message = on_message, .on_closed = on_closed};

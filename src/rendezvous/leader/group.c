@@ -1,0 +1,502 @@
+#include "rendezvous/leader/group.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/leader/group_priv.h"
+
+/* How often all nodes hear who is there: and this longer for each of them. */
+#define STATUS_INTERVAL_NS (200 * NS_PER_MS)
+#define STATUS_PER_NODE_NS (500 * NS_PER_US)
+
+void group_config_default(struct group_config *c) {
+    *c = (struct group_config){
+        .epoch = 1,
+        .min_nodes = 1,
+        .max_nodes = 1,
+        .last_call_ns = 30 * NS_PER_S,
+        .join_timeout_ns = 600 * NS_PER_S,
+        .form_timeout_ns = 60 * NS_PER_S,
+        .close_timeout_ns = 30 * NS_PER_S,
+        .settle_ns = 500 * NS_PER_MS,
+        .lease_ns = 5 * NS_PER_S,
+        .margin_ns = NS_PER_S,
+        .node_unit = 1,
+        .spares = UINT32_MAX,
+        .max_node_losses = UINT32_MAX,
+        .exclude_after = 3,
+        .crash_loop_ns = 5 * NS_PER_S,
+        .hold_ns = 2 * NS_PER_S,
+        .heartbeat_ns = NS_PER_S,
+        .waiter_probe_ns = 10 * NS_PER_MS,
+        .arbiter_lease_ns = 60 * NS_PER_S,
+    };
+}
+
+static bool makes_sense(const struct group_config *c) {
+    if (c->epoch == 0 || c->min_nodes == 0 || c->min_nodes > c->max_nodes ||
+        c->max_nodes > RDZV_NODES_MAX || c->lease_ns == 0 || c->node_unit == 0 ||
+        c->heartbeat_ns == 0 || c->waiter_probe_ns == 0 ||
+        (c->idle && (c->anchor != ANCHOR_ARBITER || c->estate != NULL)))
+        return false;
+    return (c->max_nodes / c->node_unit) * c->node_unit >= c->min_nodes;
+}
+
+/* What the last leader left: its members are awaited, and probed, in their places. */
+static void inherit(struct group *g, const struct estate *e) {
+    g->generation = e->formed;
+    g->started = e->started;
+    g->old_generation = e->formed;
+    g->restarts_used = e->restarts_used;
+    g->losses = e->losses;
+    if (e->log_nonce != 0)
+        g->config.log_nonce = e->log_nonce;
+    g->formed_once = !generation_is_none(e->formed);
+    g->started_once = g->formed_once;
+    g->lost_somebody = g->formed_once;
+    g->detected_ns = g->now_ns;
+    g->n_order = e->n_order;
+    g->order = xcalloc(MAX2(g->n_order, (size_t)1), sizeof *g->order);
+    for (uint32_t i = 0; i < e->n_members; i++) {
+        const struct estate_member *m = &e->members[i];
+        if (i < e->n_order)
+            g->order[i] = m->incarnation;
+        if (m->incarnation == 0 || group_find(g, m->incarnation) != NULL)
+            continue;
+        struct node_info info = {.incarnation = m->incarnation,
+                                 .listener_port = m->port,
+                                 .nproc = 1,
+                                 .node_rank = -1};
+        (void)snprintf(info.addr, sizeof info.addr, "%s", m->addr);
+        (void)snprintf(info.host, sizeof info.host, "%s", m->host);
+        struct node *n = group_add_node(g, &info);
+        n->reached = true; /* by him who passed its address on */
+        n->heard_ns = g->now_ns;
+        /* The leases may be over already, but it may only just have noticed, and be on its way. */
+        /* They lost the old leader within the same moments, and are on their way. */
+        uint64_t on_way = m->incarnation == g->config.old_leader ? 0 : g->config.margin_ns;
+        n->lost_at_ns = MAX2(g->config.absent_until_ns, g->now_ns + on_way);
+        n->in_order = i < e->n_order;
+        n->was_old_member = n->in_order;
+        g->n_old_members += n->in_order;
+        n->report.state = NODE_RUNNING; /* for all we know */
+        n->report.generation = (struct generation){0, 0};
+        n->probe_ns = g->now_ns;
+        group_watch_node(g, n);
+        group_recount(g, n);
+    }
+}
+
+int group_new(const struct group_config *config, uint64_t now_ns, struct group **ret) {
+    if (!makes_sense(config))
+        return -EINVAL;
+    struct group *g = xcalloc(1, sizeof *g);
+    g->config = *config;
+    g->config.estate = NULL;
+    g->need = (config->min_nodes + config->node_unit - 1) / config->node_unit * config->node_unit;
+    g->state = GROUP_GATHERING;
+    g->now_ns = g->gather_since_ns = g->since_ns = now_ns;
+    g->due_ns = TIME_NEVER;
+    g->enough_since_ns = TIME_NEVER;
+    g->settle_deadline_ns = TIME_NEVER;
+    g->watch_ns = TIME_NEVER;
+    g->not_before_ns = config->not_before_ns;
+    g->index.seed = config->leader_incarnation;
+    group_program_begin(g);
+    list_init(&g->nodes);
+    list_init(&g->heard);
+    list_init(&g->watched);
+    if (config->estate != NULL) {
+        inherit(g, config->estate);
+        g->status_next_ns = now_ns + STATUS_INTERVAL_NS; /* they are on their way */
+    }
+    *ret = g;
+    return 0;
+}
+
+void group_free(struct group *g) {
+    if (g == NULL)
+        return;
+    LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
+        free(n);
+    idmap_fini(&g->index);
+    idmap_fini(&g->roles);
+    strbuf_fini(&g->notes);
+    free(g->note_list);
+    free(g->excluded_hosts);
+    free(g->members);
+    free(g->order);
+    free(g->programs);
+    free(g);
+}
+
+void group_update_fini(struct group_update *u) {
+    free(u->effects);
+    *u = (struct group_update){0};
+}
+
+/* ---- effects ---- */
+
+struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, uint64_t node) {
+    struct group_update *u = g->update;
+    if (u->n_effects == u->cap) {
+        u->cap = u->cap == 0 ? 16 : u->cap * 2;
+        u->effects = xrealloc(u->effects, u->cap * sizeof *u->effects);
+    }
+    u->effects[u->n_effects] = (struct group_effect){.kind = kind, .node = node};
+    return &u->effects[u->n_effects++];
+}
+
+void group_tell(struct group *g, const struct node *n) {
+    if (n->connected)
+        (void)group_emit(g, GROUP_EFFECT_TELL, n->info.incarnation);
+}
+
+void group_tell_members(struct group *g) {
+    for (size_t i = 0; i < g->n_members; i++)
+        group_tell(g, g->members[i]);
+}
+
+void group_tell_all(struct group *g) {
+    LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
+        group_tell(g, n);
+}
+
+/* The text must outlive the step: it is kept in the group, one after the other. Offsets are turned
+ * into pointers when the step ends, since the buffer may move while it grows. */
+void group_set_reason(struct group *g, struct group_effect *e, const char *text) {
+    e->n_nodes = (uint32_t)g->notes.len;
+    strbuf_add_bytes(&g->notes, text, strlen(text) + 1);
+}
+
+void group_incident(struct group *g, const char *text) {
+    (void)snprintf(g->incident, sizeof g->incident, "%s", text);
+    g->incident_ns = g->now_ns;
+    group_set_reason(g, group_emit(g, GROUP_EFFECT_INCIDENT, 0), text);
+}
+
+struct group_note *group_add_note(struct group *g, enum group_note_kind kind, const struct node *n,
+                                  const char *why) {
+    if (g->n_notes == g->cap_notes) {
+        g->cap_notes = g->cap_notes == 0 ? 8 : g->cap_notes * 2;
+        g->note_list = xrealloc(g->note_list, g->cap_notes * sizeof *g->note_list);
+    }
+    struct group_effect *e = group_emit(g, GROUP_EFFECT_NOTE, 0);
+    e->n_nodes = (uint32_t)g->n_notes;
+    struct group_note *note = &g->note_list[g->n_notes++];
+    *note = (struct group_note){.kind = kind, .at_ns = g->now_ns, .generation = g->generation};
+    if (note->generation.counter == 0) /* no group yet: the leadership alone */
+        note->generation.epoch = g->config.epoch;
+    if (n != NULL) {
+        note->node = n->info.incarnation;
+        group_node_name(n, note->name);
+    }
+    (void)snprintf(note->why, sizeof note->why, "%s", why == NULL ? "" : why);
+    return note;
+}
+
+static void resolve_notes(struct group *g) {
+    for (size_t i = 0; i < g->update->n_effects; i++) {
+        struct group_effect *e = &g->update->effects[i];
+        if (e->kind == GROUP_EFFECT_INCIDENT || e->kind == GROUP_EFFECT_REFUSE ||
+            e->kind == GROUP_EFFECT_ANSWER) {
+            e->reason = g->notes.data + e->n_nodes;
+            e->n_nodes = 0;
+        } else if (e->kind == GROUP_EFFECT_NOTE) {
+            e->note = &g->note_list[e->n_nodes];
+            e->n_nodes = 0;
+        } else if (e->kind == GROUP_EFFECT_ARBITER) {
+            e->request = &g->requests[e->n_nodes];
+            e->n_nodes = 0;
+        }
+    }
+}
+
+/* ---- what nodes say ---- */
+
+/* What a member's report means while its group forms or runs. */
+static void heed_member(struct group *g, struct node *n) {
+    const struct report *report = &n->report;
+    char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
+    group_node_name(n, name);
+    bool wants_out = report->leaving && report->state != NODE_FINISHED;
+    if (report->has_failure && !(wants_out && failure_may_end_node(&report->failure))) {
+        group_stop_for_failure(g);
+    } else if (wants_out) {
+        g->has_cause = false;
+        (void)snprintf(text, sizeof text, "node %s was told to stop", name);
+        group_stop_for_lost_node(g, text);
+        g->stop_wished = true;
+    } else if (report->unusable[0] != '\0') {
+        group_unusable_text(n, text);
+        group_stop_for_lost_node(g, text);
+    } else if (report->state == NODE_STOPPED) {
+        (void)snprintf(text, sizeof text, "node %s had to stop: it heard nothing from the leader "
+                       "within its lease", name);
+        group_stop_for_lost_node(g, text);
+    }
+}
+
+/* Of counters each side keeps the larger. */
+static void keep_counters(struct group *g, const struct report *report) {
+    g->restarts_used = MAX2(g->restarts_used, report->restarts_used);
+    g->losses = MAX2(g->losses, report->losses);
+}
+
+/* Nobody waits for it any more, so it is said why; what the leader's own node has, that says. */
+static void tell_unusable(struct group *g, const struct node *n) {
+    char text[RDZV_REASON_MAX];
+    if (g->state != GROUP_STOPPING || n->info.incarnation == g->config.leader_incarnation)
+        return;
+    group_unusable_text(n, text);
+    group_incident(g, text);
+}
+
+static void on_report(struct group *g, struct node *n, const struct report *report) {
+    /* Old words change nothing: a report about an older group than the one the node has already
+     * spoken of, or a state that a connection's late end brings again. */
+    if (generation_compare(report->generation, n->report.generation) < 0)
+        return;
+    bool excluded = n->report.excluded, was_unusable = n->report.unusable[0] != '\0';
+    char why[sizeof n->report.excluded_why];
+    memcpy(why, n->report.excluded_why, sizeof why);
+    n->report = *report;
+    if (excluded && !n->report.excluded) {
+        n->report.excluded = true;
+        memcpy(n->report.excluded_why, why, sizeof why);
+    }
+    if (n->report.unusable[0] != '\0' && !was_unusable)
+        tell_unusable(g, n);
+    group_recount(g, n);
+    if (report->at_safe_point)
+        g->safe_node = n->info.incarnation;
+    g->status_dirty = true;
+    keep_counters(g, report);
+
+    bool about_now = n->is_member && generation_compare(report->generation, g->generation) == 0;
+    if (!about_now || g->state == GROUP_GATHERING || g->state == GROUP_CLOSED)
+        return;
+    /* While the group stops for another reason, failures are its consequences. */
+    bool counts = report->has_failure && (g->state != GROUP_STOPPING || g->charge_pending);
+    if (counts)
+        group_note_print(g, &report->failure);
+    bool better = counts && group_note_failure(g, n, &report->failure);
+    if (g->state != GROUP_STOPPING)
+        heed_member(g, n);
+    else if (better)
+        group_better_cause(g);
+    if (report->leaving && g->state == GROUP_STOPPING) { /* so were its workers, a moment before */
+        char name[RDZV_HOST_MAX], text[RDZV_HOST_MAX + 32];
+        group_node_name(n, name);
+        (void)snprintf(text, sizeof text, "node %s was told to stop", name);
+        g->stop_wished = g->stop_wished ||
+                         group_blame_lost_node(g, n->info.incarnation, true, text);
+    }
+}
+
+static void on_join(struct group *g, const struct group_event *ev) {
+    struct node *n = group_find(g, ev->info->incarnation);
+    bool back = n != NULL && n->joined_ns == 0, is_new = n == NULL;
+    if (n == NULL)
+        n = group_admit(g, ev->info, ev->program);
+    if (n == NULL)
+        return;
+    if (n->joined_ns == 0) {
+        n->info = *ev->info;
+        if (ev->program != NULL)
+            group_note_program(g, n, ev->program);
+        n->known_ns = g->now_ns;
+        n->lost_at_ns = TIME_NEVER;
+        n->report.state = NODE_JOINED; /* it says the rest itself */
+        (void)group_add_note(g, NOTE_NODE_JOINED, n, back ? "a member of the last group" : NULL);
+    }
+    n->connected = true;
+    n->joined_ns = g->now_ns;
+    group_heard_from(g, n);
+    if (!generation_is_none(ev->report->generation) && !g->formed_once) {
+        g->formed_once = g->lost_somebody = true; /* of a group that another leader formed */
+        g->gather_since_ns = g->now_ns;
+    }
+    on_report(g, n, ev->report);
+    if (is_new && group_host_is_excluded(g, n->info.host) && !n->report.excluded)
+        group_exclude(g, n, "an agent of its host was excluded before");
+    group_recount(g, n);
+    if (g->successors.epoch != 0) /* spares too: where they go when the leader is lost */
+        (void)group_emit(g, GROUP_EFFECT_NAME, n->info.incarnation);
+    group_tell(g, n);
+    g->status_dirty = true;
+}
+
+static void on_renew(struct group *g, struct node *n, const struct renew *renew) {
+    group_heard_from(g, n);
+    if (renew->epoch <= g->config.epoch && renew->leader_clock_ns <= g->now_ns)
+        n->echo_ns = MAX2(n->echo_ns, renew->leader_clock_ns);
+    group_note_clock(g, n, renew);
+    n->stalls = renew->stalls;
+    n->longest_stall_ns = renew->longest_stall_ns;
+    group_send_lease(g, n);
+}
+
+static void on_disconnect(struct group *g, struct node *n) {
+    if (!n->connected)
+        return;
+    n->connected = false;
+    group_watch_node(g, n);
+    group_recount(g, n);
+    g->status_dirty = true;
+}
+
+static void on_store(struct group *g, const struct group_event *ev) {
+    bool current = generation_compare(ev->generation, g->generation) == 0 && g->store_wanted;
+    if (!current || g->state == GROUP_GATHERING || g->state == GROUP_CLOSED) {
+        /* It comes too late: nobody will use it. */
+        if (ev->store_port != 0)
+            group_emit(g, GROUP_EFFECT_STORE_CLOSE, 0)->generation = ev->generation;
+        return;
+    }
+    g->store_wanted = false;
+    g->store_open = ev->store_port != 0;
+    if (g->state != GROUP_FORMING)
+        return; /* a member was lost meanwhile; the end of STOPPING closes the store */
+    if (!g->store_open) {
+        char text[RDZV_REASON_MAX];
+        (void)snprintf(text, sizeof text, "the workers' store could not be opened: %.1900s",
+                       ev->reason == NULL ? "no reason given" : ev->reason);
+        group_close_failed(g, text);
+        return;
+    }
+    (void)snprintf(g->store_host, sizeof g->store_host, "%s", ev->store_host);
+    g->store_port = ev->store_port;
+    g->form_told = true;
+    g->form_deadline_ns = g->now_ns + g->config.form_timeout_ns;
+    group_tell_members(g);
+}
+
+static void emit_status(struct group *g) {
+    if (!g->status_dirty || g->now_ns < g->status_next_ns || g->state != GROUP_GATHERING)
+        return;
+    g->status_dirty = false;
+    g->status_next_ns = g->now_ns + STATUS_INTERVAL_NS +
+                        MAX2(g->n_nodes, (size_t)g->need) * STATUS_PER_NODE_NS;
+    (void)group_emit(g, GROUP_EFFECT_STATUS, 0);
+}
+
+static uint64_t next_deadline(const struct group *g) {
+    uint64_t t = TIME_NEVER;
+    if (g->deposed)
+        return t;
+    switch (g->state) {
+    case GROUP_GATHERING: t = group_gather_deadline(g); break;
+    case GROUP_FORMING: t = g->form_deadline_ns; break;
+    case GROUP_STOPPING: t = g->telling ? g->now_ns + 1 : g->settle_deadline_ns; break;
+    case GROUP_CLOSED: t = g->done ? TIME_NEVER : g->close_deadline_ns; break;
+    case GROUP_RUNNING: break;
+    case GROUP_STATE_COUNT: assert_not_reached();
+    }
+    if (t <= g->now_ns)
+        t = TIME_NEVER; /* it has passed without effect; only an event can change that */
+    if (g->state == GROUP_GATHERING && g->status_dirty)
+        t = MIN2(t, g->status_next_ns);
+    t = MIN2(t, group_watch_deadline(g));
+    t = MIN2(t, group_anchor_deadline(g));
+    t = MIN2(t, group_resign_deadline(g));
+    return MIN2(t, group_heirs_deadline(g));
+}
+
+/* ---- the step ---- */
+
+static void on_node_event(struct group *g, struct node *n, const struct group_event *ev) {
+    switch (ev->kind) {
+    case GROUP_EVENT_REPORT: on_report(g, n, ev->report); break;
+    case GROUP_EVENT_RENEW: on_renew(g, n, &ev->renew); break;
+    case GROUP_EVENT_ECHO: group_on_echo(g, n, &ev->echo); break;
+    case GROUP_EVENT_LEAVE: group_remove_node(g, n, "has left", REMOVED_LEFT); break;
+    case GROUP_EVENT_DISCONNECT: on_disconnect(g, n); break;
+    case GROUP_EVENT_PROBE: group_on_probe(g, n, ev->probe); break;
+    case GROUP_EVENT_TIME:
+    case GROUP_EVENT_JOIN:
+    case GROUP_EVENT_STORE:
+    case GROUP_EVENT_STOP:
+    case GROUP_EVENT_ARBITER:
+    case GROUP_EVENT_TOUCHED:
+    case GROUP_EVENT_HIGHER_EPOCH:
+    case GROUP_EVENT_RESIGN:
+    case GROUP_EVENT_COMMAND:
+    case GROUP_EVENT_KIND_COUNT: assert_not_reached();
+    }
+}
+
+static void dispatch(struct group *g, const struct group_event *ev) {
+    struct node *n;
+    switch (ev->kind) {
+    case GROUP_EVENT_TIME: g->telling = false; break;
+    case GROUP_EVENT_JOIN: on_join(g, ev); break;
+    case GROUP_EVENT_STORE: on_store(g, ev); break;
+    case GROUP_EVENT_STOP: group_operator_stop(g, ev->reason); break;
+    case GROUP_EVENT_ARBITER: group_on_arbiter(g, ev->answer); break;
+    case GROUP_EVENT_TOUCHED: group_on_touched(g, ev->touched_ns); break;
+    case GROUP_EVENT_HIGHER_EPOCH: group_on_higher_epoch(g, ev->epoch); break;
+    case GROUP_EVENT_RESIGN: group_on_resign(g); break;
+    case GROUP_EVENT_COMMAND: group_on_command(g, ev->command); break;
+    case GROUP_EVENT_REPORT:
+    case GROUP_EVENT_RENEW:
+    case GROUP_EVENT_ECHO:
+    case GROUP_EVENT_LEAVE:
+    case GROUP_EVENT_DISCONNECT:
+    case GROUP_EVENT_PROBE:
+        n = group_find(g, ev->node);
+        if (n != NULL)
+            on_node_event(g, n, ev);
+        break;
+    case GROUP_EVENT_KIND_COUNT: assert_not_reached();
+    }
+}
+
+/* Members of a group that has stopped, unless they have heard of the next one in the same step. */
+static void tell_idle(struct group *g) {
+    if (g->idle_untold && g->state == GROUP_GATHERING)
+        group_tell_all(g);
+    g->idle_untold = false;
+}
+
+/* A safe point is one moment: who comes later waits for the next. */
+static void pass_safe_point(struct group *g) {
+    struct node *n = group_find(g, g->safe_node);
+    g->safe_node = 0;
+    if (n == NULL)
+        return;
+    n->report.at_safe_point = false;
+    group_recount(g, n);
+}
+
+void group_step(struct group *g, const struct group_event *event, struct group_update *ret) {
+    assert(event->now_ns >= g->now_ns);
+    g->now_ns = event->now_ns;
+    g->update = ret;
+    ret->n_effects = 0;
+    g->n_notes = 0;
+    g->n_requests = 0;
+    strbuf_clear(&g->notes);
+
+    if (!g->deposed) {
+        group_forgive_own_sleep(g);
+        group_anchor_begin(g);
+        dispatch(g, event);
+    }
+    if (!g->deposed)
+        group_anchor_time(g);
+    if (!g->deposed) {
+        group_watch(g);
+        group_heirs_time(g);
+        group_advance(g);
+        tell_idle(g);
+        emit_status(g);
+        group_resign_time(g);
+    }
+    pass_safe_point(g);
+    ret->deadline_ns = g->due_ns = next_deadline(g);
+    resolve_notes(g);
+    g->update = NULL;
+    group_check(g);
+}

@@ -1,0 +1,264 @@
+/* The leader's machine: which nodes form the group, when it starts, stops and ends. Pure: events
+ * in, effects out, time as an argument; no sockets, no clock, no randomness, no logging.
+ *
+ *     GATHERING ──enough nodes──▶ FORMING ──all acked──▶ RUNNING ──all finished──▶ CLOSED(success)
+ *         ▲                          │                     │
+ *         │                     node lost,            worker failed, node lost or
+ *         │                     nack, timeout         leaving, operator asked
+ *         │                          ▼                     ▼
+ *         └───────all stopped──── STOPPING ◀───────────────┘
+ *                                    └──budget spent / below min──▶ CLOSED(failed)
+ *
+ *     (enum group_state of messages.h, as operators see it, too)
+ *
+ *     struct group *g; group_new(&config, now_ns, &g);
+ *     struct group_update u = {0};
+ *     group_step(g, &event, &u);
+ *     for each u.effects: obey; set one timer to u.deadline_ns (then a GROUP_EVENT_TIME)
+ *     group_update_fini(&u) at the end; one update may serve many steps.
+ *
+ * The leader's own node takes part like every other, over the same events. */
+#pragma once
+
+#include "base/err.h"
+#include "rendezvous/arbiter/arbiter.h"
+
+/* What a leadership hangs on, besides the nodes. */
+enum group_anchor {
+    ANCHOR_NONE = 0, /* a fixed endpoint: nobody else can lead */
+    ANCHOR_MARK,     /* the same, with a mark on this host that a restarted agent finds */
+    ANCHOR_ARBITER,  /* dir, etcd: members succeed a lost leader */
+};
+
+/* When a waiting node is let into a running group that has room for it. */
+enum group_grow {
+    GROW_BOUNDARY = 0, /* when a worker says that it is at a safe point, or it re-forms anyway */
+    GROW_NOW,
+    GROW_NEVER,        /* only when it re-forms anyway */
+};
+
+enum group_rank_order { /* of newcomers without --node-rank; the leader's node goes first */
+    RANK_ORDER_HOST = 0, /* natural order of host names */
+    RANK_ORDER_JOIN,     /* as they came */
+    /* by node_info.topology, those of the leader's switches first, else in natural order; then by
+     * host names */
+    RANK_ORDER_TOPOLOGY,
+};
+
+struct group_config {
+    uint32_t epoch;                /* of this leadership, >= 1 */
+    /* ARBITER: nothing runs, and no group is formed in this epoch: the first takes the next one,
+     * which this leader claims for it. Without an estate */
+    bool idle;
+    uint64_t leader_incarnation;   /* its own node: rank 0 at the first start */
+    char role[RDZV_ROLE_MAX];      /* of its own node, */
+    struct rdzv_program program;   /* and what that runs; shown "": not known, not compared */
+    uint32_t min_nodes, max_nodes; /* 1 <= min <= max <= RDZV_NODES_MAX */
+    uint32_t max_restarts;         /* whole job */
+    bool static_ranks;             /* every node names its own rank; 0 … max-1, each once */
+    uint64_t last_call_ns;         /* wait for more than min at the first start */
+    uint64_t regroup_wait_ns;      /* wait for replacements after a loss, 0: none */
+    uint64_t join_timeout_ns;      /* below min at the first start: then CLOSED(failed) */
+    uint64_t form_timeout_ns;      /* FORM sent, no ack */
+    uint64_t close_timeout_ns;     /* CLOSED told, no acknowledgement */
+    uint64_t settle_ns;            /* failures that may still turn out to be the first cause */
+    uint64_t lease_ns, margin_ns;  /* silent for lease + margin: lost */
+    uint64_t log_nonce;            /* handed to every node in FORM */
+    uint32_t node_unit;            /* a group's number of nodes is a multiple of this */
+    uint32_t spares;               /* nodes beyond max that may wait; others are sent away */
+    enum group_grow grow;
+    enum group_rank_order rank_order;
+    uint32_t max_node_losses;      /* one more ends the job */
+    uint32_t exclude_after;        /* failures of one node in a row; 0: never */
+    uint64_t restart_backoff_ns;   /* before a restart after a failure; doubles, up to 32 times */
+    uint64_t crash_loop_ns;        /* failures so soon may be a crash loop; 0: never */
+    uint64_t hold_ns;              /* several nodes silent at once: probed so long */
+    uint64_t heartbeat_ns;         /* between beats and touches */
+    /* between probes of nodes that wait for a place and are silent: of all together */
+    uint64_t waiter_probe_ns;
+
+    enum group_anchor anchor;
+    uint64_t arbiter_lease_ns;     /* ARBITER: a lease ends so long after the last good read */
+    /* Nothing is started before: leases of earlier epochs may still run. 0: none can */
+    uint64_t not_before_ns;
+    /* What the last leader left, NULL: nothing is known, or there was none. Copied. Its members
+     * that don't come back are probed, and count as lost at absent_until_ns. */
+    const struct estate *estate;
+    uint64_t absent_until_ns;
+    uint64_t old_leader;  /* incarnation: he alone is not awaited a margin longer; 0: not known */
+    struct rdzv_peer self;         /* ARBITER: as it stands in the claim */
+};
+
+/* Fills in every time with its default: last call 30 s, regroup 0, join 600 s, form 60 s, close
+ * 30 s, settle 500 ms, lease 5 s, margin 1 s, arbiter lease 60 s, crash loop 5 s, hold 2 s,
+ * heartbeat 1 s, probes of waiters 10 ms; epoch 1;
+ * 1 node, unit 1; spares and losses without limit; excluded after 3. */
+void group_config_default(struct group_config *config);
+
+enum group_event_kind {
+    GROUP_EVENT_TIME = 1,   /* only time has passed */
+    GROUP_EVENT_JOIN,       /* a node came, or came back on a new connection: info, report,
+                             * program */
+    GROUP_EVENT_REPORT,     /* node, report */
+    GROUP_EVENT_RENEW,      /* node, renew */
+    GROUP_EVENT_LEAVE,      /* node: it has stopped and goes; no process of it is left */
+    GROUP_EVENT_DISCONNECT, /* node: its connection ended without LEAVE */
+    GROUP_EVENT_PROBE,      /* node, probe: what its listener said */
+    GROUP_EVENT_STORE,      /* generation, store_host/store_port, or port 0 and reason */
+    GROUP_EVENT_STOP,       /* the operator (a signal to the leader's agent): end the job; reason */
+    GROUP_EVENT_ECHO,       /* node, echo: a first successor has the LEASE */
+    GROUP_EVENT_ARBITER,    /* answer, to a request of an effect */
+    GROUP_EVENT_TOUCHED,    /* touched_ns: when the touch of the mark began; 0: it failed */
+    GROUP_EVENT_HIGHER_EPOCH, /* epoch: somebody has spoken of it */
+    /* the leader's agent was told to leave, and its own node has left; then only DONE comes: when a
+     * successor can take over, or it is put down that there is nothing to wait for. Arbiter only */
+    GROUP_EVENT_RESIGN,
+    GROUP_EVENT_COMMAND,    /* command (EXCLUDE, GROW or STOP): answered by an ANSWER effect */
+    GROUP_EVENT_KIND_COUNT,
+};
+
+struct group_event {
+    enum group_event_kind kind;
+    uint64_t now_ns;  /* the leader's clock; never goes back */
+    uint64_t node;    /* incarnation; JOIN takes it from info */
+    const struct node_info *info;
+    const struct report *report;
+    const struct rdzv_program *program; /* JOIN; NULL: not known, not compared */
+    struct renew renew;
+    enum probe_result probe;
+    struct generation generation;
+    const char *store_host;
+    uint16_t store_port;
+    const char *reason;
+    struct echo echo;
+    const struct arbiter_answer *answer;
+    uint64_t touched_ns;
+    uint32_t epoch;
+    const struct command *command;
+};
+
+enum group_effect_kind {
+    GROUP_EFFECT_TELL = 1,    /* node: send it group_desired() */
+    GROUP_EFFECT_LEASE,       /* node, lease */
+    GROUP_EFFECT_PROBE,       /* node: probe its listener now */
+    /* node: see once, in the background, whether its listener can be reached */
+    GROUP_EFFECT_REACH,
+    GROUP_EFFECT_REFUSE,      /* node: tell it `reason` and close; it never became a node */
+    GROUP_EFFECT_FORGET,      /* node: lost or left; close its connection */
+    /* generation, n_nodes: open a fresh store, answer with GROUP_EVENT_STORE */
+    GROUP_EFFECT_STORE_OPEN,
+    GROUP_EFFECT_STORE_CLOSE, /* generation: its workers are gone */
+    GROUP_EFFECT_STATUS,      /* send group_status() to all nodes */
+    /* `reason`: one line for people on the leader (node lost, restart, …) */
+    GROUP_EFFECT_INCIDENT,
+    /* CLOSED and everybody knows, or the close timeout has passed; or RESIGN is over */
+    GROUP_EFFECT_DONE,
+    /* node: send it group_successors(), and where it is one of them group_estate() too; before
+     * everything else that this step tells it */
+    GROUP_EFFECT_NAME,
+    GROUP_EFFECT_ARBITER,     /* request: ask it */
+    GROUP_EFFECT_TOUCH,       /* touch the mark, then EVENT_TOUCHED; with the outcome if not NONE */
+    /* epoch: another leads, or the job was closed by another, or (our own epoch) its end can't be
+     * put down; tell all nodes to go elsewhere, end this group, and let the own node find the
+     * winner. Nothing comes after it */
+    GROUP_EFFECT_DEPOSED,
+    GROUP_EFFECT_ANSWER,      /* ok, reason: to the COMMAND of this step */
+    GROUP_EFFECT_NOTE,        /* note: what happened, for the event log */
+    GROUP_EFFECT_KIND_COUNT,
+};
+
+/* One line of the timeline. Times are of the leader's clock; 0: not in this note. */
+enum group_note_kind {
+    NOTE_LEADS = 1,       /* this agent leads from now on */
+    NOTE_NODE_JOINED,
+    NOTE_NODE_LOST,       /* detected_ns: its last sign of life */
+    NOTE_NODE_LEFT,
+    NOTE_NODE_EXCLUDED,
+    NOTE_WORKER_FAILED,   /* detected_ns: when it happened there, on our clock */
+    NOTE_STOPPING,
+    NOTE_STOPPED,         /* all; detected_ns: when it began to stop */
+    NOTE_FORMED,          /* told and acknowledged by all; stopped_ns */
+    NOTE_STARTED,         /* the whole way: detected_ns, stopped_ns, formed_ns, started_ns */
+    NOTE_SUCCESSORS,      /* others are named; reason says why */
+    NOTE_BEAT_PAUSED,     /* too few nodes are heard */
+    NOTE_CLOSED,
+    NOTE_KIND_COUNT,
+};
+struct group_note {
+    enum group_note_kind kind;
+    uint64_t at_ns;
+    struct generation generation;
+    uint64_t node;                          /* 0: none */
+    char name[RDZV_HOST_MAX];               /* of the node, or "" */
+    char why[RDZV_REASON_MAX / 4];          /* one line, or "" */
+    uint64_t detected_ns, stopped_ns, formed_ns, started_ns;
+    enum outcome outcome;                   /* CLOSED */
+    uint32_t n_nodes, world_size;           /* FORMED, STARTED */
+};
+const char *group_note_name(enum group_note_kind k); /* "node_lost" */
+
+struct group_effect {
+    enum group_effect_kind kind;
+    uint64_t node;
+    struct lease lease;
+    struct generation generation;
+    uint32_t n_nodes;
+    bool for_now;       /* REFUSE: it may come again; otherwise that is final */
+    bool ok;            /* ANSWER */
+    uint32_t epoch;     /* DEPOSED */
+    enum outcome outcome;                     /* TOUCH */
+    const struct arbiter_request *request;    /* borrowed like reason */
+    const struct group_note *note;            /* borrowed like reason */
+    const char *reason; /* borrowed from the group: valid until the next step */
+};
+
+struct group_update {
+    struct group_effect *effects; /* owned by the update, reused from step to step */
+    size_t n_effects, cap;
+    uint64_t deadline_ns;         /* when a GROUP_EVENT_TIME is due; TIME_NEVER */
+};
+void group_update_fini(struct group_update *u);
+
+struct group;
+/* Copies config. 0 or -EINVAL (config makes no sense). */
+_must_use_ int group_new(const struct group_config *config, uint64_t now_ns, struct group **ret);
+void group_free(struct group *g);
+static inline void group_freep(struct group **g) { group_free(*g); }
+
+/* Takes one event; fills *ret (its former effects are dropped). Events about unknown nodes, or
+ * about what is past, change nothing. */
+void group_step(struct group *g, const struct group_event *event, struct group_update *ret);
+
+/* What node should be told at this moment: false when there is no such node. */
+_must_use_ bool group_desired(const struct group *g, uint64_t node, struct desired *ret);
+void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *ret);
+/* Who is named at this moment; n is 0 without an arbiter. Borrowed until the next step. */
+const struct successors *group_successors(const struct group *g);
+bool group_is_successor(const struct group *g, uint64_t node);
+/* What a successor has to know; fills in *ret, the caller finishes it. */
+void group_estate(const struct group *g, struct estate *ret);
+/* For operators. Rows in rank order, then the others as they came: from the nth, at most max;
+ * returns how many were written. */
+void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret);
+size_t group_overview_nodes(const struct group *g, uint64_t now_ns, size_t from,
+                            struct overview_node *out, size_t max);
+
+enum group_state group_state(const struct group *g);
+struct generation group_generation(const struct group *g); /* the newest formed, or none */
+enum outcome group_outcome(const struct group *g);
+uint32_t group_restarts_used(const struct group *g);
+/* Nodes known (joined, not lost), and the members of the present group in rank order: returns how
+ * many there are, and writes at most max of them. */
+size_t group_nodes(const struct group *g, uint64_t *out, size_t max);
+size_t group_members(const struct group *g, uint64_t *out, size_t max);
+/* A node's clock, where it is known: leader's = node's + offset, give or take the error. */
+_must_use_ bool group_clock_offset(const struct group *g, uint64_t node, int64_t *ret_offset_ns,
+                                   uint64_t *ret_error_ns);
+/* NULL when unknown. Borrowed until the next step. */
+const struct node_info *group_node_info(const struct group *g, uint64_t node);
+
+const char *group_state_name(enum group_state s);
+/* Whether the table of states allows this move; the simulator proves that all of them happen. */
+bool group_may_move(enum group_state from, enum group_state to);
+/* The invariant between members: aborts when it does not hold. Called after every step. */
+void group_check(const struct group *g);

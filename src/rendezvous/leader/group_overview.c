@@ -1,0 +1,111 @@
+/* What operators see: muster status. */
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/leader/group_priv.h"
+
+/* Inherited nodes that have not come back are nobody's business yet. */
+static bool is_shown(const struct node *n) { return n->joined_ns != 0; }
+
+static enum overview_place place_of(const struct group *g, const struct node *n) {
+    if (n->is_member)
+        return PLACE_MEMBER;
+    if (n->report.excluded || n->report.unusable[0] != '\0')
+        return PLACE_EXCLUDED;
+    if (n->report.leaving)
+        return PLACE_LEAVING;
+    return g->n_members >= g->config.max_nodes ? PLACE_SPARE : PLACE_WAITING;
+}
+
+void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret) {
+    *ret = (struct overview){
+        .state = g->state,
+        .since_ns = now_ns - g->since_ns,
+        .epoch = g->config.epoch,
+        .generation = g->generation,
+        .running_ns = g->last_start_ns == 0 ? 0 : now_ns - g->last_start_ns,
+        .leader = g->config.leader_incarnation,
+        .min_nodes = g->config.min_nodes,
+        .max_nodes = g->config.max_nodes,
+        .node_unit = g->config.node_unit,
+        .n_members = (uint32_t)g->n_members,
+        .world_size = g->n_members == 0 ? 0 : g->world_size,
+        .restarts_used = g->restarts_used,
+        .max_restarts = g->config.max_restarts,
+        .losses = g->losses,
+        .incident_ns = now_ns - g->incident_ns,
+        .outcome = group_outcome(g),
+    };
+    LIST_FOR_EACH(struct node, n, &g->nodes, by_all) {
+        if (!is_shown(n))
+            continue;
+        enum overview_place place = place_of(g, n);
+        ret->n_nodes++;
+        ret->n_spares += place == PLACE_SPARE;
+        ret->n_excluded += place == PLACE_EXCLUDED;
+        if (n->info.incarnation == g->config.leader_incarnation)
+            memcpy(ret->leader_host, n->info.host, sizeof ret->leader_host);
+    }
+    for (uint32_t i = 0; i < g->successors.n; i++)
+        ret->successors[i] = g->successors.list[i].incarnation;
+    memcpy(ret->incident, g->incident, sizeof ret->incident);
+    if (g->state == GROUP_STOPPING || g->state == GROUP_CLOSED)
+        (void)snprintf(ret->reason, sizeof ret->reason, "%.500s", g->reason);
+}
+
+static void describe(const struct group *g, const struct node *n, uint64_t now_ns,
+                     struct overview_node *out) {
+    *out = (struct overview_node){
+        .incarnation = n->info.incarnation,
+        .place = place_of(g, n),
+        .state = n->report.state,
+        .connected = n->connected,
+        .silent_ns = now_ns - n->heard_ns,
+        .nproc = n->info.nproc,
+        .pid = n->info.pid,
+        .since_ns = now_ns - n->known_ns,
+        .stalls = n->stalls,
+        .longest_stall_ns = n->longest_stall_ns,
+    };
+    group_node_name(n, out->name);
+    memcpy(out->addr, n->info.addr, sizeof out->addr);
+    if (n->is_member) {
+        out->node_rank = n->form.node_rank;
+        out->first_rank = n->form.first_rank;
+    }
+    const char *why = n->report.excluded ? n->report.excluded_why : n->report.unusable;
+    (void)snprintf(out->why, sizeof out->why, "%.120s", why);
+}
+
+size_t group_overview_nodes(const struct group *g, uint64_t now_ns, size_t from,
+                            struct overview_node *out, size_t max) {
+    size_t n_out = 0, at = g->n_members;
+    for (size_t i = from; i < g->n_members && n_out < max; i++)
+        describe(g, g->members[i], now_ns, &out[n_out++]);
+    if (n_out == max)
+        return n_out;
+    LIST_FOR_EACH(struct node, n, &g->nodes, by_all) {
+        if (n->is_member || !is_shown(n))
+            continue;
+        if (at++ >= from && n_out < max)
+            describe(g, n, now_ns, &out[n_out++]);
+    }
+    return n_out;
+}
+
+static const char *const note_names[NOTE_KIND_COUNT] = {
+    [NOTE_LEADS] = "leads",
+    [NOTE_NODE_JOINED] = "node_joined",
+    [NOTE_NODE_LOST] = "node_lost",
+    [NOTE_NODE_LEFT] = "node_left",
+    [NOTE_NODE_EXCLUDED] = "node_excluded",
+    [NOTE_WORKER_FAILED] = "worker_failed",
+    [NOTE_STOPPING] = "stopping",
+    [NOTE_STOPPED] = "stopped",
+    [NOTE_FORMED] = "formed",
+    [NOTE_STARTED] = "started",
+    [NOTE_SUCCESSORS] = "successors",
+    [NOTE_BEAT_PAUSED] = "beat_paused",
+    [NOTE_CLOSED] = "closed",
+};
+const char *group_note_name(enum group_note_kind k) { return note_names[k]; }

@@ -1,0 +1,420 @@
+/* What the files of the group machine share: its memory, and who does what with it.
+ *   group.c             events in, effects out; what nodes say
+ *   group_nodes.c       nodes coming and going, and what is counted of them
+ *   group_watch.c       the silent and the cut off: probes, and when they are lost
+ *   group_states.c      the states and the ways between them
+ *   group_members.c     who takes part, in which order, with which ranks
+ *   group_policy.c      budgets, exclusion, crash loops, growing, operators
+ *   group_program.c     whether a node runs this job's program
+ *   group_stall.c       groups that end without progress, and cost nothing
+ *   group_cause.c       which failure came first
+ *   group_anchor.c      what the leadership hangs on: leases, arbiter, mark
+ *   group_resign.c      the leader's own node leaves
+ *   group_successors.c  who may lead next, and what he has to know
+ *   group_view.c        what the nodes are told
+ *   group_overview.c    what people are told
+ * Nobody else includes this. */
+#pragma once
+
+#include "base/idmap.h"
+#include "base/list.h"
+#include "base/text/strbuf.h"
+#include "rendezvous/leader/group.h"
+
+/* In a job of more nodes than this, listeners are tried when the group has started, not before. */
+#define GROUP_REACH_AT_ONCE 64
+/* Distinct --role names in one job. */
+#define GROUP_ROLES_MAX 64
+/* Of one step. */
+#define GROUP_REQUESTS_MAX 3
+/* Hosts whose agents are excluded, also those that come later. */
+#define GROUP_EXCLUDED_HOSTS_MAX 256
+
+/* What is counted of the nodes, so that no report costs a walk over all. */
+enum tally {
+    TALLY_CANDIDATE = 0, /* may be in the next group, now */
+    TALLY_HOPEFUL,       /* may be, when it has stopped or is heard of again */
+    TALLY_UNRESOLVED,    /* of the last group, and cut off */
+    TALLY_WAITING,       /* a candidate outside the present group */
+    TALLY_PREPARED,      /* members, by their report on the present generation */
+    TALLY_FINISHED,
+    TALLY_STOPPED,
+    TALLY_AWAY,          /* members without a connection */
+    TALLY_SAFE,          /* members at a safe point */
+    TALLY_CLOSED,        /* nodes that know the outcome */
+    TALLY_OLD_FINISHED,  /* members of the last leader's group that had finished */
+    TALLY_EXCLUDED,
+    TALLY_COUNT,
+};
+
+struct node {
+    struct list by_all;   /* in group.nodes: as they came */
+    /* in group.heard, the longest silent first; or in group.watched */
+    struct list by_heard;
+    bool watched;         /* silent or not connected */
+    bool held;            /* due, while several are silent at once */
+    struct node_info info;
+    struct report report;
+    unsigned tallied;     /* bits of enum tally that it is counted under */
+    uint64_t join_order;  /* 1, 2, … */
+    uint64_t joined_ns;   /* its newest JOIN; 0: an inherited one that has not come back */
+    uint64_t known_ns;    /* its first JOIN */
+    bool connected;
+    bool reached;         /* its listener has accepted us: "refused" means gone from here on */
+    bool probing;         /* a probe is under way */
+    uint64_t probe_wait_ns; /* before the next: doubles */
+    uint64_t probe_ns;    /* when the next is due, while it is watched; TIME_NEVER */
+    uint64_t heard_ns;    /* leader's clock at its last RENEW or JOIN */
+    uint64_t longest_stall_ns; /* as it said last */
+    uint32_t stalls;
+    uint64_t echo_ns;     /* our newest clock that has come back from it; 0: none */
+    uint64_t lost_at_ns;  /* inherited, not yet back: counts as lost then */
+    bool in_order;        /* of the last group */
+    bool was_old_member;  /* of the last leader's group */
+    bool is_member;       /* of the present generation (FORMING, RUNNING, STOPPING) */
+    bool starved;         /* member: its last RENEW got no lease */
+    struct form form;     /* valid while is_member */
+    /* Its clock: leader's = node's + offset, give or take error. */
+    uint64_t asked_ns, answered_ns; /* its newest RENEW by its clock, our LEASE by ours */
+    bool offset_known;
+    uint64_t offset_at_ns; /* when it was measured */
+    int64_t offset_ns;
+    uint64_t error_ns;
+};
+
+/* What became of a named successor. */
+enum heir_state {
+    HEIR_THERE = 1,
+    HEIR_GONE,     /* surely, and before it can have claimed: may be dropped */
+    HEIR_DOUBTFUL, /* may claim the next epoch at any time */
+};
+
+/* What is remembered of the last failure that was charged. */
+struct fingerprint {
+    uint64_t hash;  /* 0: none, or not of the kind that makes a crash loop */
+    bool any;       /* the rest is filled in */
+    uint32_t rank;  /* of the first failure heard */
+    bool spread;    /* other ranks failed alike */
+};
+
+/* What the nodes of one --role run: as the leader's own, or the first that came. */
+struct role_program {
+    char role[RDZV_ROLE_MAX];
+    struct rdzv_program program;
+    uint32_t n_alike; /* nodes that came with the same arguments */
+    bool differ;      /* some came with arguments of their own */
+};
+
+struct group {
+    struct group_config config;
+    uint32_t need; /* the smallest group: min, rounded up to the unit */
+    enum group_state state;
+    uint64_t now_ns, since_ns; /* since_ns: in this state */
+    uint64_t due_ns; /* when the next GROUP_EVENT_TIME was asked for */
+    uint64_t join_counter;
+
+    struct idmap index;   /* incarnation → struct node */
+    struct list nodes;    /* all of them */
+    struct list heard;    /* the connected and not silent, by heard_ns */
+    struct list watched;
+    size_t n_nodes;
+    size_t tally[TALLY_COUNT];
+    uint64_t watch_ns;    /* nothing of the watched is due before this */
+    uint64_t look_ns;     /* nor are they looked at before this: they are many */
+    /* How far ahead of now each rate is spent, and what its lines still owe: group_watch.c. */
+    uint64_t probed_again_ns, waiters_probed_ns, waiters_said_ns;
+    size_t n_unsaid;
+    char unsaid[RDZV_REASON_MAX / 4]; /* the last of them */
+    uint64_t hold_until_ns; /* several are silent at once: none is given up before; 0: not so */
+    struct idmap roles;   /* hash of a --role → a node that has it, ever */
+    struct role_program *programs;
+    size_t n_programs;    /* at most GROUP_ROLES_MAX */
+
+    struct generation generation; /* the newest formed */
+    struct node **members;        /* of it, in rank order; the lost are taken out */
+    size_t n_members;
+    uint32_t world_size;          /* of it, when it was formed */
+    /* incarnations of the last group, in rank order, the lost included */
+    uint64_t *order;
+    size_t n_order;
+    size_t n_last_lost;           /* of those: surely gone, or left */
+    size_t n_fell_silent;         /* lost since it was formed, and perhaps alive elsewhere */
+    bool formed_once;             /* no last call any more */
+    /* below min is a loss from here on, not a start that takes long */
+    bool started_once;
+    struct generation started;    /* the newest started */
+    struct generation old_generation; /* the newest that the last leader formed */
+    size_t n_old_members;         /* nodes that it had, as far as they are known */
+    bool formed_here;             /* this leader has formed one */
+
+    /* GATHERING */
+    bool idle_untold;         /* it was entered in this step */
+    uint64_t gather_since_ns;
+    uint64_t enough_since_ns; /* min nodes are there since; TIME_NEVER: they are not */
+    bool lost_somebody;       /* since the last group: regroup_wait_ns applies */
+    uint64_t not_before_ns;   /* no group is formed before */
+    /* FORMING */
+    bool store_open, store_wanted; /* of the present generation */
+    bool form_told;
+    uint64_t form_deadline_ns;
+    char store_host[RDZV_HOST_MAX];
+    uint16_t store_port;
+    /* STOPPING, and why */
+    uint64_t stop_since_ns;
+    bool closing;             /* CLOSED follows, not GATHERING */
+    bool stop_wished;         /* by an operator, the node that leaves, or to grow */
+    /* a failure began it: charged when it is sure that no loss was behind it */
+    bool charge_pending;
+    enum outcome outcome;
+    char reason[RDZV_REASON_MAX];
+    bool has_cause, cause_retold;
+    uint32_t retold;          /* how often a better cause was told */
+    /* it may be a node's loss, or the echo of one: nothing is said of cause and budget yet */
+    bool cause_withheld;
+    bool doubt_told;          /* that it takes a while to know */
+    struct failure cause;
+    int64_t cause_at_ns;      /* on the leader's clock */
+    uint64_t cause_error_ns;
+    /* Better causes are told at once before; a cause in doubt is looked at then. TIME_NEVER: it is
+     * settled */
+    uint64_t settle_deadline_ns;
+    bool telling;             /* why it stops: nothing else happens before that has gone out */
+    uint32_t n_stopping;
+    /* CLOSED */
+    enum group_state closed_from;
+    bool close_known;         /* arbiter or mark have it: the nodes are told */
+    uint64_t close_deadline_ns;
+    bool done;
+
+    uint32_t restarts_used, losses;
+    char last_lost[RDZV_HOST_MAX]; /* for "waiting for …" */
+
+    /* Policies. */
+    struct fingerprint print, last_print; /* of this generation's failure, of the one before */
+    uint64_t fail_node;       /* the last charged failures were all of this node's: */
+    uint32_t fail_count;
+    uint32_t backoff_step;
+    uint32_t stalls;          /* groups in a row that ended without progress or a failure */
+    uint32_t stalls_counted;  /* of them: those that left the job no smaller than ever */
+    size_t stalls_least;      /* the fewest nodes that were left after one of them */
+    uint64_t started_ns;      /* of the present group; 0: it has not started */
+    uint32_t ways;            /* likewise, that all its members have */
+    uint64_t last_start_ns;   /* of any; 0 */
+    char (*excluded_hosts)[RDZV_HOST_MAX];
+    size_t n_excluded_hosts;
+    bool grow_asked;
+    uint64_t safe_node;       /* said in this step that it is at a safe point; 0 */
+
+    /* What the leadership hangs on. */
+    uint64_t read_ns;         /* arbiter: the last good read began; 0: none yet */
+    uint64_t touched_ns;      /* mark: the last good touch began; 0: none yet */
+    uint64_t beat_ns;         /* the next beat, read or touch is due */
+    uint64_t begun_ns;        /* this leadership */
+    bool asking;              /* one is under way */
+    bool claiming;            /* our own next epoch is asked for */
+    uint64_t claim_ns;        /* not again before */
+    bool close_asked;
+    uint64_t paused_ns;       /* the beat rests since; 0: it moves */
+    bool arbiter_silent;      /* said to people */
+    bool claims_refused;      /* likewise; by an arbiter that tells who leads */
+    uint64_t ruined_ns;       /* arbiter: each answer since says that its data is gone; 0: not so */
+    bool ruined;              /* for long enough: the outcome is put down nowhere */
+    uint64_t ruin_grace_ns;   /* that the workers have then */
+    bool deposed;             /* or resigned: nothing happens any more */
+    uint64_t resign_ns;       /* the own node has left since; 0: it has not */
+    uint64_t vacate_ns;       /* the arbiter was told that nothing is left; 0: it was not */
+    bool closing_for_few;     /* `closing` for no other reason than too few nodes */
+    size_t n_starved;
+
+    struct successors successors;
+    enum heir_state heirs[RDZV_SUCCESSORS_MAX];
+    uint64_t heir_clock_ns;   /* our newest clock that the first has echoed, or the naming */
+    uint64_t heir_check_ns;   /* a silent one is not looked at again before */
+
+    /* The timeline of the incident under way: leader's clock, 0: not yet. */
+    uint64_t detected_ns, stopped_ns, formed_ns;
+    char incident[RDZV_REASON_MAX / 4];
+    uint64_t incident_ns;
+
+    bool status_dirty;
+    uint64_t status_next_ns;
+
+    struct group_update *update; /* of the step under way */
+    struct strbuf notes;         /* texts that effects point to */
+    struct arbiter_request requests[GROUP_REQUESTS_MAX]; /* that effects point to */
+    unsigned n_requests;
+    struct group_note *note_list;   /* that effects point to */
+    size_t n_notes, cap_notes;
+};
+
+/* group.c */
+struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, uint64_t node);
+/* The effect's reason: copied. */
+void group_set_reason(struct group *g, struct group_effect *e, const char *text);
+void group_tell(struct group *g, const struct node *n);
+void group_tell_members(struct group *g);
+void group_tell_all(struct group *g);
+/* One line for people; the text is copied. */
+void group_incident(struct group *g, const char *text);
+/* A line of the timeline, filled in as far as it is the same for all: kind, time, generation. Valid
+ * until the next one. */
+struct group_note *group_add_note(struct group *g, enum group_note_kind kind, const struct node *n,
+                                  const char *why);
+
+/* group_nodes.c */
+struct node *group_find(const struct group *g, uint64_t incarnation);
+/* After every change of a node, of the members, or of the present generation. */
+void group_recount(struct group *g, struct node *n);
+void group_recount_all(struct group *g);
+/* NULL, and refused. */
+struct node *group_admit(struct group *g, const struct node_info *info,
+                         const struct rdzv_program *program);
+struct node *group_add_node(struct group *g, const struct node_info *info);
+/* The node is out of the job: no process of it is left, or its lease is over. `why` follows its
+ * name. surely: it was found gone, or left, and can't have done anything since. */
+enum removal { REMOVED_GONE = 1, REMOVED_SILENT, REMOVED_LEFT };
+void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how);
+
+/* group_watch.c */
+void group_heard_from(struct group *g, struct node *n);
+void group_watch_node(struct group *g, struct node *n);
+void group_on_probe(struct group *g, struct node *n, enum probe_result result);
+void group_watch(struct group *g);
+/* A node without a place in the group has gone: said, or counted where many go. */
+void group_waiter_gone(struct group *g, const char *text);
+uint64_t group_watch_deadline(const struct group *g);
+void group_forgive_own_sleep(struct group *g);
+
+/* group_states.c */
+/* Goes on from state to state as far as what is known allows. */
+void group_advance(struct group *g);
+/* Until when GATHERING waits; TIME_NEVER: for somebody, 0: for nobody. */
+uint64_t group_gather_deadline(const struct group *g);
+bool group_report_is_about(const struct group *g, const struct node *n, enum node_state state);
+bool group_is_live(const struct group *g); /* FORMING or RUNNING */
+/* A failure waits for its charge and there is no restart left for it. */
+bool group_budget_spent(const struct group *g);
+void group_begin_stop(struct group *g, const char *reason);
+/* Something of the last group may still run, or come back. */
+bool group_somebody_unresolved(const struct group *g);
+void group_stop_for_lost_node(struct group *g, const char *why);
+void group_stop_for_failure(struct group *g);
+/* The cause may be told. */
+void group_cause_settled(struct group *g);
+/* A member is no longer there, or wants out, while its group stops: true when that is why the group
+ * stops, which is told. */
+bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why);
+void group_close_failed(struct group *g, const char *reason);
+/* Arbiter or mark know the outcome: now the nodes are told. */
+void group_close_told(struct group *g);
+
+/* group_members.c */
+bool group_has_stopped(const struct node *n);
+bool group_may_take_part(const struct node *n);
+/* How large a group of so many candidates is; 0: they are too few. */
+size_t group_wanted(const struct group *g, size_t candidates);
+/* Fills g->members and their forms with the next group: at most max nodes, best order. */
+void group_choose_members(struct group *g);
+
+/* group_policy.c */
+/* A failure of the present generation was told: is it like the first? */
+void group_note_print(struct group *g, const struct failure *f);
+/* All have stopped after a failure that is charged now. False: the job ends, g->reason says why. */
+bool group_charge(struct group *g);
+void group_exclude(struct group *g, struct node *n, const char *why);
+bool group_host_is_excluded(const struct group *g, const char *host);
+/* While RUNNING: stops for those who wait, where the policy says so. */
+void group_grow(struct group *g);
+void group_on_command(struct group *g, const struct command *command);
+void group_operator_stop(struct group *g, const char *reason);
+
+/* group_program.c */
+void group_program_begin(struct group *g);
+/* True: the node is of another job; fills in why. */
+_must_use_ bool group_runs_other_program(const struct group *g, const char *role,
+                                         const struct rdzv_program *p, char *why, size_t size);
+/* It was let in, or came back to a new leader. */
+void group_note_program(struct group *g, const struct node *n, const struct rdzv_program *p);
+
+/* group_stall.c */
+/* All have stopped. False: no group lasts, the job ends, g->reason says why. */
+bool group_note_stall(struct group *g, bool worker_failed);
+/* The last group ended without progress, and this one has not run for long yet. */
+bool group_is_stalling(const struct group *g);
+
+/* group_cause.c */
+/* Notes a node's failure in the present generation; true when it is the new first cause. */
+bool group_note_failure(struct group *g, const struct node *n, const struct failure *failure);
+/* It in one line: "rank 3 failed: exit code 1: …". */
+void group_cause_text(const struct group *g, char *out, size_t len);
+/* Another failure is the first cause from now on: it is told, or will be. */
+void group_better_cause(struct group *g);
+/* The first cause may turn out to be a node's loss, or the echo of one. */
+bool group_cause_in_doubt(const struct group *g);
+/* That can't be any more; budget_spent: nor may the job end for it without being sure. */
+bool group_cause_is_certain(const struct group *g, bool budget_spent);
+/* The loss of this member explains it. */
+bool group_cause_is_loss_of(const struct group *g, uint64_t incarnation, bool outlived);
+/* It gave a sign of life that it can't have given before the failure: all stopped, or settle_ns of
+ * silence is over. */
+bool group_outlived_failure(const struct group *g, const struct node *n);
+void group_note_clock(struct group *g, struct node *n, const struct renew *renew);
+/* The node as people know it: host name, "-2" for a second agent of that host. */
+void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]);
+/* Why it can't take part any more: a sentence with its name. */
+void group_unusable_text(const struct node *n, char out[RDZV_REASON_MAX]);
+
+/* group_anchor.c */
+void group_anchor_begin(struct group *g);
+/* The leader can confirm itself: otherwise it grants and forms nothing. */
+bool group_is_confirmed(const struct group *g);
+/* Whether it hears the node: its echoes are fresh enough for a leader that is in doubt. */
+bool group_hears(const struct group *g, const struct node *n);
+/* A leader with too few nodes ends the job no sooner: those that fell silent may go on with another
+ * leader, and to a new one spares and newcomers are on their way, of which nobody told it. */
+uint64_t group_patient_until(const struct group *g);
+void group_send_lease(struct group *g, struct node *n);
+/* A leader of this epoch from now on, by its own claim. */
+void group_adopt_epoch(struct group *g, const struct arbiter_record *own);
+/* Its last effect. `epoch` is the own one where nobody else leads, but this leader can't go on. */
+void group_depose(struct group *g, uint32_t epoch);
+void group_on_arbiter(struct group *g, const struct arbiter_answer *answer);
+/* False: it can't be asked in this step. */
+bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch);
+void group_on_touched(struct group *g, uint64_t touched_ns);
+void group_on_higher_epoch(struct group *g, uint32_t epoch);
+void group_anchor_time(struct group *g);
+uint64_t group_anchor_deadline(const struct group *g);
+/* Asks for the next epoch, for this leader itself. why: successors are dropped, for the timeline;
+ * NULL: none are. */
+void group_claim_next(struct group *g, const char *why);
+/* Whether a group may be formed in this epoch; it asks for one, if not. */
+bool group_has_epoch_to_form(struct group *g);
+/* Puts down the outcome where late comers find it; group_close_told() follows, maybe at once. */
+void group_anchor_close(struct group *g);
+/* Those whose last RENEW got no lease get one, if there is one now. */
+void group_feed_starved(struct group *g);
+
+/* group_resign.c */
+/* The leader's own node is about to leave, or has: this leader forms no group any more, and judges
+ * of nobody's number. */
+bool group_is_leaving(const struct group *g);
+void group_on_resign(struct group *g);
+void group_resign_time(struct group *g);
+uint64_t group_resign_deadline(const struct group *g);
+/* The answer to VACATE is there, whatever it is: DONE. */
+void group_resigned(struct group *g);
+
+/* group_successors.c */
+void group_heir_lost(struct group *g, const struct node *n, enum removal how);
+void group_on_echo(struct group *g, const struct node *n, const struct echo *echo);
+/* Whether the group about to be formed may name its successors without a new epoch. */
+bool group_heirs_settled(struct group *g);
+/* Names them anew, from the members, and tells these; everybody when the epoch is new. */
+void group_name_heirs(struct group *g);
+/* None are named: of an epoch that has just begun. */
+void group_forget_heirs(struct group *g);
+/* A member's listener was reached: it may be one. */
+void group_offer_heir(struct group *g);
+void group_heirs_time(struct group *g);
+uint64_t group_heirs_deadline(const struct group *g);

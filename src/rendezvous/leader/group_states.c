@@ -1,0 +1,506 @@
+/* The states of the group and the ways between them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/leader/group_priv.h"
+
+/* A cause in doubt is looked at so often: for each member. */
+#define DOUBT_CHECK_NS (100 * NS_PER_MS)
+
+static const struct {
+    const char *name;
+    unsigned next; /* bits of the states that may follow */
+} states[GROUP_STATE_COUNT] = {
+    /*                  name         may be followed by */
+    [GROUP_GATHERING] = {"gathering", 1u << GROUP_FORMING | 1u << GROUP_CLOSED},
+    [GROUP_FORMING] = {"forming", 1u << GROUP_RUNNING | 1u << GROUP_STOPPING | 1u << GROUP_CLOSED},
+    [GROUP_RUNNING] = {"running", 1u << GROUP_STOPPING | 1u << GROUP_CLOSED},
+    [GROUP_STOPPING] = {"stopping", 1u << GROUP_GATHERING | 1u << GROUP_CLOSED},
+    [GROUP_CLOSED] = {"closed", 0},
+};
+
+const char *group_state_name(enum group_state s) { return states[s].name; }
+
+bool group_may_move(enum group_state from, enum group_state to) {
+    return (states[from].next >> to & 1) != 0;
+}
+
+static void move(struct group *g, enum group_state to) {
+    assert(group_may_move(g->state, to));
+    g->state = to;
+    g->since_ns = g->now_ns;
+    g->status_dirty = true;
+}
+
+bool group_is_live(const struct group *g) {
+    return g->state == GROUP_FORMING || g->state == GROUP_RUNNING;
+}
+
+static void close_store(struct group *g) {
+    if (!g->store_open)
+        return;
+    g->store_open = false;
+    group_emit(g, GROUP_EFFECT_STORE_CLOSE, 0)->generation = g->generation;
+}
+
+/* The nodes are told when it is put down where late comers find it. */
+static void enter_closed(struct group *g) {
+    close_store(g);
+    if (g->cause_withheld) /* the job ends for something else */
+        g->has_cause = g->charge_pending = g->cause_withheld = false;
+    g->closed_from = g->state;
+    move(g, GROUP_CLOSED);
+    g->close_deadline_ns = g->now_ns + g->config.close_timeout_ns;
+    group_anchor_close(g);
+}
+
+void group_close_told(struct group *g) {
+    g->close_known = true;
+    g->close_deadline_ns = g->now_ns + g->config.close_timeout_ns;
+    group_add_note(g, NOTE_CLOSED, NULL, g->reason)->outcome = g->outcome;
+    group_tell_all(g);
+}
+
+void group_close_failed(struct group *g, const char *reason) {
+    g->outcome = OUTCOME_FAILED;
+    (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
+    enter_closed(g);
+}
+
+static void enter_gathering(struct group *g) {
+    close_store(g);
+    for (size_t i = 0; i < g->n_members; i++)
+        g->members[i]->is_member = g->members[i]->starved = false;
+    g->n_members = g->n_starved = 0;
+    g->started_ns = 0;
+    move(g, GROUP_GATHERING);
+    g->gather_since_ns = g->now_ns;
+    g->enough_since_ns = TIME_NEVER;
+    group_recount_all(g);
+    g->idle_untold = true;
+}
+
+static uint32_t count_workers(const struct group *g) {
+    uint32_t workers = 0;
+    for (size_t i = 0; i < g->n_members; i++)
+        workers += g->members[i]->info.nproc;
+    return workers;
+}
+
+/* Fewer nodes are left, or to be hoped for, than a group needs, and nobody asked to wait. */
+/* Why there are too few, where the stop's own reason does not say it. */
+static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
+    (void)snprintf(out, RDZV_REASON_MAX, "a node can't take part any more");
+    if (g->last_lost[0] != '\0')
+        (void)snprintf(out, RDZV_REASON_MAX, "node %s was lost", g->last_lost);
+    for (size_t i = 0; i < g->n_members; i++)
+        if (g->members[i]->report.unusable[0] != '\0')
+            group_unusable_text(g->members[i], out);
+}
+
+static bool too_few_for_ever(const struct group *g) {
+    return g->started_once && g->tally[TALLY_HOPEFUL] < g->need && !group_is_leaving(g) &&
+           g->config.regroup_wait_ns == 0 && g->now_ns >= group_patient_until(g);
+}
+
+void group_begin_stop(struct group *g, const char *reason) {
+    (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
+    g->n_stopping = count_workers(g);
+    g->cause_retold = g->doubt_told = g->stop_wished = g->telling = false;
+    g->retold = 0;
+    g->stop_since_ns = g->now_ns;
+    g->settle_deadline_ns = g->has_cause ? g->now_ns + g->config.settle_ns : TIME_NEVER;
+    g->stopped_ns = g->formed_ns = 0;
+    if (g->detected_ns == 0)
+        g->detected_ns = g->now_ns;
+    move(g, GROUP_STOPPING);
+    char cause[RDZV_REASON_MAX / 4] = "";
+    if (g->has_cause && !g->cause_withheld && reason[0] == '\0')
+        group_cause_text(g, cause, sizeof cause);
+    group_add_note(g, NOTE_STOPPING, NULL, reason[0] != '\0' ? reason : cause)->detected_ns =
+        g->detected_ns;
+    group_tell_members(g);
+}
+
+static void describe_too_few(const struct group *g, const char *why, char *out, size_t len) {
+    (void)snprintf(out, len, "%.1900s; %zu of at least %u nodes left", why,
+                   g->tally[TALLY_HOPEFUL], g->need);
+}
+
+/* What the loss of a node means for the job: whether it ends, and the whole sentence. */
+static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_MAX]) {
+    bool too_many = g->losses > g->config.max_node_losses;
+    (void)snprintf(text, RDZV_REASON_MAX, "%s", why);
+    if (too_many) {
+        (void)snprintf(text, RDZV_REASON_MAX,
+                       "%.1900s; %u nodes were lost, and --max-node-losses is %u", why, g->losses,
+                       g->config.max_node_losses);
+    } else if (too_few_for_ever(g)) {
+        describe_too_few(g, why, text, RDZV_REASON_MAX);
+        g->closing_for_few = true;
+    } else {
+        return;
+    }
+    g->closing = true;
+    g->outcome = OUTCOME_FAILED;
+}
+
+/* A member is no longer there, or wants out. */
+void group_stop_for_lost_node(struct group *g, const char *why) {
+    char text[RDZV_REASON_MAX];
+    weigh_loss(g, why, text);
+    group_begin_stop(g, text);
+}
+
+/* A worker failed (or a node could not obey FORM). The charge waits until all have stopped: what
+ * looks like a failure may be a node that is being lost, or the echo of its loss, which costs
+ * nothing. */
+void group_stop_for_failure(struct group *g) {
+    g->charge_pending = true;
+    g->cause_withheld = group_cause_in_doubt(g);
+    /* its clock is known give or take an error: never later than now */
+    g->detected_ns = g->cause_at_ns > 0 ? MIN2((uint64_t)g->cause_at_ns, g->now_ns) : g->now_ns;
+    const struct node *failed = group_find(g, g->cause.incarnation);
+    char cause[RDZV_REASON_MAX / 4];
+    group_cause_text(g, cause, sizeof cause);
+    group_add_note(g, NOTE_WORKER_FAILED, failed, cause)->detected_ns = g->detected_ns;
+    group_begin_stop(g, "");
+    if (g->n_stopping > 0)
+        g->n_stopping--; /* the one that failed needs no stopping */
+}
+
+/* What nodes are told is what holds when it is sent: so the group stays as it is until its time
+ * goes on, which is after that. */
+static void tell_before_going_on(struct group *g) {
+    group_tell_members(g);
+    g->telling = true;
+}
+
+bool group_budget_spent(const struct group *g) {
+    return g->charge_pending && g->restarts_used >= g->config.max_restarts;
+}
+
+void group_cause_settled(struct group *g) {
+    g->cause_withheld = g->cause_retold = false;
+    g->reason[0] = '\0';
+}
+
+/* A cause that was told stands. */
+bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why) {
+    if (!g->charge_pending || !g->cause_withheld ||
+        !group_cause_is_loss_of(g, incarnation, outlived))
+        return false;
+    g->charge_pending = g->has_cause = g->cause_retold = g->cause_withheld = false;
+    weigh_loss(g, why, g->reason);
+    tell_before_going_on(g);
+    return true;
+}
+
+/* ---- GATHERING ---- */
+
+bool group_somebody_unresolved(const struct group *g) { return g->tally[TALLY_UNRESOLVED] > 0; }
+
+/* Nothing but time, or the arbiter, stands between enough candidates and their group. */
+static bool may_form(struct group *g) {
+    return g->now_ns >= g->not_before_ns && !group_somebody_unresolved(g) &&
+           group_has_epoch_to_form(g) && group_is_confirmed(g) && group_heirs_settled(g);
+}
+
+static bool is_full(const struct group *g) {
+    return group_wanted(g, g->tally[TALLY_CANDIDATE]) >= group_wanted(g, g->config.max_nodes);
+}
+
+uint64_t group_gather_deadline(const struct group *g) {
+    uint64_t t;
+    if (g->enough_since_ns == TIME_NEVER) {
+        if (!g->started_once)
+            return g->gather_since_ns + g->config.join_timeout_ns;
+        return group_somebody_unresolved(g) ? TIME_NEVER
+                                      : MAX2(g->gather_since_ns + g->config.regroup_wait_ns,
+                                             group_patient_until(g));
+    }
+    if (group_somebody_unresolved(g))
+        return TIME_NEVER;
+    if (is_full(g))
+        t = 0; /* nobody else is waited for */
+    else if (!g->formed_once)
+        t = g->enough_since_ns + g->config.last_call_ns;
+    else
+        t = g->lost_somebody ? g->gather_since_ns + g->config.regroup_wait_ns : 0;
+    return MAX2(t, g->not_before_ns);
+}
+
+static void form(struct group *g) {
+    bool same_epoch = g->generation.epoch == g->config.epoch;
+    g->generation = (struct generation){g->config.epoch,
+                                        same_epoch ? g->generation.counter + 1 : 1};
+    group_choose_members(g);
+    memset(&g->print, 0, sizeof g->print);
+    g->formed_here = true;
+    if (g->detected_ns != 0 && g->stopped_ns == 0)
+        g->stopped_ns = g->now_ns; /* what the last leader's loss has stopped */
+    g->n_last_lost = g->n_fell_silent = 0;
+    g->n_old_members = 0;
+    g->grow_asked = false;
+    g->has_cause = g->closing = g->closing_for_few = false;
+    g->charge_pending = g->form_told = false;
+    g->cause_withheld = false;
+    g->formed_once = true;
+    g->reason[0] = '\0';
+    g->store_wanted = true;
+    g->form_deadline_ns = TIME_NEVER;
+    move(g, GROUP_FORMING);
+    group_recount_all(g);
+    group_name_heirs(g);
+    LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
+        if (!n->is_member)
+            group_tell(g, n); /* a spare */
+    struct group_effect *e = group_emit(g, GROUP_EFFECT_STORE_OPEN, 0);
+    e->generation = g->generation;
+    e->n_nodes = (uint32_t)g->n_members;
+}
+
+static void give_up_gathering(struct group *g, size_t candidates) {
+    char text[RDZV_REASON_MAX];
+    if (g->started_once) {
+        (void)snprintf(text, sizeof text, "%zu of at least %u nodes left%s%s", candidates,
+                       g->need, g->last_lost[0] != '\0' ? "; lost: " : "",
+                       g->last_lost);
+    } else {
+        struct rdzv_status s;
+        group_status(g, g->now_ns, &s);
+        _cleanup_(strbuf_fini) struct strbuf names = {0};
+        for (uint32_t i = 0; i < s.n_names; i++)
+            strbuf_printf(&names, "%s%s", i == 0 ? "" : ", ", s.names[i]);
+        (void)snprintf(text, sizeof text,
+                       "only %zu of at least %u nodes came within %.0f s (there: %.1500s); start "
+                       "the missing ones, or raise --rdzv-conf join_timeout",
+                       candidates, g->need,
+                       (double)g->config.join_timeout_ns / (double)NS_PER_S, strbuf_text(&names));
+    }
+    group_close_failed(g, text);
+}
+
+/* The last leader's group had finished, every node of it says so: it is not run again. */
+static bool was_finished_before(const struct group *g) {
+    return g->n_old_members > 0 && g->tally[TALLY_OLD_FINISHED] == g->n_old_members;
+}
+
+static void advance_gathering(struct group *g) {
+    if (group_is_leaving(g))
+        return; /* who leads next does */
+    size_t candidates = g->tally[TALLY_CANDIDATE];
+    bool enough = group_wanted(g, candidates) > 0;
+    if (was_finished_before(g)) {
+        g->outcome = OUTCOME_SUCCESS;
+        enter_closed(g);
+        return;
+    }
+    if (g->losses > g->config.max_node_losses) {
+        char text[128];
+        (void)snprintf(text, sizeof text, "%u nodes were lost, and --max-node-losses is %u",
+                       g->losses, g->config.max_node_losses);
+        group_close_failed(g, text);
+        return;
+    }
+    if (!enough)
+        g->enough_since_ns = TIME_NEVER;
+    else if (g->enough_since_ns == TIME_NEVER)
+        g->enough_since_ns = g->now_ns;
+
+    bool due = g->now_ns >= group_gather_deadline(g);
+    if (is_full(g) || (enough && due)) {
+        if (may_form(g))
+            form(g);
+        return;
+    }
+    if (!enough && due &&
+        (!g->started_once || g->tally[TALLY_HOPEFUL] < g->need || g->config.regroup_wait_ns > 0))
+        give_up_gathering(g, candidates);
+}
+
+/* ---- FORMING, RUNNING, STOPPING ---- */
+
+bool group_report_is_about(const struct group *g, const struct node *n, enum node_state state) {
+    return n->report.state == state &&
+           generation_compare(n->report.generation, g->generation) == 0;
+}
+
+static bool all_members(const struct group *g, enum tally tally) {
+    return g->tally[tally] == g->n_members;
+}
+
+static void fail_slow_nodes(struct group *g) {
+    for (size_t i = 0; i < g->n_members; i++) {
+        const struct node *n = g->members[i];
+        if (group_report_is_about(g, n, NODE_PREPARED))
+            continue;
+        struct failure f = {.kind = FAILURE_NODE,
+                            .rank = n->form.first_rank,
+                            .node_rank = n->form.node_rank,
+                            .incarnation = n->info.incarnation,
+                            .at_ns = (uint64_t)((int64_t)g->now_ns - n->offset_ns)};
+        group_node_name(n, f.node);
+        (void)snprintf(f.text, sizeof f.text, "node %.100s did not get ready within %.0f s", f.node,
+                       (double)g->config.form_timeout_ns / (double)NS_PER_S);
+        (void)group_note_failure(g, n, &f);
+        break;
+    }
+    group_stop_for_failure(g);
+}
+
+/* Those whose listener has not been reached: their loss would not be noticed at once. */
+static void reach_members(struct group *g) {
+    for (size_t i = 0; i < g->n_members; i++)
+        if (!g->members[i]->reached)
+            (void)group_emit(g, GROUP_EFFECT_REACH, g->members[i]->info.incarnation);
+}
+
+static uint32_t common_ways(const struct group *g) {
+    uint32_t ways = UINT32_MAX;
+    for (size_t i = 0; i < g->n_members; i++)
+        ways &= g->members[i]->report.ways;
+    return ways;
+}
+
+static void advance_forming(struct group *g) {
+    if (!g->form_told)
+        return; /* the store is not open yet */
+    if (all_members(g, TALLY_PREPARED)) {
+        bool incident = g->stopped_ns != 0;
+        g->started_once = true;
+        g->started = g->generation;
+        g->lost_somebody = false;
+        g->formed_ns = g->started_ns = g->last_start_ns = g->now_ns;
+        g->ways = common_ways(g);
+        move(g, GROUP_RUNNING);
+        struct group_note *note = group_add_note(g, NOTE_FORMED, NULL, NULL);
+        note->stopped_ns = g->stopped_ns;
+        note->n_nodes = (uint32_t)g->n_members;
+        note->world_size = g->world_size;
+        note = group_add_note(g, NOTE_STARTED, NULL, NULL);
+        note->detected_ns = incident ? g->detected_ns : 0;
+        note->stopped_ns = g->stopped_ns;
+        note->formed_ns = g->formed_ns;
+        note->started_ns = g->now_ns;
+        note->n_nodes = (uint32_t)g->n_members;
+        note->world_size = g->world_size;
+        g->detected_ns = 0;
+        group_tell_members(g);
+        reach_members(g);
+    } else if (g->now_ns >= g->form_deadline_ns) {
+        fail_slow_nodes(g);
+    }
+}
+
+static void advance_running(struct group *g) {
+    if (all_members(g, TALLY_FINISHED)) {
+        g->outcome = OUTCOME_SUCCESS;
+        enter_closed(g);
+    } else {
+        group_grow(g);
+    }
+}
+
+/* The cause is still in doubt: looked at again soon. People who see nothing happen are told that,
+ * without a name that may be the wrong one. */
+static void keep_doubting(struct group *g) {
+    uint64_t patience = g->config.settle_ns + g->config.heartbeat_ns + g->config.heartbeat_ns / 2;
+    g->settle_deadline_ns = g->now_ns + DOUBT_CHECK_NS;
+    if (g->doubt_told || g->now_ns < g->stop_since_ns + patience)
+        return;
+    g->doubt_told = true;
+    (void)snprintf(g->reason, sizeof g->reason,
+                   "rank %u failed; whether a node was lost is not known yet", g->cause.rank);
+    group_tell_members(g);
+}
+
+/* What is known by now of the cause is told. True: not all is known, or told, and the group does
+ * not go on in this step. */
+static bool settle(struct group *g, bool all_stopped) {
+    bool due = g->now_ns >= g->settle_deadline_ns;
+    if (g->telling)
+        return true;
+    if (!due && !all_stopped)
+        return false;
+    if (g->cause_withheld) {
+        if (group_cause_is_certain(g, group_budget_spent(g))) {
+            group_cause_settled(g);
+            tell_before_going_on(g);
+        } else if (due) {
+            keep_doubting(g);
+        }
+        return true;
+    }
+    g->settle_deadline_ns = TIME_NEVER;
+    if (g->cause_retold && !all_stopped)
+        group_tell_members(g); /* a better cause turned up since STOP was told */
+    g->cause_retold = false;
+    return false;
+}
+
+static void advance_stopping(struct group *g) {
+    bool all_stopped = all_members(g, TALLY_STOPPED);
+    if (g->closing_for_few && group_is_leaving(g))
+        g->closing = g->closing_for_few = false;
+    if (settle(g, all_stopped) || !all_stopped)
+        return;
+    g->stopped_ns = g->now_ns;
+    group_add_note(g, NOTE_STOPPED, NULL, NULL)->detected_ns = g->stop_since_ns;
+    bool worker_failed = g->charge_pending && g->cause.kind != FAILURE_NODE;
+    if (!g->closing && g->charge_pending && !group_budget_spent(g) && !group_charge(g)) {
+        g->closing = true;
+        g->outcome = OUTCOME_FAILED;
+    }
+    if (!g->closing && !group_budget_spent(g) && too_few_for_ever(g)) {
+        char text[RDZV_REASON_MAX], missing[RDZV_REASON_MAX];
+        describe_missing(g, missing);
+        describe_too_few(g, g->reason[0] != '\0' ? g->reason : missing, text, sizeof text);
+        g->closing = true;
+        g->outcome = OUTCOME_FAILED;
+        (void)snprintf(g->reason, sizeof g->reason, "%s", text);
+    }
+    if (group_budget_spent(g) || (!g->closing && !group_note_stall(g, worker_failed))) {
+        g->closing = true;
+        g->outcome = OUTCOME_FAILED;
+    }
+    if (g->closing) {
+        enter_closed(g);
+        return;
+    }
+    enter_gathering(g);
+}
+
+static void advance_closed(struct group *g) {
+    bool late = g->now_ns >= g->close_deadline_ns;
+    if (g->done || (!g->close_known && !late))
+        return;
+    if (!g->close_known) {
+        /* Nobody was told, and nobody will be: who finds the arbiter again reads there what became
+         * of it, or ends without. */
+        g->outcome = OUTCOME_NONE;
+        g->done = true;
+        group_incident(g, "the outcome of the job could not be put down at the arbiter");
+        group_depose(g, g->config.epoch);
+        return;
+    }
+    if (g->tally[TALLY_CLOSED] == g->n_nodes || late) {
+        g->done = true;
+        (void)group_emit(g, GROUP_EFFECT_DONE, 0);
+    }
+}
+
+void group_advance(struct group *g) {
+    enum group_state before;
+    do {
+        before = g->state;
+        switch (g->state) {
+        case GROUP_GATHERING: advance_gathering(g); break;
+        case GROUP_FORMING: advance_forming(g); break;
+        case GROUP_RUNNING: advance_running(g); break;
+        case GROUP_STOPPING: advance_stopping(g); break;
+        case GROUP_CLOSED: advance_closed(g); break;
+        case GROUP_STATE_COUNT: assert_not_reached();
+        }
+    } while (g->state != before);
+}

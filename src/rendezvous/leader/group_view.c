@@ -1,0 +1,190 @@
+/* What others may know of the group: what a node should be told, who is there. */
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/leader/group_priv.h"
+
+/* Until the outcome is put down, the nodes stay as they are. */
+static enum group_state state_to_show(const struct group *g) {
+    return g->state == GROUP_CLOSED && !g->close_known ? g->closed_from : g->state;
+}
+
+static void desire_idle(const struct group *g, const struct node *n, struct desired *d) {
+    d->excluded = n->report.excluded;
+    d->spare = group_is_live(g) && !n->is_member;
+    if (d->excluded)
+        (void)snprintf(d->reason, sizeof d->reason, "%s", n->report.excluded_why);
+}
+
+static void add_neighbour(struct form *f, const struct node_info *info) {
+    struct rdzv_neighbour *n = &f->neighbours[f->n_neighbours++];
+    n->incarnation = info->incarnation;
+    memcpy(n->host, info->host, sizeof n->host);
+    memcpy(n->nets, info->nets, sizeof n->nets);
+    n->listener_port = info->listener_port;
+}
+
+/* Whom it tries to reach before it is prepared: the ring of node ranks, both ways. */
+static void fill_neighbours(const struct group *g, struct form *f) {
+    size_t n = g->n_members, next = (f->node_rank + 1) % n, before = (f->node_rank + n - 1) % n;
+    f->n_neighbours = 0;
+    if (n > 1)
+        add_neighbour(f, &g->members[next]->info);
+    if (n > 2)
+        add_neighbour(f, &g->members[before]->info);
+}
+
+static void desire_end(const struct group *g, struct desired *d) {
+    memcpy(d->reason, g->reason, sizeof d->reason);
+    d->has_failure = g->has_cause && !g->cause_withheld && g->outcome != OUTCOME_SUCCESS;
+    if (d->has_failure)
+        d->failure = g->cause;
+    d->will_restart = d->kind == DESIRED_STOP && !g->closing &&
+                      !g->cause_withheld && !group_budget_spent(g);
+    d->restarts_used += d->will_restart && g->charge_pending;
+    d->n_stopping = g->n_stopping;
+    d->outcome = d->kind == DESIRED_CLOSED ? g->outcome : OUTCOME_NONE;
+}
+
+bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
+    const struct node *n = group_find(g, node);
+    if (n == NULL)
+        return false;
+    struct desired d = {
+        .kind = DESIRED_IDLE,
+        .epoch = g->config.epoch,
+        .generation = n->is_member ? g->generation : (struct generation){0, 0},
+        .grace_ns = UINT64_MAX,
+        .restarts_used = g->restarts_used,
+        .max_restarts = g->config.max_restarts,
+        .losses = g->losses,
+    };
+    switch (state_to_show(g)) {
+    case GROUP_GATHERING: break;
+    case GROUP_FORMING:
+        if (n->is_member && g->form_told) {
+            d.kind = DESIRED_FORM;
+            d.form = n->form;
+            d.form.store_port = g->store_port;
+            memcpy(d.form.store_host, g->store_host, sizeof d.form.store_host);
+            fill_neighbours(g, &d.form);
+        }
+        break;
+    case GROUP_RUNNING:
+        if (n->is_member) {
+            d.kind = DESIRED_START;
+            d.ways = g->ways;
+        }
+        break;
+    case GROUP_STOPPING:
+        if (n->is_member)
+            d.kind = DESIRED_STOP;
+        break;
+    case GROUP_CLOSED:
+        d.kind = DESIRED_CLOSED;
+        d.grace_ns = g->ruined ? g->ruin_grace_ns : UINT64_MAX;
+        break;
+    case GROUP_STATE_COUNT: assert_not_reached();
+    }
+    if (d.kind == DESIRED_IDLE)
+        desire_idle(g, n, &d);
+    if (d.kind == DESIRED_STOP || d.kind == DESIRED_CLOSED)
+        desire_end(g, &d);
+    *ret = d;
+    return true;
+}
+
+static void name_nodes(const struct group *g, struct rdzv_status *ret) {
+    bool *ranks = g->config.static_ranks ? xcalloc(g->config.max_nodes, sizeof *ranks) : NULL;
+    bool full = false;
+    LIST_FOR_EACH(struct node, n, &g->nodes, by_all) {
+        if (full && ranks == NULL)
+            break;
+        bool candidate = (n->tallied & 1u << TALLY_CANDIDATE) != 0;
+        if (!candidate && !n->connected && ret->n_missing < RDZV_STATUS_NAMES_MAX)
+            (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "%s", n->info.host);
+        if (candidate && ret->n_names < RDZV_STATUS_NAMES_MAX)
+            (void)snprintf(ret->names[ret->n_names++], RDZV_HOST_MAX, "%s", n->info.host);
+        /* An inherited node was not asked for its rank, which may be none. */
+        if (candidate && ranks != NULL && (uint32_t)n->info.node_rank < g->config.max_nodes)
+            ranks[n->info.node_rank] = true;
+        full = ret->n_names == RDZV_STATUS_NAMES_MAX && g->tally[TALLY_UNRESOLVED] == 0;
+    }
+    for (uint32_t r = 0; ranks != NULL && r < g->config.max_nodes; r++)
+        if (!ranks[r] && ret->n_missing < RDZV_STATUS_NAMES_MAX)
+            (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "node rank %u", r);
+    free(ranks);
+}
+
+void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *ret) {
+    size_t present = g->tally[TALLY_CANDIDATE];
+    *ret = (struct rdzv_status){
+        .min_nodes = g->need,
+        .max_nodes = g->config.max_nodes,
+        .present = (uint32_t)present,
+        .spares = present > g->config.max_nodes ? (uint32_t)present - g->config.max_nodes : 0,
+        .last_call = g->enough_since_ns != TIME_NEVER,
+        .wait_ns = TIME_NEVER,
+    };
+    uint64_t deadline = g->state == GROUP_GATHERING ? group_gather_deadline(g) : TIME_NEVER;
+    if (deadline != TIME_NEVER)
+        ret->wait_ns = deadline > now_ns ? deadline - now_ns : 0;
+    name_nodes(g, ret);
+    if (g->started_once && g->lost_somebody && g->last_lost[0] != '\0' &&
+        ret->n_missing < RDZV_STATUS_NAMES_MAX)
+        (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "%s", g->last_lost);
+}
+
+enum group_state group_state(const struct group *g) { return g->state; }
+struct generation group_generation(const struct group *g) { return g->generation; }
+enum outcome group_outcome(const struct group *g) {
+    return g->state == GROUP_CLOSED ? g->outcome : OUTCOME_NONE;
+}
+uint32_t group_restarts_used(const struct group *g) { return g->restarts_used; }
+
+size_t group_nodes(const struct group *g, uint64_t *out, size_t max) {
+    size_t i = 0;
+    LIST_FOR_EACH(struct node, n, &g->nodes, by_all) {
+        if (i < max)
+            out[i] = n->info.incarnation;
+        i++;
+    }
+    return i;
+}
+
+size_t group_members(const struct group *g, uint64_t *out, size_t max) {
+    for (size_t i = 0; i < g->n_members && i < max; i++)
+        out[i] = g->members[i]->info.incarnation;
+    return g->n_members;
+}
+
+bool group_clock_offset(const struct group *g, uint64_t node, int64_t *ret_offset_ns,
+                        uint64_t *ret_error_ns) {
+    const struct node *n = group_find(g, node);
+    if (n == NULL || !n->offset_known)
+        return false;
+    *ret_offset_ns = n->offset_ns;
+    *ret_error_ns = n->error_ns;
+    return true;
+}
+
+const struct node_info *group_node_info(const struct group *g, uint64_t node) {
+    const struct node *n = group_find(g, node);
+    return n == NULL ? NULL : &n->info;
+}
+
+void group_check(const struct group *g) {
+    assert(g->n_members <= g->config.max_nodes);
+    assert(g->n_nodes <= RDZV_NODES_MAX);
+    assert(!g->cause_withheld || (g->state == GROUP_STOPPING && g->has_cause && g->charge_pending));
+    assert(g->state != GROUP_GATHERING || (g->n_members == 0 && !g->store_open));
+    assert(g->state != GROUP_RUNNING || (g->form_told && g->store_open));
+    assert(g->state != GROUP_CLOSED || (g->outcome != OUTCOME_NONE && !g->store_open) || g->done);
+    assert(!g->close_known || g->state == GROUP_CLOSED);
+    assert(!g->done || g->state == GROUP_CLOSED);
+    assert(g->successors.n <= RDZV_SUCCESSORS_MAX && g->n_starved <= g->n_members);
+    assert(g->successors.n == 0 || g->successors.epoch == g->config.epoch);
+    assert(!g->config.idle || g->generation.epoch < g->config.epoch);
+    assert(g->tally[TALLY_CANDIDATE] <= g->tally[TALLY_HOPEFUL]);
+    assert(g->tally[TALLY_HOPEFUL] <= g->n_nodes);
+}

@@ -1,0 +1,459 @@
+#include "rendezvous/member/member.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/member/member_priv.h"
+
+#define BIT(s) (1u << (s))
+static const struct {
+    const char *name;
+    unsigned next;
+} states[MEMBER_STATE_COUNT] = {
+    /*                   name          may be followed by */
+    [MEMBER_SEARCHING] = {"searching", BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
+    [MEMBER_IDLE] = {"idle", BIT(MEMBER_PREPARING) | BIT(MEMBER_SEARCHING) | BIT(MEMBER_ENDED)},
+    [MEMBER_PREPARING] = {"preparing",
+                          BIT(MEMBER_PREPARED) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
+    [MEMBER_PREPARED] = {"prepared", BIT(MEMBER_RUNNING) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
+    [MEMBER_RUNNING] = {"running", BIT(MEMBER_STOPPING) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
+    [MEMBER_STOPPING] = {"stopping", BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
+    [MEMBER_ENDED] = {"ended", 0},
+};
+
+const char *member_state_name(enum member_state s) { return states[s].name; }
+
+bool member_may_move(enum member_state from, enum member_state to) {
+    return (states[from].next & BIT(to)) != 0;
+}
+
+void member_config_default(struct member_config *c) {
+    *c = (struct member_config){
+        .heartbeat_ns = NS_PER_S,
+        .margin_ns = NS_PER_S,
+        .leader_timeout_ns = 60 * NS_PER_S,
+        .join_timeout_ns = 600 * NS_PER_S,
+        .probe_retry_ns = 200 * NS_PER_MS,
+        .lease_ns = 5 * NS_PER_S,
+        .arbiter_lease_ns = 60 * NS_PER_S,
+        .min_nodes = 1,
+        .node_unit = 1,
+    };
+}
+
+int member_new(const struct member_config *config, uint64_t now_ns, struct member **ret) {
+    if (config->incarnation == 0 || config->heartbeat_ns == 0 ||
+        (config->has_arbiter && (config->node_unit == 0 || config->lease_ns == 0)))
+        return -EINVAL;
+    struct member *m = xcalloc(1, sizeof *m);
+    m->config = *config;
+    m->state = MEMBER_SEARCHING;
+    m->now_ns = m->since_ns = now_ns;
+    m->due_ns = TIME_NEVER;
+    m->renew_ns = m->probe_ns = TIME_NEVER;
+    m->probe_wait_ns = PROBE_RETRY_MIN_NS;
+    m->report.state = NODE_JOINED;
+    m->seat = config->has_arbiter ? SEAT_ASKING : SEAT_FIXED;
+    m->callers = CALLERS_SENT_AWAY;
+    m->heir_index = -1;
+    m->seek_ns = m->again_ns = m->may_claim_ns = TIME_NEVER;
+    m->random = m->parked.seed = config->seed;
+    if (config->has_arbiter)
+        member_seat_begin(m);
+    *ret = m;
+    return 0;
+}
+
+void member_free(struct member *m) {
+    if (m == NULL)
+        return;
+    estate_fini(&m->estate);
+    idmap_fini(&m->parked);
+    free(m);
+}
+
+void member_update_fini(struct member_update *u) {
+    free(u->effects);
+    *u = (struct member_update){0};
+}
+
+/* ---- effects ---- */
+
+struct member_effect *member_emit(struct member *m, enum member_effect_kind kind) {
+    struct member_update *u = m->update;
+    if (u->n_effects == u->cap) {
+        u->cap = u->cap == 0 ? 8 : u->cap * 2;
+        u->effects = xrealloc(u->effects, u->cap * sizeof *u->effects);
+    }
+    u->effects[u->n_effects] = (struct member_effect){.kind = kind};
+    return &u->effects[u->n_effects++];
+}
+
+/* Between JOIN and WELCOME nothing can be said, and JOIN may hold an older word: then WELCOME is
+ * the time to repeat it. */
+void member_say(struct member *m) {
+    m->unsaid = !m->connected;
+    if (!m->connected)
+        return;
+    (void)member_emit(m, MEMBER_EFFECT_REPORT);
+    if (m->renew_ns != TIME_NEVER && m->renew_ns <= m->now_ns + m->config.heartbeat_ns / 2)
+        member_renew(m); /* one packet instead of two */
+}
+
+void member_say_soon(struct member *m) {
+    m->unsaid = true;
+    if (m->connected)
+        m->renew_ns = MIN2(m->renew_ns, m->now_ns + m->config.heartbeat_ns / 4);
+}
+
+void member_renew(struct member *m) {
+    if (!m->connected)
+        return;
+    if (m->unsaid) {
+        m->unsaid = false;
+        (void)member_emit(m, MEMBER_EFFECT_REPORT);
+    }
+    member_emit(m, MEMBER_EFFECT_RENEW)->renew = (struct renew){
+        .clock_ns = m->now_ns,
+        .leader_clock_ns = m->leader_clock_ns,
+        .rtt_ns = m->rtt_ns,
+        .epoch = m->epoch,
+    };
+    m->renew_ns = m->now_ns + m->config.heartbeat_ns;
+}
+
+void member_move(struct member *m, enum member_state to) {
+    assert(member_may_move(m->state, to));
+    m->state = to;
+}
+
+void member_set_report(struct member *m, enum node_state state) {
+    m->report.state = state;
+    m->report.generation = m->generation;
+    m->report.finished = m->report.finished || state == NODE_FINISHED;
+    if (state == NODE_RUNNING)
+        member_say_soon(m); /* nobody waits for it, and thousands would say it at once */
+    else
+        member_say(m);
+}
+
+/* ---- the end ---- */
+
+/* The first decision stands. */
+void member_decide_end(struct member *m, enum member_end_kind kind, const char *reason) {
+    if (m->end.kind != MEMBER_END_NONE)
+        return;
+    m->end.kind = kind;
+    (void)snprintf(m->end.reason, sizeof m->end.reason, "%s", reason);
+}
+
+void member_finish(struct member *m) {
+    if (m->state == MEMBER_ENDED)
+        return;
+    if (m->closed)
+        member_set_report(m, NODE_CLOSED);
+    else if (m->leaving && m->connected)
+        (void)member_emit(m, MEMBER_EFFECT_SEND_LEAVE);
+    member_move(m, MEMBER_ENDED);
+    (void)member_emit(m, MEMBER_EFFECT_END);
+}
+
+void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason) {
+    assert(m->has_workers);
+    if (m->state == MEMBER_RUNNING)
+        member_move(m, MEMBER_STOPPING);
+    (void)snprintf(m->reason, sizeof m->reason, "%s", reason);
+    struct member_effect *e = member_emit(m, MEMBER_EFFECT_STOP);
+    e->generation = m->generation;
+    e->grace_ns = grace_ns;
+    e->reason = m->reason;
+}
+
+static void fence(struct member *m) {
+    if (m->fenced)
+        return;
+    m->fenced = true;
+    if (m->state == MEMBER_RUNNING)
+        member_move(m, MEMBER_STOPPING);
+    (void)member_emit(m, MEMBER_EFFECT_FENCE);
+}
+
+/* Ends as decided: at once, or when the workers are gone, or can't be. */
+void member_end_with_grace(struct member *m, uint64_t grace_ns) {
+    if (m->has_workers && m->report.unusable[0] == '\0')
+        member_stop_workers(m, grace_ns, m->end.reason);
+    else
+        member_finish(m);
+}
+
+/* The workers may have what is left of the lease. Those that have ended stay as they are. */
+void member_stop_for_leader(struct member *m, const char *why) {
+    uint64_t left = m->lease_end_ns > m->now_ns ? m->lease_end_ns - m->now_ns : 0;
+    m->start_wanted = false;
+    m->lease_names = (struct generation){0, 0};
+    if (m->has_workers && m->report.state != NODE_FINISHED && !m->fenced) {
+        member_stop_workers(m, left, why);
+    } else if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
+        member_move(m, MEMBER_IDLE);
+        member_set_report(m, NODE_STOPPED);
+    }
+}
+
+/* ---- what the launcher says ---- */
+
+static void on_prepared(struct member *m, const struct member_event *ev) {
+    if (m->state != MEMBER_PREPARING || generation_compare(ev->generation, m->generation) != 0)
+        return;
+    m->report.ways = ev->ways;
+    member_move(m, MEMBER_PREPARED);
+    m->renew_ns = m->now_ns; /* its answer is the lease that START needs */
+    member_set_report(m, NODE_PREPARED);
+    member_try_start(m);
+}
+
+/* The first counts, unless it was the echo of what is only noticed now. */
+static bool counts(const struct member *m, const struct failure *f) {
+    const struct failure *first = &m->report.failure;
+    return !m->report.has_failure || (failure_noise(f) < failure_noise(first) &&
+                                      f->at_ns <= first->at_ns + FAILURE_ECHO_NS);
+}
+
+static void on_failure(struct member *m, const struct member_event *ev) {
+    if (generation_compare(ev->generation, m->generation) != 0 || !counts(m, ev->failure))
+        return;
+    if (m->has_workers && m->fenced) /* it died of the lease's end, by our hand or the guardian's */
+        return;
+    switch (m->state) {
+    case MEMBER_PREPARING: member_move(m, MEMBER_IDLE); break;
+    case MEMBER_RUNNING:
+    case MEMBER_STOPPING: break;
+    case MEMBER_SEARCHING:
+    case MEMBER_IDLE:
+    case MEMBER_PREPARED:
+    case MEMBER_ENDED: return;
+    case MEMBER_STATE_COUNT: assert_not_reached();
+    }
+    m->report.has_failure = true;
+    m->report.failure = *ev->failure;
+    member_set_report(m, NODE_FAILED);
+}
+
+static void on_all_gone(struct member *m) {
+    if (!m->has_workers)
+        return;
+    m->has_workers = false;
+    member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = TIME_NEVER;
+    if (m->end.kind != MEMBER_END_NONE) {
+        if (!m->closed)
+            member_set_report(m, NODE_STOPPED);
+        member_finish(m);
+        return;
+    }
+    if (m->state != MEMBER_STOPPING)
+        return; /* finished or failed: STOP or CLOSED comes */
+    member_move(m, MEMBER_IDLE);
+    member_set_report(m, NODE_STOPPED);
+    if (m->has_stop_cause && generation_compare(m->stop_cause.generation, m->generation) > 0) {
+        struct desired d = m->stop_cause;
+        member_on_stop(m, &d);
+    }
+    if (m->has_later) {
+        struct desired d = m->later;
+        member_on_form(m, &d);
+    }
+}
+
+static void on_leave(struct member *m, const struct member_event *ev) {
+    if (m->leaving) { /* asked again: no more patience */
+        if (m->has_workers)
+            fence(m);
+        return;
+    }
+    m->leaving = m->report.leaving = true;
+    member_decide_end(m, MEMBER_END_LEFT, ev->reason);
+    member_say(m);
+    member_end_with_grace(m, ev->grace_ns);
+}
+
+/* ---- those who come here ---- */
+
+static void on_caller(struct member *m, uint64_t caller, bool came) {
+    if (came && m->callers == CALLERS_PARKED && caller != 0)
+        idmap_put(&m->parked, caller, m);
+    else
+        idmap_remove(&m->parked, caller);
+}
+
+/* ---- time ---- */
+
+static void look_after_leader(struct member *m) {
+    if (m->now_ns >= m->probe_ns ||
+        (m->probe_ns == TIME_NEVER && !m->probing &&
+         m->now_ns > m->leader_seen_ns + SILENT_HEARTBEATS * m->config.heartbeat_ns))
+        member_probe_leader(m);
+}
+
+/* With an arbiter: one that took this node in, and was not lost since. */
+static bool has_leader(const struct member *m) {
+    return m->seat == SEAT_FOLLOWING && m->leader != 0 &&
+           m->leader == m->leader_peer.incarnation;
+}
+
+static void on_time(struct member *m) {
+    if (m->has_workers && !m->fenced && m->now_ns >= m->lease_end_ns)
+        fence(m);
+    if (m->connected && m->now_ns >= m->renew_ns)
+        member_renew(m);
+    if (m->config.has_arbiter) {
+        if (m->end.kind == MEMBER_END_NONE && has_leader(m))
+            look_after_leader(m);
+        member_seat_time(m);
+        return;
+    }
+    if (m->state == MEMBER_SEARCHING) {
+        if (m->now_ns >= m->since_ns + m->config.join_timeout_ns) {
+            member_decide_end(m, MEMBER_END_LEADER_LOST,
+                              "no leader took this node in within the join timeout");
+            member_finish(m);
+        }
+        return;
+    }
+    if (m->end.kind != MEMBER_END_NONE)
+        return;
+    if (m->now_ns >= m->leader_seen_ns + m->config.leader_timeout_ns)
+        member_leader_gone(m, "the leader has been silent for the leader timeout");
+    else
+        look_after_leader(m);
+}
+
+static uint64_t next_deadline(const struct member *m) {
+    if (m->state == MEMBER_ENDED)
+        return TIME_NEVER;
+    uint64_t t = m->connected ? m->renew_ns : TIME_NEVER;
+    if (m->has_workers && !m->fenced)
+        t = MIN2(t, m->lease_end_ns);
+    if (m->config.has_arbiter && m->end.kind == MEMBER_END_NONE)
+        t = MIN2(t, member_seat_deadline(m));
+    else if (m->state == MEMBER_SEARCHING)
+        return MIN2(t, m->since_ns + m->config.join_timeout_ns);
+    if (m->end.kind != MEMBER_END_NONE)
+        return t;
+    if (m->config.has_arbiter && !has_leader(m))
+        return t;
+    t = MIN2(t, m->probe_ns);
+    if (!m->config.has_arbiter)
+        t = MIN2(t, m->leader_seen_ns + m->config.leader_timeout_ns);
+    if (!m->probing && m->probe_ns == TIME_NEVER)
+        t = MIN2(t, m->leader_seen_ns + SILENT_HEARTBEATS * m->config.heartbeat_ns + 1);
+    return t;
+}
+
+/* ---- the step ---- */
+
+static void dispatch(struct member *m, const struct member_event *ev) {
+    switch (ev->kind) {
+    case MEMBER_EVENT_TIME: break;
+    case MEMBER_EVENT_WELCOME: member_on_welcome(m, ev); break;
+    case MEMBER_EVENT_REFUSED:
+        member_decide_end(m, MEMBER_END_REFUSED, ev->reason);
+        member_end_with_grace(m, UINT64_MAX);
+        break;
+    case MEMBER_EVENT_DISCONNECT: member_on_disconnect(m); break;
+    case MEMBER_EVENT_DESIRED: member_on_desired(m, ev->desired); break;
+    case MEMBER_EVENT_LEASE: member_on_lease(m, &ev->lease); break;
+    case MEMBER_EVENT_PROBE: member_on_probe(m, ev->probe); break;
+    case MEMBER_EVENT_PREPARED: on_prepared(m, ev); break;
+    case MEMBER_EVENT_FAILURE: on_failure(m, ev); break;
+    case MEMBER_EVENT_SUCCEEDED:
+        if (m->state == MEMBER_RUNNING && m->report.state == NODE_RUNNING &&
+            generation_compare(ev->generation, m->generation) == 0)
+            member_set_report(m, NODE_FINISHED);
+        break;
+    case MEMBER_EVENT_ALL_GONE: on_all_gone(m); break;
+    case MEMBER_EVENT_UNKILLABLE:
+        (void)snprintf(m->report.unusable, sizeof m->report.unusable, "%s", ev->reason);
+        member_say(m);
+        if (m->end.kind != MEMBER_END_NONE)
+            member_finish(m);
+        break;
+    case MEMBER_EVENT_LEAVE: on_leave(m, ev); break;
+    case MEMBER_EVENT_NAMED: succession_on_named(m, ev->successors); break;
+    case MEMBER_EVENT_ESTATE: succession_on_estate(m, ev->estate); break;
+    case MEMBER_EVENT_ARBITER:
+        if (ev->answer->request.kind == ARBITER_CLAIM)
+            succession_on_claim(m, ev->answer);
+        else
+            member_on_record(m, ev->answer);
+        break;
+    case MEMBER_EVENT_CALLER: on_caller(m, ev->caller, true); break;
+    case MEMBER_EVENT_CALLER_GONE: on_caller(m, ev->caller, false); break;
+    case MEMBER_EVENT_PEER_PROBE: succession_on_peer_probe(m, ev->caller, ev->probe); break;
+    case MEMBER_EVENT_REDIRECT: member_on_redirect(m, ev->epoch, ev->peer); break;
+    case MEMBER_EVENT_DEPOSED: member_on_deposed(m); break;
+    case MEMBER_EVENT_SAFE_POINT:
+        if (m->state == MEMBER_RUNNING &&
+            generation_compare(ev->generation, m->generation) == 0) {
+            m->report.at_safe_point = true; /* in this one report */
+            member_say(m);
+        }
+        break;
+    case MEMBER_EVENT_KIND_COUNT: assert_not_reached();
+    }
+}
+
+/* What was silent while this node itself slept is asked again. */
+static void forgive_own_sleep(struct member *m) {
+    m->leader_seen_ns = m->since_ns = m->now_ns;
+    m->beat_ns = m->now_ns;
+    if (m->apart_ns != TIME_NEVER)
+        m->apart_ns = m->now_ns;
+    if (m->connected)
+        m->good_lease_ns = m->now_ns;
+}
+
+void member_step(struct member *m, const struct member_event *event, struct member_update *ret) {
+    assert(event->now_ns >= m->now_ns);
+    m->now_ns = event->now_ns;
+    m->update = ret;
+    ret->n_effects = 0;
+    m->n_requests = 0;
+    m->report.at_safe_point = false;
+    if (m->state != MEMBER_ENDED) {
+        /* After a sleep the lease's end comes before everything that piled up meanwhile. */
+        if (m->has_workers && m->now_ns >= m->lease_end_ns)
+            fence(m);
+        /* Nor does the leader's silence count while this node itself slept. */
+        if (m->now_ns > m->due_ns && m->now_ns - m->due_ns > m->config.heartbeat_ns / 2)
+            forgive_own_sleep(m);
+        dispatch(m, event);
+        if (m->state != MEMBER_ENDED)
+            on_time(m);
+        if (m->config.has_arbiter)
+            member_tell_callers(m);
+    }
+    ret->deadline_ns = m->due_ns = next_deadline(m);
+    m->update = NULL;
+    member_check(m);
+}
+
+/* ---- what others may know ---- */
+
+enum member_state member_state(const struct member *m) { return m->state; }
+const struct report *member_report(const struct member *m) { return &m->report; }
+const struct form *member_form(const struct member *m) { return &m->form; }
+const struct desired *member_stop_cause(const struct member *m) {
+    return m->has_stop_cause ? &m->stop_cause : NULL;
+}
+const struct member_end *member_end(const struct member *m) { return &m->end; }
+struct generation member_generation(const struct member *m) { return m->generation; }
+uint64_t member_lease_end(const struct member *m) { return m->lease_end_ns; }
+bool member_has_workers(const struct member *m) { return m->has_workers; }
+
+void member_check(const struct member *m) {
+    assert(m->state != MEMBER_ENDED || m->end.kind != MEMBER_END_NONE);
+    assert(!m->has_workers || m->state == MEMBER_RUNNING || m->state == MEMBER_STOPPING ||
+           m->report.unusable[0] != '\0');
+    assert(m->state != MEMBER_STOPPING || m->has_workers);
+    assert(m->state != MEMBER_PREPARED || m->report.state == NODE_PREPARED);
+}

@@ -1,0 +1,231 @@
+/* One node's machine: obeys the leader's words as long as it holds a lease, and with an arbiter
+ * finds the next leader, or becomes it. Pure, like group.
+ *
+ *     SEARCHING ─welcomed─▶ IDLE ─FORM─▶ PREPARING ─prepared─▶ PREPARED ─START + lease─▶ RUNNING
+ *                           ▲  ▲             │                     │                       │
+ *                           │  └─STOP, nack──┴──STOP, other FORM───┘  STOP, lease end, leaving,
+ *                           └────────all gone──────── STOPPING ◀────────── leader gone ────┘
+ *     any ──CLOSED and all gone, leader gone for good, left──▶ ENDED
+ *
+ * FINISHED (all workers ended with 0) and FAILED (one did not) are RUNNING with a report of their
+ * own: the workers' places are kept until the leader says STOP or CLOSED.
+ *
+ * Beside it, with an arbiter, its seat (rendezvous.md, "Succession"):
+ *
+ *     ASKING ─record─▶ FOLLOWING ─gone, silent─▶ SEEKING ─rules 2, 4─▶ CLAIMING ─won─▶ LEADING
+ *       │ none: claim      ▲                        │ a leader            │ lost          │
+ *       ▼                  ├────────────────────────┘◀────────────────────┘               │
+ *     CLAIMING             └──────────────── another leads ───────────────────────────────┘
+ *
+ * Nodes that lost their leader go to the successors, the first first: they JOIN at its listener and
+ * are parked there (CALLER) until it leads, or says where they have to go. */
+#pragma once
+
+#include "rendezvous/leader/group.h"
+
+enum member_state {
+    MEMBER_SEARCHING = 1, /* no leader has welcomed this node yet */
+    MEMBER_IDLE,          /* joined, no worker */
+    MEMBER_PREPARING,     /* told FORM; the launcher makes ready */
+    MEMBER_PREPARED,      /* acknowledged; waits for START and a lease */
+    MEMBER_RUNNING,       /* workers were started (report: RUNNING, FINISHED or FAILED) */
+    MEMBER_STOPPING,      /* workers are being ended */
+    MEMBER_ENDED,         /* the agent exits with member_end() */
+    MEMBER_STATE_COUNT,
+};
+
+enum member_seat {
+    SEAT_FIXED = 1, /* no arbiter: the endpoint's leader or none */
+    SEAT_ASKING,    /* reads the arbiter: whom to follow? */
+    SEAT_FOLLOWING, /* one leader is known, and connected to or tried */
+    SEAT_SEEKING,   /* lost the leader: goes to the successors, or waits as one */
+    SEAT_CLAIMING,  /* asks the arbiter for an epoch */
+    SEAT_LEADING,   /* this agent leads: its node follows it like any other */
+    SEAT_COUNT,
+};
+
+struct member_config {
+    uint64_t incarnation;       /* of this node */
+    uint64_t heartbeat_ns;      /* between RENEWs */
+    uint64_t margin_ns;         /* on top of a lease, for a probe's patience */
+    uint64_t leader_timeout_ns; /* a leader that was there and is silent: give up after this */
+    uint64_t join_timeout_ns;   /* a leader that never answered: give up after this */
+    uint64_t probe_retry_ns;    /* between probes that say nothing */
+    bool has_arbiter;           /* seats beyond FIXED */
+    uint64_t lease_ns;          /* the leader's WELCOME replaces it */
+    uint64_t arbiter_lease_ns;
+    uint32_t min_nodes, node_unit; /* a successor claims for so many */
+    struct rdzv_peer self;      /* what a claim of ours says */
+    uint64_t seed;              /* for random waits */
+};
+/* lease 5 s, arbiter lease 60 s, min 1, unit 1; heartbeat 1 s, margin 1 s, leader timeout 60 s,
+ * join timeout 600 s, probe retry 200 ms. */
+void member_config_default(struct member_config *config);
+
+enum member_event_kind {
+    MEMBER_EVENT_TIME = 1,
+    MEMBER_EVENT_WELCOME,      /* a leader took us in: leader (incarnation), epoch */
+    MEMBER_EVENT_REFUSED,      /* it will not have us: reason. Final */
+    MEMBER_EVENT_DISCONNECT,   /* the connection ended, or could not be made */
+    MEMBER_EVENT_DESIRED,      /* desired */
+    MEMBER_EVENT_LEASE,        /* lease */
+    MEMBER_EVENT_PROBE,        /* probe: what the leader's listener said */
+    MEMBER_EVENT_PREPARED,     /* launcher: ready for generation, with ways (struct report) */
+    MEMBER_EVENT_FAILURE,      /* launcher: failure (also: could not prepare, could not spawn) */
+    MEMBER_EVENT_SUCCEEDED,    /* launcher: all workers of generation ended with 0 */
+    MEMBER_EVENT_ALL_GONE,     /* launcher: no process of any generation is left */
+    MEMBER_EVENT_UNKILLABLE,   /* launcher: a process that can't be killed: reason */
+    MEMBER_EVENT_LEAVE,        /* a signal: stop, then leave: reason, grace_ns */
+    MEMBER_EVENT_NAMED,        /* successors: of the leader we are connected to */
+    MEMBER_EVENT_ESTATE,       /* estate: complete; after NAMED. Copied */
+    MEMBER_EVENT_ARBITER,      /* answer, to a request of an effect */
+    MEMBER_EVENT_CALLER,       /* caller: a node JOINs at our listener, and is parked there */
+    MEMBER_EVENT_CALLER_GONE,  /* caller: its connection has ended */
+    MEMBER_EVENT_PEER_PROBE,   /* caller (the incarnation probed), probe */
+    MEMBER_EVENT_REDIRECT,     /* epoch, peer: whom we asked says that this one leads */
+    MEMBER_EVENT_DEPOSED,      /* our own group is no more: another leads, or it was closed */
+    MEMBER_EVENT_SAFE_POINT,   /* launcher: a worker of generation said so */
+    MEMBER_EVENT_KIND_COUNT,
+};
+
+struct member_event {
+    enum member_event_kind kind;
+    uint64_t now_ns;
+    uint64_t leader; /* WELCOME */
+    uint32_t epoch;  /* WELCOME */
+    /* WELCOME: the leader's settings, for all nodes, in place of member_config's. 0: keep */
+    uint64_t heartbeat_ns, margin_ns, lease_ns;
+    const struct desired *desired;
+    struct lease lease;
+    enum probe_result probe;
+    struct generation generation;
+    uint32_t ways;
+    const struct failure *failure;
+    const char *reason;
+    uint64_t grace_ns;
+    const struct successors *successors;
+    const struct estate *estate;
+    const struct arbiter_answer *answer;
+    uint64_t caller;
+    const struct rdzv_peer *peer;
+};
+
+enum member_effect_kind {
+    /* (re)connect to the leader and JOIN with member_report(). Without an arbiter: at the endpoint;
+     * with one: to `peer`, ending an attempt at another; each address in turn, and DISCONNECT when
+     * all have failed, its HELLO was another's, or it refused for now. `soon`: without a pause */
+    MEMBER_EFFECT_CONNECT = 1,
+    MEMBER_EFFECT_REPORT,      /* send member_report() */
+    MEMBER_EFFECT_RENEW,       /* renew */
+    MEMBER_EFFECT_PROBE,       /* probe the leader's listener */
+    /* generation, form (member_form()): make ready, then EVENT_PREPARED */
+    MEMBER_EFFECT_PREPARE,
+    MEMBER_EFFECT_START,       /* generation: spawn the workers; ways, that all members have */
+    /* end the workers: grace_ns (UINT64_MAX: own default); reason; then ALL_GONE */
+    MEMBER_EFFECT_STOP,
+    MEMBER_EFFECT_FENCE,       /* SIGKILL everything now; then ALL_GONE */
+    /* lease_end_ns: what the guardian must hold; TIME_NEVER: nothing runs */
+    MEMBER_EFFECT_LEASE_END,
+    MEMBER_EFFECT_SEND_LEAVE,  /* say LEAVE on the connection, then close it */
+    MEMBER_EFFECT_END,         /* it is over: member_end() */
+    MEMBER_EFFECT_HANG_UP,     /* end the connection or the attempt, with no DISCONNECT */
+    MEMBER_EFFECT_ECHO,        /* echo: send it at once */
+    MEMBER_EFFECT_ARBITER,     /* request: ask it */
+    MEMBER_EFFECT_PROBE_PEER,  /* peer: probe its listener, then PEER_PROBE */
+    /* lead: serve the parked and all who come, with a new group; then connect to ourselves */
+    MEMBER_EFFECT_LEAD,
+    /* what the listener says to those who JOIN, those parked included, from now on: `callers`,
+     * `peer` and `epoch` for REDIRECT */
+    MEMBER_EFFECT_CALLERS,
+    MEMBER_EFFECT_KIND_COUNT,
+};
+
+enum member_callers {
+    CALLERS_SENT_AWAY = 1, /* refused for now: "the agent there does not lead" */
+    CALLERS_PARKED,        /* held: this agent may lead soon */
+    CALLERS_REDIRECTED,    /* `peer` leads */
+    CALLERS_SERVED,        /* this agent leads: LEAD has made the server */
+};
+
+/* What a new leader begins with: for its group_config. */
+struct member_lead {
+    uint32_t epoch;
+    bool idle;                    /* the epoch is */
+    uint64_t not_before_ns;       /* 0: nothing to wait for */
+    uint64_t absent_until_ns;
+    uint64_t old_leader;          /* incarnation; 0: not known */
+    const struct estate *estate;  /* NULL: none. Borrowed until the next step */
+};
+
+struct member_effect {
+    enum member_effect_kind kind;
+    struct renew renew;
+    struct generation generation;
+    uint64_t grace_ns;
+    uint64_t lease_end_ns;
+    uint32_t ways;
+    bool soon;
+    struct echo echo;
+    struct rdzv_peer peer;
+    enum member_callers callers;
+    uint32_t epoch;
+    struct member_lead lead;
+    const struct arbiter_request *request; /* borrowed until the next step */
+    const char *reason; /* borrowed until the next step */
+};
+
+struct member_update {
+    struct member_effect *effects; /* owned by the update, reused */
+    size_t n_effects, cap;
+    uint64_t deadline_ns;
+};
+void member_update_fini(struct member_update *u);
+
+/* How it ended, for the exit status and the report. */
+enum member_end_kind {
+    MEMBER_END_NONE = 0,
+    MEMBER_END_SUCCESS,
+    MEMBER_END_FAILED,      /* the job failed: reason, maybe failure (the first cause) */
+    MEMBER_END_LEADER_LOST, /* reason */
+    MEMBER_END_REFUSED,     /* reason: configuration */
+    MEMBER_END_LEFT,        /* this node was told to stop, and has */
+};
+struct member_end {
+    enum member_end_kind kind;
+    char reason[RDZV_REASON_MAX];
+    bool has_failure;
+    struct failure failure;
+    uint32_t restarts_used, max_restarts;
+    bool was_closed; /* the job was over before this node came */
+    bool was_spare;  /* a group ran without this node when it was last told */
+};
+
+struct member;
+_must_use_ int member_new(const struct member_config *config, uint64_t now_ns, struct member **ret);
+void member_free(struct member *m);
+static inline void member_freep(struct member **m) { member_free(*m); }
+
+void member_step(struct member *m, const struct member_event *event, struct member_update *ret);
+
+enum member_state member_state(const struct member *m);
+/* borrowed until the next step */
+const struct report *member_report(const struct member *m);
+const struct form *member_form(const struct member *m);            /* of the newest FORM */
+/* the newest STOP or CLOSED; NULL */
+const struct desired *member_stop_cause(const struct member *m);
+const struct member_end *member_end(const struct member *m);
+struct generation member_generation(const struct member *m);       /* of the newest FORM, or none */
+uint64_t member_lease_end(const struct member *m);                 /* 0: none */
+bool member_has_workers(const struct member *m);                   /* STARTed and not ALL_GONE */
+enum member_seat member_seat(const struct member *m);
+uint32_t member_epoch(const struct member *m);                     /* the highest it knows of */
+/* Whom it follows: false when none is known. */
+bool member_leader(const struct member *m, struct rdzv_peer *ret);
+/* What it waits for while it has no leader: one sentence, or "". Borrowed until the next step. */
+const char *member_waiting(const struct member *m);
+
+const char *member_state_name(enum member_state s);
+bool member_may_move(enum member_state from, enum member_state to);
+const char *member_seat_name(enum member_seat s);
+bool member_seat_may_move(enum member_seat from, enum member_seat to);
+void member_check(const struct member *m);

@@ -1,0 +1,174 @@
+/* What the leader wants of this node, and the lease that goes with it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/member/member_priv.h"
+
+void member_try_start(struct member *m) {
+    if (m->state != MEMBER_PREPARED || !m->start_wanted || m->names_end_ns <= m->now_ns ||
+        generation_compare(m->lease_names, m->generation) != 0)
+        return;
+    member_move(m, MEMBER_RUNNING);
+    m->has_workers = true;
+    m->fenced = false;
+    member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->lease_end_ns;
+    struct member_effect *e = member_emit(m, MEMBER_EFFECT_START);
+    e->generation = m->generation;
+    e->ways = m->ways;
+    member_set_report(m, NODE_RUNNING);
+}
+
+/* What was made ready for a group that never started, and that the leader no longer speaks of. */
+static void drop_preparation(struct member *m) {
+    if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
+        m->start_wanted = false;
+        member_move(m, MEMBER_IDLE);
+    }
+}
+
+/* The leader does not count on us: it never did, or it has counted us lost meanwhile. */
+static void on_idle(struct member *m, const struct desired *d) {
+    m->start_wanted = false;
+    m->end.was_spare = d->spare;
+    m->report.restarts_used = MAX2(m->report.restarts_used, d->restarts_used);
+    m->report.losses = MAX2(m->report.losses, d->losses);
+    if (d->excluded && !m->report.excluded) {
+        m->report.excluded = true;
+        (void)snprintf(m->report.excluded_why, sizeof m->report.excluded_why, "%.120s",
+                       d->reason);
+    }
+    if (m->state == MEMBER_RUNNING && m->has_workers) {
+        member_stop_workers(m, d->grace_ns, "the leader runs the job without this node");
+    } else if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED ||
+               m->state == MEMBER_RUNNING) {
+        member_move(m, MEMBER_IDLE);
+        member_set_report(m, NODE_STOPPED);
+    } else if (m->state == MEMBER_IDLE && m->report.state == NODE_FAILED) {
+        member_set_report(m, NODE_STOPPED); /* it could not prepare for a group that is no more */
+    }
+}
+
+void member_on_form(struct member *m, const struct desired *d) {
+    int c = generation_compare(d->generation, m->generation);
+    if (c < 0)
+        return;
+    if (c == 0) {
+        member_say(m);
+        return;
+    }
+    drop_preparation(m);
+    if (m->state != MEMBER_IDLE) {
+        m->has_later = true;
+        m->later = *d;
+        return;
+    }
+    m->has_later = m->has_stop_cause = m->start_wanted = m->end.was_spare = false;
+    m->generation = d->generation;
+    m->form = d->form;
+    m->report.has_failure = m->report.finished = false;
+    m->report.ways = 0;
+    m->report.restarts_used = MAX2(m->report.restarts_used, d->form.restarts_used);
+    m->report.losses = MAX2(m->report.losses, d->form.losses);
+    member_move(m, MEMBER_PREPARING);
+    member_emit(m, MEMBER_EFFECT_PREPARE)->generation = m->generation;
+}
+
+static bool same_cause(const struct desired *a, const struct desired *b) {
+    return a->has_failure == b->has_failure && strcmp(a->reason, b->reason) == 0 &&
+           (!a->has_failure || (a->failure.incarnation == b->failure.incarnation &&
+                                a->failure.rank == b->failure.rank));
+}
+
+void member_on_stop(struct member *m, const struct desired *d) {
+    int c = generation_compare(d->generation, m->generation);
+    if (c < 0)
+        return;
+    bool other_cause = m->has_stop_cause && c == 0 && !same_cause(&m->stop_cause, d);
+    m->stop_cause = *d;
+    m->has_stop_cause = true;
+    m->start_wanted = false;
+    if (c > 0) {
+        if (m->has_workers) /* of an older group: end these first; STOP will be told again */
+            member_stop_workers(m, d->grace_ns, d->reason);
+        drop_preparation(m);
+        if (m->state != MEMBER_IDLE)
+            return;
+        m->generation = d->generation;
+        m->report.has_failure = m->report.finished = false;
+    }
+    if (m->has_workers) {
+        member_stop_workers(m, d->grace_ns, d->reason);
+        return;
+    }
+    bool all_ended = m->state == MEMBER_RUNNING;
+    if (m->state != MEMBER_IDLE)
+        member_move(m, MEMBER_IDLE);
+    member_set_report(m, NODE_STOPPED);
+    if (other_cause || all_ended) { /* nothing is left to end; people want to know why */
+        (void)snprintf(m->reason, sizeof m->reason, "%s", d->reason);
+        struct member_effect *e = member_emit(m, MEMBER_EFFECT_STOP);
+        e->generation = m->generation;
+        e->reason = m->reason;
+    }
+}
+
+void member_on_closed(struct member *m, const struct desired *d) {
+    m->closed = true;
+    m->stop_cause = *d;
+    m->has_stop_cause = true;
+    m->start_wanted = false;
+    if (m->end.kind == MEMBER_END_LEADER_LOST)
+        m->end.kind = MEMBER_END_NONE; /* it came back with the last word */
+    if (m->end.kind == MEMBER_END_NONE) {
+        member_decide_end(m, d->outcome == OUTCOME_SUCCESS ? MEMBER_END_SUCCESS : MEMBER_END_FAILED,
+                   d->reason);
+        m->end.has_failure = d->has_failure;
+        m->end.failure = d->failure;
+        m->end.restarts_used = d->restarts_used;
+        m->end.max_restarts = d->max_restarts;
+    }
+    member_end_with_grace(m, d->grace_ns);
+}
+
+void member_on_desired(struct member *m, const struct desired *d) {
+    if (!m->connected || d->epoch != m->epoch || m->leader == 0)
+        return;
+    m->leader_seen_ns = m->now_ns;
+    switch (d->kind) {
+    case DESIRED_IDLE: on_idle(m, d); break;
+    case DESIRED_FORM: member_on_form(m, d); break;
+    case DESIRED_START:
+        if (generation_compare(d->generation, m->generation) == 0 && !m->leaving) {
+            m->start_wanted = true;
+            m->ways = d->ways;
+            member_try_start(m);
+        }
+        break;
+    case DESIRED_STOP: member_on_stop(m, d); break;
+    case DESIRED_CLOSED: member_on_closed(m, d); break;
+    case DESIRED_KIND_COUNT: assert_not_reached();
+    }
+}
+
+void member_on_lease(struct member *m, const struct lease *lease) {
+    if (!m->connected || lease->epoch != m->epoch || lease->echo_ns < m->connected_ns ||
+        lease->echo_ns > m->now_ns)
+        return;
+    m->leader_seen_ns = m->now_ns;
+    m->probe_ns = TIME_NEVER;
+    m->leader_clock_ns = lease->clock_ns;
+    m->rtt_ns = MAX2(m->now_ns - lease->echo_ns, (uint64_t)1);
+    succession_on_lease(m, lease);
+    if (lease->validity_ns == 0)
+        return;
+    m->good_lease_ns = m->now_ns;
+    uint64_t end = lease->echo_ns + lease->validity_ns;
+    m->lease_names = lease->prepared;
+    m->names_end_ns = end;
+    if (end > m->lease_end_ns) {
+        m->lease_end_ns = end;
+        if (m->has_workers && !m->fenced)
+            member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = end;
+    }
+    member_try_start(m);
+}

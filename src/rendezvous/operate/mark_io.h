@@ -1,0 +1,45 @@
+/* The mark that a leader at a fixed endpoint leaves on its host, for whoever is started there after
+ * it: rendezvous.md, "A fixed endpoint". A small file in the run directory (registry_io.h): the
+ * epoch, whether the job was closed, and, as its modification time, when the leader last touched
+ * it. File work alone, no loop.
+ *
+ *     struct mark_prev prev; struct mark *mark;
+ *     r = mark_open(run_id, "node1:29400", lease_ns + margin_ns, &prev, &mark, &err);
+ *     … lead epoch mark_epoch(mark), start nothing before mark_free_from(&prev, now_ns)
+ *     r = mark_touch(mark, OUTCOME_NONE);     every heartbeat
+ *     r = mark_touch(mark, OUTCOME_SUCCESS);  before the nodes are told
+ *     mark_free(mark);
+ *
+ * Times in it are CLOCK_MONOTONIC, which no change of the wall clock moves; they can be compared
+ * within one boot, whose id is in it too. Who had the mark before a reboot has no workers left. */
+#pragma once
+
+#include "base/err.h"
+#include "rendezvous/protocol/messages.h"
+
+/* What the last leader at this endpoint left. */
+struct mark_prev {
+    bool found;
+    uint32_t epoch;
+    enum outcome outcome; /* NONE: it did not close */
+    uint64_t touched_ns;  /* our clock; 0: before this boot */
+    uint64_t hold_ns;     /* so long after that its workers may have run */
+};
+
+struct mark;
+
+/* For who has the endpoint's socket: reads what is there, and puts a mark of the next epoch in its
+ * place. hold_ns: lease and margin. 0, or a negative errno and a sentence: there is no mark. */
+_must_use_ int mark_open(const char *run_id, const char *endpoint, uint64_t hold_ns,
+                         struct mark_prev *ret_prev, struct mark **ret, struct err *err);
+uint32_t mark_epoch(const struct mark *m); /* 1, or one more than the last leader's */
+/* When no worker of the last leader can be left: 0, or at most hold_ns after now. */
+uint64_t mark_free_from(const struct mark_prev *prev, uint64_t now_ns);
+/* The leader lives; an outcome other than NONE is written into it, for good. Needs no space on the
+ * disk. 0 or a negative errno. */
+_must_use_ int mark_touch(struct mark *m, enum outcome outcome);
+/* Removes marks that nobody will ever wait for: untouched for days, or of a run that was closed
+ * over an hour ago. Until until_ns (CLOCK_MONOTONIC). */
+void mark_sweep(uint64_t until_ns);
+/* The file stays. NULL is fine. */
+void mark_free(struct mark *m);

@@ -1,0 +1,321 @@
+#include "rendezvous/operate/operator_io.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "io/clock.h"
+#include "io/net/resolve.h"
+#include "rendezvous/protocol/conn_io.h"
+
+struct asking {
+    struct loop *loop;
+    const struct operator_question *q;
+    struct loop_timer *timer;
+    struct resolve *resolve;
+    struct conn *conn;
+    struct addr addrs[RESOLVE_ADDRS_MAX]; /* to try in turn: of who was named last */
+    size_t n_addrs, at;
+    uint32_t hops;
+    bool greeted; /* the agent at addrs[at] has said HELLO */
+    bool all_refused;
+    bool done;
+    uint32_t room; /* of reply->nodes */
+    struct operator_reply *reply;
+    int code; /* how it ended, or the last failure */
+    char text[ERR_TEXT_MAX];
+};
+
+static void try_next(struct asking *a);
+
+static void end(struct asking *a, int code) {
+    a->code = code;
+    a->done = true;
+    loop_timer_set(a->timer, TIME_NEVER);
+    conn_free(TAKE_PTR(a->conn));
+    loop_quit(a->loop);
+}
+
+static const char *here(const struct asking *a, char out[ADDR_TEXT_MAX]) {
+    addr_to_text(&a->addrs[a->at], out);
+    return out;
+}
+
+/* It ends with this unless another address does better. */
+static void fail(struct asking *a, int code, const char *fmt, ...) _printf_(3, 4);
+static void fail(struct asking *a, int code, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(a->text, sizeof a->text, fmt, ap);
+    va_end(ap);
+    a->code = code;
+}
+
+/* That address gave nothing: the next one. */
+static void leave_address(struct asking *a) {
+    conn_free(TAKE_PTR(a->conn));
+    a->at++;
+    try_next(a);
+}
+
+static void wait_for_more(struct asking *a) {
+    loop_timer_set(a->timer, clock_now_ns() + a->q->timeout_ns);
+}
+
+/* ---- what is said ---- */
+
+static void say_command(struct asking *a) {
+    struct wire_message m = {.kind = WIRE_COMMAND,
+                             .command = {.version = WIRE_VERSION, .command = a->q->command}};
+    (void)snprintf(m.command.run_id, sizeof m.command.run_id, "%s", a->reply->run_id);
+    conn_send(a->conn, &m);
+}
+
+static void on_hello(struct asking *a, const struct wire_hello *hello) {
+    char where[ADDR_TEXT_MAX];
+    if (hello->version != WIRE_VERSION) {
+        fail(a, -EPROTO,
+             "the agent at %s speaks protocol version %u, this muster version %u; use the job's "
+             "own muster",
+             here(a, where), hello->version, WIRE_VERSION);
+        leave_address(a);
+    } else if (a->q->run_id != NULL && strcmp(a->q->run_id, hello->run_id) != 0) {
+        fail(a, -ESRCH, "the agent at %s belongs to the run '%.100s', not to '%.100s'",
+             here(a, where), hello->run_id, a->q->run_id);
+        leave_address(a);
+    } else {
+        a->greeted = true;
+        (void)strcpy(a->reply->run_id, hello->run_id);
+        addr_host_text(&a->addrs[a->at], where);
+        (void)snprintf(a->reply->from, sizeof a->reply->from, "%.63s", where);
+        a->reply->from_port = addr_port(&a->addrs[a->at]);
+        say_command(a);
+    }
+}
+
+/* "10.0.0.1,fe80::1%eth0" */
+static size_t addrs_of_list(const char *list, uint16_t port, struct addr *ret) {
+    _cleanup_(freep) char *copy = xstrdup(list);
+    size_t n = 0;
+    char *rest = NULL;
+    for (char *one = strtok_r(copy, ",", &rest); one != NULL && n < RESOLVE_ADDRS_MAX;
+         one = strtok_r(NULL, ",", &rest))
+        if (addr_from_literal(one, port, &ret[n]) == 0)
+            n++;
+    return n;
+}
+
+static void on_redirect(struct asking *a, const struct wire_redirect *r) {
+    char where[ADDR_TEXT_MAX];
+    struct addr from = a->addrs[a->at];
+    if (a->q->command.kind == COMMAND_LEAVE) {
+        fail(a, -EPROTO, "the agent at %s passed on what only itself can do", here(a, where));
+        end(a, a->code);
+        return;
+    }
+    if (r->leader.incarnation == 0 || ++a->hops > OPERATOR_HOPS_MAX) {
+        fail(a, -EHOSTUNREACH,
+             r->leader.incarnation == 0 ? "the agent at %s knows of no leader; ask again"
+                                        : "sent from agent to agent, last by %s: the lead is "
+                                          "changing; ask again",
+             here(a, where));
+        end(a, a->code);
+        return;
+    }
+    a->n_addrs = addrs_of_list(r->leader.addr, r->leader.port, a->addrs);
+    if (a->n_addrs == 0 && r->leader.addr[0] == '\0') {
+        a->addrs[0] = from;
+        addr_set_port(&a->addrs[0], r->leader.port);
+        a->n_addrs = 1;
+    }
+    a->at = 0;
+    a->all_refused = false;
+    conn_free(TAKE_PTR(a->conn));
+    if (a->n_addrs == 0) {
+        fail(a, -EPROTO, "the leader's address '%.100s' is none", r->leader.addr);
+        end(a, a->code);
+        return;
+    }
+    try_next(a);
+}
+
+/* ---- what is answered ---- */
+
+static void on_overview(struct asking *a, const struct overview *o) {
+    a->reply->has_overview = true;
+    a->reply->overview = *o;
+    a->reply->n_nodes = 0;
+    if (o->n_nodes == 0)
+        end(a, 0);
+    else
+        wait_for_more(a);
+}
+
+/* Room for n more rows. False when there is no memory for them. */
+static bool make_room(struct asking *a, uint32_t n) {
+    if (a->reply->n_nodes + n <= a->room)
+        return true;
+    uint32_t room = MAX2(a->room * 2, (uint32_t)RDZV_OVERVIEW_CHUNK * 4);
+    struct overview_node *more = realloc(a->reply->nodes, room * sizeof *more);
+    if (more == NULL)
+        return false;
+    a->reply->nodes = more;
+    a->room = room;
+    return true;
+}
+
+/* The rows come in order, no more of them than were announced. */
+static void on_nodes(struct asking *a, const struct wire_nodes *nodes) {
+    struct operator_reply *reply = a->reply;
+    if (!reply->has_overview || nodes->first != reply->n_nodes ||
+        nodes->n > reply->overview.n_nodes - reply->n_nodes) {
+        char where[ADDR_TEXT_MAX];
+        fail(a, -EPROTO, "the agent at %s gave rows that do not belong there", here(a, where));
+        end(a, a->code);
+        return;
+    }
+    if (!make_room(a, nodes->n)) {
+        fail(a, -ENOMEM, "no memory for the rows of %u nodes", reply->overview.n_nodes);
+        end(a, a->code);
+        return;
+    }
+    memcpy(reply->nodes + reply->n_nodes, nodes->list, nodes->n * sizeof *nodes->list);
+    reply->n_nodes += nodes->n;
+    if (reply->n_nodes == reply->overview.n_nodes)
+        end(a, 0);
+    else
+        wait_for_more(a);
+}
+
+static void on_unexpected(struct asking *a, const struct wire_message *m) {
+    char where[ADDR_TEXT_MAX];
+    if (m->kind == WIRE_REFUSED)
+        fail(a, -EHOSTUNREACH, "the agent at %s refuses: %.150s", here(a, where),
+             m->refused.reason);
+    else
+        fail(a, -EPROTO, "the agent at %s said %s, which is no answer", here(a, where),
+             wire_kind_name(m->kind));
+    leave_address(a);
+}
+
+static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
+    (void)c;
+    struct asking *a = arg;
+    bool wants_status = a->q->command.kind == COMMAND_STATUS;
+    if (m->kind == WIRE_HELLO && !a->greeted) {
+        on_hello(a, &m->hello);
+    } else if (!a->greeted) {
+        on_unexpected(a, m);
+    } else if (m->kind == WIRE_REDIRECT && !a->reply->has_overview) {
+        on_redirect(a, &m->redirect);
+    } else if (m->kind == WIRE_ANSWER && !a->reply->has_overview) {
+        a->reply->answer = m->answer;
+        end(a, 0);
+    } else if (m->kind == WIRE_OVERVIEW && wants_status && !a->reply->has_overview) {
+        on_overview(a, &m->overview);
+    } else if (m->kind == WIRE_NODES && wants_status) {
+        on_nodes(a, &m->nodes);
+    } else {
+        on_unexpected(a, m);
+    }
+}
+
+static void on_closed(void *arg, struct conn *c, int code, const char *text) {
+    (void)c;
+    struct asking *a = arg;
+    char where[ADDR_TEXT_MAX];
+    if (code == -EPROTO)
+        fail(a, -EPROTO, "what listens at %s is no muster agent: %.150s", here(a, where), text);
+    else if (code == -ECONNREFUSED)
+        fail(a, -ECONNREFUSED, "no agent listens at %s", here(a, where));
+    else
+        fail(a, -EHOSTUNREACH, "%s %s: %.150s", a->greeted ? "no answer from" : "can't reach",
+             here(a, where), text);
+    if (code != -ECONNREFUSED)
+        a->all_refused = false;
+    leave_address(a);
+}
+
+static const struct conn_ops callbacks = {.on_message = on_message, .on_closed = on_closed};
+
+static void on_timeout(void *arg) {
+    struct asking *a = arg;
+    char where[ADDR_TEXT_MAX];
+    a->all_refused = false;
+    fail(a, -EHOSTUNREACH, "no answer from %s within %.3g s", here(a, where),
+         (double)a->q->timeout_ns / NS_PER_S);
+    leave_address(a);
+}
+
+/* ---- whom to ask ---- */
+
+static void try_next(struct asking *a) {
+    a->greeted = false;
+    a->reply->has_overview = false;
+    while (a->at < a->n_addrs) {
+        wait_for_more(a);
+        int r = conn_connect(a->loop, &a->addrs[a->at], &callbacks, a, &a->conn);
+        if (r == 0)
+            return;
+        char where[ADDR_TEXT_MAX];
+        a->all_refused = false;
+        fail(a, -EHOSTUNREACH, "can't reach %s: %s", here(a, where), strerror(-r));
+        a->at++;
+    }
+    if (a->code == -ECONNREFUSED && !a->all_refused)
+        a->code = -EHOSTUNREACH;
+    end(a, a->code);
+}
+
+static void on_resolved(void *arg, int code, const char *text, const struct addr *addrs, size_t n) {
+    struct asking *a = arg;
+    a->resolve = NULL;
+    if (code < 0) {
+        fail(a, -EHOSTUNREACH, "%.200s", text);
+        end(a, a->code);
+        return;
+    }
+    memcpy(a->addrs, addrs, n * sizeof *addrs);
+    a->n_addrs = n;
+    try_next(a);
+}
+
+static int begin(struct asking *a, struct err *err) {
+    const struct operator_question *q = a->q;
+    a->n_addrs = addrs_of_list(q->host, q->port, a->addrs);
+    int r = a->n_addrs > 0 ? 0 : resolve_now(q->host, q->port, a->addrs, &a->n_addrs);
+    if (r == RESOLVE_E_LOOKUP) {
+        r = resolve_start(a->loop, q->host, q->port, q->timeout_ns, on_resolved, a, &a->resolve);
+        return r < 0 ? err_set(err, r, "can't look up '%.100s': %s", q->host, strerror(-r)) : 0;
+    }
+    if (r < 0)
+        return err_set(err, r, "'%.100s' is no host", q->host);
+    try_next(a);
+    return 0;
+}
+
+int operator_ask(struct loop *loop, const struct operator_question *q, struct operator_reply *ret,
+                 struct err *err) {
+    struct asking a = {.loop = loop, .q = q, .reply = ret, .all_refused = true};
+    *ret = (struct operator_reply){0};
+    int r = loop_timer_new(loop, on_timeout, &a, &a.timer);
+    if (r < 0)
+        return err_set(err, r, "can't make a timer: %s", strerror(-r));
+    r = begin(&a, err);
+    if (r == 0 && !a.done)
+        r = loop_run(loop);
+    resolve_free(a.resolve);
+    conn_free(a.conn);
+    loop_timer_free(a.timer);
+    if (r == 0 && a.code < 0)
+        r = err_set(err, a.code, "%s", a.text);
+    if (r < 0)
+        operator_reply_fini(ret);
+    return r;
+}
+
+void operator_reply_fini(struct operator_reply *reply) {
+    free(reply->nodes);
+    *reply = (struct operator_reply){0};
+}

@@ -1,0 +1,390 @@
+#include "rendezvous/operate/registry_io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/json/json.h"
+#include "base/text/parse.h"
+#include "base/text/utf8.h"
+#include "io/clock.h"
+#include "io/sweep.h"
+
+#define FILE_PREFIX "agent-"
+#define UNFINISHED_PREFIX ".new-"
+#define UNFINISHED_AGE_S 3600
+#define FILE_BYTES_MAX 4096
+#define BOOT_ID_MAX 40
+
+static const struct json_limits limits = {
+    .max_bytes = FILE_BYTES_MAX, .max_depth = 2, .max_values = 64};
+
+/* What a pid means only together with. */
+struct pid_space {
+    char boot[BOOT_ID_MAX]; /* /proc/sys/kernel/random/boot_id; "" where it can't be read */
+    uint64_t inode;         /* of the pid namespace; 0 where it can't be read */
+    char host[RDZV_HOST_MAX];
+};
+
+/* A file of this process's own making, or of the kernel's. Returns its length, or -errno. */
+static ssize_t read_small(int dir, const char *name, char *out, size_t size) {
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = read(fd, out, size - 1);
+    if (n < 0)
+        n = -errno;
+    (void)close(fd);
+    if (n >= 0)
+        out[n] = '\0';
+    return n;
+}
+
+static struct pid_space this_space(void) {
+    struct pid_space s = {0};
+    if (read_small(AT_FDCWD, "/proc/sys/kernel/random/boot_id", s.boot, sizeof s.boot) < 0)
+        s.boot[0] = '\0';
+    s.boot[strcspn(s.boot, "\n")] = '\0';
+    struct stat st;
+    if (stat("/proc/self/ns/pid", &st) == 0)
+        s.inode = st.st_ino;
+    if (gethostname(s.host, sizeof s.host - 1) < 0)
+        s.host[0] = '\0';
+    return s;
+}
+
+/* When a process began, in clock ticks since boot: with its pid it names one process. 0: there is
+ * no such process, or it has ended and nobody has waited for it. proc_pid_stat(5): field 22,
+ * counted behind the name, which may hold anything. */
+static uint64_t start_of(int32_t pid) {
+    char path[64], text[1024];
+    (void)snprintf(path, sizeof path, "/proc/%" PRId32 "/stat", pid);
+    if (read_small(AT_FDCWD, path, text, sizeof text) <= 0)
+        return 0;
+    char *at = strrchr(text, ')');
+    if (at != NULL && at[1] == ' ' && (at[2] == 'Z' || at[2] == 'X'))
+        return 0;
+    for (int field = 2; at != NULL && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    return at == NULL ? 0 : strtoull(at + 1, NULL, 10);
+}
+
+/* ---- the directory ---- */
+
+enum { DIRS_MAX = 2 };
+
+/* Where an agent of this user may put its file, the best first. Returns how many. */
+static size_t dir_names(char names[DIRS_MAX][REGISTRY_PATH_MAX]) {
+    const char *given = getenv("MUSTER_RUN_DIR"), *xdg = getenv("XDG_RUNTIME_DIR");
+    size_t n = 0;
+    if (given != NULL && given[0] != '\0') {
+        (void)snprintf(names[n++], REGISTRY_PATH_MAX, "%s", given);
+        return n;
+    }
+    if (geteuid() == 0) {
+        (void)snprintf(names[n++], REGISTRY_PATH_MAX, "/run/muster");
+        return n;
+    }
+    if (xdg != NULL && xdg[0] == '/')
+        (void)snprintf(names[n++], REGISTRY_PATH_MAX, "%s/muster", xdg);
+    (void)snprintf(names[n++], REGISTRY_PATH_MAX, "/tmp/muster-%u", (unsigned)geteuid());
+    return n;
+}
+
+/* -ENOENT, without a sentence, when it is not there and is not to be made. */
+static int open_dir(const char *name, bool make, int *ret, struct err *err) {
+    if (strlen(name) >= REGISTRY_PATH_MAX - 64)
+        return err_set(err, -ENAMETOOLONG, "the run directory's name is too long: %.100s…", name);
+    if (make && mkdir(name, 0700) < 0 && errno != EEXIST)
+        return err_set(err, -errno, "can't make the run directory %s: %s", name, strerror(errno));
+    int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT)
+        return -ENOENT;
+    if (fd < 0)
+        return err_set(err, -errno, "can't open the run directory %s: %s", name, strerror(errno));
+    struct stat st;
+    int r = fstat(fd, &st) < 0 ? -errno : 0;
+    if (r < 0)
+        r = err_set(err, r, "can't look at the run directory %s: %s", name, strerror(-r));
+    else if (st.st_uid != geteuid())
+        r = err_set(err, -EPERM, "the run directory %s belongs to user %u; set MUSTER_RUN_DIR",
+                    name, (unsigned)st.st_uid);
+    else if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        r = err_set(err, -EPERM,
+                    "others may write into the run directory %s: chmod go-w, or set "
+                    "MUSTER_RUN_DIR",
+                    name);
+    if (r < 0)
+        (void)close(fd);
+    else
+        *ret = fd;
+    return r;
+}
+
+int registry_dir_open(int *ret_fd, char path[REGISTRY_PATH_MAX], struct err *err) {
+    char names[DIRS_MAX][REGISTRY_PATH_MAX];
+    size_t n = dir_names(names);
+    int r = -ENOENT;
+    for (size_t i = 0; i < n; i++) {
+        r = open_dir(names[i], true, ret_fd, err);
+        if (r == 0) {
+            (void)memcpy(path, names[i], REGISTRY_PATH_MAX);
+            return 0;
+        }
+    }
+    return r == -ENOENT ? err_set(err, r, "the run directory %s went away", names[n - 1]) : r;
+}
+
+/* ---- adding ---- */
+
+static void describe(const char *run_id, const char *addr, uint16_t port, bool locked,
+                     struct strbuf *out) {
+    struct pid_space space = this_space();
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    struct json_writer w = json_writer_of(out);
+    json_write_object_begin(&w, NULL);
+    json_write_string(&w, "run_id", run_id);
+    json_write_i64(&w, "pid", getpid());
+    json_write_id(&w, "pid_start", start_of(getpid()));
+    json_write_id(&w, "pid_namespace", space.inode);
+    json_write_string(&w, "boot", space.boot);
+    json_write_string(&w, "host", space.host);
+    json_write_bool(&w, "locked", locked);
+    json_write_string(&w, "addr", addr);
+    json_write_u64(&w, "port", port);
+    json_write_id(&w, "since_wall_ns", (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec);
+    json_write_object_end(&w);
+    strbuf_add_char(out, '\n');
+}
+
+/* The file stays open, and locked where that can be had. */
+static int write_whole(int dir, const char *name, const struct registry_entry *entry, int *ret) {
+    char beside[64];
+    (void)snprintf(beside, sizeof beside, UNFINISHED_PREFIX "%d", (int)getpid());
+    int fd = openat(dir, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    describe(entry->run_id, entry->addr, entry->port, flock(fd, LOCK_EX | LOCK_NB) == 0, &text);
+    ssize_t n = write(fd, strbuf_text(&text), text.len);
+    int r = n < 0 ? -errno : (size_t)n < text.len ? -ENOSPC : 0;
+    if (r == 0 && renameat(dir, beside, dir, name) < 0)
+        r = -errno;
+    if (r < 0) {
+        (void)unlinkat(dir, beside, 0);
+        (void)close(fd);
+    } else {
+        *ret = fd;
+    }
+    return r;
+}
+
+int registry_add(const char *run_id, const char *addr, uint16_t port, struct registry_own *ret,
+                 struct err *err) {
+    char dir_name[REGISTRY_PATH_MAX], name[64];
+    *ret = (struct registry_own){.path = "", .lock = -1};
+    int dir;
+    int r = registry_dir_open(&dir, dir_name, err);
+    if (r < 0)
+        return r;
+    (void)snprintf(name, sizeof name, FILE_PREFIX "%d", (int)getpid());
+    struct registry_entry entry = {.port = port};
+    utf8_copy(entry.run_id, sizeof entry.run_id, run_id);
+    (void)snprintf(entry.addr, sizeof entry.addr, "%s", addr);
+    r = write_whole(dir, name, &entry, &ret->lock);
+    (void)close(dir);
+    if (r < 0)
+        return err_set(err, r, "can't write %s/%s: %s", dir_name, name, strerror(-r));
+    (void)snprintf(ret->path, sizeof ret->path, "%.440s/%s", dir_name, name);
+    return 0;
+}
+
+void registry_remove(struct registry_own *own) {
+    if (own->path[0] == '\0')
+        return;
+    (void)unlink(own->path); /* what stays is dropped by the next who lists */
+    if (own->lock >= 0)
+        (void)close(own->lock);
+    *own = (struct registry_own){.path = "", .lock = -1};
+}
+
+/* ---- listing ---- */
+
+enum verdict { LIVES, GONE, NOT_KNOWN };
+
+static enum verdict judge(const struct pid_space *here, const struct pid_space *its, int32_t pid,
+                          uint64_t start) {
+    bool same_host = strcmp(here->host, its->host) == 0;
+    if (strcmp(here->boot, its->boot) != 0)
+        return same_host ? GONE : NOT_KNOWN; /* this host has been started again since */
+    if (here->inode != its->inode)
+        return NOT_KNOWN;
+    return start != 0 && start_of(pid) == start ? LIVES : GONE;
+}
+
+/* Of a process that can't be seen from here, on this machine. */
+static enum verdict judge_by_lock(int dir, const char *name) {
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return NOT_KNOWN;
+    enum verdict v = flock(fd, LOCK_SH | LOCK_NB) == 0 ? GONE
+                     : errno == EWOULDBLOCK            ? LIVES
+                                                       : NOT_KNOWN;
+    (void)close(fd);
+    return v;
+}
+
+/* -EINVAL: not a file of ours. Unknown keys are fine: another version may write more. */
+static int read_entry(int dir, const char *name, const struct pid_space *here,
+                      struct registry_entry *ret, enum verdict *ret_verdict) {
+    char text[FILE_BYTES_MAX + 1];
+    ssize_t n = read_small(dir, name, text, sizeof text);
+    if (n < 0)
+        return (int)n;
+    _cleanup_(json_freep) struct json *doc = NULL;
+    int r = json_parse(text, (size_t)n, &limits, &doc, NULL);
+    if (r < 0)
+        return r;
+    struct pid_space its = {0};
+    uint64_t start;
+    uint32_t port;
+    *ret = (struct registry_entry){0};
+    if (json_get_text(doc, "run_id", ret->run_id, sizeof ret->run_id, NULL) != 0 ||
+        json_get_i32(doc, "pid", 1, INT32_MAX, &ret->pid, NULL) != 0 ||
+        json_get_id(doc, "pid_start", &start, NULL) != 0 ||
+        json_get_id(doc, "pid_namespace", &its.inode, NULL) != 0 ||
+        json_get_text(doc, "boot", its.boot, sizeof its.boot, NULL) != 0 ||
+        json_get_text(doc, "host", its.host, sizeof its.host, NULL) != 0 ||
+        json_get_text(doc, "addr", ret->addr, sizeof ret->addr, NULL) != 0 ||
+        json_get_u32(doc, "port", UINT16_MAX, &port, NULL) != 0 || port == 0 ||
+        json_get_id(doc, "since_wall_ns", &ret->since_wall_ns, NULL) != 0)
+        return -EINVAL;
+    (void)strcpy(ret->host, its.host);
+    ret->port = (uint16_t)port;
+    *ret_verdict = judge(here, &its, ret->pid, start);
+    bool locked; /* an older version does not say */
+    if (*ret_verdict == NOT_KNOWN && strcmp(here->boot, its.boot) == 0 &&
+        json_get_bool(doc, "locked", &locked, NULL) == 0 && locked)
+        *ret_verdict = judge_by_lock(dir, name);
+    ret->foreign = *ret_verdict == NOT_KNOWN;
+    return 0;
+}
+
+struct entries {
+    struct registry_entry *list;
+    size_t n, room;
+};
+
+static void keep(struct entries *e, const struct registry_entry *entry) {
+    if (e->n == e->room) {
+        e->room = e->room == 0 ? 8 : e->room * 2;
+        e->list = xrealloc(e->list, e->room * sizeof *e->list);
+    }
+    e->list[e->n++] = *entry;
+}
+
+/* Takes the directory. */
+static int list_dir(int fd, const char *dir_name, const struct pid_space *here, struct entries *out,
+                    struct err *err) {
+    DIR *dir = fdopendir(fd);
+    if (dir == NULL) {
+        int r = -errno;
+        (void)close(fd);
+        return err_set(err, r, "can't read the run directory %s: %s", dir_name, strerror(-r));
+    }
+    uint32_t looked_at = 0;
+    for (struct dirent *d; looked_at < REGISTRY_ENTRIES_MAX && (d = readdir(dir)) != NULL;) {
+        uint32_t pid;
+        if (strncmp(d->d_name, FILE_PREFIX, strlen(FILE_PREFIX)) != 0 ||
+            parse_u32(d->d_name + strlen(FILE_PREFIX), &pid) != 0)
+            continue;
+        looked_at++;
+        struct registry_entry entry;
+        enum verdict verdict = NOT_KNOWN;
+        int r = read_entry(dirfd(dir), d->d_name, here, &entry, &verdict);
+        if (r < 0)
+            continue;
+        if (verdict == GONE)
+            (void)unlinkat(dirfd(dir), d->d_name, 0);
+        else
+            keep(out, &entry);
+    }
+    (void)closedir(dir);
+    return 0;
+}
+
+static int compare_age(const void *a, const void *b) {
+    const struct registry_entry *x = a, *y = b;
+    if (x->since_wall_ns != y->since_wall_ns)
+        return x->since_wall_ns < y->since_wall_ns ? -1 : 1;
+    return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+int registry_list(struct registry_entry **ret, size_t *ret_n, struct err *err) {
+    char names[DIRS_MAX][REGISTRY_PATH_MAX];
+    size_t n = dir_names(names);
+    struct pid_space here = this_space();
+    struct entries found = {0};
+    int r = 0;
+    for (size_t i = 0; i < n; i++) {
+        int fd;
+        int r_dir = open_dir(names[i], false, &fd, err);
+        if (r_dir == 0)
+            r_dir = list_dir(fd, names[i], &here, &found, err);
+        if (r_dir < 0 && r_dir != -ENOENT)
+            r = r_dir;
+    }
+    /* Agents that are found make up for a directory that can't be used. */
+    if (found.n == 0 && r < 0) {
+        free(found.list);
+        return r;
+    }
+    if (found.n > 0)
+        qsort(found.list, found.n, sizeof *found.list, compare_age);
+    *ret = found.list;
+    *ret_n = found.n;
+    return 0;
+}
+
+/* ---- sweeping ---- */
+
+static void sweep_entry(int dir, const char *name, const struct pid_space *here) {
+    struct registry_entry entry;
+    enum verdict verdict = NOT_KNOWN;
+    if (read_entry(dir, name, here, &entry, &verdict) == 0 && verdict == GONE)
+        (void)unlinkat(dir, name, 0);
+}
+
+static void sweep_unfinished(int dir, const char *name) {
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        st.st_mtim.tv_sec < time(NULL) - UNFINISHED_AGE_S)
+        (void)unlinkat(dir, name, 0);
+}
+
+static bool sweep_one(int dir, const char *name, void *here) {
+    if (strncmp(name, FILE_PREFIX, strlen(FILE_PREFIX)) == 0)
+        sweep_entry(dir, name, here);
+    else if (strncmp(name, UNFINISHED_PREFIX, strlen(UNFINISHED_PREFIX)) == 0)
+        sweep_unfinished(dir, name);
+    else
+        return false;
+    return true;
+}
+
+void registry_sweep(uint64_t until_ns) {
+    char path[REGISTRY_PATH_MAX];
+    struct pid_space here = this_space();
+    int dir;
+    if (registry_dir_open(&dir, path, NULL) == 0)
+        sweep_dir(dir, until_ns, sweep_one, &here);
+}

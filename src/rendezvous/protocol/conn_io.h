@@ -1,0 +1,62 @@
+/* One connection that speaks the protocol of muster-protocol(7): frames cut, messages decoded and
+ * encoded, both ways bounded. Knows no states and no order of messages.
+ *
+ *     struct conn_ops ops = {on_message, on_closed};
+ *     conn_connect(loop, &addr, &ops, me, &c);
+ *     conn_send(c, &message);                       may be called before it is connected
+ *     conn_finish(c) or conn_free(c)
+ *
+ * Both may be called from its callbacks; nothing is called afterwards. */
+#pragma once
+
+#include "io/net/addr.h"
+#include "io/loop.h"
+#include "rendezvous/protocol/wire.h"
+
+/* Unsent bytes of one connection; a peer that takes no more is disconnected. */
+#define CONN_UNSENT_MAX ((size_t)1 << 20)
+
+struct conn;
+
+struct conn_ops {
+    void (*on_message)(void *arg, struct conn *c, const struct wire_message *m);
+    /* Once. code 0: the peer ended it; -EPROTO: it broke the protocol; else the errno. `text` says
+     * what happened, for a debug line. The connection stays until it is freed. */
+    void (*on_closed)(void *arg, struct conn *c, int code, const char *text);
+};
+
+/* Takes fd, also on failure. */
+_must_use_ int conn_new(struct loop *loop, int fd, const struct conn_ops *ops, void *arg,
+                        struct conn **ret);
+/* A connection that can't be made is told by on_closed, later. */
+_must_use_ int conn_connect(struct loop *loop, const struct addr *to, const struct conn_ops *ops,
+                            void *arg, struct conn **ret);
+/* Closes and drops what is unsent. NULL is fine. */
+void conn_free(struct conn *c);
+/* Sends what is queued, for at most CONN_FINISH_NS, then closes; frees at once. NULL is fine. */
+#define CONN_FINISH_NS (2 * NS_PER_S)
+void conn_finish(struct conn *c);
+/* Another owner: the next call goes to these. */
+void conn_set_owner(struct conn *c, const struct conn_ops *ops, void *arg);
+
+void conn_send(struct conn *c, const struct wire_message *m);
+/* A message that was encoded once for many. */
+void conn_send_text(struct conn *c, const char *text, size_t len);
+/* Whole frames that were made once for many, borrowed until done(arg). They may be longer than
+ * the bound on what is unsent, if nothing else is. */
+void conn_send_frames(struct conn *c, const char *frames, size_t len, void (*done)(void *arg),
+                      void *arg);
+/* Its owner hears of its end as ever, soon. */
+void conn_cut(struct conn *c);
+size_t conn_unsent(const struct conn *c);
+/* Another bound than CONN_UNSENT_MAX, for a peer that is about to be sent much at once. */
+void conn_set_unsent_max(struct conn *c, size_t bytes);
+/* How soon a peer that is no longer reachable is noticed: stream_set_patience(). */
+void conn_set_patience(struct conn *c, uint64_t lease_ns, uint64_t heartbeat_ns);
+
+/* LOOP_PRIO_BULK for one that was accepted, LOOP_PRIO_LEASE for one that was made. */
+void conn_set_priority(struct conn *c, enum loop_priority prio);
+
+/* Its two ends. 0 or a negative errno (not connected). */
+_must_use_ int conn_local_addr(const struct conn *c, struct addr *ret);
+_must_use_ int conn_peer_addr(const struct conn *c, struct addr *ret);

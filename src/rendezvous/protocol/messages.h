@@ -1,0 +1,325 @@
+/* The words that the leader and the nodes say to each other, as plain data. How they lie on the
+ * wire is rendezvous/wire; when they are said is rendezvous/group and rendezvous/member.
+ *
+ * State, not messages: the leader tells each node the state it should be in (`struct desired`), a
+ * node tells the state it is in (`struct report`). Each side repeats its last word after a
+ * reconnect; a repeated or old word changes nothing. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/protocol/failure.h"
+
+#define RDZV_HOST_MAX 128       /* host names, addresses */
+#define RDZV_ROLE_MAX 64
+#define RDZV_RUN_ID_MAX 256
+#define RDZV_REASON_MAX 2048
+#define RDZV_NODES_MAX 100000   /* nodes of one job */
+#define RDZV_WORKERS_MAX 4096   /* workers of one node */
+#define RDZV_STATUS_NAMES_MAX 16
+#define RDZV_ADDR_MAX 64        /* one literal address, with a zone */
+#define RDZV_ADDRS_MAX 256      /* literal addresses, separated by commas */
+#define RDZV_SUCCESSORS_MAX 3
+#define RDZV_MEMBERS_CHUNK 64   /* of an estate, in one message */
+#define RDZV_OVERVIEW_CHUNK 16  /* nodes of an overview, in one message */
+#define RDZV_NETIF_MAX 16       /* name of a network interface; IFNAMSIZ */
+#define RDZV_NET_ADDRS_MAX 96   /* two literal addresses, separated by a comma */
+#define RDZV_DIGEST_MAX ((size_t)8 * 1024) /* bytes of a node's digest, with the NUL */
+#define RDZV_PROGRAM_MAX 256
+#define RDZV_NEIGHBOURS_MAX 2
+#define RDZV_NETS_MAX 2         /* interfaces of a node that its neighbours try */
+
+/* Names a group: the epoch it was formed in, and a counter in that. Written "2.3". 0.0: none. */
+struct generation {
+    uint32_t epoch, counter;
+};
+static inline int generation_compare(struct generation a, struct generation b) {
+    if (a.epoch != b.epoch)
+        return a.epoch < b.epoch ? -1 : 1;
+    return a.counter == b.counter ? 0 : a.counter < b.counter ? -1 : 1;
+}
+static inline bool generation_is_none(struct generation g) { return g.epoch == 0; }
+
+/* Where an agent can be reached: its node's listener. */
+struct rdzv_peer {
+    uint64_t incarnation;      /* its HELLO must say this one; 0: nobody */
+    /* literal addresses to try in turn; "": the address at which the reader reached its leader */
+    char addr[RDZV_ADDRS_MAX];
+    uint16_t port;
+};
+
+/* An interface by which a node can be reached, and its addresses, the one that workers use first.
+ * netif "": none. */
+struct rdzv_net {
+    char netif[RDZV_NETIF_MAX];
+    char addrs[RDZV_NET_ADDRS_MAX];
+};
+
+/* What a node's workers run; digests of any kind, as long as all agents of a job make them alike
+ * (launcher/job/program.h). Nothing secret: no value of an argument is in `shown`. */
+struct rdzv_program {
+    /* for people: its name, the names of its options; "": it is not said, and not compared */
+    char shown[RDZV_PROGRAM_MAX];
+    uint64_t name;                /* of how it is run, and its name without folders */
+    uint64_t args;                /* of its arguments, as they stand */
+    uint32_t max_restarts;        /* --max-restarts */
+};
+
+/* What a node says of itself when it joins; does not change in its life. */
+struct node_info {
+    uint64_t incarnation;         /* random name of this life of this agent; never 0 */
+    char host[RDZV_HOST_MAX];     /* host name, for people and for the order */
+    char role[RDZV_ROLE_MAX];
+    /* where its listener can be probed; on the address it came from */
+    uint16_t listener_port;
+    uint32_t nproc;               /* its workers, >= 1 */
+    int32_t node_rank;            /* --node-rank, -1: none asked */
+    int32_t pid;                  /* of the agent */
+    char topology[RDZV_HOST_MAX]; /* its place in the network (SLURM_TOPOLOGY_ADDR), or "" */
+    /* what its neighbours try before workers start: the interface that leads to the leader, then
+     * one of a faster network (launcher/preflight/preflight_io.h) */
+    struct rdzv_net nets[RDZV_NETS_MAX];
+    /* where the leader sees it; filled in by the leader's server. "": on the leader's machine */
+    char addr[RDZV_ADDR_MAX];
+};
+
+enum node_state {
+    NODE_JOINED = 1, /* no group, no worker */
+    NODE_PREPARED,   /* knows group g, no worker started */
+    NODE_RUNNING,
+    NODE_FINISHED,   /* all its workers ended with 0; keeps its place */
+    NODE_FAILED,     /* a worker failed (or FORM could not be obeyed); others may still run */
+    NODE_STOPPED,    /* no process of g is left */
+    NODE_CLOSED,     /* has heard the outcome; no process is left */
+    NODE_STATE_COUNT,
+};
+
+struct report {
+    enum node_state state;
+    struct generation generation;  /* that the state is about; none when JOINED */
+    uint32_t epoch;                /* the highest it knows of */
+    /* was told to stop (a signal): wants out as soon as it has stopped */
+    bool leaving;
+    bool finished;                 /* all its workers of `generation` ended with 0 (also STOPPED) */
+    bool at_safe_point;            /* a worker of `generation` says that it may be stopped now */
+    /* PREPARED: by which ways it reaches its neighbours, a bit for each; what they mean is the
+     * launcher's (launcher/preflight/preflight_io.h) */
+    uint32_t ways;
+    bool excluded;                 /* a leader said that it takes part no more: excluded_why */
+    /* its first failure in this generation (FAILED, and STOPPED after it) */
+    bool has_failure;
+    struct failure failure;
+    /* why it can't take part any more (unkillable process), or "" */
+    char unusable[RDZV_REASON_MAX / 4];
+    char excluded_why[RDZV_HOST_MAX];
+    /* counters as it last heard them: each side keeps the larger */
+    uint32_t restarts_used, losses;
+};
+
+enum desired_kind {
+    DESIRED_IDLE = 1, /* joined; wait */
+    DESIRED_FORM,     /* prepare for the group in `form`, then say PREPARED */
+    DESIRED_START,    /* run, once a lease of this leader names the generation */
+    DESIRED_STOP,     /* end all workers, with `grace_ns`, then say STOPPED */
+    DESIRED_CLOSED,   /* the job is over, with `outcome`; stop, say CLOSED, exit */
+    DESIRED_KIND_COUNT,
+};
+
+/* The node beside another in the ring of a group's node ranks. */
+struct rdzv_neighbour {
+    uint64_t incarnation;
+    char host[RDZV_HOST_MAX];
+    struct rdzv_net nets[RDZV_NETS_MAX]; /* as in its node_info */
+    uint16_t listener_port;
+};
+
+/* One node's place in a group. */
+struct form {
+    uint32_t node_rank, n_nodes;          /* GROUP_RANK, GROUP_WORLD_SIZE */
+    uint32_t first_rank, world_size;      /* its workers hold first_rank … first_rank+nproc-1 */
+    uint32_t role_first_rank, role_world_size;
+    /* 0: first agent of its host in the group, 1: second, … */
+    uint32_t host_index;
+    char store_host[RDZV_HOST_MAX];       /* literal address of the workers' store */
+    uint16_t store_port;
+    uint32_t restarts_used, max_restarts; /* of the job */
+    uint32_t losses;                      /* nodes lost so far */
+    uint64_t log_nonce;                   /* same on all nodes of a run: who shares a log folder */
+    /* the next node in the ring, then the one before; of two nodes each has one, alone none */
+    uint32_t n_neighbours;
+    struct rdzv_neighbour neighbours[RDZV_NEIGHBOURS_MAX];
+};
+
+enum outcome { OUTCOME_NONE = 0, OUTCOME_SUCCESS, OUTCOME_FAILED };
+
+struct desired {
+    enum desired_kind kind;
+    uint32_t epoch;
+    struct generation generation; /* FORM, START, STOP */
+    struct form form;             /* FORM */
+    uint32_t ways;                /* START: the ways that all members have */
+    bool excluded;                /* IDLE: for good; `reason` says why */
+    bool spare;                   /* IDLE: a group runs without this node, which may take a place */
+    /* STOP and CLOSED: why, in one line for people; the failure that came first, if it was one */
+    /* STOP: SIGTERM to SIGKILL; UINT64_MAX: the node's own --shutdown-timeout */
+    uint64_t grace_ns;
+    bool will_restart;            /* STOP: a new group will be tried */
+    char reason[RDZV_REASON_MAX];
+    bool has_failure;
+    struct failure failure;
+    /* STOP: workers that are stopped because of it, in the whole job */
+    uint32_t n_stopping;
+    uint32_t restarts_used, max_restarts, losses;
+    enum outcome outcome;         /* CLOSED */
+};
+
+/* What a probe of a node found: rendezvous/protocol/probe_io.h. */
+enum probe_result {
+    PROBE_GONE = 1, /* refused where it had accepted before, or another incarnation */
+    PROBE_ALIVE,    /* said its incarnation */
+    PROBE_UNKNOWN,  /* connected but silent, cut, or no answer: probe again later */
+};
+
+/* Who may lead next, in this order, and the epoch that they are named for: they claim the one
+ * after it. Told to every node before FORM, and again when it changes. */
+struct successors {
+    uint32_t epoch;
+    uint32_t n;
+    struct rdzv_peer list[RDZV_SUCCESSORS_MAX];
+};
+
+/* What a successor has to know to go on. Told to successors alone, after their naming. */
+struct estate_member {
+    uint64_t incarnation;
+    char addr[RDZV_ADDR_MAX]; /* as rdzv_peer.addr */
+    uint16_t port;
+    char host[RDZV_ADDR_MAX]; /* its name, for people; cut where it is longer */
+    bool started;             /* of the last started group; otherwise of the newest formed only */
+};
+struct estate {
+    uint32_t epoch;                   /* that the naming is of */
+    struct generation formed, started; /* the newest formed, the last started; or none */
+    uint32_t restarts_used, losses;
+    uint64_t log_nonce;
+    uint32_t n_order;                 /* of the newest formed group: the first of `members` */
+    uint32_t n_members;               /* in rank order, then who is only in the started group */
+    struct estate_member *members;    /* owned; estate_fini() */
+};
+void estate_fini(struct estate *e);
+/* Replaces *to (finished first) with a copy. */
+void estate_copy(struct estate *to, const struct estate *from);
+
+/* The lease exchange. All clocks are the sender's CLOCK_MONOTONIC in ns. */
+struct renew {
+    uint64_t clock_ns;        /* the node's, now */
+    uint64_t leader_clock_ns; /* the leader's, in the last LEASE that came; 0: none yet */
+    uint64_t rtt_ns;          /* round trip of the last exchange, as the node saw it; 0: none yet */
+    uint32_t epoch;           /* the highest that the node knows of */
+    /* How often its agent's event loop was held up for LOOP_LONG_NS (io/loop.h) or more, and the
+     * longest that it was. For operators */
+    uint32_t stalls;
+    uint64_t longest_stall_ns;
+};
+
+/* The first successor's answer to each LEASE, at once. */
+struct echo {
+    uint32_t epoch;           /* of the LEASE */
+    uint64_t leader_clock_ns; /* its clock_ns */
+};
+
+struct lease {
+    uint32_t epoch;
+    struct generation prepared; /* the generation it is good for; none: no START counts with it */
+    uint64_t echo_ns;           /* clock_ns of the RENEW that it answers */
+    /* good until echo_ns + validity_ns on the node's clock; 0: no lease */
+    uint64_t validity_ns;
+    uint64_t clock_ns;          /* the leader's, now */
+};
+
+/* Who is there: told to all nodes while they wait. Not part of the agreement. */
+struct rdzv_status {
+    uint32_t present, min_nodes, max_nodes;
+    uint64_t wait_ns;                   /* until something is decided; UINT64_MAX: no limit */
+    bool last_call;                     /* min is there; wait_ns is the last call */
+    uint32_t spares;                    /* of those present, beyond max */
+    uint32_t n_names, n_missing;        /* filled of the arrays below */
+    char names[RDZV_STATUS_NAMES_MAX][RDZV_HOST_MAX];
+    char missing[RDZV_STATUS_NAMES_MAX][RDZV_HOST_MAX]; /* "node rank 2", or a lost node's name */
+};
+
+/* ---- what operators ask and are told ---- */
+
+enum command_kind {
+    COMMAND_STATUS = 1, /* answered by the leader: struct overview, then its nodes */
+    COMMAND_LEAVE,      /* this node: stop with grace and go; answered by the agent that is asked */
+    COMMAND_EXCLUDE,    /* node: a host name, or an incarnation in hexadecimal */
+    COMMAND_GROW,       /* re-form now, with those who wait */
+    COMMAND_STOP,       /* end the job */
+    COMMAND_KIND_COUNT,
+};
+
+struct command {
+    enum command_kind kind;
+    char node[RDZV_HOST_MAX];  /* EXCLUDE */
+    char reason[RDZV_HOST_MAX]; /* for the record; may be "" */
+};
+
+struct answer {
+    bool ok;
+    char text[RDZV_REASON_MAX / 4]; /* what was done, or why not; one sentence */
+};
+
+enum group_state { /* the leader's: rendezvous/leader/group.h */
+    GROUP_GATHERING = 1,
+    GROUP_FORMING,
+    GROUP_RUNNING,
+    GROUP_STOPPING,
+    GROUP_CLOSED,
+    GROUP_STATE_COUNT,
+};
+
+struct overview {
+    enum group_state state;
+    uint64_t since_ns;             /* how long in it */
+    uint32_t epoch;
+    struct generation generation;  /* the newest formed, or none */
+    uint64_t running_ns;           /* since the last START; 0: never */
+    uint64_t leader;               /* incarnation */
+    char leader_host[RDZV_HOST_MAX];
+    uint32_t min_nodes, max_nodes, node_unit, n_members, world_size;
+    uint32_t n_nodes;              /* rows that follow */
+    uint32_t n_spares, n_excluded;
+    uint32_t restarts_used, max_restarts, losses;
+    uint64_t successors[RDZV_SUCCESSORS_MAX]; /* incarnations; 0: none */
+    char incident[RDZV_REASON_MAX / 4];       /* the last, or "" */
+    uint64_t incident_ns;                     /* how long ago */
+    enum outcome outcome;
+    char reason[RDZV_REASON_MAX / 4];         /* of STOPPING and CLOSED */
+};
+
+enum overview_place { /* what a node is to the group */
+    PLACE_MEMBER = 1, /* of the present group */
+    PLACE_WAITING,    /* joined, may get a place in the next */
+    PLACE_SPARE,      /* beyond what the group holds */
+    PLACE_EXCLUDED,   /* why */
+    PLACE_LEAVING,
+    PLACE_COUNT,
+};
+
+struct overview_node {
+    uint64_t incarnation;
+    char name[RDZV_HOST_MAX];
+    char addr[RDZV_ADDR_MAX];
+    enum overview_place place;
+    enum node_state state;         /* its last report */
+    bool connected;
+    uint64_t silent_ns;            /* since its last sign of life */
+    uint32_t node_rank, first_rank; /* MEMBER */
+    uint32_t nproc;
+    int32_t pid;
+    uint64_t since_ns;             /* since it joined */
+    uint32_t stalls;               /* of its agent's event loop: struct renew */
+    uint64_t longest_stall_ns;
+    char why[RDZV_HOST_MAX];       /* EXCLUDED, or why it can't take part */
+};

@@ -1,0 +1,38 @@
+/* A probe: connects to a node's listener and waits for its first word, the HELLO with its
+ * incarnation. Says nothing itself.
+ *
+ *     refused                          PROBE_GONE   (the caller decides whether a refusal counts)
+ *     HELLO of another incarnation     PROBE_GONE
+ *     HELLO of the one looked for      PROBE_ALIVE
+ *     silence, an end, anything else   PROBE_UNKNOWN
+ *
+ * The node's listening socket is held open by its guardian until no process of the node is left,
+ * so a refusal is a statement about the whole node. */
+#pragma once
+
+#include "io/net/addr.h"
+#include "io/loop.h"
+#include "rendezvous/protocol/messages.h"
+
+struct probe;
+
+struct probe_answer {
+    enum probe_result result;
+    bool refused;         /* GONE because nobody listens there */
+    int code;             /* why nothing was heard: a negative errno; 0: the other end said so */
+    uint64_t incarnation; /* of the HELLO that came; 0: none came */
+};
+
+/* The probe is over and frees itself after the call; its pointer is dead from then on. */
+typedef void probe_fn(void *arg, const struct probe_answer *answer);
+
+/* fn is called later, never from inside; at the latest after timeout_ns. 0 or a negative errno. */
+_must_use_ int probe_start(struct loop *loop, const struct addr *to, uint64_t incarnation,
+                           uint64_t timeout_ns, probe_fn *fn, void *arg, struct probe **ret);
+/* The same from one of this machine's addresses (its port does not count), by the way that the
+ * kernel's routes have for it. A connection that fails at once is the errno returned. */
+_must_use_ int probe_start_from(struct loop *loop, const struct addr *from, const struct addr *to,
+                                uint64_t incarnation, uint64_t timeout_ns, probe_fn *fn, void *arg,
+                                struct probe **ret);
+/* Gives it up, without a call. NULL is fine. */
+void probe_free(struct probe *p);

@@ -1,0 +1,139 @@
+/* The messages between agents as JSON text, and back. Pure; specified in muster-protocol(7), which
+ * must change with this file. What the words mean is rendezvous/protocol/messages.h.
+ *
+ *     struct wire_message m = {.kind = WIRE_RENEW, .renew = …};
+ *     wire_encode(&m, &text);                        then a frame around it
+ *     r = wire_decode(text, len, &m, &err);          -EINVAL: the peer breaks the protocol
+ *
+ * A decoder takes nothing on trust: every field has a limit, unknown kinds and unknown, missing or
+ * doubled fields are refused, and texts are bounded by the arrays that hold them. 64-bit numbers
+ * travel as strings of decimal digits (JSON numbers are doubles), incarnations as 16 hexadecimal
+ * digits, generations as "2.3". Bytes of a text that are not UTF-8 are replaced when it is written.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/text/strbuf.h"
+#include "rendezvous/protocol/messages.h"
+
+#define WIRE_VERSION 6
+/* Longest payload of a frame, either way. The longest valid message is below half of it (tested).
+ */
+#define WIRE_MESSAGE_MAX ((size_t)128 * 1024)
+#define WIRE_HEARTBEAT_MIN_NS (1 * NS_PER_MS)
+#define WIRE_TIME_MAX_NS (UINT64_C(1000000) * NS_PER_S) /* of a setting: 11 days */
+
+enum wire_kind {
+    WIRE_HELLO = 1, /* the accepting side's first word, always */
+    WIRE_JOIN,      /* node: take me in; or again, after a reconnect */
+    WIRE_WELCOME,   /* leader: you are a node */
+    WIRE_REFUSED,   /* no; the connection ends */
+    WIRE_REPORT,    /* node: the state that it is in */
+    WIRE_RENEW,     /* node: asks for a lease */
+    WIRE_LEAVE,     /* node: no process of it is left, it goes */
+    WIRE_DESIRED,   /* leader: the state that the node should be in */
+    WIRE_LEASE,     /* leader */
+    WIRE_STATUS,    /* leader: who is there, for people */
+    WIRE_NAMED,     /* leader: who may lead next; before FORM, and again when it changes */
+    WIRE_MEMBERS,   /* leader, to successors after NAMED: a part of the estate */
+    WIRE_ECHO,      /* node, the first successor: it has that LEASE */
+    WIRE_REDIRECT,  /* anybody: not I, that one leads; the connection ends */
+    WIRE_COMMAND,   /* an operator, in place of JOIN */
+    WIRE_ANSWER,    /* to a COMMAND other than STATUS, or why STATUS can't be answered */
+    WIRE_OVERVIEW,  /* to STATUS; then NODES */
+    WIRE_NODES,     /* rows of it, until all have come; another COMMAND may follow */
+    WIRE_DIGEST,    /* node: what it is made of, to be compared with the others; after WELCOME */
+    WIRE_KIND_COUNT,
+};
+
+struct wire_hello {
+    uint32_t version;
+    uint64_t incarnation;
+    char run_id[RDZV_RUN_ID_MAX];
+};
+
+struct wire_join {
+    uint32_t version;
+    char run_id[RDZV_RUN_ID_MAX];
+    struct node_info info;
+    struct rdzv_program program;
+    uint32_t min_nodes, max_nodes; /* as the node's user gave them: for diagnosis */
+    struct report report;
+};
+
+struct wire_welcome {
+    uint32_t epoch;
+    uint64_t leader;        /* incarnation */
+    uint16_t listener_port; /* the leader's own listener, on the address of this connection */
+    uint64_t heartbeat_ns, lease_ns, margin_ns;
+};
+
+struct wire_refused {
+    bool final; /* asking again is of no use */
+    char reason[RDZV_REASON_MAX];
+};
+
+/* The estate in parts, in order; the first has `first` 0. Whoever has all `n_members` has it. */
+struct wire_members {
+    struct estate estate;  /* without its members: `members` is NULL */
+    uint32_t first, n;     /* n <= RDZV_MEMBERS_CHUNK; 0 only in an estate without members */
+    struct estate_member list[RDZV_MEMBERS_CHUNK];
+};
+
+struct wire_redirect {
+    uint32_t epoch;
+    struct rdzv_peer leader; /* incarnation 0: not known to whoever says this */
+};
+
+struct wire_command {
+    uint32_t version;
+    char run_id[RDZV_RUN_ID_MAX]; /* "": whichever job it is */
+    struct command command;
+};
+
+struct wire_nodes {
+    uint32_t first, n;
+    struct overview_node list[RDZV_OVERVIEW_CHUNK];
+};
+
+/* Opaque here: the launcher's JSON (launcher/preflight/digest.h). */
+struct wire_digest {
+    char text[RDZV_DIGEST_MAX];
+};
+
+struct wire_message {
+    enum wire_kind kind;
+    union {
+        struct wire_hello hello;
+        struct wire_join join;
+        struct wire_welcome welcome;
+        struct wire_refused refused;
+        struct report report;
+        struct renew renew;
+        struct desired desired;
+        struct lease lease;
+        struct rdzv_status status;
+        struct successors named;
+        struct wire_members members;
+        struct echo echo;
+        struct wire_redirect redirect;
+        struct wire_command command;
+        struct answer answer;
+        struct overview overview;
+        struct wire_nodes nodes;
+        struct wire_digest digest;
+    };
+};
+
+/* Replaces *ret with the JSON text. The message is ours and valid. */
+void wire_encode(const struct wire_message *m, struct strbuf *ret);
+
+/* A HELLO, JOIN or COMMAND of another protocol version: only its kind and `version` are in *ret.
+ * These two keys stay what they are in all versions. */
+enum { WIRE_E_VERSION = 1 };
+
+/* 0, WIRE_E_VERSION, -EINVAL with what is wrong in *err (for a debug line), or -ENOMEM. On an error
+ * *ret is unspecified. */
+_must_use_ int wire_decode(const char *text, size_t len, struct wire_message *ret, struct err *err);
+
+const char *wire_kind_name(enum wire_kind kind); /* "JOIN" */

@@ -1,0 +1,268 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "rendezvous/server/listener_priv.h"
+
+/* ---- nodes ---- */
+
+static void refuse(struct caller *c, bool final, const char *reason) {
+    struct wire_message m = {.kind = WIRE_REFUSED, .refused = {.final = final}};
+    (void)snprintf(m.refused.reason, sizeof m.refused.reason, "%s", reason);
+    conn_send(c->conn, &m);
+    conn_finish(listener_take(c));
+}
+
+static void redirect(struct caller *c) {
+    const struct rdzv_listener *l = c->listener;
+    conn_send(c->conn, &(struct wire_message){
+                           .kind = WIRE_REDIRECT,
+                           .redirect = {.epoch = l->leader_epoch, .leader = l->leader}});
+    conn_finish(listener_take(c));
+}
+
+static void on_parked_message(void *arg, struct conn *conn, const struct wire_message *m);
+static void on_parked_closed(void *arg, struct conn *conn, int code, const char *text);
+static const struct conn_ops parked_ops = {.on_message = on_parked_message,
+                                           .on_closed = on_parked_closed};
+
+static void tell_caller(const struct rdzv_listener *l, uint64_t incarnation, bool came) {
+    if (l->config.caller != NULL)
+        l->config.caller(l->config.arg, incarnation, came);
+}
+
+static void park(struct caller *c, const struct wire_message *m) {
+    struct rdzv_listener *l = c->listener;
+    uint64_t incarnation = m->join.info.incarnation;
+    struct caller *before = idmap_get(&l->parked_by_incarnation, incarnation);
+    if (before == NULL && l->n_parked >= RDZV_NODES_MAX) {
+        refuse(c, false, "more nodes wait there than a job can have");
+        return;
+    }
+    if (before != NULL) /* it has come back on a new connection */
+        conn_free(listener_take(before));
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    wire_encode(m, &text);
+    c->join = xstrndup(strbuf_text(&text), text.len);
+    c->join_len = text.len;
+    c->incarnation = incarnation;
+    idmap_put(&l->parked_by_incarnation, incarnation, c);
+    conn_set_owner(c->conn, &parked_ops, c);
+    if (l->config.lease_ns > 0)
+        conn_set_patience(c->conn, l->config.lease_ns, l->config.heartbeat_ns);
+    listener_move(c, &l->parked, &l->n_parked);
+    if (before == NULL)
+        tell_caller(l, incarnation, true);
+}
+
+static void unpark(struct caller *c) {
+    const struct rdzv_listener *l = c->listener;
+    uint64_t incarnation = c->incarnation;
+    conn_free(listener_take(c));
+    tell_caller(l, incarnation, false);
+}
+
+static void on_parked_message(void *arg, struct conn *conn, const struct wire_message *m) {
+    (void)conn;
+    struct caller *c = arg;
+    log_debug("rendezvous: node %016" PRIx64 " said %s while nobody had welcomed it; closed",
+              c->incarnation, wire_kind_name(m->kind));
+    unpark(c);
+}
+
+static void on_parked_closed(void *arg, struct conn *conn, int code, const char *text) {
+    (void)conn;
+    (void)code;
+    (void)text;
+    unpark(arg);
+}
+
+/* As if its JOIN came now. */
+static void hand_over(struct caller *c) {
+    struct rdzv_server *server = c->listener->server;
+    struct wire_message m;
+    int r = wire_decode(c->join, c->join_len, &m, NULL);
+    struct conn *conn = listener_take(c);
+    if (r == 0)
+        rdzv_server_take(server, conn, &m.join);
+    else
+        conn_free(conn); /* out of memory: it comes again */
+}
+
+/* What is done with one that has said a valid JOIN, now or while it was parked. */
+static void treat(struct caller *c) {
+    switch (c->listener->callers) {
+    case CALLERS_SENT_AWAY: refuse(c, false, "the agent there does not lead"); break;
+    case CALLERS_PARKED: break;
+    case CALLERS_REDIRECTED: redirect(c); break;
+    case CALLERS_SERVED: hand_over(c); break;
+    }
+}
+
+static void on_join(struct caller *c, const struct wire_message *m) {
+    const struct rdzv_listener *l = c->listener;
+    const struct wire_join *join = &m->join;
+    char why[RDZV_REASON_MAX];
+    if (join->version != WIRE_VERSION) {
+        (void)snprintf(
+            why, sizeof why,
+            "this node's muster speaks protocol version %u, the leader's version %u; use "
+            "the same muster on all nodes",
+            join->version, WIRE_VERSION);
+        refuse(c, true, why);
+    } else if (strcmp(join->run_id, l->config.run_id) != 0) {
+        (void)snprintf(
+            why, sizeof why,
+            "this node belongs to the run '%s', and the leader to the run '%s'; give all "
+            "nodes of a job the same --rdzv-id, and each job an endpoint of its own",
+            join->run_id, l->config.run_id);
+        refuse(c, true, why);
+    } else if (l->callers == CALLERS_PARKED) {
+        park(c, m);
+    } else if (l->callers == CALLERS_SERVED) {
+        struct rdzv_server *server = l->server;
+        rdzv_server_take(server, listener_take(c), join);
+    } else {
+        treat(c);
+    }
+}
+
+/* In order. What is treated may change what the listener does, but not put anybody in here. */
+static void treat_parked(struct rdzv_listener *l) {
+    struct caller *c;
+    while (l->callers != CALLERS_PARKED &&
+           (c = LIST_FIRST(struct caller, &l->parked, link)) != NULL)
+        treat(c);
+}
+
+void rdzv_listener_serve(struct rdzv_listener *l, struct rdzv_server *server) {
+    l->server = server;
+    l->callers = server != NULL ? CALLERS_SERVED : CALLERS_SENT_AWAY;
+    treat_parked(l);
+}
+
+void rdzv_listener_callers(struct rdzv_listener *l, enum member_callers callers,
+                           const struct rdzv_peer *leader, uint32_t epoch) {
+    if (callers == CALLERS_SERVED) {
+        assert(l->server != NULL);
+    } else {
+        l->server = NULL;
+    }
+    l->callers = callers;
+    if (callers == CALLERS_REDIRECTED) {
+        l->leader = *leader;
+        l->leader_epoch = epoch;
+        struct addr at;
+        /* On the machine of whoever is asked; from elsewhere that is another address. */
+        if (addr_from_literal(leader->addr, leader->port, &at) == 0 && addr_is_loopback(&at))
+            l->leader.addr[0] = '\0';
+    }
+    treat_parked(l);
+}
+
+/* ---- operators ---- */
+
+static void answer(struct conn *conn, bool ok, const char *text) {
+    struct wire_message m = {.kind = WIRE_ANSWER, .answer = {.ok = ok}};
+    (void)snprintf(m.answer.text, sizeof m.answer.text, "%s", text);
+    conn_send(conn, &m);
+}
+
+static void answer_leave(struct caller *c, const struct command *command) {
+    struct wire_message m = {.kind = WIRE_ANSWER};
+    const struct rdzv_listener_config *config = &c->listener->config;
+    if (config->leave == NULL)
+        (void)snprintf(m.answer.text, sizeof m.answer.text, "this agent can't be told to leave");
+    else
+        config->leave(config->arg, command->reason, &m.answer);
+    conn_send(c->conn, &m);
+}
+
+static void on_command(struct caller *c, const struct wire_command *w) {
+    const struct rdzv_listener *l = c->listener;
+    struct wire_message m = {.kind = WIRE_REDIRECT};
+    if (w->version != WIRE_VERSION) {
+        char why[160];
+        (void)snprintf(why, sizeof why,
+                       "this agent speaks protocol version %u, the command's sender version %u; "
+                       "use the same muster for both",
+                       WIRE_VERSION, w->version);
+        answer(c->conn, false, why);
+    } else if (w->run_id[0] != '\0' && strcmp(w->run_id, l->config.run_id) != 0) {
+        char why[RDZV_REASON_MAX / 4];
+        (void)snprintf(why, sizeof why, "this agent belongs to the run '%.200s', not to '%.200s'",
+                       l->config.run_id, w->run_id);
+        answer(c->conn, false, why);
+    } else if (w->command.kind == COMMAND_LEAVE) {
+        answer_leave(c, &w->command);
+    } else if (l->server == NULL && l->config.find_leader != NULL &&
+               l->config.find_leader(l->config.arg, &m.redirect.epoch, &m.redirect.leader) &&
+               m.redirect.leader.incarnation != l->config.incarnation) {
+        conn_send(c->conn, &m);
+    } else if (l->server == NULL) {
+        answer(c->conn, false, "no leader is known here; ask again, or ask another node");
+    } else if (w->command.kind == COMMAND_STATUS) {
+        rdzv_server_ask(l->server, &c->asking);
+    } else {
+        rdzv_server_command(l->server, &w->command, c->conn);
+    }
+}
+
+static void on_operator_message(void *arg, struct conn *conn, const struct wire_message *m);
+
+static void on_closed(void *arg, struct conn *conn, int code, const char *text) {
+    (void)conn;
+    if (code == -EPROTO)
+        log_debug("rendezvous: a connection that does not keep to the protocol: %s; closed", text);
+    conn_free(listener_take(arg));
+}
+
+static const struct conn_ops operator_ops = {.on_message = on_operator_message,
+                                             .on_closed = on_closed};
+
+static void on_operator_message(void *arg, struct conn *conn, const struct wire_message *m) {
+    (void)conn;
+    struct caller *c = arg;
+    struct rdzv_listener *l = c->listener;
+    if (m->kind != WIRE_COMMAND || c->asking.waits) {
+        log_debug("rendezvous: an operator said %s%s; closed", wire_kind_name(m->kind),
+                  c->asking.waits ? " before his last question was answered" : "");
+        conn_free(listener_take(c));
+        return;
+    }
+    c->deadline_ns = clock_now_ns() + RDZV_OPERATOR_SILENCE_NS;
+    listener_move(c, &l->operators, &l->n_operators); /* to the end: it spoke last */
+    on_command(c, &m->command);
+}
+
+static void on_first_command(struct caller *c, const struct wire_message *m) {
+    struct rdzv_listener *l = c->listener;
+    if (l->n_operators >= RDZV_OPERATORS_MAX) {
+        answer(c->conn, false, "too many ask this agent at this moment; ask again");
+        conn_finish(listener_take(c));
+        return;
+    }
+    conn_set_owner(c->conn, &operator_ops, c);
+    on_operator_message(c, c->conn, m);
+}
+
+/* ---- the first word ---- */
+
+static void on_message(void *arg, struct conn *conn, const struct wire_message *m) {
+    (void)conn;
+    struct caller *c = arg;
+    if (m->kind == WIRE_JOIN) {
+        on_join(c, m);
+    } else if (m->kind == WIRE_COMMAND) {
+        on_first_command(c, m);
+    } else {
+        log_debug("rendezvous: a connection began with %s instead of JOIN; closed",
+                  wire_kind_name(m->kind));
+        conn_free(listener_take(c));
+    }
+}
+
+const struct conn_ops listener_pending_ops = {.on_message = on_message, .on_closed = on_closed};

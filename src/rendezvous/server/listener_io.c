@@ -1,0 +1,179 @@
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "io/net/listen.h"
+#include "rendezvous/server/listener_priv.h"
+
+#define STRANGERS_PAUSE_NS (20 * NS_PER_MS)
+
+static uint64_t first_deadline(const struct list *callers) {
+    const struct caller *first = LIST_FIRST(struct caller, callers, link);
+    return first == NULL ? TIME_NEVER : first->deadline_ns;
+}
+
+/* A group is formed, and its leases come first: strangers cost a share of a core in the long run.
+ * While nodes are gathered, and where nobody leads, there is nothing that they could hold up. */
+static bool is_limited(const struct rdzv_listener *l) {
+    return l->server != NULL && group_state(rdzv_server_group(l->server)) != GROUP_GATHERING;
+}
+
+/* When the next may be let in: now or earlier, it may. */
+static uint64_t next_stranger_ns(const struct rdzv_listener *l) {
+    const uint64_t ahead_ns = RDZV_STRANGERS_BURST * RDZV_STRANGER_NS;
+    return !is_limited(l) || l->spent_until_ns < ahead_ns ? 0 : l->spent_until_ns - ahead_ns;
+}
+
+static void count_stranger(struct rdzv_listener *l, uint64_t now) {
+    if (is_limited(l))
+        l->spent_until_ns = MAX2(l->spent_until_ns, now) + RDZV_STRANGER_NS;
+}
+
+/* The other half of the descriptors is for workers, nodes and the store. */
+static size_t pending_max(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return RDZV_PENDING_MAX;
+    return (size_t)MIN2(files.rlim_cur / 2, (rlim_t)RDZV_PENDING_MAX);
+}
+
+void listener_update_interest(struct rdzv_listener *l) {
+    uint64_t next_ns = next_stranger_ns(l);
+    bool too_many = next_ns > clock_now_ns();
+    uint64_t at = MIN2(first_deadline(&l->pending), first_deadline(&l->operators));
+    /* some at once, rather than each by itself */
+    loop_timer_set(l->timer, too_many ? MIN2(at, next_ns + STRANGERS_PAUSE_NS) : at);
+    bool full = l->n_pending >= l->pending_max || too_many;
+    if (full == l->paused)
+        return;
+    l->paused = full;
+    for (size_t i = 0; i < l->n_sockets; i++) {
+        if (full)
+            listener_pause(l->sockets[i]);
+        else
+            listener_retry(l->sockets[i]);
+    }
+}
+
+void listener_move(struct caller *c, struct list *to, size_t *count) {
+    list_remove(&c->link);
+    (*c->count)--;
+    list_append(to, &c->link);
+    c->count = count;
+    (*count)++;
+    listener_update_interest(c->listener);
+}
+
+struct conn *listener_take(struct caller *c) {
+    struct conn *conn = c->conn;
+    struct rdzv_listener *l = c->listener;
+    list_remove(&c->link);
+    list_remove(&c->asking.link);
+    (*c->count)--;
+    if (c->incarnation != 0)
+        idmap_remove(&l->parked_by_incarnation, c->incarnation);
+    free(c->join);
+    free(c);
+    listener_update_interest(l);
+    return conn;
+}
+
+static void on_accept(void *arg, int fd, const struct addr *peer) {
+    (void)peer;
+    struct rdzv_listener *l = arg;
+    struct caller *c = xcalloc(1, sizeof *c);
+    c->listener = l;
+    uint64_t now = clock_now_ns();
+    c->deadline_ns = now + l->config.first_word_ns;
+    count_stranger(l, now);
+    if (conn_new(l->loop, fd, &listener_pending_ops, c, &c->conn) < 0) {
+        free(c);
+        return;
+    }
+    struct wire_message hello = {
+        .kind = WIRE_HELLO,
+        .hello = {.version = WIRE_VERSION, .incarnation = l->config.incarnation},
+    };
+    memcpy(hello.hello.run_id, l->config.run_id, sizeof hello.hello.run_id);
+    c->asking.conn = c->conn;
+    list_init(&c->asking.link);
+    conn_send(c->conn, &hello);
+    list_append(&l->pending, &c->link);
+    c->count = &l->n_pending;
+    if (++l->n_pending == 1 || l->n_pending >= l->pending_max || next_stranger_ns(l) > now)
+        listener_update_interest(l);
+}
+
+/* The rest in a later turn. */
+static void drop_late(struct rdzv_listener *l, struct list *callers, uint64_t now) {
+    struct caller *c;
+    while ((c = LIST_FIRST(struct caller, callers, link)) != NULL && c->deadline_ns <= now &&
+           !loop_slice_is_over(l->loop))
+        conn_free(listener_take(c));
+}
+
+static void on_timer(void *arg) {
+    struct rdzv_listener *l = arg;
+    uint64_t now = clock_now_ns();
+    drop_late(l, &l->pending, now);
+    drop_late(l, &l->operators, now);
+    listener_update_interest(l);
+}
+
+int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *config,
+                      struct rdzv_listener **ret) {
+    struct rdzv_listener *l = xcalloc(1, sizeof *l);
+    l->loop = loop;
+    l->config = *config;
+    if (l->config.first_word_ns == 0)
+        l->config.first_word_ns = RDZV_FIRST_WORD_NS;
+    l->pending_max = pending_max();
+    l->callers = CALLERS_SENT_AWAY;
+    l->parked_by_incarnation.seed = random_u64();
+    list_init(&l->pending);
+    list_init(&l->parked);
+    list_init(&l->operators);
+    int r = loop_timer_new(loop, on_timer, l, &l->timer);
+    if (r < 0) {
+        free(l);
+        return r;
+    }
+    *ret = l;
+    return 0;
+}
+
+int rdzv_listener_add(struct rdzv_listener *l, int fd) {
+    if (l->n_sockets == LISTENER_SOCKETS_MAX) {
+        (void)close(fd);
+        return -ENOSPC;
+    }
+    int r = listener_new(l->loop, fd, on_accept, l, &l->sockets[l->n_sockets]);
+    if (r < 0)
+        return r;
+    if (l->paused)
+        listener_pause(l->sockets[l->n_sockets]);
+    l->n_sockets++;
+    return 0;
+}
+
+static void drop_all(struct list *callers) {
+    struct caller *c;
+    while ((c = LIST_FIRST(struct caller, callers, link)) != NULL)
+        conn_finish(listener_take(c));
+}
+
+void rdzv_listener_free(struct rdzv_listener *l) {
+    if (l == NULL)
+        return;
+    for (size_t i = 0; i < l->n_sockets; i++)
+        listener_free(l->sockets[i]);
+    l->n_sockets = 0;
+    drop_all(&l->pending);
+    drop_all(&l->parked);
+    drop_all(&l->operators);
+    idmap_fini(&l->parked_by_incarnation);
+    loop_timer_free(l->timer);
+    free(l);
+}

@@ -1,0 +1,330 @@
+#include "rendezvous/server/server_io.h"
+
+#include <string.h>
+
+#include "io/clock.h"
+#include "rendezvous/operate/mark_io.h"
+#include "rendezvous/server/server_priv.h"
+
+#define PROBE_TIMEOUT_NS (1 * NS_PER_S)
+/* STATUS is for people: a node that is slow to read does without. */
+#define STATUS_UNSENT_MAX ((size_t)64 * 1024)
+
+void server_incident(struct rdzv_server *s, const char *line) {
+    if (s->config.ops.incident != NULL)
+        s->config.ops.incident(s->config.arg, line);
+}
+
+/* ---- the workers' store ---- */
+
+static struct addr loopback_addr(void) {
+    struct addr a = {0};
+    int r = addr_from_literal("127.0.0.1", 0, &a);
+    assert(r == 0);
+    return a;
+}
+
+/* Loopback when all members came over it, else an address that other machines reach: the user's, or
+ * the one over which a member has reached us, best one from elsewhere. */
+static struct addr choose_store_addr(const struct rdzv_server *s) {
+    size_t n = group_members(s->group, NULL, 0);
+    uint64_t *members = xcalloc(n + 1, sizeof *members);
+    n = group_members(s->group, members, n);
+    const struct server_node *elsewhere = NULL;
+    for (size_t i = 0; i < n && (elsewhere == NULL || elsewhere->here); i++) {
+        const struct server_node *m = server_find(s, members[i]);
+        if (m != NULL && !m->loopback && m->local.len > 0 && (elsewhere == NULL || !m->here))
+            elsewhere = m;
+    }
+    bool alone = n == 1 && members[0] == s->group_config.leader_incarnation;
+    free(members);
+    if (alone || elsewhere == NULL)
+        return loopback_addr();
+    struct addr a = s->config.has_local_addr ? s->config.local_addr : elsewhere->local;
+    addr_set_port(&a, 0);
+    return a;
+}
+
+static void open_store(struct rdzv_server *s, struct generation generation) {
+    struct addr at = choose_store_addr(s);
+    uint16_t port = 0;
+    struct err err = {0};
+    int r = s->config.ops.store_open(s->config.arg, generation, &at, &port, &err);
+    char host[ADDR_TEXT_MAX];
+    addr_host_text(&at, host);
+    struct group_event ev = {.kind = GROUP_EVENT_STORE, .generation = generation};
+    if (r == 0) {
+        s->store_open = true;
+        s->store_generation = generation;
+        ev.store_host = host;
+        ev.store_port = port;
+    } else {
+        ev.reason = err.text[0] != '\0' ? err.text : strerror(-r);
+    }
+    server_event(s, &ev);
+}
+
+static void close_store(struct rdzv_server *s) {
+    if (!s->store_open)
+        return;
+    s->store_open = false;
+    s->config.ops.store_close(s->config.arg, s->store_generation);
+}
+
+/* ---- what the leadership hangs on ---- */
+
+static void on_arbiter(void *arg, const struct arbiter_answer *answer) {
+    struct rdzv_server *s = arg;
+    if ((answer->result == ARBITER_OK || answer->result == ARBITER_LOST) &&
+        answer->record.epoch >= s->record.epoch)
+        s->record = answer->record;
+    server_event(s, &(struct group_event){.kind = GROUP_EVENT_ARBITER, .answer = answer});
+}
+
+static void ask_arbiter(struct rdzv_server *s, const struct arbiter_request *request) {
+    struct arbiter_request r = *request;
+    r.leader = s->group_config.self;
+    arbiter_ask(s->config.arbiter, &r, on_arbiter, s);
+}
+
+static void touch(struct rdzv_server *s, enum outcome outcome) {
+    uint64_t began_ns = clock_now_ns();
+    bool touched = s->config.mark != NULL && mark_touch(s->config.mark, outcome) == 0;
+    server_event(s, &(struct group_event){.kind = GROUP_EVENT_TOUCHED,
+                                          .touched_ns = touched ? began_ns : 0});
+}
+
+static void depose(struct rdzv_server *s, uint32_t epoch) {
+    s->deposed = true;
+    server_redirect_all(s, epoch);
+    if (s->config.ops.deposed != NULL)
+        s->config.ops.deposed(s->config.arg, epoch);
+}
+
+/* ---- effects ---- */
+
+static void send_status(struct rdzv_server *s) {
+    struct wire_message m = {.kind = WIRE_STATUS};
+    group_status(s->group, clock_now_ns(), &m.status);
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    wire_encode(&m, &text);
+    LIST_FOR_EACH (struct server_node, n, &s->all, link) {
+        if (n->conn != NULL && conn_unsent(n->conn) < STATUS_UNSENT_MAX)
+            server_send_text(n, strbuf_text(&text), text.len);
+    }
+}
+
+/* All nodes but those of a FORM are mostly told the same: it is written once. */
+static void tell_now(struct rdzv_server *s, struct server_node *n) {
+    struct wire_message m;
+    m.kind = WIRE_DESIRED;
+    list_remove(&n->untold_link);
+    if (!group_desired(s->group, n->incarnation, &m.desired))
+        return;
+    /* A node that the group runs without ranks with the strangers. */
+    bool outside = m.desired.kind == DESIRED_IDLE && group_state(s->group) != GROUP_GATHERING;
+    if (n->conn != NULL)
+        conn_set_priority(n->conn, outside ? LOOP_PRIO_BULK : LOOP_PRIO_LEASE);
+    if (s->told.len == 0 || memcmp(&m.desired, &s->told_desired, sizeof m.desired) != 0) {
+        strbuf_clear(&s->told);
+        wire_encode(&m, &s->told);
+        s->told_desired = m.desired;
+    }
+    server_send_text(n, strbuf_text(&s->told), s->told.len);
+}
+
+/* What a node should be in by then is what it is told: it may be more than it was queued for. */
+static void on_untold(void *arg) {
+    struct rdzv_server *s = arg;
+    while (!list_empty(&s->untold) && !loop_slice_is_over(s->loop))
+        tell_now(s, CONTAINER_OF(s->untold.next, struct server_node, untold_link));
+    if (!list_empty(&s->untold))
+        loop_timer_set(s->tell_timer, clock_now_ns());
+}
+
+/* At once, or in the next turn where there are thousands. */
+static void tell(struct rdzv_server *s, struct server_node *n) {
+    if (n == NULL || list_linked(&n->untold_link))
+        return;
+    if (list_empty(&s->untold) && !loop_slice_is_over(s->loop)) {
+        tell_now(s, n);
+        return;
+    }
+    list_append(&s->untold, &n->untold_link);
+    loop_timer_set(s->tell_timer, clock_now_ns());
+}
+
+static void obey(struct rdzv_server *s, const struct group_effect *e) {
+    struct server_node *n = server_find(s, e->node);
+    switch (e->kind) {
+    case GROUP_EFFECT_TELL: tell(s, n); break;
+    case GROUP_EFFECT_LEASE: server_send_lease(n, &e->lease); break;
+    case GROUP_EFFECT_PROBE: server_probe(s, e->node, false); break;
+    case GROUP_EFFECT_REACH: server_probe(s, e->node, true); break;
+    case GROUP_EFFECT_REFUSE:
+        if (n != NULL)
+            server_refuse_node(n, e->reason, e->for_now);
+        break;
+    case GROUP_EFFECT_FORGET:
+        if (n != NULL)
+            server_drop_node(n);
+        break;
+    case GROUP_EFFECT_STORE_OPEN: open_store(s, e->generation); break;
+    case GROUP_EFFECT_STORE_CLOSE: close_store(s); break;
+    case GROUP_EFFECT_STATUS: send_status(s); break;
+    case GROUP_EFFECT_INCIDENT: server_incident(s, e->reason); break;
+    case GROUP_EFFECT_DONE: s->config.ops.done(s->config.arg, group_outcome(s->group)); break;
+    case GROUP_EFFECT_NAME: server_name(s, n); break;
+    case GROUP_EFFECT_ARBITER: ask_arbiter(s, e->request); break;
+    case GROUP_EFFECT_TOUCH: touch(s, e->outcome); break;
+    case GROUP_EFFECT_DEPOSED: depose(s, e->epoch); break;
+    case GROUP_EFFECT_ANSWER: server_answer(s->asker, e->ok, e->reason); break;
+    case GROUP_EFFECT_NOTE:
+        if (s->config.ops.note != NULL)
+            s->config.ops.note(s->config.arg, e->note);
+        break;
+    case GROUP_EFFECT_KIND_COUNT: assert_not_reached();
+    }
+}
+
+static void run_step(struct rdzv_server *s, struct group_event *ev) {
+    if (s->deposed)
+        return;
+    ev->now_ns = clock_now_ns();
+    strbuf_clear(&s->named);
+    group_step(s->group, ev, &s->update);
+    for (size_t i = 0; i < s->update.n_effects && !s->dead && !s->deposed; i++)
+        obey(s, &s->update.effects[i]);
+    if (ev->kind == GROUP_EVENT_COMMAND)
+        s->asker = NULL;
+    if (ev->kind == GROUP_EVENT_JOIN && !s->dead && !s->deposed)
+        server_finish_join(s, ev->node);
+}
+
+static void queued_free(struct server_queued *q) {
+    list_remove(&q->link);
+    free(q->text);
+    free(q);
+}
+
+/* Only what callbacks and effects cause: STORE, STOP, PROBE, TOUCHED, HIGHER_EPOCH, RESIGN. */
+static void enqueue(struct rdzv_server *s, const struct group_event *ev) {
+    struct server_queued *q = xcalloc(1, sizeof *q);
+    q->event = *ev;
+    if (ev->store_host != NULL)
+        q->event.store_host = q->text = xstrdup(ev->store_host);
+    else if (ev->reason != NULL)
+        q->event.reason = q->text = xstrdup(ev->reason);
+    assert(ev->info == NULL && ev->report == NULL && ev->answer == NULL && ev->command == NULL);
+    list_append(&s->queue, &q->link);
+}
+
+static void destroy(struct rdzv_server *s) {
+    if (s->config.arbiter != NULL)
+        arbiter_cancel(s->config.arbiter, s);
+    close_store(s);
+    struct server_queued *q;
+    while ((q = LIST_FIRST(struct server_queued, &s->queue, link)) != NULL)
+        queued_free(q);
+    while (!list_empty(&s->untold) && !s->deposed)
+        tell_now(s, CONTAINER_OF(s->untold.next, struct server_node, untold_link));
+    server_free_nodes(s);
+    server_overviews_fini(s);
+    loop_timer_free(s->timer);
+    loop_timer_free(s->owed_timer);
+    loop_timer_free(s->tell_timer);
+    group_update_fini(&s->update);
+    group_free(s->group);
+    strbuf_fini(&s->named);
+    strbuf_fini(&s->told);
+    free(s);
+}
+
+void server_event(struct rdzv_server *s, struct group_event *ev) {
+    if (s->busy) {
+        enqueue(s, ev);
+        return;
+    }
+    s->busy = true;
+    if (!s->dead)
+        run_step(s, ev);
+    struct server_queued *q;
+    while (!s->dead && (q = LIST_FIRST(struct server_queued, &s->queue, link)) != NULL) {
+        run_step(s, &q->event);
+        queued_free(q);
+    }
+    s->busy = false;
+    if (s->dead)
+        destroy(s);
+    else
+        loop_timer_set(s->timer, s->deposed ? TIME_NEVER : s->update.deadline_ns);
+}
+
+/* What a step has told goes out before time goes on: the group may wait for that. */
+static void on_timer(void *arg) {
+    struct rdzv_server *s = arg;
+    if (list_empty(&s->untold))
+        server_event(s, &(struct group_event){.kind = GROUP_EVENT_TIME});
+    else
+        loop_timer_set(s->timer, clock_now_ns());
+}
+
+static void on_owed(void *arg) { server_pay_leases(arg); }
+
+/* ---- life ---- */
+
+int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
+                    const struct rdzv_server_config *config, struct rdzv_server **ret) {
+    struct rdzv_server *s = xcalloc(1, sizeof *s);
+    s->loop = loop;
+    s->config = *config;
+    s->group_config = *group_config;
+    s->group_config.estate = NULL; /* the group has copied it */
+    s->nodes.seed = random_u64();
+    if (s->config.probe_timeout_ns == 0)
+        s->config.probe_timeout_ns = PROBE_TIMEOUT_NS;
+    list_init(&s->queue);
+    list_init(&s->all);
+    list_init(&s->probe_queue);
+    list_init(&s->owed);
+    list_init(&s->untold);
+    uint64_t now = clock_now_ns();
+    int r = group_new(group_config, now, &s->group);
+    if (r == 0)
+        r = loop_timer_new(loop, on_timer, s, &s->timer);
+    if (r == 0)
+        r = loop_timer_new(loop, on_owed, s, &s->owed_timer);
+    if (r == 0)
+        r = loop_timer_new(loop, on_untold, s, &s->tell_timer);
+    if (r == 0)
+        r = server_overviews_init(s);
+    if (r < 0) {
+        loop_timer_free(s->timer);
+        loop_timer_free(s->owed_timer);
+        group_free(s->group);
+        free(s);
+        return r;
+    }
+    loop_timer_set(s->timer, now);
+    *ret = s;
+    return 0;
+}
+
+void rdzv_server_free(struct rdzv_server *s) {
+    if (s == NULL)
+        return;
+    if (s->busy)
+        s->dead = true;
+    else
+        destroy(s);
+}
+
+void rdzv_server_stop_job(struct rdzv_server *s, const char *reason) {
+    server_event(s, &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = reason});
+}
+
+void rdzv_server_resign(struct rdzv_server *s) {
+    server_event(s, &(struct group_event){.kind = GROUP_EVENT_RESIGN});
+}
+
+const struct group *rdzv_server_group(const struct rdzv_server *s) { return s->group; }

@@ -1,0 +1,321 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "rendezvous/server/server_priv.h"
+
+/* Nodes of which it is said that they were started with other limits. */
+#define LIMITS_SAID_MAX 32
+
+struct server_node *server_find(const struct rdzv_server *s, uint64_t incarnation) {
+    return incarnation == 0 ? NULL : idmap_get(&s->nodes, incarnation);
+}
+
+void server_drop_node(struct server_node *n) {
+    struct rdzv_server *s = n->server;
+    if (s->config.ops.forgotten != NULL)
+        s->config.ops.forgotten(s->config.arg, n->incarnation);
+    server_stop_probe(n);
+    list_remove(&n->owed_link);
+    list_remove(&n->untold_link);
+    conn_free(n->conn);
+    idmap_remove(&s->nodes, n->incarnation);
+    list_remove(&n->link);
+    free(n);
+    server_start_probes(s);
+}
+
+/* A leader may have claimed later epochs for itself since it began. */
+static uint32_t server_epoch(const struct rdzv_server *s) {
+    return MAX2(s->group_config.epoch, group_successors(s->group)->epoch);
+}
+
+static void send_welcome(struct server_node *n) {
+    const struct rdzv_server *s = n->server;
+    n->welcomed = true;
+    struct wire_message m = {
+        .kind = WIRE_WELCOME,
+        .welcome = {.epoch = server_epoch(s),
+                    .leader = s->group_config.leader_incarnation,
+                    .listener_port = s->config.listener_port,
+                    .heartbeat_ns = s->config.heartbeat_ns,
+                    .lease_ns = s->group_config.lease_ns,
+                    .margin_ns = s->group_config.margin_ns},
+    };
+    conn_send(n->conn, &m);
+}
+
+static void pay_lease(struct server_node *n) {
+    if (list_empty(&n->owed_link))
+        return;
+    list_remove(&n->owed_link);
+    conn_send(n->conn, &(struct wire_message){.kind = WIRE_LEASE, .lease = n->owed});
+}
+
+/* What goes before any word to it. False: there is no way to it. */
+static bool ready_for_words(struct server_node *n) {
+    if (n == NULL || n->conn == NULL)
+        return false;
+    if (!n->welcomed)
+        send_welcome(n);
+    pay_lease(n);
+    return true;
+}
+
+void server_send(struct server_node *n, const struct wire_message *m) {
+    if (ready_for_words(n))
+        conn_send(n->conn, m);
+}
+
+void server_send_text(struct server_node *n, const char *text, size_t len) {
+    if (ready_for_words(n))
+        conn_send_text(n->conn, text, len);
+}
+
+/* ---- leases ---- */
+
+/* While a group forms or stops, each node is soon told what is next. Successors are not kept
+ * waiting: the leader's own lease hangs on the first one's echo. */
+static bool word_is_due(const struct server_node *n) {
+    const struct group *g = n->server->group;
+    return (group_state(g) == GROUP_FORMING || group_state(g) == GROUP_STOPPING) &&
+           !group_is_successor(g, n->incarnation);
+}
+
+void server_send_lease(struct server_node *n, const struct lease *lease) {
+    if (n == NULL || n->conn == NULL)
+        return;
+    struct rdzv_server *s = n->server;
+    n->owed = *lease; /* in the place of an older one */
+    if (!list_empty(&n->owed_link))
+        return;
+    if (list_empty(&s->owed))
+        loop_timer_set(s->owed_timer, clock_now_ns() + s->config.heartbeat_ns / 2);
+    list_append(&s->owed, &n->owed_link);
+    if (!word_is_due(n))
+        (void)ready_for_words(n);
+}
+
+void server_pay_leases(struct rdzv_server *s) {
+    LIST_FOR_EACH (struct server_node, n, &s->owed, owed_link) {
+        if (loop_slice_is_over(s->loop)) {
+            loop_timer_set(s->owed_timer, clock_now_ns()); /* the rest in the next turn */
+            return;
+        }
+        pay_lease(n);
+    }
+}
+
+static void disconnected(struct server_node *n) {
+    struct rdzv_server *s = n->server;
+    uint64_t incarnation = n->incarnation;
+    list_remove(&n->owed_link);
+    conn_free(TAKE_PTR(n->conn));
+    server_event(s, &(struct group_event){.kind = GROUP_EVENT_DISCONNECT, .node = incarnation});
+}
+
+/* Somebody knows of a later leadership than ours. The group hears of it after what was said. */
+static void note_epoch(struct rdzv_server *s, uint32_t epoch) {
+    if (epoch <= MAX2(server_epoch(s), s->higher_epoch))
+        return;
+    s->higher_epoch = epoch;
+    bool busy = s->busy;
+    s->busy = true; /* only queued: it may be the last step */
+    server_event(s, &(struct group_event){.kind = GROUP_EVENT_HIGHER_EPOCH, .epoch = epoch});
+    s->busy = busy;
+}
+
+/* Nothing of the group's: it may be the last call of a server that is freed by it. */
+static void on_digest(struct server_node *n, const char *text) {
+    const struct rdzv_server *s = n->server;
+    const struct node_info *info = group_node_info(s->group, n->incarnation);
+    if (s->config.ops.digest != NULL && info != NULL && !s->deposed)
+        s->config.ops.digest(s->config.arg, n->incarnation, info->host, text);
+}
+
+static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
+    (void)c;
+    struct server_node *n = arg;
+    struct group_event ev = {.node = n->incarnation};
+    uint32_t epoch = 0;
+    switch (m->kind) {
+    case WIRE_REPORT:
+        ev.kind = GROUP_EVENT_REPORT;
+        ev.report = &m->report;
+        epoch = m->report.epoch;
+        break;
+    case WIRE_RENEW:
+        ev.kind = GROUP_EVENT_RENEW;
+        ev.renew = m->renew;
+        epoch = m->renew.epoch;
+        break;
+    case WIRE_ECHO:
+        ev.kind = GROUP_EVENT_ECHO;
+        ev.echo = m->echo;
+        epoch = m->echo.epoch;
+        break;
+    case WIRE_LEAVE: ev.kind = GROUP_EVENT_LEAVE; break;
+    case WIRE_DIGEST: on_digest(n, m->digest.text); return;
+    case WIRE_HELLO:
+    case WIRE_JOIN:
+    case WIRE_WELCOME:
+    case WIRE_REFUSED:
+    case WIRE_DESIRED:
+    case WIRE_LEASE:
+    case WIRE_STATUS:
+    case WIRE_NAMED:
+    case WIRE_MEMBERS:
+    case WIRE_REDIRECT:
+    case WIRE_COMMAND:
+    case WIRE_ANSWER:
+    case WIRE_OVERVIEW:
+    case WIRE_NODES:
+    case WIRE_KIND_COUNT:
+        log_debug("rendezvous: node %016" PRIx64 " said %s, which is not for a node to say; "
+                  "disconnected",
+                  n->incarnation, wire_kind_name(m->kind));
+        disconnected(n);
+        return;
+    }
+    note_epoch(n->server, epoch);
+    server_event(n->server, &ev);
+}
+
+static void on_closed(void *arg, struct conn *c, int code, const char *text) {
+    (void)c;
+    struct server_node *n = arg;
+    log_debug("rendezvous: connection of node %016" PRIx64 " ended: %s%s", n->incarnation,
+              code == -EPROTO ? "it does not keep to the protocol: " : "", text);
+    disconnected(n);
+}
+
+static const struct conn_ops node_callbacks = {.on_message = on_message, .on_closed = on_closed};
+
+/* ---- joining ---- */
+
+static void refuse(struct conn *conn, const char *reason, bool for_now) {
+    struct wire_message m = {.kind = WIRE_REFUSED, .refused = {.final = !for_now}};
+    (void)snprintf(m.refused.reason, sizeof m.refused.reason, "%s", reason);
+    conn_send(conn, &m);
+    conn_finish(conn);
+}
+
+/* Of the first few: a crowd would fill the terminal with it. */
+static void say_other_limits(struct rdzv_server *s, struct server_node *n) {
+    const struct group_config *g = &s->group_config;
+    const struct node_info *info = group_node_info(s->group, n->incarnation);
+    if (n->limits_said || s->n_limits_said >= LIMITS_SAID_MAX || info == NULL ||
+        (n->min_nodes == g->min_nodes && n->max_nodes == g->max_nodes))
+        return;
+    n->limits_said = true;
+    s->n_limits_said++;
+    char line[RDZV_HOST_MAX + 160];
+    (void)snprintf(line, sizeof line,
+                   "node %s was started with --nnodes %u:%u, the leader with %u:%u; the leader's "
+                   "numbers count",
+                   info->host, n->min_nodes, n->max_nodes, g->min_nodes, g->max_nodes);
+    server_incident(s, line);
+}
+
+static struct server_node *node_new(struct rdzv_server *s, uint64_t incarnation) {
+    struct server_node *n = xcalloc(1, sizeof *n);
+    n->server = s;
+    n->incarnation = incarnation;
+    list_init(&n->probe_link);
+    list_init(&n->owed_link);
+    list_init(&n->untold_link);
+    list_append(&s->all, &n->link);
+    idmap_put(&s->nodes, incarnation, n);
+    return n;
+}
+
+struct server_node *server_find_inherited(struct rdzv_server *s, uint64_t incarnation) {
+    const struct node_info *info = group_node_info(s->group, incarnation);
+    if (info == NULL)
+        return NULL;
+    struct server_node *n = node_new(s, incarnation);
+    if (addr_from_literal(info->addr, info->listener_port, &n->listener) < 0)
+        n->listener.len = 0; /* "": it was on the last leader's machine, wherever that is */
+    return n;
+}
+
+static void node_connected(struct server_node *n, struct conn *conn, const struct wire_join *join) {
+    struct conn *old = n->conn;
+    n->conn = conn;
+    n->welcomed = false;
+    list_remove(&n->owed_link);
+    n->min_nodes = join->min_nodes;
+    n->max_nodes = join->max_nodes;
+    conn_set_owner(conn, &node_callbacks, n);
+    conn_free(old);
+    if (conn_local_addr(conn, &n->local) < 0)
+        n->local.len = 0; /* gone already; its end is about to be noticed */
+    if (conn_peer_addr(conn, &n->listener) == 0) {
+        n->loopback = addr_is_loopback(&n->listener);
+        n->here = n->loopback || (n->local.len > 0 && addr_same_host(&n->local, &n->listener));
+        addr_set_port(&n->listener, join->info.listener_port);
+    }
+    conn_set_patience(conn, n->server->group_config.lease_ns, n->server->config.heartbeat_ns);
+}
+
+/* Where the leader sees it: what others are told. "": only from this machine. */
+static void fill_addr(const struct server_node *n, struct node_info *info) {
+    char text[ADDR_TEXT_MAX];
+    info->addr[0] = '\0';
+    if (n->listener.len == 0 || n->loopback)
+        return;
+    addr_host_text(&n->listener, text);
+    if (strlen(text) < sizeof info->addr)
+        memcpy(info->addr, text, strlen(text) + 1);
+}
+
+void rdzv_server_take(struct rdzv_server *s, struct conn *conn, const struct wire_join *join) {
+    if (s->deposed) { /* its listener is about to be told */
+        refuse(conn, "the agent there no longer leads", true);
+        return;
+    }
+    struct server_node *n = server_find(s, join->info.incarnation);
+    if (n == NULL && s->nodes.len >= RDZV_NODES_MAX) {
+        refuse(conn, "the job has as many nodes as it can hold", false);
+        return;
+    }
+    if (n == NULL)
+        n = node_new(s, join->info.incarnation);
+    node_connected(n, conn, join);
+    struct node_info info = join->info;
+    fill_addr(n, &info);
+    note_epoch(s, join->report.epoch);
+    server_event(s, &(struct group_event){.kind = GROUP_EVENT_JOIN,
+                                          .node = n->incarnation,
+                                          .info = &info,
+                                          .program = &join->program,
+                                          .report = &join->report});
+}
+
+void server_finish_join(struct rdzv_server *s, uint64_t incarnation) {
+    struct server_node *n = server_find(s, incarnation);
+    if (n == NULL)
+        return;
+    if (n->conn != NULL && !n->welcomed)
+        send_welcome(n);
+    say_other_limits(s, n);
+}
+
+void server_refuse_node(struct server_node *n, const char *reason, bool for_now) {
+    if (n->conn != NULL)
+        refuse(TAKE_PTR(n->conn), reason, for_now);
+    server_drop_node(n);
+}
+
+void server_free_nodes(struct rdzv_server *s) {
+    LIST_FOR_EACH (struct server_node, n, &s->all, link) {
+        server_stop_probe(n);
+        conn_finish(n->conn);
+        free(n);
+    }
+    list_init(&s->all);
+    idmap_fini(&s->nodes);
+}

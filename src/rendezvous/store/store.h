@@ -1,0 +1,167 @@
+/* The key-value store that workers meet through: keys, counters, queues, waits, barriers.
+ *
+ * A pure engine: requests in, replies out, in the order of arrival. It knows no bytes of a wire
+ * (tcpstore_wire), no sockets (store_io) and no clock: time-outs are the clients', who cancel.
+ * Keys are opaque bytes; nothing is added or stripped.
+ *
+ *     store_new(&limits, seed, &store);
+ *     r = store_step(store, &request, &update);   0: look at update.replies
+ *                                                 STORE_REFUSED: end that client, say why
+ *     store_update_clear(&update);                after every step
+ *     store_forget(store, client, &update);       the client is gone
+ *
+ * A reply is a value, not bytes, so that one value is shared by all who read it. A wait is data:
+ *
+ *     none --WAIT, BARRIER: something is missing--> waiting --last key set--> none: STOP_WAITING
+ *                                                      `-----CANCEL_WAIT---> none: WAIT_CANCELED
+ *
+ * A client has at most one wait; a second replaces the first. A key that is set while one waits
+ * for it counts even if it is deleted before the wait ends. A queue counts while it is not empty.
+ *
+ * The operations are those of PyTorch's TCPStore, opcodes 0-18; where its servers disagree:
+ *   GET of a missing key is an empty value · COMPARE_SET wakes only if the key exists afterwards ·
+ *   MULTI_SET is applied whole or not at all · a push wakes one waiter, whose wait it completes,
+ *   and the next one if that one cancels or goes away before it asks for anything else. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/util.h"
+#include "rendezvous/store/store_value.h"
+
+struct store;
+
+/* The numbers of the wire. VALIDATE is the codec's own and never comes here. */
+enum store_op {
+    STORE_OP_VALIDATE = 0,
+    STORE_OP_SET = 1,          /* key, value; no reply */
+    STORE_OP_COMPARE_SET = 2,  /* key, expected, desired → value */
+    STORE_OP_GET = 3,          /* key → value */
+    STORE_OP_ADD = 4,          /* key, number → i64 */
+    STORE_OP_CHECK = 5,        /* keys → u8 STORE_READY, STORE_NOT_READY */
+    STORE_OP_WAIT = 6,         /* keys → u8 STORE_STOP_WAITING, when all are there */
+    STORE_OP_GETNUMKEYS = 7,   /* → i64, queues not counted */
+    STORE_OP_DELETE_KEY = 8,   /* key → i64 0 or 1 */
+    STORE_OP_APPEND = 9,       /* key, value; no reply */
+    STORE_OP_MULTI_GET = 10,   /* keys → list of values */
+    STORE_OP_MULTI_SET = 11,   /* keys, values; no reply */
+    STORE_OP_CANCEL_WAIT = 12, /* → u8 STORE_WAIT_CANCELED, always */
+    STORE_OP_PING = 13,        /* nonce → u32 */
+    STORE_OP_QUEUE_PUSH = 14,  /* key, value; no reply */
+    STORE_OP_QUEUE_POP = 15,   /* key → i64 length before, then a value if it was not 0 */
+    STORE_OP_QUEUE_LEN = 16,   /* key → i64 */
+    STORE_OP_LIST_KEYS = 17,   /* → i64, list of values */
+    STORE_OP_BARRIER = 18,     /* key, number of those who arrive → u8 STORE_STOP_WAITING */
+};
+#define STORE_OP_COUNT 19
+/* "SET", …; "?" for a number that is none. */
+const char *store_op_name(unsigned op);
+
+enum { STORE_READY = 0, STORE_NOT_READY = 1, STORE_STOP_WAITING = 0, STORE_WAIT_CANCELED = 1 };
+
+/* All that a peer can make the store hold. Past a limit its connection is closed. */
+struct store_limits {
+    uint32_t key_bytes;
+    uint32_t value_bytes; /* also what APPEND adds up to */
+    uint32_t request_keys;
+    uint64_t request_bytes;
+    uint64_t store_bytes;  /* keys, values, queues, waits, with STORE_COST_* each */
+    uint32_t connections;  /* 0: RLIMIT_NOFILE - 64 */
+    uint64_t unsent_bytes; /* replies that a client has not taken: beyond, it is not read */
+    uint64_t validate_ns;  /* time to say the magic number */
+};
+#define STORE_LIMITS_DEFAULT                                     \
+    ((struct store_limits){.key_bytes = 8192,                    \
+                           .value_bytes = 8u << 20,              \
+                           .request_keys = 131072,               \
+                           .request_bytes = UINT64_C(256) << 20, \
+                           .store_bytes = UINT64_C(8) << 30,     \
+                           .unsent_bytes = UINT64_C(16) << 20,   \
+                           .validate_ns = 10 * NS_PER_S})
+
+/* What a thing counts for besides its bytes, so that many empty ones are bounded too. */
+enum { STORE_COST_KEY = 128, STORE_COST_VALUE = 32, STORE_COST_WAIT = 96 };
+
+struct store_span {
+    const uint8_t *data; /* borrowed for the call */
+    size_t len;
+};
+
+struct store_blob {
+    struct store_span span;
+    struct store_value *owned; /* NULL, or the value whose bytes span is: the store takes it and
+                                * sets NULL here; what is left is the caller's */
+};
+
+struct store_request {
+    uint32_t client; /* small numbers, chosen by the caller, used again after store_forget() */
+    enum store_op op;
+    uint32_t nonce; /* PING */
+    int64_t number; /* ADD, BARRIER */
+    const struct store_span *keys;
+    size_t n_keys;
+    struct store_blob *values;
+    size_t n_values;
+};
+
+enum store_reply_kind {
+    STORE_REPLY_U8 = 1,
+    STORE_REPLY_U32,
+    STORE_REPLY_I64,
+    STORE_REPLY_VALUE, /* one counted value; NULL is an empty one */
+    STORE_REPLY_LIST,  /* `count` of update.values from `first` on */
+};
+
+struct store_reply {
+    uint32_t client;
+    enum store_reply_kind kind;
+    union {
+        uint8_t u8;
+        uint32_t u32;
+        int64_t i64;
+        struct store_value *value; /* the update's reference */
+        struct {
+            size_t first, count;
+        } list;
+    };
+};
+
+/* Reused from step to step; zero at first. */
+struct store_update {
+    struct store_reply *replies;
+    size_t n_replies, cap_replies;
+    struct store_value **values; /* of list replies; NULL is an empty value */
+    size_t n_values, cap_values;
+    const char *refusal; /* with STORE_REFUSED: what is wrong, static text */
+    uint64_t size;       /* … and how much it was */
+};
+/* Drops the references; call it after every step. */
+void store_update_clear(struct store_update *u);
+void store_update_fini(struct store_update *u);
+
+enum {
+    STORE_REFUSED = 1, /* a limit, or a counter that is no number: end that client. Nothing was
+                        * changed; update.refusal says why */
+};
+
+/* `seed` keys the hash: peers choose the keys. */
+_must_use_ int store_new(const struct store_limits *limits, uint64_t seed, struct store **ret);
+void store_free(struct store *s);
+/* The same in pieces of about n keys or clients: true when that was all. Nothing else may be done
+ * with it from the first call on. */
+bool store_free_some(struct store *s, size_t n);
+
+/* 0, STORE_REFUSED, or -ENOMEM (treat like a refusal). Sizes of keys, values and requests are the
+ * codec's to check; sums of bytes are checked here. `ret` was cleared before. */
+_must_use_ int store_step(struct store *s, const struct store_request *req,
+                          struct store_update *ret);
+/* The client is gone: its wait ends. Its number may be used again. */
+void store_forget(struct store *s, uint32_t client, struct store_update *ret);
+
+/* Bytes that requests under way hold count with the store's. False: there is no room. */
+_must_use_ bool store_hold(struct store *s, uint64_t bytes);
+void store_release(struct store *s, uint64_t bytes);
+uint64_t store_bytes(const struct store *s);
+uint64_t store_num_keys(const struct store *s);
+/* The invariants, for tests: sums and lists agree. Aborts when not. */
+void store_check(const struct store *s);

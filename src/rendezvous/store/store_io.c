@@ -1,0 +1,511 @@
+#include "rendezvous/store/store_io.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/list.h"
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "io/net/listen.h"
+#include "io/net/stream.h"
+#include "rendezvous/store/tcpstore_wire.h"
+
+/* The kernel takes what net.core.somaxconn allows. */
+#define BACKLOG 65535
+/* Requests, and keys that are freed, between two looks at the clock. */
+#define LOOK_EVERY 64
+/* Descriptors left for everything that is not a client. */
+#define DESCRIPTORS_KEPT 64
+/* Values beyond this are sent from where they lie instead of being copied. */
+#define COPY_MAX 2048
+#define STAGE_SIZE 16384
+#define PORT_TRIES 16
+
+struct conn {
+    struct list link; /* unvalidated connections, in order of arrival */
+    struct store_server *server;
+    struct stream *stream;
+    uint64_t deadline_ns; /* to be validated */
+    uint64_t held;        /* what the store counts for the request under way */
+    uint32_t slot;
+    struct tcpstore_decoder decoder;
+};
+
+struct store_server {
+    struct loop *loop;
+    struct store *store;
+    struct store_limits limits;
+    void (*log)(void *arg, const char *line);
+    void *log_arg;
+
+    struct listener **listeners;
+    size_t n_listeners;
+    bool listening_paused;
+    bool closing; /* store_server_close(): frees itself, in slices */
+
+    struct conn **slots; /* by client number; NULL: free */
+    uint32_t n_slots;
+    uint32_t *free_slots;
+    uint32_t n_free;
+    size_t n_conns, max_conns;
+
+    struct list unvalidated;
+    struct loop_timer *timer; /* the first of them */
+
+    struct tcpstore_scratch scratch;
+    struct store_update update;
+    struct conn *target; /* whom the sink writes to */
+    struct conn *staged; /* whose small replies lie in the stage */
+    size_t stage_len;
+    uint8_t stage[STAGE_SIZE];
+};
+
+/* --- replies ------------------------------------------------------------------------------- */
+
+static void flush_stage(struct store_server *server) {
+    if (server->stage_len > 0)
+        stream_write_now(server->staged->stream, server->stage, server->stage_len);
+    server->stage_len = 0;
+}
+
+static void sink_bytes(void *arg, const void *data, size_t len) {
+    struct store_server *server = arg;
+    if (server->target != server->staged) {
+        /* The end of a wait, all that another one ever gets here: thousands at once overlap with
+         * their readers when sent as they come. */
+        if (loop_slice_is_over(server->loop))
+            stream_write(server->target->stream, data, len);
+        else
+            stream_write_now(server->target->stream, data, len);
+        return;
+    }
+    if (len > STAGE_SIZE - server->stage_len)
+        flush_stage(server);
+    memcpy(server->stage + server->stage_len, data, len);
+    server->stage_len += len;
+}
+
+static void on_value_sent(void *arg) { store_value_unref(arg); }
+
+static void sink_value(void *arg, struct store_value *v) {
+    struct store_server *server = arg;
+    if (v->len <= COPY_MAX) {
+        sink_bytes(arg, v->data, v->len);
+        return;
+    }
+    if (server->target == server->staged && server->stage_len > 0) {
+        stream_write(server->staged->stream, server->stage, server->stage_len);
+        server->stage_len = 0;
+    }
+    stream_write_ref(server->target->stream, v->data, v->len, on_value_sent, store_value_ref(v));
+}
+
+static void deliver(struct store_server *server) {
+    const struct tcpstore_sink sink = {sink_bytes, sink_value, server};
+    const struct store_update *u = &server->update;
+    for (size_t i = 0; i < u->n_replies; i++) {
+        server->target = server->slots[u->replies[i].client];
+        tcpstore_encode(&u->replies[i], u, &sink);
+    }
+    store_update_clear(&server->update);
+}
+
+/* --- connections --------------------------------------------------------------------------- */
+
+static void resume_listening(struct store_server *server) {
+    if (!server->listening_paused)
+        return;
+    server->listening_paused = false;
+    for (size_t i = 0; i < server->n_listeners; i++)
+        listener_retry(server->listeners[i]);
+}
+
+/* Frees c. */
+static void conn_close(struct conn *c) {
+    struct store_server *server = c->server;
+    if (server->staged == c) {
+        server->staged = NULL;
+        server->stage_len = 0;
+    }
+    store_release(server->store, c->held);
+    store_forget(server->store, c->slot, &server->update);
+    deliver(server);
+    server->slots[c->slot] = NULL;
+    server->free_slots[server->n_free++] = c->slot;
+    server->n_conns--;
+    list_remove(&c->link);
+    tcpstore_decoder_fini(&c->decoder);
+    stream_free(c->stream);
+    free(c);
+    resume_listening(server);
+}
+
+static void log_refused(const struct conn *c, const char *why, uint64_t size) {
+    struct addr peer;
+    char text[ADDR_TEXT_MAX] = "a peer", line[256];
+    if (addr_of_peer(stream_fd(c->stream), &peer) == 0)
+        addr_to_text(&peer, text);
+    (void)snprintf(line, sizeof line, "store: closed the connection of %s: %s: %s (%" PRIu64 ")",
+                   text, store_op_name(c->decoder.op), why, size);
+    if (!c->decoder.validated)
+        log_debug("%s", line);
+    else if (c->server->log != NULL)
+        c->server->log(c->server->log_arg, line);
+}
+
+/* What the request under way holds is counted with the store's bytes. */
+static bool count_held(struct conn *c) {
+    struct store *store = c->server->store;
+    uint64_t now = c->decoder.held;
+    if (now < c->held)
+        store_release(store, c->held - now);
+    else if (!store_hold(store, now - c->held))
+        return false;
+    c->held = now;
+    return true;
+}
+
+static int handle_request(struct conn *c, struct store_request *req) {
+    struct store_server *server = c->server;
+    store_release(server->store, c->held); /* the store counts it itself from here on */
+    c->held = 0;
+    req->client = c->slot;
+    int r = store_step(server->store, req, &server->update);
+    if (r == 0) {
+        deliver(server);
+        return 0;
+    }
+    log_refused(c, r == STORE_REFUSED ? server->update.refusal : "out of memory",
+                server->update.size);
+    store_update_clear(&server->update);
+    return r;
+}
+
+static bool is_full(const struct conn *c) {
+    return stream_unsent(c->stream) + c->server->stage_len > c->server->limits.unsent_bytes;
+}
+
+static void note_validated(struct conn *c) {
+    if (c->decoder.validated && list_linked(&c->link))
+        list_remove(&c->link);
+}
+
+/* Handles the requests in one run of bytes. 0, or not: close. */
+static int serve_run(struct conn *c, const uint8_t *data, size_t len, size_t *ret_used) {
+    struct store_server *server = c->server;
+    size_t used = 0;
+    unsigned served = 0;
+    int r = 0;
+    do {
+        struct store_request req;
+        size_t n;
+        r = tcpstore_decode(&c->decoder, &server->limits, &server->scratch, data + used, len - used,
+                            &n, &req);
+        used += n;
+        if (r == TCPSTORE_REQUEST) {
+            r = handle_request(c, &req);
+        } else if (r != 0) {
+            log_refused(c, r == TCPSTORE_REFUSED ? c->decoder.refusal : "out of memory",
+                        c->decoder.size);
+        } else if (!count_held(c)) {
+            log_refused(c, "the store is full", c->decoder.held);
+            r = STORE_REFUSED;
+        }
+    } while (r == 0 && used < len && !is_full(c) &&
+             (++served % LOOK_EVERY != 0 || !loop_slice_is_over(server->loop)));
+    *ret_used = used;
+    return r;
+}
+
+static void on_readable(void *arg, struct stream *s) {
+    struct conn *c = arg;
+    struct store_server *server = c->server;
+    int r = 0;
+    bool more = !server->closing;
+    server->staged = c;
+    while (more && r == 0 && !is_full(c)) {
+        size_t len, used;
+        const uint8_t *data = stream_peek_run(s, &len);
+        if (len == 0)
+            break;
+        r = serve_run(c, data, len, &used);
+        stream_drain(s, used);
+        flush_stage(server);
+        more = !loop_slice_is_over(server->loop);
+    }
+    server->staged = NULL;
+    if (r != 0) {
+        conn_close(c);
+        return;
+    }
+    note_validated(c);
+    if (is_full(c))
+        stream_pause(s); /* until it has taken its replies: on_drained */
+    else if (!more && stream_available(s) > 0)
+        stream_read_later(s);
+}
+
+static void on_drained(void *arg, struct stream *s) {
+    (void)arg;
+    stream_resume(s);
+}
+
+static void on_closed(void *arg, struct stream *s, int code) {
+    (void)s;
+    (void)code;
+    conn_close(arg);
+}
+
+static void arm_timer(struct store_server *server) {
+    const struct conn *first = LIST_FIRST(struct conn, &server->unvalidated, link);
+    loop_timer_set(server->timer, first != NULL ? first->deadline_ns : TIME_NEVER);
+}
+
+static void on_timer(void *arg) {
+    struct store_server *server = arg;
+    uint64_t now = clock_now_ns();
+    LIST_FOR_EACH (struct conn, c, &server->unvalidated, link) {
+        if (c->deadline_ns > now || loop_slice_is_over(server->loop))
+            break;
+        log_debug("store: closed a connection that said nothing we know");
+        conn_close(c);
+    }
+    arm_timer(server);
+}
+
+static uint32_t take_slot(struct store_server *server) {
+    if (server->n_free == 0) {
+        uint32_t n = MAX2(server->n_slots * 2, 64u);
+        server->slots = xrealloc(server->slots, n * sizeof(struct conn *));
+        server->free_slots = xrealloc(server->free_slots, n * sizeof *server->free_slots);
+        for (uint32_t i = n; i-- > server->n_slots;) {
+            server->slots[i] = NULL;
+            server->free_slots[server->n_free++] = i;
+        }
+        server->n_slots = n;
+    }
+    return server->free_slots[--server->n_free];
+}
+
+static size_t connections_max(const struct store_limits *limits) {
+    if (limits->connections != 0)
+        return limits->connections;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return 1024 - DESCRIPTORS_KEPT;
+    return limit.rlim_cur > 2 * DESCRIPTORS_KEPT ? (size_t)limit.rlim_cur - DESCRIPTORS_KEPT
+                                                 : DESCRIPTORS_KEPT;
+}
+
+static void on_accepted(void *arg, int fd, const struct addr *peer) {
+    (void)peer;
+    static const struct stream_ops ops = {on_readable, on_drained, on_closed};
+    struct store_server *server = arg;
+    struct conn *c = xcalloc(1, sizeof *c);
+    if (stream_new(server->loop, fd, &ops, c, &c->stream) < 0) { /* it has closed fd */
+        free(c);
+        return;
+    }
+    c->server = server;
+    c->slot = take_slot(server);
+    server->slots[c->slot] = c;
+    server->n_conns++;
+    c->deadline_ns = clock_now_ns() + server->limits.validate_ns;
+    bool first = list_empty(&server->unvalidated);
+    list_append(&server->unvalidated, &c->link);
+    if (first)
+        arm_timer(server);
+    if (server->n_conns >= server->max_conns) {
+        server->listening_paused = true; /* until one goes */
+        for (size_t i = 0; i < server->n_listeners; i++)
+            listener_pause(server->listeners[i]);
+    }
+}
+
+/* --- the server ---------------------------------------------------------------------------- */
+
+static int listen_one(struct store_server *server, struct addr at, struct err *err) {
+    int fd;
+    int r = listen_socket(&at, BACKLOG, &fd, err);
+    if (r < 0)
+        return r;
+    r = listener_new(server->loop, fd, on_accepted, server,
+                     &server->listeners[server->n_listeners]);
+    if (r < 0)
+        return err_set(err, r, "cannot watch a listening socket: %s", strerror(-r));
+    server->n_listeners++;
+    return 0;
+}
+
+/* All addresses; those with port 0 share the port that the first of them gets. */
+static int listen_all(struct store_server *server, const struct store_server_config *config,
+                      struct err *err) {
+    uint16_t shared = 0;
+    for (size_t i = 0; i < config->n_listen_at; i++) {
+        struct addr at = config->listen_at[i];
+        bool any = addr_port(&at) == 0;
+        if (any)
+            addr_set_port(&at, shared);
+        int r = listen_one(server, at, err);
+        if (r < 0)
+            return r;
+        if (any && shared == 0) {
+            r = listener_addr(server->listeners[i], &at);
+            if (r < 0)
+                return err_set(err, r, "cannot tell the port of a socket: %s", strerror(-r));
+            shared = addr_port(&at);
+        }
+    }
+    return 0;
+}
+
+static void stop_listening(struct store_server *server) {
+    for (size_t i = 0; i < server->n_listeners; i++)
+        listener_free(server->listeners[i]);
+    server->n_listeners = 0;
+}
+
+int store_server_new(struct loop *loop, const struct store_server_config *config,
+                     struct store_server **ret, struct err *err) {
+    struct store_server *server = xcalloc(1, sizeof *server);
+    server->loop = loop;
+    server->limits = config->limits;
+    server->max_conns = connections_max(&server->limits);
+    server->log = config->log;
+    server->log_arg = config->log_arg;
+    list_init(&server->unvalidated);
+    server->listeners = xcalloc(MAX2(config->n_listen_at, (size_t)1), sizeof(struct listener *));
+    int r = store_new(&server->limits, random_u64(), &server->store);
+    if (r == 0)
+        r = loop_timer_new(loop, on_timer, server, &server->timer);
+    if (r < 0)
+        (void)err_set(err, r, "cannot make a store: %s", strerror(-r));
+    for (int i = 0; r == 0 && i < PORT_TRIES; i++) {
+        /* A port that is free on one address may be taken on the other: then another one. */
+        r = listen_all(server, config, err);
+        if (r != -EADDRINUSE || config->n_listen_at < 2 || addr_port(&config->listen_at[0]) != 0)
+            break;
+        stop_listening(server);
+        r = i + 1 < PORT_TRIES ? 0 : r;
+    }
+    if (r < 0) {
+        store_server_close(server);
+        return r;
+    }
+    *ret = server;
+    return 0;
+}
+
+size_t store_server_n_addrs(const struct store_server *server) { return server->n_listeners; }
+
+int store_server_addr(const struct store_server *server, size_t i, struct addr *ret) {
+    return i < server->n_listeners ? listener_addr(server->listeners[i], ret) : -EINVAL;
+}
+
+size_t store_server_connections(const struct store_server *server) { return server->n_conns; }
+
+/* A store may have thousands of clients and millions of keys. */
+static void close_some(void *arg) {
+    struct store_server *server = arg;
+    bool done = false;
+    while (!done && !loop_slice_is_over(server->loop)) {
+        while (server->n_slots > 0 && server->slots[server->n_slots - 1] == NULL)
+            server->n_slots--;
+        if (server->n_slots > 0)
+            conn_close(server->slots[server->n_slots - 1]); /* nobody is left to be woken */
+        else
+            done = server->store == NULL || store_free_some(server->store, LOOK_EVERY);
+    }
+    if (!done) {
+        loop_defer(server->loop, LOOP_PRIO_BULK, close_some, server);
+        return;
+    }
+    store_update_fini(&server->update);
+    loop_timer_free(server->timer);
+    free(server->listeners);
+    free(server->slots);
+    free(server->free_slots);
+    free(server);
+}
+
+void store_server_close(struct store_server *server) {
+    if (server == NULL)
+        return;
+    stop_listening(server);
+    server->closing = true;
+    server->log = NULL;
+    loop_timer_set(server->timer, TIME_NEVER);
+    loop_defer(server->loop, LOOP_PRIO_BULK, close_some, server);
+}
+
+/* --- the machine --------------------------------------------------------------------------- */
+
+static uint64_t number_in(const char *path) {
+    FILE *f = fopen(path, "re");
+    unsigned long long n = 0;
+    if (f == NULL)
+        return UINT64_MAX;
+    int got = fscanf(f, "%20llu", &n);
+    (void)fclose(f);
+    return got == 1 ? n : UINT64_MAX; /* "max" */
+}
+
+/* The smallest limit from the group's folder up to the root of its tree. */
+static uint64_t limit_upwards(const char *root, char *group, const char *file) {
+    uint64_t least = UINT64_MAX;
+    for (;;) {
+        char path[4096 + 64];
+        (void)snprintf(path, sizeof path, "%s%s/%s", root, group, file);
+        least = MIN2(least, number_in(path));
+        char *slash = strrchr(group, '/');
+        if (slash == NULL)
+            return least;
+        *slash = '\0';
+    }
+}
+
+static uint64_t cgroup_memory(void) {
+    uint64_t least = UINT64_MAX;
+    char line[4096];
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    if (f == NULL)
+        return least;
+    while (fgets(line, sizeof line, f) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        char *controllers = strchr(line, ':');
+        char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+        if (group == NULL)
+            continue;
+        *group++ = '\0';
+        if (controllers[1] == '\0')
+            least = MIN2(least, limit_upwards("/sys/fs/cgroup", group, "memory.max"));
+        else if (strcmp(controllers + 1, "memory") == 0)
+            least =
+                MIN2(least, limit_upwards("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
+    }
+    (void)fclose(f);
+    return least;
+}
+
+struct store_limits store_limits_of_machine(void) {
+    struct store_limits limits = STORE_LIMITS_DEFAULT;
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    uint64_t memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+    memory = MIN2(memory, cgroup_memory());
+    limits.store_bytes = MIN2(limits.store_bytes, memory / 4);
+    return limits;
+}
+
+uint64_t store_raise_descriptors(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return 0;
+    struct rlimit raised = {limit.rlim_max, limit.rlim_max};
+    if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
+        limit = raised;
+    return limit.rlim_cur;
+}

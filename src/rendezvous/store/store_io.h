@@ -1,0 +1,48 @@
+/* The store on the network: listeners and connections on the loop, around one `store` each.
+ *
+ *     struct store_server_config config = {.listen_at = &at, .n_listen_at = 1,
+ *                                          .limits = store_limits_of_machine(),
+ *                                          .log = on_line, .log_arg = me};
+ *     r = store_server_new(loop, &config, &server, &err);
+ *     store_server_addr(server, 0, &addr);      the real port
+ *     store_server_close(server);               ends all connections, in the turns that follow
+ *
+ * Several may live on one loop, one per generation: each has its own keys. Plain TCP without
+ * authentication, as the protocol is; never a name look-up. A connection that does not begin with
+ * VALIDATE is closed at once or after limits.validate_ns, silently; one that breaks a limit is
+ * closed with one line. Out of descriptors, accepting stops and goes on by itself. */
+#pragma once
+
+#include "base/err.h"
+#include "io/net/addr.h"
+#include "io/loop.h"
+#include "rendezvous/store/store.h"
+
+struct store_server;
+
+struct store_server_config {
+    const struct addr *listen_at; /* borrowed for the call; port 0: a free one, and the same one
+                                   * for all further addresses with port 0 */
+    size_t n_listen_at;
+    struct store_limits limits; /* STORE_LIMITS_DEFAULT, store_limits_of_machine() */
+    /* One line, without newline, for a peer that broke a limit (may be NULL). It must not close
+     * the server. */
+    void (*log)(void *arg, const char *line);
+    void *log_arg;
+};
+
+_must_use_ int store_server_new(struct loop *loop, const struct store_server_config *config,
+                                struct store_server **ret, struct err *err);
+size_t store_server_n_addrs(const struct store_server *server);
+/* Where its i-th listener really listens. */
+_must_use_ int store_server_addr(const struct store_server *server, size_t i, struct addr *ret);
+size_t store_server_connections(const struct store_server *server);
+/* Stops listening at once; connections, keys and the server itself go in slices of the turns that
+ * follow (or with the loop). NULL is fine. */
+void store_server_close(struct store_server *server);
+
+/* The defaults, with the store's bytes at most a quarter of this machine's memory, or of the
+ * memory that its cgroup may use if that is less. */
+struct store_limits store_limits_of_machine(void);
+/* Raises RLIMIT_NOFILE to its hard limit; the limit that holds now. Children inherit it. */
+uint64_t store_raise_descriptors(void);

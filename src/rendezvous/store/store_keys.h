@@ -1,0 +1,51 @@
+/* The table of the store's keys: one record for a name, whatever is known under it (a value, a
+ * queue, those who wait). Private to the store. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/list.h"
+#include "rendezvous/store/store.h"
+
+struct store_item {
+    struct store_item *next;
+    struct store_value *value;
+};
+
+struct store_key {
+    struct store_key *next; /* in its bucket */
+    uint64_t hash;
+    struct store_value *name;
+    struct store_value *value; /* NULL: no such key (but a queue or waiters) */
+    struct store_item *first, *last;
+    uint64_t queue_len;
+    struct list waiters; /* struct wait_node, in order of arrival */
+    uint32_t handed; /* clients that were woken by a push and have not asked for anything since */
+};
+
+/* It grows while it is used: each new key takes a few buckets of the smaller table along, and those
+ * below `moved` have come over. No request waits for a million others. */
+struct store_keys {
+    struct store_key **buckets; /* 2^bits */
+    struct store_key **smaller; /* 2^(bits - 1), or NULL */
+    size_t moved, freed;        /* buckets; freed: of the first table, at the end */
+    unsigned bits;
+    uint64_t count;
+    uint64_t seed[2];
+};
+
+void store_keys_init(struct store_keys *t, uint64_t seed);
+/* Frees up to about n keys and all that they hold, but not those who wait: there must be none.
+ * True when that was all; nothing may be done with t between, and afterwards. */
+bool store_keys_fini_some(struct store_keys *t, size_t n);
+/* For whoever wants to see all: the heads of the buckets' lists, in no order. */
+size_t store_keys_n_buckets(const struct store_keys *t);
+struct store_key *store_keys_bucket(const struct store_keys *t, size_t i);
+struct store_key *store_keys_find(const struct store_keys *t, struct store_span name);
+/* Finds or makes; NULL when there is no memory. */
+struct store_key *store_keys_make(struct store_keys *t, struct store_span name, bool *ret_new);
+/* The record must hold nothing. */
+void store_keys_remove(struct store_keys *t, struct store_key *k);
+/* SipHash-1-3 (Aumasson, Bernstein, "SipHash: a fast short-input PRF", 2012): keyed, so that
+ * peers cannot choose names that collide. */
+uint64_t store_keys_hash(const uint64_t seed[2], const uint8_t *data, size_t len);

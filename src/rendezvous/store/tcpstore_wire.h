@@ -1,0 +1,67 @@
+/* The bytes of PyTorch's TCPStore protocol (the numbers of torch 2.2 to 2.14): requests in, replies
+ * out. Pure: it reads memory and calls what it is given.
+ *
+ *     struct tcpstore_decoder d = {0};
+ *     while ((r = tcpstore_decode(&d, &limits, &scratch, data, len, &used, &req)) == 1)
+ *         … req is valid until the next call; data += used, len -= used
+ *     0: all of data was taken, more is needed;  TCPSTORE_REFUSED: end the connection
+ *
+ * Layout: one byte of operation, then fields, all little-endian and unframed: `str` is a u64
+ * length and bytes, `keys` a u64 count and that many str. The first request of a connection is
+ * VALIDATE with a magic number; it has no answer, and must not come again.
+ *
+ *     SET str str · COMPARE_SET str str str · GET str · ADD str i64 · CHECK keys · WAIT keys ·
+ *     DELETE_KEY str · APPEND str str · MULTI_GET keys · MULTI_SET u64 n × (str str) · PING u32 ·
+ *     QUEUE_PUSH str str · QUEUE_POP str · QUEUE_LEN str · BARRIER str i64 · others: nothing
+ *
+ * A request that lies whole in `data` is read in place. One that does not is taken apart as it
+ * comes, each byte once; every length is held against its limit before memory is taken for it,
+ * and memory grows with what has really arrived. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "rendezvous/store/store.h"
+
+/* 00 ce f7 85 3c: what a connection begins with. */
+#define TCPSTORE_MAGIC UINT32_C(0x3C85F7CE)
+
+enum {
+    TCPSTORE_REQUEST = 1, /* *ret holds one */
+    TCPSTORE_REFUSED = 2, /* decoder.refusal says why; call it no more, but tcpstore_decoder_fini */
+};
+
+struct tcpstore_partial;
+
+/* One for each connection; zero at first. */
+struct tcpstore_decoder {
+    bool validated;
+    uint8_t op;                       /* of the request under way or refused */
+    const char *refusal;              /* static text */
+    uint64_t size;                    /* the size that was refused */
+    struct tcpstore_partial *partial; /* a request that came in pieces; NULL between requests */
+    uint64_t held;                    /* bytes that it holds */
+};
+
+/* Room for requests read in place; one for all connections. */
+#define TCPSTORE_SCRATCH_KEYS 64
+struct tcpstore_scratch {
+    struct store_span keys[TCPSTORE_SCRATCH_KEYS];
+    struct store_blob values[TCPSTORE_SCRATCH_KEYS];
+};
+
+/* *ret_used: bytes taken from data. The request borrows from data, the scratch and the decoder;
+ * `client` is not set. 0, TCPSTORE_REQUEST, TCPSTORE_REFUSED or -ENOMEM. */
+_must_use_ int tcpstore_decode(struct tcpstore_decoder *d, const struct store_limits *limits,
+                               struct tcpstore_scratch *scratch, const uint8_t *data, size_t len,
+                               size_t *ret_used, struct store_request *ret);
+void tcpstore_decoder_fini(struct tcpstore_decoder *d);
+
+/* Where encoded replies go. `value` may keep a reference instead of copying. */
+struct tcpstore_sink {
+    void (*bytes)(void *arg, const void *data, size_t len);
+    void (*value)(void *arg, struct store_value *v);
+    void *arg;
+};
+void tcpstore_encode(const struct store_reply *reply, const struct store_update *update,
+                     const struct tcpstore_sink *to);

@@ -1,0 +1,148 @@
+#include "topology/discover/hwloc/hwloc_load_io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "topology/discover/hwloc/hwloc_api_priv.h"
+#include "topology/discover/common/look.h"
+
+/* ---- hwloc's own environment, during one load ---- */
+
+#define SETTINGS_MAX 16
+
+struct setting {
+    const char *name;
+    char *old; /* owned; NULL: it was not set */
+};
+struct settings {
+    struct setting all[SETTINGS_MAX];
+    size_t n;
+};
+
+/* value NULL: unset. */
+static void settings_put(struct settings *s, const char *name, const char *value) {
+    assert(s->n < SETTINGS_MAX);
+    const char *old = getenv(name);
+    s->all[s->n++] = (struct setting){name, old != NULL ? xstrdup(old) : NULL};
+    if (value != NULL)
+        (void)setenv(name, value, 1); /* ENOMEM: hwloc then goes by its defaults */
+    else
+        (void)unsetenv(name);
+}
+
+static void settings_restore(struct settings *s) {
+    while (s->n > 0) {
+        struct setting *e = &s->all[--s->n];
+        if (e->old != NULL)
+            (void)setenv(e->name, e->old, 1);
+        else
+            (void)unsetenv(e->name);
+        free(e->old);
+    }
+}
+
+/* Plugins that would pull GPU libraries and X into this process, where they may hang; libxml2,
+ * which reads what hwloc's own parser reads; and libpciaccess, where /sys says the same. */
+#define NO_PLUGINS                                                           \
+    "hwloc_cuda.so,hwloc_nvml.so,hwloc_opencl.so,hwloc_gl.so,hwloc_rsmi.so," \
+    "hwloc_levelzero.so,hwloc_pci.so,hwloc_xml_libxml.so"
+
+/* Environment variables are hwloc's only way for most of these (hwloc 2.9 manual, "Environment
+ * Variables"). A user's HWLOC_XMLFILE and the like are not "this machine", and such a file would be
+ * read unguarded. */
+static void settings_for(struct settings *s, const struct hwloc_source *source) {
+    bool tree = source->xml == NULL && source->sysroot != NULL;
+    settings_put(s, "HWLOC_PLUGINS_BLACKLIST", NO_PLUGINS);
+    settings_put(s, "HWLOC_HIDE_ERRORS", "2");
+    settings_put(s, "HWLOC_XML_VERBOSE", NULL);
+    settings_put(s, "HWLOC_LIBXML", "0");
+    settings_put(s, "HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES", "1");
+    settings_put(s, "HWLOC_XMLFILE", NULL);
+    settings_put(s, "HWLOC_SYNTHETIC", NULL);
+    settings_put(s, "HWLOC_CPUID_PATH", NULL);
+    settings_put(s, "HWLOC_FSROOT", tree ? source->sysroot : NULL);
+    settings_put(s, "HWLOC_COMPONENTS", tree ? "linux,stop" : NULL);
+    settings_put(s, "HWLOC_THISSYSTEM", tree || source->xml != NULL ? "0" : NULL);
+}
+
+/* ---- loading ---- */
+
+/* x86 asks every CPU in turn by moving this process there: /proc/cpuinfo says what is needed. A
+ * component that is not there is no fault. */
+static void leave_out_components(const struct hwloc_view *v) {
+    static const char *const names[] = {"x86",  "pci",  "gl",   "opencl",
+                                        "cuda", "nvml", "rsmi", "levelzero"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        (void)v->api->topology_set_components(v->topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+                                              names[i]);
+}
+
+static int load(const struct hwloc_view *v, const struct hwloc_source *source, struct err *err) {
+    if (source->xml == NULL) {
+        leave_out_components(v);
+    } else if (v->api->topology_set_xmlbuffer(v->topology, source->xml, (int)source->xml_len) < 0) {
+        return err_set(err, -EINVAL, "hwloc can't read this XML: it is damaged, or not hwloc's");
+    }
+    enum hwloc_type_filter_e io =
+        v->what & LOOK_PCI ? HWLOC_TYPE_FILTER_KEEP_ALL : HWLOC_TYPE_FILTER_KEEP_NONE;
+    (void)v->api->topology_set_io_types_filter(v->topology, io);
+    if (v->api->topology_load(v->topology) == 0)
+        return 0;
+    if (source->xml != NULL)
+        return err_set(err, -EINVAL, "hwloc can't read this XML: it is damaged");
+    return err_set(err, -EIO, "hwloc can't look at %s",
+                   source->sysroot != NULL ? source->sysroot : "this machine");
+}
+
+static int fill(const struct hwloc_api *api, const struct hwloc_source *source, unsigned what,
+                struct topology *t, struct err *err) {
+    struct hwloc_view v = {.api = api,
+                           .t = t,
+                           .what = what,
+                           .xml = source->xml != NULL,
+                           .tree = source->xml == NULL && source->sysroot != NULL};
+    if (api->topology_init(&v.topology) < 0)
+        return err_set(err, -EIO, "hwloc can't start");
+    int r = load(&v, source, err);
+    if (r == 0) {
+        hwloc_fill_cpus(&v);
+        if (what & LOOK_PCI)
+            hwloc_fill_pci(&v);
+        if (v.xml)
+            hwloc_fill_devices(&v);
+    }
+    api->topology_destroy(v.topology);
+    return r;
+}
+
+struct trial {
+    const struct hwloc_api *api;
+    const struct hwloc_source *source;
+    unsigned what;
+};
+
+static int try_fill(void *arg, struct err *err) {
+    const struct trial *trial = arg;
+    struct topology t = {0};
+    int r = fill(trial->api, trial->source, trial->what, &t, err);
+    if (r == 0)
+        topology_sort(&t);
+    return r;
+}
+
+int hwloc_fill(const struct hwloc_source *source, unsigned what, struct topology *t,
+               struct err *err) {
+    if (source->xml_len > INT32_MAX)
+        return err_set(err, -E2BIG, "an hwloc XML of %zu bytes is too large", source->xml_len);
+    struct settings settings = {0};
+    settings_for(&settings, source);
+    struct hwloc_api api;
+    int r = hwloc_api_load(&api, err);
+    if (r == 0 && (source->xml != NULL || source->sysroot != NULL))
+        r = hwloc_try(try_fill, &(struct trial){&api, source, what}, err);
+    if (r == 0)
+        r = fill(&api, source, what, t, err);
+    settings_restore(&settings);
+    return r;
+}

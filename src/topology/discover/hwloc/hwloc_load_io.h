@@ -1,0 +1,23 @@
+/* CPUs, NUMA nodes, caches and the PCI tree, as hwloc tells them, into a struct topology: of this
+ * machine, of a recorded tree, or of an hwloc XML (1.x, 2.x). hwloc is loaded with dlopen.
+ *
+ * Of an XML also what hwloc recorded of GPUs (names, UUIDs, NVLinks), RDMA devices and network
+ * interfaces; of this machine and of a tree the file system says those better (sysfs_io.h).
+ * Nothing is sorted here. A recording is read by a child process first, as a damaged one can bring
+ * hwloc down; for a process of one thread. */
+#pragma once
+
+#include "topology/model/topology.h"
+
+struct hwloc_source { /* both NULL: this machine */
+    const char *sysroot;
+    const char *xml;  /* the file's text, NUL-terminated */
+    size_t xml_len;   /* without the NUL */
+};
+
+/* what: bits of look_io.h; hwloc's I/O discovery runs only where LOOK_PCI is in it. Adds to *t,
+ * which the caller zeroed: allowed, online, numa, cores, caches, packages, arch and CPU model; with
+ * LOOK_PCI pci and gpus. 0; -ENOENT: no libhwloc, -ENOTSUP: of another ABI, -EINVAL: hwloc refuses
+ * the recording, -EIO: it can't look; each with a sentence. */
+_must_use_ int hwloc_fill(const struct hwloc_source *source, unsigned what, struct topology *t,
+                          struct err *err);

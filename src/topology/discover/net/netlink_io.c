@@ -1,0 +1,328 @@
+#include "topology/discover/net/netlink_io.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/if_link.h>
+#include <net/if.h>
+#include <net/if_arp.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "topology/discover/net/netlink_priv.h"
+
+#define TRIES 4 /* of a dump that changed under way */
+
+/* ---- kinds ---- */
+
+/* IFLA_INFO_KIND: the name of the driver that made it (ip-link(8)). None: hardware, or lo. */
+static enum topo_netif_kind kind_of(const char *text) {
+    static const struct {
+        const char *name;
+        enum topo_netif_kind kind;
+    } kinds[] = {
+        {"bareudp", TOPO_NETIF_TUNNEL},     {"bond", TOPO_NETIF_BOND},
+        {"bridge", TOPO_NETIF_BRIDGE},      {"dummy", TOPO_NETIF_DUMMY},
+        {"erspan", TOPO_NETIF_TUNNEL},      {"geneve", TOPO_NETIF_TUNNEL},
+        {"gre", TOPO_NETIF_TUNNEL},         {"gretap", TOPO_NETIF_TUNNEL},
+        {"ip6erspan", TOPO_NETIF_TUNNEL},   {"ip6gre", TOPO_NETIF_TUNNEL},
+        {"ip6gretap", TOPO_NETIF_TUNNEL},   {"ip6tnl", TOPO_NETIF_TUNNEL},
+        {"ipip", TOPO_NETIF_TUNNEL},        {"ipoib", TOPO_NETIF_PHYSICAL},
+        {"ipvlan", TOPO_NETIF_MACVLAN},     {"ipvtap", TOPO_NETIF_MACVLAN},
+        {"macsec", TOPO_NETIF_MACVLAN},     {"macvlan", TOPO_NETIF_MACVLAN},
+        {"macvtap", TOPO_NETIF_MACVLAN},    {"netkit", TOPO_NETIF_VETH},
+        {"openvswitch", TOPO_NETIF_BRIDGE}, {"sit", TOPO_NETIF_TUNNEL},
+        {"team", TOPO_NETIF_BOND},          {"tun", TOPO_NETIF_TUNNEL},
+        {"veth", TOPO_NETIF_VETH},          {"vlan", TOPO_NETIF_VLAN},
+        {"vti", TOPO_NETIF_TUNNEL},         {"vti6", TOPO_NETIF_TUNNEL},
+        {"vxlan", TOPO_NETIF_TUNNEL},       {"wireguard", TOPO_NETIF_TUNNEL},
+        {"xfrm", TOPO_NETIF_TUNNEL},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+        if (strcmp(kinds[i].name, text) == 0)
+            return kinds[i].kind;
+    return TOPO_NETIF_OTHER;
+}
+
+static bool text_of(struct netlink_attribute a, char *out, size_t size) {
+    size_t len = a.data == NULL ? 0 : strnlen(a.data, a.size);
+    if (len == 0 || len >= size)
+        return false;
+    memcpy(out, a.data, len);
+    out[len] = '\0';
+    return true;
+}
+
+/* ---- interfaces ---- */
+
+struct links {
+    struct topology *t;
+    bool seen[TOPO_NETIFS_MAX]; /* of t->netifs: named by the kernel here */
+    bool full;
+};
+
+/* The entry to fill. One that files described under another number is another interface: /sys can
+ * be that of another network namespace. */
+static struct topo_netif *entry_of(struct links *l, const char *name, uint32_t ifindex) {
+    uint32_t i = topology_find_netif(l->t, name);
+    struct topo_netif *n = i != TOPO_NONE ? &l->t->netifs[i] : topology_add_netif(l->t);
+    if (n == NULL) {
+        l->full = true;
+        return NULL;
+    }
+    i = (uint32_t)(n - l->t->netifs);
+    if (n->ifindex != 0 && n->ifindex != ifindex)
+        *n = (struct topo_netif){.kind = TOPO_NETIF_OTHER, .pci = TOPO_NONE, .numa = -1};
+    l->seen[i] = true;
+    (void)snprintf(n->name, sizeof n->name, "%s", name);
+    n->ifindex = ifindex;
+    return n;
+}
+
+/* What no driver made is hardware, or what files said of it. */
+static enum topo_netif_kind kind_without_info(const struct topo_netif *n, uint16_t type) {
+    if (type == ARPHRD_LOOPBACK)
+        return TOPO_NETIF_LOOPBACK;
+    return n->kind == TOPO_NETIF_OTHER && (type == ARPHRD_ETHER || type == ARPHRD_INFINIBAND)
+               ? TOPO_NETIF_PHYSICAL
+               : n->kind;
+}
+
+static void on_link(void *arg, const struct netlink_answer *answer) {
+    struct links *l = arg;
+    struct ifinfomsg m;
+    struct netlink_attribute a[IFLA_LINKINFO + 1], info[IFLA_INFO_KIND + 1];
+    char name[TOPO_NAME_MAX], kind[32];
+    if (!netlink_answer_is(answer, RTM_NEWLINK, &m, sizeof m, a, IFLA_LINKINFO) ||
+        !text_of(a[IFLA_IFNAME], name, sizeof name))
+        return;
+    struct topo_netif *n = entry_of(l, name, (uint32_t)m.ifi_index);
+    if (n == NULL)
+        return;
+    netlink_attributes(a[IFLA_LINKINFO].data, a[IFLA_LINKINFO].size, info, IFLA_INFO_KIND);
+    n->kind = text_of(info[IFLA_INFO_KIND], kind, sizeof kind) ? kind_of(kind)
+                                                               : kind_without_info(n, m.ifi_type);
+    n->up = (m.ifi_flags & IFF_UP) != 0;
+    n->running = n->up && (m.ifi_flags & IFF_RUNNING) != 0;
+    if (netlink_u32(a[IFLA_MTU]) != 0)
+        n->mtu = netlink_u32(a[IFLA_MTU]);
+}
+
+/* What files listed and the kernel does not know here can't be sent through. */
+static void drop_unseen(struct links *l) {
+    struct topology *t = l->t;
+    uint32_t kept = 0, all = t->n_netifs;
+    for (uint32_t i = 0; i < all; i++) {
+        if (!l->seen[i])
+            continue;
+        if (kept != i)
+            t->netifs[kept] = t->netifs[i];
+        kept++;
+    }
+    t->n_netifs = kept;
+    if (kept < all)
+        topology_warn(t, "%u interfaces in /sys are of another network namespace: left out",
+                      all - kept);
+}
+
+static _must_use_ int ask_links(struct topology *t) {
+    struct netlink_request q;
+    struct ifinfomsg m = {.ifi_family = AF_UNSPEC};
+    uint32_t mask = RTEXT_FILTER_SKIP_STATS;
+    netlink_request_init(&q, RTM_GETLINK, NLM_F_DUMP, &m, sizeof m);
+    netlink_request_add(&q, IFLA_EXT_MASK, &mask, sizeof mask);
+    struct links *l = xcalloc(1, sizeof *l);
+    l->t = t;
+    int r = -EINTR;
+    for (int i = 0; i < TRIES && r == -EINTR; i++)
+        r = netlink_ask(&q, on_link, l);
+    if (r == 0)
+        drop_unseen(l);
+    if (l->full)
+        topology_warn(t, "more than %d network interfaces: the rest is left out", TOPO_NETIFS_MAX);
+    free(l);
+    return r;
+}
+
+/* ---- addresses ---- */
+
+static bool is_link_local(int family, const uint8_t *a) {
+    return family == AF_INET6 ? a[0] == 0xfe && (a[1] & 0xc0) == 0x80 : a[0] == 169 && a[1] == 254;
+}
+
+struct addresses {
+    struct topology *t;
+    uint32_t left_out;
+    char full[TOPO_NAME_MAX]; /* an interface that had no room */
+};
+
+static void add_address(struct addresses *to, struct topo_netif *n, int family, const void *bytes,
+                        uint32_t prefix) {
+    if (n->n_addrs == TOPO_ADDRS_MAX) {
+        to->left_out++;
+        memcpy(to->full, n->name, sizeof to->full);
+        return;
+    }
+    struct topo_netaddr *a = &n->addrs[n->n_addrs];
+    if (inet_ntop(family, bytes, a->addr, sizeof a->addr) == NULL)
+        return;
+    a->prefix = prefix;
+    a->ipv6 = family == AF_INET6;
+    a->link_local = is_link_local(family, bytes);
+    n->n_addrs++;
+}
+
+static struct topo_netif *netif_by_index(struct topology *t, uint32_t ifindex) {
+    for (uint32_t i = 0; i < t->n_netifs; i++)
+        if (t->netifs[i].ifindex == ifindex)
+            return &t->netifs[i];
+    return NULL;
+}
+
+/* IFA_LOCAL is its own where the two differ (a point-to-point link); IPv6 has often only the
+ * other. */
+static void on_address(void *arg, const struct netlink_answer *answer) {
+    struct addresses *to = arg;
+    struct ifaddrmsg m;
+    struct netlink_attribute a[IFA_FLAGS + 1];
+    if (!netlink_answer_is(answer, RTM_NEWADDR, &m, sizeof m, a, IFA_FLAGS) ||
+        (m.ifa_family != AF_INET && m.ifa_family != AF_INET6))
+        return;
+    uint32_t flags = a[IFA_FLAGS].data != NULL ? netlink_u32(a[IFA_FLAGS]) : m.ifa_flags;
+    struct netlink_attribute own = a[IFA_LOCAL].data != NULL ? a[IFA_LOCAL] : a[IFA_ADDRESS];
+    size_t size = m.ifa_family == AF_INET ? 4 : 16;
+    struct topo_netif *n = netif_by_index(to->t, m.ifa_index);
+    if (n == NULL || own.data == NULL || own.size != size || (flags & IFA_F_DADFAILED))
+        return; /* DADFAILED: another node has it */
+    add_address(to, n, m.ifa_family, own.data, m.ifa_prefixlen);
+}
+
+static void clear_addresses(struct addresses *to) {
+    for (uint32_t i = 0; i < to->t->n_netifs; i++)
+        to->t->netifs[i].n_addrs = 0;
+    to->left_out = 0;
+}
+
+static _must_use_ int ask_addresses(struct addresses *to) {
+    struct netlink_request q;
+    struct ifaddrmsg m = {.ifa_family = AF_UNSPEC};
+    netlink_request_init(&q, RTM_GETADDR, NLM_F_DUMP, &m, sizeof m);
+    int r = -EINTR;
+    for (int i = 0; i < TRIES && r == -EINTR; i++) {
+        clear_addresses(to);
+        r = netlink_ask(&q, on_address, to);
+    }
+    return r;
+}
+
+/* ---- without netlink ---- */
+
+/* netdevice(7). libc's getifaddrs() asks netlink itself and is refused with it. */
+#define CONF_MAX 512
+
+static void copy_ifname(char out[IFNAMSIZ], const char *name) {
+    size_t len = strcspn(name, ":"); /* "eth0:1" is a label of eth0's second address */
+    len = MIN2(len, (size_t)IFNAMSIZ - 1);
+    memcpy(out, name, len);
+    out[len] = '\0';
+}
+
+static struct topo_netif *old_entry(struct topology *t, const char *name) {
+    char own[IFNAMSIZ];
+    copy_ifname(own, name);
+    uint32_t i = topology_find_netif(t, own);
+    if (i != TOPO_NONE)
+        return &t->netifs[i];
+    struct topo_netif *n = topology_add_netif(t);
+    if (n != NULL)
+        (void)snprintf(n->name, sizeof n->name, "%s", own);
+    return n;
+}
+
+static void old_flags(int fd, struct topo_netif *n) {
+    struct ifreq q = {0};
+    copy_ifname(q.ifr_name, n->name);
+    if (ioctl(fd, SIOCGIFFLAGS, &q) < 0)
+        return;
+    n->up = (q.ifr_flags & IFF_UP) != 0;
+    n->running = n->up && (q.ifr_flags & IFF_RUNNING) != 0;
+    if (q.ifr_flags & IFF_LOOPBACK)
+        n->kind = TOPO_NETIF_LOOPBACK;
+    if (ioctl(fd, SIOCGIFINDEX, &q) == 0)
+        n->ifindex = (uint32_t)q.ifr_ifindex;
+}
+
+static void old_ipv4(int fd, struct addresses *to) {
+    struct ifreq *list = xcalloc(CONF_MAX, sizeof *list);
+    struct ifconf conf = {.ifc_len = CONF_MAX * (int)sizeof *list, .ifc_req = list};
+    if (ioctl(fd, SIOCGIFCONF, &conf) < 0)
+        conf.ifc_len = 0;
+    for (size_t i = 0; i < (size_t)conf.ifc_len / sizeof *list; i++) {
+        struct sockaddr_in at, mask;
+        memcpy(&at, &list[i].ifr_addr, sizeof at);
+        struct topo_netif *n = at.sin_family == AF_INET ? old_entry(to->t, list[i].ifr_name) : NULL;
+        if (n == NULL)
+            continue;
+        uint32_t prefix = 32;
+        if (ioctl(fd, SIOCGIFNETMASK, &list[i]) == 0) {
+            memcpy(&mask, &list[i].ifr_netmask, sizeof mask);
+            prefix = (uint32_t)__builtin_popcount(mask.sin_addr.s_addr);
+        }
+        add_address(to, n, AF_INET, &at.sin_addr, prefix);
+    }
+    free(list);
+}
+
+/* "fe80000000000000000000fffe000001 04 40 20 80     eth0": address, index, prefix, scope, flags. */
+static void old_ipv6(struct addresses *to) {
+    FILE *f = fopen("/proc/net/if_inet6", "re");
+    if (f == NULL)
+        return;
+    char line[128], name[IFNAMSIZ], hex[33];
+    while (fgets(line, sizeof line, f) != NULL) {
+        unsigned prefix, flags;
+        uint8_t a[16];
+        if (sscanf(line, "%32[0-9a-f] %*x %x %*x %x %15s", hex, &prefix, &flags, name) != 4 ||
+            strlen(hex) != 32 || prefix > 128 || (flags & IFA_F_DADFAILED))
+            continue;
+        for (size_t i = 0; i < sizeof a; i++)
+            a[i] = (uint8_t)strtoul((char[3]){hex[2 * i], hex[2 * i + 1], '\0'}, NULL, 16);
+        struct topo_netif *n = old_entry(to->t, name);
+        if (n != NULL)
+            add_address(to, n, AF_INET6, a, prefix);
+    }
+    (void)fclose(f); /* it was only read */
+}
+
+static _must_use_ int ask_old_way(struct addresses *to) {
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    clear_addresses(to);
+    old_ipv4(fd, to);
+    old_ipv6(to);
+    for (uint32_t i = 0; i < to->t->n_netifs; i++)
+        old_flags(fd, &to->t->netifs[i]);
+    (void)close(fd); /* nothing was written */
+    return 0;
+}
+
+void netlink_fill_addresses(struct topology *t) {
+    struct addresses to = {.t = t};
+    int r = ask_links(t);
+    if (r == 0)
+        r = ask_addresses(&to);
+    if (r < 0) {
+        int old = ask_old_way(&to);
+        topology_warn(t, "the kernel's list of interfaces (rtnetlink) cannot be read: %s%s",
+                      strerror(-r), old == 0 ? "; asked the old way, kinds may be missing" : "");
+    }
+    if (to.left_out > 0)
+        topology_warn(t, "%u addresses are left out: %s has more than %d", to.left_out, to.full,
+                      TOPO_ADDRS_MAX);
+}

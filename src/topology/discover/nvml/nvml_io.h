@@ -1,0 +1,52 @@
+/* NVIDIA's driver and GPUs, asked for through NVML (libnvidia-ml.so.1), which is loaded in a child
+ * process with a deadline: NVML may block for long on a sick GPU, and nothing of it stays in this
+ * process. CUDA is never loaded. (NVML API Reference Guide.)
+ *
+ *     nvml_begin(&config, &child); … look at other things …; nvml_end(&child, &report);
+ *     nvml_merge(&report, &topology);                        (the report is about half a megabyte)
+ *
+ * Blocking; child_io.h says what the child is to the caller. It is killed when its time is over. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "topology/discover/common/child_io.h"
+#include "topology/discover/nvml/nvml_report.h"
+#include "topology/model/topology.h"
+
+#define NVML_DEADLINE_NS (30 * NS_PER_S) /* of the two that only count */
+
+/* Where NVML is, for systems that keep drivers out of the linker's sight, and for tests. */
+#define NVML_LIBRARY_VARIABLE "MUSTER_NVML_LIBRARY"
+
+struct nvml_config {
+    const char *library;  /* NULL: what MUSTER_NVML_LIBRARY says, else libnvidia-ml.so.1 */
+    uint64_t deadline_ns; /* how long NVML may take; 0: NVML_LOOK_NS of look_io.h */
+    bool names_only;      /* driver, versions, how many GPUs, their names and addresses */
+};
+
+struct nvml_child {
+    struct topo_child child;
+    uint64_t allowed_ns, end_ns;
+};
+
+/* Is there any sense in asking (NVIDIA's kernel driver is there, or MUSTER_NVML_LIBRARY is set)?
+ * Costs three failed look-ups of files where there is none. */
+bool nvml_may_answer(void);
+
+/* Starts to ask. The deadline runs from here. 0, or a negative errno: no child could be made, and
+ * *ret says so to nvml_end(). */
+int nvml_begin(const struct nvml_config *config, struct nvml_child *ret);
+/* Waits for the answer, no longer than the deadline, and ends the child. *ret is filled as far as
+ * there were answers, with why_not where they are not whole. 0; -ETIMEDOUT; -EIO: the child died,
+ * or there is none. */
+int nvml_end(struct nvml_child *child, struct nvml_report *ret);
+
+/* Names only; waits up to NVML_DEADLINE_NS. Always fills *ret; absence is no error. Where NVML was
+ * not found the kernel driver's folder in /proc is counted. */
+void nvml_look(struct nvml_report *ret);
+
+/* GPUs that a worker would see with this CUDA_VISIBLE_DEVICES (NULL: not set). 0, or -ETIMEDOUT
+ * with a sentence when NVML hangs and nothing can be said. No GPU at all is a count of 0. */
+_must_use_ int nvml_count_visible(const char *visible, uint32_t *ret, struct err *err);

@@ -1,0 +1,117 @@
+/* What NVML said, and how it comes out of the child process that asked. Pure.
+ *
+ * The child writes frames, each as soon as it knows something, so that a call that never returns,
+ * or a child that dies, takes only what comes after it. The reader believes nothing: texts end,
+ * counts are bounded, what makes no sense is left out.
+ *
+ *     struct nvml_frames in = {0};
+ *     … while bytes come: nvml_frames_add(&in, bytes, n, report)
+ *     if (in.ended) … the child said all there was */
+#pragma once
+
+#include <stdbool.h>
+
+#include "topology/model/gpu_count.h"
+#include "topology/model/topology.h"
+
+#define NVML_TEXT_MAX 96
+#define NVML_LINKS_MAX 36     /* NVML_NVLINK_MAX_LINKS of NVML 13; 18 before */
+#define NVML_PROCESSES_MAX 32 /* of one GPU that are kept */
+
+/* All structures of frames are whole words: any bytes are a valid value of them. */
+
+enum nvml_remote {
+    NVML_REMOTE_DOWN = 0, /* inactive, not for peers, or its other end is not told: NCCL drops it */
+    NVML_REMOTE_UNKNOWN, NVML_REMOTE_GPU, NVML_REMOTE_SWITCH, NVML_REMOTE_CPU,
+};
+struct nvml_link {
+    uint32_t remote;     /* enum nvml_remote */
+    struct pci_addr at;  /* all ones: not told, as where a hypervisor hides the switches */
+};
+
+struct nvml_process {
+    uint64_t used_bytes; /* UINT64_MAX: not known */
+    uint64_t pid;        /* in the name space of the asker; 0 where it can't be seen from there */
+};
+
+/* A text in a struct below is complete, NUL-terminated and printable once it was read. */
+struct nvml_gpu {
+    uint32_t named;       /* an answer about it was read: uuid, name, address as far as known */
+    uint32_t told;        /* the rest of this struct was asked for too */
+    uint32_t lost;        /* 0; 15: lost; 16: needs a reset. Then what is unknown stays so */
+    uint32_t has_address;
+    struct pci_addr at;
+    uint32_t device_id;   /* PCI: device << 16 | vendor; 0 unknown */
+    uint32_t minor;       /* of /dev/nvidiaN; TOPO_NONE unknown */
+    uint32_t sm;          /* 90; 0 unknown */
+    uint32_t cur_gen, cur_width, max_gen, max_width; /* 0 unknown */
+    uint32_t mig;         /* MIG mode is on */
+    uint32_t n_mig;
+    char mig_uuids[TOPO_MIG_MAX][TOPO_MIG_UUID_MAX];
+    int32_t numa;         /* the one memory node near it; -1: none, several or unknown */
+    int32_t memory_node;  /* NUMA node that its own memory is; -1 */
+    uint64_t memory_bytes; /* 0 unknown */
+    uint32_t fabric_state; /* 0 none, 1 not started, 2 in progress, 3 completed */
+    uint32_t fabric_status; /* 0: completed well */
+    uint32_t fabric_clique;
+    uint8_t fabric_uuid[16];
+    uint32_t links_told;  /* n_links is known; 0: no call for them */
+    uint32_t n_links;
+    struct nvml_link links[NVML_LINKS_MAX];
+    uint32_t n_c2c;       /* C2C links that are up */
+    uint32_t c2c_mbps;    /* MB/s of all of them, one way */
+    uint32_t n_processes; /* compute processes that use it now */
+    struct nvml_process processes[NVML_PROCESSES_MAX];
+};
+
+struct nvml_report {
+    bool found;                  /* the library is there and answered */
+    bool whole;                  /* everything that was asked for was answered */
+    char why_not[NVML_TEXT_MAX]; /* when not found: one phrase */
+    char driver[NVML_TEXT_MAX];  /* "535.183.01", "" unknown */
+    char version[NVML_TEXT_MAX]; /* of NVML */
+    char cuda[TOPO_NAME_MAX];    /* the newest that the driver supports: "12.4", "" unknown */
+    char at[NVML_TEXT_MAX];      /* where not whole: "nvmlDeviceGetUUID of GPU 3", "" unknown */
+    uint32_t n;                  /* GPUs; from /proc when NVML was not found */
+    char uuids[GPUS_MAX][GPU_UUID_MAX];
+    char names[GPUS_MAX][NVML_TEXT_MAX];
+    struct nvml_gpu gpus[GPUS_MAX];
+};
+
+/* Processes on a GPU (compute, not graphics) when it was asked; 0 for a GPU that is not there. */
+uint32_t nvml_report_processes(const struct nvml_report *r, uint32_t gpu,
+                               const struct nvml_process **ret);
+
+/* True: GPUs have not joined the NVLink fabric, as one sentence. */
+bool nvml_report_fabric(const struct nvml_report *r, char text[TOPO_TEXT_MAX]);
+
+/* ---- frames ---- */
+
+enum nvml_say { /* what follows the frame's head */
+    NVML_SAY_HEAD = 1, /* struct nvml_head */
+    NVML_SAY_NAME,     /* struct nvml_name: uuid and name of GPU `gpu` */
+    NVML_SAY_GPU,      /* struct nvml_gpu of GPU `gpu`; a later one replaces */
+    NVML_SAY_AT,       /* char[NVML_TEXT_MAX]: the call that is made now, of GPU `gpu` */
+    NVML_SAY_END,      /* nothing: all was said */
+};
+struct nvml_frame {
+    uint32_t say, gpu, len; /* gpu: TOPO_NONE: of none */
+};
+struct nvml_head {
+    uint32_t found, n;
+    char why_not[NVML_TEXT_MAX], driver[NVML_TEXT_MAX], version[NVML_TEXT_MAX];
+    char cuda[TOPO_NAME_MAX];
+};
+struct nvml_name {
+    char uuid[GPU_UUID_MAX], name[NVML_TEXT_MAX];
+};
+
+struct nvml_frames {
+    char bytes[sizeof(struct nvml_frame) + sizeof(struct nvml_gpu)]; /* a frame not yet whole */
+    size_t n;
+    bool ended; /* NVML_SAY_END was read; what follows is ignored */
+};
+/* Takes n bytes, whole frames or pieces, into *report, which must be zeroed at first. 0; -EBADMSG:
+ * not a frame (the report keeps what was whole before). */
+_must_use_ int nvml_frames_add(struct nvml_frames *in, const void *bytes, size_t n,
+                               struct nvml_report *report);

@@ -1,0 +1,31 @@
+/* What /sys and /proc tell of a node, live or recorded: PCI functions and their links, RDMA
+ * devices, network interfaces. It fills up what hwloc began, and stands alone where hwloc saw
+ * nothing of PCI or is not there.
+ *
+ * `root` is the folder that stands for "/": NULL, "" or "/" is this machine. Every read stays below
+ * it: an absolute symlink is taken as one from the root, and ".." ends there. None of these fails:
+ * a file that is not there, cannot be read or holds something odd leaves its field unknown, and
+ * what is worth a person's knowing becomes a warning of the topology. None calls
+ * topology_sort().
+ *
+ * Sources: Linux Documentation/ABI/{stable,testing}/sysfs-{bus-pci,class-net,class-infiniband,
+ * devices-node,devices-system-cpu}, Documentation/PCI/sysfs-pci. */
+#pragma once
+
+#include "topology/model/topology.h"
+
+/* CPUs that may be used and that run, NUMA nodes with their memory, packages, cores and caches,
+ * into a t that has none of them: what hwloc tells better, for nodes and trees where it can't.
+ * Memory of GPUs is not told from other memory without CPUs. False: not even a node was found. */
+bool sysfs_fill_cpus(const char *root, struct topology *t);
+/* For each of t->pci: numa, link of itself and of the port above, ids where they are 0, driver,
+ * parent, root bus. Adds the bridges above them that are missing, and GPUs, RDMA devices and
+ * network cards that nobody listed, with a topo_gpu for each GPU. */
+void sysfs_fill_pci(const char *root, struct topology *t);
+/* /sys/class/infiniband, and Slingshot's interfaces: into t->nics. One that is there by its name is
+ * completed. */
+void sysfs_fill_rdma(const char *root, struct topology *t);
+/* /sys/class/net: into t->netifs, likewise. After sysfs_fill_rdma(), for `nic`. */
+void sysfs_fill_netifs(const char *root, struct topology *t);
+/* Does it have GPUs, as far as a glance tells? No library, no walk over PCI: microseconds. */
+bool sysfs_has_gpus(const char *root);

@@ -1,0 +1,37 @@
+/* How far apart two devices of a node are, in nvidia-smi's words (`nvidia-smi topo -m`). Pure.
+ *
+ * Same innermost bridge, or two downstream ports of one switch: PIX. Below one root port through
+ * more than one switch: PXB. Same root bus (host bridge): PHB. Same NUMA node, known: NODE. Else
+ * SYS. GPUs joined by NVLink: NV# with the number of links, whatever PCI says; behind NVSwitches
+ * the number of links that each of the two has. (nvidia-smi's legend; the rule was derived from
+ * recorded matrices, of which some VMs and consumer boards say SYS where it gives NODE.) */
+#pragma once
+
+#include "topology/model/topology.h"
+
+enum topo_path {
+    TOPO_PATH_SELF = 1, TOPO_PATH_NV, TOPO_PATH_PIX, TOPO_PATH_PXB, TOPO_PATH_PHB, TOPO_PATH_NODE,
+    TOPO_PATH_SYS,
+};
+
+struct topo_link {
+    enum topo_path path;
+    uint32_t nvlinks; /* NV only */
+};
+
+/* a, b: indices in pci[], or TOPO_NONE for a device without one (SYS to everything else). */
+enum topo_path distance_pci(const struct topology *t, uint32_t a, uint32_t b);
+
+/* A device of the matrix: GPUs first, then NICs, as the topology lists them. */
+struct topo_endpoint {
+    bool is_gpu;
+    uint32_t index; /* in gpus[] or nics[] */
+};
+uint32_t distance_endpoints(const struct topology *t); /* n_gpus + n_nics */
+struct topo_endpoint distance_endpoint(const struct topology *t, uint32_t i);
+void distance_between(const struct topology *t, struct topo_endpoint a, struct topo_endpoint b,
+                      struct topo_link *ret);
+/* "X", "NV18", "PIX", "PXB", "PHB", "NODE", "SYS". */
+void topo_link_text(struct topo_link link, char out[16]);
+/* The reverse; -EINVAL. */
+_must_use_ int topo_link_parse(const char *text, struct topo_link *ret);

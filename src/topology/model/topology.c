@@ -1,0 +1,403 @@
+#include "topology/model/topology.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- PCI addresses ---- */
+
+/* 1 to `max` hexadecimal digits; the number of them. */
+static size_t take_hex(const char *p, size_t max, uint32_t *ret) {
+    size_t n = 0;
+    for (*ret = 0; n < max && isxdigit((unsigned char)p[n]); n++)
+        *ret = *ret << 4 | (uint32_t)strtoul((char[2]){p[n], '\0'}, NULL, 16);
+    return n;
+}
+
+int pci_addr_parse(const char *text, struct pci_addr *ret) {
+    uint32_t domain, bus, dev, fn;
+    size_t n = take_hex(text, 8, &domain);
+    if (n < 4 || text[n] != ':')
+        return -EINVAL;
+    text += n + 1;
+    if (take_hex(text, 2, &bus) != 2 || text[2] != ':' || take_hex(text + 3, 2, &dev) != 2 ||
+        text[5] != '.' || take_hex(text + 6, 1, &fn) != 1 || text[7] != '\0' || dev > 31 || fn > 7)
+        return -EINVAL;
+    *ret = (struct pci_addr){domain, (uint8_t)bus, (uint8_t)dev, (uint8_t)fn};
+    return 0;
+}
+
+void pci_addr_text(struct pci_addr at, char out[TOPO_BUSID_MAX]) {
+    (void)snprintf(out, TOPO_BUSID_MAX, "%04" PRIx32 ":%02x:%02x.%x", at.domain, at.bus, at.dev,
+                   at.fn);
+}
+
+int pci_addr_compare(struct pci_addr a, struct pci_addr b) {
+    if (a.domain != b.domain)
+        return a.domain < b.domain ? -1 : 1;
+    int x = a.bus << 16 | a.dev << 8 | a.fn, y = b.bus << 16 | b.dev << 8 | b.fn;
+    return (x > y) - (x < y);
+}
+
+/* ---- growing ---- */
+
+/* The arrays grow by doubling: a power of two of elements means that it is full. */
+static void *add(void **array, uint32_t *n, uint32_t max, size_t size) {
+    if (*n >= max)
+        return NULL;
+    if ((*n & (*n - 1)) == 0)
+        *array = xrealloc(*array, (*n == 0 ? 1 : (size_t)*n * 2) * size);
+    char *e = (char *)*array + (size_t)(*n)++ * size;
+    memset(e, 0, size);
+    return e;
+}
+#define ADD(t, array, max) add((void **)&(t)->array, &(t)->n_##array, max, sizeof *(t)->array)
+
+struct topo_numa *topology_add_numa(struct topology *t) {
+    struct topo_numa *e = ADD(t, numa, TOPO_NUMA_MAX);
+    if (e != NULL)
+        e->package = -1;
+    return e;
+}
+
+struct topo_core *topology_add_core(struct topology *t) {
+    struct topo_core *e = ADD(t, cores, TOPO_CORES_MAX);
+    if (e != NULL) {
+        e->first = TOPO_NONE;
+        e->numa = e->package = -1;
+    }
+    return e;
+}
+
+struct topo_cache *topology_add_cache(struct topology *t) {
+    struct topo_cache *e = ADD(t, caches, TOPO_CACHES_MAX);
+    if (e != NULL)
+        e->first = TOPO_NONE;
+    return e;
+}
+
+struct topo_pci *topology_add_pci(struct topology *t) {
+    struct topo_pci *e = ADD(t, pci, TOPO_PCI_MAX);
+    if (e != NULL) {
+        e->parent = TOPO_NONE;
+        e->numa = -1;
+    }
+    return e;
+}
+
+struct topo_gpu *topology_add_gpu(struct topology *t) {
+    struct topo_gpu *e = ADD(t, gpus, TOPO_GPUS_MAX);
+    if (e != NULL) {
+        e->pci = e->index = TOPO_NONE;
+        e->vendor = TOPO_VENDOR_OTHER;
+        e->numa = e->gdr = e->rank = e->memory_numa = -1;
+    }
+    return e;
+}
+
+struct topo_nvlink *topology_add_nvlink(struct topology *t) {
+    struct topo_nvlink *e = ADD(t, nvlinks, TOPO_NVLINKS_MAX);
+    if (e != NULL)
+        e->peer = TOPO_NONE;
+    return e;
+}
+
+struct topo_nic *topology_add_nic(struct topology *t) {
+    struct topo_nic *e = ADD(t, nics, TOPO_NICS_MAX);
+    if (e != NULL) {
+        e->kind = TOPO_NIC_RDMA;
+        e->pci = e->dev = TOPO_NONE;
+        e->numa = e->gdr = e->port = -1;
+    }
+    return e;
+}
+
+struct topo_netif *topology_add_netif(struct topology *t) {
+    struct topo_netif *e = ADD(t, netifs, TOPO_NETIFS_MAX);
+    if (e != NULL) {
+        e->kind = TOPO_NETIF_OTHER;
+        e->pci = TOPO_NONE;
+        e->numa = -1;
+    }
+    return e;
+}
+
+struct topo_gid *topo_port_add_gid(struct topo_port *p) { return ADD(p, gids, TOPO_GIDS_MAX); }
+
+void topology_warn(struct topology *t, const char *fmt, ...) {
+    if (t->n_warnings == TOPO_WARNINGS_MAX)
+        return;
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    t->warnings[t->n_warnings++] = xstrdup(text);
+}
+
+void topology_fini(struct topology *t) {
+    for (uint32_t i = 0; i < t->n_nics; i++)
+        for (uint32_t p = 0; p < TOPO_PORTS_MAX; p++)
+            free(t->nics[i].ports[p].gids);
+    for (uint32_t i = 0; i < t->n_warnings; i++)
+        free(t->warnings[i]);
+    free(t->numa);
+    free(t->cores);
+    free(t->caches);
+    free(t->pci);
+    free(t->gpus);
+    free(t->nvlinks);
+    free(t->nics);
+    free(t->netifs);
+    *t = (struct topology){0};
+}
+
+/* ---- order ---- */
+
+static int compare_numa(const void *a, const void *b) {
+    const struct topo_numa *x = a, *y = b;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+static int compare_cores(const void *a, const void *b) {
+    const struct topo_core *x = a, *y = b;
+    uint32_t i = cpuset_next(&x->cpus, 0), j = cpuset_next(&y->cpus, 0);
+    return (i > j) - (i < j);
+}
+
+static int compare_caches(const void *a, const void *b) {
+    const struct topo_cache *x = a, *y = b;
+    if (x->level != y->level)
+        return x->level < y->level ? -1 : 1;
+    uint32_t i = cpuset_next(&x->cpus, 0), j = cpuset_next(&y->cpus, 0);
+    return (i > j) - (i < j);
+}
+
+static int compare_netifs(const void *a, const void *b) {
+    const struct topo_netif *x = a, *y = b;
+    if (x->ifindex != y->ifindex)
+        return x->ifindex < y->ifindex ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+/* Indices are sorted, then the elements are put in their order; where an old one went says map. */
+struct sorting {
+    const struct topology *t;
+    int (*compare)(const struct topology *t, uint32_t a, uint32_t b);
+};
+
+static int compare_indices(const void *a, const void *b, void *arg) {
+    const struct sorting *s = arg;
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    int c = s->compare(s->t, x, y);
+    return c != 0 ? c : (x > y) - (x < y);
+}
+
+/* malloc'ed: old index → new index. */
+static uint32_t *sort_array(const struct topology *t, void *array, uint32_t n, size_t size,
+                            int (*compare)(const struct topology *t, uint32_t a, uint32_t b)) {
+    uint32_t *order = xcalloc((size_t)n + 1, sizeof *order);
+    uint32_t *map = xcalloc((size_t)n + 1, sizeof *map);
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = i;
+    struct sorting s = {t, compare};
+    qsort_r(order, n, sizeof *order, compare_indices, &s);
+    char *copy = xcalloc((size_t)n + 1, size);
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(copy + i * size, (char *)array + order[i] * size, size);
+        map[order[i]] = i;
+    }
+    if (n > 0)
+        memcpy(array, copy, n * size);
+    free(copy);
+    free(order);
+    return map;
+}
+
+/* Number of bridges above: parents before children also where a switch's buses are numbered so
+ * that a child's address is the lower. A circle ends at the bound. */
+static uint32_t depth_of(const struct topology *t, uint32_t i) {
+    uint32_t depth = 0;
+    while (t->pci[i].parent < t->n_pci && depth < t->n_pci) {
+        i = t->pci[i].parent;
+        depth++;
+    }
+    return depth;
+}
+
+static bool is_above(const struct topology *t, uint32_t above, uint32_t i) {
+    for (uint32_t n = 0; t->pci[i].parent < t->n_pci && n < t->n_pci; n++) {
+        i = t->pci[i].parent;
+        if (i == above)
+            return true;
+    }
+    return false;
+}
+
+/* By address; a parent before its children, whatever their addresses: the two are brought to the
+ * same depth and compared there. */
+static int compare_pci(const struct topology *t, uint32_t a, uint32_t b) {
+    if (is_above(t, a, b))
+        return -1;
+    if (is_above(t, b, a))
+        return 1;
+    uint32_t da = depth_of(t, a), db = depth_of(t, b);
+    for (; da > db; da--)
+        a = t->pci[a].parent;
+    for (; db > da; db--)
+        b = t->pci[b].parent;
+    for (; da > 0 && t->pci[a].parent != t->pci[b].parent; da--) {
+        a = t->pci[a].parent;
+        b = t->pci[b].parent;
+    }
+    return pci_addr_compare(t->pci[a].at, t->pci[b].at);
+}
+
+static int compare_by_pci(const struct topology *t, uint32_t a, uint32_t b) {
+    if (a >= t->n_pci || b >= t->n_pci)
+        return (a >= t->n_pci) - (b >= t->n_pci);
+    return pci_addr_compare(t->pci[a].at, t->pci[b].at);
+}
+
+static int compare_gpus(const struct topology *t, uint32_t a, uint32_t b) {
+    return compare_by_pci(t, t->gpus[a].pci, t->gpus[b].pci);
+}
+
+static int compare_nics(const struct topology *t, uint32_t a, uint32_t b) {
+    const struct topo_nic *x = &t->nics[a], *y = &t->nics[b];
+    if (x->dev != TOPO_NONE && y->dev != TOPO_NONE)
+        return 0; /* of an NCCL file: as they stand there, which is the order that NCCL knows */
+    if ((x->dev == TOPO_NONE) != (y->dev == TOPO_NONE))
+        return x->dev == TOPO_NONE ? 1 : -1;
+    int c = compare_by_pci(t, x->pci, y->pci);
+    return c != 0 ? c : strcmp(x->name, y->name);
+}
+
+static void follow(const uint32_t *map, uint32_t n, uint32_t *index) {
+    *index = *index < n ? map[*index] : TOPO_NONE;
+}
+
+static void sort_pci(struct topology *t) {
+    uint32_t *map = sort_array(t, t->pci, t->n_pci, sizeof *t->pci, compare_pci);
+    for (uint32_t i = 0; i < t->n_pci; i++)
+        follow(map, t->n_pci, &t->pci[i].parent);
+    for (uint32_t i = 0; i < t->n_gpus; i++)
+        follow(map, t->n_pci, &t->gpus[i].pci);
+    for (uint32_t i = 0; i < t->n_nics; i++)
+        follow(map, t->n_pci, &t->nics[i].pci);
+    for (uint32_t i = 0; i < t->n_netifs; i++)
+        follow(map, t->n_pci, &t->netifs[i].pci);
+    free(map);
+}
+
+static void sort_gpus(struct topology *t) {
+    uint32_t *map = sort_array(t, t->gpus, t->n_gpus, sizeof *t->gpus, compare_gpus);
+    for (uint32_t i = 0; i < t->n_nvlinks; i++) {
+        follow(map, t->n_gpus, &t->nvlinks[i].gpu);
+        follow(map, t->n_gpus, &t->nvlinks[i].peer);
+    }
+    for (uint32_t i = 0; i < t->n_gpus; i++)
+        if (t->gpus[i].index == TOPO_NONE)
+            t->gpus[i].index = i;
+    free(map);
+}
+
+#define SORT(t, array, compare) \
+    do { \
+        if ((t)->n_##array > 1) \
+            qsort((t)->array, (t)->n_##array, sizeof *(t)->array, compare); \
+    } while (0)
+
+void topology_sort(struct topology *t) {
+    SORT(t, numa, compare_numa);
+    SORT(t, cores, compare_cores);
+    SORT(t, caches, compare_caches);
+    SORT(t, netifs, compare_netifs);
+    sort_pci(t);
+    sort_gpus(t);
+    free(sort_array(t, t->nics, t->n_nics, sizeof *t->nics, compare_nics));
+}
+
+/* ---- finding ---- */
+
+uint32_t topology_find_pci(const struct topology *t, struct pci_addr at) {
+    for (uint32_t i = 0; i < t->n_pci; i++)
+        if (pci_addr_compare(t->pci[i].at, at) == 0)
+            return i;
+    return TOPO_NONE;
+}
+
+uint32_t topology_find_nic(const struct topology *t, const char *name) {
+    for (uint32_t i = 0; i < t->n_nics; i++)
+        if (strcmp(t->nics[i].name, name) == 0)
+            return i;
+    return TOPO_NONE;
+}
+
+uint32_t topology_find_netif(const struct topology *t, const char *name) {
+    for (uint32_t i = 0; i < t->n_netifs; i++)
+        if (strcmp(t->netifs[i].name, name) == 0)
+            return i;
+    return TOPO_NONE;
+}
+
+const struct topo_numa *topology_numa(const struct topology *t, int32_t index) {
+    for (uint32_t i = 0; i < t->n_numa; i++)
+        if (t->numa[i].index == index)
+            return &t->numa[i];
+    return NULL;
+}
+
+void topology_near_cpus(const struct topology *t, int32_t numa, struct cpuset *ret) {
+    const struct topo_numa *n = numa < 0 ? NULL : topology_numa(t, numa);
+    *ret = n != NULL ? n->cpus : t->allowed;
+}
+
+/* ---- NICs ---- */
+
+enum topo_port_state topo_nic_state(const struct topo_nic *n) {
+    enum topo_port_state best = TOPO_PORT_UNKNOWN;
+    for (uint32_t i = 0; i < n->n_ports; i++)
+        best = MAX2(best, n->ports[i].state);
+    return best;
+}
+
+uint64_t topo_nic_rate_mbps(const struct topo_nic *n) {
+    uint64_t active = 0, all = 0;
+    for (uint32_t i = 0; i < n->n_ports; i++) {
+        all += n->ports[i].rate_mbps;
+        active += n->ports[i].state == TOPO_PORT_ACTIVE ? n->ports[i].rate_mbps : 0;
+    }
+    return topo_nic_state(n) == TOPO_PORT_ACTIVE ? active : all;
+}
+
+const char *topo_port_state_name(enum topo_port_state s) {
+    switch (s) {
+    case TOPO_PORT_UNKNOWN: return "unknown";
+    case TOPO_PORT_DOWN: return "DOWN";
+    case TOPO_PORT_INIT: return "INIT";
+    case TOPO_PORT_ARMED: return "ARMED";
+    case TOPO_PORT_ACTIVE: return "ACTIVE";
+    }
+    assert_not_reached();
+}
+
+const char *topo_netif_kind_name(enum topo_netif_kind k) {
+    switch (k) {
+    case TOPO_NETIF_PHYSICAL: return "physical";
+    case TOPO_NETIF_LOOPBACK: return "loopback";
+    case TOPO_NETIF_BRIDGE: return "bridge";
+    case TOPO_NETIF_VETH: return "veth";
+    case TOPO_NETIF_MACVLAN: return "macvlan";
+    case TOPO_NETIF_VLAN: return "vlan";
+    case TOPO_NETIF_BOND: return "bond";
+    case TOPO_NETIF_TUNNEL: return "tunnel";
+    case TOPO_NETIF_DUMMY: return "dummy";
+    case TOPO_NETIF_OTHER: return "other";
+    }
+    assert_not_reached();
+}

@@ -1,0 +1,64 @@
+/* What NCCL 2.30.7 makes of a node: its graph of GPUs, switches, CPUs and NETs, the best path
+ * between them, and so which NET each GPU gets. Pure. Rules and figures: NCCL's
+ * src/graph/{xml,topo,paths,search}.cc (github.com/NVIDIA/nccl at 2.30.7).
+ *
+ *     struct nccl_graph *g; r = nccl_graph_new(&topology, &options, &g, &err);
+ *     struct nccl_prediction p; nccl_graph_predict(g, gpu, &p);
+ *     nccl_graph_free(g);
+ *
+ * NETs: of a live or recorded tree the RDMA devices with an ACTIVE port, the ports of one card
+ * (same PCI device, functions put aside) being one NET "mlx5_0+mlx5_1" with the speeds added;
+ * where there is none, the network interfaces that NCCL's socket transport would take. Of an NCCL
+ * file its `net`s as they stand, one that is repeated under several CPUs being one. Of an hwloc
+ * file the devices whose Port1State is 4 or not said.
+ *
+ * At most 640 nodes of a kind. With G GPUs, N NETs, C CPUs and L links a graph costs about
+ * (G + N + C) * L + G * N * (G + N) steps: 16 GPUs and 64 NICs take half a millisecond. */
+#pragma once
+
+#include "topology/model/topology.h"
+
+enum nccl_path { /* PATH_* of NCCL, near to far */
+    NCCL_PATH_LOC = 0, NCCL_PATH_NVL, NCCL_PATH_NVB, NCCL_PATH_C2C, NCCL_PATH_PIX, NCCL_PATH_PXB,
+    NCCL_PATH_P2C, NCCL_PATH_PXN, NCCL_PATH_PHB, NCCL_PATH_SYS, NCCL_PATH_NET, NCCL_PATH_DIS,
+};
+const char *nccl_path_name(enum nccl_path p); /* "PIX" */
+
+#define NCCL_NETS_MAX 32
+#define NCCL_NET_NAME_MAX 256
+
+struct nccl_options {
+    /* Values of the variables that change the answer; NULL: not set. */
+    const char *net_gdr_level, *p2p_level, *pxn_disable, *netdevs_policy, *ib_hca, *socket_ifname;
+};
+
+struct nccl_prediction {
+    uint32_t n_nets;                 /* 0: no NET serves it */
+    char nets[NCCL_NETS_MAX][NCCL_NET_NAME_MAX]; /* in channel order, each once */
+    enum nccl_path path;             /* to the first of them */
+    double bandwidth;                /* GB/s to the first of them */
+    uint32_t nic;                    /* index in nics[] of (the first port of) the first; NONE */
+    uint32_t netif;                  /* index in netifs[] where it is an interface; else NONE */
+    enum nccl_path own_path;         /* of the NET that is nearest by kind of path */
+    char own[NCCL_NET_NAME_MAX];     /* that NET; differs from nets[0] where the own NIC loses */
+    double own_bandwidth;
+};
+
+struct nccl_graph;
+/* The topology is borrowed for the graph's life. -EINVAL with a sentence: NCCL would fail on it;
+ * -E2BIG: over NCCL's limits. */
+_must_use_ int nccl_graph_new(const struct topology *t, const struct nccl_options *options,
+                              struct nccl_graph **ret, struct err *err);
+void nccl_graph_free(struct nccl_graph *g); /* NULL is fine */
+void nccl_graph_predict(const struct nccl_graph *g, uint32_t gpu, struct nccl_prediction *ret);
+/* Path between two GPUs: kind and GB/s. */
+void nccl_graph_between(const struct nccl_graph *g, uint32_t a, uint32_t b, enum nccl_path *ret,
+                        double *ret_gbs);
+uint32_t nccl_graph_nets(const struct nccl_graph *g);
+const char *nccl_graph_net_name(const struct nccl_graph *g, uint32_t i);
+
+/* Sentences that a person should know: a GPU's own NIC loses, two GPUs share one, ports that are
+ * left out because they are not ACTIVE, speeds that are not known, virtual interfaces. Calls say()
+ * for each. */
+void nccl_graph_warnings(const struct nccl_graph *g, void (*say)(void *arg, const char *text),
+                         void *arg);

@@ -1,0 +1,133 @@
+/* The inside of nccl_graph: a tree as NCCL's XML would show it (CPUs, PCI devices, GPUs, NICs), the
+ * NETs with the places where they hang in it, then links and the best paths over them.
+ *
+ * nccl_graph_net.c chooses the NETs, nccl_graph_tree.c builds the tree, nccl_graph_paths.c walks
+ * it, nccl_graph.c answers, nccl_graph_warn.c tells. nccl_xml_write.c writes the tree. */
+#pragma once
+
+#include "topology/nccl/nccl_graph.h"
+
+#define NCCL_NODES_MAX 640   /* of one kind: NCCL_TOPO_MAX_NODES */
+#define NCCL_LOCAL_GBS 5000.0 /* LOC_BW */
+#define NCCL_CHANNELS_MAX 64 /* MAXCHANNELS */
+#define NCCL_IB_DEVICES_MAX 32 /* MAX_IB_DEVS */
+#define NCCL_SOCKETS_MAX 16  /* MAX_IFS */
+#define NCCL_FUSED_MAX 4     /* NCCL_NET_MAX_DEVS_PER_NIC */
+
+enum nccl_node_kind {
+    NCCL_NODE_CPU = 1, NCCL_NODE_PCI, NCCL_NODE_GPU, NCCL_NODE_NIC, NCCL_NODE_NET, NCCL_NODE_NVS,
+};
+
+struct nccl_link {
+    enum nccl_path kind; /* NVL, C2C, PIX (all of PCI), SYS, NET; as NCCL's LINK_* */
+    uint32_t to;         /* index in nodes[] */
+    double bandwidth;
+};
+
+struct nccl_node {
+    enum nccl_node_kind kind;
+    uint32_t index;      /* in gpus[] of the topology; of a NET in nets[] */
+    uint32_t pci;        /* in pci[] of the topology; TOPO_NONE: none */
+    int32_t numa;        /* CPU */
+    uint32_t parent, first_child, next; /* of the tree, in nodes[]; TOPO_NONE: none */
+    double bandwidth;    /* GB/s of the PCI link to the parent */
+    bool host_bridge;    /* NIC: NCCL takes it for the host bridge of its root bus */
+    struct nccl_link *links; /* owned */
+    uint32_t n_links;
+    uint32_t end;        /* index in the table of paths; TOPO_NONE: no end of one */
+};
+
+struct nccl_net {
+    char name[NCCL_NET_NAME_MAX];
+    uint64_t mbps;       /* 0: not known, then only PCI bounds it */
+    bool gdr;
+    uint32_t dev;        /* of an NCCL file; else its number in NCCL's order */
+    uint32_t nic, netif; /* the first; TOPO_NONE: none */
+    uint32_t pci;        /* of its card; TOPO_NONE: it hangs at CPUs */
+    uint32_t n_fused;
+    bool every_cpu;      /* a virtual interface: at the CPU of every GPU */
+    uint32_t node;       /* in nodes[] */
+};
+
+/* A NET and one of the NIC nodes that it hangs at. */
+struct nccl_place {
+    uint32_t net, nic_node;
+};
+
+struct nccl_route {
+    double bandwidth;    /* 0: none yet */
+    uint32_t hops;
+    enum nccl_path kind;
+    uint32_t via;        /* GPU (place in gpus[]) of a PXN route; else TOPO_NONE */
+};
+
+struct nccl_choice {     /* ncclTopoGetLocalNet of one GPU, for all channels */
+    bool valid;
+    uint32_t n, start, per_gpu;
+    uint32_t *nets;      /* [n_nets] local ones */
+};
+
+/* What is left out, for the warnings. */
+enum nccl_left_why { NCCL_LEFT_STATE = 1, NCCL_LEFT_FILTER, NCCL_LEFT_MANY };
+struct nccl_left {
+    uint32_t nic, port;  /* port: index in ports[] */
+    enum nccl_left_why why;
+};
+
+struct nccl_graph {
+    const struct topology *t;
+    struct nccl_options options;
+    struct nccl_node *nodes;
+    uint32_t n_nodes;
+    struct nccl_net *nets;
+    uint32_t n_nets;
+    struct nccl_place *places;
+    uint32_t n_places;
+    uint32_t *gpus;      /* nodes, in NCCL's order */
+    uint32_t n_gpus;
+    uint32_t *cpus;
+    uint32_t n_cpus;
+    uint32_t *gpu_place; /* [t->n_gpus] place in gpus[]; TOPO_NONE: not one of NCCL's */
+    uint32_t n_ends;
+    struct nccl_route *routes; /* [n_ends * n_ends], from * n_ends + to */
+    struct nccl_route *direct; /* [n_gpus * n_nets] GPU to NET before PXN */
+    struct nccl_choice *choices; /* [n_gpus] */
+    struct nccl_left *left;
+    uint32_t n_left;
+    bool sockets;        /* the NETs are interfaces */
+};
+
+/* The `<pci>` above a device. From sysfs NCCL goes up two steps at once, so that root ports and
+ * downstream ports vanish (src/graph/xml.cc, ncclTopoGetXmlFromSys); a file has them as it has. */
+uint32_t nccl_pci_parent(const struct topology *t, uint32_t i);
+/* Form of the link of a PCI device as NCCL would write it. speed: "" unknown; *width 0 unknown. */
+void nccl_pci_link(const struct topology *t, uint32_t i, char speed[32], uint32_t *width);
+/* GB/s of such a link. */
+double nccl_pci_gbs(const char *speed, uint32_t width);
+/* Is it one of the forms of src/graph/topo.cc, kvDictPciGen? Unknown ones count as 8 GT/s. */
+bool nccl_pci_speed_known(const char *speed);
+/* GB/s of one NVLink (src/graph/topo.h, SM*_NVLINK_BW), and the most of them that a GPU has. */
+double nccl_nvlink_gbs(uint32_t sm);
+uint32_t nccl_nvlinks_max(uint32_t sm);
+double nccl_nvlink_bundle_gbs(const struct topology *t, const struct topo_nvlink *l);
+/* Does NCCL's graph have this GPU? NVIDIA's; without any of those the others. */
+bool nccl_takes_gpu(const struct topology *t, uint32_t gpu);
+
+/* Fills nets[] and left[]. */
+_must_use_ int nccl_graph_choose_nets(struct nccl_graph *g, struct err *err);
+/* Fills nodes[] (CPU, PCI, GPU, NIC), places[], gpus[], cpus[]; nets[] come into NCCL's order. */
+_must_use_ int nccl_graph_build_tree(struct nccl_graph *g, struct err *err);
+/* Makes one node of Broadcom's two-level switches; then links, NETs and NVSwitch as nodes. */
+_must_use_ int nccl_graph_link(struct nccl_graph *g, struct err *err);
+/* routes[], direct[], choices[]. */
+_must_use_ int nccl_graph_find_paths(struct nccl_graph *g, struct err *err);
+/* The tree alone, for nccl_xml_write. */
+_must_use_ int nccl_graph_new_tree(const struct topology *t, struct nccl_graph **ret,
+                                   struct err *err);
+
+/* A node of this kind; -E2BIG. Pointers into nodes[] don't outlive it. */
+_must_use_ int nccl_graph_add_node(struct nccl_graph *g, enum nccl_node_kind kind, uint32_t parent,
+                                   uint32_t *ret, struct err *err);
+struct nccl_route *nccl_route_at(const struct nccl_graph *g, uint32_t from_node, uint32_t to_node);
+/* NET of a channel for a GPU (place in gpus[]); TOPO_NONE: none. */
+uint32_t nccl_graph_net_of(const struct nccl_graph *g, uint32_t gpu, uint32_t channel);

@@ -1,0 +1,387 @@
+/* The tree of CPUs, PCI devices, GPUs and NICs as NCCL's XML has it, in the order in which NCCL
+ * makes it: the GPU of rank 0, all NETs, then the other GPUs (src/graph/topo.cc, xml.cc). */
+#include "topology/nccl/nccl_graph_priv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- PCI: parents and speeds ---- */
+
+static uint32_t parent_of(const struct topology *t, uint32_t i) {
+    uint32_t p = i < t->n_pci ? t->pci[i].parent : TOPO_NONE;
+    return p < t->n_pci ? p : TOPO_NONE;
+}
+
+uint32_t nccl_pci_parent(const struct topology *t, uint32_t i) {
+    uint32_t p = parent_of(t, i);
+    return t->source == TOPO_NCCL_XML ? p : parent_of(t, p);
+}
+
+/* kvDictPciGen: the first form that the text begins with; in 100 Mb/s a lane. */
+static const struct {
+    const char *form;
+    double speed;
+} pci_speeds[] = {
+    {"2.5 GT/s", 15},        {"5 GT/s", 30},          {"8 GT/s", 60},
+    {"16 GT/s", 120},        {"32 GT/s", 240},        {"64 GT/s", 480},
+    {"5.0 GT/s PCIe", 30},   {"8.0 GT/s PCIe", 60},   {"16.0 GT/s PCIe", 120},
+    {"32.0 GT/s PCIe", 240}, {"64.0 GT/s PCIe", 480},
+};
+
+static const double *find_speed(const char *text) {
+    for (size_t i = 0; i < ARRAY_SIZE(pci_speeds); i++)
+        if (strncmp(text, pci_speeds[i].form, strlen(pci_speeds[i].form)) == 0)
+            return &pci_speeds[i].speed;
+    return NULL;
+}
+
+bool nccl_pci_speed_known(const char *speed) { return find_speed(speed) != NULL; }
+
+double nccl_pci_gbs(const char *speed, uint32_t width) {
+    const double *s = find_speed(speed);
+    return (width == 0 ? 16 : width) * (s != NULL ? *s : 60) / 80.0;
+}
+
+static const char *const generations[] = {"2.5 GT/s PCIe",  "5.0 GT/s PCIe",  "8.0 GT/s PCIe",
+                                          "16.0 GT/s PCIe", "32.0 GT/s PCIe", "64.0 GT/s PCIe"};
+
+/* hwloc says only GB/s, after the line code (8b/10b, from gen 3 on 128b/130b). Which generation and
+ * width that was is found again: NCCL's figure is the same for all that come near. */
+static void link_of_gbs(double gbs, char speed[32], uint32_t *width) {
+    static const double lane[] = {0.25, 0.5, 0.985, 1.969, 3.938, 7.877};
+    static const uint32_t widths[] = {16, 8, 4, 2, 1, 12, 32};
+    double best = INFINITY;
+    for (size_t g = ARRAY_SIZE(lane); g-- > 0;)
+        for (size_t w = 0; w < ARRAY_SIZE(widths); w++) {
+            double off = fabs(lane[g] * widths[w] - gbs) / gbs;
+            if (off < best * 0.9) {
+                best = off;
+                (void)snprintf(speed, 32, "%s", generations[g]);
+                *width = widths[w];
+            }
+        }
+}
+
+/* The slower of the two, as numbers. */
+static void slower(char speed[32], const char *other) {
+    if (*other != '\0' && (*speed == '\0' || strtod(other, NULL) < strtod(speed, NULL)))
+        (void)snprintf(speed, 32, "%s", other);
+}
+static uint32_t narrower(uint32_t a, uint32_t b) { return a == 0 ? b : b == 0 ? a : MIN2(a, b); }
+
+void nccl_pci_link(const struct topology *t, uint32_t i, char speed[32], uint32_t *width) {
+    const struct topo_pci *p = &t->pci[i];
+    (void)snprintf(speed, 32, "%s", p->link_speed);
+    *width = p->link_width;
+    if (t->source == TOPO_NCCL_XML)
+        return;
+    slower(speed, p->up_speed);
+    *width = narrower(*width, p->up_width);
+    for (uint32_t k = 0; k < t->n_gpus; k++) {
+        const struct topo_gpu *gpu = &t->gpus[k];
+        if (gpu->pci != i)
+            continue;
+        /* NCCL takes what the link of a GPU has now, while CUDA runs on it. An idle one has gone
+         * down to generation 1, so the generation is the possible one here; a lost lane stays. */
+        if (*speed == '\0' && gpu->max_gen >= 1 && gpu->max_gen <= ARRAY_SIZE(generations))
+            (void)snprintf(speed, 32, "%s", generations[gpu->max_gen - 1]);
+        *width = narrower(*width, gpu->cur_width != 0 ? gpu->cur_width : gpu->max_width);
+    }
+    if (*speed == '\0' && p->link_gbs > 0 && isfinite(p->link_gbs))
+        link_of_gbs(p->link_gbs, speed, width);
+}
+
+/* ---- nodes ---- */
+
+int nccl_graph_add_node(struct nccl_graph *g, enum nccl_node_kind kind, uint32_t parent,
+                        uint32_t *ret, struct err *err) {
+    uint32_t same = 0;
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        same += g->nodes[i].kind == kind ? 1 : 0;
+    if (same == NCCL_NODES_MAX)
+        return err_set(err, -E2BIG,
+                       "more than %d CPUs, PCI devices or GPUs of a kind, which is "
+                       "NCCL's limit",
+                       NCCL_NODES_MAX);
+    if ((g->n_nodes & (g->n_nodes - 1)) == 0)
+        g->nodes =
+            xrealloc(g->nodes, (g->n_nodes == 0 ? 1 : (size_t)g->n_nodes * 2) * sizeof *g->nodes);
+    uint32_t at = g->n_nodes++;
+    g->nodes[at] = (struct nccl_node){.kind = kind,
+                                      .index = TOPO_NONE,
+                                      .pci = TOPO_NONE,
+                                      .numa = -1,
+                                      .parent = parent,
+                                      .first_child = TOPO_NONE,
+                                      .next = TOPO_NONE,
+                                      .bandwidth = NCCL_LOCAL_GBS,
+                                      .end = TOPO_NONE};
+    if (parent != TOPO_NONE) {
+        uint32_t *last = &g->nodes[parent].first_child;
+        while (*last != TOPO_NONE)
+            last = &g->nodes[*last].next;
+        *last = at;
+    }
+    *ret = at;
+    return 0;
+}
+
+static int need_cpu(struct nccl_graph *g, int32_t numa, uint32_t *ret, struct err *err) {
+    for (uint32_t i = 0; i < g->n_cpus; i++)
+        if (g->nodes[g->cpus[i]].numa == numa) {
+            *ret = g->cpus[i];
+            return 0;
+        }
+    int r = nccl_graph_add_node(g, NCCL_NODE_CPU, TOPO_NONE, ret, err);
+    if (r < 0)
+        return r;
+    g->nodes[*ret].numa = numa;
+    g->cpus = xrealloc(g->cpus, ((size_t)g->n_cpus + 1) * sizeof *g->cpus);
+    g->cpus[g->n_cpus++] = *ret;
+    return 0;
+}
+
+static int need_child(struct nccl_graph *g, uint32_t parent, enum nccl_node_kind kind, uint32_t pci,
+                      uint32_t *ret, struct err *err) {
+    for (uint32_t i = g->nodes[parent].first_child; i != TOPO_NONE; i = g->nodes[i].next)
+        if (g->nodes[i].kind == kind && g->nodes[i].pci == pci) {
+            *ret = i;
+            return 0;
+        }
+    int r = nccl_graph_add_node(g, kind, parent, ret, err);
+    if (r < 0)
+        return r;
+    g->nodes[*ret].pci = pci;
+    if (pci != TOPO_NONE) {
+        char speed[32];
+        uint32_t width;
+        nccl_pci_link(g->t, pci, speed, &width);
+        g->nodes[*ret].bandwidth = nccl_pci_gbs(speed, width);
+    }
+    return 0;
+}
+
+/* The node for a PCI device with all switches above it. */
+static int need_device(struct nccl_graph *g, uint32_t pci, enum nccl_node_kind kind, uint32_t *ret,
+                       struct err *err) {
+    const struct topology *t = g->t;
+    uint32_t depth = 0, top = pci;
+    for (uint32_t p = nccl_pci_parent(t, pci); p != TOPO_NONE; p = nccl_pci_parent(t, p)) {
+        top = p;
+        if (++depth > t->n_pci) {
+            char at[TOPO_BUSID_MAX];
+            pci_addr_text(t->pci[pci].at, at);
+            return err_set(err, -EINVAL, "the PCI bridges above %s form a circle", at);
+        }
+    }
+    uint32_t node;
+    int32_t numa = t->pci[top].numa;
+    int r = need_cpu(g, numa >= 0 ? numa : t->pci[pci].numa, &node, err);
+    for (; r == 0 && depth > 0; depth--) {
+        uint32_t p = pci;
+        for (uint32_t k = 0; k < depth; k++)
+            p = nccl_pci_parent(t, p);
+        r = need_child(g, node, NCCL_NODE_PCI, p, &node, err);
+    }
+    return r < 0 ? r : need_child(g, node, kind, pci, ret, err);
+}
+
+/* ---- GPUs and NETs ---- */
+
+bool nccl_takes_gpu(const struct topology *t, uint32_t gpu) {
+    bool any = false;
+    if (t->source == TOPO_NCCL_XML)
+        return true; /* a file for NCCL has NVIDIA's, whatever it calls them */
+    for (uint32_t i = 0; i < t->n_gpus && !any; i++)
+        any = t->gpus[i].vendor == TOPO_VENDOR_NVIDIA;
+    return !any || t->gpus[gpu].vendor == TOPO_VENDOR_NVIDIA;
+}
+
+static int add_gpu(struct nccl_graph *g, uint32_t gpu, struct err *err) {
+    const struct topo_gpu *p = &g->t->gpus[gpu];
+    uint32_t node;
+    int r;
+    if (p->pci < g->t->n_pci) {
+        r = need_device(g, p->pci, NCCL_NODE_GPU, &node, err);
+    } else {
+        r = need_cpu(g, p->numa, &node, err);
+        r = r < 0 ? r : nccl_graph_add_node(g, NCCL_NODE_GPU, node, &node, err);
+        if (r == 0)
+            g->nodes[node].bandwidth = nccl_pci_gbs("", 0);
+    }
+    if (r < 0)
+        return r;
+    if (g->nodes[node].index != TOPO_NONE)
+        return err_set(err, -EINVAL, "GPUs %u and %u are the same PCI device",
+                       (unsigned)g->nodes[node].index, (unsigned)gpu);
+    g->nodes[node].index = gpu;
+    g->gpu_place[gpu] = g->n_gpus;
+    g->gpus[g->n_gpus++] = node;
+    return 0;
+}
+
+static void add_place(struct nccl_graph *g, uint32_t net, uint32_t nic_node) {
+    for (uint32_t i = 0; i < g->n_places; i++)
+        if (g->places[i].net == net && g->places[i].nic_node == nic_node)
+            return;
+    if ((g->n_places & (g->n_places - 1)) == 0)
+        g->places = xrealloc(g->places,
+                             (g->n_places == 0 ? 1 : (size_t)g->n_places * 2) * sizeof *g->places);
+    g->places[g->n_places++] = (struct nccl_place){net, nic_node};
+}
+
+static int hang_at_cpu(struct nccl_graph *g, uint32_t net, uint32_t cpu, struct err *err) {
+    uint32_t nic;
+    int r = need_child(g, cpu, NCCL_NODE_NIC, TOPO_NONE, &nic, err);
+    if (r == 0)
+        add_place(g, net, nic);
+    return r;
+}
+
+/* NCCL_IB_MERGE_VFS (on): device and function of an RDMA device's address become 0, which makes a
+ * card's virtual functions one, and in a VM puts a device of the root bus at the host bridge. */
+static int hang_rdma(struct nccl_graph *g, uint32_t net, uint32_t *ret, struct err *err) {
+    const struct topology *t = g->t;
+    const struct topo_pci *p = &t->pci[g->nets[net].pci];
+    struct pci_addr at = p->at;
+    if (at.dev == 0 && at.fn == 0)
+        return need_device(g, g->nets[net].pci, NCCL_NODE_NIC, ret, err);
+    at.dev = 0;
+    at.fn = 0;
+    uint32_t merged = topology_find_pci(t, at);
+    if (merged == TOPO_NONE || parent_of(t, merged) != parent_of(t, g->nets[net].pci) ||
+        t->pci[merged].bridge)
+        merged = g->nets[net].pci;
+    int r = need_device(g, merged, NCCL_NODE_NIC, ret, err);
+    if (r == 0 && parent_of(t, merged) == TOPO_NONE && p->at.dev != 0) {
+        g->nodes[*ret].host_bridge = true; /* which has no link */
+        g->nodes[*ret].bandwidth = nccl_pci_gbs("", 0);
+    }
+    return r;
+}
+
+static int add_net_place(struct nccl_graph *g, uint32_t net, struct err *err) {
+    struct nccl_net *n = &g->nets[net];
+    uint32_t node;
+    if (n->pci == TOPO_NONE)
+        return 0;
+    bool ib = n->nic != TOPO_NONE && g->t->nics[n->nic].kind == TOPO_NIC_RDMA;
+    int r = ib ? hang_rdma(g, net, &node, err) : need_device(g, n->pci, NCCL_NODE_NIC, &node, err);
+    if (r == 0)
+        add_place(g, net, node);
+    return r;
+}
+
+/* Of a file: every `net` where it stands. */
+static int add_file_places(struct nccl_graph *g, struct err *err) {
+    const struct topology *t = g->t;
+    int r = 0;
+    for (uint32_t i = 0; r == 0 && i < t->n_nics; i++) {
+        const struct topo_nic *nic = &t->nics[i];
+        uint32_t net = 0, node;
+        while (net < g->n_nets && g->nets[net].dev != nic->dev)
+            net++;
+        if (net == g->n_nets)
+            continue;
+        if (nic->pci < t->n_pci) {
+            r = need_device(g, nic->pci, NCCL_NODE_NIC, &node, err);
+            if (r == 0)
+                add_place(g, net, node);
+        } else {
+            r = need_cpu(g, nic->numa, &node, err);
+            r = r < 0 ? r : hang_at_cpu(g, net, node, err);
+        }
+    }
+    return r;
+}
+
+/* Each rank hangs interfaces without a PCI device at the CPU of its own GPU. */
+static int add_virtual_places(struct nccl_graph *g, struct err *err) {
+    int r = 0;
+    uint32_t cpu;
+    if (g->n_gpus == 0) {
+        r = g->n_cpus > 0 ? 0 : need_cpu(g, g->t->n_numa > 0 ? g->t->numa[0].index : -1, &cpu, err);
+        cpu = r == 0 ? g->cpus[0] : TOPO_NONE;
+        for (uint32_t i = 0; r == 0 && i < g->n_nets; i++)
+            r = g->nets[i].every_cpu ? hang_at_cpu(g, i, cpu, err) : 0;
+        return r;
+    }
+    for (uint32_t k = 0; r == 0 && k < g->n_gpus; k++) {
+        cpu = g->gpus[k];
+        while (g->nodes[cpu].parent != TOPO_NONE)
+            cpu = g->nodes[cpu].parent;
+        for (uint32_t i = 0; r == 0 && i < g->n_nets; i++)
+            r = g->nets[i].every_cpu ? hang_at_cpu(g, i, cpu, err) : 0;
+    }
+    return r;
+}
+
+/* The next node in the order of the XML, depth first. */
+static uint32_t walk_next(const struct nccl_graph *g, uint32_t at) {
+    if (g->nodes[at].first_child != TOPO_NONE)
+        return g->nodes[at].first_child;
+    while (at != TOPO_NONE && g->nodes[at].next == TOPO_NONE)
+        at = g->nodes[at].parent;
+    return at == TOPO_NONE ? TOPO_NONE : g->nodes[at].next;
+}
+
+/* NETs and GPUs are counted as they stand in the XML that the ranks make together. */
+static void order_as_xml(struct nccl_graph *g) {
+    _cleanup_(freep) uint32_t *map = xcalloc((size_t)g->n_nets + 1, sizeof *map);
+    uint32_t n = 0, n_gpus = 0;
+    for (uint32_t i = 0; i < g->n_nets; i++)
+        map[i] = TOPO_NONE;
+    for (uint32_t c = 0; c < g->n_cpus; c++)
+        for (uint32_t at = g->cpus[c]; at != TOPO_NONE; at = walk_next(g, at)) {
+            if (g->nodes[at].kind == NCCL_NODE_GPU) {
+                g->gpu_place[g->nodes[at].index] = n_gpus;
+                g->gpus[n_gpus++] = at;
+            }
+            for (uint32_t p = 0; g->nodes[at].kind == NCCL_NODE_NIC && p < g->n_places; p++)
+                if (g->places[p].nic_node == at && map[g->places[p].net] == TOPO_NONE)
+                    map[g->places[p].net] = n++;
+        }
+    struct nccl_net *nets = xcalloc((size_t)g->n_nets + 1, sizeof *nets);
+    for (uint32_t i = 0; i < g->n_nets; i++) {
+        map[i] = map[i] == TOPO_NONE ? n++ : map[i];
+        nets[map[i]] = g->nets[i];
+    }
+    for (uint32_t i = 0; i < g->n_places; i++)
+        g->places[i].net = map[g->places[i].net];
+    free(g->nets);
+    g->nets = nets;
+}
+
+static int add_gpus(struct nccl_graph *g, uint32_t from, uint32_t to, struct err *err) {
+    int r = 0;
+    for (uint32_t i = from; r == 0 && i < to; i++)
+        if (nccl_takes_gpu(g->t, i))
+            r = add_gpu(g, i, err);
+    return r;
+}
+
+int nccl_graph_build_tree(struct nccl_graph *g, struct err *err) {
+    const struct topology *t = g->t;
+    g->gpus = xcalloc((size_t)t->n_gpus + 1, sizeof *g->gpus);
+    g->gpu_place = xcalloc((size_t)t->n_gpus + 1, sizeof *g->gpu_place);
+    for (uint32_t i = 0; i < t->n_gpus; i++)
+        g->gpu_place[i] = TOPO_NONE;
+    if (t->source == TOPO_NCCL_XML) { /* the NETs' order is the file's */
+        int r = add_file_places(g, err);
+        return r < 0 ? r : add_gpus(g, 0, t->n_gpus, err);
+    }
+    uint32_t rank0 = 0;
+    while (rank0 < t->n_gpus && !nccl_takes_gpu(t, rank0))
+        rank0++;
+    rank0 = MIN2(rank0 + 1, t->n_gpus);
+    int r = add_gpus(g, 0, rank0, err);
+    for (uint32_t i = 0; r == 0 && i < g->n_nets; i++)
+        r = add_net_place(g, i, err);
+    r = r < 0 ? r : add_gpus(g, rank0, t->n_gpus, err);
+    r = r < 0 ? r : add_virtual_places(g, err);
+    if (r == 0)
+        order_as_xml(g);
+    return r;
+}

@@ -1,0 +1,417 @@
+/* NCCL's grammar (src/graph/xml.cc): no prolog, no text, no entities; blanks and ends of lines only
+ * between elements, single blanks between attributes. Whatever it knows not where it stands is
+ * ignored with all below it. */
+#include "topology/nccl/nccl_xml_priv.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct parser {
+    const char *text;
+    size_t len, at;
+    uint32_t line;
+    const struct nccl_xml_say *say;
+    struct err *err;
+};
+
+/* A token: an element's name, or an attribute with its value. */
+struct token {
+    struct nccl_xml_slice name, value;
+    char last; /* what ended it */
+};
+
+const char *nccl_xml_kind_name(enum nccl_xml_kind k) {
+    static const char *const names[] = {"",       "system", "cpu", "pci", "gpu",
+                                        "nvlink", "c2c",    "nic", "net", "pcilink"};
+    return names[k];
+}
+
+void nccl_xml_tell(const struct nccl_xml_say *say, enum nccl_xml_level level, uint32_t line,
+                   const char *fmt, ...) {
+    if (say->fn == NULL)
+        return;
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    say->fn(say->arg, level, line, text);
+}
+
+/* ---- characters and tokens ---- */
+
+static int get_char(struct parser *p, char *ret) {
+    if (p->at == p->len)
+        return err_set(p->err, -EINVAL, "line %u: the file ends in the middle of an element",
+                       (unsigned)p->line);
+    *ret = p->text[p->at++];
+    p->line += *ret == '\n' ? 1 : 0;
+    return 0;
+}
+
+static struct nccl_xml_slice slice(size_t begin, size_t end) {
+    return (struct nccl_xml_slice){(uint32_t)begin, (uint32_t)(end - begin)};
+}
+
+static int too_long(struct parser *p, const char *what) {
+    return err_set(p->err, -E2BIG, "line %u: a %s is longer than the %d bytes that NCCL reads",
+                   (unsigned)p->line, what, NCCL_XML_TEXT_MAX - 1);
+}
+
+static int get_value(struct parser *p, struct token *t) {
+    char quote = '\0', c = '\0';
+    int r = get_char(p, &quote);
+    if (r < 0)
+        return r;
+    if (quote != '"' && quote != '\'')
+        return err_set(p->err, -EINVAL, "line %u: a value stands without quotes",
+                       (unsigned)p->line);
+    size_t begin = p->at;
+    do {
+        r = get_char(p, &c);
+        if (r < 0)
+            return r;
+        if (p->at - begin == NCCL_XML_TEXT_MAX + 1)
+            return too_long(p, "value");
+    } while (c != quote);
+    t->value = slice(begin, p->at - 1);
+    return get_char(p, &t->last);
+}
+
+/* with_value: "name=value" is allowed. */
+static int get_token(struct parser *p, bool with_value, struct token *ret) {
+    size_t begin = p->at;
+    *ret = (struct token){.value = slice(begin, begin)};
+    for (;;) {
+        char c = '\0';
+        int r = get_char(p, &c);
+        if (r < 0)
+            return r;
+        ret->name = slice(begin, p->at - 1);
+        if (c == '=' && !with_value)
+            return err_set(p->err, -EINVAL, "line %u: '=' where a name is expected",
+                           (unsigned)p->line);
+        if (c == '=')
+            return get_value(p, ret);
+        if (p->at - begin == NCCL_XML_TEXT_MAX + 1)
+            return too_long(p, "name");
+        ret->last = c;
+        if (c == ' ' || c == '>' || c == '/' || c == '\n' || c == '\r')
+            return 0;
+    }
+}
+
+static bool is(const struct parser *p, struct nccl_xml_slice s, const char *text) {
+    return strlen(text) == s.len && memcmp(p->text + s.begin, text, s.len) == 0;
+}
+
+/* From the '<' of a comment on, whose first token was read: up to the first "-->". */
+static int skip_comment(struct parser *p, size_t begin) {
+    size_t from = begin + 4; /* behind "<!--" */
+    for (size_t at = from; at + 2 < p->len; at++)
+        if (memcmp(p->text + at, "-->", 3) == 0) {
+            for (; p->at < at + 3; p->at++)
+                p->line += p->text[p->at] == '\n' ? 1 : 0;
+            return 0;
+        }
+    return err_set(p->err, -EINVAL, "line %u: a comment does not end", (unsigned)p->line);
+}
+
+/* ---- tags ---- */
+
+enum tag_kind { TAG_NONE = 1, TAG_OPEN, TAG_SINGLE, TAG_CLOSE };
+struct tag {
+    enum tag_kind kind;
+    struct nccl_xml_slice name;
+    struct nccl_xml_element e; /* line and attributes */
+};
+
+static int get_attrs(struct parser *p, struct tag *ret, char *last) {
+    unsigned ignored = 0;
+    while (*last == ' ') {
+        struct token t;
+        int r = get_token(p, true, &t);
+        if (r < 0)
+            return r;
+        *last = t.last;
+        if (ret->e.n_attrs == NCCL_XML_ATTRS_MAX) {
+            ignored += t.name.len > 0 ? 1 : 0;
+            continue;
+        }
+        ret->e.keys[ret->e.n_attrs] = t.name; /* a doubled blank is an attribute, too */
+        ret->e.values[ret->e.n_attrs++] = t.value;
+    }
+    if (ignored > 0)
+        nccl_xml_tell(p->say, NCCL_XML_WARNING, ret->e.line,
+                      "%u attributes are ignored: NCCL keeps %d", ignored, NCCL_XML_ATTRS_MAX);
+    return 0;
+}
+
+static int get_open_tag(struct parser *p, struct token *name, struct tag *ret) {
+    char last = name->last;
+    if (name->name.len > 0 && strchr("?!", p->text[name->name.begin]) != NULL)
+        return err_set(p->err, -EINVAL,
+                       "line %u: <%.*s is no element: NCCL reads elements and comments only; leave "
+                       "it out",
+                       (unsigned)ret->e.line, (int)MIN2(name->name.len, 40),
+                       p->text + name->name.begin);
+    ret->kind = TAG_OPEN;
+    int r = get_attrs(p, ret, &last);
+    if (r == 0 && last == '/') {
+        struct token rest;
+        ret->kind = TAG_SINGLE;
+        r = get_token(p, false, &rest);
+        last = r == 0 ? rest.last : '\0';
+    }
+    if (r == 0 && last != '>')
+        return err_set(p->err, -EINVAL,
+                       "line %u: '>' is expected here; NCCL allows single blanks "
+                       "between attributes, and no end of a line",
+                       (unsigned)p->line);
+    return r;
+}
+
+static int get_tag(struct parser *p, struct tag *ret) {
+    for (;;) {
+        *ret = (struct tag){.kind = TAG_NONE};
+        while (p->at < p->len && strchr(" \n\r", p->text[p->at]) != NULL && p->text[p->at] != '\0')
+            p->line += p->text[p->at++] == '\n' ? 1 : 0;
+        if (p->at == p->len)
+            return 0;
+        size_t begin = p->at++;
+        ret->e.line = p->line;
+        if (p->text[begin] != '<')
+            return err_set(p->err, -EINVAL, "line %u: '<' is expected%s", (unsigned)p->line,
+                           p->text[begin] == '\t' ? "; NCCL knows no tabs" : "");
+        struct token name;
+        int r = get_token(p, false, &name);
+        if (r < 0)
+            return r;
+        ret->name = name.name;
+        if (name.name.len >= 3 && memcmp(p->text + name.name.begin, "!--", 3) == 0) {
+            r = skip_comment(p, begin);
+            if (r < 0)
+                return r;
+            continue;
+        }
+        if (name.name.len > 0 || name.last != '/')
+            return get_open_tag(p, &name, ret);
+        ret->kind = TAG_CLOSE;
+        r = get_token(p, false, &name);
+        ret->name = name.name;
+        if (r == 0 && name.last != '>')
+            return err_set(p->err, -EINVAL, "line %u: '>' is expected in a closing tag",
+                           (unsigned)p->line);
+        return r;
+    }
+}
+
+/* ---- elements ---- */
+
+/* Which elements each knows below it; the rest is ignored. */
+static const struct {
+    enum nccl_xml_kind parent, kind;
+} known[] = {
+    {NCCL_XML_SYSTEM, NCCL_XML_CPU},  {NCCL_XML_CPU, NCCL_XML_PCI},    {NCCL_XML_CPU, NCCL_XML_NIC},
+    {NCCL_XML_PCI, NCCL_XML_PCI},     {NCCL_XML_PCI, NCCL_XML_GPU},    {NCCL_XML_PCI, NCCL_XML_NIC},
+    {NCCL_XML_PCI, NCCL_XML_PCILINK}, {NCCL_XML_GPU, NCCL_XML_NVLINK}, {NCCL_XML_GPU, NCCL_XML_C2C},
+    {NCCL_XML_NIC, NCCL_XML_NET},
+};
+
+static bool kind_of(const struct parser *p, const struct nccl_xml *x, uint32_t parent,
+                    struct nccl_xml_slice name, enum nccl_xml_kind *ret) {
+    if (parent == TOPO_NONE) {
+        *ret = NCCL_XML_SYSTEM;
+        return is(p, name, "system");
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+        if (known[i].parent == x->elements[parent].kind &&
+            is(p, name, nccl_xml_kind_name(known[i].kind))) {
+            *ret = known[i].kind;
+            return true;
+        }
+    return false;
+}
+
+static int check_system(struct parser *p, const struct nccl_xml *x, uint32_t i) {
+    char version[NCCL_XML_TEXT_MAX];
+    unsigned line = x->elements[i].line;
+    if (!nccl_xml_attr(x, i, "version", version))
+        return err_set(p->err, -EINVAL, "line %u: system has no version", line);
+    long v = strtol(version, NULL, 0);
+    if (v == 2)
+        return err_set(p->err, -EINVAL,
+                       "line %u: version 2 is RCCL's, AMD's library; NCCL reads "
+                       "version 1",
+                       line);
+    if (v != 1)
+        return err_set(p->err, -EINVAL, "line %u: version %.40s; NCCL reads version 1", line,
+                       version);
+    return 0;
+}
+
+static int add_element(struct parser *p, struct nccl_xml *x, uint32_t parent,
+                       enum nccl_xml_kind kind, const struct tag *tag) {
+    if (parent != TOPO_NONE && x->elements[parent].subs++ == NCCL_XML_SUBS_MAX)
+        return err_set(p->err, -E2BIG, "line %u: more than %d elements below one",
+                       (unsigned)tag->e.line, NCCL_XML_SUBS_MAX);
+    uint32_t i = x->n++;
+    x->elements[i] = tag->e;
+    x->elements[i].kind = kind;
+    x->elements[i].parent = parent;
+    return kind == NCCL_XML_SYSTEM ? check_system(p, x, i) : 0;
+}
+
+static int misplaced_close(struct parser *p, const struct nccl_xml *x, uint32_t open,
+                           const struct tag *tag) {
+    return err_set(p->err, -EINVAL, "line %u: </%.*s> where %s%s is open", (unsigned)tag->e.line,
+                   (int)MIN2(tag->name.len, 40), p->text + tag->name.begin,
+                   open == TOPO_NONE ? "nothing" : "",
+                   open == TOPO_NONE ? "" : nccl_xml_kind_name(x->elements[open].kind));
+}
+
+/* An element that NCCL does not know here, at the top or below `open`. */
+static int ignore_element(struct parser *p, const struct nccl_xml *x, uint32_t open,
+                          const struct tag *tag) {
+    int len = (int)MIN2(tag->name.len, 40);
+    const char *name = p->text + tag->name.begin;
+    unsigned line = tag->e.line;
+    if (open == TOPO_NONE && is(p, tag->name, "graphs"))
+        return err_set(p->err, -EINVAL,
+                       "line %u: this is a graph file (NCCL_GRAPH_FILE), no "
+                       "topology: its root is graphs, not system",
+                       line);
+    if (open == TOPO_NONE)
+        return err_set(p->err, -EINVAL,
+                       "line %u: the root is %.*s, not system: no NCCL topology "
+                       "file",
+                       line, len, name);
+    nccl_xml_tell(p->say, NCCL_XML_WARNING, line, "%.*s is ignored: NCCL does not know it below %s",
+                  len, name, nccl_xml_kind_name(x->elements[open].kind));
+    return 0;
+}
+
+static int take_tag(struct parser *p, struct nccl_xml *x, uint32_t *open, uint32_t *ignored,
+                    const struct tag *tag) {
+    if (tag->kind == TAG_CLOSE) {
+        if (*ignored > 0) { /* there it compares no names */
+            --*ignored;
+            return 0;
+        }
+        if (*open == TOPO_NONE || !is(p, tag->name, nccl_xml_kind_name(x->elements[*open].kind)))
+            return misplaced_close(p, x, *open, tag);
+        *open = x->elements[*open].parent;
+        return 0;
+    }
+    enum nccl_xml_kind kind;
+    if (*ignored == 0 && kind_of(p, x, *open, tag->name, &kind)) {
+        int r = add_element(p, x, *open, kind, tag);
+        if (r == 0 && tag->kind == TAG_OPEN)
+            *open = x->n - 1;
+        return r;
+    }
+    int r = *ignored == 0 ? ignore_element(p, x, *open, tag) : 0;
+    *ignored += tag->kind == TAG_OPEN ? 1 : 0;
+    return r;
+}
+
+int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
+                   const struct nccl_xml_say *say, uint32_t *ret_line, struct err *err) {
+    struct parser p = {.text = text, .len = len, .line = 1, .say = say, .err = err};
+    uint32_t open = TOPO_NONE, ignored = 0;
+    ret->text = text;
+    ret->n = 0;
+    *ret_line = 0;
+    if (len > UINT32_MAX / 2)
+        return err_set(err, -E2BIG, "the file is too long");
+    for (;;) {
+        struct tag tag;
+        if (ret->n == NCCL_XML_ELEMENTS_MAX) {
+            *ret_line = p.line;
+            return err_set(err, -E2BIG, "line %u: NCCL's table of %d elements is full",
+                           (unsigned)p.line, NCCL_XML_ELEMENTS_MAX);
+        }
+        int r = get_tag(&p, &tag);
+        if (r == 0 && tag.kind == TAG_NONE)
+            break;
+        r = r < 0 ? r : take_tag(&p, ret, &open, &ignored, &tag);
+        if (r < 0) {
+            *ret_line = p.line;
+            return r;
+        }
+    }
+    *ret_line = p.line;
+    if (open != TOPO_NONE || ignored > 0)
+        return err_set(err, -EINVAL, "line %u: the file ends while %s is open", (unsigned)p.line,
+                       ignored > 0 ? "an element" : nccl_xml_kind_name(ret->elements[open].kind));
+    if (ret->n == 0)
+        return err_set(err, -EINVAL, "there is no element in it: no NCCL topology file");
+    return 0;
+}
+
+/* ---- attributes ---- */
+
+bool nccl_xml_attr(const struct nccl_xml *x, uint32_t element, const char *key,
+                   char out[NCCL_XML_TEXT_MAX]) {
+    const struct nccl_xml_element *e = &x->elements[element];
+    size_t len = strlen(key);
+    out[0] = '\0';
+    for (uint32_t i = 0; i < e->n_attrs; i++)
+        if (e->keys[i].len == len && memcmp(x->text + e->keys[i].begin, key, len) == 0) {
+            size_t n = MIN2(e->values[i].len, NCCL_XML_TEXT_MAX - 1);
+            memcpy(out, x->text + e->values[i].begin, n);
+            out[n] = '\0';
+            return true;
+        }
+    return false;
+}
+
+long nccl_xml_int(const struct nccl_xml *x, uint32_t element, const char *key, long otherwise) {
+    char value[NCCL_XML_TEXT_MAX];
+    return nccl_xml_attr(x, element, key, value) ? strtol(value, NULL, 0) : otherwise;
+}
+
+uint32_t nccl_xml_sub(const struct nccl_xml *x, uint32_t element, enum nccl_xml_kind kind) {
+    for (uint32_t i = element + 1; i < x->n; i++)
+        if (x->elements[i].parent == element && x->elements[i].kind == kind)
+            return i;
+    return TOPO_NONE;
+}
+
+enum nccl_xml_class nccl_xml_class_of(const char *value) {
+    static const struct {
+        const char *begin;
+        enum nccl_xml_class class;
+    } classes[] = {{"0x060400", NCCL_CLASS_PCI}, {"0x080100", NCCL_CLASS_PCI},
+                   {"0x068000", NCCL_CLASS_NVS}, {"0x068001", NCCL_CLASS_CPU},
+                   {"0x03", NCCL_CLASS_GPU},     {"0x02", NCCL_CLASS_NIC}};
+    for (size_t i = 0; i < ARRAY_SIZE(classes); i++)
+        if (strncmp(value, classes[i].begin, strlen(classes[i].begin)) == 0)
+            return classes[i].class;
+    return NCCL_CLASS_PCI;
+}
+
+void nccl_xml_find_lost(const struct nccl_xml *x, uint32_t lost[NCCL_XML_ELEMENTS_MAX]) {
+    bool nic[NCCL_XML_ELEMENTS_MAX] = {false}, leaf[NCCL_XML_ELEMENTS_MAX] = {false};
+    for (uint32_t i = 0; i < x->n; i++) {
+        const struct nccl_xml_element *e = &x->elements[i];
+        char class[NCCL_XML_TEXT_MAX];
+        (void)nccl_xml_attr(x, i, "class", class);
+        leaf[i] =
+            leaf[i] || (e->kind == NCCL_XML_PCI && nccl_xml_class_of(class) != NCCL_CLASS_PCI);
+        if (e->parent != TOPO_NONE && (e->kind == NCCL_XML_NIC || e->kind == NCCL_XML_GPU)) {
+            leaf[e->parent] = true;
+            nic[e->parent] = nic[e->parent] || e->kind == NCCL_XML_NIC;
+        }
+    }
+    for (uint32_t i = 0; i < x->n; i++) {
+        const struct nccl_xml_element *e = &x->elements[i];
+        uint32_t up = e->parent;
+        lost[i] = up != TOPO_NONE ? lost[up] : TOPO_NONE;
+        if (lost[i] == TOPO_NONE && up != TOPO_NONE && x->elements[up].kind == NCCL_XML_PCI &&
+            ((e->kind == NCCL_XML_PCI && leaf[up]) || (e->kind == NCCL_XML_GPU && nic[up])))
+            lost[i] = up;
+    }
+}

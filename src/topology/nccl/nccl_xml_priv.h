@@ -1,0 +1,59 @@
+/* The inside of nccl_xml: a parsed file as a table of elements, in the order of the file. */
+#pragma once
+
+#include "topology/nccl/nccl_xml.h"
+
+#define NCCL_XML_ELEMENTS_MAX 256 /* NCCL_TOPO_XML_MAX_NODES; its parser fails when it is full */
+#define NCCL_XML_ATTRS_MAX 16     /* MAX_ATTR_COUNT; more are ignored */
+#define NCCL_XML_TEXT_MAX 254     /* MAX_STR_LEN 255 with the NUL; names and values are shorter */
+#define NCCL_XML_SUBS_MAX 640     /* MAX_SUBS */
+
+enum nccl_xml_kind {
+    NCCL_XML_SYSTEM = 1, NCCL_XML_CPU, NCCL_XML_PCI, NCCL_XML_GPU, NCCL_XML_NVLINK, NCCL_XML_C2C,
+    NCCL_XML_NIC, NCCL_XML_NET, NCCL_XML_PCILINK,
+};
+const char *nccl_xml_kind_name(enum nccl_xml_kind k);
+
+struct nccl_xml_slice { /* of the file's text */
+    uint32_t begin, len;
+};
+struct nccl_xml_element {
+    enum nccl_xml_kind kind;
+    uint32_t line;    /* of its '<' */
+    uint32_t parent;  /* TOPO_NONE: system */
+    uint32_t subs;    /* children that count */
+    uint32_t n_attrs;
+    struct nccl_xml_slice keys[NCCL_XML_ATTRS_MAX], values[NCCL_XML_ATTRS_MAX];
+};
+struct nccl_xml {
+    const char *text; /* borrowed */
+    uint32_t n;
+    struct nccl_xml_element elements[NCCL_XML_ELEMENTS_MAX];
+};
+
+struct nccl_xml_say {
+    nccl_xml_say_fn *fn; /* may be NULL */
+    void *arg;
+};
+void nccl_xml_tell(const struct nccl_xml_say *say, enum nccl_xml_level level, uint32_t line,
+                   const char *fmt, ...) _printf_(4, 5);
+
+/* By NCCL's grammar. *ret_line: where a refusal is. */
+_must_use_ int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
+                              const struct nccl_xml_say *say, uint32_t *ret_line,
+                              struct err *err);
+
+/* Is the attribute there? Its value up to a NUL; "" where it is not. */
+bool nccl_xml_attr(const struct nccl_xml *x, uint32_t element, const char *key,
+                   char out[NCCL_XML_TEXT_MAX]);
+/* As strtol(value, NULL, 0) reads it; `otherwise` where it is not there. */
+long nccl_xml_int(const struct nccl_xml *x, uint32_t element, const char *key, long otherwise);
+/* First child of a kind; TOPO_NONE. */
+uint32_t nccl_xml_sub(const struct nccl_xml *x, uint32_t element, enum nccl_xml_kind kind);
+/* What NCCL takes the class of a PCI device for (src/graph/topo.cc, kvDictPciClass). */
+enum nccl_xml_class { NCCL_CLASS_PCI = 1, NCCL_CLASS_NVS, NCCL_CLASS_CPU, NCCL_CLASS_GPU,
+                      NCCL_CLASS_NIC };
+enum nccl_xml_class nccl_xml_class_of(const char *value);
+/* For each element the `pci` that costs it, or TOPO_NONE: below a `pci` that is a NIC, a GPU or of
+ * a class without children NCCL does not look at another `pci`, and beside a `nic` at no `gpu`. */
+void nccl_xml_find_lost(const struct nccl_xml *x, uint32_t lost[NCCL_XML_ELEMENTS_MAX]);

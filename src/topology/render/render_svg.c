@@ -1,0 +1,421 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "topology/render/render_svg_priv.h"
+
+#define COLOURS 8
+#define NETS_DRAWN_MAX 4 /* of a GPU that has more the first is drawn, the others are counted */
+
+struct picture {
+    const struct render_plan *plan;
+    struct svg_layout layout;
+    uint32_t *colour;    /* [plan->n] of a device: 1 on; 0: no GPU's traffic goes through it */
+    uint32_t *net;       /* [plan->n] of a GPU: 1 + shape of the first NIC; 0 none */
+    struct strbuf *to;
+};
+
+/* ---- style ---- */
+
+/* Classes, not variables of CSS, and colours as RRGGBB: renderers other than browsers know no
+ * more. t: text, d: dim text; sN and fN: stroke and fill of a chosen pair. Those eight differ by
+ * 25 or more (CIE 1976) for people without red or green cones, too, and have a contrast of 3 with
+ * what is below them; a pair's names stand in it besides. */
+static const char style[] =
+    "<style>\n"
+    "text{font-family:system-ui,\"Segoe UI\",Roboto,Helvetica,Arial,sans-serif}\n"
+    ".bold{font-weight:600}.w{fill:none;stroke-width:3;stroke-linecap:round}\n"
+    ".more{stroke-width:1.5;stroke-dasharray:5 4}\n"
+    ".off{stroke-dasharray:4 3}.on{paint-order:stroke;stroke-width:5;stroke-linejoin:round}\n"
+    ".on-package{stroke:#f3f5f7}.on-numa,.on-host{stroke:#ffffff}.on-switch{stroke:#eaeef3}\n"
+    ".page{fill:#ffffff}.t{fill:#1f2328}.d{fill:#59636e}.g{fill:#6e7781}\n"
+    ".package{fill:#f3f5f7;stroke:#c4ccd4}.numa{fill:#ffffff;stroke:#c4ccd4}\n"
+    ".host{fill:none;stroke:#a9b4bf;stroke-dasharray:2 3}.switch{fill:#eaeef3;stroke:#95a3b1}\n"
+    ".gpu{fill:#eaf5e0;stroke:#7aab4d}.nic{fill:#e6effb;stroke:#6b95c7}\n"
+    ".netif{fill:#f7f0e0;stroke:#bfa15c}.off{fill:#f2f2f2;stroke:#b5b5b5}\n"
+    ".s1{stroke:#1f78ff}.s2{stroke:#f50000}.s3{stroke:#10935f}.s4{stroke:#cd51b4}\n"
+    ".s5{stroke:#25257e}.s6{stroke:#730d0d}.s7{stroke:#3100f5}.s8{stroke:#631d47}\n"
+    ".f1{fill:#1f78ff}.f2{fill:#f50000}.f3{fill:#10935f}.f4{fill:#cd51b4}\n"
+    ".f5{fill:#25257e}.f6{fill:#730d0d}.f7{fill:#3100f5}.f8{fill:#631d47}\n"
+    "@media (prefers-color-scheme:dark){\n"
+    ".on-package{stroke:#151b23}.on-numa,.on-host{stroke:#0d1117}.on-switch{stroke:#1d2530}\n"
+    ".page{fill:#0d1117}.t{fill:#e6edf3}.d{fill:#9aa4af}.g{fill:#848d97}\n"
+    ".package{fill:#151b23;stroke:#3d444d}.numa{fill:#0d1117;stroke:#3d444d}\n"
+    ".host{fill:none;stroke:#565f69}.switch{fill:#1d2530;stroke:#566575}\n"
+    ".gpu{fill:#1c2a14;stroke:#5b8a35}.nic{fill:#14233a;stroke:#4a75a8}\n"
+    ".netif{fill:#2b2414;stroke:#8a7237}.off{fill:#1b1f24;stroke:#4b525a}\n"
+    ".s1{stroke:#7eacf1}.s2{stroke:#cc5200}.s3{stroke:#5aed77}.s4{stroke:#b647ff}\n"
+    ".s5{stroke:#ffd21f}.s6{stroke:#f50062}.s7{stroke:#b0e8c6}.s8{stroke:#cd519b}\n"
+    ".f1{fill:#7eacf1}.f2{fill:#cc5200}.f3{fill:#5aed77}.f4{fill:#b647ff}\n"
+    ".f5{fill:#ffd21f}.f6{fill:#f50062}.f7{fill:#b0e8c6}.f8{fill:#cd519b}\n"
+    "}\n"
+    "</style>\n";
+
+/* ---- parts ---- */
+
+static void add_text(struct strbuf *to, const char *class, int x, int y, int size, bool bold,
+                     int max_w, const char *text) {
+    char cut[RENDER_TEXT_MAX];
+    if (*text == '\0')
+        return;
+    svg_text_fit(text, size, bold, max_w, cut);
+    strbuf_printf(to, "<text class=\"%s%s\" x=\"%d\" y=\"%d\" font-size=\"%d\">", class,
+                  bold ? " bold" : "", x, y, size);
+    svg_escape(cut, to);
+    strbuf_add(to, "</text>\n");
+}
+
+/* Shown where the pointer rests: what was cut can be read there. */
+static void add_tip(struct strbuf *to, const char *text) {
+    strbuf_add(to, "<title>");
+    svg_escape(text, to);
+    strbuf_add(to, "</title>");
+}
+
+static void add_rect(struct strbuf *to, const char *class, const struct svg_box *b, int radius) {
+    strbuf_printf(to,
+                  "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" "
+                  "rx=\"%d\"/>\n",
+                  class, b->x, b->y, b->w, b->h, radius);
+}
+
+/* ---- boxes ---- */
+
+static const char *class_of(const struct render_plan *p, const struct render_shape *s) {
+    char why[RENDER_TEXT_MAX];
+    switch (s->kind) {
+    case RENDER_MACHINE: return "page";
+    case RENDER_PACKAGE: return "package";
+    case RENDER_NUMA: return "numa";
+    case RENDER_HOST: return "host";
+    case RENDER_SWITCH: return "switch";
+    case RENDER_GPU: return p->t->gpus[s->index].lost ? "gpu off" : "gpu";
+    case RENDER_NIC:
+        render_nic_why_not(&p->t->nics[s->index], why);
+        return why[0] != '\0' ? "nic off" : "nic";
+    case RENDER_NETIF: return "netif";
+    }
+    assert_not_reached();
+}
+
+/* The boxes, then (over the lines) what stands on top of them. */
+static void add_boxes(const struct picture *x, bool heads) {
+    const struct render_plan *p = x->plan;
+    char first[RENDER_TEXT_MAX], second[RENDER_TEXT_MAX];
+    for (uint32_t i = 1; i < p->n; i++) {
+        const struct render_shape *s = &p->shapes[i];
+        const struct svg_box *b = &x->layout.boxes[i];
+        if (svg_is_device(s->kind) || !svg_is_shown(p, i))
+            continue;
+        int room = b->w - 2 * SVG_PAD, left = b->x + SVG_PAD;
+        svg_head(p, s, room, first, second);
+        if (!heads) {
+            strbuf_add(x->to, "<g>");
+            add_tip(x->to, second[0] != '\0' ? second : first);
+            strbuf_add_char(x->to, '\n');
+            add_rect(x->to, class_of(p, s), b, s->kind == RENDER_PACKAGE ? 10 : 7);
+            strbuf_add(x->to, "</g>\n");
+            continue;
+        }
+        bool major = s->kind == RENDER_PACKAGE || s->kind == RENDER_NUMA;
+        strbuf_printf(x->to, "<g class=\"on on-%s\">\n", class_of(p, s));
+        add_text(x->to, major ? "t" : "d", left, b->y + (major ? 20 : 17),
+                 major ? SVG_TEXT_HEAD : SVG_TEXT_BODY, major, room, first);
+        add_text(x->to, "d", left, b->y + (major ? 36 : 31), SVG_TEXT_SMALL, false, room, second);
+        strbuf_add(x->to, "</g>\n");
+    }
+}
+
+/* ---- devices ---- */
+
+static void add_bar(const struct picture *x, uint32_t shape) {
+    const struct svg_box *b = &x->layout.boxes[shape];
+    if (x->colour[shape] > 0)
+        strbuf_printf(x->to,
+                      "<rect class=\"f%" PRIu32 "\" x=\"%d\" y=\"%d\" width=\"4\" height=\"%d\" "
+                      "rx=\"2\"/>\n",
+                      x->colour[shape], b->x + 3, b->y + 4, b->h - 8);
+}
+
+/* Where there is room beside its label. */
+static void add_bus(const struct picture *x, const struct svg_box *b, uint32_t gpu,
+                    const struct svg_line *label) {
+    char bus[TOPO_BUSID_MAX];
+    render_bus(x->plan->t, x->plan->t->gpus[gpu].pci, bus);
+    int w = svg_text_width(bus, SVG_TEXT_SMALL, false);
+    if (w + 12 + svg_text_width(label->text, label->size, label->bold) <= SVG_CHIP_ROOM)
+        add_text(x->to, "d", b->x + b->w - 8 - w, b->y + 18, SVG_TEXT_SMALL, false, w, bus);
+}
+
+static void add_device(const struct picture *x, uint32_t i) {
+    const struct render_shape *s = &x->plan->shapes[i];
+    const struct svg_box *b = &x->layout.boxes[i];
+    struct svg_line lines[SVG_LINES_MAX];
+    unsigned n = svg_device_lines(x->plan, s, lines);
+    _cleanup_(strbuf_fini) struct strbuf tip = {0};
+    for (unsigned k = 0; k < n; k++)
+        strbuf_printf(&tip, "%s%s", k > 0 ? "\n" : "", lines[k].text);
+    strbuf_add(x->to, "<g>");
+    add_tip(x->to, strbuf_text(&tip));
+    strbuf_add_char(x->to, '\n');
+    add_rect(x->to, class_of(x->plan, s), b, 5);
+    add_bar(x, i);
+    bool off = strstr(class_of(x->plan, s), "off") != NULL;
+    if (s->kind == RENDER_GPU)
+        add_bus(x, b, s->index, &lines[0]);
+    for (unsigned k = 0; k < n; k++)
+        add_text(x->to, off ? "g" : lines[k].dim ? "d" : "t", b->x + 13,
+                 b->y + 18 + (int)k * SVG_LINE, lines[k].size, lines[k].bold, SVG_CHIP_ROOM,
+                 lines[k].text);
+    strbuf_add(x->to, "</g>\n");
+}
+
+/* ---- chosen pairs ---- */
+
+static uint32_t shape_of_gpu(const struct render_plan *p, uint32_t gpu) {
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->shapes[i].kind == RENDER_GPU && p->shapes[i].index == gpu)
+            return i;
+    assert_not_reached();
+}
+
+/* A NIC has one colour, and so have the GPUs that use it first: who shares one is seen. */
+struct colouring {
+    struct picture *x;
+    uint32_t next, found, first; /* first: 1 + shape of the NIC; 0 none yet */
+};
+
+static void colour_net(void *arg, uint32_t shape) {
+    struct colouring *c = arg;
+    if (c->x->colour[shape] == 0)
+        c->x->colour[shape] = c->found != 0 ? c->found : 1 + c->next++ % COLOURS;
+    if (c->found == 0)
+        c->found = c->x->colour[shape];
+    if (c->first == 0)
+        c->first = 1 + shape;
+}
+
+static void colour_pairs(struct picture *x) {
+    const struct render_plan *p = x->plan;
+    struct colouring c = {.x = x};
+    for (uint32_t i = 0; i < p->t->n_gpus && p->predictions != NULL; i++) {
+        c.found = c.first = 0;
+        if (p->predictions[i].n_nets > 0)
+            render_plan_each_net(p, i, p->predictions[i].nets[0], colour_net, &c);
+        x->colour[shape_of_gpu(p, i)] = c.found;
+        x->net[shape_of_gpu(p, i)] = c.first;
+    }
+    for (uint32_t i = 0; i < p->t->n_gpus && p->predictions != NULL; i++)
+        for (uint32_t n = 1; n < p->predictions[i].n_nets; n++) {
+            c.found = x->colour[shape_of_gpu(p, i)];
+            render_plan_each_net(p, i, p->predictions[i].nets[n], colour_net, &c);
+        }
+}
+
+struct wire {
+    const struct picture *x;
+    struct svg_router *router;
+    uint32_t gpu; /* shape */
+    bool first;   /* the NET of the first channel */
+    bool below;   /* only if the NIC stands right below; else only if not */
+    struct strbuf *to;
+};
+
+/* From corner to corner, each of them rounded. */
+static void add_way(struct strbuf *to, const struct svg_point *at, uint32_t n) {
+    strbuf_printf(to, "d=\"M%d %d", at[0].x, at[0].y);
+    for (uint32_t i = 1; i < n; i++) {
+        const struct svg_point *a = &at[i - 1], *b = &at[i], *c = i + 1 < n ? &at[i + 1] : b;
+        bool corner = (a->x == b->x) != (b->x == c->x) && c != b;
+        int r = MIN2(5, MIN2(abs(a->x - b->x) + abs(a->y - b->y),
+                             abs(c->x - b->x) + abs(c->y - b->y)) / 2);
+        int ax = (a->x > b->x) - (a->x < b->x), ay = (a->y > b->y) - (a->y < b->y);
+        int cx = (c->x > b->x) - (c->x < b->x), cy = (c->y > b->y) - (c->y < b->y);
+        if (corner)
+            strbuf_printf(to, "L%d %dQ%d %d %d %d", b->x + r * ax, b->y + r * ay, b->x, b->y,
+                          b->x + r * cx, b->y + r * cy);
+        else if (c == b || a->x != c->x || i + 1 == n)
+            strbuf_printf(to, "L%d %d", b->x, b->y);
+    }
+    strbuf_add(to, "\"/>\n");
+}
+
+/* Around the devices; straight where no way was found. */
+static void add_wire(void *arg, uint32_t nic) {
+    const struct wire *w = arg;
+    const struct svg_layout *l = &w->x->layout;
+    if (w->below != (l->partners[w->gpu] == nic && w->first))
+        return;
+    const struct svg_box *a = &l->boxes[w->gpu], *b = &l->boxes[nic];
+    struct svg_point straight[] = {{b->x + b->w / 2, b->y}, {a->x + a->w / 2, a->y + a->h}};
+    struct svg_point *way = NULL;
+    uint32_t n = svg_route(w->router, w->gpu, nic, w->x->net[w->gpu], &way);
+    strbuf_printf(w->to, "<path class=\"w s%" PRIu32 "%s\" ", MAX2(w->x->colour[w->gpu], 1),
+                  w->first ? "" : " more");
+    add_way(w->to, n > 0 ? way : straight, n > 0 ? n : ARRAY_SIZE(straight));
+    free(way);
+}
+
+/* Those that go straight down come first, then those of the first channel; these lie on top. */
+static void add_wires(const struct picture *x) {
+    const struct render_plan *p = x->plan;
+    struct svg_router *router = svg_router_new(&x->layout);
+    _cleanup_(strbuf_fini) struct strbuf first = {0}, more = {0};
+    for (int pass = 0; pass < 3 && p->predictions != NULL; pass++)
+        for (uint32_t i = 0; i < p->t->n_gpus; i++) {
+            const struct nccl_prediction *d = &p->predictions[i];
+            struct wire w = {x, router, shape_of_gpu(p, i), pass < 2, pass == 0,
+                             pass < 2 ? &first : &more};
+            uint32_t end = pass < 2 ? MIN2(d->n_nets, 1)
+                           : d->n_nets > NETS_DRAWN_MAX ? 0 : d->n_nets;
+            for (uint32_t n = pass < 2 ? 0 : 1; n < end; n++)
+                render_plan_each_net(p, i, d->nets[n], add_wire, &w);
+        }
+    strbuf_add(x->to, strbuf_text(&more));
+    strbuf_add(x->to, strbuf_text(&first));
+    svg_router_free(router);
+}
+
+/* ---- title and legend ---- */
+
+static void add_count(struct strbuf *to, uint32_t n, const char *what) {
+    if (n > 0)
+        strbuf_printf(to, "%s%" PRIu32 " %s%s", to->len > 0 ? ", " : "", n, what,
+                      n == 1 ? "" : "s");
+}
+
+static void say_nvlinks(const struct render_plan *p, struct strbuf *to) {
+    const struct render_nvlinks *s = &p->nvlinks;
+    if (s->pairs == 0 || (s->joined == 0 && !p->t->nvlinks_known))
+        return;
+    strbuf_add(to, " · NVLink: ");
+    if (s->joined == 0)
+        strbuf_add(to, "none");
+    else if (render_nvlinks_alike(s))
+        strbuf_printf(to, "NV%" PRIu32 " between all GPUs", s->most);
+    else if (s->least == s->most)
+        strbuf_printf(to, "NV%" PRIu32 " between %" PRIu32 " of %" PRIu32 " pairs", s->most,
+                      s->joined, s->pairs);
+    else
+        strbuf_printf(to, "NV%" PRIu32 " to NV%" PRIu32 " between %" PRIu32 " of %" PRIu32 " pairs",
+                      s->least, s->most, s->joined, s->pairs);
+}
+
+static void add_title(const struct picture *x) {
+    const struct topology *t = x->plan->t;
+    char host[TOPO_NAME_MAX], from[sizeof t->from], driver[TOPO_TEXT_MAX];
+    _cleanup_(strbuf_fini) struct strbuf line = {0}, counts = {0};
+    int room = SVG_WIDTH - 2 * SVG_MARGIN;
+    render_clean(host, sizeof host, t->host, false);
+    render_clean(from, sizeof from, t->from, false);
+    render_clean(driver, sizeof driver, t->driver, false);
+    add_text(x->to, "t", SVG_MARGIN, 36, SVG_TEXT_TITLE, true, room,
+             *host != '\0' ? host : *from != '\0' ? from : "A node");
+    add_count(&counts, t->n_gpus, "GPU");
+    add_count(&counts, t->n_nics, "NIC");
+    if (counts.len == 0)
+        strbuf_add(&counts, "no GPUs, no RDMA NICs");
+    add_count(&counts, t->packages, "package");
+    add_count(&counts, t->n_numa, "NUMA node");
+    add_count(&counts, cpuset_count(&t->allowed), "CPU");
+    strbuf_add(&line, strbuf_text(&counts));
+    say_nvlinks(x->plan, &line);
+    if (*driver != '\0')
+        strbuf_printf(&line, " · driver %s", driver);
+    if (*host != '\0' && *from != '\0')
+        strbuf_printf(&line, " · %s", from);
+    add_text(x->to, "d", SVG_MARGIN, 60, 12, false, room, strbuf_text(&line));
+}
+
+static bool has_off(const struct render_plan *p) {
+    bool off = false;
+    for (uint32_t i = 1; i < p->n; i++)
+        off = off || strstr(class_of(p, &p->shapes[i]), "off") != NULL;
+    return off;
+}
+
+/* Of the words for paths those that stand in the picture. */
+static void paths_words(const struct render_plan *p, struct strbuf *to) {
+    static const struct { enum nccl_path path; const char *text; } words[] = {
+        {NCCL_PATH_PIX, "PIX: one switch"},
+        {NCCL_PATH_PXB, "PXB: several switches"},
+        {NCCL_PATH_P2C, "P2C: through the CPU, by C2C"},
+        {NCCL_PATH_PXN, "PXN: through another GPU, by NVLink"},
+        {NCCL_PATH_PHB, "PHB: through the CPU"},
+        {NCCL_PATH_SYS, "SYS: from one NUMA node to another"}};
+    for (size_t k = 0; k < ARRAY_SIZE(words); k++)
+        for (uint32_t i = 0; i < p->t->n_gpus; i++)
+            if (p->predictions[i].n_nets > 0 && p->predictions[i].path == words[k].path) {
+                strbuf_printf(to, "%s%s", to->len > 0 ? " · " : "", words[k].text);
+                break;
+            }
+}
+
+static bool has_nets(const struct render_plan *p, uint32_t least, uint32_t most) {
+    bool has = false;
+    for (uint32_t i = 0; i < p->t->n_gpus && p->predictions != NULL; i++)
+        has = has || (p->predictions[i].n_nets >= least && p->predictions[i].n_nets <= most);
+    return has;
+}
+
+static int legend_height(const struct render_plan *p) {
+    return p->any_net ? 64 : has_off(p) ? 44 : SVG_MARGIN;
+}
+
+/* A line with its words; the next one's place. */
+static int add_sample(const struct picture *x, int at, int y, const char *class,
+                      const char *words) {
+    strbuf_printf(x->to, "<path class=\"%s\" d=\"M%d %dh28\"/>\n", class, at, y - 4);
+    add_text(x->to, "d", at + 36, y, SVG_TEXT_BODY, false, 500, words);
+    return at + 36 + svg_text_width(words, SVG_TEXT_BODY, false) + 24;
+}
+
+static void add_legend(const struct picture *x, int y) {
+    int at = SVG_MARGIN;
+    if (x->plan->any_net)
+        at = add_sample(x, at, y, "w s1", "the NIC that NCCL 2.30.7 takes for the GPU");
+    if (has_nets(x->plan, 2, NETS_DRAWN_MAX))
+        at = add_sample(x, at, y, "w s1 more", "that of another channel");
+    if (has_off(x->plan)) {
+        add_rect(x->to, "nic off", &(struct svg_box){at, y - 11, 28, 14, 0, 0}, 4);
+        add_text(x->to, "d", at + 36, y, SVG_TEXT_BODY, false, 260,
+                 "not used: the reason is in it");
+    }
+    if (!x->plan->any_net)
+        return;
+    _cleanup_(strbuf_fini) struct strbuf paths = {0};
+    paths_words(x->plan, &paths);
+    if (has_nets(x->plan, NETS_DRAWN_MAX + 1, UINT32_MAX))
+        strbuf_add(&paths, " · +n: so many more in its other channels");
+    add_text(x->to, "d", SVG_MARGIN, y + 22, SVG_TEXT_BODY, false, SVG_WIDTH - 2 * SVG_MARGIN,
+             strbuf_text(&paths));
+}
+
+void render_svg(const struct topology *t, const struct nccl_graph *g, struct strbuf *to) {
+    _cleanup_(render_plan_fini) struct render_plan plan;
+    render_plan_init(t, g, &plan);
+    struct picture x = {.plan = &plan, .to = to};
+    svg_layout_init(&plan, &x.layout);
+    x.colour = xcalloc(plan.n, sizeof *x.colour);
+    x.net = xcalloc(plan.n, sizeof *x.net);
+    colour_pairs(&x);
+    int height = x.layout.height + legend_height(&plan);
+    strbuf_printf(to,
+                  "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
+                  "height=\"%d\">\n",
+                  SVG_WIDTH, height, SVG_WIDTH, height);
+    strbuf_add(to, style);
+    strbuf_printf(to, "<rect class=\"page\" width=\"%d\" height=\"%d\"/>\n", SVG_WIDTH, height);
+    add_title(&x);
+    add_boxes(&x, false);
+    add_wires(&x);
+    add_boxes(&x, true);
+    for (uint32_t i = 1; i < plan.n; i++)
+        if (svg_is_device(plan.shapes[i].kind))
+            add_device(&x, i);
+    add_legend(&x, x.layout.height + 28);
+    strbuf_add(to, "</svg>\n");
+    free(x.colour);
+    free(x.net);
+    svg_layout_fini(&x.layout);
+}

@@ -1,0 +1,336 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "topology/render/render_svg_priv.h"
+
+#define GAP 12       /* between devices side by side, and rows */
+#define GAP_WIRES 26 /* above a row of NICs that have GPUs above them: lines are seen there */
+#define CPUS_MAX_W 200 /* what a list of CPUs may add to a box's width */
+
+/* Inside a box from top to bottom, so that a GPU's line to a NIC goes down. */
+enum { BAND_GPUS, BAND_GPU_BOXES, BAND_BOXES, BAND_NICS, BAND_NETIFS, BANDS };
+
+bool svg_is_device(enum render_kind kind) {
+    return kind == RENDER_GPU || kind == RENDER_NIC || kind == RENDER_NETIF;
+}
+
+/* Packages and nodes keep their order. */
+static int band_of(const struct svg_layout *l, uint32_t i) {
+    enum render_kind kind = l->plan->shapes[i].kind;
+    if (svg_is_device(kind))
+        return kind == RENDER_GPU ? BAND_GPUS : kind == RENDER_NIC ? BAND_NICS : BAND_NETIFS;
+    bool bridge = kind == RENDER_HOST || kind == RENDER_SWITCH;
+    return bridge && l->has_gpu[i] ? BAND_GPU_BOXES : BAND_BOXES;
+}
+
+bool svg_is_shown(const struct render_plan *p, uint32_t shape) {
+    const struct render_shape *s = &p->shapes[shape];
+    return !(s->kind == RENDER_HOST && s->children == 1);
+}
+
+/* ---- sizes ---- */
+
+int svg_head_height(enum render_kind kind) {
+    switch (kind) {
+    case RENDER_MACHINE: return SVG_TITLE;
+    case RENDER_PACKAGE: return 30;
+    case RENDER_NUMA: return 44;
+    case RENDER_HOST: return 26;
+    case RENDER_SWITCH: return 40;
+    case RENDER_GPU:
+    case RENDER_NIC:
+    case RENDER_NETIF: return 0;
+    }
+    assert_not_reached();
+}
+
+/* "CPUs 0-3,8-11", shorter "CPUs 0, 2, 4 … 86 (44)" or "CPUs 0-3 … 120-123 (64)". */
+static void cpus_words(const struct cpuset *cpus, int room, char out[RENDER_TEXT_MAX]) {
+    _cleanup_(strbuf_fini) struct strbuf list = {0};
+    uint32_t n = cpuset_count(cpus), step = 0, last = 0;
+    bool even = n > 3;
+    cpuset_write_list(cpus, &list);
+    const char *text = strbuf_text(&list), *end = strrchr(text, ',');
+    (void)snprintf(out, RENDER_TEXT_MAX, "CPUs %s", text);
+    if (list.len + 8 < RENDER_TEXT_MAX && svg_text_width(out, SVG_TEXT_SMALL, false) <= room)
+        return;
+    uint32_t first = cpuset_next(cpus, 0), second = cpuset_next(cpus, first + 1);
+    for (uint32_t i = first; i != CPUSET_MAX; last = i, i = cpuset_next(cpus, i + 1)) {
+        step = i == second ? second - first : step;
+        even = even && (i == first || i == second || i - last == step);
+    }
+    if (even)
+        (void)snprintf(out, RENDER_TEXT_MAX,
+                       "CPUs %" PRIu32 ", %" PRIu32 ", %" PRIu32 " … %" PRIu32 " (%" PRIu32 ")",
+                       first, second, second + step, last, n);
+    else if (end != NULL)
+        (void)snprintf(out, RENDER_TEXT_MAX, "CPUs %.*s … %.30s (%" PRIu32 ")",
+                       (int)strcspn(text, ","), text, end + 1, n);
+}
+
+static void numa_words(const struct topology *t, const struct topo_numa *n, int room,
+                       char first[RENDER_TEXT_MAX], char second[RENDER_TEXT_MAX]) {
+    char bytes[RENDER_TEXT_MAX];
+    render_bytes(n->bytes, bytes);
+    (void)snprintf(first, RENDER_TEXT_MAX, "NUMA node %" PRId32 "%s%.60s", n->index,
+                   n->bytes > 0 ? " · " : "", n->bytes > 0 ? bytes : "");
+    if (n->gpu_memory)
+        render_gpu_memory(t, n->index, second);
+    else if (!cpuset_is_empty(&n->cpus))
+        cpus_words(&n->cpus, room, second);
+    else if (!cpuset_is_empty(&t->allowed)) /* else nobody said */
+        (void)snprintf(second, RENDER_TEXT_MAX, "no CPUs");
+}
+
+void svg_head(const struct render_plan *p, const struct render_shape *s, int room,
+              char first[RENDER_TEXT_MAX], char second[RENDER_TEXT_MAX]) {
+    const struct topology *t = p->t;
+    first[0] = second[0] = '\0';
+    if (s->kind == RENDER_PACKAGE) {
+        (void)snprintf(first, RENDER_TEXT_MAX, "Package %" PRIu32, s->index);
+    } else if (s->kind == RENDER_NUMA && s->index == TOPO_NONE) {
+        (void)snprintf(first, RENDER_TEXT_MAX, "NUMA node not known");
+    } else if (s->kind == RENDER_NUMA) {
+        numa_words(t, &t->numa[s->index], room, first, second);
+    } else if (s->kind == RENDER_HOST) {
+        (void)snprintf(first, RENDER_TEXT_MAX, "Host bridge %04" PRIx32 ":%02x", s->root.domain,
+                       s->root.bus);
+    } else if (s->kind == RENDER_SWITCH) {
+        char bus[TOPO_BUSID_MAX], link[RENDER_TEXT_MAX];
+        render_bus(t, s->index, bus);
+        render_pci_link(&t->pci[s->index], link);
+        (void)snprintf(first, RENDER_TEXT_MAX, "%s", render_switch_name(&t->pci[s->index]));
+        (void)snprintf(second, RENDER_TEXT_MAX, "%s%s%.60s", bus, link[0] != '\0' ? " · " : "",
+                       link);
+    }
+}
+
+static int least_width(const struct render_plan *p, const struct render_shape *s) {
+    char first[RENDER_TEXT_MAX], second[RENDER_TEXT_MAX];
+    svg_head(p, s, CPUS_MAX_W, first, second);
+    return MAX2(svg_text_width(first, SVG_TEXT_HEAD, true),
+                svg_text_width(second, SVG_TEXT_SMALL, false)) + 2 * SVG_PAD;
+}
+
+/* ---- pairs ---- */
+
+struct pairing {
+    struct svg_layout *l;
+    uint32_t gpu;
+};
+
+static void pair_up(void *arg, uint32_t nic) {
+    const struct pairing *p = arg;
+    const struct render_shape *shapes = p->l->plan->shapes;
+    if (shapes[nic].parent != shapes[p->gpu].parent || p->l->partners[nic] != TOPO_NONE ||
+        p->l->partners[p->gpu] != TOPO_NONE)
+        return;
+    p->l->partners[nic] = p->gpu;
+    p->l->partners[p->gpu] = nic;
+}
+
+static uint32_t gpus_beside(const struct render_plan *p, uint32_t shape) {
+    uint32_t n = 0, i = p->shapes[p->shapes[shape].parent].first;
+    for (; i != TOPO_NONE; i = p->shapes[i].next)
+        n += p->shapes[i].kind == RENDER_GPU;
+    return n;
+}
+
+static void find_partners(struct svg_layout *l) {
+    const struct render_plan *p = l->plan;
+    for (uint32_t i = 0; i < p->n; i++)
+        l->partners[i] = TOPO_NONE;
+    for (uint32_t i = 0; i < p->n && p->predictions != NULL; i++) {
+        struct pairing x = {l, i};
+        const struct render_shape *s = &p->shapes[i];
+        if (s->kind == RENDER_GPU && p->predictions[s->index].n_nets > 0 && gpus_beside(p, i) > 1)
+            render_plan_each_net(p, s->index, p->predictions[s->index].nets[0], pair_up, &x);
+    }
+}
+
+static bool stands_below_its_gpu(const struct svg_layout *l, uint32_t i) {
+    return l->plan->shapes[i].kind != RENDER_GPU && l->partners[i] != TOPO_NONE;
+}
+
+/* ---- rows ---- */
+
+/* Between packages and between nodes there is room for lines. */
+static int gap_in(const struct svg_layout *l, uint32_t parent) {
+    enum render_kind kind = l->plan->shapes[parent].kind;
+    return kind == RENDER_MACHINE ? 24 : kind == RENDER_PACKAGE ? 18 : GAP;
+}
+
+struct row {
+    uint32_t first, n; /* children of the band, from `first` on */
+    int w, h;
+};
+
+/* As many of a band's boxes as fit side by side. *at: where to go on; false: there are no more. */
+static bool next_row(const struct svg_layout *l, int band, int room, uint32_t *at,
+                     struct row *ret) {
+    const struct render_shape *shapes = l->plan->shapes;
+    int gap = *at == TOPO_NONE ? 0 : gap_in(l, shapes[*at].parent);
+    *ret = (struct row){.first = TOPO_NONE};
+    for (; *at != TOPO_NONE; *at = shapes[*at].next) {
+        const struct svg_box *b = &l->boxes[*at];
+        if (band_of(l, *at) != band || stands_below_its_gpu(l, *at))
+            continue;
+        if (ret->n > 0 && ret->w + gap + b->w > room)
+            break;
+        if (ret->n == 0)
+            ret->first = *at;
+        ret->w += (ret->n > 0 ? gap : 0) + b->w;
+        ret->h = MAX2(ret->h, b->slot_h);
+        ret->n++;
+    }
+    return ret->n > 0;
+}
+
+/* The least room that needs no more rows: four boxes of which three fit stand two by two. */
+static int even_room(const struct svg_layout *l, uint32_t parent, int band, int room) {
+    int least = 0, rows = 0;
+    for (int tried = room; tried > 0; tried -= 10) {
+        int n = 0;
+        uint32_t at = l->plan->shapes[parent].first;
+        struct row row;
+        while (next_row(l, band, tried, &at, &row))
+            n++;
+        if (rows == 0)
+            rows = n;
+        if (n <= 1 || n > rows)
+            break;
+        least = tried;
+    }
+    return least > 0 ? least : room;
+}
+
+static int inset(const struct svg_layout *l, uint32_t i) {
+    return l->plan->shapes[i].kind == RENDER_MACHINE ? 0 : SVG_PAD;
+}
+
+static int gap_above(const struct svg_layout *l, uint32_t parent, int band, int rows_of_band,
+                     int rows_before) {
+    bool wires = band >= BAND_BOXES && rows_of_band == 0;
+    return rows_before == 0 ? 0 : wires ? GAP_WIRES : gap_in(l, parent);
+}
+
+static void measure(struct svg_layout *l, uint32_t i) {
+    const struct render_shape *s = &l->plan->shapes[i];
+    struct svg_box *b = &l->boxes[i];
+    if (svg_is_device(s->kind)) {
+        b->w = SVG_CHIP;
+        b->slot_h = b->h = svg_device_height(l->plan, s);
+        /* The NIC stands behind its GPU in no order: its height follows from its lines alone. */
+        if (s->kind == RENDER_GPU && l->partners[i] != TOPO_NONE)
+            b->slot_h +=
+                GAP_WIRES + svg_device_height(l->plan, &l->plan->shapes[l->partners[i]]);
+        return;
+    }
+    int rows = 0, pad = inset(l, i);
+    b->w = MIN2(least_width(l->plan, s), b->max_w);
+    b->h = svg_head_height(s->kind);
+    for (int band = 0; band < BANDS; band++) {
+        uint32_t at = s->first;
+        struct row row;
+        int room = even_room(l, i, band, b->max_w - 2 * pad);
+        for (int of_band = 0; next_row(l, band, room, &at, &row); of_band++) {
+            b->w = MAX2(b->w, row.w + 2 * pad);
+            b->h += row.h + gap_above(l, i, band, of_band, rows++);
+        }
+    }
+    b->h += rows > 0 ? SVG_PAD : 0;
+    b->slot_h = b->h;
+}
+
+/* ---- places ---- */
+
+static void place_row(struct svg_layout *l, uint32_t parent, int band, const struct row *row,
+                      int y) {
+    const struct render_shape *shapes = l->plan->shapes;
+    const struct svg_box *in = &l->boxes[parent];
+    bool share = band == BAND_BOXES && (shapes[parent].kind == RENDER_MACHINE ||
+                                        shapes[parent].kind == RENDER_PACKAGE);
+    int room = in->w - 2 * inset(l, parent), left = room - row->w;
+    int x = in->x + inset(l, parent) + (share ? 0 : left / 2);
+    uint32_t n = 0;
+    for (uint32_t i = row->first; n < row->n; i = shapes[i].next) {
+        struct svg_box *b = &l->boxes[i];
+        if (band_of(l, i) != band || stands_below_its_gpu(l, i))
+            continue;
+        b->x = x;
+        b->y = y;
+        if (l->partners[i] != TOPO_NONE) {
+            l->boxes[l->partners[i]].x = x;
+            l->boxes[l->partners[i]].y = y + b->h + GAP_WIRES;
+        }
+        if (!svg_is_device(shapes[i].kind))
+            b->h = row->h;
+        if (share)
+            b->w += left / (int)row->n + ((int)n < left % (int)row->n);
+        x += b->w + gap_in(l, parent);
+        n++;
+    }
+}
+
+static void place_children(struct svg_layout *l, uint32_t parent) {
+    const struct svg_box *in = &l->boxes[parent];
+    int y = in->y + svg_head_height(l->plan->shapes[parent].kind), rows = 0;
+    for (int band = 0; band < BANDS; band++) {
+        uint32_t at = l->plan->shapes[parent].first;
+        struct row row;
+        int room = even_room(l, parent, band, in->max_w - 2 * inset(l, parent));
+        for (int of_band = 0; next_row(l, band, room, &at, &row); of_band++) {
+            y += gap_above(l, parent, band, of_band, rows++);
+            place_row(l, parent, band, &row, y);
+            y += row.h;
+        }
+    }
+    /* The nodes of the last row reach down as far as the package beside theirs. */
+    const struct render_shape *shapes = l->plan->shapes;
+    for (uint32_t i = shapes[parent].first; i != TOPO_NONE; i = shapes[i].next)
+        if (shapes[i].kind == RENDER_NUMA && l->boxes[i].y + l->boxes[i].h == y)
+            l->boxes[i].h = in->y + in->h - inset(l, parent) - l->boxes[i].y;
+}
+
+/* Two packages (or, without packages, nodes) stand side by side. */
+static int most_width(const struct svg_layout *l, uint32_t i) {
+    const struct render_shape *s = &l->plan->shapes[i], *above = &l->plan->shapes[s->parent];
+    int room = l->boxes[s->parent].max_w - 2 * inset(l, s->parent);
+    return above->kind == RENDER_MACHINE && above->children > 1
+               ? (room - gap_in(l, s->parent)) / 2
+               : room;
+}
+
+void svg_layout_init(const struct render_plan *plan, struct svg_layout *ret) {
+    struct svg_layout l = {.plan = plan};
+    l.boxes = xcalloc(plan->n, sizeof *l.boxes);
+    l.has_gpu = xcalloc(plan->n, sizeof *l.has_gpu);
+    for (uint32_t i = plan->n; i-- > 1;)
+        if (plan->shapes[i].kind == RENDER_GPU || l.has_gpu[i])
+            l.has_gpu[i] = l.has_gpu[plan->shapes[i].parent] = true;
+    l.partners = xcalloc(plan->n, sizeof *l.partners);
+    find_partners(&l);
+    l.boxes[0].max_w = SVG_WIDTH - 2 * SVG_MARGIN;
+    /* Parents stand before their children in the plan: room goes down it, sizes come up. */
+    for (uint32_t i = 1; i < plan->n; i++)
+        l.boxes[i].max_w = svg_is_shown(plan, i) ? MAX2(most_width(&l, i), SVG_CHIP)
+                                                 : l.boxes[plan->shapes[i].parent].max_w;
+    for (uint32_t i = plan->n; i-- > 0;)
+        measure(&l, i);
+    l.boxes[0].x = SVG_MARGIN;
+    l.boxes[0].y = 0;
+    l.boxes[0].w = l.boxes[0].max_w;
+    for (uint32_t i = 0; i < plan->n; i++)
+        if (svg_is_shown(plan, i) && !svg_is_device(plan->shapes[i].kind))
+            place_children(&l, i);
+    l.height = l.boxes[0].h;
+    *ret = l;
+}
+
+void svg_layout_fini(struct svg_layout *l) {
+    free(l->boxes);
+    free(l->partners);
+    free(l->has_gpu);
+    *l = (struct svg_layout){0};
+}

@@ -1,0 +1,83 @@
+/* The inside of render_svg: what stands in a device (device), where everything stands (layout), how
+ * lines go around it (route), and text with a known width. */
+#pragma once
+
+#include "topology/render/render_plan.h"
+
+#define SVG_WIDTH 1200 /* of the page, in its own units; its height follows from what is there */
+#define SVG_MARGIN 24
+#define SVG_PAD 12     /* between a box and what is in it */
+#define SVG_TITLE 84   /* height of what stands above all boxes */
+#define SVG_CHIP 152   /* width of a device */
+#define SVG_LINE 14    /* height of a device's line of text */
+
+enum { SVG_TEXT_TITLE = 20, SVG_TEXT_HEAD = 13, SVG_TEXT_BODY = 11, SVG_TEXT_SMALL = 10 };
+
+struct svg_box {
+    int x, y, w, h;
+    int max_w;  /* what it may take of the page's width */
+    int slot_h; /* h, and of a GPU with a partner that one's too */
+};
+
+struct svg_layout {
+    const struct render_plan *plan;
+    struct svg_box *boxes; /* [plan->n], by shape */
+    uint32_t *partners;    /* [plan->n] of GPUs and NICs that stand under each other, as a pair of
+                            * one box that has several GPUs; else TOPO_NONE */
+    bool *has_gpu;         /* [plan->n] in it or below */
+    int height;            /* of all, from the page's top */
+};
+
+/* Boxes are as wide as what is in them; in a row of nodes they share what is left. */
+void svg_layout_init(const struct render_plan *plan, struct svg_layout *ret);
+void svg_layout_fini(struct svg_layout *l);
+bool svg_is_device(enum render_kind kind);
+/* False for what drop_lone_hosts() took out. */
+bool svg_is_shown(const struct render_plan *p, uint32_t shape);
+
+/* The two lines on top of a box, and the height of both. A list of CPUs that is wider than room is
+ * shortened. */
+void svg_head(const struct render_plan *p, const struct render_shape *s, int room,
+              char first[RENDER_TEXT_MAX], char second[RENDER_TEXT_MAX]);
+int svg_head_height(enum render_kind kind);
+
+/* ---- devices ---- */
+
+#define SVG_LINES_MAX 10
+#define SVG_CHIP_ROOM (SVG_CHIP - 20) /* for its text */
+
+struct svg_line {
+    char text[RENDER_TEXT_MAX];
+    int size;
+    bool bold, dim;
+};
+/* What stands in a device, top down: its number. What is too long for a line goes on in the next
+ * one. */
+unsigned svg_device_lines(const struct render_plan *p, const struct render_shape *s,
+                          struct svg_line ret[SVG_LINES_MAX]);
+int svg_device_height(const struct render_plan *p, const struct render_shape *s);
+
+/* ---- lines from GPUs to NICs ---- */
+
+struct svg_point {
+    int x, y;
+};
+struct svg_router;
+/* l is borrowed. */
+struct svg_router *svg_router_new(const struct svg_layout *l);
+void svg_router_free(struct svg_router *r);
+/* A way from the GPU's shape to the NIC's around all devices, from corner to corner, the NIC's end
+ * first: how many points; the caller frees them. 0: none was found in the time that there is.
+ * Lines of one net (not 0) may lie upon each other. */
+uint32_t svg_route(struct svg_router *r, uint32_t gpu, uint32_t nic, uint32_t net,
+                   struct svg_point **ret);
+
+/* ---- text ---- */
+
+/* At most this wide in the usual fonts without serifs. */
+int svg_text_width(const char *text, int size, bool bold);
+/* Bytes of the first line where text does not fit: up to a blank or comma, or all that fits. */
+size_t svg_text_break(const char *text, int size, bool bold, int max_w);
+/* Cut to max_w, with an ellipsis. */
+void svg_text_fit(const char *text, int size, bool bold, int max_w, char out[RENDER_TEXT_MAX]);
+void svg_escape(const char *text, struct strbuf *to);

@@ -1,0 +1,246 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/utf8.h"
+#include "topology/render/render_plan.h"
+
+#define DEPTH_MAX 32 /* machine, package, NUMA node, host bridge, 8 switches, device */
+
+struct glyphs {
+    const char *branch, *last, *line, *blank, *arrow, *dots;
+};
+static const struct glyphs plain = {"|- ", "`- ", "|  ", "   ", "->", " ... "};
+static const struct glyphs drawn = {"├─ ", "└─ ", "│  ", "   ", "→", " … "};
+
+/* ---- what stands in a line ---- */
+
+static void add_count(struct strbuf *to, uint32_t n, const char *what) {
+    if (n > 0)
+        strbuf_printf(to, "%s%" PRIu32 " %s%s", to->len > 0 ? ", " : "", n, what,
+                      n == 1 ? "" : "s");
+}
+
+static void say_machine(const struct topology *t, struct strbuf *to) {
+    char host[TOPO_NAME_MAX], from[sizeof t->from];
+    _cleanup_(strbuf_fini) struct strbuf counts = {0};
+    render_clean(host, sizeof host, t->host, false);
+    render_clean(from, sizeof from, t->from, false);
+    strbuf_add(to, *host != '\0' ? host : *from != '\0' ? from : "this node");
+    if (*host != '\0' && *from != '\0')
+        strbuf_printf(to, " (%s)", from);
+    add_count(&counts, t->packages, "package");
+    add_count(&counts, t->n_numa, "NUMA node");
+    add_count(&counts, cpuset_count(&t->allowed), "CPU");
+    add_count(&counts, t->n_gpus, "GPU");
+    add_count(&counts, t->n_nics, "NIC");
+    if (counts.len > 0)
+        strbuf_printf(to, ": %s", strbuf_text(&counts));
+}
+
+static void say_numa(const struct topology *t, uint32_t index, struct strbuf *to) {
+    if (index == TOPO_NONE) {
+        strbuf_add(to, "NUMA node not known");
+        return;
+    }
+    const struct topo_numa *n = &t->numa[index];
+    char bytes[RENDER_TEXT_MAX];
+    _cleanup_(strbuf_fini) struct strbuf cpus = {0};
+    cpuset_write_list(&n->cpus, &cpus);
+    strbuf_printf(to, "NUMA node %" PRId32 ": ", n->index);
+    render_gpu_memory(t, n->index, bytes);
+    if (n->gpu_memory)
+        strbuf_add(to, bytes);
+    else if (cpus.len > 0)
+        strbuf_printf(to, "CPUs %s", strbuf_text(&cpus));
+    else
+        strbuf_add(to, "no CPUs");
+    render_bytes(n->bytes, bytes);
+    if (n->bytes > 0)
+        strbuf_printf(to, ", %s", bytes);
+}
+
+static void add_word(struct strbuf *to, const char *word) {
+    if (*word != '\0')
+        strbuf_printf(to, "  %s", word);
+}
+
+static void say_gpu(const struct render_plan *p, uint32_t i, const struct glyphs *g,
+                    struct strbuf *to) {
+    char label[RENDER_TEXT_MAX], bus[TOPO_BUSID_MAX], name[RENDER_TEXT_MAX];
+    render_gpu_label(p->t, i, label);
+    render_bus(p->t, p->t->gpus[i].pci, bus);
+    render_gpu_name(p->t, i, name);
+    strbuf_add(to, label);
+    add_word(to, bus);
+    add_word(to, name);
+    if (p->t->gpus[i].lost || p->t->gpus[i].mig)
+        add_word(to, p->t->gpus[i].lost ? "LOST" : "MIG");
+    if (p->predictions == NULL)
+        return;
+    const struct nccl_prediction *x = &p->predictions[i];
+    render_nets(x, name);
+    if (x->n_nets > 0)
+        strbuf_printf(to, "  %s %s (%s, %.1f GB/s)", g->arrow, name, nccl_path_name(x->path),
+                      x->bandwidth);
+    else
+        strbuf_printf(to, "  %s no NIC", g->arrow);
+}
+
+static void say_nic(const struct render_plan *p, const struct render_shape *s,
+                    const struct glyphs *g, struct strbuf *to) {
+    const struct topo_nic *nic = &p->t->nics[s->index];
+    char name[RENDER_TEXT_MAX], bus[TOPO_BUSID_MAX], link[RENDER_TEXT_MAX], why[RENDER_TEXT_MAX];
+    char netdev[TOPO_NAME_MAX];
+    render_range(p->t, s, g->dots, name);
+    render_bus(p->t, nic->pci, bus);
+    render_nic_link(nic, link);
+    render_nic_why_not(nic, why);
+    render_clean(netdev, sizeof netdev, nic->netdev, true);
+    strbuf_add(to, name);
+    add_word(to, bus);
+    add_word(to, link);
+    if (s->count == 1)
+        add_word(to, netdev);
+    if (nic->virtual_function)
+        add_word(to, s->count > 1 ? "virtual functions" : "virtual function");
+    add_word(to, why);
+}
+
+static void say_netif(const struct render_plan *p, const struct render_shape *s,
+                      const struct glyphs *g, struct strbuf *to) {
+    const struct topo_netif *n = &p->t->netifs[s->index];
+    char name[RENDER_TEXT_MAX], bus[TOPO_BUSID_MAX];
+    render_range(p->t, s, g->dots, name);
+    render_bus(p->t, n->pci, bus);
+    strbuf_add(to, name);
+    add_word(to, bus);
+    if (n->speed_mbps > 0)
+        strbuf_printf(to, "  %.4g Gb/s", (double)n->speed_mbps / 1000);
+    strbuf_add(to, n->kind == TOPO_NETIF_PHYSICAL ? "  interface" : "  interface, ");
+    if (n->kind != TOPO_NETIF_PHYSICAL)
+        strbuf_add(to, topo_netif_kind_name(n->kind));
+}
+
+static void say(const struct render_plan *p, const struct render_shape *s, const struct glyphs *g,
+                struct strbuf *to) {
+    char text[RENDER_TEXT_MAX];
+    switch (s->kind) {
+    case RENDER_MACHINE: say_machine(p->t, to); return;
+    case RENDER_PACKAGE: strbuf_printf(to, "package %" PRIu32, s->index); return;
+    case RENDER_NUMA: say_numa(p->t, s->index, to); return;
+    case RENDER_HOST:
+        strbuf_printf(to, "host bridge %04" PRIx32 ":%02x", s->root.domain, s->root.bus);
+        return;
+    case RENDER_SWITCH:
+        strbuf_add(to, render_switch_name(&p->t->pci[s->index]));
+        render_bus(p->t, s->index, text);
+        add_word(to, text);
+        render_pci_link(&p->t->pci[s->index], text);
+        add_word(to, text);
+        return;
+    case RENDER_GPU: say_gpu(p, s->index, g, to); return;
+    case RENDER_NIC: say_nic(p, s, g, to); return;
+    case RENDER_NETIF: say_netif(p, s, g, to); return;
+    }
+    assert_not_reached();
+}
+
+/* ---- folding ---- */
+
+static bool is_bare_numa(const struct render_shape *s) {
+    return s->kind == RENDER_NUMA && s->children == 0 && s->index != TOPO_NONE;
+}
+
+/* The last of the NUMA nodes from i on that differ in nothing but their numbers. */
+static uint32_t last_alike(const struct render_plan *p, uint32_t i) {
+    const struct render_shape *s = &p->shapes[i];
+    if (!is_bare_numa(s))
+        return i;
+    const struct topo_numa *a = &p->t->numa[s->index];
+    for (; s->next != TOPO_NONE; i = s->next, s = &p->shapes[i]) {
+        const struct render_shape *next = &p->shapes[s->next];
+        if (!is_bare_numa(next))
+            break;
+        const struct topo_numa *b = &p->t->numa[next->index];
+        if (cpuset_count(&a->cpus) != cpuset_count(&b->cpus) || a->gpu_memory != b->gpu_memory)
+            break;
+    }
+    return i;
+}
+
+static void say_numas(const struct render_plan *p, uint32_t first, uint32_t last,
+                      struct strbuf *to) {
+    _cleanup_(strbuf_fini) struct strbuf numbers = {0};
+    struct cpuset nodes = {0}, cpus = {0};
+    const struct topo_numa *n = &p->t->numa[p->shapes[first].index];
+    for (uint32_t i = first;; i = p->shapes[i].next) {
+        const struct topo_numa *x = &p->t->numa[p->shapes[i].index];
+        cpuset_add(&nodes, (uint32_t)MAX2(x->index, 0));
+        cpuset_or(&cpus, &x->cpus);
+        if (i == last)
+            break;
+    }
+    cpuset_write_list(&nodes, &numbers);
+    strbuf_printf(to, "NUMA nodes %s: ", strbuf_text(&numbers));
+    strbuf_clear(&numbers);
+    cpuset_write_list(&cpus, &numbers);
+    if (n->gpu_memory)
+        strbuf_add(to, "memory of GPUs");
+    else if (numbers.len == 0)
+        strbuf_add(to, "no CPUs");
+    else
+        strbuf_printf(to, "CPUs %s, %" PRIu32 " each", strbuf_text(&numbers),
+                      cpuset_count(&n->cpus));
+}
+
+/* ---- lines ---- */
+
+static void add_branches(const struct render_plan *p, uint32_t shape, uint32_t last,
+                         const struct glyphs *g, struct strbuf *to) {
+    const char *parts[DEPTH_MAX];
+    size_t n = 0;
+    if (shape == 0)
+        return;
+    parts[n++] = p->shapes[last].next == TOPO_NONE ? g->last : g->branch;
+    for (uint32_t i = p->shapes[shape].parent; i != 0 && n < DEPTH_MAX; i = p->shapes[i].parent)
+        parts[n++] = p->shapes[i].next == TOPO_NONE ? g->blank : g->line;
+    while (n > 0)
+        strbuf_add(to, parts[--n]);
+}
+
+/* Cuts what does not fit in `width` columns. */
+static void add_line(const char *text, uint32_t width, bool utf8, struct strbuf *to) {
+    const char *dots = utf8 ? "…" : "...";
+    uint32_t room = utf8 ? 1 : 3, n = 0;
+    size_t cut = 0, at = 0;
+    for (size_t len; (len = utf8_char(text + at)) > 0; at += len, n++)
+        if (n + room <= width)
+            cut = at;
+    if (width == 0 || n <= width) {
+        strbuf_printf(to, "%s\n", text);
+        return;
+    }
+    strbuf_add_bytes(to, text, cut);
+    strbuf_printf(to, "%s\n", dots);
+}
+
+void render_tree(const struct topology *t, const struct nccl_graph *g, uint32_t width, bool utf8,
+                 struct strbuf *to) {
+    const struct glyphs *glyphs = utf8 ? &drawn : &plain;
+    _cleanup_(render_plan_fini) struct render_plan plan;
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    uint32_t depth = 0;
+    render_plan_init(t, g, &plan);
+    for (uint32_t i = 0; i != TOPO_NONE; i = render_plan_next(&plan, i, &depth)) {
+        uint32_t last = last_alike(&plan, i);
+        strbuf_clear(&line);
+        add_branches(&plan, i, last, glyphs, &line);
+        if (last != i)
+            say_numas(&plan, i, last, &line);
+        else
+            say(&plan, &plan.shapes[i], glyphs, &line);
+        add_line(strbuf_text(&line), width, utf8, to);
+        i = last;
+    }
+}

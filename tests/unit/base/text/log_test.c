@@ -1,0 +1,108 @@
+#include "base/text/log.h"
+
+#include <criterion/criterion.h>
+#include <criterion/redirect.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/text/strbuf.h"
+
+static void gather(void *arg, const char *line, size_t len) {
+    struct strbuf *s = arg;
+    strbuf_add_char(s, '<');
+    strbuf_add_bytes(s, line, len);
+    strbuf_add_char(s, '>');
+}
+
+Test(log, each_level_has_its_word_and_each_event_its_line) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    log_set_sink(gather, &s);
+    log_set_level(LOG_LEVEL_DEBUG);
+    log_error("a %d", 1);
+    log_warning("b");
+    log_notice("c");
+    log_info("d");
+    log_debug("e");
+    cr_assert_str_eq(strbuf_text(&s), "<muster: error: a 1\n><muster: warning: b\n><muster: c\n>"
+                                      "<muster: d\n><muster: debug: e\n>");
+}
+
+Test(log, by_default_notices_are_shown_and_more_is_not) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    log_set_sink(gather, &s);
+    log_notice("shown");
+    log_info("hidden");
+    log_debug("hidden");
+    cr_assert_str_eq(strbuf_text(&s), "<muster: shown\n>");
+    cr_assert(log_enabled(LOG_LEVEL_NOTICE));
+    cr_assert_not(log_enabled(LOG_LEVEL_INFO));
+}
+
+Test(log, at_level_error_nothing_else_comes) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    log_set_sink(gather, &s);
+    log_set_level(LOG_LEVEL_ERROR);
+    log_warning("hidden");
+    log_error("shown");
+    cr_assert_str_eq(strbuf_text(&s), "<muster: error: shown\n>");
+}
+
+Test(log, escape_sequences_of_a_text_reach_no_terminal) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    log_set_sink(gather, &s);
+    log_warning("%s", "a\x1b[2J\xc2\x9b" "b\n\tc\r");
+    cr_assert_str_eq(strbuf_text(&s), "<muster: warning: a?[2J??b\n\tc?\n>");
+}
+
+Test(log, an_overlong_line_is_cut_but_ends_with_its_newline) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    log_set_sink(gather, &s);
+    char *longest = xmalloc(10000);
+    memset(longest, 'x', 9999);
+    longest[9999] = '\0';
+    log_notice("%s", longest);
+    free(longest);
+    cr_assert_gt(s.len, 4000);
+    cr_assert_lt(s.len, 5000);
+    cr_assert_str_eq(s.data + s.len - 3, "x\n>");
+}
+
+Test(log, without_a_sink_lines_go_to_standard_error, .init = cr_redirect_stderr) {
+    log_notice("to people");
+    (void)fflush(stderr);
+    cr_assert_stderr_eq_str("muster: to people\n");
+}
+
+Test(log, level_names_in_any_case) {
+    static const struct {
+        const char *name;
+        enum log_level level;
+    } rows[] = {
+        {"DEBUG", LOG_LEVEL_DEBUG},     {"debug", LOG_LEVEL_DEBUG}, {"Info", LOG_LEVEL_INFO},
+        {"NOTICE", LOG_LEVEL_NOTICE},   {"ERROR", LOG_LEVEL_ERROR}, {"CRITICAL", LOG_LEVEL_ERROR},
+        {"WARNING", LOG_LEVEL_WARNING},
+    };
+    enum log_level level;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        cr_assert_eq(log_level_parse(rows[i].name, &level), 0, "%s", rows[i].name);
+        cr_assert_eq(level, rows[i].level, "%s", rows[i].name);
+    }
+    level = LOG_LEVEL_INFO;
+    cr_assert_eq(log_level_parse("", &level), -EINVAL);
+    cr_assert_eq(log_level_parse("LOUD", &level), -EINVAL);
+    cr_assert_eq(level, LOG_LEVEL_INFO);
+}
+
+Test(log, who_lacks_descriptors_is_told_the_remedy_once) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    log_set_sink(gather, &s);
+    log_error("can't do it: %s", strerror(EMFILE));
+    log_error("can't do it: %s; raise ulimit -n", strerror(EMFILE));
+    log_error("can't do it: %s", strerror(ENFILE));
+    cr_assert_str_eq(strbuf_text(&s),
+                     "<muster: error: can't do it: Too many open files (this process's limit: raise it "
+                     "with ulimit -n)\n>"
+                     "<muster: error: can't do it: Too many open files; raise ulimit -n\n>"
+                     "<muster: error: can't do it: Too many open files in system (the machine's limit: "
+                     "sysctl fs.file-max)\n>");
+}

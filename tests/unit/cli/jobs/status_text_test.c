@@ -1,0 +1,267 @@
+#include "cli/jobs/status_text.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json/json.h"
+
+static struct overview overview;
+static struct overview_node nodes[8];
+static struct strbuf out;
+
+static void begin(void) {
+    overview = (struct overview){.state = GROUP_RUNNING,
+                                 .since_ns = 725 * NS_PER_S,
+                                 .epoch = 2,
+                                 .generation = {2, 3},
+                                 .running_ns = 724 * NS_PER_S,
+                                 .leader = 0xa1,
+                                 .leader_host = "node1",
+                                 .min_nodes = 2,
+                                 .max_nodes = 4,
+                                 .node_unit = 1,
+                                 .n_members = 2,
+                                 .world_size = 16,
+                                 .n_nodes = 4,
+                                 .n_spares = 1,
+                                 .n_excluded = 1,
+                                 .restarts_used = 1,
+                                 .max_restarts = 3,
+                                 .losses = 2,
+                                 .successors = {0xa2, 0xbb, 0},
+                                 .incident = "node7 was lost: silent for 6 s",
+                                 .incident_ns = 730 * NS_PER_S};
+    nodes[0] = (struct overview_node){.incarnation = 0xa3, .name = "node3", .addr = "10.0.0.3", .place = PLACE_SPARE,
+                                      .state = NODE_JOINED, .connected = true, .silent_ns = 300 * NS_PER_MS,
+                                      .nproc = 8, .pid = 33, .since_ns = 5 * NS_PER_S};
+    nodes[1] = (struct overview_node){.incarnation = 0xa2, .name = "node2", .addr = "10.0.0.2", .place = PLACE_MEMBER,
+                                      .state = NODE_RUNNING, .connected = false, .silent_ns = 4 * NS_PER_S, .stalls = 3,
+                                      .longest_stall_ns = 25 * NS_PER_MS,
+                                      .node_rank = 1, .first_rank = 8, .nproc = 8, .pid = 22};
+    nodes[2] = (struct overview_node){.incarnation = 0xa1, .name = "node1", .addr = "", .place = PLACE_MEMBER,
+                                      .state = NODE_RUNNING, .connected = true, .silent_ns = 1 * NS_PER_S,
+                                      .node_rank = 0, .first_rank = 0, .nproc = 8, .pid = 11};
+    nodes[3] = (struct overview_node){.incarnation = 0xa4, .name = "node4", .addr = "10.0.0.4", .place = PLACE_EXCLUDED,
+                                      .state = NODE_STOPPED, .connected = true, .silent_ns = 0, .nproc = 8, .pid = 44,
+                                      .why = "3 failures in a row"};
+    out = (struct strbuf){0};
+}
+
+static void finish(void) { strbuf_fini(&out); }
+
+static const char *text_of(uint32_t n) {
+    strbuf_clear(&out);
+    status_text(&(struct status_view){.run_id = "digits", .overview = &overview, .nodes = nodes, .n_nodes = n}, &out);
+    return strbuf_text(&out);
+}
+
+Test(status_text, a_running_job_for_people, .init = begin, .fini = finish) {
+    cr_assert_str_eq(
+        text_of(4),
+        "job digits: running for 12 min 05 s\n"
+        "  group      generation 2.3, 2 nodes, 16 workers, started 12 min 04 s ago\n"
+        "  wanted     2 to 4 nodes; 1 spare, 1 excluded\n"
+        "  leader     node1, epoch 2; next in line: node2, 00000000000000bb\n"
+        "  so far     1 of 3 restarts used, 2 nodes lost\n"
+        "  incident   12 min 10 s ago: node7 was lost: silent for 6 s\n"
+        "\n"
+        "NODE   RANK  WORKERS  PLACE     STATE     HEARD  ADDRESS          PID  ID                NOTE\n"
+        "node1     0  0-7      member    running   1.0 s  with the leader   11  00000000000000a1\n"
+        "node2     1  8-15     member    running   4.0 s  10.0.0.2          22  00000000000000a2  no connection\n"
+        "node3     -  (8)      spare     joined   300 ms  10.0.0.3          33  00000000000000a3\n"
+        "node4     -  (8)      excluded  stopped    0 ms  10.0.0.4          44  00000000000000a4  3 failures in a row\n");
+}
+
+Test(status_text, each_state_is_said, .init = begin, .fini = finish) {
+    overview = (struct overview){.state = GROUP_GATHERING, .since_ns = NS_PER_S, .epoch = 1, .leader = 1,
+                                 .leader_host = "a", .min_nodes = 4, .max_nodes = 4, .node_unit = 2};
+    cr_assert_str_eq(text_of(0), "job digits: gathering for 1.0 s\n"
+                                 "  group      none yet\n"
+                                 "  wanted     4 to 4 nodes, a multiple of 2; 0 spares, 0 excluded\n"
+                                 "  leader     a, epoch 1\n"
+                                 "  so far     0 of 0 restarts used, 0 nodes lost\n");
+    overview.state = GROUP_STOPPING;
+    (void)strcpy(overview.reason, "rank 3 failed");
+    cr_assert_not_null(strstr(text_of(0), "digits: stopping for"));
+    cr_assert_not_null(strstr(text_of(0), "  reason     rank 3 failed\n"));
+    overview.state = GROUP_FORMING;
+    cr_assert_not_null(strstr(text_of(0), "digits: forming for"));
+    overview.state = GROUP_CLOSED;
+    overview.outcome = OUTCOME_FAILED;
+    cr_assert_not_null(strstr(text_of(0), "digits: closed (failed) for 1.0 s"));
+}
+
+Test(status_text, what_the_arbiter_alone_knows_is_little, .init = begin, .fini = finish) {
+    overview = (struct overview){.state = GROUP_CLOSED, .epoch = 3, .outcome = OUTCOME_SUCCESS, .reason = "all done"};
+    cr_assert_str_eq(text_of(0), "job digits: closed (success)\n  reason     all done\n");
+}
+
+/* What a worker or another host wrote must not move the cursor of who looks on. */
+Test(status_text, control_characters_do_not_reach_the_terminal, .init = begin, .fini = finish) {
+    (void)strcpy(nodes[0].name, "a\x1b[2J\nb\x7f");
+    (void)strcpy(nodes[0].addr, "\xc2\x9b" "31m"); /* C1: CSI */
+    (void)strcpy(nodes[0].why, "\xff\xfe\t");
+    (void)strcpy(overview.incident, "x\r\ny");
+    (void)strcpy(overview.leader_host, "\x1b]0;title\x07");
+    const char *text = text_of(4);
+    for (const char *p = text; *p != '\0'; p++)
+        cr_assert((unsigned char)*p >= 0x20 || *p == '\n', "%02x", (unsigned)*p);
+    cr_assert_null(strchr(text, '\x7f'));
+    cr_assert_null(strstr(text, "\xc2\x9b"));
+    cr_assert_not_null(strstr(text, "a?[2J?b?"));
+    cr_assert_not_null(strstr(text, "ago: x??y\n"));
+}
+
+Test(status_text, columns_stay_aligned_with_letters_of_several_bytes, .init = begin, .fini = finish) {
+    (void)strcpy(nodes[1].name, "k\xc3\xb6ln-2");
+    const char *text = strstr(text_of(4), "NODE");
+    cr_assert_not_null(strstr(text, "\nk\xc3\xb6ln-2     1  8-15 "), "%s", text);
+    cr_assert_not_null(strstr(text, "\nnode1      0  0-7  "), "%s", text);
+}
+
+Test(status_text, five_thousand_rows_are_in_order_and_aligned) {
+    enum { N = 5000 };
+    struct overview_node *many = xcalloc(N, sizeof *many);
+    struct overview o = {.state = GROUP_RUNNING, .epoch = 1, .leader = 1, .min_nodes = 1, .max_nodes = N};
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t rank = (i * 7919) % N;
+        many[i] = (struct overview_node){.incarnation = i + 1, .place = PLACE_MEMBER, .state = NODE_RUNNING,
+                                         .connected = true, .silent_ns = rank * 1234567, .node_rank = rank,
+                                         .first_rank = rank * 8, .nproc = 8, .pid = (int32_t)rank + 1};
+        (void)snprintf(many[i].name, sizeof many[i].name, "node%u", rank);
+        (void)snprintf(many[i].addr, sizeof many[i].addr, "10.0.%u.%u", rank / 256, rank % 256);
+    }
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    status_text(&(struct status_view){.run_id = "r", .overview = &o, .nodes = many, .n_nodes = N}, &text);
+    const char *line = strstr(strbuf_text(&text), "\n\nNODE");
+    cr_assert_not_null(line);
+    line += 2;
+    long id = strstr(line, "  ID") + 2 - line;
+    for (uint32_t rank = 0; rank < N; rank++) {
+        line = strchr(line, '\n') + 1;
+        char name[32];
+        int len = snprintf(name, sizeof name, "node%u ", rank);
+        cr_assert_eq(strncmp(line, name, (size_t)len), 0, "row %u: %.40s", rank, line);
+        cr_assert_eq(strncmp(line + id, "0000", 4), 0, "row %u", rank);
+    }
+    cr_assert_eq(strchr(line, '\n')[1], '\0');
+    free(many);
+}
+
+/* ---- JSON ---- */
+
+static struct json *json_of(uint32_t n) {
+    strbuf_clear(&out);
+    status_json(&(struct status_view){.run_id = "digits", .overview = &overview, .nodes = nodes, .n_nodes = n}, &out);
+    cr_assert_eq(strchr(strbuf_text(&out), '\n'), out.data + out.len - 1, "one line");
+    struct json *doc;
+    struct err err = {0};
+    cr_assert_eq(json_parse(out.data, out.len, &JSON_LIMITS_DEFAULT, &doc, &err), 0, "%s", err.text);
+    return doc;
+}
+
+static void check_text(const struct json *obj, const char *key, const char *expected) {
+    const struct json *v = json_member(obj, key);
+    cr_assert_not_null(v, "%s", key);
+    if (expected == NULL)
+        cr_assert_eq(json_kind_of(v), JSON_NULL, "%s", key);
+    else
+        cr_assert_str_eq(json_string(v), expected, "%s", key);
+}
+
+static void check_number(const struct json *obj, const char *key, double expected) {
+    double v = -1;
+    const struct json *member = json_member(obj, key);
+    cr_assert_not_null(member, "%s", key);
+    cr_assert(json_number(member, &v), "%s", key);
+    cr_assert_float_eq(v, expected, 0.0001, "%s: %f", key, v);
+}
+
+Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {
+    _cleanup_(json_freep) struct json *doc = json_of(4);
+    check_text(doc, "run_id", "digits");
+    check_text(doc, "state", "running");
+    check_number(doc, "state_seconds", 725);
+    check_text(doc, "outcome", NULL);
+    check_text(doc, "reason", NULL);
+    check_number(doc, "epoch", 2);
+    check_text(doc, "generation", "2.3");
+    check_number(doc, "started_seconds", 724);
+    check_text(doc, "leader", "00000000000000a1");
+    check_text(doc, "leader_host", "node1");
+    check_number(doc, "min_nodes", 2);
+    check_number(doc, "max_nodes", 4);
+    check_number(doc, "node_unit", 1);
+    check_number(doc, "members", 2);
+    check_number(doc, "world_size", 16);
+    check_number(doc, "spares", 1);
+    check_number(doc, "excluded", 1);
+    check_number(doc, "restarts_used", 1);
+    check_number(doc, "max_restarts", 3);
+    check_number(doc, "losses", 2);
+    check_text(doc, "incident", "node7 was lost: silent for 6 s");
+    check_number(doc, "incident_seconds", 730);
+    const struct json *successors = json_member(doc, "successors"), *rows = json_member(doc, "nodes");
+    cr_assert_eq(json_count(successors), 2);
+    cr_assert_str_eq(json_string(json_first(successors)), "00000000000000a2");
+    cr_assert_eq(json_count(rows), 4);
+    const struct json *row = json_next(json_first(rows));
+    check_text(row, "node", "node2");
+    check_text(row, "id", "00000000000000a2");
+    check_text(row, "place", "member");
+    check_text(row, "state", "running");
+    check_number(row, "node_rank", 1);
+    check_number(row, "first_rank", 8);
+    check_number(row, "workers", 8);
+    check_number(row, "silent_seconds", 4);
+    check_number(row, "stalls", 3);
+    check_number(row, "longest_stall_seconds", 0.025);
+    check_text(row, "address", "10.0.0.2");
+    check_number(row, "pid", 22);
+    check_text(row, "why", NULL);
+    row = json_next(row);
+    check_text(row, "node_rank", NULL);
+    check_text(row, "first_rank", NULL);
+    check_number(row, "joined_seconds", 5);
+    check_number(row, "silent_seconds", 0.3);
+    check_text(json_first(rows), "address", NULL);
+}
+
+Test(status_text, what_is_not_there_is_null, .init = begin, .fini = finish) {
+    overview = (struct overview){.state = GROUP_CLOSED, .epoch = 3, .outcome = OUTCOME_SUCCESS};
+    _cleanup_(json_freep) struct json *doc = json_of(0);
+    const char *const nulls[] = {"reason", "generation", "started_seconds", "leader", "leader_host", "incident",
+                                 "incident_seconds"};
+    for (size_t i = 0; i < ARRAY_SIZE(nulls); i++)
+        check_text(doc, nulls[i], NULL);
+    check_text(doc, "outcome", "success");
+    cr_assert_eq(json_count(json_member(doc, "nodes")), 0);
+}
+
+/* ---- the manual ---- */
+
+static void check_described(const char *page, const struct json *v) {
+    for (const struct json *m = json_first(v); m != NULL; m = json_next(m)) {
+        char item[64];
+        (void)snprintf(item, sizeof item, "\n.It Li %s Ta ", json_key(m) != NULL ? json_key(m) : "");
+        if (json_key(m) != NULL)
+            cr_assert_not_null(strstr(page, item), "no '%s' in the manual", json_key(m));
+        check_described(page, m);
+    }
+}
+
+Test(status_text, the_manual_describes_every_key, .init = begin, .fini = finish) {
+    const char *tests = getenv("MUSTER_TEST_SOURCE_DIR");
+    char *path = xasprintf("%s/../man/muster-status.1", tests == NULL ? "tests" : tests);
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s", path);
+    _cleanup_(strbuf_fini) struct strbuf page = {0};
+    char line[1024];
+    while (fgets(line, sizeof line, f) != NULL)
+        strbuf_add(&page, line);
+    (void)fclose(f);
+    free(path);
+    _cleanup_(json_freep) struct json *doc = json_of(4);
+    check_described(strbuf_text(&page), doc);
+}

@@ -1,0 +1,766 @@
+#include "cli/options/job_options.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT(s) ((char *)(uintptr_t)(s))
+#define WORDS_MAX 24
+
+static uint32_t gpus;
+static int gpus_error;
+
+static uint32_t count_cpus(void *arg) {
+    (void)arg;
+    return 6;
+}
+
+static int count_gpus(void *arg, uint32_t *ret, struct err *err) {
+    (void)arg;
+    if (gpus_error != 0)
+        return err_set(err, gpus_error, "NVML did not answer");
+    *ret = gpus;
+    return 0;
+}
+
+static uint64_t fixed_random(void *arg) {
+    (void)arg;
+    return 0xabcd;
+}
+
+static char *fixed_cwd(void *arg) {
+    (void)arg;
+    return xstrdup("/home/u");
+}
+
+static int read_secret(void *arg, const char *path, char **ret, struct err *err) {
+    (void)arg;
+    if (strcmp(path, "/secret") != 0)
+        return err_set(err, -ENOENT, "can't read %s: No such file or directory", path);
+    *ret = xstrdup("of the file");
+    return 0;
+}
+
+static int read_env_file(void *arg, const char *path, char **ret, struct err *err) {
+    (void)arg;
+    if (strcmp(path, "/env") == 0)
+        *ret = xstrdup("# of the cluster\n\nNCCL_IB_HCA==mlx5_0,mlx5_1\nA=1 2\n  \nB=");
+    else if (strcmp(path, "/bad") == 0)
+        *ret = xstrdup("A=1\nexport B=2\n");
+    else
+        return err_set(err, -ENOENT, "can't read %s: No such file or directory", path);
+    return 0;
+}
+
+static bool gpus_are_here;
+static bool has_gpus(void *arg) {
+    (void)arg;
+    return gpus_are_here;
+}
+
+static const struct job_probes probes = {count_cpus, count_gpus, fixed_random, fixed_cwd,
+                                         read_secret, NULL, read_env_file, has_gpus};
+
+/* One command line; environment words stand before "|". */
+struct reading {
+    struct job_spec spec;
+    struct strbuf warnings;
+    struct err err;
+    int r;
+};
+
+static void reading_fini(struct reading *g) {
+    job_spec_fini(&g->spec);
+    strbuf_fini(&g->warnings);
+}
+
+static void split(char *text, char **out, int *n) {
+    for (char *w = strtok(text, " "); w != NULL; w = strtok(NULL, " ")) {
+        cr_assert_lt(*n, WORDS_MAX);
+        out[(*n)++] = w;
+    }
+}
+
+static struct reading read_line(const char *line) {
+    char env_text[512] = "", words[1024];
+    const char *bar = strstr(line, " | ");
+    (void)snprintf(env_text, sizeof env_text, "%.*s", bar != NULL ? (int)(bar - line) : 0, line);
+    (void)snprintf(words, sizeof words, "%s", bar != NULL ? bar + 3 : line);
+    char *envp[WORDS_MAX + 1] = {NULL}, *argv[WORDS_MAX + 1] = {TEXT("run")};
+    int n_env = 0, argc = 1;
+    split(env_text, envp, &n_env);
+    split(words, argv, &argc);
+    struct reading g = {0};
+    g.r = job_options_read(argc, argv, envp, &probes, &g.warnings, &g.spec, &g.err);
+    return g;
+}
+
+#define READ(line)                                           \
+    _cleanup_(reading_fini) struct reading g = read_line(line); \
+    cr_assert_geq(g.r, 0, "%s: %s", line, g.err.text)
+
+Test(job_options, a_bare_run_is_alone_and_free) {
+    READ("train.py --lr 3");
+    cr_assert_eq(g.spec.backend, JOB_BACKEND_C10D);
+    cr_assert(g.spec.standalone);
+    cr_assert_null(g.spec.endpoint_host);
+    cr_assert_eq(g.spec.endpoint_port, 0);
+    cr_assert_str_eq(g.spec.run_id, "000000000000abcd000000000000abcd");
+    cr_assert_not(g.spec.run_id_given);
+    cr_assert_eq(g.spec.min_nodes, 1);
+    cr_assert_eq(g.spec.max_nodes, 1);
+    cr_assert_eq(g.spec.nproc, 1);
+    cr_assert_eq(g.spec.max_restarts, 0);
+    cr_assert_eq(g.spec.node_rank, -1);
+    cr_assert_eq(g.spec.is_host, -1);
+    cr_assert_str_eq(g.spec.role, "default");
+    cr_assert_eq(g.spec.entry, JOB_ENTRY_PYTHON);
+    cr_assert_str_eq(g.spec.script, "train.py");
+    cr_assert_str_eq(g.spec.args[0], "--lr");
+    cr_assert_str_eq(g.spec.args[1], "3");
+    cr_assert_null(g.spec.args[2]);
+    cr_assert_eq(g.spec.shutdown_timeout_ns, 30 * NS_PER_S);
+    cr_assert_eq(g.spec.heartbeat_ns, NS_PER_S);
+    cr_assert_eq(g.spec.lease_ns, 5 * NS_PER_S);
+    cr_assert_eq(g.spec.join_timeout_ns, 600 * NS_PER_S);
+    cr_assert_eq(g.spec.last_call_ns, 30 * NS_PER_S);
+    cr_assert_eq(g.spec.n_signals, 4);
+    cr_assert_eq(g.spec.signals[3], SIGQUIT);
+    cr_assert_null(g.spec.log_dir);
+    cr_assert_null(g.spec.console_ranks);
+    cr_assert_eq(g.warnings.len, 0);
+}
+
+Test(job_options, chooses_the_way_to_meet) {
+    static const struct {
+        const char *line;
+        bool standalone;
+        enum job_backend backend;
+        const char *host;
+        uint16_t port;
+    } cases[] = {
+        {"--rdzv-backend=static x", true, JOB_BACKEND_C10D, NULL, 0},
+        {"--rdzv-backend=c10d x", true, JOB_BACKEND_C10D, NULL, 0},
+        {"--master-addr=h x", true, JOB_BACKEND_C10D, NULL, 0},
+        {"--master-port=1234 x", false, JOB_BACKEND_STATIC, "127.0.0.1", 1234},
+        {"--master-port=0 x", false, JOB_BACKEND_STATIC, "127.0.0.1", 0},
+        {"--nnodes=2 --master-addr=h x", false, JOB_BACKEND_STATIC, "h", 29500},
+        {"--nnodes=2 --master-addr=[::1] x", false, JOB_BACKEND_STATIC, "::1", 29500},
+        {"--nnodes=2 x", false, JOB_BACKEND_STATIC, "127.0.0.1", 29500},
+        {"--nnodes=2 --rdzv-endpoint=h:5 x", false, JOB_BACKEND_STATIC, "h", 5},
+        {"--rdzv-endpoint=h:5 x", false, JOB_BACKEND_STATIC, "h", 5},
+        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=h x", false, JOB_BACKEND_C10D, "h", 29400},
+        {"--rdzv-backend=c10d --rdzv-endpoint=h:0 x", false, JOB_BACKEND_C10D, "h", 0},
+        {"--nnodes=2 --rdzv-backend=c10d x", false, JOB_BACKEND_C10D, "localhost", 29400},
+        {"--standalone --rdzv-endpoint=h:5 --rdzv-backend=zzz x", true, JOB_BACKEND_C10D, NULL, 0},
+        {"--standalone --nnodes=1:4 x", true, JOB_BACKEND_C10D, NULL, 0},
+        {"PET_STANDALONE=1 | --rdzv-endpoint=h:5 x", true, JOB_BACKEND_C10D, NULL, 0},
+        {"PET_STANDALONE=0 | --rdzv-endpoint=h:5 x", false, JOB_BACKEND_STATIC, "h", 5},
+        {"PET_MASTER_PORT=7 | x", false, JOB_BACKEND_STATIC, "127.0.0.1", 7},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].line);
+        cr_assert_eq(g.spec.standalone, cases[i].standalone, "%s", cases[i].line);
+        cr_assert_eq(g.spec.backend, cases[i].backend, "%s", cases[i].line);
+        cr_assert_eq(g.spec.endpoint_port, cases[i].port, "%s", cases[i].line);
+        cr_assert_eq(g.spec.endpoint_host == NULL, cases[i].host == NULL, "%s", cases[i].line);
+        if (cases[i].host != NULL)
+            cr_assert_str_eq(g.spec.endpoint_host, cases[i].host, "%s", cases[i].line);
+        if (g.spec.standalone)
+            cr_assert_eq(g.spec.max_nodes, 1);
+    }
+}
+
+Test(job_options, keeps_a_run_id_only_where_it_is_shared) {
+    {
+        READ("--nnodes=2 x");
+        cr_assert_str_eq(g.spec.run_id, "none");
+        cr_assert_not(g.spec.run_id_given);
+    }
+    {
+        READ("--nnodes=2 --rdzv-id=j7 x");
+        cr_assert_str_eq(g.spec.run_id, "j7");
+        cr_assert(g.spec.run_id_given);
+    }
+    {
+        READ("--rdzv-id=j7 x");
+        cr_assert_str_eq(g.spec.run_id, "j7");
+        cr_assert_not(g.spec.run_id_given);
+    }
+    {
+        READ("--standalone --rdzv-id=j7 x");
+        cr_assert_str_eq(g.spec.run_id, "000000000000abcd000000000000abcd");
+    }
+    char line[JOB_RUN_ID_MAX + 64];
+    (void)snprintf(line, sizeof line, "--nnodes=2 --rdzv-id=%0*d x", JOB_RUN_ID_MAX - 1, 1);
+    READ(line);
+    (void)snprintf(line, sizeof line, "--nnodes=2 --rdzv-id=%0*d x", JOB_RUN_ID_MAX, 1);
+    _cleanup_(reading_fini) struct reading too_long = read_line(line);
+    cr_assert_eq(too_long.r, -EINVAL);
+}
+
+Test(job_options, counts_workers) {
+    static const struct {
+        const char *line;
+        uint32_t gpus;
+        int gpus_error;
+        uint32_t n; /* 0: refused */
+    } cases[] = {
+        {"--nproc=4 x", 0, 0, 4}, {"--nproc=4096 x", 0, 0, 4096}, {"--nproc=4097 x", 0, 0, 0},
+        {"--nproc=0 x", 0, 0, 0}, {"--nproc -1 x", 0, 0, 0}, {"--nproc=cpu x", 3, 0, 6},
+        {"--nproc=gpu x", 3, 0, 3}, {"--nproc=auto x", 3, 0, 3}, {"--nproc=auto x", 0, 0, 6},
+        {"--nproc=gpu x", 0, 0, 0}, {"--nproc=gpu x", 3, -ETIMEDOUT, 0},
+        {"--nproc=auto x", 3, -ETIMEDOUT, 6}, {"--nproc=xpu x", 3, 0, 0},
+        {"--nproc=many x", 3, 0, 0}, {"--nproc= x", 0, 0, 0}, {"--nproc=2.5 x", 0, 0, 0},
+        {"PET_NPROC_PER_NODE=2 | x", 0, 0, 2}, {"PET_NPROC_PER_NODE= | x", 0, 0, 0},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        gpus = cases[i].gpus;
+        gpus_error = cases[i].gpus_error;
+        _cleanup_(reading_fini) struct reading g = read_line(cases[i].line);
+        cr_assert_eq(g.r == 0, cases[i].n > 0, "%s: %s", cases[i].line, g.err.text);
+        cr_assert_eq(g.spec.nproc, cases[i].n, "%s", cases[i].line);
+    }
+}
+
+/* One sentence, and nothing else. */
+static void refuses(const char *const (*cases)[2], size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        gpus = 1;
+        _cleanup_(reading_fini) struct reading g = read_line(cases[i][0]);
+        cr_assert_lt(g.r, 0, "%s", cases[i][0]);
+        cr_assert_not_null(strstr(g.err.text, cases[i][1]), "%s: %s", cases[i][0], g.err.text);
+        cr_assert_null(strchr(g.err.text, '\n'));
+        cr_assert_null(strstr(g.err.text, "pw"));
+        cr_assert_null(g.spec.script);
+    }
+}
+
+Test(job_options, refuses_with_one_line) {
+    static const char *const cases[][2] = {
+        {"", "no SCRIPT to run"},
+        {"--nnodes=2:1 x", "--nnodes=2:1: must be at least 1, and MIN not above MAX"},
+        {"--nnodes=0 x", "at least 1"},
+        {"--nnodes=0:2 x", "at least 1"},
+        {"--nnodes=1:2:3 x", "or MIN:MAX"},
+        {"--nnodes=a x", "or MIN:MAX"},
+        {"--nnodes=:2 x", "or MIN:MAX"},
+        {"--nnodes=100001 x", "at most 100000"},
+        {"PET_NNODES=a | x", "PET_NNODES=a: must be"},
+        {"--nproc=gpus x", "did you mean \"gpu\"?"},
+        {"--max-restarts=-1 x", "0 or more"},
+        {"--max-restarts=abc x", "0 or more"},
+        {"PET_MAX_RESTARTS=abc | x", "PET_MAX_RESTARTS=abc"},
+        {"--monitor-interval=0 x", "above 0"},
+        {"--monitor-interval=-1 x", "above 0"},
+        {"-m --no-python x", "exclude each other"},
+        {"PET_MODULE=1 PET_NO_PYTHON=1 | x", "exclude each other"},
+        {"--rdzv-backend=c10 x", "did you mean \"c10d\"?"},
+        {"--rdzv-endpoint=h x", "needs a port"},
+        {"--rdzv-endpoint=h:99999 x", "port must be"},
+        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=h:0 x", "can't be found by other nodes"},
+        {"--nnodes=2 --master-port=0 x", "can't be found by 2 nodes"},
+        {"--nnodes=2 --master-port=99999 x", "--master-port=99999: must be"},
+        {"--nnodes=2 --master-addr=h:1 x", "without a port"},
+        {"--nnodes=2 --master-addr= x", "a host name or an address"},
+        {"--nnodes=2 --node-rank=2 x", "from 0 to 1"},
+        {"--nnodes=2 --node-rank=-1 x", "from 0 to 1"},
+        {"--nnodes=2 --node-rank=a x", "must be a number"},
+        {"--standalone --nnodes=2 x", "--standalone is for one node"},
+        {"-r 4 x", "--redirects=4: must be 0 (none)"},
+        {"-r 0:3, x", "by local rank"},
+        {"-r 10:3 x", "by local rank"},
+        {"-t 0:3;1:2 x", "--tee="},
+        {"--tee= x", "--tee="},
+        {"--local-ranks-filter=0,a x", "local ranks with commas"},
+        {"--local-ranks-filter=, x", "local ranks with commas"},
+        {"--logs-specs=a x", "plug-in"},
+        {"--numa-binding=node x", "this node has none; --bind=numa binds workers without GPUs"},
+        {"--numa-binding=near x", "must be one of"},
+        {"--duplicate-stdout-filters=a x", "not supported by this version"},
+        {"--event-log-handler=kafka x", "must be one of: null console"},
+        {"--shutdown-timeout=-1 x", "0 or more"},
+        {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=x | x", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=x"},
+        {"--lease=1 x", "the lease must be longer"},
+        {"--heartbeat-interval=0 x", "above 0"},
+        {"--rdzv-endpoint=dir:/a --rdzv-id=i --nnodes=2 --heartbeat-interval=1 --lease=2 x",
+         "longer than two heartbeats"},
+        {"--rdzv-conf=join_timeout=0 x", "above 0"},
+        {"--rdzv-conf=keep_alive_interval=1e9,keep_alive_max_attempt=4294967295 x", "too large"},
+    };
+    refuses(cases, ARRAY_SIZE(cases));
+}
+
+Test(job_options, binds_only_where_it_is_asked_or_gpus_are_found) {
+    static const struct {
+        const char *line;
+        enum bind_mode bind;
+        enum bind_memory memory;
+    } cases[] = {
+        {"x", 0, BIND_MEMORY_PREFERRED},
+        {"--bind=none x", BIND_NONE, BIND_MEMORY_PREFERRED},
+        {"--bind=numa x", BIND_NUMA, BIND_MEMORY_PREFERRED},
+        {"--bind=socket --bind-memory=strict x", BIND_SOCKET, BIND_MEMORY_STRICT},
+        {"--bind=core --bind-memory=off x", BIND_CORE, BIND_MEMORY_OFF},
+        {"PET_BIND=core PET_BIND_MEMORY=strict | x", BIND_CORE, BIND_MEMORY_STRICT},
+        {"--numa-binding=node x", BIND_TORCH_NODE, BIND_MEMORY_OFF},
+        {"--numa-binding=socket x", BIND_TORCH_SOCKET, BIND_MEMORY_OFF},
+        {"--numa-binding=exclusive x", BIND_TORCH_EXCLUSIVE, BIND_MEMORY_OFF},
+        {"CUDA_VISIBLE_DEVICES=1 | --numa-binding=core-complex x", BIND_TORCH_CORE_COMPLEX,
+         BIND_MEMORY_OFF},
+    };
+    gpus_are_here = true;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].line);
+        cr_expect_eq(g.spec.bind, cases[i].bind, "%s", cases[i].line);
+        cr_expect_eq(g.spec.bind_memory, cases[i].memory, "%s", cases[i].line);
+        cr_expect_not(g.spec.omp_cores);
+        cr_expect_eq(g.spec.gpus_per_worker, 0);
+    }
+    READ("--omp=cores --gpus-per-worker=2 x");
+    cr_expect(g.spec.omp_cores);
+    cr_expect_eq(g.spec.gpus_per_worker, 2);
+}
+
+Test(job_options, refuses_what_can_not_be_bound) {
+    static const char *const cases[][2] = {
+        {"--bind=near x", "must be one of: none numa socket core"},
+        {"--bind-memory=some x", "must be one of: preferred strict off"},
+        {"--omp=all x", "must be one of: torchrun cores"},
+        {"--bind=numa --numa-binding=node x", "--numa-binding and --bind exclude each other"},
+        {"PET_BIND=numa | --numa-binding=node x", "exclude each other"},
+        {"--bind-memory=off --numa-binding=node x", "--bind-memory goes with --bind"},
+        {"CUDA_VISIBLE_DEVICES=-1 | --numa-binding=node x",
+         "CUDA_VISIBLE_DEVICES lets them see none"},
+        {"--gpus-per-worker=0 x", "a number of GPUs, 1 to 256"},
+        {"--gpus-per-worker=257 x", "a number of GPUs, 1 to 256"},
+        {"--gpus-per-worker=2 --virtual-local-rank x", "--gpus-per-worker=2 more"},
+        {"--gpus-per-worker=9 --nproc=gpu x", "1 GPU is visible, too few for one worker"},
+    };
+    gpus_are_here = true;
+    gpus = 8;
+    refuses(cases, ARRAY_SIZE(cases));
+    READ("--gpus-per-worker=1 --virtual-local-rank x");
+    cr_expect_eq(g.spec.gpus_per_worker, 1);
+}
+
+Test(job_options, one_worker_for_so_many_gpus) {
+    gpus = 8;
+    READ("--gpus-per-worker=3 --nproc=gpu x");
+    cr_expect_eq(g.spec.nproc, 2);
+}
+
+Test(job_options, refuses_places_where_nobody_can_meet) {
+    static const char *const cases[][2] = {
+        {"--rdzv-backend=etc x", "must be c10d, dir, etcd or static; did you mean \"etcd\"?"},
+        {"--rdzv-backend=etcd --rdzv-endpoint=h:1 x", "by etcd need an --rdzv-id"},
+        {"--rdzv-endpoint=dir:/a x", "by dir need an --rdzv-id"},
+        {"--rdzv-endpoint=dir:/a --rdzv-id= x", "by dir need an --rdzv-id"},
+        {"--rdzv-backend=etcd --rdzv-id=j x", "needs an --rdzv-endpoint, the same on all nodes"},
+        {"--rdzv-backend=dir --rdzv-id=j x", "dir:/shared/path"},
+        {"--rdzv-backend=c10d --rdzv-endpoint=dir:/a x", "use --rdzv-backend=dir, or leave it out"},
+        {"--rdzv-backend=static --rdzv-endpoint=etcd://u:pw@h x", "etcd://u:***@h; use"},
+        {"--rdzv-endpoint=etcd://h:0 --rdzv-id=j x", "no port 0"},
+        {"--rdzv-endpoint=zk://h --rdzv-id=j x", "must be HOST:PORT, dir:/PATH"},
+        {"--rdzv-endpoint=etcds://h --rdzv-id=j --rdzv-conf=protocol=http x", "contradicts"},
+        {"--rdzv-endpoint=etcd://h --rdzv-id=j --rdzv-conf=cacert=/c x", "add protocol=https"},
+        {"--rdzv-endpoint=etcds://h --rdzv-id=j --rdzv-conf=key=/k x", "needs its certificate"},
+        {"--rdzv-endpoint=etcds://u@h --rdzv-id=j x", "etcd user \"u\" has no password"},
+        {"MUSTER_ETCD_PASSWORD=p | --rdzv-endpoint=etcds://h --rdzv-id=j x", "and no user"},
+        {"--rdzv-endpoint=etcds://u@h --rdzv-id=j --rdzv-conf=etcd_password_file=/x x",
+         "etcd_password_file: can't read /x"},
+        {"--rdzv-endpoint=etcd://h --rdzv-id=j --rdzv-conf=etcd_prefix=a? x", "no ? or #"},
+        {"--rdzv-conf=protocol=ftp x", "must be http or https"},
+    };
+    refuses(cases, ARRAY_SIZE(cases));
+}
+
+Test(job_options, refuses_groups_that_cannot_be) {
+    static const char *const cases[][2] = {
+        {"--nnodes=2 --rdzv-backend=c10d --node-rank=100000 x", "below 100000"},
+        {"--node-unit=0 x", "1 or more"},
+        {"--node-unit=2 x", "--node-unit=2: 1 node is no multiple"},
+        {"--nnodes=3 --node-unit=2 x", "3 nodes are no multiple"},
+        {"--nnodes=5:7 --node-unit=4 --rdzv-backend=c10d x", "no multiple of it lies in 5:7 nodes"},
+        {"--nnodes=1:3 --node-unit=4 --rdzv-backend=c10d x", "no multiple of it lies in 1:3 nodes"},
+        {"--spares=-1 x", "0 or more"},
+        {"--spares=4294967295 x", "0 or more"},
+        {"--max-node-losses=many x", "0 or more"},
+        {"--exclude-after=a x", "0 or more"},
+        {"--restart-backoff=-1 x", "--restart-backoff=-1: must be a number of seconds, 0 or more"},
+        {"--crash-loop=soon x", "0 or more"},
+        {"--hold= x", "0 or more"},
+        {"PET_REGROUP_WAIT=x | x", "PET_REGROUP_WAIT=x: must be"},
+        {"--arbiter-lease=5 x", "longer than a node's lease (5 s)"},
+        {"--grow=later x", "must be one of: now boundary never"},
+        {"--rank-order=random x", "must be one of: host join topology"},
+    };
+    refuses(cases, ARRAY_SIZE(cases));
+}
+
+Test(job_options, warns_where_torchrun_is_silent) {
+    static const char *const cases[][2] = {
+        {"--rdzv-conf=join_timout=3 x", "did you mean \"join_timeout\"?"},
+        {"--rdzv-backend=c10d --rdzv-endpoint=h --rdzv-conf=timeout=3 x", "use join_timeout"},
+        {"--rdzv-endpoint=dir:/a --rdzv-id=j --rdzv-conf=timeout=3 x", "no effect with dir"},
+        {"--rdzv-backend=etcd-v2 --rdzv-endpoint=h --rdzv-id=j x", "version 3 of etcd's API"},
+        {"--rdzv-endpoint=etcds://u:pw@h --rdzv-id=j x", "the password in --rdzv-endpoint is vis"},
+        {"--rdzv-endpoint=etcds://u@h --rdzv-id=j --rdzv-conf=etcd_password=pw x",
+         "the password in --rdzv-conf is visible"},
+        {"MUSTER_ETCD_PASSWORD=p | --rdzv-endpoint=etcd://u@h --rdzv-id=j x", "unencrypted"},
+        {"--rdzv-conf=etcd_prefix=/p x", "no effect without etcd"},
+        {"--rank-order=topology x", "SLURM_TOPOLOGY_ADDR is not set"},
+        {"--nnodes=2 --rdzv-backend=c10d x", "no --rdzv-endpoint"},
+        {"--nnodes=1:2 --master-addr=h x", "waits for all 2 nodes"},
+        {"--signals-to-handle=SIGTERM,SIGFOO x", "unknown signal \"SIGFOO\""},
+        {"--signals-to-handle=SIGKILL x", "nobody can catch"},
+        {"--local-ranks-filter=0,7 x", "no local rank 7"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i][0]);
+        const char *warning = strbuf_text(&g.warnings);
+        cr_assert_not_null(strstr(warning, cases[i][1]), "%s: %s", cases[i][0], warning);
+        cr_assert_eq(strchr(warning, '\n') - warning, (long)strlen(warning) - 1, "%s", warning);
+        cr_assert_null(strstr(warning, "pw"));
+    }
+}
+
+Test(job_options, meets_in_a_directory) {
+    static const char *const cases[][2] = {
+        {"--nnodes=2 --rdzv-id=j --rdzv-endpoint=dir:/a/b x", "/a/b"},
+        {"--nnodes=1 --rdzv-id=j --rdzv-endpoint=dir:/a/b x", "/a/b"},
+        {"--rdzv-id=j --rdzv-backend=dir --rdzv-endpoint=/a x", "/a"},
+        {"--rdzv-id=j --rdzv-backend=dir --rdzv-endpoint=dir:29400 x", "/home/u/29400"},
+        {"PET_RDZV_ID=j PET_RDZV_ENDPOINT=./a | x", NULL},
+        {"PET_RDZV_ID=j PET_RDZV_ENDPOINT=dir:./a | x", "/home/u/a"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(reading_fini) struct reading g = read_line(cases[i][0]);
+        cr_assert_eq(g.r == 0, cases[i][1] != NULL, "%s: %s", cases[i][0], g.err.text);
+        if (g.r != 0)
+            continue;
+        cr_assert_eq(g.spec.backend, JOB_BACKEND_DIR, "%s", cases[i][0]);
+        cr_assert_not(g.spec.standalone);
+        cr_assert(g.spec.run_id_given);
+        cr_assert_str_eq(g.spec.run_id, "j");
+        cr_assert_str_eq(g.spec.arbiter_dir, cases[i][1]);
+        cr_assert_null(g.spec.endpoint_host);
+        cr_assert_null(g.spec.etcd_endpoints);
+        cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
+    }
+}
+
+static bool is(const char *text, const char *want) {
+    return text == NULL || want == NULL ? text == want : strcmp(text, want) == 0;
+}
+
+Test(job_options, meets_at_etcd) {
+    static const struct {
+        const char *line, *endpoint, *prefix, *user, *password;
+        bool tls;
+    } cases[] = {
+        {"--rdzv-endpoint=etcd://h x", "h:2379", "/muster", NULL, NULL, false},
+        {"--rdzv-endpoint=etcds://h:1/p x", "h:1", "/p", NULL, NULL, true},
+        {"--rdzv-backend=etcd --rdzv-endpoint=h x", "h:2379", "/muster", NULL, NULL, false},
+        {"--rdzv-backend=etcd --rdzv-endpoint=etcd:7 x", "etcd:7", "/muster", NULL, NULL, false},
+        {"--rdzv-backend=etcd-v2 --rdzv-endpoint=h:7 --rdzv-conf=protocol=https x", "h:7",
+         "/muster", NULL, NULL, true},
+        {"--rdzv-endpoint=etcd://h/p --rdzv-conf=etcd_prefix=q/,timeout=9 x", "h:2379", "/q", NULL,
+         NULL, false},
+        {"--rdzv-endpoint=etcd://h/p --rdzv-conf=etcd_prefix=/ x", "h:2379", "", NULL, NULL, false},
+        {"--rdzv-endpoint=etcds://u:p%3a@h x", "h:2379", "/muster", "u", "p:", true},
+        {"MUSTER_ETCD_PASSWORD=e | --rdzv-endpoint=etcds://u@h x", "h:2379", "/muster", "u", "e",
+         true},
+        {"MUSTER_ETCD_PASSWORD=e MUSTER_ETCD_USER=v | --rdzv-endpoint=etcds://h x", "h:2379",
+         "/muster", "v", "e", true},
+        {"MUSTER_ETCD_PASSWORD=e | --rdzv-endpoint=etcds://u:p@h "
+         "--rdzv-conf=etcd_user=w,etcd_password_file=/secret x",
+         "h:2379", "/muster", "w", "of the file", true},
+        {"PET_RDZV_ENDPOINT=etcds://u:p@h | x", "h:2379", "/muster", "u", "p", true},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char line[512];
+        const char *bar = strstr(cases[i].line, "| ");
+        int n_env = bar != NULL ? (int)(bar + 2 - cases[i].line) : 0;
+        (void)snprintf(line, sizeof line, "%.*s--rdzv-id=j %s", n_env, cases[i].line,
+                       cases[i].line + n_env);
+        READ(line);
+        cr_assert_eq(g.spec.backend, JOB_BACKEND_ETCD, "%s", line);
+        cr_assert_not(g.spec.standalone);
+        cr_assert_str_eq(g.spec.etcd_endpoints[0], cases[i].endpoint);
+        cr_assert_null(g.spec.etcd_endpoints[1]);
+        cr_assert_str_eq(g.spec.etcd_prefix, cases[i].prefix, "%s", line);
+        cr_assert_eq(g.spec.etcd_tls, cases[i].tls, "%s", line);
+        cr_assert(is(g.spec.etcd_user, cases[i].user), "%s", line);
+        cr_assert(is(g.spec.etcd_password, cases[i].password), "%s", line);
+        cr_assert_null(g.spec.arbiter_dir);
+        cr_assert_eq(g.spec.join_timeout_ns,
+                     (strstr(line, "timeout=9") != NULL ? 9 : 600) * NS_PER_S);
+        cr_assert_eq(strstr(strbuf_text(&g.warnings), "visible") != NULL,
+                     strstr(line, "--rdzv-endpoint=etcds://u:p") != NULL, "%s", line);
+    }
+}
+
+Test(job_options, takes_certificates_by_both_of_torchruns_names) {
+    static const char *const cases[] = {
+        "--rdzv-id=j --rdzv-endpoint=etcds://h --rdzv-conf=cacert=/a,cert=/c,key=/k x",
+        "--rdzv-id=j --rdzv-endpoint=etcds://h --rdzv-conf=ca_cert=/a,ssl_cert=/c,ssl_cert_key=/k x",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i]);
+        cr_assert_str_eq(g.spec.etcd_cacert, "/a");
+        cr_assert_str_eq(g.spec.etcd_cert, "/c");
+        cr_assert_str_eq(g.spec.etcd_key, "/k");
+        cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
+    }
+    READ("--rdzv-id=j --rdzv-endpoint=etcds://h --rdzv-conf=ssl_cert=/both x");
+    cr_assert_str_eq(g.spec.etcd_key, "/both");
+    cr_assert_null(g.spec.etcd_cacert);
+}
+
+Test(job_options, reads_how_the_group_changes) {
+    {
+        READ("x");
+        cr_assert_eq(g.spec.node_unit, 1);
+        cr_assert_eq(g.spec.spares, UINT32_MAX);
+        cr_assert_eq(g.spec.grow, JOB_GROW_BOUNDARY);
+        cr_assert_eq(g.spec.rank_order, JOB_RANK_ORDER_HOST);
+        cr_assert_eq(g.spec.max_node_losses, UINT32_MAX);
+        cr_assert_eq(g.spec.exclude_after, 3);
+        cr_assert_eq(g.spec.restart_backoff_ns, 0);
+        cr_assert_eq(g.spec.crash_loop_ns, 5 * NS_PER_S);
+        cr_assert_eq(g.spec.hold_ns, 2 * NS_PER_S);
+        cr_assert_eq(g.spec.arbiter_lease_ns, 60 * NS_PER_S);
+        cr_assert_eq(g.spec.regroup_wait_ns, 0);
+        cr_assert_str_eq(g.spec.topology, "");
+        cr_assert_null(g.spec.event_log);
+    }
+    {
+        READ("SLURM_TOPOLOGY_ADDR=s1.s2.node3 PET_GROW=never PET_NODE_UNIT=2 | --nnodes=3:5 "
+             "--rdzv-backend=c10d --rdzv-endpoint=h --spares=0 --rank-order=topology "
+             "--max-node-losses=7 --exclude-after=0 --restart-backoff=1.5 --crash-loop=0 --hold=0 "
+             "--arbiter-lease=90 --regroup-wait=4 --rdzv-conf=regroup_timeout=9 --node-rank=3 "
+             "--event-log=/e x");
+        cr_assert_eq(g.spec.node_unit, 2);
+        cr_assert_eq(g.spec.spares, 0);
+        cr_assert_eq(g.spec.grow, JOB_GROW_NEVER);
+        cr_assert_eq(g.spec.rank_order, JOB_RANK_ORDER_TOPOLOGY);
+        cr_assert_eq(g.spec.max_node_losses, 7);
+        cr_assert_eq(g.spec.exclude_after, 0);
+        cr_assert_eq(g.spec.restart_backoff_ns, 3 * NS_PER_S / 2);
+        cr_assert_eq(g.spec.crash_loop_ns, 0);
+        cr_assert_eq(g.spec.hold_ns, 0);
+        cr_assert_eq(g.spec.arbiter_lease_ns, 90 * NS_PER_S);
+        cr_assert_eq(g.spec.regroup_wait_ns, 4 * NS_PER_S);
+        cr_assert_eq(g.spec.node_rank, 3);
+        cr_assert_str_eq(g.spec.topology, "s1.s2.node3");
+        cr_assert_str_eq(g.spec.event_log, "/e");
+        cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
+    }
+    {
+        READ("--grow=now --rank-order=join --event-log-handler=console --lease=40 "
+             "--rdzv-conf=regroup_timeout=9 x");
+        cr_assert_eq(g.spec.grow, JOB_GROW_NOW);
+        cr_assert_eq(g.spec.rank_order, JOB_RANK_ORDER_JOIN);
+        cr_assert_eq(g.spec.arbiter_lease_ns, 80 * NS_PER_S);
+        cr_assert_eq(g.spec.regroup_wait_ns, 9 * NS_PER_S);
+        cr_assert_str_eq(g.spec.event_log, "-");
+    }
+    /* Beginnings that torchrun takes stay its own. */
+    READ("--max 3 --event-l null --node-r 1 --nnodes=2 --rdzv-b c10d --start spawn x");
+    cr_assert_eq(g.spec.max_restarts, 3);
+    cr_assert_null(g.spec.event_log);
+    cr_assert_eq(g.spec.node_rank, 1);
+}
+
+Test(job_options, static_nodes_have_ranks) {
+    {
+        READ("--nnodes=3 --master-addr=h --node-rank=2 x");
+        cr_assert_eq(g.spec.node_rank, 2);
+        cr_assert_eq(g.spec.join_timeout_ns, 900 * NS_PER_S);
+    }
+    {
+        READ("--nnodes=2:3 --master-addr=h --rdzv-conf=rank=1,timeout=60 x");
+        cr_assert_eq(g.spec.node_rank, 1);
+        cr_assert_eq(g.spec.min_nodes, 3);
+        cr_assert_eq(g.spec.join_timeout_ns, 60 * NS_PER_S);
+    }
+    READ("--nnodes=2 --master-addr=h x");
+    cr_assert_eq(g.spec.node_rank, 0);
+}
+
+Test(job_options, reads_times) {
+    static const struct {
+        const char *line;
+        uint64_t heartbeat_ms, lease_ms, shutdown_ms;
+    } cases[] = {
+        {"x", 1000, 5000, 30000},
+        {"--lease=2.5 x", 1000, 2500, 30000},
+        {"--heartbeat-interval=3 x", 3000, 15000, 30000},
+        {"--heartbeat-interval=0.1 x", 100, 5000, 30000},
+        {"--rdzv-conf=keep_alive_interval=2 x", 2000, 6000, 30000},
+        {"--rdzv-conf=keep_alive_max_attempt=4 x", 5000, 20000, 30000},
+        {"--rdzv-conf=keep_alive_interval=0.5,keep_alive_max_attempt=2 x", 500, 1000, 30000},
+        {"--rdzv-conf=keep_alive_interval=2 --lease=9 x", 2000, 9000, 30000},
+        {"PET_LEASE=4 | x", 1000, 4000, 30000},
+        {"--shutdown-timeout=0 x", 1000, 5000, 0},
+        {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600 | x", 1000, 5000, 600000},
+        {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600 PET_SHUTDOWN_TIMEOUT=7 | x", 1000, 5000, 7000},
+        {"PET_SHUTDOWN_TIMEOUT=7 | --shutdown-timeout=2 x", 1000, 5000, 2000},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].line);
+        cr_assert_eq(g.spec.heartbeat_ns, cases[i].heartbeat_ms * NS_PER_MS, "%s", cases[i].line);
+        cr_assert_eq(g.spec.lease_ns, cases[i].lease_ms * NS_PER_MS, "%s", cases[i].line);
+        cr_assert_eq(g.spec.shutdown_timeout_ns, cases[i].shutdown_ms * NS_PER_MS, "%s",
+                     cases[i].line);
+    }
+}
+
+Test(job_options, reads_where_output_goes) {
+    READ("--nproc=3 -r 0:3,2:1,0:2 -t 1 --local-ranks-filter=0,2 --log-dir=/l -q -vv "
+         "--log-line-prefix-template=[$rank]: x");
+    cr_assert_eq(std_map_get(&g.spec.redirects, 0), STD_ERR);
+    cr_assert_eq(std_map_get(&g.spec.redirects, 1), STD_NONE);
+    cr_assert_eq(std_map_get(&g.spec.redirects, 2), STD_OUT);
+    cr_assert_eq(std_map_get(&g.spec.redirects, 400), STD_NONE);
+    cr_assert_eq(std_map_get(&g.spec.tee, 400), STD_OUT);
+    cr_assert(g.spec.console_ranks[0]);
+    cr_assert_not(g.spec.console_ranks[1]);
+    cr_assert(g.spec.console_ranks[2]);
+    cr_assert_str_eq(g.spec.log_dir, "/l");
+    cr_assert_str_eq(g.spec.line_prefix, "[$rank]:");
+    cr_assert(g.spec.quiet);
+    cr_assert_eq(g.spec.verbose, 2);
+}
+
+Test(job_options, takes_the_prefix_of_older_torchruns) {
+    READ("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=old | x");
+    cr_assert_str_eq(g.spec.line_prefix, "old");
+    _cleanup_(reading_fini) struct reading both =
+        read_line("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=old | --log-line-prefix-template=new x");
+    cr_assert_str_eq(both.spec.line_prefix, "new");
+}
+
+Test(job_options, knows_what_to_execute) {
+    static const struct {
+        const char *line;
+        enum job_entry entry;
+    } cases[] = {
+        {"x", JOB_ENTRY_PYTHON}, {"-m x", JOB_ENTRY_MODULE}, {"--no-python x", JOB_ENTRY_PROGRAM},
+        {"--run-path x", JOB_ENTRY_PYTHON}, {"--run-path --no-python x", JOB_ENTRY_PYTHON},
+        {"--run-path -m x", JOB_ENTRY_PYTHON}, {"PET_MODULE=1 | x", JOB_ENTRY_MODULE},
+        {"PET_MODULE=0 PET_NO_PYTHON=1 | x", JOB_ENTRY_PROGRAM},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].line);
+        cr_assert_eq(g.spec.entry, cases[i].entry, "%s", cases[i].line);
+    }
+}
+
+Test(job_options, reads_signals_once_each) {
+    READ("--signals-to-handle=SIGUSR1,SIGTERM,SIGUSR1 x");
+    cr_assert_eq(g.spec.n_signals, 2);
+    cr_assert_eq(g.spec.signals[0], SIGUSR1);
+    cr_assert_eq(g.spec.signals[1], SIGTERM);
+    _cleanup_(reading_fini) struct reading silent = read_line("--signals-to-handle= x");
+    cr_assert_eq(silent.r, 0);
+    cr_assert_eq(silent.spec.n_signals, 0);
+}
+
+Test(job_options, limits_the_signals) {
+    static const char sixteen[] =
+        "--signals-to-handle=SIGHUP,SIGINT,SIGQUIT,SIGILL,SIGTRAP,SIGABRT,SIGBUS,SIGFPE,SIGUSR1,"
+        "SIGSEGV,SIGUSR2,SIGPIPE,SIGALRM,SIGTERM,SIGCHLD,SIGCONT";
+    char line[512];
+    (void)snprintf(line, sizeof line, "%s x", sixteen);
+    READ(line);
+    cr_assert_eq(g.spec.n_signals, JOB_SIGNALS_MAX);
+    (void)snprintf(line, sizeof line, "%s,SIGWINCH x", sixteen);
+    _cleanup_(reading_fini) struct reading more = read_line(line);
+    cr_assert_eq(more.r, -EINVAL);
+}
+
+Test(job_options, answers_help_and_version_before_anything_else) {
+    _cleanup_(reading_fini) struct reading help = read_line("PET_STANDALONE=zzz | --help");
+    cr_assert_eq(help.r, JOB_OPTIONS_HELP);
+    _cleanup_(reading_fini) struct reading version = read_line("--nnodes=zzz --version");
+    cr_assert_eq(version.r, JOB_OPTIONS_VERSION);
+}
+
+Test(job_options, prints_the_job_as_json_lines) {
+    _cleanup_(reading_fini) struct reading g = read_line(
+        "--print-config --nproc=2 --local-ranks-filter=1 -t 1:2 --contain=none x.py a\"b\\ \tc");
+    cr_assert_eq(g.r, JOB_OPTIONS_PRINT_CONFIG);
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    job_print_config(&g.spec, &out);
+    static const char *const lines[] = {
+        "{\"nproc_per_node\":2}\n",       "{\"backend\":\"c10d\"}\n",
+        "{\"standalone\":true}\n",        "{\"endpoint_host\":null}\n",
+        "{\"tee\":[0,2]}\n",              "{\"local_ranks_filter\":[1]}\n",
+        "{\"contain\":\"none\"}\n",       "{\"args\":[\"a\\\"b\\\\\",\"\\u0009c\"]}\n",
+        "{\"shutdown_timeout\":30}\n",    "{\"entry\":\"python\"}\n",
+        "{\"signals_to_handle\":[\"SIGTERM\",\"SIGINT\",\"SIGHUP\",\"SIGQUIT\"]}\n",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
+        cr_assert_not_null(strstr(strbuf_text(&out), lines[i]), "%s", lines[i]);
+}
+
+Test(job_options, prints_no_password) {
+    READ("--rdzv-id=j --rdzv-endpoint=etcds://me:hidden@h,g/p --spares=2 --event-log=- x");
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    job_print_config(&g.spec, &out);
+    static const char *const lines[] = {
+        "{\"backend\":\"etcd\"}\n",     "{\"etcd_endpoints\":[\"h:2379\",\"g:2379\"]}\n",
+        "{\"etcd_prefix\":\"/p\"}\n",   "{\"etcd_tls\":true}\n",
+        "{\"etcd_user\":\"me\"}\n",     "{\"etcd_password\":\"***\"}\n",
+        "{\"arbiter_dir\":null}\n",     "{\"spares\":2}\n",
+        "{\"max_node_losses\":null}\n", "{\"crash_loop\":5}\n",
+        "{\"event_log\":\"-\"}\n",      "{\"grow\":\"boundary\"}\n",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
+        cr_assert_not_null(strstr(strbuf_text(&out), lines[i]), "%s", lines[i]);
+    cr_assert_null(strstr(strbuf_text(&out), "hidden"));
+    cr_assert_null(strstr(strbuf_text(&g.warnings), "hidden"));
+}
+
+Test(job_options, nccl_env_is_full_unless_said) {
+    static const struct {
+        const char *line;
+        enum nccl_env_mode mode;
+    } rows[] = {{"x.py", NCCL_ENV_FULL}, {"--nccl-env=off x.py", NCCL_ENV_OFF},
+                {"--nccl-env minimal x.py", NCCL_ENV_MINIMAL}, {"PET_NCCL_ENV=off | x.py", NCCL_ENV_OFF}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        READ(rows[i].line);
+        cr_assert_eq(g.spec.nccl_env, rows[i].mode, "%s", rows[i].line);
+        cr_assert_not(g.spec.nccl_comm_id || g.spec.nccl_debug);
+        cr_assert_null(g.spec.env);
+    }
+    READ("--nccl-comm-id --nccl-debug x.py");
+    cr_assert(g.spec.nccl_comm_id && g.spec.nccl_debug);
+}
+
+Test(job_options, env_counts_each_time_and_after_the_files) {
+    READ("--env A=x --env-file /env --env=C=a=b --env B=3 x.py --env D=4");
+    static const char *const expected[] = {"NCCL_IB_HCA==mlx5_0,mlx5_1", "A=x", "B=3", "C=a=b"};
+    for (size_t i = 0; i < ARRAY_SIZE(expected); i++)
+        cr_assert_str_eq(g.spec.env[i], expected[i]);
+    cr_assert_null(g.spec.env[4]);
+    cr_assert_str_eq(g.spec.args[0], "--env");
+}
+
+Test(job_options, env_refuses_what_is_no_setting) {
+    static const struct {
+        const char *line, *part;
+    } rows[] = {{"--env A x.py", "NAME=VALUE"}, {"--env =1 x.py", "NAME=VALUE"}, {"--env 1A=1 x.py", "NAME=VALUE"},
+                {"--env RANK=3 x.py", "tells each worker itself"}, {"--env MUSTER_X=1 x.py", "itself"},
+                {"--env-file /bad x.py", "/bad, line 2"}, {"--env-file /none x.py", "can't read /none"},
+                {"PET_ENV_FILE=/bad | x.py", "/bad, line 2"}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        _cleanup_(reading_fini) struct reading g = read_line(rows[i].line);
+        cr_assert_lt(g.r, 0, "%s", rows[i].line);
+        cr_assert_not_null(strstr(g.err.text, rows[i].part), "%s: %s", rows[i].line, g.err.text);
+    }
+}

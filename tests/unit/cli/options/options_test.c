@@ -1,0 +1,255 @@
+#include "cli/options/options.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/options/options_table.h"
+
+#define TEXT(s) ((char *)(uintptr_t)(s))
+
+struct line {
+    struct options_parsed parsed;
+    struct err err;
+    int r;
+    int argc;
+    char *argv[16];
+};
+
+/* Words of one line, split at blanks; "~" stands for a blank inside a word. */
+static struct line *parse(const char *words) {
+    static char text[512];
+    static struct line l;
+    l = (struct line){.argc = 1, .argv = {TEXT("run")}};
+    (void)snprintf(text, sizeof text, "%s", words);
+    for (char *w = strtok(text, " "); w != NULL; w = strtok(NULL, " ")) {
+        for (char *c = w; *c != '\0'; c++)
+            *c = *c == '~' ? ' ' : *c;
+        l.argv[l.argc++] = w;
+    }
+    l.r = options_parse(&run_options, l.argc, l.argv, &l.parsed, &l.err);
+    return &l;
+}
+
+static const char *text_of(const char *words, enum run_option row) {
+    struct line *l = parse(words);
+    cr_assert_eq(l->r, 0, "%s: %s", words, l->err.text);
+    return l->parsed.values[row].text;
+}
+
+Test(options, takes_every_way_to_write_a_value) {
+    static const struct {
+        const char *words;
+        enum run_option row;
+        const char *value;
+    } cases[] = {
+        {"--nnodes 2 x", RUN_NNODES, "2"},
+        {"--nnodes=2 x", RUN_NNODES, "2"},
+        {"--nnodes= x", RUN_NNODES, ""},
+        {"--nproc-per-node=4 x", RUN_NPROC_PER_NODE, "4"},
+        {"--nproc_per_node 4 x", RUN_NPROC_PER_NODE, "4"},
+        {"--nproc=4 x", RUN_NPROC_PER_NODE, "4"},
+        {"--nproc_per 4 x", RUN_NPROC_PER_NODE, "4"},
+        {"--redirect=3 x", RUN_REDIRECTS, "3"},
+        {"--te 3 x", RUN_TEE, "3"},
+        {"-r3 x", RUN_REDIRECTS, "3"},
+        {"-r 3 x", RUN_REDIRECTS, "3"},
+        {"-r=3 x", RUN_REDIRECTS, "3"},
+        {"-mr3 x", RUN_REDIRECTS, "3"},
+        {"-mr 3 x", RUN_REDIRECTS, "3"},
+        {"-vvr 0:1,1:2 x", RUN_REDIRECTS, "0:1,1:2"},
+        {"--nnodes=1 --nnodes=2 x", RUN_NNODES, "2"},
+        {"--node-rank -1 x", RUN_NODE_RANK, "-1"},
+        {"--node-rank -1.5 x", RUN_NODE_RANK, "-1.5"},
+        {"--log-dir - x", RUN_LOG_DIR, "-"},
+        {"--log-dir -a~b x", RUN_LOG_DIR, "-a b"},
+        {"--rdzv-conf a=b,c=d x", RUN_RDZV_CONF, "a=b,c=d"},
+        {"--rdzv-conf=a=b x", RUN_RDZV_CONF, "a=b"},
+        {"--start-method=fork x", RUN_START_METHOD, "fork"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const char *got = text_of(cases[i].words, cases[i].row);
+        cr_assert_not_null(got, "%s", cases[i].words);
+        cr_assert_str_eq(got, cases[i].value, "%s", cases[i].words);
+    }
+}
+
+Test(options, refuses_with_a_sentence) {
+    static const char *const cases[][2] = {
+        {"--nprocs=2 x", "did you mean --nproc-per-node?"},
+        {"--max-restart-s=2 x", "did you mean --max-restarts?"},
+        {"--stanalone x", "did you mean --standalone?"},
+        {"-nnodes=2 x", "did you mean --nnodes?"},
+        {"--zzz x", "unknown option --zzz; see"},
+        {"--=3 x", "unknown option --"},
+        {"-x x", "unknown option -x"},
+        {"-mz x", "there is no option -z"},
+        {"--no x", "--no could be any of"},
+        {"--d 3 x", "--d could be any of --duplicate-stdout-filters, --duplicate-stderr-filters"},
+        {"--nnodes", "--nnodes needs a value: --nnodes=N|MIN:MAX"},
+        {"--nnodes -- x", "--nnodes needs a value"},
+        {"--nnodes --standalone x", "--nnodes needs a value"},
+        {"--log-dir -x x", "--log-dir needs a value"},
+        {"-mr", "--redirects needs a value"},
+        {"--standalone=1 x", "--standalone takes no value"},
+        {"-m=1 x", "-m takes no value"},
+        {"--start-method=thread x", "must be one of: spawn fork forkserver"},
+        {"--start-method=spaw x", "must be one of"},
+        {"--start-method= x", "must be one of"},
+        {"--contain=vm x", "must be one of: auto none cgroup pidns"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct line *l = parse(cases[i][0]);
+        cr_assert_eq(l->r, -EINVAL, "%s", cases[i][0]);
+        cr_assert_not_null(strstr(l->err.text, cases[i][1]), "%s: %s", cases[i][0], l->err.text);
+        cr_assert_null(strchr(l->err.text, '\n'));
+    }
+}
+
+Test(options, our_options_never_make_torchruns_beginnings_ambiguous) {
+    cr_assert_eq(parse("--v x")->parsed.values[RUN_VIRTUAL_LOCAL_RANK].times, 1);
+    cr_assert_eq(parse("--he x")->parsed.values[RUN_HELP].times, 1);
+    cr_assert_eq(parse("--verb x")->parsed.values[RUN_VERBOSE].times, 1);
+    cr_assert_str_eq(text_of("--heart=2 x", RUN_HEARTBEAT_INTERVAL), "2");
+    cr_assert_str_eq(text_of("--le 2 x", RUN_LEASE), "2");
+}
+
+Test(options, never_looks_behind_the_script) {
+    static const struct {
+        const char *words;
+        const char *operand;
+        const char *rest; /* first word after it; NULL: none */
+        int n_rest;
+    } cases[] = {
+        {"train.py --d 3", "train.py", "--d", 2},
+        {"train.py --nproc 3 --help", "train.py", "--nproc", 3},
+        {"train.py", "train.py", NULL, 0},
+        {"-- train.py a", "train.py", "a", 1},
+        {"train.py -- a", "train.py", "a", 1},
+        {"train.py a -- b", "train.py", "a", 3},
+        {"-- train.py -- a", "train.py", "--", 2},
+        {"train.py -- -- a", "train.py", "--", 2},
+        {"train.py --", "train.py", NULL, 0},
+        {"-- -m", "-m", NULL, 0},
+        {"- a", "-", "a", 1},
+        {"-1 a", "-1", "a", 1},
+        {"-a~b c", "-a b", "c", 1},
+        {"-m mod -m", "mod", "-m", 1},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct line *l = parse(cases[i].words);
+        cr_assert_eq(l->r, 0, "%s: %s", cases[i].words, l->err.text);
+        cr_assert_str_eq(l->argv[l->parsed.operand], cases[i].operand, "%s", cases[i].words);
+        cr_assert_eq(l->argc - l->parsed.rest, cases[i].n_rest, "%s", cases[i].words);
+        if (cases[i].rest != NULL)
+            cr_assert_str_eq(l->argv[l->parsed.rest], cases[i].rest, "%s", cases[i].words);
+    }
+}
+
+Test(options, says_when_there_is_no_operand) {
+    cr_assert_eq(parse("")->parsed.operand, 1);
+    cr_assert_eq(parse("--standalone")->parsed.operand, 2);
+    cr_assert_eq(parse("--standalone --")->parsed.operand, 3);
+    cr_assert_eq(parse("--standalone --")->parsed.rest, 3);
+}
+
+Test(options, stops_at_help) {
+    struct line *l = parse("--nnodes=2 -h --zzz");
+    cr_assert_eq(l->r, 0);
+    cr_assert(l->parsed.stopped);
+    cr_assert_eq(l->parsed.values[RUN_HELP].times, 1);
+    cr_assert_eq(parse("-mhz")->r, 0);
+}
+
+Test(options, counts_switches) {
+    cr_assert_eq(parse("-vv -v --verbose x")->parsed.values[RUN_VERBOSE].times, 4);
+}
+
+static int with_env(const char *words, const char *variable, struct options_parsed *ret,
+                    struct err *err) {
+    struct line *l = parse(words);
+    cr_assert_eq(l->r, 0);
+    char *envp[] = {TEXT("HOME=/"), TEXT(variable), NULL};
+    int r = options_from_env(&run_options, envp, &l->parsed, err);
+    *ret = l->parsed;
+    return r;
+}
+
+Test(options, defaults_come_from_the_environment_and_the_command_line_wins) {
+    struct options_parsed p;
+    struct err err = {0};
+    cr_assert_eq(with_env("x", "PET_NPROC_PER_NODE=3", &p, &err), 0);
+    cr_assert_str_eq(p.values[RUN_NPROC_PER_NODE].text, "3");
+    cr_assert(p.values[RUN_NPROC_PER_NODE].from_env);
+    char origin[OPTION_TEXT_MAX];
+    cr_assert_str_eq(option_origin(&run_options, &p, RUN_NPROC_PER_NODE, origin),
+                     "PET_NPROC_PER_NODE");
+    cr_assert_eq(with_env("--nproc=5 x", "PET_NPROC_PER_NODE=3", &p, &err), 0);
+    cr_assert_str_eq(p.values[RUN_NPROC_PER_NODE].text, "5");
+    cr_assert_str_eq(option_origin(&run_options, &p, RUN_NPROC_PER_NODE, origin),
+                     "--nproc-per-node");
+    cr_assert_eq(with_env("x", "PET_NPROC_PER_NODE=", &p, &err), 0);
+    cr_assert_str_eq(p.values[RUN_NPROC_PER_NODE].text, "");
+    cr_assert_eq(with_env("x", "A=1", &p, &err), 0);
+    cr_assert_str_eq(p.values[RUN_NNODES].text, "1:1");
+    cr_assert_eq(with_env("x", "PET_LOGS_SPECS=a", &p, &err), 0);
+    cr_assert_null(p.values[RUN_LOGS_SPECS].text);
+}
+
+Test(options, switches_of_the_environment_are_integers) {
+    static const struct {
+        const char *variable;
+        int r;
+        uint32_t times;
+    } cases[] = {
+        {"PET_STANDALONE=1", 0, 1},  {"PET_STANDALONE=0", 0, 0},     {"PET_STANDALONE=-2", 0, 1},
+        {"PET_STANDALONE=007", 0, 1}, {"PET_STANDALONE=true", -EINVAL, 0},
+        {"PET_STANDALONE=", -EINVAL, 0},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct options_parsed p;
+        struct err err = {0};
+        cr_assert_eq(with_env("x", cases[i].variable, &p, &err), cases[i].r, "%s",
+                     cases[i].variable);
+        if (cases[i].r == 0)
+            cr_assert_eq(p.values[RUN_STANDALONE].times, cases[i].times);
+    }
+    struct options_parsed p;
+    struct err err = {0};
+    cr_assert_eq(with_env("--standalone x", "PET_STANDALONE=0", &p, &err), 0);
+    cr_assert_eq(p.values[RUN_STANDALONE].times, 1);
+    cr_assert_eq(with_env("x", "PET_START_METHOD=zzz", &p, &err), -EINVAL);
+    cr_assert_not_null(strstr(err.text, "PET_START_METHOD=zzz"));
+}
+
+Test(options, every_row_is_whole) {
+    cr_assert_leq(run_options.n, OPTIONS_MAX);
+    for (size_t i = 0; i < run_options.n; i++) {
+        const struct option_def *def = &run_options.defs[i];
+        cr_assert_not_null(def->name, "row %zu", i);
+        cr_assert_not_null(def->help, "%s", def->name);
+        cr_assert_neq(def->help[strlen(def->help) - 1], '.', "%s", def->name);
+        cr_assert_null(strchr(def->name, '_'));
+        for (size_t j = 0; j < i; j++) {
+            cr_assert_str_neq(def->name, run_options.defs[j].name);
+            cr_assert(def->letter == '\0' || def->letter != run_options.defs[j].letter);
+        }
+    }
+}
+
+Test(options, help_names_every_option_in_at_most_80_columns) {
+    _cleanup_(strbuf_fini) struct strbuf help = {0};
+    options_help(&run_options, &help);
+    for (size_t i = 0; i < run_options.n; i++) {
+        char name[OPTION_TEXT_MAX];
+        (void)snprintf(name, sizeof name, "--%s", run_options.defs[i].name);
+        cr_assert_not_null(strstr(strbuf_text(&help), name), "%s", name);
+    }
+    for (const char *line = strbuf_text(&help); *line != '\0';) {
+        size_t n = strcspn(line, "\n");
+        cr_assert_leq(n, 80, "%.*s", (int)n, line);
+        cr_assert(n == 0 || line[n - 1] != ' ', "%.*s", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+}

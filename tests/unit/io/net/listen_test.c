@@ -1,0 +1,170 @@
+#include "io/net/listen.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+
+static struct loop *loop;
+static struct listener *listener;
+static int accepted[256];
+static size_t n_accepted, quit_at;
+static bool free_in_callback;
+
+static void on_accept(void *arg, int fd, const struct addr *peer) {
+    (void)arg;
+    cr_assert(addr_is_loopback(peer));
+    accepted[n_accepted++] = fd;
+    if (free_in_callback) {
+        listener_free(listener);
+        listener = NULL;
+    }
+    if (n_accepted == quit_at)
+        loop_quit(loop);
+}
+
+static void on_quit_time(void *arg) { loop_quit(arg); }
+
+static void on_doomsday(void *arg) {
+    (void)arg;
+    cr_assert_fail("nothing happened for 10 s");
+}
+
+static struct addr listen_at(const char *host) {
+    struct addr at;
+    struct err err = {0};
+    int fd;
+    cr_assert_eq(addr_from_literal(host, 0, &at), 0);
+    cr_assert_eq(loop_new(&loop), 0);
+    cr_assert_eq(listen_socket(&at, 128, &fd, &err), 0, "%s", err.text);
+    cr_assert_eq(listener_new(loop, fd, on_accept, NULL, &listener), 0);
+    cr_assert_eq(listener_addr(listener, &at), 0);
+    cr_assert_neq(addr_port(&at), 0);
+    return at;
+}
+
+static int connect_to(const char *host, uint16_t port) {
+    struct addr to;
+    cr_assert_eq(addr_from_literal(host, port, &to), 0);
+    int fd = socket(to.ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_geq(fd, 0);
+    if (connect(fd, (struct sockaddr *)&to.ss, to.len) < 0) {
+        (void)close(fd);
+        return -errno;
+    }
+    return fd;
+}
+
+static void run_until(size_t n) {
+    struct loop_timer *doomsday;
+    quit_at = n;
+    cr_assert_eq(loop_timer_new(loop, on_doomsday, NULL, &doomsday), 0);
+    loop_timer_set(doomsday, clock_now_ns() + 10 * NS_PER_S);
+    if (n_accepted < n)
+        cr_assert_eq(loop_run(loop), 0);
+    loop_timer_free(doomsday);
+}
+
+static void end_all(void) {
+    for (size_t i = 0; i < n_accepted; i++)
+        (void)close(accepted[i]);
+    listener_free(listener);
+    loop_free(loop);
+}
+
+Test(listen, accepts_what_connects) {
+    struct addr at = listen_at("127.0.0.1");
+    int a = connect_to("127.0.0.1", addr_port(&at)), b = connect_to("127.0.0.1", addr_port(&at));
+    run_until(2);
+    cr_assert(fcntl(accepted[0], F_GETFD) & FD_CLOEXEC);
+    (void)close(a);
+    (void)close(b);
+    end_all();
+}
+
+Test(listen, any_address_is_both_families) {
+    struct addr at = listen_at("::");
+    int a = connect_to("127.0.0.1", addr_port(&at)), b = connect_to("::1", addr_port(&at));
+    cr_assert_geq(a, 0);
+    cr_assert_geq(b, 0);
+    run_until(2);
+    (void)close(a);
+    (void)close(b);
+    end_all();
+}
+
+Test(listen, one_address_is_only_that_one) {
+    struct addr at = listen_at("127.0.0.1");
+    cr_assert_eq(connect_to("::1", addr_port(&at)), -ECONNREFUSED);
+    cr_assert_eq(connect_to("127.0.0.2", addr_port(&at)), -ECONNREFUSED);
+    end_all();
+}
+
+Test(listen, says_what_is_wrong_with_an_address) {
+    struct addr at = listen_at("127.0.0.1");
+    struct err err = {0};
+    int fd;
+    cr_assert_eq(listen_socket(&at, 8, &fd, &err), -EADDRINUSE);
+    cr_assert_not_null(strstr(err.text, "another process listens there"), "%s", err.text);
+    cr_assert_eq(addr_from_literal("192.0.2.1", 0, &at), 0);
+    cr_assert_eq(listen_socket(&at, 8, &fd, &err), -EADDRNOTAVAIL);
+    cr_assert_not_null(strstr(err.text, "192.0.2.1:0"), "%s", err.text);
+    end_all();
+}
+
+Test(listen, may_be_freed_in_its_own_callback) {
+    struct addr at = listen_at("127.0.0.1");
+    int a = connect_to("127.0.0.1", addr_port(&at)), b = connect_to("127.0.0.1", addr_port(&at));
+    free_in_callback = true;
+    run_until(1);
+    (void)close(a);
+    (void)close(b);
+    end_all();
+}
+
+Test(listen, paused_accepts_nothing_until_retried) {
+    struct addr at = listen_at("127.0.0.1");
+    listener_pause(listener);
+    int a = connect_to("127.0.0.1", addr_port(&at));
+    for (int i = 0; i < 5; i++)
+        cr_assert_eq(loop_turn(loop), 0);
+    cr_assert_eq(n_accepted, 0);
+    listener_retry(listener);
+    run_until(1);
+    (void)close(a);
+    end_all();
+}
+
+Test(listen, out_of_descriptors_waits_and_goes_on_by_itself) {
+    struct addr at = listen_at("127.0.0.1");
+    int clients[2];
+    for (size_t i = 0; i < ARRAY_SIZE(clients); i++)
+        clients[i] = connect_to("127.0.0.1", addr_port(&at));
+    int spare = dup(0);
+    struct rlimit old, low;
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &old), 0);
+    low = (struct rlimit){.rlim_cur = (rlim_t)spare, .rlim_max = old.rlim_max};
+    (void)close(spare); /* the lowest free number is now just beyond the limit */
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &low), 0);
+    unsigned turns = 0;
+    uint64_t until = clock_now_ns() + 50 * NS_PER_MS;
+    struct loop_timer *stop;
+    cr_assert_eq(loop_timer_new(loop, on_quit_time, loop, &stop), 0);
+    loop_timer_set(stop, until);
+    while (clock_now_ns() < until) {
+        cr_assert_eq(loop_run(loop), 0);
+        turns++;
+    }
+    loop_timer_free(stop);
+    cr_assert_eq(n_accepted, 0);
+    cr_assert_leq(turns, 2, "no busy loop");
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
+    run_until(2);
+    for (size_t i = 0; i < ARRAY_SIZE(clients); i++)
+        (void)close(clients[i]);
+    end_all();
+}

@@ -1,0 +1,238 @@
+#include "io/net/resolve.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+
+static struct loop *loop;
+static struct loop_timer *doomsday;
+
+static int code;
+static char text[1024];
+static struct addr got[RESOLVE_ADDRS_MAX];
+static size_t n_got;
+static unsigned calls;
+
+static void on_resolved(void *arg, int c, const char *t, const struct addr *addrs, size_t n) {
+    (void)arg;
+    code = c;
+    n_got = n;
+    (void)snprintf(text, sizeof text, "%s", t);
+    for (size_t i = 0; i < n; i++)
+        got[i] = addrs[i];
+    calls++;
+    loop_quit(loop);
+}
+
+static void on_doomsday(void *arg) {
+    (void)arg;
+    cr_assert_fail("no answer in 10 s");
+}
+
+static void begin(void) {
+    cr_assert_eq(loop_new(&loop), 0);
+    cr_assert_eq(loop_timer_new(loop, on_doomsday, NULL, &doomsday), 0);
+    loop_timer_set(doomsday, clock_now_ns() + 10 * NS_PER_S);
+}
+
+static void finish(void) {
+    cr_assert_eq(waitpid(-1, NULL, WNOHANG), -1);
+    cr_assert_eq(errno, ECHILD, "no child is left behind");
+    loop_timer_free(doomsday);
+    loop_free(loop);
+}
+
+static void look_up(resolve_lookup_fn *lookup, uint64_t timeout_ns) {
+    struct resolve *r;
+    calls = 0;
+    cr_assert_eq(resolve_start_with(loop, "some.host", 4711, timeout_ns, lookup, on_resolved, NULL, &r), 0);
+    cr_assert_eq(calls, 0, "never from inside");
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert_eq(calls, 1);
+}
+
+/* ---- without asking ---- */
+
+static void check_now(const char *host, size_t n, const char *first) {
+    struct addr a[RESOLVE_ADDRS_MAX];
+    size_t len = 0;
+    char out[ADDR_TEXT_MAX];
+    cr_assert_eq(resolve_now(host, 7, a, &len), 0, "%s", host);
+    cr_assert_eq(len, n, "%s: %zu", host, len);
+    addr_to_text(&a[0], out);
+    cr_assert_str_eq(out, first);
+}
+
+Test(resolve, literals_and_localhost_are_answered_without_asking) {
+    check_now("10.1.2.3", 1, "10.1.2.3:7");
+    check_now("::1", 1, "[::1]:7");
+    check_now("[fe80::2]", 1, "[fe80::2]:7");
+    check_now("localhost", 2, "127.0.0.1:7");
+    check_now("LocalHost", 2, "127.0.0.1:7");
+    check_now("localhost.", 2, "127.0.0.1:7");
+}
+
+Test(resolve, the_own_host_name_is_answered_without_asking) {
+    char own[256] = "";
+    cr_assert_eq(gethostname(own, sizeof own - 1), 0);
+    struct addr a[RESOLVE_ADDRS_MAX];
+    size_t n;
+    cr_assert_eq(resolve_now(own, 7, a, &n), 0, "%s", own);
+    cr_assert(n >= 2 && addr_is_loopback(&a[0]));
+    own[strcspn(own, ".")] = '\0';
+    cr_assert(resolve_is_own_name(own));
+}
+
+Test(resolve, other_names_need_a_look_up_and_nonsense_is_refused) {
+    struct addr a[RESOLVE_ADDRS_MAX];
+    size_t n;
+    char longest[RESOLVE_NAME_MAX + 2];
+    memset(longest, 'a', sizeof longest - 1);
+    longest[RESOLVE_NAME_MAX] = '\0';
+    cr_assert_eq(resolve_now("node-1.cluster", 7, a, &n), RESOLVE_E_LOOKUP);
+    cr_assert_eq(resolve_now("notlocalhost", 7, a, &n), RESOLVE_E_LOOKUP);
+    cr_assert_eq(resolve_now(longest, 7, a, &n), RESOLVE_E_LOOKUP);
+    longest[RESOLVE_NAME_MAX] = 'a';
+    longest[RESOLVE_NAME_MAX + 1] = '\0';
+    cr_assert_eq(resolve_now(longest, 7, a, &n), -EINVAL);
+    cr_assert_eq(resolve_now("", 7, a, &n), -EINVAL);
+    cr_assert_eq(resolve_now("a b", 7, a, &n), -EINVAL);
+    cr_assert_eq(resolve_now("a\n", 7, a, &n), -EINVAL);
+    cr_assert_eq(resolve_now("1.2.3.4:5", 7, a, &n), -EINVAL);
+}
+
+/* ---- in a child ---- */
+
+static int find_two(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX], size_t *ret_n) {
+    if (strcmp(host, "some.host") != 0 || addr_from_literal("10.0.0.1", port, &ret[0]) != 0 ||
+        addr_from_literal("fd00::1", port, &ret[1]) != 0)
+        return EAI_FAIL;
+    *ret_n = 2;
+    return 0;
+}
+
+Test(resolve, a_look_up_gives_the_addresses_with_the_port, .init = begin, .fini = finish) {
+    look_up(find_two, NS_PER_S);
+    cr_assert_eq(code, 0);
+    cr_assert_eq(n_got, 2);
+    char out[ADDR_TEXT_MAX];
+    addr_to_text(&got[1], out);
+    cr_assert_str_eq(out, "[fd00::1]:4711");
+}
+
+static int find_nothing(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX], size_t *ret_n) {
+    (void)host, (void)port, (void)ret, (void)ret_n;
+    return EAI_NONAME;
+}
+static int find_later(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX], size_t *ret_n) {
+    (void)host, (void)port, (void)ret, (void)ret_n;
+    return EAI_AGAIN;
+}
+static int find_error(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX], size_t *ret_n) {
+    (void)host, (void)port, (void)ret, (void)ret_n;
+    errno = EMFILE;
+    return EAI_SYSTEM;
+}
+
+Test(resolve, failures_are_told_with_the_name, .init = begin, .fini = finish) {
+    look_up(find_nothing, NS_PER_S);
+    cr_assert_eq(code, -ENOENT);
+    cr_assert(strstr(text, "'some.host'") != NULL, "%s", text);
+    look_up(find_later, NS_PER_S);
+    cr_assert_eq(code, -EAGAIN);
+    look_up(find_error, NS_PER_S);
+    cr_assert_eq(code, -EMFILE);
+}
+
+static int crash(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX], size_t *ret_n) {
+    (void)host, (void)port, (void)ret, (void)ret_n;
+    (void)kill(getpid(), SIGKILL);
+    return 0;
+}
+
+Test(resolve, a_child_that_dies_is_an_answer_too, .init = begin, .fini = finish) {
+    look_up(crash, 5 * NS_PER_S);
+    cr_assert_eq(code, -ECHILD);
+    cr_assert_eq(n_got, 0);
+}
+
+static int never(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX], size_t *ret_n) {
+    (void)host, (void)port, (void)ret, (void)ret_n;
+    while (pause() < 0)
+        continue;
+    return 0;
+}
+
+Test(resolve, a_resolver_that_never_answers_is_given_up_at_the_deadline, .init = begin, .fini = finish) {
+    uint64_t began_ns = clock_now_ns();
+    look_up(never, 50 * NS_PER_MS);
+    cr_assert_eq(code, -ETIMEDOUT);
+    cr_assert_geq(clock_now_ns() - began_ns, 50 * NS_PER_MS);
+    cr_assert_lt(clock_now_ns() - began_ns, 2 * NS_PER_S);
+}
+
+Test(resolve, a_look_up_that_is_given_up_kills_its_child_and_never_answers, .init = begin, .fini = finish) {
+    struct resolve *r;
+    calls = 0;
+    cr_assert_eq(resolve_start_with(loop, "some.host", 1, NS_PER_S, never, on_resolved, NULL, &r), 0);
+    resolve_free(r);
+    cr_assert_eq(loop_turn(loop), 0);
+    cr_assert_eq(calls, 0);
+}
+
+/* The address tells how many descriptors the child has, and whether a signal handler is left. */
+static int count_open(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX], size_t *ret_n) {
+    (void)host;
+    unsigned open = 0;
+    DIR *d = opendir("/proc/self/fd");
+    if (d == NULL)
+        return EAI_FAIL;
+    const struct dirent *e;
+    while ((e = readdir(d)) != NULL)
+        /* Numbers that high are valgrind's own. */
+        open += e->d_name[0] != '.' && atoi(e->d_name) > 2 && atoi(e->d_name) < 512 &&
+                atoi(e->d_name) != dirfd(d);
+    (void)closedir(d);
+    struct sigaction old;
+    (void)sigaction(SIGUSR1, NULL, &old);
+    char literal[32];
+    (void)snprintf(literal, sizeof literal, "10.0.%u.%u", open,
+                   old.sa_handler == SIG_DFL || old.sa_handler == SIG_IGN ? 0U : 1U);
+    *ret_n = 1;
+    return addr_from_literal(literal, port, &ret[0]) == 0 ? 0 : EAI_FAIL;
+}
+
+static void on_signal(void *arg, int signo) { (void)arg, (void)signo; }
+
+Test(resolve, the_child_keeps_nothing_of_the_agent_open, .init = begin, .fini = finish) {
+    struct loop_signal *s;
+    cr_assert_eq(loop_signal_new(loop, SIGUSR1, on_signal, NULL, &s), 0);
+    int pipe_fds[2];
+    cr_assert_eq(pipe(pipe_fds), 0); /* not even what is not close-on-exec */
+    look_up(count_open, 5 * NS_PER_S);
+    char out[ADDR_TEXT_MAX];
+    cr_assert_eq(code, 0);
+    addr_host_text(&got[0], out);
+    cr_assert_str_eq(out, "10.0.1.0", "one descriptor, its pipe; no handler");
+    (void)close(pipe_fds[0]);
+    (void)close(pipe_fds[1]);
+    loop_signal_free(s);
+}
+
+/* The real resolver: which answer it gives depends on the machine, that it gives one does not. */
+Test(resolve, the_real_resolver_answers, .init = begin, .fini = finish) {
+    struct resolve *r;
+    calls = 0;
+    cr_assert_eq(resolve_start(loop, "muster-test.invalid", 1, NS_PER_S, on_resolved, NULL, &r), 0);
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert_lt(code, 0);
+    cr_assert(strstr(text, "muster-test.invalid") != NULL);
+}

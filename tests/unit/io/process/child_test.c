@@ -1,0 +1,376 @@
+#include "io/process/child.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/process/reaper.h"
+
+/* A NULL-terminated list of strings, as execve(2) wants it typed. */
+#define ARGV(...) ((char *const *)(uintptr_t)(const char *const[]){__VA_ARGS__})
+
+static const unsigned kernels[] = {0, CHILD_WITHOUT_CLONE3, CHILD_WITHOUT_PIDFD,
+                                   CHILD_WITHOUT_CLOSE_RANGE};
+
+static char *worker(void) {
+    char *path = getenv("WORKER");
+    cr_assert(path != NULL, "WORKER must name tests/process/worker");
+    return path;
+}
+
+static void arm(void) { (void)alarm(30); }
+TestSuite(child, .init = arm);
+
+/* Runs spec with its output in a pipe; the first 4095 bytes of it. */
+static void output_of(struct child_spec *spec, char out[4096], int *ret_status) {
+    int fds[2];
+    cr_assert(pipe2(fds, O_CLOEXEC) == 0);
+    spec->stdout_fd = fds[1];
+    struct child c;
+    struct err err = {0};
+    int r = child_spawn(spec, &c, &err);
+    cr_assert(r == 0, "%s", err.text);
+    close(fds[1]);
+    size_t len = 0;
+    for (ssize_t n; (n = read(fds[0], out + len, 4095 - len)) > 0;)
+        len += (size_t)n;
+    out[len] = '\0';
+    close(fds[0]);
+    cr_assert(waitpid(c.pid, ret_status, 0) == c.pid);
+    child_fini(&c);
+}
+
+Test(child, runs_a_program_with_every_kind_of_kernel) {
+    for (size_t i = 0; i < ARRAY_SIZE(kernels); i++) {
+        struct child_spec spec = CHILD_SPEC_INIT;
+        spec.argv = ARGV(worker(), "print=hello", "sid", "cwd", "exit=3", NULL);
+        spec.setsid = true;
+        spec.cwd = "/";
+        spec.without = kernels[i];
+        char out[4096];
+        int status;
+        output_of(&spec, out, &status);
+        cr_expect_str_eq(out, "hello\nleader\n/\n");
+        cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+    }
+}
+
+Test(child, has_a_pidfd_only_where_the_kernel_has) {
+    for (size_t i = 0; i < ARRAY_SIZE(kernels); i++) {
+        struct child_spec spec = CHILD_SPEC_INIT;
+        spec.argv = ARGV(worker(), "wait", NULL);
+        spec.without = kernels[i];
+        struct child c;
+        cr_assert(child_spawn(&spec, &c, NULL) == 0);
+        cr_expect_eq(c.pidfd >= 0, !(kernels[i] & CHILD_WITHOUT_PIDFD));
+        cr_expect_eq(child_kill(&c, SIGKILL), 0);
+        cr_expect_eq(waitpid(c.pid, NULL, 0), c.pid);
+        child_fini(&c);
+    }
+}
+
+Test(child, inherits_no_descriptor_mask_or_disposition) {
+    int leak = open("/dev/null", O_RDONLY); /* not close-on-exec */
+    cr_assert(leak > 2);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGTTOU, SIG_IGN);
+    sigset_t some;
+    sigemptyset(&some);
+    sigaddset(&some, SIGTERM);
+    sigprocmask(SIG_BLOCK, &some, NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(kernels); i++) {
+        struct child_spec spec = CHILD_SPEC_INIT;
+        spec.argv = ARGV(worker(), "fds", "mask", NULL);
+        spec.without = kernels[i];
+        char out[4096];
+        int status;
+        output_of(&spec, out, &status);
+        cr_expect_str_eq(out, "end\nend\n");
+    }
+    close(leak);
+}
+
+Test(child, takes_streams_that_are_swapped) {
+    char path[] = "/tmp/muster-child-XXXXXX";
+    int file = mkstemp(path);
+    cr_assert(file >= 0);
+    int saved_out = dup(1), saved_err = dup(2);
+    dup2(file, 2);
+    struct child_spec spec = CHILD_SPEC_INIT;
+    spec.argv = ARGV("sh", "-c", "echo to-out; echo to-err >&2", NULL);
+    spec.stdout_fd = 2;
+    spec.stderr_fd = 1;
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dup2(null, 1);
+    struct child c;
+    int r = child_spawn(&spec, &c, NULL);
+    dup2(saved_out, 1);
+    dup2(saved_err, 2);
+    cr_assert(r == 0);
+    waitpid(c.pid, NULL, 0);
+    child_fini(&c);
+    char text[64] = "";
+    cr_assert(pread(file, text, sizeof text - 1, 0) > 0);
+    cr_expect_str_eq(text, "to-out\n");
+    close(null), close(saved_out), close(saved_err), close(file);
+    unlink(path);
+}
+
+Test(child, is_bound_to_the_processors_named) {
+    cpu_set_t mine, one;
+    cr_assert(sched_getaffinity(0, sizeof mine, &mine) == 0);
+    int cpu = 0;
+    while (!CPU_ISSET(cpu, &mine))
+        cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    struct child_spec spec = CHILD_SPEC_INIT;
+    spec.argv = ARGV("sh", "-c", "grep Cpus_allowed_list /proc/self/status", NULL);
+    spec.cpuset = &one;
+    spec.cpuset_bytes = sizeof one;
+    char out[4096], expected[64];
+    int status;
+    output_of(&spec, out, &status);
+    snprintf(expected, sizeof expected, "Cpus_allowed_list:\t%d\n", cpu);
+    cr_expect_str_eq(out, expected);
+}
+
+static bool no_policies_here(void) {
+    return syscall(SYS_get_mempolicy, NULL, NULL, 0UL, NULL, 0UL) < 0;
+}
+
+Test(child, is_bound_to_the_memory_named) {
+    if (no_policies_here())
+        cr_skip_test("get_mempolicy() is refused here");
+    static const struct {
+        enum child_memory memory;
+        unsigned without;
+        const char *words;
+    } cases[] = {
+        {CHILD_MEMORY_DEFAULT, 0, " default\n"},
+        {CHILD_MEMORY_BIND, 0, " bind 0\n"},
+        {CHILD_MEMORY_PREFER, CHILD_WITHOUT_PREFERRED_MANY, " preferred 0\n"},
+        {CHILD_MEMORY_PREFER, 0, " preferred-many 0\n"}, /* needs Linux 5.15 */
+    };
+    unsigned long nodes[4] = {1};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct child_spec spec = CHILD_SPEC_INIT;
+        spec.argv = ARGV(worker(), "bound", NULL);
+        spec.memory = cases[i].memory;
+        spec.memory_nodes = nodes;
+        spec.memory_nodes_bytes = sizeof nodes;
+        spec.without = cases[i].without;
+        char out[4096];
+        int status;
+        output_of(&spec, out, &status);
+        cr_expect(strstr(out, cases[i].words) != NULL, "'%s' lacks '%s'", out, cases[i].words);
+        cr_expect_eq(status, 0);
+    }
+}
+
+static void expect_failure(struct child_spec *spec, int code, const char *words) {
+    for (size_t i = 0; i < ARRAY_SIZE(kernels); i++) {
+        spec->without = kernels[i];
+        struct child c = CHILD_INIT;
+        struct err err = {0};
+        int r = child_spawn(spec, &c, &err);
+        cr_expect_eq(r, code);
+        cr_expect(strstr(err.text, words) != NULL, "'%s' lacks '%s'", err.text, words);
+        cr_expect(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD, "left a child behind");
+    }
+}
+
+Test(child, says_which_step_failed) {
+    char dir[] = "/tmp/muster-child-XXXXXX";
+    cr_assert(mkdtemp(dir) != NULL);
+    char plain[64], script[64], nosuch[64];
+    snprintf(plain, sizeof plain, "%s/plain", dir);
+    snprintf(script, sizeof script, "%s/script", dir);
+    snprintf(nosuch, sizeof nosuch, "%s/nosuch", dir);
+    int fd = open(plain, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    cr_assert(write(fd, "echo\n", 5) == 5);
+    close(fd);
+    fd = open(script, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+    cr_assert(write(fd, "#!/no/such/interpreter\n", 23) == 23);
+    close(fd);
+
+    struct child_spec spec = CHILD_SPEC_INIT;
+    spec.argv = ARGV(plain, NULL);
+    expect_failure(&spec, -EACCES, "cannot run ");
+    expect_failure(&spec, -EACCES, "plain: Permission denied");
+    spec.argv = ARGV(nosuch, NULL);
+    expect_failure(&spec, -ENOENT, "nosuch: No such file or directory");
+    spec.argv = ARGV(script, NULL);
+    expect_failure(&spec, -ENOENT, "interpreter");
+    spec.argv = ARGV("muster-no-such-program", NULL);
+    expect_failure(&spec, -ENOENT, "not found on PATH");
+    char path_is_dir[80];
+    snprintf(path_is_dir, sizeof path_is_dir, "PATH=%s", dir);
+    spec.envp = ARGV(path_is_dir, NULL);
+    spec.argv = ARGV("plain", NULL);
+    expect_failure(&spec, -EACCES, "not executable");
+    spec.envp = NULL;
+    spec.argv = ARGV("true", NULL);
+    spec.cwd = nosuch;
+    expect_failure(&spec, -ENOENT, "cannot enter the directory ");
+    cr_assert(chmod(plain, 0755) == 0);
+    spec.cwd = NULL;
+    spec.argv = ARGV(plain, NULL);
+    expect_failure(&spec, -ENOEXEC, "#!/bin/sh");
+    unlink(plain), unlink(script), rmdir(dir);
+}
+
+/* No machine has a node 4000. */
+Test(child, says_that_there_is_no_such_memory) {
+    if (no_policies_here())
+        cr_skip_test("get_mempolicy() is refused here");
+    unsigned long nodes[64] = {0};
+    nodes[4000 / 64] = 1UL << 4000 % 64;
+    struct child_spec spec = CHILD_SPEC_INIT;
+    spec.argv = ARGV("true", NULL);
+    spec.memory_nodes = nodes;
+    spec.memory_nodes_bytes = sizeof nodes;
+    spec.memory = CHILD_MEMORY_BIND;
+    expect_failure(&spec, -EINVAL, "cannot bind it to its NUMA nodes' memory: Invalid argument");
+    spec.memory = CHILD_MEMORY_PREFER;
+    expect_failure(&spec, -EINVAL, "(none of them has memory that may be used here)");
+}
+
+Test(child, many_report_on_one_pipe) {
+    int report_r, report_w;
+    cr_assert(child_pipe(&report_r, &report_w) == 0);
+    enum { N = 8 };
+    struct child c[N];
+    struct child_spec spec = CHILD_SPEC_INIT;
+    spec.report_fd = report_w;
+    for (uint32_t i = 0; i < N; i++) {
+        spec.argv = ARGV(i % 2 == 0 ? worker() : "/no/such/program", NULL);
+        spec.report_tag = i;
+        cr_assert(child_spawn(&spec, &c[i], NULL) == 0);
+    }
+    close(report_w);
+    unsigned failed = 0;
+    struct child_report report;
+    int r;
+    while ((r = child_report_read(report_r, &report)) != 0) {
+        if (r == -EAGAIN) {
+            struct pollfd p = {.fd = report_r, .events = POLLIN};
+            poll(&p, 1, -1);
+            continue;
+        }
+        cr_assert(r == 1);
+        cr_assert(report.tag < N);
+        failed |= 1U << report.tag;
+        struct err err = {0};
+        spec.argv = ARGV("/no/such/program", NULL);
+        cr_expect_eq(child_report_text(&report, &spec, &err), -ENOENT);
+        cr_expect_str_eq(err.text, "cannot run /no/such/program: No such file or directory");
+    }
+    cr_expect_eq(failed, 0xaaU);
+    close(report_r);
+    for (int i = 0; i < N; i++) {
+        cr_expect_eq(waitpid(c[i].pid, NULL, 0), c[i].pid);
+        child_fini(&c[i]);
+    }
+}
+
+/* --- the reaper --- */
+
+struct seen {
+    struct loop *loop;
+    struct child_watch *watch;
+    int zombies, exits, *left;
+    struct child_status status;
+    bool free_inside;
+};
+
+static void on_zombie(void *arg, pid_t pid) {
+    struct seen *s = arg;
+    s->zombies++;
+    cr_expect_eq(kill(pid, 0), 0, "the zombie is gone already");
+}
+
+static void on_exit_of(void *arg, const struct child_status *status) {
+    struct seen *s = arg;
+    s->exits++;
+    s->status = *status;
+    cr_expect_not(child_watch_alive(s->watch));
+    if (s->free_inside) {
+        child_watch_free(s->watch);
+        s->watch = NULL;
+    }
+    if (--*s->left == 0)
+        loop_quit(s->loop);
+}
+
+Test(child, exits_are_told_once_with_and_without_pidfds) {
+    for (size_t k = 0; k < ARRAY_SIZE(kernels); k++) {
+        struct loop *loop;
+        struct child_reaper *reaper;
+        cr_assert(loop_new(&loop) == 0 && child_reaper_new(loop, &reaper) == 0);
+        const char *const modes[] = {"exit=0", "exit=7", "signal=11", "signal=9"};
+        enum { N = 4 };
+        struct seen seen[N] = {0};
+        int left = N;
+        for (size_t i = 0; i < N; i++) {
+            struct child_spec spec = CHILD_SPEC_INIT;
+            spec.argv = ARGV(worker(), modes[i], NULL);
+            spec.without = kernels[k];
+            struct child c;
+            seen[i] = (struct seen){.loop = loop, .left = &left, .free_inside = i % 2 == 0};
+            cr_assert(child_spawn(&spec, &c, NULL) == 0);
+            cr_assert(child_watch_new(reaper, &c, on_zombie, on_exit_of, &seen[i],
+                                      &seen[i].watch) == 0);
+        }
+        cr_assert(loop_run(loop) == 0);
+        for (size_t i = 0; i < N; i++) {
+            cr_expect_eq(seen[i].zombies, 1);
+            cr_expect_eq(seen[i].exits, 1);
+            child_watch_free(seen[i].watch);
+        }
+        cr_expect(!seen[1].status.signalled && seen[1].status.code == 7);
+        cr_expect(seen[2].status.signalled && seen[2].status.code == SIGSEGV);
+        cr_expect(seen[3].status.signalled && seen[3].status.code == SIGKILL);
+        child_reaper_free(reaper);
+        loop_free(loop);
+    }
+}
+
+Test(child, strangers_are_reaped_silently) {
+    struct loop *loop;
+    struct child_reaper *reaper;
+    cr_assert(loop_new(&loop) == 0 && child_reaper_new(loop, &reaper) == 0);
+    pid_t stranger = fork();
+    if (stranger == 0)
+        _exit(5);
+    struct child_spec spec = CHILD_SPEC_INIT;
+    spec.argv = ARGV(worker(), "cat", "exit=1", NULL);
+    int in[2];
+    cr_assert(pipe2(in, O_CLOEXEC) == 0);
+    spec.stdin_fd = in[0];
+    struct child c;
+    int left = 1;
+    struct seen seen = {.loop = loop, .left = &left};
+    cr_assert(child_spawn(&spec, &c, NULL) == 0);
+    cr_assert(child_watch_new(reaper, &c, NULL, on_exit_of, &seen, &seen.watch) == 0);
+    cr_expect(child_reaper_knows(reaper, c.pid) && !child_reaper_knows(reaper, stranger));
+    siginfo_t si;
+    cr_assert(waitid(P_PID, (id_t)stranger, &si, WEXITED | WNOWAIT) == 0);
+    cr_assert(loop_turn(loop) == 0);
+    cr_expect(kill(stranger, 0) < 0 && errno == ESRCH, "the stranger is still a zombie");
+    close(in[0]), close(in[1]);
+    cr_assert(loop_run(loop) == 0);
+    cr_expect_eq(seen.status.code, 1);
+    child_watch_free(seen.watch);
+    child_reaper_free(reaper);
+    loop_free(loop);
+}

@@ -1,0 +1,356 @@
+#include "io/process/helper.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define DOOMSDAY_MS 10000
+#define SAID_MAX 4096
+
+static struct loop *loop;
+static char said[SAID_MAX];
+
+static void begin(void) { cr_assert_eq(loop_new(&loop), 0); }
+static void finish(void) { loop_free(loop); }
+
+TestSuite(helper, .init = begin, .fini = finish);
+
+/* All that the helpers write, until nobody can write any more. */
+static void hear(int fd) {
+    size_t n = 0;
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        cr_assert_eq(poll(&p, 1, DOOMSDAY_MS), 1, "no end of it");
+        ssize_t got = read(fd, said + n, sizeof said - 1 - n);
+        cr_assert_geq(got, 0);
+        if (got == 0)
+            break;
+        n += (size_t)got;
+    }
+    said[n] = '\0';
+    (void)close(fd);
+}
+
+/* Its answer; it has ended by then, and is reaped by its status. */
+static int ask(helper_fn *run, void *arg) {
+    int ours, theirs, status;
+    struct helper c;
+    cr_assert_eq(child_pipe(&ours, &theirs), 0);
+    cr_assert_eq(helper_start(loop, "a-helper", run, arg, theirs, &c), 0);
+    (void)close(theirs);
+    hear(ours);
+    cr_assert_eq(waitpid(helper_pid(&c), &status, 0), helper_pid(&c));
+    cr_assert(WIFEXITED(status), "%#x: %s", status, said);
+    helper_end(&c); /* somebody else has reaped it */
+    cr_assert_eq(helper_pid(&c), 0);
+    return WEXITSTATUS(status);
+}
+
+static void no_child_is_left(void) {
+    cr_assert_eq(waitpid(-1, NULL, WNOHANG), -1);
+    cr_assert_eq(errno, ECHILD, "no child is left behind");
+}
+
+static int say_arg(int fd, void *arg) { return helper_tell(fd, arg, strlen(arg)) ? 7 : 1; }
+
+Test(helper, says_what_it_found_and_ends_with_what_it_returns) {
+    char text[] = "found";
+    cr_assert_eq(ask(say_arg, text), 7);
+    cr_assert_str_eq(said, "found");
+    no_child_is_left();
+}
+
+static int say_name(int fd, void *arg) {
+    (void)arg;
+    char name[64] = "";
+    FILE *f = fopen("/proc/self/comm", "re");
+    if (f == NULL || fgets(name, sizeof name, f) == NULL)
+        return 1;
+    return helper_tell(fd, name, strlen(name)) ? 0 : 1;
+}
+
+Test(helper, goes_by_its_name) {
+    cr_assert_eq(ask(say_name, NULL), 0);
+    cr_assert_str_eq(said, "a-helper\n");
+}
+
+static int say_descriptors(int fd, void *arg) {
+    (void)arg;
+    char text[SAID_MAX] = "", target[256];
+    DIR *dir = opendir("/proc/self/fd");
+    for (int i = 0; i < 512; i++) { /* numbers above are valgrind's own */
+        char path[64];
+        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", i);
+        ssize_t n = readlink(path, target, sizeof target - 1);
+        if (n < 0 || i == dirfd(dir))
+            continue;
+        target[n] = '\0';
+        size_t len = strlen(text);
+        (void)snprintf(text + len, sizeof text - len, "%d %.5s%s\n", i, target,
+                       (fcntl(i, F_GETFD) & FD_CLOEXEC) != 0 ? " cloexec" : "");
+    }
+    return helper_tell(fd, text, strlen(text)) ? 0 : 1;
+}
+
+Test(helper, holds_one_descriptor_and_no_terminal) {
+    cr_assert_geq(open("/dev/zero", O_RDONLY), 0);
+    cr_assert_eq(dup2(STDERR_FILENO, 100), 100);
+    cr_assert_eq(ask(say_descriptors, NULL), 0);
+    cr_assert_str_eq(said, "0 /dev/\n1 /dev/\n2 /dev/\n3 pipe: cloexec\n");
+}
+
+static int speak(int fd, void *arg) {
+    (void)arg;
+    return helper_tell(STDOUT_FILENO, "out", 3) && helper_tell(STDERR_FILENO, "err", 3) && helper_tell(fd, "fd", 2) ? 7 : 1;
+}
+
+Test(helper, speaks_on_the_descriptors_that_it_is_given) {
+    int all[3][2], status;
+    struct helper c;
+    for (int i = 0; i < 3; i++)
+        cr_assert_eq(child_pipe(&all[i][0], &all[i][1]), 0);
+    cr_assert_eq(helper_start_speaking(loop, "a-helper", speak, NULL, all[0][1], all[1][1], all[2][1], &c), 0);
+    static const char *const want[] = {"fd", "out", "err"};
+    for (int i = 0; i < 3; i++) {
+        (void)close(all[i][1]);
+        hear(all[i][0]);
+        cr_assert_str_eq(said, want[i]);
+    }
+    cr_assert_eq(waitpid(helper_pid(&c), &status, 0), helper_pid(&c));
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    helper_end(&c);
+}
+
+Test(helper, may_be_given_any_descriptor) {
+    char text[] = "x";
+    int ours, theirs;
+    struct helper c;
+    for (int at = 0; at < 6; at++) {
+        if (at == STDERR_FILENO) /* Criterion's */
+            continue;
+        cr_assert_eq(child_pipe(&ours, &theirs), 0);
+        int in = fcntl(ours, F_DUPFD_CLOEXEC, 10), out = fcntl(theirs, F_DUPFD_CLOEXEC, 10);
+        (void)close(ours);
+        (void)close(theirs);
+        int was = fcntl(at, F_DUPFD_CLOEXEC, 10);
+        cr_assert_eq(dup2(out, at), at);
+        (void)close(out);
+        cr_assert_eq(helper_start(loop, "a-helper", say_arg, text, at, &c), 0);
+        if (was >= 0)
+            cr_assert_eq(dup2(was, at), at);
+        (void)close(was >= 0 ? was : at);
+        hear(in);
+        cr_assert_str_eq(said, "x", "descriptor %d", at);
+        helper_end(&c);
+    }
+    no_child_is_left();
+}
+
+/* ---- signals ---- */
+
+static int shared_fd;
+static void on_signal(int signo) {
+    (void)signo;
+    (void)!write(shared_fd, "!", 1);
+}
+
+static int raise_all(int fd, void *arg) {
+    (void)arg;
+    static const int quiet[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
+                                SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGCHLD};
+    for (size_t i = 0; i < ARRAY_SIZE(quiet); i++)
+        (void)raise(quiet[i]);
+    sigset_t blocked;
+    (void)sigprocmask(SIG_SETMASK, NULL, &blocked);
+    for (int s = 1; s < NSIG; s++)
+        if (sigismember(&blocked, s) == 1)
+            return 2;
+    struct sigaction sa;
+    for (int s = 1; s < NSIG; s++)
+        if (sigaction(s, NULL, &sa) == 0 && sa.sa_handler != SIG_DFL && sa.sa_handler != SIG_IGN)
+            return 3;
+    (void)sigaction(SIGSEGV, NULL, &sa);
+    return sa.sa_handler == SIG_DFL && helper_tell(fd, "alive", 5) ? 0 : 1;
+}
+
+Test(helper, takes_no_part_in_the_signals_of_the_process) {
+    static const int handled[] = {SIGTERM, SIGUSR1, SIGCHLD, SIGSEGV, SIGWINCH};
+    int ends[2];
+    char c;
+    cr_assert_eq(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    shared_fd = ends[1];
+    for (size_t i = 0; i < ARRAY_SIZE(handled); i++)
+        (void)signal(handled[i], on_signal);
+    (void)signal(SIGBUS, SIG_IGN);
+    sigset_t mask, after;
+    (void)sigemptyset(&mask);
+    (void)sigaddset(&mask, SIGWINCH);
+    (void)sigaddset(&mask, SIGCHLD);
+    (void)sigprocmask(SIG_SETMASK, &mask, NULL);
+    cr_assert_eq(ask(raise_all, NULL), 0);
+    cr_assert_str_eq(said, "alive");
+    cr_assert_eq(read(ends[0], &c, 1), -1, "none of our handlers has run");
+    (void)sigprocmask(SIG_SETMASK, NULL, &after);
+    cr_assert(sigismember(&after, SIGWINCH) == 1 && sigismember(&after, SIGTERM) == 0,
+              "our mask is as it was");
+}
+
+/* ---- its end ---- */
+
+static int hang(int fd, void *arg) {
+    (void)arg;
+    (void)!helper_tell(fd, "here", 4);
+    while (pause() < 0)
+        continue;
+    return 0;
+}
+
+/* It hangs by then. */
+static struct helper start_hanging(int *ret_fd) {
+    int theirs;
+    char here[4];
+    struct helper c;
+    struct pollfd p = {.events = POLLIN};
+    cr_assert_eq(child_pipe(ret_fd, &theirs), 0);
+    cr_assert_eq(helper_start(loop, "a-helper", hang, NULL, theirs, &c), 0);
+    (void)close(theirs);
+    p.fd = *ret_fd;
+    cr_assert_eq(poll(&p, 1, DOOMSDAY_MS), 1);
+    cr_assert_eq(read(*ret_fd, here, sizeof here), 4);
+    return c;
+}
+
+Test(helper, one_that_hangs_is_killed_and_reaped) {
+    int fd;
+    struct helper c = start_hanging(&fd);
+    helper_end(&c);
+    cr_assert_eq(helper_pid(&c), 0);
+    hear(fd);
+    no_child_is_left();
+}
+
+Test(helper, one_that_hangs_is_killed_and_reaped_without_pidfds) {
+    int fd;
+    struct helper c = start_hanging(&fd);
+    (void)close(c.child.pidfd);
+    c.child.pidfd = -1;
+    helper_end(&c);
+    hear(fd);
+    no_child_is_left();
+}
+
+/* A driver that hangs is below the helper until it ends, also when nobody waits for it. */
+static int leave_child(int fd, void *arg) {
+    (void)arg;
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)close(fd);
+        while (pause() < 0)
+            continue;
+    }
+    return helper_tell(fd, &pid, sizeof pid) ? 0 : 1;
+}
+
+Test(helper, one_that_is_let_go_stays_until_its_children_are_gone) {
+    struct child_reaper *reaper;
+    struct helper c;
+    int ours, theirs;
+    pid_t below;
+    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
+    cr_assert_eq(child_pipe(&ours, &theirs), 0);
+    cr_assert_eq(helper_start(loop, "a-helper", leave_child, NULL, theirs, &c), 0);
+    (void)close(theirs);
+    hear(ours); /* to its end: the helper holds it no more */
+    memcpy(&below, said, sizeof below);
+    pid_t pid = helper_pid(&c);
+    helper_let_go(&c);
+    child_reaper_run(reaper);
+    cr_assert(child_reaper_knows(reaper, pid));
+    cr_assert_eq(kill(below, SIGKILL), 0);
+    siginfo_t info;
+    cr_assert_eq(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    cr_assert_eq(info.si_code, CLD_EXITED, "it was not killed");
+    child_reaper_run(reaper);
+    no_child_is_left();
+    child_reaper_free(reaper);
+}
+
+Test(helper, none_is_ended_without_harm) {
+    struct helper c = HELPER_INIT;
+    helper_end(&c);
+    no_child_is_left();
+}
+
+/* Whatever a worker leaves is killed, unless the reaper knows it. */
+Test(helper, is_known_to_the_reaper_and_reaped_by_it) {
+    struct child_reaper *reaper;
+    int fd;
+    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
+    struct helper c = start_hanging(&fd);
+    pid_t pid = helper_pid(&c);
+    cr_assert(pid > 0 && child_reaper_knows(reaper, pid));
+    helper_end(&c);
+    cr_assert_eq(helper_pid(&c), 0);
+    cr_assert(child_reaper_knows(reaper, pid), "the kernel may hold it for long");
+    hear(fd); /* its end */
+    siginfo_t info;
+    cr_assert_eq(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    child_reaper_run(reaper);
+    cr_assert_not(child_reaper_knows(reaper, pid));
+    no_child_is_left();
+    child_reaper_free(reaper);
+}
+
+Test(helper, one_that_outlives_the_reaper_is_forgotten_with_it) {
+    struct child_reaper *reaper;
+    int fd;
+    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
+    struct helper c = start_hanging(&fd);
+    pid_t pid = helper_pid(&c);
+    helper_end(&c);
+    child_reaper_free(reaper); /* it has not been reaped */
+    cr_assert_null(loop_reaper(loop));
+    cr_assert_eq(waitpid(pid, NULL, 0), pid);
+    (void)close(fd);
+}
+
+Test(helper, one_that_the_reaper_took_is_ended_without_harm) {
+    struct child_reaper *reaper;
+    char text[] = "found";
+    int ours, theirs;
+    struct helper c;
+    siginfo_t info;
+    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
+    cr_assert_eq(child_pipe(&ours, &theirs), 0);
+    cr_assert_eq(helper_start(loop, "a-helper", say_arg, text, theirs, &c), 0);
+    (void)close(theirs);
+    hear(ours);
+    cr_assert_eq(waitid(P_PID, (id_t)helper_pid(&c), &info, WEXITED | WNOWAIT), 0);
+    child_reaper_run(reaper);
+    cr_assert_eq(helper_pid(&c), 0);
+    helper_end(&c);
+    no_child_is_left();
+    child_reaper_free(reaper);
+}
+
+Test(helper, dies_with_its_process) {
+    int ours, theirs, status;
+    struct helper c;
+    cr_assert_eq(child_pipe(&ours, &theirs), 0);
+    pid_t between = fork();
+    if (between == 0)
+        _exit(helper_start(loop, "a-helper", hang, NULL, theirs, &c) < 0 ? 1 : 0);
+    (void)close(theirs);
+    cr_assert_eq(waitpid(between, &status, 0), between);
+    cr_assert_eq(status, 0);
+    hear(ours); /* ends when the helper has */
+}

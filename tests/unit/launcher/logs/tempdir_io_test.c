@@ -1,0 +1,147 @@
+#include "launcher/logs/tempdir_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "launcher/logs/logdir_io.h"
+
+static char base[64];
+
+static void setup(void) {
+    (void)snprintf(base, sizeof base, "/tmp/tempdir-test-XXXXXX");
+    cr_assert_not_null(mkdtemp(base));
+    cr_assert_eq(setenv("TMPDIR", base, 1), 0);
+}
+static void teardown(void) { cr_assert_eq(logdir_remove_tree(base), 0); }
+TestSuite(tempdir_io, .init = setup, .fini = teardown);
+
+static uint32_t sweep(void) { return tempdir_sweep(clock_now_ns() + 10 * NS_PER_S); }
+
+static bool is_there(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+static void add_file(const char *dir, const char *name) {
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "we");
+    cr_assert_not_null(f);
+    cr_assert_eq(fclose(f), 0);
+}
+
+Test(tempdir_io, is_private) {
+    char *dir = NULL;
+    int claim;
+    struct err err = {0};
+    cr_assert_eq(tempdir_make(&dir, &claim, &err), 0, "%s", err.text);
+    cr_assert_eq(strncmp(dir, base, strlen(base)), 0);
+    struct stat st;
+    cr_assert_eq(stat(dir, &st), 0);
+    cr_assert_eq(st.st_mode & 0777, 0700);
+    (void)close(claim);
+    free(dir);
+    cr_assert_eq(setenv("TMPDIR", "/nonexistent", 1), 0);
+    cr_assert_eq(tempdir_make(&dir, &claim, &err), -ENOENT);
+}
+
+/* Makes one, with a tree in it, in a child that waits to be killed. */
+static pid_t make_in_child(char path[256]) {
+    int fds[2];
+    cr_assert_eq(pipe(fds), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char *dir = NULL, *node = NULL;
+        int claim;
+        if (tempdir_make(&dir, &claim, NULL) == 0 &&
+            logdir_make_generation(dir, "1.1", "n", &node, NULL) == 0)
+            (void)!write(fds[1], dir, strlen(dir) + 1);
+        for (;;)
+            (void)pause();
+    }
+    (void)close(fds[1]);
+    cr_assert_gt(read(fds[0], path, 256), 0);
+    (void)close(fds[0]);
+    return pid;
+}
+
+Test(tempdir_io, what_a_killed_process_left_goes_and_what_a_living_one_has_stays) {
+    char left[256], lives[256], outside[256], link[512];
+    pid_t gone = make_in_child(left), other = make_in_child(lives);
+    (void)snprintf(outside, sizeof outside, "%s/outside", base);
+    cr_assert_eq(mkdir(outside, 0755), 0);
+    add_file(outside, "file");
+    (void)snprintf(link, sizeof link, "%s/link", left);
+    cr_assert_eq(symlink(outside, link), 0);
+    cr_assert_eq(sweep(), 0, "both live");
+    (void)kill(gone, SIGKILL);
+    (void)waitpid(gone, NULL, 0);
+    cr_assert_eq(sweep(), 1);
+    cr_assert_not(is_there(left));
+    cr_assert(is_there(lives));
+    (void)snprintf(link, sizeof link, "%s/file", outside);
+    cr_assert(is_there(link), "what a link names stays");
+    (void)kill(other, SIGKILL);
+    (void)waitpid(other, NULL, 0);
+    cr_assert_eq(sweep(), 1);
+}
+
+Test(tempdir_io, many_short_looks_do_what_one_long_look_does) {
+    char left[256], name[16];
+    pid_t gone = make_in_child(left);
+    for (int i = 0; i < 20; i++) {
+        (void)snprintf(name, sizeof name, "%d", i);
+        add_file(left, name);
+    }
+    (void)kill(gone, SIGKILL);
+    (void)waitpid(gone, NULL, 0);
+    int looks = 0;
+    for (uint32_t n = 0; n == 0; looks++) {
+        cr_assert_lt(looks, 30);
+        n = tempdir_sweep(clock_now_ns()); /* there is no time */
+    }
+    cr_assert_gt(looks, 20, "one thing in each");
+    cr_assert_not(is_there(left));
+}
+
+Test(tempdir_io, what_the_user_was_told_of_stays) {
+    char *dir = NULL;
+    int claim;
+    cr_assert_eq(tempdir_make(&dir, &claim, NULL), 0);
+    add_file(dir, "error.json");
+    tempdir_keep(dir);
+    (void)close(claim);
+    cr_assert_eq(sweep(), 0);
+    cr_assert(is_there(dir));
+    free(dir);
+}
+
+Test(tempdir_io, what_is_not_known_stays) {
+    static const char *const words[] = {"", "another boot\n"};
+    char path[256], owner[300];
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        (void)snprintf(path, sizeof path, "%s/muster-abcde%zu", base, i);
+        cr_assert_eq(mkdir(path, 0700), 0);
+        (void)snprintf(owner, sizeof owner, "%s/.muster-owner", path);
+        FILE *f = fopen(owner, "we");
+        cr_assert(f != NULL && fputs(words[i], f) >= 0 && fclose(f) == 0);
+        cr_assert_eq(sweep(), 0);
+        cr_assert(is_there(owner));
+    }
+    (void)snprintf(path, sizeof path, "%s/muster-empty0", base);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    cr_assert_eq(sweep(), 0);
+    cr_assert(is_there(path), "its owner may be about to claim it");
+    struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    cr_assert_eq(utimensat(AT_FDCWD, path, old, 0), 0);
+    cr_assert_eq(sweep(), 0);
+    cr_assert_not(is_there(path));
+}

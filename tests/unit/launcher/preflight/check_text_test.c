@@ -1,0 +1,128 @@
+#include "launcher/preflight/check_text.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct check_failures failures;
+static struct digest_comparison cmp;
+static struct strbuf said;
+
+static void fail(uint64_t node, const char *host, const char *code, const char *text) {
+    static struct digest d;
+    d.n_findings = 0;
+    digest_add(&d, DIGEST_WARN, "HCA-DOWN", "no failure");
+    digest_add(&d, DIGEST_FAIL, code, "%s", text);
+    check_failures_put(&failures, node, host, &d);
+}
+
+static void add_row(bool matters) {
+    cmp.rows[cmp.n++] = (struct digest_row){.what = matters ? "mtu" : "interface",
+                                        .code = matters ? "MTU-DIFFERS" : "NETIF-DIFFERS",
+                                        .matters = matters,
+                                        .n_nodes = 1,
+                                        .n_others = 3,
+                                        .nodes = xstrdup("host3"),
+                                        .value = xstrdup(matters ? "1400" : "br7"),
+                                        .others = xstrdup(matters ? "1500" : "eth0")};
+    cmp.matters = cmp.matters || matters;
+}
+
+static void begin(void) { cmp = (struct digest_comparison){.n_nodes = 4, .rows = xcalloc(2, sizeof(struct digest_row))}; }
+
+static void finish(void) {
+    check_failures_fini(&failures);
+    digest_comparison_fini(&cmp);
+    strbuf_fini(&said);
+}
+
+static const char *verdict(void) {
+    strbuf_clear(&said);
+    check_write_verdict(&cmp, &failures, &said);
+    return strbuf_text(&said);
+}
+
+static const char *nodes(void) {
+    strbuf_clear(&said);
+    check_write_nodes(&cmp, &failures, &said);
+    return strbuf_text(&said);
+}
+
+Test(check_text, nothing_failed, .init = begin, .fini = finish) {
+    cr_assert_str_eq(nodes(), "the 4 nodes are alike\n");
+    cr_assert_str_eq(verdict(), "");
+    add_row(false);
+    cr_assert_str_eq(verdict(), "", "it does no harm");
+}
+
+Test(check_text, failures_are_lined_up_below_the_differences, .init = begin, .fini = finish) {
+    add_row(true);
+    fail(2, "host2", "DISK-LOW", "8 MiB are free");
+    fail(10, "host10", "RING-BLOCKED", "nobody listens there");
+    cr_assert_str_eq(nodes(), "node   what  has   others\n"
+                              "host3  mtu   1400  the other 3: 1500  [MTU-DIFFERS]\n"
+                              "fail  host2   DISK-LOW      8 MiB are free\n"
+                              "fail  host10  RING-BLOCKED  nobody listens there\n");
+    cr_assert_str_eq(verdict(), "MTU-DIFFERS: host3 has mtu 1400, the other 3: 1500; DISK-LOW: host2; RING-BLOCKED: host10");
+}
+
+Test(check_text, what_a_node_says_again_replaces_what_it_said, .init = begin, .fini = finish) {
+    static const struct digest fine;
+    fail(1, "a", "DISK-LOW", "x");
+    fail(2, "b", "DISK-LOW", "x");
+    cr_assert_str_eq(verdict(), "DISK-LOW: a, b");
+    fail(1, "a", "GPU-LOST", "x");
+    cr_assert_str_eq(verdict(), "DISK-LOW: b; GPU-LOST: a");
+    check_failures_put(&failures, 1, "a", &fine);
+    check_failures_drop(&failures, 3);
+    cr_assert_str_eq(verdict(), "DISK-LOW: b");
+    check_failures_drop(&failures, 2);
+    cr_assert_str_eq(verdict(), "");
+}
+
+/* Several failures of one code on one node, and more nodes than are named. */
+Test(check_text, a_verdict_names_a_node_once_and_few_of_many, .init = begin, .fini = finish) {
+    static struct digest d;
+    for (uint64_t node = 1; node <= 10; node++) {
+        char host[16];
+        (void)snprintf(host, sizeof host, "n%d", (int)node);
+        d.n_findings = 0;
+        digest_add(&d, DIGEST_FAIL, "GPU-LOST", "GPU 1");
+        digest_add(&d, DIGEST_FAIL, "GPU-LOST", "GPU 2");
+        check_failures_put(&failures, node, host, &d);
+    }
+    cr_assert_str_eq(verdict(), "GPU-LOST: n1, n2, n3, n4, n5, n6, n7, n8 and 2 more");
+}
+
+Test(check_text, there_is_a_bound, .init = begin, .fini = finish) {
+    for (uint64_t node = 1; node <= CHECK_FAILURES_MAX + 5; node++)
+        fail(node, "n", "DISK-LOW", "x");
+    cr_assert_eq(failures.n, CHECK_FAILURES_MAX);
+    cr_assert_eq(failures.n_left_out, 5);
+    const char *end = strstr(nodes(), "… and");
+    cr_assert_str_eq(end, "… and 5 more\n");
+}
+
+Test(check_text, json_is_one_line, .init = begin, .fini = finish) {
+    add_row(true);
+    fail(2, "host2", "DISK-LOW", "a \"b\"\n");
+    check_write_nodes_json(&cmp, &failures, &said);
+    cr_assert_str_eq(strbuf_text(&said),
+                     "{\"nodes\":4,\"differences\":[{\"code\":\"MTU-DIFFERS\",\"what\":\"mtu\",\"nodes\":\"host3\","
+                     "\"n_nodes\":1,\"value\":\"1400\",\"others\":\"1500\",\"n_others\":3,\"matters\":true}],"
+                     "\"failures\":[{\"node\":\"host2\",\"code\":\"DISK-LOW\",\"text\":\"a \\\"b\\\"?\"}]}\n");
+}
+
+Test(check_text, the_worst_of_a_node_stands_last, .init = begin, .fini = finish) {
+    static struct digest d;
+    digest_add(&d, DIGEST_FAIL, "GPU-LOST", "GPU 3");
+    digest_add(&d, DIGEST_OK, "SHM", "fine");
+    digest_add(&d, DIGEST_WARN, "NAME-LOOPBACK", "hm");
+    check_write_node(&d, &said);
+    cr_assert_str_eq(strbuf_text(&said), "ok    SHM            fine\n"
+                                         "warn  NAME-LOOPBACK  hm\n"
+                                         "fail  GPU-LOST       GPU 3\n");
+    strbuf_clear(&said);
+    check_write_node_of(&d, "host2", &said);
+    cr_assert_not_null(strstr(strbuf_text(&said), "node host2\nok    SHM "));
+}

@@ -1,0 +1,84 @@
+#include "launcher/preflight/switch_map.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+static char place[128];
+static struct err err;
+
+static int find(const char *text, const char *host) {
+    place[0] = '\0';
+    err = (struct err){0};
+    return switch_map_find(text, strlen(text), host, place, sizeof place, &err);
+}
+
+Test(switch_map, host_lists_are_matched_as_slurm_writes_them) {
+    static const struct {
+        const char *list, *name;
+        bool has;
+    } cases[] = {
+        {"n1", "n1", true}, {"n1", "n10", false}, {"n10", "n1", false}, {"", "n1", false},
+        {"n1,n2 n3", "n3", true}, {"n1,n2 n3", "n", false},
+        {"n[1-4,7]", "n1", true}, {"n[1-4,7]", "n4", true}, {"n[1-4,7]", "n7", true},
+        {"n[1-4,7]", "n5", false}, {"n[1-4,7]", "n01", false}, {"n[1-4,7]", "n", false}, {"n[1-4,7]", "n1x", false},
+        {"n[08-12]", "n08", true}, {"n[08-12]", "n8", false}, {"n[08-12]", "n12", true}, {"n[8-12]", "n10", true},
+        {"n[098-102]", "n098", true}, {"n[098-102]", "n98", false},
+        {"r[0-1]n[1-2]-ib", "r1n2-ib", true}, {"r[0-1]n[1-2]-ib", "r2n2-ib", false},
+        {"a,n[1-100000000],b", "n99999999", true}, {"a,n[1-100000000],b", "b", true},
+        {"n[1-4", "n1", false}, {"n[]", "n", false}, {"n[a-b]", "na", false}, {"n[1--2]", "n1", false},
+        {"n[1-99999999999999999999]", "n1", false}, {"n[1-5]", "n99999999999999999999", false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        cr_assert_eq(host_list_has(cases[i].list, cases[i].name), cases[i].has, "%s in %s", cases[i].name,
+                     cases[i].list);
+}
+
+static const char slurm[] = "# two leaves\n"
+                            "SwitchName=leaf1 Nodes=node[1-2] LinkSpeed=100\n"
+                            "switchname=leaf2 nodes=node[3-4],\\\nlogin\n"
+                            "SwitchName=spine Switches=leaf[1-2]\r\n";
+
+Test(switch_map, a_node_is_found_in_slurms_form) {
+    cr_assert_eq(find(slurm, "node2"), 0, "%s", err.text);
+    cr_assert_str_eq(place, "spine.leaf1.node2");
+    cr_assert_eq(find(slurm, "node3.cluster.example"), 0, "%s", err.text);
+    cr_assert_str_eq(place, "spine.leaf2.node3");
+    cr_assert_eq(find(slurm, "node9"), SWITCH_MAP_E_ABSENT);
+}
+
+Test(switch_map, a_node_is_found_in_the_plain_form) {
+    static const char plain[] = "sw1: a b\nsw2 : c d[1-3]\n\n  root: sw1 sw2 # the top\n";
+    cr_assert_eq(find(plain, "d2"), 0, "%s", err.text);
+    cr_assert_str_eq(place, "root.sw2.d2");
+    cr_assert_eq(find(plain, "b"), 0);
+    cr_assert_str_eq(place, "root.sw1.b");
+    cr_assert_eq(find("sw1: a b\n", "a"), 0);
+    cr_assert_str_eq(place, "sw1.a");
+}
+
+Test(switch_map, a_block_is_a_switch) {
+    cr_assert_eq(find("BlockName=b1 Nodes=n[1-18]\nBlockName=b2 Nodes=n[19-36]\nBlockSizes=18\n", "n20"), 0, "%s",
+                 err.text);
+    cr_assert_str_eq(place, "b2.n20");
+}
+
+Test(switch_map, a_line_that_makes_no_sense_is_named) {
+    cr_assert_eq(find("sw1: a\nnonsense here\n", "a"), -EINVAL);
+    cr_assert(strstr(err.text, "line 2") != NULL && strstr(err.text, "nonsense here") != NULL, "%s", err.text);
+    cr_assert_eq(find("SwitchName= Nodes=a\n", "a"), -EINVAL);
+    cr_assert_eq(find("sw1:\n", "a"), -EINVAL);
+    cr_assert_eq(find(": a\n", "a"), -EINVAL);
+}
+
+Test(switch_map, switches_in_a_circle_are_refused) {
+    cr_assert_eq(find("s1: n1 s2\ns2: s1\n", "n1"), -EINVAL);
+    cr_assert(strstr(err.text, "circle") != NULL, "%s", err.text);
+}
+
+Test(switch_map, a_place_that_is_too_long_is_refused) {
+    char line[256] = "SwitchName=";
+    memset(line + strlen(line), 's', 120);
+    (void)strcat(line, " Nodes=node1000\n");
+    cr_assert_eq(find(line, "node1000"), -E2BIG);
+}

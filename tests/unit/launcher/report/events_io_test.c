@@ -1,0 +1,205 @@
+#include "launcher/report/events.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "io/file.h"
+#include "launcher/logs/console_io.h"
+
+struct fixture {
+    char dir[64], path[96];
+    struct strbuf said; /* by the log */
+};
+
+static void on_line(void *arg, const char *line, size_t len) {
+    struct fixture *f = arg;
+    strbuf_add_bytes(&f->said, line, len);
+}
+
+static void fixture_init(struct fixture *f) {
+    *f = (struct fixture){.dir = "/tmp/muster-events-XXXXXX"};
+    cr_assert_not_null(mkdtemp(f->dir));
+    (void)snprintf(f->path, sizeof f->path, "%s/log", f->dir);
+    log_set_sink(on_line, f);
+}
+
+static void fixture_fini(struct fixture *f) {
+    log_set_sink(NULL, NULL);
+    (void)unlink(f->path);
+    cr_expect_eq(rmdir(f->dir), 0);
+    strbuf_fini(&f->said);
+}
+
+static struct events *open_events(const char *path, struct console *console) {
+    struct events *e = NULL;
+    struct err err = {0};
+    cr_assert_eq(events_new(path, "job7", "node1", console, &e, &err), 0, "%s", err.text);
+    return e;
+}
+
+static void note(struct events *e, enum group_note_kind kind) {
+    events_note(e, &(struct group_note){.kind = kind, .at_ns = clock_now_ns(),
+                                        .generation = {1, 1}});
+}
+
+static unsigned count(const char *text, const char *what) {
+    unsigned n = 0;
+    for (; (text = strstr(text, what)) != NULL; text += strlen(what))
+        n++;
+    return n;
+}
+
+static char *read_all(const char *path) {
+    char *text = NULL;
+    size_t len;
+    cr_assert_eq(file_read_text(path, 1 << 20, &text, &len), 0);
+    return text;
+}
+
+Test(events_io, appends_a_line_for_each_note) {
+    struct fixture f;
+    fixture_init(&f);
+    cr_assert_eq(file_write_atomic(f.path, "before\n", 7), 0);
+    struct events *a = open_events(f.path, NULL), *b = open_events(f.path, NULL);
+    note(a, NOTE_LEADS);
+    note(b, NOTE_FORMED);
+    note(a, NOTE_CLOSED);
+    events_free(a);
+    events_free(b);
+    _cleanup_(freep) char *text = read_all(f.path);
+    cr_expect_eq(strncmp(text, "before\n{", 8), 0);
+    cr_expect_eq(count(text, "\n"), 4);
+    const char *formed = strstr(text, "\"formed\""), *closed = strstr(text, "\"closed\"");
+    cr_assert(formed != NULL && closed != NULL && formed < closed);
+    cr_expect_eq(f.said.len, 0, "%s", strbuf_text(&f.said));
+    fixture_fini(&f);
+}
+
+/* The monotonic clock counts from the boot, which is longer ago than this. */
+#define AGO_S 5
+
+Test(events_io, a_note_of_the_past_has_the_time_of_then) {
+    struct fixture f;
+    fixture_init(&f);
+    struct events *e = open_events(f.path, NULL);
+    uint64_t at_ns = clock_now_ns() - AGO_S * NS_PER_S;
+    time_t now = (time_t)(clock_wall_ns() / NS_PER_S);
+    events_note(e, &(struct group_note){.kind = NOTE_NODE_LOST, .at_ns = at_ns});
+    events_free(e);
+    _cleanup_(freep) char *text = read_all(f.path);
+    struct tm tm = {0};
+    cr_assert_not_null(strptime(text, "{\"time\":\"%Y-%m-%dT%H:%M:%S", &tm), "%s", text);
+    time_t then = timegm(&tm);
+    cr_expect(then >= now - AGO_S - 1 && then <= now - AGO_S + 2, "%s", text);
+    fixture_fini(&f);
+}
+
+Test(events_io, without_a_file_nothing_is_written) {
+    struct events *e = (void *)&e;
+    cr_assert_eq(events_new(NULL, "j", "h", NULL, &e, NULL), 0);
+    cr_assert_null(e);
+    note(e, NOTE_LEADS);
+    cr_expect_eq(events_lost(e), 0);
+    events_free(e);
+}
+
+Test(events_io, says_which_file_it_cannot_open) {
+    struct events *e = NULL;
+    struct err err = {0};
+    cr_assert_eq(events_new("/no/such/folder/log", "j", "h", NULL, &e, &err), -ENOENT);
+    cr_expect_not_null(strstr(err.text, "--event-log=/no/such/folder/log: "), "%s", err.text);
+    cr_expect_null(e);
+}
+
+Test(events_io, a_full_disk_is_said_once_and_the_lost_lines_are_counted) {
+    struct fixture f;
+    fixture_init(&f);
+    struct events *e = open_events("/dev/full", NULL);
+    for (int i = 0; i < 5; i++)
+        note(e, NOTE_FORMED);
+    cr_expect_eq(events_lost(e), 5);
+    cr_expect_eq(count(strbuf_text(&f.said), "No space left on device"), 1);
+    events_free(e);
+    cr_expect_eq(count(strbuf_text(&f.said), "\n"), 2);
+    cr_expect_not_null(strstr(strbuf_text(&f.said), "5 lines were lost"));
+    fixture_fini(&f);
+}
+
+/* A limit on the file's size cuts a line, as a disk that fills up does. */
+Test(events_io, after_a_torn_line_the_next_begins_on_its_own) {
+    struct fixture f;
+    fixture_init(&f);
+    struct rlimit former, limit;
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &former), 0);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    struct events *e = open_events(f.path, NULL);
+    limit = (struct rlimit){.rlim_cur = 30, .rlim_max = former.rlim_max};
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    note(e, NOTE_FORMED);
+    note(e, NOTE_FORMED);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &former), 0);
+    note(e, NOTE_CLOSED);
+    note(e, NOTE_CLOSED);
+    cr_expect_eq(events_lost(e), 2);
+    events_free(e);
+    _cleanup_(freep) char *text = read_all(f.path);
+    cr_expect_eq(text[30], '\n', "%s", text);
+    cr_expect_eq(text[31], '{');
+    cr_expect_eq(count(text, "\n"), 3);
+    cr_expect_eq(count(text, "\"lines_lost_before\":2}"), 1);
+    fixture_fini(&f);
+}
+
+Test(events_io, a_pipe_that_nobody_reads_does_not_hold_it_up) {
+    struct fixture f;
+    fixture_init(&f);
+    cr_assert_eq(mkfifo(f.path, 0600), 0);
+    struct events *e = NULL;
+    struct err err = {0};
+    cr_assert_eq(events_new(f.path, "j", "h", NULL, &e, &err), -ENXIO);
+    cr_expect_not_null(strstr(err.text, "start its reader first"));
+    int reader = open(f.path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    e = open_events(f.path, NULL);
+    for (int i = 0; i < 2000; i++) /* more than a pipe takes */
+        note(e, NOTE_FORMED);
+    cr_expect_gt(events_lost(e), 0);
+    cr_expect_lt(events_lost(e), 2000);
+    cr_expect_eq(count(strbuf_text(&f.said), "its reader is too slow"), 1);
+    (void)signal(SIGPIPE, SIG_IGN);
+    close(reader);
+    uint64_t lost = events_lost(e);
+    note(e, NOTE_CLOSED);
+    cr_expect_eq(events_lost(e), lost + 1);
+    events_free(e);
+    fixture_fini(&f);
+}
+
+Test(events_io, writes_to_standard_error_by_the_console) {
+    int pipe_fds[2];
+    struct loop *loop;
+    struct console *console;
+    cr_assert_eq(pipe(pipe_fds), 0);
+    cr_assert_eq(loop_new(&loop), 0);
+    cr_assert_eq(console_new(loop, STDOUT_FILENO, pipe_fds[1], &console), 0);
+    struct events *e = open_events("-", console);
+    note(e, NOTE_LEADS);
+    (void)console_flush(console, clock_now_ns() + 5 * NS_PER_S);
+    char text[1024] = "";
+    cr_assert_gt(read(pipe_fds[0], text, sizeof text - 1), 0);
+    cr_expect_not_null(strstr(text, "\"event\":\"leads\""), "%s", text);
+    events_free(e);
+    console_free(console);
+    loop_free(loop);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+}

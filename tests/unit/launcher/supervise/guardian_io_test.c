@@ -1,0 +1,426 @@
+#include "launcher/supervise/guardian_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../../process/rig.h"
+#include "io/net/addr.h"
+#include "io/process/child.h"
+#include "io/clock.h"
+#include "io/net/listen.h"
+
+/* One "muster run" of a test: this process forks it; it splits into guardian and agent; the agent
+ * starts workers, each with three descendants that ignore SIGTERM, two of them daemons. */
+struct run {
+    struct rig rig;
+    struct addr listener;
+    int events_fd;  /* what the agent writes */
+    pid_t guardian, agent;
+};
+
+enum { N_WORKERS = 3, REPEATS = 3 };
+
+static int events_w; /* in the agent: for its signal handlers */
+static struct guardian_link link_of_agent;
+
+static void tell(char c) {
+    ssize_t n = write(events_w, &c, 1);
+    (void)n;
+}
+
+static void on_int(int signo) {
+    (void)signo;
+    tell('i');
+}
+
+static void on_term(int signo) {
+    (void)signo;
+    tell('t');
+    _exit(7);
+}
+
+static void on_usr1(int signo) {
+    (void)signo;
+    tell(guardian_fenced(&link_of_agent) ? 'F' : 'n');
+}
+
+/* In the agent, where no assertion of Criterion works. */
+static void start_workers(const struct rig *rig) {
+    char hold[128], say[128];
+    snprintf(hold, sizeof hold, "hold=%s", rig->hold);
+    snprintf(say, sizeof say, "say=%s", rig->ready);
+    for (int i = 0; i < N_WORKERS; i++) {
+        struct child_spec spec = CHILD_SPEC_INIT;
+        spec.argv = ARGV(rig->worker, "ignore=15", hold, "child", "daemon", "bare-daemon", say,
+                         "wait", NULL);
+        spec.setsid = true;
+        struct child c;
+        struct err err = {0};
+        if (child_spawn(&spec, &c, &err) < 0) {
+            fprintf(stderr, "%s\n", err.text);
+            _exit(90);
+        }
+    }
+}
+
+struct setup {
+    enum job_contain contain;
+    uint64_t lease_ns; /* from the start; 0: none */
+    uint64_t unkillable_ns;
+    bool sigchld_ignored;
+    int exit_status;   /* >= 0: the agent ends with it at once */
+    void (*in_agent)(const struct run *run); /* NULL: start_workers */
+};
+#define SETUP_INIT {.contain = JOB_CONTAIN_NONE, .exit_status = -1}
+
+_noreturn_ static void muster_main(struct run *run, const struct setup *setup, int listener_fd) {
+    if (setup->sigchld_ignored)
+        signal(SIGCHLD, SIG_IGN);
+    struct guardian_config config = {.listener_fd = listener_fd, .contain = setup->contain,
+                                     .unkillable_ns = setup->unkillable_ns};
+    struct err err = {0};
+    struct guardian_link link = GUARDIAN_LINK_INIT;
+    if (guardian_fork(&config, &link, &err) < 0) {
+        fprintf(stderr, "%s\n", err.text);
+        _exit(91);
+    }
+    link_of_agent = link;
+    (void)alarm(60); /* if the test fails, all of this ends by itself */
+    signal(SIGINT, on_int);
+    signal(SIGTERM, on_term);
+    signal(SIGUSR1, on_usr1);
+    if (setup->exit_status >= 0)
+        _exit(setup->exit_status);
+    if (setup->in_agent != NULL)
+        setup->in_agent(run);
+    else
+        start_workers(&run->rig);
+    if (setup->lease_ns != 0)
+        guardian_lease(&link, clock_now_ns() + setup->lease_ns);
+    tell('r');
+    for (;;)
+        pause();
+}
+
+static void await_event(struct run *run, char expected) {
+    struct pollfd p = {.fd = run->events_fd, .events = POLLIN};
+    char c = 0;
+    cr_assert(poll(&p, 1, RIG_DEADLINE_MS) == 1, "no event %c", expected);
+    ssize_t n = read(run->events_fd, &c, 1);
+    cr_assert(n == 1 && c == expected, "event %c instead of %c", n == 1 ? c : '-', expected);
+}
+
+static void run_start(struct run *run, const struct setup *setup) {
+    rig_init(&run->rig);
+    cr_assert(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
+    struct addr any;
+    int listener_fd, events[2];
+    struct err err = {0};
+    cr_assert(addr_from_literal("127.0.0.1", 0, &any) == 0);
+    cr_assert(listen_socket(&any, 1024, &listener_fd, &err) == 0, "%s", err.text);
+    cr_assert(addr_of_socket(listener_fd, &run->listener) == 0);
+    cr_assert(pipe2(events, O_CLOEXEC) == 0);
+    run->events_fd = events[0];
+    run->guardian = fork();
+    cr_assert(run->guardian >= 0);
+    if (run->guardian == 0) {
+        close(events[0]);
+        events_w = events[1];
+        muster_main(run, setup, listener_fd);
+    }
+    close(listener_fd);
+    close(events[1]);
+    if (setup->exit_status >= 0)
+        return;
+    await_event(run, 'r');
+    run->agent = rig_first_child(run->guardian);
+    if (setup->in_agent == NULL)
+        rig_await_ready(&run->rig, N_WORKERS, NULL);
+    cr_assert_not(rig_all_gone(&run->rig) && setup->in_agent == NULL);
+}
+
+static void run_end(struct run *run) {
+    close(run->events_fd);
+    rig_fini(&run->rig);
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        ;
+}
+
+static bool refused(const struct run *run) {
+    int fd = socket(run->listener.ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert(fd >= 0);
+    int r = connect(fd, (const struct sockaddr *)&run->listener.ss, run->listener.len);
+    bool is = r < 0 && errno == ECONNREFUSED;
+    close(fd);
+    return is;
+}
+
+/* The witness: whoever is refused may take the node for gone, so nothing may be left then. */
+static void await_refused(struct run *run) {
+    uint64_t deadline_ns = clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS;
+    while (!refused(run)) {
+        cr_assert(clock_now_ns() < deadline_ns, "the listener stays");
+        (void)poll(NULL, 0, 1); /* a full backlog makes a probe wait for 1 s */
+    }
+    cr_assert(rig_all_gone(&run->rig), "the listener has gone while processes are left");
+}
+
+static void agent_killed(enum job_contain contain) {
+    uint64_t times[REPEATS];
+    for (int i = 0; i < REPEATS; i++) {
+        struct run run;
+        struct setup setup = SETUP_INIT;
+        setup.contain = contain;
+        run_start(&run, &setup);
+        uint64_t from_ns = clock_now_ns();
+        kill(run.agent, SIGKILL);
+        await_refused(&run);
+        times[i] = clock_now_ns() - from_ns;
+        int status = rig_await_exit(run.guardian);
+        cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "status %x", status);
+        run_end(&run);
+    }
+    for (int i = 0; i < REPEATS; i++)
+        fprintf(stderr, "agent killed, all gone after %.1f ms\n", (double)times[i] / 1e6);
+}
+
+Test(guardian_io, nothing_outlives_a_killed_agent) { agent_killed(JOB_CONTAIN_NONE); }
+
+static void guardian_killed(enum job_contain contain) {
+    for (int i = 0; i < REPEATS; i++) {
+        struct run run;
+        struct setup setup = SETUP_INIT;
+        setup.contain = contain;
+        run_start(&run, &setup);
+        kill(run.guardian, SIGKILL);
+        await_refused(&run);
+        (void)rig_await_exit(run.guardian);
+        (void)rig_await_exit(run.agent); /* it came to us */
+        run_end(&run);
+    }
+}
+
+Test(guardian_io, nothing_outlives_a_killed_guardian) { guardian_killed(JOB_CONTAIN_NONE); }
+
+Test(guardian_io, ends_the_workers_of_a_frozen_agent_and_spares_it) {
+    uint64_t least_ns = UINT64_MAX; /* once may be slow, when the machine stands still */
+    for (int i = 0; i < REPEATS; i++) {
+        struct run run;
+        struct setup setup = SETUP_INIT;
+        setup.lease_ns = 300 * NS_PER_MS;
+        run_start(&run, &setup);
+        uint64_t end_ns = clock_now_ns() + setup.lease_ns; /* at the latest */
+        kill(run.agent, SIGSTOP);
+        (void)rig_await_gone(&run.rig);
+        uint64_t gone_ns = clock_now_ns();
+        least_ns = MIN2(least_ns, gone_ns - MIN2(gone_ns, end_ns));
+        cr_assert(gone_ns >= end_ns - 200 * NS_PER_MS + 100 * NS_PER_MS, "too early");
+        cr_assert_eq(kill(run.agent, 0), 0);
+        kill(run.agent, SIGCONT);
+        kill(run.agent, SIGUSR1);
+        await_event(&run, 'F');
+        kill(run.agent, SIGUSR1);
+        await_event(&run, 'n'); /* told once */
+        cr_assert_not(refused(&run));
+        kill(run.guardian, SIGTERM);
+        await_event(&run, 't');
+        await_refused(&run);
+        int status = rig_await_exit(run.guardian);
+        cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+        run_end(&run);
+    }
+    cr_assert_leq(least_ns, 500 * NS_PER_MS, "later than the lease + 0.5 s");
+}
+
+Test(guardian_io, wakes_a_frozen_agent_to_end_it) {
+    struct run run;
+    struct setup setup = SETUP_INIT;
+    run_start(&run, &setup);
+    kill(run.agent, SIGSTOP);
+    kill(run.guardian, SIGTERM);
+    await_event(&run, 't');
+    await_refused(&run);
+    (void)rig_await_exit(run.guardian);
+    run_end(&run);
+}
+
+Test(guardian_io, passes_the_exit_status_on) {
+    static const int statuses[] = {0, 1, 3, 255};
+    for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
+        struct run run;
+        struct setup setup = SETUP_INIT;
+        setup.exit_status = statuses[i];
+        setup.sigchld_ignored = i % 2 == 1;
+        run_start(&run, &setup);
+        int status = rig_await_exit(run.guardian);
+        cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == statuses[i], "status %x", status);
+        run_end(&run);
+    }
+}
+
+static void no_workers(const struct run *run) { (void)run; }
+
+static void dumps_core(const struct run *run) {
+    (void)run;
+    tell('r'); /* the caller's comes too late */
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none); /* of the agent; the guardian sees to its own */
+    signal(SIGSEGV, SIG_DFL);
+    (void)kill(getpid(), SIGSEGV);
+}
+
+Test(guardian_io, dies_of_the_agents_signal_without_a_core) {
+    struct run run;
+    struct setup setup = SETUP_INIT;
+    setup.in_agent = dumps_core;
+    rig_init(&run.rig);
+    rig_fini(&run.rig);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int events[2];
+        if (pipe(events) < 0)
+            _exit(1);
+        events_w = events[1];
+        struct rlimit core;
+        getrlimit(RLIMIT_CORE, &core);
+        core.rlim_cur = core.rlim_max;
+        setrlimit(RLIMIT_CORE, &core);
+        if (chdir("/tmp") < 0)
+            _exit(1);
+        muster_main(&run, &setup, -1);
+    }
+    int status = rig_await_exit(pid);
+    cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV && !WCOREDUMP(status),
+              "status %x", status);
+}
+
+/* --- terminals --- */
+
+/* Starts muster in the foreground of a new terminal. */
+static int start_on_terminal(struct run *run) {
+    struct setup setup = SETUP_INIT;
+    setup.in_agent = no_workers;
+    rig_init(&run->rig);
+    int events[2], terminal;
+    cr_assert(pipe2(events, O_CLOEXEC) == 0);
+    run->events_fd = events[0];
+    run->guardian = forkpty(&terminal, NULL, NULL, NULL);
+    cr_assert(run->guardian >= 0);
+    if (run->guardian == 0) {
+        close(events[0]);
+        events_w = events[1];
+        muster_main(run, &setup, -1);
+    }
+    close(events[1]);
+    await_event(run, 'r');
+    run->agent = rig_first_child(run->guardian);
+    return terminal;
+}
+
+static void expect_no_more_events(struct run *run) {
+    char c;
+    struct pollfd p = {.fd = run->events_fd, .events = POLLIN};
+    cr_assert(poll(&p, 1, RIG_DEADLINE_MS) == 1);
+    ssize_t n = read(run->events_fd, &c, 1);
+    cr_expect(n == 0, "one more event: %c", n == 1 ? c : '-');
+}
+
+Test(guardian_io, a_typed_interrupt_arrives_once_and_a_typed_stop_not_at_all) {
+    struct run run;
+    int terminal = start_on_terminal(&run);
+    cr_assert(write(terminal, "\032", 1) == 1); /* ^Z */
+    cr_assert(write(terminal, "\003", 1) == 1); /* ^C */
+    await_event(&run, 'i');
+    cr_assert(kill(-run.guardian, SIGINT) == 0); /* to the foreground process group */
+    await_event(&run, 'i');
+    kill(run.guardian, SIGTERM);
+    await_event(&run, 't');
+    expect_no_more_events(&run);
+    int status = rig_await_exit(run.guardian);
+    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    close(terminal);
+    run_end(&run);
+}
+
+Test(guardian_io, the_agent_leads_its_own_process_group) {
+    struct run run;
+    int terminal = start_on_terminal(&run);
+    cr_expect_eq(getpgid(run.agent), run.agent);
+    cr_expect_eq(getpgid(run.guardian), run.guardian);
+    kill(run.guardian, SIGTERM);
+    (void)rig_await_exit(run.guardian);
+    close(terminal);
+    run_end(&run);
+}
+
+/* --- containment --- */
+
+static bool can_contain(enum job_contain contain) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct guardian_config config = {.listener_fd = -1, .contain = contain};
+        struct guardian_link link;
+        struct err err = {0};
+        if (guardian_fork(&config, &link, &err) < 0) {
+            fprintf(stderr, "SKIPPED, %s\n", err.text);
+            _exit(1);
+        }
+        _exit(0);
+    }
+    return rig_await_exit(pid) == 0;
+}
+
+static void both_killed(enum job_contain contain) {
+    for (int i = 0; i < REPEATS; i++) {
+        struct run run;
+        struct setup setup = SETUP_INIT;
+        setup.contain = contain;
+        run_start(&run, &setup);
+        /* Neither may act: the guardian can't while it is stopped. */
+        kill(run.guardian, SIGSTOP);
+        kill(run.agent, SIGSTOP);
+        kill(run.guardian, SIGKILL);
+        kill(run.agent, SIGKILL);
+        await_refused(&run);
+        (void)rig_await_exit(run.guardian);
+        (void)rig_await_exit(run.agent);
+        run_end(&run);
+    }
+}
+
+Test(guardian_io, a_pid_namespace_ends_all_when_both_are_killed) {
+    if (!can_contain(JOB_CONTAIN_PIDNS))
+        cr_skip_test("no pid namespace for us");
+    both_killed(JOB_CONTAIN_PIDNS);
+}
+
+Test(guardian_io, a_cgroup_ends_all_when_both_are_killed) {
+    if (!can_contain(JOB_CONTAIN_CGROUP))
+        cr_skip_test("no cgroup for us");
+    both_killed(JOB_CONTAIN_CGROUP);
+}
+
+Test(guardian_io, one_killed_is_enough_in_a_pid_namespace) {
+    if (!can_contain(JOB_CONTAIN_PIDNS))
+        cr_skip_test("no pid namespace for us");
+    agent_killed(JOB_CONTAIN_PIDNS);
+    guardian_killed(JOB_CONTAIN_PIDNS);
+}
+
+Test(guardian_io, one_killed_is_enough_in_a_cgroup) {
+    if (!can_contain(JOB_CONTAIN_CGROUP))
+        cr_skip_test("no cgroup for us");
+    agent_killed(JOB_CONTAIN_CGROUP);
+    guardian_killed(JOB_CONTAIN_CGROUP);
+}

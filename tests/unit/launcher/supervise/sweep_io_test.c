@@ -1,0 +1,269 @@
+#include "launcher/supervise/sweep_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../../process/rig.h"
+#include "io/process/child.h"
+
+static const unsigned kernels[] = {0, SWEEP_WITHOUT_PIDFD, SWEEP_WITHOUT_CHILDREN_FILE,
+                                   SWEEP_WITHOUT_PIDFD | SWEEP_WITHOUT_CHILDREN_FILE};
+
+static pid_t start(const struct rig *rig, const char *const modes[], char *const *envp) {
+    char hold[128], say[128];
+    snprintf(hold, sizeof hold, "hold=%s", rig->hold);
+    snprintf(say, sizeof say, "say=%s", rig->ready);
+    const char *argv[16] = {rig->worker, "ignore=15", hold};
+    int n = 3;
+    for (; *modes != NULL; modes++)
+        argv[n++] = *modes;
+    argv[n++] = say;
+    argv[n++] = "wait";
+    argv[n] = NULL;
+    struct child_spec spec = CHILD_SPEC_INIT;
+    spec.argv = (char *const *)(uintptr_t)argv;
+    spec.envp = envp;
+    spec.setsid = true;
+    struct child c;
+    struct err err = {0};
+    cr_assert(child_spawn(&spec, &c, &err) == 0, "%s", err.text);
+    pid_t pid = c.pid;
+    child_fini(&c);
+    return pid;
+}
+
+static const char *const family[] = {"child", "daemon", "bare-daemon", NULL};
+static const char *const none[] = {NULL};
+
+static void become_sweeper(struct rig *rig) {
+    rig_init(rig);
+    cr_assert(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+Test(sweep_io, leaves_nothing_with_every_kind_of_kernel) {
+    for (size_t k = 0; k < ARRAY_SIZE(kernels); k++) {
+        struct rig rig;
+        become_sweeper(&rig);
+        for (int i = 0; i < 4; i++)
+            (void)start(&rig, family, NULL);
+        rig_await_ready(&rig, 4, NULL);
+        struct sweep_except except = {.without = kernels[k]};
+        sweep_all(&except, NS_PER_S, NULL, NULL);
+        cr_expect(rig_all_gone(&rig), "kernel %zu", k);
+        cr_expect(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD);
+        rig_fini(&rig);
+    }
+}
+
+Test(sweep_io, outruns_processes_that_fork) {
+    static const char *const storm[] = {"fork-storm=2000", "fork-storm=2000", NULL};
+    for (size_t k = 0; k < ARRAY_SIZE(kernels); k++) {
+        struct rig rig;
+        become_sweeper(&rig);
+        (void)start(&rig, storm, NULL);
+        rig_await_ready(&rig, 1, NULL);
+        struct sweep_except except = {.without = kernels[k]};
+        sweep_all(&except, NS_PER_S, NULL, NULL);
+        cr_expect(rig_all_gone(&rig), "kernel %zu", k);
+        rig_fini(&rig);
+    }
+}
+
+Test(sweep_io, spares_the_excepted_and_what_is_below_them) {
+    static const char *const child[] = {"child", NULL};
+    struct rig rig, spared;
+    become_sweeper(&rig);
+    rig_init(&spared);
+    (void)start(&rig, family, NULL);
+    pid_t pids[2] = {start(&spared, child, NULL), start(&spared, none, NULL)};
+    (void)start(&rig, family, NULL);
+    rig_await_ready(&rig, 2, NULL);
+    rig_await_ready(&spared, 2, NULL);
+    pid_t sorted[2] = {MIN2(pids[0], pids[1]), MAX2(pids[0], pids[1])};
+    struct sweep_except except = {.pids = sorted, .n = 2};
+    sweep_all(&except, NS_PER_S, NULL, NULL);
+    cr_expect(rig_all_gone(&rig));
+    cr_expect_not(rig_all_gone(&spared));
+    cr_expect_eq(kill(pids[0], 0), 0);
+    cr_expect_eq(kill(-pids[0], SIGTERM), 0);
+    sweep_all(NULL, NS_PER_S, NULL, NULL);
+    cr_expect(rig_all_gone(&spared));
+    rig_fini(&spared);
+    rig_fini(&rig);
+}
+
+static bool is_mine(void *arg, const char *value) {
+    (void)arg;
+    return strcmp(value, "1.0.aa") == 0;
+}
+
+/* Daemons of a dead worker go, those of another stay. */
+Test(sweep_io, orphans_are_told_apart_by_their_marker) {
+    struct rig mine, other;
+    become_sweeper(&mine);
+    rig_init(&other);
+    static const char *const daemon[] = {"daemon", NULL};
+    char big[6000];
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = '\0';
+    memcpy(big, "BIG=", 4);
+    pid_t worker = start(&mine, daemon, ARGV(big, "MARK=1.0.aa", NULL));
+    pid_t sibling = start(&other, daemon, ARGV(big, "MARK=1.1.aa", "MARK2=MARK=1.0.aa", NULL));
+    pid_t near_miss = start(&other, daemon, ARGV("MARK=1.0.aab", "XMARK=1.0.aa", NULL));
+    rig_await_ready(&mine, 1, NULL);
+    rig_await_ready(&other, 2, NULL);
+    pid_t pids[2] = {MIN2(sibling, near_miss), MAX2(sibling, near_miss)};
+    kill(worker, SIGKILL);
+    cr_assert(waitpid(worker, NULL, 0) == worker);
+    kill(near_miss, SIGKILL); /* its daemon is an orphan, too */
+    struct sweep_except except = {.pids = pids, .n = 2};
+    struct sweep_result result;
+    struct sweep_walk *walk = sweep_walk_new();
+    sweep_walk_begin_orphans(walk, &except, "MARK", is_mine, NULL);
+    while (!sweep_walk_go_on(walk, 0, &result))
+        ;
+    sweep_walk_free(walk);
+    cr_expect_eq(result.alive + result.zombies, 1);
+    (void)rig_await_gone(&mine);
+    cr_expect_not(rig_all_gone(&other));
+    sweep_all(NULL, NS_PER_S, NULL, NULL);
+    cr_expect(rig_all_gone(&other));
+    rig_fini(&other);
+    rig_fini(&mine);
+}
+
+Test(sweep_io, below_a_frozen_process_all_is_killed_but_itself) {
+    struct rig rig;
+    become_sweeper(&rig);
+    char hold[160], say[160];
+    snprintf(hold, sizeof hold, "\"$0\" hold=%s child daemon wait &", rig.hold);
+    snprintf(say, sizeof say, "\"$0\" say=%s; wait", rig.ready);
+    char script[500];
+    snprintf(script, sizeof script, "%s %s %s", hold, hold, say);
+    pid_t top = fork();
+    if (top == 0) {
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        execlp("sh", "sh", "-c", script, rig.worker, (char *)NULL);
+        _exit(1);
+    }
+    rig_await_ready(&rig, 1, NULL);
+    kill(top, SIGSTOP);
+    struct sweep_result result;
+    unsigned passes = 0;
+    do
+        sweep_pass_below(top, NULL, &result);
+    while (result.alive > 0 && ++passes < 100000);
+    cr_expect(rig_all_gone(&rig));
+    cr_expect_eq(kill(top, 0), 0);
+    sweep_all(NULL, NS_PER_S, NULL, NULL);
+    rig_fini(&rig);
+}
+
+static void tell_pid(void *arg, pid_t pid) {
+    if (write(*(int *)arg, &pid, sizeof pid) != sizeof pid)
+        _exit(3);
+}
+
+/* As another user: a process that has become root's can't be killed; it is said, and waited for. */
+/* A debugger that stops `pid`, and then does nothing. */
+static pid_t trace(pid_t pid) {
+    int said[2];
+    cr_assert(pipe2(said, O_CLOEXEC) == 0);
+    pid_t tracer = fork();
+    if (tracer == 0) {
+        bool ok = ptrace(PTRACE_ATTACH, pid, NULL, NULL) == 0 && waitpid(pid, NULL, __WALL) == pid;
+        (void)!write(said[1], &ok, sizeof ok);
+        for (;;)
+            (void)pause();
+    }
+    bool ok = false;
+    cr_assert(read(said[0], &ok, sizeof ok) == sizeof ok);
+    if (!ok)
+        cr_skip_test("nothing can be traced here");
+    close(said[0]);
+    close(said[1]);
+    return tracer;
+}
+
+Test(sweep_io, names_the_tracer_of_what_it_holds) {
+    struct rig rig;
+    become_sweeper(&rig);
+    pid_t worker = start(&rig, none, NULL);
+    rig_await_ready(&rig, 1, NULL);
+    pid_t tracer = trace(worker);
+    char name[SWEEP_NAME_MAX], words[64];
+    sweep_describe(worker, name);
+    snprintf(words, sizeof words, " (state t, traced by process %d, ", (int)tracer);
+    cr_expect_not_null(strstr(name, words), "%s", name);
+    struct sweep_except except = {.pids = &tracer, .n = 1};
+    struct sweep_result result = {0};
+    while (result.zombies == 0)
+        sweep_pass(&except, &result); /* SIGKILL ends it, and nobody can wait for it */
+    cr_expect_eq(result.zombie, worker);
+    cr_expect_eq(sweep_stuck_one(&result), worker);
+    sweep_describe(worker, name);
+    snprintf(words, sizeof words, " (it has ended, and is held by its tracer, process %d, ",
+             (int)tracer);
+    cr_expect_not_null(strstr(name, words), "%s", name);
+    cr_expect_eq(waitpid(worker, NULL, WNOHANG), 0);
+    sweep_all(NULL, NS_PER_S, NULL, NULL);
+    rig_fini(&rig);
+}
+
+Test(sweep_io, says_what_cannot_be_killed_and_waits_for_it) {
+    if (geteuid() != 0)
+        cr_skip_test("needs root, to give a process to another user");
+    struct rig rig;
+    rig_init(&rig);
+    int said[2];
+    cr_assert(pipe(said) == 0);
+    pid_t sweeper = fork();
+    if (sweeper == 0) {
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        pid_t stubborn = fork();
+        if (stubborn == 0)
+            for (;;)
+                pause();
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, SIGCHLD);
+        sigprocmask(SIG_BLOCK, &set, NULL);
+        if (setresuid(65534, 65534, 65534) < 0)
+            _exit(1);
+        struct sweep_result result;
+        sweep_pass(NULL, &result);
+        if (result.unkillable != stubborn ||
+            write(said[1], &stubborn, sizeof stubborn) != sizeof stubborn)
+            _exit(2);
+        sweep_all(NULL, 20 * NS_PER_MS, tell_pid, &said[1]);
+        _exit(0);
+    }
+    pid_t stubborn = 0;
+    cr_assert(read(said[0], &stubborn, sizeof stubborn) == sizeof stubborn);
+    char text[SWEEP_NAME_MAX];
+    sweep_describe(stubborn, text);
+    cr_expect(strstr(text, "(state ") != NULL, "%s", text);
+    pid_t stuck = 0;
+    cr_assert(read(said[0], &stuck, sizeof stuck) == sizeof stuck);
+    cr_expect_eq(stuck, stubborn);
+    siginfo_t si = {0};
+    cr_assert(waitid(P_PID, (id_t)sweeper, &si, WEXITED | WNOHANG | WNOWAIT) == 0);
+    cr_assert_eq(si.si_pid, 0, "the sweeper gave up");
+    kill(stubborn, SIGKILL); /* by one who may */
+    int status = rig_await_exit(sweeper);
+    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", status);
+    close(said[0]), close(said[1]);
+    rig_fini(&rig);
+}

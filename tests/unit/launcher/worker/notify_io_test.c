@@ -1,0 +1,150 @@
+#include "launcher/worker/notify_io.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* One socket, and what came by it. */
+struct fixture {
+    struct loop *loop;
+    struct notify *notify;
+    int fd; /* to send from */
+    int n_words, n_safe_points;
+    pid_t pid;
+    const char *answer; /* each datagram is answered by one more */
+    bool free_it;
+};
+
+static ssize_t send_to(const struct fixture *f, const void *data, size_t len, int pass_fd) {
+    const char *name = notify_name(f->notify);
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    memcpy(addr.sun_path + 1, name + 1, strlen(name) - 1);
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
+    struct msghdr msg = {
+        .msg_name = &addr,
+        .msg_namelen = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name)),
+        .msg_iov = &iov,
+        .msg_iovlen = 1,
+    };
+    if (pass_fd >= 0) {
+        msg.msg_control = &control;
+        msg.msg_controllen = sizeof control;
+        control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
+                                        .cmsg_level = SOL_SOCKET,
+                                        .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.head), &pass_fd, sizeof pass_fd);
+    }
+    return sendmsg(f->fd, &msg, MSG_DONTWAIT);
+}
+
+static void say(const struct fixture *f, const char *text) {
+    cr_assert_eq(send_to(f, text, strlen(text), -1), (ssize_t)strlen(text), "%s", strerror(errno));
+}
+
+static void on_words(void *arg, pid_t pid, const struct notify_words *words) {
+    struct fixture *f = arg;
+    f->n_words++;
+    f->n_safe_points += words->safe_point;
+    f->pid = pid;
+    if (f->answer != NULL)
+        say(f, f->answer);
+    if (f->free_it) {
+        notify_free(f->notify);
+        f->notify = NULL;
+    }
+}
+
+static void fixture_init(struct fixture *f) {
+    *f = (struct fixture){.fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+    struct err err = {0};
+    cr_assert_geq(f->fd, 0);
+    cr_assert_eq(loop_new(&f->loop), 0);
+    cr_assert_eq(notify_new(f->loop, on_words, f, &f->notify, &err), 0, "%s", err.text);
+}
+
+static void fixture_fini(struct fixture *f) {
+    notify_free(f->notify);
+    loop_free(f->loop);
+    close(f->fd);
+}
+
+static unsigned open_descriptors(void) {
+    unsigned n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    cr_assert_not_null(dir);
+    while (readdir(dir) != NULL)
+        n++;
+    closedir(dir);
+    return n;
+}
+
+Test(notify_io, tells_what_was_said_and_by_whom) {
+    struct fixture f;
+    fixture_init(&f);
+    cr_assert_eq(notify_name(f.notify)[0], '@');
+    say(&f, "MUSTER_SAFE_POINT=1");
+    say(&f, "STATUS=fine");
+    cr_assert_eq(loop_turn(f.loop), 0);
+    cr_expect_eq(f.n_words, 2);
+    cr_expect_eq(f.n_safe_points, 1);
+    cr_expect_eq(f.pid, getpid());
+    fixture_fini(&f);
+}
+
+Test(notify_io, two_have_different_names) {
+    struct fixture a, b;
+    fixture_init(&a);
+    fixture_init(&b);
+    cr_expect_str_neq(notify_name(a.notify), notify_name(b.notify));
+    fixture_fini(&a);
+    fixture_fini(&b);
+}
+
+Test(notify_io, leaves_out_long_and_empty_datagrams_and_passed_descriptors) {
+    struct fixture f;
+    fixture_init(&f);
+    char big[NOTIFY_BYTES_MAX + 1];
+    memset(big, '\n', sizeof big);
+    memcpy(big, "MUSTER_SAFE_POINT=1", 19);
+    cr_assert_eq(send_to(&f, big, sizeof big, -1), (ssize_t)sizeof big);
+    cr_assert_eq(send_to(&f, "", 0, -1), 0);
+    cr_assert_eq(loop_turn(f.loop), 0);
+    cr_expect_eq(f.n_safe_points, 0);
+    unsigned before = open_descriptors();
+    cr_assert_eq(send_to(&f, big, sizeof big - 1, STDERR_FILENO), (ssize_t)sizeof big - 1);
+    cr_assert_eq(loop_turn(f.loop), 0);
+    cr_expect_eq(f.n_safe_points, 1);
+    cr_expect_eq(open_descriptors(), before);
+    fixture_fini(&f);
+}
+
+Test(notify_io, a_chatterer_gets_its_share_of_a_turn_only) {
+    struct fixture f;
+    fixture_init(&f);
+    f.answer = "MUSTER_SAFE_POINT=1";
+    say(&f, f.answer);
+    cr_assert_eq(loop_turn(f.loop), 0);
+    cr_expect_eq(f.n_words, NOTIFY_TURN_MAX);
+    cr_assert_eq(loop_turn(f.loop), 0);
+    cr_expect_eq(f.n_words, 2 * NOTIFY_TURN_MAX);
+    fixture_fini(&f);
+}
+
+Test(notify_io, may_be_freed_in_its_callback) {
+    struct fixture f;
+    fixture_init(&f);
+    f.free_it = true;
+    say(&f, "A=1");
+    say(&f, "A=1");
+    cr_assert_eq(loop_turn(f.loop), 0);
+    cr_expect_eq(f.n_words, 1);
+    fixture_fini(&f);
+}

@@ -1,0 +1,194 @@
+#include "launcher/worker/worker.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/prng.h"
+
+static struct worker_update step(struct worker_group_machine *m, struct worker_event event) {
+    struct worker_update u;
+    worker_group_machine_step(m, &event, &u);
+    return u;
+}
+
+static struct worker_event at(uint64_t ms, enum worker_event_kind kind) {
+    return (struct worker_event){.kind = kind, .now_ns = ms * NS_PER_MS};
+}
+
+static struct worker_event stop_at(uint64_t ms, uint64_t grace_ms) {
+    struct worker_event e = at(ms, WORKER_EVENT_STOP);
+    e.signo = SIGTERM;
+    e.grace_ns = grace_ms * NS_PER_MS;
+    return e;
+}
+
+static struct worker_event swept(uint64_t ms, uint32_t left) {
+    struct worker_event e = at(ms, WORKER_EVENT_SWEPT);
+    e.left = left;
+    return e;
+}
+
+Test(worker, is_gone_when_all_ended_and_nothing_is_left) {
+    struct worker_group_machine m;
+    worker_group_machine_init(&m, 2);
+    struct worker_update u = step(&m, at(1, WORKER_EVENT_EXITED));
+    cr_expect_not(u.sweep);
+    cr_expect_eq(u.deadline_ns, TIME_NEVER);
+    u = step(&m, at(2, WORKER_EVENT_EXITED));
+    cr_expect(u.sweep);
+    cr_expect_not(u.all_gone);
+    u = step(&m, swept(2, 0));
+    cr_expect(u.all_gone);
+    cr_expect_eq(m.state, WORKER_STATE_GONE);
+    cr_expect_eq(u.deadline_ns, TIME_NEVER);
+}
+
+Test(worker, sweeps_again_until_nothing_is_left) {
+    struct worker_group_machine m;
+    worker_group_machine_init(&m, 1);
+    (void)step(&m, at(0, WORKER_EVENT_EXITED));
+    struct worker_update u = step(&m, swept(0, 3));
+    cr_expect_not(u.all_gone);
+    cr_expect_eq(u.deadline_ns, WORKER_RETRY_MIN_NS);
+    uint64_t last_wait = 0;
+    for (int i = 0; i < 20; i++) {
+        struct worker_event timer = {.kind = WORKER_EVENT_TIMER, .now_ns = u.deadline_ns};
+        u = step(&m, timer);
+        cr_expect(u.sweep);
+        struct worker_event left = {.kind = WORKER_EVENT_SWEPT, .now_ns = timer.now_ns, .left = 1};
+        u = step(&m, left);
+        uint64_t wait = u.deadline_ns - timer.now_ns;
+        cr_expect(wait >= last_wait && wait <= WORKER_RETRY_MAX_NS);
+        last_wait = wait;
+    }
+    cr_expect_eq(last_wait, WORKER_RETRY_MAX_NS);
+}
+
+Test(worker, gets_the_signal_once_and_is_killed_when_the_grace_is_over) {
+    struct worker_group_machine m;
+    worker_group_machine_init(&m, 3);
+    struct worker_update u = step(&m, stop_at(10, 1000));
+    cr_expect_eq(u.signal_all, SIGTERM);
+    cr_expect_eq(u.deadline_ns, 1010 * NS_PER_MS);
+    u = step(&m, stop_at(20, 5000));
+    cr_expect_eq(u.signal_all, 0, "a repeated stop signals again");
+    cr_expect_eq(u.deadline_ns, 1010 * NS_PER_MS, "a later end of the grace won");
+    u = step(&m, stop_at(30, 100));
+    cr_expect_eq(u.deadline_ns, 130 * NS_PER_MS, "an earlier end of the grace lost");
+    u = step(&m, at(129, WORKER_EVENT_TIMER));
+    cr_expect_not(u.kill_all, "killed before the grace was over");
+    u = step(&m, at(130, WORKER_EVENT_TIMER));
+    cr_expect(u.kill_all);
+    cr_expect_eq(m.state, WORKER_STATE_KILLING);
+    u = step(&m, at(131, WORKER_EVENT_TIMER));
+    cr_expect(u.kill_all, "SIGKILL is not repeated");
+}
+
+Test(worker, has_no_grace_when_killed) {
+    struct worker_group_machine m;
+    worker_group_machine_init(&m, 1);
+    struct worker_update u = step(&m, at(5, WORKER_EVENT_KILL));
+    cr_expect(u.kill_all);
+    u = step(&m, stop_at(6, 1000));
+    cr_expect_eq(u.signal_all, 0);
+    u = step(&m, at(6, WORKER_EVENT_KILL));
+    cr_expect_not(u.kill_all);
+}
+
+Test(worker, a_grace_without_end_never_kills) {
+    struct worker_group_machine m;
+    worker_group_machine_init(&m, 1);
+    struct worker_event e = stop_at(1, 0);
+    e.grace_ns = TIME_NEVER;
+    struct worker_update u = step(&m, e);
+    cr_expect_eq(u.deadline_ns, TIME_NEVER);
+}
+
+Test(worker, what_survives_sigkill_is_said_once) {
+    struct worker_group_machine m;
+    worker_group_machine_init(&m, 1);
+    struct worker_update u = step(&m, at(0, WORKER_EVENT_KILL));
+    int said = 0;
+    uint64_t said_ns = 0;
+    while (u.deadline_ns < 2 * WORKER_UNKILLABLE_NS) {
+        struct worker_event timer = {.kind = WORKER_EVENT_TIMER, .now_ns = u.deadline_ns};
+        u = step(&m, timer);
+        if (u.say_unkillable) {
+            said++;
+            said_ns = timer.now_ns;
+        }
+    }
+    cr_expect_eq(said, 1);
+    cr_expect(said_ns >= WORKER_UNKILLABLE_NS &&
+              said_ns < WORKER_UNKILLABLE_NS + WORKER_RETRY_MAX_NS);
+    u = step(&m, at(20000, WORKER_EVENT_EXITED));
+    cr_expect(u.sweep);
+    u = step(&m, swept(20000, 0));
+    cr_expect(u.all_gone, "gone after all is gone");
+}
+
+/* Any events in any order: the state's own assertions hold, all_gone comes once and last. */
+Test(worker, any_order_of_events_ends_once) {
+    for (uint64_t seed = 1; seed <= 2000; seed++) {
+        struct prng rng = {seed};
+        struct worker_group_machine m;
+        uint32_t left = 1 + (uint32_t)prng_below(&rng, 5);
+        worker_group_machine_init(&m, left);
+        uint64_t now = 0;
+        int gone = 0;
+        struct worker_update u = {0};
+        for (int i = 0; i < 400 && gone == 0; i++) {
+            now += prng_below(&rng, 300);
+            uint64_t pick = prng_below(&rng, 8);
+            if (u.sweep)
+                u = step(&m, swept(now, (uint32_t)prng_below(&rng, 3)));
+            else if (pick < 3 && left > 0) {
+                left--;
+                u = step(&m, at(now, WORKER_EVENT_EXITED));
+            } else if (pick == 3)
+                u = step(&m, stop_at(now, prng_below(&rng, 2000)));
+            else if (pick == 4)
+                u = step(&m, at(now, WORKER_EVENT_KILL));
+            else
+                u = step(&m, at(now, WORKER_EVENT_TIMER));
+            gone += u.all_gone;
+            cr_assert(!u.all_gone || left == 0, "seed %llu", (unsigned long long)seed);
+        }
+        cr_assert_eq(gone, 1, "seed %llu", (unsigned long long)seed);
+        u = step(&m, at(now, WORKER_EVENT_KILL));
+        cr_assert(!u.kill_all && !u.all_gone, "seed %llu", (unsigned long long)seed);
+    }
+}
+
+Test(worker, ends_are_told_in_words) {
+    static const struct {
+        struct worker_exit e;
+        const char *text;
+    } cases[] = {
+        {{.kind = WORKER_EXIT_CODE, .code = 0}, "exit code 0"},
+        {{.kind = WORKER_EXIT_CODE, .code = 3}, "exit code 3"},
+        {{.kind = WORKER_EXIT_CODE, .code = 126}, "126: not executable"},
+        {{.kind = WORKER_EXIT_CODE, .code = 127}, "127: not found"},
+        {{.kind = WORKER_EXIT_CODE, .code = 128}, "exit code 128"},
+        {{.kind = WORKER_EXIT_CODE, .code = 143}, "exit code 143 (SIGTERM of a process below it)"},
+        {{.kind = WORKER_EXIT_CODE, .code = 137, .oom = true},
+         "exit code 137 (out of memory, SIGKILL of a process below it)"},
+        {{.kind = WORKER_EXIT_CODE, .code = 255}, "exit code 255"},
+        {{.kind = WORKER_EXIT_SIGNAL, .signal = SIGSEGV, .core_dumped = true},
+         "SIGSEGV (core dumped)"},
+        {{.kind = WORKER_EXIT_SIGNAL, .signal = SIGKILL}, "SIGKILL"},
+        {{.kind = WORKER_EXIT_SIGNAL, .signal = SIGKILL, .oom = true}, "out of memory (SIGKILL)"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char text[WORKER_EXIT_TEXT_MAX];
+        worker_exit_text(&cases[i].e, text);
+        cr_expect_str_eq(text, cases[i].text);
+    }
+    char name[WORKER_SIGNAL_TEXT_MAX];
+    worker_signal_text(SIGRTMIN + 3, name);
+    cr_expect_str_eq(name, "SIGRTMIN+3");
+    worker_signal_text(99, name);
+    cr_expect_str_eq(name, "signal 99");
+}

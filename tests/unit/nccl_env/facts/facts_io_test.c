@@ -1,0 +1,177 @@
+#include "nccl_env/facts/facts_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../tree.h"
+
+#define TEXT(s) ((char *)(uintptr_t)(s))
+#define ENV(...) ((char *const[]){__VA_ARGS__, NULL})
+
+static struct nccl_facts f;
+static void init(void) { tree_new(); }
+static void fini(void) {
+    nccl_facts_fini(&f);
+    tree_remove();
+}
+TestSuite(facts_io, .init = init, .fini = fini);
+
+static void look(char *const *envp, const char *python) {
+    struct nccl_facts_config config = {.sysroot = tree_root(), .envp = envp, .python = python};
+    nccl_facts_fini(&f);
+    nccl_facts_read(&config, &f);
+}
+
+Test(facts_io, an_empty_machine_has_nothing) {
+    look(ENV(TEXT("HOME=/home/u")), NULL);
+    cr_assert_eq(f.cloud, CLOUD_NONE);
+    cr_assert_null(f.user_conf.path);
+    cr_assert_null(f.system_conf.path);
+    cr_assert_eq(f.n_plugins + f.nccl_version + f.n_topo_files, 0u);
+    cr_assert_str_eq(f.torch_version, "");
+    cr_assert_eq(f.memlock, 0u, "limits of this process are none of the tree's");
+}
+
+Test(facts_io, the_file_that_the_environment_names_replaces_that_of_the_user) {
+    tree_file("/home/u/.nccl.conf", "A=1\n");
+    tree_file("/etc/nccl.conf", "B=2\n");
+    tree_file("/site/nccl.conf", "C=3\n");
+    look(ENV(TEXT("HOME=/home/u")), NULL);
+    cr_assert_str_eq(f.user_conf.path, "/home/u/.nccl.conf");
+    cr_assert_str_eq(f.system_conf.path, "/etc/nccl.conf");
+    cr_assert_str_eq(nccl_conf_find(&f.user_conf, "A")->value, "1");
+    cr_assert_str_eq(nccl_conf_find(&f.system_conf, "B")->value, "2");
+    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=/site/nccl.conf")), NULL);
+    cr_assert_str_eq(f.user_conf.path, "/site/nccl.conf");
+    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=")), NULL);
+    cr_assert_str_eq(f.user_conf.path, "/home/u/.nccl.conf");
+    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=/gone")), NULL);
+    cr_assert_null(f.user_conf.path);
+    struct nccl_facts_config config = {.sysroot = tree_root(), .envp = ENV(TEXT("NCCL_CONF_FILE=/gone")),
+                                       .set = ENV(TEXT("NCCL_CONF_FILE=/site/nccl.conf"))};
+    nccl_facts_fini(&f);
+    nccl_facts_read(&config, &f);
+    cr_assert_str_eq(f.user_conf.path, "/site/nccl.conf");
+}
+
+/* NCCL asks for the home of who runs it, and does not look at HOME. */
+Test(facts_io, the_users_home_is_that_of_passwd) {
+    _cleanup_(freep) char *passwd =
+        xasprintf("root:x::0:root:/wrong:/bin/sh\nbroken:x:%u:0\n+::::::\nx:x:%u1:0::/wrong:\n"
+                  "me:x:%u:5:a,b:/home/me:/bin/bash\nme2:x:%u:5::/wrong:/bin/bash\n",
+                  getuid(), getuid(), getuid(), getuid());
+    tree_file("/home/u/.nccl.conf", "A=1\n");
+    tree_file("/home/me/.nccl.conf", "A=2\n");
+    tree_file("/wrong/.nccl.conf", "A=3\n");
+    tree_file("/etc/passwd", passwd);
+    look(ENV(TEXT("HOME=/home/u")), NULL);
+    cr_assert_str_eq(f.user_conf.path, "/home/me/.nccl.conf");
+    tree_file("/etc/passwd", "nobody:x:4294967290:0::/wrong:/bin/sh");
+    look(ENV(TEXT("HOME=/home/u")), NULL);
+    cr_assert_str_eq(f.user_conf.path, "/home/u/.nccl.conf", "a user who comes from elsewhere");
+}
+
+Test(facts_io, a_configuration_file_that_cant_be_read) {
+    tree_file("/home/u/.nccl.conf", "A=1\n");
+    tree_file("/etc/mine.conf", "A=2\n");
+    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=/etc/mine.conf")), NULL);
+    cr_assert_eq(f.conf_file_error, 0);
+    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=/etc/other.conf")), NULL);
+    cr_assert_eq(f.conf_file_error, -ENOENT);
+    cr_assert_eq(f.user_conf.n, 0, "nor another in its place");
+    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=/etc")), NULL);
+    cr_assert_eq(f.conf_file_error, -EINVAL);
+}
+
+Test(facts_io, a_topology_file_that_is_not_there) {
+    tree_file("/etc/nccl.conf", "NCCL_TOPO_FILE=/opt/topo.xml\n");
+    look(ENV(TEXT("HOME=/")), NULL);
+    cr_assert(f.topo_file_gone);
+    tree_file("/opt/topo.xml", "");
+    look(ENV(TEXT("HOME=/")), NULL);
+    cr_assert_not(f.topo_file_gone);
+    look(ENV(TEXT("NCCL_TOPO_FILE=/other.xml")), NULL);
+    cr_assert(f.topo_file_gone);
+    look(ENV(TEXT("NCCL_TOPO_FILE=")), NULL);
+    cr_assert_not(f.topo_file_gone, "switched off");
+}
+
+Test(facts_io, a_version_stands_in_the_librarys_name) {
+    tree_file("/usr/lib/x86_64-linux-gnu/libnccl.so.2.18.3", "");
+    tree_file("/usr/lib/x86_64-linux-gnu/libnccl.so.2", "");
+    look(ENV(TEXT("HOME=/")), NULL);
+    cr_assert_eq(f.nccl_version, 21803u);
+    cr_assert_str_eq(f.nccl_path, "/usr/lib/x86_64-linux-gnu/libnccl.so.2.18.3");
+    tree_file("/opt/nccl/lib/libnccl.so.2.30.7", "");
+    look(ENV(TEXT("LD_LIBRARY_PATH=/none:/opt/nccl/lib")), NULL);
+    cr_assert_eq(f.nccl_version, 23007u, "LD_LIBRARY_PATH comes first");
+}
+
+Test(facts_io, a_version_stands_in_the_metadata_of_pythons_package) {
+    tree_file("/venv/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2", "");
+    tree_folder("/venv/lib/python3.11/site-packages/nvidia_nccl_cu12-2.27.5.dist-info");
+    tree_folder("/venv/lib/python3.11/site-packages/torch-2.9.1+cu128.dist-info");
+    tree_folder("/venv/lib/python3.11/site-packages/torchvision-0.1.dist-info");
+    look(ENV(TEXT("HOME=/")), "/venv/bin/python3");
+    cr_assert_eq(f.nccl_version, 22705u);
+    cr_assert_str_eq(f.torch_version, "2.9.1+cu128");
+    look(ENV(TEXT("VIRTUAL_ENV=/venv")), NULL);
+    cr_assert_eq(f.nccl_version, 22705u);
+    look(ENV(TEXT("VIRTUAL_ENV=/venv")), "/usr/bin/python3");
+    cr_assert_eq(f.nccl_version, 0u, "another python runs the workers");
+}
+
+Test(facts_io, a_version_stands_in_the_librarys_bytes) {
+    enum { AT = (256 << 10) - 20, SIZE = 600 << 10 }; /* across the end of a step */
+    static char bytes[SIZE];
+    memset(bytes, 'x', sizeof bytes);
+    memcpy(bytes + 100, "NCCL version %d", 15);
+    memcpy(bytes + AT, "NCCL version 2.21.5+cuda12.4", 29);
+    tree_bytes("/usr/lib64/libnccl.so.2", bytes, sizeof bytes);
+    look(ENV(TEXT("HOME=/")), NULL);
+    cr_assert_eq(f.nccl_version, 22105u);
+    memset(bytes + AT, 'x', 29);
+    tree_bytes("/usr/lib64/libnccl.so.2", bytes, sizeof bytes);
+    look(ENV(TEXT("HOME=/")), NULL);
+    cr_assert_eq(f.nccl_version, 0u);
+    cr_assert_str_eq(f.nccl_path, "/usr/lib64/libnccl.so.2");
+}
+
+Test(facts_io, plugins_on_the_library_path_and_in_known_folders) {
+    tree_file("/opt/amazon/ofi-nccl/lib/libnccl-net.so", "");
+    tree_file("/opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so", "");
+    tree_file("/opt/amazon/ofi-nccl/lib/libnccl-net.so.0", "");
+    tree_file("/mine/libnccl-env.so", "");
+    tree_file("/mine/libnccl.so", "");
+    look(ENV(TEXT("LD_LIBRARY_PATH=/mine:relative:")), NULL);
+    cr_assert_eq(f.n_plugins, 3u);
+    cr_assert_str_eq(f.plugins[0], "/mine/libnccl-env.so");
+    cr_assert_str_eq(f.plugins[1], "/opt/amazon/ofi-nccl/lib/libnccl-net.so");
+    cr_assert_str_eq(f.plugins[2], "/opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so");
+    cr_assert(f.signs.ofi_plugin);
+    cr_assert_eq(f.cloud, CLOUD_NONE, "it is no machine of Amazon's");
+    tree_file("/sys/class/dmi/id/sys_vendor", "Amazon EC2\n");
+    look(ENV(TEXT("HOME=/")), NULL);
+    cr_assert_eq(f.cloud, CLOUD_AWS);
+}
+
+Test(facts_io, topology_files_of_an_image) {
+    tree_file("/opt/microsoft/ndv5/topo.xml", "<b/>");
+    tree_file("/opt/microsoft/ndv4/topo.xml", "<a/>");
+    tree_folder("/opt/microsoft/powershell");
+    look(ENV(TEXT("HOME=/")), NULL);
+    cr_assert_eq(f.n_topo_files, 2u);
+    cr_assert_str_eq(f.topo_files[0].path, "/opt/microsoft/ndv4/topo.xml");
+    cr_assert_str_eq(f.topo_files[1].text, "<b/>");
+    cr_assert_str_eq(f.signs.topo_file, "/opt/microsoft/ndv4/topo.xml");
+}
+
+Test(facts_io, this_machines_limits_are_known) {
+    struct nccl_facts_config config = {.envp = ENV(TEXT("HOME=/nowhere"))};
+    nccl_facts_read(&config, &f);
+    cr_assert_gt(f.nofile, 0u);
+    cr_assert_geq(f.nofile_hard, f.nofile);
+    cr_assert_gt(f.stack_hard, 0u);
+}

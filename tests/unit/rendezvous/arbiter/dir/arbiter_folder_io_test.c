@@ -1,0 +1,263 @@
+/* The directory that the arbiter works in: whose it may be, and what a full disk does. */
+#include "rendezvous/arbiter/dir/arbiter_folder_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "arbiter_dir_rig.h"
+
+#define A 11
+#define B 12
+#define NOBODY 65534
+
+#define FOLDER_TEST(name) Test(arbiter_folder_io, name, .init = rig_begin, .fini = rig_finish)
+
+static struct arbiter *arbiter_at(const char *path) {
+    struct arbiter_dir_config config = {.path = path, .run_id = RIG_RUN_ID};
+    struct arbiter *a;
+    cr_assert_eq(arbiter_dir_new(rig_loop, &config, &a, NULL), 0);
+    return a;
+}
+
+static void assert_usable(const char *path) {
+    struct arbiter *a = arbiter_at(path);
+    struct arbiter_answer answer = rig_claim(a, 1, A);
+    cr_assert_eq(answer.result, ARBITER_OK, "%s", answer.text);
+    arbiter_free(a);
+}
+
+static void assert_refused(const char *path, const char *words) {
+    struct arbiter *a = arbiter_at(path);
+    struct arbiter_answer answer = rig_claim(a, 1, A);
+    cr_assert_eq(answer.result, ARBITER_UNREACHABLE);
+    cr_assert_not_null(strstr(answer.text, words), "'%s' is not in: %s", words, answer.text);
+    cr_assert_not_null(strstr(answer.text, path), "%s", answer.text);
+    arbiter_free(a);
+}
+
+static void become_nobody(void) {
+    cr_assert_eq(chown(rig_dir, NOBODY, NOBODY), 0);
+    cr_assert_eq(seteuid(NOBODY), 0);
+}
+
+FOLDER_TEST(a_missing_directory_is_made_if_its_parent_is_there) {
+    char path[128], deeper[160];
+    (void)snprintf(path, sizeof path, "%s/new", rig_dir);
+    (void)snprintf(deeper, sizeof deeper, "%s/and/deeper", path);
+    assert_refused(deeper, "the directory above it must be there");
+    assert_usable(path);
+    struct stat st;
+    cr_assert_eq(stat(path, &st), 0);
+    cr_assert_eq(st.st_mode & 07777, 0700);
+    assert_refused(deeper, "the directory above it must be there");
+}
+
+FOLDER_TEST(a_file_is_no_directory) {
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/file", rig_dir);
+    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    cr_assert_geq(fd, 0);
+    (void)close(fd);
+    assert_refused(path, "Not a directory");
+}
+
+FOLDER_TEST(a_directory_where_others_may_write_is_refused) {
+    static const mode_t open_modes[] = {0777, 0775, 0770, 0707, 0702, 02770};
+    static const mode_t fine_modes[] = {0700, 0755, 0750, 01777, 01770, 03777};
+    for (size_t i = 0; i < ARRAY_SIZE(open_modes); i++) {
+        cr_assert_eq(chmod(rig_dir, open_modes[i]), 0);
+        assert_refused(rig_dir, "other users may write");
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(fine_modes); i++) {
+        cr_assert_eq(chmod(rig_dir, fine_modes[i]), 0);
+        assert_usable(rig_dir);
+    }
+}
+
+FOLDER_TEST(the_jobs_own_folder_is_for_nobody_else) {
+    assert_usable(rig_dir);
+    static const mode_t modes[] = {0701, 0710, 0740, 0777, 01777};
+    for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
+        cr_assert_eq(chmod(rig_path(""), modes[i]), 0);
+        assert_refused(rig_dir, "is open to other users");
+    }
+    cr_assert_eq(chmod(rig_path(""), 0700), 0);
+    assert_usable(rig_dir);
+}
+
+FOLDER_TEST(a_link_in_the_folders_place_is_not_followed) {
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/elsewhere", rig_dir);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    char link_path[256];
+    (void)snprintf(link_path, sizeof link_path, "%s/%s", rig_dir, RIG_FOLDER);
+    cr_assert_eq(symlink(path, link_path), 0);
+    assert_refused(rig_dir, "cannot open");
+}
+
+FOLDER_TEST(another_users_directory_is_refused) {
+    if (geteuid() != 0)
+        cr_skip_test("only root can give files away");
+    assert_usable(rig_dir);
+    cr_assert_eq(chown(rig_path(""), NOBODY, NOBODY), 0);
+    assert_refused(rig_dir, "belongs to another user (uid 65534)");
+    cr_assert_eq(chown(rig_path(""), 0, 0), 0);
+    cr_assert_eq(chown(rig_dir, NOBODY, NOBODY), 0);
+    assert_refused(rig_dir, "belongs to another user (uid 65534)");
+    cr_assert_eq(chown(rig_dir, 0, 0), 0);
+    assert_usable(rig_dir);
+}
+
+FOLDER_TEST(roots_directory_will_do_if_we_may_write_there) {
+    if (geteuid() != 0)
+        cr_skip_test("only root can become another");
+    cr_assert_eq(chmod(rig_dir, 01777), 0);
+    cr_assert_eq(seteuid(NOBODY), 0);
+    assert_usable(rig_dir);
+    cr_assert_eq(seteuid(0), 0);
+}
+
+/* As root sees an NFS server that takes it for nobody: what it makes there belongs to another. */
+FOLDER_TEST(a_squashed_root_is_still_itself) {
+    if (geteuid() != 0)
+        cr_skip_test("only root is squashed");
+    cr_assert_eq(chown(rig_dir, NOBODY, NOBODY), 0);
+    (void)setfsuid(NOBODY);
+    struct arbiter *a = arbiter_at(rig_dir);
+    cr_assert_eq(rig_claim(a, 1, A).result, ARBITER_OK);
+    cr_assert_eq(rig_beat(a, 1, A).result, ARBITER_OK);
+    arbiter_free(a);
+    (void)setfsuid(0);
+    struct stat st;
+    cr_assert_eq(stat(rig_path("epoch-1"), &st), 0);
+    cr_assert_eq(st.st_uid, NOBODY);
+    assert_refused(rig_dir, "belongs to another user (uid 65534)");
+}
+
+FOLDER_TEST(an_unwritable_directory_is_told_by_name) {
+    if (geteuid() == 0)
+        become_nobody();
+    cr_assert_eq(chmod(rig_dir, 0500), 0);
+    assert_refused(rig_dir, "cannot make");
+    cr_assert_eq(chmod(rig_dir, 0700), 0);
+    assert_usable(rig_dir);
+    cr_assert_eq(chmod(rig_path(""), 0500), 0);
+    struct arbiter *a = arbiter_at(rig_dir);
+    struct arbiter_answer answer = rig_read(a);
+    cr_assert_eq(answer.result, ARBITER_OK, "reading needs no more: %s", answer.text);
+    answer = rig_claim(a, 2, A);
+    cr_assert_eq(answer.result, ARBITER_UNREACHABLE);
+    cr_assert_not_null(strstr(answer.text, "Permission denied"), "%s", answer.text);
+    arbiter_free(a);
+    cr_assert_eq(chmod(rig_path(""), 0700), 0);
+    if (getuid() == 0)
+        cr_assert_eq(seteuid(0), 0);
+}
+
+FOLDER_TEST(what_the_dead_left_is_swept_after_an_hour) {
+    assert_usable(rig_dir);
+    static const char *const names[] = {"claim-2-00000000000000ff", "mark-1-00000000000000ff",
+                                        "latest-00000000000000ff", "owner-00000000000000ff"};
+    struct timespec old[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_NOW}};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        rig_write(names[i], "x");
+    rig_write("claim-2-00000000000000fe", "fresh");
+    struct stat st;
+    cr_assert_eq(stat(rig_path("claim-2-00000000000000fe"), &st), 0);
+    old[1] = (struct timespec){.tv_sec = st.st_mtim.tv_sec - 3700};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        cr_assert_eq(utimensat(AT_FDCWD, rig_path(names[i]), old, 0), 0);
+    cr_assert_eq(utimensat(AT_FDCWD, rig_path("epoch-1"), old, 0), 0);
+    struct arbiter *a = arbiter_at(rig_dir);
+    cr_assert_eq(rig_claim(a, 2, B).result, ARBITER_OK);
+    arbiter_free(a);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        cr_assert_not(rig_there(names[i]), "%s", names[i]);
+    cr_assert(rig_there("claim-2-00000000000000fe"));
+    cr_assert(rig_there("epoch-1"));
+}
+
+/* --- a full disk --- */
+
+/* Fills what is left of the file system, to the last byte. */
+static void fill(const char *path) {
+    static const char block[4096];
+    int fd = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    cr_assert_geq(fd, 0);
+    for (size_t size = sizeof block; size > 0;)
+        if (write(fd, block, size) < 0)
+            size /= 2;
+    cr_assert_eq(errno, ENOSPC);
+    (void)close(fd);
+}
+
+FOLDER_TEST(a_full_disk_stops_claims_and_no_beat) {
+    if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("none", rig_dir, "tmpfs", 0, "size=64k,mode=0700") < 0)
+        cr_skip_test("a file system of a known size needs root, and mount()");
+    struct arbiter *a = arbiter_at(rig_dir), *b = arbiter_at(rig_dir);
+    cr_assert_eq(rig_claim(a, 1, A).result, ARBITER_OK);
+    char filler[128];
+    (void)snprintf(filler, sizeof filler, "%s/filler", rig_dir);
+    fill(filler);
+
+    uint64_t beat = rig_read(b).record.beat;
+    for (int i = 0; i < 3; i++) {
+        struct arbiter_answer answer = rig_beat(a, 1, A);
+        cr_assert_eq(answer.result, ARBITER_OK, "%s", answer.text);
+        cr_assert_neq(answer.record.beat, beat);
+        beat = answer.record.beat;
+        cr_assert_eq(rig_read(b).record.beat, beat);
+    }
+    struct arbiter_answer answer = rig_claim(b, 2, B);
+    cr_assert_eq(answer.result, ARBITER_UNREACHABLE);
+    cr_assert_not_null(strstr(answer.text, "No space left on device; make room"), "%s",
+                       answer.text);
+    struct arbiter_request q = rig_request(ARBITER_CLOSE, 2, A);
+    q.outcome = OUTCOME_SUCCESS;
+    answer = rig_ask(a, &q);
+    cr_assert_eq(answer.result, ARBITER_UNREACHABLE);
+    cr_assert_not(rig_there("claim-2-000000000000000b"));
+    cr_assert_not(rig_there("claim-2-000000000000000c"));
+
+    /* Where overwriting needs room too, the leader still hears that it leads. */
+    cr_assert_eq(unlink(rig_path("beat-1")), 0);
+    (void)strcat(filler, "2");
+    fill(filler);
+    answer = rig_beat(a, 1, A);
+    cr_assert_eq(answer.result, ARBITER_OK);
+    cr_assert_eq(answer.record.leader.incarnation, A);
+    cr_assert_not_null(strstr(answer.text, "beat-1: No space left on device"), "%s", answer.text);
+
+    cr_assert_eq(unlink(filler), 0);
+    filler[strlen(filler) - 1] = '\0';
+    cr_assert_eq(unlink(filler), 0);
+    cr_assert_eq(rig_claim(b, 2, B).result, ARBITER_OK);
+    cr_assert_eq(rig_ask(a, &q).result, ARBITER_LOST);
+    arbiter_free(a);
+    arbiter_free(b);
+    cr_assert_eq(umount2(rig_dir, MNT_DETACH), 0);
+}
+
+/* Its claim is there, but what it supersedes can't be told: the claim does not count yet. */
+FOLDER_TEST(a_win_that_can_not_be_marked_does_not_count) {
+    struct arbiter *a = arbiter_at(rig_dir);
+    cr_assert_eq(rig_claim(a, 1, A).result, ARBITER_OK);
+    cr_assert_eq(mkdir(rig_path("mark-1-000000000000000c"), 0700), 0);
+    struct arbiter_answer answer = rig_claim(a, 2, B);
+    cr_assert_eq(answer.result, ARBITER_UNREACHABLE);
+    cr_assert_not_null(strstr(answer.text, "mark-1"), "%s", answer.text);
+    cr_assert(rig_there("epoch-2"));
+    cr_assert_eq(rmdir(rig_path("mark-1-000000000000000c")), 0);
+    cr_assert_eq(rig_claim(a, 2, B).result, ARBITER_OK);
+    arbiter_free(a);
+}

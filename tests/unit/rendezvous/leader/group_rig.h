@@ -1,0 +1,58 @@
+/* Tests of the leader's machine, without clock or network: a leader (node 1) with nodes 1, 2, …
+ * whose words the test says, and whose time it makes pass. */
+#pragma once
+
+#include "rendezvous/leader/group.h"
+
+#define S(x) ((uint64_t)(int64_t)((x) * 1e9)) /* also before the clock began */
+
+struct rig {
+    struct group *g;
+    struct group_update u; /* of the last step */
+    uint64_t now_ns;
+    size_t seen[GROUP_EFFECT_KIND_COUNT]; /* effects since the beginning */
+    void (*after)(struct rig *r);         /* what others do about each step; NULL: nothing */
+};
+
+struct group_config config_of(uint32_t min, uint32_t max); /* the leader's node is 1 */
+void begin(struct rig *r, const struct group_config *c);
+void end(struct rig *r);
+/* A group of nodes 1 … n in this state. */
+void bring_to(struct rig *r, const struct group_config *c, uint64_t n, enum group_state state);
+
+/* Now. */
+void step(struct rig *r, struct group_event e);
+/* Time passes while these nodes (a mask of 1 << node, below 8) stay alive. */
+void pass(struct rig *r, double seconds, unsigned alive);
+
+struct node_info info_of(uint64_t node); /* on host "h2", one worker, no rank of its own */
+void join_info(struct rig *r, const struct node_info *info);
+void join_as(struct rig *r, uint64_t node, int32_t node_rank, const struct report *report);
+void join(struct rig *r, uint64_t node);
+void report(struct rig *r, uint64_t node, struct report rep);
+void say(struct rig *r, uint64_t node, enum node_state state); /* about the newest group */
+void fails(struct rig *r, uint64_t node, enum failure_kind kind, double at);
+struct failure failure_at(uint64_t node, enum failure_kind kind, double at);
+void renew(struct rig *r, uint64_t node);
+void open_store(struct rig *r);
+void probe(struct rig *r, uint64_t node, enum probe_result result);
+void disconnect(struct rig *r, uint64_t node);
+/* Probed, and found gone. */
+void lose(struct rig *r, uint64_t node);
+/* All members of a group that forms are ready, and it runs. */
+void start(struct rig *r);
+/* All members have stopped. */
+void stopped(struct rig *r);
+
+/* Of the last step; node 0: any. */
+size_t count(const struct rig *r, enum group_effect_kind kind, uint64_t node);
+const struct group_effect *effect(const struct rig *r, enum group_effect_kind kind); /* NULL */
+const struct group_note *note(const struct rig *r, enum group_note_kind kind);       /* NULL */
+/* The first of the last step, which has to be there. */
+const struct lease *lease(const struct rig *r);
+struct desired told(const struct rig *r, uint64_t node);
+/* In rank order, written "1 3 2"; valid until the next call. */
+const char *members(const struct rig *r);
+
+#define assert_state(r, s) \
+    cr_assert_eq(group_state((r)->g), (s), "it is %s", group_state_name(group_state((r)->g)))

@@ -1,0 +1,567 @@
+#include "rendezvous/member/member.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define S(x) ((uint64_t)((x) * 1e9))
+
+/* One node, incarnation 7, whose leader (incarnation 1, epoch 1) is the test. */
+struct rig {
+    struct member *m;
+    struct member_update u;
+    uint64_t now_ns;
+};
+
+static const struct generation g1 = {1, 1}, g2 = {1, 2};
+
+static void step(struct rig *r, struct member_event e) {
+    e.now_ns = r->now_ns;
+    member_step(r->m, &e, &r->u);
+}
+
+static void begin(struct rig *r) {
+    struct member_config c;
+    member_config_default(&c);
+    c.incarnation = 7;
+    *r = (struct rig){.now_ns = S(1000)};
+    cr_assert_eq(member_new(&c, r->now_ns, &r->m), 0);
+    step(r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+}
+
+static void end(struct rig *r) {
+    member_update_fini(&r->u);
+    member_free(r->m);
+}
+
+static const struct member_effect *effect(const struct rig *r, enum member_effect_kind kind) {
+    for (size_t i = 0; r->u.effects != NULL && i < r->u.n_effects; i++)
+        if (r->u.effects[i].kind == kind)
+            return &r->u.effects[i];
+    return NULL;
+}
+
+/* The effect, which has to be there. */
+static struct member_effect must(const struct rig *r, enum member_effect_kind kind) {
+    const struct member_effect *e = effect(r, kind);
+    cr_assert_not_null(e);
+    return e == NULL ? (struct member_effect){0} : *e;
+}
+
+static void welcome(struct rig *r, uint64_t leader) {
+    step(r, (struct member_event){.kind = MEMBER_EVENT_WELCOME, .leader = leader, .epoch = 1});
+}
+
+static void want(struct rig *r, enum desired_kind kind, struct generation g) {
+    struct desired d = {.kind = kind, .epoch = 1, .generation = g, .grace_ns = S(3), .reason = "because"};
+    d.outcome = kind == DESIRED_CLOSED ? OUTCOME_FAILED : OUTCOME_NONE;
+    step(r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+}
+
+static void lease_of(struct rig *r, struct lease lease) {
+    step(r, (struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = lease});
+}
+
+static void lease(struct rig *r, struct generation names) {
+    lease_of(r, (struct lease){
+                    .epoch = 1, .prepared = names, .echo_ns = r->now_ns, .validity_ns = S(5), .clock_ns = 1});
+}
+
+static void tell(struct rig *r, enum member_event_kind kind, struct generation g) {
+    static const struct failure failure = {.kind = FAILURE_EXIT, .code = 3};
+    step(r, (struct member_event){
+                .kind = kind, .generation = g, .failure = &failure, .reason = "pid 9", .grace_ns = S(2)});
+}
+
+#define assert_state(r, s) \
+    cr_assert_eq(member_state((r)->m), (s), "it is %s", member_state_name(member_state((r)->m)))
+#define assert_report(r, s, g)                                                       \
+    do {                                                                             \
+        cr_assert_eq(member_report((r)->m)->state, (s), "report %d", (int)member_report((r)->m)->state); \
+        cr_assert_eq(generation_compare(member_report((r)->m)->generation, (g)), 0); \
+    } while (0)
+
+static void bring_to(struct rig *r, enum member_state state) {
+    begin(r);
+    if (state == MEMBER_SEARCHING)
+        return;
+    welcome(r, 1);
+    if (state == MEMBER_IDLE)
+        return;
+    want(r, DESIRED_FORM, g1);
+    if (state == MEMBER_PREPARING)
+        return;
+    tell(r, MEMBER_EVENT_PREPARED, g1);
+    if (state == MEMBER_PREPARED)
+        return;
+    want(r, DESIRED_START, g1);
+    lease(r, g1);
+    assert_state(r, MEMBER_RUNNING);
+    if (state == MEMBER_RUNNING)
+        return;
+    want(r, DESIRED_STOP, g1);
+    assert_state(r, MEMBER_STOPPING);
+}
+
+/* Time passes; the leader answers with leases that name g (none: it is silent). */
+static void pass(struct rig *r, double seconds, const struct generation *g) {
+    uint64_t until = r->now_ns + S(seconds);
+    while (r->now_ns < until && member_state(r->m) != MEMBER_ENDED) {
+        r->now_ns = MIN2(until, r->now_ns + S(0.25));
+        if (g != NULL)
+            lease(r, *g);
+        else
+            step(r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    }
+}
+
+Test(member, a_configuration_without_name_or_heartbeat_is_refused) {
+    struct member_config c;
+    member_config_default(&c);
+    struct member *m = NULL;
+    cr_assert_eq(member_new(&c, 0, &m), -EINVAL);
+    c.incarnation = 1;
+    c.heartbeat_ns = 0;
+    cr_assert_eq(member_new(&c, 0, &m), -EINVAL);
+}
+
+Test(member, form_is_prepared_once_and_acknowledged) {
+    struct rig r;
+    bring_to(&r, MEMBER_IDLE);
+    want(&r, DESIRED_FORM, g1);
+    cr_assert_eq(generation_compare(must(&r, MEMBER_EFFECT_PREPARE).generation, g1), 0);
+    want(&r, DESIRED_FORM, g1);
+    cr_assert_null(effect(&r, MEMBER_EFFECT_PREPARE), "a repeated word changes nothing");
+    tell(&r, MEMBER_EVENT_PREPARED, g2);
+    assert_state(&r, MEMBER_PREPARING);
+    tell(&r, MEMBER_EVENT_PREPARED, g1);
+    assert_state(&r, MEMBER_PREPARED);
+    assert_report(&r, NODE_PREPARED, g1);
+    cr_assert_not_null(effect(&r, MEMBER_EFFECT_REPORT));
+    cr_assert_not_null(effect(&r, MEMBER_EFFECT_RENEW), "the lease that START needs is asked for");
+    end(&r);
+}
+
+Test(member, the_ways_go_with_prepared_and_come_with_start) {
+    struct rig r;
+    bring_to(&r, MEMBER_PREPARING);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g1, .ways = 7});
+    cr_assert_eq(member_report(r.m)->ways, 7u);
+    lease(&r, g1);
+    struct desired d = {.kind = DESIRED_START, .epoch = 1, .generation = g1, .ways = 5};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_eq(must(&r, MEMBER_EFFECT_START).ways, 5u);
+    want(&r, DESIRED_STOP, g1);
+    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
+    want(&r, DESIRED_FORM, g2);
+    cr_assert_eq(member_report(r.m)->ways, 0u, "of the next group nothing is known yet");
+    end(&r);
+}
+
+Test(member, start_and_the_lease_that_names_it_in_either_order) {
+    for (int lease_first = 0; lease_first < 2; lease_first++) {
+        struct rig r;
+        bring_to(&r, MEMBER_PREPARED);
+        if (lease_first)
+            lease(&r, g1);
+        else
+            want(&r, DESIRED_START, g1);
+        cr_assert_null(effect(&r, MEMBER_EFFECT_START));
+        assert_state(&r, MEMBER_PREPARED);
+        if (lease_first)
+            want(&r, DESIRED_START, g1);
+        else
+            lease(&r, g1);
+        cr_assert_not_null(effect(&r, MEMBER_EFFECT_START));
+        cr_assert_eq(must(&r, MEMBER_EFFECT_LEASE_END).lease_end_ns, r.now_ns + S(5), "the guardian is told first");
+        cr_assert(effect(&r, MEMBER_EFFECT_LEASE_END) < effect(&r, MEMBER_EFFECT_START));
+        end(&r);
+    }
+}
+
+Test(member, start_waits_for_a_lease_that_counts) {
+    struct rig r;
+    bring_to(&r, MEMBER_PREPARED);
+    want(&r, DESIRED_START, g1);
+    const struct lease wrong[] = {
+        {.epoch = 1, .prepared = {0, 0}, .echo_ns = r.now_ns, .validity_ns = S(5)}, /* granted while gathering */
+        {.epoch = 1, .prepared = g2, .echo_ns = r.now_ns, .validity_ns = S(5)},
+        {.epoch = 2, .prepared = g1, .echo_ns = r.now_ns, .validity_ns = S(5)}, /* another leader's */
+        {.epoch = 1, .prepared = g1, .echo_ns = r.now_ns, .validity_ns = 0},
+        {.epoch = 1, .prepared = g1, .echo_ns = r.now_ns - S(1), .validity_ns = S(5)}, /* of an earlier connection */
+        {.epoch = 1, .prepared = g1, .echo_ns = r.now_ns + 1, .validity_ns = S(5)},    /* of the future */
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+        lease_of(&r, wrong[i]);
+        cr_assert_eq(member_state(r.m), MEMBER_PREPARED, "lease %zu", i);
+    }
+    r.now_ns += S(6);
+    lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = r.now_ns - S(5), .validity_ns = S(5)});
+    assert_state(&r, MEMBER_PREPARED);
+    lease(&r, g1);
+    assert_state(&r, MEMBER_RUNNING);
+    end(&r);
+}
+
+Test(member, a_lease_counts_from_when_it_was_asked_for) {
+    struct rig r;
+    bring_to(&r, MEMBER_RUNNING);
+    uint64_t asked = r.now_ns + S(1);
+    r.now_ns += S(3);
+    lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = asked, .validity_ns = S(5)});
+    cr_assert_eq(member_lease_end(r.m), asked + S(5));
+    lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = asked - S(0.5), .validity_ns = S(5)});
+    cr_assert_eq(member_lease_end(r.m), asked + S(5), "an older answer shortens nothing");
+    end(&r);
+}
+
+Test(member, the_end_of_the_lease_kills_without_grace_and_the_node_goes_on_as_stopped) {
+    struct rig r;
+    bring_to(&r, MEMBER_RUNNING);
+    r.now_ns += S(5) - 1;
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    cr_assert_null(effect(&r, MEMBER_EFFECT_FENCE));
+    r.now_ns++;
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    cr_assert_not_null(effect(&r, MEMBER_EFFECT_FENCE));
+    assert_state(&r, MEMBER_STOPPING);
+    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
+    assert_state(&r, MEMBER_IDLE);
+    assert_report(&r, NODE_STOPPED, g1);
+    cr_assert_eq(must(&r, MEMBER_EFFECT_LEASE_END).lease_end_ns, TIME_NEVER);
+    end(&r);
+}
+
+Test(member, after_a_sleep_the_leases_end_comes_before_what_piled_up) {
+    static const enum member_event_kind kinds[] = {MEMBER_EVENT_FAILURE, MEMBER_EVENT_LEASE, MEMBER_EVENT_TIME};
+    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+        struct rig r;
+        bring_to(&r, MEMBER_RUNNING);
+        uint64_t asked = r.now_ns + S(4);
+        r.now_ns += S(6);
+        if (kinds[i] == MEMBER_EVENT_LEASE) /* would still be in force: too late, the guardian has acted */
+            lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = asked, .validity_ns = S(5)});
+        else
+            tell(&r, kinds[i], g1);
+        cr_assert_not_null(effect(&r, MEMBER_EFFECT_FENCE), "case %zu", i);
+        cr_assert(!member_report(r.m)->has_failure, "a death by the guardian's hand is no failure");
+        end(&r);
+    }
+}
+
+Test(member, a_failure_is_reported_once_and_others_may_run_on) {
+    struct rig r;
+    bring_to(&r, MEMBER_RUNNING);
+    tell(&r, MEMBER_EVENT_FAILURE, g2);
+    cr_assert(!member_report(r.m)->has_failure, "of another group");
+    tell(&r, MEMBER_EVENT_FAILURE, g1);
+    assert_state(&r, MEMBER_RUNNING);
+    assert_report(&r, NODE_FAILED, g1);
+    cr_assert_eq(member_report(r.m)->failure.code, 3);
+    tell(&r, MEMBER_EVENT_FAILURE, g1);
+    cr_assert_null(effect(&r, MEMBER_EFFECT_REPORT));
+    want(&r, DESIRED_STOP, g1);
+    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
+    assert_report(&r, NODE_STOPPED, g1);
+    cr_assert(member_report(r.m)->has_failure, "it goes with the report until the next FORM");
+    want(&r, DESIRED_FORM, g2);
+    cr_assert(!member_report(r.m)->has_failure);
+    end(&r);
+}
+
+Test(member, a_better_cause_is_passed_on_also_when_nothing_is_left_to_stop) {
+    struct rig r;
+    bring_to(&r, MEMBER_RUNNING);
+    struct desired d = {.kind = DESIRED_STOP, .epoch = 1, .generation = g1, .grace_ns = 0, .has_failure = true,
+                        .failure = {.kind = FAILURE_EXIT, .rank = 3}};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    (void)must(&r, MEMBER_EFFECT_STOP);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
+    cr_assert_eq(member_state(r.m), MEMBER_IDLE);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_null(effect(&r, MEMBER_EFFECT_STOP)); /* repeated, not better */
+    d.failure.rank = 1;
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    (void)must(&r, MEMBER_EFFECT_STOP);
+    cr_assert_eq(member_stop_cause(r.m)->failure.rank, 1);
+    end(&r);
+}
+
+Test(member, why_the_group_stops_is_said_where_all_workers_have_ended_before_too) {
+    struct rig r;
+    bring_to(&r, MEMBER_RUNNING);
+    tell(&r, MEMBER_EVENT_FAILURE, g1);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
+    assert_state(&r, MEMBER_RUNNING);
+    struct desired d = {.kind = DESIRED_STOP, .epoch = 1, .generation = g1, .reason = "node b is gone"};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_str_eq(must(&r, MEMBER_EFFECT_STOP).reason, "node b is gone");
+    assert_report(&r, NODE_STOPPED, g1);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_null(effect(&r, MEMBER_EFFECT_STOP));
+    end(&r);
+}
+
+Test(member, a_signal_noticed_just_after_an_exit_is_the_nodes_first_failure) {
+    static const struct {
+        enum failure_kind kind;
+        uint64_t later_ns;
+        uint32_t rank;
+    } cases[] = {{FAILURE_SIGNAL, FAILURE_ECHO_NS, 5}, {FAILURE_SIGNAL, FAILURE_ECHO_NS + 1, 4}, {FAILURE_EXIT, 1, 4}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct rig r;
+        bring_to(&r, MEMBER_RUNNING);
+        struct failure first = {.kind = FAILURE_EXIT, .code = 1, .rank = 4, .at_ns = S(1)};
+        struct failure next = {.kind = cases[i].kind, .code = 9, .rank = 5, .at_ns = S(1) + cases[i].later_ns};
+        step(&r, (struct member_event){.kind = MEMBER_EVENT_FAILURE, .generation = g1, .failure = &first});
+        step(&r, (struct member_event){.kind = MEMBER_EVENT_FAILURE, .generation = g1, .failure = &next});
+        cr_assert_eq(member_report(r.m)->failure.rank, cases[i].rank, "case %zu", i);
+        end(&r);
+    }
+}
+
+Test(member, preparing_that_fails_is_a_nack) {
+    struct rig r;
+    bring_to(&r, MEMBER_PREPARING);
+    tell(&r, MEMBER_EVENT_FAILURE, g1);
+    assert_state(&r, MEMBER_IDLE);
+    assert_report(&r, NODE_FAILED, g1);
+    end(&r);
+}
+
+Test(member, old_words_change_nothing) {
+    struct rig r;
+    bring_to(&r, MEMBER_STOPPING);
+    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
+    want(&r, DESIRED_FORM, g2);
+    tell(&r, MEMBER_EVENT_PREPARED, g2);
+    lease(&r, g2);
+    want(&r, DESIRED_START, g1);
+    want(&r, DESIRED_STOP, g1);
+    want(&r, DESIRED_FORM, g1);
+    assert_state(&r, MEMBER_PREPARED);
+    struct desired other = {.kind = DESIRED_START, .epoch = 2, .generation = g2};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &other});
+    assert_state(&r, MEMBER_PREPARED);
+    want(&r, DESIRED_START, g2);
+    assert_state(&r, MEMBER_RUNNING);
+    end(&r);
+}
+
+Test(member, a_newer_word_drops_what_was_made_ready_for_an_older_group) {
+    static const enum member_state from[] = {MEMBER_PREPARING, MEMBER_PREPARED};
+    for (size_t i = 0; i < ARRAY_SIZE(from); i++) {
+        struct rig r;
+        bring_to(&r, from[i]);
+        want(&r, DESIRED_FORM, g2);
+        assert_state(&r, MEMBER_PREPARING);
+        cr_assert_eq(generation_compare(must(&r, MEMBER_EFFECT_PREPARE).generation, g2), 0);
+        end(&r);
+        bring_to(&r, from[i]);
+        want(&r, DESIRED_STOP, g2);
+        assert_state(&r, MEMBER_IDLE);
+        assert_report(&r, NODE_STOPPED, g2);
+        end(&r);
+        bring_to(&r, from[i]);
+        want(&r, DESIRED_IDLE, (struct generation){0, 0});
+        assert_state(&r, MEMBER_IDLE);
+        assert_report(&r, NODE_STOPPED, g1);
+        end(&r);
+    }
+}
+
+Test(member, a_form_that_comes_while_workers_stop_waits_for_the_last) {
+    struct rig r;
+    bring_to(&r, MEMBER_STOPPING);
+    want(&r, DESIRED_FORM, g2);
+    assert_state(&r, MEMBER_STOPPING);
+    cr_assert_null(effect(&r, MEMBER_EFFECT_PREPARE));
+    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
+    assert_state(&r, MEMBER_PREPARING);
+    end(&r);
+}
+
+Test(member, a_node_that_is_told_to_be_idle_ends_what_it_runs) {
+    struct rig r;
+    bring_to(&r, MEMBER_RUNNING);
+    want(&r, DESIRED_IDLE, (struct generation){0, 0});
+    cr_assert_not_null(effect(&r, MEMBER_EFFECT_STOP));
+    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
+    assert_report(&r, NODE_STOPPED, g1);
+    end(&r);
+}
+
+Test(member, a_lost_connection_is_tried_again_at_once_and_probed_and_workers_run_on) {
+    struct rig r;
+    bring_to(&r, MEMBER_RUNNING);
+    tell(&r, MEMBER_EVENT_DISCONNECT, g1);
+    cr_assert_not_null(effect(&r, MEMBER_EFFECT_CONNECT));
+    cr_assert_not_null(effect(&r, MEMBER_EFFECT_PROBE));
+    assert_state(&r, MEMBER_RUNNING);
+    tell(&r, MEMBER_EVENT_FAILURE, g1);
+    cr_assert_null(effect(&r, MEMBER_EFFECT_REPORT), "there is nobody to tell");
+    welcome(&r, 1);
+    cr_assert_not_null(effect(&r, MEMBER_EFFECT_REPORT), "JOIN may have held the older word");
+    assert_state(&r, MEMBER_RUNNING);
+    end(&r);
+}
+
+Test(member, a_gone_leader_ends_the_workers_with_grace_no_longer_than_the_lease) {
+    struct rig r;
+    bring_to(&r, MEMBER_RUNNING);
+    r.now_ns += S(2);
+    tell(&r, MEMBER_EVENT_DISCONNECT, g1);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_UNKNOWN});
+    assert_state(&r, MEMBER_RUNNING);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_GONE});
+    cr_assert_eq(must(&r, MEMBER_EFFECT_STOP).grace_ns, S(3));
+    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
+    assert_state(&r, MEMBER_ENDED);
+    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_LEADER_LOST);
+    end(&r);
+}
+
+Test(member, a_silent_leader_is_given_up_at_its_timeout) {
+    struct rig r;
+    bring_to(&r, MEMBER_PREPARED);
+    pass(&r, 59.75, NULL);
+    assert_state(&r, MEMBER_PREPARED);
+    pass(&r, 0.25, NULL);
+    assert_state(&r, MEMBER_ENDED);
+    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_LEADER_LOST);
+    end(&r);
+}
+
+Test(member, its_own_sleep_is_not_the_leaders_silence) {
+    struct rig r;
+    bring_to(&r, MEMBER_PREPARED);
+    r.now_ns += S(300);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    assert_state(&r, MEMBER_PREPARED);
+    end(&r);
+}
+
+Test(member, a_connection_that_swallows_words_is_replaced_when_a_probe_shows_the_leader_alive) {
+    struct rig r;
+    bring_to(&r, MEMBER_RUNNING);
+    while (effect(&r, MEMBER_EFFECT_PROBE) == NULL) {
+        cr_assert_lt(r.now_ns, S(1005), "it never asks");
+        pass(&r, 0.25, NULL);
+    }
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_ALIVE});
+    cr_assert_not_null(effect(&r, MEMBER_EFFECT_CONNECT));
+    assert_state(&r, MEMBER_RUNNING);
+    end(&r);
+}
+
+Test(member, nobody_answers_within_the_join_timeout) {
+    struct rig r;
+    begin(&r);
+    for (int i = 0; i < 599; i++) {
+        r.now_ns += S(1);
+        tell(&r, MEMBER_EVENT_DISCONNECT, g1);
+        cr_assert_not_null(effect(&r, MEMBER_EFFECT_CONNECT));
+        step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    }
+    assert_state(&r, MEMBER_SEARCHING);
+    r.now_ns += S(1);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    assert_state(&r, MEMBER_ENDED);
+    end(&r);
+}
+
+Test(member, another_leader_at_the_endpoint_is_the_end_of_a_group_but_not_of_a_newcomer) {
+    struct rig r;
+    bring_to(&r, MEMBER_IDLE);
+    tell(&r, MEMBER_EVENT_DISCONNECT, g1);
+    welcome(&r, 2);
+    assert_state(&r, MEMBER_IDLE);
+    want(&r, DESIRED_FORM, g1);
+    assert_state(&r, MEMBER_PREPARING);
+    end(&r);
+    bring_to(&r, MEMBER_PREPARED);
+    tell(&r, MEMBER_EVENT_DISCONNECT, g1);
+    want(&r, DESIRED_START, g1);
+    welcome(&r, 2);
+    lease(&r, g1);
+    assert_state(&r, MEMBER_ENDED);
+    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_LEADER_LOST);
+    end(&r);
+}
+
+Test(member, leaving_stops_says_so_and_goes_and_a_second_time_kills) {
+    struct rig r;
+    bring_to(&r, MEMBER_RUNNING);
+    tell(&r, MEMBER_EVENT_LEAVE, g1);
+    cr_assert(member_report(r.m)->leaving && effect(&r, MEMBER_EFFECT_REPORT) != NULL);
+    cr_assert_eq(must(&r, MEMBER_EFFECT_STOP).grace_ns, S(2));
+    tell(&r, MEMBER_EVENT_LEAVE, g1);
+    cr_assert_not_null(effect(&r, MEMBER_EFFECT_FENCE));
+    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
+    cr_assert_not_null(effect(&r, MEMBER_EFFECT_SEND_LEAVE));
+    assert_state(&r, MEMBER_ENDED);
+    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_LEFT);
+    end(&r);
+}
+
+Test(member, closed_in_every_state_ends_with_the_outcome_and_no_worker_left) {
+    for (int s = MEMBER_IDLE; s <= MEMBER_STOPPING; s++) {
+        struct rig r;
+        bring_to(&r, (enum member_state)s);
+        bool workers = member_has_workers(r.m);
+        want(&r, DESIRED_CLOSED, g1);
+        if (workers) {
+            cr_assert_neq(member_state(r.m), MEMBER_ENDED);
+            tell(&r, MEMBER_EVENT_ALL_GONE, g1);
+        }
+        assert_state(&r, MEMBER_ENDED);
+        assert_report(&r, NODE_CLOSED, member_generation(r.m));
+        cr_assert_not_null(effect(&r, MEMBER_EFFECT_REPORT));
+        cr_assert_eq(member_end(r.m)->kind, MEMBER_END_FAILED);
+        cr_assert_str_eq(member_end(r.m)->reason, "because");
+        end(&r);
+    }
+}
+
+Test(member, an_unkillable_process_does_not_keep_the_agent_once_the_end_is_decided) {
+    for (int closed = 0; closed < 2; closed++) {
+        struct rig r;
+        bring_to(&r, MEMBER_STOPPING);
+        tell(&r, MEMBER_EVENT_UNKILLABLE, g1);
+        cr_assert_str_eq(member_report(r.m)->unusable, "pid 9");
+        assert_state(&r, MEMBER_STOPPING);
+        if (closed)
+            want(&r, DESIRED_CLOSED, g1);
+        else
+            tell(&r, MEMBER_EVENT_LEAVE, g1);
+        assert_state(&r, MEMBER_ENDED);
+        end(&r);
+    }
+}
+
+Test(member, a_refusal_is_final_and_nothing_happens_after_the_end) {
+    struct rig r;
+    begin(&r);
+    tell(&r, MEMBER_EVENT_REFUSED, g1);
+    assert_state(&r, MEMBER_ENDED);
+    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_REFUSED);
+    welcome(&r, 1);
+    want(&r, DESIRED_FORM, g1);
+    cr_assert_eq(r.u.n_effects, 0);
+    cr_assert_eq(r.u.deadline_ns, TIME_NEVER);
+    end(&r);
+}
+
+Test(member, of_the_count_of_restarts_the_larger_is_kept) {
+    struct rig r;
+    bring_to(&r, MEMBER_IDLE);
+    struct desired d = {.kind = DESIRED_FORM, .epoch = 1, .generation = g1, .form.restarts_used = 2};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_eq(member_report(r.m)->restarts_used, 2);
+    d.generation = g2;
+    d.form.restarts_used = 1;
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_eq(member_report(r.m)->restarts_used, 2);
+    end(&r);
+}

@@ -1,0 +1,748 @@
+/* Agents that succeed one another, over real sockets on loopback, in one process. The arbiter is a
+ * record in memory; the launchers are played by the test. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "io/net/listen.h"
+#include "rendezvous/client/client_io.h"
+#include "rendezvous/protocol/conn_io.h"
+#include "rendezvous/server/server_io.h"
+
+#define NODES_MAX 4
+#define DOOMSDAY_NS (60 * NS_PER_S)
+#define RUN_ID "run"
+
+/* ---- the arbiter: what is asked is answered with the next turn ---- */
+
+struct asked {
+    struct list link;
+    struct arbiter_answer answer;
+    arbiter_answer_fn *fn;
+    void *arg; /* NULL: cancelled */
+};
+
+struct agent {
+    uint64_t incarnation;
+    struct rdzv_listener *listener;
+    struct rdzv_server *server;
+    struct rdzv_client *client;
+    struct rdzv_peer self;
+    struct addr own;
+    bool running, alive;
+    unsigned leases, starts, stops, ends, leads, deposed, leaders_seen;
+    uint64_t started_ns, last_leader;
+    struct form form;
+    struct generation started;
+    struct member_end end;
+    struct estate lead_estate;
+    struct member_lead lead;
+};
+
+static struct {
+    struct loop *loop;
+    struct loop_timer *doomsday;
+    struct arbiter arbiter;
+    struct arbiter_record record;
+    struct list asked;
+    struct agent agents[NODES_MAX];
+    unsigned n_agents, stores, reads;
+    uint32_t min_nodes;
+    uint64_t lease_ns;
+    bool (*until)(void);
+} w;
+
+static void check(void) {
+    if (w.until != NULL && w.until()) {
+        w.until = NULL;
+        loop_quit(w.loop);
+    }
+}
+
+static void arbiter_decide(struct arbiter_answer *a) {
+    struct arbiter_record *r = &w.record;
+    const struct arbiter_request *q = &a->request;
+    bool ours = r->epoch > 0 && r->leader.incarnation == q->leader.incarnation;
+    a->result = ARBITER_OK;
+    switch (q->kind) {
+    case ARBITER_READ: w.reads++; break;
+    case ARBITER_BEAT: r->beat += ours && !r->closed && r->epoch == q->epoch; break;
+    case ARBITER_CLAIM:
+        if (!r->closed && q->epoch == r->epoch + 1)
+            *r = (struct arbiter_record){
+                .epoch = q->epoch, .leader = q->leader, .idle = q->idle};
+        else if (!(ours && q->epoch == r->epoch))
+            a->result = ARBITER_LOST;
+        break;
+    case ARBITER_CLOSE:
+        if (!r->closed && ours && q->epoch >= r->epoch) {
+            r->closed = true;
+            r->epoch++;
+            r->outcome = q->outcome;
+            memcpy(r->reason, q->reason, sizeof r->reason);
+        } else if (!(r->closed && r->outcome == q->outcome)) {
+            a->result = ARBITER_LOST;
+        }
+        break;
+    case ARBITER_VACATE:
+    case ARBITER_KIND_COUNT: cr_assert_fail("no request");
+    }
+    a->record = *r;
+}
+
+static void arbiter_turn(void *arg) {
+    struct asked *q = arg;
+    list_remove(&q->link);
+    arbiter_decide(&q->answer);
+    if (q->arg != NULL)
+        q->fn(q->arg, &q->answer);
+    free(q);
+    check();
+}
+
+static void fake_ask(struct arbiter *a, const struct arbiter_request *request,
+                     arbiter_answer_fn *fn, void *arg) {
+    (void)a;
+    struct asked *q = xcalloc(1, sizeof *q);
+    q->answer.request = *request;
+    q->answer.started_ns = clock_now_ns();
+    q->fn = fn;
+    q->arg = arg;
+    list_append(&w.asked, &q->link);
+    loop_defer(w.loop, LOOP_PRIO_LEASE, arbiter_turn, q);
+}
+
+static void fake_cancel(struct arbiter *a, void *arg) {
+    (void)a;
+    LIST_FOR_EACH (struct asked, q, &w.asked, link)
+        if (q->arg == arg)
+            q->arg = NULL;
+}
+
+static const struct arbiter_ops fake_ops = {.ask = fake_ask, .cancel = fake_cancel};
+
+/* ---- the launcher ---- */
+
+static void on_prepare(void *arg, struct generation g, const struct form *form) {
+    struct agent *a = arg;
+    a->form = *form;
+    rdzv_client_event(a->client,
+                      &(struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g});
+}
+
+static unsigned count_running(void) {
+    unsigned n = 0;
+    for (unsigned i = 0; i < w.n_agents; i++)
+        n += w.agents[i].running;
+    return n;
+}
+
+static void on_start(void *arg, struct generation g, uint32_t ways) {
+    (void)ways;
+    struct agent *a = arg;
+    for (unsigned i = 0; i < w.n_agents; i++)
+        cr_assert(!w.agents[i].running || generation_compare(w.agents[i].started, g) == 0,
+                  "two groups at once");
+    a->running = true;
+    a->starts++;
+    a->started = g;
+    a->started_ns = clock_now_ns();
+    check();
+}
+
+static void all_gone(struct agent *a) {
+    a->running = false;
+    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
+}
+
+static void on_stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
+    (void)grace_ns;
+    (void)reason;
+    (void)cause;
+    struct agent *a = arg;
+    a->stops++;
+    all_gone(a);
+}
+
+static void on_fence(void *arg) { all_gone(arg); }
+static void on_lease_end(void *arg, uint64_t end_ns) {
+    (void)end_ns;
+    struct agent *a = arg;
+    a->leases++;
+    check();
+}
+
+static void on_end(void *arg, const struct member_end *end) {
+    struct agent *a = arg;
+    a->ends++;
+    a->end = *end;
+    check();
+}
+
+static int on_store_open(void *arg, struct generation g, const struct addr *bind,
+                         uint16_t *ret_port, struct err *err) {
+    (void)arg;
+    (void)g;
+    (void)bind;
+    (void)err;
+    w.stores++;
+    *ret_port = 4711;
+    return 0;
+}
+
+static void on_store_close(void *arg, struct generation g) {
+    (void)arg;
+    (void)g;
+    w.stores--;
+}
+
+static void on_incident(void *arg, const char *line) {
+    (void)arg;
+    (void)line;
+}
+
+static void on_done(void *arg, enum outcome outcome) {
+    (void)arg;
+    (void)outcome;
+    check();
+}
+
+static void on_deposed(void *arg, uint32_t epoch) {
+    struct agent *a = arg;
+    cr_assert_geq(epoch, 2);
+    a->deposed++;
+    rdzv_listener_serve(a->listener, NULL);
+    rdzv_server_free(TAKE_PTR(a->server));
+    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_DEPOSED});
+    check();
+}
+
+static void on_lead(void *arg, const struct member_lead *lead) {
+    struct agent *a = arg;
+    a->leads++;
+    a->lead = *lead;
+    if (lead->estate != NULL)
+        estate_copy(&a->lead_estate, lead->estate);
+    struct group_config g;
+    group_config_default(&g);
+    g.leader_incarnation = a->incarnation;
+    g.epoch = lead->epoch;
+    g.idle = lead->idle;
+    g.not_before_ns = lead->not_before_ns;
+    g.absent_until_ns = lead->absent_until_ns;
+    g.old_leader = lead->old_leader;
+    g.estate = lead->estate;
+    g.anchor = ANCHOR_ARBITER;
+    g.self = a->self;
+    g.min_nodes = w.min_nodes;
+    g.max_nodes = NODES_MAX;
+    g.last_call_ns = 100 * NS_PER_MS;
+    g.crash_loop_ns = 0;
+    g.lease_ns = w.lease_ns;
+    g.heartbeat_ns = 50 * NS_PER_MS;
+    struct rdzv_server_config config = {
+        .run_id = RUN_ID,
+        .listener_port = a->self.port,
+        .heartbeat_ns = g.heartbeat_ns,
+        .arbiter = &w.arbiter,
+        .ops = {.store_open = on_store_open, .store_close = on_store_close,
+                .incident = on_incident, .deposed = on_deposed, .done = on_done},
+        .arg = a,
+    };
+    cr_assert_eq(rdzv_server_new(w.loop, &g, &config, &a->server), 0);
+    rdzv_listener_serve(a->listener, a->server);
+    check();
+}
+
+static void on_callers(void *arg, enum member_callers callers, const struct rdzv_peer *peer,
+                       uint32_t epoch) {
+    struct agent *a = arg;
+    rdzv_listener_callers(a->listener, callers, peer, epoch);
+}
+
+static void on_leader(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
+                      bool first) {
+    (void)epoch;
+    (void)listener;
+    struct agent *a = arg;
+    cr_assert_eq(first, a->leaders_seen == 0);
+    a->leaders_seen++;
+    a->last_leader = incarnation;
+}
+
+static void on_caller(void *arg, uint64_t incarnation, bool came) {
+    struct agent *a = arg;
+    rdzv_client_caller(a->client, incarnation, came);
+}
+
+/* ---- the world ---- */
+
+static void on_doomsday(void *arg) {
+    (void)arg;
+    for (unsigned i = 0; i < w.n_agents; i++) {
+        const struct agent *a = &w.agents[i];
+        const struct member *m = a->client == NULL ? NULL : rdzv_client_member(a->client);
+        (void)fprintf(stderr, "# agent %u: starts %u stops %u leads %u ends %u %s, %s: %s\n", i,
+                      a->starts, a->stops, a->leads, a->ends,
+                      m == NULL ? "-" : member_state_name(member_state(m)),
+                      m == NULL ? "-" : member_seat_name(member_seat(m)),
+                      m == NULL ? "-" : member_waiting(m));
+    }
+    cr_assert_fail("it did not happen in 10 s");
+}
+
+static void wait_until(bool (*until)(void)) {
+    if (until())
+        return;
+    w.until = until;
+    loop_timer_set(w.doomsday, clock_now_ns() + DOOMSDAY_NS);
+    cr_assert_eq(loop_run(w.loop), 0);
+    loop_timer_set(w.doomsday, TIME_NEVER);
+}
+
+static void begin(void) {
+    memset(&w, 0, sizeof w);
+    cr_assert_eq(loop_new(&w.loop), 0);
+    cr_assert_eq(loop_timer_new(w.loop, on_doomsday, NULL, &w.doomsday), 0);
+    list_init(&w.asked);
+    w.arbiter.ops = &fake_ops;
+    w.min_nodes = 1;
+    w.lease_ns = 2 * NS_PER_S;
+}
+
+static void kill_agent(struct agent *a) {
+    a->alive = a->running = false;
+    rdzv_client_free(TAKE_PTR(a->client));
+    if (a->listener != NULL)
+        rdzv_listener_serve(a->listener, NULL);
+    rdzv_server_free(TAKE_PTR(a->server));
+    rdzv_listener_free(TAKE_PTR(a->listener));
+    estate_fini(&a->lead_estate);
+}
+
+static void finish(void) {
+    for (unsigned i = 0; i < w.n_agents; i++)
+        kill_agent(&w.agents[i]);
+    cr_assert_eq(w.stores, 0, "every store that was opened was closed");
+    loop_timer_free(w.doomsday);
+    loop_free(w.loop);
+}
+
+static int listen_here(struct addr *ret) {
+    struct addr at;
+    int fd;
+    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
+    cr_assert_eq(listen_socket(&at, 64, &fd, NULL), 0);
+    cr_assert_eq(addr_of_socket(fd, ret), 0);
+    return fd;
+}
+
+static void join(struct agent *a) {
+    struct member_config m;
+    member_config_default(&m);
+    m.incarnation = m.seed = a->incarnation;
+    m.has_arbiter = true;
+    m.heartbeat_ns = 50 * NS_PER_MS;
+    m.lease_ns = w.lease_ns;
+    m.min_nodes = w.min_nodes;
+    m.self = a->self;
+    m.probe_retry_ns = 20 * NS_PER_MS;
+    struct rdzv_client_config config = {
+        .run_id = RUN_ID,
+        .info = {.incarnation = a->incarnation, .listener_port = a->self.port, .nproc = 1,
+                 .node_rank = -1, .pid = 100, .role = "default"},
+        .min_nodes = w.min_nodes,
+        .max_nodes = NODES_MAX,
+        .arbiter = &w.arbiter,
+        .own_listener = a->own,
+        .ops = {.prepare = on_prepare, .start = on_start, .stop = on_stop, .fence = on_fence,
+                .lease_end = on_lease_end, .lead = on_lead, .leader = on_leader,
+                .callers = on_callers, .end = on_end},
+        .arg = a,
+    };
+    (void)snprintf(config.info.host, sizeof config.info.host, "node%u", (unsigned)a->incarnation);
+    cr_assert_eq(rdzv_client_new(w.loop, &m, &config, &a->client), 0);
+}
+
+/* addr: where others are told to reach it. */
+static struct agent *add_agent(const char *addr) {
+    struct agent *a = &w.agents[w.n_agents++];
+    a->incarnation = w.n_agents;
+    a->alive = true;
+    int fd = listen_here(&a->own);
+    a->self = (struct rdzv_peer){.incarnation = a->incarnation, .port = addr_port(&a->own)};
+    (void)snprintf(a->self.addr, sizeof a->self.addr, "%s", addr);
+    struct rdzv_listener_config listener = {
+        .incarnation = a->incarnation, .run_id = RUN_ID, .caller = on_caller, .arg = a};
+    cr_assert_eq(rdzv_listener_new(w.loop, &listener, &a->listener), 0);
+    cr_assert_eq(rdzv_listener_add(a->listener, fd), 0);
+    join(a);
+    return a;
+}
+
+static unsigned wanted;
+static bool so_many_run(void) { return count_running() == wanted; }
+static void wait_running(unsigned n) {
+    wanted = n;
+    wait_until(so_many_run);
+}
+
+static bool anybody_leads(void) {
+    for (unsigned i = 0; i < w.n_agents; i++)
+        if (w.agents[i].server != NULL)
+            return true;
+    return false;
+}
+
+static struct agent *leader(void) {
+    for (unsigned i = 0; i < w.n_agents; i++)
+        if (w.agents[i].server != NULL)
+            return &w.agents[i];
+    cr_assert_fail("nobody leads");
+    abort();
+}
+
+static bool first_leads(void) { return w.agents[0].server != NULL; }
+
+/* Enough successors are named, and all have heard from the leader since. */
+static bool succession_is_sure(void) {
+    if (!anybody_leads() || group_successors(rdzv_server_group(leader()->server))->n < wanted)
+        return false;
+    for (unsigned i = 0; i < w.n_agents; i++)
+        if (w.agents[i].running && w.agents[i].leases < 3)
+            return false;
+    return true;
+}
+
+static void wait_named(unsigned n) {
+    for (unsigned i = 0; i < w.n_agents; i++)
+        w.agents[i].leases = 0;
+    wanted = n;
+    wait_until(succession_is_sure);
+}
+
+/* The first agent leads, all run, and every other member is a successor. */
+static void start_job(unsigned n, const char *addr) {
+    (void)add_agent(addr);
+    wait_until(first_leads);
+    for (unsigned i = 1; i < n; i++)
+        (void)add_agent(addr);
+    wait_running(n);
+    wait_named(n - 1);
+}
+
+/* ---- tests ---- */
+
+static bool so_many_run_again(void) {
+    return count_running() == wanted && anybody_leads() && leader()->form.n_nodes == wanted;
+}
+
+static void wait_running_again(unsigned n) {
+    wanted = n;
+    wait_until(so_many_run_again);
+}
+
+Test(succession_io, a_successor_leads_when_the_leader_is_gone, .init = begin, .fini = finish) {
+    w.lease_ns = 3600 * NS_PER_S; /* by refused connections, or never */
+    start_job(3, "127.0.0.1");
+    kill_agent(&w.agents[0]);
+    wait_running_again(2);
+    const struct agent *l = leader();
+    cr_assert_eq(l->leads, 1);
+    cr_assert_eq(l->lead.epoch, 3);
+    cr_assert_eq(l->lead_estate.n_members, 3, "it knows whom the old group had");
+    for (unsigned i = 0; i < 3; i++) {
+        cr_assert_eq(l->lead_estate.members[i].incarnation, i + 1);
+        cr_assert_str_eq(l->lead_estate.members[i].addr, "127.0.0.1",
+                         "where the old leader was reached");
+    }
+    for (unsigned i = 1; i < 3; i++) {
+        cr_assert_eq(w.agents[i].leaders_seen, 2);
+        cr_assert_eq(w.agents[i].last_leader, l->incarnation);
+        cr_assert_eq(w.agents[i].started.epoch, 3);
+    }
+}
+
+Test(succession_io, leaders_are_succeeded_one_after_the_other, .init = begin, .fini = finish) {
+    start_job(4, "127.0.0.1");
+    for (unsigned left = 3; left >= 1; left--) {
+        kill_agent(leader());
+        wait_running_again(left);
+        if (left > 1)
+            wait_named(left - 1);
+        cr_assert_eq(leader()->lead.epoch, 6 - left);
+    }
+}
+
+Test(succession_io, a_leader_is_found_at_whichever_address_works, .init = begin, .fini = finish) {
+    /* The first can't be used here, at the second nobody listens. */
+    start_job(3, "fe80::1%nowhere0,127.0.0.9,127.0.0.1");
+    kill_agent(&w.agents[0]);
+    wait_running_again(2);
+}
+
+static bool first_deposed(void) { return w.agents[0].deposed == 1; }
+
+Test(succession_io, a_deposed_leader_sends_all_to_the_winner, .init = begin, .fini = finish) {
+    start_job(3, "127.0.0.1");
+    /* The last claims, as if it had been cut off from the leader alone. */
+    w.record.epoch++;
+    w.record.leader = w.agents[2].self;
+    wait_until(first_deposed);
+    wait_running(3);
+    cr_assert_eq(leader(), &w.agents[2]);
+    for (unsigned i = 0; i < 3; i++) {
+        cr_assert_eq(w.agents[i].started.epoch, 3);
+        cr_assert_eq(w.agents[i].stops, 1);
+    }
+}
+
+static bool all_ended(void) {
+    for (unsigned i = 0; i < w.n_agents; i++)
+        if (w.agents[i].alive && w.agents[i].ends == 0)
+            return false;
+    return true;
+}
+
+Test(succession_io, a_closed_job_stays_closed, .init = begin, .fini = finish) {
+    w.min_nodes = 2;
+    start_job(2, "127.0.0.1");
+    for (unsigned i = 0; i < 2; i++) {
+        rdzv_client_event(w.agents[i].client,
+                          &(struct member_event){.kind = MEMBER_EVENT_SUCCEEDED,
+                                                 .generation = w.agents[i].started});
+        all_gone(&w.agents[i]);
+    }
+    wait_until(all_ended);
+    cr_assert(w.record.closed && w.record.outcome == OUTCOME_SUCCESS);
+    const struct agent *late = add_agent("127.0.0.1");
+    wait_until(all_ended);
+    cr_assert_eq(late->end.kind, MEMBER_END_SUCCESS);
+    cr_assert(late->end.was_closed);
+    cr_assert_eq(late->starts, 0);
+}
+
+/* ---- a node that the test plays ---- */
+
+static struct {
+    struct conn *conn;
+    unsigned leases;
+} node;
+
+static void node_on_message(void *arg, struct conn *c, const struct wire_message *m) {
+    (void)arg;
+    (void)c;
+    node.leases += m->kind == WIRE_LEASE;
+    check();
+}
+
+static void node_on_closed(void *arg, struct conn *c, int code, const char *text) {
+    (void)arg;
+    (void)c;
+    (void)code;
+    cr_assert_fail("the leader ended the connection: %s", text);
+}
+
+static bool node_has_lease(void) { return node.leases >= wanted; }
+static bool so_many_reads(void) { return w.reads >= wanted; }
+static bool first_runs(void) { return w.agents[0].running; }
+
+Test(succession_io, a_leader_that_hears_of_a_later_epoch_asks_once, .init = begin,
+     .fini = finish) {
+    static const struct conn_ops ops = {.on_message = node_on_message,
+                                        .on_closed = node_on_closed};
+    node = (__typeof__(node)){0};
+    (void)add_agent("127.0.0.1");
+    wait_until(first_runs);
+    w.reads = 0;
+    cr_assert_eq(conn_connect(w.loop, &w.agents[0].own, &ops, NULL, &node.conn), 0);
+    struct wire_message join = {
+        .kind = WIRE_JOIN,
+        .join = {.version = WIRE_VERSION, .run_id = RUN_ID, .min_nodes = 1, .max_nodes = 4,
+                 .info = {.incarnation = 77, .listener_port = 1, .nproc = 1, .node_rank = -1,
+                          .pid = 5, .host = "raw", .role = "default"},
+                 .report = {.state = NODE_JOINED, .epoch = 9}}};
+    conn_send(node.conn, &join);
+    wanted = 1;
+    wait_until(so_many_reads);
+    struct wire_message again = {.kind = WIRE_REPORT,
+                                 .report = {.state = NODE_JOINED, .epoch = 9}};
+    conn_send(node.conn, &again);
+    conn_send(node.conn, &(struct wire_message){.kind = WIRE_RENEW, .renew = {.clock_ns = 1}});
+    wait_until(node_has_lease);
+    cr_assert_eq(w.reads, 1, "of that epoch it knows");
+    again.report.epoch = 10;
+    conn_send(node.conn, &again);
+    wanted = 2;
+    wait_until(so_many_reads);
+    conn_free(node.conn);
+}
+
+/* ---- a leader that the test plays: it leads epoch 1 and names this agent first ---- */
+
+static struct {
+    struct listener *listener;
+    struct conn *conn;
+    unsigned joins, renews, accepted;
+    bool ended;
+} played;
+
+static void played_on_message(void *arg, struct conn *c, const struct wire_message *m) {
+    (void)arg;
+    (void)c;
+    played.joins += m->kind == WIRE_JOIN;
+    played.renews += m->kind == WIRE_RENEW;
+    check();
+}
+
+static void played_on_closed(void *arg, struct conn *c, int code, const char *text) {
+    (void)arg;
+    (void)c;
+    (void)code;
+    (void)text;
+    played.ended = true;
+    check();
+}
+
+static void played_on_accept(void *arg, int fd, const struct addr *peer) {
+    static const struct conn_ops ops = {.on_message = played_on_message,
+                                        .on_closed = played_on_closed};
+    (void)arg;
+    (void)peer;
+    struct conn *c;
+    cr_assert_eq(conn_new(w.loop, fd, &ops, NULL, &c), 0);
+    conn_send(c, &(struct wire_message){
+                     .kind = WIRE_HELLO,
+                     .hello = {.version = WIRE_VERSION, .incarnation = 99, .run_id = RUN_ID}});
+    conn_free(played.conn);
+    played.conn = c;
+    played.ended = false;
+    played.accepted++;
+    check();
+}
+
+static bool played_has_join(void) { return played.joins == 1; }
+static bool played_has_renew(void) { return played.renews >= wanted; }
+static bool played_ended(void) { return played.ended; }
+
+static struct agent *add_heir(void) {
+    struct addr at;
+    played = (__typeof__(played)){0};
+    cr_assert_eq(listener_new(w.loop, listen_here(&at), played_on_accept, NULL, &played.listener),
+                 0);
+    w.record = (struct arbiter_record){
+        .epoch = 1, .leader = {.incarnation = 99, .addr = "127.0.0.1", .port = addr_port(&at)}};
+    struct agent *a = add_agent("127.0.0.1");
+    wait_until(played_has_join);
+    conn_send(played.conn, &(struct wire_message){
+                               .kind = WIRE_WELCOME,
+                               .welcome = {.epoch = 1, .leader = 99,
+                                           .listener_port = addr_port(&at),
+                                           .heartbeat_ns = 50 * NS_PER_MS,
+                                           .lease_ns = 2 * NS_PER_S, .margin_ns = NS_PER_S}});
+    conn_send(played.conn,
+              &(struct wire_message){
+                  .kind = WIRE_NAMED,
+                  .named = {.epoch = 1, .n = 1,
+                            .list = {{.incarnation = a->incarnation, .port = a->self.port}}}});
+    return a;
+}
+
+static void send_members(uint32_t n_members, uint32_t first, uint32_t n) {
+    struct wire_message m = {
+        .kind = WIRE_MEMBERS,
+        .members = {.estate = {.epoch = 1, .formed = {1, 4}, .started = {1, 4}, .losses = 3,
+                               .n_order = n_members, .n_members = n_members},
+                    .first = first, .n = n}};
+    for (uint32_t i = 0; i < n; i++) {
+        struct estate_member *e = &m.members.list[i];
+        *e = (struct estate_member){.incarnation = 1000 + first + i, .port = 1, .started = true};
+        if ((first + i) % 2 == 1)
+            (void)snprintf(e->addr, sizeof e->addr, "10.0.0.1");
+    }
+    conn_send(played.conn, &m);
+}
+
+static void played_dies(void) {
+    conn_free(TAKE_PTR(played.conn));
+    listener_free(TAKE_PTR(played.listener));
+}
+
+Test(succession_io, an_estate_in_parts_is_put_together, .init = begin, .fini = finish) {
+    const struct agent *a = add_heir();
+    send_members(150, 0, 64);
+    send_members(150, 64, 64);
+    send_members(150, 128, 22);
+    wanted = 3; /* all of it has been read before the third RENEW came */
+    wait_until(played_has_renew);
+    played_dies();
+    wait_until(first_leads);
+    cr_assert_eq(a->lead.epoch, 2);
+    cr_assert_eq(a->lead_estate.n_members, 150);
+    cr_assert_eq(a->lead_estate.losses, 3);
+    for (uint32_t i = 0; i < 150; i++) {
+        const struct estate_member *e = &a->lead_estate.members[i];
+        cr_assert_eq(e->incarnation, 1000 + i);
+        cr_assert_str_eq(e->addr, i % 2 == 1 ? "10.0.0.1" : "127.0.0.1");
+    }
+}
+
+static bool played_accepted(void) { return played.accepted >= wanted; }
+
+Test(succession_io, who_welcomes_and_hangs_up_is_not_asked_in_a_tight_loop, .init = begin,
+     .fini = finish) {
+    uint64_t began_ns = clock_now_ns();
+    (void)add_heir();
+    for (unsigned i = 2; i <= 4; i++) {
+        conn_free(TAKE_PTR(played.conn));
+        wanted = i;
+        wait_until(played_accepted);
+        played.joins = 0;
+        wait_until(played_has_join);
+        conn_send(played.conn, &(struct wire_message){
+                                   .kind = WIRE_WELCOME,
+                                   .welcome = {.epoch = 1, .leader = 99,
+                                               .listener_port = w.record.leader.port,
+                                               .heartbeat_ns = NS_PER_S, .lease_ns = 2 * NS_PER_S,
+                                               .margin_ns = NS_PER_S}});
+        played.renews = 0;
+        wanted = 1;
+        wait_until(played_has_renew);
+    }
+    cr_assert_geq(clock_now_ns() - began_ns, 200 * NS_PER_MS);
+    played_dies();
+}
+
+static void break_estate(uint32_t n_members, uint32_t first, uint32_t n) {
+    (void)add_heir();
+    send_members(150, 0, 64);
+    send_members(n_members, first, n);
+    wait_until(played_ended);
+    played_dies();
+}
+
+Test(succession_io, an_estate_with_a_part_missing_breaks_the_protocol, .init = begin,
+     .fini = finish) {
+    break_estate(150, 128, 22);
+}
+Test(succession_io, an_estate_with_a_part_too_often_breaks_the_protocol, .init = begin,
+     .fini = finish) {
+    break_estate(150, 63, 64);
+}
+
+/* Another agent has the old leader's port: nothing is told to it, and it is no proof of life. */
+Test(succession_io, another_incarnation_at_the_address_is_not_joined, .init = begin,
+     .fini = finish) {
+    struct addr at;
+    played = (__typeof__(played)){0};
+    cr_assert_eq(listener_new(w.loop, listen_here(&at), played_on_accept, NULL, &played.listener),
+                 0);
+    w.record = (struct arbiter_record){
+        .epoch = 1, .leader = {.incarnation = 98, .addr = "127.0.0.1", .port = addr_port(&at)}};
+    (void)add_agent("127.0.0.1");
+    wait_until(played_ended);
+    cr_assert_eq(played.joins, 0);
+    played_dies();
+}

@@ -1,0 +1,285 @@
+#include "rendezvous/operate/registry_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/text/strbuf.h"
+#include "io/clock.h"
+#include "io/file.h"
+
+static char top[64], run_dir[80];
+static struct err err;
+static struct registry_entry *list;
+static size_t n;
+
+static void begin(void) {
+    (void)strcpy(top, "/tmp/muster-registry-XXXXXX");
+    cr_assert_not_null(mkdtemp(top));
+    (void)snprintf(run_dir, sizeof run_dir, "%s/run", top);
+    (void)setenv("MUSTER_RUN_DIR", run_dir, 1);
+    err = (struct err){0};
+    list = NULL;
+    n = 0;
+}
+
+static void finish(void) {
+    free(list);
+    char *command = xasprintf("rm -rf '%s'", top);
+    cr_assert_eq(system(command), 0);
+    free(command);
+}
+
+static void look(void) {
+    free(list);
+    list = NULL;
+    n = 0;
+    cr_assert_eq(registry_list(&list, &n, &err), 0, "%s", err.text);
+}
+
+static struct registry_own add(const char *run_id, uint16_t port) {
+    struct registry_own own;
+    cr_assert_eq(registry_add(run_id, "127.0.0.1", port, &own, &err), 0, "%s", err.text);
+    return own;
+}
+
+static unsigned count_files(void) {
+    char *command = xasprintf("ls -A '%s' | wc -l", run_dir);
+    FILE *f = popen(command, "r");
+    unsigned files = 999;
+    cr_assert_eq(fscanf(f, "%u", &files), 1);
+    (void)pclose(f);
+    free(command);
+    return files;
+}
+
+/* Registers in a child that then waits to be killed. */
+static pid_t add_in_child(const char *run_id, uint16_t port) {
+    int fds[2];
+    cr_assert_eq(pipe(fds), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct registry_own own;
+        char ok = registry_add(run_id, "127.0.0.1", port, &own, NULL) == 0;
+        (void)!write(fds[1], &ok, 1);
+        for (;;)
+            (void)pause();
+    }
+    char ok = 0;
+    cr_assert_eq(read(fds[0], &ok, 1), 1);
+    cr_assert(ok);
+    (void)close(fds[0]);
+    (void)close(fds[1]);
+    return pid;
+}
+
+static void end_child(pid_t pid) {
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
+}
+
+Test(registry_io, what_was_added_is_listed_until_it_is_removed, .init = begin, .fini = finish) {
+    look();
+    cr_assert_eq(n, 0, "no directory, no agents");
+    struct registry_own own = add("digits \"1\"", 4711);
+    look();
+    cr_assert_eq(n, 1);
+    cr_assert_str_eq(list[0].run_id, "digits \"1\"");
+    cr_assert_str_eq(list[0].addr, "127.0.0.1");
+    cr_assert_eq(list[0].port, 4711);
+    cr_assert_eq(list[0].pid, getpid());
+    cr_assert_not(list[0].foreign);
+    cr_assert_gt(list[0].since_wall_ns, UINT64_C(1700000000) * NS_PER_S);
+    cr_assert_eq(count_files(), 1, "nothing beside it");
+    registry_remove(&own);
+    look();
+    cr_assert_eq(n, 0);
+    cr_assert_eq(count_files(), 0);
+    registry_remove(&own);
+}
+
+Test(registry_io, the_directory_is_for_its_user_alone, .init = begin, .fini = finish) {
+    mode_t before = umask(0);
+    struct registry_own own = add("r", 1);
+    (void)umask(before);
+    struct stat st;
+    cr_assert_eq(stat(run_dir, &st), 0);
+    cr_assert_eq(st.st_mode & 07777, 0700);
+    cr_assert_eq(stat(own.path, &st), 0);
+    cr_assert_eq(st.st_mode & 07777, 0600);
+}
+
+Test(registry_io, a_process_that_is_gone_is_dropped, .init = begin, .fini = finish) {
+    pid_t a = add_in_child("a", 1), b = add_in_child("b", 2);
+    look();
+    cr_assert_eq(n, 2);
+    cr_assert_str_eq(list[0].run_id, "a", "oldest first");
+    end_child(a);
+    look();
+    cr_assert_eq(n, 1);
+    cr_assert_str_eq(list[0].run_id, "b");
+    cr_assert_eq(count_files(), 1);
+    end_child(b);
+}
+
+/* Replaces a part of this process's file. */
+static void change_file(const struct registry_own *own, const char *from, const char *to) {
+    char *text;
+    size_t len;
+    cr_assert_eq(file_read_text(own->path, 4096, &text, &len), 0);
+    char *at = strstr(text, from);
+    cr_assert_not_null(at, "%s in %s", from, text);
+    _cleanup_(strbuf_fini) struct strbuf changed = {0};
+    strbuf_add_bytes(&changed, text, (size_t)(at - text));
+    strbuf_add(&changed, to);
+    strbuf_add(&changed, at + strlen(from));
+    cr_assert_eq(file_write_atomic(own->path, strbuf_text(&changed), changed.len), 0);
+    free(text);
+}
+
+Test(registry_io, a_pid_that_was_given_again_is_another_process, .init = begin, .fini = finish) {
+    struct registry_own own = add("r", 1);
+    change_file(&own, "\"pid_start\":\"", "\"pid_start\":\"1");
+    look();
+    cr_assert_eq(n, 0);
+    cr_assert_eq(count_files(), 0);
+}
+
+/* As a process of another pid namespace would have written it. */
+static void make_foreign(const char *path) {
+    char *text;
+    size_t len;
+    cr_assert_eq(file_read_text(path, 4096, &text, &len), 0);
+    char *digit = strstr(text, "\"pid_namespace\":\"");
+    cr_assert_not_null(digit);
+    digit += strlen("\"pid_namespace\":\"");
+    char other = *digit == '1' ? '2' : '1';
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    cr_assert_eq(pwrite(fd, &other, 1, digit - text), 1);
+    (void)close(fd);
+    free(text);
+}
+
+Test(registry_io, in_another_pid_namespace_the_lock_tells_who_lives, .init = begin, .fini = finish) {
+    pid_t child = add_in_child("r", 1);
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/agent-%d", run_dir, (int)child);
+    make_foreign(path);
+    registry_sweep(clock_now_ns() + 10 * NS_PER_S);
+    look();
+    cr_assert_eq(n, 1);
+    cr_assert_not(list[0].foreign, "it lives for sure");
+    end_child(child);
+    registry_sweep(clock_now_ns() + 10 * NS_PER_S);
+    cr_assert_eq(count_files(), 0);
+}
+
+Test(registry_io, a_sweep_leaves_what_lives_and_what_is_not_ours, .init = begin, .fini = finish) {
+    struct registry_own own = add("r", 1);
+    pid_t gone = add_in_child("gone", 2);
+    siginfo_t si;
+    (void)kill(gone, SIGKILL);
+    (void)waitid(P_PID, (id_t)gone, &si, WEXITED | WNOWAIT); /* a zombie is gone, too */
+    char path[256];
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", run_dir, i == 0 ? "other" : ".new-7");
+        cr_assert_eq(file_write_atomic(path, "x", 1), 0);
+    }
+    registry_sweep(clock_now_ns() + 10 * NS_PER_S);
+    cr_assert_eq(count_files(), 3, "a file that is being written may be so young");
+    struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    cr_assert_eq(utimensat(AT_FDCWD, path, old, 0), 0);
+    registry_sweep(clock_now_ns() + 10 * NS_PER_S);
+    cr_assert_eq(count_files(), 2);
+    look();
+    cr_assert_eq(n, 1);
+    registry_remove(&own);
+    end_child(gone);
+}
+
+Test(registry_io, what_cannot_be_looked_up_is_kept_and_marked, .init = begin, .fini = finish) {
+    struct registry_own own = add("r", 1);
+    change_file(&own, "\"locked\":true", "\"locked\":false");
+    change_file(&own, "\"pid_namespace\":\"", "\"pid_namespace\":\"1");
+    change_file(&own, "\"pid_start\":\"", "\"pid_start\":\"1");
+    look();
+    cr_assert_eq(n, 1);
+    cr_assert(list[0].foreign);
+}
+
+Test(registry_io, another_boot_of_this_host_is_gone_one_of_another_host_is_kept, .init = begin, .fini = finish) {
+    struct registry_own own = add("r", 1);
+    change_file(&own, "\"boot\":\"", "\"boot\":\"0");
+    change_file(&own, "\"host\":\"", "\"host\":\"x");
+    look();
+    cr_assert_eq(n, 1);
+    cr_assert(list[0].foreign);
+    change_file(&own, "\"host\":\"x", "\"host\":\"");
+    look();
+    cr_assert_eq(n, 0);
+}
+
+static void put(const char *name, const char *text) {
+    char path[160];
+    (void)snprintf(path, sizeof path, "%s/%s", run_dir, name);
+    cr_assert_eq(file_write_atomic(path, text, strlen(text)), 0);
+}
+
+Test(registry_io, other_files_are_let_alone, .init = begin, .fini = finish) {
+    struct registry_own own = add("r", 1);
+    put("agent-x", "{}");
+    put("agent-1", "not JSON");
+    put("agent-2", "{\"run_id\":\"r\"}");
+    put("mark-digits", "{}");
+    char path[160], fifo[160], folder[160];
+    (void)snprintf(path, sizeof path, "%s/agent-3", run_dir);
+    cr_assert_eq(symlink(own.path, path), 0);
+    (void)snprintf(fifo, sizeof fifo, "%s/agent-4", run_dir);
+    cr_assert_eq(mkfifo(fifo, 0600), 0);
+    (void)snprintf(folder, sizeof folder, "%s/agent-5", run_dir);
+    cr_assert_eq(mkdir(folder, 0700), 0);
+    look();
+    cr_assert_eq(n, 1);
+    cr_assert_eq(count_files(), 8, "nothing was removed");
+}
+
+Test(registry_io, a_directory_that_others_can_write_is_refused, .init = begin, .fini = finish) {
+    cr_assert_eq(mkdir(run_dir, 0700), 0);
+    cr_assert_eq(chmod(run_dir, 0770), 0);
+    struct registry_own own;
+    cr_assert_eq(registry_add("r", "127.0.0.1", 1, &own, &err), -EPERM);
+    cr_assert_not_null(strstr(err.text, run_dir), "%s", err.text);
+    registry_remove(&own);
+    cr_assert_eq(registry_list(&list, &n, &err), -EPERM);
+    cr_assert_eq(chmod(run_dir, 0750), 0);
+    cr_assert_eq(registry_add("r", "127.0.0.1", 1, &own, &err), 0);
+}
+
+Test(registry_io, what_is_no_directory_of_ours_is_refused, .init = begin, .fini = finish) {
+    struct registry_own own;
+    cr_assert_eq(symlink("/tmp", run_dir), 0);
+    cr_assert_lt(registry_add("r", "127.0.0.1", 1, &own, &err), 0, "a link");
+    (void)unlink(run_dir);
+    cr_assert_eq(close(open(run_dir, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
+    cr_assert_lt(registry_add("r", "127.0.0.1", 1, &own, &err), 0, "a file");
+    (void)setenv("MUSTER_RUN_DIR", "/nonexistent/muster", 1);
+    cr_assert_eq(registry_add("r", "127.0.0.1", 1, &own, &err), -ENOENT);
+    cr_assert_str_eq(own.path, "");
+    cr_assert_neq(err.text[0], '\0');
+    if (geteuid() == 0) {
+        (void)unlink(run_dir);
+        (void)setenv("MUSTER_RUN_DIR", run_dir, 1);
+        cr_assert_eq(mkdir(run_dir, 0700), 0);
+        cr_assert_eq(chown(run_dir, 12345, 12345), 0);
+        cr_assert_eq(registry_add("r", "127.0.0.1", 1, &own, &err), -EPERM);
+        cr_assert_not_null(strstr(err.text, "user 12345"), "%s", err.text);
+    }
+}
+

@@ -1,0 +1,168 @@
+#include "rendezvous/protocol/probe_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/frame.h"
+#include "io/clock.h"
+#include "io/net/listen.h"
+#include "rendezvous/server/server_io.h"
+#include "rendezvous/protocol/wire.h"
+
+#define PATIENCE_NS (5 * NS_PER_S)
+
+static struct loop *loop;
+static struct probe_answer answer;
+static unsigned answers;
+
+static void on_answer(void *arg, const struct probe_answer *a) {
+    (void)arg;
+    answer = *a;
+    answers++;
+    loop_quit(loop);
+}
+
+static void begin(void) { cr_assert_eq(loop_new(&loop), 0); }
+static void finish(void) { loop_free(loop); }
+
+static int listen_here(struct addr *ret) {
+    struct addr at;
+    int fd;
+    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
+    cr_assert_eq(listen_socket(&at, 8, &fd, NULL), 0);
+    cr_assert_eq(addr_of_socket(fd, ret), 0);
+    return fd;
+}
+
+static void probe(const struct addr *to, uint64_t incarnation, uint64_t timeout_ns) {
+    struct probe *p;
+    answers = 0;
+    cr_assert_eq(probe_start(loop, to, incarnation, timeout_ns, on_answer, NULL, &p), 0);
+    cr_assert_eq(answers, 0, "never from inside");
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert_eq(answers, 1);
+}
+
+Test(probe_io, the_agent_that_is_looked_for_lives, .init = begin, .fini = finish) {
+    struct addr at;
+    int fd = listen_here(&at);
+    struct rdzv_listener_config config = {.incarnation = 42, .run_id = "r"};
+    struct rdzv_listener *l;
+    cr_assert_eq(rdzv_listener_new(loop, &config, &l), 0);
+    cr_assert_eq(rdzv_listener_add(l, fd), 0);
+    probe(&at, 42, PATIENCE_NS);
+    cr_assert_eq(answer.result, PROBE_ALIVE);
+    cr_assert_eq(answer.incarnation, 42);
+    probe(&at, 43, PATIENCE_NS);
+    cr_assert_eq(answer.result, PROBE_GONE, "another life of the agent: the old one is gone");
+    cr_assert_not(answer.refused);
+    rdzv_listener_free(l);
+}
+
+Test(probe_io, refused_means_gone, .init = begin, .fini = finish) {
+    struct addr at;
+    (void)close(listen_here(&at));
+    probe(&at, 42, PATIENCE_NS);
+    cr_assert_eq(answer.result, PROBE_GONE);
+    cr_assert(answer.refused);
+}
+
+static void on_accept_from(void *arg, int fd, const struct addr *peer) {
+    addr_host_text(peer, arg);
+    (void)close(fd);
+}
+
+/* 127.0.0.0/8 is all of this machine's. */
+Test(probe_io, a_probe_from_an_address_comes_from_it, .init = begin, .fini = finish) {
+    struct addr at, from;
+    char came[ADDR_TEXT_MAX] = "";
+    struct listener *l;
+    struct probe *p;
+    cr_assert_eq(addr_from_literal("127.0.0.77", 9, &from), 0);
+    cr_assert_eq(listener_new(loop, listen_here(&at), on_accept_from, came, &l), 0);
+    answers = 0;
+    cr_assert_eq(probe_start_from(loop, &from, &at, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert_str_eq(came, "127.0.0.77");
+    cr_assert_eq(answer.result, PROBE_UNKNOWN);
+    listener_free(l);
+    cr_assert_eq(probe_start_from(loop, &from, &at, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert(answer.result == PROBE_GONE && answer.refused);
+}
+
+Test(probe_io, a_probe_from_somebody_elses_address_fails_at_once, .init = begin, .fini = finish) {
+    struct addr at, from;
+    struct probe *p;
+    (void)close(listen_here(&at));
+    cr_assert_eq(addr_from_literal("192.0.2.1", 0, &from), 0); /* TEST-NET-1, RFC 5737 */
+    cr_assert_eq(probe_start_from(loop, &from, &at, 42, PATIENCE_NS, on_answer, NULL, &p), -EADDRNOTAVAIL);
+}
+
+/* The guardian keeps the socket open: the kernel accepts, nobody speaks. */
+Test(probe_io, a_socket_that_only_the_guardian_holds_says_nothing, .init = begin, .fini = finish) {
+    struct addr at;
+    int fd = listen_here(&at);
+    uint64_t began_ns = clock_now_ns();
+    probe(&at, 42, 50 * NS_PER_MS);
+    cr_assert_eq(answer.result, PROBE_UNKNOWN);
+    cr_assert_geq(clock_now_ns() - began_ns, 50 * NS_PER_MS);
+    (void)close(fd);
+}
+
+struct speaker {
+    const char *bytes;
+    size_t len;
+};
+
+static void on_accept(void *arg, int fd, const struct addr *peer) {
+    (void)peer;
+    const struct speaker *s = arg;
+    cr_assert_eq(send(fd, s->bytes, s->len, MSG_NOSIGNAL), (ssize_t)s->len);
+    (void)close(fd);
+}
+
+static enum probe_result probe_speaker(const char *bytes, size_t len) {
+    struct addr at;
+    struct speaker s = {bytes, len};
+    struct listener *l;
+    cr_assert_eq(listener_new(loop, listen_here(&at), on_accept, &s, &l), 0);
+    probe(&at, 42, PATIENCE_NS);
+    listener_free(l);
+    return answer.result;
+}
+
+Test(probe_io, an_end_or_garbage_proves_nothing, .init = begin, .fini = finish) {
+    cr_assert_eq(probe_speaker("", 0), PROBE_UNKNOWN);
+    cr_assert_eq(probe_speaker("SSH-2.0-OpenSSH\r\n", 17), PROBE_UNKNOWN);
+    cr_assert_eq(probe_speaker("\x02\x00\x00\x00{}", 6), PROBE_UNKNOWN);
+    cr_assert_eq(probe_speaker("\x10\x00\x00\x00{\"kind\":\"LEAVE\"}", 20), PROBE_UNKNOWN);
+}
+
+Test(probe_io, a_hello_cut_before_its_end_proves_nothing, .init = begin, .fini = finish) {
+    struct wire_message m = {.kind = WIRE_HELLO, .hello = {.version = WIRE_VERSION, .incarnation = 42}};
+    _cleanup_(strbuf_fini) struct strbuf text = {0}, frame = {0};
+    uint8_t head[FRAME_HEADER_BYTES];
+    wire_encode(&m, &text);
+    frame_header(text.len, head);
+    strbuf_add_bytes(&frame, head, sizeof head);
+    strbuf_add_bytes(&frame, strbuf_text(&text), text.len);
+    for (size_t len = 0; len < frame.len; len++)
+        cr_assert_eq(probe_speaker(strbuf_text(&frame), len), PROBE_UNKNOWN);
+    cr_assert_eq(probe_speaker(strbuf_text(&frame), frame.len), PROBE_ALIVE);
+}
+
+Test(probe_io, a_probe_that_was_given_up_never_answers, .init = begin, .fini = finish) {
+    struct addr at;
+    (void)close(listen_here(&at));
+    struct probe *p;
+    answers = 0;
+    cr_assert_eq(probe_start(loop, &at, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
+    probe_free(p);
+    for (int i = 0; i < 10; i++)
+        cr_assert_eq(loop_turn(loop), 0);
+    cr_assert_eq(answers, 0);
+}

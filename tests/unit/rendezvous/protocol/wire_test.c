@@ -1,0 +1,1016 @@
+#include "rendezvous/protocol/wire.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json/json.h"
+#include "base/prng.h"
+#include "base/text/utf8.h"
+
+/* ---- random messages ---- */
+
+static struct prng prng;
+
+/* Texts of all lengths, the longest with preference, of characters that JSON must escape and of
+ * such that take several bytes. */
+static void any_text(char *out, size_t size) {
+    static const char *const pieces[] = {"a", "\"", "\\", "\n", "\x01", "\x1f", "\x7f", "\xc3\xa4",
+                                         "\xe2\x82\xac", "\xf0\x9f\x98\x80", "/", " "};
+    size_t len = prng_below(&prng, 3) == 0 ? size - 1 : prng_below(&prng, size), at = 0;
+    for (;;) {
+        const char *p = pieces[prng_below(&prng, ARRAY_SIZE(pieces))];
+        if (at + strlen(p) > len)
+            break;
+        (void)memcpy(out + at, p, strlen(p));
+        at += strlen(p);
+    }
+    while (at < len)
+        out[at++] = 'x';
+    out[at] = '\0';
+}
+#define ANY_TEXT(array) any_text((array), sizeof(array))
+
+/* Of a name, what is not for a terminal does not arrive. */
+static void any_line(char *out, size_t size) {
+    any_text(out, size);
+    utf8_clean(out, false);
+}
+#define ANY_LINE(array) any_line((array), sizeof(array))
+
+/* 0 … max, the ends with preference. */
+static uint64_t any(uint64_t max) {
+    switch (prng_below(&prng, 4)) {
+    case 0: return 0;
+    case 1: return max;
+    default: return max == UINT64_MAX ? prng_next(&prng) : prng_below(&prng, max + 1);
+    }
+}
+static uint32_t any_u32(uint64_t max) { return (uint32_t)any(max); }
+static uint64_t any_incarnation(void) { return any(UINT64_MAX - 1) + 1; }
+static bool any_bool(void) { return prng_below(&prng, 2) != 0; }
+static struct generation any_generation(bool may_be_none) {
+    if (may_be_none && any_bool())
+        return (struct generation){0, 0};
+    return (struct generation){any_u32(UINT32_MAX - 1) + 1, any_u32(UINT32_MAX - 1) + 1};
+}
+
+static void any_failure(struct failure *f) {
+    f->kind = (enum failure_kind)(1 + prng_below(&prng, FAILURE_KIND_COUNT - 1));
+    f->code = (int32_t)any_u32(INT32_MAX) * (any_bool() ? 1 : -1);
+    f->core_dumped = any_bool();
+    f->rank = any_u32(UINT32_MAX);
+    f->local_rank = any_u32(RDZV_WORKERS_MAX);
+    f->node_rank = any_u32(RDZV_NODES_MAX);
+    f->incarnation = any(UINT64_MAX);
+    f->pid = (int32_t)any_u32(INT32_MAX);
+    f->at_ns = any(UINT64_MAX);
+    f->wall_ns = any(UINT64_MAX);
+    f->ran_ns = any(UINT64_MAX);
+    ANY_LINE(f->node);
+    ANY_LINE(f->role);
+    ANY_TEXT(f->text);
+    f->text_is_traceback = any_bool();
+    ANY_TEXT(f->error_file);
+}
+
+static void any_report(struct report *r) {
+    r->state = (enum node_state)(1 + prng_below(&prng, NODE_STATE_COUNT - 1));
+    r->generation = any_generation(true);
+    r->epoch = any_u32(UINT32_MAX);
+    r->leaving = any_bool();
+    r->finished = any_bool();
+    r->at_safe_point = any_bool();
+    r->ways = any_u32(UINT32_MAX);
+    r->excluded = any_bool();
+    ANY_LINE(r->excluded_why);
+    r->restarts_used = any_u32(UINT32_MAX);
+    r->losses = any_u32(UINT32_MAX);
+    ANY_LINE(r->unusable);
+    r->has_failure = any_bool();
+    if (r->has_failure)
+        any_failure(&r->failure);
+}
+
+static void any_nets(struct rdzv_net nets[RDZV_NETS_MAX]) {
+    for (uint32_t i = 0; i < RDZV_NETS_MAX; i++) {
+        ANY_LINE(nets[i].netif);
+        ANY_LINE(nets[i].addrs);
+    }
+}
+
+static void any_join(struct wire_join *j) {
+    j->version = WIRE_VERSION;
+    ANY_TEXT(j->run_id);
+    j->info.incarnation = any_incarnation();
+    ANY_LINE(j->info.host);
+    ANY_LINE(j->info.role);
+    j->info.listener_port = (uint16_t)(1 + any(UINT16_MAX - 1));
+    j->info.nproc = 1 + any_u32(RDZV_WORKERS_MAX - 1);
+    j->info.node_rank = (int32_t)any_u32(INT32_MAX) - (any_bool() ? 1 : 0);
+    if (j->info.node_rank < 0)
+        j->info.node_rank = -1;
+    j->info.pid = (int32_t)any_u32(INT32_MAX);
+    ANY_LINE(j->info.topology);
+    any_nets(j->info.nets);
+    ANY_LINE(j->program.shown);
+    j->program.name = any(UINT64_MAX);
+    j->program.args = any(UINT64_MAX);
+    j->program.max_restarts = any_u32(UINT32_MAX);
+    j->min_nodes = 1 + any_u32(RDZV_NODES_MAX - 1);
+    j->max_nodes = j->min_nodes + any_u32(RDZV_NODES_MAX - j->min_nodes);
+    any_report(&j->report);
+}
+
+static void any_form(struct form *f) {
+    f->n_nodes = 1 + any_u32(RDZV_NODES_MAX - 1);
+    f->node_rank = any_u32(f->n_nodes - 1);
+    f->world_size = 1 + any_u32(UINT32_MAX - 1);
+    f->first_rank = any_u32(f->world_size - 1);
+    f->role_world_size = 1 + any_u32(UINT32_MAX - 1);
+    f->role_first_rank = any_u32(f->role_world_size - 1);
+    f->host_index = any_u32(RDZV_NODES_MAX);
+    ANY_TEXT(f->store_host);
+    f->store_port = (uint16_t)(1 + any(UINT16_MAX - 1));
+    f->restarts_used = any_u32(UINT32_MAX);
+    f->max_restarts = any_u32(UINT32_MAX);
+    f->losses = any_u32(UINT32_MAX);
+    f->log_nonce = any(UINT64_MAX);
+    f->n_neighbours = any_u32(RDZV_NEIGHBOURS_MAX);
+    for (uint32_t i = 0; i < f->n_neighbours; i++) {
+        struct rdzv_neighbour *n = &f->neighbours[i];
+        n->incarnation = any_incarnation();
+        ANY_LINE(n->host);
+        any_nets(n->nets);
+        n->listener_port = (uint16_t)(1 + any(UINT16_MAX - 1));
+    }
+}
+
+static void any_desired(struct desired *d) {
+    d->kind = (enum desired_kind)(1 + prng_below(&prng, DESIRED_KIND_COUNT - 1));
+    d->epoch = 1 + any_u32(UINT32_MAX - 1);
+    d->generation = any_generation(d->kind == DESIRED_IDLE || d->kind == DESIRED_CLOSED);
+    d->restarts_used = any_u32(UINT32_MAX);
+    d->max_restarts = any_u32(UINT32_MAX);
+    d->losses = any_u32(UINT32_MAX);
+    d->grace_ns = UINT64_MAX;
+    if (d->kind == DESIRED_FORM)
+        any_form(&d->form);
+    if (d->kind == DESIRED_START)
+        d->ways = any_u32(UINT32_MAX);
+    if (d->kind == DESIRED_IDLE) {
+        d->excluded = any_bool();
+        d->spare = any_bool();
+        ANY_TEXT(d->reason);
+    }
+    if (d->kind != DESIRED_STOP && d->kind != DESIRED_CLOSED)
+        return;
+    d->grace_ns = any(UINT64_MAX);
+    d->will_restart = any_bool();
+    d->n_stopping = any_u32(UINT32_MAX);
+    if (d->kind == DESIRED_CLOSED)
+        d->outcome = any_bool() ? OUTCOME_SUCCESS : OUTCOME_FAILED;
+    ANY_TEXT(d->reason);
+    d->has_failure = any_bool();
+    if (d->has_failure)
+        any_failure(&d->failure);
+}
+
+static void any_status(struct rdzv_status *s) {
+    s->present = any_u32(RDZV_NODES_MAX);
+    s->min_nodes = 1 + any_u32(RDZV_NODES_MAX - 1);
+    s->max_nodes = 1 + any_u32(RDZV_NODES_MAX - 1);
+    s->wait_ns = any(UINT64_MAX);
+    s->last_call = any_bool();
+    s->spares = any_u32(RDZV_NODES_MAX);
+    s->n_names = any_u32(RDZV_STATUS_NAMES_MAX);
+    s->n_missing = any_u32(RDZV_STATUS_NAMES_MAX);
+    for (uint32_t i = 0; i < s->n_names; i++)
+        ANY_LINE(s->names[i]);
+    for (uint32_t i = 0; i < s->n_missing; i++)
+        ANY_LINE(s->missing[i]);
+}
+
+static void any_peer(struct rdzv_peer *p) {
+    p->incarnation = any_incarnation();
+    ANY_TEXT(p->addr);
+    p->port = (uint16_t)(1 + any(UINT16_MAX - 1));
+}
+
+static void any_named(struct successors *s) {
+    s->epoch = 1 + any_u32(UINT32_MAX - 1);
+    s->n = any_u32(RDZV_SUCCESSORS_MAX);
+    for (uint32_t i = 0; i < s->n; i++)
+        any_peer(&s->list[i]);
+}
+
+static void any_members(struct wire_members *m) {
+    m->estate.epoch = 1 + any_u32(UINT32_MAX - 1);
+    m->estate.formed = any_generation(true);
+    m->estate.started = any_generation(true);
+    m->estate.restarts_used = any_u32(UINT32_MAX);
+    m->estate.losses = any_u32(UINT32_MAX);
+    m->estate.log_nonce = any(UINT64_MAX);
+    m->estate.n_members = any_u32(2 * RDZV_NODES_MAX);
+    m->estate.n_order = any_u32(MIN2(m->estate.n_members, (uint32_t)RDZV_NODES_MAX));
+    if (m->estate.n_members == 0)
+        return;
+    m->first = any_u32(m->estate.n_members - 1);
+    m->n = 1 + any_u32(MIN2(m->estate.n_members - m->first, (uint32_t)RDZV_MEMBERS_CHUNK) - 1);
+    for (uint32_t i = 0; i < m->n; i++) {
+        struct estate_member *e = &m->list[i];
+        e->incarnation = any_incarnation();
+        ANY_TEXT(e->addr);
+        e->port = (uint16_t)(1 + any(UINT16_MAX - 1));
+        ANY_LINE(e->host);
+        e->started = any_bool();
+    }
+}
+
+static void any_command(struct wire_command *c) {
+    c->version = WIRE_VERSION;
+    ANY_TEXT(c->run_id);
+    c->command.kind = (enum command_kind)(1 + prng_below(&prng, COMMAND_KIND_COUNT - 1));
+    ANY_TEXT(c->command.reason);
+    while (c->command.kind == COMMAND_EXCLUDE && c->command.node[0] == '\0')
+        ANY_TEXT(c->command.node);
+}
+
+static void any_overview(struct overview *o) {
+    o->state = (enum group_state)(1 + prng_below(&prng, GROUP_STATE_COUNT - 1));
+    o->since_ns = any(UINT64_MAX);
+    o->epoch = 1 + any_u32(UINT32_MAX - 1);
+    o->generation = any_generation(true);
+    o->running_ns = any(UINT64_MAX);
+    o->leader = any_incarnation();
+    ANY_LINE(o->leader_host);
+    o->min_nodes = 1 + any_u32(RDZV_NODES_MAX - 1);
+    o->max_nodes = o->min_nodes + any_u32(RDZV_NODES_MAX - o->min_nodes);
+    o->node_unit = 1 + any_u32(RDZV_NODES_MAX - 1);
+    o->n_members = any_u32(RDZV_NODES_MAX);
+    o->world_size = any_u32(UINT32_MAX);
+    o->n_nodes = any_u32(RDZV_NODES_MAX);
+    o->n_spares = any_u32(RDZV_NODES_MAX);
+    o->n_excluded = any_u32(RDZV_NODES_MAX);
+    o->restarts_used = any_u32(UINT32_MAX);
+    o->max_restarts = any_u32(UINT32_MAX);
+    o->losses = any_u32(UINT32_MAX);
+    for (size_t i = any_u32(RDZV_SUCCESSORS_MAX); i > 0; i--)
+        o->successors[i - 1] = any_incarnation();
+    ANY_TEXT(o->incident);
+    o->incident_ns = any(UINT64_MAX);
+    o->outcome = (enum outcome)prng_below(&prng, 3);
+    ANY_TEXT(o->reason);
+}
+
+static void any_nodes(struct wire_nodes *nodes) {
+    nodes->first = any_u32(RDZV_NODES_MAX - 1);
+    nodes->n = 1 + any_u32(RDZV_OVERVIEW_CHUNK - 1);
+    for (uint32_t i = 0; i < nodes->n; i++) {
+        struct overview_node *n = &nodes->list[i];
+        n->incarnation = any_incarnation();
+        ANY_LINE(n->name);
+        ANY_TEXT(n->addr);
+        n->place = (enum overview_place)(1 + prng_below(&prng, PLACE_COUNT - 1));
+        n->state = (enum node_state)(1 + prng_below(&prng, NODE_STATE_COUNT - 1));
+        n->connected = any_bool();
+        n->silent_ns = any(UINT64_MAX);
+        n->node_rank = any_u32(RDZV_NODES_MAX);
+        n->first_rank = any_u32(UINT32_MAX);
+        n->nproc = 1 + any_u32(RDZV_WORKERS_MAX - 1);
+        n->pid = (int32_t)any_u32(INT32_MAX);
+        n->since_ns = any(UINT64_MAX);
+        n->stalls = any_u32(UINT32_MAX);
+        n->longest_stall_ns = any(UINT64_MAX);
+        ANY_TEXT(n->why);
+    }
+}
+
+static uint64_t any_setting(uint64_t min) { return min + any(WIRE_TIME_MAX_NS - min); }
+
+/* Succession's and the operators' words. */
+static void any_later_message(struct wire_message *m) {
+    switch (m->kind) {
+    case WIRE_NAMED: any_named(&m->named); break;
+    case WIRE_MEMBERS: any_members(&m->members); break;
+    case WIRE_ECHO: m->echo = (struct echo){1 + any_u32(UINT32_MAX - 1), any(UINT64_MAX)}; break;
+    case WIRE_REDIRECT:
+        m->redirect.epoch = any_u32(UINT32_MAX);
+        if (any_bool())
+            any_peer(&m->redirect.leader);
+        break;
+    case WIRE_COMMAND: any_command(&m->command); break;
+    case WIRE_ANSWER:
+        m->answer.ok = any_bool();
+        ANY_LINE(m->answer.text);
+        break;
+    case WIRE_OVERVIEW: any_overview(&m->overview); break;
+    case WIRE_NODES: any_nodes(&m->nodes); break;
+    case WIRE_HELLO:
+    case WIRE_JOIN:
+    case WIRE_WELCOME:
+    case WIRE_REFUSED:
+    case WIRE_REPORT:
+    case WIRE_RENEW:
+    case WIRE_LEAVE:
+    case WIRE_DESIRED:
+    case WIRE_LEASE:
+    case WIRE_STATUS:
+    case WIRE_DIGEST:
+    case WIRE_KIND_COUNT: abort();
+    }
+}
+
+static void any_message(enum wire_kind kind, struct wire_message *m) {
+    memset(m, 0, sizeof *m);
+    m->kind = kind;
+    switch (kind) {
+    case WIRE_HELLO:
+        m->hello.version = WIRE_VERSION;
+        m->hello.incarnation = any_incarnation();
+        ANY_TEXT(m->hello.run_id);
+        break;
+    case WIRE_JOIN: any_join(&m->join); break;
+    case WIRE_WELCOME:
+        m->welcome = (struct wire_welcome){
+            .epoch = 1 + any_u32(UINT32_MAX - 1),
+            .leader = any_incarnation(),
+            .listener_port = (uint16_t)(1 + any(UINT16_MAX - 1)),
+            .heartbeat_ns = any_setting(WIRE_HEARTBEAT_MIN_NS),
+            .lease_ns = any_setting(WIRE_HEARTBEAT_MIN_NS),
+            .margin_ns = any_setting(0),
+        };
+        break;
+    case WIRE_REFUSED:
+        m->refused.final = any_bool();
+        ANY_TEXT(m->refused.reason);
+        break;
+    case WIRE_REPORT: any_report(&m->report); break;
+    case WIRE_RENEW:
+        m->renew = (struct renew){any(UINT64_MAX), any(UINT64_MAX), any(UINT64_MAX), any_u32(UINT32_MAX),
+                                  any_u32(UINT32_MAX), any(UINT64_MAX)};
+        break;
+    case WIRE_LEAVE: break;
+    case WIRE_DESIRED: any_desired(&m->desired); break;
+    case WIRE_LEASE:
+        m->lease = (struct lease){.epoch = 1 + any_u32(UINT32_MAX - 1),
+                                  .prepared = any_generation(true),
+                                  .echo_ns = any(UINT64_MAX),
+                                  .validity_ns = any_setting(0),
+                                  .clock_ns = any(UINT64_MAX)};
+        break;
+    case WIRE_STATUS: any_status(&m->status); break;
+    case WIRE_DIGEST: ANY_TEXT(m->digest.text); break;
+    case WIRE_NAMED:
+    case WIRE_MEMBERS:
+    case WIRE_ECHO:
+    case WIRE_REDIRECT:
+    case WIRE_COMMAND:
+    case WIRE_ANSWER:
+    case WIRE_OVERVIEW:
+    case WIRE_NODES: any_later_message(m); break;
+    case WIRE_KIND_COUNT: abort();
+    }
+}
+
+/* ---- there and back ---- */
+
+static uint64_t seed(void) {
+    const char *s = getenv("SEED");
+    return s == NULL ? 20261121 : strtoull(s, NULL, 10);
+}
+
+Test(wire, every_message_comes_back_as_it_was) {
+    static struct wire_message in, out;
+    for (uint64_t i = 0; i < 300; i++) {
+        prng.state = seed() + i;
+        for (int kind = 1; kind < WIRE_KIND_COUNT; kind++) {
+            any_message((enum wire_kind)kind, &in);
+            _cleanup_(strbuf_fini) struct strbuf text = {0}, again = {0};
+            wire_encode(&in, &text);
+            cr_assert_lt(text.len, WIRE_MESSAGE_MAX / 2, "%s", wire_kind_name(in.kind));
+            struct err err = {0};
+            int r = wire_decode(strbuf_text(&text), text.len, &out, &err);
+            cr_assert_eq(r, 0, "seed %llu %s: %s: %s", (unsigned long long)(seed() + i),
+                         wire_kind_name(in.kind), err.text, strbuf_text(&text));
+            wire_encode(&out, &again);
+            cr_assert_str_eq(strbuf_text(&again), strbuf_text(&text), "seed %llu",
+                             (unsigned long long)(seed() + i));
+        }
+    }
+}
+
+Test(wire, fields_arrive_in_their_places) {
+    struct wire_message in = {.kind = WIRE_DESIRED, .desired = {.kind = DESIRED_FORM, .epoch = 3}}, out;
+    in.desired.generation = (struct generation){3, 9};
+    in.desired.form = (struct form){.node_rank = 1, .n_nodes = 2, .first_rank = 4, .world_size = 8,
+                                    .role_first_rank = 5, .role_world_size = 6, .host_index = 7,
+                                    .store_host = "10.0.0.1", .store_port = 29500, .restarts_used = 1,
+                                    .max_restarts = 3, .losses = 2, .log_nonce = UINT64_MAX};
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    wire_encode(&in, &text);
+    cr_assert_eq(wire_decode(strbuf_text(&text), text.len, &out, NULL), 0);
+    const struct form *f = &out.desired.form;
+    cr_assert_eq(out.desired.grace_ns, UINT64_MAX, "the node's own");
+    cr_assert_eq(generation_compare(out.desired.generation, in.desired.generation), 0);
+    cr_assert(f->node_rank == 1 && f->n_nodes == 2 && f->first_rank == 4 && f->world_size == 8);
+    cr_assert(f->role_first_rank == 5 && f->role_world_size == 6 && f->host_index == 7);
+    cr_assert(f->store_port == 29500 && f->restarts_used == 1 && f->max_restarts == 3 && f->losses == 2);
+    cr_assert_eq(f->log_nonce, UINT64_MAX);
+    cr_assert_str_eq(f->store_host, "10.0.0.1");
+}
+
+static void there_and_back(const struct wire_message *in, struct wire_message *out) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct err err = {0};
+    wire_encode(in, &text);
+    cr_assert_eq(wire_decode(strbuf_text(&text), text.len, out, &err), 0, "%s", err.text);
+}
+
+Test(wire, what_a_report_tells_arrives_in_its_places) {
+    static struct wire_message in, out;
+    in = (struct wire_message){.kind = WIRE_REPORT,
+                               .report = {.state = NODE_STOPPED, .generation = {2, 3}, .epoch = 7,
+                                          .restarts_used = 4, .losses = 5}};
+    bool *flags[] = {&in.report.leaving, &in.report.finished, &in.report.at_safe_point, &in.report.excluded};
+    const bool *came[] = {&out.report.leaving, &out.report.finished, &out.report.at_safe_point,
+                          &out.report.excluded};
+    (void)strcpy(in.report.excluded_why, "three failures in a row");
+    for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
+        *flags[i] = true;
+        there_and_back(&in, &out);
+        *flags[i] = false;
+        for (size_t k = 0; k < ARRAY_SIZE(flags); k++)
+            cr_assert_eq(*came[k], k == i, "%zu %zu", i, k);
+    }
+    cr_assert(out.report.epoch == 7 && out.report.restarts_used == 4 && out.report.losses == 5);
+    cr_assert_str_eq(out.report.excluded_why, "three failures in a row");
+    cr_assert_str_eq(out.report.unusable, "");
+}
+
+Test(wire, an_idle_node_learns_its_part_and_why) {
+    static struct wire_message in, out;
+    in = (struct wire_message){.kind = WIRE_DESIRED, .desired = {.kind = DESIRED_IDLE, .epoch = 1, .losses = 6}};
+    in.desired.excluded = true;
+    (void)strcpy(in.desired.reason, "an operator excluded it");
+    there_and_back(&in, &out);
+    cr_assert(out.desired.excluded && !out.desired.spare && out.desired.losses == 6);
+    cr_assert_str_eq(out.desired.reason, "an operator excluded it");
+    in.desired = (struct desired){.kind = DESIRED_IDLE, .epoch = 1, .spare = true};
+    there_and_back(&in, &out);
+    cr_assert(!out.desired.excluded && out.desired.spare);
+}
+
+/* An address is the reader's business: what a node says of itself has none. */
+Test(wire, the_address_of_a_node_does_not_travel) {
+    static struct wire_message in, out;
+    prng.state = 3;
+    any_message(WIRE_JOIN, &in);
+    (void)strcpy(in.join.info.addr, "10.0.0.9");
+    (void)strcpy(in.join.info.topology, "rack1.leaf2.node3");
+    there_and_back(&in, &out);
+    cr_assert_str_eq(out.join.info.addr, "");
+    cr_assert_str_eq(out.join.info.topology, "rack1.leaf2.node3");
+}
+
+Test(wire, the_words_of_succession_arrive_in_their_places) {
+    static struct wire_message in, out;
+    in = (struct wire_message){.kind = WIRE_NAMED, .named = {.epoch = 4, .n = 2}};
+    in.named.list[0] = (struct rdzv_peer){0xa, "", 7};
+    in.named.list[1] = (struct rdzv_peer){0xb, "10.0.0.2,fe80::1%eth0", 8};
+    there_and_back(&in, &out);
+    cr_assert(out.named.epoch == 4 && out.named.n == 2);
+    cr_assert(out.named.list[0].incarnation == 0xa && out.named.list[1].port == 8);
+    cr_assert_str_eq(out.named.list[1].addr, "10.0.0.2,fe80::1%eth0");
+
+    in = (struct wire_message){.kind = WIRE_MEMBERS, .members = {.first = 3, .n = 2}};
+    in.members.estate = (struct estate){.epoch = 9, .formed = {9, 2}, .started = {8, 7}, .restarts_used = 1,
+                                        .losses = 2, .log_nonce = UINT64_MAX, .n_order = 4, .n_members = 5};
+    in.members.list[0] = (struct estate_member){1, "10.0.0.1", 11, "a", false};
+    in.members.list[1] = (struct estate_member){2, "", 12, "b", true};
+    there_and_back(&in, &out);
+    const struct wire_members *m = &out.members;
+    cr_assert_eq(memcmp(&m->estate, &in.members.estate, sizeof m->estate), 0);
+    cr_assert(m->first == 3 && m->n == 2 && m->list[1].started && !m->list[0].started);
+    cr_assert(m->list[1].incarnation == 2 && m->list[1].port == 12);
+    cr_assert_str_eq(m->list[0].addr, "10.0.0.1");
+
+    in = (struct wire_message){.kind = WIRE_REDIRECT, .redirect = {5, {0xc, "::1", 3}}};
+    there_and_back(&in, &out);
+    cr_assert(out.redirect.epoch == 5 && out.redirect.leader.incarnation == 0xc && out.redirect.leader.port == 3);
+    in.redirect = (struct wire_redirect){.epoch = 0};
+    there_and_back(&in, &out);
+    cr_assert_eq(out.redirect.leader.incarnation, 0, "nobody");
+
+    in = (struct wire_message){.kind = WIRE_ECHO, .echo = {6, 1234}};
+    there_and_back(&in, &out);
+    cr_assert(out.echo.epoch == 6 && out.echo.leader_clock_ns == 1234);
+}
+
+Test(wire, what_operators_are_told_arrives_in_its_places) {
+    static struct wire_message in, out;
+    in = (struct wire_message){.kind = WIRE_OVERVIEW};
+    in.overview = (struct overview){
+        .state = GROUP_RUNNING, .since_ns = 1, .epoch = 2, .generation = {2, 3}, .running_ns = 4, .leader = 5,
+        .leader_host = "node1", .min_nodes = 6, .max_nodes = 7, .node_unit = 8, .n_members = 9, .world_size = 10,
+        .n_nodes = 11, .n_spares = 12, .n_excluded = 13, .restarts_used = 14, .max_restarts = 15, .losses = 16,
+        .successors = {17, 18, 0}, .incident = "lost node4", .incident_ns = 19, .outcome = OUTCOME_FAILED,
+        .reason = "because"};
+    there_and_back(&in, &out);
+    cr_assert_eq(memcmp(&in.overview, &out.overview, sizeof in.overview), 0);
+    in = (struct wire_message){.kind = WIRE_NODES, .nodes = {.first = 32, .n = 1}};
+    in.nodes.list[0] = (struct overview_node){
+        .incarnation = 1, .name = "node2", .addr = "10.0.0.2", .place = PLACE_SPARE, .state = NODE_JOINED,
+        .connected = true, .silent_ns = 2, .node_rank = 3, .first_rank = 4, .nproc = 5, .pid = 6, .since_ns = 7,
+        .stalls = 8, .longest_stall_ns = 9, .why = "so"};
+    there_and_back(&in, &out);
+    cr_assert(out.nodes.first == 32 && out.nodes.n == 1);
+    const struct overview_node *n = &out.nodes.list[0];
+    cr_assert(n->incarnation == 1 && n->place == PLACE_SPARE && n->state == NODE_JOINED && n->connected);
+    cr_assert(n->silent_ns == 2 && n->node_rank == 3 && n->first_rank == 4 && n->nproc == 5);
+    cr_assert(n->pid == 6 && n->since_ns == 7 && n->stalls == 8 && n->longest_stall_ns == 9);
+    cr_assert_str_eq(n->name, "node2");
+    cr_assert_str_eq(n->addr, "10.0.0.2");
+    cr_assert_str_eq(n->why, "so");
+}
+
+/* What a worker wrote before it died need not be UTF-8, and must not end the connection. */
+Test(wire, texts_that_are_not_utf8_still_arrive) {
+    static struct wire_message in, out;
+    in = (struct wire_message){.kind = WIRE_REPORT,
+                               .report = {.state = NODE_FAILED, .generation = {1, 1}, .has_failure = true}};
+    in.report.failure.kind = FAILURE_EXIT;
+    memset(in.report.failure.text, 0xff, sizeof in.report.failure.text - 1);
+    memset(in.report.failure.error_file, 0x80, sizeof in.report.failure.error_file - 1);
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    wire_encode(&in, &text);
+    struct err err = {0};
+    cr_assert_eq(wire_decode(strbuf_text(&text), text.len, &out, &err), 0, "%s", err.text);
+    cr_assert_eq(strncmp(out.report.failure.text, "\xef\xbf\xbd\xef\xbf\xbd", 6), 0);
+}
+
+Test(wire, no_name_of_a_node_is_more_than_text_on_a_terminal) {
+    static struct wire_message in, out;
+    in = (struct wire_message){.kind = WIRE_JOIN,
+                               .join = {.version = WIRE_VERSION, .min_nodes = 1, .max_nodes = 1,
+                                        .info = {.incarnation = 1, .listener_port = 1, .nproc = 1},
+                                        .report = {.state = NODE_JOINED}}};
+    (void)snprintf(in.join.info.host, sizeof in.join.info.host, "a\x1b]0;b\x07\nmuster: error: c\xc2\x9b" "2J");
+    (void)snprintf(in.join.info.role, sizeof in.join.info.role, "\xe2\x80\xae" "d\x7f");
+    (void)snprintf(in.join.info.nets[1].netif, sizeof in.join.info.nets[1].netif, "e\tf");
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    wire_encode(&in, &text);
+    struct err err = {0};
+    cr_assert_eq(wire_decode(strbuf_text(&text), text.len, &out, &err), 0, "%s", err.text);
+    cr_assert_str_eq(out.join.info.host, "a?]0;b??muster: error: c??2J");
+    cr_assert_str_eq(out.join.info.role, "???d?");
+    cr_assert_str_eq(out.join.info.nets[1].netif, "e?f");
+}
+
+/* ---- what is refused ---- */
+
+static int decode(const char *text) {
+    static struct wire_message m;
+    return wire_decode(text, strlen(text), &m, NULL);
+}
+
+#define RENEW(a, b, c) \
+    "{\"kind\":\"RENEW\",\"clock_ns\":" a ",\"leader_clock_ns\":" b ",\"rtt_ns\":" c ",\"epoch\":1,\"stalls\":0,\"longest_stall_ns\":\"0\"}"
+#define HELLO(v, i, r) "{\"kind\":\"HELLO\",\"version\":" v ",\"incarnation\":" i ",\"run_id\":" r "}"
+#define WELCOME(e, p, h)                                                                             \
+    "{\"kind\":\"WELCOME\",\"epoch\":" e ",\"leader\":\"00000000000000a1\",\"listener_port\":" p    \
+    ",\"heartbeat_ns\":" h ",\"lease_ns\":\"5000000000\",\"margin_ns\":\"0\"}"
+#define LEASE(g) \
+    "{\"kind\":\"LEASE\",\"epoch\":1,\"prepared\":" g ",\"echo_ns\":\"1\",\"validity_ns\":\"1\",\"clock_ns\":\"1\"}"
+#define INC "\"00000000000000a1\""
+
+#define PEER(i, p) "{\"incarnation\":" i ",\"addr\":\"10.0.0.1\",\"port\":" p "}"
+#define PEER_TO_ADDR "{\"incarnation\":" INC ",\"port\":1,\"addr\":\""
+#define MEMBER PEER_TO_ADDR "\",\"host\":\"a\",\"started\":true}"
+#define MEMBERS_TO_LIST(n, order, first)                                                            \
+    "{\"kind\":\"MEMBERS\",\"epoch\":1,\"formed\":\"1.1\",\"started\":\"0.0\",\"restarts_used\":0,"   \
+    "\"losses\":0,\"log_nonce\":\"1\",\"n_members\":" n ",\"n_order\":" order ",\"first\":" first        \
+    ",\"members\":"
+#define COMMAND(c, run) \
+    "{\"kind\":\"COMMAND\",\"version\":6,\"command\":\"" c "\",\"run_id\":\"" run "\""
+#define OVERVIEW(phase, successors)                                                                 \
+    "{\"kind\":\"OVERVIEW\",\"phase\":\"" phase "\",\"since_ns\":\"1\",\"epoch\":1,\"generation\":\"1.1\"," \
+    "\"running_ns\":\"1\",\"leader\":" INC ",\"leader_host\":\"h\",\"min_nodes\":1,\"max_nodes\":1,"      \
+    "\"node_unit\":1,\"n_members\":1,\"world_size\":1,\"n_nodes\":1,\"n_spares\":0,\"n_excluded\":0,"      \
+    "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"successors\":[" successors "],"               \
+    "\"incident\":\"\",\"incident_ns\":\"0\",\"outcome\":\"none\",\"reason\":\"\"}"
+#define ROW(state, nproc)                                                                           \
+    "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[{\"incarnation\":" INC ",\"place\":\"member\",\"state\":\""  \
+    state "\",\"connected\":true,\"silent_ns\":\"0\",\"node_rank\":0,\"first_rank\":0,\"nproc\":" nproc      \
+    ",\"pid\":1,\"since_ns\":\"0\",\"stalls\":0,\"longest_stall_ns\":\"0\","
+#define ROW_REST "\"name\":\"\",\"addr\":\"\",\"why\":\"\"}]}"
+
+Test(wire, decoding_refuses_what_succession_does_not_know) {
+    static const struct {
+        int r;
+        const char *text;
+    } cases[] = {
+        {0, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[]}"},
+        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":0,\"successors\":[]}"},
+        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1}"},
+        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[1]}"},
+        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[{}]}"},
+        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":{}}"},
+        {0, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "1") "]}"},
+        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER("\"0000000000000000\"", "1") "]}"},
+        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "0") "]}"},
+        {0, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "1") "," PEER(INC, "2") "," PEER(INC, "3") "]}"},
+        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "1") "," PEER(INC, "2") ","
+                  PEER(INC, "3") "," PEER(INC, "4") "]}"},
+        {0, MEMBERS_TO_LIST("0", "0", "0") "[]}"},
+        {-EINVAL, MEMBERS_TO_LIST("0", "0", "0") "[" MEMBER "]}"},
+        {-EINVAL, MEMBERS_TO_LIST("1", "1", "0") "[]}"},
+        {0, MEMBERS_TO_LIST("1", "1", "0") "[" MEMBER "]}"},
+        {-EINVAL, MEMBERS_TO_LIST("1", "1", "1") "[" MEMBER "]}"},
+        {-EINVAL, MEMBERS_TO_LIST("1", "1", "1") "[]}"},
+        {-EINVAL, MEMBERS_TO_LIST("1", "2", "0") "[" MEMBER "]}"},
+        {0, MEMBERS_TO_LIST("2", "0", "1") "[" MEMBER "]}"},
+        {-EINVAL, MEMBERS_TO_LIST("2", "0", "1") "[" MEMBER "," MEMBER "]}"},
+        {-EINVAL, MEMBERS_TO_LIST("2", "0", "4294967295") "[" MEMBER "]}"},
+        {0, MEMBERS_TO_LIST("200000", "100000", "199999") "[" MEMBER "]}"},
+        {-EINVAL, MEMBERS_TO_LIST("200000", "100001", "0") "[" MEMBER "]}"},
+        {-EINVAL, MEMBERS_TO_LIST("200001", "1", "0") "[" MEMBER "]}"},
+        {0, "{\"kind\":\"ECHO\",\"epoch\":1,\"leader_clock_ns\":\"1\"}"},
+        {-EINVAL, "{\"kind\":\"ECHO\",\"epoch\":0,\"leader_clock_ns\":\"1\"}"},
+        {-EINVAL, "{\"kind\":\"ECHO\",\"epoch\":1,\"leader_clock_ns\":1}"},
+        {-EINVAL, "{\"kind\":\"ECHO\",\"epoch\":1}"},
+        {0, "{\"kind\":\"REDIRECT\",\"epoch\":0}"},
+        {0, "{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":" PEER(INC, "1") "}"},
+        {-EINVAL, "{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":" PEER("\"0000000000000000\"", "1") "}"},
+        {-EINVAL, "{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":null}"},
+        {-EINVAL, "{\"kind\":\"REDIRECT\"}"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        cr_assert_eq(decode(cases[i].text), cases[i].r, "%s", cases[i].text);
+}
+
+Test(wire, decoding_refuses_what_operators_do_not_say) {
+    static const struct {
+        int r;
+        const char *text;
+    } cases[] = {
+        {0, COMMAND("status", "") ",\"reason\":\"\"}"},
+        {0, COMMAND("stop", "r") ",\"reason\":\"new data\"}"},
+        {-EINVAL, COMMAND("stop", "r") "}"},
+        {-EINVAL, COMMAND("stop", "r") ",\"reason\":\"\",\"node\":\"\"}"},
+        {-EINVAL, COMMAND("exclude", "r") ",\"reason\":\"\"}"},
+        {-EINVAL, COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"\"}"},
+        {0, COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"n\"}"},
+        {-EINVAL, COMMAND("shrink", "r") ",\"reason\":\"\"}"},
+        {-EINVAL, COMMAND("none", "r") ",\"reason\":\"\"}"},
+        {0, "{\"kind\":\"ANSWER\",\"ok\":false,\"text\":\"\"}"},
+        {-EINVAL, "{\"kind\":\"ANSWER\",\"ok\":0,\"text\":\"\"}"},
+        {-EINVAL, "{\"kind\":\"ANSWER\",\"ok\":true}"},
+        {0, OVERVIEW("gathering", "")},
+        {0, OVERVIEW("closed", INC)},
+        {0, OVERVIEW("running", INC "," INC "," INC)},
+        {-EINVAL, OVERVIEW("running", INC "," INC "," INC "," INC)},
+        {-EINVAL, OVERVIEW("running", "\"0000000000000000\"")},
+        {-EINVAL, OVERVIEW("running", "\"00000000000000A1\"")},
+        {-EINVAL, OVERVIEW("running", "\"a1\"")},
+        {-EINVAL, OVERVIEW("running", "1")},
+        {-EINVAL, OVERVIEW("", "")},
+        {-EINVAL, OVERVIEW("Running", "")},
+        {-EINVAL, "{\"kind\":\"OVERVIEW\"}"},
+        {0, ROW("running", "1") ROW_REST},
+        {-EINVAL, ROW("walking", "1") ROW_REST},
+        {-EINVAL, ROW("running", "0") ROW_REST},
+        {-EINVAL, ROW("running", "4097") ROW_REST},
+        {-EINVAL, ROW("running", "1") "\"new\":1," ROW_REST},
+        {-EINVAL, "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[]}"},
+        {-EINVAL, "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[1]}"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        cr_assert_eq(decode(cases[i].text), cases[i].r, "%s", cases[i].text);
+}
+
+/* A list holds so many and no more; the largest that we write are read. */
+static void check_list_limit(enum wire_kind kind, const char *key, uint32_t max) {
+    static struct wire_message m, out;
+    for (uint32_t n = max; n <= max + 1; n++) {
+        prng.state = 1;
+        do
+            any_message(kind, &m);
+        while (kind == WIRE_MEMBERS ? m.members.n == 0 : m.nodes.n == 0);
+        if (kind == WIRE_MEMBERS) {
+            m.members.n = 1;
+            m.members.first = 0;
+            m.members.estate.n_members = RDZV_NODES_MAX;
+            m.members.estate.n_order = 1;
+        } else {
+            m.nodes.n = 1;
+        }
+        _cleanup_(strbuf_fini) struct strbuf one = {0}, many = {0};
+        wire_encode(&m, &one);
+        const char *from = strstr(strbuf_text(&one), key);
+        cr_assert_not_null(from);
+        from += strlen(key);
+        size_t len = one.len - (size_t)(from - one.data) - 2; /* "]}" */
+        strbuf_add_bytes(&many, one.data, (size_t)(from - one.data));
+        for (uint32_t i = 0; i < n; i++) {
+            strbuf_add(&many, i == 0 ? "" : ",");
+            strbuf_add_bytes(&many, from, len);
+        }
+        strbuf_add(&many, "]}");
+        struct err err = {0};
+        cr_assert_eq(wire_decode(strbuf_text(&many), many.len, &out, &err), n == max ? 0 : -EINVAL, "%u: %s", n,
+                     err.text);
+    }
+}
+
+Test(wire, lists_hold_so_many_and_no_more) {
+    check_list_limit(WIRE_MEMBERS, "\"members\":[", RDZV_MEMBERS_CHUNK);
+    check_list_limit(WIRE_NODES, "\"nodes\":[", RDZV_OVERVIEW_CHUNK);
+}
+
+Test(wire, decoding_refuses_what_breaks_the_protocol) {
+    static const struct {
+        int r;
+        const char *text;
+    } cases[] = {
+        {0, "{\"kind\":\"LEAVE\"}"},
+        {0, " { \"kind\" : \"LEAVE\" } "},
+        {-EINVAL, ""},
+        {-EINVAL, "x"},
+        {-EINVAL, "[]"},
+        {-EINVAL, "\"LEAVE\""},
+        {-EINVAL, "{}"},
+        {-EINVAL, "{\"kind\":\"LEAVE\"}x"},
+        {-EINVAL, "{\"kind\":\"LEAVE\",\"kind\":\"LEAVE\"}"},
+        {-EINVAL, "{\"kind\":\"leave\"}"},
+        {-EINVAL, "{\"kind\":\"NONE\"}"},
+        {-EINVAL, "{\"kind\":8}"},
+        {-EINVAL, "{\"kind\":\"LEAVE\",\"why\":1}"},
+        {0, RENEW("\"1\"", "\"0\"", "\"18446744073709551615\"")},
+        {-EINVAL, RENEW("\"1\"", "\"0\"", "\"18446744073709551616\"")},
+        {-EINVAL, RENEW("1", "\"0\"", "\"1\"")},
+        {-EINVAL, RENEW("\"-1\"", "\"0\"", "\"1\"")},
+        {-EINVAL, RENEW("\"1.0\"", "\"0\"", "\"1\"")},
+        {-EINVAL, RENEW("\"\"", "\"0\"", "\"1\"")},
+        {-EINVAL, "{\"kind\":\"RENEW\",\"clock_ns\":\"1\",\"rtt_ns\":\"1\"}"},
+        {0, HELLO("6", INC, "\"\"")},
+        {WIRE_E_VERSION, HELLO("1", INC, "\"\"")},
+        {WIRE_E_VERSION, "{\"kind\":\"HELLO\",\"version\":3,\"new\":[{}]}"},
+        {WIRE_E_VERSION, "{\"kind\":\"JOIN\",\"version\":4294967295}"},
+        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":4294967296}"},
+        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":6}"},
+        {WIRE_E_VERSION, "{\"kind\":\"COMMAND\",\"version\":1}"},
+        {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":6}"},
+        {-EINVAL, HELLO("-1", INC, "\"\"")},
+        {-EINVAL, HELLO("1.5", INC, "\"\"")},
+        {-EINVAL, HELLO("6", "\"0000000000000000\"", "\"\"")},
+        {-EINVAL, HELLO("6", "\"a1\"", "\"\"")},
+        {-EINVAL, HELLO("6", "\"00000000000000A1\"", "\"\"")},
+        {-EINVAL, HELLO("6", INC, "7")},
+        {-EINVAL, HELLO("6", INC, "\"a\\u0000b\"")},
+        {0, WELCOME("1", "1", "\"1000000\"")},
+        {-EINVAL, WELCOME("0", "1", "\"1000000\"")},
+        {-EINVAL, WELCOME("1", "0", "\"1000000\"")},
+        {0, WELCOME("1", "65535", "\"1000000\"")},
+        {-EINVAL, WELCOME("1", "65536", "\"1000000\"")},
+        {-EINVAL, WELCOME("1", "1", "\"999999\"")},
+        {0, WELCOME("1", "1", "\"1000000000000000\"")},
+        {-EINVAL, WELCOME("1", "1", "\"1000000000000001\"")},
+        {0, LEASE("\"0.0\"")},
+        {0, LEASE("\"4294967295.4294967295\"")},
+        {-EINVAL, LEASE("\"4294967296.1\"")},
+        {-EINVAL, LEASE("\"0.1\"")},
+        {-EINVAL, LEASE("\"1.0\"")},
+        {-EINVAL, LEASE("\"1\"")},
+        {-EINVAL, LEASE("\"1.\"")},
+        {-EINVAL, LEASE("\"1.2.3\"")},
+        {-EINVAL, LEASE("1.2")},
+        {-EINVAL, "{\"kind\":\"DESIRED\",\"desired\":\"idle\"}"},
+        {0, "{\"kind\":\"DESIRED\",\"desired\":\"idle\",\"epoch\":1,\"generation\":\"0.0\","
+            "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"excluded\":false,\"spare\":true,"
+            "\"reason\":\"\"}"},
+        {-EINVAL, "{\"kind\":\"DESIRED\",\"desired\":\"start\",\"epoch\":1,\"generation\":\"0.0\","
+                  "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0}"},
+        {-EINVAL, "{\"kind\":\"DESIRED\",\"desired\":\"form\",\"epoch\":1,\"generation\":\"1.1\","
+                  "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0}"},
+        {-EINVAL, "{\"kind\":\"DESIRED\",\"desired\":\"closed\",\"epoch\":1,\"generation\":\"1.1\","
+                  "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"grace_ns\":\"1\",\"will_restart\":false,"
+                  "\"n_stopping\":0,\"outcome\":\"none\",\"reason\":\"\"}"},
+        {0, "{\"kind\":\"DESIRED\",\"desired\":\"closed\",\"epoch\":1,\"generation\":\"1.1\","
+            "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"grace_ns\":\"1\",\"will_restart\":false,"
+            "\"n_stopping\":0,\"outcome\":\"failed\",\"reason\":\"\"}"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        cr_assert_eq(decode(cases[i].text), cases[i].r, "%s", cases[i].text);
+}
+
+/* Each text is taken at the length of its array less one, and refused one byte longer. */
+static void check_text_limit(const char *before, const char *after, size_t size) {
+    for (size_t len = size - 1; len <= size; len++) {
+        _cleanup_(strbuf_fini) struct strbuf s = {0};
+        strbuf_add(&s, before);
+        for (size_t i = 0; i < len; i++)
+            strbuf_add_char(&s, 'x');
+        strbuf_add(&s, after);
+        cr_assert_eq(decode(strbuf_text(&s)), len < size ? 0 : -EINVAL, "%s, %zu bytes", before, len);
+    }
+}
+
+#define NODE(host)                                                                          \
+    "{\"kind\":\"JOIN\",\"version\":6,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
+    "\"incarnation\":" INC ",\"host\":\"" host
+#define FLAGS \
+    "\"epoch\":1,\"leaving\":false,\"finished\":false,\"at_safe_point\":false,\"ways\":0,\"excluded\":false,\"losses\":0,"
+#define PROGRAM_REST                                                                          \
+    "\",\"name\":\"00000000000000b1\",\"args\":\"0000000000000000\",\"max_restarts\":3}"
+#define NODE_TO_PROGRAM                                                                                  \
+    "\",\"role\":\"\",\"listener_port\":1,\"nproc\":1,\"node_rank\":-1,\"pid\":1,\"topology\":\"\",\"netif\":\"\",\"net_addrs\":\"\","   \
+    "\"fast_netif\":\"\",\"fast_addrs\":\"\"},\"program\":{\"shown\":\""
+#define JOIN_REST                                                                                  \
+    PROGRAM_REST ",\"report\":{\"state\":\"joined\",\"generation\":\"0.0\"," FLAGS                               \
+    "\"excluded_why\":\"\",\"unusable\":\"\",\"restarts_used\":0}}"
+#define NODE_REST NODE_TO_PROGRAM JOIN_REST
+#define REPORT "{\"kind\":\"REPORT\",\"report\":{\"state\":\"failed\",\"generation\":\"1.1\"," FLAGS
+#define FAILURE                                                                                    \
+    REPORT "\"excluded_why\":\"\",\"unusable\":\"\",\"restarts_used\":0,\"failure\":{\"kind\":\"exit\",\"code\":1,"      \
+           "\"core_dumped\":false,\"rank\":0,\"local_rank\":0,\"node_rank\":0,\"incarnation\":" INC \
+           ",\"pid\":1,\"at_ns\":\"1\",\"wall_ns\":\"1\",\"ran_ns\":\"1\",\"text_is_traceback\":false,"
+
+Test(wire, every_text_has_its_limit) {
+    check_text_limit("{\"kind\":\"HELLO\",\"version\":6,\"incarnation\":" INC ",\"run_id\":\"", "\"}",
+                     RDZV_RUN_ID_MAX);
+    check_text_limit("{\"kind\":\"REFUSED\",\"final\":true,\"reason\":\"", "\"}", RDZV_REASON_MAX);
+    check_text_limit(NODE(""), NODE_REST, RDZV_HOST_MAX);
+    check_text_limit(NODE("h") NODE_TO_PROGRAM, JOIN_REST, RDZV_PROGRAM_MAX);
+    check_text_limit(REPORT "\"restarts_used\":0,\"excluded_why\":\"\",\"unusable\":\"", "\"}}",
+                     RDZV_REASON_MAX / 4);
+    check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"", "\"}}", RDZV_HOST_MAX);
+    check_text_limit("{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER_TO_ADDR, "\"}]}", RDZV_ADDRS_MAX);
+    check_text_limit("{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":" PEER_TO_ADDR, "\"}}", RDZV_ADDRS_MAX);
+    check_text_limit(MEMBERS_TO_LIST("1", "1", "0") "[{\"incarnation\":" INC ",\"port\":1,\"started\":true,"
+                     "\"host\":\"\",\"addr\":\"", "\"}]}", RDZV_ADDR_MAX);
+    check_text_limit(MEMBERS_TO_LIST("1", "1", "0") "[{\"incarnation\":" INC ",\"port\":1,\"started\":true,"
+                     "\"addr\":\"\",\"host\":\"", "\"}]}", RDZV_ADDR_MAX);
+    check_text_limit(COMMAND("stop", "r") ",\"reason\":\"", "\"}", RDZV_HOST_MAX);
+    check_text_limit(COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"", "\"}", RDZV_HOST_MAX);
+    check_text_limit("{\"kind\":\"COMMAND\",\"version\":6,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
+                     RDZV_RUN_ID_MAX);
+    check_text_limit("{\"kind\":\"DIGEST\",\"text\":\"", "\"}", RDZV_DIGEST_MAX);
+    check_text_limit("{\"kind\":\"ANSWER\",\"ok\":true,\"text\":\"", "\"}", RDZV_REASON_MAX / 4);
+    check_text_limit(ROW("running", "1") "\"addr\":\"\",\"why\":\"\",\"name\":\"", "\"}]}", RDZV_HOST_MAX);
+    check_text_limit(ROW("running", "1") "\"name\":\"\",\"why\":\"\",\"addr\":\"", "\"}]}", RDZV_ADDR_MAX);
+    check_text_limit(ROW("running", "1") "\"name\":\"\",\"addr\":\"\",\"why\":\"", "\"}]}", RDZV_HOST_MAX);
+    check_text_limit(FAILURE "\"node\":\"\",\"role\":\"\",\"error_file\":\"\",\"text\":\"", "\"}}}", FAILURE_TEXT_MAX);
+    check_text_limit(FAILURE "\"node\":\"\",\"role\":\"\",\"text\":\"\",\"error_file\":\"", "\"}}}", FAILURE_PATH_MAX);
+    check_text_limit(FAILURE "\"error_file\":\"\",\"role\":\"\",\"text\":\"\",\"node\":\"", "\"}}}", FAILURE_NODE_MAX);
+    check_text_limit(FAILURE "\"error_file\":\"\",\"node\":\"\",\"text\":\"\",\"role\":\"", "\"}}}", 64);
+}
+
+/* The field of a valid message, replaced by limit and limit + 1. */
+static void check_number_limit(enum wire_kind kind, const char *key, uint64_t limit) {
+    static struct wire_message m;
+    prng.state = 1;
+    any_message(kind, &m);
+    if (kind == WIRE_JOIN)
+        m.join.min_nodes = 1;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    wire_encode(&m, &text);
+    char quoted[64];
+    (void)snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    char *at = strstr(text.data, quoted);
+    cr_assert_not_null(at, "%s", key);
+    at += strlen(quoted);
+    char *rest = at + strspn(at, "-0123456789");
+    for (uint64_t v = limit; v <= limit + 1; v++) {
+        _cleanup_(strbuf_fini) struct strbuf changed = {0};
+        strbuf_add_bytes(&changed, text.data, (size_t)(at - text.data));
+        strbuf_printf(&changed, "%llu%s", (unsigned long long)v, rest);
+        cr_assert_eq(decode(strbuf_text(&changed)), v == limit ? 0 : -EINVAL, "%s = %llu", key,
+                     (unsigned long long)v);
+    }
+}
+
+Test(wire, every_number_has_its_limit) {
+    check_number_limit(WIRE_JOIN, "max_nodes", RDZV_NODES_MAX);
+    check_number_limit(WIRE_JOIN, "nproc", RDZV_WORKERS_MAX);
+    check_number_limit(WIRE_JOIN, "listener_port", UINT16_MAX);
+    check_number_limit(WIRE_JOIN, "restarts_used", UINT32_MAX);
+    check_number_limit(WIRE_JOIN, "pid", INT32_MAX);
+    check_number_limit(WIRE_STATUS, "present", RDZV_NODES_MAX);
+    check_number_limit(WIRE_STATUS, "spares", RDZV_NODES_MAX);
+    check_number_limit(WIRE_RENEW, "epoch", UINT32_MAX);
+    check_number_limit(WIRE_OVERVIEW, "node_unit", RDZV_NODES_MAX);
+    check_number_limit(WIRE_OVERVIEW, "n_nodes", RDZV_NODES_MAX);
+    check_number_limit(WIRE_OVERVIEW, "world_size", UINT32_MAX);
+    check_number_limit(WIRE_NODES, "first", RDZV_NODES_MAX - 1);
+    check_number_limit(WIRE_NODES, "node_rank", RDZV_NODES_MAX);
+}
+
+Test(wire, a_status_holds_so_many_names_and_no_more) {
+    for (uint32_t n = RDZV_STATUS_NAMES_MAX; n <= RDZV_STATUS_NAMES_MAX + 1; n++) {
+        _cleanup_(strbuf_fini) struct strbuf s = {0};
+        strbuf_add(&s, "{\"kind\":\"STATUS\",\"present\":1,\"min_nodes\":1,\"max_nodes\":1,\"wait_ns\":\"1\","
+                       "\"last_call\":false,\"spares\":0,\"names\":[],\"missing\":[");
+        for (uint32_t i = 0; i < n; i++)
+            strbuf_printf(&s, "%s\"n%u\"", i == 0 ? "" : ",", i);
+        strbuf_add(&s, "]}");
+        cr_assert_eq(decode(strbuf_text(&s)), n == RDZV_STATUS_NAMES_MAX ? 0 : -EINVAL);
+    }
+    cr_assert_eq(decode("{\"kind\":\"STATUS\",\"present\":1,\"min_nodes\":1,\"max_nodes\":1,\"wait_ns\":\"1\","
+                        "\"last_call\":false,\"spares\":0,\"names\":[1],\"missing\":[]}"), -EINVAL);
+}
+
+Test(wire, no_beginning_of_a_message_is_a_message) {
+    static struct wire_message m, out;
+    for (int kind = 1; kind < WIRE_KIND_COUNT; kind++) {
+        prng.state = 5;
+        any_message((enum wire_kind)kind, &m);
+        _cleanup_(strbuf_fini) struct strbuf text = {0};
+        wire_encode(&m, &text);
+        for (size_t len = 0; len < text.len; len += 1 + len / 64)
+            cr_assert_eq(wire_decode(strbuf_text(&text), len, &out, NULL), -EINVAL);
+    }
+}
+
+/* ---- beside this file ---- */
+
+static char *path_in_tests(const char *name) {
+    const char *tests = getenv("MUSTER_TEST_SOURCE_DIR");
+    return xasprintf("%s/%s", tests == NULL ? "tests" : tests, name);
+}
+
+/* Takes the path. */
+static char *read_text(char *path) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s", path);
+    char line[1024];
+    while (fgets(line, sizeof line, f) != NULL)
+        strbuf_add(&text, line);
+    (void)fclose(f);
+    free(path);
+    return strbuf_take(&text);
+}
+
+/* A fuzzer that begins with texts that are refused at once does not get far. */
+Test(wire, the_corpus_of_the_fuzzer_is_of_this_version) {
+    static struct wire_message m;
+    bool seen[WIRE_KIND_COUNT] = {false};
+    char *dir = path_in_tests("fuzz/corpus/fuzz-wire");
+    DIR *d = opendir(dir);
+    cr_assert_not_null(d, "%s", dir);
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        if (e->d_name[0] == '.')
+            continue;
+        char *text = read_text(xasprintf("%s/%s", dir, e->d_name));
+        struct err err = {0};
+        int expected = strcmp(e->d_name, "hello-next") == 0       ? WIRE_E_VERSION
+                       : strcmp(e->d_name, "unknown-key") == 0 ? -EINVAL
+                                                               : 0;
+        cr_assert_eq(wire_decode(text, strlen(text), &m, &err), expected, "%s: %s", e->d_name, err.text);
+        if (expected == 0)
+            seen[m.kind] = true;
+        free(text);
+    }
+    (void)closedir(d);
+    free(dir);
+    for (int kind = 1; kind < WIRE_KIND_COUNT; kind++)
+        cr_assert(seen[kind], "no %s in the corpus", wire_kind_name((enum wire_kind)kind));
+}
+
+/* ---- the specification ---- */
+
+static void check_described(const char *page, const struct json *v) {
+    for (const struct json *m = json_first(v); m != NULL; m = json_next(m)) {
+        if (json_key(m) != NULL && strcmp(json_key(m), "kind") != 0 && strcmp(json_key(m), "form") != 0) {
+            char item[64];
+            (void)snprintf(item, sizeof item, "\n.It Li %s Ta ", json_key(m));
+            cr_assert(strstr(page, item) != NULL || strcmp(json_key(m), "report") == 0, "no '%s' in the manual",
+                      json_key(m));
+        }
+        check_described(page, m);
+    }
+}
+
+Test(wire, the_manual_describes_every_field) {
+    static struct wire_message m;
+    char *page = read_text(path_in_tests("../man/muster-protocol.7"));
+    for (uint64_t i = 0; i < 50; i++) {
+        for (int kind = 1; kind < WIRE_KIND_COUNT; kind++) {
+            prng.state = i;
+            any_message((enum wire_kind)kind, &m);
+            _cleanup_(strbuf_fini) struct strbuf text = {0};
+            wire_encode(&m, &text);
+            _cleanup_(json_freep) struct json *doc = NULL;
+            cr_assert_eq(json_parse(strbuf_text(&text), text.len, &JSON_LIMITS_DEFAULT, &doc, NULL), 0);
+            check_described(page, doc);
+            char title[64];
+            (void)snprintf(title, sizeof title, "\n.Ss %s (", wire_kind_name(m.kind));
+            cr_assert_not_null(strstr(page, title), "%s", title);
+        }
+    }
+    free(page);
+}

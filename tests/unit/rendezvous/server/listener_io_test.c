@@ -1,0 +1,424 @@
+/* What the listener says to nodes and operators, over real sockets on loopback; the agent is the
+ * test. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "io/net/listen.h"
+#include "rendezvous/protocol/conn_io.h"
+#include "rendezvous/server/server_io.h"
+
+#define DOOMSDAY_NS (60 * NS_PER_S)
+#define PEERS_MAX (RDZV_OPERATORS_MAX + 16)
+#define HEARD_MAX 8
+
+struct peer {
+    struct conn *conn;
+    struct wire_message heard[HEARD_MAX]; /* HELLO is not kept */
+    unsigned n_heard, n_rows;
+    bool greeted, ended;
+};
+
+static struct {
+    struct loop *loop;
+    struct loop_timer *doomsday;
+    struct rdzv_listener *listener;
+    struct rdzv_server *server;
+    struct addr at;
+    struct peer *peers;
+    unsigned n_peers;
+    uint64_t callers[PEERS_MAX], gone[PEERS_MAX];
+    unsigned n_callers, n_gone, leaves;
+    char leave_reason[RDZV_HOST_MAX];
+    bool leave_ok;
+    struct rdzv_peer leader; /* incarnation 0: not known */
+} w;
+
+static bool (*until)(void);
+
+static void check(void) {
+    if (until != NULL && until()) {
+        until = NULL;
+        loop_quit(w.loop);
+    }
+}
+
+static void wait_until(bool (*what)(void)) {
+    if (what())
+        return;
+    until = what;
+    loop_timer_set(w.doomsday, clock_now_ns() + DOOMSDAY_NS);
+    cr_assert_eq(loop_run(w.loop), 0);
+    loop_timer_set(w.doomsday, TIME_NEVER);
+}
+
+static void on_doomsday(void *arg) {
+    (void)arg;
+    cr_assert_fail("it did not happen in 10 s");
+}
+
+static void on_caller(void *arg, uint64_t incarnation, bool came) {
+    (void)arg;
+    if (came)
+        w.callers[w.n_callers++] = incarnation;
+    else
+        w.gone[w.n_gone++] = incarnation;
+    check();
+}
+
+static void on_leave(void *arg, const char *reason, struct answer *ret) {
+    (void)arg;
+    w.leaves++;
+    (void)snprintf(w.leave_reason, sizeof w.leave_reason, "%s", reason);
+    ret->ok = w.leave_ok;
+    (void)snprintf(ret->text, sizeof ret->text, "as you say");
+}
+
+static bool find_leader(void *arg, uint32_t *ret_epoch, struct rdzv_peer *ret) {
+    (void)arg;
+    if (w.leader.incarnation == 0)
+        return false;
+    *ret_epoch = 7;
+    *ret = w.leader;
+    return true;
+}
+
+static void begin(void) {
+    memset(&w, 0, sizeof w);
+    w.peers = xcalloc(PEERS_MAX, sizeof *w.peers);
+    cr_assert_eq(loop_new(&w.loop), 0);
+    cr_assert_eq(loop_timer_new(w.loop, on_doomsday, NULL, &w.doomsday), 0);
+    struct rdzv_listener_config config = {.incarnation = 42,
+                                          .run_id = "run",
+                                          .lease_ns = NS_PER_S,
+                                          .heartbeat_ns = NS_PER_S,
+                                          .caller = on_caller,
+                                          .leave = on_leave,
+                                          .find_leader = find_leader};
+    cr_assert_eq(rdzv_listener_new(w.loop, &config, &w.listener), 0);
+    struct addr at;
+    int fd;
+    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
+    cr_assert_eq(listen_socket(&at, 512, &fd, NULL), 0);
+    cr_assert_eq(addr_of_socket(fd, &w.at), 0);
+    cr_assert_eq(rdzv_listener_add(w.listener, fd), 0);
+}
+
+static void finish(void) {
+    for (unsigned i = 0; i < w.n_peers; i++)
+        conn_free(w.peers[i].conn);
+    rdzv_listener_free(w.listener);
+    rdzv_server_free(w.server);
+    loop_timer_free(w.doomsday);
+    loop_free(w.loop);
+    free(w.peers);
+}
+
+/* ---- peers ---- */
+
+static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
+    (void)c;
+    struct peer *p = arg;
+    if (m->kind == WIRE_HELLO) {
+        cr_assert_eq(m->hello.incarnation, 42);
+        p->greeted = true;
+    } else if (p->n_heard < HEARD_MAX) {
+        p->heard[p->n_heard++] = *m;
+    }
+    p->n_rows += m->kind == WIRE_NODES ? m->nodes.n : 0;
+    check();
+}
+
+static void on_closed(void *arg, struct conn *c, int code, const char *text) {
+    (void)c;
+    (void)code;
+    (void)text;
+    struct peer *p = arg;
+    p->ended = true;
+    check();
+}
+
+static struct peer *add_peer(void) {
+    static const struct conn_ops ops = {.on_message = on_message, .on_closed = on_closed};
+    cr_assert_lt(w.n_peers, PEERS_MAX);
+    struct peer *p = &w.peers[w.n_peers++];
+    cr_assert_eq(conn_connect(w.loop, &w.at, &ops, p, &p->conn), 0);
+    return p;
+}
+
+static struct peer *add_node(uint64_t incarnation) {
+    struct peer *p = add_peer();
+    struct wire_message m = {
+        .kind = WIRE_JOIN,
+        .join = {.version = WIRE_VERSION, .run_id = "run", .min_nodes = 1, .max_nodes = 8,
+                 .info = {.incarnation = incarnation, .listener_port = 1, .nproc = 1,
+                          .node_rank = -1, .pid = 5, .host = "raw", .role = "default"},
+                 .report = {.state = NODE_JOINED}},
+    };
+    conn_send(p->conn, &m);
+    return p;
+}
+
+static void command(struct peer *p, const char *run_id, enum command_kind kind, const char *node) {
+    struct wire_message m = {.kind = WIRE_COMMAND,
+                             .command = {.version = WIRE_VERSION, .command = {.kind = kind}}};
+    (void)snprintf(m.command.run_id, sizeof m.command.run_id, "%s", run_id);
+    (void)snprintf(m.command.command.node, sizeof m.command.command.node, "%s", node);
+    (void)snprintf(m.command.command.reason, sizeof m.command.command.reason, "because");
+    conn_send(p->conn, &m);
+}
+
+static unsigned wanted;
+static bool callers_came(void) { return w.n_callers >= wanted; }
+static bool callers_went(void) { return w.n_gone >= wanted; }
+static bool first_ended(void) { return w.peers[0].ended; }
+static bool first_heard(void) { return w.peers[0].n_heard >= wanted; }
+static bool all_ended(void) {
+    for (unsigned i = 0; i < w.n_peers; i++)
+        if (!w.peers[i].ended)
+            return false;
+    return true;
+}
+
+static void wait_for(bool (*what)(void), unsigned n) {
+    wanted = n;
+    wait_until(what);
+}
+
+static void lead(uint32_t max_nodes) {
+    struct group_config g;
+    group_config_default(&g);
+    g.leader_incarnation = 42;
+    g.min_nodes = g.max_nodes = max_nodes;
+    struct rdzv_server_config config = {.run_id = "run", .listener_port = addr_port(&w.at),
+                                        .heartbeat_ns = NS_PER_S};
+    cr_assert_eq(rdzv_server_new(w.loop, &g, &config, &w.server), 0);
+    rdzv_listener_serve(w.listener, w.server);
+}
+
+/* ---- nodes ---- */
+
+Test(listener_io, who_joins_where_nobody_leads_is_sent_away, .init = begin, .fini = finish) {
+    const struct peer *p = add_node(1);
+    wait_until(first_ended);
+    cr_assert_eq(p->n_heard, 1);
+    cr_assert_eq(p->heard[0].kind, WIRE_REFUSED);
+    cr_assert_not(p->heard[0].refused.final);
+    cr_assert_eq(w.n_callers, 0);
+}
+
+static bool group_has_three(void) {
+    return group_nodes(rdzv_server_group(w.server), NULL, 0) == 3;
+}
+
+Test(listener_io, parked_nodes_are_handed_to_the_server_in_order, .init = begin, .fini = finish) {
+    rdzv_listener_callers(w.listener, CALLERS_PARKED, NULL, 0);
+    for (uint64_t i = 1; i <= 3; i++) {
+        (void)add_node(i);
+        wait_for(callers_came, (unsigned)i);
+        cr_assert_eq(w.callers[i - 1], i);
+    }
+    for (unsigned i = 0; i < 3; i++)
+        cr_assert(w.peers[i].n_heard == 0 && !w.peers[i].ended, "nothing is said to who is parked");
+    lead(8);
+    cr_assert(group_has_three(), "at once, not with the next turn");
+    uint64_t nodes[3];
+    cr_assert_eq(group_nodes(rdzv_server_group(w.server), nodes, 3), 3);
+    for (uint64_t i = 0; i < 3; i++)
+        cr_assert_eq(nodes[i], i + 1);
+    wait_for(first_heard, 1);
+    cr_assert_eq(w.peers[0].heard[0].kind, WIRE_WELCOME);
+    rdzv_listener_callers(w.listener, CALLERS_SERVED, NULL, 0);
+    cr_assert_eq(w.n_gone, 0, "who is handed over has not gone");
+}
+
+Test(listener_io, parked_nodes_are_sent_to_who_leads, .init = begin, .fini = finish) {
+    static const struct {
+        const char *addr, *said;
+    } cases[] = {{"10.0.0.7,10.0.1.7", "10.0.0.7,10.0.1.7"}, {"127.0.0.1", ""}, {"::1", ""}};
+    for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+        rdzv_listener_callers(w.listener, CALLERS_PARKED, NULL, 0);
+        struct peer *p = add_node(1);
+        wait_for(callers_came, i + 1);
+        struct rdzv_peer leader = {.incarnation = 9, .port = 4711};
+        (void)snprintf(leader.addr, sizeof leader.addr, "%s", cases[i].addr);
+        rdzv_listener_callers(w.listener, CALLERS_REDIRECTED, &leader, 3);
+        wait_until(all_ended);
+        cr_assert_eq(p->n_heard, 1);
+        cr_assert_eq(p->heard[0].kind, WIRE_REDIRECT);
+        cr_assert_eq(p->heard[0].redirect.epoch, 3);
+        cr_assert_eq(p->heard[0].redirect.leader.incarnation, 9);
+        cr_assert_eq(p->heard[0].redirect.leader.port, 4711);
+        cr_assert_str_eq(p->heard[0].redirect.leader.addr, cases[i].said);
+    }
+    const struct peer *late = add_node(2);
+    wait_until(all_ended);
+    cr_assert_eq(late->heard[0].kind, WIRE_REDIRECT);
+    cr_assert_eq(w.n_gone, 0);
+}
+
+Test(listener_io, who_goes_while_parked_is_told_of, .init = begin, .fini = finish) {
+    rdzv_listener_callers(w.listener, CALLERS_PARKED, NULL, 0);
+    struct peer *p = add_node(1);
+    wait_for(callers_came, 1);
+    conn_free(TAKE_PTR(p->conn));
+    wait_for(callers_went, 1);
+    cr_assert_eq(w.gone[0], 1);
+    p = add_node(2);
+    wait_for(callers_came, 2);
+    conn_send(p->conn, &(struct wire_message){.kind = WIRE_LEAVE}); /* out of place */
+    wait_for(callers_went, 2);
+}
+
+Test(listener_io, a_parked_node_that_comes_back_is_one_node, .init = begin, .fini = finish) {
+    rdzv_listener_callers(w.listener, CALLERS_PARKED, NULL, 0);
+    (void)add_node(1);
+    wait_for(callers_came, 1);
+    (void)add_node(1);
+    wait_until(first_ended);
+    cr_assert_eq(w.n_callers, 1);
+    cr_assert_eq(w.n_gone, 0);
+    cr_assert_not(w.peers[1].ended);
+    lead(8);
+    cr_assert_eq(group_nodes(rdzv_server_group(w.server), NULL, 0), 1);
+}
+
+/* ---- operators ---- */
+
+Test(listener_io, an_operator_is_told_who_leads, .init = begin, .fini = finish) {
+    struct peer *p = add_peer();
+    command(p, "", COMMAND_STATUS, "");
+    wait_for(first_heard, 1);
+    cr_assert_eq(p->heard[0].kind, WIRE_ANSWER);
+    cr_assert_not(p->heard[0].answer.ok);
+    cr_assert(strstr(p->heard[0].answer.text, "no leader is known") != NULL);
+    w.leader = (struct rdzv_peer){.incarnation = 9, .addr = "10.0.0.7", .port = 4711};
+    command(p, "run", COMMAND_STOP, "");
+    wait_for(first_heard, 2);
+    cr_assert_eq(p->heard[1].kind, WIRE_REDIRECT);
+    cr_assert_eq(p->heard[1].redirect.epoch, 7);
+    cr_assert_str_eq(p->heard[1].redirect.leader.addr, "10.0.0.7");
+    cr_assert_not(p->ended, "it may ask on");
+}
+
+Test(listener_io, another_run_is_not_answered_for, .init = begin, .fini = finish) {
+    struct peer *p = add_peer();
+    command(p, "other", COMMAND_LEAVE, "");
+    wait_for(first_heard, 1);
+    cr_assert_eq(p->heard[0].kind, WIRE_ANSWER);
+    cr_assert_not(p->heard[0].answer.ok);
+    cr_assert(strstr(p->heard[0].answer.text, "'run'") != NULL &&
+              strstr(p->heard[0].answer.text, "'other'") != NULL);
+    cr_assert_eq(w.leaves, 0);
+}
+
+Test(listener_io, leave_is_the_agents_own_matter, .init = begin, .fini = finish) {
+    struct peer *p = add_peer();
+    w.leave_ok = true;
+    command(p, "run", COMMAND_LEAVE, "");
+    wait_for(first_heard, 1);
+    cr_assert(p->heard[0].kind == WIRE_ANSWER && p->heard[0].answer.ok);
+    cr_assert_str_eq(p->heard[0].answer.text, "as you say");
+    cr_assert_eq(w.leaves, 1);
+    cr_assert_str_eq(w.leave_reason, "because");
+}
+
+static bool all_rows(void) { return w.peers[0].n_rows == 40; }
+static bool group_has_forty(void) {
+    return group_nodes(rdzv_server_group(w.server), NULL, 0) == 40;
+}
+
+static bool last_greeted(void) { return w.peers[w.n_peers - 1].greeted; }
+
+static bool last_welcomed(void) { return w.peers[w.n_peers - 1].n_heard > 0; }
+
+Test(listener_io, the_leader_tells_an_operator_of_all_nodes, .init = begin, .fini = finish) {
+    lead(60);
+    struct peer *p = add_peer();
+    for (uint64_t i = 1; i <= 40; i++) {
+        (void)add_node(i);
+        wait_until(last_welcomed);
+    }
+    cr_assert(group_has_forty());
+    command(p, "run", COMMAND_STATUS, "");
+    wait_until(all_rows);
+    cr_assert_eq(p->heard[0].kind, WIRE_OVERVIEW);
+    cr_assert_eq(p->heard[0].overview.n_nodes, 40);
+    for (unsigned i = 1; i <= 3; i++) {
+        cr_assert_eq(p->heard[i].kind, WIRE_NODES);
+        cr_assert_eq(p->heard[i].nodes.first, (i - 1) * RDZV_OVERVIEW_CHUNK);
+    }
+    command(p, "run", COMMAND_EXCLUDE, "nowhere");
+    wait_for(first_heard, 5);
+    cr_assert_eq(p->heard[4].kind, WIRE_ANSWER);
+    cr_assert_not(p->heard[4].answer.ok, "there is no such node");
+    command(p, "run", COMMAND_EXCLUDE, "000000000000000c");
+    wait_for(first_heard, 6);
+    cr_assert(p->heard[5].answer.ok, "%s", p->heard[5].answer.text);
+}
+
+Test(listener_io, operators_are_bounded_in_number, .init = begin, .fini = finish) {
+    for (unsigned i = 0; i < RDZV_OPERATORS_MAX; i++) {
+        struct peer *p = add_peer();
+        command(p, "", COMMAND_STATUS, "");
+        wait_until(last_welcomed);
+        cr_assert_not(p->ended);
+    }
+    struct peer *more = add_peer();
+    command(more, "", COMMAND_STATUS, "");
+    wait_until(last_welcomed);
+    cr_assert(strstr(more->heard[0].answer.text, "too many") != NULL);
+    const struct peer *probe = add_peer();
+    wait_until(last_greeted);
+    cr_assert(probe->greeted, "a probe is answered all the same");
+    cr_assert_not(w.peers[0].ended);
+}
+
+static unsigned n_greeted(void) {
+    unsigned n = 0;
+    for (unsigned i = 0; i < w.n_peers; i++)
+        n += w.peers[i].greeted;
+    return n;
+}
+
+#define FILES 64
+
+static bool half_greeted(void) { return n_greeted() >= FILES / 2; }
+static bool all_greeted(void) { return n_greeted() == w.n_peers; }
+
+Test(listener_io, those_who_say_nothing_have_half_of_the_descriptors) {
+    struct rlimit before, files;
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    files = before;
+    files.rlim_cur = FILES;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
+    begin();
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &before), 0); /* the peers are in this process, too */
+    for (int i = 0; i < FILES / 2 + 8; i++)
+        (void)add_peer();
+    wait_until(half_greeted);
+    for (int i = 0; i < 20; i++)
+        cr_assert_eq(loop_turn(w.loop), 0);
+    cr_assert_eq(n_greeted(), FILES / 2);
+    for (int i = 0; i < 8; i++) { /* they go, and others come in */
+        conn_free(w.peers[i].conn);
+        w.peers[i].conn = NULL;
+    }
+    wait_until(all_greeted);
+    finish();
+}
+
+Test(listener_io, an_operator_waits_for_his_answer_before_he_asks_on, .init = begin, .fini = finish) {
+    struct peer *p = add_peer();
+    command(p, "", COMMAND_STATUS, "");
+    wait_until(last_welcomed);
+    command(p, "", COMMAND_STATUS, "");
+    wait_for(first_heard, 2);
+    cr_assert_not(p->ended, "one after the other is fine");
+    command(p, "", COMMAND_STATUS, "");
+    command(p, "", COMMAND_STATUS, "");
+    wait_until(first_ended);
+}

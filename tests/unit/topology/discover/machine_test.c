@@ -1,0 +1,49 @@
+#include <criterion/criterion.h>
+#include <sched.h>
+#include <string.h>
+
+#include "topology/discover/common/cpu_count_io.h"
+#include "topology/discover/hwloc/hwloc_io.h"
+#include "topology/discover/nvml/nvml_io.h"
+
+Test(machine, counts_the_cpus_of_the_affinity_mask) {
+    uint32_t before = cpu_count_allowed();
+    cr_assert_geq(before, 1);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    cr_assert_eq(sched_setaffinity(0, sizeof one, &one), 0);
+    cr_assert_eq(cpu_count_allowed(), 1);
+}
+
+Test(machine, hwloc_sees_what_the_kernel_runs_on) {
+    struct hwloc_summary summary;
+    struct err err = {0};
+    cr_assert_eq(hwloc_look(&summary, &err), 0, "%s", err.text);
+    cr_assert_geq(summary.pus, cpu_count_allowed());
+    cr_assert_geq(summary.pus, summary.cores);
+    cr_assert_geq(summary.numa_nodes, 1);
+    cr_assert_eq(strncmp(summary.version, "API 2.", 6), 0);
+}
+
+/* Holds on machines with and without GPUs. */
+Test(machine, says_either_what_gpus_there_are_or_why_it_can_not_tell) {
+    struct nvml_report *report = xcalloc(1, sizeof *report);
+    nvml_look(report);
+    cr_assert_neq(report->found, report->why_not[0] != '\0');
+    uint32_t all = UINT32_MAX, none = UINT32_MAX, first = UINT32_MAX;
+    struct err err = {0};
+    cr_assert_eq(nvml_count_visible(NULL, &all, &err), 0, "%s", err.text);
+    cr_assert_eq(nvml_count_visible("", &none, &err), 0);
+    cr_assert_eq(nvml_count_visible("0", &first, &err), 0);
+    cr_assert_eq(all, report->n);
+    cr_assert_eq(none, 0);
+    cr_assert_eq(first, all > 0 ? 1 : 0);
+    for (uint32_t i = 0; i < report->n && report->found; i++) {
+        uint32_t named = 0;
+        cr_assert_eq(strncmp(report->uuids[i], "GPU-", 4), 0);
+        cr_assert_eq(nvml_count_visible(report->uuids[i], &named, &err), 0);
+        cr_assert_eq(named, 1, "%s", report->uuids[i]);
+    }
+    free(report);
+}

@@ -1,0 +1,419 @@
+#include "topology/discover/nvml/nvml_merge.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/prng.h"
+
+static struct topology t;
+static struct nvml_report *r;
+
+static void setup(void) { r = xcalloc(1, sizeof *r); }
+static void teardown(void) {
+    topology_fini(&t);
+    free(r);
+}
+TestSuite(nvml_merge, .init = setup, .fini = teardown);
+
+static struct pci_addr addr(const char *text) {
+    struct pci_addr at;
+    cr_assert_eq(pci_addr_parse(text, &at), 0);
+    return at;
+}
+
+static uint32_t add_pci(const char *at, uint32_t class_id) {
+    struct topo_pci *d = topology_add_pci(&t);
+    d->at = addr(at);
+    d->class_id = class_id;
+    d->vendor = 0x10de;
+    return t.n_pci - 1;
+}
+
+static void sysfs_gpu(const char *at) {
+    uint32_t pci = add_pci(at, 0x030200);
+    struct topo_gpu *g = topology_add_gpu(&t);
+    g->pci = pci;
+    g->vendor = TOPO_VENDOR_NVIDIA;
+}
+
+/* What NVML says when all is well: told to the end, without links. */
+static struct nvml_gpu *nvml_gpu(const char *at) {
+    struct nvml_gpu *g = &r->gpus[r->n++];
+    *g = (struct nvml_gpu){.named = 1, .told = 1, .links_told = 1, .has_address = at != NULL, .numa = -1,
+                           .memory_node = -1};
+    if (at != NULL)
+        g->at = addr(at);
+    r->found = r->whole = true;
+    return g;
+}
+
+static void add_link(struct nvml_gpu *g, uint32_t remote, struct pci_addr at) {
+    g->links[g->n_links++] = (struct nvml_link){.remote = remote, .at = at};
+}
+
+/* ---- GPUs ---- */
+
+Test(nvml_merge, a_gpu_that_nvml_does_not_have_leaves) {
+    sysfs_gpu("0000:01:00.0");
+    sysfs_gpu("0000:02:00.0");
+    sysfs_gpu("0000:03:00.0");
+    nvml_gpu("0000:02:00.0");
+    (void)strcpy(r->uuids[0], "GPU-b");
+    nvml_merge(r, &t);
+    cr_assert_eq(t.n_gpus, 1);
+    cr_assert_eq(t.gpus[0].index, 0);
+    cr_assert_str_eq(t.gpus[0].uuid, "GPU-b");
+    cr_assert_eq(t.n_pci, 3);
+    cr_assert_eq(t.n_warnings, 1);
+    cr_assert(strstr(t.warnings[0], "GPU 0000:01:00.0, 0000:03:00.0") != NULL, "%s", t.warnings[0]);
+}
+
+Test(nvml_merge, arrays_grow_again_after_gpus_have_left) {
+    for (uint32_t i = 0; i < 5; i++) {
+        char at[TOPO_BUSID_MAX];
+        (void)snprintf(at, sizeof at, "0000:%02x:00.0", (unsigned)i + 1);
+        sysfs_gpu(at);
+    }
+    nvml_gpu("0000:05:00.0");
+    nvml_gpu("0000:06:00.0");
+    nvml_merge(r, &t);
+    cr_assert_eq(t.n_gpus, 2);
+    for (uint32_t i = 0; i < 10; i++)
+        cr_assert(topology_add_gpu(&t) != NULL);
+    cr_assert_eq(t.n_gpus, 12);
+}
+
+Test(nvml_merge, a_lost_gpu_without_an_address_is_the_one_that_is_left) {
+    sysfs_gpu("0000:01:00.0");
+    sysfs_gpu("0000:02:00.0");
+    sysfs_gpu("0000:03:00.0");
+    nvml_gpu("0000:01:00.0");
+    nvml_gpu(NULL)->lost = 15;
+    nvml_gpu("0000:03:00.0");
+    nvml_merge(r, &t);
+    cr_assert_eq(t.n_gpus, 3);
+    cr_assert(t.gpus[1].lost && !t.gpus[0].lost && !t.gpus[2].lost);
+    cr_assert_eq(t.gpus[1].index, 1);
+}
+
+Test(nvml_merge, one_that_can_not_be_told_apart_changes_nobody_else) {
+    sysfs_gpu("0000:01:00.0");
+    sysfs_gpu("0000:02:00.0");
+    nvml_gpu(NULL)->lost = 15;
+    nvml_merge(r, &t);
+    cr_assert_eq(t.n_gpus, 2);
+    cr_assert(!t.gpus[0].lost && !t.gpus[1].lost);
+    cr_assert_eq(t.n_warnings, 1);
+}
+
+Test(nvml_merge, the_same_address_twice_is_one_gpu) {
+    nvml_gpu("0000:01:00.0");
+    nvml_gpu("0000:01:00.0");
+    nvml_merge(r, &t);
+    cr_assert_eq(t.n_gpus, 1);
+    cr_assert_eq(t.gpus[0].index, 0);
+    cr_assert_eq(t.n_warnings, 1);
+}
+
+Test(nvml_merge, numa_of_the_file_system_stands) {
+    sysfs_gpu("0000:01:00.0");
+    sysfs_gpu("0000:02:00.0");
+    sysfs_gpu("0000:03:00.0");
+    topology_add_numa(&t)->index = 0;
+    topology_add_numa(&t)->index = 1;
+    t.gpus[0].numa = 0;
+    nvml_gpu("0000:01:00.0")->numa = 1;
+    nvml_gpu("0000:02:00.0")->numa = 1;
+    nvml_gpu("0000:03:00.0")->numa = 7; /* there is no such node */
+    nvml_merge(r, &t);
+    cr_assert_eq(t.gpus[0].numa, 0);
+    cr_assert_eq(t.gpus[1].numa, 1);
+    cr_assert_eq(t.gpus[2].numa, -1);
+}
+
+Test(nvml_merge, what_nvml_does_not_know_stays_as_it_was) {
+    sysfs_gpu("0000:01:00.0");
+    (void)strcpy(t.gpus[0].name, "H100");
+    t.gpus[0].max_gen = 5;
+    t.gpus[0].sm = 90;
+    nvml_gpu("0000:01:00.0");
+    nvml_merge(r, &t);
+    cr_assert_str_eq(t.gpus[0].name, "H100");
+    cr_assert_eq(t.gpus[0].max_gen, 5);
+    cr_assert_eq(t.gpus[0].sm, 90);
+}
+
+Test(nvml_merge, a_fabric_that_is_not_joined_is_warned_of_and_has_no_name) {
+    for (uint32_t i = 0; i < 3; i++) {
+        char at[TOPO_BUSID_MAX];
+        (void)snprintf(at, sizeof at, "0000:%02x:00.0", (unsigned)i + 1);
+        struct nvml_gpu *g = nvml_gpu(at);
+        g->fabric_state = i == 0 ? 3 : 2;
+        g->fabric_uuid[3] = 9;
+    }
+    nvml_merge(r, &t);
+    cr_assert_str_eq(t.gpus[0].fabric_uuid, "00000009-0000-0000-0000-000000000000");
+    cr_assert_str_eq(t.gpus[1].fabric_uuid, "");
+    cr_assert_eq(t.n_warnings, 1);
+    cr_assert(strstr(t.warnings[0], "2 of 3 GPUs") != NULL && strstr(t.warnings[0], "GPU 1: in progress") != NULL, "%s",
+              t.warnings[0]);
+}
+
+/* ---- links ---- */
+
+Test(nvml_merge, the_other_end_is_what_the_node_knows_it_to_be) {
+    sysfs_gpu("0000:01:00.0");
+    sysfs_gpu("0000:02:00.0");
+    add_pci("0000:03:00.0", 0x068000); /* NVSwitch */
+    add_pci("0000:04:00.0", 0x068001); /* bridge of POWER9 */
+    add_pci("0000:05:00.0", 0x020000);
+    nvml_gpu("0000:01:00.0");
+    nvml_gpu("0000:02:00.0");
+    const char *const ends[] = {"0000:02:00.0", "0000:03:00.0", "0000:04:00.0", "0000:05:00.0", "0000:77:00.0",
+                                "0000:01:00.0"};
+    for (uint32_t i = 0; i < ARRAY_SIZE(ends); i++)
+        add_link(&r->gpus[0], NVML_REMOTE_UNKNOWN, addr(ends[i]));
+    add_link(&r->gpus[0], NVML_REMOTE_DOWN, addr("0000:02:00.0"));
+    add_link(&r->gpus[0], NVML_REMOTE_GPU, addr("0000:78:00.0")); /* of somebody else */
+    add_link(&r->gpus[0], 77, addr("0000:02:00.0"));
+    nvml_merge(r, &t);
+    cr_assert_eq(t.n_nvlinks, 3);
+    cr_assert(t.nvlinks[0].end == TOPO_NVLINK_GPU && t.nvlinks[0].peer == 1 && t.nvlinks[0].count == 1);
+    cr_assert(t.nvlinks[1].end == TOPO_NVLINK_SWITCH && t.nvlinks[1].peer == TOPO_NONE);
+    cr_assert(t.nvlinks[2].end == TOPO_NVLINK_CPU && t.nvlinks[2].target.bus == 4);
+}
+
+Test(nvml_merge, links_follow_gpus_that_are_sorted_and_left_out) {
+    sysfs_gpu("0000:09:00.0");
+    sysfs_gpu("0000:01:00.0"); /* not NVML's */
+    nvml_gpu("0000:05:00.0");  /* not the file system's */
+    nvml_gpu("0000:09:00.0");
+    add_link(&r->gpus[0], NVML_REMOTE_GPU, r->gpus[1].at);
+    add_link(&r->gpus[0], NVML_REMOTE_GPU, r->gpus[1].at);
+    add_link(&r->gpus[1], NVML_REMOTE_GPU, r->gpus[0].at);
+    nvml_merge(r, &t);
+    cr_assert_eq(t.n_gpus, 2);
+    cr_assert_eq(t.n_nvlinks, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        cr_assert_eq(t.nvlinks[i].peer, 1 - t.nvlinks[i].gpu);
+        cr_assert_eq(t.nvlinks[i].count, t.nvlinks[i].gpu == 0 ? 2 : 1);
+        cr_assert_eq(pci_addr_compare(t.pci[t.gpus[t.nvlinks[i].peer].pci].at, t.nvlinks[i].target), 0);
+    }
+}
+
+Test(nvml_merge, links_are_known_only_when_all_were_asked) {
+    nvml_gpu("0000:01:00.0");
+    struct nvml_gpu *b = nvml_gpu("0000:02:00.0");
+    add_link(&r->gpus[0], NVML_REMOTE_GPU, b->at);
+    b->links_told = 0;
+    nvml_merge(r, &t);
+    cr_assert(!t.nvlinks_known && t.n_nvlinks == 0);
+    b->lost = 15; /* a lost one need not be */
+    nvml_merge(r, &t);
+    cr_assert(t.nvlinks_known && t.n_nvlinks == 1);
+}
+
+Test(nvml_merge, doing_it_twice_changes_nothing) {
+    nvml_gpu("0000:01:00.0");
+    nvml_gpu("0000:02:00.0");
+    add_link(&r->gpus[0], NVML_REMOTE_GPU, r->gpus[1].at);
+    nvml_merge(r, &t);
+    nvml_merge(r, &t);
+    cr_assert(t.n_gpus == 2 && t.n_pci == 2 && t.n_nvlinks == 1 && t.nvlinks[0].count == 1);
+}
+
+/* ---- frames ---- */
+
+static size_t frame(char *to, uint32_t say, uint32_t gpu, const void *payload, size_t len) {
+    struct nvml_frame f = {.say = say, .gpu = gpu, .len = (uint32_t)len};
+    memcpy(to, &f, sizeof f);
+    if (len > 0)
+        memcpy(to + sizeof f, payload, len);
+    return sizeof f + len;
+}
+
+static size_t conversation(char *to) {
+    struct nvml_head head = {.found = 1, .n = 1, .driver = "550"};
+    struct nvml_name name = {.uuid = "GPU-1", .name = "One"};
+    struct nvml_gpu gpu = {.named = 1, .n_links = 1000, .n_processes = 1000, .n_mig = 1000};
+    memset(gpu.mig_uuids, 'x', sizeof gpu.mig_uuids);
+    char at[NVML_TEXT_MAX] = "nvmlInit";
+    size_t n = frame(to, NVML_SAY_AT, TOPO_NONE, at, sizeof at);
+    n += frame(to + n, NVML_SAY_HEAD, TOPO_NONE, &head, sizeof head);
+    n += frame(to + n, NVML_SAY_NAME, 0, &name, sizeof name);
+    n += frame(to + n, NVML_SAY_GPU, 0, &gpu, sizeof gpu);
+    return n + frame(to + n, NVML_SAY_END, TOPO_NONE, NULL, 0);
+}
+
+Test(nvml_merge, frames_are_read_in_pieces_of_any_size) {
+    static char bytes[16384];
+    size_t n = conversation(bytes);
+    for (size_t step = 1; step < n + 2; step += step < 40 ? 1 : 97) {
+        memset(r, 0, sizeof *r);
+        struct nvml_frames in = {0};
+        for (size_t i = 0; i < n; i += step)
+            cr_assert_eq(nvml_frames_add(&in, bytes + i, MIN2(step, n - i), r), 0);
+        cr_assert(in.ended && r->whole && r->found && r->n == 1);
+        cr_assert_str_eq(r->uuids[0], "GPU-1");
+        cr_assert_eq(r->gpus[0].n_links, NVML_LINKS_MAX);
+        cr_assert_eq(r->gpus[0].n_processes, NVML_PROCESSES_MAX);
+        cr_assert_eq(r->gpus[0].n_mig, TOPO_MIG_MAX);
+        cr_assert_eq(strlen(r->gpus[0].mig_uuids[7]), TOPO_MIG_UUID_MAX - 1);
+    }
+}
+
+Test(nvml_merge, a_conversation_that_breaks_off_counts_as_far_as_it_went) {
+    static char bytes[16384];
+    size_t n = conversation(bytes);
+    for (size_t cut = 0; cut < n; cut++) {
+        memset(r, 0, sizeof *r);
+        struct nvml_frames in = {0};
+        cr_assert_eq(nvml_frames_add(&in, bytes, cut, r), 0);
+        cr_assert(!in.ended && !r->whole);
+    }
+    cr_assert(r->found && r->gpus[0].named && strcmp(r->at, "nvmlInit") == 0);
+}
+
+Test(nvml_merge, what_is_no_frame_is_refused) {
+    static char bytes[16384];
+    struct nvml_head head = {.found = 1, .n = 1};
+    struct nvml_gpu gpu = {0};
+    const struct {
+        uint32_t say, gpu, len;
+    } bad[] = {{0, 0, 0}, {6, 0, 0}, {UINT32_MAX, 0, 4}, {NVML_SAY_END, 0, 1}, {NVML_SAY_GPU, 1, sizeof gpu},
+               {NVML_SAY_NAME, 1, sizeof(struct nvml_name)}, {NVML_SAY_GPU, UINT32_MAX, sizeof gpu},
+               {NVML_SAY_GPU, 0, sizeof gpu - 1}, {NVML_SAY_HEAD, 0, UINT32_MAX}};
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        memset(r, 0, sizeof *r);
+        struct nvml_frames in = {0};
+        size_t n = frame(bytes, NVML_SAY_HEAD, TOPO_NONE, &head, sizeof head);
+        memcpy(bytes + n, &bad[i], sizeof bad[i]);
+        memset(bytes + n + sizeof bad[i], 0, sizeof gpu);
+        cr_assert_eq(nvml_frames_add(&in, bytes, n + sizeof bad[i] + sizeof gpu, r), -EBADMSG, "bad[%zu]", i);
+        cr_assert_eq(r->n, 1, "what came before stands");
+    }
+}
+
+/* ---- anything ---- */
+
+static void fill_random(struct prng *p, void *to, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        ((uint8_t *)to)[i] = (uint8_t)prng_next(p);
+}
+
+static struct pci_addr near_addr(struct prng *p) {
+    return (struct pci_addr){.bus = (uint8_t)prng_below(p, 24), .fn = (uint8_t)(prng_below(p, 20) == 0)};
+}
+
+/* Any bytes, with enough sense in them to get far. */
+static void random_gpu(struct prng *p, struct nvml_gpu *g) {
+    fill_random(p, g, sizeof *g);
+    if (prng_below(p, 8) == 0)
+        return;
+    g->named = prng_below(p, 10) != 0;
+    g->told = prng_below(p, 10) != 0;
+    g->links_told = prng_below(p, 10) != 0;
+    g->lost = prng_below(p, 5) == 0 ? (uint32_t)prng_below(p, 20) : 0;
+    g->has_address = prng_below(p, 8) != 0;
+    g->at = near_addr(p);
+    g->n_links = (uint32_t)prng_below(p, 40);
+    g->n_c2c = (uint32_t)prng_below(p, 2);
+    for (uint32_t i = 0; i < NVML_LINKS_MAX; i++) {
+        g->links[i].remote = (uint32_t)prng_below(p, 6);
+        g->links[i].at = near_addr(p);
+        if (prng_below(p, 6) == 0)
+            g->links[i].at = (struct pci_addr){UINT32_MAX, UINT8_MAX, UINT8_MAX, UINT8_MAX};
+    }
+}
+
+static void random_node(struct prng *p) {
+    static const uint32_t classes[] = {0x030200, 0x068000, 0x068001, 0x020000};
+    for (uint64_t n = prng_below(p, 20); n > 0; n--) {
+        struct topo_pci *d = topology_add_pci(&t);
+        d->at = near_addr(p);
+        d->class_id = classes[prng_below(p, 4)];
+        d->vendor = prng_below(p, 4) == 0 ? 0x1002 : 0x10de;
+        if (d->class_id != 0x030200 || topology_find_pci(&t, d->at) != t.n_pci - 1)
+            continue;
+        struct topo_gpu *g = topology_add_gpu(&t);
+        g->pci = t.n_pci - 1;
+        g->vendor = d->vendor == 0x10de ? TOPO_VENDOR_NVIDIA : TOPO_VENDOR_AMD;
+    }
+    for (uint64_t n = prng_below(p, 4); n > 0; n--)
+        topology_add_numa(&t)->index = (int32_t)n;
+}
+
+static uint32_t count_amd(void) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t.n_gpus; i++)
+        n += t.gpus[i].vendor == TOPO_VENDOR_AMD;
+    return n;
+}
+
+static void check_text(const char *text, size_t size) { cr_assert(memchr(text, '\0', size) != NULL); }
+
+static void check_node(uint64_t seed) {
+    for (uint32_t i = 0; i < t.n_gpus; i++) {
+        const struct topo_gpu *g = &t.gpus[i];
+        cr_assert(g->pci < t.n_pci && g->n_mig <= TOPO_MIG_MAX && g->index != TOPO_NONE, "seed %lu", seed);
+        cr_assert(g->numa < 0 || t.n_numa == 0 || topology_numa(&t, g->numa) != NULL, "seed %lu", seed);
+        check_text(g->name, sizeof g->name);
+        check_text(g->uuid, sizeof g->uuid);
+        check_text(g->fabric_uuid, sizeof g->fabric_uuid);
+        for (uint32_t k = 0; k < TOPO_MIG_MAX; k++)
+            check_text(g->mig_uuids[k], sizeof g->mig_uuids[k]);
+        for (uint32_t k = 0; k < i; k++)
+            cr_assert(g->pci != t.gpus[k].pci, "seed %lu: two GPUs at one address", seed);
+    }
+    for (uint32_t i = 0; i < t.n_nvlinks; i++) {
+        const struct topo_nvlink *l = &t.nvlinks[i];
+        cr_assert(l->gpu < t.n_gpus && l->count > 0 && l->peer != l->gpu, "seed %lu", seed);
+        cr_assert((l->end == TOPO_NVLINK_GPU) == (l->peer < t.n_gpus), "seed %lu", seed);
+        cr_assert(l->c2c || l->count <= NVML_LINKS_MAX, "seed %lu", seed);
+        cr_assert_eq(t.gpus[l->gpu].vendor, TOPO_VENDOR_NVIDIA, "seed %lu", seed);
+    }
+    cr_assert(t.nvlinks_known || t.n_nvlinks == 0, "seed %lu", seed);
+}
+
+Test(nvml_merge, any_answer_leaves_a_node_that_holds_together, .timeout = 40) {
+    const char *given = getenv("NVML_MERGE_SEED");
+    uint64_t first = given != NULL ? strtoull(given, NULL, 10) : 1, last = given != NULL ? first : 500;
+    static char bytes[sizeof(struct nvml_frame) + sizeof(struct nvml_gpu)];
+    uint64_t gpus = 0, links = 0, lost = 0;
+    for (uint64_t seed = first; seed <= last; seed++) {
+        struct prng p = {seed};
+        struct nvml_frames in = {0};
+        memset(r, 0, sizeof *r);
+        topology_fini(&t);
+        random_node(&p);
+        uint32_t amd = count_amd();
+        struct nvml_head head;
+        fill_random(&p, &head, sizeof head);
+        head.found = prng_below(&p, 10) != 0;
+        if (prng_below(&p, 50) != 0)
+            head.n = (uint32_t)prng_below(&p, 20);
+        cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_SAY_HEAD, 0, &head, sizeof head), r), 0);
+        for (uint32_t i = 0; i < r->n; i++) {
+            struct nvml_gpu gpu;
+            struct nvml_name name;
+            random_gpu(&p, &gpu);
+            fill_random(&p, &name, sizeof name);
+            cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_SAY_GPU, i, &gpu, sizeof gpu), r), 0);
+            cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_SAY_NAME, i, &name, sizeof name), r), 0);
+        }
+        if (prng_below(&p, 5) != 0)
+            cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_SAY_END, 0, NULL, 0), r), 0);
+        nvml_merge(r, &t);
+        topology_sort(&t);
+        check_node(seed);
+        cr_assert_eq(count_amd(), amd, "seed %lu", seed);
+        gpus += t.n_gpus;
+        links += t.n_nvlinks;
+        for (uint32_t i = 0; i < t.n_gpus; i++)
+            lost += t.gpus[i].lost;
+    }
+    cr_assert(given != NULL || (gpus > 500 && links > 500 && lost > 50), "%lu GPUs, %lu bundles, %lu lost: too tame",
+              gpus, links, lost);
+}

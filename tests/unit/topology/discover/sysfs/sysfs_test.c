@@ -1,0 +1,493 @@
+#include "topology/discover/sysfs/sysfs_io.h"
+
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "sysfs_rig.h"
+
+TestSuite(sysfs, .fini = clean);
+
+static void check_gpus(uint32_t n, const char *const at[], const int32_t numa[]) {
+    cr_assert_eq(topo.n_gpus, n, "%u GPUs", topo.n_gpus);
+    for (uint32_t i = 0; i < n; i++) {
+        cr_assert_str_eq(recorded_address(&topo, topo.gpus[i].pci), at[i]);
+        cr_assert_eq(topo.gpus[i].numa, numa[i], "GPU %u: %d", i, topo.gpus[i].numa);
+        cr_assert_eq(topo.gpus[i].index, i);
+    }
+}
+
+/* ---- recorded machines ---- */
+
+Test(sysfs, finds_gpus_and_nics_of_the_turin_node_without_hwloc) {
+    SKIP_WITHOUT("sysfs-derived/turin-4xH200.tar.xz", "");
+    fill();
+    check_gpus(4, (const char *[]){"0000:06:00.0", "0000:16:00.0", "0000:96:00.0", "0000:e6:00.0"},
+               (int32_t[]){1, 2, 6, 7});
+    cr_assert_eq(topo.gpus[0].vendor, TOPO_VENDOR_NVIDIA);
+    check_chain("0000:06:00.0", "0000:00:01.1 0000:01:00.0 0000:02:02.0 0000:04:00.0 0000:05:00.0 0000:06:00.0 ");
+    const struct topo_pci *gpu = pci("0000:06:00.0"), *port = pci("0000:00:01.1");
+    cr_assert_eq(gpu->vendor, 0x10de);
+    cr_assert_eq(gpu->device, 0x2335);
+    cr_assert_eq(gpu->subvendor, 0x10de);
+    cr_assert_eq(gpu->subdevice, 0x18bf);
+    cr_assert_eq(gpu->class_id, 0x030200);
+    cr_assert_str_eq(gpu->link_speed, "32.0 GT/s PCIe");
+    cr_assert_eq(gpu->link_width, 16);
+    cr_assert_str_eq(gpu->up_speed, "32.0 GT/s PCIe");
+    cr_assert_eq(gpu->up_width, 16);
+    cr_assert(port->bridge);
+    cr_assert_str_eq(port->up_speed, "", "no port above a root port");
+    cr_assert_eq(gpu->root.bus, 0);
+    cr_assert_eq(pci("0000:e6:00.0")->root.bus, 0xe0);
+    cr_assert_eq(topo.n_nics, 6);
+    cr_assert_eq(topo.n_netifs, 7);
+    cr_assert_eq(topo.n_warnings, 0);
+}
+
+Test(sysfs, reads_the_ports_of_the_turin_node) {
+    SKIP_WITHOUT("sysfs-derived/turin-4xH200.tar.xz", "");
+    fill();
+    static const char *const order[] = {"mlx5_0", "mlx5_3", "mlx5_1", "mlx5_2", "mlx5_4", "mlx5_5"};
+    for (uint32_t i = 0; i < 6; i++)
+        cr_assert_str_eq(topo.nics[i].name, order[i], "by PCI address");
+    const struct topo_nic *down = nic("mlx5_0"), *up = nic("mlx5_5"), *roce = nic("mlx5_1");
+    cr_assert_eq(down->ports[0].state, TOPO_PORT_DOWN);
+    cr_assert_str_eq(down->ports[0].phys_state, "Disabled");
+    cr_assert_eq(down->ports[0].lid, 0xffff);
+    cr_assert_eq(down->node_guid, UINT64_C(0xb8e9240300baa4c8));
+    cr_assert_eq(down->sys_image_guid, UINT64_C(0xb8e9240300baa4c8));
+    cr_assert_str_eq(down->netdev, "ib3x");
+    cr_assert_eq(up->n_ports, 1);
+    cr_assert_eq(up->ports[0].number, 1);
+    cr_assert_eq(up->ports[0].state, TOPO_PORT_ACTIVE);
+    cr_assert_str_eq(up->ports[0].phys_state, "LinkUp");
+    cr_assert_eq(up->ports[0].link_layer, TOPO_LINK_INFINIBAND);
+    cr_assert_eq(up->ports[0].rate_mbps, 400000);
+    cr_assert_eq(up->ports[0].n_gids, 1);
+    cr_assert_eq(up->numa, 7);
+    cr_assert_str_eq(recorded_address(&topo, up->pci), "0000:e3:00.0");
+    cr_assert_eq(up->kind, TOPO_NIC_RDMA);
+    cr_assert_not(up->virtual_function);
+    cr_assert_eq(roce->ports[0].link_layer, TOPO_LINK_ETHERNET);
+    cr_assert_eq(roce->ports[0].rate_mbps, 25000);
+    cr_assert_str_eq(netif("ib0")->nic, "mlx5_5");
+    cr_assert_str_eq(netif("eno6")->nic, "");
+    cr_assert_eq(netif("eno6")->kind, TOPO_NETIF_PHYSICAL);
+    cr_assert_eq(netif("eno6")->numa, 0);
+}
+
+Test(sysfs, finds_the_gpu_without_a_nic_of_the_ipa20_node) {
+    SKIP_WITHOUT("sysfs-derived/ipa20-4xH100.tar.xz", "");
+    fill();
+    cr_assert_eq(topo.n_gpus, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        cr_assert_eq(topo.gpus[i].numa, ((int32_t[]){3, 1, 7, 5})[i]);
+    cr_assert_eq(topo.n_nics, 4);
+    cr_assert_eq(nic("mlx5_0")->ports[0].rate_mbps, 200000);
+    cr_assert_eq(nic("mlx5_0")->ports[0].lid, 0xe);
+    cr_assert_str_eq(nic("mlx5_0")->netdev, "hsi0", "a name of neither eth nor ib; and no Slingshot");
+    cr_assert_eq(nic("mlx5_0")->kind, TOPO_NIC_RDMA);
+    cr_assert_eq(nic("mlx5_2")->ports[0].state, TOPO_PORT_DOWN);
+}
+
+Test(sysfs, knows_an_efa_device_by_its_ids) {
+    SKIP_WITHOUT("sysfs-derived/g4dnmetal-8xT4.tar.xz", "");
+    fill();
+    cr_assert_eq(topo.n_gpus, 8);
+    cr_assert_eq(topo.n_nics, 1);
+    cr_assert_eq(topo.nics[0].kind, TOPO_NIC_EFA);
+    cr_assert_str_eq(topo.nics[0].name, "rdmap197s0");
+    cr_assert_str_eq(topo.nics[0].netdev, "", "the interface is another card's");
+    check_chain("0000:c5:00.0", "0000:c2:00.0 0000:c3:00.0 0000:c4:00.0 0000:c5:00.0 ");
+    cr_assert_str_eq(pci("0000:18:00.0")->up_speed, "2.5 GT/s PCIe");
+    cr_assert_eq(pci("0000:18:00.0")->up_width, 8);
+}
+
+Test(sysfs, reads_eight_ndr_ports_and_a_bond_that_have_no_pci_devices) {
+    SKIP_WITHOUT("ib-sysfs/gpud-sys-class-infiniband-h100.tar.xz", "sys/class/infiniband");
+    fill();
+    static const char *const names[] = {"mlx5_0", "mlx5_1", "mlx5_4", "mlx5_5", "mlx5_6",
+                                        "mlx5_7", "mlx5_8", "mlx5_9", "mlx5_bond_0"};
+    cr_assert_eq(topo.n_nics, 9);
+    for (uint32_t i = 0; i < 9; i++) {
+        const struct topo_nic *n = &topo.nics[i];
+        cr_assert_str_eq(n->name, names[i]);
+        cr_assert_eq(n->pci, TOPO_NONE);
+        cr_assert_eq(n->numa, -1);
+        cr_assert_eq(n->n_ports, 1);
+        cr_assert_eq(topo_nic_state(n), TOPO_PORT_ACTIVE);
+        cr_assert_str_eq(n->ports[0].phys_state, "LinkUp");
+        cr_assert_eq(topo_nic_rate_mbps(n), i < 8 ? 400000 : 200000);
+        cr_assert_eq(n->ports[0].link_layer, i < 8 ? TOPO_LINK_INFINIBAND : TOPO_LINK_ETHERNET);
+        cr_assert_eq(n->node_guid, 0);
+    }
+    cr_assert_eq(topo.n_warnings, 0);
+}
+
+Test(sysfs, takes_the_drivers_word_for_gpus_without_vendor_files) {
+    SKIP_WITHOUT("hwloc-sysfs/nvidiagpunumanodes.tar.bz2", "");
+    fill();
+    cr_assert(sysfs_has_gpus(tree.root));
+    check_gpus(6, (const char *[]){"0004:05:00.0", "0004:06:00.0", "0006:00:00.0", "0007:00:00.0", "0035:04:00.0", "0035:05:00.0"},
+               (int32_t[]){-1, -1, -1, -1, -1, -1});
+    cr_assert_eq(topo.gpus[0].vendor, TOPO_VENDOR_NVIDIA);
+}
+
+Test(sysfs, reads_a_recorded_machine_with_mlx4_and_real_driver_links) {
+    SKIP_WITHOUT("hwloc-sysfs/32em64t-2n8c+dax+nvme+mic+dimms.tar.bz2", "");
+    fill();
+    cr_assert_eq(topo.n_gpus, 0);
+    const struct topo_nic *n = nic("mlx4_0");
+    cr_assert_str_eq(n->driver, "mlx4_core");
+    cr_assert_str_eq(n->netdev, "ib0");
+    cr_assert_eq(n->ports[0].rate_mbps, 56000);
+    cr_assert_eq(n->ports[0].lid, 0x3a4);
+    cr_assert_eq(n->numa, 1);
+    check_chain("0000:82:00.0", "0000:80:02.2 0000:82:00.0 ");
+    cr_assert_str_eq(pci("0000:80:02.2")->driver, "pcieport");
+    const struct topo_netif *eth0 = netif("eth0"), *eth1 = netif("eth1");
+    cr_assert_str_eq(eth0->driver, "igb");
+    cr_assert(eth0->up && eth0->running);
+    cr_assert_eq(eth0->speed_mbps, 1000);
+    cr_assert_not(eth1->up);
+    cr_assert_eq(netif("ib0")->mtu, 2044);
+    cr_assert_eq(topo.n_warnings, 1, "scif0 has no ports");
+}
+
+/* ---- synthetic machines ---- */
+
+Test(sysfs, pairs_eight_gpus_with_eight_nics) {
+    fill_preset("2s-8gpu-8nic");
+    check_gpus(8, (const char *[]){"0000:03:00.0", "0000:05:00.0", "0000:13:00.0", "0000:15:00.0", "0000:23:00.0",
+                                   "0000:25:00.0", "0000:33:00.0", "0000:35:00.0"},
+               (int32_t[]){0, 0, 0, 0, 1, 1, 1, 1});
+    cr_assert_str_eq(topo.gpus[5].uuid, "GPU-00000000-0000-0000-0000-000000000005");
+    cr_assert_str_eq(topo.gpus[5].name, "NVIDIA H100 80GB HBM3");
+    cr_assert_str_eq(topo.driver, "535.183.01");
+    cr_assert_eq(topo.n_nics, 8);
+    for (uint32_t i = 0; i < 8; i++) {
+        const struct topo_nic *n = &topo.nics[i];
+        char want[TOPO_NAME_MAX];
+        (void)snprintf(want, sizeof want, "ib%u", i);
+        cr_assert_str_eq(n->netdev, want);
+        cr_assert_str_eq(n->driver, "mlx5_core");
+        cr_assert_eq(n->ports[0].n_gids, 1, "empty places are left out");
+        cr_assert_eq(n->ports[0].gids[0].type, TOPO_GID_IB);
+        cr_assert_eq(topo.pci[n->pci].parent == topo.pci[topo.gpus[i].pci].parent, false);
+        cr_assert_eq(topo.pci[topo.pci[n->pci].parent].parent, topo.pci[topo.pci[topo.gpus[i].pci].parent].parent,
+                     "NIC %u and GPU %u have a switch in common", i, i);
+    }
+    cr_assert_str_eq(pci("0000:03:00.0")->driver, "nvidia");
+    cr_assert(sysfs_has_gpus(tree.root));
+    cr_assert_eq(topo.n_warnings, 0);
+}
+
+static void check_gid(const struct topo_gid *g, uint32_t index, const char *text, enum topo_gid_type type, const char *net) {
+    uint8_t want[16];
+    cr_assert_eq(inet_pton(AF_INET6, text, want), 1);
+    cr_assert_eq(g->index, index);
+    cr_assert_eq(memcmp(g->gid, want, sizeof want), 0);
+    cr_assert_eq(g->type, type);
+    cr_assert_str_eq(g->netdev, net);
+}
+
+Test(sysfs, tells_types_and_interfaces_of_roce_gids) {
+    fill_preset("roce-v2");
+    const struct topo_port *p = &nic("mlx5_1")->ports[0];
+    cr_assert_eq(p->n_gids, 4);
+    check_gid(&p->gids[0], 0, "fe80::5e25:73ff:feaa:1", TOPO_GID_ROCE_V1, "eth2");
+    check_gid(&p->gids[1], 1, "fe80::5e25:73ff:feaa:1", TOPO_GID_ROCE_V2, "eth2");
+    check_gid(&p->gids[2], 2, "::ffff:10.1.1.5", TOPO_GID_ROCE_V1, "eth2");
+    check_gid(&p->gids[3], 3, "::ffff:10.1.1.5", TOPO_GID_ROCE_V2, "eth2");
+    cr_assert_str_eq(recorded_address(&topo, nic("mlx5_1")->pci), "0000:05:00.1", "the other function of one card");
+    cr_assert_eq(topo_nic_state(nic("mlx5_3")), TOPO_PORT_DOWN);
+    const struct topo_netif *down = netif("eth4");
+    cr_assert_not(down->up);
+    cr_assert_not(down->running);
+    cr_assert_leq(down->speed_mbps, 0, "the speed of what is down cannot be read");
+    cr_assert_eq(netif("eth1")->speed_mbps, 400000);
+    cr_assert_str_eq(netif("eth1")->nic, "mlx5_0");
+}
+
+Test(sysfs, keeps_256_gids_of_a_port_in_order_and_says_so) {
+    tree_preset(&tree, "roce-v2");
+    char path[256], text[64];
+    for (unsigned i = 0; i < 300; i++) {
+        (void)snprintf(path, sizeof path, "sys/class/infiniband/mlx5_0/ports/1/gids/%u", i);
+        (void)snprintf(text, sizeof text, "fd00:0000:0000:0000:0000:0000:0000:%04x\n", i + 1);
+        tree_write(&tree, path, text);
+    }
+    fill();
+    const struct topo_port *p = &nic("mlx5_0")->ports[0];
+    cr_assert_eq(p->n_gids, TOPO_GIDS_MAX);
+    for (uint32_t i = 0; i < p->n_gids; i++)
+        cr_assert_eq(p->gids[i].index, i);
+    cr_assert_eq(topo.n_warnings, 1);
+    cr_assert_not_null(strstr(topo.warnings[0], "mlx5_0 port 1"));
+}
+
+Test(sysfs, takes_the_bond_above_a_port_as_its_interface) {
+    tree_preset(&tree, "roce-v2");
+    for (unsigned i = 0; i < 4; i++) {
+        char path[128];
+        (void)snprintf(path, sizeof path, "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/%u", i);
+        tree_write(&tree, path, "bond0\n");
+    }
+    tree_write(&tree, "sys/devices/virtual/net/bond0/bonding/mode", "802.3ad 4\n");
+    tree_link(&tree, "sys/class/net/bond0", "../../devices/virtual/net/bond0");
+    fill();
+    cr_assert_str_eq(nic("mlx5_0")->netdev, "bond0");
+    cr_assert_str_eq(netif("bond0")->nic, "mlx5_0");
+    cr_assert_eq(netif("bond0")->kind, TOPO_NETIF_BOND);
+    cr_assert_str_eq(netif("eth1")->nic, "mlx5_0", "of the same card");
+}
+
+/* Without GIDs' interfaces, as in another network namespace. */
+Test(sysfs, chooses_the_interface_of_the_port_and_no_representor) {
+    tree_preset(&tree, "roce-v2");
+    for (unsigned i = 0; i < 4; i++) {
+        char path[128];
+        (void)snprintf(path, sizeof path, "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/%u", i);
+        tree_delete(&tree, path);
+    }
+    const char *net = "sys/class/infiniband/mlx5_0/device/net";
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/eth0/phys_port_name", net);
+    tree_write(&tree, path, "pf0vf3\n");
+    (void)snprintf(path, sizeof path, "%s/aux/dev_port", net);
+    tree_write(&tree, path, "1\n");
+    sysfs_fill_rdma(tree.root, &topo);
+    cr_assert_str_eq(nic("mlx5_0")->netdev, "eth1");
+    cr_assert_str_eq(nic("mlx5_1")->netdev, "eth2");
+}
+
+Test(sysfs, knows_an_efa_device_by_its_driver_and_its_missing_states) {
+    fill_preset("efa");
+    cr_assert_eq(topo.n_gpus, 8);
+    cr_assert_eq(topo.n_nics, 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        cr_assert_eq(topo.nics[i].kind, TOPO_NIC_EFA);
+        cr_assert_str_eq(topo.nics[i].driver, "efa");
+        cr_assert_eq(topo.nics[i].ports[0].state, TOPO_PORT_UNKNOWN);
+        cr_assert_eq(topo.nics[i].ports[0].rate_mbps, 0);
+        cr_assert_eq(topo.nics[i].ports[0].n_gids, 1);
+    }
+}
+
+Test(sysfs, takes_rdmap_for_efa_only_where_nothing_says_otherwise) {
+    tree_new(&tree);
+    tree_write(&tree, "sys/class/infiniband/rdmap0s6/ports/1/state", "4: ACTIVE\n");
+    tree_link(&tree, "sys/class/infiniband/rdmap0s7/device/driver", "../../bus/pci/drivers/irdma");
+    tree_write(&tree, "sys/class/infiniband/rdmap0s7/ports/1/state", "4: ACTIVE\n");
+    fill();
+    cr_assert_eq(nic("rdmap0s6")->kind, TOPO_NIC_EFA);
+    cr_assert_eq(nic("rdmap0s7")->kind, TOPO_NIC_RDMA);
+    cr_assert_str_eq(nic("rdmap0s7")->driver, "irdma", "a link's name counts where its target is not in the tree");
+}
+
+Test(sysfs, makes_nics_of_slingshots_interfaces) {
+    fill_preset("slingshot");
+    cr_assert_eq(topo.n_gpus, 4);
+    cr_assert_eq(topo.gpus[0].vendor, TOPO_VENDOR_AMD);
+    cr_assert_eq(topo.n_nics, 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct topo_nic *n = &topo.nics[i];
+        cr_assert_eq(n->kind, TOPO_NIC_SLINGSHOT);
+        cr_assert_str_eq(n->driver, "cxi_ss1");
+        cr_assert_str_eq(n->netdev, n->name);
+        cr_assert_eq(n->numa, (int32_t)i);
+        cr_assert_eq(topo_nic_state(n), TOPO_PORT_ACTIVE);
+        cr_assert_eq(topo_nic_rate_mbps(n), 200000);
+        cr_assert_str_eq(netif(n->name)->nic, n->name);
+    }
+    cr_assert(sysfs_has_gpus(tree.root), "/dev/kfd");
+}
+
+/* Before Cassini, hsn0 was a ConnectX. */
+Test(sysfs, takes_no_mellanox_card_for_slingshot) {
+    tree_preset(&tree, "1s-4gpu-1nic");
+    char path[256] = "sys/class/infiniband/mlx5_0/device/net/hsn0";
+    char text[300];
+    (void)snprintf(text, sizeof text, "%s/operstate", path);
+    tree_write(&tree, text, "up\n");
+    tree_link(&tree, "sys/class/infiniband/mlx5_0/device/net/hsn0/device", "../..");
+    tree_link(&tree, "sys/class/net/hsn0", "../infiniband/mlx5_0/device/net/hsn0");
+    fill();
+    cr_assert_eq(topo.n_nics, 1);
+    cr_assert_eq(topo.nics[0].kind, TOPO_NIC_RDMA);
+    cr_assert_str_eq(netif("hsn0")->nic, "mlx5_0");
+}
+
+Test(sysfs, takes_an_hsn_interface_of_an_rdma_card_for_no_slingshot_where_nothing_tells_the_vendor) {
+    tree_new(&tree);
+    const char *card = "sys/devices/pci0000:00/0000:00:05.0";
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/infiniband/mlx5_0/ports/1/state", card);
+    tree_write(&tree, path, "4: ACTIVE\n");
+    (void)snprintf(path, sizeof path, "%s/infiniband/mlx5_0/device", card);
+    tree_link(&tree, path, "../..");
+    (void)snprintf(path, sizeof path, "%s/net/hsn0/device", card);
+    tree_link(&tree, path, "../..");
+    tree_link(&tree, "sys/class/infiniband/mlx5_0", "../../devices/pci0000:00/0000:00:05.0/infiniband/mlx5_0");
+    tree_link(&tree, "sys/class/net/hsn0", "../../devices/pci0000:00/0000:00:05.0/net/hsn0");
+    tree_write(&tree, "sys/devices/virtual/net/hsn1/operstate", "up\n");
+    tree_link(&tree, "sys/class/net/hsn1", "../../devices/virtual/net/hsn1");
+    fill();
+    cr_assert_eq(topo.n_nics, 2);
+    cr_assert_eq(nic("mlx5_0")->kind, TOPO_NIC_RDMA);
+    cr_assert_str_eq(nic("mlx5_0")->netdev, "hsn0");
+    cr_assert_eq(nic("hsn1")->kind, TOPO_NIC_SLINGSHOT, "the name is all that there is");
+}
+
+Test(sysfs, tells_interfaces_by_what_drives_them) {
+    static const struct {
+        const char *name;
+        enum topo_netif_kind kind;
+    } want[] = {
+        {"lo", TOPO_NETIF_LOOPBACK},     {"eno1", TOPO_NETIF_PHYSICAL},       {"docker0", TOPO_NETIF_BRIDGE},
+        {"virbr0", TOPO_NETIF_BRIDGE},   {"br-1a2b3c4d5e6f", TOPO_NETIF_BRIDGE}, {"bond0", TOPO_NETIF_BOND},
+        {"bond0.100", TOPO_NETIF_VLAN},  {"tun0", TOPO_NETIF_TUNNEL},         {"tunl0", TOPO_NETIF_TUNNEL},
+        {"flannel.1", TOPO_NETIF_TUNNEL}, {"wg0", TOPO_NETIF_TUNNEL},         {"macvlan0", TOPO_NETIF_MACVLAN},
+        {"kube-ipvs0", TOPO_NETIF_OTHER}, {"veth0000000", TOPO_NETIF_VETH},   {"cali00000000003", TOPO_NETIF_VETH},
+    };
+    fill_preset("docker-noise");
+    for (size_t i = 0; i < ARRAY_SIZE(want); i++)
+        cr_assert_eq(netif(want[i].name)->kind, want[i].kind, "%s: %s", want[i].name,
+                     topo_netif_kind_name(netif(want[i].name)->kind));
+    cr_assert_eq(topo.n_netifs, 29);
+    const struct topo_netif *lo = netif("lo"), *eno1 = netif("eno1");
+    cr_assert_eq(lo->ifindex, 1);
+    cr_assert_eq(lo->mtu, 65536);
+    cr_assert(lo->up && lo->running, "operstate of lo is unknown");
+    cr_assert_str_eq(eno1->driver, "ice");
+    cr_assert_eq(eno1->speed_mbps, 25000);
+    cr_assert_eq(eno1->numa, 0);
+    cr_assert_eq(netif("docker0")->pci, TOPO_NONE);
+    cr_assert_eq(topo.n_gpus, 0);
+    cr_assert_not(sysfs_has_gpus(tree.root));
+}
+
+Test(sysfs, leaves_locality_and_links_of_a_flat_vm_unknown) {
+    tree_preset(&tree, "vm-flat");
+    (void)topology_add_numa(&topo);
+    fill();
+    cr_assert_eq(topo.n_gpus, 4);
+    for (uint32_t i = 0; i < topo.n_pci; i++) {
+        cr_assert_eq(topo.pci[i].numa, -1);
+        cr_assert_eq(topo.pci[i].parent, TOPO_NONE);
+        cr_assert_str_eq(topo.pci[i].link_speed, "");
+        cr_assert_eq(topo.pci[i].link_width, 0);
+    }
+    cr_assert(nic("mlx5_2")->virtual_function);
+    cr_assert_eq(topo.n_warnings, 0, "one node: it makes no difference");
+}
+
+Test(sysfs, warns_of_unknown_numa_nodes_where_there_are_several) {
+    tree_preset(&tree, "vm-flat");
+    (void)topology_add_numa(&topo);
+    (void)topology_add_numa(&topo);
+    fill();
+    cr_assert_eq(topo.n_warnings, 1);
+    cr_assert_not_null(strstr(topo.warnings[0], "4 of 4 GPUs (numa_node of 0000:00:01.0)"), "%s", topo.warnings[0]);
+}
+
+/* hwloc of Debian drops what has a domain above 0xffff. */
+Test(sysfs, adds_devices_of_wide_domains) {
+    fill_preset("vm-domains");
+    cr_assert_eq(topo.n_gpus, 4);
+    cr_assert_eq(topo.n_nics, 4);
+    cr_assert_str_eq(recorded_address(&topo, topo.nics[0].pci), "10000:00:01.0");
+    cr_assert_eq(topo.pci[topo.nics[0].pci].root.domain, 0x10000);
+    cr_assert_eq(topo.nics[3].numa, 1);
+}
+
+Test(sysfs, begins_anew_at_the_root_bus_behind_a_vmd_controller) {
+    tree_new(&tree);
+    const char *at = "sys/devices/pci0000:5d/0000:5d:05.5/pci10000:e0/10000:e0:06.0/10000:e1:00.0";
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/class", at);
+    tree_write(&tree, path, "0x020000\n");
+    (void)snprintf(path, sizeof path, "%s/net/eth9/mtu", at);
+    tree_write(&tree, path, "9000\n");
+    (void)snprintf(path, sizeof path, "../../../../%s", at);
+    tree_link(&tree, "sys/bus/pci/devices/10000:e1:00.0", path);
+    tree_write(&tree, "sys/devices/pci0000:5d/0000:5d:05.5/pci10000:e0/10000:e0:06.0/class", "0x060400\n");
+    fill();
+    check_chain("10000:e1:00.0", "10000:e0:06.0 10000:e1:00.0 ");
+    cr_assert_eq(pci("10000:e1:00.0")->root.domain, 0x10000);
+    cr_assert_eq(pci("10000:e1:00.0")->root.bus, 0xe0);
+}
+
+Test(sysfs, takes_an_ati_display_for_no_gpu_unless_amdgpu_drives_it) {
+    tree_new(&tree);
+    for (int i = 0; i < 2; i++) {
+        char path[128];
+        (void)snprintf(path, sizeof path, "sys/bus/pci/devices/0000:0%d:00.0/class", i);
+        tree_write(&tree, path, "0x030000\n");
+        (void)snprintf(path, sizeof path, "sys/bus/pci/devices/0000:0%d:00.0/vendor", i);
+        tree_write(&tree, path, "0x1002\n");
+        (void)snprintf(path, sizeof path, "sys/bus/pci/devices/0000:0%d:00.0/driver", i);
+        tree_link(&tree, path, i == 0 ? "../../../../bus/pci/drivers/radeon" : "../../../../bus/pci/drivers/amdgpu");
+    }
+    fill();
+    check_gpus(1, (const char *[]){"0000:01:00.0"}, (int32_t[]){-1});
+}
+
+/* The driver knows the model of a GPU that sleeps, and not its UUID. */
+Test(sysfs, takes_what_the_driver_says_of_a_gpu_that_sleeps) {
+    tree_new(&tree);
+    tree_write(&tree, "proc/driver/nvidia/gpus/0000:1b:00.0/information",
+               "Model: \t\t NVIDIA H100\nIRQ:   \t\t 16\nGPU UUID: \t GPU-\?\?\?\?\?\?\?\?-\?\?\?\?-\?\?\?\?-\?\?\?\?-\?\?\?\?\?\?\?\?\?\?\?\?\nVideo BIOS: \t \?\?\n");
+    fill();
+    check_gpus(1, (const char *[]){"0000:1b:00.0"}, (int32_t[]){-1});
+    cr_assert_eq(topo.gpus[0].vendor, TOPO_VENDOR_NVIDIA);
+    cr_assert_str_eq(topo.gpus[0].name, "NVIDIA H100");
+    cr_assert_str_eq(topo.gpus[0].uuid, "");
+}
+
+/* ---- with what hwloc found ---- */
+
+Test(sysfs, completes_what_is_there_and_doubles_nothing) {
+    tree_preset(&tree, "2s-8gpu-8nic");
+    struct topo_pci *p = topology_add_pci(&topo);
+    p->at = (struct pci_addr){0, 0x03, 0, 0};
+    p->device = 0x1234;
+    p->numa = 5;
+    struct topo_gpu *g = topology_add_gpu(&topo);
+    g->pci = 0;
+    g->vendor = TOPO_VENDOR_NVIDIA;
+    (void)snprintf(g->name, sizeof g->name, "a name");
+    struct topo_nic *n = topology_add_nic(&topo);
+    (void)snprintf(n->name, sizeof n->name, "mlx5_3");
+    n->n_ports = 1;
+    n->ports[0].number = 1;
+    n->ports[0].lid = 77;
+    (void)topo_port_add_gid(&n->ports[0]);
+    struct topo_netif *i = topology_add_netif(&topo);
+    (void)snprintf(i->name, sizeof i->name, "eno1");
+    fill();
+    cr_assert_eq(topo.n_gpus, 8);
+    cr_assert_eq(topo.n_nics, 8);
+    cr_assert_eq(topo.n_netifs, 10);
+    cr_assert_str_eq(topo.gpus[0].name, "a name");
+    cr_assert_eq(pci("0000:03:00.0")->device, 0x1234, "ids only where they are 0");
+    cr_assert_eq(pci("0000:03:00.0")->vendor, 0x10de);
+    cr_assert_eq(pci("0000:03:00.0")->numa, 0, "the kernel's word");
+    check_chain("0000:03:00.0", "0000:00:01.0 0000:01:00.0 0000:02:00.0 0000:03:00.0 ");
+    cr_assert_eq(nic("mlx5_3")->n_ports, 1);
+    cr_assert_eq(nic("mlx5_3")->ports[0].n_gids, 1);
+    cr_assert_eq(nic("mlx5_3")->ports[0].lid, 4);
+    cr_assert_eq(netif("eno1")->kind, TOPO_NETIF_PHYSICAL);
+}
+
+Test(sysfs, says_the_same_when_asked_again) {
+    fill_preset("roce-v2");
+    uint32_t n_pci = topo.n_pci, n_gpus = topo.n_gpus, n_nics = topo.n_nics, n_netifs = topo.n_netifs;
+    fill();
+    cr_assert_eq(topo.n_pci, n_pci);
+    cr_assert_eq(topo.n_gpus, n_gpus);
+    cr_assert_eq(topo.n_nics, n_nics);
+    cr_assert_eq(topo.n_netifs, n_netifs);
+    cr_assert_eq(nic("mlx5_0")->ports[0].n_gids, 4);
+}

@@ -1,0 +1,217 @@
+/* How far apart, by rule; and the matrices of recorded trees, cell by cell. */
+#include "topology/model/distance.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+
+#include "node_rig.h"
+#include "../recorded.h"
+#include "topology/discover/look_io.h"
+#include "topology/render/matrix_text.h"
+
+static const char *between(const struct topology *t, uint32_t a, uint32_t b) {
+    static char text[2][16];
+    struct topo_link one, other;
+    distance_between(t, distance_endpoint(t, a), distance_endpoint(t, b), &one);
+    distance_between(t, distance_endpoint(t, b), distance_endpoint(t, a), &other);
+    topo_link_text(one, text[0]);
+    topo_link_text(other, text[1]);
+    cr_assert_str_eq(text[0], text[1], "the way back is the way there");
+    return text[0];
+}
+
+static void expect_pci(const struct topology *t, uint32_t a, uint32_t b, enum topo_path path) {
+    cr_assert_eq(distance_pci(t, a, b), path, "%u %u: %d", a, b, distance_pci(t, a, b));
+    cr_assert_eq(distance_pci(t, b, a), path, "%u %u: %d", b, a, distance_pci(t, b, a));
+}
+
+/* Node 0: bus 00 with a root port, a switch of three downstream ports (a dual-port card; a device; a second switch with
+ * a device), and a root port with a device. Bus 40 in node 0, bus 80 in node 1, bus c0 nowhere: a device each. */
+struct places {
+    struct topology t;
+    uint32_t port0, port1, device, deep, beside, other_bus, other_node, nowhere;
+};
+
+static void place_all(struct places *p) {
+    struct topology *t = &p->t;
+    uint32_t root = rig_pci(t, "0000:00:01.0", TOPO_NONE, true, 0), up = rig_pci(t, "0000:01:00.0", root, true, 0);
+    uint32_t d0 = rig_pci(t, "0000:02:00.0", up, true, 0), d1 = rig_pci(t, "0000:02:01.0", up, true, 0);
+    uint32_t d2 = rig_pci(t, "0000:02:02.0", up, true, 0);
+    uint32_t up2 = rig_pci(t, "0000:05:00.0", d2, true, 0), d3 = rig_pci(t, "0000:06:00.0", up2, true, 0);
+    p->port0 = rig_pci(t, "0000:03:00.0", d0, false, 0);
+    p->port1 = rig_pci(t, "0000:03:00.1", d0, false, 0);
+    p->device = rig_pci(t, "0000:04:00.0", d1, false, 0);
+    p->deep = rig_pci(t, "0000:07:00.0", d3, false, 0);
+    uint32_t root2 = rig_pci(t, "0000:00:02.0", TOPO_NONE, true, 0);
+    p->beside = rig_pci(t, "0000:08:00.0", root2, false, 0);
+    p->other_bus = rig_pci(t, "0000:41:00.0", rig_pci(t, "0000:40:01.0", TOPO_NONE, true, 0), false, 0);
+    p->other_node = rig_pci(t, "0000:81:00.0", rig_pci(t, "0000:80:01.0", TOPO_NONE, true, 1), false, 1);
+    p->nowhere = rig_pci(t, "0000:c1:00.0", rig_pci(t, "0000:c0:01.0", TOPO_NONE, true, -1), false, -1);
+}
+
+Test(distance, what_lies_between_two_pci_devices_names_their_path) {
+    struct places p = {0};
+    place_all(&p);
+    const struct topology *t = &p.t;
+    expect_pci(t, p.port0, p.port0, TOPO_PATH_SELF);
+    expect_pci(t, p.port0, p.port1, TOPO_PATH_PIX);  /* one card */
+    expect_pci(t, p.port0, p.device, TOPO_PATH_PIX); /* two ports of one switch */
+    expect_pci(t, p.device, p.deep, TOPO_PATH_PXB);
+    expect_pci(t, p.port1, p.deep, TOPO_PATH_PXB);
+    expect_pci(t, p.device, p.beside, TOPO_PATH_PHB);
+    expect_pci(t, p.deep, p.beside, TOPO_PATH_PHB);
+    expect_pci(t, p.device, p.other_bus, TOPO_PATH_NODE);
+    expect_pci(t, p.device, p.other_node, TOPO_PATH_SYS);
+    expect_pci(t, p.device, p.nowhere, TOPO_PATH_SYS);
+    expect_pci(t, p.device, TOPO_NONE, TOPO_PATH_SYS);
+    topology_fini(&p.t);
+}
+
+Test(distance, two_devices_of_unknown_nodes_are_not_of_one_node) {
+    struct topology t = {0};
+    uint32_t a = rig_pci(&t, "0000:01:00.0", rig_pci(&t, "0000:00:01.0", TOPO_NONE, true, -1), false, -1);
+    uint32_t b = rig_pci(&t, "0000:81:00.0", rig_pci(&t, "0000:80:01.0", TOPO_NONE, true, -1), false, -1);
+    uint32_t c = rig_pci(&t, "0001:01:00.0", rig_pci(&t, "0001:00:01.0", TOPO_NONE, true, -1), false, -1);
+    expect_pci(&t, a, b, TOPO_PATH_SYS);
+    expect_pci(&t, a, c, TOPO_PATH_SYS); /* the same bus number of another domain */
+    topology_fini(&t);
+}
+
+Test(distance, upstream_ports_alone_are_switches_of_their_own) {
+    /* As NCCL's files have them: a switch, two switches below it, one device below each. */
+    struct topology t = {.source = TOPO_NCCL_XML};
+    uint32_t top = rig_pci(&t, "0000:10:00.0", rig_pci(&t, "0000:01:00.0", TOPO_NONE, true, 0), true, 0);
+    uint32_t one = rig_pci(&t, "0000:12:00.0", top, true, 0), two = rig_pci(&t, "0000:16:00.0", top, true, 0);
+    uint32_t a = rig_pci(&t, "0000:13:00.0", one, false, 0), b = rig_pci(&t, "0000:17:00.0", two, false, 0);
+    uint32_t c = rig_pci(&t, "0000:18:00.0", two, false, 0);
+    expect_pci(&t, a, b, TOPO_PATH_PXB);
+    expect_pci(&t, b, c, TOPO_PATH_PIX);
+    topology_fini(&t);
+}
+
+Test(distance, a_circle_of_parents_ends) {
+    struct topology t = {0};
+    uint32_t a = rig_pci(&t, "0000:01:00.0", TOPO_NONE, true, 0), b = rig_pci(&t, "0000:02:00.0", a, true, 0);
+    uint32_t c = rig_pci(&t, "0000:03:00.0", TOPO_NONE, false, 0);
+    t.pci[a].parent = b;
+    (void)distance_pci(&t, a, c);
+    (void)distance_pci(&t, a, b);
+    topology_fini(&t);
+}
+
+Test(distance, nvlinks_count_whatever_pci_says) {
+    struct topology t = {.nvlinks_known = true};
+    for (uint32_t i = 0; i < 4; i++) {
+        char root[TOPO_BUSID_MAX], at[TOPO_BUSID_MAX];
+        (void)snprintf(root, sizeof root, "0000:%02x:01.0", i * 16);
+        (void)snprintf(at, sizeof at, "0000:%02x:00.0", i * 16 + 1);
+        (void)rig_gpu(&t, at, rig_pci(&t, root, TOPO_NONE, true, (int32_t)i / 2), (int32_t)i / 2);
+    }
+    rig_nvlink(&t, 0, TOPO_NVLINK_GPU, 1, 2);
+    rig_nvlink(&t, 0, TOPO_NVLINK_GPU, 1, 2); /* in two bundles */
+    rig_nvlink(&t, 2, TOPO_NVLINK_GPU, 0, 3); /* only one end tells */
+    rig_nvlink(&t, 1, TOPO_NVLINK_SWITCH, TOPO_NONE, 18);
+    rig_nvlink(&t, 2, TOPO_NVLINK_SWITCH, TOPO_NONE, 12);
+    rig_nvlink(&t, 3, TOPO_NVLINK_SWITCH, TOPO_NONE, 5);
+    t.nvlinks[t.n_nvlinks - 1].c2c = true; /* to a CPU: no NVLink between GPUs */
+    cr_assert_str_eq(between(&t, 0, 0), "X");
+    cr_assert_str_eq(between(&t, 0, 1), "NV4");
+    cr_assert_str_eq(between(&t, 0, 2), "NV3");
+    cr_assert_str_eq(between(&t, 1, 2), "NV12", "as many as both have");
+    cr_assert_str_eq(between(&t, 1, 3), "SYS");
+    cr_assert_str_eq(between(&t, 2, 3), "NODE");
+    topology_fini(&t);
+}
+
+Test(distance, devices_without_a_pci_device_are_near_by_their_node_only) {
+    struct topology t = {0};
+    (void)rig_gpu(&t, "0000:01:00.0", rig_pci(&t, "0000:00:01.0", TOPO_NONE, true, 1), 1);
+    (void)rig_nic(&t, "near", NULL, TOPO_NONE, 1);
+    (void)rig_nic(&t, "far", NULL, TOPO_NONE, 0);
+    (void)rig_nic(&t, "lost", NULL, TOPO_NONE, -1);
+    cr_assert_eq(distance_endpoints(&t), 4);
+    cr_assert_str_eq(between(&t, 0, 1), "NODE");
+    cr_assert_str_eq(between(&t, 0, 2), "SYS");
+    cr_assert_str_eq(between(&t, 0, 3), "SYS");
+    cr_assert_str_eq(between(&t, 3, 3), "X");
+    topology_fini(&t);
+}
+
+Test(distance, words_are_read_as_they_are_written) {
+    static const char *const words[] = {"X", "NV1", "NV18", "PIX", "PXB", "PHB", "NODE", "SYS"};
+    static const char *const wrong[] = {"", "NV", "NV0", "NV-1", "NVx", "pix", "PIXX", "N/A", "NV99999999999"};
+    struct topo_link link;
+    char text[16];
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        cr_assert_eq(topo_link_parse(words[i], &link), 0, "%s", words[i]);
+        topo_link_text(link, text);
+        cr_assert_str_eq(text, words[i]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+        cr_assert_eq(topo_link_parse(wrong[i], &link), -EINVAL, "%s", wrong[i]);
+}
+
+/* ---- recorded trees ---- */
+
+static char *read_all(const char *path, size_t *len) {
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s", path);
+    char *text = calloc(1, 1 << 20);
+    *len = fread(text, 1, (1 << 20) - 1, f);
+    (void)fclose(f);
+    return text;
+}
+
+static void compare(const struct topology *t, const struct matrix_text *m, const char *name) {
+    cr_assert_eq(distance_endpoints(t), m->n, "%s: %u devices, not %u", name, distance_endpoints(t), m->n);
+    for (uint32_t a = 0; a < m->n; a++) {
+        struct topo_endpoint e = distance_endpoint(t, a);
+        char gpu[16];
+        (void)snprintf(gpu, sizeof gpu, "GPU%u", e.index);
+        cr_assert_str_eq(e.is_gpu ? gpu : t->nics[e.index].name, m->names[a]);
+        int32_t numa = e.is_gpu ? t->gpus[e.index].numa : t->nics[e.index].numa;
+        struct cpuset cpus;
+        _cleanup_(strbuf_fini) struct strbuf list = {0};
+        topology_near_cpus(t, numa, &cpus);
+        cpuset_write_list(&cpus, &list);
+        cr_assert_str_eq(strbuf_text(&list), m->cpus[a], "%s: %s", name, m->names[a]);
+        cr_assert_eq(numa, atoi(m->numa[a]));
+        for (uint32_t b = 0; b < m->n; b++) {
+            char expected[16];
+            topo_link_text(m->cells[a * m->n + b], expected);
+            cr_assert_str_eq(between(t, a, b), expected, "%s: %s to %s", name, m->names[a], m->names[b]);
+        }
+    }
+}
+
+static void check_tree(const char *name) {
+    char archive[RECORDED_PATH_MAX], matrix[RECORDED_PATH_MAX], part[256], command[2 * RECORDED_PATH_MAX];
+    char folder[] = "/tmp/muster-distance-test-XXXXXX", root[128];
+    (void)snprintf(part, sizeof part, "sysfs-derived/%s.tar.xz", name);
+    bool there = recorded_path(archive, part);
+    (void)snprintf(part, sizeof part, "topo-m/derived/%s.tsv", name);
+    if (!recorded_path(matrix, part) || !there)
+        cr_skip_test("%s is not there", part);
+    cr_assert_not_null(mkdtemp(folder));
+    (void)snprintf(command, sizeof command, "tar -xJf '%s' -C %s", archive, folder);
+    cr_assert_eq(system(command), 0);
+    (void)snprintf(root, sizeof root, "%s/%s", folder, name);
+    struct topology t = {0};
+    struct err err = {0};
+    cr_assert_eq(topology_look(&(struct look_config){.what = LOOK_ALL, .sysroot = root}, &t, &err), 0, "%s", err.text);
+    size_t len;
+    char *text = read_all(matrix, &len);
+    struct matrix_text m;
+    cr_assert_eq(matrix_text_parse(text, len, &m, &err), 0, "%s", err.text);
+    cr_assert(m.complete);
+    compare(&t, &m, name);
+    free(text);
+    matrix_text_fini(&m);
+    topology_fini(&t);
+    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+Test(distance, the_turin_tree_gives_its_matrix) { check_tree("turin-4xH200"); }
+Test(distance, the_ipa20_tree_gives_its_matrix) { check_tree("ipa20-4xH100"); }
+Test(distance, the_g4dn_metal_tree_gives_its_matrix) { check_tree("g4dnmetal-8xT4"); }

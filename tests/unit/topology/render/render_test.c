@@ -1,0 +1,651 @@
+/* What people see of a node: the matrix and the tree word by word, the picture by what must hold for any. */
+#include "topology/render/render.h"
+
+#include <criterion/criterion.h>
+#include <ctype.h>
+#include <errno.h>
+
+#include "../model/node_rig.h"
+#include "../recorded.h"
+#include "topology/discover/look_io.h"
+#include "topology/render/render_svg_priv.h"
+
+static struct nccl_graph *graph_of(const struct topology *t) {
+    struct nccl_graph *g;
+    struct nccl_options none = {0};
+    struct err err = {0};
+    cr_assert_eq(nccl_graph_new(t, &none, &g, &err), 0, "%s", err.text);
+    return g;
+}
+
+static void expect_text(const char *found, const char *expected) {
+    size_t same = 0, line = 1;
+    while (found[same] != '\0' && found[same] == expected[same])
+        line += found[same++] == '\n';
+    cr_assert_str_eq(found, expected, "line %zu:\n%s", line, found);
+}
+
+/* ---- the matrix ---- */
+
+Test(render, the_matrix_has_devices_affinities_legend_and_chosen_nics) {
+    struct topology t = {0};
+    rig_dgx(&t);
+    t.gpus[3].memory_numa = 12;
+    t.nics[1].ports[0].state = TOPO_PORT_DOWN;
+    (void)strcpy(t.nics[0].netdev, "ib0");
+    struct nccl_graph *g = graph_of(&t);
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    render_matrix(&t, g, &text);
+    expect_text(strbuf_text(&text),
+                "        GPU0  GPU1  GPU2  GPU3  mlx5_0  mlx5_1  mlx5_2  mlx5_3  CPU Affinity  NUMA Affinity  GPU NUMA ID\n"
+                "GPU0    X     NV18  NV18  NV18  PIX     NODE    SYS     SYS     0-7           0              N/A\n"
+                "GPU1    NV18  X     NV18  NV18  NODE    PIX     SYS     SYS     0-7           0              N/A\n"
+                "GPU2    NV18  NV18  X     NV18  SYS     SYS     PIX     NODE    8-15          1              N/A\n"
+                "GPU3    NV18  NV18  NV18  X     SYS     SYS     NODE    PIX     8-15          1              12\n"
+                "mlx5_0  PIX   NODE  SYS   SYS   X       NODE    SYS     SYS     0-7           0\n"
+                "mlx5_1  NODE  PIX   SYS   SYS   NODE    X       SYS     SYS     0-7           0\n"
+                "mlx5_2  SYS   SYS   PIX   NODE  SYS     SYS     X       NODE    8-15          1\n"
+                "mlx5_3  SYS   SYS   NODE  PIX   SYS     SYS     NODE    X       8-15          1\n"
+                "\n"
+                "Legend:\n"
+                "  X     the device itself\n"
+                "  NV#   # NVLinks\n"
+                "  PIX   one PCIe switch, or one bridge\n"
+                "  PXB   several PCIe switches, but not the CPU\n"
+                "  PHB   the CPU's PCIe host bridge\n"
+                "  NODE  several host bridges of one NUMA node\n"
+                "  SYS   from one NUMA node to another, or not known\n"
+                "\n"
+                "GPUs, and the NIC that NCCL takes (path, bandwidth):\n"
+                "  GPU0  0000:13:00.0  NVIDIA H100 80GB HBM3  mlx5_0                PIX  48.0 GB/s\n"
+                "  GPU1  0000:33:00.0  NVIDIA H100 80GB HBM3  mlx5_0,mlx5_2,mlx5_3  PXN  48.0 GB/s\n"
+                "  GPU2  0000:53:00.0  NVIDIA H100 80GB HBM3  mlx5_2                PIX  48.0 GB/s\n"
+                "  GPU3  0000:73:00.0  NVIDIA H100 80GB HBM3  mlx5_3                PIX  48.0 GB/s\n"
+                "\n"
+                "NICs:\n"
+                "  mlx5_0  0000:14:00.0  ACTIVE  400 Gb/s InfiniBand  ib0\n"
+                "  mlx5_1  0000:34:00.0  DOWN    400 Gb/s InfiniBand\n"
+                "  mlx5_2  0000:54:00.0  ACTIVE  400 Gb/s InfiniBand\n"
+                "  mlx5_3  0000:74:00.0  ACTIVE  400 Gb/s InfiniBand\n");
+    nccl_graph_free(g);
+    topology_fini(&t);
+}
+
+Test(render, gpus_of_every_vendor_are_listed_and_what_nobody_knows_is_said) {
+    struct topology t = {.source = TOPO_SYSROOT};
+    static const enum topo_vendor vendors[] = {TOPO_VENDOR_AMD, TOPO_VENDOR_INTEL, TOPO_VENDOR_NVIDIA,
+                                               TOPO_VENDOR_NVIDIA, TOPO_VENDOR_OTHER};
+    for (uint32_t i = 0; i < ARRAY_SIZE(vendors); i++) {
+        char at[TOPO_BUSID_MAX];
+        (void)snprintf(at, sizeof at, "0000:%02x:00.0", i + 1);
+        (void)rig_gpu(&t, at, TOPO_NONE, -1);
+        t.gpus[i].vendor = vendors[i];
+        t.gpus[i].name[0] = '\0';
+    }
+    t.gpus[2].mig = t.gpus[3].lost = true;
+    t.pci[t.gpus[0].pci].vendor = 0x1002;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    render_matrix(&t, NULL, &text);
+    static const char *const wanted[] = {
+        "GPU0  0000:01:00.0  AMD GPU 1002:2330\n", "GPU1  0000:02:00.0  Intel GPU 10de:2330\n",
+        "GPU2  0000:03:00.0  NVIDIA GPU 10de:2330  MIG\n", "GPU3  0000:04:00.0  NVIDIA GPU 10de:2330  LOST\n",
+        "GPU4  0000:05:00.0  GPU 10de:2330\n", "NVLinks are not known here",
+        "  N/A           N/A            N/A\n"};
+    for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
+        cr_assert_not_null(strstr(strbuf_text(&text), wanted[i]), "%s in\n%s", wanted[i], strbuf_text(&text));
+    cr_assert_null(strstr(strbuf_text(&text), "NCCL"));
+    topology_fini(&t);
+}
+
+Test(render, nics_with_long_names_are_numbered_and_many_of_a_gpu_counted) {
+    struct topology t = {.source = TOPO_SYSROOT};
+    rig_cpus(&t, 1, 8, 1);
+    (void)rig_gpu(&t, "0000:01:00.0", TOPO_NONE, 0);
+    for (uint32_t i = 0; i < 6; i++) {
+        char at[TOPO_BUSID_MAX], name[16];
+        (void)snprintf(at, sizeof at, "0000:%02x:00.0", 0x20 + i);
+        (void)snprintf(name, sizeof name, "rdmap%us27", 16 + i);
+        (void)rig_nic(&t, name, at, TOPO_NONE, 0);
+    }
+    topology_sort(&t);
+    struct nccl_graph *g = graph_of(&t);
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    render_matrix(&t, g, &text);
+    static const char *const wanted[] = {
+        "      GPU0  NIC0  NIC1  NIC2  NIC3  NIC4  NIC5  CPU Affinity  NUMA Affinity  GPU NUMA ID\n",
+        "\nNIC5  NODE  NODE  NODE  NODE  NODE  NODE  X     0-7           0\n",
+        "  rdmap16s27,rdmap17s27,rdmap18s27 +3  PHB  ",
+        "\n  NIC5  rdmap21s27  0000:25:00.0  ACTIVE  400 Gb/s InfiniBand\n"};
+    for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
+        cr_assert_not_null(strstr(strbuf_text(&text), wanted[i]), "%s in\n%s", wanted[i], strbuf_text(&text));
+    strbuf_clear(&text);
+    render_tree(&t, g, 0, true, &text);
+    cr_assert_not_null(strstr(strbuf_text(&text), "  → rdmap16s27,rdmap17s27,rdmap18s27 +3 (PHB, "), "%s",
+                       strbuf_text(&text));
+    nccl_graph_free(g);
+    topology_fini(&t);
+}
+
+Test(render, a_node_without_gpus_and_nics_says_so_and_shows_its_cpus) {
+    struct topology t = {.source = TOPO_SYSROOT};
+    rig_cpus(&t, 2, 4, 1);
+    t.numa[1].bytes = 0;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    render_matrix(&t, NULL, &text);
+    expect_text(strbuf_text(&text), "The node has no GPUs and no RDMA NICs.\n\n"
+                                    "CPUs 0-7 (8) in 2 packages:\n"
+                                    "  NUMA node 0  CPUs 0-3  256 GiB\n"
+                                    "  NUMA node 1  CPUs 4-7\n");
+    strbuf_clear(&text);
+    topology_fini(&t);
+    render_matrix(&t, NULL, &text);
+    expect_text(strbuf_text(&text), "The node has no GPUs and no RDMA NICs.\n");
+    strbuf_clear(&text);
+    t.source = TOPO_NCCL_XML;
+    topology_add_numa(&t)->index = 0;
+    (void)rig_pci(&t, "0000:10:00.0", TOPO_NONE, true, 0);
+    render_matrix(&t, NULL, &text);
+    expect_text(strbuf_text(&text), "The file describes 1 PCI bridges and devices, and tells of no GPU or NIC: NCCL looks "
+                                    "itself which of them are there.\n");
+    topology_fini(&t);
+}
+
+/* ---- the tree ---- */
+
+static const char drawn_tree[] =
+    "node7 (a rig): 2 packages, 2 NUMA nodes, 16 CPUs, 4 GPUs, 4 NICs\n"
+    "├─ package 0\n"
+    "│  └─ NUMA node 0: CPUs 0-7, 256 GiB\n"
+    "│     ├─ Broadcom switch  0000:11:00.0  PCIe 5.0 x16\n"
+    "│     │  ├─ GPU0  0000:13:00.0  NVIDIA H100 80GB HBM3  → mlx5_0 (PIX, 48.0 GB/s)\n"
+    "│     │  └─ mlx5_0  0000:14:00.0  400 Gb/s InfiniBand\n"
+    "│     └─ Broadcom switch  0000:31:00.0  PCIe 5.0 x16\n"
+    "│        ├─ GPU1  0000:33:00.0  NVIDIA H100 80GB HBM3  → mlx5_1 (PIX, 48.0 GB/s)\n"
+    "│        └─ mlx5_1  0000:34:00.0  400 Gb/s InfiniBand\n"
+    "└─ package 1\n"
+    "   └─ NUMA node 1: CPUs 8-15, 256 GiB\n"
+    "      ├─ Broadcom switch  0000:51:00.0  PCIe 5.0 x16\n"
+    "      │  ├─ GPU2  0000:53:00.0  NVIDIA H100 80GB HBM3  → mlx5_2 (PIX, 48.0 GB/s)\n"
+    "      │  └─ mlx5_2  0000:54:00.0  400 Gb/s InfiniBand\n"
+    "      └─ Broadcom switch  0000:71:00.0  PCIe 5.0 x16\n"
+    "         ├─ GPU3  0000:73:00.0  NVIDIA H100 80GB HBM3  → mlx5_3 (PIX, 48.0 GB/s)\n"
+    "         └─ mlx5_3  0000:74:00.0  400 Gb/s InfiniBand\n";
+
+Test(render, the_tree_shows_what_is_below_what) {
+    struct topology t = {0};
+    rig_dgx(&t);
+    struct nccl_graph *g = graph_of(&t);
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    render_tree(&t, g, 0, true, &text);
+    expect_text(strbuf_text(&text), drawn_tree);
+    nccl_graph_free(g);
+    topology_fini(&t);
+}
+
+Test(render, the_tree_is_ascii_where_that_is_asked_and_no_wider_than_the_terminal) {
+    struct topology t = {0};
+    rig_dgx(&t);
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    render_tree(&t, NULL, 40, false, &text);
+    size_t lines = 0, cut = 0;
+    for (const char *p = strbuf_text(&text); *p != '\0'; p += strcspn(p, "\n") + 1, lines++) {
+        size_t n = strcspn(p, "\n");
+        cr_assert_leq(n, 40, "%.*s", (int)n, p);
+        cut += n == 40 && strncmp(p + 37, "...", 3) == 0;
+        for (size_t i = 0; i < n; i++)
+            cr_assert(isprint((unsigned char)p[i]));
+    }
+    cr_assert_eq(lines, 17);
+    cr_assert_gt(cut, 4);
+    cr_assert_not_null(strstr(strbuf_text(&text), "\n   `- NUMA node 1: CPUs 8-15, 256 GiB\n"));
+    strbuf_clear(&text);
+    render_tree(&t, NULL, 30, true, &text);
+    cr_assert_not_null(strstr(strbuf_text(&text), "\n│     ├─ Broadcom switch  000…\n"), "%s", strbuf_text(&text));
+    topology_fini(&t);
+}
+
+Test(render, what_is_alike_is_folded) {
+    struct topology t = {.source = TOPO_SYSROOT};
+    rig_cpus(&t, 6, 2, 6);
+    for (uint32_t i = 0; i < 20; i++) {
+        char at[TOPO_BUSID_MAX], name[16];
+        (void)snprintf(at, sizeof at, "0000:05:%02x.%u", i / 8, i % 8);
+        (void)snprintf(name, sizeof name, "mlx5_%u", i);
+        (void)rig_nic(&t, name, at, TOPO_NONE, 2);
+        t.nics[i].virtual_function = i >= 2;
+    }
+    t.nics[0].ports[0].state = TOPO_PORT_DOWN;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    render_tree(&t, NULL, 0, false, &text);
+    expect_text(strbuf_text(&text),
+                "this node: 1 package, 6 NUMA nodes, 12 CPUs, 20 NICs\n"
+                "`- package 0\n"
+                "   |- NUMA nodes 0-1: CPUs 0-3, 2 each\n"
+                "   |- NUMA node 2: CPUs 4-5, 256 GiB\n"
+                "   |  `- host bridge 0000:05\n"
+                "   |     |- mlx5_0  0000:05:00.0  400 Gb/s InfiniBand  port DOWN\n"
+                "   |     |- mlx5_1  0000:05:00.1  400 Gb/s InfiniBand\n"
+                "   |     `- mlx5_2 ... mlx5_19 (18)  0000:05:00.2  400 Gb/s InfiniBand  virtual functions\n"
+                "   `- NUMA nodes 3-5: CPUs 6-11, 2 each\n");
+    topology_fini(&t);
+}
+
+Test(render, no_name_brings_control_characters_to_a_terminal) {
+    struct topology t = {0};
+    rig_dgx(&t);
+    (void)strcpy(t.host, "a\033[2Jb\n");
+    (void)strcpy(t.nics[0].name, "m \033]0;x\a\xff\xc2\x9b");
+    (void)strcpy(t.nics[0].netdev, "\x7f\t");
+    (void)strcpy(t.gpus[0].name, "GPU\r\n");
+    struct nccl_graph *g = graph_of(&t);
+    for (int what = 0; what < 3; what++) {
+        _cleanup_(strbuf_fini) struct strbuf text = {0};
+        if (what == 0)
+            render_matrix(&t, g, &text);
+        else if (what == 1)
+            render_tree(&t, g, 0, true, &text);
+        else
+            render_svg(&t, g, &text);
+        for (const char *p = strbuf_text(&text); *p != '\0'; p++) {
+            cr_assert((unsigned char)*p >= ' ' || *p == '\n', "%d: %02x", what, *p);
+            cr_assert_neq(*p, 0x7f);
+            cr_assert(!(p[0] == '\xc2' && (unsigned char)p[1] >= 0x80 && (unsigned char)p[1] < 0xa0));
+        }
+    }
+    nccl_graph_free(g);
+    topology_fini(&t);
+}
+
+/* ---- the picture ---- */
+
+struct text_at {
+    int x, y, w, size;
+    char text[256];
+};
+#define TEXTS_MAX 20000
+static struct text_at texts[TEXTS_MAX];
+static unsigned n_texts;
+static struct svg_box chips[TEXTS_MAX]; /* devices */
+static unsigned n_chips;
+struct line {
+    int x, y, to_x, to_y;
+};
+static struct line lines[TEXTS_MAX]; /* of the ways from GPUs to NICs; corners are counted as sharp */
+static unsigned n_lines, n_ways;
+
+static int attribute(const char *tag, size_t len, const char *name) {
+    char key[32], copy[1024];
+    (void)snprintf(copy, sizeof copy, "%.*s", (int)MIN2(len, sizeof copy - 1), tag);
+    (void)snprintf(key, sizeof key, " %s=\"", name);
+    const char *at = strstr(copy, key);
+    cr_assert_not_null(at, "%s in %s", name, copy);
+    return atoi(at + strlen(key));
+}
+
+static void unescape(const char *in, size_t len, char out[256]) {
+    static const struct { const char *name, *c; } entities[] = {{"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"},
+                                                                {"&quot;", "\""}};
+    size_t n = 0;
+    for (size_t i = 0; i < len && n < 250;) {
+        size_t e = 0;
+        while (in[i] == '&' && e < ARRAY_SIZE(entities) && strncmp(in + i, entities[e].name, strlen(entities[e].name)) != 0)
+            e++;
+        cr_assert(in[i] != '&' || e < ARRAY_SIZE(entities), "an entity that XML does not have: %.10s", in + i);
+        if (in[i] == '&') {
+            out[n++] = entities[e].c[0];
+            i += strlen(entities[e].name);
+        } else {
+            out[n++] = in[i++];
+        }
+    }
+    out[n] = '\0';
+}
+
+/* "M10 20L10 35Q10 40 15 40L90 40": each Q is a rounded corner. */
+static void read_way(const char *d) {
+    int x = 0, y = 0, to_x, to_y, used;
+    char what;
+    n_ways++;
+    while (sscanf(d, "%c%d %d%n", &what, &to_x, &to_y, &used) == 3) {
+        cr_assert(strchr("MLQ", what) != NULL && n_lines < TEXTS_MAX);
+        if (what != 'M')
+            lines[n_lines++] = (struct line){x, y, to_x, to_y};
+        x = to_x;
+        y = to_y;
+        d += used;
+        if (what == 'Q') {
+            cr_assert_eq(sscanf(d, "%d %d%n", &x, &y, &used), 2);
+            lines[n_lines++] = (struct line){to_x, to_y, x, y};
+            d += used;
+        }
+    }
+    cr_assert_eq(*d, '"', "%.20s", d);
+}
+
+/* Well-formed as far as we write XML: every element ends, in order; no bare < or &. Gathers the texts. */
+static void read_svg(const char *svg) {
+    char open[64][16];
+    unsigned depth = 0;
+    n_texts = n_chips = n_lines = n_ways = 0;
+    cr_assert_eq(strncmp(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 40), 0);
+    for (const char *p = svg; *p != '\0';) {
+        if (*p != '<') {
+            size_t len = strcspn(p, "<");
+            char plain[256];
+            cr_assert(depth > 0 || strspn(p, "\n") == len);
+            if (depth > 0 && strcmp(open[depth - 1], "style") != 0)
+                unescape(p, MIN2(len, 255), plain);
+            if (depth > 0 && strcmp(open[depth - 1], "text") == 0)
+                (void)strcpy(texts[n_texts - 1].text, plain);
+            p += len;
+            continue;
+        }
+        const char *end = strchr(p, '>');
+        cr_assert_not_null(end);
+        cr_assert_null(memchr(p + 1, '<', (size_t)(end - p - 1)));
+        if (p[1] == '/') {
+            cr_assert_gt(depth, 0);
+            depth--;
+            cr_assert_eq(strncmp(p + 2, open[depth], strlen(open[depth])), 0, "%.20s ends %s", p, open[depth]);
+        } else if (end[-1] != '/') {
+            cr_assert_lt(depth, 64);
+            (void)snprintf(open[depth], sizeof open[depth], "%.*s", (int)strcspn(p + 1, " >"), p + 1);
+            if (strcmp(open[depth++], "text") == 0) {
+                cr_assert_lt(n_texts, TEXTS_MAX);
+                size_t len = (size_t)(end - p);
+                texts[n_texts++] = (struct text_at){attribute(p, len, "x"), attribute(p, len, "y"), 0,
+                                                    attribute(p, len, "font-size"), ""};
+                texts[n_texts - 1].w = memmem(p, len, " bold", 5) != NULL;
+            }
+        }
+        if (strncmp(p, "<path class=\"w s", 15) == 0 && memmem(p, (size_t)(end - p), "h28", 3) == NULL)
+            read_way(strstr(p, " d=\"") + 4);
+        if (strncmp(p, "<rect class=\"gpu", 16) == 0 || strncmp(p, "<rect class=\"nic\"", 18) == 0 ||
+            strncmp(p, "<rect class=\"netif", 18) == 0) {
+            size_t len = (size_t)(end - p);
+            cr_assert_lt(n_chips, TEXTS_MAX);
+            chips[n_chips++] = (struct svg_box){attribute(p, len, "x"), attribute(p, len, "y"),
+                                                attribute(p, len, "width"), attribute(p, len, "height"), 0, 0};
+        }
+        p = end + 1;
+    }
+    cr_assert_eq(depth, 0);
+    for (unsigned i = 0; i < n_texts; i++)
+        texts[i].w = svg_text_width(texts[i].text, texts[i].size, texts[i].w);
+}
+
+/* No text reaches into another, over the page's edge, or over that of a device. */
+static void check_texts(const char *name) {
+    for (unsigned i = 0; i < n_texts; i++) {
+        const struct text_at *a = &texts[i];
+        cr_assert(a->x >= 0 && a->x + a->w <= SVG_WIDTH, "%s: \"%s\" leaves the page", name, a->text);
+        for (unsigned k = 0; k < n_chips; k++) {
+            const struct svg_box *b = &chips[k];
+            int top = a->y - a->size * 3 / 4;
+            bool apart = a->x + a->w <= b->x || b->x + b->w <= a->x || a->y <= b->y || b->y + b->h <= top;
+            bool within = a->x >= b->x && a->x + a->w <= b->x + b->w && top >= b->y && a->y <= b->y + b->h;
+            cr_assert(apart || within, "%s: \"%s\" at %d,%d crosses the edge of a device at %d,%d", name, a->text, a->x,
+                      a->y, b->x, b->y);
+        }
+        for (unsigned k = i + 1; k < n_texts; k++) {
+            const struct text_at *b = &texts[k];
+            bool apart = a->x + a->w <= b->x || b->x + b->w <= a->x || a->y <= b->y - b->size * 3 / 4 ||
+                         b->y <= a->y - a->size * 3 / 4;
+            cr_assert(apart, "%s: \"%s\" and \"%s\" at %d,%d and %d,%d", name, a->text, b->text, a->x, a->y, b->x, b->y);
+        }
+    }
+}
+
+/* No line runs under a device: it would look as if it ended there. */
+static void check_lines(const char *name) {
+    for (unsigned i = 0; i < n_lines; i++)
+        for (unsigned k = 0; k < n_chips; k++) {
+            const struct line *l = &lines[i];
+            const struct svg_box *b = &chips[k];
+            cr_assert(l->x == l->to_x || l->y == l->to_y, "%s: a line goes up and down, or across", name);
+            cr_assert(MAX2(l->x, l->to_x) <= b->x || MIN2(l->x, l->to_x) >= b->x + b->w ||
+                          MAX2(l->y, l->to_y) <= b->y || MIN2(l->y, l->to_y) >= b->y + b->h,
+                      "%s: the line from %d,%d to %d,%d runs under the device at %d,%d", name, l->x, l->y, l->to_x,
+                      l->to_y, b->x, b->y);
+        }
+}
+
+static const struct text_at *find_text(const char *text) {
+    for (unsigned i = 0; i < n_texts; i++)
+        if (strcmp(texts[i].text, text) == 0)
+            return &texts[i];
+    cr_assert(false, "no \"%s\"", text);
+    return NULL;
+}
+
+static void check_svg(const struct topology *t, const char *name) {
+    struct nccl_graph *g = NULL;
+    struct nccl_options none = {0};
+    struct err err = {0};
+    (void)!nccl_graph_new(t, &none, &g, &err);
+    _cleanup_(strbuf_fini) struct strbuf text = {0}, again = {0};
+    render_svg(t, g, &text);
+    render_svg(t, g, &again);
+    cr_assert_str_eq(strbuf_text(&text), strbuf_text(&again));
+    read_svg(strbuf_text(&text));
+    check_texts(name);
+    check_lines(name);
+    nccl_graph_free(g);
+}
+
+Test(render, the_picture_has_each_device_its_pair_and_no_text_over_another) {
+    struct topology t = {0};
+    rig_dgx(&t);
+    t.nics[3].ports[0].state = TOPO_PORT_DOWN;
+    (void)strcpy(t.driver, "550.54");
+    check_svg(&t, "dgx");
+    for (size_t i = 0; i < 4; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "GPU%zu", i);
+        (void)find_text(name);
+        (void)snprintf(name, sizeof name, "mlx5_%zu", i);
+        (void)find_text(name);
+    }
+    cr_assert_eq(find_text("GPU0")->x, find_text("mlx5_0")->x, "a pair stands under each other");
+    cr_assert_lt(find_text("GPU0")->y, find_text("mlx5_0")->y);
+    (void)find_text("→ mlx5_0");
+    (void)find_text("PIX · 48.0 GB/s");
+    (void)find_text("port DOWN");
+    (void)find_text("Package 1");
+    (void)find_text("CPUs 8-15");
+    (void)find_text("node7");
+    (void)find_text("4 GPUs, 4 NICs, 2 packages, 2 NUMA nodes, 16 CPUs · NVLink: NV18 between all GPUs · driver 550.54 · a rig");
+    topology_fini(&t);
+}
+
+static unsigned count(const char *text, const char *word) {
+    unsigned n = 0;
+    for (const char *p = text; (p = strstr(p, word)) != NULL; p++)
+        n++;
+    return n;
+}
+
+Test(render, nvlinks_that_are_not_all_alike_stand_in_the_gpus) {
+    struct topology t = {0};
+    rig_dgx(&t);
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    render_svg(&t, NULL, &text);
+    cr_assert_null(strstr(strbuf_text(&text), "GPU 1"));
+    t.nvlinks[3].count = 0;
+    strbuf_clear(&text);
+    render_svg(&t, NULL, &text);
+    cr_assert_eq(count(strbuf_text(&text), ">NV18: GPU 1-2<"), 1);
+    cr_assert_eq(count(strbuf_text(&text), ">NV18: GPU "), 3);
+    cr_assert_not_null(strstr(strbuf_text(&text), "NVLink: NV18 between 3 of 6 pairs"));
+    t.nvlinks[2].count = 12;
+    strbuf_clear(&text);
+    render_svg(&t, NULL, &text);
+    cr_assert_not_null(strstr(strbuf_text(&text), "NVLink: NV12 to NV18 between 3 of 6 pairs"));
+    cr_assert_eq(count(strbuf_text(&text), ">NV12: GPU 0-1<"), 1, "GPU2");
+    cr_assert_eq(count(strbuf_text(&text), ">NV12: GPU 2<"), 2);
+    topology_fini(&t);
+}
+
+Test(render, the_picture_draws_a_line_for_each_pair) {
+    struct topology t = {0};
+    rig_dgx(&t);
+    t.nics[0].ports[0].state = TOPO_PORT_DOWN;
+    struct nccl_graph *g = graph_of(&t);
+    struct nccl_prediction *p = calloc(1, sizeof *p);
+    unsigned ways = 0;
+    for (uint32_t i = 0; i < t.n_gpus; i++) {
+        nccl_graph_predict(g, i, p);
+        ways += p->n_nets;
+    }
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    render_svg(&t, g, &text);
+    read_svg(strbuf_text(&text));
+    cr_assert_eq(n_ways, ways);
+    cr_assert_gt(ways, 4);
+    cr_assert_eq(count(strbuf_text(&text), "\"nic off\""), 2, "the one that is down, and the legend's");
+    (void)find_text("that of another channel");
+    (void)find_text("PIX: one switch · PXN: through another GPU, by NVLink");
+    free(p);
+    nccl_graph_free(g);
+    topology_fini(&t);
+}
+
+/* Each line ends at a NIC that its GPU names. */
+Test(render, many_nics_of_a_gpu_are_counted_and_the_first_is_drawn) {
+    struct topology t = {.source = TOPO_SYSROOT};
+    rig_cpus(&t, 1, 8, 1);
+    uint32_t above = rig_pci(&t, "0000:10:00.0", TOPO_NONE, true, 0);
+    (void)rig_gpu(&t, "0000:11:00.0", above, 0);
+    for (uint32_t i = 0; i < 8; i++) {
+        char at[TOPO_BUSID_MAX], name[16];
+        (void)snprintf(at, sizeof at, "0000:%02x:00.0", 0x20 + i);
+        (void)snprintf(name, sizeof name, "mlx5_%u", i);
+        (void)rig_nic(&t, name, at, above, 0);
+    }
+    topology_sort(&t);
+    check_svg(&t, "8 NICs");
+    cr_assert_eq(n_ways, 1);
+    (void)find_text("→ mlx5_0 +7");
+    (void)find_text("PHB: through the CPU · +n: so many more in its other channels");
+    topology_fini(&t);
+}
+
+Test(render, the_memory_of_a_gpu_names_it) {
+    struct topology t = {0};
+    rig_dgx(&t);
+    for (int32_t i = 10; i < 12; i++) {
+        struct topo_numa *n = topology_add_numa(&t);
+        n->index = i;
+        n->gpu_memory = true;
+    }
+    t.numa[t.n_numa - 1].bytes = UINT64_C(64) << 30; /* the tree would fold two alike */
+    t.numa[t.n_numa - 1].package = 1;
+    t.gpus[2].memory_numa = 11;
+    check_svg(&t, "memory");
+    (void)find_text("memory of a GPU");
+    (void)find_text("memory of GPU2");
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    render_tree(&t, NULL, 0, false, &text);
+    cr_assert_not_null(strstr(strbuf_text(&text), "NUMA node 10: memory of a GPU\n"), "%s", strbuf_text(&text));
+    cr_assert_not_null(strstr(strbuf_text(&text), "NUMA node 11: memory of GPU2, 64 GiB\n"), "%s", strbuf_text(&text));
+    topology_fini(&t);
+}
+
+Test(render, long_lists_of_cpus_are_said_in_short) {
+    struct topology t = {.source = TOPO_SYSROOT};
+    rig_cpus(&t, 2, 128, 1);
+    for (uint32_t i = 0; i < 256; i++) {
+        (i % 2 == 0 ? cpuset_remove : cpuset_add)(&t.numa[0].cpus, i);
+        (i % 16 >= 4 ? cpuset_remove : cpuset_add)(&t.numa[1].cpus, i);
+    }
+    check_svg(&t, "CPUs");
+    (void)find_text("CPUs 1, 3, 5 … 255 (128)");
+    (void)find_text("CPUs 0-3 … 240-243 (64)");
+    topology_fini(&t);
+}
+
+Test(render, names_with_the_letters_of_xml_are_only_text) {
+    struct topology t = {0};
+    rig_dgx(&t);
+    (void)strcpy(t.host, "<script>\"&\xef\xbf\xbf</script>");
+    (void)strcpy(t.nics[0].name, "a<b&c>\"d");
+    (void)strcpy(t.gpus[0].name, "</text></svg>");
+    check_svg(&t, "letters");
+    (void)find_text("<script>\"&?</script>");
+    (void)find_text("a<b&c>\"d");
+    (void)find_text("</text></svg>");
+    topology_fini(&t);
+}
+
+Test(render, long_names_and_many_devices_keep_apart) {
+    struct topology t = {.source = TOPO_SYSROOT};
+    rig_cpus(&t, 8, 64, 4);
+    for (uint32_t i = 0; i < 8; i++)
+        for (uint32_t c = 1; c < 64; c += 2)
+            cpuset_remove(&t.numa[i].cpus, i * 64 + c);
+    uint32_t above = TOPO_NONE;
+    for (uint32_t i = 0; i < 24; i++) { /* switches within switches */
+        char at[TOPO_BUSID_MAX];
+        (void)snprintf(at, sizeof at, "0000:%02x:00.0", i);
+        above = rig_pci(&t, at, above, true, 5);
+    }
+    for (uint32_t i = 0; i < 48; i++) {
+        char at[TOPO_BUSID_MAX], name[TOPO_NAME_MAX];
+        (void)snprintf(at, sizeof at, "%05x:%02x:00.0", 0x10000 + i, 0x20 + i);
+        (void)rig_gpu(&t, at, i % 3 == 0 ? above : TOPO_NONE, (int32_t)i % 8);
+        (void)snprintf(t.gpus[i].name, sizeof t.gpus[i].name, "NVIDIA WWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWW %u", i);
+        (void)snprintf(at, sizeof at, "%05x:%02x:00.0", 0x20000 + i, 0x20 + i);
+        (void)snprintf(name, sizeof name, "mlx5_with_a_name_of_%u_ßßßßßßßß@@@@@@@@@@@@", i);
+        (void)rig_nic(&t, name, at, i % 5 == 0 ? above : TOPO_NONE, (int32_t)i % 9 - 1);
+        (void)strcpy(t.nics[i].netdev, "interface_of_it");
+    }
+    topology_sort(&t);
+    check_svg(&t, "many");
+    topology_fini(&t);
+}
+
+Test(render, nothing_at_all_makes_a_picture_and_a_tree) {
+    struct topology t = {0};
+    check_svg(&t, "nothing");
+    (void)find_text("no GPUs, no RDMA NICs");
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    render_tree(&t, NULL, 0, true, &text);
+    expect_text(strbuf_text(&text), "this node\n");
+}
+
+Test(render, every_recorded_machine_makes_a_picture_a_tree_and_a_matrix) {
+    static const char *const files[] = {
+        "hwloc/prrte-turin-4xH200-nvml.xml", "hwloc/flux-ipa20.xml", "hwloc/flux-sierra.xml", "hwloc/flux-corona.xml",
+        "hwloc/flux-tuo.SPX.xml", "hwloc/flux-sched-chimera.xml", "hwloc/mpibind-coral-lassen.xml",
+        "hwloc/mpibind-cts1-pascal.xml", "hwloc/mpibind-g4dnmetal.xml", "hwloc/hwloc-nvidiaDGX2.xml",
+        "hwloc/mpibind-eas-tioga.xml", "hwloc/hwloc-power8gpudistances.xml", "hwloc/hwloc-16intel64-manyVFs.xml",
+        "hwloc/hwloc-32em64t-2n8c2t-pci-wholeio.xml", "hwloc/hwloc-96em64t-4n4d3ca2co-pci.xml",
+        "nccl-xml/azure-ncv4-topo.xml", "nccl-xml/modal-b200vm-1-5554632f9.xml", "nccl-xml/modal-b200vm-2-bd9eaa8d4.xml",
+        "nccl-xml/modal-b200vm-3-63d40870d.xml", "nccl-xml/sugarlxn-4x4090-calico.xml",
+        "nccl-xml/derived/turin-4xH200-nccl.xml", "nccl-xml/derived/ipa20-4xH100-nccl.xml"};
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        char path[RECORDED_PATH_MAX];
+        struct topology t = {0};
+        struct err err = {0};
+        if (!recorded_path(path, files[i]))
+            cr_skip_test("%s is not there", files[i]);
+        cr_assert_eq(topology_load(path, &t, &err), 0, "%s: %s", files[i], err.text);
+        check_svg(&t, files[i]);
+        for (unsigned k = 0; k < n_texts; k++) {
+            size_t len = strlen(texts[k].text);
+            cr_assert(len < 3 || strcmp(texts[k].text + len - 3, "…") != 0, "%s: \"%s\" is cut", files[i], texts[k].text);
+        }
+        for (uint32_t k = 0; k < t.n_gpus; k++) {
+            char label[16];
+            (void)snprintf(label, sizeof label, "GPU%" PRIu32, t.gpus[k].index);
+            (void)find_text(label);
+        }
+        _cleanup_(strbuf_fini) struct strbuf text = {0};
+        render_tree(&t, NULL, 80, true, &text);
+        cr_assert_eq(count(strbuf_text(&text), "─ GPU"), t.n_gpus, "%s:\n%s", files[i], strbuf_text(&text));
+        strbuf_clear(&text);
+        render_matrix(&t, NULL, &text);
+        cr_assert_gt(text.len, 20);
+        topology_fini(&t);
+    }
+}
