@@ -47,7 +47,7 @@ struct flood {
     bool asks;
     const char *run_id;
     struct list waiting; /* those without a connection */
-    struct caller *callers;
+    struct caller *join_policy;
     size_t n, n_on_the_way, n_served_once;
     uint64_t served, refused, ended;
 };
@@ -215,11 +215,11 @@ int main(int argc, char **argv) {
         r = loop_watch_new(f.loop, STDIN_FILENO, LOOP_READ, LOOP_PRIO_CHILD, on_input, &f, &f.input);
     if (r < 0)
         die("the loop", -r);
-    f.callers = xcalloc(f.n, sizeof *f.callers);
+    f.join_policy = xcalloc(f.n, sizeof *f.join_policy);
     for (size_t i = 0; i < f.n; i++) {
-        f.callers[i] = (struct caller){.flood = &f, .index = (uint32_t)i};
-        list_init(&f.callers[i].link);
-        list_append(&f.waiting, &f.callers[i].link);
+        f.join_policy[i] = (struct caller){.flood = &f, .index = (uint32_t)i};
+        list_init(&f.join_policy[i].link);
+        list_append(&f.waiting, &f.join_policy[i].link);
     }
     loop_timer_set(f.timer, clock_now_ns());
     r = loop_run(f.loop);

@@ -1,6 +1,6 @@
-/* How long one look at this machine takes, in a process that has not looked yet: prints nanoseconds.
- *     looktime hwloc-cpus|hwloc-pci     hwloc's own load, as its users do it (loading the library included)
- *     looktime cpus|all                 topology_look() */
+/* How long one look at this machine takes, in a process that has not looked yet: prints
+ * nanoseconds. looktime hwloc-cpus|hwloc-pci     hwloc's own load, as its users do it (loading the
+ * library included) looktime cpus|all                 topology_discover() */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "topology/discover/look_io.h"
+#include "topology/discover/discovery_io.h"
 
 enum { FILTER_KEEP_ALL = 0 }; /* hwloc 2: HWLOC_TYPE_FILTER_KEEP_ALL */
 
@@ -40,7 +40,7 @@ static bool load(bool pci) {
 static bool look(unsigned what) {
     struct topology t = {0};
     struct err err = {0};
-    if (topology_look(&(struct look_config){.what = what}, &t, &err) == 0)
+    if (topology_discover(&(struct discovery_config){.what = what}, &t, &err) == 0)
         return true;
     (void)fprintf(stderr, "%s\n", err.text);
     return false;
@@ -51,8 +51,8 @@ int main(int argc, char **argv) {
     uint64_t begin = now_ns();
     bool ok = strcmp(what, "hwloc-cpus") == 0  ? load(false)
               : strcmp(what, "hwloc-pci") == 0 ? load(true)
-              : strcmp(what, "cpus") == 0      ? look(LOOK_CPUS)
-              : strcmp(what, "all") == 0       ? look(LOOK_ALL & ~(unsigned)LOOK_NVML)
+              : strcmp(what, "cpus") == 0      ? look(DISCOVER_CPUS)
+              : strcmp(what, "all") == 0       ? look(DISCOVER_ALL & ~(unsigned)DISCOVER_NVML)
                                                : false;
     if (!ok)
         return 1;

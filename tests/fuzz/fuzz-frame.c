@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct cutter {
     size_t at;       /* bytes taken */
-    uint64_t digest; /* of all frames, in order */
+    uint64_t node_summary; /* of all frames, in order */
     unsigned frames;
     bool broken;
 };
@@ -41,7 +41,7 @@ static void cut(struct cutter *c, const uint8_t *data, size_t len) {
         if (memcmp(head, data + c->at, sizeof head) != 0)
             abort();
         for (size_t i = 0; i < bytes; i++)
-            c->digest = (c->digest ^ data[c->at + i]) * UINT64_C(1099511628211);
+            c->node_summary = (c->node_summary ^ data[c->at + i]) * UINT64_C(1099511628211);
         c->frames++;
         c->at += bytes;
     }
@@ -56,8 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         struct cutter parts = {0};
         cut(&parts, data, split);
         cut(&parts, data, size);
-        if (parts.at != whole.at || parts.digest != whole.digest || parts.frames != whole.frames ||
-            parts.broken != whole.broken)
+        if (parts.at != whole.at || parts.node_summary != whole.node_summary ||
+            parts.frames != whole.frames || parts.broken != whole.broken)
             abort();
     }
     return 0;

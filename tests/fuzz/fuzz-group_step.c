@@ -39,18 +39,19 @@ static struct group *make(struct input *in) {
     c.last_call_ns = (bits & 16) != 0 ? NS_PER_S : 0;
     c.join_timeout_ns = c.form_timeout_ns = c.close_timeout_ns = 20 * NS_PER_S;
     uint8_t more = next(in);
-    c.anchor = more % 3;
+    c.leadership = more % 3;
     c.node_unit = c.max_nodes >= 2 * c.min_nodes ? 1 + (more >> 2 & 1) : 1;
     c.spares = (more & 8) != 0 ? 1 : UINT32_MAX;
     c.grow = (more >> 4 & 3) % 3;
     c.exclude_after = 1 + (more >> 6 & 1);
     c.restart_backoff_ns = (more & 128) != 0 ? NS_PER_S : 0;
     c.rank_order = next(in) % 3;
-    struct estate_member left[3] = {{.incarnation = 1}, {.incarnation = 2}, {.incarnation = 9}};
-    struct estate estate = {.epoch = 1, .formed = {1, 2}, .n_order = 2, .n_members = 3, .members = left};
-    if (c.anchor == ANCHOR_ARBITER && (bits & 128) != 0) {
+    struct handover_member left[3] = {{.incarnation = 1}, {.incarnation = 2}, {.incarnation = 9}};
+    struct handover handover = {
+        .epoch = 1, .formed = {1, 2}, .n_order = 2, .n_members = 3, .members = left};
+    if (c.leadership == LEADERSHIP_ARBITER && (bits & 128) != 0) {
         c.epoch = 2;
-        c.estate = &estate;
+        c.handover = &handover;
         c.absent_until_ns = 7 * NS_PER_S;
     }
     struct group *g = NULL;
@@ -89,7 +90,7 @@ static void fill_report(struct input *in, const struct group *g, struct report *
         memcpy(r->unusable, "pid 7", 6);
 }
 
-static void fill_of_anchor(struct input *in, struct group_event *e, uint64_t now_ns) {
+static void fill_of_leadership(struct input *in, struct group_event *e, uint64_t now_ns) {
     static struct arbiter_answer a;
     static struct command command;
     uint8_t b = next(in), c = next(in);
@@ -135,7 +136,7 @@ static void fill_event(struct input *in, const struct group *g, struct group_eve
     else if (e->kind == GROUP_EVENT_RENEW)
         e->renew = (struct renew){(uint64_t)next(in) * NS_PER_S, (uint64_t)next(in) * NS_PER_S, next(in), 1};
     else if (e->kind >= GROUP_EVENT_ECHO)
-        fill_of_anchor(in, e, *now_ns);
+        fill_of_leadership(in, e, *now_ns);
     else if (e->kind == GROUP_EVENT_STORE)
         e->generation = near(in, g);
 }
@@ -176,10 +177,10 @@ static void check(const struct group *g, const struct group_update *u, uint64_t 
     uint64_t nodes[NODES + 2], members[NODES + 2];
     size_t n = group_nodes(g, nodes, NODES + 2), m = group_members(g, members, NODES + 2);
     CHECK(n <= NODES + NODES_INHERITED && m <= n);
-    struct estate estate;
-    group_estate(g, &estate);
-    CHECK(estate.n_members == m);
-    estate_fini(&estate);
+    struct handover handover;
+    group_handover(g, &handover);
+    CHECK(handover.n_members == m);
+    handover_fini(&handover);
     struct overview_node rows[NODES + 1];
     CHECK(group_overview_nodes(g, now_ns, 0, rows, NODES + 1) <= n);
     for (size_t i = 0; i < n; i++) {

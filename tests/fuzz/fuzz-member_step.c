@@ -75,15 +75,16 @@ static void fill_of_arbiter(struct input *in, struct member_event *e, uint64_t n
     static struct arbiter_answer answer;
     static struct successors named;
     static struct rdzv_peer peer;
-    static struct estate_member members[2] = {{.incarnation = 7}, {.incarnation = 8}};
-    static struct estate estate;
+    static struct handover_member members[2] = {{.incarnation = 7}, {.incarnation = 8}};
+    static struct handover handover;
     uint8_t b = next(in);
-    estate = (struct estate){.epoch = 1 + (b & 3), .n_order = 2, .n_members = 2, .members = members};
+    handover =
+        (struct handover){.epoch = 1 + (b & 3), .n_order = 2, .n_members = 2, .members = members};
     peer = peer_of(b);
     e->answer = &answer;
     e->successors = &named;
     e->peer = &peer;
-    e->estate = &estate;
+    e->handover = &handover;
     e->caller = 5 + (b >> 4);
     e->probe = 1 + b % 3;
     if (e->kind == MEMBER_EVENT_ARBITER)
@@ -151,7 +152,7 @@ static void fill_event(struct input *in, const struct member *m, struct member_e
 static void check_effects(const struct member *m, const struct member_update *u, uint64_t now_ns, struct seen *seen) {
     for (size_t i = 0; i < u->n_effects; i++) {
         const struct member_effect *e = &u->effects[i];
-        CHECK(!seen->ended || e->kind == MEMBER_EFFECT_CALLERS);
+        CHECK(!seen->ended || e->kind == MEMBER_EFFECT_JOIN_POLICY);
         switch (e->kind) {
         case MEMBER_EFFECT_START:
             CHECK(!seen->workers && granted(seen, e->generation, now_ns));
@@ -176,7 +177,7 @@ static void check_effects(const struct member *m, const struct member_update *u,
         case MEMBER_EFFECT_HANG_UP:
         case MEMBER_EFFECT_ECHO:
         case MEMBER_EFFECT_PROBE_PEER:
-        case MEMBER_EFFECT_CALLERS:
+        case MEMBER_EFFECT_JOIN_POLICY:
         case MEMBER_EFFECT_CONNECT:
         case MEMBER_EFFECT_REPORT:
         case MEMBER_EFFECT_RENEW:

@@ -58,9 +58,9 @@ static void check_status(const struct rdzv_status *s) {
 }
 
 static void check_members(const struct wire_members *m) {
-    if (m->n > RDZV_MEMBERS_CHUNK || m->first > m->estate.n_members || m->n > m->estate.n_members - m->first ||
-        (m->n == 0 && m->estate.n_members != 0) || m->estate.n_order > m->estate.n_members ||
-        m->estate.members != NULL)
+    if (m->n > RDZV_MEMBERS_CHUNK || m->first > m->handover.n_members ||
+        m->n > m->handover.n_members - m->first || (m->n == 0 && m->handover.n_members != 0) ||
+        m->handover.n_order > m->handover.n_members || m->handover.members != NULL)
         abort();
     for (uint32_t i = 0; i < m->n; i++)
         CHECK_TEXT(m->list[i].addr);
@@ -129,7 +129,7 @@ static void check_message(const struct wire_message *m) {
     case WIRE_ANSWER: CHECK_TEXT(m->answer.text); break;
     case WIRE_OVERVIEW: check_overview(&m->overview); break;
     case WIRE_NODES: check_nodes(&m->nodes); break;
-    case WIRE_DIGEST: CHECK_TEXT(m->digest.text); break;
+    case WIRE_NODE_SUMMARY: CHECK_TEXT(m->node_summary.text); break;
     case WIRE_ECHO:
     case WIRE_WELCOME:
     case WIRE_RENEW:

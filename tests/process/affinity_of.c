@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "topology/discover/discovery_io.h"
 #include "topology/model/affinity.h"
-#include "topology/discover/look_io.h"
 
 static void *copy(const void *array, uint32_t n, size_t size) {
     void *c = xcalloc((size_t)n + 1, size);
@@ -118,8 +118,8 @@ int main(int argc, char **argv) {
         return 2;
     struct topology t = {0};
     struct err err = {0};
-    struct look_config look = {.what = LOOK_CPUS | LOOK_PCI, .sysroot = argv[1]};
-    if (topology_look(&look, &t, &err) < 0) {
+    struct discovery_config look = {.what = DISCOVER_CPUS | DISCOVER_PCI, .sysroot = argv[1]};
+    if (topology_discover(&look, &t, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }

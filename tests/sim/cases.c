@@ -4,14 +4,14 @@
 
 void case_arbiter(struct world_params *p, uint32_t hosts, uint32_t min_nodes) {
     world_params_calm(p, hosts);
-    p->group.anchor = ANCHOR_ARBITER;
+    p->group.leadership = LEADERSHIP_ARBITER;
     p->group.min_nodes = min_nodes;
     p->work_ns = S(30);
 }
 
-void case_mark(struct world_params *p, uint32_t hosts, uint32_t min_nodes) {
+void case_leader_file(struct world_params *p, uint32_t hosts, uint32_t min_nodes) {
     world_params_calm(p, hosts);
-    p->group.anchor = ANCHOR_MARK;
+    p->group.leadership = LEADERSHIP_LEADER_FILE;
     p->group.min_nodes = min_nodes;
     p->work_ns = S(30);
 }
@@ -109,7 +109,7 @@ void case_all_told_to_leave(struct world_params *p) {
 }
 
 void case_thaws_and_is_killed(struct world_params *p) {
-    case_mark(p, 3, 1);
+    case_leader_file(p, 3, 1);
     p->group.last_call_ns = S(1);
     (void)world_params_fault(p, FAULT_FREEZE_AGENT, S(5.5), 0, (int64_t)S(4), 0);
     (void)world_params_fault(p, FAULT_TOUCH_FAILS, S(5.5), 0, (int64_t)S(4.1), 0);

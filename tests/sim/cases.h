@@ -7,8 +7,8 @@
 
 /* `hosts` hosts, calm, with an arbiter; a group of min nodes goes on. Work is for 30 s. */
 void case_arbiter(struct world_params *p, uint32_t hosts, uint32_t min_nodes);
-/* The same with a fixed endpoint that leaves a mark. */
-void case_mark(struct world_params *p, uint32_t hosts, uint32_t min_nodes);
+/* The same with a fixed endpoint that leaves a leader file. */
+void case_leader_file(struct world_params *p, uint32_t hosts, uint32_t min_nodes);
 
 /* The first successor hears nothing of the leader for 3 s; then the leader's agent is killed, and
  * the third node cut off with the lease that it has. */
@@ -40,8 +40,8 @@ void case_crowd(struct world_params *p);
 /* All three nodes are told to leave at once; the last one's workers take 2 s. Another agent, on
  * host 3, has been started meanwhile. */
 void case_all_told_to_leave(struct world_params *p);
-/* The endpoint's agent thaws, answers what piled up, is killed before it touches its mark, and
- * started again. The seed decides in which order it finds things. */
+/* The endpoint's agent thaws, answers what piled up, is killed before it touches its leader file,
+ * and started again. The seed decides in which order it finds things. */
 void case_thaws_and_is_killed(struct world_params *p);
 /* The only node's agent is frozen past its lease, again and again, each time soon after it thawed. */
 void case_no_group_lasts(struct world_params *p);

@@ -18,7 +18,7 @@ Test(directed_sim, all_there_starts_at_once_and_ends_with_success_everywhere) {
     struct world_params p;
     world_params_calm(&p, 4);
     struct world *w = run(&p);
-    assert_between(when(w, MARK_STARTED, 3, 0), 0.001, 0.1);
+    assert_between(when(w, LEADER_FILE_STARTED, 3, 0), 0.001, 0.1);
     cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
     cr_assert_eq(world_groups_started(w), 1);
     for (uint32_t h = 0; h < 4; h++)
@@ -32,7 +32,7 @@ Test(directed_sim, between_min_and_max_the_last_call_is_waited_for) {
     p.group.min_nodes = 2;
     p.group.max_nodes = 4;
     struct world *w = run(&p);
-    assert_between(when(w, MARK_STARTED, ANY, 0), 30.0, 30.2);
+    assert_between(when(w, LEADER_FILE_STARTED, ANY, 0), 30.0, 30.2);
     world_free(w);
 }
 
@@ -43,7 +43,7 @@ Test(directed_sim, a_latecomer_within_the_last_call_takes_part) {
     p.group.max_nodes = 4;
     p.faults[2].at_ns = S(20);
     struct world *w = run(&p);
-    assert_between(when(w, MARK_STARTED, 2, 0), 30.0, 30.2);
+    assert_between(when(w, LEADER_FILE_STARTED, 2, 0), 30.0, 30.2);
     world_free(w);
 }
 
@@ -54,7 +54,7 @@ Test(directed_sim, below_min_the_job_fails_at_the_join_timeout_with_the_reason) 
     p.group.join_timeout_ns = S(100);
     struct world *w = run(&p);
     cr_assert_eq(world_outcome(w), OUTCOME_FAILED);
-    assert_between(when(w, MARK_LEADER_CLOSED, 0, 0), 100.0, 100.1);
+    assert_between(when(w, LEADER_FILE_LEADER_CLOSED, 0, 0), 100.0, 100.1);
     const struct member_end *end = member_end(world_member(w, 1));
     cr_assert_eq(end->kind, MEMBER_END_FAILED);
     cr_assert_not_null(strstr(end->reason, "node1"), "it says who was there: %s", end->reason);
@@ -68,8 +68,9 @@ Test(directed_sim, a_failed_worker_restarts_all_as_soon_as_they_have_stopped) {
     p.group.max_restarts = 1;
     (void)world_params_fault(&p, FAULT_WORKER, S(5), 1, 7, 0);
     struct world *w = run(&p);
-    double gone = MAX2(when(w, MARK_GONE, 0, 0), MAX2(when(w, MARK_GONE, 1, 0), when(w, MARK_GONE, 2, 0)));
-    assert_between(when(w, MARK_STARTED, 0, 1), gone, gone + 0.1);
+    double gone = MAX2(when(w, LEADER_FILE_GONE, 0, 0),
+                       MAX2(when(w, LEADER_FILE_GONE, 1, 0), when(w, LEADER_FILE_GONE, 2, 0)));
+    assert_between(when(w, LEADER_FILE_STARTED, 0, 1), gone, gone + 0.1);
     cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
     world_free(w);
 }
@@ -116,8 +117,8 @@ Test(directed_sim, the_leader_takes_a_killed_agent_for_gone_when_its_guardian_is
     p.group.min_nodes = 2;
     (void)world_params_fault(&p, FAULT_AGENT_KILL, S(5), 2, (int64_t)S(0.8), 0);
     struct world *w = run(&p);
-    assert_between(when(w, MARK_LOST, 2, 0), 5.8, 7.1); /* a silent probe takes a second */
-    assert_between(when(w, MARK_STARTED, 0, 1), 5.8, 7.5);
+    assert_between(when(w, LEADER_FILE_LOST, 2, 0), 5.8, 7.1); /* a silent probe takes a second */
+    assert_between(when(w, LEADER_FILE_STARTED, 0, 1), 5.8, 7.5);
     cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
     world_free(w);
 }
@@ -130,7 +131,7 @@ Test(directed_sim, a_silent_probe_and_then_a_cut_prove_nothing) {
     (void)world_params_fault(&p, FAULT_AGENT_KILL, S(5), 2, (int64_t)S(0.8), 0);
     (void)world_params_fault(&p, FAULT_PARTITION, S(5.1), 2, (int64_t)S(60), 3);
     struct world *w = run(&p);
-    assert_between(when(w, MARK_LOST, 2, 0), 9.9, 11.1);
+    assert_between(when(w, LEADER_FILE_LOST, 2, 0), 9.9, 11.1);
     world_free(w);
 }
 
@@ -152,7 +153,7 @@ Test(directed_sim, a_host_that_goes_off_is_lost_after_lease_and_margin) {
     p.group.min_nodes = 2;
     (void)world_params_fault(&p, FAULT_HOST_OFF, S(5), 2, 0, 0);
     struct world *w = run(&p);
-    assert_between(when(w, MARK_LOST, 2, 0), 10.0, 11.1);
+    assert_between(when(w, LEADER_FILE_LOST, 2, 0), 10.0, 11.1);
     cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
     world_free(w);
 }
@@ -164,8 +165,9 @@ Test(directed_sim, a_host_that_boots_again_refuses_and_is_gone_at_once) {
     (void)world_params_fault(&p, FAULT_HOST_OFF, S(5), 2, 0, 0);
     (void)world_params_fault(&p, FAULT_BOOT, S(7), 2, 0, 0);
     struct world *w = run(&p);
-    assert_between(when(w, MARK_LOST, 2, 0), 7.0, 9.5);
-    cr_assert_neq(when(w, MARK_STARTED, 2, 1), -1.0, "the newcomer takes part in the next group");
+    assert_between(when(w, LEADER_FILE_LOST, 2, 0), 7.0, 9.5);
+    cr_assert_neq(when(w, LEADER_FILE_STARTED, 2, 1), -1.0,
+                  "the newcomer takes part in the next group");
     world_free(w);
 }
 
@@ -176,7 +178,7 @@ Test(directed_sim, a_frozen_agents_workers_die_and_it_comes_back_as_one_that_has
     p.work_ns = S(40);
     (void)world_params_fault(&p, FAULT_FREEZE_AGENT, S(5), 2, (int64_t)S(20), 0);
     struct world *w = run(&p); /* I5 and I2 say when they are dead */
-    assert_between(when(w, MARK_LOST, 2, 0), 10.0, 11.1);
+    assert_between(when(w, LEADER_FILE_LOST, 2, 0), 10.0, 11.1);
     cr_assert_eq(member_end(world_member(w, 2))->kind, MEMBER_END_SUCCESS, "idle, it hears the outcome");
     world_free(w);
 }
@@ -214,7 +216,8 @@ Test(directed_sim, a_leader_that_slept_does_not_count_its_nodes_lost) {
         p.member.leader_timeout_ns = S(60);
         (void)world_params_fault(&p, FAULT_FREEZE_AGENT, S(5), 0, (int64_t)S(15), 0);
         struct world *w = run(&p);
-        cr_assert_geq(world_when(w, MARK_LOST, ANY, 0), world_when(w, MARK_LEADER_CLOSED, 0, 0), "seed %llu",
+        cr_assert_geq(world_when(w, LEADER_FILE_LOST, ANY, 0),
+                      world_when(w, LEADER_FILE_LEADER_CLOSED, 0, 0), "seed %llu",
                       (unsigned long long)seed);
         cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
         world_free(w);
@@ -228,7 +231,8 @@ Test(directed_sim, a_cut_connection_is_resumed_and_nothing_stops) {
         (void)world_params_fault(&p, FAULT_CUT, S(5), 1, mode, 0);
         struct world *w = run(&p);
         cr_assert_eq(world_groups_started(w), 1, "mode %d", mode);
-        cr_assert_geq(world_when(w, MARK_LOST, 1, 0), world_when(w, MARK_LEADER_CLOSED, 0, 0), "mode %d", mode);
+        cr_assert_geq(world_when(w, LEADER_FILE_LOST, 1, 0),
+                      world_when(w, LEADER_FILE_LEADER_CLOSED, 0, 0), "mode %d", mode);
         world_free(w);
     }
 }
@@ -240,7 +244,7 @@ Test(directed_sim, a_connection_that_swallows_everything_is_replaced_within_the_
     struct world *w = run(&p);
     cr_assert_eq(world_groups_started(w), 1);
     cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
-    cr_assert_eq(when(w, MARK_FENCED, 1, 0), -1.0);
+    cr_assert_eq(when(w, LEADER_FILE_FENCED, 1, 0), -1.0);
     world_free(w);
 }
 
@@ -252,7 +256,8 @@ Test(directed_sim, a_partition_past_the_lease_fences_the_node_before_the_others_
     for (int64_t way = 1; way <= 3; way++) {
         (void)world_params_fault(&p, FAULT_PARTITION, S(5), 2, (int64_t)S(20), way);
         struct world *w = run(&p);
-        double fenced = when(w, MARK_FENCED, 2, 0), again = when(w, MARK_STARTED, 0, 1);
+        double fenced = when(w, LEADER_FILE_FENCED, 2, 0),
+               again = when(w, LEADER_FILE_STARTED, 0, 1);
         assert_between(fenced, 8.9, 10.1);
         cr_assert(again > fenced, "way %d: %.3f after %.3f", (int)way, again, fenced);
         p.n_faults--;
@@ -264,7 +269,7 @@ Test(directed_sim, a_nodes_loss_after_it_has_finished_harms_nothing) {
     struct world_params p;
     world_params_calm(&p, 3);
     struct world *first = run(&p);
-    double closed = when(first, MARK_LEADER_CLOSED, 0, 0);
+    double closed = when(first, LEADER_FILE_LEADER_CLOSED, 0, 0);
     world_free(first);
     /* The same run, with the agent killed between its last worker's end and CLOSED. */
     unsigned kept = 0;
@@ -286,7 +291,7 @@ Test(directed_sim, a_node_told_to_leave_costs_no_restart_and_no_waiting) {
     (void)world_params_fault(&p, FAULT_LEAVE, S(5), 1, (int64_t)S(1), 0);
     struct world *w = run(&p);
     cr_assert_eq(member_end(world_member(w, 1))->kind, MEMBER_END_LEFT);
-    assert_between(when(w, MARK_STARTED, 0, 1), 5.0, 6.0);
+    assert_between(when(w, LEADER_FILE_STARTED, 0, 1), 5.0, 6.0);
     cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
     cr_assert_eq(member_end(world_member(w, 0))->restarts_used, 0);
     world_free(w);
@@ -301,7 +306,7 @@ Test(directed_sim, the_operator_ends_the_job_everywhere_with_his_reason) {
     cr_assert_eq(world_outcome(w), OUTCOME_FAILED);
     for (uint32_t h = 0; h < 3; h++)
         cr_assert_str_eq(member_end(world_member(w, h))->reason, "the operator asked");
-    assert_between(when(w, MARK_LEADER_CLOSED, 0, 0), 5.0, 6.0);
+    assert_between(when(w, LEADER_FILE_LEADER_CLOSED, 0, 0), 5.0, 6.0);
     world_free(w);
 }
 
@@ -312,7 +317,7 @@ Test(directed_sim, the_end_of_the_leaders_agent_ends_every_node_with_the_reason)
     struct world *w = run(&p);
     for (uint32_t h = 1; h < 3; h++) {
         cr_assert_eq(member_end(world_member(w, h))->kind, MEMBER_END_LEADER_LOST);
-        assert_between(when(w, MARK_ENDED, h, 0), 5.4, 12.0);
+        assert_between(when(w, LEADER_FILE_ENDED, h, 0), 5.4, 12.0);
     }
     world_free(w);
 }
@@ -323,8 +328,8 @@ Test(directed_sim, a_silent_leader_is_given_up_after_the_leader_timeout) {
     (void)world_params_fault(&p, FAULT_HOST_OFF, S(5), 0, 0, 0);
     struct world *w = run(&p);
     cr_assert_eq(member_end(world_member(w, 1))->kind, MEMBER_END_LEADER_LOST);
-    assert_between(when(w, MARK_FENCED, 1, 0), 9.0, 10.1);
-    assert_between(when(w, MARK_ENDED, 1, 0), 64.0, 65.5);
+    assert_between(when(w, LEADER_FILE_FENCED, 1, 0), 9.0, 10.1);
+    assert_between(when(w, LEADER_FILE_ENDED, 1, 0), 64.0, 65.5);
     world_free(w);
 }
 
@@ -335,7 +340,7 @@ Test(directed_sim, workers_that_ignore_sigterm_hold_up_the_next_group_no_longer_
     (void)world_params_fault(&p, FAULT_IGNORE_TERM, 0, 0, 0, 0);
     (void)world_params_fault(&p, FAULT_WORKER, S(5), 1, 7, 0);
     struct world *w = run(&p);
-    assert_between(when(w, MARK_STARTED, 0, 1), 8.0, 8.2); /* the launcher's own 3 s */
+    assert_between(when(w, LEADER_FILE_STARTED, 0, 1), 8.0, 8.2); /* the launcher's own 3 s */
     world_free(w);
 }
 
@@ -348,8 +353,8 @@ Test(directed_sim, an_unkillable_process_keeps_its_node_out_and_lets_the_others_
     (void)world_params_fault(&p, FAULT_WORKER, S(5), 1, 7, 0);
     struct world *w = run(&p);
     cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
-    cr_assert_eq(when(w, MARK_STARTED, 2, 1), -1.0, "its node takes part again");
-    cr_assert_neq(when(w, MARK_STARTED, 1, 1), -1.0);
+    cr_assert_eq(when(w, LEADER_FILE_STARTED, 2, 1), -1.0, "its node takes part again");
+    cr_assert_neq(when(w, LEADER_FILE_STARTED, 1, 1), -1.0);
     world_free(w);
 }
 
@@ -371,7 +376,7 @@ Test(directed_sim, a_node_that_does_not_get_ready_is_charged_and_named) {
     cr_assert_eq(end->kind, MEMBER_END_FAILED);
     cr_assert(end->has_failure);
     cr_assert_str_eq(end->failure.node, "node1");
-    assert_between(when(w, MARK_LEADER_CLOSED, 0, 0), 60.0, 60.2);
+    assert_between(when(w, LEADER_FILE_LEADER_CLOSED, 0, 0), 60.0, 60.2);
     world_free(w);
 }
 
@@ -383,7 +388,7 @@ Test(directed_sim, a_newcomer_waits_and_takes_a_lost_nodes_place) {
     p.faults[3].at_ns = S(2);
     (void)world_params_fault(&p, FAULT_AGENT_KILL, S(5), 1, (int64_t)S(0.1), 0);
     struct world *w = run(&p);
-    cr_assert_eq(when(w, MARK_STARTED, 3, 0) > 5, 1);
+    cr_assert_eq(when(w, LEADER_FILE_STARTED, 3, 0) > 5, 1);
     cr_assert_eq(member_form(world_member(w, 3))->node_rank, 1);
     cr_assert_eq(member_form(world_member(w, 2))->node_rank, 2);
     cr_assert_eq(member_form(world_member(w, 0))->n_nodes, 3);
@@ -397,7 +402,7 @@ Test(directed_sim, leases_that_run_out_again_and_again_end_the_job_with_the_reas
     const struct member_end *end = member_end(world_member(w, 0));
     cr_assert_eq(end->kind, MEMBER_END_FAILED);
     cr_assert_not_null(strstr(end->reason, "no group lasts"), "%s", end->reason);
-    assert_between(when(w, MARK_LEADER_CLOSED, 0, 0), 77.5 + 8 * 5, 180.0);
+    assert_between(when(w, LEADER_FILE_LEADER_CLOSED, 0, 0), 77.5 + 8 * 5, 180.0);
     cr_assert_leq(world_groups_started(w), 8);
     world_free(w);
 }
@@ -430,8 +435,8 @@ Test(directed_sim, a_silent_crowd_holds_up_no_members_loss_and_takes_no_place) {
     p.work_ns = S(30);
     (void)world_params_fault(&p, FAULT_HOST_OFF, S(1.99), 2, 0, 0);
     struct world *w = run(&p);
-    assert_between(when(w, MARK_LOST, 2, 0), 6.9, 7.5);
-    assert_between(when(w, MARK_STARTED, 1, 1), 6.9, 7.8);
+    assert_between(when(w, LEADER_FILE_LOST, 2, 0), 6.9, 7.5);
+    assert_between(when(w, LEADER_FILE_STARTED, 1, 1), 6.9, 7.8);
     cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
     world_free(w);
 }

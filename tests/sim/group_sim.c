@@ -108,18 +108,18 @@ static unsigned print_kinds(const char *what, const uint64_t *counts, unsigned n
     return missing;
 }
 
-static unsigned print_seat_table(const struct world_coverage *c) {
+static unsigned print_election_table(const struct world_coverage *c) {
     unsigned missing = 0;
-    for (unsigned from = 1; from < SEAT_COUNT; from++) {
-        (void)fprintf(stderr, "# seat %-10s %10llu steps;", member_seat_name(from),
-                      (unsigned long long)c->member_seats[from]);
-        missing += c->member_seats[from] == 0;
-        for (unsigned to = 1; to < SEAT_COUNT; to++) {
-            if (!member_seat_may_move(from, to))
+    for (unsigned from = 1; from < ELECTION_COUNT; from++) {
+        (void)fprintf(stderr, "# seat %-10s %10llu steps;", member_election_name(from),
+                      (unsigned long long)c->member_elections[from]);
+        missing += c->member_elections[from] == 0;
+        for (unsigned to = 1; to < ELECTION_COUNT; to++) {
+            if (!member_election_may_move(from, to))
                 continue;
-            (void)fprintf(stderr, " -> %s %llu", member_seat_name(to),
-                          (unsigned long long)c->seat_moves[from][to]);
-            missing += c->seat_moves[from][to] == 0;
+            (void)fprintf(stderr, " -> %s %llu", member_election_name(to),
+                          (unsigned long long)c->election_moves[from][to]);
+            missing += c->election_moves[from][to] == 0;
         }
         (void)fputc('\n', stderr);
     }
@@ -127,7 +127,7 @@ static unsigned print_seat_table(const struct world_coverage *c) {
 }
 
 static unsigned print_coverage(const struct world_coverage *c) {
-    unsigned missing = print_group_table(c) + print_member_table(c) + print_seat_table(c);
+    unsigned missing = print_group_table(c) + print_member_table(c) + print_election_table(c);
     missing += print_kinds("group events", c->group_events, GROUP_EVENT_KIND_COUNT);
     missing += print_kinds("group effects", c->group_effects, GROUP_EFFECT_KIND_COUNT);
     missing += print_kinds("notes", c->notes, NOTE_KIND_COUNT);

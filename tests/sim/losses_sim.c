@@ -48,7 +48,7 @@ Test(losses_sim, a_kill_is_no_failure_though_others_hear_of_it_first) {
     (void)world_params_fault(&p, FAULT_AGENT_KILL, S(5.02), 2, 0, 0);
     struct world *w = run(&p);
     cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
-    assert_between(when(w, MARK_LOST, 2, 0), 10.0, 11.1);
+    assert_between(when(w, LEADER_FILE_LOST, 2, 0), 10.0, 11.1);
     cr_assert_eq(member_report(world_member(w, 0))->restarts_used, 0);
     world_free(w);
 }
@@ -71,8 +71,9 @@ Test(losses_sim, a_killed_worker_of_a_node_that_lives_is_started_again_at_once) 
     p.group.max_restarts = 1;
     (void)world_params_fault(&p, FAULT_KILL_WORKERS, S(5), 1, 9, 0);
     struct world *w = run(&p);
-    double gone = MAX2(when(w, MARK_GONE, 0, 0), MAX2(when(w, MARK_GONE, 1, 0), when(w, MARK_GONE, 2, 0)));
-    assert_between(when(w, MARK_STARTED, 0, 1), gone, gone + 0.1);
+    double gone = MAX2(when(w, LEADER_FILE_GONE, 0, 0),
+                       MAX2(when(w, LEADER_FILE_GONE, 1, 0), when(w, LEADER_FILE_GONE, 2, 0)));
+    assert_between(when(w, LEADER_FILE_STARTED, 0, 1), gone, gone + 0.1);
     cr_assert_eq(member_report(world_member(w, 0))->restarts_used, 1);
     world_free(w);
 }
@@ -82,7 +83,7 @@ Test(losses_sim, a_job_ends_for_a_killed_worker_when_its_agent_has_outlived_it) 
     world_params_calm(&p, 3);
     (void)world_params_fault(&p, FAULT_KILL_WORKERS, S(5), 1, 9, 0);
     struct world *w = run(&p);
-    assert_between(when(w, MARK_LEADER_CLOSED, 0, 0), 5.5, 5.7);
+    assert_between(when(w, LEADER_FILE_LEADER_CLOSED, 0, 0), 5.5, 5.7);
     const struct member_end *end = member_end(world_member(w, 2));
     cr_assert(end->has_failure && end->failure.code == 9 && end->failure.rank == 1);
     world_free(w);

@@ -28,7 +28,7 @@ static const struct directed {
     {MUTANT_ECHO_NOW, case_successor_cut_off_first, 0},
     {MUTANT_ECHO_ALL, case_successor_cut_off_first, 0},
     {MUTANT_NO_ARBITER_TERM, case_newcomer_sees_only_the_arbiter, 0},
-    {MUTANT_NO_MARK_TERM, case_thaws_and_is_killed, 0},
+    {MUTANT_NO_LEADER_FILE_TERM, case_thaws_and_is_killed, 0},
     {MUTANT_HAS_LEADER, case_one_goes_to_the_successor, 2},
     {MUTANT_PEER_SILENT_IS_GONE, case_short_freeze, 2},
     {MUTANT_LEAVES_RUNNING, case_all_told_to_leave, 0},

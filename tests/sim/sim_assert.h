@@ -9,9 +9,9 @@
 #define ANY WORLD_HOSTS_MAX
 
 /* In seconds of virtual time; -1: it did not happen. */
-static inline double when(const struct world *w, enum world_mark mark, uint32_t host,
+static inline double when(const struct world *w, enum world_leader_file leader_file, uint32_t host,
                           unsigned nth) {
-    uint64_t at = world_when(w, mark, host, nth);
+    uint64_t at = world_when(w, leader_file, host, nth);
     return at == TIME_NEVER ? -1 : (double)at / 1e9;
 }
 

@@ -1,6 +1,6 @@
 /* Schedules by hand of leaders that are lost: the rows of "Schedules that broke earlier wordings of
- * the rules" that concern an arbiter or a mark, by number; and what each kind of loss costs. Host 0
- * leads at first, hosts 1, 2, 3 are its successors. TRACE=1 prints the runs. */
+ * the rules" that concern an arbiter or a leader file, by number; and what each kind of loss costs.
+ * Host 0 leads at first, hosts 1, 2, 3 are its successors. TRACE=1 prints the runs. */
 #include <string.h>
 
 #include "cases.h"
@@ -30,7 +30,7 @@ static void partition(struct world_params *p, double from, double until, uint32_
 
 /* The first start of the second group, anywhere: so long after what happened at 5 s. */
 static double started_again(const struct world *w, uint32_t first_nodes) {
-    double at = when(w, MARK_STARTED, ANY, first_nodes);
+    double at = when(w, LEADER_FILE_STARTED, ANY, first_nodes);
     (void)fprintf(stderr, "# running again after %.2f s\n", at - 5);
     return at;
 }
@@ -61,7 +61,7 @@ Test(succession_sim, a_killed_leader_is_succeeded_as_soon_as_it_is_gone) {
     fault(&p, FAULT_AGENT_KILL, 5, 0, 0, 0);
     struct world *w = run(&p);
     assert_between(started_again(w, 5), 5.0, 6.4);
-    cr_assert_eq(when(w, MARK_LEADS, 1, 0) > 5, 1, "the first successor leads");
+    cr_assert_eq(when(w, LEADER_FILE_LEADS, 1, 0) > 5, 1, "the first successor leads");
     assert_success(w);
 }
 
@@ -81,8 +81,8 @@ Test(succession_sim, row_13_a_leader_cut_off_from_all_but_the_arbiter_gives_way)
     partition(&p, 5, 60, 0, PARTITION_BOTH);
     struct world *w = run(&p);
     assert_between(started_again(w, 5), 10.0, 14.0);
-    cr_assert_eq(when(w, MARK_LEADS, 1, 0) > 5, 1, "the first successor leads");
-    assert_between(when(w, MARK_DEPOSED, 0, 0), 5.0, 20.0);
+    cr_assert_eq(when(w, LEADER_FILE_LEADS, 1, 0) > 5, 1, "the first successor leads");
+    assert_between(when(w, LEADER_FILE_DEPOSED, 0, 0), 5.0, 20.0);
     assert_success(w);
 }
 
@@ -111,7 +111,8 @@ Test(succession_sim, row_15_a_second_successor_that_notices_first_does_not_overt
     fault(&p, FAULT_HOST_OFF, 5, 0, 0, 0);
     struct world *w = run(&p);
     assert_between(started_again(w, 5), 10.0, 14.0);
-    cr_assert_eq(when(w, MARK_LEADS, 2, 0), -1.0, "the first successor leads, not the second");
+    cr_assert_eq(when(w, LEADER_FILE_LEADS, 2, 0), -1.0,
+                 "the first successor leads, not the second");
     assert_success(w);
 }
 
@@ -121,7 +122,7 @@ Test(succession_sim, leader_and_first_successor_killed_at_once_leave_the_second)
     fault(&p, FAULT_AGENT_KILL, 5, 0, 0, 0);
     fault(&p, FAULT_AGENT_KILL, 5, 1, 0, 0);
     struct world *w = run(&p);
-    cr_assert_neq(when(w, MARK_LEADS, 2, 0), -1.0);
+    cr_assert_neq(when(w, LEADER_FILE_LEADS, 2, 0), -1.0);
     assert_between(started_again(w, 5), 5.0, 8.0);
     assert_success(w);
 }
@@ -132,7 +133,7 @@ Test(succession_sim, leaders_and_first_successors_hosts_off_at_once_cost_the_arb
     fault(&p, FAULT_HOST_OFF, 5, 0, 0, 0);
     fault(&p, FAULT_HOST_OFF, 5, 1, 0, 0);
     struct world *w = run(&p);
-    cr_assert_neq(when(w, MARK_LEADS, 2, 0), -1.0);
+    cr_assert_neq(when(w, LEADER_FILE_LEADS, 2, 0), -1.0);
     assert_between(started_again(w, 5), 65.0, 79.0);
     assert_success(w);
 }
@@ -194,9 +195,9 @@ Test(succession_sim, a_silent_first_successor_costs_nobody_the_lease) {
     case_arbiter(&p, 4, 3);
     fault(&p, FAULT_HOST_OFF, 5, 1, 0, 0);
     struct world *w = run(&p);
-    assert_between(when(w, MARK_CLAIMED, 0, 2), 6.4, 9.0); /* half a lease after its echo */
-    cr_assert_eq(when(w, MARK_FENCED, 2, 0), -1.0);
-    cr_assert_eq(when(w, MARK_FENCED, 3, 0), -1.0);
+    assert_between(when(w, LEADER_FILE_CLAIMED, 0, 2), 6.4, 9.0); /* half a lease after its echo */
+    cr_assert_eq(when(w, LEADER_FILE_FENCED, 2, 0), -1.0);
+    cr_assert_eq(when(w, LEADER_FILE_FENCED, 3, 0), -1.0);
     assert_between(started_again(w, 4), 10.0, 12.5);
     assert_success(w);
 }
@@ -223,7 +224,7 @@ Test(succession_sim, an_arbiter_lost_for_ever_ends_every_agent_with_the_reason) 
         const struct member_end *end = member_end(world_member(w, h));
         cr_assert_eq(end->kind, MEMBER_END_LEADER_LOST, "host %u", h);
         cr_assert_neq(end->reason[0], '\0');
-        assert_between(when(w, MARK_ENDED, h, 0), 65.0, 400.0);
+        assert_between(when(w, LEADER_FILE_ENDED, h, 0), 65.0, 400.0);
     }
     world_free(w);
 }
@@ -232,8 +233,9 @@ Test(succession_sim, nodes_that_leave_in_order_leave_nothing_to_wait_for) {
     struct world_params p;
     case_all_told_to_leave(&p);
     struct world *w = run(&p); /* I2: host 2's workers end at 7 s */
-    assert_between(when(w, MARK_VACANT, 0, 0), 7.0, 7.2);
-    assert_between(when(w, MARK_STARTED, 3, 0), 7.0, 8.5); /* a heartbeat, and the last call */
+    assert_between(when(w, LEADER_FILE_VACANT, 0, 0), 7.0, 7.2);
+    assert_between(when(w, LEADER_FILE_STARTED, 3, 0), 7.0,
+                   8.5); /* a heartbeat, and the last call */
     for (uint32_t h = 0; h < 3; h++)
         cr_assert_eq(member_end(world_member(w, h))->kind, MEMBER_END_LEFT);
     assert_success(w);
@@ -250,7 +252,7 @@ Test(succession_sim, nodes_that_leave_in_order_leave_nothing_to_wait_for) {
         w = run(&p);
         double again = 0;
         for (unsigned n = 0; again >= 0 && again < 7; n++)
-            again = when(w, MARK_STARTED, ANY, n);
+            again = when(w, LEADER_FILE_STARTED, ANY, n);
         cr_expect(world_outcome(w) == OUTCOME_FAILED || (again > 7 && again < 13.5),
                   "%.3f apart: %.3f", 0.002 * (double)apart, again);
         leases += world_outcome(w) != OUTCOME_FAILED && again >= 9;
@@ -268,7 +270,7 @@ Test(succession_sim, a_leader_that_leaves_before_its_first_group_is_followed_at_
     fault(&p, FAULT_LEAVE, 5, 0, 0, 0);
     fault(&p, FAULT_BOOT, 7, 0, 1, 0);
     struct world *w = run(&p);
-    assert_between(when(w, MARK_STARTED, ANY, 0), 7.0, 8.0);
+    assert_between(when(w, LEADER_FILE_STARTED, ANY, 0), 7.0, 8.0);
     assert_success(w);
 }
 
@@ -289,8 +291,8 @@ Test(succession_sim, a_leader_lost_before_its_first_group_costs_a_lease_at_most)
             case_before_its_first_group(&p, losses[i].how, S(losses[i].other));
             p.seed = p.member.seed = seed * UINT64_C(0x9e3779b97f4a7c15);
             struct world *w = run(&p);
-            cr_expect_eq(when(w, MARK_STARTED, 0, 0), -1.0);
-            assert_between(when(w, MARK_STARTED, ANY, 0), 5.5, 5 + losses[i].within);
+            cr_expect_eq(when(w, LEADER_FILE_STARTED, 0, 0), -1.0);
+            assert_between(when(w, LEADER_FILE_STARTED, ANY, 0), 5.5, 5 + losses[i].within);
             cr_expect_eq(world_epoch(w), 3, "1 of the lost one, 2 and the group's");
             assert_success(w);
         }
@@ -306,7 +308,7 @@ Test(succession_sim, a_leader_lost_while_it_forms_its_first_group_is_never_taken
         p.group.last_call_ns = 0;
         fault(&p, FAULT_AGENT_KILL, 0.0005 + 0.0001 * us, 0, (int64_t)S(0.3), 0);
         struct world *w = run(&p); /* I2 */
-        double at = when(w, MARK_STARTED, 3, 0);
+        double at = when(w, LEADER_FILE_STARTED, 3, 0);
         cr_expect_lt(at, 90.0, "%f", at);
         soon += at < 10;
         assert_success(w);
@@ -323,8 +325,8 @@ Test(succession_sim, an_idle_leader_that_comes_back_forms_no_group_beside_its_fo
         case_idle_leader_without_arbiter(&p, S(4.0 + 0.02 * i));
         p.seed = i + 1;
         struct world *w = run(&p); /* I1, I2 */
-        stays += when(w, MARK_CLAIMED, 0, 1) > 0;
-        follows += when(w, MARK_DEPOSED, 0, 0) > 0;
+        stays += when(w, LEADER_FILE_CLAIMED, 0, 1) > 0;
+        follows += when(w, LEADER_FILE_DEPOSED, 0, 0) > 0;
         assert_success(w);
     }
     cr_assert(stays > 10 && follows > 10, "%u and %u", stays, follows);
@@ -338,7 +340,8 @@ Test(succession_sim, of_two_that_claim_after_an_idle_epoch_one_wins) {
         p.faults[1].at_ns = S(9 + 0.02 * i);
         p.seed = i + 1;
         struct world *w = run(&p); /* I1, I2 */
-        double theirs = when(w, MARK_CLAIMED, 2, 0), own = when(w, MARK_CLAIMED, 0, 1);
+        double theirs = when(w, LEADER_FILE_CLAIMED, 2, 0),
+               own = when(w, LEADER_FILE_CLAIMED, 0, 1);
         leader += own > 0 && (theirs < 0 || own < theirs);
         other += theirs > 0 && (own < 0 || theirs < own);
         assert_success(w);
@@ -356,7 +359,7 @@ Test(succession_sim, an_idle_leader_closes_its_job_though_its_claim_is_unanswere
         struct world *w = run(&p);
         cr_expect_eq(world_outcome(w), OUTCOME_FAILED);
         for (uint32_t h = 0; h < 3; h++)
-            assert_between(when(w, MARK_ENDED, h, 0), 1.0, 20.0);
+            assert_between(when(w, LEADER_FILE_ENDED, h, 0), 1.0, 20.0);
         world_free(w);
     }
 }
@@ -374,7 +377,7 @@ Test(succession_sim, an_arbiter_that_has_lost_its_data_ends_every_agent_within_t
             const struct member_end *end = member_end(world_member(w, h));
             cr_assert_neq(end->kind, MEMBER_END_SUCCESS);
             cr_assert_not_null(strstr(end->reason, "data of this job is gone"), "%s", end->reason);
-            assert_between(when(w, MARK_ENDED, h, 0), 10.0, 5.0 + 5 + 1 + 10);
+            assert_between(when(w, LEADER_FILE_ENDED, h, 0), 10.0, 5.0 + 5 + 1 + 10);
         }
         cr_assert_eq(world_groups_started(w), 1);
         world_free(w);
@@ -396,7 +399,7 @@ Test(succession_sim, another_jobs_data_in_the_arbiter_is_nothing_to_claim_from) 
     case_another_jobs_arbiter(&p);
     struct world *w = run(&p);
     for (uint32_t h = 1; h < 4; h++)
-        assert_between(when(w, MARK_ENDED, h, 0), 5.0, 8.0);
+        assert_between(when(w, LEADER_FILE_ENDED, h, 0), 5.0, 8.0);
     world_free(w);
 }
 
@@ -438,7 +441,7 @@ Test(succession_sim, row_4_a_newcomer_finds_the_outcome_and_ends_with_it) {
     struct world *w = run(&p);
     cr_assert_eq(world_groups_started(w), 1);
     cr_assert_eq(member_end(world_member(w, 2))->kind, MEMBER_END_SUCCESS);
-    assert_between(when(w, MARK_ENDED, 2, 0), 60.0, 62.0);
+    assert_between(when(w, LEADER_FILE_ENDED, 2, 0), 60.0, 62.0);
     assert_success(w);
 }
 
@@ -453,7 +456,7 @@ Test(succession_sim, row_5_a_node_that_knows_only_old_members_claims_nothing) {
     struct world *w = run(&p);
     uint32_t epochs = world_epoch(w);
     cr_assert(epochs >= 4 && epochs <= 5, "%u", epochs);
-    cr_assert_eq(when(w, MARK_LEADS, 4, 0), -1.0);
+    cr_assert_eq(when(w, LEADER_FILE_LEADS, 4, 0), -1.0);
     cr_assert_eq(member_end(world_member(w, 4))->kind, MEMBER_END_SUCCESS);
     assert_success(w);
 }
@@ -565,11 +568,11 @@ Test(succession_sim, row_28_start_counts_with_the_lease_of_its_own_leader_alone)
     }
 }
 
-/* ---- the mark ---- */
+/* ---- the leader file ---- */
 
 Test(succession_sim, row_6_an_agent_restarted_at_the_endpoint_founds_the_next_epoch) {
     struct world_params p;
-    case_mark(&p, 3, 1);
+    case_leader_file(&p, 3, 1);
     fault(&p, FAULT_AGENT_KILL, 5, 0, 0, (int64_t)S(1));
     struct world *w = run(&p);
     cr_assert_eq(world_epoch(w), 2);
@@ -578,26 +581,26 @@ Test(succession_sim, row_6_an_agent_restarted_at_the_endpoint_founds_the_next_ep
 
 Test(succession_sim, row_18_a_restart_waits_for_old_leases_and_no_longer) {
     struct world_params p;
-    case_mark(&p, 3, 1);
+    case_leader_file(&p, 3, 1);
     p.group.last_call_ns = 0;
     fault(&p, FAULT_AGENT_KILL, 5.5, 0, 0, (int64_t)S(1));
     struct world *w = run(&p);
-    assert_between(when(w, MARK_STARTED, 0, 1), 10.9, 11.6); /* touched last at 5 s */
+    assert_between(when(w, LEADER_FILE_STARTED, 0, 1), 10.9, 11.6); /* touched last at 5 s */
     assert_success(w);
 }
 
-Test(succession_sim, row_18_a_closed_mark_hinders_nobody) {
+Test(succession_sim, row_18_a_closed_leader_file_hinders_nobody) {
     struct world_params p;
-    case_mark(&p, 2, 2);
+    case_leader_file(&p, 2, 2);
     p.work_ns = S(5);
     fault(&p, FAULT_BOOT, 8, 0, 1, 0);
     fault(&p, FAULT_BOOT, 8, 1, 1, 0);
     struct world *w = run(&p);
-    assert_between(when(w, MARK_STARTED, 0, 1), 8.0, 8.2);
+    assert_between(when(w, LEADER_FILE_STARTED, 0, 1), 8.0, 8.2);
     assert_success(w);
 }
 
-Test(succession_sim, row_19_leases_of_a_fixed_leader_hang_on_its_mark) {
+Test(succession_sim, row_19_leases_of_a_fixed_leader_hang_on_its_leader_file) {
     for (uint64_t seed = 1; seed <= 40; seed++) {
         struct world_params p;
         case_thaws_and_is_killed(&p);

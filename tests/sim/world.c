@@ -120,17 +120,19 @@ void world_trace(struct world *w, const char *fmt, ...) {
     (void)fputc('\n', w->p.trace);
 }
 
-void world_mark(struct world *w, enum world_mark mark, uint32_t host) {
+void world_leader_file(struct world *w, enum world_leader_file leader_file, uint32_t host) {
     if (w->n_marks == w->cap_marks) {
         w->cap_marks = w->cap_marks == 0 ? 64 : w->cap_marks * 2;
         w->marks = xrealloc(w->marks, w->cap_marks * sizeof *w->marks);
     }
-    w->marks[w->n_marks++] = (struct mark){mark, host, w->now_ns};
+    w->marks[w->n_marks++] = (struct leader_file){leader_file, host, w->now_ns};
 }
 
-uint64_t world_when(const struct world *w, enum world_mark mark, uint32_t host, unsigned nth) {
+uint64_t world_when(const struct world *w, enum world_leader_file leader_file, uint32_t host,
+                    unsigned nth) {
     for (size_t i = 0; i < w->n_marks; i++)
-        if (w->marks[i].mark == mark && (host == WORLD_HOSTS_MAX || w->marks[i].host == host) && nth-- == 0)
+        if (w->marks[i].leader_file == leader_file &&
+            (host == WORLD_HOSTS_MAX || w->marks[i].host == host) && nth-- == 0)
             return w->marks[i].at_ns;
     return TIME_NEVER;
 }
@@ -149,7 +151,7 @@ uint32_t world_leader(const struct world *w) {
 }
 
 uint32_t world_epoch(const struct world *w) {
-    return world_is_fixed(w) ? w->mark.epoch : w->record.epoch;
+    return world_is_fixed(w) ? w->leader_file.epoch : w->record.epoch;
 }
 
 enum outcome world_outcome(const struct world *w) {

@@ -1,16 +1,15 @@
 /* A world in a box: hosts with clocks of their own, agents that run the product's `struct member`
  * and, where they lead, its `struct group`; their launchers, guardians, listeners and connections,
- * an arbiter or a mark, in virtual time and with one stream of random numbers. It keeps watch over
- * the invariants of the rendezvous after every step. Not a test itself: the *_sim.c are.
+ * an arbiter or a leader file, in virtual time and with one stream of random numbers. It keeps
+ * watch over the invariants of the rendezvous after every step. Not a test itself: the *_sim.c are.
  *
  * Who can lead is group.anchor: NONE and MARK have an endpoint on host 0, whose agents lead (with
  * MARK also an agent started there later); with ARBITER it is whoever claims.
  *
  *     struct world_params p;
- *     world_params_random(&p, seed);             or world_params_calm(&p, hosts) and world_params_fault()
- *     struct world *w = world_new(&p, &coverage);
- *     bool ok = world_run_to(w, TIME_NEVER);     else world_failure(w) says what was broken and when
- *     world_free(w);
+ *     world_params_random(&p, seed);             or world_params_calm(&p, hosts) and
+ * world_params_fault() struct world *w = world_new(&p, &coverage); bool ok = world_run_to(w,
+ * TIME_NEVER);     else world_failure(w) says what was broken and when world_free(w);
  *
  * The same params give the same run, to the last step. */
 #pragma once
@@ -51,14 +50,15 @@ enum fault_kind {
     FAULT_LEAVE,        /* the agent gets a signal; arg = grace */
     FAULT_ARBITER_OUT,  /* no answer for arg ns; to the host only, or arg2 = 1: to nobody */
     FAULT_ARBITER_SLOW, /* each request takes up to arg2 ns longer, for arg ns; host: its own */
-    /* the arbiter's data is gone: for arg ns, 0: for ever; arg2 = 1: another job's is in its place */
+    /* the arbiter's data is gone: for arg ns, 0: for ever; arg2 = 1: another job's is in its place
+     */
     FAULT_ARBITER_EMPTIED,
-    FAULT_TOUCH_FAILS,  /* of the mark, for arg ns */
-    FAULT_SAFE_POINT,   /* a worker says that it may be stopped now */
-    FAULT_EXCLUDE,      /* an operator excludes the host's node */
-    FAULT_GROW,         /* an operator lets in those who wait */
-    FAULT_STOP,         /* an operator stops the job with a command */
-    FAULT_DRAWN_COUNT,  /* what follows is in schedules written by hand only */
+    FAULT_TOUCH_FAILS, /* of the leader file, for arg ns */
+    FAULT_SAFE_POINT,  /* a worker says that it may be stopped now */
+    FAULT_EXCLUDE,     /* an operator excludes the host's node */
+    FAULT_GROW,        /* an operator lets in those who wait */
+    FAULT_STOP,        /* an operator stops the job with a command */
+    FAULT_DRAWN_COUNT, /* what follows is in schedules written by hand only */
     /* arg nodes join the leader on this host, and never say another word */
     FAULT_CROWD = FAULT_DRAWN_COUNT,
     FAULT_KIND_COUNT,
@@ -91,7 +91,8 @@ enum mutant {
     MUTANT_SILENT_IS_GONE,     /* a probe that says nothing is taken for gone */
     MUTANT_DISCONNECT_IS_GONE, /* the end of a connection is taken for the end of the node */
     MUTANT_START_NO_LEASE,     /* START counts without a lease */
-    MUTANT_LEASE_FROM_RECEIPT, /* a lease is counted from when it came, not from when it was asked for */
+    MUTANT_LEASE_FROM_RECEIPT, /* a lease is counted from when it came, not from when it was asked
+                                  for */
     MUTANT_NO_FENCE,           /* the agent does not kill at the end of its lease */
     MUTANT_NO_GUARDIAN,        /* nor does the guardian, for a frozen agent */
     MUTANT_STALE_FAILURE,      /* a failure of an older generation is taken for one of this */
@@ -101,41 +102,41 @@ enum mutant {
     MUTANT_WRONG_RANK,         /* two nodes get the same place in FORM */
     MUTANT_RAW_CLOCKS,         /* times of failures are compared as each node's clock has them */
     MUTANT_TOO_MANY,           /* the group may have one node more than max */
-    MUTANT_CHARGE_TWICE,       /* a failed node counts it too, and the leader takes the larger count */
+    MUTANT_CHARGE_TWICE, /* a failed node counts it too, and the leader takes the larger count */
     /* of succession */
-    MUTANT_NO_WAIT,            /* rule 7: a new leader waits for no lease of earlier epochs */
-    MUTANT_CLAIM_ANY,          /* who asks has won */
-    MUTANT_ECHO_NOW,           /* the first successor's last echo is taken for one of now */
-    MUTANT_ECHO_ALL,           /* an echo of any node counts as the first successor's */
-    MUTANT_NO_ARBITER_TERM,    /* an arbiter that can't be reached is taken for one that agrees */
-    MUTANT_NO_MARK_TERM,       /* leases do not hang on the mark */
-    MUTANT_ANY_LEASE,          /* START is obeyed with a lease of another leader */
-    MUTANT_EARLY_CLOSED,       /* CLOSED is told before the arbiter has it */
-    MUTANT_HAS_LEADER,         /* a successor that is called claims although it has a leader */
-    MUTANT_STILL_BEAT,         /* a successor takes every beat for one that stands still */
-    MUTANT_PEER_SILENT_IS_GONE,/* nodes take a silent probe for gone */
-    MUTANT_FORGET,             /* a new leader hears of no counters */
-    MUTANT_DEAF,               /* a leader hears of no higher epoch */
-    MUTANT_SAME_EPOCH,         /* an agent restarted at the endpoint founds the same epoch */
-    MUTANT_OLD_MARK,           /* and does not wait until the mark's leases have run out */
-    MUTANT_SPLIT_UNIT,         /* a group need be no multiple of the unit */
-    MUTANT_LEAVES_RUNNING,     /* a leader that leaves takes all others for stopped */
-    MUTANT_ALL_VACANT,         /* every epoch is taken for one that is vacant */
-    MUTANT_ALL_IDLE,           /* or for one that is idle */
-    MUTANT_FORMS_IDLE,         /* a leader forms its first group in its idle epoch */
-    MUTANT_STAYS_IDLE,         /* it claims the next one for it, and leaves that idle */
-    MUTANT_LOST_IS_IDLE,       /* who lost the claim after an idle epoch takes the winner's for idle */
-    MUTANT_RUIN_IS_SILENCE,    /* data that is gone is taken for an arbiter that can't be reached */
-    MUTANT_RUIN_AT_ONCE,       /* and nobody waits whether it comes back */
-    MUTANT_RUIN_UNSEEN,        /* another job's data is taken for one's own */
-    MUTANT_FOR_EVER,           /* groups that end without a failure are not counted */
-    MUTANT_NEVER_PROGRESS,     /* no group runs for long enough to have got anywhere */
-    MUTANT_PROBE_CROWD,        /* nodes that wait for a place are probed without a rate */
+    MUTANT_NO_WAIT,             /* rule 7: a new leader waits for no lease of earlier epochs */
+    MUTANT_CLAIM_ANY,           /* who asks has won */
+    MUTANT_ECHO_NOW,            /* the first successor's last echo is taken for one of now */
+    MUTANT_ECHO_ALL,            /* an echo of any node counts as the first successor's */
+    MUTANT_NO_ARBITER_TERM,     /* an arbiter that can't be reached is taken for one that agrees */
+    MUTANT_NO_LEADER_FILE_TERM, /* leases do not hang on the leader file */
+    MUTANT_ANY_LEASE,           /* START is obeyed with a lease of another leader */
+    MUTANT_EARLY_CLOSED,        /* CLOSED is told before the arbiter has it */
+    MUTANT_HAS_LEADER,          /* a successor that is called claims although it has a leader */
+    MUTANT_STILL_BEAT,          /* a successor takes every beat for one that stands still */
+    MUTANT_PEER_SILENT_IS_GONE, /* nodes take a silent probe for gone */
+    MUTANT_FORGET,              /* a new leader hears of no counters */
+    MUTANT_DEAF,                /* a leader hears of no higher epoch */
+    MUTANT_SAME_EPOCH,          /* an agent restarted at the endpoint founds the same epoch */
+    MUTANT_OLD_LEADER_FILE,     /* and does not wait until the leader file's leases have run out */
+    MUTANT_SPLIT_UNIT,          /* a group need be no multiple of the unit */
+    MUTANT_LEAVES_RUNNING,      /* a leader that leaves takes all others for stopped */
+    MUTANT_ALL_VACANT,          /* every epoch is taken for one that is vacant */
+    MUTANT_ALL_IDLE,            /* or for one that is idle */
+    MUTANT_FORMS_IDLE,          /* a leader forms its first group in its idle epoch */
+    MUTANT_STAYS_IDLE,          /* it claims the next one for it, and leaves that idle */
+    MUTANT_LOST_IS_IDLE,    /* who lost the claim after an idle epoch takes the winner's for idle */
+    MUTANT_RUIN_IS_SILENCE, /* data that is gone is taken for an arbiter that can't be reached */
+    MUTANT_RUIN_AT_ONCE,    /* and nobody waits whether it comes back */
+    MUTANT_RUIN_UNSEEN,     /* another job's data is taken for one's own */
+    MUTANT_FOR_EVER,        /* groups that end without a failure are not counted */
+    MUTANT_NEVER_PROGRESS,  /* no group runs for long enough to have got anywhere */
+    MUTANT_PROBE_CROWD,     /* nodes that wait for a place are probed without a rate */
     /* of failures and losses */
-    MUTANT_KILL_IS_FAILURE,    /* a killed worker is a failure, whatever becomes of its node */
-    MUTANT_NO_ECHO,            /* no failure is the echo of a loss */
-    MUTANT_END_AT_ONCE,        /* the job ends for a killed worker before its agent can die, too */
-    MUTANT_EARLY_WORDS,        /* a cause is told before it is sure */
+    MUTANT_KILL_IS_FAILURE, /* a killed worker is a failure, whatever becomes of its node */
+    MUTANT_NO_ECHO,         /* no failure is the echo of a loss */
+    MUTANT_END_AT_ONCE,     /* the job ends for a killed worker before its agent can die, too */
+    MUTANT_EARLY_WORDS,     /* a cause is told before it is sure */
     MUTANT_COUNT,
 };
 const char *mutant_name(enum mutant m);
@@ -182,7 +183,7 @@ struct world_coverage {
     uint64_t group_events[GROUP_EVENT_KIND_COUNT], group_effects[GROUP_EFFECT_KIND_COUNT];
     uint64_t member_events[MEMBER_EVENT_KIND_COUNT], member_effects[MEMBER_EFFECT_KIND_COUNT];
     uint64_t ends[MEMBER_END_LEFT + 1];
-    uint64_t member_seats[SEAT_COUNT], seat_moves[SEAT_COUNT][SEAT_COUNT];
+    uint64_t member_elections[ELECTION_COUNT], election_moves[ELECTION_COUNT][ELECTION_COUNT];
     uint64_t notes[NOTE_KIND_COUNT];
     uint64_t faults[FAULT_KIND_COUNT];
     uint64_t worlds, steps, groups_started, causes_checked, leaderships, recoveries;
@@ -202,28 +203,29 @@ uint64_t world_now(const struct world *w);
 bool world_try(const struct world_params *p, struct world_coverage *coverage, char what[WORLD_WHAT_MAX]);
 
 /* For directed schedules. */
-enum world_mark {
-    MARK_FORMED = 1,    /* on the leader's host */
-    MARK_STARTED,
-    MARK_GONE,
-    MARK_FENCED,
-    MARK_LOST,
-    MARK_LEADER_CLOSED, /* on the leader's host */
-    MARK_ENDED,
-    MARK_LEADS,         /* the host's agent leads from now on */
-    MARK_DEPOSED,
-    MARK_CLAIMED,       /* the arbiter has given it an epoch */
-    MARK_CLOSED_THERE,  /* the arbiter has the outcome */
-    MARK_FINISHED,      /* all workers of the host have ended with 0 */
-    MARK_VACANT,        /* a leader of this host has left nothing to wait for */
-    MARK_EMPTIED,       /* the arbiter's data is gone */
+enum world_leader_file {
+    LEADER_FILE_FORMED = 1, /* on the leader's host */
+    LEADER_FILE_STARTED,
+    LEADER_FILE_GONE,
+    LEADER_FILE_FENCED,
+    LEADER_FILE_LOST,
+    LEADER_FILE_LEADER_CLOSED, /* on the leader's host */
+    LEADER_FILE_ENDED,
+    LEADER_FILE_LEADS, /* the host's agent leads from now on */
+    LEADER_FILE_DEPOSED,
+    LEADER_FILE_CLAIMED,      /* the arbiter has given it an epoch */
+    LEADER_FILE_CLOSED_THERE, /* the arbiter has the outcome */
+    LEADER_FILE_FINISHED,     /* all workers of the host have ended with 0 */
+    LEADER_FILE_VACANT,       /* a leader of this host has left nothing to wait for */
+    LEADER_FILE_EMPTIED,      /* the arbiter's data is gone */
 };
 /* When the nth (from 0) such thing happened on the host (WORLD_HOSTS_MAX: any): TIME_NEVER if it did not. */
-uint64_t world_when(const struct world *w, enum world_mark mark, uint32_t host, unsigned nth);
+uint64_t world_when(const struct world *w, enum world_leader_file leader_file, uint32_t host,
+                    unsigned nth);
 /* Of the newest leader; NULL. */
 const struct group *world_group(const struct world *w);
 uint32_t world_leader(const struct world *w);       /* its host; WORLD_HOSTS_MAX: there is none */
-uint32_t world_epoch(const struct world *w);        /* of the arbiter, or of the mark */
+uint32_t world_epoch(const struct world *w);        /* of the arbiter, or of the leader file */
 bool world_running(const struct world *w, uint32_t host); /* workers live there */
 const struct member *world_member(const struct world *w, uint32_t host); /* of the newest life there */
 enum outcome world_outcome(const struct world *w);                       /* what the group closed with */

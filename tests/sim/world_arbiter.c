@@ -1,5 +1,5 @@
 /* What outlives the agents: the arbiter's record, which changes in one place and at one moment,
- * whatever happens to the asking and the answer; and the mark on the endpoint's host. */
+ * whatever happens to the asking and the answer; and the leader file on the endpoint's host. */
 #include <string.h>
 
 #include "world_priv.h"
@@ -88,7 +88,7 @@ static enum arbiter_result claim(struct world *w, struct life *l,
     w->idle[r->epoch] = r->idle;
     world_trace(w, "arbiter: epoch %u is %u.%u's%s", r->epoch, l->host, l->index,
                 r->idle ? ", idle" : "");
-    world_mark(w, MARK_CLAIMED, l->host);
+    world_leader_file(w, LEADER_FILE_CLAIMED, l->host);
     oracle_claimed(w, l, r->epoch);
     return ARBITER_OK;
 }
@@ -107,7 +107,7 @@ static enum arbiter_result close_job(struct world *w, struct life *l,
     (void)snprintf(now->reason, sizeof now->reason, "%s", r->reason);
     world_trace(w, "arbiter: closed by %u.%u with %d: %s", l->host, l->index, (int)r->outcome,
                 r->reason);
-    world_mark(w, MARK_CLOSED_THERE, l->host);
+    world_leader_file(w, LEADER_FILE_CLOSED_THERE, l->host);
     return ARBITER_OK;
 }
 
@@ -124,7 +124,7 @@ static enum arbiter_result vacate(struct world *w, struct life *l,
     now->vacant = true;
     now->idle = false;
     world_trace(w, "arbiter: %u.%u leaves epoch %u vacant", l->host, l->index, now->epoch);
-    world_mark(w, MARK_VACANT, l->host);
+    world_leader_file(w, LEADER_FILE_VACANT, l->host);
     return ARBITER_OK;
 }
 
@@ -152,7 +152,7 @@ void arbiter_emptied(struct world *w, uint64_t for_ns, bool other_job) {
     w->was_emptied = for_ns == 0;
     w->emptied_until_ns = for_ns == 0 ? TIME_NEVER : w->now_ns + for_ns;
     w->other_job = other_job;
-    world_mark(w, MARK_EMPTIED, WORLD_HOSTS_MAX);
+    world_leader_file(w, LEADER_FILE_EMPTIED, WORLD_HOSTS_MAX);
     w->troubled_until_ns = MAX2(w->troubled_until_ns, for_ns == 0 ? w->now_ns : w->emptied_until_ns);
     if (w->was_emptied)
         world_plan(w, ITEM_RUIN_OVER, NULL, 0);
@@ -264,40 +264,40 @@ static void answers(struct world *w, struct item *it) {
         leader_answer(w, l, &answer);
 }
 
-/* ---- the mark ---- */
+/* ---- the leader file ---- */
 
 /* A new agent at the endpoint: the first, or after one that has not closed the job, or has. */
-void mark_found(struct world *w, struct life *l, struct group_config *config) {
+void leader_file_found(struct world *w, struct life *l, struct group_config *config) {
     uint64_t wait = config->lease_ns + config->margin_ns;
-    if (!w->mark.there) {
+    if (!w->leader_file.there) {
         /* A reboot has taken it: the host was down for longer than a lease. */
-        config->epoch = w->mark.epoch + 1;
-    } else if (w->mark.outcome != OUTCOME_NONE) {
-        config->epoch = w->mark.epoch + 1;
+        config->epoch = w->leader_file.epoch + 1;
+    } else if (w->leader_file.outcome != OUTCOME_NONE) {
+        config->epoch = w->leader_file.epoch + 1;
     } else {
-        config->epoch = w->mark.epoch + (w->p.mutant != MUTANT_SAME_EPOCH);
-        config->not_before_ns = w->mark.touched_ns + wait;
-        if (w->p.mutant == MUTANT_OLD_MARK)
+        config->epoch = w->leader_file.epoch + (w->p.mutant != MUTANT_SAME_EPOCH);
+        config->not_before_ns = w->leader_file.touched_ns + wait;
+        if (w->p.mutant == MUTANT_OLD_LEADER_FILE)
             config->not_before_ns = 0;
         config->absent_until_ns = config->not_before_ns;
     }
-    if (w->jobs[w->job].closed) /* whether or not the mark could be told */
+    if (w->jobs[w->job].closed) /* whether or not the leader file could be told */
         w->job = MIN2(w->job + 1, WORLD_JOBS_MAX - 1u);
-    w->mark.there = true;
-    w->mark.epoch = config->epoch;
-    w->mark.outcome = OUTCOME_NONE;
-    w->mark.touched_ns = world_clock(w, l->host);
+    w->leader_file.there = true;
+    w->leader_file.epoch = config->epoch;
+    w->leader_file.outcome = OUTCOME_NONE;
+    w->leader_file.touched_ns = world_clock(w, l->host);
     l->job = w->job;
     world_trace(w, "the mark: epoch %u at %u.%u", config->epoch, l->host, l->index);
 }
 
 /* Done at once, as the agent does it; its word comes before everything that comes later. */
-void mark_touch(struct world *w, struct life *l, enum outcome outcome) {
+void leader_file_touch(struct world *w, struct life *l, enum outcome outcome) {
     bool works = w->now_ns >= w->touch_fails_until_ns;
     if (works) {
-        w->mark.touched_ns = world_clock(w, l->host);
+        w->leader_file.touched_ns = world_clock(w, l->host);
         if (outcome != OUTCOME_NONE)
-            w->mark.outcome = outcome;
+            w->leader_file.outcome = outcome;
     }
     struct item *it = world_plan(w, ITEM_TOUCHED, l, 0);
     it->clock_ns = works ? world_clock(w, l->host) : 0;

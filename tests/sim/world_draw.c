@@ -53,7 +53,7 @@ enum mood {
     MOOD_NODES,
     MOOD_NETWORK,
     MOOD_FREEZES,
-    MOOD_ANCHOR, /* the arbiter, the mark, and who leads or may */
+    MOOD_LEADERSHIP, /* the arbiter, the leader file, and who leads or may */
     MOOD_OPERATORS,
     MOOD_ALL,
     MOOD_COUNT,
@@ -73,8 +73,8 @@ static enum fault_kind draw_kind(struct draw *d, const struct world_params *p, e
                                               FAULT_ARBITER_SLOW, FAULT_AGENT_KILL,
                                               FAULT_PARTITION,    FAULT_HOST_OFF,
                                               FAULT_KILL_WORKERS};
-    static const enum fault_kind mark[] = {FAULT_TOUCH_FAILS, FAULT_AGENT_KILL, FAULT_FREEZE_AGENT,
-                                           FAULT_BOOT};
+    static const enum fault_kind leader_file[] = {FAULT_TOUCH_FAILS, FAULT_AGENT_KILL,
+                                                  FAULT_FREEZE_AGENT, FAULT_BOOT};
     static const enum fault_kind operators[] = {FAULT_EXCLUDE, FAULT_GROW, FAULT_SAFE_POINT,
                                                 FAULT_SAFE_POINT, FAULT_LEAVE};
     static const enum fault_kind rare[] = {FAULT_STORE_FAILS, FAULT_OPERATOR_STOP, FAULT_STOP};
@@ -90,10 +90,11 @@ static enum fault_kind draw_kind(struct draw *d, const struct world_params *p, e
     case MOOD_NODES: return ONE_OF(nodes);
     case MOOD_NETWORK: return ONE_OF(network);
     case MOOD_FREEZES: return ONE_OF(freezes);
-    case MOOD_ANCHOR:
-        if (p->group.anchor == ANCHOR_NONE)
+    case MOOD_LEADERSHIP:
+        if (p->group.leadership == LEADERSHIP_NONE)
             return ONE_OF(nodes);
-        return p->group.anchor == ANCHOR_MARK ? ONE_OF(mark) : ONE_OF(arbiter);
+        return p->group.leadership == LEADERSHIP_LEADER_FILE ? ONE_OF(leader_file)
+                                                             : ONE_OF(arbiter);
     case MOOD_OPERATORS: return ONE_OF(operators);
     case MOOD_ALL:
     case MOOD_COUNT: break;
@@ -108,16 +109,16 @@ static uint32_t draw_host(struct draw *d, const struct world_params *p, enum fau
     uint32_t host = (uint32_t)prng_below(&d->prng, p->n_hosts);
     if (kind == FAULT_BOOT)
         return host;
-    if (p->group.anchor == ANCHOR_ARBITER && chance(d, mood == MOOD_ANCHOR ? 70 : 25))
+    if (p->group.leadership == LEADERSHIP_ARBITER && chance(d, mood == MOOD_LEADERSHIP ? 70 : 25))
         return chance(d, 60) ? HOST_LEADER : HOST_SUCCESSOR((uint32_t)prng_below(&d->prng, 2));
     /* A fixed leader's own host fares well mostly: without succession its end is the end. */
     bool deadly = kind == FAULT_AGENT_KILL || kind == FAULT_HOST_OFF || kind == FAULT_LEAVE ||
                   kind == FAULT_KILL_WORKERS ||
                   kind == FAULT_FREEZE_AGENT || kind == FAULT_FREEZE_HOST ||
                   kind == FAULT_UNKILLABLE;
-    if (p->group.anchor == ANCHOR_MARK && mood == MOOD_ANCHOR)
+    if (p->group.leadership == LEADERSHIP_LEADER_FILE && mood == MOOD_LEADERSHIP)
         return 0;
-    if (p->group.anchor != ANCHOR_ARBITER && host == 0 && deadly && !chance(d, 15))
+    if (p->group.leadership != LEADERSHIP_ARBITER && host == 0 && deadly && !chance(d, 15))
         return p->n_hosts == 1 ? UINT32_MAX : 1 + (uint32_t)prng_below(&d->prng, p->n_hosts - 1);
     return host;
 }
@@ -188,8 +189,9 @@ static void draw_rest_of_node(struct draw *d, struct world_params *p, const stru
         (void)world_params_fault(p, FAULT_LEAVE, at, f->host, (int64_t)(3 * NS_PER_S), 0);
     else
         (void)world_params_fault(p, FAULT_AGENT_KILL, at, f->host, (int64_t)ms(d, 0, 5),
-                                 f->host == 0 && p->group.anchor == ANCHOR_MARK
-                                     ? (int64_t)ms(d, 5, 4000) : 0);
+                                 f->host == 0 && p->group.leadership == LEADERSHIP_LEADER_FILE
+                                     ? (int64_t)ms(d, 5, 4000)
+                                     : 0);
 }
 
 static void draw_fault(struct draw *d, struct world_params *p, enum mood mood, uint64_t calm_ns) {
@@ -199,7 +201,8 @@ static void draw_fault(struct draw *d, struct world_params *p, enum mood mood, u
         return;
     draw_args(d, p, &f);
     struct fault *kept = world_params_fault(p, f.kind, f.at_ns, f.host, f.arg, f.arg2);
-    if (f.kind == FAULT_PARTITION && chance(d, p->group.anchor == ANCHOR_ARBITER ? 15 : 50)) {
+    if (f.kind == FAULT_PARTITION &&
+        chance(d, p->group.leadership == LEADERSHIP_ARBITER ? 15 : 50)) {
         /* What happened first is heard last. */
         kept->arg = (int64_t)ms(d, 50, 250);
         (void)world_params_fault(p, FAULT_WORKER, f.at_ns + NS_PER_MS, f.host, -11, 0);
@@ -209,14 +212,14 @@ static void draw_fault(struct draw *d, struct world_params *p, enum mood mood, u
     if (f.kind == FAULT_KILL_WORKERS)
         draw_rest_of_node(d, p, &f);
     bool deadly = f.kind == FAULT_AGENT_KILL || f.kind == FAULT_HOST_OFF;
-    if (deadly && f.host == 0 && p->group.anchor == ANCHOR_MARK)
-        /* a mark is lost with a reboot, which takes longer than a lease */
+    if (deadly && f.host == 0 && p->group.leadership == LEADERSHIP_LEADER_FILE)
+        /* a leader file is lost with a reboot, which takes longer than a lease */
         kept->arg2 = (int64_t)(f.kind == FAULT_HOST_OFF ? ms(d, 7000, 12000) : ms(d, 5, 4000));
     else if (deadly && chance(d, 60)) /* it comes back, as a newcomer */
         kept->arg2 = (int64_t)ms(d, 5, 8000);
     /* One more blow to the same place: the first successor too, or the arbiter. */
-    if (p->group.anchor == ANCHOR_ARBITER && (deadly || f.kind == FAULT_PARTITION) &&
-        mood == MOOD_ANCHOR && chance(d, 40)) {
+    if (p->group.leadership == LEADERSHIP_ARBITER && (deadly || f.kind == FAULT_PARTITION) &&
+        mood == MOOD_LEADERSHIP && chance(d, 40)) {
         static const enum fault_kind second[] = {FAULT_AGENT_KILL, FAULT_HOST_OFF,
                                                  FAULT_FREEZE_AGENT, FAULT_ARBITER_SLOW,
                                                  FAULT_PARTITION};
@@ -232,12 +235,14 @@ static void draw_config(struct draw *d, struct world_params *p) {
     struct group_config *g = &p->group;
     group_config_default(g);
     member_config_default(&p->member);
-    uint64_t anchor = prng_below(&d->prng, 100);
-    g->anchor = anchor < 35 ? ANCHOR_NONE : anchor < 47 ? ANCHOR_MARK : ANCHOR_ARBITER;
-    if (g->anchor == ANCHOR_ARBITER && p->n_hosts < 3 && chance(d, 70))
+    uint64_t leadership = prng_below(&d->prng, 100);
+    g->leadership = leadership < 35   ? LEADERSHIP_NONE
+                    : leadership < 47 ? LEADERSHIP_LEADER_FILE
+                                      : LEADERSHIP_ARBITER;
+    if (g->leadership == LEADERSHIP_ARBITER && p->n_hosts < 3 && chance(d, 70))
         p->n_hosts += 2;
     uint32_t most = p->n_hosts;
-    if (g->anchor == ANCHOR_ARBITER && most > 1 && chance(d, 75))
+    if (g->leadership == LEADERSHIP_ARBITER && most > 1 && chance(d, 75))
         most--; /* so that others can go on */
     g->min_nodes = (uint32_t)between(d, 1, most);
     g->max_nodes = (uint32_t)between(d, g->min_nodes, p->n_hosts);
@@ -294,7 +299,7 @@ static void set_bounds(struct world_params *p, uint64_t calm_ns) {
                     (p->work_ns + g->form_timeout_ns + g->regroup_wait_ns + patience +
                      32 * g->restart_backoff_ns + 8 * g->crash_loop_ns + g->hold_ns +
                      10 * NS_PER_S);
-    if (g->anchor == ANCHOR_ARBITER) {
+    if (g->leadership == LEADERSHIP_ARBITER) {
         /* A leader is found: 2 (lease + margin) and a random part, twice if one dies of it; old
          * leases run out with the arbiter's; then a group forms as ever. */
         p->recover_ns = 4 * patience + 30 * NS_PER_S + g->arbiter_lease_ns + g->regroup_wait_ns +
@@ -317,13 +322,13 @@ void world_params_random(struct world_params *ret, uint64_t seed) {
     p.delay_min_ns = between(&d, 20 * NS_PER_US, NS_PER_MS);
     p.delay_max_ns = p.delay_min_ns + (chance(&d, 30) ? ms(&d, 1, 80) : ms(&d, 0, 2));
     p.work_ns = ms(&d, 200, 15000);
-    if (p.group.anchor == ANCHOR_ARBITER && chance(&d, 60))
+    if (p.group.leadership == LEADERSHIP_ARBITER && chance(&d, 60))
         p.work_ns = chance(&d, 15) ? ms(&d, 100000, 250000) : ms(&d, 5000, 40000);
     p.says_gone = chance(&d, 30);
     p.noise_ns = chance(&d, 50) ? ms(&d, 50, 1500) : 0;
     enum mood mood = (enum mood)prng_below(&d.prng, MOOD_COUNT);
-    if (p.group.anchor != ANCHOR_NONE && chance(&d, 40))
-        mood = MOOD_ANCHOR;
+    if (p.group.leadership != LEADERSHIP_NONE && chance(&d, 40))
+        mood = MOOD_LEADERSHIP;
     p.calm_network = mood == MOOD_WORKERS || mood == MOOD_NODES;
     /* 1 % is what the rules must stand; real clocks, which the first cause depends on, keep
      * 100 ppm. */
@@ -335,7 +340,7 @@ void world_params_random(struct world_params *ret, uint64_t seed) {
         p.rate_ppm[h] = (int64_t)between(&d, 0, (uint64_t)(2 * rate)) - rate;
     }
     uint64_t calm_ns = ms(&d, 3000, 40000);
-    bool dense = p.group.anchor != ANCHOR_NONE && chance(&d, 30); /* blow upon blow */
+    bool dense = p.group.leadership != LEADERSHIP_NONE && chance(&d, 30); /* blow upon blow */
     if (dense)
         calm_ns = ms(&d, 6000, 15000);
     for (uint32_t h = 0; h < p.n_hosts; h++) {
@@ -346,7 +351,7 @@ void world_params_random(struct world_params *ret, uint64_t seed) {
     uint64_t n = dense ? between(&d, 6, 16) : prng_below(&d.prng, 13);
     for (uint64_t i = 0; i < n; i++)
         draw_fault(&d, &p, mood, calm_ns);
-    if (p.group.anchor == ANCHOR_ARBITER && room(&p) && chance(&d, 8)) {
+    if (p.group.leadership == LEADERSHIP_ARBITER && room(&p) && chance(&d, 8)) {
         struct fault f = {.kind = FAULT_ARBITER_EMPTIED};
         draw_args(&d, &p, &f);
         (void)world_params_fault(&p, f.kind, between(&d, 0, calm_ns), 0, f.arg, f.arg2);

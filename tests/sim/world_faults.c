@@ -61,7 +61,7 @@ static const char *const mutant_names[MUTANT_COUNT] = {
     [MUTANT_ECHO_NOW] = "an old echo counts as one of now",
     [MUTANT_ECHO_ALL] = "any node's echo is the first successor's",
     [MUTANT_NO_ARBITER_TERM] = "a silent arbiter agrees",
-    [MUTANT_NO_MARK_TERM] = "leases do not hang on the mark",
+    [MUTANT_NO_LEADER_FILE_TERM] = "leases do not hang on the mark",
     [MUTANT_ANY_LEASE] = "START with another leader's lease",
     [MUTANT_EARLY_CLOSED] = "CLOSED before the arbiter has it",
     [MUTANT_HAS_LEADER] = "a claim by one that has a leader",
@@ -70,7 +70,7 @@ static const char *const mutant_names[MUTANT_COUNT] = {
     [MUTANT_FORGET] = "a new leader forgets the counters",
     [MUTANT_DEAF] = "a leader hears of no higher epoch",
     [MUTANT_SAME_EPOCH] = "the endpoint founds one epoch twice",
-    [MUTANT_OLD_MARK] = "the endpoint does not wait for the mark",
+    [MUTANT_OLD_LEADER_FILE] = "the endpoint does not wait for the mark",
     [MUTANT_LEAVES_RUNNING] = "a leader leaves while others run",
     [MUTANT_ALL_VACANT] = "every epoch is vacant",
     [MUTANT_ALL_IDLE] = "every epoch is idle",
@@ -130,19 +130,21 @@ static void freeze(struct world *w, const struct fault *f) {
     world_plan(w, ITEM_THAW_HOST, NULL, (uint64_t)f->arg)->local = f->host;
 }
 
-/* A fixed leader has one life, unless a mark tells the next of the one before. `again`: it was
- * killed; another start is a user's, who does not start what has ended. */
+/* A fixed leader has one life, unless a leader file tells the next of the one before. `again`: it
+ * was killed; another start is a user's, who does not start what has ended. */
 void fault_boots(struct world *w, uint32_t host, bool again) {
     struct life *l = node_newest(w, host);
     struct host *h = &w->hosts[host];
-    if (l != NULL && host == 0 && w->p.group.anchor == ANCHOR_NONE) {
+    if (l != NULL && host == 0 && w->p.group.leadership == LEADERSHIP_NONE) {
         h->up = true;
         return;
     }
-    if (l != NULL && !l->process && !again && host == 0 && w->mark.outcome != OUTCOME_NONE)
+    if (l != NULL && !l->process && !again && host == 0 && w->leader_file.outcome != OUTCOME_NONE)
         return;
-    if (l != NULL && !h->up && !again && host == 0 && w->p.group.anchor == ANCHOR_MARK)
-        return; /* it comes back in its own time, which is longer than a lease: the mark is lost */
+    if (l != NULL && !h->up && !again && host == 0 &&
+        w->p.group.leadership == LEADERSHIP_LEADER_FILE)
+        return; /* it comes back in its own time, which is longer than a lease: the leader file is
+                   lost */
     h->up = true;
     if (l == NULL || !l->process)
         (void)node_boot(w, host);

@@ -129,7 +129,7 @@ static void kill_and_watch(struct world *w, struct life *l) {
 
 void launcher_fence(struct world *w, struct life *l) {
     begin_ending(w, l);
-    world_mark(w, MARK_FENCED, l->host);
+    world_leader_file(w, LEADER_FILE_FENCED, l->host);
     if (w->p.mutant != MUTANT_NO_FENCE)
         kill_and_watch(w, l);
 }
@@ -264,7 +264,7 @@ static void on_exit_seen(struct world *w, const struct item *it) {
         int place = g == NULL ? -1 : oracle_member_place(g, l->incarnation);
         if (place >= 0)
             g->finished[place] = true;
-        world_mark(w, MARK_FINISHED, l->host);
+        world_leader_file(w, LEADER_FILE_FINISHED, l->host);
         node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_SUCCEEDED, .generation = it->generation});
     }
 }
@@ -276,7 +276,7 @@ static void on_all_gone(struct world *w, struct item *it) {
     l->said_all_gone = true;
     if (w->p.mutant != MUTANT_KEEP_WORKERS)
         l->spawned = l->stopping = false;
-    world_mark(w, MARK_GONE, l->host);
+    world_leader_file(w, LEADER_FILE_GONE, l->host);
     node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
 }
 

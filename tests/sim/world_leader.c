@@ -68,7 +68,7 @@ static void group_event(struct world *w, struct life *l, struct group_event *e) 
 
 /* ---- a leader begins ---- */
 
-static void mutate_config(const struct world *w, struct group_config *c, struct estate *e) {
+static void mutate_config(const struct world *w, struct group_config *c, struct handover *e) {
     if (w->p.mutant == MUTANT_NO_MARGIN)
         c->margin_ns = 0;
     if (w->p.mutant == MUTANT_END_AT_ONCE)
@@ -86,13 +86,13 @@ static void mutate_config(const struct world *w, struct group_config *c, struct 
     if (w->p.mutant == MUTANT_FORMS_IDLE)
         c->idle = false;
     if (w->p.mutant != MUTANT_NONE && c->idle)
-        c->estate = NULL; /* of which an honest member knows nothing then */
-    if (w->p.mutant == MUTANT_NO_WAIT && c->anchor == ANCHOR_ARBITER)
+        c->handover = NULL; /* of which an honest member knows nothing then */
+    if (w->p.mutant == MUTANT_NO_WAIT && c->leadership == LEADERSHIP_ARBITER)
         c->not_before_ns = c->absent_until_ns = 0;
-    if (w->p.mutant == MUTANT_FORGET && c->estate != NULL) {
-        *e = *c->estate;
+    if (w->p.mutant == MUTANT_FORGET && c->handover != NULL) {
+        *e = *c->handover;
         e->restarts_used = e->losses = 0;
-        c->estate = e;
+        c->handover = e;
     }
 }
 
@@ -104,7 +104,7 @@ void leader_new(struct world *w, struct life *l, const struct member_lead *lead)
         return;
     }
     struct group_config config = w->p.group;
-    struct estate estate;
+    struct handover handover;
     config.leader_incarnation = l->incarnation;
     config.heartbeat_ns = w->p.member.heartbeat_ns;
     node_peer(l, &config.self);
@@ -114,11 +114,11 @@ void leader_new(struct world *w, struct life *l, const struct member_lead *lead)
         config.not_before_ns = lead->not_before_ns;
         config.absent_until_ns = lead->absent_until_ns;
         config.old_leader = lead->old_leader;
-        config.estate = lead->estate;
-    } else if (config.anchor == ANCHOR_MARK) {
-        mark_found(w, l, &config);
+        config.handover = lead->handover;
+    } else if (config.leadership == LEADERSHIP_LEADER_FILE) {
+        leader_file_found(w, l, &config);
     }
-    mutate_config(w, &config, &estate);
+    mutate_config(w, &config, &handover);
     struct leadership *led = &l->lead;
     led->version++;
     led->done = led->closed = led->started_any = false;
@@ -126,7 +126,7 @@ void leader_new(struct world *w, struct life *l, const struct member_lead *lead)
     led->job = w->job;
     led->epoch = config.epoch;
     led->is_first = config.epoch == 1;
-    led->inherited = lead != NULL && lead->estate != NULL ? lead->estate->restarts_used : 0;
+    led->inherited = lead != NULL && lead->handover != NULL ? lead->handover->restarts_used : 0;
     led->undisturbed_since_ns = w->now_ns;
     led->record = (struct arbiter_record){0};
     if (group_new(&config, world_clock(w, l->host), &led->group) < 0) {
@@ -136,7 +136,7 @@ void leader_new(struct world *w, struct life *l, const struct member_lead *lead)
     led->restarts_used = group_restarts_used(led->group);
     oracle_leads(w, l);
     group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_TIME});
-    l->callers = CALLERS_SERVED;
+    l->join_policy = JOIN_POLICY_SERVED;
     for (struct conn *c = w->conns; c != NULL; c = c->next)
         if (c->leader == l && c->parked != NULL) {
             struct word *word = c->parked;
@@ -165,23 +165,23 @@ static void redirect(struct world *w, struct conn *c, uint32_t epoch,
     net_close_leader(w, c);
 }
 
-void leader_callers(struct world *w, struct life *l, const struct member_effect *e) {
-    static const char *const names[] = {[CALLERS_SENT_AWAY] = "sends callers away",
-                                        [CALLERS_PARKED] = "parks callers",
-                                        [CALLERS_REDIRECTED] = "redirects callers",
-                                        [CALLERS_SERVED] = "serves callers"};
-    world_trace(w, "%u.%u %s", l->host, l->index, names[e->callers]);
-    l->callers = e->callers;
-    l->callers_peer = e->peer;
-    l->callers_epoch = e->epoch;
-    if (e->callers == CALLERS_SERVED && l->lead.group == NULL)
+void leader_join_policy(struct world *w, struct life *l, const struct member_effect *e) {
+    static const char *const names[] = {[JOIN_POLICY_SENT_AWAY] = "sends callers away",
+                                        [JOIN_POLICY_PARKED] = "parks callers",
+                                        [JOIN_POLICY_REDIRECTED] = "redirects callers",
+                                        [JOIN_POLICY_SERVED] = "serves callers"};
+    world_trace(w, "%u.%u %s", l->host, l->index, names[e->join_policy]);
+    l->join_policy = e->join_policy;
+    l->join_policy_peer = e->peer;
+    l->join_policy_epoch = e->epoch;
+    if (e->join_policy == JOIN_POLICY_SERVED && l->lead.group == NULL)
         world_broken(w, "%u.%u is to serve callers, and has no group", l->host, l->index);
     for (struct conn *c = w->conns; c != NULL; c = c->next) {
         if (c->leader != l || c->parked == NULL || !c->leader_open)
             continue;
-        if (e->callers == CALLERS_SENT_AWAY)
+        if (e->join_policy == JOIN_POLICY_SENT_AWAY)
             send_away(w, c);
-        else if (e->callers == CALLERS_REDIRECTED)
+        else if (e->join_policy == JOIN_POLICY_REDIRECTED)
             redirect(w, c, e->epoch, &e->peer);
     }
 }
@@ -247,9 +247,9 @@ static void on_join(struct world *w, struct conn *c, struct word *word) {
     bool serves = l->lead.group != NULL;
     if (world_is_fixed(w) && !serves) {
         net_close_leader(w, c);
-    } else if (serves && (world_is_fixed(w) || l->callers == CALLERS_SERVED)) {
+    } else if (serves && (world_is_fixed(w) || l->join_policy == JOIN_POLICY_SERVED)) {
         serve(w, c, word);
-    } else if (l->callers == CALLERS_PARKED) {
+    } else if (l->join_policy == JOIN_POLICY_PARKED) {
         struct word *kept = word_new(WORD_JOIN);
         kept->join = word->join;
         c->parked = kept;
@@ -257,8 +257,8 @@ static void on_join(struct world *w, struct conn *c, struct word *word) {
             forge_loss(w, l);
         node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_CALLER,
                                                 .caller = c->node->incarnation});
-    } else if (l->callers == CALLERS_REDIRECTED && w->p.mutant != MUTANT_HAS_LEADER) {
-        redirect(w, c, l->callers_epoch, &l->callers_peer);
+    } else if (l->join_policy == JOIN_POLICY_REDIRECTED && w->p.mutant != MUTANT_HAS_LEADER) {
+        redirect(w, c, l->join_policy_epoch, &l->join_policy_peer);
     } else {
         if (w->p.mutant == MUTANT_HAS_LEADER)
             forge_loss(w, l);
@@ -298,7 +298,8 @@ static void on_renew(struct world *w, struct life *l, uint64_t node, const struc
         forge_echo(w, l, world_clock(w, l->host));
     if (w->p.mutant == MUTANT_ECHO_ALL && renew->leader_clock_ns > 0)
         forge_echo(w, l, renew->leader_clock_ns);
-    if (w->p.mutant == MUTANT_NO_MARK_TERM && w->p.group.anchor == ANCHOR_MARK)
+    if (w->p.mutant == MUTANT_NO_LEADER_FILE_TERM &&
+        w->p.group.leadership == LEADERSHIP_LEADER_FILE)
         group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_TOUCHED,
                                                 .touched_ns = world_clock(w, l->host)});
     group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_RENEW, .node = node,
@@ -339,7 +340,7 @@ void leader_word(struct world *w, struct conn *c, struct word *word) {
     case WORD_DESIRED:
     case WORD_LEASE:
     case WORD_NAMED:
-    case WORD_ESTATE:
+    case WORD_HANDOVER:
     case WORD_REDIRECT: break;
     }
     assert_not_reached();
@@ -413,8 +414,8 @@ static void name(struct world *w, struct life *l, uint64_t node) {
     net_to_node(w, c, word);
     if (!group_is_successor(l->lead.group, node))
         return;
-    word = word_new(WORD_ESTATE);
-    group_estate(l->lead.group, &word->estate);
+    word = word_new(WORD_HANDOVER);
+    group_handover(l->lead.group, &word->handover);
     net_to_node(w, c, word);
 }
 
@@ -422,7 +423,7 @@ static void forget(struct world *w, struct life *l, uint64_t node) {
     struct conn *c = conn_of(w, l, node);
     struct life *lost = node_of(w, node);
     world_trace(w, "leader %u.%u forgets %u.%u", l->host, l->index, lost->host, lost->index);
-    world_mark(w, MARK_LOST, lost->host);
+    world_leader_file(w, LEADER_FILE_LOST, lost->host);
     oracle_node_lost(w, l, lost);
     if (c != NULL)
         net_close_leader(w, c);
@@ -454,7 +455,7 @@ static void drop_stores(struct world *w, const struct life *l) {
 
 static void deposed(struct world *w, struct life *l, uint32_t epoch) {
     world_trace(w, "leader %u.%u is deposed by epoch %u", l->host, l->index, epoch);
-    world_mark(w, MARK_DEPOSED, l->host);
+    world_leader_file(w, LEADER_FILE_DEPOSED, l->host);
     oracle_deposed(w, l);
     struct rdzv_peer peer = {0};
     if (l->lead.record.epoch >= epoch && !l->lead.record.closed && !l->lead.record.vacant)
@@ -514,7 +515,7 @@ static void obey_one(struct world *w, struct life *l, const struct group_effect 
         break;
     case GROUP_EFFECT_NAME: name(w, l, e->node); break;
     case GROUP_EFFECT_ARBITER: arbiter_asked(w, l, e->request, true); break;
-    case GROUP_EFFECT_TOUCH: mark_touch(w, l, e->outcome); break;
+    case GROUP_EFFECT_TOUCH: leader_file_touch(w, l, e->outcome); break;
     case GROUP_EFFECT_DEPOSED: deposed(w, l, e->epoch); break;
     case GROUP_EFFECT_ANSWER:
         if (e->reason == NULL || e->reason[0] == '\0')

@@ -28,7 +28,7 @@ static size_t size_of(enum word_kind kind) {
     case WORD_DESIRED: return WITH(desired);
     case WORD_LEASE: return WITH(lease);
     case WORD_NAMED: return WITH(named);
-    case WORD_ESTATE: return WITH(estate);
+    case WORD_HANDOVER: return WITH(handover);
     case WORD_REDIRECT: return WITH(redirect);
     case WORD_LEAVE:
     case WORD_END: return WITH(kind);
@@ -44,8 +44,8 @@ struct word *word_new(enum word_kind kind) {
 }
 
 void word_free(struct word *word) {
-    if (word != NULL && word->kind == WORD_ESTATE)
-        estate_fini(&word->estate);
+    if (word != NULL && word->kind == WORD_HANDOVER)
+        handover_fini(&word->handover);
     free(word);
 }
 
@@ -66,7 +66,7 @@ bool net_open(const struct world *w, uint32_t from, uint32_t to) {
     return from == to || w->now_ns >= w->blocked_until_ns[from][to];
 }
 
-static bool both_ways(const struct world *w, uint32_t a, uint32_t b) {
+static bool both_reachability(const struct world *w, uint32_t a, uint32_t b) {
     return net_open(w, a, b) && net_open(w, b, a);
 }
 
@@ -213,7 +213,7 @@ void net_connect(struct world *w, struct life *l, struct life *target, bool soon
 
 static void leaves(struct world *w, struct life *l, struct life *target) {
     uint32_t to = target == NULL ? 0 : target->host;
-    if (both_ways(w, l->host, to) && host_running(w, to))
+    if (both_reachability(w, l->host, to) && host_running(w, to))
         plan_connect(w, ITEM_CONNECT_ARRIVES, l, target, delay(w, l->host, to));
     else
         plan_connect(w, ITEM_CONNECT_FAILED, l, target, CONNECT_TIMEOUT_NS);
@@ -302,7 +302,7 @@ void net_probe(struct world *w, struct life *asker, struct life *target, enum pr
 static enum probe_result probe_answer(const struct world *w, const struct life *asker,
                                       const struct life *target) {
     const struct host *h = &w->hosts[target->host];
-    if (!both_ways(w, asker->host, target->host) || !h->up || h->frozen)
+    if (!both_reachability(w, asker->host, target->host) || !h->up || h->frozen)
         return PROBE_UNKNOWN;
     if (!target->listener)
         return PROBE_GONE; /* refused, or by now another's */

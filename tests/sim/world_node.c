@@ -58,9 +58,9 @@ void node_event(struct world *w, struct life *l, struct member_event *e) {
     e->now_ns = world_clock(w, l->host);
     w->coverage->member_events[e->kind]++;
     enum member_state before = member_state(l->member);
-    enum member_seat seat = member_seat(l->member);
+    enum member_election election = member_election(l->member);
     member_step(l->member, e, &l->update);
-    oracle_member_stepped(w, l, before, seat);
+    oracle_member_stepped(w, l, before, election);
     obey(w, l);
 }
 
@@ -71,7 +71,7 @@ struct life *node_boot(struct world *w, uint32_t host) {
     *l = (struct life){.index = w->n_lives++, .host = host, .process = true, .listener = true};
     l->incarnation = prng_next(&w->prng) | 1;
     l->guard_end_ns = TIME_NEVER;
-    l->callers = CALLERS_SENT_AWAY;
+    l->join_policy = JOIN_POLICY_SENT_AWAY;
     l->lead.newest = -1;
     l->job = w->job;
     world_trace(w, "%u.%u boots", l->host, l->index);
@@ -165,8 +165,12 @@ static void on_lease(struct world *w, struct life *l, const struct lease *lease)
 }
 
 static const char *const word_names[] = {
-    [WORD_WELCOME] = "WELCOME", [WORD_REFUSED] = "REFUSED",   [WORD_DESIRED] = "the desired state",
-    [WORD_NAMED] = "NAMED",     [WORD_ESTATE] = "the estate", [WORD_REDIRECT] = "REDIRECT",
+    [WORD_WELCOME] = "WELCOME",
+    [WORD_REFUSED] = "REFUSED",
+    [WORD_DESIRED] = "the desired state",
+    [WORD_NAMED] = "NAMED",
+    [WORD_HANDOVER] = "the estate",
+    [WORD_REDIRECT] = "REDIRECT",
     [WORD_END] = "the end",
 };
 
@@ -184,9 +188,10 @@ void node_word(struct world *w, struct life *l, struct conn *c, struct word *wor
         node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_NAMED,
                                                 .successors = &word->named});
         break;
-    case WORD_ESTATE:
-        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_ESTATE,
-                                                .estate = &word->estate});
+    case WORD_HANDOVER:
+        node_event(
+            w, l,
+            &(struct member_event){.kind = MEMBER_EVENT_HANDOVER, .handover = &word->handover});
         break;
     case WORD_REFUSED:
     case WORD_REDIRECT:
@@ -221,7 +226,7 @@ static void ended(struct world *w, struct life *l) {
     const struct member_end *end = member_end(l->member);
     world_trace(w, "%u.%u ends (%d): %s", l->host, l->index, (int)end->kind, end->reason);
     w->coverage->ends[end->kind]++;
-    world_mark(w, MARK_ENDED, l->host);
+    world_leader_file(w, LEADER_FILE_ENDED, l->host);
     oracle_node_ended(w, l);
     if (node_has_workers(l) && !l->unkillable)
         world_broken(w, "I5: agent %u.%u ends and leaves workers behind", l->host, l->index);
@@ -289,7 +294,7 @@ static void obey_one(struct world *w, struct life *l, const struct member_effect
     case MEMBER_EFFECT_HANG_UP: net_hang_up(w, l); break;
     case MEMBER_EFFECT_ARBITER: arbiter_asked(w, l, e->request, false); break;
     case MEMBER_EFFECT_LEAD: leader_new(w, l, &e->lead); break;
-    case MEMBER_EFFECT_CALLERS: leader_callers(w, l, e); break;
+    case MEMBER_EFFECT_JOIN_POLICY: leader_join_policy(w, l, e); break;
     case MEMBER_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }
@@ -344,7 +349,7 @@ void node_host_off(struct world *w, uint32_t host) {
     w->hosts[host].up = false;
     w->hosts[host].frozen = false;
     if (host == 0)
-        w->mark.there = false;
+        w->leader_file.there = false;
     for (unsigned i = 0; i < w->n_lives; i++) {
         struct life *l = &w->lives[i];
         if (l->host != host)

@@ -18,15 +18,15 @@ static bool member_way(enum member_state from, enum member_state to, int moves) 
     return false;
 }
 
-static void note_seat_move(struct world *w, const struct life *l, enum member_seat before) {
-    enum member_seat after = member_seat(l->member);
-    w->coverage->member_seats[after]++;
+static void note_election_move(struct world *w, const struct life *l, enum member_election before) {
+    enum member_election after = member_election(l->member);
+    w->coverage->member_elections[after]++;
     if (before == after)
         return;
-    world_trace(w, "%u.%u: seat %s -> %s", l->host, l->index, member_seat_name(before),
-                member_seat_name(after));
-    if (member_seat_may_move(before, after))
-        w->coverage->seat_moves[before][after]++;
+    world_trace(w, "%u.%u: seat %s -> %s", l->host, l->index, member_election_name(before),
+                member_election_name(after));
+    if (member_election_may_move(before, after))
+        w->coverage->election_moves[before][after]++;
 }
 
 /* What a node knows only grows. */
@@ -48,7 +48,7 @@ static void check_growth(struct world *w, struct life *l) {
 }
 
 void oracle_member_stepped(struct world *w, struct life *l, enum member_state before,
-                           enum member_seat seat_before) {
+                           enum member_election election_before) {
     enum member_state after = member_state(l->member);
     w->coverage->member_states[after]++;
     if (before != after) {
@@ -60,7 +60,7 @@ void oracle_member_stepped(struct world *w, struct life *l, enum member_state be
             world_broken(w, "a member went from %s to %s", member_state_name(before),
                          member_state_name(after));
     }
-    note_seat_move(w, l, seat_before);
+    note_election_move(w, l, election_before);
     check_growth(w, l);
     if (after == MEMBER_PREPARING) {
         struct group_info *g = oracle_group(w, member_generation(l->member));
@@ -106,7 +106,7 @@ static void check_one_group(struct world *w, struct life *l) {
 
 void oracle_worker_starts(struct world *w, struct life *l) {
     world_trace(w, "%u.%u starts workers of %u.%u", l->host, l->index, G(l->generation));
-    world_mark(w, MARK_STARTED, l->host);
+    world_leader_file(w, LEADER_FILE_STARTED, l->host);
     check_one_group(w, l);
     if (!world_is_fixed(w) && w->record.closed)
         world_broken(w, "I9: %u.%u starts workers after the job was closed", l->host, l->index);
@@ -177,8 +177,10 @@ void oracle_node_ended(struct world *w, const struct life *l) {
         if (leader != NULL && undisturbed(w, leader, l, patience) && !full)
             world_broken(w, "I7: %u.%u gave up a leader that was there all the time", l->host,
                          l->index);
-    } else if (w->record.closed && !w->was_emptied && w->now_ns > w->troubled_until_ns + patience + 20 * NS_PER_S &&
-               w->now_ns > world_when(w, MARK_CLOSED_THERE, WORLD_HOSTS_MAX, 0) + 10 * NS_PER_S) {
+    } else if (w->record.closed && !w->was_emptied &&
+               w->now_ns > w->troubled_until_ns + patience + 20 * NS_PER_S &&
+               w->now_ns >
+                   world_when(w, LEADER_FILE_CLOSED_THERE, WORLD_HOSTS_MAX, 0) + 10 * NS_PER_S) {
         world_broken(w, "I9: %u.%u gave up, and the arbiter has the outcome", l->host, l->index);
     }
 }
@@ -217,7 +219,8 @@ void oracle_recovered(struct world *w) {
 void oracle_ruin_over(struct world *w) {
     const struct group_config *c = &w->p.group;
     uint64_t bound = c->lease_ns + c->margin_ns + 10 * NS_PER_S;
-    uint64_t since = MAX2(w->troubled_until_ns, world_when(w, MARK_EMPTIED, WORLD_HOSTS_MAX, 0));
+    uint64_t since =
+        MAX2(w->troubled_until_ns, world_when(w, LEADER_FILE_EMPTIED, WORLD_HOSTS_MAX, 0));
     if (w->now_ns < since + bound + bound / 50) {
         world_plan(w, ITEM_RUIN_OVER, NULL, since + bound + bound / 50 - w->now_ns);
         return;
@@ -228,7 +231,7 @@ void oracle_ruin_over(struct world *w) {
             !l->frozen)
             world_broken(w, "I7: %u.%u goes on without the arbiter's data (%s, %s)", l->host,
                          l->index, member_state_name(member_state(l->member)),
-                         member_seat_name(member_seat(l->member)));
+                         member_election_name(member_election(l->member)));
     }
 }
 

@@ -45,7 +45,7 @@ void oracle_speaks(struct world *w, struct life *l, uint32_t epoch) {
 void oracle_leads(struct world *w, struct life *l) {
     w->coverage->leaderships++;
     world_trace(w, "%u.%u LEADS epoch %u", l->host, l->index, l->lead.epoch);
-    world_mark(w, MARK_LEADS, l->host);
+    world_leader_file(w, LEADER_FILE_LEADS, l->host);
     oracle_speaks(w, l, l->lead.epoch);
 }
 
@@ -169,7 +169,7 @@ static void new_group(struct world *w, struct life *l) {
     if (generation_is_none(now) || generation_compare(now, last) == 0)
         return;
     if (newest == NULL && oracle_group(w, now) != NULL && now.epoch < l->lead.epoch)
-        return; /* the one that its estate tells of */
+        return; /* the one that its handover tells of */
     if (generation_compare(now, last) < 0 || now.epoch > l->lead.epoch ||
         w->owners[now.epoch] != l->incarnation || oracle_group(w, now) != NULL) {
         world_broken(w, "I1: %u.%u forms %u.%u after %u.%u", l->host, l->index, G(now), G(last));
@@ -192,7 +192,7 @@ static void new_group(struct world *w, struct life *l) {
     g->n_nodes = (uint32_t)group_members(l->lead.group, g->members, WORLD_HOSTS_MAX + 1);
     check_size(w, g, g->n_nodes);
     check_stalls(w, l);
-    world_mark(w, MARK_FORMED, l->host);
+    world_leader_file(w, LEADER_FILE_FORMED, l->host);
 }
 
 /* ---- the budget ---- */
@@ -354,7 +354,7 @@ static void check_given_up(struct world *w, const struct group_info *g, const st
 static void closed(struct world *w, struct life *l) {
     l->lead.closed = true;
     enum outcome outcome = group_outcome(l->lead.group);
-    world_mark(w, MARK_LEADER_CLOSED, l->host);
+    world_leader_file(w, LEADER_FILE_LEADER_CLOSED, l->host);
     if (world_is_fixed(w))
         closed_with(w, l, outcome);
     struct group_info *g = charged_group(w, l);
@@ -364,7 +364,7 @@ static void closed(struct world *w, struct life *l) {
         return; /* nobody is left to be told */
     if (d.kind == DESIRED_CLOSED && d.outcome != outcome)
         world_broken(w, "the group is closed, but nodes are told something else");
-    if (d.kind != DESIRED_CLOSED && world_is_fixed(w) && w->p.group.anchor == ANCHOR_NONE)
+    if (d.kind != DESIRED_CLOSED && world_is_fixed(w) && w->p.group.leadership == LEADERSHIP_NONE)
         world_broken(w, "the group is closed, and nodes are not told");
     if (outcome == OUTCOME_SUCCESS) {
         for (uint32_t i = 0; g != NULL && i < g->n_nodes; i++)
@@ -428,8 +428,8 @@ void oracle_closed_told(struct world *w, struct life *l, const struct desired *d
             world_broken(w, "I9: %u.%u tells CLOSED(%d), and the arbiter does not have it", l->host,
                          l->index, (int)d->outcome);
         closed_with(w, l, d->outcome);
-    } else if (w->p.group.anchor == ANCHOR_MARK && w->mark.outcome != d->outcome &&
-               !world_has_fault(&w->p, FAULT_TOUCH_FAILS)) {
+    } else if (w->p.group.leadership == LEADERSHIP_LEADER_FILE &&
+               w->leader_file.outcome != d->outcome && !world_has_fault(&w->p, FAULT_TOUCH_FAILS)) {
         world_broken(w, "I9: CLOSED is told before the mark has it");
     }
     if (!job->told)

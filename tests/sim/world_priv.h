@@ -1,7 +1,7 @@
 /* The inside of a world, shared by world.c (time), world_net.c (connections, probes), world_node.c
  * (agents and their members), world_launcher.c (launchers, guardians, workers), world_leader.c
- * (groups), world_arbiter.c (arbiter and mark), world_crowd.c, world_faults.c, world_oracle.c,
- * world_oracle_cause.c and world_oracle_group.c. */
+ * (groups), world_arbiter.c (arbiter and leader file), world_crowd.c, world_faults.c,
+ * world_oracle.c, world_oracle_cause.c and world_oracle_group.c. */
 #pragma once
 
 #include "world.h"
@@ -9,10 +9,19 @@
 struct life;
 
 enum word_kind {
-    WORD_JOIN = 1, WORD_REPORT, WORD_RENEW, WORD_LEAVE, WORD_ECHO,   /* to the leader */
-    WORD_WELCOME, WORD_REFUSED, WORD_DESIRED, WORD_LEASE,            /* to a node */
-    WORD_NAMED, WORD_ESTATE, WORD_REDIRECT,
-    WORD_END,                                                        /* of the connection; both ways */
+    WORD_JOIN = 1,
+    WORD_REPORT,
+    WORD_RENEW,
+    WORD_LEAVE,
+    WORD_ECHO, /* to the leader */
+    WORD_WELCOME,
+    WORD_REFUSED,
+    WORD_DESIRED,
+    WORD_LEASE, /* to a node */
+    WORD_NAMED,
+    WORD_HANDOVER,
+    WORD_REDIRECT,
+    WORD_END, /* of the connection; both ways */
 };
 
 struct word {
@@ -37,7 +46,7 @@ struct word {
         } refused;
         struct desired desired;
         struct successors named;
-        struct estate estate; /* its members are the word's own */
+        struct handover handover; /* its members are the word's own */
         struct {
             uint32_t epoch;
             struct rdzv_peer peer;
@@ -77,7 +86,7 @@ struct leadership {
     unsigned job;
     uint32_t epoch;      /* of the newest word */
     bool is_first;       /* it began with epoch 1 */
-    uint32_t restarts_used, inherited; /* as its estate had them */
+    uint32_t restarts_used, inherited; /* as its handover had them */
     int newest;          /* in world.groups; -1: formed none yet */
     struct arbiter_record record; /* as last heard */
     uint64_t undisturbed_since_ns;
@@ -109,9 +118,9 @@ struct life {
     unsigned job;         /* of that leader */
 
     /* Its listener. */
-    enum member_callers callers;
-    struct rdzv_peer callers_peer;
-    uint32_t callers_epoch;
+    enum member_join_policy join_policy;
+    struct rdzv_peer join_policy_peer;
+    uint32_t join_policy_epoch;
     struct leadership lead;
     unsigned n_requests; /* of the arbiter, under way */
     bool knows_arbiter;  /* has seen an epoch there */
@@ -150,20 +159,39 @@ struct host {
 };
 
 enum item_kind {
-    ITEM_WORD_TO_LEADER = 1, ITEM_WORD_TO_NODE, ITEM_CONNECT_LEAVES, ITEM_CONNECT_ARRIVES,
-    ITEM_CONNECT_FAILED, ITEM_TIMER, ITEM_GROUP_TIMER, ITEM_PROBE, ITEM_PROBE_ANSWER,
-    ITEM_PREPARED, ITEM_PREPARE_FAILED, ITEM_SPAWN_FAILED, ITEM_GRACE_OVER, ITEM_ALL_GONE,
+    ITEM_WORD_TO_LEADER = 1,
+    ITEM_WORD_TO_NODE,
+    ITEM_CONNECT_LEAVES,
+    ITEM_CONNECT_ARRIVES,
+    ITEM_CONNECT_FAILED,
+    ITEM_TIMER,
+    ITEM_GROUP_TIMER,
+    ITEM_PROBE,
+    ITEM_PROBE_ANSWER,
+    ITEM_PREPARED,
+    ITEM_PREPARE_FAILED,
+    ITEM_SPAWN_FAILED,
+    ITEM_GRACE_OVER,
+    ITEM_ALL_GONE,
     ITEM_UNKILLABLE,
-    ITEM_EXIT_SEEN,                      /* the agent reaps a worker */
-    ITEM_WORKER_EXIT, ITEM_GROUP_FINISH, /* in the workers */
-    ITEM_GUARD, ITEM_SWEEP,              /* in the guardian */
-    ITEM_STORE, ITEM_FAULT, ITEM_BOOT, ITEM_THAW_AGENT, ITEM_THAW_HOST, ITEM_LEADER_EXIT,
+    ITEM_EXIT_SEEN, /* the agent reaps a worker */
+    ITEM_WORKER_EXIT,
+    ITEM_GROUP_FINISH, /* in the workers */
+    ITEM_GUARD,
+    ITEM_SWEEP, /* in the guardian */
+    ITEM_STORE,
+    ITEM_FAULT,
+    ITEM_BOOT,
+    ITEM_THAW_AGENT,
+    ITEM_THAW_HOST,
+    ITEM_LEADER_EXIT,
     ITEM_DEPOSED,
-    ITEM_ARBITER_HEARS, ITEM_ARBITER_ANSWER, /* a request at the arbiter; its answer at the asker */
-    ITEM_TOUCHED,                            /* the mark was */
-    ITEM_RECOVERED,  /* by now a group runs, if it can */
-    ITEM_RUIN_OVER,  /* by now everybody has ended who knew the arbiter's data */
-    ITEM_FORGED_ACK, /* of a mutant */
+    ITEM_ARBITER_HEARS,
+    ITEM_ARBITER_ANSWER, /* a request at the arbiter; its answer at the asker */
+    ITEM_TOUCHED,        /* the leader file was */
+    ITEM_RECOVERED,      /* by now a group runs, if it can */
+    ITEM_RUIN_OVER,      /* by now everybody has ended who knew the arbiter's data */
+    ITEM_FORGED_ACK,     /* of a mutant */
     ITEM_CROWD_PROBED,
 };
 
@@ -225,13 +253,14 @@ struct group_info {
     uint32_t told_used;      /* restarts at that time */
 };
 
-struct mark {
-    enum world_mark mark;
+struct leader_file {
+    enum world_leader_file leader_file;
     uint32_t host;
     uint64_t at_ns;
 };
 
-/* What the job ended with. After a closed mark the same command may be run again: another job. */
+/* What the job ended with. After a closed leader file the same command may be run again: another
+ * job. */
 struct job {
     bool closed, told;
     enum outcome outcome;
@@ -263,13 +292,13 @@ struct world {
     uint64_t emptied_until_ns; /* what it held is gone; 0: it is not */
     bool other_job;            /* another's is there */
     bool was_emptied;          /* for ever */
-    /* The mark on host 0. */
+    /* The leader file on host 0. */
     struct {
         bool there;
         uint32_t epoch;
         enum outcome outcome;
         uint64_t touched_ns; /* the host's clock */
-    } mark;
+    } leader_file;
     uint64_t touch_fails_until_ns;
     uint64_t owners[WORLD_EPOCHS_MAX]; /* who has spoken as the leader of an epoch */
 
@@ -288,7 +317,7 @@ struct world {
     uint64_t ended_for, ended_for_ns; /* whose worker's death ended the job, and when it died; 0 */
     uint64_t troubled_until_ns; /* by then the last fault that has happened is over */
 
-    struct mark *marks;
+    struct leader_file *marks;
     size_t n_marks, cap_marks;
     bool leader_was_killed;
     char failure[1024];
@@ -303,11 +332,11 @@ uint64_t world_clock(const struct world *w, uint32_t host);
 uint64_t world_when_clock(const struct world *w, uint32_t host, uint64_t clock_ns);
 void world_broken(struct world *w, const char *fmt, ...) _printf_(2, 3);
 void world_trace(struct world *w, const char *fmt, ...) _printf_(2, 3);
-void world_mark(struct world *w, enum world_mark mark, uint32_t host);
+void world_leader_file(struct world *w, enum world_leader_file leader_file, uint32_t host);
 void item_free(struct world *w, struct item *it);
 bool host_running(const struct world *w, uint32_t host); /* up and not frozen */
 static inline bool world_is_fixed(const struct world *w) {
-    return w->p.group.anchor != ANCHOR_ARBITER;
+    return w->p.group.leadership != LEADERSHIP_ARBITER;
 }
 
 /* world_net.c */
@@ -363,7 +392,7 @@ void worker_exits(struct world *w, struct life *l, uint32_t local, int32_t code,
 void leader_new(struct world *w, struct life *l, const struct member_lead *lead);
 void leader_word(struct world *w, struct conn *c, struct word *word);
 void leader_item(struct world *w, struct item *it);
-void leader_callers(struct world *w, struct life *l, const struct member_effect *e);
+void leader_join_policy(struct world *w, struct life *l, const struct member_effect *e);
 void leader_stop(struct world *w, struct life *l);
 void leader_resigns(struct world *w, struct life *l);
 void leader_command(struct world *w, struct life *l, const struct command *command);
@@ -388,8 +417,8 @@ void arbiter_emptied(struct world *w, uint64_t for_ns, bool other_job);
 void arbiter_asked(struct world *w, struct life *l, const struct arbiter_request *request,
                    bool by_group);
 void arbiter_item(struct world *w, struct item *it);
-void mark_found(struct world *w, struct life *l, struct group_config *config);
-void mark_touch(struct world *w, struct life *l, enum outcome outcome);
+void leader_file_found(struct world *w, struct life *l, struct group_config *config);
+void leader_file_touch(struct world *w, struct life *l, enum outcome outcome);
 
 /* world_faults.c */
 void fault_happens(struct world *w, const struct fault *f);
@@ -398,7 +427,7 @@ void fault_boots(struct world *w, uint32_t host, bool again);
 
 /* world_oracle.c: the nodes, every step, the end */
 void oracle_member_stepped(struct world *w, struct life *l, enum member_state before,
-                           enum member_seat seat_before);
+                           enum member_election election_before);
 void oracle_lease_came(struct world *w, struct life *l, const struct lease *lease);
 void oracle_worker_starts(struct world *w, struct life *l);
 void oracle_worker_failed(struct world *w, struct life *l, const struct failure *f,

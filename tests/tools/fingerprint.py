@@ -72,10 +72,10 @@ def things(build, tmp):
         yield f"topo --check-nccl-xml {path.name}", lambda path=path: output([muster, "topo", f"--check-nccl-xml={path}"])
     for words in (["check"], ["check", "--json"], ["version", "-v"]):
         yield f"{' '.join(words)}, masked", lambda words=words: MASK.sub(b"#", output([muster, *words]))
-    run = tmp / "run"
-    run.mkdir(mode=0o700)
     for how in ([], ["--json"]):
-        yield f"status {' '.join(how)}, masked", lambda how=how: MASK.sub(b"#", output(
+        run = tmp / f"run{len(how)}"
+        run.mkdir(mode=0o700)
+        yield f"status {' '.join(how)}, masked", lambda how=how, run=run: MASK.sub(b"#", output(
             [muster, "run", "--no-python", "--nproc-per-node=1", muster, "status", *how], XDG_RUNTIME_DIR=str(run)))
 
 

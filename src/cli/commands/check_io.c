@@ -5,24 +5,25 @@
 
 struct waiting {
     struct loop *loop;
-    struct digest *ret;
+    struct node_summary *ret;
     bool *ret_whole;
 };
 
-static void on_digest(void *arg, const struct digest *d, bool whole) {
+static void on_node_summary(void *arg, const struct node_summary *d, bool whole) {
     struct waiting *w = arg;
     *w->ret = *d;
     *w->ret_whole = whole;
     loop_quit(w->loop);
 }
 
-int check_this_node(const struct digest_config *config, struct digest *ret, bool *ret_whole) {
+int check_this_node(const struct node_summary_config *config, struct node_summary *ret,
+                    bool *ret_whole) {
     _cleanup_(loop_freep) struct loop *loop = NULL;
-    struct digest_gathering *gathering;
+    struct node_summary_gathering *gathering;
     int r = loop_new(&loop);
     struct waiting w = {.loop = loop, .ret = ret, .ret_whole = ret_whole};
     if (r == 0)
-        r = digest_start(loop, config, on_digest, &w, &gathering);
+        r = node_summary_start(loop, config, on_node_summary, &w, &gathering);
     return r < 0 ? r : loop_run(loop);
 }
 

@@ -1,11 +1,11 @@
 /* Looks at this node for muster check. */
 #pragma once
 
-#include "launcher/preflight/digest_io.h"
+#include "launcher/preflight/node_summary_io.h"
 
-/* Blocks, for DIGEST_GATHER_NS at most. *ret_whole: false when that was too short for all. 0, or a
- * negative errno: no process could be made. */
-_must_use_ int check_this_node(const struct digest_config *config, struct digest *ret,
+/* Blocks, for NODE_SUMMARY_GATHER_NS at most. *ret_whole: false when that was too short for all. 0,
+ * or a negative errno: no process could be made. */
+_must_use_ int check_this_node(const struct node_summary_config *config, struct node_summary *ret,
                                bool *ret_whole);
 /* gethostname(), or "localhost". */
 void check_host_name(char *out, size_t size);

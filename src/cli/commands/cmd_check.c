@@ -53,15 +53,15 @@ static const char *disk_of(const struct option_value *v) {
 }
 
 static int check_alone(const struct option_value *v) {
-    static struct digest d;
-    char host[DIGEST_HOST_MAX];
+    static struct node_summary d;
+    char host[NODE_SUMMARY_HOST_MAX];
     bool whole = false;
     _cleanup_(freep) char *python = NULL;
     struct err err = {0};
     if (python_find(environ, &python, &err) < 0)
         python = NULL; /* then nothing is known of PyTorch */
     check_host_name(host, sizeof host);
-    struct digest_config config = {
+    struct node_summary_config config = {
         .envp = environ, .python = python, .log_dir = disk_of(v), .netif = "", .host = host};
     int r = check_this_node(&config, &d, &whole);
     if (r < 0) {
@@ -69,8 +69,9 @@ static int check_alone(const struct option_value *v) {
         return EXIT_JOB_FAILED;
     }
     if (!whole)
-        digest_add(&d, DIGEST_FAIL, "LOOK", "looking at this node took longer than %.0f s",
-                   (double)DIGEST_GATHER_NS / (double)NS_PER_S);
+        node_summary_add(&d, NODE_SUMMARY_FAIL, "LOOK",
+                         "looking at this node took longer than %.0f s",
+                         (double)NODE_SUMMARY_GATHER_NS / (double)NS_PER_S);
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     if (v[CHECK_JSON].times > 0)
         check_write_node_json(&d, host, &text);
@@ -78,7 +79,7 @@ static int check_alone(const struct option_value *v) {
         check_write_node(&d, &text);
     (void)fputs(strbuf_text(&text), stdout);
     int status = finish_stdout();
-    return status == 0 && digest_worst(&d) == DIGEST_FAIL ? EXIT_JOB_FAILED : status;
+    return status == 0 && node_summary_worst(&d) == NODE_SUMMARY_FAIL ? EXIT_JOB_FAILED : status;
 }
 
 /* Without, each node would wait for others at itself, as torchrun's default is. */

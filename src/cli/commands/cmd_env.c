@@ -2,23 +2,23 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text/envlist.h"
 #include "base/json/json.h"
+#include "base/text/envlist.h"
 #include "base/text/log.h"
 #include "base/text/utf8.h"
-#include "cli/options/commands.h"
-#include "cli/commands/env_look_io.h"
-#include "cli/jobs/run_line_io.h"
+#include "cli/commands/env_discovery_io.h"
 #include "cli/commands/topo_io.h"
+#include "cli/jobs/run_line_io.h"
+#include "cli/options/commands.h"
 #include "launcher/logs/logdir_io.h"
 #include "launcher/node/node_net_io.h"
 #include "launcher/node/node_setup.h"
 #include "launcher/node/python_io.h"
-#include "nccl_env/rules/explain.h"
 #include "nccl_env/facts/facts_io.h"
-#include "topology/discover/sysfs/kfd_io.h"
-#include "topology/discover/look_io.h"
+#include "nccl_env/rules/explain.h"
+#include "topology/discover/discovery_io.h"
 #include "topology/discover/net/route_io.h"
+#include "topology/discover/sysfs/kfd_io.h"
 
 #define WIDTH 100 /* columns where standard output is no terminal */
 
@@ -180,8 +180,8 @@ static int read_words(struct asking *a, const struct options_parsed *parsed) {
 static int look_at_machine(struct asking *a, struct err *err) {
     if (a->v[ENV_FROM].text != NULL)
         return topology_load(a->v[ENV_FROM].text, &a->topology, err);
-    struct look_config config = {.what = LOOK_ALL, .sysroot = a->v[ENV_SYSROOT].text};
-    return topology_look(&config, &a->topology, err);
+    struct discovery_config config = {.what = DISCOVER_ALL, .sysroot = a->v[ENV_SYSROOT].text};
+    return topology_discover(&config, &a->topology, err);
 }
 
 /* Of a file alone nothing is known but its topology. */
@@ -274,8 +274,8 @@ static int look(struct asking *a, struct err *err) {
     *in = (struct node_setup_input){
         .spec = &a->spec,
         .envp = env_own(),
-        .any_gpu = a->topology.n_gpus > 0 || (is_live(a) && look_has_gpus()),
-        .looked = LOOK_ALL,
+        .any_gpu = a->topology.n_gpus > 0 || (is_live(a) && discover_has_gpus()),
+        .looked = DISCOVER_ALL,
         .topology = &a->topology,
         .facts = in->facts,
         .n_nodes = a->spec.max_nodes,
@@ -363,12 +363,12 @@ static void show_text(const struct asking *a) {
         if (i < a->setup.n)
             write_rank(a, i, &one);
         if (i > 0 && (i == a->setup.n || strcmp(strbuf_text(&one), strbuf_text(&last)) != 0)) {
-            const char *mark = explain ? "" : "# ";
+            const char *leader_file = explain ? "" : "# ";
             strbuf_add(&text, explain ? "\n" : "");
             if (i - first > 1)
-                strbuf_printf(&text, "%slocal ranks %u-%u\n", mark, first, i - 1);
+                strbuf_printf(&text, "%slocal ranks %u-%u\n", leader_file, first, i - 1);
             else
-                strbuf_printf(&text, "%slocal rank %u\n", mark, first);
+                strbuf_printf(&text, "%slocal rank %u\n", leader_file, first);
             strbuf_printf(&text, "%s%s", explain ? "\n" : "", strbuf_text(&last));
             first = i;
         }

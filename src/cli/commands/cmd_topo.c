@@ -3,12 +3,12 @@
 
 #include "base/text/log.h"
 #include "base/text/utf8.h"
-#include "cli/options/commands.h"
 #include "cli/commands/topo_io.h"
-#include "topology/discover/look_io.h"
+#include "cli/options/commands.h"
+#include "topology/discover/discovery_io.h"
+#include "topology/json/topology_json.h"
 #include "topology/nccl/nccl_xml.h"
 #include "topology/render/render.h"
-#include "topology/json/topology_json.h"
 
 enum topo_option {
     TOPO_OPT_JSON, TOPO_OPT_TREE, TOPO_OPT_SVG, TOPO_OPT_NCCL_XML, TOPO_OPT_CHECK, TOPO_OPT_FROM,
@@ -80,8 +80,8 @@ static int check_words(const struct option_value *v) {
 static int load(const struct option_value *v, struct topology *ret, struct err *err) {
     if (v[TOPO_OPT_FROM].text != NULL)
         return topology_load(v[TOPO_OPT_FROM].text, ret, err);
-    struct look_config config = {.what = LOOK_ALL, .sysroot = v[TOPO_OPT_SYSROOT].text};
-    return topology_look(&config, ret, err);
+    struct discovery_config config = {.what = DISCOVER_ALL, .sysroot = v[TOPO_OPT_SYSROOT].text};
+    return topology_discover(&config, ret, err);
 }
 
 /* Texts of files and devices must not reach a terminal as they are. */
@@ -161,7 +161,7 @@ static int check(const struct option_value *v) {
     struct err err = {0};
     bool other = v[TOPO_OPT_FROM].text != NULL || v[TOPO_OPT_SYSROOT].text != NULL;
     /* Without GPUs this is no machine that the file could be for. */
-    bool compare = other || look_has_gpus();
+    bool compare = other || discover_has_gpus();
     if (topo_read(path, CHECK_BYTES_MAX, &text, &len, &err) < 0 ||
         (compare && load(v, &machine, &err) < 0)) {
         log_error("%s", err.text);

@@ -104,7 +104,7 @@ void found_built(struct strbuf *out) {
 static void add_hwloc(struct strbuf *out) {
     struct hwloc_summary summary;
     struct err err = {0};
-    if (hwloc_look(&summary, &err) < 0) {
+    if (hwloc_discover(&summary, &err) < 0) {
         strbuf_printf(out, "  %-10s not found: %s\n", "hwloc", err.text);
         return;
     }
@@ -132,7 +132,7 @@ static void add_gpu(struct strbuf *out, const struct nvml_report *report, uint32
 
 static void add_gpus(struct strbuf *out, const char *visible) {
     struct nvml_report *report = xcalloc(1, sizeof *report);
-    nvml_look(report);
+    nvml_discover(report);
     if (report->found)
         strbuf_printf(out, "  %-10s %s, driver %s%s%s\n", "NVML", report->version, report->driver,
                       report->cuda[0] != '\0' ? ", CUDA " : "", report->cuda);

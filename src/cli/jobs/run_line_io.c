@@ -15,10 +15,10 @@
 #include "launcher/preflight/switch_map.h"
 #include "rendezvous/protocol/messages.h"
 #include "topology/discover/common/cpu_count_io.h"
-#include "topology/model/gpu_count.h"
-#include "topology/discover/sysfs/kfd_io.h"
-#include "topology/discover/look_io.h"
+#include "topology/discover/discovery_io.h"
 #include "topology/discover/nvml/nvml_io.h"
+#include "topology/discover/sysfs/kfd_io.h"
+#include "topology/model/gpu_count.h"
 
 static uint32_t probe_cpus(void *arg) {
     (void)arg;
@@ -107,7 +107,7 @@ static int probe_env_file(void *arg, const char *path, char **ret, struct err *e
 
 static bool probe_has_gpus(void *arg) {
     (void)arg;
-    return look_has_gpus();
+    return discover_has_gpus();
 }
 
 /* This node's place in --topology-file; a node that is not in it is ordered by its name. */

@@ -10,7 +10,7 @@
 #include "launcher/agent/agent_priv.h"
 
 /* How long the digests of a group are waited for, from its beginning on. */
-#define DIGESTS_WAIT_NS (10 * NS_PER_S)
+#define NODE_SUMMARIES_WAIT_NS (10 * NS_PER_S)
 #define FAILURES_SAID_MAX 16 /* of other nodes, by the leader, for one group */
 
 static void say_lines(enum log_level level, const char *text) {
@@ -22,9 +22,9 @@ static void say_lines(enum log_level level, const char *text) {
 }
 
 /* Said once, and again when it has changed. */
-static void say_table(struct preflight *p, const struct digest_comparison *c) {
+static void say_table(struct preflight *p, const struct node_summary_comparison *c) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    digest_comparison_table(c, &text);
+    node_summary_comparison_table(c, &text);
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < text.len; i++)
         h = (h ^ (uint8_t)strbuf_text(&text)[i]) * UINT64_C(0x100000001b3);
@@ -53,16 +53,16 @@ static void name_missing(struct preflight *p, const uint64_t *members, size_t n,
     uint32_t missing = 0;
     for (size_t i = 0; i < n; i++) {
         const struct node_info *info = group_node_info(g, members[i]);
-        if (info == NULL || digest_book_has(p->book, members[i]))
+        if (info == NULL || summary_index_has(p->book, members[i]))
             continue;
-        if (missing++ < DIGEST_NAMES_MAX)
+        if (missing++ < NODE_SUMMARY_NAMES_MAX)
             strbuf_printf(to, "%s%s", missing > 1 ? ", " : "", info->host);
     }
-    if (missing > DIGEST_NAMES_MAX)
-        strbuf_printf(to, " and %u more", missing - DIGEST_NAMES_MAX);
+    if (missing > NODE_SUMMARY_NAMES_MAX)
+        strbuf_printf(to, " and %u more", missing - NODE_SUMMARY_NAMES_MAX);
 }
 
-static void print_nodes(const struct preflight *p, const struct digest_comparison *c) {
+static void print_nodes(const struct preflight *p, const struct node_summary_comparison *c) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     if (p->agent->config.spec->check_json)
         check_write_nodes_json(c, &p->failures, &text);
@@ -73,13 +73,13 @@ static void print_nodes(const struct preflight *p, const struct digest_compariso
 
 static void compare(struct preflight *p, const uint64_t *members, size_t n) {
     const struct group *g = rdzv_server_group(p->agent->server);
-    struct digest_clock *clocks = xcalloc(n, sizeof *clocks);
+    struct node_summary_clock *clocks = xcalloc(n, sizeof *clocks);
     for (size_t i = 0; i < n; i++)
         clocks[i].known = group_clock_offset(g, members[i], &clocks[i].offset_ns,
                                              &clocks[i].error_ns);
-    struct digest_comparison c;
+    struct node_summary_comparison c;
     int64_t clock_ns = (int64_t)clock_wall_ns() - (int64_t)clock_now_ns();
-    digest_book_compare(p->book, members, n, clocks, clock_ns, &c);
+    summary_index_compare(p->book, members, n, clocks, clock_ns, &c);
     free(clocks);
     _cleanup_(strbuf_fini) struct strbuf why_not = {0};
     if (p->check)
@@ -92,21 +92,21 @@ static void compare(struct preflight *p, const uint64_t *members, size_t n) {
         refuse_job(p, strbuf_text(&why_not));
     else
         p->waits_for_verdict = false;
-    digest_comparison_fini(&c);
+    node_summary_comparison_fini(&c);
 }
 
 /* False: that is the end of the job already. A check shows the others first. */
 static bool take_missing(struct preflight *p, const uint64_t *members, size_t n) {
-    static struct digest none;
+    static struct node_summary none;
     _cleanup_(strbuf_fini) struct strbuf names = {0}, text = {0};
     name_missing(p, members, n, &names);
     strbuf_printf(&text, "DIGEST-MISSING: %s did not say within %.0f s what it is made of",
-                  strbuf_text(&names), (double)DIGESTS_WAIT_NS / (double)NS_PER_S);
+                  strbuf_text(&names), (double)NODE_SUMMARIES_WAIT_NS / (double)NS_PER_S);
     if (p->check) {
         none.n_findings = 0;
-        digest_add(&none, DIGEST_FAIL, "DIGEST-MISSING",
-                   "it did not say within %.0f s what it is made of, or whom it reaches",
-                   (double)DIGESTS_WAIT_NS / (double)NS_PER_S);
+        node_summary_add(&none, NODE_SUMMARY_FAIL, "DIGEST-MISSING",
+                         "it did not say within %.0f s what it is made of, or whom it reaches",
+                         (double)NODE_SUMMARIES_WAIT_NS / (double)NS_PER_S);
         check_failures_put(&p->failures, 0, strbuf_text(&names), &none);
         return true;
     }
@@ -122,13 +122,13 @@ static void compare_if_due(struct preflight *p, bool time_is_up) {
     size_t n = group_members(g, NULL, 0);
     if (n < 2 || p->compared || p->nets.local)
         return;
-    if (digest_book_nodes(p->book) < n && !time_is_up)
+    if (summary_index_nodes(p->book) < n && !time_is_up)
         return; /* so that a group's digests, one after the other, cost each node once */
     _cleanup_(freep) uint64_t *members = xcalloc(n, sizeof *members);
     (void)group_members(g, members, n);
     bool all = true;
     for (size_t i = 0; i < n && all; i++)
-        all = digest_book_has(p->book, members[i]);
+        all = summary_index_has(p->book, members[i]);
     if (!all && !time_is_up)
         return;
     p->compared = true;
@@ -145,9 +145,9 @@ void agent_compare_time_up(struct preflight *p) {
 }
 
 /* What is wrong with others, and whom they can't reach. What this node says itself is said. */
-static void say_failures(struct preflight *p, const char *host, const struct digest *d) {
+static void say_failures(struct preflight *p, const char *host, const struct node_summary *d) {
     for (uint32_t i = 0; i < d->n_findings; i++)
-        if (d->findings[i].level == DIGEST_FAIL && p->n_failures_said++ < FAILURES_SAID_MAX)
+        if (d->findings[i].level == NODE_SUMMARY_FAIL && p->n_failures_said++ < FAILURES_SAID_MAX)
             log_warning("preflight: node %s says: %s: %s", host, d->findings[i].code,
                         d->findings[i].text);
 }
@@ -157,15 +157,15 @@ void agent_preflight_heard(struct agent *a, uint64_t incarnation, const char *ho
     struct preflight *p = a->preflight;
     if (p == NULL)
         return;
-    _cleanup_(freep) struct digest *d = xcalloc(1, sizeof *d);
+    _cleanup_(freep) struct node_summary *d = xcalloc(1, sizeof *d);
     struct err err = {0};
-    if (digest_read(text, strlen(text), d, &err) < 0) {
+    if (node_summary_read(text, strlen(text), d, &err) < 0) {
         log_debug("preflight: the digest of %s: %s", host, err.text);
         return;
     }
     if (p->book == NULL)
-        p->book = digest_book_new(random_u64());
-    digest_book_put(p->book, incarnation, host, d);
+        p->book = summary_index_new(random_u64());
+    summary_index_put(p->book, incarnation, host, d);
     if (p->check)
         check_failures_put(&p->failures, incarnation, host, d);
     else if (incarnation != a->incarnation)
@@ -177,19 +177,19 @@ void agent_preflight_forgotten(struct agent *a, uint64_t incarnation) {
     struct preflight *p = a->preflight;
     if (p == NULL || p->book == NULL)
         return;
-    digest_book_drop(p->book, incarnation);
+    summary_index_drop(p->book, incarnation);
     check_failures_drop(&p->failures, incarnation);
 }
 
 /* A check's digests are told when a group forms, with whom each node reaches: those of the group
  * before do not count. */
-static void forget_digests(struct preflight *p) {
+static void forget_node_summaries(struct preflight *p) {
     const struct group *g = rdzv_server_group(p->agent->server);
     size_t n = group_members(g, NULL, 0);
     _cleanup_(freep) uint64_t *members = xcalloc(n + 1, sizeof *members);
     (void)group_members(g, members, n);
     for (size_t i = 0; i < n; i++)
-        digest_book_drop(p->book, members[i]);
+        summary_index_drop(p->book, members[i]);
     check_failures_fini(&p->failures);
 }
 
@@ -198,16 +198,16 @@ void agent_preflight_forming(struct agent *a) {
     if (p == NULL)
         return;
     if (p->book == NULL)
-        p->book = digest_book_new(random_u64());
+        p->book = summary_index_new(random_u64());
     if (p->check)
-        forget_digests(p);
+        forget_node_summaries(p);
     p->compared = false;
     p->n_failures_said = 0;
-    loop_timer_set(p->timer, clock_now_ns() + DIGESTS_WAIT_NS);
+    loop_timer_set(p->timer, clock_now_ns() + NODE_SUMMARIES_WAIT_NS);
     compare_if_due(p, false);
 }
 
 void agent_compare_end(struct preflight *p) {
-    digest_book_free(p->book);
+    summary_index_free(p->book);
     check_failures_fini(&p->failures);
 }

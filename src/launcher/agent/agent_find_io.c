@@ -7,10 +7,10 @@
 #include "io/clock.h"
 #include "launcher/agent/agent_priv.h"
 #include "launcher/agent/job_arbiter_io.h"
-#include "launcher/node/node_look_io.h"
 #include "launcher/job/program.h"
+#include "launcher/node/node_discovery_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
-#include "topology/discover/look_io.h"
+#include "topology/discover/discovery_io.h"
 
 #define RESOLVE_TIMEOUT_NS (10 * NS_PER_S)
 #define OWN_ADDRS_MAX 32
@@ -37,7 +37,7 @@ static void member_config_from(const struct agent *a, struct member_config *c) {
 /* Nodes of one NVLink domain (one rack's NVSwitches: cluster and clique) stand together, then those
  * of one switch. */
 static void fill_place(const struct agent *a, struct node_info *info) {
-    const struct topology *t = a->look != NULL ? node_look_topology(a->look) : NULL;
+    const struct topology *t = a->look != NULL ? node_discovery_topology(a->look) : NULL;
     const char *place = a->config.spec->topology != NULL ? a->config.spec->topology : "";
     const struct topo_gpu *g = t != NULL && t->n_gpus > 0 ? &t->gpus[0] : NULL;
     if (g != NULL && g->fabric_uuid[0] != '\0')
@@ -97,11 +97,11 @@ static void on_looked(void *arg) {
 /* The order by the network has to know the NVLink domain, which only NVML tells. */
 static void begin_with(struct agent *a, const struct addr *own) {
     bool waits = a->config.spec->rank_order == JOB_RANK_ORDER_TOPOLOGY && a->look != NULL &&
-                 (node_look_what(a->look) & LOOK_NVML) != 0;
+                 (node_discovery_what(a->look) & DISCOVER_NVML) != 0;
     if (own != NULL)
         a->own_endpoint = *own;
-    if (waits && !node_look_ended(a->look))
-        node_look_wait(a->look, on_looked, a);
+    if (waits && !node_discovery_ended(a->look))
+        node_discovery_wait(a->look, on_looked, a);
     else
         begin_now(a, own);
 }

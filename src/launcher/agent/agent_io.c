@@ -10,11 +10,11 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "launcher/agent/agent_priv.h"
-#include "launcher/supervise/leftovers_io.h"
 #include "launcher/node/node_net_io.h"
 #include "launcher/node/node_setup.h"
+#include "launcher/supervise/leftovers_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
-#include "topology/discover/look_io.h"
+#include "topology/discover/discovery_io.h"
 
 /* How long the console may take for what is still queued when the agent exits. */
 #define CONSOLE_PATIENCE_NS (2 * NS_PER_S)
@@ -25,19 +25,20 @@
 /* ---- the end ---- */
 
 void agent_quit_if_over(struct agent *a) {
-    if (a->ended && (a->server == NULL || a->server_done) && !crew_has_workers(a->crew))
+    if (a->ended && (a->server == NULL || a->server_done) &&
+        !local_workers_has_workers(a->local_workers))
         loop_quit(a->loop);
 }
 
 void agent_give_up(struct agent *a, const char *text) {
     log_error("%s", text);
     a->failed_early = a->ended = a->server_done = true;
-    if (crew_has_workers(a->crew))
-        crew_kill(a->crew);
+    if (local_workers_has_workers(a->local_workers))
+        local_workers_kill(a->local_workers);
     agent_quit_if_over(a);
 }
 
-/* ---- what the crew says ---- */
+/* ---- what the local workers says ---- */
 
 static void tell(struct agent *a, enum member_event_kind kind, struct generation g) {
     rdzv_client_event(a->client, &(struct member_event){.kind = kind, .generation = g});
@@ -72,18 +73,18 @@ static void on_safe_point(void *arg, struct generation g) {
 
 static void on_prepared(void *arg, struct generation g, const struct err *err);
 
-static const struct crew_ops crew_ops = {.on_failure = on_failure,
-                                         .on_succeeded = on_succeeded,
-                                         .on_all_gone = on_all_gone,
-                                         .on_unkillable = on_unkillable,
-                                         .on_safe_point = on_safe_point,
-                                         .on_prepared = on_prepared};
+static const struct local_workers_ops local_workers_ops = {.on_failure = on_failure,
+                                                           .on_succeeded = on_succeeded,
+                                                           .on_all_gone = on_all_gone,
+                                                           .on_unkillable = on_unkillable,
+                                                           .on_safe_point = on_safe_point,
+                                                           .on_prepared = on_prepared};
 
 /* ---- what the rendezvous wants ---- */
 
 static void node_failed(struct agent *a, struct generation g, const char *text) {
     struct failure f;
-    crew_node_failure(a->crew, text, &f);
+    local_workers_node_failure(a->local_workers, text, &f);
     on_failure(a, g, &f);
 }
 
@@ -95,13 +96,14 @@ static void on_prepared(void *arg, struct generation g, const struct err *err) {
         agent_prepared(a, g, 0, NULL);
 }
 
-void agent_prepared(struct agent *a, struct generation g, uint32_t ways, const char *why_not) {
+void agent_prepared(struct agent *a, struct generation g, uint32_t reachability,
+                    const char *why_not) {
     if (why_not != NULL)
         node_failed(a, g, why_not);
     else
         rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_PREPARED,
                                                             .generation = g,
-                                                            .ways = ways});
+                                                            .reachability = reachability});
 }
 
 static bool joining(void *arg, const struct addr *leader, const struct addr *local,
@@ -114,8 +116,8 @@ static void prepare(void *arg, struct generation g, const struct form *form) {
     struct agent *a = arg;
     agent_show_formed(a, g, form);
     struct err err = {0};
-    int r = crew_prepare(a->crew, g, form, &err);
-    if (r != CREW_E_LATER)
+    int r = local_workers_prepare(a->local_workers, g, form, &err);
+    if (r != LOCAL_WORKERS_E_LATER)
         on_prepared(a, g, r < 0 ? &err : NULL);
 }
 
@@ -126,7 +128,7 @@ static void on_tidy_timer(void *arg) {
         log_debug("what killed agents left is not looked for: no process for it");
 }
 
-static void start(void *arg, struct generation g, uint32_t ways) {
+static void start(void *arg, struct generation g, uint32_t reachability) {
     struct agent *a = arg;
     if (a->config.spec->check_only) { /* that they all came so far is all that was wanted */
         on_succeeded(a, g);
@@ -134,9 +136,9 @@ static void start(void *arg, struct generation g, uint32_t ways) {
     }
     struct err err = {0};
     struct netif_choice netif;
-    bool other = agent_preflight_pick(a, ways, &netif);
+    bool other = agent_preflight_pick(a, reachability, &netif);
     a->ran = true;
-    if (crew_start(a->crew, other ? &netif : NULL, &err) == 0) {
+    if (local_workers_start(a->local_workers, other ? &netif : NULL, &err) == 0) {
         if (!a->tidied)
             loop_timer_set(a->tidy_timer, clock_now_ns() + TIDY_AFTER_NS);
         return;
@@ -149,8 +151,8 @@ static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct 
     struct agent *a = arg;
     agent_preflight_cancel(a);
     agent_show_stop(a, reason, cause);
-    if (crew_has_workers(a->crew))
-        crew_stop(a->crew, grace_ns);
+    if (local_workers_has_workers(a->local_workers))
+        local_workers_stop(a->local_workers, grace_ns);
     else
         on_all_gone(a, (struct generation){0, 0});
 }
@@ -159,8 +161,8 @@ static void fence(void *arg) {
     struct agent *a = arg;
     agent_preflight_cancel(a);
     log_warning("no word from the leader within the lease: the workers of this node are killed");
-    if (crew_has_workers(a->crew))
-        crew_kill(a->crew);
+    if (local_workers_has_workers(a->local_workers))
+        local_workers_kill(a->local_workers);
     else
         on_all_gone(a, (struct generation){0, 0});
 }
@@ -181,10 +183,10 @@ static void on_leader(void *arg, uint64_t incarnation, uint32_t epoch, const str
     agent_show_leader(arg, incarnation, epoch, listener, first);
 }
 
-static void callers(void *arg, enum member_callers what, const struct rdzv_peer *peer,
-                    uint32_t epoch) {
+static void join_policy(void *arg, enum member_join_policy what, const struct rdzv_peer *peer,
+                        uint32_t epoch) {
     struct agent *a = arg;
-    rdzv_listener_callers(a->listener, what, peer, epoch);
+    rdzv_listener_join_policy(a->listener, what, peer, epoch);
 }
 
 static void on_end(void *arg, const struct member_end *end) {
@@ -212,7 +214,7 @@ const struct rdzv_client_ops agent_client_ops = {
     .waiting_for_leader = waiting_for_leader,
     .lead = agent_lead_on,
     .leader = on_leader,
-    .callers = callers,
+    .join_policy = join_policy,
     .end = on_end,
 };
 
@@ -271,7 +273,7 @@ static void begin_to_leave(struct agent *a, const char *why) {
 static void stop_for_signal(struct agent *a) {
     char name[WORKER_SIGNAL_TEXT_MAX], reason[RDZV_REASON_MAX];
     worker_signal_text(a->signo, name);
-    uint32_t alive = crew_workers_alive(a->crew);
+    uint32_t alive = local_workers_workers_alive(a->local_workers);
     if (alive > 0)
         log_notice("got %s: stopping %u worker%s (up to %.0f s)", name, alive,
                    alive == 1 ? "" : "s",
@@ -298,8 +300,8 @@ static void on_signal(void *arg, int signo) {
     if (a->interrupts++ == 0)
         log_notice("got SIGINT again: killing the workers");
     a->ended = a->server_done = true;
-    if (crew_has_workers(a->crew))
-        crew_kill(a->crew);
+    if (local_workers_has_workers(a->local_workers))
+        local_workers_kill(a->local_workers);
     agent_quit_if_over(a);
 }
 
@@ -353,15 +355,15 @@ static bool look_at_node(struct agent *a) {
     struct err err = {0};
     if (node_setup_needs(spec, true) == 0)
         return false;
-    bool any_gpu = look_has_gpus();
-    struct node_look_config config = {
+    bool any_gpu = discover_has_gpus();
+    struct node_discovery_config config = {
         .what = node_setup_needs(spec, any_gpu),
         .facts = spec->nccl_env > NCCL_ENV_OFF,
         .envp = a->config.envp,
         .set = spec->env,
         .python = a->config.python,
     };
-    if (config.what != 0 && node_look_new(a->loop, &config, &a->look, &err) < 0)
+    if (config.what != 0 && node_discovery_new(a->loop, &config, &a->look, &err) < 0)
         log_warning("%s; its workers are not bound", err.text);
     if (any_gpu && spec->nccl_env > NCCL_ENV_OFF) {
         node_raise_limits();
@@ -412,7 +414,7 @@ static int set_up(struct agent *a) {
         return r;
     }
     bool any_gpu = look_at_node(a);
-    struct crew_config crew = {
+    struct local_workers_config local_workers = {
         .spec = a->config.spec,
         .envp = a->config.envp,
         .python = a->config.python,
@@ -425,7 +427,7 @@ static int set_up(struct agent *a) {
         .look = a->look,
         .any_gpu = any_gpu,
     };
-    r = crew_new(a->loop, &crew, &crew_ops, a, &a->crew);
+    r = local_workers_new(a->loop, &local_workers, &local_workers_ops, a, &a->local_workers);
     if (r < 0)
         return r;
     r = set_up_listener(a);
@@ -454,11 +456,11 @@ static void tear_down(struct agent *a) {
     if (!a->tidied)
         leftovers_sweep_some(a->config.link->contain);
     arbiter_free(a->arbiter);
-    mark_free(a->mark);
-    node_look_free(a->look);
+    leader_file_free(a->leader_file);
+    node_discovery_free(a->look);
     loop_timer_free(a->tidy_timer);
     helper_end(&a->leftovers);
-    crew_free(a->crew);
+    local_workers_free(a->local_workers);
     for (size_t i = 0; i < ARRAY_SIZE(a->signals); i++)
         loop_signal_free(a->signals[i]);
     events_free(a->events);

@@ -64,7 +64,7 @@ static void note(void *arg, const struct group_note *n) {
     events_note(a->events, n);
 }
 
-static void digest(void *arg, uint64_t incarnation, const char *host, const char *text) {
+static void node_summary(void *arg, uint64_t incarnation, const char *host, const char *text) {
     agent_preflight_heard(arg, incarnation, host, text);
 }
 
@@ -160,12 +160,12 @@ static int new_server(struct agent *a, const struct group_config *group) {
         .listener_port = a->node_port,
         .heartbeat_ns = spec->heartbeat_ns,
         .arbiter = a->arbiter,
-        .mark = a->mark,
+        .leader_file = a->leader_file,
         .ops = {.store_open = store_open,
                 .store_close = store_close,
                 .incident = incident,
                 .note = note,
-                .digest = digest,
+                .node_summary = node_summary,
                 .forgotten = forgotten,
                 .deposed = deposed,
                 .done = done},
@@ -183,16 +183,16 @@ static int new_server(struct agent *a, const struct group_config *group) {
 }
 
 /* Only a run that others could know by name can have been led here before. */
-static void leave_mark(struct agent *a, struct group_config *group) {
+static void leave_leader_file(struct agent *a, struct group_config *group) {
     const struct job_spec *spec = a->config.spec;
-    struct mark_prev prev;
+    struct leader_file_prev prev;
     struct err err = {0};
     if (!spec->run_id_given || spec->endpoint_host == NULL || spec->endpoint_port == 0)
         return;
     _cleanup_(freep) char *endpoint =
         xasprintf("%s:%u", spec->endpoint_host, spec->endpoint_port);
-    int r = mark_open(spec->run_id, endpoint, group->lease_ns + group->margin_ns, &prev, &a->mark,
-                      &err);
+    int r = leader_file_open(spec->run_id, endpoint, group->lease_ns + group->margin_ns, &prev,
+                             &a->leader_file, &err);
     if (r < 0) {
         log_warning("%s; should this agent be killed and started again, its old group may still "
                     "run for up to %.0f s while the new one starts",
@@ -200,9 +200,9 @@ static void leave_mark(struct agent *a, struct group_config *group) {
         return;
     }
     uint64_t now = clock_now_ns();
-    group->anchor = ANCHOR_MARK;
-    group->epoch = mark_epoch(a->mark);
-    group->not_before_ns = mark_free_from(&prev, now);
+    group->leadership = LEADERSHIP_LEADER_FILE;
+    group->epoch = leader_file_epoch(a->leader_file);
+    group->not_before_ns = leader_file_free_from(&prev, now);
     if (group->not_before_ns > now)
         log_notice("the last leader of run '%s' at %s ended without closing it; its workers may "
                    "still run elsewhere: nothing starts here for %.1f s",
@@ -215,7 +215,7 @@ int agent_lead_at(struct agent *a, int endpoint_fd, struct addr *ret_own) {
     group_config_from(a, &group);
     int r = endpoint_own_addr(endpoint_fd, ret_own);
     if (r == 0) {
-        leave_mark(a, &group);
+        leave_leader_file(a, &group);
         r = new_server(a, &group);
     }
     if (r < 0) {
@@ -240,16 +240,16 @@ void agent_lead_on(void *arg, const struct member_lead *lead) {
     struct group_config group;
     assert(a->server == NULL);
     group_config_from(a, &group);
-    group.anchor = ANCHOR_ARBITER;
+    group.leadership = LEADERSHIP_ARBITER;
     group.epoch = lead->epoch;
     group.idle = lead->idle;
     group.not_before_ns = lead->not_before_ns;
     group.absent_until_ns = lead->absent_until_ns;
     group.old_leader = lead->old_leader;
-    group.estate = lead->estate;
+    group.handover = lead->handover;
     group.self = a->self;
-    if (lead->estate != NULL)
-        group.log_nonce = lead->estate->log_nonce;
+    if (lead->handover != NULL)
+        group.log_nonce = lead->handover->log_nonce;
     int r = new_server(a, &group);
     if (r < 0) {
         char text[128];

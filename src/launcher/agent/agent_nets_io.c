@@ -7,7 +7,7 @@
 #include "base/text/log.h"
 #include "launcher/agent/agent_priv.h"
 #include "launcher/preflight/preflight_io.h"
-#include "topology/discover/look_io.h"
+#include "topology/discover/discovery_io.h"
 
 /* The endpoint may be reached over loopback here. */
 bool agent_nets_leader(const struct agent *a, const struct addr *leader, char out[ADDR_TEXT_MAX]) {
@@ -80,17 +80,17 @@ static const struct topo_netif *choose(const struct agent *a, const struct topol
     return i != TOPO_NONE ? &t->netifs[i] : NULL;
 }
 
-int agent_nets_look(const struct agent *a, const char *leader, struct node_look **ret,
-                    struct err *err) {
-    struct node_look_config config = {.what = LOOK_NETIFS, .route_to = leader};
-    return node_look_new(a->loop, &config, ret, err);
+int agent_nets_discover(const struct agent *a, const char *leader, struct node_discovery **ret,
+                        struct err *err) {
+    struct node_discovery_config config = {.what = DISCOVER_NETIFS, .route_to = leader};
+    return node_discovery_new(a->loop, &config, ret, err);
 }
 
-void agent_nets_choose(const struct agent *a, const char *leader, const struct node_look *look,
+void agent_nets_choose(const struct agent *a, const char *leader, const struct node_discovery *look,
                        struct rdzv_net ret[RDZV_NETS_MAX]) {
-    const char *why = node_look_failure(look);
-    const struct topology *t = node_look_topology(look);
-    const struct route_found *route = node_look_route(look, &why);
+    const char *why = node_discovery_failure(look);
+    const struct topology *t = node_discovery_topology(look);
+    const struct route_found *route = node_discovery_route(look, &why);
     struct netif_choice choice = {0};
     if (route == NULL) {
         log_info("preflight: which interface leads to %s is not known: %s", leader, why);
@@ -121,19 +121,19 @@ static void pick(const struct rdzv_net *net, bool v6, struct netif_choice *ret) 
     ret->family_v6 = v6 && second != NULL; /* it has both, and NCCL would take the other */
 }
 
-bool agent_nets_pick(const struct agent_nets *n, uint32_t ways, struct netif_choice *ret) {
+bool agent_nets_pick(const struct agent_nets *n, uint32_t reachability, struct netif_choice *ret) {
     const struct rdzv_net *fast = &n->nets[RING_FAST], *net = &n->nets[RING_NET];
-    if ((ways & RING_WAY_TRIED) == 0)
+    if ((reachability & RING_WAY_TRIED) == 0)
         return false;
     /* That this node has the network, too, is the leader's word. */
-    if ((ways & (RING_WAY_FAST_V4 | RING_WAY_FAST_V6)) != 0 && fast->netif[0] != '\0') {
-        pick(fast, (ways & RING_WAY_FAST_V4) == 0, ret);
+    if ((reachability & (RING_WAY_FAST_V4 | RING_WAY_FAST_V6)) != 0 && fast->netif[0] != '\0') {
+        pick(fast, (reachability & RING_WAY_FAST_V4) == 0, ret);
         (void)snprintf(ret->why, sizeof ret->why,
                        "every node has an interface of such a fast network, and all reach their "
                        "neighbours by it");
         return true;
     }
-    if ((ways & (RING_WAY_V4 | RING_WAY_V6)) != RING_WAY_V6 || net->netif[0] == '\0')
+    if ((reachability & (RING_WAY_V4 | RING_WAY_V6)) != RING_WAY_V6 || net->netif[0] == '\0')
         return false;
     pick(net, true, ret);
     (void)snprintf(ret->why, sizeof ret->why, "the route to the leader goes by %s", net->netif);

@@ -1,5 +1,6 @@
-/* Before workers start: this node's digest and interface, and whether its neighbours are reached.
- * Only for jobs of several nodes. What the leader makes of all digests is in agent_compare_io.c. */
+/* Before workers start: this node's node summary and interface, and whether its neighbours are
+ * reached. Only for jobs of several nodes. What the leader makes of all node summaries is in
+ * agent_compare_io.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,62 +23,62 @@ static void print_node(struct preflight *p) {
         return;
     p->printed = true;
     if (p->agent->config.spec->check_json)
-        check_write_node_json(&p->digest, p->agent->host, &text);
+        check_write_node_json(&p->node_summary, p->agent->host, &text);
     else
-        check_write_node_of(&p->digest, p->agent->host, &text);
+        check_write_node_of(&p->node_summary, p->agent->host, &text);
     agent_check_print(&text);
 }
 
-/* ---- this node's digest ---- */
+/* ---- this node's node summary ---- */
 
 /* With what was found from the nth finding on: the others have been told. */
-static void send_digest(struct preflight *p, uint32_t first) {
+static void send_node_summary(struct preflight *p, uint32_t first) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct digest d = p->digest;
+    struct node_summary d = p->node_summary;
     d.n_findings -= first;
     memmove(d.findings, d.findings + first, d.n_findings * sizeof *d.findings);
-    digest_write(&d, RDZV_DIGEST_MAX, &text);
-    rdzv_client_digest(p->agent->client, strbuf_text(&text));
+    node_summary_write(&d, RDZV_NODE_SUMMARY_MAX, &text);
+    rdzv_client_node_summary(p->agent->client, strbuf_text(&text));
 }
 
-static void on_digest(void *arg, const struct digest *d, bool whole) {
+static void on_node_summary(void *arg, const struct node_summary *d, bool whole) {
     struct preflight *p = arg;
     p->gathering = NULL;
     p->gathered = true;
-    uint32_t n = p->digest.n_findings; /* a blocked neighbour that was found meanwhile */
-    struct digest before = p->digest;
-    p->digest = *d;
+    uint32_t n = p->node_summary.n_findings; /* a blocked neighbour that was found meanwhile */
+    struct node_summary before = p->node_summary;
+    p->node_summary = *d;
     for (uint32_t i = 0; i < n; i++)
-        digest_add(&p->digest, before.findings[i].level, before.findings[i].code, "%s",
-                   before.findings[i].text);
+        node_summary_add(&p->node_summary, before.findings[i].level, before.findings[i].code, "%s",
+                         before.findings[i].text);
     if (!whole)
-        digest_add(&p->digest, DIGEST_WARN, "LOOK",
-                   "this node could not be looked at within %.0f s",
-                   (double)DIGEST_GATHER_NS / (double)NS_PER_S);
+        node_summary_add(&p->node_summary, NODE_SUMMARY_WARN, "LOOK",
+                         "this node could not be looked at within %.0f s",
+                         (double)NODE_SUMMARY_GATHER_NS / (double)NS_PER_S);
     for (uint32_t i = 0; i < d->n_findings && !p->check; i++)
-        if (d->findings[i].level != DIGEST_OK)
-            log_line(d->findings[i].level == DIGEST_FAIL ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO,
+        if (d->findings[i].level != NODE_SUMMARY_OK)
+            log_line(d->findings[i].level == NODE_SUMMARY_FAIL ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO,
                      "preflight: %s: %s", d->findings[i].code, d->findings[i].text);
     if (!p->check)
-        send_digest(p, 0);
-    p->waits_for_digest = false;
+        send_node_summary(p, 0);
+    p->waits_for_node_summary = false;
     agent_preflight_go_on(p);
 }
 
 static void gather(struct preflight *p) {
     const struct agent *a = p->agent;
-    struct digest_config config = {.envp = a->config.envp,
-                                   .python = a->config.python,
-                                   .log_dir = p->check ? a->config.spec->check_disk
-                                                       : a->config.spec->log_dir,
-                                   .netif = p->nets.nets[RING_NET].netif,
-                                   .fast_netif = p->nets.nets[RING_FAST].netif,
-                                   .host = a->host};
-    int r = digest_start(a->loop, &config, on_digest, p, &p->gathering);
+    struct node_summary_config config = {.envp = a->config.envp,
+                                         .python = a->config.python,
+                                         .log_dir = p->check ? a->config.spec->check_disk
+                                                             : a->config.spec->log_dir,
+                                         .netif = p->nets.nets[RING_NET].netif,
+                                         .fast_netif = p->nets.nets[RING_FAST].netif,
+                                         .host = a->host};
+    int r = node_summary_start(a->loop, &config, on_node_summary, p, &p->gathering);
     if (r < 0) {
         log_warning("preflight: can't look at this node: %s", strerror(-r));
-        digest_add(&p->digest, DIGEST_FAIL, "LOOK", "this node could not be looked at: %s",
-                   strerror(-r));
+        node_summary_add(&p->node_summary, NODE_SUMMARY_FAIL, "LOOK",
+                         "this node could not be looked at: %s", strerror(-r));
         p->gathered = true;
     }
 }
@@ -87,7 +88,7 @@ static void gather(struct preflight *p) {
 static void on_looked(void *arg) {
     struct preflight *p = arg;
     agent_nets_choose(p->agent, p->leader, p->look, p->nets.nets);
-    node_look_free(TAKE_PTR(p->look));
+    node_discovery_free(TAKE_PTR(p->look));
     p->chosen = true;
     rdzv_client_join(p->agent->client);
 }
@@ -97,11 +98,11 @@ static void look_for_nets(struct preflight *p, const struct addr *leader) {
     p->nets.local = !agent_nets_leader(p->agent, leader, p->leader);
     if (p->nets.local) {
         p->chosen = true;
-    } else if (agent_nets_look(p->agent, p->leader, &p->look, &err) < 0) {
+    } else if (agent_nets_discover(p->agent, p->leader, &p->look, &err) < 0) {
         log_info("preflight: which interface leads to %s is not known: %s", p->leader, err.text);
         p->chosen = true;
     } else {
-        node_look_wait(p->look, on_looked, p);
+        node_discovery_wait(p->look, on_looked, p);
     }
 }
 
@@ -123,9 +124,10 @@ bool agent_preflight_joining(struct agent *a, const struct addr *leader, struct 
 
 /* A neighbour that is there, and is not reached by the faster network, will not be the next time:
  * that would cost each restart RING_FAST_NS. */
-static void take_ways(struct preflight *p, const struct ring_answer *answer) {
-    p->ways &= answer->ways == 0 && answer->result == RING_SKIPPED ? 0
-                                                                   : answer->ways | RING_WAY_TRIED;
+static void take_reachability(struct preflight *p, const struct ring_answer *answer) {
+    p->reachability &= answer->reachability == 0 && answer->result == RING_SKIPPED
+                           ? 0
+                           : answer->reachability | RING_WAY_TRIED;
     if (!answer->fast_failed)
         return;
     log_info("preflight: %s", answer->text);
@@ -135,7 +137,7 @@ static void take_ways(struct preflight *p, const struct ring_answer *answer) {
 static void on_ring(struct preflight *p, unsigned i, const struct ring_answer *answer) {
     p->probes[i] = NULL;
     p->n_probes--;
-    take_ways(p, answer);
+    take_reachability(p, answer);
     if (answer->result == RING_BLOCKED || answer->result == RING_OTHER_FAMILY) {
         const char *code =
             answer->result == RING_BLOCKED ? "RING-BLOCKED" : "RING-OTHER-FAMILY";
@@ -144,10 +146,11 @@ static void on_ring(struct preflight *p, unsigned i, const struct ring_answer *a
             log_warning("preflight: %s: %s", code, answer->text);
         (void)snprintf(p->blocked + len, sizeof p->blocked - len, "%s%s: %.400s",
                        len > 0 ? "; " : "", code, answer->text);
-        uint32_t before = p->digest.n_findings;
-        digest_add(&p->digest, DIGEST_FAIL, code, "%s", answer->text);
+        uint32_t before = p->node_summary.n_findings;
+        node_summary_add(&p->node_summary, NODE_SUMMARY_FAIL, code, "%s", answer->text);
         if (p->gathered && !p->check)
-            send_digest(p, before < p->digest.n_findings ? before : 0); /* the leader is told */
+            send_node_summary(p, before < p->node_summary.n_findings ? before
+                                                                     : 0); /* the leader is told */
     }
     agent_preflight_go_on(p);
 }
@@ -158,7 +161,7 @@ static void on_before(void *arg, const struct ring_answer *answer) { on_ring(arg
 static void probe_ring(struct preflight *p, const struct form *form) {
     static ring_fn *const fns[RDZV_NEIGHBOURS_MAX] = {on_next, on_before};
     struct ring_own own = {.host = p->agent->host, .nets = p->nets.nets};
-    p->ways = UINT32_MAX;
+    p->reachability = UINT32_MAX;
     for (uint32_t i = 0; i < form->n_neighbours; i++) {
         int r = ring_probe_start(p->agent->loop, &own, &form->neighbours[i], fns[i], p,
                                  &p->probes[i]);
@@ -166,7 +169,7 @@ static void probe_ring(struct preflight *p, const struct form *form) {
             p->n_probes++;
             continue;
         }
-        p->ways = 0;
+        p->reachability = 0;
         log_warning("preflight: can't try to reach %s: %s", form->neighbours[i].host,
                     strerror(-r));
     }
@@ -180,17 +183,17 @@ void agent_preflight_cancel(struct agent *a) {
         ring_probe_free(TAKE_PTR(p->probes[i]));
     p->n_probes = 0;
     p->generation = (struct generation){0, 0};
-    p->waits_for_digest = p->waits_for_verdict = p->reported = false;
+    p->waits_for_node_summary = p->waits_for_verdict = p->reported = false;
     p->blocked[0] = '\0';
 }
 
 /* What was found about neighbours is of the group before. */
 static void forget_ring(struct preflight *p) {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < p->digest.n_findings; i++)
-        if (strncmp(p->digest.findings[i].code, "RING-", 5) != 0)
-            p->digest.findings[n++] = p->digest.findings[i];
-    p->digest.n_findings = n;
+    for (uint32_t i = 0; i < p->node_summary.n_findings; i++)
+        if (strncmp(p->node_summary.findings[i].code, "RING-", 5) != 0)
+            p->node_summary.findings[n++] = p->node_summary.findings[i];
+    p->node_summary.n_findings = n;
 }
 
 bool agent_preflight_prepare(struct agent *a, struct generation g, const struct form *form) {
@@ -200,10 +203,10 @@ bool agent_preflight_prepare(struct agent *a, struct generation g, const struct 
     agent_preflight_cancel(a);
     forget_ring(p);
     p->generation = g;
-    p->waits_for_digest = p->strict && !p->gathered;
+    p->waits_for_node_summary = p->strict && !p->gathered;
     p->waits_for_verdict = p->strict && a->server != NULL && !p->compared;
     probe_ring(p, form);
-    return p->n_probes > 0 || p->waits_for_digest || p->waits_for_verdict;
+    return p->n_probes > 0 || p->waits_for_node_summary || p->waits_for_verdict;
 }
 
 /* Strict: why this node takes no part. A check's failures are the leader's to judge. */
@@ -212,9 +215,9 @@ static bool is_refused(const struct preflight *p, char why[RDZV_REASON_MAX]) {
         return false;
     (void)snprintf(why, RDZV_REASON_MAX, "preflight (--preflight=strict): %s", p->blocked);
     bool refused = p->blocked[0] != '\0';
-    for (uint32_t i = 0; i < p->digest.n_findings && !refused; i++) {
-        const struct digest_finding *f = &p->digest.findings[i];
-        refused = f->level == DIGEST_FAIL;
+    for (uint32_t i = 0; i < p->node_summary.n_findings && !refused; i++) {
+        const struct node_summary_finding *f = &p->node_summary.findings[i];
+        refused = f->level == NODE_SUMMARY_FAIL;
         if (refused)
             (void)snprintf(why, RDZV_REASON_MAX, "preflight (--preflight=strict): %s: %s", f->code,
                            f->text);
@@ -224,29 +227,29 @@ static bool is_refused(const struct preflight *p, char why[RDZV_REASON_MAX]) {
 
 void agent_preflight_go_on(struct preflight *p) {
     struct generation g = p->generation;
-    if (generation_is_none(g) || p->n_probes > 0 || p->waits_for_digest)
+    if (generation_is_none(g) || p->n_probes > 0 || p->waits_for_node_summary)
         return;
     if (p->check && !p->reported) {
         p->reported = true;
         print_node(p);
-        send_digest(p, 0);
+        send_node_summary(p, 0);
     }
     if (p->waits_for_verdict)
         return;
     char why[RDZV_REASON_MAX];
     bool refused = is_refused(p, why);
     p->generation = (struct generation){0, 0};
-    agent_prepared(p->agent, g, p->ways, refused ? why : NULL);
+    agent_prepared(p->agent, g, p->reachability, refused ? why : NULL);
 }
 
-bool agent_preflight_pick(const struct agent *a, uint32_t ways, struct netif_choice *ret) {
+bool agent_preflight_pick(const struct agent *a, uint32_t reachability, struct netif_choice *ret) {
     const struct preflight *p = a->preflight;
     if (p == NULL)
         return false;
-    if (ways == RING_WAY_TRIED && p->ways != RING_WAY_TRIED)
+    if (reachability == RING_WAY_TRIED && p->reachability != RING_WAY_TRIED)
         log_warning("preflight: this node reaches its neighbours, but no family of addresses "
                     "serves all nodes of the group");
-    return agent_nets_pick(&p->nets, ways, ret);
+    return agent_nets_pick(&p->nets, reachability, ret);
 }
 
 /* ---- life ---- */
@@ -270,8 +273,8 @@ void agent_preflight_end(struct agent *a) {
     if (p == NULL)
         return;
     agent_preflight_cancel(a);
-    node_look_free(p->look);
-    digest_stop(p->gathering);
+    node_discovery_free(p->look);
+    node_summary_stop(p->gathering);
     print_node(p);
     agent_compare_end(p);
     loop_timer_free(p->timer);

@@ -3,7 +3,7 @@
 
 #include "launcher/agent/agent_nets_io.h"
 #include "launcher/preflight/check_text.h"
-#include "launcher/preflight/digest_io.h"
+#include "launcher/preflight/node_summary_io.h"
 #include "launcher/preflight/preflight_io.h"
 
 struct preflight {
@@ -12,27 +12,29 @@ struct preflight {
     bool check; /* muster check: strict, but what fails is told to the leader, who ends it */
 
     /* this node */
-    struct node_look *look; /* for the interfaces; NULL: not begun, or chosen */
+    struct node_discovery *look; /* for the interfaces; NULL: not begun, or chosen */
     char leader[ADDR_TEXT_MAX]; /* to which it looks for the way */
     bool chosen; /* the interfaces: they do not change in the agent's life, */
     struct agent_nets nets; /* but that a faster network that failed once is not tried again */
-    struct digest_gathering *gathering;
-    struct digest digest;
+    struct node_summary_gathering *gathering;
+    struct node_summary node_summary;
     bool gathered;
 
     /* the group that this node prepares for; none: generation 0.0 */
     struct generation generation;
-    bool waits_for_digest, waits_for_verdict;
+    bool waits_for_node_summary, waits_for_verdict;
     unsigned n_probes;
-    uint32_t ways; /* that lead to all neighbours which have answered so far; enum ring_way */
+    uint32_t
+        reachability; /* that lead to all neighbours which have answered so far; enum ring_way */
     struct ring_probe *probes[RDZV_NEIGHBOURS_MAX];
     char blocked[RDZV_REASON_MAX / 2];
     bool reported;  /* check: this group's leader was told */
     bool printed;   /* check: what this node found */
 
     /* the leader's */
-    struct digest_book *book;
-    struct loop_timer *timer; /* when the digests that are missing are not waited for any more */
+    struct summary_index *book;
+    struct loop_timer
+        *timer; /* when the node summaries that are missing are not waited for any more */
     bool compared;            /* the present group's */
     uint64_t said_hash;       /* of the last table */
     unsigned n_failures_said;
@@ -44,6 +46,6 @@ void agent_preflight_go_on(struct preflight *p);
 /* muster check: to the standard output. */
 void agent_check_print(const struct strbuf *text);
 
-/* The digests that are missing were waited for long enough. */
+/* The node summaries that are missing were waited for long enough. */
 void agent_compare_time_up(struct preflight *p);
 void agent_compare_end(struct preflight *p);

@@ -1,7 +1,7 @@
 /* What the files of the agent share. Nobody else includes this.
- *   agent_io.c       the crew's and the member's words, signals, life
- *   agent_lead_io.c  while this agent leads: the group's server, the workers' store, the mark
- *   agent_find_io.c  where the leader is to be found: the endpoint, the arbiter, own addresses
+ *   agent_io.c       the local workers' and the member's words, signals, life
+ *   agent_lead_io.c  while this agent leads: the group's server, the workers' store, the leader
+ * file agent_find_io.c  where the leader is to be found: the endpoint, the arbiter, own addresses
  *   agent_preflight_io.c  the node's digest, its neighbours
  *   agent_compare_io.c  while this agent leads: what differs between nodes
  *   agent_nets_io.c  by which interfaces it reaches the others
@@ -9,17 +9,17 @@
 #pragma once
 
 #include "base/idmap.h"
+#include "io/net/resolve.h"
 #include "io/process/helper.h"
 #include "io/process/reaper.h"
-#include "io/net/resolve.h"
 #include "launcher/agent/agent_io.h"
 #include "launcher/logs/console_io.h"
-#include "launcher/supervise/crew_io.h"
 #include "launcher/report/events.h"
+#include "launcher/supervise/local_workers_io.h"
 #include "launcher/worker/worker.h"
 #include "nccl_env/facts/netif_choice.h"
 #include "rendezvous/client/client_io.h"
-#include "rendezvous/operate/mark_io.h"
+#include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/operate/registry_io.h"
 #include "rendezvous/server/server_io.h"
 #include "rendezvous/store/store_io.h"
@@ -37,8 +37,8 @@ struct agent {
     struct console *console;
     struct writer *writer;        /* of the workers' output, and of ours once it runs */
     struct events *events;        /* NULL: not asked for */
-    struct node_look *look;       /* NULL: nobody needs it */
-    struct crew *crew;
+    struct node_discovery *look;  /* NULL: nobody needs it */
+    struct local_workers *local_workers;
     struct loop_timer *tidy_timer; /* armed when workers are started first */
     struct helper leftovers;      /* removes what killed agents left */
     bool tidied;                  /* it was started */
@@ -46,7 +46,7 @@ struct agent {
     struct registry_own registry;
     struct arbiter *arbiter;      /* NULL: a fixed endpoint */
     struct rdzv_peer self;        /* with an arbiter: where others reach this agent */
-    struct mark *mark;            /* of a leader at a fixed endpoint; NULL */
+    struct leader_file *leader_file; /* of a leader at a fixed endpoint; NULL */
     struct rdzv_server *server;   /* NULL: another node leads */
     struct rdzv_client *client;
     struct resolve *resolve;
@@ -76,7 +76,8 @@ struct agent {
 void agent_give_up(struct agent *a, const char *text);
 void agent_quit_if_over(struct agent *a);
 /* This node is ready for the group, or can't be: why not, or NULL. */
-void agent_prepared(struct agent *a, struct generation g, uint32_t ways, const char *why_not);
+void agent_prepared(struct agent *a, struct generation g, uint32_t reachability,
+                    const char *why_not);
 /* What the member is told by. */
 extern const struct rdzv_client_ops agent_client_ops;
 
@@ -109,7 +110,7 @@ _must_use_ bool agent_preflight_prepare(struct agent *a, struct generation g,
                                         const struct form *form);
 /* At START, with the ways that all members have: true: workers use another interface, or another
  * family of addresses, than they would by themselves. */
-bool agent_preflight_pick(const struct agent *a, uint32_t ways, struct netif_choice *ret);
+bool agent_preflight_pick(const struct agent *a, uint32_t reachability, struct netif_choice *ret);
 /* The group is not prepared for any more. */
 void agent_preflight_cancel(struct agent *a);
 /* Where this agent leads: a group begins to form; a node's digest; a node is no more. */

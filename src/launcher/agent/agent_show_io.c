@@ -122,7 +122,7 @@ static bool same_failure(const struct failure *a, const struct failure *b) {
 
 /* Who ends while others still need it makes them fail, and looks as if all had gone well there. */
 static void show_quitter(struct agent *a, const struct failure *f) {
-    uint32_t rank, n = crew_ended_well(a->crew, &rank);
+    uint32_t rank, n = local_workers_ended_well(a->local_workers, &rank);
     char more[32] = "";
     if (n == 0 || failure_noise(f) == 0)
         return;
@@ -149,7 +149,8 @@ static void show_headline(struct agent *a, const struct failure *f,
 void agent_show_stop(struct agent *a, const char *reason, const struct desired *cause) {
     (void)console_status(a->console, NULL);
     if (cause != NULL && cause->has_failure) {
-        uint32_t rank, ended = crew_ended_well(a->crew, &rank); /* the leader counts them too */
+        uint32_t rank, ended = local_workers_ended_well(a->local_workers,
+                                                        &rank); /* the leader counts them too */
         show_headline(a, &cause->failure,
                       &(struct report_counts){.stopping = cause->n_stopping -
                                                           MIN2(ended, cause->n_stopping),
@@ -161,7 +162,7 @@ void agent_show_stop(struct agent *a, const char *reason, const struct desired *
     if (a->signo != 0 || reason[0] == '\0' || strcmp(a->shown, reason) == 0)
         return;
     (void)snprintf(a->shown, sizeof a->shown, "%s", reason);
-    uint32_t alive = crew_workers_alive(a->crew);
+    uint32_t alive = local_workers_workers_alive(a->local_workers);
     bool again = cause != NULL && cause->kind == DESIRED_STOP && cause->will_restart;
     char stopping[64] = "";
     if (alive > 0)
@@ -199,7 +200,7 @@ static void show_failure(struct agent *a, const struct failure *f) {
     const struct job_spec *spec = a->config.spec;
     _cleanup_(strbuf_fini) struct strbuf tail = {0}, block = {0};
     if (f->incarnation == a->incarnation && f->kind != FAILURE_NODE)
-        crew_stderr_tail(a->crew, f->local_rank, &tail);
+        local_workers_stderr_tail(a->local_workers, f->local_rank, &tail);
     struct report_sheet sheet = {
         .entrypoint = spec->script,
         .failures = f,
@@ -210,7 +211,7 @@ static void show_failure(struct agent *a, const struct failure *f) {
     report_block(&sheet, &block);
     console_print(a->console, CONSOLE_ERR, strbuf_text(&block), block.len);
     if (f->error_file[0] != '\0' && f->incarnation == a->incarnation)
-        crew_keep_files(a->crew);
+        local_workers_keep_files(a->local_workers);
     pass_error_on(a, f);
 }
 
@@ -266,7 +267,7 @@ void agent_show_outcome(struct agent *a) {
         break;
     }
     show_never_ran(a);
-    const char *logs = crew_log_dir(a->crew);
+    const char *logs = local_workers_log_dir(a->local_workers);
     if (logs != NULL && (end->kind == MEMBER_END_FAILED || a->config.spec->log_dir == NULL))
         log_notice("logs: %s", logs);
 }

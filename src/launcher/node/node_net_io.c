@@ -9,7 +9,7 @@
 #include "base/text/log.h"
 #include "io/net/addr.h"
 #include "io/net/listen.h"
-#include "topology/discover/look_io.h"
+#include "topology/discover/discovery_io.h"
 
 #define STACK_ENOUGH ((rlim_t)8 << 20)
 #define NOFILE_ENOUGH 131072
@@ -75,36 +75,36 @@ static bool is_far(const struct node_setup_place *p) {
     return p->spec->nccl_env > NCCL_ENV_OFF && p->form->n_nodes > 1 && !is_on_this_host(p->form);
 }
 
-static bool look_has_netifs(const struct node_look *l) {
-    return l != NULL && (node_look_what(l) & LOOK_NETIFS) != 0;
+static bool discover_has_netifs(const struct node_discovery *l) {
+    return l != NULL && (node_discovery_what(l) & DISCOVER_NETIFS) != 0;
 }
 
-int node_net_look(struct loop *loop, const struct node_setup_place *p, struct node_look **ret,
-                  struct err *err) {
-    struct node_look_config config = {
-        .what = look_has_netifs(p->look) ? 0 : LOOK_NETIFS,
-        .facts = p->look == NULL || node_look_facts(p->look) == NULL,
+int node_net_discover(struct loop *loop, const struct node_setup_place *p,
+                      struct node_discovery **ret, struct err *err) {
+    struct node_discovery_config config = {
+        .what = discover_has_netifs(p->look) ? 0 : DISCOVER_NETIFS,
+        .facts = p->look == NULL || node_discovery_facts(p->look) == NULL,
         .route_to = p->form->store_host,
         .envp = p->envp,
         .set = p->spec->env,
         .python = p->python,
     };
     *ret = NULL;
-    return is_far(p) ? node_look_new(loop, &config, ret, err) : 0;
+    return is_far(p) ? node_discovery_new(loop, &config, ret, err) : 0;
 }
 
 /* The look at the node has them, or this one. */
 static void find_netif(const struct node_setup_place *p, struct node_net *n) {
     static const struct topology none;
-    const struct node_look *l = look_has_netifs(p->look) ? p->look : p->way;
-    const struct topology *t = l != NULL ? node_look_topology(l) : NULL;
+    const struct node_discovery *l = discover_has_netifs(p->look) ? p->look : p->way;
+    const struct topology *t = l != NULL ? node_discovery_topology(l) : NULL;
     const struct route_found *route = NULL;
     const char *leader = p->form->store_host, *why = "nobody could ask";
     struct netif_input in = {.n_nodes = p->form->n_nodes, .leader_addr = leader};
-    if (p->way != NULL && node_look_failure(p->way) != NULL)
-        why = node_look_failure(p->way);
+    if (p->way != NULL && node_discovery_failure(p->way) != NULL)
+        why = node_discovery_failure(p->way);
     else if (p->way != NULL)
-        route = node_look_route(p->way, &why);
+        route = node_discovery_route(p->way, &why);
     if (route == NULL)
         log_info("which interface leads to %s is not known: %s", leader, why);
     in.route_netif = route != NULL ? route->netif : "";

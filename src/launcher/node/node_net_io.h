@@ -1,8 +1,8 @@
 /* What the workers' variables need of the network when a group forms: the interface by which this
  * node reaches the leader, and ports.
  *
- *     r = node_net_look(loop, &place, &way, &err);       asks, in a child
- *     node_look_wait(way, …)
+ *     r = node_net_discover(loop, &place, &way, &err);       asks, in a child
+ *     node_discovery_wait(way, …)
  *     place.way = way;
  *     r = node_net_read(&place, &net, &err);             asks nobody but for free ports */
 #pragma once
@@ -19,8 +19,8 @@ struct node_net {
 /* Begins to look for what is not known of such a group: the way to its leader, the interfaces, and
  * what was configured here. *ret NULL: the job needs none of it. 0, or a negative errno with a
  * sentence. */
-_must_use_ int node_net_look(struct loop *loop, const struct node_setup_place *place,
-                             struct node_look **ret, struct err *err);
+_must_use_ int node_net_discover(struct loop *loop, const struct node_setup_place *place,
+                                 struct node_discovery **ret, struct err *err);
 /* Fills *ret for such a group. 0; -EINVAL, -EADDRINUSE: --nccl-comm-id can't be had, with a
  * sentence. */
 _must_use_ int node_net_read(const struct node_setup_place *place, struct node_net *ret,

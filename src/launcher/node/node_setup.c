@@ -5,16 +5,16 @@
 #include <string.h>
 
 #include "base/text/envlist.h"
-#include "topology/discover/look_io.h"
+#include "topology/discover/discovery_io.h"
 
 unsigned node_setup_needs(const struct job_spec *spec, bool any_gpu) {
     unsigned what = 0;
     if (spec->bind > BIND_NONE || spec->omp_cores)
-        what |= LOOK_CPUS;
+        what |= DISCOVER_CPUS;
     if (any_gpu && (spec->bind > BIND_NONE || spec->bind == 0))
-        what |= LOOK_CPUS | LOOK_PCI | LOOK_NVML;
+        what |= DISCOVER_CPUS | DISCOVER_PCI | DISCOVER_NVML;
     if (any_gpu && spec->nccl_env > NCCL_ENV_OFF)
-        what |= LOOK_ALL;
+        what |= DISCOVER_ALL;
     return what;
 }
 

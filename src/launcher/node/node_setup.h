@@ -1,6 +1,6 @@
 /* What the workers of this node get beyond torchrun's contract: CPUs and memory, threads, and
  * variables. Pure: a function of the job, the environment and one look at the node
- * (node_look_io.h).
+ * (node_discovery_io.h).
  *
  *     struct node_setup s = {0};
  *     r = node_setup_make(&(struct node_setup_input){.spec = spec, .envp = environ, …}, &s, &err);
@@ -17,7 +17,7 @@
 struct node_setup_input {
     const struct job_spec *spec; /* all borrowed for the call */
     char *const *envp;           /* what workers inherit */
-    bool any_gpu;                /* look_has_gpus() */
+    bool any_gpu;                /* discover_has_gpus() */
     unsigned looked;             /* LOOK_*: what `topology` was filled with */
     const struct topology *topology; /* NULL: nobody looked, or the look failed */
     const struct nccl_graph *graph;  /* NULL likewise */
@@ -47,7 +47,7 @@ struct node_setup {
     struct env_result *envs; /* owned: [n]; empty where a worker has those of an earlier one */
 };
 
-/* What must be looked at (LOOK_*, topology/discover/look_io.h) for such a job; 0: nothing. */
+/* What must be looked at (LOOK_*, topology/discover/discovery_io.h) for such a job; 0: nothing. */
 unsigned node_setup_needs(const struct job_spec *spec, bool any_gpu);
 
 /* 0; or a negative errno with a sentence: a torchrun mode that can't bind (affinity_choose()). */

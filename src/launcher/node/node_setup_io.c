@@ -10,11 +10,11 @@
 
 #include "base/text/envlist.h"
 #include "base/text/log.h"
-#include "topology/discover/common/cpu_count_io.h"
-#include "topology/discover/sysfs/kfd_io.h"
-#include "topology/discover/look_io.h"
 #include "launcher/node/node_net_io.h"
 #include "nccl_env/facts/facts_io.h"
+#include "topology/discover/common/cpu_count_io.h"
+#include "topology/discover/discovery_io.h"
+#include "topology/discover/sysfs/kfd_io.h"
 #include "topology/nccl/nccl_graph.h"
 
 /* ---- what may be used now ---- */
@@ -91,9 +91,9 @@ int node_setup_read(const struct node_setup_place *p, struct node_setup *ret,
     struct node_net net;
     _cleanup_(nccl_graph_freep) struct nccl_graph *graph = NULL;
     if (p->look != NULL) {
-        in.looked = node_look_what(p->look);
-        in.topology = node_look_topology(p->look);
-        in.facts = node_look_facts(p->look);
+        in.looked = node_discovery_what(p->look);
+        in.topology = node_discovery_topology(p->look);
+        in.facts = node_discovery_facts(p->look);
         in.rocm = rocm;
         in.n_rocm = p->any_gpu ? kfd_list_gpus(NULL, rocm, TOPO_GPUS_MAX) : 0;
     }
@@ -102,7 +102,7 @@ int node_setup_read(const struct node_setup_place *p, struct node_setup *ret,
         return r;
     in.netif = net.has_netif ? &net.netif : NULL;
     if (in.facts == NULL && p->way != NULL)
-        in.facts = node_look_facts(p->way);
+        in.facts = node_discovery_facts(p->way);
     struct nccl_facts now_facts; /* limits may have been raised since the look */
     if (in.facts != NULL) {
         now_facts = *in.facts; /* borrows */
@@ -164,7 +164,7 @@ static void say_few_cpus(const struct node_setup_place *p) {
  * the NVLink fabric, fails them. The words are those of topology/discover/nvml/nvml_io.c and
  * nvml_merge.c. */
 static bool is_serious(const char *warning) {
-    static const char *const parts[] = {LOOK_NVML_LATE, " is lost: ", " are lost ",
+    static const char *const parts[] = {DISCOVERY_NVML_LATE, " is lost: ", " are lost ",
                                         " needs a reset ", " not joined the NVLink fabric "};
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
         if (strstr(warning, parts[i]) != NULL)
@@ -226,7 +226,7 @@ static void add_env(const struct node_setup *s, struct strbuf *to) {
 void node_setup_say(const struct node_setup *s, const struct node_setup_place *p,
                     bool no_memory, char **said) {
     _cleanup_(strbuf_fini) struct strbuf bound = {0}, unbound = {0}, all = {0};
-    const char *failure = p->look != NULL ? node_look_failure(p->look) : NULL;
+    const char *failure = p->look != NULL ? node_discovery_failure(p->look) : NULL;
     node_setup_describe(s, &bound);
     node_setup_describe_unbound(s, &unbound);
     strbuf_printf(&all, "%s\n%s", strbuf_text(&bound), strbuf_text(&unbound));
@@ -236,7 +236,7 @@ void node_setup_say(const struct node_setup *s, const struct node_setup_place *p
     if (*said == NULL)
         say_few_cpus(p);
     if (*said == NULL && p->look != NULL)
-        say_warnings(node_look_topology(p->look));
+        say_warnings(node_discovery_topology(p->look));
     free(*said);
     *said = strbuf_take(&all);
     if (failure != NULL)

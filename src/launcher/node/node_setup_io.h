@@ -2,7 +2,7 @@
  * the group, and which CPUs and memory may still be used. */
 #pragma once
 
-#include "launcher/node/node_look_io.h"
+#include "launcher/node/node_discovery_io.h"
 #include "launcher/node/node_setup.h"
 #include "rendezvous/protocol/messages.h"
 
@@ -10,8 +10,8 @@ struct node_setup_place {
     const struct job_spec *spec; /* all borrowed for the call */
     char *const *envp;
     const char *python;          /* that runs the workers, or NULL */
-    const struct node_look *look; /* has ended; NULL: nobody looks */
-    const struct node_look *way;  /* of node_net_look(), has ended; NULL: nobody looks */
+    const struct node_discovery *look; /* has ended; NULL: nobody looks */
+    const struct node_discovery *way;  /* of node_net_discover(), has ended; NULL: nobody looks */
     bool any_gpu;
     struct generation generation;
     const struct form *form;

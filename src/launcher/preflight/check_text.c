@@ -5,40 +5,40 @@
 
 #include "base/json/json.h"
 
-void check_write_node(const struct digest *d, struct strbuf *to) {
+void check_write_node(const struct node_summary *d, struct strbuf *to) {
     size_t wide = 4;
     for (uint32_t i = 0; i < d->n_findings; i++)
         wide = MAX2(wide, strlen(d->findings[i].code));
-    for (enum digest_level l = DIGEST_OK; l <= DIGEST_FAIL; l++)
+    for (enum node_summary_level l = NODE_SUMMARY_OK; l <= NODE_SUMMARY_FAIL; l++)
         for (uint32_t i = 0; i < d->n_findings; i++)
             if (d->findings[i].level == l)
-                strbuf_printf(to, "%-4s  %-*s  %s\n", digest_level_name(l), (int)wide,
+                strbuf_printf(to, "%-4s  %-*s  %s\n", node_summary_level_name(l), (int)wide,
                               d->findings[i].code, d->findings[i].text);
 }
 
-void check_write_node_of(const struct digest *d, const char *host, struct strbuf *to) {
+void check_write_node_of(const struct node_summary *d, const char *host, struct strbuf *to) {
     strbuf_printf(to, "node %s\n", host);
     check_write_node(d, to);
 }
 
-void check_write_node_json(const struct digest *d, const char *host, struct strbuf *to) {
+void check_write_node_json(const struct node_summary *d, const char *host, struct strbuf *to) {
     struct json_writer w = json_writer_of(to);
     json_write_object_begin(&w, NULL);
     json_write_string(&w, "host", host);
-    json_write_string(&w, "level", digest_level_name(digest_worst(d)));
+    json_write_string(&w, "level", node_summary_level_name(node_summary_worst(d)));
     json_write_array_begin(&w, "checks");
     for (uint32_t i = 0; i < d->n_findings; i++) {
         json_write_object_begin(&w, NULL);
-        json_write_string(&w, "level", digest_level_name(d->findings[i].level));
+        json_write_string(&w, "level", node_summary_level_name(d->findings[i].level));
         json_write_string(&w, "code", d->findings[i].code);
         json_write_string(&w, "text", d->findings[i].text);
         json_write_object_end(&w);
     }
     json_write_array_end(&w);
     json_write_object_begin(&w, "facts");
-    for (uint32_t f = 0; f < DIGEST_FACT_COUNT; f++)
+    for (uint32_t f = 0; f < NODE_SUMMARY_FACT_COUNT; f++)
         if (d->values[f][0] != '\0')
-            json_write_string(&w, digest_fact_name((enum digest_fact)f), d->values[f]);
+            json_write_string(&w, node_summary_fact_name((enum node_summary_fact)f), d->values[f]);
     json_write_object_end(&w);
     json_write_object_end(&w);
     strbuf_add(to, "\n");
@@ -65,18 +65,18 @@ static struct check_failure *add(struct check_failures *f) {
         return NULL;
     }
     if (f->n == f->cap) {
-        f->cap = f->cap == 0 ? DIGEST_FINDINGS_MAX : MIN2(f->cap * 2, (uint32_t)CHECK_FAILURES_MAX);
+        f->cap = f->cap == 0 ? NODE_SUMMARY_FINDINGS_MAX
+                             : MIN2(f->cap * 2, (uint32_t)CHECK_FAILURES_MAX);
         f->all = xrealloc(f->all, f->cap * sizeof *f->all);
     }
     return &f->all[f->n++];
 }
 
 void check_failures_put(struct check_failures *f, uint64_t node, const char *host,
-                        const struct digest *d) {
+                        const struct node_summary *d) {
     check_failures_drop(f, node);
     for (uint32_t i = 0; i < d->n_findings; i++) {
-        struct check_failure *new =
-            d->findings[i].level == DIGEST_FAIL ? add(f) : NULL;
+        struct check_failure *new = d->findings[i].level == NODE_SUMMARY_FAIL ? add(f) : NULL;
         if (new == NULL)
             continue;
         *new = (struct check_failure){.node = node, .finding = d->findings[i]};
@@ -86,12 +86,12 @@ void check_failures_put(struct check_failures *f, uint64_t node, const char *hos
 
 /* ---- many nodes ---- */
 
-void check_write_nodes(const struct digest_comparison *c, const struct check_failures *f,
+void check_write_nodes(const struct node_summary_comparison *c, const struct check_failures *f,
                        struct strbuf *to) {
     int hosts = 0, codes = 0;
     if (c->n == 0)
         strbuf_printf(to, "the %u nodes are alike\n", c->n_nodes);
-    digest_comparison_table(c, to);
+    node_summary_comparison_table(c, to);
     for (uint32_t i = 0; i < f->n; i++) {
         hosts = MAX2(hosts, (int)strlen(f->all[i].host));
         codes = MAX2(codes, (int)strlen(f->all[i].finding.code));
@@ -103,10 +103,10 @@ void check_write_nodes(const struct digest_comparison *c, const struct check_fai
         strbuf_printf(to, "… and %u more\n", f->n_left_out);
 }
 
-static void write_differences(const struct digest_comparison *c, struct json_writer *w) {
+static void write_differences(const struct node_summary_comparison *c, struct json_writer *w) {
     json_write_array_begin(w, "differences");
     for (uint32_t i = 0; i < c->n; i++) {
-        const struct digest_row *r = &c->rows[i];
+        const struct node_summary_row *r = &c->rows[i];
         json_write_object_begin(w, NULL);
         json_write_string(w, "code", r->code);
         json_write_string(w, "what", r->what);
@@ -121,7 +121,7 @@ static void write_differences(const struct digest_comparison *c, struct json_wri
     json_write_array_end(w);
 }
 
-void check_write_nodes_json(const struct digest_comparison *c, const struct check_failures *f,
+void check_write_nodes_json(const struct node_summary_comparison *c, const struct check_failures *f,
                             struct strbuf *to) {
     struct json_writer w = json_writer_of(to);
     json_write_object_begin(&w, NULL);
@@ -154,17 +154,17 @@ static void write_code(const struct check_failures *f, uint32_t first, struct st
             before = same_code(f, k, first) && strcmp(f->all[k].host, f->all[i].host) == 0;
         if (before || !same_code(f, i, first))
             continue;
-        if (n++ < DIGEST_NAMES_MAX)
+        if (n++ < NODE_SUMMARY_NAMES_MAX)
             strbuf_printf(to, "%s%s", n > 1 ? ", " : "", f->all[i].host);
     }
-    if (n > DIGEST_NAMES_MAX)
-        strbuf_printf(to, " and %u more", n - DIGEST_NAMES_MAX);
+    if (n > NODE_SUMMARY_NAMES_MAX)
+        strbuf_printf(to, " and %u more", n - NODE_SUMMARY_NAMES_MAX);
 }
 
-void check_write_verdict(const struct digest_comparison *c, const struct check_failures *f,
+void check_write_verdict(const struct node_summary_comparison *c, const struct check_failures *f,
                          struct strbuf *to) {
     if (c->matters)
-        digest_comparison_line(c, true, to);
+        node_summary_comparison_line(c, true, to);
     for (uint32_t i = 0; i < f->n; i++) {
         bool before = false;
         for (uint32_t k = 0; k < i && !before; k++)

@@ -2,14 +2,14 @@
  * which of them. Pure. */
 #pragma once
 
-#include "launcher/preflight/digest.h"
+#include "launcher/preflight/node_summary.h"
 
 /* A line for each finding, worst last: "warn  SHM-SMALL  /dev/shm has 64 MiB …". */
-void check_write_node(const struct digest *d, struct strbuf *to);
+void check_write_node(const struct node_summary *d, struct strbuf *to);
 /* The same below a line with the node's name: among others. */
-void check_write_node_of(const struct digest *d, const char *host, struct strbuf *to);
+void check_write_node_of(const struct node_summary *d, const char *host, struct strbuf *to);
 /* The same as one JSON object in one line: host, level, checks (level, code, text), facts. */
-void check_write_node_json(const struct digest *d, const char *host, struct strbuf *to);
+void check_write_node_json(const struct node_summary *d, const char *host, struct strbuf *to);
 
 /* ---- many nodes, on the leader ---- */
 
@@ -17,8 +17,8 @@ void check_write_node_json(const struct digest *d, const char *host, struct strb
 
 struct check_failure {
     uint64_t node; /* its incarnation; 0: of several */
-    char host[DIGEST_HOST_MAX];
-    struct digest_finding finding;
+    char host[NODE_SUMMARY_HOST_MAX];
+    struct node_summary_finding finding;
 };
 struct check_failures { /* zeroed: none */
     struct check_failure *all; /* owned */
@@ -27,18 +27,18 @@ struct check_failures { /* zeroed: none */
 void check_failures_fini(struct check_failures *f);
 /* Takes what failed on this node for what it said before. Copies. */
 void check_failures_put(struct check_failures *f, uint64_t node, const char *host,
-                        const struct digest *d);
+                        const struct node_summary *d);
 void check_failures_drop(struct check_failures *f, uint64_t node);
 
 /* The table, or one line that says that nothing differs; then a line for each failure:
  * "fail  host2  DISK-LOW  …". */
-void check_write_nodes(const struct digest_comparison *c, const struct check_failures *f,
+void check_write_nodes(const struct node_summary_comparison *c, const struct check_failures *f,
                        struct strbuf *to);
 /* {"nodes", "differences": [{"code", "what", "nodes", "n_nodes", "value", "others", "n_others",
  * "matters"}], "failures": [{"node", "code", "text"}]} in one line. */
-void check_write_nodes_json(const struct digest_comparison *c, const struct check_failures *f,
+void check_write_nodes_json(const struct node_summary_comparison *c, const struct check_failures *f,
                             struct strbuf *to);
 /* Why the check failed, for each node to say: "MTU-DIFFERS: host3 has …; DISK-LOW: host2, host4";
  * nothing where it did not. */
-void check_write_verdict(const struct digest_comparison *c, const struct check_failures *f,
+void check_write_verdict(const struct node_summary_comparison *c, const struct check_failures *f,
                          struct strbuf *to);

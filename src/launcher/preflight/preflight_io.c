@@ -66,17 +66,17 @@ static uint32_t way_bit(unsigned net, bool v6) {
 }
 
 static void finish(struct ring_probe *p) {
-    struct ring_answer a = {.result = RING_SKIPPED, .ways = p->known_ways};
+    struct ring_answer a = {.result = RING_SKIPPED, .reachability = p->known_ways};
     bool any = false;
     for (unsigned i = 0; i < p->n_ways; i++) {
         const struct way *w = &p->ways[i];
         if (w->reached)
-            a.ways |= way_bit(w->net, strchr(w->to, ':') != NULL);
+            a.reachability |= way_bit(w->net, strchr(w->to, ':') != NULL);
         any = any || (w->reached && w->net == RING_NET);
     }
     if (p->n_net > 0 && p->ways[0].reached) {
         a.result = RING_REACHED;
-        a.fast_failed = p->n_ways > p->n_net && (a.ways & RING_FAST_WAYS) == 0;
+        a.fast_failed = p->n_ways > p->n_net && (a.reachability & RING_FAST_WAYS) == 0;
         if (a.fast_failed)
             say(p, &p->ways[p->n_net], &a);
     } else if (p->n_net > 0) {

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include "io/clock.h"
+#include "launcher/logs/tempdir_io.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/guardian_io.h"
-#include "launcher/logs/tempdir_io.h"
-#include "rendezvous/operate/mark_io.h"
+#include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/operate/registry_io.h"
 
 /* This process is in the group that its guardian made; others' are beside it. */
@@ -32,7 +32,7 @@ static void sweep_all_kinds(enum job_contain contain, uint64_t ns) {
         sweep_cgroups(clock_now_ns() + ns / 4);
     (void)tempdir_sweep(clock_now_ns() + ns / 4);
     registry_sweep(clock_now_ns() + ns / 4);
-    mark_sweep(clock_now_ns() + ns / 4);
+    leader_file_sweep(clock_now_ns() + ns / 4);
 }
 
 static int sweep(int fd, void *arg) {

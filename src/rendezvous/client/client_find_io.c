@@ -14,7 +14,7 @@
 static void free_conn(struct rdzv_client *c) {
     conn_free(TAKE_PTR(c->conn));
     c->greeted = c->welcomed = c->join_due = false;
-    client_drop_estate(c);
+    client_drop_handover(c);
 }
 
 void client_hang_up(struct rdzv_client *c) {

@@ -107,7 +107,7 @@ static void obey(struct rdzv_client *c, const struct member_effect *e) {
     case MEMBER_EFFECT_RENEW: renew(c, &e->renew); break;
     case MEMBER_EFFECT_PROBE: client_probe_leader(c); break;
     case MEMBER_EFFECT_PREPARE: ops->prepare(arg, e->generation, member_form(c->member)); break;
-    case MEMBER_EFFECT_START: ops->start(arg, e->generation, e->ways); break;
+    case MEMBER_EFFECT_START: ops->start(arg, e->generation, e->reachability); break;
     case MEMBER_EFFECT_STOP:
         ops->stop(arg, e->grace_ns, e->reason, member_stop_cause(c->member));
         break;
@@ -122,7 +122,9 @@ static void obey(struct rdzv_client *c, const struct member_effect *e) {
     case MEMBER_EFFECT_ARBITER: ask_arbiter(c, e->request); break;
     case MEMBER_EFFECT_PROBE_PEER: client_probe_peer(c, &e->peer); break;
     case MEMBER_EFFECT_LEAD: ops->lead(arg, &e->lead); break;
-    case MEMBER_EFFECT_CALLERS: ops->callers(arg, e->callers, &e->peer, e->epoch); break;
+    case MEMBER_EFFECT_JOIN_POLICY:
+        ops->join_policy(arg, e->join_policy, &e->peer, e->epoch);
+        break;
     case MEMBER_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }
@@ -143,7 +145,7 @@ static void queued_free(struct queued *q) {
 }
 
 static void enqueue(struct rdzv_client *c, const struct member_event *ev) {
-    assert(ev->desired == NULL && ev->successors == NULL && ev->estate == NULL &&
+    assert(ev->desired == NULL && ev->successors == NULL && ev->handover == NULL &&
            ev->answer == NULL && ev->peer == NULL);
     struct queued *q = xcalloc(1, sizeof *q);
     q->event = *ev;
@@ -165,12 +167,12 @@ static void destroy(struct rdzv_client *c) {
     conn_finish(TAKE_PTR(c->conn));
     resolve_free(c->resolve);
     client_free_probes(c);
-    client_drop_estate(c);
+    client_drop_handover(c);
     loop_timer_free(c->retry);
     loop_timer_free(c->timer);
     member_update_fini(&c->update);
     member_free(c->member);
-    free(c->digest);
+    free(c->node_summary);
     free(c);
 }
 
@@ -200,11 +202,11 @@ void rdzv_client_event(struct rdzv_client *c, const struct member_event *event) 
     client_event(c, &ev);
 }
 
-void rdzv_client_digest(struct rdzv_client *c, const char *text) {
-    assert(strlen(text) < RDZV_DIGEST_MAX);
-    free(c->digest);
-    c->digest = xstrdup(text);
-    client_send_digest(c);
+void rdzv_client_node_summary(struct rdzv_client *c, const char *text) {
+    assert(strlen(text) < RDZV_NODE_SUMMARY_MAX);
+    free(c->node_summary);
+    c->node_summary = xstrdup(text);
+    client_send_node_summary(c);
 }
 
 void rdzv_client_caller(struct rdzv_client *c, uint64_t incarnation, bool came) {

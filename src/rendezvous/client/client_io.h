@@ -37,7 +37,7 @@ struct rdzv_client_ops {
                     struct node_info *info);
     void (*prepare)(void *arg, struct generation generation, const struct form *form);
     /* ways: as in struct desired. */
-    void (*start)(void *arg, struct generation generation, uint32_t ways);
+    void (*start)(void *arg, struct generation generation, uint32_t reachability);
     /* End the workers: grace_ns from SIGTERM to SIGKILL (UINT64_MAX: the job's own setting).
      * `cause` is the leader's STOP or CLOSED with the first failure, NULL when there was none. */
     void (*stop)(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause);
@@ -57,8 +57,8 @@ struct rdzv_client_ops {
     void (*leader)(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
                    bool first);
     /* With an arbiter: what the listener says to those who JOIN, from now on. */
-    void (*callers)(void *arg, enum member_callers callers, const struct rdzv_peer *peer,
-                    uint32_t epoch);
+    void (*join_policy)(void *arg, enum member_join_policy join_policy,
+                        const struct rdzv_peer *peer, uint32_t epoch);
     /* It is over. Comes once; nothing comes after it. */
     void (*end)(void *arg, const struct member_end *end);
 };
@@ -97,9 +97,9 @@ void rdzv_client_event(struct rdzv_client *c, const struct member_event *event);
 /* What ops.joining waited for is known now. */
 void rdzv_client_join(struct rdzv_client *c);
 
-/* What this node is made of, below RDZV_DIGEST_MAX bytes of UTF-8 (copied): told to this leader and
- * to each later one. In the place of what was told before. */
-void rdzv_client_digest(struct rdzv_client *c, const char *text);
+/* What this node is made of, below RDZV_NODE_SUMMARY_MAX bytes of UTF-8 (copied): told to this
+ * leader and to each later one. In the place of what was told before. */
+void rdzv_client_node_summary(struct rdzv_client *c, const char *text);
 
 /* A node is parked at our listener, or the connection of a parked one has ended. */
 void rdzv_client_caller(struct rdzv_client *c, uint64_t incarnation, bool came);

@@ -43,12 +43,12 @@ struct rdzv_client {
     bool welcomed;       /* on this connection */
     uint64_t welcomed_ns; /* by the one who is looked for, last; 0: never */
     char waiting[CLIENT_WAITING_MAX];
-    char *digest;        /* owned; NULL: none yet */
+    char *node_summary; /* owned; NULL: none yet */
 
-    /* An estate that comes in parts; `n_estate` of its members are there. */
-    struct estate estate;
-    uint32_t n_estate;
-    bool estate_open;
+    /* A handover that comes in parts; `n_handover` of its members are there. */
+    struct handover handover;
+    uint32_t n_handover;
+    bool handover_open;
 
     /* Where the leader can be probed, once it has welcomed us. */
     uint64_t leader;
@@ -94,10 +94,10 @@ void client_on_retry(void *arg);
 extern const struct conn_ops client_conn_ops;
 void client_send_join(struct rdzv_client *c);
 /* Where there is one, and a leader. */
-void client_send_digest(struct rdzv_client *c);
+void client_send_node_summary(struct rdzv_client *c);
 /* Nothing when nobody has welcomed us. */
 void client_send_to_leader(struct rdzv_client *c, const struct wire_message *m);
-void client_drop_estate(struct rdzv_client *c);
+void client_drop_handover(struct rdzv_client *c);
 
 /* ---- client_probe_io.c ---- */
 

@@ -39,11 +39,11 @@ void rdzv_client_join(struct rdzv_client *c) {
         client_send_join(c);
 }
 
-void client_send_digest(struct rdzv_client *c) {
-    if (c->digest == NULL)
+void client_send_node_summary(struct rdzv_client *c) {
+    if (c->node_summary == NULL)
         return;
-    struct wire_message m = {.kind = WIRE_DIGEST};
-    memcpy(m.digest.text, c->digest, strlen(c->digest) + 1);
+    struct wire_message m = {.kind = WIRE_NODE_SUMMARY};
+    memcpy(m.node_summary.text, c->node_summary, strlen(c->node_summary) + 1);
     client_send_to_leader(c, &m);
 }
 
@@ -121,7 +121,7 @@ static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
     c->heartbeat_ns = w->heartbeat_ns;
     loop_timer_set(c->retry, TIME_NEVER);
     conn_set_patience(c->conn, c->lease_ns, c->heartbeat_ns);
-    client_send_digest(c);
+    client_send_node_summary(c);
     if (w->leader != before)
         tell_leader(c, before == 0);
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_WELCOME,
@@ -161,40 +161,40 @@ static void on_named(struct rdzv_client *c, const struct successors *named) {
         if (addr_from_literal(s.list[i].addr, s.list[i].port, &at) == 0)
             client_remember(c, s.list[i].incarnation, &at);
     }
-    client_drop_estate(c);
+    client_drop_handover(c);
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_NAMED, .successors = &s});
 }
 
-void client_drop_estate(struct rdzv_client *c) {
-    estate_fini(&c->estate);
-    c->n_estate = 0;
-    c->estate_open = false;
+void client_drop_handover(struct rdzv_client *c) {
+    handover_fini(&c->handover);
+    c->n_handover = 0;
+    c->handover_open = false;
 }
 
-static int begin_estate(struct rdzv_client *c, const struct estate *e) {
+static int begin_handover(struct rdzv_client *c, const struct handover *e) {
     if (e->n_members > RDZV_NODES_MAX)
         return -EPROTO;
-    client_drop_estate(c);
-    c->estate = *e;
-    c->estate.members = NULL;
+    client_drop_handover(c);
+    c->handover = *e;
+    c->handover.members = NULL;
     if (e->n_members > 0)
-        c->estate.members = calloc(e->n_members, sizeof *c->estate.members);
-    if (e->n_members > 0 && c->estate.members == NULL)
+        c->handover.members = calloc(e->n_members, sizeof *c->handover.members);
+    if (e->n_members > 0 && c->handover.members == NULL)
         return -ENOMEM;
-    c->estate_open = true;
+    c->handover_open = true;
     return 0;
 }
 
 /* Parts come in order, each once; the first begins anew. */
 static int take_members(struct rdzv_client *c, const struct wire_members *m) {
-    int r = m->first == 0 ? begin_estate(c, &m->estate) : 0;
+    int r = m->first == 0 ? begin_handover(c, &m->handover) : 0;
     if (r < 0)
         return r;
-    if (!c->estate_open || m->first != c->n_estate || m->estate.epoch != c->estate.epoch ||
-        m->n > c->estate.n_members - c->n_estate || (m->n == 0 && c->estate.n_members > 0))
+    if (!c->handover_open || m->first != c->n_handover || m->handover.epoch != c->handover.epoch ||
+        m->n > c->handover.n_members - c->n_handover || (m->n == 0 && c->handover.n_members > 0))
         return -EPROTO;
     for (uint32_t i = 0; i < m->n; i++) {
-        struct estate_member *to = &c->estate.members[c->n_estate++];
+        struct handover_member *to = &c->handover.members[c->n_handover++];
         *to = m->list[i];
         fill_addr(c, to->addr, sizeof to->addr);
     }
@@ -209,12 +209,12 @@ static void on_members(struct rdzv_client *c, const struct wire_members *m) {
         client_disconnected(c);
         return;
     }
-    if (c->n_estate < c->estate.n_members)
+    if (c->n_handover < c->handover.n_members)
         return;
-    _cleanup_(estate_fini) struct estate whole = c->estate;
-    c->estate = (struct estate){0};
-    client_drop_estate(c);
-    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_ESTATE, .estate = &whole});
+    _cleanup_(handover_fini) struct handover whole = c->handover;
+    c->handover = (struct handover){0};
+    client_drop_handover(c);
+    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_HANDOVER, .handover = &whole});
 }
 
 static void on_status(struct rdzv_client *c, const struct rdzv_status *status) {
@@ -262,7 +262,7 @@ static void on_first_words(struct rdzv_client *c, const struct wire_message *m) 
     case WIRE_ANSWER:
     case WIRE_OVERVIEW:
     case WIRE_NODES:
-    case WIRE_DIGEST:
+    case WIRE_NODE_SUMMARY:
     case WIRE_KIND_COUNT: has_no_place(c, m->kind);
     }
 }
@@ -293,7 +293,7 @@ static void on_leaders_words(struct rdzv_client *c, const struct wire_message *m
     case WIRE_ANSWER:
     case WIRE_OVERVIEW:
     case WIRE_NODES:
-    case WIRE_DIGEST:
+    case WIRE_NODE_SUMMARY:
     case WIRE_KIND_COUNT: has_no_place(c, m->kind);
     }
 }

@@ -38,13 +38,13 @@ static bool makes_sense(const struct group_config *c) {
     if (c->epoch == 0 || c->min_nodes == 0 || c->min_nodes > c->max_nodes ||
         c->max_nodes > RDZV_NODES_MAX || c->lease_ns == 0 || c->node_unit == 0 ||
         c->heartbeat_ns == 0 || c->waiter_probe_ns == 0 ||
-        (c->idle && (c->anchor != ANCHOR_ARBITER || c->estate != NULL)))
+        (c->idle && (c->leadership != LEADERSHIP_ARBITER || c->handover != NULL)))
         return false;
     return (c->max_nodes / c->node_unit) * c->node_unit >= c->min_nodes;
 }
 
 /* What the last leader left: its members are awaited, and probed, in their places. */
-static void inherit(struct group *g, const struct estate *e) {
+static void inherit(struct group *g, const struct handover *e) {
     g->generation = e->formed;
     g->started = e->started;
     g->old_generation = e->formed;
@@ -59,7 +59,7 @@ static void inherit(struct group *g, const struct estate *e) {
     g->n_order = e->n_order;
     g->order = xcalloc(MAX2(g->n_order, (size_t)1), sizeof *g->order);
     for (uint32_t i = 0; i < e->n_members; i++) {
-        const struct estate_member *m = &e->members[i];
+        const struct handover_member *m = &e->members[i];
         if (i < e->n_order)
             g->order[i] = m->incarnation;
         if (m->incarnation == 0 || group_find(g, m->incarnation) != NULL)
@@ -93,7 +93,7 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
         return -EINVAL;
     struct group *g = xcalloc(1, sizeof *g);
     g->config = *config;
-    g->config.estate = NULL;
+    g->config.handover = NULL;
     g->need = (config->min_nodes + config->node_unit - 1) / config->node_unit * config->node_unit;
     g->state = GROUP_GATHERING;
     g->now_ns = g->gather_since_ns = g->since_ns = now_ns;
@@ -107,8 +107,8 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     list_init(&g->nodes);
     list_init(&g->heard);
     list_init(&g->watched);
-    if (config->estate != NULL) {
-        inherit(g, config->estate);
+    if (config->handover != NULL) {
+        inherit(g, config->handover);
         g->status_next_ns = now_ns + STATUS_INTERVAL_NS; /* they are on their way */
     }
     *ret = g;
@@ -399,9 +399,9 @@ static uint64_t next_deadline(const struct group *g) {
     if (g->state == GROUP_GATHERING && g->status_dirty)
         t = MIN2(t, g->status_next_ns);
     t = MIN2(t, group_watch_deadline(g));
-    t = MIN2(t, group_anchor_deadline(g));
+    t = MIN2(t, group_leadership_deadline(g));
     t = MIN2(t, group_resign_deadline(g));
-    return MIN2(t, group_heirs_deadline(g));
+    return MIN2(t, group_successors_deadline(g));
 }
 
 /* ---- the step ---- */
@@ -481,14 +481,14 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
 
     if (!g->deposed) {
         group_forgive_own_sleep(g);
-        group_anchor_begin(g);
+        group_leadership_begin(g);
         dispatch(g, event);
     }
     if (!g->deposed)
-        group_anchor_time(g);
+        group_leadership_time(g);
     if (!g->deposed) {
         group_watch(g);
-        group_heirs_time(g);
+        group_successors_time(g);
         group_advance(g);
         tell_idle(g);
         emit_status(g);

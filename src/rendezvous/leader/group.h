@@ -24,10 +24,11 @@
 #include "rendezvous/arbiter/arbiter.h"
 
 /* What a leadership hangs on, besides the nodes. */
-enum group_anchor {
-    ANCHOR_NONE = 0, /* a fixed endpoint: nobody else can lead */
-    ANCHOR_MARK,     /* the same, with a mark on this host that a restarted agent finds */
-    ANCHOR_ARBITER,  /* dir, etcd: members succeed a lost leader */
+enum group_leadership {
+    LEADERSHIP_NONE = 0,    /* a fixed endpoint: nobody else can lead */
+    LEADERSHIP_LEADER_FILE, /* the same, with a leader file on this host that a restarted agent
+                               finds */
+    LEADERSHIP_ARBITER,     /* dir, etcd: members succeed a lost leader */
 };
 
 /* When a waiting node is let into a running group that has room for it. */
@@ -48,7 +49,7 @@ enum group_rank_order { /* of newcomers without --node-rank; the leader's node g
 struct group_config {
     uint32_t epoch;                /* of this leadership, >= 1 */
     /* ARBITER: nothing runs, and no group is formed in this epoch: the first takes the next one,
-     * which this leader claims for it. Without an estate */
+     * which this leader claims for it. Without a handover */
     bool idle;
     uint64_t leader_incarnation;   /* its own node: rank 0 at the first start */
     char role[RDZV_ROLE_MAX];      /* of its own node, */
@@ -77,13 +78,13 @@ struct group_config {
     /* between probes of nodes that wait for a place and are silent: of all together */
     uint64_t waiter_probe_ns;
 
-    enum group_anchor anchor;
+    enum group_leadership leadership;
     uint64_t arbiter_lease_ns;     /* ARBITER: a lease ends so long after the last good read */
     /* Nothing is started before: leases of earlier epochs may still run. 0: none can */
     uint64_t not_before_ns;
     /* What the last leader left, NULL: nothing is known, or there was none. Copied. Its members
      * that don't come back are probed, and count as lost at absent_until_ns. */
-    const struct estate *estate;
+    const struct handover *handover;
     uint64_t absent_until_ns;
     uint64_t old_leader;  /* incarnation: he alone is not awaited a margin longer; 0: not known */
     struct rdzv_peer self;         /* ARBITER: as it stands in the claim */
@@ -108,12 +109,12 @@ enum group_event_kind {
     GROUP_EVENT_STOP,       /* the operator (a signal to the leader's agent): end the job; reason */
     GROUP_EVENT_ECHO,       /* node, echo: a first successor has the LEASE */
     GROUP_EVENT_ARBITER,    /* answer, to a request of an effect */
-    GROUP_EVENT_TOUCHED,    /* touched_ns: when the touch of the mark began; 0: it failed */
+    GROUP_EVENT_TOUCHED,    /* touched_ns: when the touch of the leader file began; 0: it failed */
     GROUP_EVENT_HIGHER_EPOCH, /* epoch: somebody has spoken of it */
     /* the leader's agent was told to leave, and its own node has left; then only DONE comes: when a
      * successor can take over, or it is put down that there is nothing to wait for. Arbiter only */
     GROUP_EVENT_RESIGN,
-    GROUP_EVENT_COMMAND,    /* command (EXCLUDE, GROW or STOP): answered by an ANSWER effect */
+    GROUP_EVENT_COMMAND, /* command (EXCLUDE, GROW or STOP): answered by an ANSWER effect */
     GROUP_EVENT_KIND_COUNT,
 };
 
@@ -138,13 +139,13 @@ struct group_event {
 };
 
 enum group_effect_kind {
-    GROUP_EFFECT_TELL = 1,    /* node: send it group_desired() */
-    GROUP_EFFECT_LEASE,       /* node, lease */
-    GROUP_EFFECT_PROBE,       /* node: probe its listener now */
+    GROUP_EFFECT_TELL = 1, /* node: send it group_desired() */
+    GROUP_EFFECT_LEASE,    /* node, lease */
+    GROUP_EFFECT_PROBE,    /* node: probe its listener now */
     /* node: see once, in the background, whether its listener can be reached */
     GROUP_EFFECT_REACH,
-    GROUP_EFFECT_REFUSE,      /* node: tell it `reason` and close; it never became a node */
-    GROUP_EFFECT_FORGET,      /* node: lost or left; close its connection */
+    GROUP_EFFECT_REFUSE, /* node: tell it `reason` and close; it never became a node */
+    GROUP_EFFECT_FORGET, /* node: lost or left; close its connection */
     /* generation, n_nodes: open a fresh store, answer with GROUP_EVENT_STORE */
     GROUP_EFFECT_STORE_OPEN,
     GROUP_EFFECT_STORE_CLOSE, /* generation: its workers are gone */
@@ -153,17 +154,18 @@ enum group_effect_kind {
     GROUP_EFFECT_INCIDENT,
     /* CLOSED and everybody knows, or the close timeout has passed; or RESIGN is over */
     GROUP_EFFECT_DONE,
-    /* node: send it group_successors(), and where it is one of them group_estate() too; before
+    /* node: send it group_successors(), and where it is one of them group_handover() too; before
      * everything else that this step tells it */
     GROUP_EFFECT_NAME,
-    GROUP_EFFECT_ARBITER,     /* request: ask it */
-    GROUP_EFFECT_TOUCH,       /* touch the mark, then EVENT_TOUCHED; with the outcome if not NONE */
+    GROUP_EFFECT_ARBITER, /* request: ask it */
+    GROUP_EFFECT_TOUCH,   /* touch the leader file, then EVENT_TOUCHED; with the outcome if not NONE
+                           */
     /* epoch: another leads, or the job was closed by another, or (our own epoch) its end can't be
      * put down; tell all nodes to go elsewhere, end this group, and let the own node find the
      * winner. Nothing comes after it */
     GROUP_EFFECT_DEPOSED,
-    GROUP_EFFECT_ANSWER,      /* ok, reason: to the COMMAND of this step */
-    GROUP_EFFECT_NOTE,        /* note: what happened, for the event log */
+    GROUP_EFFECT_ANSWER, /* ok, reason: to the COMMAND of this step */
+    GROUP_EFFECT_NOTE,   /* note: what happened, for the event log */
     GROUP_EFFECT_KIND_COUNT,
 };
 
@@ -236,7 +238,7 @@ void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *re
 const struct successors *group_successors(const struct group *g);
 bool group_is_successor(const struct group *g, uint64_t node);
 /* What a successor has to know; fills in *ret, the caller finishes it. */
-void group_estate(const struct group *g, struct estate *ret);
+void group_handover(const struct group *g, struct handover *ret);
 /* For operators. Rows in rank order, then the others as they came: from the nth, at most max;
  * returns how many were written. */
 void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret);

@@ -180,8 +180,8 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     char text[RDZV_REASON_MAX];
     (void)snprintf(text, sizeof text, "node %s %s", name, why);
     note_removal(g, n, why, how);
-    group_heir_lost(g, n, how);
-    g->n_starved -= n->starved;
+    group_successor_lost(g, n, how);
+    g->n_lease_pending -= n->lease_pending;
     uint64_t incarnation = n->info.incarnation;
     bool outlived = group_outlived_failure(g, n);
     if (was_member)

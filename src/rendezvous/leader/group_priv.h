@@ -8,7 +8,7 @@
  *   group_program.c     whether a node runs this job's program
  *   group_stall.c       groups that end without progress, and cost nothing
  *   group_cause.c       which failure came first
- *   group_anchor.c      what the leadership hangs on: leases, arbiter, mark
+ *   group_leadership.c      what leadership depends on: leases, arbiter, leader file
  *   group_resign.c      the leader's own node leaves
  *   group_successors.c  who may lead next, and what he has to know
  *   group_view.c        what the nodes are told
@@ -72,7 +72,7 @@ struct node {
     bool in_order;        /* of the last group */
     bool was_old_member;  /* of the last leader's group */
     bool is_member;       /* of the present generation (FORMING, RUNNING, STOPPING) */
-    bool starved;         /* member: its last RENEW got no lease */
+    bool lease_pending;   /* member: its last RENEW got no lease */
     struct form form;     /* valid while is_member */
     /* Its clock: leader's = node's + offset, give or take error. */
     uint64_t asked_ns, answered_ns; /* its newest RENEW by its clock, our LEASE by ours */
@@ -83,10 +83,10 @@ struct node {
 };
 
 /* What became of a named successor. */
-enum heir_state {
-    HEIR_THERE = 1,
-    HEIR_GONE,     /* surely, and before it can have claimed: may be dropped */
-    HEIR_DOUBTFUL, /* may claim the next epoch at any time */
+enum successor_state {
+    SUCCESSOR_THERE = 1,
+    SUCCESSOR_GONE,     /* surely, and before it can have claimed: may be dropped */
+    SUCCESSOR_DOUBTFUL, /* may claim the next epoch at any time */
 };
 
 /* What is remembered of the last failure that was charged. */
@@ -182,7 +182,7 @@ struct group {
     uint32_t n_stopping;
     /* CLOSED */
     enum group_state closed_from;
-    bool close_known;         /* arbiter or mark have it: the nodes are told */
+    bool close_known; /* arbiter or leader file have it: the nodes are told */
     uint64_t close_deadline_ns;
     bool done;
 
@@ -198,7 +198,7 @@ struct group {
     uint32_t stalls_counted;  /* of them: those that left the job no smaller than ever */
     size_t stalls_least;      /* the fewest nodes that were left after one of them */
     uint64_t started_ns;      /* of the present group; 0: it has not started */
-    uint32_t ways;            /* likewise, that all its members have */
+    uint32_t reachability;    /* likewise, that all its members have */
     uint64_t last_start_ns;   /* of any; 0 */
     char (*excluded_hosts)[RDZV_HOST_MAX];
     size_t n_excluded_hosts;
@@ -207,7 +207,7 @@ struct group {
 
     /* What the leadership hangs on. */
     uint64_t read_ns;         /* arbiter: the last good read began; 0: none yet */
-    uint64_t touched_ns;      /* mark: the last good touch began; 0: none yet */
+    uint64_t touched_ns;      /* leader file: the last good touch began; 0: none yet */
     uint64_t beat_ns;         /* the next beat, read or touch is due */
     uint64_t begun_ns;        /* this leadership */
     bool asking;              /* one is under way */
@@ -224,12 +224,12 @@ struct group {
     uint64_t resign_ns;       /* the own node has left since; 0: it has not */
     uint64_t vacate_ns;       /* the arbiter was told that nothing is left; 0: it was not */
     bool closing_for_few;     /* `closing` for no other reason than too few nodes */
-    size_t n_starved;
+    size_t n_lease_pending;
 
     struct successors successors;
-    enum heir_state heirs[RDZV_SUCCESSORS_MAX];
-    uint64_t heir_clock_ns;   /* our newest clock that the first has echoed, or the naming */
-    uint64_t heir_check_ns;   /* a silent one is not looked at again before */
+    enum successor_state successor_states[RDZV_SUCCESSORS_MAX];
+    uint64_t successor_clock_ns; /* our newest clock that the first has echoed, or the naming */
+    uint64_t successor_check_ns; /* a silent one is not looked at again before */
 
     /* The timeline of the incident under way: leader's clock, 0: not yet. */
     uint64_t detected_ns, stopped_ns, formed_ns;
@@ -305,7 +305,7 @@ void group_cause_settled(struct group *g);
  * stops, which is told. */
 bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why);
 void group_close_failed(struct group *g, const char *reason);
-/* Arbiter or mark know the outcome: now the nodes are told. */
+/* Arbiter or leader file know the outcome: now the nodes are told. */
 void group_close_told(struct group *g);
 
 /* group_members.c */
@@ -364,8 +364,8 @@ void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]);
 /* Why it can't take part any more: a sentence with its name. */
 void group_unusable_text(const struct node *n, char out[RDZV_REASON_MAX]);
 
-/* group_anchor.c */
-void group_anchor_begin(struct group *g);
+/* group_leadership.c */
+void group_leadership_begin(struct group *g);
 /* The leader can confirm itself: otherwise it grants and forms nothing. */
 bool group_is_confirmed(const struct group *g);
 /* Whether it hears the node: its echoes are fresh enough for a leader that is in doubt. */
@@ -383,17 +383,17 @@ void group_on_arbiter(struct group *g, const struct arbiter_answer *answer);
 bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch);
 void group_on_touched(struct group *g, uint64_t touched_ns);
 void group_on_higher_epoch(struct group *g, uint32_t epoch);
-void group_anchor_time(struct group *g);
-uint64_t group_anchor_deadline(const struct group *g);
+void group_leadership_time(struct group *g);
+uint64_t group_leadership_deadline(const struct group *g);
 /* Asks for the next epoch, for this leader itself. why: successors are dropped, for the timeline;
  * NULL: none are. */
 void group_claim_next(struct group *g, const char *why);
 /* Whether a group may be formed in this epoch; it asks for one, if not. */
 bool group_has_epoch_to_form(struct group *g);
 /* Puts down the outcome where late comers find it; group_close_told() follows, maybe at once. */
-void group_anchor_close(struct group *g);
+void group_leadership_close(struct group *g);
 /* Those whose last RENEW got no lease get one, if there is one now. */
-void group_feed_starved(struct group *g);
+void group_feed_lease_pending(struct group *g);
 
 /* group_resign.c */
 /* The leader's own node is about to leave, or has: this leader forms no group any more, and judges
@@ -406,15 +406,15 @@ uint64_t group_resign_deadline(const struct group *g);
 void group_resigned(struct group *g);
 
 /* group_successors.c */
-void group_heir_lost(struct group *g, const struct node *n, enum removal how);
+void group_successor_lost(struct group *g, const struct node *n, enum removal how);
 void group_on_echo(struct group *g, const struct node *n, const struct echo *echo);
 /* Whether the group about to be formed may name its successors without a new epoch. */
-bool group_heirs_settled(struct group *g);
+bool group_successors_settled(struct group *g);
 /* Names them anew, from the members, and tells these; everybody when the epoch is new. */
-void group_name_heirs(struct group *g);
+void group_name_successors(struct group *g);
 /* None are named: of an epoch that has just begun. */
-void group_forget_heirs(struct group *g);
+void group_forget_successors(struct group *g);
 /* A member's listener was reached: it may be one. */
-void group_offer_heir(struct group *g);
-void group_heirs_time(struct group *g);
-uint64_t group_heirs_deadline(const struct group *g);
+void group_offer_successor(struct group *g);
+void group_successors_time(struct group *g);
+uint64_t group_successors_deadline(const struct group *g);

@@ -8,7 +8,7 @@
 
 bool group_is_leaving(const struct group *g) {
     const struct node *own = group_find(g, g->config.leader_incarnation);
-    return g->config.anchor == ANCHOR_ARBITER &&
+    return g->config.leadership == LEADERSHIP_ARBITER &&
            (g->resign_ns != 0 || (own != NULL && own->report.leaving));
 }
 
@@ -41,7 +41,7 @@ void group_resigned(struct group *g) {
 
 void group_on_resign(struct group *g) {
     struct node *own = group_find(g, g->config.leader_incarnation);
-    if (g->resign_ns != 0 || g->config.anchor != ANCHOR_ARBITER)
+    if (g->resign_ns != 0 || g->config.leadership != LEADERSHIP_ARBITER)
         return;
     g->resign_ns = g->now_ns;
     if (own != NULL)

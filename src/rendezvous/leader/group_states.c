@@ -51,7 +51,7 @@ static void enter_closed(struct group *g) {
     g->closed_from = g->state;
     move(g, GROUP_CLOSED);
     g->close_deadline_ns = g->now_ns + g->config.close_timeout_ns;
-    group_anchor_close(g);
+    group_leadership_close(g);
 }
 
 void group_close_told(struct group *g) {
@@ -70,8 +70,8 @@ void group_close_failed(struct group *g, const char *reason) {
 static void enter_gathering(struct group *g) {
     close_store(g);
     for (size_t i = 0; i < g->n_members; i++)
-        g->members[i]->is_member = g->members[i]->starved = false;
-    g->n_members = g->n_starved = 0;
+        g->members[i]->is_member = g->members[i]->lease_pending = false;
+    g->n_members = g->n_lease_pending = 0;
     g->started_ns = 0;
     move(g, GROUP_GATHERING);
     g->gather_since_ns = g->now_ns;
@@ -203,7 +203,7 @@ bool group_somebody_unresolved(const struct group *g) { return g->tally[TALLY_UN
 /* Nothing but time, or the arbiter, stands between enough candidates and their group. */
 static bool may_form(struct group *g) {
     return g->now_ns >= g->not_before_ns && !group_somebody_unresolved(g) &&
-           group_has_epoch_to_form(g) && group_is_confirmed(g) && group_heirs_settled(g);
+           group_has_epoch_to_form(g) && group_is_confirmed(g) && group_successors_settled(g);
 }
 
 static bool is_full(const struct group *g) {
@@ -251,7 +251,7 @@ static void form(struct group *g) {
     g->form_deadline_ns = TIME_NEVER;
     move(g, GROUP_FORMING);
     group_recount_all(g);
-    group_name_heirs(g);
+    group_name_successors(g);
     LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
         if (!n->is_member)
             group_tell(g, n); /* a spare */
@@ -356,11 +356,11 @@ static void reach_members(struct group *g) {
             (void)group_emit(g, GROUP_EFFECT_REACH, g->members[i]->info.incarnation);
 }
 
-static uint32_t common_ways(const struct group *g) {
-    uint32_t ways = UINT32_MAX;
+static uint32_t common_reachability(const struct group *g) {
+    uint32_t reachability = UINT32_MAX;
     for (size_t i = 0; i < g->n_members; i++)
-        ways &= g->members[i]->report.ways;
-    return ways;
+        reachability &= g->members[i]->report.reachability;
+    return reachability;
 }
 
 static void advance_forming(struct group *g) {
@@ -372,7 +372,7 @@ static void advance_forming(struct group *g) {
         g->started = g->generation;
         g->lost_somebody = false;
         g->formed_ns = g->started_ns = g->last_start_ns = g->now_ns;
-        g->ways = common_ways(g);
+        g->reachability = common_reachability(g);
         move(g, GROUP_RUNNING);
         struct group_note *note = group_add_note(g, NOTE_FORMED, NULL, NULL);
         note->stopped_ns = g->stopped_ns;

@@ -6,7 +6,7 @@
 
 #include "rendezvous/leader/group_priv.h"
 
-static struct node *heir(const struct group *g, uint32_t i) {
+static struct node *successor(const struct group *g, uint32_t i) {
     return group_find(g, g->successors.list[i].incarnation);
 }
 
@@ -49,7 +49,7 @@ static bool is_elsewhere(const struct group *g, const struct successors *s, cons
     return true;
 }
 
-static void add_heirs(const struct group *g, struct successors *s) {
+static void add_successors(const struct group *g, struct successors *s) {
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < g->n_members && s->n < RDZV_SUCCESSORS_MAX; i++) {
             const struct node *n = g->members[i];
@@ -62,71 +62,71 @@ static void add_heirs(const struct group *g, struct successors *s) {
 /* ---- telling ---- */
 
 static void adopt(struct group *g, const struct successors *s) {
-    enum heir_state states[RDZV_SUCCESSORS_MAX];
+    enum successor_state states[RDZV_SUCCESSORS_MAX];
     for (uint32_t i = 0; i < s->n; i++) {
-        states[i] = HEIR_THERE;
+        states[i] = SUCCESSOR_THERE;
         for (uint32_t k = 0; k < g->successors.n; k++)
             if (g->successors.list[k].incarnation == s->list[i].incarnation)
-                states[i] = g->heirs[k];
+                states[i] = g->successor_states[k];
     }
     bool new_epoch = s->epoch != g->successors.epoch;
     bool new_first = s->n > 0 && (g->successors.n == 0 || new_epoch ||
                                   s->list[0].incarnation != g->successors.list[0].incarnation);
     g->successors = *s;
-    memcpy(g->heirs, states, sizeof states);
+    memcpy(g->successor_states, states, sizeof states);
     /* The naming counts like an echo: who is named counts from when he hears of it, not before. */
     if (new_first)
-        g->heir_clock_ns = g->now_ns;
+        g->successor_clock_ns = g->now_ns;
     LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
         if (n->connected)
             (void)group_emit(g, GROUP_EFFECT_NAME, n->info.incarnation);
 }
 
-void group_name_heirs(struct group *g) {
-    if (g->config.anchor != ANCHOR_ARBITER)
+void group_name_successors(struct group *g) {
+    if (g->config.leadership != LEADERSHIP_ARBITER)
         return;
     struct successors s = {.epoch = g->config.epoch};
     bool same_epoch = s.epoch == g->successors.epoch;
     for (uint32_t i = 0; i < g->successors.n; i++) {
-        const struct node *n = heir(g, i);
-        if (same_epoch ? g->heirs[i] != HEIR_GONE : n != NULL && is_eligible(g, n))
+        const struct node *n = successor(g, i);
+        if (same_epoch ? g->successor_states[i] != SUCCESSOR_GONE : n != NULL && is_eligible(g, n))
             s.list[s.n++] = g->successors.list[i];
     }
-    add_heirs(g, &s);
+    add_successors(g, &s);
     adopt(g, &s);
-    group_feed_starved(g);
+    group_feed_lease_pending(g);
 }
 
-void group_forget_heirs(struct group *g) {
+void group_forget_successors(struct group *g) {
     adopt(g, &(struct successors){.epoch = g->config.epoch});
 }
 
-void group_offer_heir(struct group *g) {
-    if (g->config.anchor != ANCHOR_ARBITER || g->successors.n == RDZV_SUCCESSORS_MAX ||
+void group_offer_successor(struct group *g) {
+    if (g->config.leadership != LEADERSHIP_ARBITER || g->successors.n == RDZV_SUCCESSORS_MAX ||
         !group_is_live(g) || g->successors.epoch != g->config.epoch)
         return;
     struct successors s = g->successors;
-    add_heirs(g, &s);
+    add_successors(g, &s);
     if (s.n > g->successors.n)
         adopt(g, &s);
 }
 
 /* ---- losing ---- */
 
-void group_heir_lost(struct group *g, const struct node *n, enum removal how) {
+void group_successor_lost(struct group *g, const struct node *n, enum removal how) {
     /* Whoever was found gone so soon after it had a leader can't have claimed before. */
     bool surely = how == REMOVED_LEFT ||
                   (how == REMOVED_GONE && n->echo_ns != 0 &&
                    g->now_ns - n->echo_ns < g->config.lease_ns);
     for (uint32_t i = 0; i < g->successors.n; i++)
         if (g->successors.list[i].incarnation == n->info.incarnation)
-            g->heirs[i] = surely ? HEIR_GONE : HEIR_DOUBTFUL;
+            g->successor_states[i] = surely ? SUCCESSOR_GONE : SUCCESSOR_DOUBTFUL;
 }
 
-bool group_heirs_settled(struct group *g) {
+bool group_successors_settled(struct group *g) {
     for (uint32_t i = 0; i < g->successors.n; i++) {
-        const struct node *n = heir(g, i);
-        if (g->heirs[i] == HEIR_GONE ||
+        const struct node *n = successor(g, i);
+        if (g->successor_states[i] == SUCCESSOR_GONE ||
             (n != NULL && (n->tallied & 1u << TALLY_CANDIDATE) != 0))
             continue;
         group_claim_next(g, "a successor is no longer there, and might have claimed");
@@ -139,51 +139,51 @@ void group_on_echo(struct group *g, const struct node *n, const struct echo *ech
     if (g->successors.n == 0 || g->successors.list[0].incarnation != n->info.incarnation ||
         echo->epoch != g->config.epoch || echo->leader_clock_ns > g->now_ns)
         return;
-    g->heir_clock_ns = MAX2(g->heir_clock_ns, echo->leader_clock_ns);
-    group_feed_starved(g);
+    g->successor_clock_ns = MAX2(g->successor_clock_ns, echo->leader_clock_ns);
+    group_feed_lease_pending(g);
 }
 
 /* ---- a silent first successor costs nobody else the lease ---- */
 
-static bool depends_on_heir(const struct group *g) {
-    return g->config.anchor == ANCHOR_ARBITER && g->successors.n > 0 && g->form_told &&
+static bool depends_on_successor(const struct group *g) {
+    return g->config.leadership == LEADERSHIP_ARBITER && g->successors.n > 0 && g->form_told &&
            (group_is_live(g) || g->state == GROUP_STOPPING);
 }
 
 /* Enough of the group were heard well after it: it is the one that is cut off, not we. */
 static bool others_are_fresh(const struct group *g) {
-    uint64_t after = g->heir_clock_ns + 2 * g->config.heartbeat_ns;
+    uint64_t after = g->successor_clock_ns + 2 * g->config.heartbeat_ns;
     size_t fresh = 0;
     for (size_t i = 0; i < g->n_members; i++)
         fresh += g->members[i]->echo_ns >= after;
     return fresh >= g->config.min_nodes && 2 * fresh >= g->n_members;
 }
 
-void group_heirs_time(struct group *g) {
-    if (!depends_on_heir(g))
+void group_successors_time(struct group *g) {
+    if (!depends_on_successor(g))
         return;
-    if (g->heirs[0] == HEIR_GONE) {
-        group_name_heirs(g);
+    if (g->successor_states[0] == SUCCESSOR_GONE) {
+        group_name_successors(g);
         return;
     }
-    if (g->now_ns < MAX2(g->heir_clock_ns + g->config.lease_ns / 2, g->heir_check_ns))
+    if (g->now_ns < MAX2(g->successor_clock_ns + g->config.lease_ns / 2, g->successor_check_ns))
         return;
-    g->heir_check_ns = g->now_ns + g->config.heartbeat_ns / 4;
+    g->successor_check_ns = g->now_ns + g->config.heartbeat_ns / 4;
     if (others_are_fresh(g))
         group_claim_next(g, "the first successor is silent");
 }
 
-uint64_t group_heirs_deadline(const struct group *g) {
-    if (!depends_on_heir(g))
+uint64_t group_successors_deadline(const struct group *g) {
+    if (!depends_on_successor(g))
         return TIME_NEVER;
-    uint64_t t = MAX2(g->heir_clock_ns + g->config.lease_ns / 2, g->heir_check_ns);
+    uint64_t t = MAX2(g->successor_clock_ns + g->config.lease_ns / 2, g->successor_check_ns);
     return MAX2(t, g->now_ns + 1);
 }
 
-/* ---- the estate ---- */
+/* ---- the handover ---- */
 
-void group_estate(const struct group *g, struct estate *ret) {
-    *ret = (struct estate){
+void group_handover(const struct group *g, struct handover *ret) {
+    *ret = (struct handover){
         .epoch = g->successors.epoch,
         .formed = g->generation,
         .started = g->started,
@@ -194,10 +194,9 @@ void group_estate(const struct group *g, struct estate *ret) {
     ret->members = xcalloc(MAX2(g->n_members, (size_t)1), sizeof *ret->members);
     for (size_t i = 0; i < g->n_members; i++) {
         const struct node *n = g->members[i];
-        struct estate_member *m = &ret->members[ret->n_members++];
-        *m = (struct estate_member){.incarnation = n->info.incarnation,
-                                    .port = n->info.listener_port,
-                                    .started = true};
+        struct handover_member *m = &ret->members[ret->n_members++];
+        *m = (struct handover_member){
+            .incarnation = n->info.incarnation, .port = n->info.listener_port, .started = true};
         memcpy(m->addr, n->info.addr, sizeof m->addr);
         (void)snprintf(m->host, sizeof m->host, "%.63s", n->info.host);
     }

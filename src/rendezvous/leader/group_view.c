@@ -73,7 +73,7 @@ bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
     case GROUP_RUNNING:
         if (n->is_member) {
             d.kind = DESIRED_START;
-            d.ways = g->ways;
+            d.reachability = g->reachability;
         }
         break;
     case GROUP_STOPPING:
@@ -182,7 +182,7 @@ void group_check(const struct group *g) {
     assert(g->state != GROUP_CLOSED || (g->outcome != OUTCOME_NONE && !g->store_open) || g->done);
     assert(!g->close_known || g->state == GROUP_CLOSED);
     assert(!g->done || g->state == GROUP_CLOSED);
-    assert(g->successors.n <= RDZV_SUCCESSORS_MAX && g->n_starved <= g->n_members);
+    assert(g->successors.n <= RDZV_SUCCESSORS_MAX && g->n_lease_pending <= g->n_members);
     assert(g->successors.n == 0 || g->successors.epoch == g->config.epoch);
     assert(!g->config.idle || g->generation.epoch < g->config.epoch);
     assert(g->tally[TALLY_CANDIDATE] <= g->tally[TALLY_HOPEFUL]);

@@ -109,7 +109,7 @@ void group_on_probe(struct group *g, struct node *n, enum probe_result result) {
         n->probe_wait_ns = MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS);
         g->watch_ns = MIN2(g->watch_ns, n->probe_ns);
     } else if (first && n->is_member) {
-        group_offer_heir(g);
+        group_offer_successor(g);
     }
 }
 

@@ -54,13 +54,13 @@ int member_new(const struct member_config *config, uint64_t now_ns, struct membe
     m->renew_ns = m->probe_ns = TIME_NEVER;
     m->probe_wait_ns = PROBE_RETRY_MIN_NS;
     m->report.state = NODE_JOINED;
-    m->seat = config->has_arbiter ? SEAT_ASKING : SEAT_FIXED;
-    m->callers = CALLERS_SENT_AWAY;
-    m->heir_index = -1;
+    m->election = config->has_arbiter ? ELECTION_ASKING : ELECTION_FIXED;
+    m->join_policy = JOIN_POLICY_SENT_AWAY;
+    m->successor_index = -1;
     m->seek_ns = m->again_ns = m->may_claim_ns = TIME_NEVER;
     m->random = m->parked.seed = config->seed;
     if (config->has_arbiter)
-        member_seat_begin(m);
+        member_election_begin(m);
     *ret = m;
     return 0;
 }
@@ -68,7 +68,7 @@ int member_new(const struct member_config *config, uint64_t now_ns, struct membe
 void member_free(struct member *m) {
     if (m == NULL)
         return;
-    estate_fini(&m->estate);
+    handover_fini(&m->handover);
     idmap_fini(&m->parked);
     free(m);
 }
@@ -205,7 +205,7 @@ void member_stop_for_leader(struct member *m, const char *why) {
 static void on_prepared(struct member *m, const struct member_event *ev) {
     if (m->state != MEMBER_PREPARING || generation_compare(ev->generation, m->generation) != 0)
         return;
-    m->report.ways = ev->ways;
+    m->report.reachability = ev->reachability;
     member_move(m, MEMBER_PREPARED);
     m->renew_ns = m->now_ns; /* its answer is the lease that START needs */
     member_set_report(m, NODE_PREPARED);
@@ -279,7 +279,7 @@ static void on_leave(struct member *m, const struct member_event *ev) {
 /* ---- those who come here ---- */
 
 static void on_caller(struct member *m, uint64_t caller, bool came) {
-    if (came && m->callers == CALLERS_PARKED && caller != 0)
+    if (came && m->join_policy == JOIN_POLICY_PARKED && caller != 0)
         idmap_put(&m->parked, caller, m);
     else
         idmap_remove(&m->parked, caller);
@@ -296,7 +296,7 @@ static void look_after_leader(struct member *m) {
 
 /* With an arbiter: one that took this node in, and was not lost since. */
 static bool has_leader(const struct member *m) {
-    return m->seat == SEAT_FOLLOWING && m->leader != 0 &&
+    return m->election == ELECTION_FOLLOWING && m->leader != 0 &&
            m->leader == m->leader_peer.incarnation;
 }
 
@@ -308,7 +308,7 @@ static void on_time(struct member *m) {
     if (m->config.has_arbiter) {
         if (m->end.kind == MEMBER_END_NONE && has_leader(m))
             look_after_leader(m);
-        member_seat_time(m);
+        member_election_time(m);
         return;
     }
     if (m->state == MEMBER_SEARCHING) {
@@ -334,7 +334,7 @@ static uint64_t next_deadline(const struct member *m) {
     if (m->has_workers && !m->fenced)
         t = MIN2(t, m->lease_end_ns);
     if (m->config.has_arbiter && m->end.kind == MEMBER_END_NONE)
-        t = MIN2(t, member_seat_deadline(m));
+        t = MIN2(t, member_election_deadline(m));
     else if (m->state == MEMBER_SEARCHING)
         return MIN2(t, m->since_ns + m->config.join_timeout_ns);
     if (m->end.kind != MEMBER_END_NONE)
@@ -379,7 +379,7 @@ static void dispatch(struct member *m, const struct member_event *ev) {
         break;
     case MEMBER_EVENT_LEAVE: on_leave(m, ev); break;
     case MEMBER_EVENT_NAMED: succession_on_named(m, ev->successors); break;
-    case MEMBER_EVENT_ESTATE: succession_on_estate(m, ev->estate); break;
+    case MEMBER_EVENT_HANDOVER: succession_on_handover(m, ev->handover); break;
     case MEMBER_EVENT_ARBITER:
         if (ev->answer->request.kind == ARBITER_CLAIM)
             succession_on_claim(m, ev->answer);
@@ -430,7 +430,7 @@ void member_step(struct member *m, const struct member_event *event, struct memb
         if (m->state != MEMBER_ENDED)
             on_time(m);
         if (m->config.has_arbiter)
-            member_tell_callers(m);
+            member_tell_join_policy(m);
     }
     ret->deadline_ns = m->due_ns = next_deadline(m);
     m->update = NULL;

@@ -34,14 +34,14 @@ enum member_state {
     MEMBER_STATE_COUNT,
 };
 
-enum member_seat {
-    SEAT_FIXED = 1, /* no arbiter: the endpoint's leader or none */
-    SEAT_ASKING,    /* reads the arbiter: whom to follow? */
-    SEAT_FOLLOWING, /* one leader is known, and connected to or tried */
-    SEAT_SEEKING,   /* lost the leader: goes to the successors, or waits as one */
-    SEAT_CLAIMING,  /* asks the arbiter for an epoch */
-    SEAT_LEADING,   /* this agent leads: its node follows it like any other */
-    SEAT_COUNT,
+enum member_election {
+    ELECTION_FIXED = 1, /* no arbiter: the endpoint's leader or none */
+    ELECTION_ASKING,    /* reads the arbiter: whom to follow? */
+    ELECTION_FOLLOWING, /* one leader is known, and connected to or tried */
+    ELECTION_SEEKING,   /* lost the leader: goes to the successors, or waits as one */
+    ELECTION_CLAIMING,  /* asks the arbiter for an epoch */
+    ELECTION_LEADING,   /* this agent leads: its node follows it like any other */
+    ELECTION_COUNT,
 };
 
 struct member_config {
@@ -64,27 +64,27 @@ void member_config_default(struct member_config *config);
 
 enum member_event_kind {
     MEMBER_EVENT_TIME = 1,
-    MEMBER_EVENT_WELCOME,      /* a leader took us in: leader (incarnation), epoch */
-    MEMBER_EVENT_REFUSED,      /* it will not have us: reason. Final */
-    MEMBER_EVENT_DISCONNECT,   /* the connection ended, or could not be made */
-    MEMBER_EVENT_DESIRED,      /* desired */
-    MEMBER_EVENT_LEASE,        /* lease */
-    MEMBER_EVENT_PROBE,        /* probe: what the leader's listener said */
-    MEMBER_EVENT_PREPARED,     /* launcher: ready for generation, with ways (struct report) */
-    MEMBER_EVENT_FAILURE,      /* launcher: failure (also: could not prepare, could not spawn) */
-    MEMBER_EVENT_SUCCEEDED,    /* launcher: all workers of generation ended with 0 */
-    MEMBER_EVENT_ALL_GONE,     /* launcher: no process of any generation is left */
-    MEMBER_EVENT_UNKILLABLE,   /* launcher: a process that can't be killed: reason */
-    MEMBER_EVENT_LEAVE,        /* a signal: stop, then leave: reason, grace_ns */
-    MEMBER_EVENT_NAMED,        /* successors: of the leader we are connected to */
-    MEMBER_EVENT_ESTATE,       /* estate: complete; after NAMED. Copied */
-    MEMBER_EVENT_ARBITER,      /* answer, to a request of an effect */
-    MEMBER_EVENT_CALLER,       /* caller: a node JOINs at our listener, and is parked there */
-    MEMBER_EVENT_CALLER_GONE,  /* caller: its connection has ended */
-    MEMBER_EVENT_PEER_PROBE,   /* caller (the incarnation probed), probe */
-    MEMBER_EVENT_REDIRECT,     /* epoch, peer: whom we asked says that this one leads */
-    MEMBER_EVENT_DEPOSED,      /* our own group is no more: another leads, or it was closed */
-    MEMBER_EVENT_SAFE_POINT,   /* launcher: a worker of generation said so */
+    MEMBER_EVENT_WELCOME,     /* a leader took us in: leader (incarnation), epoch */
+    MEMBER_EVENT_REFUSED,     /* it will not have us: reason. Final */
+    MEMBER_EVENT_DISCONNECT,  /* the connection ended, or could not be made */
+    MEMBER_EVENT_DESIRED,     /* desired */
+    MEMBER_EVENT_LEASE,       /* lease */
+    MEMBER_EVENT_PROBE,       /* probe: what the leader's listener said */
+    MEMBER_EVENT_PREPARED,    /* launcher: ready for generation, with ways (struct report) */
+    MEMBER_EVENT_FAILURE,     /* launcher: failure (also: could not prepare, could not spawn) */
+    MEMBER_EVENT_SUCCEEDED,   /* launcher: all workers of generation ended with 0 */
+    MEMBER_EVENT_ALL_GONE,    /* launcher: no process of any generation is left */
+    MEMBER_EVENT_UNKILLABLE,  /* launcher: a process that can't be killed: reason */
+    MEMBER_EVENT_LEAVE,       /* a signal: stop, then leave: reason, grace_ns */
+    MEMBER_EVENT_NAMED,       /* successors: of the leader we are connected to */
+    MEMBER_EVENT_HANDOVER,    /* handover: complete; after NAMED. Copied */
+    MEMBER_EVENT_ARBITER,     /* answer, to a request of an effect */
+    MEMBER_EVENT_CALLER,      /* caller: a node JOINs at our listener, and is parked there */
+    MEMBER_EVENT_CALLER_GONE, /* caller: its connection has ended */
+    MEMBER_EVENT_PEER_PROBE,  /* caller (the incarnation probed), probe */
+    MEMBER_EVENT_REDIRECT,    /* epoch, peer: whom we asked says that this one leads */
+    MEMBER_EVENT_DEPOSED,     /* our own group is no more: another leads, or it was closed */
+    MEMBER_EVENT_SAFE_POINT,  /* launcher: a worker of generation said so */
     MEMBER_EVENT_KIND_COUNT,
 };
 
@@ -99,12 +99,12 @@ struct member_event {
     struct lease lease;
     enum probe_result probe;
     struct generation generation;
-    uint32_t ways;
+    uint32_t reachability;
     const struct failure *failure;
     const char *reason;
     uint64_t grace_ns;
     const struct successors *successors;
-    const struct estate *estate;
+    const struct handover *handover;
     const struct arbiter_answer *answer;
     uint64_t caller;
     const struct rdzv_peer *peer;
@@ -115,36 +115,36 @@ enum member_effect_kind {
      * with one: to `peer`, ending an attempt at another; each address in turn, and DISCONNECT when
      * all have failed, its HELLO was another's, or it refused for now. `soon`: without a pause */
     MEMBER_EFFECT_CONNECT = 1,
-    MEMBER_EFFECT_REPORT,      /* send member_report() */
-    MEMBER_EFFECT_RENEW,       /* renew */
-    MEMBER_EFFECT_PROBE,       /* probe the leader's listener */
+    MEMBER_EFFECT_REPORT, /* send member_report() */
+    MEMBER_EFFECT_RENEW,  /* renew */
+    MEMBER_EFFECT_PROBE,  /* probe the leader's listener */
     /* generation, form (member_form()): make ready, then EVENT_PREPARED */
     MEMBER_EFFECT_PREPARE,
-    MEMBER_EFFECT_START,       /* generation: spawn the workers; ways, that all members have */
+    MEMBER_EFFECT_START, /* generation: spawn the workers; ways, that all members have */
     /* end the workers: grace_ns (UINT64_MAX: own default); reason; then ALL_GONE */
     MEMBER_EFFECT_STOP,
-    MEMBER_EFFECT_FENCE,       /* SIGKILL everything now; then ALL_GONE */
+    MEMBER_EFFECT_FENCE, /* SIGKILL everything now; then ALL_GONE */
     /* lease_end_ns: what the guardian must hold; TIME_NEVER: nothing runs */
     MEMBER_EFFECT_LEASE_END,
-    MEMBER_EFFECT_SEND_LEAVE,  /* say LEAVE on the connection, then close it */
-    MEMBER_EFFECT_END,         /* it is over: member_end() */
-    MEMBER_EFFECT_HANG_UP,     /* end the connection or the attempt, with no DISCONNECT */
-    MEMBER_EFFECT_ECHO,        /* echo: send it at once */
-    MEMBER_EFFECT_ARBITER,     /* request: ask it */
-    MEMBER_EFFECT_PROBE_PEER,  /* peer: probe its listener, then PEER_PROBE */
+    MEMBER_EFFECT_SEND_LEAVE, /* say LEAVE on the connection, then close it */
+    MEMBER_EFFECT_END,        /* it is over: member_end() */
+    MEMBER_EFFECT_HANG_UP,    /* end the connection or the attempt, with no DISCONNECT */
+    MEMBER_EFFECT_ECHO,       /* echo: send it at once */
+    MEMBER_EFFECT_ARBITER,    /* request: ask it */
+    MEMBER_EFFECT_PROBE_PEER, /* peer: probe its listener, then PEER_PROBE */
     /* lead: serve the parked and all who come, with a new group; then connect to ourselves */
     MEMBER_EFFECT_LEAD,
     /* what the listener says to those who JOIN, those parked included, from now on: `callers`,
      * `peer` and `epoch` for REDIRECT */
-    MEMBER_EFFECT_CALLERS,
+    MEMBER_EFFECT_JOIN_POLICY,
     MEMBER_EFFECT_KIND_COUNT,
 };
 
-enum member_callers {
-    CALLERS_SENT_AWAY = 1, /* refused for now: "the agent there does not lead" */
-    CALLERS_PARKED,        /* held: this agent may lead soon */
-    CALLERS_REDIRECTED,    /* `peer` leads */
-    CALLERS_SERVED,        /* this agent leads: LEAD has made the server */
+enum member_join_policy {
+    JOIN_POLICY_SENT_AWAY = 1, /* refused for now: "the agent there does not lead" */
+    JOIN_POLICY_PARKED,        /* held: this agent may lead soon */
+    JOIN_POLICY_REDIRECTED,    /* `peer` leads */
+    JOIN_POLICY_SERVED,        /* this agent leads: LEAD has made the server */
 };
 
 /* What a new leader begins with: for its group_config. */
@@ -154,7 +154,7 @@ struct member_lead {
     uint64_t not_before_ns;       /* 0: nothing to wait for */
     uint64_t absent_until_ns;
     uint64_t old_leader;          /* incarnation; 0: not known */
-    const struct estate *estate;  /* NULL: none. Borrowed until the next step */
+    const struct handover *handover; /* NULL: none. Borrowed until the next step */
 };
 
 struct member_effect {
@@ -163,11 +163,11 @@ struct member_effect {
     struct generation generation;
     uint64_t grace_ns;
     uint64_t lease_end_ns;
-    uint32_t ways;
+    uint32_t reachability;
     bool soon;
     struct echo echo;
     struct rdzv_peer peer;
-    enum member_callers callers;
+    enum member_join_policy join_policy;
     uint32_t epoch;
     struct member_lead lead;
     const struct arbiter_request *request; /* borrowed until the next step */
@@ -217,7 +217,7 @@ const struct member_end *member_end(const struct member *m);
 struct generation member_generation(const struct member *m);       /* of the newest FORM, or none */
 uint64_t member_lease_end(const struct member *m);                 /* 0: none */
 bool member_has_workers(const struct member *m);                   /* STARTed and not ALL_GONE */
-enum member_seat member_seat(const struct member *m);
+enum member_election member_election(const struct member *m);
 uint32_t member_epoch(const struct member *m);                     /* the highest it knows of */
 /* Whom it follows: false when none is known. */
 bool member_leader(const struct member *m, struct rdzv_peer *ret);
@@ -226,6 +226,6 @@ const char *member_waiting(const struct member *m);
 
 const char *member_state_name(enum member_state s);
 bool member_may_move(enum member_state from, enum member_state to);
-const char *member_seat_name(enum member_seat s);
-bool member_seat_may_move(enum member_seat from, enum member_seat to);
+const char *member_election_name(enum member_election s);
+bool member_election_may_move(enum member_election from, enum member_election to);
 void member_check(const struct member *m);

@@ -14,7 +14,7 @@ void member_try_start(struct member *m) {
     member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->lease_end_ns;
     struct member_effect *e = member_emit(m, MEMBER_EFFECT_START);
     e->generation = m->generation;
-    e->ways = m->ways;
+    e->reachability = m->reachability;
     member_set_report(m, NODE_RUNNING);
 }
 
@@ -66,7 +66,7 @@ void member_on_form(struct member *m, const struct desired *d) {
     m->generation = d->generation;
     m->form = d->form;
     m->report.has_failure = m->report.finished = false;
-    m->report.ways = 0;
+    m->report.reachability = 0;
     m->report.restarts_used = MAX2(m->report.restarts_used, d->form.restarts_used);
     m->report.losses = MAX2(m->report.losses, d->form.losses);
     member_move(m, MEMBER_PREPARING);
@@ -140,7 +140,7 @@ void member_on_desired(struct member *m, const struct desired *d) {
     case DESIRED_START:
         if (generation_compare(d->generation, m->generation) == 0 && !m->leaving) {
             m->start_wanted = true;
-            m->ways = d->ways;
+            m->reachability = d->reachability;
             member_try_start(m);
         }
         break;

@@ -42,7 +42,7 @@ void member_probe_leader(struct member *m) {
 void member_on_disconnect(struct member *m) {
     bool was_connected = m->connected;
     if (m->config.has_arbiter) {
-        member_seat_disconnected(m, was_connected);
+        member_election_disconnected(m, was_connected);
         return;
     }
     connect_again(m);
@@ -54,12 +54,12 @@ void member_on_probe(struct member *m, enum probe_result result) {
     m->probing = false;
     bool silent = m->now_ns - m->leader_seen_ns > SILENT_HEARTBEATS * m->config.heartbeat_ns;
     if (m->state == MEMBER_SEARCHING || (m->connected && !silent) ||
-        (m->config.has_arbiter && m->seat != SEAT_FOLLOWING))
+        (m->config.has_arbiter && m->election != ELECTION_FOLLOWING))
         return;
     if (result == PROBE_ALIVE && m->connected) {
         /* Something on the way drops what it says on this connection. */
         if (m->config.has_arbiter)
-            member_seat_disconnected(m, false);
+            member_election_disconnected(m, false);
         else
             connect_again(m);
     }
@@ -75,15 +75,15 @@ void member_on_probe(struct member *m, enum probe_result result) {
 void member_on_welcome(struct member *m, const struct member_event *ev) {
     bool other = m->leader != 0 && m->leader != ev->leader && !m->config.has_arbiter;
     if (m->config.has_arbiter) {
-        bool wanted = m->seat == SEAT_FOLLOWING || m->seat == SEAT_SEEKING ||
-                      (m->seat == SEAT_LEADING && ev->leader == m->config.incarnation);
+        bool wanted = m->election == ELECTION_FOLLOWING || m->election == ELECTION_SEEKING ||
+                      (m->election == ELECTION_LEADING && ev->leader == m->config.incarnation);
         if (!wanted || ev->epoch < m->epoch) {
             /* Whoever has seen a higher epoch obeys no lower one. */
-            if (m->seat == SEAT_FOLLOWING || m->seat == SEAT_SEEKING)
-                member_seat_too_low(m);
+            if (m->election == ELECTION_FOLLOWING || m->election == ELECTION_SEEKING)
+                member_election_too_low(m);
             return;
         }
-        member_seat_welcomed(m, ev->leader, ev->epoch);
+        member_election_welcomed(m, ev->leader, ev->epoch);
     }
     m->connected = true;
     m->connected_ns = m->leader_seen_ns = m->now_ns;

@@ -2,7 +2,7 @@
  *   member.c         the states, what the launcher says, the step
  *   member_desired.c what the leader says
  *   member_leader.c  whether the leader is there
- *   member_seat.c    with an arbiter: whom to follow, where to look for him
+ *   member_election.c    with an arbiter: whom to follow, where to look for him
  *   member_record.c  with an arbiter: what it says
  *   succession.c     with an arbiter: when this node may claim, and with what it begins
  * Nobody else includes this. */
@@ -44,7 +44,7 @@ struct member {
     /* The group. */
     struct generation generation; /* of the newest FORM, or of a STOP for one never heard of */
     struct form form;
-    uint32_t ways; /* of START, that all have */
+    uint32_t reachability; /* of START, that all have */
     bool start_wanted, has_workers, fenced;
     struct report report;
     bool unsaid; /* it changed while there was no connection, or goes with the next RENEW */
@@ -58,7 +58,7 @@ struct member {
     char reason[RDZV_REASON_MAX]; /* effects point here */
 
     /* With an arbiter: whom this node follows. */
-    enum member_seat seat;
+    enum member_election election;
     struct rdzv_peer target;     /* that CONNECT was for; incarnation 0: none */
     uint64_t target_ns;          /* since when */
     struct rdzv_peer leader_peer; /* where the leader is, or was, reached */
@@ -70,8 +70,8 @@ struct member {
     unsigned round;              /* of the search: which place is tried */
     uint64_t seek_ns, seek_wait_ns; /* the next round, and the pause before the one after it */
     uint64_t again_ns;           /* FOLLOWING: back to a leader that knew less; TIME_NEVER */
-    enum member_callers callers; /* as last told */
-    struct rdzv_peer callers_peer;
+    enum member_join_policy join_policy; /* as last told */
+    struct rdzv_peer join_policy_peer;
     struct idmap parked;         /* incarnations of those who came */
     char waiting[RDZV_REASON_MAX];
 
@@ -93,14 +93,14 @@ struct member {
 
     /* Being a successor. */
     struct successors named;
-    int heir_index;              /* in named; -1: not one */
-    bool has_estate;
-    struct estate estate;
+    int successor_index; /* in named; -1: not one */
+    bool has_handover;
+    struct handover handover;
     /* the newest LEASE that was echoed, or the naming as the first: no lease outlives it longer
      * than a lease */
-    uint64_t heir_base_ns;
-    bool heir_gone[RDZV_SUCCESSORS_MAX]; /* those before it */
-    uint64_t heir_probe_ns;
+    uint64_t successor_base_ns;
+    bool successor_gone[RDZV_SUCCESSORS_MAX]; /* those before it */
+    uint64_t successor_probe_ns;
     uint64_t may_claim_ns;       /* its conditions hold since; TIME_NEVER: they don't */
     uint32_t claim_epoch;
     uint64_t claim_ns, claim_retry_ns;
@@ -144,21 +144,21 @@ void member_on_disconnect(struct member *m);
 void member_on_probe(struct member *m, enum probe_result result);
 void member_on_welcome(struct member *m, const struct member_event *ev);
 
-/* member_seat.c; all of it only with an arbiter */
-void member_seat_begin(struct member *m);
-void member_seat_move(struct member *m, enum member_seat to);
+/* member_election.c; all of it only with an arbiter */
+void member_election_begin(struct member *m);
+void member_election_move(struct member *m, enum member_election to);
 void member_follow(struct member *m, const struct rdzv_peer *peer, uint32_t epoch);
 void member_seek(struct member *m);
 void member_lost_leader(struct member *m, bool gone, const char *why);
-void member_seat_disconnected(struct member *m, bool was_connected);
-void member_seat_welcomed(struct member *m, uint64_t leader, uint32_t epoch);
-void member_seat_too_low(struct member *m);
+void member_election_disconnected(struct member *m, bool was_connected);
+void member_election_welcomed(struct member *m, uint64_t leader, uint32_t epoch);
+void member_election_too_low(struct member *m);
 void member_on_redirect(struct member *m, uint32_t epoch, const struct rdzv_peer *peer);
 void member_on_deposed(struct member *m);
-void member_seat_time(struct member *m);
-uint64_t member_seat_deadline(const struct member *m);
+void member_election_time(struct member *m);
+uint64_t member_election_deadline(const struct member *m);
 /* What those who JOIN here are told: said when it changes. */
-void member_tell_callers(struct member *m);
+void member_tell_join_policy(struct member *m);
 void member_set_epoch(struct member *m, uint32_t epoch);
 /* What it waits for: one sentence. */
 void member_say_waiting(struct member *m, const char *fmt, ...) _printf_(2, 3);
@@ -173,7 +173,7 @@ bool member_may_claim_unnamed(const struct member *m);
 
 /* succession.c */
 void succession_on_named(struct member *m, const struct successors *s);
-void succession_on_estate(struct member *m, const struct estate *e);
+void succession_on_handover(struct member *m, const struct handover *e);
 void succession_on_lease(struct member *m, const struct lease *lease);
 void succession_on_claim(struct member *m, const struct arbiter_answer *a);
 void succession_on_peer_probe(struct member *m, uint64_t incarnation, enum probe_result result);
@@ -182,4 +182,4 @@ void succession_forget(struct member *m);
 void succession_time(struct member *m);
 uint64_t succession_deadline(const struct member *m);
 void succession_claim(struct member *m, uint32_t epoch);
-bool succession_is_heir(const struct member *m);
+bool succession_is_named(const struct member *m);

@@ -78,7 +78,7 @@ void member_on_ruin(struct member *m, const struct arbiter_answer *a) {
     uint64_t wait = arbiter_ruin_ns(a, m->config.lease_ns);
     uint64_t left = m->lease_end_ns > m->now_ns ? m->lease_end_ns - m->now_ns : 0;
     char text[RDZV_REASON_MAX];
-    if (m->connected || m->seat == SEAT_LEADING || m->end.kind != MEMBER_END_NONE)
+    if (m->connected || m->election == ELECTION_LEADING || m->end.kind != MEMBER_END_NONE)
         return; /* whoever leads says it */
     if (m->ruined_ns == 0)
         m->ruined_ns = m->now_ns;
@@ -97,11 +97,11 @@ void member_on_record(struct member *m, const struct arbiter_answer *a) {
         return;
     }
     if (a->result != ARBITER_OK) {
-        if (!m->connected && m->seat != SEAT_LEADING)
+        if (!m->connected && m->election != ELECTION_LEADING)
             member_say_waiting(m, "%.500s", a->text);
         return;
     }
-    if (m->seat == SEAT_LEADING || m->state == MEMBER_ENDED)
+    if (m->election == ELECTION_LEADING || m->state == MEMBER_ENDED)
         return;
     keep_record(m, a);
     look_in_time(m);
@@ -110,7 +110,7 @@ void member_on_record(struct member *m, const struct arbiter_answer *a) {
     if (r->closed) {
         if (!m->connected)
             on_closed_record(m, r);
-    } else if (m->seat == SEAT_CLAIMING) {
+    } else if (m->election == ELECTION_CLAIMING) {
         return; /* the claim's answer says more */
     } else if (r->vacant) {
         if (!m->connected && r->epoch >= m->epoch)
@@ -120,9 +120,10 @@ void member_on_record(struct member *m, const struct arbiter_answer *a) {
          * again, it is won unless somebody has gone on from there. */
         if (!m->connected)
             succession_claim(m, r->epoch);
-    } else if (r->epoch == 0 && m->seat == SEAT_ASKING) {
+    } else if (r->epoch == 0 && m->election == ELECTION_ASKING) {
         succession_claim(m, 1);
-    } else if (r->epoch > 0 && !m->connected && (m->seat == SEAT_ASKING || r->epoch > m->epoch)) {
+    } else if (r->epoch > 0 && !m->connected &&
+               (m->election == ELECTION_ASKING || r->epoch > m->epoch)) {
         m->redirects = 0;
         member_follow(m, &r->leader, r->epoch);
     } else if (!m->connected) {
@@ -131,7 +132,8 @@ void member_on_record(struct member *m, const struct arbiter_answer *a) {
 }
 
 bool member_may_claim_unnamed(const struct member *m) {
-    bool apart = m->seat == SEAT_SEEKING || (m->seat == SEAT_FOLLOWING && !m->connected);
+    bool apart =
+        m->election == ELECTION_SEEKING || (m->election == ELECTION_FOLLOWING && !m->connected);
     return apart && m->ruined_ns == 0 &&
            m->record_ns != 0 && !m->record.closed && m->record.epoch >= m->epoch &&
            m->record_ns >= over_at(m);

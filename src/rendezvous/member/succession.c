@@ -6,18 +6,20 @@
 #include "rendezvous/member/member_priv.h"
 
 /* The i-th successor acts so much later than the one before it. */
-#define HEIR_STEP_NS (3 * NS_PER_S)
+#define SUCCESSOR_STEP_NS (3 * NS_PER_S)
 #define PEER_PROBE_NS (100 * NS_PER_MS)
 #define CLAIM_RETRY_NS (200 * NS_PER_MS)
 #define ARBITER_MARGIN_PART 50
 
-bool succession_is_heir(const struct member *m) { return m->heir_index >= 0 && m->has_estate; }
+bool succession_is_named(const struct member *m) {
+    return m->successor_index >= 0 && m->has_handover;
+}
 
 void succession_forget(struct member *m) {
     m->named = (struct successors){0};
-    m->heir_index = -1;
-    m->has_estate = false;
-    estate_fini(&m->estate);
+    m->successor_index = -1;
+    m->has_handover = false;
+    handover_fini(&m->handover);
     m->may_claim_ns = TIME_NEVER;
 }
 
@@ -36,26 +38,27 @@ void succession_on_named(struct member *m, const struct successors *s) {
         return;
     member_set_epoch(m, s->epoch);
     m->named = *s;
-    m->heir_index = index_in(s, m->config.incarnation);
-    memset(m->heir_gone, 0, sizeof m->heir_gone);
-    m->has_estate = false; /* it follows */
-    if (m->heir_index != 0)
+    m->successor_index = index_in(s, m->config.incarnation);
+    memset(m->successor_gone, 0, sizeof m->successor_gone);
+    m->has_handover = false; /* it follows */
+    if (m->successor_index != 0)
         return;
-    m->heir_base_ns = m->now_ns;
+    m->successor_base_ns = m->now_ns;
     member_renew(m); /* the answer is what it echoes first */
 }
 
-void succession_on_estate(struct member *m, const struct estate *e) {
-    if (!m->config.has_arbiter || !m->connected || m->heir_index < 0 || e->epoch != m->named.epoch)
+void succession_on_handover(struct member *m, const struct handover *e) {
+    if (!m->config.has_arbiter || !m->connected || m->successor_index < 0 ||
+        e->epoch != m->named.epoch)
         return;
-    estate_copy(&m->estate, e);
-    m->has_estate = true;
+    handover_copy(&m->handover, e);
+    m->has_handover = true;
 }
 
 void succession_on_lease(struct member *m, const struct lease *lease) {
-    if (!m->config.has_arbiter || m->heir_index != 0 || m->named.epoch != lease->epoch)
+    if (!m->config.has_arbiter || m->successor_index != 0 || m->named.epoch != lease->epoch)
         return;
-    m->heir_base_ns = m->now_ns;
+    m->successor_base_ns = m->now_ns;
     member_emit(m, MEMBER_EFFECT_ECHO)->echo =
         (struct echo){.epoch = lease->epoch, .leader_clock_ns = lease->clock_ns};
 }
@@ -65,7 +68,7 @@ void succession_on_lease(struct member *m, const struct lease *lease) {
 void succession_on_peer_probe(struct member *m, uint64_t incarnation, enum probe_result result) {
     int i = index_in(&m->named, incarnation);
     if (i >= 0 && result == PROBE_GONE)
-        m->heir_gone[i] = true;
+        m->successor_gone[i] = true;
 }
 
 /* The leader is gone, or silent also where it shows life: its beat has stood still for a lease. */
@@ -87,14 +90,14 @@ static bool enough_came(const struct member *m) {
 }
 
 static bool predecessors_gone(const struct member *m) {
-    for (int i = 0; i < m->heir_index; i++)
-        if (!m->heir_gone[i])
+    for (int i = 0; i < m->successor_index; i++)
+        if (!m->successor_gone[i])
             return false;
     return true;
 }
 
 static bool wants_to_claim(const struct member *m) {
-    return m->seat == SEAT_SEEKING && succession_is_heir(m) && m->ruined_ns == 0 &&
+    return m->election == ELECTION_SEEKING && succession_is_named(m) && m->ruined_ns == 0 &&
            m->record.epoch <= m->named.epoch && leader_is_over(m) && enough_came(m);
 }
 
@@ -103,15 +106,16 @@ static uint64_t claim_due(const struct member *m) {
         return TIME_NEVER;
     if (predecessors_gone(m))
         return m->may_claim_ns;
-    return m->may_claim_ns + (uint64_t)m->heir_index * HEIR_STEP_NS;
+    return m->may_claim_ns + (uint64_t)m->successor_index * SUCCESSOR_STEP_NS;
 }
 
 static void probe_predecessors(struct member *m) {
-    if (m->seat != SEAT_SEEKING || !succession_is_heir(m) || m->now_ns < m->heir_probe_ns)
+    if (m->election != ELECTION_SEEKING || !succession_is_named(m) ||
+        m->now_ns < m->successor_probe_ns)
         return;
-    m->heir_probe_ns = m->now_ns + PEER_PROBE_NS;
-    for (int i = 0; i < m->heir_index; i++)
-        if (!m->heir_gone[i])
+    m->successor_probe_ns = m->now_ns + PEER_PROBE_NS;
+    for (int i = 0; i < m->successor_index; i++)
+        if (!m->successor_gone[i])
             member_emit(m, MEMBER_EFFECT_PROBE_PEER)->peer = m->named.list[i];
 }
 
@@ -131,13 +135,13 @@ static void ask_for(struct member *m) {
 }
 
 void succession_claim(struct member *m, uint32_t epoch) {
-    if (m->seat == SEAT_CLAIMING)
+    if (m->election == ELECTION_CLAIMING)
         return;
     m->connected = false;
     m->renew_ns = TIME_NEVER;
     m->target.incarnation = 0;
     (void)member_emit(m, MEMBER_EFFECT_HANG_UP);
-    member_seat_move(m, SEAT_CLAIMING);
+    member_election_move(m, ELECTION_CLAIMING);
     m->claim_epoch = epoch;
     m->claim_ns = m->now_ns;
     ask_for(m);
@@ -150,29 +154,29 @@ static void give_up_claim(struct member *m) {
 }
 
 /* Before an idle epoch there is nothing to wait for. What this node knows of leases that may still
- * run is all in the estate of the epoch before, and for the first successor in its own last LEASE.
- * Whoever else leads waits for the longest. */
+ * run is all in the handover of the epoch before, and for the first successor in its own last
+ * LEASE. Whoever else leads waits for the longest. */
 static void lead(struct member *m, uint32_t epoch, bool idle) {
     const struct member_config *c = &m->config;
     uint64_t margin = MAX2(c->arbiter_lease_ns / ARBITER_MARGIN_PART, NS_PER_S);
     uint64_t longest = m->now_ns + c->arbiter_lease_ns + margin;
-    bool knows = succession_is_heir(m) && epoch == m->named.epoch + 1;
-    bool first = knows && m->heir_index == 0;
-    member_seat_move(m, SEAT_LEADING);
+    bool knows = succession_is_named(m) && epoch == m->named.epoch + 1;
+    bool first = knows && m->successor_index == 0;
+    member_election_move(m, ELECTION_LEADING);
     member_set_epoch(m, epoch);
     struct member_effect *e = member_emit(m, MEMBER_EFFECT_LEAD);
     e->lead = (struct member_lead){
         .epoch = epoch,
         .idle = idle,
         .not_before_ns = knows || idle ? 0 : longest,
-        .absent_until_ns = first ? m->heir_base_ns + c->lease_ns + c->margin_ns : longest,
+        .absent_until_ns = first ? m->successor_base_ns + c->lease_ns + c->margin_ns : longest,
         .old_leader = m->leader_peer.incarnation,
-        .estate = knows ? &m->estate : NULL,
+        .handover = knows ? &m->handover : NULL,
     };
     m->leader_peer = c->self;
     m->leader_gone = false;
     m->waiting[0] = '\0';
-    member_tell_callers(m);
+    member_tell_join_policy(m);
     m->target = c->self;
     struct member_effect *connect = member_emit(m, MEMBER_EFFECT_CONNECT);
     connect->peer = c->self;
@@ -180,7 +184,7 @@ static void lead(struct member *m, uint32_t epoch, bool idle) {
 }
 
 void succession_on_claim(struct member *m, const struct arbiter_answer *a) {
-    if (m->seat != SEAT_CLAIMING || a->request.epoch != m->claim_epoch)
+    if (m->election != ELECTION_CLAIMING || a->request.epoch != m->claim_epoch)
         return;
     m->claim_asked = false;
     if (a->result == ARBITER_RUINED)
@@ -208,7 +212,7 @@ static uint64_t claim_end(const struct member *m) {
 }
 
 void succession_time(struct member *m) {
-    if (m->seat == SEAT_CLAIMING) {
+    if (m->election == ELECTION_CLAIMING) {
         if (m->now_ns >= claim_end(m))
             give_up_claim(m);
         else if (!m->claim_asked && m->now_ns >= m->claim_retry_ns)
@@ -225,14 +229,14 @@ void succession_time(struct member *m) {
 }
 
 uint64_t succession_deadline(const struct member *m) {
-    if (m->seat == SEAT_CLAIMING) {
+    if (m->election == ELECTION_CLAIMING) {
         uint64_t t = claim_end(m);
         return m->claim_asked ? t : MIN2(t, m->claim_retry_ns);
     }
     uint64_t t = claim_due(m);
-    if (m->seat == SEAT_SEEKING && succession_is_heir(m)) {
+    if (m->election == ELECTION_SEEKING && succession_is_named(m)) {
         if (!predecessors_gone(m))
-            t = MIN2(t, m->heir_probe_ns);
+            t = MIN2(t, m->successor_probe_ns);
         if (m->leader_gone && m->now_ns < m->lost_ns + m->config.lease_ns)
             t = MIN2(t, m->lost_ns + m->config.lease_ns);
     }

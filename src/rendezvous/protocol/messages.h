@@ -21,11 +21,11 @@
 #define RDZV_ADDR_MAX 64        /* one literal address, with a zone */
 #define RDZV_ADDRS_MAX 256      /* literal addresses, separated by commas */
 #define RDZV_SUCCESSORS_MAX 3
-#define RDZV_MEMBERS_CHUNK 64   /* of an estate, in one message */
+#define RDZV_MEMBERS_CHUNK 64   /* of a handover, in one message */
 #define RDZV_OVERVIEW_CHUNK 16  /* nodes of an overview, in one message */
 #define RDZV_NETIF_MAX 16       /* name of a network interface; IFNAMSIZ */
 #define RDZV_NET_ADDRS_MAX 96   /* two literal addresses, separated by a comma */
-#define RDZV_DIGEST_MAX ((size_t)8 * 1024) /* bytes of a node's digest, with the NUL */
+#define RDZV_NODE_SUMMARY_MAX ((size_t)8 * 1024) /* bytes of a node's digest, with the NUL */
 #define RDZV_PROGRAM_MAX 256
 #define RDZV_NEIGHBOURS_MAX 2
 #define RDZV_NETS_MAX 2         /* interfaces of a node that its neighbours try */
@@ -105,7 +105,7 @@ struct report {
     bool at_safe_point;            /* a worker of `generation` says that it may be stopped now */
     /* PREPARED: by which ways it reaches its neighbours, a bit for each; what they mean is the
      * launcher's (launcher/preflight/preflight_io.h) */
-    uint32_t ways;
+    uint32_t reachability;
     bool excluded;                 /* a leader said that it takes part no more: excluded_why */
     /* its first failure in this generation (FAILED, and STOPPED after it) */
     bool has_failure;
@@ -158,7 +158,7 @@ struct desired {
     uint32_t epoch;
     struct generation generation; /* FORM, START, STOP */
     struct form form;             /* FORM */
-    uint32_t ways;                /* START: the ways that all members have */
+    uint32_t reachability;        /* START: the ways that all members have */
     bool excluded;                /* IDLE: for good; `reason` says why */
     bool spare;                   /* IDLE: a group runs without this node, which may take a place */
     /* STOP and CLOSED: why, in one line for people; the failure that came first, if it was one */
@@ -190,25 +190,25 @@ struct successors {
 };
 
 /* What a successor has to know to go on. Told to successors alone, after their naming. */
-struct estate_member {
+struct handover_member {
     uint64_t incarnation;
     char addr[RDZV_ADDR_MAX]; /* as rdzv_peer.addr */
     uint16_t port;
     char host[RDZV_ADDR_MAX]; /* its name, for people; cut where it is longer */
     bool started;             /* of the last started group; otherwise of the newest formed only */
 };
-struct estate {
+struct handover {
     uint32_t epoch;                   /* that the naming is of */
     struct generation formed, started; /* the newest formed, the last started; or none */
     uint32_t restarts_used, losses;
     uint64_t log_nonce;
     uint32_t n_order;                 /* of the newest formed group: the first of `members` */
     uint32_t n_members;               /* in rank order, then who is only in the started group */
-    struct estate_member *members;    /* owned; estate_fini() */
+    struct handover_member *members;  /* owned; handover_fini() */
 };
-void estate_fini(struct estate *e);
+void handover_fini(struct handover *e);
 /* Replaces *to (finished first) with a copy. */
-void estate_copy(struct estate *to, const struct estate *from);
+void handover_copy(struct handover *to, const struct handover *from);
 
 /* The lease exchange. All clocks are the sender's CLOCK_MONOTONIC in ns. */
 struct renew {

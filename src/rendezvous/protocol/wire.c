@@ -4,13 +4,13 @@
 #include "rendezvous/protocol/wire_priv.h"
 
 const char *const wire_kind_names[WIRE_KIND_COUNT] = {
-    [WIRE_HELLO] = "HELLO",     [WIRE_JOIN] = "JOIN",         [WIRE_WELCOME] = "WELCOME",
-    [WIRE_REFUSED] = "REFUSED", [WIRE_REPORT] = "REPORT",     [WIRE_RENEW] = "RENEW",
-    [WIRE_LEAVE] = "LEAVE",     [WIRE_DESIRED] = "DESIRED",   [WIRE_LEASE] = "LEASE",
-    [WIRE_STATUS] = "STATUS",   [WIRE_NAMED] = "NAMED",       [WIRE_MEMBERS] = "MEMBERS",
-    [WIRE_ECHO] = "ECHO",       [WIRE_REDIRECT] = "REDIRECT", [WIRE_COMMAND] = "COMMAND",
-    [WIRE_ANSWER] = "ANSWER",   [WIRE_OVERVIEW] = "OVERVIEW", [WIRE_NODES] = "NODES",
-    [WIRE_DIGEST] = "DIGEST",
+    [WIRE_HELLO] = "HELLO",         [WIRE_JOIN] = "JOIN",         [WIRE_WELCOME] = "WELCOME",
+    [WIRE_REFUSED] = "REFUSED",     [WIRE_REPORT] = "REPORT",     [WIRE_RENEW] = "RENEW",
+    [WIRE_LEAVE] = "LEAVE",         [WIRE_DESIRED] = "DESIRED",   [WIRE_LEASE] = "LEASE",
+    [WIRE_STATUS] = "STATUS",       [WIRE_NAMED] = "NAMED",       [WIRE_MEMBERS] = "MEMBERS",
+    [WIRE_ECHO] = "ECHO",           [WIRE_REDIRECT] = "REDIRECT", [WIRE_COMMAND] = "COMMAND",
+    [WIRE_ANSWER] = "ANSWER",       [WIRE_OVERVIEW] = "OVERVIEW", [WIRE_NODES] = "NODES",
+    [WIRE_NODE_SUMMARY] = "DIGEST",
 };
 const char *const wire_node_state_names[NODE_STATE_COUNT] = {
     [NODE_JOINED] = "joined",     [NODE_PREPARED] = "prepared", [NODE_RUNNING] = "running",
@@ -59,7 +59,7 @@ static void put_report(struct json_writer *w, const struct report *r) {
     json_write_bool(w, "leaving", r->leaving);
     json_write_bool(w, "finished", r->finished);
     json_write_bool(w, "at_safe_point", r->at_safe_point);
-    json_write_u64(w, "ways", r->ways);
+    json_write_u64(w, "ways", r->reachability);
     json_write_bool(w, "excluded", r->excluded);
     PUT_TEXT(w, "excluded_why", r->excluded_why);
     PUT_TEXT(w, "unusable", r->unusable);
@@ -152,7 +152,7 @@ static void put_desired(struct json_writer *w, const struct desired *d) {
     if (d->kind == DESIRED_FORM)
         put_form(w, &d->form);
     if (d->kind == DESIRED_START)
-        json_write_u64(w, "ways", d->ways);
+        json_write_u64(w, "ways", d->reachability);
     if (d->kind == DESIRED_IDLE) {
         json_write_bool(w, "excluded", d->excluded);
         json_write_bool(w, "spare", d->spare);
@@ -241,7 +241,7 @@ static void put_body(struct json_writer *w, const struct wire_message *m) {
         break;
     case WIRE_OVERVIEW: wire_put_overview(w, &m->overview); break;
     case WIRE_NODES: wire_put_nodes(w, &m->nodes); break;
-    case WIRE_DIGEST: json_write_string(w, "text", m->digest.text); break;
+    case WIRE_NODE_SUMMARY: json_write_string(w, "text", m->node_summary.text); break;
     case WIRE_KIND_COUNT: assert_not_reached();
     }
 }

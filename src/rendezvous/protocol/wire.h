@@ -24,25 +24,25 @@
 #define WIRE_TIME_MAX_NS (UINT64_C(1000000) * NS_PER_S) /* of a setting: 11 days */
 
 enum wire_kind {
-    WIRE_HELLO = 1, /* the accepting side's first word, always */
-    WIRE_JOIN,      /* node: take me in; or again, after a reconnect */
-    WIRE_WELCOME,   /* leader: you are a node */
-    WIRE_REFUSED,   /* no; the connection ends */
-    WIRE_REPORT,    /* node: the state that it is in */
-    WIRE_RENEW,     /* node: asks for a lease */
-    WIRE_LEAVE,     /* node: no process of it is left, it goes */
-    WIRE_DESIRED,   /* leader: the state that the node should be in */
-    WIRE_LEASE,     /* leader */
-    WIRE_STATUS,    /* leader: who is there, for people */
-    WIRE_NAMED,     /* leader: who may lead next; before FORM, and again when it changes */
-    WIRE_MEMBERS,   /* leader, to successors after NAMED: a part of the estate */
-    WIRE_ECHO,      /* node, the first successor: it has that LEASE */
-    WIRE_REDIRECT,  /* anybody: not I, that one leads; the connection ends */
-    WIRE_COMMAND,   /* an operator, in place of JOIN */
-    WIRE_ANSWER,    /* to a COMMAND other than STATUS, or why STATUS can't be answered */
-    WIRE_OVERVIEW,  /* to STATUS; then NODES */
-    WIRE_NODES,     /* rows of it, until all have come; another COMMAND may follow */
-    WIRE_DIGEST,    /* node: what it is made of, to be compared with the others; after WELCOME */
+    WIRE_HELLO = 1,    /* the accepting side's first word, always */
+    WIRE_JOIN,         /* node: take me in; or again, after a reconnect */
+    WIRE_WELCOME,      /* leader: you are a node */
+    WIRE_REFUSED,      /* no; the connection ends */
+    WIRE_REPORT,       /* node: the state that it is in */
+    WIRE_RENEW,        /* node: asks for a lease */
+    WIRE_LEAVE,        /* node: no process of it is left, it goes */
+    WIRE_DESIRED,      /* leader: the state that the node should be in */
+    WIRE_LEASE,        /* leader */
+    WIRE_STATUS,       /* leader: who is there, for people */
+    WIRE_NAMED,        /* leader: who may lead next; before FORM, and again when it changes */
+    WIRE_MEMBERS,      /* leader, to successors after NAMED: a part of the handover */
+    WIRE_ECHO,         /* node, the first successor: it has that LEASE */
+    WIRE_REDIRECT,     /* anybody: not I, that one leads; the connection ends */
+    WIRE_COMMAND,      /* an operator, in place of JOIN */
+    WIRE_ANSWER,       /* to a COMMAND other than STATUS, or why STATUS can't be answered */
+    WIRE_OVERVIEW,     /* to STATUS; then NODES */
+    WIRE_NODES,        /* rows of it, until all have come; another COMMAND may follow */
+    WIRE_NODE_SUMMARY, /* node: what it is made of, to be compared with the others; after WELCOME */
     WIRE_KIND_COUNT,
 };
 
@@ -73,11 +73,11 @@ struct wire_refused {
     char reason[RDZV_REASON_MAX];
 };
 
-/* The estate in parts, in order; the first has `first` 0. Whoever has all `n_members` has it. */
+/* The handover in parts, in order; the first has `first` 0. Whoever has all `n_members` has it. */
 struct wire_members {
-    struct estate estate;  /* without its members: `members` is NULL */
-    uint32_t first, n;     /* n <= RDZV_MEMBERS_CHUNK; 0 only in an estate without members */
-    struct estate_member list[RDZV_MEMBERS_CHUNK];
+    struct handover handover; /* without its members: `members` is NULL */
+    uint32_t first, n;        /* n <= RDZV_MEMBERS_CHUNK; 0 only in a handover without members */
+    struct handover_member list[RDZV_MEMBERS_CHUNK];
 };
 
 struct wire_redirect {
@@ -97,8 +97,8 @@ struct wire_nodes {
 };
 
 /* Opaque here: the launcher's JSON (launcher/preflight/digest.h). */
-struct wire_digest {
-    char text[RDZV_DIGEST_MAX];
+struct wire_node_summary {
+    char text[RDZV_NODE_SUMMARY_MAX];
 };
 
 struct wire_message {
@@ -121,7 +121,7 @@ struct wire_message {
         struct answer answer;
         struct overview overview;
         struct wire_nodes nodes;
-        struct wire_digest digest;
+        struct wire_node_summary node_summary;
     };
 };
 

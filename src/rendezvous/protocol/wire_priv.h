@@ -8,8 +8,8 @@
 
 #define GENERATION_TEXT_MAX 24 /* "4294967295.4294967295" */
 #define WIRE_OUTCOME_COUNT 3
-/* Of an estate: the newest formed group, and those of the last started one that are not in it. */
-#define WIRE_ESTATE_MAX (2 * RDZV_NODES_MAX)
+/* Of a handover: the newest formed group, and those of the last started one that are not in it. */
+#define WIRE_HANDOVER_MAX (2 * RDZV_NODES_MAX)
 
 extern const char *const wire_kind_names[WIRE_KIND_COUNT];
 extern const char *const wire_node_state_names[NODE_STATE_COUNT];

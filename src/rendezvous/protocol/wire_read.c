@@ -52,7 +52,7 @@ static void get_report(struct fields *outer, struct report *ret) {
     wire_get_bool(&f, "leaving", &ret->leaving);
     wire_get_bool(&f, "finished", &ret->finished);
     wire_get_bool(&f, "at_safe_point", &ret->at_safe_point);
-    wire_get_u32(&f, "ways", 0, UINT32_MAX, &ret->ways);
+    wire_get_u32(&f, "ways", 0, UINT32_MAX, &ret->reachability);
     wire_get_bool(&f, "excluded", &ret->excluded);
     GET_LINE(&f, "excluded_why", ret->excluded_why);
     GET_LINE(&f, "unusable", ret->unusable);
@@ -218,7 +218,7 @@ static int get_desired(const struct json *doc, struct desired *ret, struct err *
     if (ret->kind == DESIRED_FORM)
         get_form(&f, &ret->form);
     if (ret->kind == DESIRED_START)
-        wire_get_u32(&f, "ways", 0, UINT32_MAX, &ret->ways);
+        wire_get_u32(&f, "ways", 0, UINT32_MAX, &ret->reachability);
     if (ret->kind == DESIRED_IDLE) {
         wire_get_bool(&f, "excluded", &ret->excluded);
         wire_get_bool(&f, "spare", &ret->spare);
@@ -302,9 +302,9 @@ static int get_small(const struct json *doc, struct wire_message *ret, struct er
         f = FIELDS(doc, err, "kind", "ok", "text");
         wire_get_bool(&f, "ok", &ret->answer.ok);
         GET_LINE(&f, "text", ret->answer.text);
-    } else if (ret->kind == WIRE_DIGEST) {
+    } else if (ret->kind == WIRE_NODE_SUMMARY) {
         f = FIELDS(doc, err, "kind", "text");
-        GET_TEXT(&f, "text", ret->digest.text);
+        GET_TEXT(&f, "text", ret->node_summary.text);
     } else {
         f = FIELDS(doc, err, "kind");
     }
@@ -324,7 +324,7 @@ static int get_body(const struct json *doc, struct wire_message *ret, struct err
     case WIRE_LEAVE:
     case WIRE_LEASE:
     case WIRE_ECHO:
-    case WIRE_DIGEST:
+    case WIRE_NODE_SUMMARY:
     case WIRE_ANSWER: return get_small(doc, ret, err);
     case WIRE_NAMED: return wire_get_named(doc, &ret->named, err);
     case WIRE_MEMBERS: return wire_get_members(doc, &ret->members, err);

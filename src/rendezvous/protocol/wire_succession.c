@@ -40,7 +40,7 @@ int wire_get_named(const struct json *doc, struct successors *ret, struct err *e
 }
 
 void wire_put_members(struct json_writer *w, const struct wire_members *m) {
-    const struct estate *e = &m->estate;
+    const struct handover *e = &m->handover;
     json_write_u64(w, "epoch", e->epoch);
     wire_put_generation(w, "formed", e->formed);
     wire_put_generation(w, "started", e->started);
@@ -52,7 +52,7 @@ void wire_put_members(struct json_writer *w, const struct wire_members *m) {
     json_write_u64(w, "first", m->first);
     json_write_array_begin(w, "members");
     for (uint32_t i = 0; i < m->n; i++) {
-        const struct estate_member *p = &m->list[i];
+        const struct handover_member *p = &m->list[i];
         json_write_object_begin(w, NULL);
         json_write_hex(w, "incarnation", p->incarnation);
         PUT_TEXT(w, "addr", p->addr);
@@ -64,7 +64,7 @@ void wire_put_members(struct json_writer *w, const struct wire_members *m) {
     json_write_array_end(w);
 }
 
-static int get_member(const struct json *v, struct estate_member *ret, struct err *err) {
+static int get_member(const struct json *v, struct handover_member *ret, struct err *err) {
     struct fields f = FIELDS(v, err, "incarnation", "addr", "port", "host", "started");
     wire_get_incarnation(&f, "incarnation", &ret->incarnation);
     GET_TEXT(&f, "addr", ret->addr);
@@ -77,14 +77,14 @@ static int get_member(const struct json *v, struct estate_member *ret, struct er
 int wire_get_members(const struct json *doc, struct wire_members *ret, struct err *err) {
     struct fields f = FIELDS(doc, err, "kind", "epoch", "formed", "started", "restarts_used",
                              "losses", "log_nonce", "n_order", "n_members", "first", "members");
-    struct estate *e = &ret->estate;
+    struct handover *e = &ret->handover;
     wire_get_u32(&f, "epoch", 1, UINT32_MAX, &e->epoch);
     wire_get_generation(&f, "formed", &e->formed);
     wire_get_generation(&f, "started", &e->started);
     wire_get_u32(&f, "restarts_used", 0, UINT32_MAX, &e->restarts_used);
     wire_get_u32(&f, "losses", 0, UINT32_MAX, &e->losses);
     wire_get_id(&f, "log_nonce", &e->log_nonce);
-    wire_get_u32(&f, "n_members", 0, WIRE_ESTATE_MAX, &e->n_members);
+    wire_get_u32(&f, "n_members", 0, WIRE_HANDOVER_MAX, &e->n_members);
     wire_get_u32(&f, "n_order", 0, MIN2(e->n_members, (uint32_t)RDZV_NODES_MAX), &e->n_order);
     wire_get_u32(&f, "first", 0, e->n_members, &ret->first);
     const struct json *list = wire_get_array(&f, "members", RDZV_MEMBERS_CHUNK);

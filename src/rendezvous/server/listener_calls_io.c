@@ -94,11 +94,11 @@ static void hand_over(struct caller *c) {
 
 /* What is done with one that has said a valid JOIN, now or while it was parked. */
 static void treat(struct caller *c) {
-    switch (c->listener->callers) {
-    case CALLERS_SENT_AWAY: refuse(c, false, "the agent there does not lead"); break;
-    case CALLERS_PARKED: break;
-    case CALLERS_REDIRECTED: redirect(c); break;
-    case CALLERS_SERVED: hand_over(c); break;
+    switch (c->listener->join_policy) {
+    case JOIN_POLICY_SENT_AWAY: refuse(c, false, "the agent there does not lead"); break;
+    case JOIN_POLICY_PARKED: break;
+    case JOIN_POLICY_REDIRECTED: redirect(c); break;
+    case JOIN_POLICY_SERVED: hand_over(c); break;
     }
 }
 
@@ -120,9 +120,9 @@ static void on_join(struct caller *c, const struct wire_message *m) {
             "nodes of a job the same --rdzv-id, and each job an endpoint of its own",
             join->run_id, l->config.run_id);
         refuse(c, true, why);
-    } else if (l->callers == CALLERS_PARKED) {
+    } else if (l->join_policy == JOIN_POLICY_PARKED) {
         park(c, m);
-    } else if (l->callers == CALLERS_SERVED) {
+    } else if (l->join_policy == JOIN_POLICY_SERVED) {
         struct rdzv_server *server = l->server;
         rdzv_server_take(server, listener_take(c), join);
     } else {
@@ -133,26 +133,26 @@ static void on_join(struct caller *c, const struct wire_message *m) {
 /* In order. What is treated may change what the listener does, but not put anybody in here. */
 static void treat_parked(struct rdzv_listener *l) {
     struct caller *c;
-    while (l->callers != CALLERS_PARKED &&
+    while (l->join_policy != JOIN_POLICY_PARKED &&
            (c = LIST_FIRST(struct caller, &l->parked, link)) != NULL)
         treat(c);
 }
 
 void rdzv_listener_serve(struct rdzv_listener *l, struct rdzv_server *server) {
     l->server = server;
-    l->callers = server != NULL ? CALLERS_SERVED : CALLERS_SENT_AWAY;
+    l->join_policy = server != NULL ? JOIN_POLICY_SERVED : JOIN_POLICY_SENT_AWAY;
     treat_parked(l);
 }
 
-void rdzv_listener_callers(struct rdzv_listener *l, enum member_callers callers,
-                           const struct rdzv_peer *leader, uint32_t epoch) {
-    if (callers == CALLERS_SERVED) {
+void rdzv_listener_join_policy(struct rdzv_listener *l, enum member_join_policy join_policy,
+                               const struct rdzv_peer *leader, uint32_t epoch) {
+    if (join_policy == JOIN_POLICY_SERVED) {
         assert(l->server != NULL);
     } else {
         l->server = NULL;
     }
-    l->callers = callers;
-    if (callers == CALLERS_REDIRECTED) {
+    l->join_policy = join_policy;
+    if (join_policy == JOIN_POLICY_REDIRECTED) {
         l->leader = *leader;
         l->leader_epoch = epoch;
         struct addr at;

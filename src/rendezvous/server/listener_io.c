@@ -9,8 +9,8 @@
 
 #define STRANGERS_PAUSE_NS (20 * NS_PER_MS)
 
-static uint64_t first_deadline(const struct list *callers) {
-    const struct caller *first = LIST_FIRST(struct caller, callers, link);
+static uint64_t first_deadline(const struct list *join_policy) {
+    const struct caller *first = LIST_FIRST(struct caller, join_policy, link);
     return first == NULL ? TIME_NEVER : first->deadline_ns;
 }
 
@@ -107,9 +107,9 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
 }
 
 /* The rest in a later turn. */
-static void drop_late(struct rdzv_listener *l, struct list *callers, uint64_t now) {
+static void drop_late(struct rdzv_listener *l, struct list *join_policy, uint64_t now) {
     struct caller *c;
-    while ((c = LIST_FIRST(struct caller, callers, link)) != NULL && c->deadline_ns <= now &&
+    while ((c = LIST_FIRST(struct caller, join_policy, link)) != NULL && c->deadline_ns <= now &&
            !loop_slice_is_over(l->loop))
         conn_free(listener_take(c));
 }
@@ -130,7 +130,7 @@ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *conf
     if (l->config.first_word_ns == 0)
         l->config.first_word_ns = RDZV_FIRST_WORD_NS;
     l->pending_max = pending_max();
-    l->callers = CALLERS_SENT_AWAY;
+    l->join_policy = JOIN_POLICY_SENT_AWAY;
     l->parked_by_incarnation.seed = random_u64();
     list_init(&l->pending);
     list_init(&l->parked);
@@ -158,9 +158,9 @@ int rdzv_listener_add(struct rdzv_listener *l, int fd) {
     return 0;
 }
 
-static void drop_all(struct list *callers) {
+static void drop_all(struct list *join_policy) {
     struct caller *c;
-    while ((c = LIST_FIRST(struct caller, callers, link)) != NULL)
+    while ((c = LIST_FIRST(struct caller, join_policy, link)) != NULL)
         conn_finish(listener_take(c));
 }
 

@@ -14,7 +14,7 @@ struct rdzv_listener {
     struct loop *loop;
     struct rdzv_listener_config config;
     struct rdzv_server *server; /* borrowed; NULL: this agent does not lead */
-    enum member_callers callers;
+    enum member_join_policy join_policy;
     struct rdzv_peer leader;    /* REDIRECTED */
     uint32_t leader_epoch;
     struct listener *sockets[LISTENER_SOCKETS_MAX];

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "io/clock.h"
-#include "rendezvous/operate/mark_io.h"
+#include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/server/server_priv.h"
 
 #define PROBE_TIMEOUT_NS (1 * NS_PER_S)
@@ -89,7 +89,8 @@ static void ask_arbiter(struct rdzv_server *s, const struct arbiter_request *req
 
 static void touch(struct rdzv_server *s, enum outcome outcome) {
     uint64_t began_ns = clock_now_ns();
-    bool touched = s->config.mark != NULL && mark_touch(s->config.mark, outcome) == 0;
+    bool touched =
+        s->config.leader_file != NULL && leader_file_touch(s->config.leader_file, outcome) == 0;
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_TOUCHED,
                                           .touched_ns = touched ? began_ns : 0});
 }
@@ -231,7 +232,7 @@ static void destroy(struct rdzv_server *s) {
     server_free_nodes(s);
     server_overviews_fini(s);
     loop_timer_free(s->timer);
-    loop_timer_free(s->owed_timer);
+    loop_timer_free(s->lease_pending_timer);
     loop_timer_free(s->tell_timer);
     group_update_fini(&s->update);
     group_free(s->group);
@@ -269,7 +270,7 @@ static void on_timer(void *arg) {
         loop_timer_set(s->timer, clock_now_ns());
 }
 
-static void on_owed(void *arg) { server_pay_leases(arg); }
+static void on_lease_pending(void *arg) { server_pay_leases(arg); }
 
 /* ---- life ---- */
 
@@ -279,28 +280,28 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
     s->loop = loop;
     s->config = *config;
     s->group_config = *group_config;
-    s->group_config.estate = NULL; /* the group has copied it */
+    s->group_config.handover = NULL; /* the group has copied it */
     s->nodes.seed = random_u64();
     if (s->config.probe_timeout_ns == 0)
         s->config.probe_timeout_ns = PROBE_TIMEOUT_NS;
     list_init(&s->queue);
     list_init(&s->all);
     list_init(&s->probe_queue);
-    list_init(&s->owed);
+    list_init(&s->lease_pending);
     list_init(&s->untold);
     uint64_t now = clock_now_ns();
     int r = group_new(group_config, now, &s->group);
     if (r == 0)
         r = loop_timer_new(loop, on_timer, s, &s->timer);
     if (r == 0)
-        r = loop_timer_new(loop, on_owed, s, &s->owed_timer);
+        r = loop_timer_new(loop, on_lease_pending, s, &s->lease_pending_timer);
     if (r == 0)
         r = loop_timer_new(loop, on_untold, s, &s->tell_timer);
     if (r == 0)
         r = server_overviews_init(s);
     if (r < 0) {
         loop_timer_free(s->timer);
-        loop_timer_free(s->owed_timer);
+        loop_timer_free(s->lease_pending_timer);
         group_free(s->group);
         free(s);
         return r;

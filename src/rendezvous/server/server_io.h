@@ -69,8 +69,8 @@ void rdzv_listener_serve(struct rdzv_listener *l, struct rdzv_server *server);
 /* What is said to those who JOIN from now on, and to the parked ones at once. SERVED only where
  * rdzv_listener_serve() has named the server, which any other word takes away; `leader` and `epoch`
  * for REDIRECTED (copied). */
-void rdzv_listener_callers(struct rdzv_listener *l, enum member_callers callers,
-                           const struct rdzv_peer *leader, uint32_t epoch);
+void rdzv_listener_join_policy(struct rdzv_listener *l, enum member_join_policy join_policy,
+                               const struct rdzv_peer *leader, uint32_t epoch);
 /* Closes the sockets and the connections that have not joined. NULL is fine. */
 void rdzv_listener_free(struct rdzv_listener *l);
 
@@ -87,7 +87,7 @@ struct rdzv_server_ops {
     void (*incident)(void *arg, const char *line);
     /* What a node says of itself; again when it came back, or knows more. Comes between steps. May
      * be NULL */
-    void (*digest)(void *arg, uint64_t incarnation, const char *host, const char *text);
+    void (*node_summary)(void *arg, uint64_t incarnation, const char *host, const char *text);
     /* That node is no more: lost, left or refused. May be NULL; may not free the server */
     void (*forgotten)(void *arg, uint64_t incarnation);
     /* For the event log. May be NULL */
@@ -108,7 +108,7 @@ struct rdzv_server_config {
     bool has_local_addr;       /* --local-addr: */
     struct addr local_addr; /* where the store listens, unless the group is on this machine alone */
     struct arbiter *arbiter;   /* borrowed; NULL unless the group's anchor is one */
-    struct mark *mark;         /* borrowed; NULL unless the group's anchor is one */
+    struct leader_file *leader_file; /* borrowed; NULL unless the group's anchor is one */
     struct rdzv_server_ops ops;
     void *arg;
 };

@@ -19,7 +19,7 @@ void server_drop_node(struct server_node *n) {
     if (s->config.ops.forgotten != NULL)
         s->config.ops.forgotten(s->config.arg, n->incarnation);
     server_stop_probe(n);
-    list_remove(&n->owed_link);
+    list_remove(&n->lease_pending_link);
     list_remove(&n->untold_link);
     conn_free(n->conn);
     idmap_remove(&s->nodes, n->incarnation);
@@ -49,10 +49,10 @@ static void send_welcome(struct server_node *n) {
 }
 
 static void pay_lease(struct server_node *n) {
-    if (list_empty(&n->owed_link))
+    if (list_empty(&n->lease_pending_link))
         return;
-    list_remove(&n->owed_link);
-    conn_send(n->conn, &(struct wire_message){.kind = WIRE_LEASE, .lease = n->owed});
+    list_remove(&n->lease_pending_link);
+    conn_send(n->conn, &(struct wire_message){.kind = WIRE_LEASE, .lease = n->lease_pending});
 }
 
 /* What goes before any word to it. False: there is no way to it. */
@@ -89,20 +89,20 @@ void server_send_lease(struct server_node *n, const struct lease *lease) {
     if (n == NULL || n->conn == NULL)
         return;
     struct rdzv_server *s = n->server;
-    n->owed = *lease; /* in the place of an older one */
-    if (!list_empty(&n->owed_link))
+    n->lease_pending = *lease; /* in the place of an older one */
+    if (!list_empty(&n->lease_pending_link))
         return;
-    if (list_empty(&s->owed))
-        loop_timer_set(s->owed_timer, clock_now_ns() + s->config.heartbeat_ns / 2);
-    list_append(&s->owed, &n->owed_link);
+    if (list_empty(&s->lease_pending))
+        loop_timer_set(s->lease_pending_timer, clock_now_ns() + s->config.heartbeat_ns / 2);
+    list_append(&s->lease_pending, &n->lease_pending_link);
     if (!word_is_due(n))
         (void)ready_for_words(n);
 }
 
 void server_pay_leases(struct rdzv_server *s) {
-    LIST_FOR_EACH (struct server_node, n, &s->owed, owed_link) {
+    LIST_FOR_EACH(struct server_node, n, &s->lease_pending, lease_pending_link) {
         if (loop_slice_is_over(s->loop)) {
-            loop_timer_set(s->owed_timer, clock_now_ns()); /* the rest in the next turn */
+            loop_timer_set(s->lease_pending_timer, clock_now_ns()); /* the rest in the next turn */
             return;
         }
         pay_lease(n);
@@ -112,7 +112,7 @@ void server_pay_leases(struct rdzv_server *s) {
 static void disconnected(struct server_node *n) {
     struct rdzv_server *s = n->server;
     uint64_t incarnation = n->incarnation;
-    list_remove(&n->owed_link);
+    list_remove(&n->lease_pending_link);
     conn_free(TAKE_PTR(n->conn));
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_DISCONNECT, .node = incarnation});
 }
@@ -129,11 +129,11 @@ static void note_epoch(struct rdzv_server *s, uint32_t epoch) {
 }
 
 /* Nothing of the group's: it may be the last call of a server that is freed by it. */
-static void on_digest(struct server_node *n, const char *text) {
+static void on_node_summary(struct server_node *n, const char *text) {
     const struct rdzv_server *s = n->server;
     const struct node_info *info = group_node_info(s->group, n->incarnation);
-    if (s->config.ops.digest != NULL && info != NULL && !s->deposed)
-        s->config.ops.digest(s->config.arg, n->incarnation, info->host, text);
+    if (s->config.ops.node_summary != NULL && info != NULL && !s->deposed)
+        s->config.ops.node_summary(s->config.arg, n->incarnation, info->host, text);
 }
 
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
@@ -158,7 +158,7 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
         epoch = m->echo.epoch;
         break;
     case WIRE_LEAVE: ev.kind = GROUP_EVENT_LEAVE; break;
-    case WIRE_DIGEST: on_digest(n, m->digest.text); return;
+    case WIRE_NODE_SUMMARY: on_node_summary(n, m->node_summary.text); return;
     case WIRE_HELLO:
     case WIRE_JOIN:
     case WIRE_WELCOME:
@@ -225,7 +225,7 @@ static struct server_node *node_new(struct rdzv_server *s, uint64_t incarnation)
     n->server = s;
     n->incarnation = incarnation;
     list_init(&n->probe_link);
-    list_init(&n->owed_link);
+    list_init(&n->lease_pending_link);
     list_init(&n->untold_link);
     list_append(&s->all, &n->link);
     idmap_put(&s->nodes, incarnation, n);
@@ -246,7 +246,7 @@ static void node_connected(struct server_node *n, struct conn *conn, const struc
     struct conn *old = n->conn;
     n->conn = conn;
     n->welcomed = false;
-    list_remove(&n->owed_link);
+    list_remove(&n->lease_pending_link);
     n->min_nodes = join->min_nodes;
     n->max_nodes = join->max_nodes;
     conn_set_owner(conn, &node_callbacks, n);

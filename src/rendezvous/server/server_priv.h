@@ -56,8 +56,9 @@ struct rdzv_server {
     struct strbuf named;     /* NAMED of this step, the same for all; empty: not yet made */
     struct desired told_desired; /* what was last told to a node, and its text: */
     struct strbuf told;
-    struct list owed;        /* struct server_node, by owed_link: they wait for a LEASE */
-    struct loop_timer *owed_timer;
+    struct list
+        lease_pending; /* struct server_node, by lease_pending_link: they wait for a LEASE */
+    struct loop_timer *lease_pending_timer;
     struct list untold;      /* struct server_node, by untold_link: the next turns tell them */
     struct loop_timer *tell_timer;
     struct overviews overviews;
@@ -73,8 +74,8 @@ struct server_node {
     struct list link;
     struct list probe_link;
     struct list untold_link;       /* linked: still to be told what state it should be in */
-    struct list owed_link;         /* linked: `owed` is still to be sent, before any other word */
-    struct lease owed;
+    struct list lease_pending_link; /* linked: `owed` is still to be sent, before any other word */
+    struct lease lease_pending;
     struct rdzv_server *server;
     uint64_t incarnation;
     struct conn *conn;             /* owned; NULL while it is disconnected */

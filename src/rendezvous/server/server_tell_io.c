@@ -4,7 +4,7 @@
 #include "io/clock.h"
 #include "rendezvous/server/server_priv.h"
 
-/* A member of an estate on the wire, at most. */
+/* A member of a handover on the wire, at most. */
 #define MEMBER_BYTES_MAX 192
 
 /* ---- namings ---- */
@@ -23,13 +23,13 @@ static void make_named(struct rdzv_server *s) {
     wire_encode(&m, &s->named);
 }
 
-static void send_estate(struct rdzv_server *s, struct server_node *n) {
-    _cleanup_(estate_fini) struct estate e = {0};
-    group_estate(s->group, &e);
+static void send_handover(struct rdzv_server *s, struct server_node *n) {
+    _cleanup_(handover_fini) struct handover e = {0};
+    group_handover(s->group, &e);
     /* It has to get all of it, however much that is. */
     conn_set_unsent_max(n->conn, CONN_UNSENT_MAX + (size_t)e.n_members * MEMBER_BYTES_MAX);
-    struct wire_message m = {.kind = WIRE_MEMBERS, .members = {.estate = e}};
-    m.members.estate.members = NULL;
+    struct wire_message m = {.kind = WIRE_MEMBERS, .members = {.handover = e}};
+    m.members.handover.members = NULL;
     do {
         m.members.n = MIN2(e.n_members - m.members.first, (uint32_t)RDZV_MEMBERS_CHUNK);
         for (uint32_t i = 0; i < m.members.n; i++) {
@@ -48,7 +48,7 @@ void server_name(struct rdzv_server *s, struct server_node *n) {
         make_named(s);
     server_send_text(n, strbuf_text(&s->named), s->named.len);
     if (group_is_successor(s->group, n->incarnation))
-        send_estate(s, n);
+        send_handover(s, n);
 }
 
 /* ---- deposed ---- */
@@ -65,7 +65,7 @@ void server_redirect_all(struct rdzv_server *s, uint32_t epoch) {
     LIST_FOR_EACH (struct server_node, n, &s->all, link) {
         if (n->conn == NULL)
             continue;
-        list_remove(&n->owed_link);
+        list_remove(&n->lease_pending_link);
         conn_send_text(n->conn, strbuf_text(&text), text.len);
         conn_finish(TAKE_PTR(n->conn));
     }

@@ -7,10 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "topology/discover/discovery_io.h"
 #include "topology/discover/hwloc/hwloc_load_io.h"
-#include "topology/discover/look_io.h"
-#include "topology/nccl/nccl_xml.h"
 #include "topology/json/topology_json.h"
+#include "topology/nccl/nccl_xml.h"
 
 #define FILE_MAX ((off_t)64 << 20)
 #define ROOT_TAG_MAX 4096 /* of its bytes, as far as its attributes are looked for */
@@ -132,7 +132,7 @@ static int load_hwloc(const char *text, size_t len, const char *root, struct top
     if (!is_whole(text, len))
         return err_set(err, -EINVAL, "an hwloc XML that is cut off: no </topology> ends it");
     struct hwloc_source source = {.xml = text, .xml_len = len};
-    return hwloc_fill(&source, LOOK_ALL, t, err);
+    return hwloc_fill(&source, DISCOVER_ALL, t, err);
 }
 
 /* ---- all ---- */

@@ -3,9 +3,9 @@
  * of it: distance (how far apart), nccl_graph (which NIC per GPU), affinity (which CPUs per
  * worker), nccl_env (which variables), render (matrix, tree, picture), topology_json.
  *
- * It is filled by look_io (this machine, or a recorded tree under a root prefix), by hwloc_io (an
- * hwloc XML file), by nccl_xml (an NCCL topology file) or by topology_json. What a source does not
- * tell stays unknown: -1, 0, "" or TOPO_NONE as said at each field.
+ * It is filled by discovery_io (this machine, or a recorded tree under a root prefix), by hwloc_io
+ * (an hwloc XML file), by nccl_xml (an NCCL topology file) or by topology_json. What a source does
+ * not tell stays unknown: -1, 0, "" or TOPO_NONE as said at each field.
  *
  * Order: NUMA nodes, cores and netifs by number or name as the kernel lists them; PCI devices by
  * address, parents before children; GPUs by PCI address (NVML's order, CUDA's with

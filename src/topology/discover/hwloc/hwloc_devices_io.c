@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "topology/discover/common/discovery.h"
 #include "topology/discover/hwloc/hwloc_api_priv.h"
-#include "topology/discover/common/look.h"
 
 enum { VENDOR_AMAZON = 0x1d0f, VENDOR_CRAY = 0x17db };
 
@@ -208,11 +208,11 @@ void hwloc_fill_devices(const struct hwloc_view *v) {
     for (uint32_t i = 0; i < count; i++) {
         hwloc_obj_t obj = v->api->get_obj_by_depth(v->topology, HWLOC_TYPE_DEPTH_OS_DEVICE, i);
         bool network = is_osdev(obj, HWLOC_OBJ_OSDEV_NETWORK);
-        if ((v->what & LOOK_NICS) && is_osdev(obj, HWLOC_OBJ_OSDEV_OPENFABRICS))
+        if ((v->what & DISCOVER_NICS) && is_osdev(obj, HWLOC_OBJ_OSDEV_OPENFABRICS))
             take_rdma(v, obj);
-        if ((v->what & LOOK_NICS) && network && is_slingshot(v, obj))
+        if ((v->what & DISCOVER_NICS) && network && is_slingshot(v, obj))
             take_slingshot(v, obj);
-        if ((v->what & LOOK_NETIFS) && network)
+        if ((v->what & DISCOVER_NETIFS) && network)
             take_netif(v, obj);
     }
     take_nvlinks(v);

@@ -41,7 +41,7 @@ void hwloc_built_version(char out[HWLOC_TEXT_MAX]) {
     (void)snprintf(out, HWLOC_TEXT_MAX, "%s", HWLOC_VERSION);
 }
 
-int hwloc_look(struct hwloc_summary *ret, struct err *err) {
+int hwloc_discover(struct hwloc_summary *ret, struct err *err) {
     struct hwloc_api api;
     int r = hwloc_api_load(&api, err);
     if (r < 0)

@@ -15,4 +15,4 @@ struct hwloc_summary {
 void hwloc_built_version(char out[HWLOC_TEXT_MAX]);
 /* Looks at the machine (tens of milliseconds). 0; -ENOENT: no library; -ENOTSUP: another ABI than
  * the headers'; -EIO: the look failed. */
-_must_use_ int hwloc_look(struct hwloc_summary *ret, struct err *err);
+_must_use_ int hwloc_discover(struct hwloc_summary *ret, struct err *err);

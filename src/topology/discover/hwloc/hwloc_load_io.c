@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "topology/discover/common/discovery.h"
 #include "topology/discover/hwloc/hwloc_api_priv.h"
-#include "topology/discover/common/look.h"
 
 /* ---- hwloc's own environment, during one load ---- */
 
@@ -85,7 +85,7 @@ static int load(const struct hwloc_view *v, const struct hwloc_source *source, s
         return err_set(err, -EINVAL, "hwloc can't read this XML: it is damaged, or not hwloc's");
     }
     enum hwloc_type_filter_e io =
-        v->what & LOOK_PCI ? HWLOC_TYPE_FILTER_KEEP_ALL : HWLOC_TYPE_FILTER_KEEP_NONE;
+        v->what & DISCOVER_PCI ? HWLOC_TYPE_FILTER_KEEP_ALL : HWLOC_TYPE_FILTER_KEEP_NONE;
     (void)v->api->topology_set_io_types_filter(v->topology, io);
     if (v->api->topology_load(v->topology) == 0)
         return 0;
@@ -107,7 +107,7 @@ static int fill(const struct hwloc_api *api, const struct hwloc_source *source, 
     int r = load(&v, source, err);
     if (r == 0) {
         hwloc_fill_cpus(&v);
-        if (what & LOOK_PCI)
+        if (what & DISCOVER_PCI)
             hwloc_fill_pci(&v);
         if (v.xml)
             hwloc_fill_devices(&v);

@@ -15,9 +15,9 @@ struct hwloc_source { /* both NULL: this machine */
     size_t xml_len;   /* without the NUL */
 };
 
-/* what: bits of look_io.h; hwloc's I/O discovery runs only where LOOK_PCI is in it. Adds to *t,
- * which the caller zeroed: allowed, online, numa, cores, caches, packages, arch and CPU model; with
- * LOOK_PCI pci and gpus. 0; -ENOENT: no libhwloc, -ENOTSUP: of another ABI, -EINVAL: hwloc refuses
- * the recording, -EIO: it can't look; each with a sentence. */
+/* what: bits of discovery_io.h; hwloc's I/O discovery runs only where DISCOVER_PCI is in it. Adds
+ * to *t, which the caller zeroed: allowed, online, numa, cores, caches, packages, arch and CPU
+ * model; with DISCOVER_PCI pci and gpus. 0; -ENOENT: no libhwloc, -ENOTSUP: of another ABI,
+ * -EINVAL: hwloc refuses the recording, -EIO: it can't look; each with a sentence. */
 _must_use_ int hwloc_fill(const struct hwloc_source *source, unsigned what, struct topology *t,
                           struct err *err);

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "topology/discover/common/look.h"
+#include "topology/discover/common/discovery.h"
 #include "topology/discover/nvml/nvml_ask_io.h"
 
 #define NVML_LIBRARY "libnvidia-ml.so.1"
@@ -45,7 +45,7 @@ static int ask_in_child(int fd, void *arg) {
 }
 
 int nvml_begin(const struct nvml_config *config, struct nvml_child *ret) {
-    uint64_t allowed = config->deadline_ns != 0 ? config->deadline_ns : NVML_LOOK_NS;
+    uint64_t allowed = config->deadline_ns != 0 ? config->deadline_ns : NVML_DISCOVERY_NS;
     *ret = (struct nvml_child){
         .child = TOPO_CHILD_INIT, .allowed_ns = allowed, .end_ns = now_ns() + allowed};
     struct nvml_config copy = *config;
@@ -98,7 +98,7 @@ int nvml_end(struct nvml_child *child, struct nvml_report *ret) {
         (void)snprintf(at, sizeof at, " (%.60s)", ret->at);
     uint64_t ms = child->allowed_ns / NS_PER_MS;
     if (r == -ETIMEDOUT)
-        (void)snprintf(ret->why_not, sizeof ret->why_not, LOOK_NVML_LATE " in %u.%u s%.64s",
+        (void)snprintf(ret->why_not, sizeof ret->why_not, DISCOVERY_NVML_LATE " in %u.%u s%.64s",
                        (unsigned)(ms / 1000), (unsigned)(ms % 1000 / 100), at);
     else
         (void)snprintf(ret->why_not, sizeof ret->why_not, "NVML could not be asked%.64s", at);
@@ -131,7 +131,7 @@ static int look(struct nvml_report *ret) {
     return r == -ETIMEDOUT ? r : 0;
 }
 
-void nvml_look(struct nvml_report *ret) { (void)look(ret); }
+void nvml_discover(struct nvml_report *ret) { (void)look(ret); }
 
 int nvml_count_visible(const char *visible, uint32_t *ret, struct err *err) {
     /* Without a kernel driver there is nothing to ask NVML about. */

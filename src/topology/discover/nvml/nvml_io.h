@@ -22,7 +22,7 @@
 
 struct nvml_config {
     const char *library;  /* NULL: what MUSTER_NVML_LIBRARY says, else libnvidia-ml.so.1 */
-    uint64_t deadline_ns; /* how long NVML may take; 0: NVML_LOOK_NS of look_io.h */
+    uint64_t deadline_ns; /* how long NVML may take; 0: NVML_DISCOVERY_NS of discovery_io.h */
     bool names_only;      /* driver, versions, how many GPUs, their names and addresses */
 };
 
@@ -45,7 +45,7 @@ int nvml_end(struct nvml_child *child, struct nvml_report *ret);
 
 /* Names only; waits up to NVML_DEADLINE_NS. Always fills *ret; absence is no error. Where NVML was
  * not found the kernel driver's folder in /proc is counted. */
-void nvml_look(struct nvml_report *ret);
+void nvml_discover(struct nvml_report *ret);
 
 /* GPUs that a worker would see with this CUDA_VISIBLE_DEVICES (NULL: not set). 0, or -ETIMEDOUT
  * with a sentence when NVML hangs and nothing can be said. No GPU at all is a count of 0. */

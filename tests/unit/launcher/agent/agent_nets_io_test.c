@@ -7,12 +7,12 @@
 
 static struct netif_choice choice;
 
-static bool pick(const char *net, const char *fast, uint32_t ways) {
+static bool pick(const char *net, const char *fast, uint32_t reachability) {
     struct agent_nets n = {.nets = {[RING_NET] = {.netif = "eth0"}, [RING_FAST] = {.netif = "ib0"}}};
     (void)strcpy(n.nets[RING_NET].addrs, net);
     (void)strcpy(n.nets[RING_FAST].addrs, fast);
     memset(&choice, 0, sizeof choice);
-    return agent_nets_pick(&n, ways, &choice);
+    return agent_nets_pick(&n, reachability, &choice);
 }
 
 static void check(const char *netif, const char *addr, bool family_v6) {
@@ -58,8 +58,8 @@ Test(agent_nets_io, the_faster_network_by_ipv6_alone) {
 Test(agent_nets_io, a_leader_that_names_a_network_which_is_not_here_is_not_followed) {
     static const struct agent_nets none;
     struct netif_choice c = {0};
-    for (uint32_t ways = 0; ways <= UINT8_MAX; ways++)
-        cr_assert_not(agent_nets_pick(&none, ways, &c), "%u", ways);
+    for (uint32_t reachability = 0; reachability <= UINT8_MAX; reachability++)
+        cr_assert_not(agent_nets_pick(&none, reachability, &c), "%u", reachability);
     struct agent_nets slow = {.nets = {[RING_NET] = {.netif = "eth0", .addrs = "10.0.0.1,fd00::1"}}};
     cr_assert_not(agent_nets_pick(&slow, RING_WAY_TRIED | RING_WAY_V4 | RING_WAY_FAST_V4, &c));
     cr_assert(agent_nets_pick(&slow, RING_WAY_TRIED | RING_WAY_V6 | RING_WAY_FAST_V4, &c));

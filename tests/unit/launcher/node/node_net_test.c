@@ -13,7 +13,7 @@ static struct job_spec spec;
 static struct form form;
 static struct node_net net;
 static struct loop *loop;
-static struct node_look *way;
+static struct node_discovery *way;
 
 static struct node_setup_place place(uint32_t n_nodes, const char *store_host) {
     form = (struct form){.n_nodes = n_nodes, .log_nonce = 7};
@@ -23,13 +23,13 @@ static struct node_setup_place place(uint32_t n_nodes, const char *store_host) {
 
 static void on_looked(void *arg) { loop_quit(arg); }
 
-/* As the crew does: what has to be asked for first, by another process. */
+/* As the local workers does: what has to be asked for first, by another process. */
 static int look(const struct node_setup_place *p, struct err *err) {
     struct node_setup_place place = *p;
-    node_look_free(way);
-    cr_assert_eq(node_net_look(loop, p, &way, err), 0);
+    node_discovery_free(way);
+    cr_assert_eq(node_net_discover(loop, p, &way, err), 0);
     if (way != NULL) {
-        node_look_wait(way, on_looked, loop);
+        node_discovery_wait(way, on_looked, loop);
         cr_assert_eq(loop_run(loop), 0);
     }
     place.way = way;
@@ -41,7 +41,7 @@ static void init(void) {
     cr_assert_eq(loop_new(&loop), 0);
 }
 static void fini(void) {
-    node_look_free(way);
+    node_discovery_free(way);
     loop_free(loop);
 }
 TestSuite(node_net, .init = init, .fini = fini);
@@ -64,8 +64,8 @@ Test(node_net, several_nodes_choose_an_interface_unless_it_is_off) {
     struct node_setup_place p = place(2, "198.51.100.7");
     cr_assert_eq(look(&p, NULL), 0);
     cr_assert(net.has_netif);
-    cr_assert_not_null(node_look_facts(way));
-    cr_assert_gt(node_look_topology(way)->n_netifs, 0u);
+    cr_assert_not_null(node_discovery_facts(way));
+    cr_assert_gt(node_discovery_topology(way)->n_netifs, 0u);
     cr_assert_neq(net.netif.why[0], '\0');
     spec.nccl_env = NCCL_ENV_OFF;
     cr_assert_eq(look(&p, NULL), 0);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "topology/discover/look_io.h"
+#include "topology/discover/discovery_io.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 
@@ -72,15 +72,15 @@ static const char *said(char *const *envp) {
 Test(node_setup, nothing_is_looked_at_that_nobody_needs) {
     struct job_spec s = {.nproc = 2, .nccl_env = NCCL_ENV_FULL};
     cr_expect_eq(node_setup_needs(&s, false), 0, "no GPU, and nothing was asked for");
-    cr_expect_eq(node_setup_needs(&s, true), LOOK_ALL);
+    cr_expect_eq(node_setup_needs(&s, true), DISCOVER_ALL);
     s.nccl_env = NCCL_ENV_OFF;
-    cr_expect_eq(node_setup_needs(&s, true), LOOK_CPUS | LOOK_PCI | LOOK_NVML);
+    cr_expect_eq(node_setup_needs(&s, true), DISCOVER_CPUS | DISCOVER_PCI | DISCOVER_NVML);
     s.bind = BIND_NONE;
     cr_expect_eq(node_setup_needs(&s, true), 0);
     s.omp_cores = true;
-    cr_expect_eq(node_setup_needs(&s, true), LOOK_CPUS);
+    cr_expect_eq(node_setup_needs(&s, true), DISCOVER_CPUS);
     s = (struct job_spec){.nproc = 2, .bind = BIND_CORE, .nccl_env = NCCL_ENV_FULL};
-    cr_expect_eq(node_setup_needs(&s, false), LOOK_CPUS);
+    cr_expect_eq(node_setup_needs(&s, false), DISCOVER_CPUS);
 }
 
 Test(node_setup, the_default_binds_where_gpus_are_seen) {

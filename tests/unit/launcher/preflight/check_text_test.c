@@ -5,34 +5,37 @@
 #include <string.h>
 
 static struct check_failures failures;
-static struct digest_comparison cmp;
+static struct node_summary_comparison cmp;
 static struct strbuf said;
 
 static void fail(uint64_t node, const char *host, const char *code, const char *text) {
-    static struct digest d;
+    static struct node_summary d;
     d.n_findings = 0;
-    digest_add(&d, DIGEST_WARN, "HCA-DOWN", "no failure");
-    digest_add(&d, DIGEST_FAIL, code, "%s", text);
+    node_summary_add(&d, NODE_SUMMARY_WARN, "HCA-DOWN", "no failure");
+    node_summary_add(&d, NODE_SUMMARY_FAIL, code, "%s", text);
     check_failures_put(&failures, node, host, &d);
 }
 
 static void add_row(bool matters) {
-    cmp.rows[cmp.n++] = (struct digest_row){.what = matters ? "mtu" : "interface",
-                                        .code = matters ? "MTU-DIFFERS" : "NETIF-DIFFERS",
-                                        .matters = matters,
-                                        .n_nodes = 1,
-                                        .n_others = 3,
-                                        .nodes = xstrdup("host3"),
-                                        .value = xstrdup(matters ? "1400" : "br7"),
-                                        .others = xstrdup(matters ? "1500" : "eth0")};
+    cmp.rows[cmp.n++] = (struct node_summary_row){.what = matters ? "mtu" : "interface",
+                                                  .code = matters ? "MTU-DIFFERS" : "NETIF-DIFFERS",
+                                                  .matters = matters,
+                                                  .n_nodes = 1,
+                                                  .n_others = 3,
+                                                  .nodes = xstrdup("host3"),
+                                                  .value = xstrdup(matters ? "1400" : "br7"),
+                                                  .others = xstrdup(matters ? "1500" : "eth0")};
     cmp.matters = cmp.matters || matters;
 }
 
-static void begin(void) { cmp = (struct digest_comparison){.n_nodes = 4, .rows = xcalloc(2, sizeof(struct digest_row))}; }
+static void begin(void) {
+    cmp = (struct node_summary_comparison){.n_nodes = 4,
+                                           .rows = xcalloc(2, sizeof(struct node_summary_row))};
+}
 
 static void finish(void) {
     check_failures_fini(&failures);
-    digest_comparison_fini(&cmp);
+    node_summary_comparison_fini(&cmp);
     strbuf_fini(&said);
 }
 
@@ -67,7 +70,7 @@ Test(check_text, failures_are_lined_up_below_the_differences, .init = begin, .fi
 }
 
 Test(check_text, what_a_node_says_again_replaces_what_it_said, .init = begin, .fini = finish) {
-    static const struct digest fine;
+    static const struct node_summary fine;
     fail(1, "a", "DISK-LOW", "x");
     fail(2, "b", "DISK-LOW", "x");
     cr_assert_str_eq(verdict(), "DISK-LOW: a, b");
@@ -82,13 +85,13 @@ Test(check_text, what_a_node_says_again_replaces_what_it_said, .init = begin, .f
 
 /* Several failures of one code on one node, and more nodes than are named. */
 Test(check_text, a_verdict_names_a_node_once_and_few_of_many, .init = begin, .fini = finish) {
-    static struct digest d;
+    static struct node_summary d;
     for (uint64_t node = 1; node <= 10; node++) {
         char host[16];
         (void)snprintf(host, sizeof host, "n%d", (int)node);
         d.n_findings = 0;
-        digest_add(&d, DIGEST_FAIL, "GPU-LOST", "GPU 1");
-        digest_add(&d, DIGEST_FAIL, "GPU-LOST", "GPU 2");
+        node_summary_add(&d, NODE_SUMMARY_FAIL, "GPU-LOST", "GPU 1");
+        node_summary_add(&d, NODE_SUMMARY_FAIL, "GPU-LOST", "GPU 2");
         check_failures_put(&failures, node, host, &d);
     }
     cr_assert_str_eq(verdict(), "GPU-LOST: n1, n2, n3, n4, n5, n6, n7, n8 and 2 more");
@@ -114,10 +117,10 @@ Test(check_text, json_is_one_line, .init = begin, .fini = finish) {
 }
 
 Test(check_text, the_worst_of_a_node_stands_last, .init = begin, .fini = finish) {
-    static struct digest d;
-    digest_add(&d, DIGEST_FAIL, "GPU-LOST", "GPU 3");
-    digest_add(&d, DIGEST_OK, "SHM", "fine");
-    digest_add(&d, DIGEST_WARN, "NAME-LOOPBACK", "hm");
+    static struct node_summary d;
+    node_summary_add(&d, NODE_SUMMARY_FAIL, "GPU-LOST", "GPU 3");
+    node_summary_add(&d, NODE_SUMMARY_OK, "SHM", "fine");
+    node_summary_add(&d, NODE_SUMMARY_WARN, "NAME-LOOPBACK", "hm");
     check_write_node(&d, &said);
     cr_assert_str_eq(strbuf_text(&said), "ok    SHM            fine\n"
                                          "warn  NAME-LOOPBACK  hm\n"

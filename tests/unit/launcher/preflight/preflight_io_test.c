@@ -75,14 +75,15 @@ static void probe(const char *own_addrs, const char *addrs, const char *own_fast
     cr_assert_eq(answers, 1);
 }
 
-static void check(enum ring_result result, uint32_t ways, bool fast_failed, const char *text) {
+static void check(enum ring_result result, uint32_t reachability, bool fast_failed,
+                  const char *text) {
     cr_assert_eq(answer.result, result, "%d: %s", answer.result, answer.text);
-    cr_assert_eq(answer.ways, ways, "%x: %s", answer.ways, answer.text);
+    cr_assert_eq(answer.reachability, reachability, "%x: %s", answer.reachability, answer.text);
     cr_assert_eq(answer.fast_failed, fast_failed, "%s", answer.text);
     cr_assert_str_eq(answer.text, text);
 }
 
-Test(preflight_io, all_ways_that_lead_there_are_told, .init = begin, .fini = finish) {
+Test(preflight_io, all_reachability_that_lead_there_are_told, .init = begin, .fini = finish) {
     probe("10.7.0.1,fd07::1", "10.7.0.2,fd07::2", "", "");
     check(RING_REACHED, ALL, false, "");
     probe("10.7.0.1", "10.7.0.2", "10.7.1.1,fd07::1:1", "10.7.1.2,fd07::1:2");

@@ -18,7 +18,7 @@
 enum { N_MAX = 8 };
 
 /* One group of a test, and what it has told. */
-struct crew {
+struct local_workers {
     struct rig rig;
     struct loop *loop;
     struct child_reaper *reaper;
@@ -38,7 +38,7 @@ struct crew {
 };
 
 static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how) {
-    struct crew *c = arg;
+    struct local_workers *c = arg;
     c->exits[index] = *how;
     c->n_exits[index]++;
     if (c->free_on_exit) {
@@ -53,20 +53,20 @@ static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how)
 }
 
 static void on_spawn_failed(void *arg, uint32_t index, const struct err *err) {
-    struct crew *c = arg;
+    struct local_workers *c = arg;
     c->failures[index] = *err;
     c->n_failures[index]++;
 }
 
 static void on_all_gone(void *arg) {
-    struct crew *c = arg;
+    struct local_workers *c = arg;
     c->all_gone++;
     c->held_at_all_gone = !rig_all_gone(&c->rig);
     loop_quit(c->loop);
 }
 
 static int make(void *arg, uint32_t index, struct worker_spec *ret, struct err *err) {
-    struct crew *c = arg;
+    struct local_workers *c = arg;
     while (c->slow && !loop_slice_is_over(c->loop))
         ;
     if (c->spec != NULL)
@@ -77,7 +77,7 @@ static int make(void *arg, uint32_t index, struct worker_spec *ret, struct err *
 }
 
 static void made(void *arg, uint32_t index) {
-    struct crew *c = arg;
+    struct local_workers *c = arg;
     cr_assert_eq(index, c->n_made);
     c->n_made++;
 }
@@ -90,8 +90,8 @@ static void on_doomsday(void *arg) {
     cr_assert_fail("nothing has happened for %d ms", RIG_DEADLINE_MS);
 }
 
-static void crew_init(struct crew *c) {
-    *c = (struct crew){.config = WORKER_GROUP_CONFIG_INIT};
+static void local_workers_init(struct local_workers *c) {
+    *c = (struct local_workers){.config = WORKER_GROUP_CONFIG_INIT};
     rig_init(&c->rig);
     cr_assert(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
     cr_assert(loop_new(&c->loop) == 0);
@@ -101,7 +101,7 @@ static void crew_init(struct crew *c) {
     snprintf(c->say, sizeof c->say, "say=%s", c->rig.ready);
 }
 
-static void crew_fini(struct crew *c) {
+static void local_workers_fini(struct local_workers *c) {
     worker_group_free(c->group);
     child_reaper_run(c->reaper);
     child_reaper_free(c->reaper);
@@ -110,7 +110,7 @@ static void crew_fini(struct crew *c) {
     rig_fini(&c->rig);
 }
 
-static void crew_start(struct crew *c, char *const *const argvs[], uint32_t n) {
+static void local_workers_start(struct local_workers *c, char *const *const argvs[], uint32_t n) {
     struct err err = {0};
     c->argvs = argvs;
     c->n = n;
@@ -120,13 +120,13 @@ static void crew_start(struct crew *c, char *const *const argvs[], uint32_t n) {
 }
 
 static void on_begin(void *arg) {
-    struct crew *c = arg;
-    crew_start(c, c->argvs, c->n);
+    struct local_workers *c = arg;
+    local_workers_start(c, c->argvs, c->n);
     loop_quit(c->loop);
 }
 
 /* A turn of the loop has time for the first of them. */
-static void crew_begin(struct crew *c, char *const *const argvs[], uint32_t n) {
+static void local_workers_begin(struct local_workers *c, char *const *const argvs[], uint32_t n) {
     c->argvs = argvs;
     c->n = n;
     c->slow = true;
@@ -134,13 +134,13 @@ static void crew_begin(struct crew *c, char *const *const argvs[], uint32_t n) {
     cr_assert(loop_run(c->loop) == 0);
 }
 
-static void crew_run(struct crew *c) {
+static void local_workers_run(struct local_workers *c) {
     loop_timer_set(c->doomsday, clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS);
     cr_assert(loop_run(c->loop) == 0);
 }
 
-static void crew_run_to_the_end(struct crew *c) {
-    crew_run(c);
+static void local_workers_run_to_the_end(struct local_workers *c) {
+    local_workers_run(c);
     cr_expect_eq(c->all_gone, 1);
     cr_expect_not(c->held_at_all_gone, "told that all are gone while processes are left");
     cr_expect(worker_group_gone(c->group));
@@ -151,13 +151,15 @@ static const unsigned kernels[] = {0, CHILD_WITHOUT_CLONE3, CHILD_WITHOUT_PIDFD,
 
 Test(worker_io, tells_each_end_and_then_that_all_are_gone) {
     for (size_t k = 0; k < ARRAY_SIZE(kernels); k++) {
-        struct crew c;
-        crew_init(&c);
+        struct local_workers c;
+        local_workers_init(&c);
         c.config.without = kernels[k];
         char *w = c.rig.worker;
-        crew_start(&c, (char *const *[]){ARGV(w, "exit=0", NULL), ARGV(w, "exit=3", NULL),
-                                         ARGV(w, c.hold, "daemon", "signal=9", NULL)}, 3);
-        crew_run_to_the_end(&c);
+        local_workers_start(&c,
+                            (char *const *[]){ARGV(w, "exit=0", NULL), ARGV(w, "exit=3", NULL),
+                                              ARGV(w, c.hold, "daemon", "signal=9", NULL)},
+                            3);
+        local_workers_run_to_the_end(&c);
         for (int i = 0; i < 3; i++)
             cr_expect_eq(c.n_exits[i], 1);
         cr_expect(worker_exit_ok(&c.exits[0]));
@@ -166,84 +168,89 @@ Test(worker_io, tells_each_end_and_then_that_all_are_gone) {
         cr_expect(!c.exits[2].sent_by_us && !c.exits[2].oom);
         cr_expect(c.exits[2].ran_ns > 0 && c.exits[2].ran_ns < RIG_DEADLINE_MS * NS_PER_MS);
         cr_expect_eq(worker_group_alive(c.group), 0);
-        crew_fini(&c);
+        local_workers_fini(&c);
     }
 }
 
 Test(worker_io, stops_with_grace_and_kills_after_it) {
     for (int i = 0; i < 3; i++) {
-        struct crew c;
-        crew_init(&c);
+        struct local_workers c;
+        local_workers_init(&c);
         char *w = c.rig.worker;
-        crew_start(&c, (char *const *[]){
-            ARGV(w, c.hold, "child", "daemon", "on-term=5", c.say, "wait", NULL),
-            ARGV(w, c.hold, "ignore=15", "child", "daemon", "bare-daemon", c.say, "wait", NULL),
-            ARGV(w, c.hold, c.say, "stop", "wait", NULL)}, 3);
+        local_workers_start(
+            &c,
+            (char *const *[]){
+                ARGV(w, c.hold, "child", "daemon", "on-term=5", c.say, "wait", NULL),
+                ARGV(w, c.hold, "ignore=15", "child", "daemon", "bare-daemon", c.say, "wait", NULL),
+                ARGV(w, c.hold, c.say, "stop", "wait", NULL)},
+            3);
         rig_await_ready(&c.rig, 3, NULL);
         uint64_t from_ns = clock_now_ns();
         worker_group_stop(c.group, SIGTERM, 200 * NS_PER_MS);
-        crew_run_to_the_end(&c);
+        local_workers_run_to_the_end(&c);
         uint64_t took_ns = clock_now_ns() - from_ns;
         cr_expect(took_ns >= 200 * NS_PER_MS && took_ns < 2 * NS_PER_S);
         cr_expect(c.exits[0].code == 5 && c.exits[0].sent_by_us);
         cr_expect(c.exits[1].signal == SIGKILL && c.exits[1].sent_by_us);
         cr_expect(c.exits[2].signal == SIGTERM && c.exits[2].sent_by_us, "a stopped one too");
-        crew_fini(&c);
+        local_workers_fini(&c);
     }
 }
 
 Test(worker_io, kills_without_grace) {
     for (int i = 0; i < 3; i++) {
-        struct crew c;
-        crew_init(&c);
+        struct local_workers c;
+        local_workers_init(&c);
         char *const *argv = ARGV(c.rig.worker, c.hold, "ignore=15", "child", "daemon",
                                  "bare-daemon", c.say, "wait", NULL);
-        crew_start(&c, (char *const *[]){argv, argv, argv, argv}, 4);
+        local_workers_start(&c, (char *const *[]){argv, argv, argv, argv}, 4);
         rig_await_ready(&c.rig, 4, NULL);
         worker_group_stop(c.group, SIGTERM, 3600 * NS_PER_S);
         uint64_t from_ns = clock_now_ns();
         worker_group_kill(c.group);
-        crew_run_to_the_end(&c);
+        local_workers_run_to_the_end(&c);
         fprintf(stderr, "16 processes killed and gone in %.1f ms\n",
                 (double)(clock_now_ns() - from_ns) / 1e6);
         for (int w = 0; w < 4; w++)
             cr_expect(c.exits[w].signal == SIGKILL && c.exits[w].sent_by_us);
-        crew_fini(&c);
+        local_workers_fini(&c);
     }
 }
 
 Test(worker_io, can_be_stopped_before_any_program_runs) {
     for (int i = 0; i < 5; i++) {
-        struct crew c;
-        crew_init(&c);
+        struct local_workers c;
+        local_workers_init(&c);
         char *const *argv = ARGV(c.rig.worker, c.hold, "wait", NULL);
-        crew_start(&c, (char *const *[]){argv, argv, argv, argv}, 4);
+        local_workers_start(&c, (char *const *[]){argv, argv, argv, argv}, 4);
         worker_group_stop(c.group, SIGTERM, 3600 * NS_PER_S);
-        crew_run_to_the_end(&c);
-        crew_fini(&c);
+        local_workers_run_to_the_end(&c);
+        local_workers_fini(&c);
     }
 }
 
 /* Worker 0 ends and leaves daemons behind; worker 1 and its daemon live on. */
 Test(worker_io, an_ended_worker_leaves_nothing_and_its_sibling_keeps_its_daemon) {
     for (int i = 0; i < 5; i++) {
-        struct crew c;
-        crew_init(&c);
+        struct local_workers c;
+        local_workers_init(&c);
         struct rig sibling;
         rig_init(&sibling);
         char hold[128], say[128];
         snprintf(hold, sizeof hold, "hold=%s", sibling.hold);
         snprintf(say, sizeof say, "say=%s", sibling.ready);
         char *w = c.rig.worker;
-        crew_start(&c, (char *const *[]){
-            ARGV(w, c.hold, "ignore=15", "child", "daemon", "fork-storm=20", c.say, "cat", NULL),
-            ARGV(w, "daemon", hold, "daemon", say, "wait", NULL)}, 2);
+        local_workers_start(&c,
+                            (char *const *[]){ARGV(w, c.hold, "ignore=15", "child", "daemon",
+                                                   "fork-storm=20", c.say, "cat", NULL),
+                                              ARGV(w, "daemon", hold, "daemon", say, "wait", NULL)},
+                            2);
         pid_t first;
         rig_await_ready(&c.rig, 1, &first);
         rig_await_ready(&sibling, 1, NULL);
         kill(worker_group_pid(c.group, 0), SIGKILL);
         c.quit_after_exits = 1;
-        crew_run(&c);
+        local_workers_run(&c);
         cr_expect_eq(c.n_exits[0], 1);
         uint64_t deadline_ns = clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS;
         while (!rig_all_gone(&c.rig)) { /* the group's timer repeats the sweep */
@@ -254,30 +261,33 @@ Test(worker_io, an_ended_worker_leaves_nothing_and_its_sibling_keeps_its_daemon)
         /* Only the daemon holds the sibling's FIFO, once the sibling is gone. */
         cr_expect_not(rig_all_gone(&sibling));
         worker_group_kill(c.group);
-        crew_run_to_the_end(&c);
+        local_workers_run_to_the_end(&c);
         cr_expect(rig_all_gone(&sibling));
         rig_fini(&sibling);
-        crew_fini(&c);
+        local_workers_fini(&c);
     }
 }
 
 Test(worker_io, the_siblings_daemon_alone_is_spared) {
-    struct crew c;
-    crew_init(&c);
+    struct local_workers c;
+    local_workers_init(&c);
     char *w = c.rig.worker;
     /* Worker 1 lives; what holds the FIFO is its daemon, made by a child that holds it. */
-    crew_start(&c, (char *const *[]){
-        ARGV(w, c.say, "exit=0", NULL),
-        ARGV("sh", "-c", "\"$0\" \"$1\" daemon; exec \"$0\" \"$2\" wait", w, c.hold, c.say, NULL)}, 2);
+    local_workers_start(
+        &c,
+        (char *const *[]){ARGV(w, c.say, "exit=0", NULL),
+                          ARGV("sh", "-c", "\"$0\" \"$1\" daemon; exec \"$0\" \"$2\" wait", w,
+                               c.hold, c.say, NULL)},
+        2);
     rig_await_ready(&c.rig, 2, NULL);
     c.quit_after_exits = 1;
-    crew_run(&c);
+    local_workers_run(&c);
     cr_expect_eq(c.n_exits[0], 1);
     cr_assert(loop_turn(c.loop) == 0);
     cr_expect_not(rig_all_gone(&c.rig), "the daemon of a living worker was killed");
     worker_group_kill(c.group);
-    crew_run_to_the_end(&c);
-    crew_fini(&c);
+    local_workers_run_to_the_end(&c);
+    local_workers_fini(&c);
 }
 
 static void on_helper_exit(void *arg, const struct child_status *status) {
@@ -286,8 +296,8 @@ static void on_helper_exit(void *arg, const struct child_status *status) {
 }
 
 Test(worker_io, helpers_and_what_is_below_them_are_spared) {
-    struct crew c;
-    crew_init(&c);
+    struct local_workers c;
+    local_workers_init(&c);
     struct rig helpers;
     rig_init(&helpers);
     char hold[128], say[128];
@@ -303,10 +313,10 @@ Test(worker_io, helpers_and_what_is_below_them_are_spared) {
     cr_assert(child_watch_new(c.reaper, &child, NULL, on_helper_exit, &ended, &watch) == 0);
     rig_await_ready(&helpers, 1, NULL);
     char *const *argv = ARGV(c.rig.worker, c.hold, "daemon", "bare-daemon", c.say, "wait", NULL);
-    crew_start(&c, (char *const *[]){argv, argv}, 2);
+    local_workers_start(&c, (char *const *[]){argv, argv}, 2);
     rig_await_ready(&c.rig, 2, NULL);
     worker_group_kill(c.group);
-    crew_run_to_the_end(&c);
+    local_workers_run_to_the_end(&c);
     cr_expect_eq(ended, 0, "the helper was killed");
     cr_expect_not(rig_all_gone(&helpers));
     cr_assert(child_watch_kill_group(watch, SIGKILL) == 0);
@@ -315,16 +325,18 @@ Test(worker_io, helpers_and_what_is_below_them_are_spared) {
         cr_assert(loop_turn(c.loop) == 0);
     child_watch_free(watch);
     rig_fini(&helpers);
-    crew_fini(&c);
+    local_workers_fini(&c);
 }
 
 Test(worker_io, knows_which_processes_are_its_workers) {
-    struct crew c;
-    crew_init(&c);
+    struct local_workers c;
+    local_workers_init(&c);
     char *w = c.rig.worker;
-    crew_start(&c, (char *const *[]){
-        ARGV(w, c.hold, "child", "daemon", c.say, "wait", NULL),
-        ARGV("sh", "-c", "\"$0\" \"$1\" \"$2\" wait & wait", w, c.hold, c.say, NULL)}, 2);
+    local_workers_start(&c,
+                        (char *const *[]){ARGV(w, c.hold, "child", "daemon", c.say, "wait", NULL),
+                                          ARGV("sh", "-c", "\"$0\" \"$1\" \"$2\" wait & wait", w,
+                                               c.hold, c.say, NULL)},
+                        2);
     pid_t pids[2];
     rig_await_ready(&c.rig, 2, pids);
     for (uint32_t i = 0; i < 2; i++) {
@@ -345,21 +357,23 @@ Test(worker_io, knows_which_processes_are_its_workers) {
     cr_expect_not(worker_group_holds(c.group, stranger));
     cr_assert(kill(stranger, SIGKILL) == 0);
     worker_group_kill(c.group);
-    crew_run_to_the_end(&c);
+    local_workers_run_to_the_end(&c);
     cr_expect_not(worker_group_holds(c.group, pids[0]), "it has ended");
-    crew_fini(&c);
+    local_workers_fini(&c);
 }
 
 Test(worker_io, a_start_that_fails_is_told_with_its_step) {
     for (size_t k = 0; k < ARRAY_SIZE(kernels); k++) {
-        struct crew c;
-        crew_init(&c);
+        struct local_workers c;
+        local_workers_init(&c);
         c.config.without = kernels[k];
         char *w = c.rig.worker;
-        crew_start(&c, (char *const *[]){ARGV(w, "exit=0", NULL), ARGV("/no/such/x", NULL),
-                                         ARGV("muster-no-such-program", NULL),
-                                         ARGV("/etc/passwd", NULL)}, 4);
-        crew_run_to_the_end(&c);
+        local_workers_start(&c,
+                            (char *const *[]){ARGV(w, "exit=0", NULL), ARGV("/no/such/x", NULL),
+                                              ARGV("muster-no-such-program", NULL),
+                                              ARGV("/etc/passwd", NULL)},
+                            4);
+        local_workers_run_to_the_end(&c);
         cr_expect_eq(c.n_exits[0], 1);
         for (int i = 1; i < 4; i++) {
             cr_expect_eq(c.n_failures[i], 1);
@@ -369,40 +383,42 @@ Test(worker_io, a_start_that_fails_is_told_with_its_step) {
         cr_expect_eq(c.failures[1].code, -ENOENT);
         cr_expect(strstr(c.failures[2].text, "not found on PATH") != NULL);
         cr_expect_str_eq(c.failures[3].text, "cannot run /etc/passwd: Permission denied");
-        crew_fini(&c);
+        local_workers_fini(&c);
     }
 }
 
 Test(worker_io, no_program_at_all_can_run) {
-    struct crew c;
-    crew_init(&c);
+    struct local_workers c;
+    local_workers_init(&c);
     char *const *argv = ARGV("muster-no-such-program", NULL);
-    crew_start(&c, (char *const *[]){argv, argv}, 2);
+    local_workers_start(&c, (char *const *[]){argv, argv}, 2);
     cr_expect_eq(c.n_failures[0], 0, "called back from inside the start");
-    crew_run_to_the_end(&c);
+    local_workers_run_to_the_end(&c);
     cr_expect_eq(c.n_failures[0] + c.n_failures[1], 2);
-    crew_fini(&c);
+    local_workers_fini(&c);
 }
 
 Test(worker_io, may_be_freed_in_a_callback_and_kills_what_is_left) {
-    struct crew c;
-    crew_init(&c);
+    struct local_workers c;
+    local_workers_init(&c);
     c.free_on_exit = true;
     char *w = c.rig.worker;
-    crew_start(&c, (char *const *[]){
-        ARGV(w, c.hold, c.say, "cat", "wait", NULL),
-        ARGV(w, c.hold, "daemon", "bare-daemon", c.say, "wait", NULL)}, 2);
+    local_workers_start(
+        &c,
+        (char *const *[]){ARGV(w, c.hold, c.say, "cat", "wait", NULL),
+                          ARGV(w, c.hold, "daemon", "bare-daemon", c.say, "wait", NULL)},
+        2);
     rig_await_ready(&c.rig, 2, NULL);
     kill(worker_group_pid(c.group, 0), SIGKILL);
-    crew_run(&c);
+    local_workers_run(&c);
     cr_expect_eq(c.n_exits[0], 1);
     (void)rig_await_gone(&c.rig);
-    crew_fini(&c);
+    local_workers_fini(&c);
 }
 
 Test(worker_io, each_worker_has_its_marker_and_session) {
-    struct crew c;
-    crew_init(&c);
+    struct local_workers c;
+    local_workers_init(&c);
     c.config.generation = 12;
     int out[2];
     cr_assert(pipe2(out, O_CLOEXEC) == 0);
@@ -411,15 +427,15 @@ Test(worker_io, each_worker_has_its_marker_and_session) {
     spec.envp = ARGV("A=b", WORKER_MARKER "=of an outer one", NULL);
     spec.stdout_fd = out[1];
     c.spec = &spec;
-    crew_start(&c, NULL, 1);
+    local_workers_start(&c, NULL, 1);
     close(out[1]);
-    crew_run_to_the_end(&c);
+    local_workers_run_to_the_end(&c);
     char text[512] = "";
     cr_assert(read(out[0], text, sizeof text - 1) > 0);
     close(out[0]);
     cr_expect(strncmp(text, "12.0.", 5) == 0 && strstr(text, "\nleader\nend\nend\n") == text + 21,
               "%s", text);
-    crew_fini(&c);
+    local_workers_fini(&c);
 }
 
 /* ---- while half of them are started ---- */
@@ -427,10 +443,10 @@ Test(worker_io, each_worker_has_its_marker_and_session) {
 #define SLEEPERS(w, c) ARGV(w, (c).hold, "wait", NULL), ARGV(w, (c).hold, "wait", NULL)
 
 Test(worker_io, a_turn_of_the_loop_starts_what_it_has_time_for) {
-    struct crew c;
-    crew_init(&c);
+    struct local_workers c;
+    local_workers_init(&c);
     char *w = c.rig.worker;
-    crew_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
+    local_workers_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
     cr_expect_eq(c.n_made, 1);
     cr_expect_eq(worker_group_alive(c.group), 4);
     cr_expect(worker_group_pid(c.group, 0) > 0 && worker_group_pid(c.group, 3) == 0);
@@ -438,72 +454,73 @@ Test(worker_io, a_turn_of_the_loop_starts_what_it_has_time_for) {
         cr_assert(loop_turn(c.loop) == 0);
     cr_expect(worker_group_pid(c.group, 3) > 0);
     worker_group_kill(c.group);
-    crew_run_to_the_end(&c);
+    local_workers_run_to_the_end(&c);
     for (int i = 0; i < 4; i++)
         cr_expect_eq(c.n_exits[i], 1);
-    crew_fini(&c);
+    local_workers_fini(&c);
 }
 
 Test(worker_io, a_stop_in_the_middle_starts_no_more) {
     for (int kill_them = 0; kill_them < 2; kill_them++) {
-        struct crew c;
-        crew_init(&c);
+        struct local_workers c;
+        local_workers_init(&c);
         char *w = c.rig.worker;
-        crew_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
+        local_workers_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
         if (kill_them)
             worker_group_kill(c.group);
         else
             worker_group_stop(c.group, SIGTERM, RIG_DEADLINE_MS * NS_PER_MS);
         cr_expect_eq(worker_group_alive(c.group), 1);
-        crew_run_to_the_end(&c);
+        local_workers_run_to_the_end(&c);
         cr_expect_eq(c.n_made, 1);
         cr_expect(c.n_exits[0] == 1 && c.exits[0].sent_by_us);
         for (int i = 1; i < 4; i++)
             cr_expect(c.n_exits[i] == 0 && c.n_failures[i] == 0);
-        crew_fini(&c);
+        local_workers_fini(&c);
     }
 }
 
 Test(worker_io, a_failure_in_the_middle_is_told_at_once) {
-    struct crew c;
-    crew_init(&c);
+    struct local_workers c;
+    local_workers_init(&c);
     char *w = c.rig.worker;
     c.stop_on_exit = true;
-    crew_begin(&c, (char *const *[]){ARGV(w, "exit=3", NULL), SLEEPERS(w, c), SLEEPERS(w, c)}, 5);
+    local_workers_begin(
+        &c, (char *const *[]){ARGV(w, "exit=3", NULL), SLEEPERS(w, c), SLEEPERS(w, c)}, 5);
     siginfo_t si;
     cr_assert(waitid(P_PID, (id_t)worker_group_pid(c.group, 0), &si, WEXITED | WNOWAIT) == 0);
-    crew_run_to_the_end(&c);
+    local_workers_run_to_the_end(&c);
     cr_expect(c.n_exits[0] == 1 && c.exits[0].code == 3 && !c.exits[0].sent_by_us);
     cr_expect_lt(c.n_made, 5, "%u were started before the exit was heard", c.n_made);
-    crew_fini(&c);
+    local_workers_fini(&c);
 }
 
 Test(worker_io, one_that_cannot_be_made_ready_is_the_last) {
-    struct crew c;
-    crew_init(&c);
+    struct local_workers c;
+    local_workers_init(&c);
     char *w = c.rig.worker;
     c.unmade = 2;
-    crew_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
+    local_workers_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
     while (c.n_failures[2] == 0)
         cr_assert(loop_turn(c.loop) == 0);
     cr_expect_str_eq(c.failures[2].text, "no room");
     cr_expect_eq(worker_group_alive(c.group), 2);
     worker_group_kill(c.group);
-    crew_run_to_the_end(&c);
+    local_workers_run_to_the_end(&c);
     cr_expect(c.n_made == 3 && c.n_failures[3] == 0 && c.n_exits[3] == 0);
-    crew_fini(&c);
+    local_workers_fini(&c);
 }
 
 Test(worker_io, may_be_freed_in_the_middle) {
-    struct crew c;
-    crew_init(&c);
+    struct local_workers c;
+    local_workers_init(&c);
     char *w = c.rig.worker;
-    crew_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
+    local_workers_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
     worker_group_free(TAKE_PTR(c.group));
     cr_assert(loop_turn(c.loop) == 0);
     cr_expect_eq(c.n_made, 1);
     (void)rig_await_gone(&c.rig);
-    crew_fini(&c);
+    local_workers_fini(&c);
 }
 
 static void write_count(const char *path, int count) {
@@ -515,13 +532,13 @@ static void write_count(const char *path, int count) {
 
 /* killed: SIGKILL from elsewhere; counted: the kernel's count was raised meanwhile. */
 static bool told_oom(bool by_us, bool counted) {
-    struct crew c;
-    crew_init(&c);
+    struct local_workers c;
+    local_workers_init(&c);
     char path[128];
     snprintf(path, sizeof path, "%s/memory.events", c.rig.dir);
     write_count(path, 3);
     c.config.oom_file = path;
-    crew_start(&c, (char *const *[]){ARGV(c.rig.worker, c.say, "wait", NULL)}, 1);
+    local_workers_start(&c, (char *const *[]){ARGV(c.rig.worker, c.say, "wait", NULL)}, 1);
     rig_await_ready(&c.rig, 1, NULL);
     if (counted)
         write_count(path, 4);
@@ -529,10 +546,10 @@ static bool told_oom(bool by_us, bool counted) {
         worker_group_kill(c.group);
     else
         kill(worker_group_pid(c.group, 0), SIGKILL);
-    crew_run_to_the_end(&c);
+    local_workers_run_to_the_end(&c);
     bool oom = c.exits[0].oom;
     unlink(path);
-    crew_fini(&c);
+    local_workers_fini(&c);
     return oom;
 }
 
@@ -544,11 +561,11 @@ Test(worker_io, out_of_memory_is_a_foreign_kill_that_the_kernel_has_counted) {
 
 /* With a cgroup even a daemon without the marker ends with its worker. */
 Test(worker_io, a_cgroup_ends_a_daemon_that_hid_itself) {
-    struct crew c;
-    crew_init(&c);
+    struct local_workers c;
+    local_workers_init(&c);
     char *own;
     if (cgroup_own_path(&own) < 0) {
-        crew_fini(&c);
+        local_workers_fini(&c);
         cr_skip_test("no cgroup v2 here");
     }
     int parent = open(own, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -558,7 +575,7 @@ Test(worker_io, a_cgroup_ends_a_daemon_that_hid_itself) {
     if (cgroup_make(parent, name, &c.config.cgroup_fd, &err) < 0) {
         close(parent);
         free(own);
-        crew_fini(&c);
+        local_workers_fini(&c);
         cr_skip_test("%s", err.text);
     }
     static const unsigned ways[] = {0, CHILD_WITHOUT_INTO_CGROUP, CHILD_WITHOUT_PIDFD};
@@ -567,15 +584,17 @@ Test(worker_io, a_cgroup_ends_a_daemon_that_hid_itself) {
         c.quit_after_exits = 1;
         c.all_gone = 0;
         char *w = c.rig.worker;
-        crew_start(&c, (char *const *[]){
-            ARGV(w, c.hold, "bare-daemon", c.say, "wait", NULL), ARGV(w, c.say, "wait", NULL)}, 2);
+        local_workers_start(&c,
+                            (char *const *[]){ARGV(w, c.hold, "bare-daemon", c.say, "wait", NULL),
+                                              ARGV(w, c.say, "wait", NULL)},
+                            2);
         rig_await_ready(&c.rig, 2, NULL);
         kill(worker_group_pid(c.group, 0), SIGKILL);
-        crew_run(&c);
+        local_workers_run(&c);
         (void)rig_await_gone(&c.rig);
         cr_expect_eq(worker_group_alive(c.group), 1);
         worker_group_kill(c.group);
-        crew_run_to_the_end(&c);
+        local_workers_run_to_the_end(&c);
         worker_group_free(c.group);
         c.group = NULL;
     }
@@ -583,5 +602,5 @@ Test(worker_io, a_cgroup_ends_a_daemon_that_hid_itself) {
     cr_expect_eq(cgroup_remove(parent, name), 0, "workers' cgroups are left");
     close(parent);
     free(own);
-    crew_fini(&c);
+    local_workers_fini(&c);
 }

@@ -216,18 +216,20 @@ Test(group, start_is_told_when_the_last_has_acknowledged) {
     end(&r);
 }
 
-Test(group, start_tells_the_ways_that_all_members_have) {
+Test(group, start_tells_the_reachability_that_all_members_have) {
     struct group_config c = config_of(3, 3);
     struct rig r;
     bring_to(&r, &c, 3, GROUP_FORMING);
-    static const uint32_t ways[] = {0x17, 0x16, 0x1e};
+    static const uint32_t reachability[] = {0x17, 0x16, 0x1e};
     for (uint64_t node = 1; node <= 3; node++) {
-        struct report report = {.state = NODE_PREPARED, .generation = group_generation(r.g), .epoch = 1,
-                                .ways = ways[node - 1]};
+        struct report report = {.state = NODE_PREPARED,
+                                .generation = group_generation(r.g),
+                                .epoch = 1,
+                                .reachability = reachability[node - 1]};
         step(&r, (struct group_event){.kind = GROUP_EVENT_REPORT, .node = node, .report = &report});
     }
     for (uint64_t node = 1; node <= 3; node++)
-        cr_assert_eq(told(&r, node).ways, 0x16u);
+        cr_assert_eq(told(&r, node).reachability, 0x16u);
     end(&r);
 }
 

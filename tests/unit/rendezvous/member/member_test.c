@@ -143,19 +143,20 @@ Test(member, form_is_prepared_once_and_acknowledged) {
     end(&r);
 }
 
-Test(member, the_ways_go_with_prepared_and_come_with_start) {
+Test(member, the_reachability_go_with_prepared_and_come_with_start) {
     struct rig r;
     bring_to(&r, MEMBER_PREPARING);
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g1, .ways = 7});
-    cr_assert_eq(member_report(r.m)->ways, 7u);
+    step(&r,
+         (struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g1, .reachability = 7});
+    cr_assert_eq(member_report(r.m)->reachability, 7u);
     lease(&r, g1);
-    struct desired d = {.kind = DESIRED_START, .epoch = 1, .generation = g1, .ways = 5};
+    struct desired d = {.kind = DESIRED_START, .epoch = 1, .generation = g1, .reachability = 5};
     step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
-    cr_assert_eq(must(&r, MEMBER_EFFECT_START).ways, 5u);
+    cr_assert_eq(must(&r, MEMBER_EFFECT_START).reachability, 5u);
     want(&r, DESIRED_STOP, g1);
     tell(&r, MEMBER_EVENT_ALL_GONE, g1);
     want(&r, DESIRED_FORM, g2);
-    cr_assert_eq(member_report(r.m)->ways, 0u, "of the next group nothing is known yet");
+    cr_assert_eq(member_report(r.m)->reachability, 0u, "of the next group nothing is known yet");
     end(&r);
 }
 

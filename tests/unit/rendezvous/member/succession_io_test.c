@@ -37,7 +37,7 @@ struct agent {
     struct form form;
     struct generation started;
     struct member_end end;
-    struct estate lead_estate;
+    struct handover lead_handover;
     struct member_lead lead;
 };
 
@@ -139,8 +139,8 @@ static unsigned count_running(void) {
     return n;
 }
 
-static void on_start(void *arg, struct generation g, uint32_t ways) {
-    (void)ways;
+static void on_start(void *arg, struct generation g, uint32_t reachability) {
+    (void)reachability;
     struct agent *a = arg;
     for (unsigned i = 0; i < w.n_agents; i++)
         cr_assert(!w.agents[i].running || generation_compare(w.agents[i].started, g) == 0,
@@ -223,8 +223,8 @@ static void on_lead(void *arg, const struct member_lead *lead) {
     struct agent *a = arg;
     a->leads++;
     a->lead = *lead;
-    if (lead->estate != NULL)
-        estate_copy(&a->lead_estate, lead->estate);
+    if (lead->handover != NULL)
+        handover_copy(&a->lead_handover, lead->handover);
     struct group_config g;
     group_config_default(&g);
     g.leader_incarnation = a->incarnation;
@@ -233,8 +233,8 @@ static void on_lead(void *arg, const struct member_lead *lead) {
     g.not_before_ns = lead->not_before_ns;
     g.absent_until_ns = lead->absent_until_ns;
     g.old_leader = lead->old_leader;
-    g.estate = lead->estate;
-    g.anchor = ANCHOR_ARBITER;
+    g.handover = lead->handover;
+    g.leadership = LEADERSHIP_ARBITER;
     g.self = a->self;
     g.min_nodes = w.min_nodes;
     g.max_nodes = NODES_MAX;
@@ -256,10 +256,10 @@ static void on_lead(void *arg, const struct member_lead *lead) {
     check();
 }
 
-static void on_callers(void *arg, enum member_callers callers, const struct rdzv_peer *peer,
-                       uint32_t epoch) {
+static void on_join_policy(void *arg, enum member_join_policy join_policy,
+                           const struct rdzv_peer *peer, uint32_t epoch) {
     struct agent *a = arg;
-    rdzv_listener_callers(a->listener, callers, peer, epoch);
+    rdzv_listener_join_policy(a->listener, join_policy, peer, epoch);
 }
 
 static void on_leader(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
@@ -287,7 +287,7 @@ static void on_doomsday(void *arg) {
         (void)fprintf(stderr, "# agent %u: starts %u stops %u leads %u ends %u %s, %s: %s\n", i,
                       a->starts, a->stops, a->leads, a->ends,
                       m == NULL ? "-" : member_state_name(member_state(m)),
-                      m == NULL ? "-" : member_seat_name(member_seat(m)),
+                      m == NULL ? "-" : member_election_name(member_election(m)),
                       m == NULL ? "-" : member_waiting(m));
     }
     cr_assert_fail("it did not happen in 10 s");
@@ -319,7 +319,7 @@ static void kill_agent(struct agent *a) {
         rdzv_listener_serve(a->listener, NULL);
     rdzv_server_free(TAKE_PTR(a->server));
     rdzv_listener_free(TAKE_PTR(a->listener));
-    estate_fini(&a->lead_estate);
+    handover_fini(&a->lead_handover);
 }
 
 static void finish(void) {
@@ -351,15 +351,25 @@ static void join(struct agent *a) {
     m.probe_retry_ns = 20 * NS_PER_MS;
     struct rdzv_client_config config = {
         .run_id = RUN_ID,
-        .info = {.incarnation = a->incarnation, .listener_port = a->self.port, .nproc = 1,
-                 .node_rank = -1, .pid = 100, .role = "default"},
+        .info = {.incarnation = a->incarnation,
+                 .listener_port = a->self.port,
+                 .nproc = 1,
+                 .node_rank = -1,
+                 .pid = 100,
+                 .role = "default"},
         .min_nodes = w.min_nodes,
         .max_nodes = NODES_MAX,
         .arbiter = &w.arbiter,
         .own_listener = a->own,
-        .ops = {.prepare = on_prepare, .start = on_start, .stop = on_stop, .fence = on_fence,
-                .lease_end = on_lease_end, .lead = on_lead, .leader = on_leader,
-                .callers = on_callers, .end = on_end},
+        .ops = {.prepare = on_prepare,
+                .start = on_start,
+                .stop = on_stop,
+                .fence = on_fence,
+                .lease_end = on_lease_end,
+                .lead = on_lead,
+                .leader = on_leader,
+                .join_policy = on_join_policy,
+                .end = on_end},
         .arg = a,
     };
     (void)snprintf(config.info.host, sizeof config.info.host, "node%u", (unsigned)a->incarnation);
@@ -452,10 +462,10 @@ Test(succession_io, a_successor_leads_when_the_leader_is_gone, .init = begin, .f
     const struct agent *l = leader();
     cr_assert_eq(l->leads, 1);
     cr_assert_eq(l->lead.epoch, 3);
-    cr_assert_eq(l->lead_estate.n_members, 3, "it knows whom the old group had");
+    cr_assert_eq(l->lead_handover.n_members, 3, "it knows whom the old group had");
     for (unsigned i = 0; i < 3; i++) {
-        cr_assert_eq(l->lead_estate.members[i].incarnation, i + 1);
-        cr_assert_str_eq(l->lead_estate.members[i].addr, "127.0.0.1",
+        cr_assert_eq(l->lead_handover.members[i].incarnation, i + 1);
+        cr_assert_str_eq(l->lead_handover.members[i].addr, "127.0.0.1",
                          "where the old leader was reached");
     }
     for (unsigned i = 1; i < 3; i++) {
@@ -627,7 +637,7 @@ static bool played_has_join(void) { return played.joins == 1; }
 static bool played_has_renew(void) { return played.renews >= wanted; }
 static bool played_ended(void) { return played.ended; }
 
-static struct agent *add_heir(void) {
+static struct agent *add_successor(void) {
     struct addr at;
     played = (__typeof__(played)){0};
     cr_assert_eq(listener_new(w.loop, listen_here(&at), played_on_accept, NULL, &played.listener),
@@ -651,14 +661,18 @@ static struct agent *add_heir(void) {
 }
 
 static void send_members(uint32_t n_members, uint32_t first, uint32_t n) {
-    struct wire_message m = {
-        .kind = WIRE_MEMBERS,
-        .members = {.estate = {.epoch = 1, .formed = {1, 4}, .started = {1, 4}, .losses = 3,
-                               .n_order = n_members, .n_members = n_members},
-                    .first = first, .n = n}};
+    struct wire_message m = {.kind = WIRE_MEMBERS,
+                             .members = {.handover = {.epoch = 1,
+                                                      .formed = {1, 4},
+                                                      .started = {1, 4},
+                                                      .losses = 3,
+                                                      .n_order = n_members,
+                                                      .n_members = n_members},
+                                         .first = first,
+                                         .n = n}};
     for (uint32_t i = 0; i < n; i++) {
-        struct estate_member *e = &m.members.list[i];
-        *e = (struct estate_member){.incarnation = 1000 + first + i, .port = 1, .started = true};
+        struct handover_member *e = &m.members.list[i];
+        *e = (struct handover_member){.incarnation = 1000 + first + i, .port = 1, .started = true};
         if ((first + i) % 2 == 1)
             (void)snprintf(e->addr, sizeof e->addr, "10.0.0.1");
     }
@@ -670,8 +684,8 @@ static void played_dies(void) {
     listener_free(TAKE_PTR(played.listener));
 }
 
-Test(succession_io, an_estate_in_parts_is_put_together, .init = begin, .fini = finish) {
-    const struct agent *a = add_heir();
+Test(succession_io, an_handover_in_parts_is_put_together, .init = begin, .fini = finish) {
+    const struct agent *a = add_successor();
     send_members(150, 0, 64);
     send_members(150, 64, 64);
     send_members(150, 128, 22);
@@ -680,10 +694,10 @@ Test(succession_io, an_estate_in_parts_is_put_together, .init = begin, .fini = f
     played_dies();
     wait_until(first_leads);
     cr_assert_eq(a->lead.epoch, 2);
-    cr_assert_eq(a->lead_estate.n_members, 150);
-    cr_assert_eq(a->lead_estate.losses, 3);
+    cr_assert_eq(a->lead_handover.n_members, 150);
+    cr_assert_eq(a->lead_handover.losses, 3);
     for (uint32_t i = 0; i < 150; i++) {
-        const struct estate_member *e = &a->lead_estate.members[i];
+        const struct handover_member *e = &a->lead_handover.members[i];
         cr_assert_eq(e->incarnation, 1000 + i);
         cr_assert_str_eq(e->addr, i % 2 == 1 ? "10.0.0.1" : "127.0.0.1");
     }
@@ -694,7 +708,7 @@ static bool played_accepted(void) { return played.accepted >= wanted; }
 Test(succession_io, who_welcomes_and_hangs_up_is_not_asked_in_a_tight_loop, .init = begin,
      .fini = finish) {
     uint64_t began_ns = clock_now_ns();
-    (void)add_heir();
+    (void)add_successor();
     for (unsigned i = 2; i <= 4; i++) {
         conn_free(TAKE_PTR(played.conn));
         wanted = i;
@@ -715,21 +729,21 @@ Test(succession_io, who_welcomes_and_hangs_up_is_not_asked_in_a_tight_loop, .ini
     played_dies();
 }
 
-static void break_estate(uint32_t n_members, uint32_t first, uint32_t n) {
-    (void)add_heir();
+static void break_handover(uint32_t n_members, uint32_t first, uint32_t n) {
+    (void)add_successor();
     send_members(150, 0, 64);
     send_members(n_members, first, n);
     wait_until(played_ended);
     played_dies();
 }
 
-Test(succession_io, an_estate_with_a_part_missing_breaks_the_protocol, .init = begin,
+Test(succession_io, an_handover_with_a_part_missing_breaks_the_protocol, .init = begin,
      .fini = finish) {
-    break_estate(150, 128, 22);
+    break_handover(150, 128, 22);
 }
-Test(succession_io, an_estate_with_a_part_too_often_breaks_the_protocol, .init = begin,
+Test(succession_io, an_handover_with_a_part_too_often_breaks_the_protocol, .init = begin,
      .fini = finish) {
-    break_estate(150, 63, 64);
+    break_handover(150, 63, 64);
 }
 
 /* Another agent has the old leader's port: nothing is told to it, and it is no proof of life. */

@@ -84,7 +84,7 @@ static void any_report(struct report *r) {
     r->leaving = any_bool();
     r->finished = any_bool();
     r->at_safe_point = any_bool();
-    r->ways = any_u32(UINT32_MAX);
+    r->reachability = any_u32(UINT32_MAX);
     r->excluded = any_bool();
     ANY_LINE(r->excluded_why);
     r->restarts_used = any_u32(UINT32_MAX);
@@ -160,7 +160,7 @@ static void any_desired(struct desired *d) {
     if (d->kind == DESIRED_FORM)
         any_form(&d->form);
     if (d->kind == DESIRED_START)
-        d->ways = any_u32(UINT32_MAX);
+        d->reachability = any_u32(UINT32_MAX);
     if (d->kind == DESIRED_IDLE) {
         d->excluded = any_bool();
         d->spare = any_bool();
@@ -208,20 +208,20 @@ static void any_named(struct successors *s) {
 }
 
 static void any_members(struct wire_members *m) {
-    m->estate.epoch = 1 + any_u32(UINT32_MAX - 1);
-    m->estate.formed = any_generation(true);
-    m->estate.started = any_generation(true);
-    m->estate.restarts_used = any_u32(UINT32_MAX);
-    m->estate.losses = any_u32(UINT32_MAX);
-    m->estate.log_nonce = any(UINT64_MAX);
-    m->estate.n_members = any_u32(2 * RDZV_NODES_MAX);
-    m->estate.n_order = any_u32(MIN2(m->estate.n_members, (uint32_t)RDZV_NODES_MAX));
-    if (m->estate.n_members == 0)
+    m->handover.epoch = 1 + any_u32(UINT32_MAX - 1);
+    m->handover.formed = any_generation(true);
+    m->handover.started = any_generation(true);
+    m->handover.restarts_used = any_u32(UINT32_MAX);
+    m->handover.losses = any_u32(UINT32_MAX);
+    m->handover.log_nonce = any(UINT64_MAX);
+    m->handover.n_members = any_u32(2 * RDZV_NODES_MAX);
+    m->handover.n_order = any_u32(MIN2(m->handover.n_members, (uint32_t)RDZV_NODES_MAX));
+    if (m->handover.n_members == 0)
         return;
-    m->first = any_u32(m->estate.n_members - 1);
-    m->n = 1 + any_u32(MIN2(m->estate.n_members - m->first, (uint32_t)RDZV_MEMBERS_CHUNK) - 1);
+    m->first = any_u32(m->handover.n_members - 1);
+    m->n = 1 + any_u32(MIN2(m->handover.n_members - m->first, (uint32_t)RDZV_MEMBERS_CHUNK) - 1);
     for (uint32_t i = 0; i < m->n; i++) {
-        struct estate_member *e = &m->list[i];
+        struct handover_member *e = &m->list[i];
         e->incarnation = any_incarnation();
         ANY_TEXT(e->addr);
         e->port = (uint16_t)(1 + any(UINT16_MAX - 1));
@@ -319,7 +319,7 @@ static void any_later_message(struct wire_message *m) {
     case WIRE_DESIRED:
     case WIRE_LEASE:
     case WIRE_STATUS:
-    case WIRE_DIGEST:
+    case WIRE_NODE_SUMMARY:
     case WIRE_KIND_COUNT: abort();
     }
 }
@@ -363,7 +363,7 @@ static void any_message(enum wire_kind kind, struct wire_message *m) {
                                   .clock_ns = any(UINT64_MAX)};
         break;
     case WIRE_STATUS: any_status(&m->status); break;
-    case WIRE_DIGEST: ANY_TEXT(m->digest.text); break;
+    case WIRE_NODE_SUMMARY: ANY_TEXT(m->node_summary.text); break;
     case WIRE_NAMED:
     case WIRE_MEMBERS:
     case WIRE_ECHO:
@@ -487,13 +487,19 @@ Test(wire, the_words_of_succession_arrive_in_their_places) {
     cr_assert_str_eq(out.named.list[1].addr, "10.0.0.2,fe80::1%eth0");
 
     in = (struct wire_message){.kind = WIRE_MEMBERS, .members = {.first = 3, .n = 2}};
-    in.members.estate = (struct estate){.epoch = 9, .formed = {9, 2}, .started = {8, 7}, .restarts_used = 1,
-                                        .losses = 2, .log_nonce = UINT64_MAX, .n_order = 4, .n_members = 5};
-    in.members.list[0] = (struct estate_member){1, "10.0.0.1", 11, "a", false};
-    in.members.list[1] = (struct estate_member){2, "", 12, "b", true};
+    in.members.handover = (struct handover){.epoch = 9,
+                                            .formed = {9, 2},
+                                            .started = {8, 7},
+                                            .restarts_used = 1,
+                                            .losses = 2,
+                                            .log_nonce = UINT64_MAX,
+                                            .n_order = 4,
+                                            .n_members = 5};
+    in.members.list[0] = (struct handover_member){1, "10.0.0.1", 11, "a", false};
+    in.members.list[1] = (struct handover_member){2, "", 12, "b", true};
     there_and_back(&in, &out);
     const struct wire_members *m = &out.members;
-    cr_assert_eq(memcmp(&m->estate, &in.members.estate, sizeof m->estate), 0);
+    cr_assert_eq(memcmp(&m->handover, &in.members.handover, sizeof m->handover), 0);
     cr_assert(m->first == 3 && m->n == 2 && m->list[1].started && !m->list[0].started);
     cr_assert(m->list[1].incarnation == 2 && m->list[1].port == 12);
     cr_assert_str_eq(m->list[0].addr, "10.0.0.1");
@@ -703,8 +709,8 @@ static void check_list_limit(enum wire_kind kind, const char *key, uint32_t max)
         if (kind == WIRE_MEMBERS) {
             m.members.n = 1;
             m.members.first = 0;
-            m.members.estate.n_members = RDZV_NODES_MAX;
-            m.members.estate.n_order = 1;
+            m.members.handover.n_members = RDZV_NODES_MAX;
+            m.members.handover.n_order = 1;
         } else {
             m.nodes.n = 1;
         }
@@ -858,7 +864,7 @@ Test(wire, every_text_has_its_limit) {
     check_text_limit(COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit("{\"kind\":\"COMMAND\",\"version\":6,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
                      RDZV_RUN_ID_MAX);
-    check_text_limit("{\"kind\":\"DIGEST\",\"text\":\"", "\"}", RDZV_DIGEST_MAX);
+    check_text_limit("{\"kind\":\"DIGEST\",\"text\":\"", "\"}", RDZV_NODE_SUMMARY_MAX);
     check_text_limit("{\"kind\":\"ANSWER\",\"ok\":true,\"text\":\"", "\"}", RDZV_REASON_MAX / 4);
     check_text_limit(ROW("running", "1") "\"addr\":\"\",\"why\":\"\",\"name\":\"", "\"}]}", RDZV_HOST_MAX);
     check_text_limit(ROW("running", "1") "\"name\":\"\",\"why\":\"\",\"addr\":\"", "\"}]}", RDZV_ADDR_MAX);

@@ -30,8 +30,8 @@ static struct {
     struct addr at;
     struct peer *peers;
     unsigned n_peers;
-    uint64_t callers[PEERS_MAX], gone[PEERS_MAX];
-    unsigned n_callers, n_gone, leaves;
+    uint64_t join_policy[PEERS_MAX], gone[PEERS_MAX];
+    unsigned n_join_policy, n_gone, leaves;
     char leave_reason[RDZV_HOST_MAX];
     bool leave_ok;
     struct rdzv_peer leader; /* incarnation 0: not known */
@@ -63,7 +63,7 @@ static void on_doomsday(void *arg) {
 static void on_caller(void *arg, uint64_t incarnation, bool came) {
     (void)arg;
     if (came)
-        w.callers[w.n_callers++] = incarnation;
+        w.join_policy[w.n_join_policy++] = incarnation;
     else
         w.gone[w.n_gone++] = incarnation;
     check();
@@ -172,8 +172,8 @@ static void command(struct peer *p, const char *run_id, enum command_kind kind, 
 }
 
 static unsigned wanted;
-static bool callers_came(void) { return w.n_callers >= wanted; }
-static bool callers_went(void) { return w.n_gone >= wanted; }
+static bool join_policy_came(void) { return w.n_join_policy >= wanted; }
+static bool join_policy_went(void) { return w.n_gone >= wanted; }
 static bool first_ended(void) { return w.peers[0].ended; }
 static bool first_heard(void) { return w.peers[0].n_heard >= wanted; }
 static bool all_ended(void) {
@@ -207,7 +207,7 @@ Test(listener_io, who_joins_where_nobody_leads_is_sent_away, .init = begin, .fin
     cr_assert_eq(p->n_heard, 1);
     cr_assert_eq(p->heard[0].kind, WIRE_REFUSED);
     cr_assert_not(p->heard[0].refused.final);
-    cr_assert_eq(w.n_callers, 0);
+    cr_assert_eq(w.n_join_policy, 0);
 }
 
 static bool group_has_three(void) {
@@ -215,11 +215,11 @@ static bool group_has_three(void) {
 }
 
 Test(listener_io, parked_nodes_are_handed_to_the_server_in_order, .init = begin, .fini = finish) {
-    rdzv_listener_callers(w.listener, CALLERS_PARKED, NULL, 0);
+    rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
     for (uint64_t i = 1; i <= 3; i++) {
         (void)add_node(i);
-        wait_for(callers_came, (unsigned)i);
-        cr_assert_eq(w.callers[i - 1], i);
+        wait_for(join_policy_came, (unsigned)i);
+        cr_assert_eq(w.join_policy[i - 1], i);
     }
     for (unsigned i = 0; i < 3; i++)
         cr_assert(w.peers[i].n_heard == 0 && !w.peers[i].ended, "nothing is said to who is parked");
@@ -231,7 +231,7 @@ Test(listener_io, parked_nodes_are_handed_to_the_server_in_order, .init = begin,
         cr_assert_eq(nodes[i], i + 1);
     wait_for(first_heard, 1);
     cr_assert_eq(w.peers[0].heard[0].kind, WIRE_WELCOME);
-    rdzv_listener_callers(w.listener, CALLERS_SERVED, NULL, 0);
+    rdzv_listener_join_policy(w.listener, JOIN_POLICY_SERVED, NULL, 0);
     cr_assert_eq(w.n_gone, 0, "who is handed over has not gone");
 }
 
@@ -240,12 +240,12 @@ Test(listener_io, parked_nodes_are_sent_to_who_leads, .init = begin, .fini = fin
         const char *addr, *said;
     } cases[] = {{"10.0.0.7,10.0.1.7", "10.0.0.7,10.0.1.7"}, {"127.0.0.1", ""}, {"::1", ""}};
     for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
-        rdzv_listener_callers(w.listener, CALLERS_PARKED, NULL, 0);
+        rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
         struct peer *p = add_node(1);
-        wait_for(callers_came, i + 1);
+        wait_for(join_policy_came, i + 1);
         struct rdzv_peer leader = {.incarnation = 9, .port = 4711};
         (void)snprintf(leader.addr, sizeof leader.addr, "%s", cases[i].addr);
-        rdzv_listener_callers(w.listener, CALLERS_REDIRECTED, &leader, 3);
+        rdzv_listener_join_policy(w.listener, JOIN_POLICY_REDIRECTED, &leader, 3);
         wait_until(all_ended);
         cr_assert_eq(p->n_heard, 1);
         cr_assert_eq(p->heard[0].kind, WIRE_REDIRECT);
@@ -261,25 +261,25 @@ Test(listener_io, parked_nodes_are_sent_to_who_leads, .init = begin, .fini = fin
 }
 
 Test(listener_io, who_goes_while_parked_is_told_of, .init = begin, .fini = finish) {
-    rdzv_listener_callers(w.listener, CALLERS_PARKED, NULL, 0);
+    rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
     struct peer *p = add_node(1);
-    wait_for(callers_came, 1);
+    wait_for(join_policy_came, 1);
     conn_free(TAKE_PTR(p->conn));
-    wait_for(callers_went, 1);
+    wait_for(join_policy_went, 1);
     cr_assert_eq(w.gone[0], 1);
     p = add_node(2);
-    wait_for(callers_came, 2);
+    wait_for(join_policy_came, 2);
     conn_send(p->conn, &(struct wire_message){.kind = WIRE_LEAVE}); /* out of place */
-    wait_for(callers_went, 2);
+    wait_for(join_policy_went, 2);
 }
 
 Test(listener_io, a_parked_node_that_comes_back_is_one_node, .init = begin, .fini = finish) {
-    rdzv_listener_callers(w.listener, CALLERS_PARKED, NULL, 0);
+    rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
     (void)add_node(1);
-    wait_for(callers_came, 1);
+    wait_for(join_policy_came, 1);
     (void)add_node(1);
     wait_until(first_ended);
-    cr_assert_eq(w.n_callers, 1);
+    cr_assert_eq(w.n_join_policy, 1);
     cr_assert_eq(w.n_gone, 0);
     cr_assert_not(w.peers[1].ended);
     lead(8);

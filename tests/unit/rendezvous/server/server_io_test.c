@@ -88,8 +88,8 @@ static void on_prepare(void *arg, struct generation g, const struct form *form) 
     check(a->world);
 }
 
-static void on_start(void *arg, struct generation g, uint32_t ways) {
-    (void)ways;
+static void on_start(void *arg, struct generation g, uint32_t reachability) {
+    (void)reachability;
     struct agent *a = arg;
     cr_assert_not(a->running, "two groups at once");
     a->running = true;
@@ -1191,9 +1191,9 @@ Test(server_io, a_cut_connection_is_resumed_and_the_workers_run_on, .init = begi
 
 /* ---- objects that are freed where it is least convenient ---- */
 
-static void on_start_free_client(void *arg, struct generation g, uint32_t ways) {
+static void on_start_free_client(void *arg, struct generation g, uint32_t reachability) {
     struct agent *a = arg;
-    on_start(arg, g, ways);
+    on_start(arg, g, reachability);
     rdzv_client_free(TAKE_PTR(a->client));
 }
 

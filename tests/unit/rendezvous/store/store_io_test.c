@@ -207,7 +207,7 @@ Test(store_io, wakes_waiters_on_other_connections) {
     (void)close(c);
 }
 
-Test(store_io, carries_the_largest_value_both_ways_to_many) {
+Test(store_io, carries_the_largest_value_both_reachability_to_many) {
     start_default();
     size_t len = limits.value_bytes;
     char *big = xmalloc(len), *back = xmalloc(len);

@@ -19,7 +19,7 @@ Test(machine, counts_the_cpus_of_the_affinity_mask) {
 Test(machine, hwloc_sees_what_the_kernel_runs_on) {
     struct hwloc_summary summary;
     struct err err = {0};
-    cr_assert_eq(hwloc_look(&summary, &err), 0, "%s", err.text);
+    cr_assert_eq(hwloc_discover(&summary, &err), 0, "%s", err.text);
     cr_assert_geq(summary.pus, cpu_count_allowed());
     cr_assert_geq(summary.pus, summary.cores);
     cr_assert_geq(summary.numa_nodes, 1);
@@ -29,7 +29,7 @@ Test(machine, hwloc_sees_what_the_kernel_runs_on) {
 /* Holds on machines with and without GPUs. */
 Test(machine, says_either_what_gpus_there_are_or_why_it_can_not_tell) {
     struct nvml_report *report = xcalloc(1, sizeof *report);
-    nvml_look(report);
+    nvml_discover(report);
     cr_assert_neq(report->found, report->why_not[0] != '\0');
     uint32_t all = UINT32_MAX, none = UINT32_MAX, first = UINT32_MAX;
     struct err err = {0};

@@ -4,9 +4,9 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 
-#include "node_rig.h"
 #include "../recorded.h"
-#include "topology/discover/look_io.h"
+#include "node_rig.h"
+#include "topology/discover/discovery_io.h"
 #include "topology/render/matrix_text.h"
 
 static const char *between(const struct topology *t, uint32_t a, uint32_t b) {
@@ -198,7 +198,9 @@ static void check_tree(const char *name) {
     (void)snprintf(root, sizeof root, "%s/%s", folder, name);
     struct topology t = {0};
     struct err err = {0};
-    cr_assert_eq(topology_look(&(struct look_config){.what = LOOK_ALL, .sysroot = root}, &t, &err), 0, "%s", err.text);
+    cr_assert_eq(topology_discover(
+                     &(struct discovery_config){.what = DISCOVER_ALL, .sysroot = root}, &t, &err),
+                 0, "%s", err.text);
     size_t len;
     char *text = read_all(matrix, &len);
     struct matrix_text m;

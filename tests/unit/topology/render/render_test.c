@@ -7,7 +7,7 @@
 
 #include "../model/node_rig.h"
 #include "../recorded.h"
-#include "topology/discover/look_io.h"
+#include "topology/discover/discovery_io.h"
 #include "topology/render/render_svg_priv.h"
 
 static struct nccl_graph *graph_of(const struct topology *t) {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "../../recorded.h"
-#include "topology/discover/look_io.h"
+#include "topology/discover/discovery_io.h"
 
 static void load(const char *name, struct topology *t) {
     char path[RECORDED_PATH_MAX], whole[512];

@@ -348,7 +348,7 @@ Test(nvml, a_variable_may_say_where_the_library_is) {
     cr_assert(nvml_may_answer());
     cr_assert_eq(ask(&(struct nvml_config){.deadline_ns = 20 * NS_PER_S}), 0);
     cr_assert_eq(t.n_gpus, 2);
-    nvml_look(report);
+    nvml_discover(report);
     cr_assert(report->found && report->n == 2);
     uint32_t n = 0;
     cr_assert_eq(nvml_count_visible("GPU-8f2b", &n, NULL), 0);
@@ -508,7 +508,7 @@ Test(nvml, a_child_that_hangs_holds_no_descriptor_of_the_caller) {
 static volatile sig_atomic_t handled;
 static void handle(int signo) { handled = signo; }
 
-Test(nvml, the_callers_handlers_do_not_run_in_the_child) {
+Test(nvml, the_join_policy_handlers_do_not_run_in_the_child) {
     script("hang-init");
     cr_assert(signal(SIGTERM, handle) != SIG_ERR);
     struct nvml_child child;

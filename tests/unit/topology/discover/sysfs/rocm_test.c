@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "../../recorded.h"
-#include "topology/model/affinity.h"
-#include "topology/discover/sysfs/kfd_io.h"
-#include "topology/discover/look_io.h"
 #include "../../tree_rig.h"
+#include "topology/discover/discovery_io.h"
+#include "topology/discover/sysfs/kfd_io.h"
+#include "topology/model/affinity.h"
 
 static struct topology machine;
 static struct tree tree;

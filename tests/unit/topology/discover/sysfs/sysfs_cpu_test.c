@@ -6,9 +6,9 @@
 
 #include "base/prng.h"
 #include "sysfs_rig.h"
-#include "topology/model/affinity.h"
+#include "topology/discover/discovery_io.h"
 #include "topology/discover/hwloc/hwloc_load_io.h"
-#include "topology/discover/look_io.h"
+#include "topology/model/affinity.h"
 
 TestSuite(sysfs_cpu, .fini = clean);
 
@@ -32,7 +32,7 @@ static void check_as_hwloc(const char *root) {
     struct topology by_hwloc = {0};
     struct err err = {0};
     struct hwloc_source source = {.sysroot = root};
-    cr_assert_eq(hwloc_fill(&source, LOOK_CPUS, &by_hwloc, &err), 0, "%s", err.text);
+    cr_assert_eq(hwloc_fill(&source, DISCOVER_CPUS, &by_hwloc, &err), 0, "%s", err.text);
     cr_assert(sysfs_fill_cpus(root, &topo));
     topology_sort(&by_hwloc);
     topology_sort(&topo);

@@ -1,0 +1,55 @@
+/* One look at the node while it waits for its peers: in a child process, because NVML may block,
+ * hwloc takes tens of milliseconds, and the kernel lists a thousand interfaces in a second, and
+ * waits for whoever changes one. It comes in time or not at all; a node that could not be looked
+ * at does without what needs it.
+ *
+ *     r = node_discovery_new(loop, &config, &look, &err);
+ *     node_discovery_wait(look, on_looked, me);              calls once, from the loop
+ *     t = node_discovery_topology(look);                     NULL: why says
+ * node_discovery_failure() node_discovery_free(look); */
+#pragma once
+
+#include "base/err.h"
+#include "io/loop.h"
+#include "nccl_env/facts/facts.h"
+#include "topology/discover/net/route_io.h"
+#include "topology/model/topology.h"
+
+/* NVML's own deadline (NVML_DISCOVERY_NS), and time for the rest. */
+#define NODE_DISCOVERY_NS (3 * NS_PER_S)
+#define NODE_DISCOVERY_WAITERS_MAX 4
+
+struct node_discovery_config {
+    unsigned what;        /* LOOK_*, topology/discover/discovery_io.h */
+    bool facts;           /* what was configured on this node, too (nccl_env/facts/facts_io.h) */
+    const char *route_to; /* which way leads there, too: an address, borrowed for the call */
+    char *const *envp;    /* borrowed until it has ended, as the next two; for the facts */
+    char *const *set;     /* NAME=VALUE, before those of envp; or NULL */
+    const char *python;
+    uint64_t deadline_ns;               /* how long it may take; 0: NODE_DISCOVERY_NS */
+    const char *sysroot, *nvml_library; /* of discovery_config; tests */
+};
+
+struct node_discovery;
+
+/* Starts looking. Fails where no process can be made. */
+_must_use_ int node_discovery_new(struct loop *loop, const struct node_discovery_config *config,
+                                  struct node_discovery **ret, struct err *err);
+/* A child that still looks is killed; nobody is called any more. NULL is fine. */
+void node_discovery_free(struct node_discovery *l);
+
+/* fn(arg) once, when it has ended one way or the other; also where it has already. */
+typedef void node_discovery_fn(void *arg);
+void node_discovery_wait(struct node_discovery *l, node_discovery_fn *fn, void *arg);
+
+bool node_discovery_ended(const struct node_discovery *l);
+unsigned node_discovery_what(const struct node_discovery *l);
+/* Borrowed; NULL while it has not ended, and where it failed. */
+const struct topology *node_discovery_topology(const struct node_discovery *l);
+const struct nccl_facts *
+node_discovery_facts(const struct node_discovery *l); /* also NULL: not asked for */
+/* Also NULL: not asked for, or there is no way: then *ret_why (may be NULL) is a sentence. */
+const struct route_found *node_discovery_route(const struct node_discovery *l,
+                                               const char **ret_why);
+/* Why there is no topology: one phrase. NULL: there is, or it has not ended. */
+const char *node_discovery_failure(const struct node_discovery *l);

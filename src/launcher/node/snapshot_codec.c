@@ -1,0 +1,182 @@
+#include "launcher/node/snapshot_codec.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define TEXT_BYTES_MAX ((size_t)16 << 20) /* a value of a configuration file at most */
+
+/* ---- out ---- */
+
+static void put_text(struct strbuf *to, const char *text) {
+    size_t n = text != NULL ? strlen(text) + 1 : 0;
+    strbuf_add_bytes(to, &n, sizeof n);
+    strbuf_add_bytes(to, text != NULL ? text : "", n);
+}
+
+static void put_array(struct strbuf *to, const void *array, uint32_t n, size_t size) {
+    if (n > 0)
+        strbuf_add_bytes(to, array, n * size);
+}
+
+static void put_topology(struct strbuf *to, const struct topology *t) {
+    strbuf_add_bytes(to, t, sizeof *t);
+    put_array(to, t->numa, t->n_numa, sizeof *t->numa);
+    put_array(to, t->cores, t->n_cores, sizeof *t->cores);
+    put_array(to, t->caches, t->n_caches, sizeof *t->caches);
+    put_array(to, t->pci, t->n_pci, sizeof *t->pci);
+    put_array(to, t->gpus, t->n_gpus, sizeof *t->gpus);
+    put_array(to, t->nvlinks, t->n_nvlinks, sizeof *t->nvlinks);
+    put_array(to, t->nics, t->n_nics, sizeof *t->nics);
+    put_array(to, t->netifs, t->n_netifs, sizeof *t->netifs);
+    for (uint32_t i = 0; i < t->n_nics; i++)
+        for (uint32_t p = 0; p < TOPO_PORTS_MAX; p++) {
+            const struct topo_port *port = &t->nics[i].ports[p];
+            put_array(to, port->gids, port->n_gids, sizeof *port->gids);
+        }
+    for (uint32_t i = 0; i < t->n_warnings; i++)
+        put_text(to, t->warnings[i]);
+}
+
+static void put_conf(struct strbuf *to, const struct nccl_conf *c) {
+    put_text(to, c->path);
+    for (uint32_t i = 0; i < c->n; i++) {
+        strbuf_add_bytes(to, &c->entries[i].line, sizeof c->entries[i].line);
+        put_text(to, c->entries[i].name);
+        put_text(to, c->entries[i].value);
+    }
+}
+
+void snapshot_codec(const struct topology *t, const struct nccl_facts *f, struct strbuf *to) {
+    put_topology(to, t);
+    strbuf_add_bytes(to, f, sizeof *f);
+    put_conf(to, &f->user_conf);
+    put_conf(to, &f->system_conf);
+    for (uint32_t i = 0; i < f->n_plugins; i++)
+        put_text(to, f->plugins[i]);
+    for (uint32_t i = 0; i < f->n_topo_files; i++) {
+        put_text(to, f->topo_files[i].path);
+        put_text(to, f->topo_files[i].text);
+    }
+}
+
+/* ---- in ---- */
+
+struct reading {
+    const char *p;
+    size_t left;
+    bool bad; /* all that is read afterwards is empty */
+};
+
+static void get(struct reading *r, void *ret, size_t n) {
+    r->bad = r->bad || r->left < n;
+    if (r->bad || n == 0)
+        return;
+    memcpy(ret, r->p, n);
+    r->p += n;
+    r->left -= n;
+}
+
+static char *get_text(struct reading *r) {
+    size_t n = 0;
+    get(r, &n, sizeof n);
+    r->bad = r->bad || n > MIN2(r->left, TEXT_BYTES_MAX) || (n > 0 && r->p[n - 1] != '\0');
+    if (r->bad || n == 0)
+        return NULL;
+    char *text = xmalloc(n);
+    get(r, text, n);
+    return text;
+}
+
+/* *n is 0 where nothing was read. */
+static void *get_array(struct reading *r, uint32_t *n, uint32_t max, size_t size) {
+    r->bad = r->bad || *n > max || *n * size > r->left;
+    if (r->bad || *n == 0) {
+        *n = 0;
+        return NULL;
+    }
+    /* As large as topology_add_…() would have made it: a power of two of elements. */
+    size_t room = 1;
+    while (room < *n)
+        room *= 2;
+    void *array = xcalloc(room, size);
+    get(r, array, *n * size);
+    return array;
+}
+#define GET_ARRAY(r, t, array, max) \
+    ((t)->array = get_array(r, &(t)->n_##array, max, sizeof *(t)->array))
+
+static void get_gids(struct reading *r, struct topology *t) {
+    for (uint32_t i = 0; i < t->n_nics; i++)
+        for (uint32_t p = 0; p < TOPO_PORTS_MAX; p++) {
+            struct topo_port *port = &t->nics[i].ports[p];
+            port->gids = NULL; /* it was the other process's */
+            GET_ARRAY(r, port, gids, TOPO_GIDS_MAX);
+        }
+}
+
+static void get_topology(struct reading *r, struct topology *t) {
+    get(r, t, sizeof *t);
+    uint32_t n_warnings = r->bad ? 0 : t->n_warnings;
+    t->n_warnings = 0;
+    memset(t->warnings, 0, sizeof t->warnings);
+    GET_ARRAY(r, t, numa, TOPO_NUMA_MAX);
+    GET_ARRAY(r, t, cores, TOPO_CORES_MAX);
+    GET_ARRAY(r, t, caches, TOPO_CACHES_MAX);
+    GET_ARRAY(r, t, pci, TOPO_PCI_MAX);
+    GET_ARRAY(r, t, gpus, TOPO_GPUS_MAX);
+    GET_ARRAY(r, t, nvlinks, TOPO_NVLINKS_MAX);
+    GET_ARRAY(r, t, nics, TOPO_NICS_MAX);
+    GET_ARRAY(r, t, netifs, TOPO_NETIFS_MAX);
+    get_gids(r, t);
+    for (uint32_t i = 0; i < n_warnings && i < TOPO_WARNINGS_MAX; i++) {
+        char *text = get_text(r);
+        if (text != NULL)
+            t->warnings[t->n_warnings++] = text;
+    }
+}
+
+static void get_conf(struct reading *r, struct nccl_conf *c) {
+    uint32_t n = r->bad ? 0 : c->n;
+    *c = (struct nccl_conf){.path = get_text(r)};
+    if (n > NCCL_CONF_ENTRIES_MAX)
+        r->bad = true;
+    if (r->bad || n == 0)
+        return;
+    c->entries = xcalloc(n, sizeof *c->entries);
+    for (; c->n < n && !r->bad; c->n++) {
+        get(r, &c->entries[c->n].line, sizeof c->entries[c->n].line);
+        c->entries[c->n].name = get_text(r);
+        c->entries[c->n].value = get_text(r);
+    }
+}
+
+static void get_facts(struct reading *r, struct nccl_facts *f) {
+    get(r, f, sizeof *f);
+    uint32_t n_plugins = r->bad ? 0 : f->n_plugins, n_files = r->bad ? 0 : f->n_topo_files;
+    f->n_plugins = f->n_topo_files = 0;
+    memset(f->plugins, 0, sizeof f->plugins);
+    memset(f->topo_files, 0, sizeof f->topo_files);
+    get_conf(r, &f->user_conf);
+    get_conf(r, &f->system_conf);
+    for (uint32_t i = 0; i < n_plugins && i < NCCL_PLUGINS_MAX; i++) {
+        char *path = get_text(r);
+        if (path != NULL)
+            f->plugins[f->n_plugins++] = path;
+    }
+    for (uint32_t i = 0; i < n_files && i < NCCL_TOPO_FILES_MAX && !r->bad; i++) {
+        struct nccl_topo_file *file = &f->topo_files[f->n_topo_files++];
+        file->path = get_text(r);
+        file->text = get_text(r);
+    }
+}
+
+int snapshot_decode(const void *data, size_t len, struct topology *t, struct nccl_facts *f) {
+    struct reading r = {.p = data, .left = len, .bad = len > SNAPSHOT_MAX};
+    get_topology(&r, t);
+    get_facts(&r, f);
+    if (!r.bad && r.left == 0)
+        return 0;
+    topology_fini(t);
+    nccl_facts_fini(f);
+    return -EBADMSG;
+}

@@ -1,0 +1,16 @@
+/* What a look at the node found, as bytes from one process to another of this very program: the
+ * structs as they lie in memory, then what their pointers own. Nothing of it is ever stored. Pure.
+ *
+ * A member of these structs that owns something must be added in snapshot_codec.c. */
+#pragma once
+
+#include "base/text/strbuf.h"
+#include "nccl_env/facts/facts.h"
+#include "topology/model/topology.h"
+
+#define SNAPSHOT_MAX ((size_t)64 << 20)
+
+void snapshot_codec(const struct topology *t, const struct nccl_facts *f, struct strbuf *to);
+/* Both must be zeroed. 0; -EBADMSG: cut short, or beyond a bound. */
+_must_use_ int snapshot_decode(const void *data, size_t len, struct topology *t,
+                               struct nccl_facts *f);

@@ -1,0 +1,135 @@
+/* What a node is made of and how it is set up, in a few short texts, and what differs between many
+ * nodes. Pure: node_summary_io.h gathers a node summary, the rendezvous carries it to the leader,
+ * who keeps all of them in a book and compares those of a group.
+ *
+ *     node_summary_write(&d, &json);                                      on each node
+ *     node_summary_read(text, len, &d, &err); summary_index_put(book, id, host, &d);    on the
+ * leader summary_index_compare(book, ids, n, &cmp); for each cmp.rows: "host3 mtu 1400, the other
+ * 3: 1500"
+ *
+ * A book keeps each value once, however many nodes have it, and a few numbers for each node;
+ * comparing takes time in proportion to the number of nodes. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "base/text/strbuf.h"
+
+#define NODE_SUMMARY_VALUE_MAX 512
+#define NODE_SUMMARY_HOST_MAX 128
+#define NODE_SUMMARY_FINDINGS_MAX 16
+#define NODE_SUMMARY_TEXT_MAX 256
+#define NODE_SUMMARY_ROWS_MAX 64                 /* of one comparison; what is beyond is counted */
+#define NODE_SUMMARY_NAMES_MAX 8                 /* nodes named in one row */
+#define NODE_SUMMARY_CLOCK_MAX_NS (1 * NS_PER_S) /* wall clocks further apart than this are said \
+                                                  */
+
+enum node_summary_fact {
+    NODE_SUMMARY_GPUS = 0, /* "8 x NVIDIA H100 80GB HBM3", "4 x A, 4 x B (1 in MIG mode)", "none" */
+    NODE_SUMMARY_DRIVER,
+    NODE_SUMMARY_CUDA, /* what the driver supports */
+    NODE_SUMMARY_NCCL,
+    NODE_SUMMARY_TORCH,
+    NODE_SUMMARY_HCAS,  /* "mlx5_0 400 Gb/s IB ACTIVE, …" in rail order; "none" */
+    NODE_SUMMARY_RAILS, /* the first adapter of each GPU by NCCL's rules: "GPU0 mlx5_0, …" */
+    NODE_SUMMARY_NETIF, /* interface that the workers use between nodes */
+    NODE_SUMMARY_MTU,   /* of that interface */
+    NODE_SUMMARY_FAST,  /* interface of a faster network, which is taken where all have one; "none"
+                         */
+    NODE_SUMMARY_FAST_MTU, /* of that interface */
+    NODE_SUMMARY_MEMLOCK,
+    NODE_SUMMARY_SHM,
+    NODE_SUMMARY_NAME, /* what the node's own name resolves to */
+    NODE_SUMMARY_KERNEL,
+    /* every node has its own; not compared: */
+    NODE_SUMMARY_DISK,      /* free bytes of the log directory's disk, "123 GiB" */
+    NODE_SUMMARY_PROCESSES, /* that hold GPUs already: "0" */
+    NODE_SUMMARY_FACT_COUNT,
+};
+const char *node_summary_fact_name(enum node_summary_fact f); /* "mtu": in JSON, and for people */
+const char *node_summary_fact_code(enum node_summary_fact f); /* "MTU-DIFFERS" */
+/* Workers of one job can't well do with a difference in this: --preflight=strict refuses it. */
+bool node_summary_fact_matters(enum node_summary_fact f);
+bool node_summary_fact_compared(enum node_summary_fact f);
+
+enum node_summary_level { NODE_SUMMARY_OK = 1, NODE_SUMMARY_WARN, NODE_SUMMARY_FAIL };
+const char *node_summary_level_name(enum node_summary_level l); /* "ok", "warn", "fail" */
+
+/* What one check of this node says. */
+struct node_summary_finding {
+    enum node_summary_level level;
+    char code[24];                    /* "MEMLOCK-LOW" */
+    char text[NODE_SUMMARY_TEXT_MAX]; /* one sentence */
+};
+
+struct node_summary {
+    char values[NODE_SUMMARY_FACT_COUNT]
+               [NODE_SUMMARY_VALUE_MAX]; /* "": not known, and not compared */
+    bool has_clock;
+    int64_t clock_ns; /* CLOCK_REALTIME - CLOCK_MONOTONIC */
+    uint32_t n_findings;
+    struct node_summary_finding findings[NODE_SUMMARY_FINDINGS_MAX];
+};
+void node_summary_set(struct node_summary *d, enum node_summary_fact f, const char *fmt, ...)
+    _printf_(3, 4);
+/* Where there is no room, one that weighs less makes it, or nothing is done. */
+void node_summary_add(struct node_summary *d, enum node_summary_level level, const char *code,
+                      const char *fmt, ...) _printf_(4, 5);
+enum node_summary_level
+node_summary_worst(const struct node_summary *d); /* NODE_SUMMARY_OK without findings */
+
+/* As a JSON object of less than `max` bytes: "facts", "clock_ns", and of the findings those that
+ * are no NODE_SUMMARY_OK and for which there is room. */
+void node_summary_write(const struct node_summary *d, size_t max, struct strbuf *to);
+/* -EINVAL: no node summary. Facts of another version of muster that are not known here are left
+ * out. Texts are cleaned of what is not for a terminal. */
+_must_use_ int node_summary_read(const char *text, size_t len, struct node_summary *ret,
+                                 struct err *err);
+
+struct summary_index;
+struct summary_index *summary_index_new(uint64_t seed);
+void summary_index_free(struct summary_index *b);
+/* Takes in, or replaces, what node `id` (not 0) says. Copies. */
+void summary_index_put(struct summary_index *b, uint64_t id, const char *host,
+                       const struct node_summary *d);
+void summary_index_drop(struct summary_index *b, uint64_t id);
+bool summary_index_has(const struct summary_index *b, uint64_t id);
+size_t summary_index_nodes(const struct summary_index *b);
+size_t summary_index_values(const struct summary_index *b); /* distinct ones, for tests */
+
+/* How far a node's monotonic clock is behind the leader's: leader's = node's + offset. */
+struct node_summary_clock {
+    bool known;
+    int64_t offset_ns;
+    uint64_t error_ns;
+};
+
+struct node_summary_row {
+    const char *what, *code;
+    bool matters;
+    uint32_t n_nodes, n_others; /* that have `value`; that have `others` */
+    char *nodes;                /* "host3, host5 and 2 more"; owned */
+    char *value, *others;       /* owned */
+};
+struct node_summary_comparison {
+    uint32_t n_nodes;              /* compared */
+    struct node_summary_row *rows; /* owned; by fact, then as the nodes come */
+    uint32_t n;
+    uint32_t n_left_out; /* rows beyond NODE_SUMMARY_ROWS_MAX */
+    bool matters;        /* any of them does */
+};
+/* ids in rank order; clocks: one for each, or NULL: wall clocks are not compared, with
+ * leader_clock_ns as node summary.clock_ns of the leader's machine. Nodes that have not been put
+ * are passed over. A value that most of the nodes have is the usual one; of equals, that of the
+ * lowest rank. */
+void summary_index_compare(struct summary_index *b, const uint64_t *ids, size_t n,
+                           const struct node_summary_clock *clocks, int64_t leader_clock_ns,
+                           struct node_summary_comparison *ret);
+void node_summary_comparison_fini(struct node_summary_comparison *c);
+/* Lines of a table, each with its end: a head, and one for each row. Nothing without rows. */
+void node_summary_comparison_table(const struct node_summary_comparison *c, struct strbuf *to);
+/* In one line: "MTU-DIFFERS: host3 mtu 1400, the other 3: 1500; …"; only rows that matter, or all.
+ */
+void node_summary_comparison_line(const struct node_summary_comparison *c, bool only_matters,
+                                  struct strbuf *to);

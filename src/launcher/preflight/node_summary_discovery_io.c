@@ -1,0 +1,401 @@
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <sys/timex.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "io/net/addr.h"
+#include "launcher/preflight/node_summary_gpus.h"
+#include "launcher/preflight/node_summary_priv.h"
+#include "nccl_env/facts/facts_io.h"
+#include "topology/discover/discovery_io.h"
+#include "topology/discover/nvml/nvml_io.h"
+#include "topology/discover/nvml/nvml_merge.h"
+#include "topology/nccl/nccl_graph.h"
+
+#define MEMLOCK_ENOUGH_BYTES (UINT64_C(64) << 20) /* with RDMA adapters; unlimited is usual */
+#define SHM_ENOUGH_BYTES (UINT64_C(128) << 20)    /* a container's default is 64 MiB */
+#define DISK_WARN_BYTES (UINT64_C(1) << 30)
+#define DISK_FAIL_BYTES (UINT64_C(64) << 20)
+#define BUSY_MAX 256      /* processes on GPUs that are looked at */
+#define PROC_FDS_MAX 4096 /* descriptors of one process that are looked at */
+
+static void size_text(uint64_t bytes, char out[32]) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    double v = (double)bytes;
+    size_t u = 0;
+    for (; v >= 1024 && u + 1 < ARRAY_SIZE(units); u++)
+        v /= 1024;
+    if (bytes == UINT64_MAX)
+        (void)snprintf(out, 32, "unlimited");
+    else
+        (void)snprintf(out, 32, v < 10 && u > 0 ? "%.1f %s" : "%.0f %s", v, units[u]);
+}
+
+/* ---- what costs nothing ---- */
+
+static void look_limits(struct node_summary *d, bool has_hcas) {
+    struct rlimit l;
+    char size[32];
+    if (getrlimit(RLIMIT_MEMLOCK, &l) < 0)
+        return;
+    /* muster run raises it that far */
+    uint64_t bytes = l.rlim_max == RLIM_INFINITY ? UINT64_MAX : l.rlim_max;
+    size_text(bytes, size);
+    node_summary_set(d, NODE_SUMMARY_MEMLOCK, "%s", size);
+    if (has_hcas && bytes < MEMLOCK_ENOUGH_BYTES)
+        node_summary_add(d, NODE_SUMMARY_FAIL, "MEMLOCK-LOW",
+                         "memory that may be locked: %s; RDMA registers more (ulimit -l unlimited)",
+                         size);
+    else
+        node_summary_add(d, NODE_SUMMARY_OK, "MEMLOCK", "memory that may be locked: %s", size);
+}
+
+static void look_shm(struct node_summary *d) {
+    struct statvfs v;
+    char size[32];
+    if (statvfs("/dev/shm", &v) < 0) {
+        node_summary_set(d, NODE_SUMMARY_SHM, "none");
+        node_summary_add(d, NODE_SUMMARY_WARN, "SHM-SMALL", "/dev/shm: %s", strerror(errno));
+        return;
+    }
+    uint64_t bytes = (uint64_t)v.f_blocks * v.f_frsize;
+    size_text(bytes, size);
+    node_summary_set(d, NODE_SUMMARY_SHM, "%s", size);
+    if (bytes < SHM_ENOUGH_BYTES)
+        node_summary_add(
+            d, NODE_SUMMARY_WARN, "SHM-SMALL",
+            "/dev/shm has %s: too little for data loaders and NCCL (docker: --shm-size)", size);
+    else
+        node_summary_add(d, NODE_SUMMARY_OK, "SHM", "/dev/shm has %s", size);
+}
+
+/* The folder may not be there yet: the nearest one above it that is. */
+void node_summary_discovery_disk(const struct node_summary_config *c, struct node_summary *d) {
+    const char *log_dir = c->log_dir;
+    char path[4096], size[32];
+    struct statvfs v;
+    if (log_dir == NULL || log_dir[0] == '\0' || strlen(log_dir) >= sizeof path)
+        return;
+    (void)snprintf(path, sizeof path, "%s", log_dir);
+    while (statvfs(path, &v) < 0) {
+        char *slash = strrchr(path, '/');
+        if ((errno != ENOENT && errno != ENOTDIR) || slash == NULL || slash == path) {
+            node_summary_add(d, NODE_SUMMARY_FAIL, "DISK-BAD", "%.150s (logs): %s", log_dir,
+                             strerror(errno));
+            return;
+        }
+        *slash = '\0';
+    }
+    uint64_t bytes = (uint64_t)v.f_bavail * v.f_frsize;
+    size_text(bytes, size);
+    node_summary_set(d, NODE_SUMMARY_DISK, "%s", size);
+    enum node_summary_level level = bytes < DISK_FAIL_BYTES   ? NODE_SUMMARY_FAIL
+                                    : bytes < DISK_WARN_BYTES ? NODE_SUMMARY_WARN
+                                                              : NODE_SUMMARY_OK;
+    node_summary_add(d, level, level == NODE_SUMMARY_OK ? "DISK" : "DISK-LOW",
+                     "%.150s (logs): %s are free", log_dir, size);
+}
+
+static void look_clock(struct node_summary *d) {
+    struct timex t = {.modes = 0};
+    d->has_clock = true;
+    d->clock_ns = (int64_t)clock_wall_ns() - (int64_t)clock_now_ns();
+    int state = adjtimex(&t);
+    if (state == TIME_ERROR || (state >= 0 && (t.status & STA_UNSYNC) != 0))
+        node_summary_add(d, NODE_SUMMARY_WARN, "CLOCK-UNSYNCED",
+                         "the kernel says that nobody keeps this machine's clock right (NTP, PTP)");
+    else if (state >= 0)
+        node_summary_add(d, NODE_SUMMARY_OK, "CLOCK", "the clock is kept right");
+}
+
+/* ---- interfaces and adapters ---- */
+
+static void look_fast(const struct node_summary_config *c, const struct topology *t,
+                      struct node_summary *d) {
+    if (c->fast_netif == NULL)
+        return;
+    uint32_t i = c->fast_netif[0] != '\0' ? topology_find_netif(t, c->fast_netif) : TOPO_NONE;
+    node_summary_set(d, NODE_SUMMARY_FAST, "%s", i != TOPO_NONE ? c->fast_netif : "none");
+    if (i != TOPO_NONE && t->netifs[i].mtu > 0)
+        node_summary_set(d, NODE_SUMMARY_FAST_MTU, "%u", t->netifs[i].mtu);
+}
+
+static void look_netif(const struct node_summary_config *c, const struct topology *t,
+                       struct node_summary *d) {
+    uint32_t i = c->netif[0] != '\0' ? topology_find_netif(t, c->netif) : TOPO_NONE;
+    if (i != TOPO_NONE) {
+        const struct topo_netif *n = &t->netifs[i];
+        node_summary_set(d, NODE_SUMMARY_NETIF, "%s", n->name);
+        if (n->mtu > 0)
+            node_summary_set(d, NODE_SUMMARY_MTU, "%u", n->mtu);
+        node_summary_add(d, n->up ? NODE_SUMMARY_OK : NODE_SUMMARY_WARN,
+                         n->up ? "NET-ROUTE" : "NET-DOWN",
+                         "workers reach other nodes by %s (%s, mtu %u)%s", n->name,
+                         topo_netif_kind_name(n->kind), n->mtu, n->up ? "" : ", which is down");
+        return;
+    }
+    uint32_t global = 0;
+    for (uint32_t k = 0; k < t->n_netifs; k++)
+        for (uint32_t a = 0; a < t->netifs[k].n_addrs; a++)
+            global += t->netifs[k].kind != TOPO_NETIF_LOOPBACK && t->netifs[k].up &&
+                      !t->netifs[k].addrs[a].link_local;
+    if (global == 0)
+        node_summary_add(d, NODE_SUMMARY_WARN, "NET-ROUTE",
+                         "no interface has an address that other machines could reach");
+    else
+        node_summary_add(d, NODE_SUMMARY_OK, "NET-ROUTE", "%u address%s for other machines", global,
+                         global == 1 ? "" : "es");
+}
+
+static const char *layer_name(enum topo_link_layer l) {
+    return l == TOPO_LINK_INFINIBAND ? " IB" : l == TOPO_LINK_ETHERNET ? " RoCE" : "";
+}
+
+/* In the order of the rails: adapters by PCI address. Of ports that are down, only that. */
+static void look_hcas(const struct topology *t, struct node_summary *d) {
+    _cleanup_(strbuf_fini) struct strbuf set = {0};
+    uint32_t down = 0;
+    for (uint32_t i = 0; i < t->n_nics; i++) {
+        const struct topo_nic *n = &t->nics[i];
+        enum topo_port_state state = topo_nic_state(n);
+        strbuf_printf(&set, "%s%s", i > 0 ? ", " : "", n->name);
+        if (state == TOPO_PORT_UNKNOWN || state == TOPO_PORT_ACTIVE) {
+            uint64_t rate = topo_nic_rate_mbps(n);
+            if (rate > 0)
+                strbuf_printf(&set, " %.0fG", (double)rate / 1000);
+            strbuf_add(&set, n->n_ports > 0 ? layer_name(n->ports[0].link_layer) : "");
+            continue;
+        }
+        down++;
+        strbuf_printf(&set, " %s", topo_port_state_name(state));
+        node_summary_add(d, NODE_SUMMARY_WARN, "HCA-DOWN", "adapter %s: its port is %s", n->name,
+                         topo_port_state_name(state));
+    }
+    node_summary_set(d, NODE_SUMMARY_HCAS, "%s", t->n_nics > 0 ? strbuf_text(&set) : "none");
+    if (t->n_nics > 0 && down == 0)
+        node_summary_add(d, NODE_SUMMARY_OK, "HCA", "%u RDMA adapter%s, all active", t->n_nics,
+                         t->n_nics == 1 ? "" : "s");
+}
+
+/* Which adapter serves which GPU. Two nodes with the same adapters in other slots send through
+ * other rails, and from rail to rail the way leads over the switches between them (or nowhere). */
+static void look_rails(const struct topology *t, struct node_summary *d) {
+    struct nccl_graph *g = NULL;
+    _cleanup_(strbuf_fini) struct strbuf set = {0};
+    _cleanup_(freep) struct nccl_prediction *p = xcalloc(1, sizeof *p);
+    if (t->n_gpus == 0 || nccl_graph_new(t, &(struct nccl_options){0}, &g, NULL) < 0)
+        return;
+    for (uint32_t i = 0; i < t->n_gpus; i++) {
+        nccl_graph_predict(g, i, p);
+        if (p->n_nets > 0 && p->nic != TOPO_NONE)
+            strbuf_printf(&set, "%sGPU%" PRIu32 " %s", set.len > 0 ? ", " : "", t->gpus[i].index,
+                          p->nets[0]);
+    }
+    nccl_graph_free(g);
+    if (set.len > 0)
+        node_summary_set(d, NODE_SUMMARY_RAILS, "%s", strbuf_text(&set));
+}
+
+/* ---- who uses the GPUs ---- */
+
+enum { HOLDS_NO, HOLDS_GPU, HOLDS_UNKNOWN };
+
+/* /dev/nvidia0, not /dev/nvidiactl. As root of all users, else of one's own processes. */
+static int holds_gpu(const char *pid) {
+    char path[320], link[64];
+    (void)snprintf(path, sizeof path, "/proc/%.32s/fd", pid);
+    DIR *fds = opendir(path);
+    int found = HOLDS_NO;
+    unsigned seen = 0;
+    if (fds == NULL)
+        return HOLDS_UNKNOWN;
+    for (struct dirent *e;
+         found == HOLDS_NO && seen++ < PROC_FDS_MAX && (e = readdir(fds)) != NULL;) {
+        (void)snprintf(path, sizeof path, "/proc/%.32s/fd/%.32s", pid, e->d_name);
+        ssize_t n = readlink(path, link, sizeof link - 1);
+        link[n > 0 ? n : 0] = '\0';
+        if (strncmp(link, "/dev/nvidia", 11) == 0 && link[11] >= '0' && link[11] <= '9')
+            found = HOLDS_GPU;
+    }
+    (void)closedir(fds);
+    return found;
+}
+
+/* Name, and when it began, in ticks since the boot. proc(5), /proc/pid/stat: the name stands in
+ * brackets and may hold any byte; the beginning is field 22. */
+static bool read_stat(const char *pid, char name[17], unsigned long long *ret_began) {
+    char path[64], text[1024];
+    (void)snprintf(path, sizeof path, "/proc/%.32s/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return false;
+    size_t len = fread(text, 1, sizeof text - 1, f);
+    (void)fclose(f);
+    text[len] = '\0';
+    const char *open = strchr(text, '('), *at = strrchr(text, ')');
+    if (open == NULL || at == NULL || at < open)
+        return false;
+    (void)snprintf(name, 17, "%.*s", (int)MIN2((size_t)(at - open - 1), (size_t)16), open + 1);
+    for (int field = 2; field < 22 && at != NULL; field++)
+        at = strchr(at + 1, ' ');
+    *ret_began = at != NULL ? strtoull(at + 1, NULL, 10) : 0;
+    return true;
+}
+
+struct busy {
+    unsigned long long own_began;
+    struct node_summary_process all[BUSY_MAX];
+    uint32_t n;
+};
+
+/* What began after this look did is no leftover: the workers of the job do, where it does not wait
+ * for the look. */
+static void add_busy(struct busy *b, const char *pid, uint32_t gpu, bool by_nvml) {
+    struct node_summary_process p = {.pid = strtoull(pid, NULL, 10), .gpu = gpu};
+    unsigned long long began = 0;
+    p.seen = p.pid != 0 && read_stat(pid, p.name, &began);
+    /* NVML may give numbers of another PID namespace, and that number's process here be any. */
+    if (by_nvml && p.seen && holds_gpu(pid) == HOLDS_NO)
+        p = (struct node_summary_process){.gpu = gpu};
+    if (b->n < BUSY_MAX && (by_nvml || p.seen) && !(p.seen && began >= b->own_began))
+        b->all[b->n++] = p;
+}
+
+static void look_busy(const struct nvml_report *r, struct node_summary *d) {
+    static struct busy b;
+    char name[17], pid[24];
+    b.n = 0;
+    if (!read_stat("self", name, &b.own_began))
+        b.own_began = ~0ULL;
+    DIR *proc = opendir("/proc");
+    for (struct dirent *e; proc != NULL && (e = readdir(proc)) != NULL;)
+        if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && holds_gpu(e->d_name) == HOLDS_GPU)
+            add_busy(&b, e->d_name, TOPO_NONE, false);
+    if (proc != NULL)
+        (void)closedir(proc);
+    for (uint32_t i = 0; r != NULL && i < r->n; i++) {
+        const struct nvml_process *list;
+        uint32_t n = nvml_report_processes(r, i, &list);
+        for (uint32_t k = 0; k < n; k++) {
+            (void)snprintf(pid, sizeof pid, "%llu", (unsigned long long)list[k].pid);
+            add_busy(&b, pid, i, true);
+        }
+    }
+    node_summary_busy(b.all, b.n, d);
+}
+
+/* ---- names and versions ---- */
+
+void node_summary_name_unresolved(const char *host, const char *why, struct node_summary *d) {
+    node_summary_set(d, NODE_SUMMARY_NAME, "not resolved");
+    node_summary_add(d, NODE_SUMMARY_WARN, "NAME-UNRESOLVED",
+                     "this host's own name, %.100s: %.100s", host, why);
+}
+
+/* The workers' libraries look the host's own name up; Gloo takes the address it finds. */
+void node_summary_discovery_name(const struct node_summary_config *c, struct node_summary *d) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *all = NULL;
+    int gai = getaddrinfo(c->host, NULL, &hints, &all);
+    if (gai != 0) {
+        node_summary_name_unresolved(c->host, gai_strerror(gai), d);
+        return;
+    }
+    bool global = false;
+    char text[ADDR_TEXT_MAX] = "";
+    for (const struct addrinfo *i = all; i != NULL && !global; i = i->ai_next) {
+        struct addr a = {.len = i->ai_addrlen};
+        if (a.len > sizeof a.ss)
+            continue;
+        memcpy(&a.ss, i->ai_addr, a.len);
+        addr_host_text(&a, text);
+        global = !addr_is_loopback(&a);
+    }
+    freeaddrinfo(all);
+    node_summary_set(d, NODE_SUMMARY_NAME, "%s", global ? "resolved" : "loopback");
+    if (global)
+        node_summary_add(d, NODE_SUMMARY_OK, "NAME", "%.100s is %s", c->host, text);
+    else
+        node_summary_add(d, NODE_SUMMARY_WARN, "NAME-LOOPBACK",
+                         "this host's own name, %.100s, is %s, which no other machine reaches",
+                         c->host, text);
+}
+
+static void look_versions(const struct node_summary_config *c, struct node_summary *d) {
+    struct nccl_facts f;
+    struct nccl_facts_config config = {.envp = c->envp, .python = c->python};
+    nccl_facts_read(&config, &f);
+    uint32_t v = f.nccl_version;
+    if (v > 0)
+        node_summary_set(d, NODE_SUMMARY_NCCL, "%u.%u.%u", v / 10000, v / 100 % 100, v % 100);
+    node_summary_set(d, NODE_SUMMARY_TORCH, "%s", f.torch_version);
+    nccl_facts_fini(&f);
+}
+
+/* ---- the whole ---- */
+
+void node_summary_discovery_early(const struct node_summary_config *c, struct node_summary *d) {
+    struct utsname u;
+    if (uname(&u) == 0)
+        node_summary_set(d, NODE_SUMMARY_KERNEL, "%s", u.release);
+    look_clock(d);
+    look_shm(d);
+    struct topology t = {0};
+    struct discovery_config look = {.what = DISCOVER_NETIFS};
+    struct err err = {0};
+    if (topology_discover(&look, &t, &err) == 0) {
+        look_netif(c, &t, d);
+        look_fast(c, &t, d);
+    }
+    topology_fini(&t);
+}
+
+/* NVML is asked in a child of its own while hwloc looks. What is not as it should be gets a code of
+ * its own by node_summary_gpus(), so that NVML's warnings in the topology are left out. */
+static void look_devices(bool gpus, struct node_summary *d) {
+    struct topology t = {0};
+    struct discovery_config look = {.what = gpus ? DISCOVER_CPUS | DISCOVER_PCI | DISCOVER_NICS
+                                                 : DISCOVER_NICS};
+    struct err err = {0};
+    struct nvml_child child = {0};
+    _cleanup_(freep) struct nvml_report *report = NULL;
+    if (gpus && nvml_may_answer()) {
+        report = xcalloc(1, sizeof *report);
+        (void)nvml_begin(&(struct nvml_config){0}, &child); /* nvml_end() says it */
+    }
+    int r = topology_discover(&look, &t, &err);
+    uint32_t n_warnings = t.n_warnings;
+    struct node_summary_gpus in = {.topology = &t, .report = report};
+    for (uint32_t i = 0; i < t.n_gpus; i++)
+        in.n_nvidia += t.gpus[i].vendor == TOPO_VENDOR_NVIDIA;
+    if (report != NULL) {
+        (void)nvml_end(&child, report);
+        nvml_merge(report, &t);
+    }
+    if (r < 0)
+        node_summary_add(d, NODE_SUMMARY_WARN, "LOOK", "%.200s", err.text);
+    for (uint32_t i = 0; i < n_warnings && gpus; i++)
+        node_summary_add(d, NODE_SUMMARY_WARN, "LOOK", "%.200s", t.warnings[i]);
+    node_summary_gpus(&in, d);
+    if (r == 0) {
+        look_hcas(&t, d);
+        look_rails(&t, d);
+    }
+    look_limits(d, t.n_nics > 0);
+    if (gpus)
+        look_busy(report, d);
+    topology_fini(&t);
+}
+
+void node_summary_discovery_devices(const struct node_summary_config *c, struct node_summary *d) {
+    look_versions(c, d);
+    look_devices(discover_has_gpus(), d);
+}

@@ -1,0 +1,345 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/idmap.h"
+#include "launcher/preflight/node_summary.h"
+
+/* A value of one fact, shared by all nodes that have it. */
+struct value {
+    uint64_t key;          /* in the map, of whoever hashes so: */
+    struct value *chain;
+    enum node_summary_fact fact;
+    uint32_t refs;         /* nodes of the book that have it */
+    char *text;            /* owned */
+    /* of the comparison under way: */
+    uint32_t count;
+    struct value *next;    /* met in it, in the order of the nodes */
+    uint32_t row;          /* where its nodes are named; NODE_SUMMARY_ROWS_MAX: nowhere */
+};
+
+struct node {
+    char *host; /* owned */
+    struct value *values[NODE_SUMMARY_FACT_COUNT]; /* NULL: not known */
+    bool has_clock;
+    int64_t clock_ns;
+};
+
+struct summary_index {
+    struct idmap nodes;  /* id → struct node */
+    struct idmap values; /* key → struct value, the first of a chain */
+    size_t n_values;
+};
+
+struct summary_index *summary_index_new(uint64_t seed) {
+    struct summary_index *b = xcalloc(1, sizeof *b);
+    b->nodes.seed = b->values.seed = seed;
+    return b;
+}
+
+/* ---- values ---- */
+
+static uint64_t key_of(enum node_summary_fact f, const char *text) {
+    uint64_t h = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)f;
+    for (; *text != '\0'; text++)
+        h = (h ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+    return h == 0 ? 1 : h;
+}
+
+static struct value *value_take(struct summary_index *b, enum node_summary_fact f,
+                                const char *text) {
+    uint64_t key = key_of(f, text);
+    struct value *first = idmap_get(&b->values, key);
+    for (struct value *v = first; v != NULL; v = v->chain) {
+        if (v->fact == f && strcmp(v->text, text) == 0) {
+            v->refs++;
+            return v;
+        }
+    }
+    struct value *v = xcalloc(1, sizeof *v);
+    *v = (struct value){
+        .key = key, .chain = first, .fact = f, .refs = 1, .text = xstrdup(text)};
+    idmap_put(&b->values, key, v);
+    b->n_values++;
+    return v;
+}
+
+static void value_drop(struct summary_index *b, struct value *v) {
+    if (v == NULL || --v->refs > 0)
+        return;
+    struct value *first = idmap_get(&b->values, v->key);
+    if (first == v && v->chain == NULL)
+        idmap_remove(&b->values, v->key);
+    else if (first == v)
+        idmap_put(&b->values, v->key, v->chain);
+    else
+        for (struct value *p = first; p != NULL; p = p->chain)
+            if (p->chain == v)
+                p->chain = v->chain;
+    b->n_values--;
+    free(v->text);
+    free(v);
+}
+
+size_t summary_index_values(const struct summary_index *b) { return b->n_values; }
+
+/* ---- nodes ---- */
+
+size_t summary_index_nodes(const struct summary_index *b) { return b->nodes.len; }
+
+static void node_free(struct summary_index *b, struct node *n) {
+    for (uint32_t f = 0; f < NODE_SUMMARY_FACT_COUNT; f++)
+        value_drop(b, n->values[f]);
+    free(n->host);
+    free(n);
+}
+
+void summary_index_put(struct summary_index *b, uint64_t id, const char *host,
+                       const struct node_summary *d) {
+    struct node *n = xcalloc(1, sizeof *n);
+    n->host = xstrndup(host, NODE_SUMMARY_HOST_MAX - 1);
+    for (uint32_t f = 0; f < NODE_SUMMARY_FACT_COUNT; f++)
+        if (d->values[f][0] != '\0' && node_summary_fact_compared((enum node_summary_fact)f))
+            n->values[f] = value_take(b, (enum node_summary_fact)f, d->values[f]);
+    n->has_clock = d->has_clock;
+    n->clock_ns = d->clock_ns;
+    struct node *before = idmap_get(&b->nodes, id);
+    idmap_put(&b->nodes, id, n);
+    if (before != NULL)
+        node_free(b, before);
+}
+
+void summary_index_drop(struct summary_index *b, uint64_t id) {
+    struct node *n = idmap_get(&b->nodes, id);
+    if (n == NULL)
+        return;
+    idmap_remove(&b->nodes, id);
+    node_free(b, n);
+}
+
+bool summary_index_has(const struct summary_index *b, uint64_t id) {
+    return idmap_get(&b->nodes, id) != NULL;
+}
+
+void summary_index_free(struct summary_index *b) {
+    if (b == NULL)
+        return;
+    for (size_t i = 0; i < b->nodes.cap; i++)
+        if (b->nodes.slots[i].id != 0)
+            node_free(b, b->nodes.slots[i].value);
+    idmap_fini(&b->nodes);
+    idmap_fini(&b->values);
+    free(b);
+}
+
+/* ---- comparing ---- */
+
+struct comparing {
+    struct node **nodes; /* those of the ids that are in the book */
+    const struct node_summary_clock **clocks;
+    size_t n;
+    struct node_summary_comparison *ret;
+    struct strbuf names[NODE_SUMMARY_ROWS_MAX];
+};
+
+static uint32_t add_row(struct comparing *c, const char *what, const char *code, bool matters) {
+    c->ret->matters = c->ret->matters || matters;
+    if (c->ret->n == NODE_SUMMARY_ROWS_MAX) {
+        c->ret->n_left_out++;
+        return NODE_SUMMARY_ROWS_MAX;
+    }
+    c->ret->rows[c->ret->n] =
+        (struct node_summary_row){.what = what, .code = code, .matters = matters};
+    return c->ret->n++;
+}
+
+static void add_name(struct comparing *c, uint32_t row, const char *host) {
+    if (row == NODE_SUMMARY_ROWS_MAX)
+        return;
+    uint32_t n = c->ret->rows[row].n_nodes++;
+    if (n < NODE_SUMMARY_NAMES_MAX) {
+        strbuf_add(&c->names[row], n == 0 ? "" : ", ");
+        strbuf_add(&c->names[row], host);
+    }
+}
+
+/* The distinct values of one fact among the nodes, each with its count, in the order of nodes. */
+static struct value *count_values(struct comparing *c, enum node_summary_fact f) {
+    struct value *head = NULL, **tail = &head;
+    for (size_t i = 0; i < c->n; i++) {
+        struct value *v = c->nodes[i]->values[f];
+        if (v != NULL && v->count++ == 0) {
+            v->next = NULL;
+            *tail = v;
+            tail = &v->next;
+        }
+    }
+    return head;
+}
+
+static void compare_fact(struct comparing *c, enum node_summary_fact f) {
+    struct value *head = count_values(c, f), *usual = head;
+    for (struct value *v = head; v != NULL; v = v->next)
+        usual = v->count > usual->count ? v : usual;
+    for (struct value *v = head; v != NULL; v = v->next) {
+        v->row = NODE_SUMMARY_ROWS_MAX;
+        if (v == usual)
+            continue;
+        v->row = add_row(c, node_summary_fact_name(f), node_summary_fact_code(f),
+                         node_summary_fact_matters(f));
+        if (v->row == NODE_SUMMARY_ROWS_MAX)
+            continue;
+        struct node_summary_row *row = &c->ret->rows[v->row];
+        row->value = xstrdup(v->text);
+        row->others = xstrdup(usual->text);
+        row->n_others = usual->count;
+    }
+    for (size_t i = 0; i < c->n && head != NULL && head->next != NULL; i++)
+        if (c->nodes[i]->values[f] != NULL)
+            add_name(c, c->nodes[i]->values[f]->row, c->nodes[i]->host);
+    for (struct value *v = head; v != NULL; v = v->next)
+        v->count = 0;
+}
+
+static int by_size(const void *a, const void *b) {
+    const int64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+/* Of node i's wall clock against the leader's; false where one of the two is not known. */
+static bool skew_of(const struct comparing *c, size_t i, int64_t leader_clock_ns, int64_t *ret) {
+    const struct node_summary_clock *k = c->clocks[i];
+    if (!c->nodes[i]->has_clock || k == NULL || !k->known)
+        return false;
+    if (__builtin_sub_overflow(c->nodes[i]->clock_ns, k->offset_ns, ret) ||
+        __builtin_sub_overflow(*ret, leader_clock_ns, ret))
+        *ret = INT64_MAX;
+    return true;
+}
+
+/* Against the middle one: where the leader's is the odd one, the others are not called so. */
+static void compare_clocks(struct comparing *c, int64_t leader_clock_ns) {
+    int64_t *skews = xcalloc(c->n + 1, sizeof *skews), skew;
+    size_t n = 0;
+    for (size_t i = 0; i < c->n; i++)
+        if (skew_of(c, i, leader_clock_ns, &skew))
+            skews[n++] = skew;
+    int64_t middle = skews[0];
+    if (n > 2) {
+        qsort(skews, n, sizeof *skews, by_size);
+        middle = skews[n / 2];
+    }
+    uint32_t n_fine = 0, before = c->ret->n;
+    for (size_t i = 0; i < c->n; i++) {
+        if (!skew_of(c, i, leader_clock_ns, &skew))
+            continue;
+        double off = (double)skew - (double)middle;
+        double limit = (double)NODE_SUMMARY_CLOCK_MAX_NS + (double)c->clocks[i]->error_ns;
+        if (off < limit && off > -limit) {
+            n_fine++;
+            continue;
+        }
+        uint32_t row = add_row(c, "clock", "CLOCK-OFFSET", true);
+        add_name(c, row, c->nodes[i]->host);
+        if (row < NODE_SUMMARY_ROWS_MAX)
+            c->ret->rows[row].value = xasprintf("%+.1f s", off / (double)NS_PER_S);
+    }
+    for (uint32_t i = before; i < c->ret->n; i++) {
+        c->ret->rows[i].others = xstrdup("within 1 s");
+        c->ret->rows[i].n_others = n_fine;
+    }
+    free(skews);
+}
+
+static void end_names(struct comparing *c) {
+    for (uint32_t i = 0; i < c->ret->n; i++) {
+        struct node_summary_row *row = &c->ret->rows[i];
+        if (row->n_nodes > NODE_SUMMARY_NAMES_MAX)
+            strbuf_printf(&c->names[i], " and %u more", row->n_nodes - NODE_SUMMARY_NAMES_MAX);
+        row->nodes = strbuf_take(&c->names[i]);
+    }
+}
+
+void summary_index_compare(struct summary_index *b, const uint64_t *ids, size_t n,
+                           const struct node_summary_clock *clocks, int64_t leader_clock_ns,
+                           struct node_summary_comparison *ret) {
+    *ret =
+        (struct node_summary_comparison){.rows = xcalloc(NODE_SUMMARY_ROWS_MAX, sizeof *ret->rows)};
+    struct comparing c = {.nodes = xcalloc(n + 1, sizeof *c.nodes),
+                          .clocks = xcalloc(n + 1, sizeof *c.clocks),
+                          .ret = ret};
+    for (size_t i = 0; i < n; i++) {
+        struct node *node = idmap_get(&b->nodes, ids[i]);
+        if (node == NULL)
+            continue;
+        c.nodes[c.n] = node;
+        c.clocks[c.n++] = clocks == NULL ? NULL : &clocks[i];
+    }
+    ret->n_nodes = (uint32_t)c.n;
+    for (uint32_t f = 0; f < NODE_SUMMARY_FACT_COUNT; f++)
+        compare_fact(&c, (enum node_summary_fact)f);
+    if (clocks != NULL)
+        compare_clocks(&c, leader_clock_ns);
+    end_names(&c);
+    free(c.nodes);
+    free(c.clocks);
+}
+
+void node_summary_comparison_fini(struct node_summary_comparison *c) {
+    for (uint32_t i = 0; i < c->n; i++) {
+        free(c->rows[i].nodes);
+        free(c->rows[i].value);
+        free(c->rows[i].others);
+    }
+    free(c->rows);
+    *c = (struct node_summary_comparison){0};
+}
+
+/* ---- for people ---- */
+
+static void add_others(const struct node_summary_row *r, struct strbuf *to) {
+    if (r->n_others == 0)
+        strbuf_printf(to, "%s", r->others);
+    else if (r->n_others == 1)
+        strbuf_printf(to, "the other one: %s", r->others);
+    else
+        strbuf_printf(to, "the other %u: %s", r->n_others, r->others);
+}
+
+void node_summary_comparison_table(const struct node_summary_comparison *c, struct strbuf *to) {
+    size_t wide[3] = {4, 4, 3};
+    if (c->n == 0)
+        return;
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct node_summary_row *r = &c->rows[i];
+        wide[0] = MAX2(wide[0], MIN2(strlen(r->nodes), (size_t)32));
+        wide[1] = MAX2(wide[1], strlen(r->what));
+        wide[2] = MAX2(wide[2], MIN2(strlen(r->value), (size_t)32));
+    }
+    strbuf_printf(to, "%-*s  %-*s  %-*s  %s\n", (int)wide[0], "node", (int)wide[1], "what",
+                  (int)wide[2], "has", "others");
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct node_summary_row *r = &c->rows[i];
+        strbuf_printf(to, "%-*s  %-*s  %-*s  ", (int)wide[0], r->nodes, (int)wide[1], r->what,
+                      (int)wide[2], r->value);
+        add_others(r, to);
+        strbuf_printf(to, "  [%s]\n", r->code);
+    }
+    if (c->n_left_out > 0)
+        strbuf_printf(to, "… and %u more\n", c->n_left_out);
+}
+
+void node_summary_comparison_line(const struct node_summary_comparison *c, bool only_matters,
+                                  struct strbuf *to) {
+    bool any = false;
+    for (uint32_t i = 0; i < c->n; i++) {
+        const struct node_summary_row *r = &c->rows[i];
+        if (only_matters && !r->matters)
+            continue;
+        strbuf_printf(to, "%s%s: %s has %s %s, ", any ? "; " : "", r->code, r->nodes, r->what,
+                      r->value);
+        add_others(r, to);
+        any = true;
+    }
+    if (c->n_left_out > 0)
+        strbuf_printf(to, "; and %u more", c->n_left_out);
+}

@@ -1,0 +1,511 @@
+#include "launcher/supervise/local_workers_io.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "launcher/logs/logdir_io.h"
+#include "launcher/logs/logmux_io.h"
+#include "launcher/logs/worker_logs_io.h"
+#include "launcher/node/node_net_io.h"
+#include "launcher/node/node_setup_io.h"
+#include "launcher/report/report.h"
+#include "launcher/supervise/cgroup_io.h"
+#include "launcher/supervise/worker_io.h"
+#include "launcher/worker/error_file_io.h"
+#include "launcher/worker/notify_io.h"
+#include "launcher/worker/worker_env.h"
+
+/* Failed workers whose last lines are kept for the report: one of the first is the cause. */
+#define TAILS_MAX 32
+
+/* The look at this node, the way to the leader, log files. */
+enum { AWAITS_LOOK = 1, AWAITS_WAY = 2, AWAITS_FILES = 4 };
+
+struct local_workers {
+    struct loop *loop;
+    struct local_workers_config config;
+    struct local_workers_ops ops;
+    void *arg;
+    struct notify *notify; /* NULL: it could not be made, and workers do without */
+    char *oom_file;       /* NULL: the kernel's count is not to be had */
+    bool omp_told;
+
+    struct worker_logs *files; /* where log and error files go */
+
+    struct generation generation;
+    char generation_text[32];
+    struct form form;
+    struct node_setup setup; /* what its workers get */
+    bool no_memory_policy;   /* they are refused here */
+    struct node_discovery *way; /* to the leader of this generation; NULL: nobody needs it */
+    unsigned awaits;         /* AWAITS_*: it is prepared but for these */
+    char *said;              /* how workers are bound, as it was said last */
+    struct logmux *logs;
+    struct failure **held;   /* [nproc] failures whose words are awaited; NULL: none */
+    char **tails;            /* [nproc] what was last on a failed worker's stderr, or NULL */
+    uint32_t n_tails;
+    struct worker_group *workers;
+    struct envlist env;   /* of the worker that is being started, as its argv */
+    char **argv;
+    uint32_t unmade;      /* it could not be made ready to start; UINT32_MAX: none */
+    uint32_t n_ok;        /* workers that ended with 0, */
+    uint32_t n_early;     /* those of them that nobody had told to stop, */
+    uint32_t first_early; /* and the local rank of their first */
+    bool told_to_stop;
+    bool running;         /* started, not all gone */
+    bool guardian_killed; /* the guardian fenced: SIGKILLs are ours */
+};
+
+/* ---- what becomes of the workers ---- */
+
+static void on_drained(void *arg, uint32_t index);
+static void on_no_file(void *arg, const char *why);
+static void on_words(void *arg, uint32_t index, const struct logmux_words *words);
+static const struct logmux_ops logmux_ops = {on_drained, on_no_file, on_words};
+
+static void check_all_gone(struct local_workers *c) {
+    if (!c->running || !worker_group_gone(c->workers) || !logmux_all_drained(c->logs))
+        return;
+    c->running = false;
+    c->ops.on_all_gone(c->arg, c->generation);
+}
+
+static void on_drained(void *arg, uint32_t index) {
+    (void)index;
+    check_all_gone(arg);
+}
+
+static void on_no_file(void *arg, const char *why) {
+    struct local_workers *c = arg;
+    worker_logs_lack(c->files, why);
+}
+
+static void keep_tail(struct local_workers *c, uint32_t index, const char *tail) {
+    if (tail[0] == '\0' || c->tails[index] != NULL || c->n_tails == TAILS_MAX)
+        return;
+    c->tails[index] = xstrdup(tail);
+    c->n_tails++;
+}
+
+/* The worker's own words are here: error.json, else the end of its stderr. Now its failure can be
+ * told. */
+static void on_words(void *arg, uint32_t index, const struct logmux_words *words) {
+    struct local_workers *c = arg;
+    _cleanup_(freep) struct failure *f = c->held[index];
+    _cleanup_(freep) char *path = worker_logs_error_file(c->files, index);
+    _cleanup_(strbuf_fini) struct strbuf own = {0};
+    const char *error = words->error;
+    bool bad = words->bad_error;
+    c->held[index] = NULL;
+    if (f == NULL)
+        return;
+    if (worker_logs_dir(c->files, index) == NULL) { /* it is in the temporary folder */
+        bad = error_file_read(path, &own) < 0;
+        error = strbuf_text(&own);
+    }
+    if (bad)
+        log_warning("%s: %s", path, error);
+    if (!bad && error[0] != '\0') {
+        (void)snprintf(f->error_file, sizeof f->error_file, "%s", path);
+        report_set_text(f, error, true);
+    } else {
+        report_set_text(f, words->tail, false);
+    }
+    keep_tail(c, index, words->tail);
+    c->ops.on_failure(c->arg, c->generation, f);
+}
+
+/* Its last words are asked for. */
+static void hold_failure(struct local_workers *c, uint32_t index, const struct failure *f) {
+    _cleanup_(freep) char *path = worker_logs_error_file(c->files, index);
+    c->held[index] = xmalloc(sizeof *f);
+    *c->held[index] = *f;
+    logmux_exited(c->logs, index, worker_logs_dir(c->files, index) == NULL ? "" : path);
+}
+
+static void describe_node(const struct local_workers *c, struct failure *f) {
+    char node[LOGDIR_NAME_MAX + 1];
+    logdir_node_name(c->config.host, c->form.host_index, node);
+    (void)snprintf(f->node, sizeof f->node, "%.120s", node);
+    (void)snprintf(f->role, sizeof f->role, "%.60s", c->config.spec->role);
+    f->node_rank = c->form.node_rank;
+    f->incarnation = c->config.incarnation;
+    f->wall_ns = clock_wall_ns();
+}
+
+static void describe_worker(const struct local_workers *c, uint32_t index, struct failure *f) {
+    describe_node(c, f);
+    f->rank = c->form.first_rank + index;
+    f->local_rank = index;
+}
+
+static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how) {
+    struct local_workers *c = arg;
+    if (worker_exit_ok(how)) {
+        logmux_exited(c->logs, index, NULL);
+        if (!c->told_to_stop && c->n_early++ == 0)
+            c->first_early = index;
+        if (++c->n_ok == c->config.spec->nproc)
+            c->ops.on_succeeded(c->arg, c->generation);
+        return;
+    }
+    if (how->kind == WORKER_EXIT_SIGNAL && how->signal == SIGKILL)
+        c->guardian_killed = c->guardian_killed || guardian_fenced(c->config.link);
+    bool ours = how->sent_by_us || (c->guardian_killed && how->signal == SIGKILL);
+    if (ours) {
+        logmux_exited(c->logs, index, NULL);
+        return;
+    }
+    struct failure f = {
+        .kind = how->oom                               ? FAILURE_OOM
+                : how->kind == WORKER_EXIT_SIGNAL      ? FAILURE_SIGNAL
+                                                       : FAILURE_EXIT,
+        .code = how->kind == WORKER_EXIT_SIGNAL ? how->signal : how->code,
+        .core_dumped = how->core_dumped,
+        .pid = how->pid,
+        .at_ns = how->at_ns,
+        .ran_ns = how->ran_ns,
+    };
+    describe_worker(c, index, &f);
+    hold_failure(c, index, &f);
+}
+
+static void on_spawn_failed(void *arg, uint32_t index, const struct err *err) {
+    struct local_workers *c = arg;
+    logmux_exited(c->logs, index, NULL);
+    struct failure f = {.kind = FAILURE_SPAWN, .code = -err->code, .at_ns = clock_now_ns()};
+    if (index == c->unmade) { /* no fault of the program */
+        local_workers_node_failure(c, err->text, &f);
+        c->ops.on_failure(c->arg, c->generation, &f);
+        return;
+    }
+    describe_worker(c, index, &f);
+    (void)snprintf(f.text, sizeof f.text, "%s", err->text);
+    c->ops.on_failure(c->arg, c->generation, &f);
+}
+
+static void on_group_gone(void *arg) { check_all_gone(arg); }
+
+static void on_unkillable(void *arg, pid_t pid, const char *text) {
+    struct local_workers *c = arg;
+    (void)pid;
+    c->ops.on_unkillable(c->arg, text);
+}
+
+static int on_make(void *arg, uint32_t i, struct worker_spec *ret, struct err *err);
+static void on_made(void *arg, uint32_t i);
+static const struct worker_group_ops worker_ops = {on_make,         on_made,       on_exit_of,
+                                                   on_spawn_failed, on_group_gone, on_unkillable};
+
+/* ---- what workers tell ---- */
+
+/* Anybody on this host can send to the socket, and workers of a former generation may still be
+ * ending: only who runs now is heard. */
+static void on_notify(void *arg, pid_t pid, const struct notify_words *words) {
+    struct local_workers *c = arg;
+    if (!c->running || !words->safe_point || c->ops.on_safe_point == NULL)
+        return;
+    if (worker_group_holds(c->workers, pid))
+        c->ops.on_safe_point(c->arg, c->generation);
+    else
+        log_debug("a notification of process %d, which is no worker, is ignored", (int)pid);
+}
+
+/* ---- what the node gives them ---- */
+
+static struct node_setup_place place_of(const struct local_workers *c,
+                                        const struct netif_choice *netif) {
+    return (struct node_setup_place){
+        .spec = c->config.spec,
+        .envp = c->config.envp,
+        .look = c->config.look,
+        .way = c->way,
+        .any_gpu = c->config.any_gpu,
+        .python = c->config.python,
+        .generation = c->generation,
+        .form = &c->form,
+        .log_dir = worker_logs_node_dir(c->files),
+        .netif = netif,
+    };
+}
+
+/* The last part of preparing: what this node gives its workers, once it was looked at. Said when
+ * they start: until then it may change. */
+static int set_up(struct local_workers *c, const struct netif_choice *netif, struct err *err) {
+    struct node_setup_place place = place_of(c, netif);
+    node_setup_fini(&c->setup);
+    return node_setup_read(&place, &c->setup, &c->no_memory_policy, err);
+}
+
+/* One of those that it waited for has come. */
+static void came(struct local_workers *c, unsigned what, const struct err *failed) {
+    struct err err = {0};
+    int r = 0;
+    if ((c->awaits & what) == 0)
+        return;
+    c->awaits = failed != NULL ? 0 : c->awaits & ~what;
+    if (c->awaits != 0)
+        return;
+    if (failed == NULL)
+        r = set_up(c, NULL, &err);
+    c->ops.on_prepared(c->arg, c->generation, r < 0 ? &err : failed);
+}
+
+static void on_looked(void *arg) { came(arg, AWAITS_LOOK, NULL); }
+static void on_way(void *arg) { came(arg, AWAITS_WAY, NULL); }
+static void on_files(void *arg, const struct err *err) { came(arg, AWAITS_FILES, err); }
+
+static const struct worker_logs_ops files_ops = {on_files};
+
+/* ---- the calls ---- */
+
+int local_workers_new(struct loop *loop, const struct local_workers_config *config,
+                      const struct local_workers_ops *ops, void *arg, struct local_workers **ret) {
+    struct local_workers *c = xcalloc(1, sizeof *c);
+    c->loop = loop;
+    c->config = *config;
+    c->ops = *ops;
+    c->arg = arg;
+    c->oom_file = cgroup_oom_file();
+    c->files = worker_logs_new(config->spec, config->host, config->writer, &files_ops, c);
+    c->held = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->held);
+    c->tails = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->tails);
+    struct err err = {0};
+    if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its words are hints only */
+        log_warning("%s; workers can't tell a safe point", err.text);
+    if (config->look != NULL)
+        node_discovery_wait(config->look, on_looked, c);
+    *ret = c;
+    return 0;
+}
+
+static void drop_generation(struct local_workers *c) {
+    worker_group_free(c->workers);
+    c->workers = NULL;
+    logmux_free(c->logs);
+    c->logs = NULL;
+    for (uint32_t i = 0; i < c->config.spec->nproc; i++) {
+        free(TAKE_PTR(c->held[i]));
+        free(TAKE_PTR(c->tails[i]));
+    }
+    c->n_tails = 0;
+    node_setup_fini(&c->setup);
+    node_discovery_free(c->way);
+    c->way = NULL;
+    c->awaits = 0;
+    c->running = c->guardian_killed = false;
+    c->n_ok = c->n_early = 0;
+    c->told_to_stop = false;
+}
+
+void local_workers_free(struct local_workers *c) {
+    if (c == NULL)
+        return;
+    drop_generation(c);
+    notify_free(c->notify);
+    worker_logs_free(c->files);
+    free(c->held);
+    free(c->tails);
+    free(c->oom_file);
+    free(c->said);
+    free(c);
+}
+
+/* Routes change: it is looked for in each generation. */
+static void look_for_way(struct local_workers *c) {
+    struct node_setup_place place = place_of(c, NULL);
+    struct err err = {0};
+    if (node_net_discover(c->loop, &place, &c->way, &err) < 0)
+        log_warning("%s; which interface leads to the leader is not known", err.text);
+    if (c->way == NULL)
+        return;
+    c->awaits |= AWAITS_WAY;
+    node_discovery_wait(c->way, on_way, c);
+}
+
+int local_workers_prepare(struct local_workers *c, struct generation g, const struct form *form,
+                          struct err *err) {
+    assert(!c->running);
+    drop_generation(c);
+    c->generation = g;
+    c->form = *form;
+    (void)snprintf(c->generation_text, sizeof c->generation_text, "%u.%u", g.epoch, g.counter);
+    const struct job_spec *spec = c->config.spec;
+    if (worker_logs_prepare(c->files, c->generation_text, form) == WORKER_LOGS_E_LATER)
+        c->awaits |= AWAITS_FILES;
+    int r = logmux_new(c->loop, c->config.writer, spec->nproc, spec->line_prefix, &logmux_ops, c,
+                   &c->logs);
+    if (r < 0)
+        return r;
+    if (c->config.look != NULL && !node_discovery_ended(c->config.look))
+        c->awaits |= AWAITS_LOOK;
+    look_for_way(c);
+    return c->awaits != 0 ? LOCAL_WORKERS_E_LATER : set_up(c, NULL, err);
+}
+
+static int build_env(struct local_workers *c, uint32_t i, struct envlist *ret, struct err *err) {
+    const struct job_spec *spec = c->config.spec;
+    const struct form *f = &c->form;
+    _cleanup_(freep) char *error_file = worker_logs_error_file(c->files, i);
+    struct worker_env_input in = {
+        .run_id = spec->run_id,
+        .generation = c->generation_text,
+        .epoch = c->generation.epoch,
+        .node_rank = f->node_rank,
+        .n_nodes = f->n_nodes,
+        .master_addr = f->store_host,
+        .master_port = f->store_port,
+        .world_size = f->world_size,
+        .local_world_size = spec->nproc,
+        .rank = f->first_rank + i,
+        .local_rank = i,
+        .role = spec->role,
+        .role_rank = f->role_first_rank + i,
+        .role_world_size = f->role_world_size,
+        .restart_count = f->restarts_used,
+        .max_restarts = f->max_restarts,
+        .error_file = error_file,
+        .signals = spec->signals,
+        .n_signals = spec->n_signals,
+        .virtual_local_rank = spec->virtual_local_rank,
+        .notify_socket = c->notify != NULL ? notify_name(c->notify) : NULL,
+        .gpus_per_worker = spec->gpus_per_worker,
+        .omp_threads = c->setup.workers[i].omp_threads,
+    };
+    int r = worker_env_build(c->config.envp, &in, ret, err);
+    const struct env_result *env = c->setup.workers[i].env;
+    for (uint32_t k = 0; r == 0 && k < env->n; k++)
+        if (env->choices[k].action == ENV_SET || env->choices[k].action == ENV_ASKED)
+            envlist_set(ret, env->choices[k].name, env->choices[k].value);
+    return r;
+}
+
+/* CPUs and memory. */
+static void bind_worker(const struct affinity *a, struct worker_spec *spec) {
+    if (!a->bound)
+        return;
+    spec->cpuset = a->cpus.words;
+    spec->cpuset_bytes = sizeof a->cpus.words;
+    if (cpuset_is_empty(&a->nodes))
+        return;
+    spec->memory = a->strict ? CHILD_MEMORY_BIND : CHILD_MEMORY_PREFER;
+    spec->memory_nodes = a->nodes.words;
+    spec->memory_nodes_bytes = sizeof a->nodes.words;
+}
+
+static void on_made(void *arg, uint32_t i) {
+    struct local_workers *c = arg;
+    logmux_started(c->logs, i);
+    worker_logs_started(c->files, i);
+    envlist_fini(&c->env);
+    worker_argv_free(c->argv);
+    c->env = (struct envlist){0};
+    c->argv = NULL;
+}
+
+static int make(struct local_workers *c, uint32_t i, struct worker_spec *spec, struct err *err) {
+    const struct job_spec *job = c->config.spec;
+    int r = build_env(c, i, &c->env, err);
+    if (r < 0)
+        return r;
+    c->argv = worker_argv_build(job, c->config.python, i);
+    bool lacking = worker_logs_wanted(c->files) && worker_logs_dir(c->files, i) == NULL;
+    unsigned redirects = std_map_get(&job->redirects, i), tee = std_map_get(&job->tee, i);
+    struct logmux_worker log = {
+        .local_rank = i,
+        .rank = c->form.first_rank + i,
+        .role = job->role,
+        .hostname = c->config.host,
+        .dir = worker_logs_dir(c->files, i),
+        .redirects = redirects,
+        .tee = lacking ? tee | redirects : tee, /* all comes to the console, with prefixes */
+        .on_console = job->console_ranks == NULL || job->console_ranks[i],
+    };
+    worker_logs_file_fds(c->files, i, log.file_fds);
+    spec->argv = c->argv;
+    spec->envp = envlist_items(&c->env);
+    bind_worker(&c->setup.workers[i].affinity, spec);
+    return logmux_open(c->logs, i, &log, &spec->stdout_fd, &spec->stderr_fd, err);
+}
+
+static int on_make(void *arg, uint32_t i, struct worker_spec *ret, struct err *err) {
+    struct local_workers *c = arg;
+    int r = make(c, i, ret, err);
+    if (r < 0)
+        c->unmade = i;
+    return r;
+}
+
+int local_workers_start(struct local_workers *c, const struct netif_choice *netif,
+                        struct err *err) {
+    const uint32_t n = c->config.spec->nproc;
+    int r = netif != NULL ? set_up(c, netif, err) : 0;
+    if (r < 0)
+        return r;
+    struct node_setup_place place = place_of(c, netif);
+    node_setup_say(&c->setup, &place, c->no_memory_policy, &c->said);
+    bool omp = c->setup.workers[0].omp_threads == 0 && worker_env_sets_omp(c->config.envp, n);
+    if (!c->omp_told && omp) {
+        c->omp_told = true;
+        log_info("OMP_NUM_THREADS=1 for each worker, since it is not set; set it to tune");
+    }
+    struct worker_group_config config = WORKER_GROUP_CONFIG_INIT;
+    config.generation = (uint64_t)c->generation.epoch << 32 | c->generation.counter;
+    config.cgroup_fd = c->config.link->cgroup_fd;
+    config.oom_file = c->oom_file;
+    config.nofile_soft = c->config.nofile_soft;
+    c->unmade = UINT32_MAX;
+    r = worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers,
+                           err);
+    c->running = r == 0;
+    return r;
+}
+
+void local_workers_stop(struct local_workers *c, uint64_t grace_ns) {
+    if (!c->running)
+        return;
+    c->told_to_stop = true;
+    worker_group_stop(c->workers, SIGTERM, MIN2(grace_ns, c->config.spec->shutdown_timeout_ns));
+}
+
+void local_workers_kill(struct local_workers *c) {
+    if (!c->running)
+        return;
+    worker_group_kill(c->workers);
+}
+
+void local_workers_node_failure(const struct local_workers *c, const char *text,
+                                struct failure *ret) {
+    *ret = (struct failure){.kind = FAILURE_NODE, .at_ns = clock_now_ns()};
+    describe_node(c, ret);
+    ret->rank = c->form.first_rank;
+    (void)snprintf(ret->text, sizeof ret->text, "%s", text);
+}
+
+bool local_workers_has_workers(const struct local_workers *c) { return c->running; }
+
+uint32_t local_workers_workers_alive(const struct local_workers *c) {
+    return c->running ? worker_group_alive(c->workers) : 0;
+}
+
+uint32_t local_workers_ended_well(const struct local_workers *c, uint32_t *ret_rank) {
+    *ret_rank = c->form.first_rank + c->first_early;
+    return c->n_early;
+}
+
+void local_workers_keep_files(struct local_workers *c) { worker_logs_keep(c->files); }
+
+const char *local_workers_log_dir(const struct local_workers *c) {
+    return worker_logs_kept(c->files);
+}
+
+void local_workers_stderr_tail(const struct local_workers *c, uint32_t local_rank,
+                               struct strbuf *ret) {
+    strbuf_clear(ret);
+    if (local_rank < c->config.spec->nproc && c->tails[local_rank] != NULL)
+        strbuf_add(ret, c->tails[local_rank]);
+}

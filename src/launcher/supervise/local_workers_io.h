@@ -1,0 +1,98 @@
+/* The local workers: this node's workers, generation after generation. Turns one node's place in a
+ * group (struct form) into log files, environments and processes, and what becomes of the processes
+ * into failures and news for the rendezvous.
+ *
+ *     local_workers_new(loop, &config, &ops, me, &local workers);
+ *     r = local_workers_prepare(local workers, generation, form, &err);     files and folders, CPUs
+ * and variables r = local_workers_start(local workers, NULL, &err);                   processes
+ *     local_workers_stop(local workers, grace_ns);   … ops.on_all_gone …    then the next
+ * local_workers_prepare() local_workers_free(local workers);
+ *
+ * "All gone" means: every worker and descendant has ended, and all that they wrote is where it
+ * belongs. */
+#pragma once
+
+#include "base/text/strbuf.h"
+#include "io/loop.h"
+#include "io/process/reaper.h"
+#include "launcher/job/job.h"
+#include "launcher/logs/writer_io.h"
+#include "launcher/node/node_discovery_io.h"
+#include "launcher/supervise/guardian_io.h"
+#include "nccl_env/facts/netif_choice.h"
+#include "rendezvous/protocol/messages.h"
+
+struct local_workers;
+
+struct local_workers_config {
+    const struct job_spec *spec; /* borrowed, as all below */
+    char *const *envp;
+    const char *python;
+    const char *host;            /* this node's name for people */
+    uint64_t incarnation;
+    struct guardian_link *link;
+    uint64_t nofile_soft;        /* the user's limit, if the agent raised its own; else 0 */
+    struct child_reaper *reaper;
+    struct writer *writer;
+    struct node_discovery
+        *look;    /* freed before the local workers is; NULL: nobody looks at this node */
+    bool any_gpu; /* discover_has_gpus() */
+};
+
+/* All are called from the loop, never from inside a local_workers_ function but
+ * local_workers_stop() and local_workers_kill(). */
+struct local_workers_ops {
+    /* A worker failed, or could not be started. The others still run. */
+    void (*on_failure)(void *arg, struct generation g, const struct failure *failure);
+    /* Every worker ended with 0. */
+    void (*on_succeeded)(void *arg, struct generation g);
+    void (*on_all_gone)(void *arg, struct generation g);
+    /* A process survives SIGKILL. */
+    void (*on_unkillable)(void *arg, const char *text);
+    /* A worker of the present generation says that it may be stopped now without losing work; it
+     * may say so often. NULL: nobody asks. */
+    void (*on_safe_point)(void *arg, struct generation g);
+    /* The end of a local_workers_prepare() that was LOCAL_WORKERS_E_LATER; err: it failed, else
+     * NULL. */
+    void (*on_prepared)(void *arg, struct generation g, const struct err *err);
+};
+
+_must_use_ int local_workers_new(struct loop *loop, const struct local_workers_config *config,
+                                 const struct local_workers_ops *ops, void *arg,
+                                 struct local_workers **ret);
+/* What still runs is killed. NULL is fine. */
+void local_workers_free(struct local_workers *local_workers);
+
+/* No worker of an older generation may be left. The form is copied. LOCAL_WORKERS_E_LATER: the look
+ * at this node has not ended, the way to the leader is looked for, or log files are made;
+ * on_prepared will come; another local_workers_prepare() may come before. */
+enum { LOCAL_WORKERS_E_LATER = 1 };
+_must_use_ int local_workers_prepare(struct local_workers *local_workers, struct generation g,
+                                     const struct form *form, struct err *err);
+/* netif: that workers use to reach other nodes, now that all nodes are known; NULL: as prepared.
+ * Copied. */
+_must_use_ int local_workers_start(struct local_workers *local_workers,
+                                   const struct netif_choice *netif, struct err *err);
+/* SIGTERM, then SIGKILL after the grace, which is at most the job's own --shutdown-timeout.
+ * Nothing runs: nothing happens. */
+void local_workers_stop(struct local_workers *local_workers, uint64_t grace_ns);
+void local_workers_kill(struct local_workers *local_workers);
+/* A failure that is no worker's: the node could not prepare or start. */
+void local_workers_node_failure(const struct local_workers *local_workers, const char *text,
+                                struct failure *ret);
+
+bool local_workers_has_workers(
+    const struct local_workers *local_workers); /* started, not all gone */
+uint32_t local_workers_workers_alive(const struct local_workers *local_workers);
+/* How many of the present generation have ended with 0 by themselves, not because they were told to
+ * stop, and the global rank of the first. */
+uint32_t local_workers_ended_well(const struct local_workers *local_workers, uint32_t *ret_rank);
+/* The temporary folder stays, because somebody was told of a file in it. */
+void local_workers_keep_files(struct local_workers *local_workers);
+/* Where files are kept for the user: the run's folder of --log-dir, or the temporary one when -r or
+ * -t asked for files; NULL: nowhere. Borrowed. */
+const char *local_workers_log_dir(const struct local_workers *local_workers);
+/* The last lines that a failed worker of the present generation wrote on stderr; of the first ones
+ * to fail only. */
+void local_workers_stderr_tail(const struct local_workers *local_workers, uint32_t local_rank,
+                               struct strbuf *ret);

@@ -1,0 +1,180 @@
+#include "launcher/node/node_discovery_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "io/process/reaper.h"
+#include "topology/discover/discovery_io.h"
+
+struct fixture {
+    struct loop *loop;
+    struct child_reaper *reaper;
+    struct loop_timer *doomsday;
+    struct node_discovery *look;
+    int called;
+    bool free_in_call;
+};
+
+static void on_doomsday(void *arg) {
+    (void)arg;
+    cr_assert_fail("nothing has happened for 30 s");
+}
+
+static void on_looked(void *arg) {
+    struct fixture *f = arg;
+    f->called++;
+    if (f->free_in_call) {
+        node_discovery_free(f->look);
+        f->look = NULL;
+    }
+    loop_quit(f->loop);
+}
+
+static void begin(struct fixture *f, struct node_discovery_config config) {
+    cr_assert_eq(loop_new(&f->loop), 0);
+    cr_assert_eq(child_reaper_new(f->loop, &f->reaper), 0);
+    cr_assert_eq(loop_timer_new(f->loop, on_doomsday, NULL, &f->doomsday), 0);
+    loop_timer_set(f->doomsday, clock_now_ns() + 30 * NS_PER_S);
+    struct err err = {0};
+    cr_assert_eq(node_discovery_new(f->loop, &config, &f->look, &err), 0, "%s", err.text);
+    cr_assert_not(node_discovery_ended(f->look));
+    cr_assert_null(node_discovery_topology(f->look));
+    cr_assert_null(node_discovery_failure(f->look));
+}
+
+/* Nothing is left, the child neither. */
+static void end(struct fixture *f) {
+    node_discovery_free(f->look);
+    loop_timer_free(f->doomsday);
+    child_reaper_free(f->reaper);
+    loop_free(f->loop);
+    int status;
+    pid_t left = waitpid(-1, &status, 0);
+    cr_expect(left > 0 || errno == ECHILD);
+    cr_expect(waitpid(-1, &status, 0) < 0 && errno == ECHILD, "there was more than one child");
+}
+
+Test(node_discovery, tells_the_cpus_of_this_machine) {
+    struct fixture f = {0};
+    begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS});
+    node_discovery_wait(f.look, on_looked, &f);
+    cr_assert_eq(loop_run(f.loop), 0);
+    cr_assert(node_discovery_ended(f.look));
+    const struct topology *t = node_discovery_topology(f.look);
+    cr_assert_not_null(t, "%s", node_discovery_failure(f.look));
+    cpu_set_t own;
+    cr_assert_eq(sched_getaffinity(0, sizeof own, &own), 0);
+    for (uint32_t i = 0; i < CPU_SETSIZE; i++)
+        cr_expect_eq(cpuset_has(&t->allowed, i), CPU_ISSET(i, &own) != 0, "CPU %u", i);
+    cr_expect_gt(t->n_cores, 0);
+    cr_expect_gt(t->n_numa, 0);
+    cr_expect_null(node_discovery_failure(f.look));
+    cr_expect_null(node_discovery_facts(f.look), "nobody asked for them");
+    cr_expect_eq(f.called, 1);
+    node_discovery_wait(f.look, on_looked, &f); /* who comes late is told, too */
+    cr_assert_eq(loop_run(f.loop), 0);
+    cr_expect_eq(f.called, 2);
+    end(&f);
+}
+
+Test(node_discovery, tells_what_was_configured_where_it_is_asked) {
+    struct fixture f = {0};
+    begin(&f,
+          (struct node_discovery_config){.what = DISCOVER_CPUS, .facts = true, .envp = environ});
+    node_discovery_wait(f.look, on_looked, &f);
+    cr_assert_eq(loop_run(f.loop), 0);
+    const struct nccl_facts *facts = node_discovery_facts(f.look);
+    cr_assert_not_null(facts);
+    cr_expect_gt(facts->nofile, 0);
+    end(&f);
+}
+
+Test(node_discovery, tells_which_way_leads_to_an_address) {
+    struct fixture f = {0};
+    const char *why = NULL;
+    begin(&f, (struct node_discovery_config){.what = DISCOVER_NETIFS, .route_to = "127.0.0.1"});
+    cr_assert_null(node_discovery_route(f.look, &why));
+    node_discovery_wait(f.look, on_looked, &f);
+    cr_assert_eq(loop_run(f.loop), 0);
+    const struct route_found *route = node_discovery_route(f.look, &why);
+    cr_assert_not_null(route, "%s", why);
+    cr_expect_str_eq(route->netif, "lo");
+    cr_expect_str_eq(route->source, "127.0.0.1");
+    cr_expect_neq(topology_find_netif(node_discovery_topology(f.look), "lo"), TOPO_NONE);
+    end(&f);
+}
+
+Test(node_discovery, says_why_no_way_leads_to_an_address) {
+    struct fixture f = {0};
+    const char *why = NULL;
+    begin(&f, (struct node_discovery_config){.route_to = "nonsense"});
+    node_discovery_wait(f.look, on_looked, &f);
+    cr_assert_eq(loop_run(f.loop), 0);
+    cr_assert_not_null(node_discovery_topology(f.look), "%s", node_discovery_failure(f.look));
+    cr_assert_null(node_discovery_route(f.look, &why));
+    cr_assert_not_null(why);
+    cr_expect(strstr(why, "nonsense") != NULL, "%s", why);
+    end(&f);
+}
+
+Test(node_discovery, nobody_asked_for_a_way) {
+    struct fixture f = {0};
+    const char *why = "untouched";
+    begin(&f, (struct node_discovery_config){.what = DISCOVER_NETIFS});
+    node_discovery_wait(f.look, on_looked, &f);
+    cr_assert_eq(loop_run(f.loop), 0);
+    cr_assert_null(node_discovery_route(f.look, &why));
+    cr_expect_str_eq(why, "untouched");
+    end(&f);
+}
+
+Test(node_discovery, a_look_that_takes_too_long_has_failed) {
+    for (int tries = 0;; tries++) { /* it may all be there before this process runs again */
+        struct fixture f = {0};
+        begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .deadline_ns = 1});
+        node_discovery_wait(f.look, on_looked, &f);
+        cr_assert_eq(loop_run(f.loop), 0);
+        bool late = node_discovery_topology(f.look) == NULL;
+        if (late)
+            cr_expect_str_eq(node_discovery_failure(f.look), "it took longer than 1e-09 s");
+        end(&f);
+        if (late)
+            break;
+        cr_assert_lt(tries, 20);
+    }
+}
+
+Test(node_discovery, says_why_nothing_was_found) {
+    struct fixture f = {0};
+    begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .sysroot = "/nonexistent"});
+    node_discovery_wait(f.look, on_looked, &f);
+    cr_assert_eq(loop_run(f.loop), 0);
+    cr_expect_null(node_discovery_topology(f.look));
+    cr_assert_not_null(node_discovery_failure(f.look));
+    cr_expect(strstr(node_discovery_failure(f.look), "nonexistent") != NULL, "%s",
+              node_discovery_failure(f.look));
+    end(&f);
+}
+
+Test(node_discovery, nobody_is_called_once_it_is_freed) {
+    struct fixture f = {0};
+    begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS});
+    node_discovery_wait(f.look, on_looked, &f);
+    end(&f);
+    cr_expect_eq(f.called, 0);
+}
+
+Test(node_discovery, may_be_freed_by_whom_it_calls) {
+    struct fixture f = {.free_in_call = true};
+    begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS});
+    node_discovery_wait(f.look, on_looked, &f);
+    node_discovery_wait(f.look, on_looked, &f);
+    cr_assert_eq(loop_run(f.loop), 0);
+    cr_expect_eq(f.called, 1);
+    end(&f);
+}

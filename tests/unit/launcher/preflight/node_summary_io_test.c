@@ -1,0 +1,82 @@
+#include "launcher/preflight/node_summary_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct loop *loop;
+static struct node_summary found;
+static bool found_whole;
+static int calls;
+
+static void begin(void) { cr_assert_eq(loop_new(&loop), 0); }
+static void finish(void) { loop_free(loop); }
+
+static void on_node_summary(void *arg, const struct node_summary *d, bool whole) {
+    (void)arg;
+    found = *d;
+    found_whole = whole;
+    calls++;
+    loop_quit(loop);
+}
+
+static struct node_summary_gathering *start(const char *log_dir) {
+    static char *no_environment[] = {NULL};
+    struct node_summary_config config = {
+        .envp = no_environment, .log_dir = log_dir, .netif = "lo", .host = "localhost"};
+    struct node_summary_gathering *g;
+    cr_assert_eq(node_summary_start(loop, &config, on_node_summary, NULL, &g), 0);
+    return g;
+}
+
+static const struct node_summary_finding *finding(const char *code) {
+    for (uint32_t i = 0; i < found.n_findings; i++)
+        if (strcmp(found.findings[i].code, code) == 0)
+            return &found.findings[i];
+    return NULL;
+}
+
+Test(node_summary_io, this_machine_is_looked_at, .init = begin, .fini = finish) {
+    struct utsname u;
+    (void)start("/tmp/muster-not-there/b/c");
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert_eq(calls, 1);
+    cr_assert(found_whole && found.has_clock);
+    cr_assert_eq(uname(&u), 0);
+    cr_assert_str_eq(found.values[NODE_SUMMARY_KERNEL], u.release);
+    cr_assert_str_eq(found.values[NODE_SUMMARY_NETIF], "lo");
+    cr_assert_str_eq(found.values[NODE_SUMMARY_MTU], "65536", "of lo (%s)",
+                     found.values[NODE_SUMMARY_MTU]);
+    cr_assert_str_eq(found.values[NODE_SUMMARY_NAME], "loopback", "of localhost");
+    cr_assert_not_null(finding("NAME-LOOPBACK"));
+    cr_assert(finding("DISK") != NULL || finding("DISK-LOW") != NULL, "the disk of a folder that is to be made");
+    cr_assert_neq(found.values[NODE_SUMMARY_GPUS][0], '\0');
+    cr_assert_eq(waitpid(-1, NULL, WNOHANG), -1, "the child is reaped");
+    cr_assert_eq(errno, ECHILD);
+}
+
+Test(node_summary_io, one_that_is_given_up_leaves_nothing, .init = begin, .fini = finish) {
+    node_summary_stop(start(NULL));
+    node_summary_stop(NULL);
+    for (int i = 0; i < 10; i++)
+        cr_assert_eq(loop_turn(loop), 0);
+    cr_assert_eq(calls, 0);
+    cr_assert_eq(waitpid(-1, NULL, WNOHANG), -1);
+    cr_assert_eq(errno, ECHILD);
+}
+
+/* A folder whose file system does not answer, a name server that is silent: the time is over. */
+Test(node_summary_io, what_takes_too_long_is_not_waited_for, .init = begin, .fini = finish) {
+    static char *no_environment[] = {NULL};
+    struct node_summary_config config = {
+        .envp = no_environment, .netif = "", .host = "localhost", .timeout_ns = 1};
+    struct node_summary_gathering *g;
+    cr_assert_eq(node_summary_start(loop, &config, on_node_summary, NULL, &g), 0);
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert(calls == 1 && !found_whole);
+    cr_assert_eq(waitpid(-1, NULL, WNOHANG), -1);
+    cr_assert_eq(errno, ECHILD);
+}

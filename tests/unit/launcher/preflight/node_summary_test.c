@@ -1,0 +1,300 @@
+#include "launcher/preflight/node_summary.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static struct node_summary usual(void) {
+    struct node_summary d = {0};
+    node_summary_set(&d, NODE_SUMMARY_GPUS, "8 x NVIDIA H100 80GB HBM3");
+    node_summary_set(&d, NODE_SUMMARY_DRIVER, "535.183.01");
+    node_summary_set(&d, NODE_SUMMARY_MTU, "9000");
+    node_summary_set(&d, NODE_SUMMARY_NETIF, "eth0");
+    return d;
+}
+
+static char *table_of(struct summary_index *b, size_t n, uint32_t *ret_n) {
+    uint64_t ids[64];
+    for (size_t i = 0; i < n; i++)
+        ids[i] = i + 1;
+    struct node_summary_comparison c;
+    struct strbuf s = {0};
+    summary_index_compare(b, ids, n, NULL, 0, &c);
+    node_summary_comparison_table(&c, &s);
+    if (ret_n != NULL)
+        *ret_n = c.n;
+    node_summary_comparison_fini(&c);
+    return strbuf_take(&s);
+}
+
+Test(node_summary, what_an_evil_node_says_is_text) {
+    static const char evil[] = "{\"facts\":{\"mtu\":\"\\u001b[2J\\n9000\"},\"findings\":[{"
+                               "\"level\":\"fail\",\"code\":\"A\\u009bB\","
+                               "\"text\":\"x\\u001b]0;y\\u0007\\nmuster: all is well\"}]}";
+    static struct node_summary d;
+    struct err err = {0};
+    cr_assert_eq(node_summary_read(evil, sizeof evil - 1, &d, &err), 0, "%s", err.text);
+    cr_assert_str_eq(d.values[NODE_SUMMARY_MTU], "?[2J?9000");
+    cr_assert_str_eq(d.findings[0].code, "A??B");
+    cr_assert_str_eq(d.findings[0].text, "x?]0;y??muster: all is well");
+}
+
+Test(node_summary, comes_back_from_json_as_it_was) {
+    static struct node_summary in, out;
+    in = usual();
+    in.has_clock = true;
+    in.clock_ns = -INT64_C(1795276965123456789);
+    node_summary_set(&in, NODE_SUMMARY_NAME, "a \"b\"\n\x01 \xff");
+    node_summary_add(&in, NODE_SUMMARY_FAIL, "GPU-LOST", "GPU %d is lost", 3);
+    node_summary_add(&in, NODE_SUMMARY_OK, "FINE", "not told");
+    node_summary_add(&in, NODE_SUMMARY_WARN, "SHM-SMALL", "/dev/shm has 64 MiB");
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    node_summary_write(&in, 8192, &s);
+    struct err err = {0};
+    cr_assert_eq(node_summary_read(strbuf_text(&s), s.len, &out, &err), 0, "%s", err.text);
+    cr_assert(memcmp(in.values, out.values, sizeof in.values) == 0);
+    cr_assert(out.has_clock && out.clock_ns == in.clock_ns);
+    cr_assert_eq(out.n_findings, 2, "what is fine is not sent");
+    cr_assert_eq(out.findings[0].level, NODE_SUMMARY_FAIL);
+    cr_assert_str_eq(out.findings[0].text, "GPU 3 is lost");
+    cr_assert_str_eq(out.findings[1].code, "SHM-SMALL");
+    cr_assert_str_eq(out.values[NODE_SUMMARY_NAME], "a \"b\"?? \xef\xbf\xbd");
+    cr_assert_eq(node_summary_worst(&in), NODE_SUMMARY_FAIL);
+}
+
+Test(node_summary, stays_below_its_bound_and_drops_findings_before_facts) {
+    static struct node_summary d, out;
+    d = usual();
+    for (int i = 0; i < 2 * NODE_SUMMARY_FINDINGS_MAX; i++)
+        node_summary_add(&d, NODE_SUMMARY_WARN, "X", "%0*d", NODE_SUMMARY_TEXT_MAX - 1, i);
+    cr_assert_eq(d.n_findings, NODE_SUMMARY_FINDINGS_MAX);
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    node_summary_write(&d, 1024, &s);
+    cr_assert_lt(s.len, 1024);
+    cr_assert_eq(node_summary_read(strbuf_text(&s), s.len, &out, NULL), 0);
+    cr_assert_str_eq(out.values[NODE_SUMMARY_MTU], "9000");
+    cr_assert(out.n_findings > 0 && out.n_findings < NODE_SUMMARY_FINDINGS_MAX);
+    for (uint32_t f = 0; f < NODE_SUMMARY_FACT_COUNT; f++)
+        memset(d.values[f], 1, NODE_SUMMARY_VALUE_MAX - 1); /* six bytes each */
+    node_summary_write(&d, 8192, &s);
+    cr_assert_lt(s.len, 8192);
+    cr_assert_eq(node_summary_read(strbuf_text(&s), s.len, &out, NULL), 0);
+}
+
+Test(node_summary, refuses_what_is_none) {
+    static const char *const texts[] = {
+        "",
+        "x",
+        "[]",
+        "{}",
+        "{\"facts\":{}}",
+        "{\"facts\":[],\"findings\":[]}",
+        "{\"facts\":{\"mtu\":1500},\"findings\":[]}",
+        "{\"facts\":{},\"findings\":[1]}",
+        "{\"facts\":{},\"findings\":[{\"level\":\"bad\",\"code\":\"A\",\"text\":\"b\"}]}",
+        "{\"facts\":{},\"clock_ns\":\"1x\",\"findings\":[]}",
+        "{\"facts\":{},\"clock_ns\":\"99999999999999999999\",\"findings\":[]}",
+    };
+    static struct node_summary d;
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        cr_assert_eq(node_summary_read(texts[i], strlen(texts[i]), &d, NULL), -EINVAL, "%s",
+                     texts[i]);
+    static const char newer[] = "{\"facts\":{\"mtu\":\"9000\",\"colour\":\"red\"},\"findings\":[]}";
+    cr_assert_eq(node_summary_read(newer, strlen(newer), &d, NULL), 0,
+                 "a fact that is not known here");
+    cr_assert_str_eq(d.values[NODE_SUMMARY_MTU], "9000");
+}
+
+/* A node with many adapters that are down must not hide that a neighbour is not reached. */
+Test(node_summary, a_failure_always_finds_room) {
+    static struct node_summary d;
+    node_summary_add(&d, NODE_SUMMARY_OK, "SHM", "fine");
+    for (int i = 0; i < 30; i++)
+        node_summary_add(&d, NODE_SUMMARY_WARN, "HCA-DOWN", "adapter %d", i);
+    cr_assert_eq(d.n_findings, NODE_SUMMARY_FINDINGS_MAX);
+    cr_assert_str_eq(d.findings[0].text, "adapter 15", "%s", d.findings[0].text);
+    node_summary_add(&d, NODE_SUMMARY_OK, "LATE", "fine");
+    node_summary_add(&d, NODE_SUMMARY_FAIL, "RING-BLOCKED", "first");
+    cr_assert_eq(node_summary_worst(&d), NODE_SUMMARY_FAIL);
+    for (int i = 0; i < 30; i++)
+        node_summary_add(&d, NODE_SUMMARY_FAIL, "GPU-LOST", "GPU %d", i);
+    cr_assert_eq(d.n_findings, NODE_SUMMARY_FINDINGS_MAX);
+    uint32_t blocked = 0;
+    for (uint32_t i = 0; i < d.n_findings; i++)
+        blocked += strcmp(d.findings[i].code, "RING-BLOCKED") == 0;
+    cr_assert_eq(blocked, 1);
+}
+
+/* A disk's room is each node's own, and would be as many values as there are nodes. */
+Test(node_summary, what_every_node_has_for_itself_is_told_and_not_compared) {
+    static struct node_summary d, back;
+    struct summary_index *b = summary_index_new(7);
+    for (uint64_t id = 1; id <= 3; id++) {
+        node_summary_set(&d, NODE_SUMMARY_DISK, "%d GiB", (int)id);
+        node_summary_set(&d, NODE_SUMMARY_PROCESSES, "%d", (int)id);
+        summary_index_put(b, id, "n", &d);
+    }
+    cr_assert_eq(summary_index_values(b), 0);
+    _cleanup_(freep) char *table = table_of(b, 3, NULL);
+    cr_assert_str_eq(table, "");
+    summary_index_free(b);
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    node_summary_write(&d, 8192, &s);
+    cr_assert_eq(node_summary_read(strbuf_text(&s), s.len, &back, NULL), 0);
+    cr_assert_str_eq(back.values[NODE_SUMMARY_DISK], "3 GiB");
+}
+
+Test(node_summary, equal_nodes_make_no_table) {
+    struct summary_index *b = summary_index_new(7);
+    struct node_summary d = usual();
+    for (uint64_t id = 1; id <= 4; id++)
+        summary_index_put(b, id, "h", &d);
+    uint32_t n;
+    _cleanup_(freep) char *table = table_of(b, 4, &n);
+    cr_assert_str_eq(table, "");
+    cr_assert_eq(n, 0);
+    summary_index_free(b);
+}
+
+Test(node_summary, the_odd_node_is_named_with_what_it_and_the_others_have) {
+    struct summary_index *b = summary_index_new(7);
+    struct node_summary d = usual();
+    char host[16];
+    for (uint64_t id = 1; id <= 8; id++) {
+        (void)snprintf(host, sizeof host, "node%d", (int)id);
+        node_summary_set(&d, NODE_SUMMARY_MTU, id == 3 ? "1500" : "9000");
+        node_summary_set(&d, NODE_SUMMARY_DRIVER,
+                         id == 2              ? ""
+                         : id == 5 || id == 6 ? "550.1"
+                                              : "535.183.01");
+        summary_index_put(b, id, host, &d);
+    }
+    _cleanup_(freep) char *table = table_of(b, 8, NULL);
+    cr_assert_str_eq(table,
+                     "node          what    has    others\n"
+                     "node5, node6  driver  550.1  the other 5: 535.183.01  [DRIVER-DIFFERS]\n"
+                     "node3         mtu     1500   the other 7: 9000  [MTU-DIFFERS]\n");
+    node_summary_set(&d, NODE_SUMMARY_MTU, "9000");
+    summary_index_put(b, 3, "node3", &d); /* it was mended, and says so */
+    summary_index_drop(b, 5);
+    summary_index_drop(b, 6);
+    summary_index_drop(b, 6);
+    _cleanup_(freep) char *after = table_of(b, 8, NULL);
+    cr_assert_str_eq(after, "");
+    cr_assert(!summary_index_has(b, 5) && summary_index_has(b, 3));
+    summary_index_free(b);
+}
+
+Test(node_summary, of_two_the_first_is_the_usual_one) {
+    struct summary_index *b = summary_index_new(7);
+    struct node_summary d = usual();
+    summary_index_put(b, 1, "a", &d);
+    node_summary_set(&d, NODE_SUMMARY_NETIF, "ib0");
+    summary_index_put(b, 2, "b", &d);
+    struct node_summary_comparison c;
+    summary_index_compare(b, (uint64_t[]){1, 2}, 2, NULL, 0, &c);
+    cr_assert_eq(c.n, 1);
+    cr_assert_str_eq(c.rows[0].nodes, "b");
+    cr_assert_not(c.matters, "interfaces may differ");
+    struct strbuf s = {0};
+    node_summary_comparison_line(&c, true, &s);
+    cr_assert_str_eq(strbuf_text(&s), "");
+    node_summary_comparison_line(&c, false, &s);
+    cr_assert_str_eq(strbuf_text(&s), "NETIF-DIFFERS: b has interface ib0, the other one: eth0");
+    strbuf_fini(&s);
+    node_summary_comparison_fini(&c);
+    summary_index_free(b);
+}
+
+Test(node_summary, a_wall_clock_that_is_off_is_found_by_the_offset_of_the_other_clock) {
+    struct summary_index *b = summary_index_new(7);
+    struct node_summary d = usual();
+    d.has_clock = true;
+    struct node_summary_clock clocks[4];
+    const int64_t boot[4] = {0, 500, -3000,
+                             77}; /* s: their monotonic clocks began at other times */
+    for (int i = 0; i < 4; i++) {
+        clocks[i] = (struct node_summary_clock){
+            .known = true, .offset_ns = boot[i] * (int64_t)NS_PER_S, .error_ns = 1000};
+        d.clock_ns = (1700000000 + boot[i] + (i == 2 ? 42 : 0)) * (int64_t)NS_PER_S + i * 1000;
+        char host[8];
+        (void)snprintf(host, sizeof host, "n%d", i);
+        summary_index_put(b, (uint64_t)i + 1, host, &d);
+    }
+    struct node_summary_comparison c;
+    uint64_t ids[] = {1, 2, 3, 4};
+    summary_index_compare(b, ids, 4, clocks, INT64_C(1700000000) * (int64_t)NS_PER_S, &c);
+    cr_assert_eq(c.n, 1);
+    cr_assert_str_eq(c.rows[0].nodes, "n2");
+    cr_assert_str_eq(c.rows[0].code, "CLOCK-OFFSET");
+    cr_assert_str_eq(c.rows[0].value, "+42.0 s");
+    cr_assert_eq(c.rows[0].n_others, 3);
+    node_summary_comparison_fini(&c);
+    /* The leader's own is the odd one: the three that agree are not called odd. */
+    summary_index_compare(b, ids, 4, clocks, INT64_C(1700000100) * (int64_t)NS_PER_S, &c);
+    cr_assert_eq(c.n, 1);
+    cr_assert_str_eq(c.rows[0].nodes, "n2");
+    node_summary_comparison_fini(&c);
+    summary_index_free(b);
+}
+
+static double seconds(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+Test(node_summary, ten_thousand_equal_nodes_share_their_values) {
+    enum { N = 10000 };
+    struct summary_index *b = summary_index_new(7);
+    struct node_summary d = usual();
+    uint64_t *ids = xcalloc(N, sizeof *ids);
+    for (size_t i = 0; i < N; i++) {
+        ids[i] = i + 1;
+        node_summary_set(&d, NODE_SUMMARY_MTU, i == 4711 ? "1500" : "9000");
+        summary_index_put(b, i + 1, "node", &d);
+    }
+    cr_assert_eq(summary_index_values(b), 5);
+    struct node_summary_comparison c;
+    summary_index_compare(b, ids, N, NULL, 0, &c);
+    cr_assert(c.n == 1 && c.rows[0].n_nodes == 1 && c.rows[0].n_others == N - 1);
+    node_summary_comparison_fini(&c);
+    summary_index_free(b);
+    free(ids);
+}
+
+/* Processor time that n nodes take, each with a value of its own; the least of several. */
+static double seconds_for_unlike(size_t n) {
+    double least = 1e9;
+    uint64_t *ids = xcalloc(n, sizeof *ids);
+    for (int round = 0; round < 5; round++) {
+        struct summary_index *b = summary_index_new(7);
+        struct node_summary d = usual();
+        double before = seconds();
+        for (size_t i = 0; i < n; i++) {
+            ids[i] = i + 1;
+            node_summary_set(&d, NODE_SUMMARY_KERNEL, "6.%zu", i);
+            summary_index_put(b, i + 1, "node", &d);
+        }
+        struct node_summary_comparison c;
+        summary_index_compare(b, ids, n, NULL, 0, &c);
+        double took = seconds() - before;
+        least = took < least ? took : least;
+        cr_assert_eq(c.n, NODE_SUMMARY_ROWS_MAX);
+        cr_assert_eq(c.n_left_out, n - 1 - NODE_SUMMARY_ROWS_MAX);
+        node_summary_comparison_fini(&c);
+        summary_index_free(b);
+    }
+    free(ids);
+    return least;
+}
+
+/* What every node has for itself may be many values; that costs no more than few do. */
+Test(node_summary, unlike_nodes_are_compared_in_linear_time) {
+    double few = seconds_for_unlike(1000), many = seconds_for_unlike(20000);
+    cr_log_info("1000 nodes %.3f ms, 20000 nodes %.3f ms", few * 1e3, many * 1e3);
+    cr_assert_lt(many, 100 * few, "20 times as many take %.0f times as long",
+                 many / few); /* squared: 400 */
+}

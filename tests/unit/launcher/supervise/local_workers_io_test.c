@@ -1,0 +1,233 @@
+#include "launcher/supervise/local_workers_io.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "../../../process/rig.h"
+#include "io/clock.h"
+#include "topology/discover/discovery_io.h"
+
+#define TEXT(s) ((char *)(uintptr_t)(s))
+
+static const struct generation g23 = {2, 3};
+
+/* A local workers of one worker, and what it has told. */
+struct fixture {
+    struct rig rig;
+    struct loop *loop;
+    struct child_reaper *reaper;
+    struct console *console;
+    struct writer *writer;
+    struct loop_timer *doomsday;
+    struct guardian_link link;
+    struct job_spec spec;
+    enum bind_mode bind;
+    unsigned look_for;     /* LOOK_*; 0: nobody looks */
+    uint64_t look_ns;      /* its deadline */
+    struct node_discovery *look;
+    int n_prepared;
+    struct generation prepared;
+    struct local_workers *local_workers;
+    int n_safe_points, all_gone;
+    struct generation safe_point;
+};
+
+static void on_failure(void *arg, struct generation g, const struct failure *failure) {
+    (void)arg;
+    (void)g;
+    (void)failure;
+}
+static void on_succeeded(void *arg, struct generation g) {
+    (void)arg;
+    (void)g;
+}
+static void on_all_gone(void *arg, struct generation g) {
+    struct fixture *f = arg;
+    cr_expect_eq(generation_compare(g, g23), 0);
+    f->all_gone++;
+    loop_quit(f->loop);
+}
+static void on_unkillable(void *arg, const char *text) {
+    (void)arg;
+    cr_assert_fail("%s", text);
+}
+static void on_safe_point(void *arg, struct generation g) {
+    struct fixture *f = arg;
+    f->n_safe_points++;
+    f->safe_point = g;
+    loop_quit(f->loop);
+}
+static void on_prepared(void *arg, struct generation g, const struct err *err) {
+    struct fixture *f = arg;
+    cr_expect_null(err);
+    f->n_prepared++;
+    f->prepared = g;
+    loop_quit(f->loop);
+}
+static void on_doomsday(void *arg) {
+    (void)arg;
+    cr_assert_fail("nothing has happened for %d ms", RIG_DEADLINE_MS);
+}
+
+/* args: of `program`; NULL: of the test worker. */
+static void fixture_init(struct fixture *f, const char *program, char **args) {
+    *f = (struct fixture){.link = GUARDIAN_LINK_INIT, .bind = f->bind, .look_for = f->look_for, .look_ns = f->look_ns};
+    rig_init(&f->rig);
+    char name_file[96];
+    (void)snprintf(name_file, sizeof name_file, "%s/name", f->rig.dir);
+    cr_assert(setenv("NAME_FILE", name_file, 1) == 0 && setenv("READY", f->rig.ready, 1) == 0);
+    cr_assert(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
+    cr_assert(loop_new(&f->loop) == 0);
+    cr_assert(child_reaper_new(f->loop, &f->reaper) == 0);
+    cr_assert(console_new(f->loop, STDOUT_FILENO, STDERR_FILENO, &f->console) == 0);
+    cr_assert(writer_new(f->loop, f->console, &f->spec, NULL, NULL, &f->writer) == 0);
+    cr_assert(loop_timer_new(f->loop, on_doomsday, f, &f->doomsday) == 0);
+    loop_timer_set(f->doomsday, clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS);
+    f->spec = (struct job_spec){
+        .nproc = 1, .run_id = TEXT("job7"), .role = TEXT("default"), .entry = JOB_ENTRY_PROGRAM,
+        .script = program != NULL ? TEXT(program) : f->rig.worker, .args = args,
+        .log_dir = TEXT("/dev/null"), .shutdown_timeout_ns = 3600 * NS_PER_S, .bind = f->bind,
+        .bind_memory = BIND_MEMORY_OFF};
+    struct err err = {0};
+    struct node_discovery_config look = {.what = f->look_for, .deadline_ns = f->look_ns};
+    if (f->look_for != 0)
+        cr_assert_eq(node_discovery_new(f->loop, &look, &f->look, &err), 0, "%s", err.text);
+    static const struct local_workers_ops ops = {.on_failure = on_failure,
+                                                 .on_succeeded = on_succeeded,
+                                                 .on_all_gone = on_all_gone,
+                                                 .on_unkillable = on_unkillable,
+                                                 .on_safe_point = on_safe_point,
+                                                 .on_prepared = on_prepared};
+    struct local_workers_config config = {.spec = &f->spec,
+                                          .envp = environ,
+                                          .host = "h",
+                                          .incarnation = 7,
+                                          .link = &f->link,
+                                          .reaper = f->reaper,
+                                          .writer = f->writer,
+                                          .look = f->look};
+    cr_assert(local_workers_new(f->loop, &config, &ops, f, &f->local_workers) == 0);
+}
+
+static void start(struct fixture *f) {
+    static const struct form form = {.n_nodes = 1, .world_size = 1, .role_world_size = 1,
+                                     .store_host = "127.0.0.1", .store_port = 1};
+    struct err err = {0};
+    cr_assert(local_workers_prepare(f->local_workers, g23, &form, &err) == 0, "%s", err.text);
+    cr_assert(local_workers_start(f->local_workers, NULL, &err) == 0, "%s", err.text);
+}
+
+static void stop(struct fixture *f) {
+    local_workers_stop(f->local_workers, 3600 * NS_PER_S);
+    while (f->all_gone == 0)
+        cr_assert(loop_run(f->loop) == 0);
+    node_discovery_free(f->look);
+    local_workers_free(f->local_workers);
+    writer_free(f->writer);
+    console_free(f->console);
+    loop_timer_free(f->doomsday);
+    child_reaper_free(f->reaper);
+    loop_free(f->loop);
+    rig_fini(&f->rig);
+}
+
+static const struct form alone = {.n_nodes = 1, .world_size = 1, .role_world_size = 1,
+                                  .store_host = "127.0.0.1", .store_port = 1};
+
+Test(local_workers_io, is_prepared_when_the_node_was_looked_at) {
+    struct fixture f = {.bind = BIND_CORE, .look_for = DISCOVER_CPUS};
+    char *args[] = {TEXT("notify=MUSTER_SAFE_POINT=1"), TEXT("wait"), NULL};
+    struct err err = {0};
+    fixture_init(&f, NULL, args);
+    cr_assert_eq(local_workers_prepare(f.local_workers, (struct generation){2, 2}, &alone, &err),
+                 LOCAL_WORKERS_E_LATER);
+    cr_assert_eq(local_workers_prepare(f.local_workers, g23, &alone, &err), LOCAL_WORKERS_E_LATER,
+                 "the next group forms before that");
+    cr_assert(loop_run(f.loop) == 0);
+    cr_expect_eq(f.n_prepared, 1);
+    cr_expect_eq(generation_compare(f.prepared, g23), 0);
+    cr_assert_not_null(node_discovery_topology(f.look));
+    cr_assert(local_workers_start(f.local_workers, NULL, &err) == 0, "%s", err.text);
+    cr_assert(loop_run(f.loop) == 0);
+    cr_expect_eq(f.n_safe_points, 1);
+    stop(&f);
+}
+
+/* NVML's library is a FIFO that nobody writes: who opens it waits. */
+Test(local_workers_io, a_look_that_is_late_costs_the_binding_not_the_job) {
+    struct fixture f = {
+        .bind = BIND_CORE, .look_for = DISCOVER_CPUS | DISCOVER_NVML, .look_ns = 50 * NS_PER_MS};
+    char *args[] = {TEXT("notify=MUSTER_SAFE_POINT=1"), TEXT("wait"), NULL};
+    struct err err = {0};
+    char fifo[] = "/tmp/muster-crew-fifo.XXXXXX";
+    int fd = mkstemp(fifo);
+    cr_assert(fd >= 0 && close(fd) == 0 && unlink(fifo) == 0 && mkfifo(fifo, 0600) == 0);
+    cr_assert_eq(setenv("MUSTER_NVML_LIBRARY", fifo, 1), 0);
+    fixture_init(&f, NULL, args);
+    cr_assert_eq(local_workers_prepare(f.local_workers, g23, &alone, &err), LOCAL_WORKERS_E_LATER);
+    cr_assert(loop_run(f.loop) == 0);
+    cr_expect_eq(f.n_prepared, 1);
+    (void)unlink(fifo);
+    cr_assert_not_null(node_discovery_failure(f.look));
+    cr_assert(local_workers_start(f.local_workers, NULL, &err) == 0, "%s", err.text);
+    cr_assert(loop_run(f.loop) == 0);
+    stop(&f);
+}
+
+Test(local_workers_io, hears_the_safe_point_of_a_worker) {
+    struct fixture f = {0};
+    char *args[] = {TEXT("notify=X=1\nMUSTER_SAFE_POINT=1"), TEXT("wait"), NULL};
+    fixture_init(&f, NULL, args);
+    start(&f);
+    cr_assert(loop_run(f.loop) == 0);
+    cr_expect_eq(f.n_safe_points, 1);
+    cr_expect_eq(generation_compare(f.safe_point, g23), 0);
+    stop(&f);
+}
+
+Test(local_workers_io, hears_the_safe_point_of_what_is_below_a_worker) {
+    struct fixture f = {0};
+    char *args[] = {TEXT("-c"), TEXT("\"$WORKER\" notify=MUSTER_SAFE_POINT=1 wait & wait"), NULL};
+    fixture_init(&f, "/bin/sh", args);
+    start(&f);
+    cr_assert(loop_run(f.loop) == 0);
+    cr_expect_eq(f.n_safe_points, 1);
+    stop(&f);
+}
+
+static void say_to(const char *name, const char *text) {
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    memcpy(addr.sun_path + 1, name + 1, strlen(name) - 1);
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name));
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ssize_t sent = sendto(fd, text, strlen(text), 0, (struct sockaddr *)&addr, size);
+    cr_assert_eq(sent, (ssize_t)strlen(text));
+    (void)close(fd);
+}
+
+/* The test itself says it, which is above the worker. */
+Test(local_workers_io, does_not_listen_to_strangers) {
+    struct fixture f = {0};
+    char *args[] = {TEXT("-c"), TEXT("printf '%s' \"$MUSTER_NOTIFY_SOCKET\" >\"$NAME_FILE\"; "
+                                     "\"$WORKER\" \"say=$READY\" wait"), NULL};
+    fixture_init(&f, "/bin/sh", args);
+    start(&f);
+    rig_await_ready(&f.rig, 1, NULL);
+    char name[108];
+    FILE *file = fopen(getenv("NAME_FILE"), "r");
+    cr_assert_not_null(file);
+    cr_assert_not_null(fgets(name, sizeof name, file));
+    (void)fclose(file);
+    (void)unlink(getenv("NAME_FILE"));
+    say_to(name, "MUSTER_SAFE_POINT=1");
+    cr_assert(loop_turn(f.loop) == 0);
+    stop(&f);
+    cr_expect_eq(f.n_safe_points, 0);
+}

@@ -1,0 +1,1467 @@
+#include "group_rig.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NODES 8u
+#define BIT(node) (1u << (node))
+
+/* A leader whose arbiter holds one record, and answers at once where it is reachable. */
+struct leader {
+    struct rig r; /* first: the rig's hook gets it */
+    bool reachable;
+    struct arbiter_record there;
+    unsigned asked[ARBITER_KIND_COUNT];
+    struct arbiter_request last; /* that was asked */
+    uint64_t clocks[NODES];      /* ours, that each node will echo next */
+    uint64_t worst_ns;           /* the shortest lease that a heard node got since it was set */
+    size_t deposed, claimed;
+};
+
+static struct group_config arbiter_config(uint32_t min, uint32_t max) {
+    struct group_config c = config_of(min, max);
+    c.leadership = LEADERSHIP_ARBITER;
+    c.self = (struct rdzv_peer){.incarnation = 1, .addr = "10.0.0.1", .port = 4711};
+    return c;
+}
+
+static void hear(struct leader *l, const struct arbiter_request *q, enum arbiter_result result,
+                 uint64_t started_ns) {
+    struct arbiter_answer a = {.request = *q, .started_ns = started_ns, .result = result};
+    (void)snprintf(a.text, sizeof a.text, "the arbiter is on fire");
+    if (result != ARBITER_UNREACHABLE)
+        a.record = l->there;
+    step(&l->r, (struct group_event){.kind = GROUP_EVENT_ARBITER, .answer = &a});
+}
+
+static void serve(struct leader *l, const struct arbiter_request *q) {
+    enum arbiter_result result = ARBITER_OK;
+    struct arbiter_record *there = &l->there;
+    if (q->kind == ARBITER_CLAIM) {
+        bool ours = there->leader.incarnation == q->leader.incarnation;
+        if (there->closed || q->epoch < there->epoch || (q->epoch == there->epoch && !ours))
+            result = ARBITER_LOST;
+        else if (q->epoch > there->epoch)
+            *there = (struct arbiter_record){
+                .epoch = q->epoch, .leader = q->leader, .idle = q->idle};
+    } else if (q->kind == ARBITER_CLOSE) {
+        if (there->closed || there->leader.incarnation != q->leader.incarnation) {
+            result = ARBITER_LOST;
+        } else {
+            there->closed = true;
+            there->outcome = q->outcome;
+        }
+    } else {
+        there->beat += q->kind == ARBITER_BEAT;
+    }
+    hear(l, q, result, l->r.now_ns);
+}
+
+static void after(struct rig *r) {
+    struct leader *l = (struct leader *)(void *)r;
+    struct arbiter_request asked[8];
+    size_t n = 0;
+    for (size_t i = 0; i < r->u.n_effects; i++) {
+        const struct group_effect *e = &r->u.effects[i];
+        l->deposed += e->kind == GROUP_EFFECT_DEPOSED;
+        if (e->kind != GROUP_EFFECT_ARBITER)
+            continue;
+        l->last = asked[n++] = *e->request;
+        l->asked[e->request->kind]++;
+    }
+    for (size_t i = 0; i < n && l->reachable; i++)
+        serve(l, &asked[i]);
+}
+
+static void begin_leader(struct leader *l, const struct group_config *c, bool reachable) {
+    *l = (struct leader){.reachable = reachable, .worst_ns = UINT64_MAX};
+    begin(&l->r, c);
+    l->r.after = after;
+    l->there = (struct arbiter_record){.epoch = c->epoch, .leader = c->self, .idle = c->idle};
+    after(&l->r); /* of the first step */
+}
+
+/* All of these renew, and those heard echo what they got; the first successor its LEASEs too. */
+static void live(struct leader *l, double seconds, unsigned alive, unsigned heard) {
+    struct rig *r = &l->r;
+    uint64_t until = r->now_ns + S(seconds);
+    cr_assert_lt(until, S(2000), "what was waited for never came");
+    while (r->now_ns < until && group_state(r->g) != GROUP_CLOSED) {
+        r->now_ns = MIN2(until, r->now_ns + S(0.25));
+        for (uint64_t node = 1; node < NODES; node++) {
+            if ((alive & BIT(node)) == 0)
+                continue;
+            struct renew renewal = {.clock_ns = r->now_ns, .leader_clock_ns = l->clocks[node]};
+            step(r, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = node, .renew = renewal});
+            const struct group_effect *e = effect(r, GROUP_EFFECT_LEASE);
+            if ((heard & BIT(node)) == 0 || e == NULL)
+                continue;
+            l->worst_ns = MIN2(l->worst_ns, e->lease.validity_ns);
+            l->clocks[node] = r->now_ns;
+            const struct successors *s = group_successors(r->g);
+            if (s->n > 0 && s->list[0].incarnation == node)
+                step(r, (struct group_event){.kind = GROUP_EVENT_ECHO, .node = node,
+                                             .echo = {s->epoch, r->now_ns}});
+        }
+        step(r, (struct group_event){.kind = GROUP_EVENT_TIME});
+    }
+}
+
+static const unsigned all = 0xfe;
+
+/* A group of nodes 1 … n that runs, each on a host of its own and reached. */
+static void run(struct leader *l, const struct group_config *c, uint64_t n) {
+    begin_leader(l, c, true);
+    for (uint64_t node = 1; node <= n; node++) {
+        join(&l->r, node);
+        probe(&l->r, node, PROBE_ALIVE);
+    }
+    start(&l->r);
+    live(l, 1, all, all);
+}
+
+/* In order, written "1.2.3@1" with their epoch. */
+static const char *named(const struct leader *l) {
+    static char text[128];
+    const struct successors *s = group_successors(l->r.g);
+    size_t len = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < s->n; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%d", i == 0 ? "" : ".",
+                                (int)s->list[i].incarnation);
+    (void)snprintf(text + len, sizeof text - len, "@%u", s->epoch);
+    return text;
+}
+
+static double validity(struct leader *l, uint64_t node) {
+    renew(&l->r, node);
+    return (double)lease(&l->r)->validity_ns / 1e9;
+}
+
+#define assert_validity(l, node, seconds)                                             \
+    do {                                                                              \
+        double v_ = validity(l, node);                                                \
+        cr_assert_float_eq(v_, seconds, 1e-6, "it is %g, not %g", v_, (double)(seconds)); \
+    } while (0)
+#define assert_generation(l, e, c)                                                    \
+    do {                                                                              \
+        struct generation g_ = group_generation((l)->r.g);                            \
+        cr_assert(g_.epoch == (e) && g_.counter == (c), "%u.%u", g_.epoch, g_.counter); \
+    } while (0)
+
+/* ---- leases ---- */
+
+Test(group_leadership, no_lease_outlives_the_last_read_by_more_than_the_arbiters_lease) {
+    struct group_config c = arbiter_config(2, 2);
+    struct leader l;
+    begin_leader(&l, &c, false);
+    join(&l.r, 1);
+    assert_validity(&l, 1, 0);
+    hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
+    assert_validity(&l, 1, 0);
+    l.r.now_ns += S(3);
+    uint64_t read_ns = l.r.now_ns - S(3);
+    hear(&l, &l.last, ARBITER_OK, read_ns);
+    static const struct {
+        double age, validity;
+    } cases[] = {{3, 5}, {55, 5}, {55.5, 4.5}, {59.75, 0.25}, {60, 0}, {61, 0}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        l.r.now_ns = read_ns + S(cases[i].age);
+        assert_validity(&l, 1, cases[i].validity);
+    }
+    hear(&l, &l.last, ARBITER_OK, read_ns + S(56));
+    assert_validity(&l, 1, 5);
+    hear(&l, &l.last, ARBITER_OK, read_ns + S(1));
+    assert_validity(&l, 1, 5); /* an older answer shortens nothing */
+    end(&l.r);
+}
+
+Test(group_leadership, an_answer_that_names_another_leader_or_an_older_epoch_confirms_nothing) {
+    static const struct {
+        uint32_t epoch;
+        uint64_t leader;
+        double validity;
+    } cases[] = {{4, 1, 5}, {4, 2, 0}, {3, 1, 0}, {0, 0, 0}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct group_config c = arbiter_config(2, 2);
+        c.epoch = 4;
+        struct leader l;
+        begin_leader(&l, &c, false);
+        join(&l.r, 1);
+        l.there = (struct arbiter_record){.epoch = cases[i].epoch, .leader.incarnation = cases[i].leader};
+        hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
+        assert_validity(&l, 1, cases[i].validity);
+        end(&l.r);
+    }
+}
+
+static void touched(struct leader *l, uint64_t ns) {
+    step(&l->r, (struct group_event){.kind = GROUP_EVENT_TOUCHED, .touched_ns = ns});
+}
+
+Test(group_leadership, no_lease_outlives_the_last_touch_of_the_leader_file_by_more_than_a_lease) {
+    struct group_config c = config_of(2, 2);
+    c.leadership = LEADERSHIP_LEADER_FILE;
+    struct leader l;
+    begin_leader(&l, &c, false);
+    cr_assert_eq(l.r.seen[GROUP_EFFECT_TOUCH], 1);
+    join(&l.r, 1);
+    assert_validity(&l, 1, 0);
+    touched(&l, 0); /* it failed */
+    assert_validity(&l, 1, 0);
+    uint64_t began = l.r.now_ns;
+    l.r.now_ns += S(1);
+    touched(&l, began);
+    static const struct {
+        double age, validity;
+    } cases[] = {{1, 4}, {2.5, 2.5}, {4.75, 0.25}, {5, 0}, {6, 0}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        l.r.now_ns = began + S(cases[i].age);
+        assert_validity(&l, 1, cases[i].validity);
+    }
+    end(&l.r);
+}
+
+Test(group_leadership, without_an_leadership_a_lease_is_a_lease) {
+    struct group_config c = config_of(2, 2);
+    struct leader l;
+    begin_leader(&l, &c, false);
+    join(&l.r, 1);
+    l.r.now_ns += S(1000);
+    assert_validity(&l, 1, 5);
+    cr_assert(l.r.seen[GROUP_EFFECT_TOUCH] == 0 && l.r.seen[GROUP_EFFECT_ARBITER] == 0);
+    end(&l.r);
+}
+
+static void echo(struct leader *l, uint64_t node, uint32_t epoch, uint64_t clock_ns) {
+    step(&l->r, (struct group_event){.kind = GROUP_EVENT_ECHO, .node = node, .echo = {epoch, clock_ns}});
+}
+
+Test(group_leadership, no_lease_outlives_the_first_successors_last_echo_by_more_than_a_lease) {
+    struct group_config c = arbiter_config(3, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    cr_assert_str_eq(named(&l), "2.3@1");
+    l.reachable = false;
+    uint64_t last = l.r.now_ns;
+    static const struct {
+        double age, validity;
+    } cases[] = {{0, 5}, {1, 4}, {2.25, 2.75}, {4.5, 0.5}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        l.r.now_ns = last + S(cases[i].age);
+        assert_validity(&l, 3, cases[i].validity);
+    }
+    echo(&l, 3, 1, l.r.now_ns);
+    assert_validity(&l, 3, 0.5); /* another's echo */
+    echo(&l, 2, 2, l.r.now_ns);
+    assert_validity(&l, 3, 0.5); /* of another epoch */
+    echo(&l, 2, 1, l.r.now_ns + 1);
+    assert_validity(&l, 3, 0.5); /* of the future */
+    echo(&l, 2, 1, last + S(2));
+    assert_validity(&l, 3, 2.5);
+    echo(&l, 2, 1, last + S(1));
+    assert_validity(&l, 3, 2.5); /* an older one, late */
+    l.r.now_ns = last + S(7);
+    assert_validity(&l, 3, 0);
+    assert_validity(&l, 2, 0); /* nor for the successor itself */
+    end(&l.r);
+}
+
+Test(group_leadership, the_naming_counts_like_an_echo_and_only_from_form_on) {
+    struct group_config c = arbiter_config(3, 3);
+    struct leader l;
+    begin_leader(&l, &c, true);
+    for (uint64_t node = 1; node <= 3; node++) {
+        join(&l.r, node);
+        probe(&l.r, node, PROBE_ALIVE);
+    }
+    l.reachable = false;
+    l.r.now_ns += S(4);
+    assert_validity(&l, 1, 5); /* the store is not open: nobody was told FORM */
+    open_store(&l.r);
+    assert_validity(&l, 1, 1); /* named 4 s ago */
+    echo(&l, 2, 1, l.r.now_ns);
+    assert_validity(&l, 1, 5);
+    end(&l.r);
+}
+
+Test(group_leadership, of_all_that_applies_the_smallest_counts) {
+    struct group_config c = arbiter_config(3, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    l.reachable = false;
+    uint64_t last = l.r.now_ns;
+    hear(&l, &(struct arbiter_request){.kind = ARBITER_BEAT, .epoch = 1}, ARBITER_OK, last);
+    l.r.now_ns = last + S(57);
+    echo(&l, 2, 1, l.r.now_ns - S(1));
+    assert_validity(&l, 3, 3); /* the read's */
+    echo(&l, 2, 1, l.r.now_ns);
+    assert_validity(&l, 3, 3);
+    hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
+    l.r.now_ns += S(1);
+    assert_validity(&l, 3, 4); /* the echo's */
+    echo(&l, 2, 1, l.r.now_ns);
+    assert_validity(&l, 3, 5); /* the lease's */
+    end(&l.r);
+}
+
+Test(group_leadership, nothing_is_formed_before_the_leader_has_confirmed_itself) {
+    for (int leader_file = 0; leader_file < 2; leader_file++) {
+        struct group_config c = leader_file ? config_of(2, 2) : arbiter_config(2, 2);
+        if (leader_file)
+            c.leadership = LEADERSHIP_LEADER_FILE;
+        struct leader l;
+        begin_leader(&l, &c, false);
+        join(&l.r, 1);
+        join(&l.r, 2);
+        pass(&l.r, 20, all);
+        assert_state(&l.r, GROUP_GATHERING);
+        if (leader_file)
+            touched(&l, l.r.now_ns - S(5)); /* too old to be of use */
+        else
+            hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
+        assert_state(&l.r, GROUP_GATHERING);
+        if (leader_file)
+            touched(&l, l.r.now_ns);
+        else
+            hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
+        assert_state(&l.r, GROUP_FORMING);
+        end(&l.r);
+    }
+}
+
+Test(group_leadership, members_that_got_no_lease_are_sent_one_as_soon_as_there_is_one) {
+    struct group_config c = config_of(3, 3);
+    c.leadership = LEADERSHIP_LEADER_FILE;
+    struct leader l;
+    begin_leader(&l, &c, false);
+    touched(&l, l.r.now_ns);
+    for (uint64_t node = 1; node <= 3; node++)
+        join(&l.r, node);
+    start(&l.r);
+    join(&l.r, 4); /* no member */
+    l.r.now_ns += S(4.75);
+    renew(&l.r, 1);
+    l.r.now_ns += S(0.25);
+    uint64_t asked_ns = l.r.now_ns;
+    for (uint64_t node = 2; node <= 4; node++)
+        assert_validity(&l, node, 0);
+    disconnect(&l.r, 3);
+    touched(&l, 0);
+    cr_assert_eq(count(&l.r, GROUP_EFFECT_LEASE, 0), 0, "a touch that failed feeds nobody");
+    l.r.now_ns += S(0.5);
+    touched(&l, l.r.now_ns);
+    cr_assert_eq(count(&l.r, GROUP_EFFECT_LEASE, 0), 1);
+    const struct group_effect *e = effect(&l.r, GROUP_EFFECT_LEASE);
+    cr_assert(e != NULL && e->node == 2 && e->lease.echo_ns == asked_ns && e->lease.validity_ns == S(5));
+    cr_assert_eq(generation_compare(e->lease.prepared, group_generation(l.r.g)), 0);
+    touched(&l, l.r.now_ns);
+    cr_assert_eq(count(&l.r, GROUP_EFFECT_LEASE, 0), 0, "once");
+    end(&l.r);
+}
+
+Test(group_leadership, an_echo_and_a_read_feed_the_lease_pending_too) {
+    for (int read = 0; read < 2; read++) {
+        struct group_config c = arbiter_config(3, 3);
+        struct leader l;
+        run(&l, &c, 3);
+        l.reachable = false;
+        l.r.now_ns += read ? S(60) : S(5);
+        if (read)
+            echo(&l, 2, 1, l.r.now_ns);
+        assert_validity(&l, 3, 0);
+        if (read)
+            hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
+        else
+            echo(&l, 2, 1, l.r.now_ns);
+        cr_assert_eq(count(&l.r, GROUP_EFFECT_LEASE, 3), 1, "%d", read);
+        cr_assert_eq(lease(&l.r)->validity_ns, S(5));
+        end(&l.r);
+    }
+}
+
+/* ---- the beat ---- */
+
+Test(group_leadership, the_arbiter_is_asked_once_in_a_heartbeat_and_one_at_a_time) {
+    struct group_config c = arbiter_config(2, 2);
+    struct leader l;
+    begin_leader(&l, &c, false);
+    cr_assert(l.asked[ARBITER_BEAT] == 1 && l.last.epoch == 1 && l.last.leader.incarnation == 1);
+    cr_assert_str_eq(l.last.leader.addr, "10.0.0.1");
+    join(&l.r, 1);
+    pass(&l.r, 4, all);
+    cr_assert_eq(l.asked[ARBITER_BEAT], 1, "it is not answered yet");
+    hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
+    cr_assert_eq(l.asked[ARBITER_BEAT], 2, "the next was due long ago");
+    hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
+    cr_assert_eq(l.asked[ARBITER_BEAT], 2);
+    cr_assert_eq(l.r.u.deadline_ns, l.r.now_ns + S(1));
+    pass(&l.r, 0.75, all);
+    cr_assert_eq(l.asked[ARBITER_BEAT], 2);
+    pass(&l.r, 0.25, all);
+    cr_assert_eq(l.asked[ARBITER_BEAT], 3);
+    hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
+    pass(&l.r, 1, all);
+    cr_assert_eq(l.asked[ARBITER_BEAT], 4, "one that can't be reached is asked no more often");
+    end(&l.r);
+}
+
+Test(group_leadership, the_leader_file_is_touched_every_heartbeat) {
+    struct group_config c = config_of(1, 1);
+    c.leadership = LEADERSHIP_LEADER_FILE;
+    struct leader l;
+    begin_leader(&l, &c, false);
+    touched(&l, l.r.now_ns);
+    join(&l.r, 1);
+    pass(&l.r, 10, all);
+    cr_assert_eq(l.r.seen[GROUP_EFFECT_TOUCH], 11);
+    end(&l.r);
+}
+
+Test(group_leadership, an_arbiter_that_is_lost_is_said_once_and_again_when_it_was_back) {
+    struct group_config c = arbiter_config(1, 1);
+    struct leader l;
+    begin_leader(&l, &c, false);
+    for (int i = 0; i < 3; i++) {
+        hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
+        const struct group_effect *e = effect(&l.r, GROUP_EFFECT_INCIDENT);
+        cr_assert_eq(e != NULL, i == 0);
+        if (e != NULL)
+            cr_assert(strstr(e->reason, "on fire") != NULL && strstr(e->reason, "60 s") != NULL, "%s", e->reason);
+    }
+    hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
+    hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
+    cr_assert_not_null(effect(&l.r, GROUP_EFFECT_INCIDENT));
+    end(&l.r);
+}
+
+Test(group_leadership, a_claim_that_fails_again_and_again_is_said_once_though_looks_succeed) {
+    struct group_config c = arbiter_config(1, 1);
+    struct leader l;
+    begin_leader(&l, &c, true);
+    struct arbiter_request claim = {.kind = ARBITER_CLAIM, .epoch = c.epoch + 1, .leader = c.self};
+    struct arbiter_request beat = {.kind = ARBITER_BEAT, .epoch = c.epoch, .leader = c.self};
+    for (int i = 0; i < 3; i++) {
+        hear(&l, &claim, ARBITER_UNREACHABLE, l.r.now_ns);
+        const struct group_effect *e = effect(&l.r, GROUP_EFFECT_INCIDENT);
+        cr_assert_eq(e != NULL, i == 0);
+        if (e != NULL) /* the job needs no time without the arbiter */
+            cr_assert(strstr(e->reason, "on fire") != NULL && strstr(e->reason, " s ") == NULL, "%s", e->reason);
+        hear(&l, &beat, ARBITER_OK, l.r.now_ns);
+    }
+    hear(&l, &beat, ARBITER_UNREACHABLE, l.r.now_ns);
+    cr_assert_not_null(effect(&l.r, GROUP_EFFECT_INCIDENT), "that is another matter");
+    end(&l.r);
+}
+
+/* ---- the leader's own node leaves ---- */
+
+static void leaves(struct leader *l, uint64_t node) {
+    struct report r = {.state = NODE_STOPPED, .generation = group_generation(l->r.g), .leaving = true};
+    report(&l->r, node, r);
+}
+
+static bool resigned(struct leader *l) { return l->r.seen[GROUP_EFFECT_DONE] > 0; }
+
+Test(group_leadership, a_leader_that_leaves_hands_over_to_a_successor_that_stays) {
+    struct group_config c = arbiter_config(1, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    leaves(&l, 1);
+    step(&l.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
+    cr_assert_not(resigned(&l));
+    pass(&l.r, 0.1, BIT(2) | BIT(3));
+    cr_assert(resigned(&l));
+    cr_assert_eq(l.asked[ARBITER_VACATE], 0, "the others' workers may still run");
+    cr_assert_eq(l.asked[ARBITER_CLOSE], 0);
+    end(&l.r);
+}
+
+Test(group_leadership, a_leader_that_leaves_last_leaves_the_epoch_vacant) {
+    struct group_config c = arbiter_config(3, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    struct report running = {.state = NODE_RUNNING, .generation = group_generation(l.r.g), .leaving = true};
+    report(&l.r, 2, running); /* fewer than min: and yet the job is not over if all leave */
+    report(&l.r, 3, running);
+    leaves(&l, 1);
+    step(&l.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
+    pass(&l.r, 1, BIT(2) | BIT(3));
+    cr_assert_eq(l.asked[ARBITER_VACATE], 0, "they still stop");
+    leaves(&l, 2);
+    step(&l.r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
+    cr_assert_eq(l.asked[ARBITER_VACATE], 0);
+    leaves(&l, 3);
+    cr_assert_eq(l.asked[ARBITER_VACATE], 1);
+    cr_assert(l.asked[ARBITER_CLOSE] == 0 && resigned(&l));
+    end(&l.r);
+}
+
+Test(group_leadership, a_leader_that_leaves_waits_two_seconds_for_the_arbiter) {
+    struct group_config c = arbiter_config(1, 1);
+    struct leader l;
+    run(&l, &c, 1);
+    l.reachable = false;
+    leaves(&l, 1);
+    step(&l.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
+    cr_assert_eq(l.asked[ARBITER_VACATE], 1);
+    pass(&l.r, 1.9, 0);
+    cr_assert_not(resigned(&l));
+    pass(&l.r, 0.1, 0);
+    cr_assert(resigned(&l));
+    cr_assert_eq(l.r.u.deadline_ns, TIME_NEVER);
+    end(&l.r);
+}
+
+/* ---- idle epochs ---- */
+
+static struct group_config idle_config(uint32_t min, uint32_t max) {
+    struct group_config c = arbiter_config(min, max);
+    c.idle = true;
+    return c;
+}
+
+Test(group_leadership, an_idle_epochs_first_group_is_formed_in_the_next_epoch) {
+    struct group_config c = idle_config(2, 2);
+    struct leader l;
+    begin_leader(&l, &c, true);
+    join(&l.r, 1);
+    pass(&l.r, 3, BIT(1));
+    cr_assert(l.asked[ARBITER_CLAIM] == 0 && l.there.epoch == 1, "not before it is needed");
+    join(&l.r, 2);
+    assert_state(&l.r, GROUP_FORMING);
+    assert_generation(&l, 2, 1);
+    cr_assert(l.there.epoch == 2 && !l.there.idle);
+    start(&l.r);
+    pass(&l.r, 3, BIT(1) | BIT(2));
+    assert_generation(&l, 2, 1);
+    cr_assert_eq(l.asked[ARBITER_CLAIM], 1);
+    end(&l.r);
+}
+
+Test(group_leadership, a_group_of_an_idle_epoch_is_not_formed_while_its_claim_is_not_answered) {
+    struct group_config c = idle_config(2, 2);
+    struct leader l;
+    begin_leader(&l, &c, true);
+    join(&l.r, 1);
+    l.reachable = false;
+    join(&l.r, 2);
+    cr_assert(l.last.kind == ARBITER_CLAIM && l.last.epoch == 2 && !l.last.idle);
+    struct arbiter_request claim = l.last;
+    assert_state(&l.r, GROUP_GATHERING);
+    cr_assert_eq(told(&l.r, 2).epoch, 1);
+    hear(&l, &claim, ARBITER_UNREACHABLE, l.r.now_ns);
+    pass(&l.r, 0.9, 0);
+    cr_assert_eq(l.asked[ARBITER_CLAIM], 1);
+    pass(&l.r, 1.2, 0);
+    cr_assert_eq(l.asked[ARBITER_CLAIM], 2, "asked again");
+    assert_state(&l.r, GROUP_GATHERING);
+    l.there = (struct arbiter_record){.epoch = 2, .leader = c.self}; /* the first was won */
+    hear(&l, &claim, ARBITER_OK, l.r.now_ns);
+    assert_state(&l.r, GROUP_FORMING);
+    assert_generation(&l, 2, 1);
+    end(&l.r);
+}
+
+Test(group_leadership, a_leader_of_an_idle_epoch_that_loses_the_next_forms_nothing) {
+    struct group_config c = idle_config(2, 2);
+    struct leader l;
+    begin_leader(&l, &c, true);
+    join(&l.r, 1);
+    l.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 99, .idle = true};
+    join(&l.r, 2);
+    cr_assert_eq(l.deposed, 1);
+    assert_state(&l.r, GROUP_GATHERING);
+    end(&l.r);
+}
+
+Test(group_leadership, an_idle_epoch_is_closed_whatever_becomes_of_a_claim_under_way) {
+    for (int how = 0; how < 3; how++) {
+        struct group_config c = idle_config(2, 2);
+        struct leader l;
+        begin_leader(&l, &c, true);
+        join(&l.r, 1);
+        l.reachable = how == 0;
+        if (how > 0)
+            join(&l.r, 2);
+        struct arbiter_request claim = l.last;
+        step(&l.r, (struct group_event){.kind = GROUP_EVENT_STOP, .reason = "enough"});
+        assert_state(&l.r, GROUP_CLOSED);
+        if (how > 0) {
+            cr_assert_eq(l.asked[ARBITER_CLOSE], 0, "which epoch is it?");
+            l.reachable = true;
+            l.there = (struct arbiter_record){.epoch = 2, .leader = c.self}; /* won */
+            hear(&l, &claim, how == 1 ? ARBITER_OK : ARBITER_UNREACHABLE, l.r.now_ns);
+            pass(&l.r, 1.5, 0);
+        }
+        cr_assert(l.there.closed && l.deposed == 0, "case %d", how);
+        struct desired d;
+        cr_assert(group_desired(l.r.g, 1, &d) && d.kind == DESIRED_CLOSED);
+        end(&l.r);
+    }
+}
+
+Test(group_leadership, an_idle_epoch_without_an_arbiter_or_with_an_handover_makes_no_sense) {
+    static const struct handover handover = {.epoch = 1};
+    struct group_config c[] = {idle_config(2, 2), idle_config(2, 2)};
+    struct group *g;
+    c[0].leadership = LEADERSHIP_LEADER_FILE;
+    c[1].handover = &handover;
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(group_new(&c[i], 0, &g), -EINVAL);
+}
+
+/* ---- its data is gone ---- */
+
+static void ruined(struct leader *l, uint32_t epoch, double seconds) {
+    l->reachable = false;
+    l->there = (struct arbiter_record){.epoch = epoch, .leader.incarnation = 99};
+    uint64_t until = l->r.now_ns + S(seconds);
+    hear(l, &l->last, ARBITER_RUINED, l->r.now_ns);
+    while (l->r.now_ns < until && group_state(l->r.g) != GROUP_CLOSED) {
+        live(l, 0.5, all, all);
+        hear(l, &l->last, ARBITER_RUINED, l->r.now_ns);
+    }
+}
+
+static void assert_ruined(struct leader *l, uint64_t grace_ns) {
+    struct desired d;
+    assert_state(&l->r, GROUP_CLOSED);
+    cr_assert_eq(group_outcome(l->r.g), OUTCOME_FAILED);
+    cr_assert(group_desired(l->r.g, 2, &d));
+    cr_assert_eq(d.kind, DESIRED_CLOSED, "the arbiter need not have it");
+    cr_assert_eq(d.grace_ns, grace_ns);
+    cr_assert_not_null(strstr(d.reason, "data of this job is gone"), "%s", d.reason);
+    cr_assert_eq(l->asked[ARBITER_CLOSE], 0);
+}
+
+Test(group_leadership, an_arbiter_without_data_for_five_seconds_ends_the_job) {
+    struct group_config c = arbiter_config(2, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    ruined(&l, 0, 4.5);
+    assert_state(&l.r, GROUP_RUNNING);
+    ruined(&l, 0, 1);
+    assert_ruined(&l, S(5));
+    end(&l.r);
+    c.lease_ns = S(2); /* no longer than a lease */
+    run(&l, &c, 3);
+    ruined(&l, 0, 2.5);
+    assert_ruined(&l, S(2));
+    end(&l.r);
+}
+
+Test(group_leadership, data_that_comes_back_in_time_changes_nothing) {
+    struct group_config c = arbiter_config(2, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    struct arbiter_record there = l.there;
+    for (int i = 0; i < 3; i++) {
+        ruined(&l, 0, 4);
+        hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
+        l.there = there;
+        l.reachable = true;
+        hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
+        live(&l, 2, all, all);
+    }
+    assert_state(&l.r, GROUP_RUNNING);
+    end(&l.r);
+}
+
+Test(group_leadership, an_old_answer_does_not_say_that_data_is_gone_now) {
+    struct group_config c = arbiter_config(2, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    ruined(&l, 0, 4.5);
+    uint64_t asked_ns = l.r.now_ns;
+    l.r.now_ns += S(2); /* a slow one: it may have come back since */
+    hear(&l, &l.last, ARBITER_RUINED, asked_ns);
+    assert_state(&l.r, GROUP_RUNNING);
+    end(&l.r);
+}
+
+Test(group_leadership, another_jobs_data_in_its_place_ends_the_job_at_once) {
+    struct group_config c = arbiter_config(2, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    ruined(&l, 1, 0);
+    assert_ruined(&l, 0);
+    end(&l.r);
+}
+
+Test(group_leadership, an_outcome_that_can_be_put_down_nowhere_is_told_all_the_same) {
+    struct group_config c = arbiter_config(2, 2);
+    struct leader l;
+    run(&l, &c, 2);
+    l.reachable = false;
+    for (uint64_t node = 1; node <= 2; node++)
+        say(&l.r, node, NODE_FINISHED);
+    assert_state(&l.r, GROUP_CLOSED);
+    cr_assert_eq(l.asked[ARBITER_CLOSE], 1);
+    struct arbiter_request q = l.last;
+    l.there = (struct arbiter_record){0};
+    hear(&l, &q, ARBITER_RUINED, l.r.now_ns);
+    struct desired d;
+    cr_assert(group_desired(l.r.g, 2, &d) && d.kind == DESIRED_START);
+    l.r.now_ns += S(5);
+    hear(&l, &q, ARBITER_RUINED, l.r.now_ns);
+    cr_assert(group_desired(l.r.g, 2, &d) && d.kind == DESIRED_CLOSED);
+    cr_assert_eq(d.outcome, OUTCOME_SUCCESS);
+    end(&l.r);
+}
+
+Test(group_leadership, a_leader_that_hears_too_few_rests_its_beat) {
+    static const struct {
+        uint32_t min;
+        unsigned heard;
+        bool rests;
+    } cases[] = {
+        {2, BIT(1) | BIT(2), false}, /* half of four is enough */
+        {1, BIT(1), true},
+        {3, BIT(1) | BIT(2), true}, /* below min */
+        {3, BIT(1) | BIT(2) | BIT(3), false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct group_config c = arbiter_config(cases[i].min, 4);
+        struct leader l;
+        run(&l, &c, 4);
+        live(&l, 4, all, all); /* a leader as new as this one does not doubt yet */
+        unsigned reads = l.asked[ARBITER_READ], beats = l.asked[ARBITER_BEAT];
+        cr_assert_eq(reads, 0);
+        live(&l, 2, all, cases[i].heard);
+        cr_assert_eq(l.asked[ARBITER_READ], 0, "case %zu: not within 2.5 s", i);
+        live(&l, 2.5, all, cases[i].heard);
+        cr_assert_eq(l.asked[ARBITER_READ] > 0, cases[i].rests, "case %zu", i);
+        beats = l.asked[ARBITER_BEAT];
+        live(&l, 4, all, all);
+        cr_assert_gt(l.asked[ARBITER_BEAT], beats, "case %zu: it moves again", i);
+        assert_state(&l.r, GROUP_RUNNING);
+        end(&l.r);
+    }
+}
+
+Test(group_leadership, a_leader_that_never_had_a_group_does_not_rest) {
+    struct group_config c = arbiter_config(3, 3);
+    struct leader l;
+    begin_leader(&l, &c, true);
+    join(&l.r, 1);
+    live(&l, 60, all, 0);
+    cr_assert(l.asked[ARBITER_READ] == 0 && l.asked[ARBITER_BEAT] == 61, "%u", l.asked[ARBITER_BEAT]);
+    end(&l.r);
+}
+
+/* Seconds from the silence of nodes 2 … n until the leader, alone, ends the job; below min. */
+static double ends_after(struct leader *l, uint64_t n, unsigned silent) {
+    uint64_t since = l->r.now_ns;
+    for (uint64_t node = 2; node <= n; node++)
+        if ((silent & BIT(node)) == 0)
+            lose(&l->r, node);
+    for (int i = 0; i < 400 && group_state(l->r.g) != GROUP_CLOSED; i++) {
+        if (group_state(l->r.g) == GROUP_STOPPING)
+            say(&l->r, 1, NODE_STOPPED);
+        live(l, 0.25, BIT(1), BIT(1));
+    }
+    assert_state(&l->r, GROUP_CLOSED);
+    return (double)(l->r.now_ns - since) / 1e9;
+}
+
+Test(group_leadership, a_leader_that_is_cut_off_with_too_few_lets_the_others_go_on_first) {
+    static const struct {
+        uint32_t min;
+        unsigned silent;
+        double from, to;
+    } cases[] = {
+        /* two or three of them may lead each other: long after all successors have acted */
+        {2, BIT(2) | BIT(3), 2.5 + 12 + 6, 2.5 + 12 + 6 + 1.5},
+        {2, BIT(2) | BIT(3) | BIT(4), 2.5 + 12 + 6, 2.5 + 12 + 6 + 1.5},
+        /* one alone is too few as well, and who is gone goes nowhere */
+        {2, BIT(2), 6, 8.5},
+        {2, 0, 0, 1},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct leader l;
+        struct group_config c = arbiter_config(cases[i].min, 4);
+        run(&l, &c, 4);
+        live(&l, 10, all, all);
+        double took = ends_after(&l, 4, cases[i].silent);
+        cr_assert(took >= cases[i].from && took <= cases[i].to, "case %zu: %g s", i, took);
+        cr_assert_eq(l.deposed, 0);
+        end(&l.r);
+    }
+}
+
+Test(group_leadership, after_a_long_rest_nothing_is_formed_for_lease_and_margin) {
+    for (int is_long = 0; is_long < 2; is_long++) {
+        struct group_config c = arbiter_config(3, 3);
+        c.max_restarts = 3;
+        struct leader l;
+        run(&l, &c, 3);
+        live(&l, 5, all, all);
+        while (l.asked[ARBITER_READ] == 0)
+            live(&l, 0.25, all, BIT(1));
+        live(&l, is_long ? 2.5 : 1, all, BIT(1));
+        unsigned beats = l.asked[ARBITER_BEAT];
+        while (l.asked[ARBITER_BEAT] == beats)
+            live(&l, 0.25, all, all);
+        uint64_t since = l.r.now_ns;
+        fails(&l.r, 3, FAILURE_SPAWN, 1);
+        stopped(&l.r);
+        assert_state(&l.r, is_long ? GROUP_GATHERING : GROUP_FORMING);
+        while (group_state(l.r.g) == GROUP_GATHERING)
+            live(&l, 0.25, all, all);
+        assert_state(&l.r, GROUP_FORMING);
+        if (is_long)
+            cr_assert_eq(l.r.now_ns, since + S(6), "after %g s", (double)(l.r.now_ns - since) / 1e9);
+        end(&l.r);
+    }
+}
+
+/* ---- deposed ---- */
+
+Test(group_leadership, a_higher_epoch_or_a_closed_record_ends_this_leadership_for_good) {
+    static const struct {
+        struct arbiter_record there;
+        bool deposed;
+    } cases[] = {
+        {{.epoch = 1, .leader.incarnation = 1}, false},
+        {{.epoch = 2, .leader.incarnation = 3}, true},
+        {{.epoch = 9, .leader.incarnation = 1}, true},
+        {{.epoch = 1, .leader.incarnation = 1, .closed = true, .outcome = OUTCOME_FAILED}, true},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct group_config c = arbiter_config(3, 3);
+        struct leader l;
+        run(&l, &c, 3);
+        l.there = cases[i].there;
+        step(&l.r, (struct group_event){.kind = GROUP_EVENT_HIGHER_EPOCH, .epoch = 2});
+        cr_assert_eq(l.asked[ARBITER_READ], 1, "who hears of it looks at once");
+        cr_assert_eq(l.deposed, cases[i].deposed, "case %zu", i);
+        if (l.deposed > 0) {
+            const struct group_effect *e = &l.r.u.effects[l.r.u.n_effects - 1];
+            cr_assert(e->kind == GROUP_EFFECT_DEPOSED && e->epoch == cases[i].there.epoch, "case %zu", i);
+            cr_assert_eq(l.r.u.deadline_ns, TIME_NEVER);
+            size_t tells = l.r.seen[GROUP_EFFECT_TELL];
+            l.r.now_ns += S(100);
+            fails(&l.r, 3, FAILURE_EXIT, 1);
+            renew(&l.r, 2);
+            join(&l.r, 4);
+            step(&l.r, (struct group_event){.kind = GROUP_EVENT_TIME});
+            cr_assert(l.r.seen[GROUP_EFFECT_TELL] == tells && l.r.u.n_effects == 0);
+        }
+        end(&l.r);
+    }
+}
+
+Test(group_leadership, an_older_epoch_that_somebody_speaks_of_is_nothing) {
+    struct group_config c = arbiter_config(1, 1);
+    c.epoch = 3;
+    struct leader l;
+    begin_leader(&l, &c, true);
+    step(&l.r, (struct group_event){.kind = GROUP_EVENT_HIGHER_EPOCH, .epoch = 3});
+    cr_assert_eq(l.asked[ARBITER_READ], 0);
+    end(&l.r);
+}
+
+/* ---- the end ---- */
+
+static void all_finish(struct leader *l, uint64_t n) {
+    for (uint64_t node = 1; node <= n; node++)
+        say(&l->r, node, NODE_FINISHED);
+    assert_state(&l->r, GROUP_CLOSED);
+}
+
+Test(group_leadership, the_end_is_told_when_the_arbiter_has_it) {
+    struct group_config c = arbiter_config(2, 2);
+    struct leader l;
+    run(&l, &c, 2);
+    l.reachable = false;
+    all_finish(&l, 2);
+    cr_assert(l.asked[ARBITER_CLOSE] == 1 && l.last.outcome == OUTCOME_SUCCESS && l.last.epoch == 1);
+    cr_assert_eq(told(&l.r, 1).kind, DESIRED_START);
+    hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
+    cr_assert_eq(told(&l.r, 2).kind, DESIRED_START);
+    cr_assert_eq(l.asked[ARBITER_CLOSE], 1);
+    l.r.now_ns += S(0.25);
+    step(&l.r, (struct group_event){.kind = GROUP_EVENT_TIME});
+    cr_assert_eq(l.asked[ARBITER_CLOSE], 2, "it is asked again soon");
+    cr_assert_eq(l.last.kind, ARBITER_CLOSE);
+    hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
+    cr_assert_eq(count(&l.r, GROUP_EFFECT_TELL, 0), 2);
+    cr_assert(told(&l.r, 1).kind == DESIRED_CLOSED && told(&l.r, 1).outcome == OUTCOME_SUCCESS);
+    cr_assert_not_null(note(&l.r, NOTE_CLOSED));
+    say(&l.r, 1, NODE_CLOSED);
+    say(&l.r, 2, NODE_CLOSED);
+    cr_assert_eq(l.r.seen[GROUP_EFFECT_DONE], 1);
+    cr_assert_eq(l.deposed, 0);
+    end(&l.r);
+}
+
+Test(group_leadership, its_own_close_is_not_taken_for_anothers) {
+    struct group_config c = arbiter_config(2, 2);
+    struct leader l;
+    run(&l, &c, 2);
+    l.reachable = false;
+    live(&l, 1, all, all); /* a beat is under way */
+    struct arbiter_request beat = l.last;
+    cr_assert_eq(beat.kind, ARBITER_BEAT);
+    all_finish(&l, 2);
+    struct arbiter_request asked = l.last;
+    cr_assert_eq(asked.kind, ARBITER_CLOSE);
+    l.there.closed = true;
+    l.there.outcome = OUTCOME_SUCCESS;
+    hear(&l, &beat, ARBITER_OK, l.r.now_ns);
+    cr_assert_eq(l.deposed, 0);
+    hear(&l, &asked, ARBITER_OK, l.r.now_ns);
+    cr_assert_eq(l.deposed, 0);
+    cr_assert_eq(told(&l.r, 2).kind, DESIRED_CLOSED);
+    end(&l.r);
+}
+
+Test(group_leadership, an_end_that_another_has_put_down_first_is_the_one_that_counts) {
+    struct group_config c = arbiter_config(2, 2);
+    struct leader l;
+    run(&l, &c, 2);
+    l.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 2};
+    all_finish(&l, 2);
+    cr_assert_eq(l.deposed, 1);
+    cr_assert_eq(told(&l.r, 1).kind, DESIRED_START, "nobody was told an outcome that is none");
+    end(&l.r);
+}
+
+Test(group_leadership, with_a_leader_file_the_end_is_told_when_the_leader_file_has_it) {
+    struct group_config c = config_of(2, 2);
+    c.leadership = LEADERSHIP_LEADER_FILE;
+    struct leader l;
+    begin_leader(&l, &c, false);
+    touched(&l, l.r.now_ns);
+    join(&l.r, 1);
+    join(&l.r, 2);
+    start(&l.r);
+    say(&l.r, 1, NODE_FINISHED);
+    say(&l.r, 2, NODE_FINISHED);
+    const struct group_effect *e = effect(&l.r, GROUP_EFFECT_TOUCH);
+    cr_assert(e != NULL && e->outcome == OUTCOME_SUCCESS);
+    cr_assert_eq(told(&l.r, 1).kind, DESIRED_START);
+    touched(&l, l.r.now_ns);
+    cr_assert_eq(told(&l.r, 1).kind, DESIRED_CLOSED);
+    size_t touches = l.r.seen[GROUP_EFFECT_TOUCH];
+    pass(&l.r, 10, all);
+    cr_assert_eq(l.r.seen[GROUP_EFFECT_TOUCH], touches, "nothing hangs on it any more");
+    end(&l.r);
+}
+
+Test(group_leadership, an_end_that_can_not_be_put_down_is_given_up_and_nobody_is_told_it) {
+    struct group_config c = arbiter_config(2, 2);
+    struct leader l;
+    run(&l, &c, 2);
+    l.reachable = false;
+    all_finish(&l, 2);
+    uint64_t since = l.r.now_ns;
+    while (l.deposed == 0 && l.r.now_ns < since + S(200)) {
+        struct arbiter_request asked = l.last;
+        l.r.now_ns += S(0.25);
+        hear(&l, &asked, ARBITER_UNREACHABLE, l.r.now_ns);
+    }
+    cr_assert_eq(l.r.now_ns - since, S(90), "after %g s", (double)(l.r.now_ns - since) / 1e9);
+    const struct group_effect *e = effect(&l.r, GROUP_EFFECT_DEPOSED);
+    cr_assert(e != NULL && e->epoch == 1);
+    cr_assert_not_null(strstr(effect(&l.r, GROUP_EFFECT_INCIDENT)->reason, "could not be put down"));
+    cr_assert_eq(group_outcome(l.r.g), OUTCOME_NONE);
+    cr_assert_eq(l.r.seen[GROUP_EFFECT_DONE], 0);
+    end(&l.r);
+}
+
+/* ---- naming ---- */
+
+static void join_on(struct leader *l, uint64_t node, const char *host) {
+    struct node_info info = info_of(node);
+    (void)snprintf(info.host, sizeof info.host, "%s", host);
+    info.listener_port = (uint16_t)(100 + node);
+    (void)snprintf(info.addr, sizeof info.addr, "10.0.0.%d", (int)node);
+    join_info(&l->r, &info);
+}
+
+Test(group_leadership, successors_are_three_reached_members_of_other_hosts_if_possible) {
+    static const struct {
+        const char *hosts; /* of nodes 1 …, one letter each */
+        unsigned reached;
+        const char *named;
+    } cases[] = {
+        {"abcde", 0xfe, "2.3.4@1"},
+        {"aabbc", 0xfe, "3.5.2@1"},
+        {"aaa", 0xfe, "2.3@1"},
+        {"abb", 0xfe, "2.3@1"},
+        {"abcde", BIT(1) | BIT(3) | BIT(5), "3.5@1"},
+        {"abc", BIT(1), "@1"},
+        {"a", BIT(1), "@1"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        uint32_t n = (uint32_t)strlen(cases[i].hosts);
+        struct group_config c = arbiter_config(n, n + 1);
+        c.rank_order = RANK_ORDER_JOIN;
+        c.last_call_ns = S(1);
+        struct leader l;
+        begin_leader(&l, &c, true);
+        for (uint64_t node = 1; node <= n; node++) {
+            join_on(&l, node, (char[]){cases[i].hosts[node - 1], '\0'});
+            if ((cases[i].reached & BIT(node)) != 0)
+                probe(&l.r, node, PROBE_ALIVE);
+        }
+        live(&l, 1, all, all);
+        assert_state(&l.r, GROUP_FORMING);
+        cr_assert_str_eq(named(&l), cases[i].named, "case %zu", i);
+        end(&l.r);
+    }
+}
+
+Test(group_leadership,
+     a_member_whose_listener_is_reached_later_is_named_then_and_all_members_hear_it) {
+    struct group_config c = arbiter_config(3, 3);
+    struct leader l;
+    begin_leader(&l, &c, true);
+    for (uint64_t node = 1; node <= 3; node++)
+        join_on(&l, node, (char[]){(char)('a' + node), '\0'});
+    start(&l.r);
+    cr_assert_str_eq(named(&l), "@1");
+    probe(&l.r, 3, PROBE_ALIVE);
+    cr_assert_str_eq(named(&l), "3@1");
+    cr_assert_eq(count(&l.r, GROUP_EFFECT_NAME, 0), 3);
+    const struct rdzv_peer *p = &group_successors(l.r.g)->list[0];
+    cr_assert(p->port == 103 && strcmp(p->addr, "10.0.0.3") == 0);
+    cr_assert(group_is_successor(l.r.g, 3) && !group_is_successor(l.r.g, 2));
+    probe(&l.r, 2, PROBE_ALIVE);
+    cr_assert_str_eq(named(&l), "3.2@1");
+    probe(&l.r, 1, PROBE_ALIVE);
+    cr_assert_str_eq(named(&l), "3.2@1", "not the leader's own");
+    cr_assert_eq(l.asked[ARBITER_CLAIM], 0, "names may be added freely");
+    end(&l.r);
+}
+
+Test(group_leadership, without_an_arbiter_nobody_is_named) {
+    struct group_config c = config_of(2, 2);
+    struct rig r;
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    cr_assert_eq(group_successors(r.g)->n, 0);
+    cr_assert_eq(r.seen[GROUP_EFFECT_NAME], 0);
+    end(&r);
+}
+
+Test(group_leadership, the_named_stay_named_when_the_group_re_forms) {
+    struct group_config c = arbiter_config(5, 5);
+    c.max_restarts = 2;
+    struct leader l;
+    run(&l, &c, 5);
+    cr_assert_str_eq(named(&l), "2.3.4@1");
+    fails(&l.r, 5, FAILURE_OOM, 1);
+    stopped(&l.r);
+    assert_state(&l.r, GROUP_FORMING);
+    cr_assert_str_eq(named(&l), "2.3.4@1");
+    cr_assert_eq(l.asked[ARBITER_CLAIM], 0);
+    assert_generation(&l, 1, 2);
+    end(&l.r);
+}
+
+/* ---- dropping ---- */
+
+Test(group_leadership, a_successor_that_is_gone_in_time_or_has_left_is_dropped_freely) {
+    for (uint64_t node = 2; node <= 3; node++) {
+        for (int leaves = 0; leaves < 2; leaves++) {
+            struct group_config c = arbiter_config(2, 5);
+            struct leader l;
+            run(&l, &c, 5);
+            if (leaves)
+                step(&l.r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = node});
+            else
+                lose(&l.r, node);
+            stopped(&l.r);
+            assert_state(&l.r, GROUP_FORMING);
+            assert_generation(&l, 1, 2);
+            cr_assert_eq(l.asked[ARBITER_CLAIM], 0);
+            cr_assert_str_eq(named(&l), node == 2 ? "3.4.5@1" : "2.4.5@1", "%s", named(&l));
+            end(&l.r);
+        }
+    }
+}
+
+/* Node 3, the second successor, might have claimed; the others have stopped. */
+static void doubt(struct leader *l, const struct group_config *c, bool gone_late) {
+    run(l, c, 4);
+    live(l, 5, all, all);
+    if (gone_late) {
+        live(l, 5, all, all & ~BIT(3));
+        l->reachable = false;
+        lose(&l->r, 3);
+    } else {
+        live(l, 5.75, all & ~BIT(3), all);
+        l->reachable = false;
+        live(l, 0.5, all & ~BIT(3), all);
+    }
+    assert_state(&l->r, GROUP_STOPPING);
+    cr_assert_eq(l->asked[ARBITER_CLAIM], 0);
+    stopped(&l->r);
+    assert_state(&l->r, GROUP_GATHERING);
+    cr_assert(l->asked[ARBITER_CLAIM] == 1 && l->last.kind == ARBITER_CLAIM && l->last.epoch == 2);
+}
+
+Test(group_leadership, a_successor_that_may_have_claimed_is_dropped_only_by_a_claim) {
+    for (int gone_late = 0; gone_late < 2; gone_late++) {
+        struct group_config c = arbiter_config(2, 4);
+        struct leader l;
+        doubt(&l, &c, gone_late);
+        struct arbiter_request asked = l.last;
+        live(&l, 3, all & ~BIT(3), all);
+        assert_state(&l.r, GROUP_GATHERING);
+        cr_assert_eq(l.asked[ARBITER_CLAIM], 1, "one at a time");
+        l.there = (struct arbiter_record){.epoch = 2, .leader = asked.leader};
+        hear(&l, &asked, ARBITER_OK, l.r.now_ns);
+        assert_state(&l.r, GROUP_FORMING);
+        assert_generation(&l, 2, 1);
+        cr_assert_str_eq(members(&l.r), "1 2 4");
+        cr_assert_str_eq(named(&l), "2.4@2");
+        cr_assert_eq(told(&l.r, 2).epoch, 2);
+        renew(&l.r, 4);
+        cr_assert_eq(lease(&l.r)->epoch, 2);
+        end(&l.r);
+    }
+}
+
+Test(group_leadership, a_claim_that_is_lost_deposes) {
+    struct group_config c = arbiter_config(2, 4);
+    struct leader l;
+    doubt(&l, &c, false);
+    l.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 3};
+    hear(&l, &l.last, ARBITER_LOST, l.r.now_ns);
+    cr_assert_eq(l.deposed, 1);
+    cr_assert_eq(effect(&l.r, GROUP_EFFECT_DEPOSED)->epoch, 2);
+    end(&l.r);
+}
+
+Test(group_leadership, a_claim_without_an_answer_is_asked_again_and_nothing_formed_meanwhile) {
+    struct group_config c = arbiter_config(2, 4);
+    struct leader l;
+    doubt(&l, &c, false);
+    for (unsigned i = 1; i <= 3; i++) {
+        struct arbiter_request asked = l.last;
+        cr_assert(asked.kind == ARBITER_CLAIM && asked.epoch == 2);
+        hear(&l, &asked, ARBITER_UNREACHABLE, l.r.now_ns);
+        assert_state(&l.r, GROUP_GATHERING);
+        cr_assert_eq(l.asked[ARBITER_CLAIM], i);
+        l.r.now_ns += S(0.75);
+        pass(&l.r, 0, all);
+        step(&l.r, (struct group_event){.kind = GROUP_EVENT_TIME});
+        cr_assert_eq(l.asked[ARBITER_CLAIM], i);
+        l.r.now_ns += S(0.25);
+        step(&l.r, (struct group_event){.kind = GROUP_EVENT_TIME});
+        cr_assert_eq(l.asked[ARBITER_CLAIM], i + 1);
+    }
+    end(&l.r);
+}
+
+Test(group_leadership, a_claim_whose_answer_was_lost_is_found_and_asked_again) {
+    struct group_config c = arbiter_config(2, 4);
+    struct leader l;
+    doubt(&l, &c, false);
+    hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
+    l.there = (struct arbiter_record){.epoch = 2, .leader = c.self};
+    live(&l, 1, all & ~BIT(3), all);
+    struct arbiter_request beat = {.kind = ARBITER_BEAT, .epoch = 1, .leader = c.self};
+    hear(&l, &beat, ARBITER_OK, l.r.now_ns);
+    cr_assert_eq(l.deposed, 0, "it is its own");
+    cr_assert_eq(l.asked[ARBITER_CLAIM], 2);
+    struct arbiter_request claim = {.kind = ARBITER_CLAIM, .epoch = 2, .leader = c.self};
+    hear(&l, &claim, ARBITER_OK, l.r.now_ns);
+    assert_state(&l.r, GROUP_FORMING);
+    assert_generation(&l, 2, 1);
+    end(&l.r);
+}
+
+Test(group_leadership, an_excluded_successor_is_dropped_by_a_claim_too) {
+    struct group_config c = arbiter_config(2, 4);
+    struct leader l;
+    run(&l, &c, 4);
+    struct command command = {.kind = COMMAND_EXCLUDE, .node = "h2"};
+    step(&l.r, (struct group_event){.kind = GROUP_EVENT_COMMAND, .command = &command});
+    stopped(&l.r);
+    cr_assert_eq(l.asked[ARBITER_CLAIM], 1);
+    assert_state(&l.r, GROUP_FORMING);
+    assert_generation(&l, 2, 1);
+    cr_assert_str_eq(named(&l), "3.4@2");
+    end(&l.r);
+}
+
+/* ---- a silent first successor ---- */
+
+Test(group_leadership, a_silent_first_successor_costs_nobody_else_the_lease) {
+    struct group_config c = arbiter_config(2, 4);
+    struct leader l;
+    run(&l, &c, 4);
+    live(&l, 5, all, all);
+    l.worst_ns = UINT64_MAX;
+    live(&l, 2.25, all & ~BIT(2), all & ~BIT(2));
+    cr_assert_eq(l.asked[ARBITER_CLAIM], 0, "not before half a lease");
+    live(&l, 0.5, all & ~BIT(2), all & ~BIT(2));
+    cr_assert_eq(l.asked[ARBITER_CLAIM], 1);
+    cr_assert_str_eq(named(&l), "3.4@2");
+    assert_state(&l.r, GROUP_RUNNING);
+    assert_generation(&l, 1, 1); /* the group runs on */
+    cr_assert_eq(told(&l.r, 3).epoch, 2);
+    live(&l, 3, all & ~BIT(2), all & ~BIT(2));
+    cr_assert_gt(l.worst_ns, S(2), "%g", (double)l.worst_ns / 1e9);
+    assert_state(&l.r, GROUP_RUNNING);
+    live(&l, 0.5, all & ~BIT(2), all & ~BIT(2));
+    assert_state(&l.r, GROUP_STOPPING); /* lost like any other */
+    stopped(&l.r);
+    assert_state(&l.r, GROUP_FORMING);
+    assert_generation(&l, 2, 1);
+    cr_assert_eq(l.asked[ARBITER_CLAIM], 1, "it was dropped before");
+    cr_assert_eq(l.deposed, 0);
+    end(&l.r);
+}
+
+Test(group_leadership,
+     a_claim_around_a_silent_first_successor_tells_everybody_and_counts_as_naming) {
+    struct group_config c = arbiter_config(2, 3);
+    struct leader l;
+    run(&l, &c, 3);
+    join(&l.r, 4);
+    l.reachable = false;
+    live(&l, 2.75, all & ~BIT(2), all & ~BIT(2));
+    cr_assert(l.last.kind == ARBITER_CLAIM && l.last.epoch == 2);
+    assert_validity(&l, 3, 2.25);
+    l.there.epoch = 2;
+    hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
+    cr_assert_eq(count(&l.r, GROUP_EFFECT_NAME, 0), 4, "also who waits hears of the new epoch");
+    assert_validity(&l, 3, 5);
+    uint64_t named_ns = l.r.now_ns;
+    l.r.now_ns += S(2);
+    echo(&l, 3, 1, l.r.now_ns);
+    assert_validity(&l, 3, 3); /* the old epoch's echo does not count */
+    echo(&l, 2, 2, l.r.now_ns);
+    assert_validity(&l, 3, 3); /* nor the old first's */
+    echo(&l, 3, 2, named_ns + S(1));
+    assert_validity(&l, 3, 4);
+    end(&l.r);
+}
+
+Test(group_leadership, nothing_is_formed_while_a_claim_of_its_own_is_under_way) {
+    struct group_config c = arbiter_config(2, 4);
+    c.max_restarts = 1;
+    struct leader l;
+    run(&l, &c, 4);
+    l.reachable = false;
+    live(&l, 2.75, all & ~BIT(2), all & ~BIT(2));
+    struct arbiter_request claim = l.last;
+    cr_assert_eq(claim.kind, ARBITER_CLAIM);
+    fails(&l.r, 4, FAILURE_OOM, 1);
+    stopped(&l.r); /* the first successor too: it is back */
+    live(&l, 1, all, all);
+    assert_state(&l.r, GROUP_GATHERING);
+    l.there = (struct arbiter_record){.epoch = 2, .leader = c.self};
+    hear(&l, &claim, ARBITER_OK, l.r.now_ns);
+    assert_state(&l.r, GROUP_FORMING);
+    assert_generation(&l, 2, 1);
+    end(&l.r);
+}
+
+Test(group_leadership, a_leader_that_hears_nobody_newer_claims_nothing) {
+    static const struct {
+        uint32_t min;
+        unsigned heard;
+        bool claims;
+    } cases[] = {
+        {1, BIT(1) | BIT(3), true},           /* half of the group */
+        {1, BIT(1), false},                   /* less */
+        {3, BIT(1) | BIT(3), false},          /* less than min */
+        {3, BIT(1) | BIT(3) | BIT(4), true},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct group_config c = arbiter_config(cases[i].min, 4);
+        struct leader l;
+        run(&l, &c, 4);
+        live(&l, 5, all, all);
+        live(&l, 5, all, cases[i].heard);
+        cr_assert_eq(l.asked[ARBITER_CLAIM] > 0, cases[i].claims, "case %zu", i);
+        end(&l.r);
+    }
+}
+
+/* ---- a new leader ---- */
+
+static struct handover_member handover_of[] = {
+    {.incarnation = 3, .addr = "10.0.0.3", .port = 103, .host = "h3", .started = true},
+    {.incarnation = 1, .addr = "10.0.0.1", .port = 101, .host = "h1", .started = true},
+    {.incarnation = 4, .addr = "10.0.0.4", .port = 104, .host = "h4", .started = true},
+    {.incarnation = 2, .addr = "10.0.0.2", .port = 102, .host = "h2", .started = true},
+};
+
+/* Leads epoch 3 after node 3, with what it left of generation 2.5. */
+static void succeed(struct leader *l, struct group_config c, double absent) {
+    struct handover e = {.epoch = 2,
+                         .formed = {2, 5},
+                         .started = {2, 5},
+                         .restarts_used = 2,
+                         .losses = 1,
+                         .log_nonce = 77,
+                         .n_order = 4,
+                         .n_members = 4,
+                         .members = handover_of};
+    c.epoch = 3;
+    c.max_restarts = 9;
+    c.handover = &e;
+    c.absent_until_ns = S(1000 + absent);
+    begin_leader(l, &c, true);
+}
+
+static void back(struct leader *l, uint64_t node, enum node_state state, bool finished) {
+    join_as(&l->r, node, -1, &(struct report){.state = state, .generation = {2, 5}, .finished = finished,
+                                              .restarts_used = 2, .losses = 1, .epoch = 3});
+}
+
+Test(group_leadership,
+     a_new_leader_awaits_the_members_in_their_order_and_goes_on_with_the_counters) {
+    struct leader l;
+    succeed(&l, arbiter_config(2, 4), 6);
+    for (uint64_t node = 1; node <= 4; node++)
+        cr_assert(group_node_info(l.r.g, node) != NULL && l.r.seen[GROUP_EFFECT_PROBE] == 4);
+    back(&l, 1, NODE_STOPPED, false);
+    back(&l, 2, NODE_STOPPED, false);
+    back(&l, 4, NODE_RUNNING, false);
+    join(&l.r, 5);
+    live(&l, 2, all, all);
+    assert_state(&l.r, GROUP_GATHERING); /* 3 is not resolved, 4 not stopped */
+    cr_assert_eq(told(&l.r, 4).kind, DESIRED_IDLE);
+    probe(&l.r, 3, PROBE_UNKNOWN);
+    cr_assert_eq(group_nodes(l.r.g, NULL, 0), 5);
+    probe(&l.r, 3, PROBE_GONE);
+    cr_assert_eq(count(&l.r, GROUP_EFFECT_FORGET, 3), 1);
+    assert_state(&l.r, GROUP_GATHERING);
+    report(&l.r, 4, (struct report){.state = NODE_STOPPED, .generation = {2, 5}});
+    assert_state(&l.r, GROUP_FORMING);
+    assert_generation(&l, 3, 1);
+    cr_assert_str_eq(members(&l.r), "5 1 4 2");
+    open_store(&l.r);
+    struct desired d = told(&l.r, 1);
+    cr_assert(d.form.restarts_used == 2 && d.form.losses == 2 && d.form.log_nonce == 77 &&
+              d.form.node_rank == 1 && d.restarts_used == 2 && d.epoch == 3);
+    end(&l.r);
+}
+
+Test(group_leadership, a_new_leader_with_too_few_waits_for_spares_of_which_nobody_told_it) {
+    for (int comes = 0; comes < 2; comes++) {
+        struct leader l;
+        succeed(&l, arbiter_config(4, 4), 6);
+        unsigned there = BIT(1) | BIT(2) | BIT(4);
+        for (uint64_t node = 1; node <= 4; node++)
+            if ((there & BIT(node)) != 0)
+                back(&l, node, NODE_STOPPED, false);
+        lose(&l.r, 3);
+        live(&l, 5.75, there, there);
+        assert_state(&l.r, GROUP_GATHERING);
+        if (comes)
+            join(&l.r, 5);
+        live(&l, 0.25, there | BIT(5), all);
+        assert_state(&l.r, comes ? GROUP_FORMING : GROUP_CLOSED);
+        end(&l.r);
+    }
+}
+
+Test(group_leadership, who_does_not_come_back_counts_as_lost_when_the_old_leases_are_over) {
+    static const struct {
+        double absent, lost;
+    } cases[] = {{6, 6}, {61.25, 61.25}, {0, 1}, {-100, 1}}; /* never before a margin */
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct leader l;
+        succeed(&l, arbiter_config(2, 4), cases[i].absent);
+        for (uint64_t node = 1; node <= 3; node++)
+            back(&l, node, NODE_STOPPED, false);
+        live(&l, cases[i].lost - 0.25, BIT(1) | BIT(2) | BIT(3), all);
+        assert_state(&l.r, GROUP_GATHERING);
+        live(&l, 0.25, BIT(1) | BIT(2) | BIT(3), all);
+        assert_state(&l.r, GROUP_FORMING);
+        cr_assert_str_eq(members(&l.r), "3 1 2");
+        cr_assert_eq(told(&l.r, 1).losses, 2, "case %zu", i);
+        end(&l.r);
+    }
+}
+
+Test(group_leadership, a_member_that_was_back_counts_by_its_own_renewals) {
+    struct leader l;
+    succeed(&l, arbiter_config(2, 4), 61);
+    for (uint64_t node = 1; node <= 4; node++)
+        back(&l, node, node == 4 ? NODE_RUNNING : NODE_STOPPED, false);
+    live(&l, 5.75, BIT(1) | BIT(2) | BIT(3), all);
+    assert_state(&l.r, GROUP_GATHERING);
+    live(&l, 0.25, BIT(1) | BIT(2) | BIT(3), all);
+    assert_state(&l.r, GROUP_FORMING);
+    end(&l.r);
+}
+
+Test(group_leadership, nothing_is_formed_before_all_older_leases_are_over) {
+    struct group_config c = arbiter_config(2, 2);
+    c.epoch = 2;
+    c.not_before_ns = S(1061.25);
+    struct leader l;
+    begin_leader(&l, &c, true);
+    join(&l.r, 1);
+    join(&l.r, 2);
+    live(&l, 61, all, all);
+    assert_state(&l.r, GROUP_GATHERING);
+    live(&l, 0.25, all, all);
+    assert_state(&l.r, GROUP_FORMING);
+    assert_generation(&l, 2, 1);
+    end(&l.r);
+}
+
+Test(group_leadership, a_group_whose_members_all_had_finished_is_closed_and_not_run_again) {
+    for (uint64_t unfinished = 0; unfinished <= 4; unfinished++) {
+        struct leader l;
+        succeed(&l, arbiter_config(2, 4), 6);
+        for (uint64_t node = 1; node <= 4; node++) {
+            assert_state(&l.r, GROUP_GATHERING);
+            back(&l, node, node % 2 == 0 ? NODE_STOPPED : NODE_FINISHED, node != unfinished);
+        }
+        if (unfinished == 0) {
+            assert_state(&l.r, GROUP_CLOSED);
+            cr_assert_eq(group_outcome(l.r.g), OUTCOME_SUCCESS);
+            cr_assert(l.there.closed && l.there.outcome == OUTCOME_SUCCESS);
+        } else {
+            assert_state(&l.r, GROUP_GATHERING);
+            for (uint64_t node = 1; node <= 4; node++)
+                report(&l.r, node, (struct report){.state = NODE_STOPPED, .generation = {2, 5},
+                                                   .finished = node != unfinished});
+            assert_state(&l.r, GROUP_FORMING);
+        }
+        end(&l.r);
+    }
+}
+
+Test(group_leadership, what_a_successor_is_told_is_what_it_takes_to_go_on) {
+    struct group_config c = arbiter_config(3, 3);
+    c.max_restarts = 3;
+    c.log_nonce = 99;
+    struct leader l;
+    begin_leader(&l, &c, true);
+    join_on(&l, 1, "z");
+    join_on(&l, 2, "b");
+    join_on(&l, 3, "a");
+    start(&l.r);
+    fails(&l.r, 2, FAILURE_OOM, 1);
+    stopped(&l.r);
+    struct handover e;
+    group_handover(l.r.g, &e);
+    cr_assert(e.epoch == 1 && e.restarts_used == 1 && e.losses == 0 && e.log_nonce == 99);
+    cr_assert(generation_compare(e.formed, (struct generation){1, 2}) == 0 &&
+              generation_compare(e.started, (struct generation){1, 1}) == 0);
+    cr_assert(e.n_members == 3 && e.n_order == 3);
+    static const uint64_t order[] = {1, 3, 2};
+    for (size_t i = 0; i < 3; i++) {
+        const struct handover_member *m = &e.members[i];
+        cr_assert(m->incarnation == order[i] && m->port == 100 + order[i] && m->started);
+        cr_assert_eq(m->addr[7] - '0', (int)order[i]);
+    }
+    cr_assert_str_eq(e.members[1].host, "a");
+    handover_fini(&e);
+    end(&l.r);
+}

@@ -1,0 +1,1553 @@
+#include "rendezvous/member/member.h"
+
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define S(x) ((uint64_t)((x) * 1e9))
+#define SELF 7u
+#define EFFECTS_MAX 256
+
+/* Node 7 of a job with an arbiter. What the others answer is set here, and happens at once. */
+struct rig {
+    struct member *m;
+    struct member_update u;
+    uint64_t now_ns;
+    struct arbiter_record there; /* at the arbiter */
+    bool reads;                  /* it answers READs */
+    bool beats;                  /* the leader there is alive: each READ sees another beat */
+    bool leases;                 /* the leader answers RENEWs */
+    bool refuses;                /* whoever is tried while this node seeks is not there */
+    /* since the test's last word */
+    size_t n;
+    struct member_effect effects[EFFECTS_MAX];
+    struct arbiter_request requests[EFFECTS_MAX]; /* of the same places */
+    unsigned asked[ARBITER_KIND_COUNT];
+};
+
+static struct rdzv_peer peer_of(uint64_t node) {
+    struct rdzv_peer p = {.incarnation = node, .port = (uint16_t)(100 + node)};
+    (void)snprintf(p.addr, sizeof p.addr, "10.0.0.%d", (int)node);
+    return p;
+}
+
+static void keep(struct rig *r, const struct member_effect *e) {
+    cr_assert_lt(r->n, EFFECTS_MAX, "it never rests");
+    r->effects[r->n] = *e;
+    if (e->kind == MEMBER_EFFECT_ARBITER) {
+        r->requests[r->n] = *e->request;
+        r->asked[e->request->kind]++;
+    }
+    r->n++;
+}
+
+static void take(struct rig *r, struct member_event e);
+
+static void others_answer(struct rig *r, size_t i) {
+    const struct member_effect *e = &r->effects[i];
+    if (e->kind == MEMBER_EFFECT_ARBITER && r->requests[i].kind == ARBITER_READ && r->reads) {
+        r->there.beat += r->beats;
+        struct arbiter_answer a = {.request = r->requests[i], .started_ns = r->now_ns, .result = ARBITER_OK,
+                                   .record = r->there};
+        take(r, (struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = &a});
+    } else if (e->kind == MEMBER_EFFECT_RENEW && r->leases) {
+        struct lease lease = {.epoch = member_epoch(r->m), .prepared = member_generation(r->m),
+                              .echo_ns = e->renew.clock_ns, .validity_ns = S(5), .clock_ns = r->now_ns};
+        take(r, (struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = lease});
+    } else if (e->kind == MEMBER_EFFECT_CONNECT && r->refuses &&
+               member_election(r->m) == ELECTION_SEEKING) {
+        take(r, (struct member_event){.kind = MEMBER_EVENT_DISCONNECT});
+    }
+}
+
+static void take(struct rig *r, struct member_event e) {
+    e.now_ns = r->now_ns;
+    member_step(r->m, &e, &r->u);
+    size_t from = r->n;
+    for (size_t i = 0; i < r->u.n_effects; i++)
+        keep(r, &r->u.effects[i]);
+    size_t until = r->n;
+    for (size_t i = from; i < until; i++)
+        others_answer(r, i);
+}
+
+static void forget(struct rig *r) {
+    r->n = 0;
+    memset(r->asked, 0, sizeof r->asked);
+}
+
+static void step(struct rig *r, struct member_event e) {
+    forget(r);
+    take(r, e);
+}
+
+/* Time passes, from deadline to deadline. */
+static void pass(struct rig *r, double seconds) {
+    uint64_t until = r->now_ns + S(seconds);
+    cr_assert_lt(until, S(3000), "what was waited for never came");
+    forget(r);
+    while (r->now_ns < until && member_state(r->m) != MEMBER_ENDED) {
+        r->now_ns = MIN2(until, MAX2(r->u.deadline_ns, r->now_ns + 1));
+        if (r->n > EFFECTS_MAX / 2)
+            r->n = 0;
+        take(r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    }
+}
+
+static struct member_config config_of(void) {
+    struct member_config c;
+    member_config_default(&c);
+    c.incarnation = SELF;
+    c.has_arbiter = true;
+    c.self = peer_of(SELF);
+    return c;
+}
+
+static void begin_with(struct rig *r, const struct member_config *c) {
+    *r = (struct rig){.now_ns = S(1000)};
+    cr_assert_eq(member_new(c, r->now_ns, &r->m), 0);
+    step(r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+}
+
+static void end(struct rig *r) {
+    member_update_fini(&r->u);
+    member_free(r->m);
+}
+
+static size_t count(const struct rig *r, enum member_effect_kind kind) {
+    size_t n = 0;
+    for (size_t i = 0; i < r->n; i++)
+        n += r->effects[i].kind == kind;
+    return n;
+}
+
+/* The last of them, which has to be there. */
+static struct member_effect must(const struct rig *r, enum member_effect_kind kind) {
+    for (size_t i = r->n; i > 0; i--)
+        if (r->effects[i - 1].kind == kind)
+            return r->effects[i - 1];
+    cr_assert_fail("no effect %d", (int)kind);
+    return (struct member_effect){0};
+}
+
+static struct arbiter_request last_claim(const struct rig *r) {
+    for (size_t i = r->n; i > 0; i--)
+        if (r->effects[i - 1].kind == MEMBER_EFFECT_ARBITER && r->requests[i - 1].kind == ARBITER_CLAIM)
+            return r->requests[i - 1];
+    cr_assert_fail("nothing was claimed");
+    return (struct arbiter_request){0};
+}
+
+/* Whom it tried, in order: "2 3 1". */
+static const char *tried(const struct rig *r) {
+    static char text[512];
+    size_t len = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < r->n && len < 500; i++)
+        if (r->effects[i].kind == MEMBER_EFFECT_CONNECT)
+            len += (size_t)snprintf(text + len, sizeof text - len, "%s%d", len == 0 ? "" : " ",
+                                    (int)r->effects[i].peer.incarnation);
+    return text;
+}
+
+static void hears(struct rig *r, enum arbiter_kind kind, uint32_t epoch, enum arbiter_result result,
+                  const struct arbiter_record *record) {
+    struct arbiter_answer a = {.request = {.kind = kind, .epoch = epoch, .leader = peer_of(SELF)},
+                               .started_ns = r->now_ns, .result = result};
+    (void)snprintf(a.text, sizeof a.text, "the arbiter is on fire");
+    if (record != NULL)
+        a.record = *record;
+    step(r, (struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = &a});
+}
+
+static struct arbiter_record led_by(uint32_t epoch, uint64_t node) {
+    return (struct arbiter_record){.epoch = epoch, .leader = peer_of(node)};
+}
+
+static void reads(struct rig *r, uint32_t epoch, uint64_t leader) {
+    struct arbiter_record record = led_by(epoch, leader);
+    hears(r, ARBITER_READ, 0, ARBITER_OK, &record);
+}
+
+static void welcome(struct rig *r, uint64_t leader, uint32_t epoch) {
+    step(r, (struct member_event){.kind = MEMBER_EVENT_WELCOME, .leader = leader, .epoch = epoch});
+}
+
+static void disconnect(struct rig *r) { step(r, (struct member_event){.kind = MEMBER_EVENT_DISCONNECT}); }
+
+static void probed(struct rig *r, enum probe_result result) {
+    step(r, (struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = result});
+}
+
+static void peer_probed(struct rig *r, uint64_t peer, enum probe_result result) {
+    step(r, (struct member_event){.kind = MEMBER_EVENT_PEER_PROBE, .caller = peer, .probe = result});
+}
+
+static void caller(struct rig *r, uint64_t node, bool comes) {
+    step(r, (struct member_event){.kind = comes ? MEMBER_EVENT_CALLER : MEMBER_EVENT_CALLER_GONE,
+                                  .caller = node});
+}
+
+static void redirect(struct rig *r, uint32_t epoch, uint64_t node) {
+    struct rdzv_peer peer = peer_of(node);
+    step(r, (struct member_event){.kind = MEMBER_EVENT_REDIRECT, .epoch = epoch, .peer = &peer});
+}
+
+static void tell(struct rig *r, enum member_event_kind kind) {
+    step(r, (struct member_event){.kind = kind, .generation = member_generation(r->m)});
+}
+
+static void want(struct rig *r, enum desired_kind kind, uint32_t epoch, uint32_t counter) {
+    struct desired d = {.kind = kind, .epoch = epoch, .generation = {epoch, counter}, .grace_ns = S(3)};
+    step(r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+}
+
+#define assert_election(r, s)                              \
+    cr_assert_eq(member_election((r)->m), (s), "it is %s", \
+                 member_election_name(member_election((r)->m)))
+#define assert_claim(r, e)                                                           \
+    do {                                                                             \
+        assert_election(r, ELECTION_CLAIMING);                                       \
+        struct arbiter_request q_ = last_claim(r);                                   \
+        cr_assert(q_.epoch == (e) && q_.leader.incarnation == SELF, "%u", q_.epoch); \
+    } while (0)
+
+/* Follows node 1, which leads epoch 3, and has its leases from now on. */
+static void follow_with(struct rig *r, const struct member_config *c) {
+    begin_with(r, c);
+    reads(r, 3, 1);
+    r->leases = true;
+    r->there = led_by(3, 1);
+    welcome(r, 1, 3);
+    assert_election(r, ELECTION_FOLLOWING);
+}
+
+static void follow(struct rig *r) {
+    struct member_config c = config_of();
+    follow_with(r, &c);
+}
+
+static void run(struct rig *r) {
+    want(r, DESIRED_FORM, 3, 1);
+    tell(r, MEMBER_EVENT_PREPARED);
+    want(r, DESIRED_START, 3, 1);
+    cr_assert_eq(member_state(r->m), MEMBER_RUNNING);
+}
+
+static struct handover_member everybody[] = {{.incarnation = 1, .started = true},
+                                             {.incarnation = SELF}};
+
+/* Names these, and gives this node the handover if it is one of them. */
+static void name_of(struct rig *r, uint32_t epoch, const char *nodes) {
+    struct successors s = {.epoch = epoch};
+    for (; *nodes != '\0'; nodes++)
+        s.list[s.n++] = peer_of((uint64_t)(*nodes - '0'));
+    step(r, (struct member_event){.kind = MEMBER_EVENT_NAMED, .successors = &s});
+    struct handover e = {
+        .epoch = epoch, .formed = {3, 1}, .n_order = 2, .n_members = 2, .members = everybody};
+    take(r, (struct member_event){.kind = MEMBER_EVENT_HANDOVER, .handover = &e});
+}
+
+static void name(struct rig *r, const char *nodes) { name_of(r, 3, nodes); }
+
+/* The leader's agent died, and that is known for certain. */
+static void leader_gone(struct rig *r) {
+    r->leases = false;
+    disconnect(r);
+    probed(r, PROBE_GONE);
+}
+
+/* ---- finding a leader ---- */
+
+Test(member_election, where_there_is_no_epoch_it_claims_the_first_and_leads) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    assert_election(&r, ELECTION_ASKING);
+    cr_assert(r.asked[ARBITER_READ] == 1 && count(&r, MEMBER_EFFECT_CONNECT) == 0);
+    reads(&r, 0, 0);
+    assert_claim(&r, 1);
+    cr_assert_str_eq(last_claim(&r).leader.addr, "10.0.0.7");
+    struct arbiter_record ours = led_by(1, SELF);
+    cr_assert(last_claim(&r).idle);
+    ours.idle = true;
+    hears(&r, ARBITER_CLAIM, 1, ARBITER_OK, &ours);
+    assert_election(&r, ELECTION_LEADING);
+    struct member_lead lead = must(&r, MEMBER_EFFECT_LEAD).lead;
+    cr_assert(lead.epoch == 1 && lead.idle && lead.not_before_ns == 0 && lead.handover == NULL);
+    cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_SERVED);
+    cr_assert_str_eq(tried(&r), "7", "its node joins its own leader");
+    welcome(&r, SELF, 1);
+    cr_assert(member_state(r.m) == MEMBER_IDLE && member_election(r.m) == ELECTION_LEADING);
+    end(&r);
+}
+
+Test(member_election, an_arbiter_that_is_not_reached_is_asked_again_and_that_is_said) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    for (int i = 0; i < 3; i++) {
+        hears(&r, ARBITER_READ, 0, ARBITER_UNREACHABLE, NULL);
+        cr_assert_str_eq(member_waiting(r.m), "the arbiter is on fire");
+        pass(&r, 0.999);
+        cr_assert_eq(r.asked[ARBITER_READ], 0);
+        pass(&r, 0.001);
+        cr_assert_eq(r.asked[ARBITER_READ], 1);
+    }
+    assert_election(&r, ELECTION_ASKING);
+    end(&r);
+}
+
+Test(member_election, it_follows_the_leader_of_the_record) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 3, 1);
+    assert_election(&r, ELECTION_FOLLOWING);
+    struct member_effect e = must(&r, MEMBER_EFFECT_CONNECT);
+    cr_assert(e.peer.incarnation == 1 && e.peer.port == 101 && e.soon);
+    welcome(&r, 1, 3);
+    cr_assert_eq(member_state(r.m), MEMBER_IDLE);
+    cr_assert_eq(member_epoch(r.m), 3);
+    cr_assert_eq(member_report(r.m)->epoch, 3);
+    struct rdzv_peer leader;
+    cr_assert(member_leader(r.m, &leader) && leader.incarnation == 1);
+    e = must(&r, MEMBER_EFFECT_JOIN_POLICY);
+    cr_assert(e.join_policy == JOIN_POLICY_REDIRECTED && e.peer.incarnation == 1 && e.epoch == 3);
+    end(&r);
+}
+
+Test(member_election, a_claim_that_is_lost_leads_to_the_winner) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 0, 0);
+    struct arbiter_record theirs = led_by(1, 2);
+    hears(&r, ARBITER_CLAIM, 1, ARBITER_LOST, &theirs);
+    assert_election(&r, ELECTION_FOLLOWING);
+    cr_assert_str_eq(tried(&r), "2");
+    cr_assert_eq(count(&r, MEMBER_EFFECT_LEAD), 0);
+    end(&r);
+}
+
+Test(member_election, whoever_has_seen_a_higher_epoch_obeys_no_lower_one) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 3, 1);
+    welcome(&r, 1, 2);
+    cr_assert_eq(count(&r, MEMBER_EFFECT_HANG_UP), 1);
+    cr_assert_eq(count(&r, MEMBER_EFFECT_RENEW), 0);
+    cr_assert_eq(member_state(r.m), MEMBER_SEARCHING);
+    want(&r, DESIRED_FORM, 2, 1);
+    cr_assert_eq(count(&r, MEMBER_EFFECT_PREPARE), 0);
+    pass(&r, 0.249);
+    cr_assert_str_eq(tried(&r), "");
+    pass(&r, 0.001);
+    cr_assert_str_eq(tried(&r), "1", "it is asked again, not at once");
+    welcome(&r, 1, 3);
+    cr_assert_eq(member_state(r.m), MEMBER_IDLE);
+    end(&r);
+}
+
+Test(member_election, redirects_are_followed_at_once_a_few_times_and_then_with_a_pause) {
+    struct rig r;
+    follow(&r);
+    for (unsigned i = 0; i < 5; i++) {
+        redirect(&r, 3, 2 + i % 2);
+        struct member_effect e = must(&r, MEMBER_EFFECT_CONNECT);
+        cr_assert_eq(e.peer.incarnation, 2 + i % 2);
+        cr_assert_eq(e.soon, i < 2, "redirect %u", i);
+    }
+    welcome(&r, 3, 3);
+    redirect(&r, 4, 2);
+    cr_assert(must(&r, MEMBER_EFFECT_CONNECT).soon, "the count begins anew");
+    cr_assert_eq(member_epoch(r.m), 4);
+    end(&r);
+}
+
+Test(member_election, a_redirect_to_nobody_to_itself_or_to_an_older_epoch_is_not_followed) {
+    static const struct {
+        uint32_t epoch;
+        uint64_t node;
+    } cases[] = {{3, 0}, {3, SELF}, {2, 4}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct rig r;
+        follow(&r);
+        redirect(&r, cases[i].epoch, cases[i].node);
+        cr_assert_eq(count(&r, MEMBER_EFFECT_HANG_UP), 1, "case %zu", i);
+        cr_assert_eq(r.asked[ARBITER_READ], 1, "the arbiter is asked who leads");
+        pass(&r, 0.249);
+        cr_assert_str_eq(tried(&r), "");
+        pass(&r, 0.001);
+        cr_assert_str_eq(tried(&r), "1", "case %zu: the leader of the record is asked again, not at once", i);
+        end(&r);
+    }
+}
+
+Test(member_election, a_vacant_epoch_is_followed_by_a_claim_at_once_and_by_no_wait) {
+    for (int seeking = 0; seeking < 2; seeking++) {
+        struct member_config c = config_of();
+        struct rig r;
+        if (seeking)
+            follow(&r);
+        else
+            begin_with(&r, &c);
+        if (seeking)
+            leader_gone(&r);
+        struct arbiter_record vacant = led_by(4, 1);
+        vacant.vacant = true;
+        hears(&r, ARBITER_READ, 0, ARBITER_OK, &vacant);
+        assert_election(&r, ELECTION_CLAIMING);
+        cr_assert(last_claim(&r).epoch == 5 && last_claim(&r).idle);
+        struct arbiter_record won = led_by(5, SELF);
+        won.idle = true;
+        hears(&r, ARBITER_CLAIM, 5, ARBITER_OK, &won);
+        struct member_lead lead = must(&r, MEMBER_EFFECT_LEAD).lead;
+        cr_assert(lead.epoch == 5 && lead.idle && lead.not_before_ns == 0 && lead.handover == NULL);
+        end(&r);
+    }
+}
+
+/* ---- idle epochs ---- */
+
+static struct arbiter_record idle_of(uint32_t epoch, uint64_t node) {
+    struct arbiter_record r = led_by(epoch, node);
+    r.idle = true;
+    return r;
+}
+
+/* Follows node 1, which leads epoch 3 and has formed no group in it. */
+static void follow_idle(struct rig *r) {
+    struct member_config c = config_of();
+    struct arbiter_record idle = idle_of(3, 1);
+    begin_with(r, &c);
+    hears(r, ARBITER_READ, 0, ARBITER_OK, &idle);
+    r->there = idle;
+    r->leases = r->reads = r->refuses = true;
+    welcome(r, 1, 3);
+}
+
+static struct member_lead wins(struct rig *r, uint32_t epoch, bool idle) {
+    struct arbiter_record won = led_by(epoch, SELF);
+    won.idle = idle;
+    hears(r, ARBITER_CLAIM, epoch, ARBITER_OK, &won);
+    assert_election(r, ELECTION_LEADING);
+    return must(r, MEMBER_EFFECT_LEAD).lead;
+}
+
+Test(member_election, an_idle_epochs_leader_that_is_gone_is_followed_within_a_heartbeat) {
+    for (uint64_t i = 0; i < 10; i++) {
+        struct member_config c = config_of();
+        struct rig r;
+        c.seed = S(0.1) * i;
+        begin_with(&r, &c);
+        struct arbiter_record idle = r.there = idle_of(3, 1);
+        hears(&r, ARBITER_READ, 0, ARBITER_OK, &idle);
+        r.leases = r.reads = r.refuses = true;
+        welcome(&r, 1, 3);
+        r.beats = true; /* late, and of no use: it is gone */
+        leader_gone(&r);
+        if (i > 0) {
+            pass(&r, 0.1 * (double)i - 0.001);
+            assert_election(&r, ELECTION_SEEKING);
+            pass(&r, 0.001);
+        }
+        assert_claim(&r, 4);
+        cr_assert(last_claim(&r).idle);
+        struct member_lead lead = wins(&r, 4, true);
+        cr_assert(lead.idle && lead.not_before_ns == 0 && lead.handover == NULL);
+        end(&r);
+    }
+}
+
+Test(member_election,
+     an_idle_epochs_leader_that_is_silent_is_followed_when_its_beat_stood_for_a_lease) {
+    struct rig r;
+    follow_idle(&r);
+    r.beats = true;
+    pass(&r, 10);
+    r.leases = r.beats = false;
+    r.there.beat++;
+    uint64_t since = r.now_ns;
+    while (member_election(r.m) != ELECTION_CLAIMING)
+        pass(&r, 0.1);
+    double took = (double)(r.now_ns - since) / 1e9;
+    cr_assert(took > 6.4 && took < 8.6, "%.2f s", took);
+    assert_claim(&r, 4);
+    cr_assert(last_claim(&r).idle && wins(&r, 4, true).not_before_ns == 0);
+    end(&r);
+}
+
+Test(member_election, an_idle_epochs_leader_that_shows_life_is_left_alone) {
+    struct rig r;
+    follow_idle(&r);
+    r.leases = false;
+    r.beats = true;
+    pass(&r, 100);
+    cr_assert(member_election(r.m) != ELECTION_CLAIMING && r.asked[ARBITER_CLAIM] == 0);
+    end(&r);
+}
+
+Test(member_election, a_newcomer_follows_an_idle_epochs_leader_that_it_cant_reach_after_a_lease) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    r.there = idle_of(3, 1);
+    r.reads = true;
+    hears(&r, ARBITER_READ, 0, ARBITER_OK, &r.there);
+    pass(&r, 4.9);
+    assert_election(&r, ELECTION_FOLLOWING);
+    pass(&r, 1.2);
+    assert_claim(&r, 4);
+    end(&r);
+}
+
+/* It has read epoch 3 as idle: that says nothing of what came after it. */
+Test(member_election, only_the_epoch_right_after_an_idle_one_is_claimed_as_idle) {
+    struct rig r;
+    follow_idle(&r);
+    leader_gone(&r);
+    assert_claim(&r, 4);
+    struct arbiter_record others = led_by(4, 1); /* it claimed it for its first group */
+    r.there = others;
+    hears(&r, ARBITER_CLAIM, 4, ARBITER_LOST, &others);
+    assert_election(&r, ELECTION_FOLLOWING);
+    r.reads = true;
+    pass(&r, 11);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    pass(&r, 2);
+    assert_claim(&r, 5);
+    cr_assert_not(last_claim(&r).idle);
+    struct member_lead lead = wins(&r, 5, false);
+    cr_assert(!lead.idle && lead.not_before_ns == r.now_ns + S(61.2), "it waits");
+    end(&r);
+}
+
+/* Its own group had asked for it, and the answer was lost. */
+Test(member_election, what_a_won_epoch_is_the_record_says) {
+    struct rig r;
+    follow_idle(&r);
+    leader_gone(&r);
+    assert_claim(&r, 4);
+    struct member_lead lead = wins(&r, 4, false);
+    cr_assert(!lead.idle && lead.not_before_ns > r.now_ns + S(60));
+    end(&r);
+}
+
+Test(member_election, without_a_leader_and_an_arbiter_with_data_it_ends_when_that_stays_so) {
+    static const struct arbiter_record nothing, others = {.epoch = 1, .leader.incarnation = 99};
+    for (int at_once = 0; at_once < 2; at_once++) {
+        struct rig r;
+        follow(&r);
+        name(&r, "72");
+        hears(&r, ARBITER_READ, 0, ARBITER_RUINED, &nothing); /* while it has a leader, he says so */
+        pass(&r, 5.5);
+        cr_assert_eq(member_end(r.m)->kind, MEMBER_END_NONE);
+        leader_gone(&r);
+        assert_election(&r, ELECTION_CLAIMING);
+        for (int i = 0; i < 6 && !at_once; i++) {
+            cr_assert_eq(member_end(r.m)->kind, MEMBER_END_NONE, "after %d s", i);
+            enum arbiter_kind kind =
+                member_election(r.m) == ELECTION_CLAIMING ? ARBITER_CLAIM : ARBITER_READ;
+            hears(&r, kind, 4, ARBITER_RUINED, &nothing);
+            pass(&r, 1);
+        }
+        hears(&r, ARBITER_CLAIM, 4, ARBITER_RUINED, at_once ? &others : &nothing);
+        cr_assert_eq(member_end(r.m)->kind, MEMBER_END_LEADER_LOST);
+        cr_assert_not_null(strstr(member_end(r.m)->reason, "data of this job is gone"), "%s",
+                           member_end(r.m)->reason);
+        end(&r);
+    }
+}
+
+Test(member_election, data_that_comes_back_in_time_ends_no_node) {
+    struct rig r;
+    follow(&r);
+    leader_gone(&r);
+    for (int i = 0; i < 10; i++) {
+        hears(&r, ARBITER_READ, 0, ARBITER_RUINED, NULL);
+        pass(&r, 4);
+        cr_assert_str_eq(member_waiting(r.m), "the arbiter is on fire");
+        reads(&r, 3, 1);
+        pass(&r, 1);
+    }
+    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_NONE);
+    end(&r);
+}
+
+Test(member_election,
+     without_a_leader_it_gives_up_at_the_join_timeout_and_says_what_it_waited_for) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    while (r.now_ns < S(1599)) {
+        hears(&r, ARBITER_READ, 0, ARBITER_UNREACHABLE, NULL);
+        pass(&r, 1);
+    }
+    hears(&r, ARBITER_READ, 0, ARBITER_UNREACHABLE, NULL);
+    pass(&r, 0.999);
+    cr_assert_neq(member_state(r.m), MEMBER_ENDED);
+    pass(&r, 0.001);
+    cr_assert_eq(member_state(r.m), MEMBER_ENDED);
+    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_LEADER_LOST);
+    cr_assert_not_null(strstr(member_end(r.m)->reason, "join timeout: the arbiter is on fire"), "%s",
+                       member_end(r.m)->reason);
+    end(&r);
+}
+
+/* ---- a job that is over ---- */
+
+Test(member_election, a_closed_record_ends_it_with_the_outcome_and_a_newcomer_says_so) {
+    for (int member = 0; member < 2; member++) {
+        for (enum outcome outcome = OUTCOME_SUCCESS; outcome <= OUTCOME_FAILED; outcome++) {
+            struct member_config c = config_of();
+            struct rig r;
+            begin_with(&r, &c);
+            if (member) {
+                reads(&r, 3, 1);
+                r.leases = true;
+                welcome(&r, 1, 3);
+                run(&r);
+                tell(&r, MEMBER_EVENT_SUCCEEDED);
+                tell(&r, MEMBER_EVENT_ALL_GONE);
+                leader_gone(&r);
+            }
+            struct arbiter_record record = led_by(3, 1);
+            record.closed = true;
+            record.outcome = outcome;
+            (void)snprintf(record.reason, sizeof record.reason, "so it was");
+            hears(&r, ARBITER_READ, 0, ARBITER_OK, &record);
+            cr_assert_eq(member_state(r.m), MEMBER_ENDED);
+            const struct member_end *e = member_end(r.m);
+            cr_assert_eq(e->kind, outcome == OUTCOME_SUCCESS ? MEMBER_END_SUCCESS : MEMBER_END_FAILED);
+            cr_assert_str_eq(e->reason, "so it was");
+            cr_assert_eq(e->was_closed, !member);
+            end(&r);
+        }
+    }
+}
+
+Test(member_election, a_closed_record_stops_the_workers_first) {
+    struct rig r;
+    follow(&r);
+    run(&r);
+    struct arbiter_record record = led_by(3, 1);
+    record.closed = true;
+    record.outcome = OUTCOME_FAILED;
+    hears(&r, ARBITER_READ, 0, ARBITER_OK, &record);
+    cr_assert_eq(member_state(r.m), MEMBER_RUNNING, "its leader tells it in time");
+    disconnect(&r);
+    hears(&r, ARBITER_READ, 0, ARBITER_OK, &record);
+    cr_assert_eq(member_state(r.m), MEMBER_STOPPING);
+    tell(&r, MEMBER_EVENT_ALL_GONE);
+    cr_assert_eq(member_state(r.m), MEMBER_ENDED);
+    end(&r);
+}
+
+/* ---- losing the leader ---- */
+
+Test(member_election, a_leader_that_is_gone_is_lost_at_once_and_the_workers_stop_within_the_lease) {
+    struct rig r;
+    follow(&r);
+    name(&r, "23");
+    run(&r);
+    r.leases = false;
+    pass(&r, 2);
+    disconnect(&r);
+    cr_assert(must(&r, MEMBER_EFFECT_CONNECT).peer.incarnation == 1 && must(&r, MEMBER_EFFECT_CONNECT).soon);
+    cr_assert_eq(count(&r, MEMBER_EFFECT_PROBE), 1);
+    probed(&r, PROBE_UNKNOWN);
+    assert_election(&r, ELECTION_FOLLOWING);
+    cr_assert_eq(member_state(r.m), MEMBER_RUNNING);
+    uint64_t left = member_lease_end(r.m) - r.now_ns;
+    probed(&r, PROBE_GONE);
+    assert_election(&r, ELECTION_SEEKING);
+    cr_assert_eq(must(&r, MEMBER_EFFECT_STOP).grace_ns, left);
+    cr_assert_str_eq(tried(&r), "2");
+    cr_assert_not_null(strstr(member_waiting(r.m), "looking for the next leader"));
+    struct rdzv_peer leader;
+    cr_assert(!member_leader(r.m, &leader));
+    tell(&r, MEMBER_EVENT_ALL_GONE);
+    cr_assert(member_state(r.m) == MEMBER_IDLE && member_report(r.m)->state == NODE_STOPPED);
+    end(&r);
+}
+
+Test(member_election, a_leader_without_leases_is_lost_at_lease_and_margin_and_the_workers_before) {
+    struct rig r;
+    follow(&r);
+    run(&r);
+    pass(&r, 3);
+    uint64_t last = member_lease_end(r.m) - S(5);
+    r.leases = false;
+    pass(&r, (double)(last + S(5) - r.now_ns) / 1e9);
+    cr_assert_eq(count(&r, MEMBER_EFFECT_FENCE), 1);
+    assert_election(&r, ELECTION_FOLLOWING);
+    pass(&r, 0.999);
+    assert_election(&r, ELECTION_FOLLOWING);
+    pass(&r, 0.001);
+    assert_election(&r, ELECTION_SEEKING);
+    end(&r);
+}
+
+Test(member_election, words_without_a_lease_do_not_keep_a_leader) {
+    struct rig r;
+    follow(&r);
+    r.leases = false;
+    uint64_t since = r.now_ns;
+    while (member_election(r.m) == ELECTION_FOLLOWING) {
+        cr_assert_lt(r.now_ns, since + S(10));
+        pass(&r, 0.25);
+        step(&r, (struct member_event){.kind = MEMBER_EVENT_LEASE,
+                                       .lease = {.epoch = 3, .echo_ns = r.now_ns, .clock_ns = r.now_ns}});
+    }
+    cr_assert_eq(r.now_ns, since + S(6));
+    end(&r);
+}
+
+Test(member_election, what_was_made_ready_is_dropped_with_the_leader) {
+    for (int prepared = 0; prepared < 2; prepared++) {
+        struct rig r;
+        follow(&r);
+        want(&r, DESIRED_FORM, 3, 1);
+        if (prepared)
+            tell(&r, MEMBER_EVENT_PREPARED);
+        leader_gone(&r);
+        cr_assert_eq(member_state(r.m), MEMBER_IDLE);
+        cr_assert_eq(member_report(r.m)->state, NODE_STOPPED);
+        end(&r);
+    }
+}
+
+Test(member_election, a_node_that_has_finished_stays_so_and_tells_the_next_leader) {
+    struct rig r;
+    follow(&r);
+    name(&r, "2");
+    run(&r);
+    tell(&r, MEMBER_EVENT_SUCCEEDED);
+    tell(&r, MEMBER_EVENT_ALL_GONE);
+    leader_gone(&r);
+    cr_assert_eq(count(&r, MEMBER_EFFECT_STOP), 0);
+    cr_assert(member_report(r.m)->state == NODE_FINISHED && member_report(r.m)->finished);
+    welcome(&r, 2, 4);
+    cr_assert_eq(member_report(r.m)->state, NODE_FINISHED);
+    struct desired idle = {.kind = DESIRED_IDLE, .epoch = 4};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &idle});
+    cr_assert(member_report(r.m)->state == NODE_STOPPED && member_report(r.m)->finished);
+    cr_assert_eq(generation_compare(member_report(r.m)->generation, (struct generation){3, 1}), 0);
+    end(&r);
+}
+
+Test(member_election, its_own_sleep_is_not_the_leaders_silence) {
+    struct rig r;
+    follow(&r);
+    r.now_ns += S(100);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    assert_election(&r, ELECTION_FOLLOWING);
+    end(&r);
+}
+
+Test(member_election, another_leaders_start_does_not_count_with_this_ones_word) {
+    struct rig r;
+    follow(&r);
+    want(&r, DESIRED_FORM, 3, 1);
+    tell(&r, MEMBER_EVENT_PREPARED); /* its lease names the group already */
+    r.leases = false;
+    disconnect(&r);
+    redirect(&r, 4, 2);
+    welcome(&r, 2, 4);
+    want(&r, DESIRED_START, 3, 1);
+    struct desired start = {.kind = DESIRED_START, .epoch = 4, .generation = {3, 1}};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &start});
+    cr_assert_eq(count(&r, MEMBER_EFFECT_START), 0);
+    end(&r);
+}
+
+Test(member_election, a_leaders_clock_is_not_told_to_the_next_leader) {
+    struct rig r;
+    follow(&r);
+    pass(&r, 3);
+    cr_assert_neq(must(&r, MEMBER_EFFECT_RENEW).renew.leader_clock_ns, 0);
+    r.leases = false;
+    disconnect(&r);
+    welcome(&r, 1, 3); /* the same, on another connection */
+    pass(&r, 1);
+    cr_assert_neq(must(&r, MEMBER_EFFECT_RENEW).renew.leader_clock_ns, 0);
+    redirect(&r, 4, 2);
+    welcome(&r, 2, 4);
+    pass(&r, 1);
+    struct renew renew = must(&r, MEMBER_EFFECT_RENEW).renew;
+    cr_assert(renew.epoch == 4 && renew.leader_clock_ns == 0 && renew.rtt_ns == 0);
+    struct lease lease = {.epoch = 4, .echo_ns = r.now_ns, .validity_ns = S(5), .clock_ns = 12345};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = lease});
+    pass(&r, 1);
+    cr_assert_eq(must(&r, MEMBER_EFFECT_RENEW).renew.leader_clock_ns, 12345);
+    end(&r);
+}
+
+Test(member_election, a_start_of_another_leader_is_cancelled) {
+    struct rig r;
+    follow(&r);
+    want(&r, DESIRED_FORM, 3, 1);
+    r.leases = false;
+    tell(&r, MEMBER_EVENT_PREPARED);
+    want(&r, DESIRED_START, 3, 1); /* it waits for a lease */
+    disconnect(&r);
+    redirect(&r, 4, 2);
+    welcome(&r, 2, 4);
+    struct lease lease = {.epoch = 4, .prepared = {3, 1}, .echo_ns = r.now_ns, .validity_ns = S(5)};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = lease});
+    cr_assert_eq(count(&r, MEMBER_EFFECT_START), 0);
+    end(&r);
+}
+
+/* ---- where it looks ---- */
+
+Test(member_election,
+     it_goes_to_the_successors_in_order_and_to_the_old_leader_unless_that_is_gone) {
+    static const struct {
+        const char *named;
+        bool gone;
+        const char *tried;
+    } cases[] = {
+        {"234", false, "2 3 4 1"},
+        {"234", true, "2 3 4"},
+        {"", false, "1"},
+        {"", true, ""},
+        {"72", true, ""}, /* as the first it waits for the others */
+        {"72", false, "1"},
+        {"27", false, "2 1"},
+        {"237", true, "2 3"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct member_config c = config_of();
+        c.min_nodes = 5;
+        struct rig r;
+        follow_with(&r, &c);
+        name(&r, cases[i].named);
+        r.refuses = true;
+        r.leases = false;
+        if (cases[i].gone) {
+            leader_gone(&r);
+        } else {
+            r.reads = r.beats = true;
+            while (member_election(r.m) == ELECTION_FOLLOWING)
+                pass(&r, 0.01);
+        }
+        cr_assert_str_eq(tried(&r), cases[i].tried, "case %zu: %s", i, tried(&r));
+        end(&r);
+    }
+}
+
+Test(member_election, rounds_come_with_growing_pauses) {
+    struct rig r;
+    follow(&r);
+    name(&r, "23");
+    r.refuses = true;
+    leader_gone(&r);
+    static const double pauses[] = {0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5};
+    for (size_t i = 0; i < ARRAY_SIZE(pauses); i++) {
+        pass(&r, pauses[i] - 0.001);
+        cr_assert_str_eq(tried(&r), "", "pause %zu", i);
+        pass(&r, 0.001);
+        cr_assert_str_eq(tried(&r), "2 3", "pause %zu", i);
+    }
+    end(&r);
+}
+
+Test(member_election,
+     it_waits_with_a_successor_for_lease_and_margin_and_with_a_silent_leader_hardly) {
+    struct rig r;
+    follow(&r);
+    name(&r, "23");
+    r.leases = false;
+    while (member_election(r.m) == ELECTION_FOLLOWING)
+        pass(&r, 0.25);
+    cr_assert_str_eq(tried(&r), "2");
+    pass(&r, 5.999);
+    cr_assert_str_eq(tried(&r), "");
+    pass(&r, 0.001);
+    cr_assert_str_eq(tried(&r), "3");
+    pass(&r, 6);
+    cr_assert_str_eq(tried(&r), "1");
+    pass(&r, 0.499);
+    cr_assert_str_eq(tried(&r), "");
+    pass(&r, 0.001 + 0.02);
+    cr_assert_str_eq(tried(&r), "2");
+    end(&r);
+}
+
+Test(member_election,
+     a_successor_that_still_has_the_lost_leader_is_left_and_one_that_has_another_is_believed) {
+    struct rig r;
+    follow(&r);
+    name(&r, "23");
+    r.leases = false;
+    while (member_election(r.m) == ELECTION_FOLLOWING)
+        pass(&r, 0.25);
+    cr_assert_str_eq(tried(&r), "2");
+    redirect(&r, 3, 1);
+    assert_election(&r, ELECTION_SEEKING);
+    cr_assert_str_eq(tried(&r), "1", "no other successor will lead either");
+    redirect(&r, 4, 2);
+    assert_election(&r, ELECTION_FOLLOWING);
+    cr_assert_str_eq(tried(&r), "2");
+    welcome(&r, 2, 4);
+    cr_assert_eq(member_epoch(r.m), 4);
+    end(&r);
+}
+
+Test(member_election, while_it_seeks_a_later_record_is_followed_and_the_same_is_not) {
+    struct rig r;
+    follow(&r);
+    leader_gone(&r);
+    reads(&r, 3, 1);
+    assert_election(&r, ELECTION_SEEKING);
+    reads(&r, 4, 5);
+    assert_election(&r, ELECTION_FOLLOWING);
+    cr_assert_str_eq(tried(&r), "5");
+    end(&r);
+}
+
+/* ---- successors ---- */
+
+Test(member_election, the_first_successor_echoes_every_lease_and_no_other_does) {
+    static const struct {
+        const char *named;
+        bool echoes;
+    } cases[] = {{"72", true}, {"27", false}, {"234", false}, {"", false}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct rig r;
+        follow(&r);
+        r.leases = false;
+        name(&r, cases[i].named);
+        cr_assert_eq(count(&r, MEMBER_EFFECT_RENEW), cases[i].echoes, "the naming is answered by a RENEW");
+        struct lease lease = {.epoch = 3, .echo_ns = r.now_ns, .clock_ns = 12345}; /* of no validity */
+        step(&r, (struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = lease});
+        cr_assert_eq(count(&r, MEMBER_EFFECT_ECHO), cases[i].echoes, "case %zu", i);
+        if (cases[i].echoes) {
+            struct echo e = must(&r, MEMBER_EFFECT_ECHO).echo;
+            cr_assert(e.epoch == 3 && e.leader_clock_ns == 12345);
+        }
+        end(&r);
+    }
+}
+
+Test(member_election,
+     a_naming_of_an_older_epoch_changes_nothing_and_one_of_a_later_is_learned_from) {
+    struct rig r;
+    follow(&r);
+    name_of(&r, 2, "7");
+    leader_gone(&r);
+    assert_election(&r, ELECTION_SEEKING);
+    end(&r);
+    follow(&r);
+    name_of(&r, 5, "7");
+    cr_assert_eq(member_epoch(r.m), 5);
+    leader_gone(&r);
+    assert_claim(&r, 6);
+    end(&r);
+}
+
+Test(member_election, the_first_successor_claims_at_once_when_the_leader_is_gone_and_enough_came) {
+    struct member_config c = config_of();
+    c.min_nodes = 3;
+    struct rig r;
+    follow_with(&r, &c);
+    name(&r, "72");
+    disconnect(&r);
+    cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_PARKED);
+    probed(&r, PROBE_GONE);
+    assert_election(&r, ELECTION_SEEKING);
+    caller(&r, 2, true);
+    caller(&r, 2, true); /* on a new connection */
+    assert_election(&r, ELECTION_SEEKING);
+    caller(&r, 2, false);
+    caller(&r, 3, true);
+    assert_election(&r, ELECTION_SEEKING);
+    caller(&r, 2, true);
+    assert_claim(&r, 4);
+    end(&r);
+}
+
+Test(member_election, those_who_came_have_to_fill_a_unit) {
+    struct member_config c = config_of();
+    c.min_nodes = 3;
+    c.node_unit = 2;
+    struct rig r;
+    follow_with(&r, &c);
+    name(&r, "72");
+    leader_gone(&r);
+    caller(&r, 2, true);
+    caller(&r, 3, true);
+    assert_election(&r, ELECTION_SEEKING); /* 3 of 4 */
+    caller(&r, 4, true);
+    assert_claim(&r, 4);
+    end(&r);
+}
+
+Test(member_election,
+     where_the_leader_is_gone_and_too_few_come_somebody_ends_the_job_after_a_lease) {
+    struct member_config c = config_of();
+    c.min_nodes = 3;
+    struct rig r;
+    follow_with(&r, &c);
+    name(&r, "72");
+    leader_gone(&r);
+    pass(&r, 4.999);
+    assert_election(&r, ELECTION_SEEKING);
+    pass(&r, 0.001);
+    assert_claim(&r, 4);
+    end(&r);
+}
+
+Test(member_election, a_beat_that_stood_still_for_a_lease_lets_the_first_successor_claim) {
+    struct rig r;
+    follow(&r);
+    name(&r, "72");
+    r.there.beat = 99; /* it moved in the meantime */
+    r.reads = true;
+    r.leases = false;
+    uint64_t since = r.now_ns;
+    pass(&r, 2.5);
+    cr_assert_eq(r.asked[ARBITER_READ], 0, "it reads from the second missing LEASE on");
+    pass(&r, 0.5);
+    cr_assert_eq(r.asked[ARBITER_READ], 2);
+    while (member_election(r.m) != ELECTION_CLAIMING) {
+        cr_assert_lt(r.now_ns, since + S(20));
+        pass(&r, 0.05);
+    }
+    cr_assert_eq(r.there.epoch, 3);
+    double waited = (double)(r.now_ns - since) / 1e9;
+    cr_assert(waited >= 7.5 && waited < 7.85, "it claimed after %g s", waited);
+    end(&r);
+}
+
+Test(member_election, while_the_beat_moves_nobody_is_deposed) {
+    struct member_config c = config_of();
+    c.seed = 0;
+    struct rig r;
+    follow_with(&r, &c);
+    name(&r, "72");
+    r.reads = r.beats = true;
+    r.leases = false;
+    pass(&r, 300);
+    assert_election(&r, ELECTION_SEEKING);
+    cr_assert_not_null(strstr(member_waiting(r.m), "10.0.0.1, port 101 (epoch 3) is alive, but not reachable"),
+                       "%s", member_waiting(r.m));
+    r.beats = false;
+    pass(&r, 4.5);
+    assert_election(&r, ELECTION_SEEKING);
+    pass(&r, 0.75);
+    assert_election(&r, ELECTION_CLAIMING);
+    end(&r);
+}
+
+Test(member_election,
+     a_successor_without_the_handover_or_named_for_an_epoch_that_is_over_does_not_claim) {
+    struct rig r;
+    follow(&r);
+    struct successors s = {.epoch = 3, .n = 1, .list = {peer_of(SELF)}};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_NAMED, .successors = &s});
+    leader_gone(&r);
+    assert_election(&r, ELECTION_SEEKING);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    end(&r);
+    follow(&r);
+    name(&r, "7");
+    redirect(&r, 4, 2);
+    welcome(&r, 2, 4); /* nobody is named for epoch 4 yet */
+    disconnect(&r);
+    probed(&r, PROBE_GONE);
+    assert_election(&r, ELECTION_SEEKING);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    end(&r);
+}
+
+Test(member_election, later_successors_wait_three_seconds_for_each_before_them_that_may_be_there) {
+    static const struct {
+        const char *named;
+        const char *gone; /* found so, one second after the leader */
+        double waits;
+    } cases[] = {
+        {"27", "", 3}, {"27", "2", 1}, {"237", "", 6}, {"237", "2", 6}, {"237", "3", 6}, {"237", "23", 1},
+        {"72", "", 0},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct rig r;
+        follow(&r);
+        name(&r, cases[i].named);
+        leader_gone(&r);
+        uint64_t since = r.now_ns;
+        if (cases[i].waits > 0) {
+            assert_election(&r, ELECTION_SEEKING);
+            pass(&r, 1);
+            cr_assert_geq(count(&r, MEMBER_EFFECT_PROBE_PEER), 9, "those before it are probed");
+            peer_probed(&r, 9, PROBE_GONE);
+            peer_probed(&r, 2, PROBE_UNKNOWN);
+            peer_probed(&r, 2, PROBE_ALIVE);
+            for (const char *gone = cases[i].gone; *gone != '\0'; gone++)
+                peer_probed(&r, (uint64_t)(*gone - '0'), PROBE_GONE);
+        }
+        while (member_election(r.m) != ELECTION_CLAIMING) {
+            cr_assert_lt(r.now_ns, since + S(10), "case %zu", i);
+            pass(&r, 0.05);
+        }
+        double waited = (double)(r.now_ns - since) / 1e9;
+        cr_assert_float_eq(waited, cases[i].waits, 0.001, "case %zu: %g s", i, waited);
+        end(&r);
+    }
+}
+
+Test(member_election, a_new_naming_needs_its_own_handover) {
+    struct rig r;
+    follow(&r);
+    name(&r, "7");
+    struct successors s = {.epoch = 4, .n = 1, .list = {peer_of(SELF)}};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_NAMED, .successors = &s});
+    leader_gone(&r);
+    assert_election(&r, ELECTION_SEEKING);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    end(&r);
+}
+
+Test(member_election, an_older_naming_replaces_no_newer_one) {
+    struct rig r;
+    follow(&r);
+    name_of(&r, 3, "7");
+    name_of(&r, 2, "23");
+    leader_gone(&r);
+    assert_claim(&r, 4);
+    end(&r);
+}
+
+Test(member_election, the_beat_of_another_epoch_says_nothing_about_this_leader) {
+    struct rig r;
+    begin_with(&r, &(struct member_config){.incarnation = SELF, .has_arbiter = true, .heartbeat_ns = S(1),
+                                           .margin_ns = S(1), .lease_ns = S(5), .join_timeout_ns = S(600),
+                                           .arbiter_lease_ns = S(60), .probe_retry_ns = S(0.2), .min_nodes = 1,
+                                           .node_unit = 1, .seed = S(6), .self = peer_of(SELF)});
+    reads(&r, 2, 1);
+    r.leases = true;
+    welcome(&r, 1, 3);
+    name(&r, "7");
+    r.there = led_by(2, 1); /* an old record, whose beat stands still */
+    r.reads = true;
+    r.leases = false;
+    pass(&r, 14);
+    assert_election(&r, ELECTION_SEEKING);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    end(&r);
+}
+
+/* ---- rule 4 ---- */
+
+Test(member_election, a_leader_whose_beat_has_not_moved_since_he_was_lost_is_not_said_to_live) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 3, 1);
+    r.there = led_by(3, 1);
+    r.reads = true;
+    for (int i = 0; i < 100; i++) {
+        pass(&r, 0.1);
+        cr_assert_null(strstr(member_waiting(r.m), "alive"), "%s", member_waiting(r.m));
+    }
+    cr_assert_not_null(strstr(member_waiting(r.m), "gives no sign of life"), "%s", member_waiting(r.m));
+    end(&r);
+}
+
+Test(member_election, where_nobody_has_led_yet_a_claim_that_fails_is_said_and_no_leader) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 0, 0);
+    r.reads = true; /* and finds nothing, each time */
+    for (int i = 0; i < 200; i++) {
+        struct arbiter_answer a = {.request = {.kind = ARBITER_CLAIM, .epoch = 1, .leader = c.self},
+                                   .started_ns = r.now_ns, .result = ARBITER_UNREACHABLE,
+                                   .text = "the disk is full"};
+        step(&r, (struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = &a});
+        pass(&r, 0.1);
+        cr_assert_not_null(strstr(member_waiting(r.m), "the disk is full"), "%s", member_waiting(r.m));
+    }
+    end(&r);
+}
+
+Test(member_election, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_random_part) {
+    static const double parts[] = {0, 2.5, 6};
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+        struct member_config c = config_of();
+        c.seed = S(parts[i]);
+        struct rig r;
+        begin_with(&r, &c);
+        reads(&r, 3, 1);
+        r.there = led_by(3, 1);
+        r.reads = r.beats = true;
+        pass(&r, 100);
+        assert_election(&r, ELECTION_FOLLOWING);
+        cr_assert_not_null(strstr(member_waiting(r.m), "is alive, but not reachable from here"), "%s",
+                           member_waiting(r.m));
+        r.beats = false;
+        pass(&r, 11.5 + parts[i]);
+        assert_election(&r, ELECTION_FOLLOWING);
+        cr_assert_not_null(strstr(member_waiting(r.m), "gives no sign of life"));
+        pass(&r, 1.6);
+        assert_claim(&r, 4);
+        end(&r);
+    }
+}
+
+Test(member_election, after_a_claim_that_was_given_up_the_beat_is_watched_anew) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 3, 1);
+    r.there = led_by(3, 1);
+    r.reads = true;
+    while (member_election(r.m) != ELECTION_CLAIMING)
+        pass(&r, 0.5);
+    while (member_election(r.m) == ELECTION_CLAIMING)
+        pass(&r, 0.5); /* no answer */
+    pass(&r, 11);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    pass(&r, 3);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 1);
+    end(&r);
+}
+
+Test(member_election, a_node_with_a_leader_claims_nothing_whatever_the_beat) {
+    struct rig r;
+    follow(&r);
+    r.reads = true;
+    pass(&r, 100);
+    assert_election(&r, ELECTION_FOLLOWING);
+    cr_assert_eq(r.asked[ARBITER_READ], 0);
+    end(&r);
+}
+
+Test(member_election, its_own_sleep_is_no_standing_still_of_the_beat) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 3, 1);
+    r.there = led_by(3, 1);
+    r.reads = true;
+    pass(&r, 1);
+    r.now_ns += S(100);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    pass(&r, 11);
+    assert_election(&r, ELECTION_FOLLOWING);
+    end(&r);
+}
+
+/* ---- claiming ---- */
+
+Test(member_election, from_the_claim_on_it_has_no_leader_of_a_lower_epoch) {
+    struct rig r;
+    follow(&r);
+    name(&r, "72");
+    leader_gone(&r);
+    assert_claim(&r, 4);
+    cr_assert_geq(count(&r, MEMBER_EFFECT_HANG_UP), 1);
+    welcome(&r, 1, 3);
+    assert_election(&r, ELECTION_CLAIMING);
+    cr_assert_eq(count(&r, MEMBER_EFFECT_RENEW), 0);
+    pass(&r, 4);
+    cr_assert_eq(count(&r, MEMBER_EFFECT_RENEW), 0);
+    reads(&r, 9, 5); /* of a read before: the claim's answer says more */
+    assert_election(&r, ELECTION_CLAIMING);
+    end(&r);
+}
+
+Test(member_election, a_successors_claim_that_is_lost_leads_to_the_winner_or_to_the_end) {
+    for (int closed = 0; closed < 2; closed++) {
+        struct rig r;
+        follow(&r);
+        name(&r, "72");
+        leader_gone(&r);
+        struct arbiter_record theirs = led_by(4, 2);
+        theirs.closed = closed;
+        theirs.outcome = closed ? OUTCOME_SUCCESS : OUTCOME_NONE;
+        hears(&r, ARBITER_CLAIM, 4, ARBITER_LOST, &theirs);
+        if (closed) {
+            cr_assert_eq(member_end(r.m)->kind, MEMBER_END_SUCCESS);
+        } else {
+            assert_election(&r, ELECTION_FOLLOWING);
+            cr_assert_eq(must(&r, MEMBER_EFFECT_CONNECT).peer.incarnation, 2);
+            cr_assert_eq(count(&r, MEMBER_EFFECT_JOIN_POLICY), 0,
+                         "they stay parked until the winner is there");
+            welcome(&r, 2, 4);
+            cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_REDIRECTED);
+        }
+        end(&r);
+    }
+}
+
+Test(member_election, a_claim_without_an_answer_is_asked_again_and_given_up_after_a_lease) {
+    struct rig r;
+    follow(&r);
+    name(&r, "72");
+    leader_gone(&r);
+    uint64_t since = r.now_ns;
+    hears(&r, ARBITER_CLAIM, 4, ARBITER_UNREACHABLE, NULL);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    pass(&r, 0.199);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    pass(&r, 0.001);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 1);
+    cr_assert_eq(last_claim(&r).epoch, 4);
+    hears(&r, ARBITER_CLAIM, 3, ARBITER_OK, &(struct arbiter_record){.epoch = 3});
+    assert_election(&r, ELECTION_CLAIMING); /* the answer to another question */
+    r.there = led_by(3, 1);
+    pass(&r, (double)(since + S(5) - r.now_ns) / 1e9 - 0.001);
+    assert_election(&r, ELECTION_CLAIMING);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0, "one at a time");
+    pass(&r, 0.002);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 1, "it was given up; its conditions still hold, so it begins anew");
+    end(&r);
+}
+
+Test(member_election, a_claim_that_was_given_up_and_came_through_is_asked_again_before_it_counts) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 3, 1);
+    struct arbiter_record ours = led_by(4, SELF);
+    hears(&r, ARBITER_CLAIM, 4, ARBITER_OK, &ours);
+    assert_election(&r, ELECTION_FOLLOWING); /* late: nobody waits for it */
+    cr_assert_eq(count(&r, MEMBER_EFFECT_LEAD), 0);
+    reads(&r, 4, SELF);
+    assert_claim(&r, 4);
+    hears(&r, ARBITER_CLAIM, 4, ARBITER_OK, &ours);
+    assert_election(&r, ELECTION_LEADING);
+    end(&r);
+}
+
+/* ---- with what it begins ---- */
+
+static struct member_lead win(struct rig *r, uint32_t epoch) {
+    struct arbiter_record ours = led_by(epoch, SELF);
+    hears(r, ARBITER_CLAIM, epoch, ARBITER_OK, &ours);
+    assert_election(r, ELECTION_LEADING);
+    struct member_lead lead = must(r, MEMBER_EFFECT_LEAD).lead;
+    cr_assert_eq(lead.epoch, epoch);
+    cr_assert_eq(member_epoch(r->m), epoch);
+    return lead;
+}
+
+Test(member_election, the_first_successor_knows_that_no_lease_outlives_its_own_last_one) {
+    struct rig r;
+    follow(&r);
+    name(&r, "72");
+    pass(&r, 3.5);
+    uint64_t last = member_lease_end(r.m) - S(5);
+    leader_gone(&r);
+    cr_assert_lt(last, r.now_ns);
+    pass(&r, 1);
+    struct member_lead lead = win(&r, 4);
+    cr_assert_eq(lead.absent_until_ns, last + S(6));
+    cr_assert_eq(lead.not_before_ns, 0);
+    cr_assert(lead.handover != NULL && lead.handover->n_members == 2 &&
+              lead.handover->members[0].incarnation == 1);
+    end(&r);
+}
+
+Test(member_election, a_first_successor_without_a_lease_since_counts_from_its_naming) {
+    struct rig r;
+    follow(&r);
+    r.leases = false;
+    pass(&r, 1.5);
+    uint64_t named = r.now_ns;
+    name(&r, "72");
+    pass(&r, 0.5);
+    leader_gone(&r);
+    cr_assert_eq(win(&r, 4).absent_until_ns, named + S(6));
+    end(&r);
+}
+
+Test(member_election, a_later_successor_knows_the_members_and_not_when_their_leases_end) {
+    struct rig r;
+    follow(&r);
+    name(&r, "27");
+    leader_gone(&r);
+    peer_probed(&r, 2, PROBE_GONE);
+    pass(&r, 0.5);
+    struct member_lead lead = win(&r, 4);
+    cr_assert_eq(lead.absent_until_ns, r.now_ns + S(61.2));
+    cr_assert(lead.not_before_ns == 0 && lead.handover != NULL);
+    end(&r);
+}
+
+Test(member_election, whoever_was_not_named_waits_for_the_longest_lease) {
+    struct member_config c = config_of();
+    c.seed = 0;
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 3, 1);
+    r.there = led_by(3, 1);
+    r.reads = true;
+    while (member_election(r.m) != ELECTION_CLAIMING)
+        pass(&r, 1);
+    struct member_lead lead = win(&r, 4);
+    cr_assert_eq(lead.not_before_ns, r.now_ns + S(61.2));
+    cr_assert_eq(lead.absent_until_ns, r.now_ns + S(61.2));
+    cr_assert_null(lead.handover);
+    end(&r);
+}
+
+Test(member_election, an_handover_of_another_epoch_than_the_one_before_is_not_used) {
+    struct member_config c = config_of();
+    c.seed = 0;
+    struct rig r;
+    follow_with(&r, &c);
+    name(&r, "72");
+    r.leases = false;
+    r.reads = true;
+    r.there = led_by(5, 4); /* others went on without this node */
+    disconnect(&r);
+    pass(&r, 1);
+    while (member_election(r.m) != ELECTION_CLAIMING) {
+        cr_assert_lt(r.now_ns, S(1030));
+        pass(&r, 1);
+    }
+    assert_claim(&r, 6);
+    struct member_lead lead = win(&r, 6);
+    cr_assert_null(lead.handover);
+    cr_assert_eq(lead.not_before_ns, r.now_ns + S(61.2));
+    end(&r);
+}
+
+/* ---- those who come ---- */
+
+Test(member_election, what_join_policy_are_told_is_said_when_it_changes_and_not_again) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 3, 1);
+    cr_assert_eq(count(&r, MEMBER_EFFECT_JOIN_POLICY), 0, "from the beginning they are sent away");
+    r.leases = true;
+    welcome(&r, 1, 3);
+    cr_assert_eq(count(&r, MEMBER_EFFECT_JOIN_POLICY), 1);
+    name(&r, "72");
+    pass(&r, 10);
+    cr_assert_eq(count(&r, MEMBER_EFFECT_JOIN_POLICY), 0);
+    disconnect(&r);
+    cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_PARKED,
+                 "a successor that may have lost it");
+    welcome(&r, 1, 3);
+    cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_REDIRECTED);
+    redirect(&r, 4, 2);
+    welcome(&r, 2, 4);
+    struct member_effect e = must(&r, MEMBER_EFFECT_JOIN_POLICY);
+    cr_assert(e.join_policy == JOIN_POLICY_REDIRECTED && e.peer.incarnation == 2 && e.epoch == 4);
+    disconnect(&r);
+    cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_SENT_AWAY,
+                 "it is no successor any more");
+    end(&r);
+}
+
+Test(member_election, who_is_parked_does_not_count_any_more_after_another_leader) {
+    struct member_config c = config_of();
+    c.min_nodes = 2;
+    struct rig r;
+    follow_with(&r, &c);
+    name(&r, "72");
+    disconnect(&r);
+    caller(&r, 2, true);
+    welcome(&r, 1, 3); /* the caller was sent there */
+    leader_gone(&r);
+    assert_election(&r, ELECTION_SEEKING);
+    caller(&r, 2, true);
+    assert_claim(&r, 4);
+    end(&r);
+}
+
+/* ---- deposed ---- */
+
+Test(member_election, a_deposed_leader_is_no_successor_of_its_own_epoch) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 0, 0);
+    (void)win(&r, 1);
+    r.leases = true;
+    welcome(&r, SELF, 1);
+    name_of(&r, 1, "7");
+    tell(&r, MEMBER_EVENT_DEPOSED);
+    pass(&r, 2);
+    assert_election(&r, ELECTION_SEEKING);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    end(&r);
+}
+
+Test(member_election, a_leader_that_gave_up_is_not_said_to_be_silent_to_itself) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 0, 0);
+    (void)win(&r, 1);
+    r.leases = true;
+    welcome(&r, SELF, 1);
+    r.there = led_by(1, SELF);
+    r.reads = true;
+    tell(&r, MEMBER_EVENT_DEPOSED);
+    for (int i = 0; i < 100; i++) {
+        pass(&r, 0.1);
+        cr_assert_null(strstr(member_waiting(r.m), "the leader at"), "%s", member_waiting(r.m));
+    }
+    end(&r);
+}
+
+Test(member_election, a_deposed_leader_stops_its_workers_and_follows_the_winner) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 0, 0);
+    (void)win(&r, 1);
+    r.leases = true;
+    welcome(&r, SELF, 1);
+    struct desired d = {.kind = DESIRED_FORM, .epoch = 1, .generation = {1, 1}};
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    tell(&r, MEMBER_EVENT_PREPARED);
+    d.kind = DESIRED_START;
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_eq(member_state(r.m), MEMBER_RUNNING);
+    pass(&r, 1);
+    tell(&r, MEMBER_EVENT_DEPOSED);
+    assert_election(&r, ELECTION_SEEKING);
+    cr_assert(count(&r, MEMBER_EFFECT_STOP) == 1 && count(&r, MEMBER_EFFECT_HANG_UP) == 1);
+    cr_assert_leq(must(&r, MEMBER_EFFECT_STOP).grace_ns, S(5));
+    cr_assert_eq(r.asked[ARBITER_READ], 1);
+    cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_SENT_AWAY);
+    reads(&r, 1, SELF); /* an older answer */
+    assert_election(&r, ELECTION_SEEKING);
+    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
+    reads(&r, 2, 3);
+    assert_election(&r, ELECTION_FOLLOWING);
+    cr_assert_str_eq(tried(&r), "3");
+    welcome(&r, 3, 2);
+    cr_assert_eq(member_epoch(r.m), 2);
+    tell(&r, MEMBER_EVENT_DEPOSED);
+    assert_election(&r, ELECTION_FOLLOWING); /* it leads no more */
+    end(&r);
+}
+
+Test(member_election, a_leader_claims_and_reads_nothing_as_a_node) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 0, 0);
+    (void)win(&r, 1);
+    r.leases = r.reads = true;
+    welcome(&r, SELF, 1);
+    name_of(&r, 1, "23");
+    pass(&r, 700);
+    assert_election(&r, ELECTION_LEADING);
+    cr_assert(r.asked[ARBITER_READ] == 0 && r.asked[ARBITER_CLAIM] == 0);
+    disconnect(&r);
+    struct member_effect e = must(&r, MEMBER_EFFECT_CONNECT);
+    cr_assert(e.peer.incarnation == SELF && !e.soon);
+    end(&r);
+}
