@@ -215,6 +215,7 @@ Test(guardian_io, nothing_outlives_a_killed_guardian) { guardian_killed(JOB_CONT
 
 Test(guardian_io, ends_the_workers_of_a_frozen_agent_and_spares_it) {
     uint64_t least_ns = UINT64_MAX; /* once may be slow, when the machine stands still */
+    bool in_time = false;           /* and once early: the agent may have renewed a while ago */
     for (int i = 0; i < REPEATS; i++) {
         struct run run;
         struct setup setup = SETUP_INIT;
@@ -225,7 +226,7 @@ Test(guardian_io, ends_the_workers_of_a_frozen_agent_and_spares_it) {
         (void)rig_await_gone(&run.rig);
         uint64_t gone_ns = clock_now_ns();
         least_ns = MIN2(least_ns, gone_ns - MIN2(gone_ns, end_ns));
-        cr_assert(gone_ns >= end_ns - 200 * NS_PER_MS + 100 * NS_PER_MS, "too early");
+        in_time = in_time || gone_ns >= end_ns - 100 * NS_PER_MS;
         cr_assert_eq(kill(run.agent, 0), 0);
         kill(run.agent, SIGCONT);
         kill(run.agent, SIGUSR1);
@@ -240,6 +241,7 @@ Test(guardian_io, ends_the_workers_of_a_frozen_agent_and_spares_it) {
         cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 7);
         run_end(&run);
     }
+    cr_assert(in_time, "too early");
     cr_assert_leq(least_ns, 500 * NS_PER_MS, "later than the lease + 0.5 s");
 }
 
