@@ -221,8 +221,7 @@ static int train(struct ring *ring, const struct options *o, const struct place 
         if (p->rank == 0)
             printf("epoch %u of %u: loss %.4f, test accuracy %.1f %%, world size %u, "
                    "generation %s\n",
-                   epoch, o->epochs, (double)loss, (double)accuracy(&m, d), p->size,
-                   p->generation);
+                   epoch, o->epochs, (double)loss, (double)accuracy(&m, d), p->size, p->generation);
         trace_progress(epoch);
     }
     if (p->rank == 0)
@@ -231,7 +230,10 @@ static int train(struct ring *ring, const struct options *o, const struct place 
 }
 
 int main(int argc, char **argv) {
-    struct options o = {.data = "examples/data/digits.csv", .epochs = 30, .batch = 16, .seed = 1,
+    struct options o = {.data = "examples/data/digits.csv",
+                        .epochs = 30,
+                        .batch = 16,
+                        .seed = 1,
                         .peer_timeout_ms = 30000};
     struct place place;
     struct digits digits;

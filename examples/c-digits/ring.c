@@ -90,8 +90,8 @@ static int publish(struct ring *r, struct muster_store *store, int *ret_listener
     }
     /* the port is at the same place in both families */
     unsigned port = ntohs(((struct sockaddr_in *)(void *)&own)->sin_port);
-    int n = snprintf(where, sizeof(where), own.ss_family == AF_INET6 ? "[%s]:%u" : "%s:%u", host,
-                     port);
+    int n =
+        snprintf(where, sizeof(where), own.ss_family == AF_INET6 ? "[%s]:%u" : "%s:%u", host, port);
     (void)snprintf(key, sizeof(key), "ring/%u", r->rank);
     if (muster_store_set(store, key, where, (size_t)n) < 0) {
         close(fd);
@@ -163,8 +163,8 @@ static int accept_prev(struct ring *r, int listener) {
 
 int ring_open(struct ring *r, struct muster_store *store, unsigned rank, unsigned size,
               int timeout_ms) {
-    *r = (struct ring){.rank = rank, .size = size, .next = -1, .prev = -1,
-                       .timeout_ms = timeout_ms};
+    *r =
+        (struct ring){.rank = rank, .size = size, .next = -1, .prev = -1, .timeout_ms = timeout_ms};
     if (size == 1)
         return 0;
     int listener;

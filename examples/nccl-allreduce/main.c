@@ -17,29 +17,29 @@
 #define ROUNDS 20
 
 /* Each check names what failed and leaves the function with -1. */
-#define CUDA(call)                                                                          \
-    do {                                                                                    \
-        cudaError_t e_ = (call);                                                            \
-        if (e_ != cudaSuccess) {                                                            \
-            fprintf(stderr, "nccl-allreduce: %s: %s\n", #call, cudaGetErrorString(e_));     \
-            return -1;                                                                      \
-        }                                                                                   \
+#define CUDA(call)                                                                      \
+    do {                                                                                \
+        cudaError_t e_ = (call);                                                        \
+        if (e_ != cudaSuccess) {                                                        \
+            fprintf(stderr, "nccl-allreduce: %s: %s\n", #call, cudaGetErrorString(e_)); \
+            return -1;                                                                  \
+        }                                                                               \
     } while (0)
-#define NCCL(call)                                                                          \
-    do {                                                                                    \
-        ncclResult_t e_ = (call);                                                           \
-        if (e_ != ncclSuccess) {                                                            \
-            fprintf(stderr, "nccl-allreduce: %s: %s; %s\n", #call, ncclGetErrorString(e_),  \
-                    ncclGetLastError(NULL));                                                \
-            return -1;                                                                      \
-        }                                                                                   \
+#define NCCL(call)                                                                         \
+    do {                                                                                   \
+        ncclResult_t e_ = (call);                                                          \
+        if (e_ != ncclSuccess) {                                                           \
+            fprintf(stderr, "nccl-allreduce: %s: %s; %s\n", #call, ncclGetErrorString(e_), \
+                    ncclGetLastError(NULL));                                               \
+            return -1;                                                                     \
+        }                                                                                  \
     } while (0)
-#define STORE(call)                                                                         \
-    do {                                                                                    \
-        if ((call) < 0) {                                                                   \
-            fprintf(stderr, "nccl-allreduce: %s\n", muster_store_error());                  \
-            return -1;                                                                      \
-        }                                                                                   \
+#define STORE(call)                                                        \
+    do {                                                                   \
+        if ((call) < 0) {                                                  \
+            fprintf(stderr, "nccl-allreduce: %s\n", muster_store_error()); \
+            return -1;                                                     \
+        }                                                                  \
     } while (0)
 
 struct job {
@@ -69,8 +69,10 @@ static int meet(struct job *j) {
         size_t len = 0;
         STORE(muster_store_get(j->store, "nccl/id", LIMIT_MS, &value, &len));
         if (len != sizeof(id)) {
-            fprintf(stderr, "nccl-allreduce: the id in the store has %zu bytes: is another NCCL "
-                            "running on rank 0?\n", len);
+            fprintf(stderr,
+                    "nccl-allreduce: the id in the store has %zu bytes: is another NCCL "
+                    "running on rank 0?\n",
+                    len);
             free(value);
             return -1;
         }
@@ -161,8 +163,10 @@ static int run(struct job *j) {
 }
 
 int main(int argc, char **argv) {
-    struct job j = {.rank = number("RANK", 0), .size = number("WORLD_SIZE", 1),
-                    .local_rank = number("LOCAL_RANK", 0), .n = (size_t)64 << 18};
+    struct job j = {.rank = number("RANK", 0),
+                    .size = number("WORLD_SIZE", 1),
+                    .local_rank = number("LOCAL_RANK", 0),
+                    .n = (size_t)64 << 18};
     char *end = NULL;
     if (argc == 2) {
         errno = 0;

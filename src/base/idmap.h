@@ -9,7 +9,7 @@ struct idmap {
     struct idmap_slot {
         uint64_t id; /* 0: free */
         void *value;
-    } *slots;
+    } * slots;
     size_t cap, len;
     uint64_t seed; /* set before the first use, or left 0 */
 };

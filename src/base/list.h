@@ -14,7 +14,8 @@ struct list {
     struct list *prev, *next;
 };
 
-#define LIST_INIT(name) {&(name), &(name)}
+#define LIST_INIT(name) \
+    { &(name), &(name) }
 
 static inline void list_init(struct list *l) { l->prev = l->next = l; }
 static inline bool list_empty(const struct list *l) { return l->next == l; }
@@ -45,8 +46,8 @@ static inline void list_remove(struct list *e) {
 #define LIST_FIRST(type, head, member) \
     (list_empty(head) ? NULL : CONTAINER_OF((head)->next, type, member))
 
-#define LIST_FOR_EACH(type, it, head, member)                                         \
-    for (type *it = CONTAINER_OF((head)->next, type, member),                         \
-              *it##_next_ = CONTAINER_OF(it->member.next, type, member);              \
-         &it->member != (head);                                                       \
+#define LIST_FOR_EACH(type, it, head, member)                            \
+    for (type *it = CONTAINER_OF((head)->next, type, member),            \
+              *it##_next_ = CONTAINER_OF(it->member.next, type, member); \
+         &it->member != (head);                                          \
          it = it##_next_, it##_next_ = CONTAINER_OF(it->member.next, type, member))

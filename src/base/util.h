@@ -8,7 +8,7 @@
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 #define CONTAINER_OF(ptr, type, member) \
-    ((type *)(void *)((char *)(uintptr_t)(ptr) - offsetof(type, member)))
+    ((type *)(void *)((char *)(uintptr_t)(ptr)-offsetof(type, member)))
 #define MIN2(a, b) ((a) < (b) ? (a) : (b))
 #define MAX2(a, b) ((a) > (b) ? (a) : (b))
 

@@ -53,8 +53,7 @@ int usage_error(const char *command, const char *fmt, ...) {
 int finish_stdout(void) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
-    (void)fprintf(stderr, "muster: error: can't write to standard output: %s\n",
-                  strerror(errno));
+    (void)fprintf(stderr, "muster: error: can't write to standard output: %s\n", strerror(errno));
     return 1;
 }
 

@@ -193,7 +193,8 @@ static int try_address(const struct addrinfo *ai, uint64_t deadline_ns, int *ret
 
 static int look_up(const char *host, uint16_t port, struct addrinfo **ret) {
     char service[8];
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM,
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     (void)snprintf(service, sizeof(service), "%u", port);
     int r = getaddrinfo(host, service, &hints, ret);

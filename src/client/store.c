@@ -24,7 +24,7 @@ enum op {
     OP_DELETE_KEY = 8,
     OP_CANCEL_WAIT = 12,
 };
-enum { REPLY_READY = 0, REPLY_NOT_READY = 1 };           /* to CHECK */
+enum { REPLY_READY = 0, REPLY_NOT_READY = 1 };            /* to CHECK */
 enum { REPLY_STOP_WAITING = 0, REPLY_WAIT_CANCELED = 1 }; /* to WAIT, to CANCEL_WAIT */
 
 #define REQUEST_MAX (256u << 20) /* a request in all; muster's own store has this limit */

@@ -51,10 +51,10 @@ struct loop {
     bool quit;
     struct child_reaper *reaper; /* borrowed; NULL: none */
 
-    uint64_t since_ns;   /* the present callback's begin; TIME_NEVER: in none */
-    int running;         /* its rank */
-    int schedstat_fd;    /* -1: the kernel does not tell */
-    uint64_t delay_ns;   /* all time without a processor, */
+    uint64_t since_ns;    /* the present callback's begin; TIME_NEVER: in none */
+    int running;          /* its rank */
+    int schedstat_fd;     /* -1: the kernel does not tell */
+    uint64_t delay_ns;    /* all time without a processor, */
     uint64_t delay_at_ns; /* as it was then */
     struct loop_stats stats;
 };
@@ -94,9 +94,7 @@ struct loop_signal {
 /* sched-stats.rst: the second number is the time spent waiting on a run queue, in ns. */
 static uint64_t read_delay(const struct loop *loop) {
     char text[96];
-    ssize_t n = loop->schedstat_fd < 0
-                    ? -1
-                    : pread(loop->schedstat_fd, text, sizeof text - 1, 0);
+    ssize_t n = loop->schedstat_fd < 0 ? -1 : pread(loop->schedstat_fd, text, sizeof text - 1, 0);
     if (n <= 0)
         return 0;
     text[n] = '\0';
@@ -142,7 +140,9 @@ bool loop_slice_is_over(const struct loop *loop) {
     return loop->since_ns != TIME_NEVER && clock_now_ns() - loop->since_ns >= LOOP_SLICE_NS;
 }
 
-struct loop_stats loop_get_stats(const struct loop *loop) { return loop->stats; }
+struct loop_stats loop_get_stats(const struct loop *loop) {
+    return loop->stats;
+}
 
 /* ---- what was put off ---- */
 
@@ -174,9 +174,7 @@ static void on_due(evutil_socket_t fd, short events, void *arg) {
 }
 
 /* The priority in libevent. */
-static int rank_of(enum loop_priority prio) {
-    return (int)MIN2(prio, LOOP_PRIO_BULK);
-}
+static int rank_of(enum loop_priority prio) { return (int)MIN2(prio, LOOP_PRIO_BULK); }
 
 static void rank_on_ready(evutil_socket_t fd, short events, void *arg);
 
@@ -551,7 +549,9 @@ void loop_add_hook(struct loop *loop, struct loop_hook *hook) {
     list_append(&loop->hooks, &hook->link);
 }
 
-struct event_base *loop_event_base(struct loop *loop) { return loop->base; }
+struct event_base *loop_event_base(struct loop *loop) {
+    return loop->base;
+}
 
 const char *loop_backend_version(void) { return event_get_version(); }
 
@@ -559,4 +559,6 @@ const char *loop_built_version(void) { return LIBEVENT_VERSION; }
 
 void loop_set_reaper(struct loop *loop, struct child_reaper *reaper) { loop->reaper = reaper; }
 
-struct child_reaper *loop_reaper(const struct loop *loop) { return loop->reaper; }
+struct child_reaper *loop_reaper(const struct loop *loop) {
+    return loop->reaper;
+}

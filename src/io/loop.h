@@ -27,9 +27,9 @@ enum { LOOP_READ = 1, LOOP_WRITE = 2 };
  * busy. Of one priority each is served in its turn, for LOOP_SLICE_NS together; then the kernel is
  * asked again, and the higher ones go first again. */
 enum loop_priority {
-    LOOP_PRIO_LEASE,  /* leases, the words of a group and its arbiter */
-    LOOP_PRIO_CHILD,  /* exits of children, and what helpers answer */
-    LOOP_PRIO_BULK,   /* workers' output, their store, operators, whoever has not joined yet */
+    LOOP_PRIO_LEASE, /* leases, the words of a group and its arbiter */
+    LOOP_PRIO_CHILD, /* exits of children, and what helpers answer */
+    LOOP_PRIO_BULK,  /* workers' output, their store, operators, whoever has not joined yet */
     /* New connections: with BULK, and (LOOP_READ, also where there are none) looked for every few
      * hundred callbacks. What overflows the kernel's queue of them comes again only after a
      * second. */

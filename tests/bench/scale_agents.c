@@ -140,8 +140,7 @@ static void make_listener(struct agent *a) {
 static void prepare(void *arg, struct generation g, const struct form *form) {
     (void)form;
     struct agent *a = arg;
-    rdzv_client_event(a->client,
-                      &(struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g});
+    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g});
 }
 
 static void start(void *arg, struct generation g, uint32_t ways) {
@@ -159,13 +158,12 @@ static void start(void *arg, struct generation g, uint32_t ways) {
         return;
     d->last_start_ns = now;
     if (++d->n_started == d->alive)
-        printf("started %" PRIu32 ".%" PRIu32 " %zu %" PRIu64 " %" PRIu64 "\n", g.epoch, g.counter,
-               d->n_started, d->first_start_ns, d->last_start_ns);
+        printf("started %" PRIu32 ".%" PRIu32 " %zu %" PRIu64 " %" PRIu64 "\n", g.epoch, g.counter, d->n_started,
+               d->first_start_ns, d->last_start_ns);
 }
 
 static void all_gone(struct agent *a) {
-    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE,
-                                                        .generation = a->started});
+    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE, .generation = a->started});
 }
 
 static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
@@ -306,10 +304,8 @@ static uint32_t number(const char *text) {
 }
 
 static int run_agents(char **words) {
-    struct driver d = {.n = number(words[1]),
-                       .min_nodes = number(words[3]),
-                       .max_nodes = number(words[4]),
-                       .run_id = words[5]};
+    struct driver d = {
+        .n = number(words[1]), .min_nodes = number(words[3]), .max_nodes = number(words[4]), .run_id = words[5]};
     uint32_t first = number(words[2]);
     struct rlimit files;
     (void)getrlimit(RLIMIT_NOFILE, &files);
@@ -331,8 +327,8 @@ static int run_agents(char **words) {
         struct agent *a = &d.agents[i];
         a->driver = &d;
         a->index = first + (uint32_t)i;
-        a->info = (struct node_info){
-            .incarnation = random_u64() | 1, .nproc = 1, .node_rank = -1, .pid = (int32_t)getpid()};
+        a->info =
+            (struct node_info){.incarnation = random_u64() | 1, .nproc = 1, .node_rank = -1, .pid = (int32_t)getpid()};
         (void)snprintf(a->info.host, sizeof a->info.host, "node%" PRIu32, a->index);
         (void)snprintf(a->info.role, sizeof a->info.role, "default");
         make_listener(a);
@@ -350,8 +346,7 @@ static int run_worker(const char *path) {
     (void)sigprocmask(SIG_BLOCK, &term, NULL);
     FILE *f = fopen(path, "ae");
     const char *g = getenv("MUSTER_GENERATION");
-    if (f == NULL || fprintf(f, "start generation=%s ns=%" PRIu64 "\n", g == NULL ? "?" : g,
-                             clock_now_ns()) < 0 ||
+    if (f == NULL || fprintf(f, "start generation=%s ns=%" PRIu64 "\n", g == NULL ? "?" : g, clock_now_ns()) < 0 ||
         fclose(f) != 0)
         die(path, errno);
     int signo;

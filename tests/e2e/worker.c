@@ -55,9 +55,7 @@ static void die(const char *what) {
     _exit(99);
 }
 
-static const char *generation(void) {
-    return env("MUSTER_GENERATION", env("TORCHELASTIC_RESTART_COUNT", "?"));
-}
+static const char *generation(void) { return env("MUSTER_GENERATION", env("TORCHELASTIC_RESTART_COUNT", "?")); }
 
 static unsigned long long now_ns(void) {
     struct timespec ts;
@@ -73,8 +71,9 @@ static void event(const char *line) {
         die("E2E_EVENTS");
 }
 
-/* One append: whole lines, in the order in which they were written, whoever wrote them. A line fills a slot that divides
- * a page: the kernel copies a write page by page, and one that crosses into the next can be read, or killed, half done. */
+/* One append: whole lines, in the order in which they were written, whoever wrote them. A line fills a slot that
+ * divides a page: the kernel copies a write page by page, and one that crosses into the next can be read, or killed,
+ * half done. */
 static void record(const char *what, int step) {
     static int fd = -1;
     const char *path = getenv("E2E_RECORD");
@@ -181,11 +180,12 @@ static void start_family(void) {
 static void say_start(void) {
     char held[200], line[700];
     overlap(held, sizeof held);
-    (void)snprintf(line, sizeof line,
-                   "start tag=%s gen=%s epoch=%s rank=%s local=%s world=%s node=%s count=%s pid=%d ns=%llu overlap=%s\n",
-                   env("E2E_TAG", "x"), generation(), env("MUSTER_EPOCH", "?"), env("RANK", "?"),
-                   env("LOCAL_RANK", "?"), env("WORLD_SIZE", "?"), env("GROUP_RANK", "?"),
-                   env("TORCHELASTIC_RESTART_COUNT", "?"), (int)getpid(), now_ns(), held);
+    (void)snprintf(
+        line, sizeof line,
+        "start tag=%s gen=%s epoch=%s rank=%s local=%s world=%s node=%s count=%s pid=%d ns=%llu overlap=%s\n",
+        env("E2E_TAG", "x"), generation(), env("MUSTER_EPOCH", "?"), env("RANK", "?"), env("LOCAL_RANK", "?"),
+        env("WORLD_SIZE", "?"), env("GROUP_RANK", "?"), env("TORCHELASTIC_RESTART_COUNT", "?"), (int)getpid(), now_ns(),
+        held);
     event(line);
 }
 
@@ -282,7 +282,8 @@ static void save(const char *path, int step) {
     char temporary[600];
     (void)snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
     FILE *f = fopen(temporary, "we");
-    if (f == NULL || fprintf(f, "%u.%u %d\n", epoch, counter, step) < 0 || fclose(f) != 0 || rename(temporary, path) < 0)
+    if (f == NULL || fprintf(f, "%u.%u %d\n", epoch, counter, step) < 0 || fclose(f) != 0 ||
+        rename(temporary, path) < 0)
         die(temporary);
     record("saved", step);
 }

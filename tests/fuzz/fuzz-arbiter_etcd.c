@@ -1,5 +1,6 @@
 /* Any bytes as an answer of etcd: of a transaction, of a login, of a refusal, and as an endpoint. What is taken for an
- * answer leads to a decision that fits the request, and every error has a sentence. The first byte picks the request. */
+ * answer leads to a decision that fits the request, and every error has a sentence. The first byte picks the request.
+ */
 #include <string.h>
 
 #include "rendezvous/arbiter/etcd/arbiter_etcd.h"
@@ -9,7 +10,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const char base[] = "/muster/job/";
 
 static void decide(const struct arbiter_etcd_view *view, unsigned kind, uint64_t hint) {
-    struct arbiter_request q = {.kind = (enum arbiter_kind)kind, .epoch = 2, .leader = {.incarnation = 0xabc, .port = 1}};
+    struct arbiter_request q = {
+        .kind = (enum arbiter_kind)kind, .epoch = 2, .leader = {.incarnation = 0xabc, .port = 1}};
     q.outcome = q.kind == ARBITER_CLOSE ? OUTCOME_SUCCESS : OUTCOME_NONE;
     struct arbiter_etcd_step s;
     struct err err = {0};

@@ -21,8 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     if (p != 0 || error_file_text(&first) == NULL)
         abort();
-    if (error_file_parse(strbuf_text(&out), out.len, &second, &err) != 0 ||
-        strcmp(first.message, second.message) != 0)
+    if (error_file_parse(strbuf_text(&out), out.len, &second, &err) != 0 || strcmp(first.message, second.message) != 0)
         abort();
     error_file_fini(&first);
     error_file_fini(&second);

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define LIMIT ((size_t)600)
 
 struct cutter {
-    size_t at;       /* bytes taken */
+    size_t at;             /* bytes taken */
     uint64_t node_summary; /* of all frames, in order */
     unsigned frames;
     bool broken;
@@ -56,8 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         struct cutter parts = {0};
         cut(&parts, data, split);
         cut(&parts, data, size);
-        if (parts.at != whole.at || parts.node_summary != whole.node_summary ||
-            parts.frames != whole.frames || parts.broken != whole.broken)
+        if (parts.at != whole.at || parts.node_summary != whole.node_summary || parts.frames != whole.frames ||
+            parts.broken != whole.broken)
             abort();
     }
     return 0;

@@ -13,10 +13,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define NODES 6
 #define NODES_INHERITED 1 /* one more than the events speak of */
 #define INPUT_MAX ((size_t)4096)
-#define CHECK(condition)                   \
-    do {                                   \
-        if (!(condition))                  \
-            assert_not_reached();          \
+#define CHECK(condition)          \
+    do {                          \
+        if (!(condition))         \
+            assert_not_reached(); \
     } while (0)
 
 struct input {
@@ -47,8 +47,7 @@ static struct group *make(struct input *in) {
     c.restart_backoff_ns = (more & 128) != 0 ? NS_PER_S : 0;
     c.rank_order = next(in) % 3;
     struct handover_member left[3] = {{.incarnation = 1}, {.incarnation = 2}, {.incarnation = 9}};
-    struct handover handover = {
-        .epoch = 1, .formed = {1, 2}, .n_order = 2, .n_members = 3, .members = left};
+    struct handover handover = {.epoch = 1, .formed = {1, 2}, .n_order = 2, .n_members = 3, .members = left};
     if (c.leadership == LEADERSHIP_ARBITER && (bits & 128) != 0) {
         c.epoch = 2;
         c.handover = &handover;
@@ -112,15 +111,16 @@ static void fill_of_leadership(struct input *in, struct group_event *e, uint64_t
 
 static void fill_event(struct input *in, const struct group *g, struct group_event *e, struct node_info *info,
                        struct report *report, uint64_t *now_ns) {
-    static const uint64_t steps[] = {0, NS_PER_MS, 50 * NS_PER_MS, 500 * NS_PER_MS, NS_PER_S, 3 * NS_PER_S,
-                                     7 * NS_PER_S, 61 * NS_PER_S};
+    static const uint64_t steps[] = {0,        NS_PER_MS,    50 * NS_PER_MS, 500 * NS_PER_MS,
+                                     NS_PER_S, 3 * NS_PER_S, 7 * NS_PER_S,   61 * NS_PER_S};
     uint8_t b = next(in);
     *e = (struct group_event){.kind = 1 + b % (GROUP_EVENT_KIND_COUNT - 1)};
     *now_ns += steps[b >> 5];
     e->now_ns = *now_ns;
     uint8_t who = next(in);
     e->node = 1 + who % NODES;
-    *info = (struct node_info){.incarnation = e->node, .nproc = 1 + (who >> 6), .node_rank = (int32_t)(who >> 3 & 7) - 1};
+    *info =
+        (struct node_info){.incarnation = e->node, .nproc = 1 + (who >> 6), .node_rank = (int32_t)(who >> 3 & 7) - 1};
     (void)snprintf(info->host, sizeof info->host, "n%u", who >> 4 & 3);
     (void)snprintf(info->role, sizeof info->role, "r%u", who >> 7);
     e->info = info;
@@ -154,8 +154,8 @@ static void check_effects(const struct group *g, const struct group_update *u, s
         struct desired d;
         CHECK(e->kind != GROUP_EFFECT_TELL || group_desired(g, e->node, &d) || group_state(g) == GROUP_CLOSED ||
               group_node_info(g, e->node) == NULL);
-        bool text = e->kind == GROUP_EFFECT_INCIDENT || e->kind == GROUP_EFFECT_REFUSE ||
-                    e->kind == GROUP_EFFECT_ANSWER;
+        bool text =
+            e->kind == GROUP_EFFECT_INCIDENT || e->kind == GROUP_EFFECT_REFUSE || e->kind == GROUP_EFFECT_ANSWER;
         CHECK(e->kind != GROUP_EFFECT_NOTE || (e->note->kind > 0 && e->note->kind < NOTE_KIND_COUNT));
         CHECK(e->kind != GROUP_EFFECT_ARBITER || e->request->kind > 0);
         CHECK(!text || (e->reason != NULL && e->reason[0] != '\0'));

@@ -33,8 +33,7 @@ static void on_piece(void *arg, const struct linebuf_piece *p) {
 }
 
 /* What should have come out for a whole input: each line from its last state on. */
-static void expect(const uint8_t *in, size_t len, bool collapse, struct strbuf *lines,
-                   struct strbuf *rest) {
+static void expect(const uint8_t *in, size_t len, bool collapse, struct strbuf *lines, struct strbuf *rest) {
     bool at_cr = false;
     for (size_t i = 0; i < len; i++) {
         if (in[i] == '\n') {

@@ -1,10 +1,10 @@
-/* A matrix is refused, or read into a table that is whole and finds its own words again; a node in JSON is shown in every
- * form. */
+/* A matrix is refused, or read into a table that is whole and finds its own words again; a node in JSON is shown in
+ * every form. */
 #include <string.h>
 
+#include "topology/json/topology_json.h"
 #include "topology/render/matrix_text.h"
 #include "topology/render/render.h"
-#include "topology/json/topology_json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -25,8 +25,7 @@ static void read_matrix(const char *text, size_t len) {
             continue;
         }
         topo_link_text(m.cells[i], word);
-        if (topo_link_parse(word, &again) < 0 || again.path != m.cells[i].path ||
-            again.nvlinks != m.cells[i].nvlinks)
+        if (topo_link_parse(word, &again) < 0 || again.path != m.cells[i].path || again.nvlinks != m.cells[i].nvlinks)
             abort();
     }
     matrix_text_fini(&m);

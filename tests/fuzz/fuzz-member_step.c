@@ -78,8 +78,7 @@ static void fill_of_arbiter(struct input *in, struct member_event *e, uint64_t n
     static struct handover_member members[2] = {{.incarnation = 7}, {.incarnation = 8}};
     static struct handover handover;
     uint8_t b = next(in);
-    handover =
-        (struct handover){.epoch = 1 + (b & 3), .n_order = 2, .n_members = 2, .members = members};
+    handover = (struct handover){.epoch = 1 + (b & 3), .n_order = 2, .n_members = 2, .members = members};
     peer = peer_of(b);
     e->answer = &answer;
     e->successors = &named;
@@ -115,8 +114,8 @@ static bool granted(const struct seen *seen, struct generation g, uint64_t now_n
 
 static void fill_event(struct input *in, const struct member *m, struct member_event *e, struct desired *d,
                        uint64_t *now_ns) {
-    static const uint64_t steps[] = {0, NS_PER_MS, 50 * NS_PER_MS, 500 * NS_PER_MS, NS_PER_S, 3 * NS_PER_S,
-                                     7 * NS_PER_S, 61 * NS_PER_S};
+    static const uint64_t steps[] = {0,        NS_PER_MS,    50 * NS_PER_MS, 500 * NS_PER_MS,
+                                     NS_PER_S, 3 * NS_PER_S, 7 * NS_PER_S,   61 * NS_PER_S};
     static struct failure failure;
     uint8_t b = next(in);
     *e = (struct member_event){.kind = 1 + (b & 31) % (MEMBER_EVENT_KIND_COUNT - 1)};
@@ -171,9 +170,7 @@ static void check_effects(const struct member *m, const struct member_update *u,
             CHECK(e->lead.epoch > seen->led);
             seen->led = e->lead.epoch;
             break;
-        case MEMBER_EFFECT_ARBITER:
-            CHECK(e->request->kind == ARBITER_READ || e->request->kind == ARBITER_CLAIM);
-            break;
+        case MEMBER_EFFECT_ARBITER: CHECK(e->request->kind == ARBITER_READ || e->request->kind == ARBITER_CLAIM); break;
         case MEMBER_EFFECT_HANG_UP:
         case MEMBER_EFFECT_ECHO:
         case MEMBER_EFFECT_PROBE_PEER:

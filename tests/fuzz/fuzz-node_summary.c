@@ -30,8 +30,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     node_summary_write(&first, (size_t)1 << 20, &text);
     if (node_summary_read(strbuf_text(&text), text.len, &second, NULL) != 0 ||
-        memcmp(first.values, second.values, sizeof first.values) != 0 ||
-        first.has_clock != second.has_clock || first.clock_ns != second.clock_ns)
+        memcmp(first.values, second.values, sizeof first.values) != 0 || first.has_clock != second.has_clock ||
+        first.clock_ns != second.clock_ns)
         abort();
     struct summary_index *b = summary_index_new(1);
     struct node_summary_comparison c;

@@ -96,8 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         else
             argv[argc++] = text + at;
     }
-    static const struct job_probes probes = {
-        count_cpus, count_gpus, chance, cwd, read_secret, NULL};
+    static const struct job_probes probes = {count_cpus, count_gpus, chance, cwd, read_secret, NULL};
     struct strbuf warnings = {0};
     struct job_spec spec = {0};
     struct err err = {0};

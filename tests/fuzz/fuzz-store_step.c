@@ -1,5 +1,6 @@
-/* Bytes as requests of five clients on a small store: its invariants hold after every step, a wait ends at most once and
- * only for one who waits, replies go in the form that their operation has, and all bytes are given back at the end. */
+/* Bytes as requests of five clients on a small store: its invariants hold after every step, a wait ends at most once
+ * and only for one who waits, replies go in the form that their operation has, and all bytes are given back at the end.
+ */
 #include "base/util.h"
 #include "rendezvous/store/store.h"
 
@@ -41,9 +42,7 @@ static void check_count(const struct store_request *req, const struct store_upda
             abort();
         return;
     case STORE_OP_WAIT:
-    case STORE_OP_BARRIER:
-        waiting[req->client] = n == 0;
-        return;
+    case STORE_OP_BARRIER: waiting[req->client] = n == 0; return;
     case STORE_OP_CANCEL_WAIT:
         waiting[req->client] = false;
         if (n != 1)
@@ -69,8 +68,7 @@ static void check_count(const struct store_request *req, const struct store_upda
         if (n < 1 || n > 2)
             abort();
         return;
-    case STORE_OP_VALIDATE:
-        return;
+    case STORE_OP_VALIDATE: return;
     }
     abort();
 }
@@ -99,8 +97,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         struct store_span keys[3];
         struct store_blob values[3] = {0};
         size_t n_keys = data[pos + 2] & 3, len = data[pos + 3] % 12;
-        struct store_request req = {.client = client, .op = op % STORE_OP_COUNT, .keys = keys, .values = values,
-                                    .number = (int8_t)data[pos + 2] / 16, .nonce = data[pos + 3]};
+        struct store_request req = {.client = client,
+                                    .op = op % STORE_OP_COUNT,
+                                    .keys = keys,
+                                    .values = values,
+                                    .number = (int8_t)data[pos + 2] / 16,
+                                    .nonce = data[pos + 3]};
         pos += 4;
         bool many = req.op == STORE_OP_CHECK || req.op == STORE_OP_WAIT || req.op == STORE_OP_MULTI_GET ||
                     req.op == STORE_OP_MULTI_SET;

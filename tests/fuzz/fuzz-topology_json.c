@@ -2,8 +2,8 @@
  * the same text, and every device can be compared with every other. */
 #include <string.h>
 
-#include "topology/model/distance.h"
 #include "topology/json/topology_json.h"
+#include "topology/model/distance.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

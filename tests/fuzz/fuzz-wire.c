@@ -43,8 +43,7 @@ static void check_desired(const struct desired *d) {
             CHECK_TEXT(d->form.neighbours[i].nets[k].addrs);
     if (d->has_failure)
         check_failure(&d->failure);
-    if (d->kind == DESIRED_FORM &&
-        (d->form.node_rank >= d->form.n_nodes || d->form.first_rank >= d->form.world_size))
+    if (d->kind == DESIRED_FORM && (d->form.node_rank >= d->form.n_nodes || d->form.first_rank >= d->form.world_size))
         abort();
 }
 
@@ -58,9 +57,9 @@ static void check_status(const struct rdzv_status *s) {
 }
 
 static void check_members(const struct wire_members *m) {
-    if (m->n > RDZV_MEMBERS_CHUNK || m->first > m->handover.n_members ||
-        m->n > m->handover.n_members - m->first || (m->n == 0 && m->handover.n_members != 0) ||
-        m->handover.n_order > m->handover.n_members || m->handover.members != NULL)
+    if (m->n > RDZV_MEMBERS_CHUNK || m->first > m->handover.n_members || m->n > m->handover.n_members - m->first ||
+        (m->n == 0 && m->handover.n_members != 0) || m->handover.n_order > m->handover.n_members ||
+        m->handover.members != NULL)
         abort();
     for (uint32_t i = 0; i < m->n; i++)
         CHECK_TEXT(m->list[i].addr);

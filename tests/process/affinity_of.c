@@ -47,9 +47,12 @@ static struct topology allow(const struct topology *whole, const struct cpuset *
 
 static enum bind_mode mode_of(const char *name, size_t n) {
     static const char *const names[] = {
-        [BIND_NUMA] = "bind-numa",        [BIND_SOCKET] = "bind-socket",
-        [BIND_CORE] = "bind-core",        [BIND_TORCH_NODE] = "node",
-        [BIND_TORCH_SOCKET] = "socket",   [BIND_TORCH_EXCLUSIVE] = "exclusive",
+        [BIND_NUMA] = "bind-numa",
+        [BIND_SOCKET] = "bind-socket",
+        [BIND_CORE] = "bind-core",
+        [BIND_TORCH_NODE] = "node",
+        [BIND_TORCH_SOCKET] = "socket",
+        [BIND_TORCH_EXCLUSIVE] = "exclusive",
         [BIND_TORCH_CORE_COMPLEX] = "core-complex",
     };
     for (size_t i = BIND_NUMA; i < ARRAY_SIZE(names); i++)
@@ -69,8 +72,10 @@ static void show(const struct topology *t, struct affinity_input *in, const char
             cpuset_write_list(&a.nodes, &nodes);
         }
         printf("%s %u %s; %s; %s\n", mode, in->local_rank,
-               r < 0 ? "error" : !a.bound ? "unbound" : strbuf_text(&cpus), strbuf_text(&nodes),
-               r < 0 ? err.text : a.why);
+               r < 0      ? "error"
+               : !a.bound ? "unbound"
+                          : strbuf_text(&cpus),
+               strbuf_text(&nodes), r < 0 ? err.text : a.why);
         strbuf_fini(&cpus);
         strbuf_fini(&nodes);
     }

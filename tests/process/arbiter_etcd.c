@@ -3,9 +3,9 @@
  *     arbiter_etcd [--prefix P] [--user U --password P] [--tls] [--cacert F] [--cert F --key F] [--timeout-ms N]
  *                  RUN_ID ENDPOINT...
  *
- * Standard input: "read", "beat E WHO", "claim E WHO [idle]", "close E WHO OUTCOME", "stalled". Each is answered by one line of
- * JSON, in whatever order answers come; "stalled" tells how long the loop has been kept from turning, at worst, since
- * the last time. A configuration that is refused is one line too, and status 2. */
+ * Standard input: "read", "beat E WHO", "claim E WHO [idle]", "close E WHO OUTCOME", "stalled". Each is answered by one
+ * line of JSON, in whatever order answers come; "stalled" tells how long the loop has been kept from turning, at worst,
+ * since the last time. A configuration that is refused is one line too, and status 2. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>

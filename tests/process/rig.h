@@ -12,7 +12,7 @@
 #define ARGV(...) ((char *const *)(uintptr_t)(const char *const[]){__VA_ARGS__})
 
 struct rig {
-    char *worker;             /* program of tests/process/worker.c */
+    char *worker; /* program of tests/process/worker.c */
     char dir[64];
     char hold[96], ready[96]; /* FIFOs: held for ever; said into when ready */
     int hold_fd, ready_fd;    /* read ends */

@@ -120,7 +120,7 @@ static void make_daemon(const char *self) {
         if (fork() != 0)
             _exit(0);
         if (self != NULL) {
-            char *argv[] = {(char *)(uintptr_t)self, (char *)(uintptr_t)"wait", NULL};
+            char *argv[] = {(char *)(uintptr_t)self, (char *)(uintptr_t) "wait", NULL};
             char *envp[] = {NULL};
             execve("/proc/self/exe", argv, envp); /* closes ready[1] */
             _exit(98);

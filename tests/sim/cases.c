@@ -1,6 +1,6 @@
 #include "cases.h"
 
-#define S(x) ((uint64_t)((x) * 1e9))
+#define S(x) ((uint64_t)((x)*1e9))
 
 void case_arbiter(struct world_params *p, uint32_t hosts, uint32_t min_nodes) {
     world_params_calm(p, hosts);

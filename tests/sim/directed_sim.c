@@ -68,8 +68,8 @@ Test(directed_sim, a_failed_worker_restarts_all_as_soon_as_they_have_stopped) {
     p.group.max_restarts = 1;
     (void)world_params_fault(&p, FAULT_WORKER, S(5), 1, 7, 0);
     struct world *w = run(&p);
-    double gone = MAX2(when(w, LEADER_FILE_GONE, 0, 0),
-                       MAX2(when(w, LEADER_FILE_GONE, 1, 0), when(w, LEADER_FILE_GONE, 2, 0)));
+    double gone =
+        MAX2(when(w, LEADER_FILE_GONE, 0, 0), MAX2(when(w, LEADER_FILE_GONE, 1, 0), when(w, LEADER_FILE_GONE, 2, 0)));
     assert_between(when(w, LEADER_FILE_STARTED, 0, 1), gone, gone + 0.1);
     cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
     world_free(w);
@@ -166,8 +166,7 @@ Test(directed_sim, a_host_that_boots_again_refuses_and_is_gone_at_once) {
     (void)world_params_fault(&p, FAULT_BOOT, S(7), 2, 0, 0);
     struct world *w = run(&p);
     assert_between(when(w, LEADER_FILE_LOST, 2, 0), 7.0, 9.5);
-    cr_assert_neq(when(w, LEADER_FILE_STARTED, 2, 1), -1.0,
-                  "the newcomer takes part in the next group");
+    cr_assert_neq(when(w, LEADER_FILE_STARTED, 2, 1), -1.0, "the newcomer takes part in the next group");
     world_free(w);
 }
 
@@ -216,9 +215,8 @@ Test(directed_sim, a_leader_that_slept_does_not_count_its_nodes_lost) {
         p.member.leader_timeout_ns = S(60);
         (void)world_params_fault(&p, FAULT_FREEZE_AGENT, S(5), 0, (int64_t)S(15), 0);
         struct world *w = run(&p);
-        cr_assert_geq(world_when(w, LEADER_FILE_LOST, ANY, 0),
-                      world_when(w, LEADER_FILE_LEADER_CLOSED, 0, 0), "seed %llu",
-                      (unsigned long long)seed);
+        cr_assert_geq(world_when(w, LEADER_FILE_LOST, ANY, 0), world_when(w, LEADER_FILE_LEADER_CLOSED, 0, 0),
+                      "seed %llu", (unsigned long long)seed);
         cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
         world_free(w);
     }
@@ -231,8 +229,8 @@ Test(directed_sim, a_cut_connection_is_resumed_and_nothing_stops) {
         (void)world_params_fault(&p, FAULT_CUT, S(5), 1, mode, 0);
         struct world *w = run(&p);
         cr_assert_eq(world_groups_started(w), 1, "mode %d", mode);
-        cr_assert_geq(world_when(w, LEADER_FILE_LOST, 1, 0),
-                      world_when(w, LEADER_FILE_LEADER_CLOSED, 0, 0), "mode %d", mode);
+        cr_assert_geq(world_when(w, LEADER_FILE_LOST, 1, 0), world_when(w, LEADER_FILE_LEADER_CLOSED, 0, 0), "mode %d",
+                      mode);
         world_free(w);
     }
 }
@@ -256,8 +254,7 @@ Test(directed_sim, a_partition_past_the_lease_fences_the_node_before_the_others_
     for (int64_t way = 1; way <= 3; way++) {
         (void)world_params_fault(&p, FAULT_PARTITION, S(5), 2, (int64_t)S(20), way);
         struct world *w = run(&p);
-        double fenced = when(w, LEADER_FILE_FENCED, 2, 0),
-               again = when(w, LEADER_FILE_STARTED, 0, 1);
+        double fenced = when(w, LEADER_FILE_FENCED, 2, 0), again = when(w, LEADER_FILE_STARTED, 0, 1);
         assert_between(fenced, 8.9, 10.1);
         cr_assert(again > fenced, "way %d: %.3f after %.3f", (int)way, again, fenced);
         p.n_faults--;

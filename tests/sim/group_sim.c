@@ -133,16 +133,14 @@ static unsigned print_coverage(const struct world_coverage *c) {
     missing += print_kinds("notes", c->notes, NOTE_KIND_COUNT);
     missing += print_kinds("member events", c->member_events, MEMBER_EVENT_KIND_COUNT);
     missing += print_kinds("member effects", c->member_effects, MEMBER_EFFECT_KIND_COUNT);
-    missing += print_kinds("ends (success, failed, leader lost, refused, left)", c->ends,
-                           MEMBER_END_LEFT + 1);
+    missing += print_kinds("ends (success, failed, leader lost, refused, left)", c->ends, MEMBER_END_LEFT + 1);
     missing += print_kinds("faults", c->faults, FAULT_DRAWN_COUNT);
     (void)fprintf(stderr,
                   "# %llu worlds, %llu steps, %llu leaderships, %llu groups started, %llu first "
                   "causes compared, %llu recoveries timed, %llu idle leaders followed\n",
-                  (unsigned long long)c->worlds, (unsigned long long)c->steps,
-                  (unsigned long long)c->leaderships, (unsigned long long)c->groups_started,
-                  (unsigned long long)c->causes_checked, (unsigned long long)c->recoveries,
-                  (unsigned long long)c->idle_followed);
+                  (unsigned long long)c->worlds, (unsigned long long)c->steps, (unsigned long long)c->leaderships,
+                  (unsigned long long)c->groups_started, (unsigned long long)c->causes_checked,
+                  (unsigned long long)c->recoveries, (unsigned long long)c->idle_followed);
     missing += c->idle_followed == 0;
     return missing;
 }
@@ -177,8 +175,8 @@ static void add_up(struct share *to, const struct share *from) {
 }
 
 static void run_shares(struct share *total, uint64_t first, uint64_t seeds) {
-    struct share *shares = mmap(NULL, PROCESSES * sizeof *shares, PROT_READ | PROT_WRITE,
-                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct share *shares =
+        mmap(NULL, PROCESSES * sizeof *shares, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     cr_assert_neq(shares, MAP_FAILED);
     pid_t pids[PROCESSES];
     for (unsigned i = 0; i < PROCESSES; i++) {
@@ -216,8 +214,7 @@ Test(group_sim, no_schedule_breaks_an_invariant_and_every_move_is_made) {
     }
     run_shares(&total, number("FIRST_SEED", 1), seeds);
     unsigned missing = print_coverage(&total.coverage);
-    cr_assert_eq(total.broken, 0, "%llu seeds break an invariant",
-                 (unsigned long long)total.broken);
+    cr_assert_eq(total.broken, 0, "%llu seeds break an invariant", (unsigned long long)total.broken);
     cr_assert_eq(missing, 0, "%u states, moves or words were never visited", missing);
 }
 

@@ -14,8 +14,7 @@ static struct world *run(const struct world_params *p) {
 }
 
 /* All workers of host 2 are killed, and its agent so much later. */
-static struct world *kill_node(double gap, uint32_t max_restarts, uint64_t noise_ns,
-                               struct world_params *p) {
+static struct world *kill_node(double gap, uint32_t max_restarts, uint64_t noise_ns, struct world_params *p) {
     world_params_calm(p, 3);
     p->group.min_nodes = 2;
     p->group.max_restarts = max_restarts;
@@ -71,8 +70,8 @@ Test(losses_sim, a_killed_worker_of_a_node_that_lives_is_started_again_at_once) 
     p.group.max_restarts = 1;
     (void)world_params_fault(&p, FAULT_KILL_WORKERS, S(5), 1, 9, 0);
     struct world *w = run(&p);
-    double gone = MAX2(when(w, LEADER_FILE_GONE, 0, 0),
-                       MAX2(when(w, LEADER_FILE_GONE, 1, 0), when(w, LEADER_FILE_GONE, 2, 0)));
+    double gone =
+        MAX2(when(w, LEADER_FILE_GONE, 0, 0), MAX2(when(w, LEADER_FILE_GONE, 1, 0), when(w, LEADER_FILE_GONE, 2, 0)));
     assert_between(when(w, LEADER_FILE_STARTED, 0, 1), gone, gone + 0.1);
     cr_assert_eq(member_report(world_member(w, 0))->restarts_used, 1);
     world_free(w);

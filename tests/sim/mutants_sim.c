@@ -48,8 +48,7 @@ static const struct directed *directed_for(enum mutant m) {
     return NULL;
 }
 
-static bool shows_with(const struct directed *d, enum mutant m, uint64_t seed,
-                       char what[WORLD_WHAT_MAX]) {
+static bool shows_with(const struct directed *d, enum mutant m, uint64_t seed, char what[WORLD_WHAT_MAX]) {
     static struct world_coverage ignored;
     static struct world_params p;
     d->fill(&p);
@@ -93,8 +92,7 @@ Test(mutants_sim, every_wrong_rule_is_caught) {
         else if (d != NULL)
             (void)fprintf(stderr, "# %-46s caught by its schedule, %s\n", mutant_name(m), what);
         else
-            (void)fprintf(stderr, "# %-46s caught by seed %5llu, %s\n", mutant_name(m),
-                          (unsigned long long)seed, what);
+            (void)fprintf(stderr, "# %-46s caught by seed %5llu, %s\n", mutant_name(m), (unsigned long long)seed, what);
         missed += !caught;
     }
     cr_assert_eq(missed, 0, "%u wrong rules go unnoticed", missed);

@@ -18,13 +18,11 @@ static struct world *run(const struct world_params *given) {
     return w;
 }
 
-static void fault(struct world_params *p, enum fault_kind kind, double at, uint32_t host,
-                  int64_t arg, int64_t arg2) {
+static void fault(struct world_params *p, enum fault_kind kind, double at, uint32_t host, int64_t arg, int64_t arg2) {
     (void)world_params_fault(p, kind, S(at), host, arg, arg2);
 }
 
-static void partition(struct world_params *p, double from, double until, uint32_t host,
-                      int64_t way) {
+static void partition(struct world_params *p, double from, double until, uint32_t host, int64_t way) {
     (void)world_params_fault(p, FAULT_PARTITION, S(from), host, (int64_t)S(until - from), way);
 }
 
@@ -48,7 +46,7 @@ Test(succession_sim, row_1_a_killed_leaders_guardian_is_waited_for) {
         case_arbiter(&p, 3, 2);
         p.seed = seed;
         fault(&p, FAULT_AGENT_KILL, 5, 0, (int64_t)S(0.8), 0);
-        struct world *w = run(&p); /* I2: its workers live up to 0.8 s longer */
+        struct world *w = run(&p);                     /* I2: its workers live up to 0.8 s longer */
         assert_between(started_again(w, 3), 5.0, 7.6); /* a silent probe takes a second */
         cr_assert_eq(world_epoch(w), 3);
         assert_success(w);
@@ -111,8 +109,7 @@ Test(succession_sim, row_15_a_second_successor_that_notices_first_does_not_overt
     fault(&p, FAULT_HOST_OFF, 5, 0, 0, 0);
     struct world *w = run(&p);
     assert_between(started_again(w, 5), 10.0, 14.0);
-    cr_assert_eq(when(w, LEADER_FILE_LEADS, 2, 0), -1.0,
-                 "the first successor leads, not the second");
+    cr_assert_eq(when(w, LEADER_FILE_LEADS, 2, 0), -1.0, "the first successor leads, not the second");
     assert_success(w);
 }
 
@@ -234,8 +231,7 @@ Test(succession_sim, nodes_that_leave_in_order_leave_nothing_to_wait_for) {
     case_all_told_to_leave(&p);
     struct world *w = run(&p); /* I2: host 2's workers end at 7 s */
     assert_between(when(w, LEADER_FILE_VACANT, 0, 0), 7.0, 7.2);
-    assert_between(when(w, LEADER_FILE_STARTED, 3, 0), 7.0,
-                   8.5); /* a heartbeat, and the last call */
+    assert_between(when(w, LEADER_FILE_STARTED, 3, 0), 7.0, 8.5); /* a heartbeat, and the last call */
     for (uint32_t h = 0; h < 3; h++)
         cr_assert_eq(member_end(world_member(w, h))->kind, MEMBER_END_LEFT);
     assert_success(w);
@@ -245,16 +241,15 @@ Test(succession_sim, nodes_that_leave_in_order_leave_nothing_to_wait_for) {
         p.group.last_call_ns = 0;
         p.seed = apart + 1;
         for (uint32_t i = 0; i < 3; i++)
-            fault(&p, FAULT_LEAVE, 5 + 0.002 * (double)(apart * i), (i + (uint32_t)apart) % 3,
-                  (int64_t)S(1), 0);
+            fault(&p, FAULT_LEAVE, 5 + 0.002 * (double)(apart * i), (i + (uint32_t)apart) % 3, (int64_t)S(1), 0);
         for (uint32_t h = 0; h < 3; h++)
             fault(&p, FAULT_BOOT, 7, h, 1, 0);
         w = run(&p);
         double again = 0;
         for (unsigned n = 0; again >= 0 && again < 7; n++)
             again = when(w, LEADER_FILE_STARTED, ANY, n);
-        cr_expect(world_outcome(w) == OUTCOME_FAILED || (again > 7 && again < 13.5),
-                  "%.3f apart: %.3f", 0.002 * (double)apart, again);
+        cr_expect(world_outcome(w) == OUTCOME_FAILED || (again > 7 && again < 13.5), "%.3f apart: %.3f",
+                  0.002 * (double)apart, again);
         leases += world_outcome(w) != OUTCOME_FAILED && again >= 9;
         world_free(w);
     }
@@ -280,7 +275,7 @@ Test(succession_sim, a_leader_lost_before_its_first_group_costs_a_lease_at_most)
         enum fault_kind how;
         double other, within; /* when the next comes; after the loss at 5 s */
     } losses[] = {
-        {FAULT_AGENT_KILL, 1, 2},  /* it knows that the leader is gone */
+        {FAULT_AGENT_KILL, 1, 2},   /* it knows that the leader is gone */
         {FAULT_AGENT_KILL, 5.5, 8}, /* there is the record alone */
         {FAULT_HOST_OFF, 1, 9.5},
         {FAULT_HOST_OFF, 5.5, 8},
@@ -340,8 +335,7 @@ Test(succession_sim, of_two_that_claim_after_an_idle_epoch_one_wins) {
         p.faults[1].at_ns = S(9 + 0.02 * i);
         p.seed = i + 1;
         struct world *w = run(&p); /* I1, I2 */
-        double theirs = when(w, LEADER_FILE_CLAIMED, 2, 0),
-               own = when(w, LEADER_FILE_CLAIMED, 0, 1);
+        double theirs = when(w, LEADER_FILE_CLAIMED, 2, 0), own = when(w, LEADER_FILE_CLAIMED, 0, 1);
         leader += own > 0 && (theirs < 0 || own < theirs);
         other += theirs > 0 && (own < 0 || theirs < own);
         assert_success(w);

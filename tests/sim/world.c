@@ -128,11 +128,10 @@ void world_leader_file(struct world *w, enum world_leader_file leader_file, uint
     w->marks[w->n_marks++] = (struct leader_file){leader_file, host, w->now_ns};
 }
 
-uint64_t world_when(const struct world *w, enum world_leader_file leader_file, uint32_t host,
-                    unsigned nth) {
+uint64_t world_when(const struct world *w, enum world_leader_file leader_file, uint32_t host, unsigned nth) {
     for (size_t i = 0; i < w->n_marks; i++)
-        if (w->marks[i].leader_file == leader_file &&
-            (host == WORLD_HOSTS_MAX || w->marks[i].host == host) && nth-- == 0)
+        if (w->marks[i].leader_file == leader_file && (host == WORLD_HOSTS_MAX || w->marks[i].host == host) &&
+            nth-- == 0)
             return w->marks[i].at_ns;
     return TIME_NEVER;
 }
@@ -150,9 +149,7 @@ uint32_t world_leader(const struct world *w) {
     return l == NULL ? WORLD_HOSTS_MAX : l->host;
 }
 
-uint32_t world_epoch(const struct world *w) {
-    return world_is_fixed(w) ? w->leader_file.epoch : w->record.epoch;
-}
+uint32_t world_epoch(const struct world *w) { return world_is_fixed(w) ? w->leader_file.epoch : w->record.epoch; }
 
 enum outcome world_outcome(const struct world *w) {
     return world_is_fixed(w) ? w->jobs[w->job].outcome : w->record.outcome;
@@ -224,9 +221,7 @@ void world_free(struct world *w) {
     free(w);
 }
 
-bool host_running(const struct world *w, uint32_t host) {
-    return w->hosts[host].up && !w->hosts[host].frozen;
-}
+bool host_running(const struct world *w, uint32_t host) { return w->hosts[host].up && !w->hosts[host].frozen; }
 
 /* Whose turn it is: the process that has to be awake for this item; NULL: nobody's. */
 static struct life *item_agent(const struct item *it) {
@@ -332,8 +327,7 @@ static bool may_happen(struct world *w, struct item *it) {
     }
     bool below = it->kind == ITEM_WORKER_EXIT || it->kind == ITEM_GUARD || it->kind == ITEM_SWEEP;
     if (below && w->hosts[it->life->host].frozen) {
-        plan_again(w, it,
-                   w->hosts[it->life->host].frozen_until_ns + 1 + world_below(w, 3 * NS_PER_MS));
+        plan_again(w, it, w->hosts[it->life->host].frozen_until_ns + 1 + world_below(w, 3 * NS_PER_MS));
         return false;
     }
     return true;

@@ -102,7 +102,7 @@ enum mutant {
     MUTANT_WRONG_RANK,         /* two nodes get the same place in FORM */
     MUTANT_RAW_CLOCKS,         /* times of failures are compared as each node's clock has them */
     MUTANT_TOO_MANY,           /* the group may have one node more than max */
-    MUTANT_CHARGE_TWICE, /* a failed node counts it too, and the leader takes the larger count */
+    MUTANT_CHARGE_TWICE,       /* a failed node counts it too, and the leader takes the larger count */
     /* of succession */
     MUTANT_NO_WAIT,             /* rule 7: a new leader waits for no lease of earlier epochs */
     MUTANT_CLAIM_ANY,           /* who asks has won */
@@ -125,13 +125,13 @@ enum mutant {
     MUTANT_ALL_IDLE,            /* or for one that is idle */
     MUTANT_FORMS_IDLE,          /* a leader forms its first group in its idle epoch */
     MUTANT_STAYS_IDLE,          /* it claims the next one for it, and leaves that idle */
-    MUTANT_LOST_IS_IDLE,    /* who lost the claim after an idle epoch takes the winner's for idle */
-    MUTANT_RUIN_IS_SILENCE, /* data that is gone is taken for an arbiter that can't be reached */
-    MUTANT_RUIN_AT_ONCE,    /* and nobody waits whether it comes back */
-    MUTANT_RUIN_UNSEEN,     /* another job's data is taken for one's own */
-    MUTANT_FOR_EVER,        /* groups that end without a failure are not counted */
-    MUTANT_NEVER_PROGRESS,  /* no group runs for long enough to have got anywhere */
-    MUTANT_PROBE_CROWD,     /* nodes that wait for a place are probed without a rate */
+    MUTANT_LOST_IS_IDLE,        /* who lost the claim after an idle epoch takes the winner's for idle */
+    MUTANT_RUIN_IS_SILENCE,     /* data that is gone is taken for an arbiter that can't be reached */
+    MUTANT_RUIN_AT_ONCE,        /* and nobody waits whether it comes back */
+    MUTANT_RUIN_UNSEEN,         /* another job's data is taken for one's own */
+    MUTANT_FOR_EVER,            /* groups that end without a failure are not counted */
+    MUTANT_NEVER_PROGRESS,      /* no group runs for long enough to have got anywhere */
+    MUTANT_PROBE_CROWD,         /* nodes that wait for a place are probed without a rate */
     /* of failures and losses */
     MUTANT_KILL_IS_FAILURE, /* a killed worker is a failure, whatever becomes of its node */
     MUTANT_NO_ECHO,         /* no failure is the echo of a loss */
@@ -145,21 +145,21 @@ struct world_params {
     uint64_t seed; /* of delays and the like */
     uint32_t n_hosts;
     uint32_t nproc[WORLD_HOSTS_MAX];
-    uint32_t rankless; /* of static ranks: the host whose user forgot it; WORLD_HOSTS_MAX: none */
+    uint32_t rankless;                   /* of static ranks: the host whose user forgot it; WORLD_HOSTS_MAX: none */
     uint64_t offset_ns[WORLD_HOSTS_MAX]; /* of the host's clock */
     int64_t rate_ppm[WORLD_HOSTS_MAX];
     struct group_config group; /* leader_incarnation and self are filled in by the world */
     struct member_config member;
     uint64_t delay_min_ns, delay_max_ns; /* of a word, one way */
     uint64_t work_ns;                    /* how long a whole group has to run to be finished */
-    uint64_t noise_ns;      /* after a failure, workers elsewhere fail within this time; 0: they hang */
-    bool says_gone;         /* launchers notice by themselves when nothing is left */
-    bool calm_network;      /* no fault here delays or loses words: nobody may lose a leader that is there */
-    bool honest_clocks;     /* within 100 ppm, and no fault here delays single words: first causes are checked */
-    bool succeeds;          /* the job may end in no other way */
-    uint64_t end_ns;        /* everybody has to have ended by then */
-    uint64_t healed_ns;     /* no fault is in force any more; 0: not known */
-    uint64_t recover_ns;    /* by so long after it a group runs, if it can; 0: not checked */
+    uint64_t noise_ns;                   /* after a failure, workers elsewhere fail within this time; 0: they hang */
+    bool says_gone;                      /* launchers notice by themselves when nothing is left */
+    bool calm_network;   /* no fault here delays or loses words: nobody may lose a leader that is there */
+    bool honest_clocks;  /* within 100 ppm, and no fault here delays single words: first causes are checked */
+    bool succeeds;       /* the job may end in no other way */
+    uint64_t end_ns;     /* everybody has to have ended by then */
+    uint64_t healed_ns;  /* no fault is in force any more; 0: not known */
+    uint64_t recover_ns; /* by so long after it a group runs, if it can; 0: not checked */
     size_t n_faults;
     struct fault faults[WORLD_FAULTS_MAX];
     enum mutant mutant;
@@ -220,13 +220,12 @@ enum world_leader_file {
     LEADER_FILE_EMPTIED,      /* the arbiter's data is gone */
 };
 /* When the nth (from 0) such thing happened on the host (WORLD_HOSTS_MAX: any): TIME_NEVER if it did not. */
-uint64_t world_when(const struct world *w, enum world_leader_file leader_file, uint32_t host,
-                    unsigned nth);
+uint64_t world_when(const struct world *w, enum world_leader_file leader_file, uint32_t host, unsigned nth);
 /* Of the newest leader; NULL. */
 const struct group *world_group(const struct world *w);
-uint32_t world_leader(const struct world *w);       /* its host; WORLD_HOSTS_MAX: there is none */
-uint32_t world_epoch(const struct world *w);        /* of the arbiter, or of the leader file */
-bool world_running(const struct world *w, uint32_t host); /* workers live there */
+uint32_t world_leader(const struct world *w);                            /* its host; WORLD_HOSTS_MAX: there is none */
+uint32_t world_epoch(const struct world *w);                             /* of the arbiter, or of the leader file */
+bool world_running(const struct world *w, uint32_t host);                /* workers live there */
 const struct member *world_member(const struct world *w, uint32_t host); /* of the newest life there */
 enum outcome world_outcome(const struct world *w);                       /* what the group closed with */
 uint32_t world_groups_started(const struct world *w);

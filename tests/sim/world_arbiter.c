@@ -21,8 +21,7 @@ static uint64_t way(struct world *w, uint32_t host) {
     return d;
 }
 
-void arbiter_asked(struct world *w, struct life *l, const struct arbiter_request *request,
-                   bool by_group) {
+void arbiter_asked(struct world *w, struct life *l, const struct arbiter_request *request, bool by_group) {
     struct asked *a = xcalloc(1, sizeof *a);
     a->answer.request = *request;
     a->answer.started_ns = world_clock(w, l->host);
@@ -30,8 +29,7 @@ void arbiter_asked(struct world *w, struct life *l, const struct arbiter_request
     a->version = l->lead.version;
     if (by_group)
         node_peer(l, &a->answer.request.leader);
-    if (request->kind == ARBITER_CLAIM && !by_group &&
-        request->leader.incarnation != l->incarnation)
+    if (request->kind == ARBITER_CLAIM && !by_group && request->leader.incarnation != l->incarnation)
         world_broken(w, "%u.%u claims for another", l->host, l->index);
     if (l->n_requests == ARBITER_REQUESTS_MAX) {
         world_broken(w, "I7: %u.%u asks the arbiter too much at once", l->host, l->index);
@@ -59,18 +57,14 @@ void arbiter_asked(struct world *w, struct life *l, const struct arbiter_request
     answer_in(w, l, a, ARBITER_TIMEOUT_NS);
 }
 
-static bool same_life(const struct rdzv_peer *a, const struct rdzv_peer *b) {
-    return a->incarnation == b->incarnation;
-}
+static bool same_life(const struct rdzv_peer *a, const struct rdzv_peer *b) { return a->incarnation == b->incarnation; }
 
-static enum arbiter_result claim(struct world *w, struct life *l,
-                                 const struct arbiter_request *r) {
+static enum arbiter_result claim(struct world *w, struct life *l, const struct arbiter_request *r) {
     struct arbiter_record *now = &w->record;
     if (now->closed)
         return ARBITER_LOST;
     if (now->epoch >= r->epoch) {
-        bool still = now->epoch == r->epoch && same_life(&now->leader, &r->leader) &&
-                     !now->vacant;
+        bool still = now->epoch == r->epoch && same_life(&now->leader, &r->leader) && !now->vacant;
         return still ? ARBITER_OK : ARBITER_LOST;
     }
     if (r->epoch != now->epoch + 1)
@@ -86,15 +80,13 @@ static enum arbiter_result claim(struct world *w, struct life *l,
     now->beat++;
     w->won[r->epoch] = r->leader.incarnation;
     w->idle[r->epoch] = r->idle;
-    world_trace(w, "arbiter: epoch %u is %u.%u's%s", r->epoch, l->host, l->index,
-                r->idle ? ", idle" : "");
+    world_trace(w, "arbiter: epoch %u is %u.%u's%s", r->epoch, l->host, l->index, r->idle ? ", idle" : "");
     world_leader_file(w, LEADER_FILE_CLAIMED, l->host);
     oracle_claimed(w, l, r->epoch);
     return ARBITER_OK;
 }
 
-static enum arbiter_result close_job(struct world *w, struct life *l,
-                                     const struct arbiter_request *r) {
+static enum arbiter_result close_job(struct world *w, struct life *l, const struct arbiter_request *r) {
     struct arbiter_record *now = &w->record;
     if (now->closed)
         return now->outcome == r->outcome ? ARBITER_OK : ARBITER_LOST;
@@ -105,15 +97,13 @@ static enum arbiter_result close_job(struct world *w, struct life *l,
     now->idle = false;
     now->outcome = r->outcome;
     (void)snprintf(now->reason, sizeof now->reason, "%s", r->reason);
-    world_trace(w, "arbiter: closed by %u.%u with %d: %s", l->host, l->index, (int)r->outcome,
-                r->reason);
+    world_trace(w, "arbiter: closed by %u.%u with %d: %s", l->host, l->index, (int)r->outcome, r->reason);
     world_leader_file(w, LEADER_FILE_CLOSED_THERE, l->host);
     return ARBITER_OK;
 }
 
 /* Only its own epoch. */
-static enum arbiter_result vacate(struct world *w, struct life *l,
-                                  const struct arbiter_request *r) {
+static enum arbiter_result vacate(struct world *w, struct life *l, const struct arbiter_request *r) {
     struct arbiter_record *now = &w->record;
     bool own = same_life(&now->leader, &r->leader) && !now->closed;
     if (own && now->vacant && now->epoch == r->epoch + 1)
@@ -128,8 +118,7 @@ static enum arbiter_result vacate(struct world *w, struct life *l,
     return ARBITER_OK;
 }
 
-static enum arbiter_result judge(struct world *w, struct life *l,
-                                 const struct arbiter_request *r) {
+static enum arbiter_result judge(struct world *w, struct life *l, const struct arbiter_request *r) {
     switch (r->kind) {
     case ARBITER_READ: return ARBITER_OK;
     case ARBITER_CLAIM: return claim(w, l, r);
@@ -159,8 +148,7 @@ void arbiter_emptied(struct world *w, uint64_t for_ns, bool other_job) {
 }
 
 /* Wrong rules about what a member hears. */
-static void mutate_answer(const struct world *w, const struct arbiter_request *r,
-                          struct arbiter_answer *a) {
+static void mutate_answer(const struct world *w, const struct arbiter_request *r, struct arbiter_answer *a) {
     struct arbiter_record *record = &a->record;
     bool led = record->epoch > 0 && !record->closed;
     if (w->p.mutant == MUTANT_STILL_BEAT)
@@ -252,12 +240,12 @@ static void answers(struct world *w, struct item *it) {
     l->n_requests--;
     if (answer.result == ARBITER_UNREACHABLE)
         memset(&answer.record, 0, sizeof answer.record);
-    world_trace(w, "arbiter to %u.%u: request %d of epoch %u is %s", l->host, l->index,
-                (int)answer.request.kind, answer.request.epoch,
-                answer.result == ARBITER_OK     ? "done"
-                : answer.result == ARBITER_LOST ? "lost"
+    world_trace(w, "arbiter to %u.%u: request %d of epoch %u is %s", l->host, l->index, (int)answer.request.kind,
+                answer.request.epoch,
+                answer.result == ARBITER_OK       ? "done"
+                : answer.result == ARBITER_LOST   ? "lost"
                 : answer.result == ARBITER_RUINED ? "ruined"
-                                                : "unanswered");
+                                                  : "unanswered");
     if (!a->by_group)
         node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = &answer});
     else if (a->version == l->lead.version && l->lead.group != NULL)

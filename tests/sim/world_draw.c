@@ -60,23 +60,19 @@ enum mood {
 };
 
 static enum fault_kind draw_kind(struct draw *d, const struct world_params *p, enum mood mood) {
-    static const enum fault_kind workers[] = {FAULT_WORKER,        FAULT_WORKERS, FAULT_WORKER,
-                                              FAULT_WORKERS,       FAULT_PREPARE_FAILS,
-                                              FAULT_SPAWN_FAILS,   FAULT_IGNORE_TERM};
-    static const enum fault_kind nodes[] = {FAULT_AGENT_KILL, FAULT_AGENT_KILL, FAULT_HOST_OFF,
-                                            FAULT_BOOT,       FAULT_BOOT,       FAULT_LEAVE,
-                                            FAULT_UNKILLABLE, FAULT_PREPARE_SLOW,
+    static const enum fault_kind workers[] = {FAULT_WORKER,        FAULT_WORKERS,     FAULT_WORKER,     FAULT_WORKERS,
+                                              FAULT_PREPARE_FAILS, FAULT_SPAWN_FAILS, FAULT_IGNORE_TERM};
+    static const enum fault_kind nodes[] = {FAULT_AGENT_KILL,   FAULT_AGENT_KILL,  FAULT_HOST_OFF,   FAULT_BOOT,
+                                            FAULT_BOOT,         FAULT_LEAVE,       FAULT_UNKILLABLE, FAULT_PREPARE_SLOW,
                                             FAULT_KILL_WORKERS, FAULT_KILL_WORKERS};
     static const enum fault_kind network[] = {FAULT_CUT, FAULT_PARTITION, FAULT_DELAY};
     static const enum fault_kind freezes[] = {FAULT_FREEZE_AGENT, FAULT_FREEZE_HOST};
-    static const enum fault_kind arbiter[] = {FAULT_ARBITER_OUT,  FAULT_ARBITER_SLOW,
-                                              FAULT_ARBITER_SLOW, FAULT_AGENT_KILL,
-                                              FAULT_PARTITION,    FAULT_HOST_OFF,
+    static const enum fault_kind arbiter[] = {FAULT_ARBITER_OUT, FAULT_ARBITER_SLOW, FAULT_ARBITER_SLOW,
+                                              FAULT_AGENT_KILL,  FAULT_PARTITION,    FAULT_HOST_OFF,
                                               FAULT_KILL_WORKERS};
-    static const enum fault_kind leader_file[] = {FAULT_TOUCH_FAILS, FAULT_AGENT_KILL,
-                                                  FAULT_FREEZE_AGENT, FAULT_BOOT};
-    static const enum fault_kind operators[] = {FAULT_EXCLUDE, FAULT_GROW, FAULT_SAFE_POINT,
-                                                FAULT_SAFE_POINT, FAULT_LEAVE};
+    static const enum fault_kind leader_file[] = {FAULT_TOUCH_FAILS, FAULT_AGENT_KILL, FAULT_FREEZE_AGENT, FAULT_BOOT};
+    static const enum fault_kind operators[] = {FAULT_EXCLUDE, FAULT_GROW, FAULT_SAFE_POINT, FAULT_SAFE_POINT,
+                                                FAULT_LEAVE};
     static const enum fault_kind rare[] = {FAULT_STORE_FAILS, FAULT_OPERATOR_STOP, FAULT_STOP};
 #define ONE_OF(list) (list)[prng_below(&d->prng, ARRAY_SIZE(list))]
     if (chance(d, 2))
@@ -93,8 +89,7 @@ static enum fault_kind draw_kind(struct draw *d, const struct world_params *p, e
     case MOOD_LEADERSHIP:
         if (p->group.leadership == LEADERSHIP_NONE)
             return ONE_OF(nodes);
-        return p->group.leadership == LEADERSHIP_LEADER_FILE ? ONE_OF(leader_file)
-                                                             : ONE_OF(arbiter);
+        return p->group.leadership == LEADERSHIP_LEADER_FILE ? ONE_OF(leader_file) : ONE_OF(arbiter);
     case MOOD_OPERATORS: return ONE_OF(operators);
     case MOOD_ALL:
     case MOOD_COUNT: break;
@@ -104,8 +99,7 @@ static enum fault_kind draw_kind(struct draw *d, const struct world_params *p, e
 }
 
 /* With an arbiter the faults go for those who matter: the leader and the first successors. */
-static uint32_t draw_host(struct draw *d, const struct world_params *p, enum fault_kind kind,
-                          enum mood mood) {
+static uint32_t draw_host(struct draw *d, const struct world_params *p, enum fault_kind kind, enum mood mood) {
     uint32_t host = (uint32_t)prng_below(&d->prng, p->n_hosts);
     if (kind == FAULT_BOOT)
         return host;
@@ -113,8 +107,7 @@ static uint32_t draw_host(struct draw *d, const struct world_params *p, enum fau
         return chance(d, 60) ? HOST_LEADER : HOST_SUCCESSOR((uint32_t)prng_below(&d->prng, 2));
     /* A fixed leader's own host fares well mostly: without succession its end is the end. */
     bool deadly = kind == FAULT_AGENT_KILL || kind == FAULT_HOST_OFF || kind == FAULT_LEAVE ||
-                  kind == FAULT_KILL_WORKERS ||
-                  kind == FAULT_FREEZE_AGENT || kind == FAULT_FREEZE_HOST ||
+                  kind == FAULT_KILL_WORKERS || kind == FAULT_FREEZE_AGENT || kind == FAULT_FREEZE_HOST ||
                   kind == FAULT_UNKILLABLE;
     if (p->group.leadership == LEADERSHIP_LEADER_FILE && mood == MOOD_LEADERSHIP)
         return 0;
@@ -189,9 +182,8 @@ static void draw_rest_of_node(struct draw *d, struct world_params *p, const stru
         (void)world_params_fault(p, FAULT_LEAVE, at, f->host, (int64_t)(3 * NS_PER_S), 0);
     else
         (void)world_params_fault(p, FAULT_AGENT_KILL, at, f->host, (int64_t)ms(d, 0, 5),
-                                 f->host == 0 && p->group.leadership == LEADERSHIP_LEADER_FILE
-                                     ? (int64_t)ms(d, 5, 4000)
-                                     : 0);
+                                 f->host == 0 && p->group.leadership == LEADERSHIP_LEADER_FILE ? (int64_t)ms(d, 5, 4000)
+                                                                                               : 0);
 }
 
 static void draw_fault(struct draw *d, struct world_params *p, enum mood mood, uint64_t calm_ns) {
@@ -201,8 +193,7 @@ static void draw_fault(struct draw *d, struct world_params *p, enum mood mood, u
         return;
     draw_args(d, p, &f);
     struct fault *kept = world_params_fault(p, f.kind, f.at_ns, f.host, f.arg, f.arg2);
-    if (f.kind == FAULT_PARTITION &&
-        chance(d, p->group.leadership == LEADERSHIP_ARBITER ? 15 : 50)) {
+    if (f.kind == FAULT_PARTITION && chance(d, p->group.leadership == LEADERSHIP_ARBITER ? 15 : 50)) {
         /* What happened first is heard last. */
         kept->arg = (int64_t)ms(d, 50, 250);
         (void)world_params_fault(p, FAULT_WORKER, f.at_ns + NS_PER_MS, f.host, -11, 0);
@@ -218,16 +209,15 @@ static void draw_fault(struct draw *d, struct world_params *p, enum mood mood, u
     else if (deadly && chance(d, 60)) /* it comes back, as a newcomer */
         kept->arg2 = (int64_t)ms(d, 5, 8000);
     /* One more blow to the same place: the first successor too, or the arbiter. */
-    if (p->group.leadership == LEADERSHIP_ARBITER && (deadly || f.kind == FAULT_PARTITION) &&
-        mood == MOOD_LEADERSHIP && chance(d, 40)) {
-        static const enum fault_kind second[] = {FAULT_AGENT_KILL, FAULT_HOST_OFF,
-                                                 FAULT_FREEZE_AGENT, FAULT_ARBITER_SLOW,
-                                                 FAULT_PARTITION};
+    if (p->group.leadership == LEADERSHIP_ARBITER && (deadly || f.kind == FAULT_PARTITION) && mood == MOOD_LEADERSHIP &&
+        chance(d, 40)) {
+        static const enum fault_kind second[] = {FAULT_AGENT_KILL, FAULT_HOST_OFF, FAULT_FREEZE_AGENT,
+                                                 FAULT_ARBITER_SLOW, FAULT_PARTITION};
         struct fault more = {.kind = second[prng_below(&d->prng, ARRAY_SIZE(second))]};
         draw_args(d, p, &more);
         /* named now, hit a little later */
-        (void)world_params_fault(p, more.kind, f.at_ns + (chance(d, 50) ? 0 : ms(d, 0, 9000)),
-                                 HOST_SUCCESSOR(0), more.arg, more.arg2);
+        (void)world_params_fault(p, more.kind, f.at_ns + (chance(d, 50) ? 0 : ms(d, 0, 9000)), HOST_SUCCESSOR(0),
+                                 more.arg, more.arg2);
     }
 }
 
@@ -236,9 +226,7 @@ static void draw_config(struct draw *d, struct world_params *p) {
     group_config_default(g);
     member_config_default(&p->member);
     uint64_t leadership = prng_below(&d->prng, 100);
-    g->leadership = leadership < 35   ? LEADERSHIP_NONE
-                    : leadership < 47 ? LEADERSHIP_LEADER_FILE
-                                      : LEADERSHIP_ARBITER;
+    g->leadership = leadership < 35 ? LEADERSHIP_NONE : leadership < 47 ? LEADERSHIP_LEADER_FILE : LEADERSHIP_ARBITER;
     if (g->leadership == LEADERSHIP_ARBITER && p->n_hosts < 3 && chance(d, 70))
         p->n_hosts += 2;
     uint32_t most = p->n_hosts;
@@ -293,18 +281,16 @@ static void set_bounds(struct world_params *p, uint64_t calm_ns) {
     const struct group_config *g = &p->group;
     uint64_t patience = g->lease_ns + g->margin_ns;
     p->healed_ns = calm_ns + 25 * NS_PER_S;
-    p->end_ns = p->healed_ns + g->join_timeout_ns + p->member.leader_timeout_ns +
-                g->close_timeout_ns + g->last_call_ns +
+    p->end_ns = p->healed_ns + g->join_timeout_ns + p->member.leader_timeout_ns + g->close_timeout_ns +
+                g->last_call_ns +
                 (g->max_restarts + 2 + p->n_hosts) *
-                    (p->work_ns + g->form_timeout_ns + g->regroup_wait_ns + patience +
-                     32 * g->restart_backoff_ns + 8 * g->crash_loop_ns + g->hold_ns +
-                     10 * NS_PER_S);
+                    (p->work_ns + g->form_timeout_ns + g->regroup_wait_ns + patience + 32 * g->restart_backoff_ns +
+                     8 * g->crash_loop_ns + g->hold_ns + 10 * NS_PER_S);
     if (g->leadership == LEADERSHIP_ARBITER) {
         /* A leader is found: 2 (lease + margin) and a random part, twice if one dies of it; old
          * leases run out with the arbiter's; then a group forms as ever. */
-        p->recover_ns = 4 * patience + 30 * NS_PER_S + g->arbiter_lease_ns + g->regroup_wait_ns +
-                        g->last_call_ns + g->form_timeout_ns + g->hold_ns +
-                        32 * g->restart_backoff_ns + 8 * g->crash_loop_ns;
+        p->recover_ns = 4 * patience + 30 * NS_PER_S + g->arbiter_lease_ns + g->regroup_wait_ns + g->last_call_ns +
+                        g->form_timeout_ns + g->hold_ns + 32 * g->restart_backoff_ns + 8 * g->crash_loop_ns;
         p->end_ns += 2 * p->recover_ns + g->join_timeout_ns;
     }
 }
@@ -313,8 +299,7 @@ void world_params_random(struct world_params *ret, uint64_t seed) {
     struct draw d = {{seed * UINT64_C(0x9e3779b97f4a7c15) + 1}};
     (void)prng_next(&d.prng);
     struct world_params p = {.seed = seed, .rankless = WORLD_HOSTS_MAX};
-    p.n_hosts =
-        (uint32_t)(chance(&d, 10) ? between(&d, 6, WORLD_HOSTS_MAX) : between(&d, 1, 5));
+    p.n_hosts = (uint32_t)(chance(&d, 10) ? between(&d, 6, WORLD_HOSTS_MAX) : between(&d, 1, 5));
     draw_config(&d, &p);
     draw_policies(&d, &p);
     if (p.group.static_ranks && p.n_hosts > 1 && chance(&d, 10))

@@ -35,8 +35,8 @@ static const char *const fault_names[FAULT_KIND_COUNT] = {
 };
 
 void fault_print(const struct fault *f, FILE *out) {
-    (void)fprintf(out, "  %10.6f s  host %u: %s (%lld, %lld)\n", (double)f->at_ns / 1e9, f->host,
-                  fault_names[f->kind], (long long)f->arg, (long long)f->arg2);
+    (void)fprintf(out, "  %10.6f s  host %u: %s (%lld, %lld)\n", (double)f->at_ns / 1e9, f->host, fault_names[f->kind],
+                  (long long)f->arg, (long long)f->arg2);
 }
 
 static const char *const mutant_names[MUTANT_COUNT] = {
@@ -141,8 +141,7 @@ void fault_boots(struct world *w, uint32_t host, bool again) {
     }
     if (l != NULL && !l->process && !again && host == 0 && w->leader_file.outcome != OUTCOME_NONE)
         return;
-    if (l != NULL && !h->up && !again && host == 0 &&
-        w->p.group.leadership == LEADERSHIP_LEADER_FILE)
+    if (l != NULL && !h->up && !again && host == 0 && w->p.group.leadership == LEADERSHIP_LEADER_FILE)
         return; /* it comes back in its own time, which is longer than a lease: the leader file is
                    lost */
     h->up = true;
@@ -173,9 +172,9 @@ static void told_to_leave(struct world *w, const struct fault *f) {
         return;
     }
     l->was_told_to_leave = true;
-    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_LEAVE,
-                                            .reason = "told to stop by SIGTERM",
-                                            .grace_ns = (uint64_t)f->arg});
+    node_event(w, l,
+               &(struct member_event){
+                   .kind = MEMBER_EVENT_LEAVE, .reason = "told to stop by SIGTERM", .grace_ns = (uint64_t)f->arg});
 }
 
 static void cut_off(struct world *w, const struct fault *f, uint64_t until) {
@@ -241,19 +240,16 @@ static void operator_acts(struct world *w, const struct fault *f) {
 
 static void safe_point(struct world *w, uint32_t host) {
     struct life *l = node_newest(w, host);
-    if (l == NULL || !l->process || l->frozen || !host_running(w, host) || !node_has_workers(l) ||
-        l->stopping)
+    if (l == NULL || !l->process || l->frozen || !host_running(w, host) || !node_has_workers(l) || l->stopping)
         return;
-    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_SAFE_POINT,
-                                            .generation = l->generation});
+    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_SAFE_POINT, .generation = l->generation});
 }
 
 /* The host that is meant; false: there is no such leader or successor now. */
 static bool resolve(struct world *w, struct fault *f) {
     if (f->host < WORLD_HOSTS_MAX)
         return true;
-    struct life *l = f->host == HOST_LEADER ? leader_now(w)
-                                            : leader_successor(w, f->host - HOST_SUCCESSOR(0));
+    struct life *l = f->host == HOST_LEADER ? leader_now(w) : leader_successor(w, f->host - HOST_SUCCESSOR(0));
     if (l != NULL)
         f->host = l->host;
     return l != NULL;
@@ -267,8 +263,8 @@ void fault_happens(struct world *w, const struct fault *fault) {
     struct life *l = node_newest(w, f->host);
     w->coverage->faults[f->kind]++;
     w->troubled_until_ns = MAX2(w->troubled_until_ns, w->now_ns);
-    world_trace(w, "FAULT host %u: %s (%lld, %lld)", f->host, fault_names[f->kind],
-                (long long)f->arg, (long long)f->arg2);
+    world_trace(w, "FAULT host %u: %s (%lld, %lld)", f->host, fault_names[f->kind], (long long)f->arg,
+                (long long)f->arg2);
     switch (f->kind) {
     case FAULT_BOOT: fault_boots(w, f->host, f->arg != 0); break;
     case FAULT_WORKER: worker_fails(w, f->host, (int32_t)f->arg, 0); break;

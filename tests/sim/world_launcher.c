@@ -207,7 +207,8 @@ static void group_finishes(struct world *w, struct item *it) {
         struct life *l = node_of(w, g->members[i]);
         if (!l->spawned || generation_compare(l->generation, g->generation) != 0)
             return;
-        l->unkillable = l->unkillable && (l->stopping || l->frozen || !l->process); /* what it waited for has come, in time */
+        l->unkillable =
+            l->unkillable && (l->stopping || l->frozen || !l->process); /* what it waited for has come, in time */
         for (uint32_t k = 0; k < l->n_workers; k++)
             if (!l->workers[k].alive || l->workers[k].dying)
                 return; /* the others wait for it for ever */
@@ -309,7 +310,8 @@ void launcher_item(struct world *w, struct item *it) {
         if (l->stopping && w->now_ns >= l->kill_at_ns)
             kill_and_watch(w, l);
     } else if (it->kind == ITEM_UNKILLABLE && l->stopping && node_has_workers(l)) {
-        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_UNKILLABLE,
-                                                .reason = "process 4711 can't be killed (state D)"});
+        node_event(w, l,
+                   &(struct member_event){.kind = MEMBER_EVENT_UNKILLABLE,
+                                          .reason = "process 4711 can't be killed (state D)"});
     }
 }

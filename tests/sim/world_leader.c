@@ -150,14 +150,12 @@ void leader_new(struct world *w, struct life *l, const struct member_lead *lead)
 
 static void send_away(struct world *w, struct conn *c) {
     struct word *word = word_new(WORD_REFUSED);
-    (void)snprintf(word->refused.reason, sizeof word->refused.reason,
-                   "the agent there does not lead");
+    (void)snprintf(word->refused.reason, sizeof word->refused.reason, "the agent there does not lead");
     net_to_node(w, c, word);
     net_close_leader(w, c);
 }
 
-static void redirect(struct world *w, struct conn *c, uint32_t epoch,
-                     const struct rdzv_peer *peer) {
+static void redirect(struct world *w, struct conn *c, uint32_t epoch, const struct rdzv_peer *peer) {
     struct word *word = word_new(WORD_REDIRECT);
     word->redirect.epoch = epoch;
     word->redirect.peer = *peer;
@@ -199,16 +197,15 @@ static void mutate_report(struct world *w, struct life *leader, struct life *l, 
     if (leader->lead.group == NULL)
         return;
     struct generation now = group_generation(leader->lead.group);
-    if (w->p.mutant == MUTANT_STALE_FAILURE && r->has_failure &&
-        generation_compare(r->generation, now) < 0)
+    if (w->p.mutant == MUTANT_STALE_FAILURE && r->has_failure && generation_compare(r->generation, now) < 0)
         r->generation = now;
     if (w->p.mutant == MUTANT_FAILED_IS_STOPPED && r->state == NODE_FAILED)
         r->state = NODE_STOPPED;
     if (w->p.mutant == MUTANT_RAW_CLOCKS && r->has_failure) /* undoes what the leader will do */
         r->failure.at_ns += world_clock(w, l->host) - world_clock(w, leader->host);
     bool killed = failure_may_end_node(&r->failure), echo = failure_noise(&r->failure) > 0;
-    if (r->has_failure && ((w->p.mutant == MUTANT_KILL_IS_FAILURE && killed) ||
-                           (w->p.mutant == MUTANT_NO_ECHO && echo))) {
+    if (r->has_failure &&
+        ((w->p.mutant == MUTANT_KILL_IS_FAILURE && killed) || (w->p.mutant == MUTANT_NO_ECHO && echo))) {
         r->failure.kind = FAILURE_SIGNAL;
         r->failure.code = 11;
     }
@@ -230,8 +227,8 @@ static void serve(struct world *w, struct conn *c, struct word *join) {
         net_close_leader(w, older);
     c->joined = true;
     oracle_report_heard(w, l, c->node, &join->join.report);
-    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_JOIN, .info = &join->join.info,
-                                            .report = &join->join.report});
+    group_event(
+        w, l, &(struct group_event){.kind = GROUP_EVENT_JOIN, .info = &join->join.info, .report = &join->join.report});
 }
 
 static void forge_loss(struct world *w, struct life *l) {
@@ -255,8 +252,7 @@ static void on_join(struct world *w, struct conn *c, struct word *word) {
         c->parked = kept;
         if (w->p.mutant == MUTANT_HAS_LEADER)
             forge_loss(w, l);
-        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_CALLER,
-                                                .caller = c->node->incarnation});
+        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_CALLER, .caller = c->node->incarnation});
     } else if (l->join_policy == JOIN_POLICY_REDIRECTED && w->p.mutant != MUTANT_HAS_LEADER) {
         redirect(w, c, l->join_policy_epoch, &l->join_policy_peer);
     } else {
@@ -279,18 +275,17 @@ static void on_end(struct world *w, struct conn *c) {
     if (joined)
         group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_DISCONNECT, .node = node});
     if (joined && w->p.mutant == MUTANT_DISCONNECT_IS_GONE)
-        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_PROBE, .node = node,
-                                                .probe = PROBE_GONE});
+        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_PROBE, .node = node, .probe = PROBE_GONE});
 }
 
 static void forge_echo(struct world *w, struct life *l, uint64_t clock_ns) {
     if (l->lead.group == NULL || group_successors(l->lead.group)->n == 0)
         return;
     const struct successors *s = group_successors(l->lead.group);
-    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_ECHO,
-                                            .node = s->list[0].incarnation,
-                                            .echo = {.epoch = s->epoch,
-                                                     .leader_clock_ns = clock_ns}});
+    group_event(w, l,
+                &(struct group_event){.kind = GROUP_EVENT_ECHO,
+                                      .node = s->list[0].incarnation,
+                                      .echo = {.epoch = s->epoch, .leader_clock_ns = clock_ns}});
 }
 
 static void on_renew(struct world *w, struct life *l, uint64_t node, const struct renew *renew) {
@@ -298,12 +293,9 @@ static void on_renew(struct world *w, struct life *l, uint64_t node, const struc
         forge_echo(w, l, world_clock(w, l->host));
     if (w->p.mutant == MUTANT_ECHO_ALL && renew->leader_clock_ns > 0)
         forge_echo(w, l, renew->leader_clock_ns);
-    if (w->p.mutant == MUTANT_NO_LEADER_FILE_TERM &&
-        w->p.group.leadership == LEADERSHIP_LEADER_FILE)
-        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_TOUCHED,
-                                                .touched_ns = world_clock(w, l->host)});
-    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_RENEW, .node = node,
-                                            .renew = *renew});
+    if (w->p.mutant == MUTANT_NO_LEADER_FILE_TERM && w->p.group.leadership == LEADERSHIP_LEADER_FILE)
+        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_TOUCHED, .touched_ns = world_clock(w, l->host)});
+    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_RENEW, .node = node, .renew = *renew});
 }
 
 void leader_word(struct world *w, struct conn *c, struct word *word) {
@@ -319,8 +311,7 @@ void leader_word(struct world *w, struct conn *c, struct word *word) {
         higher_epoch(w, l, word->report.epoch);
         if (l->lead.group != NULL)
             oracle_report_heard(w, l, c->node, &word->report);
-        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_REPORT, .node = node,
-                                                .report = &word->report});
+        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_REPORT, .node = node, .report = &word->report});
         return;
     case WORD_RENEW:
         if (c->joined)
@@ -328,8 +319,7 @@ void leader_word(struct world *w, struct conn *c, struct word *word) {
         return;
     case WORD_ECHO:
         if (c->joined)
-            group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_ECHO, .node = node,
-                                                    .echo = word->echo});
+            group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_ECHO, .node = node, .echo = word->echo});
         return;
     case WORD_LEAVE:
         if (c->joined)
@@ -374,9 +364,8 @@ static void tell(struct world *w, struct life *l, uint64_t node) {
         pretend_ack(w, l, c->node, d->generation);
     if (d->kind == DESIRED_FORM && w->p.mutant == MUTANT_WRONG_RANK && d->form.node_rank == 1)
         d->form.node_rank = d->form.first_rank = 0;
-    world_trace(w, "leader %u.%u tells %u.%u: %d of %u.%u in %u %s", l->host, l->index,
-                c->node->host, c->node->index, (int)d->kind, d->generation.epoch,
-                d->generation.counter, d->epoch, d->reason);
+    world_trace(w, "leader %u.%u tells %u.%u: %d of %u.%u in %u %s", l->host, l->index, c->node->host, c->node->index,
+                (int)d->kind, d->generation.epoch, d->generation.counter, d->epoch, d->reason);
     net_to_node(w, c, word);
 }
 
@@ -409,8 +398,8 @@ static void name(struct world *w, struct life *l, uint64_t node) {
     word->named = *group_successors(l->lead.group);
     if (word->named.n > 0)
         oracle_speaks(w, l, word->named.epoch);
-    world_trace(w, "leader %u.%u names %u successors of %u to %u.%u", l->host, l->index,
-                word->named.n, word->named.epoch, c->node->host, c->node->index);
+    world_trace(w, "leader %u.%u names %u successors of %u to %u.%u", l->host, l->index, word->named.n,
+                word->named.epoch, c->node->host, c->node->index);
     net_to_node(w, c, word);
     if (!group_is_successor(l->lead.group, node))
         return;
@@ -432,8 +421,7 @@ static void forget(struct world *w, struct life *l, uint64_t node) {
 static void store_open(struct world *w, struct life *l, struct generation g) {
     for (unsigned i = 0; i < w->n_groups; i++)
         if (w->groups[i].store_open && w->groups[i].leader == l)
-            world_broken(w, "the store of %u.%u is still open when another is opened",
-                         G(w->groups[i].generation));
+            world_broken(w, "the store of %u.%u is still open when another is opened", G(w->groups[i].generation));
     struct item *it = world_plan(w, ITEM_STORE, l, 1 + world_below(w, 2 * NS_PER_MS));
     it->generation = g;
     it->version = l->lead.version;
@@ -478,17 +466,16 @@ static void check_status(struct world *w, const struct life *l) {
 
 static void note(struct world *w, const struct life *l, const struct group_note *n) {
     w->coverage->notes[n->kind]++;
-    world_trace(w, "note of %u.%u: %s %s %s", l->host, l->index, group_note_name(n->kind), n->name,
-                n->why);
+    world_trace(w, "note of %u.%u: %s %s %s", l->host, l->index, group_note_name(n->kind), n->name, n->why);
     if (n->at_ns > world_clock(w, l->host))
         world_broken(w, "a note of the future");
     uint64_t last = 0;
     uint64_t times[] = {n->detected_ns, n->stopped_ns, n->formed_ns, n->started_ns};
     for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
         if (times[i] != 0 && times[i] < last)
-            world_broken(w, "the note %s has its times out of order: %.3f %.3f %.3f %.3f",
-                         group_note_name(n->kind), (double)times[0] / 1e9, (double)times[1] / 1e9,
-                         (double)times[2] / 1e9, (double)times[3] / 1e9);
+            world_broken(w, "the note %s has its times out of order: %.3f %.3f %.3f %.3f", group_note_name(n->kind),
+                         (double)times[0] / 1e9, (double)times[1] / 1e9, (double)times[2] / 1e9,
+                         (double)times[3] / 1e9);
         last = MAX2(last, times[i]);
     }
 }
@@ -540,8 +527,7 @@ static void obey(struct world *w, struct life *l) {
     l->lead.timer_version++;
     if (deadline != TIME_NEVER && l->lead.group != NULL) {
         uint64_t at = world_when_clock(w, l->host, deadline);
-        world_plan(w, ITEM_GROUP_TIMER, l, at > w->now_ns ? at - w->now_ns : 0)->version =
-            l->lead.timer_version;
+        world_plan(w, ITEM_GROUP_TIMER, l, at > w->now_ns ? at - w->now_ns : 0)->version = l->lead.timer_version;
     }
 }
 
@@ -584,17 +570,16 @@ void leader_item(struct world *w, struct item *it) {
         if (probe == PROBE_UNKNOWN && w->p.mutant == MUTANT_SILENT_IS_GONE)
             probe = PROBE_GONE;
         if (it->version == l->lead.version)
-            group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_PROBE,
-                                                    .node = it->other->incarnation,
-                                                    .probe = probe});
+            group_event(
+                w, l, &(struct group_event){.kind = GROUP_EVENT_PROBE, .node = it->other->incarnation, .probe = probe});
     } else if (it->kind == ITEM_CROWD_PROBED) {
-        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_PROBE,
-                                                .node = CROWD_NODE(it->local),
-                                                .probe = PROBE_UNKNOWN});
+        group_event(
+            w, l,
+            &(struct group_event){.kind = GROUP_EVENT_PROBE, .node = CROWD_NODE(it->local), .probe = PROBE_UNKNOWN});
     } else if (it->kind == ITEM_FORGED_ACK) {
         struct report r = {.state = NODE_PREPARED, .generation = it->generation};
-        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_REPORT,
-                                                .node = it->other->incarnation, .report = &r});
+        group_event(w, l,
+                    &(struct group_event){.kind = GROUP_EVENT_REPORT, .node = it->other->incarnation, .report = &r});
     } else {
         store_answers(w, it);
     }
@@ -609,9 +594,8 @@ void leader_answer(struct world *w, struct life *l, const struct arbiter_answer 
     bool deaf = w->p.mutant == MUTANT_DEAF && known;
     if ((agrees || deaf) && answer->request.kind == ARBITER_BEAT) {
         forged.result = ARBITER_OK;
-        forged.record = (struct arbiter_record){.epoch = answer->request.epoch,
-                                                .leader = answer->request.leader,
-                                                .beat = answer->request.id};
+        forged.record = (struct arbiter_record){
+            .epoch = answer->request.epoch, .leader = answer->request.leader, .beat = answer->request.id};
     }
     group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_ARBITER, .answer = &forged});
 }
@@ -622,8 +606,7 @@ void leader_touched(struct world *w, struct life *l, uint64_t clock_ns) {
 
 void leader_stop(struct world *w, struct life *l) {
     w->operator_stop = true;
-    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_STOP,
-                                            .reason = "the operator asked"});
+    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = "the operator asked"});
 }
 
 /* Its own node has left. */
@@ -631,8 +614,8 @@ void leader_resigns(struct world *w, struct life *l) {
     for (unsigned i = 0; w->p.mutant == MUTANT_LEAVES_RUNNING && i < w->n_lives; i++) {
         struct report r = *member_report(w->lives[i].member);
         r.state = NODE_STOPPED;
-        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_REPORT, .report = &r,
-                                                .node = w->lives[i].incarnation});
+        group_event(w, l,
+                    &(struct group_event){.kind = GROUP_EVENT_REPORT, .report = &r, .node = w->lives[i].incarnation});
     }
     group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_RESIGN});
 }
@@ -652,8 +635,7 @@ void leader_crowd(struct world *w, struct life *l, unsigned nodes) {
         struct node_info info = {.incarnation = CROWD_NODE(w->n_crowd++), .nproc = 1, .node_rank = -1};
         (void)snprintf(info.host, sizeof info.host, "crowd%u", w->n_crowd);
         (void)snprintf(info.role, sizeof info.role, "default");
-        group_event(w, l, &(struct group_event){
-                              .kind = GROUP_EVENT_JOIN, .info = &info, .report = &report});
+        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_JOIN, .info = &info, .report = &report});
     }
 }
 

@@ -191,8 +191,8 @@ void net_hang_up(struct world *w, struct life *l) {
     l->connect_version++;
 }
 
-static struct item *plan_connect(struct world *w, enum item_kind kind, struct life *l,
-                                 struct life *target, uint64_t in_ns) {
+static struct item *plan_connect(struct world *w, enum item_kind kind, struct life *l, struct life *target,
+                                 uint64_t in_ns) {
     struct item *it = world_plan(w, kind, l, in_ns);
     it->other = target;
     it->version = l->connect_version;
@@ -206,8 +206,7 @@ void net_connect(struct world *w, struct life *l, struct life *target, bool soon
         l->n_connects = 0;
     }
     if (++l->n_connects > CONNECTS_MAX)
-        world_broken(w, "I7: %u.%u connects %u times in a second", l->host, l->index,
-                     l->n_connects);
+        world_broken(w, "I7: %u.%u connects %u times in a second", l->host, l->index, l->n_connects);
     plan_connect(w, ITEM_CONNECT_LEAVES, l, target, soon ? 0 : l->backoff_ns);
 }
 
@@ -299,8 +298,7 @@ void net_probe(struct world *w, struct life *asker, struct life *target, enum pr
     it->version = asker->lead.version;
 }
 
-static enum probe_result probe_answer(const struct world *w, const struct life *asker,
-                                      const struct life *target) {
+static enum probe_result probe_answer(const struct world *w, const struct life *asker, const struct life *target) {
     const struct host *h = &w->hosts[target->host];
     if (!both_reachability(w, asker->host, target->host) || !h->up || h->frozen)
         return PROBE_UNKNOWN;
@@ -313,15 +311,13 @@ static enum probe_result probe_answer(const struct world *w, const struct life *
 
 void net_probe_arrives(struct world *w, struct item *it) {
     enum probe_result result = probe_answer(w, it->life, it->other);
-    uint64_t in = result == PROBE_UNKNOWN ? PROBE_TIMEOUT_NS
-                                          : delay(w, it->life->host, it->other->host);
+    uint64_t in = result == PROBE_UNKNOWN ? PROBE_TIMEOUT_NS : delay(w, it->life->host, it->other->host);
     struct item *answer = world_plan(w, ITEM_PROBE_ANSWER, it->life, in);
     answer->other = it->other;
     answer->prober = it->prober;
     answer->version = it->version;
     answer->probe = result;
-    world_trace(w, "probe of %u.%u by %u.%u: %s", it->other->host, it->other->index,
-                it->life->host, it->life->index,
+    world_trace(w, "probe of %u.%u by %u.%u: %s", it->other->host, it->other->index, it->life->host, it->life->index,
                 result == PROBE_GONE    ? "gone"
                 : result == PROBE_ALIVE ? "alive"
                                         : "unknown");

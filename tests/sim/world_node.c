@@ -45,8 +45,7 @@ static struct life *life_of(struct world *w, const struct rdzv_peer *peer) {
     struct rdzv_peer real;
     node_peer(l, &real);
     if (strcmp(real.addr, peer->addr) != 0 || real.port != peer->port)
-        world_broken(w, "the peer %u.%u is looked for at %s:%u", l->host, l->index, peer->addr,
-                     peer->port);
+        world_broken(w, "the peer %u.%u is looked for at %s:%u", l->host, l->index, peer->addr, peer->port);
     return l;
 }
 
@@ -99,8 +98,7 @@ bool node_listens(const struct life *l) { return l->process && !l->frozen; }
 
 /* ---- words ---- */
 
-static void forge_lease(struct world *w, struct life *l, const struct desired *d,
-                        struct lease lease) {
+static void forge_lease(struct world *w, struct life *l, const struct desired *d, struct lease lease) {
     lease.epoch = d->epoch;
     lease.prepared = d->generation;
     node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = lease});
@@ -110,9 +108,10 @@ static void on_desired(struct world *w, struct life *l, const struct desired *d)
     if (d->kind == DESIRED_START)
         l->start_epoch = d->epoch;
     if (d->kind == DESIRED_START && w->p.mutant == MUTANT_START_NO_LEASE)
-        forge_lease(w, l, d, (struct lease){.echo_ns = world_clock(w, l->host),
-                                            .validity_ns = w->p.group.lease_ns,
-                                            .clock_ns = world_clock(w, 0)});
+        forge_lease(w, l, d,
+                    (struct lease){.echo_ns = world_clock(w, l->host),
+                                   .validity_ns = w->p.group.lease_ns,
+                                   .clock_ns = world_clock(w, 0)});
     uint64_t now = world_clock(w, l->host);
     uint64_t end = l->older_lease.echo_ns + l->older_lease.validity_ns;
     if (d->kind == DESIRED_START && w->p.mutant == MUTANT_ANY_LEASE && end > now)
@@ -125,12 +124,13 @@ static void on_welcome(struct world *w, struct life *l, struct conn *c, const st
     l->backoff_ns = 0;
     l->leader = c->leader;
     l->job = c->leader->lead.job;
-    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_WELCOME,
-                                            .leader = word->welcome.leader,
-                                            .epoch = word->welcome.epoch,
-                                            .heartbeat_ns = word->welcome.heartbeat_ns,
-                                            .lease_ns = word->welcome.lease_ns,
-                                            .margin_ns = word->welcome.margin_ns});
+    node_event(w, l,
+               &(struct member_event){.kind = MEMBER_EVENT_WELCOME,
+                                      .leader = word->welcome.leader,
+                                      .epoch = word->welcome.epoch,
+                                      .heartbeat_ns = word->welcome.heartbeat_ns,
+                                      .lease_ns = word->welcome.lease_ns,
+                                      .margin_ns = word->welcome.margin_ns});
 }
 
 /* The connection is over, and the machine hears why. */
@@ -165,12 +165,8 @@ static void on_lease(struct world *w, struct life *l, const struct lease *lease)
 }
 
 static const char *const word_names[] = {
-    [WORD_WELCOME] = "WELCOME",
-    [WORD_REFUSED] = "REFUSED",
-    [WORD_DESIRED] = "the desired state",
-    [WORD_NAMED] = "NAMED",
-    [WORD_HANDOVER] = "the estate",
-    [WORD_REDIRECT] = "REDIRECT",
+    [WORD_WELCOME] = "WELCOME", [WORD_REFUSED] = "REFUSED",     [WORD_DESIRED] = "the desired state",
+    [WORD_NAMED] = "NAMED",     [WORD_HANDOVER] = "the estate", [WORD_REDIRECT] = "REDIRECT",
     [WORD_END] = "the end",
 };
 
@@ -178,20 +174,17 @@ void node_word(struct world *w, struct life *l, struct conn *c, struct word *wor
     if (c != l->conn)
         return;
     if (word->kind != WORD_LEASE)
-        world_trace(w, "%u.%u hears %s of %u.%u", l->host, l->index, word_names[word->kind],
-                    c->leader->host, c->leader->index);
+        world_trace(w, "%u.%u hears %s of %u.%u", l->host, l->index, word_names[word->kind], c->leader->host,
+                    c->leader->index);
     switch (word->kind) {
     case WORD_WELCOME: on_welcome(w, l, c, word); break;
     case WORD_DESIRED: on_desired(w, l, &word->desired); break;
     case WORD_LEASE: on_lease(w, l, &word->lease); break;
     case WORD_NAMED:
-        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_NAMED,
-                                                .successors = &word->named});
+        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_NAMED, .successors = &word->named});
         break;
     case WORD_HANDOVER:
-        node_event(
-            w, l,
-            &(struct member_event){.kind = MEMBER_EVENT_HANDOVER, .handover = &word->handover});
+        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_HANDOVER, .handover = &word->handover});
         break;
     case WORD_REFUSED:
     case WORD_REDIRECT:
@@ -247,8 +240,7 @@ static void connect_to(struct world *w, struct life *l, const struct member_effe
         net_connect(w, l, NULL, e->soon);
         return;
     }
-    world_trace(w, "%u.%u goes to %llx", l->host, l->index,
-                (unsigned long long)e->peer.incarnation);
+    world_trace(w, "%u.%u goes to %llx", l->host, l->index, (unsigned long long)e->peer.incarnation);
     if (e->peer.incarnation == 0)
         world_broken(w, "%u.%u is to connect to nobody", l->host, l->index);
     else
@@ -308,8 +300,7 @@ static void obey(struct world *w, struct life *l) {
     l->timer_version++;
     if (deadline != TIME_NEVER && l->process) {
         uint64_t at = world_when_clock(w, l->host, deadline);
-        world_plan(w, ITEM_TIMER, l, at > w->now_ns ? at - w->now_ns : 0)->version =
-            l->timer_version;
+        world_plan(w, ITEM_TIMER, l, at > w->now_ns ? at - w->now_ns : 0)->version = l->timer_version;
     }
 }
 

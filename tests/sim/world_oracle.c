@@ -37,13 +37,12 @@ static void check_growth(struct world *w, struct life *l) {
     l->restarts_heard = restarts;
     uint32_t epoch = member_epoch(l->member);
     if (epoch < l->epoch_heard)
-        world_broken(w, "I1: node %u.%u goes back from epoch %u to %u", l->host, l->index,
-                     l->epoch_heard, epoch);
+        world_broken(w, "I1: node %u.%u goes back from epoch %u to %u", l->host, l->index, l->epoch_heard, epoch);
     l->epoch_heard = epoch;
     struct generation g = member_generation(l->member);
     if (generation_compare(g, l->generation_heard) < 0)
-        world_broken(w, "I1: node %u.%u goes back from group %u.%u to %u.%u", l->host, l->index,
-                     G(l->generation_heard), G(g));
+        world_broken(w, "I1: node %u.%u goes back from group %u.%u to %u.%u", l->host, l->index, G(l->generation_heard),
+                     G(g));
     l->generation_heard = g;
 }
 
@@ -52,13 +51,11 @@ void oracle_member_stepped(struct world *w, struct life *l, enum member_state be
     enum member_state after = member_state(l->member);
     w->coverage->member_states[after]++;
     if (before != after) {
-        world_trace(w, "%u.%u: %s -> %s", l->host, l->index, member_state_name(before),
-                    member_state_name(after));
+        world_trace(w, "%u.%u: %s -> %s", l->host, l->index, member_state_name(before), member_state_name(after));
         if (member_may_move(before, after))
             w->coverage->member_moves[before][after]++;
         else if (!member_way(before, after, 3))
-            world_broken(w, "a member went from %s to %s", member_state_name(before),
-                         member_state_name(after));
+            world_broken(w, "a member went from %s to %s", member_state_name(before), member_state_name(after));
     }
     note_election_move(w, l, election_before);
     check_growth(w, l);
@@ -66,8 +63,7 @@ void oracle_member_stepped(struct world *w, struct life *l, enum member_state be
         struct group_info *g = oracle_group(w, member_generation(l->member));
         int place = g == NULL ? -1 : oracle_member_place(g, l->incarnation);
         if (place < 0) {
-            world_broken(w, "%u.%u prepares for a group that it is no member of", l->host,
-                         l->index);
+            world_broken(w, "%u.%u prepares for a group that it is no member of", l->host, l->index);
             return;
         }
         g->has_form[place] = true;
@@ -99,8 +95,8 @@ static void check_one_group(struct world *w, struct life *l) {
             (o->host_thawed_ns != 0 && w->now_ns < o->host_thawed_ns + KILL_SLACK_NS))
             continue;
         if (generation_compare(o->generation, l->generation) != 0)
-            world_broken(w, "I2: %u.%u starts workers of %u.%u while those of %u.%u live on %u.%u", l->host,
-                         l->index, G(l->generation), G(o->generation), o->host, o->index);
+            world_broken(w, "I2: %u.%u starts workers of %u.%u while those of %u.%u live on %u.%u", l->host, l->index,
+                         G(l->generation), G(o->generation), o->host, o->index);
     }
 }
 
@@ -134,8 +130,7 @@ void oracle_worker_starts(struct world *w, struct life *l) {
     }
 }
 
-void oracle_worker_failed(struct world *w, struct life *l, const struct failure *f,
-                          bool chargeable) {
+void oracle_worker_failed(struct world *w, struct life *l, const struct failure *f, bool chargeable) {
     struct group_info *g = oracle_group(w, member_generation(l->member));
     if (g == NULL || g->n_failures == ARRAY_SIZE(g->failures))
         return;
@@ -150,37 +145,30 @@ void oracle_worker_failed(struct world *w, struct life *l, const struct failure 
 }
 
 /* Nothing has stood between the two for so long. */
-static bool undisturbed(const struct world *w, const struct life *leader, const struct life *l,
-                        uint64_t for_ns) {
-    uint64_t disturbed = MAX2(w->hosts[l->host].disturbed_until_ns,
-                              w->hosts[leader->host].disturbed_until_ns);
+static bool undisturbed(const struct world *w, const struct life *leader, const struct life *l, uint64_t for_ns) {
+    uint64_t disturbed = MAX2(w->hosts[l->host].disturbed_until_ns, w->hosts[leader->host].disturbed_until_ns);
     return w->now_ns > disturbed + for_ns + for_ns / 50 && leader->process && l->process;
 }
 
 void oracle_node_lost(struct world *w, const struct life *leader, const struct life *l) {
     oracle_loss_known(w, leader, l);
-    bool over = leader->lead.closed || l->was_told_to_leave || !l->welcomed ||
-                l->leader != leader || member_end(l->member)->kind != MEMBER_END_NONE;
+    bool over = leader->lead.closed || l->was_told_to_leave || !l->welcomed || l->leader != leader ||
+                member_end(l->member)->kind != MEMBER_END_NONE;
     if (undisturbed(w, leader, l, w->p.group.lease_ns + w->p.group.margin_ns) && !over)
-        world_broken(w, "I7: the leader lost %u.%u, which was there all the time", l->host,
-                     l->index);
+        world_broken(w, "I7: the leader lost %u.%u, which was there all the time", l->host, l->index);
 }
 
 void oracle_node_ended(struct world *w, const struct life *l) {
     if (member_end(l->member)->kind != MEMBER_END_LEADER_LOST)
         return;
-    uint64_t patience = l->granted_end_ns != 0 ? w->p.member.leader_timeout_ns
-                                               : w->p.member.join_timeout_ns;
+    uint64_t patience = l->granted_end_ns != 0 ? w->p.member.leader_timeout_ns : w->p.member.join_timeout_ns;
     if (world_is_fixed(w)) {
         const struct life *leader = node_newest(w, 0);
         bool full = w->p.group.spares < WORLD_HOSTS_MAX;
         if (leader != NULL && undisturbed(w, leader, l, patience) && !full)
-            world_broken(w, "I7: %u.%u gave up a leader that was there all the time", l->host,
-                         l->index);
-    } else if (w->record.closed && !w->was_emptied &&
-               w->now_ns > w->troubled_until_ns + patience + 20 * NS_PER_S &&
-               w->now_ns >
-                   world_when(w, LEADER_FILE_CLOSED_THERE, WORLD_HOSTS_MAX, 0) + 10 * NS_PER_S) {
+            world_broken(w, "I7: %u.%u gave up a leader that was there all the time", l->host, l->index);
+    } else if (w->record.closed && !w->was_emptied && w->now_ns > w->troubled_until_ns + patience + 20 * NS_PER_S &&
+               w->now_ns > world_when(w, LEADER_FILE_CLOSED_THERE, WORLD_HOSTS_MAX, 0) + 10 * NS_PER_S) {
         world_broken(w, "I9: %u.%u gave up, and the arbiter has the outcome", l->host, l->index);
     }
 }
@@ -211,27 +199,24 @@ void oracle_recovered(struct world *w) {
         return;
     w->coverage->recoveries++;
     if (!runs)
-        world_broken(w, "I7: %u nodes are there, and no group runs %.0f s after the last fault",
-                     nodes, (double)w->p.recover_ns / 1e9);
+        world_broken(w, "I7: %u nodes are there, and no group runs %.0f s after the last fault", nodes,
+                     (double)w->p.recover_ns / 1e9);
 }
 
 /* The arbiter's data is gone, and nothing else is wrong for so long that nobody may hope on. */
 void oracle_ruin_over(struct world *w) {
     const struct group_config *c = &w->p.group;
     uint64_t bound = c->lease_ns + c->margin_ns + 10 * NS_PER_S;
-    uint64_t since =
-        MAX2(w->troubled_until_ns, world_when(w, LEADER_FILE_EMPTIED, WORLD_HOSTS_MAX, 0));
+    uint64_t since = MAX2(w->troubled_until_ns, world_when(w, LEADER_FILE_EMPTIED, WORLD_HOSTS_MAX, 0));
     if (w->now_ns < since + bound + bound / 50) {
         world_plan(w, ITEM_RUIN_OVER, NULL, since + bound + bound / 50 - w->now_ns);
         return;
     }
     for (unsigned i = 0; i < w->n_lives; i++) {
         const struct life *l = &w->lives[i];
-        if (l->process && host_running(w, l->host) && l->knows_arbiter && !l->unkillable &&
-            !l->frozen)
-            world_broken(w, "I7: %u.%u goes on without the arbiter's data (%s, %s)", l->host,
-                         l->index, member_state_name(member_state(l->member)),
-                         member_election_name(member_election(l->member)));
+        if (l->process && host_running(w, l->host) && l->knows_arbiter && !l->unkillable && !l->frozen)
+            world_broken(w, "I7: %u.%u goes on without the arbiter's data (%s, %s)", l->host, l->index,
+                         member_state_name(member_state(l->member)), member_election_name(member_election(l->member)));
     }
 }
 
@@ -276,15 +261,12 @@ static void check_end_of(struct world *w, const struct life *l) {
     bool told = end->kind == MEMBER_END_SUCCESS || end->kind == MEMBER_END_FAILED;
     enum outcome said = end->kind == MEMBER_END_SUCCESS ? OUTCOME_SUCCESS : OUTCOME_FAILED;
     if (told && said != outcome && !w->was_emptied) /* its record is gone */
-        world_broken(w, "I9: %u.%u ends with %d, the job with %d", l->host, l->index, (int)said,
-                     (int)outcome);
+        world_broken(w, "I9: %u.%u ends with %d, the job with %d", l->host, l->index, (int)said, (int)outcome);
     if (told && world_is_fixed(w) && strcmp(end->reason, job->reason) != 0)
-        world_broken(w, "I9: %u.%u ends with '%s', the leader with '%s'", l->host, l->index,
-                     end->reason, job->reason);
-    if (end->kind == MEMBER_END_LEADER_LOST && w->p.calm_network && !w->leader_was_killed &&
-        !l->disturbed && l->granted_end_ns != 0 && !l->unkillable && world_is_fixed(w))
-        world_broken(w, "I9: %u.%u lost a leader that was there: %s", l->host, l->index,
-                     end->reason);
+        world_broken(w, "I9: %u.%u ends with '%s', the leader with '%s'", l->host, l->index, end->reason, job->reason);
+    if (end->kind == MEMBER_END_LEADER_LOST && w->p.calm_network && !w->leader_was_killed && !l->disturbed &&
+        l->granted_end_ns != 0 && !l->unkillable && world_is_fixed(w))
+        world_broken(w, "I9: %u.%u lost a leader that was there: %s", l->host, l->index, end->reason);
     if (end->kind == MEMBER_END_LEFT && !l->was_told_to_leave)
         world_broken(w, "%u.%u left, and nobody told it to", l->host, l->index);
 }

@@ -5,10 +5,8 @@
 void oracle_agent_died(struct world *w, struct life *l) {
     l->died_ns = w->now_ns;
     bool killed = member_end(l->member)->kind == MEMBER_END_NONE; /* not at its end */
-    if (killed && w->ended_for == l->incarnation &&
-        w->now_ns < w->ended_for_ns + w->p.group.settle_ns / 10 * 9)
-        world_broken(w, "I6: the job ended for a worker of %u.%u that was killed, as its agent was",
-                     l->host, l->index);
+    if (killed && w->ended_for == l->incarnation && w->now_ns < w->ended_for_ns + w->p.group.settle_ns / 10 * 9)
+        world_broken(w, "I6: the job ended for a worker of %u.%u that was killed, as its agent was", l->host, l->index);
 }
 
 void oracle_loss_known(struct world *w, const struct life *leader, const struct life *l) {
@@ -19,8 +17,7 @@ void oracle_loss_known(struct world *w, const struct life *leader, const struct 
 }
 
 /* A member was dead when this happened, and is known to be. */
-static bool follows_a_loss(struct world *w, const struct group_info *g,
-                           const struct true_failure *f) {
+static bool follows_a_loss(struct world *w, const struct group_info *g, const struct true_failure *f) {
     for (uint32_t i = 0; w->p.calm_network && i < g->n_nodes; i++) {
         const struct life *l = node_of(w, g->members[i]);
         if (g->lost[i] && l->died_ns != 0 && l->died_ns <= f->at_ns)
@@ -31,14 +28,12 @@ static bool follows_a_loss(struct world *w, const struct group_info *g,
 
 static bool is_a_loss(struct world *w, const struct group_info *g, const struct true_failure *f) {
     int place = oracle_member_place(g, f->incarnation);
-    return (f->ends_node && place >= 0 && g->lost[place]) ||
-           (f->echo && follows_a_loss(w, g, f));
+    return (f->ends_node && place >= 0 && g->lost[place]) || (f->echo && follows_a_loss(w, g, f));
 }
 
 bool oracle_could_be_charged(struct world *w, const struct group_info *g) {
     for (unsigned i = 0; i < g->n_failures; i++)
-        if (g->failures[i].ever_heard && g->failures[i].chargeable &&
-            !is_a_loss(w, g, &g->failures[i]))
+        if (g->failures[i].ever_heard && g->failures[i].chargeable && !is_a_loss(w, g, &g->failures[i]))
             return true;
     return false;
 }
@@ -52,13 +47,11 @@ void oracle_stop_told(struct world *w, const struct life *leader, const struct d
 }
 
 void oracle_stop_over(struct world *w, const struct life *leader, const struct group_info *g) {
-    if (g->cause_told && g->leader == leader &&
-        group_restarts_used(leader->lead.group) <= g->told_used)
+    if (g->cause_told && g->leader == leader && group_restarts_used(leader->lead.group) <= g->told_used)
         world_broken(w, "I8: a cause of %u.%u was told, and it was a loss", G(g->generation));
 }
 
-void oracle_ended_for(struct world *w, const struct life *leader, const struct group_info *g,
-                      const struct failure *f) {
+void oracle_ended_for(struct world *w, const struct life *leader, const struct group_info *g, const struct failure *f) {
     if (f->kind == FAILURE_NODE)
         return; /* no worker's: a FORM that was not answered */
     for (unsigned i = 0; i < g->n_failures; i++) {

@@ -34,8 +34,7 @@ void oracle_speaks(struct world *w, struct life *l, uint32_t epoch) {
         return;
     if (w->owners[epoch] != 0) {
         const struct life *o = node_of(w, w->owners[epoch]);
-        world_broken(w, "I1: %u.%u and %u.%u lead epoch %u", o->host, o->index, l->host, l->index,
-                     epoch);
+        world_broken(w, "I1: %u.%u and %u.%u lead epoch %u", o->host, o->index, l->host, l->index, epoch);
     }
     if (!world_is_fixed(w) && w->won[epoch] != l->incarnation)
         world_broken(w, "I1: %u.%u leads epoch %u, which it has not won", l->host, l->index, epoch);
@@ -55,8 +54,8 @@ void oracle_claimed(struct world *w, const struct life *l, uint32_t epoch) {
     for (unsigned i = 0; w->idle[epoch] && i < w->n_lives; i++) {
         const struct life *o = &w->lives[i];
         if (node_has_workers(o) && !o->unkillable && host_running(w, o->host))
-            world_broken(w, "I2: %u.%u leads idle epoch %u while workers of %u.%u live on %u.%u",
-                         l->host, l->index, epoch, G(o->generation), o->host, o->index);
+            world_broken(w, "I2: %u.%u leads idle epoch %u while workers of %u.%u live on %u.%u", l->host, l->index,
+                         epoch, G(o->generation), o->host, o->index);
     }
 }
 
@@ -96,21 +95,20 @@ static void note_group_move(struct world *w, const struct life *l, enum group_st
     w->coverage->group_states[after]++;
     if (before == after)
         return;
-    world_trace(w, "group %u.%u: %s -> %s", G(group_generation(l->lead.group)),
-                group_state_name(before), group_state_name(after));
+    world_trace(w, "group %u.%u: %s -> %s", G(group_generation(l->lead.group)), group_state_name(before),
+                group_state_name(after));
     if (group_may_move(before, after))
         w->coverage->group_moves[before][after]++;
     else if (!group_way(before, after, 4))
-        world_broken(w, "the group went from %s to %s", group_state_name(before),
-                     group_state_name(after));
+        world_broken(w, "the group went from %s to %s", group_state_name(before), group_state_name(after));
 }
 
 static void check_size(struct world *w, struct group_info *g, size_t n) {
     const struct group_config *c = &w->p.group;
     if (n >= c->min_nodes && n <= c->max_nodes && n % MAX2(c->node_unit, 1u) == 0)
         return;
-    world_broken(w, "I4: group %u.%u has %zu nodes, allowed are %u to %u in steps of %u",
-                 G(g->generation), n, c->min_nodes, c->max_nodes, c->node_unit);
+    world_broken(w, "I4: group %u.%u has %zu nodes, allowed are %u to %u in steps of %u", G(g->generation), n,
+                 c->min_nodes, c->max_nodes, c->node_unit);
     g->n_nodes = 0;
 }
 
@@ -170,14 +168,13 @@ static void new_group(struct world *w, struct life *l) {
         return;
     if (newest == NULL && oracle_group(w, now) != NULL && now.epoch < l->lead.epoch)
         return; /* the one that its handover tells of */
-    if (generation_compare(now, last) < 0 || now.epoch > l->lead.epoch ||
-        w->owners[now.epoch] != l->incarnation || oracle_group(w, now) != NULL) {
+    if (generation_compare(now, last) < 0 || now.epoch > l->lead.epoch || w->owners[now.epoch] != l->incarnation ||
+        oracle_group(w, now) != NULL) {
         world_broken(w, "I1: %u.%u forms %u.%u after %u.%u", l->host, l->index, G(now), G(last));
         return;
     }
     if (is_idle_from(w, now.epoch))
-        world_broken(w, "I2: %u.%u forms %u.%u, and an epoch as high was claimed as idle", l->host,
-                     l->index, G(now));
+        world_broken(w, "I2: %u.%u forms %u.%u, and an epoch as high was claimed as idle", l->host, l->index, G(now));
     if (w->n_groups == WORLD_GROUPS_MAX) {
         world_broken(w, "I7: %u groups were formed and none lasted", WORLD_GROUPS_MAX);
         return;
@@ -222,13 +219,11 @@ static void check_budget(struct world *w, struct life *l, uint32_t heard) {
         world_broken(w, "I6: %u restarts of %u allowed", used, w->p.group.max_restarts);
     } else if (used <= heard && !l->lead.is_first) {
         return; /* the larger counts */
-    } else if (used != MAX2(before, l->lead.is_first ? 0 : heard) + 1 || g == NULL ||
-               (g->charged && g->leader == l)) {
+    } else if (used != MAX2(before, l->lead.is_first ? 0 : heard) + 1 || g == NULL || (g->charged && g->leader == l)) {
         world_broken(w, "I6: charged twice in one generation");
     } else if (!oracle_could_be_charged(w, g) &&
                w->now_ns < g->forming_since_ns + w->p.group.form_timeout_ns / 100 * 98) {
-        world_broken(w, "I6: %u.%u is charged, and no worker of it failed by itself",
-                     G(g->generation));
+        world_broken(w, "I6: %u.%u is charged, and no worker of it failed by itself", G(g->generation));
     }
     if (g != NULL)
         g->charged = true;
@@ -239,14 +234,11 @@ void oracle_check_count(struct world *w, const struct group_info *g, const struc
     uint32_t used = g->forms[0].restarts_used, charged = 0;
     uint32_t known = MAX2(g->leader->lead.inherited, l->restarts_heard);
     for (unsigned i = 0; i < w->n_groups; i++)
-        charged += w->groups[i].charged &&
-                   generation_compare(w->groups[i].generation, g->generation) < 0;
+        charged += w->groups[i].charged && generation_compare(w->groups[i].generation, g->generation) < 0;
     if (used < known)
-        world_broken(w, "I6: %u.%u is told of %u restarts, and %u were known", G(g->generation),
-                     used, known);
+        world_broken(w, "I6: %u.%u is told of %u restarts, and %u were known", G(g->generation), used, known);
     if (used > charged)
-        world_broken(w, "I6: %u.%u is told of %u restarts after %u charges", G(g->generation), used,
-                     charged);
+        world_broken(w, "I6: %u.%u is told of %u restarts after %u charges", G(g->generation), used, charged);
 }
 
 /* ---- forms ---- */
@@ -254,8 +246,7 @@ void oracle_check_count(struct world *w, const struct group_info *g, const struc
 static bool same_place(const struct form *a, const struct form *b) {
     return a->n_nodes == b->n_nodes && a->world_size == b->world_size && a->store_port == b->store_port &&
            strcmp(a->store_host, b->store_host) == 0 && a->role_world_size == b->role_world_size &&
-           a->restarts_used == b->restarts_used && a->max_restarts == b->max_restarts &&
-           a->log_nonce == b->log_nonce;
+           a->restarts_used == b->restarts_used && a->max_restarts == b->max_restarts && a->log_nonce == b->log_nonce;
 }
 
 /* Every member knows of the group before any worker runs, and all know the same (I3). */
@@ -264,15 +255,12 @@ void oracle_check_forms(struct world *w, struct group_info *g) {
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const struct form *f = &g->forms[i];
         if (!g->has_form[i]) {
-            world_broken(w, "group %u.%u starts before all of its members know of it",
-                         G(g->generation));
+            world_broken(w, "group %u.%u starts before all of its members know of it", G(g->generation));
             return;
         }
-        if (f->node_rank != i || f->first_rank != rank || f->role_first_rank != rank ||
-            f->host_index != 0 || f->n_nodes != g->n_nodes || f->store_port != g->store_port ||
-            !same_place(f, &g->forms[0])) {
-            world_broken(w, "I3: the members of %u.%u disagree about ranks or sizes",
-                         G(g->generation));
+        if (f->node_rank != i || f->first_rank != rank || f->role_first_rank != rank || f->host_index != 0 ||
+            f->n_nodes != g->n_nodes || f->store_port != g->store_port || !same_place(f, &g->forms[0])) {
+            world_broken(w, "I3: the members of %u.%u disagree about ranks or sizes", G(g->generation));
             return;
         }
         rank += w->p.nproc[node_of(w, g->members[i])->host];
@@ -289,8 +277,7 @@ static void check_first_cause(struct world *w, const struct life *l, const struc
     if (g == NULL)
         return;
     for (unsigned i = 0; i < g->n_failures; i++)
-        if (g->failures[i].incarnation == cause->incarnation &&
-            g->failures[i].local == cause->local_rank)
+        if (g->failures[i].incarnation == cause->incarnation && g->failures[i].local == cause->local_rank)
             named = &g->failures[i];
     if (named == NULL) {
         if (cause->kind != FAILURE_NODE && g->leader == l)
@@ -301,8 +288,7 @@ static void check_first_cause(struct world *w, const struct life *l, const struc
         return; /* clocks not yet compared, or not to be trusted */
     uint64_t error = 3 * MAX2(w->p.delay_max_ns, 2 * NS_PER_MS) + 20 * NS_PER_MS;
     for (unsigned i = 0; i < g->n_failures; i++)
-        w->coverage->causes_checked +=
-            g->failures[i].heard && g->failures[i].at_ns > named->at_ns + error;
+        w->coverage->causes_checked += g->failures[i].heard && g->failures[i].at_ns > named->at_ns + error;
     for (unsigned i = 0; i < g->n_failures; i++)
         if (g->failures[i].heard && g->failures[i].at_ns + error < named->at_ns)
             world_broken(w, "I8: the cause named came %.3f s after the first",
@@ -335,8 +321,7 @@ static void check_cause_so_far(struct world *w, const struct life *l, struct gro
 static void closed_with(struct world *w, struct life *l, enum outcome outcome) {
     struct job *job = &w->jobs[l->lead.job];
     if (job->closed && job->outcome != outcome && !w->was_emptied)
-        world_broken(w, "I9: the job ends with %d after it ended with %d", (int)outcome,
-                     (int)job->outcome);
+        world_broken(w, "I9: the job ends with %d after it ended with %d", (int)outcome, (int)job->outcome);
     job->closed = true;
     job->outcome = outcome;
 }
@@ -347,8 +332,7 @@ static void check_given_up(struct world *w, const struct group_info *g, const st
     if (g == NULL)
         return;
     if (l->lead.restarts_used != w->p.group.max_restarts || g->n_failures == 0)
-        world_broken(w, "I7: given up after %u of %u restarts", l->lead.restarts_used,
-                     w->p.group.max_restarts);
+        world_broken(w, "I7: given up after %u of %u restarts", l->lead.restarts_used, w->p.group.max_restarts);
 }
 
 static void closed(struct world *w, struct life *l) {
@@ -369,8 +353,7 @@ static void closed(struct world *w, struct life *l) {
     if (outcome == OUTCOME_SUCCESS) {
         for (uint32_t i = 0; g != NULL && i < g->n_nodes; i++)
             if (!g->finished[i])
-                world_broken(w, "I9: success, but a member of %u.%u has not finished",
-                             G(g->generation));
+                world_broken(w, "I9: success, but a member of %u.%u has not finished", G(g->generation));
         if (g == NULL || d.has_failure)
             world_broken(w, "I9: success, with nothing to show for it");
         return;
@@ -387,8 +370,7 @@ static void closed(struct world *w, struct life *l) {
     check_given_up(w, g, l);
 }
 
-void oracle_group_stepped(struct world *w, struct life *l, enum group_state before,
-                          uint32_t restarts_heard) {
+void oracle_group_stepped(struct world *w, struct life *l, enum group_state before, uint32_t restarts_heard) {
     note_group_move(w, l, before);
     /* a charge is for the group before: the next may be formed in the same step */
     check_budget(w, l, restarts_heard);
@@ -415,8 +397,7 @@ void oracle_group_stepped(struct world *w, struct life *l, enum group_state befo
         check_cause_so_far(w, l, g);
     if (now == GROUP_CLOSED && !l->lead.closed)
         closed(w, l);
-    if (l->lead.closed && world_is_fixed(w) &&
-        group_outcome(l->lead.group) != w->jobs[l->lead.job].outcome)
+    if (l->lead.closed && world_is_fixed(w) && group_outcome(l->lead.group) != w->jobs[l->lead.job].outcome)
         world_broken(w, "I9: the outcome changed after it was told");
 }
 
@@ -425,11 +406,11 @@ void oracle_closed_told(struct world *w, struct life *l, const struct desired *d
     if (!world_is_fixed(w)) {
         bool there = w->record.closed && w->record.outcome == d->outcome;
         if (!there && !arbiter_is_emptied(w))
-            world_broken(w, "I9: %u.%u tells CLOSED(%d), and the arbiter does not have it", l->host,
-                         l->index, (int)d->outcome);
+            world_broken(w, "I9: %u.%u tells CLOSED(%d), and the arbiter does not have it", l->host, l->index,
+                         (int)d->outcome);
         closed_with(w, l, d->outcome);
-    } else if (w->p.group.leadership == LEADERSHIP_LEADER_FILE &&
-               w->leader_file.outcome != d->outcome && !world_has_fault(&w->p, FAULT_TOUCH_FAILS)) {
+    } else if (w->p.group.leadership == LEADERSHIP_LEADER_FILE && w->leader_file.outcome != d->outcome &&
+               !world_has_fault(&w->p, FAULT_TOUCH_FAILS)) {
         world_broken(w, "I9: CLOSED is told before the mark has it");
     }
     if (!job->told)
@@ -439,17 +420,15 @@ void oracle_closed_told(struct world *w, struct life *l, const struct desired *d
     job->told = true;
 }
 
-void oracle_report_heard(struct world *w, struct life *leader, const struct life *node,
-                         const struct report *r) {
+void oracle_report_heard(struct world *w, struct life *leader, const struct life *node, const struct report *r) {
     struct group_info *g = oracle_group(w, r->generation);
     int place = g == NULL ? -1 : oracle_member_place(g, node->incarnation);
     if (place >= 0 && g->leader == leader && r->state == NODE_STOPPED)
         g->said_stopped[place] = true;
     if (g == NULL || !r->has_failure)
         return;
-    bool in_time = g->first_stop_ns == TIME_NEVER ||
-                   (group_state(leader->lead.group) == GROUP_STOPPING &&
-                    w->now_ns < g->first_stop_ns + w->p.group.settle_ns / 100 * 98);
+    bool in_time = g->first_stop_ns == TIME_NEVER || (group_state(leader->lead.group) == GROUP_STOPPING &&
+                                                      w->now_ns < g->first_stop_ns + w->p.group.settle_ns / 100 * 98);
     g->failed_first = g->failed_first || g->first_stop_ns == TIME_NEVER;
     for (unsigned i = 0; i < g->n_failures; i++) {
         struct true_failure *f = &g->failures[i];

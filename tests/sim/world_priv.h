@@ -80,15 +80,15 @@ struct worker {
 struct leadership {
     struct group *group; /* NULL: it does not lead */
     struct group_update update;
-    uint64_t version;    /* counts its groups: what was asked for an older one is nobody's */
+    uint64_t version; /* counts its groups: what was asked for an older one is nobody's */
     uint64_t timer_version;
     bool done, closed, started_any;
     unsigned job;
-    uint32_t epoch;      /* of the newest word */
-    bool is_first;       /* it began with epoch 1 */
+    uint32_t epoch;                    /* of the newest word */
+    bool is_first;                     /* it began with epoch 1 */
     uint32_t restarts_used, inherited; /* as its handover had them */
-    int newest;          /* in world.groups; -1: formed none yet */
-    struct arbiter_record record; /* as last heard */
+    int newest;                        /* in world.groups; -1: formed none yet */
+    struct arbiter_record record;      /* as last heard */
     uint64_t undisturbed_since_ns;
 };
 
@@ -101,7 +101,7 @@ struct life {
     bool frozen;   /* SIGSTOP */
     bool listener; /* open: kept by the guardian until nothing is left */
     bool unkillable;
-    bool was_told_to_leave, disturbed; /* disturbed: a fault came between it and the leader */
+    bool was_told_to_leave, disturbed;  /* disturbed: a fault came between it and the leader */
     uint64_t thawed_ns, host_thawed_ns; /* when it, or its host, last ran again */
     uint64_t swept_by_ns;               /* the agent is dead: nothing may live after this */
     uint64_t died_ns;                   /* it was killed, alone or with its host; 0 */
@@ -110,12 +110,12 @@ struct life {
     uint64_t timer_version;
     struct conn *conn;
     uint64_t connect_version;
-    uint64_t backoff_ns;  /* the client's, after an attempt that came to nothing */
+    uint64_t backoff_ns;        /* the client's, after an attempt that came to nothing */
     uint64_t connects_since_ns; /* a second is counted from here */
     unsigned n_connects;
-    bool welcomed;        /* on its present connection */
-    struct life *leader;  /* that welcomed it last */
-    unsigned job;         /* of that leader */
+    bool welcomed;       /* on its present connection */
+    struct life *leader; /* that welcomed it last */
+    unsigned job;        /* of that leader */
 
     /* Its listener. */
     enum member_join_policy join_policy;
@@ -136,12 +136,12 @@ struct life {
     uint64_t guard_end_ns, guard_version; /* the lease's end as the guardian has it, own clock */
     /* As the world reckons from the LEASEs that came, own clock. */
     uint64_t granted_end_ns;
-    struct generation granted;            /* what the newest names, and until when it counts */
+    struct generation granted; /* what the newest names, and until when it counts */
     uint64_t granted_named_end_ns;
     uint32_t granted_epoch;               /* its leader's */
     uint32_t start_epoch;                 /* of the newest START's leader */
     struct lease last_lease, older_lease; /* the newest, and the last of another leader */
-    uint64_t kill_at_ns; /* end of a STOP's grace, true time */
+    uint64_t kill_at_ns;                  /* end of a STOP's grace, true time */
     uint32_t restarts_heard, epoch_heard;
     struct generation generation_heard;
 
@@ -201,9 +201,9 @@ enum prober { PROBER_GROUP = 1, PROBER_MEMBER, PROBER_PEER };
 struct asked {
     struct arbiter_answer answer;
     bool by_group;
-    uint64_t version;  /* of the leadership that asked */
-    unsigned users;    /* items that point here */
-    bool given_up;     /* answered UNREACHABLE, or nobody will hear */
+    uint64_t version; /* of the leadership that asked */
+    unsigned users;   /* items that point here */
+    bool given_up;    /* answered UNREACHABLE, or nobody will hear */
 };
 
 struct item {
@@ -243,14 +243,14 @@ struct group_info {
         uint32_t local;
         bool heard, chargeable; /* not: a worker that the guardian killed */
         bool ever_heard;
-        bool ends_node, echo;   /* it may be its node's loss; the echo of another's */
+        bool ends_node, echo; /* it may be its node's loss; the echo of another's */
     } failures[64];
     uint64_t first_stop_ns;
     uint64_t ended_ns; /* it stopped or was closed; TIME_NEVER */
     /* as its leader has heard: all stopped there; lost without having said that */
     bool said_stopped[WORLD_HOSTS_MAX + 1], lost[WORLD_HOSTS_MAX + 1];
-    bool cause_told;         /* with STOP */
-    uint32_t told_used;      /* restarts at that time */
+    bool cause_told;    /* with STOP */
+    uint32_t told_used; /* restarts at that time */
 };
 
 struct leader_file {
@@ -289,9 +289,9 @@ struct world {
     struct arbiter_record record;
     uint64_t won[WORLD_EPOCHS_MAX];
     bool idle[WORLD_EPOCHS_MAX]; /* as it was claimed */
-    uint64_t emptied_until_ns; /* what it held is gone; 0: it is not */
-    bool other_job;            /* another's is there */
-    bool was_emptied;          /* for ever */
+    uint64_t emptied_until_ns;   /* what it held is gone; 0: it is not */
+    bool other_job;              /* another's is there */
+    bool was_emptied;            /* for ever */
     /* The leader file on host 0. */
     struct {
         bool there;
@@ -315,7 +315,7 @@ struct world {
     unsigned n_groups;
     bool operator_stop;
     uint64_t ended_for, ended_for_ns; /* whose worker's death ended the job, and when it died; 0 */
-    uint64_t troubled_until_ns; /* by then the last fault that has happened is over */
+    uint64_t troubled_until_ns;       /* by then the last fault that has happened is over */
 
     struct leader_file *marks;
     size_t n_marks, cap_marks;
@@ -335,9 +335,7 @@ void world_trace(struct world *w, const char *fmt, ...) _printf_(2, 3);
 void world_leader_file(struct world *w, enum world_leader_file leader_file, uint32_t host);
 void item_free(struct world *w, struct item *it);
 bool host_running(const struct world *w, uint32_t host); /* up and not frozen */
-static inline bool world_is_fixed(const struct world *w) {
-    return w->p.group.leadership != LEADERSHIP_ARBITER;
-}
+static inline bool world_is_fixed(const struct world *w) { return w->p.group.leadership != LEADERSHIP_ARBITER; }
 
 /* world_net.c */
 /* To that life's listener; NULL: to the endpoint. */
@@ -349,7 +347,7 @@ void net_to_leader(struct world *w, struct conn *c, struct word *word);
 void net_to_node(struct world *w, struct conn *c, struct word *word);
 /* The word has arrived at its host: false when it does not reach a process now. */
 bool net_arrives(struct world *w, struct item *it);
-void net_close_node(struct world *w, struct conn *c);   /* the node's process, or its kernel, closes */
+void net_close_node(struct world *w, struct conn *c); /* the node's process, or its kernel, closes */
 void net_close_leader(struct world *w, struct conn *c);
 void net_cut(struct world *w, struct life *l, enum cut_mode mode);
 void net_probe(struct world *w, struct life *asker, struct life *target, enum prober prober);
@@ -414,8 +412,7 @@ struct life *leader_successor(struct world *w, unsigned nth);
 /* world_arbiter.c */
 bool arbiter_is_emptied(const struct world *w);
 void arbiter_emptied(struct world *w, uint64_t for_ns, bool other_job);
-void arbiter_asked(struct world *w, struct life *l, const struct arbiter_request *request,
-                   bool by_group);
+void arbiter_asked(struct world *w, struct life *l, const struct arbiter_request *request, bool by_group);
 void arbiter_item(struct world *w, struct item *it);
 void leader_file_found(struct world *w, struct life *l, struct group_config *config);
 void leader_file_touch(struct world *w, struct life *l, enum outcome outcome);
@@ -430,8 +427,7 @@ void oracle_member_stepped(struct world *w, struct life *l, enum member_state be
                            enum member_election election_before);
 void oracle_lease_came(struct world *w, struct life *l, const struct lease *lease);
 void oracle_worker_starts(struct world *w, struct life *l);
-void oracle_worker_failed(struct world *w, struct life *l, const struct failure *f,
-                          bool chargeable);
+void oracle_worker_failed(struct world *w, struct life *l, const struct failure *f, bool chargeable);
 void oracle_node_lost(struct world *w, const struct life *leader, const struct life *l);
 void oracle_node_ended(struct world *w, const struct life *l);
 void oracle_recovered(struct world *w);
@@ -444,23 +440,20 @@ void oracle_loss_known(struct world *w, const struct life *leader, const struct 
 bool oracle_could_be_charged(struct world *w, const struct group_info *g);
 void oracle_stop_told(struct world *w, const struct life *leader, const struct desired *d);
 void oracle_stop_over(struct world *w, const struct life *leader, const struct group_info *g);
-void oracle_ended_for(struct world *w, const struct life *leader, const struct group_info *g,
-                      const struct failure *f);
+void oracle_ended_for(struct world *w, const struct life *leader, const struct group_info *g, const struct failure *f);
 void oracle_agent_died(struct world *w, struct life *l);
 
 /* world_oracle_group.c: the leaders */
 #define G(g) (g).epoch, (g).counter
-struct group_info *oracle_group(struct world *w, struct generation g); /* NULL: unknown */
-struct group_info *oracle_newest(struct world *w, const struct life *l); /* that l has formed */
+struct group_info *oracle_group(struct world *w, struct generation g);     /* NULL: unknown */
+struct group_info *oracle_newest(struct world *w, const struct life *l);   /* that l has formed */
 int oracle_member_place(const struct group_info *g, uint64_t incarnation); /* -1: none */
 void oracle_leads(struct world *w, struct life *l);
 /* The arbiter has given away an epoch. */
 void oracle_claimed(struct world *w, const struct life *l, uint32_t epoch);
-void oracle_group_stepped(struct world *w, struct life *l, enum group_state before,
-                          uint32_t restarts_heard);
+void oracle_group_stepped(struct world *w, struct life *l, enum group_state before, uint32_t restarts_heard);
 void oracle_closed_told(struct world *w, struct life *l, const struct desired *d);
-void oracle_report_heard(struct world *w, struct life *leader, const struct life *node,
-                         const struct report *r);
+void oracle_report_heard(struct world *w, struct life *leader, const struct life *node, const struct report *r);
 void oracle_speaks(struct world *w, struct life *l, uint32_t epoch);
 void oracle_deposed(struct world *w, const struct life *l);
 void oracle_check_forms(struct world *w, struct group_info *g);

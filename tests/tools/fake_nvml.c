@@ -55,11 +55,16 @@ struct device {
     int n_links;
     unsigned linkcount, mig_count, processes_said;
     unsigned long node_words[2];
-    struct { unsigned mbps, active; } c2c[LINKS];
+    struct {
+        unsigned mbps, active;
+    } c2c[LINKS];
     int n_c2c;
     uint8_t fabric[16];
     unsigned clique, state, status;
-    struct { unsigned pid; unsigned long long used; } processes[8];
+    struct {
+        unsigned pid;
+        unsigned long long used;
+    } processes[8];
     int n_processes;
     struct device *parts;
     int n_parts;
@@ -320,27 +325,27 @@ static int put(const char *call, char *text, size_t len, const char *value) {
 }
 
 /* A call that the script may take away: dlsym() asks the resolver, and passes its NULL on. */
-#define EXPORT(type, name, params)                                                          \
-    type name params __attribute__((visibility("default"), ifunc("find_" #name)));          \
-    static type do_##name params;                                                           \
-    __attribute__((used)) static type(*find_##name(void)) params {                          \
-        return rule_of(MISSING, #name, ANY) != NULL ? NULL : do_##name;                     \
-    }                                                                                       \
+#define EXPORT(type, name, params)                                                 \
+    type name params __attribute__((visibility("default"), ifunc("find_" #name))); \
+    static type do_##name params;                                                  \
+    __attribute__((used)) static type(*find_##name(void)) params {                 \
+        return rule_of(MISSING, #name, ANY) != NULL ? NULL : do_##name;            \
+    }                                                                              \
     static type do_##name params
-#define ENTER(name, gpu)               \
-    do {                               \
-        int r_ = enter(#name, gpu);    \
-        if (r_ != 0)                   \
-            return r_;                 \
+#define ENTER(name, gpu)            \
+    do {                            \
+        int r_ = enter(#name, gpu); \
+        if (r_ != 0)                \
+            return r_;              \
     } while (0)
 /* A call that tells one number of a device. */
-#define NUMBER(name, type, known, value)                       \
-    EXPORT(int, name, (struct device * d, type * ret)) {       \
-        ENTER(name, d->index);                                 \
-        if (!(known))                                          \
-            return NOT_SUPPORTED;                              \
-        *ret = (type)(value);                                  \
-        return 0;                                              \
+#define NUMBER(name, type, known, value)                 \
+    EXPORT(int, name, (struct device * d, type * ret)) { \
+        ENTER(name, d->index);                           \
+        if (!(known))                                    \
+            return NOT_SUPPORTED;                        \
+        *ret = (type)(value);                            \
+        return 0;                                        \
     }
 
 /* ---- the system ---- */
@@ -510,17 +515,13 @@ struct field {
 
 static int answer_field(const struct device *d, struct field *f) {
     switch (f->id) {
-    case 91:
-        f->value = d->linkcount != 0 ? d->linkcount : (unsigned)d->n_links;
-        return 0;
+    case 91: f->value = d->linkcount != 0 ? d->linkcount : (unsigned)d->n_links; return 0;
     case 165:
         if (f->scope >= (unsigned)d->n_links)
             return NO_ARGUMENT;
         f->value = (unsigned)d->links[f->scope].active;
         return d->major >= 9 ? 0 : NOT_SUPPORTED;
-    case 170:
-        f->value = (unsigned)d->n_c2c;
-        return 0;
+    case 170: f->value = (unsigned)d->n_c2c; return 0;
     case 171:
     case 172:
         if (f->scope >= (unsigned)d->n_c2c)
@@ -537,12 +538,12 @@ EXPORT(int, nvmlDeviceGetFieldValues, (struct device * d, int n, struct field *f
     return 0;
 }
 
-#define LINK(d, i)                                               \
-    do {                                                         \
-        if ((d)->major < 6)                                      \
-            return NOT_SUPPORTED;                                \
-        if ((i) >= (unsigned)(d)->n_links)                       \
-            return NO_ARGUMENT;                                  \
+#define LINK(d, i)                         \
+    do {                                   \
+        if ((d)->major < 6)                \
+            return NOT_SUPPORTED;          \
+        if ((i) >= (unsigned)(d)->n_links) \
+            return NO_ARGUMENT;            \
     } while (0)
 
 EXPORT(int, nvmlDeviceGetNvLinkState, (struct device * d, unsigned link, unsigned *ret)) {

@@ -86,8 +86,8 @@ const struct json *json_member(const struct json *obj, const char *key);
 uint32_t json_count(const struct json *v); /* 0 for what is neither */
 const struct json *json_first(const struct json *v);
 const struct json *json_next(const struct json *v);
-const char *json_key(const struct json *v);    /* of a member of an object; NULL for others */
-const char *json_string(const struct json *v); /* NULL when it is no text */
+const char *json_key(const struct json *v);          /* of a member of an object; NULL for others */
+const char *json_string(const struct json *v);       /* NULL when it is no text */
 bool json_number(const struct json *v, double *ret); /* false when it is no number */
 /* A whole number 0 … max. 0 or -EINVAL. */
 _must_use_ int json_u64(const struct json *v, uint64_t max, uint64_t *ret);

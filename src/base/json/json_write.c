@@ -5,7 +5,9 @@
 
 #include "base/text/utf8.h"
 
-struct json_writer json_writer_of(struct strbuf *text) { return (struct json_writer){.out = text}; }
+struct json_writer json_writer_of(struct strbuf *text) {
+    return (struct json_writer){.out = text};
+}
 
 /* How many bytes from here stand for themselves in a JSON text: nearly all of nearly every text. */
 static size_t plain_run(const char *text) {

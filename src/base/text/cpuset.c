@@ -156,5 +156,5 @@ void cpuset_write_mask(const struct cpuset *s, struct strbuf *to) {
         top--;
     for (uint32_t i = top + 1; i-- > 0;)
         strbuf_printf(to, "%08" PRIx32 "%s", (uint32_t)(s->words[i / 2] >> (i % 2 * 32)),
-                    i > 0 ? "," : "");
+                      i > 0 ? "," : "");
 }

@@ -4,33 +4,46 @@
 #include "base/text/envlist.h"
 #include "base/text/strbuf.h"
 #include "cli/commands/check_io.h"
-#include "cli/options/commands.h"
 #include "cli/jobs/run_line_io.h"
-#include "launcher/preflight/check_text.h"
-#include "launcher/node/python_io.h"
+#include "cli/options/commands.h"
 #include "launcher/agent/start_io.h"
+#include "launcher/node/python_io.h"
+#include "launcher/preflight/check_text.h"
 
 extern char **environ;
 
 enum check_option {
-    CHECK_JSON, CHECK_LOG_DIR, CHECK_NNODES, CHECK_RDZV_BACKEND, CHECK_RDZV_ENDPOINT, CHECK_RDZV_ID,
-    CHECK_RDZV_CONF, CHECK_NODE_RANK, CHECK_LOCAL_ADDR, CHECK_HELP, CHECK_OPTION_COUNT
+    CHECK_JSON,
+    CHECK_LOG_DIR,
+    CHECK_NNODES,
+    CHECK_RDZV_BACKEND,
+    CHECK_RDZV_ENDPOINT,
+    CHECK_RDZV_ID,
+    CHECK_RDZV_CONF,
+    CHECK_NODE_RANK,
+    CHECK_LOCAL_ADDR,
+    CHECK_HELP,
+    CHECK_OPTION_COUNT
 };
 
 static const struct option_def defs[CHECK_OPTION_COUNT] = {
     [CHECK_JSON] = {.name = "json", .help = "one JSON object in one line, for programs"},
-    [CHECK_LOG_DIR] = {.name = "log-dir", .arg = "DIR",
+    [CHECK_LOG_DIR] = {.name = "log-dir",
+                       .arg = "DIR",
                        .help = "the disk that must have room (TMPDIR, or /tmp)"},
-    [CHECK_NNODES] = {.name = "nnodes", .arg = "N",
+    [CHECK_NNODES] = {.name = "nnodes",
+                      .arg = "N",
                       .section = "Several nodes, as muster run has them",
                       .help = "run it on N nodes at once, and the nodes are compared"},
     [CHECK_RDZV_BACKEND] = {.name = "rdzv-backend", .arg = "NAME", .help = "how they meet"},
     [CHECK_RDZV_ENDPOINT] = {.name = "rdzv-endpoint", .arg = "PLACE", .help = "where they meet"},
-    [CHECK_RDZV_ID] = {.name = "rdzv-id", .arg = "ID",
+    [CHECK_RDZV_ID] = {.name = "rdzv-id",
+                       .arg = "ID",
                        .help = "name of this check, the same on all"},
     [CHECK_RDZV_CONF] = {.name = "rdzv-conf", .arg = "KEY=VALUE,...", .help = "more about meeting"},
     [CHECK_NODE_RANK] = {.name = "node-rank", .arg = "N", .help = "place of this node"},
-    [CHECK_LOCAL_ADDR] = {.name = "local-addr", .arg = "ADDR",
+    [CHECK_LOCAL_ADDR] = {.name = "local-addr",
+                          .arg = "ADDR",
                           .help = "address at which the others reach this node"},
     [CHECK_HELP] = {.name = "help", .letter = 'h', .flags = OPTION_STOPS, .help = "show this help"},
 };
@@ -107,8 +120,9 @@ static int check_job(const struct option_value *v) {
     if (status < 0 && spec.max_nodes < 2) {
         status = check_alone(v);
     } else if (status < 0 && !has_place(v)) {
-        status = usage_error("check", "--nnodes=%u: the nodes need a place to meet, the same on "
-                                      "all: --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT",
+        status = usage_error("check",
+                             "--nnodes=%u: the nodes need a place to meet, the same on "
+                             "all: --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT",
                              spec.max_nodes);
     } else if (status < 0) {
         spec.check_only = true;

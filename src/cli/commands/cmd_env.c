@@ -23,50 +23,93 @@
 #define WIDTH 100 /* columns where standard output is no terminal */
 
 enum env_option {
-    ENV_JSON, ENV_EXPLAIN, ENV_FROM, ENV_SYSROOT, ENV_ENDPOINT, ENV_NNODES, ENV_NPROC,
+    ENV_JSON,
+    ENV_EXPLAIN,
+    ENV_FROM,
+    ENV_SYSROOT,
+    ENV_ENDPOINT,
+    ENV_NNODES,
+    ENV_NPROC,
     /* Words of muster run from here on. */
-    ENV_NCCL_ENV, ENV_PREFLIGHT, ENV_ENV, ENV_ENV_FILE, ENV_COMM_ID, ENV_DEBUG, ENV_LOG_DIR,
-    ENV_VIRTUAL, ENV_GPUS, ENV_BIND, ENV_NUMA_BINDING, ENV_OMP,
-    ENV_HELP, ENV_OPTION_COUNT
+    ENV_NCCL_ENV,
+    ENV_PREFLIGHT,
+    ENV_ENV,
+    ENV_ENV_FILE,
+    ENV_COMM_ID,
+    ENV_DEBUG,
+    ENV_LOG_DIR,
+    ENV_VIRTUAL,
+    ENV_GPUS,
+    ENV_BIND,
+    ENV_NUMA_BINDING,
+    ENV_OMP,
+    ENV_HELP,
+    ENV_OPTION_COUNT
 };
 
 static const struct option_def defs[ENV_OPTION_COUNT] = {
     [ENV_JSON] = {.name = "json", .help = "all of it as one JSON object"},
-    [ENV_EXPLAIN] = {.name = "explain", .help = "with the reason and the source for each variable "
-                                                "that is set, left alone or not set"},
-    [ENV_FROM] = {.name = "from", .arg = "FILE",
+    [ENV_EXPLAIN] = {.name = "explain",
+                     .help = "with the reason and the source for each variable "
+                             "that is set, left alone or not set"},
+    [ENV_FROM] = {.name = "from",
+                  .arg = "FILE",
                   .help = "for the machine in this file, see muster topo --from"},
-    [ENV_SYSROOT] = {.name = "sysroot", .arg = "DIR",
+    [ENV_SYSROOT] = {.name = "sysroot",
+                     .arg = "DIR",
                      .help = "for the machine whose files are below this folder"},
-    [ENV_ENDPOINT] = {.name = "rdzv-endpoint", .arg = "HOST",
+    [ENV_ENDPOINT] = {.name = "rdzv-endpoint",
+                      .arg = "HOST",
                       .help = "the host that leads, for the interface by which it is reached"},
-    [ENV_NNODES] = {.name = "nnodes", .arg = "N", .fallback = "1", .flags = OPTION_ENV,
+    [ENV_NNODES] = {.name = "nnodes",
+                    .arg = "N",
+                    .fallback = "1",
+                    .flags = OPTION_ENV,
                     .help = "for a job of so many nodes"},
-    [ENV_NPROC] = {.name = "nproc-per-node", .arg = "N", .flags = OPTION_ENV,
+    [ENV_NPROC] = {.name = "nproc-per-node",
+                   .arg = "N",
+                   .flags = OPTION_ENV,
                    .help = "workers of this node; otherwise one per visible GPU"},
-    [ENV_NCCL_ENV] = {.name = "nccl-env", .arg = "HOW", .choices = "off minimal full",
+    [ENV_NCCL_ENV] = {.name = "nccl-env",
+                      .arg = "HOW",
+                      .choices = "off minimal full",
                       .section = "As with muster run",
                       .help = "what is set where nobody has (full)"},
-    [ENV_PREFLIGHT] = {.name = "preflight", .arg = "HOW", .choices = "off warn strict",
+    [ENV_PREFLIGHT] = {.name = "preflight",
+                       .arg = "HOW",
+                       .choices = "off warn strict",
                        .help = "whether nodes are compared before they start (warn)"},
-    [ENV_ENV] = {.name = "env", .arg = "NAME=VALUE", .flags = OPTION_REPEATS,
+    [ENV_ENV] = {.name = "env",
+                 .arg = "NAME=VALUE",
+                 .flags = OPTION_REPEATS,
                  .help = "set a variable; may be given several times"},
-    [ENV_ENV_FILE] = {.name = "env-file", .arg = "FILE", .flags = OPTION_REPEATS,
+    [ENV_ENV_FILE] = {.name = "env-file",
+                      .arg = "FILE",
+                      .flags = OPTION_REPEATS,
                       .help = "the same from a file"},
     [ENV_COMM_ID] = {.name = "nccl-comm-id", .help = "NCCL_COMM_ID is asked for"},
     [ENV_DEBUG] = {.name = "nccl-debug", .help = "NCCL_DEBUG=INFO is asked for"},
     [ENV_LOG_DIR] = {.name = "log-dir", .arg = "DIR", .help = "where files may go"},
     [ENV_VIRTUAL] = {.name = "virtual-local-rank", .help = "each worker sees its own GPU only"},
-    [ENV_GPUS] = {.name = "gpus-per-worker", .arg = "N",
+    [ENV_GPUS] = {.name = "gpus-per-worker",
+                  .arg = "N",
                   .help = "each worker sees its own GPUs only"},
-    [ENV_BIND] = {.name = "bind", .arg = "HOW", .choices = "none numa socket core",
+    [ENV_BIND] = {.name = "bind",
+                  .arg = "HOW",
+                  .choices = "none numa socket core",
                   .help = "CPUs of each worker, which --omp=cores counts"},
-    [ENV_NUMA_BINDING] = {.name = "numa-binding", .arg = "MODE",
+    [ENV_NUMA_BINDING] = {.name = "numa-binding",
+                          .arg = "MODE",
                           .choices = "node socket exclusive core-complex",
                           .help = "the same as torchrun chooses them"},
-    [ENV_OMP] = {.name = "omp", .arg = "HOW", .choices = "torchrun cores",
+    [ENV_OMP] = {.name = "omp",
+                 .arg = "HOW",
+                 .choices = "torchrun cores",
                  .help = "OMP_NUM_THREADS where it is not set (torchrun)"},
-    [ENV_HELP] = {.name = "help", .letter = 'h', .flags = OPTION_STOPS, .section = "Other",
+    [ENV_HELP] = {.name = "help",
+                  .letter = 'h',
+                  .flags = OPTION_STOPS,
+                  .section = "Other",
                   .help = "show this help"},
 };
 
@@ -214,8 +257,7 @@ static int choose_netif(struct asking *a, const char *leader, struct err *err) {
     input.route_netif = route.netif;
     input.route_source = route.source;
     netif_choose(&a->topology, &input, &a->netif);
-    if (a->spec.preflight != JOB_PREFLIGHT_OFF &&
-        env_get(a->in.envp, "NCCL_SOCKET_IFNAME") == NULL)
+    if (a->spec.preflight != JOB_PREFLIGHT_OFF && env_get(a->in.envp, "NCCL_SOCKET_IFNAME") == NULL)
         netif_note_fast(&a->topology, &input, &a->netif);
     a->in.netif = &a->netif;
     return 0;
@@ -255,8 +297,7 @@ static void choose_nproc(struct asking *a) {
     uint32_t visible[TOPO_GPUS_MAX];
     bool unknown;
     const char *devices = worker_variable(a, "CUDA_VISIBLE_DEVICES");
-    uint32_t n =
-        affinity_visible_gpus(&a->topology, devices, visible, TOPO_GPUS_MAX, &unknown);
+    uint32_t n = affinity_visible_gpus(&a->topology, devices, visible, TOPO_GPUS_MAX, &unknown);
     if (n == 0)
         n = count_rocm(a, visible);
     a->spec.nproc = MAX2(n / MAX2(a->spec.gpus_per_worker, 1u), 1u);

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/text/log.h"
-#include "cli/options/commands.h"
 #include "cli/jobs/operate.h"
+#include "cli/options/commands.h"
 
 enum { OPERATE_REASON = OPERATE_OWN, OPERATE_OPTION_COUNT };
 

@@ -1,5 +1,5 @@
-#include "cli/options/commands.h"
 #include "cli/jobs/run_line_io.h"
+#include "cli/options/commands.h"
 #include "launcher/agent/start_io.h"
 
 extern char **environ;

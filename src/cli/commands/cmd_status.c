@@ -1,6 +1,6 @@
-#include "cli/options/commands.h"
 #include "cli/jobs/operate.h"
 #include "cli/jobs/watch_io.h"
+#include "cli/options/commands.h"
 
 enum { STATUS_JSON = OPERATE_OWN, STATUS_WATCH, STATUS_OPTION_COUNT };
 

@@ -11,13 +11,21 @@
 #include "topology/render/render.h"
 
 enum topo_option {
-    TOPO_OPT_JSON, TOPO_OPT_TREE, TOPO_OPT_SVG, TOPO_OPT_NCCL_XML, TOPO_OPT_CHECK, TOPO_OPT_FROM,
-    TOPO_OPT_SYSROOT, TOPO_OPT_HELP, TOPO_OPTION_COUNT
+    TOPO_OPT_JSON,
+    TOPO_OPT_TREE,
+    TOPO_OPT_SVG,
+    TOPO_OPT_NCCL_XML,
+    TOPO_OPT_CHECK,
+    TOPO_OPT_FROM,
+    TOPO_OPT_SYSROOT,
+    TOPO_OPT_HELP,
+    TOPO_OPTION_COUNT
 };
 
 static const struct option_def defs[TOPO_OPTION_COUNT] = {
-    [TOPO_OPT_JSON] = {.name = "json", .help = "all of it as one JSON object, for programs and for "
-                                               "--from"},
+    [TOPO_OPT_JSON] = {.name = "json",
+                       .help = "all of it as one JSON object, for programs and for "
+                               "--from"},
     [TOPO_OPT_TREE] = {.name = "tree", .help = "a tree of NUMA nodes, switches and devices"},
     [TOPO_OPT_SVG] = {.name = "svg",
                       .arg = "FILE",
@@ -37,7 +45,9 @@ static const struct option_def defs[TOPO_OPTION_COUNT] = {
     [TOPO_OPT_SYSROOT] = {.name = "sysroot",
                           .arg = "DIR",
                           .help = "of this recorded tree, which has sys and proc below it"},
-    [TOPO_OPT_HELP] = {.name = "help", .letter = 'h', .flags = OPTION_STOPS,
+    [TOPO_OPT_HELP] = {.name = "help",
+                       .letter = 'h',
+                       .flags = OPTION_STOPS,
                        .help = "show this help"},
 };
 
@@ -94,14 +104,12 @@ static void warn(void *arg, const char *text) {
 
 /* What is set here and would change NCCL's choice is not looked at: what is shown is the node's. */
 static void warn_of_variables(void) {
-    static const char *const names[] = {"NCCL_IB_HCA",       "NCCL_NET_GDR_LEVEL",
-                                        "NCCL_P2P_LEVEL",    "NCCL_PXN_DISABLE",
-                                        "NCCL_TOPO_FILE",    "NCCL_NETDEVS_POLICY",
-                                        "NCCL_SOCKET_IFNAME"};
+    static const char *const names[] = {
+        "NCCL_IB_HCA",    "NCCL_NET_GDR_LEVEL",  "NCCL_P2P_LEVEL",    "NCCL_PXN_DISABLE",
+        "NCCL_TOPO_FILE", "NCCL_NETDEVS_POLICY", "NCCL_SOCKET_IFNAME"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         if (getenv(names[i]) != NULL)
-            log_warning("%s is set: the NICs shown are those that NCCL takes without it",
-                        names[i]);
+            log_warning("%s is set: the NICs shown are those that NCCL takes without it", names[i]);
 }
 
 /* ---- --check-nccl-xml ---- */

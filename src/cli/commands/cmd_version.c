@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/options/commands.h"
 #include "cli/commands/found_io.h"
+#include "cli/options/commands.h"
 
 int cmd_version(int argc, char **argv) {
     bool verbose = argc == 2 && (strcmp(argv[1], "-v") == 0 || strcmp(argv[1], "--verbose") == 0);

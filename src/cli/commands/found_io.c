@@ -10,16 +10,16 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "base/text/envlist.h"
 #include "base/json/json.h"
+#include "base/text/envlist.h"
 #include "io/loop.h"
 #include "io/net/tls.h"
-#include "launcher/supervise/cgroup_io.h"
 #include "launcher/node/python_io.h"
+#include "launcher/supervise/cgroup_io.h"
 #include "topology/discover/common/cpu_count_io.h"
-#include "topology/model/gpu_count.h"
 #include "topology/discover/hwloc/hwloc_io.h"
 #include "topology/discover/nvml/nvml_io.h"
+#include "topology/model/gpu_count.h"
 
 static const char *yes_no(bool yes) { return yes ? "yes" : "no"; }
 
@@ -64,8 +64,7 @@ static void add_cgroup(struct strbuf *out) {
     bool writable = access(path, W_OK) == 0;
     strbuf_printf(out, "  %-10s v2 at %s, %s%s, cgroup.kill %s\n", "cgroup", path,
                   writable ? "writable" : "not writable",
-                  cgroup_is_delegated(path) ? ", given to us" : "",
-                  yes_no(has_cgroup_kill()));
+                  cgroup_is_delegated(path) ? ", given to us" : "", yes_no(has_cgroup_kill()));
     _cleanup_(freep) char *oom = cgroup_oom_file();
     strbuf_printf(out, "  %-10s %s\n", "memory",
                   oom != NULL ? oom : "no count of kernel kills; out of memory can't be told");
@@ -125,9 +124,10 @@ static void add_gpu(struct strbuf *out, const struct nvml_report *report, uint32
             strbuf_printf(out, " %s", parts[k]);
         said = said || parts[k][0] != '\0';
     }
-    strbuf_printf(out, "%s\n", report->gpus[i].lost ? " (lost, or needs a reset)"
-                               : said                ? ""
-                                                     : " (does not say what it is)");
+    strbuf_printf(out, "%s\n",
+                  report->gpus[i].lost ? " (lost, or needs a reset)"
+                  : said               ? ""
+                                       : " (does not say what it is)");
 }
 
 static void add_gpus(struct strbuf *out, const char *visible) {

@@ -24,9 +24,9 @@ int topo_read(const char *path, size_t max, char **ret_text, size_t *ret_len, st
     struct stat st;
     int r = file_read_text(path, max, ret_text, ret_len);
     if (r == -EINVAL)
-        return err_set(
-            err, r, "can't read %s: it is %s", path,
-            stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? "a folder" : "no regular file");
+        return err_set(err, r, "can't read %s: it is %s", path,
+                       stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? "a folder"
+                                                                   : "no regular file");
     return r < 0 ? err_set(err, r, "can't read %s: %s", path, strerror(-r)) : 0;
 }
 

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/jobs/run_line_io.h"
 #include "cli/options/job_options.h"
 #include "cli/options/rdzv_text.h"
-#include "cli/jobs/run_line_io.h"
 #include "launcher/agent/job_arbiter_io.h"
 #include "rendezvous/operate/registry_io.h"
 

@@ -29,7 +29,7 @@ struct job_target {
 struct job_found {
     struct job_target *list; /* owned; to be asked in turn until one answers */
     size_t n;
-    bool closed;             /* the arbiter says that the job is over: `record`; n is 0 */
+    bool closed; /* the arbiter says that the job is over: `record`; n is 0 */
     struct arbiter_record record;
     char run_id[RDZV_RUN_ID_MAX]; /* that the arbiter was asked for; else "" */
 };

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/text/log.h"
-#include "cli/options/commands.h"
 #include "cli/jobs/status_text.h"
+#include "cli/options/commands.h"
 #include "io/clock.h"
 
 #define WATCH_NS (1 * NS_PER_S)

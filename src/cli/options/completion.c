@@ -21,8 +21,7 @@ static void add_value_patterns(const struct option_set *set, struct strbuf *out)
     const char *bar = "";
     for (size_t i = 0; i < set->n; i++) {
         const struct option_def *def = &set->defs[i];
-        if (def->arg == NULL || def->choices != NULL || takes_folder(def) ||
-            takes_a_file(def))
+        if (def->arg == NULL || def->choices != NULL || takes_folder(def) || takes_a_file(def))
             continue;
         strbuf_printf(out, "%s--%s", bar, def->name);
         if (def->letter != '\0')

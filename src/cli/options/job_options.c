@@ -41,8 +41,8 @@ int job_bad_value(struct job_reading *j, enum run_option row, const char *must) 
 static int read_nnodes(struct job_reading *j) {
     const char *text = job_text(j, RUN_NNODES);
     const char *colon = strchr(text, ':');
-    _cleanup_(freep) char *min = xstrndup(text, colon != NULL ? (size_t)(colon - text)
-                                                              : strlen(text));
+    _cleanup_(freep) char *min =
+        xstrndup(text, colon != NULL ? (size_t)(colon - text) : strlen(text));
     uint32_t lo, hi;
     if (parse_u32(min, &lo) < 0 || parse_u32(colon != NULL ? colon + 1 : min, &hi) < 0)
         return job_bad_value(j, RUN_NNODES, "a number of nodes, or MIN:MAX");
@@ -121,10 +121,10 @@ static int read_program(struct job_reading *j, int argc, char *const *argv) {
     if (argv[j->parsed.operand][0] == '\0')
         return err_set(j->err, -EINVAL, "SCRIPT is empty");
     struct job_spec *spec = j->spec;
-    spec->entry = run_path                     ? JOB_ENTRY_PYTHON
+    spec->entry = run_path                  ? JOB_ENTRY_PYTHON
                   : is_on(j, RUN_MODULE)    ? JOB_ENTRY_MODULE
                   : is_on(j, RUN_NO_PYTHON) ? JOB_ENTRY_PROGRAM
-                                               : JOB_ENTRY_PYTHON;
+                                            : JOB_ENTRY_PYTHON;
     spec->script = xstrdup(argv[j->parsed.operand]);
     size_t n = (size_t)(argc - j->parsed.rest);
     spec->args = xcalloc(n + 1, sizeof *spec->args);
@@ -334,8 +334,8 @@ static int read_all(struct job_reading *j, int argc, char *const *argv) {
 }
 
 int job_options_read(int argc, char *const *argv, char *const *envp,
-                     const struct job_probes *probes, struct strbuf *warnings,
-                     struct job_spec *ret, struct err *err) {
+                     const struct job_probes *probes, struct strbuf *warnings, struct job_spec *ret,
+                     struct err *err) {
     _cleanup_(job_spec_fini) struct job_spec spec = {.is_host = -1, .node_rank = -1};
     struct job_reading j = {
         .probes = probes,

@@ -25,8 +25,9 @@ static int read_mode(struct job_reading *j) {
         if (job_given(j, RUN_BIND))
             return err_set(j->err, -EINVAL, "--numa-binding and --bind exclude each other");
         if (job_given(j, RUN_BIND_MEMORY))
-            return err_set(j->err, -EINVAL, "--numa-binding binds to CPUs only, as torchrun does; "
-                                            "--bind-memory goes with --bind");
+            return err_set(j->err, -EINVAL,
+                           "--numa-binding binds to CPUs only, as torchrun does; "
+                           "--bind-memory goes with --bind");
         spec->bind = BIND_TORCH_NODE + job_choice(j, RUN_NUMA_BINDING, torch, ARRAY_SIZE(torch));
         spec->bind_memory = BIND_MEMORY_OFF;
         return check_gpus(j);

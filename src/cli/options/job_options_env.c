@@ -8,10 +8,22 @@
 /* What muster tells its workers itself: another value would break the group. */
 static bool is_told(const char *name, size_t n) {
     static const char *const names[] = {
-        "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
-        "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-        "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
-        "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE",
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "GROUP_WORLD_SIZE",
+        "ROLE_NAME",
+        "ROLE_RANK",
+        "ROLE_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TORCHELASTIC_RESTART_COUNT",
+        "TORCHELASTIC_MAX_RESTARTS",
+        "TORCHELASTIC_RUN_ID",
+        "TORCHELASTIC_USE_AGENT_STORE",
+        "TORCHELASTIC_ERROR_FILE",
     };
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         if (strlen(names[i]) == n && strncmp(names[i], name, n) == 0)
@@ -27,8 +39,7 @@ static bool is_name(const char *text, size_t n) {
 }
 
 /* where: "--env", or "FILE:LINE". */
-static int add_env(struct job_reading *j, struct envlist *e, const char *where,
-                   const char *text) {
+static int add_env(struct job_reading *j, struct envlist *e, const char *where, const char *text) {
     size_t n = strcspn(text, "=");
     if (text[n] == '\0' || !is_name(text, n))
         return err_set(j->err, -EINVAL, "%s: \"%.*s\" is not NAME=VALUE", where,

@@ -62,8 +62,7 @@ static void read_topology(struct job_reading *j) {
 
 static void read_preflight(struct job_reading *j) {
     static const char *const names[] = {"off", "warn", "strict"};
-    j->spec->preflight =
-        (enum job_preflight)job_choice(j, RUN_PREFLIGHT, names, ARRAY_SIZE(names));
+    j->spec->preflight = (enum job_preflight)job_choice(j, RUN_PREFLIGHT, names, ARRAY_SIZE(names));
 }
 
 static int read_changes(struct job_reading *j) {

@@ -13,10 +13,10 @@ struct job_reading {
     struct job_spec *spec; /* what is read so far */
     struct err *err;
     /* of the environment; NULL when not set */
-    const char *visible_devices; /* CUDA_VISIBLE_DEVICES */
-    const char *prefix_template; /* TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE */
-    const char *shutdown_env;    /* TORCH_ELASTIC_SHUTDOWN_TIMEOUT */
-    const char *topology_env;    /* SLURM_TOPOLOGY_ADDR */
+    const char *visible_devices;                   /* CUDA_VISIBLE_DEVICES */
+    const char *prefix_template;                   /* TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE */
+    const char *shutdown_env;                      /* TORCH_ELASTIC_SHUTDOWN_TIMEOUT */
+    const char *topology_env;                      /* SLURM_TOPOLOGY_ADDR */
     const char *etcd_user_env, *etcd_password_env; /* MUSTER_ETCD_USER, MUSTER_ETCD_PASSWORD */
 };
 

@@ -14,17 +14,17 @@ static void be_standalone(struct job_reading *j, const char *run_id) {
     spec->standalone = true;
     spec->min_nodes = spec->max_nodes = 1;
     spec->endpoint_port = 0;
-    spec->run_id = run_id != NULL ? xstrdup(run_id)
-                                  : xasprintf("%016" PRIx64 "%016" PRIx64,
-                                              j->probes->random(j->probes->arg),
-                                              j->probes->random(j->probes->arg));
+    spec->run_id = run_id != NULL
+                       ? xstrdup(run_id)
+                       : xasprintf("%016" PRIx64 "%016" PRIx64, j->probes->random(j->probes->arg),
+                                   j->probes->random(j->probes->arg));
 }
 
 static const struct {
     const char *name;
     enum job_backend backend;
 } backends[] = {
-    {"static", JOB_BACKEND_STATIC}, {"c10d", JOB_BACKEND_C10D}, {"dir", JOB_BACKEND_DIR},
+    {"static", JOB_BACKEND_STATIC}, {"c10d", JOB_BACKEND_C10D},    {"dir", JOB_BACKEND_DIR},
     {"etcd", JOB_BACKEND_ETCD},     {"etcd-v2", JOB_BACKEND_ETCD},
 };
 
@@ -32,9 +32,8 @@ static int backend_unknown(struct job_reading *j, const char *name) {
     struct suggest s = suggest_for(name);
     for (size_t i = 0; i < ARRAY_SIZE(backends); i++)
         suggest_offer(&s, backends[i].name);
-    return err_set(j->err, -EINVAL,
-                   "--rdzv-backend=%s: must be c10d, dir, etcd or static%s%s%s", name,
-                   s.best != NULL ? "; did you mean \"" : "", s.best != NULL ? s.best : "",
+    return err_set(j->err, -EINVAL, "--rdzv-backend=%s: must be c10d, dir, etcd or static%s%s%s",
+                   name, s.best != NULL ? "; did you mean \"" : "", s.best != NULL ? s.best : "",
                    s.best != NULL ? "\"?" : "");
 }
 
@@ -134,8 +133,7 @@ static int read_static(struct job_reading *j) {
             return job_bad_value(j, RUN_MASTER_PORT, "a number up to 65535");
         r = rdzv_endpoint_parse(job_text(j, RUN_MASTER_ADDR), &spec->endpoint_host, &port, j->err);
         if (r < 0 || port >= 0)
-            return job_bad_value(j, RUN_MASTER_ADDR,
-                                 "a host name or an address, without a port");
+            return job_bad_value(j, RUN_MASTER_ADDR, "a host name or an address, without a port");
     }
     if (spec->endpoint_port == 0 && spec->max_nodes > 1)
         return err_set(j->err, -EINVAL,
@@ -258,8 +256,7 @@ static void set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     else if (spec->backend == JOB_BACKEND_ETCD)
         join = given_or(conf->timeout_ns, JOB_JOIN_TIMEOUT_NS);
     else if (conf->timeout_ns > 0)
-        strbuf_printf(j->warnings,
-                      "--rdzv-conf: timeout has no effect with %s; use join_timeout\n",
+        strbuf_printf(j->warnings, "--rdzv-conf: timeout has no effect with %s; use join_timeout\n",
                       spec->backend == JOB_BACKEND_DIR ? "dir" : "c10d");
     spec->join_timeout_ns = given_or(conf->join_timeout_ns, join);
     spec->regroup_wait_ns = conf->regroup_ns;

@@ -89,8 +89,7 @@ static int fail_ambiguous(struct parser *p, const char *word, size_t n) {
     for (size_t i = 0; i < p->set->n; i++)
         if ((p->set->defs[i].flags & OPTION_OURS) == 0 && begins(p->set->defs[i].name, word, n))
             strbuf_printf(&names, "%s--%s", names.len > 0 ? ", " : "", p->set->defs[i].name);
-    return err_set(p->err, -EINVAL, "--%.*s could be any of %s", (int)n, word,
-                   strbuf_text(&names));
+    return err_set(p->err, -EINVAL, "--%.*s could be any of %s", (int)n, word, strbuf_text(&names));
 }
 
 /* The option that shares the longest beginning with a word, when that is a good part of it. */
@@ -277,8 +276,8 @@ static int switch_from_env(const char *name, const char *text, struct option_val
     return 0;
 }
 
-int options_from_env(const struct option_set *set, char *const *envp,
-                     struct options_parsed *parsed, struct err *err) {
+int options_from_env(const struct option_set *set, char *const *envp, struct options_parsed *parsed,
+                     struct err *err) {
     for (size_t i = 0; i < set->n; i++) {
         const struct option_def *def = &set->defs[i];
         struct option_value *v = &parsed->values[i];

@@ -22,9 +22,9 @@
 
 /* Flags of a row. */
 enum {
-    OPTION_ENV = 1,   /* PET_NAME is its default; for a switch an integer, 0 is off */
-    OPTION_OURS = 2,  /* not torchrun's: never makes a beginning of one of torchrun's ambiguous */
-    OPTION_STOPS = 4, /* what follows is not read (--help) */
+    OPTION_ENV = 1,     /* PET_NAME is its default; for a switch an integer, 0 is off */
+    OPTION_OURS = 2,    /* not torchrun's: never makes a beginning of one of torchrun's ambiguous */
+    OPTION_STOPS = 4,   /* what follows is not read (--help) */
     OPTION_REPEATS = 8, /* each of its values counts: option_repeated() */
 };
 
@@ -35,8 +35,8 @@ struct option_def {
     const char *fallback; /* the default as text; NULL: none */
     const char *choices;  /* "spawn fork forkserver"; NULL: any */
     unsigned flags;
-    const char *section;  /* heading of the help where it differs from the row before */
-    const char *help;     /* a sentence without its full stop */
+    const char *section; /* heading of the help where it differs from the row before */
+    const char *help;    /* a sentence without its full stop */
 };
 
 struct option_set {
@@ -44,7 +44,7 @@ struct option_set {
     const char *operands; /* "SCRIPT [ARGS...]"; "" when there are none */
     const char *about;    /* one paragraph of help */
     const struct option_def *defs;
-    size_t n;             /* <= OPTIONS_MAX */
+    size_t n; /* <= OPTIONS_MAX */
 };
 
 struct option_value {
@@ -60,11 +60,11 @@ struct options_parsed {
     struct {
         size_t row;
         const char *text;
-    } repeated[OPTIONS_REPEATED_MAX];        /* values of OPTION_REPEATS rows, in order */
+    } repeated[OPTIONS_REPEATED_MAX]; /* values of OPTION_REPEATS rows, in order */
     size_t n_repeated;
-    int operand;                             /* index of the first operand; argc: there is none */
-    int rest;                                /* index of the word after it */
-    bool stopped;                            /* an OPTION_STOPS row was met */
+    int operand;  /* index of the first operand; argc: there is none */
+    int rest;     /* index of the word after it */
+    bool stopped; /* an OPTION_STOPS row was met */
 };
 
 /* 0, or -EINVAL with a sentence and, where there is one, the nearest option. Texts are borrowed

@@ -71,8 +71,8 @@ enum conf_kind {
     CONF_IS_HOST,
     CONF_STORE_TYPE,
     CONF_PROTOCOL,
-    CONF_TEXT,        /* offset: a char * */
-    CONF_IGNORED,     /* known to torchrun, of no meaning here */
+    CONF_TEXT,    /* offset: a char * */
+    CONF_IGNORED, /* known to torchrun, of no meaning here */
 };
 
 struct conf_key {
@@ -88,8 +88,7 @@ static const struct conf_key conf_keys[] = {
     {"regroup_timeout", CONF_SECONDS, offsetof(struct rdzv_conf, regroup_ns), NULL},
     {"close_timeout", CONF_SECONDS, offsetof(struct rdzv_conf, close_timeout_ns), NULL},
     {"read_timeout", CONF_SECONDS, offsetof(struct rdzv_conf, read_timeout_ns), NULL},
-    {"keep_alive_interval", CONF_SECONDS, offsetof(struct rdzv_conf, keep_alive_interval_ns),
-     NULL},
+    {"keep_alive_interval", CONF_SECONDS, offsetof(struct rdzv_conf, keep_alive_interval_ns), NULL},
     {"keep_alive_max_attempt", CONF_COUNT, offsetof(struct rdzv_conf, keep_alive_max_attempt),
      NULL},
     {"timeout", CONF_SECONDS, offsetof(struct rdzv_conf, timeout_ns), NULL},

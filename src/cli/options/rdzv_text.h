@@ -23,15 +23,16 @@ enum rdzv_place_kind {
 /* Where nodes meet, or are asked about. Texts are malloc'ed; rdzv_place_fini() frees them. */
 struct rdzv_place {
     enum rdzv_place_kind kind;
-    char *host;             /* HOST; without brackets */
-    int32_t port;           /* HOST; -1: not given */
-    char *dir;              /* DIR: absolute, or as it was written: rdzv_place_absolute() */
-    char **etcd_endpoints;  /* ETCD: "host:port" or "[v6]:port", NULL-terminated, at least one */
-    bool etcd_tls;          /* ETCD: https */
-    char *etcd_prefix;      /* ETCD: "/a/b" without '/' at its end; NULL: not given */
-    char *user, *password;  /* ETCD: of USER:PASSWORD@; NULL: not given */
+    char *host;            /* HOST; without brackets */
+    int32_t port;          /* HOST; -1: not given */
+    char *dir;             /* DIR: absolute, or as it was written: rdzv_place_absolute() */
+    char **etcd_endpoints; /* ETCD: "host:port" or "[v6]:port", NULL-terminated, at least one */
+    bool etcd_tls;         /* ETCD: https */
+    char *etcd_prefix;     /* ETCD: "/a/b" without '/' at its end; NULL: not given */
+    char *user, *password; /* ETCD: of USER:PASSWORD@; NULL: not given */
 };
-#define RDZV_PLACE_INIT {.port = -1}
+#define RDZV_PLACE_INIT \
+    { .port = -1 }
 void rdzv_place_fini(struct rdzv_place *place);
 
 #define RDZV_ETCD_PORT 2379

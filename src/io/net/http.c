@@ -159,8 +159,8 @@ static int make_conn(struct http_client *c, const struct addr *to, struct err *e
     }
     char host[ADDR_TEXT_MAX];
     addr_host_text(to, host);
-    conn->evcon = c->lib->evhttp_connection_base_bufferevent_new(
-        loop_event_base(c->loop), NULL, conn->bev, host, addr_port(to));
+    conn->evcon = c->lib->evhttp_connection_base_bufferevent_new(loop_event_base(c->loop), NULL,
+                                                                 conn->bev, host, addr_port(to));
     if (conn->evcon == NULL) {
         bufferevent_free(conn->bev);
         free(conn);
@@ -314,9 +314,9 @@ static void ask_on_conn(struct http_client *c) {
     bool fine = request != NULL && add_header(c, request, "Host", c->origin) &&
                 add_header(c, request, "Authorization", c->authorization);
     if (fine && c->body != NULL)
-        fine = add_header(c, request, "Content-Type", "application/json") &&
-               evbuffer_add(c->lib->evhttp_request_get_output_buffer(request), c->body, c->len) ==
-                   0;
+        fine =
+            add_header(c, request, "Content-Type", "application/json") &&
+            evbuffer_add(c->lib->evhttp_request_get_output_buffer(request), c->body, c->len) == 0;
     if (!fine) {
         if (request != NULL)
             c->lib->evhttp_request_free(request);

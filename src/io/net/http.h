@@ -21,10 +21,10 @@ struct http_client;
 struct tls_client;
 
 struct http_config {
-    const char *host;        /* a name or a literal address; copied */
+    const char *host; /* a name or a literal address; copied */
     uint16_t port;
-    struct tls_client *tls;  /* borrowed; NULL: without TLS */
-    size_t max_body;         /* bytes of an answer; a longer one is an error */
+    struct tls_client *tls; /* borrowed; NULL: without TLS */
+    size_t max_body;        /* bytes of an answer; a longer one is an error */
 };
 
 struct http_request {
@@ -32,7 +32,7 @@ struct http_request {
     const char *authorization; /* value of that header, or NULL */
     const char *body;          /* JSON, sent with POST; NULL: GET */
     size_t len;
-    uint64_t timeout_ns;       /* for everything: look-up, connection, answer */
+    uint64_t timeout_ns; /* for everything: look-up, connection, answer */
 };
 
 struct http_answer {

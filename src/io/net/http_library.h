@@ -9,21 +9,21 @@
 
 #include "base/err.h"
 
-#define HTTP_LIBRARY_CALLS(X)                  \
-    X(evhttp_connection_base_bufferevent_new)  \
-    X(evhttp_connection_free)                  \
-    X(evhttp_connection_set_closecb)           \
-    X(evhttp_connection_set_family)            \
-    X(evhttp_connection_set_max_body_size)     \
-    X(evhttp_connection_set_max_headers_size)  \
-    X(evhttp_request_new)                      \
-    X(evhttp_request_free)                     \
-    X(evhttp_request_set_error_cb)             \
-    X(evhttp_request_get_output_headers)       \
-    X(evhttp_request_get_output_buffer)        \
-    X(evhttp_request_get_input_buffer)         \
-    X(evhttp_request_get_response_code)        \
-    X(evhttp_add_header)                       \
+#define HTTP_LIBRARY_CALLS(X)                 \
+    X(evhttp_connection_base_bufferevent_new) \
+    X(evhttp_connection_free)                 \
+    X(evhttp_connection_set_closecb)          \
+    X(evhttp_connection_set_family)           \
+    X(evhttp_connection_set_max_body_size)    \
+    X(evhttp_connection_set_max_headers_size) \
+    X(evhttp_request_new)                     \
+    X(evhttp_request_free)                    \
+    X(evhttp_request_set_error_cb)            \
+    X(evhttp_request_get_output_headers)      \
+    X(evhttp_request_get_output_buffer)       \
+    X(evhttp_request_get_input_buffer)        \
+    X(evhttp_request_get_response_code)       \
+    X(evhttp_add_header)                      \
     X(evhttp_make_request)
 #define HTTP_LIBRARY_TLS_CALLS(X)     \
     X(bufferevent_openssl_socket_new) \

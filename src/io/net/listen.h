@@ -4,8 +4,8 @@
 #pragma once
 
 #include "base/err.h"
-#include "io/net/addr.h"
 #include "io/loop.h"
+#include "io/net/addr.h"
 
 struct listener;
 

@@ -205,15 +205,19 @@ int resolve_start_with(struct loop *loop, const char *host, uint16_t port, uint6
     if (code < 0)
         return code;
     struct resolve *r = xcalloc(1, sizeof *r);
-    *r = (struct resolve){.loop = loop, .fd = fd, .helper = HELPER_INIT, .timeout_ns = timeout_ns,
-                          .fn = fn, .arg = arg};
+    *r = (struct resolve){.loop = loop,
+                          .fd = fd,
+                          .helper = HELPER_INIT,
+                          .timeout_ns = timeout_ns,
+                          .fn = fn,
+                          .arg = arg};
     memcpy(r->host, host, strlen(host));
     code = loop_watch_new(loop, r->fd, LOOP_READ, LOOP_PRIO_CHILD, on_answer, r, &r->watch);
     if (code == 0)
         code = loop_timer_new(loop, on_timeout, r, &r->timer);
     if (code == 0)
-        code = helper_start(loop, HELPER_NAME, look_up,
-                            &(struct question){r->host, port, lookup}, write_fd, &r->helper);
+        code = helper_start(loop, HELPER_NAME, look_up, &(struct question){r->host, port, lookup},
+                            write_fd, &r->helper);
     (void)close(write_fd);
     if (code < 0) {
         resolve_free(r);

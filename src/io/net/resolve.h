@@ -10,8 +10,8 @@
  * Nothing is cached: a name may point elsewhere when it is asked again. */
 #pragma once
 
-#include "io/net/addr.h"
 #include "io/loop.h"
+#include "io/net/addr.h"
 
 #define RESOLVE_ADDRS_MAX 8
 #define RESOLVE_NAME_MAX 253 /* bytes of a host name; RFC 1035 §2.3.4, without the last dot */

@@ -15,8 +15,8 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "io/net/addr.h"
 #include "io/loop.h"
+#include "io/net/addr.h"
 
 struct stream;
 

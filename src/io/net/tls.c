@@ -32,30 +32,30 @@ bool tls_found_version(char out[TLS_TEXT_MAX]) {
 
 /* --- the library ------------------------------------------------------------------------------ */
 
-#define TLS_CALLS(X)                    \
-    X(ERR_clear_error)                  \
-    X(ERR_get_error)                    \
-    X(ERR_reason_error_string)          \
-    X(SSL_CTX_check_private_key)        \
-    X(SSL_CTX_ctrl)                     \
-    X(SSL_CTX_free)                     \
-    X(SSL_CTX_load_verify_file)         \
-    X(SSL_CTX_new)                      \
-    X(SSL_CTX_set_default_passwd_cb)    \
-    X(SSL_CTX_set_default_verify_paths) \
-    X(SSL_CTX_set_verify)               \
-    X(SSL_CTX_use_PrivateKey_file)      \
+#define TLS_CALLS(X)                      \
+    X(ERR_clear_error)                    \
+    X(ERR_get_error)                      \
+    X(ERR_reason_error_string)            \
+    X(SSL_CTX_check_private_key)          \
+    X(SSL_CTX_ctrl)                       \
+    X(SSL_CTX_free)                       \
+    X(SSL_CTX_load_verify_file)           \
+    X(SSL_CTX_new)                        \
+    X(SSL_CTX_set_default_passwd_cb)      \
+    X(SSL_CTX_set_default_verify_paths)   \
+    X(SSL_CTX_set_verify)                 \
+    X(SSL_CTX_use_PrivateKey_file)        \
     X(SSL_CTX_use_certificate_chain_file) \
-    X(SSL_ctrl)                         \
-    X(SSL_free)                         \
-    X(SSL_get0_param)                   \
-    X(SSL_get_verify_result)            \
-    X(SSL_is_init_finished)             \
-    X(SSL_new)                          \
-    X(SSL_set1_host)                    \
-    X(SSL_set_hostflags)                \
-    X(TLS_client_method)                \
-    X(X509_VERIFY_PARAM_set1_ip_asc)    \
+    X(SSL_ctrl)                           \
+    X(SSL_free)                           \
+    X(SSL_get0_param)                     \
+    X(SSL_get_verify_result)              \
+    X(SSL_is_init_finished)               \
+    X(SSL_new)                            \
+    X(SSL_set1_host)                      \
+    X(SSL_set_hostflags)                  \
+    X(TLS_client_method)                  \
+    X(X509_VERIFY_PARAM_set1_ip_asc)      \
     X(X509_verify_cert_error_string)
 
 static struct {
@@ -133,8 +133,9 @@ static int use_ca(struct tls_client *t, const char *path, struct err *err) {
 
 static int use_own(struct tls_client *t, const char *cert, const char *key, struct err *err) {
     if ((cert == NULL) != (key == NULL))
-        return err_set(err, -EINVAL, "a client certificate needs its key, and a key its "
-                                     "certificate: give both files");
+        return err_set(err, -EINVAL,
+                       "a client certificate needs its key, and a key its "
+                       "certificate: give both files");
     if (cert == NULL)
         return 0;
     int r = check_readable("client certificate", cert, err);
@@ -147,8 +148,9 @@ static int use_own(struct tls_client *t, const char *cert, const char *key, stru
         return err_set(err, -EINVAL, "no certificate in '%s' (PEM is expected): %s", cert,
                        reason());
     if (lib.SSL_CTX_use_PrivateKey_file(t->ctx, key, SSL_FILETYPE_PEM) != 1)
-        return err_set(err, -EINVAL, "no usable key in '%s' (PEM without a password is expected, "
-                                     "and it must belong to '%s'): %s",
+        return err_set(err, -EINVAL,
+                       "no usable key in '%s' (PEM without a password is expected, "
+                       "and it must belong to '%s'): %s",
                        key, cert, reason());
     return lib.SSL_CTX_check_private_key(t->ctx) == 1
                ? 0

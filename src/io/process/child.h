@@ -22,7 +22,7 @@
 /* Kernel features to do without, as on an older kernel; for tests. Bits. */
 enum {
     CHILD_WITHOUT_CLONE3 = 1,
-    CHILD_WITHOUT_PIDFD = 2,       /* implies WITHOUT_CLONE3 */
+    CHILD_WITHOUT_PIDFD = 2, /* implies WITHOUT_CLONE3 */
     CHILD_WITHOUT_CLOSE_RANGE = 4,
     CHILD_WITHOUT_INTO_CGROUP = 8, /* the child moves itself before it runs */
     CHILD_WITHOUT_PREFERRED_MANY = 16,
@@ -36,33 +36,34 @@ enum child_memory {
 };
 
 struct child_spec {
-    char *const *argv;     /* argv[0]: a path if it has a '/', else searched on PATH of envp */
-    char *const *envp;     /* NULL: this process's own */
-    const char *cwd;       /* NULL: this process's own */
+    char *const *argv; /* argv[0]: a path if it has a '/', else searched on PATH of envp */
+    char *const *envp; /* NULL: this process's own */
+    const char *cwd;   /* NULL: this process's own */
     int stdin_fd, stdout_fd, stderr_fd; /* borrowed; -1: as this process has it */
-    bool setsid;           /* a session and process group of its own */
-    int death_signal;      /* PR_SET_PDEATHSIG; 0: none. Cleared by setuid programs: prctl(2) */
-    bool no_new_privs;     /* PR_SET_NO_NEW_PRIVS: setuid programs stay ours, and killable */
-    bool no_core;          /* RLIMIT_CORE = 0 */
-    uint64_t nofile_soft;  /* soft RLIMIT_NOFILE; 0: this process's own */
-    const void *cpuset;    /* mask of sched_setaffinity(2), cpuset_bytes long; NULL: unbound */
+    bool setsid;                        /* a session and process group of its own */
+    int death_signal;     /* PR_SET_PDEATHSIG; 0: none. Cleared by setuid programs: prctl(2) */
+    bool no_new_privs;    /* PR_SET_NO_NEW_PRIVS: setuid programs stay ours, and killable */
+    bool no_core;         /* RLIMIT_CORE = 0 */
+    uint64_t nofile_soft; /* soft RLIMIT_NOFILE; 0: this process's own */
+    const void *cpuset;   /* mask of sched_setaffinity(2), cpuset_bytes long; NULL: unbound */
     size_t cpuset_bytes;
     enum child_memory memory;
     const void *memory_nodes; /* mask of set_mempolicy(2), of whole longs; unless DEFAULT */
     size_t memory_nodes_bytes;
-    int cgroup_fd;         /* directory of the cgroup v2 it shall be in; -1: ours */
-    int report_fd;         /* write end of child_pipe(); -1: child_spawn() waits itself */
-    uint32_t report_tag;   /* comes back with the report */
-    unsigned without;      /* CHILD_WITHOUT_* */
+    int cgroup_fd;       /* directory of the cgroup v2 it shall be in; -1: ours */
+    int report_fd;       /* write end of child_pipe(); -1: child_spawn() waits itself */
+    uint32_t report_tag; /* comes back with the report */
+    unsigned without;    /* CHILD_WITHOUT_* */
 };
-#define CHILD_SPEC_INIT                                                                       \
-    {.stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .cgroup_fd = -1, .report_fd = -1}
+#define CHILD_SPEC_INIT \
+    { .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .cgroup_fd = -1, .report_fd = -1 }
 
 struct child {
     pid_t pid;
     int pidfd; /* owned, close-on-exec; -1 without pidfds */
 };
-#define CHILD_INIT {.pid = 0, .pidfd = -1}
+#define CHILD_INIT \
+    { .pid = 0, .pidfd = -1 }
 /* Closes the pidfd. Neither kills nor reaps. */
 void child_fini(struct child *c);
 

@@ -29,7 +29,8 @@ struct helper {
     struct child_watch *watch; /* where the loop has a reaper */
     struct child child;        /* else */
 };
-#define HELPER_INIT {.watch = NULL, .child = CHILD_INIT}
+#define HELPER_INIT \
+    { .watch = NULL, .child = CHILD_INIT }
 
 /* Starts one. `name` is what ps shows; fd is borrowed: the helper has a copy. Where the loop has a
  * reaper it knows the helper, which thus is not taken for something that a worker left. 0, or a

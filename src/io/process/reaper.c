@@ -25,7 +25,7 @@ struct child_watch {
     child_zombie_fn *on_zombie;
     child_exit_fn *on_exit;
     void *arg;
-    bool busy;   /* inside a callback: freed after it */
+    bool busy; /* inside a callback: freed after it */
     bool doomed;
     bool let_go; /* nobody else's any more: freed when the child has been reaped */
 };

@@ -12,16 +12,16 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "io/process/child.h"
 #include "io/loop.h"
+#include "io/process/child.h"
 
 /* How a process ended. */
 struct child_status {
-    pid_t pid;        /* it may belong to another process already */
+    pid_t pid; /* it may belong to another process already */
     bool signalled;
-    int code;         /* exit status, or the signal's number */
+    int code; /* exit status, or the signal's number */
     bool core_dumped;
-    uint64_t at_ns;   /* when we noticed */
+    uint64_t at_ns; /* when we noticed */
 };
 
 struct child_reaper;

@@ -39,9 +39,8 @@ static void say_table(struct preflight *p, const struct node_summary_comparison 
 static void refuse_job(struct preflight *p, const char *what) {
     char reason[RDZV_REASON_MAX];
     if (p->check)
-        (void)snprintf(reason, sizeof reason,
-                       "check failed: %.1800s (%.80s has printed all of it)", what,
-                       p->agent->host);
+        (void)snprintf(reason, sizeof reason, "check failed: %.1800s (%.80s has printed all of it)",
+                       what, p->agent->host);
     else
         (void)snprintf(reason, sizeof reason, "preflight (--preflight=strict): %s", what);
     rdzv_server_stop_job(p->agent->server, reason);
@@ -75,8 +74,8 @@ static void compare(struct preflight *p, const uint64_t *members, size_t n) {
     const struct group *g = rdzv_server_group(p->agent->server);
     struct node_summary_clock *clocks = xcalloc(n, sizeof *clocks);
     for (size_t i = 0; i < n; i++)
-        clocks[i].known = group_clock_offset(g, members[i], &clocks[i].offset_ns,
-                                             &clocks[i].error_ns);
+        clocks[i].known =
+            group_clock_offset(g, members[i], &clocks[i].offset_ns, &clocks[i].error_ns);
     struct node_summary_comparison c;
     int64_t clock_ns = (int64_t)clock_wall_ns() - (int64_t)clock_now_ns();
     summary_index_compare(p->book, members, n, clocks, clock_ns, &c);

@@ -46,14 +46,12 @@ static void tell(struct agent *a, enum member_event_kind kind, struct generation
 
 static void on_failure(void *arg, struct generation g, const struct failure *failure) {
     struct agent *a = arg;
-    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_FAILURE,
-                                                        .generation = g,
-                                                        .failure = failure});
+    rdzv_client_event(
+        a->client,
+        &(struct member_event){.kind = MEMBER_EVENT_FAILURE, .generation = g, .failure = failure});
 }
 
-static void on_succeeded(void *arg, struct generation g) {
-    tell(arg, MEMBER_EVENT_SUCCEEDED, g);
-}
+static void on_succeeded(void *arg, struct generation g) { tell(arg, MEMBER_EVENT_SUCCEEDED, g); }
 
 static void on_all_gone(void *arg, struct generation g) {
     tell(arg, MEMBER_EVENT_ALL_GONE, g);
@@ -67,9 +65,7 @@ static void on_unkillable(void *arg, const char *text) {
                       &(struct member_event){.kind = MEMBER_EVENT_UNKILLABLE, .reason = text});
 }
 
-static void on_safe_point(void *arg, struct generation g) {
-    tell(arg, MEMBER_EVENT_SAFE_POINT, g);
-}
+static void on_safe_point(void *arg, struct generation g) { tell(arg, MEMBER_EVENT_SAFE_POINT, g); }
 
 static void on_prepared(void *arg, struct generation g, const struct err *err);
 
@@ -478,7 +474,7 @@ static int exit_status(const struct agent *a) {
     if (a->told_to_leave && a->end.kind == MEMBER_END_LEFT)
         return AGENT_EXIT_SUCCESS; /* as it was asked to */
     return !a->failed_early && a->end.kind == MEMBER_END_SUCCESS ? AGENT_EXIT_SUCCESS
-                                                                  : AGENT_EXIT_FAILED;
+                                                                 : AGENT_EXIT_FAILED;
 }
 
 int agent_run(const struct agent_config *config) {

@@ -7,14 +7,14 @@
  */
 #pragma once
 
-#include "launcher/supervise/guardian_io.h"
 #include "launcher/job/job.h"
+#include "launcher/supervise/guardian_io.h"
 
 struct agent_config {
-    const struct job_spec *spec;  /* all borrowed for the agent's life */
-    char *const *envp;            /* what workers inherit */
-    const char *python;           /* full path; NULL where no python is needed */
-    int node_fd;                  /* the node's listening socket; taken */
+    const struct job_spec *spec; /* all borrowed for the agent's life */
+    char *const *envp;           /* what workers inherit */
+    const char *python;          /* full path; NULL where no python is needed */
+    int node_fd;                 /* the node's listening socket; taken */
     struct guardian_link *link;
 };
 

@@ -189,8 +189,7 @@ static void leave_leader_file(struct agent *a, struct group_config *group) {
     struct err err = {0};
     if (!spec->run_id_given || spec->endpoint_host == NULL || spec->endpoint_port == 0)
         return;
-    _cleanup_(freep) char *endpoint =
-        xasprintf("%s:%u", spec->endpoint_host, spec->endpoint_port);
+    _cleanup_(freep) char *endpoint = xasprintf("%s:%u", spec->endpoint_host, spec->endpoint_port);
     int r = leader_file_open(spec->run_id, endpoint, group->lease_ns + group->margin_ns, &prev,
                              &a->leader_file, &err);
     if (r < 0) {
@@ -206,8 +205,7 @@ static void leave_leader_file(struct agent *a, struct group_config *group) {
     if (group->not_before_ns > now)
         log_notice("the last leader of run '%s' at %s ended without closing it; its workers may "
                    "still run elsewhere: nothing starts here for %.1f s",
-                   spec->run_id, endpoint,
-                   (double)(group->not_before_ns - now) / (double)NS_PER_S);
+                   spec->run_id, endpoint, (double)(group->not_before_ns - now) / (double)NS_PER_S);
 }
 
 int agent_lead_at(struct agent *a, int endpoint_fd, struct addr *ret_own) {

@@ -28,8 +28,7 @@ bool agent_nets_leader(const struct agent *a, const struct addr *leader, char ou
 
 /* The interface's address of one family: the chosen one, or its first. */
 static void add_addr(struct rdzv_net *to, const struct topo_netif *n, const char *chosen, bool v6) {
-    const char *addr =
-        chosen[0] != '\0' && (strchr(chosen, ':') != NULL) == v6 ? chosen : NULL;
+    const char *addr = chosen[0] != '\0' && (strchr(chosen, ':') != NULL) == v6 ? chosen : NULL;
     for (uint32_t i = 0; i < n->n_addrs && addr == NULL; i++)
         if (n->addrs[i].ipv6 == v6 && !n->addrs[i].link_local)
             addr = n->addrs[i].addr;

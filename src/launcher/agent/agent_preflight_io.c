@@ -139,8 +139,7 @@ static void on_ring(struct preflight *p, unsigned i, const struct ring_answer *a
     p->n_probes--;
     take_reachability(p, answer);
     if (answer->result == RING_BLOCKED || answer->result == RING_OTHER_FAMILY) {
-        const char *code =
-            answer->result == RING_BLOCKED ? "RING-BLOCKED" : "RING-OTHER-FAMILY";
+        const char *code = answer->result == RING_BLOCKED ? "RING-BLOCKED" : "RING-OTHER-FAMILY";
         size_t len = strlen(p->blocked);
         if (!p->check)
             log_warning("preflight: %s: %s", code, answer->text);
@@ -163,15 +162,14 @@ static void probe_ring(struct preflight *p, const struct form *form) {
     struct ring_own own = {.host = p->agent->host, .nets = p->nets.nets};
     p->reachability = UINT32_MAX;
     for (uint32_t i = 0; i < form->n_neighbours; i++) {
-        int r = ring_probe_start(p->agent->loop, &own, &form->neighbours[i], fns[i], p,
-                                 &p->probes[i]);
+        int r =
+            ring_probe_start(p->agent->loop, &own, &form->neighbours[i], fns[i], p, &p->probes[i]);
         if (r == 0) {
             p->n_probes++;
             continue;
         }
         p->reachability = 0;
-        log_warning("preflight: can't try to reach %s: %s", form->neighbours[i].host,
-                    strerror(-r));
+        log_warning("preflight: can't try to reach %s: %s", form->neighbours[i].host, strerror(-r));
     }
 }
 

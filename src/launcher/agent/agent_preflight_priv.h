@@ -13,9 +13,9 @@ struct preflight {
 
     /* this node */
     struct node_discovery *look; /* for the interfaces; NULL: not begun, or chosen */
-    char leader[ADDR_TEXT_MAX]; /* to which it looks for the way */
-    bool chosen; /* the interfaces: they do not change in the agent's life, */
-    struct agent_nets nets; /* but that a faster network that failed once is not tried again */
+    char leader[ADDR_TEXT_MAX];  /* to which it looks for the way */
+    bool chosen;                 /* the interfaces: they do not change in the agent's life, */
+    struct agent_nets nets;      /* but that a faster network that failed once is not tried again */
     struct node_summary_gathering *gathering;
     struct node_summary node_summary;
     bool gathered;
@@ -28,15 +28,15 @@ struct preflight {
         reachability; /* that lead to all neighbours which have answered so far; enum ring_way */
     struct ring_probe *probes[RDZV_NEIGHBOURS_MAX];
     char blocked[RDZV_REASON_MAX / 2];
-    bool reported;  /* check: this group's leader was told */
-    bool printed;   /* check: what this node found */
+    bool reported; /* check: this group's leader was told */
+    bool printed;  /* check: what this node found */
 
     /* the leader's */
     struct summary_index *book;
     struct loop_timer
-        *timer; /* when the node summaries that are missing are not waited for any more */
-    bool compared;            /* the present group's */
-    uint64_t said_hash;       /* of the last table */
+        *timer;         /* when the node summaries that are missing are not waited for any more */
+    bool compared;      /* the present group's */
+    uint64_t said_hash; /* of the last table */
     unsigned n_failures_said;
     struct check_failures failures; /* check: of the present group */
 };

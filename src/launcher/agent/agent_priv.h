@@ -28,45 +28,45 @@ struct agent {
     struct agent_config config;
     uint64_t incarnation;
     char host[FAILURE_NODE_MAX];
-    uint64_t nofile_soft;         /* the user's soft RLIMIT_NOFILE, if ours was raised; else 0 */
-    uint16_t node_port;           /* of the node's listener */
-    struct addr own_listener;     /* how this agent reaches it */
+    uint64_t nofile_soft;     /* the user's soft RLIMIT_NOFILE, if ours was raised; else 0 */
+    uint16_t node_port;       /* of the node's listener */
+    struct addr own_listener; /* how this agent reaches it */
 
     struct loop *loop;
     struct child_reaper *reaper;
     struct console *console;
-    struct writer *writer;        /* of the workers' output, and of ours once it runs */
-    struct events *events;        /* NULL: not asked for */
-    struct node_discovery *look;  /* NULL: nobody needs it */
+    struct writer *writer;       /* of the workers' output, and of ours once it runs */
+    struct events *events;       /* NULL: not asked for */
+    struct node_discovery *look; /* NULL: nobody needs it */
     struct local_workers *local_workers;
     struct loop_timer *tidy_timer; /* armed when workers are started first */
-    struct helper leftovers;      /* removes what killed agents left */
-    bool tidied;                  /* it was started */
+    struct helper leftovers;       /* removes what killed agents left */
+    bool tidied;                   /* it was started */
     struct rdzv_listener *listener;
     struct registry_own registry;
-    struct arbiter *arbiter;      /* NULL: a fixed endpoint */
-    struct rdzv_peer self;        /* with an arbiter: where others reach this agent */
+    struct arbiter *arbiter;         /* NULL: a fixed endpoint */
+    struct rdzv_peer self;           /* with an arbiter: where others reach this agent */
     struct leader_file *leader_file; /* of a leader at a fixed endpoint; NULL */
-    struct rdzv_server *server;   /* NULL: another node leads */
+    struct rdzv_server *server;      /* NULL: another node leads */
     struct rdzv_client *client;
     struct resolve *resolve;
-    struct addr own_endpoint;     /* how this agent reaches it, where it leads there; len 0 */
-    struct addr endpoint;         /* its address that is this machine's, and not loopback; len 0 */
-    struct preflight *preflight;  /* NULL: nothing is looked at before workers start */
-    struct idmap stores;          /* generation → struct store_server */
+    struct addr own_endpoint;    /* how this agent reaches it, where it leads there; len 0 */
+    struct addr endpoint;        /* its address that is this machine's, and not loopback; len 0 */
+    struct preflight *preflight; /* NULL: nothing is looked at before workers start */
+    struct idmap stores;         /* generation → struct store_server */
     struct loop_signal *signals[JOB_SIGNALS_MAX];
 
-    int signo;                    /* the first signal that told us to stop; 0 */
+    int signo; /* the first signal that told us to stop; 0 */
     unsigned interrupts;
-    bool told_to_leave;           /* by an operator */
+    bool told_to_leave; /* by an operator */
     bool ended, server_done, failed_early;
-    bool ran;                     /* a worker was started, ever */
+    bool ran; /* a worker was started, ever */
     struct member_end end;
 
     /* agent_show_io.c */
-    char shown[RDZV_REASON_MAX];  /* the last progress line, not to be repeated */
+    char shown[RDZV_REASON_MAX]; /* the last progress line, not to be repeated */
     uint64_t shown_ns;
-    struct failure shown_cause;   /* of the stop that was shown last */
+    struct failure shown_cause; /* of the stop that was shown last */
     bool has_shown_cause;
 };
 

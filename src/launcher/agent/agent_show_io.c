@@ -11,8 +11,8 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "launcher/agent/agent_priv.h"
-#include "launcher/worker/error_file.h"
 #include "launcher/report/report.h"
+#include "launcher/worker/error_file.h"
 
 /* Where there is no terminal, the same kind of waiting is said again after this. */
 #define REPEAT_NS (30 * NS_PER_S)
@@ -151,12 +151,12 @@ void agent_show_stop(struct agent *a, const char *reason, const struct desired *
     if (cause != NULL && cause->has_failure) {
         uint32_t rank, ended = local_workers_ended_well(a->local_workers,
                                                         &rank); /* the leader counts them too */
-        show_headline(a, &cause->failure,
-                      &(struct report_counts){.stopping = cause->n_stopping -
-                                                          MIN2(ended, cause->n_stopping),
-                                              .will_restart = cause->will_restart,
-                                              .restarts_used = cause->restarts_used,
-                                              .max_restarts = cause->max_restarts});
+        show_headline(
+            a, &cause->failure,
+            &(struct report_counts){.stopping = cause->n_stopping - MIN2(ended, cause->n_stopping),
+                                    .will_restart = cause->will_restart,
+                                    .restarts_used = cause->restarts_used,
+                                    .max_restarts = cause->max_restarts});
         return;
     }
     if (a->signo != 0 || reason[0] == '\0' || strcmp(a->shown, reason) == 0)
@@ -186,8 +186,7 @@ static void pass_error_on(const struct agent *a, const struct failure *f) {
         return;
     int r = file_write_atomic(to, strbuf_text(&out), out.len);
     if (r < 0)
-        log_warning("can't write the error to %s ($TORCHELASTIC_ERROR_FILE): %s", to,
-                    strerror(-r));
+        log_warning("can't write the error to %s ($TORCHELASTIC_ERROR_FILE): %s", to, strerror(-r));
 }
 
 static int64_t utc_offset_s(uint64_t wall_ns) {
@@ -233,8 +232,7 @@ static void show_never_ran(const struct agent *a) {
     if (over && end->was_spare && !a->ran && !a->config.spec->check_only)
         log_notice("this node never ran '%s': the job %s without it, having all the nodes that it "
                    "wanted",
-                   a->config.spec->script,
-                   end->kind == MEMBER_END_SUCCESS ? "succeeded" : "ran");
+                   a->config.spec->script, end->kind == MEMBER_END_SUCCESS ? "succeeded" : "ran");
 }
 
 void agent_show_outcome(struct agent *a) {

@@ -6,9 +6,9 @@
 #include "rendezvous/arbiter/arbiter.h"
 
 struct job_arbiter_config {
-    const struct job_spec *spec;   /* backend DIR or ETCD; borrowed for the call */
-    bool look;                     /* only reads, and leaves nothing behind */
-    uint64_t timeout_ns;           /* of one request; 0: ARBITER_TIMEOUT_NS */
+    const struct job_spec *spec; /* backend DIR or ETCD; borrowed for the call */
+    bool look;                   /* only reads, and leaves nothing behind */
+    uint64_t timeout_ns;         /* of one request; 0: ARBITER_TIMEOUT_NS */
 };
 
 /* arbiter_free() ends it, before the loop's reaper is freed. Errors are those of its maker, with

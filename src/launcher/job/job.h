@@ -10,7 +10,7 @@
 #include "nccl_env/rules/resolve.h"
 #include "topology/model/affinity.h"
 
-#define JOB_WORKERS_MAX 4096      /* workers of one node */
+#define JOB_WORKERS_MAX 4096 /* workers of one node */
 #define JOB_NODES_MAX 100000
 #define JOB_SIGNALS_MAX 16
 #define JOB_RUN_ID_MAX 256
@@ -50,34 +50,34 @@ enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, J
 struct job_spec {
     /* who */
     uint32_t min_nodes, max_nodes;
-    uint32_t nproc;              /* workers of this node */
+    uint32_t nproc; /* workers of this node */
     enum job_backend backend;
-    bool standalone;             /* one node, free port, nothing to tell others */
-    char *endpoint_host;         /* name or literal, brackets removed; NULL: this node alone */
-    uint16_t endpoint_port;      /* 0: any free one */
-    char *arbiter_dir;           /* DIR: the directory; else NULL */
-    char **etcd_endpoints;       /* ETCD: "host:port", NULL-terminated; else NULL */
-    bool etcd_tls;               /* https */
-    char *etcd_prefix;           /* of all keys: begins with '/', no '/' at its end; "": the root */
-    char *etcd_user, *etcd_password; /* NULL: none */
+    bool standalone;        /* one node, free port, nothing to tell others */
+    char *endpoint_host;    /* name or literal, brackets removed; NULL: this node alone */
+    uint16_t endpoint_port; /* 0: any free one */
+    char *arbiter_dir;      /* DIR: the directory; else NULL */
+    char **etcd_endpoints;  /* ETCD: "host:port", NULL-terminated; else NULL */
+    bool etcd_tls;          /* https */
+    char *etcd_prefix;      /* of all keys: begins with '/', no '/' at its end; "": the root */
+    char *etcd_user, *etcd_password;          /* NULL: none */
     char *etcd_cacert, *etcd_cert, *etcd_key; /* PEM files, or NULL */
-    char *topology;              /* this node's place in the network, "" : not known */
-    char *topology_file;         /* where it stands; NULL: none was given, or `topology` is known */
+    char *topology;                           /* this node's place in the network, "" : not known */
+    char *topology_file; /* where it stands; NULL: none was given, or `topology` is known */
     enum job_preflight preflight;
-    bool check_only;             /* muster check: no worker is started; what was found is printed */
+    bool check_only; /* muster check: no worker is started; what was found is printed */
     bool check_json;
-    const char *check_disk;      /* muster check: the disk that must have room; borrowed */
-    int is_host;                 /* 1, 0, or -1: decide by the address */
-    int32_t node_rank;           /* --node-rank, -1: not given */
-    char *local_addr;            /* --local-addr or NULL */
-    char *run_id;                /* never NULL, never empty */
-    bool run_id_given;           /* by the user, so that others may share it */
+    const char *check_disk; /* muster check: the disk that must have room; borrowed */
+    int is_host;            /* 1, 0, or -1: decide by the address */
+    int32_t node_rank;      /* --node-rank, -1: not given */
+    char *local_addr;       /* --local-addr or NULL */
+    char *run_id;           /* never NULL, never empty */
+    bool run_id_given;      /* by the user, so that others may share it */
     char *role;
 
     /* when */
     uint32_t max_restarts;
-    uint32_t node_unit;          /* >= 1 */
-    uint32_t spares;             /* UINT32_MAX: any number */
+    uint32_t node_unit; /* >= 1 */
+    uint32_t spares;    /* UINT32_MAX: any number */
     enum job_grow grow;
     enum job_rank_order rank_order;
     uint32_t max_node_losses;    /* UINT32_MAX: any number */
@@ -87,7 +87,7 @@ struct job_spec {
     uint64_t hold_ns;            /* several nodes silent at once */
     uint64_t arbiter_lease_ns;
     uint64_t join_timeout_ns, last_call_ns, close_timeout_ns, leader_timeout_ns;
-    uint64_t regroup_wait_ns;    /* a lost node's place is kept so long for another; default 0 */
+    uint64_t regroup_wait_ns; /* a lost node's place is kept so long for another; default 0 */
     uint64_t heartbeat_ns, lease_ns;
     uint64_t shutdown_timeout_ns;
     int signals[JOB_SIGNALS_MAX]; /* --signals-to-handle */
@@ -96,11 +96,11 @@ struct job_spec {
     /* what */
     enum job_entry entry;
     char *script;
-    char **args;                 /* NULL-terminated, after SCRIPT, untouched */
+    char **args; /* NULL-terminated, after SCRIPT, untouched */
     char *start_method;
     bool virtual_local_rank;
     enum job_contain contain;
-    enum bind_mode bind;         /* --bind, --numa-binding; 0: none unless GPUs are found */
+    enum bind_mode bind; /* --bind, --numa-binding; 0: none unless GPUs are found */
     enum bind_memory bind_memory;
     bool omp_cores;              /* --omp=cores */
     uint32_t gpus_per_worker;    /* 0: not asked for */
@@ -110,13 +110,13 @@ struct job_spec {
     bool nccl_comm_id, nccl_debug;
 
     /* where output goes */
-    char *log_dir;               /* NULL: none; "/dev/null": no files at all */
+    char *log_dir; /* NULL: none; "/dev/null": no files at all */
     struct std_map redirects, tee;
-    char *line_prefix;           /* template of --tee's prefix, or NULL: torchrun's default */
-    bool *console_ranks;         /* [nproc], NULL: all (--local-ranks-filter) */
-    char *event_log;             /* JSON lines of what happens to the group; "-": stderr; NULL */
+    char *line_prefix;   /* template of --tee's prefix, or NULL: torchrun's default */
+    bool *console_ranks; /* [nproc], NULL: all (--local-ranks-filter) */
+    char *event_log;     /* JSON lines of what happens to the group; "-": stderr; NULL */
     bool quiet;
-    int verbose;                 /* number of -v */
+    int verbose; /* number of -v */
 };
 
 void job_spec_fini(struct job_spec *spec);

@@ -48,7 +48,9 @@ static void show_arg(const char *arg, size_t len, bool *words, struct strbuf *s)
     }
     const char *rest = arg + len;
     strbuf_printf(s, " %.*s%s", (int)len, arg,
-                  rest[0] == '=' ? "=..." : rest[0] != '\0' ? "..." : "");
+                  rest[0] == '='    ? "=..."
+                  : rest[0] != '\0' ? "..."
+                                    : "");
     *words = false;
 }
 
@@ -66,14 +68,13 @@ void program_of(const struct job_spec *spec, struct rdzv_program *ret) {
                                       [JOB_ENTRY_MODULE] = "python -m",
                                       [JOB_ENTRY_PROGRAM] = "program"};
     _cleanup_(strbuf_fini) struct strbuf shown = {0};
-    *ret = (struct rdzv_program){.name = DIGEST_BEGIN,
-                                 .args = DIGEST_BEGIN,
-                                 .max_restarts = spec->max_restarts};
+    *ret = (struct rdzv_program){
+        .name = DIGEST_BEGIN, .args = DIGEST_BEGIN, .max_restarts = spec->max_restarts};
     if (spec->script == NULL) {
         strbuf_add(&shown, "muster check");
     } else {
-        const char *name = spec->entry == JOB_ENTRY_MODULE ? spec->script
-                                                           : without_folders(spec->script);
+        const char *name =
+            spec->entry == JOB_ENTRY_MODULE ? spec->script : without_folders(spec->script);
         ret->name = digest_text(digest_text(ret->name, how[spec->entry]), name);
         strbuf_printf(&shown, "%s%s", spec->entry == JOB_ENTRY_MODULE ? "-m " : "", name);
         add_args(spec->args, ret, &shown);

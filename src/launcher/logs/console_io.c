@@ -26,7 +26,7 @@ enum how {
     HOW_DIRECT,   /* a plain file or a device that never waits */
     HOW_NONBLOCK, /* a terminal or pipe, opened again */
     HOW_SOCKET,
-    HOW_POLLED,   /* a terminal or pipe that can't be opened again */
+    HOW_POLLED, /* a terminal or pipe that can't be opened again */
 };
 
 /* One output: what lies behind descriptor 1, 2 or both. */
@@ -34,20 +34,20 @@ struct queue {
     struct console *console;
     enum how how;
     int fd;
-    bool owned;    /* fd is ours to close */
+    bool owned; /* fd is ours to close */
     bool tty;
-    bool clears;   /* understands CLEAR_LINE */
-    bool hangs;    /* a plain file: its disk may */
+    bool clears; /* understands CLEAR_LINE */
+    bool hangs;  /* a plain file: its disk may */
     struct strbuf bytes;
-    size_t done;   /* of bytes, written already */
-    struct loop_watch *watch; /* NULL: HOW_DIRECT, HOW_NONE */
-    struct loop_timer *soon;  /* HOW_DIRECT: writes at the end of the turn */
-    bool open;                /* the last line queued has no newline */
+    size_t done;                        /* of bytes, written already */
+    struct loop_watch *watch;           /* NULL: HOW_DIRECT, HOW_NONE */
+    struct loop_timer *soon;            /* HOW_DIRECT: writes at the end of the turn */
+    bool open;                          /* the last line queued has no newline */
     struct console_source *open_source; /* whose it is; NULL: of one that is gone */
-    uint64_t lost;            /* lines dropped and not yet told */
-    uint64_t progress_ns;     /* when it last took bytes, or began to have some to take */
-    bool status_shown;        /* the status line is the last thing queued */
-    bool told;                /* that it takes no more */
+    uint64_t lost;                      /* lines dropped and not yet told */
+    uint64_t progress_ns;               /* when it last took bytes, or began to have some to take */
+    bool status_shown;                  /* the status line is the last thing queued */
+    bool told;                          /* that it takes no more */
 };
 
 struct console {
@@ -56,10 +56,10 @@ struct console {
     struct queue *streams[2]; /* CONSOLE_OUT, CONSOLE_ERR; the same one twice, maybe */
     char status[CONSOLE_STATUS_MAX];
     uint64_t lost;
-    int given[2];             /* the descriptors that it was made with */
+    int given[2]; /* the descriptors that it was made with */
     const struct console_remote *remote;
     void *remote_arg;
-    bool is_remote;           /* it is in use */
+    bool is_remote; /* it is in use */
 };
 
 static struct queue *queue_of(const struct console *c, enum console_stream stream) {

@@ -36,13 +36,13 @@
 #include "io/loop.h"
 #include "launcher/logs/linebuf.h"
 
-#define CONSOLE_QUEUE_MAX ((size_t)1024 * 1024)   /* of workers' lines, for each terminal */
-#define CONSOLE_WAIT_BYTES ((size_t)512 * 1024)   /* queued for a pipe: its sources shall wait */
+#define CONSOLE_QUEUE_MAX ((size_t)1024 * 1024) /* of workers' lines, for each terminal */
+#define CONSOLE_WAIT_BYTES ((size_t)512 * 1024) /* queued for a pipe: its sources shall wait */
 /* Most for a pipe or socket: room for what workers that end at once still have in their pipes. */
 #define CONSOLE_PIPE_QUEUE_MAX ((size_t)8 * 1024 * 1024)
-#define CONSOLE_RESERVE_MAX ((size_t)256 * 1024)  /* on top of it, for the launcher's own lines */
-#define CONSOLE_STATUS_MAX 512                    /* bytes of the status line */
-#define CONSOLE_PIPE_PATIENCE_NS (1 * NS_PER_S)        /* with a pipe that takes nothing */
+#define CONSOLE_RESERVE_MAX ((size_t)256 * 1024) /* on top of it, for the launcher's own lines */
+#define CONSOLE_STATUS_MAX 512                   /* bytes of the status line */
+#define CONSOLE_PIPE_PATIENCE_NS (1 * NS_PER_S)  /* with a pipe that takes nothing */
 
 struct console;
 
@@ -58,8 +58,8 @@ void console_free(struct console *c);
 struct console_source {
     struct console *console;
     enum console_stream stream;
-    char *prefix;    /* owned; before each line; may be "" */
-    bool line_lost;  /* the rest of the present line is dropped, since its beginning was */
+    char *prefix;   /* owned; before each line; may be "" */
+    bool line_lost; /* the rest of the present line is dropped, since its beginning was */
 };
 /* prefix is copied; NULL: none. */
 void console_source_init(struct console_source *s, struct console *c, enum console_stream stream,

@@ -16,7 +16,9 @@ static void emit(struct linebuf *b, const char *data, size_t len, bool ended) {
     struct linebuf_piece piece = {
         .data = data,
         .len = len,
-        .start = b->replacing ? LINEBUF_REPLACES : b->open ? LINEBUF_CONTINUES : LINEBUF_NEW,
+        .start = b->replacing ? LINEBUF_REPLACES
+                 : b->open    ? LINEBUF_CONTINUES
+                              : LINEBUF_NEW,
         .ended = ended,
     };
     b->fn(b->arg, &piece);

@@ -33,12 +33,12 @@ struct linebuf_piece {
     const char *data; /* borrowed for the call; without the newline */
     size_t len;       /* may be 0 */
     enum linebuf_start start;
-    bool ended;       /* a newline stood behind it: the line is whole */
+    bool ended; /* a newline stood behind it: the line is whole */
 };
 typedef void linebuf_piece_fn(void *arg, const struct linebuf_piece *piece);
 
 struct linebuf {
-    struct strbuf text;   /* bytes not yet handed out; never more than `limit` */
+    struct strbuf text; /* bytes not yet handed out; never more than `limit` */
     size_t limit;
     bool collapse;
     bool open;            /* pieces of the present line have been handed out */

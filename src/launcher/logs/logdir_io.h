@@ -23,8 +23,8 @@
 
 #include "base/err.h"
 
-#define LOGDIR_NAME_MAX 128        /* bytes of a folder name made of a run id or host name */
-#define LOGDIR_SUFFIX_MAX 10000    /* runs of one name */
+#define LOGDIR_NAME_MAX 128     /* bytes of a folder name made of a run id or host name */
+#define LOGDIR_SUFFIX_MAX 10000 /* runs of one name */
 
 /* --log-dir=/dev/null: no files at all. */
 bool logdir_is_null(const char *base);

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/text/log.h"
-#include "io/process/child.h"
 #include "io/clock.h"
+#include "io/process/child.h"
 #include "launcher/job/job.h"
 
 #define PIPE_BYTES_MAX ((size_t)1024 * 1024)
@@ -18,12 +18,12 @@
 
 struct stream {
     struct worker *worker;
-    int child_fd;     /* the worker's end, until logmux_started(); -1 */
-    int pipe_fd;      /* ours, until all is drained: it keeps a worker from SIGPIPE when the writer
-                         dies; -1 */
-    bool borrowed;    /* child_fd is the caller's */
-    char *path;       /* of its log file; NULL: none */
-    unsigned flags;   /* WRITER_SHOWN, … */
+    int child_fd;   /* the worker's end, until logmux_started(); -1 */
+    int pipe_fd;    /* ours, until all is drained: it keeps a worker from SIGPIPE when the writer
+                       dies; -1 */
+    bool borrowed;  /* child_fd is the caller's */
+    char *path;     /* of its log file; NULL: none */
+    unsigned flags; /* WRITER_SHOWN, … */
     struct loop_watch *watch; /* until it is handed over */
 };
 
@@ -33,11 +33,11 @@ struct worker {
     struct logmux *mux;
     uint32_t index;
     bool opened, exited, drained;
-    bool handed;      /* the writer has its pipes */
-    bool lost;        /* a writer was lost with them */
+    bool handed; /* the writer has its pipes */
+    bool lost;   /* a writer was lost with them */
     char *prefix;
-    char *error_path; /* words are awaited; NULL: not */
-    bool awaited;     /* the writer shall say that all is drained */
+    char *error_path;         /* words are awaited; NULL: not */
+    bool awaited;             /* the writer shall say that all is drained */
     struct loop_timer *grace; /* where no writer is needed */
     struct stream streams[2];
 };
@@ -87,9 +87,8 @@ static void hand_over(struct worker *w) {
     add_part(&text, path_of(err));
     const int fds[2] = {out->pipe_fd, err->pipe_fd};
     writer_send(w->mux->writer, &w->mux->user,
-                &(struct writer_message){.kind = WRITER_OPEN,
-                                         .index = w->index,
-                                         .flags = out->flags | err->flags << 1},
+                &(struct writer_message){
+                    .kind = WRITER_OPEN, .index = w->index, .flags = out->flags | err->flags << 1},
                 text.data, text.len, fds);
 }
 

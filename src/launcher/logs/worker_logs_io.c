@@ -22,21 +22,21 @@ struct worker_logs {
     struct writer_user user;
     struct worker_logs_ops ops;
     void *arg;
-    char *temp_dir;   /* where files go without --log-dir; NULL: not made yet, or not needed */
-    int temp_claim;   /* says that it is in use, while it is open; -1: none */
-    char *run_dir;    /* of --log-dir; NULL: not made yet, or gone */
+    char *temp_dir; /* where files go without --log-dir; NULL: not made yet, or not needed */
+    int temp_claim; /* says that it is in use, while it is open; -1: none */
+    char *run_dir;  /* of --log-dir; NULL: not made yet, or gone */
     bool keep;
-    bool asked_for;   /* -r or -t want files */
+    bool asked_for; /* -r or -t want files */
 
     char generation[32];
     uint32_t first_rank;
-    char *node_dir;   /* of the generation's files on this node, absolute; NULL: none */
+    char *node_dir;      /* of the generation's files on this node, absolute; NULL: none */
     struct files *files; /* [nproc] */
-    bool awaited;     /* the writer's answer */
+    bool awaited;        /* the writer's answer */
 
     uint32_t n_starts, n_lacking; /* of those that want files */
-    bool lacks;       /* this start is counted */
-    bool said;        /* and since then each start lacked some */
+    bool lacks;                   /* this start is counted */
+    bool said;                    /* and since then each start lacked some */
 };
 
 static bool files_asked_for(const struct job_spec *spec) {
@@ -128,7 +128,8 @@ void worker_logs_lack(struct worker_logs *l, const char *why) {
     l->lacks = true;
     if (!l->said)
         log_warning("%s; the job goes on without these files, and tries again at the next start of "
-                    "workers", why);
+                    "workers",
+                    why);
     l->said = true;
 }
 
@@ -163,9 +164,8 @@ static void ask(struct worker_logs *l, const struct form *form) {
     add_part(&text, dir == NULL ? "" : dir);
     writer_add(l->writer, &l->user);
     writer_send(l->writer, &l->user,
-                &(struct writer_message){.kind = WRITER_PREPARE,
-                                         .index = form->first_rank,
-                                         .number = form->log_nonce},
+                &(struct writer_message){
+                    .kind = WRITER_PREPARE, .index = form->first_rank, .number = form->log_nonce},
                 text.data, text.len, NULL);
     l->awaited = true;
     writer_await(l->writer, 1);

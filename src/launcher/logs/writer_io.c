@@ -13,7 +13,7 @@
 #include "io/process/helper.h"
 #include "launcher/logs/writer_process_io.h"
 
-#define PING_NS (1 * NS_PER_S)       /* while somebody waits */
+#define PING_NS (1 * NS_PER_S) /* while somebody waits */
 #define PING_IDLE_NS (5 * NS_PER_S)
 #define MESSAGES_PER_TURN 64
 #define FREE_STARTS 2 /* without a pause between them */
@@ -45,7 +45,7 @@ struct writer {
     struct loop_timer *timer; /* the next start, or the next ping */
     bool wanted;              /* one shall be there, though it may be dead now */
     uint64_t started_ns;
-    uint64_t lacking_ns;      /* since when none could be started; 0: one could */
+    uint64_t lacking_ns; /* since when none could be started; 0: one could */
     uint32_t n_starts;
 
     struct list queue, unconfirmed;
@@ -53,12 +53,12 @@ struct writer {
     uint64_t n_printed;  /* own lines that this process was sent */
     uint64_t lost;       /* own lines that found no room */
     int awaited;
-    bool pinged;         /* the ping has not been answered */
-    uint64_t ping_ns;    /* when it was sent */
-    bool told;           /* that it stands still */
-    bool gave_up;        /* the last one stood still, and its disk may hang still */
+    bool pinged;      /* the ping has not been answered */
+    uint64_t ping_ns; /* when it was sent */
+    bool told;        /* that it stands still */
+    bool gave_up;     /* the last one stood still, and its disk may hang still */
     bool finished;
-    uint64_t left;            /* bytes that it could not show until its end */
+    uint64_t left; /* bytes that it could not show until its end */
 };
 
 static void set_timer(struct writer *w) {
@@ -155,8 +155,8 @@ static void on_print(void *arg, enum console_stream stream, const char *text, si
     struct writer *w = arg;
     while (len > 0) {
         size_t n = MIN2(len, WRITER_TEXT_MAX);
-        struct writer_message m = {.kind = WRITER_PRINT, .index = stream,
-                                   .flags = n < len ? WRITER_MORE : 0};
+        struct writer_message m = {
+            .kind = WRITER_PRINT, .index = stream, .flags = n < len ? WRITER_MORE : 0};
         post(w, &m, text, n, NULL);
         text += n;
         len -= n;
@@ -383,7 +383,8 @@ bool writer_start(struct writer *w) {
     if (r < 0) {
         if (w->lacking_ns == 0) {
             log_warning("can't start the log writer: %s; trying again; until it starts, workers "
-                        "that write are blocked", strerror(-r));
+                        "that write are blocked",
+                        strerror(-r));
             w->lacking_ns = now_ns;
         }
         set_timer(w);
@@ -418,8 +419,13 @@ void writer_remove(struct writer *w, struct writer_user *user) {
 int writer_new(struct loop *loop, struct console *console, const struct job_spec *spec,
                void (*on_pid)(void *arg, pid_t pid), void *arg, struct writer **ret) {
     struct writer *w = xcalloc(1, sizeof *w);
-    *w = (struct writer){.loop = loop, .console = console, .spec = spec, .on_pid = on_pid,
-                         .arg = arg, .fd = -1, .helper = HELPER_INIT};
+    *w = (struct writer){.loop = loop,
+                         .console = console,
+                         .spec = spec,
+                         .on_pid = on_pid,
+                         .arg = arg,
+                         .fd = -1,
+                         .helper = HELPER_INIT};
     list_init(&w->users);
     list_init(&w->queue);
     list_init(&w->unconfirmed);
@@ -437,7 +443,8 @@ int writer_new(struct loop *loop, struct console *console, const struct job_spec
 static void tell_end(struct writer *w, bool died) {
     if (w->finished && w->left > 0)
         log_warning("the last %" PRIu64 " bytes of output were not shown: their reader has "
-                    "stopped, or is too slow", w->left);
+                    "stopped, or is too slow",
+                    w->left);
     if (w->finished || (!died && console_may_hang(w->console)))
         return;
     print_queue(w);

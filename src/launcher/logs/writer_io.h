@@ -29,13 +29,13 @@
 
 #include "base/list.h"
 #include "io/loop.h"
-#include "launcher/logs/console_io.h"
 #include "launcher/job/job.h"
+#include "launcher/logs/console_io.h"
 #include "launcher/logs/writer_wire_io.h"
 
 #define WRITER_NAME "muster-logs" /* as ps shows it */
 #define WRITER_PATIENCE_NS (5 * NS_PER_S)
-#define WRITER_RESTART_NS (1 * NS_PER_S)   /* between starts, but for the first two */
+#define WRITER_RESTART_NS (1 * NS_PER_S) /* between starts, but for the first two */
 /* Own lines that wait for the writer; more are dropped, and counted. */
 #define WRITER_QUEUE_MAX ((size_t)256 * 1024)
 

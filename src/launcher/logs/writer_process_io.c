@@ -12,10 +12,10 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/loop.h"
-#include "launcher/worker/error_file_io.h"
 #include "launcher/logs/logdir_io.h"
 #include "launcher/logs/writer_stream_io.h"
 #include "launcher/logs/writer_wire_io.h"
+#include "launcher/worker/error_file_io.h"
 
 #define MESSAGES_PER_TURN 64
 /* Each of the two texts about a failed worker; of a longer one the end is what matters. */
@@ -26,8 +26,8 @@ struct process {
     const struct job_spec *spec;
     struct loop *loop;
     struct console *console;
-    struct idmap workers;    /* user and index → struct writer_worker */
-    struct strbuf text;      /* of a PRINT that goes on */
+    struct idmap workers; /* user and index → struct writer_worker */
+    struct strbuf text;   /* of a PRINT that goes on */
     uint64_t n_printed;
     struct writer_packet packet;
 };
@@ -80,8 +80,10 @@ static void tell_files(struct process *p, uint32_t user, uint32_t i, const char 
         if ((own & bit) != 0 && writer_open_log(dir, k, &fds[k], &why) < 0)
             no_file(p, user, why);
     }
-    tell(p, &(struct writer_message){.kind = WRITER_FILES, .user = user, .index = i,
-                                     .flags = WRITER_HAS_DIR}, NULL, 0, fds);
+    tell(p,
+         &(struct writer_message){
+             .kind = WRITER_FILES, .user = user, .index = i, .flags = WRITER_HAS_DIR},
+         NULL, 0, fds);
     for (int k = 0; k < 2; k++)
         if (fds[k] >= 0)
             (void)close(fds[k]);
@@ -111,8 +113,10 @@ static void prepare(struct process *p, const struct writer_message *m, const cha
     add_part(&text, run_dir == NULL ? "" : run_dir);
     add_part(&text, node_dir == NULL ? "" : node_dir);
     add_part(&text, r < 0 ? err.text : "");
-    tell(p, &(struct writer_message){.kind = WRITER_PREPARED, .user = m->user,
-                                     .number = (uint64_t)(int64_t)r}, text.data, text.len, NULL);
+    tell(p,
+         &(struct writer_message){
+             .kind = WRITER_PREPARED, .user = m->user, .number = (uint64_t)(int64_t)r},
+         text.data, text.len, NULL);
 }
 
 /* --- workers ---------------------------------------------------------------------------------- */
@@ -122,8 +126,8 @@ static void on_drained(void *arg, uint32_t user, uint32_t index) {
     uint64_t key = key_of(user, index);
     struct writer_worker *w = idmap_get(&p->workers, key);
     idmap_remove(&p->workers, key);
-    tell(p, &(struct writer_message){.kind = WRITER_DRAINED, .user = user, .index = index}, NULL,
-         0, NULL);
+    tell(p, &(struct writer_message){.kind = WRITER_DRAINED, .user = user, .index = index}, NULL, 0,
+         NULL);
     writer_worker_free(w);
 }
 
@@ -163,9 +167,12 @@ static void tell_words(struct process *p, struct writer_worker *w, const char *e
     writer_stderr_tail(w, stderr_path, &tail);
     add_end(&both, &words);
     add_end(&both, &tail);
-    tell(p, &(struct writer_message){.kind = WRITER_WORDS, .user = m->user, .index = m->index,
-                                     .flags = bad ? WRITER_BAD_FILE : 0}, both.data, both.len,
-         NULL);
+    tell(p,
+         &(struct writer_message){.kind = WRITER_WORDS,
+                                  .user = m->user,
+                                  .index = m->index,
+                                  .flags = bad ? WRITER_BAD_FILE : 0},
+         both.data, both.len, NULL);
 }
 
 static void exited(struct process *p) {

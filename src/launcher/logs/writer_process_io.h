@@ -2,8 +2,8 @@
  * writer_stream_io.h's. */
 #pragma once
 
-#include "launcher/logs/console_io.h"
 #include "launcher/job/job.h"
+#include "launcher/logs/console_io.h"
 
 /* Serves the socket until FINISH, or its end. console: this process's copy of the agent's, on
  * standard output and error. Returns the exit status. */

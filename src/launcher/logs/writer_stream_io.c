@@ -21,11 +21,11 @@
 
 struct stream {
     struct writer_worker *worker;
-    int pipe_fd;   /* -1: nothing to read (any more) */
-    int file_fd;   /* of tee; -1 */
-    char *path;    /* of its log file; NULL: none */
-    bool shown;    /* lines go to the console */
-    bool waits;    /* for room in the console */
+    int pipe_fd; /* -1: nothing to read (any more) */
+    int file_fd; /* of tee; -1 */
+    char *path;  /* of its log file; NULL: none */
+    bool shown;  /* lines go to the console */
+    bool waits;  /* for room in the console */
     bool keeps_tail;
     struct strbuf tail;
     struct linebuf lines;
@@ -33,7 +33,7 @@ struct stream {
     struct loop_watch *watch;
     struct loop_timer *timer; /* lines to be shown, or the end of `waits` */
     uint64_t retry_ns;
-    uint64_t file_lost;       /* bytes */
+    uint64_t file_lost; /* bytes */
 };
 
 enum { OUT = 0, ERR = 1 };
@@ -95,8 +95,8 @@ static void keep_tail(struct stream *s, const char *data, size_t len) {
 static void show(struct stream *s, const char *data, size_t len, uint64_t now_ns) {
     bool scans = s->lines.collapse && memchr(data, '\r', len) != NULL;
     while (len > 0 && !scans) {
-        const char *end = linebuf_is_empty(&s->lines) ? memrchr(data, '\n', len)
-                                                       : memchr(data, '\n', len);
+        const char *end =
+            linebuf_is_empty(&s->lines) ? memrchr(data, '\n', len) : memchr(data, '\n', len);
         if (end == NULL)
             break;
         size_t n = (size_t)(end - data) + 1;
@@ -311,8 +311,8 @@ static void open_stream(struct stream *s, const struct writer_worker_config *con
         if ((config->flags & (unsigned)WRITER_PREFIXED << k) == 0)
             s->source.prefix[0] = '\0';
     }
-    int r = loop_watch_new(w->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, s,
-                           &s->watch);
+    int r =
+        loop_watch_new(w->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, s, &s->watch);
     if (r == 0)
         r = loop_timer_new(w->loop, on_timer, s, &s->timer);
     if (r < 0) {
@@ -325,8 +325,8 @@ int writer_worker_new(struct loop *loop, struct console *console,
                       const struct writer_worker_config *config,
                       const struct writer_worker_ops *ops, void *arg, struct writer_worker **ret) {
     struct writer_worker *w = xcalloc(1, sizeof *w);
-    *w = (struct writer_worker){.loop = loop, .user = config->user, .index = config->index,
-                                .ops = *ops, .arg = arg};
+    *w = (struct writer_worker){
+        .loop = loop, .user = config->user, .index = config->index, .ops = *ops, .arg = arg};
     int r = loop_timer_new(loop, on_grace, w, &w->grace);
     for (int k = OUT; k <= ERR; k++) {
         w->streams[k].worker = w;

@@ -10,10 +10,10 @@ struct writer_worker;
 
 struct writer_worker_config { /* all is copied; [0] standard output, [1] standard error */
     uint32_t user, index;
-    unsigned flags;           /* WRITER_SHOWN, _PREFIXED, _TO_FILE, _KEEP_TAIL of each stream */
+    unsigned flags; /* WRITER_SHOWN, _PREFIXED, _TO_FILE, _KEEP_TAIL of each stream */
     const char *prefix;
-    const char *paths[2];     /* of its log files; "": none */
-    int fds[2];               /* pipes; taken; -1: none */
+    const char *paths[2]; /* of its log files; "": none */
+    int fds[2];           /* pipes; taken; -1: none */
 };
 
 struct writer_worker_ops {

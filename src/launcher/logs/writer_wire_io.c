@@ -25,15 +25,16 @@ int writer_wire_send(int fd, const struct writer_message *m, const char *text, s
         if (fds[i] >= 0)
             sent[n++] = fds[i];
     }
-    struct iovec v[2] = {{.iov_base = &head, .iov_len = sizeof head},
-                         {.iov_base = (void *)(uintptr_t)text,
-                          .iov_len = MIN2(len, WRITER_TEXT_MAX)}};
+    struct iovec v[2] = {
+        {.iov_base = &head, .iov_len = sizeof head},
+        {.iov_base = (void *)(uintptr_t)text, .iov_len = MIN2(len, WRITER_TEXT_MAX)}};
     union control control = {0};
     struct msghdr h = {.msg_iov = v, .msg_iovlen = 2};
     if (n > 0) {
         h.msg_control = control.bytes;
         h.msg_controllen = CMSG_SPACE(n * sizeof(int));
-        control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
+        control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+                                        .cmsg_type = SCM_RIGHTS,
                                         .cmsg_len = CMSG_LEN(n * sizeof(int))};
         memcpy(CMSG_DATA(&control.head), sent, n * sizeof(int));
     }
@@ -56,7 +57,9 @@ int writer_wire_receive(int fd, struct writer_packet *ret) {
     struct iovec v[2] = {{.iov_base = &head, .iov_len = sizeof head},
                          {.iov_base = ret->text, .iov_len = WRITER_TEXT_MAX}};
     union control control;
-    struct msghdr h = {.msg_iov = v, .msg_iovlen = 2, .msg_control = control.bytes,
+    struct msghdr h = {.msg_iov = v,
+                       .msg_iovlen = 2,
+                       .msg_control = control.bytes,
                        .msg_controllen = sizeof control.bytes};
     ssize_t r;
     do

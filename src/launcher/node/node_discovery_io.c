@@ -31,10 +31,10 @@ struct node_discovery {
     struct helper helper;
     struct loop_watch *watch;
     struct loop_timer *timer;
-    int fd;               /* read end; -1 when it has ended */
-    struct strbuf bytes;  /* what has come */
+    int fd;              /* read end; -1 when it has ended */
+    struct strbuf bytes; /* what has come */
     bool ended, doomed, call_due;
-    bool routed;          /* a route was asked for */
+    bool routed;                /* a route was asked for */
     char failure[ERR_TEXT_MAX]; /* "" none */
     struct topology topology;
     struct nccl_facts facts;

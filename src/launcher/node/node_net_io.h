@@ -12,8 +12,8 @@
 struct node_net {
     struct netif_choice netif;
     bool has_netif;
-    uint16_t ras_port;         /* 0: none */
-    char comm_id[80];          /* "" none */
+    uint16_t ras_port; /* 0: none */
+    char comm_id[80];  /* "" none */
 };
 
 /* Begins to look for what is not known of such a group: the way to its leader, the interfaces, and

@@ -56,8 +56,7 @@ static struct env_input env_input_of(const struct node_setup_input *in, const st
  * differ in one or two numbers of threads. */
 static uint32_t alike(const struct node_setup *s, const struct env_input *of, uint32_t worker) {
     uint32_t first = of->virtual_local_rank || of->gpus_per_worker > 0 ? worker : 0;
-    while (env_is_per_worker(of) &&
-           s->workers[first].omp_threads != s->workers[worker].omp_threads)
+    while (env_is_per_worker(of) && s->workers[first].omp_threads != s->workers[worker].omp_threads)
         first++;
     return first;
 }
@@ -106,8 +105,8 @@ static void see_gpus(const struct node_setup_input *in, struct node_setup *s, st
     *ret = (struct seen){.n = 0};
     if (t == NULL || !in->any_gpu)
         return;
-    s->n_visible = affinity_visible_gpus(t, visible_devices(in), s->visible, TOPO_GPUS_MAX,
-                                         &unknown);
+    s->n_visible =
+        affinity_visible_gpus(t, visible_devices(in), s->visible, TOPO_GPUS_MAX, &unknown);
     if (has_nvidia(t)) {
         bool dealt = in->spec->virtual_local_rank || in->spec->gpus_per_worker > 0;
         ret->n = (dealt ? affinity_dealt_gpus : affinity_visible_gpus)(
@@ -117,8 +116,8 @@ static void see_gpus(const struct node_setup_input *in, struct node_setup *s, st
     const struct rocm_visible names = {.rocr = worker_variable(in, "ROCR_VISIBLE_DEVICES"),
                                        .hip = worker_variable(in, "HIP_VISIBLE_DEVICES"),
                                        .cuda = visible_devices(in)};
-    ret->n = rocm_visible_gpus(t, in->rocm, in->n_rocm, &names, ret->gpus, TOPO_GPUS_MAX,
-                               &ret->unknown);
+    ret->n =
+        rocm_visible_gpus(t, in->rocm, in->n_rocm, &names, ret->gpus, TOPO_GPUS_MAX, &ret->unknown);
     ret->rocm = true;
 }
 

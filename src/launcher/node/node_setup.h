@@ -11,35 +11,35 @@
 #include "base/text/strbuf.h"
 #include "launcher/job/job.h"
 #include "nccl_env/rules/resolve.h"
-#include "topology/model/affinity.h"
 #include "topology/discover/sysfs/rocm.h"
+#include "topology/model/affinity.h"
 
 struct node_setup_input {
-    const struct job_spec *spec; /* all borrowed for the call */
-    char *const *envp;           /* what workers inherit */
-    bool any_gpu;                /* discover_has_gpus() */
-    unsigned looked;             /* LOOK_*: what `topology` was filled with */
-    const struct topology *topology; /* NULL: nobody looked, or the look failed */
-    const struct nccl_graph *graph;  /* NULL likewise */
-    const struct nccl_facts *facts;  /* NULL likewise */
+    const struct job_spec *spec;      /* all borrowed for the call */
+    char *const *envp;                /* what workers inherit */
+    bool any_gpu;                     /* discover_has_gpus() */
+    unsigned looked;                  /* LOOK_*: what `topology` was filled with */
+    const struct topology *topology;  /* NULL: nobody looked, or the look failed */
+    const struct nccl_graph *graph;   /* NULL likewise */
+    const struct nccl_facts *facts;   /* NULL likewise */
     const struct netif_choice *netif; /* NULL: not known */
-    const struct rocm_gpu *rocm; /* AMD's, kfd_list_gpus() */
+    const struct rocm_gpu *rocm;      /* AMD's, kfd_list_gpus() */
     uint32_t n_rocm;
-    uint32_t n_nodes, first_rank;    /* of the group */
-    const char *log_dir;             /* where NCCL's debug files may go; NULL: none */
-    uint16_t ras_port;               /* NCCL_RAS_ADDR's; 0: none */
-    const char *comm_id;             /* NCCL_COMM_ID; NULL: not asked for */
-    bool preview;                    /* no job: env_input.preview */
+    uint32_t n_nodes, first_rank; /* of the group */
+    const char *log_dir;          /* where NCCL's debug files may go; NULL: none */
+    uint16_t ras_port;            /* NCCL_RAS_ADDR's; 0: none */
+    const char *comm_id;          /* NCCL_COMM_ID; NULL: not asked for */
+    bool preview;                 /* no job: env_input.preview */
 };
 
 struct worker_setup {
     struct affinity affinity;
     const struct env_result *env; /* often that of all */
-    uint32_t omp_threads;   /* OMP_NUM_THREADS where the user did not set it; 0: torchrun's rule */
+    uint32_t omp_threads; /* OMP_NUM_THREADS where the user did not set it; 0: torchrun's rule */
 };
 
 struct node_setup {
-    enum bind_mode mode;    /* the default resolved: BIND_NONE where nobody is to be bound */
+    enum bind_mode mode; /* the default resolved: BIND_NONE where nobody is to be bound */
     uint32_t visible[TOPO_GPUS_MAX]; /* affinity_visible_gpus() */
     uint32_t n_visible;
     struct worker_setup *workers; /* owned */

@@ -38,8 +38,7 @@ static void read_limits(struct limits *ret) {
     ret->has_policy = policy != MPOL_DEFAULT;
 }
 
-static void narrow(struct affinity *a, const struct limits *now, bool by_default,
-                   bool *no_memory) {
+static void narrow(struct affinity *a, const struct limits *now, bool by_default, bool *no_memory) {
     if (!a->bound)
         return;
     if (now->cpus_error == 0)
@@ -77,8 +76,8 @@ static struct nccl_graph *predict_nics(const struct node_setup_place *p, const s
     return g;
 }
 
-int node_setup_read(const struct node_setup_place *p, struct node_setup *ret,
-                    bool *ret_no_memory, struct err *err) {
+int node_setup_read(const struct node_setup_place *p, struct node_setup *ret, bool *ret_no_memory,
+                    struct err *err) {
     struct node_setup_input in = {
         .spec = p->spec,
         .envp = p->envp,
@@ -223,8 +222,8 @@ static void add_env(const struct node_setup *s, struct strbuf *to) {
         strbuf_printf(to, "\n%s", env->warnings[i]);
 }
 
-void node_setup_say(const struct node_setup *s, const struct node_setup_place *p,
-                    bool no_memory, char **said) {
+void node_setup_say(const struct node_setup *s, const struct node_setup_place *p, bool no_memory,
+                    char **said) {
     _cleanup_(strbuf_fini) struct strbuf bound = {0}, unbound = {0}, all = {0};
     const char *failure = p->look != NULL ? node_discovery_failure(p->look) : NULL;
     node_setup_describe(s, &bound);

@@ -9,7 +9,7 @@
 struct node_setup_place {
     const struct job_spec *spec; /* all borrowed for the call */
     char *const *envp;
-    const char *python;          /* that runs the workers, or NULL */
+    const char *python;                /* that runs the workers, or NULL */
     const struct node_discovery *look; /* has ended; NULL: nobody looks */
     const struct node_discovery *way;  /* of node_net_discover(), has ended; NULL: nobody looks */
     bool any_gpu;

@@ -20,7 +20,7 @@ struct check_failure {
     char host[NODE_SUMMARY_HOST_MAX];
     struct node_summary_finding finding;
 };
-struct check_failures { /* zeroed: none */
+struct check_failures {        /* zeroed: none */
     struct check_failure *all; /* owned */
     uint32_t n, cap, n_left_out;
 };

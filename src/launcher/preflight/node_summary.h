@@ -20,10 +20,11 @@
 #define NODE_SUMMARY_HOST_MAX 128
 #define NODE_SUMMARY_FINDINGS_MAX 16
 #define NODE_SUMMARY_TEXT_MAX 256
-#define NODE_SUMMARY_ROWS_MAX 64                 /* of one comparison; what is beyond is counted */
-#define NODE_SUMMARY_NAMES_MAX 8                 /* nodes named in one row */
-#define NODE_SUMMARY_CLOCK_MAX_NS (1 * NS_PER_S) /* wall clocks further apart than this are said \
-                                                  */
+#define NODE_SUMMARY_ROWS_MAX 64 /* of one comparison; what is beyond is counted */
+#define NODE_SUMMARY_NAMES_MAX 8 /* nodes named in one row */
+#define NODE_SUMMARY_CLOCK_MAX_NS                                  \
+    (1 * NS_PER_S) /* wall clocks further apart than this are said \
+                    */
 
 enum node_summary_fact {
     NODE_SUMMARY_GPUS = 0, /* "8 x NVIDIA H100 80GB HBM3", "4 x A, 4 x B (1 in MIG mode)", "none" */

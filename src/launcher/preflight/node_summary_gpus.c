@@ -199,8 +199,14 @@ void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *
 /* ---- who uses them ---- */
 
 bool node_summary_is_gpu_service(const char *name) {
-    static const char *const names[] = {"nvidia-persiste", "nvidia-cuda-mps", "nv-hostengine",
-                                        "nv-fabricmanage", "dcgm", "Xorg", "gnome-shell", "nvsm"};
+    static const char *const names[] = {"nvidia-persiste",
+                                        "nvidia-cuda-mps",
+                                        "nv-hostengine",
+                                        "nv-fabricmanage",
+                                        "dcgm",
+                                        "Xorg",
+                                        "gnome-shell",
+                                        "nvsm"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         if (strncmp(name, names[i], strlen(names[i])) == 0)
             return true;

@@ -8,19 +8,19 @@
 #include "launcher/preflight/node_summary.h"
 #include "topology/discover/nvml/nvml_report.h"
 
-struct node_summary_gpus {             /* borrowed */
-    const struct topology *topology;   /* with what NVML said merged in */
-    const struct nvml_report *report;  /* NULL: NVML was not asked, as there is no such driver */
-    uint32_t n_nvidia;                 /* NVIDIA's GPUs before that, by the PCI bus alone */
+struct node_summary_gpus {            /* borrowed */
+    const struct topology *topology;  /* with what NVML said merged in */
+    const struct nvml_report *report; /* NULL: NVML was not asked, as there is no such driver */
+    uint32_t n_nvidia;                /* NVIDIA's GPUs before that, by the PCI bus alone */
 };
 void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *d);
 
 /* One that holds a GPU, or that NVML names. */
 struct node_summary_process {
-    uint64_t pid;     /* 0: not told */
-    uint32_t gpu;     /* NVML's number; TOPO_NONE: not told */
-    bool seen;        /* it is seen from here; else another container's, or hidden */
-    char name[17];    /* "" where it is not seen */
+    uint64_t pid;  /* 0: not told */
+    uint32_t gpu;  /* NVML's number; TOPO_NONE: not told */
+    bool seen;     /* it is seen from here; else another container's, or hidden */
+    char name[17]; /* "" where it is not seen */
 };
 /* A process that is named twice counts once. */
 void node_summary_busy(const struct node_summary_process *all, uint32_t n, struct node_summary *d);

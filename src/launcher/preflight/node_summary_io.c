@@ -20,7 +20,7 @@ struct node_summary_gathering {
     node_summary_fn *fn;
     void *arg;
     char host[NODE_SUMMARY_HOST_MAX];
-    size_t got;         /* bytes of `coming` */
+    size_t got; /* bytes of `coming` */
     struct node_summary coming, best;
     unsigned n_node_summaries; /* that have come whole */
 };

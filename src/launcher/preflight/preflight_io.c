@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/text/parse.h"
-#include "io/net/addr.h"
 #include "io/clock.h"
+#include "io/net/addr.h"
 #include "rendezvous/protocol/probe_io.h"
 
 #define FAMILIES_MAX 2
@@ -21,7 +21,7 @@ struct way {
     unsigned net;        /* RING_NET, RING_FAST */
     bool reached;
     char from[ADDR_TEXT_MAX], to[ADDR_TEXT_MAX];
-    char why[WHY_MAX];   /* not reached */
+    char why[WHY_MAX]; /* not reached */
 };
 
 struct ring_probe {
@@ -101,13 +101,12 @@ static void on_probe(void *arg, const struct probe_answer *answer) {
     struct way *w = arg;
     w->probe = NULL;
     w->reached = answer->result == PROBE_ALIVE;
-    const char *why = answer->refused               ? "nobody listens there"
-                      : answer->incarnation != 0    ? "another agent answers there"
-                      : answer->code == -ETIMEDOUT && w->net == RING_FAST
-                          ? "no answer within 0.5 s"
-                      : answer->code == -ETIMEDOUT  ? "no answer within 2 s"
-                      : answer->code < 0            ? strerror(-answer->code)
-                                                    : "the connection is cut";
+    const char *why = answer->refused            ? "nobody listens there"
+                      : answer->incarnation != 0 ? "another agent answers there"
+                      : answer->code == -ETIMEDOUT && w->net == RING_FAST ? "no answer within 0.5 s"
+                      : answer->code == -ETIMEDOUT                        ? "no answer within 2 s"
+                      : answer->code < 0                                  ? strerror(-answer->code)
+                                                                          : "the connection is cut";
     if (!w->reached)
         (void)snprintf(w->why, sizeof w->why, "%s", why);
     if (--w->ring->n_open == 0)
@@ -178,9 +177,8 @@ static void try_net(struct ring_probe *p, unsigned net, const char *own_addrs) {
     }
 }
 
-int ring_probe_start(struct loop *loop, const struct ring_own *own,
-                     const struct rdzv_neighbour *to, ring_fn *fn, void *arg,
-                     struct ring_probe **ret) {
+int ring_probe_start(struct loop *loop, const struct ring_own *own, const struct rdzv_neighbour *to,
+                     ring_fn *fn, void *arg, struct ring_probe **ret) {
     struct ring_probe *p = xcalloc(1, sizeof *p);
     *p = (struct ring_probe){.loop = loop, .fn = fn, .arg = arg, .to = *to};
     (void)snprintf(p->host, sizeof p->host, "%s", own->host);

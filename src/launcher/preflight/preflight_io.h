@@ -41,7 +41,7 @@ struct ring_own { /* borrowed for the call */
 struct ring_answer {
     enum ring_result result;
     uint32_t reachability; /* enum ring_way, but TRIED */
-    bool fast_failed; /* REACHED, but not by the faster network that both have */
+    bool fast_failed;      /* REACHED, but not by the faster network that both have */
     /* OTHER_FAMILY, BLOCKED, fast_failed: one sentence that names both ends; else "" */
     char text[512];
 };

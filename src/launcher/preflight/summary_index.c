@@ -6,19 +6,19 @@
 
 /* A value of one fact, shared by all nodes that have it. */
 struct value {
-    uint64_t key;          /* in the map, of whoever hashes so: */
+    uint64_t key; /* in the map, of whoever hashes so: */
     struct value *chain;
     enum node_summary_fact fact;
-    uint32_t refs;         /* nodes of the book that have it */
-    char *text;            /* owned */
+    uint32_t refs; /* nodes of the book that have it */
+    char *text;    /* owned */
     /* of the comparison under way: */
     uint32_t count;
-    struct value *next;    /* met in it, in the order of the nodes */
-    uint32_t row;          /* where its nodes are named; NODE_SUMMARY_ROWS_MAX: nowhere */
+    struct value *next; /* met in it, in the order of the nodes */
+    uint32_t row;       /* where its nodes are named; NODE_SUMMARY_ROWS_MAX: nowhere */
 };
 
 struct node {
-    char *host; /* owned */
+    char *host;                                    /* owned */
     struct value *values[NODE_SUMMARY_FACT_COUNT]; /* NULL: not known */
     bool has_clock;
     int64_t clock_ns;
@@ -56,8 +56,7 @@ static struct value *value_take(struct summary_index *b, enum node_summary_fact 
         }
     }
     struct value *v = xcalloc(1, sizeof *v);
-    *v = (struct value){
-        .key = key, .chain = first, .fact = f, .refs = 1, .text = xstrdup(text)};
+    *v = (struct value){.key = key, .chain = first, .fact = f, .refs = 1, .text = xstrdup(text)};
     idmap_put(&b->values, key, v);
     b->n_values++;
     return v;

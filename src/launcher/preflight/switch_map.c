@@ -138,8 +138,8 @@ static int read_plain(char *line, char *colon, struct entry *ret) {
 
 static int read_line(char *line, struct entry *ret) {
     char *colon = strchr(line, ':');
-    bool slurm = strncasecmp(line, "SwitchName=", 11) == 0 ||
-                 strncasecmp(line, "BlockName=", 10) == 0;
+    bool slurm =
+        strncasecmp(line, "SwitchName=", 11) == 0 || strncasecmp(line, "BlockName=", 10) == 0;
     if (slurm)
         return read_slurm(line, ret);
     return colon == NULL ? -EINVAL : read_plain(line, colon, ret);
@@ -197,8 +197,7 @@ static const struct entry *above(const struct map *m, const char *name, bool is_
 static int climb(const struct map *m, const char *host, char *ret, size_t size, struct err *err) {
     const char *way[SWITCH_MAP_DEPTH_MAX];
     uint32_t n = 0;
-    for (const struct entry *e = above(m, host, false); e != NULL;
-         e = above(m, e->name, true)) {
+    for (const struct entry *e = above(m, host, false); e != NULL; e = above(m, e->name, true)) {
         if (n == SWITCH_MAP_DEPTH_MAX)
             return err_set(err, -EINVAL, "more than %d switches are above node %.100s: a circle?",
                            SWITCH_MAP_DEPTH_MAX, host);

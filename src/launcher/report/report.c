@@ -69,9 +69,7 @@ void report_cause(const struct failure *f, struct strbuf *ret) {
         strbuf_printf(ret, "could not be started: %s",
                       f->text[0] == '\0' ? strerror(f->code) : f->text);
         return;
-    case FAILURE_NODE:
-        strbuf_add(ret, f->text[0] == '\0' ? "was lost" : f->text);
-        return;
+    case FAILURE_NODE: strbuf_add(ret, f->text[0] == '\0' ? "was lost" : f->text); return;
     case FAILURE_NONE:
     case FAILURE_KIND_COUNT: break;
     }

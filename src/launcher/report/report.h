@@ -17,7 +17,7 @@
 
 /* What follows from the failure. */
 struct report_counts {
-    uint32_t stopping;      /* other workers that are stopped because of it, in the whole job */
+    uint32_t stopping; /* other workers that are stopped because of it, in the whole job */
     bool will_restart;
     uint32_t restarts_used; /* the coming one included */
     uint32_t max_restarts;
@@ -36,12 +36,12 @@ void report_set_text(struct failure *f, const char *text, bool is_traceback);
 /* As torchrun counts: exit status, or minus the signal. */
 int report_exit_code(const struct failure *f);
 
-struct report_sheet { /* messages.h has a struct report of another kind */
-    const char *entrypoint;        /* script as given, module, or program */
+struct report_sheet {               /* messages.h has a struct report of another kind */
+    const char *entrypoint;         /* script as given, module, or program */
     const struct failure *failures; /* [0] is the root cause */
-    uint32_t n_failures;           /* >= 1 */
-    int64_t utc_offset_s;          /* of local time, when it failed: clock_utc_offset_s() */
-    const char *stderr_tail;       /* of the root cause's worker; NULL: what its text has */
+    uint32_t n_failures;            /* >= 1 */
+    int64_t utc_offset_s;           /* of local time, when it failed: clock_utc_offset_s() */
+    const char *stderr_tail;        /* of the root cause's worker; NULL: what its text has */
 };
 /* Adds the block with a newline at its end; then, when there is a tail, its lines under a heading.
  * A lost node (FAILURE_NODE) has no rank, code or pid; its entry says node and reason. */

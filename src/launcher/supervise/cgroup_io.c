@@ -60,8 +60,7 @@ struct mount {
 static bool parse_mount(const char *line, size_t len, struct mount *ret) {
     _cleanup_(freep) char *copy = xstrndup(line, len);
     const char *dash = strstr(copy, " - ");
-    return dash != NULL &&
-           sscanf(copy, "%*s %*s %*s %1023s %1023s", ret->root, ret->point) == 2 &&
+    return dash != NULL && sscanf(copy, "%*s %*s %*s %1023s %1023s", ret->root, ret->point) == 2 &&
            sscanf(dash + 3, "%63s %*s %1023s", ret->type, ret->options) == 2;
 }
 

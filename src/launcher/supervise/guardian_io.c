@@ -41,10 +41,10 @@ struct guardian {
     struct guardian_shared *shared;
     int cgroup_parent_fd, cgroup_fd; /* -1: none */
     char cgroup_name[CGROUP_NAME_MAX];
-    int setup[2];    /* socket pair: [0] the guardian's, [1] the agent's */
-    sigset_t mask;   /* as it was before */
+    int setup[2];  /* socket pair: [0] the guardian's, [1] the agent's */
+    sigset_t mask; /* as it was before */
     pid_t guardian, agent;
-    pid_t keeper;    /* 0: none */
+    pid_t keeper; /* 0: none */
     uid_t uid;
     gid_t gid;
     uint64_t unkillable_ns;
@@ -211,14 +211,10 @@ bool guardian_fenced(struct guardian_link *link) {
 
 const char *guardian_contain_text(enum job_contain contain) {
     switch (contain) {
-    case JOB_CONTAIN_AUTO:
-        return "automatic";
-    case JOB_CONTAIN_NONE:
-        return "none";
-    case JOB_CONTAIN_CGROUP:
-        return "cgroup";
-    case JOB_CONTAIN_PIDNS:
-        return "pid namespace";
+    case JOB_CONTAIN_AUTO: return "automatic";
+    case JOB_CONTAIN_NONE: return "none";
+    case JOB_CONTAIN_CGROUP: return "cgroup";
+    case JOB_CONTAIN_PIDNS: return "pid namespace";
     }
     assert_not_reached();
 }
@@ -311,10 +307,8 @@ static void forward(const struct guardian *g, int signo) {
     case SIGPIPE:
     case SIGTSTP:
     case SIGTTIN:
-    case SIGTTOU:
-        return;
-    default: /* signal numbers are no enum of ours */
-        break;
+    case SIGTTOU: return;
+    default: /* signal numbers are no enum of ours */ break;
     }
     if (signo == death_signal())
         return;
@@ -414,15 +408,11 @@ static int cgroup_prepare(struct guardian *g, bool required, struct err *err) {
 static int choose_contain(struct guardian *g, enum job_contain wanted, struct err *err) {
     switch (wanted) {
     case JOB_CONTAIN_NONE:
-    case JOB_CONTAIN_PIDNS:
-        g->contain = wanted;
-        return 0;
+    case JOB_CONTAIN_PIDNS: g->contain = wanted; return 0;
     case JOB_CONTAIN_AUTO:
         g->contain = cgroup_prepare(g, false, NULL) == 0 ? JOB_CONTAIN_CGROUP : JOB_CONTAIN_NONE;
         return 0;
-    case JOB_CONTAIN_CGROUP:
-        g->contain = wanted;
-        return cgroup_prepare(g, true, err);
+    case JOB_CONTAIN_CGROUP: g->contain = wanted; return cgroup_prepare(g, true, err);
     }
     assert_not_reached();
 }
@@ -431,8 +421,8 @@ static int prepare(struct guardian *g, enum job_contain wanted, struct err *err)
     g->lease_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (g->lease_fd < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, g->setup) < 0)
         return err_set(err, -errno, "cannot prepare the guardian: %s", strerror(errno));
-    void *page = mmap(NULL, sizeof *g->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                      -1, 0);
+    void *page =
+        mmap(NULL, sizeof *g->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
         return err_set(err, -errno, "cannot prepare the guardian: %s", strerror(errno));
     g->shared = page;
@@ -483,12 +473,16 @@ static int await_agent(struct guardian *g, struct err *err) {
 
 int guardian_fork(const struct guardian_config *config, struct guardian_link *ret,
                   struct err *err) {
-    struct guardian g = {.listener_fd = config->listener_fd, .lease_fd = -1,
-                         .cgroup_parent_fd = -1, .cgroup_fd = -1, .setup = {-1, -1},
-                         .guardian = getpid(), .uid = geteuid(), .gid = getegid(),
-                         .unkillable_ns = config->unkillable_ns != 0
-                                              ? config->unkillable_ns
-                                              : GUARDIAN_UNKILLABLE_NS};
+    struct guardian g = {.listener_fd = config->listener_fd,
+                         .lease_fd = -1,
+                         .cgroup_parent_fd = -1,
+                         .cgroup_fd = -1,
+                         .setup = {-1, -1},
+                         .guardian = getpid(),
+                         .uid = geteuid(),
+                         .gid = getegid(),
+                         .unkillable_ns = config->unkillable_ns != 0 ? config->unkillable_ns
+                                                                     : GUARDIAN_UNKILLABLE_NS};
     (void)signal(SIGCHLD, SIG_DFL); /* inherited SIG_IGN would hide every exit */
     sigset_t all;
     (void)sigfillset(&all);

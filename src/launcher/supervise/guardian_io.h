@@ -61,7 +61,8 @@ struct guardian_link {
     enum job_contain contain; /* what is in force: NONE, CGROUP or PIDNS */
     struct guardian_shared *shared;
 };
-#define GUARDIAN_LINK_INIT {.lease_fd = -1, .cgroup_fd = -1}
+#define GUARDIAN_LINK_INIT \
+    { .lease_fd = -1, .cgroup_fd = -1 }
 
 /* Splits this process. Returns 0 in the agent; the parent becomes the guardian and never returns.
  * On an error (negative errno, text) nothing was split. The agent's SIGCHLD is SIG_DFL, its signal

@@ -42,9 +42,7 @@ static int sweep(int fd, void *arg) {
     return 0;
 }
 
-void leftovers_sweep_some(enum job_contain contain) {
-    sweep_all_kinds(contain, LEFTOVERS_SOME_NS);
-}
+void leftovers_sweep_some(enum job_contain contain) { sweep_all_kinds(contain, LEFTOVERS_SOME_NS); }
 
 int leftovers_sweep(struct loop *loop, enum job_contain contain, struct helper *ret) {
     int ours, theirs; /* a helper has a descriptor, whether it needs one or not */

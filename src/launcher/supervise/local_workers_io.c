@@ -31,7 +31,7 @@ struct local_workers {
     struct local_workers_ops ops;
     void *arg;
     struct notify *notify; /* NULL: it could not be made, and workers do without */
-    char *oom_file;       /* NULL: the kernel's count is not to be had */
+    char *oom_file;        /* NULL: the kernel's count is not to be had */
     bool omp_told;
 
     struct worker_logs *files; /* where log and error files go */
@@ -39,17 +39,17 @@ struct local_workers {
     struct generation generation;
     char generation_text[32];
     struct form form;
-    struct node_setup setup; /* what its workers get */
-    bool no_memory_policy;   /* they are refused here */
+    struct node_setup setup;    /* what its workers get */
+    bool no_memory_policy;      /* they are refused here */
     struct node_discovery *way; /* to the leader of this generation; NULL: nobody needs it */
-    unsigned awaits;         /* AWAITS_*: it is prepared but for these */
-    char *said;              /* how workers are bound, as it was said last */
+    unsigned awaits;            /* AWAITS_*: it is prepared but for these */
+    char *said;                 /* how workers are bound, as it was said last */
     struct logmux *logs;
-    struct failure **held;   /* [nproc] failures whose words are awaited; NULL: none */
-    char **tails;            /* [nproc] what was last on a failed worker's stderr, or NULL */
+    struct failure **held; /* [nproc] failures whose words are awaited; NULL: none */
+    char **tails;          /* [nproc] what was last on a failed worker's stderr, or NULL */
     uint32_t n_tails;
     struct worker_group *workers;
-    struct envlist env;   /* of the worker that is being started, as its argv */
+    struct envlist env; /* of the worker that is being started, as its argv */
     char **argv;
     uint32_t unmade;      /* it could not be made ready to start; UINT32_MAX: none */
     uint32_t n_ok;        /* workers that ended with 0, */
@@ -161,9 +161,9 @@ static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how)
         return;
     }
     struct failure f = {
-        .kind = how->oom                               ? FAILURE_OOM
-                : how->kind == WORKER_EXIT_SIGNAL      ? FAILURE_SIGNAL
-                                                       : FAILURE_EXIT,
+        .kind = how->oom                          ? FAILURE_OOM
+                : how->kind == WORKER_EXIT_SIGNAL ? FAILURE_SIGNAL
+                                                  : FAILURE_EXIT,
         .code = how->kind == WORKER_EXIT_SIGNAL ? how->signal : how->code,
         .core_dumped = how->core_dumped,
         .pid = how->pid,
@@ -338,7 +338,7 @@ int local_workers_prepare(struct local_workers *c, struct generation g, const st
     if (worker_logs_prepare(c->files, c->generation_text, form) == WORKER_LOGS_E_LATER)
         c->awaits |= AWAITS_FILES;
     int r = logmux_new(c->loop, c->config.writer, spec->nproc, spec->line_prefix, &logmux_ops, c,
-                   &c->logs);
+                       &c->logs);
     if (r < 0)
         return r;
     if (c->config.look != NULL && !node_discovery_ended(c->config.look))
@@ -459,8 +459,7 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
     config.oom_file = c->oom_file;
     config.nofile_soft = c->config.nofile_soft;
     c->unmade = UINT32_MAX;
-    r = worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers,
-                           err);
+    r = worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers, err);
     c->running = r == 0;
     return r;
 }

@@ -28,10 +28,10 @@ struct local_workers_config {
     const struct job_spec *spec; /* borrowed, as all below */
     char *const *envp;
     const char *python;
-    const char *host;            /* this node's name for people */
+    const char *host; /* this node's name for people */
     uint64_t incarnation;
     struct guardian_link *link;
-    uint64_t nofile_soft;        /* the user's limit, if the agent raised its own; else 0 */
+    uint64_t nofile_soft; /* the user's limit, if the agent raised its own; else 0 */
     struct child_reaper *reaper;
     struct writer *writer;
     struct node_discovery

@@ -166,13 +166,13 @@ struct found {
 };
 
 struct pass {
-    pid_t self;     /* whose children are killed by pid */
-    pid_t top;      /* whose descendants are killed */
+    pid_t self; /* whose children are killed by pid */
+    pid_t top;  /* whose descendants are killed */
     unsigned without;
     const struct sweep_except *except; /* NULL: none */
     struct sweep_result *result;
-    pid_t parent;   /* of those being listed */
-    bool resumed;   /* others have run since it began: what was found may have been reaped */
+    pid_t parent; /* of those being listed */
+    bool resumed; /* others have run since it began: what was found may have been reaped */
     uint32_t n;
     struct found queue[QUEUE_MAX];
 };
@@ -205,8 +205,8 @@ static int kill_deeper(const struct pass *p, const struct found *f, bool *ret_al
     struct proc_stat st;
     /* Read after the pidfd was opened: if the pid now belongs to a process elsewhere, its parent
      * tells; if it comes to belong to one later, the pidfd does not follow. */
-    *ret_alive = read_stat(f->pid, &st) && (st.parent == f->parent || st.parent == p->top) &&
-                 !st.ended;
+    *ret_alive =
+        read_stat(f->pid, &st) && (st.parent == f->parent || st.parent == p->top) && !st.ended;
     if (*ret_alive && fd >= 0)
         r = (int)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
     else if (*ret_alive && p->top != p->self)
@@ -332,13 +332,15 @@ static bool read_variable(pid_t pid, const char *name, char *out, size_t size) {
 struct sweep_walk {
     struct pass pass;
     struct sweep_result result;
-    uint32_t at, n_top;  /* of the queue: the next, and how many are children of this process */
-    const char *marker;  /* of orphans; NULL: all are meant */
+    uint32_t at, n_top; /* of the queue: the next, and how many are children of this process */
+    const char *marker; /* of orphans; NULL: all are meant */
     sweep_mine_fn *mine;
     void *arg;
 };
 
-struct sweep_walk *sweep_walk_new(void) { return xcalloc(1, sizeof(struct sweep_walk)); }
+struct sweep_walk *sweep_walk_new(void) {
+    return xcalloc(1, sizeof(struct sweep_walk));
+}
 
 void sweep_walk_free(struct sweep_walk *w) { free(w); }
 

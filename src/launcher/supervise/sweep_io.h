@@ -23,16 +23,16 @@ enum { SWEEP_WITHOUT_CHILDREN_FILE = 1, SWEEP_WITHOUT_PIDFD = 2 };
 struct sweep_except {
     const pid_t *pids; /* in rising order; borrowed */
     uint32_t n;
-    unsigned without;  /* SWEEP_WITHOUT_* */
+    unsigned without; /* SWEEP_WITHOUT_* */
 };
 
 /* What one pass has met. */
 struct sweep_result {
-    uint32_t alive;    /* processes that were still there */
-    uint32_t zombies;  /* own children that have ended and wait to be reaped */
-    pid_t unkillable;  /* one that refused SIGKILL (EPERM), or 0 */
-    pid_t example;     /* one of the living, or 0 */
-    pid_t zombie;      /* one of those, or 0: it is held by its tracer if it stays */
+    uint32_t alive;     /* processes that were still there */
+    uint32_t zombies;   /* own children that have ended and wait to be reaped */
+    pid_t unkillable;   /* one that refused SIGKILL (EPERM), or 0 */
+    pid_t example;      /* one of the living, or 0 */
+    pid_t zombie;       /* one of those, or 0: it is held by its tracer if it stays */
     uint32_t undecided; /* of a walk over orphans: in the middle of exec, or of ending */
 };
 
@@ -64,8 +64,7 @@ void sweep_walk_begin_orphans(struct sweep_walk *w, const struct sweep_except *e
                               const char *marker, sweep_mine_fn *mine, void *arg);
 /* Goes on until until_ns (CLOCK_MONOTONIC), for one process at least. True: the pass is over, and
  * *ret says what it met. */
-_must_use_ bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns,
-                                 struct sweep_result *ret);
+_must_use_ bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct sweep_result *ret);
 
 /* Called once for a process that is still there after `unkillable_ns`. Async-signal-safe. */
 typedef void sweep_stuck_fn(void *arg, pid_t pid);

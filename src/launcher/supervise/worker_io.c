@@ -75,8 +75,7 @@ bool worker_leave(struct worker_group *g) {
     return false;
 }
 
-void worker_put_off(struct worker_group *g, bool *due, enum loop_priority prio,
-                    loop_defer_fn *fn) {
+void worker_put_off(struct worker_group *g, bool *due, enum loop_priority prio, loop_defer_fn *fn) {
     if (*due)
         return;
     *due = true;
@@ -238,8 +237,8 @@ static struct worker_exit describe_exit(const struct worker *w, const struct chi
         .ran_ns = status->at_ns - w->started_ns,
         .at_ns = status->at_ns,
     };
-    e.sent_by_us = status->signalled ? status->code < 64 && (w->sent >> status->code & 1) != 0
-                                     : w->sent != 0;
+    e.sent_by_us =
+        status->signalled ? status->code < 64 && (w->sent >> status->code & 1) != 0 : w->sent != 0;
     bool killed = e.signal == SIGKILL || e.code == 128 + SIGKILL;
     e.oom = killed && !e.sent_by_us && oom_kills(w->group, w) > 0;
     return e;
@@ -282,8 +281,7 @@ static void on_worker_exit(void *arg, const struct child_status *status) {
 }
 
 int worker_watch(struct worker *w, const struct child *child) {
-    return child_watch_new(w->group->reaper, child, on_worker_zombie, on_worker_exit, w,
-                           &w->watch);
+    return child_watch_new(w->group->reaper, child, on_worker_zombie, on_worker_exit, w, &w->watch);
 }
 
 /* --- making it --- */
@@ -319,9 +317,8 @@ static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n
 }
 
 int worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t n,
-                       const struct worker_group_config *config,
-                       const struct worker_group_ops *ops, void *arg, struct worker_group **ret,
-                       struct err *err) {
+                       const struct worker_group_config *config, const struct worker_group_ops *ops,
+                       void *arg, struct worker_group **ret, struct err *err) {
     struct worker_group *g;
     int r = make_group(loop, reaper, n, config, &g);
     if (r < 0)

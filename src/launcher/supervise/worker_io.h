@@ -19,8 +19,8 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "io/process/child.h"
 #include "io/loop.h"
+#include "io/process/child.h"
 #include "io/process/reaper.h"
 #include "launcher/worker/worker.h"
 
@@ -28,17 +28,18 @@
 #define WORKER_MARKER "MUSTER_WORKER_ID"
 
 struct worker_spec {
-    char *const *argv;   /* as child_spec's; all borrowed until ops.made */
-    char *const *envp;   /* complete; NULL: the agent's. The marker is added by us */
-    const char *cwd;     /* NULL: the agent's */
+    char *const *argv;                  /* as child_spec's; all borrowed until ops.made */
+    char *const *envp;                  /* complete; NULL: the agent's. The marker is added by us */
+    const char *cwd;                    /* NULL: the agent's */
     int stdin_fd, stdout_fd, stderr_fd; /* -1: the agent's; the caller closes them afterwards */
-    const void *cpuset;  /* NULL: unbound */
+    const void *cpuset;                 /* NULL: unbound */
     size_t cpuset_bytes;
     enum child_memory memory; /* as child_spec's */
     const void *memory_nodes;
     size_t memory_nodes_bytes;
 };
-#define WORKER_SPEC_INIT {.stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1}
+#define WORKER_SPEC_INIT \
+    { .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1 }
 
 struct worker_group_config {
     uint64_t generation;  /* for the marker and the cgroups' names */
@@ -48,7 +49,8 @@ struct worker_group_config {
     uint64_t nofile_soft; /* the workers' soft RLIMIT_NOFILE; 0: the agent's own */
     unsigned without;     /* CHILD_WITHOUT_*; tests */
 };
-#define WORKER_GROUP_CONFIG_INIT {.cgroup_fd = -1}
+#define WORKER_GROUP_CONFIG_INIT \
+    { .cgroup_fd = -1 }
 
 struct worker_group;
 

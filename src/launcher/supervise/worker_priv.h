@@ -12,17 +12,17 @@ struct worker {
     uint32_t index;
     struct child_watch *watch; /* NULL: never cloned, or not yet */
     uint64_t started_ns;
-    uint64_t sent;             /* bit N: we sent signal N */
-    char *program, *cwd;       /* for the text of a failed start */
-    char *marker;              /* WORKER_MARKER=… */
-    int cgroup_fd;             /* -1: none */
+    uint64_t sent;       /* bit N: we sent signal N */
+    char *program, *cwd; /* for the text of a failed start */
+    char *marker;        /* WORKER_MARKER=… */
+    int cgroup_fd;       /* -1: none */
     char cgroup_name[48];
-    struct err start_err;      /* code != 0: it never ran */
-    bool ended;                /* also one that was not started and will not be */
-    bool orphans;              /* it has ended, and may have left some */
-    bool looked_for;           /* those, by the walk that is under way */
-    bool met;                  /* by it */
-    uint32_t quiet_passes;     /* in a row that met none */
+    struct err start_err;  /* code != 0: it never ran */
+    bool ended;            /* also one that was not started and will not be */
+    bool orphans;          /* it has ended, and may have left some */
+    bool looked_for;       /* those, by the walk that is under way */
+    bool met;              /* by it */
+    uint32_t quiet_passes; /* in a row that met none */
 };
 
 /* What is under way below this process. */
@@ -53,13 +53,13 @@ struct worker_group {
     uint32_t signal_at;  /* and to whom next */
     struct sweep_walk *walk;
     enum worker_walk walk_kind;
-    bool walk_answers;   /* the machine waits for it */
-    bool orphans_again;  /* more workers have ended since it began */
+    bool walk_answers;        /* the machine waits for it */
+    bool orphans_again;       /* more workers have ended since it began */
     struct sweep_result last; /* of the last walk over all that ended */
-    unsigned busy;       /* depth of callbacks */
-    unsigned n_put_off;  /* calls that will come: they free a doomed group's memory */
+    unsigned busy;            /* depth of callbacks */
+    unsigned n_put_off;       /* calls that will come: they free a doomed group's memory */
     bool start_due, failures_due, walk_due, signal_due, remove_due; /* which of them */
-    uint32_t remove_at;  /* disposed: whose cgroup is removed next */
+    uint32_t remove_at; /* disposed: whose cgroup is removed next */
     bool doomed, disposed;
     uint32_t n;
     struct worker workers[];
@@ -72,8 +72,7 @@ void worker_step(struct worker_group *g, const struct worker_event *event);
 void worker_enter(struct worker_group *g);
 _must_use_ bool worker_leave(struct worker_group *g);
 /* fn(g) after others' turn, unless the group was freed; fn calls worker_arrived() first. */
-void worker_put_off(struct worker_group *g, bool *due, enum loop_priority prio,
-                    loop_defer_fn *fn);
+void worker_put_off(struct worker_group *g, bool *due, enum loop_priority prio, loop_defer_fn *fn);
 /* False: it is gone. */
 _must_use_ bool worker_arrived(struct worker_group *g, bool *due);
 /* A worker has ended (how), or never ran (NULL): tells, and takes its next step. */

@@ -129,8 +129,8 @@ void worker_start_no_more(struct worker_group *g) {
     worker_enter(g);
     while (g->n_tried < g->n) {
         g->workers[g->n_tried++].ended = true;
-        worker_step(g, &(struct worker_event){.kind = WORKER_EVENT_EXITED,
-                                              .now_ns = clock_now_ns()});
+        worker_step(g,
+                    &(struct worker_event){.kind = WORKER_EVENT_EXITED, .now_ns = clock_now_ns()});
     }
     (void)!worker_leave(g); /* that all are gone may have been told */
 }

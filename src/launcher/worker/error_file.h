@@ -23,8 +23,8 @@ enum {
 };
 
 struct error_file {
-    char *message;        /* "ValueError: bad" ; never NULL */
-    char *traceback;      /* py_callstack; NULL when there is none */
+    char *message;   /* "ValueError: bad" ; never NULL */
+    char *traceback; /* py_callstack; NULL when there is none */
     bool has_timestamp;
     uint64_t timestamp_s; /* since 1970 */
 };

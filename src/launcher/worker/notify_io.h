@@ -21,7 +21,7 @@ typedef void notify_fn(void *arg, pid_t pid, const struct notify_words *words);
 
 _must_use_ int notify_new(struct loop *loop, notify_fn *fn, void *arg, struct notify **ret,
                           struct err *err);
-void notify_free(struct notify *n); /* NULL is fine */
+void notify_free(struct notify *n);              /* NULL is fine */
 const char *notify_name(const struct notify *n); /* "@muster-notify-…"; borrowed */
 
 /* Handled in one turn of the loop; more wait for the next. */

@@ -87,8 +87,7 @@ static void on_stop(struct worker_group_machine *m, const struct worker_event *e
         return;
     case WORKER_STATE_KILLING:
     case WORKER_STATE_SWEEPING:
-    case WORKER_STATE_GONE:
-        return;
+    case WORKER_STATE_GONE: return;
     }
     assert_not_reached();
 }
@@ -105,11 +104,8 @@ static void on_timer(struct worker_group_machine *m, const struct worker_event *
         return;
     switch (m->state) {
     case WORKER_STATE_RUNNING:
-    case WORKER_STATE_GONE:
-        return;
-    case WORKER_STATE_STOPPING:
-        begin_killing(m, event->now_ns, ret);
-        return;
+    case WORKER_STATE_GONE: return;
+    case WORKER_STATE_STOPPING: begin_killing(m, event->now_ns, ret); return;
     case WORKER_STATE_KILLING: /* what was forked before the signal, and is not the worker */
         ret->kill_all = true;
         retry_later(m, event->now_ns, ret);
@@ -138,21 +134,11 @@ void worker_group_machine_step(struct worker_group_machine *m, const struct work
                                struct worker_update *ret) {
     *ret = (struct worker_update){0};
     switch (event->kind) {
-    case WORKER_EVENT_EXITED:
-        on_exited(m, event, ret);
-        break;
-    case WORKER_EVENT_STOP:
-        on_stop(m, event, ret);
-        break;
-    case WORKER_EVENT_KILL:
-        on_kill(m, event, ret);
-        break;
-    case WORKER_EVENT_TIMER:
-        on_timer(m, event, ret);
-        break;
-    case WORKER_EVENT_SWEPT:
-        on_swept(m, event, ret);
-        break;
+    case WORKER_EVENT_EXITED: on_exited(m, event, ret); break;
+    case WORKER_EVENT_STOP: on_stop(m, event, ret); break;
+    case WORKER_EVENT_KILL: on_kill(m, event, ret); break;
+    case WORKER_EVENT_TIMER: on_timer(m, event, ret); break;
+    case WORKER_EVENT_SWEPT: on_swept(m, event, ret); break;
     }
     ret->deadline_ns = m->deadline_ns;
     check(m);

@@ -45,12 +45,12 @@ struct worker_event {
 };
 
 struct worker_update {
-    int signal_all;        /* send this (then SIGCONT) to every living worker's group; 0: nothing */
-    bool kill_all;         /* SIGKILL to every living worker and all below it */
-    bool sweep;            /* one pass over all that is left below, answered by SWEPT */
-    bool say_unkillable;   /* once: what is left has survived SIGKILL for WORKER_UNKILLABLE_NS */
-    bool all_gone;         /* once */
-    uint64_t deadline_ns;  /* always: TIME_NEVER or when TIMER is due */
+    int signal_all;       /* send this (then SIGCONT) to every living worker's group; 0: nothing */
+    bool kill_all;        /* SIGKILL to every living worker and all below it */
+    bool sweep;           /* one pass over all that is left below, answered by SWEPT */
+    bool say_unkillable;  /* once: what is left has survived SIGKILL for WORKER_UNKILLABLE_NS */
+    bool all_gone;        /* once */
+    uint64_t deadline_ns; /* always: TIME_NEVER or when TIMER is due */
 };
 
 /* Repeats of SIGKILL and of passes: from this, doubled, up to that. */
@@ -60,10 +60,10 @@ struct worker_update {
 
 struct worker_group_machine {
     enum worker_state state;
-    uint32_t n_left;        /* workers that have not ended */
+    uint32_t n_left; /* workers that have not ended */
     uint64_t deadline_ns;
-    uint64_t retry_ns;      /* length of the next wait */
-    uint64_t killed_ns;     /* when SIGKILL was first sent, or sweeping began */
+    uint64_t retry_ns;  /* length of the next wait */
+    uint64_t killed_ns; /* when SIGKILL was first sent, or sweeping began */
     bool unkillable_said;
 };
 
@@ -78,14 +78,14 @@ enum worker_exit_kind { WORKER_EXIT_CODE = 1, WORKER_EXIT_SIGNAL };
 
 struct worker_exit {
     enum worker_exit_kind kind;
-    int code;          /* exit status, 0 for a signal */
-    int signal;        /* its number, 0 for an exit */
+    int code;   /* exit status, 0 for a signal */
+    int signal; /* its number, 0 for an exit */
     bool core_dumped;
-    bool oom;          /* the kernel killed a process of ours for memory while it ran */
-    bool sent_by_us;   /* ended after a stop: by a signal we sent, or with any exit status */
+    bool oom;        /* the kernel killed a process of ours for memory while it ran */
+    bool sent_by_us; /* ended after a stop: by a signal we sent, or with any exit status */
     pid_t pid;
-    uint64_t ran_ns;   /* from its start */
-    uint64_t at_ns;    /* when it was noticed, CLOCK_MONOTONIC */
+    uint64_t ran_ns; /* from its start */
+    uint64_t at_ns;  /* when it was noticed, CLOCK_MONOTONIC */
 };
 
 static inline bool worker_exit_ok(const struct worker_exit *e) {

@@ -7,17 +7,17 @@
  * local_elastic_agent.py), so that a script can't tell the difference; MUSTER_* are ours. */
 #pragma once
 
-#include "base/text/envlist.h"
 #include "base/err.h"
+#include "base/text/envlist.h"
 #include "launcher/job/job.h"
 
 struct worker_env_input {
     /* the group, as rendezvous formed it */
     const char *run_id;
-    const char *generation;    /* "1.1" */
+    const char *generation; /* "1.1" */
     uint64_t epoch;
     uint32_t node_rank, n_nodes;
-    const char *master_addr;   /* a literal address, no brackets */
+    const char *master_addr; /* a literal address, no brackets */
     uint16_t master_port;
     uint32_t world_size;
     /* this node and this worker */
@@ -26,8 +26,8 @@ struct worker_env_input {
     const char *role;
     uint32_t role_rank, role_world_size;
     uint32_t restart_count, max_restarts;
-    const char *error_file;    /* "" or NULL: none (--log-dir /dev/null) */
-    const int *signals;        /* --signals-to-handle */
+    const char *error_file; /* "" or NULL: none (--log-dir /dev/null) */
+    const int *signals;     /* --signals-to-handle */
     uint32_t n_signals;
     bool virtual_local_rank;
     uint32_t gpus_per_worker;  /* so many devices are visible to each; 0: not asked for */

@@ -47,8 +47,8 @@ enum cloud cloud_detect(const struct cloud_signs *s) {
         return CLOUD_ORACLE;
     if (s->coreweave)
         return CLOUD_COREWEAVE;
-    const char *const ibm[] = {s->sys_vendor, s->product_name, s->bios_vendor,
-                               s->chassis_asset_tag, s->chassis_vendor};
+    const char *const ibm[] = {s->sys_vendor, s->product_name, s->bios_vendor, s->chassis_asset_tag,
+                               s->chassis_vendor};
     for (size_t i = 0; i < ARRAY_SIZE(ibm); i++)
         if (is_ibm_cloud(ibm[i]))
             return CLOUD_IBM;

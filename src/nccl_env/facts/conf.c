@@ -30,8 +30,8 @@ static uint32_t count_lines(const char *text, size_t len) {
 void nccl_conf_parse(const char *path, const char *text, size_t len, struct nccl_conf *ret) {
     len = MIN2(len, NCCL_CONF_MAX);
     struct nccl_conf c = {.path = xstrdup(path)};
-    c.entries = xcalloc(MIN2(count_lines(text, len), (uint32_t)NCCL_CONF_ENTRIES_MAX),
-                        sizeof *c.entries);
+    c.entries =
+        xcalloc(MIN2(count_lines(text, len), (uint32_t)NCCL_CONF_ENTRIES_MAX), sizeof *c.entries);
     uint32_t number = 1;
     for (size_t at = 0; at < len; number++) {
         const char *end = memchr(text + at, '\n', len - at);

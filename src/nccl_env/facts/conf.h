@@ -15,7 +15,7 @@ struct nccl_conf_entry {
     uint32_t line;
 };
 struct nccl_conf {
-    char *path;         /* owned; NULL: there is none */
+    char *path;                      /* owned; NULL: there is none */
     struct nccl_conf_entry *entries; /* owned */
     uint32_t n;
 };

@@ -5,8 +5,15 @@
 #include "nccl_env/facts/conf.h"
 
 enum cloud { /* who owns NCCL's tuning, if anybody */
-    CLOUD_NONE = 1, CLOUD_AWS, CLOUD_GCP_TCPX, CLOUD_GCP_TCPXO, CLOUD_GCP_GIB, CLOUD_AZURE,
-    CLOUD_ORACLE, CLOUD_COREWEAVE, CLOUD_IBM,
+             CLOUD_NONE = 1,
+             CLOUD_AWS,
+             CLOUD_GCP_TCPX,
+             CLOUD_GCP_TCPXO,
+             CLOUD_GCP_GIB,
+             CLOUD_AZURE,
+             CLOUD_ORACLE,
+             CLOUD_COREWEAVE,
+             CLOUD_IBM,
 };
 const char *cloud_name(enum cloud c); /* "AWS (EFA)" */
 
@@ -17,13 +24,13 @@ const char *cloud_name(enum cloud c); /* "AWS (EFA)" */
 struct cloud_signs {
     char sys_vendor[64], product_name[64], bios_vendor[64];
     char chassis_asset_tag[64], chassis_vendor[64];
-    bool efa;                 /* an EFA device: /sys/class/infiniband/rdmap*, or efa_* */
-    bool ofi_plugin;          /* libnccl-net-ofi.so or the like is found */
-    bool tcpx;                /* libnccl-net.so of GPUDirectTCPX, /var/lib/tcpx */
-    bool tcpxo;               /* /dev/aperture_devices, or a plugin's nccl-env-profile.sh */
-    bool gib;                 /* /usr/local/gib */
-    bool coreweave;           /* labels or files that CoreWeave leaves in a pod */
-    char topo_file[256];      /* an /opt/microsoft/…/topo.xml or the like; "" none */
+    bool efa;            /* an EFA device: /sys/class/infiniband/rdmap*, or efa_* */
+    bool ofi_plugin;     /* libnccl-net-ofi.so or the like is found */
+    bool tcpx;           /* libnccl-net.so of GPUDirectTCPX, /var/lib/tcpx */
+    bool tcpxo;          /* /dev/aperture_devices, or a plugin's nccl-env-profile.sh */
+    bool gib;            /* /usr/local/gib */
+    bool coreweave;      /* labels or files that CoreWeave leaves in a pod */
+    char topo_file[256]; /* an /opt/microsoft/…/topo.xml or the like; "" none */
 };
 enum cloud cloud_detect(const struct cloud_signs *signs);
 /* Does the cloud's plugin or image set the tuning itself, so that nothing of it may be set here? */
@@ -43,12 +50,12 @@ struct nccl_facts {
     uint32_t n_plugins;
     struct nccl_topo_file topo_files[NCCL_TOPO_FILES_MAX];
     uint32_t n_topo_files;
-    bool topo_file_gone;          /* NCCL_TOPO_FILE (environment, files) is not there */
-    uint32_t nccl_version;        /* 23007 for 2.30.7; 0: not found */
-    char nccl_path[256];          /* the library it was read from; "" */
-    char torch_version[64];       /* "2.13.0+cpu", "" */
+    bool topo_file_gone;             /* NCCL_TOPO_FILE (environment, files) is not there */
+    uint32_t nccl_version;           /* 23007 for 2.30.7; 0: not found */
+    char nccl_path[256];             /* the library it was read from; "" */
+    char torch_version[64];          /* "2.13.0+cpu", "" */
     uint64_t memlock, nofile, stack; /* soft limits; UINT64_MAX: unlimited, 0: not known */
     uint64_t memlock_hard, nofile_hard, stack_hard;
-    uint64_t shm_bytes;           /* size of /dev/shm; 0: not there */
+    uint64_t shm_bytes; /* size of /dev/shm; 0: not there */
 };
 void nccl_facts_fini(struct nccl_facts *f);

@@ -7,10 +7,10 @@
 #include "nccl_env/facts/facts.h"
 
 struct nccl_facts_config {
-    const char *sysroot;      /* NULL: "/" */
-    char *const *set;         /* NAME=VALUE, as --env has them, before those of envp; or NULL */
-    char *const *envp;        /* HOME, NCCL_*, LD_LIBRARY_PATH, VIRTUAL_ENV */
-    const char *python;       /* full path of the workers' python, for torch and NCCL; or NULL */
+    const char *sysroot; /* NULL: "/" */
+    char *const *set;    /* NAME=VALUE, as --env has them, before those of envp; or NULL */
+    char *const *envp;   /* HOME, NCCL_*, LD_LIBRARY_PATH, VIRTUAL_ENV */
+    const char *python;  /* full path of the workers' python, for torch and NCCL; or NULL */
 };
 /* Always fills *ret; what can't be read is not there. */
 void nccl_facts_read(const struct nccl_facts_config *config, struct nccl_facts *ret);

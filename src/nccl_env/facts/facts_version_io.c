@@ -11,15 +11,25 @@
 
 #define SCAN_MAX ((off_t)64 << 20) /* bytes of a library that are searched for its version */
 #define SCAN_STEP ((size_t)256 << 10)
-#define FOLDERS_MAX 64             /* of Python's packages */
+#define FOLDERS_MAX 64 /* of Python's packages */
 
 static const char *const known_folders[] = {
-    "/opt/amazon/ofi-nccl/lib", "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",
-    "/opt/amazon/ofi-nccl/lib/aarch64-linux-gnu", "/opt/aws-ofi-nccl/lib",
-    "/usr/local/gib/lib64", "/usr/local/tcpx/lib64", "/var/lib/tcpx/lib64",
-    "/usr/local/fastrak/lib64", "/var/lib/fastrak/lib64", "/usr/local/nvidia/lib64",
-    "/opt/hpcx/nccl_rdma_sharp_plugin/lib", "/usr/local/lib", "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
+    "/opt/amazon/ofi-nccl/lib",
+    "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",
+    "/opt/amazon/ofi-nccl/lib/aarch64-linux-gnu",
+    "/opt/aws-ofi-nccl/lib",
+    "/usr/local/gib/lib64",
+    "/usr/local/tcpx/lib64",
+    "/var/lib/tcpx/lib64",
+    "/usr/local/fastrak/lib64",
+    "/var/lib/fastrak/lib64",
+    "/usr/local/nvidia/lib64",
+    "/opt/hpcx/nccl_rdma_sharp_plugin/lib",
+    "/usr/local/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
 };
 
 struct folders {
@@ -139,9 +149,8 @@ static uint32_t version_in_bytes(const char *path) {
         buf[len] = '\0';
         for (char *p = buf; (p = memmem(p, len - (size_t)(p - buf), mark, sizeof mark - 1)) != NULL;
              p++) {
-            uint32_t code = isdigit((unsigned char)p[sizeof mark - 1])
-                                ? version_code(p + sizeof mark - 1)
-                                : 0;
+            uint32_t code =
+                isdigit((unsigned char)p[sizeof mark - 1]) ? version_code(p + sizeof mark - 1) : 0;
             if (code != 0)
                 return code;
         }

@@ -106,8 +106,8 @@ static bool same_address(const char *a, const char *b) {
 }
 
 bool netif_is_plumbing(const char *name) {
-    static const char *const prefixes[] = {"docker", "br-",  "virbr", "veth", "cali",  "cni",
-                                           "flannel", "tunl", "lxc",  "podman", "kube-"};
+    static const char *const prefixes[] = {"docker",  "br-",  "virbr", "veth",   "cali", "cni",
+                                           "flannel", "tunl", "lxc",   "podman", "kube-"};
     for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
         if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
             return true;
@@ -231,7 +231,7 @@ static const struct topo_netif *candidate(const struct topology *t, const struct
         say(c, false, "the way to the leader at %s is not known", in->leader_addr);
     else
         say(c, true, "the route to the leader goes by %s, of which nothing is known here",
-             in->route_netif);
+            in->route_netif);
     return NULL;
 }
 
@@ -251,18 +251,18 @@ void netif_choose(const struct topology *t, const struct netif_input *input,
     const struct topo_netaddr *a = global_address(n, family, input->route_source);
     if (a == NULL) {
         say(ret, true,
-             "%s, by which the leader is reached, has no IPv%s address that is valid beyond its "
-             "link",
-             n->name, family == FAMILY_V6 ? "6" : "4");
+            "%s, by which the leader is reached, has no IPv%s address that is valid beyond its "
+            "link",
+            n->name, family == FAMILY_V6 ? "6" : "4");
         return;
     }
     const struct topo_netif *other = netif_is_plumbing(n->name) ? other_netif(t) : NULL;
     if (other != NULL) {
         say(ret, true,
-             "the route to the leader goes by %s, which is named as a container's plumbing, though "
-             "%s has an address too; set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to the right "
-             "one",
-             n->name, other->name);
+            "the route to the leader goes by %s, which is named as a container's plumbing, though "
+            "%s has an address too; set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to the right "
+            "one",
+            n->name, other->name);
         return;
     }
     (void)snprintf(ret->netif, sizeof ret->netif, "%s", n->name);

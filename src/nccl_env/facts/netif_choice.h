@@ -17,10 +17,10 @@ struct netif_input {
     const char *leader_addr;  /* literal; "" unknown */
 };
 struct netif_choice {
-    char netif[TOPO_NAME_MAX]; /* "" none */
-    char addr[46];             /* its address of the leader's family */
+    char netif[TOPO_NAME_MAX];   /* "" none */
+    char addr[46];               /* its address of the leader's family */
     char why[TOPO_TEXT_MAX * 4]; /* always a sentence */
-    bool warning;              /* `why` is one */
+    bool warning;                /* `why` is one */
     /* The interface has IPv4 addresses too, and they don't reach all nodes: NCCL must be told. */
     bool family_v6;
 };

@@ -35,8 +35,8 @@ static bool is_one_of(const char *value, const char *const *words, size_t n) {
 
 /* PATH_* of NCCL's src/graph/topo.cc */
 static void lint_level(const struct linting *z) {
-    static const char *const words[] = {"LOC", "NVL", "NVB", "C2C", "PIX", "PXB",
-                                        "P2C", "PXN", "PHB", "SYS"};
+    static const char *const words[] = {"LOC", "NVL", "NVB", "C2C", "PIX",
+                                        "PXB", "P2C", "PXN", "PHB", "SYS"};
     if (is_number(z->value))
         lint_say(z, "a number is the old form, which NCCL maps to something near it; say PIX, PXB, "
                     "PHB or SYS");
@@ -235,8 +235,8 @@ void nccl_lint(const char *name, const char *value, const char *where, const str
 /* ---- all of a node ---- */
 
 static bool is_ours(const char *name) {
-    static const char *const beginnings[] = {"NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_FR_", "CUDA_",
-                                             "TP_SOCKET_IFNAME"};
+    static const char *const beginnings[] = {"NCCL_",     "GLOO_", "TORCH_NCCL_",
+                                             "TORCH_FR_", "CUDA_", "TP_SOCKET_IFNAME"};
     for (size_t i = 0; i < ARRAY_SIZE(beginnings); i++)
         if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0)
             return true;

@@ -198,10 +198,10 @@ void lint_gid_index(const struct linting *z) {
                 p->n_gids == 0)
                 continue;
             const struct topo_gid *g = gid_at(p, (uint32_t)index);
-            const char *what = g == NULL                       ? "nothing"
-                               : g->type == TOPO_GID_ROCE_V1   ? "an address of RoCE v1"
-                               : g->gid[0] == 0xfe             ? "a link-local address"
-                                                               : NULL;
+            const char *what = g == NULL                     ? "nothing"
+                               : g->type == TOPO_GID_ROCE_V1 ? "an address of RoCE v1"
+                               : g->gid[0] == 0xfe           ? "a link-local address"
+                                                             : NULL;
             if (what != NULL) {
                 lint_say(z, "on %s there is %s at this index", n->name, what);
                 return;

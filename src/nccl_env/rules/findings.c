@@ -87,8 +87,11 @@ static void find_missing_efa(const struct finding *z) {
     static const struct {
         const char *machine;
         uint32_t n;
-    } all[] = {{"p4d.24xlarge", 4},  {"p4de.24xlarge", 4},  {"p5.48xlarge", 32},
-               {"p5e.48xlarge", 32}, {"p5en.48xlarge", 16}};
+    } all[] = {{"p4d.24xlarge", 4},
+               {"p4de.24xlarge", 4},
+               {"p5.48xlarge", 32},
+               {"p5e.48xlarge", 32},
+               {"p5en.48xlarge", 16}};
     const struct topology *t = z->in->topology;
     uint32_t found = 0;
     for (uint32_t i = 0; t != NULL && i < t->n_nics; i++)
@@ -98,8 +101,7 @@ static void find_missing_efa(const struct finding *z) {
             say(z,
                 "%u of the %u EFA devices of a %s are here%s: are they attached, and given to this "
                 "container?",
-                found, all[i].n, all[i].machine,
-                found == 0 ? ", so that NCCL would use TCP" : "");
+                found, all[i].n, all[i].machine, found == 0 ? ", so that NCCL would use TCP" : "");
 }
 
 /* Google's script sets one of these. */
@@ -108,11 +110,10 @@ static void find_script_not_run(const struct finding *z) {
         rule_value_of(z->in, "NCCL_FASTRAK_CTRL_DEV") != NULL ||
         rule_value_of(z->in, "NCCL_GPUDIRECTTCPX_CTRL_DEV") != NULL)
         return;
-    const char *script = z->in->facts->cloud == CLOUD_GCP_GIB
-                             ? "/usr/local/gib/scripts/set_nccl_env.sh"
-                         : z->in->facts->cloud == CLOUD_GCP_TCPXO
-                             ? "nccl-env-profile.sh in the plug-in's folder"
-                             : "that which comes with it";
+    const char *script =
+        z->in->facts->cloud == CLOUD_GCP_GIB     ? "/usr/local/gib/scripts/set_nccl_env.sh"
+        : z->in->facts->cloud == CLOUD_GCP_TCPXO ? "nccl-env-profile.sh in the plug-in's folder"
+                                                 : "that which comes with it";
     say(z, "%s: the plug-in's variables are not set; source its script before muster run: %s",
         rule_tuner(z->in), script);
 }

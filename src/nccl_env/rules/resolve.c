@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/text/envlist.h"
-#include "nccl_env/rules/findings.h"
 #include "nccl_env/lint/lint.h"
+#include "nccl_env/rules/findings.h"
 #include "nccl_env/rules/rules.h"
 
 const char *nccl_env_mode_name(enum nccl_env_mode m) {
@@ -130,8 +130,7 @@ static void apply_rule(struct resolving *z, const struct env_rule *rule) {
                              rule_tuner(in)),
                    rule->source);
     } else {
-        add_choice(z, rule->name, n,
-                   v == RULE_YES ? rule_text(in, rule->text, rule->value) : NULL,
+        add_choice(z, rule->name, n, v == RULE_YES ? rule_text(in, rule->text, rule->value) : NULL,
                    v == RULE_YES ? ENV_SET : ENV_REFUSED,
                    rule_text(in, rule->because, rule->reason), rule->source);
         z->result->choices[z->result->n - 1].at_start =
@@ -142,9 +141,18 @@ static void apply_rule(struct resolving *z, const struct env_rule *rule) {
 /* Names that NCCL, gloo or PyTorch read, so that a person sees all that is in effect. */
 static bool is_of_interest(const char *name) {
     static const char *const beginnings[] = {
-        "NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_FR_", "UCX_", "FI_", "CUDA_VISIBLE_DEVICES",
-        "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
-        "CUDA_DEVICE_", "CUDA_LAUNCH_BLOCKING", "NVSHMEM_",
+        "NCCL_",
+        "GLOO_",
+        "TORCH_NCCL_",
+        "TORCH_FR_",
+        "UCX_",
+        "FI_",
+        "CUDA_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES",
+        "CUDA_DEVICE_",
+        "CUDA_LAUNCH_BLOCKING",
+        "NVSHMEM_",
     };
     for (size_t i = 0; i < ARRAY_SIZE(beginnings); i++)
         if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0)

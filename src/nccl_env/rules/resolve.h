@@ -17,44 +17,47 @@ const char *nccl_env_mode_name(enum nccl_env_mode m); /* "full" */
 
 struct env_input {
     enum nccl_env_mode mode;
-    char *const *envp;               /* what the worker would inherit */
-    const struct topology *topology; /* NULL: not known; rules that need it do not apply */
-    const struct nccl_graph *graph;  /* NULL likewise */
-    const struct nccl_facts *facts;  /* NULL likewise */
+    char *const *envp;                /* what the worker would inherit */
+    const struct topology *topology;  /* NULL: not known; rules that need it do not apply */
+    const struct nccl_graph *graph;   /* NULL likewise */
+    const struct nccl_facts *facts;   /* NULL likewise */
     const struct netif_choice *netif; /* NULL: not known (yet) */
     uint32_t n_nodes, nproc, local_rank, rank;
-    const uint32_t *visible; uint32_t n_visible; /* affinity_visible_gpus() */
-    uint32_t gpus_per_worker;        /* 0: not asked for */
+    const uint32_t *visible;
+    uint32_t n_visible;       /* affinity_visible_gpus() */
+    uint32_t gpus_per_worker; /* 0: not asked for */
     bool virtual_local_rank;
-    uint16_t ras_port;               /* per job; 0: none */
-    const char *comm_id;             /* "host:port" of NCCL_COMM_ID; NULL: not asked for */
-    const char *log_dir;             /* where debug files may go; NULL: none */
-    bool debug;                      /* --nccl-debug: NCCL_DEBUG=INFO into log_dir */
-    bool omp_cores; uint32_t bound_cores; /* --omp=cores, and how many cores the worker has */
-    bool strict;                     /* --preflight=strict */
-    bool any_gpu;                    /* GPUs are here */
-    bool preview;                    /* nothing runs: what is chosen at the start, as a port, is not
-                                        known; see env_choice.at_start */
-    char *const *set;                /* --env NAME=VALUE and --env-file, NULL-terminated, or NULL */
+    uint16_t ras_port;   /* per job; 0: none */
+    const char *comm_id; /* "host:port" of NCCL_COMM_ID; NULL: not asked for */
+    const char *log_dir; /* where debug files may go; NULL: none */
+    bool debug;          /* --nccl-debug: NCCL_DEBUG=INFO into log_dir */
+    bool omp_cores;
+    uint32_t bound_cores; /* --omp=cores, and how many cores the worker has */
+    bool strict;          /* --preflight=strict */
+    bool any_gpu;         /* GPUs are here */
+    bool preview;         /* nothing runs: what is chosen at the start, as a port, is not
+                             known; see env_choice.at_start */
+    char *const *set;     /* --env NAME=VALUE and --env-file, NULL-terminated, or NULL */
 };
 
 enum env_action {
-    ENV_SET = 1,  /* set by us */
-    ENV_KEPT,     /* the user's, a file's or a plugin's: left alone */
-    ENV_REFUSED,  /* we would, and a rule says no (a plugin owns it, the value would be wrong) */
-    ENV_ASKED,    /* --env, --env-file */
+    ENV_SET = 1, /* set by us */
+    ENV_KEPT,    /* the user's, a file's or a plugin's: left alone */
+    ENV_REFUSED, /* we would, and a rule says no (a plugin owns it, the value would be wrong) */
+    ENV_ASKED,   /* --env, --env-file */
 };
 struct env_choice {
-    char *name, *value;  /* owned; value NULL where there is none */
+    char *name, *value; /* owned; value NULL where there is none */
     enum env_action action;
-    char *reason;        /* owned; a sentence */
-    const char *source;  /* "NCCL user guide, NCCL_SOCKET_IFNAME"; static */
-    bool at_start;       /* a preview: the value holds words in capitals for what is not known */
+    char *reason;       /* owned; a sentence */
+    const char *source; /* "NCCL user guide, NCCL_SOCKET_IFNAME"; static */
+    bool at_start;      /* a preview: the value holds words in capitals for what is not known */
 };
 struct env_result {
     struct env_choice *choices; /* owned, in the order of the table */
     uint32_t n;
-    char **warnings; uint32_t n_warnings; /* owned: the lint's too */
+    char **warnings;
+    uint32_t n_warnings; /* owned: the lint's too */
 };
 void env_resolve(const struct env_input *input, struct env_result *ret);
 /* May the workers of one node get different variables? Otherwise one result does for all. */

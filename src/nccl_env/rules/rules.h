@@ -7,27 +7,27 @@
 #include "nccl_env/rules/resolve.h"
 
 enum rule_verdict {
-    RULE_NO = 0,  /* it does not concern this job: not even listed */
+    RULE_NO = 0, /* it does not concern this job: not even listed */
     RULE_YES,
     RULE_REFUSES, /* it would, but not here: listed with the reason */
 };
 
-enum rule_level { /* in which mode it is asked at all */
-    RULE_ASKED = 1, /* in each: for what the user asked for by an option */
-    RULE_MINIMAL,
-    RULE_FULL,
+enum rule_level {                 /* in which mode it is asked at all */
+                  RULE_ASKED = 1, /* in each: for what the user asked for by an option */
+                  RULE_MINIMAL,
+                  RULE_FULL,
 };
 
 struct env_rule {
     const char *name;
     const char *other_name; /* a second name of the same setting, or NULL */
     enum rule_level level;
-    bool at_start;          /* its value is known when the job starts */
-    bool narrows;           /* it refines the user's value instead of leaving it alone */
+    bool at_start; /* its value is known when the job starts */
+    bool narrows;  /* it refines the user's value instead of leaving it alone */
     enum rule_verdict (*when)(const struct env_input *in);
-    const char *text;       /* the value where it is always the same; else value() writes it */
+    const char *text; /* the value where it is always the same; else value() writes it */
     void (*value)(const struct env_input *in, struct strbuf *to);
-    const char *because;    /* likewise; a sentence without its full stop */
+    const char *because; /* likewise; a sentence without its full stop */
     void (*reason)(const struct env_input *in, struct strbuf *to);
     const char *source;
 };

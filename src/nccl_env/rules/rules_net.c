@@ -23,9 +23,7 @@ void value_netif_exact(const struct env_input *in, struct strbuf *to) {
     strbuf_printf(to, "=%s", in->netif->netif);
 }
 
-void reason_netif(const struct env_input *in, struct strbuf *to) {
-    strbuf_add(to, in->netif->why);
-}
+void reason_netif(const struct env_input *in, struct strbuf *to) { strbuf_add(to, in->netif->why); }
 
 /* Slurm's srun sets the ranks of PMI and PMIx for whatever it starts, MPI or not. */
 static bool has_mpi(char *const *envp) {
@@ -70,13 +68,13 @@ enum rule_verdict when_socket_family(const struct env_input *in) {
 
 void reason_socket_family(const struct env_input *in, struct strbuf *to) {
     if (in->netif->family_v6) {
-        strbuf_printf(to, "by the IPv4 address of %s not all nodes reach their neighbours, by %s "
-                          "they do",
+        strbuf_printf(to,
+                      "by the IPv4 address of %s not all nodes reach their neighbours, by %s "
+                      "they do",
                       in->netif->netif, in->netif->addr);
         return;
     }
-    strbuf_printf(to,
-                  "the only IPv4 address of %s is link-local, and NCCL would take it before %s",
+    strbuf_printf(to, "the only IPv4 address of %s is link-local, and NCCL would take it before %s",
                   in->netif->netif, in->netif->addr);
 }
 
@@ -107,8 +105,8 @@ struct port_kind {
 struct hca_sets {
     bool paired[TOPO_NICS_MAX]; /* it serves a GPU, by NCCL's rules, or stands beside one */
     struct port_kind kinds[TOPO_NICS_MAX];
-    uint32_t n_kinds;           /* of the paired ones' ports */
-    bool known;                 /* rates and layers of all of them */
+    uint32_t n_kinds; /* of the paired ones' ports */
+    bool known;       /* rates and layers of all of them */
 };
 
 /* A NET is one device, or several with '+': "mlx5_0+mlx5_1". */
@@ -251,8 +249,8 @@ static bool is_link_local_gid(const struct topo_gid *g) {
 static const struct topo_gid *find_gid(const struct topo_port *p, bool v4) {
     for (uint32_t i = 0; i < p->n_gids; i++) {
         const struct topo_gid *g = &p->gids[i];
-        if (g->type == TOPO_GID_ROCE_V2 && (v4 ? is_v4_gid(g)
-                                               : !is_v4_gid(g) && !is_link_local_gid(g)))
+        if (g->type == TOPO_GID_ROCE_V2 &&
+            (v4 ? is_v4_gid(g) : !is_v4_gid(g) && !is_link_local_gid(g)))
             return g;
     }
     return NULL;
@@ -260,9 +258,9 @@ static const struct topo_gid *find_gid(const struct topo_port *p, bool v4) {
 
 /* What the RoCE ports of the node have in common. */
 struct roce {
-    uint32_t ports;            /* 0: none, or their GIDs are not known */
+    uint32_t ports;              /* 0: none, or their GIDs are not known */
     bool all_v4, all_v6, any_v4; /* v2 GIDs */
-    bool same;                 /* the GID wanted has one index on all of them */
+    bool same;                   /* the GID wanted has one index on all of them */
     uint32_t index;
     const char *first, *other; /* two HCAs that differ */
     uint32_t other_index;

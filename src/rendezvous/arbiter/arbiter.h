@@ -29,7 +29,7 @@ enum arbiter_kind {
 
 struct arbiter_request {
     enum arbiter_kind kind;
-    uint64_t id;             /* of the asker's; comes back */
+    uint64_t id; /* of the asker's; comes back */
     uint32_t epoch;
     struct rdzv_peer leader; /* the claimant, and where it is reached */
     bool idle;               /* CLAIM: as in the record */
@@ -38,7 +38,7 @@ struct arbiter_request {
 };
 
 enum arbiter_result {
-    ARBITER_OK = 1,      /* `record` is so, as of `started_ns` or later; CLAIM: won; CLOSE: done */
+    ARBITER_OK = 1, /* `record` is so, as of `started_ns` or later; CLAIM: won; CLOSE: done */
     /* CLAIM: `record` names an epoch as high, of another, or the close; CLOSE, VACATE: a higher
      * epoch was claimed by another, or the job was closed with another outcome (record.closed) */
     ARBITER_LOST,
@@ -55,11 +55,11 @@ struct arbiter_record {
     struct rdzv_peer leader; /* of it */
     /* of it: differs from read to read while the leader lives; compare for equality only */
     uint64_t beat;
-    bool vacant;             /* nobody leads, and nothing runs that a new leader has to wait for */
+    bool vacant; /* nobody leads, and nothing runs that a new leader has to wait for */
     /* its leader gathers nodes, and forms no group in this epoch: no worker of it or of any before
      * it runs or ever will. So who wins the next has nothing to wait for */
     bool idle;
-    bool closed;             /* the job is over: */
+    bool closed; /* the job is over: */
     enum outcome outcome;
     char reason[RDZV_REASON_MAX];
 };
@@ -68,7 +68,7 @@ struct arbiter_answer {
     struct arbiter_request request; /* as it was asked */
     uint64_t started_ns;            /* when it was asked, our clock */
     enum arbiter_result result;
-    struct arbiter_record record;   /* not with UNREACHABLE */
+    struct arbiter_record record; /* not with UNREACHABLE */
     /* UNREACHABLE, RUINED: for people. OK: "", or what did not work all the same (a beat on a full
      * disk) */
     char text[RDZV_REASON_MAX / 4];

@@ -71,8 +71,7 @@ static void leave(struct rdzv_client *c) {
 }
 
 static void on_arbiter(void *arg, const struct arbiter_answer *answer) {
-    client_event(arg,
-                 &(struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = answer});
+    client_event(arg, &(struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = answer});
 }
 
 static void ask_arbiter(struct rdzv_client *c, const struct arbiter_request *request) {
@@ -210,9 +209,9 @@ void rdzv_client_node_summary(struct rdzv_client *c, const char *text) {
 }
 
 void rdzv_client_caller(struct rdzv_client *c, uint64_t incarnation, bool came) {
-    client_event(c, &(struct member_event){.kind = came ? MEMBER_EVENT_CALLER
-                                                        : MEMBER_EVENT_CALLER_GONE,
-                                           .caller = incarnation});
+    client_event(
+        c, &(struct member_event){.kind = came ? MEMBER_EVENT_CALLER : MEMBER_EVENT_CALLER_GONE,
+                                  .caller = incarnation});
 }
 
 static void on_timer(void *arg) {

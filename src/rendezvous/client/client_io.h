@@ -20,8 +20,8 @@
  * DISCONNECT. */
 #pragma once
 
-#include "io/net/addr.h"
 #include "io/loop.h"
+#include "io/net/addr.h"
 #include "rendezvous/member/member.h"
 
 struct rdzv_client;
@@ -65,7 +65,7 @@ struct rdzv_client_ops {
 
 struct rdzv_client_config {
     char run_id[RDZV_RUN_ID_MAX];
-    struct node_info info;         /* info.incarnation as in the member's config */
+    struct node_info info; /* info.incarnation as in the member's config */
     struct rdzv_program program;
     uint32_t min_nodes, max_nodes; /* as this node's user gave them; the leader's count */
     char host[RDZV_HOST_MAX * 2];  /* the leader's endpoint: a literal, or a name; */

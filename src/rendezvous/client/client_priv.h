@@ -14,7 +14,7 @@
 #define CLIENT_WAITING_MAX 768
 #define CLIENT_PEER_ADDRS_MAX 32 /* of one peer: more than RDZV_ADDRS_MAX holds */
 #define CLIENT_REACHED_MAX 16
-#define CLIENT_PROBES_MAX 8      /* of peers, at once */
+#define CLIENT_PROBES_MAX 8 /* of peers, at once */
 
 struct rdzv_client {
     struct loop *loop;
@@ -36,11 +36,11 @@ struct rdzv_client {
     struct resolve *resolve;
     struct addr addrs[MAX2(RESOLVE_ADDRS_MAX, CLIENT_PEER_ADDRS_MAX)];
     size_t n_addrs, next_addr;
-    uint64_t backoff_ns; /* before the next round; 0: none */
-    struct conn *conn;   /* NULL: none */
-    bool greeted;        /* the target's HELLO came on it */
-    bool join_due;       /* JOIN is sent on it when rdzv_client_join() says so */
-    bool welcomed;       /* on this connection */
+    uint64_t backoff_ns;  /* before the next round; 0: none */
+    struct conn *conn;    /* NULL: none */
+    bool greeted;         /* the target's HELLO came on it */
+    bool join_due;        /* JOIN is sent on it when rdzv_client_join() says so */
+    bool welcomed;        /* on this connection */
     uint64_t welcomed_ns; /* by the one who is looked for, last; 0: never */
     char waiting[CLIENT_WAITING_MAX];
     char *node_summary; /* owned; NULL: none yet */

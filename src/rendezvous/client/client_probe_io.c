@@ -109,10 +109,10 @@ static void peer_probe_free(struct peer_probe *p) {
 
 static void tell(struct rdzv_client *c, bool of_leader, uint64_t incarnation,
                  enum probe_result result) {
-    client_event(c, &(struct member_event){
-                        .kind = of_leader ? MEMBER_EVENT_PROBE : MEMBER_EVENT_PEER_PROBE,
-                        .caller = incarnation,
-                        .probe = result});
+    client_event(
+        c, &(struct member_event){.kind = of_leader ? MEMBER_EVENT_PROBE : MEMBER_EVENT_PEER_PROBE,
+                                  .caller = incarnation,
+                                  .probe = result});
 }
 
 static void peer_probe_done(struct peer_probe *p, enum probe_result result) {
@@ -150,7 +150,7 @@ static void next_addr(struct peer_probe *p) {
 }
 
 static void begin_peer_probe(struct rdzv_client *c, const struct rdzv_peer *peer, bool of_leader) {
-    LIST_FOR_EACH (struct peer_probe, p, &c->peer_probes, link) {
+    LIST_FOR_EACH(struct peer_probe, p, &c->peer_probes, link) {
         if (p->incarnation == peer->incarnation && p->of_leader == of_leader)
             return; /* its answer is this one's too */
     }
@@ -177,6 +177,6 @@ void client_probe_peer(struct rdzv_client *c, const struct rdzv_peer *peer) {
 
 void client_free_probes(struct rdzv_client *c) {
     probe_free(TAKE_PTR(c->probe));
-    LIST_FOR_EACH (struct peer_probe, p, &c->peer_probes, link)
+    LIST_FOR_EACH(struct peer_probe, p, &c->peer_probes, link)
         peer_probe_free(p);
 }

@@ -271,8 +271,8 @@ static void on_leaders_words(struct rdzv_client *c, const struct wire_message *m
     switch (m->kind) {
     case WIRE_DESIRED:
         client_say_spare(c, &m->desired);
-        client_event(c, &(struct member_event){.kind = MEMBER_EVENT_DESIRED,
-                                               .desired = &m->desired});
+        client_event(c,
+                     &(struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &m->desired});
         return;
     case WIRE_LEASE:
         client_event(c, &(struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = m->lease});
@@ -319,7 +319,7 @@ static void on_closed(void *arg, struct conn *conn, int code, const char *text) 
         client_disconnected(c);
     } else if (code == -ECONNREFUSED) {
         client_attempt_failed(c, c->welcomed_ns > 0 ? "nothing listens there any more"
-                                                     : "nothing listens there yet");
+                                                    : "nothing listens there yet");
     } else if (code == -EPROTO) {
         client_attempt_failed(c, "what answers there is not muster");
     } else {

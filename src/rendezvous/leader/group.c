@@ -64,10 +64,8 @@ static void inherit(struct group *g, const struct handover *e) {
             g->order[i] = m->incarnation;
         if (m->incarnation == 0 || group_find(g, m->incarnation) != NULL)
             continue;
-        struct node_info info = {.incarnation = m->incarnation,
-                                 .listener_port = m->port,
-                                 .nproc = 1,
-                                 .node_rank = -1};
+        struct node_info info = {
+            .incarnation = m->incarnation, .listener_port = m->port, .nproc = 1, .node_rank = -1};
         (void)snprintf(info.addr, sizeof info.addr, "%s", m->addr);
         (void)snprintf(info.host, sizeof info.host, "%s", m->host);
         struct node *n = group_add_node(g, &info);
@@ -232,8 +230,10 @@ static void heed_member(struct group *g, struct node *n) {
         group_unusable_text(n, text);
         group_stop_for_lost_node(g, text);
     } else if (report->state == NODE_STOPPED) {
-        (void)snprintf(text, sizeof text, "node %s had to stop: it heard nothing from the leader "
-                       "within its lease", name);
+        (void)snprintf(text, sizeof text,
+                       "node %s had to stop: it heard nothing from the leader "
+                       "within its lease",
+                       name);
         group_stop_for_lost_node(g, text);
     }
 }
@@ -290,8 +290,8 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
         char name[RDZV_HOST_MAX], text[RDZV_HOST_MAX + 32];
         group_node_name(n, name);
         (void)snprintf(text, sizeof text, "node %s was told to stop", name);
-        g->stop_wished = g->stop_wished ||
-                         group_blame_lost_node(g, n->info.incarnation, true, text);
+        g->stop_wished =
+            g->stop_wished || group_blame_lost_node(g, n->info.incarnation, true, text);
     }
 }
 
@@ -377,8 +377,8 @@ static void emit_status(struct group *g) {
     if (!g->status_dirty || g->now_ns < g->status_next_ns || g->state != GROUP_GATHERING)
         return;
     g->status_dirty = false;
-    g->status_next_ns = g->now_ns + STATUS_INTERVAL_NS +
-                        MAX2(g->n_nodes, (size_t)g->need) * STATUS_PER_NODE_NS;
+    g->status_next_ns =
+        g->now_ns + STATUS_INTERVAL_NS + MAX2(g->n_nodes, (size_t)g->need) * STATUS_PER_NODE_NS;
     (void)group_emit(g, GROUP_EFFECT_STATUS, 0);
 }
 

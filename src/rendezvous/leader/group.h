@@ -35,19 +35,19 @@ enum group_leadership {
 enum group_grow {
     GROW_BOUNDARY = 0, /* when a worker says that it is at a safe point, or it re-forms anyway */
     GROW_NOW,
-    GROW_NEVER,        /* only when it re-forms anyway */
+    GROW_NEVER, /* only when it re-forms anyway */
 };
 
 enum group_rank_order { /* of newcomers without --node-rank; the leader's node goes first */
-    RANK_ORDER_HOST = 0, /* natural order of host names */
-    RANK_ORDER_JOIN,     /* as they came */
-    /* by node_info.topology, those of the leader's switches first, else in natural order; then by
-     * host names */
-    RANK_ORDER_TOPOLOGY,
+                        RANK_ORDER_HOST = 0, /* natural order of host names */
+                        RANK_ORDER_JOIN,     /* as they came */
+                        /* by node_info.topology, those of the leader's switches first, else in
+                         * natural order; then by host names */
+                        RANK_ORDER_TOPOLOGY,
 };
 
 struct group_config {
-    uint32_t epoch;                /* of this leadership, >= 1 */
+    uint32_t epoch; /* of this leadership, >= 1 */
     /* ARBITER: nothing runs, and no group is formed in this epoch: the first takes the next one,
      * which this leader claims for it. Without a handover */
     bool idle;
@@ -69,25 +69,25 @@ struct group_config {
     uint32_t spares;               /* nodes beyond max that may wait; others are sent away */
     enum group_grow grow;
     enum group_rank_order rank_order;
-    uint32_t max_node_losses;      /* one more ends the job */
-    uint32_t exclude_after;        /* failures of one node in a row; 0: never */
-    uint64_t restart_backoff_ns;   /* before a restart after a failure; doubles, up to 32 times */
-    uint64_t crash_loop_ns;        /* failures so soon may be a crash loop; 0: never */
-    uint64_t hold_ns;              /* several nodes silent at once: probed so long */
-    uint64_t heartbeat_ns;         /* between beats and touches */
+    uint32_t max_node_losses;    /* one more ends the job */
+    uint32_t exclude_after;      /* failures of one node in a row; 0: never */
+    uint64_t restart_backoff_ns; /* before a restart after a failure; doubles, up to 32 times */
+    uint64_t crash_loop_ns;      /* failures so soon may be a crash loop; 0: never */
+    uint64_t hold_ns;            /* several nodes silent at once: probed so long */
+    uint64_t heartbeat_ns;       /* between beats and touches */
     /* between probes of nodes that wait for a place and are silent: of all together */
     uint64_t waiter_probe_ns;
 
     enum group_leadership leadership;
-    uint64_t arbiter_lease_ns;     /* ARBITER: a lease ends so long after the last good read */
+    uint64_t arbiter_lease_ns; /* ARBITER: a lease ends so long after the last good read */
     /* Nothing is started before: leases of earlier epochs may still run. 0: none can */
     uint64_t not_before_ns;
     /* What the last leader left, NULL: nothing is known, or there was none. Copied. Its members
      * that don't come back are probed, and count as lost at absent_until_ns. */
     const struct handover *handover;
     uint64_t absent_until_ns;
-    uint64_t old_leader;  /* incarnation: he alone is not awaited a margin longer; 0: not known */
-    struct rdzv_peer self;         /* ARBITER: as it stands in the claim */
+    uint64_t old_leader;   /* incarnation: he alone is not awaited a margin longer; 0: not known */
+    struct rdzv_peer self; /* ARBITER: as it stands in the claim */
 };
 
 /* Fills in every time with its default: last call 30 s, regroup 0, join 600 s, form 60 s, close
@@ -120,8 +120,8 @@ enum group_event_kind {
 
 struct group_event {
     enum group_event_kind kind;
-    uint64_t now_ns;  /* the leader's clock; never goes back */
-    uint64_t node;    /* incarnation; JOIN takes it from info */
+    uint64_t now_ns; /* the leader's clock; never goes back */
+    uint64_t node;   /* incarnation; JOIN takes it from info */
     const struct node_info *info;
     const struct report *report;
     const struct rdzv_program *program; /* JOIN; NULL: not known, not compared */
@@ -171,18 +171,18 @@ enum group_effect_kind {
 
 /* One line of the timeline. Times are of the leader's clock; 0: not in this note. */
 enum group_note_kind {
-    NOTE_LEADS = 1,       /* this agent leads from now on */
+    NOTE_LEADS = 1, /* this agent leads from now on */
     NOTE_NODE_JOINED,
-    NOTE_NODE_LOST,       /* detected_ns: its last sign of life */
+    NOTE_NODE_LOST, /* detected_ns: its last sign of life */
     NOTE_NODE_LEFT,
     NOTE_NODE_EXCLUDED,
-    NOTE_WORKER_FAILED,   /* detected_ns: when it happened there, on our clock */
+    NOTE_WORKER_FAILED, /* detected_ns: when it happened there, on our clock */
     NOTE_STOPPING,
-    NOTE_STOPPED,         /* all; detected_ns: when it began to stop */
-    NOTE_FORMED,          /* told and acknowledged by all; stopped_ns */
-    NOTE_STARTED,         /* the whole way: detected_ns, stopped_ns, formed_ns, started_ns */
-    NOTE_SUCCESSORS,      /* others are named; reason says why */
-    NOTE_BEAT_PAUSED,     /* too few nodes are heard */
+    NOTE_STOPPED,     /* all; detected_ns: when it began to stop */
+    NOTE_FORMED,      /* told and acknowledged by all; stopped_ns */
+    NOTE_STARTED,     /* the whole way: detected_ns, stopped_ns, formed_ns, started_ns */
+    NOTE_SUCCESSORS,  /* others are named; reason says why */
+    NOTE_BEAT_PAUSED, /* too few nodes are heard */
     NOTE_CLOSED,
     NOTE_KIND_COUNT,
 };
@@ -190,12 +190,12 @@ struct group_note {
     enum group_note_kind kind;
     uint64_t at_ns;
     struct generation generation;
-    uint64_t node;                          /* 0: none */
-    char name[RDZV_HOST_MAX];               /* of the node, or "" */
-    char why[RDZV_REASON_MAX / 4];          /* one line, or "" */
+    uint64_t node;                 /* 0: none */
+    char name[RDZV_HOST_MAX];      /* of the node, or "" */
+    char why[RDZV_REASON_MAX / 4]; /* one line, or "" */
     uint64_t detected_ns, stopped_ns, formed_ns, started_ns;
-    enum outcome outcome;                   /* CLOSED */
-    uint32_t n_nodes, world_size;           /* FORMED, STARTED */
+    enum outcome outcome;         /* CLOSED */
+    uint32_t n_nodes, world_size; /* FORMED, STARTED */
 };
 const char *group_note_name(enum group_note_kind k); /* "node_lost" */
 
@@ -205,19 +205,19 @@ struct group_effect {
     struct lease lease;
     struct generation generation;
     uint32_t n_nodes;
-    bool for_now;       /* REFUSE: it may come again; otherwise that is final */
-    bool ok;            /* ANSWER */
-    uint32_t epoch;     /* DEPOSED */
-    enum outcome outcome;                     /* TOUCH */
-    const struct arbiter_request *request;    /* borrowed like reason */
-    const struct group_note *note;            /* borrowed like reason */
-    const char *reason; /* borrowed from the group: valid until the next step */
+    bool for_now;                          /* REFUSE: it may come again; otherwise that is final */
+    bool ok;                               /* ANSWER */
+    uint32_t epoch;                        /* DEPOSED */
+    enum outcome outcome;                  /* TOUCH */
+    const struct arbiter_request *request; /* borrowed like reason */
+    const struct group_note *note;         /* borrowed like reason */
+    const char *reason;                    /* borrowed from the group: valid until the next step */
 };
 
 struct group_update {
     struct group_effect *effects; /* owned by the update, reused from step to step */
     size_t n_effects, cap;
-    uint64_t deadline_ns;         /* when a GROUP_EVENT_TIME is due; TIME_NEVER */
+    uint64_t deadline_ns; /* when a GROUP_EVENT_TIME is due; TIME_NEVER */
 };
 void group_update_fini(struct group_update *u);
 

@@ -37,8 +37,8 @@ void group_note_clock(struct group *g, struct node *n, const struct renew *renew
         uint64_t error = MAX2(renew->rtt_ns / 2, CLOCK_ERROR_MIN_NS);
         uint64_t aged = n->error_ns + (g->now_ns - n->offset_at_ns) / CLOCK_DRIFT_PART;
         if (!n->offset_known || error <= aged + aged / 4) {
-            n->offset_ns = (int64_t)n->answered_ns - (int64_t)n->asked_ns -
-                           (int64_t)(renew->rtt_ns / 2);
+            n->offset_ns =
+                (int64_t)n->answered_ns - (int64_t)n->asked_ns - (int64_t)(renew->rtt_ns / 2);
             n->error_ns = error;
             n->offset_at_ns = g->now_ns;
             n->offset_known = true;
@@ -97,8 +97,7 @@ static bool killed_alone(const struct group *g, bool budget_spent) {
         return true;
     if (!has_stopped_now(n))
         return false;
-    return !budget_spent ||
-           (n->connected && g->now_ns >= g->stop_since_ns + g->config.settle_ns);
+    return !budget_spent || (n->connected && g->now_ns >= g->stop_since_ns + g->config.settle_ns);
 }
 
 bool group_cause_is_certain(const struct group *g, bool budget_spent) {

@@ -134,8 +134,7 @@ bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch) {
 
 void group_depose(struct group *g, uint32_t epoch) {
     char text[128];
-    (void)snprintf(text, sizeof text, "another node leads this job now (epoch %" PRIu32 ")",
-                   epoch);
+    (void)snprintf(text, sizeof text, "another node leads this job now (epoch %" PRIu32 ")", epoch);
     if (epoch > g->config.epoch)
         group_incident(g, text);
     g->deposed = true;
@@ -326,8 +325,7 @@ void group_leadership_begin(struct group *g) {
     if (g->beat_ns != 0)
         return;
     g->beat_ns = g->begun_ns = g->now_ns;
-    group_add_note(g, NOTE_LEADS, NULL, NULL)->generation =
-        (struct generation){g->config.epoch, 0};
+    group_add_note(g, NOTE_LEADS, NULL, NULL)->generation = (struct generation){g->config.epoch, 0};
 }
 
 static bool needs_beat(const struct group *g) {
@@ -341,8 +339,8 @@ void group_leadership_time(struct group *g) {
             group_emit(g, GROUP_EFFECT_TOUCH, 0)->outcome = OUTCOME_NONE;
         } else {
             look_around(g);
-            g->asking = group_ask(g, g->paused_ns != 0 ? ARBITER_READ : ARBITER_BEAT,
-                                  g->config.epoch);
+            g->asking =
+                group_ask(g, g->paused_ns != 0 ? ARBITER_READ : ARBITER_BEAT, g->config.epoch);
         }
     }
     bool unsaid = g->state == GROUP_CLOSED && !g->close_known && !g->done;

@@ -25,9 +25,7 @@ bool group_may_take_part(const struct node *n) {
            n->report.state != NODE_CLOSED;
 }
 
-static bool is_candidate(const struct node *n) {
-    return (n->tallied & 1u << TALLY_CANDIDATE) != 0;
-}
+static bool is_candidate(const struct node *n) { return (n->tallied & 1u << TALLY_CANDIDATE) != 0; }
 
 size_t group_wanted(const struct group *g, size_t candidates) {
     size_t n = MIN2(candidates, (size_t)g->config.max_nodes);

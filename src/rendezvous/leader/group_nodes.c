@@ -19,11 +19,10 @@ static unsigned of_member(const struct group *g, const struct node *n) {
     bool finished = group_report_is_about(g, n, NODE_FINISHED);
     bool stopped = group_report_is_about(g, n, NODE_STOPPED) || n->report.state == NODE_CLOSED ||
                    n->report.unusable[0] != '\0';
-    bool safe = n->report.at_safe_point &&
-                generation_compare(n->report.generation, g->generation) == 0;
+    bool safe =
+        n->report.at_safe_point && generation_compare(n->report.generation, g->generation) == 0;
     return prepared * BIT(TALLY_PREPARED) | finished * BIT(TALLY_FINISHED) |
-           stopped * BIT(TALLY_STOPPED) | safe * BIT(TALLY_SAFE) |
-           !n->connected * BIT(TALLY_AWAY);
+           stopped * BIT(TALLY_STOPPED) | safe * BIT(TALLY_SAFE) | !n->connected * BIT(TALLY_AWAY);
 }
 
 /* Something of an older group may run there. A group without it might run beside it, or would have
@@ -164,8 +163,7 @@ static void drop_member(struct group *g, const struct node *n) {
 
 static void note_removal(struct group *g, const struct node *n, const char *why, enum removal how) {
     bool lost = how != REMOVED_LEFT;
-    struct group_note *note =
-        group_add_note(g, lost ? NOTE_NODE_LOST : NOTE_NODE_LEFT, n, why);
+    struct group_note *note = group_add_note(g, lost ? NOTE_NODE_LOST : NOTE_NODE_LEFT, n, why);
     note->detected_ns = n->heard_ns;
     if (!n->is_member || !group_is_live(g))
         return;

@@ -118,8 +118,8 @@ bool group_host_is_excluded(const struct group *g, const char *host) {
 static void remember_host(struct group *g, const char *host) {
     if (group_host_is_excluded(g, host) || g->n_excluded_hosts == GROUP_EXCLUDED_HOSTS_MAX)
         return;
-    g->excluded_hosts = xrealloc(g->excluded_hosts,
-                                 (g->n_excluded_hosts + 1) * sizeof *g->excluded_hosts);
+    g->excluded_hosts =
+        xrealloc(g->excluded_hosts, (g->n_excluded_hosts + 1) * sizeof *g->excluded_hosts);
     (void)snprintf(g->excluded_hosts[g->n_excluded_hosts++], RDZV_HOST_MAX, "%s", host);
 }
 
@@ -241,9 +241,10 @@ static void on_grow(struct group *g) {
                g->state == GROUP_CLOSED ? "the job is over"
                                         : "the next group takes whoever is there");
     } else if (larger_group(g) == 0) {
-        answer(g, false, g->n_members >= g->config.max_nodes
-                             ? "the group has as many nodes as it may have"
-                             : "no node waits that would make the group larger");
+        answer(g, false,
+               g->n_members >= g->config.max_nodes
+                   ? "the group has as many nodes as it may have"
+                   : "no node waits that would make the group larger");
     } else {
         g->grow_asked = true;
         answer(g, true, "the group re-forms with the nodes that wait");

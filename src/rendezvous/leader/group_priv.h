@@ -39,41 +39,41 @@ enum tally {
     TALLY_PREPARED,      /* members, by their report on the present generation */
     TALLY_FINISHED,
     TALLY_STOPPED,
-    TALLY_AWAY,          /* members without a connection */
-    TALLY_SAFE,          /* members at a safe point */
-    TALLY_CLOSED,        /* nodes that know the outcome */
-    TALLY_OLD_FINISHED,  /* members of the last leader's group that had finished */
+    TALLY_AWAY,         /* members without a connection */
+    TALLY_SAFE,         /* members at a safe point */
+    TALLY_CLOSED,       /* nodes that know the outcome */
+    TALLY_OLD_FINISHED, /* members of the last leader's group that had finished */
     TALLY_EXCLUDED,
     TALLY_COUNT,
 };
 
 struct node {
-    struct list by_all;   /* in group.nodes: as they came */
+    struct list by_all; /* in group.nodes: as they came */
     /* in group.heard, the longest silent first; or in group.watched */
     struct list by_heard;
-    bool watched;         /* silent or not connected */
-    bool held;            /* due, while several are silent at once */
+    bool watched; /* silent or not connected */
+    bool held;    /* due, while several are silent at once */
     struct node_info info;
     struct report report;
-    unsigned tallied;     /* bits of enum tally that it is counted under */
-    uint64_t join_order;  /* 1, 2, … */
-    uint64_t joined_ns;   /* its newest JOIN; 0: an inherited one that has not come back */
-    uint64_t known_ns;    /* its first JOIN */
+    unsigned tallied;    /* bits of enum tally that it is counted under */
+    uint64_t join_order; /* 1, 2, … */
+    uint64_t joined_ns;  /* its newest JOIN; 0: an inherited one that has not come back */
+    uint64_t known_ns;   /* its first JOIN */
     bool connected;
-    bool reached;         /* its listener has accepted us: "refused" means gone from here on */
-    bool probing;         /* a probe is under way */
-    uint64_t probe_wait_ns; /* before the next: doubles */
-    uint64_t probe_ns;    /* when the next is due, while it is watched; TIME_NEVER */
-    uint64_t heard_ns;    /* leader's clock at its last RENEW or JOIN */
+    bool reached;              /* its listener has accepted us: "refused" means gone from here on */
+    bool probing;              /* a probe is under way */
+    uint64_t probe_wait_ns;    /* before the next: doubles */
+    uint64_t probe_ns;         /* when the next is due, while it is watched; TIME_NEVER */
+    uint64_t heard_ns;         /* leader's clock at its last RENEW or JOIN */
     uint64_t longest_stall_ns; /* as it said last */
     uint32_t stalls;
-    uint64_t echo_ns;     /* our newest clock that has come back from it; 0: none */
-    uint64_t lost_at_ns;  /* inherited, not yet back: counts as lost then */
-    bool in_order;        /* of the last group */
-    bool was_old_member;  /* of the last leader's group */
-    bool is_member;       /* of the present generation (FORMING, RUNNING, STOPPING) */
-    bool lease_pending;   /* member: its last RENEW got no lease */
-    struct form form;     /* valid while is_member */
+    uint64_t echo_ns;    /* our newest clock that has come back from it; 0: none */
+    uint64_t lost_at_ns; /* inherited, not yet back: counts as lost then */
+    bool in_order;       /* of the last group */
+    bool was_old_member; /* of the last leader's group */
+    bool is_member;      /* of the present generation (FORMING, RUNNING, STOPPING) */
+    bool lease_pending;  /* member: its last RENEW got no lease */
+    struct form form;    /* valid while is_member */
     /* Its clock: leader's = node's + offset, give or take error. */
     uint64_t asked_ns, answered_ns; /* its newest RENEW by its clock, our LEASE by ours */
     bool offset_known;
@@ -91,10 +91,10 @@ enum successor_state {
 
 /* What is remembered of the last failure that was charged. */
 struct fingerprint {
-    uint64_t hash;  /* 0: none, or not of the kind that makes a crash loop */
-    bool any;       /* the rest is filled in */
-    uint32_t rank;  /* of the first failure heard */
-    bool spread;    /* other ranks failed alike */
+    uint64_t hash; /* 0: none, or not of the kind that makes a crash loop */
+    bool any;      /* the rest is filled in */
+    uint32_t rank; /* of the first failure heard */
+    bool spread;   /* other ranks failed alike */
 };
 
 /* What the nodes of one --role run: as the leader's own, or the first that came. */
@@ -110,45 +110,45 @@ struct group {
     uint32_t need; /* the smallest group: min, rounded up to the unit */
     enum group_state state;
     uint64_t now_ns, since_ns; /* since_ns: in this state */
-    uint64_t due_ns; /* when the next GROUP_EVENT_TIME was asked for */
+    uint64_t due_ns;           /* when the next GROUP_EVENT_TIME was asked for */
     uint64_t join_counter;
 
-    struct idmap index;   /* incarnation → struct node */
-    struct list nodes;    /* all of them */
-    struct list heard;    /* the connected and not silent, by heard_ns */
+    struct idmap index; /* incarnation → struct node */
+    struct list nodes;  /* all of them */
+    struct list heard;  /* the connected and not silent, by heard_ns */
     struct list watched;
     size_t n_nodes;
     size_t tally[TALLY_COUNT];
-    uint64_t watch_ns;    /* nothing of the watched is due before this */
-    uint64_t look_ns;     /* nor are they looked at before this: they are many */
+    uint64_t watch_ns; /* nothing of the watched is due before this */
+    uint64_t look_ns;  /* nor are they looked at before this: they are many */
     /* How far ahead of now each rate is spent, and what its lines still owe: group_watch.c. */
     uint64_t probed_again_ns, waiters_probed_ns, waiters_said_ns;
     size_t n_unsaid;
     char unsaid[RDZV_REASON_MAX / 4]; /* the last of them */
     uint64_t hold_until_ns; /* several are silent at once: none is given up before; 0: not so */
-    struct idmap roles;   /* hash of a --role → a node that has it, ever */
+    struct idmap roles;     /* hash of a --role → a node that has it, ever */
     struct role_program *programs;
-    size_t n_programs;    /* at most GROUP_ROLES_MAX */
+    size_t n_programs; /* at most GROUP_ROLES_MAX */
 
     struct generation generation; /* the newest formed */
     struct node **members;        /* of it, in rank order; the lost are taken out */
     size_t n_members;
-    uint32_t world_size;          /* of it, when it was formed */
+    uint32_t world_size; /* of it, when it was formed */
     /* incarnations of the last group, in rank order, the lost included */
     uint64_t *order;
     size_t n_order;
-    size_t n_last_lost;           /* of those: surely gone, or left */
-    size_t n_fell_silent;         /* lost since it was formed, and perhaps alive elsewhere */
-    bool formed_once;             /* no last call any more */
+    size_t n_last_lost;   /* of those: surely gone, or left */
+    size_t n_fell_silent; /* lost since it was formed, and perhaps alive elsewhere */
+    bool formed_once;     /* no last call any more */
     /* below min is a loss from here on, not a start that takes long */
     bool started_once;
-    struct generation started;    /* the newest started */
+    struct generation started;        /* the newest started */
     struct generation old_generation; /* the newest that the last leader formed */
-    size_t n_old_members;         /* nodes that it had, as far as they are known */
-    bool formed_here;             /* this leader has formed one */
+    size_t n_old_members;             /* nodes that it had, as far as they are known */
+    bool formed_here;                 /* this leader has formed one */
 
     /* GATHERING */
-    bool idle_untold;         /* it was entered in this step */
+    bool idle_untold; /* it was entered in this step */
     uint64_t gather_since_ns;
     uint64_t enough_since_ns; /* min nodes are there since; TIME_NEVER: they are not */
     bool lost_somebody;       /* since the last group: regroup_wait_ns applies */
@@ -161,24 +161,24 @@ struct group {
     uint16_t store_port;
     /* STOPPING, and why */
     uint64_t stop_since_ns;
-    bool closing;             /* CLOSED follows, not GATHERING */
-    bool stop_wished;         /* by an operator, the node that leaves, or to grow */
+    bool closing;     /* CLOSED follows, not GATHERING */
+    bool stop_wished; /* by an operator, the node that leaves, or to grow */
     /* a failure began it: charged when it is sure that no loss was behind it */
     bool charge_pending;
     enum outcome outcome;
     char reason[RDZV_REASON_MAX];
     bool has_cause, cause_retold;
-    uint32_t retold;          /* how often a better cause was told */
+    uint32_t retold; /* how often a better cause was told */
     /* it may be a node's loss, or the echo of one: nothing is said of cause and budget yet */
     bool cause_withheld;
-    bool doubt_told;          /* that it takes a while to know */
+    bool doubt_told; /* that it takes a while to know */
     struct failure cause;
-    int64_t cause_at_ns;      /* on the leader's clock */
+    int64_t cause_at_ns; /* on the leader's clock */
     uint64_t cause_error_ns;
     /* Better causes are told at once before; a cause in doubt is looked at then. TIME_NEVER: it is
      * settled */
     uint64_t settle_deadline_ns;
-    bool telling;             /* why it stops: nothing else happens before that has gone out */
+    bool telling; /* why it stops: nothing else happens before that has gone out */
     uint32_t n_stopping;
     /* CLOSED */
     enum group_state closed_from;
@@ -191,39 +191,39 @@ struct group {
 
     /* Policies. */
     struct fingerprint print, last_print; /* of this generation's failure, of the one before */
-    uint64_t fail_node;       /* the last charged failures were all of this node's: */
+    uint64_t fail_node;                   /* the last charged failures were all of this node's: */
     uint32_t fail_count;
     uint32_t backoff_step;
-    uint32_t stalls;          /* groups in a row that ended without progress or a failure */
-    uint32_t stalls_counted;  /* of them: those that left the job no smaller than ever */
-    size_t stalls_least;      /* the fewest nodes that were left after one of them */
-    uint64_t started_ns;      /* of the present group; 0: it has not started */
-    uint32_t reachability;    /* likewise, that all its members have */
-    uint64_t last_start_ns;   /* of any; 0 */
+    uint32_t stalls;         /* groups in a row that ended without progress or a failure */
+    uint32_t stalls_counted; /* of them: those that left the job no smaller than ever */
+    size_t stalls_least;     /* the fewest nodes that were left after one of them */
+    uint64_t started_ns;     /* of the present group; 0: it has not started */
+    uint32_t reachability;   /* likewise, that all its members have */
+    uint64_t last_start_ns;  /* of any; 0 */
     char (*excluded_hosts)[RDZV_HOST_MAX];
     size_t n_excluded_hosts;
     bool grow_asked;
-    uint64_t safe_node;       /* said in this step that it is at a safe point; 0 */
+    uint64_t safe_node; /* said in this step that it is at a safe point; 0 */
 
     /* What the leadership hangs on. */
-    uint64_t read_ns;         /* arbiter: the last good read began; 0: none yet */
-    uint64_t touched_ns;      /* leader file: the last good touch began; 0: none yet */
-    uint64_t beat_ns;         /* the next beat, read or touch is due */
-    uint64_t begun_ns;        /* this leadership */
-    bool asking;              /* one is under way */
-    bool claiming;            /* our own next epoch is asked for */
-    uint64_t claim_ns;        /* not again before */
+    uint64_t read_ns;    /* arbiter: the last good read began; 0: none yet */
+    uint64_t touched_ns; /* leader file: the last good touch began; 0: none yet */
+    uint64_t beat_ns;    /* the next beat, read or touch is due */
+    uint64_t begun_ns;   /* this leadership */
+    bool asking;         /* one is under way */
+    bool claiming;       /* our own next epoch is asked for */
+    uint64_t claim_ns;   /* not again before */
     bool close_asked;
-    uint64_t paused_ns;       /* the beat rests since; 0: it moves */
-    bool arbiter_silent;      /* said to people */
-    bool claims_refused;      /* likewise; by an arbiter that tells who leads */
-    uint64_t ruined_ns;       /* arbiter: each answer since says that its data is gone; 0: not so */
-    bool ruined;              /* for long enough: the outcome is put down nowhere */
-    uint64_t ruin_grace_ns;   /* that the workers have then */
-    bool deposed;             /* or resigned: nothing happens any more */
-    uint64_t resign_ns;       /* the own node has left since; 0: it has not */
-    uint64_t vacate_ns;       /* the arbiter was told that nothing is left; 0: it was not */
-    bool closing_for_few;     /* `closing` for no other reason than too few nodes */
+    uint64_t paused_ns;     /* the beat rests since; 0: it moves */
+    bool arbiter_silent;    /* said to people */
+    bool claims_refused;    /* likewise; by an arbiter that tells who leads */
+    uint64_t ruined_ns;     /* arbiter: each answer since says that its data is gone; 0: not so */
+    bool ruined;            /* for long enough: the outcome is put down nowhere */
+    uint64_t ruin_grace_ns; /* that the workers have then */
+    bool deposed;           /* or resigned: nothing happens any more */
+    uint64_t resign_ns;     /* the own node has left since; 0: it has not */
+    uint64_t vacate_ns;     /* the arbiter was told that nothing is left; 0: it was not */
+    bool closing_for_few;   /* `closing` for no other reason than too few nodes */
     size_t n_lease_pending;
 
     struct successors successors;
@@ -239,11 +239,11 @@ struct group {
     bool status_dirty;
     uint64_t status_next_ns;
 
-    struct group_update *update; /* of the step under way */
-    struct strbuf notes;         /* texts that effects point to */
+    struct group_update *update;                         /* of the step under way */
+    struct strbuf notes;                                 /* texts that effects point to */
     struct arbiter_request requests[GROUP_REQUESTS_MAX]; /* that effects point to */
     unsigned n_requests;
-    struct group_note *note_list;   /* that effects point to */
+    struct group_note *note_list; /* that effects point to */
     size_t n_notes, cap_notes;
 };
 

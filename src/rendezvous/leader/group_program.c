@@ -5,7 +5,7 @@
 
 #include "rendezvous/leader/group_priv.h"
 
-#define ADVICE                                                                                    \
+#define ADVICE                                                                                     \
     "give each job an --rdzv-id and an endpoint of its own; nodes that run something else in one " \
     "job need another --role"
 
@@ -40,8 +40,8 @@ static bool may_have_own_args(const struct group *g, const struct role_program *
     return r->differ || !g->formed_here || (room && r->n_alike < 2);
 }
 
-bool group_runs_other_program(const struct group *g, const char *role,
-                              const struct rdzv_program *p, char *why, size_t size) {
+bool group_runs_other_program(const struct group *g, const char *role, const struct rdzv_program *p,
+                              char *why, size_t size) {
     const struct role_program *r = of_role(g, role);
     const struct rdzv_program *ours = r != NULL ? &r->program : &g->config.program;
     const char *what = NULL;

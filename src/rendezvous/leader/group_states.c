@@ -123,8 +123,8 @@ void group_begin_stop(struct group *g, const char *reason) {
 }
 
 static void describe_too_few(const struct group *g, const char *why, char *out, size_t len) {
-    (void)snprintf(out, len, "%.1900s; %zu of at least %u nodes left", why,
-                   g->tally[TALLY_HOPEFUL], g->need);
+    (void)snprintf(out, len, "%.1900s; %zu of at least %u nodes left", why, g->tally[TALLY_HOPEFUL],
+                   g->need);
 }
 
 /* What the loss of a node means for the job: whether it ends, and the whole sentence. */
@@ -215,9 +215,9 @@ uint64_t group_gather_deadline(const struct group *g) {
     if (g->enough_since_ns == TIME_NEVER) {
         if (!g->started_once)
             return g->gather_since_ns + g->config.join_timeout_ns;
-        return group_somebody_unresolved(g) ? TIME_NEVER
-                                      : MAX2(g->gather_since_ns + g->config.regroup_wait_ns,
-                                             group_patient_until(g));
+        return group_somebody_unresolved(g)
+                   ? TIME_NEVER
+                   : MAX2(g->gather_since_ns + g->config.regroup_wait_ns, group_patient_until(g));
     }
     if (group_somebody_unresolved(g))
         return TIME_NEVER;
@@ -232,8 +232,8 @@ uint64_t group_gather_deadline(const struct group *g) {
 
 static void form(struct group *g) {
     bool same_epoch = g->generation.epoch == g->config.epoch;
-    g->generation = (struct generation){g->config.epoch,
-                                        same_epoch ? g->generation.counter + 1 : 1};
+    g->generation =
+        (struct generation){g->config.epoch, same_epoch ? g->generation.counter + 1 : 1};
     group_choose_members(g);
     memset(&g->print, 0, sizeof g->print);
     g->formed_here = true;
@@ -263,9 +263,8 @@ static void form(struct group *g) {
 static void give_up_gathering(struct group *g, size_t candidates) {
     char text[RDZV_REASON_MAX];
     if (g->started_once) {
-        (void)snprintf(text, sizeof text, "%zu of at least %u nodes left%s%s", candidates,
-                       g->need, g->last_lost[0] != '\0' ? "; lost: " : "",
-                       g->last_lost);
+        (void)snprintf(text, sizeof text, "%zu of at least %u nodes left%s%s", candidates, g->need,
+                       g->last_lost[0] != '\0' ? "; lost: " : "", g->last_lost);
     } else {
         struct rdzv_status s;
         group_status(g, g->now_ns, &s);
@@ -275,8 +274,8 @@ static void give_up_gathering(struct group *g, size_t candidates) {
         (void)snprintf(text, sizeof text,
                        "only %zu of at least %u nodes came within %.0f s (there: %.1500s); start "
                        "the missing ones, or raise --rdzv-conf join_timeout",
-                       candidates, g->need,
-                       (double)g->config.join_timeout_ns / (double)NS_PER_S, strbuf_text(&names));
+                       candidates, g->need, (double)g->config.join_timeout_ns / (double)NS_PER_S,
+                       strbuf_text(&names));
     }
     group_close_failed(g, text);
 }
@@ -322,8 +321,7 @@ static void advance_gathering(struct group *g) {
 /* ---- FORMING, RUNNING, STOPPING ---- */
 
 bool group_report_is_about(const struct group *g, const struct node *n, enum node_state state) {
-    return n->report.state == state &&
-           generation_compare(n->report.generation, g->generation) == 0;
+    return n->report.state == state && generation_compare(n->report.generation, g->generation) == 0;
 }
 
 static bool all_members(const struct group *g, enum tally tally) {

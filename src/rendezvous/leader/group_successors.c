@@ -115,9 +115,8 @@ void group_offer_successor(struct group *g) {
 
 void group_successor_lost(struct group *g, const struct node *n, enum removal how) {
     /* Whoever was found gone so soon after it had a leader can't have claimed before. */
-    bool surely = how == REMOVED_LEFT ||
-                  (how == REMOVED_GONE && n->echo_ns != 0 &&
-                   g->now_ns - n->echo_ns < g->config.lease_ns);
+    bool surely = how == REMOVED_LEFT || (how == REMOVED_GONE && n->echo_ns != 0 &&
+                                          g->now_ns - n->echo_ns < g->config.lease_ns);
     for (uint32_t i = 0; i < g->successors.n; i++)
         if (g->successors.list[i].incarnation == n->info.incarnation)
             g->successor_states[i] = surely ? SUCCESSOR_GONE : SUCCESSOR_DOUBTFUL;

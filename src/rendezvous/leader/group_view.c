@@ -39,8 +39,8 @@ static void desire_end(const struct group *g, struct desired *d) {
     d->has_failure = g->has_cause && !g->cause_withheld && g->outcome != OUTCOME_SUCCESS;
     if (d->has_failure)
         d->failure = g->cause;
-    d->will_restart = d->kind == DESIRED_STOP && !g->closing &&
-                      !g->cause_withheld && !group_budget_spent(g);
+    d->will_restart =
+        d->kind == DESIRED_STOP && !g->closing && !g->cause_withheld && !group_budget_spent(g);
     d->restarts_used += d->will_restart && g->charge_pending;
     d->n_stopping = g->n_stopping;
     d->outcome = d->kind == DESIRED_CLOSED ? g->outcome : OUTCOME_NONE;
@@ -136,7 +136,9 @@ void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *re
 }
 
 enum group_state group_state(const struct group *g) { return g->state; }
-struct generation group_generation(const struct group *g) { return g->generation; }
+struct generation group_generation(const struct group *g) {
+    return g->generation;
+}
 enum outcome group_outcome(const struct group *g) {
     return g->state == GROUP_CLOSED ? g->outcome : OUTCOME_NONE;
 }

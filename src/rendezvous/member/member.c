@@ -14,8 +14,7 @@ static const struct {
     /*                   name          may be followed by */
     [MEMBER_SEARCHING] = {"searching", BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
     [MEMBER_IDLE] = {"idle", BIT(MEMBER_PREPARING) | BIT(MEMBER_SEARCHING) | BIT(MEMBER_ENDED)},
-    [MEMBER_PREPARING] = {"preparing",
-                          BIT(MEMBER_PREPARED) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
+    [MEMBER_PREPARING] = {"preparing", BIT(MEMBER_PREPARED) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
     [MEMBER_PREPARED] = {"prepared", BIT(MEMBER_RUNNING) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
     [MEMBER_RUNNING] = {"running", BIT(MEMBER_STOPPING) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
     [MEMBER_STOPPING] = {"stopping", BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
@@ -215,8 +214,8 @@ static void on_prepared(struct member *m, const struct member_event *ev) {
 /* The first counts, unless it was the echo of what is only noticed now. */
 static bool counts(const struct member *m, const struct failure *f) {
     const struct failure *first = &m->report.failure;
-    return !m->report.has_failure || (failure_noise(f) < failure_noise(first) &&
-                                      f->at_ns <= first->at_ns + FAILURE_ECHO_NS);
+    return !m->report.has_failure ||
+           (failure_noise(f) < failure_noise(first) && f->at_ns <= first->at_ns + FAILURE_ECHO_NS);
 }
 
 static void on_failure(struct member *m, const struct member_event *ev) {
@@ -392,8 +391,7 @@ static void dispatch(struct member *m, const struct member_event *ev) {
     case MEMBER_EVENT_REDIRECT: member_on_redirect(m, ev->epoch, ev->peer); break;
     case MEMBER_EVENT_DEPOSED: member_on_deposed(m); break;
     case MEMBER_EVENT_SAFE_POINT:
-        if (m->state == MEMBER_RUNNING &&
-            generation_compare(ev->generation, m->generation) == 0) {
+        if (m->state == MEMBER_RUNNING && generation_compare(ev->generation, m->generation) == 0) {
             m->report.at_safe_point = true; /* in this one report */
             member_say(m);
         }
@@ -446,7 +444,9 @@ const struct desired *member_stop_cause(const struct member *m) {
     return m->has_stop_cause ? &m->stop_cause : NULL;
 }
 const struct member_end *member_end(const struct member *m) { return &m->end; }
-struct generation member_generation(const struct member *m) { return m->generation; }
+struct generation member_generation(const struct member *m) {
+    return m->generation;
+}
 uint64_t member_lease_end(const struct member *m) { return m->lease_end_ns; }
 bool member_has_workers(const struct member *m) { return m->has_workers; }
 

@@ -55,8 +55,8 @@ struct member_config {
     uint64_t lease_ns;          /* the leader's WELCOME replaces it */
     uint64_t arbiter_lease_ns;
     uint32_t min_nodes, node_unit; /* a successor claims for so many */
-    struct rdzv_peer self;      /* what a claim of ours says */
-    uint64_t seed;              /* for random waits */
+    struct rdzv_peer self;         /* what a claim of ours says */
+    uint64_t seed;                 /* for random waits */
 };
 /* lease 5 s, arbiter lease 60 s, min 1, unit 1; heartbeat 1 s, margin 1 s, leader timeout 60 s,
  * join timeout 600 s, probe retry 200 ms. */
@@ -150,10 +150,10 @@ enum member_join_policy {
 /* What a new leader begins with: for its group_config. */
 struct member_lead {
     uint32_t epoch;
-    bool idle;                    /* the epoch is */
-    uint64_t not_before_ns;       /* 0: nothing to wait for */
+    bool idle;              /* the epoch is */
+    uint64_t not_before_ns; /* 0: nothing to wait for */
     uint64_t absent_until_ns;
-    uint64_t old_leader;          /* incarnation; 0: not known */
+    uint64_t old_leader;             /* incarnation; 0: not known */
     const struct handover *handover; /* NULL: none. Borrowed until the next step */
 };
 
@@ -171,7 +171,7 @@ struct member_effect {
     uint32_t epoch;
     struct member_lead lead;
     const struct arbiter_request *request; /* borrowed until the next step */
-    const char *reason; /* borrowed until the next step */
+    const char *reason;                    /* borrowed until the next step */
 };
 
 struct member_update {
@@ -210,15 +210,15 @@ void member_step(struct member *m, const struct member_event *event, struct memb
 enum member_state member_state(const struct member *m);
 /* borrowed until the next step */
 const struct report *member_report(const struct member *m);
-const struct form *member_form(const struct member *m);            /* of the newest FORM */
+const struct form *member_form(const struct member *m); /* of the newest FORM */
 /* the newest STOP or CLOSED; NULL */
 const struct desired *member_stop_cause(const struct member *m);
 const struct member_end *member_end(const struct member *m);
-struct generation member_generation(const struct member *m);       /* of the newest FORM, or none */
-uint64_t member_lease_end(const struct member *m);                 /* 0: none */
-bool member_has_workers(const struct member *m);                   /* STARTed and not ALL_GONE */
+struct generation member_generation(const struct member *m); /* of the newest FORM, or none */
+uint64_t member_lease_end(const struct member *m);           /* 0: none */
+bool member_has_workers(const struct member *m);             /* STARTed and not ALL_GONE */
 enum member_election member_election(const struct member *m);
-uint32_t member_epoch(const struct member *m);                     /* the highest it knows of */
+uint32_t member_epoch(const struct member *m); /* the highest it knows of */
 /* Whom it follows: false when none is known. */
 bool member_leader(const struct member *m, struct rdzv_peer *ret);
 /* What it waits for while it has no leader: one sentence, or "". Borrowed until the next step. */

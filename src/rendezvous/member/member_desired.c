@@ -34,8 +34,7 @@ static void on_idle(struct member *m, const struct desired *d) {
     m->report.losses = MAX2(m->report.losses, d->losses);
     if (d->excluded && !m->report.excluded) {
         m->report.excluded = true;
-        (void)snprintf(m->report.excluded_why, sizeof m->report.excluded_why, "%.120s",
-                       d->reason);
+        (void)snprintf(m->report.excluded_why, sizeof m->report.excluded_why, "%.120s", d->reason);
     }
     if (m->state == MEMBER_RUNNING && m->has_workers) {
         member_stop_workers(m, d->grace_ns, "the leader runs the job without this node");
@@ -121,7 +120,7 @@ void member_on_closed(struct member *m, const struct desired *d) {
         m->end.kind = MEMBER_END_NONE; /* it came back with the last word */
     if (m->end.kind == MEMBER_END_NONE) {
         member_decide_end(m, d->outcome == OUTCOME_SUCCESS ? MEMBER_END_SUCCESS : MEMBER_END_FAILED,
-                   d->reason);
+                          d->reason);
         m->end.has_failure = d->has_failure;
         m->end.failure = d->failure;
         m->end.restarts_used = d->restarts_used;

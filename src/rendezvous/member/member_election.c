@@ -227,8 +227,8 @@ void member_election_welcomed(struct member *m, uint64_t leader, uint32_t epoch)
 }
 
 void member_on_redirect(struct member *m, uint32_t epoch, const struct rdzv_peer *peer) {
-    bool useful = peer->incarnation != 0 && peer->incarnation != m->config.incarnation &&
-                  epoch >= m->epoch;
+    bool useful =
+        peer->incarnation != 0 && peer->incarnation != m->config.incarnation && epoch >= m->epoch;
     bool lost_one =
         m->election == ELECTION_SEEKING && peer->incarnation == m->leader_peer.incarnation;
     bool from_successor = m->target.incarnation != m->leader_peer.incarnation;

@@ -32,12 +32,12 @@ struct member {
     uint64_t leader_seen_ns; /* its last word */
     uint64_t renew_ns;       /* next RENEW */
     bool probing;
-    uint64_t probe_ns;       /* next probe; TIME_NEVER */
-    uint64_t probe_wait_ns;  /* before it: doubles up to config.probe_retry_ns */
+    uint64_t probe_ns;      /* next probe; TIME_NEVER */
+    uint64_t probe_wait_ns; /* before it: doubles up to config.probe_retry_ns */
     uint64_t leader_clock_ns, rtt_ns;
 
     /* The lease. */
-    uint64_t lease_end_ns;        /* 0: none */
+    uint64_t lease_end_ns;         /* 0: none */
     struct generation lease_names; /* by the newest one, */
     uint64_t names_end_ns;         /* which alone START may count on */
 
@@ -53,42 +53,42 @@ struct member {
     bool has_later; /* a FORM that came before this node was idle again */
     struct desired later;
 
-    struct member_end end;       /* kind is set as soon as it is decided */
+    struct member_end end; /* kind is set as soon as it is decided */
     bool leaving, closed;
     char reason[RDZV_REASON_MAX]; /* effects point here */
 
     /* With an arbiter: whom this node follows. */
     enum member_election election;
-    struct rdzv_peer target;     /* that CONNECT was for; incarnation 0: none */
-    uint64_t target_ns;          /* since when */
-    struct rdzv_peer leader_peer; /* where the leader is, or was, reached */
-    bool leader_gone;            /* surely: no process of it is left */
-    uint64_t lost_ns;            /* when this node lost it */
-    uint64_t good_lease_ns;      /* the last LEASE with a validity, or WELCOME */
-    uint64_t apart_ns;           /* without a leader since; for the join timeout */
-    unsigned redirects;          /* since the last WELCOME */
-    unsigned round;              /* of the search: which place is tried */
+    struct rdzv_peer target;        /* that CONNECT was for; incarnation 0: none */
+    uint64_t target_ns;             /* since when */
+    struct rdzv_peer leader_peer;   /* where the leader is, or was, reached */
+    bool leader_gone;               /* surely: no process of it is left */
+    uint64_t lost_ns;               /* when this node lost it */
+    uint64_t good_lease_ns;         /* the last LEASE with a validity, or WELCOME */
+    uint64_t apart_ns;              /* without a leader since; for the join timeout */
+    unsigned redirects;             /* since the last WELCOME */
+    unsigned round;                 /* of the search: which place is tried */
     uint64_t seek_ns, seek_wait_ns; /* the next round, and the pause before the one after it */
-    uint64_t again_ns;           /* FOLLOWING: back to a leader that knew less; TIME_NEVER */
+    uint64_t again_ns;              /* FOLLOWING: back to a leader that knew less; TIME_NEVER */
     enum member_join_policy join_policy; /* as last told */
     struct rdzv_peer join_policy_peer;
-    struct idmap parked;         /* incarnations of those who came */
+    struct idmap parked; /* incarnations of those who came */
     char waiting[RDZV_REASON_MAX];
 
     /* What the arbiter said. */
     struct arbiter_record record;
-    uint64_t record_ns;          /* when the last good read began; 0: none */
-    uint64_t beat_ns;            /* the beat has been seen with this value since */
-    uint64_t moved_ns;           /* it had moved between two reads of this node's time alone; 0 */
+    uint64_t record_ns; /* when the last good read began; 0: none */
+    uint64_t beat_ns;   /* the beat has been seen with this value since */
+    uint64_t moved_ns;  /* it had moved between two reads of this node's time alone; 0 */
     /* each answer since says that the arbiter's data is gone; 0: not so */
     uint64_t ruined_ns;
-    bool asking;                 /* a READ is under way */
-    uint64_t read_ns;            /* the next is due */
+    bool asking;      /* a READ is under way */
+    uint64_t read_ns; /* the next is due */
     /* the newest that was seen to be vacant or idle, 0: none: whoever wins the one after it, and no
      * other, knows that nothing runs */
     uint32_t quiet_epoch;
-    uint64_t patience_ns;        /* how long the beat has to stand still for rule 4 */
-    uint64_t spread_ns;          /* in an idle epoch nodes claim so far apart */
+    uint64_t patience_ns; /* how long the beat has to stand still for rule 4 */
+    uint64_t spread_ns;   /* in an idle epoch nodes claim so far apart */
     uint64_t random;
 
     /* Being a successor. */
@@ -101,10 +101,10 @@ struct member {
     uint64_t successor_base_ns;
     bool successor_gone[RDZV_SUCCESSORS_MAX]; /* those before it */
     uint64_t successor_probe_ns;
-    uint64_t may_claim_ns;       /* its conditions hold since; TIME_NEVER: they don't */
+    uint64_t may_claim_ns; /* its conditions hold since; TIME_NEVER: they don't */
     uint32_t claim_epoch;
     uint64_t claim_ns, claim_retry_ns;
-    bool claim_asked;            /* and not answered */
+    bool claim_asked;                                     /* and not answered */
     struct arbiter_request requests[MEMBER_REQUESTS_MAX]; /* effects point here */
     unsigned n_requests;
 

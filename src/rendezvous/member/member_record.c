@@ -60,8 +60,7 @@ static void look_in_time(struct member *m) {
 static void say_unreachable(struct member *m) {
     const struct arbiter_record *r = &m->record;
     bool other = r->epoch > 0 && r->leader.incarnation != m->config.incarnation;
-    if (!other || m->apart_ns == TIME_NEVER ||
-        m->now_ns < m->apart_ns + 2 * m->config.heartbeat_ns)
+    if (!other || m->apart_ns == TIME_NEVER || m->now_ns < m->apart_ns + 2 * m->config.heartbeat_ns)
         return;
     /* A beat that moved before he was lost tells nothing of him now. */
     bool stands = m->record_ns >= m->beat_ns + 3 * m->config.heartbeat_ns;
@@ -134,7 +133,6 @@ void member_on_record(struct member *m, const struct arbiter_answer *a) {
 bool member_may_claim_unnamed(const struct member *m) {
     bool apart =
         m->election == ELECTION_SEEKING || (m->election == ELECTION_FOLLOWING && !m->connected);
-    return apart && m->ruined_ns == 0 &&
-           m->record_ns != 0 && !m->record.closed && m->record.epoch >= m->epoch &&
-           m->record_ns >= over_at(m);
+    return apart && m->ruined_ns == 0 && m->record_ns != 0 && !m->record.closed &&
+           m->record.epoch >= m->epoch && m->record_ns >= over_at(m);
 }

@@ -21,7 +21,7 @@
 #define LEADER_FILE_HOLD_MAX_NS (UINT64_C(3600) * NS_PER_S)
 
 /* Each field has a fixed width, so that a leader file is rewritten in place. */
-#define HEAD_FORMAT                                                                   \
+#define HEAD_FORMAT \
     "muster mark 1\nboot=%s\nepoch=%010" PRIu32 "\noutcome=%d\nhold_ms=%010" PRIu64 "\n"
 
 struct leader_file {

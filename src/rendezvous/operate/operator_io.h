@@ -21,20 +21,20 @@
 #define OPERATOR_TIMEOUT_MAX_NS (3600 * NS_PER_S)
 
 struct operator_question {
-    const char *host;     /* a name, or literal addresses separated by commas */
+    const char *host; /* a name, or literal addresses separated by commas */
     uint16_t port;
-    const char *run_id;   /* NULL: whichever job it is */
+    const char *run_id; /* NULL: whichever job it is */
     struct command command;
-    uint64_t timeout_ns;  /* of each address, and of a name's look-up */
+    uint64_t timeout_ns; /* of each address, and of a name's look-up */
 };
 
 struct operator_reply {
     char run_id[RDZV_RUN_ID_MAX]; /* of the agent that answered */
     char from[RDZV_ADDR_MAX];     /* its literal address, and port: where to ask again */
     uint16_t from_port;
-    bool has_overview;            /* to COMMAND_STATUS; else there is `answer` */
+    bool has_overview; /* to COMMAND_STATUS; else there is `answer` */
     struct overview overview;
-    struct overview_node *nodes;  /* owned */
+    struct overview_node *nodes; /* owned */
     uint32_t n_nodes;
     struct answer answer;
 };

@@ -40,9 +40,9 @@ struct registry_entry {
     char host[RDZV_HOST_MAX];
     char addr[RDZV_ADDR_MAX]; /* literal */
     uint16_t port;
-    int32_t pid;              /* as its own pid namespace counts */
-    bool foreign;             /* of another pid namespace or machine: it may be gone */
-    uint64_t since_wall_ns;   /* when it was added, since 1970 */
+    int32_t pid;            /* as its own pid namespace counts */
+    bool foreign;           /* of another pid namespace or machine: it may be gone */
+    uint64_t since_wall_ns; /* when it was added, since 1970 */
 };
 
 /* The agents of this machine, oldest first; files of processes that are gone are removed on the

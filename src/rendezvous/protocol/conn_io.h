@@ -9,8 +9,8 @@
  * Both may be called from its callbacks; nothing is called afterwards. */
 #pragma once
 
-#include "io/net/addr.h"
 #include "io/loop.h"
+#include "io/net/addr.h"
 #include "rendezvous/protocol/wire.h"
 
 /* Unsent bytes of one connection; a peer that takes no more is disconnected. */

@@ -14,9 +14,15 @@ static bool contains_any(const char *text, const char *const words[], size_t n) 
 
 static int noise_of_exit(const struct failure *f) {
     static const char *const echoes[] = {
-        "DistNetworkError",         "DistStoreError",     "DistBackendError",
-        "NCCL",                     "TCPStore",           "gloo",
-        "Connection closed by peer", "Connection refused", "Connection reset by peer",
+        "DistNetworkError",
+        "DistStoreError",
+        "DistBackendError",
+        "NCCL",
+        "TCPStore",
+        "gloo",
+        "Connection closed by peer",
+        "Connection refused",
+        "Connection reset by peer",
         "lost the connection",
     };
     return contains_any(f->text, echoes, ARRAY_SIZE(echoes)) ? 2 : 1;
@@ -26,8 +32,7 @@ int failure_noise(const struct failure *f) {
     switch (f->kind) {
     case FAILURE_OOM:
     case FAILURE_SPAWN: return 0;
-    case FAILURE_SIGNAL:
-        return f->code == SIGABRT || f->code == SIGPIPE ? noise_of_exit(f) : 0;
+    case FAILURE_SIGNAL: return f->code == SIGABRT || f->code == SIGPIPE ? noise_of_exit(f) : 0;
     case FAILURE_EXIT:
     case FAILURE_NODE: return noise_of_exit(f);
     case FAILURE_NONE:

@@ -11,11 +11,11 @@
 
 enum failure_kind {
     FAILURE_NONE = 0,
-    FAILURE_EXIT,     /* code = exit status, not 0 */
-    FAILURE_SIGNAL,   /* code = signal number, which muster did not send */
-    FAILURE_OOM,      /* killed for memory: cgroup or kernel says so; code = signal number */
-    FAILURE_SPAWN,    /* never ran: code = errno, text says the step and the program */
-    FAILURE_NODE,     /* not a worker: a node was lost, or could not go on; text says why */
+    FAILURE_EXIT,   /* code = exit status, not 0 */
+    FAILURE_SIGNAL, /* code = signal number, which muster did not send */
+    FAILURE_OOM,    /* killed for memory: cgroup or kernel says so; code = signal number */
+    FAILURE_SPAWN,  /* never ran: code = errno, text says the step and the program */
+    FAILURE_NODE,   /* not a worker: a node was lost, or could not go on; text says why */
     FAILURE_KIND_COUNT,
 };
 
@@ -23,19 +23,19 @@ struct failure {
     enum failure_kind kind;
     int32_t code;
     bool core_dumped;
-    uint32_t rank;                      /* global */
+    uint32_t rank; /* global */
     uint32_t local_rank;
-    uint32_t node_rank;                 /* GROUP_RANK of its node */
-    uint64_t incarnation;               /* of its node's agent */
+    uint32_t node_rank;   /* GROUP_RANK of its node */
+    uint64_t incarnation; /* of its node's agent */
     int32_t pid;
-    uint64_t at_ns;                     /* that node's monotonic clock */
-    uint64_t wall_ns;                   /* that node's wall clock, since 1970 */
-    uint64_t ran_ns;                    /* how long the worker had run */
-    char node[FAILURE_NODE_MAX];        /* host name, "-2" for the second agent of a host */
+    uint64_t at_ns;              /* that node's monotonic clock */
+    uint64_t wall_ns;            /* that node's wall clock, since 1970 */
+    uint64_t ran_ns;             /* how long the worker had run */
+    char node[FAILURE_NODE_MAX]; /* host name, "-2" for the second agent of a host */
     char role[64];
-    char text[FAILURE_TEXT_MAX];        /* error.json's message, or stderr's last lines; or "" */
-    bool text_is_traceback;             /* text came from error.json */
-    char error_file[FAILURE_PATH_MAX];  /* on that node; empty when none was written */
+    char text[FAILURE_TEXT_MAX];       /* error.json's message, or stderr's last lines; or "" */
+    bool text_is_traceback;            /* text came from error.json */
+    char error_file[FAILURE_PATH_MAX]; /* on that node; empty when none was written */
 };
 
 /* Deaths of a process tree's members are noticed in any order: a peer sees a killed worker's

@@ -11,24 +11,24 @@
 
 #include "rendezvous/protocol/failure.h"
 
-#define RDZV_HOST_MAX 128       /* host names, addresses */
+#define RDZV_HOST_MAX 128 /* host names, addresses */
 #define RDZV_ROLE_MAX 64
 #define RDZV_RUN_ID_MAX 256
 #define RDZV_REASON_MAX 2048
-#define RDZV_NODES_MAX 100000   /* nodes of one job */
-#define RDZV_WORKERS_MAX 4096   /* workers of one node */
+#define RDZV_NODES_MAX 100000 /* nodes of one job */
+#define RDZV_WORKERS_MAX 4096 /* workers of one node */
 #define RDZV_STATUS_NAMES_MAX 16
-#define RDZV_ADDR_MAX 64        /* one literal address, with a zone */
-#define RDZV_ADDRS_MAX 256      /* literal addresses, separated by commas */
+#define RDZV_ADDR_MAX 64   /* one literal address, with a zone */
+#define RDZV_ADDRS_MAX 256 /* literal addresses, separated by commas */
 #define RDZV_SUCCESSORS_MAX 3
-#define RDZV_MEMBERS_CHUNK 64   /* of a handover, in one message */
-#define RDZV_OVERVIEW_CHUNK 16  /* nodes of an overview, in one message */
-#define RDZV_NETIF_MAX 16       /* name of a network interface; IFNAMSIZ */
-#define RDZV_NET_ADDRS_MAX 96   /* two literal addresses, separated by a comma */
+#define RDZV_MEMBERS_CHUNK 64                    /* of a handover, in one message */
+#define RDZV_OVERVIEW_CHUNK 16                   /* nodes of an overview, in one message */
+#define RDZV_NETIF_MAX 16                        /* name of a network interface; IFNAMSIZ */
+#define RDZV_NET_ADDRS_MAX 96                    /* two literal addresses, separated by a comma */
 #define RDZV_NODE_SUMMARY_MAX ((size_t)8 * 1024) /* bytes of a node's digest, with the NUL */
 #define RDZV_PROGRAM_MAX 256
 #define RDZV_NEIGHBOURS_MAX 2
-#define RDZV_NETS_MAX 2         /* interfaces of a node that its neighbours try */
+#define RDZV_NETS_MAX 2 /* interfaces of a node that its neighbours try */
 
 /* Names a group: the epoch it was formed in, and a counter in that. Written "2.3". 0.0: none. */
 struct generation {
@@ -43,7 +43,7 @@ static inline bool generation_is_none(struct generation g) { return g.epoch == 0
 
 /* Where an agent can be reached: its node's listener. */
 struct rdzv_peer {
-    uint64_t incarnation;      /* its HELLO must say this one; 0: nobody */
+    uint64_t incarnation; /* its HELLO must say this one; 0: nobody */
     /* literal addresses to try in turn; "": the address at which the reader reached its leader */
     char addr[RDZV_ADDRS_MAX];
     uint16_t port;
@@ -61,15 +61,15 @@ struct rdzv_net {
 struct rdzv_program {
     /* for people: its name, the names of its options; "": it is not said, and not compared */
     char shown[RDZV_PROGRAM_MAX];
-    uint64_t name;                /* of how it is run, and its name without folders */
-    uint64_t args;                /* of its arguments, as they stand */
-    uint32_t max_restarts;        /* --max-restarts */
+    uint64_t name;         /* of how it is run, and its name without folders */
+    uint64_t args;         /* of its arguments, as they stand */
+    uint32_t max_restarts; /* --max-restarts */
 };
 
 /* What a node says of itself when it joins; does not change in its life. */
 struct node_info {
-    uint64_t incarnation;         /* random name of this life of this agent; never 0 */
-    char host[RDZV_HOST_MAX];     /* host name, for people and for the order */
+    uint64_t incarnation;     /* random name of this life of this agent; never 0 */
+    char host[RDZV_HOST_MAX]; /* host name, for people and for the order */
     char role[RDZV_ROLE_MAX];
     /* where its listener can be probed; on the address it came from */
     uint16_t listener_port;
@@ -88,25 +88,25 @@ enum node_state {
     NODE_JOINED = 1, /* no group, no worker */
     NODE_PREPARED,   /* knows group g, no worker started */
     NODE_RUNNING,
-    NODE_FINISHED,   /* all its workers ended with 0; keeps its place */
-    NODE_FAILED,     /* a worker failed (or FORM could not be obeyed); others may still run */
-    NODE_STOPPED,    /* no process of g is left */
-    NODE_CLOSED,     /* has heard the outcome; no process is left */
+    NODE_FINISHED, /* all its workers ended with 0; keeps its place */
+    NODE_FAILED,   /* a worker failed (or FORM could not be obeyed); others may still run */
+    NODE_STOPPED,  /* no process of g is left */
+    NODE_CLOSED,   /* has heard the outcome; no process is left */
     NODE_STATE_COUNT,
 };
 
 struct report {
     enum node_state state;
-    struct generation generation;  /* that the state is about; none when JOINED */
-    uint32_t epoch;                /* the highest it knows of */
+    struct generation generation; /* that the state is about; none when JOINED */
+    uint32_t epoch;               /* the highest it knows of */
     /* was told to stop (a signal): wants out as soon as it has stopped */
     bool leaving;
-    bool finished;                 /* all its workers of `generation` ended with 0 (also STOPPED) */
-    bool at_safe_point;            /* a worker of `generation` says that it may be stopped now */
+    bool finished;      /* all its workers of `generation` ended with 0 (also STOPPED) */
+    bool at_safe_point; /* a worker of `generation` says that it may be stopped now */
     /* PREPARED: by which ways it reaches its neighbours, a bit for each; what they mean is the
      * launcher's (launcher/preflight/preflight_io.h) */
     uint32_t reachability;
-    bool excluded;                 /* a leader said that it takes part no more: excluded_why */
+    bool excluded; /* a leader said that it takes part no more: excluded_why */
     /* its first failure in this generation (FAILED, and STOPPED after it) */
     bool has_failure;
     struct failure failure;
@@ -136,12 +136,12 @@ struct rdzv_neighbour {
 
 /* One node's place in a group. */
 struct form {
-    uint32_t node_rank, n_nodes;          /* GROUP_RANK, GROUP_WORLD_SIZE */
-    uint32_t first_rank, world_size;      /* its workers hold first_rank … first_rank+nproc-1 */
+    uint32_t node_rank, n_nodes;     /* GROUP_RANK, GROUP_WORLD_SIZE */
+    uint32_t first_rank, world_size; /* its workers hold first_rank … first_rank+nproc-1 */
     uint32_t role_first_rank, role_world_size;
     /* 0: first agent of its host in the group, 1: second, … */
     uint32_t host_index;
-    char store_host[RDZV_HOST_MAX];       /* literal address of the workers' store */
+    char store_host[RDZV_HOST_MAX]; /* literal address of the workers' store */
     uint16_t store_port;
     uint32_t restarts_used, max_restarts; /* of the job */
     uint32_t losses;                      /* nodes lost so far */
@@ -164,14 +164,14 @@ struct desired {
     /* STOP and CLOSED: why, in one line for people; the failure that came first, if it was one */
     /* STOP: SIGTERM to SIGKILL; UINT64_MAX: the node's own --shutdown-timeout */
     uint64_t grace_ns;
-    bool will_restart;            /* STOP: a new group will be tried */
+    bool will_restart; /* STOP: a new group will be tried */
     char reason[RDZV_REASON_MAX];
     bool has_failure;
     struct failure failure;
     /* STOP: workers that are stopped because of it, in the whole job */
     uint32_t n_stopping;
     uint32_t restarts_used, max_restarts, losses;
-    enum outcome outcome;         /* CLOSED */
+    enum outcome outcome; /* CLOSED */
 };
 
 /* What a probe of a node found: rendezvous/protocol/probe_io.h. */
@@ -198,13 +198,13 @@ struct handover_member {
     bool started;             /* of the last started group; otherwise of the newest formed only */
 };
 struct handover {
-    uint32_t epoch;                   /* that the naming is of */
+    uint32_t epoch;                    /* that the naming is of */
     struct generation formed, started; /* the newest formed, the last started; or none */
     uint32_t restarts_used, losses;
     uint64_t log_nonce;
-    uint32_t n_order;                 /* of the newest formed group: the first of `members` */
-    uint32_t n_members;               /* in rank order, then who is only in the started group */
-    struct handover_member *members;  /* owned; handover_fini() */
+    uint32_t n_order;                /* of the newest formed group: the first of `members` */
+    uint32_t n_members;              /* in rank order, then who is only in the started group */
+    struct handover_member *members; /* owned; handover_fini() */
 };
 void handover_fini(struct handover *e);
 /* Replaces *to (finished first) with a copy. */
@@ -234,16 +234,16 @@ struct lease {
     uint64_t echo_ns;           /* clock_ns of the RENEW that it answers */
     /* good until echo_ns + validity_ns on the node's clock; 0: no lease */
     uint64_t validity_ns;
-    uint64_t clock_ns;          /* the leader's, now */
+    uint64_t clock_ns; /* the leader's, now */
 };
 
 /* Who is there: told to all nodes while they wait. Not part of the agreement. */
 struct rdzv_status {
     uint32_t present, min_nodes, max_nodes;
-    uint64_t wait_ns;                   /* until something is decided; UINT64_MAX: no limit */
-    bool last_call;                     /* min is there; wait_ns is the last call */
-    uint32_t spares;                    /* of those present, beyond max */
-    uint32_t n_names, n_missing;        /* filled of the arrays below */
+    uint64_t wait_ns;            /* until something is decided; UINT64_MAX: no limit */
+    bool last_call;              /* min is there; wait_ns is the last call */
+    uint32_t spares;             /* of those present, beyond max */
+    uint32_t n_names, n_missing; /* filled of the arrays below */
     char names[RDZV_STATUS_NAMES_MAX][RDZV_HOST_MAX];
     char missing[RDZV_STATUS_NAMES_MAX][RDZV_HOST_MAX]; /* "node rank 2", or a lost node's name */
 };
@@ -261,7 +261,7 @@ enum command_kind {
 
 struct command {
     enum command_kind kind;
-    char node[RDZV_HOST_MAX];  /* EXCLUDE */
+    char node[RDZV_HOST_MAX];   /* EXCLUDE */
     char reason[RDZV_HOST_MAX]; /* for the record; may be "" */
 };
 
@@ -271,40 +271,40 @@ struct answer {
 };
 
 enum group_state { /* the leader's: rendezvous/leader/group.h */
-    GROUP_GATHERING = 1,
-    GROUP_FORMING,
-    GROUP_RUNNING,
-    GROUP_STOPPING,
-    GROUP_CLOSED,
-    GROUP_STATE_COUNT,
+                   GROUP_GATHERING = 1,
+                   GROUP_FORMING,
+                   GROUP_RUNNING,
+                   GROUP_STOPPING,
+                   GROUP_CLOSED,
+                   GROUP_STATE_COUNT,
 };
 
 struct overview {
     enum group_state state;
-    uint64_t since_ns;             /* how long in it */
+    uint64_t since_ns; /* how long in it */
     uint32_t epoch;
-    struct generation generation;  /* the newest formed, or none */
-    uint64_t running_ns;           /* since the last START; 0: never */
-    uint64_t leader;               /* incarnation */
+    struct generation generation; /* the newest formed, or none */
+    uint64_t running_ns;          /* since the last START; 0: never */
+    uint64_t leader;              /* incarnation */
     char leader_host[RDZV_HOST_MAX];
     uint32_t min_nodes, max_nodes, node_unit, n_members, world_size;
-    uint32_t n_nodes;              /* rows that follow */
+    uint32_t n_nodes; /* rows that follow */
     uint32_t n_spares, n_excluded;
     uint32_t restarts_used, max_restarts, losses;
     uint64_t successors[RDZV_SUCCESSORS_MAX]; /* incarnations; 0: none */
     char incident[RDZV_REASON_MAX / 4];       /* the last, or "" */
     uint64_t incident_ns;                     /* how long ago */
     enum outcome outcome;
-    char reason[RDZV_REASON_MAX / 4];         /* of STOPPING and CLOSED */
+    char reason[RDZV_REASON_MAX / 4]; /* of STOPPING and CLOSED */
 };
 
-enum overview_place { /* what a node is to the group */
-    PLACE_MEMBER = 1, /* of the present group */
-    PLACE_WAITING,    /* joined, may get a place in the next */
-    PLACE_SPARE,      /* beyond what the group holds */
-    PLACE_EXCLUDED,   /* why */
-    PLACE_LEAVING,
-    PLACE_COUNT,
+enum overview_place {                   /* what a node is to the group */
+                      PLACE_MEMBER = 1, /* of the present group */
+                      PLACE_WAITING,    /* joined, may get a place in the next */
+                      PLACE_SPARE,      /* beyond what the group holds */
+                      PLACE_EXCLUDED,   /* why */
+                      PLACE_LEAVING,
+                      PLACE_COUNT,
 };
 
 struct overview_node {
@@ -312,14 +312,14 @@ struct overview_node {
     char name[RDZV_HOST_MAX];
     char addr[RDZV_ADDR_MAX];
     enum overview_place place;
-    enum node_state state;         /* its last report */
+    enum node_state state; /* its last report */
     bool connected;
-    uint64_t silent_ns;            /* since its last sign of life */
+    uint64_t silent_ns;             /* since its last sign of life */
     uint32_t node_rank, first_rank; /* MEMBER */
     uint32_t nproc;
     int32_t pid;
-    uint64_t since_ns;             /* since it joined */
-    uint32_t stalls;               /* of its agent's event loop: struct renew */
+    uint64_t since_ns; /* since it joined */
+    uint32_t stalls;   /* of its agent's event loop: struct renew */
     uint64_t longest_stall_ns;
-    char why[RDZV_HOST_MAX];       /* EXCLUDED, or why it can't take part */
+    char why[RDZV_HOST_MAX]; /* EXCLUDED, or why it can't take part */
 };

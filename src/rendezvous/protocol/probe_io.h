@@ -10,8 +10,8 @@
  * so a refusal is a statement about the whole node. */
 #pragma once
 
-#include "io/net/addr.h"
 #include "io/loop.h"
+#include "io/net/addr.h"
 #include "rendezvous/protocol/messages.h"
 
 struct probe;

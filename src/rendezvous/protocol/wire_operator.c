@@ -82,8 +82,8 @@ int wire_get_overview(const struct json *doc, struct overview *ret, struct err *
                "leader_host", "min_nodes", "max_nodes", "node_unit", "n_members", "world_size",
                "n_nodes", "n_spares", "n_excluded", "restarts_used", "max_restarts", "losses",
                "successors", "incident", "incident_ns", "outcome", "reason");
-    ret->state = (enum group_state)wire_get_name(&f, "phase", wire_group_state_names, 1,
-                                                 GROUP_STATE_COUNT);
+    ret->state =
+        (enum group_state)wire_get_name(&f, "phase", wire_group_state_names, 1, GROUP_STATE_COUNT);
     wire_get_id(&f, "since_ns", &ret->since_ns);
     wire_get_u32(&f, "epoch", 1, UINT32_MAX, &ret->epoch);
     wire_get_generation(&f, "generation", &ret->generation);
@@ -139,10 +139,9 @@ void wire_put_nodes(struct json_writer *w, const struct wire_nodes *n) {
 }
 
 static int get_node(const struct json *v, struct overview_node *ret, struct err *err) {
-    struct fields f =
-        FIELDS(v, err, "incarnation", "name", "addr", "place", "state", "connected", "silent_ns",
-               "node_rank", "first_rank", "nproc", "pid", "since_ns", "stalls", "longest_stall_ns",
-               "why");
+    struct fields f = FIELDS(v, err, "incarnation", "name", "addr", "place", "state", "connected",
+                             "silent_ns", "node_rank", "first_rank", "nproc", "pid", "since_ns",
+                             "stalls", "longest_stall_ns", "why");
     wire_get_incarnation(&f, "incarnation", &ret->incarnation);
     GET_LINE(&f, "name", ret->name);
     GET_TEXT(&f, "addr", ret->addr);

@@ -19,9 +19,7 @@ extern const char *const wire_outcome_names[WIRE_OUTCOME_COUNT];
 extern const char *const wire_command_names[COMMAND_KIND_COUNT];
 extern const char *const wire_group_state_names[GROUP_STATE_COUNT];
 extern const char *const wire_place_names[PLACE_COUNT];
-extern const struct wire_net_keys {
-    const char *netif, *addrs;
-} wire_net_keys[RDZV_NETS_MAX];
+extern const struct wire_net_keys { const char *netif, *addrs; } wire_net_keys[RDZV_NETS_MAX];
 
 /* ---- writing ---- */
 

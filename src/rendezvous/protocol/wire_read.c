@@ -73,9 +73,9 @@ static void get_node_info(struct fields *outer, struct node_info *ret) {
     const struct json *v = wire_get_object(outer, "node");
     if (v == NULL)
         return;
-    struct fields f = FIELDS(v, outer->err, "incarnation", "host", "role", "listener_port", "nproc",
-                             "node_rank", "pid", "topology", "netif", "net_addrs", "fast_netif",
-                             "fast_addrs");
+    struct fields f =
+        FIELDS(v, outer->err, "incarnation", "host", "role", "listener_port", "nproc", "node_rank",
+               "pid", "topology", "netif", "net_addrs", "fast_netif", "fast_addrs");
     wire_get_incarnation(&f, "incarnation", &ret->incarnation);
     GET_LINE(&f, "host", ret->host);
     GET_LINE(&f, "role", ret->role);
@@ -101,9 +101,8 @@ static void get_program(struct fields *outer, struct rdzv_program *ret) {
 }
 
 static int get_join(const struct json *doc, struct wire_join *ret, struct err *err) {
-    struct fields f =
-        FIELDS(doc, err, "kind", "version", "run_id", "min_nodes", "max_nodes", "node", "program",
-               "report");
+    struct fields f = FIELDS(doc, err, "kind", "version", "run_id", "min_nodes", "max_nodes",
+                             "node", "program", "report");
     wire_get_u32(&f, "version", 1, UINT32_MAX, &ret->version);
     GET_TEXT(&f, "run_id", ret->run_id);
     wire_get_u32(&f, "min_nodes", 1, RDZV_NODES_MAX, &ret->min_nodes);
@@ -138,8 +137,7 @@ static void get_neighbours(struct fields *outer, struct form *ret) {
     const struct json *list = wire_get_array(outer, "neighbours", RDZV_NEIGHBOURS_MAX);
     if (list == NULL)
         return;
-    for (const struct json *v = json_first(list); v != NULL && outer->code == 0;
-         v = json_next(v)) {
+    for (const struct json *v = json_first(list); v != NULL && outer->code == 0; v = json_next(v)) {
         struct rdzv_neighbour *n = &ret->neighbours[ret->n_neighbours++];
         struct fields f = FIELDS(v, outer->err, "incarnation", "host", "netif", "net_addrs",
                                  "fast_netif", "fast_addrs", "listener_port");
@@ -155,10 +153,10 @@ static void get_form(struct fields *outer, struct form *ret) {
     const struct json *v = wire_get_object(outer, "form");
     if (v == NULL)
         return;
-    struct fields f = FIELDS(v, outer->err, "node_rank", "n_nodes", "first_rank", "world_size",
-                             "role_first_rank", "role_world_size", "host_index", "store_host",
-                             "store_port", "restarts_used", "max_restarts", "losses", "log_nonce",
-                             "neighbours");
+    struct fields f =
+        FIELDS(v, outer->err, "node_rank", "n_nodes", "first_rank", "world_size", "role_first_rank",
+               "role_world_size", "host_index", "store_host", "store_port", "restarts_used",
+               "max_restarts", "losses", "log_nonce", "neighbours");
     wire_get_u32(&f, "n_nodes", 1, RDZV_NODES_MAX, &ret->n_nodes);
     wire_get_u32(&f, "node_rank", 0, ret->n_nodes - 1, &ret->node_rank);
     wire_get_u32(&f, "world_size", 1, UINT32_MAX, &ret->world_size);

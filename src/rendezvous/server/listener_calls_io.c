@@ -18,9 +18,9 @@ static void refuse(struct caller *c, bool final, const char *reason) {
 
 static void redirect(struct caller *c) {
     const struct rdzv_listener *l = c->listener;
-    conn_send(c->conn, &(struct wire_message){
-                           .kind = WIRE_REDIRECT,
-                           .redirect = {.epoch = l->leader_epoch, .leader = l->leader}});
+    conn_send(c->conn,
+              &(struct wire_message){.kind = WIRE_REDIRECT,
+                                     .redirect = {.epoch = l->leader_epoch, .leader = l->leader}});
     conn_finish(listener_take(c));
 }
 

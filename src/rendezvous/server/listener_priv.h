@@ -15,18 +15,18 @@ struct rdzv_listener {
     struct rdzv_listener_config config;
     struct rdzv_server *server; /* borrowed; NULL: this agent does not lead */
     enum member_join_policy join_policy;
-    struct rdzv_peer leader;    /* REDIRECTED */
+    struct rdzv_peer leader; /* REDIRECTED */
     uint32_t leader_epoch;
     struct listener *sockets[LISTENER_SOCKETS_MAX];
     size_t n_sockets;
-    struct list pending;        /* struct caller without a first word, the oldest first */
-    struct list parked;         /* struct caller, in the order in which they came */
-    struct list operators;      /* struct caller, the longest silent first */
+    struct list pending;   /* struct caller without a first word, the oldest first */
+    struct list parked;    /* struct caller, in the order in which they came */
+    struct list operators; /* struct caller, the longest silent first */
     size_t n_pending, n_parked, n_operators;
     size_t pending_max;
     struct idmap parked_by_incarnation;
     bool paused;
-    uint64_t spent_until_ns;    /* how far ahead of now the rate of strangers is spent */
+    uint64_t spent_until_ns; /* how far ahead of now the rate of strangers is spent */
     /* for the oldest pending and the most silent operator, and when strangers are let in again */
     struct loop_timer *timer;
 };
@@ -36,12 +36,12 @@ struct rdzv_listener {
 struct caller {
     struct list link;
     struct rdzv_listener *listener;
-    size_t *count;        /* of the list that it is in */
-    struct conn *conn;    /* owned */
-    uint64_t deadline_ns; /* while pending or an operator */
+    size_t *count;             /* of the list that it is in */
+    struct conn *conn;         /* owned */
+    uint64_t deadline_ns;      /* while pending or an operator */
     struct rdzv_asking asking; /* an operator */
-    uint64_t incarnation; /* parked */
-    char *join;           /* parked: its JOIN as it lies on the wire, which is short */
+    uint64_t incarnation;      /* parked */
+    char *join;                /* parked: its JOIN as it lies on the wire, which is short */
     size_t join_len;
 };
 

@@ -109,7 +109,7 @@ static void send_status(struct rdzv_server *s) {
     group_status(s->group, clock_now_ns(), &m.status);
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     wire_encode(&m, &text);
-    LIST_FOR_EACH (struct server_node, n, &s->all, link) {
+    LIST_FOR_EACH(struct server_node, n, &s->all, link) {
         if (n->conn != NULL && conn_unsent(n->conn) < STATUS_UNSENT_MAX)
             server_send_text(n, strbuf_text(&text), text.len);
     }

@@ -27,8 +27,8 @@
  * breaks the protocol is disconnected. */
 #pragma once
 
-#include "io/net/addr.h"
 #include "io/loop.h"
+#include "io/net/addr.h"
 #include "rendezvous/member/member.h"
 
 #define RDZV_PENDING_MAX 8192
@@ -107,7 +107,7 @@ struct rdzv_server_config {
     uint64_t probe_timeout_ns; /* 0: 1 s */
     bool has_local_addr;       /* --local-addr: */
     struct addr local_addr; /* where the store listens, unless the group is on this machine alone */
-    struct arbiter *arbiter;   /* borrowed; NULL unless the group's anchor is one */
+    struct arbiter *arbiter;         /* borrowed; NULL unless the group's anchor is one */
     struct leader_file *leader_file; /* borrowed; NULL unless the group's anchor is one */
     struct rdzv_server_ops ops;
     void *arg;

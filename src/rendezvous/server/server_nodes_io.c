@@ -311,7 +311,7 @@ void server_refuse_node(struct server_node *n, const char *reason, bool for_now)
 }
 
 void server_free_nodes(struct rdzv_server *s) {
-    LIST_FOR_EACH (struct server_node, n, &s->all, link) {
+    LIST_FOR_EACH(struct server_node, n, &s->all, link) {
         server_stop_probe(n);
         conn_finish(n->conn);
         free(n);

@@ -47,12 +47,12 @@ static void add_frame(struct overview_text *t, const struct wire_message *m) {
 /* Somebody reads slowly: rather they than all who ask. */
 static void make_room(struct overviews *o) {
     size_t n = 0;
-    LIST_FOR_EACH (struct overview_text, t, &o->texts, link)
+    LIST_FOR_EACH(struct overview_text, t, &o->texts, link)
         n++;
     struct overview_text *oldest = LIST_FIRST(struct overview_text, &o->texts, link);
     if (n < TEXTS_MAX)
         return;
-    LIST_FOR_EACH (struct rdzv_asking, a, &oldest->readers, link) {
+    LIST_FOR_EACH(struct rdzv_asking, a, &oldest->readers, link) {
         if (conn_unsent(a->conn) > 0)
             conn_cut(a->conn);
         list_remove(&a->link);
@@ -99,7 +99,7 @@ static uint64_t send_all(struct overviews *o) {
     struct overview_text *t = TAKE_PTR(o->text);
     uint64_t cost_ns = 0;
     free(TAKE_PTR(o->rows));
-    LIST_FOR_EACH (struct rdzv_asking, a, &t->readers, link) {
+    LIST_FOR_EACH(struct rdzv_asking, a, &t->readers, link) {
         a->waits = false;
         t->refs++;
         conn_send_frames(a->conn, strbuf_text(&t->frames), t->frames.len, text_unref, t);
@@ -152,7 +152,7 @@ void server_overviews_fini(struct rdzv_server *s) {
     loop_timer_free(o->timer);
     free(TAKE_PTR(o->rows));
     if (o->text != NULL)
-        LIST_FOR_EACH (struct rdzv_asking, reader, &o->text->readers, link) {
+        LIST_FOR_EACH(struct rdzv_asking, reader, &o->text->readers, link) {
             list_remove(&reader->link);
             list_append(&o->asking, &reader->link);
         }
@@ -162,7 +162,7 @@ void server_overviews_fini(struct rdzv_server *s) {
     }
     if (o->text != NULL)
         text_unref(TAKE_PTR(o->text));
-    LIST_FOR_EACH (struct overview_text, t, &o->texts, link)
+    LIST_FOR_EACH(struct overview_text, t, &o->texts, link)
         list_remove(&t->link); /* freed by the last connection that sends it */
 }
 

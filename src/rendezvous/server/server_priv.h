@@ -23,13 +23,13 @@ struct rdzv_asking {
 struct overview_text;
 struct overviews {
     struct loop_timer *timer;
-    struct list asking;          /* struct rdzv_asking: the next is for them */
-    struct list texts;           /* struct overview_text, the oldest first */
-    struct overview_text *text;  /* that is being made; NULL: none is */
-    struct overview_node *rows;  /* of it */
+    struct list asking;         /* struct rdzv_asking: the next is for them */
+    struct list texts;          /* struct overview_text, the oldest first */
+    struct overview_text *text; /* that is being made; NULL: none is */
+    struct overview_node *rows; /* of it */
     uint32_t n_rows, next_row;
-    uint64_t cost_ns;            /* of it, so far */
-    uint64_t rest_until_ns;      /* none is begun before */
+    uint64_t cost_ns;       /* of it, so far */
+    uint64_t rest_until_ns; /* none is begun before */
 };
 
 struct rdzv_server {
@@ -49,17 +49,17 @@ struct rdzv_server {
     unsigned n_limits_said;
     bool store_open;
     struct generation store_generation;
-    uint32_t higher_epoch;   /* that the group was told of; 0: none */
-    bool deposed;            /* another leads: the group takes no step any more */
+    uint32_t higher_epoch;        /* that the group was told of; 0: none */
+    bool deposed;                 /* another leads: the group takes no step any more */
     struct arbiter_record record; /* the last that was read; epoch 0: none */
     struct server_asker *asker;   /* whose COMMAND this step is, NULL */
-    struct strbuf named;     /* NAMED of this step, the same for all; empty: not yet made */
-    struct desired told_desired; /* what was last told to a node, and its text: */
+    struct strbuf named;          /* NAMED of this step, the same for all; empty: not yet made */
+    struct desired told_desired;  /* what was last told to a node, and its text: */
     struct strbuf told;
     struct list
         lease_pending; /* struct server_node, by lease_pending_link: they wait for a LEASE */
     struct loop_timer *lease_pending_timer;
-    struct list untold;      /* struct server_node, by untold_link: the next turns tell them */
+    struct list untold; /* struct server_node, by untold_link: the next turns tell them */
     struct loop_timer *tell_timer;
     struct overviews overviews;
 };
@@ -73,7 +73,7 @@ struct server_asker {
 struct server_node {
     struct list link;
     struct list probe_link;
-    struct list untold_link;       /* linked: still to be told what state it should be in */
+    struct list untold_link;        /* linked: still to be told what state it should be in */
     struct list lease_pending_link; /* linked: `owed` is still to be sent, before any other word */
     struct lease lease_pending;
     struct rdzv_server *server;

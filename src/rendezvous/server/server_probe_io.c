@@ -42,8 +42,8 @@ static void on_probed(void *arg, const struct probe_answer *answer) {
 static void answer_later(struct rdzv_server *s, uint64_t incarnation, enum probe_result result) {
     bool busy = s->busy;
     s->busy = true;
-    server_event(s, &(struct group_event){
-                        .kind = GROUP_EVENT_PROBE, .node = incarnation, .probe = result});
+    server_event(
+        s, &(struct group_event){.kind = GROUP_EVENT_PROBE, .node = incarnation, .probe = result});
     s->busy = busy;
     loop_timer_set(s->timer, clock_now_ns());
 }

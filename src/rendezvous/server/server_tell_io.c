@@ -62,7 +62,7 @@ void server_redirect_all(struct rdzv_server *s, uint32_t epoch) {
     }
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     wire_encode(&m, &text);
-    LIST_FOR_EACH (struct server_node, n, &s->all, link) {
+    LIST_FOR_EACH(struct server_node, n, &s->all, link) {
         if (n->conn == NULL)
             continue;
         list_remove(&n->lease_pending_link);
@@ -89,7 +89,7 @@ void rdzv_server_command(struct rdzv_server *s, const struct command *command, s
         return;
     }
     assert(command->kind != COMMAND_STATUS); /* rdzv_server_ask() */
-    assert(!s->busy); /* it comes from the loop */
+    assert(!s->busy);                        /* it comes from the loop */
     s->asker = &asker;
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_COMMAND, .command = command});
     server_answer(&asker, false, "the leader did not take it; ask again");

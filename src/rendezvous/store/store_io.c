@@ -268,7 +268,7 @@ static void arm_timer(struct store_server *server) {
 static void on_timer(void *arg) {
     struct store_server *server = arg;
     uint64_t now = clock_now_ns();
-    LIST_FOR_EACH (struct conn, c, &server->unvalidated, link) {
+    LIST_FOR_EACH(struct conn, c, &server->unvalidated, link) {
         if (c->deadline_ns > now || loop_slice_is_over(server->loop))
             break;
         log_debug("store: closed a connection that said nothing we know");

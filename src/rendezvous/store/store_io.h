@@ -14,8 +14,8 @@
 #pragma once
 
 #include "base/err.h"
-#include "io/net/addr.h"
 #include "io/loop.h"
+#include "io/net/addr.h"
 #include "rendezvous/store/store.h"
 
 struct store_server;

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/text/parse.h"
-#include "io/net/listen.h"
 #include "io/loop.h"
+#include "io/net/listen.h"
 #include "rendezvous/store/store_io.h"
 
 #define LISTEN_FORM                                                                                \

@@ -50,7 +50,7 @@ void store_wake_all(struct store *s, struct store_key *k, struct store_update *u
 void store_wake_one(struct store *s, struct store_key *k, struct store_update *u) {
     if (k->first == NULL)
         return;
-    LIST_FOR_EACH (struct wait_node, node, &k->waiters, link) {
+    LIST_FOR_EACH(struct wait_node, node, &k->waiters, link) {
         if (!completes(node->wait))
             continue;
         struct client *c = &s->clients[node->wait->client];
@@ -133,7 +133,7 @@ static uint64_t check_key(const struct store *s, const struct store_key *k) {
         bytes += store_value_cost(i->value->len);
     assert(items == k->queue_len);
     assert(k->value != NULL || items > 0 || !list_empty(&k->waiters) || k->handed > 0);
-    LIST_FOR_EACH (struct wait_node, node, &k->waiters, link) {
+    LIST_FOR_EACH(struct wait_node, node, &k->waiters, link) {
         assert(node->key == k && s->clients[node->wait->client].wait == node->wait);
     }
     return bytes;

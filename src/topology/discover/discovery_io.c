@@ -93,8 +93,9 @@ static int fill_by_hwloc(const struct discovery_config *config, struct topology 
     bool known = sysfs_fill_cpus(config->sysroot, t);
     if (!known && (config->what & ~(unsigned)DISCOVER_CPUS) == 0)
         return err_set(err, r, "%s", own.text);
-    topology_warn(t, known ? "%s: cores, caches and NUMA nodes are as /sys tells them"
-                           : "%s: cores, caches and NUMA nodes are not known",
+    topology_warn(t,
+                  known ? "%s: cores, caches and NUMA nodes are as /sys tells them"
+                        : "%s: cores, caches and NUMA nodes are not known",
                   own.text);
     return 0;
 }

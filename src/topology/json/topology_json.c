@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/json/json.h"
+#include "topology/json/topology_json_priv.h"
 #include "topology/model/distance.h"
 #include "topology/nccl/nccl_graph.h"
-#include "topology/json/topology_json_priv.h"
 
 static void write_cpus(struct json_writer *w, const char *key, const struct cpuset *set) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};

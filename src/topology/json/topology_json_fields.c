@@ -2,23 +2,32 @@
 
 #include <stddef.h>
 
-#define FIELD(type, key, kind, member) \
-    {key, JSON_FIELD_##kind, offsetof(struct type, member), sizeof(((struct type *)0)->member), \
-     NULL, 0}
-#define NAMED(type, key, member, names) \
-    {key, JSON_FIELD_NAME, offsetof(struct type, member), sizeof(((struct type *)0)->member), \
-     names, ARRAY_SIZE(names)}
-#define TABLE(fields) {fields, ARRAY_SIZE(fields)}
+#define FIELD(type, key, kind, member)                                                             \
+    {                                                                                              \
+        key, JSON_FIELD_##kind, offsetof(struct type, member), sizeof(((struct type *)0)->member), \
+            NULL, 0                                                                                \
+    }
+#define NAMED(type, key, member, names)                                                          \
+    {                                                                                            \
+        key, JSON_FIELD_NAME, offsetof(struct type, member), sizeof(((struct type *)0)->member), \
+            names, ARRAY_SIZE(names)                                                             \
+    }
+#define TABLE(fields) \
+    { fields, ARRAY_SIZE(fields) }
 
-static const char *const sources[] = {[TOPO_LIVE] = "live", [TOPO_SYSROOT] = "sysroot",
-                                      [TOPO_HWLOC_XML] = "hwloc", [TOPO_NCCL_XML] = "nccl",
+static const char *const sources[] = {[TOPO_LIVE] = "live",
+                                      [TOPO_SYSROOT] = "sysroot",
+                                      [TOPO_HWLOC_XML] = "hwloc",
+                                      [TOPO_NCCL_XML] = "nccl",
                                       [TOPO_JSON] = "json"};
 static const char *const vendors[] = {[TOPO_VENDOR_OTHER] = "other",
                                       [TOPO_VENDOR_NVIDIA] = "nvidia",
-                                      [TOPO_VENDOR_AMD] = "amd", [TOPO_VENDOR_INTEL] = "intel"};
-static const char *const ends[] = {[TOPO_NVLINK_GPU] = "gpu", [TOPO_NVLINK_SWITCH] = "switch",
-                                   [TOPO_NVLINK_CPU] = "cpu"};
-static const char *const nic_kinds[] = {[TOPO_NIC_RDMA] = "rdma", [TOPO_NIC_EFA] = "efa",
+                                      [TOPO_VENDOR_AMD] = "amd",
+                                      [TOPO_VENDOR_INTEL] = "intel"};
+static const char *const ends[] = {
+    [TOPO_NVLINK_GPU] = "gpu", [TOPO_NVLINK_SWITCH] = "switch", [TOPO_NVLINK_CPU] = "cpu"};
+static const char *const nic_kinds[] = {[TOPO_NIC_RDMA] = "rdma",
+                                        [TOPO_NIC_EFA] = "efa",
                                         [TOPO_NIC_SLINGSHOT] = "slingshot",
                                         [TOPO_NIC_SOCKET] = "socket"};
 static const char *const port_states[] = {
@@ -28,7 +37,8 @@ static const char *const port_states[] = {
 static const char *const link_layers[] = {[TOPO_LINK_UNKNOWN] = "unknown",
                                           [TOPO_LINK_INFINIBAND] = "InfiniBand",
                                           [TOPO_LINK_ETHERNET] = "Ethernet"};
-static const char *const gid_types[] = {[TOPO_GID_UNKNOWN] = "unknown", [TOPO_GID_IB] = "IB",
+static const char *const gid_types[] = {[TOPO_GID_UNKNOWN] = "unknown",
+                                        [TOPO_GID_IB] = "IB",
                                         [TOPO_GID_ROCE_V1] = "RoCE v1",
                                         [TOPO_GID_ROCE_V2] = "RoCE v2"};
 static const char *const netif_kinds[] = {

@@ -6,8 +6,8 @@
 enum json_field_kind {
     JSON_FIELD_BOOL = 1,
     JSON_FIELD_I32,
-    JSON_FIELD_U32,    /* TOPO_NONE: null */
-    JSON_FIELD_U64,    /* up to 2^53 */
+    JSON_FIELD_U32, /* TOPO_NONE: null */
+    JSON_FIELD_U64, /* up to 2^53 */
     JSON_FIELD_I64,
     JSON_FIELD_DOUBLE,
     JSON_FIELD_TEXT,

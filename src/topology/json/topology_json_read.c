@@ -21,8 +21,7 @@ static int bad(struct err *err, const char *key, const char *what) {
 
 static int read_hex(const struct json *v, size_t digits, uint64_t *ret) {
     const char *text = json_string(v);
-    if (text == NULL || strlen(text) != digits ||
-        strspn(text, "0123456789abcdefABCDEF") != digits)
+    if (text == NULL || strlen(text) != digits || strspn(text, "0123456789abcdefABCDEF") != digits)
         return -EINVAL;
     *ret = strtoull(text, NULL, 16);
     return 0;
@@ -145,7 +144,7 @@ static int get_list(const struct json *obj, const char *key, const struct json *
     return 0;
 }
 
-#define FOR_LIST(v, list) \
+#define FOR_LIST(v, list)                                                            \
     for (const struct json *v = (list) == NULL ? NULL : json_first(list); v != NULL; \
          v = json_next(v))
 
@@ -169,19 +168,19 @@ static int read_device(const struct topology *t, const struct json *obj, const c
 
 /* ---- the lists ---- */
 
-#define SIMPLE(name, key, add, table) \
+#define SIMPLE(name, key, add, table)                                              \
     static int name(struct topology *t, const struct json *doc, struct err *err) { \
-        const struct json *list; \
-        int r = get_list(doc, key, &list, err); \
-        FOR_LIST(v, r < 0 ? NULL : list) { \
-            void *e = add(t); \
-            if (e == NULL) \
-                return too_many(err, key); \
-            r = read_fields(v, &table, e, err); \
-            if (r < 0) \
-                return r; \
-        } \
-        return r; \
+        const struct json *list;                                                   \
+        int r = get_list(doc, key, &list, err);                                    \
+        FOR_LIST(v, r < 0 ? NULL : list) {                                         \
+            void *e = add(t);                                                      \
+            if (e == NULL)                                                         \
+                return too_many(err, key);                                         \
+            r = read_fields(v, &table, e, err);                                    \
+            if (r < 0)                                                             \
+                return r;                                                          \
+        }                                                                          \
+        return r;                                                                  \
     }
 SIMPLE(read_numa, "numa", topology_add_numa, topology_json_numa)
 SIMPLE(read_cores, "cores", topology_add_core, topology_json_cores)
@@ -358,8 +357,8 @@ static int read_warnings(struct topology *t, const struct json *doc, struct err 
 static int check_nvlinks(const struct topology *t, struct err *err) {
     for (uint32_t i = 0; i < t->n_nvlinks; i++) {
         const struct topo_nvlink *l = &t->nvlinks[i];
-        if (l->gpu >= t->n_gpus || (l->peer != TOPO_NONE && l->peer >= t->n_gpus) ||
-            l->end == 0 || (l->end == TOPO_NVLINK_GPU) != (l->peer != TOPO_NONE))
+        if (l->gpu >= t->n_gpus || (l->peer != TOPO_NONE && l->peer >= t->n_gpus) || l->end == 0 ||
+            (l->end == TOPO_NVLINK_GPU) != (l->peer != TOPO_NONE))
             return bad(err, "nvlinks", "about a GPU that is not there");
     }
     return 0;
@@ -376,9 +375,9 @@ static int check_whole(const struct topology *t, struct err *err) {
 }
 
 static int read_whole(const struct json *doc, struct topology *t, struct err *err) {
-    static int (*const parts[])(struct topology *t, const struct json *doc, struct err *err) = {
-        read_numa, read_cores, read_caches, read_pci,     read_gpus,
-        read_nvlinks, read_nics, read_netifs, read_warnings,
+    static int (*const parts[])(struct topology * t, const struct json *doc, struct err *err) = {
+        read_numa,    read_cores, read_caches, read_pci,      read_gpus,
+        read_nvlinks, read_nics,  read_netifs, read_warnings,
     };
     uint64_t format;
     if (json_kind_of(doc) != JSON_OBJECT || json_get_u64(doc, "format", 1000, &format, NULL) < 0)

@@ -230,8 +230,8 @@ static void deal_packages(const struct topology *t, const struct affinity_input 
 
 /* ---- the choice ---- */
 
-int affinity_choose(const struct topology *t, const struct affinity_input *in,
-                    struct affinity *ret, struct err *err) {
+int affinity_choose(const struct topology *t, const struct affinity_input *in, struct affinity *ret,
+                    struct err *err) {
     struct affinity a = {0};
     int r = 0;
     switch (in->mode) {

@@ -19,14 +19,20 @@
 #include "topology/model/topology.h"
 
 enum bind_mode {
-    BIND_NONE = 1, BIND_NUMA, BIND_SOCKET, BIND_CORE,             /* --bind */
-    BIND_TORCH_NODE, BIND_TORCH_SOCKET, BIND_TORCH_EXCLUSIVE, BIND_TORCH_CORE_COMPLEX,
+    BIND_NONE = 1,
+    BIND_NUMA,
+    BIND_SOCKET,
+    BIND_CORE, /* --bind */
+    BIND_TORCH_NODE,
+    BIND_TORCH_SOCKET,
+    BIND_TORCH_EXCLUSIVE,
+    BIND_TORCH_CORE_COMPLEX,
 };
 enum bind_memory { BIND_MEMORY_PREFERRED = 1, BIND_MEMORY_STRICT, BIND_MEMORY_OFF };
 
 struct affinity_input {
     enum bind_mode mode;
-    enum bind_memory memory;   /* of --bind; torchrun's modes have none */
+    enum bind_memory memory;    /* of --bind; torchrun's modes have none */
     uint32_t local_rank, nproc; /* workers of this node */
     /* GPUs as CUDA shows them to the workers: indices in gpus[]; n_visible 0: no GPU. Worker i has
      * visible[i], or, with several GPUs a worker, visible[i * per_worker] and those after it, of
@@ -36,12 +42,12 @@ struct affinity_input {
 };
 
 struct affinity {
-    bool bound;                /* else cpus and nodes say nothing */
-    struct cpuset cpus;        /* of the worker; never empty where bound */
-    struct cpuset nodes;       /* memory nodes; empty: no policy */
-    bool strict;               /* MPOL_BIND instead of MPOL_PREFERRED_MANY */
-    bool everywhere;           /* all CPUs that may be used are as near: bound or not is the same */
-    char why[TOPO_TEXT_MAX];   /* "NUMA node 1 of GPU 4 (0000:9b:00.0)", or why it is not bound */
+    bool bound;              /* else cpus and nodes say nothing */
+    struct cpuset cpus;      /* of the worker; never empty where bound */
+    struct cpuset nodes;     /* memory nodes; empty: no policy */
+    bool strict;             /* MPOL_BIND instead of MPOL_PREFERRED_MANY */
+    bool everywhere;         /* all CPUs that may be used are as near: bound or not is the same */
+    char why[TOPO_TEXT_MAX]; /* "NUMA node 1 of GPU 4 (0000:9b:00.0)", or why it is not bound */
 };
 
 /* 0; -ENOENT: a torchrun mode without GPUs; -ERANGE: no GPU of that index, or less than one core a

@@ -12,7 +12,7 @@ struct stretch {
 
 struct dealing {
     const struct topology *t;
-    uint32_t *order;          /* [n_cores] indices in cores[]: by package, node, number */
+    uint32_t *order; /* [n_cores] indices in cores[]: by package, node, number */
     struct stretch *stretches;
     uint32_t n_stretches;
 };
@@ -84,8 +84,8 @@ static bool is_near(const struct stretch *s, const struct home *home, enum nearn
 }
 
 /* Takes up to `want` cores that are so near; into *into where that is not NULL. How many it got. */
-static uint32_t take(struct dealing *d, const struct home *home, enum nearness how,
-                     uint32_t want, struct cpuset *into) {
+static uint32_t take(struct dealing *d, const struct home *home, enum nearness how, uint32_t want,
+                     struct cpuset *into) {
     uint32_t got = 0;
     for (uint32_t i = 0; i < d->n_stretches && got < want; i++) {
         struct stretch *s = &d->stretches[i];

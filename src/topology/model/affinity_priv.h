@@ -22,7 +22,7 @@ void affinity_gpu_text(const struct topology *t, const struct affinity_input *in
                        uint32_t local_rank, uint32_t k, char out[TOPO_TEXT_MAX]);
 /* All of the worker: the same, or "GPUs 4-7". */
 void affinity_gpus_text(const struct topology *t, const struct affinity_input *in,
-                       uint32_t local_rank, char out[TOPO_TEXT_MAX]);
+                        uint32_t local_rank, char out[TOPO_TEXT_MAX]);
 /* Of the core that has this CPU; -1 unknown. */
 int32_t affinity_package_of(const struct topology *t, uint32_t cpu);
 /* The lowest hardware thread, also one that is not allowed. */

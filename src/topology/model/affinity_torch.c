@@ -89,8 +89,7 @@ static int compare_sizes(const void *a, const void *b) {
 }
 
 static void choose_core_complex(const struct topology *t, const struct affinity_input *in,
-                                int32_t node_index, const struct cpuset *node,
-                                struct cpuset *ret) {
+                                int32_t node_index, const struct cpuset *node, struct cpuset *ret) {
     const uint32_t gpu_index = in->local_rank * MAX2(in->gpus_per_worker, UINT32_C(1));
     _cleanup_(freep) struct group *caches = xcalloc((size_t)t->n_caches + 1, sizeof *caches);
     for (uint32_t c = cpuset_next(node, 0); c < CPUSET_MAX; c = cpuset_next(node, c + 1)) {
@@ -135,8 +134,9 @@ int affinity_choose_torch(const struct topology *t, const struct affinity_input 
                                         [BIND_TORCH_EXCLUSIVE] = "an own part",
                                         [BIND_TORCH_CORE_COMPLEX] = "one core complex"};
     if (in->n_visible == 0)
-        return err_set(err, -ENOENT, "--numa-binding binds workers near their GPUs, and no GPU is "
-                                     "visible here; --bind works without");
+        return err_set(err, -ENOENT,
+                       "--numa-binding binds workers near their GPUs, and no GPU is "
+                       "visible here; --bind works without");
     uint32_t gpu = affinity_gpu_of(in, in->local_rank);
     if (gpu >= t->n_gpus)
         return err_set(err, -ERANGE,

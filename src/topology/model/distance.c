@@ -27,9 +27,8 @@ static void chain_of(const struct topology *t, uint32_t pci, struct chain *ret) 
  * ports of two switches are on buses of their own; a root port is no switch. */
 static bool of_one_switch(const struct topology *t, uint32_t a, uint32_t b) {
     const struct topo_pci *x = &t->pci[a], *y = &t->pci[b];
-    return x->parent == y->parent && x->parent < t->n_pci &&
-           t->pci[x->parent].parent < t->n_pci && x->at.domain == y->at.domain &&
-           x->at.bus == y->at.bus;
+    return x->parent == y->parent && x->parent < t->n_pci && t->pci[x->parent].parent < t->n_pci &&
+           x->at.domain == y->at.domain && x->at.bus == y->at.bus;
 }
 
 enum topo_path distance_pci(const struct topology *t, uint32_t a, uint32_t b) {

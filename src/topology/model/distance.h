@@ -10,7 +10,12 @@
 #include "topology/model/topology.h"
 
 enum topo_path {
-    TOPO_PATH_SELF = 1, TOPO_PATH_NV, TOPO_PATH_PIX, TOPO_PATH_PXB, TOPO_PATH_PHB, TOPO_PATH_NODE,
+    TOPO_PATH_SELF = 1,
+    TOPO_PATH_NV,
+    TOPO_PATH_PIX,
+    TOPO_PATH_PXB,
+    TOPO_PATH_PHB,
+    TOPO_PATH_NODE,
     TOPO_PATH_SYS,
 };
 

@@ -126,7 +126,9 @@ struct topo_netif *topology_add_netif(struct topology *t) {
     return e;
 }
 
-struct topo_gid *topo_port_add_gid(struct topo_port *p) { return ADD(p, gids, TOPO_GIDS_MAX); }
+struct topo_gid *topo_port_add_gid(struct topo_port *p) {
+    return ADD(p, gids, TOPO_GIDS_MAX);
+}
 
 void topology_warn(struct topology *t, const char *fmt, ...) {
     if (t->n_warnings == TOPO_WARNINGS_MAX)
@@ -306,9 +308,9 @@ static void sort_gpus(struct topology *t) {
     free(map);
 }
 
-#define SORT(t, array, compare) \
-    do { \
-        if ((t)->n_##array > 1) \
+#define SORT(t, array, compare)                                             \
+    do {                                                                    \
+        if ((t)->n_##array > 1)                                             \
             qsort((t)->array, (t)->n_##array, sizeof *(t)->array, compare); \
     } while (0)
 

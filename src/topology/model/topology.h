@@ -18,8 +18,8 @@
 
 #include <stdbool.h>
 
-#include "base/text/cpuset.h"
 #include "base/err.h"
+#include "base/text/cpuset.h"
 #include "base/util.h"
 
 /* Bounds: a file that says more is refused with -E2BIG, a machine that has more is cut and says
@@ -31,18 +31,18 @@
 #define TOPO_PCI_DEPTH_MAX 64 /* bridges above a device */
 #define TOPO_GPUS_MAX 256
 #define TOPO_NICS_MAX 512
-#define TOPO_PORTS_MAX 8   /* of one NIC */
-#define TOPO_GIDS_MAX 256  /* of one port that are kept; empty ones are not */
+#define TOPO_PORTS_MAX 8  /* of one NIC */
+#define TOPO_GIDS_MAX 256 /* of one port that are kept; empty ones are not */
 #define TOPO_NETIFS_MAX 2048
-#define TOPO_ADDRS_MAX 16  /* of one interface */
+#define TOPO_ADDRS_MAX 16 /* of one interface */
 #define TOPO_NVLINKS_MAX 8192
-#define TOPO_MIG_MAX 8     /* MIG devices of one GPU */
+#define TOPO_MIG_MAX 8 /* MIG devices of one GPU */
 #define TOPO_WARNINGS_MAX 64
 
-#define TOPO_NAME_MAX 64   /* names of devices and interfaces, with the NUL */
+#define TOPO_NAME_MAX 64 /* names of devices and interfaces, with the NUL */
 #define TOPO_TEXT_MAX 128
 #define TOPO_MIG_UUID_MAX 80 /* "MIG-…", older "MIG-GPU-…/1/0" */
-#define TOPO_BUSID_MAX 24  /* "0000:1b:00.0", "10000:e1:00.0" */
+#define TOPO_BUSID_MAX 24    /* "0000:1b:00.0", "10000:e1:00.0" */
 #define TOPO_NONE UINT32_MAX /* no such index */
 
 /* ---- PCI ---- */
@@ -60,16 +60,16 @@ int pci_addr_compare(struct pci_addr a, struct pci_addr b);
  * switch upstream ports, switch downstream ports. Below an NCCL file only what the file has. */
 struct topo_pci {
     struct pci_addr at;
-    uint32_t parent;       /* index of the bridge right above; TOPO_NONE: on a root bus */
-    struct pci_addr root;  /* its root bus: domain and bus; dev and fn 0 */
-    bool bridge;           /* PCI-PCI bridge (class 0604) */
-    uint32_t class_id;     /* 0x030200: class, subclass, interface */
+    uint32_t parent;      /* index of the bridge right above; TOPO_NONE: on a root bus */
+    struct pci_addr root; /* its root bus: domain and bus; dev and fn 0 */
+    bool bridge;          /* PCI-PCI bridge (class 0604) */
+    uint32_t class_id;    /* 0x030200: class, subclass, interface */
     uint16_t vendor, device, subvendor, subdevice;
-    int32_t numa;          /* kernel's number of the NUMA node; -1: not known */
-    char link_speed[32];   /* max_link_speed as the kernel or the file writes it; "" unknown */
-    uint32_t link_width;   /* max_link_width; 0 unknown */
-    double link_gbs;       /* GB/s of the link where only that is known (hwloc XML); 0 unknown */
-    char up_speed[32];     /* the same two of the port above it, for NCCL's minimum */
+    int32_t numa;        /* kernel's number of the NUMA node; -1: not known */
+    char link_speed[32]; /* max_link_speed as the kernel or the file writes it; "" unknown */
+    uint32_t link_width; /* max_link_width; 0 unknown */
+    double link_gbs;     /* GB/s of the link where only that is known (hwloc XML); 0 unknown */
+    char up_speed[32];   /* the same two of the port above it, for NCCL's minimum */
     uint32_t up_width;
     char driver[TOPO_NAME_MAX]; /* "" none or unknown */
 };
@@ -77,23 +77,23 @@ struct topo_pci {
 /* ---- CPUs ---- */
 
 struct topo_numa {
-    int32_t index;       /* the kernel's */
-    struct cpuset cpus;  /* allowed ones only; may be empty */
-    uint64_t bytes;      /* of memory; 0 none or unknown */
-    int32_t package;     /* of its CPUs; -1: none or several */
-    bool gpu_memory;     /* memory of a GPU (POWER9, Grace): never bound to */
+    int32_t index;      /* the kernel's */
+    struct cpuset cpus; /* allowed ones only; may be empty */
+    uint64_t bytes;     /* of memory; 0 none or unknown */
+    int32_t package;    /* of its CPUs; -1: none or several */
+    bool gpu_memory;    /* memory of a GPU (POWER9, Grace): never bound to */
 };
 
 struct topo_core {
-    struct cpuset cpus;  /* its hardware threads that are allowed; never empty */
-    uint32_t first;      /* its lowest hardware thread, allowed or not; TOPO_NONE: of `cpus` */
+    struct cpuset cpus;    /* its hardware threads that are allowed; never empty */
+    uint32_t first;        /* its lowest hardware thread, allowed or not; TOPO_NONE: of `cpus` */
     int32_t numa, package; /* -1 unknown */
 };
 
-struct topo_cache {      /* data or unified */
+struct topo_cache { /* data or unified */
     uint32_t level;
-    struct cpuset cpus;  /* allowed ones */
-    uint32_t first;      /* the lowest CPU below it, allowed or not; TOPO_NONE: of `cpus` */
+    struct cpuset cpus; /* allowed ones */
+    uint32_t first;     /* the lowest CPU below it, allowed or not; TOPO_NONE: of `cpus` */
 };
 
 /* ---- GPUs ---- */
@@ -101,43 +101,47 @@ struct topo_cache {      /* data or unified */
 enum topo_vendor { TOPO_VENDOR_OTHER = 1, TOPO_VENDOR_NVIDIA, TOPO_VENDOR_AMD, TOPO_VENDOR_INTEL };
 
 struct topo_gpu {
-    uint32_t pci;            /* index in pci[] */
-    uint32_t index;          /* NVML's; equal to its place here unless the source says other */
+    uint32_t pci;   /* index in pci[] */
+    uint32_t index; /* NVML's; equal to its place here unless the source says other */
     enum topo_vendor vendor;
-    char name[TOPO_TEXT_MAX]; /* "NVIDIA H100 80GB HBM3", "" unknown */
-    char uuid[96];           /* "GPU-…", "" unknown */
-    int32_t numa;            /* its PCI device's, or what NVML says where sysfs does not know */
-    uint32_t sm;             /* 90: compute capability 9.0; 0 unknown */
-    int32_t gdr;             /* 1 GPUDirect RDMA, 0 not, -1 unknown (counts as 1) */
-    int32_t rank;            /* of an NCCL file; -1 none */
+    char name[TOPO_TEXT_MAX];    /* "NVIDIA H100 80GB HBM3", "" unknown */
+    char uuid[96];               /* "GPU-…", "" unknown */
+    int32_t numa;                /* its PCI device's, or what NVML says where sysfs does not know */
+    uint32_t sm;                 /* 90: compute capability 9.0; 0 unknown */
+    int32_t gdr;                 /* 1 GPUDirect RDMA, 0 not, -1 unknown (counts as 1) */
+    int32_t rank;                /* of an NCCL file; -1 none */
     uint32_t cur_gen, cur_width; /* the link now (NVML); 0 unknown */
     uint32_t max_gen, max_width;
-    bool mig;                /* MIG mode is on */
+    bool mig;                                        /* MIG mode is on */
     char mig_uuids[TOPO_MIG_MAX][TOPO_MIG_UUID_MAX]; /* names of its MIG devices */
     uint32_t n_mig;
-    bool lost;               /* NVML: GPU is lost, or needs a reset */
-    uint64_t memory_bytes;   /* 0 unknown */
-    int32_t memory_numa;     /* the NUMA node that its memory is (Grace); -1 none, unknown */
-    char fabric_uuid[40];    /* NVLink domain: cluster UUID in hex; "" none */
+    bool lost;             /* NVML: GPU is lost, or needs a reset */
+    uint64_t memory_bytes; /* 0 unknown */
+    int32_t memory_numa;   /* the NUMA node that its memory is (Grace); -1 none, unknown */
+    char fabric_uuid[40];  /* NVLink domain: cluster UUID in hex; "" none */
     uint32_t fabric_clique;
 };
 
 /* Bundles of NVLinks of one GPU to one other end. */
 enum topo_nvlink_end { TOPO_NVLINK_GPU = 1, TOPO_NVLINK_SWITCH, TOPO_NVLINK_CPU };
 struct topo_nvlink {
-    uint32_t gpu;            /* index in gpus[] */
+    uint32_t gpu; /* index in gpus[] */
     enum topo_nvlink_end end;
-    uint32_t peer;           /* GPU: index in gpus[]; else TOPO_NONE */
-    struct pci_addr target;  /* as the source says it; all 0xff… unknown */
-    uint32_t count;          /* links that are up */
-    bool c2c;                /* NVLink-C2C to the CPU: `bandwidth` is known instead of a count */
-    double bandwidth;        /* GB/s one way of the whole bundle; 0: count x NCCL's figure */
+    uint32_t peer;          /* GPU: index in gpus[]; else TOPO_NONE */
+    struct pci_addr target; /* as the source says it; all 0xff… unknown */
+    uint32_t count;         /* links that are up */
+    bool c2c;               /* NVLink-C2C to the CPU: `bandwidth` is known instead of a count */
+    double bandwidth;       /* GB/s one way of the whole bundle; 0: count x NCCL's figure */
 };
 
 /* ---- RDMA devices ---- */
 
 enum topo_port_state { /* sysfs "4: ACTIVE" and so on; UNKNOWN where the file is not there (EFA) */
-    TOPO_PORT_UNKNOWN = 0, TOPO_PORT_DOWN, TOPO_PORT_INIT, TOPO_PORT_ARMED, TOPO_PORT_ACTIVE,
+                       TOPO_PORT_UNKNOWN = 0,
+                       TOPO_PORT_DOWN,
+                       TOPO_PORT_INIT,
+                       TOPO_PORT_ARMED,
+                       TOPO_PORT_ACTIVE,
 };
 enum topo_link_layer { TOPO_LINK_UNKNOWN = 0, TOPO_LINK_INFINIBAND, TOPO_LINK_ETHERNET };
 enum topo_gid_type { TOPO_GID_UNKNOWN = 0, TOPO_GID_IB, TOPO_GID_ROCE_V1, TOPO_GID_ROCE_V2 };
@@ -150,13 +154,13 @@ struct topo_gid {
 };
 
 struct topo_port {
-    uint32_t number;         /* 1, 2 … */
+    uint32_t number; /* 1, 2 … */
     enum topo_port_state state;
-    char phys_state[32];     /* "LinkUp", "" unknown */
+    char phys_state[32]; /* "LinkUp", "" unknown */
     enum topo_link_layer link_layer;
-    uint64_t rate_mbps;      /* 0 unknown */
+    uint64_t rate_mbps; /* 0 unknown */
     uint32_t lid;
-    struct topo_gid *gids;   /* owned */
+    struct topo_gid *gids; /* owned */
     uint32_t n_gids;
 };
 
@@ -167,41 +171,48 @@ enum topo_nic_kind { TOPO_NIC_RDMA = 1, TOPO_NIC_EFA, TOPO_NIC_SLINGSHOT, TOPO_N
 struct topo_nic {
     char name[TOPO_NAME_MAX]; /* "mlx5_0", "rdmap0s6", "hsn0" */
     enum topo_nic_kind kind;
-    uint32_t pci;            /* TOPO_NONE: no PCI device (a virtual one, or the file has none) */
+    uint32_t pci; /* TOPO_NONE: no PCI device (a virtual one, or the file has none) */
     int32_t numa;
     char netdev[TOPO_NAME_MAX]; /* its interface, "" none or unknown */
     char driver[TOPO_NAME_MAX];
-    bool virtual_function;   /* SR-IOV VF */
+    bool virtual_function;              /* SR-IOV VF */
     uint64_t node_guid, sys_image_guid; /* 0 unknown */
     struct topo_port ports[TOPO_PORTS_MAX];
     uint32_t n_ports;
     /* of an NCCL file; else dev is TOPO_NONE */
     uint32_t dev;
     double latency;
-    int32_t gdr;             /* 1, 0, -1 not said */
-    int32_t port;            /* the file's; -1 not said */
+    int32_t gdr;  /* 1, 0, -1 not said */
+    int32_t port; /* the file's; -1 not said */
     bool keep;
 };
 
 /* ---- network interfaces ---- */
 
-enum topo_netif_kind { /* what drives it, not what it is called */
-    TOPO_NETIF_PHYSICAL = 1, /* has a device below it */
-    TOPO_NETIF_LOOPBACK, TOPO_NETIF_BRIDGE, TOPO_NETIF_VETH, TOPO_NETIF_MACVLAN,
-    TOPO_NETIF_VLAN, TOPO_NETIF_BOND, TOPO_NETIF_TUNNEL, TOPO_NETIF_DUMMY, TOPO_NETIF_OTHER,
+enum topo_netif_kind {                          /* what drives it, not what it is called */
+                       TOPO_NETIF_PHYSICAL = 1, /* has a device below it */
+                       TOPO_NETIF_LOOPBACK,
+                       TOPO_NETIF_BRIDGE,
+                       TOPO_NETIF_VETH,
+                       TOPO_NETIF_MACVLAN,
+                       TOPO_NETIF_VLAN,
+                       TOPO_NETIF_BOND,
+                       TOPO_NETIF_TUNNEL,
+                       TOPO_NETIF_DUMMY,
+                       TOPO_NETIF_OTHER,
 };
 
 struct topo_netaddr {
-    char addr[46];           /* a literal, no zone, no prefix */
-    uint32_t prefix;         /* length in bits */
+    char addr[46];   /* a literal, no zone, no prefix */
+    uint32_t prefix; /* length in bits */
     bool ipv6, link_local;
 };
 
 struct topo_netif {
     char name[TOPO_NAME_MAX];
-    uint32_t ifindex;        /* 0 unknown */
+    uint32_t ifindex; /* 0 unknown */
     enum topo_netif_kind kind;
-    uint32_t pci;            /* TOPO_NONE: none */
+    uint32_t pci; /* TOPO_NONE: none */
     int32_t numa;
     char driver[TOPO_NAME_MAX];
     char nic[TOPO_NAME_MAX]; /* the RDMA device of the same card, "" none */
@@ -218,25 +229,33 @@ enum topo_source { TOPO_LIVE = 1, TOPO_SYSROOT, TOPO_HWLOC_XML, TOPO_NCCL_XML, T
 
 struct topology {
     enum topo_source source;
-    char from[256];          /* "this machine", or the path it was read from */
+    char from[256];           /* "this machine", or the path it was read from */
     char host[TOPO_NAME_MAX]; /* host name, "" unknown */
-    char arch[32];           /* "x86_64", "aarch64", "ppc64le"; "" unknown */
-    char cpu_vendor[32];     /* "GenuineIntel", "AuthenticAMD", "CentaurHauls", …; "" unknown */
+    char arch[32];            /* "x86_64", "aarch64", "ppc64le"; "" unknown */
+    char cpu_vendor[32];      /* "GenuineIntel", "AuthenticAMD", "CentaurHauls", …; "" unknown */
     uint32_t cpu_family, cpu_model; /* x86's, as cpuid says; 0 unknown */
     uint32_t packages;
-    struct cpuset allowed;   /* CPUs this process may use */
-    struct cpuset online;    /* all of the machine, where known; else as allowed */
-    struct topo_numa *numa;  uint32_t n_numa;
-    struct topo_core *cores; uint32_t n_cores;
-    struct topo_cache *caches; uint32_t n_caches;
-    struct topo_pci *pci;    uint32_t n_pci;
-    struct topo_gpu *gpus;   uint32_t n_gpus;
-    struct topo_nvlink *nvlinks; uint32_t n_nvlinks;
-    struct topo_nic *nics;   uint32_t n_nics;
-    struct topo_netif *netifs; uint32_t n_netifs;
-    char driver[TOPO_TEXT_MAX]; /* NVIDIA's, "535.183.01"; "" unknown */
-    char cuda[TOPO_NAME_MAX]; /* what the driver supports, "12.4"; "" unknown */
-    bool nvlinks_known;      /* false: nobody told, so a matrix can't show NV# */
+    struct cpuset allowed; /* CPUs this process may use */
+    struct cpuset online;  /* all of the machine, where known; else as allowed */
+    struct topo_numa *numa;
+    uint32_t n_numa;
+    struct topo_core *cores;
+    uint32_t n_cores;
+    struct topo_cache *caches;
+    uint32_t n_caches;
+    struct topo_pci *pci;
+    uint32_t n_pci;
+    struct topo_gpu *gpus;
+    uint32_t n_gpus;
+    struct topo_nvlink *nvlinks;
+    uint32_t n_nvlinks;
+    struct topo_nic *nics;
+    uint32_t n_nics;
+    struct topo_netif *netifs;
+    uint32_t n_netifs;
+    char driver[TOPO_TEXT_MAX];        /* NVIDIA's, "535.183.01"; "" unknown */
+    char cuda[TOPO_NAME_MAX];          /* what the driver supports, "12.4"; "" unknown */
+    bool nvlinks_known;                /* false: nobody told, so a matrix can't show NV# */
     char *warnings[TOPO_WARNINGS_MAX]; /* owned; what could not be read, and why */
     uint32_t n_warnings;
 };

@@ -40,8 +40,7 @@ uint32_t affinity_visible_gpus(const struct topology *t, const char *cuda_visibl
     uint32_t n = gpu_list_visible(cuda_visible_devices, &inventory, list);
     *ret_unknown = false;
     for (uint32_t i = 0; i < n && n_visible < max; i++) {
-        uint32_t gpu = list[i] != GPU_UNKNOWN ? gpus[list[i]]
-                                              : gpu_of_mig(t, cuda_visible_devices);
+        uint32_t gpu = list[i] != GPU_UNKNOWN ? gpus[list[i]] : gpu_of_mig(t, cuda_visible_devices);
         if (gpu == GPU_UNKNOWN)
             *ret_unknown = true;
         else

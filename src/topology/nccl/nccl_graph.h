@@ -19,8 +19,18 @@
 #include "topology/model/topology.h"
 
 enum nccl_path { /* PATH_* of NCCL, near to far */
-    NCCL_PATH_LOC = 0, NCCL_PATH_NVL, NCCL_PATH_NVB, NCCL_PATH_C2C, NCCL_PATH_PIX, NCCL_PATH_PXB,
-    NCCL_PATH_P2C, NCCL_PATH_PXN, NCCL_PATH_PHB, NCCL_PATH_SYS, NCCL_PATH_NET, NCCL_PATH_DIS,
+                 NCCL_PATH_LOC = 0,
+                 NCCL_PATH_NVL,
+                 NCCL_PATH_NVB,
+                 NCCL_PATH_C2C,
+                 NCCL_PATH_PIX,
+                 NCCL_PATH_PXB,
+                 NCCL_PATH_P2C,
+                 NCCL_PATH_PXN,
+                 NCCL_PATH_PHB,
+                 NCCL_PATH_SYS,
+                 NCCL_PATH_NET,
+                 NCCL_PATH_DIS,
 };
 const char *nccl_path_name(enum nccl_path p); /* "PIX" */
 
@@ -33,14 +43,14 @@ struct nccl_options {
 };
 
 struct nccl_prediction {
-    uint32_t n_nets;                 /* 0: no NET serves it */
+    uint32_t n_nets;                             /* 0: no NET serves it */
     char nets[NCCL_NETS_MAX][NCCL_NET_NAME_MAX]; /* in channel order, each once */
-    enum nccl_path path;             /* to the first of them */
-    double bandwidth;                /* GB/s to the first of them */
-    uint32_t nic;                    /* index in nics[] of (the first port of) the first; NONE */
-    uint32_t netif;                  /* index in netifs[] where it is an interface; else NONE */
-    enum nccl_path own_path;         /* of the NET that is nearest by kind of path */
-    char own[NCCL_NET_NAME_MAX];     /* that NET; differs from nets[0] where the own NIC loses */
+    enum nccl_path path;                         /* to the first of them */
+    double bandwidth;                            /* GB/s to the first of them */
+    uint32_t nic;                /* index in nics[] of (the first port of) the first; NONE */
+    uint32_t netif;              /* index in netifs[] where it is an interface; else NONE */
+    enum nccl_path own_path;     /* of the NET that is nearest by kind of path */
+    char own[NCCL_NET_NAME_MAX]; /* that NET; differs from nets[0] where the own NIC loses */
     double own_bandwidth;
 };
 

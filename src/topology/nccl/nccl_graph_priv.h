@@ -7,15 +7,20 @@
 
 #include "topology/nccl/nccl_graph.h"
 
-#define NCCL_NODES_MAX 640   /* of one kind: NCCL_TOPO_MAX_NODES */
-#define NCCL_LOCAL_GBS 5000.0 /* LOC_BW */
-#define NCCL_CHANNELS_MAX 64 /* MAXCHANNELS */
+#define NCCL_NODES_MAX 640     /* of one kind: NCCL_TOPO_MAX_NODES */
+#define NCCL_LOCAL_GBS 5000.0  /* LOC_BW */
+#define NCCL_CHANNELS_MAX 64   /* MAXCHANNELS */
 #define NCCL_IB_DEVICES_MAX 32 /* MAX_IB_DEVS */
-#define NCCL_SOCKETS_MAX 16  /* MAX_IFS */
-#define NCCL_FUSED_MAX 4     /* NCCL_NET_MAX_DEVS_PER_NIC */
+#define NCCL_SOCKETS_MAX 16    /* MAX_IFS */
+#define NCCL_FUSED_MAX 4       /* NCCL_NET_MAX_DEVS_PER_NIC */
 
 enum nccl_node_kind {
-    NCCL_NODE_CPU = 1, NCCL_NODE_PCI, NCCL_NODE_GPU, NCCL_NODE_NIC, NCCL_NODE_NET, NCCL_NODE_NVS,
+    NCCL_NODE_CPU = 1,
+    NCCL_NODE_PCI,
+    NCCL_NODE_GPU,
+    NCCL_NODE_NIC,
+    NCCL_NODE_NET,
+    NCCL_NODE_NVS,
 };
 
 struct nccl_link {
@@ -26,27 +31,27 @@ struct nccl_link {
 
 struct nccl_node {
     enum nccl_node_kind kind;
-    uint32_t index;      /* in gpus[] of the topology; of a NET in nets[] */
-    uint32_t pci;        /* in pci[] of the topology; TOPO_NONE: none */
-    int32_t numa;        /* CPU */
+    uint32_t index;                     /* in gpus[] of the topology; of a NET in nets[] */
+    uint32_t pci;                       /* in pci[] of the topology; TOPO_NONE: none */
+    int32_t numa;                       /* CPU */
     uint32_t parent, first_child, next; /* of the tree, in nodes[]; TOPO_NONE: none */
-    double bandwidth;    /* GB/s of the PCI link to the parent */
-    bool host_bridge;    /* NIC: NCCL takes it for the host bridge of its root bus */
-    struct nccl_link *links; /* owned */
+    double bandwidth;                   /* GB/s of the PCI link to the parent */
+    bool host_bridge;                   /* NIC: NCCL takes it for the host bridge of its root bus */
+    struct nccl_link *links;            /* owned */
     uint32_t n_links;
-    uint32_t end;        /* index in the table of paths; TOPO_NONE: no end of one */
+    uint32_t end; /* index in the table of paths; TOPO_NONE: no end of one */
 };
 
 struct nccl_net {
     char name[NCCL_NET_NAME_MAX];
-    uint64_t mbps;       /* 0: not known, then only PCI bounds it */
+    uint64_t mbps; /* 0: not known, then only PCI bounds it */
     bool gdr;
     uint32_t dev;        /* of an NCCL file; else its number in NCCL's order */
     uint32_t nic, netif; /* the first; TOPO_NONE: none */
     uint32_t pci;        /* of its card; TOPO_NONE: it hangs at CPUs */
     uint32_t n_fused;
-    bool every_cpu;      /* a virtual interface: at the CPU of every GPU */
-    uint32_t node;       /* in nodes[] */
+    bool every_cpu; /* a virtual interface: at the CPU of every GPU */
+    uint32_t node;  /* in nodes[] */
 };
 
 /* A NET and one of the NIC nodes that it hangs at. */
@@ -55,22 +60,22 @@ struct nccl_place {
 };
 
 struct nccl_route {
-    double bandwidth;    /* 0: none yet */
+    double bandwidth; /* 0: none yet */
     uint32_t hops;
     enum nccl_path kind;
-    uint32_t via;        /* GPU (place in gpus[]) of a PXN route; else TOPO_NONE */
+    uint32_t via; /* GPU (place in gpus[]) of a PXN route; else TOPO_NONE */
 };
 
-struct nccl_choice {     /* ncclTopoGetLocalNet of one GPU, for all channels */
+struct nccl_choice { /* ncclTopoGetLocalNet of one GPU, for all channels */
     bool valid;
     uint32_t n, start, per_gpu;
-    uint32_t *nets;      /* [n_nets] local ones */
+    uint32_t *nets; /* [n_nets] local ones */
 };
 
 /* What is left out, for the warnings. */
 enum nccl_left_why { NCCL_LEFT_STATE = 1, NCCL_LEFT_FILTER, NCCL_LEFT_MANY };
 struct nccl_left {
-    uint32_t nic, port;  /* port: index in ports[] */
+    uint32_t nic, port; /* port: index in ports[] */
     enum nccl_left_why why;
 };
 
@@ -83,18 +88,18 @@ struct nccl_graph {
     uint32_t n_nets;
     struct nccl_place *places;
     uint32_t n_places;
-    uint32_t *gpus;      /* nodes, in NCCL's order */
+    uint32_t *gpus; /* nodes, in NCCL's order */
     uint32_t n_gpus;
     uint32_t *cpus;
     uint32_t n_cpus;
     uint32_t *gpu_place; /* [t->n_gpus] place in gpus[]; TOPO_NONE: not one of NCCL's */
     uint32_t n_ends;
-    struct nccl_route *routes; /* [n_ends * n_ends], from * n_ends + to */
-    struct nccl_route *direct; /* [n_gpus * n_nets] GPU to NET before PXN */
+    struct nccl_route *routes;   /* [n_ends * n_ends], from * n_ends + to */
+    struct nccl_route *direct;   /* [n_gpus * n_nets] GPU to NET before PXN */
     struct nccl_choice *choices; /* [n_gpus] */
     struct nccl_left *left;
     uint32_t n_left;
-    bool sockets;        /* the NETs are interfaces */
+    bool sockets; /* the NETs are interfaces */
 };
 
 /* The `<pci>` above a device. From sysfs NCCL goes up two steps at once, so that root ports and

@@ -50,8 +50,10 @@ static void tell_left_out(const struct nccl_graph *g, const struct saying *s) {
     }
     if (many > 0)
         tell(s, "%s%s%s%s left out: NCCL takes %d RDMA ports at most", first,
-             many > 2 ? " to " : many > 1 ? " and " : "", many > 1 ? last : "",
-             many > 1 ? " are" : " is", NCCL_IB_DEVICES_MAX);
+             many > 2   ? " to "
+             : many > 1 ? " and "
+                        : "",
+             many > 1 ? last : "", many > 1 ? " are" : " is", NCCL_IB_DEVICES_MAX);
 }
 
 /* Links that are not told: NCCL then counts 16 lanes of generation 3. */
@@ -66,8 +68,9 @@ static void tell_links(const struct nccl_graph *g, const struct saying *s) {
         bool no_speed = !nccl_pci_speed_known(speed);
         if (n->host_bridge) {
             pci_addr_text(g->t->pci[n->pci].at, at);
-            tell(s, "NIC %s is on a root bus: NCCL takes the host bridge for it, and counts %.4g "
-                    "GB/s; a topology file (NCCL_TOPO_FILE) can say more",
+            tell(s,
+                 "NIC %s is on a root bus: NCCL takes the host bridge for it, and counts %.4g "
+                 "GB/s; a topology file (NCCL_TOPO_FILE) can say more",
                  at, n->bandwidth);
             continue;
         }

@@ -177,8 +177,9 @@ static void check_gpu(struct checking *c, uint32_t i) {
         long n = nccl_xml_int(x, k, "count", -1);
         any = true;
         if (n <= 0 || n > 1 << 16)
-            TELL(c, NCCL_XML_ERROR, k, "nvlink without a count above 0: write it, or leave the "
-                                       "nvlink out");
+            TELL(c, NCCL_XML_ERROR, k,
+                 "nvlink without a count above 0: write it, or leave the "
+                 "nvlink out");
         else
             count += n;
     }
@@ -189,8 +190,7 @@ static void check_gpu(struct checking *c, uint32_t i) {
              "%ld.%ld has %" PRIu32 " at most",
              busid, count, sm / 10, sm % 10, most);
     if (is_rank(c, i) && nccl_xml_int(x, i, "dev", -1) < 0)
-        TELL(c, NCCL_XML_NOTE, i,
-             "gpu without a dev: NCCL fills it in on a machine that has it");
+        TELL(c, NCCL_XML_NOTE, i, "gpu without a dev: NCCL fills it in on a machine that has it");
     for (uint32_t k = 0; k < i; k++)
         if (x->elements[k].kind == NCCL_XML_GPU &&
             nccl_xml_int(x, k, "dev", -1) == nccl_xml_int(x, i, "dev", -2))
@@ -301,8 +301,9 @@ static void check_elements(struct checking *c) {
         case NCCL_XML_NVLINK: check_nvlink(c, i); break;
         case NCCL_XML_C2C:
             if (nccl_xml_int(c->x, i, "bw", 0) <= 0 || nccl_xml_int(c->x, i, "count", 0) <= 0)
-                TELL(c, NCCL_XML_WARNING, i, "c2c without a bw and a count above 0 has no "
-                                             "bandwidth");
+                TELL(c, NCCL_XML_WARNING, i,
+                     "c2c without a bw and a count above 0 has no "
+                     "bandwidth");
             break;
         case NCCL_XML_SYSTEM:
         case NCCL_XML_NIC:

@@ -9,8 +9,15 @@
 #define NCCL_XML_SUBS_MAX 640     /* MAX_SUBS */
 
 enum nccl_xml_kind {
-    NCCL_XML_SYSTEM = 1, NCCL_XML_CPU, NCCL_XML_PCI, NCCL_XML_GPU, NCCL_XML_NVLINK, NCCL_XML_C2C,
-    NCCL_XML_NIC, NCCL_XML_NET, NCCL_XML_PCILINK,
+    NCCL_XML_SYSTEM = 1,
+    NCCL_XML_CPU,
+    NCCL_XML_PCI,
+    NCCL_XML_GPU,
+    NCCL_XML_NVLINK,
+    NCCL_XML_C2C,
+    NCCL_XML_NIC,
+    NCCL_XML_NET,
+    NCCL_XML_PCILINK,
 };
 const char *nccl_xml_kind_name(enum nccl_xml_kind k);
 
@@ -19,9 +26,9 @@ struct nccl_xml_slice { /* of the file's text */
 };
 struct nccl_xml_element {
     enum nccl_xml_kind kind;
-    uint32_t line;    /* of its '<' */
-    uint32_t parent;  /* TOPO_NONE: system */
-    uint32_t subs;    /* children that count */
+    uint32_t line;   /* of its '<' */
+    uint32_t parent; /* TOPO_NONE: system */
+    uint32_t subs;   /* children that count */
     uint32_t n_attrs;
     struct nccl_xml_slice keys[NCCL_XML_ATTRS_MAX], values[NCCL_XML_ATTRS_MAX];
 };
@@ -40,8 +47,7 @@ void nccl_xml_tell(const struct nccl_xml_say *say, enum nccl_xml_level level, ui
 
 /* By NCCL's grammar. *ret_line: where a refusal is. */
 _must_use_ int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
-                              const struct nccl_xml_say *say, uint32_t *ret_line,
-                              struct err *err);
+                              const struct nccl_xml_say *say, uint32_t *ret_line, struct err *err);
 
 /* Is the attribute there? Its value up to a NUL; "" where it is not. */
 bool nccl_xml_attr(const struct nccl_xml *x, uint32_t element, const char *key,
@@ -51,8 +57,13 @@ long nccl_xml_int(const struct nccl_xml *x, uint32_t element, const char *key, l
 /* First child of a kind; TOPO_NONE. */
 uint32_t nccl_xml_sub(const struct nccl_xml *x, uint32_t element, enum nccl_xml_kind kind);
 /* What NCCL takes the class of a PCI device for (src/graph/topo.cc, kvDictPciClass). */
-enum nccl_xml_class { NCCL_CLASS_PCI = 1, NCCL_CLASS_NVS, NCCL_CLASS_CPU, NCCL_CLASS_GPU,
-                      NCCL_CLASS_NIC };
+enum nccl_xml_class {
+    NCCL_CLASS_PCI = 1,
+    NCCL_CLASS_NVS,
+    NCCL_CLASS_CPU,
+    NCCL_CLASS_GPU,
+    NCCL_CLASS_NIC
+};
 enum nccl_xml_class nccl_xml_class_of(const char *value);
 /* For each element the `pci` that costs it, or TOPO_NONE: below a `pci` that is a NIC, a GPU or of
  * a class without children NCCL does not look at another `pci`, and beside a `nic` at no `gpu`. */

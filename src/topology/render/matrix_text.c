@@ -66,9 +66,9 @@ static uint32_t split(char *line, bool by_tabs, char *fields[FIELDS_MAX]) {
 struct table {
     struct matrix_text *m;
     bool by_tabs;
-    bool *seen;           /* [n] rows */
+    bool *seen; /* [n] rows */
     uint32_t line;
-    uint32_t cpus, numa;  /* field of a row with that affinity; 0: none */
+    uint32_t cpus, numa; /* field of a row with that affinity; 0: none */
 };
 
 static uint32_t find_name(const struct matrix_text *m, const char *name) {

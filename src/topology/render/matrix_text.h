@@ -5,12 +5,12 @@
 #include "topology/model/distance.h"
 
 struct matrix_text {
-    uint32_t n;                            /* rows and columns with links between devices */
-    char (*names)[TOPO_NAME_MAX];          /* [n] "GPU0", "NIC3", "mlx5_4" */
-    struct topo_link *cells;               /* [n * n]; path 0: the cell is empty or cut off */
-    char (*cpus)[TOPO_TEXT_MAX];           /* [n] CPU affinity, "" none */
-    char (*numa)[TOPO_NAME_MAX];           /* [n] NUMA affinity, "" none */
-    bool complete;                         /* every cell is there, and both halves agree */
+    uint32_t n;                   /* rows and columns with links between devices */
+    char (*names)[TOPO_NAME_MAX]; /* [n] "GPU0", "NIC3", "mlx5_4" */
+    struct topo_link *cells;      /* [n * n]; path 0: the cell is empty or cut off */
+    char (*cpus)[TOPO_TEXT_MAX];  /* [n] CPU affinity, "" none */
+    char (*numa)[TOPO_NAME_MAX];  /* [n] NUMA affinity, "" none */
+    bool complete;                /* every cell is there, and both halves agree */
 };
 /* '#' lines are comments. 0, or -EINVAL with a sentence. */
 _must_use_ int matrix_text_parse(const char *text, size_t len, struct matrix_text *ret,

@@ -7,7 +7,7 @@
 #include "topology/render/render_plan.h"
 
 #define GAP 2 /* blanks between columns; nvidia-smi's tabs lose their columns with long names */
-#define NAME_WIDTH 7    /* of a column, "mlx5_10"; with longer names NICs are numbered */
+#define NAME_WIDTH 7 /* of a column, "mlx5_10"; with longer names NICs are numbered */
 
 /* ---- columns ---- */
 
@@ -185,7 +185,7 @@ static void add_gpus(const struct topology *t, const struct nccl_graph *g, struc
     struct columns c = {.n = 7};
     _cleanup_(freep) struct nccl_prediction *p = xcalloc(1, sizeof *p);
     for (uint32_t i = 0; i < t->n_gpus; i++) {
-        char (*row)[RENDER_TEXT_MAX] = columns_row(&c);
+        char(*row)[RENDER_TEXT_MAX] = columns_row(&c);
         const struct topo_gpu *gpu = &t->gpus[i];
         render_gpu_label(t, i, row[0]);
         render_bus(t, gpu->pci, row[1]);
@@ -206,7 +206,7 @@ static void add_gpus(const struct topology *t, const struct nccl_graph *g, struc
 static void add_nics(const struct topology *t, struct strbuf *to) {
     struct columns c = {.n = 6};
     for (uint32_t i = 0; i < t->n_nics; i++) {
-        char (*row)[RENDER_TEXT_MAX] = columns_row(&c);
+        char(*row)[RENDER_TEXT_MAX] = columns_row(&c);
         const struct topo_nic *nic = &t->nics[i];
         if (numbers_nics(t))
             (void)snprintf(row[0], RENDER_TEXT_MAX, "NIC%" PRIu32, i);
@@ -238,15 +238,14 @@ static void add_cpus(const struct topology *t, struct strbuf *to) {
         strbuf_printf(to, "%s has no GPUs and no RDMA NICs.\n",
                       t->source == TOPO_LIVE ? "This node" : "The node");
     if (cpus.len > 0)
-        strbuf_printf(to, "\nCPUs %s (%" PRIu32 ")", strbuf_text(&cpus),
-                      cpuset_count(&t->allowed));
+        strbuf_printf(to, "\nCPUs %s (%" PRIu32 ")", strbuf_text(&cpus), cpuset_count(&t->allowed));
     if (cpus.len > 0 && t->packages > 0)
         strbuf_printf(to, " in %" PRIu32 " package%s", t->packages, t->packages > 1 ? "s" : "");
     if (cpus.len > 0)
         strbuf_add(to, t->n_numa > 0 ? ":\n" : "\n");
     struct columns c = {.n = 3};
     for (uint32_t i = 0; i < t->n_numa && !cpuset_is_empty(&t->allowed); i++) {
-        char (*row)[RENDER_TEXT_MAX] = columns_row(&c);
+        char(*row)[RENDER_TEXT_MAX] = columns_row(&c);
         (void)snprintf(row[0], RENDER_TEXT_MAX, "NUMA node %" PRId32, t->numa[i].index);
         strbuf_clear(&cpus);
         cpuset_write_list(&t->numa[i].cpus, &cpus);

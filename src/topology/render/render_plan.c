@@ -13,8 +13,13 @@ static uint32_t add(struct render_plan *p, uint32_t parent, enum render_kind kin
     if ((p->n & (p->n - 1)) == 0)
         p->shapes = xrealloc(p->shapes, (p->n == 0 ? 1 : (size_t)p->n * 2) * sizeof *p->shapes);
     uint32_t i = p->n++;
-    p->shapes[i] = (struct render_shape){.kind = kind, .index = index, .root = root, .count = 1,
-                                         .parent = parent, .first = TOPO_NONE, .last = TOPO_NONE,
+    p->shapes[i] = (struct render_shape){.kind = kind,
+                                         .index = index,
+                                         .root = root,
+                                         .count = 1,
+                                         .parent = parent,
+                                         .first = TOPO_NONE,
+                                         .last = TOPO_NONE,
                                          .next = TOPO_NONE};
     if (parent == TOPO_NONE)
         return i;
@@ -228,8 +233,9 @@ void render_plan_each_net(const struct render_plan *p, uint32_t gpu, const char 
         uint32_t netif = topology_find_netif(p->t, part);
         for (uint32_t i = 0; i < p->n; i++) {
             const struct render_shape *s = &p->shapes[i];
-            uint32_t wanted = s->kind == RENDER_NIC ? nic
-                              : s->kind == RENDER_NETIF && nic == TOPO_NONE ? netif : TOPO_NONE;
+            uint32_t wanted = s->kind == RENDER_NIC                         ? nic
+                              : s->kind == RENDER_NETIF && nic == TOPO_NONE ? netif
+                                                                            : TOPO_NONE;
             if (wanted != TOPO_NONE && wanted >= s->index && wanted < s->index + s->count) {
                 on_shape(arg, i);
                 break;

@@ -6,18 +6,24 @@
 #include "topology/render/render.h"
 
 enum render_kind {
-    RENDER_MACHINE = 1, RENDER_PACKAGE, RENDER_NUMA, RENDER_HOST, RENDER_SWITCH,
+    RENDER_MACHINE = 1,
+    RENDER_PACKAGE,
+    RENDER_NUMA,
+    RENDER_HOST,
+    RENDER_SWITCH,
     /* without anything below them: */
-    RENDER_GPU, RENDER_NIC, RENDER_NETIF,
+    RENDER_GPU,
+    RENDER_NIC,
+    RENDER_NETIF,
 };
 
 struct render_shape {
     enum render_kind kind;
-    uint32_t index;        /* NUMA: in numa[], TOPO_NONE: devices whose node nobody knows; switch:
-                            * in pci[]; GPU, NIC, interface: in its array; package: its number */
-    struct pci_addr root;  /* host bridge: its bus */
-    uint32_t count;        /* NICs, interfaces: so many alike that follow each other in the array */
-    uint32_t parent;       /* TOPO_NONE: the machine */
+    uint32_t index;       /* NUMA: in numa[], TOPO_NONE: devices whose node nobody knows; switch:
+                           * in pci[]; GPU, NIC, interface: in its array; package: its number */
+    struct pci_addr root; /* host bridge: its bus */
+    uint32_t count;       /* NICs, interfaces: so many alike that follow each other in the array */
+    uint32_t parent;      /* TOPO_NONE: the machine */
     uint32_t first, last, next; /* children and siblings, in order; TOPO_NONE */
     uint32_t children;
 };

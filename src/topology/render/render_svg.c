@@ -10,8 +10,8 @@
 struct picture {
     const struct render_plan *plan;
     struct svg_layout layout;
-    uint32_t *colour;    /* [plan->n] of a device: 1 on; 0: no GPU's traffic goes through it */
-    uint32_t *net;       /* [plan->n] of a GPU: 1 + shape of the first NIC; 0 none */
+    uint32_t *colour; /* [plan->n] of a device: 1 on; 0: no GPU's traffic goes through it */
+    uint32_t *net;    /* [plan->n] of a GPU: 1 + shape of the first NIC; 0 none */
     struct strbuf *to;
 };
 
@@ -164,9 +164,12 @@ static void add_device(const struct picture *x, uint32_t i) {
     if (s->kind == RENDER_GPU)
         add_bus(x, b, s->index, &lines[0]);
     for (unsigned k = 0; k < n; k++)
-        add_text(x->to, off ? "g" : lines[k].dim ? "d" : "t", b->x + 13,
-                 b->y + 18 + (int)k * SVG_LINE, lines[k].size, lines[k].bold, SVG_CHIP_ROOM,
-                 lines[k].text);
+        add_text(x->to,
+                 off            ? "g"
+                 : lines[k].dim ? "d"
+                                : "t",
+                 b->x + 13, b->y + 18 + (int)k * SVG_LINE, lines[k].size, lines[k].bold,
+                 SVG_CHIP_ROOM, lines[k].text);
     strbuf_add(x->to, "</g>\n");
 }
 
@@ -227,8 +230,8 @@ static void add_way(struct strbuf *to, const struct svg_point *at, uint32_t n) {
     for (uint32_t i = 1; i < n; i++) {
         const struct svg_point *a = &at[i - 1], *b = &at[i], *c = i + 1 < n ? &at[i + 1] : b;
         bool corner = (a->x == b->x) != (b->x == c->x) && c != b;
-        int r = MIN2(5, MIN2(abs(a->x - b->x) + abs(a->y - b->y),
-                             abs(c->x - b->x) + abs(c->y - b->y)) / 2);
+        int r = MIN2(
+            5, MIN2(abs(a->x - b->x) + abs(a->y - b->y), abs(c->x - b->x) + abs(c->y - b->y)) / 2);
         int ax = (a->x > b->x) - (a->x < b->x), ay = (a->y > b->y) - (a->y < b->y);
         int cx = (c->x > b->x) - (c->x < b->x), cy = (c->y > b->y) - (c->y < b->y);
         if (corner)
@@ -264,10 +267,11 @@ static void add_wires(const struct picture *x) {
     for (int pass = 0; pass < 3 && p->predictions != NULL; pass++)
         for (uint32_t i = 0; i < p->t->n_gpus; i++) {
             const struct nccl_prediction *d = &p->predictions[i];
-            struct wire w = {x, router, shape_of_gpu(p, i), pass < 2, pass == 0,
-                             pass < 2 ? &first : &more};
-            uint32_t end = pass < 2 ? MIN2(d->n_nets, 1)
-                           : d->n_nets > NETS_DRAWN_MAX ? 0 : d->n_nets;
+            struct wire w = {x,        router,    shape_of_gpu(p, i),
+                             pass < 2, pass == 0, pass < 2 ? &first : &more};
+            uint32_t end = pass < 2                     ? MIN2(d->n_nets, 1)
+                           : d->n_nets > NETS_DRAWN_MAX ? 0
+                                                        : d->n_nets;
             for (uint32_t n = pass < 2 ? 0 : 1; n < end; n++)
                 render_plan_each_net(p, i, d->nets[n], add_wire, &w);
         }
@@ -310,7 +314,9 @@ static void add_title(const struct picture *x) {
     render_clean(from, sizeof from, t->from, false);
     render_clean(driver, sizeof driver, t->driver, false);
     add_text(x->to, "t", SVG_MARGIN, 36, SVG_TEXT_TITLE, true, room,
-             *host != '\0' ? host : *from != '\0' ? from : "A node");
+             *host != '\0'   ? host
+             : *from != '\0' ? from
+                             : "A node");
     add_count(&counts, t->n_gpus, "GPU");
     add_count(&counts, t->n_nics, "NIC");
     if (counts.len == 0)
@@ -336,13 +342,15 @@ static bool has_off(const struct render_plan *p) {
 
 /* Of the words for paths those that stand in the picture. */
 static void paths_words(const struct render_plan *p, struct strbuf *to) {
-    static const struct { enum nccl_path path; const char *text; } words[] = {
-        {NCCL_PATH_PIX, "PIX: one switch"},
-        {NCCL_PATH_PXB, "PXB: several switches"},
-        {NCCL_PATH_P2C, "P2C: through the CPU, by C2C"},
-        {NCCL_PATH_PXN, "PXN: through another GPU, by NVLink"},
-        {NCCL_PATH_PHB, "PHB: through the CPU"},
-        {NCCL_PATH_SYS, "SYS: from one NUMA node to another"}};
+    static const struct {
+        enum nccl_path path;
+        const char *text;
+    } words[] = {{NCCL_PATH_PIX, "PIX: one switch"},
+                 {NCCL_PATH_PXB, "PXB: several switches"},
+                 {NCCL_PATH_P2C, "P2C: through the CPU, by C2C"},
+                 {NCCL_PATH_PXN, "PXN: through another GPU, by NVLink"},
+                 {NCCL_PATH_PHB, "PHB: through the CPU"},
+                 {NCCL_PATH_SYS, "SYS: from one NUMA node to another"}};
     for (size_t k = 0; k < ARRAY_SIZE(words); k++)
         for (uint32_t i = 0; i < p->t->n_gpus; i++)
             if (p->predictions[i].n_nets > 0 && p->predictions[i].path == words[k].path) {

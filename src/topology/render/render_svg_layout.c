@@ -4,8 +4,8 @@
 
 #include "topology/render/render_svg_priv.h"
 
-#define GAP 12       /* between devices side by side, and rows */
-#define GAP_WIRES 26 /* above a row of NICs that have GPUs above them: lines are seen there */
+#define GAP 12         /* between devices side by side, and rows */
+#define GAP_WIRES 26   /* above a row of NICs that have GPUs above them: lines are seen there */
 #define CPUS_MAX_W 200 /* what a list of CPUs may add to a box's width */
 
 /* Inside a box from top to bottom, so that a GPU's line to a NIC goes down. */
@@ -110,7 +110,8 @@ static int least_width(const struct render_plan *p, const struct render_shape *s
     char first[RENDER_TEXT_MAX], second[RENDER_TEXT_MAX];
     svg_head(p, s, CPUS_MAX_W, first, second);
     return MAX2(svg_text_width(first, SVG_TEXT_HEAD, true),
-                svg_text_width(second, SVG_TEXT_SMALL, false)) + 2 * SVG_PAD;
+                svg_text_width(second, SVG_TEXT_SMALL, false)) +
+           2 * SVG_PAD;
 }
 
 /* ---- pairs ---- */
@@ -223,8 +224,7 @@ static void measure(struct svg_layout *l, uint32_t i) {
         b->slot_h = b->h = svg_device_height(l->plan, s);
         /* The NIC stands behind its GPU in no order: its height follows from its lines alone. */
         if (s->kind == RENDER_GPU && l->partners[i] != TOPO_NONE)
-            b->slot_h +=
-                GAP_WIRES + svg_device_height(l->plan, &l->plan->shapes[l->partners[i]]);
+            b->slot_h += GAP_WIRES + svg_device_height(l->plan, &l->plan->shapes[l->partners[i]]);
         return;
     }
     int rows = 0, pad = inset(l, i);
@@ -249,8 +249,8 @@ static void place_row(struct svg_layout *l, uint32_t parent, int band, const str
                       int y) {
     const struct render_shape *shapes = l->plan->shapes;
     const struct svg_box *in = &l->boxes[parent];
-    bool share = band == BAND_BOXES && (shapes[parent].kind == RENDER_MACHINE ||
-                                        shapes[parent].kind == RENDER_PACKAGE);
+    bool share = band == BAND_BOXES &&
+                 (shapes[parent].kind == RENDER_MACHINE || shapes[parent].kind == RENDER_PACKAGE);
     int room = in->w - 2 * inset(l, parent), left = room - row->w;
     int x = in->x + inset(l, parent) + (share ? 0 : left / 2);
     uint32_t n = 0;
@@ -297,9 +297,8 @@ static void place_children(struct svg_layout *l, uint32_t parent) {
 static int most_width(const struct svg_layout *l, uint32_t i) {
     const struct render_shape *s = &l->plan->shapes[i], *above = &l->plan->shapes[s->parent];
     int room = l->boxes[s->parent].max_w - 2 * inset(l, s->parent);
-    return above->kind == RENDER_MACHINE && above->children > 1
-               ? (room - gap_in(l, s->parent)) / 2
-               : room;
+    return above->kind == RENDER_MACHINE && above->children > 1 ? (room - gap_in(l, s->parent)) / 2
+                                                                : room;
 }
 
 void svg_layout_init(const struct render_plan *plan, struct svg_layout *ret) {

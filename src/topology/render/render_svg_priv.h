@@ -6,10 +6,10 @@
 
 #define SVG_WIDTH 1200 /* of the page, in its own units; its height follows from what is there */
 #define SVG_MARGIN 24
-#define SVG_PAD 12     /* between a box and what is in it */
-#define SVG_TITLE 84   /* height of what stands above all boxes */
-#define SVG_CHIP 152   /* width of a device */
-#define SVG_LINE 14    /* height of a device's line of text */
+#define SVG_PAD 12   /* between a box and what is in it */
+#define SVG_TITLE 84 /* height of what stands above all boxes */
+#define SVG_CHIP 152 /* width of a device */
+#define SVG_LINE 14  /* height of a device's line of text */
 
 enum { SVG_TEXT_TITLE = 20, SVG_TEXT_HEAD = 13, SVG_TEXT_BODY = 11, SVG_TEXT_SMALL = 10 };
 

@@ -6,8 +6,8 @@
 
 #include "topology/render/render_svg_priv.h"
 
-#define APART 5        /* between lines side by side, at least */
-#define BESIDE 6       /* from the edge of a device or box to the line beside it */
+#define APART 5  /* between lines side by side, at least */
+#define BESIDE 6 /* from the edge of a device or box to the line beside it */
 /* What a page of any size may cost: nodes of the grid, and those of all routes together. */
 #define NODES_MAX (1u << 20)
 #define SPENT_MAX (16u << 20)
@@ -23,7 +23,9 @@ struct axis {
 struct node {
     bool device, head;
     uint32_t net[WAYS]; /* whose line runs from here to the next node; 0 nobody's */
-    struct { uint32_t cost, from; } reached[WAYS]; /* of this route; from: a node x WAYS + way */
+    struct {
+        uint32_t cost, from;
+    } reached[WAYS]; /* of this route; from: a node x WAYS + way */
 };
 
 struct open {

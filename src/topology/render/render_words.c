@@ -21,9 +21,10 @@ void render_gpu_label(const struct topology *t, uint32_t gpu, char out[RENDER_TE
 }
 
 void render_gpu_name(const struct topology *t, uint32_t gpu, char out[RENDER_TEXT_MAX]) {
-    static const char *const vendors[] = {
-        [TOPO_VENDOR_OTHER] = "GPU", [TOPO_VENDOR_NVIDIA] = "NVIDIA GPU",
-        [TOPO_VENDOR_AMD] = "AMD GPU", [TOPO_VENDOR_INTEL] = "Intel GPU"};
+    static const char *const vendors[] = {[TOPO_VENDOR_OTHER] = "GPU",
+                                          [TOPO_VENDOR_NVIDIA] = "NVIDIA GPU",
+                                          [TOPO_VENDOR_AMD] = "AMD GPU",
+                                          [TOPO_VENDOR_INTEL] = "Intel GPU"};
     const struct topo_gpu *g = &t->gpus[gpu];
     if (g->name[0] != '\0')
         render_clean(out, RENDER_TEXT_MAX, g->name, false);
@@ -92,8 +93,10 @@ void render_nets(const struct nccl_prediction *p, char out[RENDER_TEXT_MAX]) {
 }
 
 void render_pci_link(const struct topo_pci *p, char out[RENDER_TEXT_MAX]) {
-    static const struct { const char *speed, *name; } generations[] = {
-        {"2.5", "1.0"}, {"5", "2.0"}, {"8", "3.0"}, {"16", "4.0"}, {"32", "5.0"}, {"64", "6.0"}};
+    static const struct {
+        const char *speed, *name;
+    } generations[] = {{"2.5", "1.0"}, {"5", "2.0"},  {"8", "3.0"},
+                       {"16", "4.0"},  {"32", "5.0"}, {"64", "6.0"}};
     out[0] = '\0';
     size_t n = strspn(p->link_speed, "0123456789");
     if (strncmp(p->link_speed + n, ".5", 2) == 0)

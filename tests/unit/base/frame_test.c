@@ -23,9 +23,7 @@ Test(frame, lengths_are_bounded_by_the_header_alone) {
         uint32_t payload;
         int r;
     } cases[] = {
-        {0, -EMSGSIZE},         {1, 0},
-        {LIMIT - 1, 0},         {LIMIT, 0},
-        {LIMIT + 1, -EMSGSIZE}, {UINT32_MAX, -EMSGSIZE},
+        {0, -EMSGSIZE},           {1, 0}, {LIMIT - 1, 0}, {LIMIT, 0}, {LIMIT + 1, -EMSGSIZE}, {UINT32_MAX, -EMSGSIZE},
         {0x80000000u, -EMSGSIZE},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -20,9 +20,7 @@ Test(util, calloc_gives_zeros) {
     free(p);
 }
 
-Test(util, calloc_of_a_product_that_overflows_aborts, .signal = SIGABRT) {
-    free(xcalloc(SIZE_MAX / 2, 4));
-}
+Test(util, calloc_of_a_product_that_overflows_aborts, .signal = SIGABRT) { free(xcalloc(SIZE_MAX / 2, 4)); }
 
 Test(util, more_memory_than_there_is_aborts, .signal = SIGABRT) {
     volatile size_t size = SIZE_MAX / 2;

@@ -35,8 +35,8 @@ static inline struct live_store live_store_start(void) {
     cr_assert_geq(s.pid, 0);
     if (s.pid == 0) {
         struct err err = {0};
-        struct store_serve_config config = {.listen = "127.0.0.1:0", .on_ready = live_store_on_ready,
-                                            .log = live_store_log, .arg = &p[1]};
+        struct store_serve_config config = {
+            .listen = "127.0.0.1:0", .on_ready = live_store_on_ready, .log = live_store_log, .arg = &p[1]};
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(p[0]);
         _exit(store_serve(&config, &err) == 0 ? 0 : 1);

@@ -15,8 +15,7 @@ static struct live_store server;
 
 static struct muster_store *connect_here(void) {
     struct muster_store *s = NULL;
-    cr_assert_eq(muster_store_connect("127.0.0.1", server.port, LIMIT_MS, &s), 0, "%s",
-                 muster_store_error());
+    cr_assert_eq(muster_store_connect("127.0.0.1", server.port, LIMIT_MS, &s), 0, "%s", muster_store_error());
     return s;
 }
 
@@ -73,8 +72,7 @@ static int child(unsigned n, unsigned rounds) {
         return 1;
     for (unsigned i = 1; i <= rounds; i++) {
         int64_t seen = -1;
-        if (muster_store_add(s, "count", 1, NULL) < 0 ||
-            muster_store_barrier(s, "round", n, LIMIT_MS) < 0 ||
+        if (muster_store_add(s, "count", 1, NULL) < 0 || muster_store_barrier(s, "round", n, LIMIT_MS) < 0 ||
             muster_store_add(s, "count", 0, &seen) < 0)
             return 2;
         if (seen < (int64_t)(n * i) || muster_store_barrier(s, "seen", n, LIMIT_MS) < 0)

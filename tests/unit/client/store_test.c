@@ -21,7 +21,8 @@ struct bytes {
     const void *data;
     size_t len;
 };
-#define BYTES(text) {text, sizeof(text) - 1}
+#define BYTES(text) \
+    { text, sizeof(text) - 1 }
 #define HELLO_LEN 10
 
 struct step {
@@ -47,8 +48,8 @@ static bool read_exactly(int fd, uint8_t *p, size_t len) {
 
 static bool shake_hands(int fd) {
     uint8_t hello[HELLO_LEN];
-    return read_exactly(fd, hello, sizeof(hello)) &&
-           memcmp(hello, "\x00\xce\xf7\x85\x3c\x0d", 6) == 0 && write(fd, hello + 6, 4) == 4;
+    return read_exactly(fd, hello, sizeof(hello)) && memcmp(hello, "\x00\xce\xf7\x85\x3c\x0d", 6) == 0 &&
+           write(fd, hello + 6, 4) == 4;
 }
 
 /* Exit status: 0 all as in the script; n: step n got other bytes; 100: the handshake; 101: more
@@ -60,10 +61,8 @@ static int play(int listener, const struct step *steps, size_t n, bool hang_up) 
     for (size_t i = 0; i < n; i++) {
         uint8_t got[4096];
         for (size_t at = 0; at < steps[i].expect.len; at += sizeof(got)) {
-            size_t len = steps[i].expect.len - at < sizeof(got) ? steps[i].expect.len - at
-                                                                : sizeof(got);
-            if (!read_exactly(fd, got, len) ||
-                memcmp(got, (const uint8_t *)steps[i].expect.data + at, len) != 0)
+            size_t len = steps[i].expect.len - at < sizeof(got) ? steps[i].expect.len - at : sizeof(got);
+            if (!read_exactly(fd, got, len) || memcmp(got, (const uint8_t *)steps[i].expect.data + at, len) != 0)
                 return (int)i + 1;
         }
         /* byte by byte, if it is not long: an answer may come in any pieces */
@@ -102,10 +101,9 @@ static uint16_t start(const struct step *steps, size_t n, bool hang_up) {
 
 static void connected(const struct step *steps, size_t n, bool hang_up) {
     uint16_t port = start(steps, n, hang_up);
-    cr_assert_eq(muster_store_connect("127.0.0.1", port, ANSWER_MS, &store), 0, "%s",
-                 muster_store_error());
+    cr_assert_eq(muster_store_connect("127.0.0.1", port, ANSWER_MS, &store), 0, "%s", muster_store_error());
 }
-#define SCRIPT(...) \
+#define SCRIPT(...)                                    \
     static const struct step script[] = {__VA_ARGS__}; \
     connected(script, sizeof(script) / sizeof(script[0]), false)
 
@@ -115,8 +113,7 @@ static void done(void) {
     muster_store_close(store);
     store = NULL;
     cr_assert_eq(waitpid(server, &status, 0), server);
-    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the server ended with status %#x",
-              status);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the server ended with status %#x", status);
 }
 
 #define KEY_AB "\x03\0\0\0\0\0\0\0/ab"
@@ -146,8 +143,7 @@ Test(client_store, get_waits_and_then_reads) {
 }
 
 Test(client_store, get_of_an_empty_value_gives_an_empty_string) {
-    SCRIPT({BYTES("\x06\x01\0\0\0\0\0\0\0" KEY_AB), BYTES("\0")},
-           {BYTES("\x03" KEY_AB), BYTES("\0\0\0\0\0\0\0\0")});
+    SCRIPT({BYTES("\x06\x01\0\0\0\0\0\0\0" KEY_AB), BYTES("\0")}, {BYTES("\x03" KEY_AB), BYTES("\0\0\0\0\0\0\0\0")});
     void *value = NULL;
     size_t len = 7;
     cr_assert_eq(muster_store_get(store, "ab", -1, &value, &len), 0);
@@ -159,8 +155,7 @@ Test(client_store, get_of_an_empty_value_gives_an_empty_string) {
 
 Test(client_store, a_wait_that_times_out_is_cancelled_and_leaves_the_connection_usable) {
     SCRIPT({BYTES("\x06\x01\0\0\0\0\0\0\0" KEY_AB), BYTES("")}, {BYTES("\x0c"), BYTES("\x01")},
-           {BYTES("\x04" KEY_AB "\xff\xff\xff\xff\xff\xff\xff\xff"),
-            BYTES("\xfe\xff\xff\xff\xff\xff\xff\xff")});
+           {BYTES("\x04" KEY_AB "\xff\xff\xff\xff\xff\xff\xff\xff"), BYTES("\xfe\xff\xff\xff\xff\xff\xff\xff")});
     const char *keys[] = {"ab"};
     int64_t sum = 0;
     cr_assert_eq(muster_store_wait(store, keys, 1, 30), -ETIMEDOUT);
@@ -211,8 +206,7 @@ Test(client_store, check_sends_all_keys) {
 }
 
 Test(client_store, compare_set_gives_what_the_server_has) {
-    SCRIPT({BYTES("\x02" KEY_AB "\x01\0\0\0\0\0\0\0o\x01\0\0\0\0\0\0\0n"),
-            BYTES("\x05\0\0\0\0\0\0\0other")});
+    SCRIPT({BYTES("\x02" KEY_AB "\x01\0\0\0\0\0\0\0o\x01\0\0\0\0\0\0\0n"), BYTES("\x05\0\0\0\0\0\0\0other")});
     void *value = NULL;
     size_t len = 0;
     cr_assert_eq(muster_store_compare_set(store, "ab", "o", 1, "n", 1, &value, &len), 0);
@@ -231,7 +225,9 @@ Test(client_store, the_last_at_a_barrier_releases_it_and_tidies_up) {
            {BYTES("\x06\x01\0\0\0\0\0\0\0" BARRIER_B0), BYTES("\0")},
            {BYTES("\x04" BARRIER_B "\x01\0\0\0\0\0\0\0"), BYTES("\x04\0\0\0\0\0\0\0")},
            {BYTES("\x08" BARRIER_B0), BYTES("\x01\0\0\0\0\0\0\0")},
-           {BYTES("\x01" BARRIER_B1 "\x01\0\0\0\0\0\0\0""1"), BYTES("")});
+           {BYTES("\x01" BARRIER_B1 "\x01\0\0\0\0\0\0\0"
+                  "1"),
+            BYTES("")});
     cr_assert_eq(muster_store_barrier(store, "b", 2, -1), 0);
     cr_assert_eq(muster_store_barrier(store, "b", 2, -1), 0);
     done();
@@ -316,8 +312,7 @@ Test(client_store, connecting_tries_again_until_a_server_shakes_hands) {
         _exit(play(listener, none, 0, false));
     }
     close(listener);
-    cr_assert_eq(muster_store_connect("localhost", port, ANSWER_MS, &store), 0, "%s",
-                 muster_store_error());
+    cr_assert_eq(muster_store_connect("localhost", port, ANSWER_MS, &store), 0, "%s", muster_store_error());
     done();
 }
 

@@ -32,8 +32,8 @@ Test(mlp, gradient_is_the_slope_of_the_loss) {
         float below = mlp_gradient(&m, &d, none);
         m.params[i] = kept;
         float slope = (above - below) / (2 * h);
-        cr_assert_float_eq(grad[i], slope, 2e-3f + 0.02f * fabsf(slope), "parameter %u: %g, %g", i,
-                           (double)grad[i], (double)slope);
+        cr_assert_float_eq(grad[i], slope, 2e-3f + 0.02f * fabsf(slope), "parameter %u: %g, %g", i, (double)grad[i],
+                           (double)slope);
         compared += fabsf(slope) > 1e-3f;
     }
     cr_assert_gt(compared, 20, "hardly a slope was there to compare");

@@ -95,13 +95,11 @@ static int same_bits(unsigned rank, unsigned size) {
     for (unsigned i = 0; i < 257; i++)
         v[i] = sinf((float)(i * (rank + 1))) * powf(10, (float)rank);
     int bad = open_here(&r, rank, size, LIMIT_MS);
-    if (bad || ring_sum(&r, v, 257) < 0 ||
-        muster_store_connect("127.0.0.1", server.port, LIMIT_MS, &store) < 0)
+    if (bad || ring_sum(&r, v, 257) < 0 || muster_store_connect("127.0.0.1", server.port, LIMIT_MS, &store) < 0)
         return bad ? bad : 4;
     if (rank == 0 && muster_store_set(store, "bits", v, sizeof(v)) < 0)
         return 5;
-    if (muster_store_get(store, "bits", LIMIT_MS, &want, &len) < 0 || len != sizeof(v) ||
-        memcmp(want, v, len) != 0)
+    if (muster_store_get(store, "bits", LIMIT_MS, &want, &len) < 0 || len != sizeof(v) || memcmp(want, v, len) != 0)
         return 6;
     free(want);
     muster_store_close(store);

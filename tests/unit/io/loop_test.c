@@ -210,8 +210,7 @@ Test(loop, deferred_work_runs_after_the_callback_has_returned) {
     stage_init(&st);
     int s[2];
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
-    cr_assert_eq(
-        loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, free_myself_later, &st, &st.watch), 0);
+    cr_assert_eq(loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, free_myself_later, &st, &st.watch), 0);
     run(&st);
     cr_assert_eq(loop_turn(st.loop), 0);
     cr_assert_str_eq(strbuf_text(&st.seen), "wd");
@@ -417,8 +416,7 @@ Test(loop, all_that_are_always_ready_are_served_by_turns_and_words_go_between) {
     for (unsigned i = 0; i < ARRAY_SIZE(t.served); i++) {
         one[i] = (struct turn){.all = &t, .index = i};
         fds[i] = eventfd(1, EFD_CLOEXEC);
-        cr_assert_eq(loop_watch_new(st.loop, fds[i], LOOP_READ, LOOP_PRIO_BULK, on_turn, &one[i],
-                                    &watches[i]), 0);
+        cr_assert_eq(loop_watch_new(st.loop, fds[i], LOOP_READ, LOOP_PRIO_BULK, on_turn, &one[i], &watches[i]), 0);
     }
     cr_assert_eq(loop_run(st.loop), 0);
     cr_assert_leq(t.first, 1, "one was %u ahead", t.first);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "io/file.h"
-#include "nccl_env/rules/explain.h"
 #include "nccl_env/facts/facts_io.h"
+#include "nccl_env/rules/explain.h"
 #include "node_rig.h"
 #include "tree.h"
 
@@ -47,8 +47,8 @@ static void big_node(enum topo_link_layer layer, uint32_t rate) {
 }
 
 static void choose(void) {
-    struct netif_input in = {.n_nodes = r.in.n_nodes, .route_netif = "eth0", .route_source = "10.0.0.2",
-        .leader_addr = "10.0.0.1"};
+    struct netif_input in = {
+        .n_nodes = r.in.n_nodes, .route_netif = "eth0", .route_source = "10.0.0.2", .leader_addr = "10.0.0.1"};
     netif_choose(&r.t, &in, &r.netif);
 }
 
@@ -117,8 +117,8 @@ Test(golden, much_is_worth_a_look) {
     r.facts.nofile_hard = 1024;
     r.facts.stack = UINT64_MAX;
     r.facts.shm_bytes = 64 << 20;
-    struct netif_input in = {.n_nodes = r.in.n_nodes, .route_netif = "docker0", .route_source = "172.17.0.1",
-        .leader_addr = "172.17.0.2"};
+    struct netif_input in = {
+        .n_nodes = r.in.n_nodes, .route_netif = "docker0", .route_source = "172.17.0.1", .leader_addr = "172.17.0.2"};
     netif_choose(&r.t, &in, &r.netif);
     show("trouble", CLOUD_NONE);
 }

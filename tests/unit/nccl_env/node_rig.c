@@ -11,8 +11,13 @@ void rig_init(struct rig *r) {
     r->t.source = TOPO_SYSROOT;
     r->facts.cloud = CLOUD_NONE;
     r->netif = (struct netif_choice){.netif = "eth0", .addr = "10.0.0.2", .why = "the route goes by eth0"};
-    r->in = (struct env_input){.mode = NCCL_ENV_FULL, .envp = no_env, .topology = &r->t, .facts = &r->facts,
-        .netif = &r->netif, .n_nodes = 2, .nproc = 8};
+    r->in = (struct env_input){.mode = NCCL_ENV_FULL,
+                               .envp = no_env,
+                               .topology = &r->t,
+                               .facts = &r->facts,
+                               .netif = &r->netif,
+                               .n_nodes = 2,
+                               .nproc = 8};
 }
 
 void rig_fini(struct rig *r) {
@@ -59,8 +64,8 @@ static struct topo_nic *add_nic(struct rig *r, const char *name, uint32_t pci, e
     n->numa = 0;
     n->node_guid = n->sys_image_guid = r->t.n_nics;
     n->n_ports = 1;
-    n->ports[0] = (struct topo_port){.number = 1, .state = TOPO_PORT_ACTIVE, .link_layer = layer,
-        .rate_mbps = rate_gbps * UINT64_C(1000)};
+    n->ports[0] = (struct topo_port){
+        .number = 1, .state = TOPO_PORT_ACTIVE, .link_layer = layer, .rate_mbps = rate_gbps * UINT64_C(1000)};
     return n;
 }
 

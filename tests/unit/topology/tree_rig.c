@@ -45,8 +45,10 @@ bool tree_recorded(struct tree *t, const char *archive, const char *under) {
     tree_new(t);
     (void)snprintf(into, sizeof into, "%s/%s", t->root, under);
     cr_assert_eq(tree_run((const char *[]){"mkdir", "-p", into, NULL}), 0);
-    cr_assert_eq(tree_run((const char *[]){"tar", "-xf", path, "--strip-components=1", "-C", into, "--exclude=*/system/*",
-                                           "--exclude=*/bus/cpu/*", "--exclude=*/sys/firmware/*", NULL}), 0);
+    cr_assert_eq(
+        tree_run((const char *[]){"tar", "-xf", path, "--strip-components=1", "-C", into, "--exclude=*/system/*",
+                                  "--exclude=*/bus/cpu/*", "--exclude=*/sys/firmware/*", NULL}),
+        0);
     return true;
 }
 

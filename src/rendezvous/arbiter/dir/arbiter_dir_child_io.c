@@ -49,7 +49,8 @@ static int is_missing(const struct arbiter_dir_server *s, struct err *err) {
                        "%s/%s/epoch-%" PRIu32 " has gone: it was removed", f->path, f->name, epoch);
     return err_set(err, -ENODEV,
                    "%s/%s/epoch-%" PRIu32 " is not there, and neither is the file system that "
-                   "it was on: is that still mounted?", f->path, f->name, epoch);
+                   "it was on: is that still mounted?",
+                   f->path, f->name, epoch);
 }
 
 /* Where to begin. An epoch that was met once must be there: else epochs could be won twice. */
@@ -63,8 +64,7 @@ static int first_entry(struct arbiter_dir_server *s, uint32_t from, struct arbit
     int r = from == 0 ? 0 : arbiter_folder_read(&s->folder, from, ret, err);
     if (r < 0)
         return r;
-    if (ret->found && from == s->memory.epoch &&
-        ret->record.leader.incarnation != s->memory.leader)
+    if (ret->found && from == s->memory.epoch && ret->record.leader.incarnation != s->memory.leader)
         return err_set(err, ARBITER_FOLDER_RUINED,
                        "%s/%s/epoch-%" PRIu32 " is another agent's now: it was removed, and "
                        "another job has begun there",
@@ -200,8 +200,7 @@ static int settle(struct arbiter_dir_server *s, const struct arbiter_record *win
 }
 
 /* 0: it is in its place, and new; -EEXIST (no sentence): the place is taken. */
-static int put(struct arbiter_dir_server *s, const struct arbiter_record *record,
-               struct err *err) {
+static int put(struct arbiter_dir_server *s, const struct arbiter_record *record, struct err *err) {
     int r = arbiter_folder_prepare(&s->folder, record, err);
     if (r < 0)
         return r;
@@ -377,8 +376,8 @@ void arbiter_dir_serve(struct arbiter_dir_server *s, const struct arbiter_dir_ta
     if (r == 0)
         return;
     ret->result = r == ARBITER_FOLDER_RUINED ? ARBITER_RUINED : ARBITER_UNREACHABLE;
-    (void)snprintf(ret->text, sizeof ret->text, "%s", err.text[0] != '\0' ? err.text
-                                                                        : strerror(-r));
+    (void)snprintf(ret->text, sizeof ret->text, "%s",
+                   err.text[0] != '\0' ? err.text : strerror(-r));
 }
 
 /* --- the process --- */

@@ -17,7 +17,7 @@ struct arbiter_dir_memory {
 struct arbiter_dir_task {
     uint64_t seq;
     struct arbiter_dir_memory memory; /* which a new process has from the last one */
-    uint64_t deadline_ns; /* of its answer; after it nothing may be won */
+    uint64_t deadline_ns;             /* of its answer; after it nothing may be won */
     struct arbiter_request request;
 };
 struct arbiter_dir_result {

@@ -142,8 +142,8 @@ static void on_result(void *arg, int fd, unsigned events) {
     ssize_t n = recv(fd, &result, sizeof result, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n != (ssize_t)sizeof result || result.seq != d->busy_seq ||
-        result.result < ARBITER_OK || result.result >= ARBITER_RESULT_COUNT) {
+    if (n != (ssize_t)sizeof result || result.seq != d->busy_seq || result.result < ARBITER_OK ||
+        result.result >= ARBITER_RESULT_COUNT) {
         child_lost(d);
         return;
     }
@@ -289,8 +289,10 @@ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_config *config,
                     struct arbiter **ret, struct err *err) {
     size_t len = strlen(config->path), id_len = strlen(config->run_id);
     if (len == 0 || len >= ARBITER_PATH_MAX)
-        return err_set(err, -EINVAL, "the arbiter's directory has a path of %zu bytes; 1 to %d are "
-                       "possible", len, ARBITER_PATH_MAX - 1);
+        return err_set(err, -EINVAL,
+                       "the arbiter's directory has a path of %zu bytes; 1 to %d are "
+                       "possible",
+                       len, ARBITER_PATH_MAX - 1);
     if (id_len == 0 || id_len >= RDZV_RUN_ID_MAX)
         return err_set(err, -EINVAL, "a run id of %zu bytes; 1 to %d are possible", id_len,
                        RDZV_RUN_ID_MAX - 1);

@@ -17,10 +17,10 @@
 #include "rendezvous/arbiter/arbiter.h"
 
 struct arbiter_dir_config {
-    const char *path;            /* copied. Made if it is missing; its parent must be there */
-    const char *run_id;          /* copied */
-    uint64_t timeout_ns;         /* 0: ARBITER_TIMEOUT_NS */
-    bool look;                   /* only READs, which make nothing that is missing */
+    const char *path;    /* copied. Made if it is missing; its parent must be there */
+    const char *run_id;  /* copied */
+    uint64_t timeout_ns; /* 0: ARBITER_TIMEOUT_NS */
+    bool look;           /* only READs, which make nothing that is missing */
 };
 
 /* Touches nothing yet: a directory that can't be used shows in the first answer.

@@ -13,8 +13,8 @@
 #include "io/file.h"
 #include "rendezvous/arbiter/dir/arbiter_folder_priv.h"
 
-#define BEAT_LEN 17          /* 16 digits and a newline */
-#define STALE_TRIES 3        /* opens of a file that was replaced meanwhile (ESTALE) */
+#define BEAT_LEN 17   /* 16 digits and a newline */
+#define STALE_TRIES 3 /* opens of a file that was replaced meanwhile (ESTALE) */
 #define TEXT_MAX (ARBITER_RECORD_TEXT_MAX + 1)
 
 /* --- whole files --- */
@@ -97,8 +97,7 @@ static uint64_t stat_ns(const struct stat *st) {
 
 typedef void each_name_fn(const struct arbiter_folder *f, const char *name, void *arg);
 
-static int each_name(const struct arbiter_folder *f, each_name_fn *fn, void *arg,
-                     struct err *err) {
+static int each_name(const struct arbiter_folder *f, each_name_fn *fn, void *arg, struct err *err) {
     int fd = openat(f->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (dir == NULL) {

@@ -25,13 +25,13 @@
 #define ARBITER_STALE_NS (3600 * NS_PER_S)
 
 struct arbiter_folder {
-    const char *path;  /* the shared directory; borrowed */
-    char *name;        /* of the folder in it */
-    int fd;            /* the folder, while a request is served; else -1 */
-    bool look;         /* make nothing that is missing */
-    uint64_t asker;    /* incarnation of the request: names the files that are being written */
+    const char *path; /* the shared directory; borrowed */
+    char *name;       /* of the folder in it */
+    int fd;           /* the folder, while a request is served; else -1 */
+    bool look;        /* make nothing that is missing */
+    uint64_t asker;   /* incarnation of the request: names the files that are being written */
     bool swept;
-    bool squashed;     /* files that we make there belong to `squashed_uid`, not to us */
+    bool squashed; /* files that we make there belong to `squashed_uid`, not to us */
     uid_t squashed_uid;
 };
 
@@ -61,8 +61,8 @@ struct arbiter_entry {
 _must_use_ int arbiter_folder_read(const struct arbiter_folder *f, uint32_t epoch,
                                    struct arbiter_entry *ret, struct err *err);
 /* Writes a record beside its place; arbiter_folder_link() puts it there if the place is free. */
-_must_use_ int arbiter_folder_prepare(struct arbiter_folder *f,
-                                      const struct arbiter_record *record, struct err *err);
+_must_use_ int arbiter_folder_prepare(struct arbiter_folder *f, const struct arbiter_record *record,
+                                      struct err *err);
 /* -EEXIST: it was taken, or is ours already (a repeated answer). The temporary file is gone after
  * it, and 0 means that the epoch's file will survive a crash of the server. */
 _must_use_ int arbiter_folder_link(const struct arbiter_folder *f, uint32_t epoch, struct err *err);

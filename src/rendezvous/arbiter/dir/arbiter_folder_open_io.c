@@ -56,8 +56,7 @@ static char *folder_name(const char *run_id) {
 
 void arbiter_folder_init(struct arbiter_folder *f, const char *path, const char *run_id,
                          bool look) {
-    *f = (struct arbiter_folder){
-        .path = path, .name = folder_name(run_id), .fd = -1, .look = look};
+    *f = (struct arbiter_folder){.path = path, .name = folder_name(run_id), .fd = -1, .look = look};
 }
 
 void arbiter_folder_close(struct arbiter_folder *f) {
@@ -182,8 +181,7 @@ int arbiter_folder_open(struct arbiter_folder *f, struct err *err) {
         if (mkdirat(top, f->name, 0700) == 0)
             (void)fsync(top); /* the first claim says whether the disk works */
         else if (errno != EEXIST)
-            return err_set(err, -errno, "cannot make %s/%s: %s", f->path, f->name,
-                           strerror(errno));
+            return err_set(err, -errno, "cannot make %s/%s: %s", f->path, f->name, strerror(errno));
         fd = openat(top, f->name, flags);
     }
     if (fd < 0)

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text/base64.h"
 #include "base/json/json.h"
+#include "base/text/base64.h"
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "rendezvous/arbiter/arbiter_record.h"
@@ -258,10 +258,8 @@ int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_vie
         return err_set(err, -EINVAL, "a claim for nobody, or of epoch %" PRIu32, q->epoch);
     *ret = ARBITER_OK;
     switch (q->kind) {
-    case ARBITER_READ:
-        return 0;
-    case ARBITER_BEAT:
-        return done || !own ? 0 : ask_to_write(s, view, 0, err);
+    case ARBITER_READ: return 0;
+    case ARBITER_BEAT: return done || !own ? 0 : ask_to_write(s, view, 0, err);
     case ARBITER_CLAIM:
         if (own)
             return 0;
@@ -285,8 +283,7 @@ int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_vie
             latest->leader.incarnation != q->leader.incarnation)
             *ret = ARBITER_LOST;
         return 0;
-    case ARBITER_KIND_COUNT:
-        break;
+    case ARBITER_KIND_COUNT: break;
     }
     assert_not_reached();
 }

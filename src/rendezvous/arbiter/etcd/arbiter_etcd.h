@@ -41,9 +41,9 @@ enum { ARBITER_ETCD_E_ASK = 1 }; /* one more question */
 struct arbiter_etcd_step {
     const char *base; /* "<prefix>/<run id>/"; borrowed */
     struct arbiter_request request;
-    bool write;       /* the next question is the conditional one */
-    uint64_t mod;     /* on this revision of `latest`; 0: on its absence */
-    uint32_t epoch;   /* that it writes; BEAT: 0 */
+    bool write;     /* the next question is the conditional one */
+    uint64_t mod;   /* on this revision of `latest`; 0: on its absence */
+    uint32_t epoch; /* that it writes; BEAT: 0 */
 };
 
 /* What an answer shows. */
@@ -103,8 +103,8 @@ enum arbiter_etcd_refusal arbiter_etcd_refused(int status, const char *body, siz
 struct arbiter_etcd_endpoint {
     char host[ARBITER_ETCD_HOST_MAX]; /* a name or a literal, without brackets */
     uint16_t port;
-    bool https;                       /* it said https:// */
-    bool http;                        /* it said http:// */
+    bool https; /* it said https:// */
+    bool http;  /* it said http:// */
 };
 /* "host", "host:2379", "[fd00::1]:2379", "fd00::1", "https://host:2379/". -EINVAL. */
 _must_use_ int arbiter_etcd_endpoint(const char *text, struct arbiter_etcd_endpoint *ret,

@@ -43,13 +43,13 @@ struct etcd {
 
     struct list queue, done; /* struct asked */
     unsigned n_queued;
-    struct asked *running;   /* the first of the queue, while it is asked */
+    struct asked *running; /* the first of the queue, while it is asked */
     struct arbiter_etcd_step step;
-    size_t current;          /* endpoint: the one that worked, or the next to try */
-    size_t tried;            /* endpoints that failed the running request */
-    unsigned logins;         /* for the running request */
-    bool logging_in;         /* the question under way is the login */
-    bool no_users;           /* etcd has no authentication enabled */
+    size_t current;  /* endpoint: the one that worked, or the next to try */
+    size_t tried;    /* endpoints that failed the running request */
+    unsigned logins; /* for the running request */
+    bool logging_in; /* the question under way is the login */
+    bool no_users;   /* etcd has no authentication enabled */
     char token[ARBITER_ETCD_TOKEN_MAX + 1];
     /* revision of `latest` while it is this claim */
     uint64_t hint, hint_incarnation;
@@ -198,9 +198,7 @@ static void denied(struct etcd *e, const char *text) {
 static void on_refused(struct etcd *e, const struct http_answer *a) {
     struct err why = {0};
     switch (arbiter_etcd_refused(a->status, a->body, a->len, &why)) {
-    case ARBITER_ETCD_ELSEWHERE:
-        endpoint_failed(e, why.text);
-        return;
+    case ARBITER_ETCD_ELSEWHERE: endpoint_failed(e, why.text); return;
     case ARBITER_ETCD_LOG_IN:
         if (e->user != NULL && !e->logging_in && e->logins < LOGINS_MAX) {
             e->logins++;
@@ -407,12 +405,14 @@ static int read_endpoints(const struct arbiter_etcd_config *c,
     }
     for (size_t i = 0; tls && i < c->n; i++)
         if (ret[i].http)
-            return err_set(err, -EINVAL, "the endpoint '%.128s' of etcd is without TLS, others are "
-                                         "with it: make them all https:// or none",
+            return err_set(err, -EINVAL,
+                           "the endpoint '%.128s' of etcd is without TLS, others are "
+                           "with it: make them all https:// or none",
                            c->endpoints[i]);
     if (!tls && (c->cacert != NULL || c->cert != NULL || c->key != NULL))
-        return err_set(err, -EINVAL, "certificates were given for etcd, but its endpoints are "
-                                     "without TLS: ask for TLS, or leave the certificates out");
+        return err_set(err, -EINVAL,
+                       "certificates were given for etcd, but its endpoints are "
+                       "without TLS: ask for TLS, or leave the certificates out");
     *ret_tls = tls;
     return 0;
 }

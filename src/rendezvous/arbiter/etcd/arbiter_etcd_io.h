@@ -21,10 +21,10 @@ struct arbiter_etcd_config {
      * tls, https://; 1 … ARBITER_ETCD_ENDPOINTS_MAX */
     const char *const *endpoints;
     size_t n;
-    const char *prefix;                /* keys are <prefix>/<run id>/…; or NULL */
-    const char *run_id;                /* 1 … RDZV_RUN_ID_MAX - 1 bytes */
-    const char *user, *password;       /* both or neither */
-    bool tls;                          /* also where an endpoint begins with https:// */
+    const char *prefix;          /* keys are <prefix>/<run id>/…; or NULL */
+    const char *run_id;          /* 1 … RDZV_RUN_ID_MAX - 1 bytes */
+    const char *user, *password; /* both or neither */
+    bool tls;                    /* also where an endpoint begins with https:// */
     /* PEM files; cacert: NULL is the system's; cert and key: both or neither */
     const char *cacert, *cert, *key;
     uint64_t timeout_ns; /* of a request, all endpoints; 0: ARBITER_TIMEOUT_NS */

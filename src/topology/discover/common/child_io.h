@@ -21,7 +21,8 @@ struct topo_child {
     pid_t pid; /* 0: none */
     int fd;    /* read end, blocking, close-on-exec; -1: none */
 };
-#define TOPO_CHILD_INIT {.pid = 0, .fd = -1}
+#define TOPO_CHILD_INIT \
+    { .pid = 0, .fd = -1 }
 
 /* What runs in the child: writes to fd, returns its exit status. */
 typedef int topo_child_fn(int fd, void *arg);

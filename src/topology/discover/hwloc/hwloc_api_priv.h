@@ -8,20 +8,20 @@
 
 #include "topology/model/topology.h"
 
-#define HWLOC_FUNCTIONS(X)             \
-    X(get_api_version)                 \
-    X(topology_init)                   \
-    X(topology_load)                   \
-    X(topology_destroy)                \
-    X(topology_set_components)         \
-    X(topology_set_io_types_filter)    \
-    X(topology_set_xmlbuffer)          \
-    X(topology_get_allowed_cpuset)     \
-    X(get_type_depth)                  \
-    X(get_nbobjs_by_depth)             \
-    X(get_obj_by_depth)                \
-    X(bitmap_next)                     \
-    X(distances_get_by_name)           \
+#define HWLOC_FUNCTIONS(X)          \
+    X(get_api_version)              \
+    X(topology_init)                \
+    X(topology_load)                \
+    X(topology_destroy)             \
+    X(topology_set_components)      \
+    X(topology_set_io_types_filter) \
+    X(topology_set_xmlbuffer)       \
+    X(topology_get_allowed_cpuset)  \
+    X(get_type_depth)               \
+    X(get_nbobjs_by_depth)          \
+    X(get_obj_by_depth)             \
+    X(bitmap_next)                  \
+    X(distances_get_by_name)        \
     X(distances_release)
 
 struct hwloc_api {

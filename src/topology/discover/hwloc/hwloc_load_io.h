@@ -11,8 +11,8 @@
 
 struct hwloc_source { /* both NULL: this machine */
     const char *sysroot;
-    const char *xml;  /* the file's text, NUL-terminated */
-    size_t xml_len;   /* without the NUL */
+    const char *xml; /* the file's text, NUL-terminated */
+    size_t xml_len;  /* without the NUL */
 };
 
 /* what: bits of discovery_io.h; hwloc's I/O discovery runs only where DISCOVER_PCI is in it. Adds

@@ -12,7 +12,7 @@
  * memory. So a recording is read by a child first; what does not bring the child down does not
  * bring us down, as it is the same library and the same bytes. */
 
-#define TRIAL_MS 4000 /* the largest of the recorded machines takes 10 */
+#define TRIAL_MS 4000         /* the largest of the recorded machines takes 10 */
 #define TRIAL_KIB (256 << 10) /* that it may grow by; that machine takes 3 MiB */
 
 static int64_t now_ms(void) {

@@ -12,33 +12,33 @@
 #define NVML_VERSION(type, n) ((uint32_t)sizeof(type) | (uint32_t)(n) << 24)
 
 enum { /* nvmlReturn_t */
-    NVML_R_OK = 0,
-    NVML_R_INVALID_ARGUMENT = 2,
-    NVML_R_NOT_SUPPORTED = 3,
-    NVML_R_INSUFFICIENT_SIZE = 7,
-    NVML_R_DRIVER_NOT_LOADED = 9,
-    NVML_R_FUNCTION_NOT_FOUND = 13,
-    NVML_R_GPU_LOST = 15,
-    NVML_R_RESET_REQUIRED = 16,
-    NVML_R_LIB_MISMATCH = 18,
-    NVML_R_VERSION_MISMATCH = 25,
+       NVML_R_OK = 0,
+       NVML_R_INVALID_ARGUMENT = 2,
+       NVML_R_NOT_SUPPORTED = 3,
+       NVML_R_INSUFFICIENT_SIZE = 7,
+       NVML_R_DRIVER_NOT_LOADED = 9,
+       NVML_R_FUNCTION_NOT_FOUND = 13,
+       NVML_R_GPU_LOST = 15,
+       NVML_R_RESET_REQUIRED = 16,
+       NVML_R_LIB_MISMATCH = 18,
+       NVML_R_VERSION_MISMATCH = 25,
 };
 
 enum { /* fields of nvmlDeviceGetFieldValues; C2C and NVLink state have the link as their scope */
-    NVML_FIELD_NVLINK_COUNT = 91,
-    NVML_FIELD_NVLINK_STATE = 165,
-    NVML_FIELD_C2C_COUNT = 170,
-    NVML_FIELD_C2C_STATUS = 171,   /* 1: active */
-    NVML_FIELD_C2C_MAX_BW = 172,   /* MB/s */
+       NVML_FIELD_NVLINK_COUNT = 91,
+       NVML_FIELD_NVLINK_STATE = 165,
+       NVML_FIELD_C2C_COUNT = 170,
+       NVML_FIELD_C2C_STATUS = 171, /* 1: active */
+       NVML_FIELD_C2C_MAX_BW = 172, /* MB/s */
 };
 
 #define NVML_CAP_P2P_SUPPORTED 0u /* nvmlNvLinkCapability_t */
 #define NVML_SCOPE_NODE 0u        /* nvmlAffinityScope_t */
 #define NVML_FABRIC_COMPLETED 3u  /* nvmlGpuFabricState_t: 0 none, 1 not started, 2 in progress */
-enum { /* nvmlIntNvLinkDeviceType_t */
-    NVML_REMOTE_TYPE_GPU = 0,
-    NVML_REMOTE_TYPE_NPU = 1, /* POWER9's end */
-    NVML_REMOTE_TYPE_SWITCH = 2,
+enum {                            /* nvmlIntNvLinkDeviceType_t */
+       NVML_REMOTE_TYPE_GPU = 0,
+       NVML_REMOTE_TYPE_NPU = 1, /* POWER9's end */
+       NVML_REMOTE_TYPE_SWITCH = 2,
 };
 
 struct nvml_device; /* nvmlDevice_t points to one */

@@ -22,11 +22,14 @@
 
 enum nvml_remote {
     NVML_REMOTE_DOWN = 0, /* inactive, not for peers, or its other end is not told: NCCL drops it */
-    NVML_REMOTE_UNKNOWN, NVML_REMOTE_GPU, NVML_REMOTE_SWITCH, NVML_REMOTE_CPU,
+    NVML_REMOTE_UNKNOWN,
+    NVML_REMOTE_GPU,
+    NVML_REMOTE_SWITCH,
+    NVML_REMOTE_CPU,
 };
 struct nvml_link {
-    uint32_t remote;     /* enum nvml_remote */
-    struct pci_addr at;  /* all ones: not told, as where a hypervisor hides the switches */
+    uint32_t remote;    /* enum nvml_remote */
+    struct pci_addr at; /* all ones: not told, as where a hypervisor hides the switches */
 };
 
 struct nvml_process {
@@ -36,26 +39,26 @@ struct nvml_process {
 
 /* A text in a struct below is complete, NUL-terminated and printable once it was read. */
 struct nvml_gpu {
-    uint32_t named;       /* an answer about it was read: uuid, name, address as far as known */
-    uint32_t told;        /* the rest of this struct was asked for too */
-    uint32_t lost;        /* 0; 15: lost; 16: needs a reset. Then what is unknown stays so */
+    uint32_t named; /* an answer about it was read: uuid, name, address as far as known */
+    uint32_t told;  /* the rest of this struct was asked for too */
+    uint32_t lost;  /* 0; 15: lost; 16: needs a reset. Then what is unknown stays so */
     uint32_t has_address;
     struct pci_addr at;
-    uint32_t device_id;   /* PCI: device << 16 | vendor; 0 unknown */
-    uint32_t minor;       /* of /dev/nvidiaN; TOPO_NONE unknown */
-    uint32_t sm;          /* 90; 0 unknown */
+    uint32_t device_id;                              /* PCI: device << 16 | vendor; 0 unknown */
+    uint32_t minor;                                  /* of /dev/nvidiaN; TOPO_NONE unknown */
+    uint32_t sm;                                     /* 90; 0 unknown */
     uint32_t cur_gen, cur_width, max_gen, max_width; /* 0 unknown */
-    uint32_t mig;         /* MIG mode is on */
+    uint32_t mig;                                    /* MIG mode is on */
     uint32_t n_mig;
     char mig_uuids[TOPO_MIG_MAX][TOPO_MIG_UUID_MAX];
-    int32_t numa;         /* the one memory node near it; -1: none, several or unknown */
-    int32_t memory_node;  /* NUMA node that its own memory is; -1 */
-    uint64_t memory_bytes; /* 0 unknown */
-    uint32_t fabric_state; /* 0 none, 1 not started, 2 in progress, 3 completed */
+    int32_t numa;           /* the one memory node near it; -1: none, several or unknown */
+    int32_t memory_node;    /* NUMA node that its own memory is; -1 */
+    uint64_t memory_bytes;  /* 0 unknown */
+    uint32_t fabric_state;  /* 0 none, 1 not started, 2 in progress, 3 completed */
     uint32_t fabric_status; /* 0: completed well */
     uint32_t fabric_clique;
     uint8_t fabric_uuid[16];
-    uint32_t links_told;  /* n_links is known; 0: no call for them */
+    uint32_t links_told; /* n_links is known; 0: no call for them */
     uint32_t n_links;
     struct nvml_link links[NVML_LINKS_MAX];
     uint32_t n_c2c;       /* C2C links that are up */
@@ -87,12 +90,12 @@ bool nvml_report_fabric(const struct nvml_report *r, char text[TOPO_TEXT_MAX]);
 
 /* ---- frames ---- */
 
-enum nvml_say { /* what follows the frame's head */
-    NVML_SAY_HEAD = 1, /* struct nvml_head */
-    NVML_SAY_NAME,     /* struct nvml_name: uuid and name of GPU `gpu` */
-    NVML_SAY_GPU,      /* struct nvml_gpu of GPU `gpu`; a later one replaces */
-    NVML_SAY_AT,       /* char[NVML_TEXT_MAX]: the call that is made now, of GPU `gpu` */
-    NVML_SAY_END,      /* nothing: all was said */
+enum nvml_say {                    /* what follows the frame's head */
+                NVML_SAY_HEAD = 1, /* struct nvml_head */
+                NVML_SAY_NAME,     /* struct nvml_name: uuid and name of GPU `gpu` */
+                NVML_SAY_GPU,      /* struct nvml_gpu of GPU `gpu`; a later one replaces */
+                NVML_SAY_AT,  /* char[NVML_TEXT_MAX]: the call that is made now, of GPU `gpu` */
+                NVML_SAY_END, /* nothing: all was said */
 };
 struct nvml_frame {
     uint32_t say, gpu, len; /* gpu: TOPO_NONE: of none */

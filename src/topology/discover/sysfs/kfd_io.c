@@ -41,8 +41,10 @@ uint32_t kfd_list_gpus(const char *root, struct rocm_gpu *ret, uint32_t max) {
             continue;
         uint64_t place = property(text, "location_id"); /* PCI_DEVID() of Linux */
         ret[found++] = (struct rocm_gpu){
-            .at = {.domain = (uint32_t)property(text, "domain"), .bus = place >> 8 & 0xff,
-                   .dev = place >> 3 & 0x1f, .fn = place & 7},
+            .at = {.domain = (uint32_t)property(text, "domain"),
+                   .bus = place >> 8 & 0xff,
+                   .dev = place >> 3 & 0x1f,
+                   .fn = place & 7},
             .unique_id = property(text, "unique_id"),
         };
     }

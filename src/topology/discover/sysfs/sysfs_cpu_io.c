@@ -112,7 +112,9 @@ static void add_core(const struct sysfs *s, struct topology *t, uint32_t cpu,
     struct topo_core *c = topology_add_core(t);
     if (c == NULL)
         return;
-    *c = (struct topo_core){.cpus = cpus, .first = cpuset_next(&all, 0), .numa = node_of(t, cpu),
+    *c = (struct topo_core){.cpus = cpus,
+                            .first = cpuset_next(&all, 0),
+                            .numa = node_of(t, cpu),
                             .package = package_of(s, cpu)};
     cpuset_or(taken, &cpus);
 }

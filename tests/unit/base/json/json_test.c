@@ -24,8 +24,23 @@ static int parse_code(const char *text, size_t len, const struct json_limits *li
 
 Test(json, what_is_json_is_taken) {
     static const char *const good[] = {
-        "null", "true", " false ", "0", "-0", "12", "1.5", "-1e5", "1E+2", "\"\"", "\"\\u00e9\\n\\\"\"",
-        "[]", "{}", "[1,2,{\"a\":[]}]", "{\"a\":1,\"b\":{\"a\":2}}", "\"\xc3\xa9\"", "\"\\ud83d\\ude00\"",
+        "null",
+        "true",
+        " false ",
+        "0",
+        "-0",
+        "12",
+        "1.5",
+        "-1e5",
+        "1E+2",
+        "\"\"",
+        "\"\\u00e9\\n\\\"\"",
+        "[]",
+        "{}",
+        "[1,2,{\"a\":[]}]",
+        "{\"a\":1,\"b\":{\"a\":2}}",
+        "\"\xc3\xa9\"",
+        "\"\\ud83d\\ude00\"",
         "[{\"a\":1},{\"a\":1}]",
     };
     for (size_t i = 0; i < ARRAY_SIZE(good); i++)
@@ -34,10 +49,46 @@ Test(json, what_is_json_is_taken) {
 
 Test(json, what_is_not_json_is_refused) {
     static const char *const bad[] = {
-        "", " ", "{", "}", "[", "]", "[1,]", "{\"a\":}", "{\"a\"}", "{a:1}", "01", "1.", ".5", "+1", "-",
-        "1e", "0x10", "1 2", "nul", "True", "NaN", "Infinity", "'a'", "\"a", "\"a\nb\"", "\"\\x\"",
-        "\"\\u0000\"", "\"\\ud800\"", "{} x", "[] ]", "\xef\xbb\xbf{}", "\"\xff\"", "\"\xc0\x80\"",
-        "\"\xed\xa0\x80\"", "\"\xf4\x90\x80\x80\"", "\"\xe2\x82\"", "[1}", "\v1", "\"\\", "1-2",
+        "",
+        " ",
+        "{",
+        "}",
+        "[",
+        "]",
+        "[1,]",
+        "{\"a\":}",
+        "{\"a\"}",
+        "{a:1}",
+        "01",
+        "1.",
+        ".5",
+        "+1",
+        "-",
+        "1e",
+        "0x10",
+        "1 2",
+        "nul",
+        "True",
+        "NaN",
+        "Infinity",
+        "'a'",
+        "\"a",
+        "\"a\nb\"",
+        "\"\\x\"",
+        "\"\\u0000\"",
+        "\"\\ud800\"",
+        "{} x",
+        "[] ]",
+        "\xef\xbb\xbf{}",
+        "\"\xff\"",
+        "\"\xc0\x80\"",
+        "\"\xed\xa0\x80\"",
+        "\"\xf4\x90\x80\x80\"",
+        "\"\xe2\x82\"",
+        "[1}",
+        "\v1",
+        "\"\\",
+        "1-2",
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         cr_assert_eq(parse_code(bad[i], strlen(bad[i]), &JSON_LIMITS_DEFAULT), -EINVAL, "%s", bad[i]);
@@ -47,7 +98,7 @@ Test(json, what_is_not_json_is_refused) {
 
 Test(json, doubled_keys_are_refused_at_any_place) {
     static const char *const bad[] = {
-        "{\"a\":1,\"a\":1}", "[0,{\"x\":{\"b\":1,\"c\":2,\"b\":3}}]", "{\"a\":1,\"\\u0061\":2}",
+        "{\"a\":1,\"a\":1}",      "[0,{\"x\":{\"b\":1,\"c\":2,\"b\":3}}]", "{\"a\":1,\"\\u0061\":2}",
         "[[],{\"q\":1,\"q\":2}]", "{\"z\":[{\"a\":1}],\"y\":{},\"z\":1}",
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
@@ -67,8 +118,7 @@ Test(json, a_doubled_key_is_found_among_any_number_of_members) {
                 json_write_u64(&w, key, i);
             }
             json_write_object_end(&w);
-            cr_assert_eq(parse_code(strbuf_text(&text), text.len, &JSON_LIMITS_DEFAULT),
-                         same ? -EINVAL : 0);
+            cr_assert_eq(parse_code(strbuf_text(&text), text.len, &JSON_LIMITS_DEFAULT), same ? -EINVAL : 0);
         }
     }
 }
@@ -115,9 +165,9 @@ Test(json, keys_that_are_not_listed_are_refused_by_name) {
 }
 
 Test(json, whole_numbers_are_taken_within_their_range_only) {
-    _cleanup_(json_freep) struct json *doc = must_parse(
-        "{\"n\":7,\"half\":0.5,\"neg\":-3,\"big\":9007199254740992,\"over\":9007199254740994,"
-        "\"inf\":1e999,\"text\":\"7\",\"e\":1e3}");
+    _cleanup_(json_freep) struct json *doc =
+        must_parse("{\"n\":7,\"half\":0.5,\"neg\":-3,\"big\":9007199254740992,\"over\":9007199254740994,"
+                   "\"inf\":1e999,\"text\":\"7\",\"e\":1e3}");
     uint64_t v = 1;
     uint32_t u = 1;
     int32_t i = 1;
@@ -234,11 +284,10 @@ Test(json, what_is_written_is_read_back_equal) {
     json_write_array_end(&w);
     json_write_bool(&w, "last", false);
     json_write_object_end(&w);
-    cr_assert_str_eq(strbuf_text(&text),
-                     "{\"max\":9007199254740991,\"neg\":-5,\"yes\":true,\"nil\":null,"
-                     "\"quo\\\"te\":\"a\\\\\\\"\\u0001\\n\\u0009\xc3\xa9\","
-                     "\"id\":\"18446744073709551615\",\"hex\":\"00000000000000ff\","
-                     "\"list\":[1,{},\"x\",0,10,-9007199254740992,\"0\",\"\"],\"last\":false}");
+    cr_assert_str_eq(strbuf_text(&text), "{\"max\":9007199254740991,\"neg\":-5,\"yes\":true,\"nil\":null,"
+                                         "\"quo\\\"te\":\"a\\\\\\\"\\u0001\\n\\u0009\xc3\xa9\","
+                                         "\"id\":\"18446744073709551615\",\"hex\":\"00000000000000ff\","
+                                         "\"list\":[1,{},\"x\",0,10,-9007199254740992,\"0\",\"\"],\"last\":false}");
     _cleanup_(json_freep) struct json *doc = must_parse(strbuf_text(&text));
     uint64_t v;
     const char *s;

@@ -8,8 +8,14 @@
 
 /* RFC 4648 §10. */
 static const char *const pairs[][2] = {
-    {"", ""},         {"f", "Zg=="},         {"fo", "Zm8="},          {"foo", "Zm9v"},
-    {"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="}, {"foobar", "Zm9vYmFy"}, {"\xff\xfe", "//4="},
+    {"", ""},
+    {"f", "Zg=="},
+    {"fo", "Zm8="},
+    {"foo", "Zm9v"},
+    {"foob", "Zm9vYg=="},
+    {"fooba", "Zm9vYmE="},
+    {"foobar", "Zm9vYmFy"},
+    {"\xff\xfe", "//4="},
     {"\xfb\xef\xbe", "++++"},
 };
 
@@ -27,8 +33,8 @@ Test(base64, agrees_with_the_standard_both_ways) {
 }
 
 Test(base64, refuses_what_is_not_base64) {
-    static const char *const bad[] = {"Z",    "Zg",   "Zg=",  "Zm9v\n", "Zg==Zg==", "Zh==", "Zm9=",
-                                      "====", "=g==", "Z===", "Z=g=",   "Zm-v",     "Zm v", "Zg=a"};
+    static const char *const bad[] = {
+        "Z", "Zg", "Zg=", "Zm9v\n", "Zg==Zg==", "Zh==", "Zm9=", "====", "=g==", "Z===", "Z=g=", "Zm-v", "Zm v", "Zg=a"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         uint8_t back[16];
         size_t n;

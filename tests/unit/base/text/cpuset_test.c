@@ -25,8 +25,9 @@ Test(cpuset, what_is_no_list_is_refused) {
     static const struct {
         const char *text;
         int code;
-    } cases[] = {{"a", -EINVAL}, {"1-", -EINVAL}, {"-1", -EINVAL}, {"3-1", -EINVAL}, {"1,", -EINVAL}, {"1,,2", -EINVAL},
-                 {"1 2", -EINVAL}, {"0x3", -EINVAL}, {"8192", -ERANGE}, {"99999999999999999999", -ERANGE}};
+    } cases[] = {
+        {"a", -EINVAL},    {"1-", -EINVAL},  {"-1", -EINVAL},  {"3-1", -EINVAL},  {"1,", -EINVAL},
+        {"1,,2", -EINVAL}, {"1 2", -EINVAL}, {"0x3", -EINVAL}, {"8192", -ERANGE}, {"99999999999999999999", -ERANGE}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct cpuset s = {.words = {42}};
         int r = cpuset_parse_list(cases[i].text, &s);

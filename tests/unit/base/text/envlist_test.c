@@ -4,9 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static char *const outer[] = {(char *)(uintptr_t)"A=1", (char *)(uintptr_t)"B=two=2",
-                              (char *)(uintptr_t)"broken", (char *)(uintptr_t)"=x",
-                              (char *)(uintptr_t)"A=second", (char *)(uintptr_t)"E=", NULL};
+static char *const outer[] = {(char *)(uintptr_t) "A=1",
+                              (char *)(uintptr_t) "B=two=2",
+                              (char *)(uintptr_t) "broken",
+                              (char *)(uintptr_t) "=x",
+                              (char *)(uintptr_t) "A=second",
+                              (char *)(uintptr_t) "E=",
+                              NULL};
 
 static struct envlist copied(void) {
     struct envlist e = {0};

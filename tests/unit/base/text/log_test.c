@@ -50,7 +50,8 @@ Test(log, at_level_error_nothing_else_comes) {
 Test(log, escape_sequences_of_a_text_reach_no_terminal) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     log_set_sink(gather, &s);
-    log_warning("%s", "a\x1b[2J\xc2\x9b" "b\n\tc\r");
+    log_warning("%s", "a\x1b[2J\xc2\x9b"
+                      "b\n\tc\r");
     cr_assert_str_eq(strbuf_text(&s), "<muster: warning: a?[2J??b\n\tc?\n>");
 }
 

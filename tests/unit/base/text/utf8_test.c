@@ -12,17 +12,19 @@ Test(utf8, characters_are_as_long_as_the_standard_says) {
         {"", 0},
         {"a", 1},
         {"\x7f", 1},
-        {"\x80", 0},             /* a continuation alone */
-        {"\xc0\x80", 0},         /* overlong NUL */
+        {"\x80", 0},     /* a continuation alone */
+        {"\xc0\x80", 0}, /* overlong NUL */
         {"\xc1\xbf", 0},
         {"\xc2\x80", 2},
         {"\xdf\xbf", 2},
-        {"\xc2", 0},             /* cut */
-        {"\xc2" "a", 0},
-        {"\xe0\x9f\xbf", 0},     /* overlong */
+        {"\xc2", 0}, /* cut */
+        {"\xc2"
+         "a",
+         0},
+        {"\xe0\x9f\xbf", 0}, /* overlong */
         {"\xe0\xa0\x80", 3},
         {"\xed\x9f\xbf", 3},
-        {"\xed\xa0\x80", 0},     /* a surrogate */
+        {"\xed\xa0\x80", 0}, /* a surrogate */
         {"\xee\x80\x80", 3},
         {"\xef\xbf\xbf", 3},
         {"\xef\xbf", 0},
@@ -61,9 +63,13 @@ Test(utf8, what_is_not_for_a_terminal_becomes_question_marks) {
         {"plain \xc3\xa4 \xe2\x82\xac", "plain \xc3\xa4 \xe2\x82\xac", "plain \xc3\xa4 \xe2\x82\xac"},
         {"a\x1b[2J\x7f", "a?[2J?", "a?[2J?"},
         {"a\tb\nc\r", "a?b?c?", "a\tb\nc?"},
-        {"a\xc2\x9b" "b\xc2\xa0", "a??b\xc2\xa0", "a??b\xc2\xa0"},
+        {"a\xc2\x9b"
+         "b\xc2\xa0",
+         "a??b\xc2\xa0", "a??b\xc2\xa0"},
         {"\xe2\x80\xae\xe2\x81\xa6\xe2\x80\xa9", "??????\xe2\x80\xa9", "??????\xe2\x80\xa9"},
-        {"\xff" "a\xe2\x80", "?a??", "?a??"},
+        {"\xff"
+         "a\xe2\x80",
+         "?a??", "?a??"},
         {"", "", ""},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

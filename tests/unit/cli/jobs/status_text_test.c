@@ -32,18 +32,49 @@ static void begin(void) {
                                  .successors = {0xa2, 0xbb, 0},
                                  .incident = "node7 was lost: silent for 6 s",
                                  .incident_ns = 730 * NS_PER_S};
-    nodes[0] = (struct overview_node){.incarnation = 0xa3, .name = "node3", .addr = "10.0.0.3", .place = PLACE_SPARE,
-                                      .state = NODE_JOINED, .connected = true, .silent_ns = 300 * NS_PER_MS,
-                                      .nproc = 8, .pid = 33, .since_ns = 5 * NS_PER_S};
-    nodes[1] = (struct overview_node){.incarnation = 0xa2, .name = "node2", .addr = "10.0.0.2", .place = PLACE_MEMBER,
-                                      .state = NODE_RUNNING, .connected = false, .silent_ns = 4 * NS_PER_S, .stalls = 3,
+    nodes[0] = (struct overview_node){.incarnation = 0xa3,
+                                      .name = "node3",
+                                      .addr = "10.0.0.3",
+                                      .place = PLACE_SPARE,
+                                      .state = NODE_JOINED,
+                                      .connected = true,
+                                      .silent_ns = 300 * NS_PER_MS,
+                                      .nproc = 8,
+                                      .pid = 33,
+                                      .since_ns = 5 * NS_PER_S};
+    nodes[1] = (struct overview_node){.incarnation = 0xa2,
+                                      .name = "node2",
+                                      .addr = "10.0.0.2",
+                                      .place = PLACE_MEMBER,
+                                      .state = NODE_RUNNING,
+                                      .connected = false,
+                                      .silent_ns = 4 * NS_PER_S,
+                                      .stalls = 3,
                                       .longest_stall_ns = 25 * NS_PER_MS,
-                                      .node_rank = 1, .first_rank = 8, .nproc = 8, .pid = 22};
-    nodes[2] = (struct overview_node){.incarnation = 0xa1, .name = "node1", .addr = "", .place = PLACE_MEMBER,
-                                      .state = NODE_RUNNING, .connected = true, .silent_ns = 1 * NS_PER_S,
-                                      .node_rank = 0, .first_rank = 0, .nproc = 8, .pid = 11};
-    nodes[3] = (struct overview_node){.incarnation = 0xa4, .name = "node4", .addr = "10.0.0.4", .place = PLACE_EXCLUDED,
-                                      .state = NODE_STOPPED, .connected = true, .silent_ns = 0, .nproc = 8, .pid = 44,
+                                      .node_rank = 1,
+                                      .first_rank = 8,
+                                      .nproc = 8,
+                                      .pid = 22};
+    nodes[2] = (struct overview_node){.incarnation = 0xa1,
+                                      .name = "node1",
+                                      .addr = "",
+                                      .place = PLACE_MEMBER,
+                                      .state = NODE_RUNNING,
+                                      .connected = true,
+                                      .silent_ns = 1 * NS_PER_S,
+                                      .node_rank = 0,
+                                      .first_rank = 0,
+                                      .nproc = 8,
+                                      .pid = 11};
+    nodes[3] = (struct overview_node){.incarnation = 0xa4,
+                                      .name = "node4",
+                                      .addr = "10.0.0.4",
+                                      .place = PLACE_EXCLUDED,
+                                      .state = NODE_STOPPED,
+                                      .connected = true,
+                                      .silent_ns = 0,
+                                      .nproc = 8,
+                                      .pid = 44,
                                       .why = "3 failures in a row"};
     out = (struct strbuf){0};
 }
@@ -70,12 +101,19 @@ Test(status_text, a_running_job_for_people, .init = begin, .fini = finish) {
         "node1     0  0-7      member    running   1.0 s  with the leader   11  00000000000000a1\n"
         "node2     1  8-15     member    running   4.0 s  10.0.0.2          22  00000000000000a2  no connection\n"
         "node3     -  (8)      spare     joined   300 ms  10.0.0.3          33  00000000000000a3\n"
-        "node4     -  (8)      excluded  stopped    0 ms  10.0.0.4          44  00000000000000a4  3 failures in a row\n");
+        "node4     -  (8)      excluded  stopped    0 ms  10.0.0.4          44  00000000000000a4  3 failures in a "
+        "row\n");
 }
 
 Test(status_text, each_state_is_said, .init = begin, .fini = finish) {
-    overview = (struct overview){.state = GROUP_GATHERING, .since_ns = NS_PER_S, .epoch = 1, .leader = 1,
-                                 .leader_host = "a", .min_nodes = 4, .max_nodes = 4, .node_unit = 2};
+    overview = (struct overview){.state = GROUP_GATHERING,
+                                 .since_ns = NS_PER_S,
+                                 .epoch = 1,
+                                 .leader = 1,
+                                 .leader_host = "a",
+                                 .min_nodes = 4,
+                                 .max_nodes = 4,
+                                 .node_unit = 2};
     cr_assert_str_eq(text_of(0), "job digits: gathering for 1.0 s\n"
                                  "  group      none yet\n"
                                  "  wanted     4 to 4 nodes, a multiple of 2; 0 spares, 0 excluded\n"
@@ -100,7 +138,8 @@ Test(status_text, what_the_arbiter_alone_knows_is_little, .init = begin, .fini =
 /* What a worker or another host wrote must not move the cursor of who looks on. */
 Test(status_text, control_characters_do_not_reach_the_terminal, .init = begin, .fini = finish) {
     (void)strcpy(nodes[0].name, "a\x1b[2J\nb\x7f");
-    (void)strcpy(nodes[0].addr, "\xc2\x9b" "31m"); /* C1: CSI */
+    (void)strcpy(nodes[0].addr, "\xc2\x9b"
+                                "31m"); /* C1: CSI */
     (void)strcpy(nodes[0].why, "\xff\xfe\t");
     (void)strcpy(overview.incident, "x\r\ny");
     (void)strcpy(overview.leader_host, "\x1b]0;title\x07");
@@ -126,9 +165,15 @@ Test(status_text, five_thousand_rows_are_in_order_and_aligned) {
     struct overview o = {.state = GROUP_RUNNING, .epoch = 1, .leader = 1, .min_nodes = 1, .max_nodes = N};
     for (uint32_t i = 0; i < N; i++) {
         uint32_t rank = (i * 7919) % N;
-        many[i] = (struct overview_node){.incarnation = i + 1, .place = PLACE_MEMBER, .state = NODE_RUNNING,
-                                         .connected = true, .silent_ns = rank * 1234567, .node_rank = rank,
-                                         .first_rank = rank * 8, .nproc = 8, .pid = (int32_t)rank + 1};
+        many[i] = (struct overview_node){.incarnation = i + 1,
+                                         .place = PLACE_MEMBER,
+                                         .state = NODE_RUNNING,
+                                         .connected = true,
+                                         .silent_ns = rank * 1234567,
+                                         .node_rank = rank,
+                                         .first_rank = rank * 8,
+                                         .nproc = 8,
+                                         .pid = (int32_t)rank + 1};
         (void)snprintf(many[i].name, sizeof many[i].name, "node%u", rank);
         (void)snprintf(many[i].addr, sizeof many[i].addr, "10.0.%u.%u", rank / 256, rank % 256);
     }
@@ -231,8 +276,8 @@ Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {
 Test(status_text, what_is_not_there_is_null, .init = begin, .fini = finish) {
     overview = (struct overview){.state = GROUP_CLOSED, .epoch = 3, .outcome = OUTCOME_SUCCESS};
     _cleanup_(json_freep) struct json *doc = json_of(0);
-    const char *const nulls[] = {"reason", "generation", "started_seconds", "leader", "leader_host", "incident",
-                                 "incident_seconds"};
+    const char *const nulls[] = {"reason",      "generation", "started_seconds", "leader",
+                                 "leader_host", "incident",   "incident_seconds"};
     for (size_t i = 0; i < ARRAY_SIZE(nulls); i++)
         check_text(doc, nulls[i], NULL);
     check_text(doc, "outcome", "success");

@@ -60,8 +60,8 @@ static bool has_gpus(void *arg) {
     return gpus_are_here;
 }
 
-static const struct job_probes probes = {count_cpus, count_gpus, fixed_random, fixed_cwd,
-                                         read_secret, NULL, read_env_file, has_gpus};
+static const struct job_probes probes = {count_cpus,  count_gpus, fixed_random,  fixed_cwd,
+                                         read_secret, NULL,       read_env_file, has_gpus};
 
 /* One command line; environment words stand before "|". */
 struct reading {
@@ -97,7 +97,7 @@ static struct reading read_line(const char *line) {
     return g;
 }
 
-#define READ(line)                                           \
+#define READ(line)                                              \
     _cleanup_(reading_fini) struct reading g = read_line(line); \
     cr_assert_geq(g.r, 0, "%s: %s", line, g.err.text)
 
@@ -208,13 +208,24 @@ Test(job_options, counts_workers) {
         int gpus_error;
         uint32_t n; /* 0: refused */
     } cases[] = {
-        {"--nproc=4 x", 0, 0, 4}, {"--nproc=4096 x", 0, 0, 4096}, {"--nproc=4097 x", 0, 0, 0},
-        {"--nproc=0 x", 0, 0, 0}, {"--nproc -1 x", 0, 0, 0}, {"--nproc=cpu x", 3, 0, 6},
-        {"--nproc=gpu x", 3, 0, 3}, {"--nproc=auto x", 3, 0, 3}, {"--nproc=auto x", 0, 0, 6},
-        {"--nproc=gpu x", 0, 0, 0}, {"--nproc=gpu x", 3, -ETIMEDOUT, 0},
-        {"--nproc=auto x", 3, -ETIMEDOUT, 6}, {"--nproc=xpu x", 3, 0, 0},
-        {"--nproc=many x", 3, 0, 0}, {"--nproc= x", 0, 0, 0}, {"--nproc=2.5 x", 0, 0, 0},
-        {"PET_NPROC_PER_NODE=2 | x", 0, 0, 2}, {"PET_NPROC_PER_NODE= | x", 0, 0, 0},
+        {"--nproc=4 x", 0, 0, 4},
+        {"--nproc=4096 x", 0, 0, 4096},
+        {"--nproc=4097 x", 0, 0, 0},
+        {"--nproc=0 x", 0, 0, 0},
+        {"--nproc -1 x", 0, 0, 0},
+        {"--nproc=cpu x", 3, 0, 6},
+        {"--nproc=gpu x", 3, 0, 3},
+        {"--nproc=auto x", 3, 0, 3},
+        {"--nproc=auto x", 0, 0, 6},
+        {"--nproc=gpu x", 0, 0, 0},
+        {"--nproc=gpu x", 3, -ETIMEDOUT, 0},
+        {"--nproc=auto x", 3, -ETIMEDOUT, 6},
+        {"--nproc=xpu x", 3, 0, 0},
+        {"--nproc=many x", 3, 0, 0},
+        {"--nproc= x", 0, 0, 0},
+        {"--nproc=2.5 x", 0, 0, 0},
+        {"PET_NPROC_PER_NODE=2 | x", 0, 0, 2},
+        {"PET_NPROC_PER_NODE= | x", 0, 0, 0},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         gpus = cases[i].gpus;
@@ -308,8 +319,7 @@ Test(job_options, binds_only_where_it_is_asked_or_gpus_are_found) {
         {"--numa-binding=node x", BIND_TORCH_NODE, BIND_MEMORY_OFF},
         {"--numa-binding=socket x", BIND_TORCH_SOCKET, BIND_MEMORY_OFF},
         {"--numa-binding=exclusive x", BIND_TORCH_EXCLUSIVE, BIND_MEMORY_OFF},
-        {"CUDA_VISIBLE_DEVICES=1 | --numa-binding=core-complex x", BIND_TORCH_CORE_COMPLEX,
-         BIND_MEMORY_OFF},
+        {"CUDA_VISIBLE_DEVICES=1 | --numa-binding=core-complex x", BIND_TORCH_CORE_COMPLEX, BIND_MEMORY_OFF},
     };
     gpus_are_here = true;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -332,8 +342,7 @@ Test(job_options, refuses_what_can_not_be_bound) {
         {"--bind=numa --numa-binding=node x", "--numa-binding and --bind exclude each other"},
         {"PET_BIND=numa | --numa-binding=node x", "exclude each other"},
         {"--bind-memory=off --numa-binding=node x", "--bind-memory goes with --bind"},
-        {"CUDA_VISIBLE_DEVICES=-1 | --numa-binding=node x",
-         "CUDA_VISIBLE_DEVICES lets them see none"},
+        {"CUDA_VISIBLE_DEVICES=-1 | --numa-binding=node x", "CUDA_VISIBLE_DEVICES lets them see none"},
         {"--gpus-per-worker=0 x", "a number of GPUs, 1 to 256"},
         {"--gpus-per-worker=257 x", "a number of GPUs, 1 to 256"},
         {"--gpus-per-worker=2 --virtual-local-rank x", "--gpus-per-worker=2 more"},
@@ -465,16 +474,13 @@ Test(job_options, meets_at_etcd) {
         {"--rdzv-endpoint=etcds://h:1/p x", "h:1", "/p", NULL, NULL, true},
         {"--rdzv-backend=etcd --rdzv-endpoint=h x", "h:2379", "/muster", NULL, NULL, false},
         {"--rdzv-backend=etcd --rdzv-endpoint=etcd:7 x", "etcd:7", "/muster", NULL, NULL, false},
-        {"--rdzv-backend=etcd-v2 --rdzv-endpoint=h:7 --rdzv-conf=protocol=https x", "h:7",
-         "/muster", NULL, NULL, true},
-        {"--rdzv-endpoint=etcd://h/p --rdzv-conf=etcd_prefix=q/,timeout=9 x", "h:2379", "/q", NULL,
-         NULL, false},
+        {"--rdzv-backend=etcd-v2 --rdzv-endpoint=h:7 --rdzv-conf=protocol=https x", "h:7", "/muster", NULL, NULL, true},
+        {"--rdzv-endpoint=etcd://h/p --rdzv-conf=etcd_prefix=q/,timeout=9 x", "h:2379", "/q", NULL, NULL, false},
         {"--rdzv-endpoint=etcd://h/p --rdzv-conf=etcd_prefix=/ x", "h:2379", "", NULL, NULL, false},
         {"--rdzv-endpoint=etcds://u:p%3a@h x", "h:2379", "/muster", "u", "p:", true},
-        {"MUSTER_ETCD_PASSWORD=e | --rdzv-endpoint=etcds://u@h x", "h:2379", "/muster", "u", "e",
+        {"MUSTER_ETCD_PASSWORD=e | --rdzv-endpoint=etcds://u@h x", "h:2379", "/muster", "u", "e", true},
+        {"MUSTER_ETCD_PASSWORD=e MUSTER_ETCD_USER=v | --rdzv-endpoint=etcds://h x", "h:2379", "/muster", "v", "e",
          true},
-        {"MUSTER_ETCD_PASSWORD=e MUSTER_ETCD_USER=v | --rdzv-endpoint=etcds://h x", "h:2379",
-         "/muster", "v", "e", true},
         {"MUSTER_ETCD_PASSWORD=e | --rdzv-endpoint=etcds://u:p@h "
          "--rdzv-conf=etcd_user=w,etcd_password_file=/secret x",
          "h:2379", "/muster", "w", "of the file", true},
@@ -484,8 +490,7 @@ Test(job_options, meets_at_etcd) {
         char line[512];
         const char *bar = strstr(cases[i].line, "| ");
         int n_env = bar != NULL ? (int)(bar + 2 - cases[i].line) : 0;
-        (void)snprintf(line, sizeof line, "%.*s--rdzv-id=j %s", n_env, cases[i].line,
-                       cases[i].line + n_env);
+        (void)snprintf(line, sizeof line, "%.*s--rdzv-id=j %s", n_env, cases[i].line, cases[i].line + n_env);
         READ(line);
         cr_assert_eq(g.spec.backend, JOB_BACKEND_ETCD, "%s", line);
         cr_assert_not(g.spec.standalone);
@@ -496,8 +501,7 @@ Test(job_options, meets_at_etcd) {
         cr_assert(is(g.spec.etcd_user, cases[i].user), "%s", line);
         cr_assert(is(g.spec.etcd_password, cases[i].password), "%s", line);
         cr_assert_null(g.spec.arbiter_dir);
-        cr_assert_eq(g.spec.join_timeout_ns,
-                     (strstr(line, "timeout=9") != NULL ? 9 : 600) * NS_PER_S);
+        cr_assert_eq(g.spec.join_timeout_ns, (strstr(line, "timeout=9") != NULL ? 9 : 600) * NS_PER_S);
         cr_assert_eq(strstr(strbuf_text(&g.warnings), "visible") != NULL,
                      strstr(line, "--rdzv-endpoint=etcds://u:p") != NULL, "%s", line);
     }
@@ -614,8 +618,7 @@ Test(job_options, reads_times) {
         READ(cases[i].line);
         cr_assert_eq(g.spec.heartbeat_ns, cases[i].heartbeat_ms * NS_PER_MS, "%s", cases[i].line);
         cr_assert_eq(g.spec.lease_ns, cases[i].lease_ms * NS_PER_MS, "%s", cases[i].line);
-        cr_assert_eq(g.spec.shutdown_timeout_ns, cases[i].shutdown_ms * NS_PER_MS, "%s",
-                     cases[i].line);
+        cr_assert_eq(g.spec.shutdown_timeout_ns, cases[i].shutdown_ms * NS_PER_MS, "%s", cases[i].line);
     }
 }
 
@@ -649,9 +652,13 @@ Test(job_options, knows_what_to_execute) {
         const char *line;
         enum job_entry entry;
     } cases[] = {
-        {"x", JOB_ENTRY_PYTHON}, {"-m x", JOB_ENTRY_MODULE}, {"--no-python x", JOB_ENTRY_PROGRAM},
-        {"--run-path x", JOB_ENTRY_PYTHON}, {"--run-path --no-python x", JOB_ENTRY_PYTHON},
-        {"--run-path -m x", JOB_ENTRY_PYTHON}, {"PET_MODULE=1 | x", JOB_ENTRY_MODULE},
+        {"x", JOB_ENTRY_PYTHON},
+        {"-m x", JOB_ENTRY_MODULE},
+        {"--no-python x", JOB_ENTRY_PROGRAM},
+        {"--run-path x", JOB_ENTRY_PYTHON},
+        {"--run-path --no-python x", JOB_ENTRY_PYTHON},
+        {"--run-path -m x", JOB_ENTRY_PYTHON},
+        {"PET_MODULE=1 | x", JOB_ENTRY_MODULE},
         {"PET_MODULE=0 PET_NO_PYTHON=1 | x", JOB_ENTRY_PROGRAM},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -691,17 +698,22 @@ Test(job_options, answers_help_and_version_before_anything_else) {
 }
 
 Test(job_options, prints_the_job_as_json_lines) {
-    _cleanup_(reading_fini) struct reading g = read_line(
-        "--print-config --nproc=2 --local-ranks-filter=1 -t 1:2 --contain=none x.py a\"b\\ \tc");
+    _cleanup_(reading_fini) struct reading g =
+        read_line("--print-config --nproc=2 --local-ranks-filter=1 -t 1:2 --contain=none x.py a\"b\\ \tc");
     cr_assert_eq(g.r, JOB_OPTIONS_PRINT_CONFIG);
     _cleanup_(strbuf_fini) struct strbuf out = {0};
     job_print_config(&g.spec, &out);
     static const char *const lines[] = {
-        "{\"nproc_per_node\":2}\n",       "{\"backend\":\"c10d\"}\n",
-        "{\"standalone\":true}\n",        "{\"endpoint_host\":null}\n",
-        "{\"tee\":[0,2]}\n",              "{\"local_ranks_filter\":[1]}\n",
-        "{\"contain\":\"none\"}\n",       "{\"args\":[\"a\\\"b\\\\\",\"\\u0009c\"]}\n",
-        "{\"shutdown_timeout\":30}\n",    "{\"entry\":\"python\"}\n",
+        "{\"nproc_per_node\":2}\n",
+        "{\"backend\":\"c10d\"}\n",
+        "{\"standalone\":true}\n",
+        "{\"endpoint_host\":null}\n",
+        "{\"tee\":[0,2]}\n",
+        "{\"local_ranks_filter\":[1]}\n",
+        "{\"contain\":\"none\"}\n",
+        "{\"args\":[\"a\\\"b\\\\\",\"\\u0009c\"]}\n",
+        "{\"shutdown_timeout\":30}\n",
+        "{\"entry\":\"python\"}\n",
         "{\"signals_to_handle\":[\"SIGTERM\",\"SIGINT\",\"SIGHUP\",\"SIGQUIT\"]}\n",
     };
     for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
@@ -730,8 +742,10 @@ Test(job_options, nccl_env_is_full_unless_said) {
     static const struct {
         const char *line;
         enum nccl_env_mode mode;
-    } rows[] = {{"x.py", NCCL_ENV_FULL}, {"--nccl-env=off x.py", NCCL_ENV_OFF},
-                {"--nccl-env minimal x.py", NCCL_ENV_MINIMAL}, {"PET_NCCL_ENV=off | x.py", NCCL_ENV_OFF}};
+    } rows[] = {{"x.py", NCCL_ENV_FULL},
+                {"--nccl-env=off x.py", NCCL_ENV_OFF},
+                {"--nccl-env minimal x.py", NCCL_ENV_MINIMAL},
+                {"PET_NCCL_ENV=off | x.py", NCCL_ENV_OFF}};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         READ(rows[i].line);
         cr_assert_eq(g.spec.nccl_env, rows[i].mode, "%s", rows[i].line);
@@ -754,9 +768,13 @@ Test(job_options, env_counts_each_time_and_after_the_files) {
 Test(job_options, env_refuses_what_is_no_setting) {
     static const struct {
         const char *line, *part;
-    } rows[] = {{"--env A x.py", "NAME=VALUE"}, {"--env =1 x.py", "NAME=VALUE"}, {"--env 1A=1 x.py", "NAME=VALUE"},
-                {"--env RANK=3 x.py", "tells each worker itself"}, {"--env MUSTER_X=1 x.py", "itself"},
-                {"--env-file /bad x.py", "/bad, line 2"}, {"--env-file /none x.py", "can't read /none"},
+    } rows[] = {{"--env A x.py", "NAME=VALUE"},
+                {"--env =1 x.py", "NAME=VALUE"},
+                {"--env 1A=1 x.py", "NAME=VALUE"},
+                {"--env RANK=3 x.py", "tells each worker itself"},
+                {"--env MUSTER_X=1 x.py", "itself"},
+                {"--env-file /bad x.py", "/bad, line 2"},
+                {"--env-file /none x.py", "can't read /none"},
                 {"PET_ENV_FILE=/bad | x.py", "/bad, line 2"}};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         _cleanup_(reading_fini) struct reading g = read_line(rows[i].line);

@@ -162,12 +162,9 @@ Test(options, stops_at_help) {
     cr_assert_eq(parse("-mhz")->r, 0);
 }
 
-Test(options, counts_switches) {
-    cr_assert_eq(parse("-vv -v --verbose x")->parsed.values[RUN_VERBOSE].times, 4);
-}
+Test(options, counts_switches) { cr_assert_eq(parse("-vv -v --verbose x")->parsed.values[RUN_VERBOSE].times, 4); }
 
-static int with_env(const char *words, const char *variable, struct options_parsed *ret,
-                    struct err *err) {
+static int with_env(const char *words, const char *variable, struct options_parsed *ret, struct err *err) {
     struct line *l = parse(words);
     cr_assert_eq(l->r, 0);
     char *envp[] = {TEXT("HOME=/"), TEXT(variable), NULL};
@@ -183,12 +180,10 @@ Test(options, defaults_come_from_the_environment_and_the_command_line_wins) {
     cr_assert_str_eq(p.values[RUN_NPROC_PER_NODE].text, "3");
     cr_assert(p.values[RUN_NPROC_PER_NODE].from_env);
     char origin[OPTION_TEXT_MAX];
-    cr_assert_str_eq(option_origin(&run_options, &p, RUN_NPROC_PER_NODE, origin),
-                     "PET_NPROC_PER_NODE");
+    cr_assert_str_eq(option_origin(&run_options, &p, RUN_NPROC_PER_NODE, origin), "PET_NPROC_PER_NODE");
     cr_assert_eq(with_env("--nproc=5 x", "PET_NPROC_PER_NODE=3", &p, &err), 0);
     cr_assert_str_eq(p.values[RUN_NPROC_PER_NODE].text, "5");
-    cr_assert_str_eq(option_origin(&run_options, &p, RUN_NPROC_PER_NODE, origin),
-                     "--nproc-per-node");
+    cr_assert_str_eq(option_origin(&run_options, &p, RUN_NPROC_PER_NODE, origin), "--nproc-per-node");
     cr_assert_eq(with_env("x", "PET_NPROC_PER_NODE=", &p, &err), 0);
     cr_assert_str_eq(p.values[RUN_NPROC_PER_NODE].text, "");
     cr_assert_eq(with_env("x", "A=1", &p, &err), 0);
@@ -203,15 +198,13 @@ Test(options, switches_of_the_environment_are_integers) {
         int r;
         uint32_t times;
     } cases[] = {
-        {"PET_STANDALONE=1", 0, 1},  {"PET_STANDALONE=0", 0, 0},     {"PET_STANDALONE=-2", 0, 1},
-        {"PET_STANDALONE=007", 0, 1}, {"PET_STANDALONE=true", -EINVAL, 0},
-        {"PET_STANDALONE=", -EINVAL, 0},
+        {"PET_STANDALONE=1", 0, 1},   {"PET_STANDALONE=0", 0, 0},          {"PET_STANDALONE=-2", 0, 1},
+        {"PET_STANDALONE=007", 0, 1}, {"PET_STANDALONE=true", -EINVAL, 0}, {"PET_STANDALONE=", -EINVAL, 0},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct options_parsed p;
         struct err err = {0};
-        cr_assert_eq(with_env("x", cases[i].variable, &p, &err), cases[i].r, "%s",
-                     cases[i].variable);
+        cr_assert_eq(with_env("x", cases[i].variable, &p, &err), cases[i].r, "%s", cases[i].variable);
         if (cases[i].r == 0)
             cr_assert_eq(p.values[RUN_STANDALONE].times, cases[i].times);
     }

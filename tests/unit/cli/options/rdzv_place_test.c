@@ -9,8 +9,8 @@
 static char *told(int kind, const char *text) {
     _cleanup_(rdzv_place_fini) struct rdzv_place p = RDZV_PLACE_INIT;
     struct err err = {0};
-    int r = kind == 0 ? rdzv_place_parse(text, &p, &err)
-                      : rdzv_place_parse_as((enum rdzv_place_kind)kind, text, &p, &err);
+    int r =
+        kind == 0 ? rdzv_place_parse(text, &p, &err) : rdzv_place_parse_as((enum rdzv_place_kind)kind, text, &p, &err);
     if (r < 0) {
         cr_assert_null(p.host);
         cr_assert_null(p.dir);
@@ -138,9 +138,8 @@ Test(rdzv_place, never_shows_a_password) {
         _cleanup_(freep) char *shown = rdzv_place_shown(cases[i].text);
         cr_expect_str_eq(shown, cases[i].want);
     }
-    static const char *const wrong[] = {"etcd://me:secret@a:0", "etcd://me:secret@",
-                                        "ftp://me:secret@a", "etcd://me:secret%@a",
-                                        "etcd://me:secret@a/?"};
+    static const char *const wrong[] = {"etcd://me:secret@a:0", "etcd://me:secret@", "ftp://me:secret@a",
+                                        "etcd://me:secret%@a", "etcd://me:secret@a/?"};
     for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
         _cleanup_(rdzv_place_fini) struct rdzv_place p = RDZV_PLACE_INIT;
         struct err err = {0};

@@ -45,8 +45,7 @@ Test(rdzv_text, reads_endpoints) {
         _cleanup_(freep) char *host = NULL;
         int32_t port = -7;
         struct err err = {0};
-        cr_assert_eq(rdzv_endpoint_parse(cases[i].text, &host, &port, &err), cases[i].r, "\"%s\"",
-                     cases[i].text);
+        cr_assert_eq(rdzv_endpoint_parse(cases[i].text, &host, &port, &err), cases[i].r, "\"%s\"", cases[i].text);
         if (cases[i].r == 0) {
             cr_assert_str_eq(host, cases[i].host, "\"%s\"", cases[i].text);
             cr_assert_eq(port, cases[i].port, "\"%s\"", cases[i].text);
@@ -58,8 +57,7 @@ Test(rdzv_text, reads_endpoints) {
     }
 }
 
-static int parse(const char *text, struct rdzv_conf *ret, struct strbuf *warnings,
-                 struct err *err) {
+static int parse(const char *text, struct rdzv_conf *ret, struct strbuf *warnings, struct err *err) {
     strbuf_clear(warnings);
     return rdzv_conf_parse(text, ret, warnings, err);
 }
@@ -75,7 +73,8 @@ Test(rdzv_text, reads_the_configuration) {
     cr_assert_eq(parse(" join_timeout = 5 , last_call_timeout=0.5,is_host=True,"
                        "keep_alive_interval=2,keep_alive_max_attempt=4,rank=3,timeout=9,"
                        "read_timeout=7,close_timeout=1,store_type=tcp,use_libuv=1,regroup_timeout=3",
-                       &c, &warnings, &err), 0, "%s", err.text);
+                       &c, &warnings, &err),
+                 0, "%s", err.text);
     cr_assert_eq(c.join_timeout_ns, 5 * NS_PER_S);
     cr_assert_eq(c.last_call_ns, 500 * NS_PER_MS);
     cr_assert_eq(c.is_host, 1);
@@ -104,12 +103,20 @@ Test(rdzv_text, warns_of_keys_it_does_not_know) {
 
 Test(rdzv_text, refuses_what_has_no_meaning) {
     static const char *const cases[][2] = {
-        {"a", "a has no value"}, {"a=", "a has no value"}, {"=b", "KEY=VALUE,KEY=VALUE"},
-        {"join_timeout=5,", "KEY=VALUE,KEY=VALUE"}, {",", "KEY=VALUE,KEY=VALUE"},
-        {"join_timeout=0", "above 0"}, {"join_timeout=-1", "above 0"},
-        {"join_timeout=abc", "above 0"}, {"join_timeout=1e99", "above 0"},
-        {"keep_alive_max_attempt=0", "above 0"}, {"keep_alive_max_attempt=1.5", "above 0"},
-        {"is_host=maybe", "true or false"}, {"rank=-1", "0 or more"}, {"rank=x", "0 or more"},
+        {"a", "a has no value"},
+        {"a=", "a has no value"},
+        {"=b", "KEY=VALUE,KEY=VALUE"},
+        {"join_timeout=5,", "KEY=VALUE,KEY=VALUE"},
+        {",", "KEY=VALUE,KEY=VALUE"},
+        {"join_timeout=0", "above 0"},
+        {"join_timeout=-1", "above 0"},
+        {"join_timeout=abc", "above 0"},
+        {"join_timeout=1e99", "above 0"},
+        {"keep_alive_max_attempt=0", "above 0"},
+        {"keep_alive_max_attempt=1.5", "above 0"},
+        {"is_host=maybe", "true or false"},
+        {"rank=-1", "0 or more"},
+        {"rank=x", "0 or more"},
         {"store_type=file", "only tcp"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

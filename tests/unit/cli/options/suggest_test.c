@@ -7,13 +7,20 @@ Test(suggest, counts_edits) {
         const char *a, *b;
         size_t distance;
     } cases[] = {
-        {"", "", 0}, {"a", "", 1}, {"", "abc", 3}, {"same", "same", 0}, {"nnode", "nnodes", 1},
-        {"versoin", "version", 1}, {"ab", "ba", 1}, {"abc", "ca", 3}, {"kitten", "sitting", 3},
-        {"log_dir", "log-dir", 0}, {"flaw", "lawn", 2},
+        {"", "", 0},
+        {"a", "", 1},
+        {"", "abc", 3},
+        {"same", "same", 0},
+        {"nnode", "nnodes", 1},
+        {"versoin", "version", 1},
+        {"ab", "ba", 1},
+        {"abc", "ca", 3},
+        {"kitten", "sitting", 3},
+        {"log_dir", "log-dir", 0},
+        {"flaw", "lawn", 2},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        cr_assert_eq(suggest_distance(cases[i].a, cases[i].b), cases[i].distance, "%s %s",
-                     cases[i].a, cases[i].b);
+        cr_assert_eq(suggest_distance(cases[i].a, cases[i].b), cases[i].distance, "%s %s", cases[i].a, cases[i].b);
         cr_assert_eq(suggest_distance(cases[i].b, cases[i].a), cases[i].distance);
     }
 }

@@ -40,9 +40,21 @@ Test(addr, literals_come_back_as_text) {
 
 Test(addr, what_is_not_a_literal_is_refused) {
     static const char *const bad[] = {
-        "",        "localhost",  "10.0.0",        "10.0.0.256",     "10.0.0.1:80",     "[::1",
-        "::1]",    "[]",         "1:2:3",         "::1%",           "::1%no-such-if0", "10.0.0.1 ",
-        " ::1",    "node1",      "1.2.3.4%lo",
+        "",
+        "localhost",
+        "10.0.0",
+        "10.0.0.256",
+        "10.0.0.1:80",
+        "[::1",
+        "::1]",
+        "[]",
+        "1:2:3",
+        "::1%",
+        "::1%no-such-if0",
+        "10.0.0.1 ",
+        " ::1",
+        "node1",
+        "1.2.3.4%lo",
         "1111:2222:3333:4444:5555:6666:7777:8888:9999:aaaa:bbbb:cccc:dddd:eeee:ffff:0000:1111",
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -65,9 +77,9 @@ Test(addr, loopback_and_wildcard_in_both_families) {
         const char *host;
         bool loopback, wildcard;
     } rows[] = {
-        {"127.0.0.1", true, false},       {"127.9.9.9", true, false}, {"::1", true, false},
+        {"127.0.0.1", true, false},        {"127.9.9.9", true, false}, {"::1", true, false},
         {"::ffff:127.0.0.1", true, false}, {"0.0.0.0", false, true},   {"::", false, true},
-        {"::ffff:0.0.0.0", false, true},  {"10.0.0.1", false, false}, {"fd00::1", false, false},
+        {"::ffff:0.0.0.0", false, true},   {"10.0.0.1", false, false}, {"fd00::1", false, false},
         {"128.0.0.1", false, false},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {

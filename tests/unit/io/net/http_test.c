@@ -24,10 +24,10 @@ struct server {
     struct strbuf asked[CONNS_MAX]; /* not yet answered */
     struct strbuf heard;            /* all of it */
     unsigned n_conns, n_asked;
-    const char *answer;      /* NULL: silence */
-    bool close_after;        /* the answer */
-    unsigned close_at;       /* this request is answered by closing, 0: none */
-    bool resets;             /* its connections end by a reset */
+    const char *answer; /* NULL: silence */
+    bool close_after;   /* the answer */
+    unsigned close_at;  /* this request is answered by closing, 0: none */
+    bool resets;        /* its connections end by a reset */
     char port[8];
 };
 
@@ -185,7 +185,8 @@ static void on_answer(void *arg, const struct http_answer *a) {
 }
 
 static void start(const char *body, uint64_t timeout_ns) {
-    struct http_request q = {.path = "/path", .body = body, .len = body != NULL ? strlen(body) : 0, .timeout_ns = timeout_ns};
+    struct http_request q = {
+        .path = "/path", .body = body, .len = body != NULL ? strlen(body) : 0, .timeout_ns = timeout_ns};
     unsigned before = heard.n;
     http_ask(client, &q, on_answer, NULL);
     cr_assert_eq(heard.n, before, "answered from inside");
@@ -215,13 +216,14 @@ Test(http, posts_and_keeps_the_connection) {
     const char *text = strbuf_text(&server.heard);
     cr_expect_eq(strncmp(text, "POST /path HTTP/1.1\r\n", 21), 0, "%s", text);
     cr_expect(strstr(text, "\r\nHost: 127.0.0.1:") != NULL && strstr(text, "\r\nContent-Length: 7\r\n") != NULL &&
-              strstr(text, "\r\n\r\n{\"a\":1}") != NULL && strstr(text, "Authorization") == NULL, "%s", text);
+                  strstr(text, "\r\n\r\n{\"a\":1}") != NULL && strstr(text, "Authorization") == NULL,
+              "%s", text);
 }
 
 Test(http, gets_and_authorizes) {
     make_client("localhost", serve("127.0.0.1"));
-    http_ask(client, &(struct http_request){.path = "/x", .authorization = "token 1", .timeout_ns = 2 * NS_PER_S}, on_answer,
-             NULL);
+    http_ask(client, &(struct http_request){.path = "/x", .authorization = "token 1", .timeout_ns = 2 * NS_PER_S},
+             on_answer, NULL);
     cr_assert_eq(loop_run(loop), 0);
     expect_ok();
     cr_expect(strstr(strbuf_text(&server.heard), "GET /x HTTP/1.1\r\n") != NULL);
@@ -357,10 +359,14 @@ Test(http, silence_on_a_kept_connection_ends_in_time) {
 Test(http, what_is_too_long_or_no_http_is_refused) {
     char chunks[4096], plain[4096];
     (void)snprintf(plain, sizeof plain, "HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n%1001s", "x");
-    (void)snprintf(chunks, sizeof chunks, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n%1001s\r\n0\r\n\r\n", "x");
-    const char *const bad[] = {plain, chunks, "SSH-2.0-OpenSSH_9.2\r\n\r\n",
+    (void)snprintf(chunks, sizeof chunks,
+                   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n%1001s\r\n0\r\n\r\n", "x");
+    const char *const bad[] = {plain,
+                               chunks,
+                               "SSH-2.0-OpenSSH_9.2\r\n\r\n",
                                "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
-                               "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 abc OK\r\n\r\n",
+                               "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+                               "HTTP/1.1 abc OK\r\n\r\n",
                                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"};
     make_client("127.0.0.1", serve("127.0.0.1"));
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {

@@ -198,8 +198,7 @@ static int count_open(const char *host, uint16_t port, struct addr ret[RESOLVE_A
     const struct dirent *e;
     while ((e = readdir(d)) != NULL)
         /* Numbers that high are valgrind's own. */
-        open += e->d_name[0] != '.' && atoi(e->d_name) > 2 && atoi(e->d_name) < 512 &&
-                atoi(e->d_name) != dirfd(d);
+        open += e->d_name[0] != '.' && atoi(e->d_name) > 2 && atoi(e->d_name) < 512 && atoi(e->d_name) != dirfd(d);
     (void)closedir(d);
     struct sigaction old;
     (void)sigaction(SIGUSR1, NULL, &old);

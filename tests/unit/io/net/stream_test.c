@@ -101,9 +101,7 @@ static void run_until_read(size_t n) {
     cr_assert_eq(loop_run(end.loop), 0);
 }
 
-static void peer_sends(const char *text) {
-    cr_assert_eq(write(peer, text, strlen(text)), (ssize_t)strlen(text));
-}
+static void peer_sends(const char *text) { cr_assert_eq(write(peer, text, strlen(text)), (ssize_t)strlen(text)); }
 
 Test(stream, hands_over_what_the_peer_sent) {
     peer_sends("hello");

@@ -18,8 +18,7 @@
 /* A NULL-terminated list of strings, as execve(2) wants it typed. */
 #define ARGV(...) ((char *const *)(uintptr_t)(const char *const[]){__VA_ARGS__})
 
-static const unsigned kernels[] = {0, CHILD_WITHOUT_CLONE3, CHILD_WITHOUT_PIDFD,
-                                   CHILD_WITHOUT_CLOSE_RANGE};
+static const unsigned kernels[] = {0, CHILD_WITHOUT_CLONE3, CHILD_WITHOUT_PIDFD, CHILD_WITHOUT_CLOSE_RANGE};
 
 static char *worker(void) {
     char *path = getenv("WORKER");
@@ -144,9 +143,7 @@ Test(child, is_bound_to_the_processors_named) {
     cr_expect_str_eq(out, expected);
 }
 
-static bool no_policies_here(void) {
-    return syscall(SYS_get_mempolicy, NULL, NULL, 0UL, NULL, 0UL) < 0;
-}
+static bool no_policies_here(void) { return syscall(SYS_get_mempolicy, NULL, NULL, 0UL, NULL, 0UL) < 0; }
 
 Test(child, is_bound_to_the_memory_named) {
     if (no_policies_here())
@@ -328,8 +325,7 @@ Test(child, exits_are_told_once_with_and_without_pidfds) {
             struct child c;
             seen[i] = (struct seen){.loop = loop, .left = &left, .free_inside = i % 2 == 0};
             cr_assert(child_spawn(&spec, &c, NULL) == 0);
-            cr_assert(child_watch_new(reaper, &c, on_zombie, on_exit_of, &seen[i],
-                                      &seen[i].watch) == 0);
+            cr_assert(child_watch_new(reaper, &c, on_zombie, on_exit_of, &seen[i], &seen[i].watch) == 0);
         }
         cr_assert(loop_run(loop) == 0);
         for (size_t i = 0; i < N; i++) {

@@ -109,7 +109,8 @@ Test(helper, holds_one_descriptor_and_no_terminal) {
 
 static int speak(int fd, void *arg) {
     (void)arg;
-    return helper_tell(STDOUT_FILENO, "out", 3) && helper_tell(STDERR_FILENO, "err", 3) && helper_tell(fd, "fd", 2) ? 7 : 1;
+    return helper_tell(STDOUT_FILENO, "out", 3) && helper_tell(STDERR_FILENO, "err", 3) && helper_tell(fd, "fd", 2) ? 7
+                                                                                                                    : 1;
 }
 
 Test(helper, speaks_on_the_descriptors_that_it_is_given) {
@@ -199,8 +200,7 @@ Test(helper, takes_no_part_in_the_signals_of_the_process) {
     cr_assert_str_eq(said, "alive");
     cr_assert_eq(read(ends[0], &c, 1), -1, "none of our handlers has run");
     (void)sigprocmask(SIG_SETMASK, NULL, &after);
-    cr_assert(sigismember(&after, SIGWINCH) == 1 && sigismember(&after, SIGTERM) == 0,
-              "our mask is as it was");
+    cr_assert(sigismember(&after, SIGWINCH) == 1 && sigismember(&after, SIGTERM) == 0, "our mask is as it was");
 }
 
 /* ---- its end ---- */

@@ -88,10 +88,10 @@ static void piece(struct console_source *s, enum linebuf_start how, const char *
 
 static void line(struct console_source *s, const char *text) { piece(s, LINEBUF_NEW, text, true); }
 
-#define EXPECT(f, fd, want)                                    \
-    do {                                                       \
-        const char *got_ = seen((f), (fd));                    \
-        cr_assert_str_eq(got_, (want), "got: \"%s\"", got_);   \
+#define EXPECT(f, fd, want)                                  \
+    do {                                                     \
+        const char *got_ = seen((f), (fd));                  \
+        cr_assert_str_eq(got_, (want), "got: \"%s\"", got_); \
     } while (0)
 
 Test(console_io, lines_come_out_with_their_prefix_on_their_stream) {

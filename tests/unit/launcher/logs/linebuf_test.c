@@ -34,10 +34,10 @@ static void feed(struct fixture *f, const char *text, uint64_t now_ns) {
     linebuf_feed(&f->b, text, strlen(text), now_ns);
 }
 
-#define EXPECT(f, text)                                                    \
-    do {                                                                   \
+#define EXPECT(f, text)                                                                       \
+    do {                                                                                      \
         cr_assert_str_eq(strbuf_text(&(f)->seen), text, "seen: %s", strbuf_text(&(f)->seen)); \
-        strbuf_clear(&(f)->seen);                                          \
+        strbuf_clear(&(f)->seen);                                                             \
     } while (0)
 
 Test(linebuf, whole_lines_come_at_once_and_a_rest_waits) {

@@ -29,10 +29,10 @@ static char *claim(const char *run_id, uint64_t nonce) {
     return name;
 }
 
-#define EXPECT_NAME(run_id, nonce, want)                 \
-    do {                                                 \
+#define EXPECT_NAME(run_id, nonce, want)                    \
+    do {                                                    \
         _cleanup_(freep) char *got_ = claim(run_id, nonce); \
-        cr_assert_str_eq(got_, want);                    \
+        cr_assert_str_eq(got_, want);                       \
     } while (0)
 
 static size_t count_entries(const char *dir) {
@@ -161,7 +161,7 @@ Test(logdir_io, a_plain_file_as_folder_is_refused_with_a_sentence) {
 Test(logdir_io, latest_names_the_newest_generation) {
     static const struct {
         const char *set, *want;
-    } steps[] = {{"1.1", "1.1"}, {"1.2", "1.2"}, {"1.10", "1.10"}, {"1.9", "1.10"},
+    } steps[] = {{"1.1", "1.1"},   {"1.2", "1.2"}, {"1.10", "1.10"}, {"1.9", "1.10"},
                  {"1.10", "1.10"}, {"2.1", "2.1"}, {"1.11", "2.1"}};
     char link[128], got[64];
     (void)snprintf(link, sizeof link, "%s/latest", base);
@@ -179,8 +179,8 @@ Test(logdir_io, names_become_one_harmless_component) {
     static const struct {
         const char *name, *want;
     } cases[] = {
-        {"job-1", "job-1"}, {"a/b", "a_b"}, {"../..", "_._.."}, {".", "_"}, {"", "_"}, {"-rf", "_rf"},
-        {"a\nb", "a_b"},    {"/", "_"},     {"a.b c", "a.b c"},
+        {"job-1", "job-1"}, {"a/b", "a_b"},  {"../..", "_._.."}, {".", "_"},         {"", "_"},
+        {"-rf", "_rf"},     {"a\nb", "a_b"}, {"/", "_"},         {"a.b c", "a.b c"},
     };
     char got[LOGDIR_NAME_MAX + 1];
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

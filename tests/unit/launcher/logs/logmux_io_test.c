@@ -24,14 +24,14 @@ struct fixture {
     struct console *console;
     struct writer *writer;
     struct job_spec spec;
-    pid_t pid;             /* of the writer that was started last */
+    pid_t pid; /* of the writer that was started last */
     unsigned n_writers;
     struct logmux *mux;
     int out[2], err[2];
     int child[WORKERS][2]; /* standard output and error of each worker */
     unsigned drained[WORKERS];
     char dir[32];
-    char no_file[256];     /* what on_no_file() heard */
+    char no_file[256];            /* what on_no_file() heard */
     struct strbuf tails[WORKERS]; /* and on_words() */
     bool has_words[WORKERS];
     struct strbuf shown[2];
@@ -126,8 +126,8 @@ static void fini(struct fixture *f) {
     cr_assert_eq(rmdir(f->dir), 0);
 }
 
-static void open_worker(struct fixture *f, uint32_t i, const char *dir, unsigned redirects,
-                        unsigned tee, bool on_console) {
+static void open_worker(struct fixture *f, uint32_t i, const char *dir, unsigned redirects, unsigned tee,
+                        bool on_console) {
     struct logmux_worker w = {
         .local_rank = i,
         .rank = 10 + i,
@@ -616,8 +616,9 @@ Test(logmux_io, an_end_does_not_wait_for_a_writer_that_stands_still) {
     end(&f, 0);
     uint64_t took_ns = clock_now_ns() - begin_ns;
     cr_assert(took_ns >= WRITER_PATIENCE_NS && took_ns < 4 * WRITER_PATIENCE_NS, "%lu", took_ns);
-    EXPECT_SHOWN(&f, 1, "muster: own line\nmuster: warning: the log writer does not answer (its disk may hang) "
-                        "and is given up: a new one is started, and some output may be lost\n");
+    EXPECT_SHOWN(&f, 1,
+                 "muster: own line\nmuster: warning: the log writer does not answer (its disk may hang) "
+                 "and is given up: a new one is started, and some output may be lost\n");
     fini(&f);
 }
 

@@ -61,8 +61,7 @@ static pid_t make_in_child(char path[256]) {
     if (pid == 0) {
         char *dir = NULL, *node = NULL;
         int claim;
-        if (tempdir_make(&dir, &claim, NULL) == 0 &&
-            logdir_make_generation(dir, "1.1", "n", &node, NULL) == 0)
+        if (tempdir_make(&dir, &claim, NULL) == 0 && logdir_make_generation(dir, "1.1", "n", &node, NULL) == 0)
             (void)!write(fds[1], dir, strlen(dir) + 1);
         for (;;)
             (void)pause();

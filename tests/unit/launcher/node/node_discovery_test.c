@@ -84,8 +84,7 @@ Test(node_discovery, tells_the_cpus_of_this_machine) {
 
 Test(node_discovery, tells_what_was_configured_where_it_is_asked) {
     struct fixture f = {0};
-    begin(&f,
-          (struct node_discovery_config){.what = DISCOVER_CPUS, .facts = true, .envp = environ});
+    begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .facts = true, .envp = environ});
     node_discovery_wait(f.look, on_looked, &f);
     cr_assert_eq(loop_run(f.loop), 0);
     const struct nccl_facts *facts = node_discovery_facts(f.look);
@@ -156,8 +155,7 @@ Test(node_discovery, says_why_nothing_was_found) {
     cr_assert_eq(loop_run(f.loop), 0);
     cr_expect_null(node_discovery_topology(f.look));
     cr_assert_not_null(node_discovery_failure(f.look));
-    cr_expect(strstr(node_discovery_failure(f.look), "nonexistent") != NULL, "%s",
-              node_discovery_failure(f.look));
+    cr_expect(strstr(node_discovery_failure(f.look), "nonexistent") != NULL, "%s", node_discovery_failure(f.look));
     end(&f);
 }
 

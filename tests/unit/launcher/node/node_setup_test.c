@@ -54,8 +54,13 @@ TestSuite(node_setup, .init = make_machine, .fini = drop_machine);
 
 static int make(bool gpus, char *const *envp, struct err *err) {
     node_setup_fini(&setup);
-    struct node_setup_input in = {.spec = &spec, .envp = envp, .any_gpu = gpus, .topology = &machine,
-                                  .n_nodes = 1, .rocm = rocm, .n_rocm = n_rocm};
+    struct node_setup_input in = {.spec = &spec,
+                                  .envp = envp,
+                                  .any_gpu = gpus,
+                                  .topology = &machine,
+                                  .n_nodes = 1,
+                                  .rocm = rocm,
+                                  .n_rocm = n_rocm};
     return node_setup_make(&in, &setup, err);
 }
 
@@ -84,8 +89,9 @@ Test(node_setup, nothing_is_looked_at_that_nobody_needs) {
 }
 
 Test(node_setup, the_default_binds_where_gpus_are_seen) {
-    cr_expect_str_eq(said(none), "workers are bound to CPUs: local rank 0-1 to 0-3, memory first of node 0; 2-3 to 4-7, "
-                                 "memory first of node 1|");
+    cr_expect_str_eq(said(none),
+                     "workers are bound to CPUs: local rank 0-1 to 0-3, memory first of node 0; 2-3 to 4-7, "
+                     "memory first of node 1|");
     cr_expect_eq(setup.mode, BIND_NUMA);
     char *blind[] = {TEXT("CUDA_VISIBLE_DEVICES="), NULL};
     cr_expect_str_eq(said(blind), "|");
@@ -150,8 +156,9 @@ Test(node_setup, the_default_is_silent_where_it_changes_nothing) {
     cr_expect_not(setup.workers[0].affinity.bound);
     /* What is asked for is done, and said. */
     spec.bind = BIND_NUMA;
-    cr_expect_str_eq(said(none), "workers are bound to CPUs: local rank 0-1 to 0-3, memory first of node 0|local rank 2 "
-                                 "and 3 more are not bound: the NUMA node of GPU 2 (0000:02:00.0) is not known");
+    cr_expect_str_eq(said(none),
+                     "workers are bound to CPUs: local rank 0-1 to 0-3, memory first of node 0|local rank 2 "
+                     "and 3 more are not bound: the NUMA node of GPU 2 (0000:02:00.0) is not known");
     spec.bind = 0;
     spec.bind_memory = BIND_MEMORY_STRICT;
     cr_expect(strstr(said(none), "memory only of node 0") != NULL, "%s", said(none));
@@ -159,8 +166,9 @@ Test(node_setup, the_default_is_silent_where_it_changes_nothing) {
     spec.bind_memory = BIND_MEMORY_PREFERRED;
     machine.gpus[2].numa = machine.gpus[3].numa = 1;
     spec.nproc = 4;
-    cr_expect_str_eq(said(none), "|local rank 2 and 1 more are not bound: NUMA node 1 of GPU 2 (0000:02:00.0) has no CPU "
-                                 "that may be used here");
+    cr_expect_str_eq(said(none),
+                     "|local rank 2 and 1 more are not bound: NUMA node 1 of GPU 2 (0000:02:00.0) has no CPU "
+                     "that may be used here");
 }
 
 Test(node_setup, cuda_visible_devices_says_which_gpu_is_whose) {
@@ -183,9 +191,10 @@ Test(node_setup, what_is_set_for_the_workers_says_it_too) {
 
 Test(node_setup, who_has_no_gpu_is_not_bound_and_that_is_said) {
     spec.nproc = 6;
-    cr_expect_str_eq(said(none), "workers are bound to CPUs: local rank 0-1 to 0-3, memory first of node 0; 2-3 to 4-7, "
-                                 "memory first of node 1|local rank 4 and 1 more are not bound: there is no GPU for it "
-                                 "among the 4 visible");
+    cr_expect_str_eq(said(none),
+                     "workers are bound to CPUs: local rank 0-1 to 0-3, memory first of node 0; 2-3 to 4-7, "
+                     "memory first of node 1|local rank 4 and 1 more are not bound: there is no GPU for it "
+                     "among the 4 visible");
 }
 
 Test(node_setup, gpus_that_nobody_can_tell_apart_bind_nobody) {
@@ -209,8 +218,9 @@ Test(node_setup, workers_with_a_mig_device_each_are_near_its_gpu) {
     spec.nproc = 2;
     cr_expect(strstr(said(mig), "|local rank 1 is not bound: there is no GPU for it among the 1 visible") != NULL);
     spec.virtual_local_rank = true;
-    cr_expect_str_eq(said(mig), "workers are bound to CPUs: local rank 0 to 4-7, memory first of node 1; 1 to 0-3, memory "
-                                "first of node 0|");
+    cr_expect_str_eq(said(mig),
+                     "workers are bound to CPUs: local rank 0 to 4-7, memory first of node 1; 1 to 0-3, memory "
+                     "first of node 0|");
 }
 
 /* As the kernel numbers them: those of node 1 first. */
@@ -223,10 +233,12 @@ static void make_them_amds(void) {
 
 Test(node_setup, amds_gpus_are_in_rocms_order) {
     make_them_amds();
-    cr_expect_str_eq(said(none), "workers are bound to CPUs: local rank 0-1 to 4-7, memory first of node 1; 2-3 to 0-3, "
-                                 "memory first of node 0|");
+    cr_expect_str_eq(said(none),
+                     "workers are bound to CPUs: local rank 0-1 to 4-7, memory first of node 1; 2-3 to 0-3, "
+                     "memory first of node 0|");
     cr_expect_eq(setup.n_visible, 0, "the rules know CUDA's only");
-    cr_expect_str_eq(told(none, 3), "local rank 3: CPUs 0-3, memory first of node 0 (NUMA node 0 of GPU 3 (0000:00:00.0))");
+    cr_expect_str_eq(told(none, 3),
+                     "local rank 3: CPUs 0-3, memory first of node 0 (NUMA node 0 of GPU 3 (0000:00:00.0))");
     char *some[] = {TEXT("ROCR_VISIBLE_DEVICES=0,3,2"), TEXT("HIP_VISIBLE_DEVICES=1,0"), NULL};
     spec.nproc = 2;
     cr_expect(strstr(said(some), "local rank 0 to 0-3, memory first of node 0; 1 to 4-7,") != NULL, "%s", said(some));
@@ -247,7 +259,8 @@ Test(node_setup, amds_gpus_that_the_kernel_does_not_number_bind_nobody_by_defaul
     n_rocm = 0;
     cr_expect_str_eq(said(none), "|");
     spec.bind = BIND_NUMA; /* as without GPUs */
-    cr_expect(strstr(said(none), "local rank 0-1 to 0-3, memory first of node 0; 2-3 to 4-7,") != NULL, "%s", said(none));
+    cr_expect(strstr(said(none), "local rank 0-1 to 0-3, memory first of node 0; 2-3 to 4-7,") != NULL, "%s",
+              said(none));
     n_rocm = 4;
     rocm[2].at.bus = 77;
     cr_expect_str_eq(said(none), "|no worker is bound: ROCm shows GPUs that are not among the PCI devices seen here");
@@ -257,8 +270,9 @@ Test(node_setup, beside_nvidias_amds_gpus_do_not_count) {
     make_them_amds();
     machine.gpus[0].vendor = TOPO_VENDOR_NVIDIA;
     spec.nproc = 2;
-    cr_expect_str_eq(said(none), "workers are bound to CPUs: local rank 0 to 0-3, memory first of node 0|local rank 1 is "
-                                 "not bound: there is no GPU for it among the 1 visible");
+    cr_expect_str_eq(said(none),
+                     "workers are bound to CPUs: local rank 0 to 0-3, memory first of node 0|local rank 1 is "
+                     "not bound: there is no GPU for it among the 1 visible");
 }
 
 Test(node_setup, intels_gpus_bind_nobody_by_default) {
@@ -266,7 +280,8 @@ Test(node_setup, intels_gpus_bind_nobody_by_default) {
         machine.gpus[i].vendor = TOPO_VENDOR_INTEL;
     cr_expect_str_eq(said(none), "|");
     spec.bind = BIND_NUMA;
-    cr_expect(strstr(said(none), "local rank 0-1 to 0-3, memory first of node 0; 2-3 to 4-7,") != NULL, "%s", said(none));
+    cr_expect(strstr(said(none), "local rank 0-1 to 0-3, memory first of node 0; 2-3 to 4-7,") != NULL, "%s",
+              said(none));
 }
 
 Test(node_setup, many_sets_are_not_all_spelled_out) {

@@ -77,8 +77,7 @@ Test(snapshot_codec, what_is_cut_short_is_nothing) {
     for (size_t n = 0; n < b.len; n += n + 400 < b.len && n > 400 ? 97 : 1) {
         struct topology back = {0};
         struct nccl_facts facts = {0};
-        cr_assert_eq(snapshot_decode(b.data, n, &back, &facts), -EBADMSG, "%zu of %zu bytes", n,
-                     b.len);
+        cr_assert_eq(snapshot_decode(b.data, n, &back, &facts), -EBADMSG, "%zu of %zu bytes", n, b.len);
         cr_assert_null(back.cores);
         cr_assert_null(facts.system_conf.path);
     }

@@ -29,8 +29,7 @@ static void add_row(bool matters) {
 }
 
 static void begin(void) {
-    cmp = (struct node_summary_comparison){.n_nodes = 4,
-                                           .rows = xcalloc(2, sizeof(struct node_summary_row))};
+    cmp = (struct node_summary_comparison){.n_nodes = 4, .rows = xcalloc(2, sizeof(struct node_summary_row))};
 }
 
 static void finish(void) {
@@ -66,7 +65,8 @@ Test(check_text, failures_are_lined_up_below_the_differences, .init = begin, .fi
                               "host3  mtu   1400  the other 3: 1500  [MTU-DIFFERS]\n"
                               "fail  host2   DISK-LOW      8 MiB are free\n"
                               "fail  host10  RING-BLOCKED  nobody listens there\n");
-    cr_assert_str_eq(verdict(), "MTU-DIFFERS: host3 has mtu 1400, the other 3: 1500; DISK-LOW: host2; RING-BLOCKED: host10");
+    cr_assert_str_eq(verdict(),
+                     "MTU-DIFFERS: host3 has mtu 1400, the other 3: 1500; DISK-LOW: host2; RING-BLOCKED: host10");
 }
 
 Test(check_text, what_a_node_says_again_replaces_what_it_said, .init = begin, .fini = finish) {

@@ -14,7 +14,8 @@ static void begin_with(uint32_t n) {
     *report = (struct nvml_report){.found = true, .whole = true, .n = n};
     for (uint32_t i = 0; i < n; i++) {
         struct topo_pci *p = topology_add_pci(&t);
-        *p = (struct topo_pci){.at = {.bus = (uint8_t)(16 + i)}, .parent = TOPO_NONE, .vendor = 0x10de, .class_id = 0x030200};
+        *p = (struct topo_pci){
+            .at = {.bus = (uint8_t)(16 + i)}, .parent = TOPO_NONE, .vendor = 0x10de, .class_id = 0x030200};
         struct topo_gpu *g = topology_add_gpu(&t);
         g->pci = i;
         g->index = i;
@@ -39,11 +40,11 @@ static void finish(void) {
 static const char *look(uint32_t n_nvidia) {
     static char codes[256];
     memset(&d, 0, sizeof d);
-    node_summary_gpus(
-        &(struct node_summary_gpus){.topology = &t, .report = report, .n_nvidia = n_nvidia}, &d);
+    node_summary_gpus(&(struct node_summary_gpus){.topology = &t, .report = report, .n_nvidia = n_nvidia}, &d);
     codes[0] = '\0';
     for (uint32_t i = 0; i < d.n_findings; i++)
-        (void)snprintf(codes + strlen(codes), sizeof codes - strlen(codes), "%s%s", i > 0 ? " " : "", d.findings[i].code);
+        (void)snprintf(codes + strlen(codes), sizeof codes - strlen(codes), "%s%s", i > 0 ? " " : "",
+                       d.findings[i].code);
     return codes;
 }
 
@@ -55,15 +56,13 @@ Test(node_summary_gpus, a_node_that_is_well, .init = begin, .fini = finish) {
     cr_assert_str_eq(d.values[NODE_SUMMARY_CUDA], "");
 }
 
-Test(node_summary_gpus, models_are_counted_in_the_order_of_their_first, .init = begin,
-     .fini = finish) {
+Test(node_summary_gpus, models_are_counted_in_the_order_of_their_first, .init = begin, .fini = finish) {
     (void)snprintf(t.gpus[1].name, sizeof t.gpus[1].name, "NVIDIA L4");
     t.gpus[2].name[0] = '\0';
     t.gpus[3].mig = true;
     t.gpus[3].n_mig = 7;
     cr_assert_str_eq(look(4), "GPU-MIG GPU NVLINK");
-    cr_assert_str_eq(d.values[NODE_SUMMARY_GPUS],
-                     "2 x NVIDIA H100, 1 x NVIDIA L4, 1 x unnamed (1 in MIG mode)");
+    cr_assert_str_eq(d.values[NODE_SUMMARY_GPUS], "2 x NVIDIA H100, 1 x NVIDIA L4, 1 x unnamed (1 in MIG mode)");
     cr_assert_not_null(strstr(d.findings[0].text, "GPU 3 with 7 MIG devices"), "%s", d.findings[0].text);
 }
 
@@ -168,7 +167,8 @@ Test(node_summary_gpus, processes_without_a_number_are_all_counted) {
     (void)busy(all, 3);
     cr_assert_str_eq(d.values[NODE_SUMMARY_PROCESSES], "3");
     cr_assert(d.n_findings == 1 && d.findings[0].level == NODE_SUMMARY_WARN);
-    cr_assert_not_null(strstr(d.findings[0].text, "3 processes on GPUs that can't be seen from here, the first on GPU 2"));
+    cr_assert_not_null(
+        strstr(d.findings[0].text, "3 processes on GPUs that can't be seen from here, the first on GPU 2"));
 }
 
 Test(node_summary_gpus, many_processes_are_cut) {

@@ -48,8 +48,7 @@ Test(node_summary_io, this_machine_is_looked_at, .init = begin, .fini = finish) 
     cr_assert_eq(uname(&u), 0);
     cr_assert_str_eq(found.values[NODE_SUMMARY_KERNEL], u.release);
     cr_assert_str_eq(found.values[NODE_SUMMARY_NETIF], "lo");
-    cr_assert_str_eq(found.values[NODE_SUMMARY_MTU], "65536", "of lo (%s)",
-                     found.values[NODE_SUMMARY_MTU]);
+    cr_assert_str_eq(found.values[NODE_SUMMARY_MTU], "65536", "of lo (%s)", found.values[NODE_SUMMARY_MTU]);
     cr_assert_str_eq(found.values[NODE_SUMMARY_NAME], "loopback", "of localhost");
     cr_assert_not_null(finding("NAME-LOOPBACK"));
     cr_assert(finding("DISK") != NULL || finding("DISK-LOW") != NULL, "the disk of a folder that is to be made");
@@ -71,8 +70,7 @@ Test(node_summary_io, one_that_is_given_up_leaves_nothing, .init = begin, .fini 
 /* A folder whose file system does not answer, a name server that is silent: the time is over. */
 Test(node_summary_io, what_takes_too_long_is_not_waited_for, .init = begin, .fini = finish) {
     static char *no_environment[] = {NULL};
-    struct node_summary_config config = {
-        .envp = no_environment, .netif = "", .host = "localhost", .timeout_ns = 1};
+    struct node_summary_config config = {.envp = no_environment, .netif = "", .host = "localhost", .timeout_ns = 1};
     struct node_summary_gathering *g;
     cr_assert_eq(node_summary_start(loop, &config, on_node_summary, NULL, &g), 0);
     cr_assert_eq(loop_run(loop), 0);

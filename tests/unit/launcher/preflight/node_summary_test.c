@@ -99,11 +99,9 @@ Test(node_summary, refuses_what_is_none) {
     };
     static struct node_summary d;
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
-        cr_assert_eq(node_summary_read(texts[i], strlen(texts[i]), &d, NULL), -EINVAL, "%s",
-                     texts[i]);
+        cr_assert_eq(node_summary_read(texts[i], strlen(texts[i]), &d, NULL), -EINVAL, "%s", texts[i]);
     static const char newer[] = "{\"facts\":{\"mtu\":\"9000\",\"colour\":\"red\"},\"findings\":[]}";
-    cr_assert_eq(node_summary_read(newer, strlen(newer), &d, NULL), 0,
-                 "a fact that is not known here");
+    cr_assert_eq(node_summary_read(newer, strlen(newer), &d, NULL), 0, "a fact that is not known here");
     cr_assert_str_eq(d.values[NODE_SUMMARY_MTU], "9000");
 }
 
@@ -165,17 +163,13 @@ Test(node_summary, the_odd_node_is_named_with_what_it_and_the_others_have) {
     for (uint64_t id = 1; id <= 8; id++) {
         (void)snprintf(host, sizeof host, "node%d", (int)id);
         node_summary_set(&d, NODE_SUMMARY_MTU, id == 3 ? "1500" : "9000");
-        node_summary_set(&d, NODE_SUMMARY_DRIVER,
-                         id == 2              ? ""
-                         : id == 5 || id == 6 ? "550.1"
-                                              : "535.183.01");
+        node_summary_set(&d, NODE_SUMMARY_DRIVER, id == 2 ? "" : id == 5 || id == 6 ? "550.1" : "535.183.01");
         summary_index_put(b, id, host, &d);
     }
     _cleanup_(freep) char *table = table_of(b, 8, NULL);
-    cr_assert_str_eq(table,
-                     "node          what    has    others\n"
-                     "node5, node6  driver  550.1  the other 5: 535.183.01  [DRIVER-DIFFERS]\n"
-                     "node3         mtu     1500   the other 7: 9000  [MTU-DIFFERS]\n");
+    cr_assert_str_eq(table, "node          what    has    others\n"
+                            "node5, node6  driver  550.1  the other 5: 535.183.01  [DRIVER-DIFFERS]\n"
+                            "node3         mtu     1500   the other 7: 9000  [MTU-DIFFERS]\n");
     node_summary_set(&d, NODE_SUMMARY_MTU, "9000");
     summary_index_put(b, 3, "node3", &d); /* it was mended, and says so */
     summary_index_drop(b, 5);
@@ -213,11 +207,10 @@ Test(node_summary, a_wall_clock_that_is_off_is_found_by_the_offset_of_the_other_
     struct node_summary d = usual();
     d.has_clock = true;
     struct node_summary_clock clocks[4];
-    const int64_t boot[4] = {0, 500, -3000,
-                             77}; /* s: their monotonic clocks began at other times */
+    const int64_t boot[4] = {0, 500, -3000, 77}; /* s: their monotonic clocks began at other times */
     for (int i = 0; i < 4; i++) {
-        clocks[i] = (struct node_summary_clock){
-            .known = true, .offset_ns = boot[i] * (int64_t)NS_PER_S, .error_ns = 1000};
+        clocks[i] =
+            (struct node_summary_clock){.known = true, .offset_ns = boot[i] * (int64_t)NS_PER_S, .error_ns = 1000};
         d.clock_ns = (1700000000 + boot[i] + (i == 2 ? 42 : 0)) * (int64_t)NS_PER_S + i * 1000;
         char host[8];
         (void)snprintf(host, sizeof host, "n%d", i);
@@ -295,6 +288,5 @@ static double seconds_for_unlike(size_t n) {
 Test(node_summary, unlike_nodes_are_compared_in_linear_time) {
     double few = seconds_for_unlike(1000), many = seconds_for_unlike(20000);
     cr_log_info("1000 nodes %.3f ms, 20000 nodes %.3f ms", few * 1e3, many * 1e3);
-    cr_assert_lt(many, 100 * few, "20 times as many take %.0f times as long",
-                 many / few); /* squared: 400 */
+    cr_assert_lt(many, 100 * few, "20 times as many take %.0f times as long", many / few); /* squared: 400 */
 }

@@ -75,8 +75,7 @@ static void probe(const char *own_addrs, const char *addrs, const char *own_fast
     cr_assert_eq(answers, 1);
 }
 
-static void check(enum ring_result result, uint32_t reachability, bool fast_failed,
-                  const char *text) {
+static void check(enum ring_result result, uint32_t reachability, bool fast_failed, const char *text) {
     cr_assert_eq(answer.result, result, "%d: %s", answer.result, answer.text);
     cr_assert_eq(answer.reachability, reachability, "%x: %s", answer.reachability, answer.text);
     cr_assert_eq(answer.fast_failed, fast_failed, "%s", answer.text);
@@ -123,7 +122,8 @@ Test(preflight_io, a_pair_that_can_not_talk_is_named, .init = begin, .fini = fin
           "a (10.7.0.1 on eth0) can't reach b (fd07::2 on eth1): there is no IPv6 address on this side");
     to.incarnation = 43;
     probe("", "10.7.0.2", "", "");
-    check(RING_BLOCKED, 0, false, "a (any address on eth0) can't reach b (10.7.0.2 on eth1): another agent answers there");
+    check(RING_BLOCKED, 0, false,
+          "a (any address on eth0) can't reach b (10.7.0.2 on eth1): another agent answers there");
     rdzv_listener_free(listener);
     listener = NULL;
     probe("10.7.0.1", "10.7.0.2", "", "");
@@ -133,9 +133,10 @@ Test(preflight_io, a_pair_that_can_not_talk_is_named, .init = begin, .fini = fin
 Test(preflight_io, silence_has_an_end, .init = begin, .fini = finish) {
     IP("addr add 10.6.0.1/32 dev d0");
     probe("10.6.0.1,fd07::1", "10.6.0.2,fd07::2", "", "");
-    check(RING_OTHER_FAMILY, RING_WAY_V6, false,
-          "a (10.6.0.1 on eth0) can't reach b (10.6.0.2 on eth1): no answer within 2 s; it does from fd07::1 to fd07::2 "
-          "(NCCL_SOCKET_FAMILY=AF_INET6, if all do)");
+    check(
+        RING_OTHER_FAMILY, RING_WAY_V6, false,
+        "a (10.6.0.1 on eth0) can't reach b (10.6.0.2 on eth1): no answer within 2 s; it does from fd07::1 to fd07::2 "
+        "(NCCL_SOCKET_FAMILY=AF_INET6, if all do)");
 }
 
 /* Of a faster network nothing is wanted but that it is there: its failure is no failure of the pair. */

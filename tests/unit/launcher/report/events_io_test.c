@@ -48,8 +48,7 @@ static struct events *open_events(const char *path, struct console *console) {
 }
 
 static void note(struct events *e, enum group_note_kind kind) {
-    events_note(e, &(struct group_note){.kind = kind, .at_ns = clock_now_ns(),
-                                        .generation = {1, 1}});
+    events_note(e, &(struct group_note){.kind = kind, .at_ns = clock_now_ns(), .generation = {1, 1}});
 }
 
 static unsigned count(const char *text, const char *what) {

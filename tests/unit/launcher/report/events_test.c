@@ -29,12 +29,11 @@ Test(events, a_start_tells_where_the_time_went) {
         .world_size = 16,
     };
     _cleanup_(freep) char *line = line_of(&note, 0);
-    cr_assert_str_eq(line,
-                     "{\"time\":\"2026-11-21T16:02:45.123Z\",\"monotonic_ns\":\"10000000000\","
-                     "\"event\":\"started\",\"run_id\":\"job7\",\"host\":\"node1\","
-                     "\"generation\":\"2.3\",\"epoch\":2,\"nodes\":2,\"world_size\":16,"
-                     "\"detected_to_stopped_ms\":500.000,\"stopped_to_formed_ms\":200.002,"
-                     "\"formed_to_started_ms\":299.998,\"total_ms\":1000.000}\n");
+    cr_assert_str_eq(line, "{\"time\":\"2026-11-21T16:02:45.123Z\",\"monotonic_ns\":\"10000000000\","
+                           "\"event\":\"started\",\"run_id\":\"job7\",\"host\":\"node1\","
+                           "\"generation\":\"2.3\",\"epoch\":2,\"nodes\":2,\"world_size\":16,"
+                           "\"detected_to_stopped_ms\":500.000,\"stopped_to_formed_ms\":200.002,"
+                           "\"formed_to_started_ms\":299.998,\"total_ms\":1000.000}\n");
 }
 
 Test(events, a_first_start_has_no_incident_before_it) {
@@ -46,8 +45,7 @@ Test(events, a_first_start_has_no_incident_before_it) {
                               .n_nodes = 1,
                               .world_size = 1};
     _cleanup_(freep) char *line = line_of(&note, 0);
-    cr_assert_not_null(strstr(line, "\"world_size\":1,\"formed_to_started_ms\":1.000}\n"), "%s",
-                       line);
+    cr_assert_not_null(strstr(line, "\"world_size\":1,\"formed_to_started_ms\":1.000}\n"), "%s", line);
 }
 
 Test(events, a_lost_node_has_its_name_and_its_silence) {
@@ -70,11 +68,17 @@ Test(events, a_lost_node_has_its_name_and_its_silence) {
 
 Test(events, each_kind_is_one_line_of_json) {
     for (int kind = NOTE_LEADS; kind < NOTE_KIND_COUNT; kind++) {
-        struct group_note note = {.kind = (enum group_note_kind)kind, .at_ns = UINT64_MAX,
-                                  .generation = {UINT32_MAX, UINT32_MAX}, .node = UINT64_MAX,
-                                  .detected_ns = 5, .stopped_ns = 4, .formed_ns = UINT64_MAX,
-                                  .started_ns = 3, .outcome = OUTCOME_FAILED,
-                                  .n_nodes = UINT32_MAX, .world_size = UINT32_MAX};
+        struct group_note note = {.kind = (enum group_note_kind)kind,
+                                  .at_ns = UINT64_MAX,
+                                  .generation = {UINT32_MAX, UINT32_MAX},
+                                  .node = UINT64_MAX,
+                                  .detected_ns = 5,
+                                  .stopped_ns = 4,
+                                  .formed_ns = UINT64_MAX,
+                                  .started_ns = 3,
+                                  .outcome = OUTCOME_FAILED,
+                                  .n_nodes = UINT32_MAX,
+                                  .world_size = UINT32_MAX};
         memset(note.name, 0x80, sizeof note.name - 1); /* no UTF-8 */
         memset(note.why, '\n', sizeof note.why - 1);
         _cleanup_(freep) char *line = line_of(&note, UINT64_MAX);
@@ -83,8 +87,7 @@ Test(events, each_kind_is_one_line_of_json) {
         size_t len = strlen(line);
         cr_assert_eq(line[len - 1], '\n');
         cr_assert_eq(memchr(line, '\n', len - 1), NULL);
-        cr_assert_eq(json_parse(line, len - 1, &JSON_LIMITS_DEFAULT, &doc, &err), 0, "%s: %s", line,
-                     err.text);
+        cr_assert_eq(json_parse(line, len - 1, &JSON_LIMITS_DEFAULT, &doc, &err), 0, "%s: %s", line, err.text);
         const char *event = json_string(json_member(doc, "event"));
         cr_expect_str_eq(event, group_note_name((enum group_note_kind)kind));
         cr_expect_eq(json_has(doc, "outcome"), kind == NOTE_CLOSED);

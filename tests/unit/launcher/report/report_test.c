@@ -21,11 +21,11 @@ static struct failure failure_of(enum failure_kind kind, int32_t code) {
     };
 }
 
-#define EXPECT_HEADLINE(f, counts, want)                                                 \
-    do {                                                                                 \
-        _cleanup_(strbuf_fini) struct strbuf got_ = {0};                                 \
-        report_headline((f), (counts), &got_);                                           \
-        cr_assert_str_eq(strbuf_text(&got_), (want), "got: %s", strbuf_text(&got_));     \
+#define EXPECT_HEADLINE(f, counts, want)                                             \
+    do {                                                                             \
+        _cleanup_(strbuf_fini) struct strbuf got_ = {0};                             \
+        report_headline((f), (counts), &got_);                                       \
+        cr_assert_str_eq(strbuf_text(&got_), (want), "got: %s", strbuf_text(&got_)); \
     } while (0)
 
 Test(report, the_first_line_says_who_why_and_what_follows) {
@@ -34,14 +34,16 @@ Test(report, the_first_line_says_who_why_and_what_follows) {
     EXPECT_HEADLINE(&f, &c, "rank 3 (node b, local 1) died of SIGSEGV after 41 s; stopping 3 others; restart 1 of 3");
     f.core_dumped = true;
     c.stopping = 1;
-    EXPECT_HEADLINE(&f, &c, "rank 3 (node b, local 1) died of SIGSEGV (core dumped) after 41 s; stopping 1 other; "
-                            "restart 1 of 3");
+    EXPECT_HEADLINE(&f, &c,
+                    "rank 3 (node b, local 1) died of SIGSEGV (core dumped) after 41 s; stopping 1 other; "
+                    "restart 1 of 3");
 }
 
 Test(report, an_exit_code_is_put_into_words) {
     struct report_counts c = {.max_restarts = 0};
     struct failure f = failure_of(FAILURE_EXIT, 3);
-    EXPECT_HEADLINE(&f, &c, "rank 3 (node b, local 1) ended with exit code 3 after 41 s; no restarts (--max-restarts=0)");
+    EXPECT_HEADLINE(&f, &c,
+                    "rank 3 (node b, local 1) ended with exit code 3 after 41 s; no restarts (--max-restarts=0)");
     static const struct {
         int code;
         const char *want;
@@ -65,13 +67,15 @@ Test(report, an_exit_code_is_put_into_words) {
 Test(report, memory_start_and_lost_nodes_have_words_of_their_own) {
     struct report_counts c = {.stopping = 2, .restarts_used = 2, .max_restarts = 2};
     struct failure f = failure_of(FAILURE_OOM, SIGKILL);
-    EXPECT_HEADLINE(&f, &c, "rank 3 (node b, local 1) ran out of memory (SIGKILL from the kernel) after 41 s; "
-                            "stopping 2 others; no restart left of 2");
+    EXPECT_HEADLINE(&f, &c,
+                    "rank 3 (node b, local 1) ran out of memory (SIGKILL from the kernel) after 41 s; "
+                    "stopping 2 others; no restart left of 2");
     f = failure_of(FAILURE_SPAWN, ENOENT);
     (void)snprintf(f.text, sizeof f.text, "exec /x: No such file or directory");
     c.max_restarts = 5;
-    EXPECT_HEADLINE(&f, &c, "rank 3 (node b, local 1) could not be started: exec /x: No such file or directory; "
-                            "stopping 2 others; no restart");
+    EXPECT_HEADLINE(&f, &c,
+                    "rank 3 (node b, local 1) could not be started: exec /x: No such file or directory; "
+                    "stopping 2 others; no restart");
     f = failure_of(FAILURE_NODE, 0);
     EXPECT_HEADLINE(&f, &c, "node b was lost; stopping 2 others; the job ends");
     (void)snprintf(f.text, sizeof f.text, "its agent died");
@@ -84,9 +88,16 @@ Test(report, durations_have_two_figures_that_matter) {
         uint64_t ns;
         const char *want;
     } cases[] = {
-        {0, "0 ms"}, {999 * NS_PER_MS, "999 ms"}, {NS_PER_S, "1.0 s"}, {9990 * NS_PER_MS, "9.9 s"},
-        {10 * NS_PER_S, "10 s"}, {119 * NS_PER_S, "119 s"}, {120 * NS_PER_S, "2 min 00 s"},
-        {7199 * NS_PER_S, "119 min 59 s"}, {7200 * NS_PER_S, "2 h 00 min"}, {90061 * NS_PER_S, "25 h 01 min"},
+        {0, "0 ms"},
+        {999 * NS_PER_MS, "999 ms"},
+        {NS_PER_S, "1.0 s"},
+        {9990 * NS_PER_MS, "9.9 s"},
+        {10 * NS_PER_S, "10 s"},
+        {119 * NS_PER_S, "119 s"},
+        {120 * NS_PER_S, "2 min 00 s"},
+        {7199 * NS_PER_S, "119 min 59 s"},
+        {7200 * NS_PER_S, "2 h 00 min"},
+        {90061 * NS_PER_S, "25 h 01 min"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         _cleanup_(strbuf_fini) struct strbuf got = {0};
@@ -110,11 +121,11 @@ Test(report, exit_codes_are_counted_as_torchrun_does) {
     cr_assert_eq(report_exit_code(&f), 1);
 }
 
-#define EXPECT_BLOCK(sheet, want)                                                        \
-    do {                                                                                 \
-        _cleanup_(strbuf_fini) struct strbuf got_ = {0};                                 \
-        report_block((sheet), &got_);                                                    \
-        cr_assert_str_eq(strbuf_text(&got_), (want), "got:\n%s", strbuf_text(&got_));    \
+#define EXPECT_BLOCK(sheet, want)                                                     \
+    do {                                                                              \
+        _cleanup_(strbuf_fini) struct strbuf got_ = {0};                              \
+        report_block((sheet), &got_);                                                 \
+        cr_assert_str_eq(strbuf_text(&got_), (want), "got:\n%s", strbuf_text(&got_)); \
     } while (0)
 
 /* These blocks are what torchrun 2.13 printed, but for host and file names, ranks and pids. */
@@ -124,22 +135,21 @@ Test(report, the_block_of_a_signal_is_torchruns) {
     (void)snprintf(f.node, sizeof f.node, "localhost");
     f.rank = f.local_rank = 0;
     struct report_sheet sheet = {.entrypoint = "segv.py", .failures = &f, .n_failures = 1};
-    EXPECT_BLOCK(&sheet,
-                 "=======================================================\n"
-                 "segv.py FAILED\n"
-                 "-------------------------------------------------------\n"
-                 "Failures:\n"
-                 "  <NO_OTHER_FAILURES>\n"
-                 "-------------------------------------------------------\n"
-                 "Root Cause (first observed failure):\n"
-                 "[0]:\n"
-                 "  time      : 2026-11-21_13:34:07\n"
-                 "  host      : localhost\n"
-                 "  rank      : 0 (local_rank: 0)\n"
-                 "  exitcode  : -11 (pid: 12533)  (SIGSEGV)\n"
-                 "  error_file: <N/A>\n"
-                 "  traceback : Signal 11 (SIGSEGV) received by PID 12533\n"
-                 "=======================================================\n");
+    EXPECT_BLOCK(&sheet, "=======================================================\n"
+                         "segv.py FAILED\n"
+                         "-------------------------------------------------------\n"
+                         "Failures:\n"
+                         "  <NO_OTHER_FAILURES>\n"
+                         "-------------------------------------------------------\n"
+                         "Root Cause (first observed failure):\n"
+                         "[0]:\n"
+                         "  time      : 2026-11-21_13:34:07\n"
+                         "  host      : localhost\n"
+                         "  rank      : 0 (local_rank: 0)\n"
+                         "  exitcode  : -11 (pid: 12533)  (SIGSEGV)\n"
+                         "  error_file: <N/A>\n"
+                         "  traceback : Signal 11 (SIGSEGV) received by PID 12533\n"
+                         "=======================================================\n");
 }
 
 Test(report, the_block_of_two_failures_is_torchruns) {
@@ -149,59 +159,56 @@ Test(report, the_block_of_two_failures_is_torchruns) {
     f[1].rank = f[1].local_rank = 0;
     f[1].pid = 11129;
     struct report_sheet sheet = {.entrypoint = "raise.py", .failures = f, .n_failures = 2, .utc_offset_s = -3600};
-    EXPECT_BLOCK(&sheet,
-                 "============================================================\n"
-                 "raise.py FAILED\n"
-                 "------------------------------------------------------------\n"
-                 "Failures:\n"
-                 "[1]:\n"
-                 "  time      : 2026-11-21_12:34:07\n"
-                 "  host      : b\n"
-                 "  rank      : 0 (local_rank: 0)\n"
-                 "  exitcode  : -15 (pid: 11129)  (SIGTERM)\n"
-                 "  error_file: <N/A>\n"
-                 "  traceback : Signal 15 (SIGTERM) received by PID 11129\n"
-                 "------------------------------------------------------------\n"
-                 "Root Cause (first observed failure):\n"
-                 "[0]:\n"
-                 "  time      : 2026-11-21_12:34:07\n"
-                 "  host      : b\n"
-                 "  rank      : 1 (local_rank: 1)\n"
-                 "  exitcode  : 1 (pid: 11130) \n"
-                 "  error_file: <N/A>\n"
-                 "  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html\n"
-                 "============================================================\n");
+    EXPECT_BLOCK(&sheet, "============================================================\n"
+                         "raise.py FAILED\n"
+                         "------------------------------------------------------------\n"
+                         "Failures:\n"
+                         "[1]:\n"
+                         "  time      : 2026-11-21_12:34:07\n"
+                         "  host      : b\n"
+                         "  rank      : 0 (local_rank: 0)\n"
+                         "  exitcode  : -15 (pid: 11129)  (SIGTERM)\n"
+                         "  error_file: <N/A>\n"
+                         "  traceback : Signal 15 (SIGTERM) received by PID 11129\n"
+                         "------------------------------------------------------------\n"
+                         "Root Cause (first observed failure):\n"
+                         "[0]:\n"
+                         "  time      : 2026-11-21_12:34:07\n"
+                         "  host      : b\n"
+                         "  rank      : 1 (local_rank: 1)\n"
+                         "  exitcode  : 1 (pid: 11130) \n"
+                         "  error_file: <N/A>\n"
+                         "  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html\n"
+                         "============================================================\n");
 }
 
 Test(report, the_block_of_a_traceback_is_torchruns_and_the_last_lines_stand_below) {
     struct failure f = failure_of(FAILURE_EXIT, 1);
     (void)snprintf(f.error_file, sizeof f.error_file, "/logs/error.json");
     report_set_text(&f, "Traceback (most recent call last):\n  File \"rec.py\"\nValueError: bad\n", true);
-    struct report_sheet sheet = {
-        .entrypoint = "rec.py", .failures = &f, .n_failures = 1, .stderr_tail = "one\n\ntwo"};
-    EXPECT_BLOCK(&sheet,
-                 "================================================\n"
-                 "rec.py FAILED\n"
-                 "------------------------------------------------\n"
-                 "Failures:\n"
-                 "  <NO_OTHER_FAILURES>\n"
-                 "------------------------------------------------\n"
-                 "Root Cause (first observed failure):\n"
-                 "[0]:\n"
-                 "  time      : 2026-11-21_13:34:07\n"
-                 "  host      : b\n"
-                 "  rank      : 3 (local_rank: 1)\n"
-                 "  exitcode  : 1 (pid: 12533) \n"
-                 "  error_file: /logs/error.json\n"
-                 "  traceback : Traceback (most recent call last):\n"
-                 "    File \"rec.py\"\n"
-                 "  ValueError: bad\n"
-                 "  \n"
-                 "================================================\n"
-                 "Last lines of rank 3's standard error (node b):\n"
-                 "  one\n"
-                 "  \n"
-                 "  two\n");
+    struct report_sheet sheet = {.entrypoint = "rec.py", .failures = &f, .n_failures = 1, .stderr_tail = "one\n\ntwo"};
+    EXPECT_BLOCK(&sheet, "================================================\n"
+                         "rec.py FAILED\n"
+                         "------------------------------------------------\n"
+                         "Failures:\n"
+                         "  <NO_OTHER_FAILURES>\n"
+                         "------------------------------------------------\n"
+                         "Root Cause (first observed failure):\n"
+                         "[0]:\n"
+                         "  time      : 2026-11-21_13:34:07\n"
+                         "  host      : b\n"
+                         "  rank      : 3 (local_rank: 1)\n"
+                         "  exitcode  : 1 (pid: 12533) \n"
+                         "  error_file: /logs/error.json\n"
+                         "  traceback : Traceback (most recent call last):\n"
+                         "    File \"rec.py\"\n"
+                         "  ValueError: bad\n"
+                         "  \n"
+                         "================================================\n"
+                         "Last lines of rank 3's standard error (node b):\n"
+                         "  one\n"
+                         "  \n"
+                         "  two\n");
 }
 
 Test(report, the_last_lines_of_another_nodes_worker_come_with_its_failure) {
@@ -222,22 +229,21 @@ Test(report, a_lost_node_has_no_rank_code_or_pid) {
     struct failure f = failure_of(FAILURE_NODE, 0);
     (void)snprintf(f.text, sizeof f.text, "its agent died");
     struct report_sheet sheet = {.entrypoint = "train.py", .failures = &f, .n_failures = 1};
-    EXPECT_BLOCK(&sheet,
-                 "=================================\n"
-                 "train.py FAILED\n"
-                 "---------------------------------\n"
-                 "Failures:\n"
-                 "  <NO_OTHER_FAILURES>\n"
-                 "---------------------------------\n"
-                 "Root Cause (first observed failure):\n"
-                 "[0]:\n"
-                 "  time      : 2026-11-21_13:34:07\n"
-                 "  host      : b\n"
-                 "  rank      : <N/A>\n"
-                 "  exitcode  : <N/A>\n"
-                 "  error_file: <N/A>\n"
-                 "  traceback : its agent died\n"
-                 "=================================\n");
+    EXPECT_BLOCK(&sheet, "=================================\n"
+                         "train.py FAILED\n"
+                         "---------------------------------\n"
+                         "Failures:\n"
+                         "  <NO_OTHER_FAILURES>\n"
+                         "---------------------------------\n"
+                         "Root Cause (first observed failure):\n"
+                         "[0]:\n"
+                         "  time      : 2026-11-21_13:34:07\n"
+                         "  host      : b\n"
+                         "  rank      : <N/A>\n"
+                         "  exitcode  : <N/A>\n"
+                         "  error_file: <N/A>\n"
+                         "  traceback : its agent died\n"
+                         "=================================\n");
 }
 
 Test(report, of_a_long_text_the_end_is_kept_from_a_line_on) {

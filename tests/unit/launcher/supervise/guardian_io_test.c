@@ -15,17 +15,17 @@
 #include <unistd.h>
 
 #include "../../../process/rig.h"
-#include "io/net/addr.h"
-#include "io/process/child.h"
 #include "io/clock.h"
+#include "io/net/addr.h"
 #include "io/net/listen.h"
+#include "io/process/child.h"
 
 /* One "muster run" of a test: this process forks it; it splits into guardian and agent; the agent
  * starts workers, each with three descendants that ignore SIGTERM, two of them daemons. */
 struct run {
     struct rig rig;
     struct addr listener;
-    int events_fd;  /* what the agent writes */
+    int events_fd; /* what the agent writes */
     pid_t guardian, agent;
 };
 
@@ -62,8 +62,7 @@ static void start_workers(const struct rig *rig) {
     snprintf(say, sizeof say, "say=%s", rig->ready);
     for (int i = 0; i < N_WORKERS; i++) {
         struct child_spec spec = CHILD_SPEC_INIT;
-        spec.argv = ARGV(rig->worker, "ignore=15", hold, "child", "daemon", "bare-daemon", say,
-                         "wait", NULL);
+        spec.argv = ARGV(rig->worker, "ignore=15", hold, "child", "daemon", "bare-daemon", say, "wait", NULL);
         spec.setsid = true;
         struct child c;
         struct err err = {0};
@@ -79,16 +78,17 @@ struct setup {
     uint64_t lease_ns; /* from the start; 0: none */
     uint64_t unkillable_ns;
     bool sigchld_ignored;
-    int exit_status;   /* >= 0: the agent ends with it at once */
+    int exit_status;                         /* >= 0: the agent ends with it at once */
     void (*in_agent)(const struct run *run); /* NULL: start_workers */
 };
-#define SETUP_INIT {.contain = JOB_CONTAIN_NONE, .exit_status = -1}
+#define SETUP_INIT \
+    { .contain = JOB_CONTAIN_NONE, .exit_status = -1 }
 
 _noreturn_ static void muster_main(struct run *run, const struct setup *setup, int listener_fd) {
     if (setup->sigchld_ignored)
         signal(SIGCHLD, SIG_IGN);
-    struct guardian_config config = {.listener_fd = listener_fd, .contain = setup->contain,
-                                     .unkillable_ns = setup->unkillable_ns};
+    struct guardian_config config = {
+        .listener_fd = listener_fd, .contain = setup->contain, .unkillable_ns = setup->unkillable_ns};
     struct err err = {0};
     struct guardian_link link = GUARDIAN_LINK_INIT;
     if (guardian_fork(&config, &link, &err) < 0) {
@@ -303,8 +303,7 @@ Test(guardian_io, dies_of_the_agents_signal_without_a_core) {
         muster_main(&run, &setup, -1);
     }
     int status = rig_await_exit(pid);
-    cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV && !WCOREDUMP(status),
-              "status %x", status);
+    cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV && !WCOREDUMP(status), "status %x", status);
 }
 
 /* --- terminals --- */

@@ -4,9 +4,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -29,8 +29,8 @@ struct fixture {
     struct guardian_link link;
     struct job_spec spec;
     enum bind_mode bind;
-    unsigned look_for;     /* LOOK_*; 0: nobody looks */
-    uint64_t look_ns;      /* its deadline */
+    unsigned look_for; /* LOOK_*; 0: nobody looks */
+    uint64_t look_ns;  /* its deadline */
     struct node_discovery *look;
     int n_prepared;
     struct generation prepared;
@@ -90,11 +90,16 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
     cr_assert(writer_new(f->loop, f->console, &f->spec, NULL, NULL, &f->writer) == 0);
     cr_assert(loop_timer_new(f->loop, on_doomsday, f, &f->doomsday) == 0);
     loop_timer_set(f->doomsday, clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS);
-    f->spec = (struct job_spec){
-        .nproc = 1, .run_id = TEXT("job7"), .role = TEXT("default"), .entry = JOB_ENTRY_PROGRAM,
-        .script = program != NULL ? TEXT(program) : f->rig.worker, .args = args,
-        .log_dir = TEXT("/dev/null"), .shutdown_timeout_ns = 3600 * NS_PER_S, .bind = f->bind,
-        .bind_memory = BIND_MEMORY_OFF};
+    f->spec = (struct job_spec){.nproc = 1,
+                                .run_id = TEXT("job7"),
+                                .role = TEXT("default"),
+                                .entry = JOB_ENTRY_PROGRAM,
+                                .script = program != NULL ? TEXT(program) : f->rig.worker,
+                                .args = args,
+                                .log_dir = TEXT("/dev/null"),
+                                .shutdown_timeout_ns = 3600 * NS_PER_S,
+                                .bind = f->bind,
+                                .bind_memory = BIND_MEMORY_OFF};
     struct err err = {0};
     struct node_discovery_config look = {.what = f->look_for, .deadline_ns = f->look_ns};
     if (f->look_for != 0)
@@ -117,8 +122,8 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
 }
 
 static void start(struct fixture *f) {
-    static const struct form form = {.n_nodes = 1, .world_size = 1, .role_world_size = 1,
-                                     .store_host = "127.0.0.1", .store_port = 1};
+    static const struct form form = {
+        .n_nodes = 1, .world_size = 1, .role_world_size = 1, .store_host = "127.0.0.1", .store_port = 1};
     struct err err = {0};
     cr_assert(local_workers_prepare(f->local_workers, g23, &form, &err) == 0, "%s", err.text);
     cr_assert(local_workers_start(f->local_workers, NULL, &err) == 0, "%s", err.text);
@@ -138,8 +143,8 @@ static void stop(struct fixture *f) {
     rig_fini(&f->rig);
 }
 
-static const struct form alone = {.n_nodes = 1, .world_size = 1, .role_world_size = 1,
-                                  .store_host = "127.0.0.1", .store_port = 1};
+static const struct form alone = {
+    .n_nodes = 1, .world_size = 1, .role_world_size = 1, .store_host = "127.0.0.1", .store_port = 1};
 
 Test(local_workers_io, is_prepared_when_the_node_was_looked_at) {
     struct fixture f = {.bind = BIND_CORE, .look_for = DISCOVER_CPUS};
@@ -162,8 +167,7 @@ Test(local_workers_io, is_prepared_when_the_node_was_looked_at) {
 
 /* NVML's library is a FIFO that nobody writes: who opens it waits. */
 Test(local_workers_io, a_look_that_is_late_costs_the_binding_not_the_job) {
-    struct fixture f = {
-        .bind = BIND_CORE, .look_for = DISCOVER_CPUS | DISCOVER_NVML, .look_ns = 50 * NS_PER_MS};
+    struct fixture f = {.bind = BIND_CORE, .look_for = DISCOVER_CPUS | DISCOVER_NVML, .look_ns = 50 * NS_PER_MS};
     char *args[] = {TEXT("notify=MUSTER_SAFE_POINT=1"), TEXT("wait"), NULL};
     struct err err = {0};
     char fifo[] = "/tmp/muster-crew-fifo.XXXXXX";
@@ -215,8 +219,10 @@ static void say_to(const char *name, const char *text) {
 /* The test itself says it, which is above the worker. */
 Test(local_workers_io, does_not_listen_to_strangers) {
     struct fixture f = {0};
-    char *args[] = {TEXT("-c"), TEXT("printf '%s' \"$MUSTER_NOTIFY_SOCKET\" >\"$NAME_FILE\"; "
-                                     "\"$WORKER\" \"say=$READY\" wait"), NULL};
+    char *args[] = {TEXT("-c"),
+                    TEXT("printf '%s' \"$MUSTER_NOTIFY_SOCKET\" >\"$NAME_FILE\"; "
+                         "\"$WORKER\" \"say=$READY\" wait"),
+                    NULL};
     fixture_init(&f, "/bin/sh", args);
     start(&f);
     rig_await_ready(&f.rig, 1, NULL);

@@ -214,8 +214,7 @@ Test(sweep_io, names_the_tracer_of_what_it_holds) {
     cr_expect_eq(result.zombie, worker);
     cr_expect_eq(sweep_stuck_one(&result), worker);
     sweep_describe(worker, name);
-    snprintf(words, sizeof words, " (it has ended, and is held by its tracer, process %d, ",
-             (int)tracer);
+    snprintf(words, sizeof words, " (it has ended, and is held by its tracer, process %d, ", (int)tracer);
     cr_expect_not_null(strstr(name, words), "%s", name);
     cr_expect_eq(waitpid(worker, NULL, WNOHANG), 0);
     sweep_all(NULL, NS_PER_S, NULL, NULL);
@@ -244,8 +243,7 @@ Test(sweep_io, says_what_cannot_be_killed_and_waits_for_it) {
             _exit(1);
         struct sweep_result result;
         sweep_pass(NULL, &result);
-        if (result.unkillable != stubborn ||
-            write(said[1], &stubborn, sizeof stubborn) != sizeof stubborn)
+        if (result.unkillable != stubborn || write(said[1], &stubborn, sizeof stubborn) != sizeof stubborn)
             _exit(2);
         sweep_all(NULL, 20 * NS_PER_MS, tell_pid, &said[1]);
         _exit(0);

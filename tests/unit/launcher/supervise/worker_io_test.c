@@ -25,10 +25,10 @@ struct local_workers {
     struct loop_timer *doomsday;
     struct worker_group *group;
     struct worker_group_config config;
-    char *const *const *argvs; /* of the workers */
+    char *const *const *argvs;      /* of the workers */
     const struct worker_spec *spec; /* of all of them, with its argv; NULL: argvs */
-    uint32_t n, n_made, unmade; /* one that can't be made ready; 0: none */
-    bool slow; /* each takes all the time of a turn */
+    uint32_t n, n_made, unmade;     /* one that can't be made ready; 0: none */
+    bool slow;                      /* each takes all the time of a turn */
     char hold[128], say[128];
     struct worker_exit exits[N_MAX];
     struct err failures[N_MAX];
@@ -146,8 +146,7 @@ static void local_workers_run_to_the_end(struct local_workers *c) {
     cr_expect(worker_group_gone(c->group));
 }
 
-static const unsigned kernels[] = {0, CHILD_WITHOUT_CLONE3, CHILD_WITHOUT_PIDFD,
-                                   CHILD_WITHOUT_CLOSE_RANGE};
+static const unsigned kernels[] = {0, CHILD_WITHOUT_CLONE3, CHILD_WITHOUT_PIDFD, CHILD_WITHOUT_CLOSE_RANGE};
 
 Test(worker_io, tells_each_end_and_then_that_all_are_gone) {
     for (size_t k = 0; k < ARRAY_SIZE(kernels); k++) {
@@ -179,10 +178,9 @@ Test(worker_io, stops_with_grace_and_kills_after_it) {
         char *w = c.rig.worker;
         local_workers_start(
             &c,
-            (char *const *[]){
-                ARGV(w, c.hold, "child", "daemon", "on-term=5", c.say, "wait", NULL),
-                ARGV(w, c.hold, "ignore=15", "child", "daemon", "bare-daemon", c.say, "wait", NULL),
-                ARGV(w, c.hold, c.say, "stop", "wait", NULL)},
+            (char *const *[]){ARGV(w, c.hold, "child", "daemon", "on-term=5", c.say, "wait", NULL),
+                              ARGV(w, c.hold, "ignore=15", "child", "daemon", "bare-daemon", c.say, "wait", NULL),
+                              ARGV(w, c.hold, c.say, "stop", "wait", NULL)},
             3);
         rig_await_ready(&c.rig, 3, NULL);
         uint64_t from_ns = clock_now_ns();
@@ -201,16 +199,15 @@ Test(worker_io, kills_without_grace) {
     for (int i = 0; i < 3; i++) {
         struct local_workers c;
         local_workers_init(&c);
-        char *const *argv = ARGV(c.rig.worker, c.hold, "ignore=15", "child", "daemon",
-                                 "bare-daemon", c.say, "wait", NULL);
+        char *const *argv =
+            ARGV(c.rig.worker, c.hold, "ignore=15", "child", "daemon", "bare-daemon", c.say, "wait", NULL);
         local_workers_start(&c, (char *const *[]){argv, argv, argv, argv}, 4);
         rig_await_ready(&c.rig, 4, NULL);
         worker_group_stop(c.group, SIGTERM, 3600 * NS_PER_S);
         uint64_t from_ns = clock_now_ns();
         worker_group_kill(c.group);
         local_workers_run_to_the_end(&c);
-        fprintf(stderr, "16 processes killed and gone in %.1f ms\n",
-                (double)(clock_now_ns() - from_ns) / 1e6);
+        fprintf(stderr, "16 processes killed and gone in %.1f ms\n", (double)(clock_now_ns() - from_ns) / 1e6);
         for (int w = 0; w < 4; w++)
             cr_expect(c.exits[w].signal == SIGKILL && c.exits[w].sent_by_us);
         local_workers_fini(&c);
@@ -240,11 +237,11 @@ Test(worker_io, an_ended_worker_leaves_nothing_and_its_sibling_keeps_its_daemon)
         snprintf(hold, sizeof hold, "hold=%s", sibling.hold);
         snprintf(say, sizeof say, "say=%s", sibling.ready);
         char *w = c.rig.worker;
-        local_workers_start(&c,
-                            (char *const *[]){ARGV(w, c.hold, "ignore=15", "child", "daemon",
-                                                   "fork-storm=20", c.say, "cat", NULL),
-                                              ARGV(w, "daemon", hold, "daemon", say, "wait", NULL)},
-                            2);
+        local_workers_start(
+            &c,
+            (char *const *[]){ARGV(w, c.hold, "ignore=15", "child", "daemon", "fork-storm=20", c.say, "cat", NULL),
+                              ARGV(w, "daemon", hold, "daemon", say, "wait", NULL)},
+            2);
         pid_t first;
         rig_await_ready(&c.rig, 1, &first);
         rig_await_ready(&sibling, 1, NULL);
@@ -276,8 +273,7 @@ Test(worker_io, the_siblings_daemon_alone_is_spared) {
     local_workers_start(
         &c,
         (char *const *[]){ARGV(w, c.say, "exit=0", NULL),
-                          ARGV("sh", "-c", "\"$0\" \"$1\" daemon; exec \"$0\" \"$2\" wait", w,
-                               c.hold, c.say, NULL)},
+                          ARGV("sh", "-c", "\"$0\" \"$1\" daemon; exec \"$0\" \"$2\" wait", w, c.hold, c.say, NULL)},
         2);
     rig_await_ready(&c.rig, 2, NULL);
     c.quit_after_exits = 1;
@@ -334,8 +330,7 @@ Test(worker_io, knows_which_processes_are_its_workers) {
     char *w = c.rig.worker;
     local_workers_start(&c,
                         (char *const *[]){ARGV(w, c.hold, "child", "daemon", c.say, "wait", NULL),
-                                          ARGV("sh", "-c", "\"$0\" \"$1\" \"$2\" wait & wait", w,
-                                               c.hold, c.say, NULL)},
+                                          ARGV("sh", "-c", "\"$0\" \"$1\" \"$2\" wait & wait", w, c.hold, c.say, NULL)},
                         2);
     pid_t pids[2];
     rig_await_ready(&c.rig, 2, pids);
@@ -370,8 +365,7 @@ Test(worker_io, a_start_that_fails_is_told_with_its_step) {
         char *w = c.rig.worker;
         local_workers_start(&c,
                             (char *const *[]){ARGV(w, "exit=0", NULL), ARGV("/no/such/x", NULL),
-                                              ARGV("muster-no-such-program", NULL),
-                                              ARGV("/etc/passwd", NULL)},
+                                              ARGV("muster-no-such-program", NULL), ARGV("/etc/passwd", NULL)},
                             4);
         local_workers_run_to_the_end(&c);
         cr_expect_eq(c.n_exits[0], 1);
@@ -403,11 +397,10 @@ Test(worker_io, may_be_freed_in_a_callback_and_kills_what_is_left) {
     local_workers_init(&c);
     c.free_on_exit = true;
     char *w = c.rig.worker;
-    local_workers_start(
-        &c,
-        (char *const *[]){ARGV(w, c.hold, c.say, "cat", "wait", NULL),
-                          ARGV(w, c.hold, "daemon", "bare-daemon", c.say, "wait", NULL)},
-        2);
+    local_workers_start(&c,
+                        (char *const *[]){ARGV(w, c.hold, c.say, "cat", "wait", NULL),
+                                          ARGV(w, c.hold, "daemon", "bare-daemon", c.say, "wait", NULL)},
+                        2);
     rig_await_ready(&c.rig, 2, NULL);
     kill(worker_group_pid(c.group, 0), SIGKILL);
     local_workers_run(&c);
@@ -433,8 +426,7 @@ Test(worker_io, each_worker_has_its_marker_and_session) {
     char text[512] = "";
     cr_assert(read(out[0], text, sizeof text - 1) > 0);
     close(out[0]);
-    cr_expect(strncmp(text, "12.0.", 5) == 0 && strstr(text, "\nleader\nend\nend\n") == text + 21,
-              "%s", text);
+    cr_expect(strncmp(text, "12.0.", 5) == 0 && strstr(text, "\nleader\nend\nend\n") == text + 21, "%s", text);
     local_workers_fini(&c);
 }
 
@@ -485,8 +477,7 @@ Test(worker_io, a_failure_in_the_middle_is_told_at_once) {
     local_workers_init(&c);
     char *w = c.rig.worker;
     c.stop_on_exit = true;
-    local_workers_begin(
-        &c, (char *const *[]){ARGV(w, "exit=3", NULL), SLEEPERS(w, c), SLEEPERS(w, c)}, 5);
+    local_workers_begin(&c, (char *const *[]){ARGV(w, "exit=3", NULL), SLEEPERS(w, c), SLEEPERS(w, c)}, 5);
     siginfo_t si;
     cr_assert(waitid(P_PID, (id_t)worker_group_pid(c.group, 0), &si, WEXITED | WNOWAIT) == 0);
     local_workers_run_to_the_end(&c);
@@ -584,10 +575,9 @@ Test(worker_io, a_cgroup_ends_a_daemon_that_hid_itself) {
         c.quit_after_exits = 1;
         c.all_gone = 0;
         char *w = c.rig.worker;
-        local_workers_start(&c,
-                            (char *const *[]){ARGV(w, c.hold, "bare-daemon", c.say, "wait", NULL),
-                                              ARGV(w, c.say, "wait", NULL)},
-                            2);
+        local_workers_start(
+            &c, (char *const *[]){ARGV(w, c.hold, "bare-daemon", c.say, "wait", NULL), ARGV(w, c.say, "wait", NULL)},
+            2);
         rig_await_ready(&c.rig, 2, NULL);
         kill(worker_group_pid(c.group, 0), SIGKILL);
         local_workers_run(&c);

@@ -59,8 +59,14 @@ Test(error_file, a_nested_message_may_lack_either_part) {
 }
 
 Test(error_file, a_file_without_message_is_an_outcome_of_its_own) {
-    static const char *const cases[] = {"{}", "{\"foo\":1}", "[]", "1", "\"message\"", "{\"message\":1}",
-                                        "{\"message\":null}", "{\"message\":{}}",
+    static const char *const cases[] = {"{}",
+                                        "{\"foo\":1}",
+                                        "[]",
+                                        "1",
+                                        "\"message\"",
+                                        "{\"message\":1}",
+                                        "{\"message\":null}",
+                                        "{\"message\":{}}",
                                         "{\"message\":{\"message\":1,\"extraInfo\":2}}"};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct error_file e = {0};
@@ -99,7 +105,10 @@ Test(error_file, its_size_has_a_limit) {
 Test(error_file, what_python_writes_for_broken_bytes_is_mended) {
     struct error_file e = {0};
     cr_assert_eq(parse("{\"message\":\"a\\udcffb\\u0000c\\ud83d\\ude00d\\uD800\\\\u0000\"}", &e), 0);
-    cr_assert_str_eq(e.message, "a\xef\xbf\xbd" "b\xef\xbf\xbd" "c\xf0\x9f\x98\x80" "d\xef\xbf\xbd\\u0000");
+    cr_assert_str_eq(e.message, "a\xef\xbf\xbd"
+                                "b\xef\xbf\xbd"
+                                "c\xf0\x9f\x98\x80"
+                                "d\xef\xbf\xbd\\u0000");
     error_file_fini(&e);
 }
 
@@ -111,8 +120,7 @@ Test(error_file, the_parents_file_has_the_code_in_the_message_object) {
     } cases[] = {
         {"{\"message\":{\"message\":\"m\",\"extraInfo\":{\"a\":\"b\"}},\"z\":1}", -11,
          "{\"message\":{\"message\":\"m\",\"extraInfo\":{\"a\":\"b\"},\"errorCode\":-11},\"z\":1}"},
-        {"{\"message\":{\"errorCode\":1,\"message\":\"m\"}}", 3,
-         "{\"message\":{\"message\":\"m\",\"errorCode\":3}}"},
+        {"{\"message\":{\"errorCode\":1,\"message\":\"m\"}}", 3, "{\"message\":{\"message\":\"m\",\"errorCode\":3}}"},
         {"{\"message\":{\"message\":\"m\"}}", 0, "{\"message\":{\"message\":\"m\"}}"},
         {"{\"message\":\"flat\",\"timestamp\":12}", 3, "{\"message\":\"flat\",\"timestamp\":12}"},
     };

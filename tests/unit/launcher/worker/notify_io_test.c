@@ -37,9 +37,8 @@ static ssize_t send_to(const struct fixture *f, const void *data, size_t len, in
     if (pass_fd >= 0) {
         msg.msg_control = &control;
         msg.msg_controllen = sizeof control;
-        control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
-                                        .cmsg_level = SOL_SOCKET,
-                                        .cmsg_type = SCM_RIGHTS};
+        control.head =
+            (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
         memcpy(CMSG_DATA(&control.head), &pass_fd, sizeof pass_fd);
     }
     return sendmsg(f->fd, &msg, MSG_DONTWAIT);

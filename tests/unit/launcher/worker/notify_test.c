@@ -26,8 +26,8 @@ Test(notify, hears_a_safe_point_among_other_lines) {
         {"STATUS=MUSTER_SAFE_POINT=1", false},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
-        cr_expect_eq(notify_parse(cases[i].text, strlen(cases[i].text)).safe_point,
-                     cases[i].safe_point, "\"%s\"", cases[i].text);
+        cr_expect_eq(notify_parse(cases[i].text, strlen(cases[i].text)).safe_point, cases[i].safe_point, "\"%s\"",
+                     cases[i].text);
 }
 
 Test(notify, reads_no_byte_beyond_the_end) {

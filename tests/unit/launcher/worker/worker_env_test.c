@@ -11,11 +11,25 @@ static const int signals[] = {SIGTERM, SIGINT, SIGUSR1};
 
 static struct worker_env_input input(void) {
     return (struct worker_env_input){
-        .run_id = "job7", .generation = "2.5", .epoch = 2, .node_rank = 1, .n_nodes = 2,
-        .master_addr = "10.0.0.1", .master_port = 4567, .world_size = 8, .local_world_size = 4,
-        .rank = 6, .local_rank = 2, .role = "trainer", .role_rank = 5, .role_world_size = 7,
-        .restart_count = 1, .max_restarts = 3, .error_file = "/l/error.json",
-        .signals = signals, .n_signals = 3,
+        .run_id = "job7",
+        .generation = "2.5",
+        .epoch = 2,
+        .node_rank = 1,
+        .n_nodes = 2,
+        .master_addr = "10.0.0.1",
+        .master_port = 4567,
+        .world_size = 8,
+        .local_world_size = 4,
+        .rank = 6,
+        .local_rank = 2,
+        .role = "trainer",
+        .role_rank = 5,
+        .role_world_size = 7,
+        .restart_count = 1,
+        .max_restarts = 3,
+        .error_file = "/l/error.json",
+        .signals = signals,
+        .n_signals = 3,
     };
 }
 
@@ -29,16 +43,30 @@ static const char *value(char *const *base, const struct worker_env_input *in, c
 
 Test(worker_env, tells_every_variable_of_the_contract) {
     static const char *const expected[][2] = {
-        {"RANK", "6"}, {"LOCAL_RANK", "2"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"},
-        {"GROUP_RANK", "1"}, {"GROUP_WORLD_SIZE", "2"}, {"ROLE_NAME", "trainer"},
-        {"ROLE_RANK", "5"}, {"ROLE_WORLD_SIZE", "7"}, {"MASTER_ADDR", "10.0.0.1"},
-        {"MASTER_PORT", "4567"}, {"TORCHELASTIC_RESTART_COUNT", "1"},
-        {"TORCHELASTIC_MAX_RESTARTS", "3"}, {"TORCHELASTIC_RUN_ID", "job7"},
-        {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_ERROR_FILE", "/l/error.json"},
+        {"RANK", "6"},
+        {"LOCAL_RANK", "2"},
+        {"WORLD_SIZE", "8"},
+        {"LOCAL_WORLD_SIZE", "4"},
+        {"GROUP_RANK", "1"},
+        {"GROUP_WORLD_SIZE", "2"},
+        {"ROLE_NAME", "trainer"},
+        {"ROLE_RANK", "5"},
+        {"ROLE_WORLD_SIZE", "7"},
+        {"MASTER_ADDR", "10.0.0.1"},
+        {"MASTER_PORT", "4567"},
+        {"TORCHELASTIC_RESTART_COUNT", "1"},
+        {"TORCHELASTIC_MAX_RESTARTS", "3"},
+        {"TORCHELASTIC_RUN_ID", "job7"},
+        {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+        {"TORCHELASTIC_ERROR_FILE", "/l/error.json"},
         {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGUSR1"},
-        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}, {"OMP_NUM_THREADS", "1"},
-        {"MUSTER_GENERATION", "2.5"}, {"MUSTER_EPOCH", "2"}, {"MUSTER_NODE_RANK", "1"},
-        {"MUSTER_RUN_ID", "job7"}, {"HOME", "/h"},
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+        {"OMP_NUM_THREADS", "1"},
+        {"MUSTER_GENERATION", "2.5"},
+        {"MUSTER_EPOCH", "2"},
+        {"MUSTER_NODE_RANK", "1"},
+        {"MUSTER_RUN_ID", "job7"},
+        {"HOME", "/h"},
     };
     char *const base[] = {TEXT("HOME=/h"), NULL};
     struct worker_env_input in = input();
@@ -54,13 +82,18 @@ Test(worker_env, tells_every_variable_of_the_contract) {
 }
 
 Test(worker_env, removes_what_an_outer_launcher_said_and_keeps_settings) {
-    char *const base[] = {
-        TEXT("MUSTER_WORKER_ID=outer"), TEXT("MUSTER_ANYTHING=1"), TEXT("RANK=99"),
-        TEXT("MUSTER_NOTIFY_SOCKET=@outer"), TEXT("MUSTER_ETCD_PASSWORD=secret"),
-        TEXT("NOTIFY_SOCKET=/run/systemd/notify"),
-        TEXT("TORCHELASTIC_ENABLE_FILE_TIMER=1"), TEXT("TORCH_NCCL_ASYNC_ERROR_HANDLING=3"),
-        TEXT("OMP_NUM_THREADS=5"), TEXT("PET_NNODES=2"),
-        TEXT("TORCHELASTIC_SIGNALS_TO_HANDLE=SIGHUP"), NULL};
+    char *const base[] = {TEXT("MUSTER_WORKER_ID=outer"),
+                          TEXT("MUSTER_ANYTHING=1"),
+                          TEXT("RANK=99"),
+                          TEXT("MUSTER_NOTIFY_SOCKET=@outer"),
+                          TEXT("MUSTER_ETCD_PASSWORD=secret"),
+                          TEXT("NOTIFY_SOCKET=/run/systemd/notify"),
+                          TEXT("TORCHELASTIC_ENABLE_FILE_TIMER=1"),
+                          TEXT("TORCH_NCCL_ASYNC_ERROR_HANDLING=3"),
+                          TEXT("OMP_NUM_THREADS=5"),
+                          TEXT("PET_NNODES=2"),
+                          TEXT("TORCHELASTIC_SIGNALS_TO_HANDLE=SIGHUP"),
+                          NULL};
     struct worker_env_input in = input();
     cr_assert_null(value(base, &in, "MUSTER_WORKER_ID"));
     cr_assert_null(value(base, &in, "MUSTER_ANYTHING"));
@@ -98,9 +131,12 @@ Test(worker_env, each_worker_sees_as_many_devices_as_was_asked) {
         const char *visible, *expected; /* of local rank 2; NULL: an error */
         uint32_t n;
     } cases[] = {
-        {NULL, "2", 1}, {NULL, "4,5", 2}, {"CUDA_VISIBLE_DEVICES=7,6,5,4,3,2", "3,2", 2},
+        {NULL, "2", 1},
+        {NULL, "4,5", 2},
+        {"CUDA_VISIBLE_DEVICES=7,6,5,4,3,2", "3,2", 2},
         {"CUDA_VISIBLE_DEVICES= GPU-a, GPU-b ,GPU-c", "GPU-c", 1},
-        {"CUDA_VISIBLE_DEVICES=7,6,5,4,3", NULL, 2}, {"CUDA_VISIBLE_DEVICES=", NULL, 1},
+        {"CUDA_VISIBLE_DEVICES=7,6,5,4,3", NULL, 2},
+        {"CUDA_VISIBLE_DEVICES=", NULL, 1},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         char *const base[] = {TEXT(cases[i].visible), NULL};
@@ -177,19 +213,32 @@ Test(worker_env, virtual_local_rank_maps_through_the_visible_devices) {
     }
 }
 
-static const char *lookup(void *arg, const char *name) {
-    return strcmp(name, "local_rank") == 0 ? arg : NULL;
-}
+static const char *lookup(void *arg, const char *name) { return strcmp(name, "local_rank") == 0 ? arg : NULL; }
 
 Test(worker_env, substitutes_as_pythons_safe_substitute) {
     static const char *const cases[][2] = {
-        {"", ""}, {"plain", "plain"}, {"${local_rank}", "3"}, {"$local_rank", "3"},
-        {"a${local_rank}b$local_rank", "a3b3"}, {"$local_rankx", "$local_rankx"},
-        {"$$", "$"}, {"$$local_rank", "$local_rank"}, {"$$$local_rank", "$3"}, {"$", "$"},
-        {"a$", "a$"}, {"${", "${"}, {"${local_rank", "${local_rank"}, {"${}", "${}"},
-        {"$1", "$1"}, {"${other}$o", "${other}$o"}, {"$local_rank.txt", "3.txt"},
-        {"${local_rank }", "${local_rank }"}, {"$-x", "$-x"}, {"$LOCAL_RANK", "$LOCAL_RANK"},
-        {"$\xc3\xa4", "$\xc3\xa4"}, {"$local_rank\xc3\xa4", "3\xc3\xa4"},
+        {"", ""},
+        {"plain", "plain"},
+        {"${local_rank}", "3"},
+        {"$local_rank", "3"},
+        {"a${local_rank}b$local_rank", "a3b3"},
+        {"$local_rankx", "$local_rankx"},
+        {"$$", "$"},
+        {"$$local_rank", "$local_rank"},
+        {"$$$local_rank", "$3"},
+        {"$", "$"},
+        {"a$", "a$"},
+        {"${", "${"},
+        {"${local_rank", "${local_rank"},
+        {"${}", "${}"},
+        {"$1", "$1"},
+        {"${other}$o", "${other}$o"},
+        {"$local_rank.txt", "3.txt"},
+        {"${local_rank }", "${local_rank }"},
+        {"$-x", "$-x"},
+        {"$LOCAL_RANK", "$LOCAL_RANK"},
+        {"$\xc3\xa4", "$\xc3\xa4"},
+        {"$local_rank\xc3\xa4", "3\xc3\xa4"},
     };
     char rank[] = "3";
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -210,10 +259,9 @@ static void check_argv(enum job_entry entry, const char *const *expected) {
 }
 
 Test(worker_env, builds_the_command_line_of_each_entry) {
-    check_argv(JOB_ENTRY_PYTHON, (const char *const[]){"/bin/python3", "-u", "s2.py", "--out=2",
-                                                       "--nnodes", "$x", NULL});
-    check_argv(JOB_ENTRY_MODULE, (const char *const[]){"/bin/python3", "-u", "-m", "s2.py",
-                                                       "--out=2", "--nnodes", "$x", NULL});
-    check_argv(JOB_ENTRY_PROGRAM,
-               (const char *const[]){"s$local_rank.py", "--out=2", "--nnodes", "$x", NULL});
+    check_argv(JOB_ENTRY_PYTHON,
+               (const char *const[]){"/bin/python3", "-u", "s2.py", "--out=2", "--nnodes", "$x", NULL});
+    check_argv(JOB_ENTRY_MODULE,
+               (const char *const[]){"/bin/python3", "-u", "-m", "s2.py", "--out=2", "--nnodes", "$x", NULL});
+    check_argv(JOB_ENTRY_PROGRAM, (const char *const[]){"s$local_rank.py", "--out=2", "--nnodes", "$x", NULL});
 }

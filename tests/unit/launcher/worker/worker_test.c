@@ -121,8 +121,7 @@ Test(worker, what_survives_sigkill_is_said_once) {
         }
     }
     cr_expect_eq(said, 1);
-    cr_expect(said_ns >= WORKER_UNKILLABLE_NS &&
-              said_ns < WORKER_UNKILLABLE_NS + WORKER_RETRY_MAX_NS);
+    cr_expect(said_ns >= WORKER_UNKILLABLE_NS && said_ns < WORKER_UNKILLABLE_NS + WORKER_RETRY_MAX_NS);
     u = step(&m, at(20000, WORKER_EVENT_EXITED));
     cr_expect(u.sweep);
     u = step(&m, swept(20000, 0));
@@ -176,8 +175,7 @@ Test(worker, ends_are_told_in_words) {
         {{.kind = WORKER_EXIT_CODE, .code = 137, .oom = true},
          "exit code 137 (out of memory, SIGKILL of a process below it)"},
         {{.kind = WORKER_EXIT_CODE, .code = 255}, "exit code 255"},
-        {{.kind = WORKER_EXIT_SIGNAL, .signal = SIGSEGV, .core_dumped = true},
-         "SIGSEGV (core dumped)"},
+        {{.kind = WORKER_EXIT_SIGNAL, .signal = SIGSEGV, .core_dumped = true}, "SIGSEGV (core dumped)"},
         {{.kind = WORKER_EXIT_SIGNAL, .signal = SIGKILL}, "SIGKILL"},
         {{.kind = WORKER_EXIT_SIGNAL, .signal = SIGKILL, .oom = true}, "out of memory (SIGKILL)"},
     };

@@ -30,9 +30,10 @@ Test(cloud, googles_machines_are_told_apart) {
 
 Test(cloud, chassis_names_azure_and_oracle) {
     cr_assert_eq(detect((struct cloud_signs){.sys_vendor = "Microsoft Corporation",
-                     .chassis_asset_tag = "7783-7084-3265-9085-8269-3286-77"}), CLOUD_AZURE);
+                                             .chassis_asset_tag = "7783-7084-3265-9085-8269-3286-77"}),
+                 CLOUD_AZURE);
     cr_assert_eq(detect((struct cloud_signs){.sys_vendor = "Microsoft Corporation"}), CLOUD_NONE,
-        "Hyper-V at home is no Azure");
+                 "Hyper-V at home is no Azure");
     cr_assert_eq(detect((struct cloud_signs){.chassis_asset_tag = "OracleCloud.com"}), CLOUD_ORACLE);
     cr_assert_eq(detect((struct cloud_signs){.chassis_vendor = "OracleCloud.com"}), CLOUD_ORACLE);
 }

@@ -1,7 +1,7 @@
 #include "nccl_env/facts/conf.h"
 
-#include <criterion/criterion.h>
 #include "base/text/strbuf.h"
+#include <criterion/criterion.h>
 #include <string.h>
 
 static struct nccl_conf parse(const char *text) {
@@ -39,9 +39,7 @@ Test(nccl_conf, comments_and_lines_without_a_sign_are_nothing) {
     nccl_conf_fini(&c);
 }
 
-Test(nccl_conf, the_first_of_two_entries_counts) {
-    expect("#\nA=1\nA=2\n", "A", "1", 2);
-}
+Test(nccl_conf, the_first_of_two_entries_counts) { expect("#\nA=1\nA=2\n", "A", "1", 2); }
 
 Test(nccl_conf, a_line_ends_at_a_nul) {
     static const char text[] = "A=1\0B=2\nC=3";

@@ -49,7 +49,8 @@ Test(facts_io, the_file_that_the_environment_names_replaces_that_of_the_user) {
     cr_assert_str_eq(f.user_conf.path, "/home/u/.nccl.conf");
     look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=/gone")), NULL);
     cr_assert_null(f.user_conf.path);
-    struct nccl_facts_config config = {.sysroot = tree_root(), .envp = ENV(TEXT("NCCL_CONF_FILE=/gone")),
+    struct nccl_facts_config config = {.sysroot = tree_root(),
+                                       .envp = ENV(TEXT("NCCL_CONF_FILE=/gone")),
                                        .set = ENV(TEXT("NCCL_CONF_FILE=/site/nccl.conf"))};
     nccl_facts_fini(&f);
     nccl_facts_read(&config, &f);

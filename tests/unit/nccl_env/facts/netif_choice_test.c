@@ -33,7 +33,8 @@ TestSuite(netif_choice, .fini = fini);
 
 Test(netif_choice, one_node_chooses_nothing) {
     add("eth0", TOPO_NETIF_PHYSICAL, "10.0.0.2");
-    struct netif_input in = {.n_nodes = 1, .route_netif = "eth0", .route_source = "10.0.0.2", .leader_addr = "10.0.0.1"};
+    struct netif_input in = {
+        .n_nodes = 1, .route_netif = "eth0", .route_source = "10.0.0.2", .leader_addr = "10.0.0.1"};
     struct netif_choice c;
     netif_choose(&t, &in, &c);
     cr_assert_str_eq(c.netif, "");
@@ -97,8 +98,8 @@ Test(netif_choice, the_address_is_the_one_that_the_kernel_would_send_from) {
 }
 
 Test(netif_choice, plumbing_is_refused_while_another_has_an_address) {
-    static const char *const names[] = {"docker0", "br-1a2b", "virbr0", "veth12", "cali9", "cni0", "flannel.1",
-        "tunl0", "lxcbr0", "podman1", "kube-ipvs0"};
+    static const char *const names[] = {"docker0",   "br-1a2b", "virbr0", "veth12",  "cali9",     "cni0",
+                                        "flannel.1", "tunl0",   "lxcbr0", "podman1", "kube-ipvs0"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         topology_fini(&t);
         add(names[i], TOPO_NETIF_BRIDGE, "172.17.0.1");
@@ -163,8 +164,9 @@ Test(netif_choice, a_faster_network_is_told_where_it_may_win) {
 }
 
 Test(netif_choice, bad_literals_are_no_address) {
-    static const char *const bad[] = {"", "1.2.3", "1.2.3.4.5", "256.1.1.1", "a", ":", ":::", "1:2", "1::2::3",
-        "1:2:3:4:5:6:7:8:9", "12345::", "1:2:3:4:5:6:7:", "g::1", "%eth0"};
+    static const char *const bad[] = {
+        "",        "1.2.3",          "1.2.3.4.5", "256.1.1.1", "a", ":", ":::", "1:2", "1::2::3", "1:2:3:4:5:6:7:8:9",
+        "12345::", "1:2:3:4:5:6:7:", "g::1",      "%eth0"};
     add("eth0", TOPO_NETIF_PHYSICAL, "10.0.0.2");
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         (void)snprintf(t.netifs[0].addrs[0].addr, sizeof t.netifs[0].addrs[0].addr, "%s", bad[i]);

@@ -28,7 +28,8 @@ static const char *lint(const char *name, const char *value) {
     return strbuf_text(&said);
 }
 
-#define BAD(name, value, part) cr_assert_not_null(strstr(lint(name, value), part), "%s=%s: %s", name, value, lint(name, value))
+#define BAD(name, value, part) \
+    cr_assert_not_null(strstr(lint(name, value), part), "%s=%s: %s", name, value, lint(name, value))
 #define GOOD(name, value) cr_assert_str_eq(lint(name, value), "", "%s=%s", name, value)
 
 static void interfaces(void) {
@@ -145,8 +146,9 @@ Test(lint, debugging_that_was_left_on) {
 }
 
 Test(lint, names_that_are_gone) {
-    static const char *const names[] = {"NCCL_IB_CUDA_SUPPORT", "NCCL_CHECKS_DISABLE", "NCCL_TREE_THRESHOLD",
-        "NCCL_LL_THRESHOLD", "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT", "NCCL_MAX_NRINGS"};
+    static const char *const names[] = {"NCCL_IB_CUDA_SUPPORT", "NCCL_CHECKS_DISABLE",       "NCCL_TREE_THRESHOLD",
+                                        "NCCL_LL_THRESHOLD",    "NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT",
+                                        "NCCL_MAX_NRINGS"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         cr_assert_neq(lint(names[i], "1")[0], '\0', "%s", names[i]);
     GOOD("NCCL_MAX_NCHANNELS", "16");

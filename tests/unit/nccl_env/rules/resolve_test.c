@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "nccl_env/rules/explain.h"
 #include "../node_rig.h"
+#include "nccl_env/rules/explain.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 #define ENV(...) ((char *const[]){__VA_ARGS__, NULL})
@@ -31,8 +31,7 @@ static const char *why(const char *name, enum env_action action) {
     return c->reason;
 }
 
-#define EXPECT_WHY(name, action, part) \
-    cr_assert_not_null(strstr(why(name, action), part), "%s", why(name, action))
+#define EXPECT_WHY(name, action, part) cr_assert_not_null(strstr(why(name, action), part), "%s", why(name, action))
 
 /* ---- interfaces ---- */
 
@@ -324,11 +323,11 @@ Test(resolve, devices_are_narrowed_only_when_asked) {
 /* ---- PyTorch ---- */
 
 Test(resolve, the_flight_recorder_with_gpus) {
-    static const char *const names[] = {"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE",
-        "TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
-        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"};
-    static const char *const values[] = {"2000", "2000", "1", "/l/nccl_trace_rank_", "/l/nccl_trace_rank_",
-        "/l/nccl_trace_pipe_"};
+    static const char *const names[] = {
+        "TORCH_FR_BUFFER_SIZE",    "TORCH_NCCL_TRACE_BUFFER_SIZE",    "TORCH_NCCL_DUMP_ON_TIMEOUT",
+        "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"};
+    static const char *const values[] = {
+        "2000", "2000", "1", "/l/nccl_trace_rank_", "/l/nccl_trace_rank_", "/l/nccl_trace_pipe_"};
     r.in.log_dir = "/l";
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         expect(names[i], NULL);

@@ -29,9 +29,12 @@ static void assert_same(const struct arbiter_record *x, const struct arbiter_rec
 }
 
 Test(arbiter_record, is_read_as_it_was_written) {
-    struct arbiter_record records[] = {leads(1, 1), leads(UINT32_MAX - 1, UINT64_MAX),
-                                       closes(2, OUTCOME_SUCCESS), closes(9, OUTCOME_FAILED),
-                                       leads(7, 3), leads(1, 4)};
+    struct arbiter_record records[] = {leads(1, 1),
+                                       leads(UINT32_MAX - 1, UINT64_MAX),
+                                       closes(2, OUTCOME_SUCCESS),
+                                       closes(9, OUTCOME_FAILED),
+                                       leads(7, 3),
+                                       leads(1, 4)};
     records[4].vacant = true;
     records[5].idle = true;
     for (size_t i = 0; i < ARRAY_SIZE(records); i++) {
@@ -51,10 +54,9 @@ Test(arbiter_record, is_the_text_that_the_manual_shows) {
     r.leader.incarnation = 1234;
     (void)strcpy(r.reason, "all workers succeeded");
     arbiter_record_write(&r, NULL, &text);
-    cr_assert_str_eq(strbuf_text(&text),
-                     "{\"version\":1,\"epoch\":4,\"leader\":\"00000000000004d2\","
-                     "\"addr\":\"10.0.0.1,fe80::1%eth0\",\"port\":4711,"
-                     "\"outcome\":\"success\",\"reason\":\"all workers succeeded\"}");
+    cr_assert_str_eq(strbuf_text(&text), "{\"version\":1,\"epoch\":4,\"leader\":\"00000000000004d2\","
+                                         "\"addr\":\"10.0.0.1,fe80::1%eth0\",\"port\":4711,"
+                                         "\"outcome\":\"success\",\"reason\":\"all workers succeeded\"}");
 }
 
 Test(arbiter_record, of_an_idle_epoch_says_so_also_where_it_supersedes) {
@@ -62,9 +64,8 @@ Test(arbiter_record, of_an_idle_epoch_says_so_also_where_it_supersedes) {
     struct arbiter_record r = leads(1, 1234), by = leads(2, 5), got, mark;
     r.idle = by.idle = true;
     arbiter_record_write(&r, NULL, &text);
-    cr_assert_str_eq(strbuf_text(&text),
-                     "{\"version\":1,\"epoch\":1,\"leader\":\"00000000000004d2\","
-                     "\"addr\":\"10.0.0.1,fe80::1%eth0\",\"port\":4711,\"idle\":true}");
+    cr_assert_str_eq(strbuf_text(&text), "{\"version\":1,\"epoch\":1,\"leader\":\"00000000000004d2\","
+                                         "\"addr\":\"10.0.0.1,fe80::1%eth0\",\"port\":4711,\"idle\":true}");
     strbuf_clear(&text);
     arbiter_record_write(&r, &by, &text);
     cr_assert_eq(arbiter_record_read(text.data, text.len, &got, &mark, NULL), 0);
@@ -110,29 +111,26 @@ Test(arbiter_record, anything_else_is_refused_with_a_sentence) {
         {"{\"version\":1,\"epoch\":4294967296," LEADER "}", "epoch"},
         {"{\"version\":1,\"epoch\":-1," LEADER "}", "epoch"},
         {"{\"version\":1,\"epoch\":1,\"leader\":\"4d2\",\"addr\":\"\",\"port\":1}", "leader"},
-        {"{\"version\":1,\"epoch\":1,\"leader\":\"00000000000004d2\",\"addr\":\"\",\"port\":65536}",
-         "port"},
+        {"{\"version\":1,\"epoch\":1,\"leader\":\"00000000000004d2\",\"addr\":\"\",\"port\":65536}", "port"},
         {"{\"version\":1,\"epoch\":1," LEADER ",\"outcome\":\"maybe\",\"reason\":\"\"}", "maybe"},
         {"{\"version\":1,\"epoch\":1," LEADER ",\"outcome\":\"success\"}", "reason"},
         {"{\"version\":1,\"epoch\":1," LEADER ",\"idle\":1}", "idle"},
         {"{\"version\":1,\"epoch\":1," LEADER ",\"idle\":true,\"vacant\":true}", "two of"},
         {"{\"version\":1,\"epoch\":1," LEADER ",\"idle\":true,\"outcome\":\"success\","
-         "\"reason\":\"\"}", "two of"},
+         "\"reason\":\"\"}",
+         "two of"},
         {"{\"version\":1,\"epoch\":1," LEADER ",\"vacant\":true,\"outcome\":\"success\","
-         "\"reason\":\"\"}", "two of"},
+         "\"reason\":\"\"}",
+         "two of"},
         {"{\"version\":1,\"epoch\":1," LEADER ",\"superseded\":7}", "superseded"},
-        {"{\"version\":1,\"epoch\":2," LEADER ",\"superseded\":{\"version\":1,\"epoch\":2," LEADER
-         "}}",
-         "superseded"},
-        {"{\"version\":1,\"epoch\":2," LEADER ",\"superseded\":{\"version\":1,\"epoch\":3}}",
-         "leader"},
+        {"{\"version\":1,\"epoch\":2," LEADER ",\"superseded\":{\"version\":1,\"epoch\":2," LEADER "}}", "superseded"},
+        {"{\"version\":1,\"epoch\":2," LEADER ",\"superseded\":{\"version\":1,\"epoch\":3}}", "leader"},
         {"{\"version\":1,\"epoch\":1," LEADER "} x", "JSON"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         struct arbiter_record r, mark;
         struct err err = {0};
-        cr_assert_lt(arbiter_record_read(bad[i].text, strlen(bad[i].text), &r, &mark, &err), 0,
-                     "%s", bad[i].text);
+        cr_assert_lt(arbiter_record_read(bad[i].text, strlen(bad[i].text), &r, &mark, &err), 0, "%s", bad[i].text);
         cr_assert_not_null(strstr(err.text, bad[i].why), "'%s': %s", bad[i].text, err.text);
     }
 }

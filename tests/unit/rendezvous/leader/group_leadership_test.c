@@ -27,8 +27,7 @@ static struct group_config arbiter_config(uint32_t min, uint32_t max) {
     return c;
 }
 
-static void hear(struct leader *l, const struct arbiter_request *q, enum arbiter_result result,
-                 uint64_t started_ns) {
+static void hear(struct leader *l, const struct arbiter_request *q, enum arbiter_result result, uint64_t started_ns) {
     struct arbiter_answer a = {.request = *q, .started_ns = started_ns, .result = result};
     (void)snprintf(a.text, sizeof a.text, "the arbiter is on fire");
     if (result != ARBITER_UNREACHABLE)
@@ -44,8 +43,7 @@ static void serve(struct leader *l, const struct arbiter_request *q) {
         if (there->closed || q->epoch < there->epoch || (q->epoch == there->epoch && !ours))
             result = ARBITER_LOST;
         else if (q->epoch > there->epoch)
-            *there = (struct arbiter_record){
-                .epoch = q->epoch, .leader = q->leader, .idle = q->idle};
+            *there = (struct arbiter_record){.epoch = q->epoch, .leader = q->leader, .idle = q->idle};
     } else if (q->kind == ARBITER_CLOSE) {
         if (there->closed || there->leader.incarnation != q->leader.incarnation) {
             result = ARBITER_LOST;
@@ -102,8 +100,7 @@ static void live(struct leader *l, double seconds, unsigned alive, unsigned hear
             l->clocks[node] = r->now_ns;
             const struct successors *s = group_successors(r->g);
             if (s->n > 0 && s->list[0].incarnation == node)
-                step(r, (struct group_event){.kind = GROUP_EVENT_ECHO, .node = node,
-                                             .echo = {s->epoch, r->now_ns}});
+                step(r, (struct group_event){.kind = GROUP_EVENT_ECHO, .node = node, .echo = {s->epoch, r->now_ns}});
         }
         step(r, (struct group_event){.kind = GROUP_EVENT_TIME});
     }
@@ -129,8 +126,7 @@ static const char *named(const struct leader *l) {
     size_t len = 0;
     text[0] = '\0';
     for (uint32_t i = 0; i < s->n; i++)
-        len += (size_t)snprintf(text + len, sizeof text - len, "%s%d", i == 0 ? "" : ".",
-                                (int)s->list[i].incarnation);
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%d", i == 0 ? "" : ".", (int)s->list[i].incarnation);
     (void)snprintf(text + len, sizeof text - len, "@%u", s->epoch);
     return text;
 }
@@ -140,14 +136,14 @@ static double validity(struct leader *l, uint64_t node) {
     return (double)lease(&l->r)->validity_ns / 1e9;
 }
 
-#define assert_validity(l, node, seconds)                                             \
-    do {                                                                              \
-        double v_ = validity(l, node);                                                \
+#define assert_validity(l, node, seconds)                                                 \
+    do {                                                                                  \
+        double v_ = validity(l, node);                                                    \
         cr_assert_float_eq(v_, seconds, 1e-6, "it is %g, not %g", v_, (double)(seconds)); \
     } while (0)
-#define assert_generation(l, e, c)                                                    \
-    do {                                                                              \
-        struct generation g_ = group_generation((l)->r.g);                            \
+#define assert_generation(l, e, c)                                                      \
+    do {                                                                                \
+        struct generation g_ = group_generation((l)->r.g);                              \
         cr_assert(g_.epoch == (e) && g_.counter == (c), "%u.%u", g_.epoch, g_.counter); \
     } while (0)
 
@@ -214,9 +210,7 @@ Test(group_leadership, no_lease_outlives_the_last_touch_of_the_leader_file_by_mo
     uint64_t began = l.r.now_ns;
     l.r.now_ns += S(1);
     touched(&l, began);
-    static const struct {
-        double age, validity;
-    } cases[] = {{1, 4}, {2.5, 2.5}, {4.75, 0.25}, {5, 0}, {6, 0}};
+    static const struct { double age, validity; } cases[] = {{1, 4}, {2.5, 2.5}, {4.75, 0.25}, {5, 0}, {6, 0}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         l.r.now_ns = began + S(cases[i].age);
         assert_validity(&l, 1, cases[i].validity);
@@ -246,9 +240,7 @@ Test(group_leadership, no_lease_outlives_the_first_successors_last_echo_by_more_
     cr_assert_str_eq(named(&l), "2.3@1");
     l.reachable = false;
     uint64_t last = l.r.now_ns;
-    static const struct {
-        double age, validity;
-    } cases[] = {{0, 5}, {1, 4}, {2.25, 2.75}, {4.5, 0.5}};
+    static const struct { double age, validity; } cases[] = {{0, 5}, {1, 4}, {2.25, 2.75}, {4.5, 0.5}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         l.r.now_ns = last + S(cases[i].age);
         assert_validity(&l, 3, cases[i].validity);
@@ -1016,8 +1008,7 @@ Test(group_leadership, successors_are_three_reached_members_of_other_hosts_if_po
     }
 }
 
-Test(group_leadership,
-     a_member_whose_listener_is_reached_later_is_named_then_and_all_members_hear_it) {
+Test(group_leadership, a_member_whose_listener_is_reached_later_is_named_then_and_all_members_hear_it) {
     struct group_config c = arbiter_config(3, 3);
     struct leader l;
     begin_leader(&l, &c, true);
@@ -1220,8 +1211,7 @@ Test(group_leadership, a_silent_first_successor_costs_nobody_else_the_lease) {
     end(&l.r);
 }
 
-Test(group_leadership,
-     a_claim_around_a_silent_first_successor_tells_everybody_and_counts_as_naming) {
+Test(group_leadership, a_claim_around_a_silent_first_successor_tells_everybody_and_counts_as_naming) {
     struct group_config c = arbiter_config(2, 3);
     struct leader l;
     run(&l, &c, 3);
@@ -1271,9 +1261,9 @@ Test(group_leadership, a_leader_that_hears_nobody_newer_claims_nothing) {
         unsigned heard;
         bool claims;
     } cases[] = {
-        {1, BIT(1) | BIT(3), true},           /* half of the group */
-        {1, BIT(1), false},                   /* less */
-        {3, BIT(1) | BIT(3), false},          /* less than min */
+        {1, BIT(1) | BIT(3), true},  /* half of the group */
+        {1, BIT(1), false},          /* less */
+        {3, BIT(1) | BIT(3), false}, /* less than min */
         {3, BIT(1) | BIT(3) | BIT(4), true},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -1315,12 +1305,13 @@ static void succeed(struct leader *l, struct group_config c, double absent) {
 }
 
 static void back(struct leader *l, uint64_t node, enum node_state state, bool finished) {
-    join_as(&l->r, node, -1, &(struct report){.state = state, .generation = {2, 5}, .finished = finished,
-                                              .restarts_used = 2, .losses = 1, .epoch = 3});
+    join_as(
+        &l->r, node, -1,
+        &(struct report){
+            .state = state, .generation = {2, 5}, .finished = finished, .restarts_used = 2, .losses = 1, .epoch = 3});
 }
 
-Test(group_leadership,
-     a_new_leader_awaits_the_members_in_their_order_and_goes_on_with_the_counters) {
+Test(group_leadership, a_new_leader_awaits_the_members_in_their_order_and_goes_on_with_the_counters) {
     struct leader l;
     succeed(&l, arbiter_config(2, 4), 6);
     for (uint64_t node = 1; node <= 4; node++)
@@ -1343,8 +1334,8 @@ Test(group_leadership,
     cr_assert_str_eq(members(&l.r), "5 1 4 2");
     open_store(&l.r);
     struct desired d = told(&l.r, 1);
-    cr_assert(d.form.restarts_used == 2 && d.form.losses == 2 && d.form.log_nonce == 77 &&
-              d.form.node_rank == 1 && d.restarts_used == 2 && d.epoch == 3);
+    cr_assert(d.form.restarts_used == 2 && d.form.losses == 2 && d.form.log_nonce == 77 && d.form.node_rank == 1 &&
+              d.restarts_used == 2 && d.epoch == 3);
     end(&l.r);
 }
 
@@ -1429,8 +1420,8 @@ Test(group_leadership, a_group_whose_members_all_had_finished_is_closed_and_not_
         } else {
             assert_state(&l.r, GROUP_GATHERING);
             for (uint64_t node = 1; node <= 4; node++)
-                report(&l.r, node, (struct report){.state = NODE_STOPPED, .generation = {2, 5},
-                                                   .finished = node != unfinished});
+                report(&l.r, node,
+                       (struct report){.state = NODE_STOPPED, .generation = {2, 5}, .finished = node != unfinished});
             assert_state(&l.r, GROUP_FORMING);
         }
         end(&l.r);

@@ -208,8 +208,9 @@ Test(group_policy, newcomers_are_ordered_by_host_by_coming_or_by_place_in_the_ne
 /* It has rank 0, and stands on the second leaf: by name alone that would be left and come to again. */
 Test(group_policy, the_leaders_switch_is_left_once) {
     static const struct newcomer nodes[] = {
-        {2, "n1", "top.s1.l1.n1", -1}, {3, "n2", "top.s1.l2.n2", -1}, {1, "n5", "top.s2.l2.n5", -1},
-        {4, "n3", "top.s2.l1.n3", -1}, {5, "n4", "top.s2.l2.n4", -1}, {6, "n6", "", -1}, {7, "n7", "top.s2.l20.n7", -1},
+        {2, "n1", "top.s1.l1.n1", -1},  {3, "n2", "top.s1.l2.n2", -1}, {1, "n5", "top.s2.l2.n5", -1},
+        {4, "n3", "top.s2.l1.n3", -1},  {5, "n4", "top.s2.l2.n4", -1}, {6, "n6", "", -1},
+        {7, "n7", "top.s2.l20.n7", -1},
     };
     cr_expect_str_eq(order_of(RANK_ORDER_TOPOLOGY, nodes, 7), "1 5 4 7 2 3 6");
 }
@@ -372,17 +373,18 @@ struct fall {
 
 static void falls(struct rig *r, uint64_t node, const struct fall *f) {
     struct report rep = {.state = NODE_FAILED, .generation = group_generation(r->g), .has_failure = true};
-    rep.failure = (struct failure){.kind = f->kind, .code = f->code, .incarnation = node,
+    rep.failure = (struct failure){.kind = f->kind,
+                                   .code = f->code,
+                                   .incarnation = node,
                                    .rank = (uint32_t)node - 1 + f->local_rank,
-                                   .at_ns = r->now_ns, .ran_ns = S(f->ran)};
+                                   .at_ns = r->now_ns,
+                                   .ran_ns = S(f->ran)};
     (void)snprintf(rep.failure.text, sizeof rep.failure.text, "%s", f->text);
     report(r, node, rep);
 }
 
 /* A failure that says nothing about a crash loop. */
-static void falls_late(struct rig *r, uint64_t node) {
-    falls(r, node, &(struct fall){FAILURE_EXIT, 1, 60, "late", 0});
-}
+static void falls_late(struct rig *r, uint64_t node) { falls(r, node, &(struct fall){FAILURE_EXIT, 1, 60, "late", 0}); }
 
 static struct group_config forgiving(uint32_t min, uint32_t max) {
     struct group_config c = config_of(min, max);
@@ -473,11 +475,11 @@ static struct group_effect ask_for(struct rig *r, enum command_kind kind, const 
     return e == NULL ? (struct group_effect){.reason = ""} : *e;
 }
 
-#define assert_answer(r, kind, node, good, text)                                                    \
-    do {                                                                                            \
-        struct group_effect a_ = ask_for(r, kind, node, "");                                        \
-        cr_assert_eq(a_.ok, good, "%s", a_.reason);                                                 \
-        cr_assert_not_null(strstr(a_.reason, text), "%s", a_.reason);                               \
+#define assert_answer(r, kind, node, good, text)                      \
+    do {                                                              \
+        struct group_effect a_ = ask_for(r, kind, node, "");          \
+        cr_assert_eq(a_.ok, good, "%s", a_.reason);                   \
+        cr_assert_not_null(strstr(a_.reason, text), "%s", a_.reason); \
     } while (0)
 
 static void join_host(struct rig *r, uint64_t node, const char *host) {
@@ -552,7 +554,8 @@ Test(group_policy, an_id_excludes_one_agent_of_a_host_and_not_the_other) {
 
 /* ---- crash loops ---- */
 
-#define EXIT1(text) {FAILURE_EXIT, 1, 1, text, 0}
+#define EXIT1(text) \
+    { FAILURE_EXIT, 1, 1, text, 0 }
 
 Test(group_policy, the_same_early_failure_everywhere_twice_in_a_row_is_a_crash_loop) {
     static const struct {
@@ -717,8 +720,8 @@ Test(group_policy, the_pause_before_a_restart_doubles_and_begins_anew_after_a_go
 /* ---- growing ---- */
 
 static void safe_point(struct rig *r, uint64_t node) {
-    report(r, node, (struct report){.state = NODE_RUNNING, .generation = group_generation(r->g),
-                                    .at_safe_point = true});
+    report(r, node,
+           (struct report){.state = NODE_RUNNING, .generation = group_generation(r->g), .at_safe_point = true});
 }
 
 /* Two nodes of 1 … 3 run. */
@@ -875,7 +878,8 @@ Test(group_policy, an_operators_stop_ends_the_job_in_every_state_and_blames_no_f
         stopped(&r);
         assert_state(&r, GROUP_CLOSED);
         struct desired d = told(&r, 2);
-        cr_assert_str_eq(d.reason, i % 2 == 0 ? "an operator stopped the job" : "an operator stopped the job: maintenance");
+        cr_assert_str_eq(d.reason,
+                         i % 2 == 0 ? "an operator stopped the job" : "an operator stopped the job: maintenance");
         cr_assert(!d.has_failure && d.outcome == OUTCOME_FAILED && d.restarts_used == 0);
         assert_answer(&r, COMMAND_STOP, "", false, "the job is over already");
         cr_assert_str_eq(told(&r, 2).reason, d.reason);
@@ -950,8 +954,8 @@ Test(group_policy, ranks_are_sums_over_unequal_nodes_and_roles_count_on_their_ow
         const char *role;
         uint32_t first, role_first, role_size;
     } nodes[] = {
-        {2, "trainer", 0, 0, 6}, {1, "reader", 2, 0, 4}, {3, "reader", 3, 1, 4}, {4, "trainer", 6, 2, 6},
-        {8, "", 10, 0, 8},
+        {2, "trainer", 0, 0, 6}, {1, "reader", 2, 0, 4}, {3, "reader", 3, 1, 4},
+        {4, "trainer", 6, 2, 6}, {8, "", 10, 0, 8},
     };
     for (size_t i = 0; i < 5; i++) {
         struct node_info info = info_of(i + 1);

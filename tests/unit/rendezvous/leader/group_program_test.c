@@ -11,8 +11,7 @@ static void comes(struct rig *r, uint64_t node, const char *role, const struct r
     struct node_info info = info_of(node);
     (void)snprintf(info.role, sizeof info.role, "%s", role);
     struct report rep = {.state = NODE_JOINED};
-    step(r, (struct group_event){.kind = GROUP_EVENT_JOIN, .info = &info, .report = &rep,
-                                 .program = p});
+    step(r, (struct group_event){.kind = GROUP_EVENT_JOIN, .info = &info, .report = &rep, .program = p});
 }
 
 static struct group_config job_of(uint32_t min, uint32_t max) {
@@ -44,7 +43,8 @@ Test(group_program, another_program_is_refused_at_any_time_with_both_named) {
         comes(&r, 7, "default", &other);
         cr_assert_not_null(refusal(&r));
         cr_assert_not_null(strstr(refusal(&r), "'eval.py --data=...', and the job there runs 'train.py "
-                                               "--lr=...', another program"), "%s", refusal(&r));
+                                               "--lr=...', another program"),
+                           "%s", refusal(&r));
         if (running != 0)
             break;
         comes(&r, 1, "default", &ours);
@@ -80,8 +80,8 @@ Test(group_program, what_differs_unseen_is_shown_once) {
     comes(&r, 2, "default", &own);
     const struct group_effect *e = effect(&r, GROUP_EFFECT_INCIDENT);
     cr_assert_not_null(e);
-    cr_assert_not_null(strstr(e->reason, "('train.py --lr=...' on both, what '...' stands for differs)"),
-                       "%s", e->reason);
+    cr_assert_not_null(strstr(e->reason, "('train.py --lr=...' on both, what '...' stands for differs)"), "%s",
+                       e->reason);
     end(&r);
 }
 

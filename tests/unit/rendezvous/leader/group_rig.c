@@ -91,8 +91,11 @@ struct failure failure_at(uint64_t node, enum failure_kind kind, double at) {
 }
 
 void fails(struct rig *r, uint64_t node, enum failure_kind kind, double at) {
-    report(r, node, (struct report){.state = NODE_FAILED, .generation = group_generation(r->g), .has_failure = true,
-                                    .failure = failure_at(node, kind, at)});
+    report(r, node,
+           (struct report){.state = NODE_FAILED,
+                           .generation = group_generation(r->g),
+                           .has_failure = true,
+                           .failure = failure_at(node, kind, at)});
 }
 
 void renew(struct rig *r, uint64_t node) {
@@ -111,8 +114,10 @@ void pass(struct rig *r, double seconds, unsigned alive) {
 }
 
 void open_store(struct rig *r) {
-    step(r, (struct group_event){.kind = GROUP_EVENT_STORE, .generation = group_generation(r->g),
-                                 .store_host = "127.0.0.1", .store_port = 4000});
+    step(r, (struct group_event){.kind = GROUP_EVENT_STORE,
+                                 .generation = group_generation(r->g),
+                                 .store_host = "127.0.0.1",
+                                 .store_port = 4000});
 }
 
 void probe(struct rig *r, uint64_t node, enum probe_result result) {
@@ -159,8 +164,7 @@ const char *members(const struct rig *r) {
     size_t n = MIN2(group_members(r->g, nodes, 64), (size_t)64), len = 0;
     text[0] = '\0';
     for (size_t i = 0; i < n; i++)
-        len += (size_t)snprintf(text + len, sizeof text - len, "%s%d", i == 0 ? "" : " ",
-                                (int)nodes[i]);
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%d", i == 0 ? "" : " ", (int)nodes[i]);
     return text;
 }
 

@@ -4,7 +4,7 @@
 
 #include "rendezvous/leader/group.h"
 
-#define S(x) ((uint64_t)(int64_t)((x) * 1e9)) /* also before the clock began */
+#define S(x) ((uint64_t)(int64_t)((x)*1e9)) /* also before the clock began */
 
 struct rig {
     struct group *g;
@@ -54,5 +54,4 @@ struct desired told(const struct rig *r, uint64_t node);
 /* In rank order, written "1 3 2"; valid until the next call. */
 const char *members(const struct rig *r);
 
-#define assert_state(r, s) \
-    cr_assert_eq(group_state((r)->g), (s), "it is %s", group_state_name(group_state((r)->g)))
+#define assert_state(r, s) cr_assert_eq(group_state((r)->g), (s), "it is %s", group_state_name(group_state((r)->g)))

@@ -48,7 +48,8 @@ Test(group_stall, leases_that_run_out_again_and_again_end_the_job_and_the_pauses
     struct desired d = told(&r, 1);
     cr_assert(d.outcome == OUTCOME_FAILED && !d.has_failure && d.restarts_used == 0);
     cr_assert_not_null(strstr(d.reason, "no group lasts: the last 8 ended before they had run for "
-                                        "11 s, though no worker failed"), "%s", d.reason);
+                                        "11 s, though no worker failed"),
+                       "%s", d.reason);
     cr_assert_not_null(strstr(d.reason, "had to stop: it heard nothing"), "%s", d.reason);
     cr_assert_not_null(strstr(d.reason, "--crash-loop=0"), "%s", d.reason);
     end(&r);
@@ -158,8 +159,7 @@ Test(group_stall, wishes_cost_nothing_and_a_workers_failure_neither_counts_nor_h
         join(&r, node); /* the group grows at once */
         stopped(&r);
         start(&r);
-        report(&r, node, (struct report){.state = NODE_STOPPED, .leaving = true,
-                                         .generation = group_generation(r.g)});
+        report(&r, node, (struct report){.state = NODE_STOPPED, .leaving = true, .generation = group_generation(r.g)});
         stopped(&r);
         step(&r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = node});
         cr_assert_eq(pause_of(&r), 0, "node %d", (int)node);

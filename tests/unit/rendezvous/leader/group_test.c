@@ -69,8 +69,8 @@ Test(group, a_full_group_waits_for_the_end_of_old_leases_alone) {
     struct rdzv_status s;
     group_status(r.g, r.now_ns, &s);
     uint64_t left_ns = c.not_before_ns - r.now_ns;
-    cr_assert(s.last_call && s.present == 2 && s.wait_ns == left_ns, "%llu of %llu ns",
-              (unsigned long long)s.wait_ns, (unsigned long long)left_ns);
+    cr_assert(s.last_call && s.present == 2 && s.wait_ns == left_ns, "%llu of %llu ns", (unsigned long long)s.wait_ns,
+              (unsigned long long)left_ns);
     end(&r);
 }
 
@@ -126,8 +126,8 @@ Test(group, joins_that_can_not_be_are_refused) {
         begin(&r, &c);
         join_as(&r, 1, 0, &(struct report){.state = NODE_JOINED});
         struct node_info info = {.incarnation = 2, .nproc = cases[i].nproc, .node_rank = cases[i].rank, .host = "b"};
-        step(&r, (struct group_event){.kind = GROUP_EVENT_JOIN, .info = &info,
-                                      .report = &(struct report){.state = NODE_JOINED}});
+        step(&r, (struct group_event){
+                     .kind = GROUP_EVENT_JOIN, .info = &info, .report = &(struct report){.state = NODE_JOINED}});
         const struct group_effect *e = effect(&r, GROUP_EFFECT_REFUSE);
         cr_assert_eq(e == NULL, cases[i].why == NULL, "case %zu", i);
         cr_assert_eq(group_nodes(r.g, NULL, 0), cases[i].why == NULL ? 2 : 1);
@@ -149,12 +149,15 @@ Test(group, each_member_is_told_its_neighbours_in_the_ring) {
         struct rig r;
         begin(&r, &c);
         for (uint64_t node = 1; node <= cases[i].n_nodes; node++) {
-            struct node_info info = {.incarnation = node, .nproc = 1, .node_rank = -1, .nets = {{.netif = "ib0"}},
+            struct node_info info = {.incarnation = node,
+                                     .nproc = 1,
+                                     .node_rank = -1,
+                                     .nets = {{.netif = "ib0"}},
                                      .listener_port = (uint16_t)(4000 + node)};
             (void)snprintf(info.host, sizeof info.host, "n%d", (int)node);
             (void)snprintf(info.nets[0].addrs, sizeof info.nets[0].addrs, "10.0.0.%d", (int)node);
-            step(&r, (struct group_event){.kind = GROUP_EVENT_JOIN, .info = &info,
-                                          .report = &(struct report){.state = NODE_JOINED}});
+            step(&r, (struct group_event){
+                         .kind = GROUP_EVENT_JOIN, .info = &info, .report = &(struct report){.state = NODE_JOINED}});
         }
         open_store(&r);
         struct desired d = told(&r, 1);
@@ -183,8 +186,8 @@ Test(group, the_leaders_node_is_rank_0_and_the_rest_in_natural_order) {
     for (size_t i = 0; i < 4; i++) {
         struct node_info info = {.incarnation = nodes[i].node, .nproc = nodes[i].nproc, .node_rank = -1};
         (void)snprintf(info.host, sizeof info.host, "%s", nodes[i].host);
-        step(&r, (struct group_event){.kind = GROUP_EVENT_JOIN, .info = &info,
-                                      .report = &(struct report){.state = NODE_JOINED}});
+        step(&r, (struct group_event){
+                     .kind = GROUP_EVENT_JOIN, .info = &info, .report = &(struct report){.state = NODE_JOINED}});
     }
     open_store(&r);
     for (size_t i = 0; i < 4; i++) {
@@ -277,13 +280,10 @@ Test(group, a_lost_node_in_every_state) {
         enum group_state then; /* right after the loss of node 3 */
         enum group_state last; /* when the others have stopped */
     } cases[] = {
-        {GROUP_GATHERING, 2, GROUP_GATHERING, GROUP_GATHERING},
-        {GROUP_FORMING, 2, GROUP_STOPPING, GROUP_FORMING},
+        {GROUP_GATHERING, 2, GROUP_GATHERING, GROUP_GATHERING}, {GROUP_FORMING, 2, GROUP_STOPPING, GROUP_FORMING},
         {GROUP_FORMING, 3, GROUP_STOPPING, GROUP_GATHERING}, /* nothing ran yet: the join timeout counts on */
-        {GROUP_RUNNING, 2, GROUP_STOPPING, GROUP_FORMING},
-        {GROUP_RUNNING, 3, GROUP_STOPPING, GROUP_CLOSED},
-        {GROUP_STOPPING, 2, GROUP_STOPPING, GROUP_FORMING},
-        {GROUP_STOPPING, 3, GROUP_STOPPING, GROUP_CLOSED},
+        {GROUP_RUNNING, 2, GROUP_STOPPING, GROUP_FORMING},      {GROUP_RUNNING, 3, GROUP_STOPPING, GROUP_CLOSED},
+        {GROUP_STOPPING, 2, GROUP_STOPPING, GROUP_FORMING},     {GROUP_STOPPING, 3, GROUP_STOPPING, GROUP_CLOSED},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct group_config c = config_of(cases[i].min, cases[i].state == GROUP_GATHERING ? 4 : 3);
@@ -407,8 +407,11 @@ Test(group, a_generation_is_charged_once_however_many_workers_fail) {
         fails(&r, node, FAILURE_EXIT, 1001);
     struct generation g = group_generation(r.g);
     for (uint64_t node = 1; node <= 3; node++)
-        report(&r, node, (struct report){.state = NODE_STOPPED, .generation = g, .has_failure = true,
-                                         .failure = failure_at(node, FAILURE_EXIT, 1001)});
+        report(&r, node,
+               (struct report){.state = NODE_STOPPED,
+                               .generation = g,
+                               .has_failure = true,
+                               .failure = failure_at(node, FAILURE_EXIT, 1001)});
     cr_assert_eq(group_restarts_used(r.g), 1);
     assert_state(&r, GROUP_FORMING);
     open_store(&r);
@@ -476,8 +479,9 @@ Test(group, a_failure_after_a_nodes_silence_counts_when_that_node_was_there_afte
 static void is_killed(struct rig *r, uint64_t node, int signo) {
     struct failure f = failure_at(node, FAILURE_SIGNAL, 1001);
     f.code = signo;
-    report(r, node, (struct report){.state = NODE_FAILED, .generation = group_generation(r->g),
-                                    .has_failure = true, .failure = f});
+    report(
+        r, node,
+        (struct report){.state = NODE_FAILED, .generation = group_generation(r->g), .has_failure = true, .failure = f});
 }
 
 Test(group, a_kill_is_its_nodes_loss_when_the_node_is_lost_before_it_has_stopped) {
@@ -548,8 +552,11 @@ Test(group, a_node_that_leaves_was_told_so_with_its_workers) {
     struct rig r;
     bring_to(&r, &c, 2, GROUP_RUNNING);
     is_killed(&r, 2, 15);
-    struct report leaving = {.state = NODE_FAILED, .generation = group_generation(r.g), .leaving = true,
-                             .has_failure = true, .failure = failure_at(2, FAILURE_SIGNAL, 1001)};
+    struct report leaving = {.state = NODE_FAILED,
+                             .generation = group_generation(r.g),
+                             .leaving = true,
+                             .has_failure = true,
+                             .failure = failure_at(2, FAILURE_SIGNAL, 1001)};
     leaving.failure.code = 15;
     report(&r, 2, leaving);
     cr_assert_not_null(strstr(told(&r, 1).reason, "h2 was told to stop"));
@@ -599,8 +606,8 @@ Test(group, a_restarted_host_with_its_own_rank_is_refused_only_for_now) {
     for (size_t i = 0; i < ARRAY_SIZE(hosts); i++) {
         struct node_info info = {.incarnation = 2 + i, .nproc = 1, .node_rank = 0};
         (void)snprintf(info.host, sizeof info.host, "%s", hosts[i]);
-        step(&r, (struct group_event){.kind = GROUP_EVENT_JOIN, .info = &info,
-                                      .report = &(struct report){.state = NODE_JOINED}});
+        step(&r, (struct group_event){
+                     .kind = GROUP_EVENT_JOIN, .info = &info, .report = &(struct report){.state = NODE_JOINED}});
         const struct group_effect *e = effect(&r, GROUP_EFFECT_REFUSE);
         cr_assert(e != NULL);
         cr_assert_eq(e->for_now, i == 0);
@@ -628,8 +635,8 @@ Test(group, no_restart_left_closes_with_the_failure_for_everybody) {
 static void compare_clocks(struct rig *r, uint64_t node, double ahead) {
     struct renew first = {.clock_ns = r->now_ns + S(ahead) - S(0.001)};
     step(r, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = node, .renew = first});
-    struct renew second = {.clock_ns = r->now_ns + S(ahead) + S(0.001), .leader_clock_ns = r->now_ns,
-                           .rtt_ns = S(0.002)};
+    struct renew second = {
+        .clock_ns = r->now_ns + S(ahead) + S(0.001), .leader_clock_ns = r->now_ns, .rtt_ns = S(0.002)};
     step(r, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = node, .renew = second});
 }
 
@@ -643,7 +650,7 @@ Test(group, the_first_cause_by_the_nodes_own_clocks) {
         {5.0, 5.1, FAILURE_SIGNAL, FAILURE_EXIT, 2},   /* earlier and heard first */
         {5.0, 5.001, FAILURE_EXIT, FAILURE_SIGNAL, 3}, /* within the error: the signal explains more */
         {5.0, 5.001, FAILURE_SIGNAL, FAILURE_EXIT, 2},
-        {5.0, 5.1, FAILURE_EXIT, FAILURE_SIGNAL, 2},   /* beyond the error, order counts */
+        {5.0, 5.1, FAILURE_EXIT, FAILURE_SIGNAL, 2}, /* beyond the error, order counts */
         {5.0, 5.001, FAILURE_EXIT, FAILURE_OOM, 3},
         {5.0, 5.001, FAILURE_EXIT, FAILURE_EXIT, 2},
     };
@@ -676,7 +683,9 @@ Test(group, old_words_change_nothing) {
     say(&r, 2, NODE_PREPARED);
     assert_state(&r, GROUP_RUNNING);
     for (int s = NODE_PREPARED; s <= NODE_STOPPED; s++) {
-        struct report rep = {.state = (enum node_state)s, .generation = old, .has_failure = s == NODE_FAILED,
+        struct report rep = {.state = (enum node_state)s,
+                             .generation = old,
+                             .has_failure = s == NODE_FAILED,
                              .failure = failure_at(2, FAILURE_EXIT, 900)};
         report(&r, 2, rep);
         assert_state(&r, GROUP_RUNNING);

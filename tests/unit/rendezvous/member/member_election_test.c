@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define S(x) ((uint64_t)((x) * 1e9))
+#define S(x) ((uint64_t)((x)*1e9))
 #define SELF 7u
 #define EFFECTS_MAX 256
 
@@ -48,15 +48,17 @@ static void others_answer(struct rig *r, size_t i) {
     const struct member_effect *e = &r->effects[i];
     if (e->kind == MEMBER_EFFECT_ARBITER && r->requests[i].kind == ARBITER_READ && r->reads) {
         r->there.beat += r->beats;
-        struct arbiter_answer a = {.request = r->requests[i], .started_ns = r->now_ns, .result = ARBITER_OK,
-                                   .record = r->there};
+        struct arbiter_answer a = {
+            .request = r->requests[i], .started_ns = r->now_ns, .result = ARBITER_OK, .record = r->there};
         take(r, (struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = &a});
     } else if (e->kind == MEMBER_EFFECT_RENEW && r->leases) {
-        struct lease lease = {.epoch = member_epoch(r->m), .prepared = member_generation(r->m),
-                              .echo_ns = e->renew.clock_ns, .validity_ns = S(5), .clock_ns = r->now_ns};
+        struct lease lease = {.epoch = member_epoch(r->m),
+                              .prepared = member_generation(r->m),
+                              .echo_ns = e->renew.clock_ns,
+                              .validity_ns = S(5),
+                              .clock_ns = r->now_ns};
         take(r, (struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = lease});
-    } else if (e->kind == MEMBER_EFFECT_CONNECT && r->refuses &&
-               member_election(r->m) == ELECTION_SEEKING) {
+    } else if (e->kind == MEMBER_EFFECT_CONNECT && r->refuses && member_election(r->m) == ELECTION_SEEKING) {
         take(r, (struct member_event){.kind = MEMBER_EVENT_DISCONNECT});
     }
 }
@@ -153,8 +155,8 @@ static const char *tried(const struct rig *r) {
 
 static void hears(struct rig *r, enum arbiter_kind kind, uint32_t epoch, enum arbiter_result result,
                   const struct arbiter_record *record) {
-    struct arbiter_answer a = {.request = {.kind = kind, .epoch = epoch, .leader = peer_of(SELF)},
-                               .started_ns = r->now_ns, .result = result};
+    struct arbiter_answer a = {
+        .request = {.kind = kind, .epoch = epoch, .leader = peer_of(SELF)}, .started_ns = r->now_ns, .result = result};
     (void)snprintf(a.text, sizeof a.text, "the arbiter is on fire");
     if (record != NULL)
         a.record = *record;
@@ -185,8 +187,7 @@ static void peer_probed(struct rig *r, uint64_t peer, enum probe_result result) 
 }
 
 static void caller(struct rig *r, uint64_t node, bool comes) {
-    step(r, (struct member_event){.kind = comes ? MEMBER_EVENT_CALLER : MEMBER_EVENT_CALLER_GONE,
-                                  .caller = node});
+    step(r, (struct member_event){.kind = comes ? MEMBER_EVENT_CALLER : MEMBER_EVENT_CALLER_GONE, .caller = node});
 }
 
 static void redirect(struct rig *r, uint32_t epoch, uint64_t node) {
@@ -203,9 +204,8 @@ static void want(struct rig *r, enum desired_kind kind, uint32_t epoch, uint32_t
     step(r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
 }
 
-#define assert_election(r, s)                              \
-    cr_assert_eq(member_election((r)->m), (s), "it is %s", \
-                 member_election_name(member_election((r)->m)))
+#define assert_election(r, s) \
+    cr_assert_eq(member_election((r)->m), (s), "it is %s", member_election_name(member_election((r)->m)))
 #define assert_claim(r, e)                                                           \
     do {                                                                             \
         assert_election(r, ELECTION_CLAIMING);                                       \
@@ -235,8 +235,7 @@ static void run(struct rig *r) {
     cr_assert_eq(member_state(r->m), MEMBER_RUNNING);
 }
 
-static struct handover_member everybody[] = {{.incarnation = 1, .started = true},
-                                             {.incarnation = SELF}};
+static struct handover_member everybody[] = {{.incarnation = 1, .started = true}, {.incarnation = SELF}};
 
 /* Names these, and gives this node the handover if it is one of them. */
 static void name_of(struct rig *r, uint32_t epoch, const char *nodes) {
@@ -244,8 +243,7 @@ static void name_of(struct rig *r, uint32_t epoch, const char *nodes) {
     for (; *nodes != '\0'; nodes++)
         s.list[s.n++] = peer_of((uint64_t)(*nodes - '0'));
     step(r, (struct member_event){.kind = MEMBER_EVENT_NAMED, .successors = &s});
-    struct handover e = {
-        .epoch = epoch, .formed = {3, 1}, .n_order = 2, .n_members = 2, .members = everybody};
+    struct handover e = {.epoch = epoch, .formed = {3, 1}, .n_order = 2, .n_members = 2, .members = everybody};
     take(r, (struct member_event){.kind = MEMBER_EVENT_HANDOVER, .handover = &e});
 }
 
@@ -462,8 +460,7 @@ Test(member_election, an_idle_epochs_leader_that_is_gone_is_followed_within_a_he
     }
 }
 
-Test(member_election,
-     an_idle_epochs_leader_that_is_silent_is_followed_when_its_beat_stood_for_a_lease) {
+Test(member_election, an_idle_epochs_leader_that_is_silent_is_followed_when_its_beat_stood_for_a_lease) {
     struct rig r;
     follow_idle(&r);
     r.beats = true;
@@ -549,15 +546,13 @@ Test(member_election, without_a_leader_and_an_arbiter_with_data_it_ends_when_tha
         assert_election(&r, ELECTION_CLAIMING);
         for (int i = 0; i < 6 && !at_once; i++) {
             cr_assert_eq(member_end(r.m)->kind, MEMBER_END_NONE, "after %d s", i);
-            enum arbiter_kind kind =
-                member_election(r.m) == ELECTION_CLAIMING ? ARBITER_CLAIM : ARBITER_READ;
+            enum arbiter_kind kind = member_election(r.m) == ELECTION_CLAIMING ? ARBITER_CLAIM : ARBITER_READ;
             hears(&r, kind, 4, ARBITER_RUINED, &nothing);
             pass(&r, 1);
         }
         hears(&r, ARBITER_CLAIM, 4, ARBITER_RUINED, at_once ? &others : &nothing);
         cr_assert_eq(member_end(r.m)->kind, MEMBER_END_LEADER_LOST);
-        cr_assert_not_null(strstr(member_end(r.m)->reason, "data of this job is gone"), "%s",
-                           member_end(r.m)->reason);
+        cr_assert_not_null(strstr(member_end(r.m)->reason, "data of this job is gone"), "%s", member_end(r.m)->reason);
         end(&r);
     }
 }
@@ -577,8 +572,7 @@ Test(member_election, data_that_comes_back_in_time_ends_no_node) {
     end(&r);
 }
 
-Test(member_election,
-     without_a_leader_it_gives_up_at_the_join_timeout_and_says_what_it_waited_for) {
+Test(member_election, without_a_leader_it_gives_up_at_the_join_timeout_and_says_what_it_waited_for) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -804,21 +798,15 @@ Test(member_election, a_start_of_another_leader_is_cancelled) {
 
 /* ---- where it looks ---- */
 
-Test(member_election,
-     it_goes_to_the_successors_in_order_and_to_the_old_leader_unless_that_is_gone) {
+Test(member_election, it_goes_to_the_successors_in_order_and_to_the_old_leader_unless_that_is_gone) {
     static const struct {
         const char *named;
         bool gone;
         const char *tried;
     } cases[] = {
-        {"234", false, "2 3 4 1"},
-        {"234", true, "2 3 4"},
-        {"", false, "1"},
-        {"", true, ""},
+        {"234", false, "2 3 4 1"}, {"234", true, "2 3 4"}, {"", false, "1"},     {"", true, ""},
         {"72", true, ""}, /* as the first it waits for the others */
-        {"72", false, "1"},
-        {"27", false, "2 1"},
-        {"237", true, "2 3"},
+        {"72", false, "1"},        {"27", false, "2 1"},   {"237", true, "2 3"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct member_config c = config_of();
@@ -856,8 +844,7 @@ Test(member_election, rounds_come_with_growing_pauses) {
     end(&r);
 }
 
-Test(member_election,
-     it_waits_with_a_successor_for_lease_and_margin_and_with_a_silent_leader_hardly) {
+Test(member_election, it_waits_with_a_successor_for_lease_and_margin_and_with_a_silent_leader_hardly) {
     struct rig r;
     follow(&r);
     name(&r, "23");
@@ -878,8 +865,7 @@ Test(member_election,
     end(&r);
 }
 
-Test(member_election,
-     a_successor_that_still_has_the_lost_leader_is_left_and_one_that_has_another_is_believed) {
+Test(member_election, a_successor_that_still_has_the_lost_leader_is_left_and_one_that_has_another_is_believed) {
     struct rig r;
     follow(&r);
     name(&r, "23");
@@ -934,8 +920,7 @@ Test(member_election, the_first_successor_echoes_every_lease_and_no_other_does) 
     }
 }
 
-Test(member_election,
-     a_naming_of_an_older_epoch_changes_nothing_and_one_of_a_later_is_learned_from) {
+Test(member_election, a_naming_of_an_older_epoch_changes_nothing_and_one_of_a_later_is_learned_from) {
     struct rig r;
     follow(&r);
     name_of(&r, 2, "7");
@@ -987,8 +972,7 @@ Test(member_election, those_who_came_have_to_fill_a_unit) {
     end(&r);
 }
 
-Test(member_election,
-     where_the_leader_is_gone_and_too_few_come_somebody_ends_the_job_after_a_lease) {
+Test(member_election, where_the_leader_is_gone_and_too_few_come_somebody_ends_the_job_after_a_lease) {
     struct member_config c = config_of();
     c.min_nodes = 3;
     struct rig r;
@@ -1034,8 +1018,8 @@ Test(member_election, while_the_beat_moves_nobody_is_deposed) {
     r.leases = false;
     pass(&r, 300);
     assert_election(&r, ELECTION_SEEKING);
-    cr_assert_not_null(strstr(member_waiting(r.m), "10.0.0.1, port 101 (epoch 3) is alive, but not reachable"),
-                       "%s", member_waiting(r.m));
+    cr_assert_not_null(strstr(member_waiting(r.m), "10.0.0.1, port 101 (epoch 3) is alive, but not reachable"), "%s",
+                       member_waiting(r.m));
     r.beats = false;
     pass(&r, 4.5);
     assert_election(&r, ELECTION_SEEKING);
@@ -1044,8 +1028,7 @@ Test(member_election, while_the_beat_moves_nobody_is_deposed) {
     end(&r);
 }
 
-Test(member_election,
-     a_successor_without_the_handover_or_named_for_an_epoch_that_is_over_does_not_claim) {
+Test(member_election, a_successor_without_the_handover_or_named_for_an_epoch_that_is_over_does_not_claim) {
     struct rig r;
     follow(&r);
     struct successors s = {.epoch = 3, .n = 1, .list = {peer_of(SELF)}};
@@ -1071,8 +1054,8 @@ Test(member_election, later_successors_wait_three_seconds_for_each_before_them_t
         const char *gone; /* found so, one second after the leader */
         double waits;
     } cases[] = {
-        {"27", "", 3}, {"27", "2", 1}, {"237", "", 6}, {"237", "2", 6}, {"237", "3", 6}, {"237", "23", 1},
-        {"72", "", 0},
+        {"27", "", 3},   {"27", "2", 1},   {"237", "", 6}, {"237", "2", 6},
+        {"237", "3", 6}, {"237", "23", 1}, {"72", "", 0},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct rig r;
@@ -1124,10 +1107,18 @@ Test(member_election, an_older_naming_replaces_no_newer_one) {
 
 Test(member_election, the_beat_of_another_epoch_says_nothing_about_this_leader) {
     struct rig r;
-    begin_with(&r, &(struct member_config){.incarnation = SELF, .has_arbiter = true, .heartbeat_ns = S(1),
-                                           .margin_ns = S(1), .lease_ns = S(5), .join_timeout_ns = S(600),
-                                           .arbiter_lease_ns = S(60), .probe_retry_ns = S(0.2), .min_nodes = 1,
-                                           .node_unit = 1, .seed = S(6), .self = peer_of(SELF)});
+    begin_with(&r, &(struct member_config){.incarnation = SELF,
+                                           .has_arbiter = true,
+                                           .heartbeat_ns = S(1),
+                                           .margin_ns = S(1),
+                                           .lease_ns = S(5),
+                                           .join_timeout_ns = S(600),
+                                           .arbiter_lease_ns = S(60),
+                                           .probe_retry_ns = S(0.2),
+                                           .min_nodes = 1,
+                                           .node_unit = 1,
+                                           .seed = S(6),
+                                           .self = peer_of(SELF)});
     reads(&r, 2, 1);
     r.leases = true;
     welcome(&r, 1, 3);
@@ -1166,7 +1157,8 @@ Test(member_election, where_nobody_has_led_yet_a_claim_that_fails_is_said_and_no
     r.reads = true; /* and finds nothing, each time */
     for (int i = 0; i < 200; i++) {
         struct arbiter_answer a = {.request = {.kind = ARBITER_CLAIM, .epoch = 1, .leader = c.self},
-                                   .started_ns = r.now_ns, .result = ARBITER_UNREACHABLE,
+                                   .started_ns = r.now_ns,
+                                   .result = ARBITER_UNREACHABLE,
                                    .text = "the disk is full"};
         step(&r, (struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = &a});
         pass(&r, 0.1);
@@ -1276,8 +1268,7 @@ Test(member_election, a_successors_claim_that_is_lost_leads_to_the_winner_or_to_
         } else {
             assert_election(&r, ELECTION_FOLLOWING);
             cr_assert_eq(must(&r, MEMBER_EFFECT_CONNECT).peer.incarnation, 2);
-            cr_assert_eq(count(&r, MEMBER_EFFECT_JOIN_POLICY), 0,
-                         "they stay parked until the winner is there");
+            cr_assert_eq(count(&r, MEMBER_EFFECT_JOIN_POLICY), 0, "they stay parked until the winner is there");
             welcome(&r, 2, 4);
             cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_REDIRECTED);
         }
@@ -1349,8 +1340,7 @@ Test(member_election, the_first_successor_knows_that_no_lease_outlives_its_own_l
     struct member_lead lead = win(&r, 4);
     cr_assert_eq(lead.absent_until_ns, last + S(6));
     cr_assert_eq(lead.not_before_ns, 0);
-    cr_assert(lead.handover != NULL && lead.handover->n_members == 2 &&
-              lead.handover->members[0].incarnation == 1);
+    cr_assert(lead.handover != NULL && lead.handover->n_members == 2 && lead.handover->members[0].incarnation == 1);
     end(&r);
 }
 
@@ -1443,8 +1433,7 @@ Test(member_election, what_join_policy_are_told_is_said_when_it_changes_and_not_
     struct member_effect e = must(&r, MEMBER_EFFECT_JOIN_POLICY);
     cr_assert(e.join_policy == JOIN_POLICY_REDIRECTED && e.peer.incarnation == 2 && e.epoch == 4);
     disconnect(&r);
-    cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_SENT_AWAY,
-                 "it is no successor any more");
+    cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_SENT_AWAY, "it is no successor any more");
     end(&r);
 }
 

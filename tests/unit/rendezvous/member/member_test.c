@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define S(x) ((uint64_t)((x) * 1e9))
+#define S(x) ((uint64_t)((x)*1e9))
 
 /* One node, incarnation 7, whose leader (incarnation 1, epoch 1) is the test. */
 struct rig {
@@ -64,8 +64,8 @@ static void lease_of(struct rig *r, struct lease lease) {
 }
 
 static void lease(struct rig *r, struct generation names) {
-    lease_of(r, (struct lease){
-                    .epoch = 1, .prepared = names, .echo_ns = r->now_ns, .validity_ns = S(5), .clock_ns = 1});
+    lease_of(r,
+             (struct lease){.epoch = 1, .prepared = names, .echo_ns = r->now_ns, .validity_ns = S(5), .clock_ns = 1});
 }
 
 static void tell(struct rig *r, enum member_event_kind kind, struct generation g) {
@@ -74,12 +74,11 @@ static void tell(struct rig *r, enum member_event_kind kind, struct generation g
                 .kind = kind, .generation = g, .failure = &failure, .reason = "pid 9", .grace_ns = S(2)});
 }
 
-#define assert_state(r, s) \
-    cr_assert_eq(member_state((r)->m), (s), "it is %s", member_state_name(member_state((r)->m)))
-#define assert_report(r, s, g)                                                       \
-    do {                                                                             \
+#define assert_state(r, s) cr_assert_eq(member_state((r)->m), (s), "it is %s", member_state_name(member_state((r)->m)))
+#define assert_report(r, s, g)                                                                           \
+    do {                                                                                                 \
         cr_assert_eq(member_report((r)->m)->state, (s), "report %d", (int)member_report((r)->m)->state); \
-        cr_assert_eq(generation_compare(member_report((r)->m)->generation, (g)), 0); \
+        cr_assert_eq(generation_compare(member_report((r)->m)->generation, (g)), 0);                     \
     } while (0)
 
 static void bring_to(struct rig *r, enum member_state state) {
@@ -146,8 +145,7 @@ Test(member, form_is_prepared_once_and_acknowledged) {
 Test(member, the_reachability_go_with_prepared_and_come_with_start) {
     struct rig r;
     bring_to(&r, MEMBER_PREPARING);
-    step(&r,
-         (struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g1, .reachability = 7});
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g1, .reachability = 7});
     cr_assert_eq(member_report(r.m)->reachability, 7u);
     lease(&r, g1);
     struct desired d = {.kind = DESIRED_START, .epoch = 1, .generation = g1, .reachability = 5};
@@ -274,7 +272,11 @@ Test(member, a_failure_is_reported_once_and_others_may_run_on) {
 Test(member, a_better_cause_is_passed_on_also_when_nothing_is_left_to_stop) {
     struct rig r;
     bring_to(&r, MEMBER_RUNNING);
-    struct desired d = {.kind = DESIRED_STOP, .epoch = 1, .generation = g1, .grace_ns = 0, .has_failure = true,
+    struct desired d = {.kind = DESIRED_STOP,
+                        .epoch = 1,
+                        .generation = g1,
+                        .grace_ns = 0,
+                        .has_failure = true,
                         .failure = {.kind = FAILURE_EXIT, .rank = 3}};
     step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
     (void)must(&r, MEMBER_EFFECT_STOP);

@@ -71,8 +71,7 @@ static void arbiter_decide(struct arbiter_answer *a) {
     case ARBITER_BEAT: r->beat += ours && !r->closed && r->epoch == q->epoch; break;
     case ARBITER_CLAIM:
         if (!r->closed && q->epoch == r->epoch + 1)
-            *r = (struct arbiter_record){
-                .epoch = q->epoch, .leader = q->leader, .idle = q->idle};
+            *r = (struct arbiter_record){.epoch = q->epoch, .leader = q->leader, .idle = q->idle};
         else if (!(ours && q->epoch == r->epoch))
             a->result = ARBITER_LOST;
         break;
@@ -102,8 +101,7 @@ static void arbiter_turn(void *arg) {
     check();
 }
 
-static void fake_ask(struct arbiter *a, const struct arbiter_request *request,
-                     arbiter_answer_fn *fn, void *arg) {
+static void fake_ask(struct arbiter *a, const struct arbiter_request *request, arbiter_answer_fn *fn, void *arg) {
     (void)a;
     struct asked *q = xcalloc(1, sizeof *q);
     q->answer.request = *request;
@@ -116,7 +114,7 @@ static void fake_ask(struct arbiter *a, const struct arbiter_request *request,
 
 static void fake_cancel(struct arbiter *a, void *arg) {
     (void)a;
-    LIST_FOR_EACH (struct asked, q, &w.asked, link)
+    LIST_FOR_EACH(struct asked, q, &w.asked, link)
         if (q->arg == arg)
             q->arg = NULL;
 }
@@ -128,8 +126,7 @@ static const struct arbiter_ops fake_ops = {.ask = fake_ask, .cancel = fake_canc
 static void on_prepare(void *arg, struct generation g, const struct form *form) {
     struct agent *a = arg;
     a->form = *form;
-    rdzv_client_event(a->client,
-                      &(struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g});
+    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g});
 }
 
 static unsigned count_running(void) {
@@ -143,8 +140,7 @@ static void on_start(void *arg, struct generation g, uint32_t reachability) {
     (void)reachability;
     struct agent *a = arg;
     for (unsigned i = 0; i < w.n_agents; i++)
-        cr_assert(!w.agents[i].running || generation_compare(w.agents[i].started, g) == 0,
-                  "two groups at once");
+        cr_assert(!w.agents[i].running || generation_compare(w.agents[i].started, g) == 0, "two groups at once");
     a->running = true;
     a->starts++;
     a->started = g;
@@ -181,8 +177,7 @@ static void on_end(void *arg, const struct member_end *end) {
     check();
 }
 
-static int on_store_open(void *arg, struct generation g, const struct addr *bind,
-                         uint16_t *ret_port, struct err *err) {
+static int on_store_open(void *arg, struct generation g, const struct addr *bind, uint16_t *ret_port, struct err *err) {
     (void)arg;
     (void)g;
     (void)bind;
@@ -247,8 +242,11 @@ static void on_lead(void *arg, const struct member_lead *lead) {
         .listener_port = a->self.port,
         .heartbeat_ns = g.heartbeat_ns,
         .arbiter = &w.arbiter,
-        .ops = {.store_open = on_store_open, .store_close = on_store_close,
-                .incident = on_incident, .deposed = on_deposed, .done = on_done},
+        .ops = {.store_open = on_store_open,
+                .store_close = on_store_close,
+                .incident = on_incident,
+                .deposed = on_deposed,
+                .done = on_done},
         .arg = a,
     };
     cr_assert_eq(rdzv_server_new(w.loop, &g, &config, &a->server), 0);
@@ -256,14 +254,13 @@ static void on_lead(void *arg, const struct member_lead *lead) {
     check();
 }
 
-static void on_join_policy(void *arg, enum member_join_policy join_policy,
-                           const struct rdzv_peer *peer, uint32_t epoch) {
+static void on_join_policy(void *arg, enum member_join_policy join_policy, const struct rdzv_peer *peer,
+                           uint32_t epoch) {
     struct agent *a = arg;
     rdzv_listener_join_policy(a->listener, join_policy, peer, epoch);
 }
 
-static void on_leader(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
-                      bool first) {
+static void on_leader(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener, bool first) {
     (void)epoch;
     (void)listener;
     struct agent *a = arg;
@@ -284,11 +281,9 @@ static void on_doomsday(void *arg) {
     for (unsigned i = 0; i < w.n_agents; i++) {
         const struct agent *a = &w.agents[i];
         const struct member *m = a->client == NULL ? NULL : rdzv_client_member(a->client);
-        (void)fprintf(stderr, "# agent %u: starts %u stops %u leads %u ends %u %s, %s: %s\n", i,
-                      a->starts, a->stops, a->leads, a->ends,
-                      m == NULL ? "-" : member_state_name(member_state(m)),
-                      m == NULL ? "-" : member_election_name(member_election(m)),
-                      m == NULL ? "-" : member_waiting(m));
+        (void)fprintf(stderr, "# agent %u: starts %u stops %u leads %u ends %u %s, %s: %s\n", i, a->starts, a->stops,
+                      a->leads, a->ends, m == NULL ? "-" : member_state_name(member_state(m)),
+                      m == NULL ? "-" : member_election_name(member_election(m)), m == NULL ? "-" : member_waiting(m));
     }
     cr_assert_fail("it did not happen in 10 s");
 }
@@ -465,8 +460,7 @@ Test(succession_io, a_successor_leads_when_the_leader_is_gone, .init = begin, .f
     cr_assert_eq(l->lead_handover.n_members, 3, "it knows whom the old group had");
     for (unsigned i = 0; i < 3; i++) {
         cr_assert_eq(l->lead_handover.members[i].incarnation, i + 1);
-        cr_assert_str_eq(l->lead_handover.members[i].addr, "127.0.0.1",
-                         "where the old leader was reached");
+        cr_assert_str_eq(l->lead_handover.members[i].addr, "127.0.0.1", "where the old leader was reached");
     }
     for (unsigned i = 1; i < 3; i++) {
         cr_assert_eq(w.agents[i].leaders_seen, 2);
@@ -521,8 +515,7 @@ Test(succession_io, a_closed_job_stays_closed, .init = begin, .fini = finish) {
     start_job(2, "127.0.0.1");
     for (unsigned i = 0; i < 2; i++) {
         rdzv_client_event(w.agents[i].client,
-                          &(struct member_event){.kind = MEMBER_EVENT_SUCCEEDED,
-                                                 .generation = w.agents[i].started});
+                          &(struct member_event){.kind = MEMBER_EVENT_SUCCEEDED, .generation = w.agents[i].started});
         all_gone(&w.agents[i]);
     }
     wait_until(all_ended);
@@ -559,26 +552,30 @@ static bool node_has_lease(void) { return node.leases >= wanted; }
 static bool so_many_reads(void) { return w.reads >= wanted; }
 static bool first_runs(void) { return w.agents[0].running; }
 
-Test(succession_io, a_leader_that_hears_of_a_later_epoch_asks_once, .init = begin,
-     .fini = finish) {
-    static const struct conn_ops ops = {.on_message = node_on_message,
-                                        .on_closed = node_on_closed};
+Test(succession_io, a_leader_that_hears_of_a_later_epoch_asks_once, .init = begin, .fini = finish) {
+    static const struct conn_ops ops = {.on_message = node_on_message, .on_closed = node_on_closed};
     node = (__typeof__(node)){0};
     (void)add_agent("127.0.0.1");
     wait_until(first_runs);
     w.reads = 0;
     cr_assert_eq(conn_connect(w.loop, &w.agents[0].own, &ops, NULL, &node.conn), 0);
-    struct wire_message join = {
-        .kind = WIRE_JOIN,
-        .join = {.version = WIRE_VERSION, .run_id = RUN_ID, .min_nodes = 1, .max_nodes = 4,
-                 .info = {.incarnation = 77, .listener_port = 1, .nproc = 1, .node_rank = -1,
-                          .pid = 5, .host = "raw", .role = "default"},
-                 .report = {.state = NODE_JOINED, .epoch = 9}}};
+    struct wire_message join = {.kind = WIRE_JOIN,
+                                .join = {.version = WIRE_VERSION,
+                                         .run_id = RUN_ID,
+                                         .min_nodes = 1,
+                                         .max_nodes = 4,
+                                         .info = {.incarnation = 77,
+                                                  .listener_port = 1,
+                                                  .nproc = 1,
+                                                  .node_rank = -1,
+                                                  .pid = 5,
+                                                  .host = "raw",
+                                                  .role = "default"},
+                                         .report = {.state = NODE_JOINED, .epoch = 9}}};
     conn_send(node.conn, &join);
     wanted = 1;
     wait_until(so_many_reads);
-    struct wire_message again = {.kind = WIRE_REPORT,
-                                 .report = {.state = NODE_JOINED, .epoch = 9}};
+    struct wire_message again = {.kind = WIRE_REPORT, .report = {.state = NODE_JOINED, .epoch = 9}};
     conn_send(node.conn, &again);
     conn_send(node.conn, &(struct wire_message){.kind = WIRE_RENEW, .renew = {.clock_ns = 1}});
     wait_until(node_has_lease);
@@ -617,15 +614,13 @@ static void played_on_closed(void *arg, struct conn *c, int code, const char *te
 }
 
 static void played_on_accept(void *arg, int fd, const struct addr *peer) {
-    static const struct conn_ops ops = {.on_message = played_on_message,
-                                        .on_closed = played_on_closed};
+    static const struct conn_ops ops = {.on_message = played_on_message, .on_closed = played_on_closed};
     (void)arg;
     (void)peer;
     struct conn *c;
     cr_assert_eq(conn_new(w.loop, fd, &ops, NULL, &c), 0);
-    conn_send(c, &(struct wire_message){
-                     .kind = WIRE_HELLO,
-                     .hello = {.version = WIRE_VERSION, .incarnation = 99, .run_id = RUN_ID}});
+    conn_send(c, &(struct wire_message){.kind = WIRE_HELLO,
+                                        .hello = {.version = WIRE_VERSION, .incarnation = 99, .run_id = RUN_ID}});
     conn_free(played.conn);
     played.conn = c;
     played.ended = false;
@@ -640,23 +635,22 @@ static bool played_ended(void) { return played.ended; }
 static struct agent *add_successor(void) {
     struct addr at;
     played = (__typeof__(played)){0};
-    cr_assert_eq(listener_new(w.loop, listen_here(&at), played_on_accept, NULL, &played.listener),
-                 0);
-    w.record = (struct arbiter_record){
-        .epoch = 1, .leader = {.incarnation = 99, .addr = "127.0.0.1", .port = addr_port(&at)}};
+    cr_assert_eq(listener_new(w.loop, listen_here(&at), played_on_accept, NULL, &played.listener), 0);
+    w.record =
+        (struct arbiter_record){.epoch = 1, .leader = {.incarnation = 99, .addr = "127.0.0.1", .port = addr_port(&at)}};
     struct agent *a = add_agent("127.0.0.1");
     wait_until(played_has_join);
-    conn_send(played.conn, &(struct wire_message){
-                               .kind = WIRE_WELCOME,
-                               .welcome = {.epoch = 1, .leader = 99,
-                                           .listener_port = addr_port(&at),
-                                           .heartbeat_ns = 50 * NS_PER_MS,
-                                           .lease_ns = 2 * NS_PER_S, .margin_ns = NS_PER_S}});
+    conn_send(played.conn, &(struct wire_message){.kind = WIRE_WELCOME,
+                                                  .welcome = {.epoch = 1,
+                                                              .leader = 99,
+                                                              .listener_port = addr_port(&at),
+                                                              .heartbeat_ns = 50 * NS_PER_MS,
+                                                              .lease_ns = 2 * NS_PER_S,
+                                                              .margin_ns = NS_PER_S}});
     conn_send(played.conn,
               &(struct wire_message){
                   .kind = WIRE_NAMED,
-                  .named = {.epoch = 1, .n = 1,
-                            .list = {{.incarnation = a->incarnation, .port = a->self.port}}}});
+                  .named = {.epoch = 1, .n = 1, .list = {{.incarnation = a->incarnation, .port = a->self.port}}}});
     return a;
 }
 
@@ -705,8 +699,7 @@ Test(succession_io, an_handover_in_parts_is_put_together, .init = begin, .fini =
 
 static bool played_accepted(void) { return played.accepted >= wanted; }
 
-Test(succession_io, who_welcomes_and_hangs_up_is_not_asked_in_a_tight_loop, .init = begin,
-     .fini = finish) {
+Test(succession_io, who_welcomes_and_hangs_up_is_not_asked_in_a_tight_loop, .init = begin, .fini = finish) {
     uint64_t began_ns = clock_now_ns();
     (void)add_successor();
     for (unsigned i = 2; i <= 4; i++) {
@@ -715,12 +708,13 @@ Test(succession_io, who_welcomes_and_hangs_up_is_not_asked_in_a_tight_loop, .ini
         wait_until(played_accepted);
         played.joins = 0;
         wait_until(played_has_join);
-        conn_send(played.conn, &(struct wire_message){
-                                   .kind = WIRE_WELCOME,
-                                   .welcome = {.epoch = 1, .leader = 99,
-                                               .listener_port = w.record.leader.port,
-                                               .heartbeat_ns = NS_PER_S, .lease_ns = 2 * NS_PER_S,
-                                               .margin_ns = NS_PER_S}});
+        conn_send(played.conn, &(struct wire_message){.kind = WIRE_WELCOME,
+                                                      .welcome = {.epoch = 1,
+                                                                  .leader = 99,
+                                                                  .listener_port = w.record.leader.port,
+                                                                  .heartbeat_ns = NS_PER_S,
+                                                                  .lease_ns = 2 * NS_PER_S,
+                                                                  .margin_ns = NS_PER_S}});
         played.renews = 0;
         wanted = 1;
         wait_until(played_has_renew);
@@ -737,24 +731,20 @@ static void break_handover(uint32_t n_members, uint32_t first, uint32_t n) {
     played_dies();
 }
 
-Test(succession_io, an_handover_with_a_part_missing_breaks_the_protocol, .init = begin,
-     .fini = finish) {
+Test(succession_io, an_handover_with_a_part_missing_breaks_the_protocol, .init = begin, .fini = finish) {
     break_handover(150, 128, 22);
 }
-Test(succession_io, an_handover_with_a_part_too_often_breaks_the_protocol, .init = begin,
-     .fini = finish) {
+Test(succession_io, an_handover_with_a_part_too_often_breaks_the_protocol, .init = begin, .fini = finish) {
     break_handover(150, 63, 64);
 }
 
 /* Another agent has the old leader's port: nothing is told to it, and it is no proof of life. */
-Test(succession_io, another_incarnation_at_the_address_is_not_joined, .init = begin,
-     .fini = finish) {
+Test(succession_io, another_incarnation_at_the_address_is_not_joined, .init = begin, .fini = finish) {
     struct addr at;
     played = (__typeof__(played)){0};
-    cr_assert_eq(listener_new(w.loop, listen_here(&at), played_on_accept, NULL, &played.listener),
-                 0);
-    w.record = (struct arbiter_record){
-        .epoch = 1, .leader = {.incarnation = 98, .addr = "127.0.0.1", .port = addr_port(&at)}};
+    cr_assert_eq(listener_new(w.loop, listen_here(&at), played_on_accept, NULL, &played.listener), 0);
+    w.record =
+        (struct arbiter_record){.epoch = 1, .leader = {.incarnation = 98, .addr = "127.0.0.1", .port = addr_port(&at)}};
     (void)add_agent("127.0.0.1");
     wait_until(played_ended);
     cr_assert_eq(played.joins, 0);

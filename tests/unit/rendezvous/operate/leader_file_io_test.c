@@ -39,8 +39,7 @@ static void finish(void) {
     cr_assert_eq(rmdir(folder), 0, "nothing else is left behind");
 }
 
-static struct leader_file *open_leader_file(const char *run_id, const char *endpoint,
-                                            struct leader_file_prev *prev) {
+static struct leader_file *open_leader_file(const char *run_id, const char *endpoint, struct leader_file_prev *prev) {
     struct leader_file *m;
     struct err err = {0};
     int r = leader_file_open(run_id, endpoint, HOLD_NS, prev, &m, &err);
@@ -57,8 +56,7 @@ Test(leader_file_io, a_first_start_waits_for_nothing, .init = begin, .fini = fin
     leader_file_free(m);
 }
 
-Test(leader_file_io, who_did_not_close_is_waited_for_from_its_last_touch, .init = begin,
-     .fini = finish) {
+Test(leader_file_io, who_did_not_close_is_waited_for_from_its_last_touch, .init = begin, .fini = finish) {
     struct leader_file_prev prev;
     struct leader_file *m = open_leader_file("run", "node1:29400", &prev);
     uint64_t before = clock_now_ns();
@@ -110,8 +108,7 @@ Test(leader_file_io, a_closed_leader_file_hinders_nobody, .init = begin, .fini =
     leader_file_free(m);
 }
 
-Test(leader_file_io, other_endpoints_and_other_runs_have_marks_of_their_own, .init = begin,
-     .fini = finish) {
+Test(leader_file_io, other_endpoints_and_other_runs_have_marks_of_their_own, .init = begin, .fini = finish) {
     static const char *const runs[] = {"run", "run", "run2", "../../etc/run", "a\nrun_id=run", ""};
     static const char *const at[] = {"node1:29400", "node1:29401", "node1:29400",
                                      "node1:29400", "node1:29400", "node1:29400"};
@@ -244,8 +241,7 @@ Test(leader_file_io, a_file_that_is_no_leader_file_is_replaced, .init = begin, .
     }
 }
 
-Test(leader_file_io, a_leader_file_that_somebody_removed_comes_back, .init = begin,
-     .fini = finish) {
+Test(leader_file_io, a_leader_file_that_somebody_removed_comes_back, .init = begin, .fini = finish) {
     struct leader_file_prev prev;
     struct leader_file *m = open_leader_file("run", "node1:29400", &prev);
     each_leader_file(remove_file);

@@ -22,11 +22,11 @@ struct agent {
     struct conn *calls[CALLS_MAX];
     unsigned n_calls, n_commands;
     uint16_t port;
-    bool silent;                  /* no HELLO */
+    bool silent; /* no HELLO */
     uint32_t version;
     const char *run_id;
     answer_fn *answer;
-    uint16_t redirect_to;         /* for answer_redirect */
+    uint16_t redirect_to; /* for answer_redirect */
     const char *redirect_addr;
     struct wire_command last;
 };
@@ -148,16 +148,20 @@ static void answer_refused(struct agent *a, struct conn *c, const struct wire_me
 
 static void say_overview(struct conn *c, uint32_t n_nodes) {
     conn_send(c, &(struct wire_message){.kind = WIRE_OVERVIEW,
-                                        .overview = {.state = GROUP_RUNNING, .epoch = 2, .leader = 1,
-                                                     .min_nodes = 1, .max_nodes = n_nodes + 1, .node_unit = 1,
+                                        .overview = {.state = GROUP_RUNNING,
+                                                     .epoch = 2,
+                                                     .leader = 1,
+                                                     .min_nodes = 1,
+                                                     .max_nodes = n_nodes + 1,
+                                                     .node_unit = 1,
                                                      .n_nodes = n_nodes}});
 }
 
 static void say_nodes(struct conn *c, uint32_t first, uint32_t n) {
     struct wire_message m = {.kind = WIRE_NODES, .nodes = {.first = first, .n = n}};
     for (uint32_t i = 0; i < n; i++) {
-        m.nodes.list[i] = (struct overview_node){.incarnation = first + i + 1, .place = PLACE_MEMBER,
-                                                 .state = NODE_RUNNING, .nproc = 1};
+        m.nodes.list[i] = (struct overview_node){
+            .incarnation = first + i + 1, .place = PLACE_MEMBER, .state = NODE_RUNNING, .nproc = 1};
         (void)snprintf(m.nodes.list[i].name, sizeof m.nodes.list[i].name, "node%u", first + i);
     }
     conn_send(c, &m);

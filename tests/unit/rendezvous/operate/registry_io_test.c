@@ -282,4 +282,3 @@ Test(registry_io, what_is_no_directory_of_ours_is_refused, .init = begin, .fini 
         cr_assert_not_null(strstr(err.text, "user 12345"), "%s", err.text);
     }
 }
-

@@ -9,8 +9,8 @@
 #include "base/frame.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
-#include "rendezvous/server/server_io.h"
 #include "rendezvous/protocol/wire.h"
+#include "rendezvous/server/server_io.h"
 
 #define PATIENCE_NS (5 * NS_PER_S)
 

@@ -18,8 +18,8 @@ static struct prng prng;
 /* Texts of all lengths, the longest with preference, of characters that JSON must escape and of
  * such that take several bytes. */
 static void any_text(char *out, size_t size) {
-    static const char *const pieces[] = {"a", "\"", "\\", "\n", "\x01", "\x1f", "\x7f", "\xc3\xa4",
-                                         "\xe2\x82\xac", "\xf0\x9f\x98\x80", "/", " "};
+    static const char *const pieces[] = {
+        "a", "\"", "\\", "\n", "\x01", "\x1f", "\x7f", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "/", " "};
     size_t len = prng_below(&prng, 3) == 0 ? size - 1 : prng_below(&prng, size), at = 0;
     for (;;) {
         const char *p = pieces[prng_below(&prng, ARRAY_SIZE(pieces))];
@@ -350,8 +350,8 @@ static void any_message(enum wire_kind kind, struct wire_message *m) {
         break;
     case WIRE_REPORT: any_report(&m->report); break;
     case WIRE_RENEW:
-        m->renew = (struct renew){any(UINT64_MAX), any(UINT64_MAX), any(UINT64_MAX), any_u32(UINT32_MAX),
-                                  any_u32(UINT32_MAX), any(UINT64_MAX)};
+        m->renew = (struct renew){any(UINT64_MAX),     any(UINT64_MAX),     any(UINT64_MAX),
+                                  any_u32(UINT32_MAX), any_u32(UINT32_MAX), any(UINT64_MAX)};
         break;
     case WIRE_LEAVE: break;
     case WIRE_DESIRED: any_desired(&m->desired); break;
@@ -394,11 +394,10 @@ Test(wire, every_message_comes_back_as_it_was) {
             cr_assert_lt(text.len, WIRE_MESSAGE_MAX / 2, "%s", wire_kind_name(in.kind));
             struct err err = {0};
             int r = wire_decode(strbuf_text(&text), text.len, &out, &err);
-            cr_assert_eq(r, 0, "seed %llu %s: %s: %s", (unsigned long long)(seed() + i),
-                         wire_kind_name(in.kind), err.text, strbuf_text(&text));
+            cr_assert_eq(r, 0, "seed %llu %s: %s: %s", (unsigned long long)(seed() + i), wire_kind_name(in.kind),
+                         err.text, strbuf_text(&text));
             wire_encode(&out, &again);
-            cr_assert_str_eq(strbuf_text(&again), strbuf_text(&text), "seed %llu",
-                             (unsigned long long)(seed() + i));
+            cr_assert_str_eq(strbuf_text(&again), strbuf_text(&text), "seed %llu", (unsigned long long)(seed() + i));
         }
     }
 }
@@ -406,10 +405,19 @@ Test(wire, every_message_comes_back_as_it_was) {
 Test(wire, fields_arrive_in_their_places) {
     struct wire_message in = {.kind = WIRE_DESIRED, .desired = {.kind = DESIRED_FORM, .epoch = 3}}, out;
     in.desired.generation = (struct generation){3, 9};
-    in.desired.form = (struct form){.node_rank = 1, .n_nodes = 2, .first_rank = 4, .world_size = 8,
-                                    .role_first_rank = 5, .role_world_size = 6, .host_index = 7,
-                                    .store_host = "10.0.0.1", .store_port = 29500, .restarts_used = 1,
-                                    .max_restarts = 3, .losses = 2, .log_nonce = UINT64_MAX};
+    in.desired.form = (struct form){.node_rank = 1,
+                                    .n_nodes = 2,
+                                    .first_rank = 4,
+                                    .world_size = 8,
+                                    .role_first_rank = 5,
+                                    .role_world_size = 6,
+                                    .host_index = 7,
+                                    .store_host = "10.0.0.1",
+                                    .store_port = 29500,
+                                    .restarts_used = 1,
+                                    .max_restarts = 3,
+                                    .losses = 2,
+                                    .log_nonce = UINT64_MAX};
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     wire_encode(&in, &text);
     cr_assert_eq(wire_decode(strbuf_text(&text), text.len, &out, NULL), 0);
@@ -432,12 +440,11 @@ static void there_and_back(const struct wire_message *in, struct wire_message *o
 
 Test(wire, what_a_report_tells_arrives_in_its_places) {
     static struct wire_message in, out;
-    in = (struct wire_message){.kind = WIRE_REPORT,
-                               .report = {.state = NODE_STOPPED, .generation = {2, 3}, .epoch = 7,
-                                          .restarts_used = 4, .losses = 5}};
+    in = (struct wire_message){
+        .kind = WIRE_REPORT,
+        .report = {.state = NODE_STOPPED, .generation = {2, 3}, .epoch = 7, .restarts_used = 4, .losses = 5}};
     bool *flags[] = {&in.report.leaving, &in.report.finished, &in.report.at_safe_point, &in.report.excluded};
-    const bool *came[] = {&out.report.leaving, &out.report.finished, &out.report.at_safe_point,
-                          &out.report.excluded};
+    const bool *came[] = {&out.report.leaving, &out.report.finished, &out.report.at_safe_point, &out.report.excluded};
     (void)strcpy(in.report.excluded_why, "three failures in a row");
     for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
         *flags[i] = true;
@@ -519,19 +526,47 @@ Test(wire, the_words_of_succession_arrive_in_their_places) {
 Test(wire, what_operators_are_told_arrives_in_its_places) {
     static struct wire_message in, out;
     in = (struct wire_message){.kind = WIRE_OVERVIEW};
-    in.overview = (struct overview){
-        .state = GROUP_RUNNING, .since_ns = 1, .epoch = 2, .generation = {2, 3}, .running_ns = 4, .leader = 5,
-        .leader_host = "node1", .min_nodes = 6, .max_nodes = 7, .node_unit = 8, .n_members = 9, .world_size = 10,
-        .n_nodes = 11, .n_spares = 12, .n_excluded = 13, .restarts_used = 14, .max_restarts = 15, .losses = 16,
-        .successors = {17, 18, 0}, .incident = "lost node4", .incident_ns = 19, .outcome = OUTCOME_FAILED,
-        .reason = "because"};
+    in.overview = (struct overview){.state = GROUP_RUNNING,
+                                    .since_ns = 1,
+                                    .epoch = 2,
+                                    .generation = {2, 3},
+                                    .running_ns = 4,
+                                    .leader = 5,
+                                    .leader_host = "node1",
+                                    .min_nodes = 6,
+                                    .max_nodes = 7,
+                                    .node_unit = 8,
+                                    .n_members = 9,
+                                    .world_size = 10,
+                                    .n_nodes = 11,
+                                    .n_spares = 12,
+                                    .n_excluded = 13,
+                                    .restarts_used = 14,
+                                    .max_restarts = 15,
+                                    .losses = 16,
+                                    .successors = {17, 18, 0},
+                                    .incident = "lost node4",
+                                    .incident_ns = 19,
+                                    .outcome = OUTCOME_FAILED,
+                                    .reason = "because"};
     there_and_back(&in, &out);
     cr_assert_eq(memcmp(&in.overview, &out.overview, sizeof in.overview), 0);
     in = (struct wire_message){.kind = WIRE_NODES, .nodes = {.first = 32, .n = 1}};
-    in.nodes.list[0] = (struct overview_node){
-        .incarnation = 1, .name = "node2", .addr = "10.0.0.2", .place = PLACE_SPARE, .state = NODE_JOINED,
-        .connected = true, .silent_ns = 2, .node_rank = 3, .first_rank = 4, .nproc = 5, .pid = 6, .since_ns = 7,
-        .stalls = 8, .longest_stall_ns = 9, .why = "so"};
+    in.nodes.list[0] = (struct overview_node){.incarnation = 1,
+                                              .name = "node2",
+                                              .addr = "10.0.0.2",
+                                              .place = PLACE_SPARE,
+                                              .state = NODE_JOINED,
+                                              .connected = true,
+                                              .silent_ns = 2,
+                                              .node_rank = 3,
+                                              .first_rank = 4,
+                                              .nproc = 5,
+                                              .pid = 6,
+                                              .since_ns = 7,
+                                              .stalls = 8,
+                                              .longest_stall_ns = 9,
+                                              .why = "so"};
     there_and_back(&in, &out);
     cr_assert(out.nodes.first == 32 && out.nodes.n == 1);
     const struct overview_node *n = &out.nodes.list[0];
@@ -561,11 +596,17 @@ Test(wire, texts_that_are_not_utf8_still_arrive) {
 Test(wire, no_name_of_a_node_is_more_than_text_on_a_terminal) {
     static struct wire_message in, out;
     in = (struct wire_message){.kind = WIRE_JOIN,
-                               .join = {.version = WIRE_VERSION, .min_nodes = 1, .max_nodes = 1,
+                               .join = {.version = WIRE_VERSION,
+                                        .min_nodes = 1,
+                                        .max_nodes = 1,
                                         .info = {.incarnation = 1, .listener_port = 1, .nproc = 1},
                                         .report = {.state = NODE_JOINED}}};
-    (void)snprintf(in.join.info.host, sizeof in.join.info.host, "a\x1b]0;b\x07\nmuster: error: c\xc2\x9b" "2J");
-    (void)snprintf(in.join.info.role, sizeof in.join.info.role, "\xe2\x80\xae" "d\x7f");
+    (void)snprintf(in.join.info.host, sizeof in.join.info.host,
+                   "a\x1b]0;b\x07\nmuster: error: c\xc2\x9b"
+                   "2J");
+    (void)snprintf(in.join.info.role, sizeof in.join.info.role,
+                   "\xe2\x80\xae"
+                   "d\x7f");
     (void)snprintf(in.join.info.nets[1].netif, sizeof in.join.info.nets[1].netif, "e\tf");
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     wire_encode(&in, &text);
@@ -583,11 +624,12 @@ static int decode(const char *text) {
     return wire_decode(text, strlen(text), &m, NULL);
 }
 
-#define RENEW(a, b, c) \
-    "{\"kind\":\"RENEW\",\"clock_ns\":" a ",\"leader_clock_ns\":" b ",\"rtt_ns\":" c ",\"epoch\":1,\"stalls\":0,\"longest_stall_ns\":\"0\"}"
+#define RENEW(a, b, c)                                                               \
+    "{\"kind\":\"RENEW\",\"clock_ns\":" a ",\"leader_clock_ns\":" b ",\"rtt_ns\":" c \
+    ",\"epoch\":1,\"stalls\":0,\"longest_stall_ns\":\"0\"}"
 #define HELLO(v, i, r) "{\"kind\":\"HELLO\",\"version\":" v ",\"incarnation\":" i ",\"run_id\":" r "}"
-#define WELCOME(e, p, h)                                                                             \
-    "{\"kind\":\"WELCOME\",\"epoch\":" e ",\"leader\":\"00000000000000a1\",\"listener_port\":" p    \
+#define WELCOME(e, p, h)                                                                         \
+    "{\"kind\":\"WELCOME\",\"epoch\":" e ",\"leader\":\"00000000000000a1\",\"listener_port\":" p \
     ",\"heartbeat_ns\":" h ",\"lease_ns\":\"5000000000\",\"margin_ns\":\"0\"}"
 #define LEASE(g) \
     "{\"kind\":\"LEASE\",\"epoch\":1,\"prepared\":" g ",\"echo_ns\":\"1\",\"validity_ns\":\"1\",\"clock_ns\":\"1\"}"
@@ -597,20 +639,18 @@ static int decode(const char *text) {
 #define PEER_TO_ADDR "{\"incarnation\":" INC ",\"port\":1,\"addr\":\""
 #define MEMBER PEER_TO_ADDR "\",\"host\":\"a\",\"started\":true}"
 #define MEMBERS_TO_LIST(n, order, first)                                                            \
-    "{\"kind\":\"MEMBERS\",\"epoch\":1,\"formed\":\"1.1\",\"started\":\"0.0\",\"restarts_used\":0,"   \
-    "\"losses\":0,\"log_nonce\":\"1\",\"n_members\":" n ",\"n_order\":" order ",\"first\":" first        \
-    ",\"members\":"
-#define COMMAND(c, run) \
-    "{\"kind\":\"COMMAND\",\"version\":6,\"command\":\"" c "\",\"run_id\":\"" run "\""
-#define OVERVIEW(phase, successors)                                                                 \
+    "{\"kind\":\"MEMBERS\",\"epoch\":1,\"formed\":\"1.1\",\"started\":\"0.0\",\"restarts_used\":0," \
+    "\"losses\":0,\"log_nonce\":\"1\",\"n_members\":" n ",\"n_order\":" order ",\"first\":" first ",\"members\":"
+#define COMMAND(c, run) "{\"kind\":\"COMMAND\",\"version\":6,\"command\":\"" c "\",\"run_id\":\"" run "\""
+#define OVERVIEW(phase, successors)                                                                         \
     "{\"kind\":\"OVERVIEW\",\"phase\":\"" phase "\",\"since_ns\":\"1\",\"epoch\":1,\"generation\":\"1.1\"," \
-    "\"running_ns\":\"1\",\"leader\":" INC ",\"leader_host\":\"h\",\"min_nodes\":1,\"max_nodes\":1,"      \
-    "\"node_unit\":1,\"n_members\":1,\"world_size\":1,\"n_nodes\":1,\"n_spares\":0,\"n_excluded\":0,"      \
-    "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"successors\":[" successors "],"               \
+    "\"running_ns\":\"1\",\"leader\":" INC ",\"leader_host\":\"h\",\"min_nodes\":1,\"max_nodes\":1,"        \
+    "\"node_unit\":1,\"n_members\":1,\"world_size\":1,\"n_nodes\":1,\"n_spares\":0,\"n_excluded\":0,"       \
+    "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"successors\":[" successors "],"                  \
     "\"incident\":\"\",\"incident_ns\":\"0\",\"outcome\":\"none\",\"reason\":\"\"}"
-#define ROW(state, nproc)                                                                           \
-    "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[{\"incarnation\":" INC ",\"place\":\"member\",\"state\":\""  \
-    state "\",\"connected\":true,\"silent_ns\":\"0\",\"node_rank\":0,\"first_rank\":0,\"nproc\":" nproc      \
+#define ROW(state, nproc)                                                                                         \
+    "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[{\"incarnation\":" INC ",\"place\":\"member\",\"state\":\"" state \
+    "\",\"connected\":true,\"silent_ns\":\"0\",\"node_rank\":0,\"first_rank\":0,\"nproc\":" nproc                 \
     ",\"pid\":1,\"since_ns\":\"0\",\"stalls\":0,\"longest_stall_ns\":\"0\","
 #define ROW_REST "\"name\":\"\",\"addr\":\"\",\"why\":\"\"}]}"
 
@@ -628,9 +668,10 @@ Test(wire, decoding_refuses_what_succession_does_not_know) {
         {0, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "1") "]}"},
         {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER("\"0000000000000000\"", "1") "]}"},
         {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "0") "]}"},
-        {0, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "1") "," PEER(INC, "2") "," PEER(INC, "3") "]}"},
-        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "1") "," PEER(INC, "2") ","
-                  PEER(INC, "3") "," PEER(INC, "4") "]}"},
+        {0,
+         "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "1") "," PEER(INC, "2") "," PEER(INC, "3") "]}"},
+        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "1") "," PEER(INC, "2") "," PEER(
+                      INC, "3") "," PEER(INC, "4") "]}"},
         {0, MEMBERS_TO_LIST("0", "0", "0") "[]}"},
         {-EINVAL, MEMBERS_TO_LIST("0", "0", "0") "[" MEMBER "]}"},
         {-EINVAL, MEMBERS_TO_LIST("1", "1", "0") "[]}"},
@@ -825,41 +866,42 @@ static void check_text_limit(const char *before, const char *after, size_t size)
     }
 }
 
-#define NODE(host)                                                                          \
+#define NODE(host)                                                                                 \
     "{\"kind\":\"JOIN\",\"version\":6,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
     "\"incarnation\":" INC ",\"host\":\"" host
-#define FLAGS \
-    "\"epoch\":1,\"leaving\":false,\"finished\":false,\"at_safe_point\":false,\"ways\":0,\"excluded\":false,\"losses\":0,"
-#define PROGRAM_REST                                                                          \
-    "\",\"name\":\"00000000000000b1\",\"args\":\"0000000000000000\",\"max_restarts\":3}"
-#define NODE_TO_PROGRAM                                                                                  \
-    "\",\"role\":\"\",\"listener_port\":1,\"nproc\":1,\"node_rank\":-1,\"pid\":1,\"topology\":\"\",\"netif\":\"\",\"net_addrs\":\"\","   \
+#define FLAGS                                                                                                 \
+    "\"epoch\":1,\"leaving\":false,\"finished\":false,\"at_safe_point\":false,\"ways\":0,\"excluded\":false," \
+    "\"losses\":0,"
+#define PROGRAM_REST "\",\"name\":\"00000000000000b1\",\"args\":\"0000000000000000\",\"max_restarts\":3}"
+#define NODE_TO_PROGRAM                                                                                             \
+    "\",\"role\":\"\",\"listener_port\":1,\"nproc\":1,\"node_rank\":-1,\"pid\":1,\"topology\":\"\",\"netif\":\"\"," \
+    "\"net_addrs\":\"\","                                                                                           \
     "\"fast_netif\":\"\",\"fast_addrs\":\"\"},\"program\":{\"shown\":\""
-#define JOIN_REST                                                                                  \
-    PROGRAM_REST ",\"report\":{\"state\":\"joined\",\"generation\":\"0.0\"," FLAGS                               \
-    "\"excluded_why\":\"\",\"unusable\":\"\",\"restarts_used\":0}}"
+#define JOIN_REST                                                                  \
+    PROGRAM_REST ",\"report\":{\"state\":\"joined\",\"generation\":\"0.0\"," FLAGS \
+                 "\"excluded_why\":\"\",\"unusable\":\"\",\"restarts_used\":0}}"
 #define NODE_REST NODE_TO_PROGRAM JOIN_REST
 #define REPORT "{\"kind\":\"REPORT\",\"report\":{\"state\":\"failed\",\"generation\":\"1.1\"," FLAGS
-#define FAILURE                                                                                    \
-    REPORT "\"excluded_why\":\"\",\"unusable\":\"\",\"restarts_used\":0,\"failure\":{\"kind\":\"exit\",\"code\":1,"      \
-           "\"core_dumped\":false,\"rank\":0,\"local_rank\":0,\"node_rank\":0,\"incarnation\":" INC \
+#define FAILURE                                                                                                     \
+    REPORT "\"excluded_why\":\"\",\"unusable\":\"\",\"restarts_used\":0,\"failure\":{\"kind\":\"exit\",\"code\":1," \
+           "\"core_dumped\":false,\"rank\":0,\"local_rank\":0,\"node_rank\":0,\"incarnation\":" INC                 \
            ",\"pid\":1,\"at_ns\":\"1\",\"wall_ns\":\"1\",\"ran_ns\":\"1\",\"text_is_traceback\":false,"
 
 Test(wire, every_text_has_its_limit) {
-    check_text_limit("{\"kind\":\"HELLO\",\"version\":6,\"incarnation\":" INC ",\"run_id\":\"", "\"}",
-                     RDZV_RUN_ID_MAX);
+    check_text_limit("{\"kind\":\"HELLO\",\"version\":6,\"incarnation\":" INC ",\"run_id\":\"", "\"}", RDZV_RUN_ID_MAX);
     check_text_limit("{\"kind\":\"REFUSED\",\"final\":true,\"reason\":\"", "\"}", RDZV_REASON_MAX);
     check_text_limit(NODE(""), NODE_REST, RDZV_HOST_MAX);
     check_text_limit(NODE("h") NODE_TO_PROGRAM, JOIN_REST, RDZV_PROGRAM_MAX);
-    check_text_limit(REPORT "\"restarts_used\":0,\"excluded_why\":\"\",\"unusable\":\"", "\"}}",
-                     RDZV_REASON_MAX / 4);
+    check_text_limit(REPORT "\"restarts_used\":0,\"excluded_why\":\"\",\"unusable\":\"", "\"}}", RDZV_REASON_MAX / 4);
     check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"", "\"}}", RDZV_HOST_MAX);
     check_text_limit("{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER_TO_ADDR, "\"}]}", RDZV_ADDRS_MAX);
     check_text_limit("{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":" PEER_TO_ADDR, "\"}}", RDZV_ADDRS_MAX);
     check_text_limit(MEMBERS_TO_LIST("1", "1", "0") "[{\"incarnation\":" INC ",\"port\":1,\"started\":true,"
-                     "\"host\":\"\",\"addr\":\"", "\"}]}", RDZV_ADDR_MAX);
+                                                    "\"host\":\"\",\"addr\":\"",
+                     "\"}]}", RDZV_ADDR_MAX);
     check_text_limit(MEMBERS_TO_LIST("1", "1", "0") "[{\"incarnation\":" INC ",\"port\":1,\"started\":true,"
-                     "\"addr\":\"\",\"host\":\"", "\"}]}", RDZV_ADDR_MAX);
+                                                    "\"addr\":\"\",\"host\":\"",
+                     "\"}]}", RDZV_ADDR_MAX);
     check_text_limit(COMMAND("stop", "r") ",\"reason\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit(COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit("{\"kind\":\"COMMAND\",\"version\":6,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
@@ -894,8 +936,7 @@ static void check_number_limit(enum wire_kind kind, const char *key, uint64_t li
         _cleanup_(strbuf_fini) struct strbuf changed = {0};
         strbuf_add_bytes(&changed, text.data, (size_t)(at - text.data));
         strbuf_printf(&changed, "%llu%s", (unsigned long long)v, rest);
-        cr_assert_eq(decode(strbuf_text(&changed)), v == limit ? 0 : -EINVAL, "%s = %llu", key,
-                     (unsigned long long)v);
+        cr_assert_eq(decode(strbuf_text(&changed)), v == limit ? 0 : -EINVAL, "%s = %llu", key, (unsigned long long)v);
     }
 }
 
@@ -926,7 +967,8 @@ Test(wire, a_status_holds_so_many_names_and_no_more) {
         cr_assert_eq(decode(strbuf_text(&s)), n == RDZV_STATUS_NAMES_MAX ? 0 : -EINVAL);
     }
     cr_assert_eq(decode("{\"kind\":\"STATUS\",\"present\":1,\"min_nodes\":1,\"max_nodes\":1,\"wait_ns\":\"1\","
-                        "\"last_call\":false,\"spares\":0,\"names\":[1],\"missing\":[]}"), -EINVAL);
+                        "\"last_call\":false,\"spares\":0,\"names\":[1],\"missing\":[]}"),
+                 -EINVAL);
 }
 
 Test(wire, no_beginning_of_a_message_is_a_message) {
@@ -973,7 +1015,7 @@ Test(wire, the_corpus_of_the_fuzzer_is_of_this_version) {
             continue;
         char *text = read_text(xasprintf("%s/%s", dir, e->d_name));
         struct err err = {0};
-        int expected = strcmp(e->d_name, "hello-next") == 0       ? WIRE_E_VERSION
+        int expected = strcmp(e->d_name, "hello-next") == 0    ? WIRE_E_VERSION
                        : strcmp(e->d_name, "unknown-key") == 0 ? -EINVAL
                                                                : 0;
         cr_assert_eq(wire_decode(text, strlen(text), &m, &err), expected, "%s: %s", e->d_name, err.text);

@@ -153,9 +153,17 @@ static struct peer *add_node(uint64_t incarnation) {
     struct peer *p = add_peer();
     struct wire_message m = {
         .kind = WIRE_JOIN,
-        .join = {.version = WIRE_VERSION, .run_id = "run", .min_nodes = 1, .max_nodes = 8,
-                 .info = {.incarnation = incarnation, .listener_port = 1, .nproc = 1,
-                          .node_rank = -1, .pid = 5, .host = "raw", .role = "default"},
+        .join = {.version = WIRE_VERSION,
+                 .run_id = "run",
+                 .min_nodes = 1,
+                 .max_nodes = 8,
+                 .info = {.incarnation = incarnation,
+                          .listener_port = 1,
+                          .nproc = 1,
+                          .node_rank = -1,
+                          .pid = 5,
+                          .host = "raw",
+                          .role = "default"},
                  .report = {.state = NODE_JOINED}},
     };
     conn_send(p->conn, &m);
@@ -163,8 +171,7 @@ static struct peer *add_node(uint64_t incarnation) {
 }
 
 static void command(struct peer *p, const char *run_id, enum command_kind kind, const char *node) {
-    struct wire_message m = {.kind = WIRE_COMMAND,
-                             .command = {.version = WIRE_VERSION, .command = {.kind = kind}}};
+    struct wire_message m = {.kind = WIRE_COMMAND, .command = {.version = WIRE_VERSION, .command = {.kind = kind}}};
     (void)snprintf(m.command.run_id, sizeof m.command.run_id, "%s", run_id);
     (void)snprintf(m.command.command.node, sizeof m.command.command.node, "%s", node);
     (void)snprintf(m.command.command.reason, sizeof m.command.command.reason, "because");
@@ -193,8 +200,7 @@ static void lead(uint32_t max_nodes) {
     group_config_default(&g);
     g.leader_incarnation = 42;
     g.min_nodes = g.max_nodes = max_nodes;
-    struct rdzv_server_config config = {.run_id = "run", .listener_port = addr_port(&w.at),
-                                        .heartbeat_ns = NS_PER_S};
+    struct rdzv_server_config config = {.run_id = "run", .listener_port = addr_port(&w.at), .heartbeat_ns = NS_PER_S};
     cr_assert_eq(rdzv_server_new(w.loop, &g, &config, &w.server), 0);
     rdzv_listener_serve(w.listener, w.server);
 }
@@ -210,9 +216,7 @@ Test(listener_io, who_joins_where_nobody_leads_is_sent_away, .init = begin, .fin
     cr_assert_eq(w.n_join_policy, 0);
 }
 
-static bool group_has_three(void) {
-    return group_nodes(rdzv_server_group(w.server), NULL, 0) == 3;
-}
+static bool group_has_three(void) { return group_nodes(rdzv_server_group(w.server), NULL, 0) == 3; }
 
 Test(listener_io, parked_nodes_are_handed_to_the_server_in_order, .init = begin, .fini = finish) {
     rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
@@ -310,8 +314,7 @@ Test(listener_io, another_run_is_not_answered_for, .init = begin, .fini = finish
     wait_for(first_heard, 1);
     cr_assert_eq(p->heard[0].kind, WIRE_ANSWER);
     cr_assert_not(p->heard[0].answer.ok);
-    cr_assert(strstr(p->heard[0].answer.text, "'run'") != NULL &&
-              strstr(p->heard[0].answer.text, "'other'") != NULL);
+    cr_assert(strstr(p->heard[0].answer.text, "'run'") != NULL && strstr(p->heard[0].answer.text, "'other'") != NULL);
     cr_assert_eq(w.leaves, 0);
 }
 
@@ -327,9 +330,7 @@ Test(listener_io, leave_is_the_agents_own_matter, .init = begin, .fini = finish)
 }
 
 static bool all_rows(void) { return w.peers[0].n_rows == 40; }
-static bool group_has_forty(void) {
-    return group_nodes(rdzv_server_group(w.server), NULL, 0) == 40;
-}
+static bool group_has_forty(void) { return group_nodes(rdzv_server_group(w.server), NULL, 0) == 40; }
 
 static bool last_greeted(void) { return w.peers[w.n_peers - 1].greeted; }
 

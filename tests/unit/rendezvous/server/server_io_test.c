@@ -34,8 +34,8 @@ struct agent {
     struct rdzv_listener *listener;
     uint16_t listener_port;
     struct rdzv_client *client;
-    bool running;        /* the imagined workers */
-    bool hold_prepared;  /* does not answer PREPARE */
+    bool running;       /* the imagined workers */
+    bool hold_prepared; /* does not answer PREPARE */
     struct generation prepared, started;
     struct form form;
     unsigned starts, stops, fences, statuses, ends;
@@ -45,8 +45,8 @@ struct agent {
     char waiting[1024], stop_reason[RDZV_REASON_MAX];
     struct rdzv_status status;
     bool stop_had_failure;
-    unsigned joins;      /* it was asked what it says of itself, */
-    bool speechless;     /* and does not know yet */
+    unsigned joins;  /* it was asked what it says of itself, */
+    bool speechless; /* and does not know yet */
 };
 
 struct world {
@@ -160,8 +160,7 @@ static void on_end(void *arg, const struct member_end *end) {
 
 /* ---- the leader's agent ---- */
 
-static int on_store_open(void *arg, struct generation g, const struct addr *bind, uint16_t *ret_port,
-                         struct err *err) {
+static int on_store_open(void *arg, struct generation g, const struct addr *bind, uint16_t *ret_port, struct err *err) {
     (void)g;
     struct world *w = arg;
     if (w->store_fails < 0)
@@ -208,8 +207,8 @@ static void on_doomsday(void *arg) {
     struct world *w = arg;
     for (unsigned i = 0; i < w->n_agents; i++) {
         const struct agent *a = &w->agents[i];
-        (void)fprintf(stderr, "# agent %u: starts %u stops %u ends %u waiting '%s' state %s\n", i, a->starts,
-                      a->stops, a->ends, a->waiting,
+        (void)fprintf(stderr, "# agent %u: starts %u stops %u ends %u waiting '%s' state %s\n", i, a->starts, a->stops,
+                      a->ends, a->waiting,
                       a->client == NULL ? "-" : member_state_name(member_state(rdzv_client_member(a->client))));
     }
     cr_assert_fail("it did not happen in 10 s; last incident '%s'", w->incident);
@@ -274,8 +273,11 @@ static void lead(struct agent *a, const struct group_config *g) {
     struct rdzv_server_config config = {
         .listener_port = a->listener_port,
         .heartbeat_ns = world.heartbeat_ns,
-        .ops = {.store_open = on_store_open, .store_close = on_store_close,
-                .incident = on_incident, .note = on_note, .done = on_done},
+        .ops = {.store_open = on_store_open,
+                .store_close = on_store_close,
+                .incident = on_incident,
+                .note = on_note,
+                .done = on_done},
         .arg = &world,
     };
     memcpy(config.run_id, world.run_id, sizeof world.run_id);
@@ -286,15 +288,20 @@ static void lead(struct agent *a, const struct group_config *g) {
 
 static struct rdzv_client_config client_config(struct agent *a) {
     struct rdzv_client_config config = {
-        .info = {.incarnation = a->incarnation, .listener_port = a->listener_port, .nproc = 2,
-                 .node_rank = -1, .pid = 100},
+        .info =
+            {.incarnation = a->incarnation, .listener_port = a->listener_port, .nproc = 2, .node_rank = -1, .pid = 100},
         .min_nodes = 1,
         .max_nodes = 8,
         .host = "127.0.0.1",
         .port = addr_port(&world.endpoint),
-        .ops = {.prepare = on_prepare, .start = on_start, .stop = on_stop, .fence = on_fence,
-                .lease_end = on_lease_end, .status = on_status,
-                .waiting_for_leader = on_waiting, .end = on_end},
+        .ops = {.prepare = on_prepare,
+                .start = on_start,
+                .stop = on_stop,
+                .fence = on_fence,
+                .lease_end = on_lease_end,
+                .status = on_status,
+                .waiting_for_leader = on_waiting,
+                .end = on_end},
         .arg = a,
     };
     memcpy(config.run_id, world.run_id, sizeof world.run_id);
@@ -365,12 +372,14 @@ static void succeed(struct agent *a) {
 }
 
 static void fail_worker(struct agent *a) {
-    struct failure f = {.kind = FAILURE_SIGNAL, .code = 11, .rank = a->form.first_rank,
-                        .incarnation = a->incarnation, .at_ns = clock_now_ns()};
+    struct failure f = {.kind = FAILURE_SIGNAL,
+                        .code = 11,
+                        .rank = a->form.first_rank,
+                        .incarnation = a->incarnation,
+                        .at_ns = clock_now_ns()};
     (void)snprintf(f.text, sizeof f.text, "it broke");
-    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_FAILURE,
-                                                        .generation = a->started,
-                                                        .failure = &f});
+    rdzv_client_event(a->client,
+                      &(struct member_event){.kind = MEMBER_EVENT_FAILURE, .generation = a->started, .failure = &f});
 }
 
 /* ---- tests ---- */
@@ -480,8 +489,7 @@ Test(server_io, the_first_cause_ends_every_agent_when_the_budget_is_spent, .init
 }
 
 static bool two_run_again(struct world *w) {
-    return w->agents[0].starts == 2 && w->agents[1].starts == 2 && w->agents[0].running &&
-           w->agents[1].running;
+    return w->agents[0].starts == 2 && w->agents[1].starts == 2 && w->agents[0].running && w->agents[1].running;
 }
 
 /* A refusal counts only where the listener had answered before, which is seen after the start. */
@@ -564,9 +572,7 @@ Test(server_io, a_store_that_cannot_be_opened_ends_the_job_with_its_reason, .ini
     cr_assert(strstr(world.agents[1].end.reason, "no port is free") != NULL);
 }
 
-static bool both_heard(struct world *w) {
-    return w->agents[0].status.present == 2 && w->agents[1].status.present == 2;
-}
+static bool both_heard(struct world *w) { return w->agents[0].status.present == 2 && w->agents[1].status.present == 2; }
 
 Test(server_io, everybody_hears_who_is_there_while_nodes_are_missing, .init = begin, .fini = finish) {
     struct group_config g = group_config(3, 3, 0);
@@ -642,8 +648,7 @@ static bool second_joined(struct world *w) {
 /* ---- raw peers ---- */
 
 static int raw_connect(uint16_t port) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_geq(fd, 0);
     cr_assert_eq(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
@@ -687,8 +692,8 @@ static bool raw_message(unsigned i, struct wire_message *ret) {
     size_t at = 0, bytes;
     while (frame_size(raw.data + at, raw.len - at, WIRE_MESSAGE_MAX, &bytes) == 0 && raw.len - at >= bytes) {
         if (i-- == 0)
-            return wire_decode((const char *)raw.data + at + FRAME_HEADER_BYTES, bytes - FRAME_HEADER_BYTES,
-                               ret, NULL) == 0;
+            return wire_decode((const char *)raw.data + at + FRAME_HEADER_BYTES, bytes - FRAME_HEADER_BYTES, ret,
+                               NULL) == 0;
         at += bytes;
     }
     return false;
@@ -716,9 +721,17 @@ static size_t frame_of(const struct wire_message *m, uint8_t *out) {
 static struct wire_message join_message(uint64_t incarnation) {
     struct wire_message m = {
         .kind = WIRE_JOIN,
-        .join = {.version = WIRE_VERSION, .min_nodes = 1, .max_nodes = 8, .run_id = "run",
-                 .info = {.incarnation = incarnation, .nproc = 1, .node_rank = -1, .listener_port = 1,
-                          .pid = 5, .host = "raw", .role = "default"},
+        .join = {.version = WIRE_VERSION,
+                 .min_nodes = 1,
+                 .max_nodes = 8,
+                 .run_id = "run",
+                 .info = {.incarnation = incarnation,
+                          .nproc = 1,
+                          .node_rank = -1,
+                          .listener_port = 1,
+                          .pid = 5,
+                          .host = "raw",
+                          .role = "default"},
                  .report = {.state = NODE_JOINED}},
     };
     return m;
@@ -740,11 +753,11 @@ Test(server_io, peers_that_break_the_rules_are_disconnected_and_harm_nobody, .in
     struct group_config g = group_config(2, 2, 0);
     start_job(1, &g);
     static const char *const bad[] = {
-        "\x00\x00\x00\x00",                       /* an empty frame */
-        "\xff\xff\xff\xff",                       /* 4 GiB */
+        "\x00\x00\x00\x00", /* an empty frame */
+        "\xff\xff\xff\xff", /* 4 GiB */
         "GET / HTTP/1.1\r\n\r\n",
         "\x02\x00\x00\x00{}",
-        "\x10\x00\x00\x00{\"kind\":\"LEAVE\"}",   /* not a first word */
+        "\x10\x00\x00\x00{\"kind\":\"LEAVE\"}", /* not a first word */
         "\x0f\x00\x00\x00{\"kind\":\"WHAT\"}",
         "\x04\x00\x00\x00\xff\xfe\xfd\xfc",
     };
@@ -1095,8 +1108,7 @@ Test(server_io, local_addr_says_where_the_store_is, .init = begin, .fini = finis
         .listener_port = 1,
         .heartbeat_ns = 50 * NS_PER_MS,
         .has_local_addr = true,
-        .ops = {.store_open = on_store_open, .store_close = on_store_close,
-                .incident = on_incident, .done = on_done},
+        .ops = {.store_open = on_store_open, .store_close = on_store_close, .incident = on_incident, .done = on_done},
         .arg = &world,
     };
     cr_assert_eq(addr_from_literal("192.0.2.7", 4711, &config.local_addr), 0);
@@ -1226,8 +1238,10 @@ Test(server_io, a_server_may_be_freed_in_its_own_callback, .init = begin, .fini 
     struct rdzv_server_config config = {
         .listener_port = leader->listener_port,
         .heartbeat_ns = 50 * NS_PER_MS,
-        .ops = {.store_open = on_store_open, .store_close = on_store_close,
-                .incident = on_incident_free_server, .done = on_done},
+        .ops = {.store_open = on_store_open,
+                .store_close = on_store_close,
+                .incident = on_incident_free_server,
+                .done = on_done},
         .arg = &world,
     };
     cr_assert_eq(rdzv_server_new(world.loop, &g, &config, &world.server), 0);

@@ -32,8 +32,7 @@ static struct store_server *start(const char *const *hosts, size_t n) {
     struct store_server *s;
     for (size_t i = 0; i < n; i++)
         cr_assert_eq(addr_from_literal(hosts[i], 0, &at[i]), 0);
-    const struct store_server_config config = {
-        .listen_at = at, .n_listen_at = n, .limits = limits, .log = on_line};
+    const struct store_server_config config = {.listen_at = at, .n_listen_at = n, .limits = limits, .log = on_line};
     cr_assert_eq(store_server_new(loop, &config, &s, &err), 0, "%s", err.text);
     return s;
 }
@@ -120,9 +119,7 @@ static void put_bytes(const char *s, size_t n) {
     strbuf_add_bytes(&wire, s, n);
 }
 static void put_str(const char *s) { put_bytes(s, strlen(s)); }
-static void put_set(const char *k, const char *v) {
-    put(STORE_OP_SET, 1), put_str(k), put_str(v);
-}
+static void put_set(const char *k, const char *v) { put(STORE_OP_SET, 1), put_str(k), put_str(v); }
 static void put_get(const char *k) { put(STORE_OP_GET, 1), put_str(k); }
 static void put_add(const char *k, int64_t n) { put(STORE_OP_ADD, 1), put_str(k), put((uint64_t)n, 8); }
 static void put_wait(const char *k) { put(STORE_OP_WAIT, 1), put(1, 8), put_str(k); }
@@ -248,8 +245,7 @@ Test(store_io, one_line_says_which_peer_broke_which_limit) {
     put(STORE_OP_APPEND, 1), put(8193, 8);
     send_wire(fd);
     cr_assert(is_closed(fd));
-    (void)snprintf(want, sizeof want,
-                   "store: closed the connection of %s: APPEND: the key is too long (8193)\n", peer);
+    (void)snprintf(want, sizeof want, "store: closed the connection of %s: APPEND: the key is too long (8193)\n", peer);
     cr_assert_str_eq(strbuf_text(&logged), want);
     (void)close(fd);
 }

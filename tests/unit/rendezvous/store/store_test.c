@@ -38,18 +38,10 @@ static const char *take_replies(void) {
         const struct store_reply *r = &update.replies[i];
         strbuf_printf(&text, "%s%u:", i > 0 ? " " : "", r->client);
         switch (r->kind) {
-        case STORE_REPLY_U8:
-            strbuf_printf(&text, "b%u", r->u8);
-            break;
-        case STORE_REPLY_U32:
-            strbuf_printf(&text, "n%u", r->u32);
-            break;
-        case STORE_REPLY_I64:
-            strbuf_printf(&text, "%" PRId64, r->i64);
-            break;
-        case STORE_REPLY_VALUE:
-            add_value(r->value);
-            break;
+        case STORE_REPLY_U8: strbuf_printf(&text, "b%u", r->u8); break;
+        case STORE_REPLY_U32: strbuf_printf(&text, "n%u", r->u32); break;
+        case STORE_REPLY_I64: strbuf_printf(&text, "%" PRId64, r->i64); break;
+        case STORE_REPLY_VALUE: add_value(r->value); break;
         case STORE_REPLY_LIST:
             strbuf_add_char(&text, '[');
             for (size_t j = 0; j < r->list.count; j++)
@@ -63,9 +55,7 @@ static const char *take_replies(void) {
     return strbuf_text(&text);
 }
 
-static struct store_span span_of(const char *s, size_t len) {
-    return (struct store_span){(const uint8_t *)s, len};
-}
+static struct store_span span_of(const char *s, size_t len) { return (struct store_span){(const uint8_t *)s, len}; }
 
 static const char *run(struct store_request *req) {
     int r = store_step(store, req, &update);
@@ -80,8 +70,7 @@ static const char *run(struct store_request *req) {
 }
 
 /* Keys and values are lists with commas; NULL is none. */
-static const char *ask(uint32_t client, enum store_op op, const char *keys, const char *values,
-                       int64_t number) {
+static const char *ask(uint32_t client, enum store_op op, const char *keys, const char *values, int64_t number) {
     struct store_span k[16];
     struct store_blob v[16] = {0};
     struct store_request req = {
@@ -105,13 +94,9 @@ static const char *add(uint32_t c, const char *k, int64_t n) { return ask(c, STO
 static const char *wait(uint32_t c, const char *k) { return ask(c, STORE_OP_WAIT, k, NULL, 0); }
 static const char *check(uint32_t c, const char *k) { return ask(c, STORE_OP_CHECK, k, NULL, 0); }
 static const char *cancel(uint32_t c) { return ask(c, STORE_OP_CANCEL_WAIT, NULL, NULL, 0); }
-static const char *push(uint32_t c, const char *k, const char *v) {
-    return ask(c, STORE_OP_QUEUE_PUSH, k, v, 0);
-}
+static const char *push(uint32_t c, const char *k, const char *v) { return ask(c, STORE_OP_QUEUE_PUSH, k, v, 0); }
 static const char *pop(uint32_t c, const char *k) { return ask(c, STORE_OP_QUEUE_POP, k, NULL, 0); }
-static const char *barrier(uint32_t c, const char *k, int64_t n) {
-    return ask(c, STORE_OP_BARRIER, k, NULL, n);
-}
+static const char *barrier(uint32_t c, const char *k, int64_t n) { return ask(c, STORE_OP_BARRIER, k, NULL, n); }
 static const char *compare_set(const char *k, const char *expected_desired) {
     return ask(0, STORE_OP_COMPARE_SET, k, expected_desired, 0);
 }
@@ -159,8 +144,7 @@ Test(store, get_of_a_missing_key_is_empty) {
 Test(store, keys_are_bytes_and_may_be_empty) {
     struct store_span k[2] = {span_of("a\0b", 3), span_of("a\0c", 3)};
     struct store_blob v[2] = {{.span = span_of("1", 1)}, {.span = span_of("2", 1)}};
-    struct store_request req = {
-        .op = STORE_OP_MULTI_SET, .keys = k, .n_keys = 2, .values = v, .n_values = 2};
+    struct store_request req = {.op = STORE_OP_MULTI_SET, .keys = k, .n_keys = 2, .values = v, .n_values = 2};
     EXPECT(run(&req), "");
     req.op = STORE_OP_MULTI_GET;
     EXPECT(run(&req), "0:[\"1\"\"2\"]");
@@ -433,12 +417,9 @@ Test(store, a_barrier_on_a_non_number_is_refused) {
     EXPECT(get(0, "n"), "0:\"x\"");
 }
 
-Test(store, validate_is_no_operation_of_the_engine) {
-    EXPECT(ask(0, STORE_OP_VALIDATE, NULL, NULL, 0), "refused");
-}
+Test(store, validate_is_no_operation_of_the_engine) { EXPECT(ask(0, STORE_OP_VALIDATE, NULL, NULL, 0), "refused"); }
 
-static const struct store_limits small = {
-    .key_bytes = 8, .value_bytes = 10, .request_keys = 8, .store_bytes = 1000};
+static const struct store_limits small = {.key_bytes = 8, .value_bytes = 10, .request_keys = 8, .store_bytes = 1000};
 static void use_small(void) {
     store_free(store);
     cr_assert_eq(store_new(&small, 7, &store), 0);
@@ -491,8 +472,7 @@ Test(store, nothing_is_stored_beyond_the_limit) {
         cr_assert_str_eq(refusal, "the store is full");
         cr_assert_eq(store_bytes(store), small.store_bytes - rows[i].cost + 1, "row %zu", i);
         fill_but(rows[i].cost);
-        cr_assert_str_neq(ask(0, rows[i].op, rows[i].keys, rows[i].values, 100), "refused",
-                          "row %zu", i);
+        cr_assert_str_neq(ask(0, rows[i].op, rows[i].keys, rows[i].values, 100), "refused", "row %zu", i);
         use_small();
     }
 }
@@ -526,8 +506,7 @@ Test(store, many_keys_are_found_again) {
         (void)snprintf(name, sizeof name, "key %d", i);
         struct store_span k = span_of(name, strlen(name));
         struct store_blob v = {.span = k};
-        struct store_request req = {
-            .op = STORE_OP_SET, .keys = &k, .n_keys = 1, .values = &v, .n_values = 1};
+        struct store_request req = {.op = STORE_OP_SET, .keys = &k, .n_keys = 1, .values = &v, .n_values = 1};
         cr_assert_eq(store_step(store, &req, &update), 0);
     }
     EXPECT(get(0, "key 0"), "0:\"key 0\"");
@@ -539,8 +518,7 @@ Test(store, takes_values_that_are_handed_over) {
     struct store_span k = span_of("k", 1);
     struct store_value *v = store_value_copy("given", 5);
     struct store_blob b = {.span = {v->data, v->len}, .owned = v};
-    struct store_request req = {
-        .op = STORE_OP_SET, .keys = &k, .n_keys = 1, .values = &b, .n_values = 1};
+    struct store_request req = {.op = STORE_OP_SET, .keys = &k, .n_keys = 1, .values = &b, .n_values = 1};
     EXPECT(run(&req), "");
     cr_assert_null(b.owned);
     EXPECT(get(0, "k"), "0:\"given\"");
@@ -550,11 +528,10 @@ Test(store, takes_values_that_are_handed_over) {
 Test(store, holds_its_invariants_under_random_requests) {
     static const char *const names[] = {"a", "b", "q", "a,b", "q,a", "q,q,b"};
     static const enum store_op ops[] = {
-        STORE_OP_SET,        STORE_OP_COMPARE_SET, STORE_OP_GET,        STORE_OP_CHECK,
-        STORE_OP_WAIT,       STORE_OP_WAIT,        STORE_OP_WAIT,       STORE_OP_DELETE_KEY,
-        STORE_OP_DELETE_KEY, STORE_OP_APPEND,      STORE_OP_MULTI_GET,  STORE_OP_CANCEL_WAIT,
-        STORE_OP_QUEUE_PUSH, STORE_OP_QUEUE_POP,   STORE_OP_QUEUE_POP,  STORE_OP_BARRIER,
-        STORE_OP_LIST_KEYS,  STORE_OP_QUEUE_LEN,
+        STORE_OP_SET,       STORE_OP_COMPARE_SET, STORE_OP_GET,        STORE_OP_CHECK,      STORE_OP_WAIT,
+        STORE_OP_WAIT,      STORE_OP_WAIT,        STORE_OP_DELETE_KEY, STORE_OP_DELETE_KEY, STORE_OP_APPEND,
+        STORE_OP_MULTI_GET, STORE_OP_CANCEL_WAIT, STORE_OP_QUEUE_PUSH, STORE_OP_QUEUE_POP,  STORE_OP_QUEUE_POP,
+        STORE_OP_BARRIER,   STORE_OP_LIST_KEYS,   STORE_OP_QUEUE_LEN,
     };
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct store_limits limits = {.value_bytes = 50, .store_bytes = 3000};
@@ -567,8 +544,7 @@ Test(store, holds_its_invariants_under_random_requests) {
             uint32_t client = (uint32_t)(x >> 33) % 4;
             enum store_op op = ops[(x >> 40) % ARRAY_SIZE(ops)];
             bool many = op == STORE_OP_WAIT || op == STORE_OP_CHECK || op == STORE_OP_MULTI_GET;
-            const char *replies = ask(client, op, names[(x >> 50) % (many ? 6 : 3)], "3,4",
-                                      (int64_t)(x >> 60));
+            const char *replies = ask(client, op, names[(x >> 50) % (many ? 6 : 3)], "3,4", (int64_t)(x >> 60));
             if (op == STORE_OP_WAIT || op == STORE_OP_BARRIER)
                 waiting[client] = strcmp(replies, "refused") != 0;
             for (uint32_t c = 0; c < 4; c++) {

@@ -150,9 +150,9 @@ Test(tcpstore_wire, reads_every_operation_however_it_is_cut) {
 
 Test(tcpstore_wire, refuses_what_does_not_begin_with_validate) {
     static const char *const beginnings[] = {
-        "GET / HTTP/1.1\r\n",                 /* a browser */
-        "\x16\x03\x01\x02\x00\x01\x00\x01",   /* TLS */
-        "\x0d\x00\x00\x00\x00",               /* PING before VALIDATE */
+        "GET / HTTP/1.1\r\n",               /* a browser */
+        "\x16\x03\x01\x02\x00\x01\x00\x01", /* TLS */
+        "\x0d\x00\x00\x00\x00",             /* PING before VALIDATE */
         "SSH-2.0-x\r\n",
     };
     for (size_t i = 0; i < ARRAY_SIZE(beginnings); i++) {
@@ -209,8 +209,7 @@ static const struct limit_row limit_rows[] = {
 };
 
 Test(tcpstore_wire, holds_every_length_against_its_limit) {
-    limits = (struct store_limits){
-        .key_bytes = 8, .value_bytes = 20, .request_keys = 3, .request_bytes = 60};
+    limits = (struct store_limits){.key_bytes = 8, .value_bytes = 20, .request_keys = 3, .request_bytes = 60};
     for (size_t i = 0; i < ARRAY_SIZE(limit_rows); i++) {
         const struct limit_row *row = &limit_rows[i];
         static const char body[32] = "................................";
@@ -325,12 +324,9 @@ Test(tcpstore_wire, encodes_replies_little_endian) {
     struct store_value *values[] = {v, NULL, v};
     const struct store_update update = {.values = values, .n_values = 3};
     const struct store_reply replies[] = {
-        {.kind = STORE_REPLY_U8, .u8 = 1},
-        {.kind = STORE_REPLY_U32, .u32 = 0x01020304},
-        {.kind = STORE_REPLY_I64, .i64 = -2},
-        {.kind = STORE_REPLY_VALUE, .value = v},
-        {.kind = STORE_REPLY_VALUE, .value = NULL},
-        {.kind = STORE_REPLY_LIST, .list = {1, 2}},
+        {.kind = STORE_REPLY_U8, .u8 = 1},          {.kind = STORE_REPLY_U32, .u32 = 0x01020304},
+        {.kind = STORE_REPLY_I64, .i64 = -2},       {.kind = STORE_REPLY_VALUE, .value = v},
+        {.kind = STORE_REPLY_VALUE, .value = NULL}, {.kind = STORE_REPLY_LIST, .list = {1, 2}},
     };
     static const char want[] = "\x01\x04\x03\x02\x01\xfe\xff\xff\xff\xff\xff\xff\xff"
                                "\x03\0\0\0\0\0\0\0<abc>"

@@ -32,8 +32,7 @@ static void drop_folder(void) {
 
 static void look(unsigned what, struct topology *t) {
     struct err err = {0};
-    cr_assert_eq(topology_discover(&(struct discovery_config){.what = what}, t, &err), 0, "%s",
-                 err.text);
+    cr_assert_eq(topology_discover(&(struct discovery_config){.what = what}, t, &err), 0, "%s", err.text);
 }
 
 /* ---- this machine ---- */
@@ -167,9 +166,8 @@ Test(look, hwlocs_own_environment_is_as_before) {
     recorded_check(&t, "this machine");
     cr_assert_neq(t.n_cores, 15, "a synthetic machine is not this one");
     topology_fini(&t);
-    cr_assert_eq(topology_discover(
-                     &(struct discovery_config){.what = DISCOVER_CPUS, .sysroot = "/"}, &t, &err),
-                 0, "%s", err.text);
+    cr_assert_eq(topology_discover(&(struct discovery_config){.what = DISCOVER_CPUS, .sysroot = "/"}, &t, &err), 0,
+                 "%s", err.text);
     cr_assert_str_eq(getenv("HWLOC_HIDE_ERRORS"), "1");
     cr_assert_null(getenv("HWLOC_PLUGINS_BLACKLIST"));
     cr_assert_null(getenv("HWLOC_FSROOT"));
@@ -188,10 +186,10 @@ struct tree {
 
 static const struct tree trees[] = {
     {"hwloc-sysfs/2pa-pcidomain32bits.tar.bz2", "2pa-pcidomain32bits", "x86_64", "GenuineIntel", 2, 1, 2, 2, 0, 0, 2},
-    {"hwloc-sysfs/32em64t-2n8c+dax+nvme+mic+dimms.tar.bz2", "32em64t-2n8c+1mic", "x86_64", "GenuineIntel", 2, 2, 16,
-     16, 0, 2, 13},
-    {"hwloc-sysfs/40intel64-2g2n4c+pcilocality.tar.bz2", "40intel64-2g2n4c+pci", "x86_64", "GenuineIntel", 4, 4, 40,
-     40, 0, 1, 20},
+    {"hwloc-sysfs/32em64t-2n8c+dax+nvme+mic+dimms.tar.bz2", "32em64t-2n8c+1mic", "x86_64", "GenuineIntel", 2, 2, 16, 16,
+     0, 2, 13},
+    {"hwloc-sysfs/40intel64-2g2n4c+pcilocality.tar.bz2", "40intel64-2g2n4c+pci", "x86_64", "GenuineIntel", 4, 4, 40, 40,
+     0, 1, 20},
     {"hwloc-sysfs/40intel64-4n10c+pci-conflicts.tar.bz2", "40intel64-4n10c+pci-conflicts", "x86_64", "GenuineIntel", 3,
      4, 40, 40, 0, 0, 1},
     {"hwloc-sysfs/fakepcilocalities.tar.bz2", "fakepcilocalities", "x86_64", "GenuineIntel", 4, 4, 40, 40, 0, 1, 22},

@@ -27,8 +27,8 @@ static uint32_t add_pci(struct topology *t, const char *bus_id, uint32_t parent,
 
 /* One switch with two GPUs and a NIC; interfaces; something of every kind. */
 static void make(struct topology *t) {
-    *t = (struct topology){.source = TOPO_SYSROOT, .packages = 1, .cpu_family = 6, .cpu_model = 143,
-                           .nvlinks_known = true};
+    *t = (struct topology){
+        .source = TOPO_SYSROOT, .packages = 1, .cpu_family = 6, .cpu_model = 143, .nvlinks_known = true};
     strcpy(t->host, "node\"1\\");
     strcpy(t->arch, "x86_64");
     cr_assert_eq(cpuset_parse_list("0-7", &t->allowed), 0);
@@ -79,8 +79,8 @@ static void make(struct topology *t) {
     n->pci = add_pci(t, "0000:1d:00.0", down[2], 0x020700, 0);
     n->node_guid = UINT64_C(0xfedcba9876543210);
     n->n_ports = 1;
-    n->ports[0] = (struct topo_port){.number = 1, .state = TOPO_PORT_ACTIVE, .rate_mbps = 400000,
-                                     .link_layer = TOPO_LINK_INFINIBAND, .lid = 7};
+    n->ports[0] = (struct topo_port){
+        .number = 1, .state = TOPO_PORT_ACTIVE, .rate_mbps = 400000, .link_layer = TOPO_LINK_INFINIBAND, .lid = 7};
     struct topo_gid *gid = topo_port_add_gid(&n->ports[0]);
     gid->gid[0] = 0xfe;
     gid->gid[15] = 1;
@@ -183,11 +183,13 @@ Test(topology_json, what_is_not_right_is_refused_with_its_key) {
         {"{\"format\":1,\"gpus\":[{\"vendor\":\"acme\"}]}", "vendor"},
         {"{\"format\":1,\"nvlinks\":[{\"gpu\":0,\"end\":\"switch\"}]}", "nvlinks"},
         {"{\"format\":1,\"pci\":[{\"bus_id\":\"0000:01:00.0\"}],\"gpus\":[{\"bus_id\":\"0000:01:00.0\",\"vendor\":"
-         "\"nvidia\"}],\"nvlinks\":[{\"gpu\":0}]}", "nvlinks"},
+         "\"nvidia\"}],\"nvlinks\":[{\"gpu\":0}]}",
+         "nvlinks"},
         {"{\"format\":1,\"pci\":[{\"bus_id\":\"0000:01:00.0\"},{\"bus_id\":\"0000:01:00.0\"}]}", "twice"},
         {"{\"format\":1,\"pci\":[{\"bus_id\":\"0000:01:00.0\",\"parent\":\"0000:01:00.0\"}]}", "parent"},
         {"{\"format\":1,\"pci\":[{\"bus_id\":\"0000:01:00.0\",\"parent\":\"0000:02:00.0\"},"
-         "{\"bus_id\":\"0000:02:00.0\",\"parent\":\"0000:01:00.0\"}]}", "parent"},
+         "{\"bus_id\":\"0000:02:00.0\",\"parent\":\"0000:01:00.0\"}]}",
+         "parent"},
         {"{\"format\":1,\"nics\":[{\"name\":\"x\",\"node_guid\":\"12\"}]}", "node_guid"},
         {"{\"format\":1,\"nics\":[{\"ports\":[{},{},{},{},{},{},{},{},{}]}]}", "ports"},
         {"{\"format\":1,\"warnings\":[1]}", "warnings"},

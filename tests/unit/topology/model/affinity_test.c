@@ -60,8 +60,12 @@ static void drop_machine(void) { topology_fini(&machine); }
 TestSuite(affinity, .init = make_machine, .fini = drop_machine);
 
 static struct affinity_input input(enum bind_mode mode, uint32_t nproc, uint32_t gpus) {
-    return (struct affinity_input){.mode = mode, .memory = BIND_MEMORY_PREFERRED, .nproc = nproc,
-                                   .visible = visible, .n_visible = gpus, .gpus_per_worker = 1};
+    return (struct affinity_input){.mode = mode,
+                                   .memory = BIND_MEMORY_PREFERRED,
+                                   .nproc = nproc,
+                                   .visible = visible,
+                                   .n_visible = gpus,
+                                   .gpus_per_worker = 1};
 }
 
 /* CPUs and memory nodes of one worker, "CPUS/NODES", or "unbound". */

@@ -198,9 +198,8 @@ static void check_tree(const char *name) {
     (void)snprintf(root, sizeof root, "%s/%s", folder, name);
     struct topology t = {0};
     struct err err = {0};
-    cr_assert_eq(topology_discover(
-                     &(struct discovery_config){.what = DISCOVER_ALL, .sysroot = root}, &t, &err),
-                 0, "%s", err.text);
+    cr_assert_eq(topology_discover(&(struct discovery_config){.what = DISCOVER_ALL, .sysroot = root}, &t, &err), 0,
+                 "%s", err.text);
     size_t len;
     char *text = read_all(matrix, &len);
     struct matrix_text m;

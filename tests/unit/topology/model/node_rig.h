@@ -51,12 +51,13 @@ static inline uint32_t rig_nic(struct topology *t, const char *name, const char 
     n->pci = pci;
     n->numa = numa;
     n->n_ports = 1;
-    n->ports[0] = (struct topo_port){.number = 1, .state = TOPO_PORT_ACTIVE, .link_layer = TOPO_LINK_INFINIBAND,
-                                     .rate_mbps = 400000};
+    n->ports[0] = (struct topo_port){
+        .number = 1, .state = TOPO_PORT_ACTIVE, .link_layer = TOPO_LINK_INFINIBAND, .rate_mbps = 400000};
     return i;
 }
 
-static inline void rig_nvlink(struct topology *t, uint32_t gpu, enum topo_nvlink_end end, uint32_t peer, uint32_t count) {
+static inline void rig_nvlink(struct topology *t, uint32_t gpu, enum topo_nvlink_end end, uint32_t peer,
+                              uint32_t count) {
     struct topo_nvlink *l = topology_add_nvlink(t);
     l->gpu = gpu;
     l->end = end;

@@ -44,9 +44,16 @@ Test(visible_gpus, that_are_dealt_may_be_several_mig_devices) {
     machine.gpus[2].n_mig = 2;
     machine.gpus[3].n_mig = 1;
     static const char *const cases[][2] = {
-        {"MIG-60-00,MIG-4f-5b,MIG-4f-5a", "3,2,2"}, {" MIG-4f-5a , MIG-60", "2,3"}, {"MIG-4f-5a,0,MIG-60-00", "2"},
-        {"MIG-4f-5a,MIG-99,MIG-60-00", "2,3?"}, {"MIG-4f-5a,", "2"}, {"MIG-GPU-bb33/1/0,MIG-GPU-aa11/1/0", "3,0"},
-        {NULL, "0,2,3"}, {"", ""}, {"2,0", "3,0"}, {"GPU-bb,GPU-aa11", "3,0"},
+        {"MIG-60-00,MIG-4f-5b,MIG-4f-5a", "3,2,2"},
+        {" MIG-4f-5a , MIG-60", "2,3"},
+        {"MIG-4f-5a,0,MIG-60-00", "2"},
+        {"MIG-4f-5a,MIG-99,MIG-60-00", "2,3?"},
+        {"MIG-4f-5a,", "2"},
+        {"MIG-GPU-bb33/1/0,MIG-GPU-aa11/1/0", "3,0"},
+        {NULL, "0,2,3"},
+        {"", ""},
+        {"2,0", "3,0"},
+        {"GPU-bb,GPU-aa11", "3,0"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         cr_expect_str_eq(dealt(cases[i][0], 8), cases[i][1], "%s: %s", cases[i][0], dealt(cases[i][0], 8));
@@ -56,9 +63,20 @@ Test(visible_gpus, that_are_dealt_may_be_several_mig_devices) {
 
 Test(visible_gpus, are_nvidias_in_cudas_order) {
     static const char *const cases[][2] = {
-        {NULL, "0,2,3"}, {"", ""}, {"-1", ""}, {"2,0", "3,0"}, {"1", "2"}, {"1,7,0", "2"}, {"0,0", ""},
-        {"GPU-bb,GPU-aa11", "3,0"}, {"GPU-aa", ""}, {"GPU-aa22,0", "2"}, {"MIG-GPU-bb33/1/0", "3"},
-        {"MIG-GPU-bb33/1/0,MIG-GPU-aa11/1/0", "3"}, {"MIG-4f-5a", "?"}, {"MIG-GPU-zz/1/0", "?"},
+        {NULL, "0,2,3"},
+        {"", ""},
+        {"-1", ""},
+        {"2,0", "3,0"},
+        {"1", "2"},
+        {"1,7,0", "2"},
+        {"0,0", ""},
+        {"GPU-bb,GPU-aa11", "3,0"},
+        {"GPU-aa", ""},
+        {"GPU-aa22,0", "2"},
+        {"MIG-GPU-bb33/1/0", "3"},
+        {"MIG-GPU-bb33/1/0,MIG-GPU-aa11/1/0", "3"},
+        {"MIG-4f-5a", "?"},
+        {"MIG-GPU-zz/1/0", "?"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         cr_expect_str_eq(list(cases[i][0], 8), cases[i][1], "%s: %s", cases[i][0], list(cases[i][0], 8));

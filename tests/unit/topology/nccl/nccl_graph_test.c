@@ -5,9 +5,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "../recorded.h"
 #include "topology/nccl/nccl_graph.h"
 #include "topology/nccl/nccl_xml.h"
-#include "../recorded.h"
 
 /* ---- machines ---- */
 
@@ -296,8 +296,9 @@ Test(nccl_graph, in_a_virtual_machine_rdma_devices_of_the_root_bus_hang_at_the_h
     nic_at(card, "mlx5_0", 400000);
     build();
     OF(0, "mlx5_0 PHB 12.0");
-    cr_assert(strstr(warnings(), "NIC 0000:00:00.0 is on a root bus: NCCL takes the host bridge for it, and counts 12 GB/s"),
-              "%s", said);
+    cr_assert(
+        strstr(warnings(), "NIC 0000:00:00.0 is on a root bus: NCCL takes the host bridge for it, and counts 12 GB/s"),
+        "%s", said);
     t.nics[0].kind = TOPO_NIC_EFA; /* its plugin says the device itself */
     build();
     OF(0, "mlx5_0 PHB 48.0");
@@ -447,7 +448,7 @@ Test(nccl_graph, three_NETs_are_not_mirrored_and_the_gpu_counts_among_its_local_
 Test(nccl_graph, the_policy_says_how_many_NETs_a_gpu_takes) {
     static const struct {
         const char *policy, *expected;
-    } rows[] = {{NULL, "n0,n1 PHB 48.0"},     {"AUTO", "n0,n1 PHB 48.0"}, {"MAX:1", "n0 PHB 48.0"},
+    } rows[] = {{NULL, "n0,n1 PHB 48.0"},          {"AUTO", "n0,n1 PHB 48.0"},      {"MAX:1", "n0 PHB 48.0"},
                 {"max:9", "n0,n1,n2,n3 PHB 48.0"}, {"all", "n0,n1,n2,n3 PHB 48.0"}, {"MAX:0", "n0,n1 PHB 48.0"},
                 {"nonsense", "n0,n1 PHB 48.0"}};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -501,14 +502,22 @@ Test(nccl_graph, cpus_are_as_far_apart_as_their_makers_say) {
         uint32_t family, model;
         const char *expected;
     } rows[] = {
-        {"x86_64", "AuthenticAMD", 25, 1, "16.0"},   {"x86_64", "GenuineIntel", 6, 0x4f, "6.0"},
-        {"x86_64", "GenuineIntel", 6, 0x54, "6.0"},  {"x86_64", "GenuineIntel", 6, 0x55, "10.0"},
-        {"x86_64", "GenuineIntel", 6, 0x8e, "10.0"}, {"x86_64", "GenuineIntel", 6, 0x8f, "22.0"},
-        {"x86_64", "GenuineIntel", 6, 0xce, "22.0"}, {"x86_64", "GenuineIntel", 6, 0xcf, "40.0"},
-        {"x86_64", "GenuineIntel", 15, 0xcf, "6.0"}, {"aarch64", "", 0, 0, "6.0"},
-        {"ppc64le", "", 0, 0, "32.0"},               {"x86_64", "CentaurHauls", 7, 0x5b, "9.0"},
-        {"x86_64", "CentaurHauls", 7, 0x1b, "6.0"},  {"", "", 0, 0, "48.0"},
-        {"", "AuthenticAMD", 26, 2, "16.0"},         {"riscv64", "", 0, 0, "48.0"},
+        {"x86_64", "AuthenticAMD", 25, 1, "16.0"},
+        {"x86_64", "GenuineIntel", 6, 0x4f, "6.0"},
+        {"x86_64", "GenuineIntel", 6, 0x54, "6.0"},
+        {"x86_64", "GenuineIntel", 6, 0x55, "10.0"},
+        {"x86_64", "GenuineIntel", 6, 0x8e, "10.0"},
+        {"x86_64", "GenuineIntel", 6, 0x8f, "22.0"},
+        {"x86_64", "GenuineIntel", 6, 0xce, "22.0"},
+        {"x86_64", "GenuineIntel", 6, 0xcf, "40.0"},
+        {"x86_64", "GenuineIntel", 15, 0xcf, "6.0"},
+        {"aarch64", "", 0, 0, "6.0"},
+        {"ppc64le", "", 0, 0, "32.0"},
+        {"x86_64", "CentaurHauls", 7, 0x5b, "9.0"},
+        {"x86_64", "CentaurHauls", 7, 0x1b, "6.0"},
+        {"", "", 0, 0, "48.0"},
+        {"", "AuthenticAMD", 26, 2, "16.0"},
+        {"riscv64", "", 0, 0, "48.0"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         fresh(TOPO_SYSROOT);
@@ -536,7 +545,7 @@ Test(nccl_graph, P2P_beyond_its_level_goes_through_the_cpu) {
     options.p2p_level = "LOC";
     build();
     between(0, 1, NCCL_PATH_PHB, 12); /* up to the CPU and back */
-    options.p2p_level = "1"; /* the old scale: PIX */
+    options.p2p_level = "1";          /* the old scale: PIX */
     build();
     between(0, 1, NCCL_PATH_PIX, 48);
 }
@@ -819,9 +828,15 @@ Test(nccl_graph, NCCL_IB_HCA_chooses_devices_and_ports) {
     static const struct {
         const char *hca, *expected;
     } rows[] = {
-        {"mlx5_1", "mlx5_1,mlx5_10"}, {"=mlx5_1", "mlx5_1"},         {"^mlx5_1", "mlx5_0"},
-        {"^=mlx5_1", "mlx5_0,mlx5_10"}, {"mlx5_0:2", ""},            {"mlx5_0:1,=x", "mlx5_0"},
-        {"=mlx5_0:1:0:0", "mlx5_0"},  {"", "mlx5_0,mlx5_1,mlx5_10"}, {"mlx5_0:-1", "mlx5_0"},
+        {"mlx5_1", "mlx5_1,mlx5_10"},
+        {"=mlx5_1", "mlx5_1"},
+        {"^mlx5_1", "mlx5_0"},
+        {"^=mlx5_1", "mlx5_0,mlx5_10"},
+        {"mlx5_0:2", ""},
+        {"mlx5_0:1,=x", "mlx5_0"},
+        {"=mlx5_0:1:0:0", "mlx5_0"},
+        {"", "mlx5_0,mlx5_1,mlx5_10"},
+        {"mlx5_0:-1", "mlx5_0"},
         {"^mlx5_0:2", "mlx5_0,mlx5_1,mlx5_10"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -906,7 +921,7 @@ Test(nccl_graph, without_rdma_the_interfaces_are_those_of_nccls_sockets) {
 Test(nccl_graph, NCCL_SOCKET_IFNAME_is_read_as_nccl_reads_it) {
     static const struct {
         const char *value, *expected;
-    } rows[] = {{"=eth0", "eth0"}, {"eth,docker", "eth0,docker0"}, {"^docker", "eth0,lo,br-1a2b"},
+    } rows[] = {{"=eth0", "eth0"}, {"eth,docker", "eth0,docker0"},   {"^docker", "eth0,lo,br-1a2b"},
                 {"=eth", ""},      {"^=eth0,lo", "docker0,br-1a2b"}, {"e", "eth0,br-1a2b"},
                 {"lo", "lo"}};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -967,8 +982,9 @@ Test(nccl_graph, links_that_are_not_known_are_told) {
     gpu_at(pci(TOPO_NONE, 0x10, 0, "", 0));
     nic_at(pci(TOPO_NONE, 0x20, 0, GEN5, 0), "net", 400000);
     build();
-    cr_assert_str_eq(warnings(), "the PCI speed and width of GPU 0000:10:00.0 is not known: NCCL counts 12 GB/s for it\n"
-                                 "the PCI width of NIC 0000:20:00.0 is not known: NCCL counts 48 GB/s for it\n");
+    cr_assert_str_eq(warnings(),
+                     "the PCI speed and width of GPU 0000:10:00.0 is not known: NCCL counts 12 GB/s for it\n"
+                     "the PCI width of NIC 0000:20:00.0 is not known: NCCL counts 48 GB/s for it\n");
     t.pci[0].numa = 1;
     t.arch[0] = t.cpu_vendor[0] = '\0';
     build();

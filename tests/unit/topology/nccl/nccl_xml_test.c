@@ -34,36 +34,43 @@ static void done(void) { topology_fini(&t); }
 TestSuite(nccl_xml, .fini = done);
 
 #define SAID(part) cr_assert(strstr(said, part) != NULL, "%s", said)
-#define REFUSED(file, code, sentence) \
-    do { \
+#define REFUSED(file, code, sentence)                        \
+    do {                                                     \
         cr_assert_eq(read_text(file), code, "%s", err.text); \
-        cr_assert_str_eq(err.text, sentence); \
+        cr_assert_str_eq(err.text, sentence);                \
     } while (0)
 
 #define PCI(id, more) "<pci busid=\"" id "\" class=\"0x060400\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"" more
-#define GPU(id, dev, more) \
+#define GPU(id, dev, more)                                                                      \
     "<pci busid=\"" id "\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">" \
     "<gpu dev=\"" dev "\" sm=\"90\" rank=\"" dev "\" gdr=\"1\"" more
-#define NIC(id, name, dev) \
+#define NIC(id, name, dev)                                                                           \
     "<pci busid=\"" id "\" class=\"0x020700\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><nic>" \
-    "<net name=\"" name "\" dev=\"" dev "\" speed=\"400000\" port=\"1\" guid=\"0x1f\" latency=\"1.5\" gdr=\"1\"/></nic></pci>"
-#define CPU(id) "<cpu numaid=\"" id "\" affinity=\"000000ff,00000001\" arch=\"x86_64\" vendor=\"GenuineIntel\" " \
-                "familyid=\"6\" modelid=\"143\">"
+    "<net name=\"" name "\" dev=\"" dev                                                              \
+    "\" speed=\"400000\" port=\"1\" guid=\"0x1f\" latency=\"1.5\" gdr=\"1\"/></nic></pci>"
+#define CPU(id)                                                                                      \
+    "<cpu numaid=\"" id "\" affinity=\"000000ff,00000001\" arch=\"x86_64\" vendor=\"GenuineIntel\" " \
+    "familyid=\"6\" modelid=\"143\">"
 #define FILE_OF(inner) "<system version=\"1\">" inner "</system>"
 
 /* ---- grammar ---- */
 
 Test(nccl_xml, a_whole_file_becomes_a_topology) {
-    cr_assert_eq(read_text("<!-- a comment = with > and / -->\n<system version='1'>\n  " CPU("1") "\r\n"
-                           PCI("0000:10:00.0", " vendor=\"0x1000\" device=\"0xc030\" subsystem_vendor=\"0x1028\""
-                               " subsystem_device=\"0x236b\">")
-                           GPU("0000:11:00.0", "0", "><nvlink target=\"0000:21:00.0\" count=\"6\" tclass=\"0x030200\"/>"
-                               "<nvlink target=\"fffffff:ff:ff.0\" count=\"18\" tclass=\"0x068000\"/>"
-                               "<c2c bw=\"40000\" count=\"10\"/></gpu></pci>")
-                           NIC("0000:12:00.0", "mlx5_3", "7") "</pci></cpu>"
-                           "<cpu numaid=\"0\">" GPU("0000:21:00.0", "1", "></gpu></pci>")
-                           "<nic><net name=\"eth0\" dev=\"3\" speed=\"-1\" port=\"0\" maxconn=\"65536\" gdr=\"0\" keep=\"1\"/>"
-                           "</nic></cpu></system>\n<!---->"), 0, "%s", err.text);
+    cr_assert_eq(read_text("<!-- a comment = with > and / -->\n<system version='1'>\n  " CPU("1") "\r\n" PCI(
+                     "0000:10:00.0", " vendor=\"0x1000\" device=\"0xc030\" subsystem_vendor=\"0x1028\""
+                                     " subsystem_device=\"0x236b\">")
+                               GPU("0000:11:00.0", "0",
+                                   "><nvlink target=\"0000:21:00.0\" count=\"6\" tclass=\"0x030200\"/>"
+                                   "<nvlink target=\"fffffff:ff:ff.0\" count=\"18\" tclass=\"0x068000\"/>"
+                                   "<c2c bw=\"40000\" count=\"10\"/></gpu></pci>")
+                                   NIC("0000:12:00.0", "mlx5_3",
+                                       "7") "</pci></cpu>"
+                                            "<cpu numaid=\"0\">" GPU(
+                                                "0000:21:00.0", "1",
+                                                "></gpu></pci>") "<nic><net name=\"eth0\" dev=\"3\" speed=\"-1\" "
+                                                                 "port=\"0\" maxconn=\"65536\" gdr=\"0\" keep=\"1\"/>"
+                                                                 "</nic></cpu></system>\n<!---->"),
+                 0, "%s", err.text);
     cr_assert_str_eq(said, "");
     cr_assert_eq(t.source, TOPO_NCCL_XML);
     cr_assert_str_eq(t.arch, "x86_64");
@@ -124,8 +131,9 @@ Test(nccl_xml, the_grammar_is_nccls_own) {
     REFUSED("<!--a=b--><system version=\"1\"/>", -EINVAL, "line 1: '=' where a name is expected");
     cr_assert_eq(read_text("<system version=\"1\"><!--a--><cpu numaid='0' /><cpu numaid=\"1\"/></system>"), 0);
     cr_assert_eq(t.n_numa, 2);
-    cr_assert_eq(read_text("<system version=\"1\">\n<foo><bar></foo></baz><!-- x --><cpu numaid=\"0\"><gpu/></cpu></system>"),
-                 0, "%s", err.text); /* in what it ignores it compares no names */
+    cr_assert_eq(
+        read_text("<system version=\"1\">\n<foo><bar></foo></baz><!-- x --><cpu numaid=\"0\"><gpu/></cpu></system>"), 0,
+        "%s", err.text); /* in what it ignores it compares no names */
     cr_assert_str_eq(said, "warning 2: foo is ignored: NCCL does not know it below system\n"
                            "warning 2: gpu is ignored: NCCL does not know it below cpu\n");
     cr_assert_eq(t.n_numa, 1);
@@ -135,8 +143,7 @@ Test(nccl_xml, other_files_are_refused_with_their_reason) {
     REFUSED("<graphs version=\"1\"></graphs>", -EINVAL,
             "line 1: this is a graph file (NCCL_GRAPH_FILE), no topology: its root is graphs, not system");
     REFUSED("<topology></topology>", -EINVAL, "line 1: the root is topology, not system: no NCCL topology file");
-    REFUSED("\n<system version=\"2\">", -EINVAL,
-            "line 2: version 2 is RCCL's, AMD's library; NCCL reads version 1");
+    REFUSED("\n<system version=\"2\">", -EINVAL, "line 2: version 2 is RCCL's, AMD's library; NCCL reads version 1");
     REFUSED("<system version=\"3\">", -EINVAL, "line 1: version 3; NCCL reads version 1");
     REFUSED("<system>", -EINVAL, "line 1: system has no version");
     REFUSED(FILE_OF("<cpu/>"), -EINVAL, "line 1: cpu has no numaid");
@@ -180,8 +187,9 @@ Test(nccl_xml, the_limits_are_nccls) {
 }
 
 Test(nccl_xml, a_bytes_end_anywhere_is_no_accident) {
-    static const char text[] = "<!-- c --><system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0000:10:00.0\"><gpu rank=\"0\"/>"
-                               "</pci></cpu></system>";
+    static const char text[] =
+        "<!-- c --><system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0000:10:00.0\"><gpu rank=\"0\"/>"
+        "</pci></cpu></system>";
     for (size_t n = 0; n < sizeof text - 1; n++) {
         char *copy = malloc(n + 1); /* exact, so that a sanitizer sees a byte too far */
         memcpy(copy, text, n);
@@ -203,74 +211,99 @@ Test(nccl_xml, processors_have_nccls_names_in_the_file_and_the_kernels_here) {
 /* ---- what NCCL makes of it ---- */
 
 Test(nccl_xml, what_is_not_filled_in_is_skipped_and_said) {
-    cr_assert_eq(read_text(FILE_OF(CPU("0") "<pci busid=\"0000:10:00.0\" class=\"0x030200\"/>\n"
-                                   "<pci busid=\"0000:11:00.0\" class=\"0x030200\"><gpu dev=\"0\"/></pci>\n"
-                                   "<pci busid=\"0000:12:00.0\"><nic><net name=\"x\"/><net dev=\"1\" net=\"0\"/></nic></pci>"
-                                   "</cpu>")), 0, "%s", err.text);
+    cr_assert_eq(read_text(FILE_OF(
+                     CPU("0") "<pci busid=\"0000:10:00.0\" class=\"0x030200\"/>\n"
+                              "<pci busid=\"0000:11:00.0\" class=\"0x030200\"><gpu dev=\"0\"/></pci>\n"
+                              "<pci busid=\"0000:12:00.0\"><nic><net name=\"x\"/><net dev=\"1\" net=\"0\"/></nic></pci>"
+                              "</cpu>")),
+                 0, "%s", err.text);
     cr_assert(t.n_gpus == 0 && t.n_nics == 0 && t.n_pci == 3);
-    cr_assert_str_eq(said, "note 2: gpu without a rank is skipped: NCCL fills it in on a machine that has it\n"
-                           "note 3: net without a dev is skipped: NCCL fills it in on a machine that has it\n"
-                           "note 0: 1 GPUs and 0 NICs, by their class, have no gpu or nic element: NCCL fills them in on a "
-                           "machine that has them\n");
+    cr_assert_str_eq(said,
+                     "note 2: gpu without a rank is skipped: NCCL fills it in on a machine that has it\n"
+                     "note 3: net without a dev is skipped: NCCL fills it in on a machine that has it\n"
+                     "note 0: 1 GPUs and 0 NICs, by their class, have no gpu or nic element: NCCL fills them in on a "
+                     "machine that has them\n");
 }
 
 Test(nccl_xml, a_pci_with_a_nic_loses_the_gpus_in_it) {
-    static const char text[] =
-        FILE_OF(CPU("0") "\n" PCI("0000:10:00.0", ">") "\n" GPU("0000:11:00.0", "0", "/></pci>")
-                "\n<nic><net name=\"n\" dev=\"0\" speed=\"1000\"/></nic></pci></cpu>");
+    static const char text[] = FILE_OF(CPU("0") "\n" PCI("0000:10:00.0", ">") "\n" GPU(
+        "0000:11:00.0", "0", "/></pci>") "\n<nic><net name=\"n\" dev=\"0\" speed=\"1000\"/></nic></pci></cpu>");
     cr_assert_eq(read_text(text), 0);
     cr_assert(t.n_gpus == 0 && t.n_nics == 1 && t.n_pci == 1);
-    cr_assert_str_eq(said, "error 3: GPU 0000:11:00.0 is lost: NCCL takes the pci of line 2 around it for a NIC and looks "
-                           "at no device in it; put it beside that pci\n");
+    cr_assert_str_eq(said,
+                     "error 3: GPU 0000:11:00.0 is lost: NCCL takes the pci of line 2 around it for a NIC and looks "
+                     "at no device in it; put it beside that pci\n");
     cr_assert_eq(check(text), 1, "%s", said);
     /* Below a GPU and below a class without children it is the same; the lower ones are not told again. */
-    cr_assert_eq(check(FILE_OF(CPU("0") "<pci busid=\"0000:10:00.0\" class=\"0x020000\">\n" PCI("0000:11:00.0", ">") "\n"
-                               GPU("0000:12:00.0", "0", "/></pci>") "</pci></pci></cpu>")), 1, "%s", said);
+    cr_assert_eq(check(FILE_OF(CPU("0") "<pci busid=\"0000:10:00.0\" class=\"0x020000\">\n" PCI(
+                     "0000:11:00.0", ">") "\n" GPU("0000:12:00.0", "0", "/></pci>") "</pci></pci></cpu>")),
+                 1, "%s", said);
     SAID("error 2: pci 0000:11:00.0 is lost: NCCL takes the pci of line 1 around it for a device");
     cr_assert_eq(check(FILE_OF(CPU("0") PCI("0000:10:00.0", ">") "<gpu dev=\"0\" rank=\"0\"/><nic/></pci></cpu>")), 1);
-    cr_assert_eq(read_text(FILE_OF(CPU("0") "<pci busid=\"0000:10:00.0\">" GPU("0000:12:00.0", "0", "/></pci>")
-                                   "</pci></cpu>")), 0);
+    cr_assert_eq(
+        read_text(FILE_OF(CPU("0") "<pci busid=\"0000:10:00.0\">" GPU("0000:12:00.0", "0", "/></pci>") "</pci></cpu>")),
+        0);
     cr_assert_eq(t.n_gpus, 1); /* no class: taken for a bridge */
 }
 
 Test(nccl_xml, nvlinks_are_judged) {
-    static const char to_itself[] =
-        FILE_OF(CPU("0") "\n" GPU("0000:11:00.0", "0", ">\n<nvlink target=\"0000:11:00.0\" count=\"12\" tclass=\"0x030200\"/>"
-                                 "\n<nvlink target=\"0000:77:00.0\" count=\"1\" tclass=\"0x030200\"/></gpu></pci>") "</cpu>");
+    static const char to_itself[] = FILE_OF(
+        CPU("0") "\n" GPU("0000:11:00.0", "0",
+                          ">\n<nvlink target=\"0000:11:00.0\" count=\"12\" tclass=\"0x030200\"/>"
+                          "\n<nvlink target=\"0000:77:00.0\" count=\"1\" tclass=\"0x030200\"/></gpu></pci>") "</cpu>");
     cr_assert_eq(check(to_itself), 0);
     cr_assert_str_eq(said, "warning 3: nvlink to 0000:11:00.0 does nothing: that is the GPU itself\n"
                            "warning 4: nvlink to 0000:77:00.0 does nothing: no such GPU is in the file\n");
-    cr_assert_eq(check(FILE_OF(CPU("0") "\n" GPU("0000:11:00.0", "0", ">"
-                 "<nvlink target=\"f\" count=\"10\" tclass=\"0x068000\"/><nvlink target=\"f\" count=\"9\" tclass=\"0x068000\"/>"
-                 "</gpu></pci>") "</cpu>")), 1);
-    cr_assert_str_eq(said, "error 2: GPU 0000:11:00.0 has 19 NVLinks here; a GPU of compute capability 9.0 has 18 at most\n");
-    cr_assert_eq(check(FILE_OF(CPU("0") GPU("0000:11:00.0", "0", "><nvlink target=\"0000:12:00.0\" count=\"18\" "
-                 "tclass=\"0x030200\"/></gpu></pci>") GPU("0000:12:00.0", "1", "/></pci>") "</cpu>")), 1);
-    cr_assert_str_eq(said, "error 1: the GPU of line 1 has no nvlink from 0000:12:00.0 back to 0000:11:00.0: NCCL fails on "
-                           "this; add it there, or leave this one out\n");
-    cr_assert_eq(check(FILE_OF(CPU("0") GPU("0000:11:00.0", "0", "><nvlink target=\"0000:12:00.0\" count=\"2\" "
-                 "tclass=\"0x030200\"/></gpu></pci>") "\n" GPU("0000:12:00.0", "1", "><nvlink target=\"0000:11:00.0\" "
-                 "count=\"3\" tclass=\"0x020000\"/></gpu></pci>") "</cpu>")), 1);
+    cr_assert_eq(check(FILE_OF(CPU("0") "\n" GPU("0000:11:00.0", "0",
+                                                 ">"
+                                                 "<nvlink target=\"f\" count=\"10\" tclass=\"0x068000\"/><nvlink "
+                                                 "target=\"f\" count=\"9\" tclass=\"0x068000\"/>"
+                                                 "</gpu></pci>") "</cpu>")),
+                 1);
+    cr_assert_str_eq(said,
+                     "error 2: GPU 0000:11:00.0 has 19 NVLinks here; a GPU of compute capability 9.0 has 18 at most\n");
+    cr_assert_eq(
+        check(FILE_OF(CPU("0") GPU("0000:11:00.0", "0",
+                                   "><nvlink target=\"0000:12:00.0\" count=\"18\" "
+                                   "tclass=\"0x030200\"/></gpu></pci>") GPU("0000:12:00.0", "1", "/></pci>") "</cpu>")),
+        1);
+    cr_assert_str_eq(said,
+                     "error 1: the GPU of line 1 has no nvlink from 0000:12:00.0 back to 0000:11:00.0: NCCL fails on "
+                     "this; add it there, or leave this one out\n");
+    cr_assert_eq(
+        check(FILE_OF(CPU("0") GPU(
+            "0000:11:00.0", "0",
+            "><nvlink target=\"0000:12:00.0\" count=\"2\" "
+            "tclass=\"0x030200\"/></gpu></pci>") "\n" GPU("0000:12:00.0", "1",
+                                                          "><nvlink target=\"0000:11:00.0\" "
+                                                          "count=\"3\" tclass=\"0x020000\"/></gpu></pci>") "</cpu>")),
+        1);
     SAID("error 1: the GPU of line 2 has no nvlink from 0000:12:00.0 back");
     SAID("warning 2: tclass \"0x020000\" is of no GPU");
-    cr_assert_eq(check(FILE_OF(CPU("0") GPU("0000:11:00.0", "0", ">\n<c2c bw=\"0\" count=\"1\"/></gpu></pci>") "</cpu>")),
-                 0);
+    cr_assert_eq(
+        check(FILE_OF(CPU("0") GPU("0000:11:00.0", "0", ">\n<c2c bw=\"0\" count=\"1\"/></gpu></pci>") "</cpu>")), 0);
     cr_assert_str_eq(said, "warning 2: c2c without a bw and a count above 0 has no bandwidth\n");
-    cr_assert_eq(check(FILE_OF(CPU("0") GPU("0000:11:00.0", "0", "><nvlink target=\"f\" tclass=\"0x068000\"/></gpu></pci>")
-                               "</cpu>")), 1);
+    cr_assert_eq(check(FILE_OF(CPU("0") GPU("0000:11:00.0", "0",
+                                            "><nvlink target=\"f\" tclass=\"0x068000\"/></gpu></pci>") "</cpu>")),
+                 1);
     cr_assert_str_eq(said, "error 1: nvlink without a count above 0: write it, or leave the nvlink out\n");
 }
 
 Test(nccl_xml, values_that_nccl_takes_otherwise_are_told) {
-    cr_assert_eq(check(FILE_OF("<cpu numaid=\"0\" arch=\"amd64\"/>\n<cpu numaid=\"1\" arch=\"x86_64\" vendor=\"Intel\"/>\n"
-                               "<cpu numaid=\"1\" arch=\"arm64\" vendor=\"ARM\"/>")), 0);
-    cr_assert_str_eq(said, "warning 1: arch \"amd64\": NCCL knows x86_64, arm64 and ppc64\n"
-                           "warning 2: vendor \"Intel\": NCCL does not know it (GenuineIntel, AuthenticAMD), and counts no "
-                           "limit between NUMA nodes\n"
-                           "warning 3: numaid 1 is in line 2, too\n");
-    cr_assert_eq(check(FILE_OF(CPU("0") "<nic><net dev=\"0\" speed=\"-1\"/>\n<net name=\"a&amp;b\" dev=\"1\" sped=\"5\"/></nic>\n"
-                               "<pci busid=\"0000:10:00.0\" link_width=\"64\"/>\n"
-                               "<pci busid=\"0000:11:00.0\" class=\"0x030200\"><gpu rank=\"0\"/></pci></cpu>")), 0);
+    cr_assert_eq(
+        check(FILE_OF("<cpu numaid=\"0\" arch=\"amd64\"/>\n<cpu numaid=\"1\" arch=\"x86_64\" vendor=\"Intel\"/>\n"
+                      "<cpu numaid=\"1\" arch=\"arm64\" vendor=\"ARM\"/>")),
+        0);
+    cr_assert_str_eq(said,
+                     "warning 1: arch \"amd64\": NCCL knows x86_64, arm64 and ppc64\n"
+                     "warning 2: vendor \"Intel\": NCCL does not know it (GenuineIntel, AuthenticAMD), and counts no "
+                     "limit between NUMA nodes\n"
+                     "warning 3: numaid 1 is in line 2, too\n");
+    cr_assert_eq(check(FILE_OF(
+                     CPU("0") "<nic><net dev=\"0\" speed=\"-1\"/>\n<net name=\"a&amp;b\" dev=\"1\" sped=\"5\"/></nic>\n"
+                              "<pci busid=\"0000:10:00.0\" link_width=\"64\"/>\n"
+                              "<pci busid=\"0000:11:00.0\" class=\"0x030200\"><gpu rank=\"0\"/></pci></cpu>")),
+                 0);
     cr_assert_str_eq(said, "warning 1: net without a name: NCCL looks for its NETs by name, and adds them once more\n"
                            "warning 1: speed \"-1\" of the net: NCCL counts 10 Gb/s\n"
                            "warning 2: \"a&amp;b\" stays as it is: NCCL knows no entities\n"
@@ -281,15 +314,18 @@ Test(nccl_xml, values_that_nccl_takes_otherwise_are_told) {
 }
 
 Test(nccl_xml, link_speeds_of_no_known_form_are_told) {
-    cr_assert_eq(check(FILE_OF(CPU("0") "<pci busid=\"0000:10:00.0\" link_speed=\"32.0 GT/s\" link_width=\"0\"/>\n"
+    cr_assert_eq(
+        check(FILE_OF(CPU("0") "<pci busid=\"0000:10:00.0\" link_speed=\"32.0 GT/s\" link_width=\"0\"/>\n"
                                "<pci busid=\"0000:11:00.0\" link_speed=\"32 GT/s PCIe/s\" link_width=\"16\"/>\n"
                                "<pci busid=\"0000:12:00.0\" link_speed=\"8 GT/s\" link_width=\"16\"/>\n"
-                               "<pci busid=\"0000:1A:00.0\"/></cpu>")), 0);
-    cr_assert_str_eq(said, "warning 1: link_speed \"32.0 GT/s\" of 0000:10:00.0 is of no form that NCCL knows: it counts 8 "
-                           "GT/s (write \"32.0 GT/s PCIe\")\n"
-                           "warning 1: link_width \"0\" of 0000:10:00.0: NCCL counts 16 lanes\n"
-                           "warning 4: busid 0000:1A:00.0 has capitals: NCCL compares it as text with the kernel's, which "
-                           "has none\n");
+                               "<pci busid=\"0000:1A:00.0\"/></cpu>")),
+        0);
+    cr_assert_str_eq(said,
+                     "warning 1: link_speed \"32.0 GT/s\" of 0000:10:00.0 is of no form that NCCL knows: it counts 8 "
+                     "GT/s (write \"32.0 GT/s PCIe\")\n"
+                     "warning 1: link_width \"0\" of 0000:10:00.0: NCCL counts 16 lanes\n"
+                     "warning 4: busid 0000:1A:00.0 has capitals: NCCL compares it as text with the kernel's, which "
+                     "has none\n");
 }
 
 Test(nccl_xml, devices_of_another_machine_are_told) {
@@ -301,8 +337,8 @@ Test(nccl_xml, devices_of_another_machine_are_told) {
     struct topo_gpu *g = topology_add_gpu(&machine);
     g->pci = 1;
     g->index = 4;
-    static const char text[] = FILE_OF(CPU("0") "<pci busid=\"ffff:ff:01.0\" class=\"0x060400\">\n" GPU("0000:11:00.0", "0",
-                                       "/></pci>") "\n" NIC("0000:12:00.0", "n", "0") "</pci></cpu>");
+    static const char text[] = FILE_OF(CPU("0") "<pci busid=\"ffff:ff:01.0\" class=\"0x060400\">\n" GPU(
+        "0000:11:00.0", "0", "/></pci>") "\n" NIC("0000:12:00.0", "n", "0") "</pci></cpu>");
     cr_assert_eq(check_with(text, &machine), 1);
     cr_assert_str_eq(said, "error 3: 0000:12:00.0 is not on this machine: the file is of another one\n"
                            "warning 0: GPU 4 (0000:13:00.0) of this machine is not in the file\n");
@@ -312,16 +348,20 @@ Test(nccl_xml, devices_of_another_machine_are_told) {
 }
 
 Test(nccl_xml, repetitions_are_told) {
-    cr_assert_eq(check(FILE_OF("<cpu numaid=\"0\" host_hash=\"0x1\"><nic><net name=\"a\" dev=\"0\" speed=\"1\"/>"
-                               "<net name=\"b\" dev=\"1\" speed=\"1\"/></nic></cpu>\n<cpu numaid=\"1\" host_hash=\"0x1\">"
-                               "<nic><net name=\"a\" dev=\"0\" speed=\"1\"/><net name=\"b\" dev=\"1\" speed=\"1\"/></nic></cpu>")),
-                 0);
-    cr_assert_str_eq(said, "note 1: 2 nets, a the first, stand under several CPUs: each is one device, without a PCI device of "
-                           "its own\n");
-    cr_assert_eq(check(FILE_OF("<cpu numaid=\"0\" host_hash=\"0x1\">" NIC("0000:10:00.0", "a", "0") "\n"
-                               NIC("0000:10:00.0", "b", "0") "\n" NIC("0000:11:00.0", "a", "0")
-                               GPU("0000:12:00.0", "0", "/></pci>") GPU("0000:13:00.0", "0", "/></pci>")
-                               "</cpu>\n<cpu numaid=\"1\" host_hash=\"0x2\"/>")), 3, "%s", said);
+    cr_assert_eq(
+        check(
+            FILE_OF("<cpu numaid=\"0\" host_hash=\"0x1\"><nic><net name=\"a\" dev=\"0\" speed=\"1\"/>"
+                    "<net name=\"b\" dev=\"1\" speed=\"1\"/></nic></cpu>\n<cpu numaid=\"1\" host_hash=\"0x1\">"
+                    "<nic><net name=\"a\" dev=\"0\" speed=\"1\"/><net name=\"b\" dev=\"1\" speed=\"1\"/></nic></cpu>")),
+        0);
+    cr_assert_str_eq(
+        said, "note 1: 2 nets, a the first, stand under several CPUs: each is one device, without a PCI device of "
+              "its own\n");
+    cr_assert_eq(
+        check(FILE_OF("<cpu numaid=\"0\" host_hash=\"0x1\">" NIC("0000:10:00.0", "a", "0") "\n" NIC(
+            "0000:10:00.0", "b", "0") "\n" NIC("0000:11:00.0", "a", "0") GPU("0000:12:00.0", "0", "/></pci>")
+                          GPU("0000:13:00.0", "0", "/></pci>") "</cpu>\n<cpu numaid=\"1\" host_hash=\"0x2\"/>")),
+        3, "%s", said);
     SAID("error 2: dev 0 is b here and a in line 1\n");
     SAID("warning 3: net a is in line 1, too\n");
     SAID("warning 2: 0000:10:00.0 is in line 1, too\n");
@@ -443,42 +483,50 @@ Test(nccl_xml, what_nccl_would_dump_is_written) {
     live_machine();
     struct strbuf s = {0};
     cr_assert_eq(nccl_xml_write(&t, &s, &err), 0, "%s", err.text);
-    cr_assert_str_eq(
-        strbuf_text(&s),
-        "<system version=\"1\">\n"
-        "  <cpu numaid=\"1\" affinity=\"00000100,00000000\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"25\" modelid=\"1\">\n"
-        "    <pci busid=\"0000:41:00.0\" class=\"0x060400\" vendor=\"0x15b3\" device=\"0x0000\" subsystem_vendor=\"0x0000\" "
-        "subsystem_device=\"0x0000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
-        "      <pci busid=\"0000:43:00.0\" class=\"0x030200\" vendor=\"0x15b3\" device=\"0x0000\" subsystem_vendor=\"0x0000\" "
-        "subsystem_device=\"0x0000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
-        "        <gpu dev=\"0\" sm=\"90\" rank=\"-1\"/>\n"
-        "      </pci>\n"
-        "      <pci busid=\"0000:45:00.0\" class=\"0x020700\" vendor=\"0x15b3\" device=\"0x0000\" subsystem_vendor=\"0x0000\" "
-        "subsystem_device=\"0x0000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
-        "        <nic>\n"
-        "          <net name=\"mlx5_2+mlx5_3\" dev=\"0\" latency=\"0\" speed=\"400000\" port=\"1\" guid=\"0x0\" maxconn=\"131072\" "
-        "gdr=\"1\"/>\n"
-        "        </nic>\n"
-        "      </pci>\n"
-        "    </pci>\n"
-        "  </cpu>\n"
-        "  <cpu numaid=\"0\" affinity=\"00000001\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"25\" modelid=\"1\">\n"
-        "    <pci busid=\"0000:81:00.0\" class=\"0x060400\" vendor=\"0x15b3\" device=\"0x0000\" subsystem_vendor=\"0x0000\" "
-        "subsystem_device=\"0x0000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
-        "      <pci busid=\"0000:85:00.0\" class=\"0x020700\" vendor=\"0x15b3\" device=\"0x0000\" subsystem_vendor=\"0x0000\" "
-        "subsystem_device=\"0x0000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
-        "        <nic>\n"
-        "          <net name=\"mlx5_0+mlx5_1\" dev=\"1\" latency=\"0\" speed=\"400000\" port=\"1\" guid=\"0x0\" maxconn=\"131072\" "
-        "gdr=\"1\"/>\n"
-        "        </nic>\n"
-        "      </pci>\n"
-        "      <pci busid=\"0000:83:00.0\" class=\"0x030200\" vendor=\"0x15b3\" device=\"0x0000\" subsystem_vendor=\"0x0000\" "
-        "subsystem_device=\"0x0000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
-        "        <gpu dev=\"1\" sm=\"90\" rank=\"-1\"/>\n"
-        "      </pci>\n"
-        "    </pci>\n"
-        "  </cpu>\n"
-        "</system>\n");
+    cr_assert_str_eq(strbuf_text(&s), "<system version=\"1\">\n"
+                                      "  <cpu numaid=\"1\" affinity=\"00000100,00000000\" arch=\"x86_64\" "
+                                      "vendor=\"AuthenticAMD\" familyid=\"25\" modelid=\"1\">\n"
+                                      "    <pci busid=\"0000:41:00.0\" class=\"0x060400\" vendor=\"0x15b3\" "
+                                      "device=\"0x0000\" subsystem_vendor=\"0x0000\" "
+                                      "subsystem_device=\"0x0000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+                                      "      <pci busid=\"0000:43:00.0\" class=\"0x030200\" vendor=\"0x15b3\" "
+                                      "device=\"0x0000\" subsystem_vendor=\"0x0000\" "
+                                      "subsystem_device=\"0x0000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+                                      "        <gpu dev=\"0\" sm=\"90\" rank=\"-1\"/>\n"
+                                      "      </pci>\n"
+                                      "      <pci busid=\"0000:45:00.0\" class=\"0x020700\" vendor=\"0x15b3\" "
+                                      "device=\"0x0000\" subsystem_vendor=\"0x0000\" "
+                                      "subsystem_device=\"0x0000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+                                      "        <nic>\n"
+                                      "          <net name=\"mlx5_2+mlx5_3\" dev=\"0\" latency=\"0\" speed=\"400000\" "
+                                      "port=\"1\" guid=\"0x0\" maxconn=\"131072\" "
+                                      "gdr=\"1\"/>\n"
+                                      "        </nic>\n"
+                                      "      </pci>\n"
+                                      "    </pci>\n"
+                                      "  </cpu>\n"
+                                      "  <cpu numaid=\"0\" affinity=\"00000001\" arch=\"x86_64\" "
+                                      "vendor=\"AuthenticAMD\" familyid=\"25\" modelid=\"1\">\n"
+                                      "    <pci busid=\"0000:81:00.0\" class=\"0x060400\" vendor=\"0x15b3\" "
+                                      "device=\"0x0000\" subsystem_vendor=\"0x0000\" "
+                                      "subsystem_device=\"0x0000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+                                      "      <pci busid=\"0000:85:00.0\" class=\"0x020700\" vendor=\"0x15b3\" "
+                                      "device=\"0x0000\" subsystem_vendor=\"0x0000\" "
+                                      "subsystem_device=\"0x0000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+                                      "        <nic>\n"
+                                      "          <net name=\"mlx5_0+mlx5_1\" dev=\"1\" latency=\"0\" speed=\"400000\" "
+                                      "port=\"1\" guid=\"0x0\" maxconn=\"131072\" "
+                                      "gdr=\"1\"/>\n"
+                                      "        </nic>\n"
+                                      "      </pci>\n"
+                                      "      <pci busid=\"0000:83:00.0\" class=\"0x030200\" vendor=\"0x15b3\" "
+                                      "device=\"0x0000\" subsystem_vendor=\"0x0000\" "
+                                      "subsystem_device=\"0x0000\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+                                      "        <gpu dev=\"1\" sm=\"90\" rank=\"-1\"/>\n"
+                                      "      </pci>\n"
+                                      "    </pci>\n"
+                                      "  </cpu>\n"
+                                      "</system>\n");
     strbuf_fini(&s);
     round_trip(&t, "live");
 }
@@ -511,16 +559,19 @@ Test(nccl_xml, all_that_predictions_need_is_written) {
     }
     struct strbuf s = {0};
     cr_assert_eq(nccl_xml_write(&t, &s, &err), 0, "%s", err.text);
-    cr_assert(strstr(strbuf_text(&s), "<net name=\"br-'x\" dev=\"1\" latency=\"0\" speed=\"10000\" port=\"0\" guid=\"0x1\" "
-                                      "maxconn=\"65536\" gdr=\"0\"/>") != NULL, "%s", strbuf_text(&s));
+    cr_assert(strstr(strbuf_text(&s),
+                     "<net name=\"br-'x\" dev=\"1\" latency=\"0\" speed=\"10000\" port=\"0\" guid=\"0x1\" "
+                     "maxconn=\"65536\" gdr=\"0\"/>") != NULL,
+              "%s", strbuf_text(&s));
     strbuf_fini(&s);
     t.netifs[1].name[3] = 'y';
     round_trip(&t, "sockets");
 }
 
 Test(nccl_xml, the_nets_of_a_file_keep_their_order_when_it_is_written) {
-    cr_assert_eq(read_text(FILE_OF(CPU("0") NIC("0000:20:00.0", "a", "1") "</cpu>" CPU("1") GPU("0000:10:00.0", "0",
-                                   "/></pci>") NIC("0000:11:00.0", "b", "0") "</cpu>")), 0, "%s", err.text);
+    cr_assert_eq(read_text(FILE_OF(CPU("0") NIC("0000:20:00.0", "a", "1") "</cpu>" CPU("1")
+                                       GPU("0000:10:00.0", "0", "/></pci>") NIC("0000:11:00.0", "b", "0") "</cpu>")),
+                 0, "%s", err.text);
     struct strbuf s = {0};
     cr_assert_eq(nccl_xml_write(&t, &s, &err), 0, "%s", err.text);
     cr_assert_eq(read_text(strbuf_text(&s)), 0);

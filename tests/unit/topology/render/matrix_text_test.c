@@ -206,8 +206,9 @@ static void nearest(const struct matrix_text *m, uint32_t gpu, char out[256]) {
     (void)snprintf(out, 256, "%s", word);
     for (uint32_t i = 0; i < m->n; i++)
         if (strncmp(m->names[i], "GPU", 3) != 0 && m->cells[gpu * m->n + i].path == best && best != TOPO_PATH_SYS)
-            (void)snprintf(out + strlen(out), 256 - strlen(out), " %s", m->names[i] + strcspn(m->names[i], "0123456789") +
-                                                                        (strncmp(m->names[i], "mlx5_", 5) == 0 ? 2 : 0));
+            (void)snprintf(out + strlen(out), 256 - strlen(out), " %s",
+                           m->names[i] + strcspn(m->names[i], "0123456789") +
+                               (strncmp(m->names[i], "mlx5_", 5) == 0 ? 2 : 0));
 }
 
 static void check_nearest(const char *name, const char *const *expected, uint32_t n) {
@@ -220,18 +221,20 @@ static void check_nearest(const char *name, const char *const *expected, uint32_
     }
     matrix_text_fini(&m);
 }
-#define NEAREST(name, ...)                                  \
-    do {                                                    \
-        const char *const expected_[] = {__VA_ARGS__};      \
+#define NEAREST(name, ...)                                     \
+    do {                                                       \
+        const char *const expected_[] = {__VA_ARGS__};         \
         check_nearest(name, expected_, ARRAY_SIZE(expected_)); \
     } while (0)
 
 Test(matrix_text, the_pairs_of_the_recorded_matrices_are_those_their_headers_tell) {
-    NEAREST("h200-epyc9534-8gpu-8nic-scrambled.tsv", "PIX 4", "PIX 1", "PIX 0", "PIX 3", "PIX 6", "PIX 7", "PIX 5", "PIX 2");
+    NEAREST("h200-epyc9534-8gpu-8nic-scrambled.tsv", "PIX 4", "PIX 1", "PIX 0", "PIX 3", "PIX 6", "PIX 7", "PIX 5",
+            "PIX 2");
     NEAREST("h100-numa-off-8gpu-12nic.tsv", "PIX 0", "PIX 1", "PIX 2", "PIX 5", "PIX 6", "PIX 7", "PIX 8", "PIX 11");
     NEAREST("dgx-h100-8gpu-12nic.tsv", "PXB 0", "PXB 3", "PXB 4", "PXB 5", "PXB 6", "PXB 9", "PXB 10", "PXB 11");
     NEAREST("h100-xd670-8gpu-12nic.tsv", "PIX 0", "PIX 1", "PIX 2", "PIX 3", "PIX 6", "PIX 7", "PIX 8", "PIX 9");
-    NEAREST("dgx-a100-8gpu-12nic.tsv", "PXB 0 1", "PXB 0 1", "PXB 2 3", "PXB 2 3", "PXB 6 7", "PXB 6 7", "PXB 8 9", "PXB 8 9");
+    NEAREST("dgx-a100-8gpu-12nic.tsv", "PXB 0 1", "PXB 0 1", "PXB 2 3", "PXB 2 3", "PXB 6 7", "PXB 6 7", "PXB 8 9",
+            "PXB 8 9");
     NEAREST("a100-8gpu-2nic.tsv", "PXB 0", "PXB 0", "NODE 0", "NODE 0", "PXB 1", "PXB 1", "NODE 1", "NODE 1");
     NEAREST("a100-8gpu-4nic-unbalanced.tsv", "PXB 0 1", "PXB 0 1", "PXB 2 3", "PXB 2 3", "SYS", "SYS", "SYS", "SYS");
     NEAREST("3gpu-2nic-phb.tsv", "NODE 0 1", "NODE 0 1", "PHB 0 1");

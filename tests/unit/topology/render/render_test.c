@@ -36,37 +36,38 @@ Test(render, the_matrix_has_devices_affinities_legend_and_chosen_nics) {
     struct nccl_graph *g = graph_of(&t);
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     render_matrix(&t, g, &text);
-    expect_text(strbuf_text(&text),
-                "        GPU0  GPU1  GPU2  GPU3  mlx5_0  mlx5_1  mlx5_2  mlx5_3  CPU Affinity  NUMA Affinity  GPU NUMA ID\n"
-                "GPU0    X     NV18  NV18  NV18  PIX     NODE    SYS     SYS     0-7           0              N/A\n"
-                "GPU1    NV18  X     NV18  NV18  NODE    PIX     SYS     SYS     0-7           0              N/A\n"
-                "GPU2    NV18  NV18  X     NV18  SYS     SYS     PIX     NODE    8-15          1              N/A\n"
-                "GPU3    NV18  NV18  NV18  X     SYS     SYS     NODE    PIX     8-15          1              12\n"
-                "mlx5_0  PIX   NODE  SYS   SYS   X       NODE    SYS     SYS     0-7           0\n"
-                "mlx5_1  NODE  PIX   SYS   SYS   NODE    X       SYS     SYS     0-7           0\n"
-                "mlx5_2  SYS   SYS   PIX   NODE  SYS     SYS     X       NODE    8-15          1\n"
-                "mlx5_3  SYS   SYS   NODE  PIX   SYS     SYS     NODE    X       8-15          1\n"
-                "\n"
-                "Legend:\n"
-                "  X     the device itself\n"
-                "  NV#   # NVLinks\n"
-                "  PIX   one PCIe switch, or one bridge\n"
-                "  PXB   several PCIe switches, but not the CPU\n"
-                "  PHB   the CPU's PCIe host bridge\n"
-                "  NODE  several host bridges of one NUMA node\n"
-                "  SYS   from one NUMA node to another, or not known\n"
-                "\n"
-                "GPUs, and the NIC that NCCL takes (path, bandwidth):\n"
-                "  GPU0  0000:13:00.0  NVIDIA H100 80GB HBM3  mlx5_0                PIX  48.0 GB/s\n"
-                "  GPU1  0000:33:00.0  NVIDIA H100 80GB HBM3  mlx5_0,mlx5_2,mlx5_3  PXN  48.0 GB/s\n"
-                "  GPU2  0000:53:00.0  NVIDIA H100 80GB HBM3  mlx5_2                PIX  48.0 GB/s\n"
-                "  GPU3  0000:73:00.0  NVIDIA H100 80GB HBM3  mlx5_3                PIX  48.0 GB/s\n"
-                "\n"
-                "NICs:\n"
-                "  mlx5_0  0000:14:00.0  ACTIVE  400 Gb/s InfiniBand  ib0\n"
-                "  mlx5_1  0000:34:00.0  DOWN    400 Gb/s InfiniBand\n"
-                "  mlx5_2  0000:54:00.0  ACTIVE  400 Gb/s InfiniBand\n"
-                "  mlx5_3  0000:74:00.0  ACTIVE  400 Gb/s InfiniBand\n");
+    expect_text(
+        strbuf_text(&text),
+        "        GPU0  GPU1  GPU2  GPU3  mlx5_0  mlx5_1  mlx5_2  mlx5_3  CPU Affinity  NUMA Affinity  GPU NUMA ID\n"
+        "GPU0    X     NV18  NV18  NV18  PIX     NODE    SYS     SYS     0-7           0              N/A\n"
+        "GPU1    NV18  X     NV18  NV18  NODE    PIX     SYS     SYS     0-7           0              N/A\n"
+        "GPU2    NV18  NV18  X     NV18  SYS     SYS     PIX     NODE    8-15          1              N/A\n"
+        "GPU3    NV18  NV18  NV18  X     SYS     SYS     NODE    PIX     8-15          1              12\n"
+        "mlx5_0  PIX   NODE  SYS   SYS   X       NODE    SYS     SYS     0-7           0\n"
+        "mlx5_1  NODE  PIX   SYS   SYS   NODE    X       SYS     SYS     0-7           0\n"
+        "mlx5_2  SYS   SYS   PIX   NODE  SYS     SYS     X       NODE    8-15          1\n"
+        "mlx5_3  SYS   SYS   NODE  PIX   SYS     SYS     NODE    X       8-15          1\n"
+        "\n"
+        "Legend:\n"
+        "  X     the device itself\n"
+        "  NV#   # NVLinks\n"
+        "  PIX   one PCIe switch, or one bridge\n"
+        "  PXB   several PCIe switches, but not the CPU\n"
+        "  PHB   the CPU's PCIe host bridge\n"
+        "  NODE  several host bridges of one NUMA node\n"
+        "  SYS   from one NUMA node to another, or not known\n"
+        "\n"
+        "GPUs, and the NIC that NCCL takes (path, bandwidth):\n"
+        "  GPU0  0000:13:00.0  NVIDIA H100 80GB HBM3  mlx5_0                PIX  48.0 GB/s\n"
+        "  GPU1  0000:33:00.0  NVIDIA H100 80GB HBM3  mlx5_0,mlx5_2,mlx5_3  PXN  48.0 GB/s\n"
+        "  GPU2  0000:53:00.0  NVIDIA H100 80GB HBM3  mlx5_2                PIX  48.0 GB/s\n"
+        "  GPU3  0000:73:00.0  NVIDIA H100 80GB HBM3  mlx5_3                PIX  48.0 GB/s\n"
+        "\n"
+        "NICs:\n"
+        "  mlx5_0  0000:14:00.0  ACTIVE  400 Gb/s InfiniBand  ib0\n"
+        "  mlx5_1  0000:34:00.0  DOWN    400 Gb/s InfiniBand\n"
+        "  mlx5_2  0000:54:00.0  ACTIVE  400 Gb/s InfiniBand\n"
+        "  mlx5_3  0000:74:00.0  ACTIVE  400 Gb/s InfiniBand\n");
     nccl_graph_free(g);
     topology_fini(&t);
 }
@@ -86,11 +87,13 @@ Test(render, gpus_of_every_vendor_are_listed_and_what_nobody_knows_is_said) {
     t.pci[t.gpus[0].pci].vendor = 0x1002;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     render_matrix(&t, NULL, &text);
-    static const char *const wanted[] = {
-        "GPU0  0000:01:00.0  AMD GPU 1002:2330\n", "GPU1  0000:02:00.0  Intel GPU 10de:2330\n",
-        "GPU2  0000:03:00.0  NVIDIA GPU 10de:2330  MIG\n", "GPU3  0000:04:00.0  NVIDIA GPU 10de:2330  LOST\n",
-        "GPU4  0000:05:00.0  GPU 10de:2330\n", "NVLinks are not known here",
-        "  N/A           N/A            N/A\n"};
+    static const char *const wanted[] = {"GPU0  0000:01:00.0  AMD GPU 1002:2330\n",
+                                         "GPU1  0000:02:00.0  Intel GPU 10de:2330\n",
+                                         "GPU2  0000:03:00.0  NVIDIA GPU 10de:2330  MIG\n",
+                                         "GPU3  0000:04:00.0  NVIDIA GPU 10de:2330  LOST\n",
+                                         "GPU4  0000:05:00.0  GPU 10de:2330\n",
+                                         "NVLinks are not known here",
+                                         "  N/A           N/A            N/A\n"};
     for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
         cr_assert_not_null(strstr(strbuf_text(&text), wanted[i]), "%s in\n%s", wanted[i], strbuf_text(&text));
     cr_assert_null(strstr(strbuf_text(&text), "NCCL"));
@@ -145,31 +148,31 @@ Test(render, a_node_without_gpus_and_nics_says_so_and_shows_its_cpus) {
     topology_add_numa(&t)->index = 0;
     (void)rig_pci(&t, "0000:10:00.0", TOPO_NONE, true, 0);
     render_matrix(&t, NULL, &text);
-    expect_text(strbuf_text(&text), "The file describes 1 PCI bridges and devices, and tells of no GPU or NIC: NCCL looks "
-                                    "itself which of them are there.\n");
+    expect_text(strbuf_text(&text),
+                "The file describes 1 PCI bridges and devices, and tells of no GPU or NIC: NCCL looks "
+                "itself which of them are there.\n");
     topology_fini(&t);
 }
 
 /* ---- the tree ---- */
 
-static const char drawn_tree[] =
-    "node7 (a rig): 2 packages, 2 NUMA nodes, 16 CPUs, 4 GPUs, 4 NICs\n"
-    "├─ package 0\n"
-    "│  └─ NUMA node 0: CPUs 0-7, 256 GiB\n"
-    "│     ├─ Broadcom switch  0000:11:00.0  PCIe 5.0 x16\n"
-    "│     │  ├─ GPU0  0000:13:00.0  NVIDIA H100 80GB HBM3  → mlx5_0 (PIX, 48.0 GB/s)\n"
-    "│     │  └─ mlx5_0  0000:14:00.0  400 Gb/s InfiniBand\n"
-    "│     └─ Broadcom switch  0000:31:00.0  PCIe 5.0 x16\n"
-    "│        ├─ GPU1  0000:33:00.0  NVIDIA H100 80GB HBM3  → mlx5_1 (PIX, 48.0 GB/s)\n"
-    "│        └─ mlx5_1  0000:34:00.0  400 Gb/s InfiniBand\n"
-    "└─ package 1\n"
-    "   └─ NUMA node 1: CPUs 8-15, 256 GiB\n"
-    "      ├─ Broadcom switch  0000:51:00.0  PCIe 5.0 x16\n"
-    "      │  ├─ GPU2  0000:53:00.0  NVIDIA H100 80GB HBM3  → mlx5_2 (PIX, 48.0 GB/s)\n"
-    "      │  └─ mlx5_2  0000:54:00.0  400 Gb/s InfiniBand\n"
-    "      └─ Broadcom switch  0000:71:00.0  PCIe 5.0 x16\n"
-    "         ├─ GPU3  0000:73:00.0  NVIDIA H100 80GB HBM3  → mlx5_3 (PIX, 48.0 GB/s)\n"
-    "         └─ mlx5_3  0000:74:00.0  400 Gb/s InfiniBand\n";
+static const char drawn_tree[] = "node7 (a rig): 2 packages, 2 NUMA nodes, 16 CPUs, 4 GPUs, 4 NICs\n"
+                                 "├─ package 0\n"
+                                 "│  └─ NUMA node 0: CPUs 0-7, 256 GiB\n"
+                                 "│     ├─ Broadcom switch  0000:11:00.0  PCIe 5.0 x16\n"
+                                 "│     │  ├─ GPU0  0000:13:00.0  NVIDIA H100 80GB HBM3  → mlx5_0 (PIX, 48.0 GB/s)\n"
+                                 "│     │  └─ mlx5_0  0000:14:00.0  400 Gb/s InfiniBand\n"
+                                 "│     └─ Broadcom switch  0000:31:00.0  PCIe 5.0 x16\n"
+                                 "│        ├─ GPU1  0000:33:00.0  NVIDIA H100 80GB HBM3  → mlx5_1 (PIX, 48.0 GB/s)\n"
+                                 "│        └─ mlx5_1  0000:34:00.0  400 Gb/s InfiniBand\n"
+                                 "└─ package 1\n"
+                                 "   └─ NUMA node 1: CPUs 8-15, 256 GiB\n"
+                                 "      ├─ Broadcom switch  0000:51:00.0  PCIe 5.0 x16\n"
+                                 "      │  ├─ GPU2  0000:53:00.0  NVIDIA H100 80GB HBM3  → mlx5_2 (PIX, 48.0 GB/s)\n"
+                                 "      │  └─ mlx5_2  0000:54:00.0  400 Gb/s InfiniBand\n"
+                                 "      └─ Broadcom switch  0000:71:00.0  PCIe 5.0 x16\n"
+                                 "         ├─ GPU3  0000:73:00.0  NVIDIA H100 80GB HBM3  → mlx5_3 (PIX, 48.0 GB/s)\n"
+                                 "         └─ mlx5_3  0000:74:00.0  400 Gb/s InfiniBand\n";
 
 Test(render, the_tree_shows_what_is_below_what) {
     struct topology t = {0};
@@ -283,12 +286,14 @@ static int attribute(const char *tag, size_t len, const char *name) {
 }
 
 static void unescape(const char *in, size_t len, char out[256]) {
-    static const struct { const char *name, *c; } entities[] = {{"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"},
-                                                                {"&quot;", "\""}};
+    static const struct {
+        const char *name, *c;
+    } entities[] = {{"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}, {"&quot;", "\""}};
     size_t n = 0;
     for (size_t i = 0; i < len && n < 250;) {
         size_t e = 0;
-        while (in[i] == '&' && e < ARRAY_SIZE(entities) && strncmp(in + i, entities[e].name, strlen(entities[e].name)) != 0)
+        while (in[i] == '&' && e < ARRAY_SIZE(entities) &&
+               strncmp(in + i, entities[e].name, strlen(entities[e].name)) != 0)
             e++;
         cr_assert(in[i] != '&' || e < ARRAY_SIZE(entities), "an entity that XML does not have: %.10s", in + i);
         if (in[i] == '&') {
@@ -364,8 +369,12 @@ static void read_svg(const char *svg) {
             strncmp(p, "<rect class=\"netif", 18) == 0) {
             size_t len = (size_t)(end - p);
             cr_assert_lt(n_chips, TEXTS_MAX);
-            chips[n_chips++] = (struct svg_box){attribute(p, len, "x"), attribute(p, len, "y"),
-                                                attribute(p, len, "width"), attribute(p, len, "height"), 0, 0};
+            chips[n_chips++] = (struct svg_box){attribute(p, len, "x"),
+                                                attribute(p, len, "y"),
+                                                attribute(p, len, "width"),
+                                                attribute(p, len, "height"),
+                                                0,
+                                                0};
         }
         p = end + 1;
     }
@@ -391,7 +400,8 @@ static void check_texts(const char *name) {
             const struct text_at *b = &texts[k];
             bool apart = a->x + a->w <= b->x || b->x + b->w <= a->x || a->y <= b->y - b->size * 3 / 4 ||
                          b->y <= a->y - a->size * 3 / 4;
-            cr_assert(apart, "%s: \"%s\" and \"%s\" at %d,%d and %d,%d", name, a->text, b->text, a->x, a->y, b->x, b->y);
+            cr_assert(apart, "%s: \"%s\" and \"%s\" at %d,%d and %d,%d", name, a->text, b->text, a->x, a->y, b->x,
+                      b->y);
         }
     }
 }
@@ -454,7 +464,8 @@ Test(render, the_picture_has_each_device_its_pair_and_no_text_over_another) {
     (void)find_text("Package 1");
     (void)find_text("CPUs 8-15");
     (void)find_text("node7");
-    (void)find_text("4 GPUs, 4 NICs, 2 packages, 2 NUMA nodes, 16 CPUs · NVLink: NV18 between all GPUs · driver 550.54 · a rig");
+    (void)find_text(
+        "4 GPUs, 4 NICs, 2 packages, 2 NUMA nodes, 16 CPUs · NVLink: NV18 between all GPUs · driver 550.54 · a rig");
     topology_fini(&t);
 }
 
@@ -614,15 +625,28 @@ Test(render, nothing_at_all_makes_a_picture_and_a_tree) {
 }
 
 Test(render, every_recorded_machine_makes_a_picture_a_tree_and_a_matrix) {
-    static const char *const files[] = {
-        "hwloc/prrte-turin-4xH200-nvml.xml", "hwloc/flux-ipa20.xml", "hwloc/flux-sierra.xml", "hwloc/flux-corona.xml",
-        "hwloc/flux-tuo.SPX.xml", "hwloc/flux-sched-chimera.xml", "hwloc/mpibind-coral-lassen.xml",
-        "hwloc/mpibind-cts1-pascal.xml", "hwloc/mpibind-g4dnmetal.xml", "hwloc/hwloc-nvidiaDGX2.xml",
-        "hwloc/mpibind-eas-tioga.xml", "hwloc/hwloc-power8gpudistances.xml", "hwloc/hwloc-16intel64-manyVFs.xml",
-        "hwloc/hwloc-32em64t-2n8c2t-pci-wholeio.xml", "hwloc/hwloc-96em64t-4n4d3ca2co-pci.xml",
-        "nccl-xml/azure-ncv4-topo.xml", "nccl-xml/modal-b200vm-1-5554632f9.xml", "nccl-xml/modal-b200vm-2-bd9eaa8d4.xml",
-        "nccl-xml/modal-b200vm-3-63d40870d.xml", "nccl-xml/sugarlxn-4x4090-calico.xml",
-        "nccl-xml/derived/turin-4xH200-nccl.xml", "nccl-xml/derived/ipa20-4xH100-nccl.xml"};
+    static const char *const files[] = {"hwloc/prrte-turin-4xH200-nvml.xml",
+                                        "hwloc/flux-ipa20.xml",
+                                        "hwloc/flux-sierra.xml",
+                                        "hwloc/flux-corona.xml",
+                                        "hwloc/flux-tuo.SPX.xml",
+                                        "hwloc/flux-sched-chimera.xml",
+                                        "hwloc/mpibind-coral-lassen.xml",
+                                        "hwloc/mpibind-cts1-pascal.xml",
+                                        "hwloc/mpibind-g4dnmetal.xml",
+                                        "hwloc/hwloc-nvidiaDGX2.xml",
+                                        "hwloc/mpibind-eas-tioga.xml",
+                                        "hwloc/hwloc-power8gpudistances.xml",
+                                        "hwloc/hwloc-16intel64-manyVFs.xml",
+                                        "hwloc/hwloc-32em64t-2n8c2t-pci-wholeio.xml",
+                                        "hwloc/hwloc-96em64t-4n4d3ca2co-pci.xml",
+                                        "nccl-xml/azure-ncv4-topo.xml",
+                                        "nccl-xml/modal-b200vm-1-5554632f9.xml",
+                                        "nccl-xml/modal-b200vm-2-bd9eaa8d4.xml",
+                                        "nccl-xml/modal-b200vm-3-63d40870d.xml",
+                                        "nccl-xml/sugarlxn-4x4090-calico.xml",
+                                        "nccl-xml/derived/turin-4xH200-nccl.xml",
+                                        "nccl-xml/derived/ipa20-4xH100-nccl.xml"};
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
         char path[RECORDED_PATH_MAX];
         struct topology t = {0};
@@ -633,7 +657,8 @@ Test(render, every_recorded_machine_makes_a_picture_a_tree_and_a_matrix) {
         check_svg(&t, files[i]);
         for (unsigned k = 0; k < n_texts; k++) {
             size_t len = strlen(texts[k].text);
-            cr_assert(len < 3 || strcmp(texts[k].text + len - 3, "…") != 0, "%s: \"%s\" is cut", files[i], texts[k].text);
+            cr_assert(len < 3 || strcmp(texts[k].text + len - 3, "…") != 0, "%s: \"%s\" is cut", files[i],
+                      texts[k].text);
         }
         for (uint32_t k = 0; k < t.n_gpus; k++) {
             char label[16];

@@ -77,8 +77,7 @@ CHILD_TEST(a_file_system_that_hangs_is_unreachable_in_time_and_comes_back) {
         struct arbiter_answer answer = rig_read(a);
         uint64_t took_ns = clock_now_ns() - began_ns;
         cr_assert_eq(answer.result, ARBITER_UNREACHABLE);
-        cr_assert_not_null(strstr(answer.text, "no answer from the file system for 0."), "%s",
-                           answer.text);
+        cr_assert_not_null(strstr(answer.text, "no answer from the file system for 0."), "%s", answer.text);
         cr_assert_geq(took_ns, SHORT_NS);
         cr_assert_lt(took_ns, 20 * SHORT_NS);
     }
@@ -129,9 +128,8 @@ CHILD_TEST(a_request_past_its_deadline_is_not_begun) {
     struct arbiter_dir_server server;
     struct arbiter_dir_result result;
     arbiter_dir_server_init(&server, rig_dir, RIG_RUN_ID, false);
-    struct arbiter_dir_task task = {.seq = 5,
-                                    .deadline_ns = clock_now_ns(),
-                                    .request = rig_request(ARBITER_CLAIM, 1, A)};
+    struct arbiter_dir_task task = {
+        .seq = 5, .deadline_ns = clock_now_ns(), .request = rig_request(ARBITER_CLAIM, 1, A)};
     arbiter_dir_serve(&server, &task, &result);
     cr_assert_eq(result.seq, 5);
     cr_assert_eq(result.result, ARBITER_UNREACHABLE);
@@ -149,8 +147,8 @@ CHILD_TEST(a_claim_cut_by_its_deadline_anywhere_is_whole_when_asked_again) {
         struct arbiter_dir_result result;
         arbiter_dir_server_init(&server, rig_dir, RIG_RUN_ID, false);
         uint64_t end_ns = clock_now_ns() + epoch * 20 * NS_PER_US;
-        struct arbiter_dir_task task = {
-            .deadline_ns = end_ns, .request = rig_request(ARBITER_CLAIM, epoch, A + epoch % 2)};
+        struct arbiter_dir_task task = {.deadline_ns = end_ns,
+                                        .request = rig_request(ARBITER_CLAIM, epoch, A + epoch % 2)};
         arbiter_dir_serve(&server, &task, &result);
         won += result.result == ARBITER_OK;
         late += result.result == ARBITER_UNREACHABLE;
@@ -272,8 +270,7 @@ CHILD_TEST(it_keeps_nothing_of_ours_open) {
             continue;
         cr_assert_gt(len, 0);
         target[len] = '\0';
-        cr_assert(strcmp(target, "/dev/null") == 0 || strncmp(target, "socket:", 7) == 0, "%s",
-                  target);
+        cr_assert(strcmp(target, "/dev/null") == 0 || strncmp(target, "socket:", 7) == 0, "%s", target);
         n++;
     }
     (void)closedir(dir);

@@ -29,8 +29,8 @@ static void finish(void) {
     rig_finish();
 }
 
-static void assert_leads(const struct arbiter_answer *answer, enum arbiter_result result,
-                         uint32_t epoch, uint64_t who) {
+static void assert_leads(const struct arbiter_answer *answer, enum arbiter_result result, uint32_t epoch,
+                         uint64_t who) {
     cr_assert_eq(answer->result, result, "result %d: %s", answer->result, answer->text);
     cr_assert_eq(answer->record.epoch, epoch, "epoch %u", answer->record.epoch);
     cr_assert_eq(answer->record.leader.incarnation, who);
@@ -41,35 +41,34 @@ static void assert_leads(const struct arbiter_answer *answer, enum arbiter_resul
         cr_assert_eq(answer->record.leader.port, q.leader.port);
     }
 }
-#define ASSERT_LEADS(call, result, epoch, who)         \
-    do {                                               \
-        struct arbiter_answer answer_ = (call);        \
+#define ASSERT_LEADS(call, result, epoch, who)            \
+    do {                                                  \
+        struct arbiter_answer answer_ = (call);           \
         assert_leads(&answer_, (result), (epoch), (who)); \
     } while (0)
 
-static void assert_closed(const struct arbiter_answer *answer, enum arbiter_result result,
-                          uint32_t epoch, enum outcome outcome) {
+static void assert_closed(const struct arbiter_answer *answer, enum arbiter_result result, uint32_t epoch,
+                          enum outcome outcome) {
     cr_assert_eq(answer->result, result, "result %d: %s", answer->result, answer->text);
     cr_assert(answer->record.closed);
     cr_assert_eq(answer->record.epoch, epoch);
     cr_assert_eq(answer->record.outcome, outcome);
     cr_assert_str_eq(answer->record.reason, "told by \"who\"\n\xef\xbf\xbd");
 }
-#define ASSERT_CLOSED(call, result, epoch, outcome)         \
-    do {                                                    \
-        struct arbiter_answer answer_ = (call);             \
+#define ASSERT_CLOSED(call, result, epoch, outcome)            \
+    do {                                                       \
+        struct arbiter_answer answer_ = (call);                \
         assert_closed(&answer_, (result), (epoch), (outcome)); \
     } while (0)
 
-static void assert_fails(const struct arbiter_answer *answer, enum arbiter_result result,
-                         const char *words) {
+static void assert_fails(const struct arbiter_answer *answer, enum arbiter_result result, const char *words) {
     cr_assert_eq(answer->result, result, "result %d: %s", answer->result, answer->text);
     cr_assert_not_null(strstr(answer->text, words), "'%s' is not in: %s", words, answer->text);
 }
-#define ASSERT_FAILS(call, result, words)                  \
-    do {                                                   \
-        struct arbiter_answer answer_ = (call);            \
-        assert_fails(&answer_, (result), (words));         \
+#define ASSERT_FAILS(call, result, words)          \
+    do {                                           \
+        struct arbiter_answer answer_ = (call);    \
+        assert_fails(&answer_, (result), (words)); \
     } while (0)
 #define ASSERT_UNREACHABLE(call, words) ASSERT_FAILS(call, ARBITER_UNREACHABLE, words)
 #define ASSERT_RUINED(call, words) ASSERT_FAILS(call, ARBITER_RUINED, words)
@@ -239,7 +238,13 @@ ARBITER_TEST(a_job_may_be_closed_before_anybody_led) {
 ARBITER_TEST(the_hint_is_only_a_hint) {
     for (uint32_t e = 1; e <= 6; e++)
         ASSERT_LEADS(rig_claim(a, e, A), ARBITER_OK, e, A);
-    static const char *const hints[] = {"6\n", "1\n", "0\n", "7\n", "4000000000\n", "", "nonsense",
+    static const char *const hints[] = {"6\n",
+                                        "1\n",
+                                        "0\n",
+                                        "7\n",
+                                        "4000000000\n",
+                                        "",
+                                        "nonsense",
                                         ("99999999999999999999999999999999999999999999999999999999"
                                          "99999999999999999999999999999999999999999999999999999999")};
     for (size_t i = 0; i <= ARRAY_SIZE(hints); i++) {
@@ -262,8 +267,7 @@ ARBITER_TEST(jobs_do_not_meet) {
     memset(long_2, 'x', sizeof long_2 - 1);
     memset(slashes, '/', sizeof slashes - 1);
     long_2[sizeof long_2 - 2] = 'y';
-    static const char *const ids[] = {"a", "A", "a/b", "a%2fb", "..", ".", "\xff\n", long_1, long_2,
-                                      slashes};
+    static const char *const ids[] = {"a", "A", "a/b", "a%2fb", "..", ".", "\xff\n", long_1, long_2, slashes};
     for (size_t i = 0; i < ARRAY_SIZE(ids); i++) {
         struct arbiter_dir_config config = {.path = rig_dir, .run_id = ids[i]};
         struct arbiter *one;
@@ -300,7 +304,10 @@ ARBITER_TEST(a_damaged_epoch_is_named) {
         ASSERT_RUINED(rig_read(b), "epoch-1 is damaged");
         ASSERT_RUINED(rig_claim(b, 2, B), "epoch-1 is damaged");
     }
-    static const char *const texts[] = {"\xff\xfe", "[]", "{}", "7",
+    static const char *const texts[] = {"\xff\xfe",
+                                        "[]",
+                                        "{}",
+                                        "7",
                                         "{\"version\":2,\"epoch\":1}",
                                         "{\"version\":1,\"epoch\":2,\"leader\":\"000000000000000b\","
                                         "\"addr\":\"\",\"port\":1}",
@@ -435,9 +442,8 @@ ARBITER_TEST(another_job_in_the_place_of_a_removed_one_is_told_apart) {
     cr_assert_eq(unlink(rig_path("epoch-1")), 0);
     struct arbiter *other = rig_arbiter(0);
     ASSERT_LEADS(rig_claim(other, 1, B), ARBITER_OK, 1, B);
-    struct arbiter_request questions[] = {
-        rig_request(ARBITER_READ, 0, A), rig_request(ARBITER_BEAT, 1, A),
-        rig_request(ARBITER_CLAIM, 1, A), rig_request(ARBITER_CLAIM, 2, A)};
+    struct arbiter_request questions[] = {rig_request(ARBITER_READ, 0, A), rig_request(ARBITER_BEAT, 1, A),
+                                          rig_request(ARBITER_CLAIM, 1, A), rig_request(ARBITER_CLAIM, 2, A)};
     for (size_t i = 0; i < ARRAY_SIZE(questions); i++) {
         struct arbiter_answer answer = rig_ask(a, &questions[i]);
         assert_fails(&answer, ARBITER_RUINED, "another agent's now");

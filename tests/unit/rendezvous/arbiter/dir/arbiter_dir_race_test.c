@@ -23,7 +23,7 @@
 /* --- processes that claim the same epoch at the same moment --- */
 
 struct race {
-    atomic_uint arrived;         /* at all starting lines together */
+    atomic_uint arrived; /* at all starting lines together */
     atomic_bool failed;
     uint8_t result[RACES + 2][RACERS];
     uint64_t winner[RACES + 2][RACERS]; /* as each was told */
@@ -33,8 +33,8 @@ static _Noreturn void run_racer(struct race *race, unsigned me) {
     struct arbiter_dir_server server;
     arbiter_dir_server_init(&server, rig_dir, RIG_RUN_ID, false);
     for (uint32_t epoch = 1; epoch <= RACES + 1; epoch++) {
-        struct arbiter_dir_task task = {
-            .deadline_ns = TIME_NEVER, .request = rig_request(ARBITER_CLAIM, epoch, me + 1)};
+        struct arbiter_dir_task task = {.deadline_ns = TIME_NEVER,
+                                        .request = rig_request(ARBITER_CLAIM, epoch, me + 1)};
         if (epoch == RACES + 1) { /* and at last, who has the last word */
             task.request.kind = ARBITER_CLOSE;
             task.request.outcome = me % 2 == 0 ? OUTCOME_SUCCESS : OUTCOME_FAILED;
@@ -53,17 +53,14 @@ static _Noreturn void run_racer(struct race *race, unsigned me) {
             _exit(1);
         }
         race->result[epoch][me] = (uint8_t)result.result;
-        race->winner[epoch][me] =
-            result.record.closed ? result.record.outcome : result.record.leader.incarnation;
+        race->winner[epoch][me] = result.record.closed ? result.record.outcome : result.record.leader.incarnation;
     }
     arbiter_dir_server_fini(&server);
     _exit(0);
 }
 
-Test(arbiter_dir_race, each_epoch_has_one_winner, .init = rig_begin_in_memory,
-     .fini = rig_finish) {
-    struct race *race = mmap(NULL, sizeof *race, PROT_READ | PROT_WRITE,
-                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+Test(arbiter_dir_race, each_epoch_has_one_winner, .init = rig_begin_in_memory, .fini = rig_finish) {
+    struct race *race = mmap(NULL, sizeof *race, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     cr_assert_neq(race, MAP_FAILED);
     pid_t pids[RACERS];
     for (unsigned i = 0; i < RACERS; i++) {
@@ -123,8 +120,8 @@ static struct arbiter_dir_result claim(const char *run_id, uint32_t epoch, uint6
 
 /* A process that does a request and is stopped at the n-th entry into, or return from, the kernel.
  * False: it was done before that. */
-static bool start_traced(const char *run_id, const struct arbiter_request *q, unsigned n,
-                         struct traced *shared, pid_t *ret) {
+static bool start_traced(const char *run_id, const struct arbiter_request *q, unsigned n, struct traced *shared,
+                         pid_t *ret) {
     pid_t pid = fork();
     if (pid == 0) {
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
@@ -176,8 +173,7 @@ static void assert_settled(const char *run_id, const struct arbiter_request *q,
 }
 
 static struct traced *share(void) {
-    struct traced *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct traced *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     cr_assert_neq(shared, MAP_FAILED);
     return shared;
 }
@@ -216,9 +212,9 @@ static unsigned cut_everywhere(bool close, bool pause) {
     return n;
 }
 
-#define CUT_TEST(name, close, pause)                                                            \
-    Test(arbiter_dir_race, name, .init = rig_begin_in_memory, .fini = rig_finish) {             \
-        cr_assert_gt(cut_everywhere(close, pause), 50);                                         \
+#define CUT_TEST(name, close, pause)                                                \
+    Test(arbiter_dir_race, name, .init = rig_begin_in_memory, .fini = rig_finish) { \
+        cr_assert_gt(cut_everywhere(close, pause), 50);                             \
     }
 CUT_TEST(a_claimant_may_die_between_any_two_system_calls, false, false)
 CUT_TEST(a_closer_may_die_between_any_two_system_calls, true, false)
@@ -233,8 +229,7 @@ static bool has_epoch(const char *run_id, unsigned epoch) {
 
 /* Its time is over while it is between two system calls: it does not go on to its link, and once it
  * is linked it does not say that it won. */
-Test(arbiter_dir_race, no_claim_is_made_or_won_after_its_time, .init = rig_begin_in_memory,
-     .fini = rig_finish) {
+Test(arbiter_dir_race, no_claim_is_made_or_won_after_its_time, .init = rig_begin_in_memory, .fini = rig_finish) {
     struct traced *shared = share();
     struct arbiter_request q = request_of(false);
     unsigned made_late = 0, late = 0, won = 0;
@@ -274,11 +269,11 @@ Test(arbiter_dir_race, no_claim_is_made_or_won_after_its_time, .init = rig_begin
 #define HANG_NS (50 * NS_PER_MS)
 
 struct told {
-    uint64_t leader[EPOCHS_MAX];    /* of each epoch, in whatever answer; 0: not told yet */
-    uint64_t winner[EPOCHS_MAX];    /* who was told that it won */
-    enum outcome outcome;           /* of the close */
-    uint32_t closed;                /* its epoch */
-    uint32_t latest;                /* the highest told */
+    uint64_t leader[EPOCHS_MAX]; /* of each epoch, in whatever answer; 0: not told yet */
+    uint64_t winner[EPOCHS_MAX]; /* who was told that it won */
+    enum outcome outcome;        /* of the close */
+    uint32_t closed;             /* its epoch */
+    uint32_t latest;             /* the highest told */
     unsigned results[ARBITER_RESULT_COUNT];
 };
 
@@ -297,13 +292,12 @@ static void check_record(struct told *t, const struct arbiter_record *r) {
     cr_assert_lt(r->epoch, EPOCHS_MAX);
     t->latest = MAX2(t->latest, r->epoch);
     if (r->closed) {
-        cr_assert(t->closed == 0 || (t->closed == r->epoch && t->outcome == r->outcome),
-                  "two outcomes");
+        cr_assert(t->closed == 0 || (t->closed == r->epoch && t->outcome == r->outcome), "two outcomes");
         t->closed = r->epoch;
         t->outcome = r->outcome;
     } else if (r->epoch > 0) {
-        cr_assert(t->leader[r->epoch] == 0 || t->leader[r->epoch] == r->leader.incarnation,
-                  "two leaders of epoch %u", r->epoch);
+        cr_assert(t->leader[r->epoch] == 0 || t->leader[r->epoch] == r->leader.incarnation, "two leaders of epoch %u",
+                  r->epoch);
         t->leader[r->epoch] = r->leader.incarnation;
         cr_assert(t->closed == 0 || r->epoch < t->closed, "epoch %u after the close", r->epoch);
     }
@@ -346,8 +340,7 @@ static void disturb(struct claimant *c, struct prng *rng) {
 }
 
 static void ask_something(struct claimant *c, struct prng *rng, bool may_close) {
-    static const enum arbiter_kind kinds[] = {ARBITER_READ, ARBITER_CLAIM, ARBITER_CLAIM,
-                                              ARBITER_BEAT};
+    static const enum arbiter_kind kinds[] = {ARBITER_READ, ARBITER_CLAIM, ARBITER_CLAIM, ARBITER_BEAT};
     struct arbiter_request q = rig_request(kinds[prng_below(rng, 4)], c->knows, c->who);
     if (q.kind == ARBITER_CLAIM)
         q.epoch = c->knows + 1 - (uint32_t)prng_below(rng, 2);
@@ -367,8 +360,7 @@ static void run_seed(uint64_t seed) {
     struct claimant claimants[CLAIMANTS] = {0};
     memset(&told, 0, sizeof told);
     for (uint64_t i = 0; i < CLAIMANTS; i++)
-        claimants[i] = (struct claimant){
-            .arbiter = rig_arbiter(HANG_NS), .told = &told, .who = i + 1};
+        claimants[i] = (struct claimant){.arbiter = rig_arbiter(HANG_NS), .told = &told, .who = i + 1};
     for (unsigned n = 0; n < REQUESTS; n++) {
         if (prng_below(&rng, 6) == 0)
             disturb(&claimants[prng_below(&rng, CLAIMANTS)], &rng);
@@ -398,9 +390,9 @@ static void run_seed(uint64_t seed) {
     cr_assert_gt(told.results[ARBITER_OK], 0);
     cr_assert_gt(told.results[ARBITER_LOST], 0);
     cr_assert_gt(told.results[ARBITER_UNREACHABLE], 0, "nothing was disturbed");
-    (void)fprintf(stderr, "seed %lu: %u epochs, %u ok, %u lost, %u unreachable, closed %u\n",
-                  (unsigned long)seed, answer.record.epoch, told.results[ARBITER_OK],
-                  told.results[ARBITER_LOST], told.results[ARBITER_UNREACHABLE], told.closed);
+    (void)fprintf(stderr, "seed %lu: %u epochs, %u ok, %u lost, %u unreachable, closed %u\n", (unsigned long)seed,
+                  answer.record.epoch, told.results[ARBITER_OK], told.results[ARBITER_LOST],
+                  told.results[ARBITER_UNREACHABLE], told.closed);
 }
 
 ParameterizedTestParameters(arbiter_dir_race, random_requests_and_deaths) {

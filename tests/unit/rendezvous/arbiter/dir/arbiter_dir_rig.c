@@ -45,8 +45,7 @@ void rig_finish(void) {
 }
 
 struct arbiter *rig_arbiter(uint64_t timeout_ns) {
-    struct arbiter_dir_config config = {
-        .path = rig_dir, .run_id = RIG_RUN_ID, .timeout_ns = timeout_ns};
+    struct arbiter_dir_config config = {.path = rig_dir, .run_id = RIG_RUN_ID, .timeout_ns = timeout_ns};
     struct arbiter *a;
     cr_assert_eq(arbiter_dir_new(rig_loop, &config, &a, NULL), 0);
     return a;
@@ -78,8 +77,7 @@ struct arbiter_request rig_request(enum arbiter_kind kind, uint32_t epoch, uint6
     static uint64_t id = 1000;
     struct arbiter_request q = {.kind = kind, .id = ++id, .epoch = epoch};
     q.leader = (struct rdzv_peer){.incarnation = who, .port = (uint16_t)(4000 + who)};
-    (void)snprintf(q.leader.addr, sizeof q.leader.addr, "10.0.0.%u,fd00::%u", (unsigned)who % 256,
-                   (unsigned)who % 256);
+    (void)snprintf(q.leader.addr, sizeof q.leader.addr, "10.0.0.%u,fd00::%u", (unsigned)who % 256, (unsigned)who % 256);
     return q;
 }
 
@@ -98,8 +96,7 @@ struct arbiter_answer rig_beat(struct arbiter *a, uint32_t epoch, uint64_t who) 
     return rig_ask(a, &q);
 }
 
-struct arbiter_answer rig_close(struct arbiter *a, uint32_t epoch, uint64_t who,
-                                enum outcome outcome) {
+struct arbiter_answer rig_close(struct arbiter *a, uint32_t epoch, uint64_t who, enum outcome outcome) {
     struct arbiter_request q = rig_request(ARBITER_CLOSE, epoch, who);
     q.outcome = outcome;
     (void)strcpy(q.reason, "told by \"who\"\n\xff");

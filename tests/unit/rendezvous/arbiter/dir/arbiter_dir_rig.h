@@ -14,7 +14,7 @@ extern char rig_dir[64];
 
 void rig_begin(void);
 void rig_begin_in_memory(void); /* where a flush costs nothing, for thousands of claims */
-void rig_finish(void); /* removes the directory */
+void rig_finish(void);          /* removes the directory */
 
 /* One over the rig's directory. timeout_ns 0: the default. */
 struct arbiter *rig_arbiter(uint64_t timeout_ns);
@@ -24,8 +24,7 @@ struct arbiter_answer rig_ask(struct arbiter *a, const struct arbiter_request *q
 struct arbiter_answer rig_read(struct arbiter *a);
 struct arbiter_answer rig_claim(struct arbiter *a, uint32_t epoch, uint64_t who);
 struct arbiter_answer rig_beat(struct arbiter *a, uint32_t epoch, uint64_t who);
-struct arbiter_answer rig_close(struct arbiter *a, uint32_t epoch, uint64_t who,
-                                enum outcome outcome);
+struct arbiter_answer rig_close(struct arbiter *a, uint32_t epoch, uint64_t who, enum outcome outcome);
 struct arbiter_request rig_request(enum arbiter_kind kind, uint32_t epoch, uint64_t who);
 
 /* The path of a file in the job's folder; valid until the fourth call after it. */

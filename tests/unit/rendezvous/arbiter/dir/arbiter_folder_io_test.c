@@ -200,8 +200,7 @@ static void fill(const char *path) {
 }
 
 FOLDER_TEST(a_full_disk_stops_claims_and_no_beat) {
-    if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0 ||
-        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+    if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("none", rig_dir, "tmpfs", 0, "size=64k,mode=0700") < 0)
         cr_skip_test("a file system of a known size needs root, and mount()");
     struct arbiter *a = arbiter_at(rig_dir), *b = arbiter_at(rig_dir);
@@ -220,8 +219,7 @@ FOLDER_TEST(a_full_disk_stops_claims_and_no_beat) {
     }
     struct arbiter_answer answer = rig_claim(b, 2, B);
     cr_assert_eq(answer.result, ARBITER_UNREACHABLE);
-    cr_assert_not_null(strstr(answer.text, "No space left on device; make room"), "%s",
-                       answer.text);
+    cr_assert_not_null(strstr(answer.text, "No space left on device; make room"), "%s", answer.text);
     struct arbiter_request q = rig_request(ARBITER_CLOSE, 2, A);
     q.outcome = OUTCOME_SUCCESS;
     answer = rig_ask(a, &q);

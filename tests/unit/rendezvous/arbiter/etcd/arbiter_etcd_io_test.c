@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/text/strbuf.h"
-#include "io/net/addr.h"
 #include "io/clock.h"
+#include "io/net/addr.h"
 #include "io/net/listen.h"
 #include "io/net/stream.h"
 #include "rendezvous/arbiter/etcd/arbiter_etcd.h"
@@ -27,11 +27,11 @@ struct server {
     struct listener *listener;
     struct stream *conns[CONNS_MAX];
     unsigned n_conns, n_asked, n_logins;
-    struct strbuf heard;        /* the request that is coming in */
-    char last[16384];           /* the last whole one */
+    struct strbuf heard; /* the request that is coming in */
+    char last[16384];    /* the last whole one */
     int status;
-    const char *body;           /* NULL: silence */
-    const char *token;          /* answer to a login; only with it are questions answered with `body` */
+    const char *body;  /* NULL: silence */
+    const char *token; /* answer to a login; only with it are questions answered with `body` */
     char name[ADDR_TEXT_MAX];
 };
 
@@ -86,7 +86,8 @@ static void on_readable(void *arg, struct stream *s) {
     size_t n = stream_available(s);
     strbuf_add_bytes(&v->heard, stream_peek(s, n), n);
     stream_drain(s, n);
-    const char *text = strbuf_text(&v->heard), *end = strstr(text, "\r\n\r\n"), *length = strstr(text, "Content-Length: ");
+    const char *text = strbuf_text(&v->heard), *end = strstr(text, "\r\n\r\n"),
+               *length = strstr(text, "Content-Length: ");
     if (end == NULL || strlen(end + 4) < strtoul(length + 16, NULL, 10))
         return;
     (void)snprintf(v->last, sizeof v->last, "%s", text);
@@ -150,8 +151,12 @@ static void make(size_t n, const char *user, uint64_t timeout_ns) {
     const char *endpoints[SERVERS];
     for (size_t i = 0; i < n; i++)
         endpoints[i] = servers[i].name;
-    struct arbiter_etcd_config config = {.endpoints = endpoints, .n = n, .run_id = "job", .user = user,
-                                         .password = user != NULL ? "pw" : NULL, .timeout_ns = timeout_ns};
+    struct arbiter_etcd_config config = {.endpoints = endpoints,
+                                         .n = n,
+                                         .run_id = "job",
+                                         .user = user,
+                                         .password = user != NULL ? "pw" : NULL,
+                                         .timeout_ns = timeout_ns};
     struct err err = {0};
     cr_assert_eq(arbiter_etcd_new(loop, &config, &arbiter, &err), 0, "%s", err.text);
 }
@@ -214,7 +219,8 @@ Test(arbiter_etcd_io, names_each_members_error) {
     (void)ask(ARBITER_CLAIM);
     _cleanup_(freep) char *text = xasprintf(
         "etcd did not answer: %s: etcdserver: no leader (HTTP status 503); %s: its answer makes no sense: field "
-        "\"responses\" is missing; %s: Connection refused", servers[0].name, servers[1].name, servers[2].name);
+        "\"responses\" is missing; %s: Connection refused",
+        servers[0].name, servers[1].name, servers[2].name);
     expect_unreachable(text);
 }
 

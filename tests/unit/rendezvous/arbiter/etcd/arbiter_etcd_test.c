@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text/base64.h"
 #include "base/prng.h"
+#include "base/text/base64.h"
 #include "rendezvous/arbiter/arbiter_record.h"
 
 #define BASE "/m/j/"
@@ -105,7 +105,8 @@ static char *range_of(const char *key, const char *value, unsigned mod) {
     base64_encode(value, strlen(value), &v);
     return xasprintf("{\"response_range\":{\"header\":{\"revision\":\"9\"},\"kvs\":[{\"key\":\"%s\","
                      "\"create_revision\":\"2\",\"mod_revision\":\"%u\",\"version\":\"1\",\"value\":\"%s\"}],"
-                     "\"count\":\"1\"}}", strbuf_text(&k), mod, strbuf_text(&v));
+                     "\"count\":\"1\"}}",
+                     strbuf_text(&k), mod, strbuf_text(&v));
 }
 
 #define NO_RANGE "{\"response_range\":{\"header\":{\"revision\":\"9\"}}}"
@@ -119,7 +120,8 @@ static int read_text(const char *text, struct arbiter_etcd_view *ret, struct err
 Test(arbiter_etcd, an_empty_etcd_shows_nothing) {
     struct arbiter_etcd_view v;
     struct err err;
-    cr_assert_eq(read_text("{\"header\":{},\"succeeded\":true,\"responses\":[" NO_RANGE "," NO_RANGE "]}", &v, &err), 0);
+    cr_assert_eq(read_text("{\"header\":{},\"succeeded\":true,\"responses\":[" NO_RANGE "," NO_RANGE "]}", &v, &err),
+                 0);
     cr_expect(v.succeeded);
     cr_expect_eq(v.mod, 0);
     cr_expect_eq(v.record.epoch, 0);
@@ -128,8 +130,11 @@ Test(arbiter_etcd, an_empty_etcd_shows_nothing) {
 
 Test(arbiter_etcd, an_answer_after_puts_shows_record_and_beat) {
     _cleanup_(strbuf_fini) struct strbuf record = {0};
-    struct arbiter_record closed = {.epoch = 4, .leader = {.incarnation = 0xb, .addr = "::1", .port = 5}, .closed = true,
-                                    .outcome = OUTCOME_FAILED, .reason = "rank 1: exit 3"};
+    struct arbiter_record closed = {.epoch = 4,
+                                    .leader = {.incarnation = 0xb, .addr = "::1", .port = 5},
+                                    .closed = true,
+                                    .outcome = OUTCOME_FAILED,
+                                    .reason = "rank 1: exit 3"};
     arbiter_record_write(&closed, NULL, &record);
     _cleanup_(freep) char *latest = range_of("latest", strbuf_text(&record), 8), *beat = range_of("beat", "3", 6);
     _cleanup_(freep) char *text = xasprintf("{\"responses\":[" PUT "," PUT ",%s,%s]}", latest, beat);
@@ -156,8 +161,14 @@ Test(arbiter_etcd, an_answer_after_puts_shows_record_and_beat) {
 Test(arbiter_etcd, what_is_not_ours_is_refused_with_a_sentence) {
     _cleanup_(freep) char *junk = range_of("latest", "hello", 8), *other = range_of("epoch-1", "{}", 8),
                           *zero = range_of("latest", "{}", 0), *beat = range_of("beat", "1", 3);
-    const char *const ranges[][2] = {{junk, NO_RANGE},  {other, NO_RANGE}, {zero, NO_RANGE}, {beat, NO_RANGE},
-                                     {NO_RANGE, other}, {NO_RANGE, PUT},   {PUT, NO_RANGE},  {"3", NO_RANGE},
+    const char *const ranges[][2] = {{junk, NO_RANGE},
+                                     {other, NO_RANGE},
+                                     {zero, NO_RANGE},
+                                     {beat, NO_RANGE},
+                                     {NO_RANGE, other},
+                                     {NO_RANGE, PUT},
+                                     {PUT, NO_RANGE},
+                                     {"3", NO_RANGE},
                                      {"{\"response_range\":{\"kvs\":[1,2]}}", NO_RANGE},
                                      {"{\"response_range\":{\"kvs\":[1]}}", NO_RANGE},
                                      {"{\"response_range\":{\"kvs\":{}}}", NO_RANGE}};
@@ -168,7 +179,12 @@ Test(arbiter_etcd, what_is_not_ours_is_refused_with_a_sentence) {
         cr_expect_lt(read_text(text, &v, &err), 0, "%s", text);
         cr_expect_neq(err.text[0], '\0', "%s", text);
     }
-    const char *const texts[] = {"", "[]", "{}", "null", "{\"responses\":[]}", "{\"responses\":[" NO_RANGE "]}",
+    const char *const texts[] = {"",
+                                 "[]",
+                                 "{}",
+                                 "null",
+                                 "{\"responses\":[]}",
+                                 "{\"responses\":[" NO_RANGE "]}",
                                  "{\"succeeded\":1,\"responses\":[" NO_RANGE "," NO_RANGE "]}"};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         cr_expect_lt(read_text(texts[i], &v, &err), 0, "%s", texts[i]);
@@ -404,7 +420,8 @@ Test(arbiter_etcd, a_token_is_fit_for_a_header_or_refused) {
     const char good[] = "{\"header\":{},\"token\":\"GWdo.12\"}";
     cr_assert_eq(arbiter_etcd_token(good, sizeof good - 1, token, &err), 0);
     cr_expect_str_eq(token, "GWdo.12");
-    const char *const bad[] = {"{}", "{\"token\":\"\"}", "{\"token\":\"a\\r\\nHost: b\"}", "{\"token\":\"a b\"}", "{\"token\":1}"};
+    const char *const bad[] = {"{}", "{\"token\":\"\"}", "{\"token\":\"a\\r\\nHost: b\"}", "{\"token\":\"a b\"}",
+                               "{\"token\":1}"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         err.text[0] = '\0';
         cr_expect_lt(arbiter_etcd_token(bad[i], strlen(bad[i]), token, &err), 0, "%s", bad[i]);
@@ -431,14 +448,14 @@ Test(arbiter_etcd, refusals_are_told_apart) {
         {503, "{\"error\":\"etcdserver: no leader\",\"code\":14}", ARBITER_ETCD_ELSEWHERE, NULL},
         {500, "{\"error\":\"a\\nb\\u0007\"}", ARBITER_ETCD_ELSEWHERE, "a b  (HTTP status 500)"},
         {404, "<html>", ARBITER_ETCD_ELSEWHERE, "HTTP status 404: no etcd of version 3.4 or later is there"},
-        {301, "", ARBITER_ETCD_ELSEWHERE,
-         "HTTP status 301, a redirect: it is not followed; name the right endpoint"},
+        {301, "", ARBITER_ETCD_ELSEWHERE, "HTTP status 301, a redirect: it is not followed; name the right endpoint"},
         {502, "oops", ARBITER_ETCD_ELSEWHERE, "HTTP status 502, and no word of etcd"},
         {403, "oops", ARBITER_ETCD_DENIED, NULL},
     };
     for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
         struct err err = {0};
-        cr_expect_eq(arbiter_etcd_refused(all[i].status, all[i].body, strlen(all[i].body), &err), all[i].expected, "%zu", i);
+        cr_expect_eq(arbiter_etcd_refused(all[i].status, all[i].body, strlen(all[i].body), &err), all[i].expected,
+                     "%zu", i);
         if (all[i].text != NULL)
             cr_expect_str_eq(err.text, all[i].text);
     }
@@ -450,14 +467,10 @@ Test(arbiter_etcd, endpoints_are_read_as_people_write_them) {
         uint16_t port;
         bool https;
     } good[] = {
-        {"host", "host", 2379, false},
-        {"host.example.:2380", "host.example.", 2380, false},
-        {"10.0.0.1:1", "10.0.0.1", 1, false},
-        {"[fd00::1]:2379", "fd00::1", 2379, false},
-        {"[fd00::1]", "fd00::1", 2379, false},
-        {"fe80::1%eth0", "fe80::1%eth0", 2379, false},
-        {"http://host:80/", "host", 80, false},
-        {"https://[::1]:443", "::1", 443, true},
+        {"host", "host", 2379, false},          {"host.example.:2380", "host.example.", 2380, false},
+        {"10.0.0.1:1", "10.0.0.1", 1, false},   {"[fd00::1]:2379", "fd00::1", 2379, false},
+        {"[fd00::1]", "fd00::1", 2379, false},  {"fe80::1%eth0", "fe80::1%eth0", 2379, false},
+        {"http://host:80/", "host", 80, false}, {"https://[::1]:443", "::1", 443, true},
         {"https://host", "host", 2379, true},
     };
     for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
@@ -469,9 +482,25 @@ Test(arbiter_etcd, endpoints_are_read_as_people_write_them) {
         cr_expect_eq(e.https, good[i].https);
         cr_expect_eq(e.http, strncmp(good[i].text, "http://", 7) == 0);
     }
-    static const char *const bad[] = {"", ":2379", "host:", "host:0", "host:65536", "host:2379:", "host:x", "[::1", "[]:1",
-                                      "[::1]x", "[::1]:", "ho st", "http://", "https:///", "http://host/v3", "host/",
-                                      "user@host:1", "host:23790000000", "http://http://host:1"};
+    static const char *const bad[] = {"",
+                                      ":2379",
+                                      "host:",
+                                      "host:0",
+                                      "host:65536",
+                                      "host:2379:",
+                                      "host:x",
+                                      "[::1",
+                                      "[]:1",
+                                      "[::1]x",
+                                      "[::1]:",
+                                      "ho st",
+                                      "http://",
+                                      "https:///",
+                                      "http://host/v3",
+                                      "host/",
+                                      "user@host:1",
+                                      "host:23790000000",
+                                      "http://http://host:1"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         struct arbiter_etcd_endpoint e;
         struct err err = {0};

@@ -144,7 +144,9 @@ Test(hwloc_load, turin_has_each_gpu_behind_its_nics_switch) {
     static const struct {
         const char *at, *nic;
         int32_t numa;
-    } gpus[] = {{"0000:06:00.0", "mlx5_0", 1}, {"0000:16:00.0", "mlx5_3", 2}, {"0000:96:00.0", "mlx5_4", 6},
+    } gpus[] = {{"0000:06:00.0", "mlx5_0", 1},
+                {"0000:16:00.0", "mlx5_3", 2},
+                {"0000:96:00.0", "mlx5_4", 6},
                 {"0000:e6:00.0", "mlx5_5", 7}};
     for (uint32_t i = 0; i < ARRAY_SIZE(gpus); i++) {
         cr_assert_str_eq(recorded_address(&t, t.gpus[i].pci), gpus[i].at);
@@ -277,9 +279,9 @@ Test(hwloc_load, amd_gpus_are_those_that_compute) {
     static const struct {
         const char *file;
         uint32_t gpus, class_id;
-    } cases[] = {{"flux-corona.xml", 8, 0x038000}, {"mpibind-epyc-corona-p2.xml", 8, 0x038000},
-                 {"flux-tuo.SPX.xml", 4, 0x120000}, {"mpibind-eas-tioga.xml", 8, 0x038000},
-                 {"flux-sched-chimera.xml", 1, 0x030000}, {"hwloc-32em64t-2n8c2t-pci-normalio.xml", 1, 0x030000},
+    } cases[] = {{"flux-corona.xml", 8, 0x038000},          {"mpibind-epyc-corona-p2.xml", 8, 0x038000},
+                 {"flux-tuo.SPX.xml", 4, 0x120000},         {"mpibind-eas-tioga.xml", 8, 0x038000},
+                 {"flux-sched-chimera.xml", 1, 0x030000},   {"hwloc-32em64t-2n8c2t-pci-normalio.xml", 1, 0x030000},
                  {"hwloc-96em64t-4n4d3ca2co-pci.xml", 0, 0}}; /* its ES1000 is a card0 */
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct topology t = {0};

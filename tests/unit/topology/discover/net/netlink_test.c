@@ -155,7 +155,8 @@ Test(netlink, keeps_sixteen_addresses_and_says_so) {
 Test(netlink, leaves_out_interfaces_of_another_namespace) {
     netns_enter(false);
     netns_wire();
-    struct topo_netif *n = topology_add_netif(&topo), *same = topology_add_netif(&topo), *foreign = topology_add_netif(&topo);
+    struct topo_netif *n = topology_add_netif(&topo), *same = topology_add_netif(&topo),
+                      *foreign = topology_add_netif(&topo);
     n = &topo.netifs[0];
     same = &topo.netifs[1];
     (void)snprintf(n->name, sizeof n->name, "eth0"); /* the host's card has the same name */

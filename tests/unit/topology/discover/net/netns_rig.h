@@ -39,7 +39,8 @@ static inline void netns_enter(bool own_sys) {
         cr_skip_test("no network namespace for us");
     if (netns_ip("link set lo up") != 0)
         cr_skip_test("no ip(8) here");
-    if (own_sys && (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("sys", "/sys", "sysfs", 0, NULL) < 0))
+    if (own_sys &&
+        (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("sys", "/sys", "sysfs", 0, NULL) < 0))
         cr_skip_test("no /sys of our own");
 }
 

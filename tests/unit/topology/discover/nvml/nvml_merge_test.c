@@ -41,8 +41,8 @@ static void sysfs_gpu(const char *at) {
 /* What NVML says when all is well: told to the end, without links. */
 static struct nvml_gpu *nvml_gpu(const char *at) {
     struct nvml_gpu *g = &r->gpus[r->n++];
-    *g = (struct nvml_gpu){.named = 1, .told = 1, .links_told = 1, .has_address = at != NULL, .numa = -1,
-                           .memory_node = -1};
+    *g = (struct nvml_gpu){
+        .named = 1, .told = 1, .links_told = 1, .has_address = at != NULL, .numa = -1, .memory_node = -1};
     if (at != NULL)
         g->at = addr(at);
     r->found = r->whole = true;
@@ -171,8 +171,8 @@ Test(nvml_merge, the_other_end_is_what_the_node_knows_it_to_be) {
     add_pci("0000:05:00.0", 0x020000);
     nvml_gpu("0000:01:00.0");
     nvml_gpu("0000:02:00.0");
-    const char *const ends[] = {"0000:02:00.0", "0000:03:00.0", "0000:04:00.0", "0000:05:00.0", "0000:77:00.0",
-                                "0000:01:00.0"};
+    const char *const ends[] = {"0000:02:00.0", "0000:03:00.0", "0000:04:00.0",
+                                "0000:05:00.0", "0000:77:00.0", "0000:01:00.0"};
     for (uint32_t i = 0; i < ARRAY_SIZE(ends); i++)
         add_link(&r->gpus[0], NVML_REMOTE_UNKNOWN, addr(ends[i]));
     add_link(&r->gpus[0], NVML_REMOTE_DOWN, addr("0000:02:00.0"));
@@ -282,9 +282,15 @@ Test(nvml_merge, what_is_no_frame_is_refused) {
     struct nvml_gpu gpu = {0};
     const struct {
         uint32_t say, gpu, len;
-    } bad[] = {{0, 0, 0}, {6, 0, 0}, {UINT32_MAX, 0, 4}, {NVML_SAY_END, 0, 1}, {NVML_SAY_GPU, 1, sizeof gpu},
-               {NVML_SAY_NAME, 1, sizeof(struct nvml_name)}, {NVML_SAY_GPU, UINT32_MAX, sizeof gpu},
-               {NVML_SAY_GPU, 0, sizeof gpu - 1}, {NVML_SAY_HEAD, 0, UINT32_MAX}};
+    } bad[] = {{0, 0, 0},
+               {6, 0, 0},
+               {UINT32_MAX, 0, 4},
+               {NVML_SAY_END, 0, 1},
+               {NVML_SAY_GPU, 1, sizeof gpu},
+               {NVML_SAY_NAME, 1, sizeof(struct nvml_name)},
+               {NVML_SAY_GPU, UINT32_MAX, sizeof gpu},
+               {NVML_SAY_GPU, 0, sizeof gpu - 1},
+               {NVML_SAY_HEAD, 0, UINT32_MAX}};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         memset(r, 0, sizeof *r);
         struct nvml_frames in = {0};

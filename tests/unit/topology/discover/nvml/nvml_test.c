@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "base/text/strbuf.h"
-#include "topology/model/affinity.h"
 #include "topology/discover/nvml/nvml_merge.h"
 #include "topology/json/topology_json.h"
+#include "topology/model/affinity.h"
 
 /* Against a library that answers what tests/tools/nvml/NAME.txt says (tests/tools/fake_nvml.c). */
 
@@ -337,7 +337,8 @@ Test(nvml, what_it_says_is_the_same_after_json) {
             const struct topo_nvlink *a = &t.nvlinks[i], *b = &back.nvlinks[i];
             cr_assert(a->gpu == b->gpu && a->end == b->end && a->peer == b->peer && a->count == b->count &&
                           a->c2c == b->c2c && fabs(a->bandwidth - b->bandwidth) < 1e-6 &&
-                          pci_addr_compare(a->target, b->target) == 0, "%s: bundle %u", scripts[s], i);
+                          pci_addr_compare(a->target, b->target) == 0,
+                      "%s: bundle %u", scripts[s], i);
         }
     }
 }

@@ -76,10 +76,27 @@ Test(rocm, gpus_are_in_the_kernels_order, .init = make_machine) {
 
 Test(rocm, rocr_visible_devices_takes_some, .init = make_machine) {
     static const char *const cases[][2] = {
-        {"0", "43"}, {"3,1", "83,03"}, {" 2 , 0 ", "03',43"}, {"", ""}, {"-1", ""}, {"4", ""}, {"1,4,0", "03"},
-        {"0,0,1", "43"}, {"0,x,1", "43"}, {"0x1", ""}, {"GPU-aa11000000000001,1", "43,03"}, {"gpu-AA22,0", "03,43"},
-        {"GPU-aa", ""}, {"GPU-00bb", "83"}, {"GPU-", ""}, {"GPU-0000000000000000", ""}, {"GPU-00bb0000000000033", ""},
-        {"GPU-00bb000000000003 and more of it", ""}, {"99999999999999999999", ""}, {"0,", "43"}, {",0", ""},
+        {"0", "43"},
+        {"3,1", "83,03"},
+        {" 2 , 0 ", "03',43"},
+        {"", ""},
+        {"-1", ""},
+        {"4", ""},
+        {"1,4,0", "03"},
+        {"0,0,1", "43"},
+        {"0,x,1", "43"},
+        {"0x1", ""},
+        {"GPU-aa11000000000001,1", "43,03"},
+        {"gpu-AA22,0", "03,43"},
+        {"GPU-aa", ""},
+        {"GPU-00bb", "83"},
+        {"GPU-", ""},
+        {"GPU-0000000000000000", ""},
+        {"GPU-00bb0000000000033", ""},
+        {"GPU-00bb000000000003 and more of it", ""},
+        {"99999999999999999999", ""},
+        {"0,", "43"},
+        {",0", ""},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         cr_expect_str_eq(seen(cases[i][0], NULL, NULL), cases[i][1], "\"%s\" gives %s", cases[i][0],
@@ -158,8 +175,8 @@ static const char *bound(const char *file, const char *const *order, uint32_t n)
     for (n_all = 0; n_all < n;)
         add_rocm(order[n_all], n_all + 1);
     const struct rocm_visible none = {0};
-    struct affinity_input in = {.mode = BIND_NUMA, .memory = BIND_MEMORY_PREFERRED, .nproc = n, .visible = visible,
-                                .gpus_per_worker = 1};
+    struct affinity_input in = {
+        .mode = BIND_NUMA, .memory = BIND_MEMORY_PREFERRED, .nproc = n, .visible = visible, .gpus_per_worker = 1};
     in.n_visible = rocm_visible_gpus(&machine, all, n_all, &none, visible, TOPO_GPUS_MAX, &unknown);
     cr_assert_eq(in.n_visible, n);
     cr_expect_not(unknown);

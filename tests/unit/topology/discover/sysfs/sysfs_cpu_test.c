@@ -43,7 +43,8 @@ static void check_as_hwloc(const char *root) {
         const struct topo_numa *a = &topo.numa[i], *b = &by_hwloc.numa[i];
         same_cpus(&a->cpus, &b->cpus, "NUMA node", i);
         cr_assert_eq(a->index, b->index);
-        cr_assert(a->bytes == b->bytes || (a->bytes == 0 && topo.n_numa == 1), "%lu, hwloc says %lu", a->bytes, b->bytes);
+        cr_assert(a->bytes == b->bytes || (a->bytes == 0 && topo.n_numa == 1), "%lu, hwloc says %lu", a->bytes,
+                  b->bytes);
         if (!cpuset_is_empty(&a->cpus))
             cr_assert_eq(a->package, b->package, "node %u: %d, hwloc says %d", i, a->package, b->package);
     }
@@ -121,8 +122,8 @@ Test(sysfs_cpu, workers_are_bound_by_it) {
     uint32_t visible[8];
     for (uint32_t i = 0; i < 8; i++)
         visible[i] = i;
-    struct affinity_input in = {.mode = BIND_NUMA, .nproc = 8, .local_rank = 7, .visible = visible,
-                                .n_visible = 8, .gpus_per_worker = 1};
+    struct affinity_input in = {
+        .mode = BIND_NUMA, .nproc = 8, .local_rank = 7, .visible = visible, .n_visible = 8, .gpus_per_worker = 1};
     struct affinity a;
     struct err err = {0};
     cr_assert_eq(affinity_choose(&topo, &in, &a, &err), 0, "%s", err.text);
@@ -146,8 +147,19 @@ static int collect(const char *path, const struct stat *st, int flag, struct FTW
 }
 
 Test(sysfs_cpu, stands_trees_that_are_damaged_at_random) {
-    static const char *const texts[] = {"", "\n", "-1\n", "0-8191\n", "0-99999999\n", "7-3\n", "0,0,0\n", "0-15\n", "1,3\n", "4294967296\n",
-                                        "MemTotal: 99999999999999999999 kB\n", "MemTotal:\n", "Instruction\n"};
+    static const char *const texts[] = {"",
+                                        "\n",
+                                        "-1\n",
+                                        "0-8191\n",
+                                        "0-99999999\n",
+                                        "7-3\n",
+                                        "0,0,0\n",
+                                        "0-15\n",
+                                        "1,3\n",
+                                        "4294967296\n",
+                                        "MemTotal: 99999999999999999999 kB\n",
+                                        "MemTotal:\n",
+                                        "Instruction\n"};
     const char *given = getenv("MUSTER_TEST_SEED");
     uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : 7;
     struct prng r = {seed};

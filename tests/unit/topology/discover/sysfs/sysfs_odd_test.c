@@ -115,8 +115,17 @@ static int collect(const char *path, const struct stat *st, int flag, struct FTW
 }
 
 static void damage(struct prng *r, const char *path) {
-    static const char *const texts[] = {"", "\n", "-1\n", "4294967296\n", "0x\n", "0xffffffffffffffffff\n", "9: ODD\n", ":\n",
-                                        "Unknown", "\xff\xfe\n", "8.0 GT/s PCIe and then some more text than fits in\n"};
+    static const char *const texts[] = {"",
+                                        "\n",
+                                        "-1\n",
+                                        "4294967296\n",
+                                        "0x\n",
+                                        "0xffffffffffffffffff\n",
+                                        "9: ODD\n",
+                                        ":\n",
+                                        "Unknown",
+                                        "\xff\xfe\n",
+                                        "8.0 GT/s PCIe and then some more text than fits in\n"};
     static const char *const targets[] = {"..", ".", "/", "/sys", "../../../..", "nowhere", "/sys/class/net", "/proc"};
     switch (prng_below(r, 5)) {
     case 0:

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "../../recorded.h"
-#include "topology/discover/sysfs/sysfs_io.h"
 #include "../../tree_rig.h"
+#include "topology/discover/sysfs/sysfs_io.h"
 
 static struct tree tree;
 static struct topology topo;

@@ -107,7 +107,7 @@ Test(sysfs, knows_an_efa_device_by_its_ids) {
 Test(sysfs, reads_eight_ndr_ports_and_a_bond_that_have_no_pci_devices) {
     SKIP_WITHOUT("ib-sysfs/gpud-sys-class-infiniband-h100.tar.xz", "sys/class/infiniband");
     fill();
-    static const char *const names[] = {"mlx5_0", "mlx5_1", "mlx5_4", "mlx5_5", "mlx5_6",
+    static const char *const names[] = {"mlx5_0", "mlx5_1", "mlx5_4", "mlx5_5",     "mlx5_6",
                                         "mlx5_7", "mlx5_8", "mlx5_9", "mlx5_bond_0"};
     cr_assert_eq(topo.n_nics, 9);
     for (uint32_t i = 0; i < 9; i++) {
@@ -129,7 +129,9 @@ Test(sysfs, takes_the_drivers_word_for_gpus_without_vendor_files) {
     SKIP_WITHOUT("hwloc-sysfs/nvidiagpunumanodes.tar.bz2", "");
     fill();
     cr_assert(sysfs_has_gpus(tree.root));
-    check_gpus(6, (const char *[]){"0004:05:00.0", "0004:06:00.0", "0006:00:00.0", "0007:00:00.0", "0035:04:00.0", "0035:05:00.0"},
+    check_gpus(6,
+               (const char *[]){"0004:05:00.0", "0004:06:00.0", "0006:00:00.0", "0007:00:00.0", "0035:04:00.0",
+                                "0035:05:00.0"},
                (int32_t[]){-1, -1, -1, -1, -1, -1});
     cr_assert_eq(topo.gpus[0].vendor, TOPO_VENDOR_NVIDIA);
 }
@@ -159,8 +161,9 @@ Test(sysfs, reads_a_recorded_machine_with_mlx4_and_real_driver_links) {
 
 Test(sysfs, pairs_eight_gpus_with_eight_nics) {
     fill_preset("2s-8gpu-8nic");
-    check_gpus(8, (const char *[]){"0000:03:00.0", "0000:05:00.0", "0000:13:00.0", "0000:15:00.0", "0000:23:00.0",
-                                   "0000:25:00.0", "0000:33:00.0", "0000:35:00.0"},
+    check_gpus(8,
+               (const char *[]){"0000:03:00.0", "0000:05:00.0", "0000:13:00.0", "0000:15:00.0", "0000:23:00.0",
+                                "0000:25:00.0", "0000:33:00.0", "0000:35:00.0"},
                (int32_t[]){0, 0, 0, 0, 1, 1, 1, 1});
     cr_assert_str_eq(topo.gpus[5].uuid, "GPU-00000000-0000-0000-0000-000000000005");
     cr_assert_str_eq(topo.gpus[5].name, "NVIDIA H100 80GB HBM3");
@@ -183,7 +186,8 @@ Test(sysfs, pairs_eight_gpus_with_eight_nics) {
     cr_assert_eq(topo.n_warnings, 0);
 }
 
-static void check_gid(const struct topo_gid *g, uint32_t index, const char *text, enum topo_gid_type type, const char *net) {
+static void check_gid(const struct topo_gid *g, uint32_t index, const char *text, enum topo_gid_type type,
+                      const char *net) {
     uint8_t want[16];
     cr_assert_eq(inet_pton(AF_INET6, text, want), 1);
     cr_assert_eq(g->index, index);
@@ -345,11 +349,21 @@ Test(sysfs, tells_interfaces_by_what_drives_them) {
         const char *name;
         enum topo_netif_kind kind;
     } want[] = {
-        {"lo", TOPO_NETIF_LOOPBACK},     {"eno1", TOPO_NETIF_PHYSICAL},       {"docker0", TOPO_NETIF_BRIDGE},
-        {"virbr0", TOPO_NETIF_BRIDGE},   {"br-1a2b3c4d5e6f", TOPO_NETIF_BRIDGE}, {"bond0", TOPO_NETIF_BOND},
-        {"bond0.100", TOPO_NETIF_VLAN},  {"tun0", TOPO_NETIF_TUNNEL},         {"tunl0", TOPO_NETIF_TUNNEL},
-        {"flannel.1", TOPO_NETIF_TUNNEL}, {"wg0", TOPO_NETIF_TUNNEL},         {"macvlan0", TOPO_NETIF_MACVLAN},
-        {"kube-ipvs0", TOPO_NETIF_OTHER}, {"veth0000000", TOPO_NETIF_VETH},   {"cali00000000003", TOPO_NETIF_VETH},
+        {"lo", TOPO_NETIF_LOOPBACK},
+        {"eno1", TOPO_NETIF_PHYSICAL},
+        {"docker0", TOPO_NETIF_BRIDGE},
+        {"virbr0", TOPO_NETIF_BRIDGE},
+        {"br-1a2b3c4d5e6f", TOPO_NETIF_BRIDGE},
+        {"bond0", TOPO_NETIF_BOND},
+        {"bond0.100", TOPO_NETIF_VLAN},
+        {"tun0", TOPO_NETIF_TUNNEL},
+        {"tunl0", TOPO_NETIF_TUNNEL},
+        {"flannel.1", TOPO_NETIF_TUNNEL},
+        {"wg0", TOPO_NETIF_TUNNEL},
+        {"macvlan0", TOPO_NETIF_MACVLAN},
+        {"kube-ipvs0", TOPO_NETIF_OTHER},
+        {"veth0000000", TOPO_NETIF_VETH},
+        {"cali00000000003", TOPO_NETIF_VETH},
     };
     fill_preset("docker-noise");
     for (size_t i = 0; i < ARRAY_SIZE(want); i++)
@@ -438,7 +452,8 @@ Test(sysfs, takes_an_ati_display_for_no_gpu_unless_amdgpu_drives_it) {
 Test(sysfs, takes_what_the_driver_says_of_a_gpu_that_sleeps) {
     tree_new(&tree);
     tree_write(&tree, "proc/driver/nvidia/gpus/0000:1b:00.0/information",
-               "Model: \t\t NVIDIA H100\nIRQ:   \t\t 16\nGPU UUID: \t GPU-\?\?\?\?\?\?\?\?-\?\?\?\?-\?\?\?\?-\?\?\?\?-\?\?\?\?\?\?\?\?\?\?\?\?\nVideo BIOS: \t \?\?\n");
+               "Model: \t\t NVIDIA H100\nIRQ:   \t\t 16\nGPU UUID: \t "
+               "GPU-\?\?\?\?\?\?\?\?-\?\?\?\?-\?\?\?\?-\?\?\?\?-\?\?\?\?\?\?\?\?\?\?\?\?\nVideo BIOS: \t \?\?\n");
     fill();
     check_gpus(1, (const char *[]){"0000:1b:00.0"}, (int32_t[]){-1});
     cr_assert_eq(topo.gpus[0].vendor, TOPO_VENDOR_NVIDIA);
