@@ -156,7 +156,7 @@ int leader_file_open(const char *run_id, const char *endpoint, uint64_t hold_ns,
         r = put_file(m);
     }
     if (r < 0) {
-        (void)err_set(err, r, "can't leave a mark in %s: %s", path, strerror(-r));
+        (void)err_set(err, r, "can't write a leader file in %s: %s", path, strerror(-r));
         leader_file_free(m);
         return r;
     }
