@@ -272,8 +272,8 @@ def show_targets(found):
     large = [runs for n, runs in found.items() if n >= 1000]
     for key, title in (("rss", "resident memory once it runs"), ("peak", "peak memory")):
         worst = max((median(runs, key) for runs in large), default=None)
-        bench.target(f"leader's {title} <= 20 KB per node (1,000 on)"
-                     + (f": {worst / 1024:.1f}" if large else ""), worst <= 20 * 1024 if large else None)
+        bench.target(f"leader's {title} <= 4 KB per node (1,000 on)"
+                     + (f": {worst / 1024:.1f}" if large else ""), worst <= 4 * 1024 if large else None)
     idle = [run["idle"] for run in found.get(IDLE_NODES, [])]
     bench.target(f"idle leader of {IDLE_NODES} nodes <= 5 % of a core"
                  + (f": {100 * statistics.median(idle):.1f} %" if idle else ""),

@@ -165,7 +165,7 @@ static void on_lease(struct world *w, struct life *l, const struct lease *lease)
 }
 
 static const char *const word_names[] = {
-    [WORD_WELCOME] = "WELCOME", [WORD_REFUSED] = "REFUSED",     [WORD_DESIRED] = "the desired state",
+    [WORD_WELCOME] = "WELCOME", [WORD_REFUSED] = "REFUSED",       [WORD_DESIRED] = "the desired state",
     [WORD_NAMED] = "NAMED",     [WORD_HANDOVER] = "the handover", [WORD_REDIRECT] = "REDIRECT",
     [WORD_END] = "the end",
 };

@@ -214,8 +214,7 @@ static void resolve_notes(struct group *g) {
 /* ---- what nodes say ---- */
 
 /* What a member's report means while its group forms or runs. */
-static void heed_member(struct group *g, struct node *n) {
-    const struct report *report = &n->report;
+static void heed_member(struct group *g, const struct node *n, const struct report *report) {
     char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
     group_node_name(n, name);
     bool wants_out = report->leaving && report->state != NODE_FINISHED;
@@ -253,19 +252,29 @@ static void tell_unusable(struct group *g, const struct node *n) {
     group_incident(g, text);
 }
 
+/* Who was excluded once stays so. */
+static void keep_report(struct node *n, const struct report *report) {
+    struct node_status *kept = &n->report;
+    kept->state = report->state;
+    kept->generation = report->generation;
+    kept->leaving = report->leaving;
+    kept->finished = report->finished;
+    kept->at_safe_point = report->at_safe_point;
+    kept->reachability = report->reachability;
+    memcpy(kept->unusable, report->unusable, sizeof kept->unusable);
+    if (report->excluded || !kept->excluded) {
+        kept->excluded = report->excluded;
+        memcpy(kept->excluded_why, report->excluded_why, sizeof kept->excluded_why);
+    }
+}
+
 static void on_report(struct group *g, struct node *n, const struct report *report) {
     /* Old words change nothing: a report about an older group than the one the node has already
      * spoken of, or a state that a connection's late end brings again. */
     if (generation_compare(report->generation, n->report.generation) < 0)
         return;
-    bool excluded = n->report.excluded, was_unusable = n->report.unusable[0] != '\0';
-    char why[sizeof n->report.excluded_why];
-    memcpy(why, n->report.excluded_why, sizeof why);
-    n->report = *report;
-    if (excluded && !n->report.excluded) {
-        n->report.excluded = true;
-        memcpy(n->report.excluded_why, why, sizeof why);
-    }
+    bool was_unusable = n->report.unusable[0] != '\0';
+    keep_report(n, report);
     if (n->report.unusable[0] != '\0' && !was_unusable)
         tell_unusable(g, n);
     group_recount(g, n);
@@ -283,7 +292,7 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
         group_note_print(g, &report->failure);
     bool better = counts && group_note_failure(g, n, &report->failure);
     if (g->state != GROUP_STOPPING)
-        heed_member(g, n);
+        heed_member(g, n, report);
     else if (better)
         group_better_cause(g);
     if (report->leaving && g->state == GROUP_STOPPING) { /* so were its workers, a moment before */

@@ -15,8 +15,8 @@
 #define CLOCK_ERROR_UNKNOWN_NS (100 * NS_PER_MS)
 
 void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]) {
-    if (n->is_member && n->form.host_index > 0)
-        (void)snprintf(out, RDZV_HOST_MAX, "%.110s-%u", n->info.host, n->form.host_index + 1);
+    if (n->is_member && n->place.host_index > 0)
+        (void)snprintf(out, RDZV_HOST_MAX, "%.110s-%u", n->info.host, n->place.host_index + 1);
     else
         (void)snprintf(out, RDZV_HOST_MAX, "%s", n->info.host);
 }

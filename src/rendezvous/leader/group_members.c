@@ -151,24 +151,22 @@ static void assign_ranks(struct group *g) {
         struct role_count *role = role_of(roles, n->info.role);
         uint64_t host = hash_host(n->info.host);
         const struct node *before = idmap_get(&hosts, host);
-        n->form = (struct form){
+        n->place = (struct place){
             .node_rank = (uint32_t)i,
             .n_nodes = (uint32_t)g->n_members,
             .first_rank = rank,
             .role_first_rank = role->workers,
-            .host_index = before == NULL ? 0 : before->form.host_index + 1,
+            .host_index = before == NULL ? 0 : before->place.host_index + 1,
             .restarts_used = g->restarts_used,
-            .max_restarts = g->config.max_restarts,
             .losses = g->losses,
-            .log_nonce = g->config.log_nonce,
         };
         idmap_put(&hosts, host, n);
         rank += n->info.nproc;
         role->workers += n->info.nproc;
     }
     for (size_t i = 0; i < g->n_members; i++) {
-        g->members[i]->form.world_size = rank;
-        g->members[i]->form.role_world_size = role_of(roles, g->members[i]->info.role)->workers;
+        g->members[i]->place.world_size = rank;
+        g->members[i]->place.role_world_size = role_of(roles, g->members[i]->info.role)->workers;
     }
     idmap_fini(&hosts);
 }
@@ -190,5 +188,5 @@ void group_choose_members(struct group *g) {
         g->order[i] = chosen[i]->info.incarnation;
     }
     assign_ranks(g);
-    g->world_size = chosen[0]->form.world_size;
+    g->world_size = chosen[0]->place.world_size;
 }

@@ -70,8 +70,8 @@ static void describe(const struct group *g, const struct node *n, uint64_t now_n
     group_node_name(n, out->name);
     memcpy(out->addr, n->info.addr, sizeof out->addr);
     if (n->is_member) {
-        out->node_rank = n->form.node_rank;
-        out->first_rank = n->form.first_rank;
+        out->node_rank = n->place.node_rank;
+        out->first_rank = n->place.first_rank;
     }
     const char *why = n->report.excluded ? n->report.excluded_why : n->report.unusable;
     (void)snprintf(out->why, sizeof out->why, "%.120s", why);

@@ -47,6 +47,25 @@ enum tally {
     TALLY_COUNT,
 };
 
+/* What a node reported last: all of struct report but its failure, which counts as it comes and
+ * would be most of what a leader of thousands of nodes keeps; and its counters, which the group
+ * has. */
+struct node_status {
+    enum node_state state;
+    struct generation generation;
+    bool leaving, finished, at_safe_point, excluded;
+    uint32_t reachability;
+    char unusable[RDZV_REASON_MAX / 4];
+    char excluded_why[RDZV_HOST_MAX];
+};
+
+/* A member's place, of which group_desired() makes the struct form that it is sent. */
+struct place {
+    uint32_t node_rank, n_nodes, first_rank, world_size, role_first_rank, role_world_size,
+        host_index;
+    uint32_t restarts_used, losses; /* when the group was formed */
+};
+
 struct node {
     struct list by_all; /* in group.nodes: as they came */
     /* in group.heard, the longest silent first; or in group.watched */
@@ -54,7 +73,7 @@ struct node {
     bool watched; /* silent or not connected */
     bool held;    /* due, while several are silent at once */
     struct node_info info;
-    struct report report;
+    struct node_status report;
     unsigned tallied;    /* bits of enum tally that it is counted under */
     uint64_t join_order; /* 1, 2, … */
     uint64_t joined_ns;  /* its newest JOIN; 0: an inherited one that has not come back */
@@ -73,7 +92,7 @@ struct node {
     bool was_old_member; /* of the last leader's group */
     bool is_member;      /* of the present generation (FORMING, RUNNING, STOPPING) */
     bool lease_pending;  /* member: its last RENEW got no lease */
-    struct form form;    /* valid while is_member */
+    struct place place;  /* valid while is_member */
     /* Its clock: leader's = node's + offset, give or take error. */
     uint64_t asked_ns, answered_ns; /* its newest RENEW by its clock, our LEASE by ours */
     bool offset_known;

@@ -334,8 +334,8 @@ static void fail_slow_nodes(struct group *g) {
         if (group_report_is_about(g, n, NODE_PREPARED))
             continue;
         struct failure f = {.kind = FAILURE_NODE,
-                            .rank = n->form.first_rank,
-                            .node_rank = n->form.node_rank,
+                            .rank = n->place.first_rank,
+                            .node_rank = n->place.node_rank,
                             .incarnation = n->info.incarnation,
                             .at_ns = (uint64_t)((int64_t)g->now_ns - n->offset_ns)};
         group_node_name(n, f.node);

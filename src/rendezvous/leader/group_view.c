@@ -34,6 +34,26 @@ static void fill_neighbours(const struct group *g, struct form *f) {
         add_neighbour(f, &g->members[before]->info);
 }
 
+static void fill_form(const struct group *g, const struct node *n, struct form *ret) {
+    const struct place *p = &n->place;
+    *ret = (struct form){
+        .node_rank = p->node_rank,
+        .n_nodes = p->n_nodes,
+        .first_rank = p->first_rank,
+        .world_size = p->world_size,
+        .role_first_rank = p->role_first_rank,
+        .role_world_size = p->role_world_size,
+        .host_index = p->host_index,
+        .store_port = g->store_port,
+        .restarts_used = p->restarts_used,
+        .max_restarts = g->config.max_restarts,
+        .losses = p->losses,
+        .log_nonce = g->config.log_nonce,
+    };
+    memcpy(ret->store_host, g->store_host, sizeof ret->store_host);
+    fill_neighbours(g, ret);
+}
+
 static void desire_end(const struct group *g, struct desired *d) {
     memcpy(d->reason, g->reason, sizeof d->reason);
     d->has_failure = g->has_cause && !g->cause_withheld && g->outcome != OUTCOME_SUCCESS;
@@ -64,10 +84,7 @@ bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
     case GROUP_FORMING:
         if (n->is_member && g->form_told) {
             d.kind = DESIRED_FORM;
-            d.form = n->form;
-            d.form.store_port = g->store_port;
-            memcpy(d.form.store_host, g->store_host, sizeof d.form.store_host);
-            fill_neighbours(g, &d.form);
+            fill_form(g, n, &d.form);
         }
         break;
     case GROUP_RUNNING:
