@@ -30,7 +30,7 @@
  * and these close the connection, so that every later call gives -ENOTCONN:
  *     -ECONNRESET, -EPIPE, ...  the server went away
  *     -EPROTO     the server answered what the protocol does not allow
- *     -ETIME      no answer within the reply timeout, from a server that owed one at once
+ *     -ECONNABORTED  no answer within the reply timeout, from a server that owed one at once
  *
  * Time-outs are in milliseconds; below 0 means none, 0 means "only if it is so already". */
 #pragma once
@@ -44,6 +44,10 @@ extern "C" {
 #endif
 
 #define MUSTER_STORE_API __attribute__((visibility("default")))
+
+/* Of this header; raised by one whenever something is added to it. What is here stays as it is for
+ * as long as the library's soname does. */
+#define MUSTER_STORE_API_VERSION 1
 
 /* What PyTorch's libuv server takes before it closes the connection (its key limit is 8192 with the
  * "/" that clients put in front). The same limit bounds what a server can make us allocate: a

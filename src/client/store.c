@@ -120,8 +120,9 @@ static int broken(struct muster_store *s, int code, const char *what) {
     close(s->fd);
     s->fd = -1;
     if (code == -ETIME)
-        return muster_store_fail(code, "%s: the store did not answer within %d ms; disconnected",
-                                 what, s->reply_timeout_ms);
+        return muster_store_fail(-ECONNABORTED,
+                                 "%s: the store did not answer within %d ms; disconnected", what,
+                                 s->reply_timeout_ms);
     if (code == -EPROTO)
         return muster_store_fail(
             code, "%s: the store's answer is not of the protocol; disconnected", what);
