@@ -1,6 +1,7 @@
 /* How long one look at this machine takes, in a process that has not looked yet: prints
- * nanoseconds. looktime hwloc-cpus|hwloc-pci     hwloc's own load, as its users do it (loading the
- * library included) looktime cpus|all                 topology_discover() */
+ * nanoseconds.
+ *     looktime hwloc-cpus|hwloc-pci     hwloc's own load, loading the library included
+ *     looktime cpus|all                 topology_discover() */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdbool.h>

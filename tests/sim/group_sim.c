@@ -1,6 +1,6 @@
 /* Random schedules of everything that can go wrong, each from one seed.
  *
- *     SEED=n  meson test group-sim    replays one with its trace; MUTANT=n: with that wrong rule
+ *     SEED=n  build/tests/test-sim-group    replays one with its trace; MUTANT=n: with that wrong rule
  *     SIM_SEEDS=n                     that many instead of the usual number
  *
  * A failure prints its seed, what was broken, and the faults that are still needed to break it. */

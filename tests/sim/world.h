@@ -3,13 +3,14 @@
  * an arbiter or a leader file, in virtual time and with one stream of random numbers. It keeps
  * watch over the invariants of the rendezvous after every step. Not a test itself: the *_sim.c are.
  *
- * Who can lead is group.anchor: NONE and MARK have an endpoint on host 0, whose agents lead (with
- * MARK also an agent started there later); with ARBITER it is whoever claims.
+ * Who can lead is group.leadership: NONE and LEADER_FILE have an endpoint on host 0, whose agents lead (with
+ * LEADER_FILE also an agent started there later); with ARBITER it is whoever claims.
  *
  *     struct world_params p;
- *     world_params_random(&p, seed);             or world_params_calm(&p, hosts) and
- * world_params_fault() struct world *w = world_new(&p, &coverage); bool ok = world_run_to(w,
- * TIME_NEVER);     else world_failure(w) says what was broken and when world_free(w);
+ *     world_params_random(&p, seed);          or world_params_calm(&p, hosts), and faults
+ *     struct world *w = world_new(&p, &coverage);
+ *     bool ok = world_run_to(w, TIME_NEVER);  else world_failure(w): what was broken, and when
+ *     world_free(w);
  *
  * The same params give the same run, to the last step. */
 #pragma once

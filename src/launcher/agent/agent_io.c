@@ -38,7 +38,7 @@ void agent_give_up(struct agent *a, const char *text) {
     agent_quit_if_over(a);
 }
 
-/* ---- what the local workers says ---- */
+/* ---- what the local workers say ---- */
 
 static void tell(struct agent *a, enum member_event_kind kind, struct generation g) {
     rdzv_client_event(a->client, &(struct member_event){.kind = kind, .generation = g});

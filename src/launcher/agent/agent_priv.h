@@ -1,8 +1,8 @@
 /* What the files of the agent share. Nobody else includes this.
  *   agent_io.c       the local workers' and the member's words, signals, life
- *   agent_lead_io.c  while this agent leads: the group's server, the workers' store, the leader
- * file agent_find_io.c  where the leader is to be found: the endpoint, the arbiter, own addresses
- *   agent_preflight_io.c  the node's digest, its neighbours
+ *   agent_lead_io.c  while this agent leads: the group's server, the store, the leader file
+ *   agent_find_io.c  where the leader is to be found: the endpoint, the arbiter, own addresses
+ *   agent_preflight_io.c  the node's summary, its neighbours
  *   agent_compare_io.c  while this agent leads: what differs between nodes
  *   agent_nets_io.c  by which interfaces it reaches the others
  *   agent_show_io.c  what people see */

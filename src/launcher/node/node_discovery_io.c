@@ -71,7 +71,7 @@ static int look(int fd, void *arg) {
         strbuf_add(&out, err.text[0] != '\0' ? err.text : strerror(-r));
     } else {
         strbuf_add_bytes(&out, &way, sizeof way);
-        snapshot_codec(&t, &facts, &out);
+        snapshot_encode(&t, &facts, &out);
     }
     return helper_tell(fd, out.data, out.len) ? 0 : 1;
 }

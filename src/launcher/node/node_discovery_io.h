@@ -5,8 +5,8 @@
  *
  *     r = node_discovery_new(loop, &config, &look, &err);
  *     node_discovery_wait(look, on_looked, me);              calls once, from the loop
- *     t = node_discovery_topology(look);                     NULL: why says
- * node_discovery_failure() node_discovery_free(look); */
+ *     t = node_discovery_topology(look);       NULL: node_discovery_failure() says why
+ *     node_discovery_free(look); */
 #pragma once
 
 #include "base/err.h"
@@ -20,7 +20,7 @@
 #define NODE_DISCOVERY_WAITERS_MAX 4
 
 struct node_discovery_config {
-    unsigned what;        /* LOOK_*, topology/discover/discovery_io.h */
+    unsigned what;        /* DISCOVER_*, topology/discover/discovery_io.h */
     bool facts;           /* what was configured on this node, too (nccl_env/facts/facts_io.h) */
     const char *route_to; /* which way leads there, too: an address, borrowed for the call */
     char *const *envp;    /* borrowed until it has ended, as the next two; for the facts */

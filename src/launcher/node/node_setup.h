@@ -18,7 +18,7 @@ struct node_setup_input {
     const struct job_spec *spec;      /* all borrowed for the call */
     char *const *envp;                /* what workers inherit */
     bool any_gpu;                     /* discover_has_gpus() */
-    unsigned looked;                  /* LOOK_*: what `topology` was filled with */
+    unsigned looked;                  /* DISCOVER_*: what `topology` was filled with */
     const struct topology *topology;  /* NULL: nobody looked, or the look failed */
     const struct nccl_graph *graph;   /* NULL likewise */
     const struct nccl_facts *facts;   /* NULL likewise */
@@ -47,7 +47,8 @@ struct node_setup {
     struct env_result *envs; /* owned: [n]; empty where a worker has those of an earlier one */
 };
 
-/* What must be looked at (LOOK_*, topology/discover/discovery_io.h) for such a job; 0: nothing. */
+/* What must be looked at (DISCOVER_*, topology/discover/discovery_io.h) for such a job; 0: nothing.
+ */
 unsigned node_setup_needs(const struct job_spec *spec, bool any_gpu);
 
 /* 0; or a negative errno with a sentence: a torchrun mode that can't bind (affinity_choose()). */

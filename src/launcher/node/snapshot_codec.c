@@ -46,7 +46,7 @@ static void put_conf(struct strbuf *to, const struct nccl_conf *c) {
     }
 }
 
-void snapshot_codec(const struct topology *t, const struct nccl_facts *f, struct strbuf *to) {
+void snapshot_encode(const struct topology *t, const struct nccl_facts *f, struct strbuf *to) {
     put_topology(to, t);
     strbuf_add_bytes(to, f, sizeof *f);
     put_conf(to, &f->user_conf);

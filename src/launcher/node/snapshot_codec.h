@@ -10,7 +10,7 @@
 
 #define SNAPSHOT_MAX ((size_t)64 << 20)
 
-void snapshot_codec(const struct topology *t, const struct nccl_facts *f, struct strbuf *to);
+void snapshot_encode(const struct topology *t, const struct nccl_facts *f, struct strbuf *to);
 /* Both must be zeroed. 0; -EBADMSG: cut short, or beyond a bound. */
 _must_use_ int snapshot_decode(const void *data, size_t len, struct topology *t,
                                struct nccl_facts *f);

@@ -2,11 +2,11 @@
  * group (struct form) into log files, environments and processes, and what becomes of the processes
  * into failures and news for the rendezvous.
  *
- *     local_workers_new(loop, &config, &ops, me, &local workers);
- *     r = local_workers_prepare(local workers, generation, form, &err);     files and folders, CPUs
- * and variables r = local_workers_start(local workers, NULL, &err);                   processes
- *     local_workers_stop(local workers, grace_ns);   … ops.on_all_gone …    then the next
- * local_workers_prepare() local_workers_free(local workers);
+ *     local_workers_new(loop, &config, &ops, me, &l);
+ *     r = local_workers_prepare(l, generation, form, &err);  files, folders, CPUs, variables
+ *     r = local_workers_start(l, NULL, &err);                processes
+ *     local_workers_stop(l, grace_ns);     … ops.on_all_gone …, then the next prepare
+ *     local_workers_free(l);
  *
  * "All gone" means: every worker and descendant has ended, and all that they wrote is where it
  * belongs. */

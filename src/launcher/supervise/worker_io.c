@@ -144,7 +144,7 @@ static void signal_all(struct worker_group *g, int signo, bool wake) {
     signal_some(g);
 }
 
-static void leader_file_killed(struct worker_group *g) {
+static void mark_killed(struct worker_group *g) {
     for (uint32_t i = 0; i < g->n_tried; i++)
         if (!g->workers[i].ended)
             g->workers[i].sent |= UINT64_C(1) << SIGKILL;
@@ -166,7 +166,7 @@ static void apply(struct worker_group *g, const struct worker_update *update) {
     if (update->signal_all != 0)
         signal_all(g, update->signal_all, true);
     if (update->kill_all) {
-        leader_file_killed(g); /* the walk may come to them before the signals do */
+        mark_killed(g); /* the walk may come to them before the signals do */
         signal_all(g, SIGKILL, false);
         worker_sweep_all(g, false);
     }

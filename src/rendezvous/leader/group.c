@@ -69,7 +69,7 @@ static void inherit(struct group *g, const struct handover *e) {
         (void)snprintf(info.addr, sizeof info.addr, "%s", m->addr);
         (void)snprintf(info.host, sizeof info.host, "%s", m->host);
         struct node *n = group_add_node(g, &info);
-        n->reached = true; /* by him who passed its address on */
+        n->reached = true; /* by the leader that passed its address on */
         n->heard_ns = g->now_ns;
         /* The leases may be over already, but it may only just have noticed, and be on its way. */
         /* They lost the old leader within the same moments, and are on their way. */

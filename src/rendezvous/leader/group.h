@@ -86,7 +86,7 @@ struct group_config {
      * that don't come back are probed, and count as lost at absent_until_ns. */
     const struct handover *handover;
     uint64_t absent_until_ns;
-    uint64_t old_leader;   /* incarnation: he alone is not awaited a margin longer; 0: not known */
+    uint64_t old_leader;   /* incarnation: it alone is not awaited a margin longer; 0: not known */
     struct rdzv_peer self; /* ARBITER: as it stands in the claim */
 };
 

@@ -1,12 +1,13 @@
 /* What a leadership hangs on, and so every lease: the arbiter that names this leader's epoch as the
- * latest, the leader file on its host, the first successor's echo (rendezvous.md, "Leases"). */
+ * latest, the leader file on its host, the first successor's echo (muster-rendezvous(7), "Leases").
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/leader/group_priv.h"
 
-/* The last successor acts so much later than the first (rendezvous.md, "Who may claim"). */
+/* The last successor acts so much later than the first (muster-rendezvous(7), "Who may claim"). */
 #define LAST_SUCCESSOR_NS (2 * 3 * NS_PER_S)
 
 /* ---- leases ---- */

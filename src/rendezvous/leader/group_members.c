@@ -1,5 +1,5 @@
-/* Who takes part in the next group, in which order, with which ranks (rendezvous.md, "Choosing
- * the members and ranks"). */
+/* Who takes part in the next group, in which order, with which ranks (muster-rendezvous(7),
+ * "Choosing the members and ranks"). */
 #include <string.h>
 
 #include "base/text/parse.h"

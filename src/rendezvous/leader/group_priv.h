@@ -1,18 +1,18 @@
 /* What the files of the group machine share: its memory, and who does what with it.
- *   group.c             events in, effects out; what nodes say
- *   group_nodes.c       nodes coming and going, and what is counted of them
- *   group_watch.c       the silent and the cut off: probes, and when they are lost
- *   group_states.c      the states and the ways between them
- *   group_members.c     who takes part, in which order, with which ranks
- *   group_policy.c      budgets, exclusion, crash loops, growing, operators
- *   group_program.c     whether a node runs this job's program
- *   group_stall.c       groups that end without progress, and cost nothing
- *   group_cause.c       which failure came first
- *   group_leadership.c      what leadership depends on: leases, arbiter, leader file
- *   group_resign.c      the leader's own node leaves
- *   group_successors.c  who may lead next, and what he has to know
- *   group_view.c        what the nodes are told
- *   group_overview.c    what people are told
+ *   group.c              events in, effects out; what nodes say
+ *   group_nodes.c        nodes coming and going, and what is counted of them
+ *   group_watch.c        the silent and the cut off: probes, and when they are lost
+ *   group_states.c       the states and the ways between them
+ *   group_members.c      who takes part, in which order, with which ranks
+ *   group_policy.c       budgets, exclusion, crash loops, growing, operators
+ *   group_program.c      whether a node runs this job's program
+ *   group_stall.c        groups that end without progress, and cost nothing
+ *   group_cause.c        which failure came first
+ *   group_leadership.c   what leadership depends on: leases, arbiter, leader file
+ *   group_resign.c       the leader's own node leaves
+ *   group_successors.c   who may lead next, and what it has to know
+ *   group_view.c         what the nodes are told
+ *   group_overview.c     what people are told
  * Nobody else includes this. */
 #pragma once
 

@@ -87,7 +87,6 @@ static uint32_t count_workers(const struct group *g) {
     return workers;
 }
 
-/* Fewer nodes are left, or to be hoped for, than a group needs, and nobody asked to wait. */
 /* Why there are too few, where the stop's own reason does not say it. */
 static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
     (void)snprintf(out, RDZV_REASON_MAX, "a node can't take part any more");
@@ -98,6 +97,7 @@ static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
             group_unusable_text(g->members[i], out);
 }
 
+/* Fewer nodes are left, or to be hoped for, than a group needs, and nobody asked to wait. */
 static bool too_few_for_ever(const struct group *g) {
     return g->started_once && g->tally[TALLY_HOPEFUL] < g->need && !group_is_leaving(g) &&
            g->config.regroup_wait_ns == 0 && g->now_ns >= group_patient_until(g);

@@ -1,6 +1,6 @@
-/* Who may lead next, and what he has to know (rendezvous.md, "Succession"). One wrong change of the
- * list lets two lead: whoever is named may claim the next epoch, until he is surely gone or this
- * leader has claimed it. */
+/* Who may lead next, and what it has to know (muster-rendezvous(7), "Succession"). One wrong change
+ * of the list lets two lead: whoever is named may claim the next epoch, until it is surely gone or
+ * this leader has claimed it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -74,7 +74,7 @@ static void adopt(struct group *g, const struct successors *s) {
                                   s->list[0].incarnation != g->successors.list[0].incarnation);
     g->successors = *s;
     memcpy(g->successor_states, states, sizeof states);
-    /* The naming counts like an echo: who is named counts from when he hears of it, not before. */
+    /* The naming counts like an echo: who is named counts from when it hears of it, not before. */
     if (new_first)
         g->successor_clock_ns = g->now_ns;
     LIST_FOR_EACH(struct node, n, &g->nodes, by_all)

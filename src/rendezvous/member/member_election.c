@@ -1,4 +1,4 @@
-/* With an arbiter: whom this node follows, and where it looks when it has lost him. */
+/* With an arbiter: whom this node follows, and where it looks when it has lost its leader. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,8 +41,8 @@ static uint64_t patience(const struct member *m) {
     return m->config.lease_ns + m->config.margin_ns;
 }
 
-/* How long it waits at one place: with a successor until he leads; with the leader that it has
- * given up, for a sign of life only, because a host that hangs still takes connections. */
+/* How long it waits at one place: with a successor until that one leads; with the leader that it
+ * has given up, for a sign of life only, because a host that hangs still takes connections. */
 static uint64_t stay(const struct member *m) {
     bool given_up = m->target.incarnation == m->leader_peer.incarnation;
     return given_up ? m->config.heartbeat_ns / 2 : patience(m);
@@ -95,7 +95,7 @@ void member_follow(struct member *m, const struct rdzv_peer *peer, uint32_t epoc
 
 /* ---- losing the leader, and looking for the next ---- */
 
-/* Where to look, in order: the successors before this one, and the old leader unless he is gone. */
+/* Where to look, in order: the successors before this one, and the old leader unless it is gone. */
 static bool place_to_try(const struct member *m, unsigned nth, struct rdzv_peer *ret) {
     unsigned successors = succession_is_named(m) ? (unsigned)m->successor_index : m->named.n;
     for (unsigned i = 0; i < successors; i++) {
@@ -113,8 +113,8 @@ static bool place_to_try(const struct member *m, unsigned nth, struct rdzv_peer 
     return true;
 }
 
-/* A successor still has the leader: if he is over, it learns so soon, and goes before all that come
- * after it. Whoever waited at one of those would keep both from having enough. */
+/* A successor still has the leader: if that one is over, it learns so soon, and goes before all
+ * that come after it. Whoever waited at one of those would keep both from having enough. */
 static void skip_named(struct member *m) {
     unsigned successors = succession_is_named(m) ? (unsigned)m->successor_index : m->named.n,
              there = 0;
@@ -257,7 +257,8 @@ void member_election_begin(struct member *m) {
     m->spread_ns = m->random % m->config.heartbeat_ns;
 }
 
-/* A node with a leader reads when his LEASEs stay away, as a successor, or where there is none. */
+/* A node with a leader reads when that one's LEASEs stay away, as a successor, or where there is
+ * none. */
 static bool looks_early(const struct member *m) {
     return succession_is_named(m) || m->named.n == 0;
 }

@@ -2,7 +2,7 @@
  *   member.c         the states, what the launcher says, the step
  *   member_desired.c what the leader says
  *   member_leader.c  whether the leader is there
- *   member_election.c    with an arbiter: whom to follow, where to look for him
+ *   member_election.c    with an arbiter: whom to follow, where to look for it
  *   member_record.c  with an arbiter: what it says
  *   succession.c     with an arbiter: when this node may claim, and with what it begins
  * Nobody else includes this. */

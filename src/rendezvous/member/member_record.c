@@ -38,7 +38,7 @@ static void keep_record(struct member *m, const struct arbiter_answer *a) {
         m->quiet_epoch = MAX2(m->quiet_epoch, r->epoch);
 }
 
-/* The leader of the record is over, and nobody is named to follow him, as far as a record tells
+/* The leader of the record is over, and nobody is named to follow it, as far as a record tells
  * that was asked for at this time or later. In an idle epoch there was nobody to name, and nothing
  * runs that could be lost. */
 static uint64_t over_at(const struct member *m) {
@@ -55,14 +55,14 @@ static void look_in_time(struct member *m) {
         m->read_ns = MIN2(m->read_ns, MAX2(over_at(m), m->now_ns));
 }
 
-/* The leader of the record can't be reached, for a while now: is he at least alive? Where there has
+/* The leader of the record can't be reached, for a while now: is it at least alive? Where there has
  * been none yet, or it was this node, why its own claim fails says more. */
 static void say_unreachable(struct member *m) {
     const struct arbiter_record *r = &m->record;
     bool other = r->epoch > 0 && r->leader.incarnation != m->config.incarnation;
     if (!other || m->apart_ns == TIME_NEVER || m->now_ns < m->apart_ns + 2 * m->config.heartbeat_ns)
         return;
-    /* A beat that moved before he was lost tells nothing of him now. */
+    /* A beat that moved before it was lost tells nothing of it now. */
     bool stands = m->record_ns >= m->beat_ns + 3 * m->config.heartbeat_ns;
     const char *what = "does not answer";
     if (stands)

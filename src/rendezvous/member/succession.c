@@ -1,5 +1,5 @@
-/* When this node may claim the next epoch, and with what it begins (rendezvous.md, "Succession",
- * rules 1, 2, 4 and 7). */
+/* When this node may claim the next epoch, and with what it begins (muster-rendezvous(7),
+ * "Succession", rules 1, 2, 4 and 7). */
 #include <stdio.h>
 #include <string.h>
 
@@ -122,7 +122,7 @@ static void probe_predecessors(struct member *m) {
 /* ---- claiming ---- */
 
 /* Nothing runs: nobody has led before, or what the last leader left says so. Whoever has won that
- * leader's next epoch has taken from him the one that he would have formed a group in. */
+ * leader's next epoch has taken from it the one that it would have formed a group in. */
 static bool claims_after_nothing(const struct member *m) {
     return m->claim_epoch == 1 || (m->quiet_epoch != 0 && m->claim_epoch == m->quiet_epoch + 1);
 }

@@ -1,14 +1,14 @@
 /* The leader file that a leader at a fixed endpoint leaves on its host, for whoever is started
- * there after it: rendezvous.md, "A fixed endpoint". A small file in the run directory
+ * there after it: muster-rendezvous(7), "A fixed endpoint". A small file in the run directory
  * (registry_io.h): the epoch, whether the job was closed, and, as its modification time, when the
  * leader last touched it. File work alone, no loop.
  *
- *     struct leader_file_prev prev; struct leader_file *leader_file;
- *     r = leader_file_open(run_id, "node1:29400", lease_ns + margin_ns, &prev, &leader_file, &err);
- *     … lead epoch leader_file_epoch(leader_file), start nothing before
- * leader_file_free_from(&prev, now_ns) r = leader_file_touch(leader_file, OUTCOME_NONE);     every
- * heartbeat r = leader_file_touch(leader_file, OUTCOME_SUCCESS);  before the nodes are told
- *     leader_file_free(leader_file);
+ *     struct leader_file_prev prev; struct leader_file *f;
+ *     r = leader_file_open(run_id, "node1:29400", lease_ns + margin_ns, &prev, &f, &err);
+ *     … lead epoch leader_file_epoch(f), start nothing before leader_file_free_from(&prev, now_ns)
+ *     r = leader_file_touch(f, OUTCOME_NONE);     every heartbeat
+ *     r = leader_file_touch(f, OUTCOME_SUCCESS);  before the nodes are told
+ *     leader_file_free(f);
  *
  * Times in it are CLOCK_MONOTONIC, which no change of the wall clock moves; they can be compared
  * within one boot, whose id is in it too. Who had the leader file before a reboot has no workers

@@ -96,7 +96,7 @@ struct wire_nodes {
     struct overview_node list[RDZV_OVERVIEW_CHUNK];
 };
 
-/* Opaque here: the launcher's JSON (launcher/preflight/digest.h). */
+/* Opaque here: the launcher's JSON (launcher/preflight/node_summary.h). */
 struct wire_node_summary {
     char text[RDZV_NODE_SUMMARY_MAX];
 };

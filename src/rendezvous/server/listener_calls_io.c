@@ -229,7 +229,7 @@ static void on_operator_message(void *arg, struct conn *conn, const struct wire_
     struct rdzv_listener *l = c->listener;
     if (m->kind != WIRE_COMMAND || c->asking.waits) {
         log_debug("rendezvous: an operator said %s%s; closed", wire_kind_name(m->kind),
-                  c->asking.waits ? " before his last question was answered" : "");
+                  c->asking.waits ? " before the answer to its last question" : "");
         conn_free(listener_take(c));
         return;
     }

@@ -9,8 +9,8 @@
 
 #define STRANGERS_PAUSE_NS (20 * NS_PER_MS)
 
-static uint64_t first_deadline(const struct list *join_policy) {
-    const struct caller *first = LIST_FIRST(struct caller, join_policy, link);
+static uint64_t first_deadline(const struct list *callers) {
+    const struct caller *first = LIST_FIRST(struct caller, callers, link);
     return first == NULL ? TIME_NEVER : first->deadline_ns;
 }
 
@@ -107,9 +107,9 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
 }
 
 /* The rest in a later turn. */
-static void drop_late(struct rdzv_listener *l, struct list *join_policy, uint64_t now) {
+static void drop_late(struct rdzv_listener *l, struct list *callers, uint64_t now) {
     struct caller *c;
-    while ((c = LIST_FIRST(struct caller, join_policy, link)) != NULL && c->deadline_ns <= now &&
+    while ((c = LIST_FIRST(struct caller, callers, link)) != NULL && c->deadline_ns <= now &&
            !loop_slice_is_over(l->loop))
         conn_free(listener_take(c));
 }
@@ -158,9 +158,9 @@ int rdzv_listener_add(struct rdzv_listener *l, int fd) {
     return 0;
 }
 
-static void drop_all(struct list *join_policy) {
+static void drop_all(struct list *callers) {
     struct caller *c;
-    while ((c = LIST_FIRST(struct caller, join_policy, link)) != NULL)
+    while ((c = LIST_FIRST(struct caller, callers, link)) != NULL)
         conn_finish(listener_take(c));
 }
 

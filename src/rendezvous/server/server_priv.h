@@ -13,9 +13,9 @@
 #include "rendezvous/protocol/probe_io.h"
 #include "rendezvous/server/server_io.h"
 
-/* An operator who has asked for the status. Part of what the listener has of him. */
+/* An operator who has asked for the status. Part of what the listener has of it. */
 struct rdzv_asking {
-    struct list link;  /* linked while an overview is for him that is not all sent */
+    struct list link;  /* linked while an overview for it is not all sent */
     struct conn *conn; /* the listener's */
     bool waits;        /* it is still to come */
 };

@@ -13,7 +13,7 @@
 #include "topology/model/topology.h"
 
 struct discovery_config {
-    unsigned what;            /* LOOK_* */
+    unsigned what;            /* DISCOVER_* */
     const char *sysroot;      /* NULL: this machine */
     uint64_t nvml_ns;         /* deadline of NVML; 0: NVML_DISCOVERY_NS */
     const char *nvml_library; /* NULL: libnvidia-ml.so.1; tests give a scripted one */

@@ -1,5 +1,5 @@
-/* The arbiter over a directory that all nodes see: rendezvous.md, "Succession". The texts of the
- * files are arbiter_record.h's; the layout is in muster-arbiter(7).
+/* The arbiter over a directory that all nodes see: muster-rendezvous(7), "Succession". The texts of
+ * the files are arbiter_record.h's; the layout is in muster-arbiter(7).
  *
  *     struct arbiter_dir_config config = {.path = "/shared/ckpt", .run_id = id};
  *     r = arbiter_dir_new(loop, &config, &arbiter, &err);

@@ -39,7 +39,7 @@ struct hwloc_view {
     const struct hwloc_api *api;
     hwloc_topology_t topology;
     struct topology *t;
-    unsigned what; /* LOOK_* */
+    unsigned what; /* DISCOVER_* */
     bool xml;      /* devices are known from nowhere else */
     bool tree;     /* a recorded one: neither XML nor this machine */
 };

@@ -37,7 +37,7 @@ Test(snapshot_codec, comes_out_as_it_went_in) {
     struct nccl_facts f = {0}, facts = {0};
     _cleanup_(strbuf_fini) struct strbuf b = {0};
     make(&t, &f);
-    snapshot_codec(&t, &f, &b);
+    snapshot_encode(&t, &f, &b);
     cr_assert_eq(snapshot_decode(b.data, b.len, &back, &facts), 0);
     cr_expect_eq(back.n_cores, 5);
     cr_expect(cpuset_has(&back.cores[4].cpus, 4));
@@ -73,7 +73,7 @@ Test(snapshot_codec, what_is_cut_short_is_nothing) {
     struct nccl_facts f = {0};
     _cleanup_(strbuf_fini) struct strbuf b = {0};
     make(&t, &f);
-    snapshot_codec(&t, &f, &b);
+    snapshot_encode(&t, &f, &b);
     for (size_t n = 0; n < b.len; n += n + 400 < b.len && n > 400 ? 97 : 1) {
         struct topology back = {0};
         struct nccl_facts facts = {0};
