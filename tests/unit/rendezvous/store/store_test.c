@@ -434,12 +434,13 @@ Test(store, append_stops_at_the_largest_value) {
     EXPECT(get(0, "k"), "0:\"1234512345\"");
 }
 
-/* Fills the store but for `room` bytes. */
+/* Fills the store but for `room` bytes: "old" holds "12", and "fill" all the rest. */
 static void fill_but(uint64_t room) {
     static char big[1000];
-    size_t len = (size_t)(small.store_bytes - STORE_COST_KEY - STORE_COST_VALUE - 4 - room);
+    size_t len = (size_t)(small.store_bytes - 2 * (STORE_COST_KEY + STORE_COST_VALUE) - 3 - 2 - 4 - room);
     memset(big, 'x', len);
     big[len] = '\0';
+    EXPECT(set(9, "old", "12"), "");
     EXPECT(set(9, "fill", big), "");
     cr_assert_eq(store_bytes(store), small.store_bytes - room);
 }
@@ -456,12 +457,17 @@ Test(store, nothing_is_stored_beyond_the_limit) {
     enum { KEY = STORE_COST_KEY, VALUE = STORE_COST_VALUE, WAIT = STORE_COST_WAIT };
     static const struct cost_row rows[] = {
         {STORE_OP_SET, "k", "abc", KEY + 1 + VALUE + 3},
+        {STORE_OP_SET, "old", "12abc", 3},
         {STORE_OP_COMPARE_SET, "k", ",abc", KEY + 1 + VALUE + 3},
+        {STORE_OP_COMPARE_SET, "old", "12,12abc", 3},
         {STORE_OP_APPEND, "k", "abc", KEY + 1 + VALUE + 3},
+        {STORE_OP_APPEND, "old", "abc", 3},
         {STORE_OP_QUEUE_PUSH, "k", "abc", KEY + 1 + VALUE + 3},
         {STORE_OP_QUEUE_PUSH, "fill", "", VALUE},
         {STORE_OP_MULTI_SET, "k,m", "abc,", 2 * KEY + 2 + 2 * VALUE + 3},
+        {STORE_OP_MULTI_SET, "old", "12abc", KEY + 3 + VALUE + 5},
         {STORE_OP_ADD, "k", NULL, KEY + 1 + VALUE + 24},
+        {STORE_OP_ADD, "old", NULL, VALUE + 24},
         {STORE_OP_WAIT, "k,m", NULL, 2 * KEY + 2 + 2 * WAIT},
         {STORE_OP_BARRIER, "k", NULL, KEY + 1 + VALUE + 24 + WAIT},
     };
