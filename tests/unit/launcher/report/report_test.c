@@ -259,12 +259,24 @@ Test(report, of_a_long_text_the_end_is_kept_from_a_line_on) {
     report_set_text(&f, text, false);
     cr_assert_str_eq(f.text, "line one\nline two\n");
     cr_assert_not(f.text_is_traceback);
-    for (size_t i = 0; i < sizeof text - 1; i++)
-        text[i] = "\xc3\xa9"[i % 2];
-    text[sizeof text - 2] = 'z';
-    text[sizeof text - 1] = '\0';
-    report_set_text(&f, text, false);
-    cr_assert_eq((uint8_t)f.text[0], 0xc3, "no half character");
     report_set_text(&f, "", true);
     cr_assert_not(f.text_is_traceback);
+}
+
+/* Characters of four bytes, and the limit after each of their bytes. */
+Test(report, of_a_long_text_no_part_of_a_character_is_kept) {
+    for (size_t past = 0; past < 4; past++) {
+        struct failure f = failure_of(FAILURE_EXIT, 1);
+        char text[2 * FAILURE_TEXT_MAX + 4];
+        size_t len = 2 * FAILURE_TEXT_MAX + past;
+        memset(text, 'z', len);
+        text[len] = '\0';
+        for (size_t i = 0; i < 2 * FAILURE_TEXT_MAX; i++)
+            text[i] = "\xf0\x9f\x90\x8e"[i % 4];
+        report_set_text(&f, text, false);
+        size_t cut = (len - (FAILURE_TEXT_MAX - 1)) % 4;
+        cr_assert_eq((uint8_t)f.text[0], 0xf0, "%zu z behind", past);
+        cr_assert_eq(strlen(f.text), FAILURE_TEXT_MAX - 1 - (4 - cut) % 4, "%zu z behind", past);
+        cr_assert_str_eq(f.text, text + len - strlen(f.text));
+    }
 }
