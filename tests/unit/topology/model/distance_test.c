@@ -94,8 +94,14 @@ Test(distance, a_circle_of_parents_ends) {
     uint32_t a = rig_pci(&t, "0000:01:00.0", TOPO_NONE, true, 0), b = rig_pci(&t, "0000:02:00.0", a, true, 0);
     uint32_t c = rig_pci(&t, "0000:03:00.0", TOPO_NONE, false, 0);
     t.pci[a].parent = b;
-    (void)distance_pci(&t, a, c);
-    (void)distance_pci(&t, a, b);
+    expect_pci(&t, a, b, TOPO_PATH_PHB); /* of one root, and with no way from one to the other */
+    expect_pci(&t, a, c, TOPO_PATH_NODE);
+    topology_sort(&t);
+    cr_assert_eq(t.n_pci, 3);
+    cr_assert_eq(t.pci[2].at.bus, 3);
+    cr_assert_eq(t.pci[2].parent, TOPO_NONE);
+    for (uint32_t i = 0; i < 2; i++)
+        cr_assert_eq(t.pci[i].parent, 1 - i, "the circle is as it was");
     topology_fini(&t);
 }
 
