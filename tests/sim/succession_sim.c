@@ -494,7 +494,13 @@ Test(succession_sim, row_10_a_form_repeated_after_a_claim_names_the_new_successo
         fault(&p, FAULT_CUT, 9 + 0.1 * ms, 2, CUT_BOTH_SEE, 0);
         fault(&p, FAULT_CUT, 9 + 0.1 * ms, 1, CUT_BOTH_SEE, 0);
         fault(&p, FAULT_HOST_OFF, 12 + 0.1 * ms, 0, 0, 0);
-        world_free(run(&p)); /* I1 says who leads, I2 that nothing runs twice */
+        struct world *w = run(&p); /* I1 says who leads, I2 that nothing runs twice */
+        double formed = when(w, LEADER_FILE_FORMED, 0, 1), claimed = when(w, LEADER_FILE_CLAIMED, 0, 2);
+        cr_assert(formed > 5 && claimed > formed, "claimed while it forms: %.3f, %.3f", formed, claimed);
+        cr_assert_geq(when(w, LEADER_FILE_LEADS, 2, 0), 12, "the first that the claim named");
+        cr_assert_eq(when(w, LEADER_FILE_LEADS, 1, 0), -1.0, "the first that was named before");
+        cr_assert_eq(world_epoch(w), 4);
+        assert_success(w);
     }
 }
 
@@ -599,6 +605,11 @@ Test(succession_sim, row_19_leases_of_a_fixed_leader_hang_on_its_leader_file) {
         struct world_params p;
         case_thaws_and_is_killed(&p);
         p.seed = seed;
-        world_free(run(&p)); /* I2 */
+        struct world *w = run(&p); /* I2 */
+        for (uint32_t h = 1; h < 3; h++)
+            assert_between(when(w, LEADER_FILE_FENCED, h, 0), 9.52, 10.1); /* touched last at 5 s */
+        assert_between(when(w, LEADER_FILE_STARTED, 0, 1), 10.9, 11.2);
+        cr_assert_eq(world_epoch(w), 2);
+        assert_success(w);
     }
 }
