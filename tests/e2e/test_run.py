@@ -314,7 +314,7 @@ raise SystemExit(1)
 """)
     code, _, err = job.run(path)
     assert code == 1
-    assert "Traceback: here it was" in err or "ValueError: bad shape" in err, err
+    assert re.search(r"^  traceback : Traceback: here it was$", err, re.M), err
     named = re.search(r"error_file: (\S+)", err)
     assert named and named.group(1) != "<N/A>", err
     assert "bad shape" in pathlib.Path(named.group(1)).read_text()
