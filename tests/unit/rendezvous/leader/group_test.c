@@ -307,6 +307,36 @@ Test(group, a_lost_node_in_every_state) {
     }
 }
 
+/* It is asked again more and more rarely, and never more than a fifth of a second apart. */
+Test(group, a_node_that_does_not_answer_is_probed_ever_again) {
+    struct group_config c = config_of(2, 3);
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_RUNNING);
+    disconnect(&r, 3);
+    uint64_t apart = 0, since = r.now_ns, first = 0, until = r.now_ns + c.lease_ns;
+    cr_assert_eq(count(&r, GROUP_EFFECT_PROBE, 3), 1);
+    size_t seen = r.seen[GROUP_EFFECT_PROBE];
+    probe(&r, 3, PROBE_UNKNOWN);
+    while (r.now_ns < until) {
+        r.now_ns += S(0.001);
+        for (uint64_t node = 1; node <= 2; node++)
+            renew(&r, node);
+        step(&r, (struct group_event){.kind = GROUP_EVENT_TIME});
+        if (r.seen[GROUP_EFFECT_PROBE] == seen)
+            continue;
+        cr_assert_eq(r.seen[GROUP_EFFECT_PROBE], ++seen);
+        cr_assert(r.now_ns - since >= apart && r.now_ns - since <= S(0.2), "%.3f s, and then %.3f s",
+                  (double)apart / 1e9, (double)(r.now_ns - since) / 1e9);
+        apart = r.now_ns - since;
+        first = first == 0 ? apart : first;
+        since = r.now_ns;
+        probe(&r, 3, PROBE_UNKNOWN);
+    }
+    cr_assert(first > 0 && first < S(0.02), "%.6f s", (double)first / 1e9);
+    cr_assert_eq(apart, S(0.2));
+    end(&r);
+}
+
 Test(group, silence_is_a_loss_at_lease_and_margin_and_not_before) {
     struct group_config c = config_of(1, 2);
     struct rig r;
