@@ -120,8 +120,8 @@ Test(sweep_io, orphans_are_told_apart_by_their_marker) {
     big[sizeof big - 1] = '\0';
     memcpy(big, "BIG=", 4);
     pid_t worker = start(&mine, daemon, ARGV(big, "MARK=1.0.aa", NULL));
-    pid_t sibling = start(&other, daemon, ARGV(big, "MARK=1.1.aa", "MARK2=MARK=1.0.aa", NULL));
-    pid_t near_miss = start(&other, daemon, ARGV("MARK=1.0.aab", "XMARK=1.0.aa", NULL));
+    pid_t sibling = start(&other, daemon, ARGV(big, "MARK2=MARK=1.0.aa", "MARK=1.1.aa", NULL));
+    pid_t near_miss = start(&other, daemon, ARGV("MAR=1.0.aa", "XMARK=1.0.aa", "MARK=1.0.aab", NULL));
     rig_await_ready(&mine, 1, NULL);
     rig_await_ready(&other, 2, NULL);
     pid_t pids[2] = {MIN2(sibling, near_miss), MAX2(sibling, near_miss)};

@@ -286,6 +286,45 @@ Test(worker_io, the_siblings_daemon_alone_is_spared) {
     local_workers_fini(&c);
 }
 
+/* Of another agent, say, that a worker has started: the same place, and another chance. */
+Test(worker_io, what_only_begins_with_the_marker_of_the_ended_is_spared) {
+    struct local_workers c;
+    local_workers_init(&c);
+    c.config.generation = 12;
+    struct rig other;
+    rig_init(&other);
+    char hold[128], say[128];
+    snprintf(hold, sizeof hold, "hold=%s", other.hold);
+    snprintf(say, sizeof say, "say=%s", other.ready);
+    char *w = c.rig.worker;
+    local_workers_start(
+        &c,
+        (char *const *[]){
+            ARGV(w, c.hold, "daemon", c.say, "wait", NULL),
+            ARGV("sh", "-c", WORKER_MARKER "=12.0. \"$0\" \"$1\" daemon; exec \"$0\" \"$2\" wait", w, hold, say, NULL)},
+        2);
+    rig_await_ready(&c.rig, 1, NULL);
+    rig_await_ready(&other, 1, NULL);
+    kill(worker_group_pid(c.group, 0), SIGKILL);
+    uint64_t deadline_ns = clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS;
+    while (!rig_all_gone(&c.rig)) {
+        cr_assert(clock_now_ns() < deadline_ns, "the daemon of the ended worker is left");
+        cr_assert(loop_turn(c.loop) == 0);
+    }
+    struct child_spec spec = CHILD_SPEC_INIT; /* it takes longer than the end of what was killed */
+    spec.argv = ARGV(w, "exit=0", NULL);
+    struct child child;
+    cr_assert(child_spawn(&spec, &child, NULL) == 0);
+    cr_assert(waitpid(child.pid, NULL, 0) == child.pid);
+    child_fini(&child);
+    cr_expect_not(rig_all_gone(&other), "the other's daemon was killed");
+    worker_group_kill(c.group);
+    local_workers_run_to_the_end(&c);
+    (void)rig_await_gone(&other);
+    rig_fini(&other);
+    local_workers_fini(&c);
+}
+
 static void on_helper_exit(void *arg, const struct child_status *status) {
     (void)status;
     ++*(int *)arg;
@@ -416,8 +455,8 @@ Test(worker_io, each_worker_has_its_marker_and_session) {
     int out[2];
     cr_assert(pipe2(out, O_CLOEXEC) == 0);
     struct worker_spec spec = WORKER_SPEC_INIT;
-    spec.argv = ARGV(c.rig.worker, "env=" WORKER_MARKER, "sid", "fds", "mask", NULL);
-    spec.envp = ARGV("A=b", WORKER_MARKER "=of an outer one", NULL);
+    spec.argv = ARGV(c.rig.worker, "env=" WORKER_MARKER, "env=" WORKER_MARKER "S", "sid", "fds", "mask", NULL);
+    spec.envp = ARGV("A=b", WORKER_MARKER "=of an outer one", WORKER_MARKER "S=no marker", NULL);
     spec.stdout_fd = out[1];
     c.spec = &spec;
     local_workers_start(&c, NULL, 1);
@@ -426,7 +465,8 @@ Test(worker_io, each_worker_has_its_marker_and_session) {
     char text[512] = "";
     cr_assert(read(out[0], text, sizeof text - 1) > 0);
     close(out[0]);
-    cr_expect(strncmp(text, "12.0.", 5) == 0 && strstr(text, "\nleader\nend\nend\n") == text + 21, "%s", text);
+    cr_expect(strncmp(text, "12.0.", 5) == 0 && strstr(text, "\nno marker\nleader\nend\nend\n") == text + 21, "%s",
+              text);
     local_workers_fini(&c);
 }
 
