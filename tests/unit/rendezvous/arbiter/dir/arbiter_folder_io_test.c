@@ -10,6 +10,7 @@
 #include <sys/fsuid.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "arbiter_dir_rig.h"
@@ -258,4 +259,58 @@ FOLDER_TEST(a_win_that_can_not_be_marked_does_not_count) {
     cr_assert_eq(rmdir(rig_path("mark-1-000000000000000c")), 0);
     cr_assert_eq(rig_claim(a, 2, B).result, ARBITER_OK);
     arbiter_free(a);
+}
+
+/* ---- what is on the disk ---- */
+
+static unsigned flushes, flushes_of_folder;
+static int flush_fails; /* with this errno */
+
+/* In the place of the C library's. */
+int fsync(int fd) {
+    struct stat st;
+    cr_assert_eq(fstat(fd, &st), 0);
+    if (flush_fails != 0) {
+        errno = flush_fails;
+        return -1;
+    }
+    flushes++;
+    flushes_of_folder += S_ISDIR(st.st_mode);
+    return (int)syscall(SYS_fsync, fd);
+}
+
+static void assert_flushed(unsigned files, unsigned folders) {
+    cr_assert_eq(flushes - flushes_of_folder, files, "%u files, not %u", flushes - flushes_of_folder, files);
+    cr_assert_eq(flushes_of_folder, folders, "%u times, not %u", flushes_of_folder, folders);
+    flushes = flushes_of_folder = 0;
+}
+
+/* A claim counts for whoever reads it, so a power cut shall not take it back. */
+FOLDER_TEST(each_step_of_a_claim_is_flushed_before_the_next) {
+    struct arbiter_folder f;
+    struct err err = {0};
+    arbiter_folder_init(&f, rig_dir, RIG_RUN_ID, false);
+    cr_assert_eq(arbiter_folder_open(&f, &err), 0, "%s", err.text);
+    flushes = flushes_of_folder = 0;
+    struct arbiter_record record = {.epoch = 1, .leader = {.incarnation = A}};
+    cr_assert_eq(arbiter_folder_prepare(&f, &record, &err), 0, "%s", err.text);
+    assert_flushed(1, 0);
+    cr_assert_eq(arbiter_folder_make_beat(&f, 1, &err), 0, "%s", err.text);
+    assert_flushed(1, 0);
+    cr_assert_eq(arbiter_folder_link(&f, 1, &err), 0, "%s", err.text);
+    assert_flushed(0, 1);
+    cr_assert_eq(arbiter_folder_sync(&f, &err), 0, "%s", err.text);
+    assert_flushed(0, 1);
+    flush_fails = EIO;
+    record.epoch = 2;
+    cr_assert_eq(arbiter_folder_prepare(&f, &record, &err), -EIO);
+    cr_assert_eq(arbiter_folder_make_beat(&f, 2, &err), -EIO);
+    cr_assert_eq(arbiter_folder_sync(&f, &err), -EIO);
+    flush_fails = 0;
+    cr_assert_eq(arbiter_folder_prepare(&f, &record, &err), 0, "%s", err.text);
+    flush_fails = EIO;
+    cr_assert_eq(arbiter_folder_link(&f, 2, &err), -EIO);
+    flush_fails = 0;
+    arbiter_folder_close(&f);
+    arbiter_folder_fini(&f);
 }
