@@ -453,6 +453,22 @@ Test(group, a_generation_is_charged_once_however_many_workers_fail) {
     end(&r);
 }
 
+/* Of a leader that knows nothing of them, whoever tells the most counts, of each. */
+Test(group, a_new_leader_takes_the_counters_that_reports_have) {
+    struct group_config c = config_of(2, 2);
+    c.max_restarts = 9;
+    struct rig r;
+    begin(&r, &c);
+    join_as(&r, 1, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 1, .losses = 4});
+    join_as(&r, 2, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 3, .losses = 2});
+    pass(&r, 1, 1U << 1 | 1U << 2);
+    assert_state(&r, GROUP_FORMING);
+    open_store(&r);
+    cr_assert_eq(told(&r, 2).form.restarts_used, 3);
+    cr_assert_eq(told(&r, 2).form.losses, 4);
+    end(&r);
+}
+
 Test(group, a_better_cause_is_told_at_once) {
     struct group_config c = config_of(2, 2);
     c.max_restarts = 1;

@@ -559,12 +559,15 @@ Test(member, a_refusal_is_final_and_nothing_happens_after_the_end) {
 Test(member, of_the_count_of_restarts_the_larger_is_kept) {
     struct rig r;
     bring_to(&r, MEMBER_IDLE);
-    struct desired d = {.kind = DESIRED_FORM, .epoch = 1, .generation = g1, .form.restarts_used = 2};
+    struct desired d = {.kind = DESIRED_FORM, .epoch = 1, .generation = g1, .form = {.restarts_used = 2, .losses = 3}};
     step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
     cr_assert_eq(member_report(r.m)->restarts_used, 2);
+    cr_assert_eq(member_report(r.m)->losses, 3);
     d.generation = g2;
     d.form.restarts_used = 1;
+    d.form.losses = 1;
     step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
     cr_assert_eq(member_report(r.m)->restarts_used, 2);
+    cr_assert_eq(member_report(r.m)->losses, 3);
     end(&r);
 }
