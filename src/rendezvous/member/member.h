@@ -10,7 +10,7 @@
  * FINISHED (all workers ended with 0) and FAILED (one did not) are RUNNING with a report of their
  * own: the workers' places are kept until the leader says STOP or CLOSED.
  *
- * Beside it, with an arbiter, its seat (muster-rendezvous(7), "Succession"):
+ * Beside it, with an arbiter, its part in the election (muster-rendezvous(7), "Succession"):
  *
  *     ASKING ─record─▶ FOLLOWING ─gone, silent─▶ SEEKING ─rules 2, 4─▶ CLAIMING ─won─▶ LEADING
  *       │ none: claim      ▲                        │ a leader            │ lost          │
