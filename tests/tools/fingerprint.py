@@ -46,7 +46,7 @@ def recorded(tmp):
         for path in sorted((RECORDED / kind).glob("*.tar.*")):
             root = tmp / path.name
             with tarfile.open(path) as tar:
-                tar.extractall(root, filter="tar")
+                tar.extractall(root)
             while not (root / "sys").exists() and len(list(root.iterdir())) == 1:
                 root = next(root.iterdir())
             yield f"{kind}/{path.name}", f"--sysroot={root}"
