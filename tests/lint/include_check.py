@@ -55,8 +55,8 @@ ROOMS = [
     ("launcher/logs", "base/ io/ rendezvous/protocol launcher/job launcher/worker"),
     ("launcher/report", "base/ io rendezvous/protocol rendezvous/leader launcher/worker launcher/logs"),
     ("launcher/node", "base/ io/ topology/ nccl_env/ rendezvous/protocol launcher/job"),
-    ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/operate launcher/job launcher/worker"
-                           " launcher/logs launcher/report launcher/node"),
+    ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"
+                           " launcher/worker launcher/logs launcher/report launcher/node"),
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol"),
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/"),
     ("cli/options", "base/ topology/model launcher/job"),

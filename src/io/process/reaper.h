@@ -21,8 +21,15 @@ struct child_status {
     bool signalled;
     int code; /* exit status, or the signal's number */
     bool core_dumped;
-    uint64_t at_ns; /* when we noticed */
+    uint64_t at_ns; /* when we noticed, CLOCK_MONOTONIC */
 };
+
+static inline bool child_succeeded(const struct child_status *s) {
+    return !s->signalled && s->code == 0;
+}
+static inline bool child_killed_by(const struct child_status *s, int signo) {
+    return s->signalled && s->code == signo;
+}
 
 struct child_reaper;
 struct child_watch;

@@ -38,42 +38,22 @@ void agent_give_up(struct agent *a, const char *text) {
     agent_quit_if_over(a);
 }
 
-/* ---- what the local workers say ---- */
+/* ---- local workers ---- */
 
-static void tell(struct agent *a, enum member_event_kind kind, struct generation g) {
-    rdzv_client_event(a->client, &(struct member_event){.kind = kind, .generation = g});
-}
-
-static void on_failure(void *arg, struct generation g, const struct failure *failure) {
+static void on_local_event(void *arg, const struct member_event *event) {
     struct agent *a = arg;
-    rdzv_client_event(
-        a->client,
-        &(struct member_event){.kind = MEMBER_EVENT_FAILURE, .generation = g, .failure = failure});
+    rdzv_client_event(a->client, event);
+    agent_quit_if_over(a);
 }
 
-static void on_succeeded(void *arg, struct generation g) { tell(arg, MEMBER_EVENT_SUCCEEDED, g); }
-
-static void on_all_gone(void *arg, struct generation g) {
-    tell(arg, MEMBER_EVENT_ALL_GONE, g);
-    agent_quit_if_over(arg);
+/* Where the local workers were not asked. */
+static void local_event(struct agent *a, enum member_event_kind kind, struct generation g) {
+    on_local_event(a, &(struct member_event){.kind = kind, .generation = g});
 }
-
-static void on_unkillable(void *arg, const char *text) {
-    struct agent *a = arg;
-    log_error("%s can't be killed; this node takes part no more", text);
-    rdzv_client_event(a->client,
-                      &(struct member_event){.kind = MEMBER_EVENT_UNKILLABLE, .reason = text});
-}
-
-static void on_safe_point(void *arg, struct generation g) { tell(arg, MEMBER_EVENT_SAFE_POINT, g); }
 
 static void on_prepared(void *arg, struct generation g, const struct err *err);
 
-static const struct local_workers_ops local_workers_ops = {.on_failure = on_failure,
-                                                           .on_succeeded = on_succeeded,
-                                                           .on_all_gone = on_all_gone,
-                                                           .on_unkillable = on_unkillable,
-                                                           .on_safe_point = on_safe_point,
+static const struct local_workers_ops local_workers_ops = {.on_event = on_local_event,
                                                            .on_prepared = on_prepared};
 
 /* ---- what the rendezvous wants ---- */
@@ -81,7 +61,8 @@ static const struct local_workers_ops local_workers_ops = {.on_failure = on_fail
 static void node_failed(struct agent *a, struct generation g, const char *text) {
     struct failure f;
     local_workers_node_failure(a->local_workers, text, &f);
-    on_failure(a, g, &f);
+    rdzv_client_event(a->client, &(struct member_event){
+                                     .kind = MEMBER_EVENT_FAILURE, .generation = g, .failure = &f});
 }
 
 static void on_prepared(void *arg, struct generation g, const struct err *err) {
@@ -127,7 +108,7 @@ static void on_tidy_timer(void *arg) {
 static void start(void *arg, struct generation g, uint32_t reachability) {
     struct agent *a = arg;
     if (a->config.spec->check_only) { /* that they all came so far is all that was wanted */
-        on_succeeded(a, g);
+        local_event(a, MEMBER_EVENT_SUCCEEDED, g);
         return;
     }
     struct err err = {0};
@@ -140,7 +121,7 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
         return;
     }
     node_failed(a, g, err.text);
-    on_all_gone(a, g);
+    local_event(a, MEMBER_EVENT_ALL_GONE, g);
 }
 
 static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
@@ -150,7 +131,7 @@ static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct 
     if (local_workers_has_workers(a->local_workers))
         local_workers_stop(a->local_workers, grace_ns);
     else
-        on_all_gone(a, (struct generation){0, 0});
+        local_event(a, MEMBER_EVENT_ALL_GONE, (struct generation){0, 0});
 }
 
 static void fence(void *arg) {
@@ -160,7 +141,7 @@ static void fence(void *arg) {
     if (local_workers_has_workers(a->local_workers))
         local_workers_kill(a->local_workers);
     else
-        on_all_gone(a, (struct generation){0, 0});
+        local_event(a, MEMBER_EVENT_ALL_GONE, (struct generation){0, 0});
 }
 
 static void lease_end(void *arg, uint64_t end_ns) {

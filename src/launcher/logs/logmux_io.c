@@ -36,7 +36,7 @@ struct worker {
     bool handed; /* the writer has its pipes */
     bool lost;   /* a writer was lost with them */
     char *prefix;
-    char *error_path;         /* words are awaited; NULL: not */
+    char *error_path;         /* its last output is awaited; NULL: not */
     bool awaited;             /* the writer shall say that all is drained */
     struct loop_timer *grace; /* where no writer is needed */
     struct stream streams[2];
@@ -104,11 +104,12 @@ static void ask_for_the_end(struct worker *w) {
     add_part(&text, w->error_path == NULL ? "" : w->error_path);
     add_part(&text, path_of(&w->streams[ERR]));
     w->awaited = true;
-    writer_send(mux->writer, &mux->user,
-                &(struct writer_message){.kind = WRITER_EXITED,
-                                         .index = w->index,
-                                         .flags = w->error_path == NULL ? 0 : WRITER_WANTS_WORDS},
-                text.data, text.len, NULL);
+    writer_send(
+        mux->writer, &mux->user,
+        &(struct writer_message){.kind = WRITER_EXITED,
+                                 .index = w->index,
+                                 .flags = w->error_path == NULL ? 0 : WRITER_WANTS_LAST_OUTPUT},
+        text.data, text.len, NULL);
     writer_await(mux->writer, 1);
 }
 
@@ -153,21 +154,21 @@ static void on_readable(void *arg, int fd, unsigned events) {
 
 /* --- its end ---------------------------------------------------------------------------------- */
 
-static void give_words(struct worker *w, const struct logmux_words *words) {
+static void report_last_output(struct worker *w, const struct logmux_last_output *last) {
     if (w->error_path == NULL)
         return;
     free(TAKE_PTR(w->error_path));
-    w->mux->ops.on_words(w->mux->arg, w->index, words);
+    w->mux->ops.on_last_output(w->mux->arg, w->index, last);
 }
 
-static const struct logmux_words no_words = {.error = "", .tail = ""};
+static const struct logmux_last_output no_output = {.error = "", .tail = ""};
 
 static void drained(struct worker *w) {
     unwatch(w);
     loop_timer_set(w->grace, TIME_NEVER);
     close_fd(&w->streams[OUT].pipe_fd);
     close_fd(&w->streams[ERR].pipe_fd);
-    give_words(w, &no_words);
+    report_last_output(w, &no_output);
     w->drained = true;
     w->mux->ops.on_drained(w->mux->arg, w->index);
 }
@@ -196,7 +197,7 @@ void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path) {
         ask_for_the_end(w);
     } else {
         end_soon(w);
-        give_words(w, &no_words);
+        report_last_output(w, &no_output);
     }
 }
 
@@ -217,10 +218,11 @@ static void on_message(void *arg, struct writer_packet *p) {
         mux->ops.on_no_file(mux->arg, p->text);
     if (w == NULL || !w->awaited)
         return;
-    if (p->m.kind == WRITER_WORDS) {
-        give_words(w, &(struct logmux_words){.error = writer_wire_part(p, 0),
-                                             .bad_error = (p->m.flags & WRITER_BAD_FILE) != 0,
-                                             .tail = writer_wire_part(p, 1)});
+    if (p->m.kind == WRITER_LAST_OUTPUT) {
+        report_last_output(
+            w, &(struct logmux_last_output){.error = writer_wire_part(p, 0),
+                                            .bad_error = (p->m.flags & WRITER_BAD_FILE) != 0,
+                                            .tail = writer_wire_part(p, 1)});
     } else if (p->m.kind == WRITER_DRAINED) {
         w->awaited = false;
         writer_await(mux->writer, -1);

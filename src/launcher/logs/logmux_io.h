@@ -6,8 +6,8 @@
  *     for each worker:  logmux_open(mux, i, &worker, &out_fd, &err_fd, &err);
  *     … worker_group_start(specs with stdout_fd = out_fd, stderr_fd = err_fd) …
  *     for each worker:  logmux_started(mux, i);          closes our copies of the child's ends
- *     on_exit of i:     logmux_exited(mux, i, …);        ops.on_words(i), then ops.on_drained(i)
- *     logmux_free(mux);
+ *     on_exit of i:     logmux_exited(mux, i, …);        ops.on_last_output(i), then
+ * ops.on_drained(i) logmux_free(mux);
  *
  * For each stream (torchrun's rules, with what muster makes better in brackets):
  *   redirected       the worker itself writes to the file (O_APPEND); nothing passes through us
@@ -54,7 +54,7 @@ struct logmux_worker {
 };
 
 /* What is known of a worker's end. Texts are "" where there are none. */
-struct logmux_words {
+struct logmux_last_output {
     const char *error; /* its error file, for people */
     bool bad_error;    /* that file is no good, and error tells why */
     /* The last lines of its standard error, also when that went to a file: whole lines where there
@@ -70,7 +70,7 @@ struct logmux_ops {
     void (*on_no_file)(void *arg, const char *why);
     /* Where logmux_exited() asked for them; before on_drained, and perhaps from inside that call.
      * May not free the logmux. */
-    void (*on_words)(void *arg, uint32_t index, const struct logmux_words *words);
+    void (*on_last_output)(void *arg, uint32_t index, const struct logmux_last_output *last);
 };
 
 /* prefix_template: of tee'd lines, with ${role_name} ${local_rank} ${rank} ${hostname}; NULL or
@@ -88,8 +88,8 @@ _must_use_ int logmux_open(struct logmux *mux, uint32_t index, const struct logm
                            int *ret_stdout_fd, int *ret_stderr_fd, struct err *err);
 /* The child has its copies, or could not be started: close ours. */
 void logmux_started(struct logmux *mux, uint32_t index);
-/* The worker has ended (also one that never ran). error_path: with words, of its error file; ""
- * where the writer need not read one; NULL: no words are wanted. */
+/* The worker has ended (also one that never ran). error_path: with last output, of its error file;
+ * "" where the writer need not read one; NULL: it is not wanted. */
 void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path);
 /* Every worker that was opened. True when none was. */
 bool logmux_all_drained(const struct logmux *mux);

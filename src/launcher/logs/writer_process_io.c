@@ -159,16 +159,16 @@ static void add_end(struct strbuf *ret, const struct strbuf *text) {
     strbuf_add_char(ret, '\0');
 }
 
-static void tell_words(struct process *p, struct writer_worker *w, const char *error_path,
-                       const char *stderr_path) {
+static void report_last_output(struct process *p, struct writer_worker *w, const char *error_path,
+                               const char *stderr_path) {
     const struct writer_message *m = &p->packet.m;
-    _cleanup_(strbuf_fini) struct strbuf words = {0}, tail = {0}, both = {0};
-    bool bad = error_file_read(error_path, &words) < 0;
+    _cleanup_(strbuf_fini) struct strbuf error = {0}, tail = {0}, both = {0};
+    bool bad = error_file_read(error_path, &error) < 0;
     writer_stderr_tail(w, stderr_path, &tail);
-    add_end(&both, &words);
+    add_end(&both, &error);
     add_end(&both, &tail);
     tell(p,
-         &(struct writer_message){.kind = WRITER_WORDS,
+         &(struct writer_message){.kind = WRITER_LAST_OUTPUT,
                                   .user = m->user,
                                   .index = m->index,
                                   .flags = bad ? WRITER_BAD_FILE : 0},
@@ -180,8 +180,8 @@ static void exited(struct process *p) {
     struct writer_worker *w = idmap_get(&p->workers, key_of(m.user, m.index));
     if (w != NULL)
         writer_worker_exited(w);
-    if ((m.flags & WRITER_WANTS_WORDS) != 0)
-        tell_words(p, w, writer_wire_part(&p->packet, 0), writer_wire_part(&p->packet, 1));
+    if ((m.flags & WRITER_WANTS_LAST_OUTPUT) != 0)
+        report_last_output(p, w, writer_wire_part(&p->packet, 0), writer_wire_part(&p->packet, 1));
     if (w == NULL)
         tell(p, &(struct writer_message){.kind = WRITER_DRAINED, .user = m.user, .index = m.index},
              NULL, 0, NULL);
@@ -242,7 +242,7 @@ static void take(struct process *p) {
     case WRITER_FILES:
     case WRITER_PREPARED:
     case WRITER_NO_FILE:
-    case WRITER_WORDS:
+    case WRITER_LAST_OUTPUT:
     case WRITER_DRAINED:
     case WRITER_PONG:
     case WRITER_FINISHED: break;

@@ -31,8 +31,8 @@ _must_use_ int writer_worker_new(struct loop *loop, struct console *console,
 void writer_worker_free(struct writer_worker *w);
 /* What lies in its pipes is taken at once. */
 void writer_worker_exited(struct writer_worker *w);
-/* As logmux_words.tail. path: of the file that standard error went to, where it did; else "". w may
- * be NULL. */
+/* As logmux_last_output.tail. path: of the file that standard error went to, where it did; else "".
+ * w may be NULL. */
 void writer_stderr_tail(const struct writer_worker *w, const char *path, struct strbuf *ret);
 
 /* The log file of a stream (0 output, 1 error), for appending. A negative errno, with a clause in

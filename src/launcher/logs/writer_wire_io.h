@@ -15,15 +15,15 @@ enum writer_kind {
     WRITER_STATUS,    /* text: the status line */
     WRITER_PREPARE,   /* number: the nonce; index: first rank; text: generation, node, run folder */
     WRITER_OPEN,      /* fds: pipes to read; flags, number; text: prefix, paths of both files */
-    WRITER_EXITED,    /* flags: WRITER_WANTS_WORDS; text: error file, stderr's file */
+    WRITER_EXITED,    /* flags: WRITER_WANTS_LAST_OUTPUT; text: error file, stderr's file */
     WRITER_DROP,      /* of this user nothing more is wanted */
     WRITER_PING,
     WRITER_FINISH, /* index: ms for what the console has still to take */
     /* from the writer */
-    WRITER_FILES,    /* of PREPARE, each worker: fds: redirected files; flags: WRITER_HAS_DIR */
-    WRITER_PREPARED, /* number: 0 or a negative errno; text: run folder, node folder, error */
-    WRITER_NO_FILE,  /* text: why a log file can't be had */
-    WRITER_WORDS,    /* flags: WRITER_BAD_FILE; text: of the error file, of stderr */
+    WRITER_FILES,       /* of PREPARE, each worker: fds: redirected files; flags: WRITER_HAS_DIR */
+    WRITER_PREPARED,    /* number: 0 or a negative errno; text: run folder, node folder, error */
+    WRITER_NO_FILE,     /* text: why a log file can't be had */
+    WRITER_LAST_OUTPUT, /* flags: WRITER_BAD_FILE; text: of the error file, of stderr */
     WRITER_DRAINED,
     WRITER_PONG,
     WRITER_FINISHED, /* number: bytes that the console did not take */
@@ -36,7 +36,7 @@ enum {
     WRITER_TO_FILE = 16, /* bytes go to the file */
     WRITER_KEEP_TAIL = 64,
     WRITER_MORE = 256, /* the next message goes on with this text */
-    WRITER_WANTS_WORDS = 512,
+    WRITER_WANTS_LAST_OUTPUT = 512,
     WRITER_HAS_DIR = 1024,
     WRITER_BAD_FILE = 2048, /* the first text tells what is wrong with the error file */
 };

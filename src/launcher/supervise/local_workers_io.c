@@ -45,8 +45,8 @@ struct local_workers {
     unsigned awaits;            /* AWAITS_*: it is prepared but for these */
     char *said;                 /* how workers are bound, as it was said last */
     struct logmux *logs;
-    struct failure **held; /* [nproc] failures whose words are awaited; NULL: none */
-    char **tails;          /* [nproc] what was last on a failed worker's stderr, or NULL */
+    struct failure **pending; /* [nproc] failures whose last output is awaited; NULL: none */
+    char **tails;             /* [nproc] what was last on a failed worker's stderr, or NULL */
     uint32_t n_tails;
     struct worker_group *workers;
     struct envlist env; /* of the worker that is being started, as its argv */
@@ -64,14 +64,24 @@ struct local_workers {
 
 static void on_drained(void *arg, uint32_t index);
 static void on_no_file(void *arg, const char *why);
-static void on_words(void *arg, uint32_t index, const struct logmux_words *words);
-static const struct logmux_ops logmux_ops = {on_drained, on_no_file, on_words};
+static void on_last_output(void *arg, uint32_t index, const struct logmux_last_output *last);
+static const struct logmux_ops logmux_ops = {on_drained, on_no_file, on_last_output};
+
+static void report(struct local_workers *c, enum member_event_kind kind) {
+    c->ops.on_event(c->arg, &(struct member_event){.kind = kind, .generation = c->generation});
+}
+
+static void report_failure(struct local_workers *c, const struct failure *f) {
+    c->ops.on_event(c->arg, &(struct member_event){.kind = MEMBER_EVENT_FAILURE,
+                                                   .generation = c->generation,
+                                                   .failure = f});
+}
 
 static void check_all_gone(struct local_workers *c) {
     if (!c->running || !worker_group_gone(c->workers) || !logmux_all_drained(c->logs))
         return;
     c->running = false;
-    c->ops.on_all_gone(c->arg, c->generation);
+    report(c, MEMBER_EVENT_ALL_GONE);
 }
 
 static void on_drained(void *arg, uint32_t index) {
@@ -91,16 +101,14 @@ static void keep_tail(struct local_workers *c, uint32_t index, const char *tail)
     c->n_tails++;
 }
 
-/* The worker's own words are here: error.json, else the end of its stderr. Now its failure can be
- * told. */
-static void on_words(void *arg, uint32_t index, const struct logmux_words *words) {
+/* What explains a failure is here: error.json, else the end of stderr. Now it is reported. */
+static void on_last_output(void *arg, uint32_t index, const struct logmux_last_output *last) {
     struct local_workers *c = arg;
-    _cleanup_(freep) struct failure *f = c->held[index];
+    _cleanup_(freep) struct failure *f = TAKE_PTR(c->pending[index]);
     _cleanup_(freep) char *path = worker_logs_error_file(c->files, index);
     _cleanup_(strbuf_fini) struct strbuf own = {0};
-    const char *error = words->error;
-    bool bad = words->bad_error;
-    c->held[index] = NULL;
+    const char *error = last->error;
+    bool bad = last->bad_error;
     if (f == NULL)
         return;
     if (worker_logs_dir(c->files, index) == NULL) { /* it is in the temporary folder */
@@ -113,18 +121,10 @@ static void on_words(void *arg, uint32_t index, const struct logmux_words *words
         (void)snprintf(f->error_file, sizeof f->error_file, "%s", path);
         report_set_text(f, error, true);
     } else {
-        report_set_text(f, words->tail, false);
+        report_set_text(f, last->tail, false);
     }
-    keep_tail(c, index, words->tail);
-    c->ops.on_failure(c->arg, c->generation, f);
-}
-
-/* Its last words are asked for. */
-static void hold_failure(struct local_workers *c, uint32_t index, const struct failure *f) {
-    _cleanup_(freep) char *path = worker_logs_error_file(c->files, index);
-    c->held[index] = xmalloc(sizeof *f);
-    *c->held[index] = *f;
-    logmux_exited(c->logs, index, worker_logs_dir(c->files, index) == NULL ? "" : path);
+    keep_tail(c, index, last->tail);
+    report_failure(c, f);
 }
 
 static void describe_node(const struct local_workers *c, struct failure *f) {
@@ -143,35 +143,40 @@ static void describe_worker(const struct local_workers *c, uint32_t index, struc
     f->local_rank = index;
 }
 
-static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how) {
+/* A SIGKILL that came when the guardian fenced is the guardian's. */
+static bool killed_by_guardian(struct local_workers *c, const struct worker_exit *how) {
+    if (!child_killed_by(&how->status, SIGKILL))
+        return false;
+    c->guardian_killed = c->guardian_killed || guardian_fenced(c->config.link);
+    return c->guardian_killed;
+}
+
+static void on_worker_ended(void *arg, uint32_t index, const struct worker_exit *how) {
     struct local_workers *c = arg;
-    if (worker_exit_ok(how)) {
+    const struct child_status *status = &how->status;
+    bool ok = child_succeeded(status), guardian = killed_by_guardian(c, how);
+    if (ok || guardian || how->sent_by_us) {
         logmux_exited(c->logs, index, NULL);
-        if (!c->told_to_stop && c->n_early++ == 0)
+        if (ok && !c->told_to_stop && c->n_early++ == 0)
             c->first_early = index;
-        if (++c->n_ok == c->config.spec->nproc)
-            c->ops.on_succeeded(c->arg, c->generation);
+        if (ok && ++c->n_ok == c->config.spec->nproc)
+            report(c, MEMBER_EVENT_SUCCEEDED);
         return;
     }
-    if (how->kind == WORKER_EXIT_SIGNAL && how->signal == SIGKILL)
-        c->guardian_killed = c->guardian_killed || guardian_fenced(c->config.link);
-    bool ours = how->sent_by_us || (c->guardian_killed && how->signal == SIGKILL);
-    if (ours) {
-        logmux_exited(c->logs, index, NULL);
-        return;
-    }
-    struct failure f = {
-        .kind = how->oom                          ? FAILURE_OOM
-                : how->kind == WORKER_EXIT_SIGNAL ? FAILURE_SIGNAL
-                                                  : FAILURE_EXIT,
-        .code = how->kind == WORKER_EXIT_SIGNAL ? how->signal : how->code,
-        .core_dumped = how->core_dumped,
-        .pid = how->pid,
-        .at_ns = how->at_ns,
+    struct failure *f = c->pending[index] = xmalloc(sizeof *f);
+    *f = (struct failure){
+        .kind = how->oom            ? FAILURE_OOM
+                : status->signalled ? FAILURE_SIGNAL
+                                    : FAILURE_EXIT,
+        .code = status->code,
+        .core_dumped = status->core_dumped,
+        .pid = status->pid,
+        .at_ns = status->at_ns,
         .ran_ns = how->ran_ns,
     };
-    describe_worker(c, index, &f);
-    hold_failure(c, index, &f);
+    describe_worker(c, index, f);
+    _cleanup_(freep) char *error_file = worker_logs_error_file(c->files, index);
+    logmux_exited(c->logs, index, worker_logs_dir(c->files, index) == NULL ? "" : error_file);
 }
 
 static void on_spawn_failed(void *arg, uint32_t index, const struct err *err) {
@@ -180,12 +185,11 @@ static void on_spawn_failed(void *arg, uint32_t index, const struct err *err) {
     struct failure f = {.kind = FAILURE_SPAWN, .code = -err->code, .at_ns = clock_now_ns()};
     if (index == c->unmade) { /* no fault of the program */
         local_workers_node_failure(c, err->text, &f);
-        c->ops.on_failure(c->arg, c->generation, &f);
-        return;
+    } else {
+        describe_worker(c, index, &f);
+        (void)snprintf(f.text, sizeof f.text, "%s", err->text);
     }
-    describe_worker(c, index, &f);
-    (void)snprintf(f.text, sizeof f.text, "%s", err->text);
-    c->ops.on_failure(c->arg, c->generation, &f);
+    report_failure(c, &f);
 }
 
 static void on_group_gone(void *arg) { check_all_gone(arg); }
@@ -193,24 +197,26 @@ static void on_group_gone(void *arg) { check_all_gone(arg); }
 static void on_unkillable(void *arg, pid_t pid, const char *text) {
     struct local_workers *c = arg;
     (void)pid;
-    c->ops.on_unkillable(c->arg, text);
+    log_error("%s can't be killed; this node takes part no more", text);
+    c->ops.on_event(c->arg,
+                    &(struct member_event){.kind = MEMBER_EVENT_UNKILLABLE, .reason = text});
 }
 
 static int on_make(void *arg, uint32_t i, struct worker_spec *ret, struct err *err);
 static void on_made(void *arg, uint32_t i);
-static const struct worker_group_ops worker_ops = {on_make,         on_made,       on_exit_of,
+static const struct worker_group_ops worker_ops = {on_make,         on_made,       on_worker_ended,
                                                    on_spawn_failed, on_group_gone, on_unkillable};
 
-/* ---- what workers tell ---- */
+/* ---- what workers notify ---- */
 
 /* Anybody on this host can send to the socket, and workers of a former generation may still be
- * ending: only who runs now is heard. */
-static void on_notify(void *arg, pid_t pid, const struct notify_words *words) {
+ * ending: only workers that run now count. */
+static void on_notify(void *arg, pid_t pid, const struct notify_message *message) {
     struct local_workers *c = arg;
-    if (!c->running || !words->safe_point || c->ops.on_safe_point == NULL)
+    if (!c->running || !message->safe_point)
         return;
     if (worker_group_holds(c->workers, pid))
-        c->ops.on_safe_point(c->arg, c->generation);
+        report(c, MEMBER_EVENT_SAFE_POINT);
     else
         log_debug("a notification of process %d, which is no worker, is ignored", (int)pid);
 }
@@ -272,10 +278,10 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
     c->arg = arg;
     c->oom_file = cgroup_oom_file();
     c->files = worker_logs_new(config->spec, config->host, config->writer, &files_ops, c);
-    c->held = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->held);
+    c->pending = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->pending);
     c->tails = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->tails);
     struct err err = {0};
-    if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its words are hints only */
+    if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* what it brings are hints only */
         log_warning("%s; workers can't tell a safe point", err.text);
     if (config->look != NULL)
         node_discovery_wait(config->look, on_looked, c);
@@ -289,7 +295,7 @@ static void drop_generation(struct local_workers *c) {
     logmux_free(c->logs);
     c->logs = NULL;
     for (uint32_t i = 0; i < c->config.spec->nproc; i++) {
-        free(TAKE_PTR(c->held[i]));
+        free(TAKE_PTR(c->pending[i]));
         free(TAKE_PTR(c->tails[i]));
     }
     c->n_tails = 0;
@@ -308,7 +314,7 @@ void local_workers_free(struct local_workers *c) {
     drop_generation(c);
     notify_free(c->notify);
     worker_logs_free(c->files);
-    free(c->held);
+    free(c->pending);
     free(c->tails);
     free(c->oom_file);
     free(c->said);

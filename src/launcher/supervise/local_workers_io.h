@@ -1,6 +1,6 @@
 /* The local workers: this node's workers, generation after generation. Turns one node's place in a
  * group (struct form) into log files, environments and processes, and what becomes of the processes
- * into failures and news for the rendezvous.
+ * into events of the member machine.
  *
  *     local_workers_new(loop, &config, &ops, me, &l);
  *     r = local_workers_prepare(l, generation, form, &err);  files, folders, CPUs, variables
@@ -20,7 +20,7 @@
 #include "launcher/node/node_discovery_io.h"
 #include "launcher/supervise/guardian_io.h"
 #include "nccl_env/facts/netif_choice.h"
-#include "rendezvous/protocol/messages.h"
+#include "rendezvous/member/member.h"
 
 struct local_workers;
 
@@ -42,16 +42,9 @@ struct local_workers_config {
 /* All are called from the loop, never from inside a local_workers_ function but
  * local_workers_stop() and local_workers_kill(). */
 struct local_workers_ops {
-    /* A worker failed, or could not be started. The others still run. */
-    void (*on_failure)(void *arg, struct generation g, const struct failure *failure);
-    /* Every worker ended with 0. */
-    void (*on_succeeded)(void *arg, struct generation g);
-    void (*on_all_gone)(void *arg, struct generation g);
-    /* A process survives SIGKILL. */
-    void (*on_unkillable)(void *arg, const char *text);
-    /* A worker of the present generation says that it may be stopped now without losing work; it
-     * may say so often. NULL: nobody asks. */
-    void (*on_safe_point)(void *arg, struct generation g);
+    /* For the member machine: FAILURE (of one worker; the others still run), SUCCEEDED, ALL_GONE,
+     * UNKILLABLE, SAFE_POINT. What it points to is borrowed for the call. */
+    void (*on_event)(void *arg, const struct member_event *event);
     /* The end of a local_workers_prepare() that was LOCAL_WORKERS_E_LATER; err: it failed, else
      * NULL. */
     void (*on_prepared)(void *arg, struct generation g, const struct err *err);

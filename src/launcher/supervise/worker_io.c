@@ -227,23 +227,6 @@ static uint64_t oom_kills(const struct worker_group *g, const struct worker *w) 
     return n;
 }
 
-static struct worker_exit describe_exit(const struct worker *w, const struct child_status *status) {
-    struct worker_exit e = {
-        .kind = status->signalled ? WORKER_EXIT_SIGNAL : WORKER_EXIT_CODE,
-        .code = status->signalled ? 0 : status->code,
-        .signal = status->signalled ? status->code : 0,
-        .core_dumped = status->core_dumped,
-        .pid = status->pid,
-        .ran_ns = status->at_ns - w->started_ns,
-        .at_ns = status->at_ns,
-    };
-    e.sent_by_us =
-        status->signalled ? status->code < 64 && (w->sent >> status->code & 1) != 0 : w->sent != 0;
-    bool killed = e.signal == SIGKILL || e.code == 128 + SIGKILL;
-    e.oom = killed && !e.sent_by_us && oom_kills(w->group, w) > 0;
-    return e;
-}
-
 void worker_ended(struct worker *w, const struct worker_exit *how) {
     struct worker_group *g = w->group;
     w->ended = true;
@@ -276,7 +259,12 @@ static void on_worker_exit(void *arg, const struct child_status *status) {
         worker_ended(w, NULL);
         return;
     }
-    struct worker_exit how = describe_exit(w, status);
+    bool killed =
+        child_killed_by(status, SIGKILL) || (!status->signalled && status->code == 128 + SIGKILL);
+    struct worker_exit how = {.status = *status, .ran_ns = status->at_ns - w->started_ns};
+    how.sent_by_us =
+        status->signalled ? status->code < 64 && (w->sent >> status->code & 1) != 0 : w->sent != 0;
+    how.oom = killed && !how.sent_by_us && oom_kills(w->group, w) > 0;
     worker_ended(w, &how);
 }
 

@@ -41,6 +41,14 @@ struct worker_spec {
 #define WORKER_SPEC_INIT \
     { .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1 }
 
+/* How a worker ended. */
+struct worker_exit {
+    struct child_status status;
+    uint64_t ran_ns; /* from its start */
+    bool oom;        /* the kernel killed a process of ours for memory while it ran */
+    bool sent_by_us; /* ended after a stop: by a signal we sent, or with any exit status */
+};
+
 struct worker_group_config {
     uint64_t generation;  /* for the marker and the cgroups' names */
     int cgroup_fd;        /* guardian_link.cgroup_fd; -1: no cgroups */

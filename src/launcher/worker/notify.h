@@ -1,4 +1,4 @@
-/* What a worker may tell the agent, in the words of sd_notify(3): a datagram with lines of
+/* What a worker may tell the agent, in the form of sd_notify(3): a datagram with lines of
  * VARIABLE=VALUE. Pure; notify_io.h has the socket. */
 #pragma once
 
@@ -7,10 +7,10 @@
 
 #define NOTIFY_BYTES_MAX 4096 /* of a datagram; longer ones are ignored */
 
-struct notify_words {
+struct notify_message {
     bool safe_point; /* MUSTER_SAFE_POINT=1: stopped here, the job loses no work */
 };
 
 /* Variables that are not known are left out; so is a line without a "=". A text with a NUL in it,
  * or too long a one, says nothing at all. */
-struct notify_words notify_parse(const char *data, size_t len);
+struct notify_message notify_parse(const char *data, size_t len);

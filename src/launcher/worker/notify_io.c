@@ -92,8 +92,8 @@ static bool take_one(struct notify *n) {
     pid_t pid = sender(&msg);
     if (pid <= 0 || (msg.msg_flags & MSG_TRUNC) != 0)
         return true;
-    struct notify_words words = notify_parse(data, (size_t)len);
-    n->fn(n->arg, pid, &words);
+    struct notify_message message = notify_parse(data, (size_t)len);
+    n->fn(n->arg, pid, &message);
     return true;
 }
 

@@ -2,9 +2,9 @@
  * name that can't be guessed, in their environment as MUSTER_NOTIFY_SOCKET ("@…", as NOTIFY_SOCKET
  * of systemd has it). The kernel says who sent (SCM_CREDENTIALS).
  *
- *     r = notify_new(loop, on_words, me, &notify, &err);
+ *     r = notify_new(loop, on_message, me, &notify, &err);
  *     notify_name(notify)          for the environment
- *     … on_words(me, pid, &words) …
+ *     … on_message(me, pid, &message) …
  *     notify_free(notify); */
 #pragma once
 
@@ -17,7 +17,7 @@
 struct notify;
 
 /* `pid` sent it; it may have ended, and be another process by now. May free the socket. */
-typedef void notify_fn(void *arg, pid_t pid, const struct notify_words *words);
+typedef void notify_fn(void *arg, pid_t pid, const struct notify_message *message);
 
 _must_use_ int notify_new(struct loop *loop, notify_fn *fn, void *arg, struct notify **ret,
                           struct err *err);

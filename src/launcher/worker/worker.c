@@ -144,7 +144,7 @@ void worker_group_machine_step(struct worker_group_machine *m, const struct work
     check(m);
 }
 
-/* --- words --- */
+/* --- texts --- */
 
 void worker_signal_text(int signo, char out[WORKER_SIGNAL_TEXT_MAX]) {
     const char *name = sigabbrev_np(signo);
@@ -154,24 +154,4 @@ void worker_signal_text(int signo, char out[WORKER_SIGNAL_TEXT_MAX]) {
         (void)snprintf(out, WORKER_SIGNAL_TEXT_MAX, "SIGRTMIN+%d", signo - SIGRTMIN);
     else
         (void)snprintf(out, WORKER_SIGNAL_TEXT_MAX, "signal %d", signo);
-}
-
-void worker_exit_text(const struct worker_exit *e, char out[WORKER_EXIT_TEXT_MAX]) {
-    char name[WORKER_SIGNAL_TEXT_MAX];
-    if (e->kind == WORKER_EXIT_SIGNAL) {
-        worker_signal_text(e->signal, name);
-        (void)snprintf(out, WORKER_EXIT_TEXT_MAX, e->oom ? "out of memory (%s)" : "%s%s", name,
-                       e->core_dumped ? " (core dumped)" : "");
-    } else if (e->code == 126) {
-        (void)snprintf(out, WORKER_EXIT_TEXT_MAX, "126: not executable");
-    } else if (e->code == 127) {
-        (void)snprintf(out, WORKER_EXIT_TEXT_MAX, "127: not found");
-    } else if (e->code > 128 && e->code <= 128 + SIGRTMAX) {
-        worker_signal_text(e->code - 128, name);
-        (void)snprintf(out, WORKER_EXIT_TEXT_MAX, "exit code %d (%s%s of a process below it)",
-                       e->code, e->oom ? "out of memory, " : "", name);
-    } else {
-        (void)snprintf(out, WORKER_EXIT_TEXT_MAX, "exit code %d%s", e->code,
-                       e->oom && e->code != 0 ? " (a process below it ran out of memory)" : "");
-    }
 }

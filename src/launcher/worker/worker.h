@@ -16,7 +16,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "base/util.h"
 
@@ -73,29 +72,6 @@ void worker_group_machine_step(struct worker_group_machine *m, const struct work
                                struct worker_update *ret);
 const char *worker_state_name(enum worker_state state);
 
-/* How one worker ended. */
-enum worker_exit_kind { WORKER_EXIT_CODE = 1, WORKER_EXIT_SIGNAL };
-
-struct worker_exit {
-    enum worker_exit_kind kind;
-    int code;   /* exit status, 0 for a signal */
-    int signal; /* its number, 0 for an exit */
-    bool core_dumped;
-    bool oom;        /* the kernel killed a process of ours for memory while it ran */
-    bool sent_by_us; /* ended after a stop: by a signal we sent, or with any exit status */
-    pid_t pid;
-    uint64_t ran_ns; /* from its start */
-    uint64_t at_ns;  /* when it was noticed, CLOCK_MONOTONIC */
-};
-
-static inline bool worker_exit_ok(const struct worker_exit *e) {
-    return e->kind == WORKER_EXIT_CODE && e->code == 0;
-}
-
 /* "SIGSEGV", "SIGRTMIN+3", "signal 77". */
 #define WORKER_SIGNAL_TEXT_MAX 24
 void worker_signal_text(int signo, char out[WORKER_SIGNAL_TEXT_MAX]);
-/* "exit code 3", "126: not executable", "127: not found", "SIGSEGV (core dumped)",
- * "out of memory (SIGKILL)", "exit code 137 (SIGKILL of a process below it)". */
-#define WORKER_EXIT_TEXT_MAX 96
-void worker_exit_text(const struct worker_exit *e, char out[WORKER_EXIT_TEXT_MAX]);

@@ -32,8 +32,8 @@ struct fixture {
     unsigned drained[WORKERS];
     char dir[32];
     char no_file[256];            /* what on_no_file() heard */
-    struct strbuf tails[WORKERS]; /* and on_words() */
-    bool has_words[WORKERS];
+    struct strbuf tails[WORKERS]; /* and on_last_output() */
+    bool has_last_output[WORKERS];
     struct strbuf shown[2];
 };
 
@@ -47,12 +47,12 @@ static void on_drained(void *arg, uint32_t index) {
     f->drained[index]++;
 }
 
-static void on_words(void *arg, uint32_t index, const struct logmux_words *words) {
+static void on_last_output(void *arg, uint32_t index, const struct logmux_last_output *last) {
     struct fixture *f = arg;
-    cr_assert_not(f->has_words[index]);
+    cr_assert_not(f->has_last_output[index]);
     cr_assert_eq(f->drained[index], 0);
-    f->has_words[index] = true;
-    strbuf_add(&f->tails[index], words->tail);
+    f->has_last_output[index] = true;
+    strbuf_add(&f->tails[index], last->tail);
 }
 
 static void on_pid(void *arg, pid_t pid) {
@@ -74,7 +74,7 @@ static void setup(struct fixture *f) {
     log_set_sink(console_log_sink, f->console);
     f->spec.nproc = WORKERS;
     cr_assert_eq(writer_new(f->loop, f->console, &f->spec, on_pid, f, &f->writer), 0);
-    struct logmux_ops ops = {on_drained, on_no_file, on_words};
+    struct logmux_ops ops = {on_drained, on_no_file, on_last_output};
     cr_assert_eq(logmux_new(f->loop, f->writer, WORKERS, NULL, &ops, f, &f->mux), 0);
     for (int i = 0; i < WORKERS; i++)
         f->child[i][0] = f->child[i][1] = -1;
@@ -193,7 +193,7 @@ static void end(struct fixture *f, uint32_t i) {
     child_close(f, i);
     logmux_exited(f->mux, i, "");
     wait_drained(f, i);
-    cr_assert(f->has_words[i]);
+    cr_assert(f->has_last_output[i]);
 }
 
 static const char *file_text(struct fixture *f, const char *name) {
@@ -365,7 +365,7 @@ Test(logmux_io, a_pipe_that_is_held_open_ends_with_the_grace) {
     cr_assert(logmux_all_drained(f.mux));
     uint64_t took_ns = clock_now_ns() - begin_ns;
     cr_assert(took_ns >= LOGMUX_GRACE_NS, "%lu", took_ns);
-    cr_assert_not(f.has_words[0], "nobody asked for them");
+    cr_assert_not(f.has_last_output[0], "nobody asked for them");
     EXPECT_SHOWN(&f, 0, "before\nafter\n");
     cr_assert(write(held, "x", 1) < 0 && errno == EPIPE);
     (void)close(held);

@@ -39,30 +39,19 @@ struct fixture {
     struct generation safe_point;
 };
 
-static void on_failure(void *arg, struct generation g, const struct failure *failure) {
-    (void)arg;
-    (void)g;
-    (void)failure;
-}
-static void on_succeeded(void *arg, struct generation g) {
-    (void)arg;
-    (void)g;
-}
-static void on_all_gone(void *arg, struct generation g) {
+static void on_event(void *arg, const struct member_event *event) {
     struct fixture *f = arg;
-    cr_expect_eq(generation_compare(g, g23), 0);
-    f->all_gone++;
-    loop_quit(f->loop);
-}
-static void on_unkillable(void *arg, const char *text) {
-    (void)arg;
-    cr_assert_fail("%s", text);
-}
-static void on_safe_point(void *arg, struct generation g) {
-    struct fixture *f = arg;
-    f->n_safe_points++;
-    f->safe_point = g;
-    loop_quit(f->loop);
+    if (event->kind == MEMBER_EVENT_ALL_GONE) {
+        cr_expect_eq(generation_compare(event->generation, g23), 0);
+        f->all_gone++;
+        loop_quit(f->loop);
+    } else if (event->kind == MEMBER_EVENT_SAFE_POINT) {
+        f->n_safe_points++;
+        f->safe_point = event->generation;
+        loop_quit(f->loop);
+    } else {
+        cr_assert_neq(event->kind, MEMBER_EVENT_UNKILLABLE, "%s", event->reason);
+    }
 }
 static void on_prepared(void *arg, struct generation g, const struct err *err) {
     struct fixture *f = arg;
@@ -104,12 +93,7 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
     struct node_discovery_config look = {.what = f->look_for, .deadline_ns = f->look_ns};
     if (f->look_for != 0)
         cr_assert_eq(node_discovery_new(f->loop, &look, &f->look, &err), 0, "%s", err.text);
-    static const struct local_workers_ops ops = {.on_failure = on_failure,
-                                                 .on_succeeded = on_succeeded,
-                                                 .on_all_gone = on_all_gone,
-                                                 .on_unkillable = on_unkillable,
-                                                 .on_safe_point = on_safe_point,
-                                                 .on_prepared = on_prepared};
+    static const struct local_workers_ops ops = {.on_event = on_event, .on_prepared = on_prepared};
     struct local_workers_config config = {.spec = &f->spec,
                                           .envp = environ,
                                           .host = "h",

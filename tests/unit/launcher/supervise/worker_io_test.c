@@ -161,9 +161,9 @@ Test(worker_io, tells_each_end_and_then_that_all_are_gone) {
         local_workers_run_to_the_end(&c);
         for (int i = 0; i < 3; i++)
             cr_expect_eq(c.n_exits[i], 1);
-        cr_expect(worker_exit_ok(&c.exits[0]));
-        cr_expect(c.exits[1].kind == WORKER_EXIT_CODE && c.exits[1].code == 3);
-        cr_expect(c.exits[2].kind == WORKER_EXIT_SIGNAL && c.exits[2].signal == SIGKILL);
+        cr_expect(child_succeeded(&c.exits[0].status));
+        cr_expect(!c.exits[1].status.signalled && c.exits[1].status.code == 3);
+        cr_expect(child_killed_by(&c.exits[2].status, SIGKILL));
         cr_expect(!c.exits[2].sent_by_us && !c.exits[2].oom);
         cr_expect(c.exits[2].ran_ns > 0 && c.exits[2].ran_ns < RIG_DEADLINE_MS * NS_PER_MS);
         cr_expect_eq(worker_group_alive(c.group), 0);
@@ -188,9 +188,9 @@ Test(worker_io, stops_with_grace_and_kills_after_it) {
         local_workers_run_to_the_end(&c);
         uint64_t took_ns = clock_now_ns() - from_ns;
         cr_expect(took_ns >= 200 * NS_PER_MS && took_ns < 2 * NS_PER_S);
-        cr_expect(c.exits[0].code == 5 && c.exits[0].sent_by_us);
-        cr_expect(c.exits[1].signal == SIGKILL && c.exits[1].sent_by_us);
-        cr_expect(c.exits[2].signal == SIGTERM && c.exits[2].sent_by_us, "a stopped one too");
+        cr_expect(c.exits[0].status.code == 5 && c.exits[0].sent_by_us);
+        cr_expect(child_killed_by(&c.exits[1].status, SIGKILL) && c.exits[1].sent_by_us);
+        cr_expect(child_killed_by(&c.exits[2].status, SIGTERM) && c.exits[2].sent_by_us, "a stopped one too");
         local_workers_fini(&c);
     }
 }
@@ -209,7 +209,7 @@ Test(worker_io, kills_without_grace) {
         local_workers_run_to_the_end(&c);
         fprintf(stderr, "16 processes killed and gone in %.1f ms\n", (double)(clock_now_ns() - from_ns) / 1e6);
         for (int w = 0; w < 4; w++)
-            cr_expect(c.exits[w].signal == SIGKILL && c.exits[w].sent_by_us);
+            cr_expect(child_killed_by(&c.exits[w].status, SIGKILL) && c.exits[w].sent_by_us);
         local_workers_fini(&c);
     }
 }
@@ -521,7 +521,7 @@ Test(worker_io, a_failure_in_the_middle_is_told_at_once) {
     siginfo_t si;
     cr_assert(waitid(P_PID, (id_t)worker_group_pid(c.group, 0), &si, WEXITED | WNOWAIT) == 0);
     local_workers_run_to_the_end(&c);
-    cr_expect(c.n_exits[0] == 1 && c.exits[0].code == 3 && !c.exits[0].sent_by_us);
+    cr_expect(c.n_exits[0] == 1 && c.exits[0].status.code == 3 && !c.exits[0].sent_by_us);
     cr_expect_lt(c.n_made, 5, "%u were started before the exit was heard", c.n_made);
     local_workers_fini(&c);
 }

@@ -13,7 +13,7 @@ struct fixture {
     struct loop *loop;
     struct notify *notify;
     int fd; /* to send from */
-    int n_words, n_safe_points;
+    int n_messages, n_safe_points;
     pid_t pid;
     const char *answer; /* each datagram is answered by one more */
     bool free_it;
@@ -48,10 +48,10 @@ static void say(const struct fixture *f, const char *text) {
     cr_assert_eq(send_to(f, text, strlen(text), -1), (ssize_t)strlen(text), "%s", strerror(errno));
 }
 
-static void on_words(void *arg, pid_t pid, const struct notify_words *words) {
+static void on_message(void *arg, pid_t pid, const struct notify_message *message) {
     struct fixture *f = arg;
-    f->n_words++;
-    f->n_safe_points += words->safe_point;
+    f->n_messages++;
+    f->n_safe_points += message->safe_point;
     f->pid = pid;
     if (f->answer != NULL)
         say(f, f->answer);
@@ -66,7 +66,7 @@ static void fixture_init(struct fixture *f) {
     struct err err = {0};
     cr_assert_geq(f->fd, 0);
     cr_assert_eq(loop_new(&f->loop), 0);
-    cr_assert_eq(notify_new(f->loop, on_words, f, &f->notify, &err), 0, "%s", err.text);
+    cr_assert_eq(notify_new(f->loop, on_message, f, &f->notify, &err), 0, "%s", err.text);
 }
 
 static void fixture_fini(struct fixture *f) {
@@ -92,7 +92,7 @@ Test(notify_io, tells_what_was_said_and_by_whom) {
     say(&f, "MUSTER_SAFE_POINT=1");
     say(&f, "STATUS=fine");
     cr_assert_eq(loop_turn(f.loop), 0);
-    cr_expect_eq(f.n_words, 2);
+    cr_expect_eq(f.n_messages, 2);
     cr_expect_eq(f.n_safe_points, 1);
     cr_expect_eq(f.pid, getpid());
     fixture_fini(&f);
@@ -131,9 +131,9 @@ Test(notify_io, a_chatterer_gets_its_share_of_a_turn_only) {
     f.answer = "MUSTER_SAFE_POINT=1";
     say(&f, f.answer);
     cr_assert_eq(loop_turn(f.loop), 0);
-    cr_expect_eq(f.n_words, NOTIFY_TURN_MAX);
+    cr_expect_eq(f.n_messages, NOTIFY_TURN_MAX);
     cr_assert_eq(loop_turn(f.loop), 0);
-    cr_expect_eq(f.n_words, 2 * NOTIFY_TURN_MAX);
+    cr_expect_eq(f.n_messages, 2 * NOTIFY_TURN_MAX);
     fixture_fini(&f);
 }
 
@@ -144,6 +144,6 @@ Test(notify_io, may_be_freed_in_its_callback) {
     say(&f, "A=1");
     say(&f, "A=1");
     cr_assert_eq(loop_turn(f.loop), 0);
-    cr_expect_eq(f.n_words, 1);
+    cr_expect_eq(f.n_messages, 1);
     fixture_fini(&f);
 }
