@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,6 +14,101 @@ struct dirent64_head { /* getdents64(2) */
     unsigned char type;
     char name[];
 };
+
+/* ---- text ---- */
+
+char *proc_put_text(char *at, const char *text) {
+    while (*text != '\0')
+        *at++ = *text++;
+    *at = '\0';
+    return at;
+}
+
+char *proc_put_number(char *at, int n) {
+    char digits[12];
+    int len = 0;
+    do
+        digits[len++] = (char)('0' + n % 10);
+    while ((n /= 10) > 0);
+    while (len > 0)
+        *at++ = digits[--len];
+    *at = '\0';
+    return at;
+}
+
+void proc_path(char out[PROC_PATH_MAX], pid_t pid, const char *rest) {
+    char *at = proc_put_text(out, "/proc/");
+    (void)proc_put_text(pid > 0 ? proc_put_number(at, pid) : proc_put_text(at, "self"), rest);
+}
+
+/* The number at the start of the field that is `skip` fields on. */
+static uint64_t field_number(const char *p, int skip) {
+    for (; skip > 0 && *p != '\0'; p++)
+        skip -= *p == ' ';
+    uint64_t n = 0;
+    for (; *p >= '0' && *p <= '9'; p++)
+        n = n * 10 + (uint64_t)(*p - '0');
+    return n;
+}
+
+/* ---- one process ---- */
+
+static ssize_t read_some(int fd, char *buf, size_t size) {
+    ssize_t n;
+    do
+        n = read(fd, buf, size);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
+ssize_t proc_read(pid_t pid, const char *name, char *buf, size_t size) {
+    char path[PROC_PATH_MAX];
+    proc_path(path, pid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = read_some(fd, buf, size);
+    (void)close(fd);
+    return n;
+}
+
+/* "pid (name) state ppid …", and the name may hold anything. */
+bool proc_read_stat(pid_t pid, struct proc_stat *ret) {
+    char buf[512];
+    ssize_t n = proc_read(pid, "/stat", buf, sizeof buf - 1);
+    if (n <= 0)
+        return false;
+    buf[n] = '\0';
+    const char *name = strchr(buf, '('), *p = strrchr(buf, ')');
+    if (name == NULL || p == NULL || p[1] != ' ' || p[2] == '\0')
+        return false;
+    size_t len = MIN2((size_t)(p - name - 1), sizeof ret->name - 1);
+    memcpy(ret->name, name + 1, len);
+    ret->name[len] = '\0';
+    p += 2;
+    ret->state = *p;
+    ret->parent = (pid_t)field_number(p, 1);
+    ret->threads = (int)field_number(p, 17);
+    ret->start = field_number(p, 19);
+    return true;
+}
+
+pid_t proc_tracer(pid_t pid) {
+    char buf[1024];
+    ssize_t n = proc_read(pid, "/status", buf, sizeof buf - 1);
+    if (n <= 0)
+        return 0;
+    buf[n] = '\0';
+    static const char key[] = "\nTracerPid:";
+    const char *p = strstr(buf, key);
+    if (p == NULL)
+        return 0;
+    for (p += sizeof key - 1; *p == '\t' || *p == ' ';)
+        p++;
+    return (pid_t)field_number(p, 0);
+}
+
+/* ---- folders of numbers ---- */
 
 /* 0 when it is not a number. */
 static int number_of(const char *name) {
@@ -39,4 +135,60 @@ int proc_each_number(const char *path, proc_number_fn *fn, void *arg) {
     int r = n < 0 ? -errno : 0;
     (void)close(dir);
     return r;
+}
+
+/* ---- children ---- */
+
+/* The numbers of a "children" file; false when there is no such file. */
+static bool each_in_file(const char *path, proc_number_fn *fn, void *arg) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    char buf[1024];
+    pid_t pid = 0;
+    for (ssize_t n; (n = read_some(fd, buf, sizeof buf)) > 0;)
+        for (ssize_t i = 0; i < n; i++) {
+            if (buf[i] >= '0' && buf[i] <= '9') {
+                pid = pid * 10 + (buf[i] - '0');
+            } else if (pid > 0) {
+                fn(arg, pid);
+                pid = 0;
+            }
+        }
+    if (pid > 0)
+        fn(arg, pid);
+    (void)close(fd);
+    return true;
+}
+
+struct child_search {
+    pid_t parent;
+    proc_number_fn *fn;
+    void *arg;
+};
+
+static void search_thread(void *arg, pid_t tid) {
+    const struct child_search *s = arg;
+    char path[PROC_PATH_MAX];
+    char *at = proc_put_text(proc_put_number(proc_put_text(path, "/proc/"), s->parent), "/task/");
+    (void)proc_put_text(proc_put_number(at, tid), "/children");
+    (void)each_in_file(path, s->fn, s->arg);
+}
+
+static void search_process(void *arg, pid_t pid) {
+    const struct child_search *s = arg;
+    struct proc_stat st;
+    if (proc_read_stat(pid, &st) && st.parent == s->parent)
+        s->fn(s->arg, pid);
+}
+
+void proc_each_child(pid_t parent, bool by_file, proc_number_fn *fn, void *arg) {
+    struct child_search s = {.parent = parent, .fn = fn, .arg = arg};
+    char path[PROC_PATH_MAX];
+    if (by_file && access("/proc/thread-self/children", R_OK) == 0) {
+        proc_path(path, parent, "/task");
+        (void)!proc_each_number(path, search_thread, &s); /* it has ended */
+        return;
+    }
+    (void)!proc_each_number("/proc", search_process, &s);
 }

@@ -1,11 +1,40 @@
-/* Directories of /proc whose entries are numbers: processes, threads, descriptors.
+/* What /proc tells of processes.
  * Async-signal-safe: for children before their exec, and for who ends everything in a handler. */
 #pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
 
 #include "base/util.h"
 
 typedef void proc_number_fn(void *arg, int number);
 
-/* fn(arg, number) for each entry that is a number above 0. 0, or a negative errno; what was seen
- * until then has been told. */
+/* fn(arg, number) for each entry of a directory that is a number above 0: processes, threads,
+ * descriptors. 0, or a negative errno; what was seen until then has been told. */
 _must_use_ int proc_each_number(const char *path, proc_number_fn *fn, void *arg);
+/* fn(arg, pid) for each child of the process. by_file: by the kernel's list, where it has one
+ * (CONFIG_PROC_CHILDREN); else by a look at all processes. */
+void proc_each_child(pid_t parent, bool by_file, proc_number_fn *fn, void *arg);
+
+#define PROC_PATH_MAX 64
+/* "/proc/PID" and the rest; pid 0: "self". */
+void proc_path(char out[PROC_PATH_MAX], pid_t pid, const char *rest);
+/* The beginning of /proc/PID/name, up to size bytes; < 0: it can't be read. */
+_must_use_ ssize_t proc_read(pid_t pid, const char *name, char *buf, size_t size);
+
+struct proc_stat {
+    char name[17];
+    char state; /* 'Z': it has ended, and was not waited for */
+    pid_t parent;
+    int threads;    /* a first thread that has ended included */
+    uint64_t start; /* in clock ticks since the boot: with its pid it names one process */
+};
+/* /proc/PID/stat; pid 0: this process's. False: there is no such process. proc_pid_stat(5) */
+_must_use_ bool proc_read_stat(pid_t pid, struct proc_stat *ret);
+/* TracerPid of /proc/PID/status, as this pid namespace sees it; 0: none, or none to be seen. */
+pid_t proc_tracer(pid_t pid);
+
+/* Writes at `at`, and returns where the text ends. */
+char *proc_put_text(char *at, const char *text);
+char *proc_put_number(char *at, int n);

@@ -13,6 +13,7 @@
 
 #include "io/clock.h"
 #include "io/net/addr.h"
+#include "io/process/proc.h"
 #include "launcher/preflight/node_summary_gpus.h"
 #include "launcher/preflight/node_summary_priv.h"
 #include "nccl_env/facts/facts_io.h"
@@ -230,29 +231,8 @@ static int holds_gpu(const char *pid) {
     return found;
 }
 
-/* Name, and when it began, in ticks since the boot. proc(5), /proc/pid/stat: the name stands in
- * brackets and may hold any byte; the beginning is field 22. */
-static bool read_stat(const char *pid, char name[17], unsigned long long *ret_began) {
-    char path[64], text[1024];
-    (void)snprintf(path, sizeof path, "/proc/%.32s/stat", pid);
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
-        return false;
-    size_t len = fread(text, 1, sizeof text - 1, f);
-    (void)fclose(f);
-    text[len] = '\0';
-    const char *open = strchr(text, '('), *at = strrchr(text, ')');
-    if (open == NULL || at == NULL || at < open)
-        return false;
-    (void)snprintf(name, 17, "%.*s", (int)MIN2((size_t)(at - open - 1), (size_t)16), open + 1);
-    for (int field = 2; field < 22 && at != NULL; field++)
-        at = strchr(at + 1, ' ');
-    *ret_began = at != NULL ? strtoull(at + 1, NULL, 10) : 0;
-    return true;
-}
-
 struct busy {
-    unsigned long long own_began;
+    uint64_t own_began;
     struct node_summary_process all[BUSY_MAX];
     uint32_t n;
 };
@@ -261,21 +241,22 @@ struct busy {
  * for the look. */
 static void add_busy(struct busy *b, const char *pid, uint32_t gpu, bool by_nvml) {
     struct node_summary_process p = {.pid = strtoull(pid, NULL, 10), .gpu = gpu};
-    unsigned long long began = 0;
-    p.seen = p.pid != 0 && read_stat(pid, p.name, &began);
+    struct proc_stat st = {.start = 0};
+    p.seen = p.pid != 0 && p.pid <= INT32_MAX && proc_read_stat((pid_t)p.pid, &st);
+    memcpy(p.name, st.name, sizeof p.name);
     /* NVML may give numbers of another PID namespace, and that number's process here be any. */
     if (by_nvml && p.seen && holds_gpu(pid) == HOLDS_NO)
         p = (struct node_summary_process){.gpu = gpu};
-    if (b->n < BUSY_MAX && (by_nvml || p.seen) && !(p.seen && began >= b->own_began))
+    if (b->n < BUSY_MAX && (by_nvml || p.seen) && !(p.seen && st.start >= b->own_began))
         b->all[b->n++] = p;
 }
 
 static void look_busy(const struct nvml_report *r, struct node_summary *d) {
     static struct busy b;
-    char name[17], pid[24];
+    char pid[24];
+    struct proc_stat self;
     b.n = 0;
-    if (!read_stat("self", name, &b.own_began))
-        b.own_began = ~0ULL;
+    b.own_began = proc_read_stat(0, &self) ? self.start : UINT64_MAX;
     DIR *proc = opendir("/proc");
     for (struct dirent *e; proc != NULL && (e = readdir(proc)) != NULL;)
         if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && holds_gpu(e->d_name) == HOLDS_GPU)

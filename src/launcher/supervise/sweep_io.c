@@ -13,7 +13,6 @@
 
 /* All but the walk in pieces may run in a signal handler: no heap, no stdio, no locks. */
 
-#define PATH_LEN 64
 #define NAME_MAX_BYTES 120
 #define QUEUE_MAX 4096 /* processes met in one pass; those beyond are met in the next */
 
@@ -23,140 +22,9 @@ static uint64_t now_ns(void) {
     return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-/* --- text --- */
-
-static char *add_text(char *at, const char *text) {
-    while (*text != '\0')
-        *at++ = *text++;
-    *at = '\0';
-    return at;
-}
-
-static char *add_number(char *at, pid_t n) {
-    char digits[12];
-    int len = 0;
-    do
-        digits[len++] = (char)('0' + n % 10);
-    while ((n /= 10) > 0);
-    while (len > 0)
-        *at++ = digits[--len];
-    *at = '\0';
-    return at;
-}
-
-static void proc_path(char out[PATH_LEN], pid_t pid, const char *rest) {
-    (void)add_text(add_number(add_text(out, "/proc/"), pid), rest);
-}
-
-/* --- reading /proc --- */
-
-static ssize_t read_some(int fd, char *buf, size_t size) {
-    ssize_t n;
-    do
-        n = read(fd, buf, size);
-    while (n < 0 && errno == EINTR);
-    return n;
-}
-
-/* The beginning of /proc/PID/name, up to size bytes; < 0: it can't be read. */
-static ssize_t read_proc(pid_t pid, const char *name, char *buf, size_t size) {
-    char path[PATH_LEN];
-    proc_path(path, pid, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    ssize_t n = read_some(fd, buf, size);
-    (void)close(fd);
-    return n;
-}
-
-struct proc_stat {
-    pid_t parent;
-    char state;
-    bool ended; /* a zombie, and all its threads have ended too */
-};
-
-/* The number at the start of the field that is `skip` fields on. */
-static pid_t field_number(const char *p, int skip) {
-    for (; skip > 0 && *p != '\0'; p++)
-        skip -= *p == ' ';
-    pid_t n = 0;
-    for (; *p >= '0' && *p <= '9'; p++)
-        n = n * 10 + (*p - '0');
-    return n;
-}
-
-/* /proc/PID/stat: "pid (name) state ppid …", and the name may hold anything; field 20 is the
- * number of threads, a zombie first thread included. proc(5) */
-static bool read_stat(pid_t pid, struct proc_stat *ret) {
-    char buf[512];
-    ssize_t n = read_proc(pid, "/stat", buf, sizeof buf - 1);
-    if (n <= 0)
-        return false;
-    buf[n] = '\0';
-    const char *p = strrchr(buf, ')');
-    if (p == NULL || p[1] != ' ' || p[2] == '\0')
-        return false;
-    p += 2;
-    ret->state = *p;
-    ret->parent = field_number(p, 1);
-    ret->ended = *p == 'X' || (*p == 'Z' && field_number(p, 17) <= 1);
-    return true;
-}
-
-/* The numbers of a "children" file; false when there is no such file. */
-static bool each_in_file(const char *path, proc_number_fn *fn, void *arg) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    char buf[1024];
-    pid_t pid = 0;
-    for (ssize_t n; (n = read_some(fd, buf, sizeof buf)) > 0;)
-        for (ssize_t i = 0; i < n; i++) {
-            if (buf[i] >= '0' && buf[i] <= '9') {
-                pid = pid * 10 + (buf[i] - '0');
-            } else if (pid > 0) {
-                fn(arg, pid);
-                pid = 0;
-            }
-        }
-    if (pid > 0)
-        fn(arg, pid);
-    (void)close(fd);
-    return true;
-}
-
-struct child_search {
-    pid_t parent;
-    proc_number_fn *fn;
-    void *arg;
-};
-
-static void search_thread(void *arg, pid_t tid) {
-    const struct child_search *s = arg;
-    char path[PATH_LEN];
-    char *at = add_text(add_number(add_text(path, "/proc/"), s->parent), "/task/");
-    (void)add_text(add_number(at, tid), "/children");
-    (void)each_in_file(path, s->fn, s->arg);
-}
-
-static void search_process(void *arg, pid_t pid) {
-    const struct child_search *s = arg;
-    struct proc_stat st;
-    if (read_stat(pid, &st) && st.parent == s->parent)
-        s->fn(s->arg, pid);
-}
-
-static void each_child(pid_t parent, unsigned without, proc_number_fn *fn, void *arg) {
-    struct child_search s = {.parent = parent, .fn = fn, .arg = arg};
-    char path[PATH_LEN];
-    if (!(without & SWEEP_WITHOUT_CHILDREN_FILE) &&
-        access("/proc/thread-self/children", R_OK) == 0) {
-        proc_path(path, parent, "/task");
-        (void)!proc_each_number(path, search_thread, &s); /* it has ended */
-        return;
-    }
-    (void)!proc_each_number("/proc", search_process, &s);
+/* All its threads have ended, too: a zombie's first thread is counted. */
+static bool has_ended(const struct proc_stat *st) {
+    return st->state == 'X' || (st->state == 'Z' && st->threads <= 1);
 }
 
 /* --- one pass --- */
@@ -205,8 +73,8 @@ static int kill_deeper(const struct pass *p, const struct found *f, bool *ret_al
     struct proc_stat st;
     /* Read after the pidfd was opened: if the pid now belongs to a process elsewhere, its parent
      * tells; if it comes to belong to one later, the pidfd does not follow. */
-    *ret_alive =
-        read_stat(f->pid, &st) && (st.parent == f->parent || st.parent == p->top) && !st.ended;
+    *ret_alive = proc_read_stat(f->pid, &st) && (st.parent == f->parent || st.parent == p->top) &&
+                 !has_ended(&st);
     if (*ret_alive && fd >= 0)
         r = (int)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
     else if (*ret_alive && p->top != p->self)
@@ -220,10 +88,10 @@ static int kill_deeper(const struct pass *p, const struct found *f, bool *ret_al
 static int kill_own(struct pass *p, const struct found *f, bool *ret_alive) {
     struct proc_stat st;
     *ret_alive = false;
-    if (p->resumed && (!read_stat(f->pid, &st) || st.parent != p->self))
+    if (p->resumed && (!proc_read_stat(f->pid, &st) || st.parent != p->self))
         return 0;
     int r = kill(f->pid, SIGKILL) < 0 ? -errno : 0;
-    *ret_alive = !read_stat(f->pid, &st) || !st.ended;
+    *ret_alive = !proc_read_stat(f->pid, &st) || !has_ended(&st);
     if (!*ret_alive) {
         p->result->zombies++;
         p->result->zombie = f->pid;
@@ -250,7 +118,7 @@ static void run_one(struct pass *p, uint32_t i) {
     if (!kill_found(p, &p->queue[i]) && p->resumed)
         return;
     p->parent = p->queue[i].pid;
-    each_child(p->parent, p->without, queue_child, p);
+    proc_each_child(p->parent, (p->without & SWEEP_WITHOUT_CHILDREN_FILE) == 0, queue_child, p);
 }
 
 /* Breadth first. */
@@ -261,7 +129,7 @@ static void run_pass(struct pass *p) {
 
 static void list_below(struct pass *p) {
     p->parent = p->top;
-    each_child(p->top, p->without, queue_child, p);
+    proc_each_child(p->top, (p->without & SWEEP_WITHOUT_CHILDREN_FILE) == 0, queue_child, p);
 }
 
 static void pass_init(struct pass *p, pid_t top, const struct sweep_except *except,
@@ -294,19 +162,19 @@ void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep
  * lose it in a moment) or in the middle of exec. Nothing in /proc tells whose it is. */
 static bool is_between(pid_t pid) {
     char c;
-    return read_proc(pid, "/cmdline", &c, 1) == 0;
+    return proc_read(pid, "/cmdline", &c, 1) == 0;
 }
 
 /* The value of a variable in /proc/PID/environ, as far as it fits; false: it is not there. */
 static bool read_variable(pid_t pid, const char *name, char *out, size_t size) {
-    char path[PATH_LEN], buf[4096];
+    char path[PROC_PATH_MAX], buf[4096];
     proc_path(path, pid, "/environ");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
     size_t matched = 0, len = 0;
     bool matching = true, inside = false, found = false;
-    for (ssize_t n; !found && (n = read_some(fd, buf, sizeof buf)) > 0;)
+    for (ssize_t n; !found && (n = read(fd, buf, sizeof buf)) > 0;)
         for (ssize_t i = 0; i < n && !found; i++) {
             if (buf[i] == '\0') {
                 found = inside;
@@ -430,41 +298,25 @@ void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_
 
 pid_t sweep_parent(pid_t pid) {
     struct proc_stat st;
-    return read_stat(pid, &st) ? st.parent : 0;
+    return proc_read_stat(pid, &st) ? st.parent : 0;
 }
 
 bool sweep_is_named(pid_t pid, const char *name) {
     char comm[32];
     size_t len = strlen(name);
-    return read_proc(pid, "/comm", comm, sizeof comm) == (ssize_t)len + 1 &&
+    return proc_read(pid, "/comm", comm, sizeof comm) == (ssize_t)len + 1 &&
            memcmp(comm, name, len) == 0;
 }
 
 /* --- for people --- */
 
-/* TracerPid of /proc/PID/status, as this pid namespace sees it; 0: none, or none to be seen. */
-static pid_t tracer_of(pid_t pid) {
-    char buf[1024];
-    ssize_t n = read_proc(pid, "/status", buf, sizeof buf - 1);
-    if (n <= 0)
-        return 0;
-    buf[n] = '\0';
-    static const char key[] = "\nTracerPid:";
-    const char *p = strstr(buf, key);
-    if (p == NULL)
-        return 0;
-    for (p += sizeof key - 1; *p == '\t' || *p == ' ';)
-        p++;
-    return field_number(p, 0);
-}
-
 /* "process 123, python3 train.py", of one that has ended "process 123, (python3)". */
 static char *add_name(char *at, pid_t pid) {
     char line[NAME_MAX_BYTES];
-    ssize_t n = read_proc(pid, "/cmdline", line, sizeof line - 1);
-    at = add_number(add_text(at, "process "), pid);
+    ssize_t n = proc_read(pid, "/cmdline", line, sizeof line - 1);
+    at = proc_put_number(proc_put_text(at, "process "), pid);
     if (n == 0) {
-        n = read_proc(pid, "/comm", line + 1, sizeof line - 3);
+        n = proc_read(pid, "/comm", line + 1, sizeof line - 3);
         if (n > 0) {
             line[0] = '(';
             line[n] = ')'; /* where its newline was */
@@ -479,23 +331,23 @@ static char *add_name(char *at, pid_t pid) {
     while (n > 0 && line[n - 1] == ' ')
         n--;
     line[n] = '\0';
-    return add_text(add_text(at, ", "), line);
+    return proc_put_text(proc_put_text(at, ", "), line);
 }
 
 void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]) {
     struct proc_stat st;
-    pid_t tracer = tracer_of(pid);
+    pid_t tracer = proc_tracer(pid);
     char *at = add_name(out, pid);
-    if (!read_stat(pid, &st))
+    if (!proc_read_stat(pid, &st))
         return;
-    if (tracer > 0 && st.ended) {
-        at = add_name(add_text(at, " (it has ended, and is held by its tracer, "), tracer);
+    if (tracer > 0 && has_ended(&st)) {
+        at = add_name(proc_put_text(at, " (it has ended, and is held by its tracer, "), tracer);
     } else {
-        at = add_text(at, " (state ");
+        at = proc_put_text(at, " (state ");
         *at++ = st.state;
         *at = '\0';
         if (tracer > 0)
-            at = add_name(add_text(at, ", traced by "), tracer);
+            at = add_name(proc_put_text(at, ", traced by "), tracer);
     }
-    (void)add_text(at, ")");
+    (void)proc_put_text(at, ")");
 }

@@ -16,6 +16,7 @@
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "io/clock.h"
+#include "io/process/proc.h"
 #include "io/sweep.h"
 
 #define FILE_PREFIX "agent-"
@@ -61,20 +62,11 @@ static struct pid_space this_space(void) {
     return s;
 }
 
-/* When a process began, in clock ticks since boot: with its pid it names one process. 0: there is
- * no such process, or it has ended and nobody has waited for it. proc_pid_stat(5): field 22,
- * counted behind the name, which may hold anything. */
+/* When a process began. 0: there is no such process, or it has ended and nobody has waited for
+ * it. */
 static uint64_t start_of(int32_t pid) {
-    char path[64], text[1024];
-    (void)snprintf(path, sizeof path, "/proc/%" PRId32 "/stat", pid);
-    if (read_small(AT_FDCWD, path, text, sizeof text) <= 0)
-        return 0;
-    char *at = strrchr(text, ')');
-    if (at != NULL && at[1] == ' ' && (at[2] == 'Z' || at[2] == 'X'))
-        return 0;
-    for (int field = 2; at != NULL && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    return at == NULL ? 0 : strtoull(at + 1, NULL, 10);
+    struct proc_stat st;
+    return pid > 0 && proc_read_stat(pid, &st) && st.state != 'Z' && st.state != 'X' ? st.start : 0;
 }
 
 /* ---- the directory ---- */

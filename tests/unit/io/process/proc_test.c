@@ -2,6 +2,9 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define FD 377
@@ -42,4 +45,47 @@ Test(proc, names_that_are_no_numbers_are_left_out) {
 Test(proc, what_is_no_folder_is_an_error) {
     cr_assert_eq(proc_each_number("/proc/self/none", count, &n_seen), -ENOENT);
     cr_assert_eq(proc_each_number("/proc/self/stat", count, &n_seen), -ENOTDIR);
+}
+
+Test(proc, a_process_is_told_by_its_name_parent_and_start) {
+    struct proc_stat self, by_pid, none;
+    cr_assert_eq(prctl(PR_SET_NAME, "od) d (name"), 0);
+    cr_assert(proc_read_stat(0, &self));
+    cr_assert(proc_read_stat(getpid(), &by_pid));
+    cr_assert_str_eq(self.name, "od) d (name");
+    cr_assert_eq(self.parent, getppid());
+    cr_assert_eq(self.state, 'R');
+    cr_assert_geq(self.threads, 1);
+    cr_assert_gt(self.start, 0);
+    cr_assert_eq(self.start, by_pid.start);
+    cr_assert_not(proc_read_stat(INT32_MAX, &none));
+}
+
+static pid_t the_child;
+static unsigned n_met;
+
+static void meet(void *arg, int pid) {
+    (void)arg;
+    n_met += pid == the_child;
+}
+
+Test(proc, a_child_is_met_by_the_kernels_list_and_without_it) {
+    the_child = fork();
+    if (the_child == 0)
+        pause();
+    proc_each_child(getpid(), true, meet, NULL);
+    cr_assert_eq(n_met, 1);
+    proc_each_child(getpid(), false, meet, NULL);
+    cr_assert_eq(n_met, 2);
+    struct proc_stat st;
+    cr_assert(proc_read_stat(the_child, &st));
+    cr_assert_eq(st.parent, getpid());
+    cr_assert_eq(st.threads, 1);
+    cr_assert_eq(proc_tracer(the_child), 0);
+    (void)kill(the_child, SIGKILL);
+    siginfo_t ended;
+    cr_assert_eq(waitid(P_PID, (id_t)the_child, &ended, WEXITED | WNOWAIT), 0);
+    cr_assert(proc_read_stat(the_child, &st));
+    cr_assert_eq(st.state, 'Z');
+    cr_assert_eq(waitpid(the_child, NULL, 0), the_child);
 }
