@@ -2,7 +2,7 @@
 
 #include <errno.h>
 
-#include "base/buf.h"
+#include "base/little_endian.h"
 
 int frame_size(const uint8_t *data, size_t len, size_t payload_max, size_t *ret_bytes) {
     assert(payload_max <= FRAME_PAYLOAD_MAX);

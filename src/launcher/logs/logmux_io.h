@@ -80,7 +80,6 @@ _must_use_ int logmux_new(struct loop *loop, struct writer *writer, uint32_t n_w
                           struct logmux **ret);
 /* Nothing more is read. NULL is fine. */
 void logmux_free(struct logmux *mux);
-static inline void logmux_freep(struct logmux **mux) { logmux_free(*mux); }
 
 /* Makes the pipes of worker index < n_workers. The descriptors are the logmux's own, close-on-exec,
  * valid until logmux_started(). -errno with a sentence: no pipe. */

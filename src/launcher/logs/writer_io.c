@@ -242,11 +242,6 @@ static void do_without(struct writer *w) {
     tell_lost(w, false);
 }
 
-void writer_give_up(struct writer *w) {
-    if (w->fd >= 0)
-        lose(w, true);
-}
-
 static void stands_still(struct writer *w) {
     if (w->awaited > 0) {
         lose(w, true);

@@ -73,8 +73,6 @@ void writer_send(struct writer *w, const struct writer_user *user, const struct 
                  const char *text, size_t len, const int fds[2]);
 /* The user waits for an answer (+1), or does no more (-1): see above. */
 void writer_await(struct writer *w, int by);
-/* Kills it because somebody waited too long; as if it had stood still. */
-void writer_give_up(struct writer *w);
 
 /* Not from the loop: waits until all that was sent is written, or for long as console_flush(). */
 void writer_finish(struct writer *w, uint64_t deadline_ns);

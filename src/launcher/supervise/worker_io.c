@@ -345,7 +345,3 @@ bool worker_group_holds(const struct worker_group *g, pid_t pid) {
             return true;
     return false;
 }
-
-uint64_t worker_group_started_ns(const struct worker_group *g, uint32_t index) {
-    return g->workers[index].started_ns;
-}

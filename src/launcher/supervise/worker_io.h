@@ -107,4 +107,3 @@ bool worker_group_gone(const struct worker_group *g);
 pid_t worker_group_pid(const struct worker_group *g, uint32_t index);
 /* Is this process a worker that runs, or below one? Not of a daemon, which has left it. */
 bool worker_group_holds(const struct worker_group *g, pid_t pid);
-uint64_t worker_group_started_ns(const struct worker_group *g, uint32_t index);

@@ -4,20 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-    const char *name;
-    unsigned next; /* bits of the states that may follow */
-} states[] = {
-    [WORKER_STATE_RUNNING] = {"running", 1U << WORKER_STATE_STOPPING | 1U << WORKER_STATE_KILLING |
-                                             1U << WORKER_STATE_SWEEPING},
-    [WORKER_STATE_STOPPING] = {"stopping",
-                               1U << WORKER_STATE_KILLING | 1U << WORKER_STATE_SWEEPING},
-    [WORKER_STATE_KILLING] = {"killing", 1U << WORKER_STATE_SWEEPING},
-    [WORKER_STATE_SWEEPING] = {"sweeping", 1U << WORKER_STATE_GONE},
-    [WORKER_STATE_GONE] = {"gone", 0},
+/* Bits of the states that may follow. */
+static const unsigned next_states[] = {
+    [WORKER_STATE_RUNNING] =
+        1U << WORKER_STATE_STOPPING | 1U << WORKER_STATE_KILLING | 1U << WORKER_STATE_SWEEPING,
+    [WORKER_STATE_STOPPING] = 1U << WORKER_STATE_KILLING | 1U << WORKER_STATE_SWEEPING,
+    [WORKER_STATE_KILLING] = 1U << WORKER_STATE_SWEEPING,
+    [WORKER_STATE_SWEEPING] = 1U << WORKER_STATE_GONE,
+    [WORKER_STATE_GONE] = 0,
 };
-
-const char *worker_state_name(enum worker_state state) { return states[state].name; }
 
 static void check(const struct worker_group_machine *m) {
     assert((m->state == WORKER_STATE_SWEEPING || m->state == WORKER_STATE_GONE) ==
@@ -27,7 +22,7 @@ static void check(const struct worker_group_machine *m) {
 }
 
 static void move(struct worker_group_machine *m, enum worker_state to) {
-    assert(states[m->state].next & 1U << to);
+    assert(next_states[m->state] & 1U << to);
     m->state = to;
 }
 

@@ -70,7 +70,6 @@ void worker_group_machine_init(struct worker_group_machine *m, uint32_t n);
 /* Asserts only our own mistakes (more exits than workers). Late STOP and KILL are ignored. */
 void worker_group_machine_step(struct worker_group_machine *m, const struct worker_event *event,
                                struct worker_update *ret);
-const char *worker_state_name(enum worker_state state);
 
 /* "SIGSEGV", "SIGRTMIN+3", "signal 77". */
 #define WORKER_SIGNAL_TEXT_MAX 24

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/buf.h"
+#include "base/little_endian.h"
 #include "base/prng.h"
 
 #define BITS_FIRST 6

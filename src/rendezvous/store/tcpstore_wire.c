@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/buf.h"
+#include "base/little_endian.h"
 
 /* What a request consists of after its operation. */
 enum field {

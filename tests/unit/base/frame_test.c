@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/buf.h"
+#include "base/little_endian.h"
 
 #define LIMIT ((size_t)1000)
 

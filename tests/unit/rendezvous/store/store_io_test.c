@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/buf.h"
+#include "base/little_endian.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "rendezvous/store/store_serve_io.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/buf.h"
+#include "base/little_endian.h"
 #include "base/text/strbuf.h"
 
 static struct tcpstore_decoder decoder;
