@@ -124,7 +124,7 @@ const struct option_set env_options = {
 };
 
 /* All that the rules are asked with. */
-struct asking {
+struct env_request {
     const struct option_value *v;
     struct job_spec spec;
     bool nproc_given;
@@ -138,7 +138,7 @@ struct asking {
     struct node_setup setup;
 };
 
-static void asking_fini(struct asking *a) {
+static void asking_fini(struct env_request *a) {
     node_setup_fini(&a->setup);
     nccl_graph_free(a->graph);
     topology_fini(&a->topology);
@@ -155,7 +155,7 @@ static void print_clean(const struct strbuf *text) {
     (void)fputs(clean, stdout);
 }
 
-static bool is_live(const struct asking *a) {
+static bool is_live(const struct env_request *a) {
     return a->v[ENV_FROM].text == NULL && a->v[ENV_SYSROOT].text == NULL;
 }
 
@@ -194,7 +194,7 @@ static bool is_any_number_of_gpus(const char *nproc) {
 }
 
 /* -1, or the status to leave with. */
-static int read_words(struct asking *a, const struct options_parsed *parsed) {
+static int read_words(struct env_request *a, const struct options_parsed *parsed) {
     _cleanup_(line_fini) struct line l = {0};
     _cleanup_(strbuf_fini) struct strbuf warnings = {0}; /* of what has no effect here */
     struct job_probes probes = run_line_probes;
@@ -220,7 +220,7 @@ static int read_words(struct asking *a, const struct options_parsed *parsed) {
 
 /* ---- looking ---- */
 
-static int look_at_machine(struct asking *a, struct err *err) {
+static int look_at_machine(struct env_request *a, struct err *err) {
     if (a->v[ENV_FROM].text != NULL)
         return topology_load(a->v[ENV_FROM].text, &a->topology, err);
     struct discovery_config config = {.what = DISCOVER_ALL, .sysroot = a->v[ENV_SYSROOT].text};
@@ -228,7 +228,7 @@ static int look_at_machine(struct asking *a, struct err *err) {
 }
 
 /* Of a file alone nothing is known but its topology. */
-static void look_at_files(struct asking *a) {
+static void look_at_files(struct env_request *a) {
     _cleanup_(freep) char *python = NULL;
     struct nccl_facts_config config = {
         .sysroot = a->v[ENV_SYSROOT].text, .envp = env_own(), .set = a->spec.env};
@@ -243,7 +243,7 @@ static void look_at_files(struct asking *a) {
 }
 
 /* leader: a literal address; "": nobody said who leads. */
-static int choose_netif(struct asking *a, const char *leader, struct err *err) {
+static int choose_netif(struct env_request *a, const char *leader, struct err *err) {
     struct route_found route = {0};
     struct netif_input input = {.n_nodes = a->in.n_nodes, .leader_addr = leader};
     if (leader[0] != '\0' && is_live(a)) {
@@ -264,7 +264,7 @@ static int choose_netif(struct asking *a, const char *leader, struct err *err) {
 }
 
 /* What is chosen when the job starts is written in capitals. */
-static void guess_the_rest(struct asking *a, const char *leader) {
+static void guess_the_rest(struct env_request *a, const char *leader) {
     const struct job_spec *spec = &a->spec;
     const char *host = a->in.n_nodes <= 1 ? "127.0.0.1" : leader[0] != '\0' ? leader : "LEADER";
     if (spec->nccl_comm_id)
@@ -279,12 +279,12 @@ static void guess_the_rest(struct asking *a, const char *leader) {
     a->in.preview = true;
 }
 
-static const char *worker_variable(const struct asking *a, const char *name) {
+static const char *worker_variable(const struct env_request *a, const char *name) {
     const char *asked = env_get(a->spec.env, name);
     return asked != NULL ? asked : env_get(a->in.envp, name);
 }
 
-static uint32_t count_rocm(const struct asking *a, uint32_t visible[TOPO_GPUS_MAX]) {
+static uint32_t count_rocm(const struct env_request *a, uint32_t visible[TOPO_GPUS_MAX]) {
     const struct rocm_visible names = {.rocr = worker_variable(a, "ROCR_VISIBLE_DEVICES"),
                                        .hip = worker_variable(a, "HIP_VISIBLE_DEVICES"),
                                        .cuda = worker_variable(a, "CUDA_VISIBLE_DEVICES")};
@@ -293,7 +293,7 @@ static uint32_t count_rocm(const struct asking *a, uint32_t visible[TOPO_GPUS_MA
                              &unknown);
 }
 
-static void choose_nproc(struct asking *a) {
+static void choose_nproc(struct env_request *a) {
     uint32_t visible[TOPO_GPUS_MAX];
     bool unknown;
     const char *devices = worker_variable(a, "CUDA_VISIBLE_DEVICES");
@@ -303,7 +303,7 @@ static void choose_nproc(struct asking *a) {
     a->spec.nproc = MAX2(n / MAX2(a->spec.gpus_per_worker, 1u), 1u);
 }
 
-static int look(struct asking *a, struct err *err) {
+static int look(struct env_request *a, struct err *err) {
     struct node_setup_input *in = &a->in;
     struct nccl_options none = {0};
     struct err graph_err = {0};
@@ -341,7 +341,7 @@ static int look(struct asking *a, struct err *err) {
 
 /* ---- showing ---- */
 
-static void write_machine(const struct asking *a, struct strbuf *to) {
+static void write_machine(const struct env_request *a, struct strbuf *to) {
     const struct topology *t = &a->topology;
     strbuf_printf(to, "%s: ", t->source == TOPO_LIVE && t->host[0] != '\0' ? t->host : t->from);
     if (t->n_gpus > 0)
@@ -366,7 +366,7 @@ static void write_machine(const struct asking *a, struct strbuf *to) {
     strbuf_add_char(to, '\n');
 }
 
-static void write_rank(const struct asking *a, uint32_t local_rank, struct strbuf *to) {
+static void write_rank(const struct env_request *a, uint32_t local_rank, struct strbuf *to) {
     const struct env_result *r = a->setup.workers[local_rank].env;
     if (a->v[ENV_JSON].times > 0)
         env_write_json(r, local_rank, local_rank, to);
@@ -376,7 +376,7 @@ static void write_rank(const struct asking *a, uint32_t local_rank, struct strbu
         env_write_plain(r, to);
 }
 
-static void show_json(const struct asking *a) {
+static void show_json(const struct env_request *a) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct json_writer w = json_writer_of(&text);
     json_write_object_begin(&w, NULL);
@@ -394,7 +394,7 @@ static void show_json(const struct asking *a) {
 
 /* Ranks that get the same are shown together; a heading is a comment, so that the plain form is a
  * file for --env-file. */
-static void show_text(const struct asking *a) {
+static void show_text(const struct env_request *a) {
     bool explain = a->v[ENV_EXPLAIN].times > 0;
     _cleanup_(strbuf_fini) struct strbuf text = {0}, last = {0};
     if (explain)
@@ -420,7 +420,7 @@ static void show_text(const struct asking *a) {
 }
 
 static int show(const struct options_parsed *parsed) {
-    _cleanup_(asking_fini) struct asking a = {.v = parsed->values};
+    _cleanup_(asking_fini) struct env_request a = {.v = parsed->values};
     struct err err = {0};
     int status = read_words(&a, parsed);
     if (status >= 0)

@@ -116,33 +116,33 @@ static void warn_of_variables(void) {
 
 #define CHECK_BYTES_MAX ((size_t)16 << 20)
 
-struct finding {
+struct xml_finding {
     uint32_t line, order;
     enum nccl_xml_level level;
     char *text; /* owned */
 };
 
-struct findings {
-    struct finding *list;
+struct xml_findings {
+    struct xml_finding *list;
     uint32_t n;
 };
 
 static void add_finding(void *arg, enum nccl_xml_level level, uint32_t line, const char *text) {
-    struct findings *f = arg;
+    struct xml_findings *f = arg;
     f->list = xrealloc(f->list, ((size_t)f->n + 1) * sizeof *f->list);
-    f->list[f->n] = (struct finding){line, f->n, level, xstrdup(text)};
+    f->list[f->n] = (struct xml_finding){line, f->n, level, xstrdup(text)};
     f->n++;
 }
 
 static int compare_findings(const void *a, const void *b) {
-    const struct finding *x = a, *y = b;
+    const struct xml_finding *x = a, *y = b;
     if (x->line != y->line)
         return x->line < y->line ? -1 : 1;
     return (x->order > y->order) - (x->order < y->order);
 }
 
 /* In the order of the file's lines, in the form that editors jump by; frees them. */
-static void print_findings(struct findings *f, const char *path) {
+static void print_findings(struct xml_findings *f, const char *path) {
     static const char *const levels[] = {
         [NCCL_XML_NOTE] = "note", [NCCL_XML_WARNING] = "warning", [NCCL_XML_ERROR] = "error"};
     if (f->n > 1)
@@ -175,7 +175,7 @@ static int check(const struct option_value *v) {
         log_error("%s", err.text);
         return EXIT_JOB_FAILED;
     }
-    struct findings found = {0};
+    struct xml_findings found = {0};
     unsigned errors = nccl_xml_check(text, len, compare ? &machine : NULL, add_finding, &found);
     print_findings(&found, path);
     int status = finish_stdout();

@@ -111,20 +111,20 @@ static int read_arbiter(const struct job_place *place, struct job_spec *ret, str
     return r;
 }
 
-struct reading {
+struct record_request {
     struct loop *loop;
     struct arbiter_answer answer;
 };
 
 static void on_answer(void *arg, const struct arbiter_answer *answer) {
-    struct reading *reading = arg;
+    struct record_request *reading = arg;
     reading->answer = *answer;
     loop_quit(reading->loop);
 }
 
 static int read_record(struct loop *loop, struct arbiter *arbiter, struct arbiter_record *ret,
                        struct err *err) {
-    struct reading reading = {.loop = loop};
+    struct record_request reading = {.loop = loop};
     struct arbiter_request request = {.kind = ARBITER_READ};
     arbiter_ask(arbiter, &request, on_answer, &reading);
     int r = loop_run(loop);

@@ -13,7 +13,7 @@
 #define AMBIGUOUS (SIZE_MAX - 1)
 
 /* One run over the words. */
-struct parser {
+struct option_parser {
     const struct option_set *set;
     int argc;
     char *const *argv;
@@ -84,7 +84,7 @@ static bool looks_like_option(const struct option_set *set, const char *word) {
     return !is_negative_number(word) && strchr(word, ' ') == NULL;
 }
 
-static int fail_ambiguous(struct parser *p, const char *word, size_t n) {
+static int fail_ambiguous(struct option_parser *p, const char *word, size_t n) {
     _cleanup_(strbuf_fini) struct strbuf names = {0};
     for (size_t i = 0; i < p->set->n; i++)
         if ((p->set->defs[i].flags & OPTION_OURS) == 0 && begins(p->set->defs[i].name, word, n))
@@ -109,7 +109,7 @@ static const char *longest_common(const struct option_set *set, const char *word
     return best;
 }
 
-static int fail_unknown(struct parser *p, const char *word) {
+static int fail_unknown(struct option_parser *p, const char *word) {
     size_t n = name_length(word);
     const char *best = NULL;
     if (word[1] == '-') {
@@ -131,7 +131,7 @@ static int fail_unknown(struct parser *p, const char *word) {
                    p->set->command);
 }
 
-static int store(struct parser *p, size_t row, const char *text) {
+static int store(struct option_parser *p, size_t row, const char *text) {
     struct option_value *v = &p->parsed->values[row];
     const struct option_def *def = &p->set->defs[row];
     v->text = text;
@@ -173,7 +173,7 @@ static int check_choice(const struct option_def *def, const char *text, const ch
 }
 
 /* An option that takes a value; `glued` is what stood in its own word, or NULL. */
-static int take_value(struct parser *p, size_t row, const char *glued) {
+static int take_value(struct option_parser *p, size_t row, const char *glued) {
     const struct option_def *def = &p->set->defs[row];
     const char *text = glued;
     if (text == NULL && p->next < p->argc && strcmp(p->argv[p->next], "--") != 0 &&
@@ -188,7 +188,7 @@ static int take_value(struct parser *p, size_t row, const char *glued) {
     return r == 0 ? store(p, row, text) : r;
 }
 
-static int parse_long(struct parser *p, const char *word) {
+static int parse_long(struct option_parser *p, const char *word) {
     const char *name = word + 2;
     size_t n = name_length(name);
     size_t row = find_long(p->set, name, n);
@@ -205,7 +205,7 @@ static int parse_long(struct parser *p, const char *word) {
 }
 
 /* -m, -r3, -mr3, -r=3 */
-static int parse_letters(struct parser *p, const char *word) {
+static int parse_letters(struct option_parser *p, const char *word) {
     for (const char *c = word + 1; *c != '\0' && !p->parsed->stopped; c++) {
         size_t row = find_letter(p->set, *c);
         if (row == NO_ROW && c > word + 1)
@@ -227,7 +227,7 @@ int options_parse(const struct option_set *set, int argc, char *const *argv,
                   struct options_parsed *ret, struct err *err) {
     assert(set->n <= OPTIONS_MAX);
     struct options_parsed parsed = {0};
-    struct parser p = {
+    struct option_parser p = {
         .set = set, .argc = argc, .argv = argv, .next = 1, .parsed = &parsed, .err = err};
     bool separated = false;
     while (p.next < argc && !parsed.stopped && !separated) {

@@ -26,7 +26,7 @@ struct resolve {
 };
 
 /* What the helper writes, in one piece below PIPE_BUF: both ends are this very program. */
-struct answer {
+struct resolve_answer {
     int32_t gai;  /* 0 or EAI_* */
     int32_t code; /* errno of EAI_SYSTEM */
     uint32_t n;
@@ -127,7 +127,7 @@ struct question {
 
 static int look_up(int fd, void *arg) {
     const struct question *q = arg;
-    struct answer a = {0};
+    struct resolve_answer a = {0};
     size_t n = 0;
     errno = 0;
     a.gai = q->lookup(q->host, q->port, a.addrs, &n);
@@ -165,7 +165,7 @@ static void fail(struct resolve *r, int code, const char *why) {
 static void on_answer(void *arg, int fd, unsigned events) {
     (void)events;
     struct resolve *r = arg;
-    struct answer a;
+    struct resolve_answer a;
     ssize_t got = read(fd, &a, sizeof a);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;

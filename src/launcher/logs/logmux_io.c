@@ -16,8 +16,8 @@
 #define PIPE_BYTES_MIN ((size_t)64 * 1024)
 #define DEFAULT_PREFIX "[${role_name}${local_rank}]:"
 
-struct stream {
-    struct worker *worker;
+struct mux_stream {
+    struct mux_worker *worker;
     int child_fd;   /* the worker's end, until logmux_started(); -1 */
     int pipe_fd;    /* ours, until all is drained: it keeps a worker from SIGPIPE when the writer
                        dies; -1 */
@@ -29,7 +29,7 @@ struct stream {
 
 enum { OUT = 0, ERR = 1 };
 
-struct worker {
+struct mux_worker {
     struct logmux *mux;
     uint32_t index;
     bool opened, exited, drained;
@@ -39,7 +39,7 @@ struct worker {
     char *error_path;         /* its last output is awaited; NULL: not */
     bool awaited;             /* the writer shall say that all is drained */
     struct loop_timer *grace; /* where no writer is needed */
-    struct stream streams[2];
+    struct mux_stream streams[2];
 };
 
 struct logmux {
@@ -51,7 +51,7 @@ struct logmux {
     void *arg;
     size_t pipe_bytes;
     uint32_t n_workers;
-    struct worker *workers;
+    struct mux_worker *workers;
 };
 
 static void close_fd(int *fd) {
@@ -62,22 +62,22 @@ static void close_fd(int *fd) {
 
 /* --- to the writer ---------------------------------------------------------------------------- */
 
-static void unwatch(struct worker *w) {
+static void unwatch(struct mux_worker *w) {
     for (int k = OUT; k <= ERR; k++) {
         loop_watch_free(w->streams[k].watch);
         w->streams[k].watch = NULL;
     }
 }
 
-static const char *path_of(const struct stream *s) { return s->path == NULL ? "" : s->path; }
+static const char *path_of(const struct mux_stream *s) { return s->path == NULL ? "" : s->path; }
 
 static void add_part(struct strbuf *s, const char *text) {
     strbuf_add_bytes(s, text, strlen(text) + 1);
 }
 
-static void hand_over(struct worker *w) {
+static void hand_over(struct mux_worker *w) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct stream *out = &w->streams[OUT], *err = &w->streams[ERR];
+    struct mux_stream *out = &w->streams[OUT], *err = &w->streams[ERR];
     if (w->handed)
         return;
     w->handed = true;
@@ -98,7 +98,7 @@ static void hand_all_over(struct logmux *mux) {
             hand_over(&mux->workers[i]);
 }
 
-static void ask_for_the_end(struct worker *w) {
+static void ask_for_the_end(struct mux_worker *w) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct logmux *mux = w->mux;
     add_part(&text, w->error_path == NULL ? "" : w->error_path);
@@ -116,7 +116,7 @@ static void ask_for_the_end(struct worker *w) {
 /* --- before a writer is needed ---------------------------------------------------------------- */
 
 /* Bytes wait in a pipe. One that is at its end is closed. */
-static bool has_bytes(struct stream *s) {
+static bool has_bytes(struct mux_stream *s) {
     struct pollfd p = {.fd = s->pipe_fd, .events = POLLIN};
     if (s->pipe_fd < 0 || poll(&p, 1, 0) <= 0)
         return false;
@@ -128,24 +128,24 @@ static bool has_bytes(struct stream *s) {
     return false;
 }
 
-static bool needs_writer(struct worker *w) {
+static bool needs_writer(struct mux_worker *w) {
     bool out = has_bytes(&w->streams[OUT]), err = has_bytes(&w->streams[ERR]);
     return out || err;
 }
 
-static bool at_end(const struct worker *w) {
+static bool at_end(const struct mux_worker *w) {
     return w->streams[OUT].pipe_fd < 0 && w->streams[ERR].pipe_fd < 0;
 }
 
 /* By itself, without a writer. */
-static void end_soon(struct worker *w) {
+static void end_soon(struct mux_worker *w) {
     loop_timer_set(w->grace, clock_now_ns() + (at_end(w) ? 0 : LOGMUX_GRACE_NS));
 }
 
 static void on_readable(void *arg, int fd, unsigned events) {
     (void)fd;
     (void)events;
-    struct worker *w = arg;
+    struct mux_worker *w = arg;
     if (needs_writer(w))
         hand_all_over(w->mux);
     else if (w->exited && at_end(w))
@@ -154,7 +154,7 @@ static void on_readable(void *arg, int fd, unsigned events) {
 
 /* --- its end ---------------------------------------------------------------------------------- */
 
-static void report_last_output(struct worker *w, const struct logmux_last_output *last) {
+static void report_last_output(struct mux_worker *w, const struct logmux_last_output *last) {
     if (w->error_path == NULL)
         return;
     free(TAKE_PTR(w->error_path));
@@ -163,7 +163,7 @@ static void report_last_output(struct worker *w, const struct logmux_last_output
 
 static const struct logmux_last_output no_output = {.error = "", .tail = ""};
 
-static void drained(struct worker *w) {
+static void drained(struct mux_worker *w) {
     unwatch(w);
     loop_timer_set(w->grace, TIME_NEVER);
     close_fd(&w->streams[OUT].pipe_fd);
@@ -174,7 +174,7 @@ static void drained(struct worker *w) {
 }
 
 static void on_grace(void *arg) {
-    struct worker *w = arg;
+    struct mux_worker *w = arg;
     if (!w->handed && needs_writer(w)) { /* something that it left has written */
         hand_all_over(w->mux);
         ask_for_the_end(w);
@@ -184,7 +184,7 @@ static void on_grace(void *arg) {
 }
 
 void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path) {
-    struct worker *w = &mux->workers[index];
+    struct mux_worker *w = &mux->workers[index];
     if (!w->opened || w->exited)
         return;
     logmux_started(mux, index);
@@ -213,7 +213,7 @@ bool logmux_all_drained(const struct logmux *mux) {
 
 static void on_message(void *arg, struct writer_packet *p) {
     struct logmux *mux = arg;
-    struct worker *w = p->m.index < mux->n_workers ? &mux->workers[p->m.index] : NULL;
+    struct mux_worker *w = p->m.index < mux->n_workers ? &mux->workers[p->m.index] : NULL;
     if (p->m.kind == WRITER_NO_FILE)
         mux->ops.on_no_file(mux->arg, p->text);
     if (w == NULL || !w->awaited)
@@ -235,7 +235,7 @@ static void on_message(void *arg, struct writer_packet *p) {
 static void on_lost(void *arg, bool hung) {
     struct logmux *mux = arg;
     for (uint32_t i = 0; i < mux->n_workers; i++) {
-        struct worker *w = &mux->workers[i];
+        struct mux_worker *w = &mux->workers[i];
         if (!w->opened || w->drained || (!w->handed && !w->awaited))
             continue;
         bool again = w->awaited && !w->lost && !hung;
@@ -305,7 +305,7 @@ static int open_null(int *ret, struct err *err) {
     return *ret >= 0 ? 0 : err_set(err, -errno, "can't open /dev/null: %s", strerror(errno));
 }
 
-static int open_pipe(struct stream *s, struct err *err) {
+static int open_pipe(struct mux_stream *s, struct err *err) {
     struct logmux *mux = s->worker->mux;
     int r = child_pipe(&s->pipe_fd, &s->child_fd);
     if (r < 0)
@@ -315,7 +315,7 @@ static int open_pipe(struct stream *s, struct err *err) {
 }
 
 /* The table of the header. */
-static int open_stream(struct stream *s, const struct logmux_worker *worker, struct err *err) {
+static int open_stream(struct mux_stream *s, const struct logmux_worker *worker, struct err *err) {
     int k = s == &s->worker->streams[OUT] ? OUT : ERR;
     unsigned bit = k == OUT ? STD_OUT : STD_ERR;
     bool tee = (worker->tee & bit) != 0, redirect = (worker->redirects & bit) != 0;
@@ -339,7 +339,7 @@ static int open_stream(struct stream *s, const struct logmux_worker *worker, str
     return open_pipe(s, err);
 }
 
-static int open_streams(struct worker *w, const struct logmux_worker *worker, struct err *err) {
+static int open_streams(struct mux_worker *w, const struct logmux_worker *worker, struct err *err) {
     struct logmux *mux = w->mux;
     _cleanup_(strbuf_fini) struct strbuf prefix = {0};
     logmux_expand_prefix(mux->prefix_template, worker, &prefix);
@@ -353,7 +353,7 @@ static int open_streams(struct worker *w, const struct logmux_worker *worker, st
         return 0;
     }
     for (int k = OUT; k <= ERR && r == 0; k++) {
-        struct stream *s = &w->streams[k];
+        struct mux_stream *s = &w->streams[k];
         if (s->pipe_fd < 0)
             continue;
         r = loop_watch_new(mux->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, w,
@@ -367,7 +367,7 @@ static int open_streams(struct worker *w, const struct logmux_worker *worker, st
 int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *worker,
                 int *ret_stdout_fd, int *ret_stderr_fd, struct err *err) {
     assert(index < mux->n_workers && !mux->workers[index].opened);
-    struct worker *w = &mux->workers[index];
+    struct mux_worker *w = &mux->workers[index];
     w->opened = true;
     int r = loop_timer_new(mux->loop, on_grace, w, &w->grace);
     if (r < 0)
@@ -386,7 +386,7 @@ int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *
 
 void logmux_started(struct logmux *mux, uint32_t index) {
     for (int k = OUT; k <= ERR; k++) {
-        struct stream *s = &mux->workers[index].streams[k];
+        struct mux_stream *s = &mux->workers[index].streams[k];
         if (!s->borrowed)
             close_fd(&s->child_fd);
     }
@@ -411,11 +411,11 @@ int logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
         mux->pipe_bytes /= 2;
     mux->workers = xcalloc(MAX2(n_workers, 1u), sizeof *mux->workers);
     for (uint32_t i = 0; i < n_workers; i++) {
-        struct worker *w = &mux->workers[i];
+        struct mux_worker *w = &mux->workers[i];
         w->mux = mux;
         w->index = i;
         for (int k = OUT; k <= ERR; k++) {
-            struct stream *s = &w->streams[k];
+            struct mux_stream *s = &w->streams[k];
             s->worker = w;
             s->child_fd = s->pipe_fd = -1;
         }
@@ -433,7 +433,7 @@ void logmux_free(struct logmux *mux) {
         return;
     writer_remove(mux->writer, &mux->user);
     for (uint32_t i = 0; i < mux->n_workers; i++) {
-        struct worker *w = &mux->workers[i];
+        struct mux_worker *w = &mux->workers[i];
         if (w->awaited)
             writer_await(mux->writer, -1);
         unwatch(w);

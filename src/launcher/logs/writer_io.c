@@ -21,7 +21,7 @@
 #define SOCKET_BYTES (1024 * 1024)
 
 /* A message that has found no room yet, or own lines that the writer has not yet confirmed. */
-struct waiting {
+struct queued_message {
     struct list link;
     uint64_t number; /* of own lines, once sent: the how-manieth */
     struct writer_message m;
@@ -80,7 +80,7 @@ static void close_fds(int fds[2]) {
     }
 }
 
-static void drop_waiting(struct writer *w, struct waiting *x) {
+static void drop_waiting(struct writer *w, struct queued_message *x) {
     if (x->m.kind == WRITER_PRINT)
         w->queued_bytes -= x->len;
     list_remove(&x->link);
@@ -89,7 +89,7 @@ static void drop_waiting(struct writer *w, struct waiting *x) {
 }
 
 /* Own lines are kept until the writer confirms them, so that none is lost with it. */
-static void sent(struct writer *w, struct waiting *x) {
+static void sent(struct writer *w, struct queued_message *x) {
     if (x->m.kind != WRITER_PRINT) {
         drop_waiting(w, x);
         return;
@@ -100,7 +100,7 @@ static void sent(struct writer *w, struct waiting *x) {
 }
 
 static void send_queue(struct writer *w) {
-    LIST_FOR_EACH(struct waiting, x, &w->queue, link) {
+    LIST_FOR_EACH(struct queued_message, x, &w->queue, link) {
         if (w->fd < 0 || writer_wire_send(w->fd, &x->m, x->text, x->len, x->fds) == -EAGAIN)
             break;
         sent(w, x); /* or its end will be read soon */
@@ -115,8 +115,8 @@ static void queue_message(struct writer *w, const struct writer_message *m, cons
         w->lost++;
         return;
     }
-    struct waiting *x = xmalloc(sizeof *x + len);
-    *x = (struct waiting){.m = *m, .fds = {-1, -1}, .len = len};
+    struct queued_message *x = xmalloc(sizeof *x + len);
+    *x = (struct queued_message){.m = *m, .fds = {-1, -1}, .len = len};
     if (len > 0)
         memcpy(x->text, text, len);
     for (int i = 0; i < 2 && fds != NULL; i++)
@@ -166,7 +166,7 @@ static void on_print(void *arg, enum console_stream stream, const char *text, si
 /* Of those that find no room only the last is kept. */
 static void on_status(void *arg, const char *text) {
     struct writer *w = arg;
-    LIST_FOR_EACH(struct waiting, x, &w->queue, link) {
+    LIST_FOR_EACH(struct queued_message, x, &w->queue, link) {
         if (x->m.kind == WRITER_STATUS)
             drop_waiting(w, x);
     }
@@ -182,7 +182,7 @@ static void print_queue(struct writer *w) {
     console_use_remote(w->console, false);
     struct list *lists[] = {&w->unconfirmed, &w->queue};
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
-        LIST_FOR_EACH(struct waiting, x, lists[i], link) {
+        LIST_FOR_EACH(struct queued_message, x, lists[i], link) {
             if (x->m.kind != WRITER_PRINT)
                 continue;
             console_print(w->console, (enum console_stream)x->m.index, x->text, x->len);
@@ -202,7 +202,7 @@ static void print_here(struct writer *w) {
 /* What users asked for they ask again, of the next one. */
 static void drop_asked(struct writer *w) {
     w->awaited = 0;
-    LIST_FOR_EACH(struct waiting, x, &w->queue, link) {
+    LIST_FOR_EACH(struct queued_message, x, &w->queue, link) {
         if (x->m.kind != WRITER_PRINT)
             drop_waiting(w, x);
     }
@@ -223,7 +223,8 @@ static void lose(struct writer *w, bool hung) {
     helper_end(&w->helper);
     drop_asked(w);
     while (!list_empty(&w->unconfirmed)) { /* once more, by the next one */
-        struct waiting *last = CONTAINER_OF(w->unconfirmed.prev, struct waiting, link);
+        struct queued_message *last =
+            CONTAINER_OF(w->unconfirmed.prev, struct queued_message, link);
         list_remove(&last->link);
         list_prepend(&w->queue, &last->link);
     }
@@ -281,7 +282,7 @@ static void on_timer(void *arg) {
 /* --- what it says ----------------------------------------------------------------------------- */
 
 static void on_pong(struct writer *w, uint64_t n_printed) {
-    LIST_FOR_EACH(struct waiting, x, &w->unconfirmed, link) {
+    LIST_FOR_EACH(struct queued_message, x, &w->unconfirmed, link) {
         if (x->number <= n_printed)
             drop_waiting(w, x);
     }
@@ -498,8 +499,8 @@ void writer_free(struct writer *w) {
         (void)close(w->fd);
     helper_end(&w->helper);
     while (!list_empty(&w->queue))
-        drop_waiting(w, LIST_FIRST(struct waiting, &w->queue, link));
+        drop_waiting(w, LIST_FIRST(struct queued_message, &w->queue, link));
     while (!list_empty(&w->unconfirmed))
-        drop_waiting(w, LIST_FIRST(struct waiting, &w->unconfirmed, link));
+        drop_waiting(w, LIST_FIRST(struct queued_message, &w->unconfirmed, link));
     free(w);
 }

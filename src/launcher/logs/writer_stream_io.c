@@ -19,7 +19,7 @@
  * left behind goes on to write. */
 #define READS_AT_END 16
 
-struct stream {
+struct writer_stream {
     struct writer_worker *worker;
     int pipe_fd; /* -1: nothing to read (any more) */
     int file_fd; /* of tee; -1 */
@@ -45,7 +45,7 @@ struct writer_worker {
     void *arg;
     bool exited;
     struct loop_timer *grace;
-    struct stream streams[2];
+    struct writer_stream streams[2];
 };
 
 /* One for all streams: each reads and passes on in one go. */
@@ -54,11 +54,11 @@ static char read_buffer[READ_BYTES];
 /* --- where bytes go --------------------------------------------------------------------------- */
 
 static void on_piece(void *arg, const struct linebuf_piece *piece) {
-    struct stream *s = arg;
+    struct writer_stream *s = arg;
     console_source_piece(&s->source, piece);
 }
 
-static void write_file(struct stream *s, const char *data, size_t len) {
+static void write_file(struct writer_stream *s, const char *data, size_t len) {
     while (len > 0) {
         ssize_t n = write(s->file_fd, data, len);
         if (n > 0) {
@@ -77,7 +77,7 @@ static void write_file(struct stream *s, const char *data, size_t len) {
 /* One byte before, too, so that a cut line is known as such. */
 #define KEPT_BYTES (LOGMUX_TAIL_BYTES + 1)
 
-static void keep_tail(struct stream *s, const char *data, size_t len) {
+static void keep_tail(struct writer_stream *s, const char *data, size_t len) {
     if (len > KEPT_BYTES) {
         data += len - KEPT_BYTES;
         len = KEPT_BYTES;
@@ -92,7 +92,7 @@ static void keep_tail(struct stream *s, const char *data, size_t len) {
 
 /* Whole lines go to the console together, as long as nothing has to be remembered of them: most of
  * the work for a worker that writes fast. */
-static void show(struct stream *s, const char *data, size_t len, uint64_t now_ns) {
+static void show(struct writer_stream *s, const char *data, size_t len, uint64_t now_ns) {
     bool scans = s->lines.collapse && memchr(data, '\r', len) != NULL;
     while (len > 0 && !scans) {
         const char *end =
@@ -111,7 +111,7 @@ static void show(struct stream *s, const char *data, size_t len, uint64_t now_ns
         linebuf_feed(&s->lines, data, len, now_ns);
 }
 
-static void take(struct stream *s, const char *data, size_t len, uint64_t now_ns) {
+static void take(struct writer_stream *s, const char *data, size_t len, uint64_t now_ns) {
     if (s->file_fd >= 0)
         write_file(s, data, len);
     if (s->keeps_tail)
@@ -126,7 +126,7 @@ static void close_fd(int *fd) {
     *fd = -1;
 }
 
-static void end_stream(struct stream *s) {
+static void end_stream(struct writer_stream *s) {
     if (s->pipe_fd < 0)
         return;
     loop_watch_free(s->watch);
@@ -149,7 +149,7 @@ static bool worker_ended(const struct writer_worker *w) {
 
 /* At most `reads` times. Less than a full read means that the pipe is empty now: enough for a
  * turn, but `to_end` wants to see the end of file. */
-static void read_some(struct stream *s, int reads, bool to_end) {
+static void read_some(struct writer_stream *s, int reads, bool to_end) {
     for (; reads > 0 && s->pipe_fd >= 0; reads--) {
         ssize_t n = read(s->pipe_fd, read_buffer, sizeof read_buffer);
         if (n > 0)
@@ -163,7 +163,7 @@ static void read_some(struct stream *s, int reads, bool to_end) {
     }
 }
 
-static void update_interest(struct stream *s) {
+static void update_interest(struct writer_stream *s) {
     if (s->pipe_fd < 0)
         return;
     loop_watch_set(s->watch, s->waits ? 0 : LOOP_READ);
@@ -178,7 +178,7 @@ static void check_ended(struct writer_worker *w) {
         loop_timer_set(w->grace, clock_now_ns());
 }
 
-static void read_turn(struct stream *s) {
+static void read_turn(struct writer_stream *s) {
     s->waits = s->shown && console_source_must_wait(&s->source);
     if (s->waits)
         s->retry_ns = clock_now_ns() + CONSOLE_RETRY_NS;
@@ -190,7 +190,7 @@ static void read_turn(struct stream *s) {
 static void on_readable(void *arg, int fd, unsigned events) {
     (void)fd;
     (void)events;
-    struct stream *s = arg;
+    struct writer_stream *s = arg;
     struct writer_worker *w = s->worker;
     /* What a worker printed before it complained is shown before: two pipes keep no order. */
     if (s == &w->streams[ERR] && w->streams[OUT].pipe_fd >= 0 && !w->streams[OUT].waits)
@@ -200,7 +200,7 @@ static void on_readable(void *arg, int fd, unsigned events) {
 }
 
 static void on_timer(void *arg) {
-    struct stream *s = arg;
+    struct writer_stream *s = arg;
     uint64_t now_ns = clock_now_ns();
     if (s->shown && linebuf_deadline_ns(&s->lines) <= now_ns)
         linebuf_flush(&s->lines);
@@ -285,7 +285,7 @@ int writer_open_log(const char *dir, int stream, int *ret_fd, char **ret_why) {
     return r;
 }
 
-static void open_stream(struct stream *s, const struct writer_worker_config *config,
+static void open_stream(struct writer_stream *s, const struct writer_worker_config *config,
                         struct console *console) {
     struct writer_worker *w = s->worker;
     int k = s == &w->streams[OUT] ? OUT : ERR;
@@ -345,7 +345,7 @@ int writer_worker_new(struct loop *loop, struct console *console,
 void writer_worker_exited(struct writer_worker *w) {
     w->exited = true;
     for (int i = OUT; i <= ERR; i++) {
-        struct stream *s = &w->streams[i];
+        struct writer_stream *s = &w->streams[i];
         /* A slow pipeline's data may wait in the pipe until the grace is over; last words not. */
         if (i == OUT && s->pipe_fd >= 0 && s->shown && console_source_must_wait(&s->source))
             continue;
@@ -355,7 +355,7 @@ void writer_worker_exited(struct writer_worker *w) {
     loop_timer_set(w->grace, clock_now_ns() + (worker_ended(w) ? 0 : LOGMUX_GRACE_NS));
 }
 
-static void stream_fini(struct stream *s) {
+static void stream_fini(struct writer_stream *s) {
     end_stream(s);
     close_fd(&s->file_fd);
     if (s->shown) {

@@ -20,7 +20,7 @@ struct waiter {
 };
 
 /* The route that was asked for. */
-struct way {
+struct route_result {
     struct route_found found;
     char why_not[ERR_TEXT_MAX]; /* "": found */
 };
@@ -38,7 +38,7 @@ struct node_discovery {
     char failure[ERR_TEXT_MAX]; /* "" none */
     struct topology topology;
     struct nccl_facts facts;
-    struct way way;
+    struct route_result way;
     struct waiter waiters[NODE_DISCOVERY_WAITERS_MAX];
     uint32_t n_waiters;
 };
@@ -54,7 +54,7 @@ static int look(int fd, void *arg) {
         .what = config->what, .sysroot = config->sysroot, .nvml_library = config->nvml_library};
     struct topology t = {0};
     struct nccl_facts facts = {0};
-    struct way way = {0};
+    struct route_result way = {0};
     struct strbuf out = {0};
     struct err err = {0};
     int r = topology_discover(&parts, &t, &err);

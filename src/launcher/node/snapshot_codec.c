@@ -61,13 +61,13 @@ void snapshot_encode(const struct topology *t, const struct nccl_facts *f, struc
 
 /* ---- in ---- */
 
-struct reading {
+struct snapshot_reader {
     const char *p;
     size_t left;
     bool bad; /* all that is read afterwards is empty */
 };
 
-static void get(struct reading *r, void *ret, size_t n) {
+static void get(struct snapshot_reader *r, void *ret, size_t n) {
     r->bad = r->bad || r->left < n;
     if (r->bad || n == 0)
         return;
@@ -76,7 +76,7 @@ static void get(struct reading *r, void *ret, size_t n) {
     r->left -= n;
 }
 
-static char *get_text(struct reading *r) {
+static char *get_text(struct snapshot_reader *r) {
     size_t n = 0;
     get(r, &n, sizeof n);
     r->bad = r->bad || n > MIN2(r->left, TEXT_BYTES_MAX) || (n > 0 && r->p[n - 1] != '\0');
@@ -88,7 +88,7 @@ static char *get_text(struct reading *r) {
 }
 
 /* *n is 0 where nothing was read. */
-static void *get_array(struct reading *r, uint32_t *n, uint32_t max, size_t size) {
+static void *get_array(struct snapshot_reader *r, uint32_t *n, uint32_t max, size_t size) {
     r->bad = r->bad || *n > max || *n * size > r->left;
     if (r->bad || *n == 0) {
         *n = 0;
@@ -105,7 +105,7 @@ static void *get_array(struct reading *r, uint32_t *n, uint32_t max, size_t size
 #define GET_ARRAY(r, t, array, max) \
     ((t)->array = get_array(r, &(t)->n_##array, max, sizeof *(t)->array))
 
-static void get_gids(struct reading *r, struct topology *t) {
+static void get_gids(struct snapshot_reader *r, struct topology *t) {
     for (uint32_t i = 0; i < t->n_nics; i++)
         for (uint32_t p = 0; p < TOPO_PORTS_MAX; p++) {
             struct topo_port *port = &t->nics[i].ports[p];
@@ -114,7 +114,7 @@ static void get_gids(struct reading *r, struct topology *t) {
         }
 }
 
-static void get_topology(struct reading *r, struct topology *t) {
+static void get_topology(struct snapshot_reader *r, struct topology *t) {
     get(r, t, sizeof *t);
     uint32_t n_warnings = r->bad ? 0 : t->n_warnings;
     t->n_warnings = 0;
@@ -135,7 +135,7 @@ static void get_topology(struct reading *r, struct topology *t) {
     }
 }
 
-static void get_conf(struct reading *r, struct nccl_conf *c) {
+static void get_conf(struct snapshot_reader *r, struct nccl_conf *c) {
     uint32_t n = r->bad ? 0 : c->n;
     *c = (struct nccl_conf){.path = get_text(r)};
     if (n > NCCL_CONF_ENTRIES_MAX)
@@ -150,7 +150,7 @@ static void get_conf(struct reading *r, struct nccl_conf *c) {
     }
 }
 
-static void get_facts(struct reading *r, struct nccl_facts *f) {
+static void get_facts(struct snapshot_reader *r, struct nccl_facts *f) {
     get(r, f, sizeof *f);
     uint32_t n_plugins = r->bad ? 0 : f->n_plugins, n_files = r->bad ? 0 : f->n_topo_files;
     f->n_plugins = f->n_topo_files = 0;
@@ -171,7 +171,7 @@ static void get_facts(struct reading *r, struct nccl_facts *f) {
 }
 
 int snapshot_decode(const void *data, size_t len, struct topology *t, struct nccl_facts *f) {
-    struct reading r = {.p = data, .left = len, .bad = len > SNAPSHOT_MAX};
+    struct snapshot_reader r = {.p = data, .left = len, .bad = len > SNAPSHOT_MAX};
     get_topology(&r, t);
     get_facts(&r, f);
     if (!r.bad && r.left == 0)

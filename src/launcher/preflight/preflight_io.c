@@ -15,7 +15,7 @@
 #define WHY_MAX 160
 
 /* From one of our addresses to one of the neighbour's. */
-struct way {
+struct ring_path {
     struct ring_probe *ring;
     struct probe *probe; /* NULL: over, or never begun */
     unsigned net;        /* RING_NET, RING_FAST */
@@ -31,7 +31,8 @@ struct ring_probe {
     void *arg;
     char host[RDZV_HOST_MAX], netifs[RDZV_NETS_MAX][RDZV_NETIF_MAX];
     struct rdzv_neighbour to;
-    struct way ways[WAYS_MAX]; /* that of the neighbour's chosen address first; then RING_FAST's */
+    struct ring_path
+        ways[WAYS_MAX]; /* that of the neighbour's chosen address first; then RING_FAST's */
     unsigned n_ways, n_open;
     unsigned n_net;      /* those of RING_NET */
     uint32_t known_ways; /* without trying */
@@ -52,7 +53,7 @@ static void end_text(char *out, size_t size, const char *host, const char *addr,
                    netif[0] != '\0' ? " on " : "", netif);
 }
 
-static void say(const struct ring_probe *p, const struct way *w, struct ring_answer *a) {
+static void say(const struct ring_probe *p, const struct ring_path *w, struct ring_answer *a) {
     char from[RDZV_HOST_MAX + ADDR_TEXT_MAX + 32], to[sizeof from];
     end_text(from, sizeof from, p->host, w->from, p->netifs[w->net]);
     end_text(to, sizeof to, p->to.host, w->to, p->to.nets[w->net].netif);
@@ -69,7 +70,7 @@ static void finish(struct ring_probe *p) {
     struct ring_answer a = {.result = RING_SKIPPED, .reachability = p->known_ways};
     bool any = false;
     for (unsigned i = 0; i < p->n_ways; i++) {
-        const struct way *w = &p->ways[i];
+        const struct ring_path *w = &p->ways[i];
         if (w->reached)
             a.reachability |= way_bit(w->net, strchr(w->to, ':') != NULL);
         any = any || (w->reached && w->net == RING_NET);
@@ -98,7 +99,7 @@ static void finish(struct ring_probe *p) {
 static void on_timer(void *arg) { finish(arg); }
 
 static void on_probe(void *arg, const struct probe_answer *answer) {
-    struct way *w = arg;
+    struct ring_path *w = arg;
     w->probe = NULL;
     w->reached = answer->result == PROBE_ALIVE;
     const char *why = answer->refused            ? "nobody listens there"
@@ -133,7 +134,7 @@ static bool same_family(const char *list, const struct addr *to, struct addr *re
 
 static void begin_way(struct ring_probe *p, unsigned net, const struct addr *to,
                       const char *own_addrs) {
-    struct way *w = &p->ways[p->n_ways++];
+    struct ring_path *w = &p->ways[p->n_ways++];
     struct addr from;
     uint64_t timeout_ns = net == RING_FAST ? RING_FAST_NS : RING_PROBE_NS;
     w->ring = p;

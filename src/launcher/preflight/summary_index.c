@@ -17,7 +17,7 @@ struct value {
     uint32_t row;       /* where its nodes are named; NODE_SUMMARY_ROWS_MAX: nowhere */
 };
 
-struct node {
+struct summary_node {
     char *host;                                    /* owned */
     struct value *values[NODE_SUMMARY_FACT_COUNT]; /* NULL: not known */
     bool has_clock;
@@ -25,7 +25,7 @@ struct node {
 };
 
 struct summary_index {
-    struct idmap nodes;  /* id → struct node */
+    struct idmap nodes;  /* id → struct summary_node */
     struct idmap values; /* key → struct value, the first of a chain */
     size_t n_values;
 };
@@ -85,7 +85,7 @@ size_t summary_index_values(const struct summary_index *b) { return b->n_values;
 
 size_t summary_index_nodes(const struct summary_index *b) { return b->nodes.len; }
 
-static void node_free(struct summary_index *b, struct node *n) {
+static void node_free(struct summary_index *b, struct summary_node *n) {
     for (uint32_t f = 0; f < NODE_SUMMARY_FACT_COUNT; f++)
         value_drop(b, n->values[f]);
     free(n->host);
@@ -94,21 +94,21 @@ static void node_free(struct summary_index *b, struct node *n) {
 
 void summary_index_put(struct summary_index *b, uint64_t id, const char *host,
                        const struct node_summary *d) {
-    struct node *n = xcalloc(1, sizeof *n);
+    struct summary_node *n = xcalloc(1, sizeof *n);
     n->host = xstrndup(host, NODE_SUMMARY_HOST_MAX - 1);
     for (uint32_t f = 0; f < NODE_SUMMARY_FACT_COUNT; f++)
         if (d->values[f][0] != '\0' && node_summary_fact_compared((enum node_summary_fact)f))
             n->values[f] = value_take(b, (enum node_summary_fact)f, d->values[f]);
     n->has_clock = d->has_clock;
     n->clock_ns = d->clock_ns;
-    struct node *before = idmap_get(&b->nodes, id);
+    struct summary_node *before = idmap_get(&b->nodes, id);
     idmap_put(&b->nodes, id, n);
     if (before != NULL)
         node_free(b, before);
 }
 
 void summary_index_drop(struct summary_index *b, uint64_t id) {
-    struct node *n = idmap_get(&b->nodes, id);
+    struct summary_node *n = idmap_get(&b->nodes, id);
     if (n == NULL)
         return;
     idmap_remove(&b->nodes, id);
@@ -133,7 +133,7 @@ void summary_index_free(struct summary_index *b) {
 /* ---- comparing ---- */
 
 struct comparing {
-    struct node **nodes; /* those of the ids that are in the book */
+    struct summary_node **nodes; /* those of the ids that are in the book */
     const struct node_summary_clock **clocks;
     size_t n;
     struct node_summary_comparison *ret;
@@ -267,7 +267,7 @@ void summary_index_compare(struct summary_index *b, const uint64_t *ids, size_t 
                           .clocks = xcalloc(n + 1, sizeof *c.clocks),
                           .ret = ret};
     for (size_t i = 0; i < n; i++) {
-        struct node *node = idmap_get(&b->nodes, ids[i]);
+        struct summary_node *node = idmap_get(&b->nodes, ids[i]);
         if (node == NULL)
             continue;
         c.nodes[c.n] = node;

@@ -83,12 +83,12 @@ bool host_list_has(const char *list, const char *name) {
 
 /* ---- lines ---- */
 
-struct entry {
+struct switch_entry {
     const char *name, *nodes, *switches; /* into the copy of the text; "" none */
 };
 
 struct map {
-    struct entry *entries;
+    struct switch_entry *entries;
     uint32_t n;
 };
 
@@ -111,7 +111,7 @@ static void end_word(char *s) {
 }
 
 /* All values are found before the first word is ended. */
-static int read_slurm(char *line, struct entry *ret) {
+static int read_slurm(char *line, struct switch_entry *ret) {
     char *name = take_value(line, "SwitchName");
     if (name == NULL)
         name = take_value(line, "BlockName");
@@ -121,22 +121,22 @@ static int read_slurm(char *line, struct entry *ret) {
     end_word(switches);
     if (name == NULL || name[0] == '\0')
         return -EINVAL;
-    *ret = (struct entry){.name = name,
-                          .nodes = nodes == NULL ? "" : nodes,
-                          .switches = switches == NULL ? "" : switches};
+    *ret = (struct switch_entry){.name = name,
+                                 .nodes = nodes == NULL ? "" : nodes,
+                                 .switches = switches == NULL ? "" : switches};
     return 0;
 }
 
-static int read_plain(char *line, char *colon, struct entry *ret) {
+static int read_plain(char *line, char *colon, struct switch_entry *ret) {
     *colon = '\0';
     end_word(line);
     if (line[0] == '\0' || skip_blanks(colon + 1)[0] == '\0')
         return -EINVAL;
-    *ret = (struct entry){.name = line, .nodes = colon + 1, .switches = colon + 1};
+    *ret = (struct switch_entry){.name = line, .nodes = colon + 1, .switches = colon + 1};
     return 0;
 }
 
-static int read_line(char *line, struct entry *ret) {
+static int read_line(char *line, struct switch_entry *ret) {
     char *colon = strchr(line, ':');
     bool slurm =
         strncasecmp(line, "SwitchName=", 11) == 0 || strncasecmp(line, "BlockName=", 10) == 0;
@@ -187,7 +187,7 @@ static int read_map(char *text, struct map *ret, struct err *err) {
 
 /* ---- the way up ---- */
 
-static const struct entry *above(const struct map *m, const char *name, bool is_switch) {
+static const struct switch_entry *above(const struct map *m, const char *name, bool is_switch) {
     for (uint32_t i = 0; i < m->n; i++)
         if (host_list_has(is_switch ? m->entries[i].switches : m->entries[i].nodes, name))
             return &m->entries[i];
@@ -197,7 +197,8 @@ static const struct entry *above(const struct map *m, const char *name, bool is_
 static int climb(const struct map *m, const char *host, char *ret, size_t size, struct err *err) {
     const char *way[SWITCH_MAP_DEPTH_MAX];
     uint32_t n = 0;
-    for (const struct entry *e = above(m, host, false); e != NULL; e = above(m, e->name, true)) {
+    for (const struct switch_entry *e = above(m, host, false); e != NULL;
+         e = above(m, e->name, true)) {
         if (n == SWITCH_MAP_DEPTH_MAX)
             return err_set(err, -EINVAL, "more than %d switches are above node %.100s: a circle?",
                            SWITCH_MAP_DEPTH_MAX, host);

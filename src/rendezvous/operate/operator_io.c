@@ -9,7 +9,7 @@
 #include "io/net/resolve.h"
 #include "rendezvous/protocol/conn_io.h"
 
-struct asking {
+struct operator_call {
     struct loop *loop;
     const struct operator_question *q;
     struct loop_timer *timer;
@@ -27,9 +27,9 @@ struct asking {
     char text[ERR_TEXT_MAX];
 };
 
-static void try_next(struct asking *a);
+static void try_next(struct operator_call *a);
 
-static void end(struct asking *a, int code) {
+static void end(struct operator_call *a, int code) {
     a->code = code;
     a->done = true;
     loop_timer_set(a->timer, TIME_NEVER);
@@ -37,14 +37,14 @@ static void end(struct asking *a, int code) {
     loop_quit(a->loop);
 }
 
-static const char *here(const struct asking *a, char out[ADDR_TEXT_MAX]) {
+static const char *here(const struct operator_call *a, char out[ADDR_TEXT_MAX]) {
     addr_to_text(&a->addrs[a->at], out);
     return out;
 }
 
 /* It ends with this unless another address does better. */
-static void fail(struct asking *a, int code, const char *fmt, ...) _printf_(3, 4);
-static void fail(struct asking *a, int code, const char *fmt, ...) {
+static void fail(struct operator_call *a, int code, const char *fmt, ...) _printf_(3, 4);
+static void fail(struct operator_call *a, int code, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(a->text, sizeof a->text, fmt, ap);
@@ -53,26 +53,26 @@ static void fail(struct asking *a, int code, const char *fmt, ...) {
 }
 
 /* That address gave nothing: the next one. */
-static void leave_address(struct asking *a) {
+static void leave_address(struct operator_call *a) {
     conn_free(TAKE_PTR(a->conn));
     a->at++;
     try_next(a);
 }
 
-static void wait_for_more(struct asking *a) {
+static void wait_for_more(struct operator_call *a) {
     loop_timer_set(a->timer, clock_now_ns() + a->q->timeout_ns);
 }
 
 /* ---- what is said ---- */
 
-static void say_command(struct asking *a) {
+static void say_command(struct operator_call *a) {
     struct wire_message m = {.kind = WIRE_COMMAND,
                              .command = {.version = WIRE_VERSION, .command = a->q->command}};
     (void)snprintf(m.command.run_id, sizeof m.command.run_id, "%s", a->reply->run_id);
     conn_send(a->conn, &m);
 }
 
-static void on_hello(struct asking *a, const struct wire_hello *hello) {
+static void on_hello(struct operator_call *a, const struct wire_hello *hello) {
     char where[ADDR_TEXT_MAX];
     if (hello->version != WIRE_VERSION) {
         fail(a, -EPROTO,
@@ -106,7 +106,7 @@ static size_t addrs_of_list(const char *list, uint16_t port, struct addr *ret) {
     return n;
 }
 
-static void on_redirect(struct asking *a, const struct wire_redirect *r) {
+static void on_redirect(struct operator_call *a, const struct wire_redirect *r) {
     char where[ADDR_TEXT_MAX];
     struct addr from = a->addrs[a->at];
     if (a->q->command.kind == COMMAND_LEAVE) {
@@ -142,7 +142,7 @@ static void on_redirect(struct asking *a, const struct wire_redirect *r) {
 
 /* ---- what is answered ---- */
 
-static void on_overview(struct asking *a, const struct overview *o) {
+static void on_overview(struct operator_call *a, const struct overview *o) {
     a->reply->has_overview = true;
     a->reply->overview = *o;
     a->reply->n_nodes = 0;
@@ -153,7 +153,7 @@ static void on_overview(struct asking *a, const struct overview *o) {
 }
 
 /* Room for n more rows. False when there is no memory for them. */
-static bool make_room(struct asking *a, uint32_t n) {
+static bool make_room(struct operator_call *a, uint32_t n) {
     if (a->reply->n_nodes + n <= a->room)
         return true;
     uint32_t room = MAX2(a->room * 2, (uint32_t)RDZV_OVERVIEW_CHUNK * 4);
@@ -166,7 +166,7 @@ static bool make_room(struct asking *a, uint32_t n) {
 }
 
 /* The rows come in order, no more of them than were announced. */
-static void on_nodes(struct asking *a, const struct wire_nodes *nodes) {
+static void on_nodes(struct operator_call *a, const struct wire_nodes *nodes) {
     struct operator_reply *reply = a->reply;
     if (!reply->has_overview || nodes->first != reply->n_nodes ||
         nodes->n > reply->overview.n_nodes - reply->n_nodes) {
@@ -188,7 +188,7 @@ static void on_nodes(struct asking *a, const struct wire_nodes *nodes) {
         wait_for_more(a);
 }
 
-static void on_unexpected(struct asking *a, const struct wire_message *m) {
+static void on_unexpected(struct operator_call *a, const struct wire_message *m) {
     char where[ADDR_TEXT_MAX];
     if (m->kind == WIRE_REFUSED)
         fail(a, -EHOSTUNREACH, "the agent at %s refuses: %.150s", here(a, where),
@@ -201,7 +201,7 @@ static void on_unexpected(struct asking *a, const struct wire_message *m) {
 
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
     (void)c;
-    struct asking *a = arg;
+    struct operator_call *a = arg;
     bool wants_status = a->q->command.kind == COMMAND_STATUS;
     if (m->kind == WIRE_HELLO && !a->greeted) {
         on_hello(a, &m->hello);
@@ -223,7 +223,7 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
 
 static void on_closed(void *arg, struct conn *c, int code, const char *text) {
     (void)c;
-    struct asking *a = arg;
+    struct operator_call *a = arg;
     char where[ADDR_TEXT_MAX];
     if (code == -EPROTO)
         fail(a, -EPROTO, "what listens at %s is no muster agent: %.150s", here(a, where), text);
@@ -240,7 +240,7 @@ static void on_closed(void *arg, struct conn *c, int code, const char *text) {
 static const struct conn_ops callbacks = {.on_message = on_message, .on_closed = on_closed};
 
 static void on_timeout(void *arg) {
-    struct asking *a = arg;
+    struct operator_call *a = arg;
     char where[ADDR_TEXT_MAX];
     a->all_refused = false;
     fail(a, -EHOSTUNREACH, "no answer from %s within %.3g s", here(a, where),
@@ -250,7 +250,7 @@ static void on_timeout(void *arg) {
 
 /* ---- whom to ask ---- */
 
-static void try_next(struct asking *a) {
+static void try_next(struct operator_call *a) {
     a->greeted = false;
     a->reply->has_overview = false;
     while (a->at < a->n_addrs) {
@@ -269,7 +269,7 @@ static void try_next(struct asking *a) {
 }
 
 static void on_resolved(void *arg, int code, const char *text, const struct addr *addrs, size_t n) {
-    struct asking *a = arg;
+    struct operator_call *a = arg;
     a->resolve = NULL;
     if (code < 0) {
         fail(a, -EHOSTUNREACH, "%.200s", text);
@@ -281,7 +281,7 @@ static void on_resolved(void *arg, int code, const char *text, const struct addr
     try_next(a);
 }
 
-static int begin(struct asking *a, struct err *err) {
+static int begin(struct operator_call *a, struct err *err) {
     const struct operator_question *q = a->q;
     a->n_addrs = addrs_of_list(q->host, q->port, a->addrs);
     int r = a->n_addrs > 0 ? 0 : resolve_now(q->host, q->port, a->addrs, &a->n_addrs);
@@ -297,7 +297,7 @@ static int begin(struct asking *a, struct err *err) {
 
 int operator_ask(struct loop *loop, const struct operator_question *q, struct operator_reply *ret,
                  struct err *err) {
-    struct asking a = {.loop = loop, .q = q, .reply = ret, .all_refused = true};
+    struct operator_call a = {.loop = loop, .q = q, .reply = ret, .all_refused = true};
     *ret = (struct operator_reply){0};
     int r = loop_timer_new(loop, on_timeout, &a, &a.timer);
     if (r < 0)

@@ -25,7 +25,7 @@
 #define STAGE_SIZE 16384
 #define PORT_TRIES 16
 
-struct conn {
+struct store_conn {
     struct list link; /* unvalidated connections, in order of arrival */
     struct store_server *server;
     struct stream *stream;
@@ -47,7 +47,7 @@ struct store_server {
     bool listening_paused;
     bool closing; /* store_server_close(): frees itself, in slices */
 
-    struct conn **slots; /* by client number; NULL: free */
+    struct store_conn **slots; /* by client number; NULL: free */
     uint32_t n_slots;
     uint32_t *free_slots;
     uint32_t n_free;
@@ -58,8 +58,8 @@ struct store_server {
 
     struct tcpstore_scratch scratch;
     struct store_update update;
-    struct conn *target; /* whom the sink writes to */
-    struct conn *staged; /* whose small replies lie in the stage */
+    struct store_conn *target; /* whom the sink writes to */
+    struct store_conn *staged; /* whose small replies lie in the stage */
     size_t stage_len;
     uint8_t stage[STAGE_SIZE];
 };
@@ -125,7 +125,7 @@ static void resume_listening(struct store_server *server) {
 }
 
 /* Frees c. */
-static void conn_close(struct conn *c) {
+static void conn_close(struct store_conn *c) {
     struct store_server *server = c->server;
     if (server->staged == c) {
         server->staged = NULL;
@@ -144,7 +144,7 @@ static void conn_close(struct conn *c) {
     resume_listening(server);
 }
 
-static void log_refused(const struct conn *c, const char *why, uint64_t size) {
+static void log_refused(const struct store_conn *c, const char *why, uint64_t size) {
     struct addr peer;
     char text[ADDR_TEXT_MAX] = "a peer", line[256];
     if (addr_of_peer(stream_fd(c->stream), &peer) == 0)
@@ -158,7 +158,7 @@ static void log_refused(const struct conn *c, const char *why, uint64_t size) {
 }
 
 /* What the request under way holds is counted with the store's bytes. */
-static bool count_held(struct conn *c) {
+static bool count_held(struct store_conn *c) {
     struct store *store = c->server->store;
     uint64_t now = c->decoder.held;
     if (now < c->held)
@@ -169,7 +169,7 @@ static bool count_held(struct conn *c) {
     return true;
 }
 
-static int handle_request(struct conn *c, struct store_request *req) {
+static int handle_request(struct store_conn *c, struct store_request *req) {
     struct store_server *server = c->server;
     store_release(server->store, c->held); /* the store counts it itself from here on */
     c->held = 0;
@@ -185,17 +185,17 @@ static int handle_request(struct conn *c, struct store_request *req) {
     return r;
 }
 
-static bool is_full(const struct conn *c) {
+static bool is_full(const struct store_conn *c) {
     return stream_unsent(c->stream) + c->server->stage_len > c->server->limits.unsent_bytes;
 }
 
-static void note_validated(struct conn *c) {
+static void note_validated(struct store_conn *c) {
     if (c->decoder.validated && list_linked(&c->link))
         list_remove(&c->link);
 }
 
 /* Handles the requests in one run of bytes. 0, or not: close. */
-static int serve_run(struct conn *c, const uint8_t *data, size_t len, size_t *ret_used) {
+static int serve_run(struct store_conn *c, const uint8_t *data, size_t len, size_t *ret_used) {
     struct store_server *server = c->server;
     size_t used = 0;
     unsigned served = 0;
@@ -222,7 +222,7 @@ static int serve_run(struct conn *c, const uint8_t *data, size_t len, size_t *re
 }
 
 static void on_readable(void *arg, struct stream *s) {
-    struct conn *c = arg;
+    struct store_conn *c = arg;
     struct store_server *server = c->server;
     int r = 0;
     bool more = !server->closing;
@@ -261,14 +261,14 @@ static void on_closed(void *arg, struct stream *s, int code) {
 }
 
 static void arm_timer(struct store_server *server) {
-    const struct conn *first = LIST_FIRST(struct conn, &server->unvalidated, link);
+    const struct store_conn *first = LIST_FIRST(struct store_conn, &server->unvalidated, link);
     loop_timer_set(server->timer, first != NULL ? first->deadline_ns : TIME_NEVER);
 }
 
 static void on_timer(void *arg) {
     struct store_server *server = arg;
     uint64_t now = clock_now_ns();
-    LIST_FOR_EACH(struct conn, c, &server->unvalidated, link) {
+    LIST_FOR_EACH(struct store_conn, c, &server->unvalidated, link) {
         if (c->deadline_ns > now || loop_slice_is_over(server->loop))
             break;
         log_debug("store: closed a connection that said nothing we know");
@@ -280,7 +280,7 @@ static void on_timer(void *arg) {
 static uint32_t take_slot(struct store_server *server) {
     if (server->n_free == 0) {
         uint32_t n = MAX2(server->n_slots * 2, 64u);
-        server->slots = xrealloc(server->slots, n * sizeof(struct conn *));
+        server->slots = xrealloc(server->slots, n * sizeof(struct store_conn *));
         server->free_slots = xrealloc(server->free_slots, n * sizeof *server->free_slots);
         for (uint32_t i = n; i-- > server->n_slots;) {
             server->slots[i] = NULL;
@@ -305,7 +305,7 @@ static void on_accepted(void *arg, int fd, const struct addr *peer) {
     (void)peer;
     static const struct stream_ops ops = {on_readable, on_drained, on_closed};
     struct store_server *server = arg;
-    struct conn *c = xcalloc(1, sizeof *c);
+    struct store_conn *c = xcalloc(1, sizeof *c);
     if (stream_new(server->loop, fd, &ops, c, &c->stream) < 0) { /* it has closed fd */
         free(c);
         return;

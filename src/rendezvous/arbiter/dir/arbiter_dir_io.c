@@ -318,7 +318,7 @@ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_config *config,
     return 0;
 }
 
-pid_t arbiter_dir_child(const struct arbiter *arbiter) {
+pid_t arbiter_dir_child_pid(const struct arbiter *arbiter) {
     const struct arbiter_dir *d = (const struct arbiter_dir *)(const void *)arbiter;
     assert(arbiter->ops == &dir_ops);
     return helper_pid(&d->helper);

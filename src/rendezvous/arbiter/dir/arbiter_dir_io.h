@@ -29,4 +29,4 @@ _must_use_ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_confi
                                struct arbiter **ret, struct err *err);
 
 /* The present child, 0: none. For tests, and for whoever spares it. */
-pid_t arbiter_dir_child(const struct arbiter *arbiter);
+pid_t arbiter_dir_child_pid(const struct arbiter *arbiter);

@@ -17,7 +17,7 @@
 #define LOGINS_MAX 3
 
 /* A request, until it is answered. */
-struct asked {
+struct etcd_request {
     struct list link; /* of etcd.queue, then of etcd.done */
     arbiter_answer_fn *fn;
     void *arg;
@@ -41,9 +41,9 @@ struct etcd {
     char *base, *user, *password;
     uint64_t timeout_ns;
 
-    struct list queue, done; /* struct asked */
+    struct list queue, done; /* struct etcd_request */
     unsigned n_queued;
-    struct asked *running; /* the first of the queue, while it is asked */
+    struct etcd_request *running; /* the first of the queue, while it is asked */
     struct arbiter_etcd_step step;
     size_t current;  /* endpoint: the one that worked, or the next to try */
     size_t tried;    /* endpoints that failed the running request */
@@ -64,7 +64,7 @@ static struct etcd *etcd_of(struct arbiter *a) { return CONTAINER_OF(a, struct e
 
 static void run_next(struct etcd *e);
 
-static void complete(struct etcd *e, struct asked *q, enum arbiter_result result) {
+static void complete(struct etcd *e, struct etcd_request *q, enum arbiter_result result) {
     q->answer.result = result;
     list_remove(&q->link);
     list_append(&e->done, &q->link);
@@ -72,7 +72,7 @@ static void complete(struct etcd *e, struct asked *q, enum arbiter_result result
 }
 
 static void complete_running(struct etcd *e, enum arbiter_result result) {
-    struct asked *q = TAKE_PTR(e->running);
+    struct etcd_request *q = TAKE_PTR(e->running);
     e->n_queued--;
     complete(e, q, result);
     run_next(e);
@@ -81,7 +81,7 @@ static void complete_running(struct etcd *e, enum arbiter_result result) {
 /* One at a time: the callback may free the arbiter, and everything that is still to be told. */
 static void on_timer(void *arg) {
     struct etcd *e = arg;
-    struct asked *q = LIST_FIRST(struct asked, &e->done, link);
+    struct etcd_request *q = LIST_FIRST(struct etcd_request, &e->done, link);
     if (q == NULL)
         return;
     list_remove(&q->link);
@@ -91,7 +91,7 @@ static void on_timer(void *arg) {
     free(q);
 }
 
-static void set_text(struct asked *q, const char *text) {
+static void set_text(struct etcd_request *q, const char *text) {
     utf8_copy(q->answer.text, sizeof q->answer.text, text);
 }
 
@@ -160,7 +160,7 @@ static void ask_question(struct etcd *e) {
 
 static void run_next(struct etcd *e) {
     while (e->running == NULL && !list_empty(&e->queue)) {
-        struct asked *q = LIST_FIRST(struct asked, &e->queue, link);
+        struct etcd_request *q = LIST_FIRST(struct etcd_request, &e->queue, link);
         if (clock_now_ns() >= q->deadline_ns) { /* the one before it took all the time */
             e->n_queued--;
             set_text(q, e->last_text[0] != '\0' ? e->last_text : "etcd did not answer in time");
@@ -240,7 +240,7 @@ static void on_login(struct etcd *e, const struct http_answer *a) {
 
 /* What others have put there since, if anything, goes with it. */
 static void ruined(struct etcd *e, const struct arbiter_record *found, const char *text) {
-    struct asked *q = e->running;
+    struct etcd_request *q = e->running;
     _cleanup_(strbuf_fini) struct strbuf whole = {0};
     strbuf_printf(&whole, "etcd at %s: %s", e->endpoints[e->current].name, text);
     set_text(q, strbuf_text(&whole));
@@ -252,7 +252,7 @@ static void ruined(struct etcd *e, const struct arbiter_record *found, const cha
 static void on_view(struct etcd *e, const struct http_answer *a) {
     struct arbiter_etcd_view view;
     struct err err = {0};
-    struct asked *q = e->running;
+    struct etcd_request *q = e->running;
     const struct arbiter_request *request = &q->answer.request;
     enum arbiter_result result;
     int r = arbiter_etcd_read(e->base, a->body, a->len, &view, &err);
@@ -303,7 +303,7 @@ static void on_http(void *arg, const struct http_answer *a) {
 static void etcd_ask(struct arbiter *a, const struct arbiter_request *request,
                      arbiter_answer_fn *fn, void *arg) {
     struct etcd *e = etcd_of(a);
-    struct asked *q = xcalloc(1, sizeof *q);
+    struct etcd_request *q = xcalloc(1, sizeof *q);
     q->fn = fn;
     q->arg = arg;
     q->answer.request = *request;
@@ -322,13 +322,13 @@ static void etcd_ask(struct arbiter *a, const struct arbiter_request *request,
 
 static void etcd_cancel(struct arbiter *a, void *arg) {
     struct etcd *e = etcd_of(a);
-    LIST_FOR_EACH(struct asked, q, &e->done, link) {
+    LIST_FOR_EACH(struct etcd_request, q, &e->done, link) {
         if (q->arg == arg) {
             list_remove(&q->link);
             free(q);
         }
     }
-    LIST_FOR_EACH(struct asked, q, &e->queue, link) {
+    LIST_FOR_EACH(struct etcd_request, q, &e->queue, link) {
         if (q->arg != arg)
             continue;
         if (q == e->running) {
@@ -349,7 +349,7 @@ static void free_secret(char *secret) {
 }
 
 static void free_list(struct list *list) {
-    LIST_FOR_EACH(struct asked, q, list, link) {
+    LIST_FOR_EACH(struct etcd_request, q, list, link) {
         list_remove(&q->link);
         free(q);
     }

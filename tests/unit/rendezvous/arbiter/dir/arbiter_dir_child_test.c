@@ -44,7 +44,7 @@ static void wait_for(pid_t pid, int what) {
 }
 
 static pid_t stop_child(void) {
-    pid_t pid = arbiter_dir_child(a);
+    pid_t pid = arbiter_dir_child_pid(a);
     cr_assert_gt(pid, 0);
     cr_assert_eq(kill(pid, SIGSTOP), 0);
     wait_for(pid, WSTOPPED);
@@ -60,12 +60,12 @@ static void count(void *arg, const struct arbiter_answer *answer) {
 }
 
 CHILD_TEST(nothing_is_started_before_the_first_request) {
-    cr_assert_eq(arbiter_dir_child(a), 0);
+    cr_assert_eq(arbiter_dir_child_pid(a), 0);
     cr_assert_eq(rig_read(a).result, ARBITER_OK);
-    pid_t pid = arbiter_dir_child(a);
+    pid_t pid = arbiter_dir_child_pid(a);
     cr_assert_gt(pid, 0);
     cr_assert_eq(rig_read(a).result, ARBITER_OK);
-    cr_assert_eq(arbiter_dir_child(a), pid, "one for all requests");
+    cr_assert_eq(arbiter_dir_child_pid(a), pid, "one for all requests");
 }
 
 CHILD_TEST(a_file_system_that_hangs_is_unreachable_in_time_and_comes_back) {
@@ -81,7 +81,7 @@ CHILD_TEST(a_file_system_that_hangs_is_unreachable_in_time_and_comes_back) {
         cr_assert_geq(took_ns, SHORT_NS);
         cr_assert_lt(took_ns, 20 * SHORT_NS);
     }
-    cr_assert_eq(arbiter_dir_child(a), pid, "it is left alone");
+    cr_assert_eq(arbiter_dir_child_pid(a), pid, "it is left alone");
     cr_assert_eq(kill(pid, SIGCONT), 0);
     struct arbiter_answer answer;
     do /* the first may still come late */
@@ -89,7 +89,7 @@ CHILD_TEST(a_file_system_that_hangs_is_unreachable_in_time_and_comes_back) {
     while (answer.result == ARBITER_UNREACHABLE);
     cr_assert_eq(answer.result, ARBITER_OK);
     cr_assert_eq(answer.record.epoch, 1);
-    cr_assert_eq(arbiter_dir_child(a), pid);
+    cr_assert_eq(arbiter_dir_child_pid(a), pid);
 }
 
 CHILD_TEST(a_late_claim_wins_nothing) {
@@ -184,13 +184,13 @@ CHILD_TEST(what_is_asked_beyond_the_limit_is_refused_at_once) {
 CHILD_TEST(a_child_that_died_idle_is_replaced_unnoticed) {
     cr_assert_eq(rig_claim(a, 1, A).result, ARBITER_OK);
     for (int i = 0; i < 5; i++) {
-        pid_t pid = arbiter_dir_child(a);
+        pid_t pid = arbiter_dir_child_pid(a);
         cr_assert_eq(kill(pid, SIGKILL), 0);
         wait_for(pid, WEXITED);
         struct arbiter_answer answer = rig_beat(a, 1, A);
         cr_assert_eq(answer.result, ARBITER_OK, "%s", answer.text);
         cr_assert_eq(answer.record.epoch, 1);
-        cr_assert_neq(arbiter_dir_child(a), pid);
+        cr_assert_neq(arbiter_dir_child_pid(a), pid);
     }
 }
 
@@ -260,7 +260,7 @@ CHILD_TEST(it_keeps_nothing_of_ours_open) {
     cr_assert_eq(pipe(pipe_ends), 0);
     cr_assert_eq(rig_read(a).result, ARBITER_OK);
     char path[64], target[64];
-    (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)arbiter_dir_child(a));
+    (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)arbiter_dir_child_pid(a));
     DIR *dir = opendir(path);
     cr_assert_not_null(dir);
     unsigned n = 0;
@@ -275,7 +275,7 @@ CHILD_TEST(it_keeps_nothing_of_ours_open) {
     }
     (void)closedir(dir);
     cr_assert_eq(n, 4);
-    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)arbiter_dir_child(a));
+    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)arbiter_dir_child_pid(a));
     int fd = open(path, O_RDONLY);
     ssize_t len = read(fd, target, sizeof target - 1);
     cr_assert_gt(len, 0);
@@ -288,17 +288,17 @@ CHILD_TEST(it_keeps_nothing_of_ours_open) {
 CHILD_TEST(it_outlives_what_is_sent_to_all_processes_of_a_job) {
     static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP};
     cr_assert_eq(rig_read(a).result, ARBITER_OK);
-    pid_t pid = arbiter_dir_child(a);
+    pid_t pid = arbiter_dir_child_pid(a);
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++) {
         cr_assert_eq(kill(pid, signals[i]), 0);
         cr_assert_eq(rig_read(a).result, ARBITER_OK);
     }
-    cr_assert_eq(arbiter_dir_child(a), pid);
+    cr_assert_eq(arbiter_dir_child_pid(a), pid);
 }
 
 CHILD_TEST(it_ends_with_the_arbiter) {
     cr_assert_eq(rig_read(a).result, ARBITER_OK);
-    int at_rest = rig_pidfd(arbiter_dir_child(a));
+    int at_rest = rig_pidfd(arbiter_dir_child_pid(a));
     arbiter_free(a);
     rig_wait_end(at_rest);
 
@@ -332,7 +332,7 @@ CHILD_TEST(it_ends_with_a_killed_agent) {
         arbiter_ask(mine, &q, count, &left);
         if (loop_run(rig_loop) < 0)
             _exit(1);
-        pid_t pid = arbiter_dir_child(mine);
+        pid_t pid = arbiter_dir_child_pid(mine);
         if (write(ends[1], &pid, sizeof pid) != (ssize_t)sizeof pid)
             _exit(1);
         for (;;)
@@ -361,7 +361,7 @@ CHILD_TEST(the_reaper_of_the_agent_knows_it) {
     cr_assert_eq(arbiter_dir_new(rig_loop, &config, &a, NULL), 0);
     for (int i = 0; i < 3; i++) {
         cr_assert_eq(rig_read(a).result, ARBITER_OK);
-        pid_t pid = arbiter_dir_child(a), known = 0;
+        pid_t pid = arbiter_dir_child_pid(a), known = 0;
         child_reaper_each(reaper, count_child, &known);
         cr_assert_eq(known, pid, "workers' orphans are swept, this one is spared");
         int pidfd = rig_pidfd(pid);
@@ -369,7 +369,7 @@ CHILD_TEST(the_reaper_of_the_agent_knows_it) {
         rig_wait_end(pidfd);
     }
     cr_assert_eq(rig_read(a).result, ARBITER_OK);
-    int pidfd = rig_pidfd(arbiter_dir_child(a));
+    int pidfd = rig_pidfd(arbiter_dir_child_pid(a));
     arbiter_free(a);
     a = NULL;
     rig_wait_end(pidfd);

@@ -425,8 +425,8 @@ ARBITER_TEST(a_removed_folder_is_noticed_and_not_made_anew) {
             ASSERT_RUINED(rig_beat(deep, 1, A), "epoch-1 has gone: it was removed");
             ASSERT_RUINED(rig_read(deep), "epoch-1 has gone: it was removed");
             cr_assert_eq(access(place, F_OK), -1);
-            int pidfd = rig_pidfd(arbiter_dir_child(deep));
-            cr_assert_eq(kill(arbiter_dir_child(deep), SIGKILL), 0);
+            int pidfd = rig_pidfd(arbiter_dir_child_pid(deep));
+            cr_assert_eq(kill(arbiter_dir_child_pid(deep), SIGKILL), 0);
             rig_wait_end(pidfd);
             (void)close(pidfd);
         }

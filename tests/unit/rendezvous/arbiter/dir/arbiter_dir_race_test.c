@@ -325,7 +325,7 @@ static void on_answer(void *arg, const struct arbiter_answer *answer) {
 }
 
 static void disturb(struct claimant *c, struct prng *rng) {
-    pid_t pid = arbiter_dir_child(c->arbiter);
+    pid_t pid = arbiter_dir_child_pid(c->arbiter);
     if (pid == 0)
         return;
     if (c->stopped) {
