@@ -7,25 +7,19 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "io/clock.h"
-#include "io/process/helper.h"
+#include "io/process/helper_call.h"
 
 #define OWN_NAME_MAX 256
-#define HELPER_NAME "muster-resolve"
 
 struct resolve {
-    struct loop *loop;
-    struct loop_watch *watch;
-    struct loop_timer *timer;
-    int fd; /* read end: the helper's answer */
-    struct helper helper;
+    struct helper_call *call;
     uint64_t timeout_ns;
     resolve_fn *fn;
     void *arg;
     char host[RESOLVE_NAME_MAX + 1];
 };
 
-/* What the helper writes, in one piece below PIPE_BUF: both ends are this very program. */
+/* What the helper writes: both ends are this very program. */
 struct resolve_answer {
     int32_t gai;  /* 0 or EAI_* */
     int32_t code; /* errno of EAI_SYSTEM */
@@ -141,10 +135,7 @@ static int look_up(int fd, void *arg) {
 void resolve_free(struct resolve *r) {
     if (r == NULL)
         return;
-    loop_watch_free(r->watch);
-    loop_timer_free(r->timer);
-    helper_end(&r->helper);
-    (void)close(r->fd);
+    helper_call_free(r->call);
     free(r);
 }
 
@@ -162,14 +153,19 @@ static void fail(struct resolve *r, int code, const char *why) {
     finish(r, code, text, NULL, 0);
 }
 
-static void on_answer(void *arg, int fd, unsigned events) {
-    (void)events;
+static void on_answer(void *arg, const struct helper_answer *answer) {
     struct resolve *r = arg;
-    struct resolve_answer a;
-    ssize_t got = read(fd, &a, sizeof a);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+    struct resolve_answer a = {0};
+    r->call = NULL;
+    if (answer->code == -ETIMEDOUT) {
+        char why[64];
+        (void)snprintf(why, sizeof why, "no answer within %.1f s", (double)r->timeout_ns / 1e9);
+        fail(r, -ETIMEDOUT, why);
         return;
-    if (got != (ssize_t)sizeof a || (a.gai == 0 && (a.n == 0 || a.n > RESOLVE_ADDRS_MAX))) {
+    }
+    if (answer->len == sizeof a)
+        memcpy(&a, answer->data, sizeof a);
+    if (a.gai == 0 && (a.n == 0 || a.n > RESOLVE_ADDRS_MAX)) {
         fail(r, -ECHILD, "the process that asked ended without an answer");
         return;
     }
@@ -189,41 +185,23 @@ static void on_answer(void *arg, int fd, unsigned events) {
     fail(r, code, a.gai == EAI_SYSTEM && a.code < 0 ? strerror(-a.code) : gai_strerror(a.gai));
 }
 
-static void on_timeout(void *arg) {
-    struct resolve *r = arg;
-    char why[64];
-    (void)snprintf(why, sizeof why, "no answer within %.1f s", (double)r->timeout_ns / 1e9);
-    fail(r, -ETIMEDOUT, why);
-}
-
 int resolve_start_with(struct loop *loop, const char *host, uint16_t port, uint64_t timeout_ns,
                        resolve_lookup_fn *lookup, resolve_fn *fn, void *arg, struct resolve **ret) {
     if (strlen(host) > RESOLVE_NAME_MAX)
         return -EINVAL;
-    int fd, write_fd;
-    int code = child_pipe(&fd, &write_fd);
-    if (code < 0)
-        return code;
     struct resolve *r = xcalloc(1, sizeof *r);
-    *r = (struct resolve){.loop = loop,
-                          .fd = fd,
-                          .helper = HELPER_INIT,
-                          .timeout_ns = timeout_ns,
-                          .fn = fn,
-                          .arg = arg};
+    *r = (struct resolve){.timeout_ns = timeout_ns, .fn = fn, .arg = arg};
     memcpy(r->host, host, strlen(host));
-    code = loop_watch_new(loop, r->fd, LOOP_READ, LOOP_PRIO_CHILD, on_answer, r, &r->watch);
-    if (code == 0)
-        code = loop_timer_new(loop, on_timeout, r, &r->timer);
-    if (code == 0)
-        code = helper_start(loop, HELPER_NAME, look_up, &(struct question){r->host, port, lookup},
-                            write_fd, &r->helper);
-    (void)close(write_fd);
+    struct helper_call_config config = {.name = "muster-resolve",
+                                        .run = look_up,
+                                        .arg = &(struct question){r->host, port, lookup},
+                                        .timeout_ns = timeout_ns,
+                                        .max_bytes = sizeof(struct resolve_answer)};
+    int code = helper_call_new(loop, &config, on_answer, r, &r->call);
     if (code < 0) {
         resolve_free(r);
         return code;
     }
-    loop_timer_set(r->timer, clock_now_ns() + timeout_ns);
     *ret = r;
     return 0;
 }

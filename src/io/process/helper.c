@@ -39,7 +39,7 @@ struct kept {
     const char *name;
     helper_fn *run;
     void *arg;
-    int fd, out_fd, err_fd; /* out, err: -1: none */
+    int fd, out_fd, err_fd; /* -1: none */
 };
 
 /* Above what is replaced now; fd -1: null. */
@@ -141,7 +141,7 @@ static void on_exit_of(void *arg, const struct child_status *status) {
 }
 
 static int start(struct loop *loop, const struct kept *k, struct helper *ret) {
-    struct child_reaper *reaper = loop_reaper(loop);
+    struct child_reaper *reaper = loop != NULL ? loop_reaper(loop) : NULL;
     struct helper h = HELPER_INIT;
     int r = fork_helper(k, &h.child);
     if (r == 0 && reaper != NULL) {

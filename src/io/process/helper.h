@@ -2,10 +2,11 @@
  * directory on a server, a sick GPU's library. Knows nothing of what they do, and has no deadline:
  * whoever waits for one ends it.
  *
- *     r = child_pipe(&ours, &theirs);
- *     r = helper_start(loop, "muster-look", look, &config, theirs, &helper);
+ *     r = helper_start(loop, "muster-arbiter", serve, &config, theirs, &helper);
  *     close(theirs);                       `ours` says all that there is to know, its end too
  *     helper_end(&helper);
+ *
+ * This is for services; who has one question uses helper_call.h.
  *
  * A helper has this process's memory as it was and one descriptor. Nothing else of ours stays
  * open in it, so that one that hangs holds nobody's socket, file or terminal; its standard streams
@@ -32,9 +33,9 @@ struct helper {
 #define HELPER_INIT \
     { .watch = NULL, .child = CHILD_INIT }
 
-/* Starts one. `name` is what ps shows; fd is borrowed: the helper has a copy. Where the loop has a
- * reaper it knows the helper, which thus is not taken for something that a worker left. 0, or a
- * negative errno of fork. */
+/* Starts one. `name` is what ps shows; fd is borrowed: the helper has a copy (-1: none). Where
+ * there is a loop, and it has a reaper, that knows the helper, which thus is not taken for
+ * something that a worker left. 0, or a negative errno of fork. */
 _must_use_ int helper_start(struct loop *loop, const char *name, helper_fn *run, void *arg, int fd,
                             struct helper *ret);
 /* One that keeps two more descriptors (borrowed; -1: none), as its standard output and error. */

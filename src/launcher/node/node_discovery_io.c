@@ -3,16 +3,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "io/clock.h"
-#include "io/process/helper.h"
+#include "io/process/helper_call.h"
 #include "launcher/node/snapshot_codec.h"
 #include "nccl_env/facts/facts_io.h"
 #include "topology/discover/discovery_io.h"
-
-#define HELPER_NAME "muster-look"
-#define READ_BYTES ((size_t)64 << 10)
 
 struct waiter {
     node_discovery_fn *fn;
@@ -28,11 +23,7 @@ struct route_result {
 struct node_discovery {
     struct loop *loop;
     struct node_discovery_config config;
-    struct helper helper;
-    struct loop_watch *watch;
-    struct loop_timer *timer;
-    int fd;              /* read end; -1 when it has ended */
-    struct strbuf bytes; /* what has come */
+    struct helper_call *call; /* NULL: it has ended */
     bool ended, doomed, call_due;
     bool routed;                /* a route was asked for */
     char failure[ERR_TEXT_MAX]; /* "" none */
@@ -79,11 +70,6 @@ static int look(int fd, void *arg) {
 /* ---- in the agent ---- */
 
 static void release(struct node_discovery *l) {
-    loop_watch_free(l->watch);
-    loop_timer_free(l->timer);
-    if (l->fd >= 0)
-        (void)close(l->fd);
-    strbuf_fini(&l->bytes);
     topology_fini(&l->topology);
     nccl_facts_fini(&l->facts);
     free(l);
@@ -110,90 +96,56 @@ static void call_soon(struct node_discovery *l) {
     loop_defer(l->loop, LOOP_PRIO_LEASE, call_waiters, l);
 }
 
-/* It has ended. why: a phrase, or NULL. A child that still runs is left alone: what it waits for
- * may hang in the kernel, and nobody waits for it any more. */
-static void end(struct node_discovery *l, const char *why) {
-    if (why != NULL)
-        (void)snprintf(l->failure, sizeof l->failure, "%s", why);
-    l->ended = true;
-    loop_timer_set(l->timer, TIME_NEVER);
-    loop_watch_free(l->watch);
-    l->watch = NULL;
-    (void)close(l->fd);
-    l->fd = -1;
-    strbuf_fini(&l->bytes);
-    l->bytes = (struct strbuf){0};
-    call_soon(l);
+static void fail(struct node_discovery *l, const char *why) {
+    (void)snprintf(l->failure, sizeof l->failure, "%s", why);
 }
 
-static void end_well(struct node_discovery *l) {
-    memcpy(&l->way, l->bytes.data + 1, sizeof l->way);
-    end(l, NULL);
-}
-
-static void take_answer(struct node_discovery *l) {
-    const struct strbuf *b = &l->bytes;
+static void take(struct node_discovery *l, const struct helper_answer *a) {
     const size_t head = 1 + sizeof l->way;
-    if (b->len == 0 || (b->data[0] == ANSWER_NOT && b->len == 1))
-        end(l, "the process that looks at it died");
-    else if (b->data[0] == ANSWER_NOT)
-        end(l, b->data + 1);
-    else if (b->len < head ||
-             snapshot_decode(b->data + head, b->len - head, &l->topology, &l->facts) < 0)
-        end(l, "the process that looks at it did not finish");
+    if (a->len == 0 || (a->data[0] == ANSWER_NOT && a->len == 1))
+        fail(l, "the process that looks at it died");
+    else if (a->data[0] == ANSWER_NOT)
+        fail(l, a->data + 1);
+    else if (a->len < head ||
+             snapshot_decode(a->data + head, a->len - head, &l->topology, &l->facts) < 0)
+        fail(l, "the process that looks at it did not finish");
     else
-        end_well(l);
+        memcpy(&l->way, a->data + 1, sizeof l->way);
 }
 
-static void on_readable(void *arg, int fd, unsigned events) {
+static void on_answer(void *arg, const struct helper_answer *answer) {
     struct node_discovery *l = arg;
-    (void)events;
-    char buf[READ_BYTES];
-    ssize_t n = read(fd, buf, sizeof buf);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n > 0)
-        strbuf_add_bytes(&l->bytes, buf, (size_t)n);
-    if (n <= 0 || l->bytes.len > SNAPSHOT_MAX)
-        take_answer(l);
-}
-
-static void on_timer(void *arg) {
-    struct node_discovery *l = arg;
-    char why[64];
-    (void)snprintf(why, sizeof why, "it took longer than %.3g s",
-                   (double)l->config.deadline_ns / (double)NS_PER_S);
-    end(l, why);
-}
-
-static int start_helper(struct node_discovery *l) {
-    int write_fd;
-    int r = child_pipe(&l->fd, &write_fd);
-    if (r < 0)
-        return r;
-    r = loop_watch_new(l->loop, l->fd, LOOP_READ, LOOP_PRIO_CHILD, on_readable, l, &l->watch);
-    if (r == 0)
-        r = helper_start(l->loop, HELPER_NAME, look, &l->config, write_fd, &l->helper);
-    (void)close(write_fd);
-    return r;
+    l->call = NULL;
+    l->ended = true;
+    if (answer->code == -ETIMEDOUT)
+        (void)snprintf(l->failure, sizeof l->failure, "it took longer than %.3g s",
+                       (double)l->config.deadline_ns / (double)NS_PER_S);
+    else
+        take(l, answer);
+    call_soon(l);
 }
 
 int node_discovery_new(struct loop *loop, const struct node_discovery_config *config,
                        struct node_discovery **ret, struct err *err) {
     struct node_discovery *l = xcalloc(1, sizeof *l);
-    *l = (struct node_discovery){.loop = loop, .config = *config, .helper = HELPER_INIT, .fd = -1};
+    *l = (struct node_discovery){.loop = loop, .config = *config};
     if (l->config.deadline_ns == 0)
         l->config.deadline_ns = NODE_DISCOVERY_NS;
     l->routed = config->route_to != NULL;
-    int r = loop_timer_new(loop, on_timer, l, &l->timer);
-    if (r == 0)
-        r = start_helper(l);
+    struct helper_call_config call = {
+        .name = "muster-look",
+        .run = look,
+        .arg = &l->config,
+        .timeout_ns = l->config.deadline_ns,
+        .max_bytes = SNAPSHOT_MAX,
+        .may_linger = true, /* NVML may hang below it */
+    };
+    int r = helper_call_new(loop, &call, on_answer, l, &l->call);
     l->config.route_to = NULL;
     if (r < 0) {
         release(l);
         return err_set(err, r, "can't make a process that looks at this node: %s", strerror(-r));
     }
-    loop_timer_set(l->timer, clock_now_ns() + l->config.deadline_ns);
     *ret = l;
     return 0;
 }
@@ -201,7 +153,7 @@ int node_discovery_new(struct loop *loop, const struct node_discovery_config *co
 void node_discovery_free(struct node_discovery *l) {
     if (l == NULL)
         return;
-    helper_end(&l->helper); /* now: the reaper may be gone when the rest is freed */
+    helper_call_free(TAKE_PTR(l->call)); /* now: the reaper may be gone when the rest is freed */
     l->doomed = true;
     if (!l->call_due)
         release(l);

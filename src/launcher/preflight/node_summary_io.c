@@ -2,30 +2,23 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include "io/clock.h"
-#include "io/process/helper.h"
+#include "io/process/helper_call.h"
 #include "launcher/preflight/node_summary_priv.h"
 
-#define HELPER_NAME "muster-look"
 #define NICE 10
 
 struct node_summary_gathering {
-    struct loop_watch *watch;
-    struct loop_timer *timer;
-    int fd; /* read end: node summaries as they lie in memory, each better than the one before */
-    struct helper helper;
+    struct helper_call *call;
     node_summary_fn *fn;
     void *arg;
     char host[NODE_SUMMARY_HOST_MAX];
-    size_t got; /* bytes of `coming` */
-    struct node_summary coming, best;
-    unsigned n_node_summaries; /* that have come whole */
 };
 
-enum { TOLD_EARLY = 1, TOLD_DEVICES, TOLD_DISK, TOLD_ALL }; /* n_node_summaries */
+/* How many node summaries have come, each better than the one before. */
+enum { TOLD_EARLY = 1, TOLD_DEVICES, TOLD_DISK, TOLD_ALL };
 
 static int look(int fd, void *arg) {
     const struct node_summary_config *c = arg;
@@ -47,71 +40,47 @@ static int look(int fd, void *arg) {
 void node_summary_stop(struct node_summary_gathering *g) {
     if (g == NULL)
         return;
-    loop_watch_free(g->watch);
-    loop_timer_free(g->timer);
-    helper_end(&g->helper);
-    (void)close(g->fd);
+    helper_call_free(g->call);
     free(g);
 }
 
-static void finish(struct node_summary_gathering *g) {
-    node_summary_fn *fn = g->fn;
-    void *arg = g->arg;
-    struct node_summary best = g->best;
-    bool whole = g->n_node_summaries >= TOLD_DEVICES; /* of the rest that is said */
-    if (g->n_node_summaries == TOLD_DEVICES)
+/* The last of those that have come whole. */
+static void on_answer(void *arg, const struct helper_answer *answer) {
+    struct node_summary_gathering *g = arg;
+    size_t n = answer->len / sizeof(struct node_summary);
+    struct node_summary best = {0};
+    if (n > 0)
+        memcpy(&best, answer->data + (n - 1) * sizeof best, sizeof best);
+    if (n == TOLD_DEVICES)
         node_summary_add(&best, NODE_SUMMARY_FAIL, "DISK-BAD",
                          "the disk of the logs does not answer");
-    else if (g->n_node_summaries == TOLD_DISK)
+    else if (n == TOLD_DISK)
         node_summary_name_unresolved(g->host, "no answer", &best);
-    helper_let_go(&g->helper); /* a library of a sick GPU may hang below it */
-    node_summary_stop(g);
-    fn(arg, &best, whole);
-}
-
-static void on_timeout(void *arg) { finish(arg); }
-
-static void on_bytes(void *arg, int fd, unsigned events) {
-    (void)events;
-    struct node_summary_gathering *g = arg;
-    ssize_t n = read(fd, (char *)&g->coming + g->got, sizeof g->coming - g->got);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n <= 0) {
-        finish(g);
-        return;
-    }
-    g->got += (size_t)n;
-    if (g->got < sizeof g->coming)
-        return;
-    g->got = 0;
-    g->best = g->coming;
-    if (++g->n_node_summaries == TOLD_ALL)
-        finish(g);
+    node_summary_fn *fn = g->fn;
+    arg = g->arg;
+    free(g);
+    fn(arg, &best, n >= TOLD_DEVICES); /* of the rest that is said */
 }
 
 int node_summary_start(struct loop *loop, const struct node_summary_config *config,
                        node_summary_fn *fn, void *arg, struct node_summary_gathering **ret) {
-    int fd, write_fd;
-    int r = child_pipe(&fd, &write_fd);
-    if (r < 0)
-        return r;
     struct node_summary_gathering *g = xcalloc(1, sizeof *g);
-    *g = (struct node_summary_gathering){.fd = fd, .helper = HELPER_INIT, .fn = fn, .arg = arg};
-    (void)snprintf(g->host, sizeof g->host, "%s", config->host);
-    r = loop_watch_new(loop, g->fd, LOOP_READ, LOOP_PRIO_CHILD, on_bytes, g, &g->watch);
-    if (r == 0)
-        r = loop_timer_new(loop, on_timeout, g, &g->timer);
     struct node_summary_config copy = *config;
-    if (r == 0)
-        r = helper_start(loop, HELPER_NAME, look, &copy, write_fd, &g->helper);
-    (void)close(write_fd);
+    *g = (struct node_summary_gathering){.fn = fn, .arg = arg};
+    (void)snprintf(g->host, sizeof g->host, "%s", config->host);
+    struct helper_call_config call = {
+        .name = "muster-look",
+        .run = look,
+        .arg = &copy,
+        .timeout_ns = config->timeout_ns > 0 ? config->timeout_ns : NODE_SUMMARY_GATHER_NS,
+        .max_bytes = TOLD_ALL * sizeof(struct node_summary),
+        .may_linger = true, /* a library of a sick GPU may hang below it */
+    };
+    int r = helper_call_new(loop, &call, on_answer, g, &g->call);
     if (r < 0) {
         node_summary_stop(g);
         return r;
     }
-    uint64_t timeout_ns = config->timeout_ns > 0 ? config->timeout_ns : NODE_SUMMARY_GATHER_NS;
-    loop_timer_set(g->timer, clock_now_ns() + timeout_ns);
     *ret = g;
     return 0;
 }

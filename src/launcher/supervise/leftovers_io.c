@@ -45,12 +45,5 @@ static int sweep(int fd, void *arg) {
 void leftovers_sweep_some(enum job_contain contain) { sweep_all_kinds(contain, LEFTOVERS_SOME_NS); }
 
 int leftovers_sweep(struct loop *loop, enum job_contain contain, struct helper *ret) {
-    int ours, theirs; /* a helper has a descriptor, whether it needs one or not */
-    int r = child_pipe(&ours, &theirs);
-    if (r < 0)
-        return r;
-    r = helper_start(loop, "muster-tidy", sweep, &contain, theirs, ret);
-    (void)close(ours);
-    (void)close(theirs);
-    return r;
+    return helper_start(loop, "muster-tidy", sweep, &contain, -1, ret);
 }

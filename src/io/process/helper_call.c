@@ -1,0 +1,118 @@
+#include "io/process/helper_call.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/text/strbuf.h"
+#include "io/clock.h"
+
+#define READ_BYTES ((size_t)64 << 10)
+#define PIPE_BYTES (1 << 20) /* so that the helper need not wait for a reader who is busy */
+
+struct helper_call {
+    struct helper helper;
+    struct loop_watch *watch;
+    struct loop_timer *timer;
+    int fd; /* read end, non-blocking */
+    uint64_t end_ns;
+    size_t max_bytes;
+    bool may_linger;
+    struct strbuf bytes; /* what has come */
+    helper_call_fn *fn;
+    void *arg;
+};
+
+void helper_call_free(struct helper_call *c) {
+    if (c == NULL)
+        return;
+    loop_watch_free(c->watch);
+    loop_timer_free(c->timer);
+    helper_end(&c->helper);
+    if (c->fd >= 0)
+        (void)close(c->fd);
+    strbuf_fini(&c->bytes);
+    free(c);
+}
+
+/* Takes what is there. 0: that was all; -EAGAIN: more may come. */
+static int take(struct helper_call *c) {
+    char buf[READ_BYTES];
+    ssize_t n = read(c->fd, buf, sizeof buf);
+    if (n < 0)
+        return errno == EINTR ? -EAGAIN : -errno;
+    strbuf_add_bytes(&c->bytes, buf, (size_t)n);
+    return n == 0 ? 0 : c->bytes.len > c->max_bytes ? -EMSGSIZE : -EAGAIN;
+}
+
+static struct helper_answer answer_of(const struct helper_call *c, int code) {
+    return (struct helper_answer){
+        .code = code, .data = strbuf_text(&c->bytes), .len = c->bytes.len};
+}
+
+/* One that has said all ends by itself, when its own children have. */
+static void finish(struct helper_call *c, int code) {
+    struct helper_call over = *c;
+    struct helper_answer answer = answer_of(&over, code);
+    if (code == 0 || c->may_linger)
+        helper_let_go(&c->helper);
+    c->bytes = (struct strbuf){0};
+    helper_call_free(c);
+    over.fn(over.arg, &answer);
+    strbuf_fini(&over.bytes);
+}
+
+static void on_readable(void *arg, int fd, unsigned events) {
+    struct helper_call *c = arg;
+    (void)fd;
+    (void)events;
+    int r = take(c);
+    if (r != -EAGAIN)
+        finish(c, r);
+}
+
+static void on_timeout(void *arg) { finish(arg, -ETIMEDOUT); }
+
+int helper_call_new(struct loop *loop, const struct helper_call_config *config, helper_call_fn *fn,
+                    void *arg, struct helper_call **ret) {
+    struct helper_call *c = xcalloc(1, sizeof *c);
+    int write_fd = -1;
+    *c = (struct helper_call){.helper = HELPER_INIT,
+                              .fd = -1,
+                              .end_ns = clock_now_ns() + config->timeout_ns,
+                              .max_bytes = config->max_bytes,
+                              .may_linger = config->may_linger,
+                              .fn = fn,
+                              .arg = arg};
+    int r = child_pipe(&c->fd, &write_fd);
+    if (r == 0 && loop == NULL)
+        (void)fcntl(c->fd, F_SETPIPE_SZ, PIPE_BYTES);
+    if (r == 0 && loop != NULL)
+        r = loop_watch_new(loop, c->fd, LOOP_READ, LOOP_PRIO_CHILD, on_readable, c, &c->watch);
+    if (r == 0 && loop != NULL)
+        r = loop_timer_new(loop, on_timeout, c, &c->timer);
+    if (r == 0)
+        r = helper_start(loop, config->name, config->run, config->arg, write_fd, &c->helper);
+    if (write_fd >= 0)
+        (void)close(write_fd);
+    if (r < 0) {
+        helper_call_free(c);
+        return r;
+    }
+    if (loop != NULL)
+        loop_timer_set(c->timer, c->end_ns);
+    *ret = c;
+    return 0;
+}
+
+void helper_call_wait(struct helper_call *c, struct helper_answer *ret) {
+    int r;
+    do {
+        uint64_t now = clock_now_ns(), left = c->end_ns > now ? c->end_ns - now : 0;
+        struct pollfd p = {.fd = c->fd, .events = POLLIN};
+        int n = poll(&p, 1, (int)MIN2((left + NS_PER_MS - 1) / NS_PER_MS, (uint64_t)INT32_MAX));
+        r = n > 0 ? take(c) : n == 0 ? -ETIMEDOUT : errno == EINTR ? -EAGAIN : -errno;
+    } while (r == -EAGAIN);
+    *ret = answer_of(c, r);
+}
