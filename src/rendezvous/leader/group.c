@@ -48,8 +48,7 @@ static void inherit(struct group *g, const struct handover *e) {
     g->generation = e->formed;
     g->started = e->started;
     g->old_generation = e->formed;
-    g->restarts_used = e->restarts_used;
-    g->losses = e->losses;
+    policy_keep_counters(&g->policy, e->restarts_used, e->losses);
     if (e->log_nonce != 0)
         g->config.log_nonce = e->log_nonce;
     g->formed_once = !generation_is_none(e->formed);
@@ -101,7 +100,7 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     g->watch_ns = TIME_NEVER;
     g->not_before_ns = config->not_before_ns;
     g->index.seed = config->leader_incarnation;
-    group_program_begin(g);
+    programs_init(&g->programs, config->role, &config->program, config->max_restarts);
     list_init(&g->nodes);
     list_init(&g->heard);
     list_init(&g->watched);
@@ -122,10 +121,10 @@ void group_free(struct group *g) {
     idmap_fini(&g->roles);
     strbuf_fini(&g->notes);
     free(g->note_list);
-    free(g->excluded_hosts);
     free(g->members);
     free(g->order);
-    free(g->programs);
+    programs_fini(&g->programs);
+    policy_fini(&g->policy);
     free(g);
 }
 
@@ -237,12 +236,6 @@ static void heed_member(struct group *g, const struct node *n, const struct repo
     }
 }
 
-/* Of counters each side keeps the larger. */
-static void keep_counters(struct group *g, const struct report *report) {
-    g->restarts_used = MAX2(g->restarts_used, report->restarts_used);
-    g->losses = MAX2(g->losses, report->losses);
-}
-
 /* Nobody waits for it any more, so it is said why; what the leader's own node has, that says. */
 static void tell_unusable(struct group *g, const struct node *n) {
     char text[RDZV_REASON_MAX];
@@ -281,7 +274,7 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     if (report->at_safe_point)
         g->safe_node = n->info.incarnation;
     g->status_dirty = true;
-    keep_counters(g, report);
+    policy_keep_counters(&g->policy, report->restarts_used, report->losses);
 
     bool about_now = n->is_member && generation_compare(report->generation, g->generation) == 0;
     if (!about_now || g->state == GROUP_GATHERING || g->state == GROUP_CLOSED)
@@ -289,7 +282,7 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     /* While the group stops for another reason, failures are its consequences. */
     bool counts = report->has_failure && (g->state != GROUP_STOPPING || g->charge_pending);
     if (counts)
-        group_note_print(g, &report->failure);
+        policy_add_failure(&g->policy, &g->config, &report->failure);
     bool better = counts && group_note_failure(g, n, &report->failure);
     if (g->state != GROUP_STOPPING)
         heed_member(g, n, report);
@@ -304,6 +297,14 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     }
 }
 
+static void add_program(struct group *g, const struct node *n, const struct rdzv_program *program) {
+    char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
+    group_node_name(n, name);
+    if (program != NULL &&
+        programs_add(&g->programs, n->info.role, name, program, text, sizeof text))
+        group_incident(g, text);
+}
+
 static void on_join(struct group *g, const struct group_event *ev) {
     struct node *n = group_find(g, ev->info->incarnation);
     bool back = n != NULL && n->joined_ns == 0, is_new = n == NULL;
@@ -313,8 +314,7 @@ static void on_join(struct group *g, const struct group_event *ev) {
         return;
     if (n->joined_ns == 0) {
         n->info = *ev->info;
-        if (ev->program != NULL)
-            group_note_program(g, n, ev->program);
+        add_program(g, n, ev->program);
         n->known_ns = g->now_ns;
         n->lost_at_ns = TIME_NEVER;
         n->report.state = NODE_JOINED; /* it says the rest itself */
@@ -328,7 +328,7 @@ static void on_join(struct group *g, const struct group_event *ev) {
         g->gather_since_ns = g->now_ns;
     }
     on_report(g, n, ev->report);
-    if (is_new && group_host_is_excluded(g, n->info.host) && !n->report.excluded)
+    if (is_new && policy_host_is_excluded(&g->policy, n->info.host) && !n->report.excluded)
         group_exclude(g, n, "an agent of its host was excluded before");
     group_recount(g, n);
     if (g->successors.epoch != 0) /* spares too: where they go when the leader is lost */

@@ -157,8 +157,8 @@ static void assign_ranks(struct group *g) {
             .first_rank = rank,
             .role_first_rank = role->workers,
             .host_index = before == NULL ? 0 : before->place.host_index + 1,
-            .restarts_used = g->restarts_used,
-            .losses = g->losses,
+            .restarts_used = g->policy.restarts_used,
+            .losses = g->policy.losses,
         };
         idmap_put(&hosts, host, n);
         rank += n->info.nproc;

@@ -97,11 +97,18 @@ static const char *static_refusal(const struct group *g, const struct node_info 
     return NULL;
 }
 
+static enum job_stage stage_of(const struct group *g) {
+    if (!g->formed_here)
+        return JOB_WITHOUT_GROUP;
+    return g->tally[TALLY_HOPEFUL] < g->config.max_nodes ? JOB_WITH_ROOM : JOB_FULL;
+}
+
 static const char *refusal(struct group *g, const struct node_info *info,
                            const struct rdzv_program *program, bool *ret_for_now,
                            char text[RDZV_REASON_MAX]) {
     *ret_for_now = false;
-    if (program != NULL && group_runs_other_program(g, info->role, program, text, RDZV_REASON_MAX))
+    if (program != NULL &&
+        programs_refuse(&g->programs, stage_of(g), info->role, program, text, RDZV_REASON_MAX))
         return text;
     if (info->nproc == 0 || info->nproc > RDZV_WORKERS_MAX)
         return "its number of workers is out of range";
@@ -193,7 +200,7 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     list_remove(&n->by_heard);
     list_remove(&n->by_all);
     g->n_nodes--;
-    g->losses += (was_member || in_order) && lost;
+    g->policy.losses += (was_member || in_order) && lost;
     free(n);
     g->status_dirty = true;
     if (g->started_once)

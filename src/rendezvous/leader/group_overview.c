@@ -30,9 +30,9 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
         .node_unit = g->config.node_unit,
         .n_members = (uint32_t)g->n_members,
         .world_size = g->n_members == 0 ? 0 : g->world_size,
-        .restarts_used = g->restarts_used,
+        .restarts_used = g->policy.restarts_used,
         .max_restarts = g->config.max_restarts,
-        .losses = g->losses,
+        .losses = g->policy.losses,
         .incident_ns = now_ns - g->incident_ns,
         .outcome = group_outcome(g),
     };

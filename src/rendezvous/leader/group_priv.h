@@ -4,9 +4,10 @@
  *   group_watch.c        the silent and the cut off: probes, and when they are lost
  *   group_states.c       the states and the ways between them
  *   group_members.c      who takes part, in which order, with which ranks
- *   group_policy.c       budgets, exclusion, crash loops, growing, operators
- *   group_program.c      whether a node runs this job's program
- *   group_stall.c        groups that end without progress, and cost nothing
+ *   group_operator.c     operators, exclusion, growing
+ *   policy.c             budgets, crash loops, excluded hosts
+ *   programs.c           whether a node runs this job's program
+ *   stalls.c             groups that end without progress, and cost nothing
  *   group_cause.c        which failure came first
  *   group_leadership.c   what leadership depends on: leases, arbiter, leader file
  *   group_resign.c       the leader's own node leaves
@@ -20,15 +21,14 @@
 #include "base/list.h"
 #include "base/text/strbuf.h"
 #include "rendezvous/leader/group.h"
+#include "rendezvous/leader/policy.h"
+#include "rendezvous/leader/programs.h"
+#include "rendezvous/leader/stalls.h"
 
 /* In a job of more nodes than this, listeners are tried when the group has started, not before. */
 #define GROUP_REACH_AT_ONCE 64
-/* Distinct --role names in one job. */
-#define GROUP_ROLES_MAX 64
 /* Of one step. */
 #define GROUP_REQUESTS_MAX 3
-/* Hosts whose agents are excluded, also those that come later. */
-#define GROUP_EXCLUDED_HOSTS_MAX 256
 
 /* What is counted of the nodes, so that no report costs a walk over all. */
 enum tally {
@@ -108,22 +108,6 @@ enum successor_state {
     SUCCESSOR_DOUBTFUL, /* may claim the next epoch at any time */
 };
 
-/* What is remembered of the last failure that was charged. */
-struct fingerprint {
-    uint64_t hash; /* 0: none, or not of the kind that makes a crash loop */
-    bool any;      /* the rest is filled in */
-    uint32_t rank; /* of the first failure heard */
-    bool spread;   /* other ranks failed alike */
-};
-
-/* What the nodes of one --role run: as the leader's own, or the first that came. */
-struct role_program {
-    char role[RDZV_ROLE_MAX];
-    struct rdzv_program program;
-    uint32_t n_alike; /* nodes that came with the same arguments */
-    bool differ;      /* some came with arguments of their own */
-};
-
 struct group {
     struct group_config config;
     uint32_t need; /* the smallest group: min, rounded up to the unit */
@@ -146,8 +130,7 @@ struct group {
     char unsaid[RDZV_REASON_MAX / 4]; /* the last of them */
     uint64_t hold_until_ns; /* several are silent at once: none is given up before; 0: not so */
     struct idmap roles;     /* hash of a --role → a node that has it, ever */
-    struct role_program *programs;
-    size_t n_programs; /* at most GROUP_ROLES_MAX */
+    struct programs programs;
 
     struct generation generation; /* the newest formed */
     struct node **members;        /* of it, in rank order; the lost are taken out */
@@ -205,22 +188,13 @@ struct group {
     uint64_t close_deadline_ns;
     bool done;
 
-    uint32_t restarts_used, losses;
+    struct policy policy;
+    struct stalls stalls;
     char last_lost[RDZV_HOST_MAX]; /* for "waiting for …" */
 
-    /* Policies. */
-    struct fingerprint print, last_print; /* of this generation's failure, of the one before */
-    uint64_t fail_node;                   /* the last charged failures were all of this node's: */
-    uint32_t fail_count;
-    uint32_t backoff_step;
-    uint32_t stalls;         /* groups in a row that ended without progress or a failure */
-    uint32_t stalls_counted; /* of them: those that left the job no smaller than ever */
-    size_t stalls_least;     /* the fewest nodes that were left after one of them */
-    uint64_t started_ns;     /* of the present group; 0: it has not started */
-    uint32_t reachability;   /* likewise, that all its members have */
-    uint64_t last_start_ns;  /* of any; 0 */
-    char (*excluded_hosts)[RDZV_HOST_MAX];
-    size_t n_excluded_hosts;
+    uint64_t started_ns;    /* of the present group; 0: it has not started */
+    uint32_t reachability;  /* likewise, that all its members have */
+    uint64_t last_start_ns; /* of any; 0 */
     bool grow_asked;
     uint64_t safe_node; /* said in this step that it is at a safe point; 0 */
 
@@ -335,31 +309,12 @@ size_t group_wanted(const struct group *g, size_t candidates);
 /* Fills g->members and their forms with the next group: at most max nodes, best order. */
 void group_choose_members(struct group *g);
 
-/* group_policy.c */
-/* A failure of the present generation was told: is it like the first? */
-void group_note_print(struct group *g, const struct failure *f);
-/* All have stopped after a failure that is charged now. False: the job ends, g->reason says why. */
-bool group_charge(struct group *g);
+/* group_operator.c */
 void group_exclude(struct group *g, struct node *n, const char *why);
-bool group_host_is_excluded(const struct group *g, const char *host);
 /* While RUNNING: stops for those who wait, where the policy says so. */
 void group_grow(struct group *g);
 void group_on_command(struct group *g, const struct command *command);
 void group_operator_stop(struct group *g, const char *reason);
-
-/* group_program.c */
-void group_program_begin(struct group *g);
-/* True: the node is of another job; fills in why. */
-_must_use_ bool group_runs_other_program(const struct group *g, const char *role,
-                                         const struct rdzv_program *p, char *why, size_t size);
-/* It was let in, or came back to a new leader. */
-void group_note_program(struct group *g, const struct node *n, const struct rdzv_program *p);
-
-/* group_stall.c */
-/* All have stopped. False: no group lasts, the job ends, g->reason says why. */
-bool group_note_stall(struct group *g, bool worker_failed);
-/* The last group ended without progress, and this one has not run for long yet. */
-bool group_is_stalling(const struct group *g);
 
 /* group_cause.c */
 /* Notes a node's failure in the present generation; true when it is the new first cause. */

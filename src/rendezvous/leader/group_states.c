@@ -129,12 +129,12 @@ static void describe_too_few(const struct group *g, const char *why, char *out, 
 
 /* What the loss of a node means for the job: whether it ends, and the whole sentence. */
 static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_MAX]) {
-    bool too_many = g->losses > g->config.max_node_losses;
+    bool too_many = policy_losses_spent(&g->policy, &g->config);
     (void)snprintf(text, RDZV_REASON_MAX, "%s", why);
     if (too_many) {
         (void)snprintf(text, RDZV_REASON_MAX,
-                       "%.1900s; %u nodes were lost, and --max-node-losses is %u", why, g->losses,
-                       g->config.max_node_losses);
+                       "%.1900s; %u nodes were lost, and --max-node-losses is %u", why,
+                       g->policy.losses, g->config.max_node_losses);
     } else if (too_few_for_ever(g)) {
         describe_too_few(g, why, text, RDZV_REASON_MAX);
         g->closing_for_few = true;
@@ -177,7 +177,7 @@ static void tell_before_going_on(struct group *g) {
 }
 
 bool group_budget_spent(const struct group *g) {
-    return g->charge_pending && g->restarts_used >= g->config.max_restarts;
+    return g->charge_pending && policy_restarts_spent(&g->policy, &g->config);
 }
 
 void group_cause_settled(struct group *g) {
@@ -235,7 +235,7 @@ static void form(struct group *g) {
     g->generation =
         (struct generation){g->config.epoch, same_epoch ? g->generation.counter + 1 : 1};
     group_choose_members(g);
-    memset(&g->print, 0, sizeof g->print);
+    policy_begin_generation(&g->policy);
     g->formed_here = true;
     if (g->detected_ns != 0 && g->stopped_ns == 0)
         g->stopped_ns = g->now_ns; /* what the last leader's loss has stopped */
@@ -295,10 +295,10 @@ static void advance_gathering(struct group *g) {
         enter_closed(g);
         return;
     }
-    if (g->losses > g->config.max_node_losses) {
+    if (policy_losses_spent(&g->policy, &g->config)) {
         char text[128];
         (void)snprintf(text, sizeof text, "%u nodes were lost, and --max-node-losses is %u",
-                       g->losses, g->config.max_node_losses);
+                       g->policy.losses, g->config.max_node_losses);
         group_close_failed(g, text);
         return;
     }
@@ -437,6 +437,66 @@ static bool settle(struct group *g, bool all_stopped) {
     return false;
 }
 
+/* The same node failed again and again: another may take its place, if there is one. */
+static void exclude_who_fails(struct group *g) {
+    struct node *n = group_find(g, g->cause.incarnation);
+    bool others = n != NULL && g->tally[TALLY_HOPEFUL] > g->need;
+    uint32_t times = policy_count_node(&g->policy, &g->config, g->cause.incarnation, others);
+    if (times == 0)
+        return;
+    char why[RDZV_HOST_MAX];
+    (void)snprintf(why, sizeof why, "its workers failed %u times in a row", times);
+    group_exclude(g, n, why);
+}
+
+static void wait_before_next(struct group *g, uint64_t pause_ns) {
+    if (pause_ns > 0)
+        g->not_before_ns = MAX2(g->not_before_ns, g->now_ns + pause_ns);
+}
+
+/* All have stopped after a failure that is charged now. False: the job ends, g->reason says why. */
+static bool charge(struct group *g) {
+    g->charge_pending = false;
+    if (policy_is_crash_loop(&g->policy, g->world_size)) {
+        (void)snprintf(g->reason, sizeof g->reason,
+                       "a crash loop: the same failure within %g s of the start, twice in a row; "
+                       "not started again, though %u of %u restarts are left (--crash-loop)",
+                       (double)g->config.crash_loop_ns / 1e9,
+                       g->config.max_restarts - g->policy.restarts_used, g->config.max_restarts);
+        return false;
+    }
+    policy_charge(&g->policy);
+    exclude_who_fails(g);
+    wait_before_next(g,
+                     policy_backoff_ns(&g->policy, &g->config, g->stop_since_ns - g->started_ns));
+    return true;
+}
+
+/* All have stopped. False: no group lasts, the job ends, g->reason says why. */
+static bool count_stall(struct group *g, bool worker_failed) {
+    struct group_end end = {.started_ns = g->started_ns,
+                            .stopped_ns = g->stop_since_ns,
+                            .nodes_left = g->tally[TALLY_HOPEFUL],
+                            .worker_failed = worker_failed,
+                            .wished = g->stop_wished};
+    uint64_t pause_ns = stalls_count(&g->stalls, &g->config, &end);
+    char text[RDZV_REASON_MAX / 2];
+    if (pause_ns == TIME_NEVER) {
+        if (g->reason[0] == '\0' && g->has_cause)
+            group_cause_text(g, text, sizeof text);
+        else
+            (void)snprintf(text, sizeof text, "%.1000s", g->reason);
+        stalls_end_text(&g->stalls, &g->config, text, g->reason, sizeof g->reason);
+        return false;
+    }
+    if (pause_ns == 0)
+        return true;
+    wait_before_next(g, pause_ns);
+    stalls_pause_text(&g->stalls, &g->config, pause_ns, text, sizeof text);
+    group_incident(g, text);
+    return true;
+}
+
 static void advance_stopping(struct group *g) {
     bool all_stopped = all_members(g, TALLY_STOPPED);
     if (g->closing_for_few && group_is_leaving(g))
@@ -446,7 +506,7 @@ static void advance_stopping(struct group *g) {
     g->stopped_ns = g->now_ns;
     group_add_note(g, NOTE_STOPPED, NULL, NULL)->detected_ns = g->stop_since_ns;
     bool worker_failed = g->charge_pending && g->cause.kind != FAILURE_NODE;
-    if (!g->closing && g->charge_pending && !group_budget_spent(g) && !group_charge(g)) {
+    if (!g->closing && g->charge_pending && !group_budget_spent(g) && !charge(g)) {
         g->closing = true;
         g->outcome = OUTCOME_FAILED;
     }
@@ -458,7 +518,7 @@ static void advance_stopping(struct group *g) {
         g->outcome = OUTCOME_FAILED;
         (void)snprintf(g->reason, sizeof g->reason, "%s", text);
     }
-    if (group_budget_spent(g) || (!g->closing && !group_note_stall(g, worker_failed))) {
+    if (group_budget_spent(g) || (!g->closing && !count_stall(g, worker_failed))) {
         g->closing = true;
         g->outcome = OUTCOME_FAILED;
     }

@@ -186,8 +186,8 @@ void group_handover(const struct group *g, struct handover *ret) {
         .epoch = g->successors.epoch,
         .formed = g->generation,
         .started = g->started,
-        .restarts_used = g->restarts_used,
-        .losses = g->losses,
+        .restarts_used = g->policy.restarts_used,
+        .losses = g->policy.losses,
         .log_nonce = g->config.log_nonce,
     };
     ret->members = xcalloc(MAX2(g->n_members, (size_t)1), sizeof *ret->members);

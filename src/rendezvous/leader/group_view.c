@@ -75,9 +75,9 @@ bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
         .epoch = g->config.epoch,
         .generation = n->is_member ? g->generation : (struct generation){0, 0},
         .grace_ns = UINT64_MAX,
-        .restarts_used = g->restarts_used,
+        .restarts_used = g->policy.restarts_used,
         .max_restarts = g->config.max_restarts,
-        .losses = g->losses,
+        .losses = g->policy.losses,
     };
     switch (state_to_show(g)) {
     case GROUP_GATHERING: break;
@@ -159,7 +159,7 @@ struct generation group_generation(const struct group *g) {
 enum outcome group_outcome(const struct group *g) {
     return g->state == GROUP_CLOSED ? g->outcome : OUTCOME_NONE;
 }
-uint32_t group_restarts_used(const struct group *g) { return g->restarts_used; }
+uint32_t group_restarts_used(const struct group *g) { return g->policy.restarts_used; }
 
 size_t group_nodes(const struct group *g, uint64_t *out, size_t max) {
     size_t i = 0;

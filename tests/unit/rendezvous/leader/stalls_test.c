@@ -33,7 +33,7 @@ static struct group_config endless(uint32_t min, uint32_t max) {
     return c;
 }
 
-Test(group_stall, leases_that_run_out_again_and_again_end_the_job_and_the_pauses_double) {
+Test(stalls, leases_that_run_out_again_and_again_end_the_job_and_the_pauses_double) {
     static const double pauses[] = {0, 0, 2.5, 5, 10, 20, 40, -1};
     struct group_config c = endless(1, 1);
     struct rig r;
@@ -55,7 +55,7 @@ Test(group_stall, leases_that_run_out_again_and_again_end_the_job_and_the_pauses
     end(&r);
 }
 
-Test(group_stall, a_group_that_ran_for_long_enough_is_progress) {
+Test(stalls, a_group_that_ran_for_long_enough_is_progress) {
     struct group_config c = endless(1, 1);
     struct rig r;
     bring_to(&r, &c, 1, GROUP_FORMING);
@@ -68,7 +68,7 @@ Test(group_stall, a_group_that_ran_for_long_enough_is_progress) {
     end(&r);
 }
 
-Test(group_stall, it_is_not_counted_where_the_crash_loop_is_turned_off) {
+Test(stalls, it_is_not_counted_where_the_crash_loop_is_turned_off) {
     struct group_config c = endless(1, 1);
     c.crash_loop_ns = 0;
     struct rig r;
@@ -81,7 +81,7 @@ Test(group_stall, it_is_not_counted_where_the_crash_loop_is_turned_off) {
     end(&r);
 }
 
-Test(group_stall, a_group_that_can_never_be_formed_ends_the_job) {
+Test(stalls, a_group_that_can_never_be_formed_ends_the_job) {
     for (int slow = 0; slow < 2; slow++) {
         struct group_config c = endless(2, 2);
         struct rig r;
@@ -106,7 +106,7 @@ Test(group_stall, a_group_that_can_never_be_formed_ends_the_job) {
     }
 }
 
-Test(group_stall, a_node_that_comes_back_and_is_lost_again_ends_the_job) {
+Test(stalls, a_node_that_comes_back_and_is_lost_again_ends_the_job) {
     struct group_config c = endless(1, 2);
     c.last_call_ns = S(1);
     struct rig r;
@@ -126,7 +126,7 @@ Test(group_stall, a_node_that_comes_back_and_is_lost_again_ends_the_job) {
     end(&r);
 }
 
-Test(group_stall, losing_many_nodes_in_quick_succession_ends_no_job) {
+Test(stalls, losing_many_nodes_in_quick_succession_ends_no_job) {
     struct group_config c = endless(1, 50);
     struct rig r;
     bring_to(&r, &c, 50, GROUP_FORMING);
@@ -149,7 +149,7 @@ Test(group_stall, losing_many_nodes_in_quick_succession_ends_no_job) {
     end(&r);
 }
 
-Test(group_stall, wishes_cost_nothing_and_a_workers_failure_neither_counts_nor_helps) {
+Test(stalls, wishes_cost_nothing_and_a_workers_failure_neither_counts_nor_helps) {
     struct group_config c = endless(1, 2);
     c.last_call_ns = 0;
     c.grow = GROW_NOW;
@@ -184,7 +184,7 @@ Test(group_stall, wishes_cost_nothing_and_a_workers_failure_neither_counts_nor_h
     end(&r);
 }
 
-Test(group_stall, a_group_does_not_grow_by_itself_before_it_has_run_after_a_stall) {
+Test(stalls, a_group_does_not_grow_by_itself_before_it_has_run_after_a_stall) {
     struct group_config c = endless(1, 2);
     c.last_call_ns = 0;
     c.grow = GROW_NOW;

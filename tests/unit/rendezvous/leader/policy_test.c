@@ -9,7 +9,7 @@
 
 /* ---- how many, and who ---- */
 
-Test(group_policy, the_group_is_the_largest_multiple_of_the_unit_between_min_and_max) {
+Test(policy, the_group_is_the_largest_multiple_of_the_unit_between_min_and_max) {
     static const struct {
         uint32_t min, max, unit;
         uint64_t nodes;
@@ -29,7 +29,7 @@ Test(group_policy, the_group_is_the_largest_multiple_of_the_unit_between_min_and
     }
 }
 
-Test(group_policy, a_unit_that_does_not_fit_between_min_and_max_is_refused) {
+Test(policy, a_unit_that_does_not_fit_between_min_and_max_is_refused) {
     static const struct {
         uint32_t min, max, unit;
         bool fits;
@@ -43,7 +43,7 @@ Test(group_policy, a_unit_that_does_not_fit_between_min_and_max_is_refused) {
     }
 }
 
-Test(group_policy, need_is_min_rounded_up_to_the_unit_and_people_are_told_so) {
+Test(policy, need_is_min_rounded_up_to_the_unit_and_people_are_told_so) {
     struct group_config c = config_of(3, 8);
     c.node_unit = 2;
     struct rig r;
@@ -57,7 +57,7 @@ Test(group_policy, need_is_min_rounded_up_to_the_unit_and_people_are_told_so) {
     end(&r);
 }
 
-Test(group_policy, whoever_is_beyond_the_group_waits_as_a_spare_and_is_told_so) {
+Test(policy, whoever_is_beyond_the_group_waits_as_a_spare_and_is_told_so) {
     struct group_config c = config_of(2, 8);
     c.node_unit = 2;
     struct rig r;
@@ -83,7 +83,7 @@ Test(group_policy, whoever_is_beyond_the_group_waits_as_a_spare_and_is_told_so) 
     end(&r);
 }
 
-Test(group_policy, a_spare_takes_the_lost_nodes_place_and_the_others_keep_their_ranks) {
+Test(policy, a_spare_takes_the_lost_nodes_place_and_the_others_keep_their_ranks) {
     struct group_config c = config_of(3, 3);
     struct rig r;
     begin(&r, &c);
@@ -111,7 +111,7 @@ Test(group_policy, a_spare_takes_the_lost_nodes_place_and_the_others_keep_their_
     end(&r);
 }
 
-Test(group_policy, the_order_closes_up_where_nobody_takes_the_place) {
+Test(policy, the_order_closes_up_where_nobody_takes_the_place) {
     struct group_config c = config_of(2, 4);
     struct rig r;
     bring_to(&r, &c, 4, GROUP_RUNNING);
@@ -126,7 +126,7 @@ Test(group_policy, the_order_closes_up_where_nobody_takes_the_place) {
     end(&r);
 }
 
-Test(group_policy, members_of_the_last_group_stay_before_newcomers_come_in) {
+Test(policy, members_of_the_last_group_stay_before_newcomers_come_in) {
     struct group_config c = config_of(2, 3);
     c.node_unit = 1;
     c.max_restarts = 1;
@@ -147,7 +147,7 @@ Test(group_policy, members_of_the_last_group_stay_before_newcomers_come_in) {
     end(&r);
 }
 
-Test(group_policy, more_spares_than_wanted_are_refused_for_now) {
+Test(policy, more_spares_than_wanted_are_refused_for_now) {
     for (uint32_t spares = 0; spares < 3; spares++) {
         struct group_config c = config_of(1, 2);
         c.spares = spares;
@@ -195,7 +195,7 @@ static const char *order_of(enum group_rank_order order, const struct newcomer *
     return text;
 }
 
-Test(group_policy, newcomers_are_ordered_by_host_by_coming_or_by_place_in_the_network) {
+Test(policy, newcomers_are_ordered_by_host_by_coming_or_by_place_in_the_network) {
     static const struct newcomer nodes[] = {
         {5, "node10", "s2.l1", -1}, {4, "node9", "s10.l1", -1}, {1, "zz", "s9.l9", -1},
         {3, "node2", "s2.l10", -1}, {2, "node1", "s2.l1", -1},
@@ -206,7 +206,7 @@ Test(group_policy, newcomers_are_ordered_by_host_by_coming_or_by_place_in_the_ne
 }
 
 /* It has rank 0, and stands on the second leaf: by name alone that would be left and come to again. */
-Test(group_policy, the_leaders_switch_is_left_once) {
+Test(policy, the_leaders_switch_is_left_once) {
     static const struct newcomer nodes[] = {
         {2, "n1", "top.s1.l1.n1", -1},  {3, "n2", "top.s1.l2.n2", -1}, {1, "n5", "top.s2.l2.n5", -1},
         {4, "n3", "top.s2.l1.n3", -1},  {5, "n4", "top.s2.l2.n4", -1}, {6, "n6", "", -1},
@@ -215,7 +215,7 @@ Test(group_policy, the_leaders_switch_is_left_once) {
     cr_expect_str_eq(order_of(RANK_ORDER_TOPOLOGY, nodes, 7), "1 5 4 7 2 3 6");
 }
 
-Test(group_policy, a_rank_of_its_own_goes_before_the_leader_and_every_order) {
+Test(policy, a_rank_of_its_own_goes_before_the_leader_and_every_order) {
     static const struct newcomer nodes[] = {
         {1, "a", "", -1}, {2, "b", "", 7}, {3, "c", "", -1}, {4, "d", "", 3}, {5, "e", "", 7},
     };
@@ -225,7 +225,7 @@ Test(group_policy, a_rank_of_its_own_goes_before_the_leader_and_every_order) {
 
 /* ---- what is waited for after a loss ---- */
 
-Test(group_policy, a_lost_place_is_kept_for_the_regroup_wait_and_then_given_up) {
+Test(policy, a_lost_place_is_kept_for_the_regroup_wait_and_then_given_up) {
     struct group_config c = config_of(2, 3);
     c.regroup_wait_ns = S(20);
     struct rig r;
@@ -249,7 +249,7 @@ Test(group_policy, a_lost_place_is_kept_for_the_regroup_wait_and_then_given_up) 
     end(&r);
 }
 
-Test(group_policy, a_group_that_lost_nobody_does_not_wait) {
+Test(policy, a_group_that_lost_nobody_does_not_wait) {
     struct group_config c = config_of(2, 4);
     c.regroup_wait_ns = S(20);
     c.max_restarts = 1;
@@ -263,7 +263,7 @@ Test(group_policy, a_group_that_lost_nobody_does_not_wait) {
     end(&r);
 }
 
-Test(group_policy, below_min_the_regroup_wait_is_the_last_chance) {
+Test(policy, below_min_the_regroup_wait_is_the_last_chance) {
     for (int comes = 0; comes < 2; comes++) {
         struct group_config c = config_of(3, 3);
         c.regroup_wait_ns = S(20);
@@ -286,7 +286,7 @@ Test(group_policy, below_min_the_regroup_wait_is_the_last_chance) {
     }
 }
 
-Test(group_policy, below_min_without_a_regroup_wait_the_job_ends_at_once) {
+Test(policy, below_min_without_a_regroup_wait_the_job_ends_at_once) {
     struct group_config c = config_of(3, 3);
     struct rig r;
     bring_to(&r, &c, 3, GROUP_RUNNING);
@@ -309,7 +309,7 @@ Test(group_policy, below_min_without_a_regroup_wait_the_job_ends_at_once) {
 
 /* ---- losses ---- */
 
-Test(group_policy, one_node_more_lost_than_max_node_losses_ends_the_job) {
+Test(policy, one_node_more_lost_than_max_node_losses_ends_the_job) {
     struct group_config c = config_of(1, 4);
     c.max_node_losses = 1;
     struct rig r;
@@ -335,7 +335,7 @@ Test(group_policy, one_node_more_lost_than_max_node_losses_ends_the_job) {
     end(&r);
 }
 
-Test(group_policy, losses_before_the_first_start_and_of_spares_are_no_losses) {
+Test(policy, losses_before_the_first_start_and_of_spares_are_no_losses) {
     struct group_config c = config_of(2, 2);
     c.max_node_losses = 0;
     struct rig r;
@@ -392,7 +392,7 @@ static struct group_config forgiving(uint32_t min, uint32_t max) {
     return c;
 }
 
-Test(group_policy, a_node_that_fails_three_times_in_a_row_is_excluded_and_a_spare_takes_its_place) {
+Test(policy, a_node_that_fails_three_times_in_a_row_is_excluded_and_a_spare_takes_its_place) {
     struct group_config c = forgiving(3, 3);
     struct rig r;
     bring_to(&r, &c, 3, GROUP_RUNNING);
@@ -424,7 +424,7 @@ Test(group_policy, a_node_that_fails_three_times_in_a_row_is_excluded_and_a_spar
     end(&r);
 }
 
-Test(group_policy, another_nodes_failure_in_between_begins_the_count_anew) {
+Test(policy, another_nodes_failure_in_between_begins_the_count_anew) {
     struct group_config c = forgiving(2, 3);
     struct rig r;
     bring_to(&r, &c, 3, GROUP_RUNNING);
@@ -441,7 +441,7 @@ Test(group_policy, another_nodes_failure_in_between_begins_the_count_anew) {
     end(&r);
 }
 
-Test(group_policy, nobody_is_excluded_whom_the_group_needs_or_where_it_is_turned_off) {
+Test(policy, nobody_is_excluded_whom_the_group_needs_or_where_it_is_turned_off) {
     for (int off = 0; off < 2; off++) {
         struct group_config c = forgiving(off ? 1 : 3, 3);
         c.node_unit = 1;
@@ -488,7 +488,7 @@ static void join_host(struct rig *r, uint64_t node, const char *host) {
     join_info(r, &info);
 }
 
-Test(group_policy, an_operator_excludes_a_member_and_the_group_re_forms_without_it) {
+Test(policy, an_operator_excludes_a_member_and_the_group_re_forms_without_it) {
     struct group_config c = config_of(1, 3);
     struct rig r;
     bring_to(&r, &c, 3, GROUP_RUNNING);
@@ -504,7 +504,7 @@ Test(group_policy, an_operator_excludes_a_member_and_the_group_re_forms_without_
     end(&r);
 }
 
-Test(group_policy, a_node_that_waits_is_excluded_without_a_stop_and_told_at_once) {
+Test(policy, a_node_that_waits_is_excluded_without_a_stop_and_told_at_once) {
     struct group_config c = config_of(1, 2);
     struct rig r;
     bring_to(&r, &c, 2, GROUP_RUNNING);
@@ -517,7 +517,7 @@ Test(group_policy, a_node_that_waits_is_excluded_without_a_stop_and_told_at_once
     end(&r);
 }
 
-Test(group_policy, a_name_that_is_nobodys_or_several_nodes_excludes_nobody) {
+Test(policy, a_name_that_is_nobodys_or_several_nodes_excludes_nobody) {
     struct group_config c = config_of(5, 5);
     struct rig r;
     begin(&r, &c);
@@ -532,7 +532,7 @@ Test(group_policy, a_name_that_is_nobodys_or_several_nodes_excludes_nobody) {
     end(&r);
 }
 
-Test(group_policy, an_id_excludes_one_agent_of_a_host_and_not_the_other) {
+Test(policy, an_id_excludes_one_agent_of_a_host_and_not_the_other) {
     struct group_config c = config_of(1, 3);
     struct rig r;
     begin(&r, &c);
@@ -557,7 +557,7 @@ Test(group_policy, an_id_excludes_one_agent_of_a_host_and_not_the_other) {
 #define EXIT1(text) \
     { FAILURE_EXIT, 1, 1, text, 0 }
 
-Test(group_policy, the_same_early_failure_everywhere_twice_in_a_row_is_a_crash_loop) {
+Test(policy, the_same_early_failure_everywhere_twice_in_a_row_is_a_crash_loop) {
     static const struct {
         const char *what;
         struct fall first, second;
@@ -620,7 +620,7 @@ static bool loops(const struct group_config *c, uint64_t nodes, unsigned first, 
     return closed;
 }
 
-Test(group_policy, one_rank_alone_among_several_is_no_crash_loop) {
+Test(policy, one_rank_alone_among_several_is_no_crash_loop) {
     struct group_config c = forgiving(1, 3);
     cr_expect(!loops(&c, 3, 1u << 2, 1u << 2));
     cr_expect(loops(&c, 3, 1u << 2, 1u << 3), "two ranks, one after the other");
@@ -632,7 +632,7 @@ Test(group_policy, one_rank_alone_among_several_is_no_crash_loop) {
     cr_expect(!loops(&c, 1, 1u << 1, 1u << 1), "turned off");
 }
 
-Test(group_policy, two_ranks_of_one_node_one_after_the_other_are_a_crash_loop) {
+Test(policy, two_ranks_of_one_node_one_after_the_other_are_a_crash_loop) {
     for (uint32_t second = 0; second < 2; second++) {
         struct group_config c = forgiving(1, 1);
         struct rig r;
@@ -651,7 +651,7 @@ Test(group_policy, two_ranks_of_one_node_one_after_the_other_are_a_crash_loop) {
     }
 }
 
-Test(group_policy, ranks_that_fail_differently_are_in_no_crash_loop) {
+Test(policy, ranks_that_fail_differently_are_in_no_crash_loop) {
     struct group_config c = forgiving(2, 2);
     struct rig r;
     bring_to(&r, &c, 2, GROUP_RUNNING);
@@ -664,7 +664,7 @@ Test(group_policy, ranks_that_fail_differently_are_in_no_crash_loop) {
     end(&r);
 }
 
-Test(group_policy, a_late_failure_in_between_breaks_the_crash_loop) {
+Test(policy, a_late_failure_in_between_breaks_the_crash_loop) {
     struct group_config c = forgiving(1, 1);
     c.exclude_after = 0;
     struct rig r;
@@ -693,7 +693,7 @@ static double pause_of(struct rig *r) {
     return (double)(r->now_ns - since) / 1e9;
 }
 
-Test(group_policy, the_pause_before_a_restart_doubles_and_begins_anew_after_a_good_run) {
+Test(policy, the_pause_before_a_restart_doubles_and_begins_anew_after_a_good_run) {
     struct group_config c = forgiving(2, 2);
     c.exclude_after = 0;
     c.restart_backoff_ns = S(1);
@@ -734,7 +734,7 @@ static void two_run(struct rig *r, struct group_config *c, enum group_grow grow)
     start(r);
 }
 
-Test(group_policy, grow_now_takes_who_comes_and_costs_nothing) {
+Test(policy, grow_now_takes_who_comes_and_costs_nothing) {
     struct group_config c;
     struct rig r;
     two_run(&r, &c, GROW_NOW);
@@ -753,7 +753,7 @@ Test(group_policy, grow_now_takes_who_comes_and_costs_nothing) {
     end(&r);
 }
 
-Test(group_policy, grow_at_a_boundary_waits_for_a_safe_point_of_a_member) {
+Test(policy, grow_at_a_boundary_waits_for_a_safe_point_of_a_member) {
     struct group_config c;
     struct rig r;
     two_run(&r, &c, GROW_BOUNDARY);
@@ -768,7 +768,7 @@ Test(group_policy, grow_at_a_boundary_waits_for_a_safe_point_of_a_member) {
     end(&r);
 }
 
-Test(group_policy, a_safe_point_counts_for_one_moment) {
+Test(policy, a_safe_point_counts_for_one_moment) {
     struct group_config c;
     struct rig r;
     two_run(&r, &c, GROW_BOUNDARY);
@@ -782,7 +782,7 @@ Test(group_policy, a_safe_point_counts_for_one_moment) {
     end(&r);
 }
 
-Test(group_policy, grow_never_waits_until_it_re_forms_anyway_or_an_operator_asks) {
+Test(policy, grow_never_waits_until_it_re_forms_anyway_or_an_operator_asks) {
     struct group_config c;
     struct rig r;
     two_run(&r, &c, GROW_NEVER);
@@ -798,7 +798,7 @@ Test(group_policy, grow_never_waits_until_it_re_forms_anyway_or_an_operator_asks
     end(&r);
 }
 
-Test(group_policy, a_group_grows_by_whole_units_and_not_by_the_excluded) {
+Test(policy, a_group_grows_by_whole_units_and_not_by_the_excluded) {
     struct group_config c = config_of(2, 6);
     c.node_unit = 2;
     c.grow = GROW_NOW;
@@ -822,7 +822,7 @@ Test(group_policy, a_group_grows_by_whole_units_and_not_by_the_excluded) {
 
 /* ---- operators ---- */
 
-Test(group_policy, what_grow_answers) {
+Test(policy, what_grow_answers) {
     struct group_config c = config_of(2, 2);
     struct rig r;
     begin(&r, &c);
@@ -838,7 +838,7 @@ Test(group_policy, what_grow_answers) {
     end(&r);
 }
 
-Test(group_policy, a_wish_to_grow_is_forgotten_when_the_group_re_forms_for_another_reason) {
+Test(policy, a_wish_to_grow_is_forgotten_when_the_group_re_forms_for_another_reason) {
     struct group_config c;
     struct rig r;
     two_run(&r, &c, GROW_NEVER);
@@ -852,7 +852,7 @@ Test(group_policy, a_wish_to_grow_is_forgotten_when_the_group_re_forms_for_anoth
     end(&r);
 }
 
-Test(group_policy, commands_that_are_not_the_leaders_are_answered_all_the_same) {
+Test(policy, commands_that_are_not_the_leaders_are_answered_all_the_same) {
     struct group_config c = config_of(1, 1);
     struct rig r;
     bring_to(&r, &c, 1, GROUP_RUNNING);
@@ -862,7 +862,7 @@ Test(group_policy, commands_that_are_not_the_leaders_are_answered_all_the_same) 
     end(&r);
 }
 
-Test(group_policy, an_operators_stop_ends_the_job_in_every_state_and_blames_no_failure) {
+Test(policy, an_operators_stop_ends_the_job_in_every_state_and_blames_no_failure) {
     static const enum group_state states[] = {GROUP_GATHERING, GROUP_FORMING, GROUP_RUNNING, GROUP_STOPPING};
     for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
         struct group_config c = config_of(2, states[i] == GROUP_GATHERING ? 3 : 2);
@@ -889,7 +889,7 @@ Test(group_policy, an_operators_stop_ends_the_job_in_every_state_and_blames_no_f
 
 /* ---- a switch ---- */
 
-Test(group_policy, several_silent_hosts_are_held_for_a_moment_as_behind_a_switch) {
+Test(policy, several_silent_hosts_are_held_for_a_moment_as_behind_a_switch) {
     struct group_config c = config_of(1, 4);
     struct rig r;
     bring_to(&r, &c, 4, GROUP_RUNNING);
@@ -910,7 +910,7 @@ Test(group_policy, several_silent_hosts_are_held_for_a_moment_as_behind_a_switch
     end(&r);
 }
 
-Test(group_policy, who_was_held_and_came_back_is_held_the_next_time_too) {
+Test(policy, who_was_held_and_came_back_is_held_the_next_time_too) {
     struct group_config c = config_of(1, 3);
     struct rig r;
     bring_to(&r, &c, 3, GROUP_RUNNING);
@@ -923,7 +923,7 @@ Test(group_policy, who_was_held_and_came_back_is_held_the_next_time_too) {
     end(&r);
 }
 
-Test(group_policy, two_agents_of_one_host_are_no_switch_and_neither_is_one_held_where_that_is_off) {
+Test(policy, two_agents_of_one_host_are_no_switch_and_neither_is_one_held_where_that_is_off) {
     for (int off = 0; off < 2; off++) {
         struct group_config c = config_of(1, 4);
         if (off)
@@ -945,7 +945,7 @@ Test(group_policy, two_agents_of_one_host_are_no_switch_and_neither_is_one_held_
 
 /* ---- roles, and how many workers a node has ---- */
 
-Test(group_policy, ranks_are_sums_over_unequal_nodes_and_roles_count_on_their_own) {
+Test(policy, ranks_are_sums_over_unequal_nodes_and_roles_count_on_their_own) {
     struct group_config c = config_of(5, 5);
     struct rig r;
     begin(&r, &c);
@@ -977,7 +977,7 @@ Test(group_policy, ranks_are_sums_over_unequal_nodes_and_roles_count_on_their_ow
     end(&r);
 }
 
-Test(group_policy, a_job_has_so_many_roles_and_no_more) {
+Test(policy, a_job_has_so_many_roles_and_no_more) {
     struct group_config c = config_of(1, 100);
     struct rig r;
     begin(&r, &c);

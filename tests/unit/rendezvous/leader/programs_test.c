@@ -34,7 +34,7 @@ static struct rdzv_program with(uint64_t name, uint64_t args) {
     return p;
 }
 
-Test(group_program, another_program_is_refused_at_any_time_with_both_named) {
+Test(programs, another_program_is_refused_at_any_time_with_both_named) {
     struct group_config c = job_of(2, 2);
     struct rig r;
     begin(&r, &c);
@@ -57,7 +57,7 @@ Test(group_program, another_program_is_refused_at_any_time_with_both_named) {
     end(&r);
 }
 
-Test(group_program, the_same_name_run_in_another_way_is_said_to_be_that) {
+Test(programs, the_same_name_run_in_another_way_is_said_to_be_that) {
     struct group_config c = job_of(2, 2);
     struct rig r;
     begin(&r, &c);
@@ -70,7 +70,7 @@ Test(group_program, the_same_name_run_in_another_way_is_said_to_be_that) {
 }
 
 /* Two texts that look alike would say nothing. */
-Test(group_program, what_differs_unseen_is_shown_once) {
+Test(programs, what_differs_unseen_is_shown_once) {
     struct group_config c = job_of(3, 3);
     struct rig r;
     begin(&r, &c);
@@ -85,7 +85,7 @@ Test(group_program, what_differs_unseen_is_shown_once) {
     end(&r);
 }
 
-Test(group_program, other_restarts_are_refused_with_both_numbers) {
+Test(programs, other_restarts_are_refused_with_both_numbers) {
     struct group_config c = job_of(2, 2);
     c.max_restarts = 3;
     c.program.max_restarts = 3;
@@ -103,7 +103,7 @@ Test(group_program, other_restarts_are_refused_with_both_numbers) {
     end(&r);
 }
 
-Test(group_program, each_role_has_a_program_of_its_own_that_its_first_node_brings) {
+Test(programs, each_role_has_a_program_of_its_own_that_its_first_node_brings) {
     struct group_config c = job_of(4, 4);
     struct rig r;
     begin(&r, &c);
@@ -119,7 +119,7 @@ Test(group_program, each_role_has_a_program_of_its_own_that_its_first_node_bring
     end(&r);
 }
 
-Test(group_program, nodes_with_arguments_of_their_own_are_one_job_and_it_is_told_once) {
+Test(programs, nodes_with_arguments_of_their_own_are_one_job_and_it_is_told_once) {
     struct group_config c = job_of(3, 3);
     struct rig r;
     begin(&r, &c);
@@ -136,7 +136,7 @@ Test(group_program, nodes_with_arguments_of_their_own_are_one_job_and_it_is_told
     end(&r);
 }
 
-Test(group_program, other_arguments_that_come_to_nodes_which_were_alike_are_another_job) {
+Test(programs, other_arguments_that_come_to_nodes_which_were_alike_are_another_job) {
     struct group_config c = job_of(2, 4);
     struct rig r;
     begin(&r, &c);
@@ -152,7 +152,7 @@ Test(group_program, other_arguments_that_come_to_nodes_which_were_alike_are_anot
     end(&r);
 }
 
-Test(group_program, one_node_proves_nothing_while_there_is_room) {
+Test(programs, one_node_proves_nothing_while_there_is_room) {
     for (uint32_t max = 1; max < 3; max++) {
         struct group_config c = job_of(1, max);
         struct rig r;
@@ -167,7 +167,7 @@ Test(group_program, one_node_proves_nothing_while_there_is_room) {
     }
 }
 
-Test(group_program, a_known_node_comes_back_whatever_it_says) {
+Test(programs, a_known_node_comes_back_whatever_it_says) {
     struct group_config c = job_of(2, 2);
     struct rig r;
     begin(&r, &c);

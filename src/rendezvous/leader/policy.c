@@ -1,0 +1,129 @@
+#include "rendezvous/leader/policy.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#define BACKOFF_STEPS_MAX 5 /* 32 times */
+
+void policy_fini(struct policy *p) {
+    free(p->hosts);
+    *p = (struct policy){0};
+}
+
+/* ---- the counters ---- */
+
+void policy_keep_counters(struct policy *p, uint32_t restarts_used, uint32_t losses) {
+    p->restarts_used = MAX2(p->restarts_used, restarts_used);
+    p->losses = MAX2(p->losses, losses);
+}
+
+bool policy_restarts_spent(const struct policy *p, const struct group_config *c) {
+    return p->restarts_used >= c->max_restarts;
+}
+
+bool policy_losses_spent(const struct policy *p, const struct group_config *c) {
+    return p->losses > c->max_node_losses;
+}
+
+/* ---- crash loops ---- */
+
+/* A person's or a machine's kill says nothing about the program. */
+static bool is_own_fault(const struct failure *f) {
+    switch (f->kind) {
+    case FAILURE_EXIT:
+    case FAILURE_SPAWN: return true;
+    case FAILURE_SIGNAL: /* SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV */
+        return f->code == 4 || f->code == 6 || f->code == 7 || f->code == 8 || f->code == 11;
+    case FAILURE_NONE:
+    case FAILURE_OOM:
+    case FAILURE_NODE:
+    case FAILURE_KIND_COUNT: return false;
+    }
+    assert_not_reached();
+}
+
+/* Of what it said last, without numbers: those are ranks, addresses, times. */
+static uint64_t hash_failure(const struct failure *f) {
+    uint64_t h = UINT64_C(0xcbf29ce484222325) ^ ((uint64_t)f->kind << 32 | (uint32_t)f->code);
+    size_t end = strnlen(f->text, sizeof f->text), begin;
+    while (end > 0 && isspace((unsigned char)f->text[end - 1]))
+        end--;
+    for (begin = end; begin > 0 && f->text[begin - 1] != '\n';)
+        begin--;
+    for (size_t i = begin; i < end; i++)
+        if (!isdigit((unsigned char)f->text[i]))
+            h = (h ^ (uint8_t)f->text[i]) * UINT64_C(0x100000001b3);
+    return h == 0 ? 1 : h;
+}
+
+void policy_begin_generation(struct policy *p) { p->print = (struct fingerprint){0}; }
+
+void policy_add_failure(struct policy *p, const struct group_config *c, const struct failure *f) {
+    bool early = c->crash_loop_ns > 0 && f->ran_ns < c->crash_loop_ns;
+    uint64_t hash = early && is_own_fault(f) ? hash_failure(f) : 0;
+    if (!p->print.any) {
+        p->print = (struct fingerprint){.hash = hash, .any = true, .rank = f->rank};
+    } else if (p->print.rank != f->rank) {
+        p->print.spread = true;
+        if (hash != p->print.hash)
+            p->print.hash = 0; /* they failed differently */
+    }
+}
+
+/* The same failure, early, for the second time; and not of one rank among several, which is rather
+ * that rank's than the program's. (The first failure stops the others, which therefore seldom come
+ * to fail by themselves: that it is not always the same rank says enough.) */
+bool policy_is_crash_loop(const struct policy *p, uint32_t world_size) {
+    const struct fingerprint *a = &p->last_print, *b = &p->print;
+    if (a->hash == 0 || a->hash != b->hash)
+        return false;
+    return a->spread || b->spread || a->rank != b->rank || world_size == 1;
+}
+
+/* ---- the charge ---- */
+
+void policy_charge(struct policy *p) {
+    p->restarts_used++;
+    p->last_print = p->print;
+}
+
+uint32_t policy_count_node(struct policy *p, const struct group_config *c, uint64_t incarnation,
+                           bool others) {
+    p->fail_count = incarnation == p->fail_node ? p->fail_count + 1 : 1;
+    p->fail_node = incarnation;
+    if (c->exclude_after == 0 || p->fail_count < c->exclude_after || !others)
+        return 0;
+    uint32_t count = p->fail_count;
+    p->fail_count = 0;
+    return count;
+}
+
+uint64_t policy_backoff_ns(struct policy *p, const struct group_config *c, uint64_t ran_ns) {
+    uint64_t step = c->restart_backoff_ns;
+    if (step == 0)
+        return 0;
+    /* After a good run it begins anew. */
+    if (ran_ns > step << BACKOFF_STEPS_MAX)
+        p->backoff_step = 0;
+    uint64_t pause_ns = step << p->backoff_step;
+    if (p->backoff_step < BACKOFF_STEPS_MAX)
+        p->backoff_step++;
+    return pause_ns;
+}
+
+/* ---- excluded hosts ---- */
+
+bool policy_host_is_excluded(const struct policy *p, const char *host) {
+    for (size_t i = 0; i < p->n_hosts; i++)
+        if (strcmp(p->hosts[i], host) == 0)
+            return true;
+    return false;
+}
+
+void policy_exclude_host(struct policy *p, const char *host) {
+    if (policy_host_is_excluded(p, host) || p->n_hosts == POLICY_HOSTS_MAX)
+        return;
+    p->hosts = xrealloc(p->hosts, (p->n_hosts + 1) * sizeof *p->hosts);
+    (void)snprintf(p->hosts[p->n_hosts++], RDZV_HOST_MAX, "%s", host);
+}

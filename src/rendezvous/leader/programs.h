@@ -1,0 +1,45 @@
+/* What the nodes of each --role run: whether a node that comes runs this job's program, or belongs
+ * to another job that was given the same run id and endpoint (muster-rendezvous(7), "Another job's
+ * nodes"). */
+#pragma once
+
+#include "base/util.h"
+#include "rendezvous/protocol/messages.h"
+
+/* Distinct --role names in one job. */
+#define GROUP_ROLES_MAX 64
+
+/* What the nodes of one --role run: as the leader's own, or the first that came. */
+struct role_program {
+    char role[RDZV_ROLE_MAX];
+    struct rdzv_program program;
+    uint32_t n_alike; /* nodes that came with the same arguments */
+    bool differ;      /* some came with arguments of their own */
+};
+
+struct programs {
+    struct rdzv_program own; /* of the leader's node; shown "": not known */
+    uint32_t max_restarts;   /* of the job */
+    struct role_program *roles;
+    size_t n; /* at most GROUP_ROLES_MAX */
+};
+
+/* How far the job is: what a node with other arguments is taken for depends on it. */
+enum job_stage {
+    JOB_WITHOUT_GROUP, /* this leader has formed none yet */
+    JOB_WITH_ROOM,     /* it has, and there are fewer nodes than max */
+    JOB_FULL,
+};
+
+/* The leader's own node has this role and program. */
+void programs_init(struct programs *p, const char *role, const struct rdzv_program *own,
+                   uint32_t max_restarts);
+void programs_fini(struct programs *p);
+
+/* True: the node is of another job; fills in why. */
+_must_use_ bool programs_refuse(const struct programs *p, enum job_stage stage, const char *role,
+                                const struct rdzv_program *its, char *why, size_t size);
+/* It was let in, or came back to a new leader. True: it is the first of its role with arguments of
+ * its own; fills in a sentence that says so. */
+_must_use_ bool programs_add(struct programs *p, const char *role, const char *node,
+                             const struct rdzv_program *its, char *text, size_t size);
