@@ -89,3 +89,9 @@ int file_write_atomic(const char *path, const char *text, size_t len) {
         return -EISDIR;
     return S_ISREG(st.st_mode) ? replace(target, text, len) : write_into(target, text, len);
 }
+
+void file_close(int *fd) {
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}

@@ -14,6 +14,7 @@
 #include "base/list.h"
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/file.h"
 
 /* An event base: epoll, its timer, two pairs for wake-ups and signals; an epoll for each rank; the
  * time without a processor. */
@@ -283,8 +284,7 @@ void loop_free(struct loop *loop) {
         run_first(rank);
     ranks_end(loop, RANKS);
     event_base_free(loop->base);
-    if (loop->schedstat_fd >= 0)
-        (void)close(loop->schedstat_fd);
+    file_close(&loop->schedstat_fd);
     free(loop);
 }
 

@@ -4,14 +4,14 @@
 #include <unistd.h>
 
 #include "io/clock.h"
+#include "io/file.h"
 
 #define NAMES_AT_ONCE 64 /* what is only a name is cheaper than the clock */
 
 void sweep_dir(int fd, uint64_t until_ns, sweep_fn fn, void *arg) {
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (dir == NULL) {
-        if (fd >= 0)
-            (void)close(fd);
+        file_close(&fd);
         return;
     }
     const struct dirent *e;

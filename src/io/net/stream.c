@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "io/clock.h"
+#include "io/file.h"
 
 /* One read, and so the most that one stream may take of a turn. */
 #define READ_CHUNK 65536
@@ -90,9 +91,7 @@ static void close_socket(struct stream *s) {
     s->watch = NULL;
     loop_timer_free(s->finish_timer);
     s->finish_timer = NULL;
-    if (s->fd >= 0)
-        (void)close(s->fd);
-    s->fd = -1;
+    file_close(&s->fd);
 }
 
 static void report_readable(struct stream *s) {

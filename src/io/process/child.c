@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "io/file.h"
 #include "io/process/proc.h"
 
 /* What a child does between clone and exec, in this order. */
@@ -58,8 +59,7 @@ struct plan {
 };
 
 void child_fini(struct child *c) {
-    if (c->pidfd >= 0)
-        (void)close(c->pidfd);
+    file_close(&c->pidfd);
     *c = (struct child)CHILD_INIT;
 }
 

@@ -174,6 +174,10 @@ int logdir_make_worker(const char *node_dir, uint32_t rank, char **ret_dir, stru
     return make_below(node_dir, name, ret_dir, err);
 }
 
+char *logdir_log_path(const char *dir, int stream) {
+    return xasprintf("%s/%s", dir, stream == 0 ? "stdout.log" : "stderr.log");
+}
+
 int logdir_set_latest(const char *run_dir, const char *generation) {
     _cleanup_(freep) char *link = xasprintf("%s/latest", run_dir);
     char old[64];

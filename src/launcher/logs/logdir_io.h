@@ -38,6 +38,8 @@ _must_use_ int logdir_make_generation(const char *run_dir, const char *generatio
                                       char **ret_node_dir, struct err *err);
 _must_use_ int logdir_make_worker(const char *node_dir, uint32_t rank, char **ret_dir,
                                   struct err *err);
+/* The log file of a stream (0 output, 1 error) in a worker's folder. */
+char *logdir_log_path(const char *dir, int stream);
 /* Replaces the link at once, unless it names a newer generation already. */
 _must_use_ int logdir_set_latest(const char *run_dir, const char *generation);
 

@@ -9,8 +9,10 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/process/child.h"
 #include "launcher/job/job.h"
+#include "launcher/logs/logdir_io.h"
 
 #define PIPE_BYTES_MAX ((size_t)1024 * 1024)
 #define PIPE_BYTES_MIN ((size_t)64 * 1024)
@@ -54,12 +56,6 @@ struct logmux {
     struct mux_worker *workers;
 };
 
-static void close_fd(int *fd) {
-    if (*fd >= 0)
-        (void)close(*fd);
-    *fd = -1;
-}
-
 /* --- to the writer ---------------------------------------------------------------------------- */
 
 static void unwatch(struct mux_worker *w) {
@@ -71,10 +67,6 @@ static void unwatch(struct mux_worker *w) {
 
 static const char *path_of(const struct mux_stream *s) { return s->path == NULL ? "" : s->path; }
 
-static void add_part(struct strbuf *s, const char *text) {
-    strbuf_add_bytes(s, text, strlen(text) + 1);
-}
-
 static void hand_over(struct mux_worker *w) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct mux_stream *out = &w->streams[OUT], *err = &w->streams[ERR];
@@ -82,9 +74,9 @@ static void hand_over(struct mux_worker *w) {
         return;
     w->handed = true;
     unwatch(w);
-    add_part(&text, w->prefix);
-    add_part(&text, path_of(out));
-    add_part(&text, path_of(err));
+    writer_wire_add_part(&text, w->prefix);
+    writer_wire_add_part(&text, path_of(out));
+    writer_wire_add_part(&text, path_of(err));
     const int fds[2] = {out->pipe_fd, err->pipe_fd};
     writer_send(w->mux->writer, &w->mux->user,
                 &(struct writer_message){
@@ -101,8 +93,8 @@ static void hand_all_over(struct logmux *mux) {
 static void ask_for_the_end(struct mux_worker *w) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct logmux *mux = w->mux;
-    add_part(&text, w->error_path == NULL ? "" : w->error_path);
-    add_part(&text, path_of(&w->streams[ERR]));
+    writer_wire_add_part(&text, w->error_path == NULL ? "" : w->error_path);
+    writer_wire_add_part(&text, path_of(&w->streams[ERR]));
     w->awaited = true;
     writer_send(
         mux->writer, &mux->user,
@@ -124,7 +116,7 @@ static bool has_bytes(struct mux_stream *s) {
         return true;
     loop_watch_free(s->watch);
     s->watch = NULL;
-    close_fd(&s->pipe_fd);
+    file_close(&s->pipe_fd);
     return false;
 }
 
@@ -166,8 +158,8 @@ static const struct logmux_last_output no_output = {.error = "", .tail = ""};
 static void drained(struct mux_worker *w) {
     unwatch(w);
     loop_timer_set(w->grace, TIME_NEVER);
-    close_fd(&w->streams[OUT].pipe_fd);
-    close_fd(&w->streams[ERR].pipe_fd);
+    file_close(&w->streams[OUT].pipe_fd);
+    file_close(&w->streams[ERR].pipe_fd);
     report_last_output(w, &no_output);
     w->drained = true;
     w->mux->ops.on_drained(w->mux->arg, w->index);
@@ -322,7 +314,7 @@ static int open_stream(struct mux_stream *s, const struct logmux_worker *worker,
     bool wants_file = worker->dir != NULL && (tee || redirect);
     bool through_us = tee && worker->on_console;
     if (wants_file)
-        s->path = xasprintf("%s/%s", worker->dir, k == OUT ? "stdout.log" : "stderr.log");
+        s->path = logdir_log_path(worker->dir, k);
     if (wants_file && !through_us && worker->file_fds[k] >= 0) {
         s->borrowed = true;
         s->child_fd = worker->file_fds[k];
@@ -375,8 +367,8 @@ int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *
     r = open_streams(w, worker, err);
     if (r < 0) {
         unwatch(w);
-        close_fd(&w->streams[OUT].pipe_fd);
-        close_fd(&w->streams[ERR].pipe_fd);
+        file_close(&w->streams[OUT].pipe_fd);
+        file_close(&w->streams[ERR].pipe_fd);
         return r;
     }
     *ret_stdout_fd = w->streams[OUT].child_fd;
@@ -388,7 +380,7 @@ void logmux_started(struct logmux *mux, uint32_t index) {
     for (int k = OUT; k <= ERR; k++) {
         struct mux_stream *s = &mux->workers[index].streams[k];
         if (!s->borrowed)
-            close_fd(&s->child_fd);
+            file_close(&s->child_fd);
     }
 }
 
@@ -440,7 +432,7 @@ void logmux_free(struct logmux *mux) {
         loop_timer_free(w->grace);
         logmux_started(mux, i);
         for (int k = OUT; k <= ERR; k++) {
-            close_fd(&w->streams[k].pipe_fd);
+            file_close(&w->streams[k].pipe_fd);
             free(w->streams[k].path);
         }
         free(w->prefix);

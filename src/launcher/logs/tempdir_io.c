@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/sweep.h"
 
 #define PREFIX "muster-"
@@ -28,8 +29,7 @@ static const char *temp_dir(void) {
 static bool read_line(int dir, const char *name, char out[OWNER_MAX]) {
     int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     ssize_t n = fd < 0 ? -1 : read(fd, out, OWNER_MAX - 1);
-    if (fd >= 0)
-        (void)close(fd);
+    file_close(&fd);
     if (n <= 0 || out[n - 1] != '\n')
         return false;
     out[n] = '\0';
@@ -83,8 +83,7 @@ static bool is_left(int dir, const char *boot, int *ret_claim) {
         return false;
     int fd = openat(dir, OWNER, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        if (fd >= 0)
-            (void)close(fd);
+        file_close(&fd);
         return false;
     }
     *ret_claim = fd;

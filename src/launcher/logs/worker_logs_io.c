@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/text/log.h"
+#include "io/file.h"
 #include "launcher/logs/logdir_io.h"
 #include "launcher/logs/tempdir_io.h"
 
@@ -73,15 +74,9 @@ struct worker_logs *worker_logs_new(const struct job_spec *spec, const char *hos
     return l;
 }
 
-static void close_fds(int fds[2]) {
-    for (int k = 0; k < 2; k++) {
-        if (fds[k] >= 0)
-            (void)close(fds[k]);
-        fds[k] = -1;
-    }
+void worker_logs_started(struct worker_logs *l, uint32_t index) {
+    writer_wire_close(l->files[index].fds);
 }
-
-void worker_logs_started(struct worker_logs *l, uint32_t index) { close_fds(l->files[index].fds); }
 
 static void drop_files(struct worker_logs *l) {
     for (uint32_t i = 0; i < l->spec->nproc; i++) {
@@ -107,8 +102,7 @@ void worker_logs_free(struct worker_logs *l) {
                     l->n_lacking, l->n_starts);
     if (l->temp_dir != NULL && !l->keep && logdir_remove_tree(l->temp_dir) < 0)
         log_info("the temporary folder %s could not be removed", l->temp_dir);
-    if (l->temp_claim >= 0)
-        (void)close(l->temp_claim);
+    file_close(&l->temp_claim);
     drop_dirs(l);
     free(l->files);
     free(l->temp_dir);
@@ -150,18 +144,14 @@ static void need_error_files(struct worker_logs *l) {
         log_warning("%s; workers have no error files", err.text);
 }
 
-static void add_part(struct strbuf *s, const char *text) {
-    strbuf_add_bytes(s, text, strlen(text) + 1);
-}
-
 static void ask(struct worker_logs *l, const struct form *form) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     char node[LOGDIR_NAME_MAX + 1];
     const char *dir = l->spec->log_dir == NULL ? l->temp_dir : l->run_dir;
     logdir_node_name(l->host, form->host_index, node);
-    add_part(&text, l->generation);
-    add_part(&text, node);
-    add_part(&text, dir == NULL ? "" : dir);
+    writer_wire_add_part(&text, l->generation);
+    writer_wire_add_part(&text, node);
+    writer_wire_add_part(&text, dir == NULL ? "" : dir);
     writer_add(l->writer, &l->user);
     writer_send(l->writer, &l->user,
                 &(struct writer_message){
@@ -211,7 +201,7 @@ static void on_message(void *arg, struct writer_packet *p) {
         worker_logs_lack(l, p->text);
     if (p->m.kind == WRITER_FILES && p->m.index < l->spec->nproc) {
         struct files *f = &l->files[p->m.index];
-        close_fds(f->fds);
+        writer_wire_close(f->fds);
         memcpy(f->fds, p->fds, sizeof f->fds);
         free(f->dir);
         f->dir = xstrdup("");

@@ -10,6 +10,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/process/helper.h"
 #include "launcher/logs/writer_process_io.h"
 
@@ -55,8 +56,8 @@ struct writer {
     int awaited;
     bool pinged;      /* the ping has not been answered */
     uint64_t ping_ns; /* when it was sent */
-    bool told;        /* that it stands still */
-    bool gave_up;     /* the last one stood still, and its disk may hang still */
+    bool stall_reported;
+    bool gave_up; /* the last one stood still, and its disk may hang still */
     bool finished;
     uint64_t left; /* bytes that it could not show until its end */
 };
@@ -72,19 +73,11 @@ static void set_timer(struct writer *w) {
 
 /* --- sending ---------------------------------------------------------------------------------- */
 
-static void close_fds(int fds[2]) {
-    for (int i = 0; i < 2; i++) {
-        if (fds[i] >= 0)
-            (void)close(fds[i]);
-        fds[i] = -1;
-    }
-}
-
 static void drop_waiting(struct writer *w, struct queued_message *x) {
     if (x->m.kind == WRITER_PRINT)
         w->queued_bytes -= x->len;
     list_remove(&x->link);
-    close_fds(x->fds);
+    writer_wire_close(x->fds);
     free(x);
 }
 
@@ -134,6 +127,10 @@ static void post(struct writer *w, const struct writer_message *m, const char *t
         return;
     queue_message(w, m, text, len, fds);
     send_queue(w);
+}
+
+static void post_plain(struct writer *w, const struct writer_message *m) {
+    post(w, m, NULL, 0, NULL);
 }
 
 void writer_send(struct writer *w, const struct writer_user *user, const struct writer_message *m,
@@ -208,7 +205,7 @@ static void drop_asked(struct writer *w) {
     }
 }
 
-static void tell_lost(struct writer *w, bool hung) {
+static void report_lost(struct writer *w, bool hung) {
     LIST_FOR_EACH(struct writer_user, u, &w->users, link)
         u->on_lost(u->arg, hung);
     set_timer(w);
@@ -229,18 +226,18 @@ static void lose(struct writer *w, bool hung) {
         list_prepend(&w->queue, &last->link);
     }
     w->n_printed = 0;
-    w->pinged = w->told = false;
+    w->pinged = w->stall_reported = false;
     w->gave_up = hung;
     print_here(w);
     log_warning("the log writer %s: a new one is started, and some output may be lost",
                 hung ? "does not answer (its disk may hang) and is given up" : "died");
-    tell_lost(w, hung);
+    report_lost(w, hung);
 }
 
 /* None can be started (a limit of processes, no memory): who waits for one does without. */
 static void do_without(struct writer *w) {
     drop_asked(w);
-    tell_lost(w, false);
+    report_lost(w, false);
 }
 
 static void stands_still(struct writer *w) {
@@ -248,9 +245,9 @@ static void stands_still(struct writer *w) {
         lose(w, true);
         return;
     }
-    if (w->told)
+    if (w->stall_reported)
         return;
-    w->told = true;
+    w->stall_reported = true;
     print_here(w);
     log_warning("the log writer does not answer (its disk may hang): workers that write are "
                 "blocked");
@@ -271,7 +268,7 @@ static void on_timer(void *arg) {
     if (w->fd >= 0 && !w->pinged) {
         w->pinged = true;
         w->ping_ns = now_ns;
-        post(w, &(struct writer_message){.kind = WRITER_PING}, NULL, 0, NULL);
+        post_plain(w, &(struct writer_message){.kind = WRITER_PING});
     }
     if (w->fd >= 0 && w->pinged)
         loop_timer_set(w->timer, MAX2(now_ns, w->ping_ns + WRITER_PATIENCE_NS) + PING_NS / 10);
@@ -279,7 +276,7 @@ static void on_timer(void *arg) {
         set_timer(w);
 }
 
-/* --- what it says ----------------------------------------------------------------------------- */
+/* --- from it --------------------------------------------------------------------------------- */
 
 static void on_pong(struct writer *w, uint64_t n_printed) {
     LIST_FOR_EACH(struct queued_message, x, &w->unconfirmed, link) {
@@ -287,8 +284,8 @@ static void on_pong(struct writer *w, uint64_t n_printed) {
             drop_waiting(w, x);
     }
     w->pinged = false;
-    if (w->told) {
-        w->told = false;
+    if (w->stall_reported) {
+        w->stall_reported = false;
         console_use_remote(w->console, true);
         log_notice("the log writer answers again");
     }
@@ -308,7 +305,7 @@ static void take(struct writer *w, struct writer_packet *p) {
             return;
         }
     }
-    close_fds(p->fds); /* of a user that has gone */
+    writer_wire_close(p->fds); /* of a user that has gone */
 }
 
 static void read_messages(struct writer *w, int most) {
@@ -409,7 +406,7 @@ void writer_remove(struct writer *w, struct writer_user *user) {
         return;
     list_remove(&user->link);
     if (w->fd >= 0)
-        post(w, &(struct writer_message){.kind = WRITER_DROP, .user = user->id}, NULL, 0, NULL);
+        post_plain(w, &(struct writer_message){.kind = WRITER_DROP, .user = user->id});
 }
 
 int writer_new(struct loop *loop, struct console *console, const struct job_spec *spec,
@@ -436,7 +433,7 @@ int writer_new(struct loop *loop, struct console *console, const struct job_spec
 }
 
 /* What was shown, and what not; without a word only where that itself might hang. */
-static void tell_end(struct writer *w, bool died) {
+static void report_end(struct writer *w, bool died) {
     if (w->finished && w->left > 0)
         log_warning("the last %" PRIu64 " bytes of output were not shown: their reader has "
                     "stopped, or is too slow",
@@ -464,13 +461,12 @@ void writer_finish(struct writer *w, uint64_t deadline_ns) {
     if (w->lost > 0)
         log_warning("%llu of muster's own lines are lost: the log writer did not take them",
                     (unsigned long long)w->lost);
-    post(w, &(struct writer_message){.kind = WRITER_FINISH, .index = (uint32_t)left_ms}, NULL, 0,
-         NULL);
-    uint64_t heard_ns = now_ns; /* it says how it gets on: a slow pipe may take longer */
+    post_plain(w, &(struct writer_message){.kind = WRITER_FINISH, .index = (uint32_t)left_ms});
+    uint64_t progress_ns = now_ns; /* it says how it gets on: a slow pipe may take longer */
     bool died = false;
     while (!w->finished && !died) {
         now_ns = clock_now_ns();
-        if (now_ns >= deadline_ns && now_ns >= heard_ns + 2 * CONSOLE_PIPE_PATIENCE_NS)
+        if (now_ns >= deadline_ns && now_ns >= progress_ns + 2 * CONSOLE_PIPE_PATIENCE_NS)
             break;
         struct pollfd p = {.fd = w->fd,
                            .events = (short)(POLLIN | (list_empty(&w->queue) ? 0 : POLLOUT))};
@@ -480,12 +476,12 @@ void writer_finish(struct writer *w, uint64_t deadline_ns) {
         int r = writer_wire_receive(w->fd, &packet);
         died = r == 0;
         if (r == 1) {
-            heard_ns = now_ns;
+            progress_ns = now_ns;
             take(w, &packet);
         }
     }
     console_use_remote(w->console, false);
-    tell_end(w, died);
+    report_end(w, died);
 }
 
 void writer_free(struct writer *w) {
@@ -495,8 +491,7 @@ void writer_free(struct writer *w) {
     console_set_remote(w->console, NULL, NULL);
     loop_watch_free(w->watch);
     loop_timer_free(w->timer);
-    if (w->fd >= 0)
-        (void)close(w->fd);
+    file_close(&w->fd);
     helper_end(&w->helper);
     while (!list_empty(&w->queue))
         drop_waiting(w, LIST_FIRST(struct queued_message, &w->queue, link));

@@ -39,16 +39,16 @@ static uint64_t key_of(uint32_t user, uint32_t index) {
 /* --- to the agent ----------------------------------------------------------------------------- */
 
 /* It always reads, so this waits for a moment only; once it is gone nothing matters. */
-static void tell(struct process *p, const struct writer_message *m, const char *text, size_t len,
-                 const int fds[2]) {
+static void report(struct process *p, const struct writer_message *m, const char *text, size_t len,
+                   const int fds[2]) {
     while (writer_wire_send(p->fd, m, text, len, fds) == -EAGAIN) {
         struct pollfd room = {.fd = p->fd, .events = POLLOUT};
         (void)poll(&room, 1, 100);
     }
 }
 
-static void add_part(struct strbuf *s, const char *text) {
-    strbuf_add_bytes(s, text, strlen(text) + 1);
+static void report_plain(struct process *p, const struct writer_message *m) {
+    report(p, m, NULL, 0, NULL);
 }
 
 /* --- folders and files ------------------------------------------------------------------------ */
@@ -62,13 +62,14 @@ static int make_node_dir(const struct process *p, uint64_t nonce, char **run_dir
 }
 
 static void no_file(struct process *p, uint32_t user, const char *why) {
-    tell(p, &(struct writer_message){.kind = WRITER_NO_FILE, .user = user}, why, strlen(why), NULL);
+    report(p, &(struct writer_message){.kind = WRITER_NO_FILE, .user = user}, why, strlen(why),
+           NULL);
 }
 
 static void on_no_file(void *arg, uint32_t user, const char *why) { no_file(arg, user, why); }
 
 /* The files that a worker writes itself. */
-static void tell_files(struct process *p, uint32_t user, uint32_t i, const char *dir) {
+static void report_files(struct process *p, uint32_t user, uint32_t i, const char *dir) {
     const struct job_spec *spec = p->spec;
     unsigned tee = std_map_get(&spec->tee, i), redirects = std_map_get(&spec->redirects, i);
     bool shown = spec->console_ranks == NULL || spec->console_ranks[i];
@@ -76,17 +77,15 @@ static void tell_files(struct process *p, uint32_t user, uint32_t i, const char 
     int fds[2] = {-1, -1};
     for (int k = 0; k < 2; k++) {
         unsigned bit = k == 0 ? STD_OUT : STD_ERR;
-        _cleanup_(freep) char *why = NULL;
-        if ((own & bit) != 0 && writer_open_log(dir, k, &fds[k], &why) < 0)
+        _cleanup_(freep) char *path = logdir_log_path(dir, k), *why = NULL;
+        if ((own & bit) != 0 && (fds[k] = writer_open_log(path, &why)) < 0)
             no_file(p, user, why);
     }
-    tell(p,
-         &(struct writer_message){
-             .kind = WRITER_FILES, .user = user, .index = i, .flags = WRITER_HAS_DIR},
-         NULL, 0, fds);
-    for (int k = 0; k < 2; k++)
-        if (fds[k] >= 0)
-            (void)close(fds[k]);
+    report(p,
+           &(struct writer_message){
+               .kind = WRITER_FILES, .user = user, .index = i, .flags = WRITER_HAS_DIR},
+           NULL, 0, fds);
+    writer_wire_close(fds);
 }
 
 static void prepare(struct process *p, const struct writer_message *m, const char *generation,
@@ -104,19 +103,19 @@ static void prepare(struct process *p, const struct writer_message *m, const cha
         _cleanup_(freep) char *dir = NULL;
         r = logdir_make_worker(node_dir, m->index + i, &dir, &err);
         if (r == 0)
-            tell_files(p, m->user, i, dir);
+            report_files(p, m->user, i, dir);
     }
     int linked = ours && node_dir != NULL ? logdir_set_latest(run_dir, generation) : 0;
     if (linked < 0) /* a convenience: the logs are there all the same */
         log_warning("can't set the link %s/latest: %s", run_dir, strerror(-linked));
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    add_part(&text, run_dir == NULL ? "" : run_dir);
-    add_part(&text, node_dir == NULL ? "" : node_dir);
-    add_part(&text, r < 0 ? err.text : "");
-    tell(p,
-         &(struct writer_message){
-             .kind = WRITER_PREPARED, .user = m->user, .number = (uint64_t)(int64_t)r},
-         text.data, text.len, NULL);
+    writer_wire_add_part(&text, run_dir == NULL ? "" : run_dir);
+    writer_wire_add_part(&text, node_dir == NULL ? "" : node_dir);
+    writer_wire_add_part(&text, r < 0 ? err.text : "");
+    report(p,
+           &(struct writer_message){
+               .kind = WRITER_PREPARED, .user = m->user, .number = (uint64_t)(int64_t)r},
+           text.data, text.len, NULL);
 }
 
 /* --- workers ---------------------------------------------------------------------------------- */
@@ -126,8 +125,7 @@ static void on_drained(void *arg, uint32_t user, uint32_t index) {
     uint64_t key = key_of(user, index);
     struct writer_worker *w = idmap_get(&p->workers, key);
     idmap_remove(&p->workers, key);
-    tell(p, &(struct writer_message){.kind = WRITER_DRAINED, .user = user, .index = index}, NULL, 0,
-         NULL);
+    report_plain(p, &(struct writer_message){.kind = WRITER_DRAINED, .user = user, .index = index});
     writer_worker_free(w);
 }
 
@@ -167,12 +165,12 @@ static void report_last_output(struct process *p, struct writer_worker *w, const
     writer_stderr_tail(w, stderr_path, &tail);
     add_end(&both, &error);
     add_end(&both, &tail);
-    tell(p,
-         &(struct writer_message){.kind = WRITER_LAST_OUTPUT,
-                                  .user = m->user,
-                                  .index = m->index,
-                                  .flags = bad ? WRITER_BAD_FILE : 0},
-         both.data, both.len, NULL);
+    report(p,
+           &(struct writer_message){.kind = WRITER_LAST_OUTPUT,
+                                    .user = m->user,
+                                    .index = m->index,
+                                    .flags = bad ? WRITER_BAD_FILE : 0},
+           both.data, both.len, NULL);
 }
 
 static void exited(struct process *p) {
@@ -183,8 +181,8 @@ static void exited(struct process *p) {
     if ((m.flags & WRITER_WANTS_LAST_OUTPUT) != 0)
         report_last_output(p, w, writer_wire_part(&p->packet, 0), writer_wire_part(&p->packet, 1));
     if (w == NULL)
-        tell(p, &(struct writer_message){.kind = WRITER_DRAINED, .user = m.user, .index = m.index},
-             NULL, 0, NULL);
+        report_plain(
+            p, &(struct writer_message){.kind = WRITER_DRAINED, .user = m.user, .index = m.index});
 }
 
 /* Its generation is over; what is left was not drained in time. */
@@ -196,10 +194,10 @@ static void drop_user(struct process *p, uint32_t user) {
     }
 }
 
-/* --- what the agent says ---------------------------------------------------------------------- */
+/* --- from the agent --------------------------------------------------------------------------- */
 
 static void pong(struct process *p) {
-    tell(p, &(struct writer_message){.kind = WRITER_PONG, .number = p->n_printed}, NULL, 0, NULL);
+    report_plain(p, &(struct writer_message){.kind = WRITER_PONG, .number = p->n_printed});
 }
 
 static void print(struct process *p) {
@@ -217,12 +215,12 @@ static void print(struct process *p) {
 static void finish(struct process *p) {
     uint64_t deadline_ns = clock_now_ns() + p->packet.m.index * NS_PER_MS;
     size_t left, before;
-    do { /* the agent goes on waiting as long as it hears something */
+    do { /* the agent goes on waiting as long as something comes */
         before = console_pending(p->console);
         left = console_flush(p->console, MIN2(deadline_ns, clock_now_ns() + NS_PER_S / 4));
         pong(p);
     } while (left > 0 && (left < before || clock_now_ns() < deadline_ns));
-    tell(p, &(struct writer_message){.kind = WRITER_FINISHED, .number = left}, NULL, 0, NULL);
+    report_plain(p, &(struct writer_message){.kind = WRITER_FINISHED, .number = left});
     loop_quit(p->loop);
 }
 

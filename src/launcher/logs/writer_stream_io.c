@@ -9,6 +9,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "launcher/logs/linebuf.h"
 #include "launcher/logs/logmux_io.h"
 #include "launcher/logs/writer_wire_io.h"
@@ -120,12 +121,6 @@ static void take(struct writer_stream *s, const char *data, size_t len, uint64_t
         show(s, data, len, now_ns);
 }
 
-static void close_fd(int *fd) {
-    if (*fd >= 0)
-        (void)close(*fd);
-    *fd = -1;
-}
-
 static void end_stream(struct writer_stream *s) {
     if (s->pipe_fd < 0)
         return;
@@ -133,10 +128,10 @@ static void end_stream(struct writer_stream *s) {
     s->watch = NULL;
     loop_timer_free(s->timer);
     s->timer = NULL;
-    close_fd(&s->pipe_fd);
+    file_close(&s->pipe_fd);
     if (s->shown && linebuf_finish(&s->lines))
         console_source_end(&s->source);
-    close_fd(&s->file_fd);
+    file_close(&s->file_fd);
     if (s->file_lost > 0)
         log_warning("%s lacks %" PRIu64 " bytes that could not be written", s->path, s->file_lost);
 }
@@ -233,7 +228,7 @@ static void read_file_end(const char *path, struct strbuf *ret) {
         if (n > 0)
             strbuf_add_bytes(ret, data, (size_t)n);
     }
-    close_fd(&fd);
+    file_close(&fd);
 }
 
 /* One line as a terminal would show it: of a progress bar the last state. */
@@ -274,15 +269,11 @@ void writer_stderr_tail(const struct writer_worker *w, const char *path, struct 
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-int writer_open_log(const char *dir, int stream, int *ret_fd, char **ret_why) {
-    _cleanup_(freep) char *path =
-        xasprintf("%s/%s", dir, stream == OUT ? "stdout.log" : "stderr.log");
-    *ret_fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-    if (*ret_fd >= 0)
-        return 0;
-    int r = -errno;
-    *ret_why = xasprintf("can't open the log file %s: %s", path, strerror(errno));
-    return r;
+int writer_open_log(const char *path, char **ret_why) {
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0)
+        *ret_why = xasprintf("can't open the log file %s: %s", path, strerror(errno));
+    return fd;
 }
 
 static void open_stream(struct writer_stream *s, const struct writer_worker_config *config,
@@ -295,12 +286,10 @@ static void open_stream(struct writer_stream *s, const struct writer_worker_conf
         return;
     if ((config->flags & (unsigned)WRITER_TO_FILE << k) != 0) {
         s->path = xstrdup(config->paths[k]);
-        s->file_fd = open(s->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
         _cleanup_(freep) char *why = NULL;
-        if (s->file_fd < 0) {
-            why = xasprintf("can't open the log file %s: %s", s->path, strerror(errno));
+        s->file_fd = writer_open_log(s->path, &why);
+        if (s->file_fd < 0)
             w->ops.on_no_file(w->arg, w->user, why);
-        }
     }
     s->keeps_tail = (config->flags & (unsigned)WRITER_KEEP_TAIL << k) != 0;
     s->shown = (config->flags & (unsigned)WRITER_SHOWN << k) != 0;
@@ -357,7 +346,7 @@ void writer_worker_exited(struct writer_worker *w) {
 
 static void stream_fini(struct writer_stream *s) {
     end_stream(s);
-    close_fd(&s->file_fd);
+    file_close(&s->file_fd);
     if (s->shown) {
         linebuf_fini(&s->lines);
         console_source_fini(&s->source);

@@ -35,6 +35,5 @@ void writer_worker_exited(struct writer_worker *w);
  * w may be NULL. */
 void writer_stderr_tail(const struct writer_worker *w, const char *path, struct strbuf *ret);
 
-/* The log file of a stream (0 output, 1 error), for appending. A negative errno, with a clause in
- * *ret_why (malloc'ed). */
-_must_use_ int writer_open_log(const char *dir, int stream, int *ret_fd, char **ret_why);
+/* A log file, for appending; -1, with a clause in *ret_why (malloc'ed). */
+_must_use_ int writer_open_log(const char *path, char **ret_why);

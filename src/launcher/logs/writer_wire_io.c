@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "io/file.h"
+
 union control {
     char bytes[CMSG_SPACE(2 * sizeof(int))];
     struct cmsghdr head;
@@ -79,6 +81,15 @@ int writer_wire_receive(int fd, struct writer_packet *ret) {
     ret->len = (size_t)r - sizeof head;
     ret->text[ret->len] = '\0';
     return 1;
+}
+
+void writer_wire_close(int fds[2]) {
+    file_close(&fds[0]);
+    file_close(&fds[1]);
+}
+
+void writer_wire_add_part(struct strbuf *text, const char *part) {
+    strbuf_add_bytes(text, part, strlen(part) + 1);
 }
 
 const char *writer_wire_part(const struct writer_packet *p, unsigned n) {

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/util.h"
+#include "base/text/strbuf.h"
 
 #define WRITER_TEXT_MAX ((size_t)32 * 1024)
 
@@ -62,5 +62,9 @@ _must_use_ int writer_wire_send(int fd, const struct writer_message *m, const ch
                                 size_t len, const int fds[2]);
 /* 1: *ret holds a message; 0: the other side has gone; -EAGAIN: nothing now. */
 _must_use_ int writer_wire_receive(int fd, struct writer_packet *ret);
-/* Texts of several parts have NULs between them: the n-th, "" where there is none. Borrowed. */
+/* Closes those that are there. */
+void writer_wire_close(int fds[2]);
+/* Texts of several parts have NULs between them. */
+void writer_wire_add_part(struct strbuf *text, const char *part);
+/* The n-th, "" where there is none. Borrowed. */
 const char *writer_wire_part(const struct writer_packet *p, unsigned n);

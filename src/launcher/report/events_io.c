@@ -5,6 +5,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "launcher/logs/console_io.h"
 #include "launcher/report/events.h"
 
@@ -109,8 +110,7 @@ void events_free(struct events *e) {
         return;
     if (e->lost > 0)
         log_warning("--event-log=%s: %llu lines were lost", e->path, (unsigned long long)e->lost);
-    if (e->fd >= 0)
-        (void)close(e->fd);
+    file_close(&e->fd);
     free(e->path);
     free(e->run_id);
     free(e->host);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/text/strbuf.h"
+#include "io/file.h"
 #include "io/sweep.h"
 
 /* --- small files --- */
@@ -237,8 +238,7 @@ static void remove_below(int parent_fd, const char *name) {
     int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     if (dir == NULL) {
-        if (fd >= 0)
-            (void)close(fd);
+        file_close(&fd);
         return;
     }
     for (struct dirent *d; (d = readdir(dir)) != NULL;)

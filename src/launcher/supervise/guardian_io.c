@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "io/file.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/spare_io.h"
 #include "launcher/supervise/sweep_io.h"
@@ -56,9 +57,7 @@ static void guardian_close(struct guardian *g) {
     if (g->cgroup_fd >= 0)
         (void)cgroup_remove(g->cgroup_parent_fd, g->cgroup_name);
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
-        if (*fds[i] >= 0)
-            (void)close(*fds[i]);
-        *fds[i] = -1;
+        file_close(fds[i]);
     }
     if (g->shared != NULL)
         (void)munmap(g->shared, sizeof *g->shared);
@@ -175,8 +174,7 @@ static void agent_begin(struct guardian *g, struct guardian_link *ret) {
     if (n != 1 || (!pidns && getppid() != g->guardian))
         _exit(1);
     (void)close(g->setup[1]);
-    if (g->cgroup_parent_fd >= 0)
-        (void)close(g->cgroup_parent_fd);
+    file_close(&g->cgroup_parent_fd);
     (void)sigprocmask(SIG_SETMASK, &g->mask, NULL);
     *ret = (struct guardian_link){
         .guardian = pidns ? 0 : g->guardian,
@@ -257,10 +255,8 @@ static int keeper_start(struct guardian *g) {
             keeper_main(g, guardian_pidfd, agent_pidfd);
         r = g->keeper < 0 ? -errno : 0;
     }
-    if (guardian_pidfd >= 0)
-        (void)close(guardian_pidfd);
-    if (agent_pidfd >= 0)
-        (void)close(agent_pidfd);
+    file_close(&guardian_pidfd);
+    file_close(&agent_pidfd);
     return r;
 }
 
@@ -296,8 +292,7 @@ _noreturn_ static void guardian_finish(struct guardian *g, int status) {
         (void)kill(g->keeper, SIGKILL);
         (void)waitpid(g->keeper, NULL, 0);
     }
-    if (g->listener_fd >= 0)
-        (void)close(g->listener_fd);
+    file_close(&g->listener_fd);
     exit_as(status);
 }
 

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "io/file.h"
 #include "io/process/proc.h"
 
 /* All but the walk in pieces may run in a signal handler: no heap, no stdio, no locks. */
@@ -80,8 +81,7 @@ static int kill_deeper(const struct pass *p, const struct found *f, bool *ret_al
     else if (*ret_alive && p->top != p->self)
         r = kill(f->pid, SIGKILL); /* it will never become a child of ours */
     int error = errno;
-    if (fd >= 0)
-        (void)close(fd);
+    file_close(&fd);
     return r < 0 ? -error : 0;
 }
 

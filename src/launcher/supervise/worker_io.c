@@ -8,16 +8,11 @@
 #include <unistd.h>
 
 #include "io/clock.h"
+#include "io/file.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/worker_priv.h"
 
 /* --- the end of the group --- */
-
-static void close_fd(int *fd) {
-    if (*fd >= 0)
-        (void)close(*fd);
-    *fd = -1;
-}
 
 static void on_remove_turn(void *arg);
 
@@ -28,7 +23,7 @@ static void remove_some(struct worker_group *g) {
         if (w->cgroup_fd < 0)
             continue;
         (void)cgroup_remove(g->config.cgroup_fd, w->cgroup_name); /* else the guardian does */
-        close_fd(&w->cgroup_fd);
+        file_close(&w->cgroup_fd);
         if (loop_slice_is_over(g->loop)) {
             worker_put_off(g, &g->remove_due, LOOP_PRIO_BULK, on_remove_turn);
             return;
@@ -57,8 +52,8 @@ static void dispose(struct worker_group *g) {
     }
     loop_timer_free(g->timer);
     loop_timer_free(g->orphan_timer);
-    close_fd(&g->report_fd);
-    close_fd(&g->report_write_fd);
+    file_close(&g->report_fd);
+    file_close(&g->report_write_fd);
     sweep_walk_free(g->walk);
     free(g->oom_file);
     remove_some(g);

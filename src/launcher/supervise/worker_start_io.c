@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "io/clock.h"
+#include "io/file.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/worker_priv.h"
 
@@ -120,9 +121,7 @@ void worker_start_some(struct worker_group *g) {
         worker_put_off(g, &g->start_due, LOOP_PRIO_BULK, on_start_turn);
         return;
     }
-    if (g->report_write_fd >= 0)
-        (void)close(g->report_write_fd);
-    g->report_write_fd = -1;
+    file_close(&g->report_write_fd);
 }
 
 void worker_start_no_more(struct worker_group *g) {

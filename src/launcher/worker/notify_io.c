@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "io/clock.h"
+#include "io/file.h"
 
 struct notify {
     struct loop *loop;
@@ -58,8 +59,7 @@ void notify_free(struct notify *n) {
     if (n->busy)
         return;
     loop_watch_free(n->watch);
-    if (n->fd >= 0)
-        (void)close(n->fd);
+    file_close(&n->fd);
     free(n);
 }
 
