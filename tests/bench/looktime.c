@@ -1,6 +1,6 @@
 /* How long one look at this machine takes, in a process that has not looked yet: prints
  * nanoseconds.
- *     looktime hwloc-cpus|hwloc-pci     hwloc's own load, loading the library included
+ *     looktime hwloc-cpus|hwloc-pci     hwloc's own load
  *     looktime cpus|all                 topology_discover() */
 #include <dlfcn.h>
 #include <inttypes.h>

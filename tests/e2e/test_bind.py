@@ -545,7 +545,7 @@ needs_strace = pytest.mark.skipif(not strace_works(), reason="no strace that may
 @pytest.mark.parametrize("words", [(), ("--bind=none",), ("--bind=none", "--nccl-env=off")])
 def test_no_look_without_a_need(tmp_path, words):
     trace = processes_of(tmp_path, *words)
-    assert "hwloc" not in trace and "nvidia-ml" not in trace
+    assert "system/node" not in trace and "nvidia-ml" not in trace
     forks = [line for line in trace.splitlines() if " clone" in line or "fork(" in line]
     assert len([line for line in forks if "= -1" not in line and "resumed" not in line]) == 2  # guardian's agent, worker
 
@@ -554,7 +554,7 @@ def test_no_look_without_a_need(tmp_path, words):
 @needs_strace
 def test_the_look_is_seen_where_it_is_needed(tmp_path):
     trace = processes_of(tmp_path, "--bind=numa")
-    assert "libhwloc" in trace and "set_mempolicy" in trace
+    assert "system/node" in trace and "set_mempolicy" in trace
 
 
 # --- torchrun's modes ------------------------------------------------------------------------------------------------

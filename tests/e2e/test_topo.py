@@ -92,16 +92,6 @@ def test_the_matrix_of_a_tree(tree):
     assert "NVLinks are not known here" in out
 
 
-def test_without_hwloc_the_files_tell_the_nodes(tree, tmp_path):
-    (tmp_path / "libhwloc.so.15").write_text("no library")
-    env = {"LD_LIBRARY_PATH": f"{tmp_path}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
-    bare, whole = (json.loads(good("--json", "--sysroot", tree, env=e)) for e in (env, {}))
-    assert any("libhwloc.so.15" in w and "as /sys tells" in w for w in bare["warnings"]), bare["warnings"]
-    for part in ("numa", "cores", "caches", "gpus", "nics"):
-        assert bare[part] and bare[part] == whole[part], part
-    assert topo(env=env).returncode == 0
-
-
 def test_gpus_of_amd_are_listed(tmp_path):
     make_tree.make("amd-8gpu", tmp_path)
     out = good("--sysroot", tmp_path)

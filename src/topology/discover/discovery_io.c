@@ -80,7 +80,7 @@ static void fill_by_files(const struct discovery_config *config, struct topology
         netlink_fill_addresses(t);
 }
 
-/* Without hwloc the file system must do. */
+/* A recorded tree that hwloc refuses may still tell of its devices. */
 static int fill_by_hwloc(const struct discovery_config *config, struct topology *t,
                          struct err *err) {
     if ((config->what & (DISCOVER_CPUS | DISCOVER_PCI)) == 0)
@@ -88,15 +88,10 @@ static int fill_by_hwloc(const struct discovery_config *config, struct topology 
     struct err own = {0};
     struct hwloc_source source = {.sysroot = config->sysroot};
     int r = hwloc_fill(&source, config->what, t, &own);
-    if (r == 0)
-        return 0;
-    bool known = sysfs_fill_cpus(config->sysroot, t);
-    if (!known && (config->what & ~(unsigned)DISCOVER_CPUS) == 0)
+    if (r < 0 && (config->what & ~(unsigned)DISCOVER_CPUS) == 0)
         return err_set(err, r, "%s", own.text);
-    topology_warn(t,
-                  known ? "%s: cores, caches and NUMA nodes are as /sys tells them"
-                        : "%s: cores, caches and NUMA nodes are not known",
-                  own.text);
+    if (r < 0)
+        topology_warn(t, "%s: cores, caches and NUMA nodes are not known", own.text);
     return 0;
 }
 

@@ -2,10 +2,10 @@
  * of milliseconds, and for NVML_DISCOVERY_NS at most where a GPU is sick; an agent that serves
  * others runs it in a child (launcher/node/node_discovery_io.h).
  *
- * Of this machine: CPUs, NUMA nodes, caches and the PCI tree by hwloc, or by the file system where
- * there is no hwloc; link speeds, drivers, /sys/class/net, /sys/class/infiniband by the file
- * system; addresses by netlink (SIOCGIFCONF and /proc/net/if_inet6 where that is refused); GPUs'
- * NVLinks, C2C, compute capability, MIG by NVML in a child. Of a recorded
+ * Of this machine: CPUs, NUMA nodes, caches and the PCI tree by hwloc; which CPUs run, link speeds,
+ * drivers, /sys/class/net, /sys/class/infiniband by the file system; addresses by netlink
+ * (SIOCGIFCONF and /proc/net/if_inet6 where that is refused); GPUs' NVLinks, C2C, compute
+ * capability, MIG by NVML in a child. Of a recorded
  * tree (sysroot): the same files below it, hwloc with HWLOC_FSROOT, no netlink, no NVML. */
 #pragma once
 

@@ -4,31 +4,22 @@
 #include <sys/utsname.h>
 
 #include "topology/discover/common/cpu_count_io.h"
-#include "topology/discover/hwloc/hwloc_api_priv.h"
+#include "topology/discover/hwloc/hwloc_priv.h"
 
-uint32_t hwloc_count(const struct hwloc_view *v, hwloc_obj_type_t type) {
-    int depth = v->api->get_type_depth(v->topology, type);
-    return depth == HWLOC_TYPE_DEPTH_UNKNOWN ? 0 : v->api->get_nbobjs_by_depth(v->topology, depth);
+static uint32_t count_of(const struct hwloc_view *v, hwloc_obj_type_t type) {
+    return (uint32_t)hwloc_get_nbobjs_by_type(v->topology, type);
 }
 
-static hwloc_obj_t object(const struct hwloc_view *v, hwloc_obj_type_t type, uint32_t i) {
-    return v->api->get_obj_by_depth(v->topology, v->api->get_type_depth(v->topology, type), i);
+/* The one after `obj`, or the first after NULL; NULL: no more. */
+static hwloc_obj_t next_of(const struct hwloc_view *v, hwloc_obj_type_t type, hwloc_obj_t obj) {
+    return hwloc_get_next_obj_by_type(v->topology, type, obj);
 }
 
-void hwloc_take_set(const struct hwloc_view *v, hwloc_const_bitmap_t from, struct cpuset *ret) {
+void hwloc_take_set(hwloc_const_bitmap_t from, struct cpuset *ret) {
     *ret = (struct cpuset){0};
-    if (from == NULL)
-        return;
-    for (int i = v->api->bitmap_next(from, -1); i >= 0 && i < CPUSET_MAX;
-         i = v->api->bitmap_next(from, i))
+    for (int i = from != NULL ? hwloc_bitmap_first(from) : -1; i >= 0 && i < CPUSET_MAX;
+         i = hwloc_bitmap_next(from, i))
         cpuset_add(ret, (uint32_t)i);
-}
-
-const char *hwloc_info(hwloc_obj_t obj, const char *name) {
-    for (unsigned i = 0; i < obj->infos_count; i++)
-        if (strcmp(obj->infos[i].name, name) == 0)
-            return obj->infos[i].value;
-    return NULL;
 }
 
 static int32_t number_of(hwloc_obj_t obj) {
@@ -39,7 +30,7 @@ static int32_t number_of(hwloc_obj_t obj) {
 int32_t hwloc_numa_of(const struct hwloc_view *v, hwloc_const_bitmap_t nodeset) {
     const struct topo_numa *found = NULL;
     struct cpuset in;
-    hwloc_take_set(v, nodeset, &in);
+    hwloc_take_set(nodeset, &in);
     for (uint32_t i = 0; i < v->t->n_numa; i++) {
         const struct topo_numa *n = &v->t->numa[i];
         if (n->gpu_memory || n->index < 0 || !cpuset_has(&in, (uint32_t)n->index))
@@ -56,12 +47,11 @@ int32_t hwloc_numa_of(const struct hwloc_view *v, hwloc_const_bitmap_t nodeset) 
 
 static void take_allowed(const struct hwloc_view *v) {
     struct topology *t = v->t;
-    hwloc_take_set(v, v->api->topology_get_allowed_cpuset(v->topology), &t->allowed);
+    hwloc_take_set(hwloc_topology_get_allowed_cpuset(v->topology), &t->allowed);
     struct cpuset mine;
     if (!v->xml && !v->tree && cpu_allowed(&mine))
         cpuset_and(&t->allowed, &mine);
-    hwloc_obj_t machine = v->api->get_obj_by_depth(v->topology, 0, 0);
-    hwloc_take_set(v, machine->complete_cpuset, &t->online);
+    hwloc_take_set(hwloc_get_root_obj(v->topology)->complete_cpuset, &t->online);
 }
 
 /* ---- objects ---- */
@@ -73,12 +63,12 @@ struct packages {
 };
 
 static void take_packages(const struct hwloc_view *v, struct packages *ret) {
-    ret->n = v->t->packages = hwloc_count(v, HWLOC_OBJ_PACKAGE);
+    ret->n = v->t->packages = count_of(v, HWLOC_OBJ_PACKAGE);
     ret->cpus = xcalloc((size_t)ret->n + 1, sizeof *ret->cpus);
     ret->numbers = xcalloc((size_t)ret->n + 1, sizeof *ret->numbers);
-    for (uint32_t i = 0; i < ret->n; i++) {
-        hwloc_obj_t package = object(v, HWLOC_OBJ_PACKAGE, i);
-        hwloc_take_set(v, package->cpuset, &ret->cpus[i]);
+    hwloc_obj_t package = NULL;
+    for (uint32_t i = 0; (package = next_of(v, HWLOC_OBJ_PACKAGE, package)) != NULL; i++) {
+        hwloc_take_set(package->cpuset, &ret->cpus[i]);
         ret->numbers[i] = number_of(package);
     }
 }
@@ -99,23 +89,21 @@ static bool is_gpu_memory(const struct hwloc_view *v, hwloc_obj_t obj) {
     if (obj->subtype != NULL)
         return strcmp(obj->subtype, "GPUMemory") == 0;
     return strncmp(v->t->arch, "ppc64", 5) == 0 && number_of(obj) > 0 &&
-           (obj->complete_cpuset == NULL || v->api->bitmap_next(obj->complete_cpuset, -1) < 0);
+           (obj->complete_cpuset == NULL || hwloc_bitmap_first(obj->complete_cpuset) < 0);
 }
 
 static void take_numa(const struct hwloc_view *v, const struct packages *packages) {
-    uint32_t count = hwloc_count(v, HWLOC_OBJ_NUMANODE);
-    for (uint32_t i = 0; i < count; i++) {
-        hwloc_obj_t obj = object(v, HWLOC_OBJ_NUMANODE, i);
+    for (hwloc_obj_t obj = NULL; (obj = next_of(v, HWLOC_OBJ_NUMANODE, obj)) != NULL;) {
         struct topo_numa *n = topology_add_numa(v->t);
         if (n == NULL) {
             topology_warn(v->t, "only the first %d of %u NUMA nodes are looked at", TOPO_NUMA_MAX,
-                          count);
+                          count_of(v, HWLOC_OBJ_NUMANODE));
             return;
         }
         n->index = number_of(obj);
         n->bytes = obj->attr->numanode.local_memory;
         n->gpu_memory = is_gpu_memory(v, obj);
-        hwloc_take_set(v, obj->cpuset, &n->cpus);
+        hwloc_take_set(obj->cpuset, &n->cpus);
         cpuset_and(&n->cpus, &v->t->allowed);
         n->package = package_of(packages, &n->cpus);
         if (n->gpu_memory) /* hwloc gives it the CPUs nearby; the kernel gives it none */
@@ -124,30 +112,28 @@ static void take_numa(const struct hwloc_view *v, const struct packages *package
 }
 
 /* Its lowest CPU, whether this process may use it or not. */
-static uint32_t first_of(const struct hwloc_view *v, hwloc_obj_t obj) {
-    int first = obj->complete_cpuset != NULL ? v->api->bitmap_next(obj->complete_cpuset, -1) : -1;
+static uint32_t first_of(hwloc_obj_t obj) {
+    int first = obj->complete_cpuset != NULL ? hwloc_bitmap_first(obj->complete_cpuset) : -1;
     return first >= 0 ? (uint32_t)first : TOPO_NONE;
 }
 
 /* Machines and files without cores: each hardware thread is one. */
 static void take_cores(const struct hwloc_view *v, const struct packages *packages) {
-    hwloc_obj_type_t type = hwloc_count(v, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
-    uint32_t count = hwloc_count(v, type);
-    for (uint32_t i = 0; i < count; i++) {
-        hwloc_obj_t obj = object(v, type, i);
+    hwloc_obj_type_t type = count_of(v, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+    for (hwloc_obj_t obj = NULL; (obj = next_of(v, type, obj)) != NULL;) {
         struct cpuset cpus;
-        hwloc_take_set(v, obj->cpuset, &cpus);
+        hwloc_take_set(obj->cpuset, &cpus);
         cpuset_and(&cpus, &v->t->allowed);
         if (cpuset_is_empty(&cpus))
             continue;
         struct topo_core *c = topology_add_core(v->t);
         if (c == NULL) {
             topology_warn(v->t, "only the first %d of %u cores are looked at", TOPO_CORES_MAX,
-                          count);
+                          count_of(v, type));
             return;
         }
         c->cpus = cpus;
-        c->first = first_of(v, obj);
+        c->first = first_of(obj);
         c->numa = hwloc_numa_of(v, obj->nodeset);
         c->package = package_of(packages, &cpus);
     }
@@ -158,18 +144,16 @@ static void take_caches(const struct hwloc_view *v) {
                                              HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L4CACHE,
                                              HWLOC_OBJ_L5CACHE};
     for (size_t k = 0; k < ARRAY_SIZE(types); k++) {
-        uint32_t count = hwloc_count(v, types[k]);
-        for (uint32_t i = 0; i < count; i++) {
-            hwloc_obj_t obj = object(v, types[k], i);
+        for (hwloc_obj_t obj = NULL; (obj = next_of(v, types[k], obj)) != NULL;) {
             struct cpuset cpus;
-            hwloc_take_set(v, obj->cpuset, &cpus);
+            hwloc_take_set(obj->cpuset, &cpus);
             cpuset_and(&cpus, &v->t->allowed);
             struct topo_cache *c = cpuset_is_empty(&cpus) ? NULL : topology_add_cache(v->t);
             if (c == NULL)
                 continue;
             c->level = obj->attr->cache.depth;
             c->cpus = cpus;
-            c->first = first_of(v, obj);
+            c->first = first_of(obj);
         }
     }
 }
@@ -177,11 +161,9 @@ static void take_caches(const struct hwloc_view *v) {
 /* ---- the CPU's model ---- */
 
 static const char *info_of(const struct hwloc_view *v, const char *name) {
-    hwloc_obj_t machine = v->api->get_obj_by_depth(v->topology, 0, 0);
-    const char *value = hwloc_info(machine, name);
-    if (value == NULL && v->t->packages > 0)
-        value = hwloc_info(object(v, HWLOC_OBJ_PACKAGE, 0), name);
-    return value;
+    const char *value = hwloc_obj_get_info_by_name(hwloc_get_root_obj(v->topology), name);
+    hwloc_obj_t package = value == NULL ? next_of(v, HWLOC_OBJ_PACKAGE, NULL) : NULL;
+    return package != NULL ? hwloc_obj_get_info_by_name(package, name) : value;
 }
 
 static uint32_t info_number(const struct hwloc_view *v, const char *name) {

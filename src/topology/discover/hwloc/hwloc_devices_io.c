@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "topology/discover/common/discovery.h"
-#include "topology/discover/hwloc/hwloc_api_priv.h"
+#include "topology/discover/hwloc/hwloc_priv.h"
 
 enum { VENDOR_AMAZON = 0x1d0f, VENDOR_CRAY = 0x17db };
 
@@ -46,7 +46,7 @@ static uint64_t guid_of(const char *text) {
 static const char *port_info(hwloc_obj_t obj, uint32_t number, const char *what) {
     char name[32];
     (void)snprintf(name, sizeof name, "Port%u%s", number, what);
-    return hwloc_info(obj, name);
+    return hwloc_obj_get_info_by_name(obj, name);
 }
 
 static void take_gids(hwloc_obj_t obj, struct topo_port *port) {
@@ -110,8 +110,8 @@ static void take_rdma(const struct hwloc_view *v, hwloc_obj_t obj) {
         return;
     const char *netdev = sibling(obj, HWLOC_OBJ_OSDEV_NETWORK);
     copy_name(n->netdev, netdev != NULL ? netdev : "");
-    n->node_guid = guid_of(hwloc_info(obj, "NodeGUID"));
-    n->sys_image_guid = guid_of(hwloc_info(obj, "SysImageGUID"));
+    n->node_guid = guid_of(hwloc_obj_get_info_by_name(obj, "NodeGUID"));
+    n->sys_image_guid = guid_of(hwloc_obj_get_info_by_name(obj, "SysImageGUID"));
     take_ports(obj, n);
 }
 
@@ -191,7 +191,7 @@ static void take_nvlink(const struct hwloc_view *v, uint32_t gpu, hwloc_obj_t to
 static void take_nvlinks(const struct hwloc_view *v) {
     struct hwloc_distances_s *d = NULL;
     unsigned n = 1;
-    if (v->api->distances_get_by_name(v->topology, "NVLinkBandwidth", &n, &d, 0) < 0 || n == 0)
+    if (hwloc_distances_get_by_name(v->topology, "NVLinkBandwidth", &n, &d, 0) < 0 || n == 0)
         return;
     v->t->nvlinks_known = true;
     for (unsigned i = 0; i < d->nbobjs; i++) {
@@ -200,13 +200,12 @@ static void take_nvlinks(const struct hwloc_view *v) {
             if (k != i && d->objs[k] != NULL)
                 take_nvlink(v, gpu, d->objs[k], d->values[(size_t)i * d->nbobjs + k]);
     }
-    v->api->distances_release(v->topology, d);
+    hwloc_distances_release(v->topology, d);
 }
 
 void hwloc_fill_devices(const struct hwloc_view *v) {
-    uint32_t count = v->api->get_nbobjs_by_depth(v->topology, HWLOC_TYPE_DEPTH_OS_DEVICE);
-    for (uint32_t i = 0; i < count; i++) {
-        hwloc_obj_t obj = v->api->get_obj_by_depth(v->topology, HWLOC_TYPE_DEPTH_OS_DEVICE, i);
+    hwloc_obj_t obj = NULL;
+    while ((obj = hwloc_get_next_osdev(v->topology, obj)) != NULL) {
         bool network = is_osdev(obj, HWLOC_OBJ_OSDEV_NETWORK);
         if ((v->what & DISCOVER_NICS) && is_osdev(obj, HWLOC_OBJ_OSDEV_OPENFABRICS))
             take_rdma(v, obj);

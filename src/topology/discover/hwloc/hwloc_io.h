@@ -1,5 +1,4 @@
-/* hwloc: the only place that knows it. It is loaded when first asked for, so that a start that
- * needs no locality does not pay for it. */
+/* Which hwloc there is, and what it sees: for `muster version -v`. */
 #pragma once
 
 #include "base/err.h"
@@ -13,6 +12,5 @@ struct hwloc_summary {
 
 /* "2.9.0", of the headers. */
 void hwloc_built_version(char out[HWLOC_TEXT_MAX]);
-/* Looks at the machine (tens of milliseconds). 0; -ENOENT: no library; -ENOTSUP: another ABI than
- * the headers'; -EIO: the look failed. */
+/* Looks at the machine (tens of milliseconds). 0; -EIO: the look failed. */
 _must_use_ int hwloc_discover(struct hwloc_summary *ret, struct err *err);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "topology/discover/common/discovery.h"
-#include "topology/discover/hwloc/hwloc_api_priv.h"
+#include "topology/discover/hwloc/hwloc_priv.h"
 
 /* ---- hwloc's own environment, during one load ---- */
 
@@ -74,20 +74,20 @@ static void leave_out_components(const struct hwloc_view *v) {
     static const char *const names[] = {"x86",  "pci",  "gl",   "opencl",
                                         "cuda", "nvml", "rsmi", "levelzero"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        (void)v->api->topology_set_components(v->topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
-                                              names[i]);
+        (void)hwloc_topology_set_components(v->topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+                                            names[i]);
 }
 
 static int load(const struct hwloc_view *v, const struct hwloc_source *source, struct err *err) {
     if (source->xml == NULL) {
         leave_out_components(v);
-    } else if (v->api->topology_set_xmlbuffer(v->topology, source->xml, (int)source->xml_len) < 0) {
+    } else if (hwloc_topology_set_xmlbuffer(v->topology, source->xml, (int)source->xml_len) < 0) {
         return err_set(err, -EINVAL, "hwloc can't read this XML: it is damaged, or not hwloc's");
     }
     enum hwloc_type_filter_e io =
         v->what & DISCOVER_PCI ? HWLOC_TYPE_FILTER_KEEP_ALL : HWLOC_TYPE_FILTER_KEEP_NONE;
-    (void)v->api->topology_set_io_types_filter(v->topology, io);
-    if (v->api->topology_load(v->topology) == 0)
+    (void)hwloc_topology_set_io_types_filter(v->topology, io);
+    if (hwloc_topology_load(v->topology) == 0)
         return 0;
     if (source->xml != NULL)
         return err_set(err, -EINVAL, "hwloc can't read this XML: it is damaged");
@@ -95,14 +95,13 @@ static int load(const struct hwloc_view *v, const struct hwloc_source *source, s
                    source->sysroot != NULL ? source->sysroot : "this machine");
 }
 
-static int fill(const struct hwloc_api *api, const struct hwloc_source *source, unsigned what,
-                struct topology *t, struct err *err) {
-    struct hwloc_view v = {.api = api,
-                           .t = t,
+static int fill(const struct hwloc_source *source, unsigned what, struct topology *t,
+                struct err *err) {
+    struct hwloc_view v = {.t = t,
                            .what = what,
                            .xml = source->xml != NULL,
                            .tree = source->xml == NULL && source->sysroot != NULL};
-    if (api->topology_init(&v.topology) < 0)
+    if (hwloc_topology_init(&v.topology) < 0)
         return err_set(err, -EIO, "hwloc can't start");
     int r = load(&v, source, err);
     if (r == 0) {
@@ -112,12 +111,11 @@ static int fill(const struct hwloc_api *api, const struct hwloc_source *source, 
         if (v.xml)
             hwloc_fill_devices(&v);
     }
-    api->topology_destroy(v.topology);
+    hwloc_topology_destroy(v.topology);
     return r;
 }
 
 struct trial {
-    const struct hwloc_api *api;
     const struct hwloc_source *source;
     unsigned what;
 };
@@ -125,7 +123,7 @@ struct trial {
 static int try_fill(void *arg, struct err *err) {
     const struct trial *trial = arg;
     struct topology t = {0};
-    int r = fill(trial->api, trial->source, trial->what, &t, err);
+    int r = fill(trial->source, trial->what, &t, err);
     if (r == 0)
         topology_sort(&t);
     return r;
@@ -137,12 +135,11 @@ int hwloc_fill(const struct hwloc_source *source, unsigned what, struct topology
         return err_set(err, -E2BIG, "an hwloc XML of %zu bytes is too large", source->xml_len);
     struct settings settings = {0};
     settings_for(&settings, source);
-    struct hwloc_api api;
-    int r = hwloc_api_load(&api, err);
-    if (r == 0 && (source->xml != NULL || source->sysroot != NULL))
-        r = hwloc_try(try_fill, &(struct trial){&api, source, what}, err);
+    int r = 0;
+    if (source->xml != NULL || source->sysroot != NULL)
+        r = hwloc_try(try_fill, &(struct trial){source, what}, err);
     if (r == 0)
-        r = fill(&api, source, what, t, err);
+        r = fill(source, what, t, err);
     settings_restore(&settings);
     return r;
 }

@@ -1,5 +1,5 @@
 /* CPUs, NUMA nodes, caches and the PCI tree, as hwloc tells them, into a struct topology: of this
- * machine, of a recorded tree, or of an hwloc XML (1.x, 2.x). hwloc is loaded with dlopen.
+ * machine, of a recorded tree, or of an hwloc XML (1.x, 2.x).
  *
  * Of an XML also what hwloc recorded of GPUs (names, UUIDs, NVLinks), RDMA devices and network
  * interfaces; of this machine and of a tree the file system says those better (sysfs_io.h).
@@ -17,7 +17,7 @@ struct hwloc_source { /* both NULL: this machine */
 
 /* what: bits of discovery_io.h; hwloc's I/O discovery runs only where DISCOVER_PCI is in it. Adds
  * to *t, which the caller zeroed: allowed, online, numa, cores, caches, packages, arch and CPU
- * model; with DISCOVER_PCI pci and gpus. 0; -ENOENT: no libhwloc, -ENOTSUP: of another ABI,
- * -EINVAL: hwloc refuses the recording, -EIO: it can't look; each with a sentence. */
+ * model; with DISCOVER_PCI pci and gpus. 0; -EINVAL: hwloc refuses the
+ * recording, -EIO: it can't look; each with a sentence. */
 _must_use_ int hwloc_fill(const struct hwloc_source *source, unsigned what, struct topology *t,
                           struct err *err);

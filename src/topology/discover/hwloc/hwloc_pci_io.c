@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "topology/discover/hwloc/hwloc_api_priv.h"
+#include "topology/discover/hwloc/hwloc_priv.h"
 
 /* Classes and vendors (pci.ids). hwloc's class is 16 bits: class and subclass. */
 enum {
@@ -176,7 +176,8 @@ static void describe_gpu(hwloc_obj_t pci, struct topo_gpu *g) {
     for (hwloc_obj_t o = pci->io_first_child; o != NULL; o = o->next_sibling) {
         if (o->type != HWLOC_OBJ_OS_DEVICE || o->name == NULL)
             continue;
-        const char *model = hwloc_info(o, "GPUModel"), *uuid = hwloc_info(o, "NVIDIAUUID");
+        const char *model = hwloc_obj_get_info_by_name(o, "GPUModel"),
+                   *uuid = hwloc_obj_get_info_by_name(o, "NVIDIAUUID");
         if (model != NULL && trust(o) < best) {
             best = trust(o);
             (void)snprintf(g->name, sizeof g->name, "%s", model);
@@ -198,20 +199,16 @@ static void take_gpu(const struct hwloc_view *v, hwloc_obj_t obj, uint32_t pci) 
 }
 
 void hwloc_fill_pci(const struct hwloc_view *v) {
-    uint32_t count = v->api->get_nbobjs_by_depth(v->topology, HWLOC_TYPE_DEPTH_BRIDGE);
-    for (uint32_t i = 0; i < count; i++) {
-        hwloc_obj_t obj = v->api->get_obj_by_depth(v->topology, HWLOC_TYPE_DEPTH_BRIDGE, i);
+    hwloc_obj_t obj = NULL;
+    while ((obj = hwloc_get_next_bridge(v->topology, obj)) != NULL) {
         struct topo_pci *p =
             is_pci_bridge(obj) ? take(v, obj, &obj->attr->bridge.upstream.pci) : NULL;
         if (p != NULL)
             p->bridge = true;
     }
-    count = v->api->get_nbobjs_by_depth(v->topology, HWLOC_TYPE_DEPTH_PCI_DEVICE);
-    for (uint32_t i = 0; i < count; i++) {
-        hwloc_obj_t obj = v->api->get_obj_by_depth(v->topology, HWLOC_TYPE_DEPTH_PCI_DEVICE, i);
+    while ((obj = hwloc_get_next_pcidev(v->topology, obj)) != NULL)
         if (is_wanted(obj) && take(v, obj, &obj->attr->pcidev) != NULL)
             take_gpu(v, obj, v->t->n_pci - 1);
-    }
     if (v->t->n_pci == TOPO_PCI_MAX)
         topology_warn(v->t, "only the first %d PCI devices are looked at", TOPO_PCI_MAX);
 }

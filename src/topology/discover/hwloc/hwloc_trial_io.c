@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "topology/discover/common/child_io.h"
-#include "topology/discover/hwloc/hwloc_api_priv.h"
+#include "topology/discover/hwloc/hwloc_priv.h"
 
 /* hwloc trusts the files that it reads: an object whose CPU set is missing makes it read a null
  * pointer (seen with 2.9), a pipe is opened and waited for, a file of any size is taken into

@@ -1,6 +1,6 @@
 /* What /sys and /proc tell of a node, live or recorded: PCI functions and their links, RDMA
  * devices, network interfaces. It fills up what hwloc began, and stands alone where hwloc saw
- * nothing of PCI or is not there.
+ * nothing of PCI.
  *
  * `root` is the folder that stands for "/": NULL, "" or "/" is this machine. Every read stays below
  * it: an absolute symlink is taken as one from the root, and ".." ends there. None of these fails:
@@ -14,10 +14,6 @@
 
 #include "topology/model/topology.h"
 
-/* CPUs that may be used and that run, NUMA nodes with their memory, packages, cores and caches,
- * into a t that has none of them: what hwloc tells better, for nodes and trees where it can't.
- * Memory of GPUs is not told from other memory without CPUs. False: not even a node was found. */
-bool sysfs_fill_cpus(const char *root, struct topology *t);
 /* For each of t->pci: numa, link of itself and of the port above, ids where they are 0, driver,
  * parent, root bus. Adds the bridges above them that are missing, and GPUs, RDMA devices and
  * network cards that nobody listed, with a topo_gpu for each GPU. */
