@@ -96,7 +96,7 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     g->now_ns = g->gather_since_ns = g->since_ns = now_ns;
     g->due_ns = TIME_NEVER;
     g->enough_since_ns = TIME_NEVER;
-    g->settle_deadline_ns = TIME_NEVER;
+    g->cause.settle_ns = TIME_NEVER;
     g->watch_ns = TIME_NEVER;
     g->not_before_ns = config->not_before_ns;
     g->index.seed = config->leader_incarnation;
@@ -220,7 +220,7 @@ static void heed_member(struct group *g, const struct node *n, const struct repo
     if (report->has_failure && !(wants_out && failure_may_end_node(&report->failure))) {
         group_stop_for_failure(g);
     } else if (wants_out) {
-        g->has_cause = false;
+        cause_forget(&g->cause);
         (void)snprintf(text, sizeof text, "node %s was told to stop", name);
         group_stop_for_lost_node(g, text);
         g->stop_wished = true;
@@ -280,10 +280,11 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     if (!about_now || g->state == GROUP_GATHERING || g->state == GROUP_CLOSED)
         return;
     /* While the group stops for another reason, failures are its consequences. */
-    bool counts = report->has_failure && (g->state != GROUP_STOPPING || g->charge_pending);
+    bool counts =
+        report->has_failure && (g->state != GROUP_STOPPING || cause_is_pending(&g->cause));
     if (counts)
         policy_add_failure(&g->policy, &g->config, &report->failure);
-    bool better = counts && group_note_failure(g, n, &report->failure);
+    bool better = counts && group_add_failure(g, n, &report->failure);
     if (g->state != GROUP_STOPPING)
         heed_member(g, n, report);
     else if (better)
@@ -341,7 +342,7 @@ static void on_renew(struct group *g, struct node *n, const struct renew *renew)
     group_heard_from(g, n);
     if (renew->epoch <= g->config.epoch && renew->leader_clock_ns <= g->now_ns)
         n->echo_ns = MAX2(n->echo_ns, renew->leader_clock_ns);
-    group_note_clock(g, n, renew);
+    node_clock_renew(&n->clock, renew, g->now_ns);
     n->stalls = renew->stalls;
     n->longest_stall_ns = renew->longest_stall_ns;
     group_send_lease(g, n);
@@ -398,7 +399,7 @@ static uint64_t next_deadline(const struct group *g) {
     switch (g->state) {
     case GROUP_GATHERING: t = group_gather_deadline(g); break;
     case GROUP_FORMING: t = g->form_deadline_ns; break;
-    case GROUP_STOPPING: t = g->telling ? g->now_ns + 1 : g->settle_deadline_ns; break;
+    case GROUP_STOPPING: t = g->telling ? g->now_ns + 1 : g->cause.settle_ns; break;
     case GROUP_CLOSED: t = g->done ? TIME_NEVER : g->close_deadline_ns; break;
     case GROUP_RUNNING: break;
     case GROUP_STATE_COUNT: assert_not_reached();

@@ -49,7 +49,7 @@ void group_send_lease(struct group *g, struct node *n) {
     e->lease = (struct lease){
         .epoch = g->config.epoch,
         .prepared = named ? g->generation : (struct generation){0, 0},
-        .echo_ns = n->asked_ns,
+        .echo_ns = n->clock.asked_ns,
         .validity_ns = validity(g),
         .clock_ns = g->now_ns,
     };
@@ -154,7 +154,7 @@ void group_adopt_epoch(struct group *g, const struct arbiter_record *own) {
     group_name_successors(g);
     /* What they hold may be about to end, with a silent successor's last echo. */
     for (size_t i = 0; i < g->n_members; i++)
-        if (g->members[i]->connected && g->members[i]->asked_ns != 0)
+        if (g->members[i]->connected && g->members[i]->clock.asked_ns != 0)
             group_send_lease(g, g->members[i]);
 }
 
@@ -254,7 +254,7 @@ static void on_ruin(struct group *g, const struct arbiter_answer *a) {
     g->ruined = true;
     g->ruin_grace_ns = wait;
     if (g->state != GROUP_CLOSED) {
-        g->charge_pending = g->has_cause = false;
+        cause_forget(&g->cause);
         (void)snprintf(text, sizeof text, ARBITER_RUIN_TEXT, a->text);
         group_close_failed(g, text);
     } else if (!g->close_known) {

@@ -8,6 +8,20 @@ struct node *group_find(const struct group *g, uint64_t incarnation) {
     return incarnation == 0 ? NULL : idmap_get(&g->index, incarnation);
 }
 
+void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]) {
+    if (n->is_member && n->place.host_index > 0)
+        (void)snprintf(out, RDZV_HOST_MAX, "%.110s-%u", n->info.host, n->place.host_index + 1);
+    else
+        (void)snprintf(out, RDZV_HOST_MAX, "%s", n->info.host);
+}
+
+void group_unusable_text(const struct node *n, char out[RDZV_REASON_MAX]) {
+    char name[RDZV_HOST_MAX];
+    group_node_name(n, name);
+    (void)snprintf(out, RDZV_REASON_MAX, "node %s can't take part any more: %.1800s", name,
+                   n->report.unusable);
+}
+
 /* ---- counting ---- */
 
 #define BIT(tally) (1u << (tally))

@@ -136,15 +136,16 @@ static void on_grow(struct group *g) {
 }
 
 void group_operator_stop(struct group *g, const char *reason) {
-    if (g->state == GROUP_CLOSED || (g->state == GROUP_STOPPING && g->closing))
+    if (g->state == GROUP_CLOSED ||
+        (g->state == GROUP_STOPPING && g->after_stop != AFTER_STOP_GATHERING))
         return;
     if (g->state == GROUP_GATHERING) {
         group_close_failed(g, reason);
         return;
     }
-    g->closing = true;
+    g->after_stop = AFTER_STOP_CLOSED;
     g->outcome = OUTCOME_FAILED;
-    g->charge_pending = g->has_cause = g->cause_withheld = false;
+    cause_forget(&g->cause);
     if (group_is_live(g)) {
         group_begin_stop(g, reason);
     } else {

@@ -8,7 +8,8 @@
  *   policy.c             budgets, crash loops, excluded hosts
  *   programs.c           whether a node runs this job's program
  *   stalls.c             groups that end without progress, and cost nothing
- *   group_cause.c        which failure came first
+ *   cause.c              which failure came first, and whether it is one
+ *   node_clock.c         a node's clock beside the leader's
  *   group_leadership.c   what leadership depends on: leases, arbiter, leader file
  *   group_resign.c       the leader's own node leaves
  *   group_successors.c   who may lead next, and what it has to know
@@ -20,7 +21,9 @@
 #include "base/idmap.h"
 #include "base/list.h"
 #include "base/text/strbuf.h"
+#include "rendezvous/leader/cause.h"
 #include "rendezvous/leader/group.h"
+#include "rendezvous/leader/node_clock.h"
 #include "rendezvous/leader/policy.h"
 #include "rendezvous/leader/programs.h"
 #include "rendezvous/leader/stalls.h"
@@ -93,12 +96,7 @@ struct node {
     bool is_member;      /* of the present generation (FORMING, RUNNING, STOPPING) */
     bool lease_pending;  /* member: its last RENEW got no lease */
     struct place place;  /* valid while is_member */
-    /* Its clock: leader's = node's + offset, give or take error. */
-    uint64_t asked_ns, answered_ns; /* its newest RENEW by its clock, our LEASE by ours */
-    bool offset_known;
-    uint64_t offset_at_ns; /* when it was measured */
-    int64_t offset_ns;
-    uint64_t error_ns;
+    struct node_clock clock;
 };
 
 /* What became of a named successor. */
@@ -106,6 +104,13 @@ enum successor_state {
     SUCCESSOR_THERE = 1,
     SUCCESSOR_GONE,     /* surely, and before it can have claimed: may be dropped */
     SUCCESSOR_DOUBTFUL, /* may claim the next epoch at any time */
+};
+
+/* What follows when all have stopped. */
+enum after_stop {
+    AFTER_STOP_GATHERING = 0,
+    AFTER_STOP_CLOSED_FOR_FEW, /* for no other reason than too few nodes */
+    AFTER_STOP_CLOSED,
 };
 
 struct group {
@@ -163,23 +168,11 @@ struct group {
     uint16_t store_port;
     /* STOPPING, and why */
     uint64_t stop_since_ns;
-    bool closing;     /* CLOSED follows, not GATHERING */
+    enum after_stop after_stop;
     bool stop_wished; /* by an operator, the node that leaves, or to grow */
-    /* a failure began it: charged when it is sure that no loss was behind it */
-    bool charge_pending;
+    struct cause cause;
     enum outcome outcome;
     char reason[RDZV_REASON_MAX];
-    bool has_cause, cause_retold;
-    uint32_t retold; /* how often a better cause was told */
-    /* it may be a node's loss, or the echo of one: nothing is said of cause and budget yet */
-    bool cause_withheld;
-    bool doubt_told; /* that it takes a while to know */
-    struct failure cause;
-    int64_t cause_at_ns; /* on the leader's clock */
-    uint64_t cause_error_ns;
-    /* Better causes are told at once before; a cause in doubt is looked at then. TIME_NEVER: it is
-     * settled */
-    uint64_t settle_deadline_ns;
     bool telling; /* why it stops: nothing else happens before that has gone out */
     uint32_t n_stopping;
     /* CLOSED */
@@ -216,7 +209,6 @@ struct group {
     bool deposed;           /* or resigned: nothing happens any more */
     uint64_t resign_ns;     /* the own node has left since; 0: it has not */
     uint64_t vacate_ns;     /* the arbiter was told that nothing is left; 0: it was not */
-    bool closing_for_few;   /* `closing` for no other reason than too few nodes */
     size_t n_lease_pending;
 
     struct successors successors;
@@ -256,6 +248,10 @@ struct group_note *group_add_note(struct group *g, enum group_note_kind kind, co
 
 /* group_nodes.c */
 struct node *group_find(const struct group *g, uint64_t incarnation);
+/* The node as people know it: host name, "-2" for a second agent of that host. */
+void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]);
+/* Why it can't take part any more: a sentence with its name. */
+void group_unusable_text(const struct node *n, char out[RDZV_REASON_MAX]);
 /* After every change of a node, of the members, or of the present generation. */
 void group_recount(struct group *g, struct node *n);
 void group_recount_all(struct group *g);
@@ -292,8 +288,15 @@ void group_begin_stop(struct group *g, const char *reason);
 bool group_somebody_unresolved(const struct group *g);
 void group_stop_for_lost_node(struct group *g, const char *why);
 void group_stop_for_failure(struct group *g);
-/* The cause may be told. */
-void group_cause_settled(struct group *g);
+/* It is known, and may be reported. */
+bool group_shows_cause(const struct group *g);
+/* A node's failure in the present generation; true when it is the new first cause. */
+bool group_add_failure(struct group *g, const struct node *n, const struct failure *failure);
+/* Another failure is the first cause from now on: it is told, or will be. */
+void group_better_cause(struct group *g);
+/* It gave a sign of life that it can't have given before the failure: all stopped, or settle_ns of
+ * silence is over. */
+bool group_outlived_failure(const struct group *g, const struct node *n);
 /* A member is no longer there, or wants out, while its group stops: true when that is why the group
  * stops, which is told. */
 bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why);
@@ -315,28 +318,6 @@ void group_exclude(struct group *g, struct node *n, const char *why);
 void group_grow(struct group *g);
 void group_on_command(struct group *g, const struct command *command);
 void group_operator_stop(struct group *g, const char *reason);
-
-/* group_cause.c */
-/* Notes a node's failure in the present generation; true when it is the new first cause. */
-bool group_note_failure(struct group *g, const struct node *n, const struct failure *failure);
-/* It in one line: "rank 3 failed: exit code 1: …". */
-void group_cause_text(const struct group *g, char *out, size_t len);
-/* Another failure is the first cause from now on: it is told, or will be. */
-void group_better_cause(struct group *g);
-/* The first cause may turn out to be a node's loss, or the echo of one. */
-bool group_cause_in_doubt(const struct group *g);
-/* That can't be any more; budget_spent: nor may the job end for it without being sure. */
-bool group_cause_is_certain(const struct group *g, bool budget_spent);
-/* The loss of this member explains it. */
-bool group_cause_is_loss_of(const struct group *g, uint64_t incarnation, bool outlived);
-/* It gave a sign of life that it can't have given before the failure: all stopped, or settle_ns of
- * silence is over. */
-bool group_outlived_failure(const struct group *g, const struct node *n);
-void group_note_clock(struct group *g, struct node *n, const struct renew *renew);
-/* The node as people know it: host name, "-2" for a second agent of that host. */
-void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]);
-/* Why it can't take part any more: a sentence with its name. */
-void group_unusable_text(const struct node *n, char out[RDZV_REASON_MAX]);
 
 /* group_leadership.c */
 void group_leadership_begin(struct group *g);

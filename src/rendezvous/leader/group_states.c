@@ -46,8 +46,8 @@ static void close_store(struct group *g) {
 /* The nodes are told when it is put down where late comers find it. */
 static void enter_closed(struct group *g) {
     close_store(g);
-    if (g->cause_withheld) /* the job ends for something else */
-        g->has_cause = g->charge_pending = g->cause_withheld = false;
+    if (g->cause.state == CAUSE_IN_DOUBT) /* the job ends for something else */
+        cause_forget(&g->cause);
     g->closed_from = g->state;
     move(g, GROUP_CLOSED);
     g->close_deadline_ns = g->now_ns + g->config.close_timeout_ns;
@@ -106,17 +106,16 @@ static bool too_few_for_ever(const struct group *g) {
 void group_begin_stop(struct group *g, const char *reason) {
     (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
     g->n_stopping = count_workers(g);
-    g->cause_retold = g->doubt_told = g->stop_wished = g->telling = false;
-    g->retold = 0;
+    g->stop_wished = g->telling = false;
     g->stop_since_ns = g->now_ns;
-    g->settle_deadline_ns = g->has_cause ? g->now_ns + g->config.settle_ns : TIME_NEVER;
+    cause_begin_stop(&g->cause, g->now_ns + g->config.settle_ns);
     g->stopped_ns = g->formed_ns = 0;
     if (g->detected_ns == 0)
         g->detected_ns = g->now_ns;
     move(g, GROUP_STOPPING);
     char cause[RDZV_REASON_MAX / 4] = "";
-    if (g->has_cause && !g->cause_withheld && reason[0] == '\0')
-        group_cause_text(g, cause, sizeof cause);
+    if (group_shows_cause(g) && reason[0] == '\0')
+        cause_text(&g->cause, cause, sizeof cause);
     group_add_note(g, NOTE_STOPPING, NULL, reason[0] != '\0' ? reason : cause)->detected_ns =
         g->detected_ns;
     group_tell_members(g);
@@ -137,11 +136,10 @@ static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_M
                        g->policy.losses, g->config.max_node_losses);
     } else if (too_few_for_ever(g)) {
         describe_too_few(g, why, text, RDZV_REASON_MAX);
-        g->closing_for_few = true;
     } else {
         return;
     }
-    g->closing = true;
+    g->after_stop = too_many ? AFTER_STOP_CLOSED : AFTER_STOP_CLOSED_FOR_FEW;
     g->outcome = OUTCOME_FAILED;
 }
 
@@ -156,13 +154,12 @@ void group_stop_for_lost_node(struct group *g, const char *why) {
  * looks like a failure may be a node that is being lost, or the echo of its loss, which costs
  * nothing. */
 void group_stop_for_failure(struct group *g) {
-    g->charge_pending = true;
-    g->cause_withheld = group_cause_in_doubt(g);
+    cause_blame(&g->cause, g->n_nodes);
     /* its clock is known give or take an error: never later than now */
-    g->detected_ns = g->cause_at_ns > 0 ? MIN2((uint64_t)g->cause_at_ns, g->now_ns) : g->now_ns;
-    const struct node *failed = group_find(g, g->cause.incarnation);
+    g->detected_ns = g->cause.at_ns > 0 ? MIN2((uint64_t)g->cause.at_ns, g->now_ns) : g->now_ns;
+    const struct node *failed = group_find(g, g->cause.failure.incarnation);
     char cause[RDZV_REASON_MAX / 4];
-    group_cause_text(g, cause, sizeof cause);
+    cause_text(&g->cause, cause, sizeof cause);
     group_add_note(g, NOTE_WORKER_FAILED, failed, cause)->detected_ns = g->detected_ns;
     group_begin_stop(g, "");
     if (g->n_stopping > 0)
@@ -177,20 +174,63 @@ static void tell_before_going_on(struct group *g) {
 }
 
 bool group_budget_spent(const struct group *g) {
-    return g->charge_pending && policy_restarts_spent(&g->policy, &g->config);
+    return cause_is_pending(&g->cause) && policy_restarts_spent(&g->policy, &g->config);
 }
 
-void group_cause_settled(struct group *g) {
-    g->cause_withheld = g->cause_retold = false;
+bool group_shows_cause(const struct group *g) {
+    return g->cause.state == CAUSE_SURE || g->cause.state == CAUSE_CHARGED;
+}
+
+static void make_cause_sure(struct group *g) {
+    cause_make_sure(&g->cause);
     g->reason[0] = '\0';
 }
 
-/* A cause that was told stands. */
+bool group_add_failure(struct group *g, const struct node *n, const struct failure *f) {
+    uint64_t error_ns;
+    int64_t at_ns = node_clock_ours(&n->clock, f->at_ns, &error_ns);
+    if (n->info.incarnation == g->config.leader_incarnation) {
+        at_ns = (int64_t)f->at_ns;
+        error_ns = 0;
+    }
+    return cause_add(&g->cause, f, at_ns, error_ns);
+}
+
+void group_better_cause(struct group *g) {
+    if (g->cause.state == CAUSE_IN_DOUBT && !cause_may_be_loss(&g->cause, g->n_nodes))
+        make_cause_sure(g);
+    if (cause_report_better(&g->cause))
+        group_tell_members(g);
+}
+
+static bool has_stopped_now(const struct node *n) {
+    return (n->tallied & 1u << TALLY_STOPPED) != 0;
+}
+
+bool group_outlived_failure(const struct group *g, const struct node *n) {
+    return has_stopped_now(n) || n->info.incarnation == g->config.leader_incarnation ||
+           n->heard_ns > g->stop_since_ns + g->config.settle_ns;
+}
+
+static bool is_certain(const struct group *g) {
+    const struct node *n = group_find(g, g->cause.failure.incarnation);
+    bool member = n != NULL && n->is_member;
+    struct cause_facts facts = {.member = member,
+                                .stopped = member && has_stopped_now(n),
+                                .connected = member && n->connected,
+                                .waited = g->now_ns >= g->stop_since_ns + g->config.settle_ns,
+                                .all_outlived = true,
+                                .no_restart_left = group_budget_spent(g)};
+    for (size_t i = 0; i < g->n_members && facts.all_outlived; i++)
+        facts.all_outlived = group_outlived_failure(g, g->members[i]);
+    return cause_is_certain(&g->cause, &facts);
+}
+
 bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why) {
-    if (!g->charge_pending || !g->cause_withheld ||
-        !group_cause_is_loss_of(g, incarnation, outlived))
+    if (!cause_is_loss_of(&g->cause, incarnation, outlived))
         return false;
-    g->charge_pending = g->has_cause = g->cause_retold = g->cause_withheld = false;
+    cause_forget(&g->cause);
+    g->cause.better_waits = false;
     weigh_loss(g, why, g->reason);
     tell_before_going_on(g);
     return true;
@@ -242,9 +282,9 @@ static void form(struct group *g) {
     g->n_last_lost = g->n_fell_silent = 0;
     g->n_old_members = 0;
     g->grow_asked = false;
-    g->has_cause = g->closing = g->closing_for_few = false;
-    g->charge_pending = g->form_told = false;
-    g->cause_withheld = false;
+    cause_forget(&g->cause);
+    g->after_stop = AFTER_STOP_GATHERING;
+    g->form_told = false;
     g->formed_once = true;
     g->reason[0] = '\0';
     g->store_wanted = true;
@@ -337,11 +377,11 @@ static void fail_slow_nodes(struct group *g) {
                             .rank = n->place.first_rank,
                             .node_rank = n->place.node_rank,
                             .incarnation = n->info.incarnation,
-                            .at_ns = (uint64_t)((int64_t)g->now_ns - n->offset_ns)};
+                            .at_ns = (uint64_t)((int64_t)g->now_ns - n->clock.offset_ns)};
         group_node_name(n, f.node);
         (void)snprintf(f.text, sizeof f.text, "node %.100s did not get ready within %.0f s", f.node,
                        (double)g->config.form_timeout_ns / (double)NS_PER_S);
-        (void)group_note_failure(g, n, &f);
+        (void)group_add_failure(g, n, &f);
         break;
     }
     group_stop_for_failure(g);
@@ -404,44 +444,46 @@ static void advance_running(struct group *g) {
  * without a name that may be the wrong one. */
 static void keep_doubting(struct group *g) {
     uint64_t patience = g->config.settle_ns + g->config.heartbeat_ns + g->config.heartbeat_ns / 2;
-    g->settle_deadline_ns = g->now_ns + DOUBT_CHECK_NS;
-    if (g->doubt_told || g->now_ns < g->stop_since_ns + patience)
+    g->cause.settle_ns = g->now_ns + DOUBT_CHECK_NS;
+    if (g->cause.doubt_reported || g->now_ns < g->stop_since_ns + patience)
         return;
-    g->doubt_told = true;
+    g->cause.doubt_reported = true;
     (void)snprintf(g->reason, sizeof g->reason,
-                   "rank %u failed; whether a node was lost is not known yet", g->cause.rank);
+                   "rank %u failed; whether a node was lost is not known yet",
+                   g->cause.failure.rank);
     group_tell_members(g);
 }
 
 /* What is known by now of the cause is told. True: not all is known, or told, and the group does
  * not go on in this step. */
 static bool settle(struct group *g, bool all_stopped) {
-    bool due = g->now_ns >= g->settle_deadline_ns;
+    bool due = g->now_ns >= g->cause.settle_ns;
     if (g->telling)
         return true;
     if (!due && !all_stopped)
         return false;
-    if (g->cause_withheld) {
-        if (group_cause_is_certain(g, group_budget_spent(g))) {
-            group_cause_settled(g);
+    if (g->cause.state == CAUSE_IN_DOUBT) {
+        if (is_certain(g)) {
+            make_cause_sure(g);
             tell_before_going_on(g);
         } else if (due) {
             keep_doubting(g);
         }
         return true;
     }
-    g->settle_deadline_ns = TIME_NEVER;
-    if (g->cause_retold && !all_stopped)
+    g->cause.settle_ns = TIME_NEVER;
+    if (g->cause.better_waits && !all_stopped)
         group_tell_members(g); /* a better cause turned up since STOP was told */
-    g->cause_retold = false;
+    g->cause.better_waits = false;
     return false;
 }
 
 /* The same node failed again and again: another may take its place, if there is one. */
 static void exclude_who_fails(struct group *g) {
-    struct node *n = group_find(g, g->cause.incarnation);
+    struct node *n = group_find(g, g->cause.failure.incarnation);
     bool others = n != NULL && g->tally[TALLY_HOPEFUL] > g->need;
-    uint32_t times = policy_count_node(&g->policy, &g->config, g->cause.incarnation, others);
+    uint32_t times =
+        policy_count_node(&g->policy, &g->config, g->cause.failure.incarnation, others);
     if (times == 0)
         return;
     char why[RDZV_HOST_MAX];
@@ -456,7 +498,7 @@ static void wait_before_next(struct group *g, uint64_t pause_ns) {
 
 /* All have stopped after a failure that is charged now. False: the job ends, g->reason says why. */
 static bool charge(struct group *g) {
-    g->charge_pending = false;
+    g->cause.state = CAUSE_CHARGED;
     if (policy_is_crash_loop(&g->policy, g->world_size)) {
         (void)snprintf(g->reason, sizeof g->reason,
                        "a crash loop: the same failure within %g s of the start, twice in a row; "
@@ -482,8 +524,8 @@ static bool count_stall(struct group *g, bool worker_failed) {
     uint64_t pause_ns = stalls_count(&g->stalls, &g->config, &end);
     char text[RDZV_REASON_MAX / 2];
     if (pause_ns == TIME_NEVER) {
-        if (g->reason[0] == '\0' && g->has_cause)
-            group_cause_text(g, text, sizeof text);
+        if (g->reason[0] == '\0' && g->cause.state != CAUSE_NONE)
+            cause_text(&g->cause, text, sizeof text);
         else
             (void)snprintf(text, sizeof text, "%.1000s", g->reason);
         stalls_end_text(&g->stalls, &g->config, text, g->reason, sizeof g->reason);
@@ -497,36 +539,45 @@ static bool count_stall(struct group *g, bool worker_failed) {
     return true;
 }
 
+/* The reason stands; all have stopped, or will. */
+static void fail_after_stop(struct group *g) {
+    g->after_stop = AFTER_STOP_CLOSED;
+    g->outcome = OUTCOME_FAILED;
+}
+
+/* All have stopped: what it costs, and whether the job goes on. */
+static void weigh_stop(struct group *g) {
+    bool worker_failed = cause_is_pending(&g->cause) && g->cause.failure.kind != FAILURE_NODE;
+    if (g->after_stop != AFTER_STOP_GATHERING)
+        return;
+    if (group_budget_spent(g)) {
+        fail_after_stop(g);
+    } else if (cause_is_pending(&g->cause) && !charge(g)) {
+        fail_after_stop(g);
+    } else if (too_few_for_ever(g)) {
+        char text[RDZV_REASON_MAX], missing[RDZV_REASON_MAX];
+        describe_missing(g, missing);
+        describe_too_few(g, g->reason[0] != '\0' ? g->reason : missing, text, sizeof text);
+        (void)snprintf(g->reason, sizeof g->reason, "%s", text);
+        fail_after_stop(g);
+    } else if (!count_stall(g, worker_failed)) {
+        fail_after_stop(g);
+    }
+}
+
 static void advance_stopping(struct group *g) {
     bool all_stopped = all_members(g, TALLY_STOPPED);
-    if (g->closing_for_few && group_is_leaving(g))
-        g->closing = g->closing_for_few = false;
+    if (g->after_stop == AFTER_STOP_CLOSED_FOR_FEW && group_is_leaving(g))
+        g->after_stop = AFTER_STOP_GATHERING;
     if (settle(g, all_stopped) || !all_stopped)
         return;
     g->stopped_ns = g->now_ns;
     group_add_note(g, NOTE_STOPPED, NULL, NULL)->detected_ns = g->stop_since_ns;
-    bool worker_failed = g->charge_pending && g->cause.kind != FAILURE_NODE;
-    if (!g->closing && g->charge_pending && !group_budget_spent(g) && !charge(g)) {
-        g->closing = true;
-        g->outcome = OUTCOME_FAILED;
-    }
-    if (!g->closing && !group_budget_spent(g) && too_few_for_ever(g)) {
-        char text[RDZV_REASON_MAX], missing[RDZV_REASON_MAX];
-        describe_missing(g, missing);
-        describe_too_few(g, g->reason[0] != '\0' ? g->reason : missing, text, sizeof text);
-        g->closing = true;
-        g->outcome = OUTCOME_FAILED;
-        (void)snprintf(g->reason, sizeof g->reason, "%s", text);
-    }
-    if (group_budget_spent(g) || (!g->closing && !count_stall(g, worker_failed))) {
-        g->closing = true;
-        g->outcome = OUTCOME_FAILED;
-    }
-    if (g->closing) {
+    weigh_stop(g);
+    if (g->after_stop == AFTER_STOP_GATHERING)
+        enter_gathering(g);
+    else
         enter_closed(g);
-        return;
-    }
-    enter_gathering(g);
 }
 
 static void advance_closed(struct group *g) {

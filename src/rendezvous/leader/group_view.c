@@ -56,12 +56,12 @@ static void fill_form(const struct group *g, const struct node *n, struct form *
 
 static void desire_end(const struct group *g, struct desired *d) {
     memcpy(d->reason, g->reason, sizeof d->reason);
-    d->has_failure = g->has_cause && !g->cause_withheld && g->outcome != OUTCOME_SUCCESS;
+    d->has_failure = group_shows_cause(g) && g->outcome != OUTCOME_SUCCESS;
     if (d->has_failure)
-        d->failure = g->cause;
-    d->will_restart =
-        d->kind == DESIRED_STOP && !g->closing && !g->cause_withheld && !group_budget_spent(g);
-    d->restarts_used += d->will_restart && g->charge_pending;
+        d->failure = g->cause.failure;
+    d->will_restart = d->kind == DESIRED_STOP && g->after_stop == AFTER_STOP_GATHERING &&
+                      g->cause.state != CAUSE_IN_DOUBT && !group_budget_spent(g);
+    d->restarts_used += d->will_restart && cause_is_pending(&g->cause);
     d->n_stopping = g->n_stopping;
     d->outcome = d->kind == DESIRED_CLOSED ? g->outcome : OUTCOME_NONE;
 }
@@ -180,10 +180,10 @@ size_t group_members(const struct group *g, uint64_t *out, size_t max) {
 bool group_clock_offset(const struct group *g, uint64_t node, int64_t *ret_offset_ns,
                         uint64_t *ret_error_ns) {
     const struct node *n = group_find(g, node);
-    if (n == NULL || !n->offset_known)
+    if (n == NULL || !n->clock.known)
         return false;
-    *ret_offset_ns = n->offset_ns;
-    *ret_error_ns = n->error_ns;
+    *ret_offset_ns = n->clock.offset_ns;
+    *ret_error_ns = n->clock.error_ns;
     return true;
 }
 
@@ -195,7 +195,7 @@ const struct node_info *group_node_info(const struct group *g, uint64_t node) {
 void group_check(const struct group *g) {
     assert(g->n_members <= g->config.max_nodes);
     assert(g->n_nodes <= RDZV_NODES_MAX);
-    assert(!g->cause_withheld || (g->state == GROUP_STOPPING && g->has_cause && g->charge_pending));
+    assert(g->cause.state != CAUSE_IN_DOUBT || g->state == GROUP_STOPPING);
     assert(g->state != GROUP_GATHERING || (g->n_members == 0 && !g->store_open));
     assert(g->state != GROUP_RUNNING || (g->form_told && g->store_open));
     assert(g->state != GROUP_CLOSED || (g->outcome != OUTCOME_NONE && !g->store_open) || g->done);

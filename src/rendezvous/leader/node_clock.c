@@ -1,0 +1,35 @@
+#include "rendezvous/leader/node_clock.h"
+
+/* An offset is never known better than this: scheduling alone costs as much. */
+#define CLOCK_ERROR_MIN_NS (2 * NS_PER_MS)
+/* Before the first measured round trip. */
+#define CLOCK_ERROR_UNKNOWN_NS (100 * NS_PER_MS)
+/* Clocks drift apart by less than one part in this many: an old measurement is worth less. */
+#define CLOCK_DRIFT_PART UINT64_C(2000)
+
+/* A round trip is over when the node has the LEASE: its next RENEW tells how long it took, and
+ * which LEASE it means. The leader's clock was read somewhere within it; take the middle. (A RENEW
+ * alone says little: it may have lain in a socket while the leader slept.) */
+void node_clock_renew(struct node_clock *c, const struct renew *renew, uint64_t now_ns) {
+    if (renew->rtt_ns != 0 && renew->leader_clock_ns != 0 &&
+        renew->leader_clock_ns == c->answered_ns) {
+        uint64_t error = MAX2(renew->rtt_ns / 2, CLOCK_ERROR_MIN_NS);
+        uint64_t aged = c->error_ns + (now_ns - c->measured_ns) / CLOCK_DRIFT_PART;
+        if (!c->known || error <= aged + aged / 4) {
+            c->offset_ns =
+                (int64_t)c->answered_ns - (int64_t)c->asked_ns - (int64_t)(renew->rtt_ns / 2);
+            c->error_ns = error;
+            c->measured_ns = now_ns;
+            c->known = true;
+        }
+    } else if (!c->known) {
+        c->offset_ns = (int64_t)now_ns - (int64_t)renew->clock_ns; /* better than nothing */
+    }
+    c->asked_ns = renew->clock_ns;
+    c->answered_ns = now_ns;
+}
+
+int64_t node_clock_ours(const struct node_clock *c, uint64_t its_ns, uint64_t *ret_error_ns) {
+    *ret_error_ns = c->known ? c->error_ns : CLOCK_ERROR_UNKNOWN_NS;
+    return (int64_t)its_ns + c->offset_ns;
+}
