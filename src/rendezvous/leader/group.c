@@ -92,6 +92,7 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     g->config = *config;
     g->config.handover = NULL;
     g->need = (config->min_nodes + config->node_unit - 1) / config->node_unit * config->node_unit;
+    leadership_init(&g->leadership, config);
     g->state = GROUP_GATHERING;
     g->now_ns = g->gather_since_ns = g->since_ns = now_ns;
     g->due_ns = TIME_NEVER;
@@ -184,7 +185,7 @@ struct group_note *group_add_note(struct group *g, enum group_note_kind kind, co
     struct group_note *note = &g->note_list[g->n_notes++];
     *note = (struct group_note){.kind = kind, .at_ns = g->now_ns, .generation = g->generation};
     if (note->generation.counter == 0) /* no group yet: the leadership alone */
-        note->generation.epoch = g->config.epoch;
+        note->generation.epoch = g->leadership.epoch;
     if (n != NULL) {
         note->node = n->info.incarnation;
         group_node_name(n, note->name);
@@ -332,7 +333,7 @@ static void on_join(struct group *g, const struct group_event *ev) {
     if (is_new && policy_host_is_excluded(&g->policy, n->info.host) && !n->report.excluded)
         group_exclude(g, n, "an agent of its host was excluded before");
     group_recount(g, n);
-    if (g->successors.epoch != 0) /* spares too: where they go when the leader is lost */
+    if (g->plan.named.epoch != 0) /* spares too: where they go when the leader is lost */
         (void)group_emit(g, GROUP_EFFECT_NAME, n->info.incarnation);
     group_tell(g, n);
     g->status_dirty = true;
@@ -340,7 +341,7 @@ static void on_join(struct group *g, const struct group_event *ev) {
 
 static void on_renew(struct group *g, struct node *n, const struct renew *renew) {
     group_heard_from(g, n);
-    if (renew->epoch <= g->config.epoch && renew->leader_clock_ns <= g->now_ns)
+    if (renew->epoch <= g->leadership.epoch && renew->leader_clock_ns <= g->now_ns)
         n->echo_ns = MAX2(n->echo_ns, renew->leader_clock_ns);
     node_clock_renew(&n->clock, renew, g->now_ns);
     n->stalls = renew->stalls;
@@ -394,13 +395,15 @@ static void emit_status(struct group *g) {
 
 static uint64_t next_deadline(const struct group *g) {
     uint64_t t = TIME_NEVER;
-    if (g->deposed)
+    if (g->leadership.over)
         return t;
     switch (g->state) {
     case GROUP_GATHERING: t = group_gather_deadline(g); break;
     case GROUP_FORMING: t = g->form_deadline_ns; break;
     case GROUP_STOPPING: t = g->telling ? g->now_ns + 1 : g->cause.settle_ns; break;
-    case GROUP_CLOSED: t = g->done ? TIME_NEVER : g->close_deadline_ns; break;
+    case GROUP_CLOSED:
+        t = g->record >= OUTCOME_DELIVERED ? TIME_NEVER : g->close_deadline_ns;
+        break;
     case GROUP_RUNNING: break;
     case GROUP_STATE_COUNT: assert_not_reached();
     }
@@ -410,7 +413,6 @@ static uint64_t next_deadline(const struct group *g) {
         t = MIN2(t, g->status_next_ns);
     t = MIN2(t, group_watch_deadline(g));
     t = MIN2(t, group_leadership_deadline(g));
-    t = MIN2(t, group_resign_deadline(g));
     return MIN2(t, group_successors_deadline(g));
 }
 
@@ -489,14 +491,14 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
     g->n_requests = 0;
     strbuf_clear(&g->notes);
 
-    if (!g->deposed) {
+    if (!g->leadership.over) {
         group_forgive_own_sleep(g);
         group_leadership_begin(g);
         dispatch(g, event);
     }
-    if (!g->deposed)
+    if (!g->leadership.over)
         group_leadership_time(g);
-    if (!g->deposed) {
+    if (!g->leadership.over) {
         group_watch(g);
         group_successors_time(g);
         group_advance(g);

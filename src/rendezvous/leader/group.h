@@ -23,7 +23,7 @@
 #include "base/err.h"
 #include "rendezvous/arbiter/arbiter.h"
 
-/* What a leadership hangs on, besides the nodes. */
+/* What a leader's authority depends on, besides the nodes. */
 enum group_leadership {
     LEADERSHIP_NONE = 0,    /* a fixed endpoint: nobody else can lead */
     LEADERSHIP_LEADER_FILE, /* the same, with a leader file on this host that a restarted agent

@@ -21,7 +21,7 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
     *ret = (struct overview){
         .state = g->state,
         .since_ns = now_ns - g->since_ns,
-        .epoch = g->config.epoch,
+        .epoch = g->leadership.epoch,
         .generation = g->generation,
         .running_ns = g->last_start_ns == 0 ? 0 : now_ns - g->last_start_ns,
         .leader = g->config.leader_incarnation,
@@ -46,8 +46,8 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
         if (n->info.incarnation == g->config.leader_incarnation)
             memcpy(ret->leader_host, n->info.host, sizeof ret->leader_host);
     }
-    for (uint32_t i = 0; i < g->successors.n; i++)
-        ret->successors[i] = g->successors.list[i].incarnation;
+    for (uint32_t i = 0; i < g->plan.named.n; i++)
+        ret->successors[i] = g->plan.named.list[i].incarnation;
     memcpy(ret->incident, g->incident, sizeof ret->incident);
     if (g->state == GROUP_STOPPING || g->state == GROUP_CLOSED)
         (void)snprintf(ret->reason, sizeof ret->reason, "%.500s", g->reason);

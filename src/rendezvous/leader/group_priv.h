@@ -10,9 +10,11 @@
  *   stalls.c             groups that end without progress, and cost nothing
  *   cause.c              which failure came first, and whether it is one
  *   node_clock.c         a node's clock beside the leader's
- *   group_leadership.c   what leadership depends on: leases, arbiter, leader file
- *   group_resign.c       the leader's own node leaves
+ *   group_leadership.c   what the leader grants its nodes and asks the arbiter
+ *   group_arbiter.c      what arbiter and leader file answer; the leader's own node leaves
  *   group_successors.c   who may lead next, and what it has to know
+ *   leadership.c         what a leader's authority depends on
+ *   succession_plan.c    who is named, and what became of them
  *   group_view.c         what the nodes are told
  *   group_overview.c     what people are told
  * Nobody else includes this. */
@@ -23,10 +25,12 @@
 #include "base/text/strbuf.h"
 #include "rendezvous/leader/cause.h"
 #include "rendezvous/leader/group.h"
+#include "rendezvous/leader/leadership.h"
 #include "rendezvous/leader/node_clock.h"
 #include "rendezvous/leader/policy.h"
 #include "rendezvous/leader/programs.h"
 #include "rendezvous/leader/stalls.h"
+#include "rendezvous/leader/succession_plan.h"
 
 /* In a job of more nodes than this, listeners are tried when the group has started, not before. */
 #define GROUP_REACH_AT_ONCE 64
@@ -97,13 +101,6 @@ struct node {
     bool lease_pending;  /* member: its last RENEW got no lease */
     struct place place;  /* valid while is_member */
     struct node_clock clock;
-};
-
-/* What became of a named successor. */
-enum successor_state {
-    SUCCESSOR_THERE = 1,
-    SUCCESSOR_GONE,     /* surely, and before it can have claimed: may be dropped */
-    SUCCESSOR_DOUBTFUL, /* may claim the next epoch at any time */
 };
 
 /* What follows when all have stopped. */
@@ -177,9 +174,8 @@ struct group {
     uint32_t n_stopping;
     /* CLOSED */
     enum group_state closed_from;
-    bool close_known; /* arbiter or leader file have it: the nodes are told */
+    enum outcome_record record;
     uint64_t close_deadline_ns;
-    bool done;
 
     struct policy policy;
     struct stalls stalls;
@@ -191,30 +187,9 @@ struct group {
     bool grow_asked;
     uint64_t safe_node; /* said in this step that it is at a safe point; 0 */
 
-    /* What the leadership hangs on. */
-    uint64_t read_ns;    /* arbiter: the last good read began; 0: none yet */
-    uint64_t touched_ns; /* leader file: the last good touch began; 0: none yet */
-    uint64_t beat_ns;    /* the next beat, read or touch is due */
-    uint64_t begun_ns;   /* this leadership */
-    bool asking;         /* one is under way */
-    bool claiming;       /* our own next epoch is asked for */
-    uint64_t claim_ns;   /* not again before */
-    bool close_asked;
-    uint64_t paused_ns;     /* the beat rests since; 0: it moves */
-    bool arbiter_silent;    /* said to people */
-    bool claims_refused;    /* likewise; by an arbiter that tells who leads */
-    uint64_t ruined_ns;     /* arbiter: each answer since says that its data is gone; 0: not so */
-    bool ruined;            /* for long enough: the outcome is put down nowhere */
-    uint64_t ruin_grace_ns; /* that the workers have then */
-    bool deposed;           /* or resigned: nothing happens any more */
-    uint64_t resign_ns;     /* the own node has left since; 0: it has not */
-    uint64_t vacate_ns;     /* the arbiter was told that nothing is left; 0: it was not */
+    struct leadership leadership;
+    struct succession_plan plan;
     size_t n_lease_pending;
-
-    struct successors successors;
-    enum successor_state successor_states[RDZV_SUCCESSORS_MAX];
-    uint64_t successor_clock_ns; /* our newest clock that the first has echoed, or the naming */
-    uint64_t successor_check_ns; /* a silent one is not looked at again before */
 
     /* The timeline of the incident under way: leader's clock, 0: not yet. */
     uint64_t detected_ns, stopped_ns, formed_ns;
@@ -301,8 +276,8 @@ bool group_outlived_failure(const struct group *g, const struct node *n);
  * stops, which is told. */
 bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why);
 void group_close_failed(struct group *g, const char *reason);
-/* Arbiter or leader file know the outcome: now the nodes are told. */
-void group_close_told(struct group *g);
+/* Arbiter or leader file have the outcome: now the nodes are told. */
+void group_outcome_recorded(struct group *g);
 
 /* group_members.c */
 bool group_has_stopped(const struct node *n);
@@ -320,45 +295,37 @@ void group_on_command(struct group *g, const struct command *command);
 void group_operator_stop(struct group *g, const char *reason);
 
 /* group_leadership.c */
-void group_leadership_begin(struct group *g);
-/* The leader can confirm itself: otherwise it grants and forms nothing. */
 bool group_is_confirmed(const struct group *g);
 /* Whether it hears the node: its echoes are fresh enough for a leader that is in doubt. */
 bool group_hears(const struct group *g, const struct node *n);
-/* A leader with too few nodes ends the job no sooner: those that fell silent may go on with another
- * leader, and to a new one spares and newcomers are on their way, of which nobody told it. */
 uint64_t group_patient_until(const struct group *g);
+/* The leader's own node is about to leave, or has: this leader forms no group any more, and judges
+ * of nobody's number. */
+bool group_is_leaving(const struct group *g);
 void group_send_lease(struct group *g, struct node *n);
-/* A leader of this epoch from now on, by its own claim. */
-void group_adopt_epoch(struct group *g, const struct arbiter_record *own);
-/* Its last effect. `epoch` is the own one where nobody else leads, but this leader can't go on. */
-void group_depose(struct group *g, uint32_t epoch);
-void group_on_arbiter(struct group *g, const struct arbiter_answer *answer);
+/* Those whose last RENEW got no lease get one, if there is one now. */
+void group_feed_lease_pending(struct group *g);
 /* False: it can't be asked in this step. */
 bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch);
-void group_on_touched(struct group *g, uint64_t touched_ns);
-void group_on_higher_epoch(struct group *g, uint32_t epoch);
-void group_leadership_time(struct group *g);
-uint64_t group_leadership_deadline(const struct group *g);
 /* Asks for the next epoch, for this leader itself. why: successors are dropped, for the timeline;
  * NULL: none are. */
 void group_claim_next(struct group *g, const char *why);
 /* Whether a group may be formed in this epoch; it asks for one, if not. */
 bool group_has_epoch_to_form(struct group *g);
-/* Puts down the outcome where late comers find it; group_close_told() follows, maybe at once. */
-void group_leadership_close(struct group *g);
-/* Those whose last RENEW got no lease get one, if there is one now. */
-void group_feed_lease_pending(struct group *g);
-
-/* group_resign.c */
-/* The leader's own node is about to leave, or has: this leader forms no group any more, and judges
- * of nobody's number. */
-bool group_is_leaving(const struct group *g);
-void group_on_resign(struct group *g);
-void group_resign_time(struct group *g);
-uint64_t group_resign_deadline(const struct group *g);
-/* The answer to VACATE is there, whatever it is: DONE. */
+/* Its last effect. `epoch` is the own one where nobody else leads, but this leader can't go on. */
+void group_depose(struct group *g, uint32_t epoch);
+/* The own node has left, and nobody has to wait for anything of ours: DONE. */
 void group_resigned(struct group *g);
+
+/* group_arbiter.c */
+void group_leadership_begin(struct group *g);
+void group_on_arbiter(struct group *g, const struct arbiter_answer *answer);
+void group_on_touched(struct group *g, uint64_t touched_ns);
+void group_on_higher_epoch(struct group *g, uint32_t epoch);
+void group_on_resign(struct group *g);
+void group_leadership_time(struct group *g);
+void group_resign_time(struct group *g);
+uint64_t group_leadership_deadline(const struct group *g);
 
 /* group_successors.c */
 void group_successor_lost(struct group *g, const struct node *n, enum removal how);

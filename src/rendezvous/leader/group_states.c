@@ -43,6 +43,23 @@ static void close_store(struct group *g) {
     group_emit(g, GROUP_EFFECT_STORE_CLOSE, 0)->generation = g->generation;
 }
 
+/* group_outcome_recorded() follows, maybe at once. */
+static void record_outcome(struct group *g) {
+    struct leadership *l = &g->leadership;
+    g->record = OUTCOME_WAITS;
+    if (g->config.leadership == LEADERSHIP_NONE || l->ruined) {
+        group_outcome_recorded(g);
+    } else if (g->config.leadership == LEADERSHIP_LEADER_FILE) {
+        l->closing = true;
+        group_emit(g, GROUP_EFFECT_TOUCH, 0)->outcome = g->outcome;
+    } else {
+        g->close_deadline_ns += g->config.arbiter_lease_ns;
+        l->claim_ns = g->now_ns;
+        /* of the epoch that this leader has when its claim is answered */
+        l->closing = !l->claiming && group_ask(g, ARBITER_CLOSE, l->epoch);
+    }
+}
+
 /* The nodes are told when it is put down where late comers find it. */
 static void enter_closed(struct group *g) {
     close_store(g);
@@ -51,11 +68,11 @@ static void enter_closed(struct group *g) {
     g->closed_from = g->state;
     move(g, GROUP_CLOSED);
     g->close_deadline_ns = g->now_ns + g->config.close_timeout_ns;
-    group_leadership_close(g);
+    record_outcome(g);
 }
 
-void group_close_told(struct group *g) {
-    g->close_known = true;
+void group_outcome_recorded(struct group *g) {
+    g->record = OUTCOME_RECORDED;
     g->close_deadline_ns = g->now_ns + g->config.close_timeout_ns;
     group_add_note(g, NOTE_CLOSED, NULL, g->reason)->outcome = g->outcome;
     group_tell_all(g);
@@ -271,9 +288,9 @@ uint64_t group_gather_deadline(const struct group *g) {
 }
 
 static void form(struct group *g) {
-    bool same_epoch = g->generation.epoch == g->config.epoch;
+    bool same_epoch = g->generation.epoch == g->leadership.epoch;
     g->generation =
-        (struct generation){g->config.epoch, same_epoch ? g->generation.counter + 1 : 1};
+        (struct generation){g->leadership.epoch, same_epoch ? g->generation.counter + 1 : 1};
     group_choose_members(g);
     policy_begin_generation(&g->policy);
     g->formed_here = true;
@@ -582,19 +599,15 @@ static void advance_stopping(struct group *g) {
 
 static void advance_closed(struct group *g) {
     bool late = g->now_ns >= g->close_deadline_ns;
-    if (g->done || (!g->close_known && !late))
-        return;
-    if (!g->close_known) {
+    if (g->record == OUTCOME_WAITS && late) {
         /* Nobody was told, and nobody will be: who finds the arbiter again reads there what became
          * of it, or ends without. */
         g->outcome = OUTCOME_NONE;
-        g->done = true;
+        g->record = OUTCOME_GIVEN_UP;
         group_incident(g, "the outcome of the job could not be put down at the arbiter");
-        group_depose(g, g->config.epoch);
-        return;
-    }
-    if (g->tally[TALLY_CLOSED] == g->n_nodes || late) {
-        g->done = true;
+        group_depose(g, g->leadership.epoch);
+    } else if (g->record == OUTCOME_RECORDED && (g->tally[TALLY_CLOSED] == g->n_nodes || late)) {
+        g->record = OUTCOME_DELIVERED;
         (void)group_emit(g, GROUP_EFFECT_DONE, 0);
     }
 }

@@ -7,21 +7,12 @@
 #include "rendezvous/leader/group_priv.h"
 
 static struct node *successor(const struct group *g, uint32_t i) {
-    return group_find(g, g->successors.list[i].incarnation);
+    return group_find(g, g->plan.named.list[i].incarnation);
 }
 
-static bool is_named(const struct successors *s, uint64_t incarnation) {
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->list[i].incarnation == incarnation)
-            return true;
-    return false;
-}
+bool group_is_successor(const struct group *g, uint64_t node) { return plan_names(&g->plan, node); }
 
-bool group_is_successor(const struct group *g, uint64_t node) {
-    return is_named(&g->successors, node);
-}
-
-const struct successors *group_successors(const struct group *g) { return &g->successors; }
+const struct successors *group_successors(const struct group *g) { return &g->plan.named; }
 
 /* ---- choosing ---- */
 
@@ -49,34 +40,27 @@ static bool is_elsewhere(const struct group *g, const struct successors *s, cons
     return true;
 }
 
+static bool is_in(const struct successors *s, uint64_t incarnation) {
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->list[i].incarnation == incarnation)
+            return true;
+    return false;
+}
+
 static void add_successors(const struct group *g, struct successors *s) {
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < g->n_members && s->n < RDZV_SUCCESSORS_MAX; i++) {
             const struct node *n = g->members[i];
-            if (is_eligible(g, n) && !is_named(s, n->info.incarnation) &&
+            if (is_eligible(g, n) && !is_in(s, n->info.incarnation) &&
                 (pass == 1 || is_elsewhere(g, s, n)))
                 name(s, n);
         }
 }
 
-/* ---- telling ---- */
+/* ---- naming ---- */
 
 static void adopt(struct group *g, const struct successors *s) {
-    enum successor_state states[RDZV_SUCCESSORS_MAX];
-    for (uint32_t i = 0; i < s->n; i++) {
-        states[i] = SUCCESSOR_THERE;
-        for (uint32_t k = 0; k < g->successors.n; k++)
-            if (g->successors.list[k].incarnation == s->list[i].incarnation)
-                states[i] = g->successor_states[k];
-    }
-    bool new_epoch = s->epoch != g->successors.epoch;
-    bool new_first = s->n > 0 && (g->successors.n == 0 || new_epoch ||
-                                  s->list[0].incarnation != g->successors.list[0].incarnation);
-    g->successors = *s;
-    memcpy(g->successor_states, states, sizeof states);
-    /* The naming counts like an echo: who is named counts from when it hears of it, not before. */
-    if (new_first)
-        g->successor_clock_ns = g->now_ns;
+    plan_adopt(&g->plan, s, g->now_ns);
     LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
         if (n->connected)
             (void)group_emit(g, GROUP_EFFECT_NAME, n->info.incarnation);
@@ -85,12 +69,12 @@ static void adopt(struct group *g, const struct successors *s) {
 void group_name_successors(struct group *g) {
     if (g->config.leadership != LEADERSHIP_ARBITER)
         return;
-    struct successors s = {.epoch = g->config.epoch};
-    bool same_epoch = s.epoch == g->successors.epoch;
-    for (uint32_t i = 0; i < g->successors.n; i++) {
+    struct successors s = {.epoch = g->leadership.epoch};
+    bool same_epoch = s.epoch == g->plan.named.epoch;
+    for (uint32_t i = 0; i < g->plan.named.n; i++) {
         const struct node *n = successor(g, i);
-        if (same_epoch ? g->successor_states[i] != SUCCESSOR_GONE : n != NULL && is_eligible(g, n))
-            s.list[s.n++] = g->successors.list[i];
+        if (same_epoch ? g->plan.states[i] != SUCCESSOR_GONE : n != NULL && is_eligible(g, n))
+            s.list[s.n++] = g->plan.named.list[i];
     }
     add_successors(g, &s);
     adopt(g, &s);
@@ -98,16 +82,16 @@ void group_name_successors(struct group *g) {
 }
 
 void group_forget_successors(struct group *g) {
-    adopt(g, &(struct successors){.epoch = g->config.epoch});
+    adopt(g, &(struct successors){.epoch = g->leadership.epoch});
 }
 
 void group_offer_successor(struct group *g) {
-    if (g->config.leadership != LEADERSHIP_ARBITER || g->successors.n == RDZV_SUCCESSORS_MAX ||
-        !group_is_live(g) || g->successors.epoch != g->config.epoch)
+    if (g->config.leadership != LEADERSHIP_ARBITER || g->plan.named.n == RDZV_SUCCESSORS_MAX ||
+        !group_is_live(g) || g->plan.named.epoch != g->leadership.epoch)
         return;
-    struct successors s = g->successors;
+    struct successors s = g->plan.named;
     add_successors(g, &s);
-    if (s.n > g->successors.n)
+    if (s.n > g->plan.named.n)
         adopt(g, &s);
 }
 
@@ -117,41 +101,36 @@ void group_successor_lost(struct group *g, const struct node *n, enum removal ho
     /* Whoever was found gone so soon after it had a leader can't have claimed before. */
     bool surely = how == REMOVED_LEFT || (how == REMOVED_GONE && n->echo_ns != 0 &&
                                           g->now_ns - n->echo_ns < g->config.lease_ns);
-    for (uint32_t i = 0; i < g->successors.n; i++)
-        if (g->successors.list[i].incarnation == n->info.incarnation)
-            g->successor_states[i] = surely ? SUCCESSOR_GONE : SUCCESSOR_DOUBTFUL;
+    plan_lose(&g->plan, n->info.incarnation, surely);
 }
 
 bool group_successors_settled(struct group *g) {
-    for (uint32_t i = 0; i < g->successors.n; i++) {
+    for (uint32_t i = 0; i < g->plan.named.n; i++) {
         const struct node *n = successor(g, i);
-        if (g->successor_states[i] == SUCCESSOR_GONE ||
+        if (g->plan.states[i] == SUCCESSOR_GONE ||
             (n != NULL && (n->tallied & 1u << TALLY_CANDIDATE) != 0))
             continue;
         group_claim_next(g, "a successor is no longer there, and might have claimed");
         return false;
     }
-    return !g->claiming;
+    return !g->leadership.claiming;
 }
 
 void group_on_echo(struct group *g, const struct node *n, const struct echo *echo) {
-    if (g->successors.n == 0 || g->successors.list[0].incarnation != n->info.incarnation ||
-        echo->epoch != g->config.epoch || echo->leader_clock_ns > g->now_ns)
-        return;
-    g->successor_clock_ns = MAX2(g->successor_clock_ns, echo->leader_clock_ns);
-    group_feed_lease_pending(g);
+    if (plan_echo(&g->plan, n->info.incarnation, echo, g->now_ns))
+        group_feed_lease_pending(g);
 }
 
 /* ---- a silent first successor costs nobody else the lease ---- */
 
 static bool depends_on_successor(const struct group *g) {
-    return g->config.leadership == LEADERSHIP_ARBITER && g->successors.n > 0 && g->form_told &&
+    return g->config.leadership == LEADERSHIP_ARBITER && g->plan.named.n > 0 && g->form_told &&
            (group_is_live(g) || g->state == GROUP_STOPPING);
 }
 
 /* Enough of the group were heard well after it: it is the one that is cut off, not we. */
 static bool others_are_fresh(const struct group *g) {
-    uint64_t after = g->successor_clock_ns + 2 * g->config.heartbeat_ns;
+    uint64_t after = g->plan.clock_ns + 2 * g->config.heartbeat_ns;
     size_t fresh = 0;
     for (size_t i = 0; i < g->n_members; i++)
         fresh += g->members[i]->echo_ns >= after;
@@ -161,29 +140,25 @@ static bool others_are_fresh(const struct group *g) {
 void group_successors_time(struct group *g) {
     if (!depends_on_successor(g))
         return;
-    if (g->successor_states[0] == SUCCESSOR_GONE) {
-        group_name_successors(g);
-        return;
+    switch (plan_check(&g->plan, &g->config, g->now_ns)) {
+    case PLAN_NOTHING: break;
+    case PLAN_NAME_ANEW: group_name_successors(g); break;
+    case PLAN_ASK_OTHERS:
+        if (others_are_fresh(g))
+            group_claim_next(g, "the first successor is silent");
+        break;
     }
-    if (g->now_ns < MAX2(g->successor_clock_ns + g->config.lease_ns / 2, g->successor_check_ns))
-        return;
-    g->successor_check_ns = g->now_ns + g->config.heartbeat_ns / 4;
-    if (others_are_fresh(g))
-        group_claim_next(g, "the first successor is silent");
 }
 
 uint64_t group_successors_deadline(const struct group *g) {
-    if (!depends_on_successor(g))
-        return TIME_NEVER;
-    uint64_t t = MAX2(g->successor_clock_ns + g->config.lease_ns / 2, g->successor_check_ns);
-    return MAX2(t, g->now_ns + 1);
+    return depends_on_successor(g) ? plan_deadline(&g->plan, &g->config, g->now_ns) : TIME_NEVER;
 }
 
 /* ---- the handover ---- */
 
 void group_handover(const struct group *g, struct handover *ret) {
     *ret = (struct handover){
-        .epoch = g->successors.epoch,
+        .epoch = g->plan.named.epoch,
         .formed = g->generation,
         .started = g->started,
         .restarts_used = g->policy.restarts_used,

@@ -6,7 +6,7 @@
 
 /* Until the outcome is put down, the nodes stay as they are. */
 static enum group_state state_to_show(const struct group *g) {
-    return g->state == GROUP_CLOSED && !g->close_known ? g->closed_from : g->state;
+    return g->record == OUTCOME_WAITS || g->record == OUTCOME_GIVEN_UP ? g->closed_from : g->state;
 }
 
 static void desire_idle(const struct group *g, const struct node *n, struct desired *d) {
@@ -72,7 +72,7 @@ bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
         return false;
     struct desired d = {
         .kind = DESIRED_IDLE,
-        .epoch = g->config.epoch,
+        .epoch = g->leadership.epoch,
         .generation = n->is_member ? g->generation : (struct generation){0, 0},
         .grace_ns = UINT64_MAX,
         .restarts_used = g->policy.restarts_used,
@@ -99,7 +99,7 @@ bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
         break;
     case GROUP_CLOSED:
         d.kind = DESIRED_CLOSED;
-        d.grace_ns = g->ruined ? g->ruin_grace_ns : UINT64_MAX;
+        d.grace_ns = g->leadership.ruined ? g->leadership.ruin_grace_ns : UINT64_MAX;
         break;
     case GROUP_STATE_COUNT: assert_not_reached();
     }
@@ -198,12 +198,12 @@ void group_check(const struct group *g) {
     assert(g->cause.state != CAUSE_IN_DOUBT || g->state == GROUP_STOPPING);
     assert(g->state != GROUP_GATHERING || (g->n_members == 0 && !g->store_open));
     assert(g->state != GROUP_RUNNING || (g->form_told && g->store_open));
-    assert(g->state != GROUP_CLOSED || (g->outcome != OUTCOME_NONE && !g->store_open) || g->done);
-    assert(!g->close_known || g->state == GROUP_CLOSED);
-    assert(!g->done || g->state == GROUP_CLOSED);
-    assert(g->successors.n <= RDZV_SUCCESSORS_MAX && g->n_lease_pending <= g->n_members);
-    assert(g->successors.n == 0 || g->successors.epoch == g->config.epoch);
-    assert(!g->config.idle || g->generation.epoch < g->config.epoch);
+    assert(g->state != GROUP_CLOSED || (g->outcome != OUTCOME_NONE && !g->store_open) ||
+           g->record == OUTCOME_GIVEN_UP);
+    assert((g->record == OUTCOME_OPEN) == (g->state != GROUP_CLOSED));
+    assert(g->plan.named.n <= RDZV_SUCCESSORS_MAX && g->n_lease_pending <= g->n_members);
+    assert(g->plan.named.n == 0 || g->plan.named.epoch == g->leadership.epoch);
+    assert(!g->leadership.idle || g->generation.epoch < g->leadership.epoch);
     assert(g->tally[TALLY_CANDIDATE] <= g->tally[TALLY_HOPEFUL]);
     assert(g->tally[TALLY_HOPEFUL] <= g->n_nodes);
 }

@@ -1,0 +1,182 @@
+/* What the arbiter and the leader file answer, and when they are asked again; how the leader's own
+ * node leaves. */
+#include <stdio.h>
+
+#include "rendezvous/leader/group_priv.h"
+
+/* ---- who is heard ---- */
+
+/* Fewer than min nodes, or less than half of the last group: others may have to go on. */
+static bool hears_too_few(const struct group *g) {
+    /* It has never had a group: there is nothing that others could go on with. Or it is new, and
+     * those of another's group are on their way. */
+    if (g->n_order == 0 ||
+        (!g->formed_here && g->now_ns - g->leadership.begun_ns < g->config.lease_ns))
+        return false;
+    size_t heard = 0, of_last = 0;
+    LIST_FOR_EACH(struct node, n, &g->nodes, by_all) {
+        bool hears = group_hears(g, n);
+        heard += hears;
+        of_last += hears && n->in_order;
+    }
+    return heard < g->config.min_nodes || 2 * of_last < g->n_order - g->n_last_lost;
+}
+
+/* The beat rests, so that a successor which hears more may take over. A group is formed again only
+ * when nobody has done so for long enough. */
+static void look_around(struct group *g) {
+    uint64_t patience = g->config.lease_ns + g->config.margin_ns;
+    switch (leadership_pause(&g->leadership, &g->config, hears_too_few(g), g->now_ns)) {
+    case BEAT_UNCHANGED: break;
+    case BEAT_PAUSED:
+        g->not_before_ns = MAX2(g->not_before_ns, g->now_ns + patience);
+        (void)group_add_note(g, NOTE_BEAT_PAUSED, NULL, "too few nodes are heard");
+        break;
+    case BEAT_RESUMED: g->not_before_ns = MAX2(g->config.not_before_ns, g->now_ns); break;
+    case BEAT_RESUMED_LATE: g->not_before_ns = MAX2(g->not_before_ns, g->now_ns + patience); break;
+    }
+}
+
+/* ---- answers ---- */
+
+static void adopt_epoch(struct group *g) {
+    if (!group_is_live(g) && g->state != GROUP_STOPPING) {
+        group_forget_successors(g);
+        return;
+    }
+    group_name_successors(g);
+    /* What they hold may be about to end, with a silent successor's last echo. */
+    for (size_t i = 0; i < g->n_members; i++)
+        if (g->members[i]->connected && g->members[i]->clock.asked_ns != 0)
+            group_send_lease(g, g->members[i]);
+}
+
+static void on_ruined(struct group *g, const struct arbiter_answer *a) {
+    if (g->record == OUTCOME_OPEN) {
+        char text[RDZV_REASON_MAX];
+        cause_forget(&g->cause);
+        (void)snprintf(text, sizeof text, ARBITER_RUIN_TEXT, a->text);
+        group_close_failed(g, text);
+    } else if (g->record == OUTCOME_WAITS) {
+        group_outcome_recorded(g);
+    }
+}
+
+void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
+    struct leadership_news news;
+    leadership_answer(&g->leadership, &g->config, a, g->record, g->now_ns, &news);
+    if (news.notice[0] != '\0')
+        group_incident(g, news.notice);
+    switch (news.change) {
+    case LEADERSHIP_UNCHANGED: break;
+    case LEADERSHIP_CLAIM_AGAIN:
+        group_claim_next(g, "a claim whose answer was lost");
+        group_feed_lease_pending(g);
+        break;
+    case LEADERSHIP_CONFIRMED: group_feed_lease_pending(g); break;
+    case LEADERSHIP_NEW_EPOCH:
+        adopt_epoch(g);
+        if (a->request.kind != ARBITER_CLAIM)
+            break; /* the outcome is next */
+        g->leadership.read_ns = MAX2(g->leadership.read_ns, a->started_ns);
+        group_feed_lease_pending(g);
+        break;
+    case LEADERSHIP_DEPOSED: group_depose(g, news.epoch); break;
+    case LEADERSHIP_OUTCOME_RECORDED: group_outcome_recorded(g); break;
+    case LEADERSHIP_RUINED: on_ruined(g, a); break;
+    case LEADERSHIP_RESIGNED: group_resigned(g); break;
+    }
+}
+
+/* Somebody spoke of it: the arbiter knows. */
+void group_on_higher_epoch(struct group *g, uint32_t epoch) {
+    struct leadership *l = &g->leadership;
+    if (g->config.leadership == LEADERSHIP_ARBITER && epoch > l->epoch && !l->claiming &&
+        !l->looking)
+        l->looking = group_ask(g, ARBITER_READ, l->epoch);
+}
+
+void group_on_touched(struct group *g, uint64_t touched_ns) {
+    g->leadership.touched_ns = MAX2(g->leadership.touched_ns, touched_ns);
+    if (g->record == OUTCOME_WAITS && g->leadership.closing)
+        group_outcome_recorded(g);
+    group_feed_lease_pending(g);
+}
+
+/* ---- time ---- */
+
+void group_leadership_begin(struct group *g) {
+    struct leadership *l = &g->leadership;
+    if (l->beat_ns != 0)
+        return;
+    l->beat_ns = l->begun_ns = g->now_ns;
+    group_add_note(g, NOTE_LEADS, NULL, NULL)->generation = (struct generation){l->epoch, 0};
+}
+
+static bool is_recorded(const struct group *g) {
+    return g->record == OUTCOME_RECORDED || g->record == OUTCOME_DELIVERED;
+}
+
+void group_leadership_time(struct group *g) {
+    struct leadership *l = &g->leadership;
+    if (leadership_beat_is_due(l, &g->config, is_recorded(g), g->now_ns)) {
+        l->beat_ns = g->now_ns + g->config.heartbeat_ns;
+        if (g->config.leadership == LEADERSHIP_LEADER_FILE) {
+            group_emit(g, GROUP_EFFECT_TOUCH, 0)->outcome = OUTCOME_NONE;
+        } else {
+            look_around(g);
+            l->looking = group_ask(g, l->paused_ns != 0 ? ARBITER_READ : ARBITER_BEAT, l->epoch);
+        }
+    }
+    if (g->record == OUTCOME_WAITS && leadership_close_is_due(l, &g->config, g->now_ns))
+        l->closing = group_ask(g, ARBITER_CLOSE, l->epoch);
+}
+
+uint64_t group_leadership_deadline(const struct group *g) {
+    const struct leadership *l = &g->leadership;
+    uint64_t t =
+        leadership_deadline(l, &g->config, is_recorded(g), g->record == OUTCOME_WAITS, g->now_ns);
+    return MIN2(t, leadership_resign_deadline(l, &g->config, g->record, g->now_ns));
+}
+
+/* ---- the leader's own node leaves ---- */
+
+/* A successor that stays knows all that this leader knows. */
+static bool successor_stays(const struct group *g) {
+    if (g->plan.named.epoch != g->leadership.epoch)
+        return false;
+    for (uint32_t i = 0; i < g->plan.named.n; i++) {
+        const struct node *n = group_find(g, g->plan.named.list[i].incarnation);
+        if (n != NULL && n->connected && !n->report.leaving)
+            return true;
+    }
+    return false;
+}
+
+/* What a leader has to know before it starts a group: here, that nobody else need know it. */
+static bool nothing_runs(const struct group *g) {
+    return g->state == GROUP_GATHERING && g->now_ns >= g->config.not_before_ns &&
+           !g->leadership.claiming && !group_somebody_unresolved(g);
+}
+
+void group_on_resign(struct group *g) {
+    struct node *own = group_find(g, g->config.leader_incarnation);
+    if (g->leadership.resign_ns != 0 || g->config.leadership != LEADERSHIP_ARBITER)
+        return;
+    g->leadership.resign_ns = g->now_ns;
+    if (own != NULL)
+        group_remove_node(g, own, "has left", REMOVED_LEFT);
+}
+
+void group_resign_time(struct group *g) {
+    struct leadership *l = &g->leadership;
+    switch (leadership_resign(l, &g->config, successor_stays(g), nothing_runs(g), g->record,
+                              g->now_ns)) {
+    case RESIGN_WAIT: break;
+    case RESIGN_NOW: group_resigned(g); break;
+    case RESIGN_VACATE:
+        if (group_ask(g, ARBITER_VACATE, l->epoch))
+            l->vacate_ns = g->now_ns;
+        break;
+    }
+}

@@ -1,0 +1,275 @@
+#include "rendezvous/leader/leadership.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* The last successor acts so much later than the first (muster-rendezvous(7), "Who may claim"). */
+#define LAST_SUCCESSOR_NS (2 * 3 * NS_PER_S)
+/* Whoever is told to stop too says so within this: all nodes of a job are often told at once. */
+#define HAND_OVER_NS (100 * NS_PER_MS)
+/* What an arbiter may take until the agent goes without its answer. */
+#define ARBITER_PATIENCE_NS (2 * NS_PER_S)
+
+void leadership_init(struct leadership *l, const struct group_config *c) {
+    *l = (struct leadership){.epoch = c->epoch, .idle = c->idle};
+}
+
+/* ---- leases ---- */
+
+static uint64_t left_of(uint64_t term_ns, uint64_t now_ns, uint64_t since_ns) {
+    uint64_t age = now_ns - since_ns;
+    return age >= term_ns ? 0 : term_ns - age;
+}
+
+/* What is left of what the leader itself has been granted, or confirmed. */
+static uint64_t confirmed_for(const struct leadership *l, const struct group_config *c,
+                              uint64_t now_ns) {
+    switch (c->leadership) {
+    case LEADERSHIP_NONE: return c->lease_ns;
+    case LEADERSHIP_LEADER_FILE:
+        return l->touched_ns == 0 ? 0 : left_of(c->lease_ns, now_ns, l->touched_ns);
+    case LEADERSHIP_ARBITER:
+        return l->read_ns == 0 ? 0 : left_of(c->arbiter_lease_ns, now_ns, l->read_ns);
+    }
+    assert_not_reached();
+}
+
+/* Nothing that this leader grants outlives what its authority depends on. */
+uint64_t leadership_validity(const struct leadership *l, const struct group_config *c,
+                             uint64_t successor_ns, uint64_t now_ns) {
+    uint64_t v = MIN2(c->lease_ns, confirmed_for(l, c, now_ns));
+    return successor_ns == TIME_NEVER ? v : MIN2(v, left_of(c->lease_ns, now_ns, successor_ns));
+}
+
+bool leadership_is_confirmed(const struct leadership *l, const struct group_config *c,
+                             uint64_t now_ns) {
+    return confirmed_for(l, c, now_ns) > 0;
+}
+
+uint64_t leadership_patient_until(const struct leadership *l, const struct group_config *c,
+                                  size_t n_fell_silent, bool formed_here) {
+    if (c->leadership != LEADERSHIP_ARBITER)
+        return 0;
+    if (n_fell_silent < c->min_nodes)
+        return formed_here ? 0 : l->begun_ns + c->lease_ns + c->margin_ns;
+    uint64_t since = l->paused_ns != 0 ? l->paused_ns : l->begun_ns + c->lease_ns;
+    return since + 2 * (c->lease_ns + c->margin_ns) + LAST_SUCCESSOR_NS;
+}
+
+/* ---- the beat ---- */
+
+enum beat_change leadership_pause(struct leadership *l, const struct group_config *c,
+                                  bool hears_too_few, uint64_t now_ns) {
+    if (hears_too_few == (l->paused_ns != 0))
+        return BEAT_UNCHANGED;
+    if (hears_too_few) {
+        l->paused_ns = now_ns;
+        return BEAT_PAUSED;
+    }
+    bool claimable = now_ns - l->paused_ns >= c->lease_ns / 2;
+    l->paused_ns = 0;
+    return claimable ? BEAT_RESUMED_LATE : BEAT_RESUMED;
+}
+
+static bool needs_beat(const struct leadership *l, const struct group_config *c, bool recorded) {
+    return c->leadership != LEADERSHIP_NONE && !recorded && !l->looking;
+}
+
+bool leadership_beat_is_due(const struct leadership *l, const struct group_config *c, bool recorded,
+                            uint64_t now_ns) {
+    return needs_beat(l, c, recorded) && now_ns >= l->beat_ns;
+}
+
+static bool needs_close(const struct leadership *l, const struct group_config *c) {
+    return c->leadership == LEADERSHIP_ARBITER && !l->closing && !l->claiming;
+}
+
+bool leadership_close_is_due(const struct leadership *l, const struct group_config *c,
+                             uint64_t now_ns) {
+    return needs_close(l, c) && now_ns >= l->claim_ns;
+}
+
+uint64_t leadership_deadline(const struct leadership *l, const struct group_config *c,
+                             bool recorded, bool waits, uint64_t now_ns) {
+    uint64_t t = TIME_NEVER;
+    if (needs_beat(l, c, recorded))
+        t = MAX2(l->beat_ns, now_ns + 1);
+    if (waits && needs_close(l, c))
+        t = MIN2(t, MAX2(l->claim_ns, now_ns + 1));
+    return t;
+}
+
+bool leadership_may_claim(const struct leadership *l, const struct group_config *c,
+                          uint64_t now_ns) {
+    return c->leadership == LEADERSHIP_ARBITER && !l->claiming && now_ns >= l->claim_ns;
+}
+
+/* ---- answers ---- */
+
+static bool is_ours(const struct group_config *c, const struct arbiter_record *r) {
+    return r->leader.incarnation == c->leader_incarnation;
+}
+
+/* What this leader has claimed itself, and not heard of yet. */
+static bool is_own_next(const struct leadership *l, const struct group_config *c,
+                        const struct arbiter_record *r) {
+    return r->epoch == l->epoch + 1 && !r->closed && !r->vacant && is_ours(c, r);
+}
+
+static enum leadership_change depose(uint32_t epoch, struct leadership_news *ret) {
+    ret->epoch = epoch;
+    return LEADERSHIP_DEPOSED;
+}
+
+static enum leadership_change adopt(struct leadership *l, const struct arbiter_record *own) {
+    l->epoch = own->epoch;
+    l->idle = own->idle;
+    l->claiming = false;
+    return LEADERSHIP_NEW_EPOCH;
+}
+
+/* What is so at the arbiter. */
+static enum leadership_change on_record(struct leadership *l, const struct group_config *c,
+                                        const struct arbiter_answer *a, enum outcome_record outcome,
+                                        struct leadership_news *ret) {
+    const struct arbiter_record *r = &a->record;
+    if (r->closed && outcome != OUTCOME_OPEN)
+        return LEADERSHIP_UNCHANGED; /* by us: the answer to that says so */
+    if (r->closed)
+        return depose(r->epoch, ret);
+    if (r->epoch == l->epoch + 1 && is_ours(c, r))
+        return LEADERSHIP_CLAIM_AGAIN; /* its answer was lost; asked again, it counts */
+    if (r->epoch > l->epoch)
+        return depose(r->epoch, ret);
+    if (r->epoch == l->epoch && is_ours(c, r))
+        l->read_ns = MAX2(l->read_ns, a->started_ns);
+    return LEADERSHIP_CONFIRMED;
+}
+
+static enum leadership_change on_claimed(struct leadership *l, const struct group_config *c,
+                                         const struct arbiter_answer *a, uint64_t now_ns,
+                                         struct leadership_news *ret) {
+    l->claiming = false;
+    if (a->result == ARBITER_OK && a->request.epoch == l->epoch + 1)
+        return adopt(l, &a->record);
+    if (a->result == ARBITER_LOST && a->request.epoch > l->epoch)
+        return depose(a->record.epoch, ret);
+    l->claim_ns = now_ns + c->heartbeat_ns;
+    return LEADERSHIP_UNCHANGED;
+}
+
+static enum leadership_change on_closed(struct leadership *l, const struct group_config *c,
+                                        const struct arbiter_answer *a, enum outcome_record outcome,
+                                        uint64_t now_ns, struct leadership_news *ret) {
+    l->closing = false;
+    if (outcome != OUTCOME_WAITS)
+        return LEADERSHIP_UNCHANGED; /* given up: whoever still waits reads the outcome there */
+    if (a->result == ARBITER_OK)
+        return LEADERSHIP_OUTCOME_RECORDED;
+    if (a->result == ARBITER_LOST && is_own_next(l, c, &a->record))
+        return adopt(l, &a->record); /* which is closed then */
+    if (a->result == ARBITER_LOST)
+        return depose(a->record.epoch, ret);
+    l->claim_ns = now_ns + c->heartbeat_ns / 4;
+    return LEADERSHIP_UNCHANGED;
+}
+
+/* The arbiter has no data of this job any more: nobody can lead it, and nobody else can say how it
+ * ended. A directory may be on its way back, so it has to stay so for a while. */
+static bool is_ruined_now(struct leadership *l, const struct group_config *c,
+                          const struct arbiter_answer *a, uint64_t now_ns,
+                          struct leadership_news *ret) {
+    uint64_t wait = arbiter_ruin_ns(a, c->lease_ns);
+    if (l->ruined_ns == 0) {
+        l->ruined_ns = now_ns;
+        (void)snprintf(ret->notice, sizeof ret->notice, "%.400s; the job ends if it stays so",
+                       a->text);
+    }
+    /* by when it was asked: an answer may be older than the data's return */
+    bool lasts = wait == 0 || a->started_ns >= l->ruined_ns + wait;
+    if (l->ruined || !lasts)
+        return false;
+    l->ruined = true;
+    l->ruin_grace_ns = wait;
+    return true;
+}
+
+static void report_unreachable(struct leadership *l, const struct group_config *c,
+                               const struct arbiter_answer *a, bool looks,
+                               struct leadership_news *ret) {
+    if (looks && !l->unreachable_reported) {
+        l->unreachable_reported = true;
+        (void)snprintf(ret->notice, sizeof ret->notice,
+                       "%.400s; the job goes on for up to %.0f s without it", a->text,
+                       (double)c->arbiter_lease_ns / 1e9);
+    } else if (!looks && !l->unreachable_reported && !l->refusal_reported) {
+        /* As a full disk does, which can be read all the same. */
+        l->refusal_reported = true;
+        (void)snprintf(ret->notice, sizeof ret->notice, "%.400s; it is tried again", a->text);
+    }
+}
+
+void leadership_answer(struct leadership *l, const struct group_config *c,
+                       const struct arbiter_answer *a, enum outcome_record outcome, uint64_t now_ns,
+                       struct leadership_news *ret) {
+    *ret = (struct leadership_news){.change = LEADERSHIP_UNCHANGED};
+    bool looks = a->request.kind == ARBITER_READ || a->request.kind == ARBITER_BEAT;
+    if (looks)
+        l->looking = false;
+    if (a->result == ARBITER_UNREACHABLE) {
+        report_unreachable(l, c, a, looks, ret);
+    } else {
+        l->unreachable_reported = false;
+        l->refusal_reported = l->refusal_reported && looks;
+    }
+    if (a->result == ARBITER_OK || a->result == ARBITER_LOST)
+        l->ruined_ns = 0;
+    switch (a->request.kind) {
+    case ARBITER_READ:
+    case ARBITER_BEAT:
+        if (a->result == ARBITER_OK)
+            ret->change = on_record(l, c, a, outcome, ret);
+        break;
+    case ARBITER_CLAIM: ret->change = on_claimed(l, c, a, now_ns, ret); break;
+    case ARBITER_CLOSE: ret->change = on_closed(l, c, a, outcome, now_ns, ret); break;
+    case ARBITER_VACATE: ret->change = LEADERSHIP_RESIGNED; break;
+    case ARBITER_KIND_COUNT: assert_not_reached();
+    }
+    if (a->result == ARBITER_RUINED && is_ruined_now(l, c, a, now_ns, ret) &&
+        ret->change != LEADERSHIP_RESIGNED)
+        ret->change = LEADERSHIP_RUINED;
+}
+
+/* ---- resigning ---- */
+
+enum resignation leadership_resign(const struct leadership *l, const struct group_config *c,
+                                   bool successor_stays, bool nothing_runs,
+                                   enum outcome_record outcome, uint64_t now_ns) {
+    if (l->resign_ns == 0)
+        return RESIGN_WAIT;
+    bool asked = l->vacate_ns != 0 || outcome != OUTCOME_OPEN;
+    uint64_t asked_ns = MAX2(l->vacate_ns, l->resign_ns);
+    bool recorded = outcome == OUTCOME_RECORDED || outcome == OUTCOME_DELIVERED;
+    if (now_ns >= l->resign_ns + c->close_timeout_ns ||
+        (asked && now_ns >= asked_ns + ARBITER_PATIENCE_NS) || recorded)
+        return RESIGN_NOW;
+    if (asked)
+        return RESIGN_WAIT; /* an answer comes */
+    if (successor_stays)
+        return now_ns >= l->resign_ns + HAND_OVER_NS ? RESIGN_NOW : RESIGN_WAIT;
+    return nothing_runs ? RESIGN_VACATE : RESIGN_WAIT;
+}
+
+uint64_t leadership_resign_deadline(const struct leadership *l, const struct group_config *c,
+                                    enum outcome_record outcome, uint64_t now_ns) {
+    if (l->resign_ns == 0)
+        return TIME_NEVER;
+    uint64_t t = l->resign_ns + c->close_timeout_ns;
+    if (now_ns < l->resign_ns + HAND_OVER_NS)
+        t = MIN2(t, l->resign_ns + HAND_OVER_NS);
+    if (now_ns < c->not_before_ns)
+        t = MIN2(t, c->not_before_ns);
+    if (l->vacate_ns != 0 || outcome != OUTCOME_OPEN)
+        t = MIN2(t, MAX2(l->vacate_ns, l->resign_ns) + ARBITER_PATIENCE_NS);
+    return MAX2(t, now_ns + 1);
+}

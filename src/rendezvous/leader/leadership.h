@@ -1,0 +1,113 @@
+/* What a leader's authority depends on, and so every lease that it grants: the arbiter, which names
+ * its epoch as the latest, or the leader file on its host (muster-rendezvous(7), "Leases", "Who
+ * claims, and when"). Knows no nodes: what depends on them is an argument. */
+#pragma once
+
+#include "rendezvous/leader/group.h"
+
+struct leadership {
+    uint32_t epoch; /* of this leader; grows with each claim of its own */
+    bool idle;      /* nothing runs, and no group is formed in this epoch */
+    bool over;      /* another leads, or this one has resigned: nothing happens any more */
+    uint64_t begun_ns;
+    uint64_t read_ns;    /* arbiter: the last good read began; 0: none yet */
+    uint64_t touched_ns; /* leader file: the last good touch began; 0: none yet */
+    uint64_t beat_ns;    /* the next beat, read or touch is due */
+    uint64_t paused_ns;  /* the beat rests since; 0: it moves */
+    bool looking;        /* a beat or read is under way */
+    bool claiming;       /* our own next epoch is asked for */
+    bool closing;        /* the outcome is being recorded */
+    uint64_t claim_ns;   /* no claim and no outcome again before */
+    bool unreachable_reported;
+    bool refusal_reported;  /* claims fail at an arbiter that tells who leads */
+    uint64_t ruined_ns;     /* arbiter: each answer since says that its data is gone; 0: not so */
+    bool ruined;            /* for long enough: the outcome is recorded nowhere */
+    uint64_t ruin_grace_ns; /* that the workers have then */
+    uint64_t resign_ns;     /* the own node has left since; 0: it has not */
+    uint64_t vacate_ns;     /* the arbiter was told that nothing is left; 0: it was not */
+};
+
+void leadership_init(struct leadership *l, const struct group_config *c);
+
+/* ---- leases ---- */
+
+/* How long a lease may be that is granted now; 0: there is none. successor_ns: our newest clock
+ * that the first successor has echoed; TIME_NEVER: leases do not depend on it. */
+uint64_t leadership_validity(const struct leadership *l, const struct group_config *c,
+                             uint64_t successor_ns, uint64_t now_ns);
+/* The leader can confirm itself: otherwise it grants and forms nothing. */
+bool leadership_is_confirmed(const struct leadership *l, const struct group_config *c,
+                             uint64_t now_ns);
+/* A leader with too few nodes ends the job no sooner: those that fell silent may go on with another
+ * leader, and to a new one spares and newcomers are on their way, of which nobody told it. */
+uint64_t leadership_patient_until(const struct leadership *l, const struct group_config *c,
+                                  size_t n_fell_silent, bool formed_here);
+
+/* ---- the beat ---- */
+
+enum beat_change {
+    BEAT_UNCHANGED = 0,
+    BEAT_PAUSED,  /* so that a successor which hears more nodes may take over */
+    BEAT_RESUMED, /* so soon that nobody can have claimed */
+    BEAT_RESUMED_LATE,
+};
+/* Whether enough nodes are heard for the beat to go on. */
+enum beat_change leadership_pause(struct leadership *l, const struct group_config *c,
+                                  bool hears_too_few, uint64_t now_ns);
+/* recorded: arbiter or leader file have the outcome. */
+bool leadership_beat_is_due(const struct leadership *l, const struct group_config *c, bool recorded,
+                            uint64_t now_ns);
+/* The outcome waits, and may be sent to the arbiter now. */
+bool leadership_close_is_due(const struct leadership *l, const struct group_config *c,
+                             uint64_t now_ns);
+/* When one of both is due next. waits: an outcome does. */
+uint64_t leadership_deadline(const struct leadership *l, const struct group_config *c,
+                             bool recorded, bool waits, uint64_t now_ns);
+/* Whether it may claim its own next epoch now. */
+bool leadership_may_claim(const struct leadership *l, const struct group_config *c,
+                          uint64_t now_ns);
+
+/* ---- answers ---- */
+
+/* What became of the job's outcome. */
+enum outcome_record {
+    OUTCOME_OPEN = 0,  /* there is none: the job goes on */
+    OUTCOME_WAITS,     /* it is to be recorded where late comers find it */
+    OUTCOME_RECORDED,  /* it is: nodes are told */
+    OUTCOME_DELIVERED, /* to all of them, or the close timeout has passed */
+    OUTCOME_GIVEN_UP,  /* it could not be recorded, and nobody is told */
+};
+
+enum leadership_change {
+    LEADERSHIP_UNCHANGED = 0,
+    LEADERSHIP_CONFIRMED,   /* leases may be granted again */
+    LEADERSHIP_CLAIM_AGAIN, /* confirmed; and an earlier claim may have been won */
+    LEADERSHIP_NEW_EPOCH,   /* the claim was won */
+    LEADERSHIP_DEPOSED,     /* news.epoch */
+    LEADERSHIP_OUTCOME_RECORDED,
+    LEADERSHIP_RUINED, /* the arbiter's data is gone for good: the job ends */
+    LEADERSHIP_RESIGNED,
+};
+struct leadership_news {
+    enum leadership_change change;
+    uint32_t epoch;               /* DEPOSED: the later one */
+    char notice[RDZV_REASON_MAX]; /* a line for people, or "" */
+};
+/* The arbiter has answered. */
+void leadership_answer(struct leadership *l, const struct group_config *c,
+                       const struct arbiter_answer *a, enum outcome_record outcome, uint64_t now_ns,
+                       struct leadership_news *ret);
+
+/* ---- resigning ---- */
+
+enum resignation {
+    RESIGN_WAIT = 0,
+    RESIGN_VACATE, /* the arbiter is to be told that nothing is left */
+    RESIGN_NOW,
+};
+/* successor_stays: one knows all that this leader knows; nothing_runs: nobody need know it. */
+enum resignation leadership_resign(const struct leadership *l, const struct group_config *c,
+                                   bool successor_stays, bool nothing_runs,
+                                   enum outcome_record outcome, uint64_t now_ns);
+uint64_t leadership_resign_deadline(const struct leadership *l, const struct group_config *c,
+                                    enum outcome_record outcome, uint64_t now_ns);
