@@ -46,7 +46,7 @@ static void attempt_failed(struct rdzv_client *c, const char *what, const char *
         try_next_addr(c);
         return;
     }
-    client_say_waiting(c, text);
+    client_show_waiting(c, text);
     back_off(c);
     client_disconnected(c);
 }
@@ -80,7 +80,7 @@ static void begin_round(struct rdzv_client *c, size_t n) {
 }
 
 static void unresolved(struct rdzv_client *c, const char *text) {
-    client_say_waiting(c, text);
+    client_show_waiting(c, text);
     back_off(c);
     client_disconnected(c);
 }

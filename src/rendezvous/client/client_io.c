@@ -34,7 +34,7 @@ static void say(struct rdzv_client *c, const char *text) {
 }
 
 /* With an arbiter the member says what it waits for: one attempt that failed means little. */
-void client_say_waiting(struct rdzv_client *c, const char *text) {
+void client_show_waiting(struct rdzv_client *c, const char *text) {
     char line[CLIENT_WAITING_MAX];
     (void)snprintf(line, sizeof line, "%.740s; trying again", text);
     if (!c->has_arbiter)
@@ -48,7 +48,7 @@ static void say_excluded(struct rdzv_client *c, const char *why) {
     say(c, text);
 }
 
-void client_say_spare(struct rdzv_client *c, const struct desired *d) {
+void client_show_spare(struct rdzv_client *c, const struct desired *d) {
     if (d->kind == DESIRED_IDLE && d->excluded)
         say_excluded(c, d->reason);
     else if (d->kind == DESIRED_IDLE && d->spare)

@@ -1,7 +1,7 @@
 /* What the files of a node's side share. Nobody else includes this.
  *   client_io.c        the member's steps and effects, life
  *   client_find_io.c   from CONNECT to a connection: addresses, attempts, pauses
- *   client_words_io.c  what comes over that connection, and JOIN
+ *   client_messages_io.c  what comes over that connection, and JOIN
  *   client_probe_io.c  where peers are reached; probes of their listeners */
 #pragma once
 
@@ -71,9 +71,9 @@ struct rdzv_client {
 /* Steps the member and obeys its effects; from inside a step or a callback: after the present one.
  */
 void client_event(struct rdzv_client *c, struct member_event *ev);
-void client_say_waiting(struct rdzv_client *c, const char *text);
+void client_show_waiting(struct rdzv_client *c, const char *text);
 /* That it is a spare, each time that it becomes one; or that it is excluded. */
-void client_say_spare(struct rdzv_client *c, const struct desired *d);
+void client_show_spare(struct rdzv_client *c, const struct desired *d);
 
 /* ---- client_find_io.c ---- */
 
@@ -89,7 +89,7 @@ void client_refused_for_now(struct rdzv_client *c, const char *reason);
 /* The time for an attempt is over, or a pause is. */
 void client_on_retry(void *arg);
 
-/* ---- client_words_io.c ---- */
+/* ---- client_messages_io.c ---- */
 
 extern const struct conn_ops client_conn_ops;
 void client_send_join(struct rdzv_client *c);

@@ -91,8 +91,8 @@ struct member_effect *member_emit(struct member *m, enum member_effect_kind kind
 
 /* Between JOIN and WELCOME nothing can be said, and JOIN may hold an older word: then WELCOME is
  * the time to repeat it. */
-void member_say(struct member *m) {
-    m->unsaid = !m->connected;
+void member_send_report(struct member *m) {
+    m->report_due = !m->connected;
     if (!m->connected)
         return;
     (void)member_emit(m, MEMBER_EFFECT_REPORT);
@@ -100,8 +100,8 @@ void member_say(struct member *m) {
         member_renew(m); /* one packet instead of two */
 }
 
-void member_say_soon(struct member *m) {
-    m->unsaid = true;
+void member_send_report_soon(struct member *m) {
+    m->report_due = true;
     if (m->connected)
         m->renew_ns = MIN2(m->renew_ns, m->now_ns + m->config.heartbeat_ns / 4);
 }
@@ -109,8 +109,8 @@ void member_say_soon(struct member *m) {
 void member_renew(struct member *m) {
     if (!m->connected)
         return;
-    if (m->unsaid) {
-        m->unsaid = false;
+    if (m->report_due) {
+        m->report_due = false;
         (void)member_emit(m, MEMBER_EFFECT_REPORT);
     }
     member_emit(m, MEMBER_EFFECT_RENEW)->renew = (struct renew){
@@ -132,9 +132,9 @@ void member_set_report(struct member *m, enum node_state state) {
     m->report.generation = m->generation;
     m->report.finished = m->report.finished || state == NODE_FINISHED;
     if (state == NODE_RUNNING)
-        member_say_soon(m); /* nobody waits for it, and thousands would say it at once */
+        member_send_report_soon(m); /* nobody waits for it, and thousands would say it at once */
     else
-        member_say(m);
+        member_send_report(m);
 }
 
 /* ---- the end ---- */
@@ -271,7 +271,7 @@ static void on_leave(struct member *m, const struct member_event *ev) {
     }
     m->leaving = m->report.leaving = true;
     member_decide_end(m, MEMBER_END_LEFT, ev->reason);
-    member_say(m);
+    member_send_report(m);
     member_end_with_grace(m, ev->grace_ns);
 }
 
@@ -372,7 +372,7 @@ static void dispatch(struct member *m, const struct member_event *ev) {
     case MEMBER_EVENT_ALL_GONE: on_all_gone(m); break;
     case MEMBER_EVENT_UNKILLABLE:
         (void)snprintf(m->report.unusable, sizeof m->report.unusable, "%s", ev->reason);
-        member_say(m);
+        member_send_report(m);
         if (m->end.kind != MEMBER_END_NONE)
             member_finish(m);
         break;
@@ -393,7 +393,7 @@ static void dispatch(struct member *m, const struct member_event *ev) {
     case MEMBER_EVENT_SAFE_POINT:
         if (m->state == MEMBER_RUNNING && generation_compare(ev->generation, m->generation) == 0) {
             m->report.at_safe_point = true; /* in this one report */
-            member_say(m);
+            member_send_report(m);
         }
         break;
     case MEMBER_EVENT_KIND_COUNT: assert_not_reached();

@@ -51,7 +51,7 @@ struct member_config {
     uint64_t leader_timeout_ns; /* a leader that was there and is silent: give up after this */
     uint64_t join_timeout_ns;   /* a leader that never answered: give up after this */
     uint64_t probe_retry_ns;    /* between probes that say nothing */
-    bool has_arbiter;           /* seats beyond FIXED */
+    bool has_arbiter;           /* elections beyond FIXED */
     uint64_t lease_ns;          /* the leader's WELCOME replaces it */
     uint64_t arbiter_lease_ns;
     uint32_t min_nodes, node_unit; /* a successor claims for so many */

@@ -52,7 +52,7 @@ void member_on_form(struct member *m, const struct desired *d) {
     if (c < 0)
         return;
     if (c == 0) {
-        member_say(m);
+        member_send_report(m);
         return;
     }
     drop_preparation(m);

@@ -53,7 +53,7 @@ void member_set_epoch(struct member *m, uint32_t epoch) {
     m->report.epoch = m->epoch;
 }
 
-void member_say_waiting(struct member *m, const char *fmt, ...) {
+void member_set_waiting(struct member *m, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(m->waiting, sizeof m->waiting, fmt, ap);
@@ -158,7 +158,7 @@ void member_lost_leader(struct member *m, bool gone, const char *why) {
     member_stop_for_leader(m, why);
     if (m->state == MEMBER_ENDED || m->end.kind != MEMBER_END_NONE)
         return;
-    member_say_waiting(m, "%s; looking for the next leader", why);
+    member_set_waiting(m, "%s; looking for the next leader", why);
     member_seek(m);
 }
 

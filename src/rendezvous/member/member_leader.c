@@ -115,6 +115,6 @@ void member_on_welcome(struct member *m, const struct member_event *ev) {
         member_renew(m);
     else
         m->renew_ns = m->now_ns + m->config.heartbeat_ns;
-    if (m->unsaid)
-        member_say(m);
+    if (m->report_due)
+        member_send_report(m);
 }

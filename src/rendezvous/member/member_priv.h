@@ -47,7 +47,7 @@ struct member {
     uint32_t reachability; /* of START, that all have */
     bool start_wanted, has_workers, fenced;
     struct report report;
-    bool unsaid; /* it changed while there was no connection, or goes with the next RENEW */
+    bool report_due; /* it changed while there was no connection, or goes with the next RENEW */
     bool has_stop_cause;
     struct desired stop_cause;
     bool has_later; /* a FORM that came before this node was idle again */
@@ -114,9 +114,9 @@ struct member {
 /* member.c */
 struct member_effect *member_emit(struct member *m, enum member_effect_kind kind);
 /* Its report; and a RENEW that would soon be due with it. */
-void member_say(struct member *m);
+void member_send_report(struct member *m);
 /* With the next RENEW, which comes a little early. */
-void member_say_soon(struct member *m);
+void member_send_report_soon(struct member *m);
 void member_renew(struct member *m);
 void member_move(struct member *m, enum member_state to);
 /* The first decision stands. */
@@ -161,7 +161,7 @@ uint64_t member_election_deadline(const struct member *m);
 void member_tell_join_policy(struct member *m);
 void member_set_epoch(struct member *m, uint32_t epoch);
 /* What it waits for: one sentence. */
-void member_say_waiting(struct member *m, const char *fmt, ...) _printf_(2, 3);
+void member_set_waiting(struct member *m, const char *fmt, ...) _printf_(2, 3);
 
 /* member_record.c */
 bool member_ask(struct member *m, enum arbiter_kind kind, uint32_t epoch);

@@ -57,7 +57,7 @@ static void look_in_time(struct member *m) {
 
 /* The leader of the record can't be reached, for a while now: is it at least alive? Where there has
  * been none yet, or it was this node, why its own claim fails says more. */
-static void say_unreachable(struct member *m) {
+static void describe_unreachable(struct member *m) {
     const struct arbiter_record *r = &m->record;
     bool other = r->epoch > 0 && r->leader.incarnation != m->config.incarnation;
     if (!other || m->apart_ns == TIME_NEVER || m->now_ns < m->apart_ns + 2 * m->config.heartbeat_ns)
@@ -69,7 +69,7 @@ static void say_unreachable(struct member *m) {
         what = "gives no sign of life";
     else if (m->moved_ns >= m->apart_ns)
         what = "is alive, but not reachable from here";
-    member_say_waiting(m, "the leader at %.100s, port %u (epoch %" PRIu32 ") %s", r->leader.addr,
+    member_set_waiting(m, "the leader at %.100s, port %u (epoch %" PRIu32 ") %s", r->leader.addr,
                        r->leader.port, r->epoch, what);
 }
 
@@ -81,7 +81,7 @@ void member_on_ruin(struct member *m, const struct arbiter_answer *a) {
         return; /* whoever leads says it */
     if (m->ruined_ns == 0)
         m->ruined_ns = m->now_ns;
-    member_say_waiting(m, "%.500s", a->text);
+    member_set_waiting(m, "%.500s", a->text);
     if (wait > 0 && a->started_ns < m->ruined_ns + wait)
         return; /* by when it was asked, as the leader does */
     (void)snprintf(text, sizeof text, ARBITER_RUIN_TEXT, a->text);
@@ -97,7 +97,7 @@ void member_on_record(struct member *m, const struct arbiter_answer *a) {
     }
     if (a->result != ARBITER_OK) {
         if (!m->connected && m->election != ELECTION_LEADING)
-            member_say_waiting(m, "%.500s", a->text);
+            member_set_waiting(m, "%.500s", a->text);
         return;
     }
     if (m->election == ELECTION_LEADING || m->state == MEMBER_ENDED)
@@ -126,7 +126,7 @@ void member_on_record(struct member *m, const struct arbiter_answer *a) {
         m->redirects = 0;
         member_follow(m, &r->leader, r->epoch);
     } else if (!m->connected) {
-        say_unreachable(m);
+        describe_unreachable(m);
     }
 }
 

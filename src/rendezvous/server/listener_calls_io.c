@@ -87,7 +87,7 @@ static void hand_over(struct caller *c) {
     int r = wire_decode(c->join, c->join_len, &m, NULL);
     struct conn *conn = listener_take(c);
     if (r == 0)
-        rdzv_server_take(server, conn, &m.join);
+        rdzv_server_join(server, conn, &m.join);
     else
         conn_free(conn); /* out of memory: it comes again */
 }
@@ -124,7 +124,7 @@ static void on_join(struct caller *c, const struct wire_message *m) {
         park(c, m);
     } else if (l->join_policy == JOIN_POLICY_SERVED) {
         struct rdzv_server *server = l->server;
-        rdzv_server_take(server, listener_take(c), join);
+        rdzv_server_join(server, listener_take(c), join);
     } else {
         treat(c);
     }
@@ -205,7 +205,7 @@ static void on_command(struct caller *c, const struct wire_command *w) {
     } else if (l->server == NULL) {
         answer(c->conn, false, "no leader is known here; ask again, or ask another node");
     } else if (w->command.kind == COMMAND_STATUS) {
-        rdzv_server_ask(l->server, &c->asking);
+        rdzv_server_status(l->server, &c->asking);
     } else {
         rdzv_server_command(l->server, &w->command, c->conn);
     }

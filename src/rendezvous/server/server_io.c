@@ -116,49 +116,50 @@ static void send_status(struct rdzv_server *s) {
 }
 
 /* All nodes but those of a FORM are mostly told the same: it is written once. */
-static void tell_now(struct rdzv_server *s, struct server_node *n) {
+static void send_desired(struct rdzv_server *s, struct server_node *n) {
     struct wire_message m;
     m.kind = WIRE_DESIRED;
-    list_remove(&n->untold_link);
+    list_remove(&n->desired_link);
     if (!group_desired(s->group, n->incarnation, &m.desired))
         return;
     /* A node that the group runs without ranks with the strangers. */
     bool outside = m.desired.kind == DESIRED_IDLE && group_state(s->group) != GROUP_GATHERING;
     if (n->conn != NULL)
         conn_set_priority(n->conn, outside ? LOOP_PRIO_BULK : LOOP_PRIO_LEASE);
-    if (s->told.len == 0 || memcmp(&m.desired, &s->told_desired, sizeof m.desired) != 0) {
-        strbuf_clear(&s->told);
-        wire_encode(&m, &s->told);
-        s->told_desired = m.desired;
+    if (s->last_desired_text.len == 0 ||
+        memcmp(&m.desired, &s->last_desired, sizeof m.desired) != 0) {
+        strbuf_clear(&s->last_desired_text);
+        wire_encode(&m, &s->last_desired_text);
+        s->last_desired = m.desired;
     }
-    server_send_text(n, strbuf_text(&s->told), s->told.len);
+    server_send_text(n, strbuf_text(&s->last_desired_text), s->last_desired_text.len);
 }
 
 /* What a node should be in by then is what it is told: it may be more than it was queued for. */
-static void on_untold(void *arg) {
+static void on_desired_timer(void *arg) {
     struct rdzv_server *s = arg;
-    while (!list_empty(&s->untold) && !loop_slice_is_over(s->loop))
-        tell_now(s, CONTAINER_OF(s->untold.next, struct server_node, untold_link));
-    if (!list_empty(&s->untold))
-        loop_timer_set(s->tell_timer, clock_now_ns());
+    while (!list_empty(&s->desired_pending) && !loop_slice_is_over(s->loop))
+        send_desired(s, CONTAINER_OF(s->desired_pending.next, struct server_node, desired_link));
+    if (!list_empty(&s->desired_pending))
+        loop_timer_set(s->desired_timer, clock_now_ns());
 }
 
 /* At once, or in the next turn where there are thousands. */
-static void tell(struct rdzv_server *s, struct server_node *n) {
-    if (n == NULL || list_linked(&n->untold_link))
+static void send_desired_soon(struct rdzv_server *s, struct server_node *n) {
+    if (n == NULL || list_linked(&n->desired_link))
         return;
-    if (list_empty(&s->untold) && !loop_slice_is_over(s->loop)) {
-        tell_now(s, n);
+    if (list_empty(&s->desired_pending) && !loop_slice_is_over(s->loop)) {
+        send_desired(s, n);
         return;
     }
-    list_append(&s->untold, &n->untold_link);
-    loop_timer_set(s->tell_timer, clock_now_ns());
+    list_append(&s->desired_pending, &n->desired_link);
+    loop_timer_set(s->desired_timer, clock_now_ns());
 }
 
 static void obey(struct rdzv_server *s, const struct group_effect *e) {
     struct server_node *n = server_find(s, e->node);
     switch (e->kind) {
-    case GROUP_EFFECT_TELL: tell(s, n); break;
+    case GROUP_EFFECT_TELL: send_desired_soon(s, n); break;
     case GROUP_EFFECT_LEASE: server_send_lease(n, &e->lease); break;
     case GROUP_EFFECT_PROBE: server_probe(s, e->node, false); break;
     case GROUP_EFFECT_REACH: server_probe(s, e->node, true); break;
@@ -175,7 +176,7 @@ static void obey(struct rdzv_server *s, const struct group_effect *e) {
     case GROUP_EFFECT_STATUS: send_status(s); break;
     case GROUP_EFFECT_INCIDENT: server_incident(s, e->reason); break;
     case GROUP_EFFECT_DONE: s->config.ops.done(s->config.arg, group_outcome(s->group)); break;
-    case GROUP_EFFECT_NAME: server_name(s, n); break;
+    case GROUP_EFFECT_NAME: server_send_successors(s, n); break;
     case GROUP_EFFECT_ARBITER: ask_arbiter(s, e->request); break;
     case GROUP_EFFECT_TOUCH: touch(s, e->outcome); break;
     case GROUP_EFFECT_DEPOSED: depose(s, e->epoch); break;
@@ -227,17 +228,17 @@ static void destroy(struct rdzv_server *s) {
     struct server_queued *q;
     while ((q = LIST_FIRST(struct server_queued, &s->queue, link)) != NULL)
         queued_free(q);
-    while (!list_empty(&s->untold) && !s->deposed)
-        tell_now(s, CONTAINER_OF(s->untold.next, struct server_node, untold_link));
+    while (!list_empty(&s->desired_pending) && !s->deposed)
+        send_desired(s, CONTAINER_OF(s->desired_pending.next, struct server_node, desired_link));
     server_free_nodes(s);
     server_overviews_fini(s);
     loop_timer_free(s->timer);
     loop_timer_free(s->lease_pending_timer);
-    loop_timer_free(s->tell_timer);
+    loop_timer_free(s->desired_timer);
     group_update_fini(&s->update);
     group_free(s->group);
     strbuf_fini(&s->named);
-    strbuf_fini(&s->told);
+    strbuf_fini(&s->last_desired_text);
     free(s);
 }
 
@@ -264,13 +265,13 @@ void server_event(struct rdzv_server *s, struct group_event *ev) {
 /* What a step has told goes out before time goes on: the group may wait for that. */
 static void on_timer(void *arg) {
     struct rdzv_server *s = arg;
-    if (list_empty(&s->untold))
+    if (list_empty(&s->desired_pending))
         server_event(s, &(struct group_event){.kind = GROUP_EVENT_TIME});
     else
         loop_timer_set(s->timer, clock_now_ns());
 }
 
-static void on_lease_pending(void *arg) { server_pay_leases(arg); }
+static void on_lease_pending(void *arg) { server_send_pending_leases(arg); }
 
 /* ---- life ---- */
 
@@ -288,7 +289,7 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
     list_init(&s->all);
     list_init(&s->probe_queue);
     list_init(&s->lease_pending);
-    list_init(&s->untold);
+    list_init(&s->desired_pending);
     uint64_t now = clock_now_ns();
     int r = group_new(group_config, now, &s->group);
     if (r == 0)
@@ -296,7 +297,7 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
     if (r == 0)
         r = loop_timer_new(loop, on_lease_pending, s, &s->lease_pending_timer);
     if (r == 0)
-        r = loop_timer_new(loop, on_untold, s, &s->tell_timer);
+        r = loop_timer_new(loop, on_desired_timer, s, &s->desired_timer);
     if (r == 0)
         r = server_overviews_init(s);
     if (r < 0) {

@@ -20,7 +20,7 @@ void server_drop_node(struct server_node *n) {
         s->config.ops.forgotten(s->config.arg, n->incarnation);
     server_stop_probe(n);
     list_remove(&n->lease_pending_link);
-    list_remove(&n->untold_link);
+    list_remove(&n->desired_link);
     conn_free(n->conn);
     idmap_remove(&s->nodes, n->incarnation);
     list_remove(&n->link);
@@ -48,7 +48,7 @@ static void send_welcome(struct server_node *n) {
     conn_send(n->conn, &m);
 }
 
-static void pay_lease(struct server_node *n) {
+static void send_pending_lease(struct server_node *n) {
     if (list_empty(&n->lease_pending_link))
         return;
     list_remove(&n->lease_pending_link);
@@ -56,22 +56,22 @@ static void pay_lease(struct server_node *n) {
 }
 
 /* What goes before any word to it. False: there is no way to it. */
-static bool ready_for_words(struct server_node *n) {
+static bool prepare_to_send(struct server_node *n) {
     if (n == NULL || n->conn == NULL)
         return false;
     if (!n->welcomed)
         send_welcome(n);
-    pay_lease(n);
+    send_pending_lease(n);
     return true;
 }
 
 void server_send(struct server_node *n, const struct wire_message *m) {
-    if (ready_for_words(n))
+    if (prepare_to_send(n))
         conn_send(n->conn, m);
 }
 
 void server_send_text(struct server_node *n, const char *text, size_t len) {
-    if (ready_for_words(n))
+    if (prepare_to_send(n))
         conn_send_text(n->conn, text, len);
 }
 
@@ -79,7 +79,7 @@ void server_send_text(struct server_node *n, const char *text, size_t len) {
 
 /* While a group forms or stops, each node is soon told what is next. Successors are not kept
  * waiting: the leader's own lease hangs on the first one's echo. */
-static bool word_is_due(const struct server_node *n) {
+static bool message_is_due(const struct server_node *n) {
     const struct group *g = n->server->group;
     return (group_state(g) == GROUP_FORMING || group_state(g) == GROUP_STOPPING) &&
            !group_is_successor(g, n->incarnation);
@@ -95,17 +95,17 @@ void server_send_lease(struct server_node *n, const struct lease *lease) {
     if (list_empty(&s->lease_pending))
         loop_timer_set(s->lease_pending_timer, clock_now_ns() + s->config.heartbeat_ns / 2);
     list_append(&s->lease_pending, &n->lease_pending_link);
-    if (!word_is_due(n))
-        (void)ready_for_words(n);
+    if (!message_is_due(n))
+        (void)prepare_to_send(n);
 }
 
-void server_pay_leases(struct rdzv_server *s) {
+void server_send_pending_leases(struct rdzv_server *s) {
     LIST_FOR_EACH(struct server_node, n, &s->lease_pending, lease_pending_link) {
         if (loop_slice_is_over(s->loop)) {
             loop_timer_set(s->lease_pending_timer, clock_now_ns()); /* the rest in the next turn */
             return;
         }
-        pay_lease(n);
+        send_pending_lease(n);
     }
 }
 
@@ -226,7 +226,7 @@ static struct server_node *node_new(struct rdzv_server *s, uint64_t incarnation)
     n->incarnation = incarnation;
     list_init(&n->probe_link);
     list_init(&n->lease_pending_link);
-    list_init(&n->untold_link);
+    list_init(&n->desired_link);
     list_append(&s->all, &n->link);
     idmap_put(&s->nodes, incarnation, n);
     return n;
@@ -272,7 +272,7 @@ static void fill_addr(const struct server_node *n, struct node_info *info) {
         memcpy(info->addr, text, strlen(text) + 1);
 }
 
-void rdzv_server_take(struct rdzv_server *s, struct conn *conn, const struct wire_join *join) {
+void rdzv_server_join(struct rdzv_server *s, struct conn *conn, const struct wire_join *join) {
     if (s->deposed) { /* its listener is about to be told */
         refuse(conn, "the agent there no longer leads", true);
         return;

@@ -166,7 +166,7 @@ void server_overviews_fini(struct rdzv_server *s) {
         list_remove(&t->link); /* freed by the last connection that sends it */
 }
 
-void rdzv_server_ask(struct rdzv_server *s, struct rdzv_asking *asking) {
+void rdzv_server_status(struct rdzv_server *s, struct rdzv_asking *asking) {
     if (s->deposed) {
         server_answer(&(struct server_asker){.conn = asking->conn}, false,
                       "this agent no longer leads; ask again");

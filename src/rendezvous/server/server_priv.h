@@ -2,7 +2,7 @@
  *   listener_*_io.c    accepts, says HELLO, hands JOINs and COMMANDs over
  *   server_nodes_io.c  the nodes' connections, their messages as events
  *   server_probe_io.c  probes of the nodes' listeners
- *   server_tell_io.c   longer words: namings, redirections, answers to operators
+ *   server_send_io.c   messages that take more: successors, redirections, answers to operators
  *   server_overview_io.c  the status, for all operators who ask for it
  *   server_io.c        the group's steps and effects, the store's place, life */
 #pragma once
@@ -54,13 +54,13 @@ struct rdzv_server {
     struct arbiter_record record; /* the last that was read; epoch 0: none */
     struct server_asker *asker;   /* whose COMMAND this step is, NULL */
     struct strbuf named;          /* NAMED of this step, the same for all; empty: not yet made */
-    struct desired told_desired;  /* what was last told to a node, and its text: */
-    struct strbuf told;
+    struct desired last_desired;  /* what was last told to a node, and its text: */
+    struct strbuf last_desired_text;
     struct list
         lease_pending; /* struct server_node, by lease_pending_link: they wait for a LEASE */
     struct loop_timer *lease_pending_timer;
-    struct list untold; /* struct server_node, by untold_link: the next turns tell them */
-    struct loop_timer *tell_timer;
+    struct list desired_pending; /* struct server_node, by desired_link: the next turns tell them */
+    struct loop_timer *desired_timer;
     struct overviews overviews;
 };
 
@@ -73,8 +73,8 @@ struct server_asker {
 struct server_node {
     struct list link;
     struct list probe_link;
-    struct list untold_link;        /* linked: still to be told what state it should be in */
-    struct list lease_pending_link; /* linked: `owed` is still to be sent, before any other word */
+    struct list desired_link;       /* linked: still to be told what state it should be in */
+    struct list lease_pending_link; /* linked: lease_pending goes before any other message */
     struct lease lease_pending;
     struct rdzv_server *server;
     uint64_t incarnation;
@@ -107,7 +107,7 @@ void server_incident(struct rdzv_server *s, const char *line);
 /* ---- server_nodes_io.c ---- */
 
 /* Takes the connection on which this JOIN came, checked for version and run id. */
-void rdzv_server_take(struct rdzv_server *s, struct conn *conn, const struct wire_join *join);
+void rdzv_server_join(struct rdzv_server *s, struct conn *conn, const struct wire_join *join);
 
 /* NULL: unknown. */
 struct server_node *server_find(const struct rdzv_server *s, uint64_t incarnation);
@@ -116,11 +116,11 @@ void server_finish_join(struct rdzv_server *s, uint64_t incarnation);
 /* WELCOME first, where it was not said yet. Nothing when n is NULL or not connected. */
 void server_send(struct server_node *n, const struct wire_message *m);
 void server_send_text(struct server_node *n, const char *text, size_t len);
-/* At once, or with the next word to this node where one is due soon: with thousands of nodes each
- * word costs. Half a heartbeat at most. */
+/* At once, or with the next message to this node where one is due soon: with thousands of nodes
+ * each packet costs. Half a heartbeat at most. */
 void server_send_lease(struct server_node *n, const struct lease *lease);
-/* All that are owed. */
-void server_pay_leases(struct rdzv_server *s);
+/* All that are pending. */
+void server_send_pending_leases(struct rdzv_server *s);
 /* A node that the group knows of and that never came to this server; NULL: nor does the group. */
 struct server_node *server_find_inherited(struct rdzv_server *s, uint64_t incarnation);
 /* Tells it why, and forgets it. */
@@ -138,10 +138,10 @@ void server_stop_probe(struct server_node *n);
 /* Those whose turn it is. */
 void server_start_probes(struct rdzv_server *s);
 
-/* ---- server_tell_io.c ---- */
+/* ---- server_send_io.c ---- */
 
 /* Who may lead next, and where it is one of them all that it has to know. */
-void server_name(struct rdzv_server *s, struct server_node *n);
+void server_send_successors(struct rdzv_server *s, struct server_node *n);
 /* Tells all nodes who leads now, as far as it is known, and ends their connections. */
 void server_redirect_all(struct rdzv_server *s, uint32_t epoch);
 /* An operator's, other than LEAVE and STATUS. Answers on `to`, which is borrowed for the call. */
@@ -153,4 +153,4 @@ void server_answer(struct server_asker *asker, bool ok, const char *text);
 _must_use_ int server_overviews_init(struct rdzv_server *s);
 void server_overviews_fini(struct rdzv_server *s);
 /* STATUS: answered later, on asking->conn. Borrowed until the link is taken out. */
-void rdzv_server_ask(struct rdzv_server *s, struct rdzv_asking *asking);
+void rdzv_server_status(struct rdzv_server *s, struct rdzv_asking *asking);

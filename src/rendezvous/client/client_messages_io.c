@@ -228,7 +228,7 @@ static void on_status(struct rdzv_client *c, const struct rdzv_status *status) {
 
 /* ---- all that comes ---- */
 
-static void has_no_place(struct rdzv_client *c, enum wire_kind kind) {
+static void on_unexpected(struct rdzv_client *c, enum wire_kind kind) {
     log_debug("rendezvous: the leader said %s, which has no place here; disconnected",
               wire_kind_name(kind));
     if (c->welcomed)
@@ -237,7 +237,7 @@ static void has_no_place(struct rdzv_client *c, enum wire_kind kind) {
         client_attempt_failed(c, "what answers there does not keep to the protocol");
 }
 
-static void on_first_words(struct rdzv_client *c, const struct wire_message *m) {
+static void on_first_message(struct rdzv_client *c, const struct wire_message *m) {
     switch (m->kind) {
     case WIRE_REFUSED:
         if (m->refused.final)
@@ -263,14 +263,14 @@ static void on_first_words(struct rdzv_client *c, const struct wire_message *m) 
     case WIRE_OVERVIEW:
     case WIRE_NODES:
     case WIRE_NODE_SUMMARY:
-    case WIRE_KIND_COUNT: has_no_place(c, m->kind);
+    case WIRE_KIND_COUNT: on_unexpected(c, m->kind);
     }
 }
 
-static void on_leaders_words(struct rdzv_client *c, const struct wire_message *m) {
+static void on_leader_message(struct rdzv_client *c, const struct wire_message *m) {
     switch (m->kind) {
     case WIRE_DESIRED:
-        client_say_spare(c, &m->desired);
+        client_show_spare(c, &m->desired);
         client_event(c,
                      &(struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &m->desired});
         return;
@@ -294,7 +294,7 @@ static void on_leaders_words(struct rdzv_client *c, const struct wire_message *m
     case WIRE_OVERVIEW:
     case WIRE_NODES:
     case WIRE_NODE_SUMMARY:
-    case WIRE_KIND_COUNT: has_no_place(c, m->kind);
+    case WIRE_KIND_COUNT: on_unexpected(c, m->kind);
     }
 }
 
@@ -306,9 +306,9 @@ static void on_message(void *arg, struct conn *conn, const struct wire_message *
     else if (m->kind == WIRE_REDIRECT && c->has_arbiter)
         on_redirect(c, &m->redirect);
     else if (c->welcomed)
-        on_leaders_words(c, m);
+        on_leader_message(c, m);
     else
-        on_first_words(c, m);
+        on_first_message(c, m);
 }
 
 static void on_closed(void *arg, struct conn *conn, int code, const char *text) {

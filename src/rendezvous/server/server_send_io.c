@@ -41,7 +41,7 @@ static void send_handover(struct rdzv_server *s, struct server_node *n) {
     } while (m.members.first < e.n_members);
 }
 
-void server_name(struct rdzv_server *s, struct server_node *n) {
+void server_send_successors(struct rdzv_server *s, struct server_node *n) {
     if (n == NULL || n->conn == NULL || group_successors(s->group)->epoch == 0)
         return; /* without an arbiter there is nobody to name */
     if (s->named.len == 0)
@@ -88,7 +88,7 @@ void rdzv_server_command(struct rdzv_server *s, const struct command *command, s
         server_answer(&asker, false, "this agent no longer leads; ask again");
         return;
     }
-    assert(command->kind != COMMAND_STATUS); /* rdzv_server_ask() */
+    assert(command->kind != COMMAND_STATUS); /* rdzv_server_status() */
     assert(!s->busy);                        /* it comes from the loop */
     s->asker = &asker;
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_COMMAND, .command = command});
