@@ -91,16 +91,16 @@ def test_the_first_successor_lost_costs_nobody_else_a_lease(job, place, how):
     with cluster(job, place, 4, times=TIMES) as c:
         c.start(*range(4), nnodes="2:4", options=["--rdzv-conf=last_call_timeout=60"])
         first = c.group(nodes=4)
-        leader, heir = c.leader_tag(), c.successors()[0]
-        at = c.lose(heir, how)
+        leader, successor = c.leader_tag(), c.successors()[0]
+        at = c.lose(successor, how)
         again = c.group(nodes=3, after=first)
         assert again.began - at <= bound(how, c.times), c.said()
-        assert set(again.ranks.values()) == set(c.agents) - {heir}
+        assert set(again.ranks.values()) == set(c.agents) - {successor}
         assert c.leader_tag() == leader, "it leads on"
-        for tag in set(c.agents) - {heir}:
+        for tag in set(c.agents) - {successor}:
             assert "within the lease" not in c.agents[tag].said(), c.said()
             assert c.job.events.all("term", tag=tag, gen=first.generation), f"{tag} was stopped, not fenced\n{c.said()}"
-        c.finish(lost=[heir])
+        c.finish(lost=[successor])
 
 
 @pytest.mark.parametrize("place, nodes", [("dir", 3), ("dir", 5), pytest.param("etcd", 5, marks=pytest.mark.slow)])
@@ -108,15 +108,15 @@ def test_leader_and_first_successor_killed_at_once(job, place, nodes, record_pro
     with cluster(job, place, nodes, times=TIMES) as c:
         c.start(*range(nodes), nnodes=f"1:{nodes}", options=["--rdzv-conf=last_call_timeout=60"])
         first = c.group(nodes=nodes)
-        leader, heir = c.leader_tag(), c.successors()[0]
-        both = [c.agent_child(leader), c.agent_child(heir)]
+        leader, successor = c.leader_tag(), c.successors()[0]
+        both = [c.agent_child(leader), c.agent_child(successor)]
         at = c.now()
         for pid in both:
             kill(pid)
         again = c.group(nodes=nodes - 2, after=first)
         record_property("took", f"{again.began - at:.3f} s")
         assert again.began - at <= 3 * SLOWER, f"{again.began - at:.3f} s\n{c.said()}"
-        c.finish(lost=[leader, heir])
+        c.finish(lost=[leader, successor])
 
 
 def unnoticed(c, first, seconds, ends):

@@ -112,10 +112,10 @@ class Case:
         """The leader's host is off; its successor, or another, has something too before it can take over."""
         t = self.t
         first = self.all()
-        heirs = t.successors()
+        successors = t.successors()
         lost = t.host_of[t.leading()]
         t.fault("power off", t.leading())
-        fault = self.make(heirs[0] if self.whose == "leader" else heirs[-1])
+        fault = self.make(successors[0] if self.whose == "leader" else successors[-1])
         assert t.leading() is None, t.story()
         return first, fault, lambda: t.boot(lost)
 

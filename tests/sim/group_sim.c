@@ -111,7 +111,7 @@ static unsigned print_kinds(const char *what, const uint64_t *counts, unsigned n
 static unsigned print_election_table(const struct world_coverage *c) {
     unsigned missing = 0;
     for (unsigned from = 1; from < ELECTION_COUNT; from++) {
-        (void)fprintf(stderr, "# seat %-10s %10llu steps;", member_election_name(from),
+        (void)fprintf(stderr, "# election %-10s %10llu steps;", member_election_name(from),
                       (unsigned long long)c->member_elections[from]);
         missing += c->member_elections[from] == 0;
         for (unsigned to = 1; to < ELECTION_COUNT; to++) {

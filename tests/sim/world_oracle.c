@@ -23,7 +23,7 @@ static void note_election_move(struct world *w, const struct life *l, enum membe
     w->coverage->member_elections[after]++;
     if (before == after)
         return;
-    world_trace(w, "%u.%u: seat %s -> %s", l->host, l->index, member_election_name(before),
+    world_trace(w, "%u.%u: election %s -> %s", l->host, l->index, member_election_name(before),
                 member_election_name(after));
     if (member_election_may_move(before, after))
         w->coverage->election_moves[before][after]++;

@@ -36,7 +36,7 @@ static int store_open(void *arg, struct generation g, const struct addr *bind, u
         store_server_close(store);
         return err_set(err, r, "the workers' store has no address: %s", strerror(-r));
     }
-    idmap_put(&a->stores, (uint64_t)g.epoch << 32 | g.counter, store);
+    idmap_put(&a->stores, generation_to_u64(g), store);
     *ret_port = addr_port(&at);
     agent_preflight_forming(a); /* the group's members are known now */
     return 0;
@@ -44,7 +44,7 @@ static int store_open(void *arg, struct generation g, const struct addr *bind, u
 
 static void store_close(void *arg, struct generation g) {
     struct agent *a = arg;
-    uint64_t id = (uint64_t)g.epoch << 32 | g.counter;
+    uint64_t id = generation_to_u64(g);
     struct store_server *store = idmap_get(&a->stores, id);
     if (store == NULL)
         return;

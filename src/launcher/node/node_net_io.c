@@ -38,8 +38,7 @@ static uint16_t free_port(uint16_t wanted) {
 /* All nodes come to the same port without a word, and to another in the next generation. */
 static uint16_t comm_port(const struct node_setup_place *p) {
     uint64_t h = p->form->log_nonce;
-    h ^= ((uint64_t)p->generation.epoch << 32 | p->generation.counter) *
-         UINT64_C(0x9e3779b97f4a7c15);
+    h ^= generation_to_u64(p->generation) * UINT64_C(0x9e3779b97f4a7c15);
     h = (h ^ h >> 31) * UINT64_C(0xbf58476d1ce4e5b9);
     return (uint16_t)(COMM_PORT_FIRST + (h ^ h >> 29) % COMM_PORTS);
 }

@@ -460,7 +460,7 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
         log_info("OMP_NUM_THREADS=1 for each worker, since it is not set; set it to tune");
     }
     struct worker_group_config config = WORKER_GROUP_CONFIG_INIT;
-    config.generation = (uint64_t)c->generation.epoch << 32 | c->generation.counter;
+    config.generation = generation_to_u64(c->generation);
     config.cgroup_fd = c->config.link->cgroup_fd;
     config.oom_file = c->oom_file;
     config.nofile_soft = c->config.nofile_soft;

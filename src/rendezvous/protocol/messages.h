@@ -39,6 +39,9 @@ static inline int generation_compare(struct generation a, struct generation b) {
         return a.epoch < b.epoch ? -1 : 1;
     return a.counter == b.counter ? 0 : a.counter < b.counter ? -1 : 1;
 }
+static inline uint64_t generation_to_u64(struct generation g) {
+    return (uint64_t)g.epoch << 32 | g.counter;
+}
 static inline bool generation_is_none(struct generation g) { return g.epoch == 0; }
 
 /* Where an agent can be reached: its node's listener. */
