@@ -105,13 +105,18 @@ def room_of(path, root):
 
 
 def io_privates(files, root):
-    """The *_priv.h headers that *_io files alone include."""
+    """The *_priv.h headers that, in src/, *_io files and such headers alone include."""
     private = {f"{room_of(p, root)}/{p.name}": [] for p in files if p.name.endswith("_priv.h")}
-    for path in files:
+    for path in (p for p in files if room_of(p, root)):
         for _, header in INCLUDE.findall(path.read_text(errors="replace")):
             if header in private:
-                private[header].append(path.stem)
-    return {h for h, stems in private.items() if stems and all(s.endswith("_io") for s in stems)}
+                private[header].append((path.stem, f"{room_of(path, root)}/{path.name}"))
+    found, more = set(), True
+    while more:
+        more = {h for h, users in private.items() if h not in found and users
+                and all(stem.endswith("_io") or user in found for stem, user in users)}
+        found |= more
+    return found
 
 
 def check(root, path, privates):

@@ -12,9 +12,9 @@
 #define RESOLVE_TIMEOUT_NS (10 * NS_PER_S)
 #define PROBE_TIMEOUT_NS (1 * NS_PER_S)
 
+/* What a queued event points at goes with it. */
 struct queued {
-    struct list link;
-    struct member_event event;
+    struct member_event event; /* first: what the pump knows */
     struct failure failure;
     char *reason;
 };
@@ -27,10 +27,9 @@ static void say(struct rdzv_client *c, const char *text) {
     (void)snprintf(c->waiting, sizeof c->waiting, "%s", text);
     if (c->config.ops.waiting_for_leader == NULL)
         return;
-    bool busy = c->busy;
-    c->busy = true;
+    bool held = pump_hold(&c->pump);
     c->config.ops.waiting_for_leader(c->config.arg, c->waiting);
-    c->busy = busy;
+    pump_release(&c->pump, held);
 }
 
 /* With an arbiter the member says what it waits for: one attempt that failed means little. */
@@ -128,22 +127,22 @@ static void obey(struct rdzv_client *c, const struct member_effect *e) {
     }
 }
 
-static void run_step(struct rdzv_client *c, struct member_event *ev) {
+static uint64_t step(void *arg, void *event) {
+    struct rdzv_client *c = arg;
+    struct member_event *ev = event;
+    if (c->ended)
+        return TIME_NEVER;
     ev->now_ns = clock_now_ns();
     member_step(c->member, ev, &c->update);
-    for (size_t i = 0; i < c->update.n_effects && !c->dead; i++)
+    for (size_t i = 0; i < c->update.n_effects && !c->pump.dead; i++)
         obey(c, &c->update.effects[i]);
-    if (c->has_arbiter && !c->dead && !c->ended && member_waiting(c->member)[0] != '\0')
+    if (c->has_arbiter && !c->pump.dead && !c->ended && member_waiting(c->member)[0] != '\0')
         say(c, member_waiting(c->member));
+    return c->ended ? TIME_NEVER : c->update.deadline_ns;
 }
 
-static void queued_free(struct queued *q) {
-    list_remove(&q->link);
-    free(q->reason);
-    free(q);
-}
-
-static void enqueue(struct rdzv_client *c, const struct member_event *ev) {
+static void *copy_event(const void *event) {
+    const struct member_event *ev = event;
     assert(ev->desired == NULL && ev->successors == NULL && ev->handover == NULL &&
            ev->answer == NULL && ev->peer == NULL);
     struct queued *q = xcalloc(1, sizeof *q);
@@ -154,13 +153,17 @@ static void enqueue(struct rdzv_client *c, const struct member_event *ev) {
     }
     if (ev->reason != NULL)
         q->event.reason = q->reason = xstrdup(ev->reason);
-    list_append(&c->queue, &q->link);
+    return q;
 }
 
-static void destroy(struct rdzv_client *c) {
-    struct queued *q;
-    while ((q = LIST_FIRST(struct queued, &c->queue, link)) != NULL)
-        queued_free(q);
+static void drop_event(void *event) {
+    struct queued *q = event;
+    free(q->reason);
+    free(q);
+}
+
+static void destroy(void *arg) {
+    struct rdzv_client *c = arg;
     if (c->config.arbiter != NULL)
         arbiter_cancel(c->config.arbiter, c);
     conn_finish(TAKE_PTR(c->conn));
@@ -168,33 +171,16 @@ static void destroy(struct rdzv_client *c) {
     client_free_probes(c);
     client_drop_handover(c);
     loop_timer_free(c->retry);
-    loop_timer_free(c->timer);
+    pump_fini(&c->pump);
     member_update_fini(&c->update);
     member_free(c->member);
     free(c->node_summary);
     free(c);
 }
 
-void client_event(struct rdzv_client *c, struct member_event *ev) {
-    if (c->busy) {
-        enqueue(c, ev);
-        return;
-    }
-    c->busy = true;
-    if (!c->dead && !c->ended)
-        run_step(c, ev);
-    struct queued *q;
-    while (!c->dead && (q = LIST_FIRST(struct queued, &c->queue, link)) != NULL) {
-        if (!c->ended)
-            run_step(c, &q->event);
-        queued_free(q);
-    }
-    c->busy = false;
-    if (c->dead)
-        destroy(c);
-    else
-        loop_timer_set(c->timer, c->ended ? TIME_NEVER : c->update.deadline_ns);
-}
+static const struct pump_ops pump_ops = {step, copy_event, drop_event, destroy};
+
+void client_event(struct rdzv_client *c, struct member_event *ev) { pump_event(&c->pump, ev); }
 
 void rdzv_client_event(struct rdzv_client *c, const struct member_event *event) {
     struct member_event ev = *event;
@@ -240,19 +226,18 @@ int rdzv_client_new(struct loop *loop, const struct member_config *member_config
     c->self = member_config->self;
     c->lease_ns = member_config->lease_ns;
     c->heartbeat_ns = member_config->heartbeat_ns;
-    list_init(&c->queue);
     list_init(&c->peer_probes);
     uint64_t now = clock_now_ns();
-    int r = member_new(member_config, now, &c->member);
+    int r = pump_init(&c->pump, loop, &pump_ops, c, on_timer);
     if (r == 0)
-        r = loop_timer_new(loop, on_timer, c, &c->timer);
+        r = member_new(member_config, now, &c->member);
     if (r == 0)
         r = loop_timer_new(loop, client_on_retry, c, &c->retry);
     if (r < 0) {
         destroy(c);
         return r;
     }
-    loop_timer_set(c->timer, now);
+    loop_timer_set(c->pump.timer, now);
     if (!c->has_arbiter)
         loop_timer_set(c->retry, now);
     *ret = c;
@@ -260,12 +245,8 @@ int rdzv_client_new(struct loop *loop, const struct member_config *member_config
 }
 
 void rdzv_client_free(struct rdzv_client *c) {
-    if (c == NULL)
-        return;
-    if (c->busy)
-        c->dead = true;
-    else
-        destroy(c);
+    if (c != NULL)
+        pump_free(&c->pump);
 }
 
 const struct member *rdzv_client_member(const struct rdzv_client *c) { return c->member; }

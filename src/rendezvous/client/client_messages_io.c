@@ -24,11 +24,10 @@ void client_send_join(struct rdzv_client *c) {
         struct addr local;
         if (conn_local_addr(c->conn, &local) < 0)
             local = (struct addr){0};
-        bool busy = c->busy;
-        c->busy = true; /* what is caused by this comes after JOIN */
+        bool held = pump_hold(&c->pump); /* what is caused by this comes after JOIN */
         c->join_due = !c->config.ops.joining(c->config.arg, &c->addrs[c->next_addr - 1], &local,
                                              &m.join.info);
-        c->busy = busy;
+        pump_release(&c->pump, held);
     }
     if (!c->join_due)
         conn_send(c->conn, &m);
@@ -97,10 +96,9 @@ static void on_hello(struct rdzv_client *c, const struct wire_hello *hello) {
 static void tell_leader(struct rdzv_client *c, bool first) {
     if (!c->has_arbiter || c->config.ops.leader == NULL)
         return;
-    bool busy = c->busy;
-    c->busy = true; /* WELCOME comes next, whatever is caused by this */
+    bool held = pump_hold(&c->pump); /* WELCOME comes next, whatever is caused by this */
     c->config.ops.leader(c->config.arg, c->leader, c->leader_epoch, &c->leader_listener, first);
-    c->busy = busy;
+    pump_release(&c->pump, held);
 }
 
 static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
@@ -220,9 +218,9 @@ static void on_members(struct rdzv_client *c, const struct wire_members *m) {
 static void on_status(struct rdzv_client *c, const struct rdzv_status *status) {
     if (c->config.ops.status == NULL)
         return;
-    c->busy = true;
+    bool held = pump_hold(&c->pump);
     c->config.ops.status(c->config.arg, status);
-    c->busy = false;
+    pump_release(&c->pump, held);
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_TIME});
 }
 

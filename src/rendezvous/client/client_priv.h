@@ -7,6 +7,7 @@
 
 #include "base/list.h"
 #include "io/net/resolve.h"
+#include "io/pump.h"
 #include "rendezvous/client/client_io.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/protocol/probe_io.h"
@@ -24,11 +25,8 @@ struct rdzv_client {
     uint64_t lease_ns, heartbeat_ns; /* as last told */
     struct member *member;
     struct member_update update;
-    struct loop_timer *timer; /* the member's deadline */
-    bool busy;                /* a step or its effects are under way: */
-    bool dead;                /* freed there */
-    bool ended;               /* ops.end was called */
-    struct list queue;        /* struct queued: events that callbacks caused */
+    struct pump pump;
+    bool ended; /* ops.end was called */
 
     /* The search for the leader: one round tries each address once. */
     struct rdzv_peer target;  /* with an arbiter: who is looked for */

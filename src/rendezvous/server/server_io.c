@@ -10,6 +10,12 @@
 /* STATUS is for people: a node that is slow to read does without. */
 #define STATUS_UNSENT_MAX ((size_t)64 * 1024)
 
+/* What a queued event points at goes with it. */
+struct queued {
+    struct group_event event; /* first: what the pump knows */
+    char *text;               /* store_host or reason */
+};
+
 void server_incident(struct rdzv_server *s, const char *line) {
     if (s->config.ops.incident != NULL)
         s->config.ops.incident(s->config.arg, line);
@@ -189,50 +195,52 @@ static void obey(struct rdzv_server *s, const struct group_effect *e) {
     }
 }
 
-static void run_step(struct rdzv_server *s, struct group_event *ev) {
+static uint64_t step(void *arg, void *event) {
+    struct rdzv_server *s = arg;
+    struct group_event *ev = event;
     if (s->deposed)
-        return;
+        return TIME_NEVER;
     ev->now_ns = clock_now_ns();
     strbuf_clear(&s->named);
     group_step(s->group, ev, &s->update);
-    for (size_t i = 0; i < s->update.n_effects && !s->dead && !s->deposed; i++)
+    for (size_t i = 0; i < s->update.n_effects && !s->pump.dead && !s->deposed; i++)
         obey(s, &s->update.effects[i]);
     if (ev->kind == GROUP_EVENT_COMMAND)
         s->asker = NULL;
-    if (ev->kind == GROUP_EVENT_JOIN && !s->dead && !s->deposed)
+    if (ev->kind == GROUP_EVENT_JOIN && !s->pump.dead && !s->deposed)
         server_finish_join(s, ev->node);
-}
-
-static void queued_free(struct server_queued *q) {
-    list_remove(&q->link);
-    free(q->text);
-    free(q);
+    return s->deposed ? TIME_NEVER : s->update.deadline_ns;
 }
 
 /* Only what callbacks and effects cause: STORE, STOP, PROBE, TOUCHED, HIGHER_EPOCH, RESIGN. */
-static void enqueue(struct rdzv_server *s, const struct group_event *ev) {
-    struct server_queued *q = xcalloc(1, sizeof *q);
+static void *copy_event(const void *event) {
+    const struct group_event *ev = event;
+    assert(ev->info == NULL && ev->report == NULL && ev->answer == NULL && ev->command == NULL);
+    struct queued *q = xcalloc(1, sizeof *q);
     q->event = *ev;
     if (ev->store_host != NULL)
         q->event.store_host = q->text = xstrdup(ev->store_host);
     else if (ev->reason != NULL)
         q->event.reason = q->text = xstrdup(ev->reason);
-    assert(ev->info == NULL && ev->report == NULL && ev->answer == NULL && ev->command == NULL);
-    list_append(&s->queue, &q->link);
+    return q;
 }
 
-static void destroy(struct rdzv_server *s) {
+static void drop_event(void *event) {
+    struct queued *q = event;
+    free(q->text);
+    free(q);
+}
+
+static void destroy(void *arg) {
+    struct rdzv_server *s = arg;
     if (s->config.arbiter != NULL)
         arbiter_cancel(s->config.arbiter, s);
     close_store(s);
-    struct server_queued *q;
-    while ((q = LIST_FIRST(struct server_queued, &s->queue, link)) != NULL)
-        queued_free(q);
     while (!list_empty(&s->desired_pending) && !s->deposed)
         send_desired(s, CONTAINER_OF(s->desired_pending.next, struct server_node, desired_link));
     server_free_nodes(s);
     server_overviews_fini(s);
-    loop_timer_free(s->timer);
+    pump_fini(&s->pump);
     loop_timer_free(s->lease_pending_timer);
     loop_timer_free(s->desired_timer);
     group_update_fini(&s->update);
@@ -242,25 +250,9 @@ static void destroy(struct rdzv_server *s) {
     free(s);
 }
 
-void server_event(struct rdzv_server *s, struct group_event *ev) {
-    if (s->busy) {
-        enqueue(s, ev);
-        return;
-    }
-    s->busy = true;
-    if (!s->dead)
-        run_step(s, ev);
-    struct server_queued *q;
-    while (!s->dead && (q = LIST_FIRST(struct server_queued, &s->queue, link)) != NULL) {
-        run_step(s, &q->event);
-        queued_free(q);
-    }
-    s->busy = false;
-    if (s->dead)
-        destroy(s);
-    else
-        loop_timer_set(s->timer, s->deposed ? TIME_NEVER : s->update.deadline_ns);
-}
+static const struct pump_ops pump_ops = {step, copy_event, drop_event, destroy};
+
+void server_event(struct rdzv_server *s, struct group_event *ev) { pump_event(&s->pump, ev); }
 
 /* What a step has told goes out before time goes on: the group may wait for that. */
 static void on_timer(void *arg) {
@@ -268,7 +260,7 @@ static void on_timer(void *arg) {
     if (list_empty(&s->desired_pending))
         server_event(s, &(struct group_event){.kind = GROUP_EVENT_TIME});
     else
-        loop_timer_set(s->timer, clock_now_ns());
+        loop_timer_set(s->pump.timer, clock_now_ns());
 }
 
 static void on_lease_pending(void *arg) { server_send_pending_leases(arg); }
@@ -285,15 +277,14 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
     s->nodes.seed = random_u64();
     if (s->config.probe_timeout_ns == 0)
         s->config.probe_timeout_ns = PROBE_TIMEOUT_NS;
-    list_init(&s->queue);
     list_init(&s->all);
     list_init(&s->probe_queue);
     list_init(&s->lease_pending);
     list_init(&s->desired_pending);
     uint64_t now = clock_now_ns();
-    int r = group_new(group_config, now, &s->group);
+    int r = pump_init(&s->pump, loop, &pump_ops, s, on_timer);
     if (r == 0)
-        r = loop_timer_new(loop, on_timer, s, &s->timer);
+        r = group_new(group_config, now, &s->group);
     if (r == 0)
         r = loop_timer_new(loop, on_lease_pending, s, &s->lease_pending_timer);
     if (r == 0)
@@ -301,24 +292,20 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
     if (r == 0)
         r = server_overviews_init(s);
     if (r < 0) {
-        loop_timer_free(s->timer);
+        pump_fini(&s->pump);
         loop_timer_free(s->lease_pending_timer);
         group_free(s->group);
         free(s);
         return r;
     }
-    loop_timer_set(s->timer, now);
+    loop_timer_set(s->pump.timer, now);
     *ret = s;
     return 0;
 }
 
 void rdzv_server_free(struct rdzv_server *s) {
-    if (s == NULL)
-        return;
-    if (s->busy)
-        s->dead = true;
-    else
-        destroy(s);
+    if (s != NULL)
+        pump_free(&s->pump);
 }
 
 void rdzv_server_stop_job(struct rdzv_server *s, const char *reason) {

@@ -122,10 +122,9 @@ static void note_epoch(struct rdzv_server *s, uint32_t epoch) {
     if (epoch <= MAX2(server_epoch(s), s->higher_epoch))
         return;
     s->higher_epoch = epoch;
-    bool busy = s->busy;
-    s->busy = true; /* only queued: it may be the last step */
+    bool held = pump_hold(&s->pump); /* only queued: it may be the last step */
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_HIGHER_EPOCH, .epoch = epoch});
-    s->busy = busy;
+    pump_release(&s->pump, held);
 }
 
 /* Nothing of the group's: it may be the last call of a server that is freed by it. */

@@ -9,6 +9,7 @@
 
 #include "base/idmap.h"
 #include "base/list.h"
+#include "io/pump.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/protocol/probe_io.h"
 #include "rendezvous/server/server_io.h"
@@ -38,10 +39,7 @@ struct rdzv_server {
     struct group_config group_config;
     struct group *group;
     struct group_update update; /* of the step under way */
-    struct loop_timer *timer;
-    bool busy;               /* a step or its effects are under way: */
-    bool dead;               /* freed there */
-    struct list queue;       /* struct server_queued: events that effects caused */
+    struct pump pump;
     struct idmap nodes;      /* incarnation → struct server_node */
     struct list all;         /* struct server_node */
     struct list probe_queue; /* struct server_node, by probe_link */
@@ -90,18 +88,12 @@ struct server_node {
     bool reaching;                 /* the next answer tells whether it can be reached at all */
 };
 
-struct server_queued {
-    struct list link;
-    struct group_event event;
-    char *text; /* store_host or reason */
-};
-
 /* ---- server_io.c ---- */
 
 /* Steps the group and obeys its effects; from inside a step or a callback: after the present one.
  */
 void server_event(struct rdzv_server *s, struct group_event *ev);
-/* One line for people, in a callback that may free the server: only while s->busy. */
+/* One line for people, in a callback that may free the server: only while s->pump.busy. */
 void server_incident(struct rdzv_server *s, const char *line);
 
 /* ---- server_nodes_io.c ---- */

@@ -31,21 +31,20 @@ static void on_probed(void *arg, const struct probe_answer *answer) {
             "%.1f s, not at once",
             info == NULL ? "?" : info->host, at,
             (double)(s->group_config.lease_ns + s->group_config.margin_ns) / 1e9);
-        s->busy = true;
+        bool held = pump_hold(&s->pump);
         server_incident(s, line);
-        s->busy = false;
+        pump_release(&s->pump, held);
     }
     server_event(s, &ev);
 }
 
 /* Not from inside: only queued. */
 static void answer_later(struct rdzv_server *s, uint64_t incarnation, enum probe_result result) {
-    bool busy = s->busy;
-    s->busy = true;
+    bool held = pump_hold(&s->pump);
     server_event(
         s, &(struct group_event){.kind = GROUP_EVENT_PROBE, .node = incarnation, .probe = result});
-    s->busy = busy;
-    loop_timer_set(s->timer, clock_now_ns());
+    pump_release(&s->pump, held);
+    loop_timer_set(s->pump.timer, clock_now_ns());
 }
 
 void server_start_probes(struct rdzv_server *s) {

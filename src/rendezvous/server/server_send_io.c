@@ -89,7 +89,7 @@ void rdzv_server_command(struct rdzv_server *s, const struct command *command, s
         return;
     }
     assert(command->kind != COMMAND_STATUS); /* rdzv_server_status() */
-    assert(!s->busy);                        /* it comes from the loop */
+    assert(!s->pump.busy);                   /* it comes from the loop */
     s->asker = &asker;
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_COMMAND, .command = command});
     server_answer(&asker, false, "the leader did not take it; ask again");

@@ -1,0 +1,141 @@
+#include "io/pump.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+#include "base/text/strbuf.h"
+#include "io/clock.h"
+
+/* An owner whose machine writes down its events; each is a letter. */
+struct owner {
+    struct pump pump;
+    struct loop *loop;
+    struct strbuf *seen;
+    uint64_t deadline_ns;
+    bool *freed;
+};
+
+static void event(struct owner *o, char letter) { pump_event(&o->pump, &letter); }
+
+/* Capitals cause their small letter, "F" frees the owner as well. */
+static uint64_t step(void *arg, void *ev) {
+    struct owner *o = arg;
+    char letter = *(char *)ev;
+    strbuf_add_char(o->seen, letter);
+    if (letter >= 'A' && letter <= 'Z')
+        event(o, (char)(letter - 'A' + 'a'));
+    if (letter == 'F')
+        pump_free(&o->pump);
+    strbuf_add_char(o->seen, '.');
+    return o->deadline_ns;
+}
+
+static unsigned n_copies;
+
+static void *copy(const void *ev) {
+    char *to = malloc(1);
+    *to = *(const char *)ev;
+    n_copies++;
+    return to;
+}
+
+static void drop(void *ev) {
+    n_copies--;
+    free(ev);
+}
+
+static void destroy(void *arg) {
+    struct owner *o = arg;
+    *o->freed = true;
+    pump_fini(&o->pump);
+    free(o);
+}
+
+static void on_timer(void *arg) {
+    struct owner *o = arg;
+    o->deadline_ns = TIME_NEVER;
+    event(o, 't');
+    loop_quit(o->loop);
+}
+
+static const struct pump_ops ops = {step, copy, drop, destroy};
+
+struct fixture {
+    struct loop *loop;
+    struct strbuf seen;
+    struct owner *owner;
+    bool freed;
+};
+
+static void fixture_init(struct fixture *f) {
+    *f = (struct fixture){0};
+    cr_assert_eq(loop_new(&f->loop), 0);
+    f->owner = calloc(1, sizeof *f->owner);
+    cr_assert_eq(pump_init(&f->owner->pump, f->loop, &ops, f->owner, on_timer), 0);
+    f->owner->loop = f->loop;
+    f->owner->seen = &f->seen;
+    f->owner->freed = &f->freed;
+    f->owner->deadline_ns = TIME_NEVER;
+}
+
+static void fixture_fini(struct fixture *f) {
+    if (!f->freed)
+        pump_free(&f->owner->pump);
+    cr_expect(f->freed);
+    cr_expect_eq(n_copies, 0U);
+    strbuf_fini(&f->seen);
+    loop_free(f->loop);
+}
+
+Test(pump, what_a_step_causes_waits_until_it_is_over) {
+    struct fixture f;
+    fixture_init(&f);
+    event(f.owner, 'A');
+    event(f.owner, 'x');
+    cr_expect_str_eq(strbuf_text(&f.seen), "A.a.x.");
+    fixture_fini(&f);
+}
+
+Test(pump, freed_by_a_step_it_ends_after_that_step) {
+    struct fixture f;
+    fixture_init(&f);
+    event(f.owner, 'F');
+    cr_expect(f.freed);
+    cr_expect_str_eq(strbuf_text(&f.seen), "F.", "what was queued is dropped");
+    fixture_fini(&f);
+}
+
+Test(pump, what_a_held_callback_causes_waits_for_the_next_event) {
+    struct fixture f;
+    fixture_init(&f);
+    bool held = pump_hold(&f.owner->pump);
+    event(f.owner, 'a');
+    pump_release(&f.owner->pump, held);
+    cr_expect_eq(f.seen.len, 0U);
+    event(f.owner, 'b');
+    cr_expect_str_eq(strbuf_text(&f.seen), "b.a.");
+    fixture_fini(&f);
+}
+
+Test(pump, freed_by_a_held_callback_it_ends_with_the_next_event) {
+    struct fixture f;
+    fixture_init(&f);
+    bool held = pump_hold(&f.owner->pump);
+    pump_free(&f.owner->pump);
+    pump_release(&f.owner->pump, held);
+    cr_expect_not(f.freed);
+    event(f.owner, 'a');
+    cr_expect(f.freed);
+    cr_expect_eq(f.seen.len, 0U);
+    fixture_fini(&f);
+}
+
+Test(pump, the_timer_is_what_the_last_step_wants) {
+    struct fixture f;
+    fixture_init(&f);
+    f.owner->deadline_ns = clock_now_ns();
+    event(f.owner, 'a');
+    cr_assert_eq(loop_run(f.loop), 0);
+    cr_expect_str_eq(strbuf_text(&f.seen), "a.t.");
+    fixture_fini(&f);
+}
