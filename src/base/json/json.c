@@ -301,41 +301,102 @@ const struct json *json_member(const struct json *obj, const char *key) {
 
 bool json_has(const struct json *obj, const char *key) { return json_member(obj, key) != NULL; }
 
-static int member_of(const struct json *obj, const char *key, enum json_kind kind,
-                     const char *kind_name, const struct json **ret, struct err *err) {
-    const struct json *v = json_member(obj, key);
+static int value_of(const struct json *v, const char *key, enum json_kind kind,
+                    const char *kind_name, struct err *err) {
     if (v == NULL)
         return err_set(err, -EINVAL, "field \"%s\" is missing", key);
     if (json_kind_of(v) != kind)
         return err_set(err, -EINVAL, "field \"%s\" is not %s", key, kind_name);
-    *ret = v;
     return 0;
 }
 
-/* A whole number min … max, both within +-2^53. */
-static int member_integer(const struct json *obj, const char *key, double min, double max,
-                          double *ret, struct err *err) {
-    const struct json *v;
-    int r = member_of(obj, key, JSON_NUMBER, "a number", &v, err);
+int json_as_integer(const struct json *v, const char *key, int64_t min, int64_t max, int64_t *ret,
+                    struct err *err) {
+    int r = value_of(v, key, JSON_NUMBER, "a number", err);
     if (r < 0)
         return r;
     double d = in(v)->valuedouble;
     if (!isfinite(d) || floor(d) < d)
         return err_set(err, -EINVAL, "field \"%s\" is not a whole number", key);
-    if (d < min || d > max)
-        return err_set(err, -EINVAL, "field \"%s\" is not between %.0f and %.0f", key, min, max);
-    *ret = d;
+    if (d < (double)min || d > (double)max)
+        return err_set(err, -EINVAL, "field \"%s\" is not between %" PRId64 " and %" PRId64, key,
+                       min, max);
+    *ret = (int64_t)d;
     return 0;
+}
+
+int json_as_bool(const struct json *v, const char *key, bool *ret, struct err *err) {
+    int r = value_of(v, key, JSON_BOOL, "true or false", err);
+    if (r == 0)
+        *ret = cJSON_IsTrue(in(v));
+    return r;
+}
+
+int json_as_string(const struct json *v, const char *key, size_t max_len, const char **ret,
+                   struct err *err) {
+    int r = value_of(v, key, JSON_STRING, "a text", err);
+    if (r < 0)
+        return r;
+    if (strlen(in(v)->valuestring) > max_len)
+        return err_set(err, -EINVAL, "field \"%s\" is longer than %zu bytes", key, max_len);
+    *ret = in(v)->valuestring;
+    return 0;
+}
+
+int json_as_id(const struct json *v, const char *key, uint64_t *ret, struct err *err) {
+    const char *text = "";
+    int r = json_as_string(v, key, 20, &text, err);
+    if (r < 0)
+        return r;
+    uint64_t id = 0;
+    bool good = text[0] != '\0' && (text[0] != '0' || text[1] == '\0');
+    for (const char *p = text; good && *p != '\0'; p++) {
+        unsigned digit = (unsigned)(*p - '0');
+        good = digit <= 9 && id <= (UINT64_MAX - digit) / 10;
+        if (good)
+            id = id * 10 + digit;
+    }
+    if (!good)
+        return err_set(err, -EINVAL, "field \"%s\" is not a 64-bit number in decimal digits", key);
+    *ret = id;
+    return 0;
+}
+
+int json_as_hex(const struct json *v, const char *key, uint64_t *ret, struct err *err) {
+    static const char digits[] = "0123456789abcdef";
+    const char *text = "";
+    int r = json_as_string(v, key, 16, &text, err);
+    if (r < 0)
+        return r;
+    uint64_t id = 0;
+    size_t n = 0;
+    const char *digit;
+    while (text[n] != '\0' && (digit = strchr(digits, text[n])) != NULL) {
+        id = id << 4 | (uint64_t)(digit - digits);
+        n++;
+    }
+    if (n != 16)
+        return err_set(err, -EINVAL, "field \"%s\" is not 16 hexadecimal digits", key);
+    *ret = id;
+    return 0;
+}
+
+int json_as_object(const struct json *v, const char *key, struct err *err) {
+    return value_of(v, key, JSON_OBJECT, "an object", err);
+}
+
+int json_as_array(const struct json *v, const char *key, uint32_t max_items, struct err *err) {
+    int r = value_of(v, key, JSON_ARRAY, "an array", err);
+    if (r == 0 && json_count(v) > max_items)
+        r = err_set(err, -EINVAL, "field \"%s\" has more than %" PRIu32 " elements", key,
+                    max_items);
+    return r;
 }
 
 int json_get_u64(const struct json *obj, const char *key, uint64_t max, uint64_t *ret,
                  struct err *err) {
     assert(max <= JSON_INTEGER_MAX);
-    double d = 0;
-    int r = member_integer(obj, key, 0, (double)max, &d, err);
-    if (r == 0)
-        *ret = (uint64_t)d;
-    return r;
+    return json_as_integer(json_member(obj, key), key, 0, (int64_t)max, (int64_t *)ret, err);
 }
 
 int json_get_u32(const struct json *obj, const char *key, uint32_t max, uint32_t *ret,
@@ -349,31 +410,20 @@ int json_get_u32(const struct json *obj, const char *key, uint32_t max, uint32_t
 
 int json_get_i32(const struct json *obj, const char *key, int32_t min, int32_t max, int32_t *ret,
                  struct err *err) {
-    double d = 0;
-    int r = member_integer(obj, key, min, max, &d, err);
+    int64_t v;
+    int r = json_as_integer(json_member(obj, key), key, min, max, &v, err);
     if (r == 0)
-        *ret = (int32_t)d;
+        *ret = (int32_t)v;
     return r;
 }
 
 int json_get_bool(const struct json *obj, const char *key, bool *ret, struct err *err) {
-    const struct json *v = NULL;
-    int r = member_of(obj, key, JSON_BOOL, "true or false", &v, err);
-    if (r == 0)
-        *ret = cJSON_IsTrue(in(v));
-    return r;
+    return json_as_bool(json_member(obj, key), key, ret, err);
 }
 
 int json_get_string(const struct json *obj, const char *key, size_t max_len, const char **ret,
                     struct err *err) {
-    const struct json *v;
-    int r = member_of(obj, key, JSON_STRING, "a text", &v, err);
-    if (r < 0)
-        return r;
-    if (strlen(in(v)->valuestring) > max_len)
-        return err_set(err, -EINVAL, "field \"%s\" is longer than %zu bytes", key, max_len);
-    *ret = in(v)->valuestring;
-    return 0;
+    return json_as_string(json_member(obj, key), key, max_len, ret, err);
 }
 
 int json_get_text(const struct json *obj, const char *key, char *ret, size_t size,
@@ -386,59 +436,29 @@ int json_get_text(const struct json *obj, const char *key, char *ret, size_t siz
 }
 
 int json_get_id(const struct json *obj, const char *key, uint64_t *ret, struct err *err) {
-    const char *text = "";
-    int r = json_get_string(obj, key, 20, &text, err);
-    if (r < 0)
-        return r;
-    uint64_t v = 0;
-    bool good = text[0] != '\0' && (text[0] != '0' || text[1] == '\0');
-    for (const char *p = text; good && *p != '\0'; p++) {
-        unsigned digit = (unsigned)(*p - '0');
-        good = digit <= 9 && v <= (UINT64_MAX - digit) / 10;
-        if (good)
-            v = v * 10 + digit;
-    }
-    if (!good)
-        return err_set(err, -EINVAL, "field \"%s\" is not a 64-bit number in decimal digits", key);
-    *ret = v;
-    return 0;
+    return json_as_id(json_member(obj, key), key, ret, err);
 }
 
 int json_get_hex(const struct json *obj, const char *key, uint64_t *ret, struct err *err) {
-    static const char digits[] = "0123456789abcdef";
-    const char *text = "";
-    int r = json_get_string(obj, key, 16, &text, err);
-    if (r < 0)
-        return r;
-    uint64_t v = 0;
-    size_t n = 0;
-    const char *digit;
-    while (text[n] != '\0' && (digit = strchr(digits, text[n])) != NULL) {
-        v = v << 4 | (uint64_t)(digit - digits);
-        n++;
-    }
-    if (n != 16)
-        return err_set(err, -EINVAL, "field \"%s\" is not 16 hexadecimal digits", key);
-    *ret = v;
-    return 0;
+    return json_as_hex(json_member(obj, key), key, ret, err);
 }
 
 int json_get_object(const struct json *obj, const char *key, const struct json **ret,
                     struct err *err) {
-    return member_of(obj, key, JSON_OBJECT, "an object", ret, err);
+    const struct json *v = json_member(obj, key);
+    int r = json_as_object(v, key, err);
+    if (r == 0)
+        *ret = v;
+    return r;
 }
 
 int json_get_array(const struct json *obj, const char *key, uint32_t max_items,
                    const struct json **ret, struct err *err) {
-    const struct json *v = NULL;
-    int r = member_of(obj, key, JSON_ARRAY, "an array", &v, err);
-    if (r < 0)
-        return r;
-    if (json_count(v) > max_items)
-        return err_set(err, -EINVAL, "field \"%s\" has more than %" PRIu32 " elements", key,
-                       max_items);
-    *ret = v;
-    return 0;
+    const struct json *v = json_member(obj, key);
+    int r = json_as_array(v, key, max_items, err);
+    if (r == 0)
+        *ret = v;
+    return r;
 }
 
 uint32_t json_count(const struct json *v) { return (uint32_t)cJSON_GetArraySize(in(v)); }

@@ -76,6 +76,19 @@ _must_use_ int json_get_object(const struct json *obj, const char *key, const st
 _must_use_ int json_get_array(const struct json *obj, const char *key, uint32_t max_items,
                               const struct json **ret, struct err *err);
 
+/* The same of a value that was found already; NULL: it is missing. `key` is its name in sentences.
+ */
+_must_use_ int json_as_integer(const struct json *v, const char *key, int64_t min, int64_t max,
+                               int64_t *ret, struct err *err); /* both within +-2^53 */
+_must_use_ int json_as_bool(const struct json *v, const char *key, bool *ret, struct err *err);
+_must_use_ int json_as_string(const struct json *v, const char *key, size_t max_len,
+                              const char **ret, struct err *err);
+_must_use_ int json_as_id(const struct json *v, const char *key, uint64_t *ret, struct err *err);
+_must_use_ int json_as_hex(const struct json *v, const char *key, uint64_t *ret, struct err *err);
+_must_use_ int json_as_object(const struct json *v, const char *key, struct err *err);
+_must_use_ int json_as_array(const struct json *v, const char *key, uint32_t max_items,
+                             struct err *err);
+
 /* For what may be absent: is there such a member (null counts as one)? Then json_get_…(). */
 bool json_has(const struct json *obj, const char *key);
 /* The member, whatever it is; NULL when there is none or `obj` is no object. Borrowed. */

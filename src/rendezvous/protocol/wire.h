@@ -1,5 +1,6 @@
 /* The messages between agents as JSON text, and back. Pure; specified in muster-protocol(7), which
- * must change with this file. What the words mean is rendezvous/protocol/messages.h.
+ * must change with this file. What the words mean is rendezvous/protocol/messages.h; which fields
+ * each message has, and their limits, wire_table.c.
  *
  *     struct wire_message m = {.kind = WIRE_RENEW, .renew = …};
  *     wire_encode(&m, &text);                        then a frame around it
@@ -104,6 +105,7 @@ struct wire_node_summary {
 struct wire_message {
     enum wire_kind kind;
     union {
+        char body; /* where each of them begins */
         struct wire_hello hello;
         struct wire_join join;
         struct wire_welcome welcome;
@@ -125,6 +127,8 @@ struct wire_message {
     };
 };
 
+struct json_table;
+
 /* Replaces *ret with the JSON text. The message is ours and valid. */
 void wire_encode(const struct wire_message *m, struct strbuf *ret);
 
@@ -137,3 +141,5 @@ enum { WIRE_E_VERSION = 1 };
 _must_use_ int wire_decode(const char *text, size_t len, struct wire_message *ret, struct err *err);
 
 const char *wire_kind_name(enum wire_kind kind); /* "JOIN" */
+/* Its fields, from `body` on. */
+const struct json_table *wire_table(enum wire_kind kind);

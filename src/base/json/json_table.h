@@ -1,0 +1,97 @@
+/* A struct that lies in JSON has one table of its fields: from it the struct is written and read,
+ * and in tests drawn and compared (tests/tools/json_any.h).
+ *
+ *     static const struct json_field peer_fields[] = {
+ *         {JSON_FIELD(rdzv_peer, HEX, "incarnation", incarnation), .min = 1},
+ *         {JSON_FIELD(rdzv_peer, TEXT, "addr", addr)},
+ *         {JSON_FIELD(rdzv_peer, U16, "port", port), .min = 1},
+ *     };
+ *     static const struct json_table peer = JSON_TABLE(rdzv_peer, peer_fields);
+ *
+ * Reading is strict: every field that should be there is, within its limits, and no other. Fields
+ * are written in the order of the table and read in any order. */
+#pragma once
+
+#include <stddef.h>
+
+#include "base/json/json.h"
+
+enum json_field_kind {
+    JSON_FIELD_BOOL = 1,
+    JSON_FIELD_I32,    /* a number, min … INT32_MAX */
+    JSON_FIELD_U16,    /* a number, min … max */
+    JSON_FIELD_U32,    /* the same */
+    JSON_FIELD_ID,     /* uint64_t as a text of decimal digits, min … max */
+    JSON_FIELD_HEX,    /* uint64_t as 16 hexadecimal digits; min 1: it names somebody */
+    JSON_FIELD_TEXT,   /* char[size], of min bytes at least */
+    JSON_FIELD_LINE,   /* the same, which people will read in a line of other text: cleaned */
+    JSON_FIELD_NAME,   /* an enum, by its name, from min on */
+    JSON_FIELD_PAIR,   /* two uint32_t as "2.3", both 0 or neither */
+    JSON_FIELD_OBJECT, /* a struct, by its own table */
+    JSON_FIELD_LIST,   /* an array, min elements at least, of `table` each */
+};
+
+/* Whether a field of the struct's kind is there. */
+enum json_when {
+    JSON_ALWAYS = 0,
+    JSON_WHEN_TRUE, /* the bool at when_offset says so; reading sets it */
+    JSON_WHEN_SET,  /* the uint64_t at when_offset is not 0 */
+};
+
+struct json_field {
+    const char *key; /* NULL: the only field of a list's plain elements */
+    enum json_field_kind kind;
+    size_t offset, size;
+    int32_t min;
+    uint64_t max;             /* 0: all that its type holds */
+    const char *const *names; /* NAME */
+    uint32_t n_names;
+    const struct json_table *table; /* OBJECT, LIST */
+    size_t count_offset;            /* LIST: of the uint32_t that counts; JSON_HOLES */
+    /* A bit for each value of the enum at kind_offset, an earlier field, for which there is such a
+     * field; 0: for all */
+    uint32_t kinds;
+    size_t kind_offset;
+    uint64_t absent; /* ID: what it is where the kind has no such field */
+    enum json_when when;
+    size_t when_offset;
+    /* U32: no more than another U32 of the struct; `below`: less. Its offset + 1; 0: none */
+    size_t at_most, below;
+};
+/* A list without a count: what is 0 in it is left out. */
+#define JSON_HOLES SIZE_MAX
+
+struct json_table {
+    const struct json_field *fields;
+    size_t n, size;     /* of fields; of the struct */
+    const char *beside; /* a key that may be there too, and is the caller's business; NULL */
+    /* What holds between fields; NULL. 0, or -EINVAL and a sentence. */
+    int (*check)(const void *of, struct err *err);
+};
+#define JSON_TABLE(type, rows) \
+    { .fields = (rows), .n = ARRAY_SIZE(rows), .size = sizeof(struct type) }
+
+#define JSON_FIELD(type, what, name, member)                                           \
+    .key = (name), .kind = JSON_FIELD_##what, .offset = offsetof(struct type, member), \
+    .size = sizeof(((struct type *)0)->member)
+#define JSON_OF_KINDS(type, member, mask) \
+    .kinds = (mask), .kind_offset = offsetof(struct type, member)
+#define JSON_IF_TRUE(type, member) \
+    .when = JSON_WHEN_TRUE, .when_offset = offsetof(struct type, member)
+#define JSON_IF_SET(type, member) \
+    .when = JSON_WHEN_SET, .when_offset = offsetof(struct type, member)
+
+/* The fields of *of, into an object that the caller has begun. */
+void json_table_write(struct json_writer *w, const struct json_table *table, const void *of);
+
+/* Into *of, which was zeroed. 0, or -EINVAL and a sentence. */
+_must_use_ int json_table_read(const struct json *obj, const struct json_table *table, void *of,
+                               struct err *err);
+
+/* For whoever else walks a table. Whether *of is of a kind with this field; and has it. */
+bool json_field_is_of_kind(const struct json_field *f, const void *of);
+bool json_field_is_there(const struct json_field *f, const void *of);
+/* How many elements of a list are filled; with holes: all. */
+uint32_t json_list_count(const struct json_field *f, const void *of);
+/* The largest value of an integer field. */
+uint64_t json_field_max(const struct json_field *f);

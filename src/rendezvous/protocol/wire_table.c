@@ -1,0 +1,401 @@
+/* What each message has, field by field: the order is that in which it is written.
+ * muster-protocol(7) says what the fields mean. */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "rendezvous/protocol/wire_priv.h"
+
+#define BIT(kind) (UINT32_C(1) << (kind))
+/* Of a handover: the newest formed group, and those of the last started one that are not in it. */
+#define HANDOVER_MAX (2 * RDZV_NODES_MAX)
+
+#define NAMED(type, key, member, table) \
+    JSON_FIELD(type, NAME, key, member), .names = (table), .n_names = ARRAY_SIZE(table)
+#define OBJECT(type, key, member, fields) JSON_FIELD(type, OBJECT, key, member), .table = &(fields)
+#define LIST(type, key, member, count, fields)               \
+    JSON_FIELD(type, LIST, key, member), .table = &(fields), \
+                                         .count_offset = offsetof(struct type, count)
+#define INCARNATION(type, key, member) JSON_FIELD(type, HEX, key, member), .min = 1
+#define PORT(type, key, member) JSON_FIELD(type, U16, key, member), .min = 1
+/* 1 … max */
+#define FROM_1(type, key, member, most) JSON_FIELD(type, U32, key, member), .min = 1, .max = (most)
+#define UP_TO(type, key, member, most) JSON_FIELD(type, U32, key, member), .max = (most)
+/* A time of the leader's settings. */
+#define SETTING(type, key, member, least) \
+    JSON_FIELD(type, ID, key, member), .min = (least), .max = WIRE_TIME_MAX_NS
+#define AT_MOST(type, member) .at_most = offsetof(struct type, member) + 1
+#define BELOW(type, member) .below = offsetof(struct type, member) + 1
+
+static const char *const node_states[NODE_STATE_COUNT] = {
+    [NODE_JOINED] = "joined",     [NODE_PREPARED] = "prepared", [NODE_RUNNING] = "running",
+    [NODE_FINISHED] = "finished", [NODE_FAILED] = "failed",     [NODE_STOPPED] = "stopped",
+    [NODE_CLOSED] = "closed",
+};
+static const char *const failure_kinds[FAILURE_KIND_COUNT] = {
+    [FAILURE_EXIT] = "exit",   [FAILURE_SIGNAL] = "signal", [FAILURE_OOM] = "oom",
+    [FAILURE_SPAWN] = "spawn", [FAILURE_NODE] = "node",
+};
+static const char *const desired_kinds[DESIRED_KIND_COUNT] = {
+    [DESIRED_IDLE] = "idle", [DESIRED_FORM] = "form",     [DESIRED_START] = "start",
+    [DESIRED_STOP] = "stop", [DESIRED_CLOSED] = "closed",
+};
+static const char *const outcomes[] = {
+    [OUTCOME_NONE] = "none", [OUTCOME_SUCCESS] = "success", [OUTCOME_FAILED] = "failed"};
+static const char *const command_kinds[COMMAND_KIND_COUNT] = {
+    [COMMAND_STATUS] = "status", [COMMAND_LEAVE] = "leave", [COMMAND_EXCLUDE] = "exclude",
+    [COMMAND_GROW] = "grow",     [COMMAND_STOP] = "stop",
+};
+static const char *const group_states[GROUP_STATE_COUNT] = {
+    [GROUP_GATHERING] = "gathering", [GROUP_FORMING] = "forming", [GROUP_RUNNING] = "running",
+    [GROUP_STOPPING] = "stopping",   [GROUP_CLOSED] = "closed",
+};
+static const char *const places[PLACE_COUNT] = {
+    [PLACE_MEMBER] = "member",     [PLACE_WAITING] = "waiting", [PLACE_SPARE] = "spare",
+    [PLACE_EXCLUDED] = "excluded", [PLACE_LEAVING] = "leaving",
+};
+
+/* ---- what nodes say ---- */
+
+static const struct json_field failure_fields[] = {
+    {NAMED(failure, "kind", kind, failure_kinds), .min = 1},
+    {JSON_FIELD(failure, I32, "code", code), .min = INT32_MIN},
+    {JSON_FIELD(failure, BOOL, "core_dumped", core_dumped)},
+    {JSON_FIELD(failure, U32, "rank", rank)},
+    {UP_TO(failure, "local_rank", local_rank, RDZV_WORKERS_MAX)},
+    {UP_TO(failure, "node_rank", node_rank, RDZV_NODES_MAX)},
+    {JSON_FIELD(failure, HEX, "incarnation", incarnation)},
+    {JSON_FIELD(failure, I32, "pid", pid)},
+    {JSON_FIELD(failure, ID, "at_ns", at_ns)},
+    {JSON_FIELD(failure, ID, "wall_ns", wall_ns)},
+    {JSON_FIELD(failure, ID, "ran_ns", ran_ns)},
+    {JSON_FIELD(failure, LINE, "node", node)},
+    {JSON_FIELD(failure, LINE, "role", role)},
+    {JSON_FIELD(failure, TEXT, "text", text)},
+    {JSON_FIELD(failure, BOOL, "text_is_traceback", text_is_traceback)},
+    {JSON_FIELD(failure, TEXT, "error_file", error_file)},
+};
+static const struct json_table failure = JSON_TABLE(failure, failure_fields);
+
+static const struct json_field report_fields[] = {
+    {NAMED(report, "state", state, node_states), .min = 1},
+    {JSON_FIELD(report, PAIR, "generation", generation)},
+    {JSON_FIELD(report, U32, "epoch", epoch)},
+    {JSON_FIELD(report, BOOL, "leaving", leaving)},
+    {JSON_FIELD(report, BOOL, "finished", finished)},
+    {JSON_FIELD(report, BOOL, "at_safe_point", at_safe_point)},
+    {JSON_FIELD(report, U32, "ways", reachability)},
+    {JSON_FIELD(report, BOOL, "excluded", excluded)},
+    {JSON_FIELD(report, LINE, "excluded_why", excluded_why)},
+    {JSON_FIELD(report, LINE, "unusable", unusable)},
+    {JSON_FIELD(report, U32, "restarts_used", restarts_used)},
+    {JSON_FIELD(report, U32, "losses", losses)},
+    {OBJECT(report, "failure", failure, failure), JSON_IF_TRUE(report, has_failure)},
+};
+static const struct json_table report = JSON_TABLE(report, report_fields);
+
+#define NETS(type)                                               \
+    {JSON_FIELD(type, LINE, "netif", nets[0].netif)},            \
+        {JSON_FIELD(type, LINE, "net_addrs", nets[0].addrs)},    \
+        {JSON_FIELD(type, LINE, "fast_netif", nets[1].netif)}, { \
+        JSON_FIELD(type, LINE, "fast_addrs", nets[1].addrs)      \
+    }
+
+static const struct json_field node_info_fields[] = {
+    {INCARNATION(node_info, "incarnation", incarnation)},
+    {JSON_FIELD(node_info, LINE, "host", host)},
+    {JSON_FIELD(node_info, LINE, "role", role)},
+    {PORT(node_info, "listener_port", listener_port)},
+    {FROM_1(node_info, "nproc", nproc, RDZV_WORKERS_MAX)},
+    {JSON_FIELD(node_info, I32, "node_rank", node_rank), .min = -1},
+    {JSON_FIELD(node_info, I32, "pid", pid)},
+    {JSON_FIELD(node_info, LINE, "topology", topology)},
+    NETS(node_info),
+};
+static const struct json_table node_info = JSON_TABLE(node_info, node_info_fields);
+
+static const struct json_field program_fields[] = {
+    {JSON_FIELD(rdzv_program, LINE, "shown", shown)},
+    {JSON_FIELD(rdzv_program, HEX, "name", name)},
+    {JSON_FIELD(rdzv_program, HEX, "args", args)},
+    {JSON_FIELD(rdzv_program, U32, "max_restarts", max_restarts)},
+};
+static const struct json_table program = JSON_TABLE(rdzv_program, program_fields);
+
+static const struct json_field join_fields[] = {
+    {FROM_1(wire_join, "version", version, UINT32_MAX)},
+    {JSON_FIELD(wire_join, TEXT, "run_id", run_id)},
+    {FROM_1(wire_join, "min_nodes", min_nodes, RDZV_NODES_MAX), AT_MOST(wire_join, max_nodes)},
+    {FROM_1(wire_join, "max_nodes", max_nodes, RDZV_NODES_MAX)},
+    {OBJECT(wire_join, "node", info, node_info)},
+    {OBJECT(wire_join, "program", program, program)},
+    {OBJECT(wire_join, "report", report, report)},
+};
+
+static const struct json_field whole_report_fields[] = {
+    {.key = "report", .kind = JSON_FIELD_OBJECT, .size = sizeof(struct report), .table = &report},
+};
+
+static const struct json_field renew_fields[] = {
+    {JSON_FIELD(renew, ID, "clock_ns", clock_ns)},
+    {JSON_FIELD(renew, ID, "leader_clock_ns", leader_clock_ns)},
+    {JSON_FIELD(renew, ID, "rtt_ns", rtt_ns)},
+    {JSON_FIELD(renew, U32, "epoch", epoch)},
+    {JSON_FIELD(renew, U32, "stalls", stalls)},
+    {JSON_FIELD(renew, ID, "longest_stall_ns", longest_stall_ns)},
+};
+
+static const struct json_field echo_fields[] = {
+    {FROM_1(echo, "epoch", epoch, UINT32_MAX)},
+    {JSON_FIELD(echo, ID, "leader_clock_ns", leader_clock_ns)},
+};
+
+static const struct json_field node_summary_fields[] = {
+    {JSON_FIELD(wire_node_summary, TEXT, "text", text)},
+};
+
+/* ---- what the leader says ---- */
+
+static const struct json_field hello_fields[] = {
+    {FROM_1(wire_hello, "version", version, UINT32_MAX)},
+    {INCARNATION(wire_hello, "incarnation", incarnation)},
+    {JSON_FIELD(wire_hello, TEXT, "run_id", run_id)},
+};
+
+static const struct json_field welcome_fields[] = {
+    {FROM_1(wire_welcome, "epoch", epoch, UINT32_MAX)},
+    {INCARNATION(wire_welcome, "leader", leader)},
+    {PORT(wire_welcome, "listener_port", listener_port)},
+    {SETTING(wire_welcome, "heartbeat_ns", heartbeat_ns, WIRE_HEARTBEAT_MIN_NS)},
+    {SETTING(wire_welcome, "lease_ns", lease_ns, WIRE_HEARTBEAT_MIN_NS)},
+    {SETTING(wire_welcome, "margin_ns", margin_ns, 0)},
+};
+
+static const struct json_field refused_fields[] = {
+    {JSON_FIELD(wire_refused, BOOL, "final", final)},
+    {JSON_FIELD(wire_refused, TEXT, "reason", reason)},
+};
+
+static const struct json_field neighbour_fields[] = {
+    {INCARNATION(rdzv_neighbour, "incarnation", incarnation)},
+    {JSON_FIELD(rdzv_neighbour, LINE, "host", host)},
+    NETS(rdzv_neighbour),
+    {PORT(rdzv_neighbour, "listener_port", listener_port)},
+};
+static const struct json_table neighbour = JSON_TABLE(rdzv_neighbour, neighbour_fields);
+
+static const struct json_field form_fields[] = {
+    {JSON_FIELD(form, U32, "node_rank", node_rank), BELOW(form, n_nodes)},
+    {FROM_1(form, "n_nodes", n_nodes, RDZV_NODES_MAX)},
+    {JSON_FIELD(form, U32, "first_rank", first_rank), BELOW(form, world_size)},
+    {FROM_1(form, "world_size", world_size, UINT32_MAX)},
+    {JSON_FIELD(form, U32, "role_first_rank", role_first_rank), BELOW(form, role_world_size)},
+    {FROM_1(form, "role_world_size", role_world_size, UINT32_MAX)},
+    {UP_TO(form, "host_index", host_index, RDZV_NODES_MAX)},
+    {JSON_FIELD(form, TEXT, "store_host", store_host)},
+    {PORT(form, "store_port", store_port)},
+    {JSON_FIELD(form, U32, "restarts_used", restarts_used)},
+    {JSON_FIELD(form, U32, "max_restarts", max_restarts)},
+    {JSON_FIELD(form, U32, "losses", losses)},
+    {JSON_FIELD(form, ID, "log_nonce", log_nonce)},
+    {LIST(form, "neighbours", neighbours, n_neighbours, neighbour)},
+};
+static const struct json_table form = JSON_TABLE(form, form_fields);
+
+#define OF(mask) JSON_OF_KINDS(desired, kind, mask)
+#define ENDING (BIT(DESIRED_STOP) | BIT(DESIRED_CLOSED))
+static const struct json_field desired_fields[] = {
+    {NAMED(desired, "desired", kind, desired_kinds), .min = 1},
+    {FROM_1(desired, "epoch", epoch, UINT32_MAX)},
+    {JSON_FIELD(desired, PAIR, "generation", generation)},
+    {JSON_FIELD(desired, U32, "restarts_used", restarts_used)},
+    {JSON_FIELD(desired, U32, "max_restarts", max_restarts)},
+    {JSON_FIELD(desired, U32, "losses", losses)},
+    {OBJECT(desired, "form", form, form), OF(BIT(DESIRED_FORM))},
+    {JSON_FIELD(desired, U32, "ways", reachability), OF(BIT(DESIRED_START))},
+    {JSON_FIELD(desired, BOOL, "excluded", excluded), OF(BIT(DESIRED_IDLE))},
+    {JSON_FIELD(desired, BOOL, "spare", spare), OF(BIT(DESIRED_IDLE))},
+    {JSON_FIELD(desired, ID, "grace_ns", grace_ns), OF(ENDING), .absent = UINT64_MAX},
+    {JSON_FIELD(desired, BOOL, "will_restart", will_restart), OF(ENDING)},
+    {JSON_FIELD(desired, U32, "n_stopping", n_stopping), OF(ENDING)},
+    {NAMED(desired, "outcome", outcome, outcomes), OF(ENDING)},
+    {JSON_FIELD(desired, TEXT, "reason", reason), OF(ENDING | BIT(DESIRED_IDLE))},
+    {OBJECT(desired, "failure", failure, failure), OF(ENDING), JSON_IF_TRUE(desired, has_failure)},
+};
+
+static int check_desired(const void *of, struct err *err) {
+    const struct desired *d = of;
+    bool has_group = d->kind == DESIRED_FORM || d->kind == DESIRED_START || d->kind == DESIRED_STOP;
+    if (has_group && generation_is_none(d->generation))
+        return err_set(err, -EINVAL, "\"generation\" names no group");
+    if ((d->kind == DESIRED_CLOSED) != (d->outcome != OUTCOME_NONE))
+        return err_set(err, -EINVAL, "\"outcome\" does not fit what is desired");
+    return 0;
+}
+
+static const struct json_field lease_fields[] = {
+    {FROM_1(lease, "epoch", epoch, UINT32_MAX)},   {JSON_FIELD(lease, PAIR, "prepared", prepared)},
+    {JSON_FIELD(lease, ID, "echo_ns", echo_ns)},   {SETTING(lease, "validity_ns", validity_ns, 0)},
+    {JSON_FIELD(lease, ID, "clock_ns", clock_ns)},
+};
+
+static const struct json_field name_fields[] = {{.kind = JSON_FIELD_LINE, .size = RDZV_HOST_MAX}};
+static const struct json_table name = {name_fields, 1, RDZV_HOST_MAX, NULL, NULL};
+
+static const struct json_field status_fields[] = {
+    {UP_TO(rdzv_status, "present", present, RDZV_NODES_MAX)},
+    {FROM_1(rdzv_status, "min_nodes", min_nodes, RDZV_NODES_MAX)},
+    {FROM_1(rdzv_status, "max_nodes", max_nodes, RDZV_NODES_MAX)},
+    {JSON_FIELD(rdzv_status, ID, "wait_ns", wait_ns)},
+    {JSON_FIELD(rdzv_status, BOOL, "last_call", last_call)},
+    {UP_TO(rdzv_status, "spares", spares, RDZV_NODES_MAX)},
+    {LIST(rdzv_status, "names", names, n_names, name)},
+    {LIST(rdzv_status, "missing", missing, n_missing, name)},
+};
+
+/* ---- who leads next ---- */
+
+static const struct json_field peer_fields[] = {
+    {INCARNATION(rdzv_peer, "incarnation", incarnation)},
+    {JSON_FIELD(rdzv_peer, TEXT, "addr", addr)},
+    {PORT(rdzv_peer, "port", port)},
+};
+static const struct json_table peer = JSON_TABLE(rdzv_peer, peer_fields);
+
+static const struct json_field named_fields[] = {
+    {FROM_1(successors, "epoch", epoch, UINT32_MAX)},
+    {LIST(successors, "successors", list, n, peer)},
+};
+
+static const struct json_field member_fields[] = {
+    {INCARNATION(handover_member, "incarnation", incarnation)},
+    {JSON_FIELD(handover_member, TEXT, "addr", addr)},
+    {PORT(handover_member, "port", port)},
+    {JSON_FIELD(handover_member, LINE, "host", host)},
+    {JSON_FIELD(handover_member, BOOL, "started", started)},
+};
+static const struct json_table member = JSON_TABLE(handover_member, member_fields);
+
+static const struct json_field members_fields[] = {
+    {FROM_1(wire_members, "epoch", handover.epoch, UINT32_MAX)},
+    {JSON_FIELD(wire_members, PAIR, "formed", handover.formed)},
+    {JSON_FIELD(wire_members, PAIR, "started", handover.started)},
+    {JSON_FIELD(wire_members, U32, "restarts_used", handover.restarts_used)},
+    {JSON_FIELD(wire_members, U32, "losses", handover.losses)},
+    {JSON_FIELD(wire_members, ID, "log_nonce", handover.log_nonce)},
+    {UP_TO(wire_members, "n_order", handover.n_order, RDZV_NODES_MAX),
+     AT_MOST(wire_members, handover.n_members)},
+    {UP_TO(wire_members, "n_members", handover.n_members, HANDOVER_MAX)},
+    {JSON_FIELD(wire_members, U32, "first", first), AT_MOST(wire_members, handover.n_members)},
+    {LIST(wire_members, "members", list, n, member)},
+};
+
+static int check_members(const void *of, struct err *err) {
+    const struct wire_members *m = of;
+    uint32_t of_all = m->handover.n_members;
+    if (m->n > of_all - m->first || (m->n == 0 && of_all != 0))
+        return err_set(err, -EINVAL, "\"members\" has %" PRIu32 " from %" PRIu32 " on, of %" PRIu32,
+                       m->n, m->first, of_all);
+    return 0;
+}
+
+static const struct json_field redirect_fields[] = {
+    {JSON_FIELD(wire_redirect, U32, "epoch", epoch)},
+    {OBJECT(wire_redirect, "leader", leader, peer), JSON_IF_SET(wire_redirect, leader.incarnation)},
+};
+
+/* ---- operators ---- */
+
+static const struct json_field command_fields[] = {
+    {FROM_1(wire_command, "version", version, UINT32_MAX)},
+    {JSON_FIELD(wire_command, TEXT, "run_id", run_id)},
+    {NAMED(wire_command, "command", command.kind, command_kinds), .min = 1},
+    {JSON_FIELD(wire_command, TEXT, "node", command.node), .min = 1,
+     JSON_OF_KINDS(wire_command, command.kind, BIT(COMMAND_EXCLUDE))},
+    {JSON_FIELD(wire_command, TEXT, "reason", command.reason)},
+};
+
+static const struct json_field answer_fields[] = {
+    {JSON_FIELD(answer, BOOL, "ok", ok)},
+    {JSON_FIELD(answer, LINE, "text", text)},
+};
+
+static const struct json_field id_fields[] = {
+    {.kind = JSON_FIELD_HEX, .size = sizeof(uint64_t), .min = 1}};
+static const struct json_table id = {id_fields, 1, sizeof(uint64_t), NULL, NULL};
+
+static const struct json_field overview_fields[] = {
+    {NAMED(overview, "phase", state, group_states), .min = 1},
+    {JSON_FIELD(overview, ID, "since_ns", since_ns)},
+    {FROM_1(overview, "epoch", epoch, UINT32_MAX)},
+    {JSON_FIELD(overview, PAIR, "generation", generation)},
+    {JSON_FIELD(overview, ID, "running_ns", running_ns)},
+    {INCARNATION(overview, "leader", leader)},
+    {JSON_FIELD(overview, LINE, "leader_host", leader_host)},
+    {FROM_1(overview, "min_nodes", min_nodes, RDZV_NODES_MAX), AT_MOST(overview, max_nodes)},
+    {FROM_1(overview, "max_nodes", max_nodes, RDZV_NODES_MAX)},
+    {FROM_1(overview, "node_unit", node_unit, RDZV_NODES_MAX)},
+    {UP_TO(overview, "n_members", n_members, RDZV_NODES_MAX)},
+    {JSON_FIELD(overview, U32, "world_size", world_size)},
+    {UP_TO(overview, "n_nodes", n_nodes, RDZV_NODES_MAX)},
+    {UP_TO(overview, "n_spares", n_spares, RDZV_NODES_MAX)},
+    {UP_TO(overview, "n_excluded", n_excluded, RDZV_NODES_MAX)},
+    {JSON_FIELD(overview, U32, "restarts_used", restarts_used)},
+    {JSON_FIELD(overview, U32, "max_restarts", max_restarts)},
+    {JSON_FIELD(overview, U32, "losses", losses)},
+    {JSON_FIELD(overview, LIST, "successors", successors), .table = &id,
+     .count_offset = JSON_HOLES},
+    {JSON_FIELD(overview, TEXT, "incident", incident)},
+    {JSON_FIELD(overview, ID, "incident_ns", incident_ns)},
+    {NAMED(overview, "outcome", outcome, outcomes)},
+    {JSON_FIELD(overview, TEXT, "reason", reason)},
+};
+
+static const struct json_field row_fields[] = {
+    {INCARNATION(overview_node, "incarnation", incarnation)},
+    {JSON_FIELD(overview_node, LINE, "name", name)},
+    {JSON_FIELD(overview_node, TEXT, "addr", addr)},
+    {NAMED(overview_node, "place", place, places), .min = 1},
+    {NAMED(overview_node, "state", state, node_states), .min = 1},
+    {JSON_FIELD(overview_node, BOOL, "connected", connected)},
+    {JSON_FIELD(overview_node, ID, "silent_ns", silent_ns)},
+    {UP_TO(overview_node, "node_rank", node_rank, RDZV_NODES_MAX)},
+    {JSON_FIELD(overview_node, U32, "first_rank", first_rank)},
+    {FROM_1(overview_node, "nproc", nproc, RDZV_WORKERS_MAX)},
+    {JSON_FIELD(overview_node, I32, "pid", pid)},
+    {JSON_FIELD(overview_node, ID, "since_ns", since_ns)},
+    {JSON_FIELD(overview_node, U32, "stalls", stalls)},
+    {JSON_FIELD(overview_node, ID, "longest_stall_ns", longest_stall_ns)},
+    {JSON_FIELD(overview_node, TEXT, "why", why)},
+};
+static const struct json_table row = JSON_TABLE(overview_node, row_fields);
+
+static const struct json_field nodes_fields[] = {
+    {UP_TO(wire_nodes, "first", first, RDZV_NODES_MAX - 1)},
+    {LIST(wire_nodes, "nodes", list, n, row), .min = 1},
+};
+
+/* ---- all messages ---- */
+
+#define ROWS(rows) .fields = (rows), .n = ARRAY_SIZE(rows), .beside = "kind"
+
+const struct wire_row wire_rows[WIRE_KIND_COUNT] = {
+    [WIRE_HELLO] = {"HELLO", {ROWS(hello_fields)}},
+    [WIRE_JOIN] = {"JOIN", {ROWS(join_fields)}},
+    [WIRE_WELCOME] = {"WELCOME", {ROWS(welcome_fields)}},
+    [WIRE_REFUSED] = {"REFUSED", {ROWS(refused_fields)}},
+    [WIRE_REPORT] = {"REPORT", {ROWS(whole_report_fields)}},
+    [WIRE_RENEW] = {"RENEW", {ROWS(renew_fields)}},
+    [WIRE_LEAVE] = {"LEAVE", {.beside = "kind"}},
+    [WIRE_DESIRED] = {"DESIRED", {ROWS(desired_fields), .check = check_desired}},
+    [WIRE_LEASE] = {"LEASE", {ROWS(lease_fields)}},
+    [WIRE_STATUS] = {"STATUS", {ROWS(status_fields)}},
+    [WIRE_NAMED] = {"NAMED", {ROWS(named_fields)}},
+    [WIRE_MEMBERS] = {"MEMBERS", {ROWS(members_fields), .check = check_members}},
+    [WIRE_ECHO] = {"ECHO", {ROWS(echo_fields)}},
+    [WIRE_REDIRECT] = {"REDIRECT", {ROWS(redirect_fields)}},
+    [WIRE_COMMAND] = {"COMMAND", {ROWS(command_fields)}},
+    [WIRE_ANSWER] = {"ANSWER", {ROWS(answer_fields)}},
+    [WIRE_OVERVIEW] = {"OVERVIEW", {ROWS(overview_fields)}},
+    [WIRE_NODES] = {"NODES", {ROWS(nodes_fields)}},
+    [WIRE_NODE_SUMMARY] = {"DIGEST", {ROWS(node_summary_fields)}},
+};
