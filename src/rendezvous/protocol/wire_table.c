@@ -376,26 +376,27 @@ static const struct json_field nodes_fields[] = {
 
 /* ---- all messages ---- */
 
-#define ROWS(rows) .fields = (rows), .n = ARRAY_SIZE(rows), .beside = "kind"
+#define ROWS(type, rows) \
+    .fields = (rows), .n = ARRAY_SIZE(rows), .size = sizeof(struct type), .beside = "kind"
 
 const struct wire_row wire_rows[WIRE_KIND_COUNT] = {
-    [WIRE_HELLO] = {"HELLO", {ROWS(hello_fields)}},
-    [WIRE_JOIN] = {"JOIN", {ROWS(join_fields)}},
-    [WIRE_WELCOME] = {"WELCOME", {ROWS(welcome_fields)}},
-    [WIRE_REFUSED] = {"REFUSED", {ROWS(refused_fields)}},
-    [WIRE_REPORT] = {"REPORT", {ROWS(whole_report_fields)}},
-    [WIRE_RENEW] = {"RENEW", {ROWS(renew_fields)}},
+    [WIRE_HELLO] = {"HELLO", {ROWS(wire_hello, hello_fields)}},
+    [WIRE_JOIN] = {"JOIN", {ROWS(wire_join, join_fields)}},
+    [WIRE_WELCOME] = {"WELCOME", {ROWS(wire_welcome, welcome_fields)}},
+    [WIRE_REFUSED] = {"REFUSED", {ROWS(wire_refused, refused_fields)}},
+    [WIRE_REPORT] = {"REPORT", {ROWS(report, whole_report_fields)}},
+    [WIRE_RENEW] = {"RENEW", {ROWS(renew, renew_fields)}},
     [WIRE_LEAVE] = {"LEAVE", {.beside = "kind"}},
-    [WIRE_DESIRED] = {"DESIRED", {ROWS(desired_fields), .check = check_desired}},
-    [WIRE_LEASE] = {"LEASE", {ROWS(lease_fields)}},
-    [WIRE_STATUS] = {"STATUS", {ROWS(status_fields)}},
-    [WIRE_NAMED] = {"NAMED", {ROWS(named_fields)}},
-    [WIRE_MEMBERS] = {"MEMBERS", {ROWS(members_fields), .check = check_members}},
-    [WIRE_ECHO] = {"ECHO", {ROWS(echo_fields)}},
-    [WIRE_REDIRECT] = {"REDIRECT", {ROWS(redirect_fields)}},
-    [WIRE_COMMAND] = {"COMMAND", {ROWS(command_fields)}},
-    [WIRE_ANSWER] = {"ANSWER", {ROWS(answer_fields)}},
-    [WIRE_OVERVIEW] = {"OVERVIEW", {ROWS(overview_fields)}},
-    [WIRE_NODES] = {"NODES", {ROWS(nodes_fields)}},
-    [WIRE_NODE_SUMMARY] = {"DIGEST", {ROWS(node_summary_fields)}},
+    [WIRE_DESIRED] = {"DESIRED", {ROWS(desired, desired_fields), .check = check_desired}},
+    [WIRE_LEASE] = {"LEASE", {ROWS(lease, lease_fields)}},
+    [WIRE_STATUS] = {"STATUS", {ROWS(rdzv_status, status_fields)}},
+    [WIRE_NAMED] = {"NAMED", {ROWS(successors, named_fields)}},
+    [WIRE_MEMBERS] = {"MEMBERS", {ROWS(wire_members, members_fields), .check = check_members}},
+    [WIRE_ECHO] = {"ECHO", {ROWS(echo, echo_fields)}},
+    [WIRE_REDIRECT] = {"REDIRECT", {ROWS(wire_redirect, redirect_fields)}},
+    [WIRE_COMMAND] = {"COMMAND", {ROWS(wire_command, command_fields)}},
+    [WIRE_ANSWER] = {"ANSWER", {ROWS(answer, answer_fields)}},
+    [WIRE_OVERVIEW] = {"OVERVIEW", {ROWS(overview, overview_fields)}},
+    [WIRE_NODES] = {"NODES", {ROWS(wire_nodes, nodes_fields)}},
+    [WIRE_NODE_SUMMARY] = {"DIGEST", {ROWS(wire_node_summary, node_summary_fields)}},
 };
