@@ -185,8 +185,11 @@ static void add_others(struct resolving *z) {
 void env_resolve(const struct env_input *input, struct env_result *ret) {
     *ret = (struct env_result){0};
     struct resolving z = {.in = input, .result = ret};
-    for (size_t i = 0; i < env_rules_n; i++)
-        apply_rule(&z, &env_rules[i]);
+    static const struct env_rules *const tables[] = {&env_rules_net, &env_rules_nccl,
+                                                     &env_rules_torch};
+    for (size_t k = 0; k < ARRAY_SIZE(tables); k++)
+        for (size_t i = 0; i < tables[k]->n; i++)
+            apply_rule(&z, &tables[k]->rules[i]);
     add_others(&z);
     env_find(input, warn, &z);
     nccl_lint_all(input->envp, input->facts, input->topology, warn, &z);

@@ -1,6 +1,6 @@
-/* The table of rules: which variable, when, its value, the reason, and where the fact comes from.
- * For resolve.c only, which walks it from top to bottom; rules.c has the table, rules_net.c and
- * rules_torch.c what its rows ask. Pure. */
+/* The rules: which variable, when, its value, the reason, and where the fact comes from. For
+ * resolve.c only. rules_net.c, rules_nccl.c and rules_torch.c have a table each, below what its
+ * rows ask; rules.c has what they share. Pure. */
 #pragma once
 
 #include "base/text/strbuf.h"
@@ -31,8 +31,13 @@ struct env_rule {
     void (*reason)(const struct env_input *in, struct strbuf *to);
     const char *source;
 };
-extern const struct env_rule env_rules[];
-extern const size_t env_rules_n;
+struct env_rules {
+    const struct env_rule *rules;
+    size_t n;
+};
+extern const struct env_rules env_rules_net, env_rules_nccl, env_rules_torch;
+
+#define RULE_GUIDE "NCCL user guide, " /* how a source begins */
 
 /* What the worker would see of this variable without us: asked for, of the environment, or of one
  * of NCCL's files. NULL: nothing. */
@@ -47,39 +52,3 @@ bool rule_is_google(const struct env_input *in);
 bool rule_has_gpus(const struct env_input *in);
 /* 23007 for 2.30.7; 0: not known. */
 uint32_t rule_nccl_version(const struct env_input *in);
-
-/* rules_net.c */
-enum rule_verdict when_netif(const struct env_input *in);
-void value_netif(const struct env_input *in, struct strbuf *to);
-void value_netif_exact(const struct env_input *in, struct strbuf *to);
-void reason_netif(const struct env_input *in, struct strbuf *to);
-enum rule_verdict when_mpi(const struct env_input *in);
-void reason_mpi(const struct env_input *in, struct strbuf *to);
-enum rule_verdict when_socket_family(const struct env_input *in);
-void reason_socket_family(const struct env_input *in, struct strbuf *to);
-enum rule_verdict when_ib_hca(const struct env_input *in);
-void value_ib_hca(const struct env_input *in, struct strbuf *to);
-void reason_ib_hca(const struct env_input *in, struct strbuf *to);
-enum rule_verdict when_gid_index(const struct env_input *in);
-void value_gid_index(const struct env_input *in, struct strbuf *to);
-void reason_gid_index(const struct env_input *in, struct strbuf *to);
-enum rule_verdict when_addr_family(const struct env_input *in);
-void reason_addr_family(const struct env_input *in, struct strbuf *to);
-
-/* rules_torch.c */
-enum rule_verdict when_recorder(const struct env_input *in);
-enum rule_verdict when_recorder_on(const struct env_input *in);
-enum rule_verdict when_recorder_file(const struct env_input *in);
-void value_dump_file(const struct env_input *in, struct strbuf *to);
-void value_pipe_file(const struct env_input *in, struct strbuf *to);
-enum rule_verdict when_gloo_v2(const struct env_input *in);
-enum rule_verdict when_gloo_sequence(const struct env_input *in);
-enum rule_verdict when_omp(const struct env_input *in);
-void value_omp(const struct env_input *in, struct strbuf *to);
-void reason_omp(const struct env_input *in, struct strbuf *to);
-enum rule_verdict when_visible(const struct env_input *in);
-void value_visible(const struct env_input *in, struct strbuf *to);
-void reason_visible(const struct env_input *in, struct strbuf *to);
-enum rule_verdict when_hip_visible(const struct env_input *in);
-void value_hip_visible(const struct env_input *in, struct strbuf *to);
-void reason_hip_visible(const struct env_input *in, struct strbuf *to);

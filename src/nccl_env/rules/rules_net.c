@@ -9,21 +9,23 @@
 
 /* ---- interfaces ---- */
 
-enum rule_verdict when_netif(const struct env_input *in) {
+static enum rule_verdict when_netif(const struct env_input *in) {
     if (in->n_nodes <= 1 || in->netif == NULL)
         return RULE_NO;
     return in->netif->netif[0] != '\0' ? RULE_YES : RULE_REFUSES;
 }
 
-void value_netif(const struct env_input *in, struct strbuf *to) {
+static void value_netif(const struct env_input *in, struct strbuf *to) {
     strbuf_add(to, in->netif->netif);
 }
 
-void value_netif_exact(const struct env_input *in, struct strbuf *to) {
+static void value_netif_exact(const struct env_input *in, struct strbuf *to) {
     strbuf_printf(to, "=%s", in->netif->netif);
 }
 
-void reason_netif(const struct env_input *in, struct strbuf *to) { strbuf_add(to, in->netif->why); }
+static void reason_netif(const struct env_input *in, struct strbuf *to) {
+    strbuf_add(to, in->netif->why);
+}
 
 /* Slurm's srun sets the ranks of PMI and PMIx for whatever it starts, MPI or not. */
 static bool has_mpi(char *const *envp) {
@@ -36,18 +38,18 @@ static bool has_mpi(char *const *envp) {
     return false;
 }
 
-enum rule_verdict when_mpi(const struct env_input *in) {
+static enum rule_verdict when_mpi(const struct env_input *in) {
     return has_mpi(in->envp) && when_netif(in) == RULE_YES ? RULE_YES : RULE_NO;
 }
 
-void reason_mpi(const struct env_input *in, struct strbuf *to) {
+static void reason_mpi(const struct env_input *in, struct strbuf *to) {
     strbuf_printf(to, "MPI started this, and its own traffic shall go the same way; %s",
                   in->netif->why);
 }
 
 /* NCCL takes an interface's IPv4 address first, even one that is only valid on the link, or that
  * does not reach the other nodes. */
-enum rule_verdict when_socket_family(const struct env_input *in) {
+static enum rule_verdict when_socket_family(const struct env_input *in) {
     if (when_netif(in) != RULE_YES)
         return RULE_NO;
     if (in->netif->family_v6)
@@ -66,7 +68,7 @@ enum rule_verdict when_socket_family(const struct env_input *in) {
     return link_local && !global ? RULE_YES : RULE_NO;
 }
 
-void reason_socket_family(const struct env_input *in, struct strbuf *to) {
+static void reason_socket_family(const struct env_input *in, struct strbuf *to) {
     if (in->netif->family_v6) {
         strbuf_printf(to,
                       "by the IPv4 address of %s not all nodes reach their neighbours, by %s "
@@ -198,7 +200,7 @@ static bool hca_split(const struct env_input *in, struct strbuf *kept, struct st
     return foreign->len > 0 && n_kept > 0 && n_kept <= HCAS_MAX;
 }
 
-enum rule_verdict when_ib_hca(const struct env_input *in) {
+static enum rule_verdict when_ib_hca(const struct env_input *in) {
     enum rule_verdict v = when_rdma(in);
     if (v == RULE_NO || in->graph == NULL)
         return RULE_NO;
@@ -207,7 +209,7 @@ enum rule_verdict when_ib_hca(const struct env_input *in) {
     return hca_split(in, &kept, &foreign, &s) ? v : RULE_NO;
 }
 
-void value_ib_hca(const struct env_input *in, struct strbuf *to) {
+static void value_ib_hca(const struct env_input *in, struct strbuf *to) {
     _cleanup_(strbuf_fini) struct strbuf foreign = {0};
     struct hca_sets s;
     strbuf_add_char(to, '=');
@@ -218,7 +220,7 @@ static void reason_tuner(const struct env_input *in, struct strbuf *to) {
     strbuf_printf(to, "%s tunes NCCL here", rule_tuner(in));
 }
 
-void reason_ib_hca(const struct env_input *in, struct strbuf *to) {
+static void reason_ib_hca(const struct env_input *in, struct strbuf *to) {
     if (rule_tuner(in) != NULL) {
         reason_tuner(in, to);
         return;
@@ -293,7 +295,7 @@ static void roce_look(const struct env_input *in, struct roce *r) {
         }
 }
 
-enum rule_verdict when_gid_index(const struct env_input *in) {
+static enum rule_verdict when_gid_index(const struct env_input *in) {
     uint32_t version = rule_nccl_version(in);
     enum rule_verdict v = when_rdma(in);
     if (v == RULE_NO || version == 0 || version >= GID_DYNAMIC_SINCE)
@@ -305,13 +307,13 @@ enum rule_verdict when_gid_index(const struct env_input *in) {
     return r.same ? v : RULE_REFUSES;
 }
 
-void value_gid_index(const struct env_input *in, struct strbuf *to) {
+static void value_gid_index(const struct env_input *in, struct strbuf *to) {
     struct roce r;
     roce_look(in, &r);
     strbuf_printf(to, "%u", r.index);
 }
 
-void reason_gid_index(const struct env_input *in, struct strbuf *to) {
+static void reason_gid_index(const struct env_input *in, struct strbuf *to) {
     struct roce r;
     roce_look(in, &r);
     uint32_t v = rule_nccl_version(in);
@@ -329,7 +331,7 @@ void reason_gid_index(const struct env_input *in, struct strbuf *to) {
                       v / 10000, v / 100 % 100, r.all_v4 ? "4" : "6");
 }
 
-enum rule_verdict when_addr_family(const struct env_input *in) {
+static enum rule_verdict when_addr_family(const struct env_input *in) {
     uint32_t version = rule_nccl_version(in);
     enum rule_verdict v = when_rdma(in);
     if (v == RULE_NO || (version != 0 && version < GID_DYNAMIC_SINCE))
@@ -339,9 +341,63 @@ enum rule_verdict when_addr_family(const struct env_input *in) {
     return r.ports > 0 && r.all_v6 && !r.any_v4 ? v : RULE_NO;
 }
 
-void reason_addr_family(const struct env_input *in, struct strbuf *to) {
+static void reason_addr_family(const struct env_input *in, struct strbuf *to) {
     if (rule_tuner(in) != NULL)
         reason_tuner(in, to);
     else
         strbuf_add(to, "no HCA has a RoCE v2 GID of IPv4, which NCCL looks for by default");
 }
+
+/* ---- the table ---- */
+
+static const struct env_rule rules[] = {
+    {.name = "NCCL_SOCKET_IFNAME",
+     .level = RULE_MINIMAL,
+     .when = when_netif,
+     .value = value_netif_exact,
+     .reason = reason_netif,
+     .source = RULE_GUIDE "NCCL_SOCKET_IFNAME (= is an exact name); NVIDIA/nccl#286"},
+    {.name = "GLOO_SOCKET_IFNAME",
+     .level = RULE_MINIMAL,
+     .when = when_netif,
+     .value = value_netif,
+     .reason = reason_netif,
+     .source = "PyTorch, torch.distributed (a plain name)"},
+    {.name = "TP_SOCKET_IFNAME",
+     .level = RULE_MINIMAL,
+     .when = when_netif,
+     .value = value_netif,
+     .reason = reason_netif,
+     .source = "PyTorch, torch.distributed.rpc"},
+    {.name = "NCCL_SOCKET_FAMILY",
+     .level = RULE_MINIMAL,
+     .when = when_socket_family,
+     .text = "AF_INET6",
+     .reason = reason_socket_family,
+     .source = RULE_GUIDE "NCCL_SOCKET_FAMILY"},
+    {.name = "UCX_NET_DEVICES",
+     .level = RULE_FULL,
+     .when = when_mpi,
+     .value = value_netif,
+     .reason = reason_mpi,
+     .source = "OpenUCX, UCX_NET_DEVICES"},
+    {.name = "NCCL_IB_HCA",
+     .level = RULE_FULL,
+     .when = when_ib_hca,
+     .value = value_ib_hca,
+     .reason = reason_ib_hca,
+     .source = RULE_GUIDE "NCCL_IB_HCA (= is an exact name)"},
+    {.name = "NCCL_IB_GID_INDEX",
+     .level = RULE_FULL,
+     .when = when_gid_index,
+     .value = value_gid_index,
+     .reason = reason_gid_index,
+     .source = RULE_GUIDE "NCCL_IB_GID_INDEX; found by NCCL itself since 2.21"},
+    {.name = "NCCL_IB_ADDR_FAMILY",
+     .level = RULE_FULL,
+     .when = when_addr_family,
+     .text = "AF_INET6",
+     .reason = reason_addr_family,
+     .source = RULE_GUIDE "NCCL_IB_ADDR_FAMILY"},
+};
+const struct env_rules env_rules_net = {rules, ARRAY_SIZE(rules)};

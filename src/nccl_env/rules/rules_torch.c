@@ -5,27 +5,27 @@
 #include "base/text/parse.h"
 #include "nccl_env/rules/rules.h"
 
-enum rule_verdict when_recorder(const struct env_input *in) {
+static enum rule_verdict when_recorder(const struct env_input *in) {
     return rule_has_gpus(in) ? RULE_YES : RULE_NO;
 }
 
 /* Not where the user switched it off. */
-enum rule_verdict when_recorder_on(const struct env_input *in) {
+static enum rule_verdict when_recorder_on(const struct env_input *in) {
     const char *size = rule_value_of(in, "TORCH_FR_BUFFER_SIZE");
     if (size == NULL)
         size = rule_value_of(in, "TORCH_NCCL_TRACE_BUFFER_SIZE");
     return rule_has_gpus(in) && (size == NULL || strcmp(size, "0") != 0) ? RULE_YES : RULE_NO;
 }
 
-enum rule_verdict when_recorder_file(const struct env_input *in) {
+static enum rule_verdict when_recorder_file(const struct env_input *in) {
     return in->log_dir != NULL ? when_recorder_on(in) : RULE_NO;
 }
 
-void value_dump_file(const struct env_input *in, struct strbuf *to) {
+static void value_dump_file(const struct env_input *in, struct strbuf *to) {
     strbuf_printf(to, "%s/nccl_trace_rank_", in->log_dir);
 }
 
-void value_pipe_file(const struct env_input *in, struct strbuf *to) {
+static void value_pipe_file(const struct env_input *in, struct strbuf *to) {
     strbuf_printf(to, "%s/nccl_trace_pipe_", in->log_dir);
 }
 
@@ -37,11 +37,11 @@ static bool gloo_is_old(const struct env_input *in) {
            (major < 2 || (major == 2 && minor < 7));
 }
 
-enum rule_verdict when_gloo_v2(const struct env_input *in) {
+static enum rule_verdict when_gloo_v2(const struct env_input *in) {
     return in->n_nodes > 1 && !gloo_is_old(in) ? RULE_YES : RULE_NO;
 }
 
-enum rule_verdict when_gloo_sequence(const struct env_input *in) {
+static enum rule_verdict when_gloo_sequence(const struct env_input *in) {
     const char *v2 = rule_value_of(in, "GLOO_ENABLE_STORE_V2_API");
     return v2 == NULL || strcmp(v2, "1") == 0 ? when_gloo_v2(in) : RULE_NO;
 }
@@ -50,15 +50,15 @@ static bool omp_by_cores(const struct env_input *in) {
     return in->omp_cores && in->bound_cores > 0;
 }
 
-enum rule_verdict when_omp(const struct env_input *in) {
+static enum rule_verdict when_omp(const struct env_input *in) {
     return omp_by_cores(in) || in->nproc > 1 ? RULE_YES : RULE_NO;
 }
 
-void value_omp(const struct env_input *in, struct strbuf *to) {
+static void value_omp(const struct env_input *in, struct strbuf *to) {
     strbuf_printf(to, "%u", omp_by_cores(in) ? in->bound_cores : 1);
 }
 
-void reason_omp(const struct env_input *in, struct strbuf *to) {
+static void reason_omp(const struct env_input *in, struct strbuf *to) {
     if (omp_by_cores(in))
         strbuf_add(to, "--omp=cores: as many threads as the worker has cores");
     else
@@ -110,15 +110,15 @@ static const char *cuda_list(const struct env_input *in) {
     return rule_value_of(in, "CUDA_VISIBLE_DEVICES");
 }
 
-enum rule_verdict when_visible(const struct env_input *in) {
+static enum rule_verdict when_visible(const struct env_input *in) {
     return when_devices(in, cuda_list(in));
 }
 
-void value_visible(const struct env_input *in, struct strbuf *to) {
+static void value_visible(const struct env_input *in, struct strbuf *to) {
     (void)device_list(in, cuda_list(in), to);
 }
 
-void reason_visible(const struct env_input *in, struct strbuf *to) {
+static void reason_visible(const struct env_input *in, struct strbuf *to) {
     reason_devices(in, when_visible(in), to);
 }
 
@@ -126,15 +126,99 @@ static const char *hip_list(const struct env_input *in) {
     return rule_value_of(in, "HIP_VISIBLE_DEVICES");
 }
 
-enum rule_verdict when_hip_visible(const struct env_input *in) {
+static enum rule_verdict when_hip_visible(const struct env_input *in) {
     const char *list = hip_list(in);
     return list == NULL || list[0] == '\0' ? RULE_NO : when_devices(in, list);
 }
 
-void value_hip_visible(const struct env_input *in, struct strbuf *to) {
+static void value_hip_visible(const struct env_input *in, struct strbuf *to) {
     (void)device_list(in, hip_list(in), to);
 }
 
-void reason_hip_visible(const struct env_input *in, struct strbuf *to) {
+static void reason_hip_visible(const struct env_input *in, struct strbuf *to) {
     reason_devices(in, when_hip_visible(in), to);
 }
+
+#define FLIGHT "PyTorch, flight recorder: "
+/* ---- the table ---- */
+
+static const struct env_rule rules[] = {
+    {.name = "CUDA_VISIBLE_DEVICES",
+     .level = RULE_ASKED,
+     .narrows = true,
+     .when = when_visible,
+     .value = value_visible,
+     .reason = reason_visible,
+     .source = "CUDA C++ programming guide, environment variables"},
+    {.name = "HIP_VISIBLE_DEVICES",
+     .level = RULE_ASKED,
+     .narrows = true,
+     .when = when_hip_visible,
+     .value = value_hip_visible,
+     .reason = reason_hip_visible,
+     .source = "HIP programming guide: where it is set, CUDA_VISIBLE_DEVICES is not read"},
+    {.name = "TORCH_FR_BUFFER_SIZE",
+     .other_name = "TORCH_NCCL_TRACE_BUFFER_SIZE",
+     .level = RULE_FULL,
+     .when = when_recorder,
+     .text = "2000",
+     .because = "PyTorch's flight recorder: each rank remembers its last 2000 collectives, so that "
+                "a hang can be explained",
+     .source = FLIGHT "TORCH_FR_BUFFER_SIZE (2.9 and newer)"},
+    {.name = "TORCH_NCCL_TRACE_BUFFER_SIZE",
+     .other_name = "TORCH_FR_BUFFER_SIZE",
+     .level = RULE_FULL,
+     .when = when_recorder,
+     .text = "2000",
+     .because = "PyTorch's flight recorder: each rank remembers its last 2000 collectives, so that "
+                "a hang can be explained",
+     .source = "TORCH_NCCL_TRACE_BUFFER_SIZE (before 2.9, where it is 0 otherwise)"},
+    {.name = "TORCH_NCCL_DUMP_ON_TIMEOUT",
+     .level = RULE_FULL,
+     .when = when_recorder_on,
+     .text = "1",
+     .because = "the flight recorder writes a file when a collective times out",
+     .source = FLIGHT "its default depends on the version"},
+    {.name = "TORCH_FR_DUMP_TEMP_FILE",
+     .other_name = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+     .level = RULE_FULL,
+     .at_start = true,
+     .when = when_recorder_file,
+     .value = value_dump_file,
+     .because = "the flight recorder writes beside the logs instead of into /tmp",
+     .source = FLIGHT "a prefix, the rank follows"},
+    {.name = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+     .other_name = "TORCH_FR_DUMP_TEMP_FILE",
+     .level = RULE_FULL,
+     .at_start = true,
+     .when = when_recorder_file,
+     .value = value_dump_file,
+     .because = "the flight recorder writes beside the logs instead of into /tmp",
+     .source = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE is its name before 2.9"},
+    {.name = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+     .level = RULE_FULL,
+     .at_start = true,
+     .when = when_recorder_file,
+     .value = value_pipe_file,
+     .because = "the flight recorder also writes when something is written into this FIFO",
+     .source = FLIGHT "a prefix, the rank and .pipe follow"},
+    {.name = "GLOO_ENABLE_STORE_V2_API",
+     .level = RULE_FULL,
+     .when = when_gloo_v2,
+     .text = "1",
+     .because = "gloo asks the store for all peers at once: 6 requests a rank, not 3 for each peer",
+     .source = "pytorch/gloo#408"},
+    {.name = "GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER",
+     .level = RULE_FULL,
+     .when = when_gloo_sequence,
+     .text = "1",
+     .because = "what gloo keeps in the store stays small however many ranks there are",
+     .source = "pytorch/gloo#407"},
+    {.name = "OMP_NUM_THREADS",
+     .level = RULE_ASKED,
+     .when = when_omp,
+     .value = value_omp,
+     .reason = reason_omp,
+     .source = "torchrun"},
+};
+const struct env_rules env_rules_torch = {rules, ARRAY_SIZE(rules)};

@@ -1,0 +1,184 @@
+/* Rules for NCCL beside its network: topology file, status service, messages. */
+#include <string.h>
+
+#include "nccl_env/rules/rules.h"
+
+#define RAS_SINCE 22400 /* NCCL 2.24 */
+
+static enum rule_verdict when_gpus(const struct env_input *in) {
+    return rule_has_gpus(in) ? RULE_YES : RULE_NO;
+}
+
+static bool is_off(const char *value) { return value != NULL && strcmp(value, "0") == 0; }
+
+static enum rule_verdict when_ras(const struct env_input *in) {
+    uint32_t version = rule_nccl_version(in);
+    bool known = in->ras_port != 0 || in->preview;
+    return rule_has_gpus(in) && known && (version == 0 || version >= RAS_SINCE) &&
+                   !is_off(rule_value_of(in, "NCCL_RAS_ENABLE"))
+               ? RULE_YES
+               : RULE_NO;
+}
+
+static void value_ras(const struct env_input *in, struct strbuf *to) {
+    if (in->ras_port != 0)
+        strbuf_printf(to, "localhost:%u", in->ras_port);
+    else
+        strbuf_add(to, "localhost:PORT");
+}
+
+static enum rule_verdict when_comm_id(const struct env_input *in) {
+    return in->comm_id != NULL ? RULE_YES : RULE_NO;
+}
+
+static void value_comm_id(const struct env_input *in, struct strbuf *to) {
+    strbuf_add(to, in->comm_id);
+}
+
+static enum rule_verdict when_debug(const struct env_input *in) {
+    return in->debug || (in->mode == NCCL_ENV_FULL && rule_has_gpus(in)) ? RULE_YES : RULE_NO;
+}
+
+static void value_debug(const struct env_input *in, struct strbuf *to) {
+    strbuf_add(to, in->debug ? "INFO" : "WARN");
+}
+
+static void reason_debug(const struct env_input *in, struct strbuf *to) {
+    strbuf_add(to, in->debug ? "--nccl-debug asks for it"
+                             : "by default NCCL does not say why it fails");
+}
+
+/* NCCL replaces %h and %p in the whole path, and knows no other %. */
+static bool log_dir_is_plain(const struct env_input *in) {
+    return in->log_dir != NULL && strchr(in->log_dir, '%') == NULL;
+}
+
+static enum rule_verdict when_debug_file(const struct env_input *in) {
+    if (!in->debug)
+        return RULE_NO;
+    return log_dir_is_plain(in) ? RULE_YES : RULE_REFUSES;
+}
+
+static void value_debug_file(const struct env_input *in, struct strbuf *to) {
+    strbuf_printf(to, "%s/nccl.%%h.%%p.log", in->log_dir);
+}
+
+static void reason_debug_file(const struct env_input *in, struct strbuf *to) {
+    if (log_dir_is_plain(in))
+        strbuf_add(to,
+                   "--nccl-debug asks for it: one file a worker, in which its warnings are too");
+    else if (in->log_dir != NULL)
+        strbuf_add(to, "the path of the log directory holds a %, which NCCL would replace");
+    else
+        strbuf_add(to, "there is no log directory (--log-dir): NCCL writes to standard output");
+}
+
+static enum rule_verdict when_strict(const struct env_input *in) {
+    return in->strict && in->n_nodes > 1 && rule_has_gpus(in) ? RULE_YES : RULE_NO;
+}
+
+/* Does the file describe this machine: each GPU by its PCI address, and no GPU more? */
+static bool topo_file_fits(const struct nccl_topo_file *file, const struct topology *t) {
+    uint32_t gpus = 0, in_file = 0;
+    for (uint32_t i = 0; i < t->n_gpus; i++) {
+        char at[TOPO_BUSID_MAX];
+        if (t->gpus[i].vendor != TOPO_VENDOR_NVIDIA || t->gpus[i].pci == TOPO_NONE)
+            continue;
+        gpus++;
+        pci_addr_text(t->pci[t->gpus[i].pci].at, at);
+        _cleanup_(freep) char *attribute = xasprintf("busid=\"%s\"", at);
+        if (strcasestr(file->text, attribute) == NULL)
+            return false;
+    }
+    for (const char *p = file->text; (p = strstr(p, " class=\"0x0302")) != NULL; p++)
+        in_file++;
+    return gpus > 0 && gpus == in_file;
+}
+
+/* The only file that fits; NULL: none, or two that differ. */
+static const struct nccl_topo_file *topo_file(const struct env_input *in) {
+    const struct nccl_topo_file *found = NULL;
+    for (uint32_t i = 0; i < in->facts->n_topo_files; i++) {
+        const struct nccl_topo_file *f = &in->facts->topo_files[i];
+        if (!topo_file_fits(f, in->topology))
+            continue;
+        if (found != NULL && strcmp(found->text, f->text) != 0)
+            return NULL;
+        found = found != NULL ? found : f;
+    }
+    return found;
+}
+
+static enum rule_verdict when_topo_file(const struct env_input *in) {
+    if (in->facts == NULL || in->topology == NULL || in->facts->n_topo_files == 0 ||
+        !rule_has_gpus(in))
+        return RULE_NO;
+    return topo_file(in) != NULL ? RULE_YES : RULE_REFUSES;
+}
+
+static void value_topo_file(const struct env_input *in, struct strbuf *to) {
+    strbuf_add(to, topo_file(in)->path);
+}
+
+static void reason_topo_file(const struct env_input *in, struct strbuf *to) {
+    if (topo_file(in) != NULL)
+        strbuf_add(to, "the virtual machine hides its PCI switches; this file of the image has "
+                       "them, and it fits: the same GPUs at the same PCI addresses");
+    else
+        strbuf_printf(to,
+                      "the image has topology files (%s%s), and not exactly one of them describes "
+                      "this machine's GPUs",
+                      in->facts->topo_files[0].path, in->facts->n_topo_files > 1 ? ", …" : "");
+}
+
+/* ---- the table ---- */
+
+static const struct env_rule rules[] = {
+    {.name = "NCCL_TOPO_FILE",
+     .level = RULE_FULL,
+     .when = when_topo_file,
+     .value = value_topo_file,
+     .reason = reason_topo_file,
+     .source = RULE_GUIDE "NCCL_TOPO_FILE"},
+    {.name = "NCCL_IGNORE_NET_MISMATCH",
+     .level = RULE_ASKED,
+     .when = when_strict,
+     .text = "0",
+     .because = "--preflight=strict: NCCL shall fail where ranks see different numbers of NICs",
+     .source = "NCCL 2.30, NCCL_IGNORE_NET_MISMATCH"},
+    {.name = "NCCL_COMM_ID",
+     .level = RULE_ASKED,
+     .at_start = true,
+     .when = when_comm_id,
+     .value = value_comm_id,
+     .because = "--nccl-comm-id asks for it; its port changes with each restart",
+     .source = RULE_GUIDE "NCCL_COMM_ID"},
+    {.name = "NCCL_RAS_ADDR",
+     .level = RULE_MINIMAL,
+     .at_start = true,
+     .when = when_ras,
+     .value = value_ras,
+     .because = "a port of its own for NCCL's status service (RAS): two jobs on one host would "
+                "fight for the default, 28028",
+     .source = RULE_GUIDE "NCCL_RAS_ADDR; NVIDIA/nccl#2397"},
+    {.name = "NCCL_DEBUG",
+     .level = RULE_ASKED,
+     .when = when_debug,
+     .value = value_debug,
+     .reason = reason_debug,
+     .source = RULE_GUIDE "NCCL_DEBUG"},
+    {.name = "NCCL_DEBUG_FILE",
+     .level = RULE_ASKED,
+     .at_start = true,
+     .when = when_debug_file,
+     .value = value_debug_file,
+     .reason = reason_debug_file,
+     .source = RULE_GUIDE "NCCL_DEBUG_FILE"},
+    {.name = "CUDA_DEVICE_ORDER",
+     .level = RULE_MINIMAL,
+     .when = when_gpus,
+     .text = "PCI_BUS_ID",
+     .because = "CUDA then numbers GPUs as nvidia-smi does, even where they are of several kinds",
+     .source = "CUDA C++ programming guide, environment variables"},
+};
+const struct env_rules env_rules_nccl = {rules, ARRAY_SIZE(rules)};
