@@ -353,16 +353,7 @@ static void write_machine(const struct env_request *a, struct strbuf *to) {
         strbuf_add(to, "; of its files nothing is known\n");
         return;
     }
-    const struct nccl_facts *f = a->in.facts;
-    if (f->nccl_version > 0)
-        strbuf_printf(to, "; NCCL %u.%u.%u", f->nccl_version / 10000, f->nccl_version / 100 % 100,
-                      f->nccl_version % 100);
-    if (f->torch_version[0] != '\0')
-        strbuf_printf(to, "; PyTorch %s", f->torch_version);
-    if (f->cloud != CLOUD_NONE)
-        strbuf_printf(to, "; %s", cloud_name(f->cloud));
-    for (uint32_t i = 0; i < f->n_plugins; i++)
-        strbuf_printf(to, "%s%s", i == 0 ? "; plug-in " : ", ", f->plugins[i]);
+    nccl_facts_describe(a->in.facts, to);
     strbuf_add_char(to, '\n');
 }
 

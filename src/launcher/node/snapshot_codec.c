@@ -37,26 +37,15 @@ static void put_topology(struct strbuf *to, const struct topology *t) {
         put_text(to, t->warnings[i]);
 }
 
-static void put_conf(struct strbuf *to, const struct nccl_conf *c) {
-    put_text(to, c->path);
-    for (uint32_t i = 0; i < c->n; i++) {
-        strbuf_add_bytes(to, &c->entries[i].line, sizeof c->entries[i].line);
-        put_text(to, c->entries[i].name);
-        put_text(to, c->entries[i].value);
-    }
-}
+static void put_fact(void *arg, char **text) { put_text(arg, *text); }
 
 void snapshot_encode(const struct topology *t, const struct nccl_facts *f, struct strbuf *to) {
+    struct nccl_facts facts = *f;
     put_topology(to, t);
     strbuf_add_bytes(to, f, sizeof *f);
-    put_conf(to, &f->user_conf);
-    put_conf(to, &f->system_conf);
-    for (uint32_t i = 0; i < f->n_plugins; i++)
-        put_text(to, f->plugins[i]);
-    for (uint32_t i = 0; i < f->n_topo_files; i++) {
-        put_text(to, f->topo_files[i].path);
-        put_text(to, f->topo_files[i].text);
-    }
+    put_array(to, f->user_conf.entries, f->user_conf.n, sizeof *f->user_conf.entries);
+    put_array(to, f->system_conf.entries, f->system_conf.n, sizeof *f->system_conf.entries);
+    nccl_facts_each_text(&facts, put_fact, to);
 }
 
 /* ---- in ---- */
@@ -135,39 +124,20 @@ static void get_topology(struct snapshot_reader *r, struct topology *t) {
     }
 }
 
-static void get_conf(struct snapshot_reader *r, struct nccl_conf *c) {
-    uint32_t n = r->bad ? 0 : c->n;
-    *c = (struct nccl_conf){.path = get_text(r)};
-    if (n > NCCL_CONF_ENTRIES_MAX)
-        r->bad = true;
-    if (r->bad || n == 0)
-        return;
-    c->entries = xcalloc(n, sizeof *c->entries);
-    for (; c->n < n && !r->bad; c->n++) {
-        get(r, &c->entries[c->n].line, sizeof c->entries[c->n].line);
-        c->entries[c->n].name = get_text(r);
-        c->entries[c->n].value = get_text(r);
-    }
+static void get_entries(struct snapshot_reader *r, struct nccl_conf *c) {
+    c->entries = get_array(r, &c->n, NCCL_CONF_ENTRIES_MAX, sizeof *c->entries);
 }
+
+static void get_fact(void *arg, char **text) { *text = get_text(arg); }
 
 static void get_facts(struct snapshot_reader *r, struct nccl_facts *f) {
     get(r, f, sizeof *f);
-    uint32_t n_plugins = r->bad ? 0 : f->n_plugins, n_files = r->bad ? 0 : f->n_topo_files;
-    f->n_plugins = f->n_topo_files = 0;
-    memset(f->plugins, 0, sizeof f->plugins);
-    memset(f->topo_files, 0, sizeof f->topo_files);
-    get_conf(r, &f->user_conf);
-    get_conf(r, &f->system_conf);
-    for (uint32_t i = 0; i < n_plugins && i < NCCL_PLUGINS_MAX; i++) {
-        char *path = get_text(r);
-        if (path != NULL)
-            f->plugins[f->n_plugins++] = path;
-    }
-    for (uint32_t i = 0; i < n_files && i < NCCL_TOPO_FILES_MAX && !r->bad; i++) {
-        struct nccl_topo_file *file = &f->topo_files[f->n_topo_files++];
-        file->path = get_text(r);
-        file->text = get_text(r);
-    }
+    r->bad = r->bad || f->n_plugins > NCCL_PLUGINS_MAX || f->n_topo_files > NCCL_TOPO_FILES_MAX;
+    if (r->bad) /* its pointers are the other process's */
+        *f = (struct nccl_facts){0};
+    get_entries(r, &f->user_conf);
+    get_entries(r, &f->system_conf);
+    nccl_facts_each_text(f, get_fact, r);
 }
 
 int snapshot_decode(const void *data, size_t len, struct topology *t, struct nccl_facts *f) {

@@ -2,6 +2,7 @@
  * there. Plain data, read by facts_io.h. */
 #pragma once
 
+#include "base/text/strbuf.h"
 #include "nccl_env/facts/conf.h"
 
 enum cloud { /* who owns NCCL's tuning, if anybody */
@@ -40,6 +41,12 @@ struct nccl_topo_file {
     char *path, *text; /* owned */
 };
 
+/* Facts that are a short text, "" where it is not known: X(field, size, heading). A heading:
+ * `muster env` shows it in its first line, "PyTorch 2.13.0+cpu"; NULL: it does not. */
+#define NCCL_FACT_TEXTS(X)                                                       \
+    X(nccl_path, 256, NULL)         /* of the library that tells nccl_version */ \
+    X(torch_version, 64, "PyTorch") /* "2.13.0+cpu" */
+
 struct nccl_facts {
     struct nccl_conf user_conf;   /* NCCL_CONF_FILE, else ~/.nccl.conf */
     struct nccl_conf system_conf; /* /etc/nccl.conf */
@@ -50,12 +57,19 @@ struct nccl_facts {
     uint32_t n_plugins;
     struct nccl_topo_file topo_files[NCCL_TOPO_FILES_MAX];
     uint32_t n_topo_files;
-    bool topo_file_gone;             /* NCCL_TOPO_FILE (environment, files) is not there */
-    uint32_t nccl_version;           /* 23007 for 2.30.7; 0: not found */
-    char nccl_path[256];             /* the library it was read from; "" */
-    char torch_version[64];          /* "2.13.0+cpu", "" */
+    bool topo_file_gone;   /* NCCL_TOPO_FILE (environment, files) is not there */
+    uint32_t nccl_version; /* 23007 for 2.30.7; 0: not found */
+#define NCCL_FACT_FIELD(field, size, heading) char field[size];
+    NCCL_FACT_TEXTS(NCCL_FACT_FIELD)
+#undef NCCL_FACT_FIELD
     uint64_t memlock, nofile, stack; /* soft limits; UINT64_MAX: unlimited, 0: not known */
     uint64_t memlock_hard, nofile_hard, stack_hard;
     uint64_t shm_bytes; /* size of /dev/shm; 0: not there */
 };
+
+/* Calls it with each text that the facts own, of the numbers that stand in them. */
+typedef void nccl_facts_text_fn(void *arg, char **text);
+void nccl_facts_each_text(struct nccl_facts *f, nccl_facts_text_fn *fn, void *arg);
+/* "; NCCL 2.30.7; PyTorch 2.13.0+cpu; AWS (EFA)": what of it people should see. */
+void nccl_facts_describe(const struct nccl_facts *f, struct strbuf *to);
 void nccl_facts_fini(struct nccl_facts *f);
