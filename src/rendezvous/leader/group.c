@@ -45,29 +45,29 @@ static bool makes_sense(const struct group_config *c) {
 
 /* What the last leader left: its members are awaited, and probed, in their places. */
 static void inherit(struct group *g, const struct handover *e) {
-    g->generation = e->formed;
-    g->started = e->started;
-    g->old_generation = e->formed;
+    g->formation.generation = e->formed;
+    g->formation.started = e->started;
+    g->formation.old_generation = e->formed;
     policy_keep_counters(&g->policy, e->restarts_used, e->losses);
     if (e->log_nonce != 0)
         g->config.log_nonce = e->log_nonce;
-    g->formed_once = !generation_is_none(e->formed);
-    g->started_once = g->formed_once;
-    g->lost_somebody = g->formed_once;
+    g->formation.formed_once = !generation_is_none(e->formed);
+    g->formation.started_once = g->formation.formed_once;
+    g->lost_somebody = g->formation.formed_once;
     g->detected_ns = g->now_ns;
-    g->n_order = e->n_order;
-    g->order = xcalloc(MAX2(g->n_order, (size_t)1), sizeof *g->order);
+    g->formation.n_order = e->n_order;
+    g->formation.order = xcalloc(MAX2(g->formation.n_order, (size_t)1), sizeof *g->formation.order);
     for (uint32_t i = 0; i < e->n_members; i++) {
         const struct handover_member *m = &e->members[i];
         if (i < e->n_order)
-            g->order[i] = m->incarnation;
-        if (m->incarnation == 0 || group_find(g, m->incarnation) != NULL)
+            g->formation.order[i] = m->incarnation;
+        if (m->incarnation == 0 || roster_find(&g->roster, m->incarnation) != NULL)
             continue;
         struct node_info info = {
             .incarnation = m->incarnation, .listener_port = m->port, .nproc = 1, .node_rank = -1};
         (void)snprintf(info.addr, sizeof info.addr, "%s", m->addr);
         (void)snprintf(info.host, sizeof info.host, "%s", m->host);
-        struct node *n = group_add_node(g, &info);
+        struct node *n = roster_add(&g->roster, &info);
         n->reached = true; /* by the leader that passed its address on */
         n->heard_ns = g->now_ns;
         /* The leases may be over already, but it may only just have noticed, and be on its way. */
@@ -76,7 +76,7 @@ static void inherit(struct group *g, const struct handover *e) {
         n->lost_at_ns = MAX2(g->config.absent_until_ns, g->now_ns + on_way);
         n->in_order = i < e->n_order;
         n->was_old_member = n->in_order;
-        g->n_old_members += n->in_order;
+        g->formation.n_old_members += n->in_order;
         n->report.state = NODE_RUNNING; /* for all we know */
         n->report.generation = (struct generation){0, 0};
         n->probe_ns = g->now_ns;
@@ -98,13 +98,12 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     g->due_ns = TIME_NEVER;
     g->enough_since_ns = TIME_NEVER;
     g->cause.settle_ns = TIME_NEVER;
-    g->watch_ns = TIME_NEVER;
+    g->watch.due_ns = TIME_NEVER;
     g->not_before_ns = config->not_before_ns;
-    g->index.seed = config->leader_incarnation;
     programs_init(&g->programs, config->role, &config->program, config->max_restarts);
-    list_init(&g->nodes);
-    list_init(&g->heard);
-    list_init(&g->watched);
+    roster_init(&g->roster, config->leader_incarnation);
+    list_init(&g->watch.heard);
+    list_init(&g->watch.watched);
     if (config->handover != NULL) {
         inherit(g, config->handover);
         g->status_next_ns = now_ns + STATUS_INTERVAL_NS; /* they are on their way */
@@ -116,14 +115,10 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
 void group_free(struct group *g) {
     if (g == NULL)
         return;
-    LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
-        free(n);
-    idmap_fini(&g->index);
-    idmap_fini(&g->roles);
+    roster_fini(&g->roster);
+    formation_fini(&g->formation);
     strbuf_fini(&g->notes);
     free(g->note_list);
-    free(g->members);
-    free(g->order);
     programs_fini(&g->programs);
     policy_fini(&g->policy);
     free(g);
@@ -134,89 +129,12 @@ void group_update_fini(struct group_update *u) {
     *u = (struct group_update){0};
 }
 
-/* ---- effects ---- */
-
-struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, uint64_t node) {
-    struct group_update *u = g->update;
-    if (u->n_effects == u->cap) {
-        u->cap = u->cap == 0 ? 16 : u->cap * 2;
-        u->effects = xrealloc(u->effects, u->cap * sizeof *u->effects);
-    }
-    u->effects[u->n_effects] = (struct group_effect){.kind = kind, .node = node};
-    return &u->effects[u->n_effects++];
-}
-
-void group_tell(struct group *g, const struct node *n) {
-    if (n->connected)
-        (void)group_emit(g, GROUP_EFFECT_TELL, n->info.incarnation);
-}
-
-void group_tell_members(struct group *g) {
-    for (size_t i = 0; i < g->n_members; i++)
-        group_tell(g, g->members[i]);
-}
-
-void group_tell_all(struct group *g) {
-    LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
-        group_tell(g, n);
-}
-
-/* The text must outlive the step: it is kept in the group, one after the other. Offsets are turned
- * into pointers when the step ends, since the buffer may move while it grows. */
-void group_set_reason(struct group *g, struct group_effect *e, const char *text) {
-    e->n_nodes = (uint32_t)g->notes.len;
-    strbuf_add_bytes(&g->notes, text, strlen(text) + 1);
-}
-
-void group_incident(struct group *g, const char *text) {
-    (void)snprintf(g->incident, sizeof g->incident, "%s", text);
-    g->incident_ns = g->now_ns;
-    group_set_reason(g, group_emit(g, GROUP_EFFECT_INCIDENT, 0), text);
-}
-
-struct group_note *group_add_note(struct group *g, enum group_note_kind kind, const struct node *n,
-                                  const char *why) {
-    if (g->n_notes == g->cap_notes) {
-        g->cap_notes = g->cap_notes == 0 ? 8 : g->cap_notes * 2;
-        g->note_list = xrealloc(g->note_list, g->cap_notes * sizeof *g->note_list);
-    }
-    struct group_effect *e = group_emit(g, GROUP_EFFECT_NOTE, 0);
-    e->n_nodes = (uint32_t)g->n_notes;
-    struct group_note *note = &g->note_list[g->n_notes++];
-    *note = (struct group_note){.kind = kind, .at_ns = g->now_ns, .generation = g->generation};
-    if (note->generation.counter == 0) /* no group yet: the leadership alone */
-        note->generation.epoch = g->leadership.epoch;
-    if (n != NULL) {
-        note->node = n->info.incarnation;
-        group_node_name(n, note->name);
-    }
-    (void)snprintf(note->why, sizeof note->why, "%s", why == NULL ? "" : why);
-    return note;
-}
-
-static void resolve_notes(struct group *g) {
-    for (size_t i = 0; i < g->update->n_effects; i++) {
-        struct group_effect *e = &g->update->effects[i];
-        if (e->kind == GROUP_EFFECT_INCIDENT || e->kind == GROUP_EFFECT_REFUSE ||
-            e->kind == GROUP_EFFECT_ANSWER) {
-            e->reason = g->notes.data + e->n_nodes;
-            e->n_nodes = 0;
-        } else if (e->kind == GROUP_EFFECT_NOTE) {
-            e->note = &g->note_list[e->n_nodes];
-            e->n_nodes = 0;
-        } else if (e->kind == GROUP_EFFECT_ARBITER) {
-            e->request = &g->requests[e->n_nodes];
-            e->n_nodes = 0;
-        }
-    }
-}
-
 /* ---- what nodes say ---- */
 
 /* What a member's report means while its group forms or runs. */
 static void heed_member(struct group *g, const struct node *n, const struct report *report) {
     char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
-    group_node_name(n, name);
+    node_name(n, name);
     bool wants_out = report->leaving && report->state != NODE_FINISHED;
     if (report->has_failure && !(wants_out && failure_may_end_node(&report->failure))) {
         group_stop_for_failure(g);
@@ -226,7 +144,7 @@ static void heed_member(struct group *g, const struct node *n, const struct repo
         group_stop_for_lost_node(g, text);
         g->stop_wished = true;
     } else if (report->unusable[0] != '\0') {
-        group_unusable_text(n, text);
+        node_unusable_text(n, text);
         group_stop_for_lost_node(g, text);
     } else if (report->state == NODE_STOPPED) {
         (void)snprintf(text, sizeof text,
@@ -242,7 +160,7 @@ static void tell_unusable(struct group *g, const struct node *n) {
     char text[RDZV_REASON_MAX];
     if (g->state != GROUP_STOPPING || n->info.incarnation == g->config.leader_incarnation)
         return;
-    group_unusable_text(n, text);
+    node_unusable_text(n, text);
     group_incident(g, text);
 }
 
@@ -277,7 +195,8 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     g->status_dirty = true;
     policy_keep_counters(&g->policy, report->restarts_used, report->losses);
 
-    bool about_now = n->is_member && generation_compare(report->generation, g->generation) == 0;
+    bool about_now =
+        n->is_member && generation_compare(report->generation, g->formation.generation) == 0;
     if (!about_now || g->state == GROUP_GATHERING || g->state == GROUP_CLOSED)
         return;
     /* While the group stops for another reason, failures are its consequences. */
@@ -292,23 +211,15 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
         group_better_cause(g);
     if (report->leaving && g->state == GROUP_STOPPING) { /* so were its workers, a moment before */
         char name[RDZV_HOST_MAX], text[RDZV_HOST_MAX + 32];
-        group_node_name(n, name);
+        node_name(n, name);
         (void)snprintf(text, sizeof text, "node %s was told to stop", name);
         g->stop_wished =
             g->stop_wished || group_blame_lost_node(g, n->info.incarnation, true, text);
     }
 }
 
-static void add_program(struct group *g, const struct node *n, const struct rdzv_program *program) {
-    char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
-    group_node_name(n, name);
-    if (program != NULL &&
-        programs_add(&g->programs, n->info.role, name, program, text, sizeof text))
-        group_incident(g, text);
-}
-
 static void on_join(struct group *g, const struct group_event *ev) {
-    struct node *n = group_find(g, ev->info->incarnation);
+    struct node *n = roster_find(&g->roster, ev->info->incarnation);
     bool back = n != NULL && n->joined_ns == 0, is_new = n == NULL;
     if (n == NULL)
         n = group_admit(g, ev->info, ev->program);
@@ -316,7 +227,7 @@ static void on_join(struct group *g, const struct group_event *ev) {
         return;
     if (n->joined_ns == 0) {
         n->info = *ev->info;
-        add_program(g, n, ev->program);
+        group_add_program(g, n, ev->program);
         n->known_ns = g->now_ns;
         n->lost_at_ns = TIME_NEVER;
         n->report.state = NODE_JOINED; /* it says the rest itself */
@@ -325,8 +236,9 @@ static void on_join(struct group *g, const struct group_event *ev) {
     n->connected = true;
     n->joined_ns = g->now_ns;
     group_heard_from(g, n);
-    if (!generation_is_none(ev->report->generation) && !g->formed_once) {
-        g->formed_once = g->lost_somebody = true; /* of a group that another leader formed */
+    if (!generation_is_none(ev->report->generation) && !g->formation.formed_once) {
+        g->formation.formed_once = g->lost_somebody =
+            true; /* of a group that another leader formed */
         g->gather_since_ns = g->now_ns;
     }
     on_report(g, n, ev->report);
@@ -359,7 +271,8 @@ static void on_disconnect(struct group *g, struct node *n) {
 }
 
 static void on_store(struct group *g, const struct group_event *ev) {
-    bool current = generation_compare(ev->generation, g->generation) == 0 && g->store_wanted;
+    bool current =
+        generation_compare(ev->generation, g->formation.generation) == 0 && g->store_wanted;
     if (!current || g->state == GROUP_GATHERING || g->state == GROUP_CLOSED) {
         /* It comes too late: nobody will use it. */
         if (ev->store_port != 0)
@@ -389,7 +302,7 @@ static void emit_status(struct group *g) {
         return;
     g->status_dirty = false;
     g->status_next_ns =
-        g->now_ns + STATUS_INTERVAL_NS + MAX2(g->n_nodes, (size_t)g->need) * STATUS_PER_NODE_NS;
+        g->now_ns + STATUS_INTERVAL_NS + MAX2(g->roster.n, (size_t)g->need) * STATUS_PER_NODE_NS;
     (void)group_emit(g, GROUP_EFFECT_STATUS, 0);
 }
 
@@ -457,7 +370,7 @@ static void dispatch(struct group *g, const struct group_event *ev) {
     case GROUP_EVENT_LEAVE:
     case GROUP_EVENT_DISCONNECT:
     case GROUP_EVENT_PROBE:
-        n = group_find(g, ev->node);
+        n = roster_find(&g->roster, ev->node);
         if (n != NULL)
             on_node_event(g, n, ev);
         break;
@@ -474,7 +387,7 @@ static void tell_idle(struct group *g) {
 
 /* A safe point is one moment: who comes later waits for the next. */
 static void pass_safe_point(struct group *g) {
-    struct node *n = group_find(g, g->safe_node);
+    struct node *n = roster_find(&g->roster, g->safe_node);
     g->safe_node = 0;
     if (n == NULL)
         return;
@@ -508,7 +421,7 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
     }
     pass_safe_point(g);
     ret->deadline_ns = g->due_ns = next_deadline(g);
-    resolve_notes(g);
+    group_resolve_effects(g);
     g->update = NULL;
     group_check(g);
 }

@@ -10,16 +10,17 @@
 static bool hears_too_few(const struct group *g) {
     /* It has never had a group: there is nothing that others could go on with. Or it is new, and
      * those of another's group are on their way. */
-    if (g->n_order == 0 ||
-        (!g->formed_here && g->now_ns - g->leadership.begun_ns < g->config.lease_ns))
+    if (g->formation.n_order == 0 ||
+        (!g->formation.formed_here && g->now_ns - g->leadership.begun_ns < g->config.lease_ns))
         return false;
     size_t heard = 0, of_last = 0;
-    LIST_FOR_EACH(struct node, n, &g->nodes, by_all) {
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
         bool hears = group_hears(g, n);
         heard += hears;
         of_last += hears && n->in_order;
     }
-    return heard < g->config.min_nodes || 2 * of_last < g->n_order - g->n_last_lost;
+    return heard < g->config.min_nodes ||
+           2 * of_last < g->formation.n_order - g->formation.n_last_lost;
 }
 
 /* The beat rests, so that a successor which hears more may take over. A group is formed again only
@@ -46,9 +47,9 @@ static void adopt_epoch(struct group *g) {
     }
     group_name_successors(g);
     /* What they hold may be about to end, with a silent successor's last echo. */
-    for (size_t i = 0; i < g->n_members; i++)
-        if (g->members[i]->connected && g->members[i]->clock.asked_ns != 0)
-            group_send_lease(g, g->members[i]);
+    for (size_t i = 0; i < g->formation.n_members; i++)
+        if (g->formation.members[i]->connected && g->formation.members[i]->clock.asked_ns != 0)
+            group_send_lease(g, g->formation.members[i]);
 }
 
 static void on_ruined(struct group *g, const struct arbiter_answer *a) {
@@ -146,7 +147,7 @@ static bool successor_stays(const struct group *g) {
     if (g->plan.named.epoch != g->leadership.epoch)
         return false;
     for (uint32_t i = 0; i < g->plan.named.n; i++) {
-        const struct node *n = group_find(g, g->plan.named.list[i].incarnation);
+        const struct node *n = roster_find(&g->roster, g->plan.named.list[i].incarnation);
         if (n != NULL && n->connected && !n->report.leaving)
             return true;
     }
@@ -160,7 +161,7 @@ static bool nothing_runs(const struct group *g) {
 }
 
 void group_on_resign(struct group *g) {
-    struct node *own = group_find(g, g->config.leader_incarnation);
+    struct node *own = roster_find(&g->roster, g->config.leader_incarnation);
     if (g->leadership.resign_ns != 0 || g->config.leadership != LEADERSHIP_ARBITER)
         return;
     g->leadership.resign_ns = g->now_ns;

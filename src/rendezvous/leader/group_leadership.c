@@ -27,23 +27,23 @@ void group_send_lease(struct group *g, struct node *n) {
     struct group_effect *e = group_emit(g, GROUP_EFFECT_LEASE, n->info.incarnation);
     e->lease = (struct lease){
         .epoch = g->leadership.epoch,
-        .prepared = named ? g->generation : (struct generation){0, 0},
+        .prepared = named ? g->formation.generation : (struct generation){0, 0},
         .echo_ns = n->clock.asked_ns,
         .validity_ns = validity(g),
         .clock_ns = g->now_ns,
     };
     bool lease_pending = e->lease.validity_ns == 0 && n->is_member;
-    g->n_lease_pending += lease_pending && !n->lease_pending;
-    g->n_lease_pending -= !lease_pending && n->lease_pending;
+    g->formation.n_lease_pending += lease_pending && !n->lease_pending;
+    g->formation.n_lease_pending -= !lease_pending && n->lease_pending;
     n->lease_pending = lease_pending;
 }
 
 void group_feed_lease_pending(struct group *g) {
-    if (g->n_lease_pending == 0 || validity(g) == 0)
+    if (g->formation.n_lease_pending == 0 || validity(g) == 0)
         return;
-    for (size_t i = 0; i < g->n_members; i++)
-        if (g->members[i]->lease_pending && g->members[i]->connected)
-            group_send_lease(g, g->members[i]);
+    for (size_t i = 0; i < g->formation.n_members; i++)
+        if (g->formation.members[i]->lease_pending && g->formation.members[i]->connected)
+            group_send_lease(g, g->formation.members[i]);
 }
 
 bool group_hears(const struct group *g, const struct node *n) {
@@ -56,13 +56,14 @@ bool group_hears(const struct group *g, const struct node *n) {
 /* ---- the leader itself ---- */
 
 bool group_is_leaving(const struct group *g) {
-    const struct node *own = group_find(g, g->config.leader_incarnation);
+    const struct node *own = roster_find(&g->roster, g->config.leader_incarnation);
     return g->config.leadership == LEADERSHIP_ARBITER &&
            (g->leadership.resign_ns != 0 || (own != NULL && own->report.leaving));
 }
 
 uint64_t group_patient_until(const struct group *g) {
-    return leadership_patient_until(&g->leadership, &g->config, g->n_fell_silent, g->formed_here);
+    return leadership_patient_until(&g->leadership, &g->config, g->formation.n_fell_silent,
+                                    g->formation.formed_here);
 }
 
 bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch) {

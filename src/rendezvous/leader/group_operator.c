@@ -1,64 +1,9 @@
-/* What operators ask for, and whom the group takes in while it runs. */
+/* What operators ask for. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/leader/group_priv.h"
-
-/* ---- exclusion ---- */
-
-void group_exclude(struct group *g, struct node *n, const char *why) {
-    char name[RDZV_HOST_MAX], text[2 * RDZV_HOST_MAX + 64];
-    group_node_name(n, name);
-    n->report.excluded = true;
-    (void)snprintf(n->report.excluded_why, sizeof n->report.excluded_why, "%s", why);
-    policy_exclude_host(&g->policy, n->info.host);
-    group_recount(g, n);
-    (void)snprintf(text, sizeof text, "node %s is excluded: %s", name, why);
-    group_incident(g, text);
-    (void)group_add_note(g, NOTE_NODE_EXCLUDED, n, why);
-    if (!n->is_member)
-        group_tell(g, n);
-}
-
-/* ---- growing ---- */
-
-static size_t larger_group(const struct group *g) {
-    size_t larger = group_wanted(g, g->n_members + g->tally[TALLY_WAITING]);
-    return larger > g->n_members ? larger : 0;
-}
-
-static void stop_to_grow(struct group *g, size_t larger, const char *why) {
-    char text[128];
-    (void)snprintf(text, sizeof text, "the group grows from %zu to %zu nodes%s", g->n_members,
-                   larger, why);
-    g->detected_ns = g->now_ns;
-    group_begin_stop(g, text);
-    g->stop_wished = true;
-}
-
-void group_grow(struct group *g) {
-    if (g->tally[TALLY_WAITING] == 0 || g->n_members >= g->config.max_nodes)
-        return;
-    size_t larger = larger_group(g);
-    if (larger == 0 || g->now_ns < g->not_before_ns)
-        return;
-    /* Who comes and is lost again and again must not keep the others from working. */
-    if (stalls_go_on(&g->stalls, &g->config, g->started_ns, g->now_ns) && !g->grow_asked)
-        return;
-    bool now = false;
-    switch (g->config.grow) {
-    case GROW_NOW: now = true; break;
-    case GROW_BOUNDARY: now = g->tally[TALLY_SAFE] > 0; break;
-    case GROW_NEVER: break;
-    }
-    if (g->grow_asked)
-        stop_to_grow(g, larger, ": an operator asked");
-    else if (now)
-        stop_to_grow(g, larger, g->config.grow == GROW_BOUNDARY ? ", at a safe point" : "");
-}
-
-/* ---- operators ---- */
 
 static void answer(struct group *g, bool ok, const char *text) {
     struct group_effect *e = group_emit(g, GROUP_EFFECT_ANSWER, 0);
@@ -71,13 +16,13 @@ static struct node *find_named(const struct group *g, const char *name, bool *re
     char text[RDZV_HOST_MAX];
     struct node *found = NULL;
     *ret_several = false;
-    LIST_FOR_EACH(struct node, n, &g->nodes, by_all) {
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
         if (n->joined_ns == 0)
             continue;
         (void)snprintf(text, sizeof text, "%016" PRIx64, n->info.incarnation);
         if (strcmp(text, name) == 0)
             return n;
-        group_node_name(n, text);
+        node_name(n, text);
         if (strcmp(text, name) != 0)
             continue;
         *ret_several = found != NULL;
@@ -105,7 +50,7 @@ static void on_exclude(struct group *g, const struct command *c) {
     }
     bool member = n->is_member && group_is_live(g);
     char name[RDZV_HOST_MAX];
-    group_node_name(n, name);
+    node_name(n, name);
     group_exclude(g, n, c->reason[0] != '\0' ? c->reason : "an operator asked");
     (void)snprintf(text, sizeof text, "node %s is excluded%s", name,
                    member ? "; the group re-forms without it" : "");
@@ -124,9 +69,9 @@ static void on_grow(struct group *g) {
         answer(g, g->state != GROUP_CLOSED,
                g->state == GROUP_CLOSED ? "the job is over"
                                         : "the next group takes whoever is there");
-    } else if (larger_group(g) == 0) {
+    } else if (group_larger(g) == 0) {
         answer(g, false,
-               g->n_members >= g->config.max_nodes
+               g->formation.n_members >= g->config.max_nodes
                    ? "the group has as many nodes as it may have"
                    : "no node waits that would make the group larger");
     } else {

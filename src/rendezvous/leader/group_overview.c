@@ -14,7 +14,7 @@ static enum overview_place place_of(const struct group *g, const struct node *n)
         return PLACE_EXCLUDED;
     if (n->report.leaving)
         return PLACE_LEAVING;
-    return g->n_members >= g->config.max_nodes ? PLACE_SPARE : PLACE_WAITING;
+    return g->formation.n_members >= g->config.max_nodes ? PLACE_SPARE : PLACE_WAITING;
 }
 
 void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret) {
@@ -22,21 +22,21 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
         .state = g->state,
         .since_ns = now_ns - g->since_ns,
         .epoch = g->leadership.epoch,
-        .generation = g->generation,
+        .generation = g->formation.generation,
         .running_ns = g->last_start_ns == 0 ? 0 : now_ns - g->last_start_ns,
         .leader = g->config.leader_incarnation,
         .min_nodes = g->config.min_nodes,
         .max_nodes = g->config.max_nodes,
         .node_unit = g->config.node_unit,
-        .n_members = (uint32_t)g->n_members,
-        .world_size = g->n_members == 0 ? 0 : g->world_size,
+        .n_members = (uint32_t)g->formation.n_members,
+        .world_size = g->formation.n_members == 0 ? 0 : g->formation.world_size,
         .restarts_used = g->policy.restarts_used,
         .max_restarts = g->config.max_restarts,
         .losses = g->policy.losses,
         .incident_ns = now_ns - g->incident_ns,
         .outcome = group_outcome(g),
     };
-    LIST_FOR_EACH(struct node, n, &g->nodes, by_all) {
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
         if (!is_shown(n))
             continue;
         enum overview_place place = place_of(g, n);
@@ -67,7 +67,7 @@ static void describe(const struct group *g, const struct node *n, uint64_t now_n
         .stalls = n->stalls,
         .longest_stall_ns = n->longest_stall_ns,
     };
-    group_node_name(n, out->name);
+    node_name(n, out->name);
     memcpy(out->addr, n->info.addr, sizeof out->addr);
     if (n->is_member) {
         out->node_rank = n->place.node_rank;
@@ -79,12 +79,12 @@ static void describe(const struct group *g, const struct node *n, uint64_t now_n
 
 size_t group_overview_nodes(const struct group *g, uint64_t now_ns, size_t from,
                             struct overview_node *out, size_t max) {
-    size_t n_out = 0, at = g->n_members;
-    for (size_t i = from; i < g->n_members && n_out < max; i++)
-        describe(g, g->members[i], now_ns, &out[n_out++]);
+    size_t n_out = 0, at = g->formation.n_members;
+    for (size_t i = from; i < g->formation.n_members && n_out < max; i++)
+        describe(g, g->formation.members[i], now_ns, &out[n_out++]);
     if (n_out == max)
         return n_out;
-    LIST_FOR_EACH(struct node, n, &g->nodes, by_all) {
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
         if (n->is_member || !is_shown(n))
             continue;
         if (at++ >= from && n_out < max)

@@ -1,34 +1,37 @@
 /* What the files of the group machine share: its memory, and who does what with it.
- *   group.c              events in, effects out; what nodes say
- *   group_nodes.c        nodes coming and going, and what is counted of them
+ *   group.c              events in; what nodes report
+ *   group_effects.c      effects out
+ *   group_nodes.c        who is let in, and who is excluded
+ *   group_leadership.c   what the leader grants its nodes and asks the arbiter
+ *   group_successors.c   who may lead next, and what it has to know
+ *   group_states.c       the states and the ways between them: it alone changes the state
+ *   group_removal.c      nodes that are lost, or leave
  *   group_watch.c        the silent and the cut off: probes, and when they are lost
- *   group_states.c       the states and the ways between them
- *   group_members.c      who takes part, in which order, with which ranks
- *   group_operator.c     operators, exclusion, growing
+ *   group_arbiter.c      what arbiter and leader file answer; the leader's own node leaves
+ *   group_operator.c     what operators ask for
+ *   group_view.c         what the nodes are sent
+ *   group_overview.c     what people are shown
+ * Parts that know nothing of the group, each with a header of its own:
+ *   roster.c             the nodes, and what is counted of them
+ *   formation.c          the present group and the last: members, order, ranks
+ *   leadership.c         what a leader's authority depends on
+ *   succession_plan.c    who is named, and what became of them
+ *   cause.c              which failure came first, and whether it is one
  *   policy.c             budgets, crash loops, excluded hosts
  *   programs.c           whether a node runs this job's program
  *   stalls.c             groups that end without progress, and cost nothing
- *   cause.c              which failure came first, and whether it is one
  *   node_clock.c         a node's clock beside the leader's
- *   group_leadership.c   what the leader grants its nodes and asks the arbiter
- *   group_arbiter.c      what arbiter and leader file answer; the leader's own node leaves
- *   group_successors.c   who may lead next, and what it has to know
- *   leadership.c         what a leader's authority depends on
- *   succession_plan.c    who is named, and what became of them
- *   group_view.c         what the nodes are told
- *   group_overview.c     what people are told
  * Nobody else includes this. */
 #pragma once
 
-#include "base/idmap.h"
-#include "base/list.h"
 #include "base/text/strbuf.h"
 #include "rendezvous/leader/cause.h"
+#include "rendezvous/leader/formation.h"
 #include "rendezvous/leader/group.h"
 #include "rendezvous/leader/leadership.h"
-#include "rendezvous/leader/node_clock.h"
 #include "rendezvous/leader/policy.h"
 #include "rendezvous/leader/programs.h"
+#include "rendezvous/leader/rate.h"
 #include "rendezvous/leader/stalls.h"
 #include "rendezvous/leader/succession_plan.h"
 
@@ -37,77 +40,21 @@
 /* Of one step. */
 #define GROUP_REQUESTS_MAX 3
 
-/* What is counted of the nodes, so that no report costs a walk over all. */
-enum tally {
-    TALLY_CANDIDATE = 0, /* may be in the next group, now */
-    TALLY_HOPEFUL,       /* may be, when it has stopped or is heard of again */
-    TALLY_UNRESOLVED,    /* of the last group, and cut off */
-    TALLY_WAITING,       /* a candidate outside the present group */
-    TALLY_PREPARED,      /* members, by their report on the present generation */
-    TALLY_FINISHED,
-    TALLY_STOPPED,
-    TALLY_AWAY,         /* members without a connection */
-    TALLY_SAFE,         /* members at a safe point */
-    TALLY_CLOSED,       /* nodes that know the outcome */
-    TALLY_OLD_FINISHED, /* members of the last leader's group that had finished */
-    TALLY_EXCLUDED,
-    TALLY_COUNT,
-};
-
-/* What a node reported last: all of struct report but its failure, which counts as it comes and
- * would be most of what a leader of thousands of nodes keeps; and its counters, which the group
- * has. */
-struct node_status {
-    enum node_state state;
-    struct generation generation;
-    bool leaving, finished, at_safe_point, excluded;
-    uint32_t reachability;
-    char unusable[RDZV_REASON_MAX / 4];
-    char excluded_why[RDZV_HOST_MAX];
-};
-
-/* A member's place, of which group_desired() makes the struct form that it is sent. */
-struct place {
-    uint32_t node_rank, n_nodes, first_rank, world_size, role_first_rank, role_world_size,
-        host_index;
-    uint32_t restarts_used, losses; /* when the group was formed */
-};
-
-struct node {
-    struct list by_all; /* in group.nodes: as they came */
-    /* in group.heard, the longest silent first; or in group.watched */
-    struct list by_heard;
-    bool watched; /* silent or not connected */
-    bool held;    /* due, while several are silent at once */
-    struct node_info info;
-    struct node_status report;
-    unsigned tallied;    /* bits of enum tally that it is counted under */
-    uint64_t join_order; /* 1, 2, … */
-    uint64_t joined_ns;  /* its newest JOIN; 0: an inherited one that has not come back */
-    uint64_t known_ns;   /* its first JOIN */
-    bool connected;
-    bool reached;              /* its listener has accepted us: "refused" means gone from here on */
-    bool probing;              /* a probe is under way */
-    uint64_t probe_wait_ns;    /* before the next: doubles */
-    uint64_t probe_ns;         /* when the next is due, while it is watched; TIME_NEVER */
-    uint64_t heard_ns;         /* leader's clock at its last RENEW or JOIN */
-    uint64_t longest_stall_ns; /* as it said last */
-    uint32_t stalls;
-    uint64_t echo_ns;    /* our newest clock that has come back from it; 0: none */
-    uint64_t lost_at_ns; /* inherited, not yet back: counts as lost then */
-    bool in_order;       /* of the last group */
-    bool was_old_member; /* of the last leader's group */
-    bool is_member;      /* of the present generation (FORMING, RUNNING, STOPPING) */
-    bool lease_pending;  /* member: its last RENEW got no lease */
-    struct place place;  /* valid while is_member */
-    struct node_clock clock;
-};
-
 /* What follows when all have stopped. */
 enum after_stop {
     AFTER_STOP_GATHERING = 0,
     AFTER_STOP_CLOSED_FOR_FEW, /* for no other reason than too few nodes */
     AFTER_STOP_CLOSED,
+};
+
+/* Who is connected and heard, and who is not: group_watch.c. */
+struct watch {
+    struct list heard; /* the connected and not silent, by heard_ns */
+    struct list watched;
+    uint64_t due_ns;  /* nothing of the watched is due before this */
+    uint64_t look_ns; /* nor are they looked at before this: they are many */
+    uint64_t probed_again_ns, waiters_probed_ns; /* how far ahead of now each rate is spent */
+    uint64_t hold_until_ns; /* several are silent at once: none is given up before; 0: not so */
 };
 
 struct group {
@@ -116,40 +63,15 @@ struct group {
     enum group_state state;
     uint64_t now_ns, since_ns; /* since_ns: in this state */
     uint64_t due_ns;           /* when the next GROUP_EVENT_TIME was asked for */
-    uint64_t join_counter;
 
-    struct idmap index; /* incarnation → struct node */
-    struct list nodes;  /* all of them */
-    struct list heard;  /* the connected and not silent, by heard_ns */
-    struct list watched;
-    size_t n_nodes;
-    size_t tally[TALLY_COUNT];
-    uint64_t watch_ns; /* nothing of the watched is due before this */
-    uint64_t look_ns;  /* nor are they looked at before this: they are many */
-    /* How far ahead of now each rate is spent, and what its lines still owe: group_watch.c. */
-    uint64_t probed_again_ns, waiters_probed_ns, waiters_said_ns;
+    struct roster roster;
+    struct watch watch;
+    struct formation formation;
+    /* Nodes that waited for a place and have gone, but are not reported yet: group_removal.c. */
+    uint64_t waiters_said_ns;
     size_t n_unsaid;
     char unsaid[RDZV_REASON_MAX / 4]; /* the last of them */
-    uint64_t hold_until_ns; /* several are silent at once: none is given up before; 0: not so */
-    struct idmap roles;     /* hash of a --role → a node that has it, ever */
     struct programs programs;
-
-    struct generation generation; /* the newest formed */
-    struct node **members;        /* of it, in rank order; the lost are taken out */
-    size_t n_members;
-    uint32_t world_size; /* of it, when it was formed */
-    /* incarnations of the last group, in rank order, the lost included */
-    uint64_t *order;
-    size_t n_order;
-    size_t n_last_lost;   /* of those: surely gone, or left */
-    size_t n_fell_silent; /* lost since it was formed, and perhaps alive elsewhere */
-    bool formed_once;     /* no last call any more */
-    /* below min is a loss from here on, not a start that takes long */
-    bool started_once;
-    struct generation started;        /* the newest started */
-    struct generation old_generation; /* the newest that the last leader formed */
-    size_t n_old_members;             /* nodes that it had, as far as they are known */
-    bool formed_here;                 /* this leader has formed one */
 
     /* GATHERING */
     bool idle_untold; /* it was entered in this step */
@@ -189,7 +111,6 @@ struct group {
 
     struct leadership leadership;
     struct succession_plan plan;
-    size_t n_lease_pending;
 
     /* The timeline of the incident under way: leader's clock, 0: not yet. */
     uint64_t detected_ns, stopped_ns, formed_ns;
@@ -207,7 +128,18 @@ struct group {
     size_t n_notes, cap_notes;
 };
 
-/* group.c */
+static inline bool group_is_live(const struct group *g) {
+    return g->state == GROUP_FORMING || g->state == GROUP_RUNNING;
+}
+/* Something of the last group may still run, or come back. */
+static inline bool group_somebody_unresolved(const struct group *g) {
+    return g->roster.tally[TALLY_UNRESOLVED] > 0;
+}
+static inline void group_recount(struct group *g, struct node *n) {
+    formation_recount(&g->formation, &g->roster, n);
+}
+
+/* group_effects.c */
 struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, uint64_t node);
 /* The effect's reason: copied. */
 void group_set_reason(struct group *g, struct group_effect *e, const char *text);
@@ -220,32 +152,32 @@ void group_incident(struct group *g, const char *text);
  * until the next one. */
 struct group_note *group_add_note(struct group *g, enum group_note_kind kind, const struct node *n,
                                   const char *why);
+/* The step is over: what effects point to stays where it is until the next. */
+void group_resolve_effects(struct group *g);
 
 /* group_nodes.c */
-struct node *group_find(const struct group *g, uint64_t incarnation);
-/* The node as people know it: host name, "-2" for a second agent of that host. */
-void group_node_name(const struct node *n, char out[RDZV_HOST_MAX]);
-/* Why it can't take part any more: a sentence with its name. */
-void group_unusable_text(const struct node *n, char out[RDZV_REASON_MAX]);
-/* After every change of a node, of the members, or of the present generation. */
-void group_recount(struct group *g, struct node *n);
-void group_recount_all(struct group *g);
 /* NULL, and refused. */
 struct node *group_admit(struct group *g, const struct node_info *info,
                          const struct rdzv_program *program);
-struct node *group_add_node(struct group *g, const struct node_info *info);
+/* It was let in, or came back to a new leader. */
+void group_add_program(struct group *g, const struct node *n, const struct rdzv_program *program);
+void group_exclude(struct group *g, struct node *n, const char *why);
+
+/* group_removal.c */
 /* The node is out of the job: no process of it is left, or its lease is over. `why` follows its
  * name. surely: it was found gone, or left, and can't have done anything since. */
 enum removal { REMOVED_GONE = 1, REMOVED_SILENT, REMOVED_LEFT };
 void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how);
+
+/* Those that waited for a place, where many go. */
+void group_report_waiters_gone(struct group *g);
+uint64_t group_waiters_gone_deadline(const struct group *g);
 
 /* group_watch.c */
 void group_heard_from(struct group *g, struct node *n);
 void group_watch_node(struct group *g, struct node *n);
 void group_on_probe(struct group *g, struct node *n, enum probe_result result);
 void group_watch(struct group *g);
-/* A node without a place in the group has gone: said, or counted where many go. */
-void group_waiter_gone(struct group *g, const char *text);
 uint64_t group_watch_deadline(const struct group *g);
 void group_forgive_own_sleep(struct group *g);
 
@@ -254,13 +186,9 @@ void group_forgive_own_sleep(struct group *g);
 void group_advance(struct group *g);
 /* Until when GATHERING waits; TIME_NEVER: for somebody, 0: for nobody. */
 uint64_t group_gather_deadline(const struct group *g);
-bool group_report_is_about(const struct group *g, const struct node *n, enum node_state state);
-bool group_is_live(const struct group *g); /* FORMING or RUNNING */
 /* A failure waits for its charge and there is no restart left for it. */
 bool group_budget_spent(const struct group *g);
 void group_begin_stop(struct group *g, const char *reason);
-/* Something of the last group may still run, or come back. */
-bool group_somebody_unresolved(const struct group *g);
 void group_stop_for_lost_node(struct group *g, const char *why);
 void group_stop_for_failure(struct group *g);
 /* It is known, and may be reported. */
@@ -279,18 +207,10 @@ void group_close_failed(struct group *g, const char *reason);
 /* Arbiter or leader file have the outcome: now the nodes are told. */
 void group_outcome_recorded(struct group *g);
 
-/* group_members.c */
-bool group_has_stopped(const struct node *n);
-bool group_may_take_part(const struct node *n);
-/* How large a group of so many candidates is; 0: they are too few. */
-size_t group_wanted(const struct group *g, size_t candidates);
-/* Fills g->members and their forms with the next group: at most max nodes, best order. */
-void group_choose_members(struct group *g);
+/* How large the group could be with those who wait; 0: no larger. */
+size_t group_larger(const struct group *g);
 
 /* group_operator.c */
-void group_exclude(struct group *g, struct node *n, const char *why);
-/* While RUNNING: stops for those who wait, where the policy says so. */
-void group_grow(struct group *g);
 void group_on_command(struct group *g, const struct command *command);
 void group_operator_stop(struct group *g, const char *reason);
 

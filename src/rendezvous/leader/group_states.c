@@ -32,15 +32,11 @@ static void move(struct group *g, enum group_state to) {
     g->status_dirty = true;
 }
 
-bool group_is_live(const struct group *g) {
-    return g->state == GROUP_FORMING || g->state == GROUP_RUNNING;
-}
-
 static void close_store(struct group *g) {
     if (!g->store_open)
         return;
     g->store_open = false;
-    group_emit(g, GROUP_EFFECT_STORE_CLOSE, 0)->generation = g->generation;
+    group_emit(g, GROUP_EFFECT_STORE_CLOSE, 0)->generation = g->formation.generation;
 }
 
 /* group_outcome_recorded() follows, maybe at once. */
@@ -86,22 +82,13 @@ void group_close_failed(struct group *g, const char *reason) {
 
 static void enter_gathering(struct group *g) {
     close_store(g);
-    for (size_t i = 0; i < g->n_members; i++)
-        g->members[i]->is_member = g->members[i]->lease_pending = false;
-    g->n_members = g->n_lease_pending = 0;
+    formation_end(&g->formation);
     g->started_ns = 0;
     move(g, GROUP_GATHERING);
     g->gather_since_ns = g->now_ns;
     g->enough_since_ns = TIME_NEVER;
-    group_recount_all(g);
+    formation_recount_all(&g->formation, &g->roster);
     g->idle_untold = true;
-}
-
-static uint32_t count_workers(const struct group *g) {
-    uint32_t workers = 0;
-    for (size_t i = 0; i < g->n_members; i++)
-        workers += g->members[i]->info.nproc;
-    return workers;
 }
 
 /* Why there are too few, where the stop's own reason does not say it. */
@@ -109,20 +96,21 @@ static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
     (void)snprintf(out, RDZV_REASON_MAX, "a node can't take part any more");
     if (g->last_lost[0] != '\0')
         (void)snprintf(out, RDZV_REASON_MAX, "node %s was lost", g->last_lost);
-    for (size_t i = 0; i < g->n_members; i++)
-        if (g->members[i]->report.unusable[0] != '\0')
-            group_unusable_text(g->members[i], out);
+    for (size_t i = 0; i < g->formation.n_members; i++)
+        if (g->formation.members[i]->report.unusable[0] != '\0')
+            node_unusable_text(g->formation.members[i], out);
 }
 
 /* Fewer nodes are left, or to be hoped for, than a group needs, and nobody asked to wait. */
 static bool too_few_for_ever(const struct group *g) {
-    return g->started_once && g->tally[TALLY_HOPEFUL] < g->need && !group_is_leaving(g) &&
-           g->config.regroup_wait_ns == 0 && g->now_ns >= group_patient_until(g);
+    return g->formation.started_once && g->roster.tally[TALLY_HOPEFUL] < g->need &&
+           !group_is_leaving(g) && g->config.regroup_wait_ns == 0 &&
+           g->now_ns >= group_patient_until(g);
 }
 
 void group_begin_stop(struct group *g, const char *reason) {
     (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
-    g->n_stopping = count_workers(g);
+    g->n_stopping = formation_workers(&g->formation);
     g->stop_wished = g->telling = false;
     g->stop_since_ns = g->now_ns;
     cause_begin_stop(&g->cause, g->now_ns + g->config.settle_ns);
@@ -139,8 +127,8 @@ void group_begin_stop(struct group *g, const char *reason) {
 }
 
 static void describe_too_few(const struct group *g, const char *why, char *out, size_t len) {
-    (void)snprintf(out, len, "%.1900s; %zu of at least %u nodes left", why, g->tally[TALLY_HOPEFUL],
-                   g->need);
+    (void)snprintf(out, len, "%.1900s; %zu of at least %u nodes left", why,
+                   g->roster.tally[TALLY_HOPEFUL], g->need);
 }
 
 /* What the loss of a node means for the job: whether it ends, and the whole sentence. */
@@ -171,10 +159,10 @@ void group_stop_for_lost_node(struct group *g, const char *why) {
  * looks like a failure may be a node that is being lost, or the echo of its loss, which costs
  * nothing. */
 void group_stop_for_failure(struct group *g) {
-    cause_blame(&g->cause, g->n_nodes);
+    cause_blame(&g->cause, g->roster.n);
     /* its clock is known give or take an error: never later than now */
     g->detected_ns = g->cause.at_ns > 0 ? MIN2((uint64_t)g->cause.at_ns, g->now_ns) : g->now_ns;
-    const struct node *failed = group_find(g, g->cause.failure.incarnation);
+    const struct node *failed = roster_find(&g->roster, g->cause.failure.incarnation);
     char cause[RDZV_REASON_MAX / 4];
     cause_text(&g->cause, cause, sizeof cause);
     group_add_note(g, NOTE_WORKER_FAILED, failed, cause)->detected_ns = g->detected_ns;
@@ -214,32 +202,28 @@ bool group_add_failure(struct group *g, const struct node *n, const struct failu
 }
 
 void group_better_cause(struct group *g) {
-    if (g->cause.state == CAUSE_IN_DOUBT && !cause_may_be_loss(&g->cause, g->n_nodes))
+    if (g->cause.state == CAUSE_IN_DOUBT && !cause_may_be_loss(&g->cause, g->roster.n))
         make_cause_sure(g);
     if (cause_report_better(&g->cause))
         group_tell_members(g);
 }
 
-static bool has_stopped_now(const struct node *n) {
-    return (n->tallied & 1u << TALLY_STOPPED) != 0;
-}
-
 bool group_outlived_failure(const struct group *g, const struct node *n) {
-    return has_stopped_now(n) || n->info.incarnation == g->config.leader_incarnation ||
+    return node_is(n, TALLY_STOPPED) || n->info.incarnation == g->config.leader_incarnation ||
            n->heard_ns > g->stop_since_ns + g->config.settle_ns;
 }
 
 static bool is_certain(const struct group *g) {
-    const struct node *n = group_find(g, g->cause.failure.incarnation);
+    const struct node *n = roster_find(&g->roster, g->cause.failure.incarnation);
     bool member = n != NULL && n->is_member;
     struct cause_facts facts = {.member = member,
-                                .stopped = member && has_stopped_now(n),
+                                .stopped = member && node_is(n, TALLY_STOPPED),
                                 .connected = member && n->connected,
                                 .waited = g->now_ns >= g->stop_since_ns + g->config.settle_ns,
                                 .all_outlived = true,
                                 .no_restart_left = group_budget_spent(g)};
-    for (size_t i = 0; i < g->n_members && facts.all_outlived; i++)
-        facts.all_outlived = group_outlived_failure(g, g->members[i]);
+    for (size_t i = 0; i < g->formation.n_members && facts.all_outlived; i++)
+        facts.all_outlived = group_outlived_failure(g, g->formation.members[i]);
     return cause_is_certain(&g->cause, &facts);
 }
 
@@ -255,8 +239,6 @@ bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived,
 
 /* ---- GATHERING ---- */
 
-bool group_somebody_unresolved(const struct group *g) { return g->tally[TALLY_UNRESOLVED] > 0; }
-
 /* Nothing but time, or the arbiter, stands between enough candidates and their group. */
 static bool may_form(struct group *g) {
     return g->now_ns >= g->not_before_ns && !group_somebody_unresolved(g) &&
@@ -264,13 +246,14 @@ static bool may_form(struct group *g) {
 }
 
 static bool is_full(const struct group *g) {
-    return group_wanted(g, g->tally[TALLY_CANDIDATE]) >= group_wanted(g, g->config.max_nodes);
+    return formation_size(&g->config, g->roster.tally[TALLY_CANDIDATE]) >=
+           formation_size(&g->config, g->config.max_nodes);
 }
 
 uint64_t group_gather_deadline(const struct group *g) {
     uint64_t t;
     if (g->enough_since_ns == TIME_NEVER) {
-        if (!g->started_once)
+        if (!g->formation.started_once)
             return g->gather_since_ns + g->config.join_timeout_ns;
         return group_somebody_unresolved(g)
                    ? TIME_NEVER
@@ -280,7 +263,7 @@ uint64_t group_gather_deadline(const struct group *g) {
         return TIME_NEVER;
     if (is_full(g))
         t = 0; /* nobody else is waited for */
-    else if (!g->formed_once)
+    else if (!g->formation.formed_once)
         t = g->enough_since_ns + g->config.last_call_ns;
     else
         t = g->lost_somebody ? g->gather_since_ns + g->config.regroup_wait_ns : 0;
@@ -288,43 +271,36 @@ uint64_t group_gather_deadline(const struct group *g) {
 }
 
 static void form(struct group *g) {
-    bool same_epoch = g->generation.epoch == g->leadership.epoch;
-    g->generation =
-        (struct generation){g->leadership.epoch, same_epoch ? g->generation.counter + 1 : 1};
-    group_choose_members(g);
+    formation_choose(&g->formation, &g->roster, &g->config, g->leadership.epoch,
+                     g->policy.restarts_used, g->policy.losses);
     policy_begin_generation(&g->policy);
-    g->formed_here = true;
     if (g->detected_ns != 0 && g->stopped_ns == 0)
         g->stopped_ns = g->now_ns; /* what the last leader's loss has stopped */
-    g->n_last_lost = g->n_fell_silent = 0;
-    g->n_old_members = 0;
     g->grow_asked = false;
     cause_forget(&g->cause);
     g->after_stop = AFTER_STOP_GATHERING;
     g->form_told = false;
-    g->formed_once = true;
     g->reason[0] = '\0';
     g->store_wanted = true;
     g->form_deadline_ns = TIME_NEVER;
     move(g, GROUP_FORMING);
-    group_recount_all(g);
     group_name_successors(g);
-    LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
         if (!n->is_member)
             group_tell(g, n); /* a spare */
     struct group_effect *e = group_emit(g, GROUP_EFFECT_STORE_OPEN, 0);
-    e->generation = g->generation;
-    e->n_nodes = (uint32_t)g->n_members;
+    e->generation = g->formation.generation;
+    e->n_nodes = (uint32_t)g->formation.n_members;
 }
 
 static void give_up_gathering(struct group *g, size_t candidates) {
     char text[RDZV_REASON_MAX];
-    if (g->started_once) {
+    if (g->formation.started_once) {
         (void)snprintf(text, sizeof text, "%zu of at least %u nodes left%s%s", candidates, g->need,
                        g->last_lost[0] != '\0' ? "; lost: " : "", g->last_lost);
     } else {
-        struct rdzv_status s;
-        group_status(g, g->now_ns, &s);
+        struct rdzv_status s = {0};
+        roster_status(&g->roster, &g->config, &s);
         _cleanup_(strbuf_fini) struct strbuf names = {0};
         for (uint32_t i = 0; i < s.n_names; i++)
             strbuf_printf(&names, "%s%s", i == 0 ? "" : ", ", s.names[i]);
@@ -339,14 +315,15 @@ static void give_up_gathering(struct group *g, size_t candidates) {
 
 /* The last leader's group had finished, every node of it says so: it is not run again. */
 static bool was_finished_before(const struct group *g) {
-    return g->n_old_members > 0 && g->tally[TALLY_OLD_FINISHED] == g->n_old_members;
+    return g->formation.n_old_members > 0 &&
+           g->roster.tally[TALLY_OLD_FINISHED] == g->formation.n_old_members;
 }
 
 static void advance_gathering(struct group *g) {
     if (group_is_leaving(g))
         return; /* who leads next does */
-    size_t candidates = g->tally[TALLY_CANDIDATE];
-    bool enough = group_wanted(g, candidates) > 0;
+    size_t candidates = g->roster.tally[TALLY_CANDIDATE];
+    bool enough = formation_size(&g->config, candidates) > 0;
     if (was_finished_before(g)) {
         g->outcome = OUTCOME_SUCCESS;
         enter_closed(g);
@@ -371,31 +348,28 @@ static void advance_gathering(struct group *g) {
         return;
     }
     if (!enough && due &&
-        (!g->started_once || g->tally[TALLY_HOPEFUL] < g->need || g->config.regroup_wait_ns > 0))
+        (!g->formation.started_once || g->roster.tally[TALLY_HOPEFUL] < g->need ||
+         g->config.regroup_wait_ns > 0))
         give_up_gathering(g, candidates);
 }
 
 /* ---- FORMING, RUNNING, STOPPING ---- */
 
-bool group_report_is_about(const struct group *g, const struct node *n, enum node_state state) {
-    return n->report.state == state && generation_compare(n->report.generation, g->generation) == 0;
-}
-
 static bool all_members(const struct group *g, enum tally tally) {
-    return g->tally[tally] == g->n_members;
+    return g->roster.tally[tally] == g->formation.n_members;
 }
 
 static void fail_slow_nodes(struct group *g) {
-    for (size_t i = 0; i < g->n_members; i++) {
-        const struct node *n = g->members[i];
-        if (group_report_is_about(g, n, NODE_PREPARED))
+    for (size_t i = 0; i < g->formation.n_members; i++) {
+        const struct node *n = g->formation.members[i];
+        if (formation_reports(&g->formation, n, NODE_PREPARED))
             continue;
         struct failure f = {.kind = FAILURE_NODE,
                             .rank = n->place.first_rank,
                             .node_rank = n->place.node_rank,
                             .incarnation = n->info.incarnation,
                             .at_ns = (uint64_t)((int64_t)g->now_ns - n->clock.offset_ns)};
-        group_node_name(n, f.node);
+        node_name(n, f.node);
         (void)snprintf(f.text, sizeof f.text, "node %.100s did not get ready within %.0f s", f.node,
                        (double)g->config.form_timeout_ns / (double)NS_PER_S);
         (void)group_add_failure(g, n, &f);
@@ -406,16 +380,9 @@ static void fail_slow_nodes(struct group *g) {
 
 /* Those whose listener has not been reached: their loss would not be noticed at once. */
 static void reach_members(struct group *g) {
-    for (size_t i = 0; i < g->n_members; i++)
-        if (!g->members[i]->reached)
-            (void)group_emit(g, GROUP_EFFECT_REACH, g->members[i]->info.incarnation);
-}
-
-static uint32_t common_reachability(const struct group *g) {
-    uint32_t reachability = UINT32_MAX;
-    for (size_t i = 0; i < g->n_members; i++)
-        reachability &= g->members[i]->report.reachability;
-    return reachability;
+    for (size_t i = 0; i < g->formation.n_members; i++)
+        if (!g->formation.members[i]->reached)
+            (void)group_emit(g, GROUP_EFFECT_REACH, g->formation.members[i]->info.incarnation);
 }
 
 static void advance_forming(struct group *g) {
@@ -423,23 +390,23 @@ static void advance_forming(struct group *g) {
         return; /* the store is not open yet */
     if (all_members(g, TALLY_PREPARED)) {
         bool incident = g->stopped_ns != 0;
-        g->started_once = true;
-        g->started = g->generation;
+        g->formation.started_once = true;
+        g->formation.started = g->formation.generation;
         g->lost_somebody = false;
         g->formed_ns = g->started_ns = g->last_start_ns = g->now_ns;
-        g->reachability = common_reachability(g);
+        g->reachability = formation_reachability(&g->formation);
         move(g, GROUP_RUNNING);
         struct group_note *note = group_add_note(g, NOTE_FORMED, NULL, NULL);
         note->stopped_ns = g->stopped_ns;
-        note->n_nodes = (uint32_t)g->n_members;
-        note->world_size = g->world_size;
+        note->n_nodes = (uint32_t)g->formation.n_members;
+        note->world_size = g->formation.world_size;
         note = group_add_note(g, NOTE_STARTED, NULL, NULL);
         note->detected_ns = incident ? g->detected_ns : 0;
         note->stopped_ns = g->stopped_ns;
         note->formed_ns = g->formed_ns;
         note->started_ns = g->now_ns;
-        note->n_nodes = (uint32_t)g->n_members;
-        note->world_size = g->world_size;
+        note->n_nodes = (uint32_t)g->formation.n_members;
+        note->world_size = g->formation.world_size;
         g->detected_ns = 0;
         group_tell_members(g);
         reach_members(g);
@@ -448,12 +415,48 @@ static void advance_forming(struct group *g) {
     }
 }
 
+size_t group_larger(const struct group *g) {
+    size_t larger =
+        formation_size(&g->config, g->formation.n_members + g->roster.tally[TALLY_WAITING]);
+    return larger > g->formation.n_members ? larger : 0;
+}
+
+static void stop_to_grow(struct group *g, size_t larger, const char *why) {
+    char text[128];
+    (void)snprintf(text, sizeof text, "the group grows from %zu to %zu nodes%s",
+                   g->formation.n_members, larger, why);
+    g->detected_ns = g->now_ns;
+    group_begin_stop(g, text);
+    g->stop_wished = true;
+}
+
+static void grow(struct group *g) {
+    if (g->roster.tally[TALLY_WAITING] == 0 || g->formation.n_members >= g->config.max_nodes)
+        return;
+    size_t larger = group_larger(g);
+    if (larger == 0 || g->now_ns < g->not_before_ns)
+        return;
+    /* Who comes and is lost again and again must not keep the others from working. */
+    if (stalls_go_on(&g->stalls, &g->config, g->started_ns, g->now_ns) && !g->grow_asked)
+        return;
+    bool now = false;
+    switch (g->config.grow) {
+    case GROW_NOW: now = true; break;
+    case GROW_BOUNDARY: now = g->roster.tally[TALLY_SAFE] > 0; break;
+    case GROW_NEVER: break;
+    }
+    if (g->grow_asked)
+        stop_to_grow(g, larger, ": an operator asked");
+    else if (now)
+        stop_to_grow(g, larger, g->config.grow == GROW_BOUNDARY ? ", at a safe point" : "");
+}
+
 static void advance_running(struct group *g) {
     if (all_members(g, TALLY_FINISHED)) {
         g->outcome = OUTCOME_SUCCESS;
         enter_closed(g);
     } else {
-        group_grow(g);
+        grow(g);
     }
 }
 
@@ -497,8 +500,8 @@ static bool settle(struct group *g, bool all_stopped) {
 
 /* The same node failed again and again: another may take its place, if there is one. */
 static void exclude_who_fails(struct group *g) {
-    struct node *n = group_find(g, g->cause.failure.incarnation);
-    bool others = n != NULL && g->tally[TALLY_HOPEFUL] > g->need;
+    struct node *n = roster_find(&g->roster, g->cause.failure.incarnation);
+    bool others = n != NULL && g->roster.tally[TALLY_HOPEFUL] > g->need;
     uint32_t times =
         policy_count_node(&g->policy, &g->config, g->cause.failure.incarnation, others);
     if (times == 0)
@@ -516,7 +519,7 @@ static void wait_before_next(struct group *g, uint64_t pause_ns) {
 /* All have stopped after a failure that is charged now. False: the job ends, g->reason says why. */
 static bool charge(struct group *g) {
     g->cause.state = CAUSE_CHARGED;
-    if (policy_is_crash_loop(&g->policy, g->world_size)) {
+    if (policy_is_crash_loop(&g->policy, g->formation.world_size)) {
         (void)snprintf(g->reason, sizeof g->reason,
                        "a crash loop: the same failure within %g s of the start, twice in a row; "
                        "not started again, though %u of %u restarts are left (--crash-loop)",
@@ -535,7 +538,7 @@ static bool charge(struct group *g) {
 static bool count_stall(struct group *g, bool worker_failed) {
     struct group_end end = {.started_ns = g->started_ns,
                             .stopped_ns = g->stop_since_ns,
-                            .nodes_left = g->tally[TALLY_HOPEFUL],
+                            .nodes_left = g->roster.tally[TALLY_HOPEFUL],
                             .worker_failed = worker_failed,
                             .wished = g->stop_wished};
     uint64_t pause_ns = stalls_count(&g->stalls, &g->config, &end);
@@ -606,7 +609,8 @@ static void advance_closed(struct group *g) {
         g->record = OUTCOME_GIVEN_UP;
         group_incident(g, "the outcome of the job could not be put down at the arbiter");
         group_depose(g, g->leadership.epoch);
-    } else if (g->record == OUTCOME_RECORDED && (g->tally[TALLY_CLOSED] == g->n_nodes || late)) {
+    } else if (g->record == OUTCOME_RECORDED &&
+               (g->roster.tally[TALLY_CLOSED] == g->roster.n || late)) {
         g->record = OUTCOME_DELIVERED;
         (void)group_emit(g, GROUP_EFFECT_DONE, 0);
     }

@@ -7,7 +7,7 @@
 #include "rendezvous/leader/group_priv.h"
 
 static struct node *successor(const struct group *g, uint32_t i) {
-    return group_find(g, g->plan.named.list[i].incarnation);
+    return roster_find(&g->roster, g->plan.named.list[i].incarnation);
 }
 
 bool group_is_successor(const struct group *g, uint64_t node) { return plan_names(&g->plan, node); }
@@ -29,11 +29,11 @@ static void name(struct successors *s, const struct node *n) {
 
 /* Neither the leader's host nor one that is named already: one power cut shall not take two. */
 static bool is_elsewhere(const struct group *g, const struct successors *s, const struct node *n) {
-    const struct node *leader = group_find(g, g->config.leader_incarnation);
+    const struct node *leader = roster_find(&g->roster, g->config.leader_incarnation);
     if (leader != NULL && strcmp(leader->info.host, n->info.host) == 0)
         return false;
     for (uint32_t i = 0; i < s->n; i++) {
-        const struct node *other = group_find(g, s->list[i].incarnation);
+        const struct node *other = roster_find(&g->roster, s->list[i].incarnation);
         if (other != NULL && strcmp(other->info.host, n->info.host) == 0)
             return false;
     }
@@ -49,8 +49,8 @@ static bool is_in(const struct successors *s, uint64_t incarnation) {
 
 static void add_successors(const struct group *g, struct successors *s) {
     for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < g->n_members && s->n < RDZV_SUCCESSORS_MAX; i++) {
-            const struct node *n = g->members[i];
+        for (size_t i = 0; i < g->formation.n_members && s->n < RDZV_SUCCESSORS_MAX; i++) {
+            const struct node *n = g->formation.members[i];
             if (is_eligible(g, n) && !is_in(s, n->info.incarnation) &&
                 (pass == 1 || is_elsewhere(g, s, n)))
                 name(s, n);
@@ -61,7 +61,7 @@ static void add_successors(const struct group *g, struct successors *s) {
 
 static void adopt(struct group *g, const struct successors *s) {
     plan_adopt(&g->plan, s, g->now_ns);
-    LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
         if (n->connected)
             (void)group_emit(g, GROUP_EFFECT_NAME, n->info.incarnation);
 }
@@ -107,8 +107,7 @@ void group_successor_lost(struct group *g, const struct node *n, enum removal ho
 bool group_successors_settled(struct group *g) {
     for (uint32_t i = 0; i < g->plan.named.n; i++) {
         const struct node *n = successor(g, i);
-        if (g->plan.states[i] == SUCCESSOR_GONE ||
-            (n != NULL && (n->tallied & 1u << TALLY_CANDIDATE) != 0))
+        if (g->plan.states[i] == SUCCESSOR_GONE || (n != NULL && node_is(n, TALLY_CANDIDATE)))
             continue;
         group_claim_next(g, "a successor is no longer there, and might have claimed");
         return false;
@@ -132,9 +131,9 @@ static bool depends_on_successor(const struct group *g) {
 static bool others_are_fresh(const struct group *g) {
     uint64_t after = g->plan.clock_ns + 2 * g->config.heartbeat_ns;
     size_t fresh = 0;
-    for (size_t i = 0; i < g->n_members; i++)
-        fresh += g->members[i]->echo_ns >= after;
-    return fresh >= g->config.min_nodes && 2 * fresh >= g->n_members;
+    for (size_t i = 0; i < g->formation.n_members; i++)
+        fresh += g->formation.members[i]->echo_ns >= after;
+    return fresh >= g->config.min_nodes && 2 * fresh >= g->formation.n_members;
 }
 
 void group_successors_time(struct group *g) {
@@ -159,15 +158,15 @@ uint64_t group_successors_deadline(const struct group *g) {
 void group_handover(const struct group *g, struct handover *ret) {
     *ret = (struct handover){
         .epoch = g->plan.named.epoch,
-        .formed = g->generation,
-        .started = g->started,
+        .formed = g->formation.generation,
+        .started = g->formation.started,
         .restarts_used = g->policy.restarts_used,
         .losses = g->policy.losses,
         .log_nonce = g->config.log_nonce,
     };
-    ret->members = xcalloc(MAX2(g->n_members, (size_t)1), sizeof *ret->members);
-    for (size_t i = 0; i < g->n_members; i++) {
-        const struct node *n = g->members[i];
+    ret->members = xcalloc(MAX2(g->formation.n_members, (size_t)1), sizeof *ret->members);
+    for (size_t i = 0; i < g->formation.n_members; i++) {
+        const struct node *n = g->formation.members[i];
         struct handover_member *m = &ret->members[ret->n_members++];
         *m = (struct handover_member){
             .incarnation = n->info.incarnation, .port = n->info.listener_port, .started = true};

@@ -26,12 +26,13 @@ static void add_neighbour(struct form *f, const struct node_info *info) {
 
 /* Whom it tries to reach before it is prepared: the ring of node ranks, both ways. */
 static void fill_neighbours(const struct group *g, struct form *f) {
-    size_t n = g->n_members, next = (f->node_rank + 1) % n, before = (f->node_rank + n - 1) % n;
+    size_t n = g->formation.n_members, next = (f->node_rank + 1) % n,
+           before = (f->node_rank + n - 1) % n;
     f->n_neighbours = 0;
     if (n > 1)
-        add_neighbour(f, &g->members[next]->info);
+        add_neighbour(f, &g->formation.members[next]->info);
     if (n > 2)
-        add_neighbour(f, &g->members[before]->info);
+        add_neighbour(f, &g->formation.members[before]->info);
 }
 
 static void fill_form(const struct group *g, const struct node *n, struct form *ret) {
@@ -67,13 +68,13 @@ static void desire_end(const struct group *g, struct desired *d) {
 }
 
 bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
-    const struct node *n = group_find(g, node);
+    const struct node *n = roster_find(&g->roster, node);
     if (n == NULL)
         return false;
     struct desired d = {
         .kind = DESIRED_IDLE,
         .epoch = g->leadership.epoch,
-        .generation = n->is_member ? g->generation : (struct generation){0, 0},
+        .generation = n->is_member ? g->formation.generation : (struct generation){0, 0},
         .grace_ns = UINT64_MAX,
         .restarts_used = g->policy.restarts_used,
         .max_restarts = g->config.max_restarts,
@@ -111,30 +112,8 @@ bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
     return true;
 }
 
-static void name_nodes(const struct group *g, struct rdzv_status *ret) {
-    bool *ranks = g->config.static_ranks ? xcalloc(g->config.max_nodes, sizeof *ranks) : NULL;
-    bool full = false;
-    LIST_FOR_EACH(struct node, n, &g->nodes, by_all) {
-        if (full && ranks == NULL)
-            break;
-        bool candidate = (n->tallied & 1u << TALLY_CANDIDATE) != 0;
-        if (!candidate && !n->connected && ret->n_missing < RDZV_STATUS_NAMES_MAX)
-            (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "%s", n->info.host);
-        if (candidate && ret->n_names < RDZV_STATUS_NAMES_MAX)
-            (void)snprintf(ret->names[ret->n_names++], RDZV_HOST_MAX, "%s", n->info.host);
-        /* An inherited node was not asked for its rank, which may be none. */
-        if (candidate && ranks != NULL && (uint32_t)n->info.node_rank < g->config.max_nodes)
-            ranks[n->info.node_rank] = true;
-        full = ret->n_names == RDZV_STATUS_NAMES_MAX && g->tally[TALLY_UNRESOLVED] == 0;
-    }
-    for (uint32_t r = 0; ranks != NULL && r < g->config.max_nodes; r++)
-        if (!ranks[r] && ret->n_missing < RDZV_STATUS_NAMES_MAX)
-            (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "node rank %u", r);
-    free(ranks);
-}
-
 void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *ret) {
-    size_t present = g->tally[TALLY_CANDIDATE];
+    size_t present = g->roster.tally[TALLY_CANDIDATE];
     *ret = (struct rdzv_status){
         .min_nodes = g->need,
         .max_nodes = g->config.max_nodes,
@@ -146,15 +125,15 @@ void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *re
     uint64_t deadline = g->state == GROUP_GATHERING ? group_gather_deadline(g) : TIME_NEVER;
     if (deadline != TIME_NEVER)
         ret->wait_ns = deadline > now_ns ? deadline - now_ns : 0;
-    name_nodes(g, ret);
-    if (g->started_once && g->lost_somebody && g->last_lost[0] != '\0' &&
+    roster_status(&g->roster, &g->config, ret);
+    if (g->formation.started_once && g->lost_somebody && g->last_lost[0] != '\0' &&
         ret->n_missing < RDZV_STATUS_NAMES_MAX)
         (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "%s", g->last_lost);
 }
 
 enum group_state group_state(const struct group *g) { return g->state; }
 struct generation group_generation(const struct group *g) {
-    return g->generation;
+    return g->formation.generation;
 }
 enum outcome group_outcome(const struct group *g) {
     return g->state == GROUP_CLOSED ? g->outcome : OUTCOME_NONE;
@@ -163,7 +142,7 @@ uint32_t group_restarts_used(const struct group *g) { return g->policy.restarts_
 
 size_t group_nodes(const struct group *g, uint64_t *out, size_t max) {
     size_t i = 0;
-    LIST_FOR_EACH(struct node, n, &g->nodes, by_all) {
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
         if (i < max)
             out[i] = n->info.incarnation;
         i++;
@@ -172,14 +151,14 @@ size_t group_nodes(const struct group *g, uint64_t *out, size_t max) {
 }
 
 size_t group_members(const struct group *g, uint64_t *out, size_t max) {
-    for (size_t i = 0; i < g->n_members && i < max; i++)
-        out[i] = g->members[i]->info.incarnation;
-    return g->n_members;
+    for (size_t i = 0; i < g->formation.n_members && i < max; i++)
+        out[i] = g->formation.members[i]->info.incarnation;
+    return g->formation.n_members;
 }
 
 bool group_clock_offset(const struct group *g, uint64_t node, int64_t *ret_offset_ns,
                         uint64_t *ret_error_ns) {
-    const struct node *n = group_find(g, node);
+    const struct node *n = roster_find(&g->roster, node);
     if (n == NULL || !n->clock.known)
         return false;
     *ret_offset_ns = n->clock.offset_ns;
@@ -188,22 +167,23 @@ bool group_clock_offset(const struct group *g, uint64_t node, int64_t *ret_offse
 }
 
 const struct node_info *group_node_info(const struct group *g, uint64_t node) {
-    const struct node *n = group_find(g, node);
+    const struct node *n = roster_find(&g->roster, node);
     return n == NULL ? NULL : &n->info;
 }
 
 void group_check(const struct group *g) {
-    assert(g->n_members <= g->config.max_nodes);
-    assert(g->n_nodes <= RDZV_NODES_MAX);
+    assert(g->formation.n_members <= g->config.max_nodes);
+    assert(g->roster.n <= RDZV_NODES_MAX);
     assert(g->cause.state != CAUSE_IN_DOUBT || g->state == GROUP_STOPPING);
-    assert(g->state != GROUP_GATHERING || (g->n_members == 0 && !g->store_open));
+    assert(g->state != GROUP_GATHERING || (g->formation.n_members == 0 && !g->store_open));
     assert(g->state != GROUP_RUNNING || (g->form_told && g->store_open));
     assert(g->state != GROUP_CLOSED || (g->outcome != OUTCOME_NONE && !g->store_open) ||
            g->record == OUTCOME_GIVEN_UP);
     assert((g->record == OUTCOME_OPEN) == (g->state != GROUP_CLOSED));
-    assert(g->plan.named.n <= RDZV_SUCCESSORS_MAX && g->n_lease_pending <= g->n_members);
+    assert(g->plan.named.n <= RDZV_SUCCESSORS_MAX &&
+           g->formation.n_lease_pending <= g->formation.n_members);
     assert(g->plan.named.n == 0 || g->plan.named.epoch == g->leadership.epoch);
-    assert(!g->leadership.idle || g->generation.epoch < g->leadership.epoch);
-    assert(g->tally[TALLY_CANDIDATE] <= g->tally[TALLY_HOPEFUL]);
-    assert(g->tally[TALLY_HOPEFUL] <= g->n_nodes);
+    assert(!g->leadership.idle || g->formation.generation.epoch < g->leadership.epoch);
+    assert(g->roster.tally[TALLY_CANDIDATE] <= g->roster.tally[TALLY_HOPEFUL]);
+    assert(g->roster.tally[TALLY_HOPEFUL] <= g->roster.n);
 }

@@ -10,11 +10,7 @@
 #define PROBE_RETRY_MAX_NS (200 * NS_PER_MS)
 /* However many are watched, the work for them has a rate for the whole job, and what waits for a
  * place in vain ranks below what had one: a crowd of joiners that fall silent costs no lease. */
-struct rate {
-    uint64_t step_ns; /* between two, in the long run */
-    uint64_t burst;   /* at once, after a rest */
-};
-static const struct rate probes_again = {NS_PER_MS, 64}, waiters_lines = {NS_PER_S, 20};
+static const struct rate probes_again = {NS_PER_MS, 64};
 #define WAITERS_PROBES_BURST 16
 
 /* Of a look at all that are watched: the more they are, the rarer it is. */
@@ -22,21 +18,8 @@ static const struct rate probes_again = {NS_PER_MS, 64}, waiters_lines = {NS_PER
 #define LOOK_AT_ALL 256 /* so few are looked at whenever something is due */
 #define WAITERS_LOST_PER_LOOK 128
 
-/* When the next is due; now or earlier: there is one. */
 static struct rate waiters_probes(const struct group *g) {
     return (struct rate){g->config.waiter_probe_ns, WAITERS_PROBES_BURST};
-}
-
-static uint64_t rate_ready(const struct rate *rate, uint64_t spent_until_ns) {
-    uint64_t ahead_ns = (rate->burst - 1) * rate->step_ns;
-    return spent_until_ns > ahead_ns ? spent_until_ns - ahead_ns : 0;
-}
-
-static bool rate_take(const struct group *g, const struct rate *rate, uint64_t *spent_until_ns) {
-    if (rate_ready(rate, *spent_until_ns) > g->now_ns)
-        return false;
-    *spent_until_ns = MAX2(*spent_until_ns, g->now_ns) + rate->step_ns;
-    return true;
 }
 
 /* It has a place in the group, or had one in the last. */
@@ -67,27 +50,28 @@ static void probe_node(struct group *g, struct node *n) {
 void group_watch_node(struct group *g, struct node *n) {
     if (!n->watched) {
         list_remove(&n->by_heard);
-        list_append(&g->watched, &n->by_heard);
+        list_append(&g->watch.watched, &n->by_heard);
         n->watched = true;
     }
     n->probe_wait_ns = PROBE_RETRY_MIN_NS;
-    g->watch_ns = MIN2(g->watch_ns, lost_at(g, n));
+    g->watch.due_ns = MIN2(g->watch.due_ns, lost_at(g, n));
     const struct rate waiters = waiters_probes(g);
     bool inherited_now = g->update == NULL;
-    if (!inherited_now && (is_ours(n) || rate_take(g, &waiters, &g->waiters_probed_ns))) {
+    if (!inherited_now &&
+        (is_ours(n) || rate_take(&waiters, g->now_ns, &g->watch.waiters_probed_ns))) {
         probe_node(g, n);
         return;
     }
     if (!inherited_now)
-        n->probe_ns = rate_ready(&waiters, g->waiters_probed_ns);
-    g->watch_ns = MIN2(g->watch_ns, n->probe_ns);
+        n->probe_ns = rate_ready(&waiters, g->watch.waiters_probed_ns);
+    g->watch.due_ns = MIN2(g->watch.due_ns, n->probe_ns);
 }
 
 void group_heard_from(struct group *g, struct node *n) {
     n->heard_ns = g->now_ns;
     n->held = false;
     list_remove(&n->by_heard);
-    list_append(n->connected ? &g->heard : &g->watched, &n->by_heard);
+    list_append(n->connected ? &g->watch.heard : &g->watch.watched, &n->by_heard);
     bool was_watched = n->watched;
     n->watched = !n->connected;
     if (n->connected)
@@ -107,7 +91,7 @@ void group_on_probe(struct group *g, struct node *n, enum probe_result result) {
     if (n->watched) {
         n->probe_ns = g->now_ns + n->probe_wait_ns;
         n->probe_wait_ns = MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS);
-        g->watch_ns = MIN2(g->watch_ns, n->probe_ns);
+        g->watch.due_ns = MIN2(g->watch.due_ns, n->probe_ns);
     } else if (first && n->is_member) {
         group_offer_successor(g);
     }
@@ -118,14 +102,14 @@ void group_on_probe(struct group *g, struct node *n, enum probe_result result) {
 void group_forgive_own_sleep(struct group *g) {
     if (g->now_ns <= g->due_ns || g->now_ns - g->due_ns <= g->config.lease_ns / 10)
         return;
-    LIST_FOR_EACH(struct node, n, &g->nodes, by_all)
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
         n->heard_ns = g->now_ns;
 }
 
 /* Nodes of several hosts are silent for a lease: rather a switch than all of them. */
 static bool several_hosts_due(const struct group *g) {
     const char *host = NULL;
-    LIST_FOR_EACH(struct node, n, &g->watched, by_heard) {
+    LIST_FOR_EACH(struct node, n, &g->watch.watched, by_heard) {
         bool due = g->now_ns >= n->heard_ns + g->config.lease_ns;
         if (n->joined_ns == 0 || !is_ours(n) || !due)
             continue;
@@ -140,13 +124,13 @@ static bool several_hosts_due(const struct group *g) {
 static bool is_held(struct group *g, struct node *n) {
     if (g->config.hold_ns == 0 || n->joined_ns == 0 || !is_ours(n))
         return false;
-    if (!n->held && g->now_ns >= g->hold_until_ns && several_hosts_due(g)) {
-        g->hold_until_ns = g->now_ns + g->config.hold_ns;
-        LIST_FOR_EACH(struct node, other, &g->watched, by_heard)
+    if (!n->held && g->now_ns >= g->watch.hold_until_ns && several_hosts_due(g)) {
+        g->watch.hold_until_ns = g->now_ns + g->config.hold_ns;
+        LIST_FOR_EACH(struct node, other, &g->watch.watched, by_heard)
             other->held = true;
         group_incident(g, "several nodes are silent at once: waiting a moment for them");
     }
-    return g->now_ns < g->hold_until_ns;
+    return g->now_ns < g->watch.hold_until_ns;
 }
 
 static void lose(struct group *g, struct node *n) {
@@ -162,20 +146,20 @@ static void lose(struct group *g, struct node *n) {
 /* Its turn, if the rate allows it: a member's comes before those of all who wait. */
 static void probe_again(struct group *g, struct node *n) {
     const struct rate rate = is_ours(n) ? probes_again : waiters_probes(g);
-    uint64_t *spent = is_ours(n) ? &g->probed_again_ns : &g->waiters_probed_ns;
-    if (!rate_take(g, &rate, spent)) {
-        g->watch_ns = MIN2(g->watch_ns, rate_ready(&rate, *spent));
+    uint64_t *spent = is_ours(n) ? &g->watch.probed_again_ns : &g->watch.waiters_probed_ns;
+    if (!rate_take(&rate, g->now_ns, spent)) {
+        g->watch.due_ns = MIN2(g->watch.due_ns, rate_ready(&rate, *spent));
         return;
     }
     probe_node(g, n);
     list_remove(&n->by_heard);
-    list_append(&g->watched, &n->by_heard); /* by turns */
+    list_append(&g->watch.watched, &n->by_heard); /* by turns */
 }
 
 static void look_at_watched(struct group *g) {
     size_t n_watched = 0, waiters_lost = 0;
-    g->watch_ns = TIME_NEVER;
-    LIST_FOR_EACH(struct node, n, &g->watched, by_heard) {
+    g->watch.due_ns = TIME_NEVER;
+    LIST_FOR_EACH(struct node, n, &g->watch.watched, by_heard) {
         n_watched++;
         bool due = g->now_ns >= lost_at(g, n);
         bool too_many = due && !is_ours(n) && ++waiters_lost > WAITERS_LOST_PER_LOOK;
@@ -186,54 +170,31 @@ static void look_at_watched(struct group *g) {
         if (g->now_ns >= n->probe_ns)
             probe_again(g, n);
         else
-            g->watch_ns = MIN2(g->watch_ns, n->probe_ns);
+            g->watch.due_ns = MIN2(g->watch.due_ns, n->probe_ns);
         if (too_many)
-            g->watch_ns = g->now_ns; /* those are next */
+            g->watch.due_ns = g->now_ns; /* those are next */
         else
-            g->watch_ns = MIN2(g->watch_ns, due ? g->hold_until_ns : lost_at(g, n));
+            g->watch.due_ns = MIN2(g->watch.due_ns, due ? g->watch.hold_until_ns : lost_at(g, n));
     }
-    g->look_ns = n_watched <= LOOK_AT_ALL ? 0 : g->now_ns + n_watched * LOOK_NS_PER_NODE;
-}
-
-/* ---- what is said of those who waited ---- */
-
-static void say_unsaid(struct group *g) {
-    if (g->n_unsaid == 0 || !rate_take(g, &waiters_lines, &g->waiters_said_ns))
-        return;
-    char text[RDZV_REASON_MAX / 4];
-    (void)snprintf(text, sizeof text,
-                   "%zu more nodes that waited for a place have gone, the last: %.300s",
-                   g->n_unsaid, g->unsaid);
-    g->n_unsaid = 0;
-    group_incident(g, text);
-}
-
-void group_waiter_gone(struct group *g, const char *text) {
-    if (g->n_unsaid == 0 && rate_take(g, &waiters_lines, &g->waiters_said_ns)) {
-        group_incident(g, text);
-        return;
-    }
-    g->n_unsaid++;
-    (void)snprintf(g->unsaid, sizeof g->unsaid, "%s", text);
+    g->watch.look_ns = n_watched <= LOOK_AT_ALL ? 0 : g->now_ns + n_watched * LOOK_NS_PER_NODE;
 }
 
 void group_watch(struct group *g) {
     /* The longest silent come first: nobody behind the first fresh one is silent. */
-    LIST_FOR_EACH(struct node, n, &g->heard, by_heard) {
+    LIST_FOR_EACH(struct node, n, &g->watch.heard, by_heard) {
         if (!is_silent(g, n))
             break;
         group_watch_node(g, n);
         group_recount(g, n);
     }
-    if (g->now_ns >= MAX2(g->watch_ns, g->look_ns))
+    if (g->now_ns >= MAX2(g->watch.due_ns, g->watch.look_ns))
         look_at_watched(g);
-    say_unsaid(g);
+    group_report_waiters_gone(g);
 }
 
 uint64_t group_watch_deadline(const struct group *g) {
-    const struct node *n = LIST_FIRST(struct node, &g->heard, by_heard);
+    const struct node *n = LIST_FIRST(struct node, &g->watch.heard, by_heard);
     uint64_t t = n == NULL ? TIME_NEVER : n->heard_ns + g->config.lease_ns / 2 + 1;
-    if (g->n_unsaid > 0)
-        t = MIN2(t, rate_ready(&waiters_lines, g->waiters_said_ns));
-    return MIN2(MAX2(g->watch_ns, g->look_ns), t);
+    t = MIN2(t, group_waiters_gone_deadline(g));
+    return MIN2(MAX2(g->watch.due_ns, g->watch.look_ns), t);
 }

@@ -1,0 +1,276 @@
+#include "rendezvous/leader/formation.h"
+
+#include <string.h>
+
+#include "base/text/parse.h"
+#include "rendezvous/leader/programs.h"
+
+void formation_fini(struct formation *f) {
+    free(f->members);
+    free(f->order);
+}
+
+bool formation_reports(const struct formation *f, const struct node *n, enum node_state state) {
+    return n->report.state == state && generation_compare(n->report.generation, f->generation) == 0;
+}
+
+/* ---- counting ---- */
+
+#define BIT(tally) (1u << (tally))
+
+static unsigned of_member(const struct formation *f, const struct node *n) {
+    if (!n->is_member)
+        return 0;
+    bool prepared = formation_reports(f, n, NODE_PREPARED);
+    bool finished = formation_reports(f, n, NODE_FINISHED);
+    bool stopped = formation_reports(f, n, NODE_STOPPED) || n->report.state == NODE_CLOSED ||
+                   n->report.unusable[0] != '\0';
+    bool safe =
+        n->report.at_safe_point && generation_compare(n->report.generation, f->generation) == 0;
+    return prepared * BIT(TALLY_PREPARED) | finished * BIT(TALLY_FINISHED) |
+           stopped * BIT(TALLY_STOPPED) | safe * BIT(TALLY_SAFE) | !n->connected * BIT(TALLY_AWAY);
+}
+
+/* Something of an older group may run there. A group without it might run beside it, or would have
+ * to be torn down when it comes back. */
+static bool is_unresolved(const struct node *n) {
+    bool ours = n->in_order || n->joined_ns == 0;
+    if (n->connected)
+        return !node_has_stopped(n) && n->report.unusable[0] == '\0' &&
+               n->report.state != NODE_CLOSED;
+    return ours && !(n->report.leaving && node_has_stopped(n));
+}
+
+static unsigned tallies_of(const struct formation *f, const struct node *n) {
+    bool may = node_may_take_part(n);
+    bool is_there = n->connected && (!n->watched || n->in_order); /* a newcomer must be heard */
+    bool candidate = may && is_there && node_has_stopped(n);
+    bool old_finished = n->was_old_member && n->report.finished &&
+                        generation_compare(n->report.generation, f->old_generation) == 0;
+    return may * BIT(TALLY_HOPEFUL) | candidate * BIT(TALLY_CANDIDATE) |
+           (candidate && !n->is_member) * BIT(TALLY_WAITING) |
+           is_unresolved(n) * BIT(TALLY_UNRESOLVED) |
+           (n->report.state == NODE_CLOSED) * BIT(TALLY_CLOSED) |
+           old_finished * BIT(TALLY_OLD_FINISHED) | n->report.excluded * BIT(TALLY_EXCLUDED) |
+           of_member(f, n);
+}
+
+void formation_recount(const struct formation *f, struct roster *r, struct node *n) {
+    roster_count(r, n, tallies_of(f, n));
+}
+
+void formation_recount_all(const struct formation *f, struct roster *r) {
+    LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
+        formation_recount(f, r, n);
+}
+
+/* ---- choosing the members ---- */
+
+size_t formation_size(const struct group_config *c, size_t candidates) {
+    size_t n = MIN2(candidates, (size_t)c->max_nodes);
+    n -= n % c->node_unit;
+    return n >= c->min_nodes ? n : 0;
+}
+
+/* How many switches, from the top, are above both of two places. */
+static unsigned shared_switches(const char *a, const char *b) {
+    unsigned n = 0;
+    for (;;) {
+        size_t la = strcspn(a, "."), lb = strcspn(b, ".");
+        if (la == 0 || la != lb || memcmp(a, b, la) != 0)
+            return n;
+        n++;
+        if (a[la] == '\0' || b[lb] == '\0')
+            return n;
+        a += la + 1;
+        b += lb + 1;
+    }
+}
+
+/* The leader's node has the first rank: the nodes near to it go before those that are farther, so
+ * that its switch is left once. */
+static int compare_places(const struct node *leader, const struct node *a, const struct node *b) {
+    if (leader != NULL) {
+        unsigned na = shared_switches(a->info.topology, leader->info.topology);
+        unsigned nb = shared_switches(b->info.topology, leader->info.topology);
+        if (na != nb)
+            return na > nb ? -1 : 1;
+    }
+    return natural_compare(a->info.topology, b->info.topology);
+}
+
+/* What newcomers are ordered by. */
+struct newcomers {
+    const struct node *leader; /* NULL: its node is not here */
+    enum group_rank_order by;
+};
+
+static int compare_newcomers(const struct newcomers *o, const struct node *a,
+                             const struct node *b) {
+    bool ra = a->info.node_rank >= 0, rb = b->info.node_rank >= 0;
+    if (ra != rb)
+        return ra ? -1 : 1;
+    if (ra && a->info.node_rank != b->info.node_rank)
+        return a->info.node_rank < b->info.node_rank ? -1 : 1;
+    bool la = a == o->leader;
+    bool lb = b == o->leader;
+    if (la != lb)
+        return la ? -1 : 1;
+    int c = 0;
+    if (o->by == RANK_ORDER_TOPOLOGY)
+        c = compare_places(o->leader, a, b);
+    if (c == 0 && o->by != RANK_ORDER_JOIN)
+        c = natural_compare(a->info.host, b->info.host);
+    if (c != 0)
+        return c;
+    return a->join_order < b->join_order ? -1 : a->join_order > b->join_order;
+}
+
+static int compare_newcomers_r(const void *a, const void *b, void *o) {
+    return compare_newcomers(o, *(struct node *const *)a, *(struct node *const *)b);
+}
+
+/* First start: the order of newcomers. Later: survivors keep their places, newcomers take the
+ * vacated ones, and the order closes up over what is left. At most `wanted` of them. */
+static size_t order_candidates(const struct formation *f, const struct roster *r,
+                               const struct newcomers *by, size_t wanted, struct node **out) {
+    size_t n_new = 0, n_out = 0, n_survivors = 0;
+    struct node **newcomers = xcalloc(r->n, sizeof *newcomers);
+    struct idmap placed = {0};
+    for (size_t i = 0; i < f->n_order && n_survivors < wanted; i++) {
+        struct node *n = roster_find(r, f->order[i]);
+        if (n != NULL && node_is(n, TALLY_CANDIDATE)) {
+            idmap_put(&placed, n->info.incarnation, n);
+            n_survivors++;
+        }
+    }
+    LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
+        if (node_is(n, TALLY_CANDIDATE) && !n->in_order &&
+            idmap_get(&placed, n->info.incarnation) == NULL)
+            newcomers[n_new++] = n;
+    qsort_r(newcomers, n_new, sizeof *newcomers, compare_newcomers_r, (void *)(uintptr_t)by);
+
+    n_new = MIN2(n_new, wanted - n_survivors);
+    size_t next_new = 0;
+    for (size_t i = 0; i < f->n_order; i++) {
+        struct node *n = f->order[i] == 0 ? NULL : idmap_get(&placed, f->order[i]);
+        if (n != NULL)
+            out[n_out++] = n;
+        else if (next_new < n_new)
+            out[n_out++] = newcomers[next_new++];
+    }
+    while (next_new < n_new)
+        out[n_out++] = newcomers[next_new++];
+    idmap_fini(&placed);
+    free(newcomers);
+    return n_out;
+}
+
+struct role_count {
+    const char *role;
+    uint32_t workers;
+};
+
+static struct role_count *role_of(struct role_count roles[GROUP_ROLES_MAX], const char *role) {
+    for (size_t i = 0; i < GROUP_ROLES_MAX; i++) {
+        if (roles[i].role == NULL)
+            roles[i].role = role;
+        if (strcmp(roles[i].role, role) == 0)
+            return &roles[i];
+    }
+    return &roles[GROUP_ROLES_MAX - 1]; /* JOIN refuses more roles, but for inherited nodes */
+}
+
+static uint64_t hash_host(const char *host) {
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (; *host != '\0'; host++)
+        h = (h ^ (uint8_t)*host) * UINT64_C(0x100000001b3);
+    return h == 0 ? 1 : h;
+}
+
+/* Global ranks are prefix sums over the node order; roles count on their own. */
+static void assign_ranks(struct formation *f, uint32_t restarts_used, uint32_t losses) {
+    struct role_count roles[GROUP_ROLES_MAX] = {0};
+    struct idmap hosts = {0}; /* host → its newest member so far */
+    uint32_t rank = 0;
+    for (size_t i = 0; i < f->n_members; i++) {
+        struct node *n = f->members[i];
+        struct role_count *role = role_of(roles, n->info.role);
+        uint64_t host = hash_host(n->info.host);
+        const struct node *before = idmap_get(&hosts, host);
+        n->place = (struct place){
+            .node_rank = (uint32_t)i,
+            .n_nodes = (uint32_t)f->n_members,
+            .first_rank = rank,
+            .role_first_rank = role->workers,
+            .host_index = before == NULL ? 0 : before->place.host_index + 1,
+            .restarts_used = restarts_used,
+            .losses = losses,
+        };
+        idmap_put(&hosts, host, n);
+        rank += n->info.nproc;
+        role->workers += n->info.nproc;
+    }
+    for (size_t i = 0; i < f->n_members; i++) {
+        f->members[i]->place.world_size = rank;
+        f->members[i]->place.role_world_size = role_of(roles, f->members[i]->info.role)->workers;
+    }
+    idmap_fini(&hosts);
+}
+
+void formation_choose(struct formation *f, struct roster *r, const struct group_config *c,
+                      uint32_t epoch, uint32_t restarts_used, uint32_t losses) {
+    struct newcomers by = {roster_find(r, c->leader_incarnation), c->rank_order};
+    struct node **chosen = xcalloc(r->n, sizeof *chosen);
+    size_t wanted = formation_size(c, r->tally[TALLY_CANDIDATE]);
+    size_t n_chosen = order_candidates(f, r, &by, wanted, chosen);
+    assert(n_chosen == wanted);
+    LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
+        n->is_member = n->in_order = n->was_old_member = false;
+    free(f->members);
+    f->members = chosen;
+    f->n_members = n_chosen;
+    f->order = xrealloc(f->order, n_chosen * sizeof *f->order);
+    f->n_order = n_chosen;
+    for (size_t i = 0; i < n_chosen; i++) {
+        chosen[i]->is_member = chosen[i]->in_order = true;
+        f->order[i] = chosen[i]->info.incarnation;
+    }
+    assign_ranks(f, restarts_used, losses);
+    f->world_size = chosen[0]->place.world_size;
+    bool same_epoch = f->generation.epoch == epoch;
+    f->generation = (struct generation){epoch, same_epoch ? f->generation.counter + 1 : 1};
+    f->n_last_lost = f->n_fell_silent = f->n_old_members = 0;
+    f->formed_once = f->formed_here = true;
+    formation_recount_all(f, r);
+}
+
+void formation_drop(struct formation *f, struct node *n) {
+    size_t kept = 0;
+    for (size_t i = 0; i < f->n_members; i++)
+        if (f->members[i] != n)
+            f->members[kept++] = f->members[i];
+    f->n_members = kept;
+    f->n_lease_pending -= n->lease_pending;
+    n->is_member = n->lease_pending = false;
+}
+
+void formation_end(struct formation *f) {
+    for (size_t i = 0; i < f->n_members; i++)
+        f->members[i]->is_member = f->members[i]->lease_pending = false;
+    f->n_members = f->n_lease_pending = 0;
+}
+
+uint32_t formation_reachability(const struct formation *f) {
+    uint32_t reachability = UINT32_MAX;
+    for (size_t i = 0; i < f->n_members; i++)
+        reachability &= f->members[i]->report.reachability;
+    return reachability;
+}
+
+uint32_t formation_workers(const struct formation *f) {
+    uint32_t workers = 0;
+    for (size_t i = 0; i < f->n_members; i++)
+        workers += f->members[i]->info.nproc;
+    return workers;
+}

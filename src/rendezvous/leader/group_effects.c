@@ -1,0 +1,81 @@
+/* What a step asks for: effects, and the texts and records that they point to. */
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/leader/group_priv.h"
+
+struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, uint64_t node) {
+    struct group_update *u = g->update;
+    if (u->n_effects == u->cap) {
+        u->cap = u->cap == 0 ? 16 : u->cap * 2;
+        u->effects = xrealloc(u->effects, u->cap * sizeof *u->effects);
+    }
+    u->effects[u->n_effects] = (struct group_effect){.kind = kind, .node = node};
+    return &u->effects[u->n_effects++];
+}
+
+void group_tell(struct group *g, const struct node *n) {
+    if (n->connected)
+        (void)group_emit(g, GROUP_EFFECT_TELL, n->info.incarnation);
+}
+
+void group_tell_members(struct group *g) {
+    for (size_t i = 0; i < g->formation.n_members; i++)
+        group_tell(g, g->formation.members[i]);
+}
+
+void group_tell_all(struct group *g) {
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
+        group_tell(g, n);
+}
+
+/* The text must outlive the step: it is kept in the group, one after the other. Offsets are turned
+ * into pointers when the step ends, since the buffer may move while it grows. */
+void group_set_reason(struct group *g, struct group_effect *e, const char *text) {
+    e->n_nodes = (uint32_t)g->notes.len;
+    strbuf_add_bytes(&g->notes, text, strlen(text) + 1);
+}
+
+void group_incident(struct group *g, const char *text) {
+    (void)snprintf(g->incident, sizeof g->incident, "%s", text);
+    g->incident_ns = g->now_ns;
+    group_set_reason(g, group_emit(g, GROUP_EFFECT_INCIDENT, 0), text);
+}
+
+struct group_note *group_add_note(struct group *g, enum group_note_kind kind, const struct node *n,
+                                  const char *why) {
+    if (g->n_notes == g->cap_notes) {
+        g->cap_notes = g->cap_notes == 0 ? 8 : g->cap_notes * 2;
+        g->note_list = xrealloc(g->note_list, g->cap_notes * sizeof *g->note_list);
+    }
+    struct group_effect *e = group_emit(g, GROUP_EFFECT_NOTE, 0);
+    e->n_nodes = (uint32_t)g->n_notes;
+    struct group_note *note = &g->note_list[g->n_notes++];
+    *note = (struct group_note){
+        .kind = kind, .at_ns = g->now_ns, .generation = g->formation.generation};
+    if (note->generation.counter == 0) /* no group yet: the leadership alone */
+        note->generation.epoch = g->leadership.epoch;
+    if (n != NULL) {
+        note->node = n->info.incarnation;
+        node_name(n, note->name);
+    }
+    (void)snprintf(note->why, sizeof note->why, "%s", why == NULL ? "" : why);
+    return note;
+}
+
+void group_resolve_effects(struct group *g) {
+    for (size_t i = 0; i < g->update->n_effects; i++) {
+        struct group_effect *e = &g->update->effects[i];
+        if (e->kind == GROUP_EFFECT_INCIDENT || e->kind == GROUP_EFFECT_REFUSE ||
+            e->kind == GROUP_EFFECT_ANSWER) {
+            e->reason = g->notes.data + e->n_nodes;
+            e->n_nodes = 0;
+        } else if (e->kind == GROUP_EFFECT_NOTE) {
+            e->note = &g->note_list[e->n_nodes];
+            e->n_nodes = 0;
+        } else if (e->kind == GROUP_EFFECT_ARBITER) {
+            e->request = &g->requests[e->n_nodes];
+            e->n_nodes = 0;
+        }
+    }
+}

@@ -1,0 +1,75 @@
+/* Nodes that are lost, or leave: what it means for the group. */
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/leader/group_priv.h"
+
+/* So often is it reported that a node has gone that waited for a place: however many do. */
+static const struct rate waiters_lines = {NS_PER_S, 20};
+
+void group_report_waiters_gone(struct group *g) {
+    if (g->n_unsaid == 0 || !rate_take(&waiters_lines, g->now_ns, &g->waiters_said_ns))
+        return;
+    char text[RDZV_REASON_MAX / 4];
+    (void)snprintf(text, sizeof text,
+                   "%zu more nodes that waited for a place have gone, the last: %.300s",
+                   g->n_unsaid, g->unsaid);
+    g->n_unsaid = 0;
+    group_incident(g, text);
+}
+
+static void waiter_gone(struct group *g, const char *text) {
+    if (g->n_unsaid == 0 && rate_take(&waiters_lines, g->now_ns, &g->waiters_said_ns)) {
+        group_incident(g, text);
+        return;
+    }
+    g->n_unsaid++;
+    (void)snprintf(g->unsaid, sizeof g->unsaid, "%.500s", text);
+}
+
+uint64_t group_waiters_gone_deadline(const struct group *g) {
+    return g->n_unsaid > 0 ? rate_ready(&waiters_lines, g->waiters_said_ns) : TIME_NEVER;
+}
+
+static void note_removal(struct group *g, const struct node *n, const char *why, enum removal how) {
+    bool lost = how != REMOVED_LEFT;
+    struct group_note *note = group_add_note(g, lost ? NOTE_NODE_LOST : NOTE_NODE_LEFT, n, why);
+    note->detected_ns = n->heard_ns;
+    if (!n->is_member || !group_is_live(g))
+        return;
+    g->detected_ns = lost ? n->heard_ns : g->now_ns;
+}
+
+void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how) {
+    char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
+    node_name(n, name);
+    (void)snprintf(text, sizeof text, "node %s %s", name, why);
+    bool was_member = n->is_member, in_order = n->in_order, lost = how != REMOVED_LEFT;
+    bool finished = formation_reports(&g->formation, n, NODE_FINISHED);
+    bool outlived = group_outlived_failure(g, n);
+    uint64_t incarnation = n->info.incarnation;
+    note_removal(g, n, why, how);
+    group_successor_lost(g, n, how);
+    if (was_member)
+        formation_drop(&g->formation, n);
+    g->lost_somebody = g->lost_somebody || in_order;
+    g->formation.n_last_lost += in_order && how != REMOVED_SILENT;
+    g->formation.n_fell_silent += how == REMOVED_SILENT;
+    g->policy.losses += (was_member || in_order) && lost;
+    roster_remove(&g->roster, n);
+    (void)group_emit(g, GROUP_EFFECT_FORGET, incarnation);
+    g->status_dirty = true;
+    if (g->formation.started_once)
+        (void)snprintf(g->last_lost, sizeof g->last_lost, "%s", name);
+    if (was_member && group_is_live(g) && !(finished && g->state == GROUP_RUNNING)) {
+        group_stop_for_lost_node(g, text);
+        g->stop_wished = !lost;
+    } else if (was_member && g->state == GROUP_STOPPING &&
+               group_blame_lost_node(g, incarnation, outlived, text)) {
+        g->stop_wished = !lost; /* it was said with STOP */
+    } else if (g->state != GROUP_CLOSED && (was_member || in_order)) {
+        group_incident(g, text);
+    } else if (g->state != GROUP_CLOSED) {
+        waiter_gone(g, text);
+    }
+}

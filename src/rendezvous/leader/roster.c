@@ -1,0 +1,160 @@
+#include "rendezvous/leader/roster.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/leader/programs.h"
+
+void roster_init(struct roster *r, uint64_t seed) {
+    *r = (struct roster){.index.seed = seed};
+    list_init(&r->nodes);
+}
+
+void roster_fini(struct roster *r) {
+    LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
+        free(n);
+    idmap_fini(&r->index);
+    idmap_fini(&r->roles);
+}
+
+struct node *roster_find(const struct roster *r, uint64_t incarnation) {
+    return incarnation == 0 ? NULL : idmap_get(&r->index, incarnation);
+}
+
+/* ---- one node ---- */
+
+bool node_is(const struct node *n, enum tally tally) { return (n->tallied & 1u << tally) != 0; }
+
+bool node_has_stopped(const struct node *n) {
+    switch (n->report.state) {
+    case NODE_JOINED:
+    case NODE_STOPPED: return true;
+    case NODE_PREPARED:
+    case NODE_RUNNING:
+    case NODE_FINISHED:
+    case NODE_FAILED:
+    case NODE_CLOSED:
+    case NODE_STATE_COUNT: return false;
+    }
+    assert_not_reached();
+}
+
+bool node_may_take_part(const struct node *n) {
+    return !n->report.leaving && n->report.unusable[0] == '\0' && !n->report.excluded &&
+           n->report.state != NODE_CLOSED;
+}
+
+void node_name(const struct node *n, char out[RDZV_HOST_MAX]) {
+    if (n->is_member && n->place.host_index > 0)
+        (void)snprintf(out, RDZV_HOST_MAX, "%.110s-%u", n->info.host, n->place.host_index + 1);
+    else
+        (void)snprintf(out, RDZV_HOST_MAX, "%s", n->info.host);
+}
+
+void node_unusable_text(const struct node *n, char out[RDZV_REASON_MAX]) {
+    char name[RDZV_HOST_MAX];
+    node_name(n, name);
+    (void)snprintf(out, RDZV_REASON_MAX, "node %s can't take part any more: %.1800s", name,
+                   n->report.unusable);
+}
+
+/* ---- coming and going ---- */
+
+void roster_count(struct roster *r, struct node *n, unsigned now) {
+    unsigned changed = n->tallied ^ now;
+    n->tallied = now;
+    for (unsigned t = 0; changed != 0; t++, changed >>= 1) {
+        if ((changed & 1) != 0 && (now & 1u << t) != 0)
+            r->tally[t]++;
+        else if ((changed & 1) != 0)
+            r->tally[t]--;
+    }
+}
+
+struct node *roster_add(struct roster *r, const struct node_info *info) {
+    struct node *n = xcalloc(1, sizeof *n);
+    n->info = *info;
+    n->join_order = ++r->join_counter;
+    n->probe_ns = n->lost_at_ns = TIME_NEVER;
+    n->report.state = NODE_JOINED;
+    list_init(&n->by_all);
+    list_init(&n->by_heard);
+    list_append(&r->nodes, &n->by_all);
+    idmap_put(&r->index, info->incarnation, n);
+    r->n++;
+    return n;
+}
+
+void roster_remove(struct roster *r, struct node *n) {
+    roster_count(r, n, 0);
+    idmap_remove(&r->index, n->info.incarnation);
+    list_remove(&n->by_heard);
+    list_remove(&n->by_all);
+    r->n--;
+    free(n);
+}
+
+static uint64_t hash_text(const char *text) {
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (; *text != '\0'; text++)
+        h = (h ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+    return h == 0 ? 1 : h;
+}
+
+static const char *static_refusal(const struct roster *r, const struct group_config *c,
+                                  const struct node_info *info, bool *ret_for_now) {
+    if (info->node_rank < 0)
+        return "this job gives ranks by --node-rank, and this node has none";
+    if ((uint32_t)info->node_rank >= c->max_nodes)
+        return "its --node-rank is not below the number of nodes (--nnodes)";
+    LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
+        if (n->info.node_rank == info->node_rank && n->connected) {
+            /* The same host again: it was restarted, and its former life is not given up yet. */
+            *ret_for_now = strcmp(n->info.host, info->host) == 0;
+            return "another node has the same --node-rank; give each its own";
+        }
+    return NULL;
+}
+
+const char *roster_refusal(struct roster *r, const struct group_config *c,
+                           const struct node_info *info, bool *ret_for_now) {
+    *ret_for_now = false;
+    if (info->nproc == 0 || info->nproc > RDZV_WORKERS_MAX)
+        return "its number of workers is out of range";
+    if (r->n >= RDZV_NODES_MAX)
+        return "the job has as many nodes as it can hold";
+    if (idmap_get(&r->roles, hash_text(info->role)) == NULL) {
+        if (r->roles.len >= GROUP_ROLES_MAX)
+            return "the job has as many different roles as it can hold";
+        idmap_put(&r->roles, hash_text(info->role), r);
+    }
+    if (c->static_ranks)
+        return static_refusal(r, c, info, ret_for_now);
+    if (c->spares != UINT32_MAX && r->tally[TALLY_HOPEFUL] >= (size_t)c->max_nodes + c->spares) {
+        *ret_for_now = true;
+        return "the job has all its nodes, and as many spares as it wants (--spares)";
+    }
+    return NULL;
+}
+
+void roster_status(const struct roster *r, const struct group_config *c, struct rdzv_status *ret) {
+    bool *ranks = c->static_ranks ? xcalloc(c->max_nodes, sizeof *ranks) : NULL;
+    bool full = false;
+    LIST_FOR_EACH(struct node, n, &r->nodes, by_all) {
+        if (full && ranks == NULL)
+            break;
+        bool candidate = node_is(n, TALLY_CANDIDATE);
+        if (!candidate && !n->connected && ret->n_missing < RDZV_STATUS_NAMES_MAX)
+            (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "%s", n->info.host);
+        if (candidate && ret->n_names < RDZV_STATUS_NAMES_MAX)
+            (void)snprintf(ret->names[ret->n_names++], RDZV_HOST_MAX, "%s", n->info.host);
+        /* An inherited node was not asked for its rank, which may be none. */
+        if (candidate && ranks != NULL && (uint32_t)n->info.node_rank < c->max_nodes)
+            ranks[n->info.node_rank] = true;
+        full = ret->n_names == RDZV_STATUS_NAMES_MAX && r->tally[TALLY_UNRESOLVED] == 0;
+    }
+    for (uint32_t k = 0; ranks != NULL && k < c->max_nodes; k++)
+        if (!ranks[k] && ret->n_missing < RDZV_STATUS_NAMES_MAX)
+            (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "node rank %u", k);
+    free(ranks);
+}

@@ -1,0 +1,105 @@
+/* The nodes of the job, and what is counted of them. Each is known by its incarnation. */
+#pragma once
+
+#include "base/idmap.h"
+#include "base/list.h"
+#include "rendezvous/leader/group.h"
+#include "rendezvous/leader/node_clock.h"
+
+/* What is counted of the nodes, so that no report costs a walk over all. */
+enum tally {
+    TALLY_CANDIDATE = 0, /* may be in the next group, now */
+    TALLY_HOPEFUL,       /* may be, when it has stopped or is heard of again */
+    TALLY_UNRESOLVED,    /* of the last group, and cut off */
+    TALLY_WAITING,       /* a candidate outside the present group */
+    TALLY_PREPARED,      /* members, by their report on the present generation */
+    TALLY_FINISHED,
+    TALLY_STOPPED,
+    TALLY_AWAY,         /* members without a connection */
+    TALLY_SAFE,         /* members at a safe point */
+    TALLY_CLOSED,       /* nodes that know the outcome */
+    TALLY_OLD_FINISHED, /* members of the last leader's group that had finished */
+    TALLY_EXCLUDED,
+    TALLY_COUNT,
+};
+
+/* What a node reported last: all of struct report but its failure, which counts as it comes and
+ * would be most of what a leader of thousands of nodes keeps; and its counters, which the group
+ * has. */
+struct node_status {
+    enum node_state state;
+    struct generation generation;
+    bool leaving, finished, at_safe_point, excluded;
+    uint32_t reachability;
+    char unusable[RDZV_REASON_MAX / 4];
+    char excluded_why[RDZV_HOST_MAX];
+};
+
+/* A member's place, of which group_desired() makes the struct form that it is sent. */
+struct place {
+    uint32_t node_rank, n_nodes, first_rank, world_size, role_first_rank, role_world_size,
+        host_index;
+    uint32_t restarts_used, losses; /* when the group was formed */
+};
+
+struct node {
+    struct list by_all; /* in roster.nodes: as they came */
+    /* in watch.heard, the longest silent first; or in watch.watched */
+    struct list by_heard;
+    bool watched; /* silent or not connected */
+    bool held;    /* due, while several are silent at once */
+    struct node_info info;
+    struct node_status report;
+    unsigned tallied;    /* bits of enum tally that it is counted under */
+    uint64_t join_order; /* 1, 2, … */
+    uint64_t joined_ns;  /* its newest JOIN; 0: an inherited one that has not come back */
+    uint64_t known_ns;   /* its first JOIN */
+    bool connected;
+    bool reached;              /* its listener has accepted us: "refused" means gone from here on */
+    bool probing;              /* a probe is under way */
+    uint64_t probe_wait_ns;    /* before the next: doubles */
+    uint64_t probe_ns;         /* when the next is due, while it is watched; TIME_NEVER */
+    uint64_t heard_ns;         /* leader's clock at its last RENEW or JOIN */
+    uint64_t longest_stall_ns; /* as it said last */
+    uint32_t stalls;
+    uint64_t echo_ns;    /* our newest clock that has come back from it; 0: none */
+    uint64_t lost_at_ns; /* inherited, not yet back: counts as lost then */
+    bool in_order;       /* of the last group */
+    bool was_old_member; /* of the last leader's group */
+    bool is_member;      /* of the present generation (FORMING, RUNNING, STOPPING) */
+    bool lease_pending;  /* member: its last RENEW got no lease */
+    struct place place;  /* valid while is_member */
+    struct node_clock clock;
+};
+
+struct roster {
+    struct idmap index; /* incarnation → struct node */
+    struct list nodes;  /* all of them */
+    size_t n;
+    size_t tally[TALLY_COUNT];
+    uint64_t join_counter;
+    struct idmap roles; /* hash of a --role → a node had it, ever */
+};
+
+void roster_init(struct roster *r, uint64_t seed);
+void roster_fini(struct roster *r);
+struct node *roster_find(const struct roster *r, uint64_t incarnation);
+struct node *roster_add(struct roster *r, const struct node_info *info);
+/* And frees it. */
+void roster_remove(struct roster *r, struct node *n);
+/* It is counted under these tallies from now on: bits of enum tally. */
+void roster_count(struct roster *r, struct node *n, unsigned tallies);
+/* Why this node can't be let in, or NULL. *ret_for_now: it may come again. */
+const char *roster_refusal(struct roster *r, const struct group_config *c,
+                           const struct node_info *info, bool *ret_for_now);
+/* The names of who is there, and who is missing. */
+void roster_status(const struct roster *r, const struct group_config *c, struct rdzv_status *ret);
+
+bool node_is(const struct node *n, enum tally tally);
+/* Nothing of an older group runs there: it never ran, or says so. */
+bool node_has_stopped(const struct node *n);
+bool node_may_take_part(const struct node *n);
+/* The node as people know it: host name, "-2" for a second agent of that host. */
+void node_name(const struct node *n, char out[RDZV_HOST_MAX]);
+/* Why it can't take part any more: a sentence with its name. */
+void node_unusable_text(const struct node *n, char out[RDZV_REASON_MAX]);
