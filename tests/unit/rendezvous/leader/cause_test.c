@@ -1,0 +1,72 @@
+/* Which failure is the cause of a stop, without a group. */
+#include "rendezvous/leader/cause.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+#define MS ((int64_t)NS_PER_MS)
+
+static struct failure failure_of(enum failure_kind kind, int32_t code, uint32_t rank) {
+    return (struct failure){.kind = kind, .code = code, .rank = rank, .incarnation = rank + 1};
+}
+
+Test(cause, the_earlier_failure_is_the_cause_unless_the_clocks_leave_it_open) {
+    struct failure first = failure_of(FAILURE_EXIT, 1, 0), crash = failure_of(FAILURE_SIGNAL, 11, 1);
+    struct cause c = {0};
+    cr_assert(cause_add(&c, &first, 1000 * MS, 0));
+    cr_assert_not(cause_add(&c, &crash, 1100 * MS, 10 * NS_PER_MS), "100 ms later, give or take 10");
+    cr_assert(cause_add(&c, &crash, 1100 * MS, 100 * NS_PER_MS), "perhaps not later, and explains more");
+    cr_assert_eq(c.failure.rank, 1);
+    cr_assert_not(cause_add(&c, &first, 1095 * MS, 0), "an exit code explains less");
+    cr_assert(cause_add(&c, &first, 900 * MS, 0), "surely earlier");
+}
+
+Test(cause, a_kill_is_in_doubt_while_other_nodes_are_there_to_go_on) {
+    struct failure killed = failure_of(FAILURE_SIGNAL, 9, 0);
+    struct cause c = {0};
+    cr_assert(cause_add(&c, &killed, 0, 0));
+    cause_blame(&c, 1);
+    cr_assert_eq(c.state, CAUSE_SURE);
+    cause_blame(&c, 2);
+    cr_assert(c.state == CAUSE_IN_DOUBT && cause_is_pending(&c));
+    struct cause_facts facts = {.member = true, .connected = true};
+    cr_assert_not(cause_is_certain(&c, &facts), "it has not stopped");
+    facts.stopped = true;
+    cr_assert(cause_is_certain(&c, &facts));
+    facts.no_restart_left = true;
+    cr_assert_not(cause_is_certain(&c, &facts), "the job would end for it");
+    facts.waited = true;
+    cr_assert(cause_is_certain(&c, &facts));
+}
+
+Test(cause, only_a_cause_in_doubt_is_explained_by_a_loss) {
+    struct failure noise = failure_of(FAILURE_EXIT, 1, 0);
+    struct cause c = {0};
+    cr_assert(cause_add(&c, &noise, 0, 0));
+    cause_blame(&c, 3);
+    cr_assert(cause_is_loss_of(&c, 7, false), "any node that did not outlive it");
+    cr_assert_not(cause_is_loss_of(&c, 7, true));
+    cause_make_sure(&c);
+    cr_assert_not(cause_is_loss_of(&c, 7, false), "what was reported stands");
+}
+
+Test(cause, eight_better_causes_are_reported_at_once) {
+    struct failure f = failure_of(FAILURE_SIGNAL, 11, 0);
+    struct cause c = {0};
+    cr_assert(cause_add(&c, &f, 0, 0));
+    cause_begin_stop(&c, 500);
+    for (int i = 0; i < 8; i++)
+        cr_assert(cause_report_better(&c));
+    cr_assert_not(cause_report_better(&c));
+    cr_assert(c.better_waits);
+}
+
+Test(cause, its_text_ends_with_the_last_line) {
+    struct failure f = failure_of(FAILURE_EXIT, 3, 5);
+    (void)strcpy(f.text, "Traceback\nValueError: no\n");
+    struct cause c = {0};
+    char text[128];
+    cr_assert(cause_add(&c, &f, 0, 0));
+    cause_text(&c, text, sizeof text);
+    cr_assert_str_eq(text, "rank 5 failed: exit code 3: ValueError: no");
+}
