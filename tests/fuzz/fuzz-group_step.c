@@ -154,9 +154,8 @@ static void check_effects(const struct group *g, const struct group_update *u, s
         struct desired d;
         CHECK(e->kind != GROUP_EFFECT_TELL || group_desired(g, e->node, &d) || group_state(g) == GROUP_CLOSED ||
               group_node_info(g, e->node) == NULL);
-        bool text =
-            e->kind == GROUP_EFFECT_INCIDENT || e->kind == GROUP_EFFECT_REFUSE || e->kind == GROUP_EFFECT_ANSWER;
-        CHECK(e->kind != GROUP_EFFECT_NOTE || (e->note->kind > 0 && e->note->kind < NOTE_KIND_COUNT));
+        bool text = e->kind == GROUP_EFFECT_NOTICE || e->kind == GROUP_EFFECT_REFUSE || e->kind == GROUP_EFFECT_ANSWER;
+        CHECK(e->kind != GROUP_EFFECT_TIMELINE || (e->note->kind > 0 && e->note->kind < TIMELINE_KIND_COUNT));
         CHECK(e->kind != GROUP_EFFECT_ARBITER || e->request->kind > 0);
         CHECK(!text || (e->reason != NULL && e->reason[0] != '\0'));
         CHECK(e->kind != GROUP_EFFECT_LEASE || e->lease.validity_ns <= 5 * NS_PER_S);

@@ -185,7 +185,7 @@ struct world_coverage {
     uint64_t member_events[MEMBER_EVENT_KIND_COUNT], member_effects[MEMBER_EFFECT_KIND_COUNT];
     uint64_t ends[MEMBER_END_LEFT + 1];
     uint64_t member_elections[ELECTION_COUNT], election_moves[ELECTION_COUNT][ELECTION_COUNT];
-    uint64_t notes[NOTE_KIND_COUNT];
+    uint64_t notes[TIMELINE_KIND_COUNT];
     uint64_t faults[FAULT_KIND_COUNT];
     uint64_t worlds, steps, groups_started, causes_checked, leaderships, recoveries;
     uint64_t idle_followed; /* idle epochs whose leader was lost, and another's idle one came */

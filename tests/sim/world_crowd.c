@@ -18,7 +18,7 @@ static void count(struct world *w, unsigned *n, unsigned most, const char *what)
 }
 
 bool crowd_takes(struct world *w, struct life *l, const struct group_effect *e) {
-    if (w->n_crowd > 0 && e->kind == GROUP_EFFECT_INCIDENT)
+    if (w->n_crowd > 0 && e->kind == GROUP_EFFECT_NOTICE)
         count(w, &w->crowd.lines, LINES_MAX, "lines");
     if (!is_of_crowd(e->node))
         return false;

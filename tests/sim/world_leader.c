@@ -464,16 +464,16 @@ static void check_status(struct world *w, const struct life *l) {
         world_broken(w, "the status names more nodes than it holds");
 }
 
-static void note(struct world *w, const struct life *l, const struct group_note *n) {
+static void note(struct world *w, const struct life *l, const struct timeline_entry *n) {
     w->coverage->notes[n->kind]++;
-    world_trace(w, "note of %u.%u: %s %s %s", l->host, l->index, group_note_name(n->kind), n->name, n->why);
+    world_trace(w, "note of %u.%u: %s %s %s", l->host, l->index, timeline_kind_name(n->kind), n->name, n->why);
     if (n->at_ns > world_clock(w, l->host))
         world_broken(w, "a note of the future");
     uint64_t last = 0;
     uint64_t times[] = {n->detected_ns, n->stopped_ns, n->formed_ns, n->started_ns};
     for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
         if (times[i] != 0 && times[i] < last)
-            world_broken(w, "the note %s has its times out of order: %.3f %.3f %.3f %.3f", group_note_name(n->kind),
+            world_broken(w, "the note %s has its times out of order: %.3f %.3f %.3f %.3f", timeline_kind_name(n->kind),
                          (double)times[0] / 1e9, (double)times[1] / 1e9, (double)times[2] / 1e9,
                          (double)times[3] / 1e9);
         last = MAX2(last, times[i]);
@@ -493,7 +493,7 @@ static void obey_one(struct world *w, struct life *l, const struct group_effect 
     case GROUP_EFFECT_STORE_OPEN: store_open(w, l, e->generation); break;
     case GROUP_EFFECT_STORE_CLOSE: store_close(w, e->generation); break;
     case GROUP_EFFECT_STATUS: check_status(w, l); break;
-    case GROUP_EFFECT_INCIDENT: world_trace(w, "incident: %s", e->reason); break;
+    case GROUP_EFFECT_NOTICE: world_trace(w, "incident: %s", e->reason); break;
     case GROUP_EFFECT_DONE:
         if (l->lead.done)
             world_broken(w, "DONE a second time");
@@ -509,7 +509,7 @@ static void obey_one(struct world *w, struct life *l, const struct group_effect 
             world_broken(w, "an operator is answered with nothing");
         world_trace(w, "answer: %s", e->reason);
         break;
-    case GROUP_EFFECT_NOTE: note(w, l, e->note); break;
+    case GROUP_EFFECT_TIMELINE: note(w, l, e->note); break;
     case GROUP_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }

@@ -59,7 +59,7 @@ static void incident(void *arg, const char *line) {
     log_notice("%s", line);
 }
 
-static void note(void *arg, const struct group_note *n) {
+static void note(void *arg, const struct timeline_entry *n) {
     struct agent *a = arg;
     events_note(a->events, n);
 }

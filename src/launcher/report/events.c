@@ -26,27 +26,27 @@ static void add_ms(struct json_writer *w, const char *name, uint64_t from_ns, ui
     json_write_raw(w, name, text);
 }
 
-static void add_times(struct json_writer *w, const struct group_note *n) {
+static void add_times(struct json_writer *w, const struct timeline_entry *n) {
     switch (n->kind) {
-    case NOTE_NODE_LOST: add_ms(w, "silent_ms", n->detected_ns, n->at_ns); break;
-    case NOTE_WORKER_FAILED: add_ms(w, "heard_after_ms", n->detected_ns, n->at_ns); break;
-    case NOTE_STOPPED: add_ms(w, "detected_to_stopped_ms", n->detected_ns, n->at_ns); break;
-    case NOTE_FORMED: add_ms(w, "stopped_to_formed_ms", n->stopped_ns, n->at_ns); break;
-    case NOTE_STARTED:
+    case TIMELINE_NODE_LOST: add_ms(w, "silent_ms", n->detected_ns, n->at_ns); break;
+    case TIMELINE_WORKER_FAILED: add_ms(w, "heard_after_ms", n->detected_ns, n->at_ns); break;
+    case TIMELINE_STOPPED: add_ms(w, "detected_to_stopped_ms", n->detected_ns, n->at_ns); break;
+    case TIMELINE_FORMED: add_ms(w, "stopped_to_formed_ms", n->stopped_ns, n->at_ns); break;
+    case TIMELINE_STARTED:
         add_ms(w, "detected_to_stopped_ms", n->detected_ns, n->stopped_ns);
         add_ms(w, "stopped_to_formed_ms", n->stopped_ns, n->formed_ns);
         add_ms(w, "formed_to_started_ms", n->formed_ns, n->started_ns);
         add_ms(w, "total_ms", n->detected_ns, n->started_ns);
         break;
-    case NOTE_LEADS:
-    case NOTE_NODE_JOINED:
-    case NOTE_NODE_LEFT:
-    case NOTE_NODE_EXCLUDED:
-    case NOTE_STOPPING:
-    case NOTE_SUCCESSORS:
-    case NOTE_BEAT_PAUSED:
-    case NOTE_CLOSED:
-    case NOTE_KIND_COUNT: break;
+    case TIMELINE_LEADS:
+    case TIMELINE_NODE_JOINED:
+    case TIMELINE_NODE_LEFT:
+    case TIMELINE_NODE_EXCLUDED:
+    case TIMELINE_STOPPING:
+    case TIMELINE_SUCCESSORS:
+    case TIMELINE_BEAT_PAUSED:
+    case TIMELINE_CLOSED:
+    case TIMELINE_KIND_COUNT: break;
     }
 }
 
@@ -61,29 +61,29 @@ static void add_generation(struct json_writer *w, struct generation g) {
         json_write_u64(w, "epoch", g.epoch);
 }
 
-static void add_node(struct json_writer *w, const struct group_note *n) {
+static void add_node(struct json_writer *w, const struct timeline_entry *n) {
     if (n->name[0] != '\0')
         json_write_string(w, "node", n->name);
     if (n->node != 0)
         json_write_hex(w, "incarnation", n->node);
 }
 
-static void add_group(struct json_writer *w, const struct group_note *n) {
+static void add_group(struct json_writer *w, const struct timeline_entry *n) {
     if (n->n_nodes > 0)
         json_write_u64(w, "nodes", n->n_nodes);
     if (n->world_size > 0)
         json_write_u64(w, "world_size", n->world_size);
-    if (n->kind == NOTE_CLOSED)
+    if (n->kind == TIMELINE_CLOSED)
         json_write_string(w, "outcome", n->outcome == OUTCOME_SUCCESS ? "success" : "failed");
 }
 
-void events_line(const struct events_origin *origin, const struct group_note *note,
+void events_line(const struct events_origin *origin, const struct timeline_entry *note,
                  uint64_t wall_ns, uint64_t lost, struct strbuf *out) {
     struct json_writer w = json_writer_of(out);
     json_write_object_begin(&w, NULL);
     add_time(&w, wall_ns);
     json_write_id(&w, "monotonic_ns", note->at_ns);
-    json_write_string(&w, "event", group_note_name(note->kind));
+    json_write_string(&w, "event", timeline_kind_name(note->kind));
     json_write_string(&w, "run_id", origin->run_id);
     json_write_string(&w, "host", origin->host);
     add_generation(&w, note->generation);

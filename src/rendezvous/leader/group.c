@@ -132,7 +132,7 @@ void group_update_fini(struct group_update *u) {
 /* ---- what nodes say ---- */
 
 /* What a member's report means while its group forms or runs. */
-static void heed_member(struct group *g, const struct node *n, const struct report *report) {
+static void consider_report(struct group *g, const struct node *n, const struct report *report) {
     char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
     node_name(n, name);
     bool wants_out = report->leaving && report->state != NODE_FINISHED;
@@ -156,12 +156,12 @@ static void heed_member(struct group *g, const struct node *n, const struct repo
 }
 
 /* Nobody waits for it any more, so it is said why; what the leader's own node has, that says. */
-static void tell_unusable(struct group *g, const struct node *n) {
+static void report_unusable(struct group *g, const struct node *n) {
     char text[RDZV_REASON_MAX];
     if (g->state != GROUP_STOPPING || n->info.incarnation == g->config.leader_incarnation)
         return;
     node_unusable_text(n, text);
-    group_incident(g, text);
+    group_notice(g, text);
 }
 
 /* Who was excluded once stays so. */
@@ -188,7 +188,7 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     bool was_unusable = n->report.unusable[0] != '\0';
     keep_report(n, report);
     if (n->report.unusable[0] != '\0' && !was_unusable)
-        tell_unusable(g, n);
+        report_unusable(g, n);
     group_recount(g, n);
     if (report->at_safe_point)
         g->safe_node = n->info.incarnation;
@@ -206,7 +206,7 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
         policy_add_failure(&g->policy, &g->config, &report->failure);
     bool better = counts && group_add_failure(g, n, &report->failure);
     if (g->state != GROUP_STOPPING)
-        heed_member(g, n, report);
+        consider_report(g, n, report);
     else if (better)
         group_better_cause(g);
     if (report->leaving && g->state == GROUP_STOPPING) { /* so were its workers, a moment before */
@@ -231,7 +231,8 @@ static void on_join(struct group *g, const struct group_event *ev) {
         n->known_ns = g->now_ns;
         n->lost_at_ns = TIME_NEVER;
         n->report.state = NODE_JOINED; /* it says the rest itself */
-        (void)group_add_note(g, NOTE_NODE_JOINED, n, back ? "a member of the last group" : NULL);
+        (void)group_add_to_timeline(g, TIMELINE_NODE_JOINED, n,
+                                    back ? "a member of the last group" : NULL);
     }
     n->connected = true;
     n->joined_ns = g->now_ns;
@@ -247,7 +248,7 @@ static void on_join(struct group *g, const struct group_event *ev) {
     group_recount(g, n);
     if (g->plan.named.epoch != 0) /* spares too: where they go when the leader is lost */
         (void)group_emit(g, GROUP_EFFECT_NAME, n->info.incarnation);
-    group_tell(g, n);
+    group_notify(g, n);
     g->status_dirty = true;
 }
 
@@ -292,9 +293,9 @@ static void on_store(struct group *g, const struct group_event *ev) {
     }
     (void)snprintf(g->store_host, sizeof g->store_host, "%s", ev->store_host);
     g->store_port = ev->store_port;
-    g->form_told = true;
+    g->form_sent = true;
     g->form_deadline_ns = g->now_ns + g->config.form_timeout_ns;
-    group_tell_members(g);
+    group_notify_members(g);
 }
 
 static void emit_status(struct group *g) {
@@ -313,7 +314,7 @@ static uint64_t next_deadline(const struct group *g) {
     switch (g->state) {
     case GROUP_GATHERING: t = group_gather_deadline(g); break;
     case GROUP_FORMING: t = g->form_deadline_ns; break;
-    case GROUP_STOPPING: t = g->telling ? g->now_ns + 1 : g->cause.settle_ns; break;
+    case GROUP_STOPPING: t = g->sending ? g->now_ns + 1 : g->cause.settle_ns; break;
     case GROUP_CLOSED:
         t = g->record >= OUTCOME_DELIVERED ? TIME_NEVER : g->close_deadline_ns;
         break;
@@ -355,7 +356,7 @@ static void on_node_event(struct group *g, struct node *n, const struct group_ev
 static void dispatch(struct group *g, const struct group_event *ev) {
     struct node *n;
     switch (ev->kind) {
-    case GROUP_EVENT_TIME: g->telling = false; break;
+    case GROUP_EVENT_TIME: g->sending = false; break;
     case GROUP_EVENT_JOIN: on_join(g, ev); break;
     case GROUP_EVENT_STORE: on_store(g, ev); break;
     case GROUP_EVENT_STOP: group_operator_stop(g, ev->reason); break;
@@ -379,10 +380,10 @@ static void dispatch(struct group *g, const struct group_event *ev) {
 }
 
 /* Members of a group that has stopped, unless they have heard of the next one in the same step. */
-static void tell_idle(struct group *g) {
-    if (g->idle_untold && g->state == GROUP_GATHERING)
-        group_tell_all(g);
-    g->idle_untold = false;
+static void notify_idle(struct group *g) {
+    if (g->idle_unsent && g->state == GROUP_GATHERING)
+        group_notify_all(g);
+    g->idle_unsent = false;
 }
 
 /* A safe point is one moment: who comes later waits for the next. */
@@ -415,7 +416,7 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
         group_watch(g);
         group_successors_time(g);
         group_advance(g);
-        tell_idle(g);
+        notify_idle(g);
         emit_status(g);
         group_resign_time(g);
     }

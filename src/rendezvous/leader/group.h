@@ -151,7 +151,7 @@ enum group_effect_kind {
     GROUP_EFFECT_STORE_CLOSE, /* generation: its workers are gone */
     GROUP_EFFECT_STATUS,      /* send group_status() to all nodes */
     /* `reason`: one line for people on the leader (node lost, restart, …) */
-    GROUP_EFFECT_INCIDENT,
+    GROUP_EFFECT_NOTICE,
     /* CLOSED and everybody knows, or the close timeout has passed; or RESIGN is over */
     GROUP_EFFECT_DONE,
     /* node: send it group_successors(), and where it is one of them group_handover() too; before
@@ -164,30 +164,30 @@ enum group_effect_kind {
      * put down; tell all nodes to go elsewhere, end this group, and let the own node find the
      * winner. Nothing comes after it */
     GROUP_EFFECT_DEPOSED,
-    GROUP_EFFECT_ANSWER, /* ok, reason: to the COMMAND of this step */
-    GROUP_EFFECT_NOTE,   /* note: what happened, for the event log */
+    GROUP_EFFECT_ANSWER,   /* ok, reason: to the COMMAND of this step */
+    GROUP_EFFECT_TIMELINE, /* note: what happened, for the event log */
     GROUP_EFFECT_KIND_COUNT,
 };
 
-/* One line of the timeline. Times are of the leader's clock; 0: not in this note. */
-enum group_note_kind {
-    NOTE_LEADS = 1, /* this agent leads from now on */
-    NOTE_NODE_JOINED,
-    NOTE_NODE_LOST, /* detected_ns: its last sign of life */
-    NOTE_NODE_LEFT,
-    NOTE_NODE_EXCLUDED,
-    NOTE_WORKER_FAILED, /* detected_ns: when it happened there, on our clock */
-    NOTE_STOPPING,
-    NOTE_STOPPED,     /* all; detected_ns: when it began to stop */
-    NOTE_FORMED,      /* told and acknowledged by all; stopped_ns */
-    NOTE_STARTED,     /* the whole way: detected_ns, stopped_ns, formed_ns, started_ns */
-    NOTE_SUCCESSORS,  /* others are named; reason says why */
-    NOTE_BEAT_PAUSED, /* too few nodes are heard */
-    NOTE_CLOSED,
-    NOTE_KIND_COUNT,
+/* One line of the timeline. Times are of the leader's clock; 0: not in this entry. */
+enum timeline_kind {
+    TIMELINE_LEADS = 1, /* this agent leads from now on */
+    TIMELINE_NODE_JOINED,
+    TIMELINE_NODE_LOST, /* detected_ns: its last sign of life */
+    TIMELINE_NODE_LEFT,
+    TIMELINE_NODE_EXCLUDED,
+    TIMELINE_WORKER_FAILED, /* detected_ns: when it happened there, on our clock */
+    TIMELINE_STOPPING,
+    TIMELINE_STOPPED,     /* all; detected_ns: when it began to stop */
+    TIMELINE_FORMED,      /* told and acknowledged by all; stopped_ns */
+    TIMELINE_STARTED,     /* the whole way: detected_ns, stopped_ns, formed_ns, started_ns */
+    TIMELINE_SUCCESSORS,  /* others are named; reason says why */
+    TIMELINE_BEAT_PAUSED, /* too few nodes are heard */
+    TIMELINE_CLOSED,
+    TIMELINE_KIND_COUNT,
 };
-struct group_note {
-    enum group_note_kind kind;
+struct timeline_entry {
+    enum timeline_kind kind;
     uint64_t at_ns;
     struct generation generation;
     uint64_t node;                 /* 0: none */
@@ -197,7 +197,7 @@ struct group_note {
     enum outcome outcome;         /* CLOSED */
     uint32_t n_nodes, world_size; /* FORMED, STARTED */
 };
-const char *group_note_name(enum group_note_kind k); /* "node_lost" */
+const char *timeline_kind_name(enum timeline_kind k); /* "node_lost" */
 
 struct group_effect {
     enum group_effect_kind kind;
@@ -210,7 +210,7 @@ struct group_effect {
     uint32_t epoch;                        /* DEPOSED */
     enum outcome outcome;                  /* TOUCH */
     const struct arbiter_request *request; /* borrowed like reason */
-    const struct group_note *note;         /* borrowed like reason */
+    const struct timeline_entry *note;     /* borrowed like reason */
     const char *reason;                    /* borrowed from the group: valid until the next step */
 };
 

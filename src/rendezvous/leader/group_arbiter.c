@@ -31,7 +31,7 @@ static void look_around(struct group *g) {
     case BEAT_UNCHANGED: break;
     case BEAT_PAUSED:
         g->not_before_ns = MAX2(g->not_before_ns, g->now_ns + patience);
-        (void)group_add_note(g, NOTE_BEAT_PAUSED, NULL, "too few nodes are heard");
+        (void)group_add_to_timeline(g, TIMELINE_BEAT_PAUSED, NULL, "too few nodes are heard");
         break;
     case BEAT_RESUMED: g->not_before_ns = MAX2(g->config.not_before_ns, g->now_ns); break;
     case BEAT_RESUMED_LATE: g->not_before_ns = MAX2(g->not_before_ns, g->now_ns + patience); break;
@@ -67,7 +67,7 @@ void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
     struct leadership_news news;
     leadership_answer(&g->leadership, &g->config, a, g->record, g->now_ns, &news);
     if (news.notice[0] != '\0')
-        group_incident(g, news.notice);
+        group_notice(g, news.notice);
     switch (news.change) {
     case LEADERSHIP_UNCHANGED: break;
     case LEADERSHIP_CLAIM_AGAIN:
@@ -111,7 +111,8 @@ void group_leadership_begin(struct group *g) {
     if (l->beat_ns != 0)
         return;
     l->beat_ns = l->begun_ns = g->now_ns;
-    group_add_note(g, NOTE_LEADS, NULL, NULL)->generation = (struct generation){l->epoch, 0};
+    group_add_to_timeline(g, TIMELINE_LEADS, NULL, NULL)->generation =
+        (struct generation){l->epoch, 0};
 }
 
 static bool is_recorded(const struct group *g) {

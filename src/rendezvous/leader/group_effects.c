@@ -14,19 +14,19 @@ struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, ui
     return &u->effects[u->n_effects++];
 }
 
-void group_tell(struct group *g, const struct node *n) {
+void group_notify(struct group *g, const struct node *n) {
     if (n->connected)
         (void)group_emit(g, GROUP_EFFECT_TELL, n->info.incarnation);
 }
 
-void group_tell_members(struct group *g) {
+void group_notify_members(struct group *g) {
     for (size_t i = 0; i < g->formation.n_members; i++)
-        group_tell(g, g->formation.members[i]);
+        group_notify(g, g->formation.members[i]);
 }
 
-void group_tell_all(struct group *g) {
+void group_notify_all(struct group *g) {
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
-        group_tell(g, n);
+        group_notify(g, n);
 }
 
 /* The text must outlive the step: it is kept in the group, one after the other. Offsets are turned
@@ -36,22 +36,22 @@ void group_set_reason(struct group *g, struct group_effect *e, const char *text)
     strbuf_add_bytes(&g->notes, text, strlen(text) + 1);
 }
 
-void group_incident(struct group *g, const char *text) {
+void group_notice(struct group *g, const char *text) {
     (void)snprintf(g->incident, sizeof g->incident, "%s", text);
     g->incident_ns = g->now_ns;
-    group_set_reason(g, group_emit(g, GROUP_EFFECT_INCIDENT, 0), text);
+    group_set_reason(g, group_emit(g, GROUP_EFFECT_NOTICE, 0), text);
 }
 
-struct group_note *group_add_note(struct group *g, enum group_note_kind kind, const struct node *n,
-                                  const char *why) {
+struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind kind,
+                                             const struct node *n, const char *why) {
     if (g->n_notes == g->cap_notes) {
         g->cap_notes = g->cap_notes == 0 ? 8 : g->cap_notes * 2;
         g->note_list = xrealloc(g->note_list, g->cap_notes * sizeof *g->note_list);
     }
-    struct group_effect *e = group_emit(g, GROUP_EFFECT_NOTE, 0);
+    struct group_effect *e = group_emit(g, GROUP_EFFECT_TIMELINE, 0);
     e->n_nodes = (uint32_t)g->n_notes;
-    struct group_note *note = &g->note_list[g->n_notes++];
-    *note = (struct group_note){
+    struct timeline_entry *note = &g->note_list[g->n_notes++];
+    *note = (struct timeline_entry){
         .kind = kind, .at_ns = g->now_ns, .generation = g->formation.generation};
     if (note->generation.counter == 0) /* no group yet: the leadership alone */
         note->generation.epoch = g->leadership.epoch;
@@ -66,11 +66,11 @@ struct group_note *group_add_note(struct group *g, enum group_note_kind kind, co
 void group_resolve_effects(struct group *g) {
     for (size_t i = 0; i < g->update->n_effects; i++) {
         struct group_effect *e = &g->update->effects[i];
-        if (e->kind == GROUP_EFFECT_INCIDENT || e->kind == GROUP_EFFECT_REFUSE ||
+        if (e->kind == GROUP_EFFECT_NOTICE || e->kind == GROUP_EFFECT_REFUSE ||
             e->kind == GROUP_EFFECT_ANSWER) {
             e->reason = g->notes.data + e->n_nodes;
             e->n_nodes = 0;
-        } else if (e->kind == GROUP_EFFECT_NOTE) {
+        } else if (e->kind == GROUP_EFFECT_TIMELINE) {
             e->note = &g->note_list[e->n_nodes];
             e->n_nodes = 0;
         } else if (e->kind == GROUP_EFFECT_ARBITER) {

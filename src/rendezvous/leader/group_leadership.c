@@ -10,7 +10,7 @@
 /* Our newest clock that the first successor has echoed, where leases depend on it. */
 static uint64_t successor_clock(const struct group *g) {
     bool counts = g->config.leadership == LEADERSHIP_ARBITER && g->plan.named.n > 0 &&
-                  g->form_told && g->state != GROUP_GATHERING;
+                  g->form_sent && g->state != GROUP_GATHERING;
     return counts ? g->plan.clock_ns : TIME_NEVER;
 }
 
@@ -23,7 +23,7 @@ bool group_is_confirmed(const struct group *g) {
 }
 
 void group_send_lease(struct group *g, struct node *n) {
-    bool named = n->is_member && g->form_told && g->state != GROUP_GATHERING;
+    bool named = n->is_member && g->form_sent && g->state != GROUP_GATHERING;
     struct group_effect *e = group_emit(g, GROUP_EFFECT_LEASE, n->info.incarnation);
     e->lease = (struct lease){
         .epoch = g->leadership.epoch,
@@ -85,7 +85,7 @@ void group_claim_next(struct group *g, const char *why) {
         return;
     g->leadership.claiming = true;
     if (why != NULL)
-        (void)group_add_note(g, NOTE_SUCCESSORS, NULL, why);
+        (void)group_add_to_timeline(g, TIMELINE_SUCCESSORS, NULL, why);
 }
 
 /* Whoever finds an idle epoch's leader gone may lead at once. So the first group is formed when
@@ -107,7 +107,7 @@ void group_depose(struct group *g, uint32_t epoch) {
     char text[128];
     (void)snprintf(text, sizeof text, "another node leads this job now (epoch %" PRIu32 ")", epoch);
     if (epoch > g->leadership.epoch)
-        group_incident(g, text);
+        group_notice(g, text);
     end_leadership(g);
     group_emit(g, GROUP_EFFECT_DEPOSED, 0)->epoch = epoch;
 }

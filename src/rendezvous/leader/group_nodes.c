@@ -41,7 +41,7 @@ void group_add_program(struct group *g, const struct node *n, const struct rdzv_
     node_name(n, name);
     if (program != NULL &&
         programs_add(&g->programs, n->info.role, name, program, text, sizeof text))
-        group_incident(g, text);
+        group_notice(g, text);
 }
 
 void group_exclude(struct group *g, struct node *n, const char *why) {
@@ -52,8 +52,8 @@ void group_exclude(struct group *g, struct node *n, const char *why) {
     policy_exclude_host(&g->policy, n->info.host);
     group_recount(g, n);
     (void)snprintf(text, sizeof text, "node %s is excluded: %s", name, why);
-    group_incident(g, text);
-    (void)group_add_note(g, NOTE_NODE_EXCLUDED, n, why);
+    group_notice(g, text);
+    (void)group_add_to_timeline(g, TIMELINE_NODE_EXCLUDED, n, why);
     if (!n->is_member)
-        group_tell(g, n);
+        group_notify(g, n);
 }

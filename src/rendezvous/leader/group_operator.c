@@ -95,7 +95,7 @@ void group_operator_stop(struct group *g, const char *reason) {
         group_begin_stop(g, reason);
     } else {
         (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
-        group_tell_members(g);
+        group_notify_members(g);
     }
 }
 

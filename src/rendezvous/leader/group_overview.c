@@ -93,19 +93,19 @@ size_t group_overview_nodes(const struct group *g, uint64_t now_ns, size_t from,
     return n_out;
 }
 
-static const char *const note_names[NOTE_KIND_COUNT] = {
-    [NOTE_LEADS] = "leads",
-    [NOTE_NODE_JOINED] = "node_joined",
-    [NOTE_NODE_LOST] = "node_lost",
-    [NOTE_NODE_LEFT] = "node_left",
-    [NOTE_NODE_EXCLUDED] = "node_excluded",
-    [NOTE_WORKER_FAILED] = "worker_failed",
-    [NOTE_STOPPING] = "stopping",
-    [NOTE_STOPPED] = "stopped",
-    [NOTE_FORMED] = "formed",
-    [NOTE_STARTED] = "started",
-    [NOTE_SUCCESSORS] = "successors",
-    [NOTE_BEAT_PAUSED] = "beat_paused",
-    [NOTE_CLOSED] = "closed",
+static const char *const note_names[TIMELINE_KIND_COUNT] = {
+    [TIMELINE_LEADS] = "leads",
+    [TIMELINE_NODE_JOINED] = "node_joined",
+    [TIMELINE_NODE_LOST] = "node_lost",
+    [TIMELINE_NODE_LEFT] = "node_left",
+    [TIMELINE_NODE_EXCLUDED] = "node_excluded",
+    [TIMELINE_WORKER_FAILED] = "worker_failed",
+    [TIMELINE_STOPPING] = "stopping",
+    [TIMELINE_STOPPED] = "stopped",
+    [TIMELINE_FORMED] = "formed",
+    [TIMELINE_STARTED] = "started",
+    [TIMELINE_SUCCESSORS] = "successors",
+    [TIMELINE_BEAT_PAUSED] = "beat_paused",
+    [TIMELINE_CLOSED] = "closed",
 };
-const char *group_note_name(enum group_note_kind k) { return note_names[k]; }
+const char *timeline_kind_name(enum timeline_kind k) { return note_names[k]; }

@@ -68,20 +68,20 @@ struct group {
     struct watch watch;
     struct formation formation;
     /* Nodes that waited for a place and have gone, but are not reported yet: group_removal.c. */
-    uint64_t waiters_said_ns;
-    size_t n_unsaid;
-    char unsaid[RDZV_REASON_MAX / 4]; /* the last of them */
+    uint64_t waiters_reported_ns;
+    size_t n_unreported;
+    char unreported[RDZV_REASON_MAX / 4]; /* the last of them */
     struct programs programs;
 
     /* GATHERING */
-    bool idle_untold; /* it was entered in this step */
+    bool idle_unsent; /* it was entered in this step */
     uint64_t gather_since_ns;
     uint64_t enough_since_ns; /* min nodes are there since; TIME_NEVER: they are not */
     bool lost_somebody;       /* since the last group: regroup_wait_ns applies */
     uint64_t not_before_ns;   /* no group is formed before */
     /* FORMING */
     bool store_open, store_wanted; /* of the present generation */
-    bool form_told;
+    bool form_sent;
     uint64_t form_deadline_ns;
     char store_host[RDZV_HOST_MAX];
     uint16_t store_port;
@@ -92,7 +92,7 @@ struct group {
     struct cause cause;
     enum outcome outcome;
     char reason[RDZV_REASON_MAX];
-    bool telling; /* why it stops: nothing else happens before that has gone out */
+    bool sending; /* why it stops: nothing else happens before that has gone out */
     uint32_t n_stopping;
     /* CLOSED */
     enum group_state closed_from;
@@ -107,7 +107,7 @@ struct group {
     uint32_t reachability;  /* likewise, that all its members have */
     uint64_t last_start_ns; /* of any; 0 */
     bool grow_asked;
-    uint64_t safe_node; /* said in this step that it is at a safe point; 0 */
+    uint64_t safe_node; /* reported in this step that it is at a safe point; 0 */
 
     struct leadership leadership;
     struct succession_plan plan;
@@ -124,7 +124,7 @@ struct group {
     struct strbuf notes;                                 /* texts that effects point to */
     struct arbiter_request requests[GROUP_REQUESTS_MAX]; /* that effects point to */
     unsigned n_requests;
-    struct group_note *note_list; /* that effects point to */
+    struct timeline_entry *note_list; /* that effects point to */
     size_t n_notes, cap_notes;
 };
 
@@ -143,15 +143,15 @@ static inline void group_recount(struct group *g, struct node *n) {
 struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, uint64_t node);
 /* The effect's reason: copied. */
 void group_set_reason(struct group *g, struct group_effect *e, const char *text);
-void group_tell(struct group *g, const struct node *n);
-void group_tell_members(struct group *g);
-void group_tell_all(struct group *g);
+void group_notify(struct group *g, const struct node *n);
+void group_notify_members(struct group *g);
+void group_notify_all(struct group *g);
 /* One line for people; the text is copied. */
-void group_incident(struct group *g, const char *text);
+void group_notice(struct group *g, const char *text);
 /* A line of the timeline, filled in as far as it is the same for all: kind, time, generation. Valid
  * until the next one. */
-struct group_note *group_add_note(struct group *g, enum group_note_kind kind, const struct node *n,
-                                  const char *why);
+struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind kind,
+                                             const struct node *n, const char *why);
 /* The step is over: what effects point to stays where it is until the next. */
 void group_resolve_effects(struct group *g);
 
@@ -195,16 +195,16 @@ void group_stop_for_failure(struct group *g);
 bool group_shows_cause(const struct group *g);
 /* A node's failure in the present generation; true when it is the new first cause. */
 bool group_add_failure(struct group *g, const struct node *n, const struct failure *failure);
-/* Another failure is the first cause from now on: it is told, or will be. */
+/* Another failure is the first cause from now on: it is reported, or will be. */
 void group_better_cause(struct group *g);
 /* It gave a sign of life that it can't have given before the failure: all stopped, or settle_ns of
  * silence is over. */
 bool group_outlived_failure(const struct group *g, const struct node *n);
 /* A member is no longer there, or wants out, while its group stops: true when that is why the group
- * stops, which is told. */
+ * stops, which is reported. */
 bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why);
 void group_close_failed(struct group *g, const char *reason);
-/* Arbiter or leader file have the outcome: now the nodes are told. */
+/* Arbiter or leader file have the outcome: now the nodes are sent it. */
 void group_outcome_recorded(struct group *g);
 
 /* How large the group could be with those who wait; 0: no larger. */
@@ -252,7 +252,7 @@ void group_successor_lost(struct group *g, const struct node *n, enum removal ho
 void group_on_echo(struct group *g, const struct node *n, const struct echo *echo);
 /* Whether the group about to be formed may name its successors without a new epoch. */
 bool group_successors_settled(struct group *g);
-/* Names them anew, from the members, and tells these; everybody when the epoch is new. */
+/* Names them anew, from the members, and sends everybody the names. */
 void group_name_successors(struct group *g);
 /* None are named: of an epoch that has just begun. */
 void group_forget_successors(struct group *g);

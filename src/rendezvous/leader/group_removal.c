@@ -8,32 +8,33 @@
 static const struct rate waiters_lines = {NS_PER_S, 20};
 
 void group_report_waiters_gone(struct group *g) {
-    if (g->n_unsaid == 0 || !rate_take(&waiters_lines, g->now_ns, &g->waiters_said_ns))
+    if (g->n_unreported == 0 || !rate_take(&waiters_lines, g->now_ns, &g->waiters_reported_ns))
         return;
     char text[RDZV_REASON_MAX / 4];
     (void)snprintf(text, sizeof text,
                    "%zu more nodes that waited for a place have gone, the last: %.300s",
-                   g->n_unsaid, g->unsaid);
-    g->n_unsaid = 0;
-    group_incident(g, text);
+                   g->n_unreported, g->unreported);
+    g->n_unreported = 0;
+    group_notice(g, text);
 }
 
 static void waiter_gone(struct group *g, const char *text) {
-    if (g->n_unsaid == 0 && rate_take(&waiters_lines, g->now_ns, &g->waiters_said_ns)) {
-        group_incident(g, text);
+    if (g->n_unreported == 0 && rate_take(&waiters_lines, g->now_ns, &g->waiters_reported_ns)) {
+        group_notice(g, text);
         return;
     }
-    g->n_unsaid++;
-    (void)snprintf(g->unsaid, sizeof g->unsaid, "%.500s", text);
+    g->n_unreported++;
+    (void)snprintf(g->unreported, sizeof g->unreported, "%.500s", text);
 }
 
 uint64_t group_waiters_gone_deadline(const struct group *g) {
-    return g->n_unsaid > 0 ? rate_ready(&waiters_lines, g->waiters_said_ns) : TIME_NEVER;
+    return g->n_unreported > 0 ? rate_ready(&waiters_lines, g->waiters_reported_ns) : TIME_NEVER;
 }
 
-static void note_removal(struct group *g, const struct node *n, const char *why, enum removal how) {
+static void add_removal(struct group *g, const struct node *n, const char *why, enum removal how) {
     bool lost = how != REMOVED_LEFT;
-    struct group_note *note = group_add_note(g, lost ? NOTE_NODE_LOST : NOTE_NODE_LEFT, n, why);
+    struct timeline_entry *note =
+        group_add_to_timeline(g, lost ? TIMELINE_NODE_LOST : TIMELINE_NODE_LEFT, n, why);
     note->detected_ns = n->heard_ns;
     if (!n->is_member || !group_is_live(g))
         return;
@@ -48,7 +49,7 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     bool finished = formation_reports(&g->formation, n, NODE_FINISHED);
     bool outlived = group_outlived_failure(g, n);
     uint64_t incarnation = n->info.incarnation;
-    note_removal(g, n, why, how);
+    add_removal(g, n, why, how);
     group_successor_lost(g, n, how);
     if (was_member)
         formation_drop(&g->formation, n);
@@ -68,7 +69,7 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
                group_blame_lost_node(g, incarnation, outlived, text)) {
         g->stop_wished = !lost; /* it was said with STOP */
     } else if (g->state != GROUP_CLOSED && (was_member || in_order)) {
-        group_incident(g, text);
+        group_notice(g, text);
     } else if (g->state != GROUP_CLOSED) {
         waiter_gone(g, text);
     }

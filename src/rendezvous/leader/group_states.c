@@ -70,8 +70,8 @@ static void enter_closed(struct group *g) {
 void group_outcome_recorded(struct group *g) {
     g->record = OUTCOME_RECORDED;
     g->close_deadline_ns = g->now_ns + g->config.close_timeout_ns;
-    group_add_note(g, NOTE_CLOSED, NULL, g->reason)->outcome = g->outcome;
-    group_tell_all(g);
+    group_add_to_timeline(g, TIMELINE_CLOSED, NULL, g->reason)->outcome = g->outcome;
+    group_notify_all(g);
 }
 
 void group_close_failed(struct group *g, const char *reason) {
@@ -88,7 +88,7 @@ static void enter_gathering(struct group *g) {
     g->gather_since_ns = g->now_ns;
     g->enough_since_ns = TIME_NEVER;
     formation_recount_all(&g->formation, &g->roster);
-    g->idle_untold = true;
+    g->idle_unsent = true;
 }
 
 /* Why there are too few, where the stop's own reason does not say it. */
@@ -111,7 +111,7 @@ static bool too_few_for_ever(const struct group *g) {
 void group_begin_stop(struct group *g, const char *reason) {
     (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
     g->n_stopping = formation_workers(&g->formation);
-    g->stop_wished = g->telling = false;
+    g->stop_wished = g->sending = false;
     g->stop_since_ns = g->now_ns;
     cause_begin_stop(&g->cause, g->now_ns + g->config.settle_ns);
     g->stopped_ns = g->formed_ns = 0;
@@ -121,9 +121,9 @@ void group_begin_stop(struct group *g, const char *reason) {
     char cause[RDZV_REASON_MAX / 4] = "";
     if (group_shows_cause(g) && reason[0] == '\0')
         cause_text(&g->cause, cause, sizeof cause);
-    group_add_note(g, NOTE_STOPPING, NULL, reason[0] != '\0' ? reason : cause)->detected_ns =
-        g->detected_ns;
-    group_tell_members(g);
+    group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason[0] != '\0' ? reason : cause)
+        ->detected_ns = g->detected_ns;
+    group_notify_members(g);
 }
 
 static void describe_too_few(const struct group *g, const char *why, char *out, size_t len) {
@@ -165,7 +165,7 @@ void group_stop_for_failure(struct group *g) {
     const struct node *failed = roster_find(&g->roster, g->cause.failure.incarnation);
     char cause[RDZV_REASON_MAX / 4];
     cause_text(&g->cause, cause, sizeof cause);
-    group_add_note(g, NOTE_WORKER_FAILED, failed, cause)->detected_ns = g->detected_ns;
+    group_add_to_timeline(g, TIMELINE_WORKER_FAILED, failed, cause)->detected_ns = g->detected_ns;
     group_begin_stop(g, "");
     if (g->n_stopping > 0)
         g->n_stopping--; /* the one that failed needs no stopping */
@@ -173,9 +173,9 @@ void group_stop_for_failure(struct group *g) {
 
 /* What nodes are told is what holds when it is sent: so the group stays as it is until its time
  * goes on, which is after that. */
-static void tell_before_going_on(struct group *g) {
-    group_tell_members(g);
-    g->telling = true;
+static void notify_before_going_on(struct group *g) {
+    group_notify_members(g);
+    g->sending = true;
 }
 
 bool group_budget_spent(const struct group *g) {
@@ -205,7 +205,7 @@ void group_better_cause(struct group *g) {
     if (g->cause.state == CAUSE_IN_DOUBT && !cause_may_be_loss(&g->cause, g->roster.n))
         make_cause_sure(g);
     if (cause_report_better(&g->cause))
-        group_tell_members(g);
+        group_notify_members(g);
 }
 
 bool group_outlived_failure(const struct group *g, const struct node *n) {
@@ -233,7 +233,7 @@ bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived,
     cause_forget(&g->cause);
     g->cause.better_waits = false;
     weigh_loss(g, why, g->reason);
-    tell_before_going_on(g);
+    notify_before_going_on(g);
     return true;
 }
 
@@ -279,7 +279,7 @@ static void form(struct group *g) {
     g->grow_asked = false;
     cause_forget(&g->cause);
     g->after_stop = AFTER_STOP_GATHERING;
-    g->form_told = false;
+    g->form_sent = false;
     g->reason[0] = '\0';
     g->store_wanted = true;
     g->form_deadline_ns = TIME_NEVER;
@@ -287,7 +287,7 @@ static void form(struct group *g) {
     group_name_successors(g);
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
         if (!n->is_member)
-            group_tell(g, n); /* a spare */
+            group_notify(g, n); /* a spare */
     struct group_effect *e = group_emit(g, GROUP_EFFECT_STORE_OPEN, 0);
     e->generation = g->formation.generation;
     e->n_nodes = (uint32_t)g->formation.n_members;
@@ -386,7 +386,7 @@ static void reach_members(struct group *g) {
 }
 
 static void advance_forming(struct group *g) {
-    if (!g->form_told)
+    if (!g->form_sent)
         return; /* the store is not open yet */
     if (all_members(g, TALLY_PREPARED)) {
         bool incident = g->stopped_ns != 0;
@@ -396,11 +396,11 @@ static void advance_forming(struct group *g) {
         g->formed_ns = g->started_ns = g->last_start_ns = g->now_ns;
         g->reachability = formation_reachability(&g->formation);
         move(g, GROUP_RUNNING);
-        struct group_note *note = group_add_note(g, NOTE_FORMED, NULL, NULL);
+        struct timeline_entry *note = group_add_to_timeline(g, TIMELINE_FORMED, NULL, NULL);
         note->stopped_ns = g->stopped_ns;
         note->n_nodes = (uint32_t)g->formation.n_members;
         note->world_size = g->formation.world_size;
-        note = group_add_note(g, NOTE_STARTED, NULL, NULL);
+        note = group_add_to_timeline(g, TIMELINE_STARTED, NULL, NULL);
         note->detected_ns = incident ? g->detected_ns : 0;
         note->stopped_ns = g->stopped_ns;
         note->formed_ns = g->formed_ns;
@@ -408,7 +408,7 @@ static void advance_forming(struct group *g) {
         note->n_nodes = (uint32_t)g->formation.n_members;
         note->world_size = g->formation.world_size;
         g->detected_ns = 0;
-        group_tell_members(g);
+        group_notify_members(g);
         reach_members(g);
     } else if (g->now_ns >= g->form_deadline_ns) {
         fail_slow_nodes(g);
@@ -471,21 +471,21 @@ static void keep_doubting(struct group *g) {
     (void)snprintf(g->reason, sizeof g->reason,
                    "rank %u failed; whether a node was lost is not known yet",
                    g->cause.failure.rank);
-    group_tell_members(g);
+    group_notify_members(g);
 }
 
 /* What is known by now of the cause is told. True: not all is known, or told, and the group does
  * not go on in this step. */
 static bool settle(struct group *g, bool all_stopped) {
     bool due = g->now_ns >= g->cause.settle_ns;
-    if (g->telling)
+    if (g->sending)
         return true;
     if (!due && !all_stopped)
         return false;
     if (g->cause.state == CAUSE_IN_DOUBT) {
         if (is_certain(g)) {
             make_cause_sure(g);
-            tell_before_going_on(g);
+            notify_before_going_on(g);
         } else if (due) {
             keep_doubting(g);
         }
@@ -493,7 +493,7 @@ static bool settle(struct group *g, bool all_stopped) {
     }
     g->cause.settle_ns = TIME_NEVER;
     if (g->cause.better_waits && !all_stopped)
-        group_tell_members(g); /* a better cause turned up since STOP was told */
+        group_notify_members(g); /* a better cause turned up since STOP was told */
     g->cause.better_waits = false;
     return false;
 }
@@ -555,7 +555,7 @@ static bool count_stall(struct group *g, bool worker_failed) {
         return true;
     wait_before_next(g, pause_ns);
     stalls_pause_text(&g->stalls, &g->config, pause_ns, text, sizeof text);
-    group_incident(g, text);
+    group_notice(g, text);
     return true;
 }
 
@@ -592,7 +592,7 @@ static void advance_stopping(struct group *g) {
     if (settle(g, all_stopped) || !all_stopped)
         return;
     g->stopped_ns = g->now_ns;
-    group_add_note(g, NOTE_STOPPED, NULL, NULL)->detected_ns = g->stop_since_ns;
+    group_add_to_timeline(g, TIMELINE_STOPPED, NULL, NULL)->detected_ns = g->stop_since_ns;
     weigh_stop(g);
     if (g->after_stop == AFTER_STOP_GATHERING)
         enter_gathering(g);
@@ -607,7 +607,7 @@ static void advance_closed(struct group *g) {
          * of it, or ends without. */
         g->outcome = OUTCOME_NONE;
         g->record = OUTCOME_GIVEN_UP;
-        group_incident(g, "the outcome of the job could not be put down at the arbiter");
+        group_notice(g, "the outcome of the job could not be put down at the arbiter");
         group_depose(g, g->leadership.epoch);
     } else if (g->record == OUTCOME_RECORDED &&
                (g->roster.tally[TALLY_CLOSED] == g->roster.n || late)) {

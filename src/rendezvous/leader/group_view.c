@@ -83,7 +83,7 @@ bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
     switch (state_to_show(g)) {
     case GROUP_GATHERING: break;
     case GROUP_FORMING:
-        if (n->is_member && g->form_told) {
+        if (n->is_member && g->form_sent) {
             d.kind = DESIRED_FORM;
             fill_form(g, n, &d.form);
         }
@@ -176,7 +176,7 @@ void group_check(const struct group *g) {
     assert(g->roster.n <= RDZV_NODES_MAX);
     assert(g->cause.state != CAUSE_IN_DOUBT || g->state == GROUP_STOPPING);
     assert(g->state != GROUP_GATHERING || (g->formation.n_members == 0 && !g->store_open));
-    assert(g->state != GROUP_RUNNING || (g->form_told && g->store_open));
+    assert(g->state != GROUP_RUNNING || (g->form_sent && g->store_open));
     assert(g->state != GROUP_CLOSED || (g->outcome != OUTCOME_NONE && !g->store_open) ||
            g->record == OUTCOME_GIVEN_UP);
     assert((g->record == OUTCOME_OPEN) == (g->state != GROUP_CLOSED));

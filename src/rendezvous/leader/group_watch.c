@@ -128,7 +128,7 @@ static bool is_held(struct group *g, struct node *n) {
         g->watch.hold_until_ns = g->now_ns + g->config.hold_ns;
         LIST_FOR_EACH(struct node, other, &g->watch.watched, by_heard)
             other->held = true;
-        group_incident(g, "several nodes are silent at once: waiting a moment for them");
+        group_notice(g, "several nodes are silent at once: waiting a moment for them");
     }
     return g->now_ns < g->watch.hold_until_ns;
 }

@@ -19,12 +19,12 @@ struct leadership {
     bool closing;        /* the outcome is being recorded */
     uint64_t claim_ns;   /* no claim and no outcome again before */
     bool unreachable_reported;
-    bool refusal_reported;  /* claims fail at an arbiter that tells who leads */
+    bool refusal_reported;  /* claims fail at an arbiter that answers who leads */
     uint64_t ruined_ns;     /* arbiter: each answer since says that its data is gone; 0: not so */
     bool ruined;            /* for long enough: the outcome is recorded nowhere */
     uint64_t ruin_grace_ns; /* that the workers have then */
     uint64_t resign_ns;     /* the own node has left since; 0: it has not */
-    uint64_t vacate_ns;     /* the arbiter was told that nothing is left; 0: it was not */
+    uint64_t vacate_ns;     /* the arbiter was asked to note that nothing is left; 0: it was not */
 };
 
 void leadership_init(struct leadership *l, const struct group_config *c);
@@ -39,7 +39,7 @@ uint64_t leadership_validity(const struct leadership *l, const struct group_conf
 bool leadership_is_confirmed(const struct leadership *l, const struct group_config *c,
                              uint64_t now_ns);
 /* A leader with too few nodes ends the job no sooner: those that fell silent may go on with another
- * leader, and to a new one spares and newcomers are on their way, of which nobody told it. */
+ * leader, and to a new one spares and newcomers are on their way, of which it does not know. */
 uint64_t leadership_patient_until(const struct leadership *l, const struct group_config *c,
                                   size_t n_fell_silent, bool formed_here);
 
@@ -73,9 +73,9 @@ bool leadership_may_claim(const struct leadership *l, const struct group_config 
 enum outcome_record {
     OUTCOME_OPEN = 0,  /* there is none: the job goes on */
     OUTCOME_WAITS,     /* it is to be recorded where late comers find it */
-    OUTCOME_RECORDED,  /* it is: nodes are told */
+    OUTCOME_RECORDED,  /* it is: nodes are sent it */
     OUTCOME_DELIVERED, /* to all of them, or the close timeout has passed */
-    OUTCOME_GIVEN_UP,  /* it could not be recorded, and nobody is told */
+    OUTCOME_GIVEN_UP,  /* it could not be recorded, and nobody is sent it */
 };
 
 enum leadership_change {
@@ -102,7 +102,7 @@ void leadership_answer(struct leadership *l, const struct group_config *c,
 
 enum resignation {
     RESIGN_WAIT = 0,
-    RESIGN_VACATE, /* the arbiter is to be told that nothing is left */
+    RESIGN_VACATE, /* the arbiter is to note that nothing is left */
     RESIGN_NOW,
 };
 /* successor_stays: one knows all that this leader knows; nothing_runs: nobody need know it. */

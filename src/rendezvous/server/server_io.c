@@ -180,14 +180,14 @@ static void obey(struct rdzv_server *s, const struct group_effect *e) {
     case GROUP_EFFECT_STORE_OPEN: open_store(s, e->generation); break;
     case GROUP_EFFECT_STORE_CLOSE: close_store(s); break;
     case GROUP_EFFECT_STATUS: send_status(s); break;
-    case GROUP_EFFECT_INCIDENT: server_incident(s, e->reason); break;
+    case GROUP_EFFECT_NOTICE: server_incident(s, e->reason); break;
     case GROUP_EFFECT_DONE: s->config.ops.done(s->config.arg, group_outcome(s->group)); break;
     case GROUP_EFFECT_NAME: server_send_successors(s, n); break;
     case GROUP_EFFECT_ARBITER: ask_arbiter(s, e->request); break;
     case GROUP_EFFECT_TOUCH: touch(s, e->outcome); break;
     case GROUP_EFFECT_DEPOSED: depose(s, e->epoch); break;
     case GROUP_EFFECT_ANSWER: server_answer(s->asker, e->ok, e->reason); break;
-    case GROUP_EFFECT_NOTE:
+    case GROUP_EFFECT_TIMELINE:
         if (s->config.ops.note != NULL)
             s->config.ops.note(s->config.arg, e->note);
         break;

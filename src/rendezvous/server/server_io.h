@@ -91,7 +91,7 @@ struct rdzv_server_ops {
     /* That node is no more: lost, left or refused. May be NULL; may not free the server */
     void (*forgotten)(void *arg, uint64_t incarnation);
     /* For the event log. May be NULL */
-    void (*note)(void *arg, const struct group_note *note);
+    void (*note)(void *arg, const struct timeline_entry *note);
     /* Another leads, or closed the job: the nodes have been told to go there. The server may be
      * freed from a deferred call, or at once. Nothing comes after it. */
     void (*deposed)(void *arg, uint32_t epoch);

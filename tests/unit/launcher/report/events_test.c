@@ -10,15 +10,15 @@
 
 static const struct events_origin origin = {.run_id = "job7", .host = "node1"};
 
-static char *line_of(const struct group_note *note, uint64_t lost) {
+static char *line_of(const struct timeline_entry *note, uint64_t lost) {
     struct strbuf out = {0};
     events_line(&origin, note, WALL_NS, lost, &out);
     return strbuf_take(&out);
 }
 
 Test(events, a_start_tells_where_the_time_went) {
-    struct group_note note = {
-        .kind = NOTE_STARTED,
+    struct timeline_entry note = {
+        .kind = TIMELINE_STARTED,
         .at_ns = 10 * NS_PER_S,
         .generation = {2, 3},
         .detected_ns = 9 * NS_PER_S,
@@ -37,25 +37,25 @@ Test(events, a_start_tells_where_the_time_went) {
 }
 
 Test(events, a_first_start_has_no_incident_before_it) {
-    struct group_note note = {.kind = NOTE_STARTED,
-                              .at_ns = 10,
-                              .generation = {1, 1},
-                              .formed_ns = 8 * NS_PER_MS,
-                              .started_ns = 9 * NS_PER_MS,
-                              .n_nodes = 1,
-                              .world_size = 1};
+    struct timeline_entry note = {.kind = TIMELINE_STARTED,
+                                  .at_ns = 10,
+                                  .generation = {1, 1},
+                                  .formed_ns = 8 * NS_PER_MS,
+                                  .started_ns = 9 * NS_PER_MS,
+                                  .n_nodes = 1,
+                                  .world_size = 1};
     _cleanup_(freep) char *line = line_of(&note, 0);
     cr_assert_not_null(strstr(line, "\"world_size\":1,\"formed_to_started_ms\":1.000}\n"), "%s", line);
 }
 
 Test(events, a_lost_node_has_its_name_and_its_silence) {
-    struct group_note note = {.kind = NOTE_NODE_LOST,
-                              .at_ns = 20 * NS_PER_S,
-                              .generation = {2, 0},
-                              .node = 0xab,
-                              .name = "no\"de\n",
-                              .why = "silent for 6 s",
-                              .detected_ns = 14 * NS_PER_S};
+    struct timeline_entry note = {.kind = TIMELINE_NODE_LOST,
+                                  .at_ns = 20 * NS_PER_S,
+                                  .generation = {2, 0},
+                                  .node = 0xab,
+                                  .name = "no\"de\n",
+                                  .why = "silent for 6 s",
+                                  .detected_ns = 14 * NS_PER_S};
     _cleanup_(freep) char *line = line_of(&note, 3);
     cr_assert_not_null(strstr(line, "\"event\":\"node_lost\""));
     cr_assert_null(strstr(line, "\"generation\""), "an epoch without a group");
@@ -67,18 +67,18 @@ Test(events, a_lost_node_has_its_name_and_its_silence) {
 }
 
 Test(events, each_kind_is_one_line_of_json) {
-    for (int kind = NOTE_LEADS; kind < NOTE_KIND_COUNT; kind++) {
-        struct group_note note = {.kind = (enum group_note_kind)kind,
-                                  .at_ns = UINT64_MAX,
-                                  .generation = {UINT32_MAX, UINT32_MAX},
-                                  .node = UINT64_MAX,
-                                  .detected_ns = 5,
-                                  .stopped_ns = 4,
-                                  .formed_ns = UINT64_MAX,
-                                  .started_ns = 3,
-                                  .outcome = OUTCOME_FAILED,
-                                  .n_nodes = UINT32_MAX,
-                                  .world_size = UINT32_MAX};
+    for (int kind = TIMELINE_LEADS; kind < TIMELINE_KIND_COUNT; kind++) {
+        struct timeline_entry note = {.kind = (enum timeline_kind)kind,
+                                      .at_ns = UINT64_MAX,
+                                      .generation = {UINT32_MAX, UINT32_MAX},
+                                      .node = UINT64_MAX,
+                                      .detected_ns = 5,
+                                      .stopped_ns = 4,
+                                      .formed_ns = UINT64_MAX,
+                                      .started_ns = 3,
+                                      .outcome = OUTCOME_FAILED,
+                                      .n_nodes = UINT32_MAX,
+                                      .world_size = UINT32_MAX};
         memset(note.name, 0x80, sizeof note.name - 1); /* no UTF-8 */
         memset(note.why, '\n', sizeof note.why - 1);
         _cleanup_(freep) char *line = line_of(&note, UINT64_MAX);
@@ -89,8 +89,8 @@ Test(events, each_kind_is_one_line_of_json) {
         cr_assert_eq(memchr(line, '\n', len - 1), NULL);
         cr_assert_eq(json_parse(line, len - 1, &JSON_LIMITS_DEFAULT, &doc, &err), 0, "%s: %s", line, err.text);
         const char *event = json_string(json_member(doc, "event"));
-        cr_expect_str_eq(event, group_note_name((enum group_note_kind)kind));
-        cr_expect_eq(json_has(doc, "outcome"), kind == NOTE_CLOSED);
-        cr_expect_eq(json_has(doc, "total_ms"), kind == NOTE_STARTED);
+        cr_expect_str_eq(event, timeline_kind_name((enum timeline_kind)kind));
+        cr_expect_eq(json_has(doc, "outcome"), kind == TIMELINE_CLOSED);
+        cr_expect_eq(json_has(doc, "total_ms"), kind == TIMELINE_STARTED);
     }
 }

@@ -418,14 +418,14 @@ Test(group_leadership, an_arbiter_that_is_lost_is_said_once_and_again_when_it_wa
     begin_leader(&l, &c, false);
     for (int i = 0; i < 3; i++) {
         hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
-        const struct group_effect *e = effect(&l.r, GROUP_EFFECT_INCIDENT);
+        const struct group_effect *e = effect(&l.r, GROUP_EFFECT_NOTICE);
         cr_assert_eq(e != NULL, i == 0);
         if (e != NULL)
             cr_assert(strstr(e->reason, "on fire") != NULL && strstr(e->reason, "60 s") != NULL, "%s", e->reason);
     }
     hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
     hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
-    cr_assert_not_null(effect(&l.r, GROUP_EFFECT_INCIDENT));
+    cr_assert_not_null(effect(&l.r, GROUP_EFFECT_NOTICE));
     end(&l.r);
 }
 
@@ -437,14 +437,14 @@ Test(group_leadership, a_claim_that_fails_again_and_again_is_said_once_though_lo
     struct arbiter_request beat = {.kind = ARBITER_BEAT, .epoch = c.epoch, .leader = c.self};
     for (int i = 0; i < 3; i++) {
         hear(&l, &claim, ARBITER_UNREACHABLE, l.r.now_ns);
-        const struct group_effect *e = effect(&l.r, GROUP_EFFECT_INCIDENT);
+        const struct group_effect *e = effect(&l.r, GROUP_EFFECT_NOTICE);
         cr_assert_eq(e != NULL, i == 0);
         if (e != NULL) /* the job needs no time without the arbiter */
             cr_assert(strstr(e->reason, "on fire") != NULL && strstr(e->reason, " s ") == NULL, "%s", e->reason);
         hear(&l, &beat, ARBITER_OK, l.r.now_ns);
     }
     hear(&l, &beat, ARBITER_UNREACHABLE, l.r.now_ns);
-    cr_assert_not_null(effect(&l.r, GROUP_EFFECT_INCIDENT), "that is another matter");
+    cr_assert_not_null(effect(&l.r, GROUP_EFFECT_NOTICE), "that is another matter");
     end(&l.r);
 }
 
@@ -882,7 +882,7 @@ Test(group_leadership, the_end_is_told_when_the_arbiter_has_it) {
     hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
     cr_assert_eq(count(&l.r, GROUP_EFFECT_TELL, 0), 2);
     cr_assert(told(&l.r, 1).kind == DESIRED_CLOSED && told(&l.r, 1).outcome == OUTCOME_SUCCESS);
-    cr_assert_not_null(note(&l.r, NOTE_CLOSED));
+    cr_assert_not_null(note(&l.r, TIMELINE_CLOSED));
     say(&l.r, 1, NODE_CLOSED);
     say(&l.r, 2, NODE_CLOSED);
     cr_assert_eq(l.r.seen[GROUP_EFFECT_DONE], 1);
@@ -959,7 +959,7 @@ Test(group_leadership, an_end_that_can_not_be_put_down_is_given_up_and_nobody_is
     cr_assert_eq(l.r.now_ns - since, S(90), "after %g s", (double)(l.r.now_ns - since) / 1e9);
     const struct group_effect *e = effect(&l.r, GROUP_EFFECT_DEPOSED);
     cr_assert(e != NULL && e->epoch == 1);
-    cr_assert_not_null(strstr(effect(&l.r, GROUP_EFFECT_INCIDENT)->reason, "could not be put down"));
+    cr_assert_not_null(strstr(effect(&l.r, GROUP_EFFECT_NOTICE)->reason, "could not be put down"));
     cr_assert_eq(group_outcome(l.r.g), OUTCOME_NONE);
     cr_assert_eq(l.r.seen[GROUP_EFFECT_DONE], 0);
     end(&l.r);

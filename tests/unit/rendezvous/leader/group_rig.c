@@ -151,9 +151,9 @@ void stopped(struct rig *r) {
         report(r, nodes[i], (struct report){.state = NODE_STOPPED, .generation = g});
 }
 
-const struct group_note *note(const struct rig *r, enum group_note_kind kind) {
+const struct timeline_entry *note(const struct rig *r, enum timeline_kind kind) {
     for (size_t i = 0; r->u.effects != NULL && i < r->u.n_effects; i++)
-        if (r->u.effects[i].kind == GROUP_EFFECT_NOTE && r->u.effects[i].note->kind == kind)
+        if (r->u.effects[i].kind == GROUP_EFFECT_TIMELINE && r->u.effects[i].note->kind == kind)
             return r->u.effects[i].note;
     return NULL;
 }

@@ -418,7 +418,7 @@ Test(group, an_unusable_node_counts_as_stopped_and_never_takes_part_again) {
     bring_to(&r, &c, 2, GROUP_STOPPING);
     say(&r, 1, NODE_STOPPED);
     report(&r, 2, (struct report){.state = NODE_FAILED, .generation = group_generation(r.g), .unusable = "pid 9"});
-    cr_assert_eq(r.seen[GROUP_EFFECT_INCIDENT], 1, "people are told, once");
+    cr_assert_eq(r.seen[GROUP_EFFECT_NOTICE], 1, "people are told, once");
     assert_state(&r, GROUP_FORMING);
     uint64_t members[2];
     cr_assert_eq(group_members(r.g, members, 2), 1);
@@ -548,7 +548,7 @@ Test(group, a_kill_is_its_nodes_loss_when_the_node_is_lost_before_it_has_stopped
         assert_state(&r, GROUP_STOPPING);
         cr_assert_not_null(strstr(told(&r, 1).reason, "node h2 is gone"), "%s", told(&r, 1).reason);
         cr_assert(told(&r, 1).will_restart && !told(&r, 1).has_failure);
-        cr_assert_eq(count(&r, GROUP_EFFECT_INCIDENT, 0), 0, "it is named once");
+        cr_assert_eq(count(&r, GROUP_EFFECT_NOTICE, 0), 0, "it is named once");
         pass(&r, 0.01, 10);
         assert_state(&r, GROUP_FORMING);
         cr_assert_eq(group_restarts_used(r.g), 0);

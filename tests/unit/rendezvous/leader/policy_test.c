@@ -894,10 +894,10 @@ Test(policy, several_silent_hosts_are_held_for_a_moment_as_behind_a_switch) {
     struct rig r;
     bring_to(&r, &c, 4, GROUP_RUNNING);
     pass(&r, 5.75, 1u << 1 | 1u << 2);
-    size_t said = r.seen[GROUP_EFFECT_INCIDENT];
+    size_t said = r.seen[GROUP_EFFECT_NOTICE];
     pass(&r, 0.25, 1u << 1 | 1u << 2);
     assert_state(&r, GROUP_RUNNING);
-    cr_assert_eq(r.seen[GROUP_EFFECT_INCIDENT], said + 1, "people are told, once");
+    cr_assert_eq(r.seen[GROUP_EFFECT_NOTICE], said + 1, "people are told, once");
     pass(&r, 1, 1u << 1 | 1u << 2);
     renew(&r, 4); /* it is back */
     assert_state(&r, GROUP_RUNNING);
@@ -906,7 +906,7 @@ Test(policy, several_silent_hosts_are_held_for_a_moment_as_behind_a_switch) {
     pass(&r, 0.25, 1u << 1 | 1u << 2 | 1u << 4);
     cr_assert_eq(group_nodes(r.g, NULL, 0), 3);
     assert_state(&r, GROUP_STOPPING);
-    cr_assert_eq(r.seen[GROUP_EFFECT_INCIDENT], said + 1);
+    cr_assert_eq(r.seen[GROUP_EFFECT_NOTICE], said + 1);
     end(&r);
 }
 

@@ -78,7 +78,7 @@ Test(programs, what_differs_unseen_is_shown_once) {
     struct rdzv_program own = ours;
     own.args++;
     comes(&r, 2, "default", &own);
-    const struct group_effect *e = effect(&r, GROUP_EFFECT_INCIDENT);
+    const struct group_effect *e = effect(&r, GROUP_EFFECT_NOTICE);
     cr_assert_not_null(e);
     cr_assert_not_null(strstr(e->reason, "('train.py --lr=...' on both, what '...' stands for differs)"), "%s",
                        e->reason);
@@ -126,10 +126,10 @@ Test(programs, nodes_with_arguments_of_their_own_are_one_job_and_it_is_told_once
     comes(&r, 1, "default", &ours);
     for (uint64_t node = 2; node < 6; node++) { /* also spares, and those that come for the lost */
         struct rdzv_program own = with(1, 100 + node);
-        size_t told_before = r.seen[GROUP_EFFECT_INCIDENT];
+        size_t told_before = r.seen[GROUP_EFFECT_NOTICE];
         comes(&r, node, "default", &own);
         cr_assert_null(refusal(&r), "node %d: %s", (int)node, refusal(&r));
-        cr_assert_eq(r.seen[GROUP_EFFECT_INCIDENT] - told_before, node == 2);
+        cr_assert_eq(r.seen[GROUP_EFFECT_NOTICE] - told_before, node == 2);
         if (node == 3)
             start(&r);
     }

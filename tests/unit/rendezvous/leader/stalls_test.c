@@ -40,9 +40,9 @@ Test(stalls, leases_that_run_out_again_and_again_end_the_job_and_the_pauses_doub
     bring_to(&r, &c, 1, GROUP_FORMING);
     for (size_t i = 0; i < ARRAY_SIZE(pauses); i++) {
         start(&r);
-        size_t said = r.seen[GROUP_EFFECT_INCIDENT];
+        size_t said = r.seen[GROUP_EFFECT_NOTICE];
         lapse(&r, 5.3);
-        cr_assert_eq(r.seen[GROUP_EFFECT_INCIDENT] - said, pauses[i] > 0, "each pause is told");
+        cr_assert_eq(r.seen[GROUP_EFFECT_NOTICE] - said, pauses[i] > 0, "each pause is told");
         cr_assert_float_eq(pause_of(&r), pauses[i], 0.01, "pause %zu", i);
     }
     struct desired d = told(&r, 1);
