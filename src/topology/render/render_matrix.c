@@ -229,11 +229,10 @@ static void add_cpus(const struct topology *t, struct strbuf *to) {
     _cleanup_(strbuf_fini) struct strbuf cpus = {0};
     char bytes[RENDER_TEXT_MAX];
     cpuset_write_list(&t->allowed, &cpus);
-    if (t->source == TOPO_NCCL_XML)
-        strbuf_printf(to,
-                      "The file describes %" PRIu32 " PCI bridges and devices, and tells of no GPU "
-                      "or NIC: NCCL looks itself which of them are there.\n",
-                      t->n_pci);
+    char words[RENDER_TEXT_MAX];
+    render_no_devices(t, words);
+    if (words[0] != '\0')
+        strbuf_printf(to, "%s.\n", words);
     else
         strbuf_printf(to, "%s has no GPUs and no RDMA NICs.\n",
                       t->source == TOPO_LIVE ? "This node" : "The node");

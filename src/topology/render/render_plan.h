@@ -84,6 +84,9 @@ void render_pci_link(const struct topo_pci *p, char out[RENDER_TEXT_MAX]);
 const char *render_switch_name(const struct topo_pci *p);
 /* What a NUMA node is that is a GPU's memory: "memory of GPU0", "memory of a GPU". */
 void render_gpu_memory(const struct topology *t, int32_t numa, char out[RENDER_TEXT_MAX]);
+/* Of a file of NCCL's without GPUs and NICs, into which NCCL puts them when it starts; "" of
+ * anything else. A sentence without its full stop. */
+void render_no_devices(const struct topology *t, char out[RENDER_TEXT_MAX]);
 /* "93.9 GiB" */
 void render_bytes(uint64_t bytes, char out[RENDER_TEXT_MAX]);
 /* "eth0", "eth0 … eth63 (64)" */

@@ -11,7 +11,6 @@ struct picture {
     const struct render_plan *plan;
     struct svg_layout layout;
     uint32_t *colour; /* [plan->n] of a device: 1 on; 0: no GPU's traffic goes through it */
-    uint32_t *net;    /* [plan->n] of a GPU: 1 + shape of the first NIC; 0 none */
     struct strbuf *to;
 };
 
@@ -185,7 +184,7 @@ static uint32_t shape_of_gpu(const struct render_plan *p, uint32_t gpu) {
 /* A NIC has one colour, and so have the GPUs that use it first: who shares one is seen. */
 struct colouring {
     struct picture *x;
-    uint32_t next, found, first; /* first: 1 + shape of the NIC; 0 none yet */
+    uint32_t next, found;
 };
 
 static void colour_net(void *arg, uint32_t shape) {
@@ -194,19 +193,16 @@ static void colour_net(void *arg, uint32_t shape) {
         c->x->colour[shape] = c->found != 0 ? c->found : 1 + c->next++ % COLOURS;
     if (c->found == 0)
         c->found = c->x->colour[shape];
-    if (c->first == 0)
-        c->first = 1 + shape;
 }
 
 static void colour_pairs(struct picture *x) {
     const struct render_plan *p = x->plan;
     struct colouring c = {.x = x};
     for (uint32_t i = 0; i < p->t->n_gpus && p->predictions != NULL; i++) {
-        c.found = c.first = 0;
+        c.found = 0;
         if (p->predictions[i].n_nets > 0)
             render_plan_each_net(p, i, p->predictions[i].nets[0], colour_net, &c);
         x->colour[shape_of_gpu(p, i)] = c.found;
-        x->net[shape_of_gpu(p, i)] = c.first;
     }
     for (uint32_t i = 0; i < p->t->n_gpus && p->predictions != NULL; i++)
         for (uint32_t n = 1; n < p->predictions[i].n_nets; n++) {
@@ -215,60 +211,104 @@ static void colour_pairs(struct picture *x) {
         }
 }
 
+/* ---- lines ---- */
+
+/* Down from the GPU, across, along a lane beside some box, across, and down into the NIC: of all
+ * lanes the one that runs under the fewest devices, then the shortest, where a head in the way
+ * counts as a detour. Lines of one NIC join; of two colours they lie side by side. */
+enum { CORNERS = 6, HEAD = 600, LOOKS_MAX = 32 << 20 };
+
+struct elbow {
+    struct svg_point at[CORNERS];
+    uint64_t cost;
+};
+
 struct wire {
     const struct picture *x;
-    struct svg_router *router;
-    uint32_t gpu; /* shape */
-    bool first;   /* the NET of the first channel */
-    bool below;   /* only if the NIC stands right below; else only if not */
+    uint32_t gpu;   /* shape */
+    bool first;     /* the NET of the first channel */
+    bool below;     /* only if the NIC stands right below; else only if not */
+    uint64_t *left; /* so many boxes may still be looked at for all lines together */
     struct strbuf *to;
 };
 
-/* From corner to corner, each of them rounded. */
-static void add_way(struct strbuf *to, const struct svg_point *at, uint32_t n) {
-    strbuf_printf(to, "d=\"M%d %d", at[0].x, at[0].y);
-    for (uint32_t i = 1; i < n; i++) {
-        const struct svg_point *a = &at[i - 1], *b = &at[i], *c = i + 1 < n ? &at[i + 1] : b;
-        bool corner = (a->x == b->x) != (b->x == c->x) && c != b;
-        int r = MIN2(
-            5, MIN2(abs(a->x - b->x) + abs(a->y - b->y), abs(c->x - b->x) + abs(c->y - b->y)) / 2);
-        int ax = (a->x > b->x) - (a->x < b->x), ay = (a->y > b->y) - (a->y < b->y);
-        int cx = (c->x > b->x) - (c->x < b->x), cy = (c->y > b->y) - (c->y < b->y);
-        if (corner)
-            strbuf_printf(to, "L%d %dQ%d %d %d %d", b->x + r * ax, b->y + r * ay, b->x, b->y,
-                          b->x + r * cx, b->y + r * cy);
-        else if (c == b || a->x != c->x || i + 1 == n)
-            strbuf_printf(to, "L%d %d", b->x, b->y);
-    }
-    strbuf_add(to, "\"/>\n");
+/* From the edge of a device or box. */
+static int aside(const struct wire *w) { return 2 * (1 + (int)w->x->colour[w->gpu] % 3); }
+
+static bool touches(const struct svg_point *a, const struct svg_point *b,
+                    const struct svg_box *in) {
+    return MAX2(a->x, b->x) > in->x && MIN2(a->x, b->x) < in->x + in->w &&
+           MAX2(a->y, b->y) > in->y && MIN2(a->y, b->y) < in->y + in->h;
 }
 
-/* Around the devices; straight where no way was found. */
+static uint64_t cost_of(const struct svg_layout *l, const struct svg_point at[CORNERS]) {
+    uint64_t devices = 0, cost = 0;
+    for (int k = 1; k < CORNERS; k++) {
+        const struct svg_point *a = &at[k - 1], *b = &at[k];
+        cost += (uint64_t)(abs(a->x - b->x) + abs(a->y - b->y));
+        for (uint32_t i = 1; i < l->plan->n; i++) {
+            const struct svg_box *box = &l->boxes[i];
+            struct svg_box head = {box->x + SVG_PAD - 4, box->y + 4, box->head_w + 8,
+                                   svg_head_height(l->plan->shapes[i].kind) - 8};
+            if (svg_is_device(l->plan->shapes[i].kind))
+                devices += touches(a, b, box);
+            else if (svg_is_shown(l->plan, i) && touches(a, b, &head))
+                cost += HEAD;
+        }
+    }
+    return (devices << 32) + cost;
+}
+
+static void try_lane(const struct wire *w, uint32_t nic, int lane, struct elbow *best) {
+    const struct svg_layout *l = &w->x->layout;
+    const struct svg_box *a = &l->boxes[w->gpu], *b = &l->boxes[nic];
+    int from = a->x + a->w / 2, to = b->x + b->w / 2;
+    int below = a->y + a->h + aside(w), above = b->y - aside(w);
+    struct elbow e = {.at = {{from, a->y + a->h},
+                             {from, below},
+                             {lane, below},
+                             {lane, above},
+                             {to, above},
+                             {to, b->y}}};
+    e.cost = cost_of(l, e.at);
+    *w->left -= MIN2(*w->left, l->plan->n);
+    if (e.cost < best->cost)
+        *best = e;
+}
+
 static void add_wire(void *arg, uint32_t nic) {
     const struct wire *w = arg;
     const struct svg_layout *l = &w->x->layout;
     if (w->below != (l->partners[w->gpu] == nic && w->first))
         return;
-    const struct svg_box *a = &l->boxes[w->gpu], *b = &l->boxes[nic];
-    struct svg_point straight[] = {{b->x + b->w / 2, b->y}, {a->x + a->w / 2, a->y + a->h}};
-    struct svg_point *way = NULL;
-    uint32_t n = svg_route(w->router, w->gpu, nic, w->x->net[w->gpu], &way);
-    strbuf_printf(w->to, "<path class=\"w s%" PRIu32 "%s\" ", MAX2(w->x->colour[w->gpu], 1),
-                  w->first ? "" : " more");
-    add_way(w->to, n > 0 ? way : straight, n > 0 ? n : ARRAY_SIZE(straight));
-    free(way);
+    struct elbow best = {.cost = UINT64_MAX};
+    try_lane(w, nic, l->boxes[nic].x + l->boxes[nic].w / 2, &best);
+    try_lane(w, nic, l->boxes[w->gpu].x + l->boxes[w->gpu].w / 2, &best);
+    uint32_t n = l->plan->n;
+    for (uint32_t i = 0; i<n && * w->left> 0; i++)
+        if (svg_is_shown(l->plan, i)) {
+            try_lane(w, nic, l->boxes[i].x - aside(w), &best);
+            try_lane(w, nic, l->boxes[i].x + l->boxes[i].w + aside(w), &best);
+        }
+    strbuf_printf(w->to, "<path class=\"w s%" PRIu32 "%s\" d=\"M%d %d",
+                  MAX2(w->x->colour[w->gpu], 1), w->first ? "" : " more", best.at[0].x,
+                  best.at[0].y);
+    for (int k = 1; k < CORNERS; k++)
+        if (best.at[k].x != best.at[k - 1].x || best.at[k].y != best.at[k - 1].y)
+            strbuf_printf(w->to, "L%d %d", best.at[k].x, best.at[k].y);
+    strbuf_add(w->to, "\"/>\n");
 }
 
 /* Those that go straight down come first, then those of the first channel; these lie on top. */
 static void add_wires(const struct picture *x) {
     const struct render_plan *p = x->plan;
-    struct svg_router *router = svg_router_new(&x->layout);
+    uint64_t left = LOOKS_MAX;
     _cleanup_(strbuf_fini) struct strbuf first = {0}, more = {0};
     for (int pass = 0; pass < 3 && p->predictions != NULL; pass++)
         for (uint32_t i = 0; i < p->t->n_gpus; i++) {
             const struct nccl_prediction *d = &p->predictions[i];
-            struct wire w = {x,        router,    shape_of_gpu(p, i),
-                             pass < 2, pass == 0, pass < 2 ? &first : &more};
+            struct wire w = {x,     shape_of_gpu(p, i),       pass < 2, pass == 0,
+                             &left, pass < 2 ? &first : &more};
             uint32_t end = pass < 2                     ? MIN2(d->n_nets, 1)
                            : d->n_nets > NETS_DRAWN_MAX ? 0
                                                         : d->n_nets;
@@ -277,7 +317,6 @@ static void add_wires(const struct picture *x) {
         }
     strbuf_add(x->to, strbuf_text(&more));
     strbuf_add(x->to, strbuf_text(&first));
-    svg_router_free(router);
 }
 
 /* ---- title and legend ---- */
@@ -307,7 +346,7 @@ static void say_nvlinks(const struct render_plan *p, struct strbuf *to) {
 
 static void add_title(const struct picture *x) {
     const struct topology *t = x->plan->t;
-    char host[TOPO_NAME_MAX], from[sizeof t->from], driver[TOPO_TEXT_MAX];
+    char host[TOPO_NAME_MAX], from[sizeof t->from], driver[TOPO_TEXT_MAX], none[RENDER_TEXT_MAX];
     _cleanup_(strbuf_fini) struct strbuf line = {0}, counts = {0};
     int room = SVG_WIDTH - 2 * SVG_MARGIN;
     render_clean(host, sizeof host, t->host, false);
@@ -319,12 +358,14 @@ static void add_title(const struct picture *x) {
                              : "A node");
     add_count(&counts, t->n_gpus, "GPU");
     add_count(&counts, t->n_nics, "NIC");
-    if (counts.len == 0)
+    render_no_devices(t, none);
+    if (counts.len == 0 && none[0] == '\0')
         strbuf_add(&counts, "no GPUs, no RDMA NICs");
     add_count(&counts, t->packages, "package");
     add_count(&counts, t->n_numa, "NUMA node");
     add_count(&counts, cpuset_count(&t->allowed), "CPU");
-    strbuf_add(&line, strbuf_text(&counts));
+    strbuf_printf(&line, "%s%s%s", strbuf_text(&counts),
+                  counts.len > 0 && *none != '\0' ? " · " : "", none);
     say_nvlinks(x->plan, &line);
     if (*driver != '\0')
         strbuf_printf(&line, " · driver %s", driver);
@@ -385,7 +426,7 @@ static void add_legend(const struct picture *x, int y) {
     if (has_nets(x->plan, 2, NETS_DRAWN_MAX))
         at = add_sample(x, at, y, "w s1 more", "that of another channel");
     if (has_off(x->plan)) {
-        add_rect(x->to, "nic off", &(struct svg_box){at, y - 11, 28, 14, 0, 0}, 4);
+        add_rect(x->to, "nic off", &(struct svg_box){at, y - 11, 28, 14}, 4);
         add_text(x->to, "d", at + 36, y, SVG_TEXT_BODY, false, 260,
                  "not used: the reason is in it");
     }
@@ -405,7 +446,6 @@ void render_svg(const struct topology *t, const struct nccl_graph *g, struct str
     struct picture x = {.plan = &plan, .to = to};
     svg_layout_init(&plan, &x.layout);
     x.colour = xcalloc(plan.n, sizeof *x.colour);
-    x.net = xcalloc(plan.n, sizeof *x.net);
     colour_pairs(&x);
     int height = x.layout.height + legend_height(&plan);
     strbuf_printf(to,
@@ -424,6 +464,5 @@ void render_svg(const struct topology *t, const struct nccl_graph *g, struct str
     add_legend(&x, x.layout.height + 28);
     strbuf_add(to, "</svg>\n");
     free(x.colour);
-    free(x.net);
     svg_layout_fini(&x.layout);
 }

@@ -229,6 +229,7 @@ static void measure(struct svg_layout *l, uint32_t i) {
     }
     int rows = 0, pad = inset(l, i);
     b->w = MIN2(least_width(l->plan, s), b->max_w);
+    b->head_w = b->w - 2 * SVG_PAD;
     b->h = svg_head_height(s->kind);
     for (int band = 0; band < BANDS; band++) {
         uint32_t at = s->first;

@@ -1,5 +1,5 @@
-/* The inside of render_svg: what stands in a device (device), where everything stands (layout), how
- * lines go around it (route), and text with a known width. */
+/* The inside of render_svg: what stands in a device (device), where everything stands (layout), and
+ * text with a known width. */
 #pragma once
 
 #include "topology/render/render_plan.h"
@@ -17,6 +17,11 @@ struct svg_box {
     int x, y, w, h;
     int max_w;  /* what it may take of the page's width */
     int slot_h; /* h, and of a GPU with a partner that one's too */
+    int head_w; /* of the words on top of it, at least */
+};
+
+struct svg_point {
+    int x, y;
 };
 
 struct svg_layout {
@@ -56,21 +61,6 @@ struct svg_line {
 unsigned svg_device_lines(const struct render_plan *p, const struct render_shape *s,
                           struct svg_line ret[SVG_LINES_MAX]);
 int svg_device_height(const struct render_plan *p, const struct render_shape *s);
-
-/* ---- lines from GPUs to NICs ---- */
-
-struct svg_point {
-    int x, y;
-};
-struct svg_router;
-/* l is borrowed. */
-struct svg_router *svg_router_new(const struct svg_layout *l);
-void svg_router_free(struct svg_router *r);
-/* A way from the GPU's shape to the NIC's around all devices, from corner to corner, the NIC's end
- * first: how many points; the caller frees them. 0: none was found in the time that there is.
- * Lines of one net (not 0) may lie upon each other. */
-uint32_t svg_route(struct svg_router *r, uint32_t gpu, uint32_t nic, uint32_t net,
-                   struct svg_point **ret);
 
 /* ---- text ---- */
 

@@ -134,6 +134,15 @@ void render_gpu_memory(const struct topology *t, int32_t numa, char out[RENDER_T
     (void)snprintf(out, RENDER_TEXT_MAX, "memory of %.40s", label);
 }
 
+void render_no_devices(const struct topology *t, char out[RENDER_TEXT_MAX]) {
+    out[0] = '\0';
+    if (t->source == TOPO_NCCL_XML && t->n_gpus == 0 && t->n_nics == 0)
+        (void)snprintf(out, RENDER_TEXT_MAX,
+                       "The file describes %" PRIu32 " PCI bridges and devices, and tells of no "
+                       "GPU or NIC: NCCL looks itself which of them are there",
+                       t->n_pci);
+}
+
 void render_bytes(uint64_t bytes, char out[RENDER_TEXT_MAX]) {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
     double x = (double)bytes / 1024;

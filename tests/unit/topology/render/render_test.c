@@ -151,6 +151,10 @@ Test(render, a_node_without_gpus_and_nics_says_so_and_shows_its_cpus) {
     expect_text(strbuf_text(&text),
                 "The file describes 1 PCI bridges and devices, and tells of no GPU or NIC: NCCL looks "
                 "itself which of them are there.\n");
+    strbuf_clear(&text);
+    render_svg(&t, NULL, &text);
+    cr_assert_not_null(strstr(strbuf_text(&text), "The file describes 1 PCI bridges and devices"));
+    cr_assert_null(strstr(strbuf_text(&text), "no GPUs"));
     topology_fini(&t);
 }
 
@@ -369,12 +373,8 @@ static void read_svg(const char *svg) {
             strncmp(p, "<rect class=\"netif", 18) == 0) {
             size_t len = (size_t)(end - p);
             cr_assert_lt(n_chips, TEXTS_MAX);
-            chips[n_chips++] = (struct svg_box){attribute(p, len, "x"),
-                                                attribute(p, len, "y"),
-                                                attribute(p, len, "width"),
-                                                attribute(p, len, "height"),
-                                                0,
-                                                0};
+            chips[n_chips++] = (struct svg_box){attribute(p, len, "x"), attribute(p, len, "y"),
+                                                attribute(p, len, "width"), attribute(p, len, "height")};
         }
         p = end + 1;
     }
