@@ -2,6 +2,7 @@
 
 #include <criterion/criterion.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -35,19 +36,24 @@ struct fixture {
     int n_prepared;
     struct generation prepared;
     struct local_workers *local_workers;
-    int n_safe_points, all_gone;
+    int n_safe_points, all_gone, n_failures;
     struct generation safe_point;
+    struct failure failure; /* the last */
 };
 
 static void on_event(void *arg, const struct member_event *event) {
     struct fixture *f = arg;
     if (event->kind == MEMBER_EVENT_ALL_GONE) {
-        cr_expect_eq(generation_compare(event->generation, g23), 0);
+        cr_expect(event->generation.epoch == g23.epoch && event->generation.counter >= g23.counter);
         f->all_gone++;
         loop_quit(f->loop);
     } else if (event->kind == MEMBER_EVENT_SAFE_POINT) {
         f->n_safe_points++;
         f->safe_point = event->generation;
+        loop_quit(f->loop);
+    } else if (event->kind == MEMBER_EVENT_FAILURE) {
+        f->n_failures++;
+        f->failure = *event->failure;
         loop_quit(f->loop);
     } else {
         cr_assert_neq(event->kind, MEMBER_EVENT_UNKILLABLE, "%s", event->reason);
@@ -113,10 +119,7 @@ static void start(struct fixture *f) {
     cr_assert(local_workers_start(f->local_workers, NULL, &err) == 0, "%s", err.text);
 }
 
-static void stop(struct fixture *f) {
-    local_workers_stop(f->local_workers, 3600 * NS_PER_S);
-    while (f->all_gone == 0)
-        cr_assert(loop_run(f->loop) == 0);
+static void fixture_fini(struct fixture *f) {
     node_discovery_free(f->look);
     local_workers_free(f->local_workers);
     writer_free(f->writer);
@@ -125,6 +128,13 @@ static void stop(struct fixture *f) {
     child_reaper_free(f->reaper);
     loop_free(f->loop);
     rig_fini(&f->rig);
+}
+
+static void stop(struct fixture *f) {
+    local_workers_stop(f->local_workers, 3600 * NS_PER_S);
+    while (f->all_gone == 0)
+        cr_assert(loop_run(f->loop) == 0);
+    fixture_fini(f);
 }
 
 static const struct form alone = {
@@ -198,6 +208,35 @@ static void say_to(const char *name, const char *text) {
     ssize_t sent = sendto(fd, text, strlen(text), 0, (struct sockaddr *)&addr, size);
     cr_assert_eq(sent, (ssize_t)strlen(text));
     (void)close(fd);
+}
+
+/* What guardian_io.c shares with the guardian; the flag is its first. */
+union page {
+    atomic_bool fenced;
+    char room[1024];
+};
+
+/* The guardian's SIGKILL is nobody's failure, once: in the next generation it may be another's again. */
+Test(local_workers_io, a_kill_by_the_guardian_is_forgotten_with_its_generation) {
+    struct fixture f = {0};
+    char *args[] = {TEXT("signal=9"), NULL};
+    static union page page;
+    struct err err = {0};
+    fixture_init(&f, NULL, args);
+    f.link.shared = (struct guardian_shared *)&page;
+    atomic_store(&page.fenced, true);
+    start(&f);
+    while (f.all_gone < 1)
+        cr_assert(loop_run(f.loop) == 0);
+    cr_expect_eq(f.n_failures, 0);
+    cr_expect_not(atomic_load(&page.fenced));
+    cr_assert(local_workers_prepare(f.local_workers, (struct generation){2, 4}, &alone, &err) == 0, "%s", err.text);
+    cr_assert(local_workers_start(f.local_workers, NULL, &err) == 0, "%s", err.text);
+    while (f.all_gone < 2 || f.n_failures < 1)
+        cr_assert(loop_run(f.loop) == 0);
+    cr_expect_eq(f.n_failures, 1);
+    cr_expect(f.failure.kind == FAILURE_SIGNAL && f.failure.code == SIGKILL);
+    fixture_fini(&f);
 }
 
 /* The test itself says it, which is above the worker. */

@@ -265,24 +265,48 @@ Test(worker_io, an_ended_worker_leaves_nothing_and_its_sibling_keeps_its_daemon)
     }
 }
 
+/* Other processes have been started and have ended: it takes longer than the end of what was killed. */
+static void let_the_killed_end(const struct rig *rig) {
+    struct child_spec spec = CHILD_SPEC_INIT;
+    spec.argv = ARGV(rig->worker, "exit=0", NULL);
+    for (int i = 0; i < 3; i++) {
+        struct child child;
+        cr_assert(child_spawn(&spec, &child, NULL) == 0);
+        cr_assert(waitpid(child.pid, NULL, 0) == child.pid);
+        child_fini(&child);
+    }
+}
+
 Test(worker_io, the_siblings_daemon_alone_is_spared) {
     struct local_workers c;
     local_workers_init(&c);
+    struct rig sibling;
+    rig_init(&sibling);
+    char hold[128], say[128];
+    snprintf(hold, sizeof hold, "hold=%s", sibling.hold);
+    snprintf(say, sizeof say, "say=%s", sibling.ready);
     char *w = c.rig.worker;
-    /* Worker 1 lives; what holds the FIFO is its daemon, made by a child that holds it. */
+    /* Worker 1 lives; what holds its FIFO is its daemon, made by a child that held it. */
     local_workers_start(
         &c,
-        (char *const *[]){ARGV(w, c.say, "exit=0", NULL),
-                          ARGV("sh", "-c", "\"$0\" \"$1\" daemon; exec \"$0\" \"$2\" wait", w, c.hold, c.say, NULL)},
+        (char *const *[]){ARGV(w, c.hold, "daemon", c.say, "wait", NULL),
+                          ARGV("sh", "-c", "\"$0\" \"$1\" daemon; exec \"$0\" \"$2\" wait", w, hold, say, NULL)},
         2);
-    rig_await_ready(&c.rig, 2, NULL);
-    c.quit_after_exits = 1;
-    local_workers_run(&c);
-    cr_expect_eq(c.n_exits[0], 1);
-    cr_assert(loop_turn(c.loop) == 0);
-    cr_expect_not(rig_all_gone(&c.rig), "the daemon of a living worker was killed");
+    rig_await_ready(&c.rig, 1, NULL);
+    rig_await_ready(&sibling, 1, NULL);
+    kill(worker_group_pid(c.group, 0), SIGKILL);
+    uint64_t deadline_ns = clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS;
+    while (!rig_all_gone(&c.rig)) {
+        cr_assert(clock_now_ns() < deadline_ns, "the daemon of the ended worker is left");
+        cr_assert(loop_turn(c.loop) == 0);
+    }
+    let_the_killed_end(&c.rig);
+    cr_expect_eq(worker_group_alive(c.group), 1);
+    cr_expect_not(rig_all_gone(&sibling), "the daemon of a living worker was killed");
     worker_group_kill(c.group);
     local_workers_run_to_the_end(&c);
+    (void)rig_await_gone(&sibling);
+    rig_fini(&sibling);
     local_workers_fini(&c);
 }
 
@@ -311,12 +335,7 @@ Test(worker_io, what_only_begins_with_the_marker_of_the_ended_is_spared) {
         cr_assert(clock_now_ns() < deadline_ns, "the daemon of the ended worker is left");
         cr_assert(loop_turn(c.loop) == 0);
     }
-    struct child_spec spec = CHILD_SPEC_INIT; /* it takes longer than the end of what was killed */
-    spec.argv = ARGV(w, "exit=0", NULL);
-    struct child child;
-    cr_assert(child_spawn(&spec, &child, NULL) == 0);
-    cr_assert(waitpid(child.pid, NULL, 0) == child.pid);
-    child_fini(&child);
+    let_the_killed_end(&c.rig);
     cr_expect_not(rig_all_gone(&other), "the other's daemon was killed");
     worker_group_kill(c.group);
     local_workers_run_to_the_end(&c);

@@ -12,11 +12,13 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/frame.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
+#include "io/net/resolve.h"
 #include "rendezvous/client/client_io.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
@@ -997,6 +999,41 @@ Test(server_io, a_node_that_never_reads_is_disconnected, .init = begin, .fini = 
     (void)close(fd);
 }
 
+static bool slow_is_known(struct world *w) {
+    struct server_node *n = server_find(w->server, 77);
+    return n != NULL && n->welcomed;
+}
+
+static bool three_are_present(struct world *w) { return w->agents[0].status.present == 3; }
+
+/* News of who is there: a node that has not taken the last does not get the next on top. */
+Test(server_io, a_node_that_reads_slowly_gets_no_pile_of_news, .init = begin, .fini = finish) {
+    struct group_config g = group_config(8, 8, 0);
+    g.lease_ns = 3600 * NS_PER_S; /* it says nothing, either */
+    start_job(1, &g);
+    uint8_t frame[4096];
+    int fd = raw_connect(addr_port(&world.endpoint)), small = 4096;
+    cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    struct wire_message m = join_message(77);
+    size_t len = frame_of(&m, frame);
+    cr_assert_eq(send(fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
+    wait_until(slow_is_known);
+    struct conn *slow = server_find(world.server, 77)->conn;
+    static char text[4096];
+    memset(text, 'x', sizeof text);
+    const size_t much = 128 * 1024;
+    while (conn_unsent(slow) < much) { /* the kernel takes some of it */
+        while (conn_unsent(slow) < much)
+            conn_send_text(slow, text, sizeof text);
+        cr_assert_eq(loop_turn(world.loop), 0);
+    }
+    size_t unsent = conn_unsent(slow);
+    join(add_agent());
+    wait_until(three_are_present);
+    cr_assert_eq(conn_unsent(slow), unsent);
+    (void)close(fd);
+}
+
 /* ---- addresses and names ---- */
 
 static void start_one_at(const char *host, const struct addr *endpoint) {
@@ -1044,6 +1081,54 @@ Test(server_io, a_name_that_is_not_found_is_said_and_asked_again, .init = begin,
     wait_until(waits_for_name);
     a->waiting[0] = '\0';
     cr_assert_eq(member_state(rdzv_client_member(a->client)), MEMBER_SEARCHING);
+}
+
+static bool no_child_is_left(void) {
+    return waitid(P_ALL, 0, NULL, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD;
+}
+
+static struct agent *look_up(void) {
+    struct agent *a = add_agent();
+    struct rdzv_client_config config = client_config(a);
+    (void)snprintf(config.host, sizeof config.host, "muster-test.invalid");
+    config.resolve_timeout_ns = 3600 * NS_PER_S;
+    join_as(a, &config);
+    while (no_child_is_left())
+        cr_assert_eq(loop_turn(world.loop), 0);
+    return a;
+}
+
+Test(server_io, a_look_up_ends_with_its_client, .init = begin, .fini = finish) {
+    struct agent *a = look_up();
+    rdzv_client_free(TAKE_PTR(a->client));
+    cr_assert(no_child_is_left());
+}
+
+Test(server_io, a_node_that_leaves_looks_nothing_up, .init = begin, .fini = finish) {
+    struct agent *a = look_up();
+    rdzv_client_event(a->client,
+                      &(struct member_event){.kind = MEMBER_EVENT_LEAVE, .reason = "SIGTERM", .grace_ns = 1});
+    cr_assert_eq(a->ends, 1);
+    cr_assert(no_child_is_left());
+}
+
+static bool first_has_waited(struct world *w) { return w->agents[0].waiting[0] != '\0'; }
+
+/* Each address is tried once, and what the last of them said is told. */
+Test(server_io, who_finds_nobody_says_so_after_the_last_address, .init = begin, .fini = finish) {
+    (void)close(world.endpoint_fd); /* nobody listens there */
+    world.endpoint_fd = -1;
+    struct agent *a = add_agent();
+    struct rdzv_client_config config = client_config(a);
+    (void)snprintf(config.host, sizeof config.host, "localhost");
+    struct addr tried[RESOLVE_ADDRS_MAX];
+    size_t n;
+    cr_assert_eq(resolve_now("localhost", config.port, tried, &n), 0);
+    char at[ADDR_TEXT_MAX];
+    addr_to_text(&tried[n - 1], at);
+    join_as(a, &config);
+    wait_until(first_has_waited);
+    cr_assert(strstr(a->waiting, at) != NULL, "%s", a->waiting);
 }
 
 /* An address that is not a loopback one, on the loopback interface of a network of our own; where
