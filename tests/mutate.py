@@ -5,10 +5,14 @@
     mutate.py WORK --list          only shows them
     mutate.py WORK --only TEXT     only those whose name holds TEXT
     mutate.py WORK --e2e           what the programs of meson do not notice goes to the end-to-end tests of its folder
+    mutate.py WORK --plain         built as it is released, without ASan and UBSan: sooner, and notices less
+    mutate.py --check              does all that is written below still stand in the source?
 
-WORK is a folder for the copy and its build; it is made, and used again. COUNT=75 and SEED=1 are the environment's. The
-tests of the changed room run first, then those of its folder, then all others, then the simulator. A mistake that
-nothing can notice, because the program does the same with it, stands in EQUIVALENT with the reason.
+WORK is a folder for the copy and its build; it is made, and used again. COUNT=90 and SEED=1 are the environment's; the
+same seed chooses the same lines as long as they stand in the source. The file's own test runs first, then those of its
+room, the simulator with few seeds, those of its folder, all others, and the simulator with many. Only programs that the
+mistake gets into are built, with ASan and UBSan. A mistake that nothing can notice, because the program does the same
+with it, stands in EQUIVALENT with the reason.
 
 Ends with 1 if fewer than 95 % of the mistakes are noticed.
 """
@@ -25,11 +29,12 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-COUNT, SEED = int(os.environ.get("COUNT", "75")), int(os.environ.get("SEED", "1"))
+COUNT, SEED = int(os.environ.get("COUNT", "90")), int(os.environ.get("SEED", "1"))
 LEAST = 0.95
 TEST_SECONDS = 600
+FEW_SEEDS = "300"
 
-Mistake = collections.namedtuple("Mistake", "name path old new")
+Mistake = collections.namedtuple("Mistake", "name key path old new")
 
 # By hand: of the kinds that suites miss most easily. (file, what stands there once, what stands there instead)
 MISTAKES = [
@@ -38,10 +43,12 @@ MISTAKES = [
     ("rendezvous/leader/group_watch.c", "MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS)", "n->probe_wait_ns"),
     ("rendezvous/server/server_io.c", "n->conn != NULL && conn_unsent(n->conn) < STATUS_UNSENT_MAX", "n->conn != NULL"),
     ("rendezvous/server/listener_io.c", "l->n_pending >= l->pending_max || too_many", "too_many"),
+    ("rendezvous/client/client_find_io.c", "c->next_addr < c->n_addrs && !greeted", "!greeted"),
     # state that goes on into the next generation
-    ("rendezvous/leader/group.c", "g->losses = MAX2(g->losses, report->losses);", ""),
-    ("rendezvous/leader/group.c", "g->restarts_used = MAX2(g->restarts_used, report->restarts_used);", ""),
+    ("rendezvous/leader/policy.c", "p->losses = MAX2(p->losses, losses);", ""),
+    ("rendezvous/leader/policy.c", "p->restarts_used = MAX2(p->restarts_used, restarts_used);", ""),
     ("rendezvous/leader/group.c", "if (report->excluded || !kept->excluded) {", "{"),
+    ("launcher/supervise/local_workers_io.c", "c->running = c->guardian_killed = false;", "c->running = false;"),
     # durability
     ("rendezvous/arbiter/dir/arbiter_folder_io.c", "fsync(f->fd) < 0", "0 < 0"),
     ("rendezvous/arbiter/dir/arbiter_folder_io.c", "only_new && fsync(fd) < 0", "only_new && 0 < 0"),
@@ -50,6 +57,9 @@ MISTAKES = [
     ("launcher/supervise/worker_start_io.c", 'strncmp(envp[i], WORKER_MARKER "=", len) != 0',
      'strncmp(envp[i], WORKER_MARKER, len - 1) != 0'),
     ("launcher/supervise/worker_sweep_io.c", "!w->looked_for || strcmp(", "strcmp("),
+    # what is left behind
+    ("rendezvous/client/client_find_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),
+    ("rendezvous/client/client_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),
     # what is kept of a node
     ("rendezvous/leader/group_view.c", ".first_rank = p->first_rank,", ".first_rank = p->node_rank,"),
     ("rendezvous/leader/group_view.c", ".restarts_used = p->restarts_used,", ""),
@@ -75,7 +85,7 @@ PATTERNS = [
     ("no error", re.compile(r"return -E[A-Z]+;"), "return 0;"),
 ]
 
-# Path and line of mistakes by pattern that change nothing that can be seen -> why.
+# Mistakes by pattern that change nothing that can be seen: "file: pattern: line" -> why.
 EQUIVALENT = {}
 
 # Folder -> the end-to-end tests that know it.
@@ -100,30 +110,44 @@ def code_lines(text):
             yield number, line
 
 
-def by_pattern(chosen):
-    """COUNT mistakes, each of another line; the same for the same SEED and source."""
-    found = []
+def by_pattern():
+    """All mistakes by pattern."""
     for path in sorted((ROOT / "src").rglob("*.c")):
+        short = path.relative_to(ROOT / "src").as_posix()
         for number, line in code_lines(path.read_text()):
             for name, pattern, new in PATTERNS:
                 if pattern.search(line):
-                    found.append((path.relative_to(ROOT / "src").as_posix(), number, line, name,
-                                  pattern.sub(new, line, count=1)))
-    chosen.shuffle(found)
-    seen = set()
-    for path, number, line, name, new in found:
-        if (path, number) not in seen and len(seen) < COUNT:
-            seen.add((path, number))
-            yield Mistake(f"{path}:{number + 1}: {name}: {line.strip()}", path, (number, line), new)
+                    yield Mistake(f"{short}:{number + 1}: {name}: {line.strip()}", f"{short}: {name}: {line.strip()}",
+                                  short, (number, line), pattern.sub(new, line, count=1))
 
 
-def all_mistakes():
+def chosen():
+    """COUNT of them, each of another line. Each draws its own lot: what changes elsewhere does not change the choice."""
+    seen, lots, lines = collections.Counter(), {}, {}
+    for mistake in by_pattern():
+        seen[mistake.key] += 1  # equal lines of one file
+        lots[mistake] = random.Random(f"{SEED} {seen[mistake.key]} {mistake.key}").random()
+    for mistake in sorted(lots, key=lots.get):
+        if len(lines) < COUNT:
+            lines.setdefault((mistake.path, mistake.old), mistake)
+    return list(lines.values())
+
+
+def by_hand():
     for path, old, new in MISTAKES:
-        text = (ROOT / "src" / path).read_text()
-        if text.count(old) != 1:
-            sys.exit(f"mutate.py: src/{path} has {text.count(old)} times: {old}")
-        yield Mistake(f"{path}: {old} -> {new or 'nothing'}", path, old, new)
-    yield from by_pattern(random.Random(SEED))
+        name = f"{path}: {old} -> {new or 'nothing'}"
+        yield Mistake(name, name, path, old, new)
+
+
+def stale():
+    """What is written above, and stands in the source no more, or more than once."""
+    for path, old, _ in MISTAKES:
+        file = ROOT / "src" / path
+        times = file.read_text().count(old) if file.exists() else 0
+        if times != 1:
+            yield f"MISTAKES: src/{path} has {times} times, not once: {old}"
+    keys = {m.key for m in by_pattern()}
+    yield from (f"EQUIVALENT: not in the source: {key}" for key in EQUIVALENT if key not in keys)
 
 
 def changed(text, mistake):
@@ -139,8 +163,8 @@ def changed(text, mistake):
 class Copy:
     """The source in WORK, and its build."""
 
-    def __init__(self, work):
-        self.root, self.build = work / "tree", work / "build"
+    def __init__(self, work, plain):
+        self.root, self.build = work / "tree", work / ("build-plain" if plain else "build")
         self.root.mkdir(parents=True, exist_ok=True)
         names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True,
                                capture_output=True, text=True).stdout.split("\n")
@@ -151,36 +175,43 @@ class Copy:
                 shutil.copy2(source, target)
                 os.utime(target)
         if not (self.build / "build.ninja").exists():
-            self.run("meson", "setup", self.build, self.root, "-Dbuildtype=debugoptimized", check=True)
+            options = ["-Doptimization=0", "-Ddebug=false", "-Db_sanitize=address,undefined"]
+            self.run("meson", "setup", self.build, self.root, *([] if plain else options), check=True)
         if not self.makes():
             sys.exit(f"mutate.py: {self.root} does not build")
-        said = self.run("meson", "introspect", "--tests", self.build, check=True).stdout
-        self.tests = [(t["name"], {s.rpartition(":")[2] for s in t["suite"]}) for t in json.loads(said)]
+        said = json.loads(self.run("meson", "introspect", "--tests", self.build, check=True).stdout)
+        self.suites = {t["name"]: {s.rpartition(":")[2] for s in t["suite"]} for t in said if "slow" not in t["suite"][0]}
+        self.programs = {t["name"]: os.path.relpath(t["cmd"][0], self.build) for t in said}
 
     def run(self, *words, check=False, env=None):
         return subprocess.run([str(w) for w in words], cwd=self.root, check=check, capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, env=None if env is None else {**os.environ, **env})
 
-    def makes(self):
-        return self.run("ninja", "-C", self.build).returncode == 0
+    def makes(self, *targets):
+        return self.run("ninja", "-C", self.build, *targets).returncode == 0
 
-    def notices(self, names):
+    def stale_programs(self):
+        """What ninja would link anew: nothing else can notice a change."""
+        return set(re.findall(r"Linking target (\S+)", self.run("ninja", "-C", self.build, "-n").stdout))
+
+    def notices(self, names, seeds):
         """The first of these tests that fails, and fails again alone; or None."""
         names = list(names)
         while names:
-            bad = self.fails(names)
-            if bad is None or bad not in names or self.fails([bad]):
+            bad = self.fails(names, seeds)
+            if bad is None or bad not in names or self.fails([bad], seeds):
                 return bad
             names.remove(bad)
         return None
 
-    def fails(self, names):
+    def fails(self, names, seeds):
         """The first of these tests that fails, or None."""
         log = self.build / "meson-logs/testlog.json"
         log.unlink(missing_ok=True)
         try:
             done = subprocess.run(["meson", "test", "-C", self.build, "--no-rebuild", "--maxfail=1", *names],
-                                  check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=TEST_SECONDS)
+                                  check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=TEST_SECONDS,
+                                  env={**os.environ, **seeds})
         except subprocess.TimeoutExpired:
             return "a test that does not end"
         if done.returncode == 0:
@@ -194,7 +225,7 @@ class Copy:
         if not files:
             return None
         done = self.run("/usr/bin/python3", "-m", "pytest", "-q", "-x", "-n", "3", "-p", "no:cacheprovider", *files,
-                        env={"MUSTER": str(self.build / "src/cli/muster"), "MUSTER_TEST_SLOWER": "3"})
+                        env={"MUSTER": str(self.build / "src/cli/muster"), "MUSTER_TEST_SLOWER": "4"})
         bad = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
         return None if done.returncode == 0 else bad.group(1) if bad else "pytest"
 
@@ -204,18 +235,26 @@ class Copy:
         good = path.read_text()
         path.write_text(changed(good, mistake))
         try:
-            if not self.makes():
-                return "compiler", ""
+            reached = self.stale_programs()
+            tests = [name for name in self.suites if self.programs[name] in reached]
             room, folder = mistake.path.rpartition("/")[0], mistake.path.split("/")[0]
-            plain = [name for name, suites in self.tests if suites & {"unit", "process"}]
+            plain = [name for name in tests if self.suites[name] & {"unit", "process"}]
             near = [name for name in plain if name.startswith(room + "/")]
+            own = [name for name in near if name.removeprefix(room + "/").removesuffix("_io") in mistake.path]
             far = [name for name in plain if name.startswith(folder + "/") and name not in near]
             rest = [name for name in plain if name not in near and name not in far]
-            others = [name for name, suites in self.tests if suites & {"sim", "fuzz"} and "slow" not in suites]
-            for stage, names in (("room", near), ("folder", far), ("unit", rest), ("sim", others)):
-                test = self.notices(names)
+            sim = [name for name in tests if "sim" in self.suites[name]]
+            fuzz = [name for name in tests if "fuzz" in self.suites[name]]
+            few = [name for name in sim if name != "mutants"]
+            for stage, names, seeds in (("file", own, {}), ("room", near, {}), ("few seeds", few, {"SIM_SEEDS": FEW_SEEDS}),
+                                        ("folder", far, {}), ("unit", rest, {}), ("sim", sim + fuzz, {})):
+                if names and not self.makes(*{self.programs[name] for name in names}):
+                    return "compiler", ""
+                test = self.notices(names, seeds)
                 if test is not None:
                     return stage, test
+            if not self.makes():
+                return "compiler", ""
             test = self.end_to_end(folder) if e2e else None
             return ("e2e", test) if test else (None, None)
         finally:
@@ -225,20 +264,26 @@ class Copy:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("work", type=pathlib.Path)
+    parser.add_argument("work", type=pathlib.Path, nargs="?")
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--e2e", action="store_true")
+    parser.add_argument("--plain", action="store_true")
     words = parser.parse_args()
-    mistakes = [m for m in all_mistakes() if words.only in m.name]
+    wrong = list(stale())
+    if wrong or words.check:
+        print("\n".join(f"tests/mutate.py: {line}" for line in wrong))
+        return 1 if wrong else 0
+    mistakes = [m for m in [*by_hand(), *chosen()] if words.only in m.name]
     if words.list:
         print("\n".join(m.name for m in mistakes))
         return 0
-    copy = Copy(words.work.resolve())
+    copy = Copy(words.work.resolve(), words.plain)
     found, missed = collections.Counter(), []
     for number, mistake in enumerate(mistakes, 1):
         since = time.monotonic()
-        why = EQUIVALENT.get(mistake.name)
+        why = EQUIVALENT.get(mistake.key)
         stage, test = ("equivalent", why) if why else copy.who_notices(mistake, words.e2e)
         found[stage or "missed"] += 1
         missed += [] if stage else [mistake.name]
