@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/text/strbuf.h"
 #include "io/clock.h"
@@ -209,38 +211,62 @@ Test(arbiter_etcd_io, goes_on_to_the_next_member_and_stays_there) {
     cr_expect_eq(servers[2].n_asked, 0);
 }
 
+/* Whoever connects there is refused. Its port is kept: a free one may be another's at once. */
+static int deafen(struct server *v) {
+    struct addr at;
+    listener_free(TAKE_PTR(v->listener));
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
+    cr_assert_eq(bind(fd, (const struct sockaddr *)&at.ss, at.len), 0);
+    cr_assert_eq(addr_of_socket(fd, &at), 0);
+    addr_to_text(&at, v->name);
+    return fd;
+}
+
 Test(arbiter_etcd_io, names_each_members_error) {
+    int deaf = deafen(&servers[2]);
     make(3, NULL, 0);
     servers[0].status = 503;
     servers[0].body = NO_LEADER;
     servers[1].body = "[]";
-    listener_free(servers[2].listener);
-    servers[2].listener = NULL;
     (void)ask(ARBITER_CLAIM);
     _cleanup_(freep) char *text = xasprintf(
         "etcd did not answer: %s: etcdserver: no leader (HTTP status 503); %s: its answer makes no sense: field "
         "\"responses\" is missing; %s: Connection refused",
         servers[0].name, servers[1].name, servers[2].name);
     expect_unreachable(text);
+    (void)close(deaf);
 }
 
 Test(arbiter_etcd_io, gives_each_silent_member_its_share) {
-    make(3, NULL, 3 * NS_PER_S);
     servers[0].body = NULL;
-    uint64_t before = clock_now_ns();
-    cr_expect_eq(ask(ARBITER_READ)->result, ARBITER_OK);
-    uint64_t took = clock_now_ns() - before;
-    cr_expect(took >= NS_PER_S && took < 2 * NS_PER_S, "%u ms", (unsigned)(took / NS_PER_MS));
+    uint64_t took;
+    unsigned tries = 0;
+    do { /* once may be slow, when the machine stands still */
+        arbiter_free(arbiter);
+        make(3, NULL, 3 * NS_PER_S);
+        uint64_t before = clock_now_ns();
+        cr_expect_eq(ask(ARBITER_READ)->result, ARBITER_OK);
+        took = clock_now_ns() - before;
+        cr_expect(took >= NS_PER_S, "%u ms", (unsigned)(took / NS_PER_MS));
+    } while (took >= 2 * NS_PER_S && ++tries < 5);
+    cr_expect_lt(tries, 5, "%u ms", (unsigned)(took / NS_PER_MS));
 }
 
 Test(arbiter_etcd_io, silence_of_all_ends_in_time_and_says_who_was_not_asked) {
-    make(3, NULL, 1500 * NS_PER_MS);
     for (int i = 0; i < SERVERS; i++)
         servers[i].body = NULL;
-    uint64_t before = clock_now_ns();
-    (void)ask(ARBITER_READ);
-    uint64_t took = clock_now_ns() - before;
-    cr_expect(took >= 1500 * NS_PER_MS && took < 3 * NS_PER_S);
+    uint64_t took;
+    unsigned tries = 0;
+    do {
+        arbiter_free(arbiter);
+        make(3, NULL, 1500 * NS_PER_MS);
+        uint64_t before = clock_now_ns();
+        (void)ask(ARBITER_READ);
+        took = clock_now_ns() - before;
+        cr_expect(took >= 1500 * NS_PER_MS);
+    } while (took >= 3 * NS_PER_S && ++tries < 5);
+    cr_expect_lt(tries, 5, "%u ms", (unsigned)(took / NS_PER_MS));
     expect_unreachable("; 1 more not asked in time");
 }
 
