@@ -163,24 +163,36 @@ def losses(path):
     return found
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize("kind", ["pytorch-ddp", "pytorch-fsdp"])
-@pytest.mark.parametrize("agents, nproc", LAYOUTS, ids=LAYOUT_NAMES)
-def test_pytorch_learns_and_goes_on_with_fewer_ranks(job, kind, agents, nproc):
-    script = EXAMPLES / kind / "train.py"
-    saved = ["--checkpoint", job.tmp / "saved.pt", "--losses", job.tmp / "losses"]
-    first = finish(start(job, agents, nproc, script, "--epochs=2", *saved, env=TORCH_ENV), 300)
-    assert accuracy(first) > 80
-    assert "epoch 2 of 2" in first and "world size 4" in first
-    second = finish(start(job, 1, 2, script, "--epochs=3", *saved, env=TORCH_ENV), 300)
-    assert "going on from the checkpoint of epoch 2\n" in second and "world size 2" in second
-    curve = [float.fromhex(x) for x in losses(job.tmp / "losses")]
+def learns(job, kind, agents, nproc, *words):
+    """Two epochs on four ranks, to a checkpoint and a file of losses that are called so."""
+    name = f"{agents}x{nproc}"
+    said = finish(start(job, agents, nproc, EXAMPLES / kind / "train.py", "--epochs=2", *words, "--checkpoint",
+                        job.tmp / f"{name}.pt", "--losses", job.tmp / name, env=TORCH_ENV), 300)
+    assert accuracy(said) > 80
+    assert "epoch 2 of 2" in said and "world size 4" in said
+    return name
+
+
+def goes_on(job, kind, name):
+    """A third epoch, from that checkpoint, on two ranks."""
+    said = finish(start(job, 1, 2, EXAMPLES / kind / "train.py", "--epochs=3", "--checkpoint", job.tmp / f"{name}.pt",
+                        "--losses", job.tmp / name, env=TORCH_ENV), 300)
+    assert "going on from the checkpoint of epoch 2\n" in said and "world size 2" in said
+    curve = [float.fromhex(x) for x in losses(job.tmp / name)]
     assert len(curve) == 3 * 44  # 1438 digits in batches of 32
     assert sum(curve[-44:]) < sum(curve[:44]) / 3
 
 
 @pytest.mark.torch
-def test_ddp_losses_equal_torchruns_bit_for_bit(job):
+@pytest.mark.parametrize("kind, agents, nproc", [
+    pytest.param("pytorch-ddp", 1, 4, marks=pytest.mark.slow), pytest.param("pytorch-ddp", 2, 2, marks=pytest.mark.slow),
+    pytest.param("pytorch-fsdp", 1, 4, marks=pytest.mark.slow), ("pytorch-fsdp", 2, 2)])
+def test_pytorch_learns_and_goes_on_with_fewer_ranks(job, kind, agents, nproc):
+    goes_on(job, kind, learns(job, kind, agents, nproc))
+
+
+@pytest.mark.torch
+def test_ddp_learns_bit_for_bit_as_under_torchrun_and_goes_on_with_fewer_ranks(job):
     script = [EXAMPLES / "pytorch-ddp" / "train.py", "--epochs=2", "--seed=7", "--losses"]
     torchrun = pathlib.Path(TORCH_PYTHON).parent / "torchrun"
     for _ in range(3):  # on a busy machine its workers abort now and then as they end
@@ -190,9 +202,9 @@ def test_ddp_losses_equal_torchruns_bit_for_bit(job):
         if run.returncode == 0:
             break
     assert run.returncode == 0, run.stderr
-    finish(start(job, 1, 4, *script, job.tmp / "one", env=TORCH_ENV), 300)
-    finish(start(job, 2, 2, *script, job.tmp / "two", env=TORCH_ENV), 300)
     want = losses(job.tmp / "torchrun")
     assert len(want) == 2 * 44
-    assert losses(job.tmp / "one") == want
-    assert losses(job.tmp / "two") == want
+    for agents, nproc in LAYOUTS:
+        name = learns(job, "pytorch-ddp", agents, nproc, "--seed=7")
+        assert losses(job.tmp / name) == want
+    goes_on(job, "pytorch-ddp", name)

@@ -13,7 +13,7 @@ ENV = {"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1"}
 SEED = int(os.environ["SEED"])  # of conftest.py
 
 
-@pytest.mark.parametrize("how", ["env", "tcp"])
+@pytest.mark.parametrize("how", ["env", pytest.param("tcp", marks=pytest.mark.slow)])
 def test_four_ranks_form_a_group(job, how):
     code, _, err = job.run("--standalone", "--nproc-per-node=4", HERE / "torch_steps.py", STEPS, how, env=ENV,
                            seconds=120)
@@ -22,14 +22,14 @@ def test_four_ranks_form_a_group(job, how):
     assert len(job.events.all("step")) == 4 * STEPS
 
 
-def two_agents(job, *words, nproc=2, env=None):
+def two_agents(job, *words, how="env", nproc=2, env=None):
     meet = ["--nnodes=2", f"--nproc-per-node={nproc}", "--rdzv-backend=c10d",
             f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=torch", *words]
-    return [job.agent(tag, *meet, HERE / "torch_steps.py", STEPS, env={**ENV, **(env or {})}) for tag in "ab"]
+    return [job.agent(tag, *meet, HERE / "torch_steps.py", STEPS, how, env={**ENV, **(env or {})}) for tag in "ab"]
 
 
 def test_two_agents_form_one_group(job):
-    for agent in two_agents(job):
+    for agent in two_agents(job, how="tcp"):
         code, _, err = agent.finish(120)
         assert code == 0, err
     assert {e.fields["rank"] for e in job.events.all("done")} == {"0", "1", "2", "3"}
@@ -87,7 +87,7 @@ def test_a_job_survives_a_worker_killed_at_a_random_moment(job, rank, where):
     assert sorted(e.fields["rank"] for e in done if e.fields["count"] == "1") == ["0", "1", "2", "3"]
 
 
-@pytest.mark.parametrize("rank, where", [(0, "0"), (3, "5")])
+@pytest.mark.parametrize("rank, where", [pytest.param(0, "0", marks=pytest.mark.slow), (3, "5")])
 def test_two_nodes_survive_a_killed_worker(job, rank, where):
     code = one_kill(job, rank, where, nodes=2)
     assert code == 0, "\n".join(a.said()[-3000:] for a in job.agents)
