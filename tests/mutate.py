@@ -58,7 +58,7 @@ MISTAKES = [
      'strncmp(envp[i], WORKER_MARKER, len - 1) != 0'),
     ("launcher/supervise/worker_sweep_io.c", "!w->looked_for || strcmp(", "strcmp("),
     # what is left behind
-    ("rendezvous/client/client_find_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),
+    ("rendezvous/client/client_io.c", "resolve_free(c->resolve);", ""),
     ("rendezvous/client/client_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),
     # what is kept of a node
     ("rendezvous/leader/group_view.c", ".first_rank = p->first_rank,", ".first_rank = p->node_rank,"),
