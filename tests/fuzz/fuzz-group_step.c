@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../tools/json_any.h"
 #include "rendezvous/leader/group.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -89,6 +90,29 @@ static void fill_report(struct input *in, const struct group *g, struct report *
         memcpy(r->unusable, "pid 7", 6);
 }
 
+/* Any that a node may say; its epoch and its times are near those of the group. */
+static void fill_message(struct group_event *e, uint8_t b, uint8_t c, uint64_t now_ns) {
+    static struct wire_small said;
+    struct prng prng = {.state = b};
+    size_t n = 0;
+    for (int kind = 1; kind < WIRE_KIND_COUNT; kind++)
+        if (wire_is_for_leader((enum wire_kind)kind) && wire_table((enum wire_kind)kind)->size <= sizeof said.body &&
+            prng_below(&prng, ++n) == 0)
+            said.kind = (enum wire_kind)kind;
+    const struct json_table *t = wire_table(said.kind);
+    json_any(&prng, t, said.body);
+    for (size_t i = 0; i < t->n; i++) {
+        uint32_t epoch = 1 + (b & 1);
+        uint64_t at_ns = now_ns - MIN2(now_ns, c * NS_PER_MS);
+        if (t->fields[i].kind == JSON_FIELD_U32 && strcmp(t->fields[i].key, "epoch") == 0)
+            memcpy(said.body + t->fields[i].offset, &epoch, sizeof epoch);
+        if (t->fields[i].kind == JSON_FIELD_ID && strstr(t->fields[i].key, "clock_ns") != NULL)
+            memcpy(said.body + t->fields[i].offset, &at_ns, sizeof at_ns);
+    }
+    e->message = said.kind;
+    e->body = said.body;
+}
+
 static void fill_of_leadership(struct input *in, struct group_event *e, uint64_t now_ns) {
     static struct arbiter_answer a;
     static struct command command;
@@ -103,7 +127,7 @@ static void fill_of_leadership(struct input *in, struct group_event *e, uint64_t
     e->answer = &a;
     e->touched_ns = (b & 1) != 0 ? now_ns : 0;
     e->epoch = b >> 4;
-    e->echo = (struct echo){.epoch = 1 + (b & 1), .leader_clock_ns = now_ns - MIN2(now_ns, c * NS_PER_MS)};
+    fill_message(e, b, c, now_ns);
     command = (struct command){.kind = 1 + b % (COMMAND_KIND_COUNT - 1)};
     (void)snprintf(command.node, sizeof command.node, "n%u", c & 3);
     e->command = &command;
@@ -135,7 +159,7 @@ static void fill_event(struct input *in, const struct group *g, struct group_eve
         fill_report(in, g, report);
     else if (e->kind == GROUP_EVENT_RENEW)
         e->renew = (struct renew){(uint64_t)next(in) * NS_PER_S, (uint64_t)next(in) * NS_PER_S, next(in), 1};
-    else if (e->kind >= GROUP_EVENT_ECHO)
+    else if (e->kind >= GROUP_EVENT_MESSAGE)
         fill_of_leadership(in, e, *now_ns);
     else if (e->kind == GROUP_EVENT_STORE)
         e->generation = near(in, g);

@@ -283,9 +283,10 @@ static void forge_echo(struct world *w, struct life *l, uint64_t clock_ns) {
         return;
     const struct successors *s = group_successors(l->lead.group);
     group_event(w, l,
-                &(struct group_event){.kind = GROUP_EVENT_ECHO,
+                &(struct group_event){.kind = GROUP_EVENT_MESSAGE,
                                       .node = s->list[0].incarnation,
-                                      .echo = {.epoch = s->epoch, .leader_clock_ns = clock_ns}});
+                                      .message = WIRE_ECHO,
+                                      .body = &(struct echo){.epoch = s->epoch, .leader_clock_ns = clock_ns}});
 }
 
 static void on_renew(struct world *w, struct life *l, uint64_t node, const struct renew *renew) {
@@ -317,9 +318,13 @@ void leader_word(struct world *w, struct conn *c, struct word *word) {
         if (c->joined)
             on_renew(w, l, node, &word->renew);
         return;
-    case WORD_ECHO:
+    case WORD_MESSAGE:
         if (c->joined)
-            group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_ECHO, .node = node, .echo = word->echo});
+            group_event(w, l,
+                        &(struct group_event){.kind = GROUP_EVENT_MESSAGE,
+                                              .node = node,
+                                              .message = word->message.kind,
+                                              .body = word->message.body});
         return;
     case WORD_LEAVE:
         if (c->joined)

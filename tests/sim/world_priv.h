@@ -13,7 +13,7 @@ enum word_kind {
     WORD_REPORT,
     WORD_RENEW,
     WORD_LEAVE,
-    WORD_ECHO, /* to the leader */
+    WORD_MESSAGE, /* to the leader */
     WORD_WELCOME,
     WORD_REFUSED,
     WORD_DESIRED,
@@ -35,7 +35,7 @@ struct word {
         struct report report;
         struct renew renew;
         struct lease lease;
-        struct echo echo;
+        struct wire_small message;
         struct {
             uint64_t leader, heartbeat_ns, lease_ns, margin_ns;
             uint32_t epoch;

@@ -63,6 +63,12 @@ static void send_report(struct rdzv_client *c) {
     client_send_to_leader(c, &m);
 }
 
+static void send_message(struct rdzv_client *c, const struct wire_small *message) {
+    struct wire_message m;
+    wire_small_message(message, &m);
+    client_send_to_leader(c, &m);
+}
+
 static void leave(struct rdzv_client *c) {
     client_send_to_leader(c, &(struct wire_message){.kind = WIRE_LEAVE});
     conn_finish(TAKE_PTR(c->conn));
@@ -114,9 +120,7 @@ static void obey(struct rdzv_client *c, const struct member_effect *e) {
     case MEMBER_EFFECT_SEND_LEAVE: leave(c); break;
     case MEMBER_EFFECT_END: end(c); break;
     case MEMBER_EFFECT_HANG_UP: client_hang_up(c); break;
-    case MEMBER_EFFECT_ECHO:
-        client_send_to_leader(c, &(struct wire_message){.kind = WIRE_ECHO, .echo = e->echo});
-        break;
+    case MEMBER_EFFECT_SEND: send_message(c, &e->message); break;
     case MEMBER_EFFECT_ARBITER: ask_arbiter(c, e->request); break;
     case MEMBER_EFFECT_PROBE_PEER: client_probe_peer(c, &e->peer); break;
     case MEMBER_EFFECT_LEAD: ops->lead(arg, &e->lead); break;

@@ -236,64 +236,34 @@ static void on_unexpected(struct rdzv_client *c, enum wire_kind kind) {
 }
 
 static void on_first_message(struct rdzv_client *c, const struct wire_message *m) {
-    switch (m->kind) {
-    case WIRE_REFUSED:
-        if (m->refused.final)
-            refused(c, m->refused.reason);
-        else
-            client_refused_for_now(c, m->refused.reason);
-        return;
-    case WIRE_WELCOME: on_welcome(c, &m->welcome); return;
-    case WIRE_HELLO:
-    case WIRE_JOIN:
-    case WIRE_REPORT:
-    case WIRE_RENEW:
-    case WIRE_LEAVE:
-    case WIRE_DESIRED:
-    case WIRE_LEASE:
-    case WIRE_STATUS:
-    case WIRE_NAMED:
-    case WIRE_MEMBERS:
-    case WIRE_ECHO:
-    case WIRE_REDIRECT:
-    case WIRE_COMMAND:
-    case WIRE_ANSWER:
-    case WIRE_OVERVIEW:
-    case WIRE_NODES:
-    case WIRE_NODE_SUMMARY:
-    case WIRE_KIND_COUNT: on_unexpected(c, m->kind);
-    }
+    if (m->kind == WIRE_WELCOME)
+        on_welcome(c, &m->welcome);
+    else if (m->kind != WIRE_REFUSED)
+        on_unexpected(c, m->kind);
+    else if (m->refused.final)
+        refused(c, m->refused.reason);
+    else
+        client_refused_for_now(c, m->refused.reason);
+}
+
+static void on_desired(struct rdzv_client *c, const struct desired *desired) {
+    client_show_spare(c, desired);
+    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = desired});
 }
 
 static void on_leader_message(struct rdzv_client *c, const struct wire_message *m) {
-    switch (m->kind) {
-    case WIRE_DESIRED:
-        client_show_spare(c, &m->desired);
-        client_event(c,
-                     &(struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &m->desired});
-        return;
-    case WIRE_LEASE:
+    if (m->kind == WIRE_DESIRED)
+        on_desired(c, &m->desired);
+    else if (m->kind == WIRE_LEASE)
         client_event(c, &(struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = m->lease});
-        return;
-    case WIRE_STATUS: on_status(c, &m->status); return;
-    case WIRE_NAMED: on_named(c, &m->named); return;
-    case WIRE_MEMBERS: on_members(c, &m->members); return;
-    case WIRE_HELLO:
-    case WIRE_REFUSED:
-    case WIRE_WELCOME:
-    case WIRE_JOIN:
-    case WIRE_REPORT:
-    case WIRE_RENEW:
-    case WIRE_LEAVE:
-    case WIRE_ECHO:
-    case WIRE_REDIRECT:
-    case WIRE_COMMAND:
-    case WIRE_ANSWER:
-    case WIRE_OVERVIEW:
-    case WIRE_NODES:
-    case WIRE_NODE_SUMMARY:
-    case WIRE_KIND_COUNT: on_unexpected(c, m->kind);
-    }
+    else if (m->kind == WIRE_STATUS)
+        on_status(c, &m->status);
+    else if (m->kind == WIRE_NAMED)
+        on_named(c, &m->named);
+    else if (m->kind == WIRE_MEMBERS)
+        on_members(c, &m->members);
+    else
+        on_unexpected(c, m->kind);
 }
 
 static void on_message(void *arg, struct conn *conn, const struct wire_message *m) {

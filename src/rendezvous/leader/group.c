@@ -332,11 +332,18 @@ static uint64_t next_deadline(const struct group *g) {
 
 /* ---- the step ---- */
 
+/* What has no line here changes nothing: REPORT, RENEW and LEAVE are events of their own. */
+static void on_message(struct group *g, const struct node *n, enum wire_kind kind,
+                       const void *body) {
+    if (kind == WIRE_ECHO)
+        group_on_echo(g, n, body);
+}
+
 static void on_node_event(struct group *g, struct node *n, const struct group_event *ev) {
     switch (ev->kind) {
     case GROUP_EVENT_REPORT: on_report(g, n, ev->report); break;
     case GROUP_EVENT_RENEW: on_renew(g, n, &ev->renew); break;
-    case GROUP_EVENT_ECHO: group_on_echo(g, n, &ev->echo); break;
+    case GROUP_EVENT_MESSAGE: on_message(g, n, ev->message, ev->body); break;
     case GROUP_EVENT_LEAVE: group_remove_node(g, n, "has left", REMOVED_LEFT); break;
     case GROUP_EVENT_DISCONNECT: on_disconnect(g, n); break;
     case GROUP_EVENT_PROBE: group_on_probe(g, n, ev->probe); break;
@@ -367,7 +374,7 @@ static void dispatch(struct group *g, const struct group_event *ev) {
     case GROUP_EVENT_COMMAND: group_on_command(g, ev->command); break;
     case GROUP_EVENT_REPORT:
     case GROUP_EVENT_RENEW:
-    case GROUP_EVENT_ECHO:
+    case GROUP_EVENT_MESSAGE:
     case GROUP_EVENT_LEAVE:
     case GROUP_EVENT_DISCONNECT:
     case GROUP_EVENT_PROBE:

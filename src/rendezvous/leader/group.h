@@ -22,6 +22,7 @@
 
 #include "base/err.h"
 #include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/protocol/wire.h"
 
 /* What a leader's authority depends on, besides the nodes. */
 enum group_leadership {
@@ -107,7 +108,7 @@ enum group_event_kind {
     GROUP_EVENT_PROBE,      /* node, probe: what its listener said */
     GROUP_EVENT_STORE,      /* generation, store_host/store_port, or port 0 and reason */
     GROUP_EVENT_STOP,       /* the operator (a signal to the leader's agent): end the job; reason */
-    GROUP_EVENT_ECHO,       /* node, echo: a first successor has the LEASE */
+    GROUP_EVENT_MESSAGE,    /* node, message, body: what else a node says to its leader */
     GROUP_EVENT_ARBITER,    /* answer, to a request of an effect */
     GROUP_EVENT_TOUCHED,    /* touched_ns: when the touch of the leader file began; 0: it failed */
     GROUP_EVENT_HIGHER_EPOCH, /* epoch: somebody has spoken of it */
@@ -131,7 +132,8 @@ struct group_event {
     const char *store_host;
     uint16_t store_port;
     const char *reason;
-    struct echo echo;
+    enum wire_kind message;
+    const void *body; /* its struct */
     const struct arbiter_answer *answer;
     uint64_t touched_ns;
     uint32_t epoch;

@@ -22,6 +22,7 @@
 #pragma once
 
 #include "rendezvous/leader/group.h"
+#include "rendezvous/protocol/wire.h"
 
 enum member_state {
     MEMBER_SEARCHING = 1, /* no leader has welcomed this node yet */
@@ -129,7 +130,7 @@ enum member_effect_kind {
     MEMBER_EFFECT_SEND_LEAVE, /* say LEAVE on the connection, then close it */
     MEMBER_EFFECT_END,        /* it is over: member_end() */
     MEMBER_EFFECT_HANG_UP,    /* end the connection or the attempt, with no DISCONNECT */
-    MEMBER_EFFECT_ECHO,       /* echo: send it at once */
+    MEMBER_EFFECT_SEND,       /* message: to the leader, at once */
     MEMBER_EFFECT_ARBITER,    /* request: ask it */
     MEMBER_EFFECT_PROBE_PEER, /* peer: probe its listener, then PEER_PROBE */
     /* lead: serve the parked and all who come, with a new group; then connect to ourselves */
@@ -165,7 +166,7 @@ struct member_effect {
     uint64_t lease_end_ns;
     uint32_t reachability;
     bool soon;
-    struct echo echo;
+    struct wire_small message;
     struct rdzv_peer peer;
     enum member_join_policy join_policy;
     uint32_t epoch;

@@ -59,8 +59,8 @@ void succession_on_lease(struct member *m, const struct lease *lease) {
     if (!m->config.has_arbiter || m->successor_index != 0 || m->named.epoch != lease->epoch)
         return;
     m->successor_base_ns = m->now_ns;
-    member_emit(m, MEMBER_EFFECT_ECHO)->echo =
-        (struct echo){.epoch = lease->epoch, .leader_clock_ns = lease->clock_ns};
+    wire_small_set(&member_emit(m, MEMBER_EFFECT_SEND)->message, WIRE_ECHO,
+                   &(struct echo){.epoch = lease->epoch, .leader_clock_ns = lease->clock_ns});
 }
 
 /* ---- whether it may claim ---- */

@@ -225,12 +225,6 @@ struct renew {
     uint64_t longest_stall_ns;
 };
 
-/* The first successor's answer to each LEASE, at once. */
-struct echo {
-    uint32_t epoch;           /* of the LEASE */
-    uint64_t leader_clock_ns; /* its clock_ns */
-};
-
 struct lease {
     uint32_t epoch;
     struct generation prepared; /* the generation it is good for; none: no START counts with it */

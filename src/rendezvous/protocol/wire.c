@@ -15,6 +15,32 @@ const struct json_table *wire_table(enum wire_kind kind) { return &wire_rows[kin
 
 #define BODY offsetof(struct wire_message, body)
 
+bool wire_is_for_leader(enum wire_kind kind) { return wire_rows[kind].for_leader; }
+
+static uint32_t epoch_in(const struct json_table *t, const void *of) {
+    uint32_t epoch = 0;
+    for (size_t i = 0; i < t->n; i++)
+        if (t->fields[i].kind == JSON_FIELD_U32 && strcmp(t->fields[i].key, "epoch") == 0)
+            memcpy(&epoch, (const char *)of + t->fields[i].offset, sizeof epoch);
+    return epoch;
+}
+
+uint32_t wire_epoch_of(const struct wire_message *m) {
+    return m->kind == WIRE_REPORT ? m->report.epoch
+                                  : epoch_in(wire_table(m->kind), (const char *)m + BODY);
+}
+
+void wire_small_set(struct wire_small *s, enum wire_kind kind, const void *body) {
+    assert(wire_table(kind)->size <= sizeof s->body);
+    s->kind = kind;
+    memcpy(s->body, body, wire_table(kind)->size);
+}
+
+void wire_small_message(const struct wire_small *s, struct wire_message *ret) {
+    ret->kind = s->kind;
+    memcpy((char *)ret + BODY, s->body, wire_table(s->kind)->size);
+}
+
 void wire_encode(const struct wire_message *m, struct strbuf *ret) {
     strbuf_clear(ret);
     struct json_writer w = json_writer_of(ret);

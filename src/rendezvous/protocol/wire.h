@@ -24,6 +24,25 @@
 #define WIRE_HEARTBEAT_MIN_NS (1 * NS_PER_MS)
 #define WIRE_TIME_MAX_NS (UINT64_C(1000000) * NS_PER_S) /* of a setting: 11 days */
 
+/* ---- what a node says to its leader in a few plain values ----
+ *
+ * A new message is its fields, and a line of WIRE_SMALL_MESSAGES: its struct (`struct echo`), its
+ * kind (WIRE_ECHO, "ECHO") and its table are made from these. A field is EPOCH (not 0), U32, ID (64
+ * bits), BOOL or INCARNATION. */
+
+/* The first successor's answer to each LEASE, at once: its epoch, its clock_ns. */
+#define WIRE_ECHO_FIELDS(F) \
+    F(echo, EPOCH, epoch)   \
+    F(echo, ID, leader_clock_ns)
+
+#define WIRE_SMALL_MESSAGES(M) M(ECHO, echo)
+
+#define WIRE_TYPE_EPOCH uint32_t
+#define WIRE_TYPE_U32 uint32_t
+#define WIRE_TYPE_ID uint64_t
+#define WIRE_TYPE_BOOL bool
+#define WIRE_TYPE_INCARNATION uint64_t
+
 enum wire_kind {
     WIRE_HELLO = 1,    /* the accepting side's first word, always */
     WIRE_JOIN,         /* node: take me in; or again, after a reconnect */
@@ -37,15 +56,24 @@ enum wire_kind {
     WIRE_STATUS,       /* leader: who is there, for people */
     WIRE_NAMED,        /* leader: who may lead next; before FORM, and again when it changes */
     WIRE_MEMBERS,      /* leader, to successors after NAMED: a part of the handover */
-    WIRE_ECHO,         /* node, the first successor: it has that LEASE */
     WIRE_REDIRECT,     /* anybody: not I, that one leads; the connection ends */
     WIRE_COMMAND,      /* an operator, in place of JOIN */
     WIRE_ANSWER,       /* to a COMMAND other than STATUS, or why STATUS can't be answered */
     WIRE_OVERVIEW,     /* to STATUS; then NODES */
     WIRE_NODES,        /* rows of it, until all have come; another COMMAND may follow */
     WIRE_NODE_SUMMARY, /* node: what it is made of, to be compared with the others; after WELCOME */
+#define WIRE_KIND(kind, type) WIRE_##kind,
+    WIRE_SMALL_MESSAGES(WIRE_KIND) /* node */
+#undef WIRE_KIND
     WIRE_KIND_COUNT,
 };
+
+#define WIRE_MEMBER(type, kind, name) WIRE_TYPE_##kind name;
+#define WIRE_STRUCT(kind, type)           \
+    struct type {                         \
+        WIRE_##kind##_FIELDS(WIRE_MEMBER) \
+    };
+WIRE_SMALL_MESSAGES(WIRE_STRUCT)
 
 struct wire_hello {
     uint32_t version;
@@ -117,7 +145,9 @@ struct wire_message {
         struct rdzv_status status;
         struct successors named;
         struct wire_members members;
-        struct echo echo;
+#define WIRE_ARM(kind, type) struct type type;
+        WIRE_SMALL_MESSAGES(WIRE_ARM)
+#undef WIRE_ARM
         struct wire_redirect redirect;
         struct wire_command command;
         struct answer answer;
@@ -126,6 +156,16 @@ struct wire_message {
         struct wire_node_summary node_summary;
     };
 };
+
+/* A message of which a machine knows no more than that it is to be sent or was said: any whose
+ * struct is small. `body`: that struct. */
+#define WIRE_SMALL_MAX 64
+struct wire_small {
+    enum wire_kind kind;
+    _Alignas(uint64_t) char body[WIRE_SMALL_MAX];
+};
+void wire_small_set(struct wire_small *s, enum wire_kind kind, const void *body);
+void wire_small_message(const struct wire_small *s, struct wire_message *ret);
 
 struct json_table;
 
@@ -141,5 +181,9 @@ enum { WIRE_E_VERSION = 1 };
 _must_use_ int wire_decode(const char *text, size_t len, struct wire_message *ret, struct err *err);
 
 const char *wire_kind_name(enum wire_kind kind); /* "JOIN" */
+/* A node that has joined may say it to its leader. */
+bool wire_is_for_leader(enum wire_kind kind);
+/* Its "epoch"; 0: it has none. */
+uint32_t wire_epoch_of(const struct wire_message *m);
 /* Its fields, from `body` on. */
 const struct json_table *wire_table(enum wire_kind kind);

@@ -8,5 +8,6 @@
 struct wire_row {
     const char *name;        /* of the kind */
     struct json_table table; /* of its member of struct wire_message */
+    bool for_leader;         /* a node that has joined may say it */
 };
 extern const struct wire_row wire_rows[WIRE_KIND_COUNT];

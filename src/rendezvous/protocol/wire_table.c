@@ -144,10 +144,15 @@ static const struct json_field renew_fields[] = {
     {JSON_FIELD(renew, ID, "longest_stall_ns", longest_stall_ns)},
 };
 
-static const struct json_field echo_fields[] = {
-    {FROM_1(echo, "epoch", epoch, UINT32_MAX)},
-    {JSON_FIELD(echo, ID, "leader_clock_ns", leader_clock_ns)},
-};
+#define SMALL_EPOCH(type, name) JSON_FIELD(type, U32, #name, name), .min = 1
+#define SMALL_U32(type, name) JSON_FIELD(type, U32, #name, name)
+#define SMALL_ID(type, name) JSON_FIELD(type, ID, #name, name)
+#define SMALL_BOOL(type, name) JSON_FIELD(type, BOOL, #name, name)
+#define SMALL_INCARNATION(type, name) INCARNATION(type, #name, name)
+#define SMALL_ROW(type, kind, name) {SMALL_##kind(type, name)},
+#define SMALL_TABLE(kind, type) \
+    static const struct json_field type##_fields[] = {WIRE_##kind##_FIELDS(SMALL_ROW)};
+WIRE_SMALL_MESSAGES(SMALL_TABLE)
 
 static const struct json_field node_summary_fields[] = {
     {JSON_FIELD(wire_node_summary, TEXT, "text", text)},
@@ -384,19 +389,21 @@ const struct wire_row wire_rows[WIRE_KIND_COUNT] = {
     [WIRE_JOIN] = {"JOIN", {ROWS(wire_join, join_fields)}},
     [WIRE_WELCOME] = {"WELCOME", {ROWS(wire_welcome, welcome_fields)}},
     [WIRE_REFUSED] = {"REFUSED", {ROWS(wire_refused, refused_fields)}},
-    [WIRE_REPORT] = {"REPORT", {ROWS(report, whole_report_fields)}},
-    [WIRE_RENEW] = {"RENEW", {ROWS(renew, renew_fields)}},
-    [WIRE_LEAVE] = {"LEAVE", {.beside = "kind"}},
+    [WIRE_REPORT] = {"REPORT", {ROWS(report, whole_report_fields)}, .for_leader = true},
+    [WIRE_RENEW] = {"RENEW", {ROWS(renew, renew_fields)}, .for_leader = true},
+    [WIRE_LEAVE] = {"LEAVE", {.beside = "kind"}, .for_leader = true},
     [WIRE_DESIRED] = {"DESIRED", {ROWS(desired, desired_fields), .check = check_desired}},
     [WIRE_LEASE] = {"LEASE", {ROWS(lease, lease_fields)}},
     [WIRE_STATUS] = {"STATUS", {ROWS(rdzv_status, status_fields)}},
     [WIRE_NAMED] = {"NAMED", {ROWS(successors, named_fields)}},
     [WIRE_MEMBERS] = {"MEMBERS", {ROWS(wire_members, members_fields), .check = check_members}},
-    [WIRE_ECHO] = {"ECHO", {ROWS(echo, echo_fields)}},
     [WIRE_REDIRECT] = {"REDIRECT", {ROWS(wire_redirect, redirect_fields)}},
     [WIRE_COMMAND] = {"COMMAND", {ROWS(wire_command, command_fields)}},
     [WIRE_ANSWER] = {"ANSWER", {ROWS(answer, answer_fields)}},
     [WIRE_OVERVIEW] = {"OVERVIEW", {ROWS(overview, overview_fields)}},
     [WIRE_NODES] = {"NODES", {ROWS(wire_nodes, nodes_fields)}},
-    [WIRE_NODE_SUMMARY] = {"DIGEST", {ROWS(wire_node_summary, node_summary_fields)}},
+#define SMALL_MESSAGE(kind, type) \
+    [WIRE_##kind] = {#kind, {ROWS(type, type##_fields)}, .for_leader = true},
+    WIRE_SMALL_MESSAGES(SMALL_MESSAGE)[WIRE_NODE_SUMMARY] =
+        {"DIGEST", {ROWS(wire_node_summary, node_summary_fields)}, .for_leader = true},
 };

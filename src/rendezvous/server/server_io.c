@@ -215,7 +215,8 @@ static uint64_t step(void *arg, void *event) {
 /* Only what callbacks and effects cause: STORE, STOP, PROBE, TOUCHED, HIGHER_EPOCH, RESIGN. */
 static void *copy_event(const void *event) {
     const struct group_event *ev = event;
-    assert(ev->info == NULL && ev->report == NULL && ev->answer == NULL && ev->command == NULL);
+    assert(ev->info == NULL && ev->report == NULL && ev->answer == NULL && ev->command == NULL &&
+           ev->kind != GROUP_EVENT_MESSAGE);
     struct queued *q = xcalloc(1, sizeof *q);
     q->event = *ev;
     if (ev->store_host != NULL)

@@ -138,48 +138,29 @@ static void on_node_summary(struct server_node *n, const char *text) {
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
     (void)c;
     struct server_node *n = arg;
-    struct group_event ev = {.node = n->incarnation};
-    uint32_t epoch = 0;
-    switch (m->kind) {
-    case WIRE_REPORT:
-        ev.kind = GROUP_EVENT_REPORT;
-        ev.report = &m->report;
-        epoch = m->report.epoch;
-        break;
-    case WIRE_RENEW:
-        ev.kind = GROUP_EVENT_RENEW;
-        ev.renew = m->renew;
-        epoch = m->renew.epoch;
-        break;
-    case WIRE_ECHO:
-        ev.kind = GROUP_EVENT_ECHO;
-        ev.echo = m->echo;
-        epoch = m->echo.epoch;
-        break;
-    case WIRE_LEAVE: ev.kind = GROUP_EVENT_LEAVE; break;
-    case WIRE_NODE_SUMMARY: on_node_summary(n, m->node_summary.text); return;
-    case WIRE_HELLO:
-    case WIRE_JOIN:
-    case WIRE_WELCOME:
-    case WIRE_REFUSED:
-    case WIRE_DESIRED:
-    case WIRE_LEASE:
-    case WIRE_STATUS:
-    case WIRE_NAMED:
-    case WIRE_MEMBERS:
-    case WIRE_REDIRECT:
-    case WIRE_COMMAND:
-    case WIRE_ANSWER:
-    case WIRE_OVERVIEW:
-    case WIRE_NODES:
-    case WIRE_KIND_COUNT:
+    if (!wire_is_for_leader(m->kind)) {
         log_debug("rendezvous: node %016" PRIx64 " said %s, which is not for a node to say; "
                   "disconnected",
                   n->incarnation, wire_kind_name(m->kind));
         disconnected(n);
         return;
     }
-    note_epoch(n->server, epoch);
+    if (m->kind == WIRE_NODE_SUMMARY) {
+        on_node_summary(n, m->node_summary.text);
+        return;
+    }
+    struct group_event ev = {
+        .kind = GROUP_EVENT_MESSAGE, .node = n->incarnation, .message = m->kind, .body = &m->body};
+    if (m->kind == WIRE_REPORT) {
+        ev.kind = GROUP_EVENT_REPORT;
+        ev.report = &m->report;
+    } else if (m->kind == WIRE_RENEW) {
+        ev.kind = GROUP_EVENT_RENEW;
+        ev.renew = m->renew;
+    } else if (m->kind == WIRE_LEAVE) {
+        ev.kind = GROUP_EVENT_LEAVE;
+    }
+    note_epoch(n->server, wire_epoch_of(m));
     server_event(n->server, &ev);
 }
 

@@ -100,7 +100,10 @@ static void live(struct leader *l, double seconds, unsigned alive, unsigned hear
             l->clocks[node] = r->now_ns;
             const struct successors *s = group_successors(r->g);
             if (s->n > 0 && s->list[0].incarnation == node)
-                step(r, (struct group_event){.kind = GROUP_EVENT_ECHO, .node = node, .echo = {s->epoch, r->now_ns}});
+                step(r, (struct group_event){.kind = GROUP_EVENT_MESSAGE,
+                                             .node = node,
+                                             .message = WIRE_ECHO,
+                                             .body = &(struct echo){s->epoch, r->now_ns}});
         }
         step(r, (struct group_event){.kind = GROUP_EVENT_TIME});
     }
@@ -230,7 +233,9 @@ Test(group_leadership, without_an_leadership_a_lease_is_a_lease) {
 }
 
 static void echo(struct leader *l, uint64_t node, uint32_t epoch, uint64_t clock_ns) {
-    step(&l->r, (struct group_event){.kind = GROUP_EVENT_ECHO, .node = node, .echo = {epoch, clock_ns}});
+    step(&l->r,
+         (struct group_event){
+             .kind = GROUP_EVENT_MESSAGE, .node = node, .message = WIRE_ECHO, .body = &(struct echo){epoch, clock_ns}});
 }
 
 Test(group_leadership, no_lease_outlives_the_first_successors_last_echo_by_more_than_a_lease) {

@@ -671,8 +671,12 @@ Test(wire, the_corpus_of_the_fuzzer_is_of_this_version) {
                        : strcmp(e->d_name, "unknown-key") == 0 ? -EINVAL
                                                                : 0;
         cr_assert_eq(wire_decode(text, strlen(text), &m, &err), expected, "%s: %s", e->d_name, err.text);
-        if (expected == 0)
+        if (expected == 0) {
+            _cleanup_(strbuf_fini) struct strbuf again = {0};
+            wire_encode(&m, &again);
+            cr_assert_str_eq(strbuf_text(&again), text, "%s", e->d_name);
             seen[m.kind] = true;
+        }
         free(text);
     }
     (void)closedir(d);
