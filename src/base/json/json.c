@@ -272,24 +272,6 @@ enum json_kind json_kind_of(const struct json *v) {
     assert_not_reached();
 }
 
-int json_check_keys(const struct json *obj, const char *const *allowed, size_t n, struct err *err) {
-    if (json_kind_of(obj) != JSON_OBJECT)
-        return err_set(err, -EINVAL, "not a JSON object");
-    size_t next = 0; /* the members of most objects come in the order of the list */
-    for (const cJSON *m = in(obj)->child; m != NULL; m = m->next) {
-        size_t i = 0;
-        if (next < n && same_key(allowed[next], m->string))
-            i = next;
-        else
-            while (i < n && !same_key(allowed[i], m->string))
-                i++;
-        if (i == n)
-            return err_set(err, -EINVAL, "unknown field \"%.64s\"", m->string);
-        next = i + 1;
-    }
-    return 0;
-}
-
 const struct json *json_member(const struct json *obj, const char *key) {
     if (!cJSON_IsObject(in(obj)))
         return NULL;
@@ -475,15 +457,6 @@ bool json_number(const struct json *v, double *ret) {
         return false;
     *ret = in(v)->valuedouble;
     return true;
-}
-
-int json_u64(const struct json *v, uint64_t max, uint64_t *ret) {
-    double d = 0;
-    if (!json_number(v, &d) || !isfinite(d) || floor(d) < d || d < 0 ||
-        d > (double)MIN2(max, JSON_INTEGER_MAX))
-        return -EINVAL;
-    *ret = (uint64_t)d;
-    return 0;
 }
 
 int json_write_value(struct json_writer *w, const char *key, const struct json *v) {

@@ -2,8 +2,6 @@
  *
  *     _cleanup_(json_freep) struct json *doc = NULL;
  *     r = json_parse(text, len, &JSON_LIMITS_DEFAULT, &doc, &err);
- *     static const char *const keys[] = {"kind", "port"};
- *     r = json_check_keys(doc, keys, ARRAY_SIZE(keys), &err);        refuses any other key
  *     r = json_get_u64(doc, "port", 65535, &port, &err);
  *
  *     _cleanup_(strbuf_fini) struct strbuf text = {0};
@@ -45,11 +43,6 @@ static inline void json_freep(struct json **doc) { json_free(*doc); }
 
 enum json_kind { JSON_NULL = 1, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
 enum json_kind json_kind_of(const struct json *v);
-
-/* -EINVAL (err names the key) when `obj` is no object or has a key that is not listed. Leave it out
- * where a later version of the writer may add keys. */
-_must_use_ int json_check_keys(const struct json *obj, const char *const *allowed, size_t n,
-                               struct err *err);
 
 /* One member of an object. 0, or -EINVAL and a sentence with the key: it is missing, of another
  * kind, or out of its range. Texts are borrowed from the document and hold no NUL. */
@@ -102,8 +95,6 @@ const struct json *json_next(const struct json *v);
 const char *json_key(const struct json *v);          /* of a member of an object; NULL for others */
 const char *json_string(const struct json *v);       /* NULL when it is no text */
 bool json_number(const struct json *v, double *ret); /* false when it is no number */
-/* A whole number 0 … max. 0 or -EINVAL. */
-_must_use_ int json_u64(const struct json *v, uint64_t max, uint64_t *ret);
 
 /* Writes compact JSON at the end of `out`. Commas and nesting are its business; that begin and end
  * match, and that names differ within an object, is the caller's (the first is asserted). `key` is

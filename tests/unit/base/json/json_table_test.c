@@ -1,0 +1,124 @@
+#include "base/json/json_table.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+#include "../../../tools/json_any.h"
+
+enum shape { SHAPE_CIRCLE = 1, SHAPE_BOX, SHAPE_COUNT };
+static const char *const shape_names[SHAPE_COUNT] = {[SHAPE_CIRCLE] = "circle", [SHAPE_BOX] = "box"};
+
+struct part {
+    uint64_t id;
+    char name[8];
+};
+struct thing {
+    enum shape shape;
+    uint32_t radius, low, high;
+    int32_t code;
+    uint16_t port;
+    uint64_t at_ns, ids[3];
+    uint32_t version[2], n_parts;
+    struct part parts[2], best;
+    bool has_best;
+};
+
+static const struct json_field part_fields[] = {
+    {JSON_FIELD(part, HEX, "id", id), .min = 1},
+    {JSON_FIELD(part, LINE, "name", name)},
+};
+static const struct json_table part = JSON_TABLE(part, part_fields);
+static const struct json_field id_fields[] = {{.kind = JSON_FIELD_HEX, .size = sizeof(uint64_t), .min = 1}};
+static const struct json_table id = {.fields = id_fields, .n = 1, .size = sizeof(uint64_t)};
+static const struct json_field thing_fields[] = {
+    {JSON_FIELD(thing, NAME, "shape", shape), .min = 1, .names = shape_names, .n_names = SHAPE_COUNT},
+    {JSON_FIELD(thing, U32, "radius", radius), JSON_OF_KINDS(thing, shape, 1u << SHAPE_CIRCLE)},
+    {JSON_FIELD(thing, U32, "low", low), .at_most = offsetof(struct thing, high) + 1},
+    {JSON_FIELD(thing, U32, "high", high), .max = 9},
+    {JSON_FIELD(thing, I32, "code", code), .min = -3},
+    {JSON_FIELD(thing, U16, "port", port), .min = 1},
+    {JSON_FIELD(thing, ID, "at_ns", at_ns), JSON_OF_KINDS(thing, shape, 1u << SHAPE_BOX), .absent = 77},
+    {JSON_FIELD(thing, LIST, "ids", ids), .table = &id, .count_offset = JSON_HOLES},
+    {JSON_FIELD(thing, PAIR, "version", version)},
+    {JSON_FIELD(thing, LIST, "parts", parts), .table = &part, .count_offset = offsetof(struct thing, n_parts)},
+    {JSON_FIELD(thing, OBJECT, "best", best), .table = &part, JSON_IF_TRUE(thing, has_best)},
+};
+static const struct json_table thing = JSON_TABLE(thing, thing_fields);
+
+static void write(const struct thing *t, struct strbuf *text) {
+    struct json_writer w = json_writer_of(text);
+    json_write_object_begin(&w, NULL);
+    json_table_write(&w, &thing, t);
+    json_write_object_end(&w);
+}
+
+static int read(const char *text, struct thing *t, struct err *err) {
+    _cleanup_(json_freep) struct json *doc = NULL;
+    memset(t, 0, sizeof *t);
+    int r = json_parse(text, strlen(text), &JSON_LIMITS_DEFAULT, &doc, err);
+    return r < 0 ? r : json_table_read(doc, &thing, t, err);
+}
+
+#define CIRCLE                                                                                                       \
+    "{\"shape\":\"circle\",\"radius\":4,\"low\":1,\"high\":9,\"code\":-3,\"port\":1,\"ids\":[\"00000000000000a1\"]," \
+    "\"version\":\"2.3\",\"parts\":[{\"id\":\"00000000000000b1\",\"name\":\"wheel\"}]"
+
+Test(json_table, what_is_written_is_read) {
+    struct thing t = {.shape = SHAPE_CIRCLE, .radius = 4, .low = 1, .high = 9, .code = -3, .port = 1}, back;
+    t.ids[1] = 0xa1;
+    t.version[0] = 2;
+    t.version[1] = 3;
+    t.n_parts = 1;
+    t.parts[0] = (struct part){0xb1, "wheel"};
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    write(&t, &text);
+    cr_assert_str_eq(strbuf_text(&text), CIRCLE "}");
+    cr_assert_eq(read(strbuf_text(&text), &back, NULL), 0);
+    cr_assert(back.radius == 4 && back.code == -3 && back.version[1] == 3 && back.n_parts == 1 && !back.has_best);
+    cr_assert_eq(back.at_ns, 77, "what a circle does not have");
+    cr_assert_eq(back.ids[0], 0xa1, "without the hole");
+    cr_assert_str_eq(back.parts[0].name, "wheel");
+}
+
+Test(json_table, any_value_comes_back) {
+    struct prng prng = {.state = 7};
+    for (int i = 0; i < 2000; i++) {
+        struct thing t, back;
+        _cleanup_(strbuf_fini) struct strbuf text = {0};
+        json_any(&prng, &thing, &t);
+        json_check(&thing, &t);
+        write(&t, &text);
+        struct err err = {0};
+        cr_assert_eq(read(strbuf_text(&text), &back, &err), 0, "%s: %s", err.text, strbuf_text(&text));
+        cr_assert_null(json_difference(&thing, &t, &back), "%s", strbuf_text(&text));
+    }
+}
+
+Test(json_table, what_the_table_does_not_say_is_refused) {
+    static const struct {
+        const char *text, *sentence;
+    } cases[] = {
+        {"[]", "not a JSON object"},
+        {CIRCLE ",\"more\":1}", "unknown field \"more\""},
+        {CIRCLE ",\"at_ns\":\"1\"}", "unknown field \"at_ns\""},
+        {CIRCLE ",\"best\":1}", "field \"best\" is not an object"},
+        {CIRCLE ",\"best\":{\"id\":\"0000000000000001\",\"name\":\"longer than it\"}}",
+         "field \"name\" is longer than 7 bytes"},
+        {CIRCLE ",\"best\":{\"id\":\"0000000000000000\",\"name\":\"\"}}", "\"id\" is 0, which names nobody"},
+        {"{\"shape\":\"egg\"}", "\"shape\" has the unknown value 'egg'"},
+        {"{\"shape\":\"box\"}", "field \"low\" is missing"},
+        {"{\"shape\":\"box\",\"low\":1,\"high\":10}", "field \"high\" is not between 0 and 9"},
+        {"{\"shape\":\"box\",\"low\":1,\"high\":9,\"code\":-4}", "field \"code\" is not between -3 and 2147483647"},
+        {"{\"shape\":\"box\",\"low\":1,\"high\":9,\"code\":0,\"port\":0}", "field \"port\" is not between 1 and 65535"},
+        {"{\"shape\":\"box\",\"low\":9,\"high\":8,\"code\":0,\"port\":1,\"at_ns\":\"0\",\"ids\":[],\"version\":\"0.0\","
+         "\"parts\":[]}",
+         "\"low\" is too large: 9"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct thing t;
+        struct err err = {0};
+        cr_assert_eq(read(cases[i].text, &t, &err), -EINVAL, "%s", cases[i].text);
+        cr_assert_str_eq(err.text, cases[i].sentence);
+    }
+}
