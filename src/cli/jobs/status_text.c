@@ -8,22 +8,6 @@
 #include "base/text/utf8.h"
 #include "launcher/report/report.h"
 
-static const char *const group_state_names[GROUP_STATE_COUNT] = {
-    [GROUP_GATHERING] = "gathering", [GROUP_FORMING] = "forming", [GROUP_RUNNING] = "running",
-    [GROUP_STOPPING] = "stopping",   [GROUP_CLOSED] = "closed",
-};
-static const char *const place_names[PLACE_COUNT] = {
-    [PLACE_MEMBER] = "member",     [PLACE_WAITING] = "waiting", [PLACE_SPARE] = "spare",
-    [PLACE_EXCLUDED] = "excluded", [PLACE_LEAVING] = "leaving",
-};
-static const char *const state_names[NODE_STATE_COUNT] = {
-    [NODE_JOINED] = "joined",     [NODE_PREPARED] = "prepared", [NODE_RUNNING] = "running",
-    [NODE_FINISHED] = "finished", [NODE_FAILED] = "failed",     [NODE_STOPPED] = "stopped",
-    [NODE_CLOSED] = "closed",
-};
-static const char *const outcome_names[] = {
-    [OUTCOME_NONE] = "none", [OUTCOME_SUCCESS] = "success", [OUTCOME_FAILED] = "failed"};
-
 /* ---- texts ---- */
 
 /* A peer's text on a terminal: control characters, C1's too (U+0080 to U+009F), become "?". */
@@ -175,8 +159,8 @@ static void add_cell(const struct overview_node *n, enum column c, struct strbuf
             strbuf_printf(out, "%" PRIu32, n->node_rank);
         break;
     case RANKS: add_ranks(n, out); break;
-    case PLACE: strbuf_add(out, place_names[n->place]); break;
-    case STATE: strbuf_add(out, state_names[n->state]); break;
+    case PLACE: strbuf_add(out, overview_place_names[n->place]); break;
+    case STATE: strbuf_add(out, node_state_names[n->state]); break;
     case HEARD: report_duration(n->silent_ns, out); break;
     case ADDRESS:
         if (n->addr[0] != '\0')
@@ -333,8 +317,8 @@ static void put_node(struct json_writer *w, const struct overview_node *n) {
     json_write_object_begin(w, NULL);
     json_write_string(w, "node", n->name);
     json_write_hex(w, "id", n->incarnation);
-    json_write_string(w, "place", place_names[n->place]);
-    json_write_string(w, "state", state_names[n->state]);
+    json_write_string(w, "place", overview_place_names[n->place]);
+    json_write_string(w, "state", node_state_names[n->state]);
     if (n->place == PLACE_MEMBER) {
         json_write_u64(w, "node_rank", n->node_rank);
         json_write_u64(w, "first_rank", n->first_rank);

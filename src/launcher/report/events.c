@@ -74,7 +74,7 @@ static void add_group(struct json_writer *w, const struct timeline_entry *n) {
     if (n->world_size > 0)
         json_write_u64(w, "world_size", n->world_size);
     if (n->kind == TIMELINE_CLOSED)
-        json_write_string(w, "outcome", n->outcome == OUTCOME_SUCCESS ? "success" : "failed");
+        json_write_string(w, "outcome", outcome_names[n->outcome]);
 }
 
 void events_line(const struct events_origin *origin, const struct timeline_entry *note,

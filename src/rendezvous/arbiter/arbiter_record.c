@@ -9,12 +9,6 @@
 
 #define RECORD_VERSION 1
 
-/* By enum outcome. */
-static const char *const outcomes[] = {
-    [OUTCOME_SUCCESS] = "success",
-    [OUTCOME_FAILED] = "failed",
-};
-
 /* As it will be read: a byte that is not UTF-8 grows, and may then not fit any more. */
 static void write_text(struct json_writer *w, const char *key, const char *text, size_t size) {
     char clean[RDZV_REASON_MAX];
@@ -33,7 +27,7 @@ static void write_one(struct json_writer *w, const char *key, const struct arbit
     json_write_u64(w, "port", record->leader.port);
     if (record->closed) {
         assert(record->outcome == OUTCOME_SUCCESS || record->outcome == OUTCOME_FAILED);
-        json_write_string(w, "outcome", outcomes[record->outcome]);
+        json_write_string(w, "outcome", outcome_names[record->outcome]);
         write_text(w, "reason", record->reason, sizeof record->reason);
     }
     if (record->vacant)
@@ -56,9 +50,9 @@ static int read_outcome(const struct json *obj, struct arbiter_record *ret, stru
     int r = json_get_string(obj, "outcome", RDZV_HOST_MAX, &text, err);
     if (r < 0)
         return r;
-    for (size_t i = 0; i < ARRAY_SIZE(outcomes); i++)
-        if (outcomes[i] != NULL && strcmp(text, outcomes[i]) == 0)
-            ret->outcome = (enum outcome)i;
+    for (enum outcome o = OUTCOME_SUCCESS; o < OUTCOME_COUNT; o++)
+        if (strcmp(text, outcome_names[o]) == 0)
+            ret->outcome = o;
     if (ret->outcome == OUTCOME_NONE)
         return err_set(err, -EINVAL, "\"outcome\" is '%.64s', not 'success' or 'failed'", text);
     ret->closed = true;

@@ -154,7 +154,7 @@ struct form {
     struct rdzv_neighbour neighbours[RDZV_NEIGHBOURS_MAX];
 };
 
-enum outcome { OUTCOME_NONE = 0, OUTCOME_SUCCESS, OUTCOME_FAILED };
+enum outcome { OUTCOME_NONE = 0, OUTCOME_SUCCESS, OUTCOME_FAILED, OUTCOME_COUNT };
 
 struct desired {
     enum desired_kind kind;
@@ -320,3 +320,10 @@ struct overview_node {
     uint64_t longest_stall_ns;
     char why[RDZV_HOST_MAX]; /* EXCLUDED, or why it can't take part */
 };
+
+/* ---- their names, as they stand on the wire and in what operators read ---- */
+
+extern const char *const node_state_names[NODE_STATE_COUNT];
+extern const char *const outcome_names[OUTCOME_COUNT];
+extern const char *const group_state_names[GROUP_STATE_COUNT];
+extern const char *const overview_place_names[PLACE_COUNT];

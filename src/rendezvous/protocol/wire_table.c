@@ -26,11 +26,6 @@
 #define AT_MOST(type, member) .at_most = offsetof(struct type, member) + 1
 #define BELOW(type, member) .below = offsetof(struct type, member) + 1
 
-static const char *const node_states[NODE_STATE_COUNT] = {
-    [NODE_JOINED] = "joined",     [NODE_PREPARED] = "prepared", [NODE_RUNNING] = "running",
-    [NODE_FINISHED] = "finished", [NODE_FAILED] = "failed",     [NODE_STOPPED] = "stopped",
-    [NODE_CLOSED] = "closed",
-};
 static const char *const failure_kinds[FAILURE_KIND_COUNT] = {
     [FAILURE_EXIT] = "exit",   [FAILURE_SIGNAL] = "signal", [FAILURE_OOM] = "oom",
     [FAILURE_SPAWN] = "spawn", [FAILURE_NODE] = "node",
@@ -39,19 +34,9 @@ static const char *const desired_kinds[DESIRED_KIND_COUNT] = {
     [DESIRED_IDLE] = "idle", [DESIRED_FORM] = "form",     [DESIRED_START] = "start",
     [DESIRED_STOP] = "stop", [DESIRED_CLOSED] = "closed",
 };
-static const char *const outcomes[] = {
-    [OUTCOME_NONE] = "none", [OUTCOME_SUCCESS] = "success", [OUTCOME_FAILED] = "failed"};
 static const char *const command_kinds[COMMAND_KIND_COUNT] = {
     [COMMAND_STATUS] = "status", [COMMAND_LEAVE] = "leave", [COMMAND_EXCLUDE] = "exclude",
     [COMMAND_GROW] = "grow",     [COMMAND_STOP] = "stop",
-};
-static const char *const group_states[GROUP_STATE_COUNT] = {
-    [GROUP_GATHERING] = "gathering", [GROUP_FORMING] = "forming", [GROUP_RUNNING] = "running",
-    [GROUP_STOPPING] = "stopping",   [GROUP_CLOSED] = "closed",
-};
-static const char *const places[PLACE_COUNT] = {
-    [PLACE_MEMBER] = "member",     [PLACE_WAITING] = "waiting", [PLACE_SPARE] = "spare",
-    [PLACE_EXCLUDED] = "excluded", [PLACE_LEAVING] = "leaving",
 };
 
 /* ---- what nodes say ---- */
@@ -77,7 +62,7 @@ static const struct json_field failure_fields[] = {
 static const struct json_table failure = JSON_TABLE(failure, failure_fields);
 
 static const struct json_field report_fields[] = {
-    {NAMED(report, "state", state, node_states), .min = 1},
+    {NAMED(report, "state", state, node_state_names), .min = 1},
     {JSON_FIELD(report, PAIR, "generation", generation)},
     {JSON_FIELD(report, U32, "epoch", epoch)},
     {JSON_FIELD(report, BOOL, "leaving", leaving)},
@@ -222,7 +207,7 @@ static const struct json_field desired_fields[] = {
     {JSON_FIELD(desired, ID, "grace_ns", grace_ns), OF(ENDING), .absent = UINT64_MAX},
     {JSON_FIELD(desired, BOOL, "will_restart", will_restart), OF(ENDING)},
     {JSON_FIELD(desired, U32, "n_stopping", n_stopping), OF(ENDING)},
-    {NAMED(desired, "outcome", outcome, outcomes), OF(ENDING)},
+    {NAMED(desired, "outcome", outcome, outcome_names), OF(ENDING)},
     {JSON_FIELD(desired, TEXT, "reason", reason), OF(ENDING | BIT(DESIRED_IDLE))},
     {OBJECT(desired, "failure", failure, failure), OF(ENDING), JSON_IF_TRUE(desired, has_failure)},
 };
@@ -329,7 +314,7 @@ static const struct json_field id_fields[] = {
 static const struct json_table id = {id_fields, 1, sizeof(uint64_t), NULL, NULL};
 
 static const struct json_field overview_fields[] = {
-    {NAMED(overview, "phase", state, group_states), .min = 1},
+    {NAMED(overview, "phase", state, group_state_names), .min = 1},
     {JSON_FIELD(overview, ID, "since_ns", since_ns)},
     {FROM_1(overview, "epoch", epoch, UINT32_MAX)},
     {JSON_FIELD(overview, PAIR, "generation", generation)},
@@ -351,7 +336,7 @@ static const struct json_field overview_fields[] = {
      .count_offset = JSON_HOLES},
     {JSON_FIELD(overview, TEXT, "incident", incident)},
     {JSON_FIELD(overview, ID, "incident_ns", incident_ns)},
-    {NAMED(overview, "outcome", outcome, outcomes)},
+    {NAMED(overview, "outcome", outcome, outcome_names)},
     {JSON_FIELD(overview, TEXT, "reason", reason)},
 };
 
@@ -359,8 +344,8 @@ static const struct json_field row_fields[] = {
     {INCARNATION(overview_node, "incarnation", incarnation)},
     {JSON_FIELD(overview_node, LINE, "name", name)},
     {JSON_FIELD(overview_node, TEXT, "addr", addr)},
-    {NAMED(overview_node, "place", place, places), .min = 1},
-    {NAMED(overview_node, "state", state, node_states), .min = 1},
+    {NAMED(overview_node, "place", place, overview_place_names), .min = 1},
+    {NAMED(overview_node, "state", state, node_state_names), .min = 1},
     {JSON_FIELD(overview_node, BOOL, "connected", connected)},
     {JSON_FIELD(overview_node, ID, "silent_ns", silent_ns)},
     {UP_TO(overview_node, "node_rank", node_rank, RDZV_NODES_MAX)},
