@@ -27,7 +27,8 @@ const struct subcommand commands[] = {
     {"topo", cmd_topo, "[OPTIONS]", "show this node's GPUs and NICs, and which serves which",
      &topo_options},
     {"completion", cmd_completion, "bash|zsh", "print completions for a shell", NULL},
-    {"version", cmd_version, "[-v]", "say what this muster is, and with -v what it found", NULL},
+    {"version", cmd_version, "[-v]",
+     "print the version, and with -v what was found on this machine", NULL},
     {"help", cmd_help, "[COMMAND]", "explain muster, or one command", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -214,7 +214,7 @@ def test_an_agent_that_comes_after_a_failure_ends_with_it(job):
         c.all_end(1, r"7")
         late, = c.start(1, tag="late")
         code, _, err = late.finish(20)
-        assert code == 1 and "closed before this node came: it failed" in err and "--rdzv-id" in err, err
+        assert code == 1 and "closed before this node joined: it failed" in err and "--rdzv-id" in err, err
         assert not c.job.events.all("start", tag="late1")
 
 

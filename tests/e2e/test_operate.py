@@ -283,7 +283,7 @@ def test_a_job_is_found_by_its_directory_and_known_there_when_it_is_over(job):
     shared.mkdir()
     where = f"dir:{shared}"
     code, _, err = ask(job, "status", where, "--rdzv-id=e2e")
-    assert code == 1 and "nobody has led the run 'e2e' there yet" in err and not list(shared.iterdir()), err
+    assert code == 1 and "no agent has led the run 'e2e' there yet" in err and not list(shared.iterdir()), err
     code, _, err = ask(job, "status", f"dir:{shared}/nowhere", "--rdzv-id=e2e")
     assert code == 1 and "nowhere" in err and not list(shared.iterdir()), err
     a, b = (job.agent(tag, "--nnodes=2", "--nproc-per-node=1", f"--rdzv-endpoint={where}", "--rdzv-id=e2e", "--no-python",
@@ -309,7 +309,7 @@ def test_a_job_is_found_by_etcd(job):
         where = f"etcds://{cluster.endpoints[0]}"
         conf = f"--rdzv-conf=cacert={cluster.cacert}"
         code, _, err = ask(job, "status", where, conf, "--rdzv-id=e2e")
-        assert code == 1 and "nobody has led the run 'e2e' there yet" in err, err
+        assert code == 1 and "no agent has led the run 'e2e' there yet" in err, err
         a, b = (job.agent(tag, "--nnodes=2", "--nproc-per-node=1", f"--rdzv-endpoint={where}", conf, "--rdzv-id=e2e",
                           "--no-python", job.worker, "start", "go") for tag in "ab")
         job.events.wait("start", 2)

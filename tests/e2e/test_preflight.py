@@ -97,8 +97,8 @@ def test_a_blocked_pair_is_named_with_addresses_and_interfaces_by_both_sides_and
         ends = r"host2 \(10\.88\.0\.2 on macv0\)", r"host3 \(10\.88\.0\.3 on br7\)"
         agents[1].wait_said(rf"RING-BLOCKED: {ends[0]} can't reach {ends[1]}: ")
         agents[2].wait_said(rf"RING-BLOCKED: {ends[1]} can't reach {ends[0]}: no answer within 2 s")
-        agents[LEADER].wait_said(rf"node host2 says: RING-BLOCKED: {ends[0]} can't reach {ends[1]}")
-        agents[LEADER].wait_said(rf"node host3 says: RING-BLOCKED: {ends[1]} can't reach {ends[0]}")
+        agents[LEADER].wait_said(rf"node host2 reports: RING-BLOCKED: {ends[0]} can't reach {ends[1]}")
+        agents[LEADER].wait_said(rf"node host3 reports: RING-BLOCKED: {ends[1]} can't reach {ends[0]}")
         finish(job, agents)
         assert "RING" not in agents[3].said(), "its neighbours are reached"
 
@@ -124,7 +124,7 @@ def test_a_host_with_ipv6_alone_is_named(job):
         assert seen(job, "NCCL_SOCKET_FAMILY", 4) == ["AF_INET6"] * 3 + [""], "host4 has no other"
         agents[3].wait_said(r"host4 \(fd88::4 on eth0\) can't reach host3 \(10\.88\.0\.3 on br7\): there is no IPv4 address "
                             r"on this side; it does from fd88::4 to fd88::3")
-        agents[LEADER].wait_said(r"node host4 says: RING-OTHER-FAMILY: host4 \(fd88::4 on eth0\)")
+        agents[LEADER].wait_said(r"node host4 reports: RING-OTHER-FAMILY: host4 \(fd88::4 on eth0\)")
         finish(job, agents)
 
 
@@ -241,7 +241,7 @@ def test_strict_names_the_node_that_does_not_say_what_it_is(job):
         for agent in agents:
             code, _, err = agent.finish()
             assert code == 1, err
-            assert "DIGEST-MISSING: host2 did not say within 10 s" in err
+            assert "DIGEST-MISSING: host2 did not send its description within 10 s" in err
         assert job.events.all("start") == []
 
 
@@ -353,5 +353,5 @@ def test_a_sick_gpu_is_said_and_the_job_runs(job, tmp_path, lines, said):
         agents = start_with_gpus(job, hosts, tmp_path, lines)
         job.events.wait("start", 2, world=2)
         agents[1].wait_said(said)
-        agents[0].wait_said("node host2 says: " + said)
+        agents[0].wait_said("node host2 reports: " + said)
         finish(job, agents)

@@ -74,7 +74,7 @@ static const struct option_def defs[ENV_OPTION_COUNT] = {
                       .arg = "HOW",
                       .choices = "off minimal full",
                       .section = "As with muster run",
-                      .help = "what is set where nobody has (full)"},
+                      .help = "what is set where nothing else sets it (full)"},
     [ENV_PREFLIGHT] = {.name = "preflight",
                        .arg = "HOW",
                        .choices = "off warn strict",

@@ -67,7 +67,8 @@ static void add_cgroup(struct strbuf *out) {
                   cgroup_is_delegated(path) ? ", given to us" : "", yes_no(has_cgroup_kill()));
     _cleanup_(freep) char *oom = cgroup_oom_file();
     strbuf_printf(out, "  %-10s %s\n", "memory",
-                  oom != NULL ? oom : "no count of kernel kills; out of memory can't be told");
+                  oom != NULL ? oom
+                              : "no count of kernel kills; out of memory can't be recognized");
 }
 
 static void add_programs(struct strbuf *out) {
@@ -127,7 +128,7 @@ static void add_gpu(struct strbuf *out, const struct nvml_report *report, uint32
     strbuf_printf(out, "%s\n",
                   report->gpus[i].lost ? " (lost, or needs a reset)"
                   : said               ? ""
-                                       : " (does not say what it is)");
+                                       : " (without a name)");
 }
 
 static void add_gpus(struct strbuf *out, const char *visible) {

@@ -109,7 +109,7 @@ static int bear(struct watch *w, int code, const struct err *err, const struct j
     if (!w->terminal && failing >= WATCH_PATIENCE_NS)
         return operation_failed(w->op, code, err, found);
     if (failing == 0)
-        log_warning("%s; trying on", err->text);
+        log_warning("%s; retrying", err->text);
     return -1;
 }
 

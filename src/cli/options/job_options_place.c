@@ -148,6 +148,5 @@ void job_warn_etcd_conf(struct job_reading *j, const struct rdzv_conf *conf) {
     if (conf->etcd_tls >= 0 || conf->etcd_prefix != NULL || conf->etcd_cacert != NULL ||
         conf->etcd_cert != NULL || conf->etcd_key != NULL || conf->etcd_user != NULL ||
         conf->etcd_password != NULL || conf->etcd_password_file != NULL)
-        strbuf_add(j->warnings,
-                   "--rdzv-conf: what it says about etcd has no effect without etcd\n");
+        strbuf_add(j->warnings, "--rdzv-conf: keys about etcd have no effect without etcd\n");
 }

@@ -22,7 +22,7 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
         {"max-node-losses", 0, "N", NULL, NULL, ENV | OURS, NULL,
          "How many nodes may be lost before the job ends; any number otherwise"},
     [RUN_EXCLUDE_AFTER] = {"exclude-after", 0, "N", "3", NULL, ENV | OURS, NULL,
-                           "A node that failed N times in a row takes part no more; 0: never"},
+                           "A node that failed N times in a row is excluded; 0: never"},
     [RUN_RESTART_BACKOFF] =
         {"restart-backoff", 0, "SECONDS", "0", NULL, ENV | OURS, NULL,
          "Wait before a restart after a failure; twice as long each time, up to 32 times"},
@@ -39,7 +39,7 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
     [RUN_GROW] =
         {"grow", 0, "WHEN", "boundary", "now boundary never", ENV | OURS, NULL,
          "When a running job takes in more nodes, up to its largest number: now (it restarts), at "
-         "a boundary (a worker tells a safe point, or it restarts anyway), or never but then"},
+         "a boundary (a worker reports a safe point, or it restarts anyway), or never but then"},
     [RUN_REGROUP_WAIT] = {"regroup-wait", 0, "SECONDS", NULL, NULL, ENV | OURS, NULL,
                           "How long the place of a lost node is kept for another (0)"},
     [RUN_ROLE] = {"role", 0, "NAME", "default", NULL, ENV, NULL,
@@ -108,7 +108,7 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
     [RUN_PREFLIGHT] =
         {"preflight", 0, "HOW", "warn", "off warn strict", ENV | OURS, NULL,
          "Jobs of several nodes: look whether the nodes are alike and neighbours reach each other, "
-         "and say what is wrong (warn), start no worker then (strict), or don't look (off)"},
+         "and report what is wrong (warn), start no worker then (strict), or don't check (off)"},
     [RUN_MASTER_ADDR] = {"master-addr", 0, "ADDR", "127.0.0.1", NULL, ENV, NULL,
                          "Host of node 0 with static rendezvous"},
     [RUN_MASTER_PORT] = {"master-port", 0, "PORT", NULL, NULL, ENV, NULL,
@@ -156,10 +156,10 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
     [RUN_EVENT_LOG_HANDLER] = {"event-log-handler", 0, "NAME", "null", "null console", ENV, NULL,
                                "console is the same as --event-log=-"},
     [RUN_VERBOSE] = {"verbose", 'v', NULL, NULL, NULL, OURS, NULL, "Say more; twice: everything"},
-    [RUN_QUIET] = {"quiet", 'q', NULL, NULL, NULL, OURS, NULL, "Only failures are said"},
+    [RUN_QUIET] = {"quiet", 'q', NULL, NULL, NULL, OURS, NULL, "Only failures are reported"},
     [RUN_MONITOR_INTERVAL] =
         {"monitor-interval", 0, "SECONDS", "0.1", NULL, ENV, "Ending",
-         "Accepted, and without effect: muster is told of every exit, it does not look for them"},
+         "Accepted, and without effect: every exit is noticed when it happens"},
     [RUN_SIGNALS_TO_HANDLE] = {"signals-to-handle", 0, "NAME,...", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
                                NULL, ENV, NULL,
                                "Signals that end the job in good order when muster gets them"},
@@ -172,12 +172,13 @@ static const struct option_def defs[RUN_OPTION_COUNT] = {
          "cgroup, a pid namespace, none, or auto: a cgroup where one was given to us"},
     [RUN_NCCL_ENV] =
         {"nccl-env", 0, "HOW", "full", "off minimal full", ENV | OURS, "The workers' environment",
-         "What is set for NCCL, gloo and PyTorch where nobody has: off nothing, minimal what nodes "
+         "What is set for NCCL, gloo and PyTorch where nothing else sets it: off nothing, minimal "
+         "what nodes "
          "need to find each other, full also what helps when something goes wrong; muster env "
          "shows "
          "it"},
     [RUN_ENV] = {"env", 0, "NAME=VALUE", NULL, NULL, OURS | OPTION_REPEATS, NULL,
-                 "Set a variable for the workers, whatever else says; may be given several times"},
+                 "Set a variable for the workers, whatever its value elsewhere; may be repeated"},
     [RUN_ENV_FILE] = {"env-file", 0, "FILE", NULL, NULL, ENV | OURS | OPTION_REPEATS, NULL,
                       "The same from a file, one NAME=VALUE a line, before those of --env"},
     [RUN_NCCL_COMM_ID] =

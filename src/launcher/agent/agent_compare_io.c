@@ -99,12 +99,12 @@ static bool take_missing(struct preflight *p, const uint64_t *members, size_t n)
     static struct node_summary none;
     _cleanup_(strbuf_fini) struct strbuf names = {0}, text = {0};
     name_missing(p, members, n, &names);
-    strbuf_printf(&text, "DIGEST-MISSING: %s did not say within %.0f s what it is made of",
+    strbuf_printf(&text, "DIGEST-MISSING: %s did not send its description within %.0f s",
                   strbuf_text(&names), (double)NODE_SUMMARIES_WAIT_NS / (double)NS_PER_S);
     if (p->check) {
         none.n_findings = 0;
         node_summary_add(&none, NODE_SUMMARY_FAIL, "DIGEST-MISSING",
-                         "it did not say within %.0f s what it is made of, or whom it reaches",
+                         "it did not send its description, or whom it reaches, within %.0f s",
                          (double)NODE_SUMMARIES_WAIT_NS / (double)NS_PER_S);
         check_failures_put(&p->failures, 0, strbuf_text(&names), &none);
         return true;
@@ -147,7 +147,7 @@ void agent_compare_time_up(struct preflight *p) {
 static void say_failures(struct preflight *p, const char *host, const struct node_summary *d) {
     for (uint32_t i = 0; i < d->n_findings; i++)
         if (d->findings[i].level == NODE_SUMMARY_FAIL && p->n_failures_said++ < FAILURES_SAID_MAX)
-            log_warning("preflight: node %s says: %s: %s", host, d->findings[i].code,
+            log_warning("preflight: node %s reports: %s: %s", host, d->findings[i].code,
                         d->findings[i].text);
 }
 

@@ -205,8 +205,8 @@ static void find_own_addrs(struct agent *a) {
         n = 1;
     } else {
         if (local != NULL)
-            log_warning("--local-addr %s is no address of this machine; others are told all that "
-                        "it has",
+            log_warning("--local-addr %s is no address of this machine; the other nodes get "
+                        "all that it has",
                         local);
         int r = addr_all_global(addrs, ARRAY_SIZE(addrs), &n);
         if (r < 0)

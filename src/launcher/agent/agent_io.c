@@ -137,7 +137,7 @@ static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct 
 static void fence(void *arg) {
     struct agent *a = arg;
     agent_preflight_cancel(a);
-    log_warning("no word from the leader within the lease: the workers of this node are killed");
+    log_warning("no message from the leader within the lease: the workers of this node are killed");
     if (local_workers_has_workers(a->local_workers))
         local_workers_kill(a->local_workers);
     else

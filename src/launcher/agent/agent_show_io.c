@@ -219,7 +219,7 @@ static void show_was_closed(const struct agent *a, const struct member_end *end)
     const struct job_spec *spec = a->config.spec;
     bool success = end->kind == MEMBER_END_SUCCESS;
     log_line(success ? LOG_LEVEL_NOTICE : LOG_LEVEL_ERROR,
-             "run '%s' was closed before this node came: it %s%s%s; to run again, give another "
+             "run '%s' was closed before this node joined: it %s%s%s; to run again, give another "
              "--rdzv-id%s",
              spec->run_id, success ? "succeeded" : "failed", end->reason[0] != '\0' ? ": " : "",
              end->reason, spec->backend == JOB_BACKEND_DIR ? ", or another directory" : "");

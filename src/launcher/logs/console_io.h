@@ -12,12 +12,12 @@
  * newline yet (a prompt, a progress bar) and another writes, a newline is put between.
  *
  * A slow or stopped terminal never blocks the job. Each of the two has a queue with a limit; when
- * it is full, whole lines of workers are dropped, and told once there is room again ("muster: 123
- * lines not shown: the terminal is too slow"). A pipe or socket that takes bytes slowly makes its
- * sources wait instead, as in any pipeline (console_source_must_wait()), so that `| tee` gets all;
- * one that takes nothing for CONSOLE_PIPE_PATIENCE_NS counts as stopped, and lines are dropped as
- * above. Files of --log-dir are not concerned. If both descriptors are the same file or terminal
- * there is one queue, so that order is kept.
+ * it is full, whole lines of workers are dropped, and the count is reported once the queue
+ * drains ("muster: 123 lines not shown: the terminal is too slow"). A pipe or socket that takes
+ * bytes slowly makes its sources wait instead, as in any pipeline (console_source_must_wait()), so
+ * that `| tee` gets all; one that takes nothing for CONSOLE_PIPE_PATIENCE_NS counts as stopped, and
+ * lines are dropped as above. Files of --log-dir are not concerned. If both descriptors are the
+ * same file or terminal there is one queue, so that order is kept.
  *
  * O_NONBLOCK belongs to the open file that other processes share (the user's shell, a pipeline), so
  * it is never set on descriptors 1 and 2. A terminal or pipe is opened once more, non-blocking,

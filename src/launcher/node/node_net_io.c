@@ -98,7 +98,7 @@ static void find_netif(const struct node_setup_place *p, struct node_net *n) {
     const struct node_discovery *l = discover_has_netifs(p->look) ? p->look : p->way;
     const struct topology *t = l != NULL ? node_discovery_topology(l) : NULL;
     const struct route_found *route = NULL;
-    const char *leader = p->form->store_host, *why = "nobody could ask";
+    const char *leader = p->form->store_host, *why = "no process could be started to ask";
     struct netif_input in = {.n_nodes = p->form->n_nodes, .leader_addr = leader};
     if (p->way != NULL && node_discovery_failure(p->way) != NULL)
         why = node_discovery_failure(p->way);

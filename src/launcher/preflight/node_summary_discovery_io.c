@@ -113,7 +113,7 @@ static void look_clock(struct node_summary *d) {
     int state = adjtimex(&t);
     if (state == TIME_ERROR || (state >= 0 && (t.status & STA_UNSYNC) != 0))
         node_summary_add(d, NODE_SUMMARY_WARN, "CLOCK-UNSYNCED",
-                         "the kernel says that nobody keeps this machine's clock right (NTP, PTP)");
+                         "no NTP or PTP daemon disciplines the clock, the kernel reports");
     else if (state >= 0)
         node_summary_add(d, NODE_SUMMARY_OK, "CLOCK", "the clock is kept right");
 }

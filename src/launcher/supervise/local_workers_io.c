@@ -197,7 +197,7 @@ static void on_group_gone(void *arg) { check_all_gone(arg); }
 static void on_unkillable(void *arg, pid_t pid, const char *text) {
     struct local_workers *c = arg;
     (void)pid;
-    log_error("%s can't be killed; this node takes part no more", text);
+    log_error("%s can't be killed; this node no longer takes part", text);
     c->ops.on_event(c->arg,
                     &(struct member_event){.kind = MEMBER_EVENT_UNKILLABLE, .reason = text});
 }
@@ -282,7 +282,7 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
     c->tails = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->tails);
     struct err err = {0};
     if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* what it brings are hints only */
-        log_warning("%s; workers can't tell a safe point", err.text);
+        log_warning("%s; workers can't report safe points", err.text);
     if (config->look != NULL)
         node_discovery_wait(config->look, on_looked, c);
     *ret = c;

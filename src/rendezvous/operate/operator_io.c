@@ -194,7 +194,7 @@ static void on_unexpected(struct operator_call *a, const struct wire_message *m)
         fail(a, -EHOSTUNREACH, "the agent at %s refuses: %.150s", here(a, where),
              m->refused.reason);
     else
-        fail(a, -EPROTO, "the agent at %s said %s, which is no answer", here(a, where),
+        fail(a, -EPROTO, "the agent at %s sent %s, which is no answer", here(a, where),
              wire_kind_name(m->kind));
     leave_address(a);
 }

@@ -68,8 +68,8 @@ static void unpark(struct caller *c) {
 static void on_parked_message(void *arg, struct conn *conn, const struct wire_message *m) {
     (void)conn;
     struct caller *c = arg;
-    log_debug("rendezvous: node %016" PRIx64 " said %s while nobody had welcomed it; closed",
-              c->incarnation, wire_kind_name(m->kind));
+    log_debug("rendezvous: node %016" PRIx64 " sent %s before its WELCOME; closed", c->incarnation,
+              wire_kind_name(m->kind));
     unpark(c);
 }
 
@@ -228,7 +228,7 @@ static void on_operator_message(void *arg, struct conn *conn, const struct wire_
     struct caller *c = arg;
     struct rdzv_listener *l = c->listener;
     if (m->kind != WIRE_COMMAND || c->asking.waits) {
-        log_debug("rendezvous: an operator said %s%s; closed", wire_kind_name(m->kind),
+        log_debug("rendezvous: an operator sent %s%s; closed", wire_kind_name(m->kind),
                   c->asking.waits ? " before the answer to its last question" : "");
         conn_free(listener_take(c));
         return;

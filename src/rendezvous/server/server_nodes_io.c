@@ -139,7 +139,7 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
     (void)c;
     struct server_node *n = arg;
     if (!wire_is_for_leader(m->kind)) {
-        log_debug("rendezvous: node %016" PRIx64 " said %s, which is not for a node to say; "
+        log_debug("rendezvous: node %016" PRIx64 " sent %s, which no node sends; "
                   "disconnected",
                   n->incarnation, wire_kind_name(m->kind));
         disconnected(n);

@@ -271,7 +271,7 @@ static void on_timer(void *arg) {
     LIST_FOR_EACH(struct store_conn, c, &server->unvalidated, link) {
         if (c->deadline_ns > now || loop_slice_is_over(server->loop))
             break;
-        log_debug("store: closed a connection that said nothing we know");
+        log_debug("store: closed a connection that sent no known request");
         conn_close(c);
     }
     arm_timer(server);
@@ -356,7 +356,7 @@ static int listen_all(struct store_server *server, const struct store_server_con
         if (any && shared == 0) {
             r = listener_addr(server->listeners[i], &at);
             if (r < 0)
-                return err_set(err, r, "cannot tell the port of a socket: %s", strerror(-r));
+                return err_set(err, r, "cannot find the port of a socket: %s", strerror(-r));
             shared = addr_port(&at);
         }
     }

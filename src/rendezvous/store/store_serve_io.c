@@ -91,7 +91,7 @@ static int say_ready(const struct store_serve_config *config, const struct store
     char where[ADDR_TEXT_MAX];
     int r = store_server_addr(server, 0, &at);
     if (r < 0)
-        return err_set(err, r, "cannot tell the port of a socket: %s", strerror(-r));
+        return err_set(err, r, "cannot find the port of a socket: %s", strerror(-r));
     if (store_server_n_addrs(server) > 1)
         (void)snprintf(where, sizeof where, "localhost:%u", addr_port(&at));
     else
@@ -102,7 +102,7 @@ static int say_ready(const struct store_serve_config *config, const struct store
             return r;
     }
     r = config->on_ready(config->arg, where);
-    return r < 0 ? err_set(err, r, "cannot say where the store listens") : 0;
+    return r < 0 ? err_set(err, r, "cannot print where the store listens") : 0;
 }
 
 static int serve_on(struct loop *loop, const struct store_serve_config *config, struct err *err) {

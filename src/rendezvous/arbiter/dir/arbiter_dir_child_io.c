@@ -249,7 +249,7 @@ static int do_claim(struct arbiter_dir_server *s, const struct arbiter_request *
                     struct arbiter_dir_result *ret, struct err *err) {
     struct arbiter_record now, mine = {.epoch = q->epoch, .leader = q->leader, .idle = q->idle};
     if (q->leader.incarnation == 0 || q->epoch == 0)
-        return err_set(err, -EINVAL, "a claim for nobody, or of epoch 0");
+        return err_set(err, -EINVAL, "a claim without a leader, or of epoch 0");
     for (int i = 0; i < CLAIM_TRIES; i++) {
         int r = find_latest(s, 0, &now, err);
         if (r < 0)

@@ -255,7 +255,7 @@ int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_vie
     bool done = s->write && view->succeeded;
     if (q->kind != ARBITER_READ && q->kind != ARBITER_BEAT &&
         (q->epoch == 0 || q->epoch == UINT32_MAX || q->leader.incarnation == 0))
-        return err_set(err, -EINVAL, "a claim for nobody, or of epoch %" PRIu32, q->epoch);
+        return err_set(err, -EINVAL, "a claim without a leader, or of epoch %" PRIu32, q->epoch);
     *ret = ARBITER_OK;
     switch (q->kind) {
     case ARBITER_READ: return 0;
@@ -349,7 +349,7 @@ enum arbiter_etcd_refusal arbiter_etcd_refused(int status, const char *body, siz
         (void)err_set(text, -EPROTO, "HTTP status %d%s", status,
                       redirect        ? ", a redirect: it is not followed; name the right endpoint"
                       : status == 404 ? ": no etcd of version 3.4 or later is there"
-                                      : ", and no word of etcd");
+                                      : ", and nothing about etcd");
         return status == 401   ? ARBITER_ETCD_LOG_IN
                : status == 403 ? ARBITER_ETCD_DENIED
                                : ARBITER_ETCD_ELSEWHERE;

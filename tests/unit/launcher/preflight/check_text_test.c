@@ -60,11 +60,11 @@ Test(check_text, nothing_failed, .init = begin, .fini = finish) {
 Test(check_text, failures_are_lined_up_below_the_differences, .init = begin, .fini = finish) {
     add_row(true);
     fail(2, "host2", "DISK-LOW", "8 MiB are free");
-    fail(10, "host10", "RING-BLOCKED", "nobody listens there");
+    fail(10, "host10", "RING-BLOCKED", "nothing listens there");
     cr_assert_str_eq(nodes(), "node   what  has   others\n"
                               "host3  mtu   1400  the other 3: 1500  [MTU-DIFFERS]\n"
                               "fail  host2   DISK-LOW      8 MiB are free\n"
-                              "fail  host10  RING-BLOCKED  nobody listens there\n");
+                              "fail  host10  RING-BLOCKED  nothing listens there\n");
     cr_assert_str_eq(verdict(),
                      "MTU-DIFFERS: host3 has mtu 1400, the other 3: 1500; DISK-LOW: host2; RING-BLOCKED: host10");
 }

@@ -127,7 +127,7 @@ Test(preflight_io, a_pair_that_can_not_talk_is_named, .init = begin, .fini = fin
     rdzv_listener_free(listener);
     listener = NULL;
     probe("10.7.0.1", "10.7.0.2", "", "");
-    check(RING_BLOCKED, 0, false, "a (10.7.0.1 on eth0) can't reach b (10.7.0.2 on eth1): nobody listens there");
+    check(RING_BLOCKED, 0, false, "a (10.7.0.1 on eth0) can't reach b (10.7.0.2 on eth1): nothing listens there");
 }
 
 Test(preflight_io, silence_has_an_end, .init = begin, .fini = finish) {

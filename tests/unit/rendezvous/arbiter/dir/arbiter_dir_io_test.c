@@ -195,7 +195,7 @@ ARBITER_TEST(epochs_have_no_gaps) {
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
     ASSERT_UNREACHABLE(rig_claim(a, 3, A), "the latest there is 1");
     ASSERT_UNREACHABLE(rig_close(a, 3, A, OUTCOME_FAILED), "the latest there is 1");
-    ASSERT_UNREACHABLE(rig_claim(a, 2, 0), "nobody");
+    ASSERT_UNREACHABLE(rig_claim(a, 2, 0), "without a leader");
     ASSERT_UNREACHABLE(rig_close(a, 2, A, OUTCOME_NONE), "without an outcome");
 }
 

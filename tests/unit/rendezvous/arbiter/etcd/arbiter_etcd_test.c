@@ -449,7 +449,7 @@ Test(arbiter_etcd, refusals_are_told_apart) {
         {500, "{\"error\":\"a\\nb\\u0007\"}", ARBITER_ETCD_ELSEWHERE, "a b  (HTTP status 500)"},
         {404, "<html>", ARBITER_ETCD_ELSEWHERE, "HTTP status 404: no etcd of version 3.4 or later is there"},
         {301, "", ARBITER_ETCD_ELSEWHERE, "HTTP status 301, a redirect: it is not followed; name the right endpoint"},
-        {502, "oops", ARBITER_ETCD_ELSEWHERE, "HTTP status 502, and no word of etcd"},
+        {502, "oops", ARBITER_ETCD_ELSEWHERE, "HTTP status 502, and nothing about etcd"},
         {403, "oops", ARBITER_ETCD_DENIED, NULL},
     };
     for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
