@@ -42,7 +42,7 @@ MISTAKES = [
     ("rendezvous/leader/group_watch.c", "MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS)", "2 * n->probe_wait_ns"),
     ("rendezvous/leader/group_watch.c", "MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS)", "n->probe_wait_ns"),
     ("rendezvous/server/server_io.c", "n->conn != NULL && conn_unsent(n->conn) < STATUS_UNSENT_MAX", "n->conn != NULL"),
-    ("rendezvous/server/listener_io.c", "l->n_pending >= l->pending_max || too_many", "too_many"),
+    ("rendezvous/server/node_listener_io.c", "l->n_pending >= l->pending_max || too_many", "too_many"),
     ("rendezvous/client/client_find_io.c", "c->next_addr < c->n_addrs && !greeted", "!greeted"),
     # state that goes on into the next generation
     ("rendezvous/leader/policy.c", "p->losses = MAX2(p->losses, losses);", ""),
@@ -64,7 +64,7 @@ MISTAKES = [
     ("rendezvous/leader/group_view.c", ".first_rank = p->first_rank,", ".first_rank = p->node_rank,"),
     ("rendezvous/leader/group_view.c", ".restarts_used = p->restarts_used,", ""),
     ("rendezvous/leader/group_view.c", ".log_nonce = g->config.log_nonce,", ""),
-    ("client/store.c", "return muster_store_fail(-ECONNABORTED,", "return muster_store_fail(code,"),
+    ("client/store_client.c", "return muster_store_fail(-ECONNABORTED,", "return muster_store_fail(code,"),
 ]
 
 # (name of the pattern, what it finds in a line of code, what it makes of it)

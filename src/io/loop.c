@@ -387,7 +387,7 @@ static struct rank *rank_with(const struct loop_watch *w) {
 }
 
 /* op: of epoll_ctl(2). 0 or a negative errno. */
-static int tell_epoll(struct loop_watch *w, int op) {
+static int control_epoll(struct loop_watch *w, int op) {
     struct epoll_event e = {.events = ((w->events & LOOP_READ) != 0 ? EPOLLIN : 0) |
                                       ((w->events & LOOP_WRITE) != 0 ? EPOLLOUT : 0),
                             .data.ptr = w};
@@ -397,7 +397,7 @@ static int tell_epoll(struct loop_watch *w, int op) {
 /* 0 or a negative errno: epoll refuses this kind of file. */
 static int watch_begin(struct loop_watch *w) {
     struct rank *rank = rank_with(w);
-    int r = w->events == 0 ? 0 : tell_epoll(w, EPOLL_CTL_ADD);
+    int r = w->events == 0 ? 0 : control_epoll(w, EPOLL_CTL_ADD);
     if (r < 0)
         w->events = 0;
     if (w->events != 0 && rank->n_watched++ == 0)
@@ -409,7 +409,7 @@ static void watch_end(struct loop_watch *w) {
     struct rank *rank = rank_with(w);
     if (w->events == 0)
         return;
-    (void)tell_epoll(w, EPOLL_CTL_DEL);
+    (void)control_epoll(w, EPOLL_CTL_DEL);
     for (int i = rank->at; i < rank->n_batch; i++)
         if (rank->batch[i].data.ptr == w)
             rank->batch[i].data.ptr = NULL;
@@ -437,7 +437,7 @@ void loop_watch_set(struct loop_watch *w, unsigned events) {
         return;
     if (events != 0 && w->events != 0) {
         w->events = events;
-        (void)tell_epoll(w, EPOLL_CTL_MOD);
+        (void)control_epoll(w, EPOLL_CTL_MOD);
         return;
     }
     watch_end(w);

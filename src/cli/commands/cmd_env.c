@@ -194,7 +194,7 @@ static bool is_any_number_of_gpus(const char *nproc) {
 }
 
 /* -1, or the status to leave with. */
-static int read_words(struct env_request *a, const struct options_parsed *parsed) {
+static int read_arguments(struct env_request *a, const struct options_parsed *parsed) {
     _cleanup_(line_fini) struct line l = {0};
     _cleanup_(strbuf_fini) struct strbuf warnings = {0}; /* of what has no effect here */
     struct job_probes probes = run_line_probes;
@@ -413,7 +413,7 @@ static void show_text(const struct env_request *a) {
 static int show(const struct options_parsed *parsed) {
     _cleanup_(asking_fini) struct env_request a = {.v = parsed->values};
     struct err err = {0};
-    int status = read_words(&a, parsed);
+    int status = read_arguments(&a, parsed);
     if (status >= 0)
         return status;
     if (look(&a, &err) < 0) {

@@ -19,7 +19,7 @@ static void merge(const struct option_set *set, const struct options_parsed *fro
     }
 }
 
-static int read_words(struct operation *op, int argc, char **argv, int max_operands) {
+static int read_arguments(struct operation *op, int argc, char **argv, int max_operands) {
     const struct option_set *set = op->set;
     struct err err = {0};
     for (;;) {
@@ -57,7 +57,7 @@ int operation_read(const struct option_set *set, int argc, char **argv, int max_
                    struct operation *ret) {
     *ret = (struct operation){.set = set};
     assert(max_operands <= (int)ARRAY_SIZE(ret->operands));
-    int status = read_words(ret, argc, argv, max_operands);
+    int status = read_arguments(ret, argc, argv, max_operands);
     if (status >= 0)
         return status;
     if (ret->parsed.values[OPERATE_HELP].times > 0) {

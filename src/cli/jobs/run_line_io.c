@@ -85,7 +85,7 @@ static void set_log_level(const struct job_spec *spec) {
         log_set_level(level);
 }
 
-static void say_warnings(const struct strbuf *warnings) {
+static void print_warnings(const struct strbuf *warnings) {
     for (const char *line = strbuf_text(warnings); *line != '\0';) {
         size_t n = strcspn(line, "\n");
         log_warning("%.*s", (int)n, line);
@@ -163,7 +163,7 @@ int run_line_read(int argc, char **argv, struct job_spec *ret) {
         return finish_stdout();
     }
     set_log_level(&spec);
-    say_warnings(&warnings);
+    print_warnings(&warnings);
     if (find_place(&spec, &err) < 0)
         return usage_error(run_options.command, "%s", err.text);
     if (r == JOB_OPTIONS_PRINT_CONFIG) {

@@ -6,7 +6,7 @@
 
 #include "base/json/json.h"
 #include "base/text/utf8.h"
-#include "launcher/report/report.h"
+#include "launcher/report/failure_text.h"
 
 /* ---- texts ---- */
 
@@ -60,7 +60,7 @@ static void add_state(const struct status_view *v, struct strbuf *out) {
         strbuf_printf(out, " (%s)", outcome_names[o->outcome]);
     if (o->leader != 0) {
         strbuf_add(out, " for ");
-        report_duration(o->since_ns, out);
+        duration_text(o->since_ns, out);
     }
     strbuf_add_char(out, '\n');
 }
@@ -76,7 +76,7 @@ static void add_group(const struct overview *o, struct strbuf *out) {
             o->world_size, plural(o->world_size));
         if (o->running_ns != 0) {
             strbuf_add(out, ", started ");
-            report_duration(o->running_ns, out);
+            duration_text(o->running_ns, out);
             strbuf_add(out, " ago");
         }
     }
@@ -121,7 +121,7 @@ static void add_lines(const struct status_view *v, struct strbuf *out) {
     }
     if (o->incident[0] != '\0') {
         add_label(out, "incident");
-        report_duration(o->incident_ns, out);
+        duration_text(o->incident_ns, out);
         strbuf_add(out, " ago: ");
         add_clean(out, o->incident);
         strbuf_add_char(out, '\n');
@@ -161,7 +161,7 @@ static void add_cell(const struct overview_node *n, enum column c, struct strbuf
     case RANKS: add_ranks(n, out); break;
     case PLACE: strbuf_add(out, overview_place_names[n->place]); break;
     case STATE: strbuf_add(out, node_state_names[n->state]); break;
-    case HEARD: report_duration(n->silent_ns, out); break;
+    case HEARD: duration_text(n->silent_ns, out); break;
     case ADDRESS:
         if (n->addr[0] != '\0')
             add_clean(out, n->addr);

@@ -6,7 +6,7 @@
 #include "cli/options/job_options_priv.h"
 
 /* What muster tells its workers itself: another value would break the group. */
-static bool is_told(const char *name, size_t n) {
+static bool is_ours(const char *name, size_t n) {
     static const char *const names[] = {
         "RANK",
         "LOCAL_RANK",
@@ -44,7 +44,7 @@ static int add_env(struct job_reading *j, struct envlist *e, const char *where, 
     if (text[n] == '\0' || !is_name(text, n))
         return err_set(j->err, -EINVAL, "%s: \"%.*s\" is not NAME=VALUE", where,
                        (int)MIN2(strlen(text), (size_t)80), text);
-    if (is_told(text, n))
+    if (is_ours(text, n))
         return err_set(j->err, -EINVAL, "%s: %.*s is what muster tells each worker itself", where,
                        (int)n, text);
     _cleanup_(freep) char *name = xstrndup(text, n);

@@ -8,7 +8,7 @@
 
 #include "io/clock.h"
 #include "io/net/http_library.h"
-#include "io/net/resolve.h"
+#include "io/net/resolver.h"
 #include "io/net/tls.h"
 
 #define MAX_HEADERS 65536 /* bytes of an answer's */
@@ -80,7 +80,7 @@ static void drop_conn(struct http_client *c) {
 }
 
 /* The first reason is the one that counts: what follows are its consequences. */
-static void conn_note(struct http_conn *conn, int code, const char *text) {
+static void conn_set_error(struct http_conn *conn, int code, const char *text) {
     if (conn->failed)
         return;
     conn->failed = true;
@@ -89,36 +89,36 @@ static void conn_note(struct http_conn *conn, int code, const char *text) {
 }
 
 /* An error on the way, with errno as it is. */
-static void conn_note_error(struct http_conn *conn, int error) {
+static void conn_set_errno(struct http_conn *conn, int error) {
     if (conn->failed)
         return;
     if (conn->session == NULL) {
-        conn_note(conn, error != 0 ? -error : -ECONNRESET,
-                  error != 0 ? strerror(error) : "the connection ended");
+        conn_set_error(conn, error != 0 ? -error : -ECONNRESET,
+                       error != 0 ? strerror(error) : "the connection ended");
         return;
     }
     char why[TLS_WHY_MAX];
     unsigned long code = conn->lib->bufferevent_get_openssl_error(conn->bev);
     tls_session_why(conn->session, code, error, why);
-    conn_note(conn, error != 0 ? -error : -EPROTO, why);
+    conn_set_error(conn, error != 0 ? -error : -EPROTO, why);
 }
 
 /* What TLS has to say, if anything: a server's refusal may come after the handshake. */
-static void conn_note_alert(struct http_conn *conn) {
+static void conn_set_alert(struct http_conn *conn) {
     char why[TLS_WHY_MAX];
     unsigned long code =
         conn->session != NULL ? conn->lib->bufferevent_get_openssl_error(conn->bev) : 0;
     if (code == 0)
         return;
     tls_session_why(conn->session, code, 0, why);
-    conn_note(conn, -EPROTO, why);
+    conn_set_error(conn, -EPROTO, why);
 }
 
 static void on_connect(struct bufferevent *bev, short what, void *arg) {
     int error = errno, one = 1;
     struct http_conn *conn = arg;
     if (!(what & BEV_EVENT_CONNECTED))
-        conn_note_error(conn, error);
+        conn_set_errno(conn, error);
     else /* with TLS a request is several writes, and the second would wait for 40 ms */
         (void)setsockopt(bufferevent_getfd(bev), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     conn->on_connect(bev, what, conn->on_connect_arg);
@@ -199,7 +199,7 @@ static void done_failed(struct http_client *c) {
     done(c);
 }
 
-static void tell(struct http_client *c) {
+static void report(struct http_client *c) {
     http_answer_fn *fn = c->fn;
     void *arg = c->arg;
     struct err failure = c->failure;
@@ -249,23 +249,26 @@ static void on_error(enum evhttp_request_error error, void *arg) {
     if (conn->client == NULL)
         return;
     switch (error) {
-    case EVREQ_HTTP_TIMEOUT: conn_note(conn, -ETIMEDOUT, "no answer in time"); break;
-    case EVREQ_HTTP_INVALID_HEADER: conn_note(conn, -EPROTO, "what it sent is not HTTP"); break;
+    case EVREQ_HTTP_TIMEOUT: conn_set_error(conn, -ETIMEDOUT, "no answer in time"); break;
+    case EVREQ_HTTP_INVALID_HEADER:
+        conn_set_error(conn, -EPROTO, "what it sent is not HTTP");
+        break;
     case EVREQ_HTTP_DATA_TOO_LONG:
-        conn_note(conn, -EMSGSIZE, "its answer is longer than what is taken");
+        conn_set_error(conn, -EMSGSIZE, "its answer is longer than what is taken");
         break;
     case EVREQ_HTTP_BUFFER_ERROR:
         conn->cut = true;
-        conn_note_error(conn, code);
+        conn_set_errno(conn, code);
         break;
     case EVREQ_HTTP_EOF: /* or any error; errno is of one or of none */
         conn->cut = true;
-        conn_note_alert(conn);
-        conn_note(conn, -ECONNRESET,
-                  conn->session == NULL
-                      ? "the connection ended without an answer (as of a server that wants TLS)"
-                      : "the connection ended without an answer (as of a server that wants a "
-                        "client certificate)");
+        conn_set_alert(conn);
+        conn_set_error(
+            conn, -ECONNRESET,
+            conn->session == NULL
+                ? "the connection ended without an answer (as of a server that wants TLS)"
+                : "the connection ended without an answer (as of a server that wants a "
+                  "client certificate)");
         break;
     case EVREQ_HTTP_REQUEST_CANCEL: break;
     }
@@ -280,7 +283,7 @@ static void on_done(struct evhttp_request *request, void *arg) {
     int status = request != NULL ? c->lib->evhttp_request_get_response_code(request) : 0;
     if (status == 0) {
         if (request != NULL) /* it could not connect */
-            conn_note_error(conn, error);
+            conn_set_errno(conn, error);
         on_failure(c, conn);
         return;
     }
@@ -394,7 +397,7 @@ static void look_up(struct http_client *c) {
 static void on_timer(void *arg) {
     struct http_client *c = arg;
     switch (c->state) {
-    case HTTP_DONE: tell(c); return;
+    case HTTP_DONE: report(c); return;
     case HTTP_ASKING: {
         char why[64];
         (void)snprintf(why, sizeof why, "no answer within %.1f s", (double)c->timeout_ns / 1e9);

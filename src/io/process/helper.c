@@ -75,7 +75,7 @@ _noreturn_ static void run_helper(const struct kept *k, pid_t parent) {
     _exit(status);
 }
 
-bool helper_tell(int fd, const void *bytes, size_t n) {
+bool helper_send(int fd, const void *bytes, size_t n) {
     for (const char *p = bytes; n > 0;) {
         ssize_t got = write(fd, p, n);
         if (got < 0 && errno == EINTR)

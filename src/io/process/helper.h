@@ -53,4 +53,4 @@ void helper_end(struct helper *h);
 void helper_let_go(struct helper *h);
 
 /* In the helper: writes all of it. False: nobody reads any more. */
-_must_use_ bool helper_tell(int fd, const void *bytes, size_t n);
+_must_use_ bool helper_send(int fd, const void *bytes, size_t n);

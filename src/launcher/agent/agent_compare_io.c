@@ -13,7 +13,7 @@
 #define NODE_SUMMARIES_WAIT_NS (10 * NS_PER_S)
 #define FAILURES_SAID_MAX 16 /* of other nodes, by the leader, for one group */
 
-static void say_lines(enum log_level level, const char *text) {
+static void log_lines(enum log_level level, const char *text) {
     for (const char *line = text; *line != '\0';) {
         size_t n = strcspn(line, "\n");
         log_line(level, "preflight: %.*s", (int)n, line);
@@ -22,7 +22,7 @@ static void say_lines(enum log_level level, const char *text) {
 }
 
 /* Said once, and again when it has changed. */
-static void say_table(struct preflight *p, const struct node_summary_comparison *c) {
+static void log_table(struct preflight *p, const struct node_summary_comparison *c) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     node_summary_comparison_table(c, &text);
     uint64_t h = UINT64_C(0xcbf29ce484222325);
@@ -33,7 +33,7 @@ static void say_table(struct preflight *p, const struct node_summary_comparison 
     p->said_hash = h;
     enum log_level level = c->matters ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE;
     log_line(level, "preflight: the %u nodes of the group are not alike:", c->n_nodes);
-    say_lines(level, strbuf_text(&text));
+    log_lines(level, strbuf_text(&text));
 }
 
 static void refuse_job(struct preflight *p, const char *what) {
@@ -84,7 +84,7 @@ static void compare(struct preflight *p, const uint64_t *members, size_t n) {
     if (p->check)
         print_nodes(p, &c);
     else
-        say_table(p, &c);
+        log_table(p, &c);
     if (p->strict)
         check_write_verdict(&c, &p->failures, &why_not);
     if (why_not.len > 0)
@@ -144,15 +144,15 @@ void agent_compare_time_up(struct preflight *p) {
 }
 
 /* What is wrong with others, and whom they can't reach. What this node says itself is said. */
-static void say_failures(struct preflight *p, const char *host, const struct node_summary *d) {
+static void log_failures(struct preflight *p, const char *host, const struct node_summary *d) {
     for (uint32_t i = 0; i < d->n_findings; i++)
         if (d->findings[i].level == NODE_SUMMARY_FAIL && p->n_failures_said++ < FAILURES_SAID_MAX)
             log_warning("preflight: node %s reports: %s: %s", host, d->findings[i].code,
                         d->findings[i].text);
 }
 
-void agent_preflight_heard(struct agent *a, uint64_t incarnation, const char *host,
-                           const char *text) {
+void agent_preflight_received(struct agent *a, uint64_t incarnation, const char *host,
+                              const char *text) {
     struct preflight *p = a->preflight;
     if (p == NULL)
         return;
@@ -168,7 +168,7 @@ void agent_preflight_heard(struct agent *a, uint64_t incarnation, const char *ho
     if (p->check)
         check_failures_put(&p->failures, incarnation, host, d);
     else if (incarnation != a->incarnation)
-        say_failures(p, host, d);
+        log_failures(p, host, d);
     compare_if_due(p, false);
 }
 

@@ -139,7 +139,7 @@ static void begin(struct agent *a, bool host, bool only_guessed) {
 }
 
 /* The address by which the others know the endpoint, where it is this machine's. */
-static void note_endpoint(struct agent *a, const struct addr *addrs, size_t n) {
+static void keep_endpoint(struct agent *a, const struct addr *addrs, size_t n) {
     for (size_t i = 0; i < n && a->endpoint.len == 0; i++)
         if (!addr_is_loopback(&addrs[i]) && !addr_is_wildcard(&addrs[i]) &&
             addr_is_local(&addrs[i]))
@@ -151,7 +151,7 @@ static void on_resolved(void *arg, int code, const char *text, const struct addr
     a->resolve = NULL;
     if (code < 0)
         log_info("%s", text);
-    note_endpoint(a, addrs, n);
+    keep_endpoint(a, addrs, n);
     const struct job_spec *spec = a->config.spec;
     bool host = code == 0 && endpoint_is_here(spec->is_host, spec->endpoint_host, addrs, n);
     begin(a, host, true);
@@ -164,13 +164,13 @@ static void find_endpoint(struct agent *a) {
     if (spec->endpoint_host == NULL || spec->is_host >= 0) {
         if (spec->endpoint_host != NULL &&
             resolve_now(spec->endpoint_host, spec->endpoint_port, addrs, &n) == 0)
-            note_endpoint(a, addrs, n);
+            keep_endpoint(a, addrs, n);
         begin(a, spec->endpoint_host == NULL || spec->is_host == 1, false);
         return;
     }
     int r = resolve_now(spec->endpoint_host, spec->endpoint_port, addrs, &n);
     if (r == 0)
-        note_endpoint(a, addrs, n);
+        keep_endpoint(a, addrs, n);
     if (r == 0)
         begin(a, endpoint_is_here(-1, spec->endpoint_host, addrs, n), true);
     else if (r == RESOLVE_E_LOOKUP)

@@ -54,18 +54,18 @@ static void store_close(void *arg, struct generation g) {
 
 /* ---- what the server says ---- */
 
-static void incident(void *arg, const char *line) {
+static void on_notice(void *arg, const char *line) {
     (void)arg;
     log_notice("%s", line);
 }
 
-static void note(void *arg, const struct timeline_entry *n) {
+static void on_timeline(void *arg, const struct timeline_entry *entry) {
     struct agent *a = arg;
-    events_note(a->events, n);
+    events_write(a->events, entry);
 }
 
 static void node_summary(void *arg, uint64_t incarnation, const char *host, const char *text) {
-    agent_preflight_heard(arg, incarnation, host, text);
+    agent_preflight_received(arg, incarnation, host, text);
 }
 
 static void forgotten(void *arg, uint64_t incarnation) {
@@ -163,8 +163,8 @@ static int new_server(struct agent *a, const struct group_config *group) {
         .leader_file = a->leader_file,
         .ops = {.store_open = store_open,
                 .store_close = store_close,
-                .incident = incident,
-                .note = note,
+                .notice = on_notice,
+                .timeline = on_timeline,
                 .node_summary = node_summary,
                 .forgotten = forgotten,
                 .deposed = deposed,
@@ -225,7 +225,7 @@ int agent_lead_at(struct agent *a, int endpoint_fd, struct addr *ret_own) {
 }
 
 /* Otherwise a minute of silence would look like a fault. */
-static void say_wait(const struct member_lead *lead) {
+static void log_wait(const struct member_lead *lead) {
     uint64_t now = clock_now_ns();
     if (lead->not_before_ns > now + WAIT_SAID_NS)
         log_notice("leases of epoch %u may still run somewhere: nothing starts for up to %.0f s, "
@@ -255,6 +255,6 @@ void agent_lead_on(void *arg, const struct member_lead *lead) {
         agent_give_up(a, text);
         return;
     }
-    say_wait(lead);
+    log_wait(lead);
     rdzv_listener_serve(a->listener, a->server);
 }

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "base/idmap.h"
-#include "io/net/resolve.h"
+#include "io/net/resolver.h"
 #include "io/process/helper.h"
 #include "io/process/reaper.h"
 #include "launcher/agent/agent_io.h"
@@ -115,8 +115,8 @@ bool agent_preflight_pick(const struct agent *a, uint32_t reachability, struct n
 void agent_preflight_cancel(struct agent *a);
 /* Where this agent leads: a group begins to form; a node's digest; a node is no more. */
 void agent_preflight_forming(struct agent *a);
-void agent_preflight_heard(struct agent *a, uint64_t incarnation, const char *host,
-                           const char *text);
+void agent_preflight_received(struct agent *a, uint64_t incarnation, const char *host,
+                              const char *text);
 void agent_preflight_forgotten(struct agent *a, uint64_t incarnation);
 
 /* ---- agent_show_io.c ---- */

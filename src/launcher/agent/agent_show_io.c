@@ -11,7 +11,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "launcher/agent/agent_priv.h"
-#include "launcher/report/report.h"
+#include "launcher/report/failure_text.h"
 #include "launcher/worker/error_file.h"
 
 /* Where there is no terminal, the same kind of waiting is said again after this. */
@@ -134,13 +134,13 @@ static void show_quitter(struct agent *a, const struct failure *f) {
 
 /* The line that a person wants first, once for each failure. */
 static void show_headline(struct agent *a, const struct failure *f,
-                          const struct report_counts *counts) {
+                          const struct failure_counts *counts) {
     if (a->has_shown_cause && same_failure(&a->shown_cause, f))
         return;
     a->has_shown_cause = true;
     a->shown_cause = *f;
     _cleanup_(strbuf_fini) struct strbuf s = {0};
-    report_headline(f, counts, &s);
+    failure_headline(f, counts, &s);
     log_notice("%s", strbuf_text(&s));
     show_quitter(a, f);
 }
@@ -153,10 +153,10 @@ void agent_show_stop(struct agent *a, const char *reason, const struct desired *
                                                         &rank); /* the leader counts them too */
         show_headline(
             a, &cause->failure,
-            &(struct report_counts){.stopping = cause->n_stopping - MIN2(ended, cause->n_stopping),
-                                    .will_restart = cause->will_restart,
-                                    .restarts_used = cause->restarts_used,
-                                    .max_restarts = cause->max_restarts});
+            &(struct failure_counts){.stopping = cause->n_stopping - MIN2(ended, cause->n_stopping),
+                                     .will_restart = cause->will_restart,
+                                     .restarts_used = cause->restarts_used,
+                                     .max_restarts = cause->max_restarts});
         return;
     }
     if (a->signo != 0 || reason[0] == '\0' || strcmp(a->shown, reason) == 0)
@@ -182,7 +182,7 @@ static void pass_error_on(const struct agent *a, const struct failure *f) {
         return;
     _cleanup_(strbuf_fini) struct strbuf out = {0};
     struct err err = {0};
-    if (error_file_for_parent(text, len, report_exit_code(f), &out, &err) != 0)
+    if (error_file_for_parent(text, len, failure_exit_code(f), &out, &err) != 0)
         return;
     int r = file_write_atomic(to, strbuf_text(&out), out.len);
     if (r < 0)
@@ -200,14 +200,14 @@ static void show_failure(struct agent *a, const struct failure *f) {
     _cleanup_(strbuf_fini) struct strbuf tail = {0}, block = {0};
     if (f->incarnation == a->incarnation && f->kind != FAILURE_NODE)
         local_workers_stderr_tail(a->local_workers, f->local_rank, &tail);
-    struct report_sheet sheet = {
+    struct failure_report sheet = {
         .entrypoint = spec->script,
         .failures = f,
         .n_failures = 1,
         .utc_offset_s = utc_offset_s(f->wall_ns),
         .stderr_tail = tail.len > 0 ? strbuf_text(&tail) : NULL,
     };
-    report_block(&sheet, &block);
+    failure_report_text(&sheet, &block);
     console_print(a->console, CONSOLE_ERR, strbuf_text(&block), block.len);
     if (f->error_file[0] != '\0' && f->incarnation == a->incarnation)
         local_workers_keep_files(a->local_workers);
@@ -251,8 +251,8 @@ void agent_show_outcome(struct agent *a) {
     case MEMBER_END_FAILED:
         if (end->has_failure) {
             show_headline(a, &end->failure,
-                          &(struct report_counts){.restarts_used = end->restarts_used,
-                                                  .max_restarts = end->max_restarts});
+                          &(struct failure_counts){.restarts_used = end->restarts_used,
+                                                   .max_restarts = end->max_restarts});
             if (end->reason[0] != '\0') /* why it was not started again, though it could be */
                 log_error("the job failed: %s", end->reason);
             else if (end->max_restarts > 0)

@@ -64,7 +64,7 @@ static int look(int fd, void *arg) {
         strbuf_add_bytes(&out, &way, sizeof way);
         snapshot_encode(&t, &facts, &out);
     }
-    return helper_tell(fd, out.data, out.len) ? 0 : 1;
+    return helper_send(fd, out.data, out.len) ? 0 : 1;
 }
 
 /* ---- in the agent ---- */

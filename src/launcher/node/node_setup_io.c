@@ -126,7 +126,7 @@ int node_setup_read(const struct node_setup_place *p, struct node_setup *ret, bo
 
 /* ---- saying it ---- */
 
-static void say_threads(const struct node_setup *s, const struct node_setup_place *p) {
+static void log_threads(const struct node_setup *s, const struct node_setup_place *p) {
     const char *own = env_get(p->envp, "OMP_NUM_THREADS");
     if (!p->spec->omp_cores)
         return;
@@ -148,7 +148,7 @@ static void say_threads(const struct node_setup *s, const struct node_setup_plac
 
 /* Few of the node's CPUs are left to us, which is seldom meant: srun gives a task one unless it is
  * told, and has not taken --cpus-per-task from sbatch since 22.05 (Slurm release notes). */
-static void say_few_cpus(const struct node_setup_place *p) {
+static void warn_few_cpus(const struct node_setup_place *p) {
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t may = cpu_count_allowed();
     if (may >= p->spec->nproc || online <= (long)may)
@@ -172,13 +172,13 @@ static bool is_serious(const char *warning) {
 }
 
 /* What was not found, or is not as it should be. */
-static void say_warnings(const struct topology *t) {
+static void log_warnings(const struct topology *t) {
     for (uint32_t i = 0; t != NULL && i < t->n_warnings; i++)
         log_line(is_serious(t->warnings[i]) ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, "%s",
                  t->warnings[i]);
 }
 
-static void say_each(const struct node_setup *s) {
+static void log_each(const struct node_setup *s) {
     for (uint32_t i = 0; i < s->n && log_enabled(LOG_LEVEL_INFO); i++) {
         _cleanup_(strbuf_fini) struct strbuf line = {0};
         node_setup_describe_worker(s, i, &line);
@@ -187,16 +187,17 @@ static void say_each(const struct node_setup *s) {
 }
 
 /* Threads are told of elsewhere. */
-static bool is_told(const struct env_choice *c) {
+static bool is_reported_elsewhere(const struct env_choice *c) {
     return c->action == ENV_SET && strcmp(c->name, "OMP_NUM_THREADS") != 0;
 }
 
 /* Those that have one reason, in one line: "A=1, B=2: because". Returns the first of the others. */
-static uint32_t say_alike(const struct env_result *env, uint32_t first) {
+static uint32_t log_alike(const struct env_result *env, uint32_t first) {
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     const char *reason = env->choices[first].reason;
     uint32_t i = first;
-    for (; i < env->n && is_told(&env->choices[i]) && strcmp(env->choices[i].reason, reason) == 0;
+    for (; i < env->n && is_reported_elsewhere(&env->choices[i]) &&
+           strcmp(env->choices[i].reason, reason) == 0;
          i++)
         strbuf_printf(&line, "%s%s=%s", i > first ? ", " : "", env->choices[i].name,
                       env->choices[i].value);
@@ -205,12 +206,12 @@ static uint32_t say_alike(const struct env_result *env, uint32_t first) {
 }
 
 /* What the rules made of the first worker's environment, which is that of all but for GPUs. */
-static void say_env(const struct node_setup *s, const struct node_setup_place *p) {
+static void log_env(const struct node_setup *s, const struct node_setup_place *p) {
     const struct env_result *env = s->workers[0].env;
     if (p->spec->nccl_env <= NCCL_ENV_OFF || (!p->any_gpu && p->form->n_nodes <= 1))
         return;
     for (uint32_t i = 0; i < env->n && log_enabled(LOG_LEVEL_INFO);)
-        i = is_told(&env->choices[i]) ? say_alike(env, i) : i + 1;
+        i = is_reported_elsewhere(&env->choices[i]) ? log_alike(env, i) : i + 1;
     for (uint32_t i = 0; i < env->n_warnings; i++)
         log_warning("%s", env->warnings[i]);
 }
@@ -222,7 +223,7 @@ static void add_env(const struct node_setup *s, struct strbuf *to) {
         strbuf_printf(to, "\n%s", env->warnings[i]);
 }
 
-void node_setup_say(const struct node_setup *s, const struct node_setup_place *p, bool no_memory,
+void node_setup_log(const struct node_setup *s, const struct node_setup_place *p, bool no_memory,
                     char **said) {
     _cleanup_(strbuf_fini) struct strbuf bound = {0}, unbound = {0}, all = {0};
     const char *failure = p->look != NULL ? node_discovery_failure(p->look) : NULL;
@@ -233,9 +234,9 @@ void node_setup_say(const struct node_setup *s, const struct node_setup_place *p
     if (*said != NULL && strcmp(*said, strbuf_text(&all)) == 0)
         return;
     if (*said == NULL)
-        say_few_cpus(p);
+        warn_few_cpus(p);
     if (*said == NULL && p->look != NULL)
-        say_warnings(node_discovery_topology(p->look));
+        log_warnings(node_discovery_topology(p->look));
     free(*said);
     *said = strbuf_take(&all);
     if (failure != NULL)
@@ -249,7 +250,7 @@ void node_setup_say(const struct node_setup *s, const struct node_setup_place *p
         log_info("memory policies are refused here (a container without CAP_SYS_NICE?): only CPUs "
                  "are bound");
     if (s->mode != BIND_NONE)
-        say_each(s);
-    say_threads(s, p);
-    say_env(s, p);
+        log_each(s);
+    log_threads(s, p);
+    log_env(s, p);
 }

@@ -27,5 +27,5 @@ _must_use_ int node_setup_read(const struct node_setup_place *place, struct node
 
 /* To the user: how workers are bound, who is not, with -v each of them. *said (owned by the caller)
  * is what was said last, so that a restart does not repeat it. */
-void node_setup_say(const struct node_setup *s, const struct node_setup_place *place,
+void node_setup_log(const struct node_setup *s, const struct node_setup_place *place,
                     bool no_memory, char **said);

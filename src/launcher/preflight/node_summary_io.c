@@ -25,16 +25,16 @@ static int look(int fd, void *arg) {
     static struct node_summary d;
     (void)setpriority(PRIO_PROCESS, 0, NICE); /* workers that start meanwhile go first */
     node_summary_discovery_early(c, &d);
-    if (!helper_tell(fd, &d, sizeof d))
+    if (!helper_send(fd, &d, sizeof d))
         return 1;
     node_summary_discovery_devices(c, &d);
-    if (!helper_tell(fd, &d, sizeof d))
+    if (!helper_send(fd, &d, sizeof d))
         return 1;
     node_summary_discovery_disk(c, &d);
-    if (!helper_tell(fd, &d, sizeof d))
+    if (!helper_send(fd, &d, sizeof d))
         return 1;
     node_summary_discovery_name(c, &d);
-    return helper_tell(fd, &d, sizeof d) ? 0 : 1;
+    return helper_send(fd, &d, sizeof d) ? 0 : 1;
 }
 
 void node_summary_stop(struct node_summary_gathering *g) {

@@ -53,7 +53,7 @@ static void end_text(char *out, size_t size, const char *host, const char *addr,
                    netif[0] != '\0' ? " on " : "", netif);
 }
 
-static void say(const struct ring_probe *p, const struct ring_path *w, struct ring_answer *a) {
+static void describe(const struct ring_probe *p, const struct ring_path *w, struct ring_answer *a) {
     char from[RDZV_HOST_MAX + ADDR_TEXT_MAX + 32], to[sizeof from];
     end_text(from, sizeof from, p->host, w->from, p->netifs[w->net]);
     end_text(to, sizeof to, p->to.host, w->to, p->to.nets[w->net].netif);
@@ -79,10 +79,10 @@ static void finish(struct ring_probe *p) {
         a.result = RING_REACHED;
         a.fast_failed = p->n_ways > p->n_net && (a.reachability & RING_FAST_WAYS) == 0;
         if (a.fast_failed)
-            say(p, &p->ways[p->n_net], &a);
+            describe(p, &p->ways[p->n_net], &a);
     } else if (p->n_net > 0) {
         a.result = any ? RING_OTHER_FAMILY : RING_BLOCKED;
-        say(p, &p->ways[0], &a);
+        describe(p, &p->ways[0], &a);
         size_t len = strlen(a.text);
         if (any)
             (void)snprintf(a.text + len, sizeof a.text - len,

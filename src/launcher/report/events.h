@@ -3,7 +3,7 @@
  * writes them.
  *
  *     r = events_new(spec->event_log, run_id, host, console, &events, &err);   NULL path: NULL
- *     events_note(events, effect->note);     for each GROUP_EFFECT_TIMELINE
+ *     events_write(events, effect->note);     for each GROUP_EFFECT_TIMELINE
  *     events_free(events);
  *
  * A line: {"time":"2026-11-21T16:02:45.123Z","monotonic_ns":"81234…","event":"started",
@@ -36,7 +36,7 @@ _must_use_ int events_new(const char *path, const char *run_id, const char *host
                           struct console *console, struct events **ret, struct err *err);
 /* Writes one line, and never waits: what can't be written at once (a full disk, a pipe that nobody
  * reads) is lost, said once, and counted in the next line that gets through. */
-void events_note(struct events *e, const struct timeline_entry *note);
+void events_write(struct events *e, const struct timeline_entry *note);
 /* Says how many lines were lost. NULL is fine. */
 void events_free(struct events *e);
 uint64_t events_lost(const struct events *e); /* so far, all together */

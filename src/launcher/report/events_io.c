@@ -87,7 +87,7 @@ static void write_line(struct events *e, const struct strbuf *line) {
     lose(e, code == EAGAIN ? "the pipe is full, its reader is too slow" : strerror(code));
 }
 
-void events_note(struct events *e, const struct timeline_entry *note) {
+void events_write(struct events *e, const struct timeline_entry *note) {
     if (e == NULL)
         return;
     uint64_t now_ns = clock_now_ns();

@@ -64,7 +64,7 @@ static void guardian_close(struct guardian *g) {
     g->shared = NULL;
 }
 
-static void say_stuck(void *arg, pid_t pid) {
+static void report_stuck(void *arg, pid_t pid) {
     (void)arg;
     char name[SWEEP_NAME_MAX];
     sweep_describe(pid, name);
@@ -92,7 +92,7 @@ _noreturn_ static void die_with_all(void) {
     struct spare_list spared;
     spare_read(&shared_page->spare, 0, &spared);
     if (!in_pid_namespace) /* else the kernel ends all with us, its first process */
-        sweep_all(&spared.except, GUARDIAN_UNKILLABLE_NS, say_stuck, NULL);
+        sweep_all(&spared.except, GUARDIAN_UNKILLABLE_NS, report_stuck, NULL);
     spare_end(&shared_page->spare, GUARDIAN_SPARED_NS);
     _exit(128 + SIGKILL);
 }
@@ -283,7 +283,7 @@ _noreturn_ static void guardian_finish(struct guardian *g, int status) {
     spare_read(&g->shared->spare, g->keeper, &spared);
     if (g->cgroup_fd >= 0)
         (void)cgroup_kill(g->cgroup_fd);
-    sweep_all(&spared.except, g->unkillable_ns, say_stuck, NULL);
+    sweep_all(&spared.except, g->unkillable_ns, report_stuck, NULL);
     spare_end(&g->shared->spare, GUARDIAN_SPARED_NS);
     spare_read(&g->shared->spare, 0, &spared);
     if (g->cgroup_fd >= 0 && spared.except.n == 0)
@@ -326,7 +326,7 @@ static void lease_over(struct guardian *g) {
     }
     atomic_store(&g->shared->fenced, true);
     if (++g->fences == g->unkillable_ns / FENCE_REPEAT_NS)
-        say_stuck(NULL, sweep_stuck_one(&result));
+        report_stuck(NULL, sweep_stuck_one(&result));
 }
 
 static void reap(struct guardian *g) {

@@ -12,7 +12,7 @@
 #include "launcher/logs/worker_logs_io.h"
 #include "launcher/node/node_net_io.h"
 #include "launcher/node/node_setup_io.h"
-#include "launcher/report/report.h"
+#include "launcher/report/failure_text.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/worker_io.h"
 #include "launcher/worker/error_file_io.h"
@@ -119,9 +119,9 @@ static void on_last_output(void *arg, uint32_t index, const struct logmux_last_o
         log_warning("%s: %s", path, error);
     if (!bad && error[0] != '\0') {
         (void)snprintf(f->error_file, sizeof f->error_file, "%s", path);
-        report_set_text(f, error, true);
+        failure_set_text(f, error, true);
     } else {
-        report_set_text(f, last->tail, false);
+        failure_set_text(f, last->tail, false);
     }
     keep_tail(c, index, last->tail);
     report_failure(c, f);
@@ -453,7 +453,7 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
     if (r < 0)
         return r;
     struct node_setup_place place = place_of(c, netif);
-    node_setup_say(&c->setup, &place, c->no_memory_policy, &c->said);
+    node_setup_log(&c->setup, &place, c->no_memory_policy, &c->said);
     bool omp = c->setup.workers[0].omp_threads == 0 && worker_env_sets_omp(c->config.envp, n);
     if (!c->omp_told && omp) {
         c->omp_told = true;

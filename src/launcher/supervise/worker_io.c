@@ -145,7 +145,7 @@ static void mark_killed(struct worker_group *g) {
             g->workers[i].sent |= UINT64_C(1) << SIGKILL;
 }
 
-static void say_unkillable(struct worker_group *g) {
+static void report_unkillable(struct worker_group *g) {
     pid_t pid = sweep_stuck_one(&g->last);
     for (uint32_t i = 0; i < g->n && pid == 0; i++)
         pid = worker_group_pid(g, i);
@@ -166,8 +166,8 @@ static void apply(struct worker_group *g, const struct worker_update *update) {
         worker_sweep_all(g, false);
     }
     worker_enter(g);
-    if (update->say_unkillable && g->ops.on_unkillable != NULL)
-        say_unkillable(g);
+    if (update->report_unkillable && g->ops.on_unkillable != NULL)
+        report_unkillable(g);
     if (update->all_gone && !g->doomed) {
         loop_timer_set(g->orphan_timer, TIME_NEVER);
         g->ops.on_all_gone(g->arg);

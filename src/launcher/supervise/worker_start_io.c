@@ -80,7 +80,7 @@ static void start_worker(struct worker_group *g, struct worker *w, const struct 
 /* ---- failures ---- */
 
 /* Tells, from the loop, which workers could not even be cloned. */
-static void tell_failures(void *arg) {
+static void report_failures(void *arg) {
     struct worker_group *g = arg;
     if (!worker_arrived(g, &g->failures_due))
         return;
@@ -101,7 +101,7 @@ static void start_next(struct worker_group *g) {
         start_worker(g, w, &spec);
     g->ops.made(g->arg, w->index);
     if (w->watch == NULL)
-        worker_put_off(g, &g->failures_due, LOOP_PRIO_CHILD, tell_failures);
+        worker_put_off(g, &g->failures_due, LOOP_PRIO_CHILD, report_failures);
     if (r < 0)
         worker_start_no_more(g); /* this one itself has not ended yet */
 }

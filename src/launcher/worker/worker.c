@@ -41,9 +41,9 @@ static void retry_later(struct worker_group_machine *m, uint64_t now_ns,
                         struct worker_update *ret) {
     m->deadline_ns = later(now_ns, m->retry_ns);
     m->retry_ns = MIN2(m->retry_ns * 2, WORKER_RETRY_MAX_NS);
-    if (!m->unkillable_said && now_ns - m->killed_ns >= WORKER_UNKILLABLE_NS) {
-        m->unkillable_said = true;
-        ret->say_unkillable = true;
+    if (!m->unkillable_reported && now_ns - m->killed_ns >= WORKER_UNKILLABLE_NS) {
+        m->unkillable_reported = true;
+        ret->report_unkillable = true;
     }
 }
 

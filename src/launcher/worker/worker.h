@@ -44,12 +44,12 @@ struct worker_event {
 };
 
 struct worker_update {
-    int signal_all;       /* send this (then SIGCONT) to every living worker's group; 0: nothing */
-    bool kill_all;        /* SIGKILL to every living worker and all below it */
-    bool sweep;           /* one pass over all that is left below, answered by SWEPT */
-    bool say_unkillable;  /* once: what is left has survived SIGKILL for WORKER_UNKILLABLE_NS */
-    bool all_gone;        /* once */
-    uint64_t deadline_ns; /* always: TIME_NEVER or when TIMER is due */
+    int signal_all; /* send this (then SIGCONT) to every living worker's group; 0: nothing */
+    bool kill_all;  /* SIGKILL to every living worker and all below it */
+    bool sweep;     /* one pass over all that is left below, answered by SWEPT */
+    bool report_unkillable; /* once: what is left has survived SIGKILL for WORKER_UNKILLABLE_NS */
+    bool all_gone;          /* once */
+    uint64_t deadline_ns;   /* always: TIME_NEVER or when TIMER is due */
 };
 
 /* Repeats of SIGKILL and of passes: from this, doubled, up to that. */
@@ -63,7 +63,7 @@ struct worker_group_machine {
     uint64_t deadline_ns;
     uint64_t retry_ns;  /* length of the next wait */
     uint64_t killed_ns; /* when SIGKILL was first sent, or sweeping began */
-    bool unkillable_said;
+    bool unkillable_reported;
 };
 
 void worker_group_machine_init(struct worker_group_machine *m, uint32_t n);

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "base/list.h"
-#include "io/net/resolve.h"
+#include "io/net/resolver.h"
 #include "io/pump.h"
 #include "rendezvous/client/client_io.h"
 #include "rendezvous/protocol/conn_io.h"

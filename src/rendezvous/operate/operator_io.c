@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "io/clock.h"
-#include "io/net/resolve.h"
+#include "io/net/resolver.h"
 #include "rendezvous/protocol/conn_io.h"
 
 struct operator_call {
@@ -65,7 +65,7 @@ static void wait_for_more(struct operator_call *a) {
 
 /* ---- what is said ---- */
 
-static void say_command(struct operator_call *a) {
+static void send_command(struct operator_call *a) {
     struct wire_message m = {.kind = WIRE_COMMAND,
                              .command = {.version = WIRE_VERSION, .command = a->q->command}};
     (void)snprintf(m.command.run_id, sizeof m.command.run_id, "%s", a->reply->run_id);
@@ -90,7 +90,7 @@ static void on_hello(struct operator_call *a, const struct wire_hello *hello) {
         addr_host_text(&a->addrs[a->at], where);
         (void)snprintf(a->reply->from, sizeof a->reply->from, "%.63s", where);
         a->reply->from_port = addr_port(&a->addrs[a->at]);
-        say_command(a);
+        send_command(a);
     }
 }
 

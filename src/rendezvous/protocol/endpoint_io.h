@@ -4,7 +4,7 @@
 #pragma once
 
 #include "io/net/addr.h"
-#include "io/net/resolve.h"
+#include "io/net/resolver.h"
 
 /* is_host as the user gave it: 1 or 0 settle it; -1: decide by the address. For -1, `addrs` are
  * the addresses that the host stands for (resolve_now() or resolve_start()); this machine is the

@@ -16,9 +16,9 @@ struct queued {
     char *text;               /* store_host or reason */
 };
 
-void server_incident(struct rdzv_server *s, const char *line) {
-    if (s->config.ops.incident != NULL)
-        s->config.ops.incident(s->config.arg, line);
+void server_notice(struct rdzv_server *s, const char *line) {
+    if (s->config.ops.notice != NULL)
+        s->config.ops.notice(s->config.arg, line);
 }
 
 /* ---- the workers' store ---- */
@@ -180,7 +180,7 @@ static void obey(struct rdzv_server *s, const struct group_effect *e) {
     case GROUP_EFFECT_STORE_OPEN: open_store(s, e->generation); break;
     case GROUP_EFFECT_STORE_CLOSE: close_store(s); break;
     case GROUP_EFFECT_STATUS: send_status(s); break;
-    case GROUP_EFFECT_NOTICE: server_incident(s, e->reason); break;
+    case GROUP_EFFECT_NOTICE: server_notice(s, e->reason); break;
     case GROUP_EFFECT_DONE: s->config.ops.done(s->config.arg, group_outcome(s->group)); break;
     case GROUP_EFFECT_NAME: server_send_successors(s, n); break;
     case GROUP_EFFECT_ARBITER: ask_arbiter(s, e->request); break;
@@ -188,8 +188,8 @@ static void obey(struct rdzv_server *s, const struct group_effect *e) {
     case GROUP_EFFECT_DEPOSED: depose(s, e->epoch); break;
     case GROUP_EFFECT_ANSWER: server_answer(s->asker, e->ok, e->reason); break;
     case GROUP_EFFECT_TIMELINE:
-        if (s->config.ops.note != NULL)
-            s->config.ops.note(s->config.arg, e->note);
+        if (s->config.ops.timeline != NULL)
+            s->config.ops.timeline(s->config.arg, e->note);
         break;
     case GROUP_EFFECT_KIND_COUNT: assert_not_reached();
     }

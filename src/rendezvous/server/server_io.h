@@ -84,14 +84,14 @@ struct rdzv_server_ops {
     /* Its workers are gone. Comes once for each opened store, also from rdzv_server_free(). */
     void (*store_close)(void *arg, struct generation generation);
     /* One line for people on the leader: a node was lost, a restart, … */
-    void (*incident)(void *arg, const char *line);
+    void (*notice)(void *arg, const char *line);
     /* What a node says of itself; again when it came back, or knows more. Comes between steps. May
      * be NULL */
     void (*node_summary)(void *arg, uint64_t incarnation, const char *host, const char *text);
     /* That node is no more: lost, left or refused. May be NULL; may not free the server */
     void (*forgotten)(void *arg, uint64_t incarnation);
     /* For the event log. May be NULL */
-    void (*note)(void *arg, const struct timeline_entry *note);
+    void (*timeline)(void *arg, const struct timeline_entry *entry);
     /* Another leads, or closed the job: the nodes have been told to go there. The server may be
      * freed from a deferred call, or at once. Nothing comes after it. */
     void (*deposed)(void *arg, uint32_t epoch);

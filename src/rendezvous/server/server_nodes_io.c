@@ -118,7 +118,7 @@ static void disconnected(struct server_node *n) {
 }
 
 /* Somebody knows of a later leadership than ours. The group hears of it after what was said. */
-static void note_epoch(struct rdzv_server *s, uint32_t epoch) {
+static void record_epoch(struct rdzv_server *s, uint32_t epoch) {
     if (epoch <= MAX2(server_epoch(s), s->higher_epoch))
         return;
     s->higher_epoch = epoch;
@@ -160,7 +160,7 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
     } else if (m->kind == WIRE_LEAVE) {
         ev.kind = GROUP_EVENT_LEAVE;
     }
-    note_epoch(n->server, wire_epoch_of(m));
+    record_epoch(n->server, wire_epoch_of(m));
     server_event(n->server, &ev);
 }
 
@@ -184,7 +184,7 @@ static void refuse(struct conn *conn, const char *reason, bool for_now) {
 }
 
 /* Of the first few: a crowd would fill the terminal with it. */
-static void say_other_limits(struct rdzv_server *s, struct server_node *n) {
+static void log_other_limits(struct rdzv_server *s, struct server_node *n) {
     const struct group_config *g = &s->group_config;
     const struct node_info *info = group_node_info(s->group, n->incarnation);
     if (n->limits_said || s->n_limits_said >= LIMITS_SAID_MAX || info == NULL ||
@@ -197,7 +197,7 @@ static void say_other_limits(struct rdzv_server *s, struct server_node *n) {
                    "node %s was started with --nnodes %u:%u, the leader with %u:%u; the leader's "
                    "numbers count",
                    info->host, n->min_nodes, n->max_nodes, g->min_nodes, g->max_nodes);
-    server_incident(s, line);
+    server_notice(s, line);
 }
 
 static struct server_node *node_new(struct rdzv_server *s, uint64_t incarnation) {
@@ -267,7 +267,7 @@ void rdzv_server_join(struct rdzv_server *s, struct conn *conn, const struct wir
     node_connected(n, conn, join);
     struct node_info info = join->info;
     fill_addr(n, &info);
-    note_epoch(s, join->report.epoch);
+    record_epoch(s, join->report.epoch);
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_JOIN,
                                           .node = n->incarnation,
                                           .info = &info,
@@ -281,7 +281,7 @@ void server_finish_join(struct rdzv_server *s, uint64_t incarnation) {
         return;
     if (n->conn != NULL && !n->welcomed)
         send_welcome(n);
-    say_other_limits(s, n);
+    log_other_limits(s, n);
 }
 
 void server_refuse_node(struct server_node *n, const char *reason, bool for_now) {

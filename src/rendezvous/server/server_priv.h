@@ -94,7 +94,7 @@ struct server_node {
  */
 void server_event(struct rdzv_server *s, struct group_event *ev);
 /* One line for people, in a callback that may free the server: only while s->pump.busy. */
-void server_incident(struct rdzv_server *s, const char *line);
+void server_notice(struct rdzv_server *s, const char *line);
 
 /* ---- server_nodes_io.c ---- */
 

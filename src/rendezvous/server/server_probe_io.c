@@ -32,7 +32,7 @@ static void on_probed(void *arg, const struct probe_answer *answer) {
             info == NULL ? "?" : info->host, at,
             (double)(s->group_config.lease_ns + s->group_config.margin_ns) / 1e9);
         bool held = pump_hold(&s->pump);
-        server_incident(s, line);
+        server_notice(s, line);
         pump_release(&s->pump, held);
     }
     server_event(s, &ev);

@@ -189,7 +189,7 @@ static bool is_full(const struct store_conn *c) {
     return stream_unsent(c->stream) + c->server->stage_len > c->server->limits.unsent_bytes;
 }
 
-static void note_validated(struct store_conn *c) {
+static void mark_validated(struct store_conn *c) {
     if (c->decoder.validated && list_linked(&c->link))
         list_remove(&c->link);
 }
@@ -242,7 +242,7 @@ static void on_readable(void *arg, struct stream *s) {
         conn_close(c);
         return;
     }
-    note_validated(c);
+    mark_validated(c);
     if (is_full(c))
         stream_pause(s); /* until it has taken its replies: on_drained */
     else if (!more && stream_available(s) > 0)

@@ -85,8 +85,8 @@ static void on_signal(void *arg, int signo) {
 }
 
 /* What a person connects to: the name that was asked for, with the real port. */
-static int say_ready(const struct store_serve_config *config, const struct store_server *server,
-                     struct err *err) {
+static int print_ready(const struct store_serve_config *config, const struct store_server *server,
+                       struct err *err) {
     struct addr at;
     char where[ADDR_TEXT_MAX];
     int r = store_server_addr(server, 0, &at);
@@ -119,7 +119,7 @@ static int serve_on(struct loop *loop, const struct store_serve_config *config, 
     r = store_server_new(loop, &server_config, &server, err);
     if (r < 0)
         return r;
-    r = say_ready(config, server, err);
+    r = print_ready(config, server, err);
     if (r == 0) {
         r = loop_run(loop);
         if (r < 0)

@@ -106,7 +106,7 @@ static void dispatch(struct arbiter_dir *d);
 static void dir_free(struct arbiter *arbiter);
 
 /* Tells what is known. What is asked meanwhile is answered in a later turn. */
-static void tell(struct arbiter_dir *d) {
+static void report(struct arbiter_dir *d) {
     uint64_t last = d->last_seq;
     d->telling = true;
     for (;;) {
@@ -159,7 +159,7 @@ static void on_result(void *arg, int fd, unsigned events) {
         answer(d, a, result.result, result.text);
     }
     dispatch(d);
-    tell(d);
+    report(d);
 }
 
 static int start_child(struct arbiter_dir *d) {
@@ -280,7 +280,7 @@ static void on_timer(void *arg) {
     LIST_FOR_EACH(struct ask, a, &d->waiting, link)
         if (a->deadline_ns <= now)
             no_answer(d, a);
-    tell(d);
+    report(d);
 }
 
 static const struct arbiter_ops dir_ops = {.ask = dir_ask, .cancel = dir_cancel, .free = dir_free};

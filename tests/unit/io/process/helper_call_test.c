@@ -43,18 +43,18 @@ static void on_answer(void *arg, const struct helper_answer *a) {
     loop_quit(loop);
 }
 
-static int say_arg(int fd, void *arg) { return helper_tell(fd, arg, strlen(arg)) ? 0 : 1; }
+static int say_arg(int fd, void *arg) { return helper_send(fd, arg, strlen(arg)) ? 0 : 1; }
 
 static int say_much(int fd, void *arg) {
     (void)arg;
     char *much = xcalloc(1, LONG_BYTES);
     memset(much, 'm', LONG_BYTES);
-    return helper_tell(fd, much, LONG_BYTES) ? 0 : 1;
+    return helper_send(fd, much, LONG_BYTES) ? 0 : 1;
 }
 
 static int begin_and_hang(int fd, void *arg) {
     (void)arg;
-    (void)!helper_tell(fd, "half", 4);
+    (void)!helper_send(fd, "half", 4);
     while (pause() < 0)
         ;
     return 0;

@@ -59,7 +59,7 @@ static void no_child_is_left(void) {
     cr_assert_eq(errno, ECHILD, "no child is left behind");
 }
 
-static int say_arg(int fd, void *arg) { return helper_tell(fd, arg, strlen(arg)) ? 7 : 1; }
+static int say_arg(int fd, void *arg) { return helper_send(fd, arg, strlen(arg)) ? 7 : 1; }
 
 Test(helper, says_what_it_found_and_ends_with_what_it_returns) {
     char text[] = "found";
@@ -74,7 +74,7 @@ static int say_name(int fd, void *arg) {
     FILE *f = fopen("/proc/self/comm", "re");
     if (f == NULL || fgets(name, sizeof name, f) == NULL)
         return 1;
-    return helper_tell(fd, name, strlen(name)) ? 0 : 1;
+    return helper_send(fd, name, strlen(name)) ? 0 : 1;
 }
 
 Test(helper, goes_by_its_name) {
@@ -97,7 +97,7 @@ static int say_descriptors(int fd, void *arg) {
         (void)snprintf(text + len, sizeof text - len, "%d %.5s%s\n", i, target,
                        (fcntl(i, F_GETFD) & FD_CLOEXEC) != 0 ? " cloexec" : "");
     }
-    return helper_tell(fd, text, strlen(text)) ? 0 : 1;
+    return helper_send(fd, text, strlen(text)) ? 0 : 1;
 }
 
 Test(helper, holds_one_descriptor_and_no_terminal) {
@@ -109,7 +109,7 @@ Test(helper, holds_one_descriptor_and_no_terminal) {
 
 static int speak(int fd, void *arg) {
     (void)arg;
-    return helper_tell(STDOUT_FILENO, "out", 3) && helper_tell(STDERR_FILENO, "err", 3) && helper_tell(fd, "fd", 2) ? 7
+    return helper_send(STDOUT_FILENO, "out", 3) && helper_send(STDERR_FILENO, "err", 3) && helper_send(fd, "fd", 2) ? 7
                                                                                                                     : 1;
 }
 
@@ -179,7 +179,7 @@ static int raise_all(int fd, void *arg) {
         if (sigaction(s, NULL, &sa) == 0 && sa.sa_handler != SIG_DFL && sa.sa_handler != SIG_IGN)
             return 3;
     (void)sigaction(SIGSEGV, NULL, &sa);
-    return sa.sa_handler == SIG_DFL && helper_tell(fd, "alive", 5) ? 0 : 1;
+    return sa.sa_handler == SIG_DFL && helper_send(fd, "alive", 5) ? 0 : 1;
 }
 
 Test(helper, takes_no_part_in_the_signals_of_the_process) {
@@ -207,7 +207,7 @@ Test(helper, takes_no_part_in_the_signals_of_the_process) {
 
 static int hang(int fd, void *arg) {
     (void)arg;
-    (void)!helper_tell(fd, "here", 4);
+    (void)!helper_send(fd, "here", 4);
     while (pause() < 0)
         continue;
     return 0;
@@ -257,7 +257,7 @@ static int leave_child(int fd, void *arg) {
         while (pause() < 0)
             continue;
     }
-    return helper_tell(fd, &pid, sizeof pid) ? 0 : 1;
+    return helper_send(fd, &pid, sizeof pid) ? 0 : 1;
 }
 
 Test(helper, one_that_is_let_go_stays_until_its_children_are_gone) {

@@ -48,7 +48,7 @@ static struct events *open_events(const char *path, struct console *console) {
 }
 
 static void note(struct events *e, enum timeline_kind kind) {
-    events_note(e, &(struct timeline_entry){.kind = kind, .at_ns = clock_now_ns(), .generation = {1, 1}});
+    events_write(e, &(struct timeline_entry){.kind = kind, .at_ns = clock_now_ns(), .generation = {1, 1}});
 }
 
 static unsigned count(const char *text, const char *what) {
@@ -93,7 +93,7 @@ Test(events_io, a_note_of_the_past_has_the_time_of_then) {
     struct events *e = open_events(f.path, NULL);
     uint64_t at_ns = clock_now_ns() - AGO_S * NS_PER_S;
     time_t now = (time_t)(clock_wall_ns() / NS_PER_S);
-    events_note(e, &(struct timeline_entry){.kind = TIMELINE_NODE_LOST, .at_ns = at_ns});
+    events_write(e, &(struct timeline_entry){.kind = TIMELINE_NODE_LOST, .at_ns = at_ns});
     events_free(e);
     _cleanup_(freep) char *text = read_all(f.path);
     struct tm tm = {0};

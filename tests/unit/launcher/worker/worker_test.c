@@ -115,7 +115,7 @@ Test(worker, what_survives_sigkill_is_said_once) {
     while (u.deadline_ns < 2 * WORKER_UNKILLABLE_NS) {
         struct worker_event timer = {.kind = WORKER_EVENT_TIMER, .now_ns = u.deadline_ns};
         u = step(&m, timer);
-        if (u.say_unkillable) {
+        if (u.report_unkillable) {
             said++;
             said_ns = timer.now_ns;
         }

@@ -244,7 +244,7 @@ static void on_lead(void *arg, const struct member_lead *lead) {
         .arbiter = &w.arbiter,
         .ops = {.store_open = on_store_open,
                 .store_close = on_store_close,
-                .incident = on_incident,
+                .notice = on_incident,
                 .deposed = on_deposed,
                 .done = on_done},
         .arg = a,

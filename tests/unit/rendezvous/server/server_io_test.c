@@ -18,7 +18,7 @@
 #include "base/frame.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
-#include "io/net/resolve.h"
+#include "io/net/resolver.h"
 #include "rendezvous/client/client_io.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
@@ -277,8 +277,8 @@ static void lead(struct agent *a, const struct group_config *g) {
         .heartbeat_ns = world.heartbeat_ns,
         .ops = {.store_open = on_store_open,
                 .store_close = on_store_close,
-                .incident = on_incident,
-                .note = on_note,
+                .notice = on_incident,
+                .timeline = on_note,
                 .done = on_done},
         .arg = &world,
     };
@@ -1193,7 +1193,7 @@ Test(server_io, local_addr_says_where_the_store_is, .init = begin, .fini = finis
         .listener_port = 1,
         .heartbeat_ns = 50 * NS_PER_MS,
         .has_local_addr = true,
-        .ops = {.store_open = on_store_open, .store_close = on_store_close, .incident = on_incident, .done = on_done},
+        .ops = {.store_open = on_store_open, .store_close = on_store_close, .notice = on_incident, .done = on_done},
         .arg = &world,
     };
     cr_assert_eq(addr_from_literal("192.0.2.7", 4711, &config.local_addr), 0);
@@ -1325,7 +1325,7 @@ Test(server_io, a_server_may_be_freed_in_its_own_callback, .init = begin, .fini 
         .heartbeat_ns = 50 * NS_PER_MS,
         .ops = {.store_open = on_store_open,
                 .store_close = on_store_close,
-                .incident = on_incident_free_server,
+                .notice = on_incident_free_server,
                 .done = on_done},
         .arg = &world,
     };

@@ -5,7 +5,7 @@
 
 #include "io/clock.h"
 #include "io/net/listen.h"
-#include "rendezvous/server/listener_priv.h"
+#include "rendezvous/server/node_listener_priv.h"
 
 #define STRANGERS_PAUSE_NS (20 * NS_PER_MS)
 

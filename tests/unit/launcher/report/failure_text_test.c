@@ -1,4 +1,4 @@
-#include "launcher/report/report.h"
+#include "launcher/report/failure_text.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -24,13 +24,13 @@ static struct failure failure_of(enum failure_kind kind, int32_t code) {
 #define EXPECT_HEADLINE(f, counts, want)                                             \
     do {                                                                             \
         _cleanup_(strbuf_fini) struct strbuf got_ = {0};                             \
-        report_headline((f), (counts), &got_);                                       \
+        failure_headline((f), (counts), &got_);                                      \
         cr_assert_str_eq(strbuf_text(&got_), (want), "got: %s", strbuf_text(&got_)); \
     } while (0)
 
-Test(report, the_first_line_says_who_why_and_what_follows) {
+Test(failure_text, the_first_line_says_who_why_and_what_follows) {
     struct failure f = failure_of(FAILURE_SIGNAL, SIGSEGV);
-    struct report_counts c = {.stopping = 3, .will_restart = true, .restarts_used = 1, .max_restarts = 3};
+    struct failure_counts c = {.stopping = 3, .will_restart = true, .restarts_used = 1, .max_restarts = 3};
     EXPECT_HEADLINE(&f, &c, "rank 3 (node b, local 1) died of SIGSEGV after 41 s; stopping 3 others; restart 1 of 3");
     f.core_dumped = true;
     c.stopping = 1;
@@ -39,8 +39,8 @@ Test(report, the_first_line_says_who_why_and_what_follows) {
                     "restart 1 of 3");
 }
 
-Test(report, an_exit_code_is_put_into_words) {
-    struct report_counts c = {.max_restarts = 0};
+Test(failure_text, an_exit_code_is_put_into_words) {
+    struct failure_counts c = {.max_restarts = 0};
     struct failure f = failure_of(FAILURE_EXIT, 3);
     EXPECT_HEADLINE(&f, &c,
                     "rank 3 (node b, local 1) ended with exit code 3 after 41 s; no restarts (--max-restarts=0)");
@@ -59,13 +59,13 @@ Test(report, an_exit_code_is_put_into_words) {
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         _cleanup_(strbuf_fini) struct strbuf got = {0};
         f.code = cases[i].code;
-        report_cause(&f, &got);
+        failure_cause_text(&f, &got);
         cr_assert_str_eq(strbuf_text(&got), cases[i].want);
     }
 }
 
-Test(report, memory_start_and_lost_nodes_have_words_of_their_own) {
-    struct report_counts c = {.stopping = 2, .restarts_used = 2, .max_restarts = 2};
+Test(failure_text, memory_start_and_lost_nodes_have_words_of_their_own) {
+    struct failure_counts c = {.stopping = 2, .restarts_used = 2, .max_restarts = 2};
     struct failure f = failure_of(FAILURE_OOM, SIGKILL);
     EXPECT_HEADLINE(&f, &c,
                     "rank 3 (node b, local 1) ran out of memory (SIGKILL from the kernel) after 41 s; "
@@ -83,7 +83,7 @@ Test(report, memory_start_and_lost_nodes_have_words_of_their_own) {
     EXPECT_HEADLINE(&f, &c, "node b: its agent died; stopping 2 others; going on without it");
 }
 
-Test(report, durations_have_two_figures_that_matter) {
+Test(failure_text, durations_have_two_figures_that_matter) {
     static const struct {
         uint64_t ns;
         const char *want;
@@ -101,40 +101,40 @@ Test(report, durations_have_two_figures_that_matter) {
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         _cleanup_(strbuf_fini) struct strbuf got = {0};
-        report_duration(cases[i].ns, &got);
+        duration_text(cases[i].ns, &got);
         cr_assert_str_eq(strbuf_text(&got), cases[i].want);
     }
 }
 
-Test(report, exit_codes_are_counted_as_torchrun_does) {
+Test(failure_text, exit_codes_are_counted_as_torchrun_does) {
     struct failure f = failure_of(FAILURE_SIGNAL, SIGSEGV);
-    cr_assert_eq(report_exit_code(&f), -11);
+    cr_assert_eq(failure_exit_code(&f), -11);
     f = failure_of(FAILURE_OOM, SIGKILL);
-    cr_assert_eq(report_exit_code(&f), -9);
+    cr_assert_eq(failure_exit_code(&f), -9);
     f = failure_of(FAILURE_EXIT, 3);
-    cr_assert_eq(report_exit_code(&f), 3);
+    cr_assert_eq(failure_exit_code(&f), 3);
     f = failure_of(FAILURE_SPAWN, ENOENT);
-    cr_assert_eq(report_exit_code(&f), 127);
+    cr_assert_eq(failure_exit_code(&f), 127);
     f = failure_of(FAILURE_SPAWN, EACCES);
-    cr_assert_eq(report_exit_code(&f), 126);
+    cr_assert_eq(failure_exit_code(&f), 126);
     f = failure_of(FAILURE_NODE, 0);
-    cr_assert_eq(report_exit_code(&f), 1);
+    cr_assert_eq(failure_exit_code(&f), 1);
 }
 
 #define EXPECT_BLOCK(sheet, want)                                                     \
     do {                                                                              \
         _cleanup_(strbuf_fini) struct strbuf got_ = {0};                              \
-        report_block((sheet), &got_);                                                 \
+        failure_report_text((sheet), &got_);                                          \
         cr_assert_str_eq(strbuf_text(&got_), (want), "got:\n%s", strbuf_text(&got_)); \
     } while (0)
 
 /* These blocks are what torchrun 2.13 printed, but for host and file names, ranks and pids. */
 
-Test(report, the_block_of_a_signal_is_torchruns) {
+Test(failure_text, the_block_of_a_signal_is_torchruns) {
     struct failure f = failure_of(FAILURE_SIGNAL, SIGSEGV);
     (void)snprintf(f.node, sizeof f.node, "localhost");
     f.rank = f.local_rank = 0;
-    struct report_sheet sheet = {.entrypoint = "segv.py", .failures = &f, .n_failures = 1};
+    struct failure_report sheet = {.entrypoint = "segv.py", .failures = &f, .n_failures = 1};
     EXPECT_BLOCK(&sheet, "=======================================================\n"
                          "segv.py FAILED\n"
                          "-------------------------------------------------------\n"
@@ -152,13 +152,13 @@ Test(report, the_block_of_a_signal_is_torchruns) {
                          "=======================================================\n");
 }
 
-Test(report, the_block_of_two_failures_is_torchruns) {
+Test(failure_text, the_block_of_two_failures_is_torchruns) {
     struct failure f[2] = {failure_of(FAILURE_EXIT, 1), failure_of(FAILURE_SIGNAL, SIGTERM)};
     f[0].rank = f[0].local_rank = 1;
     f[0].pid = 11130;
     f[1].rank = f[1].local_rank = 0;
     f[1].pid = 11129;
-    struct report_sheet sheet = {.entrypoint = "raise.py", .failures = f, .n_failures = 2, .utc_offset_s = -3600};
+    struct failure_report sheet = {.entrypoint = "raise.py", .failures = f, .n_failures = 2, .utc_offset_s = -3600};
     EXPECT_BLOCK(&sheet, "============================================================\n"
                          "raise.py FAILED\n"
                          "------------------------------------------------------------\n"
@@ -182,11 +182,12 @@ Test(report, the_block_of_two_failures_is_torchruns) {
                          "============================================================\n");
 }
 
-Test(report, the_block_of_a_traceback_is_torchruns_and_the_last_lines_stand_below) {
+Test(failure_text, the_block_of_a_traceback_is_torchruns_and_the_last_lines_stand_below) {
     struct failure f = failure_of(FAILURE_EXIT, 1);
     (void)snprintf(f.error_file, sizeof f.error_file, "/logs/error.json");
-    report_set_text(&f, "Traceback (most recent call last):\n  File \"rec.py\"\nValueError: bad\n", true);
-    struct report_sheet sheet = {.entrypoint = "rec.py", .failures = &f, .n_failures = 1, .stderr_tail = "one\n\ntwo"};
+    failure_set_text(&f, "Traceback (most recent call last):\n  File \"rec.py\"\nValueError: bad\n", true);
+    struct failure_report sheet = {
+        .entrypoint = "rec.py", .failures = &f, .n_failures = 1, .stderr_tail = "one\n\ntwo"};
     EXPECT_BLOCK(&sheet, "================================================\n"
                          "rec.py FAILED\n"
                          "------------------------------------------------\n"
@@ -211,24 +212,24 @@ Test(report, the_block_of_a_traceback_is_torchruns_and_the_last_lines_stand_belo
                          "  two\n");
 }
 
-Test(report, the_last_lines_of_another_nodes_worker_come_with_its_failure) {
+Test(failure_text, the_last_lines_of_another_nodes_worker_come_with_its_failure) {
     struct failure f = failure_of(FAILURE_SIGNAL, SIGABRT);
-    report_set_text(&f, "assertion failed\n", false);
-    struct report_sheet sheet = {.entrypoint = "t", .failures = &f, .n_failures = 1};
+    failure_set_text(&f, "assertion failed\n", false);
+    struct failure_report sheet = {.entrypoint = "t", .failures = &f, .n_failures = 1};
     _cleanup_(strbuf_fini) struct strbuf got = {0};
-    report_block(&sheet, &got);
+    failure_report_text(&sheet, &got);
     cr_assert_not_null(strstr(strbuf_text(&got), "traceback : Signal 6 (SIGABRT) received by PID 12533\n"));
     cr_assert_not_null(strstr(strbuf_text(&got), "(node b):\n  assertion failed\n"));
     sheet.stderr_tail = "";
     strbuf_clear(&got);
-    report_block(&sheet, &got);
+    failure_report_text(&sheet, &got);
     cr_assert_null(strstr(strbuf_text(&got), "Last lines"));
 }
 
-Test(report, a_lost_node_has_no_rank_code_or_pid) {
+Test(failure_text, a_lost_node_has_no_rank_code_or_pid) {
     struct failure f = failure_of(FAILURE_NODE, 0);
     (void)snprintf(f.text, sizeof f.text, "its agent died");
-    struct report_sheet sheet = {.entrypoint = "train.py", .failures = &f, .n_failures = 1};
+    struct failure_report sheet = {.entrypoint = "train.py", .failures = &f, .n_failures = 1};
     EXPECT_BLOCK(&sheet, "=================================\n"
                          "train.py FAILED\n"
                          "---------------------------------\n"
@@ -246,25 +247,25 @@ Test(report, a_lost_node_has_no_rank_code_or_pid) {
                          "=================================\n");
 }
 
-Test(report, of_a_long_text_the_end_is_kept_from_a_line_on) {
+Test(failure_text, of_a_long_text_the_end_is_kept_from_a_line_on) {
     struct failure f = failure_of(FAILURE_EXIT, 1);
     char text[3 * FAILURE_TEXT_MAX];
     memset(text, 'x', sizeof text);
     text[FAILURE_TEXT_MAX - 1] = '\0';
-    report_set_text(&f, text, true);
+    failure_set_text(&f, text, true);
     cr_assert_eq(strlen(f.text), FAILURE_TEXT_MAX - 1, "at the limit");
     cr_assert(f.text_is_traceback);
     memset(text, 'x', sizeof text);
     memcpy(text + sizeof text - 20, "\nline one\nline two\n", 20);
-    report_set_text(&f, text, false);
+    failure_set_text(&f, text, false);
     cr_assert_str_eq(f.text, "line one\nline two\n");
     cr_assert_not(f.text_is_traceback);
-    report_set_text(&f, "", true);
+    failure_set_text(&f, "", true);
     cr_assert_not(f.text_is_traceback);
 }
 
 /* Characters of four bytes, and the limit after each of their bytes. */
-Test(report, of_a_long_text_no_part_of_a_character_is_kept) {
+Test(failure_text, of_a_long_text_no_part_of_a_character_is_kept) {
     for (size_t past = 0; past < 4; past++) {
         struct failure f = failure_of(FAILURE_EXIT, 1);
         char text[2 * FAILURE_TEXT_MAX + 4];
@@ -273,7 +274,7 @@ Test(report, of_a_long_text_no_part_of_a_character_is_kept) {
         text[len] = '\0';
         for (size_t i = 0; i < 2 * FAILURE_TEXT_MAX; i++)
             text[i] = "\xf0\x9f\x90\x8e"[i % 4];
-        report_set_text(&f, text, false);
+        failure_set_text(&f, text, false);
         size_t cut = (len - (FAILURE_TEXT_MAX - 1)) % 4;
         cr_assert_eq((uint8_t)f.text[0], 0xf0, "%zu z behind", past);
         cr_assert_eq(strlen(f.text), FAILURE_TEXT_MAX - 1 - (4 - cut) % 4, "%zu z behind", past);

@@ -1,6 +1,6 @@
 /* What the files of the listener share. Nobody else includes this.
- *   listener_io.c        accepts, says HELLO, bounds what waits
- *   listener_calls_io.c  what is said to those who JOIN, and to operators */
+ *   node_listener_io.c        accepts, says HELLO, bounds what waits
+ *   node_listener_calls_io.c  what is said to those who JOIN, and to operators */
 #pragma once
 
 #include "base/idmap.h"
@@ -45,7 +45,7 @@ struct caller {
     size_t join_len;
 };
 
-/* ---- listener_io.c ---- */
+/* ---- node_listener_io.c ---- */
 
 /* Sets the timer, and stops or goes on accepting. */
 void listener_update_interest(struct rdzv_listener *l);
@@ -54,6 +54,6 @@ void listener_move(struct caller *c, struct list *to, size_t *count);
 /* Forgets it; its connection is the caller's to end or to hand over. */
 _must_use_ struct conn *listener_take(struct caller *c);
 
-/* ---- listener_calls_io.c ---- */
+/* ---- node_listener_calls_io.c ---- */
 
 extern const struct conn_ops listener_pending_ops;

@@ -1,9 +1,9 @@
 /* What a person reads when something failed. Pure: failures in, text out; who prints it, and where
  * the bytes of error.json come from, is the agent's business.
  *
- *     report_headline(&failure, &counts, &text);   at once: one line, no newline
+ *     failure_headline(&failure, &counts, &text);   at once: one line, no newline
  *       rank 3 (node b, local 1) died of SIGSEGV after 41 s; stopping 3 others; restart 1 of 3
- *     report_block(&report, &text);                at the end: torchrun's block, field by field
+ *     failure_report_text(&report, &text);          at the end: torchrun's block, field by field
  *
  * Source of the block: torch 2.13, distributed/elastic/multiprocessing/errors/__init__.py; tests
  * compare it with the genuine one. */
@@ -16,7 +16,7 @@
 #include "rendezvous/protocol/failure.h"
 
 /* What follows from the failure. */
-struct report_counts {
+struct failure_counts {
     uint32_t stopping; /* other workers that are stopped because of it, in the whole job */
     bool will_restart;
     uint32_t restarts_used; /* the coming one included */
@@ -24,19 +24,19 @@ struct report_counts {
 };
 
 /* Adds one line, without a newline. */
-void report_headline(const struct failure *f, const struct report_counts *counts,
-                     struct strbuf *ret);
+void failure_headline(const struct failure *f, const struct failure_counts *counts,
+                      struct strbuf *ret);
 /* "died of SIGSEGV (core dumped)", "ended with exit code 3", "could not be started: exec /x: …". */
-void report_cause(const struct failure *f, struct strbuf *ret);
+void failure_cause_text(const struct failure *f, struct strbuf *ret);
 /* "41 s", "3.2 s", "17 ms", "2 h 05 min". */
-void report_duration(uint64_t ns, struct strbuf *ret);
+void duration_text(uint64_t ns, struct strbuf *ret);
 /* Puts a traceback (from error.json) or the last lines of stderr into the failure; of a text that
  * is too long the end is kept, from the beginning of a line on. */
-void report_set_text(struct failure *f, const char *text, bool is_traceback);
+void failure_set_text(struct failure *f, const char *text, bool is_traceback);
 /* As torchrun counts: exit status, or minus the signal. */
-int report_exit_code(const struct failure *f);
+int failure_exit_code(const struct failure *f);
 
-struct report_sheet {               /* messages.h has a struct report of another kind */
+struct failure_report {
     const char *entrypoint;         /* script as given, module, or program */
     const struct failure *failures; /* [0] is the root cause */
     uint32_t n_failures;            /* >= 1 */
@@ -45,4 +45,4 @@ struct report_sheet {               /* messages.h has a struct report of another
 };
 /* Adds the block with a newline at its end; then, when there is a tail, its lines under a heading.
  * A lost node (FAILURE_NODE) has no rank, code or pid; its entry says node and reason. */
-void report_block(const struct report_sheet *report, struct strbuf *ret);
+void failure_report_text(const struct failure_report *report, struct strbuf *ret);

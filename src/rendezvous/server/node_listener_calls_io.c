@@ -5,7 +5,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
-#include "rendezvous/server/listener_priv.h"
+#include "rendezvous/server/node_listener_priv.h"
 
 /* ---- nodes ---- */
 
@@ -29,7 +29,7 @@ static void on_parked_closed(void *arg, struct conn *conn, int code, const char 
 static const struct conn_ops parked_ops = {.on_message = on_parked_message,
                                            .on_closed = on_parked_closed};
 
-static void tell_caller(const struct rdzv_listener *l, uint64_t incarnation, bool came) {
+static void report_caller(const struct rdzv_listener *l, uint64_t incarnation, bool came) {
     if (l->config.caller != NULL)
         l->config.caller(l->config.arg, incarnation, came);
 }
@@ -55,14 +55,14 @@ static void park(struct caller *c, const struct wire_message *m) {
         conn_set_patience(c->conn, l->config.lease_ns, l->config.heartbeat_ns);
     listener_move(c, &l->parked, &l->n_parked);
     if (before == NULL)
-        tell_caller(l, incarnation, true);
+        report_caller(l, incarnation, true);
 }
 
 static void unpark(struct caller *c) {
     const struct rdzv_listener *l = c->listener;
     uint64_t incarnation = c->incarnation;
     conn_free(listener_take(c));
-    tell_caller(l, incarnation, false);
+    report_caller(l, incarnation, false);
 }
 
 static void on_parked_message(void *arg, struct conn *conn, const struct wire_message *m) {

@@ -207,7 +207,7 @@ static void lead(uint32_t max_nodes) {
 
 /* ---- nodes ---- */
 
-Test(listener_io, who_joins_where_nobody_leads_is_sent_away, .init = begin, .fini = finish) {
+Test(node_listener_io, who_joins_where_nobody_leads_is_sent_away, .init = begin, .fini = finish) {
     const struct peer *p = add_node(1);
     wait_until(first_ended);
     cr_assert_eq(p->n_heard, 1);
@@ -218,7 +218,7 @@ Test(listener_io, who_joins_where_nobody_leads_is_sent_away, .init = begin, .fin
 
 static bool group_has_three(void) { return group_nodes(rdzv_server_group(w.server), NULL, 0) == 3; }
 
-Test(listener_io, parked_nodes_are_handed_to_the_server_in_order, .init = begin, .fini = finish) {
+Test(node_listener_io, parked_nodes_are_handed_to_the_server_in_order, .init = begin, .fini = finish) {
     rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
     for (uint64_t i = 1; i <= 3; i++) {
         (void)add_node(i);
@@ -239,7 +239,7 @@ Test(listener_io, parked_nodes_are_handed_to_the_server_in_order, .init = begin,
     cr_assert_eq(w.n_gone, 0, "who is handed over has not gone");
 }
 
-Test(listener_io, parked_nodes_are_sent_to_who_leads, .init = begin, .fini = finish) {
+Test(node_listener_io, parked_nodes_are_sent_to_who_leads, .init = begin, .fini = finish) {
     static const struct {
         const char *addr, *said;
     } cases[] = {{"10.0.0.7,10.0.1.7", "10.0.0.7,10.0.1.7"}, {"127.0.0.1", ""}, {"::1", ""}};
@@ -264,7 +264,7 @@ Test(listener_io, parked_nodes_are_sent_to_who_leads, .init = begin, .fini = fin
     cr_assert_eq(w.n_gone, 0);
 }
 
-Test(listener_io, who_goes_while_parked_is_told_of, .init = begin, .fini = finish) {
+Test(node_listener_io, who_goes_while_parked_is_told_of, .init = begin, .fini = finish) {
     rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
     struct peer *p = add_node(1);
     wait_for(join_policy_came, 1);
@@ -277,7 +277,7 @@ Test(listener_io, who_goes_while_parked_is_told_of, .init = begin, .fini = finis
     wait_for(join_policy_went, 2);
 }
 
-Test(listener_io, a_parked_node_that_comes_back_is_one_node, .init = begin, .fini = finish) {
+Test(node_listener_io, a_parked_node_that_comes_back_is_one_node, .init = begin, .fini = finish) {
     rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
     (void)add_node(1);
     wait_for(join_policy_came, 1);
@@ -292,7 +292,7 @@ Test(listener_io, a_parked_node_that_comes_back_is_one_node, .init = begin, .fin
 
 /* ---- operators ---- */
 
-Test(listener_io, an_operator_is_told_who_leads, .init = begin, .fini = finish) {
+Test(node_listener_io, an_operator_is_told_who_leads, .init = begin, .fini = finish) {
     struct peer *p = add_peer();
     command(p, "", COMMAND_STATUS, "");
     wait_for(first_heard, 1);
@@ -308,7 +308,7 @@ Test(listener_io, an_operator_is_told_who_leads, .init = begin, .fini = finish) 
     cr_assert_not(p->ended, "it may ask on");
 }
 
-Test(listener_io, another_run_is_not_answered_for, .init = begin, .fini = finish) {
+Test(node_listener_io, another_run_is_not_answered_for, .init = begin, .fini = finish) {
     struct peer *p = add_peer();
     command(p, "other", COMMAND_LEAVE, "");
     wait_for(first_heard, 1);
@@ -318,7 +318,7 @@ Test(listener_io, another_run_is_not_answered_for, .init = begin, .fini = finish
     cr_assert_eq(w.leaves, 0);
 }
 
-Test(listener_io, leave_is_the_agents_own_matter, .init = begin, .fini = finish) {
+Test(node_listener_io, leave_is_the_agents_own_matter, .init = begin, .fini = finish) {
     struct peer *p = add_peer();
     w.leave_ok = true;
     command(p, "run", COMMAND_LEAVE, "");
@@ -336,7 +336,7 @@ static bool last_greeted(void) { return w.peers[w.n_peers - 1].greeted; }
 
 static bool last_welcomed(void) { return w.peers[w.n_peers - 1].n_heard > 0; }
 
-Test(listener_io, the_leader_tells_an_operator_of_all_nodes, .init = begin, .fini = finish) {
+Test(node_listener_io, the_leader_tells_an_operator_of_all_nodes, .init = begin, .fini = finish) {
     lead(60);
     struct peer *p = add_peer();
     for (uint64_t i = 1; i <= 40; i++) {
@@ -361,7 +361,7 @@ Test(listener_io, the_leader_tells_an_operator_of_all_nodes, .init = begin, .fin
     cr_assert(p->heard[5].answer.ok, "%s", p->heard[5].answer.text);
 }
 
-Test(listener_io, operators_are_bounded_in_number, .init = begin, .fini = finish) {
+Test(node_listener_io, operators_are_bounded_in_number, .init = begin, .fini = finish) {
     for (unsigned i = 0; i < RDZV_OPERATORS_MAX; i++) {
         struct peer *p = add_peer();
         command(p, "", COMMAND_STATUS, "");
@@ -390,7 +390,7 @@ static unsigned n_greeted(void) {
 static bool half_greeted(void) { return n_greeted() >= FILES / 2; }
 static bool all_greeted(void) { return n_greeted() == w.n_peers; }
 
-Test(listener_io, those_who_say_nothing_have_half_of_the_descriptors) {
+Test(node_listener_io, those_who_say_nothing_have_half_of_the_descriptors) {
     struct rlimit before, files;
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
     files = before;
@@ -412,7 +412,7 @@ Test(listener_io, those_who_say_nothing_have_half_of_the_descriptors) {
     finish();
 }
 
-Test(listener_io, an_operator_waits_for_his_answer_before_he_asks_on, .init = begin, .fini = finish) {
+Test(node_listener_io, an_operator_waits_for_his_answer_before_he_asks_on, .init = begin, .fini = finish) {
     struct peer *p = add_peer();
     command(p, "", COMMAND_STATUS, "");
     wait_until(last_welcomed);

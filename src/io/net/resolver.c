@@ -1,4 +1,4 @@
-#include "io/net/resolve.h"
+#include "io/net/resolver.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -127,7 +127,7 @@ static int look_up(int fd, void *arg) {
     a.gai = q->lookup(q->host, q->port, a.addrs, &n);
     a.code = -errno;
     a.n = (uint32_t)n;
-    return helper_tell(fd, &a, sizeof a) ? 0 : 1;
+    return helper_send(fd, &a, sizeof a) ? 0 : 1;
 }
 
 /* ---- in the process that asks ---- */

@@ -1,4 +1,4 @@
-#include "launcher/report/report.h"
+#include "launcher/report/failure_text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,7 +17,7 @@ static bool by_signal(const struct failure *f) {
     return f->kind == FAILURE_SIGNAL || (f->kind == FAILURE_OOM && f->code != 0);
 }
 
-int report_exit_code(const struct failure *f) {
+int failure_exit_code(const struct failure *f) {
     if (by_signal(f))
         return -f->code;
     if (f->kind == FAILURE_SPAWN) /* as a shell has it */
@@ -25,7 +25,7 @@ int report_exit_code(const struct failure *f) {
     return f->kind == FAILURE_EXIT ? f->code : 1;
 }
 
-void report_duration(uint64_t ns, struct strbuf *ret) {
+void duration_text(uint64_t ns, struct strbuf *ret) {
     uint64_t s = ns / NS_PER_S;
     if (s < 1)
         strbuf_printf(ret, "%" PRIu64 " ms", ns / NS_PER_MS);
@@ -52,7 +52,7 @@ static void exit_cause(int code, struct strbuf *ret) {
     }
 }
 
-void report_cause(const struct failure *f, struct strbuf *ret) {
+void failure_cause_text(const struct failure *f, struct strbuf *ret) {
     char name[WORKER_SIGNAL_TEXT_MAX];
     worker_signal_text(f->code, name);
     switch (f->kind) {
@@ -76,7 +76,7 @@ void report_cause(const struct failure *f, struct strbuf *ret) {
     assert_not_reached();
 }
 
-static void add_consequence(const struct failure *f, const struct report_counts *counts,
+static void add_consequence(const struct failure *f, const struct failure_counts *counts,
                             struct strbuf *ret) {
     if (counts->stopping > 0)
         strbuf_printf(ret, "; stopping %" PRIu32 " other%s", counts->stopping,
@@ -96,22 +96,22 @@ static void add_consequence(const struct failure *f, const struct report_counts 
         strbuf_add(ret, "; no restart");
 }
 
-void report_headline(const struct failure *f, const struct report_counts *counts,
-                     struct strbuf *ret) {
+void failure_headline(const struct failure *f, const struct failure_counts *counts,
+                      struct strbuf *ret) {
     if (f->kind == FAILURE_NODE)
         strbuf_printf(ret, "node %s%s", f->node, f->text[0] == '\0' ? " " : ": ");
     else
         strbuf_printf(ret, "rank %" PRIu32 " (node %s, local %" PRIu32 ") ", f->rank, f->node,
                       f->local_rank);
-    report_cause(f, ret);
+    failure_cause_text(f, ret);
     if (f->kind != FAILURE_NODE && f->kind != FAILURE_SPAWN) {
         strbuf_add(ret, " after ");
-        report_duration(f->ran_ns, ret);
+        duration_text(f->ran_ns, ret);
     }
     add_consequence(f, counts, ret);
 }
 
-void report_set_text(struct failure *f, const char *text, bool is_traceback) {
+void failure_set_text(struct failure *f, const char *text, bool is_traceback) {
     size_t len = strlen(text);
     if (len >= sizeof f->text) {
         text += len - (sizeof f->text - 1);
@@ -168,7 +168,7 @@ static void add_entry(const struct failure *f, uint32_t i, int64_t utc_offset_s,
         strbuf_printf(ret, "\n  rank      : %" PRIu32 " (local_rank: %" PRIu32 ")", f->rank,
                       f->local_rank);
         /* The blank after the pid, with nothing or one more behind it, is torchrun's. */
-        strbuf_printf(ret, "\n  exitcode  : %d (pid: %" PRIi32 ") ", report_exit_code(f), f->pid);
+        strbuf_printf(ret, "\n  exitcode  : %d (pid: %" PRIi32 ") ", failure_exit_code(f), f->pid);
     }
     if (by_signal(f)) {
         char name[WORKER_SIGNAL_TEXT_MAX];
@@ -199,7 +199,7 @@ static void add_rule(char c, size_t width, struct strbuf *ret) {
     strbuf_add_char(ret, '\n');
 }
 
-static void add_tail(const struct report_sheet *sheet, struct strbuf *ret) {
+static void add_tail(const struct failure_report *sheet, struct strbuf *ret) {
     const struct failure *root = &sheet->failures[0];
     const char *tail = sheet->stderr_tail;
     if (root->kind == FAILURE_NODE || root->kind == FAILURE_SPAWN)
@@ -220,7 +220,7 @@ static void add_tail(const struct report_sheet *sheet, struct strbuf *ret) {
         strbuf_add_char(ret, '\n');
 }
 
-void report_block(const struct report_sheet *sheet, struct strbuf *ret) {
+void failure_report_text(const struct failure_report *sheet, struct strbuf *ret) {
     assert(sheet->n_failures >= 1);
     _cleanup_(strbuf_fini) struct strbuf root = {0}, others = {0};
     add_entry(&sheet->failures[0], 0, sheet->utc_offset_s, &root);

@@ -1,4 +1,4 @@
-#include "io/net/resolve.h"
+#include "io/net/resolver.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
