@@ -32,9 +32,9 @@ ROOMS = [
     ("topology/discover/common", "base/ topology/model"),
     ("topology/discover/net", "base/ topology/model"),
     ("topology/discover/sysfs", "base/ topology/model topology/discover/common"),
-    ("topology/discover/hwloc", "base/ topology/model topology/discover/common"),
-    ("topology/discover/nvml", "base/ topology/model topology/discover/common"),
-    ("topology/discover", "base/ topology/model topology/nccl topology/json topology/discover/common"
+    ("topology/discover/hwloc", "base/ io io/process topology/model topology/discover/common"),
+    ("topology/discover/nvml", "base/ io io/process topology/model topology/discover/common"),
+    ("topology/discover", "base/ io io/process topology/model topology/nccl topology/json topology/discover/common"
                           " topology/discover/net topology/discover/sysfs topology/discover/hwloc"
                           " topology/discover/nvml"),
     ("nccl_env/facts", "base/ io topology/model"),

@@ -113,7 +113,7 @@ static void end_nvml(struct nvml_child *child, struct topology *t) {
 /* ---- all ---- */
 
 static int look(const struct discovery_config *config, struct topology *t, struct err *err) {
-    struct nvml_child child = {.child = TOPO_CHILD_INIT};
+    struct nvml_child child = {.call = NULL};
     struct nvml_config ask = {.library = config->nvml_library, .deadline_ns = config->nvml_ns};
     bool nvml = nvml_is_wanted(config);
     if (nvml)

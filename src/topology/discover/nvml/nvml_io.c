@@ -2,11 +2,8 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "topology/discover/common/discovery.h"
@@ -14,14 +11,7 @@
 
 #define NVML_LIBRARY "libnvidia-ml.so.1"
 #define PROC_GPUS "/proc/driver/nvidia/gpus"
-#define PIPE_BYTES (1 << 20) /* so that the child need not wait for a reader who is busy */
-#define LATE_READS 128       /* of what the pipe still has when the time is over */
-
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
-}
+#define REPORT_MAX ((size_t)4 << 20) /* a report is about half a megabyte */
 
 bool nvml_may_answer(void) {
     const char *other = getenv(NVML_LIBRARY_VARIABLE);
@@ -46,51 +36,31 @@ static int ask_in_child(int fd, void *arg) {
 
 int nvml_begin(const struct nvml_config *config, struct nvml_child *ret) {
     uint64_t allowed = config->deadline_ns != 0 ? config->deadline_ns : NVML_DISCOVERY_NS;
-    *ret = (struct nvml_child){
-        .child = TOPO_CHILD_INIT, .allowed_ns = allowed, .end_ns = now_ns() + allowed};
     struct nvml_config copy = *config;
-    int r = topo_child_start("muster-nvml", ask_in_child, &copy, &ret->child);
-    if (r == 0)
-        (void)fcntl(ret->child.fd, F_SETPIPE_SZ, PIPE_BYTES);
-    return r;
+    struct helper_call_config call = {.name = "muster-nvml",
+                                      .run = ask_in_child,
+                                      .arg = &copy,
+                                      .timeout_ns = allowed,
+                                      .max_bytes = REPORT_MAX};
+    *ret = (struct nvml_child){.allowed_ns = allowed};
+    return helper_call_new(NULL, &call, NULL, NULL, &ret->call);
 }
 
-/* ---- the reader ---- */
-
 /* 0: all was said; -ETIMEDOUT; -EIO: the child died, or said what it should not. */
-static int read_report(const struct nvml_child *child, struct nvml_report *report) {
+static int read_report(struct helper_call *call, struct nvml_report *report) {
     _cleanup_(freep) struct nvml_frames *in = xcalloc(1, sizeof *in);
-    char bytes[PIPE_BYTES / LATE_READS];
-    for (uint32_t late = 0; !in->ended;) {
-        uint64_t now = now_ns();
-        if (now >= child->end_ns && late++ >= LATE_READS)
-            return -ETIMEDOUT;
-        /* What is in the pipe already counts, also when the time was used up elsewhere. */
-        int ms = now < child->end_ns
-                     ? (int)MIN2((child->end_ns - now) / NS_PER_MS + 1, (uint64_t)INT32_MAX)
-                     : 0;
-        struct pollfd pfd = {.fd = child->child.fd, .events = POLLIN};
-        int r = poll(&pfd, 1, ms);
-        if (r < 0 && errno == EINTR)
-            continue;
-        if (r == 0)
-            return -ETIMEDOUT;
-        ssize_t n = r < 0 ? -1 : read(child->child.fd, bytes, sizeof bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0 || nvml_frames_add(in, bytes, (size_t)n, report) < 0)
-            return -EIO;
-    }
-    return 0;
+    struct helper_answer answer;
+    helper_call_wait(call, &answer);
+    int r = nvml_frames_add(in, answer.data, answer.len, report);
+    if (r == 0 && in->ended)
+        return 0;
+    return r == 0 && answer.code == -ETIMEDOUT ? -ETIMEDOUT : -EIO;
 }
 
 int nvml_end(struct nvml_child *child, struct nvml_report *ret) {
     memset(ret, 0, sizeof *ret);
-    int r = -EIO;
-    if (child->child.pid > 0) {
-        r = read_report(child, ret);
-        topo_child_end(&child->child);
-    }
+    int r = child->call != NULL ? read_report(child->call, ret) : -EIO;
+    helper_call_free(TAKE_PTR(child->call));
     if (r == 0)
         return 0;
     char at[NVML_TEXT_MAX + 4] = "";

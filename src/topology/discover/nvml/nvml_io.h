@@ -5,13 +5,14 @@
  *     nvml_begin(&config, &child); … look at other things …; nvml_end(&child, &report);
  *     nvml_merge(&report, &topology);                        (the report is about half a megabyte)
  *
- * Blocking; child_io.h says what the child is to the caller. It is killed when its time is over. */
+ * Blocking; io/process/helper_call.h says what the child is to the caller. It is killed when its
+ * time is over. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "topology/discover/common/child_io.h"
+#include "io/process/helper_call.h"
 #include "topology/discover/nvml/nvml_report.h"
 #include "topology/model/topology.h"
 
@@ -27,8 +28,8 @@ struct nvml_config {
 };
 
 struct nvml_child {
-    struct topo_child child;
-    uint64_t allowed_ns, end_ns;
+    struct helper_call *call; /* NULL: no child could be made */
+    uint64_t allowed_ns;
 };
 
 /* Is there any sense in asking (NVIDIA's kernel driver is there, or MUSTER_NVML_LIBRARY is set)?
