@@ -6,7 +6,7 @@
 #include "base/text/envlist.h"
 #include "base/text/log.h"
 #include "launcher/agent/agent_priv.h"
-#include "launcher/preflight/preflight_io.h"
+#include "launcher/preflight/ring_probe_io.h"
 #include "topology/discover/discovery_io.h"
 
 /* The endpoint may be reached over loopback here. */

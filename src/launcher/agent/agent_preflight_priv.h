@@ -4,7 +4,7 @@
 #include "launcher/agent/agent_nets_io.h"
 #include "launcher/preflight/check_text.h"
 #include "launcher/preflight/node_summary_io.h"
-#include "launcher/preflight/preflight_io.h"
+#include "launcher/preflight/ring_probe_io.h"
 
 struct preflight {
     struct agent *agent;

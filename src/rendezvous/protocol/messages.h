@@ -81,7 +81,7 @@ struct node_info {
     int32_t pid;                  /* of the agent */
     char topology[RDZV_HOST_MAX]; /* its place in the network (SLURM_TOPOLOGY_ADDR), or "" */
     /* what its neighbours try before workers start: the interface that leads to the leader, then
-     * one of a faster network (launcher/preflight/preflight_io.h) */
+     * one of a faster network (launcher/preflight/ring_probe_io.h) */
     struct rdzv_net nets[RDZV_NETS_MAX];
     /* where the leader sees it; filled in by the leader's server. "": on the leader's machine */
     char addr[RDZV_ADDR_MAX];
@@ -107,7 +107,7 @@ struct report {
     bool finished;      /* all its workers of `generation` ended with 0 (also STOPPED) */
     bool at_safe_point; /* a worker of `generation` says that it may be stopped now */
     /* PREPARED: by which ways it reaches its neighbours, a bit for each; what they mean is the
-     * launcher's (launcher/preflight/preflight_io.h) */
+     * launcher's (launcher/preflight/ring_probe_io.h) */
     uint32_t reachability;
     bool excluded; /* a leader said that it takes part no more: excluded_why */
     /* its first failure in this generation (FAILED, and STOPPED after it) */

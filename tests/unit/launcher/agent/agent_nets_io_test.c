@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "launcher/preflight/preflight_io.h"
+#include "launcher/preflight/ring_probe_io.h"
 
 static struct netif_choice choice;
 

@@ -1,6 +1,6 @@
 /* Neighbours that are not this machine, without one: addresses of "local" routes are the kernel's own, and no
  * interface has them. */
-#include "launcher/preflight/preflight_io.h"
+#include "launcher/preflight/ring_probe_io.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -82,7 +82,7 @@ static void check(enum ring_result result, uint32_t reachability, bool fast_fail
     cr_assert_str_eq(answer.text, text);
 }
 
-Test(preflight_io, all_reachability_that_lead_there_are_told, .init = begin, .fini = finish) {
+Test(ring_probe_io, all_reachability_that_lead_there_are_told, .init = begin, .fini = finish) {
     probe("10.7.0.1,fd07::1", "10.7.0.2,fd07::2", "", "");
     check(RING_REACHED, ALL, false, "");
     probe("10.7.0.1", "10.7.0.2", "10.7.1.1,fd07::1:1", "10.7.1.2,fd07::1:2");
@@ -95,12 +95,12 @@ Test(preflight_io, all_reachability_that_lead_there_are_told, .init = begin, .fi
     check(RING_REACHED, RING_WAY_V4, false, "");
 }
 
-Test(preflight_io, from_anywhere_where_no_interface_was_chosen, .init = begin, .fini = finish) {
+Test(ring_probe_io, from_anywhere_where_no_interface_was_chosen, .init = begin, .fini = finish) {
     probe("", "10.7.0.2,fd07::2", "", "");
     check(RING_REACHED, ALL, false, "");
 }
 
-Test(preflight_io, the_other_family_is_a_way_of_its_own, .init = begin, .fini = finish) {
+Test(ring_probe_io, the_other_family_is_a_way_of_its_own, .init = begin, .fini = finish) {
     probe("10.7.0.1,fd07::1", "10.8.0.2,fd07::2", "", "");
     check(RING_OTHER_FAMILY, RING_WAY_V6, false,
           "a (10.7.0.1 on eth0) can't reach b (10.8.0.2 on eth1): this side's routes have no way there; it does from "
@@ -113,7 +113,7 @@ Test(preflight_io, the_other_family_is_a_way_of_its_own, .init = begin, .fini = 
     check(RING_REACHED, RING_WAY_V4, false, "");
 }
 
-Test(preflight_io, a_pair_that_can_not_talk_is_named, .init = begin, .fini = finish) {
+Test(ring_probe_io, a_pair_that_can_not_talk_is_named, .init = begin, .fini = finish) {
     probe("10.7.0.1", "10.8.0.2", "", "");
     check(RING_BLOCKED, 0, false,
           "a (10.7.0.1 on eth0) can't reach b (10.8.0.2 on eth1): this side's routes have no way there");
@@ -130,7 +130,7 @@ Test(preflight_io, a_pair_that_can_not_talk_is_named, .init = begin, .fini = fin
     check(RING_BLOCKED, 0, false, "a (10.7.0.1 on eth0) can't reach b (10.7.0.2 on eth1): nothing listens there");
 }
 
-Test(preflight_io, silence_has_an_end, .init = begin, .fini = finish) {
+Test(ring_probe_io, silence_has_an_end, .init = begin, .fini = finish) {
     IP("addr add 10.6.0.1/32 dev d0");
     probe("10.6.0.1,fd07::1", "10.6.0.2,fd07::2", "", "");
     check(
@@ -140,7 +140,7 @@ Test(preflight_io, silence_has_an_end, .init = begin, .fini = finish) {
 }
 
 /* Of a faster network nothing is wanted but that it is there: its failure is no failure of the pair. */
-Test(preflight_io, a_faster_network_that_is_cut_is_told_and_does_no_harm, .init = begin, .fini = finish) {
+Test(ring_probe_io, a_faster_network_that_is_cut_is_told_and_does_no_harm, .init = begin, .fini = finish) {
     probe("10.7.0.1", "10.7.0.2", "10.7.1.1", "10.8.1.2");
     check(RING_REACHED, RING_WAY_V4, true,
           "a (10.7.1.1 on ib0) can't reach b (10.8.1.2 on ib1): this side's routes have no way there");
@@ -155,7 +155,7 @@ Test(preflight_io, a_faster_network_that_is_cut_is_told_and_does_no_harm, .init 
           "a (10.7.0.1 on eth0) can't reach b (10.8.0.2 on eth1): this side's routes have no way there");
 }
 
-Test(preflight_io, a_neighbour_on_this_machine_is_not_tried, .init = begin, .fini = finish) {
+Test(ring_probe_io, a_neighbour_on_this_machine_is_not_tried, .init = begin, .fini = finish) {
     rdzv_listener_free(listener);
     listener = NULL;
     IP("addr add 10.9.0.1/32 dev lo");
@@ -168,12 +168,12 @@ Test(preflight_io, a_neighbour_on_this_machine_is_not_tried, .init = begin, .fin
     check(RING_SKIPPED, RING_WAY_V4, false, "");
 }
 
-Test(preflight_io, a_neighbour_that_names_no_address_is_not_tried, .init = begin, .fini = finish) {
+Test(ring_probe_io, a_neighbour_that_names_no_address_is_not_tried, .init = begin, .fini = finish) {
     probe("10.7.0.1,fd07::1", "", "10.7.1.1", "");
     check(RING_SKIPPED, 0, false, "");
 }
 
-Test(preflight_io, one_that_is_given_up_says_nothing, .init = begin, .fini = finish) {
+Test(ring_probe_io, one_that_is_given_up_says_nothing, .init = begin, .fini = finish) {
     struct ring_own from = {.host = "a", .nets = own};
     struct ring_probe *p;
     set(&own[RING_NET], "eth0", "10.7.0.1,fd07::1");

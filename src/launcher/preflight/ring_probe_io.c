@@ -1,4 +1,4 @@
-#include "launcher/preflight/preflight_io.h"
+#include "launcher/preflight/ring_probe_io.h"
 
 #include <errno.h>
 #include <stdio.h>
