@@ -57,7 +57,8 @@ ROOMS = [
     ("launcher/node", "base/ io/ topology/ nccl_env/ rendezvous/protocol launcher/job"),
     ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"
                            " launcher/worker launcher/logs launcher/report launcher/node"),
-    ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol"),
+    ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
+                           " launcher/node"),
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/"),
     ("cli/options", "base/ topology/model launcher/job"),
     ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ cli/options"),

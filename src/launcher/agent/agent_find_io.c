@@ -218,6 +218,23 @@ static void find_own_addrs(struct agent *a) {
         (void)snprintf(a->self.addr, sizeof a->self.addr, "127.0.0.1");
 }
 
+/* The endpoint may be reached over loopback here. */
+bool agent_leader_text(const struct agent *a, const struct addr *leader, char out[ADDR_TEXT_MAX]) {
+    const struct job_spec *spec = a->config.spec;
+    struct addr at = *leader, own;
+    char first[RDZV_ADDRS_MAX];
+    if (addr_is_loopback(&at) && spec->local_addr != NULL &&
+        agent_local_addr(spec->local_addr, &own))
+        at = own;
+    (void)snprintf(first, sizeof first, "%.*s", (int)strcspn(a->self.addr, ","), a->self.addr);
+    if (addr_is_loopback(&at) && a->arbiter != NULL && addr_from_literal(first, 0, &own) == 0)
+        at = own;
+    if (addr_is_loopback(&at) && a->endpoint.len > 0)
+        at = a->endpoint;
+    addr_host_text(&at, out);
+    return !addr_is_loopback(&at) || a->config.spec->check_only;
+}
+
 void agent_find_place(struct agent *a) {
     struct err err = {0};
     switch (a->config.spec->backend) {

@@ -65,16 +65,9 @@ static void node_failed(struct agent *a, struct generation g, const char *text) 
                                      .kind = MEMBER_EVENT_FAILURE, .generation = g, .failure = &f});
 }
 
-static void on_prepared(void *arg, struct generation g, const struct err *err) {
+/* Ready for the group, or not: why. */
+static void prepared(void *arg, struct generation g, uint32_t reachability, const char *why_not) {
     struct agent *a = arg;
-    if (err != NULL)
-        node_failed(a, g, err->text);
-    else if (!agent_preflight_prepare(a, g, member_form(rdzv_client_member(a->client))))
-        agent_prepared(a, g, 0, NULL);
-}
-
-void agent_prepared(struct agent *a, struct generation g, uint32_t reachability,
-                    const char *why_not) {
     if (why_not != NULL)
         node_failed(a, g, why_not);
     else
@@ -83,10 +76,21 @@ void agent_prepared(struct agent *a, struct generation g, uint32_t reachability,
                                                             .reachability = reachability});
 }
 
+static void on_prepared(void *arg, struct generation g, const struct err *err) {
+    struct agent *a = arg;
+    if (err != NULL)
+        node_failed(a, g, err->text);
+    else if (!preflight_prepare(a->preflight, g, member_form(rdzv_client_member(a->client))))
+        prepared(a, g, 0, NULL);
+}
+
 static bool joining(void *arg, const struct addr *leader, const struct addr *local,
                     struct node_info *info) {
+    struct agent *a = arg;
+    char text[ADDR_TEXT_MAX];
     (void)local;
-    return agent_preflight_joining(arg, leader, info);
+    bool far = agent_leader_text(a, leader, text);
+    return preflight_joining(a->preflight, far ? text : NULL, info);
 }
 
 static void prepare(void *arg, struct generation g, const struct form *form) {
@@ -113,7 +117,7 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
     }
     struct err err = {0};
     struct netif_choice netif;
-    bool other = agent_preflight_pick(a, reachability, &netif);
+    bool other = preflight_pick(a->preflight, reachability, &netif);
     a->ran = true;
     if (local_workers_start(a->local_workers, other ? &netif : NULL, &err) == 0) {
         if (!a->tidied)
@@ -126,7 +130,7 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
 
 static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
     struct agent *a = arg;
-    agent_preflight_cancel(a);
+    preflight_cancel(a->preflight);
     agent_show_stop(a, reason, cause);
     if (local_workers_has_workers(a->local_workers))
         local_workers_stop(a->local_workers, grace_ns);
@@ -136,7 +140,7 @@ static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct 
 
 static void fence(void *arg) {
     struct agent *a = arg;
-    agent_preflight_cancel(a);
+    preflight_cancel(a->preflight);
     log_warning("no message from the leader within the lease: the workers of this node are killed");
     if (local_workers_has_workers(a->local_workers))
         local_workers_kill(a->local_workers);
@@ -194,6 +198,31 @@ const struct rdzv_client_ops agent_client_ops = {
     .join_policy = join_policy,
     .end = on_end,
 };
+
+/* ---- what the preflight wants ---- */
+
+static void can_join(void *arg) {
+    struct agent *a = arg;
+    rdzv_client_join(a->client);
+}
+
+static void tell_summary(void *arg, const char *node_summary) {
+    struct agent *a = arg;
+    rdzv_client_node_summary(a->client, node_summary);
+}
+
+static const struct group *led(void *arg) {
+    const struct agent *a = arg;
+    return a->server != NULL ? rdzv_server_group(a->server) : NULL;
+}
+
+static void refuse(void *arg, const char *reason) {
+    struct agent *a = arg;
+    rdzv_server_stop_job(a->server, reason);
+}
+
+static const struct preflight_ops preflight_ops = {
+    .can_join = can_join, .tell = tell_summary, .prepared = prepared, .led = led, .refuse = refuse};
 
 /* ---- what the listener says ---- */
 
@@ -362,6 +391,15 @@ static int check_files(void) {
     return -EMFILE;
 }
 
+static int begin_preflight(struct agent *a) {
+    struct preflight_config config = {.spec = a->config.spec,
+                                      .envp = a->config.envp,
+                                      .python = a->config.python,
+                                      .host = a->host,
+                                      .incarnation = a->incarnation};
+    return preflight_new(a->loop, &config, &preflight_ops, a, &a->preflight);
+}
+
 static int set_up(struct agent *a) {
     (void)signal(SIGPIPE, SIG_IGN); /* a closed terminal or peer is an errno */
     (void)signal(SIGXFSZ, SIG_IGN); /* a file at its limit, too: setrlimit(2) */
@@ -414,7 +452,7 @@ static int set_up(struct agent *a) {
     if (r == 0)
         r = watch_signals(a);
     if (r == 0)
-        r = agent_preflight_begin(a);
+        r = begin_preflight(a);
     if (r < 0)
         return r;
     loop_defer(a->loop, LOOP_PRIO_LEASE, on_begin, a);
@@ -423,7 +461,7 @@ static int set_up(struct agent *a) {
 
 static void tear_down(struct agent *a) {
     resolve_free(a->resolve);
-    agent_preflight_end(a);
+    preflight_free(TAKE_PTR(a->preflight));
     rdzv_client_free(a->client);
     if (a->listener != NULL)
         rdzv_listener_serve(a->listener, NULL);

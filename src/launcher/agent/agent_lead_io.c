@@ -38,7 +38,7 @@ static int store_open(void *arg, struct generation g, const struct addr *bind, u
     }
     idmap_put(&a->stores, generation_to_u64(g), store);
     *ret_port = addr_port(&at);
-    agent_preflight_forming(a); /* the group's members are known now */
+    preflight_forming(a->preflight); /* the group's members are known now */
     return 0;
 }
 
@@ -65,11 +65,13 @@ static void on_timeline(void *arg, const struct timeline_entry *entry) {
 }
 
 static void node_summary(void *arg, uint64_t incarnation, const char *host, const char *text) {
-    agent_preflight_received(arg, incarnation, host, text);
+    struct agent *a = arg;
+    preflight_received(a->preflight, incarnation, host, text);
 }
 
 static void forgotten(void *arg, uint64_t incarnation) {
-    agent_preflight_forgotten(arg, incarnation);
+    struct agent *a = arg;
+    preflight_forgotten(a->preflight, incarnation);
 }
 
 static void done(void *arg, enum outcome outcome) {

@@ -2,9 +2,6 @@
  *   agent_io.c       the local workers' and the member's words, signals, life
  *   agent_lead_io.c  while this agent leads: the group's server, the store, the leader file
  *   agent_find_io.c  where the leader is to be found: the endpoint, the arbiter, own addresses
- *   agent_preflight_io.c  the node's summary, its neighbours
- *   agent_compare_io.c  while this agent leads: what differs between nodes
- *   agent_nets_io.c  by which interfaces it reaches the others
  *   agent_show_io.c  what people see */
 #pragma once
 
@@ -14,10 +11,10 @@
 #include "io/process/reaper.h"
 #include "launcher/agent/agent_io.h"
 #include "launcher/logs/console_io.h"
+#include "launcher/preflight/preflight_io.h"
 #include "launcher/report/events.h"
 #include "launcher/supervise/local_workers_io.h"
 #include "launcher/worker/worker.h"
-#include "nccl_env/facts/netif_choice.h"
 #include "rendezvous/client/client_io.h"
 #include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/operate/registry_io.h"
@@ -75,9 +72,6 @@ struct agent {
 /* The agent can't go on: says why, and ends. */
 void agent_give_up(struct agent *a, const char *text);
 void agent_quit_if_over(struct agent *a);
-/* This node is ready for the group, or can't be: why not, or NULL. */
-void agent_prepared(struct agent *a, struct generation g, uint32_t reachability,
-                    const char *why_not);
 /* What the member is told by. */
 extern const struct rdzv_client_ops agent_client_ops;
 
@@ -95,29 +89,10 @@ _must_use_ bool agent_local_addr(const char *text, struct addr *ret);
 
 /* Joins the job, and leads it where that is this agent's to do. */
 void agent_find_place(struct agent *a);
-
-/* ---- agent_preflight_io.c ---- */
-
-/* begin: 0 or a negative errno; end may follow either. */
-_must_use_ int agent_preflight_begin(struct agent *a);
-void agent_preflight_end(struct agent *a);
-/* Adds the interface to what the node says of itself, and begins to gather its digest. False: the
- * interface is still looked for; rdzv_client_join() is called then. */
-_must_use_ bool agent_preflight_joining(struct agent *a, const struct addr *leader,
-                                        struct node_info *info);
-/* True: agent_prepared() is called later; false: there is nothing to wait for. */
-_must_use_ bool agent_preflight_prepare(struct agent *a, struct generation g,
-                                        const struct form *form);
-/* At START, with the ways that all members have: true: workers use another interface, or another
- * family of addresses, than they would by themselves. */
-bool agent_preflight_pick(const struct agent *a, uint32_t reachability, struct netif_choice *ret);
-/* The group is not prepared for any more. */
-void agent_preflight_cancel(struct agent *a);
-/* Where this agent leads: a group begins to form; a node's digest; a node is no more. */
-void agent_preflight_forming(struct agent *a);
-void agent_preflight_received(struct agent *a, uint64_t incarnation, const char *host,
-                              const char *text);
-void agent_preflight_forgotten(struct agent *a, uint64_t incarnation);
+/* The leader's address as others would write it. False: it is reached over loopback, and all nodes
+ * are this machine. */
+_must_use_ bool agent_leader_text(const struct agent *a, const struct addr *leader,
+                                  char ret[ADDR_TEXT_MAX]);
 
 /* ---- agent_show_io.c ---- */
 

@@ -1,30 +1,12 @@
-#include "launcher/agent/agent_nets_io.h"
+#include "launcher/preflight/node_nets_io.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/text/envlist.h"
 #include "base/text/log.h"
-#include "launcher/agent/agent_priv.h"
 #include "launcher/preflight/ring_probe_io.h"
 #include "topology/discover/discovery_io.h"
-
-/* The endpoint may be reached over loopback here. */
-bool agent_nets_leader(const struct agent *a, const struct addr *leader, char out[ADDR_TEXT_MAX]) {
-    const struct job_spec *spec = a->config.spec;
-    struct addr at = *leader, own;
-    char first[RDZV_ADDRS_MAX];
-    if (addr_is_loopback(&at) && spec->local_addr != NULL &&
-        agent_local_addr(spec->local_addr, &own))
-        at = own;
-    (void)snprintf(first, sizeof first, "%.*s", (int)strcspn(a->self.addr, ","), a->self.addr);
-    if (addr_is_loopback(&at) && a->arbiter != NULL && addr_from_literal(first, 0, &own) == 0)
-        at = own;
-    if (addr_is_loopback(&at) && a->endpoint.len > 0)
-        at = a->endpoint;
-    addr_host_text(&at, out);
-    return !addr_is_loopback(&at) || a->config.spec->check_only;
-}
 
 /* The interface's address of one family: the chosen one, or its first. */
 static void add_addr(struct rdzv_net *to, const struct topo_netif *n, const char *chosen, bool v6) {
@@ -49,26 +31,26 @@ static void take(struct rdzv_net *to, const struct topo_netif *n, const char *ch
 }
 
 /* --env goes before what is inherited. */
-static const char *workers_value(const struct agent *a, const char *name) {
-    const char *asked = env_get(a->config.spec->env, name);
-    return asked != NULL ? asked : env_get(a->config.envp, name);
+static const char *workers_value(const struct job_spec *spec, char *const *envp, const char *name) {
+    const char *asked = env_get(spec->env, name);
+    return asked != NULL ? asked : env_get(envp, name);
 }
 
 /* What the user says himself stands, and where it names one interface, workers will use that. */
-static const char *users_netif(const struct agent *a) {
-    const char *name = workers_value(a, "NCCL_SOCKET_IFNAME");
+static const char *users_netif(const struct job_spec *spec, char *const *envp) {
+    const char *name = workers_value(spec, envp, "NCCL_SOCKET_IFNAME");
     return name == NULL ? NULL : name + (name[0] == '=');
 }
 
-static const struct topo_netif *choose(const struct agent *a, const struct topology *t,
+/* user: the interface that the user named, or NULL. */
+static const struct topo_netif *choose(const struct topology *t, uint32_t n_nodes, const char *user,
                                        const char *leader, const struct route_found *route,
                                        struct netif_choice *choice) {
-    struct netif_input input = {.n_nodes = a->config.spec->max_nodes,
+    struct netif_input input = {.n_nodes = n_nodes,
                                 .route_netif = route->netif,
                                 .route_source = route->source,
                                 .leader_addr = leader};
-    const char *name = users_netif(a);
-    uint32_t i = name != NULL ? topology_find_netif(t, name) : TOPO_NONE;
+    uint32_t i = user != NULL ? topology_find_netif(t, user) : TOPO_NONE;
     netif_choose(t, &input, choice);
     if (i != TOPO_NONE) { /* else a list, a prefix, an exclusion: the route is the best guess */
         choice->addr[0] = '\0';
@@ -79,14 +61,14 @@ static const struct topo_netif *choose(const struct agent *a, const struct topol
     return i != TOPO_NONE ? &t->netifs[i] : NULL;
 }
 
-int agent_nets_discover(const struct agent *a, const char *leader, struct node_discovery **ret,
-                        struct err *err) {
+int node_nets_discover(struct loop *loop, const char *leader, struct node_discovery **ret,
+                       struct err *err) {
     struct node_discovery_config config = {.what = DISCOVER_NETIFS, .route_to = leader};
-    return node_discovery_new(a->loop, &config, ret, err);
+    return node_discovery_new(loop, &config, ret, err);
 }
 
-void agent_nets_choose(const struct agent *a, const char *leader, const struct node_discovery *look,
-                       struct rdzv_net ret[RDZV_NETS_MAX]) {
+void node_nets_choose(const struct job_spec *spec, char *const *envp, const char *leader,
+                      const struct node_discovery *look, struct rdzv_net ret[RDZV_NETS_MAX]) {
     const char *why = node_discovery_failure(look);
     const struct topology *t = node_discovery_topology(look);
     const struct route_found *route = node_discovery_route(look, &why);
@@ -95,13 +77,14 @@ void agent_nets_choose(const struct agent *a, const char *leader, const struct n
         log_info("preflight: which interface leads to %s is not known: %s", leader, why);
         return;
     }
-    const char *family = workers_value(a, "NCCL_SOCKET_FAMILY");
+    const char *family = workers_value(spec, envp, "NCCL_SOCKET_FAMILY");
+    const char *user = users_netif(spec, envp);
     bool v6_first = family != NULL && strcmp(family, "AF_INET6") == 0;
-    const struct topo_netif *n = choose(a, t, leader, route, &choice);
+    const struct topo_netif *n = choose(t, spec->max_nodes, user, leader, route, &choice);
     if (n != NULL)
         take(&ret[RING_NET], n, choice.addr, v6_first);
-    const struct topo_netif *fast = users_netif(a) == NULL ? netif_fast(t) : NULL;
-    if (fast != NULL && a->config.spec->nccl_env > NCCL_ENV_OFF)
+    const struct topo_netif *fast = user == NULL ? netif_fast(t) : NULL;
+    if (fast != NULL && spec->nccl_env > NCCL_ENV_OFF)
         take(&ret[RING_FAST], fast, "", v6_first);
     log_debug("preflight: interface '%s' (%s): %s; of a faster network: '%s' (%s)",
               ret[RING_NET].netif, ret[RING_NET].addrs, choice.why, ret[RING_FAST].netif,
@@ -120,7 +103,7 @@ static void pick(const struct rdzv_net *net, bool v6, struct netif_choice *ret) 
     ret->family_v6 = v6 && second != NULL; /* it has both, and NCCL would take the other */
 }
 
-bool agent_nets_pick(const struct agent_nets *n, uint32_t reachability, struct netif_choice *ret) {
+bool node_nets_pick(const struct node_nets *n, uint32_t reachability, struct netif_choice *ret) {
     const struct rdzv_net *fast = &n->nets[RING_FAST], *net = &n->nets[RING_NET];
     if ((reachability & RING_WAY_TRIED) == 0)
         return false;

@@ -1,4 +1,4 @@
-/* Where this agent leads: what the digests of all nodes tell, before workers start. Of muster
+/* Where this node leads: what the node summaries of all nodes tell, before workers start. Of muster
  * check, what is printed of all of them. */
 #include <stdio.h>
 #include <string.h>
@@ -6,8 +6,7 @@
 #include "base/text/log.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
-#include "launcher/agent/agent_preflight_priv.h"
-#include "launcher/agent/agent_priv.h"
+#include "launcher/preflight/preflight_priv.h"
 
 /* How long the digests of a group are waited for, from its beginning on. */
 #define NODE_SUMMARIES_WAIT_NS (10 * NS_PER_S)
@@ -40,15 +39,15 @@ static void refuse_job(struct preflight *p, const char *what) {
     char reason[RDZV_REASON_MAX];
     if (p->check)
         (void)snprintf(reason, sizeof reason, "check failed: %.1800s (%.80s has printed all of it)",
-                       what, p->agent->host);
+                       what, p->config.host);
     else
         (void)snprintf(reason, sizeof reason, "preflight (--preflight=strict): %s", what);
-    rdzv_server_stop_job(p->agent->server, reason);
+    p->ops.refuse(p->arg, reason);
 }
 
 static void name_missing(struct preflight *p, const uint64_t *members, size_t n,
                          struct strbuf *to) {
-    const struct group *g = rdzv_server_group(p->agent->server);
+    const struct group *g = p->ops.led(p->arg);
     uint32_t missing = 0;
     for (size_t i = 0; i < n; i++) {
         const struct node_info *info = group_node_info(g, members[i]);
@@ -63,15 +62,15 @@ static void name_missing(struct preflight *p, const uint64_t *members, size_t n,
 
 static void print_nodes(const struct preflight *p, const struct node_summary_comparison *c) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    if (p->agent->config.spec->check_json)
+    if (p->config.spec->check_json)
         check_write_nodes_json(c, &p->failures, &text);
     else
         check_write_nodes(c, &p->failures, &text);
-    agent_check_print(&text);
+    check_print(&text);
 }
 
 static void compare(struct preflight *p, const uint64_t *members, size_t n) {
-    const struct group *g = rdzv_server_group(p->agent->server);
+    const struct group *g = p->ops.led(p->arg);
     struct node_summary_clock *clocks = xcalloc(n, sizeof *clocks);
     for (size_t i = 0; i < n; i++)
         clocks[i].known =
@@ -117,7 +116,7 @@ static bool take_missing(struct preflight *p, const uint64_t *members, size_t n)
 
 /* When all are there, or are waited for no longer. */
 static void compare_if_due(struct preflight *p, bool time_is_up) {
-    const struct group *g = rdzv_server_group(p->agent->server);
+    const struct group *g = p->ops.led(p->arg);
     size_t n = group_members(g, NULL, 0);
     if (n < 2 || p->compared || p->nets.local)
         return;
@@ -135,11 +134,11 @@ static void compare_if_due(struct preflight *p, bool time_is_up) {
     if (!all && !take_missing(p, members, n))
         return;
     compare(p, members, n);
-    agent_preflight_go_on(p);
+    preflight_go_on(p);
 }
 
-void agent_compare_time_up(struct preflight *p) {
-    if (p->agent->server != NULL)
+void compare_time_up(struct preflight *p) {
+    if (p->ops.led(p->arg) != NULL)
         compare_if_due(p, true);
 }
 
@@ -151,9 +150,8 @@ static void log_failures(struct preflight *p, const char *host, const struct nod
                         d->findings[i].text);
 }
 
-void agent_preflight_received(struct agent *a, uint64_t incarnation, const char *host,
-                              const char *text) {
-    struct preflight *p = a->preflight;
+void preflight_received(struct preflight *p, uint64_t incarnation, const char *host,
+                        const char *text) {
     if (p == NULL)
         return;
     _cleanup_(freep) struct node_summary *d = xcalloc(1, sizeof *d);
@@ -167,13 +165,12 @@ void agent_preflight_received(struct agent *a, uint64_t incarnation, const char 
     summary_index_put(p->book, incarnation, host, d);
     if (p->check)
         check_failures_put(&p->failures, incarnation, host, d);
-    else if (incarnation != a->incarnation)
+    else if (incarnation != p->config.incarnation)
         log_failures(p, host, d);
     compare_if_due(p, false);
 }
 
-void agent_preflight_forgotten(struct agent *a, uint64_t incarnation) {
-    struct preflight *p = a->preflight;
+void preflight_forgotten(struct preflight *p, uint64_t incarnation) {
     if (p == NULL || p->book == NULL)
         return;
     summary_index_drop(p->book, incarnation);
@@ -183,7 +180,7 @@ void agent_preflight_forgotten(struct agent *a, uint64_t incarnation) {
 /* A check's digests are told when a group forms, with whom each node reaches: those of the group
  * before do not count. */
 static void forget_node_summaries(struct preflight *p) {
-    const struct group *g = rdzv_server_group(p->agent->server);
+    const struct group *g = p->ops.led(p->arg);
     size_t n = group_members(g, NULL, 0);
     _cleanup_(freep) uint64_t *members = xcalloc(n + 1, sizeof *members);
     (void)group_members(g, members, n);
@@ -192,8 +189,7 @@ static void forget_node_summaries(struct preflight *p) {
     check_failures_fini(&p->failures);
 }
 
-void agent_preflight_forming(struct agent *a) {
-    struct preflight *p = a->preflight;
+void preflight_forming(struct preflight *p) {
     if (p == NULL)
         return;
     if (p->book == NULL)
@@ -206,7 +202,7 @@ void agent_preflight_forming(struct agent *a) {
     compare_if_due(p, false);
 }
 
-void agent_compare_end(struct preflight *p) {
+void compare_end(struct preflight *p) {
     summary_index_free(p->book);
     check_failures_fini(&p->failures);
 }

@@ -1,17 +1,15 @@
-/* Before workers start: this node's node summary and interface, and whether its neighbours are
- * reached. Only for jobs of several nodes. What the leader makes of all node summaries is in
- * agent_compare_io.c. */
+#include "launcher/preflight/preflight_io.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/text/log.h"
 #include "base/text/strbuf.h"
-#include "launcher/agent/agent_preflight_priv.h"
-#include "launcher/agent/agent_priv.h"
+#include "launcher/preflight/preflight_priv.h"
 
 /* ---- muster check ---- */
 
-void agent_check_print(const struct strbuf *text) {
+void check_print(const struct strbuf *text) {
     (void)fputs(strbuf_text(text), stdout);
     (void)fflush(stdout);
 }
@@ -22,11 +20,11 @@ static void print_node(struct preflight *p) {
     if (!p->check || !p->gathered || p->printed)
         return;
     p->printed = true;
-    if (p->agent->config.spec->check_json)
-        check_write_node_json(&p->node_summary, p->agent->host, &text);
+    if (p->config.spec->check_json)
+        check_write_node_json(&p->node_summary, p->config.host, &text);
     else
-        check_write_node_of(&p->node_summary, p->agent->host, &text);
-    agent_check_print(&text);
+        check_write_node_of(&p->node_summary, p->config.host, &text);
+    check_print(&text);
 }
 
 /* ---- this node's node summary ---- */
@@ -38,7 +36,7 @@ static void send_node_summary(struct preflight *p, uint32_t first) {
     d.n_findings -= first;
     memmove(d.findings, d.findings + first, d.n_findings * sizeof *d.findings);
     node_summary_write(&d, RDZV_NODE_SUMMARY_MAX, &text);
-    rdzv_client_node_summary(p->agent->client, strbuf_text(&text));
+    p->ops.tell(p->arg, strbuf_text(&text));
 }
 
 static void on_node_summary(void *arg, const struct node_summary *d, bool whole) {
@@ -62,19 +60,18 @@ static void on_node_summary(void *arg, const struct node_summary *d, bool whole)
     if (!p->check)
         send_node_summary(p, 0);
     p->waits_for_node_summary = false;
-    agent_preflight_go_on(p);
+    preflight_go_on(p);
 }
 
 static void gather(struct preflight *p) {
-    const struct agent *a = p->agent;
-    struct node_summary_config config = {.envp = a->config.envp,
-                                         .python = a->config.python,
-                                         .log_dir = p->check ? a->config.spec->check_disk
-                                                             : a->config.spec->log_dir,
+    const struct job_spec *spec = p->config.spec;
+    struct node_summary_config config = {.envp = p->config.envp,
+                                         .python = p->config.python,
+                                         .log_dir = p->check ? spec->check_disk : spec->log_dir,
                                          .netif = p->nets.nets[RING_NET].netif,
                                          .fast_netif = p->nets.nets[RING_FAST].netif,
-                                         .host = a->host};
-    int r = node_summary_start(a->loop, &config, on_node_summary, p, &p->gathering);
+                                         .host = p->config.host};
+    int r = node_summary_start(p->loop, &config, on_node_summary, p, &p->gathering);
     if (r < 0) {
         log_warning("preflight: can't look at this node: %s", strerror(-r));
         node_summary_add(&p->node_summary, NODE_SUMMARY_FAIL, "LOOK",
@@ -87,18 +84,19 @@ static void gather(struct preflight *p) {
 
 static void on_looked(void *arg) {
     struct preflight *p = arg;
-    agent_nets_choose(p->agent, p->leader, p->look, p->nets.nets);
+    node_nets_choose(p->config.spec, p->config.envp, p->leader, p->look, p->nets.nets);
     node_discovery_free(TAKE_PTR(p->look));
     p->chosen = true;
-    rdzv_client_join(p->agent->client);
+    p->ops.can_join(p->arg);
 }
 
-static void look_for_nets(struct preflight *p, const struct addr *leader) {
+static void look_for_nets(struct preflight *p, const char *leader) {
     struct err err = {0};
-    p->nets.local = !agent_nets_leader(p->agent, leader, p->leader);
+    p->nets.local = leader == NULL;
+    (void)snprintf(p->leader, sizeof p->leader, "%s", leader != NULL ? leader : "");
     if (p->nets.local) {
         p->chosen = true;
-    } else if (agent_nets_discover(p->agent, p->leader, &p->look, &err) < 0) {
+    } else if (node_nets_discover(p->loop, p->leader, &p->look, &err) < 0) {
         log_info("preflight: which interface leads to %s is not known: %s", p->leader, err.text);
         p->chosen = true;
     } else {
@@ -106,8 +104,7 @@ static void look_for_nets(struct preflight *p, const struct addr *leader) {
     }
 }
 
-bool agent_preflight_joining(struct agent *a, const struct addr *leader, struct node_info *info) {
-    struct preflight *p = a->preflight;
+bool preflight_joining(struct preflight *p, const char *leader, struct node_info *info) {
     if (p == NULL)
         return true;
     if (!p->chosen && p->look == NULL)
@@ -151,7 +148,7 @@ static void on_ring(struct preflight *p, unsigned i, const struct ring_answer *a
             send_node_summary(p, before < p->node_summary.n_findings ? before
                                                                      : 0); /* the leader is told */
     }
-    agent_preflight_go_on(p);
+    preflight_go_on(p);
 }
 
 static void on_next(void *arg, const struct ring_answer *answer) { on_ring(arg, 0, answer); }
@@ -159,11 +156,10 @@ static void on_before(void *arg, const struct ring_answer *answer) { on_ring(arg
 
 static void probe_ring(struct preflight *p, const struct form *form) {
     static ring_fn *const fns[RDZV_NEIGHBOURS_MAX] = {on_next, on_before};
-    struct ring_own own = {.host = p->agent->host, .nets = p->nets.nets};
+    struct ring_own own = {.host = p->config.host, .nets = p->nets.nets};
     p->reachability = UINT32_MAX;
     for (uint32_t i = 0; i < form->n_neighbours; i++) {
-        int r =
-            ring_probe_start(p->agent->loop, &own, &form->neighbours[i], fns[i], p, &p->probes[i]);
+        int r = ring_probe_start(p->loop, &own, &form->neighbours[i], fns[i], p, &p->probes[i]);
         if (r == 0) {
             p->n_probes++;
             continue;
@@ -173,8 +169,7 @@ static void probe_ring(struct preflight *p, const struct form *form) {
     }
 }
 
-void agent_preflight_cancel(struct agent *a) {
-    struct preflight *p = a->preflight;
+void preflight_cancel(struct preflight *p) {
     if (p == NULL)
         return;
     for (unsigned i = 0; i < RDZV_NEIGHBOURS_MAX; i++)
@@ -194,15 +189,14 @@ static void forget_ring(struct preflight *p) {
     p->node_summary.n_findings = n;
 }
 
-bool agent_preflight_prepare(struct agent *a, struct generation g, const struct form *form) {
-    struct preflight *p = a->preflight;
+bool preflight_prepare(struct preflight *p, struct generation g, const struct form *form) {
     if (p == NULL || form->n_nodes < 2 || p->nets.local)
         return false;
-    agent_preflight_cancel(a);
+    preflight_cancel(p);
     forget_ring(p);
     p->generation = g;
     p->waits_for_node_summary = p->strict && !p->gathered;
-    p->waits_for_verdict = p->strict && a->server != NULL && !p->compared;
+    p->waits_for_verdict = p->strict && p->ops.led(p->arg) != NULL && !p->compared;
     probe_ring(p, form);
     return p->n_probes > 0 || p->waits_for_node_summary || p->waits_for_verdict;
 }
@@ -223,7 +217,7 @@ static bool is_refused(const struct preflight *p, char why[RDZV_REASON_MAX]) {
     return refused;
 }
 
-void agent_preflight_go_on(struct preflight *p) {
+void preflight_go_on(struct preflight *p) {
     struct generation g = p->generation;
     if (generation_is_none(g) || p->n_probes > 0 || p->waits_for_node_summary)
         return;
@@ -237,45 +231,51 @@ void agent_preflight_go_on(struct preflight *p) {
     char why[RDZV_REASON_MAX];
     bool refused = is_refused(p, why);
     p->generation = (struct generation){0, 0};
-    agent_prepared(p->agent, g, p->reachability, refused ? why : NULL);
+    p->ops.prepared(p->arg, g, p->reachability, refused ? why : NULL);
 }
 
-bool agent_preflight_pick(const struct agent *a, uint32_t reachability, struct netif_choice *ret) {
-    const struct preflight *p = a->preflight;
+bool preflight_pick(const struct preflight *p, uint32_t reachability, struct netif_choice *ret) {
     if (p == NULL)
         return false;
     if (reachability == RING_WAY_TRIED && p->reachability != RING_WAY_TRIED)
         log_warning("preflight: this node reaches its neighbours, but no family of addresses "
                     "serves all nodes of the group");
-    return agent_nets_pick(&p->nets, reachability, ret);
+    return node_nets_pick(&p->nets, reachability, ret);
 }
 
 /* ---- life ---- */
 
-static void on_time_up(void *arg) { agent_compare_time_up(arg); }
+static void on_time_up(void *arg) { compare_time_up(arg); }
 
-int agent_preflight_begin(struct agent *a) {
-    const struct job_spec *spec = a->config.spec;
+int preflight_new(struct loop *loop, const struct preflight_config *config,
+                  const struct preflight_ops *ops, void *arg, struct preflight **ret) {
+    const struct job_spec *spec = config->spec;
+    *ret = NULL;
     if (spec->preflight == JOB_PREFLIGHT_OFF || spec->max_nodes < 2)
         return 0;
     struct preflight *p = xcalloc(1, sizeof *p);
-    p->agent = a;
+    p->loop = loop;
+    p->config = *config;
+    p->ops = *ops;
+    p->arg = arg;
     p->strict = spec->preflight == JOB_PREFLIGHT_STRICT;
     p->check = spec->check_only;
-    a->preflight = p;
-    return loop_timer_new(a->loop, on_time_up, p, &p->timer);
+    int r = loop_timer_new(loop, on_time_up, p, &p->timer);
+    if (r < 0)
+        free(p);
+    else
+        *ret = p;
+    return r;
 }
 
-void agent_preflight_end(struct agent *a) {
-    struct preflight *p = a->preflight;
+void preflight_free(struct preflight *p) {
     if (p == NULL)
         return;
-    agent_preflight_cancel(a);
+    preflight_cancel(p);
     node_discovery_free(p->look);
     node_summary_stop(p->gathering);
     print_node(p);
-    agent_compare_end(p);
+    compare_end(p);
     loop_timer_free(p->timer);
     free(p);
-    a->preflight = NULL;
 }

@@ -1,13 +1,18 @@
-/* Between agent_preflight_io.c (this node) and agent_compare_io.c (where it leads: all nodes). */
+/* Between preflight_io.c (this node) and compare_io.c (where it leads: all nodes). */
 #pragma once
 
-#include "launcher/agent/agent_nets_io.h"
+#include "io/net/addr.h"
 #include "launcher/preflight/check_text.h"
+#include "launcher/preflight/node_nets_io.h"
 #include "launcher/preflight/node_summary_io.h"
+#include "launcher/preflight/preflight_io.h"
 #include "launcher/preflight/ring_probe_io.h"
 
 struct preflight {
-    struct agent *agent;
+    struct loop *loop;
+    struct preflight_config config;
+    struct preflight_ops ops;
+    void *arg;
     bool strict;
     bool check; /* muster check: strict, but what fails is told to the leader, who ends it */
 
@@ -15,7 +20,7 @@ struct preflight {
     struct node_discovery *look; /* for the interfaces; NULL: not begun, or chosen */
     char leader[ADDR_TEXT_MAX];  /* to which it looks for the way */
     bool chosen;                 /* the interfaces: they do not change in the agent's life, */
-    struct agent_nets nets;      /* but that a faster network that failed once is not tried again */
+    struct node_nets nets;       /* but that a faster network that failed once is not tried again */
     struct node_summary_gathering *gathering;
     struct node_summary node_summary;
     bool gathered;
@@ -24,8 +29,8 @@ struct preflight {
     struct generation generation;
     bool waits_for_node_summary, waits_for_verdict;
     unsigned n_probes;
-    uint32_t
-        reachability; /* that lead to all neighbours which have answered so far; enum ring_way */
+    /* The ways that lead to all neighbours which have answered so far; enum ring_way. */
+    uint32_t reachability;
     struct ring_probe *probes[RDZV_NEIGHBOURS_MAX];
     char blocked[RDZV_REASON_MAX / 2];
     bool reported; /* check: this group's leader was told */
@@ -33,19 +38,18 @@ struct preflight {
 
     /* the leader's */
     struct summary_index *book;
-    struct loop_timer
-        *timer;         /* when the node summaries that are missing are not waited for any more */
-    bool compared;      /* the present group's */
-    uint64_t said_hash; /* of the last table */
+    struct loop_timer *timer; /* for node summaries that are missing */
+    bool compared;            /* the present group's */
+    uint64_t said_hash;       /* of the last table */
     unsigned n_failures_said;
     struct check_failures failures; /* check: of the present group */
 };
 
 /* Goes on with the group where nothing is waited for any more. */
-void agent_preflight_go_on(struct preflight *p);
+void preflight_go_on(struct preflight *p);
 /* muster check: to the standard output. */
-void agent_check_print(const struct strbuf *text);
+void check_print(const struct strbuf *text);
 
 /* The node summaries that are missing were waited for long enough. */
-void agent_compare_time_up(struct preflight *p);
-void agent_compare_end(struct preflight *p);
+void compare_time_up(struct preflight *p);
+void compare_end(struct preflight *p);
