@@ -206,11 +206,11 @@ static void connect_agent(struct agent *a) {
     struct driver *d = a->driver;
     struct member_config member;
     member_config_default(&member);
+    member.rdzv.min_nodes = d->min_nodes;
+    member.rdzv.max_nodes = d->max_nodes;
     member.incarnation = a->info.incarnation;
     struct rdzv_client_config config = {
         .info = a->info,
-        .min_nodes = d->min_nodes,
-        .max_nodes = d->max_nodes,
         .has_addr = true,
         .addr = d->leader,
         .ops = {.prepare = prepare,

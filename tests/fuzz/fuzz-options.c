@@ -50,7 +50,8 @@ static void check(bool ok, const char *what) {
 }
 
 static void check_spec(const struct job_spec *s) {
-    check(s->min_nodes >= 1 && s->min_nodes <= s->max_nodes && s->max_nodes <= JOB_NODES_MAX, "nodes");
+    check(s->rdzv.min_nodes >= 1 && s->rdzv.min_nodes <= s->rdzv.max_nodes && s->rdzv.max_nodes <= RDZV_NODES_MAX,
+          "nodes");
     check(s->nproc >= 1 && s->nproc <= JOB_WORKERS_MAX, "nproc");
     check(s->run_id != NULL && s->run_id[0] != '\0' && strlen(s->run_id) < JOB_RUN_ID_MAX, "run id");
     bool dir = s->backend == JOB_BACKEND_DIR, etcd = s->backend == JOB_BACKEND_ETCD;
@@ -60,14 +61,16 @@ static void check_spec(const struct job_spec *s) {
     check(etcd == (s->etcd_endpoints != NULL && s->etcd_endpoints[0] != NULL), "etcd");
     check(etcd == (s->etcd_prefix != NULL) && (s->etcd_user == NULL) == (s->etcd_password == NULL), "etcd's keys");
     check((!dir && !etcd) || s->run_id_given, "a shared name");
-    check(s->node_unit >= 1 && s->max_nodes / s->node_unit * s->node_unit >= s->min_nodes, "unit");
-    check(s->arbiter_lease_ns > s->lease_ns, "arbiter lease");
+    check(s->rdzv.node_unit >= 1 && s->rdzv.max_nodes / s->rdzv.node_unit * s->rdzv.node_unit >= s->rdzv.min_nodes,
+          "unit");
+    check(s->rdzv.arbiter_lease_ns > s->rdzv.lease_ns, "arbiter lease");
     check(s->topology != NULL, "topology");
     check(s->script != NULL && s->args != NULL && s->role != NULL && s->start_method != NULL, "program");
-    check(s->backend != JOB_BACKEND_STATIC || (s->node_rank >= 0 && (uint32_t)s->node_rank < s->max_nodes), "rank");
+    check(s->backend != JOB_BACKEND_STATIC || (s->node_rank >= 0 && (uint32_t)s->node_rank < s->rdzv.max_nodes),
+          "rank");
     check(s->n_signals <= JOB_SIGNALS_MAX, "signals");
-    check(s->lease_ns > s->heartbeat_ns && s->heartbeat_ns > 0, "lease");
-    check(s->join_timeout_ns > 0 && s->last_call_ns > 0 && s->leader_timeout_ns > 0, "times");
+    check(s->rdzv.lease_ns > s->rdzv.heartbeat_ns && s->rdzv.heartbeat_ns > 0, "lease");
+    check(s->rdzv.join_timeout_ns > 0 && s->rdzv.last_call_ns > 0 && s->rdzv.leader_timeout_ns > 0, "times");
     for (uint32_t i = 0; i < 12; i++)
         check(std_map_get(&s->redirects, i) <= STD_BOTH && std_map_get(&s->tee, i) <= STD_BOTH, "streams");
     if (s->nproc > 64)

@@ -60,7 +60,7 @@ ROOMS = [
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
                            " launcher/node"),
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/"),
-    ("cli/options", "base/ topology/model launcher/job"),
+    ("cli/options", "base/ topology/model rendezvous/protocol launcher/job"),
     ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ cli/options"),
     ("cli/commands", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/ cli/options cli/jobs"),
     ("cli", "base/ cli/"),

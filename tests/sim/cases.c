@@ -5,14 +5,14 @@
 void case_arbiter(struct world_params *p, uint32_t hosts, uint32_t min_nodes) {
     world_params_calm(p, hosts);
     p->group.leadership = LEADERSHIP_ARBITER;
-    p->group.min_nodes = min_nodes;
+    p->group.rdzv.min_nodes = min_nodes;
     p->work_ns = S(30);
 }
 
 void case_leader_file(struct world_params *p, uint32_t hosts, uint32_t min_nodes) {
     world_params_calm(p, hosts);
     p->group.leadership = LEADERSHIP_LEADER_FILE;
-    p->group.min_nodes = min_nodes;
+    p->group.rdzv.min_nodes = min_nodes;
     p->work_ns = S(30);
 }
 
@@ -29,8 +29,8 @@ void case_successor_cut_off_first(struct world_params *p) {
 
 void case_newcomer_sees_only_the_arbiter(struct world_params *p) {
     case_arbiter(p, 3, 1);
-    p->group.max_nodes = 2;
-    p->group.arbiter_lease_ns = S(10);
+    p->group.rdzv.max_nodes = 2;
+    p->group.rdzv.arbiter_lease_ns = S(10);
     p->work_ns = S(100);
     p->faults[2].at_ns = S(6);
     cut(p, 5.0, 90.0, 2, PARTITION_BOTH);
@@ -45,7 +45,7 @@ void case_one_goes_to_the_successor(struct world_params *p) {
 
 void case_before_its_first_group(struct world_params *p, enum fault_kind how, uint64_t other_ns) {
     case_arbiter(p, 4, 3);
-    p->group.last_call_ns = S(0.1);
+    p->group.rdzv.last_call_ns = S(0.1);
     p->faults[1].at_ns = other_ns;
     p->faults[2].at_ns = p->faults[3].at_ns = S(5.5);
     (void)world_params_fault(p, how, S(5), 0, 0, 0);
@@ -53,8 +53,8 @@ void case_before_its_first_group(struct world_params *p, enum fault_kind how, ui
 
 void case_idle_leader_without_arbiter(struct world_params *p, uint64_t back_ns) {
     case_arbiter(p, 4, 2);
-    p->group.max_nodes = 3;
-    p->group.last_call_ns = S(0.1);
+    p->group.rdzv.max_nodes = 3;
+    p->group.rdzv.last_call_ns = S(0.1);
     p->faults[1].at_ns = S(1.5);
     p->faults[2].at_ns = p->faults[3].at_ns = S(2);
     (void)world_params_fault(p, FAULT_ARBITER_OUT, S(1), 0, (int64_t)(back_ns - S(1)), 0);
@@ -63,7 +63,7 @@ void case_idle_leader_without_arbiter(struct world_params *p, uint64_t back_ns) 
 
 void case_two_claim_after_an_idle_epoch(struct world_params *p) {
     case_arbiter(p, 4, 2);
-    p->group.max_nodes = 2;
+    p->group.rdzv.max_nodes = 2;
     p->work_ns = S(100);
     p->faults[1].at_ns = S(9.5);
     p->faults[2].at_ns = S(2);
@@ -100,8 +100,8 @@ void case_another_jobs_arbiter(struct world_params *p) {
 
 void case_all_told_to_leave(struct world_params *p) {
     case_arbiter(p, 4, 1);
-    p->group.max_nodes = 3;
-    p->group.last_call_ns = S(0.05);
+    p->group.rdzv.max_nodes = 3;
+    p->group.rdzv.last_call_ns = S(0.05);
     p->faults[3].at_ns = S(5.2);
     (void)world_params_fault(p, FAULT_IGNORE_TERM, S(0), 2, 0, 0);
     for (uint32_t h = 0; h < 3; h++)
@@ -110,7 +110,7 @@ void case_all_told_to_leave(struct world_params *p) {
 
 void case_thaws_and_is_killed(struct world_params *p) {
     case_leader_file(p, 3, 1);
-    p->group.last_call_ns = S(1);
+    p->group.rdzv.last_call_ns = S(1);
     (void)world_params_fault(p, FAULT_FREEZE_AGENT, S(5.5), 0, (int64_t)S(4), 0);
     (void)world_params_fault(p, FAULT_TOUCH_FAILS, S(5.5), 0, (int64_t)S(4.1), 0);
     cut(p, 9.51, 40, 1, PARTITION_BOTH);
@@ -127,7 +127,7 @@ void case_no_group_lasts(struct world_params *p) {
 
 void case_losses_over_time(struct world_params *p) {
     world_params_calm(p, 2);
-    p->group.regroup_wait_ns = S(300);
+    p->group.rdzv.regroup_wait_ns = S(300);
     p->work_ns = S(60);
     for (int i = 0; i < 30; i++)
         (void)world_params_fault(p, FAULT_AGENT_KILL, S(10 + 15 * i), 1, 0, (int64_t)S(2));
@@ -135,7 +135,7 @@ void case_losses_over_time(struct world_params *p) {
 
 void case_crowd(struct world_params *p) {
     world_params_calm(p, 3);
-    p->group.min_nodes = 2;
+    p->group.rdzv.min_nodes = 2;
     p->work_ns = S(20);
     (void)world_params_fault(p, FAULT_CROWD, S(2), 0, 2000, 0);
 }

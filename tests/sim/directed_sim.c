@@ -29,8 +29,8 @@ Test(directed_sim, all_there_starts_at_once_and_ends_with_success_everywhere) {
 Test(directed_sim, between_min_and_max_the_last_call_is_waited_for) {
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.min_nodes = 2;
-    p.group.max_nodes = 4;
+    p.group.rdzv.min_nodes = 2;
+    p.group.rdzv.max_nodes = 4;
     struct world *w = run(&p);
     assert_between(when(w, LEADER_FILE_STARTED, ANY, 0), 30.0, 30.2);
     world_free(w);
@@ -39,8 +39,8 @@ Test(directed_sim, between_min_and_max_the_last_call_is_waited_for) {
 Test(directed_sim, a_latecomer_within_the_last_call_takes_part) {
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.min_nodes = 2;
-    p.group.max_nodes = 4;
+    p.group.rdzv.min_nodes = 2;
+    p.group.rdzv.max_nodes = 4;
     p.faults[2].at_ns = S(20);
     struct world *w = run(&p);
     assert_between(when(w, LEADER_FILE_STARTED, 2, 0), 30.0, 30.2);
@@ -50,8 +50,8 @@ Test(directed_sim, a_latecomer_within_the_last_call_takes_part) {
 Test(directed_sim, below_min_the_job_fails_at_the_join_timeout_with_the_reason) {
     struct world_params p;
     world_params_calm(&p, 2);
-    p.group.min_nodes = p.group.max_nodes = 3;
-    p.group.join_timeout_ns = S(100);
+    p.group.rdzv.min_nodes = p.group.rdzv.max_nodes = 3;
+    p.group.rdzv.join_timeout_ns = S(100);
     struct world *w = run(&p);
     cr_assert_eq(world_outcome(w), OUTCOME_FAILED);
     assert_between(when(w, LEADER_FILE_LEADER_CLOSED, 0, 0), 100.0, 100.1);
@@ -65,7 +65,7 @@ Test(directed_sim, below_min_the_job_fails_at_the_join_timeout_with_the_reason) 
 Test(directed_sim, a_failed_worker_restarts_all_as_soon_as_they_have_stopped) {
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.max_restarts = 1;
+    p.group.rdzv.max_restarts = 1;
     (void)world_params_fault(&p, FAULT_WORKER, S(5), 1, 7, 0);
     struct world *w = run(&p);
     double gone =
@@ -114,7 +114,7 @@ Test(directed_sim, the_leader_takes_a_killed_agent_for_gone_when_its_guardian_is
     /* Schedule 1 of the notes: the connection ends at once, the guardian takes 0.8 s. */
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.min_nodes = 2;
+    p.group.rdzv.min_nodes = 2;
     (void)world_params_fault(&p, FAULT_AGENT_KILL, S(5), 2, (int64_t)S(0.8), 0);
     struct world *w = run(&p);
     assert_between(when(w, LEADER_FILE_LOST, 2, 0), 5.8, 7.1); /* a silent probe takes a second */
@@ -127,7 +127,7 @@ Test(directed_sim, a_silent_probe_and_then_a_cut_prove_nothing) {
     /* Schedule 2: guardian at work, probe silent, then the link is cut: lease + margin decides. */
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.min_nodes = 2;
+    p.group.rdzv.min_nodes = 2;
     (void)world_params_fault(&p, FAULT_AGENT_KILL, S(5), 2, (int64_t)S(0.8), 0);
     (void)world_params_fault(&p, FAULT_PARTITION, S(5.1), 2, (int64_t)S(60), 3);
     struct world *w = run(&p);
@@ -150,7 +150,7 @@ Test(directed_sim, an_agent_killed_below_min_ends_the_job_with_the_reason) {
 Test(directed_sim, a_host_that_goes_off_is_lost_after_lease_and_margin) {
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.min_nodes = 2;
+    p.group.rdzv.min_nodes = 2;
     (void)world_params_fault(&p, FAULT_HOST_OFF, S(5), 2, 0, 0);
     struct world *w = run(&p);
     assert_between(when(w, LEADER_FILE_LOST, 2, 0), 10.0, 11.1);
@@ -161,7 +161,7 @@ Test(directed_sim, a_host_that_goes_off_is_lost_after_lease_and_margin) {
 Test(directed_sim, a_host_that_boots_again_refuses_and_is_gone_at_once) {
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.min_nodes = 2;
+    p.group.rdzv.min_nodes = 2;
     (void)world_params_fault(&p, FAULT_HOST_OFF, S(5), 2, 0, 0);
     (void)world_params_fault(&p, FAULT_BOOT, S(7), 2, 0, 0);
     struct world *w = run(&p);
@@ -173,7 +173,7 @@ Test(directed_sim, a_host_that_boots_again_refuses_and_is_gone_at_once) {
 Test(directed_sim, a_frozen_agents_workers_die_and_it_comes_back_as_one_that_has_stopped) {
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.min_nodes = 2;
+    p.group.rdzv.min_nodes = 2;
     p.work_ns = S(40);
     (void)world_params_fault(&p, FAULT_FREEZE_AGENT, S(5), 2, (int64_t)S(20), 0);
     struct world *w = run(&p); /* I5 and I2 say when they are dead */
@@ -212,7 +212,7 @@ Test(directed_sim, a_leader_that_slept_does_not_count_its_nodes_lost) {
         struct world_params p;
         world_params_calm(&p, 3);
         p.seed = seed;
-        p.member.leader_timeout_ns = S(60);
+        p.member.rdzv.leader_timeout_ns = S(60);
         (void)world_params_fault(&p, FAULT_FREEZE_AGENT, S(5), 0, (int64_t)S(15), 0);
         struct world *w = run(&p);
         cr_assert_geq(world_when(w, LEADER_FILE_LOST, ANY, 0), world_when(w, LEADER_FILE_LEADER_CLOSED, 0, 0),
@@ -249,7 +249,7 @@ Test(directed_sim, a_connection_that_swallows_everything_is_replaced_within_the_
 Test(directed_sim, a_partition_past_the_lease_fences_the_node_before_the_others_start_again) {
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.min_nodes = 2;
+    p.group.rdzv.min_nodes = 2;
     p.work_ns = S(30);
     for (int64_t way = 1; way <= 3; way++) {
         (void)world_params_fault(&p, FAULT_PARTITION, S(5), 2, (int64_t)S(20), way);
@@ -284,7 +284,7 @@ Test(directed_sim, a_nodes_loss_after_it_has_finished_harms_nothing) {
 Test(directed_sim, a_node_told_to_leave_costs_no_restart_and_no_waiting) {
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.min_nodes = 2;
+    p.group.rdzv.min_nodes = 2;
     (void)world_params_fault(&p, FAULT_LEAVE, S(5), 1, (int64_t)S(1), 0);
     struct world *w = run(&p);
     cr_assert_eq(member_end(world_member(w, 1))->kind, MEMBER_END_LEFT);
@@ -297,7 +297,7 @@ Test(directed_sim, a_node_told_to_leave_costs_no_restart_and_no_waiting) {
 Test(directed_sim, the_operator_ends_the_job_everywhere_with_his_reason) {
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.max_restarts = 3;
+    p.group.rdzv.max_restarts = 3;
     (void)world_params_fault(&p, FAULT_OPERATOR_STOP, S(5), 0, 0, 0);
     struct world *w = run(&p);
     cr_assert_eq(world_outcome(w), OUTCOME_FAILED);
@@ -333,7 +333,7 @@ Test(directed_sim, a_silent_leader_is_given_up_after_the_leader_timeout) {
 Test(directed_sim, workers_that_ignore_sigterm_hold_up_the_next_group_no_longer_than_the_grace) {
     struct world_params p;
     world_params_calm(&p, 2);
-    p.group.max_restarts = 1;
+    p.group.rdzv.max_restarts = 1;
     (void)world_params_fault(&p, FAULT_IGNORE_TERM, 0, 0, 0, 0);
     (void)world_params_fault(&p, FAULT_WORKER, S(5), 1, 7, 0);
     struct world *w = run(&p);
@@ -344,8 +344,8 @@ Test(directed_sim, workers_that_ignore_sigterm_hold_up_the_next_group_no_longer_
 Test(directed_sim, an_unkillable_process_keeps_its_node_out_and_lets_the_others_go_on) {
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.min_nodes = 2;
-    p.group.max_restarts = 1;
+    p.group.rdzv.min_nodes = 2;
+    p.group.rdzv.max_restarts = 1;
     (void)world_params_fault(&p, FAULT_UNKILLABLE, S(4), 2, 0, 0);
     (void)world_params_fault(&p, FAULT_WORKER, S(5), 1, 7, 0);
     struct world *w = run(&p);
@@ -380,8 +380,8 @@ Test(directed_sim, a_node_that_does_not_get_ready_is_charged_and_named) {
 Test(directed_sim, a_newcomer_waits_and_takes_a_lost_nodes_place) {
     struct world_params p;
     world_params_calm(&p, 4);
-    p.group.min_nodes = 2;
-    p.group.max_nodes = 3;
+    p.group.rdzv.min_nodes = 2;
+    p.group.rdzv.max_nodes = 3;
     p.faults[3].at_ns = S(2);
     (void)world_params_fault(&p, FAULT_AGENT_KILL, S(5), 1, (int64_t)S(0.1), 0);
     struct world *w = run(&p);

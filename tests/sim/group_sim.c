@@ -45,8 +45,8 @@ static void explain(uint64_t seed, struct world_params *p, const char *what) {
     char less[WORLD_WHAT_MAX];
     world_try(p, &ignored, less);
     (void)fprintf(stderr, "%zu of its %zu faults are enough for: %s\n", p->n_faults, all, less);
-    (void)fprintf(stderr, "%u hosts, %u to %u nodes, %u restarts; work %.3f s\n", p->n_hosts, p->group.min_nodes,
-                  p->group.max_nodes, p->group.max_restarts, (double)p->work_ns / 1e9);
+    (void)fprintf(stderr, "%u hosts, %u to %u nodes, %u restarts; work %.3f s\n", p->n_hosts, p->group.rdzv.min_nodes,
+                  p->group.rdzv.max_nodes, p->group.rdzv.max_restarts, (double)p->work_ns / 1e9);
     for (size_t i = 0; i < p->n_faults; i++)
         fault_print(&p->faults[i], stderr);
     if (getenv("SHRUNK_TRACE") != NULL) {

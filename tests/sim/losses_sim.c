@@ -16,8 +16,8 @@ static struct world *run(const struct world_params *p) {
 /* All workers of host 2 are killed, and its agent so much later. */
 static struct world *kill_node(double gap, uint32_t max_restarts, uint64_t noise_ns, struct world_params *p) {
     world_params_calm(p, 3);
-    p->group.min_nodes = 2;
-    p->group.max_restarts = max_restarts;
+    p->group.rdzv.min_nodes = 2;
+    p->group.rdzv.max_restarts = max_restarts;
     p->noise_ns = noise_ns;
     (void)world_params_fault(p, FAULT_KILL_WORKERS, S(5), 2, 9, 0);
     (void)world_params_fault(p, FAULT_AGENT_KILL, S(5 + gap), 2, (int64_t)S(0.002), 0);
@@ -40,7 +40,7 @@ Test(losses_sim, a_kill_is_no_failure_though_others_hear_of_it_first) {
     /* What its agent has to say is late, and never comes. */
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.min_nodes = 2;
+    p.group.rdzv.min_nodes = 2;
     (void)world_params_fault(&p, FAULT_PARTITION, S(4.999), 2, (int64_t)S(30), PARTITION_FROM);
     (void)world_params_fault(&p, FAULT_KILL_WORKERS, S(5), 2, 9, 0);
     (void)world_params_fault(&p, FAULT_WORKER, S(5.01), 1, 1, 0);
@@ -55,7 +55,7 @@ Test(losses_sim, a_kill_is_no_failure_though_others_hear_of_it_first) {
 Test(losses_sim, impatient_workers_of_a_silent_host_cost_no_restart) {
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.min_nodes = 2;
+    p.group.rdzv.min_nodes = 2;
     (void)world_params_fault(&p, FAULT_HOST_OFF, S(5), 2, 0, 0);
     (void)world_params_fault(&p, FAULT_WORKER, S(7), 1, 1, 0);
     struct world *w = run(&p); /* I8: no cause was told before */
@@ -67,7 +67,7 @@ Test(losses_sim, impatient_workers_of_a_silent_host_cost_no_restart) {
 Test(losses_sim, a_killed_worker_of_a_node_that_lives_is_started_again_at_once) {
     struct world_params p;
     world_params_calm(&p, 3);
-    p.group.max_restarts = 1;
+    p.group.rdzv.max_restarts = 1;
     (void)world_params_fault(&p, FAULT_KILL_WORKERS, S(5), 1, 9, 0);
     struct world *w = run(&p);
     double gone =
@@ -93,7 +93,7 @@ Test(losses_sim, workers_that_are_told_to_end_with_their_agent_have_not_failed) 
     for (int gap_ms = 0; gap_ms <= 50; gap_ms += 5) {
         struct world_params p;
         world_params_calm(&p, 3);
-        p.group.min_nodes = 2;
+        p.group.rdzv.min_nodes = 2;
         (void)world_params_fault(&p, FAULT_KILL_WORKERS, S(5), 2, 15, 0);
         (void)world_params_fault(&p, FAULT_LEAVE, S(5 + gap_ms / 1e3), 2, (int64_t)S(3), 0);
         struct world *w = run(&p);

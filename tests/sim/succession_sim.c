@@ -214,7 +214,7 @@ Test(succession_sim, an_arbiter_that_stalls_for_less_than_its_lease_stops_nothin
 Test(succession_sim, an_arbiter_lost_for_ever_ends_every_agent_with_the_reason) {
     struct world_params p;
     case_arbiter(&p, 3, 2);
-    p.member.join_timeout_ns = p.group.join_timeout_ns = S(100);
+    p.member.rdzv.join_timeout_ns = p.group.rdzv.join_timeout_ns = S(100);
     fault(&p, FAULT_ARBITER_OUT, 5, 0, (int64_t)S(100000), 1);
     struct world *w = run(&p);
     for (uint32_t h = 0; h < 3; h++) {
@@ -238,7 +238,7 @@ Test(succession_sim, nodes_that_leave_in_order_leave_nothing_to_wait_for) {
     unsigned leases = 0;
     for (uint64_t apart = 0; apart < 40; apart++) { /* told one after the other, in any order */
         case_arbiter(&p, 3, 1 + apart % 2);
-        p.group.last_call_ns = 0;
+        p.group.rdzv.last_call_ns = 0;
         p.seed = apart + 1;
         for (uint32_t i = 0; i < 3; i++)
             fault(&p, FAULT_LEAVE, 5 + 0.002 * (double)(apart * i), (i + (uint32_t)apart) % 3, (int64_t)S(1), 0);
@@ -261,7 +261,7 @@ Test(succession_sim, a_leader_that_leaves_before_its_first_group_is_followed_at_
     case_arbiter(&p, 3, 2);
     p.faults[1].at_ns = S(3);
     p.faults[2].at_ns = S(6);
-    p.group.max_nodes = p.group.min_nodes = 3;
+    p.group.rdzv.max_nodes = p.group.rdzv.min_nodes = 3;
     fault(&p, FAULT_LEAVE, 5, 0, 0, 0);
     fault(&p, FAULT_BOOT, 7, 0, 1, 0);
     struct world *w = run(&p);
@@ -300,7 +300,7 @@ Test(succession_sim, a_leader_lost_while_it_forms_its_first_group_is_never_taken
     for (int us = 0; us < 200; us++) {
         struct world_params p;
         case_arbiter(&p, 4, 3);
-        p.group.last_call_ns = 0;
+        p.group.rdzv.last_call_ns = 0;
         fault(&p, FAULT_AGENT_KILL, 0.0005 + 0.0001 * us, 0, (int64_t)S(0.3), 0);
         struct world *w = run(&p); /* I2 */
         double at = when(w, LEADER_FILE_STARTED, 3, 0);
@@ -347,7 +347,7 @@ Test(succession_sim, an_idle_leader_closes_its_job_though_its_claim_is_unanswere
     for (int ms = 0; ms < 100; ms++) {
         struct world_params p;
         case_arbiter(&p, 3, 2);
-        p.group.last_call_ns = 0;
+        p.group.rdzv.last_call_ns = 0;
         fault(&p, FAULT_ARBITER_OUT, 0.004 + 0.00002 * ms, 0, (int64_t)S(7), 1);
         fault(&p, FAULT_OPERATOR_STOP, 1, 0, 0, 0);
         struct world *w = run(&p);
@@ -429,7 +429,7 @@ Test(succession_sim, row_4_an_outcome_on_its_way_when_the_leader_dies_counts_or_
 Test(succession_sim, row_4_a_newcomer_finds_the_outcome_and_ends_with_it) {
     struct world_params p;
     case_arbiter(&p, 3, 2);
-    p.group.max_nodes = 2;
+    p.group.rdzv.max_nodes = 2;
     p.work_ns = S(10);
     p.faults[2].at_ns = S(60);
     struct world *w = run(&p);
@@ -462,7 +462,7 @@ Test(succession_sim, row_7_the_successors_own_last_lease_bounds_all_others) {
     /* The same around a FORM: it acknowledges, is cut off, the other acknowledges later. */
     for (uint64_t late = 0; late < 20; late++) {
         case_arbiter(&p, 3, 1);
-        p.group.max_restarts = 1;
+        p.group.rdzv.max_restarts = 1;
         fault(&p, FAULT_WORKER, 5, 1, 7, 0);
         partition(&p, 5.4, 12, 1, PARTITION_BOTH | PARTITION_HOST(0));
         fault(&p, FAULT_DELAY, 5.3, 2, (int64_t)S(0.3), (int64_t)(S(0.2) * late));
@@ -487,7 +487,7 @@ Test(succession_sim, row_10_a_form_repeated_after_a_claim_names_the_new_successo
     for (int ms = 0; ms < 20; ms++) {
         struct world_params p;
         case_arbiter(&p, 4, 2);
-        p.group.max_restarts = 1;
+        p.group.rdzv.max_restarts = 1;
         fault(&p, FAULT_WORKER, 5, 3, 7, 0);
         fault(&p, FAULT_PREPARE_SLOW, 5, 3, 0, 0);
         fault(&p, FAULT_FREEZE_AGENT, 5.2 + 0.01 * ms, 1, (int64_t)S(8), 0);
@@ -508,7 +508,7 @@ Test(succession_sim, row_17_a_leader_whose_successor_has_run_and_ended_starts_no
     struct world_params p;
     case_arbiter(&p, 3, 1);
     p.work_ns = S(8);
-    p.group.max_restarts = 3;
+    p.group.rdzv.max_restarts = 3;
     fault(&p, FAULT_WORKER, 4, 2, 7, 0);
     partition(&p, 4.9, 60, 1, PARTITION_BOTH | PARTITION_HOST(0) | PARTITION_HOST(2));
     fault(&p, FAULT_ARBITER_OUT, 4.9, 0, (int64_t)S(55), 0);
@@ -535,7 +535,7 @@ Test(succession_sim, row_21_a_stalled_claimant_that_wakes_late_leads_nothing) {
 Test(succession_sim, row_22_a_late_join_with_old_counters_shrinks_no_budget) {
     struct world_params p;
     case_arbiter(&p, 4, 2);
-    p.group.max_restarts = 2;
+    p.group.rdzv.max_restarts = 2;
     partition(&p, 4, 20, 3, PARTITION_BOTH); /* it hears of no restart */
     fault(&p, FAULT_WORKER, 11, 1, 7, 0);
     fault(&p, FAULT_WORKER, 13, 2, 7, 0);
@@ -550,7 +550,7 @@ Test(succession_sim, row_27_a_lease_of_gathering_starts_nothing) {
     /* The lease that a member holds from before FORM names no group: START waits for the next. */
     struct world_params p;
     case_arbiter(&p, 3, 2);
-    p.group.max_restarts = 1;
+    p.group.rdzv.max_restarts = 1;
     fault(&p, FAULT_WORKER, 5, 1, 7, 0);
     fault(&p, FAULT_DELAY, 5.1, 2, (int64_t)S(0.5), (int64_t)S(0.4));
     assert_success(run(&p)); /* each start is checked against the leases that came */
@@ -560,7 +560,7 @@ Test(succession_sim, row_28_start_counts_with_the_lease_of_its_own_leader_alone)
     for (int ms = 0; ms < 20; ms++) {
         struct world_params p;
         case_arbiter(&p, 4, 2);
-        p.group.max_restarts = 1;
+        p.group.rdzv.max_restarts = 1;
         fault(&p, FAULT_WORKER, 5, 1, 7, 0);
         fault(&p, FAULT_DELAY, 5.1, 3, (int64_t)S(2), (int64_t)S(1.5));
         fault(&p, FAULT_AGENT_KILL, 5.2 + 0.05 * ms, 0, 0, 0);
@@ -582,7 +582,7 @@ Test(succession_sim, row_6_an_agent_restarted_at_the_endpoint_founds_the_next_ep
 Test(succession_sim, row_18_a_restart_waits_for_old_leases_and_no_longer) {
     struct world_params p;
     case_leader_file(&p, 3, 1);
-    p.group.last_call_ns = 0;
+    p.group.rdzv.last_call_ns = 0;
     fault(&p, FAULT_AGENT_KILL, 5.5, 0, 0, (int64_t)S(1));
     struct world *w = run(&p);
     assert_between(when(w, LEADER_FILE_STARTED, 0, 1), 10.9, 11.6); /* touched last at 5 s */

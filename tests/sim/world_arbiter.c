@@ -256,7 +256,7 @@ static void answers(struct world *w, struct item *it) {
 
 /* A new agent at the endpoint: the first, or after one that has not closed the job, or has. */
 void leader_file_found(struct world *w, struct life *l, struct group_config *config) {
-    uint64_t wait = config->lease_ns + config->margin_ns;
+    uint64_t wait = config->rdzv.lease_ns + config->rdzv.margin_ns;
     if (!w->leader_file.there) {
         /* A reboot has taken it: the host was down for longer than a lease. */
         config->epoch = w->leader_file.epoch + 1;

@@ -23,7 +23,7 @@ void world_params_calm(struct world_params *ret, uint32_t hosts) {
     };
     group_config_default(&ret->group);
     member_config_default(&ret->member);
-    ret->group.min_nodes = ret->group.max_nodes = hosts;
+    ret->group.rdzv.min_nodes = ret->group.rdzv.max_nodes = hosts;
     ret->group.log_nonce = 42;
     for (uint32_t h = 0; h < hosts; h++) {
         ret->nproc[h] = 1;
@@ -232,66 +232,67 @@ static void draw_config(struct draw *d, struct world_params *p) {
     uint32_t most = p->n_hosts;
     if (g->leadership == LEADERSHIP_ARBITER && most > 1 && chance(d, 75))
         most--; /* so that others can go on */
-    g->min_nodes = (uint32_t)between(d, 1, most);
-    g->max_nodes = (uint32_t)between(d, g->min_nodes, p->n_hosts);
+    g->rdzv.min_nodes = (uint32_t)between(d, 1, most);
+    g->rdzv.max_nodes = (uint32_t)between(d, g->rdzv.min_nodes, p->n_hosts);
     if (chance(d, 15)) {
         g->static_ranks = true;
-        g->max_nodes = p->n_hosts;
+        g->rdzv.max_nodes = p->n_hosts;
     }
-    g->max_restarts = (uint32_t)prng_below(&d->prng, 5);
-    g->last_call_ns = ms(d, 0, 4000);
-    g->regroup_wait_ns = chance(d, 70) ? 0 : ms(d, 500, 10000);
-    g->join_timeout_ns = p->member.join_timeout_ns = ms(d, 10000, 40000);
+    g->rdzv.max_restarts = (uint32_t)prng_below(&d->prng, 5);
+    g->rdzv.last_call_ns = ms(d, 0, 4000);
+    g->rdzv.regroup_wait_ns = chance(d, 70) ? 0 : ms(d, 500, 10000);
+    g->rdzv.join_timeout_ns = p->member.rdzv.join_timeout_ns = ms(d, 10000, 40000);
     g->form_timeout_ns = ms(d, 2000, 10000);
-    g->close_timeout_ns = ms(d, 2000, 10000);
+    g->rdzv.close_timeout_ns = ms(d, 2000, 10000);
     g->log_nonce = 1 + prng_next(&d->prng) / 2;
-    p->member.leader_timeout_ns = ms(d, 8000, 20000);
+    p->member.rdzv.leader_timeout_ns = ms(d, 8000, 20000);
 }
 
 /* What came with operators and succession. */
 static void draw_policies(struct draw *d, struct world_params *p) {
     struct group_config *g = &p->group;
     if (!g->static_ranks && chance(d, 20) && p->n_hosts >= 2) {
-        g->node_unit = 2;
-        g->min_nodes = MAX2(g->min_nodes, 2u);
-        g->max_nodes = MAX2(g->max_nodes, g->min_nodes);
-        if (g->min_nodes == g->max_nodes && g->min_nodes % 2 != 0)
-            g->min_nodes--;
+        g->rdzv.node_unit = 2;
+        g->rdzv.min_nodes = MAX2(g->rdzv.min_nodes, 2u);
+        g->rdzv.max_nodes = MAX2(g->rdzv.max_nodes, g->rdzv.min_nodes);
+        if (g->rdzv.min_nodes == g->rdzv.max_nodes && g->rdzv.min_nodes % 2 != 0)
+            g->rdzv.min_nodes--;
     }
     if (chance(d, 30))
-        g->spares = (uint32_t)prng_below(&d->prng, 3);
-    g->grow = (enum group_grow)prng_below(&d->prng, 3);
+        g->rdzv.spares = (uint32_t)prng_below(&d->prng, 3);
+    g->rdzv.grow = (enum rdzv_grow)prng_below(&d->prng, 3);
     if (!g->static_ranks && chance(d, 20))
-        g->rank_order = RANK_ORDER_JOIN;
+        g->rdzv.rank_order = RANK_ORDER_JOIN;
     if (chance(d, 15))
-        g->max_node_losses = (uint32_t)prng_below(&d->prng, 3);
-    g->exclude_after = chance(d, 60) ? 0 : (uint32_t)between(d, 1, 3);
+        g->rdzv.max_node_losses = (uint32_t)prng_below(&d->prng, 3);
+    g->rdzv.exclude_after = chance(d, 60) ? 0 : (uint32_t)between(d, 1, 3);
     if (chance(d, 20))
-        g->restart_backoff_ns = ms(d, 50, 400);
+        g->rdzv.restart_backoff_ns = ms(d, 50, 400);
     if (chance(d, 30))
-        g->crash_loop_ns = 0;
+        g->rdzv.crash_loop_ns = 0;
     if (chance(d, 20))
-        g->hold_ns = ms(d, 100, 3000);
-    g->arbiter_lease_ns = chance(d, 25) ? 60 * NS_PER_S : ms(d, 10000, 20000);
+        g->rdzv.hold_ns = ms(d, 100, 3000);
+    g->rdzv.arbiter_lease_ns = chance(d, 25) ? 60 * NS_PER_S : ms(d, 10000, 20000);
 }
 
 /* By then nothing is broken any more: a fault lasts 25 s at most, and an answer that the arbiter
  * kept back 10 s more. Every group after that runs to its end, or is the budget's. */
 static void set_bounds(struct world_params *p, uint64_t calm_ns) {
     const struct group_config *g = &p->group;
-    uint64_t patience = g->lease_ns + g->margin_ns;
+    uint64_t patience = g->rdzv.lease_ns + g->rdzv.margin_ns;
     p->healed_ns = calm_ns + 25 * NS_PER_S;
-    p->end_ns = p->healed_ns + g->join_timeout_ns + p->member.leader_timeout_ns + g->close_timeout_ns +
-                g->last_call_ns +
-                (g->max_restarts + 2 + p->n_hosts) *
-                    (p->work_ns + g->form_timeout_ns + g->regroup_wait_ns + patience + 32 * g->restart_backoff_ns +
-                     8 * g->crash_loop_ns + g->hold_ns + 10 * NS_PER_S);
+    p->end_ns = p->healed_ns + g->rdzv.join_timeout_ns + p->member.rdzv.leader_timeout_ns + g->rdzv.close_timeout_ns +
+                g->rdzv.last_call_ns +
+                (g->rdzv.max_restarts + 2 + p->n_hosts) *
+                    (p->work_ns + g->form_timeout_ns + g->rdzv.regroup_wait_ns + patience +
+                     32 * g->rdzv.restart_backoff_ns + 8 * g->rdzv.crash_loop_ns + g->rdzv.hold_ns + 10 * NS_PER_S);
     if (g->leadership == LEADERSHIP_ARBITER) {
         /* A leader is found: 2 (lease + margin) and a random part, twice if one dies of it; old
          * leases run out with the arbiter's; then a group forms as ever. */
-        p->recover_ns = 4 * patience + 30 * NS_PER_S + g->arbiter_lease_ns + g->regroup_wait_ns + g->last_call_ns +
-                        g->form_timeout_ns + g->hold_ns + 32 * g->restart_backoff_ns + 8 * g->crash_loop_ns;
-        p->end_ns += 2 * p->recover_ns + g->join_timeout_ns;
+        p->recover_ns = 4 * patience + 30 * NS_PER_S + g->rdzv.arbiter_lease_ns + g->rdzv.regroup_wait_ns +
+                        g->rdzv.last_call_ns + g->form_timeout_ns + g->rdzv.hold_ns + 32 * g->rdzv.restart_backoff_ns +
+                        8 * g->rdzv.crash_loop_ns;
+        p->end_ns += 2 * p->recover_ns + g->rdzv.join_timeout_ns;
     }
 }
 

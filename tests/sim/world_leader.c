@@ -46,9 +46,9 @@ static void welcome(struct world *w, struct life *l, uint64_t node) {
     struct word *word = word_new(WORD_WELCOME);
     word->welcome.leader = l->incarnation;
     word->welcome.epoch = d.epoch;
-    word->welcome.heartbeat_ns = w->p.member.heartbeat_ns;
-    word->welcome.margin_ns = w->p.member.margin_ns;
-    word->welcome.lease_ns = w->p.group.lease_ns;
+    word->welcome.heartbeat_ns = w->p.member.rdzv.heartbeat_ns;
+    word->welcome.margin_ns = w->p.member.rdzv.margin_ns;
+    word->welcome.lease_ns = w->p.group.rdzv.lease_ns;
     net_to_node(w, c, word);
 }
 
@@ -70,17 +70,17 @@ static void group_event(struct world *w, struct life *l, struct group_event *e) 
 
 static void mutate_config(const struct world *w, struct group_config *c, struct handover *e) {
     if (w->p.mutant == MUTANT_NO_MARGIN)
-        c->margin_ns = 0;
+        c->rdzv.margin_ns = 0;
     if (w->p.mutant == MUTANT_END_AT_ONCE)
         c->settle_ns = 0;
     if (w->p.mutant == MUTANT_TOO_MANY)
-        c->max_nodes++;
+        c->rdzv.max_nodes++;
     if (w->p.mutant == MUTANT_SPLIT_UNIT)
-        c->node_unit = 1;
+        c->rdzv.node_unit = 1;
     if (w->p.mutant == MUTANT_FOR_EVER)
-        c->crash_loop_ns = 0;
+        c->rdzv.crash_loop_ns = 0;
     if (w->p.mutant == MUTANT_NEVER_PROGRESS)
-        c->crash_loop_ns = 10 * NS_PER_S;
+        c->rdzv.crash_loop_ns = 10 * NS_PER_S;
     if (w->p.mutant == MUTANT_PROBE_CROWD)
         c->waiter_probe_ns = 1;
     if (w->p.mutant == MUTANT_FORMS_IDLE)
@@ -106,7 +106,7 @@ void leader_new(struct world *w, struct life *l, const struct member_lead *lead)
     struct group_config config = w->p.group;
     struct handover handover;
     config.leader_incarnation = l->incarnation;
-    config.heartbeat_ns = w->p.member.heartbeat_ns;
+    config.rdzv.heartbeat_ns = w->p.member.rdzv.heartbeat_ns;
     node_peer(l, &config.self);
     if (lead != NULL) {
         config.epoch = lead->epoch;

@@ -78,9 +78,9 @@ struct life *node_boot(struct world *w, uint32_t host) {
     config.incarnation = l->incarnation;
     config.has_arbiter = !world_is_fixed(w);
     config.seed = prng_next(&w->prng);
-    config.arbiter_lease_ns = w->p.group.arbiter_lease_ns;
-    config.min_nodes = w->p.group.min_nodes;
-    config.node_unit = w->p.group.node_unit;
+    config.rdzv.arbiter_lease_ns = w->p.group.rdzv.arbiter_lease_ns;
+    config.rdzv.min_nodes = w->p.group.rdzv.min_nodes;
+    config.rdzv.node_unit = w->p.group.rdzv.node_unit;
     node_peer(l, &config.self);
     if (member_new(&config, world_clock(w, host), &l->member) < 0) {
         world_broken(w, "member_new refuses the configuration");
@@ -110,7 +110,7 @@ static void on_desired(struct world *w, struct life *l, const struct desired *d)
     if (d->kind == DESIRED_START && w->p.mutant == MUTANT_START_NO_LEASE)
         forge_lease(w, l, d,
                     (struct lease){.echo_ns = world_clock(w, l->host),
-                                   .validity_ns = w->p.group.lease_ns,
+                                   .validity_ns = w->p.group.rdzv.lease_ns,
                                    .clock_ns = world_clock(w, 0)});
     uint64_t now = world_clock(w, l->host);
     uint64_t end = l->older_lease.echo_ns + l->older_lease.validity_ns;

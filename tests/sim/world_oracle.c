@@ -154,17 +154,17 @@ void oracle_node_lost(struct world *w, const struct life *leader, const struct l
     oracle_loss_known(w, leader, l);
     bool over = leader->lead.closed || l->was_told_to_leave || !l->welcomed || l->leader != leader ||
                 member_end(l->member)->kind != MEMBER_END_NONE;
-    if (undisturbed(w, leader, l, w->p.group.lease_ns + w->p.group.margin_ns) && !over)
+    if (undisturbed(w, leader, l, w->p.group.rdzv.lease_ns + w->p.group.rdzv.margin_ns) && !over)
         world_broken(w, "I7: the leader lost %u.%u, which was there all the time", l->host, l->index);
 }
 
 void oracle_node_ended(struct world *w, const struct life *l) {
     if (member_end(l->member)->kind != MEMBER_END_LEADER_LOST)
         return;
-    uint64_t patience = l->granted_end_ns != 0 ? w->p.member.leader_timeout_ns : w->p.member.join_timeout_ns;
+    uint64_t patience = l->granted_end_ns != 0 ? w->p.member.rdzv.leader_timeout_ns : w->p.member.rdzv.join_timeout_ns;
     if (world_is_fixed(w)) {
         const struct life *leader = node_newest(w, 0);
-        bool full = w->p.group.spares < WORLD_HOSTS_MAX;
+        bool full = w->p.group.rdzv.spares < WORLD_HOSTS_MAX;
         if (leader != NULL && undisturbed(w, leader, l, patience) && !full)
             world_broken(w, "I7: %u.%u gave up a leader that was there all the time", l->host, l->index);
     } else if (w->record.closed && !w->was_emptied && w->now_ns > w->troubled_until_ns + patience + 20 * NS_PER_S &&
@@ -194,8 +194,8 @@ void oracle_recovered(struct world *w) {
     }
     for (unsigned i = 0; i < w->n_groups; i++)
         runs = runs || (w->groups[i].n_started > 0 && w->groups[i].started_ns > w->p.healed_ns);
-    nodes = MIN2(nodes, c->max_nodes);
-    if (nodes - nodes % c->node_unit < c->min_nodes || w->was_emptied)
+    nodes = MIN2(nodes, c->rdzv.max_nodes);
+    if (nodes - nodes % c->rdzv.node_unit < c->rdzv.min_nodes || w->was_emptied)
         return;
     w->coverage->recoveries++;
     if (!runs)
@@ -206,7 +206,7 @@ void oracle_recovered(struct world *w) {
 /* The arbiter's data is gone, and nothing else is wrong for so long that nobody may hope on. */
 void oracle_ruin_over(struct world *w) {
     const struct group_config *c = &w->p.group;
-    uint64_t bound = c->lease_ns + c->margin_ns + 10 * NS_PER_S;
+    uint64_t bound = c->rdzv.lease_ns + c->rdzv.margin_ns + 10 * NS_PER_S;
     uint64_t since = MAX2(w->troubled_until_ns, world_when(w, LEADER_FILE_EMPTIED, WORLD_HOSTS_MAX, 0));
     if (w->now_ns < since + bound + bound / 50) {
         world_plan(w, ITEM_RUIN_OVER, NULL, since + bound + bound / 50 - w->now_ns);

@@ -69,7 +69,7 @@ static bool is_idle_from(const struct world *w, uint32_t epoch) {
 /* Cut off from nobody that matters: then nobody may take its place. */
 void oracle_deposed(struct world *w, const struct life *l) {
     const struct host *h = &w->hosts[l->host];
-    uint64_t for_ns = 4 * (w->p.group.lease_ns + w->p.group.margin_ns);
+    uint64_t for_ns = 4 * (w->p.group.rdzv.lease_ns + w->p.group.rdzv.margin_ns);
     if (w->now_ns < w->troubled_until_ns + for_ns || w->now_ns < l->lead.undisturbed_since_ns + for_ns)
         return;
     if (l->thawed_ns + for_ns > w->now_ns || h->disturbed_until_ns + for_ns > w->now_ns)
@@ -105,10 +105,10 @@ static void note_group_move(struct world *w, const struct life *l, enum group_st
 
 static void check_size(struct world *w, struct group_info *g, size_t n) {
     const struct group_config *c = &w->p.group;
-    if (n >= c->min_nodes && n <= c->max_nodes && n % MAX2(c->node_unit, 1u) == 0)
+    if (n >= c->rdzv.min_nodes && n <= c->rdzv.max_nodes && n % MAX2(c->rdzv.node_unit, 1u) == 0)
         return;
     world_broken(w, "I4: group %u.%u has %zu nodes, allowed are %u to %u in steps of %u", G(g->generation), n,
-                 c->min_nodes, c->max_nodes, c->node_unit);
+                 c->rdzv.min_nodes, c->rdzv.max_nodes, c->rdzv.node_unit);
     g->n_nodes = 0;
 }
 
@@ -118,14 +118,14 @@ static void check_size(struct world *w, struct group_info *g, size_t n) {
 
 static uint64_t soon_ns(const struct world *w) {
     const struct group_config *c = &w->p.group;
-    return c->crash_loop_ns + c->lease_ns + c->margin_ns;
+    return c->rdzv.crash_loop_ns + c->rdzv.lease_ns + c->rdzv.margin_ns;
 }
 
 /* From first to last they were there for too short a time, and nobody failed or wished for it; nor
  * can that many nodes have been used up. */
 static void check_stalls(struct world *w, const struct life *l) {
     static const enum fault_kind wishes[] = {FAULT_LEAVE, FAULT_EXCLUDE, FAULT_GROW, FAULT_SAFE_POINT};
-    if (w->p.group.crash_loop_ns == 0)
+    if (w->p.group.rdzv.crash_loop_ns == 0)
         return;
     for (size_t i = 0; i < ARRAY_SIZE(wishes); i++)
         if (world_has_fault(&w->p, wishes[i]))
@@ -215,8 +215,8 @@ static void check_budget(struct world *w, struct life *l, uint32_t heard) {
     struct group_info *g = charged_group(w, l);
     if (used < before) {
         world_broken(w, "I6: the count of restarts went from %u to %u", before, used);
-    } else if (used > w->p.group.max_restarts) {
-        world_broken(w, "I6: %u restarts of %u allowed", used, w->p.group.max_restarts);
+    } else if (used > w->p.group.rdzv.max_restarts) {
+        world_broken(w, "I6: %u restarts of %u allowed", used, w->p.group.rdzv.max_restarts);
     } else if (used <= heard && !l->lead.is_first) {
         return; /* the larger counts */
     } else if (used != MAX2(before, l->lead.is_first ? 0 : heard) + 1 || g == NULL || (g->charged && g->leader == l)) {
@@ -327,12 +327,12 @@ static void closed_with(struct world *w, struct life *l, enum outcome outcome) {
 }
 
 static void check_given_up(struct world *w, const struct group_info *g, const struct life *l) {
-    if (!oracle_only_workers(w) || w->p.group.exclude_after != 0 || w->p.group.crash_loop_ns != 0)
+    if (!oracle_only_workers(w) || w->p.group.rdzv.exclude_after != 0 || w->p.group.rdzv.crash_loop_ns != 0)
         return;
     if (g == NULL)
         return;
-    if (l->lead.restarts_used != w->p.group.max_restarts || g->n_failures == 0)
-        world_broken(w, "I7: given up after %u of %u restarts", l->lead.restarts_used, w->p.group.max_restarts);
+    if (l->lead.restarts_used != w->p.group.rdzv.max_restarts || g->n_failures == 0)
+        world_broken(w, "I7: given up after %u of %u restarts", l->lead.restarts_used, w->p.group.rdzv.max_restarts);
 }
 
 static void closed(struct world *w, struct life *l) {

@@ -117,13 +117,13 @@ static int check_job(const struct option_value *v) {
     words[n] = NULL;
     struct job_spec spec = {0};
     int status = run_line_read(n, words, &spec);
-    if (status < 0 && spec.max_nodes < 2) {
+    if (status < 0 && spec.rdzv.max_nodes < 2) {
         status = check_alone(v);
     } else if (status < 0 && !has_place(v)) {
         status = usage_error("check",
                              "--nnodes=%u: the nodes need a place to meet, the same on "
                              "all: --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT",
-                             spec.max_nodes);
+                             spec.rdzv.max_nodes);
     } else if (status < 0) {
         spec.check_only = true;
         spec.check_json = v[CHECK_JSON].times > 0;

@@ -319,7 +319,7 @@ static int look(struct env_request *a, struct err *err) {
         .looked = DISCOVER_ALL,
         .topology = &a->topology,
         .facts = in->facts,
-        .n_nodes = a->spec.max_nodes,
+        .n_nodes = a->spec.rdzv.max_nodes,
         .rocm = a->rocm,
     };
     if (in->any_gpu && a->v[ENV_FROM].text == NULL)

@@ -48,10 +48,10 @@ static int read_nnodes(struct job_reading *j) {
         return job_bad_value(j, RUN_NNODES, "a number of nodes, or MIN:MAX");
     if (lo == 0 || hi < lo)
         return job_bad_value(j, RUN_NNODES, "at least 1, and MIN not above MAX");
-    if (hi > JOB_NODES_MAX)
+    if (hi > RDZV_NODES_MAX)
         return job_bad_value(j, RUN_NNODES, "at most 100000 nodes");
-    j->spec->min_nodes = lo;
-    j->spec->max_nodes = hi;
+    j->spec->rdzv.min_nodes = lo;
+    j->spec->rdzv.max_nodes = hi;
     return 0;
 }
 
@@ -295,7 +295,7 @@ static int read_ending(struct job_reading *j) {
     int32_t restarts;
     if (parse_i32(job_text(j, RUN_MAX_RESTARTS), &restarts) < 0 || restarts < 0)
         return job_bad_value(j, RUN_MAX_RESTARTS, "a number, 0 or more");
-    j->spec->max_restarts = (uint32_t)restarts;
+    j->spec->rdzv.max_restarts = (uint32_t)restarts;
     int r = read_signals(j);
     if (r == 0)
         r = read_shutdown_timeout(j);
@@ -337,6 +337,7 @@ int job_options_read(int argc, char *const *argv, char *const *envp,
                      const struct job_probes *probes, struct strbuf *warnings, struct job_spec *ret,
                      struct err *err) {
     _cleanup_(job_spec_fini) struct job_spec spec = {.is_host = -1, .node_rank = -1};
+    rdzv_settings_default(&spec.rdzv);
     struct job_reading j = {
         .probes = probes,
         .warnings = warnings,

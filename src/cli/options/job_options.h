@@ -9,19 +9,12 @@
 #include "base/text/strbuf.h"
 #include "launcher/job/job.h"
 
-/* Times that the user did not set (torchrun's, and for heartbeat and lease ours). */
-#define JOB_JOIN_TIMEOUT_NS (600 * NS_PER_S)
+/* What the user did not set, besides rdzv_settings_default(). As torchrun has it. */
 #define JOB_STATIC_TIMEOUT_NS (900 * NS_PER_S)
-#define JOB_LAST_CALL_NS (30 * NS_PER_S)
-#define JOB_CLOSE_TIMEOUT_NS (30 * NS_PER_S)
-#define JOB_LEADER_TIMEOUT_NS (60 * NS_PER_S)
 #define JOB_SHUTDOWN_TIMEOUT_NS (30 * NS_PER_S)
-#define JOB_HEARTBEAT_NS (1 * NS_PER_S)
-#define JOB_LEASE_NS (5 * NS_PER_S)
 /* torchrun's keep-alive, when only one of its two keys is given. */
 #define JOB_KEEP_ALIVE_INTERVAL_NS (5 * NS_PER_S)
 #define JOB_KEEP_ALIVE_ATTEMPTS 3
-#define JOB_ARBITER_LEASE_NS (60 * NS_PER_S) /* or two leases, if that is longer */
 #define JOB_C10D_PORT 29400
 #define JOB_ENV_FILE_MAX ((size_t)1 << 20)
 #define JOB_STATIC_PORT 29500

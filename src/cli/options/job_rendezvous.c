@@ -12,7 +12,7 @@ static void be_standalone(struct job_reading *j, const char *run_id) {
     struct job_spec *spec = j->spec;
     spec->backend = JOB_BACKEND_C10D;
     spec->standalone = true;
-    spec->min_nodes = spec->max_nodes = 1;
+    spec->rdzv.min_nodes = spec->rdzv.max_nodes = 1;
     spec->endpoint_port = 0;
     spec->run_id = run_id != NULL
                        ? xstrdup(run_id)
@@ -99,16 +99,16 @@ static int read_node_rank(struct job_reading *j, const struct rdzv_conf *conf) {
     if (text != NULL && parse_i32(text, &rank) < 0)
         return job_bad_value(j, RUN_NODE_RANK, "a number");
     if (spec->backend != JOB_BACKEND_STATIC) { /* a wish for the order; ranks are found out */
-        if (rank >= JOB_NODES_MAX)
+        if (rank >= RDZV_NODES_MAX)
             return job_bad_value(j, RUN_NODE_RANK, "below 100000");
         spec->node_rank = MAX2(rank, -1);
         return 0;
     }
     if (text == NULL && rank < 0)
         rank = 0;
-    if (rank < 0 || (uint32_t)rank >= spec->max_nodes)
+    if (rank < 0 || (uint32_t)rank >= spec->rdzv.max_nodes)
         return err_set(j->err, -EINVAL, "--node-rank=%d: must be from 0 to %u (--nnodes=%s)", rank,
-                       spec->max_nodes - 1, job_text(j, RUN_NNODES));
+                       spec->rdzv.max_nodes - 1, job_text(j, RUN_NNODES));
     spec->node_rank = rank;
     return 0;
 }
@@ -135,16 +135,16 @@ static int read_static(struct job_reading *j) {
         if (r < 0 || port >= 0)
             return job_bad_value(j, RUN_MASTER_ADDR, "a host name or an address, without a port");
     }
-    if (spec->endpoint_port == 0 && spec->max_nodes > 1)
+    if (spec->endpoint_port == 0 && spec->rdzv.max_nodes > 1)
         return err_set(j->err, -EINVAL,
                        "port 0 (any free one) can't be found by %u nodes; name a port",
-                       spec->max_nodes);
-    if (spec->min_nodes != spec->max_nodes)
+                       spec->rdzv.max_nodes);
+    if (spec->rdzv.min_nodes != spec->rdzv.max_nodes)
         strbuf_printf(j->warnings,
                       "static rendezvous waits for all %u nodes; use --rdzv-backend=c10d for a "
                       "job that may run with fewer\n",
-                      spec->max_nodes);
-    spec->min_nodes = spec->max_nodes;
+                      spec->rdzv.max_nodes);
+    spec->rdzv.min_nodes = spec->rdzv.max_nodes;
     return 0;
 }
 
@@ -163,7 +163,7 @@ static int read_c10d(struct job_reading *j) {
                       JOB_C10D_PORT);
     }
     spec->endpoint_port = port >= 0 ? (uint16_t)port : JOB_C10D_PORT;
-    if (spec->endpoint_port == 0 && spec->max_nodes > 1)
+    if (spec->endpoint_port == 0 && spec->rdzv.max_nodes > 1)
         return err_set(j->err, -EINVAL,
                        "--rdzv-endpoint=%s: port 0 (any free one) can't be found by other nodes; "
                        "name a port",
@@ -173,11 +173,11 @@ static int read_c10d(struct job_reading *j) {
 
 static int read_standalone(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    if (spec->min_nodes > 1)
+    if (spec->rdzv.min_nodes > 1)
         return err_set(j->err, -EINVAL,
                        "--standalone is for one node, and --nnodes=%s needs %u; give an "
                        "--rdzv-endpoint instead",
-                       job_text(j, RUN_NNODES), spec->min_nodes);
+                       job_text(j, RUN_NNODES), spec->rdzv.min_nodes);
     be_standalone(j, NULL);
     return 0;
 }
@@ -199,7 +199,7 @@ static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
     case JOB_BACKEND_STATIC: has_endpoint |= job_text(j, RUN_MASTER_PORT) != NULL; break;
     case JOB_BACKEND_C10D: break;
     }
-    if (spec->max_nodes == 1 && !has_endpoint) {
+    if (spec->rdzv.max_nodes == 1 && !has_endpoint) {
         /* torchrun gives such a job a random id even when the user named it; a name kept harms
          * nobody, and the log folder is called by it. */
         _cleanup_(freep) char *id = TAKE_PTR(spec->run_id);
@@ -210,59 +210,57 @@ static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
     return spec->backend == JOB_BACKEND_STATIC ? read_static(j) : read_c10d(j);
 }
 
+static uint64_t given_or(uint64_t given, uint64_t fallback) { return given > 0 ? given : fallback; }
+
 static int read_lease(struct job_reading *j, const struct rdzv_conf *conf) {
-    struct job_spec *spec = j->spec;
+    struct rdzv_settings *s = &j->spec->rdzv;
     bool keep_alive = conf->keep_alive_interval_ns > 0 || conf->keep_alive_max_attempt > 0;
-    uint64_t beats = JOB_LEASE_NS / JOB_HEARTBEAT_NS;
-    spec->heartbeat_ns = JOB_HEARTBEAT_NS;
+    uint64_t beats = s->lease_ns / s->heartbeat_ns;
     if (keep_alive) {
-        spec->heartbeat_ns = conf->keep_alive_interval_ns > 0 ? conf->keep_alive_interval_ns
-                                                              : JOB_KEEP_ALIVE_INTERVAL_NS;
+        s->heartbeat_ns = given_or(conf->keep_alive_interval_ns, JOB_KEEP_ALIVE_INTERVAL_NS);
         beats = conf->keep_alive_max_attempt > 0 ? conf->keep_alive_max_attempt
                                                  : JOB_KEEP_ALIVE_ATTEMPTS;
     }
     const char *text = job_text(j, RUN_HEARTBEAT_INTERVAL);
-    if (text != NULL &&
-        (parse_seconds_ns(text, &spec->heartbeat_ns) < 0 || spec->heartbeat_ns == 0))
+    if (text != NULL && (parse_seconds_ns(text, &s->heartbeat_ns) < 0 || s->heartbeat_ns == 0))
         return job_bad_value(j, RUN_HEARTBEAT_INTERVAL, "a number of seconds above 0");
     /* parse_seconds_ns() bounds both at 1e9 s, so only attempts could overflow. */
-    if (beats > UINT64_MAX / 2 / spec->heartbeat_ns)
+    if (beats > UINT64_MAX / 2 / s->heartbeat_ns)
         return err_set(j->err, -EINVAL, "--rdzv-conf: keep_alive_max_attempt is too large");
-    spec->lease_ns = spec->heartbeat_ns * beats;
-    if (!keep_alive)
-        spec->lease_ns = MAX2(spec->lease_ns, (uint64_t)JOB_LEASE_NS);
+    uint64_t least = keep_alive ? 0 : s->lease_ns;
+    s->lease_ns = MAX2(s->heartbeat_ns * beats, least);
     text = job_text(j, RUN_LEASE);
-    if (text != NULL && parse_seconds_ns(text, &spec->lease_ns) < 0)
+    if (text != NULL && parse_seconds_ns(text, &s->lease_ns) < 0)
         return job_bad_value(j, RUN_LEASE, "a number of seconds above 0");
     /* A leader below an arbiter gives no lease once a successor's echo is half a lease old, and the
      * echoes come with the heartbeats. */
-    bool arbiter = spec->backend == JOB_BACKEND_DIR || spec->backend == JOB_BACKEND_ETCD;
-    if (spec->lease_ns / (arbiter ? 2 : 1) <= spec->heartbeat_ns)
+    bool arbiter = j->spec->backend == JOB_BACKEND_DIR || j->spec->backend == JOB_BACKEND_ETCD;
+    if (s->lease_ns / (arbiter ? 2 : 1) <= s->heartbeat_ns)
         return err_set(j->err, -EINVAL,
                        "a lease of %g s is too short for a heartbeat every %g s; the lease must be "
                        "longer%s",
-                       (double)spec->lease_ns / 1e9, (double)spec->heartbeat_ns / 1e9,
+                       (double)s->lease_ns / 1e9, (double)s->heartbeat_ns / 1e9,
                        arbiter ? " than two heartbeats" : "");
+    s->margin_ns = rdzv_margin_ns(s->lease_ns);
     return 0;
 }
 
-static uint64_t given_or(uint64_t given, uint64_t fallback) { return given > 0 ? given : fallback; }
-
 static void set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     struct job_spec *spec = j->spec;
-    uint64_t join = JOB_JOIN_TIMEOUT_NS;
+    struct rdzv_settings *s = &spec->rdzv;
+    uint64_t join = s->join_timeout_ns;
     if (spec->backend == JOB_BACKEND_STATIC)
         join = given_or(conf->timeout_ns, JOB_STATIC_TIMEOUT_NS);
     else if (spec->backend == JOB_BACKEND_ETCD)
-        join = given_or(conf->timeout_ns, JOB_JOIN_TIMEOUT_NS);
+        join = given_or(conf->timeout_ns, join);
     else if (conf->timeout_ns > 0)
         strbuf_printf(j->warnings, "--rdzv-conf: timeout has no effect with %s; use join_timeout\n",
                       spec->backend == JOB_BACKEND_DIR ? "dir" : "c10d");
-    spec->join_timeout_ns = given_or(conf->join_timeout_ns, join);
-    spec->regroup_wait_ns = conf->regroup_ns;
-    spec->last_call_ns = given_or(conf->last_call_ns, JOB_LAST_CALL_NS);
-    spec->close_timeout_ns = given_or(conf->close_timeout_ns, JOB_CLOSE_TIMEOUT_NS);
-    spec->leader_timeout_ns = given_or(conf->read_timeout_ns, JOB_LEADER_TIMEOUT_NS);
+    s->join_timeout_ns = given_or(conf->join_timeout_ns, join);
+    s->regroup_wait_ns = conf->regroup_ns;
+    s->last_call_ns = given_or(conf->last_call_ns, s->last_call_ns);
+    s->close_timeout_ns = given_or(conf->close_timeout_ns, s->close_timeout_ns);
+    s->leader_timeout_ns = given_or(conf->read_timeout_ns, s->leader_timeout_ns);
     spec->is_host = conf->is_host;
 }
 

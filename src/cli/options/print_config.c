@@ -66,20 +66,20 @@ static const char *contain_name(enum job_contain contain) {
     assert_not_reached();
 }
 
-static const char *grow_name(enum job_grow grow) {
+static const char *grow_name(enum rdzv_grow grow) {
     switch (grow) {
-    case JOB_GROW_BOUNDARY: return "boundary";
-    case JOB_GROW_NOW: return "now";
-    case JOB_GROW_NEVER: return "never";
+    case GROW_BOUNDARY: return "boundary";
+    case GROW_NOW: return "now";
+    case GROW_NEVER: return "never";
     }
     assert_not_reached();
 }
 
-static const char *rank_order_name(enum job_rank_order order) {
+static const char *rank_order_name(enum rdzv_rank_order order) {
     switch (order) {
-    case JOB_RANK_ORDER_HOST: return "host";
-    case JOB_RANK_ORDER_JOIN: return "join";
-    case JOB_RANK_ORDER_TOPOLOGY: return "topology";
+    case RANK_ORDER_HOST: return "host";
+    case RANK_ORDER_JOIN: return "join";
+    case RANK_ORDER_TOPOLOGY: return "topology";
     }
     assert_not_reached();
 }
@@ -166,17 +166,17 @@ static void add_console(struct strbuf *out, const struct job_spec *spec) {
 }
 
 static void add_times(struct strbuf *out, const struct job_spec *spec) {
-    add_seconds(out, "join_timeout", spec->join_timeout_ns);
-    add_seconds(out, "regroup_timeout", spec->regroup_wait_ns);
-    add_seconds(out, "last_call_timeout", spec->last_call_ns);
-    add_seconds(out, "close_timeout", spec->close_timeout_ns);
-    add_seconds(out, "leader_timeout", spec->leader_timeout_ns);
-    add_seconds(out, "heartbeat_interval", spec->heartbeat_ns);
-    add_seconds(out, "lease", spec->lease_ns);
-    add_seconds(out, "arbiter_lease", spec->arbiter_lease_ns);
-    add_seconds(out, "hold", spec->hold_ns);
-    add_seconds(out, "restart_backoff", spec->restart_backoff_ns);
-    add_seconds(out, "crash_loop", spec->crash_loop_ns);
+    add_seconds(out, "join_timeout", spec->rdzv.join_timeout_ns);
+    add_seconds(out, "regroup_timeout", spec->rdzv.regroup_wait_ns);
+    add_seconds(out, "last_call_timeout", spec->rdzv.last_call_ns);
+    add_seconds(out, "close_timeout", spec->rdzv.close_timeout_ns);
+    add_seconds(out, "leader_timeout", spec->rdzv.leader_timeout_ns);
+    add_seconds(out, "heartbeat_interval", spec->rdzv.heartbeat_ns);
+    add_seconds(out, "lease", spec->rdzv.lease_ns);
+    add_seconds(out, "arbiter_lease", spec->rdzv.arbiter_lease_ns);
+    add_seconds(out, "hold", spec->rdzv.hold_ns);
+    add_seconds(out, "restart_backoff", spec->rdzv.restart_backoff_ns);
+    add_seconds(out, "crash_loop", spec->rdzv.crash_loop_ns);
     add_seconds(out, "shutdown_timeout", spec->shutdown_timeout_ns);
 }
 
@@ -193,20 +193,20 @@ static void add_arbiter(struct strbuf *out, const struct job_spec *spec) {
 }
 
 static void add_group(struct strbuf *out, const struct job_spec *spec) {
-    add_number(out, "node_unit", spec->node_unit);
-    add_limit(out, "spares", spec->spares);
-    add_text(out, "grow", grow_name(spec->grow));
-    add_text(out, "rank_order", rank_order_name(spec->rank_order));
+    add_number(out, "node_unit", spec->rdzv.node_unit);
+    add_limit(out, "spares", spec->rdzv.spares);
+    add_text(out, "grow", grow_name(spec->rdzv.grow));
+    add_text(out, "rank_order", rank_order_name(spec->rdzv.rank_order));
     add_text(out, "topology", spec->topology);
     add_text(out, "topology_file", spec->topology_file);
     add_text(out, "preflight", preflight_name(spec->preflight));
-    add_limit(out, "max_node_losses", spec->max_node_losses);
-    add_number(out, "exclude_after", spec->exclude_after);
+    add_limit(out, "max_node_losses", spec->rdzv.max_node_losses);
+    add_number(out, "exclude_after", spec->rdzv.exclude_after);
 }
 
 void job_print_config(const struct job_spec *spec, struct strbuf *out) {
-    add_number(out, "min_nodes", spec->min_nodes);
-    add_number(out, "max_nodes", spec->max_nodes);
+    add_number(out, "min_nodes", spec->rdzv.min_nodes);
+    add_number(out, "max_nodes", spec->rdzv.max_nodes);
     add_number(out, "nproc_per_node", spec->nproc);
     add_text(out, "backend", backend_name(spec->backend));
     add_bool(out, "standalone", spec->standalone);
@@ -219,7 +219,7 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_text(out, "run_id", spec->run_id);
     add_bool(out, "run_id_given", spec->run_id_given);
     add_text(out, "role", spec->role);
-    add_number(out, "max_restarts", spec->max_restarts);
+    add_number(out, "max_restarts", spec->rdzv.max_restarts);
     add_group(out, spec);
     add_times(out, spec);
     add_signals(out, spec);

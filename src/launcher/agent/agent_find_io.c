@@ -21,14 +21,7 @@ static void member_config_from(const struct agent *a, struct member_config *c) {
     const struct job_spec *spec = a->config.spec;
     member_config_default(c);
     c->incarnation = a->incarnation;
-    c->heartbeat_ns = spec->heartbeat_ns;
-    c->leader_timeout_ns = spec->leader_timeout_ns;
-    c->join_timeout_ns = spec->join_timeout_ns;
-    c->lease_ns = spec->lease_ns;
-    c->margin_ns = MAX2(NS_PER_S, spec->lease_ns / 50);
-    c->arbiter_lease_ns = spec->arbiter_lease_ns;
-    c->min_nodes = spec->min_nodes;
-    c->node_unit = spec->node_unit;
+    c->rdzv = spec->rdzv;
     c->has_arbiter = a->arbiter != NULL;
     c->self = a->self;
     c->seed = random_u64();
@@ -58,8 +51,6 @@ static int join(struct agent *a, const struct addr *own) {
                  .nproc = spec->nproc,
                  .node_rank = spec->node_rank,
                  .pid = getpid()},
-        .min_nodes = spec->min_nodes,
-        .max_nodes = spec->max_nodes,
         .port = spec->endpoint_port,
         .has_addr = own != NULL,
         .arbiter = a->arbiter,
@@ -96,7 +87,7 @@ static void on_looked(void *arg) {
 
 /* The order by the network has to know the NVLink domain, which only NVML tells. */
 static void begin_with(struct agent *a, const struct addr *own) {
-    bool waits = a->config.spec->rank_order == JOB_RANK_ORDER_TOPOLOGY && a->look != NULL &&
+    bool waits = a->config.spec->rdzv.rank_order == RANK_ORDER_TOPOLOGY && a->look != NULL &&
                  (node_discovery_what(a->look) & DISCOVER_NVML) != 0;
     if (own != NULL)
         a->own_endpoint = *own;

@@ -331,8 +331,8 @@ static int set_up_listener(struct agent *a) {
     a->node_port = addr_port(&a->own_listener);
     struct rdzv_listener_config config = {
         .incarnation = a->incarnation,
-        .lease_ns = spec->lease_ns,
-        .heartbeat_ns = spec->heartbeat_ns,
+        .lease_ns = spec->rdzv.lease_ns,
+        .heartbeat_ns = spec->rdzv.heartbeat_ns,
         .caller = on_caller,
         .leave = on_leave,
         .find_leader = find_leader,

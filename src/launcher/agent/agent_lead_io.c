@@ -92,54 +92,15 @@ static void deposed(void *arg, uint32_t epoch) {
 
 /* ---- beginning to lead ---- */
 
-static uint64_t margin_of(uint64_t term_ns) { return MAX2(NS_PER_S, term_ns / 50); }
-
-static enum group_grow grow_of(enum job_grow grow) {
-    switch (grow) {
-    case JOB_GROW_BOUNDARY: return GROW_BOUNDARY;
-    case JOB_GROW_NOW: return GROW_NOW;
-    case JOB_GROW_NEVER: return GROW_NEVER;
-    }
-    assert_not_reached();
-}
-
-static enum group_rank_order rank_order_of(enum job_rank_order order) {
-    switch (order) {
-    case JOB_RANK_ORDER_HOST: return RANK_ORDER_HOST;
-    case JOB_RANK_ORDER_JOIN: return RANK_ORDER_JOIN;
-    case JOB_RANK_ORDER_TOPOLOGY: return RANK_ORDER_TOPOLOGY;
-    }
-    assert_not_reached();
-}
-
 static void group_config_from(const struct agent *a, struct group_config *c) {
     const struct job_spec *spec = a->config.spec;
     group_config_default(c);
+    c->rdzv = spec->rdzv;
     c->leader_incarnation = a->incarnation;
     (void)snprintf(c->role, sizeof c->role, "%s", spec->role);
     program_of(spec, &c->program);
-    c->min_nodes = spec->min_nodes;
-    c->max_nodes = spec->max_nodes;
-    c->max_restarts = spec->max_restarts;
     c->static_ranks = spec->backend == JOB_BACKEND_STATIC;
-    c->last_call_ns = spec->last_call_ns;
-    c->regroup_wait_ns = spec->regroup_wait_ns;
-    c->join_timeout_ns = spec->join_timeout_ns;
-    c->close_timeout_ns = spec->close_timeout_ns;
-    c->lease_ns = spec->lease_ns;
-    c->margin_ns = margin_of(spec->lease_ns);
-    c->heartbeat_ns = spec->heartbeat_ns;
     c->log_nonce = random_u64();
-    c->node_unit = spec->node_unit;
-    c->spares = spec->spares;
-    c->grow = grow_of(spec->grow);
-    c->rank_order = rank_order_of(spec->rank_order);
-    c->max_node_losses = spec->max_node_losses;
-    c->exclude_after = spec->exclude_after;
-    c->restart_backoff_ns = spec->restart_backoff_ns;
-    c->crash_loop_ns = spec->crash_loop_ns;
-    c->hold_ns = spec->hold_ns;
-    c->arbiter_lease_ns = spec->arbiter_lease_ns;
 }
 
 bool agent_local_addr(const char *text, struct addr *ret) {
@@ -160,7 +121,7 @@ static int new_server(struct agent *a, const struct group_config *group) {
     const struct job_spec *spec = a->config.spec;
     struct rdzv_server_config config = {
         .listener_port = a->node_port,
-        .heartbeat_ns = spec->heartbeat_ns,
+        .heartbeat_ns = spec->rdzv.heartbeat_ns,
         .arbiter = a->arbiter,
         .leader_file = a->leader_file,
         .ops = {.store_open = store_open,
@@ -192,12 +153,13 @@ static void leave_leader_file(struct agent *a, struct group_config *group) {
     if (!spec->run_id_given || spec->endpoint_host == NULL || spec->endpoint_port == 0)
         return;
     _cleanup_(freep) char *endpoint = xasprintf("%s:%u", spec->endpoint_host, spec->endpoint_port);
-    int r = leader_file_open(spec->run_id, endpoint, group->lease_ns + group->margin_ns, &prev,
-                             &a->leader_file, &err);
+    int r = leader_file_open(spec->run_id, endpoint, group->rdzv.lease_ns + group->rdzv.margin_ns,
+                             &prev, &a->leader_file, &err);
     if (r < 0) {
         log_warning("%s; should this agent be killed and started again, its old group may still "
                     "run for up to %.0f s while the new one starts",
-                    err.text, (double)(group->lease_ns + group->margin_ns) / (double)NS_PER_S);
+                    err.text,
+                    (double)(group->rdzv.lease_ns + group->rdzv.margin_ns) / (double)NS_PER_S);
         return;
     }
     uint64_t now = clock_now_ns();

@@ -35,7 +35,7 @@ static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct e
     struct addr at;
     /* With an arbiter any node may have to lead, and be reached by whoever comes. */
     bool any = spec->backend == JOB_BACKEND_DIR || spec->backend == JOB_BACKEND_ETCD;
-    bool local = !any && (spec->endpoint_host == NULL || spec->max_nodes == 1 ||
+    bool local = !any && (spec->endpoint_host == NULL || spec->rdzv.max_nodes == 1 ||
                           strcmp(spec->endpoint_host, "localhost") == 0);
     if (!any && !local && addr_from_literal(spec->endpoint_host, 0, &at) == 0)
         local = addr_is_loopback(&at);

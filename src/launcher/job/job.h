@@ -8,10 +8,10 @@
 
 #include "base/util.h"
 #include "nccl_env/rules/resolve.h"
+#include "rendezvous/protocol/settings.h"
 #include "topology/model/affinity.h"
 
 #define JOB_WORKERS_MAX 4096 /* workers of one node */
-#define JOB_NODES_MAX 100000
 #define JOB_SIGNALS_MAX 16
 #define JOB_RUN_ID_MAX 256
 
@@ -22,10 +22,8 @@ enum job_backend {
     JOB_BACKEND_ETCD,       /* arbiter: etcd v3 */
 };
 
-enum job_grow { JOB_GROW_BOUNDARY = 0, JOB_GROW_NOW, JOB_GROW_NEVER };
 /* Are the nodes alike, do they reach each other: don't look, say it, or start nothing then. */
 enum job_preflight { JOB_PREFLIGHT_OFF = 0, JOB_PREFLIGHT_WARN, JOB_PREFLIGHT_STRICT };
-enum job_rank_order { JOB_RANK_ORDER_HOST = 0, JOB_RANK_ORDER_JOIN, JOB_RANK_ORDER_TOPOLOGY };
 
 #define JOB_ETCD_ENDPOINTS_MAX 16
 
@@ -49,7 +47,6 @@ enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, J
 
 struct job_spec {
     /* who */
-    uint32_t min_nodes, max_nodes;
     uint32_t nproc; /* workers of this node */
     enum job_backend backend;
     bool standalone;        /* one node, free port, nothing to tell others */
@@ -75,20 +72,7 @@ struct job_spec {
     char *role;
 
     /* when */
-    uint32_t max_restarts;
-    uint32_t node_unit; /* >= 1 */
-    uint32_t spares;    /* UINT32_MAX: any number */
-    enum job_grow grow;
-    enum job_rank_order rank_order;
-    uint32_t max_node_losses;    /* UINT32_MAX: any number */
-    uint32_t exclude_after;      /* 0: never */
-    uint64_t restart_backoff_ns; /* 0: none */
-    uint64_t crash_loop_ns;      /* 0: never a crash loop */
-    uint64_t hold_ns;            /* several nodes silent at once */
-    uint64_t arbiter_lease_ns;
-    uint64_t join_timeout_ns, last_call_ns, close_timeout_ns, leader_timeout_ns;
-    uint64_t regroup_wait_ns; /* a lost node's place is kept so long for another; default 0 */
-    uint64_t heartbeat_ns, lease_ns;
+    struct rdzv_settings rdzv;
     uint64_t shutdown_timeout_ns;
     int signals[JOB_SIGNALS_MAX]; /* --signals-to-handle */
     uint32_t n_signals;

@@ -69,7 +69,7 @@ void program_of(const struct job_spec *spec, struct rdzv_program *ret) {
                                       [JOB_ENTRY_PROGRAM] = "program"};
     _cleanup_(strbuf_fini) struct strbuf shown = {0};
     *ret = (struct rdzv_program){
-        .name = DIGEST_BEGIN, .args = DIGEST_BEGIN, .max_restarts = spec->max_restarts};
+        .name = DIGEST_BEGIN, .args = DIGEST_BEGIN, .max_restarts = spec->rdzv.max_restarts};
     if (spec->script == NULL) {
         strbuf_add(&shown, "muster check");
     } else {

@@ -80,7 +80,7 @@ void node_nets_choose(const struct job_spec *spec, char *const *envp, const char
     const char *family = workers_value(spec, envp, "NCCL_SOCKET_FAMILY");
     const char *user = users_netif(spec, envp);
     bool v6_first = family != NULL && strcmp(family, "AF_INET6") == 0;
-    const struct topo_netif *n = choose(t, spec->max_nodes, user, leader, route, &choice);
+    const struct topo_netif *n = choose(t, spec->rdzv.max_nodes, user, leader, route, &choice);
     if (n != NULL)
         take(&ret[RING_NET], n, choice.addr, v6_first);
     const struct topo_netif *fast = user == NULL ? netif_fast(t) : NULL;

@@ -251,7 +251,7 @@ int preflight_new(struct loop *loop, const struct preflight_config *config,
                   const struct preflight_ops *ops, void *arg, struct preflight **ret) {
     const struct job_spec *spec = config->spec;
     *ret = NULL;
-    if (spec->preflight == JOB_PREFLIGHT_OFF || spec->max_nodes < 2)
+    if (spec->preflight == JOB_PREFLIGHT_OFF || spec->rdzv.max_nodes < 2)
         return 0;
     struct preflight *p = xcalloc(1, sizeof *p);
     p->loop = loop;

@@ -228,8 +228,7 @@ int rdzv_client_new(struct loop *loop, const struct member_config *member_config
         config->probe_timeout_ns > 0 ? config->probe_timeout_ns : PROBE_TIMEOUT_NS;
     c->has_arbiter = member_config->has_arbiter;
     c->self = member_config->self;
-    c->lease_ns = member_config->lease_ns;
-    c->heartbeat_ns = member_config->heartbeat_ns;
+    c->rdzv = member_config->rdzv;
     list_init(&c->peer_probes);
     uint64_t now = clock_now_ns();
     int r = pump_init(&c->pump, loop, &pump_ops, c, on_timer);

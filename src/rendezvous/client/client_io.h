@@ -67,8 +67,7 @@ struct rdzv_client_config {
     char run_id[RDZV_RUN_ID_MAX];
     struct node_info info; /* info.incarnation as in the member's config */
     struct rdzv_program program;
-    uint32_t min_nodes, max_nodes; /* as this node's user gave them; the leader's count */
-    char host[RDZV_HOST_MAX * 2];  /* the leader's endpoint: a literal, or a name; */
+    char host[RDZV_HOST_MAX * 2]; /* the leader's endpoint: a literal, or a name; */
     uint16_t port;
     bool has_addr; /* or straight an address (the leader's own agent): */
     struct addr addr;

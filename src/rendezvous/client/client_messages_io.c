@@ -15,8 +15,8 @@ void client_send_join(struct rdzv_client *c) {
         .join = {.version = WIRE_VERSION,
                  .info = c->config.info,
                  .program = c->config.program,
-                 .min_nodes = c->config.min_nodes,
-                 .max_nodes = c->config.max_nodes,
+                 .min_nodes = c->rdzv.min_nodes,
+                 .max_nodes = c->rdzv.max_nodes,
                  .report = *member_report(c->member)},
     };
     memcpy(m.join.run_id, c->config.run_id, sizeof m.join.run_id);
@@ -63,7 +63,7 @@ static void greeted(struct rdzv_client *c) {
     c->greeted = true;
     client_remember(c, c->target.incarnation, &c->addrs[c->next_addr - 1]);
     loop_timer_set(c->retry, TIME_NEVER);
-    conn_set_patience(c->conn, c->lease_ns, c->heartbeat_ns);
+    conn_set_patience(c->conn, c->rdzv.lease_ns, c->rdzv.heartbeat_ns);
     client_send_join(c);
 }
 
@@ -115,10 +115,10 @@ static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
     c->welcomed_ns = clock_now_ns();
     c->backoff_ns = 0;
     c->waiting[0] = '\0';
-    c->lease_ns = w->lease_ns;
-    c->heartbeat_ns = w->heartbeat_ns;
+    c->rdzv.lease_ns = w->lease_ns;
+    c->rdzv.heartbeat_ns = w->heartbeat_ns;
     loop_timer_set(c->retry, TIME_NEVER);
-    conn_set_patience(c->conn, c->lease_ns, c->heartbeat_ns);
+    conn_set_patience(c->conn, c->rdzv.lease_ns, c->rdzv.heartbeat_ns);
     client_send_node_summary(c);
     if (w->leader != before)
         tell_leader(c, before == 0);

@@ -22,7 +22,7 @@ struct rdzv_client {
     struct rdzv_client_config config;
     bool has_arbiter;
     struct rdzv_peer self;
-    uint64_t lease_ns, heartbeat_ns; /* as last told */
+    struct rdzv_settings rdzv; /* this node's own; lease and heartbeat as last told */
     struct member *member;
     struct member_update update;
     struct pump pump;

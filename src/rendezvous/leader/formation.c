@@ -67,9 +67,9 @@ void formation_recount_all(const struct formation *f, struct roster *r) {
 /* ---- choosing the members ---- */
 
 size_t formation_size(const struct group_config *c, size_t candidates) {
-    size_t n = MIN2(candidates, (size_t)c->max_nodes);
-    n -= n % c->node_unit;
-    return n >= c->min_nodes ? n : 0;
+    size_t n = MIN2(candidates, (size_t)c->rdzv.max_nodes);
+    n -= n % c->rdzv.node_unit;
+    return n >= c->rdzv.min_nodes ? n : 0;
 }
 
 /* How many switches, from the top, are above both of two places. */
@@ -102,7 +102,7 @@ static int compare_places(const struct node *leader, const struct node *a, const
 /* What newcomers are ordered by. */
 struct newcomers {
     const struct node *leader; /* NULL: its node is not here */
-    enum group_rank_order by;
+    enum rdzv_rank_order by;
 };
 
 static int compare_newcomers(const struct newcomers *o, const struct node *a,
@@ -220,7 +220,7 @@ static void assign_ranks(struct formation *f, uint32_t restarts_used, uint32_t l
 
 void formation_choose(struct formation *f, struct roster *r, const struct group_config *c,
                       uint32_t epoch, uint32_t restarts_used, uint32_t losses) {
-    struct newcomers by = {roster_find(r, c->leader_incarnation), c->rank_order};
+    struct newcomers by = {roster_find(r, c->leader_incarnation), c->rdzv.rank_order};
     struct node **chosen = xcalloc(r->n, sizeof *chosen);
     size_t wanted = formation_size(c, r->tally[TALLY_CANDIDATE]);
     size_t n_chosen = order_candidates(f, r, &by, wanted, chosen);

@@ -13,34 +13,17 @@
 void group_config_default(struct group_config *c) {
     *c = (struct group_config){
         .epoch = 1,
-        .min_nodes = 1,
-        .max_nodes = 1,
-        .last_call_ns = 30 * NS_PER_S,
-        .join_timeout_ns = 600 * NS_PER_S,
         .form_timeout_ns = 60 * NS_PER_S,
-        .close_timeout_ns = 30 * NS_PER_S,
         .settle_ns = 500 * NS_PER_MS,
-        .lease_ns = 5 * NS_PER_S,
-        .margin_ns = NS_PER_S,
-        .node_unit = 1,
-        .spares = UINT32_MAX,
-        .max_node_losses = UINT32_MAX,
-        .exclude_after = 3,
-        .crash_loop_ns = 5 * NS_PER_S,
-        .hold_ns = 2 * NS_PER_S,
-        .heartbeat_ns = NS_PER_S,
         .waiter_probe_ns = 10 * NS_PER_MS,
-        .arbiter_lease_ns = 60 * NS_PER_S,
     };
+    rdzv_settings_default(&c->rdzv);
 }
 
 static bool makes_sense(const struct group_config *c) {
-    if (c->epoch == 0 || c->min_nodes == 0 || c->min_nodes > c->max_nodes ||
-        c->max_nodes > RDZV_NODES_MAX || c->lease_ns == 0 || c->node_unit == 0 ||
-        c->heartbeat_ns == 0 || c->waiter_probe_ns == 0 ||
-        (c->idle && (c->leadership != LEADERSHIP_ARBITER || c->handover != NULL)))
-        return false;
-    return (c->max_nodes / c->node_unit) * c->node_unit >= c->min_nodes;
+    bool idle_is_right = c->leadership == LEADERSHIP_ARBITER && c->handover == NULL;
+    return c->epoch > 0 && c->waiter_probe_ns > 0 && (!c->idle || idle_is_right) &&
+           rdzv_settings_make_sense(&c->rdzv);
 }
 
 /* What the last leader left: its members are awaited, and probed, in their places. */
@@ -72,7 +55,7 @@ static void inherit(struct group *g, const struct handover *e) {
         n->heard_ns = g->now_ns;
         /* The leases may be over already, but it may only just have noticed, and be on its way. */
         /* They lost the old leader within the same moments, and are on their way. */
-        uint64_t on_way = m->incarnation == g->config.old_leader ? 0 : g->config.margin_ns;
+        uint64_t on_way = m->incarnation == g->config.old_leader ? 0 : g->config.rdzv.margin_ns;
         n->lost_at_ns = MAX2(g->config.absent_until_ns, g->now_ns + on_way);
         n->in_order = i < e->n_order;
         n->was_old_member = n->in_order;
@@ -91,7 +74,8 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     struct group *g = xcalloc(1, sizeof *g);
     g->config = *config;
     g->config.handover = NULL;
-    g->need = (config->min_nodes + config->node_unit - 1) / config->node_unit * config->node_unit;
+    g->need = (config->rdzv.min_nodes + config->rdzv.node_unit - 1) / config->rdzv.node_unit *
+              config->rdzv.node_unit;
     leadership_init(&g->leadership, config);
     g->state = GROUP_GATHERING;
     g->now_ns = g->gather_since_ns = g->since_ns = now_ns;
@@ -100,7 +84,7 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     g->cause.settle_ns = TIME_NEVER;
     g->watch.due_ns = TIME_NEVER;
     g->not_before_ns = config->not_before_ns;
-    programs_init(&g->programs, config->role, &config->program, config->max_restarts);
+    programs_init(&g->programs, config->role, &config->program, config->rdzv.max_restarts);
     roster_init(&g->roster, config->leader_incarnation);
     list_init(&g->watch.heard);
     list_init(&g->watch.watched);

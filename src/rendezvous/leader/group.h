@@ -32,55 +32,23 @@ enum group_leadership {
     LEADERSHIP_ARBITER,     /* dir, etcd: members succeed a lost leader */
 };
 
-/* When a waiting node is let into a running group that has room for it. */
-enum group_grow {
-    GROW_BOUNDARY = 0, /* when a worker says that it is at a safe point, or it re-forms anyway */
-    GROW_NOW,
-    GROW_NEVER, /* only when it re-forms anyway */
-};
-
-enum group_rank_order { /* of newcomers without --node-rank; the leader's node goes first */
-                        RANK_ORDER_HOST = 0, /* natural order of host names */
-                        RANK_ORDER_JOIN,     /* as they came */
-                        /* by node_info.topology, those of the leader's switches first, else in
-                         * natural order; then by host names */
-                        RANK_ORDER_TOPOLOGY,
-};
-
 struct group_config {
+    struct rdzv_settings rdzv;
     uint32_t epoch; /* of this leadership, >= 1 */
     /* ARBITER: nothing runs, and no group is formed in this epoch: the first takes the next one,
      * which this leader claims for it. Without a handover */
     bool idle;
-    uint64_t leader_incarnation;   /* its own node: rank 0 at the first start */
-    char role[RDZV_ROLE_MAX];      /* of its own node, */
-    struct rdzv_program program;   /* and what that runs; shown "": not known, not compared */
-    uint32_t min_nodes, max_nodes; /* 1 <= min <= max <= RDZV_NODES_MAX */
-    uint32_t max_restarts;         /* whole job */
-    bool static_ranks;             /* every node names its own rank; 0 … max-1, each once */
-    uint64_t last_call_ns;         /* wait for more than min at the first start */
-    uint64_t regroup_wait_ns;      /* wait for replacements after a loss, 0: none */
-    uint64_t join_timeout_ns;      /* below min at the first start: then CLOSED(failed) */
-    uint64_t form_timeout_ns;      /* FORM sent, no ack */
-    uint64_t close_timeout_ns;     /* CLOSED told, no acknowledgement */
-    uint64_t settle_ns;            /* failures that may still turn out to be the first cause */
-    uint64_t lease_ns, margin_ns;  /* silent for lease + margin: lost */
-    uint64_t log_nonce;            /* handed to every node in FORM */
-    uint32_t node_unit;            /* a group's number of nodes is a multiple of this */
-    uint32_t spares;               /* nodes beyond max that may wait; others are sent away */
-    enum group_grow grow;
-    enum group_rank_order rank_order;
-    uint32_t max_node_losses;    /* one more ends the job */
-    uint32_t exclude_after;      /* failures of one node in a row; 0: never */
-    uint64_t restart_backoff_ns; /* before a restart after a failure; doubles, up to 32 times */
-    uint64_t crash_loop_ns;      /* failures so soon may be a crash loop; 0: never */
-    uint64_t hold_ns;            /* several nodes silent at once: probed so long */
-    uint64_t heartbeat_ns;       /* between beats and touches */
+    uint64_t leader_incarnation; /* its own node: rank 0 at the first start */
+    char role[RDZV_ROLE_MAX];    /* of its own node, */
+    struct rdzv_program program; /* and what that runs; shown "": not known, not compared */
+    bool static_ranks;           /* every node names its own rank; 0 … max-1, each once */
+    uint64_t form_timeout_ns;    /* FORM sent, no ack */
+    uint64_t settle_ns;          /* failures that may still turn out to be the first cause */
+    uint64_t log_nonce;          /* handed to every node in FORM */
     /* between probes of nodes that wait for a place and are silent: of all together */
     uint64_t waiter_probe_ns;
 
     enum group_leadership leadership;
-    uint64_t arbiter_lease_ns; /* ARBITER: a lease ends so long after the last good read */
     /* Nothing is started before: leases of earlier epochs may still run. 0: none can */
     uint64_t not_before_ns;
     /* What the last leader left, NULL: nothing is known, or there was none. Copied. Its members
@@ -91,10 +59,7 @@ struct group_config {
     struct rdzv_peer self; /* ARBITER: as it stands in the claim */
 };
 
-/* Fills in every time with its default: last call 30 s, regroup 0, join 600 s, form 60 s, close
- * 30 s, settle 500 ms, lease 5 s, margin 1 s, arbiter lease 60 s, crash loop 5 s, hold 2 s,
- * heartbeat 1 s, probes of waiters 10 ms; epoch 1;
- * 1 node, unit 1; spares and losses without limit; excluded after 3. */
+/* The settings' defaults; form 60 s, settle 500 ms, probes of waiters 10 ms; epoch 1. */
 void group_config_default(struct group_config *config);
 
 enum group_event_kind {

@@ -11,7 +11,7 @@ static bool hears_too_few(const struct group *g) {
     /* It has never had a group: there is nothing that others could go on with. Or it is new, and
      * those of another's group are on their way. */
     if (g->formation.n_order == 0 ||
-        (!g->formation.formed_here && g->now_ns - g->leadership.begun_ns < g->config.lease_ns))
+        (!g->formation.formed_here && g->now_ns - g->leadership.begun_ns < g->config.rdzv.lease_ns))
         return false;
     size_t heard = 0, of_last = 0;
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
@@ -19,14 +19,14 @@ static bool hears_too_few(const struct group *g) {
         heard += hears;
         of_last += hears && n->in_order;
     }
-    return heard < g->config.min_nodes ||
+    return heard < g->config.rdzv.min_nodes ||
            2 * of_last < g->formation.n_order - g->formation.n_last_lost;
 }
 
 /* The beat rests, so that a successor which hears more may take over. A group is formed again only
  * when nobody has done so for long enough. */
 static void look_around(struct group *g) {
-    uint64_t patience = g->config.lease_ns + g->config.margin_ns;
+    uint64_t patience = g->config.rdzv.lease_ns + g->config.rdzv.margin_ns;
     switch (leadership_pause(&g->leadership, &g->config, hears_too_few(g), g->now_ns)) {
     case BEAT_UNCHANGED: break;
     case BEAT_PAUSED:
@@ -122,7 +122,7 @@ static bool is_recorded(const struct group *g) {
 void group_leadership_time(struct group *g) {
     struct leadership *l = &g->leadership;
     if (leadership_beat_is_due(l, &g->config, is_recorded(g), g->now_ns)) {
-        l->beat_ns = g->now_ns + g->config.heartbeat_ns;
+        l->beat_ns = g->now_ns + g->config.rdzv.heartbeat_ns;
         if (g->config.leadership == LEADERSHIP_LEADER_FILE) {
             group_emit(g, GROUP_EFFECT_TOUCH, 0)->outcome = OUTCOME_NONE;
         } else {

@@ -48,7 +48,8 @@ void group_feed_lease_pending(struct group *g) {
 
 bool group_hears(const struct group *g, const struct node *n) {
     const struct group_config *c = &g->config;
-    uint64_t term = MIN2(MAX2(c->lease_ns / 2, 5 * c->heartbeat_ns / 2), c->lease_ns);
+    uint64_t term =
+        MIN2(MAX2(c->rdzv.lease_ns / 2, 5 * c->rdzv.heartbeat_ns / 2), c->rdzv.lease_ns);
     uint64_t last = MAX2(n->echo_ns, n->joined_ns);
     return last != 0 && g->now_ns - last < term;
 }

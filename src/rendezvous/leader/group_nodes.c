@@ -13,7 +13,7 @@ static void refuse(struct group *g, uint64_t node, const char *text, bool for_no
 static enum job_stage stage_of(const struct group *g) {
     if (!g->formation.formed_here)
         return JOB_WITHOUT_GROUP;
-    return g->roster.tally[TALLY_HOPEFUL] < g->config.max_nodes ? JOB_WITH_ROOM : JOB_FULL;
+    return g->roster.tally[TALLY_HOPEFUL] < g->config.rdzv.max_nodes ? JOB_WITH_ROOM : JOB_FULL;
 }
 
 struct node *group_admit(struct group *g, const struct node_info *info,

@@ -71,7 +71,7 @@ static void on_grow(struct group *g) {
                                         : "the next group takes whoever is there");
     } else if (group_larger(g) == 0) {
         answer(g, false,
-               g->formation.n_members >= g->config.max_nodes
+               g->formation.n_members >= g->config.rdzv.max_nodes
                    ? "the group has as many nodes as it may have"
                    : "no node waits that would make the group larger");
     } else {

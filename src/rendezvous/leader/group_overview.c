@@ -14,7 +14,7 @@ static enum overview_place place_of(const struct group *g, const struct node *n)
         return PLACE_EXCLUDED;
     if (n->report.leaving)
         return PLACE_LEAVING;
-    return g->formation.n_members >= g->config.max_nodes ? PLACE_SPARE : PLACE_WAITING;
+    return g->formation.n_members >= g->config.rdzv.max_nodes ? PLACE_SPARE : PLACE_WAITING;
 }
 
 void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret) {
@@ -25,13 +25,13 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
         .generation = g->formation.generation,
         .running_ns = g->last_start_ns == 0 ? 0 : now_ns - g->last_start_ns,
         .leader = g->config.leader_incarnation,
-        .min_nodes = g->config.min_nodes,
-        .max_nodes = g->config.max_nodes,
-        .node_unit = g->config.node_unit,
+        .min_nodes = g->config.rdzv.min_nodes,
+        .max_nodes = g->config.rdzv.max_nodes,
+        .node_unit = g->config.rdzv.node_unit,
         .n_members = (uint32_t)g->formation.n_members,
         .world_size = g->formation.n_members == 0 ? 0 : g->formation.world_size,
         .restarts_used = g->policy.restarts_used,
-        .max_restarts = g->config.max_restarts,
+        .max_restarts = g->config.rdzv.max_restarts,
         .losses = g->policy.losses,
         .incident_ns = now_ns - g->incident_ns,
         .outcome = group_outcome(g),

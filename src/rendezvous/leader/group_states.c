@@ -49,7 +49,7 @@ static void record_outcome(struct group *g) {
         l->closing = true;
         group_emit(g, GROUP_EFFECT_TOUCH, 0)->outcome = g->outcome;
     } else {
-        g->close_deadline_ns += g->config.arbiter_lease_ns;
+        g->close_deadline_ns += g->config.rdzv.arbiter_lease_ns;
         l->claim_ns = g->now_ns;
         /* of the epoch that this leader has when its claim is answered */
         l->closing = !l->claiming && group_ask(g, ARBITER_CLOSE, l->epoch);
@@ -63,13 +63,13 @@ static void enter_closed(struct group *g) {
         cause_forget(&g->cause);
     g->closed_from = g->state;
     move(g, GROUP_CLOSED);
-    g->close_deadline_ns = g->now_ns + g->config.close_timeout_ns;
+    g->close_deadline_ns = g->now_ns + g->config.rdzv.close_timeout_ns;
     record_outcome(g);
 }
 
 void group_outcome_recorded(struct group *g) {
     g->record = OUTCOME_RECORDED;
-    g->close_deadline_ns = g->now_ns + g->config.close_timeout_ns;
+    g->close_deadline_ns = g->now_ns + g->config.rdzv.close_timeout_ns;
     group_add_to_timeline(g, TIMELINE_CLOSED, NULL, g->reason)->outcome = g->outcome;
     group_notify_all(g);
 }
@@ -104,7 +104,7 @@ static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
 /* Fewer nodes are left, or to be hoped for, than a group needs, and nobody asked to wait. */
 static bool too_few_for_ever(const struct group *g) {
     return g->formation.started_once && g->roster.tally[TALLY_HOPEFUL] < g->need &&
-           !group_is_leaving(g) && g->config.regroup_wait_ns == 0 &&
+           !group_is_leaving(g) && g->config.rdzv.regroup_wait_ns == 0 &&
            g->now_ns >= group_patient_until(g);
 }
 
@@ -138,7 +138,7 @@ static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_M
     if (too_many) {
         (void)snprintf(text, RDZV_REASON_MAX,
                        "%.1900s; %u nodes were lost, and --max-node-losses is %u", why,
-                       g->policy.losses, g->config.max_node_losses);
+                       g->policy.losses, g->config.rdzv.max_node_losses);
     } else if (too_few_for_ever(g)) {
         describe_too_few(g, why, text, RDZV_REASON_MAX);
     } else {
@@ -247,26 +247,27 @@ static bool may_form(struct group *g) {
 
 static bool is_full(const struct group *g) {
     return formation_size(&g->config, g->roster.tally[TALLY_CANDIDATE]) >=
-           formation_size(&g->config, g->config.max_nodes);
+           formation_size(&g->config, g->config.rdzv.max_nodes);
 }
 
 uint64_t group_gather_deadline(const struct group *g) {
     uint64_t t;
     if (g->enough_since_ns == TIME_NEVER) {
         if (!g->formation.started_once)
-            return g->gather_since_ns + g->config.join_timeout_ns;
+            return g->gather_since_ns + g->config.rdzv.join_timeout_ns;
         return group_somebody_unresolved(g)
                    ? TIME_NEVER
-                   : MAX2(g->gather_since_ns + g->config.regroup_wait_ns, group_patient_until(g));
+                   : MAX2(g->gather_since_ns + g->config.rdzv.regroup_wait_ns,
+                          group_patient_until(g));
     }
     if (group_somebody_unresolved(g))
         return TIME_NEVER;
     if (is_full(g))
         t = 0; /* nobody else is waited for */
     else if (!g->formation.formed_once)
-        t = g->enough_since_ns + g->config.last_call_ns;
+        t = g->enough_since_ns + g->config.rdzv.last_call_ns;
     else
-        t = g->lost_somebody ? g->gather_since_ns + g->config.regroup_wait_ns : 0;
+        t = g->lost_somebody ? g->gather_since_ns + g->config.rdzv.regroup_wait_ns : 0;
     return MAX2(t, g->not_before_ns);
 }
 
@@ -307,7 +308,8 @@ static void give_up_gathering(struct group *g, size_t candidates) {
         (void)snprintf(text, sizeof text,
                        "only %zu of at least %u nodes came within %.0f s (there: %.1500s); start "
                        "the missing ones, or raise --rdzv-conf join_timeout",
-                       candidates, g->need, (double)g->config.join_timeout_ns / (double)NS_PER_S,
+                       candidates, g->need,
+                       (double)g->config.rdzv.join_timeout_ns / (double)NS_PER_S,
                        strbuf_text(&names));
     }
     group_close_failed(g, text);
@@ -332,7 +334,7 @@ static void advance_gathering(struct group *g) {
     if (policy_losses_spent(&g->policy, &g->config)) {
         char text[128];
         (void)snprintf(text, sizeof text, "%u nodes were lost, and --max-node-losses is %u",
-                       g->policy.losses, g->config.max_node_losses);
+                       g->policy.losses, g->config.rdzv.max_node_losses);
         group_close_failed(g, text);
         return;
     }
@@ -349,7 +351,7 @@ static void advance_gathering(struct group *g) {
     }
     if (!enough && due &&
         (!g->formation.started_once || g->roster.tally[TALLY_HOPEFUL] < g->need ||
-         g->config.regroup_wait_ns > 0))
+         g->config.rdzv.regroup_wait_ns > 0))
         give_up_gathering(g, candidates);
 }
 
@@ -431,7 +433,7 @@ static void stop_to_grow(struct group *g, size_t larger, const char *why) {
 }
 
 static void grow(struct group *g) {
-    if (g->roster.tally[TALLY_WAITING] == 0 || g->formation.n_members >= g->config.max_nodes)
+    if (g->roster.tally[TALLY_WAITING] == 0 || g->formation.n_members >= g->config.rdzv.max_nodes)
         return;
     size_t larger = group_larger(g);
     if (larger == 0 || g->now_ns < g->not_before_ns)
@@ -440,7 +442,7 @@ static void grow(struct group *g) {
     if (stalls_go_on(&g->stalls, &g->config, g->started_ns, g->now_ns) && !g->grow_asked)
         return;
     bool now = false;
-    switch (g->config.grow) {
+    switch (g->config.rdzv.grow) {
     case GROW_NOW: now = true; break;
     case GROW_BOUNDARY: now = g->roster.tally[TALLY_SAFE] > 0; break;
     case GROW_NEVER: break;
@@ -448,7 +450,7 @@ static void grow(struct group *g) {
     if (g->grow_asked)
         stop_to_grow(g, larger, ": an operator asked");
     else if (now)
-        stop_to_grow(g, larger, g->config.grow == GROW_BOUNDARY ? ", at a safe point" : "");
+        stop_to_grow(g, larger, g->config.rdzv.grow == GROW_BOUNDARY ? ", at a safe point" : "");
 }
 
 static void advance_running(struct group *g) {
@@ -463,7 +465,8 @@ static void advance_running(struct group *g) {
 /* The cause is still in doubt: looked at again soon. People who see nothing happen are told that,
  * without a name that may be the wrong one. */
 static void keep_doubting(struct group *g) {
-    uint64_t patience = g->config.settle_ns + g->config.heartbeat_ns + g->config.heartbeat_ns / 2;
+    uint64_t patience =
+        g->config.settle_ns + g->config.rdzv.heartbeat_ns + g->config.rdzv.heartbeat_ns / 2;
     g->cause.settle_ns = g->now_ns + DOUBT_CHECK_NS;
     if (g->cause.doubt_reported || g->now_ns < g->stop_since_ns + patience)
         return;
@@ -523,8 +526,9 @@ static bool charge(struct group *g) {
         (void)snprintf(g->reason, sizeof g->reason,
                        "a crash loop: the same failure within %g s of the start, twice in a row; "
                        "not started again, though %u of %u restarts are left (--crash-loop)",
-                       (double)g->config.crash_loop_ns / 1e9,
-                       g->config.max_restarts - g->policy.restarts_used, g->config.max_restarts);
+                       (double)g->config.rdzv.crash_loop_ns / 1e9,
+                       g->config.rdzv.max_restarts - g->policy.restarts_used,
+                       g->config.rdzv.max_restarts);
         return false;
     }
     policy_charge(&g->policy);

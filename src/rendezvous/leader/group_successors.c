@@ -100,7 +100,7 @@ void group_offer_successor(struct group *g) {
 void group_successor_lost(struct group *g, const struct node *n, enum removal how) {
     /* Whoever was found gone so soon after it had a leader can't have claimed before. */
     bool surely = how == REMOVED_LEFT || (how == REMOVED_GONE && n->echo_ns != 0 &&
-                                          g->now_ns - n->echo_ns < g->config.lease_ns);
+                                          g->now_ns - n->echo_ns < g->config.rdzv.lease_ns);
     plan_lose(&g->plan, n->info.incarnation, surely);
 }
 
@@ -129,11 +129,11 @@ static bool depends_on_successor(const struct group *g) {
 
 /* Enough of the group were heard well after it: it is the one that is cut off, not we. */
 static bool others_are_fresh(const struct group *g) {
-    uint64_t after = g->plan.clock_ns + 2 * g->config.heartbeat_ns;
+    uint64_t after = g->plan.clock_ns + 2 * g->config.rdzv.heartbeat_ns;
     size_t fresh = 0;
     for (size_t i = 0; i < g->formation.n_members; i++)
         fresh += g->formation.members[i]->echo_ns >= after;
-    return fresh >= g->config.min_nodes && 2 * fresh >= g->formation.n_members;
+    return fresh >= g->config.rdzv.min_nodes && 2 * fresh >= g->formation.n_members;
 }
 
 void group_successors_time(struct group *g) {

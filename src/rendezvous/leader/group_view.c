@@ -47,7 +47,7 @@ static void fill_form(const struct group *g, const struct node *n, struct form *
         .host_index = p->host_index,
         .store_port = g->store_port,
         .restarts_used = p->restarts_used,
-        .max_restarts = g->config.max_restarts,
+        .max_restarts = g->config.rdzv.max_restarts,
         .losses = p->losses,
         .log_nonce = g->config.log_nonce,
     };
@@ -77,7 +77,7 @@ bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
         .generation = n->is_member ? g->formation.generation : (struct generation){0, 0},
         .grace_ns = UINT64_MAX,
         .restarts_used = g->policy.restarts_used,
-        .max_restarts = g->config.max_restarts,
+        .max_restarts = g->config.rdzv.max_restarts,
         .losses = g->policy.losses,
     };
     switch (state_to_show(g)) {
@@ -116,9 +116,10 @@ void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *re
     size_t present = g->roster.tally[TALLY_CANDIDATE];
     *ret = (struct rdzv_status){
         .min_nodes = g->need,
-        .max_nodes = g->config.max_nodes,
+        .max_nodes = g->config.rdzv.max_nodes,
         .present = (uint32_t)present,
-        .spares = present > g->config.max_nodes ? (uint32_t)present - g->config.max_nodes : 0,
+        .spares =
+            present > g->config.rdzv.max_nodes ? (uint32_t)present - g->config.rdzv.max_nodes : 0,
         .last_call = g->enough_since_ns != TIME_NEVER,
         .wait_ns = TIME_NEVER,
     };
@@ -172,7 +173,7 @@ const struct node_info *group_node_info(const struct group *g, uint64_t node) {
 }
 
 void group_check(const struct group *g) {
-    assert(g->formation.n_members <= g->config.max_nodes);
+    assert(g->formation.n_members <= g->config.rdzv.max_nodes);
     assert(g->roster.n <= RDZV_NODES_MAX);
     assert(g->cause.state != CAUSE_IN_DOUBT || g->state == GROUP_STOPPING);
     assert(g->state != GROUP_GATHERING || (g->formation.n_members == 0 && !g->store_open));

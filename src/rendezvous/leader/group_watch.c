@@ -28,7 +28,7 @@ static bool is_ours(const struct node *n) {
 }
 
 static bool is_silent(const struct group *g, const struct node *n) {
-    return g->now_ns - n->heard_ns > g->config.lease_ns / 2;
+    return g->now_ns - n->heard_ns > g->config.rdzv.lease_ns / 2;
 }
 
 /* An inherited member that has not come back is lost when the last leader's leases are over; any
@@ -36,7 +36,7 @@ static bool is_silent(const struct group *g, const struct node *n) {
 static uint64_t lost_at(const struct group *g, const struct node *n) {
     if (n->joined_ns == 0)
         return n->lost_at_ns;
-    return n->heard_ns + g->config.lease_ns + g->config.margin_ns;
+    return n->heard_ns + g->config.rdzv.lease_ns + g->config.rdzv.margin_ns;
 }
 
 static void probe_node(struct group *g, struct node *n) {
@@ -100,7 +100,7 @@ void group_on_probe(struct group *g, struct node *n, enum probe_result result) {
 /* The leader itself slept: what the nodes said meanwhile still lies in its sockets, and tells
  * nothing about their silence. To count later than needed is always safe. */
 void group_forgive_own_sleep(struct group *g) {
-    if (g->now_ns <= g->due_ns || g->now_ns - g->due_ns <= g->config.lease_ns / 10)
+    if (g->now_ns <= g->due_ns || g->now_ns - g->due_ns <= g->config.rdzv.lease_ns / 10)
         return;
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
         n->heard_ns = g->now_ns;
@@ -110,7 +110,7 @@ void group_forgive_own_sleep(struct group *g) {
 static bool several_hosts_due(const struct group *g) {
     const char *host = NULL;
     LIST_FOR_EACH(struct node, n, &g->watch.watched, by_heard) {
-        bool due = g->now_ns >= n->heard_ns + g->config.lease_ns;
+        bool due = g->now_ns >= n->heard_ns + g->config.rdzv.lease_ns;
         if (n->joined_ns == 0 || !is_ours(n) || !due)
             continue;
         if (host != NULL && strcmp(host, n->info.host) != 0)
@@ -122,10 +122,10 @@ static bool several_hosts_due(const struct group *g) {
 
 /* Due, but held: what is behind a switch may come back together. */
 static bool is_held(struct group *g, struct node *n) {
-    if (g->config.hold_ns == 0 || n->joined_ns == 0 || !is_ours(n))
+    if (g->config.rdzv.hold_ns == 0 || n->joined_ns == 0 || !is_ours(n))
         return false;
     if (!n->held && g->now_ns >= g->watch.hold_until_ns && several_hosts_due(g)) {
-        g->watch.hold_until_ns = g->now_ns + g->config.hold_ns;
+        g->watch.hold_until_ns = g->now_ns + g->config.rdzv.hold_ns;
         LIST_FOR_EACH(struct node, other, &g->watch.watched, by_heard)
             other->held = true;
         group_notice(g, "several nodes are silent at once: waiting a moment for them");
@@ -194,7 +194,7 @@ void group_watch(struct group *g) {
 
 uint64_t group_watch_deadline(const struct group *g) {
     const struct node *n = LIST_FIRST(struct node, &g->watch.heard, by_heard);
-    uint64_t t = n == NULL ? TIME_NEVER : n->heard_ns + g->config.lease_ns / 2 + 1;
+    uint64_t t = n == NULL ? TIME_NEVER : n->heard_ns + g->config.rdzv.lease_ns / 2 + 1;
     t = MIN2(t, group_waiters_gone_deadline(g));
     return MIN2(MAX2(g->watch.due_ns, g->watch.look_ns), t);
 }

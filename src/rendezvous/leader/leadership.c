@@ -25,11 +25,11 @@ static uint64_t left_of(uint64_t term_ns, uint64_t now_ns, uint64_t since_ns) {
 static uint64_t confirmed_for(const struct leadership *l, const struct group_config *c,
                               uint64_t now_ns) {
     switch (c->leadership) {
-    case LEADERSHIP_NONE: return c->lease_ns;
+    case LEADERSHIP_NONE: return c->rdzv.lease_ns;
     case LEADERSHIP_LEADER_FILE:
-        return l->touched_ns == 0 ? 0 : left_of(c->lease_ns, now_ns, l->touched_ns);
+        return l->touched_ns == 0 ? 0 : left_of(c->rdzv.lease_ns, now_ns, l->touched_ns);
     case LEADERSHIP_ARBITER:
-        return l->read_ns == 0 ? 0 : left_of(c->arbiter_lease_ns, now_ns, l->read_ns);
+        return l->read_ns == 0 ? 0 : left_of(c->rdzv.arbiter_lease_ns, now_ns, l->read_ns);
     }
     assert_not_reached();
 }
@@ -37,8 +37,9 @@ static uint64_t confirmed_for(const struct leadership *l, const struct group_con
 /* Nothing that this leader grants outlives what its authority depends on. */
 uint64_t leadership_validity(const struct leadership *l, const struct group_config *c,
                              uint64_t successor_ns, uint64_t now_ns) {
-    uint64_t v = MIN2(c->lease_ns, confirmed_for(l, c, now_ns));
-    return successor_ns == TIME_NEVER ? v : MIN2(v, left_of(c->lease_ns, now_ns, successor_ns));
+    uint64_t v = MIN2(c->rdzv.lease_ns, confirmed_for(l, c, now_ns));
+    return successor_ns == TIME_NEVER ? v
+                                      : MIN2(v, left_of(c->rdzv.lease_ns, now_ns, successor_ns));
 }
 
 bool leadership_is_confirmed(const struct leadership *l, const struct group_config *c,
@@ -50,10 +51,10 @@ uint64_t leadership_patient_until(const struct leadership *l, const struct group
                                   size_t n_fell_silent, bool formed_here) {
     if (c->leadership != LEADERSHIP_ARBITER)
         return 0;
-    if (n_fell_silent < c->min_nodes)
-        return formed_here ? 0 : l->begun_ns + c->lease_ns + c->margin_ns;
-    uint64_t since = l->paused_ns != 0 ? l->paused_ns : l->begun_ns + c->lease_ns;
-    return since + 2 * (c->lease_ns + c->margin_ns) + LAST_SUCCESSOR_NS;
+    if (n_fell_silent < c->rdzv.min_nodes)
+        return formed_here ? 0 : l->begun_ns + c->rdzv.lease_ns + c->rdzv.margin_ns;
+    uint64_t since = l->paused_ns != 0 ? l->paused_ns : l->begun_ns + c->rdzv.lease_ns;
+    return since + 2 * (c->rdzv.lease_ns + c->rdzv.margin_ns) + LAST_SUCCESSOR_NS;
 }
 
 /* ---- the beat ---- */
@@ -66,7 +67,7 @@ enum beat_change leadership_pause(struct leadership *l, const struct group_confi
         l->paused_ns = now_ns;
         return BEAT_PAUSED;
     }
-    bool claimable = now_ns - l->paused_ns >= c->lease_ns / 2;
+    bool claimable = now_ns - l->paused_ns >= c->rdzv.lease_ns / 2;
     l->paused_ns = 0;
     return claimable ? BEAT_RESUMED_LATE : BEAT_RESUMED;
 }
@@ -154,7 +155,7 @@ static enum leadership_change on_claimed(struct leadership *l, const struct grou
         return adopt(l, &a->record);
     if (a->result == ARBITER_LOST && a->request.epoch > l->epoch)
         return depose(a->record.epoch, ret);
-    l->claim_ns = now_ns + c->heartbeat_ns;
+    l->claim_ns = now_ns + c->rdzv.heartbeat_ns;
     return LEADERSHIP_UNCHANGED;
 }
 
@@ -170,7 +171,7 @@ static enum leadership_change on_closed(struct leadership *l, const struct group
         return adopt(l, &a->record); /* which is closed then */
     if (a->result == ARBITER_LOST)
         return depose(a->record.epoch, ret);
-    l->claim_ns = now_ns + c->heartbeat_ns / 4;
+    l->claim_ns = now_ns + c->rdzv.heartbeat_ns / 4;
     return LEADERSHIP_UNCHANGED;
 }
 
@@ -179,7 +180,7 @@ static enum leadership_change on_closed(struct leadership *l, const struct group
 static bool is_ruined_now(struct leadership *l, const struct group_config *c,
                           const struct arbiter_answer *a, uint64_t now_ns,
                           struct leadership_news *ret) {
-    uint64_t wait = arbiter_ruin_ns(a, c->lease_ns);
+    uint64_t wait = arbiter_ruin_ns(a, c->rdzv.lease_ns);
     if (l->ruined_ns == 0) {
         l->ruined_ns = now_ns;
         (void)snprintf(ret->notice, sizeof ret->notice, "%.400s; the job ends if it stays so",
@@ -201,7 +202,7 @@ static void report_unreachable(struct leadership *l, const struct group_config *
         l->unreachable_reported = true;
         (void)snprintf(ret->notice, sizeof ret->notice,
                        "%.400s; the job goes on for up to %.0f s without it", a->text,
-                       (double)c->arbiter_lease_ns / 1e9);
+                       (double)c->rdzv.arbiter_lease_ns / 1e9);
     } else if (!looks && !l->unreachable_reported && !l->refusal_reported) {
         /* As a full disk does, which can be read all the same. */
         l->refusal_reported = true;
@@ -250,7 +251,7 @@ enum resignation leadership_resign(const struct leadership *l, const struct grou
     bool asked = l->vacate_ns != 0 || outcome != OUTCOME_OPEN;
     uint64_t asked_ns = MAX2(l->vacate_ns, l->resign_ns);
     bool recorded = outcome == OUTCOME_RECORDED || outcome == OUTCOME_DELIVERED;
-    if (now_ns >= l->resign_ns + c->close_timeout_ns ||
+    if (now_ns >= l->resign_ns + c->rdzv.close_timeout_ns ||
         (asked && now_ns >= asked_ns + ARBITER_PATIENCE_NS) || recorded)
         return RESIGN_NOW;
     if (asked)
@@ -264,7 +265,7 @@ uint64_t leadership_resign_deadline(const struct leadership *l, const struct gro
                                     enum outcome_record outcome, uint64_t now_ns) {
     if (l->resign_ns == 0)
         return TIME_NEVER;
-    uint64_t t = l->resign_ns + c->close_timeout_ns;
+    uint64_t t = l->resign_ns + c->rdzv.close_timeout_ns;
     if (now_ns < l->resign_ns + HAND_OVER_NS)
         t = MIN2(t, l->resign_ns + HAND_OVER_NS);
     if (now_ns < c->not_before_ns)

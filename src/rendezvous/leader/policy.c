@@ -19,11 +19,11 @@ void policy_keep_counters(struct policy *p, uint32_t restarts_used, uint32_t los
 }
 
 bool policy_restarts_spent(const struct policy *p, const struct group_config *c) {
-    return p->restarts_used >= c->max_restarts;
+    return p->restarts_used >= c->rdzv.max_restarts;
 }
 
 bool policy_losses_spent(const struct policy *p, const struct group_config *c) {
-    return p->losses > c->max_node_losses;
+    return p->losses > c->rdzv.max_node_losses;
 }
 
 /* ---- crash loops ---- */
@@ -60,7 +60,7 @@ static uint64_t hash_failure(const struct failure *f) {
 void policy_begin_generation(struct policy *p) { p->print = (struct fingerprint){0}; }
 
 void policy_add_failure(struct policy *p, const struct group_config *c, const struct failure *f) {
-    bool early = c->crash_loop_ns > 0 && f->ran_ns < c->crash_loop_ns;
+    bool early = c->rdzv.crash_loop_ns > 0 && f->ran_ns < c->rdzv.crash_loop_ns;
     uint64_t hash = early && is_own_fault(f) ? hash_failure(f) : 0;
     if (!p->print.any) {
         p->print = (struct fingerprint){.hash = hash, .any = true, .rank = f->rank};
@@ -92,7 +92,7 @@ uint32_t policy_count_node(struct policy *p, const struct group_config *c, uint6
                            bool others) {
     p->fail_count = incarnation == p->fail_node ? p->fail_count + 1 : 1;
     p->fail_node = incarnation;
-    if (c->exclude_after == 0 || p->fail_count < c->exclude_after || !others)
+    if (c->rdzv.exclude_after == 0 || p->fail_count < c->rdzv.exclude_after || !others)
         return 0;
     uint32_t count = p->fail_count;
     p->fail_count = 0;
@@ -100,7 +100,7 @@ uint32_t policy_count_node(struct policy *p, const struct group_config *c, uint6
 }
 
 uint64_t policy_backoff_ns(struct policy *p, const struct group_config *c, uint64_t ran_ns) {
-    uint64_t step = c->restart_backoff_ns;
+    uint64_t step = c->rdzv.restart_backoff_ns;
     if (step == 0)
         return 0;
     /* After a good run it begins anew. */

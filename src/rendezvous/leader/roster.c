@@ -105,7 +105,7 @@ static const char *static_refusal(const struct roster *r, const struct group_con
                                   const struct node_info *info, bool *ret_for_now) {
     if (info->node_rank < 0)
         return "this job gives ranks by --node-rank, and this node has none";
-    if ((uint32_t)info->node_rank >= c->max_nodes)
+    if ((uint32_t)info->node_rank >= c->rdzv.max_nodes)
         return "its --node-rank is not below the number of nodes (--nnodes)";
     LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
         if (n->info.node_rank == info->node_rank && n->connected) {
@@ -130,7 +130,8 @@ const char *roster_refusal(struct roster *r, const struct group_config *c,
     }
     if (c->static_ranks)
         return static_refusal(r, c, info, ret_for_now);
-    if (c->spares != UINT32_MAX && r->tally[TALLY_HOPEFUL] >= (size_t)c->max_nodes + c->spares) {
+    if (c->rdzv.spares != UINT32_MAX &&
+        r->tally[TALLY_HOPEFUL] >= (size_t)c->rdzv.max_nodes + c->rdzv.spares) {
         *ret_for_now = true;
         return "the job has all its nodes, and as many spares as it wants (--spares)";
     }
@@ -138,7 +139,7 @@ const char *roster_refusal(struct roster *r, const struct group_config *c,
 }
 
 void roster_status(const struct roster *r, const struct group_config *c, struct rdzv_status *ret) {
-    bool *ranks = c->static_ranks ? xcalloc(c->max_nodes, sizeof *ranks) : NULL;
+    bool *ranks = c->static_ranks ? xcalloc(c->rdzv.max_nodes, sizeof *ranks) : NULL;
     bool full = false;
     LIST_FOR_EACH(struct node, n, &r->nodes, by_all) {
         if (full && ranks == NULL)
@@ -149,11 +150,11 @@ void roster_status(const struct roster *r, const struct group_config *c, struct 
         if (candidate && ret->n_names < RDZV_STATUS_NAMES_MAX)
             (void)snprintf(ret->names[ret->n_names++], RDZV_HOST_MAX, "%s", n->info.host);
         /* An inherited node was not asked for its rank, which may be none. */
-        if (candidate && ranks != NULL && (uint32_t)n->info.node_rank < c->max_nodes)
+        if (candidate && ranks != NULL && (uint32_t)n->info.node_rank < c->rdzv.max_nodes)
             ranks[n->info.node_rank] = true;
         full = ret->n_names == RDZV_STATUS_NAMES_MAX && r->tally[TALLY_UNRESOLVED] == 0;
     }
-    for (uint32_t k = 0; ranks != NULL && k < c->max_nodes; k++)
+    for (uint32_t k = 0; ranks != NULL && k < c->rdzv.max_nodes; k++)
         if (!ranks[k] && ret->n_missing < RDZV_STATUS_NAMES_MAX)
             (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "node rank %u", k);
     free(ranks);

@@ -11,7 +11,7 @@
 
 /* How long a group has to run to have got somewhere. What ends it may be noticed so much later. */
 static uint64_t soon_ns(const struct group_config *c) {
-    return c->crash_loop_ns + c->lease_ns + c->margin_ns;
+    return c->rdzv.crash_loop_ns + c->rdzv.lease_ns + c->rdzv.margin_ns;
 }
 
 bool stalls_go_on(const struct stalls *s, const struct group_config *c, uint64_t started_ns,
@@ -23,7 +23,7 @@ uint64_t stalls_count(struct stalls *s, const struct group_config *c, const stru
     bool ran = end->started_ns != 0 && end->stopped_ns - end->started_ns >= soon_ns(c);
     if (ran)
         s->in_a_row = s->counted = 0;
-    if (ran || end->worker_failed || end->wished || c->crash_loop_ns == 0)
+    if (ran || end->worker_failed || end->wished || c->rdzv.crash_loop_ns == 0)
         return 0;
     if (s->in_a_row++ > 0 && end->nodes_left < s->fewest)
         s->fewest = end->nodes_left;
@@ -33,7 +33,8 @@ uint64_t stalls_count(struct stalls *s, const struct group_config *c, const stru
         return TIME_NEVER;
     if (s->in_a_row <= STALLS_FREE)
         return 0;
-    return c->crash_loop_ns / 2 << MIN2(s->in_a_row - STALLS_FREE - 1, (uint32_t)PAUSE_STEPS_MAX);
+    return c->rdzv.crash_loop_ns / 2
+           << MIN2(s->in_a_row - STALLS_FREE - 1, (uint32_t)PAUSE_STEPS_MAX);
 }
 
 void stalls_pause_text(const struct stalls *s, const struct group_config *c, uint64_t pause_ns,

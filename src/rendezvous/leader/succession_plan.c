@@ -44,7 +44,7 @@ bool plan_echo(struct succession_plan *p, uint64_t incarnation, const struct ech
 }
 
 static uint64_t silent_at(const struct succession_plan *p, const struct group_config *c) {
-    return MAX2(p->clock_ns + c->lease_ns / 2, p->check_ns);
+    return MAX2(p->clock_ns + c->rdzv.lease_ns / 2, p->check_ns);
 }
 
 enum plan_due plan_check(struct succession_plan *p, const struct group_config *c, uint64_t now_ns) {
@@ -52,7 +52,7 @@ enum plan_due plan_check(struct succession_plan *p, const struct group_config *c
         return PLAN_NAME_ANEW;
     if (now_ns < silent_at(p, c))
         return PLAN_NOTHING;
-    p->check_ns = now_ns + c->heartbeat_ns / 4;
+    p->check_ns = now_ns + c->rdzv.heartbeat_ns / 4;
     return PLAN_ASK_OTHERS;
 }
 

@@ -28,22 +28,13 @@ bool member_may_move(enum member_state from, enum member_state to) {
 }
 
 void member_config_default(struct member_config *c) {
-    *c = (struct member_config){
-        .heartbeat_ns = NS_PER_S,
-        .margin_ns = NS_PER_S,
-        .leader_timeout_ns = 60 * NS_PER_S,
-        .join_timeout_ns = 600 * NS_PER_S,
-        .probe_retry_ns = 200 * NS_PER_MS,
-        .lease_ns = 5 * NS_PER_S,
-        .arbiter_lease_ns = 60 * NS_PER_S,
-        .min_nodes = 1,
-        .node_unit = 1,
-    };
+    *c = (struct member_config){.probe_retry_ns = 200 * NS_PER_MS};
+    rdzv_settings_default(&c->rdzv);
 }
 
 int member_new(const struct member_config *config, uint64_t now_ns, struct member **ret) {
-    if (config->incarnation == 0 || config->heartbeat_ns == 0 ||
-        (config->has_arbiter && (config->node_unit == 0 || config->lease_ns == 0)))
+    if (config->incarnation == 0 || config->rdzv.heartbeat_ns == 0 ||
+        (config->has_arbiter && (config->rdzv.node_unit == 0 || config->rdzv.lease_ns == 0)))
         return -EINVAL;
     struct member *m = xcalloc(1, sizeof *m);
     m->config = *config;
@@ -96,14 +87,14 @@ void member_send_report(struct member *m) {
     if (!m->connected)
         return;
     (void)member_emit(m, MEMBER_EFFECT_REPORT);
-    if (m->renew_ns != TIME_NEVER && m->renew_ns <= m->now_ns + m->config.heartbeat_ns / 2)
+    if (m->renew_ns != TIME_NEVER && m->renew_ns <= m->now_ns + m->config.rdzv.heartbeat_ns / 2)
         member_renew(m); /* one packet instead of two */
 }
 
 void member_send_report_soon(struct member *m) {
     m->report_due = true;
     if (m->connected)
-        m->renew_ns = MIN2(m->renew_ns, m->now_ns + m->config.heartbeat_ns / 4);
+        m->renew_ns = MIN2(m->renew_ns, m->now_ns + m->config.rdzv.heartbeat_ns / 4);
 }
 
 void member_renew(struct member *m) {
@@ -119,7 +110,7 @@ void member_renew(struct member *m) {
         .rtt_ns = m->rtt_ns,
         .epoch = m->epoch,
     };
-    m->renew_ns = m->now_ns + m->config.heartbeat_ns;
+    m->renew_ns = m->now_ns + m->config.rdzv.heartbeat_ns;
 }
 
 void member_move(struct member *m, enum member_state to) {
@@ -289,7 +280,7 @@ static void on_caller(struct member *m, uint64_t caller, bool came) {
 static void look_after_leader(struct member *m) {
     if (m->now_ns >= m->probe_ns ||
         (m->probe_ns == TIME_NEVER && !m->probing &&
-         m->now_ns > m->leader_seen_ns + SILENT_HEARTBEATS * m->config.heartbeat_ns))
+         m->now_ns > m->leader_seen_ns + SILENT_HEARTBEATS * m->config.rdzv.heartbeat_ns))
         member_probe_leader(m);
 }
 
@@ -311,7 +302,7 @@ static void on_time(struct member *m) {
         return;
     }
     if (m->state == MEMBER_SEARCHING) {
-        if (m->now_ns >= m->since_ns + m->config.join_timeout_ns) {
+        if (m->now_ns >= m->since_ns + m->config.rdzv.join_timeout_ns) {
             member_decide_end(m, MEMBER_END_LEADER_LOST,
                               "no leader took this node in within the join timeout");
             member_finish(m);
@@ -320,7 +311,7 @@ static void on_time(struct member *m) {
     }
     if (m->end.kind != MEMBER_END_NONE)
         return;
-    if (m->now_ns >= m->leader_seen_ns + m->config.leader_timeout_ns)
+    if (m->now_ns >= m->leader_seen_ns + m->config.rdzv.leader_timeout_ns)
         member_leader_gone(m, "the leader has been silent for the leader timeout");
     else
         look_after_leader(m);
@@ -335,16 +326,16 @@ static uint64_t next_deadline(const struct member *m) {
     if (m->config.has_arbiter && m->end.kind == MEMBER_END_NONE)
         t = MIN2(t, member_election_deadline(m));
     else if (m->state == MEMBER_SEARCHING)
-        return MIN2(t, m->since_ns + m->config.join_timeout_ns);
+        return MIN2(t, m->since_ns + m->config.rdzv.join_timeout_ns);
     if (m->end.kind != MEMBER_END_NONE)
         return t;
     if (m->config.has_arbiter && !has_leader(m))
         return t;
     t = MIN2(t, m->probe_ns);
     if (!m->config.has_arbiter)
-        t = MIN2(t, m->leader_seen_ns + m->config.leader_timeout_ns);
+        t = MIN2(t, m->leader_seen_ns + m->config.rdzv.leader_timeout_ns);
     if (!m->probing && m->probe_ns == TIME_NEVER)
-        t = MIN2(t, m->leader_seen_ns + SILENT_HEARTBEATS * m->config.heartbeat_ns + 1);
+        t = MIN2(t, m->leader_seen_ns + SILENT_HEARTBEATS * m->config.rdzv.heartbeat_ns + 1);
     return t;
 }
 
@@ -422,7 +413,7 @@ void member_step(struct member *m, const struct member_event *event, struct memb
         if (m->has_workers && m->now_ns >= m->lease_end_ns)
             fence(m);
         /* Nor does the leader's silence count while this node itself slept. */
-        if (m->now_ns > m->due_ns && m->now_ns - m->due_ns > m->config.heartbeat_ns / 2)
+        if (m->now_ns > m->due_ns && m->now_ns - m->due_ns > m->config.rdzv.heartbeat_ns / 2)
             forgive_own_sleep(m);
         dispatch(m, event);
         if (m->state != MEMBER_ENDED)

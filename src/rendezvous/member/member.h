@@ -46,21 +46,15 @@ enum member_election {
 };
 
 struct member_config {
-    uint64_t incarnation;       /* of this node */
-    uint64_t heartbeat_ns;      /* between RENEWs */
-    uint64_t margin_ns;         /* on top of a lease, for a probe's patience */
-    uint64_t leader_timeout_ns; /* a leader that was there and is silent: give up after this */
-    uint64_t join_timeout_ns;   /* a leader that never answered: give up after this */
-    uint64_t probe_retry_ns;    /* between probes that say nothing */
-    bool has_arbiter;           /* elections beyond FIXED */
-    uint64_t lease_ns;          /* the leader's WELCOME replaces it */
-    uint64_t arbiter_lease_ns;
-    uint32_t min_nodes, node_unit; /* a successor claims for so many */
-    struct rdzv_peer self;         /* what a claim of ours says */
-    uint64_t seed;                 /* for random waits */
+    /* its node's own; a successor claims for min_nodes, node_unit */
+    struct rdzv_settings rdzv;
+    uint64_t incarnation;    /* of this node */
+    uint64_t probe_retry_ns; /* between probes that say nothing */
+    bool has_arbiter;        /* elections beyond FIXED */
+    struct rdzv_peer self;   /* what a claim of ours says */
+    uint64_t seed;           /* for random waits */
 };
-/* lease 5 s, arbiter lease 60 s, min 1, unit 1; heartbeat 1 s, margin 1 s, leader timeout 60 s,
- * join timeout 600 s, probe retry 200 ms. */
+/* The settings' defaults; probe retry 200 ms. */
 void member_config_default(struct member_config *config);
 
 enum member_event_kind {

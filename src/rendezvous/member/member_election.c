@@ -38,14 +38,14 @@ void member_election_move(struct member *m, enum member_election to) {
 }
 
 static uint64_t patience(const struct member *m) {
-    return m->config.lease_ns + m->config.margin_ns;
+    return m->config.rdzv.lease_ns + m->config.rdzv.margin_ns;
 }
 
 /* How long it waits at one place: with a successor until that one leads; with the leader that it
  * has given up, for a sign of life only, because a host that hangs still takes connections. */
 static uint64_t stay(const struct member *m) {
     bool given_up = m->target.incarnation == m->leader_peer.incarnation;
-    return given_up ? m->config.heartbeat_ns / 2 : patience(m);
+    return given_up ? m->config.rdzv.heartbeat_ns / 2 : patience(m);
 }
 
 void member_set_epoch(struct member *m, uint32_t epoch) {
@@ -201,7 +201,7 @@ void member_election_too_low(struct member *m) {
         return;
     }
     hang_up(m);
-    m->again_ns = m->now_ns + m->config.heartbeat_ns / 4;
+    m->again_ns = m->now_ns + m->config.rdzv.heartbeat_ns / 4;
 }
 
 void member_election_welcomed(struct member *m, uint64_t leader, uint32_t epoch) {
@@ -254,7 +254,7 @@ void member_election_begin(struct member *m) {
     m->read_ns = m->now_ns;
     m->apart_ns = m->now_ns;
     m->patience_ns = 2 * patience(m) + m->random % (patience(m) + 1);
-    m->spread_ns = m->random % m->config.heartbeat_ns;
+    m->spread_ns = m->random % m->config.rdzv.heartbeat_ns;
 }
 
 /* A node with a leader reads when that one's LEASEs stay away, as a successor, or where there is
@@ -269,7 +269,8 @@ static bool wants_to_read(const struct member *m) {
     case ELECTION_SEEKING: return true;
     case ELECTION_FOLLOWING:
         return !m->connected ||
-               (looks_early(m) && m->now_ns > m->good_lease_ns + 5 * m->config.heartbeat_ns / 2);
+               (looks_early(m) &&
+                m->now_ns > m->good_lease_ns + 5 * m->config.rdzv.heartbeat_ns / 2);
     case ELECTION_CLAIMING:
     case ELECTION_LEADING:
     case ELECTION_FIXED: return false;
@@ -299,13 +300,13 @@ void member_election_time(struct member *m) {
         m->apart_ns = TIME_NEVER;
     lose_silent_leader(m);
     if (m->apart_ns != TIME_NEVER && m->election != ELECTION_LEADING &&
-        m->now_ns >= m->apart_ns + m->config.join_timeout_ns) {
+        m->now_ns >= m->apart_ns + m->config.rdzv.join_timeout_ns) {
         give_up(m);
         return;
     }
     if (wants_to_read(m) && !m->asking && m->now_ns >= m->read_ns) {
         m->asking = member_ask(m, ARBITER_READ, m->epoch);
-        m->read_ns = m->now_ns + m->config.heartbeat_ns / (succession_is_named(m) ? 4 : 1);
+        m->read_ns = m->now_ns + m->config.rdzv.heartbeat_ns / (succession_is_named(m) ? 4 : 1);
     }
     if (m->election == ELECTION_FOLLOWING && m->now_ns >= m->again_ns)
         connect_to(m, &m->leader_peer, true);
@@ -322,11 +323,11 @@ void member_election_time(struct member *m) {
 uint64_t member_election_deadline(const struct member *m) {
     uint64_t t = TIME_NEVER;
     if (m->apart_ns != TIME_NEVER && m->election != ELECTION_LEADING)
-        t = m->apart_ns + m->config.join_timeout_ns;
+        t = m->apart_ns + m->config.rdzv.join_timeout_ns;
     if (m->election == ELECTION_FOLLOWING && m->apart_ns == TIME_NEVER)
         t = MIN2(t, m->good_lease_ns + patience(m));
     if (m->election == ELECTION_FOLLOWING && m->connected && looks_early(m))
-        t = MIN2(t, MAX2(m->good_lease_ns + 5 * m->config.heartbeat_ns / 2 + 1,
+        t = MIN2(t, MAX2(m->good_lease_ns + 5 * m->config.rdzv.heartbeat_ns / 2 + 1,
                          m->asking ? TIME_NEVER : m->read_ns));
     else if (wants_to_read(m) && !m->asking)
         t = MIN2(t, m->read_ns);

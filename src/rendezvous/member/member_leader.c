@@ -52,7 +52,7 @@ void member_on_disconnect(struct member *m) {
 
 void member_on_probe(struct member *m, enum probe_result result) {
     m->probing = false;
-    bool silent = m->now_ns - m->leader_seen_ns > SILENT_HEARTBEATS * m->config.heartbeat_ns;
+    bool silent = m->now_ns - m->leader_seen_ns > SILENT_HEARTBEATS * m->config.rdzv.heartbeat_ns;
     if (m->state == MEMBER_SEARCHING || (m->connected && !silent) ||
         (m->config.has_arbiter && m->election != ELECTION_FOLLOWING))
         return;
@@ -103,10 +103,10 @@ void member_on_welcome(struct member *m, const struct member_event *ev) {
     m->epoch = ev->epoch;
     m->report.epoch = m->epoch;
     if (ev->heartbeat_ns > 0) {
-        m->config.heartbeat_ns = ev->heartbeat_ns;
-        m->config.margin_ns = ev->margin_ns;
+        m->config.rdzv.heartbeat_ns = ev->heartbeat_ns;
+        m->config.rdzv.margin_ns = ev->margin_ns;
         if (ev->lease_ns > 0)
-            m->config.lease_ns = ev->lease_ns;
+            m->config.rdzv.lease_ns = ev->lease_ns;
     }
     if (m->state == MEMBER_SEARCHING)
         member_move(m, MEMBER_IDLE);
@@ -114,7 +114,7 @@ void member_on_welcome(struct member *m, const struct member_event *ev) {
     if (m->has_workers)
         member_renew(m);
     else
-        m->renew_ns = m->now_ns + m->config.heartbeat_ns;
+        m->renew_ns = m->now_ns + m->config.rdzv.heartbeat_ns;
     if (m->report_due)
         member_send_report(m);
 }

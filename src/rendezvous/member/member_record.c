@@ -46,7 +46,7 @@ static uint64_t over_at(const struct member *m) {
     if (!r->idle)
         return m->beat_ns + m->patience_ns;
     bool gone = m->leader_gone && r->leader.incarnation == m->leader_peer.incarnation;
-    return (gone ? m->lost_ns : m->beat_ns + m->config.lease_ns) + m->spread_ns;
+    return (gone ? m->lost_ns : m->beat_ns + m->config.rdzv.lease_ns) + m->spread_ns;
 }
 
 /* The next look is no later than when it may decide. */
@@ -60,10 +60,11 @@ static void look_in_time(struct member *m) {
 static void describe_unreachable(struct member *m) {
     const struct arbiter_record *r = &m->record;
     bool other = r->epoch > 0 && r->leader.incarnation != m->config.incarnation;
-    if (!other || m->apart_ns == TIME_NEVER || m->now_ns < m->apart_ns + 2 * m->config.heartbeat_ns)
+    if (!other || m->apart_ns == TIME_NEVER ||
+        m->now_ns < m->apart_ns + 2 * m->config.rdzv.heartbeat_ns)
         return;
     /* A beat that moved before it was lost tells nothing of it now. */
-    bool stands = m->record_ns >= m->beat_ns + 3 * m->config.heartbeat_ns;
+    bool stands = m->record_ns >= m->beat_ns + 3 * m->config.rdzv.heartbeat_ns;
     const char *what = "does not answer";
     if (stands)
         what = "gives no sign of life";
@@ -74,7 +75,7 @@ static void describe_unreachable(struct member *m) {
 }
 
 void member_on_ruin(struct member *m, const struct arbiter_answer *a) {
-    uint64_t wait = arbiter_ruin_ns(a, m->config.lease_ns);
+    uint64_t wait = arbiter_ruin_ns(a, m->config.rdzv.lease_ns);
     uint64_t left = m->lease_end_ns > m->now_ns ? m->lease_end_ns - m->now_ns : 0;
     char text[RDZV_REASON_MAX];
     if (m->connected || m->election == ELECTION_LEADING || m->end.kind != MEMBER_END_NONE)

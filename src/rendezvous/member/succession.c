@@ -76,17 +76,17 @@ static bool leader_is_over(const struct member *m) {
     if (m->leader_gone)
         return true;
     return m->record_ns != 0 && m->record.epoch == m->named.epoch && m->record_ns > m->beat_ns &&
-           m->record_ns - m->beat_ns >= m->config.lease_ns;
+           m->record_ns - m->beat_ns >= m->config.rdzv.lease_ns;
 }
 
 /* Those who came, and this one, could form a group. Where the leader is surely gone and nobody else
  * comes, somebody has to end the job. */
 static bool enough_came(const struct member *m) {
     size_t nodes = m->parked.len + 1;
-    nodes -= nodes % m->config.node_unit;
-    if (nodes >= m->config.min_nodes)
+    nodes -= nodes % m->config.rdzv.node_unit;
+    if (nodes >= m->config.rdzv.min_nodes)
         return true;
-    return m->leader_gone && m->now_ns >= m->lost_ns + m->config.lease_ns;
+    return m->leader_gone && m->now_ns >= m->lost_ns + m->config.rdzv.lease_ns;
 }
 
 static bool predecessors_gone(const struct member *m) {
@@ -158,8 +158,8 @@ static void give_up_claim(struct member *m) {
  * LEASE. Whoever else leads waits for the longest. */
 static void lead(struct member *m, uint32_t epoch, bool idle) {
     const struct member_config *c = &m->config;
-    uint64_t margin = MAX2(c->arbiter_lease_ns / ARBITER_MARGIN_PART, NS_PER_S);
-    uint64_t longest = m->now_ns + c->arbiter_lease_ns + margin;
+    uint64_t margin = MAX2(c->rdzv.arbiter_lease_ns / ARBITER_MARGIN_PART, NS_PER_S);
+    uint64_t longest = m->now_ns + c->rdzv.arbiter_lease_ns + margin;
     bool knows = succession_is_named(m) && epoch == m->named.epoch + 1;
     bool first = knows && m->successor_index == 0;
     member_election_move(m, ELECTION_LEADING);
@@ -169,7 +169,8 @@ static void lead(struct member *m, uint32_t epoch, bool idle) {
         .epoch = epoch,
         .idle = idle,
         .not_before_ns = knows || idle ? 0 : longest,
-        .absent_until_ns = first ? m->successor_base_ns + c->lease_ns + c->margin_ns : longest,
+        .absent_until_ns =
+            first ? m->successor_base_ns + c->rdzv.lease_ns + c->rdzv.margin_ns : longest,
         .old_leader = m->leader_peer.incarnation,
         .handover = knows ? &m->handover : NULL,
     };
@@ -208,7 +209,7 @@ void succession_on_claim(struct member *m, const struct arbiter_answer *a) {
 
 /* A lease, and another where the arbiter's data is gone: that has to stay so for a lease. */
 static uint64_t claim_end(const struct member *m) {
-    return m->claim_ns + m->config.lease_ns * (m->ruined_ns != 0 ? 2 : 1);
+    return m->claim_ns + m->config.rdzv.lease_ns * (m->ruined_ns != 0 ? 2 : 1);
 }
 
 void succession_time(struct member *m) {
@@ -237,8 +238,8 @@ uint64_t succession_deadline(const struct member *m) {
     if (m->election == ELECTION_SEEKING && succession_is_named(m)) {
         if (!predecessors_gone(m))
             t = MIN2(t, m->successor_probe_ns);
-        if (m->leader_gone && m->now_ns < m->lost_ns + m->config.lease_ns)
-            t = MIN2(t, m->lost_ns + m->config.lease_ns);
+        if (m->leader_gone && m->now_ns < m->lost_ns + m->config.rdzv.lease_ns)
+            t = MIN2(t, m->lost_ns + m->config.rdzv.lease_ns);
     }
     return t;
 }

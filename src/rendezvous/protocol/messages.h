@@ -10,12 +10,12 @@
 #include <stdint.h>
 
 #include "rendezvous/protocol/failure.h"
+#include "rendezvous/protocol/settings.h"
 
 #define RDZV_HOST_MAX 128 /* host names, addresses */
 #define RDZV_ROLE_MAX 64
 #define RDZV_RUN_ID_MAX 256
 #define RDZV_REASON_MAX 2048
-#define RDZV_NODES_MAX 100000 /* nodes of one job */
 #define RDZV_WORKERS_MAX 4096 /* workers of one node */
 #define RDZV_STATUS_NAMES_MAX 16
 #define RDZV_ADDR_MAX 64   /* one literal address, with a zone */

@@ -42,8 +42,8 @@ static void send_welcome(struct server_node *n) {
                     .leader = s->group_config.leader_incarnation,
                     .listener_port = s->config.listener_port,
                     .heartbeat_ns = s->config.heartbeat_ns,
-                    .lease_ns = s->group_config.lease_ns,
-                    .margin_ns = s->group_config.margin_ns},
+                    .lease_ns = s->group_config.rdzv.lease_ns,
+                    .margin_ns = s->group_config.rdzv.margin_ns},
     };
     conn_send(n->conn, &m);
 }
@@ -188,7 +188,7 @@ static void log_other_limits(struct rdzv_server *s, struct server_node *n) {
     const struct group_config *g = &s->group_config;
     const struct node_info *info = group_node_info(s->group, n->incarnation);
     if (n->limits_said || s->n_limits_said >= LIMITS_SAID_MAX || info == NULL ||
-        (n->min_nodes == g->min_nodes && n->max_nodes == g->max_nodes))
+        (n->min_nodes == g->rdzv.min_nodes && n->max_nodes == g->rdzv.max_nodes))
         return;
     n->limits_said = true;
     s->n_limits_said++;
@@ -196,7 +196,7 @@ static void log_other_limits(struct rdzv_server *s, struct server_node *n) {
     (void)snprintf(line, sizeof line,
                    "node %s was started with --nnodes %u:%u, the leader with %u:%u; the leader's "
                    "numbers count",
-                   info->host, n->min_nodes, n->max_nodes, g->min_nodes, g->max_nodes);
+                   info->host, n->min_nodes, n->max_nodes, g->rdzv.min_nodes, g->rdzv.max_nodes);
     server_notice(s, line);
 }
 
@@ -238,7 +238,7 @@ static void node_connected(struct server_node *n, struct conn *conn, const struc
         n->here = n->loopback || (n->local.len > 0 && addr_same_host(&n->local, &n->listener));
         addr_set_port(&n->listener, join->info.listener_port);
     }
-    conn_set_patience(conn, n->server->group_config.lease_ns, n->server->config.heartbeat_ns);
+    conn_set_patience(conn, n->server->group_config.rdzv.lease_ns, n->server->config.heartbeat_ns);
 }
 
 /* Where the leader sees it: what others are told. "": only from this machine. */

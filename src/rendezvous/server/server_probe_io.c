@@ -30,7 +30,7 @@ static void on_probed(void *arg, const struct probe_answer *answer) {
             "node %s can't be reached at %s (a firewall?): its loss will be noticed after "
             "%.1f s, not at once",
             info == NULL ? "?" : info->host, at,
-            (double)(s->group_config.lease_ns + s->group_config.margin_ns) / 1e9);
+            (double)(s->group_config.rdzv.lease_ns + s->group_config.rdzv.margin_ns) / 1e9);
         bool held = pump_hold(&s->pump);
         server_notice(s, line);
         pump_release(&s->pump, held);

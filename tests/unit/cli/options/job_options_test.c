@@ -109,10 +109,10 @@ Test(job_options, a_bare_run_is_alone_and_free) {
     cr_assert_eq(g.spec.endpoint_port, 0);
     cr_assert_str_eq(g.spec.run_id, "000000000000abcd000000000000abcd");
     cr_assert_not(g.spec.run_id_given);
-    cr_assert_eq(g.spec.min_nodes, 1);
-    cr_assert_eq(g.spec.max_nodes, 1);
+    cr_assert_eq(g.spec.rdzv.min_nodes, 1);
+    cr_assert_eq(g.spec.rdzv.max_nodes, 1);
     cr_assert_eq(g.spec.nproc, 1);
-    cr_assert_eq(g.spec.max_restarts, 0);
+    cr_assert_eq(g.spec.rdzv.max_restarts, 0);
     cr_assert_eq(g.spec.node_rank, -1);
     cr_assert_eq(g.spec.is_host, -1);
     cr_assert_str_eq(g.spec.role, "default");
@@ -122,10 +122,10 @@ Test(job_options, a_bare_run_is_alone_and_free) {
     cr_assert_str_eq(g.spec.args[1], "3");
     cr_assert_null(g.spec.args[2]);
     cr_assert_eq(g.spec.shutdown_timeout_ns, 30 * NS_PER_S);
-    cr_assert_eq(g.spec.heartbeat_ns, NS_PER_S);
-    cr_assert_eq(g.spec.lease_ns, 5 * NS_PER_S);
-    cr_assert_eq(g.spec.join_timeout_ns, 600 * NS_PER_S);
-    cr_assert_eq(g.spec.last_call_ns, 30 * NS_PER_S);
+    cr_assert_eq(g.spec.rdzv.heartbeat_ns, NS_PER_S);
+    cr_assert_eq(g.spec.rdzv.lease_ns, 5 * NS_PER_S);
+    cr_assert_eq(g.spec.rdzv.join_timeout_ns, 600 * NS_PER_S);
+    cr_assert_eq(g.spec.rdzv.last_call_ns, 30 * NS_PER_S);
     cr_assert_eq(g.spec.n_signals, 4);
     cr_assert_eq(g.spec.signals[3], SIGQUIT);
     cr_assert_null(g.spec.log_dir);
@@ -169,7 +169,7 @@ Test(job_options, chooses_the_way_to_meet) {
         if (cases[i].host != NULL)
             cr_assert_str_eq(g.spec.endpoint_host, cases[i].host, "%s", cases[i].line);
         if (g.spec.standalone)
-            cr_assert_eq(g.spec.max_nodes, 1);
+            cr_assert_eq(g.spec.rdzv.max_nodes, 1);
     }
 }
 
@@ -501,7 +501,7 @@ Test(job_options, meets_at_etcd) {
         cr_assert(is(g.spec.etcd_user, cases[i].user), "%s", line);
         cr_assert(is(g.spec.etcd_password, cases[i].password), "%s", line);
         cr_assert_null(g.spec.arbiter_dir);
-        cr_assert_eq(g.spec.join_timeout_ns, (strstr(line, "timeout=9") != NULL ? 9 : 600) * NS_PER_S);
+        cr_assert_eq(g.spec.rdzv.join_timeout_ns, (strstr(line, "timeout=9") != NULL ? 9 : 600) * NS_PER_S);
         cr_assert_eq(strstr(strbuf_text(&g.warnings), "visible") != NULL,
                      strstr(line, "--rdzv-endpoint=etcds://u:p") != NULL, "%s", line);
     }
@@ -527,17 +527,17 @@ Test(job_options, takes_certificates_by_both_of_torchruns_names) {
 Test(job_options, reads_how_the_group_changes) {
     {
         READ("x");
-        cr_assert_eq(g.spec.node_unit, 1);
-        cr_assert_eq(g.spec.spares, UINT32_MAX);
-        cr_assert_eq(g.spec.grow, JOB_GROW_BOUNDARY);
-        cr_assert_eq(g.spec.rank_order, JOB_RANK_ORDER_HOST);
-        cr_assert_eq(g.spec.max_node_losses, UINT32_MAX);
-        cr_assert_eq(g.spec.exclude_after, 3);
-        cr_assert_eq(g.spec.restart_backoff_ns, 0);
-        cr_assert_eq(g.spec.crash_loop_ns, 5 * NS_PER_S);
-        cr_assert_eq(g.spec.hold_ns, 2 * NS_PER_S);
-        cr_assert_eq(g.spec.arbiter_lease_ns, 60 * NS_PER_S);
-        cr_assert_eq(g.spec.regroup_wait_ns, 0);
+        cr_assert_eq(g.spec.rdzv.node_unit, 1);
+        cr_assert_eq(g.spec.rdzv.spares, UINT32_MAX);
+        cr_assert_eq(g.spec.rdzv.grow, GROW_BOUNDARY);
+        cr_assert_eq(g.spec.rdzv.rank_order, RANK_ORDER_HOST);
+        cr_assert_eq(g.spec.rdzv.max_node_losses, UINT32_MAX);
+        cr_assert_eq(g.spec.rdzv.exclude_after, 3);
+        cr_assert_eq(g.spec.rdzv.restart_backoff_ns, 0);
+        cr_assert_eq(g.spec.rdzv.crash_loop_ns, 5 * NS_PER_S);
+        cr_assert_eq(g.spec.rdzv.hold_ns, 2 * NS_PER_S);
+        cr_assert_eq(g.spec.rdzv.arbiter_lease_ns, 60 * NS_PER_S);
+        cr_assert_eq(g.spec.rdzv.regroup_wait_ns, 0);
         cr_assert_str_eq(g.spec.topology, "");
         cr_assert_null(g.spec.event_log);
     }
@@ -547,17 +547,17 @@ Test(job_options, reads_how_the_group_changes) {
              "--max-node-losses=7 --exclude-after=0 --restart-backoff=1.5 --crash-loop=0 --hold=0 "
              "--arbiter-lease=90 --regroup-wait=4 --rdzv-conf=regroup_timeout=9 --node-rank=3 "
              "--event-log=/e x");
-        cr_assert_eq(g.spec.node_unit, 2);
-        cr_assert_eq(g.spec.spares, 0);
-        cr_assert_eq(g.spec.grow, JOB_GROW_NEVER);
-        cr_assert_eq(g.spec.rank_order, JOB_RANK_ORDER_TOPOLOGY);
-        cr_assert_eq(g.spec.max_node_losses, 7);
-        cr_assert_eq(g.spec.exclude_after, 0);
-        cr_assert_eq(g.spec.restart_backoff_ns, 3 * NS_PER_S / 2);
-        cr_assert_eq(g.spec.crash_loop_ns, 0);
-        cr_assert_eq(g.spec.hold_ns, 0);
-        cr_assert_eq(g.spec.arbiter_lease_ns, 90 * NS_PER_S);
-        cr_assert_eq(g.spec.regroup_wait_ns, 4 * NS_PER_S);
+        cr_assert_eq(g.spec.rdzv.node_unit, 2);
+        cr_assert_eq(g.spec.rdzv.spares, 0);
+        cr_assert_eq(g.spec.rdzv.grow, GROW_NEVER);
+        cr_assert_eq(g.spec.rdzv.rank_order, RANK_ORDER_TOPOLOGY);
+        cr_assert_eq(g.spec.rdzv.max_node_losses, 7);
+        cr_assert_eq(g.spec.rdzv.exclude_after, 0);
+        cr_assert_eq(g.spec.rdzv.restart_backoff_ns, 3 * NS_PER_S / 2);
+        cr_assert_eq(g.spec.rdzv.crash_loop_ns, 0);
+        cr_assert_eq(g.spec.rdzv.hold_ns, 0);
+        cr_assert_eq(g.spec.rdzv.arbiter_lease_ns, 90 * NS_PER_S);
+        cr_assert_eq(g.spec.rdzv.regroup_wait_ns, 4 * NS_PER_S);
         cr_assert_eq(g.spec.node_rank, 3);
         cr_assert_str_eq(g.spec.topology, "s1.s2.node3");
         cr_assert_str_eq(g.spec.event_log, "/e");
@@ -566,15 +566,15 @@ Test(job_options, reads_how_the_group_changes) {
     {
         READ("--grow=now --rank-order=join --event-log-handler=console --lease=40 "
              "--rdzv-conf=regroup_timeout=9 x");
-        cr_assert_eq(g.spec.grow, JOB_GROW_NOW);
-        cr_assert_eq(g.spec.rank_order, JOB_RANK_ORDER_JOIN);
-        cr_assert_eq(g.spec.arbiter_lease_ns, 80 * NS_PER_S);
-        cr_assert_eq(g.spec.regroup_wait_ns, 9 * NS_PER_S);
+        cr_assert_eq(g.spec.rdzv.grow, GROW_NOW);
+        cr_assert_eq(g.spec.rdzv.rank_order, RANK_ORDER_JOIN);
+        cr_assert_eq(g.spec.rdzv.arbiter_lease_ns, 80 * NS_PER_S);
+        cr_assert_eq(g.spec.rdzv.regroup_wait_ns, 9 * NS_PER_S);
         cr_assert_str_eq(g.spec.event_log, "-");
     }
     /* Beginnings that torchrun takes stay its own. */
     READ("--max 3 --event-l null --node-r 1 --nnodes=2 --rdzv-b c10d --start spawn x");
-    cr_assert_eq(g.spec.max_restarts, 3);
+    cr_assert_eq(g.spec.rdzv.max_restarts, 3);
     cr_assert_null(g.spec.event_log);
     cr_assert_eq(g.spec.node_rank, 1);
 }
@@ -583,13 +583,13 @@ Test(job_options, static_nodes_have_ranks) {
     {
         READ("--nnodes=3 --master-addr=h --node-rank=2 x");
         cr_assert_eq(g.spec.node_rank, 2);
-        cr_assert_eq(g.spec.join_timeout_ns, 900 * NS_PER_S);
+        cr_assert_eq(g.spec.rdzv.join_timeout_ns, 900 * NS_PER_S);
     }
     {
         READ("--nnodes=2:3 --master-addr=h --rdzv-conf=rank=1,timeout=60 x");
         cr_assert_eq(g.spec.node_rank, 1);
-        cr_assert_eq(g.spec.min_nodes, 3);
-        cr_assert_eq(g.spec.join_timeout_ns, 60 * NS_PER_S);
+        cr_assert_eq(g.spec.rdzv.min_nodes, 3);
+        cr_assert_eq(g.spec.rdzv.join_timeout_ns, 60 * NS_PER_S);
     }
     READ("--nnodes=2 --master-addr=h x");
     cr_assert_eq(g.spec.node_rank, 0);
@@ -616,8 +616,8 @@ Test(job_options, reads_times) {
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         READ(cases[i].line);
-        cr_assert_eq(g.spec.heartbeat_ns, cases[i].heartbeat_ms * NS_PER_MS, "%s", cases[i].line);
-        cr_assert_eq(g.spec.lease_ns, cases[i].lease_ms * NS_PER_MS, "%s", cases[i].line);
+        cr_assert_eq(g.spec.rdzv.heartbeat_ns, cases[i].heartbeat_ms * NS_PER_MS, "%s", cases[i].line);
+        cr_assert_eq(g.spec.rdzv.lease_ns, cases[i].lease_ms * NS_PER_MS, "%s", cases[i].line);
         cr_assert_eq(g.spec.shutdown_timeout_ns, cases[i].shutdown_ms * NS_PER_MS, "%s", cases[i].line);
     }
 }

@@ -17,7 +17,7 @@ static struct rdzv_program of(const struct line *line) {
         .entry = line->entry == 0 ? JOB_ENTRY_PYTHON : line->entry,
         .script = (char *)(uintptr_t)line->words[0],
         .args = (char **)(uintptr_t)&line->words[1],
-        .max_restarts = 3,
+        .rdzv.max_restarts = 3,
     };
     struct rdzv_program p;
     program_of(&spec, &p);

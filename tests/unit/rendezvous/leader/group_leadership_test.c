@@ -643,7 +643,7 @@ Test(group_leadership, an_arbiter_without_data_for_five_seconds_ends_the_job) {
     ruined(&l, 0, 1);
     assert_ruined(&l, S(5));
     end(&l.r);
-    c.lease_ns = S(2); /* no longer than a lease */
+    c.rdzv.lease_ns = S(2); /* no longer than a lease */
     run(&l, &c, 3);
     ruined(&l, 0, 2.5);
     assert_ruined(&l, S(2));
@@ -792,7 +792,7 @@ Test(group_leadership, a_leader_that_is_cut_off_with_too_few_lets_the_others_go_
 Test(group_leadership, after_a_long_rest_nothing_is_formed_for_lease_and_margin) {
     for (int is_long = 0; is_long < 2; is_long++) {
         struct group_config c = arbiter_config(3, 3);
-        c.max_restarts = 3;
+        c.rdzv.max_restarts = 3;
         struct leader l;
         run(&l, &c, 3);
         live(&l, 5, all, all);
@@ -997,8 +997,8 @@ Test(group_leadership, successors_are_three_reached_members_of_other_hosts_if_po
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         uint32_t n = (uint32_t)strlen(cases[i].hosts);
         struct group_config c = arbiter_config(n, n + 1);
-        c.rank_order = RANK_ORDER_JOIN;
-        c.last_call_ns = S(1);
+        c.rdzv.rank_order = RANK_ORDER_JOIN;
+        c.rdzv.last_call_ns = S(1);
         struct leader l;
         begin_leader(&l, &c, true);
         for (uint64_t node = 1; node <= n; node++) {
@@ -1046,7 +1046,7 @@ Test(group_leadership, without_an_arbiter_nobody_is_named) {
 
 Test(group_leadership, the_named_stay_named_when_the_group_re_forms) {
     struct group_config c = arbiter_config(5, 5);
-    c.max_restarts = 2;
+    c.rdzv.max_restarts = 2;
     struct leader l;
     run(&l, &c, 5);
     cr_assert_str_eq(named(&l), "2.3.4@1");
@@ -1242,7 +1242,7 @@ Test(group_leadership, a_claim_around_a_silent_first_successor_tells_everybody_a
 
 Test(group_leadership, nothing_is_formed_while_a_claim_of_its_own_is_under_way) {
     struct group_config c = arbiter_config(2, 4);
-    c.max_restarts = 1;
+    c.rdzv.max_restarts = 1;
     struct leader l;
     run(&l, &c, 4);
     l.reachable = false;
@@ -1303,7 +1303,7 @@ static void succeed(struct leader *l, struct group_config c, double absent) {
                          .n_members = 4,
                          .members = handover_of};
     c.epoch = 3;
-    c.max_restarts = 9;
+    c.rdzv.max_restarts = 9;
     c.handover = &e;
     c.absent_until_ns = S(1000 + absent);
     begin_leader(l, &c, true);
@@ -1435,7 +1435,7 @@ Test(group_leadership, a_group_whose_members_all_had_finished_is_closed_and_not_
 
 Test(group_leadership, what_a_successor_is_told_is_what_it_takes_to_go_on) {
     struct group_config c = arbiter_config(3, 3);
-    c.max_restarts = 3;
+    c.rdzv.max_restarts = 3;
     c.log_nonce = 99;
     struct leader l;
     begin_leader(&l, &c, true);

@@ -7,8 +7,8 @@ struct group_config config_of(uint32_t min, uint32_t max) {
     struct group_config c;
     group_config_default(&c);
     c.leader_incarnation = 1;
-    c.min_nodes = min;
-    c.max_nodes = max;
+    c.rdzv.min_nodes = min;
+    c.rdzv.max_nodes = max;
     return c;
 }
 

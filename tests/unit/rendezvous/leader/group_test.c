@@ -24,7 +24,7 @@ Test(group, a_configuration_that_makes_no_sense_is_refused) {
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct group_config c = config_of(cases[i].min, cases[i].max);
         c.epoch = cases[i].epoch;
-        c.lease_ns = cases[i].lease_ns;
+        c.rdzv.lease_ns = cases[i].lease_ns;
         struct group *g = NULL;
         cr_assert_eq(group_new(&c, 0, &g), cases[i].result, "case %zu", i);
         group_free(g);
@@ -239,7 +239,7 @@ Test(group, start_tells_the_reachability_that_all_members_have) {
 Test(group, a_nack_and_a_form_timeout_cost_a_restart_like_a_failed_worker) {
     for (int timeout = 0; timeout < 2; timeout++) {
         struct group_config c = config_of(2, 2);
-        c.max_restarts = 1;
+        c.rdzv.max_restarts = 1;
         struct rig r;
         bring_to(&r, &c, 2, GROUP_FORMING);
         say(&r, 1, NODE_PREPARED);
@@ -287,7 +287,7 @@ Test(group, a_lost_node_in_every_state) {
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct group_config c = config_of(cases[i].min, cases[i].state == GROUP_GATHERING ? 4 : 3);
-        c.max_restarts = 5;
+        c.rdzv.max_restarts = 5;
         struct rig r;
         bring_to(&r, &c, 3, cases[i].state);
         disconnect(&r, 3);
@@ -313,7 +313,7 @@ Test(group, a_node_that_does_not_answer_is_probed_ever_again) {
     struct rig r;
     bring_to(&r, &c, 3, GROUP_RUNNING);
     disconnect(&r, 3);
-    uint64_t apart = 0, since = r.now_ns, first = 0, until = r.now_ns + c.lease_ns;
+    uint64_t apart = 0, since = r.now_ns, first = 0, until = r.now_ns + c.rdzv.lease_ns;
     cr_assert_eq(count(&r, GROUP_EFFECT_PROBE, 3), 1);
     size_t seen = r.seen[GROUP_EFFECT_PROBE];
     probe(&r, 3, PROBE_UNKNOWN);
@@ -413,7 +413,7 @@ Test(group, a_leaving_node_stops_the_group_at_once_and_costs_nothing) {
 
 Test(group, an_unusable_node_counts_as_stopped_and_never_takes_part_again) {
     struct group_config c = config_of(1, 2);
-    c.max_restarts = 1;
+    c.rdzv.max_restarts = 1;
     struct rig r;
     bring_to(&r, &c, 2, GROUP_STOPPING);
     say(&r, 1, NODE_STOPPED);
@@ -430,7 +430,7 @@ Test(group, an_unusable_node_counts_as_stopped_and_never_takes_part_again) {
 
 Test(group, a_generation_is_charged_once_however_many_workers_fail) {
     struct group_config c = config_of(3, 3);
-    c.max_restarts = 2;
+    c.rdzv.max_restarts = 2;
     struct rig r;
     bring_to(&r, &c, 3, GROUP_RUNNING);
     for (uint64_t node = 1; node <= 3; node++)
@@ -456,7 +456,7 @@ Test(group, a_generation_is_charged_once_however_many_workers_fail) {
 /* Of a leader that knows nothing of them, whoever tells the most counts, of each. */
 Test(group, a_new_leader_takes_the_counters_that_reports_have) {
     struct group_config c = config_of(2, 2);
-    c.max_restarts = 9;
+    c.rdzv.max_restarts = 9;
     struct rig r;
     begin(&r, &c);
     join_as(&r, 1, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 1, .losses = 4});
@@ -471,7 +471,7 @@ Test(group, a_new_leader_takes_the_counters_that_reports_have) {
 
 Test(group, a_better_cause_is_told_at_once) {
     struct group_config c = config_of(2, 2);
-    c.max_restarts = 1;
+    c.rdzv.max_restarts = 1;
     struct rig r;
     bring_to(&r, &c, 2, GROUP_RUNNING);
     fails(&r, 1, FAILURE_EXIT, 1001);
@@ -558,7 +558,7 @@ Test(group, a_kill_is_its_nodes_loss_when_the_node_is_lost_before_it_has_stopped
 
 Test(group, a_kill_on_a_node_that_lives_is_charged_as_soon_as_all_have_stopped) {
     struct group_config c = config_of(2, 2);
-    c.max_restarts = 1;
+    c.rdzv.max_restarts = 1;
     struct rig r;
     bring_to(&r, &c, 2, GROUP_RUNNING);
     is_killed(&r, 2, 15);
@@ -616,7 +616,7 @@ Test(group, a_node_that_leaves_was_told_so_with_its_workers) {
 
 Test(group, a_cause_in_doubt_is_told_when_every_node_has_outlived_it) {
     struct group_config c = config_of(3, 3);
-    c.max_restarts = 1;
+    c.rdzv.max_restarts = 1;
     struct rig r;
     bring_to(&r, &c, 3, GROUP_RUNNING);
     fails(&r, 3, FAILURE_EXIT, 1001);
@@ -718,7 +718,7 @@ Test(group, the_first_cause_by_the_nodes_own_clocks) {
 
 Test(group, old_words_change_nothing) {
     struct group_config c = config_of(2, 2);
-    c.max_restarts = 3;
+    c.rdzv.max_restarts = 3;
     struct rig r;
     bring_to(&r, &c, 2, GROUP_STOPPING);
     struct generation old = group_generation(r.g);
@@ -746,7 +746,7 @@ Test(group, old_words_change_nothing) {
 
 Test(group, of_the_count_of_restarts_the_larger_is_kept) {
     struct group_config c = config_of(2, 3);
-    c.max_restarts = 5;
+    c.rdzv.max_restarts = 5;
     struct rig r;
     begin(&r, &c);
     join_as(&r, 1, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 3});
@@ -783,7 +783,7 @@ Test(group, the_operator_ends_the_job_in_every_state) {
     static const enum group_state states[] = {GROUP_GATHERING, GROUP_FORMING, GROUP_RUNNING, GROUP_STOPPING};
     for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
         struct group_config c = config_of(2, states[i] == GROUP_GATHERING ? 3 : 2);
-        c.max_restarts = 5;
+        c.rdzv.max_restarts = 5;
         struct rig r;
         bring_to(&r, &c, 2, states[i]);
         step(&r, (struct group_event){.kind = GROUP_EVENT_STOP, .reason = "enough"});
@@ -829,8 +829,8 @@ Test(group, a_latecomer_to_a_closed_job_is_told_the_outcome) {
 
 Test(group, a_newcomer_waits_until_the_group_forms_again_anyway) {
     struct group_config c = config_of(1, 2);
-    c.last_call_ns = 0;
-    c.max_restarts = 1;
+    c.rdzv.last_call_ns = 0;
+    c.rdzv.max_restarts = 1;
     struct rig r;
     begin(&r, &c);
     join(&r, 1);

@@ -20,7 +20,7 @@ Test(policy, the_group_is_the_largest_multiple_of_the_unit_between_min_and_max) 
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct group_config c = config_of(cases[i].min, cases[i].max);
-        c.node_unit = cases[i].unit;
+        c.rdzv.node_unit = cases[i].unit;
         struct rig r;
         bring_to(&r, &c, cases[i].nodes, GROUP_GATHERING);
         pass(&r, 30, ALL);
@@ -36,7 +36,7 @@ Test(policy, a_unit_that_does_not_fit_between_min_and_max_is_refused) {
     } cases[] = {{3, 3, 2, false}, {3, 4, 2, true}, {1, 3, 4, false}, {1, 4, 4, true}, {1, 1, 0, false}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct group_config c = config_of(cases[i].min, cases[i].max);
-        c.node_unit = cases[i].unit;
+        c.rdzv.node_unit = cases[i].unit;
         struct group *g = NULL;
         cr_assert_eq(group_new(&c, 0, &g) == 0, cases[i].fits, "case %zu", i);
         group_free(g);
@@ -45,7 +45,7 @@ Test(policy, a_unit_that_does_not_fit_between_min_and_max_is_refused) {
 
 Test(policy, need_is_min_rounded_up_to_the_unit_and_people_are_told_so) {
     struct group_config c = config_of(3, 8);
-    c.node_unit = 2;
+    c.rdzv.node_unit = 2;
     struct rig r;
     bring_to(&r, &c, 3, GROUP_GATHERING);
     struct rdzv_status s;
@@ -59,7 +59,7 @@ Test(policy, need_is_min_rounded_up_to_the_unit_and_people_are_told_so) {
 
 Test(policy, whoever_is_beyond_the_group_waits_as_a_spare_and_is_told_so) {
     struct group_config c = config_of(2, 8);
-    c.node_unit = 2;
+    c.rdzv.node_unit = 2;
     struct rig r;
     bring_to(&r, &c, 5, GROUP_GATHERING);
     cr_assert(!told(&r, 5).spare, "nobody is a spare before there is a group");
@@ -128,8 +128,8 @@ Test(policy, the_order_closes_up_where_nobody_takes_the_place) {
 
 Test(policy, members_of_the_last_group_stay_before_newcomers_come_in) {
     struct group_config c = config_of(2, 3);
-    c.node_unit = 1;
-    c.max_restarts = 1;
+    c.rdzv.node_unit = 1;
+    c.rdzv.max_restarts = 1;
     struct rig r;
     begin(&r, &c);
     static const uint64_t came[] = {1, 7, 6, 2, 3}; /* 2 and 3 come first by name */
@@ -150,7 +150,7 @@ Test(policy, members_of_the_last_group_stay_before_newcomers_come_in) {
 Test(policy, more_spares_than_wanted_are_refused_for_now) {
     for (uint32_t spares = 0; spares < 3; spares++) {
         struct group_config c = config_of(1, 2);
-        c.spares = spares;
+        c.rdzv.spares = spares;
         struct rig r;
         bring_to(&r, &c, 2, GROUP_RUNNING);
         for (uint64_t node = 3; node < 3 + spares; node++) {
@@ -178,9 +178,9 @@ struct newcomer {
     int32_t node_rank;
 };
 
-static const char *order_of(enum group_rank_order order, const struct newcomer *nodes, size_t n) {
+static const char *order_of(enum rdzv_rank_order order, const struct newcomer *nodes, size_t n) {
     struct group_config c = config_of((uint32_t)n, (uint32_t)n);
-    c.rank_order = order;
+    c.rdzv.rank_order = order;
     struct rig r;
     begin(&r, &c);
     for (size_t i = 0; i < n; i++) {
@@ -227,7 +227,7 @@ Test(policy, a_rank_of_its_own_goes_before_the_leader_and_every_order) {
 
 Test(policy, a_lost_place_is_kept_for_the_regroup_wait_and_then_given_up) {
     struct group_config c = config_of(2, 3);
-    c.regroup_wait_ns = S(20);
+    c.rdzv.regroup_wait_ns = S(20);
     struct rig r;
     bring_to(&r, &c, 3, GROUP_RUNNING);
     lose(&r, 3);
@@ -251,8 +251,8 @@ Test(policy, a_lost_place_is_kept_for_the_regroup_wait_and_then_given_up) {
 
 Test(policy, a_group_that_lost_nobody_does_not_wait) {
     struct group_config c = config_of(2, 4);
-    c.regroup_wait_ns = S(20);
-    c.max_restarts = 1;
+    c.rdzv.regroup_wait_ns = S(20);
+    c.rdzv.max_restarts = 1;
     struct rig r;
     bring_to(&r, &c, 2, GROUP_GATHERING);
     pass(&r, 30, ALL);
@@ -266,7 +266,7 @@ Test(policy, a_group_that_lost_nobody_does_not_wait) {
 Test(policy, below_min_the_regroup_wait_is_the_last_chance) {
     for (int comes = 0; comes < 2; comes++) {
         struct group_config c = config_of(3, 3);
-        c.regroup_wait_ns = S(20);
+        c.rdzv.regroup_wait_ns = S(20);
         struct rig r;
         bring_to(&r, &c, 3, GROUP_RUNNING);
         lose(&r, 3);
@@ -311,7 +311,7 @@ Test(policy, below_min_without_a_regroup_wait_the_job_ends_at_once) {
 
 Test(policy, one_node_more_lost_than_max_node_losses_ends_the_job) {
     struct group_config c = config_of(1, 4);
-    c.max_node_losses = 1;
+    c.rdzv.max_node_losses = 1;
     struct rig r;
     bring_to(&r, &c, 4, GROUP_RUNNING);
     lose(&r, 4);
@@ -337,7 +337,7 @@ Test(policy, one_node_more_lost_than_max_node_losses_ends_the_job) {
 
 Test(policy, losses_before_the_first_start_and_of_spares_are_no_losses) {
     struct group_config c = config_of(2, 2);
-    c.max_node_losses = 0;
+    c.rdzv.max_node_losses = 0;
     struct rig r;
     begin(&r, &c);
     join(&r, 1);
@@ -388,7 +388,7 @@ static void falls_late(struct rig *r, uint64_t node) { falls(r, node, &(struct f
 
 static struct group_config forgiving(uint32_t min, uint32_t max) {
     struct group_config c = config_of(min, max);
-    c.max_restarts = 100;
+    c.rdzv.max_restarts = 100;
     return c;
 }
 
@@ -444,9 +444,9 @@ Test(policy, another_nodes_failure_in_between_begins_the_count_anew) {
 Test(policy, nobody_is_excluded_whom_the_group_needs_or_where_it_is_turned_off) {
     for (int off = 0; off < 2; off++) {
         struct group_config c = forgiving(off ? 1 : 3, 3);
-        c.node_unit = 1;
+        c.rdzv.node_unit = 1;
         if (off)
-            c.exclude_after = 0;
+            c.rdzv.exclude_after = 0;
         struct rig r;
         bring_to(&r, &c, 3, GROUP_RUNNING);
         for (int i = 0; i < 9; i++) {
@@ -626,9 +626,9 @@ Test(policy, one_rank_alone_among_several_is_no_crash_loop) {
     cr_expect(loops(&c, 3, 1u << 2, 1u << 3), "two ranks, one after the other");
     cr_expect(loops(&c, 3, 1u << 2 | 1u << 3, 1u << 2), "two ranks, the first time");
     cr_expect(loops(&c, 3, 1u << 2, 1u << 2 | 1u << 3), "two ranks, the second time");
-    c.max_nodes = 1;
+    c.rdzv.max_nodes = 1;
     cr_expect(loops(&c, 1, 1u << 1, 1u << 1), "the only rank");
-    c.crash_loop_ns = 0;
+    c.rdzv.crash_loop_ns = 0;
     cr_expect(!loops(&c, 1, 1u << 1, 1u << 1), "turned off");
 }
 
@@ -666,7 +666,7 @@ Test(policy, ranks_that_fail_differently_are_in_no_crash_loop) {
 
 Test(policy, a_late_failure_in_between_breaks_the_crash_loop) {
     struct group_config c = forgiving(1, 1);
-    c.exclude_after = 0;
+    c.rdzv.exclude_after = 0;
     struct rig r;
     bring_to(&r, &c, 1, GROUP_RUNNING);
     for (int nth = 0; nth < 4; nth++) {
@@ -695,8 +695,8 @@ static double pause_of(struct rig *r) {
 
 Test(policy, the_pause_before_a_restart_doubles_and_begins_anew_after_a_good_run) {
     struct group_config c = forgiving(2, 2);
-    c.exclude_after = 0;
-    c.restart_backoff_ns = S(1);
+    c.rdzv.exclude_after = 0;
+    c.rdzv.restart_backoff_ns = S(1);
     struct rig r;
     bring_to(&r, &c, 2, GROUP_RUNNING);
     static const struct {
@@ -725,10 +725,10 @@ static void safe_point(struct rig *r, uint64_t node) {
 }
 
 /* Two nodes of 1 … 3 run. */
-static void two_run(struct rig *r, struct group_config *c, enum group_grow grow) {
+static void two_run(struct rig *r, struct group_config *c, enum rdzv_grow grow) {
     *c = config_of(1, 3);
-    c->last_call_ns = S(1);
-    c->grow = grow;
+    c->rdzv.last_call_ns = S(1);
+    c->rdzv.grow = grow;
     bring_to(r, c, 2, GROUP_GATHERING);
     pass(r, 1, ALL);
     start(r);
@@ -800,9 +800,9 @@ Test(policy, grow_never_waits_until_it_re_forms_anyway_or_an_operator_asks) {
 
 Test(policy, a_group_grows_by_whole_units_and_not_by_the_excluded) {
     struct group_config c = config_of(2, 6);
-    c.node_unit = 2;
-    c.grow = GROW_NOW;
-    c.last_call_ns = S(1);
+    c.rdzv.node_unit = 2;
+    c.rdzv.grow = GROW_NOW;
+    c.rdzv.last_call_ns = S(1);
     struct rig r;
     bring_to(&r, &c, 2, GROUP_GATHERING);
     pass(&r, 1, ALL);
@@ -866,7 +866,7 @@ Test(policy, an_operators_stop_ends_the_job_in_every_state_and_blames_no_failure
     static const enum group_state states[] = {GROUP_GATHERING, GROUP_FORMING, GROUP_RUNNING, GROUP_STOPPING};
     for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
         struct group_config c = config_of(2, states[i] == GROUP_GATHERING ? 3 : 2);
-        c.max_restarts = 5;
+        c.rdzv.max_restarts = 5;
         struct rig r;
         bring_to(&r, &c, 2, states[i]);
         struct group_effect a = ask_for(&r, COMMAND_STOP, "", i % 2 == 0 ? "" : "maintenance");
@@ -927,7 +927,7 @@ Test(policy, two_agents_of_one_host_are_no_switch_and_neither_is_one_held_where_
     for (int off = 0; off < 2; off++) {
         struct group_config c = config_of(1, 4);
         if (off)
-            c.hold_ns = 0;
+            c.rdzv.hold_ns = 0;
         struct rig r;
         begin(&r, &c);
         join(&r, 1);

@@ -17,7 +17,7 @@ static void comes(struct rig *r, uint64_t node, const char *role, const struct r
 static struct group_config job_of(uint32_t min, uint32_t max) {
     struct group_config c = config_of(min, max);
     c.program = ours;
-    c.last_call_ns = S(1);
+    c.rdzv.last_call_ns = S(1);
     (void)strcpy(c.role, "default");
     return c;
 }
@@ -87,7 +87,7 @@ Test(programs, what_differs_unseen_is_shown_once) {
 
 Test(programs, other_restarts_are_refused_with_both_numbers) {
     struct group_config c = job_of(2, 2);
-    c.max_restarts = 3;
+    c.rdzv.max_restarts = 3;
     c.program.max_restarts = 3;
     struct rig r;
     begin(&r, &c);

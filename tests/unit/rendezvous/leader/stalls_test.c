@@ -28,8 +28,8 @@ static double pause_of(struct rig *r) {
 
 static struct group_config endless(uint32_t min, uint32_t max) {
     struct group_config c = config_of(min, max);
-    c.max_restarts = 1000;
-    c.exclude_after = 0;
+    c.rdzv.max_restarts = 1000;
+    c.rdzv.exclude_after = 0;
     return c;
 }
 
@@ -70,7 +70,7 @@ Test(stalls, a_group_that_ran_for_long_enough_is_progress) {
 
 Test(stalls, it_is_not_counted_where_the_crash_loop_is_turned_off) {
     struct group_config c = endless(1, 1);
-    c.crash_loop_ns = 0;
+    c.rdzv.crash_loop_ns = 0;
     struct rig r;
     bring_to(&r, &c, 1, GROUP_FORMING);
     for (int i = 0; i < 100; i++) {
@@ -108,7 +108,7 @@ Test(stalls, a_group_that_can_never_be_formed_ends_the_job) {
 
 Test(stalls, a_node_that_comes_back_and_is_lost_again_ends_the_job) {
     struct group_config c = endless(1, 2);
-    c.last_call_ns = S(1);
+    c.rdzv.last_call_ns = S(1);
     struct rig r;
     bring_to(&r, &c, 2, GROUP_FORMING);
     int groups = 0;
@@ -151,8 +151,8 @@ Test(stalls, losing_many_nodes_in_quick_succession_ends_no_job) {
 
 Test(stalls, wishes_cost_nothing_and_a_workers_failure_neither_counts_nor_helps) {
     struct group_config c = endless(1, 2);
-    c.last_call_ns = 0;
-    c.grow = GROW_NOW;
+    c.rdzv.last_call_ns = 0;
+    c.rdzv.grow = GROW_NOW;
     struct rig r;
     bring_to(&r, &c, 1, GROUP_RUNNING);
     for (uint64_t node = 2; node < 40; node++) {
@@ -186,8 +186,8 @@ Test(stalls, wishes_cost_nothing_and_a_workers_failure_neither_counts_nor_helps)
 
 Test(stalls, a_group_does_not_grow_by_itself_before_it_has_run_after_a_stall) {
     struct group_config c = endless(1, 2);
-    c.last_call_ns = 0;
-    c.grow = GROW_NOW;
+    c.rdzv.last_call_ns = 0;
+    c.rdzv.grow = GROW_NOW;
     struct rig r;
     bring_to(&r, &c, 1, GROUP_RUNNING);
     lapse(&r, 1);

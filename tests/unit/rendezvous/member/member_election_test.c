@@ -810,7 +810,7 @@ Test(member_election, it_goes_to_the_successors_in_order_and_to_the_old_leader_u
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct member_config c = config_of();
-        c.min_nodes = 5;
+        c.rdzv.min_nodes = 5;
         struct rig r;
         follow_with(&r, &c);
         name(&r, cases[i].named);
@@ -938,7 +938,7 @@ Test(member_election, a_naming_of_an_older_epoch_changes_nothing_and_one_of_a_la
 
 Test(member_election, the_first_successor_claims_at_once_when_the_leader_is_gone_and_enough_came) {
     struct member_config c = config_of();
-    c.min_nodes = 3;
+    c.rdzv.min_nodes = 3;
     struct rig r;
     follow_with(&r, &c);
     name(&r, "72");
@@ -959,8 +959,8 @@ Test(member_election, the_first_successor_claims_at_once_when_the_leader_is_gone
 
 Test(member_election, those_who_came_have_to_fill_a_unit) {
     struct member_config c = config_of();
-    c.min_nodes = 3;
-    c.node_unit = 2;
+    c.rdzv.min_nodes = 3;
+    c.rdzv.node_unit = 2;
     struct rig r;
     follow_with(&r, &c);
     name(&r, "72");
@@ -975,7 +975,7 @@ Test(member_election, those_who_came_have_to_fill_a_unit) {
 
 Test(member_election, where_the_leader_is_gone_and_too_few_come_somebody_ends_the_job_after_a_lease) {
     struct member_config c = config_of();
-    c.min_nodes = 3;
+    c.rdzv.min_nodes = 3;
     struct rig r;
     follow_with(&r, &c);
     name(&r, "72");
@@ -1110,14 +1110,14 @@ Test(member_election, the_beat_of_another_epoch_says_nothing_about_this_leader) 
     struct rig r;
     begin_with(&r, &(struct member_config){.incarnation = SELF,
                                            .has_arbiter = true,
-                                           .heartbeat_ns = S(1),
-                                           .margin_ns = S(1),
-                                           .lease_ns = S(5),
-                                           .join_timeout_ns = S(600),
-                                           .arbiter_lease_ns = S(60),
+                                           .rdzv.heartbeat_ns = S(1),
+                                           .rdzv.margin_ns = S(1),
+                                           .rdzv.lease_ns = S(5),
+                                           .rdzv.join_timeout_ns = S(600),
+                                           .rdzv.arbiter_lease_ns = S(60),
                                            .probe_retry_ns = S(0.2),
-                                           .min_nodes = 1,
-                                           .node_unit = 1,
+                                           .rdzv.min_nodes = 1,
+                                           .rdzv.node_unit = 1,
                                            .seed = S(6),
                                            .self = peer_of(SELF)});
     reads(&r, 2, 1);
@@ -1440,7 +1440,7 @@ Test(member_election, what_join_policy_are_told_is_said_when_it_changes_and_not_
 
 Test(member_election, who_is_parked_does_not_count_any_more_after_another_leader) {
     struct member_config c = config_of();
-    c.min_nodes = 2;
+    c.rdzv.min_nodes = 2;
     struct rig r;
     follow_with(&r, &c);
     name(&r, "72");

@@ -121,7 +121,7 @@ Test(member, a_configuration_without_name_or_heartbeat_is_refused) {
     struct member *m = NULL;
     cr_assert_eq(member_new(&c, 0, &m), -EINVAL);
     c.incarnation = 1;
-    c.heartbeat_ns = 0;
+    c.rdzv.heartbeat_ns = 0;
     cr_assert_eq(member_new(&c, 0, &m), -EINVAL);
 }
 

@@ -231,16 +231,16 @@ static void on_lead(void *arg, const struct member_lead *lead) {
     g.handover = lead->handover;
     g.leadership = LEADERSHIP_ARBITER;
     g.self = a->self;
-    g.min_nodes = w.min_nodes;
-    g.max_nodes = NODES_MAX;
-    g.last_call_ns = 100 * NS_PER_MS;
-    g.crash_loop_ns = 0;
-    g.lease_ns = w.lease_ns;
-    g.heartbeat_ns = 50 * NS_PER_MS;
+    g.rdzv.min_nodes = w.min_nodes;
+    g.rdzv.max_nodes = NODES_MAX;
+    g.rdzv.last_call_ns = 100 * NS_PER_MS;
+    g.rdzv.crash_loop_ns = 0;
+    g.rdzv.lease_ns = w.lease_ns;
+    g.rdzv.heartbeat_ns = 50 * NS_PER_MS;
     struct rdzv_server_config config = {
         .run_id = RUN_ID,
         .listener_port = a->self.port,
-        .heartbeat_ns = g.heartbeat_ns,
+        .heartbeat_ns = g.rdzv.heartbeat_ns,
         .arbiter = &w.arbiter,
         .ops = {.store_open = on_store_open,
                 .store_close = on_store_close,
@@ -339,9 +339,10 @@ static void join(struct agent *a) {
     member_config_default(&m);
     m.incarnation = m.seed = a->incarnation;
     m.has_arbiter = true;
-    m.heartbeat_ns = 50 * NS_PER_MS;
-    m.lease_ns = w.lease_ns;
-    m.min_nodes = w.min_nodes;
+    m.rdzv.heartbeat_ns = 50 * NS_PER_MS;
+    m.rdzv.lease_ns = w.lease_ns;
+    m.rdzv.min_nodes = w.min_nodes;
+    m.rdzv.max_nodes = NODES_MAX;
     m.self = a->self;
     m.probe_retry_ns = 20 * NS_PER_MS;
     struct rdzv_client_config config = {
@@ -352,8 +353,6 @@ static void join(struct agent *a) {
                  .node_rank = -1,
                  .pid = 100,
                  .role = "default"},
-        .min_nodes = w.min_nodes,
-        .max_nodes = NODES_MAX,
         .arbiter = &w.arbiter,
         .own_listener = a->own,
         .ops = {.prepare = on_prepare,

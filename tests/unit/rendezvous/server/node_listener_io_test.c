@@ -199,7 +199,7 @@ static void lead(uint32_t max_nodes) {
     struct group_config g;
     group_config_default(&g);
     g.leader_incarnation = 42;
-    g.min_nodes = g.max_nodes = max_nodes;
+    g.rdzv.min_nodes = g.rdzv.max_nodes = max_nodes;
     struct rdzv_server_config config = {.run_id = "run", .listener_port = addr_port(&w.at), .heartbeat_ns = NS_PER_S};
     cr_assert_eq(rdzv_server_new(w.loop, &g, &config, &w.server), 0);
     rdzv_listener_serve(w.listener, w.server);

@@ -247,12 +247,12 @@ static struct group_config group_config(uint32_t min, uint32_t max, uint32_t res
     struct group_config g;
     group_config_default(&g);
     g.leader_incarnation = 1;
-    g.min_nodes = min;
-    g.max_nodes = max;
-    g.max_restarts = restarts;
-    g.last_call_ns = 20 * NS_PER_MS;
+    g.rdzv.min_nodes = min;
+    g.rdzv.max_nodes = max;
+    g.rdzv.max_restarts = restarts;
+    g.rdzv.last_call_ns = 20 * NS_PER_MS;
     g.settle_ns = 20 * NS_PER_MS;
-    g.lease_ns = 2 * NS_PER_S;
+    g.rdzv.lease_ns = 2 * NS_PER_S;
     return g;
 }
 
@@ -292,8 +292,6 @@ static struct rdzv_client_config client_config(struct agent *a) {
     struct rdzv_client_config config = {
         .info =
             {.incarnation = a->incarnation, .listener_port = a->listener_port, .nproc = 2, .node_rank = -1, .pid = 100},
-        .min_nodes = 1,
-        .max_nodes = 8,
         .host = "127.0.0.1",
         .port = addr_port(&world.endpoint),
         .ops = {.prepare = on_prepare,
@@ -316,6 +314,7 @@ static void join_as(struct agent *a, const struct rdzv_client_config *config) {
     struct member_config m;
     member_config_default(&m);
     m.incarnation = a->incarnation;
+    m.rdzv.max_nodes = 8;
     m.probe_retry_ns = 20 * NS_PER_MS;
     cr_assert_eq(rdzv_client_new(world.loop, &m, config, &a->client), 0);
 }
@@ -502,7 +501,7 @@ static void wait_until_all_were_reached(void) {
 
 Test(server_io, a_killed_agent_is_found_gone_and_a_smaller_group_starts, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 3, 0);
-    g.lease_ns = 3600 * NS_PER_S; /* it is found by the probe, or never */
+    g.rdzv.lease_ns = 3600 * NS_PER_S; /* it is found by the probe, or never */
     start_job(3, &g);
     wait_until(all_run);
     wait_until_all_were_reached();
@@ -910,8 +909,8 @@ static bool raw_left_only_one(struct world *w) {
 
 Test(server_io, a_half_open_node_is_lost_at_lease_and_margin, .init = begin, .fini = finish) {
     struct group_config g = group_config(8, 8, 0);
-    g.lease_ns = 150 * NS_PER_MS;
-    g.margin_ns = 50 * NS_PER_MS;
+    g.rdzv.lease_ns = 150 * NS_PER_MS;
+    g.rdzv.margin_ns = 50 * NS_PER_MS;
     start_job(1, &g);
     uint8_t frame[4096];
     struct wire_message m = join_message(77);
@@ -1009,7 +1008,7 @@ static bool three_are_present(struct world *w) { return w->agents[0].status.pres
 /* News of who is there: a node that has not taken the last does not get the next on top. */
 Test(server_io, a_node_that_reads_slowly_gets_no_pile_of_news, .init = begin, .fini = finish) {
     struct group_config g = group_config(8, 8, 0);
-    g.lease_ns = 3600 * NS_PER_S; /* it says nothing, either */
+    g.rdzv.lease_ns = 3600 * NS_PER_S; /* it says nothing, either */
     start_job(1, &g);
     uint8_t frame[4096];
     int fd = raw_connect(addr_port(&world.endpoint)), small = 4096;
@@ -1348,7 +1347,7 @@ static bool all_started_so_often(struct world *w) {
 
 Test(server_io, a_new_group_takes_milliseconds, .init = begin, .fini = finish) {
     struct group_config g = group_config(4, 4, 100);
-    g.crash_loop_ns = 0; /* failing at once is what is wanted here */
+    g.rdzv.crash_loop_ns = 0; /* failing at once is what is wanted here */
     world.heartbeat_ns = NS_PER_S;
     start_job(4, &g);
     wait_until(all_run);
