@@ -39,18 +39,13 @@ int member_new(const struct member_config *config, uint64_t now_ns, struct membe
     struct member *m = xcalloc(1, sizeof *m);
     m->config = *config;
     m->state = MEMBER_SEARCHING;
-    m->now_ns = m->since_ns = now_ns;
+    m->since_ns = now_ns;
+    m->step = (struct step){.now_ns = now_ns, .config = &m->config, .link = &m->link};
     m->due_ns = TIME_NEVER;
-    m->renew_ns = m->probe_ns = TIME_NEVER;
-    m->probe_wait_ns = PROBE_RETRY_MIN_NS;
+    m->link.renew_ns = m->link.probe_ns = TIME_NEVER;
+    m->link.probe_wait_ns = PROBE_RETRY_MIN_NS;
     m->report.state = NODE_JOINED;
-    m->election = config->has_arbiter ? ELECTION_ASKING : ELECTION_FIXED;
-    m->join_policy = JOIN_POLICY_SENT_AWAY;
-    m->successor_index = -1;
-    m->seek_ns = m->again_ns = m->may_claim_ns = TIME_NEVER;
-    m->random = m->parked.seed = config->seed;
-    if (config->has_arbiter)
-        member_election_begin(m);
+    election_init(&m->election, config, now_ns);
     *ret = m;
     return 0;
 }
@@ -58,8 +53,7 @@ int member_new(const struct member_config *config, uint64_t now_ns, struct membe
 void member_free(struct member *m) {
     if (m == NULL)
         return;
-    handover_fini(&m->handover);
-    idmap_fini(&m->parked);
+    election_fini(&m->election);
     free(m);
 }
 
@@ -70,47 +64,38 @@ void member_update_fini(struct member_update *u) {
 
 /* ---- effects ---- */
 
-struct member_effect *member_emit(struct member *m, enum member_effect_kind kind) {
-    struct member_update *u = m->update;
-    if (u->n_effects == u->cap) {
-        u->cap = u->cap == 0 ? 8 : u->cap * 2;
-        u->effects = xrealloc(u->effects, u->cap * sizeof *u->effects);
-    }
-    u->effects[u->n_effects] = (struct member_effect){.kind = kind};
-    return &u->effects[u->n_effects++];
-}
-
 /* Between JOIN and WELCOME nothing can be said, and JOIN may hold an older word: then WELCOME is
  * the time to repeat it. */
 void member_send_report(struct member *m) {
-    m->report_due = !m->connected;
-    if (!m->connected)
+    m->report_due = !m->link.connected;
+    if (!m->link.connected)
         return;
-    (void)member_emit(m, MEMBER_EFFECT_REPORT);
-    if (m->renew_ns != TIME_NEVER && m->renew_ns <= m->now_ns + m->config.rdzv.heartbeat_ns / 2)
+    (void)step_emit(&m->step, MEMBER_EFFECT_REPORT);
+    if (m->link.renew_ns != TIME_NEVER &&
+        m->link.renew_ns <= m->step.now_ns + m->config.rdzv.heartbeat_ns / 2)
         member_renew(m); /* one packet instead of two */
 }
 
 void member_send_report_soon(struct member *m) {
     m->report_due = true;
-    if (m->connected)
-        m->renew_ns = MIN2(m->renew_ns, m->now_ns + m->config.rdzv.heartbeat_ns / 4);
+    if (m->link.connected)
+        m->link.renew_ns = MIN2(m->link.renew_ns, m->step.now_ns + m->config.rdzv.heartbeat_ns / 4);
 }
 
 void member_renew(struct member *m) {
-    if (!m->connected)
+    if (!m->link.connected)
         return;
     if (m->report_due) {
         m->report_due = false;
-        (void)member_emit(m, MEMBER_EFFECT_REPORT);
+        (void)step_emit(&m->step, MEMBER_EFFECT_REPORT);
     }
-    member_emit(m, MEMBER_EFFECT_RENEW)->renew = (struct renew){
-        .clock_ns = m->now_ns,
-        .leader_clock_ns = m->leader_clock_ns,
-        .rtt_ns = m->rtt_ns,
-        .epoch = m->epoch,
+    step_emit(&m->step, MEMBER_EFFECT_RENEW)->renew = (struct renew){
+        .clock_ns = m->step.now_ns,
+        .leader_clock_ns = m->link.clock_ns,
+        .rtt_ns = m->link.rtt_ns,
+        .epoch = m->link.epoch,
     };
-    m->renew_ns = m->now_ns + m->config.rdzv.heartbeat_ns;
+    m->link.renew_ns = m->step.now_ns + m->config.rdzv.heartbeat_ns;
 }
 
 void member_move(struct member *m, enum member_state to) {
@@ -143,10 +128,10 @@ void member_finish(struct member *m) {
         return;
     if (m->closed)
         member_set_report(m, NODE_CLOSED);
-    else if (m->leaving && m->connected)
-        (void)member_emit(m, MEMBER_EFFECT_SEND_LEAVE);
+    else if (m->leaving && m->link.connected)
+        (void)step_emit(&m->step, MEMBER_EFFECT_SEND_LEAVE);
     member_move(m, MEMBER_ENDED);
-    (void)member_emit(m, MEMBER_EFFECT_END);
+    (void)step_emit(&m->step, MEMBER_EFFECT_END);
 }
 
 void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason) {
@@ -154,7 +139,7 @@ void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason
     if (m->state == MEMBER_RUNNING)
         member_move(m, MEMBER_STOPPING);
     (void)snprintf(m->reason, sizeof m->reason, "%s", reason);
-    struct member_effect *e = member_emit(m, MEMBER_EFFECT_STOP);
+    struct member_effect *e = step_emit(&m->step, MEMBER_EFFECT_STOP);
     e->generation = m->generation;
     e->grace_ns = grace_ns;
     e->reason = m->reason;
@@ -166,7 +151,7 @@ static void fence(struct member *m) {
     m->fenced = true;
     if (m->state == MEMBER_RUNNING)
         member_move(m, MEMBER_STOPPING);
-    (void)member_emit(m, MEMBER_EFFECT_FENCE);
+    (void)step_emit(&m->step, MEMBER_EFFECT_FENCE);
 }
 
 /* Ends as decided: at once, or when the workers are gone, or can't be. */
@@ -178,10 +163,10 @@ void member_end_with_grace(struct member *m, uint64_t grace_ns) {
 }
 
 /* The workers may have what is left of the lease. Those that have ended stay as they are. */
-void member_stop_for_leader(struct member *m, const char *why) {
-    uint64_t left = m->lease_end_ns > m->now_ns ? m->lease_end_ns - m->now_ns : 0;
+static void stop_for_leader(struct member *m, const char *why) {
+    uint64_t left = lease_left(&m->lease, m->step.now_ns);
     m->start_wanted = false;
-    m->lease_names = (struct generation){0, 0};
+    m->lease.names = (struct generation){0, 0};
     if (m->has_workers && m->report.state != NODE_FINISHED && !m->fenced) {
         member_stop_workers(m, left, why);
     } else if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
@@ -197,7 +182,7 @@ static void on_prepared(struct member *m, const struct member_event *ev) {
         return;
     m->report.reachability = ev->reachability;
     member_move(m, MEMBER_PREPARED);
-    m->renew_ns = m->now_ns; /* its answer is the lease that START needs */
+    m->link.renew_ns = m->step.now_ns; /* its answer is the lease that START needs */
     member_set_report(m, NODE_PREPARED);
     member_try_start(m);
 }
@@ -233,7 +218,7 @@ static void on_all_gone(struct member *m) {
     if (!m->has_workers)
         return;
     m->has_workers = false;
-    member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = TIME_NEVER;
+    step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = TIME_NEVER;
     if (m->end.kind != MEMBER_END_NONE) {
         if (!m->closed)
             member_set_report(m, NODE_STOPPED);
@@ -266,43 +251,79 @@ static void on_leave(struct member *m, const struct member_event *ev) {
     member_end_with_grace(m, ev->grace_ns);
 }
 
-/* ---- those who come here ---- */
+/* ---- what the election comes to ---- */
 
-static void on_caller(struct member *m, uint64_t caller, bool came) {
-    if (came && m->join_policy == JOIN_POLICY_PARKED && caller != 0)
-        idmap_put(&m->parked, caller, m);
-    else
-        idmap_remove(&m->parked, caller);
+/* This node has hung up: its workers end, and then it looks for the next leader. why_seek: NULL,
+ * where that is not news. */
+static void leave_leader(struct member *m, const char *why, const char *why_seek) {
+    stop_for_leader(m, why);
+    if (m->state != MEMBER_ENDED && m->end.kind == MEMBER_END_NONE)
+        election_seek(&m->election, &m->step, why_seek);
+}
+
+void member_lose_leader(struct member *m, bool gone, const char *why) {
+    if (election_lose_leader(&m->election, &m->step, gone))
+        leave_leader(m, why, why);
+}
+
+static void on_closed_record(struct member *m, const struct arbiter_record *r) {
+    struct desired d = {.kind = DESIRED_CLOSED,
+                        .epoch = r->epoch,
+                        .grace_ns = UINT64_MAX,
+                        .outcome = r->outcome,
+                        .restarts_used = m->report.restarts_used};
+    memcpy(d.reason, r->reason, sizeof d.reason);
+    m->end.was_closed = generation_is_none(m->generation);
+    member_on_closed(m, &d);
+}
+
+static void obey_election(struct member *m, const struct election_outcome *o) {
+    switch (o->kind) {
+    case ELECTION_GOES_ON: break;
+    case ELECTION_JOB_CLOSED: on_closed_record(m, &m->election.record); break;
+    case ELECTION_FAILED:
+        member_decide_end(m, MEMBER_END_LEADER_LOST, o->reason);
+        member_end_with_grace(m, MIN2(lease_left(&m->lease, m->step.now_ns), o->grace_ns));
+        break;
+    }
+}
+
+static void on_answer(struct member *m, const struct arbiter_answer *answer) {
+    struct election_outcome o = election_on_answer(&m->election, &m->step, answer);
+    obey_election(m, &o);
+}
+
+static void election_time_passes(struct member *m) {
+    if (m->end.kind != MEMBER_END_NONE)
+        return;
+    if (election_leader_is_silent(&m->election, &m->step))
+        member_lose_leader(m, false, "no lease from the leader any more");
+    struct election_outcome o = election_time(&m->election, &m->step);
+    obey_election(m, &o);
 }
 
 /* ---- time ---- */
 
 static void look_after_leader(struct member *m) {
-    if (m->now_ns >= m->probe_ns ||
-        (m->probe_ns == TIME_NEVER && !m->probing &&
-         m->now_ns > m->leader_seen_ns + SILENT_HEARTBEATS * m->config.rdzv.heartbeat_ns))
-        member_probe_leader(m);
-}
-
-/* With an arbiter: one that took this node in, and was not lost since. */
-static bool has_leader(const struct member *m) {
-    return m->election == ELECTION_FOLLOWING && m->leader != 0 &&
-           m->leader == m->leader_peer.incarnation;
+    if (m->step.now_ns >= m->link.probe_ns ||
+        (m->link.probe_ns == TIME_NEVER && !m->link.probing &&
+         m->step.now_ns > m->link.seen_ns + SILENT_HEARTBEATS * m->config.rdzv.heartbeat_ns))
+        link_probe(&m->step);
 }
 
 static void on_time(struct member *m) {
-    if (m->has_workers && !m->fenced && m->now_ns >= m->lease_end_ns)
+    if (m->has_workers && !m->fenced && m->step.now_ns >= m->lease.end_ns)
         fence(m);
-    if (m->connected && m->now_ns >= m->renew_ns)
+    if (m->link.connected && m->step.now_ns >= m->link.renew_ns)
         member_renew(m);
     if (m->config.has_arbiter) {
-        if (m->end.kind == MEMBER_END_NONE && has_leader(m))
+        if (m->end.kind == MEMBER_END_NONE && election_has_leader(&m->election, &m->link))
             look_after_leader(m);
-        member_election_time(m);
+        election_time_passes(m);
         return;
     }
     if (m->state == MEMBER_SEARCHING) {
-        if (m->now_ns >= m->since_ns + m->config.rdzv.join_timeout_ns) {
+        if (m->step.now_ns >= m->since_ns + m->config.rdzv.join_timeout_ns) {
             member_decide_end(m, MEMBER_END_LEADER_LOST,
                               "no leader took this node in within the join timeout");
             member_finish(m);
@@ -311,7 +332,7 @@ static void on_time(struct member *m) {
     }
     if (m->end.kind != MEMBER_END_NONE)
         return;
-    if (m->now_ns >= m->leader_seen_ns + m->config.rdzv.leader_timeout_ns)
+    if (m->step.now_ns >= m->link.seen_ns + m->config.rdzv.leader_timeout_ns)
         member_leader_gone(m, "the leader has been silent for the leader timeout");
     else
         look_after_leader(m);
@@ -320,26 +341,62 @@ static void on_time(struct member *m) {
 static uint64_t next_deadline(const struct member *m) {
     if (m->state == MEMBER_ENDED)
         return TIME_NEVER;
-    uint64_t t = m->connected ? m->renew_ns : TIME_NEVER;
+    uint64_t t = m->link.connected ? m->link.renew_ns : TIME_NEVER;
     if (m->has_workers && !m->fenced)
-        t = MIN2(t, m->lease_end_ns);
+        t = MIN2(t, m->lease.end_ns);
     if (m->config.has_arbiter && m->end.kind == MEMBER_END_NONE)
-        t = MIN2(t, member_election_deadline(m));
+        t = MIN2(t, election_deadline(&m->election, &m->step));
     else if (m->state == MEMBER_SEARCHING)
         return MIN2(t, m->since_ns + m->config.rdzv.join_timeout_ns);
     if (m->end.kind != MEMBER_END_NONE)
         return t;
-    if (m->config.has_arbiter && !has_leader(m))
+    if (m->config.has_arbiter && !election_has_leader(&m->election, &m->link))
         return t;
-    t = MIN2(t, m->probe_ns);
+    t = MIN2(t, m->link.probe_ns);
     if (!m->config.has_arbiter)
-        t = MIN2(t, m->leader_seen_ns + m->config.rdzv.leader_timeout_ns);
-    if (!m->probing && m->probe_ns == TIME_NEVER)
-        t = MIN2(t, m->leader_seen_ns + SILENT_HEARTBEATS * m->config.rdzv.heartbeat_ns + 1);
+        t = MIN2(t, m->link.seen_ns + m->config.rdzv.leader_timeout_ns);
+    if (!m->link.probing && m->link.probe_ns == TIME_NEVER)
+        t = MIN2(t, m->link.seen_ns + SILENT_HEARTBEATS * m->config.rdzv.heartbeat_ns + 1);
     return t;
 }
 
 /* ---- the step ---- */
+
+static void dispatch_election(struct member *m, const struct member_event *ev) {
+    struct election *e = &m->election;
+    const struct step *s = &m->step;
+    switch (ev->kind) {
+    case MEMBER_EVENT_NAMED:
+        if (election_on_named(e, s, ev->successors))
+            member_renew(m);
+        break;
+    case MEMBER_EVENT_HANDOVER: election_on_handover(e, s, ev->handover); break;
+    case MEMBER_EVENT_ARBITER: on_answer(m, ev->answer); break;
+    case MEMBER_EVENT_CALLER: election_on_caller(e, ev->caller, true); break;
+    case MEMBER_EVENT_CALLER_GONE: election_on_caller(e, ev->caller, false); break;
+    case MEMBER_EVENT_PEER_PROBE: election_on_peer_probe(e, ev->caller, ev->probe); break;
+    case MEMBER_EVENT_REDIRECT: election_on_redirect(e, s, ev->epoch, ev->peer); break;
+    case MEMBER_EVENT_DEPOSED:
+        if (election_on_deposed(e, s))
+            leave_leader(m, "another node leads this job now", NULL);
+        break;
+    case MEMBER_EVENT_TIME:
+    case MEMBER_EVENT_WELCOME:
+    case MEMBER_EVENT_REFUSED:
+    case MEMBER_EVENT_DISCONNECT:
+    case MEMBER_EVENT_DESIRED:
+    case MEMBER_EVENT_LEASE:
+    case MEMBER_EVENT_PROBE:
+    case MEMBER_EVENT_PREPARED:
+    case MEMBER_EVENT_FAILURE:
+    case MEMBER_EVENT_SUCCEEDED:
+    case MEMBER_EVENT_ALL_GONE:
+    case MEMBER_EVENT_UNKILLABLE:
+    case MEMBER_EVENT_LEAVE:
+    case MEMBER_EVENT_SAFE_POINT:
+    case MEMBER_EVENT_KIND_COUNT: assert_not_reached();
+    }
+}
 
 static void dispatch(struct member *m, const struct member_event *ev) {
     switch (ev->kind) {
@@ -368,19 +425,17 @@ static void dispatch(struct member *m, const struct member_event *ev) {
             member_finish(m);
         break;
     case MEMBER_EVENT_LEAVE: on_leave(m, ev); break;
-    case MEMBER_EVENT_NAMED: succession_on_named(m, ev->successors); break;
-    case MEMBER_EVENT_HANDOVER: succession_on_handover(m, ev->handover); break;
+    case MEMBER_EVENT_NAMED:
+    case MEMBER_EVENT_HANDOVER:
     case MEMBER_EVENT_ARBITER:
-        if (ev->answer->request.kind == ARBITER_CLAIM)
-            succession_on_claim(m, ev->answer);
-        else
-            member_on_record(m, ev->answer);
+    case MEMBER_EVENT_CALLER:
+    case MEMBER_EVENT_CALLER_GONE:
+    case MEMBER_EVENT_PEER_PROBE:
+    case MEMBER_EVENT_REDIRECT:
+    case MEMBER_EVENT_DEPOSED:
+        if (m->config.has_arbiter)
+            dispatch_election(m, ev);
         break;
-    case MEMBER_EVENT_CALLER: on_caller(m, ev->caller, true); break;
-    case MEMBER_EVENT_CALLER_GONE: on_caller(m, ev->caller, false); break;
-    case MEMBER_EVENT_PEER_PROBE: succession_on_peer_probe(m, ev->caller, ev->probe); break;
-    case MEMBER_EVENT_REDIRECT: member_on_redirect(m, ev->epoch, ev->peer); break;
-    case MEMBER_EVENT_DEPOSED: member_on_deposed(m); break;
     case MEMBER_EVENT_SAFE_POINT:
         if (m->state == MEMBER_RUNNING && generation_compare(ev->generation, m->generation) == 0) {
             m->report.at_safe_point = true; /* in this one report */
@@ -393,36 +448,35 @@ static void dispatch(struct member *m, const struct member_event *ev) {
 
 /* What was silent while this node itself slept is asked again. */
 static void forgive_own_sleep(struct member *m) {
-    m->leader_seen_ns = m->since_ns = m->now_ns;
-    m->beat_ns = m->now_ns;
-    if (m->apart_ns != TIME_NEVER)
-        m->apart_ns = m->now_ns;
-    if (m->connected)
-        m->good_lease_ns = m->now_ns;
+    m->link.seen_ns = m->since_ns = m->step.now_ns;
+    election_forgive_sleep(&m->election, &m->step);
 }
 
 void member_step(struct member *m, const struct member_event *event, struct member_update *ret) {
-    assert(event->now_ns >= m->now_ns);
-    m->now_ns = event->now_ns;
-    m->update = ret;
+    assert(event->now_ns >= m->step.now_ns);
+    m->step.now_ns = event->now_ns;
+    m->step.update = ret;
+    m->step.ending = m->end.kind != MEMBER_END_NONE;
     ret->n_effects = 0;
-    m->n_requests = 0;
+    m->election.n_requests = 0;
     m->report.at_safe_point = false;
     if (m->state != MEMBER_ENDED) {
         /* After a sleep the lease's end comes before everything that piled up meanwhile. */
-        if (m->has_workers && m->now_ns >= m->lease_end_ns)
+        if (m->has_workers && m->step.now_ns >= m->lease.end_ns)
             fence(m);
         /* Nor does the leader's silence count while this node itself slept. */
-        if (m->now_ns > m->due_ns && m->now_ns - m->due_ns > m->config.rdzv.heartbeat_ns / 2)
+        if (m->step.now_ns > m->due_ns &&
+            m->step.now_ns - m->due_ns > m->config.rdzv.heartbeat_ns / 2)
             forgive_own_sleep(m);
         dispatch(m, event);
         if (m->state != MEMBER_ENDED)
             on_time(m);
         if (m->config.has_arbiter)
-            member_tell_join_policy(m);
+            election_set_join_policy(&m->election, &m->step, m->state == MEMBER_ENDED);
     }
     ret->deadline_ns = m->due_ns = next_deadline(m);
-    m->update = NULL;
+    m->step.update = NULL;
+    m->report.epoch = m->link.epoch;
     member_check(m);
 }
 
@@ -438,7 +492,7 @@ const struct member_end *member_end(const struct member *m) { return &m->end; }
 struct generation member_generation(const struct member *m) {
     return m->generation;
 }
-uint64_t member_lease_end(const struct member *m) { return m->lease_end_ns; }
+uint64_t member_lease_end(const struct member *m) { return m->lease.end_ns; }
 bool member_has_workers(const struct member *m) { return m->has_workers; }
 
 void member_check(const struct member *m) {
@@ -447,4 +501,17 @@ void member_check(const struct member *m) {
            m->report.unusable[0] != '\0');
     assert(m->state != MEMBER_STOPPING || m->has_workers);
     assert(m->state != MEMBER_PREPARED || m->report.state == NODE_PREPARED);
+}
+
+enum member_election member_election(const struct member *m) { return m->election.state; }
+uint32_t member_epoch(const struct member *m) { return m->link.epoch; }
+const char *member_waiting(const struct member *m) { return m->election.waiting; }
+
+bool member_leader(const struct member *m, struct rdzv_peer *ret) {
+    const struct election *e = &m->election;
+    if (e->leader_peer.incarnation == 0 || e->state == ELECTION_SEEKING ||
+        e->state == ELECTION_CLAIMING)
+        return false;
+    *ret = e->leader_peer;
+    return true;
 }

@@ -10,12 +10,7 @@
  * FINISHED (all workers ended with 0) and FAILED (one did not) are RUNNING with a report of their
  * own: the workers' places are kept until the leader says STOP or CLOSED.
  *
- * Beside it, with an arbiter, its part in the election (muster-rendezvous(7), "Succession"):
- *
- *     ASKING ─record─▶ FOLLOWING ─gone, silent─▶ SEEKING ─rules 2, 4─▶ CLAIMING ─won─▶ LEADING
- *       │ none: claim      ▲                        │ a leader            │ lost          │
- *       ▼                  ├────────────────────────┘◀────────────────────┘               │
- *     CLAIMING             └──────────────── another leads ───────────────────────────────┘
+ * Beside it, with an arbiter, goes its part in the election (election.h).
  *
  * Nodes that lost their leader go to the successors, the first first: they JOIN at its listener and
  * are parked there (CALLER) until it leads, or says where they have to go. */

@@ -5,14 +5,15 @@
 #include "rendezvous/member/member_priv.h"
 
 void member_try_start(struct member *m) {
-    if (m->state != MEMBER_PREPARED || !m->start_wanted || m->names_end_ns <= m->now_ns ||
-        generation_compare(m->lease_names, m->generation) != 0)
+    if (m->state != MEMBER_PREPARED || !m->start_wanted ||
+        m->lease.names_end_ns <= m->step.now_ns ||
+        generation_compare(m->lease.names, m->generation) != 0)
         return;
     member_move(m, MEMBER_RUNNING);
     m->has_workers = true;
     m->fenced = false;
-    member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->lease_end_ns;
-    struct member_effect *e = member_emit(m, MEMBER_EFFECT_START);
+    step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->lease.end_ns;
+    struct member_effect *e = step_emit(&m->step, MEMBER_EFFECT_START);
     e->generation = m->generation;
     e->reachability = m->reachability;
     member_set_report(m, NODE_RUNNING);
@@ -69,7 +70,7 @@ void member_on_form(struct member *m, const struct desired *d) {
     m->report.restarts_used = MAX2(m->report.restarts_used, d->form.restarts_used);
     m->report.losses = MAX2(m->report.losses, d->form.losses);
     member_move(m, MEMBER_PREPARING);
-    member_emit(m, MEMBER_EFFECT_PREPARE)->generation = m->generation;
+    step_emit(&m->step, MEMBER_EFFECT_PREPARE)->generation = m->generation;
 }
 
 static bool same_cause(const struct desired *a, const struct desired *b) {
@@ -105,7 +106,7 @@ void member_on_stop(struct member *m, const struct desired *d) {
     member_set_report(m, NODE_STOPPED);
     if (other_cause || all_ended) { /* nothing is left to end; people want to know why */
         (void)snprintf(m->reason, sizeof m->reason, "%s", d->reason);
-        struct member_effect *e = member_emit(m, MEMBER_EFFECT_STOP);
+        struct member_effect *e = step_emit(&m->step, MEMBER_EFFECT_STOP);
         e->generation = m->generation;
         e->reason = m->reason;
     }
@@ -130,9 +131,9 @@ void member_on_closed(struct member *m, const struct desired *d) {
 }
 
 void member_on_desired(struct member *m, const struct desired *d) {
-    if (!m->connected || d->epoch != m->epoch || m->leader == 0)
+    if (!m->link.connected || d->epoch != m->link.epoch || m->link.leader == 0)
         return;
-    m->leader_seen_ns = m->now_ns;
+    m->link.seen_ns = m->step.now_ns;
     switch (d->kind) {
     case DESIRED_IDLE: on_idle(m, d); break;
     case DESIRED_FORM: member_on_form(m, d); break;
@@ -150,24 +151,24 @@ void member_on_desired(struct member *m, const struct desired *d) {
 }
 
 void member_on_lease(struct member *m, const struct lease *lease) {
-    if (!m->connected || lease->epoch != m->epoch || lease->echo_ns < m->connected_ns ||
-        lease->echo_ns > m->now_ns)
+    if (!m->link.connected || lease->epoch != m->link.epoch ||
+        lease->echo_ns < m->link.connected_ns || lease->echo_ns > m->step.now_ns)
         return;
-    m->leader_seen_ns = m->now_ns;
-    m->probe_ns = TIME_NEVER;
-    m->leader_clock_ns = lease->clock_ns;
-    m->rtt_ns = MAX2(m->now_ns - lease->echo_ns, (uint64_t)1);
-    succession_on_lease(m, lease);
+    m->link.seen_ns = m->step.now_ns;
+    m->link.probe_ns = TIME_NEVER;
+    m->link.clock_ns = lease->clock_ns;
+    m->link.rtt_ns = MAX2(m->step.now_ns - lease->echo_ns, (uint64_t)1);
+    if (m->config.has_arbiter)
+        election_on_lease(&m->election, &m->step, lease);
     if (lease->validity_ns == 0)
         return;
-    m->good_lease_ns = m->now_ns;
     uint64_t end = lease->echo_ns + lease->validity_ns;
-    m->lease_names = lease->prepared;
-    m->names_end_ns = end;
-    if (end > m->lease_end_ns) {
-        m->lease_end_ns = end;
+    m->lease.names = lease->prepared;
+    m->lease.names_end_ns = end;
+    if (end > m->lease.end_ns) {
+        m->lease.end_ns = end;
         if (m->has_workers && !m->fenced)
-            member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = end;
+            step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = end;
     }
     member_try_start(m);
 }

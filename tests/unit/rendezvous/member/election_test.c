@@ -258,7 +258,7 @@ static void leader_gone(struct rig *r) {
 
 /* ---- finding a leader ---- */
 
-Test(member_election, where_there_is_no_epoch_it_claims_the_first_and_leads) {
+Test(election, where_there_is_no_epoch_it_claims_the_first_and_leads) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -281,7 +281,7 @@ Test(member_election, where_there_is_no_epoch_it_claims_the_first_and_leads) {
     end(&r);
 }
 
-Test(member_election, an_arbiter_that_is_not_reached_is_asked_again_and_that_is_said) {
+Test(election, an_arbiter_that_is_not_reached_is_asked_again_and_that_is_said) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -297,7 +297,7 @@ Test(member_election, an_arbiter_that_is_not_reached_is_asked_again_and_that_is_
     end(&r);
 }
 
-Test(member_election, it_follows_the_leader_of_the_record) {
+Test(election, it_follows_the_leader_of_the_record) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -316,7 +316,7 @@ Test(member_election, it_follows_the_leader_of_the_record) {
     end(&r);
 }
 
-Test(member_election, a_claim_that_is_lost_leads_to_the_winner) {
+Test(election, a_claim_that_is_lost_leads_to_the_winner) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -329,7 +329,7 @@ Test(member_election, a_claim_that_is_lost_leads_to_the_winner) {
     end(&r);
 }
 
-Test(member_election, whoever_has_seen_a_higher_epoch_obeys_no_lower_one) {
+Test(election, whoever_has_seen_a_higher_epoch_obeys_no_lower_one) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -349,7 +349,7 @@ Test(member_election, whoever_has_seen_a_higher_epoch_obeys_no_lower_one) {
     end(&r);
 }
 
-Test(member_election, redirects_are_followed_at_once_a_few_times_and_then_with_a_pause) {
+Test(election, redirects_are_followed_at_once_a_few_times_and_then_with_a_pause) {
     struct rig r;
     follow(&r);
     for (unsigned i = 0; i < 5; i++) {
@@ -365,7 +365,7 @@ Test(member_election, redirects_are_followed_at_once_a_few_times_and_then_with_a
     end(&r);
 }
 
-Test(member_election, a_redirect_to_nobody_to_itself_or_to_an_older_epoch_is_not_followed) {
+Test(election, a_redirect_to_nobody_to_itself_or_to_an_older_epoch_is_not_followed) {
     static const struct {
         uint32_t epoch;
         uint64_t node;
@@ -384,7 +384,7 @@ Test(member_election, a_redirect_to_nobody_to_itself_or_to_an_older_epoch_is_not
     }
 }
 
-Test(member_election, a_vacant_epoch_is_followed_by_a_claim_at_once_and_by_no_wait) {
+Test(election, a_vacant_epoch_is_followed_by_a_claim_at_once_and_by_no_wait) {
     for (int seeking = 0; seeking < 2; seeking++) {
         struct member_config c = config_of();
         struct rig r;
@@ -435,7 +435,7 @@ static struct member_lead wins(struct rig *r, uint32_t epoch, bool idle) {
     return must(r, MEMBER_EFFECT_LEAD).lead;
 }
 
-Test(member_election, an_idle_epochs_leader_that_is_gone_is_followed_within_a_heartbeat) {
+Test(election, an_idle_epochs_leader_that_is_gone_is_followed_within_a_heartbeat) {
     for (uint64_t i = 0; i < 10; i++) {
         struct member_config c = config_of();
         struct rig r;
@@ -460,7 +460,7 @@ Test(member_election, an_idle_epochs_leader_that_is_gone_is_followed_within_a_he
     }
 }
 
-Test(member_election, an_idle_epochs_leader_that_is_silent_is_followed_when_its_beat_stood_for_a_lease) {
+Test(election, an_idle_epochs_leader_that_is_silent_is_followed_when_its_beat_stood_for_a_lease) {
     struct rig r;
     follow_idle(&r);
     r.beats = true;
@@ -477,7 +477,7 @@ Test(member_election, an_idle_epochs_leader_that_is_silent_is_followed_when_its_
     end(&r);
 }
 
-Test(member_election, an_idle_epochs_leader_that_shows_life_is_left_alone) {
+Test(election, an_idle_epochs_leader_that_shows_life_is_left_alone) {
     struct rig r;
     follow_idle(&r);
     r.leases = false;
@@ -487,7 +487,7 @@ Test(member_election, an_idle_epochs_leader_that_shows_life_is_left_alone) {
     end(&r);
 }
 
-Test(member_election, a_newcomer_follows_an_idle_epochs_leader_that_it_cant_reach_after_a_lease) {
+Test(election, a_newcomer_follows_an_idle_epochs_leader_that_it_cant_reach_after_a_lease) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -502,7 +502,7 @@ Test(member_election, a_newcomer_follows_an_idle_epochs_leader_that_it_cant_reac
 }
 
 /* It has read epoch 3 as idle: that says nothing of what came after it. */
-Test(member_election, only_the_epoch_right_after_an_idle_one_is_claimed_as_idle) {
+Test(election, only_the_epoch_right_after_an_idle_one_is_claimed_as_idle) {
     struct rig r;
     follow_idle(&r);
     leader_gone(&r);
@@ -523,7 +523,7 @@ Test(member_election, only_the_epoch_right_after_an_idle_one_is_claimed_as_idle)
 }
 
 /* Its own group had asked for it, and the answer was lost. */
-Test(member_election, what_a_won_epoch_is_the_record_says) {
+Test(election, what_a_won_epoch_is_the_record_says) {
     struct rig r;
     follow_idle(&r);
     leader_gone(&r);
@@ -533,7 +533,7 @@ Test(member_election, what_a_won_epoch_is_the_record_says) {
     end(&r);
 }
 
-Test(member_election, without_a_leader_and_an_arbiter_with_data_it_ends_when_that_stays_so) {
+Test(election, without_a_leader_and_an_arbiter_with_data_it_ends_when_that_stays_so) {
     static const struct arbiter_record nothing, others = {.epoch = 1, .leader.incarnation = 99};
     for (int at_once = 0; at_once < 2; at_once++) {
         struct rig r;
@@ -557,7 +557,7 @@ Test(member_election, without_a_leader_and_an_arbiter_with_data_it_ends_when_tha
     }
 }
 
-Test(member_election, data_that_comes_back_in_time_ends_no_node) {
+Test(election, data_that_comes_back_in_time_ends_no_node) {
     struct rig r;
     follow(&r);
     leader_gone(&r);
@@ -572,7 +572,7 @@ Test(member_election, data_that_comes_back_in_time_ends_no_node) {
     end(&r);
 }
 
-Test(member_election, without_a_leader_it_gives_up_at_the_join_timeout_and_says_what_it_waited_for) {
+Test(election, without_a_leader_it_gives_up_at_the_join_timeout_and_says_what_it_waited_for) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -593,7 +593,7 @@ Test(member_election, without_a_leader_it_gives_up_at_the_join_timeout_and_says_
 
 /* ---- a job that is over ---- */
 
-Test(member_election, a_closed_record_ends_it_with_the_outcome_and_a_newcomer_says_so) {
+Test(election, a_closed_record_ends_it_with_the_outcome_and_a_newcomer_says_so) {
     for (int member = 0; member < 2; member++) {
         for (enum outcome outcome = OUTCOME_SUCCESS; outcome <= OUTCOME_FAILED; outcome++) {
             struct member_config c = config_of();
@@ -623,7 +623,7 @@ Test(member_election, a_closed_record_ends_it_with_the_outcome_and_a_newcomer_sa
     }
 }
 
-Test(member_election, a_closed_record_stops_the_workers_first) {
+Test(election, a_closed_record_stops_the_workers_first) {
     struct rig r;
     follow(&r);
     run(&r);
@@ -642,7 +642,7 @@ Test(member_election, a_closed_record_stops_the_workers_first) {
 
 /* ---- losing the leader ---- */
 
-Test(member_election, a_leader_that_is_gone_is_lost_at_once_and_the_workers_stop_within_the_lease) {
+Test(election, a_leader_that_is_gone_is_lost_at_once_and_the_workers_stop_within_the_lease) {
     struct rig r;
     follow(&r);
     name(&r, "23");
@@ -668,7 +668,7 @@ Test(member_election, a_leader_that_is_gone_is_lost_at_once_and_the_workers_stop
     end(&r);
 }
 
-Test(member_election, a_leader_without_leases_is_lost_at_lease_and_margin_and_the_workers_before) {
+Test(election, a_leader_without_leases_is_lost_at_lease_and_margin_and_the_workers_before) {
     struct rig r;
     follow(&r);
     run(&r);
@@ -685,7 +685,7 @@ Test(member_election, a_leader_without_leases_is_lost_at_lease_and_margin_and_th
     end(&r);
 }
 
-Test(member_election, words_without_a_lease_do_not_keep_a_leader) {
+Test(election, words_without_a_lease_do_not_keep_a_leader) {
     struct rig r;
     follow(&r);
     r.leases = false;
@@ -700,7 +700,7 @@ Test(member_election, words_without_a_lease_do_not_keep_a_leader) {
     end(&r);
 }
 
-Test(member_election, what_was_made_ready_is_dropped_with_the_leader) {
+Test(election, what_was_made_ready_is_dropped_with_the_leader) {
     for (int prepared = 0; prepared < 2; prepared++) {
         struct rig r;
         follow(&r);
@@ -714,7 +714,7 @@ Test(member_election, what_was_made_ready_is_dropped_with_the_leader) {
     }
 }
 
-Test(member_election, a_node_that_has_finished_stays_so_and_tells_the_next_leader) {
+Test(election, a_node_that_has_finished_stays_so_and_tells_the_next_leader) {
     struct rig r;
     follow(&r);
     name(&r, "2");
@@ -733,7 +733,7 @@ Test(member_election, a_node_that_has_finished_stays_so_and_tells_the_next_leade
     end(&r);
 }
 
-Test(member_election, its_own_sleep_is_not_the_leaders_silence) {
+Test(election, its_own_sleep_is_not_the_leaders_silence) {
     struct rig r;
     follow(&r);
     r.now_ns += S(100);
@@ -742,7 +742,7 @@ Test(member_election, its_own_sleep_is_not_the_leaders_silence) {
     end(&r);
 }
 
-Test(member_election, another_leaders_start_does_not_count_with_this_ones_word) {
+Test(election, another_leaders_start_does_not_count_with_this_ones_word) {
     struct rig r;
     follow(&r);
     want(&r, DESIRED_FORM, 3, 1);
@@ -758,7 +758,7 @@ Test(member_election, another_leaders_start_does_not_count_with_this_ones_word) 
     end(&r);
 }
 
-Test(member_election, a_leaders_clock_is_not_told_to_the_next_leader) {
+Test(election, a_leaders_clock_is_not_told_to_the_next_leader) {
     struct rig r;
     follow(&r);
     pass(&r, 3);
@@ -780,7 +780,7 @@ Test(member_election, a_leaders_clock_is_not_told_to_the_next_leader) {
     end(&r);
 }
 
-Test(member_election, a_start_of_another_leader_is_cancelled) {
+Test(election, a_start_of_another_leader_is_cancelled) {
     struct rig r;
     follow(&r);
     want(&r, DESIRED_FORM, 3, 1);
@@ -798,7 +798,7 @@ Test(member_election, a_start_of_another_leader_is_cancelled) {
 
 /* ---- where it looks ---- */
 
-Test(member_election, it_goes_to_the_successors_in_order_and_to_the_old_leader_unless_that_is_gone) {
+Test(election, it_goes_to_the_successors_in_order_and_to_the_old_leader_unless_that_is_gone) {
     static const struct {
         const char *named;
         bool gone;
@@ -828,7 +828,7 @@ Test(member_election, it_goes_to_the_successors_in_order_and_to_the_old_leader_u
     }
 }
 
-Test(member_election, rounds_come_with_growing_pauses) {
+Test(election, rounds_come_with_growing_pauses) {
     struct rig r;
     follow(&r);
     name(&r, "23");
@@ -844,7 +844,7 @@ Test(member_election, rounds_come_with_growing_pauses) {
     end(&r);
 }
 
-Test(member_election, it_waits_with_a_successor_for_lease_and_margin_and_with_a_silent_leader_hardly) {
+Test(election, it_waits_with_a_successor_for_lease_and_margin_and_with_a_silent_leader_hardly) {
     struct rig r;
     follow(&r);
     name(&r, "23");
@@ -865,7 +865,7 @@ Test(member_election, it_waits_with_a_successor_for_lease_and_margin_and_with_a_
     end(&r);
 }
 
-Test(member_election, a_successor_that_still_has_the_lost_leader_is_left_and_one_that_has_another_is_believed) {
+Test(election, a_successor_that_still_has_the_lost_leader_is_left_and_one_that_has_another_is_believed) {
     struct rig r;
     follow(&r);
     name(&r, "23");
@@ -884,7 +884,7 @@ Test(member_election, a_successor_that_still_has_the_lost_leader_is_left_and_one
     end(&r);
 }
 
-Test(member_election, while_it_seeks_a_later_record_is_followed_and_the_same_is_not) {
+Test(election, while_it_seeks_a_later_record_is_followed_and_the_same_is_not) {
     struct rig r;
     follow(&r);
     leader_gone(&r);
@@ -898,7 +898,7 @@ Test(member_election, while_it_seeks_a_later_record_is_followed_and_the_same_is_
 
 /* ---- successors ---- */
 
-Test(member_election, the_first_successor_echoes_every_lease_and_no_other_does) {
+Test(election, the_first_successor_echoes_every_lease_and_no_other_does) {
     static const struct {
         const char *named;
         bool echoes;
@@ -921,7 +921,7 @@ Test(member_election, the_first_successor_echoes_every_lease_and_no_other_does) 
     }
 }
 
-Test(member_election, a_naming_of_an_older_epoch_changes_nothing_and_one_of_a_later_is_learned_from) {
+Test(election, a_naming_of_an_older_epoch_changes_nothing_and_one_of_a_later_is_learned_from) {
     struct rig r;
     follow(&r);
     name_of(&r, 2, "7");
@@ -936,7 +936,7 @@ Test(member_election, a_naming_of_an_older_epoch_changes_nothing_and_one_of_a_la
     end(&r);
 }
 
-Test(member_election, the_first_successor_claims_at_once_when_the_leader_is_gone_and_enough_came) {
+Test(election, the_first_successor_claims_at_once_when_the_leader_is_gone_and_enough_came) {
     struct member_config c = config_of();
     c.rdzv.min_nodes = 3;
     struct rig r;
@@ -957,7 +957,7 @@ Test(member_election, the_first_successor_claims_at_once_when_the_leader_is_gone
     end(&r);
 }
 
-Test(member_election, those_who_came_have_to_fill_a_unit) {
+Test(election, those_who_came_have_to_fill_a_unit) {
     struct member_config c = config_of();
     c.rdzv.min_nodes = 3;
     c.rdzv.node_unit = 2;
@@ -973,7 +973,7 @@ Test(member_election, those_who_came_have_to_fill_a_unit) {
     end(&r);
 }
 
-Test(member_election, where_the_leader_is_gone_and_too_few_come_somebody_ends_the_job_after_a_lease) {
+Test(election, where_the_leader_is_gone_and_too_few_come_somebody_ends_the_job_after_a_lease) {
     struct member_config c = config_of();
     c.rdzv.min_nodes = 3;
     struct rig r;
@@ -987,7 +987,7 @@ Test(member_election, where_the_leader_is_gone_and_too_few_come_somebody_ends_th
     end(&r);
 }
 
-Test(member_election, a_beat_that_stood_still_for_a_lease_lets_the_first_successor_claim) {
+Test(election, a_beat_that_stood_still_for_a_lease_lets_the_first_successor_claim) {
     struct rig r;
     follow(&r);
     name(&r, "72");
@@ -1009,7 +1009,7 @@ Test(member_election, a_beat_that_stood_still_for_a_lease_lets_the_first_success
     end(&r);
 }
 
-Test(member_election, while_the_beat_moves_nobody_is_deposed) {
+Test(election, while_the_beat_moves_nobody_is_deposed) {
     struct member_config c = config_of();
     c.seed = 0;
     struct rig r;
@@ -1029,7 +1029,7 @@ Test(member_election, while_the_beat_moves_nobody_is_deposed) {
     end(&r);
 }
 
-Test(member_election, a_successor_without_the_handover_or_named_for_an_epoch_that_is_over_does_not_claim) {
+Test(election, a_successor_without_the_handover_or_named_for_an_epoch_that_is_over_does_not_claim) {
     struct rig r;
     follow(&r);
     struct successors s = {.epoch = 3, .n = 1, .list = {peer_of(SELF)}};
@@ -1049,7 +1049,7 @@ Test(member_election, a_successor_without_the_handover_or_named_for_an_epoch_tha
     end(&r);
 }
 
-Test(member_election, later_successors_wait_three_seconds_for_each_before_them_that_may_be_there) {
+Test(election, later_successors_wait_three_seconds_for_each_before_them_that_may_be_there) {
     static const struct {
         const char *named;
         const char *gone; /* found so, one second after the leader */
@@ -1084,7 +1084,7 @@ Test(member_election, later_successors_wait_three_seconds_for_each_before_them_t
     }
 }
 
-Test(member_election, a_new_naming_needs_its_own_handover) {
+Test(election, a_new_naming_needs_its_own_handover) {
     struct rig r;
     follow(&r);
     name(&r, "7");
@@ -1096,7 +1096,7 @@ Test(member_election, a_new_naming_needs_its_own_handover) {
     end(&r);
 }
 
-Test(member_election, an_older_naming_replaces_no_newer_one) {
+Test(election, an_older_naming_replaces_no_newer_one) {
     struct rig r;
     follow(&r);
     name_of(&r, 3, "7");
@@ -1106,7 +1106,7 @@ Test(member_election, an_older_naming_replaces_no_newer_one) {
     end(&r);
 }
 
-Test(member_election, the_beat_of_another_epoch_says_nothing_about_this_leader) {
+Test(election, the_beat_of_another_epoch_says_nothing_about_this_leader) {
     struct rig r;
     begin_with(&r, &(struct member_config){.incarnation = SELF,
                                            .has_arbiter = true,
@@ -1135,7 +1135,7 @@ Test(member_election, the_beat_of_another_epoch_says_nothing_about_this_leader) 
 
 /* ---- rule 4 ---- */
 
-Test(member_election, a_leader_whose_beat_has_not_moved_since_he_was_lost_is_not_said_to_live) {
+Test(election, a_leader_whose_beat_has_not_moved_since_he_was_lost_is_not_said_to_live) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -1150,7 +1150,7 @@ Test(member_election, a_leader_whose_beat_has_not_moved_since_he_was_lost_is_not
     end(&r);
 }
 
-Test(member_election, where_nobody_has_led_yet_a_claim_that_fails_is_said_and_no_leader) {
+Test(election, where_nobody_has_led_yet_a_claim_that_fails_is_said_and_no_leader) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -1168,7 +1168,7 @@ Test(member_election, where_nobody_has_led_yet_a_claim_that_fails_is_said_and_no
     end(&r);
 }
 
-Test(member_election, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_random_part) {
+Test(election, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_random_part) {
     static const double parts[] = {0, 2.5, 6};
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
         struct member_config c = config_of();
@@ -1192,7 +1192,7 @@ Test(member_election, anybody_may_claim_where_the_beat_stood_still_for_long_and_
     }
 }
 
-Test(member_election, after_a_claim_that_was_given_up_the_beat_is_watched_anew) {
+Test(election, after_a_claim_that_was_given_up_the_beat_is_watched_anew) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -1210,7 +1210,7 @@ Test(member_election, after_a_claim_that_was_given_up_the_beat_is_watched_anew) 
     end(&r);
 }
 
-Test(member_election, a_node_with_a_leader_claims_nothing_whatever_the_beat) {
+Test(election, a_node_with_a_leader_claims_nothing_whatever_the_beat) {
     struct rig r;
     follow(&r);
     r.reads = true;
@@ -1220,7 +1220,7 @@ Test(member_election, a_node_with_a_leader_claims_nothing_whatever_the_beat) {
     end(&r);
 }
 
-Test(member_election, its_own_sleep_is_no_standing_still_of_the_beat) {
+Test(election, its_own_sleep_is_no_standing_still_of_the_beat) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -1237,7 +1237,7 @@ Test(member_election, its_own_sleep_is_no_standing_still_of_the_beat) {
 
 /* ---- claiming ---- */
 
-Test(member_election, from_the_claim_on_it_has_no_leader_of_a_lower_epoch) {
+Test(election, from_the_claim_on_it_has_no_leader_of_a_lower_epoch) {
     struct rig r;
     follow(&r);
     name(&r, "72");
@@ -1254,7 +1254,7 @@ Test(member_election, from_the_claim_on_it_has_no_leader_of_a_lower_epoch) {
     end(&r);
 }
 
-Test(member_election, a_successors_claim_that_is_lost_leads_to_the_winner_or_to_the_end) {
+Test(election, a_successors_claim_that_is_lost_leads_to_the_winner_or_to_the_end) {
     for (int closed = 0; closed < 2; closed++) {
         struct rig r;
         follow(&r);
@@ -1277,7 +1277,7 @@ Test(member_election, a_successors_claim_that_is_lost_leads_to_the_winner_or_to_
     }
 }
 
-Test(member_election, a_claim_without_an_answer_is_asked_again_and_given_up_after_a_lease) {
+Test(election, a_claim_without_an_answer_is_asked_again_and_given_up_after_a_lease) {
     struct rig r;
     follow(&r);
     name(&r, "72");
@@ -1301,7 +1301,7 @@ Test(member_election, a_claim_without_an_answer_is_asked_again_and_given_up_afte
     end(&r);
 }
 
-Test(member_election, a_claim_that_was_given_up_and_came_through_is_asked_again_before_it_counts) {
+Test(election, a_claim_that_was_given_up_and_came_through_is_asked_again_before_it_counts) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -1329,7 +1329,7 @@ static struct member_lead win(struct rig *r, uint32_t epoch) {
     return lead;
 }
 
-Test(member_election, the_first_successor_knows_that_no_lease_outlives_its_own_last_one) {
+Test(election, the_first_successor_knows_that_no_lease_outlives_its_own_last_one) {
     struct rig r;
     follow(&r);
     name(&r, "72");
@@ -1345,7 +1345,7 @@ Test(member_election, the_first_successor_knows_that_no_lease_outlives_its_own_l
     end(&r);
 }
 
-Test(member_election, a_first_successor_without_a_lease_since_counts_from_its_naming) {
+Test(election, a_first_successor_without_a_lease_since_counts_from_its_naming) {
     struct rig r;
     follow(&r);
     r.leases = false;
@@ -1358,7 +1358,7 @@ Test(member_election, a_first_successor_without_a_lease_since_counts_from_its_na
     end(&r);
 }
 
-Test(member_election, a_later_successor_knows_the_members_and_not_when_their_leases_end) {
+Test(election, a_later_successor_knows_the_members_and_not_when_their_leases_end) {
     struct rig r;
     follow(&r);
     name(&r, "27");
@@ -1371,7 +1371,7 @@ Test(member_election, a_later_successor_knows_the_members_and_not_when_their_lea
     end(&r);
 }
 
-Test(member_election, whoever_was_not_named_waits_for_the_longest_lease) {
+Test(election, whoever_was_not_named_waits_for_the_longest_lease) {
     struct member_config c = config_of();
     c.seed = 0;
     struct rig r;
@@ -1388,7 +1388,7 @@ Test(member_election, whoever_was_not_named_waits_for_the_longest_lease) {
     end(&r);
 }
 
-Test(member_election, an_handover_of_another_epoch_than_the_one_before_is_not_used) {
+Test(election, an_handover_of_another_epoch_than_the_one_before_is_not_used) {
     struct member_config c = config_of();
     c.seed = 0;
     struct rig r;
@@ -1412,7 +1412,7 @@ Test(member_election, an_handover_of_another_epoch_than_the_one_before_is_not_us
 
 /* ---- those who come ---- */
 
-Test(member_election, what_join_policy_are_told_is_said_when_it_changes_and_not_again) {
+Test(election, what_join_policy_are_told_is_said_when_it_changes_and_not_again) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -1438,7 +1438,7 @@ Test(member_election, what_join_policy_are_told_is_said_when_it_changes_and_not_
     end(&r);
 }
 
-Test(member_election, who_is_parked_does_not_count_any_more_after_another_leader) {
+Test(election, who_is_parked_does_not_count_any_more_after_another_leader) {
     struct member_config c = config_of();
     c.rdzv.min_nodes = 2;
     struct rig r;
@@ -1456,7 +1456,7 @@ Test(member_election, who_is_parked_does_not_count_any_more_after_another_leader
 
 /* ---- deposed ---- */
 
-Test(member_election, a_deposed_leader_is_no_successor_of_its_own_epoch) {
+Test(election, a_deposed_leader_is_no_successor_of_its_own_epoch) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -1472,7 +1472,7 @@ Test(member_election, a_deposed_leader_is_no_successor_of_its_own_epoch) {
     end(&r);
 }
 
-Test(member_election, a_leader_that_gave_up_is_not_said_to_be_silent_to_itself) {
+Test(election, a_leader_that_gave_up_is_not_said_to_be_silent_to_itself) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -1490,7 +1490,7 @@ Test(member_election, a_leader_that_gave_up_is_not_said_to_be_silent_to_itself) 
     end(&r);
 }
 
-Test(member_election, a_deposed_leader_stops_its_workers_and_follows_the_winner) {
+Test(election, a_deposed_leader_stops_its_workers_and_follows_the_winner) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);
@@ -1524,7 +1524,7 @@ Test(member_election, a_deposed_leader_stops_its_workers_and_follows_the_winner)
     end(&r);
 }
 
-Test(member_election, a_leader_claims_and_reads_nothing_as_a_node) {
+Test(election, a_leader_claims_and_reads_nothing_as_a_node) {
     struct member_config c = config_of();
     struct rig r;
     begin_with(&r, &c);

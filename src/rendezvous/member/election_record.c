@@ -1,0 +1,137 @@
+/* With an arbiter: what its record tells this node. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/member/election_priv.h"
+
+bool election_ask(struct election *e, const struct step *s, enum arbiter_kind kind,
+                  uint32_t epoch) {
+    if (e->n_requests == ELECTION_REQUESTS_MAX)
+        return false;
+    struct arbiter_request *r = &e->requests[e->n_requests++];
+    *r = (struct arbiter_request){.kind = kind, .epoch = epoch, .leader = s->config->self};
+    step_emit(s, MEMBER_EFFECT_ARBITER)->request = r;
+    return true;
+}
+
+static void keep_record(struct election *e, const struct step *s, const struct arbiter_answer *a) {
+    const struct arbiter_record *r = &a->record;
+    bool same = e->record_ns != 0 && r->epoch == e->record.epoch;
+    if (same && r->beat != e->record.beat && e->record_ns >= e->apart_ns)
+        e->moved_ns = s->now_ns;
+    if (!same || r->beat != e->record.beat)
+        e->beat_ns = s->now_ns;
+    e->record = *r;
+    e->record_ns = a->started_ns;
+    if (r->vacant || r->idle)
+        e->quiet_epoch = MAX2(e->quiet_epoch, r->epoch);
+}
+
+/* The leader of the record is over, and nobody is named to follow it, as far as a record tells
+ * that was asked for at this time or later. In an idle epoch there was nobody to name, and nothing
+ * runs that could be lost. */
+static uint64_t over_at(const struct election *e, const struct step *s) {
+    const struct arbiter_record *r = &e->record;
+    if (!r->idle)
+        return e->beat_ns + e->patience_ns;
+    bool gone = e->leader_gone && r->leader.incarnation == e->leader_peer.incarnation;
+    return (gone ? e->lost_ns : e->beat_ns + s->config->rdzv.lease_ns) + e->spread_ns;
+}
+
+/* The next look is no later than when it may decide. */
+static void look_in_time(struct election *e, const struct step *s) {
+    if (e->record.idle && e->record_ns < over_at(e, s))
+        e->read_ns = MIN2(e->read_ns, MAX2(over_at(e, s), s->now_ns));
+}
+
+/* The leader of the record can't be reached, for a while now: is it at least alive? Where there has
+ * been none yet, or it was this node, why its own claim fails says more. */
+static void describe_unreachable(struct election *e, const struct step *s) {
+    const struct arbiter_record *r = &e->record;
+    bool other = r->epoch > 0 && r->leader.incarnation != s->config->incarnation;
+    if (!other || e->apart_ns == TIME_NEVER ||
+        s->now_ns < e->apart_ns + 2 * s->config->rdzv.heartbeat_ns)
+        return;
+    /* A beat that moved before it was lost tells nothing of it now. */
+    bool stands = e->record_ns >= e->beat_ns + 3 * s->config->rdzv.heartbeat_ns;
+    const char *what = "does not answer";
+    if (stands)
+        what = "gives no sign of life";
+    else if (e->moved_ns >= e->apart_ns)
+        what = "is alive, but not reachable from here";
+    election_set_waiting(e, "the leader at %.100s, port %u (epoch %" PRIu32 ") %s", r->leader.addr,
+                         r->leader.port, r->epoch, what);
+}
+
+struct election_outcome election_on_ruin(struct election *e, const struct step *s,
+                                         const struct arbiter_answer *a) {
+    struct election_outcome o = {ELECTION_GOES_ON};
+    uint64_t wait = arbiter_ruin_ns(a, s->config->rdzv.lease_ns);
+    if (s->link->connected || e->state == ELECTION_LEADING || s->ending)
+        return o; /* whoever leads says it */
+    if (e->ruined_ns == 0)
+        e->ruined_ns = s->now_ns;
+    election_set_waiting(e, "%.500s", a->text);
+    if (wait > 0 && a->started_ns < e->ruined_ns + wait)
+        return o; /* by when it was asked, as the leader does */
+    o.kind = ELECTION_FAILED;
+    o.grace_ns = wait;
+    (void)snprintf(o.reason, sizeof o.reason, ARBITER_RUIN_TEXT, a->text);
+    return o;
+}
+
+struct election_outcome election_on_answer(struct election *e, const struct step *s,
+                                           const struct arbiter_answer *a) {
+    return a->request.kind == ARBITER_CLAIM ? election_on_claim(e, s, a)
+                                            : election_on_record(e, s, a);
+}
+
+struct election_outcome election_on_record(struct election *e, const struct step *s,
+                                           const struct arbiter_answer *a) {
+    struct election_outcome o = {ELECTION_GOES_ON};
+    e->asking = false;
+    if (a->result == ARBITER_RUINED)
+        return election_on_ruin(e, s, a);
+    if (a->result != ARBITER_OK) {
+        if (!s->link->connected && e->state != ELECTION_LEADING)
+            election_set_waiting(e, "%.500s", a->text);
+        return o;
+    }
+    if (e->state == ELECTION_LEADING)
+        return o;
+    keep_record(e, s, a);
+    look_in_time(e, s);
+    e->ruined_ns = 0;
+    const struct arbiter_record *r = &e->record;
+    if (r->closed) {
+        if (!s->link->connected)
+            o.kind = ELECTION_JOB_CLOSED;
+    } else if (e->state == ELECTION_CLAIMING) {
+        return o; /* the claim's answer says more */
+    } else if (r->vacant) {
+        if (!s->link->connected && r->epoch >= s->link->epoch)
+            election_claim(e, s, r->epoch + 1);
+    } else if (r->leader.incarnation == s->config->incarnation && r->epoch > s->link->epoch) {
+        /* A claim whose answer was lost, or that was given up and came through all the same: asked
+         * again, it is won unless somebody has gone on from there. */
+        if (!s->link->connected)
+            election_claim(e, s, r->epoch);
+    } else if (r->epoch == 0 && e->state == ELECTION_ASKING) {
+        election_claim(e, s, 1);
+    } else if (r->epoch > 0 && !s->link->connected &&
+               (e->state == ELECTION_ASKING || r->epoch > s->link->epoch)) {
+        e->redirects = 0;
+        election_follow(e, s, &r->leader, r->epoch);
+    } else if (!s->link->connected) {
+        describe_unreachable(e, s);
+    }
+    return o;
+}
+
+bool election_may_claim_unnamed(const struct election *e, const struct step *s) {
+    bool apart =
+        e->state == ELECTION_SEEKING || (e->state == ELECTION_FOLLOWING && !s->link->connected);
+    return apart && e->ruined_ns == 0 && e->record_ns != 0 && !e->record.closed &&
+           e->record.epoch >= s->link->epoch && e->record_ns >= over_at(e, s);
+}
