@@ -3,17 +3,15 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/text/strbuf.h"
 #include "base/text/utf8.h"
 
-#define DIGEST_BEGIN UINT64_C(0xcbf29ce484222325) /* FNV-1a */
 #define OPTION_SHOWN_MAX 40
 
 /* With its NUL: what begins and ends where is part of it. */
 static uint64_t digest_text(uint64_t h, const char *text) {
-    for (size_t i = 0; i == 0 || text[i - 1] != '\0'; i++)
-        h = (h ^ (uint8_t)text[i]) * UINT64_C(0x100000001b3);
-    return h;
+    return hash_bytes(h, text, strlen(text) + 1);
 }
 
 static const char *without_folders(const char *path) {
@@ -69,7 +67,7 @@ void program_of(const struct job_spec *spec, struct rdzv_program *ret) {
                                       [JOB_ENTRY_PROGRAM] = "program"};
     _cleanup_(strbuf_fini) struct strbuf shown = {0};
     *ret = (struct rdzv_program){
-        .name = DIGEST_BEGIN, .args = DIGEST_BEGIN, .max_restarts = spec->rdzv.max_restarts};
+        .name = HASH_BEGIN, .args = HASH_BEGIN, .max_restarts = spec->rdzv.max_restarts};
     if (spec->script == NULL) {
         strbuf_add(&shown, "muster check");
     } else {

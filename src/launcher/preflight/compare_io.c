@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/text/log.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
@@ -24,9 +25,7 @@ static void log_lines(enum log_level level, const char *text) {
 static void log_table(struct preflight *p, const struct node_summary_comparison *c) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     node_summary_comparison_table(c, &text);
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < text.len; i++)
-        h = (h ^ (uint8_t)strbuf_text(&text)[i]) * UINT64_C(0x100000001b3);
+    uint64_t h = hash_text(HASH_BEGIN, strbuf_text(&text));
     if (text.len == 0 || h == p->said_hash)
         return;
     p->said_hash = h;

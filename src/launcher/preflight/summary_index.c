@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/idmap.h"
 #include "launcher/preflight/node_summary.h"
 
@@ -39,9 +40,7 @@ struct summary_index *summary_index_new(uint64_t seed) {
 /* ---- values ---- */
 
 static uint64_t key_of(enum node_summary_fact f, const char *text) {
-    uint64_t h = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)f;
-    for (; *text != '\0'; text++)
-        h = (h ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+    uint64_t h = hash_text(HASH_BEGIN ^ (uint64_t)f, text);
     return h == 0 ? 1 : h;
 }
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/text/parse.h"
 #include "rendezvous/leader/programs.h"
 
@@ -181,10 +182,9 @@ static struct role_count *role_of(struct role_count roles[GROUP_ROLES_MAX], cons
     return &roles[GROUP_ROLES_MAX - 1]; /* JOIN refuses more roles, but for inherited nodes */
 }
 
+/* Never 0. */
 static uint64_t hash_host(const char *host) {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (; *host != '\0'; host++)
-        h = (h ^ (uint8_t)*host) * UINT64_C(0x100000001b3);
+    uint64_t h = hash_text(HASH_BEGIN, host);
     return h == 0 ? 1 : h;
 }
 

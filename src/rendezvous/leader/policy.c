@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 #define BACKOFF_STEPS_MAX 5 /* 32 times */
 
 void policy_fini(struct policy *p) {
@@ -45,7 +47,7 @@ static bool is_own_fault(const struct failure *f) {
 
 /* Of what it said last, without numbers: those are ranks, addresses, times. */
 static uint64_t hash_failure(const struct failure *f) {
-    uint64_t h = UINT64_C(0xcbf29ce484222325) ^ ((uint64_t)f->kind << 32 | (uint32_t)f->code);
+    uint64_t h = HASH_BEGIN ^ ((uint64_t)f->kind << 32 | (uint32_t)f->code);
     size_t end = strnlen(f->text, sizeof f->text), begin;
     while (end > 0 && isspace((unsigned char)f->text[end - 1]))
         end--;
@@ -53,7 +55,7 @@ static uint64_t hash_failure(const struct failure *f) {
         begin--;
     for (size_t i = begin; i < end; i++)
         if (!isdigit((unsigned char)f->text[i]))
-            h = (h ^ (uint8_t)f->text[i]) * UINT64_C(0x100000001b3);
+            h = hash_bytes(h, &f->text[i], 1);
     return h == 0 ? 1 : h;
 }
 

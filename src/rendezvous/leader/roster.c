@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "rendezvous/leader/programs.h"
 
 void roster_init(struct roster *r, uint64_t seed) {
@@ -94,10 +95,9 @@ void roster_remove(struct roster *r, struct node *n) {
     free(n);
 }
 
-static uint64_t hash_text(const char *text) {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (; *text != '\0'; text++)
-        h = (h ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+/* Never 0. */
+static uint64_t key_of(const char *text) {
+    uint64_t h = hash_text(HASH_BEGIN, text);
     return h == 0 ? 1 : h;
 }
 
@@ -123,10 +123,10 @@ const char *roster_refusal(struct roster *r, const struct group_config *c,
         return "its number of workers is out of range";
     if (r->n >= RDZV_NODES_MAX)
         return "the job has as many nodes as it can hold";
-    if (idmap_get(&r->roles, hash_text(info->role)) == NULL) {
+    if (idmap_get(&r->roles, key_of(info->role)) == NULL) {
         if (r->roles.len >= GROUP_ROLES_MAX)
             return "the job has as many different roles as it can hold";
-        idmap_put(&r->roles, hash_text(info->role), r);
+        idmap_put(&r->roles, key_of(info->role), r);
     }
     if (c->static_ranks)
         return static_refusal(r, c, info, ret_for_now);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "io/sweep.h"
@@ -33,13 +34,6 @@ struct leader_file {
     uint64_t hold_ns;
     enum outcome outcome;
 };
-
-/* FNV-1a. */
-static uint64_t hash(uint64_t h, const char *text) {
-    for (const char *c = text; *c != '\0'; c++)
-        h = (h ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
-    return h;
-}
 
 static int read_boot(char out[BOOT_TEXT_MAX]) {
     char text[BOOT_TEXT_MAX] = "";
@@ -136,8 +130,8 @@ int leader_file_open(const char *run_id, const char *endpoint, uint64_t hold_ns,
     m->hold_ns = MIN2(hold_ns, LEADER_FILE_HOLD_MAX_NS);
     m->tail = xasprintf("endpoint=%s\nrun_id=%s\n", endpoint, run_id);
     (void)snprintf(m->name, sizeof m->name, "mark-%016" PRIx64 "%016" PRIx64,
-                   hash(UINT64_C(0xcbf29ce484222325), m->tail),
-                   hash(UINT64_C(0x6d75737465720001), m->tail));
+                   hash_text(HASH_BEGIN, m->tail),
+                   hash_text(UINT64_C(0x6d75737465720001), m->tail));
     int r = registry_dir_open(&m->dir_fd, path, err);
     if (r < 0) {
         m->dir_fd = -1;
