@@ -45,8 +45,8 @@ MISTAKES = [
     ("rendezvous/server/node_listener_io.c", "l->n_pending >= l->pending_max || too_many", "too_many"),
     ("rendezvous/client/client_find_io.c", "c->next_addr < c->n_addrs && !greeted", "!greeted"),
     # state that goes on into the next generation
-    ("rendezvous/leader/policy.c", "p->losses = MAX2(p->losses, losses);", ""),
-    ("rendezvous/leader/policy.c", "p->restarts_used = MAX2(p->restarts_used, restarts_used);", ""),
+    ("rendezvous/leader/parts/policy.c", "p->losses = MAX2(p->losses, losses);", ""),
+    ("rendezvous/leader/parts/policy.c", "p->restarts_used = MAX2(p->restarts_used, restarts_used);", ""),
     ("rendezvous/leader/group.c", "if (report->excluded || !kept->excluded) {", "{"),
     ("launcher/supervise/local_workers_io.c", "c->running = c->guardian_killed = false;", "c->running = false;"),
     # durability

@@ -10,16 +10,6 @@
 #define STATUS_INTERVAL_NS (200 * NS_PER_MS)
 #define STATUS_PER_NODE_NS (500 * NS_PER_US)
 
-void group_config_default(struct group_config *c) {
-    *c = (struct group_config){
-        .epoch = 1,
-        .form_timeout_ns = 60 * NS_PER_S,
-        .settle_ns = 500 * NS_PER_MS,
-        .waiter_probe_ns = 10 * NS_PER_MS,
-    };
-    rdzv_settings_default(&c->rdzv);
-}
-
 static bool makes_sense(const struct group_config *c) {
     bool idle_is_right = c->leadership == LEADERSHIP_ARBITER && c->handover == NULL;
     return c->epoch > 0 && c->waiter_probe_ns > 0 && (!c->idle || idle_is_right) &&

@@ -25,15 +25,15 @@
 #pragma once
 
 #include "base/text/strbuf.h"
-#include "rendezvous/leader/cause.h"
-#include "rendezvous/leader/formation.h"
 #include "rendezvous/leader/group.h"
-#include "rendezvous/leader/leadership.h"
-#include "rendezvous/leader/policy.h"
-#include "rendezvous/leader/programs.h"
-#include "rendezvous/leader/rate.h"
-#include "rendezvous/leader/stalls.h"
-#include "rendezvous/leader/succession_plan.h"
+#include "rendezvous/leader/parts/cause.h"
+#include "rendezvous/leader/parts/formation.h"
+#include "rendezvous/leader/parts/leadership.h"
+#include "rendezvous/leader/parts/policy.h"
+#include "rendezvous/leader/parts/programs.h"
+#include "rendezvous/leader/parts/rate.h"
+#include "rendezvous/leader/parts/stalls.h"
+#include "rendezvous/leader/parts/succession_plan.h"
 
 /* In a job of more nodes than this, listeners are tried when the group has started, not before. */
 #define GROUP_REACH_AT_ONCE 64

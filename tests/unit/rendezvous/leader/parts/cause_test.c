@@ -1,5 +1,5 @@
 /* Which failure is the cause of a stop, without a group. */
-#include "rendezvous/leader/cause.h"
+#include "rendezvous/leader/parts/cause.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* What a leader's authority depends on, without nodes. */
-#include "rendezvous/leader/leadership.h"
+#include "rendezvous/leader/parts/leadership.h"
 
 #include <criterion/criterion.h>
 

@@ -1,4 +1,4 @@
-#include "group_rig.h"
+#include "../group_rig.h"
 
 #include <criterion/criterion.h>
 #include <inttypes.h>

@@ -3,8 +3,8 @@
 
 #include "base/idmap.h"
 #include "base/list.h"
-#include "rendezvous/leader/group.h"
-#include "rendezvous/leader/node_clock.h"
+#include "rendezvous/leader/parts/group_config.h"
+#include "rendezvous/leader/parts/node_clock.h"
 
 /* What is counted of the nodes, so that no report costs a walk over all. */
 enum tally {

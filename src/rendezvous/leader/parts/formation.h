@@ -2,7 +2,7 @@
  * (muster-rendezvous(7), "Groups"). */
 #pragma once
 
-#include "rendezvous/leader/roster.h"
+#include "rendezvous/leader/parts/roster.h"
 
 struct formation {
     struct generation generation; /* the newest formed */

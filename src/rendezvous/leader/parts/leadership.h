@@ -3,7 +3,8 @@
  * claims, and when"). Knows no nodes: what depends on them is an argument. */
 #pragma once
 
-#include "rendezvous/leader/group.h"
+#include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/leader/parts/group_config.h"
 
 struct leadership {
     uint32_t epoch; /* of this leader; grows with each claim of its own */

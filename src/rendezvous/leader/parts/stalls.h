@@ -3,7 +3,7 @@
  * job of which every group ends like that would be started again for ever. */
 #pragma once
 
-#include "rendezvous/leader/group.h"
+#include "rendezvous/leader/parts/group_config.h"
 
 struct stalls {
     uint32_t in_a_row;

@@ -1,4 +1,4 @@
-#include "rendezvous/leader/node_clock.h"
+#include "rendezvous/leader/parts/node_clock.h"
 
 /* An offset is never known better than this: scheduling alone costs as much. */
 #define CLOCK_ERROR_MIN_NS (2 * NS_PER_MS)

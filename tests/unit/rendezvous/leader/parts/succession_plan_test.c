@@ -1,5 +1,5 @@
 /* Who is named, and what became of them. */
-#include "rendezvous/leader/succession_plan.h"
+#include "rendezvous/leader/parts/succession_plan.h"
 
 #include <criterion/criterion.h>
 

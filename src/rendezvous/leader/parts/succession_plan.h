@@ -3,7 +3,7 @@
  * epoch, until it is surely gone or this leader has claimed it. */
 #pragma once
 
-#include "rendezvous/leader/group.h"
+#include "rendezvous/leader/parts/group_config.h"
 
 enum successor_state {
     SUCCESSOR_THERE = 1,

@@ -1,4 +1,4 @@
-#include "rendezvous/leader/stalls.h"
+#include "rendezvous/leader/parts/stalls.h"
 
 #include <stdio.h>
 

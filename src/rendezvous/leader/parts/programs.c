@@ -1,4 +1,4 @@
-#include "rendezvous/leader/programs.h"
+#include "rendezvous/leader/parts/programs.h"
 
 #include <stdio.h>
 #include <string.h>

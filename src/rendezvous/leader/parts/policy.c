@@ -1,4 +1,4 @@
-#include "rendezvous/leader/policy.h"
+#include "rendezvous/leader/parts/policy.h"
 
 #include <ctype.h>
 #include <stdio.h>

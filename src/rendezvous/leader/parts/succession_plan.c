@@ -1,4 +1,4 @@
-#include "rendezvous/leader/succession_plan.h"
+#include "rendezvous/leader/parts/succession_plan.h"
 
 #include <string.h>
 

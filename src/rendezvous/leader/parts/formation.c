@@ -1,10 +1,10 @@
-#include "rendezvous/leader/formation.h"
+#include "rendezvous/leader/parts/formation.h"
 
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/text/parse.h"
-#include "rendezvous/leader/programs.h"
+#include "rendezvous/leader/parts/programs.h"
 
 void formation_fini(struct formation *f) {
     free(f->members);

@@ -1,4 +1,4 @@
-#include "rendezvous/leader/leadership.h"
+#include "rendezvous/leader/parts/leadership.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
-#include "rendezvous/leader/roster.h"
+#include "rendezvous/leader/parts/roster.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
-#include "rendezvous/leader/programs.h"
+#include "rendezvous/leader/parts/programs.h"
 
 void roster_init(struct roster *r, uint64_t seed) {
     *r = (struct roster){.index.seed = seed};

@@ -1,4 +1,4 @@
-#include "rendezvous/leader/cause.h"
+#include "rendezvous/leader/parts/cause.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * the hosts that are kept out (muster-rendezvous(7), "Budgets"). */
 #pragma once
 
-#include "rendezvous/leader/group.h"
+#include "rendezvous/leader/parts/group_config.h"
 
 /* Hosts whose agents are excluded, also those that come later. */
 #define POLICY_HOSTS_MAX 256

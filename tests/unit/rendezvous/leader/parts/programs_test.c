@@ -1,5 +1,5 @@
 /* Another job under the same run id is refused; nodes with arguments of their own are not. */
-#include "group_rig.h"
+#include "../group_rig.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,0 +1,11 @@
+#include "rendezvous/leader/parts/group_config.h"
+
+void group_config_default(struct group_config *c) {
+    *c = (struct group_config){
+        .epoch = 1,
+        .form_timeout_ns = 60 * NS_PER_S,
+        .settle_ns = 500 * NS_PER_MS,
+        .waiter_probe_ns = 10 * NS_PER_MS,
+    };
+    rdzv_settings_default(&c->rdzv);
+}
