@@ -304,13 +304,13 @@ int json_table_read(const struct json *obj, const struct json_table *table, void
         const struct json *v = find(obj, f->key, &next, &n);
         if (v == NULL && f->when != JSON_ALWAYS)
             continue;
+        if (f->when == JSON_WHEN_TRUE)
+            *((char *)of + f->when_offset) = true;
         int r = read_value(v, f, of, err);
         if (r < 0)
             return r;
-        if (f->when == JSON_WHEN_TRUE)
-            *((char *)of + f->when_offset) = true;
     }
-    if (n < json_count(obj))
+    if (n < json_count(obj) && !table->open)
         return unknown_key(obj, table, of, err);
     return check_relations(table, of, err);
 }

@@ -8,8 +8,8 @@
  *     };
  *     static const struct json_table peer = JSON_TABLE(rdzv_peer, peer_fields);
  *
- * Reading is strict: every field that should be there is, within its limits, and no other. Fields
- * are written in the order of the table and read in any order. */
+ * Reading is strict: every field that should be there is, within its limits, and no other unless
+ * the table is open. Fields are written in the order of the table and read in any order. */
 #pragma once
 
 #include <stddef.h>
@@ -34,7 +34,7 @@ enum json_field_kind {
 /* Whether a field of the struct's kind is there. */
 enum json_when {
     JSON_ALWAYS = 0,
-    JSON_WHEN_TRUE, /* the bool at when_offset says so; reading sets it */
+    JSON_WHEN_TRUE, /* the bool at when_offset, or itself, says so; reading sets it */
     JSON_WHEN_SET,  /* the uint64_t at when_offset is not 0 */
 };
 
@@ -65,6 +65,7 @@ struct json_table {
     const struct json_field *fields;
     size_t n, size;     /* of fields; of the struct */
     const char *beside; /* a key that may be there too, and is the caller's business; NULL */
+    bool open;          /* any other keys may be there, and are ignored */
     /* What holds between fields; NULL. 0, or -EINVAL and a sentence. */
     int (*check)(const void *of, struct err *err);
 };
@@ -74,6 +75,12 @@ struct json_table {
 #define JSON_FIELD(type, what, name, member)                                           \
     .key = (name), .kind = JSON_FIELD_##what, .offset = offsetof(struct type, member), \
     .size = sizeof(((struct type *)0)->member)
+#define JSON_NAMED(type, name, member, table) \
+    JSON_FIELD(type, NAME, name, member), .names = (table), .n_names = ARRAY_SIZE(table)
+#define JSON_STRUCT(type, name, member, its) JSON_FIELD(type, OBJECT, name, member), .table = &(its)
+#define JSON_LIST(type, name, member, count, its)          \
+    JSON_FIELD(type, LIST, name, member), .table = &(its), \
+                                          .count_offset = offsetof(struct type, count)
 #define JSON_OF_KINDS(type, member, mask) \
     .kinds = (mask), .kind_offset = offsetof(struct type, member)
 #define JSON_IF_TRUE(type, member) \

@@ -2,38 +2,44 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
-#include "base/json/json.h"
-#include "base/text/utf8.h"
+#include "base/json/json_table.h"
 
 #define RECORD_VERSION 1
 
-/* As it will be read: a byte that is not UTF-8 grows, and may then not fit any more. */
-static void write_text(struct json_writer *w, const char *key, const char *text, size_t size) {
-    char clean[RDZV_REASON_MAX];
-    assert(size <= sizeof clean);
-    utf8_copy(clean, size, text);
-    json_write_string(w, key, clean);
+/* No record is of two kinds. */
+static int check_kind(const void *of, struct err *err) {
+    const struct arbiter_record *r = of;
+    return r->vacant + r->idle + r->closed <= 1
+               ? 0
+               : err_set(err, -EINVAL, "it has two of \"outcome\", \"vacant\" and \"idle\"");
 }
+
+#define BIT(outcome) (UINT32_C(1) << (outcome))
+static const struct json_field fields[] = {
+    {JSON_FIELD(arbiter_record, U32, "epoch", epoch), .min = 1},
+    {JSON_FIELD(arbiter_record, HEX, "leader", leader.incarnation)},
+    {JSON_FIELD(arbiter_record, TEXT, "addr", leader.addr)},
+    {JSON_FIELD(arbiter_record, U16, "port", leader.port)},
+    {JSON_NAMED(arbiter_record, "outcome", outcome, outcome_names), .min = OUTCOME_SUCCESS,
+     JSON_IF_TRUE(arbiter_record, closed)},
+    {JSON_FIELD(arbiter_record, TEXT, "reason", reason),
+     JSON_OF_KINDS(arbiter_record, outcome, BIT(OUTCOME_SUCCESS) | BIT(OUTCOME_FAILED))},
+    {JSON_FIELD(arbiter_record, BOOL, "vacant", vacant), JSON_IF_TRUE(arbiter_record, vacant)},
+    {JSON_FIELD(arbiter_record, BOOL, "idle", idle), JSON_IF_TRUE(arbiter_record, idle)},
+};
+static const struct json_table table = {.fields = fields,
+                                        .n = ARRAY_SIZE(fields),
+                                        .size = sizeof(struct arbiter_record),
+                                        .open = true,
+                                        .check = check_kind};
 
 static void write_one(struct json_writer *w, const char *key, const struct arbiter_record *record,
                       const struct arbiter_record *mark) {
+    assert(record->closed == (record->outcome != OUTCOME_NONE));
     json_write_object_begin(w, key);
     json_write_u64(w, "version", RECORD_VERSION);
-    json_write_u64(w, "epoch", record->epoch);
-    json_write_hex(w, "leader", record->leader.incarnation);
-    write_text(w, "addr", record->leader.addr, sizeof record->leader.addr);
-    json_write_u64(w, "port", record->leader.port);
-    if (record->closed) {
-        assert(record->outcome == OUTCOME_SUCCESS || record->outcome == OUTCOME_FAILED);
-        json_write_string(w, "outcome", outcome_names[record->outcome]);
-        write_text(w, "reason", record->reason, sizeof record->reason);
-    }
-    if (record->vacant)
-        json_write_bool(w, "vacant", true);
-    if (record->idle)
-        json_write_bool(w, "idle", true);
+    json_table_write(w, &table, record);
     if (mark != NULL)
         write_one(w, "superseded", mark, NULL);
     json_write_object_end(w);
@@ -45,52 +51,13 @@ void arbiter_record_write(const struct arbiter_record *record, const struct arbi
     write_one(&w, NULL, record, mark);
 }
 
-static int read_outcome(const struct json *obj, struct arbiter_record *ret, struct err *err) {
-    const char *text;
-    int r = json_get_string(obj, "outcome", RDZV_HOST_MAX, &text, err);
-    if (r < 0)
-        return r;
-    for (enum outcome o = OUTCOME_SUCCESS; o < OUTCOME_COUNT; o++)
-        if (strcmp(text, outcome_names[o]) == 0)
-            ret->outcome = o;
-    if (ret->outcome == OUTCOME_NONE)
-        return err_set(err, -EINVAL, "\"outcome\" is '%.64s', not 'success' or 'failed'", text);
-    ret->closed = true;
-    return json_get_text(obj, "reason", ret->reason, sizeof ret->reason, err);
-}
-
-/* Which kind it is: no record is of two. */
-static int read_kind(const struct json *obj, struct arbiter_record *ret, struct err *err) {
-    int r = json_has(obj, "vacant") ? json_get_bool(obj, "vacant", &ret->vacant, err) : 0;
-    if (r == 0 && json_has(obj, "idle"))
-        r = json_get_bool(obj, "idle", &ret->idle, err);
-    if (r == 0 && json_has(obj, "outcome"))
-        r = read_outcome(obj, ret, err);
-    if (r == 0 && ret->vacant + ret->idle + ret->closed > 1)
-        r = err_set(err, -EINVAL, "it has two of \"outcome\", \"vacant\" and \"idle\"");
-    return r;
-}
-
 static int read_one(const struct json *obj, struct arbiter_record *ret, struct err *err) {
-    uint32_t version, port;
+    uint32_t version;
     int r = json_get_u32(obj, "version", UINT32_MAX, &version, err);
     if (r == 0 && version != RECORD_VERSION)
         r = err_set(err, -EPROTO, "it is of version %" PRIu32 ", this program knows version %d",
                     version, RECORD_VERSION);
-    if (r == 0)
-        r = json_get_u32(obj, "epoch", UINT32_MAX, &ret->epoch, err);
-    if (r == 0 && ret->epoch == 0)
-        r = err_set(err, -EINVAL, "\"epoch\" is 0");
-    if (r == 0)
-        r = json_get_hex(obj, "leader", &ret->leader.incarnation, err);
-    if (r == 0)
-        r = json_get_text(obj, "addr", ret->leader.addr, sizeof ret->leader.addr, err);
-    if (r == 0)
-        r = json_get_u32(obj, "port", UINT16_MAX, &port, err);
-    if (r < 0)
-        return r;
-    ret->leader.port = (uint16_t)port;
-    return read_kind(obj, ret, err);
+    return r < 0 ? r : json_table_read(obj, &table, ret, err);
 }
 
 int arbiter_record_read(const char *text, size_t len, struct arbiter_record *ret,

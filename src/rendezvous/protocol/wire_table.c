@@ -9,12 +9,6 @@
 /* Of a handover: the newest formed group, and those of the last started one that are not in it. */
 #define HANDOVER_MAX (2 * RDZV_NODES_MAX)
 
-#define NAMED(type, key, member, table) \
-    JSON_FIELD(type, NAME, key, member), .names = (table), .n_names = ARRAY_SIZE(table)
-#define OBJECT(type, key, member, fields) JSON_FIELD(type, OBJECT, key, member), .table = &(fields)
-#define LIST(type, key, member, count, fields)               \
-    JSON_FIELD(type, LIST, key, member), .table = &(fields), \
-                                         .count_offset = offsetof(struct type, count)
 #define INCARNATION(type, key, member) JSON_FIELD(type, HEX, key, member), .min = 1
 #define PORT(type, key, member) JSON_FIELD(type, U16, key, member), .min = 1
 /* 1 … max */
@@ -42,7 +36,7 @@ static const char *const command_kinds[COMMAND_KIND_COUNT] = {
 /* ---- what nodes say ---- */
 
 static const struct json_field failure_fields[] = {
-    {NAMED(failure, "kind", kind, failure_kinds), .min = 1},
+    {JSON_NAMED(failure, "kind", kind, failure_kinds), .min = 1},
     {JSON_FIELD(failure, I32, "code", code), .min = INT32_MIN},
     {JSON_FIELD(failure, BOOL, "core_dumped", core_dumped)},
     {JSON_FIELD(failure, U32, "rank", rank)},
@@ -62,7 +56,7 @@ static const struct json_field failure_fields[] = {
 static const struct json_table failure = JSON_TABLE(failure, failure_fields);
 
 static const struct json_field report_fields[] = {
-    {NAMED(report, "state", state, node_state_names), .min = 1},
+    {JSON_NAMED(report, "state", state, node_state_names), .min = 1},
     {JSON_FIELD(report, PAIR, "generation", generation)},
     {JSON_FIELD(report, U32, "epoch", epoch)},
     {JSON_FIELD(report, BOOL, "leaving", leaving)},
@@ -74,7 +68,7 @@ static const struct json_field report_fields[] = {
     {JSON_FIELD(report, LINE, "unusable", unusable)},
     {JSON_FIELD(report, U32, "restarts_used", restarts_used)},
     {JSON_FIELD(report, U32, "losses", losses)},
-    {OBJECT(report, "failure", failure, failure), JSON_IF_TRUE(report, has_failure)},
+    {JSON_STRUCT(report, "failure", failure, failure), JSON_IF_TRUE(report, has_failure)},
 };
 static const struct json_table report = JSON_TABLE(report, report_fields);
 
@@ -111,9 +105,9 @@ static const struct json_field join_fields[] = {
     {JSON_FIELD(wire_join, TEXT, "run_id", run_id)},
     {FROM_1(wire_join, "min_nodes", min_nodes, RDZV_NODES_MAX), AT_MOST(wire_join, max_nodes)},
     {FROM_1(wire_join, "max_nodes", max_nodes, RDZV_NODES_MAX)},
-    {OBJECT(wire_join, "node", info, node_info)},
-    {OBJECT(wire_join, "program", program, program)},
-    {OBJECT(wire_join, "report", report, report)},
+    {JSON_STRUCT(wire_join, "node", info, node_info)},
+    {JSON_STRUCT(wire_join, "program", program, program)},
+    {JSON_STRUCT(wire_join, "report", report, report)},
 };
 
 static const struct json_field whole_report_fields[] = {
@@ -187,29 +181,30 @@ static const struct json_field form_fields[] = {
     {JSON_FIELD(form, U32, "max_restarts", max_restarts)},
     {JSON_FIELD(form, U32, "losses", losses)},
     {JSON_FIELD(form, ID, "log_nonce", log_nonce)},
-    {LIST(form, "neighbours", neighbours, n_neighbours, neighbour)},
+    {JSON_LIST(form, "neighbours", neighbours, n_neighbours, neighbour)},
 };
 static const struct json_table form = JSON_TABLE(form, form_fields);
 
 #define OF(mask) JSON_OF_KINDS(desired, kind, mask)
 #define ENDING (BIT(DESIRED_STOP) | BIT(DESIRED_CLOSED))
 static const struct json_field desired_fields[] = {
-    {NAMED(desired, "desired", kind, desired_kinds), .min = 1},
+    {JSON_NAMED(desired, "desired", kind, desired_kinds), .min = 1},
     {FROM_1(desired, "epoch", epoch, UINT32_MAX)},
     {JSON_FIELD(desired, PAIR, "generation", generation)},
     {JSON_FIELD(desired, U32, "restarts_used", restarts_used)},
     {JSON_FIELD(desired, U32, "max_restarts", max_restarts)},
     {JSON_FIELD(desired, U32, "losses", losses)},
-    {OBJECT(desired, "form", form, form), OF(BIT(DESIRED_FORM))},
+    {JSON_STRUCT(desired, "form", form, form), OF(BIT(DESIRED_FORM))},
     {JSON_FIELD(desired, U32, "ways", reachability), OF(BIT(DESIRED_START))},
     {JSON_FIELD(desired, BOOL, "excluded", excluded), OF(BIT(DESIRED_IDLE))},
     {JSON_FIELD(desired, BOOL, "spare", spare), OF(BIT(DESIRED_IDLE))},
     {JSON_FIELD(desired, ID, "grace_ns", grace_ns), OF(ENDING), .absent = UINT64_MAX},
     {JSON_FIELD(desired, BOOL, "will_restart", will_restart), OF(ENDING)},
     {JSON_FIELD(desired, U32, "n_stopping", n_stopping), OF(ENDING)},
-    {NAMED(desired, "outcome", outcome, outcome_names), OF(ENDING)},
+    {JSON_NAMED(desired, "outcome", outcome, outcome_names), OF(ENDING)},
     {JSON_FIELD(desired, TEXT, "reason", reason), OF(ENDING | BIT(DESIRED_IDLE))},
-    {OBJECT(desired, "failure", failure, failure), OF(ENDING), JSON_IF_TRUE(desired, has_failure)},
+    {JSON_STRUCT(desired, "failure", failure, failure), OF(ENDING),
+     JSON_IF_TRUE(desired, has_failure)},
 };
 
 static int check_desired(const void *of, struct err *err) {
@@ -229,7 +224,7 @@ static const struct json_field lease_fields[] = {
 };
 
 static const struct json_field name_fields[] = {{.kind = JSON_FIELD_LINE, .size = RDZV_HOST_MAX}};
-static const struct json_table name = {name_fields, 1, RDZV_HOST_MAX, NULL, NULL};
+static const struct json_table name = {.fields = name_fields, .n = 1, .size = RDZV_HOST_MAX};
 
 static const struct json_field status_fields[] = {
     {UP_TO(rdzv_status, "present", present, RDZV_NODES_MAX)},
@@ -238,8 +233,8 @@ static const struct json_field status_fields[] = {
     {JSON_FIELD(rdzv_status, ID, "wait_ns", wait_ns)},
     {JSON_FIELD(rdzv_status, BOOL, "last_call", last_call)},
     {UP_TO(rdzv_status, "spares", spares, RDZV_NODES_MAX)},
-    {LIST(rdzv_status, "names", names, n_names, name)},
-    {LIST(rdzv_status, "missing", missing, n_missing, name)},
+    {JSON_LIST(rdzv_status, "names", names, n_names, name)},
+    {JSON_LIST(rdzv_status, "missing", missing, n_missing, name)},
 };
 
 /* ---- who leads next ---- */
@@ -253,7 +248,7 @@ static const struct json_table peer = JSON_TABLE(rdzv_peer, peer_fields);
 
 static const struct json_field named_fields[] = {
     {FROM_1(successors, "epoch", epoch, UINT32_MAX)},
-    {LIST(successors, "successors", list, n, peer)},
+    {JSON_LIST(successors, "successors", list, n, peer)},
 };
 
 static const struct json_field member_fields[] = {
@@ -276,7 +271,7 @@ static const struct json_field members_fields[] = {
      AT_MOST(wire_members, handover.n_members)},
     {UP_TO(wire_members, "n_members", handover.n_members, HANDOVER_MAX)},
     {JSON_FIELD(wire_members, U32, "first", first), AT_MOST(wire_members, handover.n_members)},
-    {LIST(wire_members, "members", list, n, member)},
+    {JSON_LIST(wire_members, "members", list, n, member)},
 };
 
 static int check_members(const void *of, struct err *err) {
@@ -290,7 +285,8 @@ static int check_members(const void *of, struct err *err) {
 
 static const struct json_field redirect_fields[] = {
     {JSON_FIELD(wire_redirect, U32, "epoch", epoch)},
-    {OBJECT(wire_redirect, "leader", leader, peer), JSON_IF_SET(wire_redirect, leader.incarnation)},
+    {JSON_STRUCT(wire_redirect, "leader", leader, peer),
+     JSON_IF_SET(wire_redirect, leader.incarnation)},
 };
 
 /* ---- operators ---- */
@@ -298,7 +294,7 @@ static const struct json_field redirect_fields[] = {
 static const struct json_field command_fields[] = {
     {FROM_1(wire_command, "version", version, UINT32_MAX)},
     {JSON_FIELD(wire_command, TEXT, "run_id", run_id)},
-    {NAMED(wire_command, "command", command.kind, command_kinds), .min = 1},
+    {JSON_NAMED(wire_command, "command", command.kind, command_kinds), .min = 1},
     {JSON_FIELD(wire_command, TEXT, "node", command.node), .min = 1,
      JSON_OF_KINDS(wire_command, command.kind, BIT(COMMAND_EXCLUDE))},
     {JSON_FIELD(wire_command, TEXT, "reason", command.reason)},
@@ -311,10 +307,10 @@ static const struct json_field answer_fields[] = {
 
 static const struct json_field id_fields[] = {
     {.kind = JSON_FIELD_HEX, .size = sizeof(uint64_t), .min = 1}};
-static const struct json_table id = {id_fields, 1, sizeof(uint64_t), NULL, NULL};
+static const struct json_table id = {.fields = id_fields, .n = 1, .size = sizeof(uint64_t)};
 
 static const struct json_field overview_fields[] = {
-    {NAMED(overview, "phase", state, group_state_names), .min = 1},
+    {JSON_NAMED(overview, "phase", state, group_state_names), .min = 1},
     {JSON_FIELD(overview, ID, "since_ns", since_ns)},
     {FROM_1(overview, "epoch", epoch, UINT32_MAX)},
     {JSON_FIELD(overview, PAIR, "generation", generation)},
@@ -336,7 +332,7 @@ static const struct json_field overview_fields[] = {
      .count_offset = JSON_HOLES},
     {JSON_FIELD(overview, TEXT, "incident", incident)},
     {JSON_FIELD(overview, ID, "incident_ns", incident_ns)},
-    {NAMED(overview, "outcome", outcome, outcome_names)},
+    {JSON_NAMED(overview, "outcome", outcome, outcome_names)},
     {JSON_FIELD(overview, TEXT, "reason", reason)},
 };
 
@@ -344,8 +340,8 @@ static const struct json_field row_fields[] = {
     {INCARNATION(overview_node, "incarnation", incarnation)},
     {JSON_FIELD(overview_node, LINE, "name", name)},
     {JSON_FIELD(overview_node, TEXT, "addr", addr)},
-    {NAMED(overview_node, "place", place, overview_place_names), .min = 1},
-    {NAMED(overview_node, "state", state, node_state_names), .min = 1},
+    {JSON_NAMED(overview_node, "place", place, overview_place_names), .min = 1},
+    {JSON_NAMED(overview_node, "state", state, node_state_names), .min = 1},
     {JSON_FIELD(overview_node, BOOL, "connected", connected)},
     {JSON_FIELD(overview_node, ID, "silent_ns", silent_ns)},
     {UP_TO(overview_node, "node_rank", node_rank, RDZV_NODES_MAX)},
@@ -361,7 +357,7 @@ static const struct json_table row = JSON_TABLE(overview_node, row_fields);
 
 static const struct json_field nodes_fields[] = {
     {UP_TO(wire_nodes, "first", first, RDZV_NODES_MAX - 1)},
-    {LIST(wire_nodes, "nodes", list, n, row), .min = 1},
+    {JSON_LIST(wire_nodes, "nodes", list, n, row), .min = 1},
 };
 
 /* ---- all messages ---- */

@@ -122,3 +122,45 @@ Test(json_table, what_the_table_does_not_say_is_refused) {
         cr_assert_str_eq(err.text, cases[i].sentence);
     }
 }
+
+struct record {
+    bool idle, closed;
+    enum shape shape;
+    char why[8];
+};
+static const struct json_field record_fields[] = {
+    {JSON_FIELD(record, BOOL, "idle", idle), JSON_IF_TRUE(record, idle)},
+    {JSON_NAMED(record, "shape", shape, shape_names), .min = 1, JSON_IF_TRUE(record, closed)},
+    {JSON_FIELD(record, TEXT, "why", why), JSON_OF_KINDS(record, shape, 1u << SHAPE_BOX)},
+};
+
+/* "why" belongs to what "shape" says, and to nothing else. */
+Test(json_table, an_open_table_reads_past_other_keys) {
+    static const struct json_table open = {
+        .fields = record_fields, .n = ARRAY_SIZE(record_fields), .size = sizeof(struct record), .open = true};
+    static const struct {
+        const char *text, *refused;
+        struct record record;
+    } cases[] = {
+        {"{\"more\":[1],\"why\":7}", NULL, {0}},
+        {"{\"idle\":true,\"more\":null}", NULL, {.idle = true}},
+        {"{\"idle\":false}", NULL, {0}},
+        {"{\"shape\":\"box\",\"why\":\"\"}", NULL, {.closed = true, .shape = SHAPE_BOX}},
+        {"{\"shape\":\"box\"}", "field \"why\" is missing", {0}},
+        {"{\"shape\":\"circle\"}", NULL, {.closed = true, .shape = SHAPE_CIRCLE}},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(json_freep) struct json *doc = NULL;
+        struct record r = {0};
+        struct err err = {0};
+        cr_assert_eq(json_parse(cases[i].text, strlen(cases[i].text), &JSON_LIMITS_DEFAULT, &doc, NULL), 0);
+        int got = json_table_read(doc, &open, &r, &err);
+        if (cases[i].refused != NULL) {
+            cr_assert_eq(got, -EINVAL, "%s", cases[i].text);
+            cr_assert_str_eq(err.text, cases[i].refused);
+            continue;
+        }
+        cr_assert_eq(got, 0, "%s: %s", cases[i].text, err.text);
+        cr_assert_null(json_difference(&open, &r, &cases[i].record), "%s", cases[i].text);
+    }
+}
