@@ -367,6 +367,22 @@ static void notify_idle(struct group *g) {
     g->idle_unsent = false;
 }
 
+/* Goes on from state to state as far as what is known allows. */
+static void advance(struct group *g) {
+    enum group_state before;
+    do {
+        before = g->state;
+        switch (g->state) {
+        case GROUP_GATHERING: group_advance_gathering(g); break;
+        case GROUP_FORMING: group_advance_forming(g); break;
+        case GROUP_RUNNING: group_advance_running(g); break;
+        case GROUP_STOPPING: group_advance_stopping(g); break;
+        case GROUP_CLOSED: group_advance_closed(g); break;
+        case GROUP_STATE_COUNT: assert_not_reached();
+        }
+    } while (g->state != before);
+}
+
 /* A safe point is one moment: who comes later waits for the next. */
 static void pass_safe_point(struct group *g) {
     struct node *n = roster_find(&g->roster, g->safe_node);
@@ -396,7 +412,7 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
     if (!g->leadership.over) {
         group_watch(g);
         group_successors_time(g);
-        group_advance(g);
+        advance(g);
         notify_idle(g);
         emit_status(g);
         group_resign_time(g);

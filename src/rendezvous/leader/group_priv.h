@@ -4,7 +4,11 @@
  *   group_nodes.c        who is let in, and who is excluded
  *   group_leadership.c   what the leader grants its nodes and asks the arbiter
  *   group_successors.c   who may lead next, and what it has to know
- *   group_states.c       the states and the ways between them: it alone changes the state
+ *   group_states.c       the states, and which may follow which
+ *   group_gathering.c    GATHERING: when a group is formed
+ *   group_running.c      FORMING and RUNNING: it gets ready, runs, and grows
+ *   group_stopping.c     STOPPING: why, what it costs, and whether the job goes on
+ *   group_closed.c       CLOSED: the outcome
  *   group_removal.c      nodes that are lost, or leave
  *   group_watch.c        the silent and the cut off: probes, and when they are lost
  *   group_arbiter.c      what arbiter and leader file answer; the leader's own node leaves
@@ -135,6 +139,9 @@ static inline bool group_is_live(const struct group *g) {
 static inline bool group_somebody_unresolved(const struct group *g) {
     return g->roster.tally[TALLY_UNRESOLVED] > 0;
 }
+static inline bool group_all_members(const struct group *g, enum tally tally) {
+    return g->roster.tally[tally] == g->formation.n_members;
+}
 static inline void group_recount(struct group *g, struct node *n) {
     formation_recount(&g->formation, &g->roster, n);
 }
@@ -182,15 +189,28 @@ uint64_t group_watch_deadline(const struct group *g);
 void group_forgive_own_sleep(struct group *g);
 
 /* group_states.c */
-/* Goes on from state to state as far as what is known allows. */
-void group_advance(struct group *g);
+/* Only the files of the states call it. */
+void group_move(struct group *g, enum group_state to);
+
+/* group_gathering.c */
+void group_enter_gathering(struct group *g);
+void group_advance_gathering(struct group *g);
 /* Until when GATHERING waits; TIME_NEVER: for somebody, 0: for nobody. */
 uint64_t group_gather_deadline(const struct group *g);
-/* A failure waits for its charge and there is no restart left for it. */
-bool group_budget_spent(const struct group *g);
+
+/* group_running.c */
+void group_advance_forming(struct group *g);
+void group_advance_running(struct group *g);
+/* How large the group could be with those who wait; 0: no larger. */
+size_t group_larger(const struct group *g);
+
+/* group_stopping.c */
 void group_begin_stop(struct group *g, const char *reason);
 void group_stop_for_lost_node(struct group *g, const char *why);
 void group_stop_for_failure(struct group *g);
+void group_advance_stopping(struct group *g);
+/* A failure waits for its charge and there is no restart left for it. */
+bool group_budget_spent(const struct group *g);
 /* It is known, and may be reported. */
 bool group_shows_cause(const struct group *g);
 /* A node's failure in the present generation; true when it is the new first cause. */
@@ -203,12 +223,15 @@ bool group_outlived_failure(const struct group *g, const struct node *n);
 /* A member is no longer there, or wants out, while its group stops: true when that is why the group
  * stops, which is reported. */
 bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why);
+
+/* group_closed.c */
+void group_enter_closed(struct group *g);
 void group_close_failed(struct group *g, const char *reason);
+void group_advance_closed(struct group *g);
+/* Its workers are gone. */
+void group_close_store(struct group *g);
 /* Arbiter or leader file have the outcome: now the nodes are sent it. */
 void group_outcome_recorded(struct group *g);
-
-/* How large the group could be with those who wait; 0: no larger. */
-size_t group_larger(const struct group *g);
 
 /* group_operator.c */
 void group_on_command(struct group *g, const struct command *command);

@@ -1,0 +1,132 @@
+/* GATHERING: until there are enough candidates, and nothing of the last group may still run. */
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/leader/group_priv.h"
+
+void group_enter_gathering(struct group *g) {
+    group_close_store(g);
+    formation_end(&g->formation);
+    g->started_ns = 0;
+    group_move(g, GROUP_GATHERING);
+    g->gather_since_ns = g->now_ns;
+    g->enough_since_ns = TIME_NEVER;
+    formation_recount_all(&g->formation, &g->roster);
+    g->idle_unsent = true;
+}
+
+/* Nothing but time, or the arbiter, stands between enough candidates and their group. */
+static bool may_form(struct group *g) {
+    return g->now_ns >= g->not_before_ns && !group_somebody_unresolved(g) &&
+           group_has_epoch_to_form(g) && group_is_confirmed(g) && group_successors_settled(g);
+}
+
+static bool is_full(const struct group *g) {
+    return formation_size(&g->config, g->roster.tally[TALLY_CANDIDATE]) >=
+           formation_size(&g->config, g->config.rdzv.max_nodes);
+}
+
+uint64_t group_gather_deadline(const struct group *g) {
+    uint64_t t;
+    if (g->enough_since_ns == TIME_NEVER) {
+        if (!g->formation.started_once)
+            return g->gather_since_ns + g->config.rdzv.join_timeout_ns;
+        return group_somebody_unresolved(g)
+                   ? TIME_NEVER
+                   : MAX2(g->gather_since_ns + g->config.rdzv.regroup_wait_ns,
+                          group_patient_until(g));
+    }
+    if (group_somebody_unresolved(g))
+        return TIME_NEVER;
+    if (is_full(g))
+        t = 0; /* nobody else is waited for */
+    else if (!g->formation.formed_once)
+        t = g->enough_since_ns + g->config.rdzv.last_call_ns;
+    else
+        t = g->lost_somebody ? g->gather_since_ns + g->config.rdzv.regroup_wait_ns : 0;
+    return MAX2(t, g->not_before_ns);
+}
+
+static void form(struct group *g) {
+    formation_choose(&g->formation, &g->roster, &g->config, g->leadership.epoch,
+                     g->policy.restarts_used, g->policy.losses);
+    policy_begin_generation(&g->policy);
+    if (g->detected_ns != 0 && g->stopped_ns == 0)
+        g->stopped_ns = g->now_ns; /* what the last leader's loss has stopped */
+    g->grow_asked = false;
+    cause_forget(&g->cause);
+    g->after_stop = AFTER_STOP_GATHERING;
+    g->form_sent = false;
+    g->reason[0] = '\0';
+    g->store_wanted = true;
+    g->form_deadline_ns = TIME_NEVER;
+    group_move(g, GROUP_FORMING);
+    group_name_successors(g);
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
+        if (!n->is_member)
+            group_notify(g, n); /* a spare */
+    struct group_effect *e = group_emit(g, GROUP_EFFECT_STORE_OPEN, 0);
+    e->generation = g->formation.generation;
+    e->n_nodes = (uint32_t)g->formation.n_members;
+}
+
+static void give_up_gathering(struct group *g, size_t candidates) {
+    char text[RDZV_REASON_MAX];
+    if (g->formation.started_once) {
+        (void)snprintf(text, sizeof text, "%zu of at least %u nodes left%s%s", candidates, g->need,
+                       g->last_lost[0] != '\0' ? "; lost: " : "", g->last_lost);
+    } else {
+        struct rdzv_status s = {0};
+        roster_status(&g->roster, &g->config, &s);
+        _cleanup_(strbuf_fini) struct strbuf names = {0};
+        for (uint32_t i = 0; i < s.n_names; i++)
+            strbuf_printf(&names, "%s%s", i == 0 ? "" : ", ", s.names[i]);
+        (void)snprintf(text, sizeof text,
+                       "only %zu of at least %u nodes came within %.0f s (there: %.1500s); start "
+                       "the missing ones, or raise --rdzv-conf join_timeout",
+                       candidates, g->need,
+                       (double)g->config.rdzv.join_timeout_ns / (double)NS_PER_S,
+                       strbuf_text(&names));
+    }
+    group_close_failed(g, text);
+}
+
+/* The last leader's group had finished, every node of it says so: it is not run again. */
+static bool was_finished_before(const struct group *g) {
+    return g->formation.n_old_members > 0 &&
+           g->roster.tally[TALLY_OLD_FINISHED] == g->formation.n_old_members;
+}
+
+void group_advance_gathering(struct group *g) {
+    if (group_is_leaving(g))
+        return; /* who leads next does */
+    size_t candidates = g->roster.tally[TALLY_CANDIDATE];
+    bool enough = formation_size(&g->config, candidates) > 0;
+    if (was_finished_before(g)) {
+        g->outcome = OUTCOME_SUCCESS;
+        group_enter_closed(g);
+        return;
+    }
+    if (policy_losses_spent(&g->policy, &g->config)) {
+        char text[128];
+        (void)snprintf(text, sizeof text, "%u nodes were lost, and --max-node-losses is %u",
+                       g->policy.losses, g->config.rdzv.max_node_losses);
+        group_close_failed(g, text);
+        return;
+    }
+    if (!enough)
+        g->enough_since_ns = TIME_NEVER;
+    else if (g->enough_since_ns == TIME_NEVER)
+        g->enough_since_ns = g->now_ns;
+
+    bool due = g->now_ns >= group_gather_deadline(g);
+    if (is_full(g) || (enough && due)) {
+        if (may_form(g))
+            form(g);
+        return;
+    }
+    if (!enough && due &&
+        (!g->formation.started_once || g->roster.tally[TALLY_HOPEFUL] < g->need ||
+         g->config.rdzv.regroup_wait_ns > 0))
+        give_up_gathering(g, candidates);
+}

@@ -1,0 +1,105 @@
+/* FORMING and RUNNING: the members get ready, run, and make room for more. */
+#include <stdio.h>
+
+#include "rendezvous/leader/group_priv.h"
+
+static void fail_slow_nodes(struct group *g) {
+    for (size_t i = 0; i < g->formation.n_members; i++) {
+        const struct node *n = g->formation.members[i];
+        if (formation_reports(&g->formation, n, NODE_PREPARED))
+            continue;
+        struct failure f = {.kind = FAILURE_NODE,
+                            .rank = n->place.first_rank,
+                            .node_rank = n->place.node_rank,
+                            .incarnation = n->info.incarnation,
+                            .at_ns = (uint64_t)((int64_t)g->now_ns - n->clock.offset_ns)};
+        node_name(n, f.node);
+        (void)snprintf(f.text, sizeof f.text, "node %.100s did not get ready within %.0f s", f.node,
+                       (double)g->config.form_timeout_ns / (double)NS_PER_S);
+        (void)group_add_failure(g, n, &f);
+        break;
+    }
+    group_stop_for_failure(g);
+}
+
+/* Those whose listener has not been reached: their loss would not be noticed at once. */
+static void reach_members(struct group *g) {
+    for (size_t i = 0; i < g->formation.n_members; i++)
+        if (!g->formation.members[i]->reached)
+            (void)group_emit(g, GROUP_EFFECT_REACH, g->formation.members[i]->info.incarnation);
+}
+
+void group_advance_forming(struct group *g) {
+    if (!g->form_sent)
+        return; /* the store is not open yet */
+    if (group_all_members(g, TALLY_PREPARED)) {
+        bool incident = g->stopped_ns != 0;
+        g->formation.started_once = true;
+        g->formation.started = g->formation.generation;
+        g->lost_somebody = false;
+        g->formed_ns = g->started_ns = g->last_start_ns = g->now_ns;
+        g->reachability = formation_reachability(&g->formation);
+        group_move(g, GROUP_RUNNING);
+        struct timeline_entry *note = group_add_to_timeline(g, TIMELINE_FORMED, NULL, NULL);
+        note->stopped_ns = g->stopped_ns;
+        note->n_nodes = (uint32_t)g->formation.n_members;
+        note->world_size = g->formation.world_size;
+        note = group_add_to_timeline(g, TIMELINE_STARTED, NULL, NULL);
+        note->detected_ns = incident ? g->detected_ns : 0;
+        note->stopped_ns = g->stopped_ns;
+        note->formed_ns = g->formed_ns;
+        note->started_ns = g->now_ns;
+        note->n_nodes = (uint32_t)g->formation.n_members;
+        note->world_size = g->formation.world_size;
+        g->detected_ns = 0;
+        group_notify_members(g);
+        reach_members(g);
+    } else if (g->now_ns >= g->form_deadline_ns) {
+        fail_slow_nodes(g);
+    }
+}
+
+size_t group_larger(const struct group *g) {
+    size_t larger =
+        formation_size(&g->config, g->formation.n_members + g->roster.tally[TALLY_WAITING]);
+    return larger > g->formation.n_members ? larger : 0;
+}
+
+static void stop_to_grow(struct group *g, size_t larger, const char *why) {
+    char text[128];
+    (void)snprintf(text, sizeof text, "the group grows from %zu to %zu nodes%s",
+                   g->formation.n_members, larger, why);
+    g->detected_ns = g->now_ns;
+    group_begin_stop(g, text);
+    g->stop_wished = true;
+}
+
+static void grow(struct group *g) {
+    if (g->roster.tally[TALLY_WAITING] == 0 || g->formation.n_members >= g->config.rdzv.max_nodes)
+        return;
+    size_t larger = group_larger(g);
+    if (larger == 0 || g->now_ns < g->not_before_ns)
+        return;
+    /* Who comes and is lost again and again must not keep the others from working. */
+    if (stalls_go_on(&g->stalls, &g->config, g->started_ns, g->now_ns) && !g->grow_asked)
+        return;
+    bool now = false;
+    switch (g->config.rdzv.grow) {
+    case GROW_NOW: now = true; break;
+    case GROW_BOUNDARY: now = g->roster.tally[TALLY_SAFE] > 0; break;
+    case GROW_NEVER: break;
+    }
+    if (g->grow_asked)
+        stop_to_grow(g, larger, ": an operator asked");
+    else if (now)
+        stop_to_grow(g, larger, g->config.rdzv.grow == GROW_BOUNDARY ? ", at a safe point" : "");
+}
+
+void group_advance_running(struct group *g) {
+    if (group_all_members(g, TALLY_FINISHED)) {
+        g->outcome = OUTCOME_SUCCESS;
+        group_enter_closed(g);
+    } else {
+        grow(g);
+    }
+}

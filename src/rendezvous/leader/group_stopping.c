@@ -1,0 +1,295 @@
+/* STOPPING: why the group stops, what that costs, and whether the job goes on. */
+#include <stdio.h>
+
+#include "rendezvous/leader/group_priv.h"
+
+/* A cause in doubt is looked at so often: for each member. */
+#define DOUBT_CHECK_NS (100 * NS_PER_MS)
+
+/* Why there are too few, where the stop's own reason does not say it. */
+static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
+    (void)snprintf(out, RDZV_REASON_MAX, "a node can't take part any more");
+    if (g->last_lost[0] != '\0')
+        (void)snprintf(out, RDZV_REASON_MAX, "node %s was lost", g->last_lost);
+    for (size_t i = 0; i < g->formation.n_members; i++)
+        if (g->formation.members[i]->report.unusable[0] != '\0')
+            node_unusable_text(g->formation.members[i], out);
+}
+
+/* Fewer nodes are left, or to be hoped for, than a group needs, and nobody asked to wait. */
+static bool too_few_for_ever(const struct group *g) {
+    return g->formation.started_once && g->roster.tally[TALLY_HOPEFUL] < g->need &&
+           !group_is_leaving(g) && g->config.rdzv.regroup_wait_ns == 0 &&
+           g->now_ns >= group_patient_until(g);
+}
+
+void group_begin_stop(struct group *g, const char *reason) {
+    (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
+    g->n_stopping = formation_workers(&g->formation);
+    g->stop_wished = g->sending = false;
+    g->stop_since_ns = g->now_ns;
+    cause_begin_stop(&g->cause, g->now_ns + g->config.settle_ns);
+    g->stopped_ns = g->formed_ns = 0;
+    if (g->detected_ns == 0)
+        g->detected_ns = g->now_ns;
+    group_move(g, GROUP_STOPPING);
+    char cause[RDZV_REASON_MAX / 4] = "";
+    if (group_shows_cause(g) && reason[0] == '\0')
+        cause_text(&g->cause, cause, sizeof cause);
+    group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason[0] != '\0' ? reason : cause)
+        ->detected_ns = g->detected_ns;
+    group_notify_members(g);
+}
+
+static void describe_too_few(const struct group *g, const char *why, char *out, size_t len) {
+    (void)snprintf(out, len, "%.1900s; %zu of at least %u nodes left", why,
+                   g->roster.tally[TALLY_HOPEFUL], g->need);
+}
+
+/* What the loss of a node means for the job: whether it ends, and the whole sentence. */
+static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_MAX]) {
+    bool too_many = policy_losses_spent(&g->policy, &g->config);
+    (void)snprintf(text, RDZV_REASON_MAX, "%s", why);
+    if (too_many) {
+        (void)snprintf(text, RDZV_REASON_MAX,
+                       "%.1900s; %u nodes were lost, and --max-node-losses is %u", why,
+                       g->policy.losses, g->config.rdzv.max_node_losses);
+    } else if (too_few_for_ever(g)) {
+        describe_too_few(g, why, text, RDZV_REASON_MAX);
+    } else {
+        return;
+    }
+    g->after_stop = too_many ? AFTER_STOP_CLOSED : AFTER_STOP_CLOSED_FOR_FEW;
+    g->outcome = OUTCOME_FAILED;
+}
+
+/* A member is no longer there, or wants out. */
+void group_stop_for_lost_node(struct group *g, const char *why) {
+    char text[RDZV_REASON_MAX];
+    weigh_loss(g, why, text);
+    group_begin_stop(g, text);
+}
+
+/* A worker failed (or a node could not obey FORM). The charge waits until all have stopped: what
+ * looks like a failure may be a node that is being lost, or the echo of its loss, which costs
+ * nothing. */
+void group_stop_for_failure(struct group *g) {
+    cause_blame(&g->cause, g->roster.n);
+    /* its clock is known give or take an error: never later than now */
+    g->detected_ns = g->cause.at_ns > 0 ? MIN2((uint64_t)g->cause.at_ns, g->now_ns) : g->now_ns;
+    const struct node *failed = roster_find(&g->roster, g->cause.failure.incarnation);
+    char cause[RDZV_REASON_MAX / 4];
+    cause_text(&g->cause, cause, sizeof cause);
+    group_add_to_timeline(g, TIMELINE_WORKER_FAILED, failed, cause)->detected_ns = g->detected_ns;
+    group_begin_stop(g, "");
+    if (g->n_stopping > 0)
+        g->n_stopping--; /* the one that failed needs no stopping */
+}
+
+/* What nodes are told is what holds when it is sent: so the group stays as it is until its time
+ * goes on, which is after that. */
+static void notify_before_going_on(struct group *g) {
+    group_notify_members(g);
+    g->sending = true;
+}
+
+bool group_budget_spent(const struct group *g) {
+    return cause_is_pending(&g->cause) && policy_restarts_spent(&g->policy, &g->config);
+}
+
+bool group_shows_cause(const struct group *g) {
+    return g->cause.state == CAUSE_SURE || g->cause.state == CAUSE_CHARGED;
+}
+
+static void make_cause_sure(struct group *g) {
+    cause_make_sure(&g->cause);
+    g->reason[0] = '\0';
+}
+
+bool group_add_failure(struct group *g, const struct node *n, const struct failure *f) {
+    uint64_t error_ns;
+    int64_t at_ns = node_clock_ours(&n->clock, f->at_ns, &error_ns);
+    if (n->info.incarnation == g->config.leader_incarnation) {
+        at_ns = (int64_t)f->at_ns;
+        error_ns = 0;
+    }
+    return cause_add(&g->cause, f, at_ns, error_ns);
+}
+
+void group_better_cause(struct group *g) {
+    if (g->cause.state == CAUSE_IN_DOUBT && !cause_may_be_loss(&g->cause, g->roster.n))
+        make_cause_sure(g);
+    if (cause_report_better(&g->cause))
+        group_notify_members(g);
+}
+
+bool group_outlived_failure(const struct group *g, const struct node *n) {
+    return node_is(n, TALLY_STOPPED) || n->info.incarnation == g->config.leader_incarnation ||
+           n->heard_ns > g->stop_since_ns + g->config.settle_ns;
+}
+
+static bool is_certain(const struct group *g) {
+    const struct node *n = roster_find(&g->roster, g->cause.failure.incarnation);
+    bool member = n != NULL && n->is_member;
+    struct cause_facts facts = {.member = member,
+                                .stopped = member && node_is(n, TALLY_STOPPED),
+                                .connected = member && n->connected,
+                                .waited = g->now_ns >= g->stop_since_ns + g->config.settle_ns,
+                                .all_outlived = true,
+                                .no_restart_left = group_budget_spent(g)};
+    for (size_t i = 0; i < g->formation.n_members && facts.all_outlived; i++)
+        facts.all_outlived = group_outlived_failure(g, g->formation.members[i]);
+    return cause_is_certain(&g->cause, &facts);
+}
+
+bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why) {
+    if (!cause_is_loss_of(&g->cause, incarnation, outlived))
+        return false;
+    cause_forget(&g->cause);
+    g->cause.better_waits = false;
+    weigh_loss(g, why, g->reason);
+    notify_before_going_on(g);
+    return true;
+}
+
+/* The cause is still in doubt: looked at again soon. People who see nothing happen are told that,
+ * without a name that may be the wrong one. */
+static void keep_doubting(struct group *g) {
+    uint64_t patience =
+        g->config.settle_ns + g->config.rdzv.heartbeat_ns + g->config.rdzv.heartbeat_ns / 2;
+    g->cause.settle_ns = g->now_ns + DOUBT_CHECK_NS;
+    if (g->cause.doubt_reported || g->now_ns < g->stop_since_ns + patience)
+        return;
+    g->cause.doubt_reported = true;
+    (void)snprintf(g->reason, sizeof g->reason,
+                   "rank %u failed; whether a node was lost is not known yet",
+                   g->cause.failure.rank);
+    group_notify_members(g);
+}
+
+/* What is known by now of the cause is told. True: not all is known, or told, and the group does
+ * not go on in this step. */
+static bool settle(struct group *g, bool all_stopped) {
+    bool due = g->now_ns >= g->cause.settle_ns;
+    if (g->sending)
+        return true;
+    if (!due && !all_stopped)
+        return false;
+    if (g->cause.state == CAUSE_IN_DOUBT) {
+        if (is_certain(g)) {
+            make_cause_sure(g);
+            notify_before_going_on(g);
+        } else if (due) {
+            keep_doubting(g);
+        }
+        return true;
+    }
+    g->cause.settle_ns = TIME_NEVER;
+    if (g->cause.better_waits && !all_stopped)
+        group_notify_members(g); /* a better cause turned up since STOP was told */
+    g->cause.better_waits = false;
+    return false;
+}
+
+/* The same node failed again and again: another may take its place, if there is one. */
+static void exclude_who_fails(struct group *g) {
+    struct node *n = roster_find(&g->roster, g->cause.failure.incarnation);
+    bool others = n != NULL && g->roster.tally[TALLY_HOPEFUL] > g->need;
+    uint32_t times =
+        policy_count_node(&g->policy, &g->config, g->cause.failure.incarnation, others);
+    if (times == 0)
+        return;
+    char why[RDZV_HOST_MAX];
+    (void)snprintf(why, sizeof why, "its workers failed %u times in a row", times);
+    group_exclude(g, n, why);
+}
+
+static void wait_before_next(struct group *g, uint64_t pause_ns) {
+    if (pause_ns > 0)
+        g->not_before_ns = MAX2(g->not_before_ns, g->now_ns + pause_ns);
+}
+
+/* All have stopped after a failure that is charged now. False: the job ends, g->reason says why. */
+static bool charge(struct group *g) {
+    g->cause.state = CAUSE_CHARGED;
+    if (policy_is_crash_loop(&g->policy, g->formation.world_size)) {
+        (void)snprintf(g->reason, sizeof g->reason,
+                       "a crash loop: the same failure within %g s of the start, twice in a row; "
+                       "not started again, though %u of %u restarts are left (--crash-loop)",
+                       (double)g->config.rdzv.crash_loop_ns / 1e9,
+                       g->config.rdzv.max_restarts - g->policy.restarts_used,
+                       g->config.rdzv.max_restarts);
+        return false;
+    }
+    policy_charge(&g->policy);
+    exclude_who_fails(g);
+    wait_before_next(g,
+                     policy_backoff_ns(&g->policy, &g->config, g->stop_since_ns - g->started_ns));
+    return true;
+}
+
+/* All have stopped. False: no group lasts, the job ends, g->reason says why. */
+static bool count_stall(struct group *g, bool worker_failed) {
+    struct group_end end = {.started_ns = g->started_ns,
+                            .stopped_ns = g->stop_since_ns,
+                            .nodes_left = g->roster.tally[TALLY_HOPEFUL],
+                            .worker_failed = worker_failed,
+                            .wished = g->stop_wished};
+    uint64_t pause_ns = stalls_count(&g->stalls, &g->config, &end);
+    char text[RDZV_REASON_MAX / 2];
+    if (pause_ns == TIME_NEVER) {
+        if (g->reason[0] == '\0' && g->cause.state != CAUSE_NONE)
+            cause_text(&g->cause, text, sizeof text);
+        else
+            (void)snprintf(text, sizeof text, "%.1000s", g->reason);
+        stalls_end_text(&g->stalls, &g->config, text, g->reason, sizeof g->reason);
+        return false;
+    }
+    if (pause_ns == 0)
+        return true;
+    wait_before_next(g, pause_ns);
+    stalls_pause_text(&g->stalls, &g->config, pause_ns, text, sizeof text);
+    group_notice(g, text);
+    return true;
+}
+
+/* The reason stands; all have stopped, or will. */
+static void fail_after_stop(struct group *g) {
+    g->after_stop = AFTER_STOP_CLOSED;
+    g->outcome = OUTCOME_FAILED;
+}
+
+/* All have stopped: what it costs, and whether the job goes on. */
+static void weigh_stop(struct group *g) {
+    bool worker_failed = cause_is_pending(&g->cause) && g->cause.failure.kind != FAILURE_NODE;
+    if (g->after_stop != AFTER_STOP_GATHERING)
+        return;
+    if (group_budget_spent(g)) {
+        fail_after_stop(g);
+    } else if (cause_is_pending(&g->cause) && !charge(g)) {
+        fail_after_stop(g);
+    } else if (too_few_for_ever(g)) {
+        char text[RDZV_REASON_MAX], missing[RDZV_REASON_MAX];
+        describe_missing(g, missing);
+        describe_too_few(g, g->reason[0] != '\0' ? g->reason : missing, text, sizeof text);
+        (void)snprintf(g->reason, sizeof g->reason, "%s", text);
+        fail_after_stop(g);
+    } else if (!count_stall(g, worker_failed)) {
+        fail_after_stop(g);
+    }
+}
+
+void group_advance_stopping(struct group *g) {
+    bool all_stopped = group_all_members(g, TALLY_STOPPED);
+    if (g->after_stop == AFTER_STOP_CLOSED_FOR_FEW && group_is_leaving(g))
+        g->after_stop = AFTER_STOP_GATHERING;
+    if (settle(g, all_stopped) || !all_stopped)
+        return;
+    g->stopped_ns = g->now_ns;
+    group_add_to_timeline(g, TIMELINE_STOPPED, NULL, NULL)->detected_ns = g->stop_since_ns;
+    weigh_stop(g);
+    if (g->after_stop == AFTER_STOP_GATHERING)
+        group_enter_gathering(g);
+    else
+        group_enter_closed(g);
+}
