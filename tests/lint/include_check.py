@@ -10,6 +10,7 @@ The rules, from the README's "Layout":
   third party  libevent in src/io, OpenSSL in src/io/net/tls.c, cJSON in src/base/json/json.c, hwloc in
                src/topology/discover/hwloc/, Criterion in tests/
   own first    x.c includes its own header before anything else
+  machines     a file of MACHINES includes no header that declares a callback, however far down
 """
 import pathlib
 import re
@@ -49,8 +50,8 @@ ROOMS = [
     ("rendezvous/leader", "base/ rendezvous/protocol rendezvous/arbiter rendezvous/leader/parts"),
     ("rendezvous/member", "base/ rendezvous/protocol rendezvous/arbiter rendezvous/leader"),
     ("rendezvous/operate", "base/ io/ rendezvous/protocol"),
-    ("rendezvous/server", "base/ io/ rendezvous/protocol rendezvous/operate rendezvous/member"),
-    ("rendezvous/client", "base/ io/ rendezvous/protocol rendezvous/member"),
+    ("rendezvous/server", "base/ io/ rendezvous/protocol rendezvous/arbiter rendezvous/operate rendezvous/member"),
+    ("rendezvous/client", "base/ io/ rendezvous/protocol rendezvous/arbiter rendezvous/member"),
     ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/protocol"),
     ("launcher/worker", "base/ io launcher/job"),
     ("launcher/logs", "base/ io/ rendezvous/protocol launcher/job launcher/worker"),
@@ -82,6 +83,12 @@ THIRD_PARTY = [
 
 # A client of the store is a library of blocking calls: sockets are what it is for.
 IO_FOLDERS = {"io", "io/net", "io/process", "client"}
+
+# The pure machines: events in, effects out, nobody is called back.
+MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|rendezvous/store/store(_(?!io|serve_io)\w+)?"
+                      r"|launcher/worker/worker)\.[ch]$")
+COMMENT = re.compile(r"/\*.*?\*/", re.S)
+CALLBACK = re.compile(r"\(\s*\*\s*\w+\s*\)\s*\(|\btypedef\b[^;{}]*\w\s*\([^;{}]*\)\s*;")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
@@ -151,6 +158,23 @@ def check(root, path, privates):
     return faults
 
 
+def callback_faults(root, path):
+    """The headers with callbacks that a machine reaches, each with the way to it."""
+    ways = {path: [path.relative_to(root / "src").as_posix()]}
+    left, faults = [path], []
+    while left:
+        at = left.pop()
+        for _, header in INCLUDE.findall(at.read_text(errors="replace")):
+            file = root / "src" / header
+            if file in ways or not file.is_file():
+                continue
+            ways[file] = ways[at] + [header]
+            left.append(file)
+            if CALLBACK.search(COMMENT.sub("", file.read_text(errors="replace"))):
+                faults.append(f"a machine includes a header with callbacks: {' > '.join(ways[file])}")
+    return faults
+
+
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
     files = sorted(p for top in ("src", "include", "tests", "examples")
@@ -159,6 +183,8 @@ def main():
         sys.exit(f"{root}: only {len(files)} C files found; is this the source tree?")
     privates = io_privates(files, root)
     faults = [f for p in files for f in check(root, p, privates)]
+    machines = [p for p in files if MACHINES.match(p.relative_to(root).as_posix())]
+    faults += sorted(f for p in machines for f in callback_faults(root, p))
     print("\n".join(faults) or f"{len(files)} files, no fault")
     return 1 if faults else 0
 

@@ -13,6 +13,7 @@
 #include "launcher/node/node_net_io.h"
 #include "launcher/node/node_setup.h"
 #include "launcher/supervise/leftovers_io.h"
+#include "rendezvous/arbiter/arbiter.h"
 #include "rendezvous/protocol/endpoint_io.h"
 #include "topology/discover/discovery_io.h"
 

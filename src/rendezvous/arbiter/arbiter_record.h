@@ -14,8 +14,9 @@
  * whoever reads it needs no other file. The beat is not part of it. Pure. */
 #pragma once
 
+#include "base/err.h"
 #include "base/text/strbuf.h"
-#include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/arbiter/arbiter_messages.h"
 
 /* The longest text: a close, superseded by a close. Each byte of a reason may take six. */
 #define ARBITER_RECORD_TEXT_MAX (32 * 1024)

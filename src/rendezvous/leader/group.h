@@ -21,7 +21,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/arbiter/arbiter_messages.h"
 #include "rendezvous/leader/parts/group_config.h"
 #include "rendezvous/protocol/wire.h"
 

@@ -13,6 +13,7 @@
 
 #include <sys/types.h>
 
+#include "base/err.h"
 #include "io/loop.h"
 #include "rendezvous/arbiter/arbiter.h"
 

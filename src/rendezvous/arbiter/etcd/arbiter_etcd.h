@@ -25,8 +25,9 @@
 
 #include <errno.h>
 
+#include "base/err.h"
 #include "base/text/strbuf.h"
-#include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/arbiter/arbiter_messages.h"
 
 #define ARBITER_ETCD_TXN "/v3/kv/txn"
 #define ARBITER_ETCD_LOGIN "/v3/auth/authenticate"

@@ -7,6 +7,7 @@
  * loaded unless `tls` is set. */
 #pragma once
 
+#include "base/err.h"
 #include "io/loop.h"
 #include "rendezvous/arbiter/arbiter.h"
 

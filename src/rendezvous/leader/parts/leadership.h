@@ -3,7 +3,7 @@
  * claims, and when"). Knows no nodes: what depends on them is an argument. */
 #pragma once
 
-#include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/arbiter/arbiter_messages.h"
 #include "rendezvous/leader/parts/group_config.h"
 
 struct leadership {
