@@ -1,0 +1,248 @@
+/* The nodes of a job, and what is counted of them, without a group. */
+#include "rendezvous/leader/parts/roster.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/leader/parts/programs.h"
+
+static struct node_info info_of(uint64_t incarnation, const char *host) {
+    struct node_info info = {.incarnation = incarnation, .nproc = 1, .node_rank = -1};
+    (void)snprintf(info.host, sizeof info.host, "%s", host);
+    return info;
+}
+
+static struct node *add(struct roster *r, uint64_t incarnation, const char *host) {
+    struct node_info info = info_of(incarnation, host);
+    return roster_add(r, &info);
+}
+
+/* Whether a node may be let in; `for_now` as it comes back. */
+static bool refuses(struct roster *r, const struct group_config *c, const struct node_info *info, bool *for_now) {
+    bool now;
+    const char *why = roster_refusal(r, c, info, for_now == NULL ? &now : for_now);
+    return why != NULL;
+}
+
+static struct group_config config_of(uint32_t min, uint32_t max) {
+    struct group_config c;
+    group_config_default(&c);
+    c.rdzv.min_nodes = min;
+    c.rdzv.max_nodes = max;
+    return c;
+}
+
+Test(roster, nodes_stand_as_they_came_and_a_number_is_given_once) {
+    struct roster r;
+    roster_init(&r, 1);
+    cr_assert_null(roster_find(&r, 0));
+    (void)add(&r, 7, "a");
+    struct node *b = add(&r, 5, "b");
+    (void)add(&r, 6, "c");
+    cr_assert(r.n == 3 && roster_find(&r, 5) == b && b->join_order == 2);
+    roster_remove(&r, b);
+    cr_assert(r.n == 2 && roster_find(&r, 5) == NULL);
+    cr_assert_eq(add(&r, 5, "b")->join_order, 4, "it comes again behind the others");
+    static const uint64_t order[] = {7, 6, 5};
+    size_t i = 0;
+    LIST_FOR_EACH(struct node, n, &r.nodes, by_all)
+        cr_assert_eq(n->info.incarnation, order[i++]);
+    cr_assert_eq(i, 3);
+    roster_fini(&r);
+}
+
+Test(roster, a_node_is_counted_once_under_each_tally) {
+    struct roster r;
+    roster_init(&r, 1);
+    struct node *a = add(&r, 1, "a"), *b = add(&r, 2, "b");
+    roster_count(&r, a, 1u << TALLY_CANDIDATE | 1u << TALLY_EXCLUDED);
+    roster_count(&r, a, 1u << TALLY_CANDIDATE | 1u << TALLY_EXCLUDED);
+    roster_count(&r, b, 1u << TALLY_CANDIDATE);
+    cr_assert(r.tally[TALLY_CANDIDATE] == 2 && r.tally[TALLY_EXCLUDED] == 1);
+    roster_count(&r, a, 1u << TALLY_HOPEFUL);
+    cr_assert(r.tally[TALLY_CANDIDATE] == 1 && r.tally[TALLY_EXCLUDED] == 0 && r.tally[TALLY_HOPEFUL] == 1);
+    cr_assert(node_is(a, TALLY_HOPEFUL) && !node_is(a, TALLY_CANDIDATE));
+    roster_remove(&r, a);
+    roster_remove(&r, b);
+    for (int t = 0; t < TALLY_COUNT; t++)
+        cr_assert_eq(r.tally[t], 0, "tally %d", t);
+    roster_fini(&r);
+}
+
+Test(roster, nproc_has_bounds) {
+    struct group_config c = config_of(1, 4);
+    struct roster r;
+    roster_init(&r, 1);
+    static const struct {
+        uint32_t nproc;
+        bool refused;
+    } cases[] = {{0, true}, {1, false}, {RDZV_WORKERS_MAX, false}, {RDZV_WORKERS_MAX + 1, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct node_info info = info_of(1, "a");
+        info.nproc = cases[i].nproc;
+        bool for_now = true;
+        cr_assert_eq(refuses(&r, &c, &info, &for_now), cases[i].refused, "%u", cases[i].nproc);
+        cr_assert_not(for_now);
+    }
+    roster_fini(&r);
+}
+
+Test(roster, a_full_job_lets_nobody_in) {
+    struct group_config c = config_of(1, 4);
+    struct roster r;
+    roster_init(&r, 1);
+    struct node_info info = info_of(1, "a");
+    r.n = RDZV_NODES_MAX - 1;
+    cr_assert_not(refuses(&r, &c, &info, NULL));
+    r.n = RDZV_NODES_MAX;
+    cr_assert(refuses(&r, &c, &info, NULL));
+    roster_fini(&r);
+}
+
+Test(roster, roles_are_limited_and_a_known_one_is_always_let_in) {
+    struct group_config c = config_of(1, 4);
+    struct roster r;
+    roster_init(&r, 1);
+    struct node_info info = info_of(1, "a");
+    for (int i = 0; i < GROUP_ROLES_MAX; i++) {
+        (void)snprintf(info.role, sizeof info.role, "role%d", i);
+        cr_assert_not(refuses(&r, &c, &info, NULL), "%s", info.role);
+    }
+    (void)strcpy(info.role, "one more");
+    cr_assert(refuses(&r, &c, &info, NULL));
+    (void)strcpy(info.role, "role0");
+    cr_assert_not(refuses(&r, &c, &info, NULL));
+    roster_fini(&r);
+}
+
+Test(roster, no_more_spares_come_than_are_wanted_and_they_may_come_again) {
+    struct group_config c = config_of(1, 2);
+    c.rdzv.spares = 1;
+    struct roster r;
+    roster_init(&r, 1);
+    struct node_info info = info_of(9, "z");
+    bool for_now = true;
+    r.tally[TALLY_HOPEFUL] = 2;
+    cr_assert(!refuses(&r, &c, &info, &for_now) && !for_now);
+    r.tally[TALLY_HOPEFUL] = 3;
+    cr_assert(refuses(&r, &c, &info, &for_now) && for_now);
+    c.rdzv.spares = 0;
+    r.tally[TALLY_HOPEFUL] = 1;
+    cr_assert_not(refuses(&r, &c, &info, NULL));
+    r.tally[TALLY_HOPEFUL] = 2;
+    cr_assert(refuses(&r, &c, &info, NULL));
+    c.rdzv.spares = UINT32_MAX;
+    r.tally[TALLY_HOPEFUL] = 100;
+    cr_assert_not(refuses(&r, &c, &info, NULL), "no limit");
+    roster_fini(&r);
+}
+
+Test(roster, ranks_of_a_static_job_are_in_range_and_each_nodes_own) {
+    struct group_config c = config_of(2, 2);
+    c.static_ranks = true;
+    struct roster r;
+    roster_init(&r, 1);
+    struct node_info info = info_of(1, "a");
+    bool for_now = true;
+    cr_assert(refuses(&r, &c, &info, &for_now) && !for_now, "it has none");
+    info.node_rank = 2;
+    cr_assert(refuses(&r, &c, &info, NULL), "the ranks are 0 and 1");
+    info.node_rank = 1;
+    cr_assert_not(refuses(&r, &c, &info, NULL));
+    struct node *first = roster_add(&r, &info);
+    first->connected = true;
+
+    struct node_info again = info_of(2, "a"), other = info_of(3, "b");
+    again.node_rank = other.node_rank = 1;
+    cr_assert(refuses(&r, &c, &again, &for_now) && for_now, "its former life is not given up yet");
+    cr_assert(refuses(&r, &c, &other, &for_now) && !for_now);
+    first->connected = false;
+    cr_assert_not(refuses(&r, &c, &other, NULL), "nobody has it now");
+    roster_fini(&r);
+}
+
+Test(roster, a_second_agent_of_a_host_has_a_name_of_its_own_while_it_is_a_member) {
+    struct node n = {.info = info_of(1, "h"), .is_member = true};
+    char name[RDZV_HOST_MAX];
+    node_name(&n, name);
+    cr_assert_str_eq(name, "h");
+    n.place.host_index = 1;
+    node_name(&n, name);
+    cr_assert_str_eq(name, "h-2");
+    n.is_member = false;
+    node_name(&n, name);
+    cr_assert_str_eq(name, "h");
+    memset(n.info.host, 'x', sizeof n.info.host - 1);
+    n.is_member = true;
+    n.place.host_index = 99;
+    node_name(&n, name);
+    cr_assert_str_eq(name + strlen(name) - 4, "-100", "a long name leaves room for the number");
+}
+
+Test(roster, what_keeps_a_node_from_the_next_group) {
+    struct node n = {.report.state = NODE_JOINED};
+    cr_assert(node_may_take_part(&n) && node_has_stopped(&n));
+    static const struct {
+        enum node_state state;
+        bool stopped, may;
+    } states[] = {{NODE_PREPARED, false, true}, {NODE_RUNNING, false, true}, {NODE_FINISHED, false, true},
+                  {NODE_FAILED, false, true},   {NODE_STOPPED, true, true},  {NODE_CLOSED, false, false}};
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        n.report.state = states[i].state;
+        cr_assert_eq(node_has_stopped(&n), states[i].stopped, "state %d", states[i].state);
+        cr_assert_eq(node_may_take_part(&n), states[i].may, "state %d", states[i].state);
+    }
+    n.report.state = NODE_STOPPED;
+    n.report.leaving = true;
+    cr_assert_not(node_may_take_part(&n));
+    n.report.leaving = false;
+    n.report.excluded = true;
+    cr_assert_not(node_may_take_part(&n));
+    n.report.excluded = false;
+    (void)strcpy(n.report.unusable, "no memory");
+    cr_assert_not(node_may_take_part(&n));
+}
+
+Test(roster, the_status_names_who_is_there_and_who_is_missing_up_to_a_limit) {
+    struct group_config c = config_of(1, 4);
+    struct roster r;
+    roster_init(&r, 1);
+    struct rdzv_status s = {0};
+    roster_count(&r, add(&r, 1, "there"), 1u << TALLY_CANDIDATE);
+    struct node *cut_off = add(&r, 2, "cut-off"), *busy = add(&r, 3, "busy");
+    roster_count(&r, cut_off, 1u << TALLY_UNRESOLVED);
+    busy->connected = true;
+    roster_status(&r, &c, &s);
+    cr_assert(s.n_names == 1 && s.n_missing == 1);
+    cr_assert_str_eq(s.names[0], "there");
+    cr_assert_str_eq(s.missing[0], "cut-off");
+
+    for (uint64_t i = 0; i < RDZV_STATUS_NAMES_MAX; i++)
+        roster_count(&r, add(&r, 10 + i, "more"), 1u << TALLY_CANDIDATE);
+    struct node *late = add(&r, 99, "late");
+    roster_count(&r, late, 1u << TALLY_UNRESOLVED);
+    s = (struct rdzv_status){0};
+    roster_status(&r, &c, &s);
+    cr_assert_eq(s.n_names, RDZV_STATUS_NAMES_MAX);
+    cr_assert_eq(s.n_missing, 2, "also behind the last name that fits");
+    cr_assert_str_eq(s.missing[1], "late");
+    roster_fini(&r);
+}
+
+Test(roster, the_status_of_a_static_job_names_the_ranks_that_nobody_has) {
+    struct group_config c = config_of(3, 3);
+    c.static_ranks = true;
+    struct roster r;
+    roster_init(&r, 1);
+    struct node_info info = info_of(1, "a");
+    info.node_rank = 1;
+    roster_count(&r, roster_add(&r, &info), 1u << TALLY_CANDIDATE);
+    roster_count(&r, add(&r, 2, "inherited"), 1u << TALLY_CANDIDATE); /* without a rank */
+    struct rdzv_status s = {0};
+    roster_status(&r, &c, &s);
+    cr_assert_eq(s.n_missing, 2);
+    cr_assert_str_eq(s.missing[0], "node rank 0");
+    cr_assert_str_eq(s.missing[1], "node rank 2");
+    roster_fini(&r);
+}
