@@ -18,22 +18,14 @@ static bool makes_sense(const struct group_config *c) {
 
 /* What the last leader left: its members are awaited, and probed, in their places. */
 static void inherit(struct group *g, const struct handover *e) {
-    g->formation.generation = e->formed;
-    g->formation.started = e->started;
-    g->formation.old_generation = e->formed;
+    formation_inherit(&g->formation, e);
     policy_keep_counters(&g->policy, e->restarts_used, e->losses);
     if (e->log_nonce != 0)
         g->config.log_nonce = e->log_nonce;
-    g->formation.formed_once = !generation_is_none(e->formed);
-    g->formation.started_once = g->formation.formed_once;
     g->lost_somebody = g->formation.formed_once;
     g->detected_ns = g->now_ns;
-    g->formation.n_order = e->n_order;
-    g->formation.order = xcalloc(MAX2(g->formation.n_order, (size_t)1), sizeof *g->formation.order);
     for (uint32_t i = 0; i < e->n_members; i++) {
         const struct handover_member *m = &e->members[i];
-        if (i < e->n_order)
-            g->formation.order[i] = m->incarnation;
         if (m->incarnation == 0 || roster_find(&g->roster, m->incarnation) != NULL)
             continue;
         struct node_info info = {
@@ -47,9 +39,8 @@ static void inherit(struct group *g, const struct handover *e) {
         /* They lost the old leader within the same moments, and are on their way. */
         uint64_t on_way = m->incarnation == g->config.old_leader ? 0 : g->config.rdzv.margin_ns;
         n->lost_at_ns = MAX2(g->config.absent_until_ns, g->now_ns + on_way);
-        n->in_order = i < e->n_order;
-        n->was_old_member = n->in_order;
-        g->formation.n_old_members += n->in_order;
+        if (i < e->n_order)
+            formation_await(&g->formation, n);
         n->report.state = NODE_RUNNING; /* for all we know */
         n->report.generation = (struct generation){0, 0};
         n->probe_ns = g->now_ns;
@@ -115,17 +106,16 @@ static void consider_report(struct group *g, const struct node *n, const struct 
     } else if (wants_out) {
         cause_forget(&g->cause);
         (void)snprintf(text, sizeof text, "node %s was told to stop", name);
-        group_stop_for_lost_node(g, text);
-        g->stop_wished = true;
+        group_stop_for_lost_node(g, text, true);
     } else if (report->unusable[0] != '\0') {
         node_unusable_text(n, text);
-        group_stop_for_lost_node(g, text);
+        group_stop_for_lost_node(g, text, false);
     } else if (report->state == NODE_STOPPED) {
         (void)snprintf(text, sizeof text,
                        "node %s had to stop: it heard nothing from the leader "
                        "within its lease",
                        name);
-        group_stop_for_lost_node(g, text);
+        group_stop_for_lost_node(g, text, false);
     }
 }
 
@@ -187,8 +177,8 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
         char name[RDZV_HOST_MAX], text[RDZV_HOST_MAX + 32];
         node_name(n, name);
         (void)snprintf(text, sizeof text, "node %s was told to stop", name);
-        g->stop_wished =
-            g->stop_wished || group_blame_lost_node(g, n->info.incarnation, true, text);
+        if (!g->stop_wished)
+            (void)group_blame_lost_node(g, n->info.incarnation, true, text, true);
     }
 }
 
@@ -340,7 +330,7 @@ static void dispatch(struct group *g, const struct group_event *ev) {
     case GROUP_EVENT_TIME: g->sending = false; break;
     case GROUP_EVENT_JOIN: on_join(g, ev); break;
     case GROUP_EVENT_STORE: on_store(g, ev); break;
-    case GROUP_EVENT_STOP: group_operator_stop(g, ev->reason); break;
+    case GROUP_EVENT_STOP: group_stop_for_operator(g, ev->reason); break;
     case GROUP_EVENT_ARBITER: group_on_arbiter(g, ev->answer); break;
     case GROUP_EVENT_TOUCHED: group_on_touched(g, ev->touched_ns); break;
     case GROUP_EVENT_HIGHER_EPOCH: group_on_higher_epoch(g, ev->epoch); break;

@@ -30,11 +30,11 @@ static void look_around(struct group *g) {
     switch (leadership_pause(&g->leadership, &g->config, hears_too_few(g), g->now_ns)) {
     case BEAT_UNCHANGED: break;
     case BEAT_PAUSED:
-        g->not_before_ns = MAX2(g->not_before_ns, g->now_ns + patience);
+        group_form_not_before(g, g->now_ns + patience);
         (void)group_add_to_timeline(g, TIMELINE_BEAT_PAUSED, NULL, "too few nodes are heard");
         break;
     case BEAT_RESUMED: g->not_before_ns = MAX2(g->config.not_before_ns, g->now_ns); break;
-    case BEAT_RESUMED_LATE: g->not_before_ns = MAX2(g->not_before_ns, g->now_ns + patience); break;
+    case BEAT_RESUMED_LATE: group_form_not_before(g, g->now_ns + patience); break;
     }
 }
 

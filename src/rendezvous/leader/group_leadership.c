@@ -32,10 +32,7 @@ void group_send_lease(struct group *g, struct node *n) {
         .validity_ns = validity(g),
         .clock_ns = g->now_ns,
     };
-    bool lease_pending = e->lease.validity_ns == 0 && n->is_member;
-    g->formation.n_lease_pending += lease_pending && !n->lease_pending;
-    g->formation.n_lease_pending -= !lease_pending && n->lease_pending;
-    n->lease_pending = lease_pending;
+    formation_set_lease_pending(&g->formation, n, e->lease.validity_ns == 0);
 }
 
 void group_feed_lease_pending(struct group *g) {

@@ -58,8 +58,7 @@ static void on_exclude(struct group *g, const struct command *c) {
     if (member) {
         g->detected_ns = g->now_ns;
         (void)snprintf(text, sizeof text, "node %s was excluded", name);
-        group_stop_for_lost_node(g, text);
-        g->stop_wished = true;
+        group_stop_for_lost_node(g, text, true);
     }
 }
 
@@ -80,25 +79,6 @@ static void on_grow(struct group *g) {
     }
 }
 
-void group_operator_stop(struct group *g, const char *reason) {
-    if (g->state == GROUP_CLOSED ||
-        (g->state == GROUP_STOPPING && g->after_stop != AFTER_STOP_GATHERING))
-        return;
-    if (g->state == GROUP_GATHERING) {
-        group_close_failed(g, reason);
-        return;
-    }
-    g->after_stop = AFTER_STOP_CLOSED;
-    g->outcome = OUTCOME_FAILED;
-    cause_forget(&g->cause);
-    if (group_is_live(g)) {
-        group_begin_stop(g, reason);
-    } else {
-        (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
-        group_notify_members(g);
-    }
-}
-
 void group_on_command(struct group *g, const struct command *c) {
     char text[sizeof c->reason + 64];
     switch (c->kind) {
@@ -109,7 +89,7 @@ void group_on_command(struct group *g, const struct command *c) {
                g->state == GROUP_CLOSED ? "the job is over already" : "the job is being stopped");
         (void)snprintf(text, sizeof text, "an operator stopped the job%s%s",
                        c->reason[0] != '\0' ? ": " : "", c->reason);
-        group_operator_stop(g, text);
+        group_stop_for_operator(g, text);
         break;
     case COMMAND_STATUS: /* the server's */
     case COMMAND_LEAVE:  /* the agent's */

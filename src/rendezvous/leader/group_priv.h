@@ -92,7 +92,7 @@ struct group {
     /* STOPPING, and why */
     uint64_t stop_since_ns;
     enum after_stop after_stop;
-    bool stop_wished; /* by an operator, the node that leaves, or to grow */
+    bool stop_wished;
     struct cause cause;
     enum outcome outcome;
     char reason[RDZV_REASON_MAX];
@@ -141,6 +141,9 @@ static inline bool group_somebody_unresolved(const struct group *g) {
 }
 static inline bool group_all_members(const struct group *g, enum tally tally) {
     return g->roster.tally[tally] == g->formation.n_members;
+}
+static inline void group_form_not_before(struct group *g, uint64_t ns) {
+    g->not_before_ns = MAX2(g->not_before_ns, ns);
 }
 static inline void group_recount(struct group *g, struct node *n) {
     formation_recount(&g->formation, &g->roster, n);
@@ -205,8 +208,10 @@ void group_advance_running(struct group *g);
 size_t group_larger(const struct group *g);
 
 /* group_stopping.c */
-void group_begin_stop(struct group *g, const char *reason);
-void group_stop_for_lost_node(struct group *g, const char *why);
+/* wished: by an operator, the node that leaves, or to grow. */
+void group_begin_stop(struct group *g, const char *reason, bool wished);
+void group_stop_for_lost_node(struct group *g, const char *why, bool wished);
+void group_stop_for_operator(struct group *g, const char *reason);
 void group_stop_for_failure(struct group *g);
 void group_advance_stopping(struct group *g);
 /* A failure waits for its charge and there is no restart left for it. */
@@ -222,7 +227,8 @@ void group_better_cause(struct group *g);
 bool group_outlived_failure(const struct group *g, const struct node *n);
 /* A member is no longer there, or wants out, while its group stops: true when that is why the group
  * stops, which is reported. */
-bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why);
+bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why,
+                           bool wished);
 
 /* group_closed.c */
 void group_enter_closed(struct group *g);
@@ -235,7 +241,6 @@ void group_outcome_recorded(struct group *g);
 
 /* group_operator.c */
 void group_on_command(struct group *g, const struct command *command);
-void group_operator_stop(struct group *g, const char *reason);
 
 /* group_leadership.c */
 bool group_is_confirmed(const struct group *g);

@@ -45,30 +45,28 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
     node_name(n, name);
     (void)snprintf(text, sizeof text, "node %s %s", name, why);
-    bool was_member = n->is_member, in_order = n->in_order, lost = how != REMOVED_LEFT;
+    bool was_member = n->is_member, had_place = n->is_member || n->in_order;
+    bool lost = how != REMOVED_LEFT;
     bool finished = formation_reports(&g->formation, n, NODE_FINISHED);
     bool outlived = group_outlived_failure(g, n);
     uint64_t incarnation = n->info.incarnation;
     add_removal(g, n, why, how);
     group_successor_lost(g, n, how);
-    if (was_member)
-        formation_drop(&g->formation, n);
-    g->lost_somebody = g->lost_somebody || in_order;
-    g->formation.n_last_lost += in_order && how != REMOVED_SILENT;
-    g->formation.n_fell_silent += how == REMOVED_SILENT;
-    g->policy.losses += (was_member || in_order) && lost;
+    g->lost_somebody = g->lost_somebody || n->in_order;
+    formation_lose(&g->formation, n, how == REMOVED_SILENT);
+    if (had_place && lost)
+        policy_add_loss(&g->policy);
     roster_remove(&g->roster, n);
     (void)group_emit(g, GROUP_EFFECT_FORGET, incarnation);
     g->status_dirty = true;
     if (g->formation.started_once)
         (void)snprintf(g->last_lost, sizeof g->last_lost, "%s", name);
     if (was_member && group_is_live(g) && !(finished && g->state == GROUP_RUNNING)) {
-        group_stop_for_lost_node(g, text);
-        g->stop_wished = !lost;
+        group_stop_for_lost_node(g, text, !lost);
     } else if (was_member && g->state == GROUP_STOPPING &&
-               group_blame_lost_node(g, incarnation, outlived, text)) {
-        g->stop_wished = !lost; /* it was said with STOP */
-    } else if (g->state != GROUP_CLOSED && (was_member || in_order)) {
+               group_blame_lost_node(g, incarnation, outlived, text, !lost)) {
+        return; /* it was said with STOP */
+    } else if (g->state != GROUP_CLOSED && had_place) {
         group_notice(g, text);
     } else if (g->state != GROUP_CLOSED) {
         waiter_gone(g, text);

@@ -34,8 +34,7 @@ void group_advance_forming(struct group *g) {
         return; /* the store is not open yet */
     if (group_all_members(g, TALLY_PREPARED)) {
         bool incident = g->stopped_ns != 0;
-        g->formation.started_once = true;
-        g->formation.started = g->formation.generation;
+        formation_start(&g->formation);
         g->lost_somebody = false;
         g->formed_ns = g->started_ns = g->last_start_ns = g->now_ns;
         g->reachability = formation_reachability(&g->formation);
@@ -70,8 +69,7 @@ static void stop_to_grow(struct group *g, size_t larger, const char *why) {
     (void)snprintf(text, sizeof text, "the group grows from %zu to %zu nodes%s",
                    g->formation.n_members, larger, why);
     g->detected_ns = g->now_ns;
-    group_begin_stop(g, text);
-    g->stop_wished = true;
+    group_begin_stop(g, text, true);
 }
 
 static void grow(struct group *g) {

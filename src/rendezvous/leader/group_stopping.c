@@ -23,10 +23,11 @@ static bool too_few_for_ever(const struct group *g) {
            g->now_ns >= group_patient_until(g);
 }
 
-void group_begin_stop(struct group *g, const char *reason) {
+void group_begin_stop(struct group *g, const char *reason, bool wished) {
     (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
     g->n_stopping = formation_workers(&g->formation);
-    g->stop_wished = g->sending = false;
+    g->stop_wished = wished;
+    g->sending = false;
     g->stop_since_ns = g->now_ns;
     cause_begin_stop(&g->cause, g->now_ns + g->config.settle_ns);
     g->stopped_ns = g->formed_ns = 0;
@@ -64,10 +65,10 @@ static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_M
 }
 
 /* A member is no longer there, or wants out. */
-void group_stop_for_lost_node(struct group *g, const char *why) {
+void group_stop_for_lost_node(struct group *g, const char *why, bool wished) {
     char text[RDZV_REASON_MAX];
     weigh_loss(g, why, text);
-    group_begin_stop(g, text);
+    group_begin_stop(g, text, wished);
 }
 
 /* A worker failed (or a node could not obey FORM). The charge waits until all have stopped: what
@@ -81,9 +82,33 @@ void group_stop_for_failure(struct group *g) {
     char cause[RDZV_REASON_MAX / 4];
     cause_text(&g->cause, cause, sizeof cause);
     group_add_to_timeline(g, TIMELINE_WORKER_FAILED, failed, cause)->detected_ns = g->detected_ns;
-    group_begin_stop(g, "");
+    group_begin_stop(g, "", false);
     if (g->n_stopping > 0)
         g->n_stopping--; /* the one that failed needs no stopping */
+}
+
+/* The reason stands; all have stopped, or will. */
+static void fail_after_stop(struct group *g) {
+    g->after_stop = AFTER_STOP_CLOSED;
+    g->outcome = OUTCOME_FAILED;
+}
+
+void group_stop_for_operator(struct group *g, const char *reason) {
+    if (g->state == GROUP_CLOSED ||
+        (g->state == GROUP_STOPPING && g->after_stop != AFTER_STOP_GATHERING))
+        return;
+    if (g->state == GROUP_GATHERING) {
+        group_close_failed(g, reason);
+        return;
+    }
+    fail_after_stop(g);
+    cause_forget(&g->cause);
+    if (group_is_live(g)) {
+        group_begin_stop(g, reason, false);
+    } else {
+        (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
+        group_notify_members(g);
+    }
 }
 
 /* What nodes are told is what holds when it is sent: so the group stays as it is until its time
@@ -142,11 +167,13 @@ static bool is_certain(const struct group *g) {
     return cause_is_certain(&g->cause, &facts);
 }
 
-bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why) {
+bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why,
+                           bool wished) {
     if (!cause_is_loss_of(&g->cause, incarnation, outlived))
         return false;
     cause_forget(&g->cause);
     g->cause.better_waits = false;
+    g->stop_wished = wished;
     weigh_loss(g, why, g->reason);
     notify_before_going_on(g);
     return true;
@@ -204,11 +231,6 @@ static void exclude_who_fails(struct group *g) {
     group_exclude(g, n, why);
 }
 
-static void wait_before_next(struct group *g, uint64_t pause_ns) {
-    if (pause_ns > 0)
-        g->not_before_ns = MAX2(g->not_before_ns, g->now_ns + pause_ns);
-}
-
 /* All have stopped after a failure that is charged now. False: the job ends, g->reason says why. */
 static bool charge(struct group *g) {
     g->cause.state = CAUSE_CHARGED;
@@ -223,8 +245,8 @@ static bool charge(struct group *g) {
     }
     policy_charge(&g->policy);
     exclude_who_fails(g);
-    wait_before_next(g,
-                     policy_backoff_ns(&g->policy, &g->config, g->stop_since_ns - g->started_ns));
+    uint64_t ran_ns = g->stop_since_ns - g->started_ns;
+    group_form_not_before(g, g->now_ns + policy_backoff_ns(&g->policy, &g->config, ran_ns));
     return true;
 }
 
@@ -247,16 +269,10 @@ static bool count_stall(struct group *g, bool worker_failed) {
     }
     if (pause_ns == 0)
         return true;
-    wait_before_next(g, pause_ns);
+    group_form_not_before(g, g->now_ns + pause_ns);
     stalls_pause_text(&g->stalls, &g->config, pause_ns, text, sizeof text);
     group_notice(g, text);
     return true;
-}
-
-/* The reason stands; all have stopped, or will. */
-static void fail_after_stop(struct group *g) {
-    g->after_stop = AFTER_STOP_CLOSED;
-    g->outcome = OUTCOME_FAILED;
 }
 
 /* All have stopped: what it costs, and whether the job goes on. */

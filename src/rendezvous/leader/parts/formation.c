@@ -245,14 +245,47 @@ void formation_choose(struct formation *f, struct roster *r, const struct group_
     formation_recount_all(f, r);
 }
 
-void formation_drop(struct formation *f, struct node *n) {
+/* ---- what becomes of a group ---- */
+
+void formation_inherit(struct formation *f, const struct handover *h) {
+    f->generation = f->old_generation = h->formed;
+    f->started = h->started;
+    f->formed_once = f->started_once = !generation_is_none(h->formed);
+    f->n_order = h->n_order;
+    f->order = xcalloc(MAX2(f->n_order, (size_t)1), sizeof *f->order);
+    for (size_t i = 0; i < MIN2(h->n_order, h->n_members); i++)
+        f->order[i] = h->members[i].incarnation;
+}
+
+void formation_await(struct formation *f, struct node *n) {
+    n->in_order = n->was_old_member = true;
+    f->n_old_members++;
+}
+
+void formation_start(struct formation *f) {
+    f->started_once = true;
+    f->started = f->generation;
+}
+
+void formation_lose(struct formation *f, struct node *n, bool silent) {
     size_t kept = 0;
+    f->n_last_lost += n->in_order && !silent;
+    f->n_fell_silent += silent;
+    if (!n->is_member)
+        return;
     for (size_t i = 0; i < f->n_members; i++)
         if (f->members[i] != n)
             f->members[kept++] = f->members[i];
     f->n_members = kept;
     f->n_lease_pending -= n->lease_pending;
     n->is_member = n->lease_pending = false;
+}
+
+void formation_set_lease_pending(struct formation *f, struct node *n, bool pending) {
+    pending = pending && n->is_member;
+    f->n_lease_pending += pending && !n->lease_pending;
+    f->n_lease_pending -= !pending && n->lease_pending;
+    n->lease_pending = pending;
 }
 
 void formation_end(struct formation *f) {

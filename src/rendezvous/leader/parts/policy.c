@@ -59,6 +59,8 @@ static uint64_t hash_failure(const struct failure *f) {
     return h == 0 ? 1 : h;
 }
 
+void policy_add_loss(struct policy *p) { p->losses++; }
+
 void policy_begin_generation(struct policy *p) { p->print = (struct fingerprint){0}; }
 
 void policy_add_failure(struct policy *p, const struct group_config *c, const struct failure *f) {

@@ -32,6 +32,8 @@ void policy_keep_counters(struct policy *p, uint32_t restarts_used, uint32_t los
 bool policy_restarts_spent(const struct policy *p, const struct group_config *c);
 bool policy_losses_spent(const struct policy *p, const struct group_config *c);
 
+/* A member was lost. */
+void policy_add_loss(struct policy *p);
 /* A new generation: nothing has failed in it. */
 void policy_begin_generation(struct policy *p);
 /* A worker of the present generation has failed. */

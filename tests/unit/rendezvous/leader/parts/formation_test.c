@@ -41,8 +41,7 @@ static struct node *add(struct job *j, uint64_t incarnation, const char *host) {
 /* One is lost, and forgotten. */
 static void lose(struct job *j, uint64_t incarnation) {
     struct node *n = roster_find(&j->r, incarnation);
-    if (n->is_member)
-        formation_drop(&j->f, n);
+    formation_lose(&j->f, n, false);
     roster_remove(&j->r, n);
 }
 
@@ -284,7 +283,7 @@ Test(formation, pending_leases_are_counted_of_members_alone) {
     j.f.members[1]->lease_pending = j.f.members[2]->lease_pending = true;
     j.f.n_lease_pending = 2;
     struct node *second = j.f.members[1];
-    formation_drop(&j.f, second);
+    formation_lose(&j.f, second, false);
     cr_assert(j.f.n_lease_pending == 1 && !second->lease_pending && !second->is_member);
     formation_end(&j.f);
     cr_assert(j.f.n_lease_pending == 0 && !roster_find(&j.r, 3)->lease_pending && !roster_find(&j.r, 3)->is_member);
