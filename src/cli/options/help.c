@@ -26,7 +26,21 @@ static size_t add_wrapped(struct strbuf *out, const char *text, size_t column, s
     return column;
 }
 
-static void add_option(struct strbuf *out, const struct option_def *def) {
+/* The default in brackets; `of` has the fields of ordinary options. NULL: there is none. */
+static char *shown_default(const struct option_def *def, const void *of) {
+    char text[OPTION_TEXT_MAX];
+    const char *fallback = def->kind == OPTION_BY_HAND || def->kind == OPTION_TEXT
+                               ? def->fallback
+                               : option_field_text(def, of, text);
+    bool none = def->kind == OPTION_COUNT && def->least > 0 && fallback != NULL &&
+                strcmp(fallback, "0") == 0;
+    if (fallback == NULL || fallback[0] == '\0' || none)
+        return NULL;
+    return def->variable != NULL ? xasprintf("(%s, or %s)", def->variable, fallback)
+                                 : xasprintf("(%s)", fallback);
+}
+
+static void add_option(struct strbuf *out, const struct option_def *def, const void *defaults) {
     if (def->section != NULL)
         strbuf_printf(out, "\n%s:\n", def->section);
     strbuf_add(out, "  ");
@@ -42,10 +56,9 @@ static void add_option(struct strbuf *out, const struct option_def *def) {
     }
     strbuf_printf(out, "\n%*s", INDENT, "");
     size_t column = add_wrapped(out, def->help, INDENT, INDENT);
-    if (def->fallback != NULL && def->fallback[0] != '\0') {
-        _cleanup_(freep) char *fallback = xasprintf("(%s)", def->fallback);
+    _cleanup_(freep) char *fallback = shown_default(def, defaults);
+    if (fallback != NULL)
         (void)add_wrapped(out, fallback, column, INDENT);
-    }
     strbuf_add_char(out, '\n');
 }
 
@@ -61,7 +74,7 @@ void options_help(const struct option_set *set, struct strbuf *out) {
     (void)add_wrapped(out, set->about, 0, 0);
     strbuf_add_char(out, '\n');
     for (size_t i = 0; i < set->n; i++)
-        add_option(out, &set->defs[i]);
+        add_option(out, &set->defs[i], set->defaults);
     strbuf_add_char(out, '\n');
     size_t column = add_wrapped(out,
                                 "\"_\" is as good as \"-\" in names, and so is any beginning that "

@@ -12,30 +12,32 @@
 #include "cli/options/options_table.h"
 #include "cli/options/suggest.h"
 
-const char *job_text(const struct job_reading *j, enum run_option row) {
-    return j->parsed.values[row].text;
+const struct option_value *job_value(const struct job_reading *j, enum run_option row) {
+    return &j->parsed.values[option_row(&run_options, row)];
 }
 
-unsigned job_choice(const struct job_reading *j, enum run_option row, const char *const *names,
-                    unsigned n) {
-    unsigned i = 0;
-    while (i < n - 1 && strcmp(job_text(j, row), names[i]) != 0)
-        i++;
-    return i;
+const char *job_text(const struct job_reading *j, enum run_option row) {
+    return job_value(j, row)->text;
+}
+
+unsigned job_choice(const struct job_reading *j, enum run_option row) {
+    const struct option_def *def = &run_options.defs[option_row(&run_options, row)];
+    return (unsigned)option_choice(def, job_text(j, row)); /* options_parse() looked at it */
 }
 
 bool job_given(const struct job_reading *j, enum run_option row) {
-    return j->parsed.values[row].times > 0 || j->parsed.values[row].from_env;
+    return job_value(j, row)->times > 0 || job_value(j, row)->from_env;
 }
 
 static bool is_on(const struct job_reading *j, enum run_option row) {
-    return j->parsed.values[row].times > 0;
+    return job_value(j, row)->times > 0;
 }
 
 int job_bad_value(struct job_reading *j, enum run_option row, const char *must) {
     char origin[OPTION_TEXT_MAX];
     return err_set(j->err, -EINVAL, "%s=%s: must be %s",
-                   option_origin(&run_options, &j->parsed, row, origin), job_text(j, row), must);
+                   option_origin(&run_options, &j->parsed, option_row(&run_options, row), origin),
+                   job_text(j, row), must);
 }
 
 static int read_nnodes(struct job_reading *j) {
@@ -130,8 +132,6 @@ static int read_program(struct job_reading *j, int argc, char *const *argv) {
     spec->args = xcalloc(n + 1, sizeof *spec->args);
     for (size_t i = 0; i < n; i++)
         spec->args[i] = xstrdup(argv[(size_t)j->parsed.rest + i]);
-    spec->start_method = xstrdup(job_text(j, RUN_START_METHOD));
-    spec->virtual_local_rank = is_on(j, RUN_VIRTUAL_LOCAL_RANK);
     return 0;
 }
 
@@ -195,7 +195,7 @@ static int read_output(struct job_reading *j) {
     for (size_t i = 0; i < ARRAY_SIZE(unsupported); i++)
         if (job_text(j, unsupported[i]) != NULL && job_text(j, unsupported[i])[0] != '\0')
             return err_set(j->err, -ENOTSUP, "--%s is not supported by this version",
-                           run_options.defs[unsupported[i]].name);
+                           run_options.defs[option_row(&run_options, unsupported[i])].name);
     struct job_spec *spec = j->spec;
     int r = read_std(j, RUN_REDIRECTS, &spec->redirects);
     if (r == 0)
@@ -204,18 +204,11 @@ static int read_output(struct job_reading *j) {
         r = read_ranks_filter(j);
     if (r < 0)
         return r;
-    const char *log_dir = job_text(j, RUN_LOG_DIR);
-    spec->log_dir = log_dir != NULL && log_dir[0] != '\0' ? xstrdup(log_dir) : NULL;
-    const char *prefix = job_text(j, RUN_LOG_LINE_PREFIX_TEMPLATE);
-    if (prefix == NULL)
-        prefix = j->prefix_template;
-    spec->line_prefix = prefix != NULL && prefix[0] != '\0' ? xstrdup(prefix) : NULL;
     const char *events = job_text(j, RUN_EVENT_LOG);
     if (events == NULL || events[0] == '\0')
         events = strcmp(job_text(j, RUN_EVENT_LOG_HANDLER), "console") == 0 ? "-" : NULL;
     spec->event_log = events != NULL ? xstrdup(events) : NULL;
-    spec->quiet = is_on(j, RUN_QUIET);
-    spec->verbose = (int)MIN2(j->parsed.values[RUN_VERBOSE].times, 9u);
+    spec->verbose = (int)MIN2(job_value(j, RUN_VERBOSE)->times, 9u);
     return 0;
 }
 
@@ -259,71 +252,25 @@ static int read_signals(struct job_reading *j) {
     return 0;
 }
 
-static int read_contain(struct job_reading *j) {
-    static const char *const names[] = {
-        [JOB_CONTAIN_AUTO] = "auto",
-        [JOB_CONTAIN_NONE] = "none",
-        [JOB_CONTAIN_CGROUP] = "cgroup",
-        [JOB_CONTAIN_PIDNS] = "pidns",
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (strcmp(job_text(j, RUN_CONTAIN), names[i]) == 0)
-            j->spec->contain = (enum job_contain)i;
-    return 0;
-}
-
-static int read_shutdown_timeout(struct job_reading *j) {
-    const char *text = job_text(j, RUN_SHUTDOWN_TIMEOUT);
-    if (text != NULL) {
-        if (parse_seconds_ns(text, &j->spec->shutdown_timeout_ns) < 0)
-            return job_bad_value(j, RUN_SHUTDOWN_TIMEOUT, "a number of seconds, 0 or more");
-        return 0;
-    }
-    j->spec->shutdown_timeout_ns = JOB_SHUTDOWN_TIMEOUT_NS;
-    if (j->shutdown_env != NULL &&
-        parse_seconds_ns(j->shutdown_env, &j->spec->shutdown_timeout_ns) < 0)
-        return err_set(j->err, -EINVAL,
-                       "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=%s: must be a number of seconds, 0 or more",
-                       j->shutdown_env);
-    return 0;
-}
-
 static int read_ending(struct job_reading *j) {
     double interval;
     if (parse_double(job_text(j, RUN_MONITOR_INTERVAL), &interval) < 0 || interval <= 0)
         return job_bad_value(j, RUN_MONITOR_INTERVAL, "a number of seconds above 0");
-    int32_t restarts;
-    if (parse_i32(job_text(j, RUN_MAX_RESTARTS), &restarts) < 0 || restarts < 0)
-        return job_bad_value(j, RUN_MAX_RESTARTS, "a number, 0 or more");
-    j->spec->rdzv.max_restarts = (uint32_t)restarts;
-    int r = read_signals(j);
-    if (r == 0)
-        r = read_shutdown_timeout(j);
-    return r < 0 ? r : read_contain(j);
-}
-
-static int read_role(struct job_reading *j) {
-    const char *role = job_text(j, RUN_ROLE);
-    if (strlen(role) >= JOB_RUN_ID_MAX)
-        return err_set(j->err, -EINVAL, "--role: at most %d bytes", JOB_RUN_ID_MAX - 1);
-    j->spec->role = xstrdup(role);
-    const char *local_addr = job_text(j, RUN_LOCAL_ADDR);
-    j->spec->local_addr = local_addr != NULL && local_addr[0] != '\0' ? xstrdup(local_addr) : NULL;
-    return 0;
+    return read_signals(j);
 }
 
 static int read_all(struct job_reading *j, int argc, char *const *argv) {
     int r = read_program(j, argc, argv);
     if (r == 0)
+        r = options_fill(&run_options, &j->parsed, j->spec, j->err);
+    if (r == 0)
         r = read_nnodes(j);
     if (r == 0)
-        r = job_read_gpus_per_worker(j);
+        r = job_check_gpus_per_worker(j);
     if (r == 0)
         r = read_nproc(j);
     if (r == 0)
         r = job_read_binding(j);
-    if (r == 0)
-        r = read_role(j);
     if (r == 0)
         r = job_read_rendezvous(j);
     if (r == 0)
@@ -336,16 +283,13 @@ static int read_all(struct job_reading *j, int argc, char *const *argv) {
 int job_options_read(int argc, char *const *argv, char *const *envp,
                      const struct job_probes *probes, struct strbuf *warnings, struct job_spec *ret,
                      struct err *err) {
-    _cleanup_(job_spec_fini) struct job_spec spec = {.is_host = -1, .node_rank = -1};
-    rdzv_settings_default(&spec.rdzv);
+    _cleanup_(job_spec_fini) struct job_spec spec = job_spec_default;
     struct job_reading j = {
         .probes = probes,
         .warnings = warnings,
         .spec = &spec,
         .err = err,
         .visible_devices = env_get(envp, "CUDA_VISIBLE_DEVICES"),
-        .prefix_template = env_get(envp, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
-        .shutdown_env = env_get(envp, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
         .topology_env = env_get(envp, "SLURM_TOPOLOGY_ADDR"),
         .etcd_user_env = env_get(envp, "MUSTER_ETCD_USER"),
         .etcd_password_env = env_get(envp, "MUSTER_ETCD_PASSWORD"),

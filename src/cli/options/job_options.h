@@ -9,9 +9,8 @@
 #include "base/text/strbuf.h"
 #include "launcher/job/job.h"
 
-/* What the user did not set, besides rdzv_settings_default(). As torchrun has it. */
+/* What the user did not set, besides job_spec_default. As torchrun has it. */
 #define JOB_STATIC_TIMEOUT_NS (900 * NS_PER_S)
-#define JOB_SHUTDOWN_TIMEOUT_NS (30 * NS_PER_S)
 /* torchrun's keep-alive, when only one of its two keys is given. */
 #define JOB_KEEP_ALIVE_INTERVAL_NS (5 * NS_PER_S)
 #define JOB_KEEP_ALIVE_ATTEMPTS 3

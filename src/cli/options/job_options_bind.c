@@ -1,7 +1,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/text/parse.h"
 #include "cli/options/job_options_priv.h"
 #include "topology/model/gpu_count.h"
 
@@ -17,9 +16,15 @@ static int check_gpus(struct job_reading *j) {
                    here ? "CUDA_VISIBLE_DEVICES lets them see none" : "this node has none");
 }
 
-static int read_mode(struct job_reading *j) {
-    static const char *const ours[] = {"none", "numa", "socket", "core"};
-    static const char *const torch[] = {"node", "socket", "exclusive", "core-complex"};
+int job_check_gpus_per_worker(struct job_reading *j) {
+    if (j->spec->virtual_local_rank && j->spec->gpus_per_worker > 1)
+        return err_set(j->err, -EINVAL,
+                       "--virtual-local-rank gives each worker one GPU, --gpus-per-worker=%u more",
+                       j->spec->gpus_per_worker);
+    return 0;
+}
+
+int job_read_binding(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     if (job_text(j, RUN_NUMA_BINDING) != NULL && job_text(j, RUN_NUMA_BINDING)[0] != '\0') {
         if (job_given(j, RUN_BIND))
@@ -28,35 +33,11 @@ static int read_mode(struct job_reading *j) {
             return err_set(j->err, -EINVAL,
                            "--numa-binding binds to CPUs only, as torchrun does; "
                            "--bind-memory goes with --bind");
-        spec->bind = BIND_TORCH_NODE + job_choice(j, RUN_NUMA_BINDING, torch, ARRAY_SIZE(torch));
+        spec->bind = BIND_TORCH_NODE + job_choice(j, RUN_NUMA_BINDING);
         spec->bind_memory = BIND_MEMORY_OFF;
         return check_gpus(j);
     }
-    static const char *const memories[] = {"preferred", "strict", "off"};
     if (job_text(j, RUN_BIND) != NULL)
-        spec->bind = BIND_NONE + job_choice(j, RUN_BIND, ours, ARRAY_SIZE(ours));
-    spec->bind_memory =
-        BIND_MEMORY_PREFERRED + job_choice(j, RUN_BIND_MEMORY, memories, ARRAY_SIZE(memories));
+        spec->bind = BIND_NONE + job_choice(j, RUN_BIND);
     return 0;
-}
-
-int job_read_gpus_per_worker(struct job_reading *j) {
-    struct job_spec *spec = j->spec;
-    const char *text = job_text(j, RUN_GPUS_PER_WORKER);
-    if (text == NULL)
-        return 0;
-    if (parse_u32(text, &spec->gpus_per_worker) < 0 || spec->gpus_per_worker == 0 ||
-        spec->gpus_per_worker > GPUS_MAX)
-        return job_bad_value(j, RUN_GPUS_PER_WORKER, "a number of GPUs, 1 to 256");
-    if (spec->virtual_local_rank && spec->gpus_per_worker != 1)
-        return err_set(j->err, -EINVAL,
-                       "--virtual-local-rank gives each worker one GPU, --gpus-per-worker=%u more",
-                       spec->gpus_per_worker);
-    return 0;
-}
-
-int job_read_binding(struct job_reading *j) {
-    const char *omp = job_text(j, RUN_OMP);
-    j->spec->omp_cores = omp != NULL && strcmp(omp, "cores") == 0;
-    return read_mode(j);
 }

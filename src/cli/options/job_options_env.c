@@ -74,20 +74,17 @@ static int add_file(struct job_reading *j, struct envlist *e, const char *path) 
     return r;
 }
 
-static enum nccl_env_mode read_mode(const struct job_reading *j) {
-    const char *text = job_text(j, RUN_NCCL_ENV);
-    if (strcmp(text, "off") == 0)
-        return NCCL_ENV_OFF;
-    return strcmp(text, "minimal") == 0 ? NCCL_ENV_MINIMAL : NCCL_ENV_FULL;
+static const char *job_repeated(const struct job_reading *j, enum run_option row, size_t n) {
+    return option_repeated(&j->parsed, option_row(&run_options, row), n);
 }
 
 static int read_files(struct job_reading *j, struct envlist *e) {
-    const struct option_value *v = &j->parsed.values[RUN_ENV_FILE];
+    const struct option_value *v = job_value(j, RUN_ENV_FILE);
     if (v->from_env)
         return v->text[0] != '\0' ? add_file(j, e, v->text) : 0;
     int r = 0;
     const char *path;
-    for (size_t i = 0; r == 0 && (path = option_repeated(&j->parsed, RUN_ENV_FILE, i)) != NULL; i++)
+    for (size_t i = 0; r == 0 && (path = job_repeated(j, RUN_ENV_FILE, i)) != NULL; i++)
         r = add_file(j, e, path);
     return r;
 }
@@ -95,12 +92,9 @@ static int read_files(struct job_reading *j, struct envlist *e) {
 int job_read_env(struct job_reading *j) {
     _cleanup_(envlist_fini) struct envlist e = {0};
     struct job_spec *spec = j->spec;
-    spec->nccl_env = read_mode(j);
-    spec->nccl_comm_id = j->parsed.values[RUN_NCCL_COMM_ID].times > 0;
-    spec->nccl_debug = j->parsed.values[RUN_NCCL_DEBUG].times > 0;
     int r = read_files(j, &e);
     const char *text;
-    for (size_t i = 0; r == 0 && (text = option_repeated(&j->parsed, RUN_ENV, i)) != NULL; i++)
+    for (size_t i = 0; r == 0 && (text = job_repeated(j, RUN_ENV, i)) != NULL; i++)
         r = add_env(j, &e, "--env", text);
     if (r < 0 || e.n == 0)
         return r;

@@ -67,11 +67,11 @@ static int read_tls(struct job_reading *j, const struct rdzv_conf *conf,
 
 /* An environment is shown to nobody but the user. */
 static void warn_visible(struct job_reading *j, enum run_option row) {
-    if (!j->parsed.values[row].from_env)
+    if (!job_value(j, row)->from_env)
         strbuf_printf(j->warnings,
                       "the password in --%s is visible to all users of this host (ps); use "
                       "--rdzv-conf etcd_password_file=FILE or MUSTER_ETCD_PASSWORD\n",
-                      run_options.defs[row].name);
+                      run_options.defs[option_row(&run_options, row)].name);
 }
 
 static int read_password(struct job_reading *j, const struct rdzv_conf *conf,

@@ -1,5 +1,5 @@
-/* Shared by job_options.c (the job), job_options_group.c (how its group changes), job_rendezvous.c
- * and job_options_place.c (how its nodes meet) only. */
+/* The options that are read by hand. Shared by job_options.c (the job), job_options_group.c (how
+ * its group changes), job_rendezvous.c and job_options_place.c (how its nodes meet) only. */
 #pragma once
 
 #include "cli/options/job_options.h"
@@ -14,29 +14,24 @@ struct job_reading {
     struct err *err;
     /* of the environment; NULL when not set */
     const char *visible_devices;                   /* CUDA_VISIBLE_DEVICES */
-    const char *prefix_template;                   /* TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE */
-    const char *shutdown_env;                      /* TORCH_ELASTIC_SHUTDOWN_TIMEOUT */
     const char *topology_env;                      /* SLURM_TOPOLOGY_ADDR */
     const char *etcd_user_env, *etcd_password_env; /* MUSTER_ETCD_USER, MUSTER_ETCD_PASSWORD */
 };
 
 /* The option's value, its default, or NULL. */
 const char *job_text(const struct job_reading *j, enum run_option row);
-/* The position of the option's value among its choices, which are the enum's names in order. */
-unsigned job_choice(const struct job_reading *j, enum run_option row, const char *const *names,
-                    unsigned n);
+const struct option_value *job_value(const struct job_reading *j, enum run_option row);
+/* The position of the option's value, which it has, among its choices. */
+unsigned job_choice(const struct job_reading *j, enum run_option row);
 /* By the user, on the command line or in the environment. */
 bool job_given(const struct job_reading *j, enum run_option row);
 /* Fills the error with "--name=value: must be …" and returns -EINVAL. */
 int job_bad_value(struct job_reading *j, enum run_option row, const char *must);
 
-/* --name=SECONDS, 0 or more; the option has a value. */
-_must_use_ int job_read_seconds(struct job_reading *j, enum run_option row, uint64_t *ret_ns);
-
+/* Is it what --virtual-local-rank gives? */
+_must_use_ int job_check_gpus_per_worker(struct job_reading *j);
 /* Which CPUs and memory workers are bound to. */
 _must_use_ int job_read_binding(struct job_reading *j);
-/* Needs --virtual-local-rank; the number of workers may need it. */
-_must_use_ int job_read_gpus_per_worker(struct job_reading *j);
 
 /* What the workers' environment gets beside their ranks. */
 _must_use_ int job_read_env(struct job_reading *j);

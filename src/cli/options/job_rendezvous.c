@@ -184,7 +184,7 @@ static int read_standalone(struct job_reading *j) {
 
 static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
     struct job_spec *spec = j->spec;
-    if (j->parsed.values[RUN_STANDALONE].times > 0)
+    if (job_value(j, RUN_STANDALONE)->times > 0)
         return read_standalone(j);
     int r = choose_backend(j);
     if (r == 0)
@@ -257,7 +257,8 @@ static void set_times(struct job_reading *j, const struct rdzv_conf *conf) {
         strbuf_printf(j->warnings, "--rdzv-conf: timeout has no effect with %s; use join_timeout\n",
                       spec->backend == JOB_BACKEND_DIR ? "dir" : "c10d");
     s->join_timeout_ns = given_or(conf->join_timeout_ns, join);
-    s->regroup_wait_ns = conf->regroup_ns;
+    if (!job_given(j, RUN_REGROUP_WAIT))
+        s->regroup_wait_ns = conf->regroup_ns;
     s->last_call_ns = given_or(conf->last_call_ns, s->last_call_ns);
     s->close_timeout_ns = given_or(conf->close_timeout_ns, s->close_timeout_ns);
     s->leader_timeout_ns = given_or(conf->read_timeout_ns, s->leader_timeout_ns);

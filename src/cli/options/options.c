@@ -155,19 +155,9 @@ const char *option_repeated(const struct options_parsed *parsed, size_t row, siz
     return NULL;
 }
 
-static bool is_choice(const char *choices, const char *text) {
-    size_t n = strlen(text);
-    for (const char *c = choices; n > 0 && *c != '\0'; c += c[strcspn(c, " ")] == ' ') {
-        if (strcspn(c, " ") == n && strncmp(c, text, n) == 0)
-            return true;
-        c += strcspn(c, " ");
-    }
-    return false;
-}
-
 static int check_choice(const struct option_def *def, const char *text, const char *origin,
                         struct err *err) {
-    if (def->choices == NULL || is_choice(def->choices, text))
+    if (def->choices == NULL || option_choice(def, text) >= 0)
         return 0;
     return err_set(err, -EINVAL, "%s=%s: must be one of: %s", origin, text, def->choices);
 }
@@ -259,6 +249,8 @@ void option_env_name(const struct option_def *def, char out[OPTION_TEXT_MAX]) {
 
 const char *option_origin(const struct option_set *set, const struct options_parsed *parsed,
                           size_t row, char out[OPTION_TEXT_MAX]) {
+    if (parsed->values[row].from_variable)
+        return set->defs[row].variable;
     if (parsed->values[row].from_env)
         option_env_name(&set->defs[row], out);
     else
@@ -289,6 +281,9 @@ int options_from_env(const struct option_set *set, char *const *envp, struct opt
         char name[OPTION_TEXT_MAX];
         option_env_name(def, name);
         const char *text = env_get(envp, name);
+        bool other = text == NULL && def->variable != NULL;
+        if (other)
+            text = env_get(envp, def->variable);
         if (text == NULL)
             continue;
         int r = def->arg == NULL ? switch_from_env(name, text, v, err)
@@ -296,7 +291,7 @@ int options_from_env(const struct option_set *set, char *const *envp, struct opt
         if (r < 0)
             return r;
         if (def->arg != NULL)
-            *v = (struct option_value){.text = text, .from_env = true};
+            *v = (struct option_value){.text = text, .from_env = true, .from_variable = other};
     }
     return 0;
 }

@@ -1,9 +1,10 @@
 /* Command lines by a table: one row per option drives parsing, defaults from the environment, help,
- * completion and the check of the man page. Pure; knows no option by name.
+ * completion and the check of the man page. A row that names a field of a struct is an ordinary
+ * option: options_fill() reads it, and it is shown by the row too. Pure; knows no option by name.
  *
  *     r = options_parse(&run_options, argc, argv, &parsed, &err);
  *     r = options_from_env(&run_options, environ, &parsed, &err);
- *     parsed.values[RUN_NNODES].text …
+ *     parsed.values[option_row(&run_options, RUN_NNODES)].text …
  *     argv[parsed.operand] is SCRIPT, argv + parsed.rest its words
  *
  * The grammar is that of Python's argparse as torchrun uses it: --name VALUE, --name=VALUE, "_" for
@@ -28,15 +29,34 @@ enum {
     OPTION_REPEATS = 8, /* each of its values counts: option_repeated() */
 };
 
+/* The type of an ordinary option's field. */
+enum option_kind {
+    OPTION_BY_HAND = 0, /* no field: a function of its own reads the text */
+    OPTION_SWITCH,      /* bool */
+    OPTION_COUNT,       /* uint32_t; UINT32_MAX: none */
+    OPTION_SECONDS,     /* uint64_t nanoseconds */
+    OPTION_CHOICE,      /* an enum */
+    OPTION_TEXT,        /* char *, owned; an empty text is NULL where there is no `fallback` */
+};
+
 struct option_def {
-    const char *name;     /* "nproc-per-node"; lower case, "-" */
-    char letter;          /* 0: none */
-    const char *arg;      /* name of its value in the help; NULL: a switch */
-    const char *fallback; /* the default as text; NULL: none */
-    const char *choices;  /* "spawn fork forkserver"; NULL: any */
+    const char *name; /* "nproc-per-node"; lower case, "-" */
+    const char *arg;  /* name of its value in the help; NULL: a switch */
     unsigned flags;
-    const char *section; /* heading of the help where it differs from the row before */
-    const char *help;    /* a sentence without its full stop */
+    const char *help;     /* a sentence without its full stop, and without the default */
+    unsigned id;          /* by which code finds the row, see option_row(); 0: none */
+    char letter;          /* 0: none */
+    const char *fallback; /* the default as text; NULL: none, or what the field has */
+    const char *choices;  /* "spawn fork forkserver"; NULL: any */
+    const char *section;  /* heading of the help where it differs from the row before */
+    const char *variable; /* its default where PET_NAME is not set; NULL: none */
+
+    enum option_kind kind;
+    size_t at;             /* of the field, in option_set.defaults */
+    uint32_t least, most;  /* COUNT; TEXT: at most so many bytes, 0: any number */
+    const char *must;      /* COUNT: "must be …" when it lies outside */
+    const uint8_t *values; /* CHOICE: what each of `choices` stands for, in their order */
+    const char *key;       /* in what is printed; NULL: the name, with "_" for "-" */
 };
 
 struct option_set {
@@ -44,13 +64,15 @@ struct option_set {
     const char *operands; /* "SCRIPT [ARGS...]"; "" when there are none */
     const char *about;    /* one paragraph of help */
     const struct option_def *defs;
-    size_t n; /* <= OPTIONS_MAX */
+    size_t n;             /* <= OPTIONS_MAX */
+    const void *defaults; /* a struct with the fields of ordinary options; NULL: none are */
 };
 
 struct option_value {
     const char *text; /* of argv, of the environment, or the default; NULL: a switch, or nothing */
     uint32_t times;   /* on the command line; a switch set by the environment counts 1 */
     bool from_env;
+    bool from_variable; /* from_env: by option_def.variable */
 };
 
 #define OPTIONS_REPEATED_MAX 256
@@ -76,11 +98,25 @@ _must_use_ int options_parse(const struct option_set *set, int argc, char *const
 _must_use_ int options_from_env(const struct option_set *set, char *const *envp,
                                 struct options_parsed *parsed, struct err *err);
 
+/* The row of an id, which there is. */
+size_t option_row(const struct option_set *set, unsigned id);
+/* The position of `text` among a row's choices; -1: it is none of them. */
+int option_choice(const struct option_def *def, const char *text);
+
+/* Fills in the fields of the ordinary options in `into`, row by row; what was not given and has no
+ * `fallback` stays as it is. -EINVAL with a sentence. */
+_must_use_ int options_fill(const struct option_set *set, const struct options_parsed *parsed,
+                            void *into, struct err *err);
+/* A field's value as one writes it on the command line, in `out` or of the field; NULL: it has
+ * none, or is a switch or no ordinary option. */
+#define OPTION_TEXT_MAX 64
+const char *option_field_text(const struct option_def *def, const void *of,
+                              char out[OPTION_TEXT_MAX]);
+
 /* The n-th value of an OPTION_REPEATS row, NULL when there are not so many. */
 const char *option_repeated(const struct options_parsed *parsed, size_t row, size_t n);
 
 /* "--redirects", or "PET_REDIRECTS" when that is where the value came from: for error texts. */
-#define OPTION_TEXT_MAX 64
 const char *option_origin(const struct option_set *set, const struct options_parsed *parsed,
                           size_t row, char out[OPTION_TEXT_MAX]);
 /* "PET_NPROC_PER_NODE" */

@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "cli/options/job_options.h"
+#include "cli/options/options_table.h"
 
 static void add_json_text(struct strbuf *out, const char *s) {
     if (s == NULL) {
@@ -56,43 +57,6 @@ static const char *entry_name(enum job_entry entry) {
     assert_not_reached();
 }
 
-static const char *contain_name(enum job_contain contain) {
-    switch (contain) {
-    case JOB_CONTAIN_AUTO: return "auto";
-    case JOB_CONTAIN_NONE: return "none";
-    case JOB_CONTAIN_CGROUP: return "cgroup";
-    case JOB_CONTAIN_PIDNS: return "pidns";
-    }
-    assert_not_reached();
-}
-
-static const char *grow_name(enum rdzv_grow grow) {
-    switch (grow) {
-    case GROW_BOUNDARY: return "boundary";
-    case GROW_NOW: return "now";
-    case GROW_NEVER: return "never";
-    }
-    assert_not_reached();
-}
-
-static const char *rank_order_name(enum rdzv_rank_order order) {
-    switch (order) {
-    case RANK_ORDER_HOST: return "host";
-    case RANK_ORDER_JOIN: return "join";
-    case RANK_ORDER_TOPOLOGY: return "topology";
-    }
-    assert_not_reached();
-}
-
-static const char *preflight_name(enum job_preflight preflight) {
-    switch (preflight) {
-    case JOB_PREFLIGHT_OFF: return "off";
-    case JOB_PREFLIGHT_WARN: return "warn";
-    case JOB_PREFLIGHT_STRICT: return "strict";
-    }
-    assert_not_reached();
-}
-
 static const char *bind_name(enum bind_mode mode) {
     static const char *const names[] = {
         [0] = NULL, /* the default depends on the node */
@@ -108,15 +72,6 @@ static const char *bind_name(enum bind_mode mode) {
     return names[mode];
 }
 
-static const char *bind_memory_name(enum bind_memory memory) {
-    switch (memory) {
-    case BIND_MEMORY_PREFERRED: return "preferred";
-    case BIND_MEMORY_STRICT: return "strict";
-    case BIND_MEMORY_OFF: return "off";
-    }
-    assert_not_reached();
-}
-
 static void add_texts(struct strbuf *out, const char *name, char *const *texts) {
     strbuf_printf(out, "{\"%s\":[", name);
     for (size_t i = 0; texts != NULL && texts[i] != NULL; i++) {
@@ -124,14 +79,6 @@ static void add_texts(struct strbuf *out, const char *name, char *const *texts) 
         add_json_text(out, texts[i]);
     }
     strbuf_add(out, "]}\n");
-}
-
-/* UINT32_MAX: any number. */
-static void add_limit(struct strbuf *out, const char *name, uint32_t value) {
-    if (value == UINT32_MAX)
-        strbuf_printf(out, "{\"%s\":null}\n", name);
-    else
-        add_number(out, name, value);
 }
 
 static void add_signals(struct strbuf *out, const struct job_spec *spec) {
@@ -167,17 +114,32 @@ static void add_console(struct strbuf *out, const struct job_spec *spec) {
 
 static void add_times(struct strbuf *out, const struct job_spec *spec) {
     add_seconds(out, "join_timeout", spec->rdzv.join_timeout_ns);
-    add_seconds(out, "regroup_timeout", spec->rdzv.regroup_wait_ns);
     add_seconds(out, "last_call_timeout", spec->rdzv.last_call_ns);
     add_seconds(out, "close_timeout", spec->rdzv.close_timeout_ns);
     add_seconds(out, "leader_timeout", spec->rdzv.leader_timeout_ns);
     add_seconds(out, "heartbeat_interval", spec->rdzv.heartbeat_ns);
     add_seconds(out, "lease", spec->rdzv.lease_ns);
     add_seconds(out, "arbiter_lease", spec->rdzv.arbiter_lease_ns);
-    add_seconds(out, "hold", spec->rdzv.hold_ns);
-    add_seconds(out, "restart_backoff", spec->rdzv.restart_backoff_ns);
-    add_seconds(out, "crash_loop", spec->rdzv.crash_loop_ns);
-    add_seconds(out, "shutdown_timeout", spec->shutdown_timeout_ns);
+}
+
+/* An ordinary option, as its row says. */
+static void add_field(struct strbuf *out, const struct option_def *def,
+                      const struct job_spec *spec) {
+    char buffer[OPTION_TEXT_MAX];
+    const char *text = option_field_text(def, spec, buffer);
+    _cleanup_(freep) char *key = xstrdup(def->key != NULL ? def->key : def->name);
+    for (char *c = key; *c != '\0'; c++)
+        *c = *c == '-' ? '_' : *c;
+    switch (def->kind) {
+    case OPTION_BY_HAND: break;
+    case OPTION_SWITCH: add_bool(out, key, *(const bool *)((const char *)spec + def->at)); break;
+    case OPTION_COUNT:
+    case OPTION_SECONDS:
+        strbuf_printf(out, "{\"%s\":%s}\n", key, text != NULL ? text : "null");
+        break;
+    case OPTION_CHOICE:
+    case OPTION_TEXT: add_text(out, key, text); break;
+    }
 }
 
 static void add_arbiter(struct strbuf *out, const struct job_spec *spec) {
@@ -192,18 +154,6 @@ static void add_arbiter(struct strbuf *out, const struct job_spec *spec) {
     add_text(out, "etcd_key", spec->etcd_key);
 }
 
-static void add_group(struct strbuf *out, const struct job_spec *spec) {
-    add_number(out, "node_unit", spec->rdzv.node_unit);
-    add_limit(out, "spares", spec->rdzv.spares);
-    add_text(out, "grow", grow_name(spec->rdzv.grow));
-    add_text(out, "rank_order", rank_order_name(spec->rdzv.rank_order));
-    add_text(out, "topology", spec->topology);
-    add_text(out, "topology_file", spec->topology_file);
-    add_text(out, "preflight", preflight_name(spec->preflight));
-    add_limit(out, "max_node_losses", spec->rdzv.max_node_losses);
-    add_number(out, "exclude_after", spec->rdzv.exclude_after);
-}
-
 void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_number(out, "min_nodes", spec->rdzv.min_nodes);
     add_number(out, "max_nodes", spec->rdzv.max_nodes);
@@ -215,34 +165,22 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_arbiter(out, spec);
     add_number(out, "is_host", spec->is_host);
     add_number(out, "node_rank", spec->node_rank);
-    add_text(out, "local_addr", spec->local_addr);
     add_text(out, "run_id", spec->run_id);
     add_bool(out, "run_id_given", spec->run_id_given);
-    add_text(out, "role", spec->role);
-    add_number(out, "max_restarts", spec->rdzv.max_restarts);
-    add_group(out, spec);
+    add_text(out, "topology", spec->topology);
+    add_text(out, "topology_file", spec->topology_file);
     add_times(out, spec);
     add_signals(out, spec);
     add_text(out, "entry", entry_name(spec->entry));
     add_text(out, "script", spec->script);
     add_texts(out, "args", spec->args);
-    add_text(out, "start_method", spec->start_method);
-    add_bool(out, "virtual_local_rank", spec->virtual_local_rank);
-    add_text(out, "contain", contain_name(spec->contain));
     add_text(out, "bind", bind_name(spec->bind));
-    add_text(out, "bind_memory", bind_memory_name(spec->bind_memory));
-    add_text(out, "omp", spec->omp_cores ? "cores" : "torchrun");
-    add_number(out, "gpus_per_worker", spec->gpus_per_worker);
-    add_text(out, "nccl_env", nccl_env_mode_name(spec->nccl_env));
     add_texts(out, "env", spec->env);
-    add_bool(out, "nccl_comm_id", spec->nccl_comm_id);
-    add_bool(out, "nccl_debug", spec->nccl_debug);
-    add_text(out, "log_dir", spec->log_dir);
     add_std(out, "redirects", &spec->redirects, spec->nproc);
     add_std(out, "tee", &spec->tee, spec->nproc);
-    add_text(out, "line_prefix", spec->line_prefix);
     add_console(out, spec);
     add_text(out, "event_log", spec->event_log);
-    add_bool(out, "quiet", spec->quiet);
     add_number(out, "verbose", spec->verbose);
+    for (size_t i = 0; i < run_options.n; i++)
+        add_field(out, &run_options.defs[i], spec);
 }

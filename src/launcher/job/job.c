@@ -2,6 +2,17 @@
 
 #define STD_NOT_NAMED 0xff
 
+const struct job_spec job_spec_default = {
+    .is_host = -1,
+    .node_rank = -1,
+    .preflight = JOB_PREFLIGHT_WARN,
+    .rdzv = RDZV_SETTINGS_DEFAULT,
+    .shutdown_timeout_ns = 30 * NS_PER_S,
+    .contain = JOB_CONTAIN_AUTO,
+    .bind_memory = BIND_MEMORY_PREFERRED,
+    .nccl_env = NCCL_ENV_FULL,
+};
+
 uint8_t std_map_get(const struct std_map *map, uint32_t local_rank) {
     if (local_rank >= ARRAY_SIZE(map->by_rank) || map->by_rank[local_rank] == STD_NOT_NAMED)
         return map->fallback;

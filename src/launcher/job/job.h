@@ -45,6 +45,10 @@ uint8_t std_map_get(const struct std_map *map, uint32_t local_rank);
 
 enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, JOB_CONTAIN_PIDNS };
 
+/* OMP_NUM_THREADS where it is not set: as torchrun does, or by the cores that a worker has. */
+enum job_omp { JOB_OMP_TORCHRUN = 0, JOB_OMP_CORES };
+
+/* An ordinary option of muster run is a field that src/cli/options/options_table.c names. */
 struct job_spec {
     /* who */
     uint32_t nproc; /* workers of this node */
@@ -86,7 +90,7 @@ struct job_spec {
     enum job_contain contain;
     enum bind_mode bind; /* --bind, --numa-binding; 0: none unless GPUs are found */
     enum bind_memory bind_memory;
-    bool omp_cores;              /* --omp=cores */
+    enum job_omp omp;
     uint32_t gpus_per_worker;    /* 0: not asked for */
     enum nccl_env_mode nccl_env; /* 0: as NCCL_ENV_OFF */
     char **env;                  /* --env-file, then --env: NAME=VALUE, a name once,
@@ -103,4 +107,6 @@ struct job_spec {
     int verbose; /* number of -v */
 };
 
+/* What the user did not set. As torchrun has it. */
+extern const struct job_spec job_spec_default;
 void job_spec_fini(struct job_spec *spec);

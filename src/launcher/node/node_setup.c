@@ -9,7 +9,7 @@
 
 unsigned node_setup_needs(const struct job_spec *spec, bool any_gpu) {
     unsigned what = 0;
-    if (spec->bind > BIND_NONE || spec->omp_cores)
+    if (spec->bind > BIND_NONE || spec->omp == JOB_OMP_CORES)
         what |= DISCOVER_CPUS;
     if (any_gpu && (spec->bind > BIND_NONE || spec->bind == 0))
         what |= DISCOVER_CPUS | DISCOVER_PCI | DISCOVER_NVML;
@@ -45,7 +45,7 @@ static struct env_input env_input_of(const struct node_setup_input *in, const st
         .comm_id = in->comm_id,
         .strict = spec->preflight == JOB_PREFLIGHT_STRICT,
         .set = spec->env,
-        .omp_cores = spec->omp_cores,
+        .omp_cores = spec->omp == JOB_OMP_CORES,
         .bound_cores = s->workers[local_rank].omp_threads,
         .any_gpu = in->any_gpu,
         .preview = in->preview,
@@ -263,7 +263,7 @@ int node_setup_make(const struct node_setup_input *in, struct node_setup *ret, s
         node_setup_fini(&s);
         return r;
     }
-    if (in->spec->omp_cores && in->topology != NULL)
+    if (in->spec->omp == JOB_OMP_CORES && in->topology != NULL)
         count_threads(in->topology, &s);
     resolve_all(in, &s);
     *ret = s;

@@ -128,7 +128,7 @@ int node_setup_read(const struct node_setup_place *p, struct node_setup *ret, bo
 
 static void log_threads(const struct node_setup *s, const struct node_setup_place *p) {
     const char *own = env_get(p->envp, "OMP_NUM_THREADS");
-    if (!p->spec->omp_cores)
+    if (p->spec->omp != JOB_OMP_CORES)
         return;
     uint32_t least = s->workers[0].omp_threads, most = least;
     for (uint32_t i = 1; i < s->n; i++) {

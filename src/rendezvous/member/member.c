@@ -28,8 +28,7 @@ bool member_may_move(enum member_state from, enum member_state to) {
 }
 
 void member_config_default(struct member_config *c) {
-    *c = (struct member_config){.probe_retry_ns = 200 * NS_PER_MS};
-    rdzv_settings_default(&c->rdzv);
+    *c = (struct member_config){.rdzv = RDZV_SETTINGS_DEFAULT, .probe_retry_ns = 200 * NS_PER_MS};
 }
 
 int member_new(const struct member_config *config, uint64_t now_ns, struct member **ret) {

@@ -326,11 +326,11 @@ Test(job_options, binds_only_where_it_is_asked_or_gpus_are_found) {
         READ(cases[i].line);
         cr_expect_eq(g.spec.bind, cases[i].bind, "%s", cases[i].line);
         cr_expect_eq(g.spec.bind_memory, cases[i].memory, "%s", cases[i].line);
-        cr_expect_not(g.spec.omp_cores);
+        cr_expect_eq(g.spec.omp, JOB_OMP_TORCHRUN);
         cr_expect_eq(g.spec.gpus_per_worker, 0);
     }
     READ("--omp=cores --gpus-per-worker=2 x");
-    cr_expect(g.spec.omp_cores);
+    cr_expect_eq(g.spec.omp, JOB_OMP_CORES);
     cr_expect_eq(g.spec.gpus_per_worker, 2);
 }
 

@@ -32,44 +32,52 @@ static struct line *parse(const char *words) {
     return &l;
 }
 
-static const char *text_of(const char *words, enum run_option row) {
+static size_t row(const char *name) {
+    size_t i = 0;
+    while (i < run_options.n && strcmp(run_options.defs[i].name, name) != 0)
+        i++;
+    cr_assert_lt(i, run_options.n, "no option %s", name);
+    return i;
+}
+
+static const char *text_of(const char *words, const char *name) {
     struct line *l = parse(words);
     cr_assert_eq(l->r, 0, "%s: %s", words, l->err.text);
-    return l->parsed.values[row].text;
+    return l->parsed.values[row(name)].text;
 }
 
 Test(options, takes_every_way_to_write_a_value) {
     static const struct {
         const char *words;
-        enum run_option row;
+        const char *name;
         const char *value;
     } cases[] = {
-        {"--nnodes 2 x", RUN_NNODES, "2"},
-        {"--nnodes=2 x", RUN_NNODES, "2"},
-        {"--nnodes= x", RUN_NNODES, ""},
-        {"--nproc-per-node=4 x", RUN_NPROC_PER_NODE, "4"},
-        {"--nproc_per_node 4 x", RUN_NPROC_PER_NODE, "4"},
-        {"--nproc=4 x", RUN_NPROC_PER_NODE, "4"},
-        {"--nproc_per 4 x", RUN_NPROC_PER_NODE, "4"},
-        {"--redirect=3 x", RUN_REDIRECTS, "3"},
-        {"--te 3 x", RUN_TEE, "3"},
-        {"-r3 x", RUN_REDIRECTS, "3"},
-        {"-r 3 x", RUN_REDIRECTS, "3"},
-        {"-r=3 x", RUN_REDIRECTS, "3"},
-        {"-mr3 x", RUN_REDIRECTS, "3"},
-        {"-mr 3 x", RUN_REDIRECTS, "3"},
-        {"-vvr 0:1,1:2 x", RUN_REDIRECTS, "0:1,1:2"},
-        {"--nnodes=1 --nnodes=2 x", RUN_NNODES, "2"},
-        {"--node-rank -1 x", RUN_NODE_RANK, "-1"},
-        {"--node-rank -1.5 x", RUN_NODE_RANK, "-1.5"},
-        {"--log-dir - x", RUN_LOG_DIR, "-"},
-        {"--log-dir -a~b x", RUN_LOG_DIR, "-a b"},
-        {"--rdzv-conf a=b,c=d x", RUN_RDZV_CONF, "a=b,c=d"},
-        {"--rdzv-conf=a=b x", RUN_RDZV_CONF, "a=b"},
-        {"--start-method=fork x", RUN_START_METHOD, "fork"},
+        {"--nnodes 2 x", "nnodes", "2"},
+        {"--nnodes=2 x", "nnodes", "2"},
+        {"--nnodes= x", "nnodes", ""},
+        {"--nproc-per-node=4 x", "nproc-per-node", "4"},
+        {"--nproc_per_node 4 x", "nproc-per-node", "4"},
+        {"--nproc=4 x", "nproc-per-node", "4"},
+        {"--nproc_per 4 x", "nproc-per-node", "4"},
+        {"--redirect=3 x", "redirects", "3"},
+        {"--te 3 x", "tee", "3"},
+        {"-r3 x", "redirects", "3"},
+        {"-r 3 x", "redirects", "3"},
+        {"-r=3 x", "redirects", "3"},
+        {"-mr3 x", "redirects", "3"},
+        {"-mr 3 x", "redirects", "3"},
+        {"-vvr 0:1,1:2 x", "redirects", "0:1,1:2"},
+        {"--nnodes=1 --nnodes=2 x", "nnodes", "2"},
+        {"--node-rank -1 x", "node-rank", "-1"},
+        {"--node-rank -1.5 x", "node-rank", "-1.5"},
+        {"--log-dir - x", "log-dir", "-"},
+        {"--log-dir -a~b x", "log-dir", "-a b"},
+        {"--rdzv-conf a=b,c=d x", "rdzv-conf", "a=b,c=d"},
+        {"--rdzv-conf=a=b x", "rdzv-conf", "a=b"},
+        {"--start-method=fork x", "start-method", "fork"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        const char *got = text_of(cases[i].words, cases[i].row);
+        const char *got = text_of(cases[i].words, cases[i].name);
         cr_assert_not_null(got, "%s", cases[i].words);
         cr_assert_str_eq(got, cases[i].value, "%s", cases[i].words);
     }
@@ -108,11 +116,11 @@ Test(options, refuses_with_a_sentence) {
 }
 
 Test(options, our_options_never_make_torchruns_beginnings_ambiguous) {
-    cr_assert_eq(parse("--v x")->parsed.values[RUN_VIRTUAL_LOCAL_RANK].times, 1);
-    cr_assert_eq(parse("--he x")->parsed.values[RUN_HELP].times, 1);
-    cr_assert_eq(parse("--verb x")->parsed.values[RUN_VERBOSE].times, 1);
-    cr_assert_str_eq(text_of("--heart=2 x", RUN_HEARTBEAT_INTERVAL), "2");
-    cr_assert_str_eq(text_of("--le 2 x", RUN_LEASE), "2");
+    cr_assert_eq(parse("--v x")->parsed.values[row("virtual-local-rank")].times, 1);
+    cr_assert_eq(parse("--he x")->parsed.values[row("help")].times, 1);
+    cr_assert_eq(parse("--verb x")->parsed.values[row("verbose")].times, 1);
+    cr_assert_str_eq(text_of("--heart=2 x", "heartbeat-interval"), "2");
+    cr_assert_str_eq(text_of("--le 2 x", "lease"), "2");
 }
 
 Test(options, never_looks_behind_the_script) {
@@ -158,11 +166,11 @@ Test(options, stops_at_help) {
     struct line *l = parse("--nnodes=2 -h --zzz");
     cr_assert_eq(l->r, 0);
     cr_assert(l->parsed.stopped);
-    cr_assert_eq(l->parsed.values[RUN_HELP].times, 1);
+    cr_assert_eq(l->parsed.values[row("help")].times, 1);
     cr_assert_eq(parse("-mhz")->r, 0);
 }
 
-Test(options, counts_switches) { cr_assert_eq(parse("-vv -v --verbose x")->parsed.values[RUN_VERBOSE].times, 4); }
+Test(options, counts_switches) { cr_assert_eq(parse("-vv -v --verbose x")->parsed.values[row("verbose")].times, 4); }
 
 static int with_env(const char *words, const char *variable, struct options_parsed *ret, struct err *err) {
     struct line *l = parse(words);
@@ -177,19 +185,19 @@ Test(options, defaults_come_from_the_environment_and_the_command_line_wins) {
     struct options_parsed p;
     struct err err = {0};
     cr_assert_eq(with_env("x", "PET_NPROC_PER_NODE=3", &p, &err), 0);
-    cr_assert_str_eq(p.values[RUN_NPROC_PER_NODE].text, "3");
-    cr_assert(p.values[RUN_NPROC_PER_NODE].from_env);
+    cr_assert_str_eq(p.values[row("nproc-per-node")].text, "3");
+    cr_assert(p.values[row("nproc-per-node")].from_env);
     char origin[OPTION_TEXT_MAX];
-    cr_assert_str_eq(option_origin(&run_options, &p, RUN_NPROC_PER_NODE, origin), "PET_NPROC_PER_NODE");
+    cr_assert_str_eq(option_origin(&run_options, &p, row("nproc-per-node"), origin), "PET_NPROC_PER_NODE");
     cr_assert_eq(with_env("--nproc=5 x", "PET_NPROC_PER_NODE=3", &p, &err), 0);
-    cr_assert_str_eq(p.values[RUN_NPROC_PER_NODE].text, "5");
-    cr_assert_str_eq(option_origin(&run_options, &p, RUN_NPROC_PER_NODE, origin), "--nproc-per-node");
+    cr_assert_str_eq(p.values[row("nproc-per-node")].text, "5");
+    cr_assert_str_eq(option_origin(&run_options, &p, row("nproc-per-node"), origin), "--nproc-per-node");
     cr_assert_eq(with_env("x", "PET_NPROC_PER_NODE=", &p, &err), 0);
-    cr_assert_str_eq(p.values[RUN_NPROC_PER_NODE].text, "");
+    cr_assert_str_eq(p.values[row("nproc-per-node")].text, "");
     cr_assert_eq(with_env("x", "A=1", &p, &err), 0);
-    cr_assert_str_eq(p.values[RUN_NNODES].text, "1:1");
+    cr_assert_str_eq(p.values[row("nnodes")].text, "1:1");
     cr_assert_eq(with_env("x", "PET_LOGS_SPECS=a", &p, &err), 0);
-    cr_assert_null(p.values[RUN_LOGS_SPECS].text);
+    cr_assert_null(p.values[row("logs-specs")].text);
 }
 
 Test(options, switches_of_the_environment_are_integers) {
@@ -206,12 +214,12 @@ Test(options, switches_of_the_environment_are_integers) {
         struct err err = {0};
         cr_assert_eq(with_env("x", cases[i].variable, &p, &err), cases[i].r, "%s", cases[i].variable);
         if (cases[i].r == 0)
-            cr_assert_eq(p.values[RUN_STANDALONE].times, cases[i].times);
+            cr_assert_eq(p.values[row("standalone")].times, cases[i].times);
     }
     struct options_parsed p;
     struct err err = {0};
     cr_assert_eq(with_env("--standalone x", "PET_STANDALONE=0", &p, &err), 0);
-    cr_assert_eq(p.values[RUN_STANDALONE].times, 1);
+    cr_assert_eq(p.values[row("standalone")].times, 1);
     cr_assert_eq(with_env("x", "PET_START_METHOD=zzz", &p, &err), -EINVAL);
     cr_assert_not_null(strstr(err.text, "PET_START_METHOD=zzz"));
 }
@@ -226,6 +234,7 @@ Test(options, every_row_is_whole) {
         cr_assert_null(strchr(def->name, '_'));
         for (size_t j = 0; j < i; j++) {
             cr_assert_str_neq(def->name, run_options.defs[j].name);
+            cr_assert(def->id == 0 || def->id != run_options.defs[j].id, "%s", def->name);
             cr_assert(def->letter == '\0' || def->letter != run_options.defs[j].letter);
         }
     }

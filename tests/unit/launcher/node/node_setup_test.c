@@ -82,7 +82,7 @@ Test(node_setup, nothing_is_looked_at_that_nobody_needs) {
     cr_expect_eq(node_setup_needs(&s, true), DISCOVER_CPUS | DISCOVER_PCI | DISCOVER_NVML);
     s.bind = BIND_NONE;
     cr_expect_eq(node_setup_needs(&s, true), 0);
-    s.omp_cores = true;
+    s.omp = JOB_OMP_CORES;
     cr_expect_eq(node_setup_needs(&s, true), DISCOVER_CPUS);
     s = (struct job_spec){.nproc = 2, .bind = BIND_CORE, .nccl_env = NCCL_ENV_FULL};
     cr_expect_eq(node_setup_needs(&s, false), DISCOVER_CPUS);
@@ -292,7 +292,7 @@ Test(node_setup, many_sets_are_not_all_spelled_out) {
 }
 
 Test(node_setup, threads_are_as_many_as_cores_or_ones_part_of_them) {
-    spec.omp_cores = true;
+    spec.omp = JOB_OMP_CORES;
     cr_assert_eq(make(true, none, NULL), 0);
     for (uint32_t i = 0; i < 4; i++)
         cr_expect_eq(setup.workers[i].omp_threads, 2, "two workers on four cores");
@@ -310,7 +310,7 @@ Test(node_setup, threads_are_as_many_as_cores_or_ones_part_of_them) {
 }
 
 Test(node_setup, a_thousand_workers_share_the_variables_that_are_alike) {
-    spec.omp_cores = true;
+    spec.omp = JOB_OMP_CORES;
     spec.bind = BIND_CORE;
     spec.nproc = 1000;
     cr_assert_eq(make(true, none, NULL), 0);

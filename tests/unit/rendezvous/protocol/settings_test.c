@@ -5,8 +5,7 @@
 #include "base/util.h"
 
 Test(settings, the_defaults_make_sense) {
-    struct rdzv_settings s;
-    rdzv_settings_default(&s);
+    struct rdzv_settings s = RDZV_SETTINGS_DEFAULT;
     cr_assert(rdzv_settings_make_sense(&s));
     cr_assert_eq(s.margin_ns, rdzv_margin_ns(s.lease_ns));
 }
@@ -27,8 +26,7 @@ Test(settings, numbers_by_which_no_group_can_be_formed_do_not) {
         {1, 3, 4, false},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct rdzv_settings s;
-        rdzv_settings_default(&s);
+        struct rdzv_settings s = RDZV_SETTINGS_DEFAULT;
         s.min_nodes = cases[i].min;
         s.max_nodes = cases[i].max;
         s.node_unit = cases[i].unit;
@@ -37,9 +35,7 @@ Test(settings, numbers_by_which_no_group_can_be_formed_do_not) {
 }
 
 Test(settings, there_is_no_group_without_a_lease_or_a_heartbeat) {
-    struct rdzv_settings s, t;
-    rdzv_settings_default(&s);
-    t = s;
+    struct rdzv_settings s = RDZV_SETTINGS_DEFAULT, t = s;
     s.lease_ns = 0;
     t.heartbeat_ns = 0;
     cr_assert_not(rdzv_settings_make_sense(&s));
