@@ -39,8 +39,8 @@ Mistake = collections.namedtuple("Mistake", "name key path old new")
 # By hand: of the kinds that suites miss most easily. (file, what stands there once, what stands there instead)
 MISTAKES = [
     # bounds over time
-    ("rendezvous/leader/group_watch.c", "MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS)", "2 * n->probe_wait_ns"),
-    ("rendezvous/leader/group_watch.c", "MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS)", "n->probe_wait_ns"),
+    ("rendezvous/leader/parts/liveness.c", "MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS)", "2 * n->probe_wait_ns"),
+    ("rendezvous/leader/parts/liveness.c", "MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS)", "n->probe_wait_ns"),
     ("rendezvous/server/server_io.c", "n->conn != NULL && conn_unsent(n->conn) < STATUS_UNSENT_MAX", "n->conn != NULL"),
     ("rendezvous/server/node_listener_io.c", "l->n_pending >= l->pending_max || too_many", "too_many"),
     ("rendezvous/client/client_find_io.c", "c->next_addr < c->n_addrs && !greeted", "!greeted"),

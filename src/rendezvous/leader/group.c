@@ -43,8 +43,7 @@ static void inherit(struct group *g, const struct handover *e) {
             formation_await(&g->formation, n);
         n->report.state = NODE_RUNNING; /* for all we know */
         n->report.generation = (struct generation){0, 0};
-        n->probe_ns = g->now_ns;
-        group_watch_node(g, n);
+        liveness_inherit(&g->liveness, &g->config, n, g->now_ns);
         group_recount(g, n);
     }
 }
@@ -63,12 +62,10 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     g->due_ns = TIME_NEVER;
     g->enough_since_ns = TIME_NEVER;
     g->cause.settle_ns = TIME_NEVER;
-    g->watch.due_ns = TIME_NEVER;
+    liveness_init(&g->liveness);
     g->not_before_ns = config->not_before_ns;
     programs_init(&g->programs, config->role, &config->program, config->rdzv.max_restarts);
     roster_init(&g->roster, config->leader_incarnation);
-    list_init(&g->watch.heard);
-    list_init(&g->watch.watched);
     if (config->handover != NULL) {
         inherit(g, config->handover);
         g->status_next_ns = now_ns + STATUS_INTERVAL_NS; /* they are on their way */
@@ -231,7 +228,6 @@ static void on_disconnect(struct group *g, struct node *n) {
         return;
     n->connected = false;
     group_watch_node(g, n);
-    group_recount(g, n);
     g->status_dirty = true;
 }
 

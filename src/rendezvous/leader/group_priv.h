@@ -10,7 +10,7 @@
  *   group_stopping.c     STOPPING: why, what it costs, and whether the job goes on
  *   group_closed.c       CLOSED: the outcome
  *   group_removal.c      nodes that are lost, or leave
- *   group_watch.c        the silent and the cut off: probes, and when they are lost
+ *   group_liveness.c     the silent and the cut off: probes, and when they are lost
  *   group_arbiter.c      what arbiter and leader file answer; the leader's own node leaves
  *   group_operator.c     what operators ask for
  *   group_view.c         what the nodes are sent
@@ -18,6 +18,7 @@
  * Parts that know nothing of the group, each with a header of its own:
  *   roster.c             the nodes, and what is counted of them
  *   formation.c          the present group and the last: members, order, ranks
+ *   liveness.c           who is heard, who is probed, and who is lost
  *   leadership.c         what a leader's authority depends on
  *   succession_plan.c    who is named, and what became of them
  *   cause.c              which failure came first, and whether it is one
@@ -33,6 +34,7 @@
 #include "rendezvous/leader/parts/cause.h"
 #include "rendezvous/leader/parts/formation.h"
 #include "rendezvous/leader/parts/leadership.h"
+#include "rendezvous/leader/parts/liveness.h"
 #include "rendezvous/leader/parts/policy.h"
 #include "rendezvous/leader/parts/programs.h"
 #include "rendezvous/leader/parts/rate.h"
@@ -51,16 +53,6 @@ enum after_stop {
     AFTER_STOP_CLOSED,
 };
 
-/* Who is connected and heard, and who is not: group_watch.c. */
-struct watch {
-    struct list heard; /* the connected and not silent, by heard_ns */
-    struct list watched;
-    uint64_t due_ns;  /* nothing of the watched is due before this */
-    uint64_t look_ns; /* nor are they looked at before this: they are many */
-    uint64_t probed_again_ns, waiters_probed_ns; /* how far ahead of now each rate is spent */
-    uint64_t hold_until_ns; /* several are silent at once: none is given up before; 0: not so */
-};
-
 struct group {
     struct group_config config;
     uint32_t need; /* the smallest group: min, rounded up to the unit */
@@ -69,7 +61,7 @@ struct group {
     uint64_t due_ns;           /* when the next GROUP_EVENT_TIME was asked for */
 
     struct roster roster;
-    struct watch watch;
+    struct liveness liveness;
     struct formation formation;
     /* Nodes that waited for a place and have gone, but are not reported yet: group_removal.c. */
     uint64_t waiters_reported_ns;
@@ -183,8 +175,9 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
 void group_report_waiters_gone(struct group *g);
 uint64_t group_waiters_gone_deadline(const struct group *g);
 
-/* group_watch.c */
+/* group_liveness.c */
 void group_heard_from(struct group *g, struct node *n);
+/* It is cut off. */
 void group_watch_node(struct group *g, struct node *n);
 void group_on_probe(struct group *g, struct node *n, enum probe_result result);
 void group_watch(struct group *g);

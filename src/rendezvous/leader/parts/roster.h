@@ -44,7 +44,7 @@ struct place {
 
 struct node {
     struct list by_all; /* in roster.nodes: as they came */
-    /* in watch.heard, the longest silent first; or in watch.watched */
+    /* in liveness.heard, the longest silent first; or in liveness.watched */
     struct list by_heard;
     bool watched; /* silent or not connected */
     bool held;    /* due, while several are silent at once */

@@ -1,0 +1,202 @@
+#include "rendezvous/leader/parts/liveness.h"
+
+#include <string.h>
+
+#include "rendezvous/leader/parts/rate.h"
+
+/* Between probes of one node that say nothing: a guardian at work is done in milliseconds, a
+ * frozen host is not. */
+#define PROBE_RETRY_MIN_NS (2 * NS_PER_MS)
+#define PROBE_RETRY_MAX_NS (200 * NS_PER_MS)
+/* However many are watched, the work for them has a rate for the whole job, and what waits for a
+ * place in vain ranks below what had one: a crowd of joiners that fall silent costs no lease. */
+static const struct rate probes_again = {NS_PER_MS, 64};
+#define WAITERS_PROBES_BURST 16
+
+/* Of a look at all that are watched: the more they are, the rarer it is. */
+#define LOOK_NS_PER_NODE (4 * NS_PER_US)
+#define LOOK_AT_ALL 256 /* so few are looked at whenever something is due */
+#define WAITERS_LOST_PER_LOOK 128
+
+static struct rate waiters_probes(const struct group_config *c) {
+    return (struct rate){c->waiter_probe_ns, WAITERS_PROBES_BURST};
+}
+
+/* It has a place in the group, or had one in the last. */
+static bool is_ours(const struct node *n) {
+    return n->is_member || n->in_order || n->joined_ns == 0;
+}
+
+/* An inherited member that has not come back is lost when the last leader's leases are over; any
+ * other by its own last sign of life. */
+static uint64_t lost_at(const struct group_config *c, const struct node *n) {
+    if (n->joined_ns == 0)
+        return n->lost_at_ns;
+    return n->heard_ns + c->rdzv.lease_ns + c->rdzv.margin_ns;
+}
+
+void liveness_init(struct liveness *l) {
+    *l = (struct liveness){.due_ns = TIME_NEVER};
+    list_init(&l->heard);
+    list_init(&l->watched);
+}
+
+/* ---- who is watched ---- */
+
+static void begin(struct liveness *l, const struct group_config *c, struct node *n) {
+    if (!n->watched) {
+        list_remove(&n->by_heard);
+        list_append(&l->watched, &n->by_heard);
+        n->watched = true;
+    }
+    n->probe_wait_ns = PROBE_RETRY_MIN_NS;
+    l->due_ns = MIN2(l->due_ns, lost_at(c, n));
+}
+
+static bool begin_probe(struct node *n) {
+    bool probes = !n->probing;
+    n->probe_ns = TIME_NEVER;
+    n->probing = true;
+    return probes;
+}
+
+bool liveness_watch(struct liveness *l, const struct group_config *c, struct node *n,
+                    uint64_t now_ns) {
+    const struct rate waiters = waiters_probes(c);
+    begin(l, c, n);
+    if (is_ours(n) || rate_take(&waiters, now_ns, &l->waiters_probed_ns))
+        return begin_probe(n);
+    n->probe_ns = rate_ready(&waiters, l->waiters_probed_ns);
+    l->due_ns = MIN2(l->due_ns, n->probe_ns);
+    return false;
+}
+
+void liveness_inherit(struct liveness *l, const struct group_config *c, struct node *n,
+                      uint64_t now_ns) {
+    begin(l, c, n);
+    n->probe_ns = now_ns;
+    l->due_ns = MIN2(l->due_ns, now_ns);
+}
+
+bool liveness_heard(struct liveness *l, struct node *n, uint64_t now_ns) {
+    bool was_watched = n->watched;
+    n->heard_ns = now_ns;
+    n->held = false;
+    list_remove(&n->by_heard);
+    list_append(n->connected ? &l->heard : &l->watched, &n->by_heard);
+    n->watched = !n->connected;
+    if (n->connected)
+        n->probe_ns = TIME_NEVER;
+    return was_watched;
+}
+
+struct node *liveness_silent(const struct liveness *l, const struct group_config *c,
+                             uint64_t now_ns) {
+    /* The longest silent come first: nobody behind the first fresh one is silent. */
+    struct node *n = LIST_FIRST(struct node, &l->heard, by_heard);
+    return n != NULL && now_ns - n->heard_ns > c->rdzv.lease_ns / 2 ? n : NULL;
+}
+
+enum liveness_probe liveness_on_probe(struct liveness *l, struct node *n, enum probe_result result,
+                                      uint64_t now_ns) {
+    bool first = result == PROBE_ALIVE && !n->reached;
+    n->probing = false;
+    n->reached = n->reached || result == PROBE_ALIVE;
+    if (!n->watched)
+        return first ? LIVENESS_PROBE_REACHED : LIVENESS_PROBE_NOTHING;
+    if (result == PROBE_GONE && n->reached)
+        return LIVENESS_PROBE_GONE;
+    n->probe_ns = now_ns + n->probe_wait_ns;
+    n->probe_wait_ns = MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS);
+    l->due_ns = MIN2(l->due_ns, n->probe_ns);
+    return LIVENESS_PROBE_NOTHING;
+}
+
+/* ---- a look at them ---- */
+
+/* Nodes of several hosts are silent for a lease: rather a switch than all of them. */
+static bool several_hosts_due(const struct liveness *l, const struct group_config *c,
+                              uint64_t now_ns) {
+    const char *host = NULL;
+    LIST_FOR_EACH(struct node, n, &l->watched, by_heard) {
+        bool due = now_ns >= n->heard_ns + c->rdzv.lease_ns;
+        if (n->joined_ns == 0 || !is_ours(n) || !due)
+            continue;
+        if (host != NULL && strcmp(host, n->info.host) != 0)
+            return true;
+        host = n->info.host;
+    }
+    return false;
+}
+
+/* What is behind a switch may come back together. */
+static bool may_be_held(const struct group_config *c, const struct node *n) {
+    return c->rdzv.hold_ns != 0 && n->joined_ns != 0 && is_ours(n);
+}
+
+static void hold(struct liveness *l, const struct group_config *c, uint64_t now_ns) {
+    l->hold_until_ns = now_ns + c->rdzv.hold_ns;
+    LIST_FOR_EACH(struct node, n, &l->watched, by_heard)
+        n->held = true;
+}
+
+/* Its turn, if the rate allows it: a member's comes before those of all who wait. */
+static bool probe_again(struct liveness *l, const struct group_config *c, struct node *n,
+                        uint64_t now_ns) {
+    const struct rate rate = is_ours(n) ? probes_again : waiters_probes(c);
+    uint64_t *spent = is_ours(n) ? &l->probed_again_ns : &l->waiters_probed_ns;
+    if (!rate_take(&rate, now_ns, spent)) {
+        l->due_ns = MIN2(l->due_ns, rate_ready(&rate, *spent));
+        return false;
+    }
+    list_remove(&n->by_heard);
+    list_append(&l->watched, &n->by_heard); /* by turns */
+    return begin_probe(n);
+}
+
+bool liveness_look_begin(struct liveness *l, struct liveness_look *look, uint64_t now_ns) {
+    if (now_ns < MAX2(l->due_ns, l->look_ns))
+        return false;
+    l->due_ns = TIME_NEVER;
+    *look = (struct liveness_look){.next = l->watched.next};
+    return true;
+}
+
+enum liveness_todo liveness_look_next(struct liveness *l, const struct group_config *c,
+                                      struct liveness_look *look, uint64_t now_ns,
+                                      struct node **ret) {
+    while (look->next != &l->watched) {
+        struct node *n = *ret = CONTAINER_OF(look->next, struct node, by_heard);
+        bool due = now_ns >= lost_at(c, n);
+        if (due && may_be_held(c, n) && !n->held && now_ns >= l->hold_until_ns &&
+            several_hosts_due(l, c, now_ns)) {
+            hold(l, c, now_ns);
+            return LIVENESS_HOLD; /* this node is the next once more */
+        }
+        look->next = n->by_heard.next;
+        look->n_watched++;
+        bool too_many = due && !is_ours(n) && ++look->waiters_lost > WAITERS_LOST_PER_LOOK;
+        bool held = may_be_held(c, n) && now_ns < l->hold_until_ns;
+        if (due && !too_many && !held)
+            return LIVENESS_LOSE;
+        bool probes = false;
+        if (now_ns >= n->probe_ns)
+            probes = probe_again(l, c, n, now_ns);
+        else
+            l->due_ns = MIN2(l->due_ns, n->probe_ns);
+        if (too_many)
+            l->due_ns = now_ns; /* those are next */
+        else
+            l->due_ns = MIN2(l->due_ns, due ? l->hold_until_ns : lost_at(c, n));
+        if (probes)
+            return LIVENESS_PROBE;
+    }
+    l->look_ns = look->n_watched <= LOOK_AT_ALL ? 0 : now_ns + look->n_watched * LOOK_NS_PER_NODE;
+    return LIVENESS_DONE;
+}
+
+uint64_t liveness_deadline(const struct liveness *l, const struct group_config *c) {
+    const struct node *n = LIST_FIRST(struct node, &l->heard, by_heard);
+    uint64_t t = n == NULL ? TIME_NEVER : n->heard_ns + c->rdzv.lease_ns / 2 + 1;
+    return MIN2(MAX2(l->due_ns, l->look_ns), t);
+}
