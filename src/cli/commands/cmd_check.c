@@ -6,6 +6,7 @@
 #include "cli/commands/check_io.h"
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/commands.h"
+#include "cli/options/options_table.h"
 #include "launcher/agent/start_io.h"
 #include "launcher/node/python_io.h"
 #include "launcher/preflight/check_text.h"
@@ -35,16 +36,12 @@ static const struct option_def defs[CHECK_OPTION_COUNT] = {
                       .arg = "N",
                       .section = "Several nodes, as muster run has them",
                       .help = "run it on N nodes at once, and the nodes are compared"},
-    [CHECK_RDZV_BACKEND] = {.name = "rdzv-backend", .arg = "NAME", .help = "how they meet"},
-    [CHECK_RDZV_ENDPOINT] = {.name = "rdzv-endpoint", .arg = "PLACE", .help = "where they meet"},
-    [CHECK_RDZV_ID] = {.name = "rdzv-id",
-                       .arg = "ID",
-                       .help = "name of this check, the same on all"},
-    [CHECK_RDZV_CONF] = {.name = "rdzv-conf", .arg = "KEY=VALUE,...", .help = "more about meeting"},
-    [CHECK_NODE_RANK] = {.name = "node-rank", .arg = "N", .help = "place of this node"},
-    [CHECK_LOCAL_ADDR] = {.name = "local-addr",
-                          .arg = "ADDR",
-                          .help = "address at which the others reach this node"},
+    [CHECK_RDZV_BACKEND] = AS_RUN("rdzv-backend", "how they meet"),
+    [CHECK_RDZV_ENDPOINT] = AS_RUN("rdzv-endpoint", "where they meet"),
+    [CHECK_RDZV_ID] = AS_RUN("rdzv-id", "name of this check, the same on all"),
+    [CHECK_RDZV_CONF] = AS_RUN("rdzv-conf", "more about meeting"),
+    [CHECK_NODE_RANK] = AS_RUN("node-rank", "place of this node"),
+    [CHECK_LOCAL_ADDR] = AS_RUN("local-addr", "address at which the others reach this node"),
     [CHECK_HELP] = {.name = "help", .letter = 'h', .flags = OPTION_STOPS, .help = "show this help"},
 };
 

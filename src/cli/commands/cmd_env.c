@@ -10,6 +10,7 @@
 #include "cli/commands/topo_io.h"
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/commands.h"
+#include "cli/options/options_table.h"
 #include "launcher/logs/logdir_io.h"
 #include "launcher/node/node_net_io.h"
 #include "launcher/node/node_setup.h"
@@ -30,24 +31,11 @@ enum env_option {
     ENV_ENDPOINT,
     ENV_NNODES,
     ENV_NPROC,
-    /* Words of muster run from here on. */
-    ENV_NCCL_ENV,
-    ENV_PREFLIGHT,
-    ENV_ENV,
-    ENV_ENV_FILE,
-    ENV_COMM_ID,
-    ENV_DEBUG,
-    ENV_LOG_DIR,
-    ENV_VIRTUAL,
-    ENV_GPUS,
-    ENV_BIND,
-    ENV_NUMA_BINDING,
-    ENV_OMP,
-    ENV_HELP,
-    ENV_OPTION_COUNT
+    /* The options of muster run, but for the last row. */
+    ENV_FIRST_OF_RUN,
 };
 
-static const struct option_def defs[ENV_OPTION_COUNT] = {
+static const struct option_def defs[] = {
     [ENV_JSON] = {.name = "json", .help = "all of it as one JSON object"},
     [ENV_EXPLAIN] = {.name = "explain",
                      .help = "with the reason and the source for each variable "
@@ -70,47 +58,24 @@ static const struct option_def defs[ENV_OPTION_COUNT] = {
                    .arg = "N",
                    .flags = OPTION_ENV,
                    .help = "workers of this node; otherwise one per visible GPU"},
-    [ENV_NCCL_ENV] = {.name = "nccl-env",
-                      .arg = "HOW",
-                      .choices = "off minimal full",
-                      .section = "As with muster run",
-                      .help = "what is set where nothing else sets it (full)"},
-    [ENV_PREFLIGHT] = {.name = "preflight",
-                       .arg = "HOW",
-                       .choices = "off warn strict",
-                       .help = "whether nodes are compared before they start (warn)"},
-    [ENV_ENV] = {.name = "env",
-                 .arg = "NAME=VALUE",
-                 .flags = OPTION_REPEATS,
-                 .help = "set a variable; may be given several times"},
-    [ENV_ENV_FILE] = {.name = "env-file",
-                      .arg = "FILE",
-                      .flags = OPTION_REPEATS,
-                      .help = "the same from a file"},
-    [ENV_COMM_ID] = {.name = "nccl-comm-id", .help = "NCCL_COMM_ID is asked for"},
-    [ENV_DEBUG] = {.name = "nccl-debug", .help = "NCCL_DEBUG=INFO is asked for"},
-    [ENV_LOG_DIR] = {.name = "log-dir", .arg = "DIR", .help = "where files may go"},
-    [ENV_VIRTUAL] = {.name = "virtual-local-rank", .help = "each worker sees its own GPU only"},
-    [ENV_GPUS] = {.name = "gpus-per-worker",
-                  .arg = "N",
-                  .help = "each worker sees its own GPUs only"},
-    [ENV_BIND] = {.name = "bind",
-                  .arg = "HOW",
-                  .choices = "none numa socket core",
-                  .help = "CPUs of each worker, which --omp=cores counts"},
-    [ENV_NUMA_BINDING] = {.name = "numa-binding",
-                          .arg = "MODE",
-                          .choices = "node socket exclusive core-complex",
-                          .help = "the same as torchrun chooses them"},
-    [ENV_OMP] = {.name = "omp",
-                 .arg = "HOW",
-                 .choices = "torchrun cores",
-                 .help = "OMP_NUM_THREADS where it is not set (torchrun)"},
-    [ENV_HELP] = {.name = "help",
-                  .letter = 'h',
-                  .flags = OPTION_STOPS,
-                  .section = "Other",
-                  .help = "show this help"},
+    [ENV_FIRST_OF_RUN] = AS_RUN("nccl-env", "what is set where nothing else sets it (full)",
+                                .section = "As with muster run"),
+    AS_RUN("preflight", "whether nodes are compared before they start (warn)"),
+    AS_RUN("env", "set a variable; may be given several times"),
+    AS_RUN("env-file", "the same from a file"),
+    AS_RUN("nccl-comm-id", "NCCL_COMM_ID is asked for"),
+    AS_RUN("nccl-debug", "NCCL_DEBUG=INFO is asked for"),
+    AS_RUN("log-dir", "where files may go"),
+    AS_RUN("virtual-local-rank", "each worker sees its own GPU only"),
+    AS_RUN("gpus-per-worker", "each worker sees its own GPUs only"),
+    AS_RUN("bind", "CPUs of each worker, which --omp=cores counts"),
+    AS_RUN("numa-binding", "the same as torchrun chooses them"),
+    AS_RUN("omp", "OMP_NUM_THREADS where it is not set (torchrun)"),
+    {.name = "help",
+     .letter = 'h',
+     .flags = OPTION_STOPS,
+     .section = "Other",
+     .help = "show this help"},
 };
 
 const struct option_set env_options = {
@@ -120,7 +85,7 @@ const struct option_set env_options = {
              "beside their ranks. Nothing is set that the environment, NCCL's configuration files "
              "or a cloud's plug-in say already.",
     .defs = defs,
-    .n = ENV_OPTION_COUNT,
+    .n = ARRAY_SIZE(defs),
 };
 
 /* All that the rules are asked with. */
@@ -163,7 +128,7 @@ static bool is_live(const struct env_request *a) {
 
 /* The command line of a job, so that words mean what they mean there. */
 struct line {
-    char *words[OPTIONS_REPEATED_MAX + ENV_OPTION_COUNT + 8];
+    char *words[OPTIONS_REPEATED_MAX + ARRAY_SIZE(defs) + 8];
     int n;
 };
 
@@ -172,15 +137,16 @@ static void line_fini(struct line *l) {
         free(l->words[--l->n]);
 }
 
-static void add_row(struct line *l, const struct options_parsed *parsed, enum env_option row) {
+static void add_row(struct line *l, const struct options_parsed *parsed, size_t row) {
     const struct option_value *v = &parsed->values[row];
-    const char *name = defs[row].name, *text;
-    if ((defs[row].flags & OPTION_REPEATS) != 0)
+    const struct option_def *model = option_model(&defs[row]);
+    const char *name = model->name, *text;
+    if ((model->flags & OPTION_REPEATS) != 0)
         for (size_t i = 0; (text = option_repeated(parsed, row, i)) != NULL; i++)
             l->words[l->n++] = xasprintf("--%s=%s", name, text);
-    else if (defs[row].arg == NULL && v->times > 0)
+    else if (model->arg == NULL && v->times > 0)
         l->words[l->n++] = xasprintf("--%s", name);
-    else if (defs[row].arg != NULL && v->text != NULL)
+    else if (model->arg != NULL && v->text != NULL)
         l->words[l->n++] = xasprintf("--%s=%s", name, v->text);
 }
 
@@ -208,7 +174,7 @@ static int read_arguments(struct env_request *a, const struct options_parsed *pa
     l.words[l.n++] = xstrdup("env");
     l.words[l.n++] = xasprintf("--nnodes=%s", a->v[ENV_NNODES].text);
     l.words[l.n++] = xasprintf("--nproc-per-node=%s", nproc != NULL ? nproc : "1");
-    for (enum env_option row = ENV_NCCL_ENV; row < ENV_HELP; row++)
+    for (size_t row = ENV_FIRST_OF_RUN; defs[row].as != NULL; row++)
         add_row(&l, parsed, row);
     l.words[l.n++] = xstrdup("--rdzv-backend=c10d"); /* meets nobody */
     l.words[l.n++] = xstrdup("--rdzv-endpoint=127.0.0.1:1");
@@ -433,7 +399,7 @@ int cmd_env(int argc, char **argv) {
     if (options_parse(&env_options, argc, argv, &parsed, &err) < 0 ||
         (!parsed.stopped && options_from_env(&env_options, env_own(), &parsed, &err) < 0))
         return usage_error("env", "%s", err.text);
-    if (parsed.values[ENV_HELP].times > 0) {
+    if (parsed.stopped) {
         _cleanup_(strbuf_fini) struct strbuf text = {0};
         options_help(&env_options, &text);
         (void)fputs(strbuf_text(&text), stdout);

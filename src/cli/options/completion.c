@@ -20,12 +20,12 @@ static bool takes_a_file(const struct option_def *def) {
 static void add_value_patterns(const struct option_set *set, struct strbuf *out) {
     const char *bar = "";
     for (size_t i = 0; i < set->n; i++) {
-        const struct option_def *def = &set->defs[i];
+        const struct option_def *def = option_model(&set->defs[i]);
         if (def->arg == NULL || def->choices != NULL || takes_folder(def) || takes_a_file(def))
             continue;
         strbuf_printf(out, "%s--%s", bar, def->name);
-        if (def->letter != '\0')
-            strbuf_printf(out, "|-%c", def->letter);
+        if (set->defs[i].letter != '\0')
+            strbuf_printf(out, "|-%c", set->defs[i].letter);
         bar = "|";
     }
 }
@@ -44,7 +44,7 @@ static void add_bash_set(const struct option_set *set, struct strbuf *out) {
                   "    case $prev in\n",
                   set->command);
     for (size_t i = 0; i < set->n; i++) {
-        const struct option_def *def = &set->defs[i];
+        const struct option_def *def = option_model(&set->defs[i]);
         if (def->choices != NULL)
             strbuf_printf(out, "    --%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return;;\n",
                           def->name, def->choices);
@@ -115,16 +115,17 @@ static void add_zsh_text(struct strbuf *out, const char *s) {
 }
 
 static void add_zsh_option(struct strbuf *out, const struct option_def *def, const char *name) {
-    strbuf_printf(out, "        '*%s%s[", name, def->arg != NULL && name[1] == '-' ? "=" : "");
+    const struct option_def *model = option_model(def);
+    strbuf_printf(out, "        '*%s%s[", name, model->arg != NULL && name[1] == '-' ? "=" : "");
     add_zsh_text(out, def->help);
     strbuf_add_char(out, ']');
-    if (def->choices != NULL)
-        strbuf_printf(out, ":value:(%s)", def->choices);
-    else if (takes_folder(def))
+    if (model->choices != NULL)
+        strbuf_printf(out, ":value:(%s)", model->choices);
+    else if (takes_folder(model))
         strbuf_add(out, ":folder:_files -/");
-    else if (takes_a_file(def))
+    else if (takes_a_file(model))
         strbuf_add(out, ":file:_files");
-    else if (def->arg != NULL)
+    else if (model->arg != NULL)
         strbuf_add(out, ":value: ");
     strbuf_add(out, "' \\\n");
 }

@@ -47,12 +47,13 @@ static void add_option(struct strbuf *out, const struct option_def *def, const v
     if (def->letter != '\0')
         strbuf_printf(out, "-%c, ", def->letter);
     strbuf_printf(out, "--%s", def->name);
-    if (def->choices != NULL) {
+    const struct option_def *model = option_model(def);
+    if (model->choices != NULL) {
         strbuf_add_char(out, '=');
-        for (const char *c = def->choices; *c != '\0'; c++)
+        for (const char *c = model->choices; *c != '\0'; c++)
             strbuf_add_char(out, *c == ' ' ? '|' : *c);
-    } else if (def->arg != NULL) {
-        strbuf_printf(out, "=%s", def->arg);
+    } else if (model->arg != NULL) {
+        strbuf_printf(out, "=%s", model->arg);
     }
     strbuf_printf(out, "\n%*s", INDENT, "");
     size_t column = add_wrapped(out, def->help, INDENT, INDENT);

@@ -131,6 +131,14 @@ static int fail_unknown(struct option_parser *p, const char *word) {
                    p->set->command);
 }
 
+const struct option_def *option_model(const struct option_def *def) {
+    for (size_t i = 0; def->as != NULL && i < def->as->n; i++)
+        if (strcmp(def->as->defs[i].name, def->name) == 0)
+            return &def->as->defs[i];
+    assert(def->as == NULL);
+    return def;
+}
+
 static int store(struct option_parser *p, size_t row, const char *text) {
     struct option_value *v = &p->parsed->values[row];
     const struct option_def *def = &p->set->defs[row];
@@ -138,7 +146,7 @@ static int store(struct option_parser *p, size_t row, const char *text) {
     v->times++;
     if ((def->flags & OPTION_STOPS) != 0)
         p->parsed->stopped = true;
-    if ((def->flags & OPTION_REPEATS) == 0)
+    if ((option_model(def)->flags & OPTION_REPEATS) == 0)
         return 0;
     if (p->parsed->n_repeated == OPTIONS_REPEATED_MAX)
         return err_set(p->err, -EINVAL, "--%s=%s: %d such options are the most", def->name, text,
@@ -157,9 +165,10 @@ const char *option_repeated(const struct options_parsed *parsed, size_t row, siz
 
 static int check_choice(const struct option_def *def, const char *text, const char *origin,
                         struct err *err) {
-    if (def->choices == NULL || option_choice(def, text) >= 0)
+    const struct option_def *model = option_model(def);
+    if (model->choices == NULL || option_choice(model, text) >= 0)
         return 0;
-    return err_set(err, -EINVAL, "%s=%s: must be one of: %s", origin, text, def->choices);
+    return err_set(err, -EINVAL, "%s=%s: must be one of: %s", origin, text, model->choices);
 }
 
 /* An option that takes a value; `glued` is what stood in its own word, or NULL. */
@@ -171,7 +180,7 @@ static int take_value(struct option_parser *p, size_t row, const char *glued) {
         text = p->argv[p->next++];
     if (text == NULL)
         return err_set(p->err, -EINVAL, "--%s needs a value: --%s=%s", def->name, def->name,
-                       def->arg);
+                       option_model(def)->arg);
     char origin[OPTION_TEXT_MAX];
     (void)snprintf(origin, sizeof origin, "--%s", def->name);
     int r = check_choice(def, text, origin, p->err);
@@ -187,7 +196,7 @@ static int parse_long(struct option_parser *p, const char *word) {
     if (row == NO_ROW)
         return fail_unknown(p, word);
     const char *glued = name[n] == '=' ? name + n + 1 : NULL;
-    if (p->set->defs[row].arg != NULL)
+    if (option_model(&p->set->defs[row])->arg != NULL)
         return take_value(p, row, glued);
     if (glued != NULL)
         return err_set(p->err, -EINVAL, "--%s takes no value", p->set->defs[row].name);
@@ -202,7 +211,7 @@ static int parse_letters(struct option_parser *p, const char *word) {
             return err_set(p->err, -EINVAL, "%s: there is no option -%c", word, *c);
         if (row == NO_ROW)
             return fail_unknown(p, word);
-        if (p->set->defs[row].arg != NULL)
+        if (option_model(&p->set->defs[row])->arg != NULL)
             return take_value(p, row, c[1] == '\0' ? NULL : c + 1 + (c[1] == '='));
         if (c[1] == '=')
             return err_set(p->err, -EINVAL, "-%c takes no value", *c);
@@ -286,11 +295,12 @@ int options_from_env(const struct option_set *set, char *const *envp, struct opt
             text = env_get(envp, def->variable);
         if (text == NULL)
             continue;
-        int r = def->arg == NULL ? switch_from_env(name, text, v, err)
-                                 : check_choice(def, text, name, err);
+        bool is_switch = option_model(def)->arg == NULL;
+        int r =
+            is_switch ? switch_from_env(name, text, v, err) : check_choice(def, text, name, err);
         if (r < 0)
             return r;
-        if (def->arg != NULL)
+        if (!is_switch)
             *v = (struct option_value){.text = text, .from_env = true, .from_variable = other};
     }
     return 0;

@@ -43,13 +43,15 @@ struct option_def {
     const char *name; /* "nproc-per-node"; lower case, "-" */
     const char *arg;  /* name of its value in the help; NULL: a switch */
     unsigned flags;
-    const char *help;     /* a sentence without its full stop, and without the default */
-    unsigned id;          /* by which code finds the row, see option_row(); 0: none */
-    char letter;          /* 0: none */
-    const char *fallback; /* the default as text; NULL: none, or what the field has */
-    const char *choices;  /* "spawn fork forkserver"; NULL: any */
-    const char *section;  /* heading of the help where it differs from the row before */
-    const char *variable; /* its default where PET_NAME is not set; NULL: none */
+    const char *help;            /* a sentence without its full stop, and without the default */
+    unsigned id;                 /* by which code finds the row, see option_row(); 0: none */
+    char letter;                 /* 0: none */
+    const char *fallback;        /* the default as text; NULL: none, or what the field has */
+    const char *choices;         /* "spawn fork forkserver"; NULL: any */
+    const char *section;         /* heading of the help where it differs from the row before */
+    const char *variable;        /* its default where PET_NAME is not set; NULL: none */
+    const struct option_set *as; /* takes what the row of this name there takes: arg, choices and
+                                    OPTION_REPEATS stand in that one; NULL: in this one */
 
     enum option_kind kind;
     size_t at;             /* of the field, in option_set.defaults */
@@ -98,6 +100,8 @@ _must_use_ int options_parse(const struct option_set *set, int argc, char *const
 _must_use_ int options_from_env(const struct option_set *set, char *const *envp,
                                 struct options_parsed *parsed, struct err *err);
 
+/* The row that says what values a row takes: itself, or the one in `as`. */
+const struct option_def *option_model(const struct option_def *def);
 /* The row of an id, which there is. */
 size_t option_row(const struct option_set *set, unsigned id);
 /* The position of `text` among a row's choices; -1: it is none of them. */

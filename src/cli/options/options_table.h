@@ -46,3 +46,7 @@ enum run_option {
 };
 
 extern const struct option_set run_options;
+
+/* An option of another command that is passed on to a job's reader: only its help is its own. */
+#define AS_RUN(its_name, ...) \
+    { .name = its_name, .help = __VA_ARGS__, .as = &run_options }

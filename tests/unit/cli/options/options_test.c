@@ -255,3 +255,29 @@ Test(options, help_names_every_option_in_at_most_80_columns) {
         line += n + (line[n] == '\n');
     }
 }
+
+Test(options, a_row_as_one_of_run_takes_what_that_one_takes) {
+    static const struct option_def defs[] = {AS_RUN("nccl-env", "how"), AS_RUN("env", "what"),
+                                             AS_RUN("nccl-debug", "a switch"), AS_RUN("role", "who")};
+    static const struct option_set set = {.command = "c", .operands = "", .about = "a", .defs = defs, .n = 4};
+    struct options_parsed p;
+    struct err err = {0};
+    char *good[] = {TEXT("c"),   TEXT("--nccl-env=off"), TEXT("--env=A=1"), TEXT("--env"),
+                    TEXT("B=2"), TEXT("--nccl-debug")};
+    char *bad[] = {TEXT("c"), TEXT("--nccl-env=on")};
+    char *envp[] = {TEXT("PET_ROLE=r"), TEXT("PET_NCCL_ENV=x"), NULL};
+    cr_assert_eq(options_parse(&set, 6, good, &p, &err), 0, "%s", err.text);
+    cr_assert_str_eq(p.values[0].text, "off");
+    cr_assert_str_eq(option_repeated(&p, 1, 0), "A=1");
+    cr_assert_str_eq(option_repeated(&p, 1, 1), "B=2");
+    cr_assert_eq(p.values[2].times, 1);
+    /* The job's reader looks at the environment and knows the default. */
+    cr_assert_eq(options_from_env(&set, envp, &p, &err), 0, "%s", err.text);
+    cr_assert_null(p.values[3].text);
+    cr_assert_eq(options_parse(&set, 2, bad, &p, &err), -EINVAL);
+    cr_assert_str_eq(err.text, "--nccl-env=on: must be one of: off minimal full");
+    _cleanup_(strbuf_fini) struct strbuf help = {0};
+    options_help(&set, &help);
+    cr_assert_not_null(strstr(strbuf_text(&help), "--nccl-env=off|minimal|full\n          how\n"));
+    cr_assert_not_null(strstr(strbuf_text(&help), "--env=NAME=VALUE\n          what\n"));
+}
