@@ -63,6 +63,9 @@ static void any_value(struct prng *prng, const struct json_field *f, void *of) {
     case JSON_FIELD_I32:
     case JSON_FIELD_U16:
     case JSON_FIELD_U32:
+    case JSON_FIELD_INDEX:
+    case JSON_FIELD_I64:
+    case JSON_FIELD_U64:
     case JSON_FIELD_ID:
     case JSON_FIELD_HEX: any_number(prng, f, p, json_field_max(f)); break;
     case JSON_FIELD_TEXT:
@@ -79,6 +82,12 @@ static void any_value(struct prng *prng, const struct json_field *f, void *of) {
     }
     case JSON_FIELD_OBJECT: json_any(prng, f->table, p); break;
     case JSON_FIELD_LIST: any_list(prng, f, of); break;
+    case JSON_FIELD_DOUBLE: {
+        double v = (double)any(prng, JSON_INTEGER_MAX) / 3;
+        memcpy(p, &v, sizeof v);
+        break;
+    }
+    case JSON_FIELD_OWN: break; /* its table's own test draws it */
     }
 }
 

@@ -103,6 +103,7 @@ struct json_writer {
     struct strbuf *out; /* borrowed */
     uint32_t depth;
     bool more[JSON_DEPTH_MAX]; /* by depth: the next value needs a comma */
+    const void *context;       /* the caller's, for the OWN fields of a table */
 };
 struct json_writer json_writer_of(struct strbuf *out);
 void json_write_object_begin(struct json_writer *w, const char *key);
@@ -111,6 +112,8 @@ void json_write_array_begin(struct json_writer *w, const char *key);
 void json_write_array_end(struct json_writer *w);
 void json_write_u64(struct json_writer *w, const char *key, uint64_t v); /* v <= JSON_INTEGER_MAX */
 void json_write_i64(struct json_writer *w, const char *key, int64_t v);  /* |v|: the same */
+/* Digits that are read as the same number; what is not finite is 0. */
+void json_write_double(struct json_writer *w, const char *key, double v);
 void json_write_bool(struct json_writer *w, const char *key, bool v);
 void json_write_null(struct json_writer *w, const char *key);
 /* Bytes that are not UTF-8 become U+FFFD, one for each. Each byte takes at most 6 in the output. */

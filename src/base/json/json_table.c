@@ -34,9 +34,11 @@ bool json_field_is_there(const struct json_field *f, const void *of) {
     if (!json_field_is_of_kind(f, of))
         return false;
     switch (f->when) {
-    case JSON_ALWAYS: return true;
+    case JSON_ALWAYS:
+    case JSON_OPTIONAL: return true;
     case JSON_WHEN_TRUE: return *at(of, f->when_offset) != 0;
     case JSON_WHEN_SET: return u64_at(of, f->when_offset) != 0;
+    case JSON_WHEN_SOME: return u32_at(of, f->when_offset) != 0;
     }
     assert_not_reached();
 }
@@ -49,10 +51,26 @@ uint32_t json_list_count(const struct json_field *f, const void *of) {
 uint64_t json_field_max(const struct json_field *f) {
     if (f->max != 0)
         return f->max;
-    return f->kind == JSON_FIELD_I32   ? INT32_MAX
-           : f->kind == JSON_FIELD_U16 ? UINT16_MAX
-           : f->kind == JSON_FIELD_U32 ? UINT32_MAX
-                                       : UINT64_MAX;
+    switch (f->kind) {
+    case JSON_FIELD_I32: return INT32_MAX;
+    case JSON_FIELD_U16: return UINT16_MAX;
+    case JSON_FIELD_U32: return UINT32_MAX;
+    case JSON_FIELD_INDEX: return UINT32_MAX - 1;
+    case JSON_FIELD_I64:
+    case JSON_FIELD_U64: return JSON_INTEGER_MAX;
+    case JSON_FIELD_BOOL:
+    case JSON_FIELD_DOUBLE:
+    case JSON_FIELD_ID:
+    case JSON_FIELD_HEX:
+    case JSON_FIELD_TEXT:
+    case JSON_FIELD_LINE:
+    case JSON_FIELD_NAME:
+    case JSON_FIELD_PAIR:
+    case JSON_FIELD_OBJECT:
+    case JSON_FIELD_LIST:
+    case JSON_FIELD_OWN: return UINT64_MAX;
+    }
+    assert_not_reached();
 }
 
 /* ---- writing ---- */
@@ -71,6 +89,18 @@ static void write_pair(struct json_writer *w, const char *key, const uint32_t pa
     json_write_string(w, key, text);
 }
 
+static void write_index(struct json_writer *w, const char *key, uint32_t v) {
+    if (v == UINT32_MAX)
+        json_write_null(w, key);
+    else
+        json_write_u64(w, key, v);
+}
+
+static void write_name(struct json_writer *w, const struct json_field *f, uint32_t v) {
+    const char *name = v < f->n_names ? f->names[v] : NULL;
+    json_write_string(w, f->key, name != NULL ? name : "unknown");
+}
+
 static void write_value(struct json_writer *w, const struct json_field *f, const void *of);
 
 static void write_list(struct json_writer *w, const struct json_field *f, const void *of) {
@@ -79,8 +109,11 @@ static void write_list(struct json_writer *w, const struct json_field *f, const 
     bool plain = t->fields[0].key == NULL;
     assert(f->count_offset != JSON_HOLES || t->size <= sizeof none);
     json_write_array_begin(w, f->key);
+    const char *first = at(of, f->offset);
+    if (f->add != NULL)
+        memcpy(&first, at(of, f->offset), sizeof first);
     for (uint32_t i = 0, n = json_list_count(f, of); i < n; i++) {
-        const char *element = at(of, f->offset) + i * t->size;
+        const char *element = first + i * t->size;
         if (f->count_offset == JSON_HOLES && memcmp(element, none, t->size) == 0)
             continue;
         if (plain) {
@@ -101,11 +134,17 @@ static void write_value(struct json_writer *w, const struct json_field *f, const
     case JSON_FIELD_I32: json_write_i64(w, f->key, *(const int32_t *)p); break;
     case JSON_FIELD_U16: json_write_u64(w, f->key, *(const uint16_t *)p); break;
     case JSON_FIELD_U32: json_write_u64(w, f->key, *(const uint32_t *)p); break;
+    case JSON_FIELD_INDEX: write_index(w, f->key, *(const uint32_t *)p); break;
+    case JSON_FIELD_I64: json_write_i64(w, f->key, *(const int64_t *)p); break;
+    case JSON_FIELD_U64:
+        json_write_u64(w, f->key, MIN2(*(const uint64_t *)p, JSON_INTEGER_MAX));
+        break;
+    case JSON_FIELD_DOUBLE: json_write_double(w, f->key, *(const double *)p); break;
     case JSON_FIELD_ID: json_write_id(w, f->key, *(const uint64_t *)p); break;
     case JSON_FIELD_HEX: json_write_hex(w, f->key, *(const uint64_t *)p); break;
     case JSON_FIELD_TEXT:
     case JSON_FIELD_LINE: write_text(w, f->key, p, f->size); break;
-    case JSON_FIELD_NAME: json_write_string(w, f->key, f->names[*(const uint32_t *)p]); break;
+    case JSON_FIELD_NAME: write_name(w, f, u32_at(p, 0)); break;
     case JSON_FIELD_PAIR: write_pair(w, f->key, p); break;
     case JSON_FIELD_OBJECT:
         json_write_object_begin(w, f->key);
@@ -113,6 +152,10 @@ static void write_value(struct json_writer *w, const struct json_field *f, const
         json_write_object_end(w);
         break;
     case JSON_FIELD_LIST: write_list(w, f, of); break;
+    case JSON_FIELD_OWN:
+        if (f->write != NULL)
+            f->write(w, f, of);
+        break;
     }
 }
 
@@ -129,12 +172,27 @@ static int read_number(const struct json *v, const struct json_field *f, void *p
     int r = json_as_integer(v, f->key, f->min, (int64_t)json_field_max(f), &number, err);
     if (r < 0)
         return r;
-    if (f->kind == JSON_FIELD_I32)
-        *(int32_t *)p = (int32_t)number;
-    else if (f->kind == JSON_FIELD_U16)
+    if (f->size == sizeof(uint16_t))
         *(uint16_t *)p = (uint16_t)number;
-    else
+    else if (f->size == sizeof(uint32_t))
         *(uint32_t *)p = (uint32_t)number;
+    else
+        *(int64_t *)p = number;
+    return 0;
+}
+
+static int read_index(const struct json *v, const struct json_field *f, uint32_t *p,
+                      struct err *err) {
+    if (v == NULL || json_kind_of(v) != JSON_NULL)
+        return read_number(v, f, p, err);
+    *p = UINT32_MAX;
+    return 0;
+}
+
+static int read_double(const struct json *v, const struct json_field *f, double *p,
+                       struct err *err) {
+    if (v == NULL || !json_number(v, p) || *p < 0)
+        return err_set(err, -EINVAL, "field \"%s\" is not a number of 0 or more", f->key);
     return 0;
 }
 
@@ -174,7 +232,7 @@ static int read_name(const struct json *v, const struct json_field *f, void *p, 
     if (r < 0)
         return r;
     for (uint32_t i = (uint32_t)f->min; i < f->n_names; i++) {
-        if (strcmp(f->names[i], text) != 0)
+        if (f->names[i] == NULL || strcmp(f->names[i], text) != 0)
             continue;
         memcpy(p, &i, sizeof i);
         return 0;
@@ -207,22 +265,33 @@ static int read_value(const struct json *v, const struct json_field *f, void *of
 
 static int read_list(const struct json *v, const struct json_field *f, void *of, struct err *err) {
     const struct json_table *t = f->table;
-    uint32_t max = (uint32_t)(f->size / t->size), n = 0;
+    uint32_t max = f->add != NULL ? UINT32_MAX : (uint32_t)(f->size / t->size), n = 0;
     int r = json_as_array(v, f->key, max, err);
     if (r < 0)
         return r;
     bool plain = t->fields[0].key == NULL;
     for (const struct json *e = json_first(v); e != NULL && r == 0; e = json_next(e)) {
-        void *element = (char *)of + f->offset + n++ * t->size;
+        void *element = f->add != NULL ? f->add(of) : (char *)of + f->offset + n * t->size;
+        if (element == NULL)
+            return err_set(err, -E2BIG, "field \"%s\" has more than %" PRIu32 " elements", f->key,
+                           n);
+        n++;
         struct json_field only = t->fields[0];
         only.key = f->key;
         r = plain ? read_value(e, &only, element, err) : json_table_read(e, t, element, err);
     }
     if (r == 0 && n < (uint32_t)f->min)
         return err_set(err, -EINVAL, "\"%s\" is empty", f->key);
-    if (f->count_offset != JSON_HOLES)
+    if (f->count_offset != JSON_HOLES && f->add == NULL)
         memcpy((char *)of + f->count_offset, &n, sizeof n);
     return r;
+}
+
+static int read_own(const struct json *v, const struct json_field *f, void *of, struct err *err) {
+    if (f->read == NULL)
+        return 0;
+    int r = v == NULL ? -EINVAL : f->read(v, f, of);
+    return r < 0 ? err_set(err, -EINVAL, "field \"%s\" is not of its form", f->key) : 0;
 }
 
 static int read_value(const struct json *v, const struct json_field *f, void *of, struct err *err) {
@@ -232,7 +301,11 @@ static int read_value(const struct json *v, const struct json_field *f, void *of
     case JSON_FIELD_BOOL: return json_as_bool(v, f->key, p, err);
     case JSON_FIELD_I32:
     case JSON_FIELD_U16:
-    case JSON_FIELD_U32: return read_number(v, f, p, err);
+    case JSON_FIELD_U32:
+    case JSON_FIELD_I64:
+    case JSON_FIELD_U64: return read_number(v, f, p, err);
+    case JSON_FIELD_INDEX: return read_index(v, f, p, err);
+    case JSON_FIELD_DOUBLE: return read_double(v, f, p, err);
     case JSON_FIELD_ID: return read_id(v, f, p, err);
     case JSON_FIELD_HEX: return read_hex(v, f, p, err);
     case JSON_FIELD_TEXT:
@@ -243,6 +316,7 @@ static int read_value(const struct json *v, const struct json_field *f, void *of
         r = json_as_object(v, f->key, err);
         return r < 0 ? r : json_table_read(v, f->table, p, err);
     case JSON_FIELD_LIST: return read_list(v, f, of, err);
+    case JSON_FIELD_OWN: return read_own(v, f, of, err);
     }
     assert_not_reached();
 }

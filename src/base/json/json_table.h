@@ -21,6 +21,10 @@ enum json_field_kind {
     JSON_FIELD_I32,    /* a number, min … INT32_MAX */
     JSON_FIELD_U16,    /* a number, min … max */
     JSON_FIELD_U32,    /* the same */
+    JSON_FIELD_INDEX,  /* uint32_t, a number; UINT32_MAX: null */
+    JSON_FIELD_I64,    /* a number, min … 2^53 */
+    JSON_FIELD_U64,    /* the same; what is more is written as 2^53 */
+    JSON_FIELD_DOUBLE, /* 0 or more; written so that it is read as it was */
     JSON_FIELD_ID,     /* uint64_t as a text of decimal digits, min … max */
     JSON_FIELD_HEX,    /* uint64_t as 16 hexadecimal digits; min 1: it names somebody */
     JSON_FIELD_TEXT,   /* char[size], of min bytes at least */
@@ -29,25 +33,34 @@ enum json_field_kind {
     JSON_FIELD_PAIR,   /* two uint32_t as "2.3", both 0 or neither */
     JSON_FIELD_OBJECT, /* a struct, by its own table */
     JSON_FIELD_LIST,   /* an array, min elements at least, of `table` each */
+    JSON_FIELD_OWN,    /* what its own functions make of it */
 };
 
 /* Whether a field of the struct's kind is there. */
 enum json_when {
     JSON_ALWAYS = 0,
+    JSON_OPTIONAL,  /* always written; where it is missing, reading leaves what is there */
     JSON_WHEN_TRUE, /* the bool at when_offset, or itself, says so; reading sets it */
     JSON_WHEN_SET,  /* the uint64_t at when_offset is not 0 */
+    JSON_WHEN_SOME, /* the uint32_t at when_offset is not 0 */
 };
 
 struct json_field {
     const char *key; /* NULL: the only field of a list's plain elements */
     enum json_field_kind kind;
     size_t offset, size;
-    int32_t min;
+    int64_t min;
     uint64_t max;             /* 0: all that its type holds */
     const char *const *names; /* NAME */
     uint32_t n_names;
     const struct json_table *table; /* OBJECT, LIST */
     size_t count_offset;            /* LIST: of the uint32_t that counts; JSON_HOLES */
+    /* LIST behind a pointer: appends an element, and counts it; NULL: there is no room */
+    void *(*add)(void *of);
+    /* OWN: writes keys and values, or nothing; NULL: it is only read */
+    void (*write)(struct json_writer *w, const struct json_field *f, const void *of);
+    /* OWN: 0 or a negative errno; NULL: it is derived from others, and ignored */
+    int (*read)(const struct json *v, const struct json_field *f, void *of);
     /* A bit for each value of the enum at kind_offset, an earlier field, for which there is such a
      * field; 0: for all */
     uint32_t kinds;
@@ -69,8 +82,9 @@ struct json_table {
     /* What holds between fields; NULL. 0, or -EINVAL and a sentence. */
     int (*check)(const void *of, struct err *err);
 };
+#define JSON_ROWS(type, rows) .fields = (rows), .n = ARRAY_SIZE(rows), .size = sizeof(struct type)
 #define JSON_TABLE(type, rows) \
-    { .fields = (rows), .n = ARRAY_SIZE(rows), .size = sizeof(struct type) }
+    { JSON_ROWS(type, rows) }
 
 #define JSON_FIELD(type, what, name, member)                                           \
     .key = (name), .kind = JSON_FIELD_##what, .offset = offsetof(struct type, member), \
@@ -81,6 +95,9 @@ struct json_table {
 #define JSON_LIST(type, name, member, count, its)          \
     JSON_FIELD(type, LIST, name, member), .table = &(its), \
                                           .count_offset = offsetof(struct type, count)
+#define JSON_ARRAY_OF(type, name, member, adds, its)                      \
+    JSON_FIELD(type, LIST, name, member), .table = &(its), .add = (adds), \
+                                          .count_offset = offsetof(struct type, n_##member)
 #define JSON_OF_KINDS(type, member, mask) \
     .kinds = (mask), .kind_offset = offsetof(struct type, member)
 #define JSON_IF_TRUE(type, member) \
@@ -91,7 +108,8 @@ struct json_table {
 /* The fields of *of, into an object that the caller has begun. */
 void json_table_write(struct json_writer *w, const struct json_table *table, const void *of);
 
-/* Into *of, which was zeroed. 0, or -EINVAL and a sentence. */
+/* Into *of, which was zeroed, or holds what is so where an optional field is missing. 0, -EINVAL,
+ * or -E2BIG (no room for an element), with a sentence. */
 _must_use_ int json_table_read(const struct json *obj, const struct json_table *table, void *of,
                                struct err *err);
 

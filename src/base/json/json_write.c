@@ -1,6 +1,7 @@
 #include "base/json/json.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/text/utf8.h"
@@ -95,6 +96,11 @@ void json_write_i64(struct json_writer *w, const char *key, int64_t v) {
     if (v < 0)
         strbuf_add_char(w->out, '-');
     write_digits(w->out, (uint64_t)(v < 0 ? -v : v));
+}
+
+void json_write_double(struct json_writer *w, const char *key, double v) {
+    begin_value(w, key);
+    strbuf_printf(w->out, "%.17g", isfinite(v) ? v : 0.0);
 }
 
 void json_write_bool(struct json_writer *w, const char *key, bool v) {

@@ -28,10 +28,7 @@ static const struct json_field fields[] = {
     {JSON_FIELD(arbiter_record, BOOL, "vacant", vacant), JSON_IF_TRUE(arbiter_record, vacant)},
     {JSON_FIELD(arbiter_record, BOOL, "idle", idle), JSON_IF_TRUE(arbiter_record, idle)},
 };
-static const struct json_table table = {.fields = fields,
-                                        .n = ARRAY_SIZE(fields),
-                                        .size = sizeof(struct arbiter_record),
-                                        .open = true,
+static const struct json_table table = {JSON_ROWS(arbiter_record, fields), .open = true,
                                         .check = check_kind};
 
 static void write_one(struct json_writer *w, const char *key, const struct arbiter_record *record,

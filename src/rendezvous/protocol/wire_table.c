@@ -362,8 +362,7 @@ static const struct json_field nodes_fields[] = {
 
 /* ---- all messages ---- */
 
-#define ROWS(type, rows) \
-    .fields = (rows), .n = ARRAY_SIZE(rows), .size = sizeof(struct type), .beside = "kind"
+#define ROWS(type, rows) JSON_ROWS(type, rows), .beside = "kind"
 
 const struct wire_row wire_rows[WIRE_KIND_COUNT] = {
     [WIRE_HELLO] = {"HELLO", {ROWS(wire_hello, hello_fields)}},

@@ -1,128 +1,71 @@
 #include "topology/json/topology_json.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/json/json.h"
 #include "topology/json/topology_json_priv.h"
 #include "topology/model/distance.h"
 #include "topology/nccl/nccl_graph.h"
 
-static void write_cpus(struct json_writer *w, const char *key, const struct cpuset *set) {
+/* ---- writing ---- */
+
+/* Of the writer. */
+struct context {
+    const struct topology *t;
+    const struct nccl_graph *graph; /* NULL: nothing is predicted */
+};
+
+void topology_json_write_cpus(struct json_writer *w, const char *key, const struct cpuset *set) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     cpuset_write_list(set, &text);
     json_write_string(w, key, strbuf_text(&text));
 }
 
-static void write_double(struct json_writer *w, const char *key, double v) {
-    char text[40];
-    (void)snprintf(text, sizeof text, "%.17g", isfinite(v) ? v : 0.0);
-    json_write_raw(w, key, text);
-}
-
-static void write_hex(struct json_writer *w, const char *key, int digits, uint32_t v) {
-    char text[16];
-    (void)snprintf(text, sizeof text, "%0*" PRIx32, digits, v);
-    json_write_string(w, key, text);
-}
-
-static void write_bus_id(struct json_writer *w, const char *key, struct pci_addr at) {
+void topology_json_write_bus_id(struct json_writer *w, const char *key, const struct pci_addr *at) {
     char text[TOPO_BUSID_MAX];
-    if (at.dev > 31 || at.fn > 7) { /* unknown */
+    if (at->dev > 31 || at->fn > 7) { /* unknown */
         json_write_null(w, key);
         return;
     }
-    pci_addr_text(at, text);
+    pci_addr_text(*at, text);
     json_write_string(w, key, text);
 }
 
-static void write_gid(struct json_writer *w, const char *key, const uint8_t gid[16]) {
-    char text[33];
-    for (size_t i = 0; i < 16; i++)
-        (void)snprintf(text + 2 * i, 3, "%02x", gid[i]);
-    json_write_string(w, key, text);
-}
-
-static void write_field(struct json_writer *w, const struct json_field *f, const void *p) {
-    switch (f->kind) {
-    case JSON_FIELD_BOOL: json_write_bool(w, f->key, *(const bool *)p); break;
-    case JSON_FIELD_I32: json_write_i64(w, f->key, *(const int32_t *)p); break;
-    case JSON_FIELD_U32:
-        if (*(const uint32_t *)p == TOPO_NONE)
-            json_write_null(w, f->key);
-        else
-            json_write_u64(w, f->key, *(const uint32_t *)p);
-        break;
-    case JSON_FIELD_U64:
-        json_write_u64(w, f->key, MIN2(*(const uint64_t *)p, JSON_INTEGER_MAX));
-        break;
-    case JSON_FIELD_I64: json_write_i64(w, f->key, *(const int64_t *)p); break;
-    case JSON_FIELD_DOUBLE: write_double(w, f->key, *(const double *)p); break;
-    case JSON_FIELD_TEXT: json_write_string(w, f->key, p); break;
-    case JSON_FIELD_NAME: {
-        uint32_t v;
-        memcpy(&v, p, sizeof v);
-        const char *name = v < f->n_names ? f->names[v] : NULL;
-        json_write_string(w, f->key, name != NULL ? name : "unknown");
-        break;
-    }
-    case JSON_FIELD_CPUS: write_cpus(w, f->key, p); break;
-    case JSON_FIELD_BUS_ID: write_bus_id(w, f->key, *(const struct pci_addr *)p); break;
-    case JSON_FIELD_HEX16: write_hex(w, f->key, 4, *(const uint16_t *)p); break;
-    case JSON_FIELD_HEX24: write_hex(w, f->key, 6, *(const uint32_t *)p); break;
-    case JSON_FIELD_HEX64: json_write_hex(w, f->key, *(const uint64_t *)p); break;
-    case JSON_FIELD_GID: write_gid(w, f->key, p); break;
-    }
-}
-
-static void write_fields(struct json_writer *w, const struct json_table *table, const void *of) {
-    for (size_t i = 0; i < table->n; i++)
-        write_field(w, &table->fields[i], (const char *)of + table->fields[i].offset);
-}
-
-static void write_array(struct json_writer *w, const char *key, const struct json_table *table,
-                        const void *array, uint32_t n, size_t size) {
-    json_write_array_begin(w, key);
-    for (uint32_t i = 0; i < n; i++) {
-        json_write_object_begin(w, NULL);
-        write_fields(w, table, (const char *)array + i * size);
-        json_write_object_end(w);
-    }
-    json_write_array_end(w);
-}
-
-static void write_device(struct json_writer *w, const struct topology *t, const char *key,
-                         uint32_t pci) {
+void topology_json_write_device(struct json_writer *w, const struct json_field *f, const void *of) {
+    const struct topology *t = ((const struct context *)w->context)->t;
+    uint32_t pci;
+    memcpy(&pci, (const char *)of + f->offset, sizeof pci);
     if (pci < t->n_pci)
-        write_bus_id(w, key, t->pci[pci].at);
+        topology_json_write_bus_id(w, f->key, &t->pci[pci].at);
     else
-        json_write_null(w, key);
+        json_write_null(w, f->key);
 }
 
-/* ---- what has more than fields ---- */
-
-static void write_pci(struct json_writer *w, const struct topology *t) {
-    json_write_array_begin(w, "pci");
-    for (uint32_t i = 0; i < t->n_pci; i++) {
-        json_write_object_begin(w, NULL);
-        write_fields(w, &topology_json_pci, &t->pci[i]);
-        write_device(w, t, "parent", t->pci[i].parent);
-        json_write_object_end(w);
-    }
-    json_write_array_end(w);
+void topology_json_write_near_cpus(struct json_writer *w, const struct json_field *f,
+                                   const void *of) {
+    struct cpuset cpus;
+    topology_near_cpus(((const struct context *)w->context)->t, ((const struct topo_gpu *)of)->numa,
+                       &cpus);
+    topology_json_write_cpus(w, f->key, &cpus);
 }
 
 /* Half up, to one decimal: what people compare. */
 static double rounded(double gbs) { return floor(gbs * 10 + 0.5) / 10; }
 
-static void write_prediction(struct json_writer *w, const struct nccl_graph *g, uint32_t gpu) {
+void topology_json_write_prediction(struct json_writer *w, const struct json_field *f,
+                                    const void *of) {
+    const struct context *c = w->context;
     struct nccl_prediction p;
-    nccl_graph_predict(g, gpu, &p);
+    if (c->graph == NULL)
+        return;
+    nccl_graph_predict(c->graph, (uint32_t)((const struct topo_gpu *)of - c->t->gpus), &p);
     if (p.n_nets == 0)
         return;
-    json_write_object_begin(w, "nic");
+    json_write_object_begin(w, f->key);
     json_write_string(w, "name", p.nets[0]);
     json_write_string(w, "path", nccl_path_name(p.path));
     char gbs[40];
@@ -135,72 +78,14 @@ static void write_prediction(struct json_writer *w, const struct nccl_graph *g, 
     json_write_array_end(w);
 }
 
-static void write_mig_devices(struct json_writer *w, const struct topo_gpu *gpu) {
-    if (gpu->n_mig == 0)
-        return;
-    json_write_array_begin(w, "mig_devices");
-    for (uint32_t i = 0; i < gpu->n_mig; i++)
-        json_write_string(w, NULL, gpu->mig_uuids[i]);
-    json_write_array_end(w);
+void topology_json_write_nic_state(struct json_writer *w, const struct json_field *f,
+                                   const void *of) {
+    json_write_string(w, f->key, topo_port_state_name(topo_nic_state(of)));
 }
 
-static void write_gpus(struct json_writer *w, const struct topology *t,
-                       const struct nccl_graph *g) {
-    json_write_array_begin(w, "gpus");
-    for (uint32_t i = 0; i < t->n_gpus; i++) {
-        const struct topo_gpu *gpu = &t->gpus[i];
-        struct cpuset cpus;
-        topology_near_cpus(t, gpu->numa, &cpus);
-        json_write_object_begin(w, NULL);
-        write_device(w, t, "bus_id", gpu->pci);
-        write_fields(w, &topology_json_gpus, gpu);
-        write_cpus(w, "cpus", &cpus);
-        write_mig_devices(w, gpu);
-        if (g != NULL)
-            write_prediction(w, g, i);
-        json_write_object_end(w);
-    }
-    json_write_array_end(w);
-}
-
-static void write_ports(struct json_writer *w, const struct topo_nic *n) {
-    json_write_array_begin(w, "ports");
-    for (uint32_t i = 0; i < n->n_ports; i++) {
-        const struct topo_port *p = &n->ports[i];
-        json_write_object_begin(w, NULL);
-        write_fields(w, &topology_json_ports, p);
-        write_array(w, "gids", &topology_json_gids, p->gids, p->n_gids, sizeof *p->gids);
-        json_write_object_end(w);
-    }
-    json_write_array_end(w);
-}
-
-static void write_nics(struct json_writer *w, const struct topology *t) {
-    json_write_array_begin(w, "nics");
-    for (uint32_t i = 0; i < t->n_nics; i++) {
-        const struct topo_nic *n = &t->nics[i];
-        json_write_object_begin(w, NULL);
-        write_device(w, t, "bus_id", n->pci);
-        write_fields(w, &topology_json_nics, n);
-        json_write_string(w, "state", topo_port_state_name(topo_nic_state(n)));
-        write_double(w, "rate", (double)topo_nic_rate_mbps(n) / 1000);
-        write_ports(w, n);
-        json_write_object_end(w);
-    }
-    json_write_array_end(w);
-}
-
-static void write_netifs(struct json_writer *w, const struct topology *t) {
-    json_write_array_begin(w, "interfaces");
-    for (uint32_t i = 0; i < t->n_netifs; i++) {
-        const struct topo_netif *n = &t->netifs[i];
-        json_write_object_begin(w, NULL);
-        write_device(w, t, "bus_id", n->pci);
-        write_fields(w, &topology_json_netifs, n);
-        write_array(w, "addrs", &topology_json_addrs, n->addrs, n->n_addrs, sizeof *n->addrs);
-        json_write_object_end(w);
-    }
-    json_write_array_end(w);
+void topology_json_write_nic_rate(struct json_writer *w, const struct json_field *f,
+                                  const void *of) {
+    json_write_double(w, f->key, (double)topo_nic_rate_mbps(of) / 1000);
 }
 
 static const char *endpoint_name(const struct topology *t, struct topo_endpoint e, char out[16]) {
@@ -210,9 +95,10 @@ static const char *endpoint_name(const struct topology *t, struct topo_endpoint 
     return out;
 }
 
-static void write_links(struct json_writer *w, const struct topology *t) {
+void topology_json_write_links(struct json_writer *w, const struct json_field *f, const void *of) {
+    const struct topology *t = of;
     uint32_t n = distance_endpoints(t);
-    json_write_array_begin(w, "links");
+    json_write_array_begin(w, f->key);
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t j = i + 1; j < n; j++) {
             struct topo_endpoint a = distance_endpoint(t, i), b = distance_endpoint(t, j);
@@ -235,23 +121,140 @@ void topology_json_write(const struct topology *t, struct strbuf *to) {
     struct nccl_graph *g = NULL;
     if (t->n_gpus > 0 && nccl_graph_new(t, &(struct nccl_options){0}, &g, NULL) < 0)
         g = NULL; /* NCCL would fail on it: nothing is predicted */
+    w.context = &(struct context){t, g};
     json_write_object_begin(&w, NULL);
     json_write_u64(&w, "format", 1);
-    write_fields(&w, &topology_json_whole, t);
-    write_array(&w, "numa", &topology_json_numa, t->numa, t->n_numa, sizeof *t->numa);
-    write_array(&w, "cores", &topology_json_cores, t->cores, t->n_cores, sizeof *t->cores);
-    write_array(&w, "caches", &topology_json_caches, t->caches, t->n_caches, sizeof *t->caches);
-    write_pci(&w, t);
-    write_gpus(&w, t, g);
-    write_array(&w, "nvlinks", &topology_json_nvlinks, t->nvlinks, t->n_nvlinks,
-                sizeof *t->nvlinks);
-    write_nics(&w, t);
-    write_netifs(&w, t);
-    write_links(&w, t);
-    json_write_array_begin(&w, "warnings");
-    for (uint32_t i = 0; i < t->n_warnings; i++)
-        json_write_string(&w, NULL, t->warnings[i]);
-    json_write_array_end(&w);
+    json_table_write(&w, &topology_json_table, t);
     json_write_object_end(&w);
     nccl_graph_free(g);
+}
+
+/* ---- reading ---- */
+
+/* The most values have the links of 256 GPUs and 512 NICs. */
+static const struct json_limits limits = {
+    .max_bytes = TOPOLOGY_JSON_MAX, .max_depth = 8, .max_values = 4 << 20};
+
+static int bad(struct err *err, const char *key, const char *what) {
+    return err_set(err, -EINVAL, "a topology's \"%s\" is %s", key, what);
+}
+
+/* bus_id or null; what names a device must name one that is there. */
+static int read_device(const struct topology *t, const struct json *obj, const char *key,
+                       uint32_t *ret, struct err *err) {
+    const struct json *v = json_member(obj, key);
+    struct pci_addr at;
+    *ret = TOPO_NONE;
+    if (v == NULL || json_kind_of(v) == JSON_NULL)
+        return 0;
+    if (json_string(v) == NULL || pci_addr_parse(json_string(v), &at) < 0)
+        return bad(err, key, "no PCI address");
+    *ret = topology_find_pci(t, at);
+    return *ret == TOPO_NONE ? bad(err, key, "a device that is not in \"pci\"") : 0;
+}
+
+/* Of all lists that have been read. */
+static int read_devices(const struct json *doc, struct topology *t, struct err *err) {
+    const struct {
+        const char *list, *key;
+        void *first;
+        size_t offset, size;
+    } all[] = {
+        {"pci", "parent", t->pci, offsetof(struct topo_pci, parent), sizeof *t->pci},
+        {"gpus", "bus_id", t->gpus, offsetof(struct topo_gpu, pci), sizeof *t->gpus},
+        {"nics", "bus_id", t->nics, offsetof(struct topo_nic, pci), sizeof *t->nics},
+        {"interfaces", "bus_id", t->netifs, offsetof(struct topo_netif, pci), sizeof *t->netifs},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        const struct json *list = json_member(doc, all[i].list);
+        char *of = all[i].first;
+        for (const struct json *v = list == NULL ? NULL : json_first(list); v != NULL;
+             v = json_next(v), of += all[i].size) {
+            int r = read_device(t, v, all[i].key, (void *)(of + all[i].offset), err);
+            if (r < 0)
+                return r;
+        }
+    }
+    return 0;
+}
+
+/* Every device hangs on a root bus in the end. */
+static int check_parents(const struct topology *t, struct err *err) {
+    for (uint32_t i = 0; i < t->n_pci; i++) {
+        uint32_t at = i, steps = 0;
+        while (t->pci[at].parent != TOPO_NONE && steps++ <= TOPO_PCI_DEPTH_MAX)
+            at = t->pci[at].parent;
+        if (steps > TOPO_PCI_DEPTH_MAX)
+            return bad(err, "parent", "above itself");
+    }
+    return 0;
+}
+
+static int compare_addrs(const void *a, const void *b) {
+    return pci_addr_compare(*(const struct pci_addr *)a, *(const struct pci_addr *)b);
+}
+
+/* Devices are named by their addresses. */
+static int check_twice(const struct topology *t, struct err *err) {
+    _cleanup_(freep) struct pci_addr *all = xcalloc((size_t)t->n_pci + 1, sizeof *all);
+    for (uint32_t i = 0; i < t->n_pci; i++)
+        all[i] = t->pci[i].at;
+    qsort(all, t->n_pci, sizeof *all, compare_addrs);
+    for (uint32_t i = 1; i < t->n_pci; i++)
+        if (compare_addrs(&all[i - 1], &all[i]) == 0)
+            return bad(err, "pci", "a list with one address twice");
+    return 0;
+}
+
+static int check_nvlinks(const struct topology *t, struct err *err) {
+    for (uint32_t i = 0; i < t->n_nvlinks; i++) {
+        const struct topo_nvlink *l = &t->nvlinks[i];
+        if (l->gpu >= t->n_gpus || (l->peer != TOPO_NONE && l->peer >= t->n_gpus) || l->end == 0 ||
+            (l->end == TOPO_NVLINK_GPU) != (l->peer != TOPO_NONE))
+            return bad(err, "nvlinks", "about a GPU that is not there");
+    }
+    return 0;
+}
+
+static int check_whole(const struct topology *t, struct err *err) {
+    for (uint32_t i = 0; i < t->n_cores; i++)
+        if (cpuset_is_empty(&t->cores[i].cpus))
+            return bad(err, "cores", "one without a CPU");
+    for (uint32_t i = 0; i < t->n_gpus; i++)
+        if (t->gpus[i].vendor == 0)
+            return bad(err, "gpus", "one without a vendor");
+    return check_nvlinks(t, err);
+}
+
+static int read_whole(const struct json *doc, struct topology *t, struct err *err) {
+    uint64_t format;
+    if (json_kind_of(doc) != JSON_OBJECT || json_get_u64(doc, "format", 1000, &format, NULL) < 0)
+        return err_set(err, -EINVAL, "no topology of muster: it has no \"format\"");
+    if (format != 1)
+        return err_set(err, -EINVAL, "a topology of format %" PRIu64 "; this muster reads format 1",
+                       format);
+    int r = json_table_read(doc, &topology_json_table, t, err);
+    if (r == 0)
+        r = check_twice(t, err);
+    if (r == 0)
+        r = read_devices(doc, t, err);
+    if (r == 0)
+        r = check_parents(t, err);
+    return r < 0 ? r : check_whole(t, err);
+}
+
+int topology_json_read(const char *text, size_t len, struct topology *ret, struct err *err) {
+    _cleanup_(json_freep) struct json *doc = NULL;
+    int r = json_parse(text, len, &limits, &doc, err);
+    if (r < 0)
+        return r;
+    struct topology t = {.source = TOPO_JSON};
+    r = read_whole(doc, &t, err);
+    if (r < 0) {
+        topology_fini(&t);
+        return r;
+    }
+    topology_sort(&t);
+    *ret = t;
+    return 0;
 }

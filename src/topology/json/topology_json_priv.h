@@ -1,38 +1,24 @@
-/* One table for each struct of a topology, from which it is written and read. */
+/* One table for each struct of a topology, from which it is written and read:
+ * topology_json_fields.c. What stands there and follows from the rest is written by
+ * topology_json.c. */
 #pragma once
 
+#include "base/json/json_table.h"
 #include "topology/model/topology.h"
 
-enum json_field_kind {
-    JSON_FIELD_BOOL = 1,
-    JSON_FIELD_I32,
-    JSON_FIELD_U32, /* TOPO_NONE: null */
-    JSON_FIELD_U64, /* up to 2^53 */
-    JSON_FIELD_I64,
-    JSON_FIELD_DOUBLE,
-    JSON_FIELD_TEXT,
-    JSON_FIELD_NAME,   /* an enum of 4 bytes; names[value] */
-    JSON_FIELD_CPUS,   /* struct cpuset as a list */
-    JSON_FIELD_BUS_ID, /* struct pci_addr */
-    JSON_FIELD_HEX16,  /* uint16_t, "10de" */
-    JSON_FIELD_HEX24,  /* uint32_t, "030200" */
-    JSON_FIELD_HEX64,  /* 16 digits */
-    JSON_FIELD_GID,    /* 16 bytes as 32 digits */
-};
+extern const struct json_table topology_json_table;
 
-struct json_field {
-    const char *key;
-    enum json_field_kind kind;
-    size_t offset, size;
-    const char *const *names; /* NAME; holes are NULL */
-    uint32_t n_names;
-};
+void topology_json_write_cpus(struct json_writer *w, const char *key, const struct cpuset *set);
+void topology_json_write_bus_id(struct json_writer *w, const char *key, const struct pci_addr *at);
 
-struct json_table {
-    const struct json_field *fields;
-    size_t n;
-};
-extern const struct json_table topology_json_whole, topology_json_numa, topology_json_cores,
-    topology_json_caches, topology_json_pci, topology_json_gpus, topology_json_nvlinks,
-    topology_json_nics, topology_json_ports, topology_json_gids, topology_json_netifs,
-    topology_json_addrs;
+/* Fields of the tables. A device is the index in pci[] at the field's place. */
+void topology_json_write_device(struct json_writer *w, const struct json_field *f, const void *of);
+void topology_json_write_near_cpus(struct json_writer *w, const struct json_field *f,
+                                   const void *of);
+void topology_json_write_prediction(struct json_writer *w, const struct json_field *f,
+                                    const void *of);
+void topology_json_write_nic_state(struct json_writer *w, const struct json_field *f,
+                                   const void *of);
+void topology_json_write_nic_rate(struct json_writer *w, const struct json_field *f,
+                                  const void *of);
+void topology_json_write_links(struct json_writer *w, const struct json_field *f, const void *of);

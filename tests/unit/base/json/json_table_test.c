@@ -2,6 +2,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "../../../tools/json_any.h"
@@ -162,5 +163,95 @@ Test(json_table, an_open_table_reads_past_other_keys) {
         }
         cr_assert_eq(got, 0, "%s: %s", cases[i].text, err.text);
         cr_assert_null(json_difference(&open, &r, &cases[i].record), "%s", cases[i].text);
+    }
+}
+
+struct machine {
+    uint32_t index, speed, n_parts, n_few;
+    int64_t offset;
+    uint64_t bytes;
+    double factor;
+    enum shape shape;
+    struct part *parts; /* of `room` */
+    struct part room[2], few[1];
+};
+static void *add_part(void *of) {
+    struct machine *m = of;
+    m->parts = m->room;
+    return m->n_parts < ARRAY_SIZE(m->room) ? &m->parts[m->n_parts++] : NULL;
+}
+static void write_speed(struct json_writer *w, const struct json_field *f, const void *of) {
+    json_write_u64(w, f->key, ((const struct machine *)of)->speed + *(const uint32_t *)w->context);
+}
+static int read_speed(const struct json *v, const struct json_field *f, void *of) {
+    double number;
+    if (!json_number(v, &number))
+        return -ERANGE;
+    *(uint32_t *)(void *)((char *)of + f->offset) = (uint32_t)number;
+    return 0;
+}
+static const struct json_field machine_fields[] = {
+    {JSON_FIELD(machine, INDEX, "index", index), .when = JSON_OPTIONAL},
+    {JSON_FIELD(machine, I64, "offset", offset), .min = -(int64_t)JSON_INTEGER_MAX, .when = JSON_OPTIONAL},
+    {JSON_FIELD(machine, U64, "bytes", bytes), .when = JSON_OPTIONAL},
+    {JSON_FIELD(machine, DOUBLE, "factor", factor), .when = JSON_OPTIONAL},
+    {JSON_NAMED(machine, "shape", shape, shape_names), .when = JSON_OPTIONAL},
+    {JSON_FIELD(machine, OWN, "speed", speed), .write = write_speed, .read = read_speed, .when = JSON_OPTIONAL},
+    {.key = "derived", .kind = JSON_FIELD_OWN, .write = write_speed},
+    {JSON_ARRAY_OF(machine, "parts", parts, add_part, part), .when = JSON_OPTIONAL},
+    {JSON_LIST(machine, "few", few, n_few, part), .when = JSON_WHEN_SOME,
+     .when_offset = offsetof(struct machine, n_few)},
+};
+static const struct json_table machine = {JSON_ROWS(machine, machine_fields), .open = true};
+
+Test(json_table, numbers_lists_and_own_fields_of_any_struct) {
+    uint32_t more = 100;
+    struct machine m = {.index = UINT32_MAX, .offset = -5, .bytes = UINT64_MAX, .factor = 0.1, .speed = 7}, back = {0};
+    *(struct part *)add_part(&m) = (struct part){1, "a"};
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct json_writer w = json_writer_of(&text);
+    w.context = &more;
+    json_write_object_begin(&w, NULL);
+    json_table_write(&w, &machine, &m);
+    json_write_object_end(&w);
+    cr_assert_str_eq(strbuf_text(&text),
+                     "{\"index\":null,\"offset\":-5,\"bytes\":9007199254740992,\"factor\":0.10000000000000001,"
+                     "\"shape\":\"unknown\",\"speed\":107,\"derived\":107,"
+                     "\"parts\":[{\"id\":\"0000000000000001\",\"name\":\"a\"}]}");
+    _cleanup_(json_freep) struct json *doc = NULL;
+    static const char read[] = "{\"index\":null,\"offset\":-5,\"bytes\":9007199254740992,\"factor\":0.1,\"speed\":107,"
+                               "\"shape\":\"box\",\"parts\":[{\"id\":\"0000000000000001\",\"name\":\"a\"}]}";
+    cr_assert_eq(json_parse(read, sizeof read - 1, &JSON_LIMITS_DEFAULT, &doc, NULL), 0);
+    cr_assert_eq(json_table_read(doc, &machine, &back, NULL), 0);
+    cr_assert(back.index == UINT32_MAX && back.offset == -5 && back.bytes == JSON_INTEGER_MAX && back.speed == 107);
+    cr_assert(fabs(back.factor - 0.1) < 1e-18 && back.shape == SHAPE_BOX && back.n_parts == 1 && back.n_few == 0);
+    cr_assert_str_eq(back.parts[0].name, "a");
+}
+
+Test(json_table, what_is_missing_stays_and_what_is_wrong_is_refused) {
+#define PART "{\"id\":\"0000000000000001\",\"name\":\"a\"}"
+    static const struct {
+        const char *text, *refused;
+        int r;
+    } cases[] = {
+        {"{}", NULL, 0},
+        {"{\"index\":4294967295}", "field \"index\" is not between 0 and 4294967294", -EINVAL},
+        {"{\"factor\":-1}", "field \"factor\" is not a number of 0 or more", -EINVAL},
+        {"{\"bytes\":-1}", "field \"bytes\" is not between 0 and 9007199254740992", -EINVAL},
+        {"{\"shape\":\"unknown\"}", "\"shape\" has the unknown value 'unknown'", -EINVAL},
+        {"{\"speed\":\"fast\"}", "field \"speed\" is not of its form", -EINVAL},
+        {"{\"few\":[" PART "," PART "]}", "field \"few\" has more than 1 elements", -EINVAL},
+        {"{\"parts\":[" PART "," PART "," PART "]}", "field \"parts\" has more than 2 elements", -E2BIG},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(json_freep) struct json *doc = NULL;
+        struct machine m = {.index = 3, .factor = 2.5};
+        struct err err = {0};
+        cr_assert_eq(json_parse(cases[i].text, strlen(cases[i].text), &JSON_LIMITS_DEFAULT, &doc, NULL), 0);
+        cr_assert_eq(json_table_read(doc, &machine, &m, &err), cases[i].r, "%s", cases[i].text);
+        if (cases[i].refused != NULL)
+            cr_assert_str_eq(err.text, cases[i].refused);
+        else
+            cr_assert(m.index == 3 && m.factor > 2.4);
     }
 }
