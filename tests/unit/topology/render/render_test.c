@@ -476,6 +476,28 @@ static unsigned count(const char *text, const char *word) {
     return n;
 }
 
+Test(render, a_long_list_of_cpus_is_cut_to_its_pattern) {
+    static const struct {
+        uint32_t first, step, run; /* RUN CPUs at every STEP from FIRST on, below 400 */
+        const char *drawn;
+    } rows[] = {{0, 2, 1, ">CPUs 0, 2, 4 … 398 (200)</text>"},
+                {1, 2, 1, ">CPUs 1, 3, 5 … 399 (200)</text>"},
+                {3, 5, 1, ">CPUs 3, 8, 13 … 398 (80)</text>"},
+                {0, 8, 4, ">CPUs 0-3 … 392-395 (200)</text>"}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct topology t = {.source = TOPO_SYSROOT};
+        rig_cpus(&t, 1, 400, 1);
+        t.numa[0].cpus = (struct cpuset){0};
+        for (uint32_t cpu = rows[i].first; cpu < 400; cpu += rows[i].step)
+            for (uint32_t k = cpu; k < cpu + rows[i].run; k++)
+                cpuset_add(&t.numa[0].cpus, k);
+        _cleanup_(strbuf_fini) struct strbuf text = {0};
+        render_svg(&t, NULL, &text);
+        cr_assert_eq(count(strbuf_text(&text), rows[i].drawn), 1, "%s in\n%s", rows[i].drawn, strbuf_text(&text));
+        topology_fini(&t);
+    }
+}
+
 Test(render, nvlinks_that_are_not_all_alike_stand_in_the_gpus) {
     struct topology t = {0};
     rig_dgx(&t);
