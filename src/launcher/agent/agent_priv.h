@@ -1,6 +1,6 @@
 /* What the files of the agent share. Nobody else includes this.
  *   agent_io.c       the local workers' and the member's words, signals, life
- *   agent_lead_io.c  while this agent leads: the group's server, the store, the leader file
+ *   leading_io.c  while this agent leads: the group's server, the store, the leader file
  *   agent_find_io.c  where the leader is to be found: the endpoint, the arbiter, own addresses
  *   agent_show_io.c  what people see */
 #pragma once
@@ -75,7 +75,7 @@ void agent_quit_if_over(struct agent *a);
 /* What the member is told by. */
 extern const struct rdzv_client_ops agent_client_ops;
 
-/* ---- agent_lead_io.c ---- */
+/* ---- leading_io.c ---- */
 
 /* Leads at this endpoint (its socket is taken, also on failure). *ret_own: how this agent reaches
  * it. 0 or a negative errno. */
