@@ -119,7 +119,7 @@ static void begin(struct agent *a, bool host, bool only_guessed) {
         agent_give_up(a, err.text);
         return;
     }
-    r = agent_lead_at(a, fd, &own);
+    r = leading_at(a->leading, fd, &own);
     if (r < 0) {
         char text[256];
         (void)snprintf(text, sizeof text, "can't lead the job at %s: %s", name, strerror(-r));
@@ -192,7 +192,7 @@ static void find_own_addrs(struct agent *a) {
     struct addr addrs[OWN_ADDRS_MAX];
     size_t n = 0;
     a->self = (struct rdzv_peer){.incarnation = a->incarnation, .port = a->node_port};
-    if (local != NULL && agent_local_addr(local, &addrs[0])) {
+    if (local != NULL && leading_local_addr(local, &addrs[0])) {
         n = 1;
     } else {
         if (local != NULL)
@@ -215,7 +215,7 @@ bool agent_leader_text(const struct agent *a, const struct addr *leader, char ou
     struct addr at = *leader, own;
     char first[RDZV_ADDRS_MAX];
     if (addr_is_loopback(&at) && spec->local_addr != NULL &&
-        agent_local_addr(spec->local_addr, &own))
+        leading_local_addr(spec->local_addr, &own))
         at = own;
     (void)snprintf(first, sizeof first, "%.*s", (int)strcspn(a->self.addr, ","), a->self.addr);
     if (addr_is_loopback(&at) && a->arbiter != NULL && addr_from_literal(first, 0, &own) == 0)

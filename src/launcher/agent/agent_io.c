@@ -15,6 +15,7 @@
 #include "launcher/supervise/leftovers_io.h"
 #include "rendezvous/arbiter/arbiter.h"
 #include "rendezvous/protocol/endpoint_io.h"
+#include "rendezvous/store/store_io.h"
 #include "topology/discover/discovery_io.h"
 
 /* How long the console may take for what is still queued when the agent exits. */
@@ -25,9 +26,12 @@
 
 /* ---- the end ---- */
 
+static bool leads(const struct agent *a) {
+    return a->leading != NULL && leading_server(a->leading) != NULL;
+}
+
 void agent_quit_if_over(struct agent *a) {
-    if (a->ended && (a->server == NULL || a->server_done) &&
-        !local_workers_has_workers(a->local_workers))
+    if (a->ended && (!leads(a) || a->server_done) && !local_workers_has_workers(a->local_workers))
         loop_quit(a->loop);
 }
 
@@ -165,6 +169,17 @@ static void on_leader(void *arg, uint64_t incarnation, uint32_t epoch, const str
     agent_show_leader(arg, incarnation, epoch, listener, first);
 }
 
+static void lead_on(void *arg, const struct member_lead *lead) {
+    struct agent *a = arg;
+    a->server_done = false;
+    int r = leading_on(a->leading, lead, a->arbiter, &a->self);
+    if (r < 0) {
+        char text[128];
+        (void)snprintf(text, sizeof text, "can't lead the job: %s", strerror(-r));
+        agent_give_up(a, text);
+    }
+}
+
 static void join_policy(void *arg, enum member_join_policy what, const struct rdzv_peer *peer,
                         uint32_t epoch) {
     struct agent *a = arg;
@@ -177,9 +192,9 @@ static void on_end(void *arg, const struct member_end *end) {
     a->ended = true;
     /* With the leader gone, or this node out, nobody else's end is to be waited for. Where this
      * agent leads and has an arbiter, it hands over, or leaves nothing to wait for. */
-    bool resigns = end->kind == MEMBER_END_LEFT && a->server != NULL && a->arbiter != NULL;
+    bool resigns = end->kind == MEMBER_END_LEFT && leads(a) && a->arbiter != NULL;
     if (resigns)
-        rdzv_server_resign(a->server);
+        rdzv_server_resign(leading_server(a->leading));
     else if (end->kind == MEMBER_END_LEFT || end->kind == MEMBER_END_LEADER_LOST)
         a->server_done = true;
     agent_quit_if_over(a);
@@ -194,11 +209,37 @@ const struct rdzv_client_ops agent_client_ops = {
     .lease_end = lease_end,
     .status = on_status,
     .waiting_for_leader = waiting_for_leader,
-    .lead = agent_lead_on,
+    .lead = lead_on,
     .leader = on_leader,
     .join_policy = join_policy,
     .end = on_end,
 };
+
+/* ---- what leading brings ---- */
+
+static void on_led_to_the_end(void *arg) {
+    struct agent *a = arg;
+    a->server_done = true;
+    agent_quit_if_over(a);
+}
+
+static void on_deposed(void *arg) {
+    struct agent *a = arg;
+    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_DEPOSED});
+    agent_quit_if_over(a);
+}
+
+static const struct leading_ops leading_ops = {.over = on_led_to_the_end, .deposed = on_deposed};
+
+static void get_ready_to_lead(struct agent *a) {
+    struct leading_config config = {.spec = a->config.spec,
+                                    .incarnation = a->incarnation,
+                                    .node_port = a->node_port,
+                                    .listener = a->listener,
+                                    .events = a->events,
+                                    .preflight = a->preflight};
+    a->leading = leading_new(a->loop, &config, &leading_ops, a);
+}
 
 /* ---- what the preflight wants ---- */
 
@@ -214,12 +255,12 @@ static void tell_summary(void *arg, const char *node_summary) {
 
 static const struct group *led(void *arg) {
     const struct agent *a = arg;
-    return a->server != NULL ? rdzv_server_group(a->server) : NULL;
+    return leads(a) ? rdzv_server_group(leading_server(a->leading)) : NULL;
 }
 
 static void refuse(void *arg, const char *reason) {
     struct agent *a = arg;
-    rdzv_server_stop_job(a->server, reason);
+    rdzv_server_stop_job(leading_server(a->leading), reason);
 }
 
 static const struct preflight_ops preflight_ops = {
@@ -244,7 +285,7 @@ static void begin_to_leave(struct agent *a, const char *why);
 static void on_leave(void *arg, const char *why, struct answer *ret) {
     struct agent *a = arg;
     char reason[RDZV_REASON_MAX];
-    if (a->server != NULL && a->arbiter == NULL) {
+    if (leads(a) && a->arbiter == NULL) {
         (void)snprintf(ret->text, sizeof ret->text,
                        "node %s leads the job at a fixed endpoint, where nobody can take its "
                        "place: stop the job instead, or run it with an arbiter",
@@ -288,9 +329,10 @@ static void stop_for_signal(struct agent *a) {
     else
         log_notice("got %s: leaving", name);
     (void)snprintf(reason, sizeof reason, "node %s was told to stop by %s", a->host, name);
-    if (a->server != NULL && a->arbiter == NULL)
-        rdzv_server_stop_job(a->server, reason); /* nobody could take this leader's place */
-    if (a->server == NULL || a->arbiter != NULL || a->client == NULL)
+    if (leads(a) && a->arbiter == NULL)
+        rdzv_server_stop_job(leading_server(a->leading),
+                             reason); /* nobody could take this leader's place */
+    if (!leads(a) || a->arbiter != NULL || a->client == NULL)
         begin_to_leave(a, reason);
 }
 
@@ -456,23 +498,23 @@ static int set_up(struct agent *a) {
         r = begin_preflight(a);
     if (r < 0)
         return r;
+    get_ready_to_lead(a);
     loop_defer(a->loop, LOOP_PRIO_LEASE, on_begin, a);
     return 0;
 }
 
 static void tear_down(struct agent *a) {
     resolve_free(a->resolve);
-    preflight_free(TAKE_PTR(a->preflight));
     rdzv_client_free(a->client);
     if (a->listener != NULL)
         rdzv_listener_serve(a->listener, NULL);
-    rdzv_server_free(a->server);
+    leading_free(TAKE_PTR(a->leading));
+    preflight_free(TAKE_PTR(a->preflight));
     rdzv_listener_free(a->listener);
     registry_remove(&a->registry);
     if (!a->tidied)
         leftovers_sweep_some(a->config.link->contain);
     arbiter_free(a->arbiter);
-    leader_file_free(a->leader_file);
     node_discovery_free(a->look);
     loop_timer_free(a->tidy_timer);
     helper_end(&a->leftovers);
@@ -481,7 +523,6 @@ static void tear_down(struct agent *a) {
         loop_signal_free(a->signals[i]);
     events_free(a->events);
     agent_show_end(a, clock_now_ns() + CONSOLE_PATIENCE_NS);
-    idmap_fini(&a->stores);
     child_reaper_free(a->reaper);
     loop_free(a->loop);
     if (a->config.node_fd >= 0)

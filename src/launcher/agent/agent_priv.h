@@ -1,25 +1,20 @@
 /* What the files of the agent share. Nobody else includes this.
  *   agent_io.c       the local workers' and the member's words, signals, life
- *   leading_io.c  while this agent leads: the group's server, the store, the leader file
  *   agent_find_io.c  where the leader is to be found: the endpoint, the arbiter, own addresses
  *   agent_show_io.c  what people see */
 #pragma once
 
-#include "base/idmap.h"
 #include "io/net/resolver.h"
 #include "io/process/helper.h"
 #include "io/process/reaper.h"
 #include "launcher/agent/agent_io.h"
+#include "launcher/agent/leading_io.h"
 #include "launcher/logs/console_io.h"
-#include "launcher/preflight/preflight_io.h"
 #include "launcher/report/events.h"
 #include "launcher/supervise/local_workers_io.h"
 #include "launcher/worker/worker.h"
 #include "rendezvous/client/client_io.h"
-#include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/operate/registry_io.h"
-#include "rendezvous/server/server_io.h"
-#include "rendezvous/store/store_io.h"
 
 struct agent {
     struct agent_config config;
@@ -41,16 +36,14 @@ struct agent {
     bool tidied;                   /* it was started */
     struct rdzv_listener *listener;
     struct registry_own registry;
-    struct arbiter *arbiter;         /* NULL: a fixed endpoint */
-    struct rdzv_peer self;           /* with an arbiter: where others reach this agent */
-    struct leader_file *leader_file; /* of a leader at a fixed endpoint; NULL */
-    struct rdzv_server *server;      /* NULL: another node leads */
+    struct arbiter *arbiter; /* NULL: a fixed endpoint */
+    struct rdzv_peer self;   /* with an arbiter: where others reach this agent */
+    struct leading *leading; /* what it does while it leads */
     struct rdzv_client *client;
     struct resolve *resolve;
     struct addr own_endpoint;    /* how this agent reaches it, where it leads there; len 0 */
     struct addr endpoint;        /* its address that is this machine's, and not loopback; len 0 */
     struct preflight *preflight; /* NULL: nothing is looked at before workers start */
-    struct idmap stores;         /* generation → struct store_server */
     struct loop_signal *signals[JOB_SIGNALS_MAX];
 
     int signo; /* the first signal that told us to stop; 0 */
@@ -74,16 +67,6 @@ void agent_give_up(struct agent *a, const char *text);
 void agent_quit_if_over(struct agent *a);
 /* What the member is told by. */
 extern const struct rdzv_client_ops agent_client_ops;
-
-/* ---- leading_io.c ---- */
-
-/* Leads at this endpoint (its socket is taken, also on failure). *ret_own: how this agent reaches
- * it. 0 or a negative errno. */
-_must_use_ int agent_lead_at(struct agent *a, int endpoint_fd, struct addr *ret_own);
-/* The member has won an epoch. */
-void agent_lead_on(void *arg, const struct member_lead *lead);
-/* An address of this machine: a literal, or a name that it has. */
-_must_use_ bool agent_local_addr(const char *text, struct addr *ret);
 
 /* ---- agent_find_io.c ---- */
 

@@ -1,16 +1,31 @@
+#include "launcher/agent/leading_io.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/idmap.h"
 #include "base/text/log.h"
 #include "io/clock.h"
-#include "launcher/agent/agent_priv.h"
+#include "io/net/resolver.h"
 #include "launcher/job/program.h"
+#include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
+#include "rendezvous/store/store_io.h"
 
 /* A wait that is this long is said. */
 #define WAIT_SAID_NS (2 * NS_PER_S)
+
+struct leading {
+    struct loop *loop;
+    struct leading_config config;
+    struct leading_ops ops;
+    void *arg;
+    struct rdzv_server *server;      /* NULL: another node leads */
+    struct leader_file *leader_file; /* at a fixed endpoint; NULL */
+    struct idmap stores;             /* generation → struct store_server */
+};
 
 /* ---- the workers' store ---- */
 
@@ -21,13 +36,13 @@ static void store_line(void *arg, const char *line) {
 
 static int store_open(void *arg, struct generation g, const struct addr *bind, uint16_t *ret_port,
                       struct err *err) {
-    struct agent *a = arg;
+    struct leading *l = arg;
     struct store_server_config config = {.listen_at = bind,
                                          .n_listen_at = 1,
                                          .limits = store_limits_of_machine(),
                                          .log = store_line};
     struct store_server *store;
-    int r = store_server_new(a->loop, &config, &store, err);
+    int r = store_server_new(l->loop, &config, &store, err);
     if (r < 0)
         return r;
     struct addr at;
@@ -36,19 +51,19 @@ static int store_open(void *arg, struct generation g, const struct addr *bind, u
         store_server_close(store);
         return err_set(err, r, "the workers' store has no address: %s", strerror(-r));
     }
-    idmap_put(&a->stores, generation_to_u64(g), store);
+    idmap_put(&l->stores, generation_to_u64(g), store);
     *ret_port = addr_port(&at);
-    preflight_forming(a->preflight); /* the group's members are known now */
+    preflight_forming(l->config.preflight); /* the group's members are known now */
     return 0;
 }
 
 static void store_close(void *arg, struct generation g) {
-    struct agent *a = arg;
+    struct leading *l = arg;
     uint64_t id = generation_to_u64(g);
-    struct store_server *store = idmap_get(&a->stores, id);
+    struct store_server *store = idmap_get(&l->stores, id);
     if (store == NULL)
         return;
-    idmap_remove(&a->stores, id);
+    idmap_remove(&l->stores, id);
     store_server_close(store);
 }
 
@@ -60,50 +75,48 @@ static void on_notice(void *arg, const char *line) {
 }
 
 static void on_timeline(void *arg, const struct timeline_entry *entry) {
-    struct agent *a = arg;
-    events_write(a->events, entry);
+    struct leading *l = arg;
+    events_write(l->config.events, entry);
 }
 
 static void node_summary(void *arg, uint64_t incarnation, const char *host, const char *text) {
-    struct agent *a = arg;
-    preflight_received(a->preflight, incarnation, host, text);
+    struct leading *l = arg;
+    preflight_received(l->config.preflight, incarnation, host, text);
 }
 
 static void forgotten(void *arg, uint64_t incarnation) {
-    struct agent *a = arg;
-    preflight_forgotten(a->preflight, incarnation);
+    struct leading *l = arg;
+    preflight_forgotten(l->config.preflight, incarnation);
 }
 
 static void done(void *arg, enum outcome outcome) {
-    struct agent *a = arg;
+    struct leading *l = arg;
     (void)outcome;
-    a->server_done = true;
-    agent_quit_if_over(a);
+    l->ops.over(l->arg);
 }
 
 static void deposed(void *arg, uint32_t epoch) {
-    struct agent *a = arg;
+    struct leading *l = arg;
     (void)epoch; /* the group has said it */
-    rdzv_listener_serve(a->listener, NULL);
-    rdzv_server_free(TAKE_PTR(a->server));
-    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_DEPOSED});
-    agent_quit_if_over(a);
+    rdzv_listener_serve(l->config.listener, NULL);
+    rdzv_server_free(TAKE_PTR(l->server));
+    l->ops.deposed(l->arg);
 }
 
 /* ---- beginning to lead ---- */
 
-static void group_config_from(const struct agent *a, struct group_config *c) {
-    const struct job_spec *spec = a->config.spec;
+static void group_config_from(const struct leading *l, struct group_config *c) {
+    const struct job_spec *spec = l->config.spec;
     group_config_default(c);
     c->rdzv = spec->rdzv;
-    c->leader_incarnation = a->incarnation;
+    c->leader_incarnation = l->config.incarnation;
     (void)snprintf(c->role, sizeof c->role, "%s", spec->role);
     program_of(spec, &c->program);
     c->static_ranks = spec->backend == JOB_BACKEND_STATIC;
     c->log_nonce = random_u64();
 }
 
-bool agent_local_addr(const char *text, struct addr *ret) {
+bool leading_local_addr(const char *text, struct addr *ret) {
     struct addr addrs[RESOLVE_ADDRS_MAX];
     size_t n;
     if (resolve_now(text, 0, addrs, &n) != 0)
@@ -117,13 +130,14 @@ bool agent_local_addr(const char *text, struct addr *ret) {
     return false;
 }
 
-static int new_server(struct agent *a, const struct group_config *group) {
-    const struct job_spec *spec = a->config.spec;
+static int new_server(struct leading *l, const struct group_config *group,
+                      struct arbiter *arbiter) {
+    const struct job_spec *spec = l->config.spec;
     struct rdzv_server_config config = {
-        .listener_port = a->node_port,
+        .listener_port = l->config.node_port,
         .heartbeat_ns = spec->rdzv.heartbeat_ns,
-        .arbiter = a->arbiter,
-        .leader_file = a->leader_file,
+        .arbiter = arbiter,
+        .leader_file = l->leader_file,
         .ops = {.store_open = store_open,
                 .store_close = store_close,
                 .notice = on_notice,
@@ -132,29 +146,28 @@ static int new_server(struct agent *a, const struct group_config *group) {
                 .forgotten = forgotten,
                 .deposed = deposed,
                 .done = done},
-        .arg = a,
+        .arg = l,
     };
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
     if (spec->local_addr != NULL) {
-        config.has_local_addr = agent_local_addr(spec->local_addr, &config.local_addr);
+        config.has_local_addr = leading_local_addr(spec->local_addr, &config.local_addr);
         if (!config.has_local_addr)
             log_warning("--local-addr %s is no address of this machine; another is chosen",
                         spec->local_addr);
     }
-    a->server_done = false;
-    return rdzv_server_new(a->loop, group, &config, &a->server);
+    return rdzv_server_new(l->loop, group, &config, &l->server);
 }
 
 /* Only a run that others could know by name can have been led here before. */
-static void leave_leader_file(struct agent *a, struct group_config *group) {
-    const struct job_spec *spec = a->config.spec;
+static void leave_leader_file(struct leading *l, struct group_config *group) {
+    const struct job_spec *spec = l->config.spec;
     struct leader_file_prev prev;
     struct err err = {0};
     if (!spec->run_id_given || spec->endpoint_host == NULL || spec->endpoint_port == 0)
         return;
     _cleanup_(freep) char *endpoint = xasprintf("%s:%u", spec->endpoint_host, spec->endpoint_port);
     int r = leader_file_open(spec->run_id, endpoint, group->rdzv.lease_ns + group->rdzv.margin_ns,
-                             &prev, &a->leader_file, &err);
+                             &prev, &l->leader_file, &err);
     if (r < 0) {
         log_warning("%s; should this agent be killed and started again, its old group may still "
                     "run for up to %.0f s while the new one starts",
@@ -164,7 +177,7 @@ static void leave_leader_file(struct agent *a, struct group_config *group) {
     }
     uint64_t now = clock_now_ns();
     group->leadership = LEADERSHIP_LEADER_FILE;
-    group->epoch = leader_file_epoch(a->leader_file);
+    group->epoch = leader_file_epoch(l->leader_file);
     group->not_before_ns = leader_file_free_from(&prev, now);
     if (group->not_before_ns > now)
         log_notice("the last leader of run '%s' at %s ended without closing it; its workers may "
@@ -172,20 +185,20 @@ static void leave_leader_file(struct agent *a, struct group_config *group) {
                    spec->run_id, endpoint, (double)(group->not_before_ns - now) / (double)NS_PER_S);
 }
 
-int agent_lead_at(struct agent *a, int endpoint_fd, struct addr *ret_own) {
+int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own) {
     struct group_config group;
-    group_config_from(a, &group);
+    group_config_from(l, &group);
     int r = endpoint_own_addr(endpoint_fd, ret_own);
     if (r == 0) {
-        leave_leader_file(a, &group);
-        r = new_server(a, &group);
+        leave_leader_file(l, &group);
+        r = new_server(l, &group, NULL);
     }
     if (r < 0) {
         (void)close(endpoint_fd);
         return r;
     }
-    rdzv_listener_serve(a->listener, a->server);
-    return rdzv_listener_add(a->listener, endpoint_fd);
+    rdzv_listener_serve(l->config.listener, l->server);
+    return rdzv_listener_add(l->config.listener, endpoint_fd);
 }
 
 /* Otherwise a minute of silence would look like a fault. */
@@ -197,11 +210,11 @@ static void log_wait(const struct member_lead *lead) {
                    lead->epoch - 1, (double)(lead->not_before_ns - now) / (double)NS_PER_S);
 }
 
-void agent_lead_on(void *arg, const struct member_lead *lead) {
-    struct agent *a = arg;
+int leading_on(struct leading *l, const struct member_lead *lead, struct arbiter *arbiter,
+               const struct rdzv_peer *self) {
     struct group_config group;
-    assert(a->server == NULL);
-    group_config_from(a, &group);
+    assert(l->server == NULL);
+    group_config_from(l, &group);
     group.leadership = LEADERSHIP_ARBITER;
     group.epoch = lead->epoch;
     group.idle = lead->idle;
@@ -209,16 +222,35 @@ void agent_lead_on(void *arg, const struct member_lead *lead) {
     group.absent_until_ns = lead->absent_until_ns;
     group.old_leader = lead->old_leader;
     group.handover = lead->handover;
-    group.self = a->self;
+    group.self = *self;
     if (lead->handover != NULL)
         group.log_nonce = lead->handover->log_nonce;
-    int r = new_server(a, &group);
-    if (r < 0) {
-        char text[128];
-        (void)snprintf(text, sizeof text, "can't lead the job: %s", strerror(-r));
-        agent_give_up(a, text);
-        return;
-    }
+    int r = new_server(l, &group, arbiter);
+    if (r < 0)
+        return r;
     log_wait(lead);
-    rdzv_listener_serve(a->listener, a->server);
+    rdzv_listener_serve(l->config.listener, l->server);
+    return 0;
+}
+
+/* ---- life ---- */
+
+struct rdzv_server *leading_server(const struct leading *l) {
+    return l->server;
+}
+
+struct leading *leading_new(struct loop *loop, const struct leading_config *config,
+                            const struct leading_ops *ops, void *arg) {
+    struct leading *l = xcalloc(1, sizeof *l);
+    *l = (struct leading){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
+    return l;
+}
+
+void leading_free(struct leading *l) {
+    if (l == NULL)
+        return;
+    rdzv_server_free(l->server);
+    leader_file_free(l->leader_file);
+    idmap_fini(&l->stores);
+    free(l);
 }

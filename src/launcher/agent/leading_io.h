@@ -1,0 +1,47 @@
+/* While this node leads: the group's server, the workers' stores, and at a fixed endpoint the
+ * leader file. Knows nothing of the agent but two calls.
+ *
+ *     leading_new(loop, &config, &ops, me, &l);
+ *     leading_at(l, endpoint_fd, &own);            at a fixed endpoint
+ *     leading_on(l, &lead, arbiter, &self);        or after an epoch was won
+ *     server = leading_server(l);                  NULL: another node leads
+ *     leading_free(l) */
+#pragma once
+
+#include "launcher/job/job.h"
+#include "launcher/preflight/preflight_io.h"
+#include "launcher/report/events.h"
+#include "rendezvous/server/server_io.h"
+
+struct leading_config { /* all borrowed for its life */
+    const struct job_spec *spec;
+    uint64_t incarnation;
+    uint16_t node_port; /* of the listener */
+    struct rdzv_listener *listener;
+    struct events *events;       /* NULL: not asked for */
+    struct preflight *preflight; /* NULL: nothing is looked at */
+};
+
+struct leading_ops {
+    void (*over)(void *arg); /* the job has ended, and the nodes were told */
+    /* Another node leads now; leading_server() is NULL. */
+    void (*deposed)(void *arg);
+};
+
+struct leading;
+
+struct leading *leading_new(struct loop *loop, const struct leading_config *config,
+                            const struct leading_ops *ops, void *arg);
+/* After rdzv_listener_serve(listener, NULL), or the listener is freed. NULL is fine. */
+void leading_free(struct leading *l);
+
+/* Leads at this endpoint (its socket is taken, also on failure). *ret_own: how this node reaches
+ * it. 0 or a negative errno. */
+_must_use_ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own);
+/* The member has won an epoch. 0 or a negative errno. */
+_must_use_ int leading_on(struct leading *l, const struct member_lead *lead,
+                          struct arbiter *arbiter, const struct rdzv_peer *self);
+struct rdzv_server *leading_server(const struct leading *l);
+
+/* An address of this machine: a literal, or a name that it has. */
+_must_use_ bool leading_local_addr(const char *text, struct addr *ret);
