@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/text/log.h"
+#include "base/text/template.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/child.h"
@@ -252,44 +254,25 @@ static void on_lost(void *arg, bool hung) {
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-static bool name_is(const char *name, size_t len, const char *want) {
-    return len == strlen(want) && memcmp(name, want, len) == 0;
+struct prefix_values {
+    const struct logmux_worker *worker;
+    char local_rank[16], rank[16];
+};
+
+static const char *prefix_value(void *arg, const char *name) {
+    const struct prefix_values *v = arg;
+    return strcmp(name, "role_name") == 0    ? v->worker->role
+           : strcmp(name, "local_rank") == 0 ? v->local_rank
+           : strcmp(name, "rank") == 0       ? v->rank
+           : strcmp(name, "hostname") == 0   ? v->worker->hostname
+                                             : NULL;
 }
 
-void logmux_expand_prefix(const char *prefix_template, const struct logmux_worker *worker,
-                          struct strbuf *ret) {
-    static const char name_chars[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
-    for (const char *p = prefix_template; *p != '\0';) {
-        if (p[0] != '$' || p[1] == '\0') {
-            strbuf_add_char(ret, *p++);
-            continue;
-        }
-        if (p[1] == '$') {
-            strbuf_add_char(ret, '$');
-            p += 2;
-            continue;
-        }
-        bool braces = p[1] == '{';
-        const char *name = p + (braces ? 2 : 1);
-        size_t len = strspn(name, name_chars);
-        bool good = len > 0 && (!braces || name[len] == '}');
-        if (good && name_is(name, len, "role_name"))
-            strbuf_add(ret, worker->role);
-        else if (good && name_is(name, len, "local_rank"))
-            strbuf_printf(ret, "%" PRIu32, worker->local_rank);
-        else if (good && name_is(name, len, "rank"))
-            strbuf_printf(ret, "%" PRIu32, worker->rank);
-        else if (good && name_is(name, len, "hostname"))
-            strbuf_add(ret, worker->hostname);
-        else
-            good = false;
-        if (!good) {
-            strbuf_add_char(ret, *p++);
-            continue;
-        }
-        p = name + len + (braces ? 1 : 0);
-    }
+char *logmux_prefix(const char *prefix_template, const struct logmux_worker *worker) {
+    struct prefix_values v = {.worker = worker};
+    (void)snprintf(v.local_rank, sizeof v.local_rank, "%" PRIu32, worker->local_rank);
+    (void)snprintf(v.rank, sizeof v.rank, "%" PRIu32, worker->rank);
+    return template_substitute(prefix_template, prefix_value, &v);
 }
 
 static int open_null(int *ret, struct err *err) {
@@ -333,9 +316,7 @@ static int open_stream(struct mux_stream *s, const struct logmux_worker *worker,
 
 static int open_streams(struct mux_worker *w, const struct logmux_worker *worker, struct err *err) {
     struct logmux *mux = w->mux;
-    _cleanup_(strbuf_fini) struct strbuf prefix = {0};
-    logmux_expand_prefix(mux->prefix_template, worker, &prefix);
-    w->prefix = strbuf_take(&prefix);
+    w->prefix = logmux_prefix(mux->prefix_template, worker);
     int r = open_stream(&w->streams[OUT], worker, err);
     if (r == 0)
         r = open_stream(&w->streams[ERR], worker, err);

@@ -93,6 +93,5 @@ void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path);
 /* Every worker that was opened. True when none was. */
 bool logmux_all_drained(const struct logmux *mux);
 
-/* ${name} and $name are put in, $$ is a $; unknown names stay as they are. For tests. */
-void logmux_expand_prefix(const char *prefix_template, const struct logmux_worker *worker,
-                          struct strbuf *ret);
+/* The prefix of that worker's tee'd lines, malloc'ed. For tests. */
+_must_use_ char *logmux_prefix(const char *prefix_template, const struct logmux_worker *worker);

@@ -48,12 +48,6 @@ _must_use_ int worker_env_build(char *const *base, const struct worker_env_input
  * more than one worker on the node). Worth one line to the user. */
 bool worker_env_sets_omp(char *const *base, uint32_t local_world_size);
 
-/* Replaces "$NAME" and "${NAME}" in `text` where lookup() knows the name, "$$" becomes "$", and all
- * else stays (Python's string.Template.safe_substitute; names: ASCII letters, digits, "_").
- * malloc'ed, never NULL. lookup returns a borrowed text or NULL. */
-_must_use_ char *template_substitute(const char *text,
-                                     const char *(*lookup)(void *arg, const char *name), void *arg);
-
 /* argv of one worker: python -u [-m] SCRIPT ARGS, or PROGRAM ARGS; in SCRIPT (when python runs it)
  * and ARGS ${local_rank} is replaced. `python` is only used where it is needed. NULL-terminated,
  * freed with worker_argv_free(). */
