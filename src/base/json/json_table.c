@@ -36,6 +36,7 @@ bool json_field_is_there(const struct json_field *f, const void *of) {
     switch (f->when) {
     case JSON_ALWAYS:
     case JSON_OPTIONAL: return true;
+    case JSON_WHEN_TEXT:
     case JSON_WHEN_TRUE: return *at(of, f->when_offset) != 0;
     case JSON_WHEN_SET: return u64_at(of, f->when_offset) != 0;
     case JSON_WHEN_SOME: return u32_at(of, f->when_offset) != 0;
@@ -160,9 +161,13 @@ static void write_value(struct json_writer *w, const struct json_field *f, const
 }
 
 void json_table_write(struct json_writer *w, const struct json_table *table, const void *of) {
-    for (size_t i = 0; i < table->n; i++)
-        if (json_field_is_there(&table->fields[i], of))
-            write_value(w, &table->fields[i], of);
+    for (size_t i = 0; i < table->n; i++) {
+        const struct json_field *f = &table->fields[i];
+        if (json_field_is_there(f, of))
+            write_value(w, f, of);
+        else if (f->or_null)
+            json_write_null(w, f->key);
+    }
 }
 
 /* ---- reading ---- */

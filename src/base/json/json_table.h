@@ -43,6 +43,7 @@ enum json_when {
     JSON_WHEN_TRUE, /* the bool at when_offset, or itself, says so; reading sets it */
     JSON_WHEN_SET,  /* the uint64_t at when_offset is not 0 */
     JSON_WHEN_SOME, /* the uint32_t at when_offset is not 0 */
+    JSON_WHEN_TEXT, /* the text at when_offset is not empty */
 };
 
 struct json_field {
@@ -68,6 +69,7 @@ struct json_field {
     uint64_t absent; /* ID: what it is where the kind has no such field */
     enum json_when when;
     size_t when_offset;
+    bool or_null; /* where there is no such field, null is written */
     /* U32: no more than another U32 of the struct; `below`: less. Its offset + 1; 0: none */
     size_t at_most, below;
 };
@@ -104,6 +106,10 @@ struct json_table {
     .when = JSON_WHEN_TRUE, .when_offset = offsetof(struct type, member)
 #define JSON_IF_SET(type, member) \
     .when = JSON_WHEN_SET, .when_offset = offsetof(struct type, member)
+#define JSON_IF_SOME(type, member) \
+    .when = JSON_WHEN_SOME, .when_offset = offsetof(struct type, member)
+#define JSON_IF_TEXT(type, member) \
+    .when = JSON_WHEN_TEXT, .when_offset = offsetof(struct type, member)
 
 /* The fields of *of, into an object that the caller has begun. */
 void json_table_write(struct json_writer *w, const struct json_table *table, const void *of);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json/json.h"
+#include "base/json/json_table.h"
 #include "base/text/utf8.h"
 #include "launcher/report/failure_text.h"
 
@@ -252,101 +252,89 @@ void status_text(const struct status_view *v, struct strbuf *out) {
 
 /* ---- JSON ---- */
 
-static void put_seconds(struct json_writer *w, const char *key, uint64_t ns) {
+static void put_seconds(struct json_writer *w, const struct json_field *f, const void *of) {
+    uint64_t ns;
     char text[40];
+    memcpy(&ns, (const char *)of + f->offset, sizeof ns);
     (void)snprintf(text, sizeof text, "%" PRIu64 ".%03" PRIu64, ns / NS_PER_S,
                    ns % NS_PER_S / NS_PER_MS);
-    json_write_raw(w, key, text);
+    json_write_raw(w, f->key, text);
 }
 
-static void put_text_or_null(struct json_writer *w, const char *key, const char *text) {
-    if (text[0] == '\0')
-        json_write_null(w, key);
-    else
-        json_write_string(w, key, text);
-}
-
-static void put_generation(struct json_writer *w, struct generation g) {
-    char text[32];
-    (void)snprintf(text, sizeof text, "%" PRIu32 ".%" PRIu32, g.epoch, g.counter);
-    put_text_or_null(w, "generation", generation_is_none(g) ? "" : text);
-}
-
-static void put_overview(struct json_writer *w, const struct overview *o) {
-    json_write_string(w, "state", group_state_names[o->state]);
-    put_seconds(w, "state_seconds", o->since_ns);
-    if (o->outcome == OUTCOME_NONE)
-        json_write_null(w, "outcome");
-    else
-        json_write_string(w, "outcome", outcome_names[o->outcome]);
-    put_text_or_null(w, "reason", o->reason);
-    json_write_u64(w, "epoch", o->epoch);
-    put_generation(w, o->generation);
-    if (o->running_ns == 0)
-        json_write_null(w, "started_seconds");
-    else
-        put_seconds(w, "started_seconds", o->running_ns);
-    if (o->leader == 0)
-        json_write_null(w, "leader");
-    else
-        json_write_hex(w, "leader", o->leader);
-    put_text_or_null(w, "leader_host", o->leader_host);
-    json_write_array_begin(w, "successors");
-    for (size_t i = 0; i < RDZV_SUCCESSORS_MAX; i++)
-        if (o->successors[i] != 0)
-            json_write_hex(w, NULL, o->successors[i]);
-    json_write_array_end(w);
-    json_write_u64(w, "min_nodes", o->min_nodes);
-    json_write_u64(w, "max_nodes", o->max_nodes);
-    json_write_u64(w, "node_unit", o->node_unit);
-    json_write_u64(w, "members", o->n_members);
-    json_write_u64(w, "world_size", o->world_size);
-    json_write_u64(w, "spares", o->n_spares);
-    json_write_u64(w, "excluded", o->n_excluded);
-    json_write_u64(w, "restarts_used", o->restarts_used);
-    json_write_u64(w, "max_restarts", o->max_restarts);
-    json_write_u64(w, "losses", o->losses);
-    put_text_or_null(w, "incident", o->incident);
-    if (o->incident[0] == '\0')
-        json_write_null(w, "incident_seconds");
-    else
-        put_seconds(w, "incident_seconds", o->incident_ns);
-}
-
-static void put_node(struct json_writer *w, const struct overview_node *n) {
-    json_write_object_begin(w, NULL);
-    json_write_string(w, "node", n->name);
-    json_write_hex(w, "id", n->incarnation);
-    json_write_string(w, "place", overview_place_names[n->place]);
-    json_write_string(w, "state", node_state_names[n->state]);
-    if (n->place == PLACE_MEMBER) {
-        json_write_u64(w, "node_rank", n->node_rank);
-        json_write_u64(w, "first_rank", n->first_rank);
-    } else {
-        json_write_null(w, "node_rank");
-        json_write_null(w, "first_rank");
+#define SECONDS(type, key, member) JSON_FIELD(type, OWN, key, member), .write = put_seconds
+#define TEXT_OR_NULL(type, key, member) \
+    { JSON_FIELD(type, TEXT, key, member), JSON_IF_TEXT(type, member), .or_null = true }
+#define OF_MEMBER(key, member)                                                                \
+    {                                                                                         \
+        JSON_FIELD(overview_node, U32, key, member),                                          \
+            .or_null = true, JSON_OF_KINDS(overview_node, place, UINT32_C(1) << PLACE_MEMBER) \
     }
-    json_write_u64(w, "workers", n->nproc);
-    json_write_bool(w, "connected", n->connected);
-    put_seconds(w, "silent_seconds", n->silent_ns);
-    put_text_or_null(w, "address", n->addr);
-    json_write_i64(w, "pid", n->pid);
-    put_seconds(w, "joined_seconds", n->since_ns);
-    json_write_u64(w, "stalls", n->stalls);
-    put_seconds(w, "longest_stall_seconds", n->longest_stall_ns);
-    put_text_or_null(w, "why", n->why);
-    json_write_object_end(w);
-}
+
+static const struct json_field id_fields[] = {{.kind = JSON_FIELD_HEX, .size = sizeof(uint64_t)}};
+static const struct json_table id = {.fields = id_fields, .n = 1, .size = sizeof(uint64_t)};
+
+static const struct json_field overview_fields[] = {
+    {JSON_NAMED(overview, "state", state, group_state_names)},
+    {SECONDS(overview, "state_seconds", since_ns)},
+    {JSON_NAMED(overview, "outcome", outcome, outcome_names), JSON_IF_SOME(overview, outcome),
+     .or_null = true},
+    TEXT_OR_NULL(overview, "reason", reason),
+    {JSON_FIELD(overview, U32, "epoch", epoch)},
+    {JSON_FIELD(overview, PAIR, "generation", generation), JSON_IF_SOME(overview, generation.epoch),
+     .or_null = true},
+    {SECONDS(overview, "started_seconds", running_ns), JSON_IF_SET(overview, running_ns),
+     .or_null = true},
+    {JSON_FIELD(overview, HEX, "leader", leader), JSON_IF_SET(overview, leader), .or_null = true},
+    TEXT_OR_NULL(overview, "leader_host", leader_host),
+    {JSON_FIELD(overview, LIST, "successors", successors), .table = &id,
+     .count_offset = JSON_HOLES},
+    {JSON_FIELD(overview, U32, "min_nodes", min_nodes)},
+    {JSON_FIELD(overview, U32, "max_nodes", max_nodes)},
+    {JSON_FIELD(overview, U32, "node_unit", node_unit)},
+    {JSON_FIELD(overview, U32, "members", n_members)},
+    {JSON_FIELD(overview, U32, "world_size", world_size)},
+    {JSON_FIELD(overview, U32, "spares", n_spares)},
+    {JSON_FIELD(overview, U32, "excluded", n_excluded)},
+    {JSON_FIELD(overview, U32, "restarts_used", restarts_used)},
+    {JSON_FIELD(overview, U32, "max_restarts", max_restarts)},
+    {JSON_FIELD(overview, U32, "losses", losses)},
+    TEXT_OR_NULL(overview, "incident", incident),
+    {SECONDS(overview, "incident_seconds", incident_ns), JSON_IF_TEXT(overview, incident),
+     .or_null = true},
+};
+static const struct json_table overview = JSON_TABLE(overview, overview_fields);
+
+static const struct json_field node_fields[] = {
+    {JSON_FIELD(overview_node, TEXT, "node", name)},
+    {JSON_FIELD(overview_node, HEX, "id", incarnation)},
+    {JSON_NAMED(overview_node, "place", place, overview_place_names)},
+    {JSON_NAMED(overview_node, "state", state, node_state_names)},
+    OF_MEMBER("node_rank", node_rank),
+    OF_MEMBER("first_rank", first_rank),
+    {JSON_FIELD(overview_node, U32, "workers", nproc)},
+    {JSON_FIELD(overview_node, BOOL, "connected", connected)},
+    {SECONDS(overview_node, "silent_seconds", silent_ns)},
+    TEXT_OR_NULL(overview_node, "address", addr),
+    {JSON_FIELD(overview_node, I32, "pid", pid)},
+    {SECONDS(overview_node, "joined_seconds", since_ns)},
+    {JSON_FIELD(overview_node, U32, "stalls", stalls)},
+    {SECONDS(overview_node, "longest_stall_seconds", longest_stall_ns)},
+    TEXT_OR_NULL(overview_node, "why", why),
+};
+static const struct json_table node = JSON_TABLE(overview_node, node_fields);
 
 void status_json(const struct status_view *v, struct strbuf *out) {
     struct json_writer w = json_writer_of(out);
     json_write_object_begin(&w, NULL);
     json_write_string(&w, "run_id", v->run_id);
-    put_overview(&w, v->overview);
+    json_table_write(&w, &overview, v->overview);
     json_write_array_begin(&w, "nodes");
     _cleanup_(freep) const struct overview_node **rows = in_order(v);
-    for (uint32_t i = 0; i < v->n_nodes; i++)
-        put_node(&w, rows[i]);
+    for (uint32_t i = 0; i < v->n_nodes; i++) {
+        json_write_object_begin(&w, NULL);
+        json_table_write(&w, &node, rows[i]);
+        json_write_object_end(&w);
+    }
     json_write_array_end(&w);
     json_write_object_end(&w);
     strbuf_add_char(out, '\n');

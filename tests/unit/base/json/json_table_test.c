@@ -199,8 +199,7 @@ static const struct json_field machine_fields[] = {
     {JSON_FIELD(machine, OWN, "speed", speed), .write = write_speed, .read = read_speed, .when = JSON_OPTIONAL},
     {.key = "derived", .kind = JSON_FIELD_OWN, .write = write_speed},
     {JSON_ARRAY_OF(machine, "parts", parts, add_part, part), .when = JSON_OPTIONAL},
-    {JSON_LIST(machine, "few", few, n_few, part), .when = JSON_WHEN_SOME,
-     .when_offset = offsetof(struct machine, n_few)},
+    {JSON_LIST(machine, "few", few, n_few, part), JSON_IF_SOME(machine, n_few)},
 };
 static const struct json_table machine = {JSON_ROWS(machine, machine_fields), .open = true};
 
@@ -253,5 +252,31 @@ Test(json_table, what_is_missing_stays_and_what_is_wrong_is_refused) {
             cr_assert_str_eq(err.text, cases[i].refused);
         else
             cr_assert(m.index == 3 && m.factor > 2.4);
+    }
+}
+
+Test(json_table, what_is_not_there_is_left_out_or_null) {
+    static const struct json_field fields[] = {
+        {JSON_FIELD(machine, U32, "index", index), JSON_IF_SOME(machine, index)},
+        {JSON_FIELD(machine, U64, "bytes", bytes), JSON_IF_SET(machine, bytes), .or_null = true},
+        {JSON_FIELD(machine, TEXT, "name", few[0].name), JSON_IF_TEXT(machine, few[0].name), .or_null = true},
+        {JSON_FIELD(machine, U32, "speed", speed), JSON_OF_KINDS(machine, shape, 1u << SHAPE_BOX), .or_null = true},
+    };
+    static const struct json_table table = JSON_TABLE(machine, fields);
+    static const struct {
+        struct machine machine;
+        const char *text;
+    } cases[] = {
+        {{.shape = SHAPE_CIRCLE, .speed = 5}, "{\"bytes\":null,\"name\":null,\"speed\":null}"},
+        {{.index = 1, .bytes = 2, .few = {{.name = "x"}}, .shape = SHAPE_BOX},
+         "{\"index\":1,\"bytes\":2,\"name\":\"x\",\"speed\":0}"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(strbuf_fini) struct strbuf text = {0};
+        struct json_writer w = json_writer_of(&text);
+        json_write_object_begin(&w, NULL);
+        json_table_write(&w, &table, &cases[i].machine);
+        json_write_object_end(&w);
+        cr_assert_str_eq(strbuf_text(&text), cases[i].text);
     }
 }
