@@ -408,6 +408,7 @@ static bool look_at_node(struct agent *a) {
     struct node_discovery_config config = {
         .what = node_setup_needs(spec, any_gpu),
         .facts = spec->nccl_env > NCCL_ENV_OFF,
+        .rocm = any_gpu,
         .envp = a->config.envp,
         .set = spec->env,
         .python = a->config.python,

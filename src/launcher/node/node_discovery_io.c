@@ -8,16 +8,19 @@
 #include "launcher/node/snapshot_codec.h"
 #include "nccl_env/facts/facts_io.h"
 #include "topology/discover/discovery_io.h"
+#include "topology/discover/sysfs/kfd_io.h"
 
 struct waiter {
     node_discovery_fn *fn;
     void *arg;
 };
 
-/* The route that was asked for. */
-struct route_result {
-    struct route_found found;
-    char why_not[ERR_TEXT_MAX]; /* "": found */
+/* What owns nothing, and is sent as it is. */
+struct plain_parts {
+    struct route_found route;
+    char no_route[ERR_TEXT_MAX]; /* "": found */
+    struct rocm_gpu rocm[TOPO_GPUS_MAX];
+    uint32_t n_rocm;
 };
 
 struct node_discovery {
@@ -29,7 +32,7 @@ struct node_discovery {
     char failure[ERR_TEXT_MAX]; /* "" none */
     struct topology topology;
     struct nccl_facts facts;
-    struct route_result way;
+    struct plain_parts parts;
     struct waiter waiters[NODE_DISCOVERY_WAITERS_MAX];
     uint32_t n_waiters;
 };
@@ -41,27 +44,29 @@ enum answer { ANSWER_FOUND = 'F', ANSWER_NOT = 'N' };
 
 static int look(int fd, void *arg) {
     const struct node_discovery_config *config = arg;
-    struct discovery_config parts = {
+    struct discovery_config what = {
         .what = config->what, .sysroot = config->sysroot, .nvml_library = config->nvml_library};
     struct topology t = {0};
     struct nccl_facts facts = {0};
-    struct route_result way = {0};
+    struct plain_parts parts = {0};
     struct strbuf out = {0};
     struct err err = {0};
-    int r = topology_discover(&parts, &t, &err);
+    int r = topology_discover(&what, &t, &err);
     if (r == 0 && config->facts)
         nccl_facts_read(&(struct nccl_facts_config){.sysroot = config->sysroot,
                                                     .envp = config->envp,
                                                     .set = config->set,
                                                     .python = config->python},
                         &facts);
-    if (r == 0 && config->route_to != NULL && route_find(config->route_to, &way.found, &err) < 0)
-        memcpy(way.why_not, err.text, sizeof way.why_not);
+    if (r == 0 && config->rocm)
+        parts.n_rocm = kfd_list_gpus(config->sysroot, parts.rocm, TOPO_GPUS_MAX);
+    if (r == 0 && config->route_to != NULL && route_find(config->route_to, &parts.route, &err) < 0)
+        memcpy(parts.no_route, err.text, sizeof parts.no_route);
     strbuf_add_char(&out, r < 0 ? ANSWER_NOT : ANSWER_FOUND);
     if (r < 0) {
         strbuf_add(&out, err.text[0] != '\0' ? err.text : strerror(-r));
     } else {
-        strbuf_add_bytes(&out, &way, sizeof way);
+        strbuf_add_bytes(&out, &parts, sizeof parts);
         snapshot_encode(&t, &facts, &out);
     }
     return helper_send(fd, out.data, out.len) ? 0 : 1;
@@ -101,7 +106,7 @@ static void fail(struct node_discovery *l, const char *why) {
 }
 
 static void take(struct node_discovery *l, const struct helper_answer *a) {
-    const size_t head = 1 + sizeof l->way;
+    const size_t head = 1 + sizeof l->parts;
     if (a->len == 0 || (a->data[0] == ANSWER_NOT && a->len == 1))
         fail(l, "the process that looks at it died");
     else if (a->data[0] == ANSWER_NOT)
@@ -110,7 +115,7 @@ static void take(struct node_discovery *l, const struct helper_answer *a) {
              snapshot_decode(a->data + head, a->len - head, &l->topology, &l->facts) < 0)
         fail(l, "the process that looks at it did not finish");
     else
-        memcpy(&l->way, a->data + 1, sizeof l->way);
+        memcpy(&l->parts, a->data + 1, sizeof l->parts);
 }
 
 static void on_answer(void *arg, const struct helper_answer *answer) {
@@ -181,9 +186,14 @@ const struct nccl_facts *node_discovery_facts(const struct node_discovery *l) {
 const struct route_found *node_discovery_route(const struct node_discovery *l,
                                                const char **ret_why) {
     bool known = node_discovery_topology(l) != NULL && l->routed;
-    if (known && l->way.why_not[0] != '\0' && ret_why != NULL)
-        *ret_why = l->way.why_not;
-    return known && l->way.why_not[0] == '\0' ? &l->way.found : NULL;
+    if (known && l->parts.no_route[0] != '\0' && ret_why != NULL)
+        *ret_why = l->parts.no_route;
+    return known && l->parts.no_route[0] == '\0' ? &l->parts.route : NULL;
+}
+
+uint32_t node_discovery_rocm(const struct node_discovery *l, const struct rocm_gpu **ret) {
+    *ret = l->parts.rocm;
+    return l->parts.n_rocm;
 }
 
 const char *node_discovery_failure(const struct node_discovery *l) {

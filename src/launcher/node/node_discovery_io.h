@@ -13,6 +13,7 @@
 #include "io/loop.h"
 #include "nccl_env/facts/facts.h"
 #include "topology/discover/net/route_io.h"
+#include "topology/discover/sysfs/rocm.h"
 #include "topology/model/topology.h"
 
 /* NVML's own deadline (NVML_DISCOVERY_NS), and time for the rest. */
@@ -22,6 +23,7 @@
 struct node_discovery_config {
     unsigned what;        /* DISCOVER_*, topology/discover/discovery_io.h */
     bool facts;           /* what was configured on this node, too (nccl_env/facts/facts_io.h) */
+    bool rocm;            /* AMD's GPUs in ROCm's order, too */
     const char *route_to; /* which way leads there, too: an address, borrowed for the call */
     char *const *envp;    /* borrowed until it has ended, as the next two; for the facts */
     char *const *set;     /* NAME=VALUE, before those of envp; or NULL */
@@ -51,5 +53,7 @@ node_discovery_facts(const struct node_discovery *l); /* also NULL: not asked fo
 /* Also NULL: not asked for, or there is no way: then *ret_why (may be NULL) is a sentence. */
 const struct route_found *node_discovery_route(const struct node_discovery *l,
                                                const char **ret_why);
+/* How many there are; none where they were not asked for. */
+uint32_t node_discovery_rocm(const struct node_discovery *l, const struct rocm_gpu **ret);
 /* Why there is no topology: one phrase. NULL: there is, or it has not ended. */
 const char *node_discovery_failure(const struct node_discovery *l);

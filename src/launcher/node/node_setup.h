@@ -23,7 +23,7 @@ struct node_setup_input {
     const struct nccl_graph *graph;   /* NULL likewise */
     const struct nccl_facts *facts;   /* NULL likewise */
     const struct netif_choice *netif; /* NULL: not known */
-    const struct rocm_gpu *rocm;      /* AMD's, kfd_list_gpus() */
+    const struct rocm_gpu *rocm;      /* AMD's, node_discovery_rocm() */
     uint32_t n_rocm;
     uint32_t n_nodes, first_rank; /* of the group */
     const char *log_dir;          /* where NCCL's debug files may go; NULL: none */

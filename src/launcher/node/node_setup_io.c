@@ -14,7 +14,6 @@
 #include "nccl_env/facts/facts_io.h"
 #include "topology/discover/common/cpu_count_io.h"
 #include "topology/discover/discovery_io.h"
-#include "topology/discover/sysfs/kfd_io.h"
 #include "topology/nccl/nccl_graph.h"
 
 /* ---- what may be used now ---- */
@@ -86,15 +85,13 @@ int node_setup_read(const struct node_setup_place *p, struct node_setup *ret, bo
         .first_rank = p->form->first_rank,
         .log_dir = p->log_dir,
     };
-    struct rocm_gpu rocm[TOPO_GPUS_MAX];
     struct node_net net;
     _cleanup_(nccl_graph_freep) struct nccl_graph *graph = NULL;
     if (p->look != NULL) {
         in.looked = node_discovery_what(p->look);
         in.topology = node_discovery_topology(p->look);
         in.facts = node_discovery_facts(p->look);
-        in.rocm = rocm;
-        in.n_rocm = p->any_gpu ? kfd_list_gpus(NULL, rocm, TOPO_GPUS_MAX) : 0;
+        in.n_rocm = node_discovery_rocm(p->look, &in.rocm);
     }
     int r = node_net_read(p, &net, err);
     if (r < 0)

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../topology/tree_rig.h"
 #include "io/clock.h"
 #include "io/process/reaper.h"
 #include "topology/discover/discovery_io.h"
@@ -130,6 +131,26 @@ Test(node_discovery, nobody_asked_for_a_way) {
     cr_assert_null(node_discovery_route(f.look, &why));
     cr_expect_str_eq(why, "untouched");
     end(&f);
+}
+
+Test(node_discovery, lists_amds_gpus_as_rocm_numbers_them) {
+    const struct rocm_gpu *gpus;
+    struct tree tree;
+    tree_new(&tree);
+    tree_write(&tree, "sys/class/kfd/kfd/topology/nodes/1/properties",
+               "simd_count 440\nlocation_id 25344\ndomain 0\nunique_id 4660\n");
+    for (int asked = 0; asked < 2; asked++) {
+        struct fixture f = {0};
+        begin(&f, (struct node_discovery_config){.rocm = asked == 1, .sysroot = tree.root});
+        node_discovery_wait(f.look, on_looked, &f);
+        cr_assert_eq(loop_run(f.loop), 0);
+        cr_assert_not_null(node_discovery_topology(f.look), "%s", node_discovery_failure(f.look));
+        cr_assert_eq(node_discovery_rocm(f.look, &gpus), asked == 1 ? 1u : 0u);
+        if (asked == 1)
+            cr_expect_eq(gpus[0].unique_id, 4660u);
+        end(&f);
+    }
+    tree_remove(&tree);
 }
 
 Test(node_discovery, a_look_that_takes_too_long_has_failed) {
