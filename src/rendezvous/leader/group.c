@@ -22,8 +22,8 @@ static void inherit(struct group *g, const struct handover *e) {
     policy_keep_counters(&g->policy, e->restarts_used, e->losses);
     if (e->log_nonce != 0)
         g->config.log_nonce = e->log_nonce;
-    g->lost_somebody = g->formation.formed_once;
-    g->detected_ns = g->now_ns;
+    g->gathering.lost_somebody = g->formation.formed_once;
+    g->incident.detected_ns = g->now_ns;
     for (uint32_t i = 0; i < e->n_members; i++) {
         const struct handover_member *m = &e->members[i];
         if (m->incarnation == 0 || roster_find(&g->roster, m->incarnation) != NULL)
@@ -58,17 +58,17 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
               config->rdzv.node_unit;
     leadership_init(&g->leadership, config);
     g->state = GROUP_GATHERING;
-    g->now_ns = g->gather_since_ns = g->since_ns = now_ns;
+    g->now_ns = g->gathering.since_ns = g->since_ns = now_ns;
     g->due_ns = TIME_NEVER;
-    g->enough_since_ns = TIME_NEVER;
+    g->gathering.enough_since_ns = TIME_NEVER;
     g->cause.settle_ns = TIME_NEVER;
     liveness_init(&g->liveness);
-    g->not_before_ns = config->not_before_ns;
+    g->gathering.not_before_ns = config->not_before_ns;
     programs_init(&g->programs, config->role, &config->program, config->rdzv.max_restarts);
     roster_init(&g->roster, config->leader_incarnation);
     if (config->handover != NULL) {
         inherit(g, config->handover);
-        g->status_next_ns = now_ns + STATUS_INTERVAL_NS; /* they are on their way */
+        g->status.next_ns = now_ns + STATUS_INTERVAL_NS; /* they are on their way */
     }
     *ret = g;
     return 0;
@@ -79,8 +79,8 @@ void group_free(struct group *g) {
         return;
     roster_fini(&g->roster);
     formation_fini(&g->formation);
-    strbuf_fini(&g->notes);
-    free(g->note_list);
+    strbuf_fini(&g->effects.texts);
+    free(g->effects.entries);
     programs_fini(&g->programs);
     policy_fini(&g->policy);
     free(g);
@@ -152,8 +152,8 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
         report_unusable(g, n);
     group_recount(g, n);
     if (report->at_safe_point)
-        g->safe_node = n->info.incarnation;
-    g->status_dirty = true;
+        g->running.safe_node = n->info.incarnation;
+    g->status.dirty = true;
     policy_keep_counters(&g->policy, report->restarts_used, report->losses);
 
     bool about_now =
@@ -174,7 +174,7 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
         char name[RDZV_HOST_MAX], text[RDZV_HOST_MAX + 32];
         node_name(n, name);
         (void)snprintf(text, sizeof text, "node %s was told to stop", name);
-        if (!g->stop_wished)
+        if (!g->stopping.wished)
             (void)group_blame_lost_node(g, n->info.incarnation, true, text, true);
     }
 }
@@ -199,9 +199,9 @@ static void on_join(struct group *g, const struct group_event *ev) {
     n->joined_ns = g->now_ns;
     group_heard_from(g, n);
     if (!generation_is_none(ev->report->generation) && !g->formation.formed_once) {
-        g->formation.formed_once = g->lost_somebody =
+        g->formation.formed_once = g->gathering.lost_somebody =
             true; /* of a group that another leader formed */
-        g->gather_since_ns = g->now_ns;
+        g->gathering.since_ns = g->now_ns;
     }
     on_report(g, n, ev->report);
     if (is_new && policy_host_is_excluded(&g->policy, n->info.host) && !n->report.excluded)
@@ -210,7 +210,7 @@ static void on_join(struct group *g, const struct group_event *ev) {
     if (g->plan.named.epoch != 0) /* spares too: where they go when the leader is lost */
         (void)group_emit(g, GROUP_EFFECT_NAME, n->info.incarnation);
     group_notify(g, n);
-    g->status_dirty = true;
+    g->status.dirty = true;
 }
 
 static void on_renew(struct group *g, struct node *n, const struct renew *renew) {
@@ -228,41 +228,41 @@ static void on_disconnect(struct group *g, struct node *n) {
         return;
     n->connected = false;
     group_watch_node(g, n);
-    g->status_dirty = true;
+    g->status.dirty = true;
 }
 
 static void on_store(struct group *g, const struct group_event *ev) {
     bool current =
-        generation_compare(ev->generation, g->formation.generation) == 0 && g->store_wanted;
+        generation_compare(ev->generation, g->formation.generation) == 0 && g->forming.store_wanted;
     if (!current || g->state == GROUP_GATHERING || g->state == GROUP_CLOSED) {
         /* It comes too late: nobody will use it. */
         if (ev->store_port != 0)
             group_emit(g, GROUP_EFFECT_STORE_CLOSE, 0)->generation = ev->generation;
         return;
     }
-    g->store_wanted = false;
-    g->store_open = ev->store_port != 0;
+    g->forming.store_wanted = false;
+    g->forming.store_open = ev->store_port != 0;
     if (g->state != GROUP_FORMING)
         return; /* a member was lost meanwhile; the end of STOPPING closes the store */
-    if (!g->store_open) {
+    if (!g->forming.store_open) {
         char text[RDZV_REASON_MAX];
         (void)snprintf(text, sizeof text, "the workers' store could not be opened: %.1900s",
                        ev->reason == NULL ? "no reason given" : ev->reason);
         group_close_failed(g, text);
         return;
     }
-    (void)snprintf(g->store_host, sizeof g->store_host, "%s", ev->store_host);
-    g->store_port = ev->store_port;
-    g->form_sent = true;
-    g->form_deadline_ns = g->now_ns + g->config.form_timeout_ns;
+    (void)snprintf(g->forming.store_host, sizeof g->forming.store_host, "%s", ev->store_host);
+    g->forming.store_port = ev->store_port;
+    g->forming.sent = true;
+    g->forming.deadline_ns = g->now_ns + g->config.form_timeout_ns;
     group_notify_members(g);
 }
 
 static void emit_status(struct group *g) {
-    if (!g->status_dirty || g->now_ns < g->status_next_ns || g->state != GROUP_GATHERING)
+    if (!g->status.dirty || g->now_ns < g->status.next_ns || g->state != GROUP_GATHERING)
         return;
-    g->status_dirty = false;
-    g->status_next_ns =
+    g->status.dirty = false;
+    g->status.next_ns =
         g->now_ns + STATUS_INTERVAL_NS + MAX2(g->roster.n, (size_t)g->need) * STATUS_PER_NODE_NS;
     (void)group_emit(g, GROUP_EFFECT_STATUS, 0);
 }
@@ -273,18 +273,18 @@ static uint64_t next_deadline(const struct group *g) {
         return t;
     switch (g->state) {
     case GROUP_GATHERING: t = group_gather_deadline(g); break;
-    case GROUP_FORMING: t = g->form_deadline_ns; break;
-    case GROUP_STOPPING: t = g->sending ? g->now_ns + 1 : g->cause.settle_ns; break;
+    case GROUP_FORMING: t = g->forming.deadline_ns; break;
+    case GROUP_STOPPING: t = g->stopping.sending ? g->now_ns + 1 : g->cause.settle_ns; break;
     case GROUP_CLOSED:
-        t = g->record >= OUTCOME_DELIVERED ? TIME_NEVER : g->close_deadline_ns;
+        t = g->closed.record >= OUTCOME_DELIVERED ? TIME_NEVER : g->closed.deadline_ns;
         break;
     case GROUP_RUNNING: break;
     case GROUP_STATE_COUNT: assert_not_reached();
     }
     if (t <= g->now_ns)
         t = TIME_NEVER; /* it has passed without effect; only an event can change that */
-    if (g->state == GROUP_GATHERING && g->status_dirty)
-        t = MIN2(t, g->status_next_ns);
+    if (g->state == GROUP_GATHERING && g->status.dirty)
+        t = MIN2(t, g->status.next_ns);
     t = MIN2(t, group_watch_deadline(g));
     t = MIN2(t, group_leadership_deadline(g));
     return MIN2(t, group_successors_deadline(g));
@@ -323,7 +323,7 @@ static void on_node_event(struct group *g, struct node *n, const struct group_ev
 static void dispatch(struct group *g, const struct group_event *ev) {
     struct node *n;
     switch (ev->kind) {
-    case GROUP_EVENT_TIME: g->sending = false; break;
+    case GROUP_EVENT_TIME: g->stopping.sending = false; break;
     case GROUP_EVENT_JOIN: on_join(g, ev); break;
     case GROUP_EVENT_STORE: on_store(g, ev); break;
     case GROUP_EVENT_STOP: group_stop_for_operator(g, ev->reason); break;
@@ -348,9 +348,9 @@ static void dispatch(struct group *g, const struct group_event *ev) {
 
 /* Members of a group that has stopped, unless they have heard of the next one in the same step. */
 static void notify_idle(struct group *g) {
-    if (g->idle_unsent && g->state == GROUP_GATHERING)
+    if (g->gathering.idle_unsent && g->state == GROUP_GATHERING)
         group_notify_all(g);
-    g->idle_unsent = false;
+    g->gathering.idle_unsent = false;
 }
 
 /* Goes on from state to state as far as what is known allows. */
@@ -371,8 +371,8 @@ static void advance(struct group *g) {
 
 /* A safe point is one moment: who comes later waits for the next. */
 static void pass_safe_point(struct group *g) {
-    struct node *n = roster_find(&g->roster, g->safe_node);
-    g->safe_node = 0;
+    struct node *n = roster_find(&g->roster, g->running.safe_node);
+    g->running.safe_node = 0;
     if (n == NULL)
         return;
     n->report.at_safe_point = false;
@@ -382,11 +382,11 @@ static void pass_safe_point(struct group *g) {
 void group_step(struct group *g, const struct group_event *event, struct group_update *ret) {
     assert(event->now_ns >= g->now_ns);
     g->now_ns = event->now_ns;
-    g->update = ret;
+    g->effects.update = ret;
     ret->n_effects = 0;
-    g->n_notes = 0;
-    g->n_requests = 0;
-    strbuf_clear(&g->notes);
+    g->effects.n_entries = 0;
+    g->effects.n_requests = 0;
+    strbuf_clear(&g->effects.texts);
 
     if (!g->leadership.over) {
         group_forgive_own_sleep(g);
@@ -406,6 +406,6 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
     pass_safe_point(g);
     ret->deadline_ns = g->due_ns = next_deadline(g);
     group_resolve_effects(g);
-    g->update = NULL;
+    g->effects.update = NULL;
     group_check(g);
 }

@@ -33,7 +33,7 @@ static void look_around(struct group *g) {
         group_form_not_before(g, g->now_ns + patience);
         (void)group_add_to_timeline(g, TIMELINE_BEAT_PAUSED, NULL, "too few nodes are heard");
         break;
-    case BEAT_RESUMED: g->not_before_ns = MAX2(g->config.not_before_ns, g->now_ns); break;
+    case BEAT_RESUMED: g->gathering.not_before_ns = MAX2(g->config.not_before_ns, g->now_ns); break;
     case BEAT_RESUMED_LATE: group_form_not_before(g, g->now_ns + patience); break;
     }
 }
@@ -53,19 +53,19 @@ static void adopt_epoch(struct group *g) {
 }
 
 static void on_ruined(struct group *g, const struct arbiter_answer *a) {
-    if (g->record == OUTCOME_OPEN) {
+    if (g->closed.record == OUTCOME_OPEN) {
         char text[RDZV_REASON_MAX];
         cause_forget(&g->cause);
         (void)snprintf(text, sizeof text, ARBITER_RUIN_TEXT, a->text);
         group_close_failed(g, text);
-    } else if (g->record == OUTCOME_WAITS) {
+    } else if (g->closed.record == OUTCOME_WAITS) {
         group_outcome_recorded(g);
     }
 }
 
 void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
     struct leadership_news news;
-    leadership_answer(&g->leadership, &g->config, a, g->record, g->now_ns, &news);
+    leadership_answer(&g->leadership, &g->config, a, g->closed.record, g->now_ns, &news);
     if (news.notice[0] != '\0')
         group_notice(g, news.notice);
     switch (news.change) {
@@ -99,7 +99,7 @@ void group_on_higher_epoch(struct group *g, uint32_t epoch) {
 
 void group_on_touched(struct group *g, uint64_t touched_ns) {
     g->leadership.touched_ns = MAX2(g->leadership.touched_ns, touched_ns);
-    if (g->record == OUTCOME_WAITS && g->leadership.closing)
+    if (g->closed.record == OUTCOME_WAITS && g->leadership.closing)
         group_outcome_recorded(g);
     group_feed_lease_pending(g);
 }
@@ -116,7 +116,7 @@ void group_leadership_begin(struct group *g) {
 }
 
 static bool is_recorded(const struct group *g) {
-    return g->record == OUTCOME_RECORDED || g->record == OUTCOME_DELIVERED;
+    return g->closed.record == OUTCOME_RECORDED || g->closed.record == OUTCOME_DELIVERED;
 }
 
 void group_leadership_time(struct group *g) {
@@ -130,15 +130,15 @@ void group_leadership_time(struct group *g) {
             l->looking = group_ask(g, l->paused_ns != 0 ? ARBITER_READ : ARBITER_BEAT, l->epoch);
         }
     }
-    if (g->record == OUTCOME_WAITS && leadership_close_is_due(l, &g->config, g->now_ns))
+    if (g->closed.record == OUTCOME_WAITS && leadership_close_is_due(l, &g->config, g->now_ns))
         l->closing = group_ask(g, ARBITER_CLOSE, l->epoch);
 }
 
 uint64_t group_leadership_deadline(const struct group *g) {
     const struct leadership *l = &g->leadership;
-    uint64_t t =
-        leadership_deadline(l, &g->config, is_recorded(g), g->record == OUTCOME_WAITS, g->now_ns);
-    return MIN2(t, leadership_resign_deadline(l, &g->config, g->record, g->now_ns));
+    uint64_t t = leadership_deadline(l, &g->config, is_recorded(g),
+                                     g->closed.record == OUTCOME_WAITS, g->now_ns);
+    return MIN2(t, leadership_resign_deadline(l, &g->config, g->closed.record, g->now_ns));
 }
 
 /* ---- the leader's own node leaves ---- */
@@ -172,7 +172,7 @@ void group_on_resign(struct group *g) {
 
 void group_resign_time(struct group *g) {
     struct leadership *l = &g->leadership;
-    switch (leadership_resign(l, &g->config, successor_stays(g), nothing_runs(g), g->record,
+    switch (leadership_resign(l, &g->config, successor_stays(g), nothing_runs(g), g->closed.record,
                               g->now_ns)) {
     case RESIGN_WAIT: break;
     case RESIGN_NOW: group_resigned(g); break;

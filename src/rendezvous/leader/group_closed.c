@@ -4,23 +4,23 @@
 #include "rendezvous/leader/group_priv.h"
 
 void group_close_store(struct group *g) {
-    if (!g->store_open)
+    if (!g->forming.store_open)
         return;
-    g->store_open = false;
+    g->forming.store_open = false;
     group_emit(g, GROUP_EFFECT_STORE_CLOSE, 0)->generation = g->formation.generation;
 }
 
 /* group_outcome_recorded() follows, maybe at once. */
 static void record_outcome(struct group *g) {
     struct leadership *l = &g->leadership;
-    g->record = OUTCOME_WAITS;
+    g->closed.record = OUTCOME_WAITS;
     if (g->config.leadership == LEADERSHIP_NONE || l->ruined) {
         group_outcome_recorded(g);
     } else if (g->config.leadership == LEADERSHIP_LEADER_FILE) {
         l->closing = true;
         group_emit(g, GROUP_EFFECT_TOUCH, 0)->outcome = g->outcome;
     } else {
-        g->close_deadline_ns += g->config.rdzv.arbiter_lease_ns;
+        g->closed.deadline_ns += g->config.rdzv.arbiter_lease_ns;
         l->claim_ns = g->now_ns;
         /* of the epoch that this leader has when its claim is answered */
         l->closing = !l->claiming && group_ask(g, ARBITER_CLOSE, l->epoch);
@@ -32,15 +32,15 @@ void group_enter_closed(struct group *g) {
     group_close_store(g);
     if (g->cause.state == CAUSE_IN_DOUBT) /* the job ends for something else */
         cause_forget(&g->cause);
-    g->closed_from = g->state;
+    g->closed.from = g->state;
     group_move(g, GROUP_CLOSED);
-    g->close_deadline_ns = g->now_ns + g->config.rdzv.close_timeout_ns;
+    g->closed.deadline_ns = g->now_ns + g->config.rdzv.close_timeout_ns;
     record_outcome(g);
 }
 
 void group_outcome_recorded(struct group *g) {
-    g->record = OUTCOME_RECORDED;
-    g->close_deadline_ns = g->now_ns + g->config.rdzv.close_timeout_ns;
+    g->closed.record = OUTCOME_RECORDED;
+    g->closed.deadline_ns = g->now_ns + g->config.rdzv.close_timeout_ns;
     group_add_to_timeline(g, TIMELINE_CLOSED, NULL, g->reason)->outcome = g->outcome;
     group_notify_all(g);
 }
@@ -52,17 +52,17 @@ void group_close_failed(struct group *g, const char *reason) {
 }
 
 void group_advance_closed(struct group *g) {
-    bool late = g->now_ns >= g->close_deadline_ns;
-    if (g->record == OUTCOME_WAITS && late) {
+    bool late = g->now_ns >= g->closed.deadline_ns;
+    if (g->closed.record == OUTCOME_WAITS && late) {
         /* Nobody was told, and nobody will be: who finds the arbiter again reads there what became
          * of it, or ends without. */
         g->outcome = OUTCOME_NONE;
-        g->record = OUTCOME_GIVEN_UP;
+        g->closed.record = OUTCOME_GIVEN_UP;
         group_notice(g, "the outcome of the job could not be put down at the arbiter");
         group_depose(g, g->leadership.epoch);
-    } else if (g->record == OUTCOME_RECORDED &&
+    } else if (g->closed.record == OUTCOME_RECORDED &&
                (g->roster.tally[TALLY_CLOSED] == g->roster.n || late)) {
-        g->record = OUTCOME_DELIVERED;
+        g->closed.record = OUTCOME_DELIVERED;
         (void)group_emit(g, GROUP_EFFECT_DONE, 0);
     }
 }

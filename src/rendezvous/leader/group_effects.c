@@ -5,7 +5,7 @@
 #include "rendezvous/leader/group_priv.h"
 
 struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, uint64_t node) {
-    struct group_update *u = g->update;
+    struct group_update *u = g->effects.update;
     if (u->n_effects == u->cap) {
         u->cap = u->cap == 0 ? 16 : u->cap * 2;
         u->effects = xrealloc(u->effects, u->cap * sizeof *u->effects);
@@ -32,25 +32,26 @@ void group_notify_all(struct group *g) {
 /* The text must outlive the step: it is kept in the group, one after the other. Offsets are turned
  * into pointers when the step ends, since the buffer may move while it grows. */
 void group_set_reason(struct group *g, struct group_effect *e, const char *text) {
-    e->n_nodes = (uint32_t)g->notes.len;
-    strbuf_add_bytes(&g->notes, text, strlen(text) + 1);
+    e->n_nodes = (uint32_t)g->effects.texts.len;
+    strbuf_add_bytes(&g->effects.texts, text, strlen(text) + 1);
 }
 
 void group_notice(struct group *g, const char *text) {
-    (void)snprintf(g->incident, sizeof g->incident, "%s", text);
-    g->incident_ns = g->now_ns;
+    (void)snprintf(g->last_notice.text, sizeof g->last_notice.text, "%s", text);
+    g->last_notice.at_ns = g->now_ns;
     group_set_reason(g, group_emit(g, GROUP_EFFECT_NOTICE, 0), text);
 }
 
 struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind kind,
                                              const struct node *n, const char *why) {
-    if (g->n_notes == g->cap_notes) {
-        g->cap_notes = g->cap_notes == 0 ? 8 : g->cap_notes * 2;
-        g->note_list = xrealloc(g->note_list, g->cap_notes * sizeof *g->note_list);
+    if (g->effects.n_entries == g->effects.cap_entries) {
+        g->effects.cap_entries = g->effects.cap_entries == 0 ? 8 : g->effects.cap_entries * 2;
+        g->effects.entries =
+            xrealloc(g->effects.entries, g->effects.cap_entries * sizeof *g->effects.entries);
     }
     struct group_effect *e = group_emit(g, GROUP_EFFECT_TIMELINE, 0);
-    e->n_nodes = (uint32_t)g->n_notes;
-    struct timeline_entry *note = &g->note_list[g->n_notes++];
+    e->n_nodes = (uint32_t)g->effects.n_entries;
+    struct timeline_entry *note = &g->effects.entries[g->effects.n_entries++];
     *note = (struct timeline_entry){
         .kind = kind, .at_ns = g->now_ns, .generation = g->formation.generation};
     if (note->generation.counter == 0) /* no group yet: the leadership alone */
@@ -64,17 +65,17 @@ struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind
 }
 
 void group_resolve_effects(struct group *g) {
-    for (size_t i = 0; i < g->update->n_effects; i++) {
-        struct group_effect *e = &g->update->effects[i];
+    for (size_t i = 0; i < g->effects.update->n_effects; i++) {
+        struct group_effect *e = &g->effects.update->effects[i];
         if (e->kind == GROUP_EFFECT_NOTICE || e->kind == GROUP_EFFECT_REFUSE ||
             e->kind == GROUP_EFFECT_ANSWER) {
-            e->reason = g->notes.data + e->n_nodes;
+            e->reason = g->effects.texts.data + e->n_nodes;
             e->n_nodes = 0;
         } else if (e->kind == GROUP_EFFECT_TIMELINE) {
-            e->note = &g->note_list[e->n_nodes];
+            e->note = &g->effects.entries[e->n_nodes];
             e->n_nodes = 0;
         } else if (e->kind == GROUP_EFFECT_ARBITER) {
-            e->request = &g->requests[e->n_nodes];
+            e->request = &g->effects.requests[e->n_nodes];
             e->n_nodes = 0;
         }
     }

@@ -7,17 +7,17 @@
 void group_enter_gathering(struct group *g) {
     group_close_store(g);
     formation_end(&g->formation);
-    g->started_ns = 0;
+    g->running.since_ns = 0;
     group_move(g, GROUP_GATHERING);
-    g->gather_since_ns = g->now_ns;
-    g->enough_since_ns = TIME_NEVER;
+    g->gathering.since_ns = g->now_ns;
+    g->gathering.enough_since_ns = TIME_NEVER;
     formation_recount_all(&g->formation, &g->roster);
-    g->idle_unsent = true;
+    g->gathering.idle_unsent = true;
 }
 
 /* Nothing but time, or the arbiter, stands between enough candidates and their group. */
 static bool may_form(struct group *g) {
-    return g->now_ns >= g->not_before_ns && !group_somebody_unresolved(g) &&
+    return g->now_ns >= g->gathering.not_before_ns && !group_somebody_unresolved(g) &&
            group_has_epoch_to_form(g) && group_is_confirmed(g) && group_successors_settled(g);
 }
 
@@ -28,12 +28,12 @@ static bool is_full(const struct group *g) {
 
 uint64_t group_gather_deadline(const struct group *g) {
     uint64_t t;
-    if (g->enough_since_ns == TIME_NEVER) {
+    if (g->gathering.enough_since_ns == TIME_NEVER) {
         if (!g->formation.started_once)
-            return g->gather_since_ns + g->config.rdzv.join_timeout_ns;
+            return g->gathering.since_ns + g->config.rdzv.join_timeout_ns;
         return group_somebody_unresolved(g)
                    ? TIME_NEVER
-                   : MAX2(g->gather_since_ns + g->config.rdzv.regroup_wait_ns,
+                   : MAX2(g->gathering.since_ns + g->config.rdzv.regroup_wait_ns,
                           group_patient_until(g));
     }
     if (group_somebody_unresolved(g))
@@ -41,25 +41,25 @@ uint64_t group_gather_deadline(const struct group *g) {
     if (is_full(g))
         t = 0; /* nobody else is waited for */
     else if (!g->formation.formed_once)
-        t = g->enough_since_ns + g->config.rdzv.last_call_ns;
+        t = g->gathering.enough_since_ns + g->config.rdzv.last_call_ns;
     else
-        t = g->lost_somebody ? g->gather_since_ns + g->config.rdzv.regroup_wait_ns : 0;
-    return MAX2(t, g->not_before_ns);
+        t = g->gathering.lost_somebody ? g->gathering.since_ns + g->config.rdzv.regroup_wait_ns : 0;
+    return MAX2(t, g->gathering.not_before_ns);
 }
 
 static void form(struct group *g) {
     formation_choose(&g->formation, &g->roster, &g->config, g->leadership.epoch,
                      g->policy.restarts_used, g->policy.losses);
     policy_begin_generation(&g->policy);
-    if (g->detected_ns != 0 && g->stopped_ns == 0)
-        g->stopped_ns = g->now_ns; /* what the last leader's loss has stopped */
-    g->grow_asked = false;
+    if (g->incident.detected_ns != 0 && g->incident.stopped_ns == 0)
+        g->incident.stopped_ns = g->now_ns; /* what the last leader's loss has stopped */
+    g->running.grow_asked = false;
     cause_forget(&g->cause);
-    g->after_stop = AFTER_STOP_GATHERING;
-    g->form_sent = false;
+    g->stopping.after = AFTER_STOP_GATHERING;
+    g->forming.sent = false;
     g->reason[0] = '\0';
-    g->store_wanted = true;
-    g->form_deadline_ns = TIME_NEVER;
+    g->forming.store_wanted = true;
+    g->forming.deadline_ns = TIME_NEVER;
     group_move(g, GROUP_FORMING);
     group_name_successors(g);
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
@@ -74,7 +74,7 @@ static void give_up_gathering(struct group *g, size_t candidates) {
     char text[RDZV_REASON_MAX];
     if (g->formation.started_once) {
         (void)snprintf(text, sizeof text, "%zu of at least %u nodes left%s%s", candidates, g->need,
-                       g->last_lost[0] != '\0' ? "; lost: " : "", g->last_lost);
+                       g->gathering.last_lost[0] != '\0' ? "; lost: " : "", g->gathering.last_lost);
     } else {
         struct rdzv_status s = {0};
         roster_status(&g->roster, &g->config, &s);
@@ -115,9 +115,9 @@ void group_advance_gathering(struct group *g) {
         return;
     }
     if (!enough)
-        g->enough_since_ns = TIME_NEVER;
-    else if (g->enough_since_ns == TIME_NEVER)
-        g->enough_since_ns = g->now_ns;
+        g->gathering.enough_since_ns = TIME_NEVER;
+    else if (g->gathering.enough_since_ns == TIME_NEVER)
+        g->gathering.enough_since_ns = g->now_ns;
 
     bool due = g->now_ns >= group_gather_deadline(g);
     if (is_full(g) || (enough && due)) {

@@ -10,7 +10,7 @@
 /* Our newest clock that the first successor has echoed, where leases depend on it. */
 static uint64_t successor_clock(const struct group *g) {
     bool counts = g->config.leadership == LEADERSHIP_ARBITER && g->plan.named.n > 0 &&
-                  g->form_sent && g->state != GROUP_GATHERING;
+                  g->forming.sent && g->state != GROUP_GATHERING;
     return counts ? g->plan.clock_ns : TIME_NEVER;
 }
 
@@ -23,7 +23,7 @@ bool group_is_confirmed(const struct group *g) {
 }
 
 void group_send_lease(struct group *g, struct node *n) {
-    bool named = n->is_member && g->form_sent && g->state != GROUP_GATHERING;
+    bool named = n->is_member && g->forming.sent && g->state != GROUP_GATHERING;
     struct group_effect *e = group_emit(g, GROUP_EFFECT_LEASE, n->info.incarnation);
     e->lease = (struct lease){
         .epoch = g->leadership.epoch,
@@ -65,15 +65,15 @@ uint64_t group_patient_until(const struct group *g) {
 }
 
 bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch) {
-    if (g->n_requests == GROUP_REQUESTS_MAX)
+    if (g->effects.n_requests == GROUP_REQUESTS_MAX)
         return false;
-    struct arbiter_request *r = &g->requests[g->n_requests];
+    struct arbiter_request *r = &g->effects.requests[g->effects.n_requests];
     *r = (struct arbiter_request){.kind = kind, .epoch = epoch, .leader = g->config.self};
     if (kind == ARBITER_CLOSE) {
         r->outcome = g->outcome;
         memcpy(r->reason, g->reason, sizeof r->reason);
     }
-    group_emit(g, GROUP_EFFECT_ARBITER, 0)->n_nodes = g->n_requests++;
+    group_emit(g, GROUP_EFFECT_ARBITER, 0)->n_nodes = g->effects.n_requests++;
     return true;
 }
 
@@ -98,7 +98,7 @@ bool group_has_epoch_to_form(struct group *g) {
 
 static void end_leadership(struct group *g) {
     g->leadership.over = true;
-    g->status_dirty = false;
+    g->status.dirty = false;
 }
 
 void group_depose(struct group *g, uint32_t epoch) {
@@ -114,6 +114,6 @@ void group_resigned(struct group *g) {
     if (g->leadership.over)
         return;
     end_leadership(g);
-    if (g->record != OUTCOME_DELIVERED && g->record != OUTCOME_GIVEN_UP)
+    if (g->closed.record != OUTCOME_DELIVERED && g->closed.record != OUTCOME_GIVEN_UP)
         (void)group_emit(g, GROUP_EFFECT_DONE, 0);
 }

@@ -56,7 +56,7 @@ static void on_exclude(struct group *g, const struct command *c) {
                    member ? "; the group re-forms without it" : "");
     answer(g, true, text);
     if (member) {
-        g->detected_ns = g->now_ns;
+        g->incident.detected_ns = g->now_ns;
         (void)snprintf(text, sizeof text, "node %s was excluded", name);
         group_stop_for_lost_node(g, text, true);
     }
@@ -64,7 +64,7 @@ static void on_exclude(struct group *g, const struct command *c) {
 
 static void on_grow(struct group *g) {
     if (g->state != GROUP_RUNNING) {
-        g->grow_asked = false;
+        g->running.grow_asked = false;
         answer(g, g->state != GROUP_CLOSED,
                g->state == GROUP_CLOSED ? "the job is over"
                                         : "the next group takes whoever is there");
@@ -74,7 +74,7 @@ static void on_grow(struct group *g) {
                    ? "the group has as many nodes as it may have"
                    : "no node waits that would make the group larger");
     } else {
-        g->grow_asked = true;
+        g->running.grow_asked = true;
         answer(g, true, "the group re-forms with the nodes that wait");
     }
 }

@@ -23,7 +23,7 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
         .since_ns = now_ns - g->since_ns,
         .epoch = g->leadership.epoch,
         .generation = g->formation.generation,
-        .running_ns = g->last_start_ns == 0 ? 0 : now_ns - g->last_start_ns,
+        .running_ns = g->running.last_start_ns == 0 ? 0 : now_ns - g->running.last_start_ns,
         .leader = g->config.leader_incarnation,
         .min_nodes = g->config.rdzv.min_nodes,
         .max_nodes = g->config.rdzv.max_nodes,
@@ -33,7 +33,7 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
         .restarts_used = g->policy.restarts_used,
         .max_restarts = g->config.rdzv.max_restarts,
         .losses = g->policy.losses,
-        .incident_ns = now_ns - g->incident_ns,
+        .incident_ns = now_ns - g->last_notice.at_ns,
         .outcome = group_outcome(g),
     };
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
@@ -48,7 +48,7 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
     }
     for (uint32_t i = 0; i < g->plan.named.n; i++)
         ret->successors[i] = g->plan.named.list[i].incarnation;
-    memcpy(ret->incident, g->incident, sizeof ret->incident);
+    memcpy(ret->incident, g->last_notice.text, sizeof ret->incident);
     if (g->state == GROUP_STOPPING || g->state == GROUP_CLOSED)
         (void)snprintf(ret->reason, sizeof ret->reason, "%.500s", g->reason);
 }

@@ -53,6 +53,69 @@ enum after_stop {
     AFTER_STOP_CLOSED,
 };
 
+/* Of each state, what its file keeps. */
+struct gathering {
+    uint64_t since_ns;
+    uint64_t enough_since_ns;      /* min nodes are there since; TIME_NEVER: they are not */
+    uint64_t not_before_ns;        /* no group is formed before */
+    bool lost_somebody;            /* since the last group: regroup_wait_ns applies */
+    bool idle_unsent;              /* it was entered in this step */
+    char last_lost[RDZV_HOST_MAX]; /* for "waiting for …" */
+};
+struct forming {
+    bool store_open, store_wanted; /* of the present generation */
+    char store_host[RDZV_HOST_MAX];
+    uint16_t store_port;
+    bool sent; /* FORM, to the members */
+    uint64_t deadline_ns;
+};
+struct running {
+    uint64_t since_ns;      /* the present group has started; 0: it has not */
+    uint64_t last_start_ns; /* of any; 0 */
+    uint32_t reachability;  /* that all its members have */
+    bool grow_asked;
+    uint64_t safe_node; /* reported in this step that it is at a safe point; 0 */
+};
+struct stopping {
+    uint64_t since_ns;
+    enum after_stop after;
+    bool wished;
+    bool sending; /* why it stops: nothing else happens before that has gone out */
+    uint32_t n_workers;
+};
+struct closed {
+    enum group_state from;
+    enum outcome_record record;
+    uint64_t deadline_ns;
+};
+
+/* The timeline of the incident under way: leader's clock, 0: not yet. */
+struct incident {
+    uint64_t detected_ns, stopped_ns, formed_ns;
+};
+
+struct last_notice {
+    char text[RDZV_REASON_MAX / 4];
+    uint64_t at_ns;
+};
+
+/* Nodes that waited for a place and have gone, but are not reported yet: group_removal.c. */
+struct waiters_gone {
+    uint64_t reported_ns;
+    size_t n;
+    char last[RDZV_REASON_MAX / 4];
+};
+
+/* Of the step under way: group_effects.c. */
+struct step_effects {
+    struct group_update *update;
+    struct strbuf texts; /* that effects point to, like the rest */
+    struct arbiter_request requests[GROUP_REQUESTS_MAX];
+    unsigned n_requests;
+    struct timeline_entry *entries;
+    size_t n_entries, cap_entries;
+};
+
 struct group {
     struct group_config config;
     uint32_t need; /* the smallest group: min, rounded up to the unit */
@@ -63,65 +126,29 @@ struct group {
     struct roster roster;
     struct liveness liveness;
     struct formation formation;
-    /* Nodes that waited for a place and have gone, but are not reported yet: group_removal.c. */
-    uint64_t waiters_reported_ns;
-    size_t n_unreported;
-    char unreported[RDZV_REASON_MAX / 4]; /* the last of them */
     struct programs programs;
-
-    /* GATHERING */
-    bool idle_unsent; /* it was entered in this step */
-    uint64_t gather_since_ns;
-    uint64_t enough_since_ns; /* min nodes are there since; TIME_NEVER: they are not */
-    bool lost_somebody;       /* since the last group: regroup_wait_ns applies */
-    uint64_t not_before_ns;   /* no group is formed before */
-    /* FORMING */
-    bool store_open, store_wanted; /* of the present generation */
-    bool form_sent;
-    uint64_t form_deadline_ns;
-    char store_host[RDZV_HOST_MAX];
-    uint16_t store_port;
-    /* STOPPING, and why */
-    uint64_t stop_since_ns;
-    enum after_stop after_stop;
-    bool stop_wished;
     struct cause cause;
-    enum outcome outcome;
-    char reason[RDZV_REASON_MAX];
-    bool sending; /* why it stops: nothing else happens before that has gone out */
-    uint32_t n_stopping;
-    /* CLOSED */
-    enum group_state closed_from;
-    enum outcome_record record;
-    uint64_t close_deadline_ns;
-
     struct policy policy;
     struct stalls stalls;
-    char last_lost[RDZV_HOST_MAX]; /* for "waiting for …" */
-
-    uint64_t started_ns;    /* of the present group; 0: it has not started */
-    uint32_t reachability;  /* likewise, that all its members have */
-    uint64_t last_start_ns; /* of any; 0 */
-    bool grow_asked;
-    uint64_t safe_node; /* reported in this step that it is at a safe point; 0 */
-
     struct leadership leadership;
     struct succession_plan plan;
 
-    /* The timeline of the incident under way: leader's clock, 0: not yet. */
-    uint64_t detected_ns, stopped_ns, formed_ns;
-    char incident[RDZV_REASON_MAX / 4];
-    uint64_t incident_ns;
+    struct gathering gathering;
+    struct forming forming;
+    struct running running;
+    struct stopping stopping;
+    struct closed closed;
+    char reason[RDZV_REASON_MAX]; /* why it stops, or has ended */
+    enum outcome outcome;
 
-    bool status_dirty;
-    uint64_t status_next_ns;
-
-    struct group_update *update;                         /* of the step under way */
-    struct strbuf notes;                                 /* texts that effects point to */
-    struct arbiter_request requests[GROUP_REQUESTS_MAX]; /* that effects point to */
-    unsigned n_requests;
-    struct timeline_entry *note_list; /* that effects point to */
-    size_t n_notes, cap_notes;
+    struct incident incident;
+    struct last_notice last_notice;
+    struct waiters_gone waiters_gone;
+    struct {
+        bool dirty;
+        uint64_t next_ns;
+    } status;
+    struct step_effects effects;
 };
 
 static inline bool group_is_live(const struct group *g) {
@@ -135,7 +162,7 @@ static inline bool group_all_members(const struct group *g, enum tally tally) {
     return g->roster.tally[tally] == g->formation.n_members;
 }
 static inline void group_form_not_before(struct group *g, uint64_t ns) {
-    g->not_before_ns = MAX2(g->not_before_ns, ns);
+    g->gathering.not_before_ns = MAX2(g->gathering.not_before_ns, ns);
 }
 static inline void group_recount(struct group *g, struct node *n) {
     formation_recount(&g->formation, &g->roster, n);

@@ -8,27 +8,30 @@
 static const struct rate waiters_lines = {NS_PER_S, 20};
 
 void group_report_waiters_gone(struct group *g) {
-    if (g->n_unreported == 0 || !rate_take(&waiters_lines, g->now_ns, &g->waiters_reported_ns))
+    if (g->waiters_gone.n == 0 ||
+        !rate_take(&waiters_lines, g->now_ns, &g->waiters_gone.reported_ns))
         return;
     char text[RDZV_REASON_MAX / 4];
     (void)snprintf(text, sizeof text,
                    "%zu more nodes that waited for a place have gone, the last: %.300s",
-                   g->n_unreported, g->unreported);
-    g->n_unreported = 0;
+                   g->waiters_gone.n, g->waiters_gone.last);
+    g->waiters_gone.n = 0;
     group_notice(g, text);
 }
 
 static void waiter_gone(struct group *g, const char *text) {
-    if (g->n_unreported == 0 && rate_take(&waiters_lines, g->now_ns, &g->waiters_reported_ns)) {
+    if (g->waiters_gone.n == 0 &&
+        rate_take(&waiters_lines, g->now_ns, &g->waiters_gone.reported_ns)) {
         group_notice(g, text);
         return;
     }
-    g->n_unreported++;
-    (void)snprintf(g->unreported, sizeof g->unreported, "%.500s", text);
+    g->waiters_gone.n++;
+    (void)snprintf(g->waiters_gone.last, sizeof g->waiters_gone.last, "%.500s", text);
 }
 
 uint64_t group_waiters_gone_deadline(const struct group *g) {
-    return g->n_unreported > 0 ? rate_ready(&waiters_lines, g->waiters_reported_ns) : TIME_NEVER;
+    return g->waiters_gone.n > 0 ? rate_ready(&waiters_lines, g->waiters_gone.reported_ns)
+                                 : TIME_NEVER;
 }
 
 static void add_removal(struct group *g, const struct node *n, const char *why, enum removal how) {
@@ -38,7 +41,7 @@ static void add_removal(struct group *g, const struct node *n, const char *why, 
     note->detected_ns = n->heard_ns;
     if (!n->is_member || !group_is_live(g))
         return;
-    g->detected_ns = lost ? n->heard_ns : g->now_ns;
+    g->incident.detected_ns = lost ? n->heard_ns : g->now_ns;
 }
 
 void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how) {
@@ -52,15 +55,15 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     uint64_t incarnation = n->info.incarnation;
     add_removal(g, n, why, how);
     group_successor_lost(g, n, how);
-    g->lost_somebody = g->lost_somebody || n->in_order;
+    g->gathering.lost_somebody = g->gathering.lost_somebody || n->in_order;
     formation_lose(&g->formation, n, how == REMOVED_SILENT);
     if (had_place && lost)
         policy_add_loss(&g->policy);
     roster_remove(&g->roster, n);
     (void)group_emit(g, GROUP_EFFECT_FORGET, incarnation);
-    g->status_dirty = true;
+    g->status.dirty = true;
     if (g->formation.started_once)
-        (void)snprintf(g->last_lost, sizeof g->last_lost, "%s", name);
+        (void)snprintf(g->gathering.last_lost, sizeof g->gathering.last_lost, "%s", name);
     if (was_member && group_is_live(g) && !(finished && g->state == GROUP_RUNNING)) {
         group_stop_for_lost_node(g, text, !lost);
     } else if (was_member && g->state == GROUP_STOPPING &&

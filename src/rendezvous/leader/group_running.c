@@ -30,30 +30,30 @@ static void reach_members(struct group *g) {
 }
 
 void group_advance_forming(struct group *g) {
-    if (!g->form_sent)
+    if (!g->forming.sent)
         return; /* the store is not open yet */
     if (group_all_members(g, TALLY_PREPARED)) {
-        bool incident = g->stopped_ns != 0;
+        bool incident = g->incident.stopped_ns != 0;
         formation_start(&g->formation);
-        g->lost_somebody = false;
-        g->formed_ns = g->started_ns = g->last_start_ns = g->now_ns;
-        g->reachability = formation_reachability(&g->formation);
+        g->gathering.lost_somebody = false;
+        g->incident.formed_ns = g->running.since_ns = g->running.last_start_ns = g->now_ns;
+        g->running.reachability = formation_reachability(&g->formation);
         group_move(g, GROUP_RUNNING);
         struct timeline_entry *note = group_add_to_timeline(g, TIMELINE_FORMED, NULL, NULL);
-        note->stopped_ns = g->stopped_ns;
+        note->stopped_ns = g->incident.stopped_ns;
         note->n_nodes = (uint32_t)g->formation.n_members;
         note->world_size = g->formation.world_size;
         note = group_add_to_timeline(g, TIMELINE_STARTED, NULL, NULL);
-        note->detected_ns = incident ? g->detected_ns : 0;
-        note->stopped_ns = g->stopped_ns;
-        note->formed_ns = g->formed_ns;
+        note->detected_ns = incident ? g->incident.detected_ns : 0;
+        note->stopped_ns = g->incident.stopped_ns;
+        note->formed_ns = g->incident.formed_ns;
         note->started_ns = g->now_ns;
         note->n_nodes = (uint32_t)g->formation.n_members;
         note->world_size = g->formation.world_size;
-        g->detected_ns = 0;
+        g->incident.detected_ns = 0;
         group_notify_members(g);
         reach_members(g);
-    } else if (g->now_ns >= g->form_deadline_ns) {
+    } else if (g->now_ns >= g->forming.deadline_ns) {
         fail_slow_nodes(g);
     }
 }
@@ -68,7 +68,7 @@ static void stop_to_grow(struct group *g, size_t larger, const char *why) {
     char text[128];
     (void)snprintf(text, sizeof text, "the group grows from %zu to %zu nodes%s",
                    g->formation.n_members, larger, why);
-    g->detected_ns = g->now_ns;
+    g->incident.detected_ns = g->now_ns;
     group_begin_stop(g, text, true);
 }
 
@@ -76,10 +76,11 @@ static void grow(struct group *g) {
     if (g->roster.tally[TALLY_WAITING] == 0 || g->formation.n_members >= g->config.rdzv.max_nodes)
         return;
     size_t larger = group_larger(g);
-    if (larger == 0 || g->now_ns < g->not_before_ns)
+    if (larger == 0 || g->now_ns < g->gathering.not_before_ns)
         return;
     /* Who comes and is lost again and again must not keep the others from working. */
-    if (stalls_go_on(&g->stalls, &g->config, g->started_ns, g->now_ns) && !g->grow_asked)
+    if (stalls_go_on(&g->stalls, &g->config, g->running.since_ns, g->now_ns) &&
+        !g->running.grow_asked)
         return;
     bool now = false;
     switch (g->config.rdzv.grow) {
@@ -87,7 +88,7 @@ static void grow(struct group *g) {
     case GROW_BOUNDARY: now = g->roster.tally[TALLY_SAFE] > 0; break;
     case GROW_NEVER: break;
     }
-    if (g->grow_asked)
+    if (g->running.grow_asked)
         stop_to_grow(g, larger, ": an operator asked");
     else if (now)
         stop_to_grow(g, larger, g->config.rdzv.grow == GROW_BOUNDARY ? ", at a safe point" : "");

@@ -23,5 +23,5 @@ void group_move(struct group *g, enum group_state to) {
     assert(group_may_move(g->state, to));
     g->state = to;
     g->since_ns = g->now_ns;
-    g->status_dirty = true;
+    g->status.dirty = true;
 }

@@ -9,8 +9,8 @@
 /* Why there are too few, where the stop's own reason does not say it. */
 static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
     (void)snprintf(out, RDZV_REASON_MAX, "a node can't take part any more");
-    if (g->last_lost[0] != '\0')
-        (void)snprintf(out, RDZV_REASON_MAX, "node %s was lost", g->last_lost);
+    if (g->gathering.last_lost[0] != '\0')
+        (void)snprintf(out, RDZV_REASON_MAX, "node %s was lost", g->gathering.last_lost);
     for (size_t i = 0; i < g->formation.n_members; i++)
         if (g->formation.members[i]->report.unusable[0] != '\0')
             node_unusable_text(g->formation.members[i], out);
@@ -25,20 +25,20 @@ static bool too_few_for_ever(const struct group *g) {
 
 void group_begin_stop(struct group *g, const char *reason, bool wished) {
     (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
-    g->n_stopping = formation_workers(&g->formation);
-    g->stop_wished = wished;
-    g->sending = false;
-    g->stop_since_ns = g->now_ns;
+    g->stopping.n_workers = formation_workers(&g->formation);
+    g->stopping.wished = wished;
+    g->stopping.sending = false;
+    g->stopping.since_ns = g->now_ns;
     cause_begin_stop(&g->cause, g->now_ns + g->config.settle_ns);
-    g->stopped_ns = g->formed_ns = 0;
-    if (g->detected_ns == 0)
-        g->detected_ns = g->now_ns;
+    g->incident.stopped_ns = g->incident.formed_ns = 0;
+    if (g->incident.detected_ns == 0)
+        g->incident.detected_ns = g->now_ns;
     group_move(g, GROUP_STOPPING);
     char cause[RDZV_REASON_MAX / 4] = "";
     if (group_shows_cause(g) && reason[0] == '\0')
         cause_text(&g->cause, cause, sizeof cause);
     group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason[0] != '\0' ? reason : cause)
-        ->detected_ns = g->detected_ns;
+        ->detected_ns = g->incident.detected_ns;
     group_notify_members(g);
 }
 
@@ -60,7 +60,7 @@ static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_M
     } else {
         return;
     }
-    g->after_stop = too_many ? AFTER_STOP_CLOSED : AFTER_STOP_CLOSED_FOR_FEW;
+    g->stopping.after = too_many ? AFTER_STOP_CLOSED : AFTER_STOP_CLOSED_FOR_FEW;
     g->outcome = OUTCOME_FAILED;
 }
 
@@ -77,25 +77,27 @@ void group_stop_for_lost_node(struct group *g, const char *why, bool wished) {
 void group_stop_for_failure(struct group *g) {
     cause_blame(&g->cause, g->roster.n);
     /* its clock is known give or take an error: never later than now */
-    g->detected_ns = g->cause.at_ns > 0 ? MIN2((uint64_t)g->cause.at_ns, g->now_ns) : g->now_ns;
+    g->incident.detected_ns =
+        g->cause.at_ns > 0 ? MIN2((uint64_t)g->cause.at_ns, g->now_ns) : g->now_ns;
     const struct node *failed = roster_find(&g->roster, g->cause.failure.incarnation);
     char cause[RDZV_REASON_MAX / 4];
     cause_text(&g->cause, cause, sizeof cause);
-    group_add_to_timeline(g, TIMELINE_WORKER_FAILED, failed, cause)->detected_ns = g->detected_ns;
+    group_add_to_timeline(g, TIMELINE_WORKER_FAILED, failed, cause)->detected_ns =
+        g->incident.detected_ns;
     group_begin_stop(g, "", false);
-    if (g->n_stopping > 0)
-        g->n_stopping--; /* the one that failed needs no stopping */
+    if (g->stopping.n_workers > 0)
+        g->stopping.n_workers--; /* the one that failed needs no stopping */
 }
 
 /* The reason stands; all have stopped, or will. */
 static void fail_after_stop(struct group *g) {
-    g->after_stop = AFTER_STOP_CLOSED;
+    g->stopping.after = AFTER_STOP_CLOSED;
     g->outcome = OUTCOME_FAILED;
 }
 
 void group_stop_for_operator(struct group *g, const char *reason) {
     if (g->state == GROUP_CLOSED ||
-        (g->state == GROUP_STOPPING && g->after_stop != AFTER_STOP_GATHERING))
+        (g->state == GROUP_STOPPING && g->stopping.after != AFTER_STOP_GATHERING))
         return;
     if (g->state == GROUP_GATHERING) {
         group_close_failed(g, reason);
@@ -115,7 +117,7 @@ void group_stop_for_operator(struct group *g, const char *reason) {
  * goes on, which is after that. */
 static void notify_before_going_on(struct group *g) {
     group_notify_members(g);
-    g->sending = true;
+    g->stopping.sending = true;
 }
 
 bool group_budget_spent(const struct group *g) {
@@ -150,7 +152,7 @@ void group_better_cause(struct group *g) {
 
 bool group_outlived_failure(const struct group *g, const struct node *n) {
     return node_is(n, TALLY_STOPPED) || n->info.incarnation == g->config.leader_incarnation ||
-           n->heard_ns > g->stop_since_ns + g->config.settle_ns;
+           n->heard_ns > g->stopping.since_ns + g->config.settle_ns;
 }
 
 static bool is_certain(const struct group *g) {
@@ -159,7 +161,7 @@ static bool is_certain(const struct group *g) {
     struct cause_facts facts = {.member = member,
                                 .stopped = member && node_is(n, TALLY_STOPPED),
                                 .connected = member && n->connected,
-                                .waited = g->now_ns >= g->stop_since_ns + g->config.settle_ns,
+                                .waited = g->now_ns >= g->stopping.since_ns + g->config.settle_ns,
                                 .all_outlived = true,
                                 .no_restart_left = group_budget_spent(g)};
     for (size_t i = 0; i < g->formation.n_members && facts.all_outlived; i++)
@@ -173,7 +175,7 @@ bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived,
         return false;
     cause_forget(&g->cause);
     g->cause.better_waits = false;
-    g->stop_wished = wished;
+    g->stopping.wished = wished;
     weigh_loss(g, why, g->reason);
     notify_before_going_on(g);
     return true;
@@ -185,7 +187,7 @@ static void keep_doubting(struct group *g) {
     uint64_t patience =
         g->config.settle_ns + g->config.rdzv.heartbeat_ns + g->config.rdzv.heartbeat_ns / 2;
     g->cause.settle_ns = g->now_ns + DOUBT_CHECK_NS;
-    if (g->cause.doubt_reported || g->now_ns < g->stop_since_ns + patience)
+    if (g->cause.doubt_reported || g->now_ns < g->stopping.since_ns + patience)
         return;
     g->cause.doubt_reported = true;
     (void)snprintf(g->reason, sizeof g->reason,
@@ -198,7 +200,7 @@ static void keep_doubting(struct group *g) {
  * not go on in this step. */
 static bool settle(struct group *g, bool all_stopped) {
     bool due = g->now_ns >= g->cause.settle_ns;
-    if (g->sending)
+    if (g->stopping.sending)
         return true;
     if (!due && !all_stopped)
         return false;
@@ -245,18 +247,18 @@ static bool charge(struct group *g) {
     }
     policy_charge(&g->policy);
     exclude_who_fails(g);
-    uint64_t ran_ns = g->stop_since_ns - g->started_ns;
+    uint64_t ran_ns = g->stopping.since_ns - g->running.since_ns;
     group_form_not_before(g, g->now_ns + policy_backoff_ns(&g->policy, &g->config, ran_ns));
     return true;
 }
 
 /* All have stopped. False: no group lasts, the job ends, g->reason says why. */
 static bool count_stall(struct group *g, bool worker_failed) {
-    struct group_end end = {.started_ns = g->started_ns,
-                            .stopped_ns = g->stop_since_ns,
+    struct group_end end = {.started_ns = g->running.since_ns,
+                            .stopped_ns = g->stopping.since_ns,
                             .nodes_left = g->roster.tally[TALLY_HOPEFUL],
                             .worker_failed = worker_failed,
-                            .wished = g->stop_wished};
+                            .wished = g->stopping.wished};
     uint64_t pause_ns = stalls_count(&g->stalls, &g->config, &end);
     char text[RDZV_REASON_MAX / 2];
     if (pause_ns == TIME_NEVER) {
@@ -278,7 +280,7 @@ static bool count_stall(struct group *g, bool worker_failed) {
 /* All have stopped: what it costs, and whether the job goes on. */
 static void weigh_stop(struct group *g) {
     bool worker_failed = cause_is_pending(&g->cause) && g->cause.failure.kind != FAILURE_NODE;
-    if (g->after_stop != AFTER_STOP_GATHERING)
+    if (g->stopping.after != AFTER_STOP_GATHERING)
         return;
     if (group_budget_spent(g)) {
         fail_after_stop(g);
@@ -297,14 +299,14 @@ static void weigh_stop(struct group *g) {
 
 void group_advance_stopping(struct group *g) {
     bool all_stopped = group_all_members(g, TALLY_STOPPED);
-    if (g->after_stop == AFTER_STOP_CLOSED_FOR_FEW && group_is_leaving(g))
-        g->after_stop = AFTER_STOP_GATHERING;
+    if (g->stopping.after == AFTER_STOP_CLOSED_FOR_FEW && group_is_leaving(g))
+        g->stopping.after = AFTER_STOP_GATHERING;
     if (settle(g, all_stopped) || !all_stopped)
         return;
-    g->stopped_ns = g->now_ns;
-    group_add_to_timeline(g, TIMELINE_STOPPED, NULL, NULL)->detected_ns = g->stop_since_ns;
+    g->incident.stopped_ns = g->now_ns;
+    group_add_to_timeline(g, TIMELINE_STOPPED, NULL, NULL)->detected_ns = g->stopping.since_ns;
     weigh_stop(g);
-    if (g->after_stop == AFTER_STOP_GATHERING)
+    if (g->stopping.after == AFTER_STOP_GATHERING)
         group_enter_gathering(g);
     else
         group_enter_closed(g);

@@ -123,7 +123,7 @@ void group_on_echo(struct group *g, const struct node *n, const struct echo *ech
 /* ---- a silent first successor costs nobody else the lease ---- */
 
 static bool depends_on_successor(const struct group *g) {
-    return g->config.leadership == LEADERSHIP_ARBITER && g->plan.named.n > 0 && g->form_sent &&
+    return g->config.leadership == LEADERSHIP_ARBITER && g->plan.named.n > 0 && g->forming.sent &&
            (group_is_live(g) || g->state == GROUP_STOPPING);
 }
 

@@ -6,7 +6,9 @@
 
 /* Until the outcome is put down, the nodes stay as they are. */
 static enum group_state state_to_show(const struct group *g) {
-    return g->record == OUTCOME_WAITS || g->record == OUTCOME_GIVEN_UP ? g->closed_from : g->state;
+    return g->closed.record == OUTCOME_WAITS || g->closed.record == OUTCOME_GIVEN_UP
+               ? g->closed.from
+               : g->state;
 }
 
 static void desire_idle(const struct group *g, const struct node *n, struct desired *d) {
@@ -45,13 +47,13 @@ static void fill_form(const struct group *g, const struct node *n, struct form *
         .role_first_rank = p->role_first_rank,
         .role_world_size = p->role_world_size,
         .host_index = p->host_index,
-        .store_port = g->store_port,
+        .store_port = g->forming.store_port,
         .restarts_used = p->restarts_used,
         .max_restarts = g->config.rdzv.max_restarts,
         .losses = p->losses,
         .log_nonce = g->config.log_nonce,
     };
-    memcpy(ret->store_host, g->store_host, sizeof ret->store_host);
+    memcpy(ret->store_host, g->forming.store_host, sizeof ret->store_host);
     fill_neighbours(g, ret);
 }
 
@@ -60,10 +62,10 @@ static void desire_end(const struct group *g, struct desired *d) {
     d->has_failure = group_shows_cause(g) && g->outcome != OUTCOME_SUCCESS;
     if (d->has_failure)
         d->failure = g->cause.failure;
-    d->will_restart = d->kind == DESIRED_STOP && g->after_stop == AFTER_STOP_GATHERING &&
+    d->will_restart = d->kind == DESIRED_STOP && g->stopping.after == AFTER_STOP_GATHERING &&
                       g->cause.state != CAUSE_IN_DOUBT && !group_budget_spent(g);
     d->restarts_used += d->will_restart && cause_is_pending(&g->cause);
-    d->n_stopping = g->n_stopping;
+    d->n_stopping = g->stopping.n_workers;
     d->outcome = d->kind == DESIRED_CLOSED ? g->outcome : OUTCOME_NONE;
 }
 
@@ -83,7 +85,7 @@ bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
     switch (state_to_show(g)) {
     case GROUP_GATHERING: break;
     case GROUP_FORMING:
-        if (n->is_member && g->form_sent) {
+        if (n->is_member && g->forming.sent) {
             d.kind = DESIRED_FORM;
             fill_form(g, n, &d.form);
         }
@@ -91,7 +93,7 @@ bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
     case GROUP_RUNNING:
         if (n->is_member) {
             d.kind = DESIRED_START;
-            d.reachability = g->reachability;
+            d.reachability = g->running.reachability;
         }
         break;
     case GROUP_STOPPING:
@@ -120,16 +122,16 @@ void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *re
         .present = (uint32_t)present,
         .spares =
             present > g->config.rdzv.max_nodes ? (uint32_t)present - g->config.rdzv.max_nodes : 0,
-        .last_call = g->enough_since_ns != TIME_NEVER,
+        .last_call = g->gathering.enough_since_ns != TIME_NEVER,
         .wait_ns = TIME_NEVER,
     };
     uint64_t deadline = g->state == GROUP_GATHERING ? group_gather_deadline(g) : TIME_NEVER;
     if (deadline != TIME_NEVER)
         ret->wait_ns = deadline > now_ns ? deadline - now_ns : 0;
     roster_status(&g->roster, &g->config, ret);
-    if (g->formation.started_once && g->lost_somebody && g->last_lost[0] != '\0' &&
-        ret->n_missing < RDZV_STATUS_NAMES_MAX)
-        (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "%s", g->last_lost);
+    if (g->formation.started_once && g->gathering.lost_somebody &&
+        g->gathering.last_lost[0] != '\0' && ret->n_missing < RDZV_STATUS_NAMES_MAX)
+        (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "%s", g->gathering.last_lost);
 }
 
 enum group_state group_state(const struct group *g) { return g->state; }
@@ -176,11 +178,11 @@ void group_check(const struct group *g) {
     assert(g->formation.n_members <= g->config.rdzv.max_nodes);
     assert(g->roster.n <= RDZV_NODES_MAX);
     assert(g->cause.state != CAUSE_IN_DOUBT || g->state == GROUP_STOPPING);
-    assert(g->state != GROUP_GATHERING || (g->formation.n_members == 0 && !g->store_open));
-    assert(g->state != GROUP_RUNNING || (g->form_sent && g->store_open));
-    assert(g->state != GROUP_CLOSED || (g->outcome != OUTCOME_NONE && !g->store_open) ||
-           g->record == OUTCOME_GIVEN_UP);
-    assert((g->record == OUTCOME_OPEN) == (g->state != GROUP_CLOSED));
+    assert(g->state != GROUP_GATHERING || (g->formation.n_members == 0 && !g->forming.store_open));
+    assert(g->state != GROUP_RUNNING || (g->forming.sent && g->forming.store_open));
+    assert(g->state != GROUP_CLOSED || (g->outcome != OUTCOME_NONE && !g->forming.store_open) ||
+           g->closed.record == OUTCOME_GIVEN_UP);
+    assert((g->closed.record == OUTCOME_OPEN) == (g->state != GROUP_CLOSED));
     assert(g->plan.named.n <= RDZV_SUCCESSORS_MAX &&
            g->formation.n_lease_pending <= g->formation.n_members);
     assert(g->plan.named.n == 0 || g->plan.named.epoch == g->leadership.epoch);
