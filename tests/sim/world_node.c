@@ -80,6 +80,7 @@ struct life *node_boot(struct world *w, uint32_t host) {
     config.seed = prng_next(&w->prng);
     config.rdzv.arbiter_lease_ns = w->p.group.rdzv.arbiter_lease_ns;
     config.rdzv.min_nodes = w->p.group.rdzv.min_nodes;
+    config.rdzv.max_nodes = w->p.group.rdzv.max_nodes;
     config.rdzv.node_unit = w->p.group.rdzv.node_unit;
     node_peer(l, &config.self);
     if (member_new(&config, world_clock(w, host), &l->member) < 0) {

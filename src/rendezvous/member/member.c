@@ -32,8 +32,7 @@ void member_config_default(struct member_config *c) {
 }
 
 int member_new(const struct member_config *config, uint64_t now_ns, struct member **ret) {
-    if (config->incarnation == 0 || config->rdzv.heartbeat_ns == 0 ||
-        (config->has_arbiter && (config->rdzv.node_unit == 0 || config->rdzv.lease_ns == 0)))
+    if (config->incarnation == 0 || !rdzv_settings_make_sense(&config->rdzv))
         return -EINVAL;
     struct member *m = xcalloc(1, sizeof *m);
     m->config = *config;

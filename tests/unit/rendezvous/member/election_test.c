@@ -103,6 +103,7 @@ static struct member_config config_of(void) {
     c.incarnation = SELF;
     c.has_arbiter = true;
     c.self = peer_of(SELF);
+    c.rdzv.max_nodes = 8;
     return c;
 }
 
@@ -1117,6 +1118,7 @@ Test(election, the_beat_of_another_epoch_says_nothing_about_this_leader) {
                                            .rdzv.arbiter_lease_ns = S(60),
                                            .probe_retry_ns = S(0.2),
                                            .rdzv.min_nodes = 1,
+                                           .rdzv.max_nodes = 1,
                                            .rdzv.node_unit = 1,
                                            .seed = S(6),
                                            .self = peer_of(SELF)});
