@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json/json.h"
+#include "base/json/json_table.h"
 
 void check_write_node(const struct node_summary *d, struct strbuf *to) {
     size_t wide = 4;
@@ -21,25 +21,18 @@ void check_write_node_of(const struct node_summary *d, const char *host, struct 
     check_write_node(d, to);
 }
 
+static const struct json_field node_fields[] = {
+    {JSON_LIST(node_summary, "checks", findings, n_findings, node_summary_finding)},
+    {.key = "facts", .kind = JSON_FIELD_OBJECT, .table = &node_summary_facts},
+};
+static const struct json_table node_table = JSON_TABLE(node_summary, node_fields);
+
 void check_write_node_json(const struct node_summary *d, const char *host, struct strbuf *to) {
     struct json_writer w = json_writer_of(to);
     json_write_object_begin(&w, NULL);
     json_write_string(&w, "host", host);
     json_write_string(&w, "level", node_summary_level_name(node_summary_worst(d)));
-    json_write_array_begin(&w, "checks");
-    for (uint32_t i = 0; i < d->n_findings; i++) {
-        json_write_object_begin(&w, NULL);
-        json_write_string(&w, "level", node_summary_level_name(d->findings[i].level));
-        json_write_string(&w, "code", d->findings[i].code);
-        json_write_string(&w, "text", d->findings[i].text);
-        json_write_object_end(&w);
-    }
-    json_write_array_end(&w);
-    json_write_object_begin(&w, "facts");
-    for (uint32_t f = 0; f < NODE_SUMMARY_FACT_COUNT; f++)
-        if (d->values[f][0] != '\0')
-            json_write_string(&w, node_summary_fact_name((enum node_summary_fact)f), d->values[f]);
-    json_write_object_end(&w);
+    json_table_write(&w, &node_table, d);
     json_write_object_end(&w);
     strbuf_add(to, "\n");
 }

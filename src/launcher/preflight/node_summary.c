@@ -1,39 +1,49 @@
 #include "launcher/preflight/node_summary.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json/json.h"
+#include "base/json/json_table.h"
 #include "base/text/utf8.h"
 
 enum { ALONE, COMPARED, MATTERS }; /* what a difference between nodes is */
 
-static const struct {
-    const char *name, *code;
-    int how;
-} facts[NODE_SUMMARY_FACT_COUNT] = {
-    [NODE_SUMMARY_GPUS] = {"gpus", "GPUS-DIFFER", MATTERS},
-    [NODE_SUMMARY_DRIVER] = {"driver", "DRIVER-DIFFERS", MATTERS},
-    [NODE_SUMMARY_CUDA] = {"cuda", "CUDA-DIFFERS", COMPARED},
-    [NODE_SUMMARY_NCCL] = {"nccl", "NCCL-DIFFERS", MATTERS},
-    [NODE_SUMMARY_TORCH] = {"torch", "TORCH-DIFFERS", MATTERS},
-    [NODE_SUMMARY_HCAS] = {"hcas", "HCAS-DIFFER", MATTERS},
-    [NODE_SUMMARY_RAILS] = {"rails", "RAILS-DIFFER", COMPARED},
-    [NODE_SUMMARY_NETIF] = {"interface", "NETIF-DIFFERS", COMPARED},
-    [NODE_SUMMARY_MTU] = {"mtu", "MTU-DIFFERS", MATTERS},
-    [NODE_SUMMARY_FAST] = {"fast network", "FAST-NET-DIFFERS", COMPARED},
-    [NODE_SUMMARY_FAST_MTU] = {"fast mtu", "FAST-MTU-DIFFERS", COMPARED},
-    [NODE_SUMMARY_MEMLOCK] = {"memlock", "MEMLOCK-DIFFERS", COMPARED},
-    [NODE_SUMMARY_SHM] = {"shm", "SHM-DIFFERS", COMPARED},
-    [NODE_SUMMARY_NAME] = {"own name", "NAME-DIFFERS", COMPARED},
-    [NODE_SUMMARY_KERNEL] = {"kernel", "KERNEL-DIFFERS", COMPARED},
-    [NODE_SUMMARY_DISK] = {"free disk", "", ALONE},
-    [NODE_SUMMARY_PROCESSES] = {"gpu processes", "", ALONE},
-};
+/* Its name in JSON and for people, its code, and what a difference is. */
+#define FACTS(F)                                          \
+    F(GPUS, "gpus", "GPUS-DIFFER", MATTERS)               \
+    F(DRIVER, "driver", "DRIVER-DIFFERS", MATTERS)        \
+    F(CUDA, "cuda", "CUDA-DIFFERS", COMPARED)             \
+    F(NCCL, "nccl", "NCCL-DIFFERS", MATTERS)              \
+    F(TORCH, "torch", "TORCH-DIFFERS", MATTERS)           \
+    F(HCAS, "hcas", "HCAS-DIFFER", MATTERS)               \
+    F(RAILS, "rails", "RAILS-DIFFER", COMPARED)           \
+    F(NETIF, "interface", "NETIF-DIFFERS", COMPARED)      \
+    F(MTU, "mtu", "MTU-DIFFERS", MATTERS)                 \
+    F(FAST, "fast network", "FAST-NET-DIFFERS", COMPARED) \
+    F(FAST_MTU, "fast mtu", "FAST-MTU-DIFFERS", COMPARED) \
+    F(MEMLOCK, "memlock", "MEMLOCK-DIFFERS", COMPARED)    \
+    F(SHM, "shm", "SHM-DIFFERS", COMPARED)                \
+    F(NAME, "own name", "NAME-DIFFERS", COMPARED)         \
+    F(KERNEL, "kernel", "KERNEL-DIFFERS", COMPARED)       \
+    F(DISK, "free disk", "", ALONE)                       \
+    F(PROCESSES, "gpu processes", "", ALONE)
 
-const char *node_summary_fact_name(enum node_summary_fact f) { return facts[f].name; }
+#define FACT(f, name, code, how) [NODE_SUMMARY_##f] = {code, how},
+static const struct {
+    const char *code;
+    int how;
+} facts[NODE_SUMMARY_FACT_COUNT] = {FACTS(FACT)};
+
+#define VALUE(f, name, code, how)                                    \
+    {JSON_FIELD(node_summary, LINE, name, values[NODE_SUMMARY_##f]), \
+     JSON_IF_TEXT(node_summary, values[NODE_SUMMARY_##f])},
+static const struct json_field fact_fields[NODE_SUMMARY_FACT_COUNT] = {FACTS(VALUE)};
+const struct json_table node_summary_facts = {JSON_ROWS(node_summary, fact_fields), .open = true};
+
+const char *node_summary_fact_name(enum node_summary_fact f) { return fact_fields[f].key; }
 const char *node_summary_fact_code(enum node_summary_fact f) { return facts[f].code; }
 bool node_summary_fact_matters(enum node_summary_fact f) { return facts[f].how == MATTERS; }
 bool node_summary_fact_compared(enum node_summary_fact f) { return facts[f].how != ALONE; }
@@ -89,110 +99,73 @@ enum node_summary_level node_summary_worst(const struct node_summary *d) {
 
 /* ---- JSON ---- */
 
-static void write_with(const struct node_summary *d, uint32_t n_facts, uint32_t n_findings,
-                       struct strbuf *to) {
+static const struct json_field finding_fields[] = {
+    {JSON_NAMED(node_summary_finding, "level", level, level_names), .min = NODE_SUMMARY_OK},
+    {JSON_FIELD(node_summary_finding, LINE, "code", code)},
+    {JSON_FIELD(node_summary_finding, LINE, "text", text)},
+};
+const struct json_table node_summary_finding = {JSON_ROWS(node_summary_finding, finding_fields),
+                                                .open = true};
+
+static void write_clock(struct json_writer *w, const struct json_field *f, const void *of) {
+    char text[24];
+    (void)snprintf(text, sizeof text, "%" PRId64, ((const struct node_summary *)of)->clock_ns);
+    json_write_string(w, f->key, text);
+}
+
+static int read_clock(const struct json *v, const struct json_field *f, void *of) {
+    const char *text = json_string(v);
+    char *end = NULL;
+    (void)f;
+    errno = 0;
+    if (text != NULL)
+        ((struct node_summary *)of)->clock_ns = strtoll(text, &end, 10);
+    return text == NULL || strlen(text) > 20 || errno != 0 || end == text || *end != '\0' ? -EINVAL
+                                                                                          : 0;
+}
+
+static const struct json_field fields[] = {
+    {.key = "facts", .kind = JSON_FIELD_OBJECT, .table = &node_summary_facts},
+    {JSON_FIELD(node_summary, OWN, "clock_ns", clock_ns), .write = write_clock, .read = read_clock,
+     JSON_IF_TRUE(node_summary, has_clock)},
+    {JSON_LIST(node_summary, "findings", findings, n_findings, node_summary_finding)},
+};
+static const struct json_table table = {JSON_ROWS(node_summary, fields), .open = true};
+
+static void write_whole(const struct node_summary *d, struct strbuf *to) {
     strbuf_clear(to);
     struct json_writer w = json_writer_of(to);
     json_write_object_begin(&w, NULL);
-    json_write_object_begin(&w, "facts");
-    for (uint32_t f = 0; f < n_facts; f++)
-        if (d->values[f][0] != '\0')
-            json_write_string(&w, facts[f].name, d->values[f]);
-    json_write_object_end(&w);
-    if (d->has_clock) {
-        char text[24];
-        (void)snprintf(text, sizeof text, "%lld", (long long)d->clock_ns);
-        json_write_string(&w, "clock_ns", text);
-    }
-    json_write_array_begin(&w, "findings");
-    for (uint32_t i = 0; i < n_findings; i++) {
-        const struct node_summary_finding *f = &d->findings[i];
-        if (f->level == NODE_SUMMARY_OK)
-            continue;
-        json_write_object_begin(&w, NULL);
-        json_write_string(&w, "level", level_names[f->level]);
-        json_write_string(&w, "code", f->code);
-        json_write_string(&w, "text", f->text);
-        json_write_object_end(&w);
-    }
-    json_write_array_end(&w);
+    json_table_write(&w, &table, d);
     json_write_object_end(&w);
 }
 
 /* Findings go first, then the last facts: a text full of escapes takes several times its length. */
 void node_summary_write(const struct node_summary *d, size_t max, struct strbuf *to) {
-    uint32_t n_facts = NODE_SUMMARY_FACT_COUNT, n_findings = d->n_findings;
-    write_with(d, n_facts, n_findings, to);
-    while (to->len >= max && (n_findings > 0 || n_facts > 0)) {
-        if (n_findings > 0)
-            n_findings--;
+    struct node_summary part = *d;
+    uint32_t n_facts = NODE_SUMMARY_FACT_COUNT;
+    part.n_findings = 0;
+    for (uint32_t i = 0; i < d->n_findings; i++)
+        if (d->findings[i].level != NODE_SUMMARY_OK)
+            part.findings[part.n_findings++] = d->findings[i];
+    write_whole(&part, to);
+    while (to->len >= max && (part.n_findings > 0 || n_facts > 0)) {
+        if (part.n_findings > 0)
+            part.n_findings--;
         else
-            n_facts--;
-        write_with(d, n_facts, n_findings, to);
+            part.values[--n_facts][0] = '\0';
+        write_whole(&part, to);
     }
 }
 
 static const struct json_limits limits = {
     .max_bytes = 64 * 1024, .max_depth = 4, .max_values = 512};
 
-static int read_facts(const struct json *doc, struct node_summary *ret, struct err *err) {
-    const struct json *list;
-    int r = json_get_object(doc, "facts", &list, err);
-    for (uint32_t f = 0; r == 0 && f < NODE_SUMMARY_FACT_COUNT; f++) {
-        if (json_has(list, facts[f].name))
-            r = json_get_text(list, facts[f].name, ret->values[f], NODE_SUMMARY_VALUE_MAX, err);
-        utf8_clean(ret->values[f], false); /* another node says it, and people read it */
-    }
-    return r;
-}
-
-static int read_clock(const struct json *doc, struct node_summary *ret, struct err *err) {
-    const char *text;
-    if (!json_has(doc, "clock_ns"))
-        return 0;
-    int r = json_get_string(doc, "clock_ns", 20, &text, err);
-    if (r < 0)
-        return r;
-    char *end;
-    errno = 0;
-    ret->clock_ns = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0')
-        return err_set(err, -EINVAL, "\"clock_ns\" is no number: '%s'", text);
-    ret->has_clock = true;
-    return 0;
-}
-
-static int read_finding(const struct json *v, struct node_summary_finding *ret, struct err *err) {
-    const char *level;
-    int r = json_get_string(v, "level", 8, &level, err);
-    if (r == 0)
-        r = json_get_text(v, "code", ret->code, sizeof ret->code, err);
-    if (r == 0)
-        r = json_get_text(v, "text", ret->text, sizeof ret->text, err);
-    if (r < 0)
-        return r;
-    utf8_clean(ret->code, false);
-    utf8_clean(ret->text, false);
-    for (enum node_summary_level l = NODE_SUMMARY_OK; l <= NODE_SUMMARY_FAIL; l++)
-        if (strcmp(level, level_names[l]) == 0)
-            ret->level = l;
-    return ret->level != 0 ? 0 : err_set(err, -EINVAL, "no level is called '%s'", level);
-}
-
 int node_summary_read(const char *text, size_t len, struct node_summary *ret, struct err *err) {
     _cleanup_(json_freep) struct json *doc = NULL;
-    const struct json *list;
     memset(ret, 0, sizeof *ret);
     int r = json_parse(text, len, &limits, &doc, err);
     if (r == 0)
-        r = read_facts(doc, ret, err);
-    if (r == 0)
-        r = read_clock(doc, ret, err);
-    if (r == 0)
-        r = json_get_array(doc, "findings", NODE_SUMMARY_FINDINGS_MAX, &list, err);
-    if (r < 0)
-        return r == -ENOMEM ? r : -EINVAL;
-    for (const struct json *v = json_first(list); v != NULL && r == 0; v = json_next(v))
-        r = read_finding(v, &ret->findings[ret->n_findings++], err);
-    return r < 0 ? -EINVAL : 0;
+        r = json_table_read(doc, &table, ret, err);
+    return r < 0 && r != -ENOMEM ? -EINVAL : r;
 }

@@ -26,6 +26,8 @@
     (1 * NS_PER_S) /* wall clocks further apart than this are said \
                     */
 
+struct json_table;
+
 enum node_summary_fact {
     NODE_SUMMARY_GPUS = 0, /* "8 x NVIDIA H100 80GB HBM3", "4 x A, 4 x B (1 in MIG mode)", "none" */
     NODE_SUMMARY_DRIVER,
@@ -72,6 +74,9 @@ struct node_summary {
     uint32_t n_findings;
     struct node_summary_finding findings[NODE_SUMMARY_FINDINGS_MAX];
 };
+/* Of one finding; of the values by their names. */
+extern const struct json_table node_summary_finding, node_summary_facts;
+
 void node_summary_set(struct node_summary *d, enum node_summary_fact f, const char *fmt, ...)
     _printf_(3, 4);
 /* Where there is no room, one that weighs less makes it, or nothing is done. */
