@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/json/json.h"
+#include "base/json/json_table.h"
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "io/clock.h"
@@ -34,6 +34,28 @@ struct pid_space {
     uint64_t inode;         /* of the pid namespace; 0 where it can't be read */
     char host[RDZV_HOST_MAX];
 };
+
+/* A file in the run directory. Unknown keys are fine: another version may write more. */
+struct entry_file {
+    struct registry_entry entry; /* without `host` and `foreign` */
+    struct pid_space space;
+    uint64_t pid_start;
+    bool locked; /* the agent holds a lock on it */
+};
+static const struct json_field file_fields[] = {
+    {JSON_FIELD(entry_file, TEXT, "run_id", entry.run_id)},
+    {JSON_FIELD(entry_file, I32, "pid", entry.pid), .min = 1},
+    {JSON_FIELD(entry_file, ID, "pid_start", pid_start)},
+    {JSON_FIELD(entry_file, ID, "pid_namespace", space.inode)},
+    {JSON_FIELD(entry_file, TEXT, "boot", space.boot)},
+    {JSON_FIELD(entry_file, TEXT, "host", space.host)},
+    /* an older version does not say */
+    {JSON_FIELD(entry_file, BOOL, "locked", locked), .when = JSON_OPTIONAL},
+    {JSON_FIELD(entry_file, TEXT, "addr", entry.addr)},
+    {JSON_FIELD(entry_file, U16, "port", entry.port), .min = 1},
+    {JSON_FIELD(entry_file, ID, "since_wall_ns", entry.since_wall_ns)},
+};
+static const struct json_table file_table = {JSON_ROWS(entry_file, file_fields), .open = true};
 
 /* A file of this process's own making, or of the kernel's. Returns its length, or -errno. */
 static ssize_t read_small(int dir, const char *name, char *out, size_t size) {
@@ -137,23 +159,17 @@ int registry_dir_open(int *ret_fd, char path[REGISTRY_PATH_MAX], struct err *err
 
 /* ---- adding ---- */
 
-static void describe(const char *run_id, const char *addr, uint16_t port, bool locked,
-                     struct strbuf *out) {
-    struct pid_space space = this_space();
+static void describe(const struct registry_entry *entry, bool locked, struct strbuf *out) {
     struct timespec now = {0};
     (void)clock_gettime(CLOCK_REALTIME, &now);
+    struct entry_file file = {.entry = *entry,
+                              .space = this_space(),
+                              .pid_start = start_of(entry->pid),
+                              .locked = locked};
+    file.entry.since_wall_ns = (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
     struct json_writer w = json_writer_of(out);
     json_write_object_begin(&w, NULL);
-    json_write_string(&w, "run_id", run_id);
-    json_write_i64(&w, "pid", getpid());
-    json_write_id(&w, "pid_start", start_of(getpid()));
-    json_write_id(&w, "pid_namespace", space.inode);
-    json_write_string(&w, "boot", space.boot);
-    json_write_string(&w, "host", space.host);
-    json_write_bool(&w, "locked", locked);
-    json_write_string(&w, "addr", addr);
-    json_write_u64(&w, "port", port);
-    json_write_id(&w, "since_wall_ns", (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec);
+    json_table_write(&w, &file_table, &file);
     json_write_object_end(&w);
     strbuf_add_char(out, '\n');
 }
@@ -166,7 +182,7 @@ static int write_whole(int dir, const char *name, const struct registry_entry *e
     if (fd < 0)
         return -errno;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    describe(entry->run_id, entry->addr, entry->port, flock(fd, LOCK_EX | LOCK_NB) == 0, &text);
+    describe(entry, flock(fd, LOCK_EX | LOCK_NB) == 0, &text);
     ssize_t n = write(fd, strbuf_text(&text), text.len);
     int r = n < 0 ? -errno : (size_t)n < text.len ? -ENOSPC : 0;
     if (r == 0 && renameat(dir, beside, dir, name) < 0)
@@ -189,7 +205,7 @@ int registry_add(const char *run_id, const char *addr, uint16_t port, struct reg
     if (r < 0)
         return r;
     (void)snprintf(name, sizeof name, FILE_PREFIX "%d", (int)getpid());
-    struct registry_entry entry = {.port = port};
+    struct registry_entry entry = {.port = port, .pid = getpid()};
     utf8_copy(entry.run_id, sizeof entry.run_id, run_id);
     (void)snprintf(entry.addr, sizeof entry.addr, "%s", addr);
     r = write_whole(dir, name, &entry, &ret->lock);
@@ -235,7 +251,7 @@ static enum verdict judge_by_lock(int dir, const char *name) {
     return v;
 }
 
-/* -EINVAL: not a file of ours. Unknown keys are fine: another version may write more. */
+/* -EINVAL: not a file of ours. */
 static int read_entry(int dir, const char *name, const struct pid_space *here,
                       struct registry_entry *ret, enum verdict *ret_verdict) {
     char text[FILE_BYTES_MAX + 1];
@@ -243,29 +259,16 @@ static int read_entry(int dir, const char *name, const struct pid_space *here,
     if (n < 0)
         return (int)n;
     _cleanup_(json_freep) struct json *doc = NULL;
+    struct entry_file file = {0};
     int r = json_parse(text, (size_t)n, &limits, &doc, NULL);
+    if (r == 0)
+        r = json_table_read(doc, &file_table, &file, NULL);
     if (r < 0)
         return r;
-    struct pid_space its = {0};
-    uint64_t start;
-    uint32_t port;
-    *ret = (struct registry_entry){0};
-    if (json_get_text(doc, "run_id", ret->run_id, sizeof ret->run_id, NULL) != 0 ||
-        json_get_i32(doc, "pid", 1, INT32_MAX, &ret->pid, NULL) != 0 ||
-        json_get_id(doc, "pid_start", &start, NULL) != 0 ||
-        json_get_id(doc, "pid_namespace", &its.inode, NULL) != 0 ||
-        json_get_text(doc, "boot", its.boot, sizeof its.boot, NULL) != 0 ||
-        json_get_text(doc, "host", its.host, sizeof its.host, NULL) != 0 ||
-        json_get_text(doc, "addr", ret->addr, sizeof ret->addr, NULL) != 0 ||
-        json_get_u32(doc, "port", UINT16_MAX, &port, NULL) != 0 || port == 0 ||
-        json_get_id(doc, "since_wall_ns", &ret->since_wall_ns, NULL) != 0)
-        return -EINVAL;
-    (void)strcpy(ret->host, its.host);
-    ret->port = (uint16_t)port;
-    *ret_verdict = judge(here, &its, ret->pid, start);
-    bool locked; /* an older version does not say */
-    if (*ret_verdict == NOT_KNOWN && strcmp(here->boot, its.boot) == 0 &&
-        json_get_bool(doc, "locked", &locked, NULL) == 0 && locked)
+    *ret = file.entry;
+    (void)strcpy(ret->host, file.space.host);
+    *ret_verdict = judge(here, &file.space, ret->pid, file.pid_start);
+    if (*ret_verdict == NOT_KNOWN && strcmp(here->boot, file.space.boot) == 0 && file.locked)
         *ret_verdict = judge_by_lock(dir, name);
     ret->foreign = *ret_verdict == NOT_KNOWN;
     return 0;
