@@ -1,0 +1,24 @@
+#include "cli/options/commands.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int usage_error(const char *command, const char *fmt, ...) {
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    (void)fprintf(stderr, "muster%s%s: %s\n", command != NULL ? " " : "",
+                  command != NULL ? command : "", text);
+    return EXIT_USAGE;
+}
+
+int finish_stdout(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    (void)fprintf(stderr, "muster: error: can't write to standard output: %s\n", strerror(errno));
+    return 1;
+}
