@@ -46,6 +46,8 @@ _must_use_ int job_read_etcd(struct job_reading *j, const struct rdzv_conf *conf
 /* Warns of what --rdzv-conf says about etcd where it has no effect. */
 void job_warn_etcd_conf(struct job_reading *j, const struct rdzv_conf *conf);
 
+/* As --rdzv-backend names it. */
+const char *job_backend_name(enum job_backend backend);
 /* Backend, endpoint, run id, node rank and all times but the shutdown's. Needs the numbers of
  * nodes. */
 _must_use_ int job_read_rendezvous(struct job_reading *j);

@@ -28,6 +28,13 @@ static const struct {
     {"etcd", JOB_BACKEND_ETCD},     {"etcd-v2", JOB_BACKEND_ETCD},
 };
 
+const char *job_backend_name(enum job_backend backend) {
+    size_t i = 0;
+    while (backends[i].backend != backend)
+        i++;
+    return backends[i].name;
+}
+
 static int backend_unknown(struct job_reading *j, const char *name) {
     struct suggest s = suggest_for(name);
     for (size_t i = 0; i < ARRAY_SIZE(backends); i++)
@@ -71,7 +78,7 @@ static int choose_backend(struct job_reading *j) {
         return err_set(j->err, -EINVAL,
                        "--rdzv-backend=%s can't meet at %.200s; use --rdzv-backend=%s, or leave "
                        "it out",
-                       name, shown, by_form == JOB_BACKEND_DIR ? "dir" : "etcd");
+                       name, shown, job_backend_name(by_form));
     }
     j->spec->backend = by_form != 0 ? by_form : chosen;
     if (strcmp(name, "etcd-v2") == 0)
@@ -255,7 +262,7 @@ static void set_times(struct job_reading *j, const struct rdzv_conf *conf) {
         join = given_or(conf->timeout_ns, join);
     else if (conf->timeout_ns > 0)
         strbuf_printf(j->warnings, "--rdzv-conf: timeout has no effect with %s; use join_timeout\n",
-                      spec->backend == JOB_BACKEND_DIR ? "dir" : "c10d");
+                      job_backend_name(spec->backend));
     s->join_timeout_ns = given_or(conf->join_timeout_ns, join);
     if (!job_given(j, RUN_REGROUP_WAIT))
         s->regroup_wait_ns = conf->regroup_ns;

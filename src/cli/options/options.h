@@ -19,7 +19,7 @@
 #include "base/err.h"
 #include "base/text/strbuf.h"
 
-#define OPTIONS_MAX 64
+#define OPTIONS_MAX 96
 
 /* Flags of a row. */
 enum {
@@ -106,6 +106,8 @@ const struct option_def *option_model(const struct option_def *def);
 size_t option_row(const struct option_set *set, unsigned id);
 /* The position of `text` among a row's choices; -1: it is none of them. */
 int option_choice(const struct option_def *def, const char *text);
+/* The n-th of them, and its length; NULL: there are not so many. */
+const char *option_nth_choice(const struct option_def *def, unsigned n, size_t *ret_len);
 
 /* Fills in the fields of the ordinary options in `into`, row by row; what was not given and has no
  * `fallback` stays as it is. -EINVAL with a sentence. */

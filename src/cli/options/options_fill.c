@@ -13,8 +13,7 @@ size_t option_row(const struct option_set *set, unsigned id) {
     assert_not_reached();
 }
 
-/* The n-th of the choices and its length; NULL: there are not so many. */
-static const char *nth_choice(const struct option_def *def, int n, size_t *ret_len) {
+const char *option_nth_choice(const struct option_def *def, unsigned n, size_t *ret_len) {
     const char *c = def->choices;
     for (; n > 0 && *c != '\0'; n--) {
         c += strcspn(c, " ");
@@ -27,9 +26,9 @@ static const char *nth_choice(const struct option_def *def, int n, size_t *ret_l
 int option_choice(const struct option_def *def, const char *text) {
     const char *c;
     size_t n;
-    for (int i = 0; (c = nth_choice(def, i, &n)) != NULL; i++)
+    for (unsigned i = 0; (c = option_nth_choice(def, i, &n)) != NULL; i++)
         if (strlen(text) == n && strncmp(c, text, n) == 0)
-            return i;
+            return (int)i;
     return -1;
 }
 
@@ -106,7 +105,7 @@ int options_fill(const struct option_set *set, const struct options_parsed *pars
 static void choice_text(const struct option_def *def, uint32_t value, char out[OPTION_TEXT_MAX]) {
     const char *c;
     size_t n;
-    for (int i = 0; (c = nth_choice(def, i, &n)) != NULL; i++)
+    for (unsigned i = 0; (c = option_nth_choice(def, i, &n)) != NULL; i++)
         if (def->values[i] == value)
             (void)snprintf(out, OPTION_TEXT_MAX, "%.*s", (int)n, c);
 }

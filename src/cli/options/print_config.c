@@ -1,7 +1,6 @@
 #include <string.h>
 
-#include "cli/options/job_options.h"
-#include "cli/options/options_table.h"
+#include "cli/options/job_options_priv.h"
 
 static void add_json_text(struct strbuf *out, const char *s) {
     if (s == NULL) {
@@ -38,16 +37,6 @@ static void add_seconds(struct strbuf *out, const char *name, uint64_t ns) {
     strbuf_printf(out, "{\"%s\":%.9g}\n", name, (double)ns / 1e9);
 }
 
-static const char *backend_name(enum job_backend backend) {
-    switch (backend) {
-    case JOB_BACKEND_STATIC: return "static";
-    case JOB_BACKEND_C10D: return "c10d";
-    case JOB_BACKEND_DIR: return "dir";
-    case JOB_BACKEND_ETCD: return "etcd";
-    }
-    assert_not_reached();
-}
-
 static const char *entry_name(enum job_entry entry) {
     switch (entry) {
     case JOB_ENTRY_PYTHON: return "python";
@@ -55,21 +44,6 @@ static const char *entry_name(enum job_entry entry) {
     case JOB_ENTRY_PROGRAM: return "program";
     }
     assert_not_reached();
-}
-
-static const char *bind_name(enum bind_mode mode) {
-    static const char *const names[] = {
-        [0] = NULL, /* the default depends on the node */
-        [BIND_NONE] = "none",
-        [BIND_NUMA] = "numa",
-        [BIND_SOCKET] = "socket",
-        [BIND_CORE] = "core",
-        [BIND_TORCH_NODE] = "torch node",
-        [BIND_TORCH_SOCKET] = "torch socket",
-        [BIND_TORCH_EXCLUSIVE] = "torch exclusive",
-        [BIND_TORCH_CORE_COMPLEX] = "torch core-complex",
-    };
-    return names[mode];
 }
 
 static void add_texts(struct strbuf *out, const char *name, char *const *texts) {
@@ -86,6 +60,20 @@ static void add_signals(struct strbuf *out, const struct job_spec *spec) {
     for (uint32_t i = 0; i < spec->n_signals; i++)
         strbuf_printf(out, "%s\"SIG%s\"", i > 0 ? "," : "", sigabbrev_np(spec->signals[i]));
     strbuf_add(out, "]}\n");
+}
+
+/* By the choices of --bind, or of --numa-binding. */
+static void add_bind(struct strbuf *out, enum bind_mode mode) {
+    bool torch = mode >= BIND_TORCH_NODE;
+    const enum run_option row = torch ? RUN_NUMA_BINDING : RUN_BIND;
+    _cleanup_(freep) char *text = NULL;
+    size_t n;
+    if (mode != 0) { /* else the default depends on the node */
+        const char *name = option_nth_choice(&run_options.defs[option_row(&run_options, row)],
+                                             mode - (torch ? BIND_TORCH_NODE : BIND_NONE), &n);
+        text = xasprintf("%s%.*s", torch ? "torch " : "", (int)n, name);
+    }
+    add_text(out, "bind", text);
 }
 
 static void add_std(struct strbuf *out, const char *name, const struct std_map *map,
@@ -158,7 +146,7 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_number(out, "min_nodes", spec->rdzv.min_nodes);
     add_number(out, "max_nodes", spec->rdzv.max_nodes);
     add_number(out, "nproc_per_node", spec->nproc);
-    add_text(out, "backend", backend_name(spec->backend));
+    add_text(out, "backend", job_backend_name(spec->backend));
     add_bool(out, "standalone", spec->standalone);
     add_text(out, "endpoint_host", spec->endpoint_host);
     add_number(out, "endpoint_port", spec->endpoint_port);
@@ -174,7 +162,7 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_text(out, "entry", entry_name(spec->entry));
     add_text(out, "script", spec->script);
     add_texts(out, "args", spec->args);
-    add_text(out, "bind", bind_name(spec->bind));
+    add_bind(out, spec->bind);
     add_texts(out, "env", spec->env);
     add_std(out, "redirects", &spec->redirects, spec->nproc);
     add_std(out, "tee", &spec->tee, spec->nproc);

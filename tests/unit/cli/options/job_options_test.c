@@ -720,6 +720,29 @@ Test(job_options, prints_the_job_as_json_lines) {
         cr_assert_not_null(strstr(strbuf_text(&out), lines[i]), "%s", lines[i]);
 }
 
+Test(job_options, prints_how_workers_are_bound_in_the_words_of_the_options) {
+    static const char *const cases[][2] = {
+        {"x", "null"},
+        {"--bind=none x", "\"none\""},
+        {"--bind=numa x", "\"numa\""},
+        {"--bind=socket x", "\"socket\""},
+        {"--bind=core x", "\"core\""},
+        {"--numa-binding=node x", "\"torch node\""},
+        {"--numa-binding=socket x", "\"torch socket\""},
+        {"--numa-binding=exclusive x", "\"torch exclusive\""},
+        {"--numa-binding=core-complex x", "\"torch core-complex\""},
+    };
+    gpus_are_here = true;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i][0]);
+        _cleanup_(strbuf_fini) struct strbuf out = {0};
+        char line[64];
+        job_print_config(&g.spec, &out);
+        (void)snprintf(line, sizeof line, "{\"bind\":%s}\n", cases[i][1]);
+        cr_assert_not_null(strstr(strbuf_text(&out), line), "%s: %s", cases[i][0], line);
+    }
+}
+
 Test(job_options, prints_no_password) {
     READ("--rdzv-id=j --rdzv-endpoint=etcds://me:hidden@h,g/p --spares=2 --event-log=- x");
     _cleanup_(strbuf_fini) struct strbuf out = {0};
