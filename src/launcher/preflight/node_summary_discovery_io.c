@@ -141,7 +141,7 @@ static void look_netif(const struct node_summary_config *c, const struct topolog
         node_summary_add(d, n->up ? NODE_SUMMARY_OK : NODE_SUMMARY_WARN,
                          n->up ? "NET-ROUTE" : "NET-DOWN",
                          "workers reach other nodes by %s (%s, mtu %u)%s", n->name,
-                         topo_netif_kind_name(n->kind), n->mtu, n->up ? "" : ", which is down");
+                         topo_netif_kind_names[n->kind], n->mtu, n->up ? "" : ", which is down");
         return;
     }
     uint32_t global = 0;
@@ -177,9 +177,9 @@ static void look_hcas(const struct topology *t, struct node_summary *d) {
             continue;
         }
         down++;
-        strbuf_printf(&set, " %s", topo_port_state_name(state));
+        strbuf_printf(&set, " %s", topo_port_state_names[state]);
         node_summary_add(d, NODE_SUMMARY_WARN, "HCA-DOWN", "adapter %s: its port is %s", n->name,
-                         topo_port_state_name(state));
+                         topo_port_state_names[state]);
     }
     node_summary_set(d, NODE_SUMMARY_HCAS, "%s", t->n_nics > 0 ? strbuf_text(&set) : "none");
     if (t->n_nics > 0 && down == 0)

@@ -80,7 +80,7 @@ void topology_json_write_prediction(struct json_writer *w, const struct json_fie
 
 void topology_json_write_nic_state(struct json_writer *w, const struct json_field *f,
                                    const void *of) {
-    json_write_string(w, f->key, topo_port_state_name(topo_nic_state(of)));
+    json_write_string(w, f->key, topo_port_state_names[topo_nic_state(of)]);
 }
 
 void topology_json_write_nic_rate(struct json_writer *w, const struct json_field *f,

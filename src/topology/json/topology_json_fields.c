@@ -154,10 +154,6 @@ static const char *const nic_kinds[] = {[TOPO_NIC_RDMA] = "rdma",
                                         [TOPO_NIC_EFA] = "efa",
                                         [TOPO_NIC_SLINGSHOT] = "slingshot",
                                         [TOPO_NIC_SOCKET] = "socket"};
-static const char *const port_states[] = {
-    [TOPO_PORT_UNKNOWN] = "unknown", [TOPO_PORT_DOWN] = "DOWN",     [TOPO_PORT_INIT] = "INIT",
-    [TOPO_PORT_ARMED] = "ARMED",     [TOPO_PORT_ACTIVE] = "ACTIVE",
-};
 static const char *const link_layers[] = {[TOPO_LINK_UNKNOWN] = "unknown",
                                           [TOPO_LINK_INFINIBAND] = "InfiniBand",
                                           [TOPO_LINK_ETHERNET] = "Ethernet"};
@@ -165,13 +161,6 @@ static const char *const gid_types[] = {[TOPO_GID_UNKNOWN] = "unknown",
                                         [TOPO_GID_IB] = "IB",
                                         [TOPO_GID_ROCE_V1] = "RoCE v1",
                                         [TOPO_GID_ROCE_V2] = "RoCE v2"};
-static const char *const netif_kinds[] = {
-    [TOPO_NETIF_PHYSICAL] = "physical", [TOPO_NETIF_LOOPBACK] = "loopback",
-    [TOPO_NETIF_BRIDGE] = "bridge",     [TOPO_NETIF_VETH] = "veth",
-    [TOPO_NETIF_MACVLAN] = "macvlan",   [TOPO_NETIF_VLAN] = "vlan",
-    [TOPO_NETIF_BOND] = "bond",         [TOPO_NETIF_TUNNEL] = "tunnel",
-    [TOPO_NETIF_DUMMY] = "dummy",       [TOPO_NETIF_OTHER] = "other",
-};
 
 static const struct json_field numa_fields[] = {
     I32(topo_numa, "index", index),
@@ -272,7 +261,7 @@ static const struct json_table gids = TABLE(topo_gid, gids_fields);
 ADD(topo_port, gids, topo_port_add_gid)
 static const struct json_field ports_fields[] = {
     FIELD(topo_port, "number", INDEX, number),
-    NAMED(topo_port, "state", state, port_states),
+    NAMED(topo_port, "state", state, topo_port_state_names),
     FIELD(topo_port, "phys_state", TEXT, phys_state),
     NAMED(topo_port, "link_layer", link_layer, link_layers),
     FIELD(topo_port, "rate_mbps", U64, rate_mbps),
@@ -314,7 +303,7 @@ static const struct json_field netifs_fields[] = {
     DEVICE(topo_netif, "bus_id", pci),
     FIELD(topo_netif, "name", TEXT, name),
     FIELD(topo_netif, "ifindex", INDEX, ifindex),
-    NAMED(topo_netif, "kind", kind, netif_kinds),
+    NAMED(topo_netif, "kind", kind, topo_netif_kind_names),
     I32(topo_netif, "numa", numa),
     FIELD(topo_netif, "driver", TEXT, driver),
     FIELD(topo_netif, "nic", TEXT, nic),

@@ -377,29 +377,14 @@ uint64_t topo_nic_rate_mbps(const struct topo_nic *n) {
     return topo_nic_state(n) == TOPO_PORT_ACTIVE ? active : all;
 }
 
-const char *topo_port_state_name(enum topo_port_state s) {
-    switch (s) {
-    case TOPO_PORT_UNKNOWN: return "unknown";
-    case TOPO_PORT_DOWN: return "DOWN";
-    case TOPO_PORT_INIT: return "INIT";
-    case TOPO_PORT_ARMED: return "ARMED";
-    case TOPO_PORT_ACTIVE: return "ACTIVE";
-    }
-    assert_not_reached();
-}
-
-const char *topo_netif_kind_name(enum topo_netif_kind k) {
-    switch (k) {
-    case TOPO_NETIF_PHYSICAL: return "physical";
-    case TOPO_NETIF_LOOPBACK: return "loopback";
-    case TOPO_NETIF_BRIDGE: return "bridge";
-    case TOPO_NETIF_VETH: return "veth";
-    case TOPO_NETIF_MACVLAN: return "macvlan";
-    case TOPO_NETIF_VLAN: return "vlan";
-    case TOPO_NETIF_BOND: return "bond";
-    case TOPO_NETIF_TUNNEL: return "tunnel";
-    case TOPO_NETIF_DUMMY: return "dummy";
-    case TOPO_NETIF_OTHER: return "other";
-    }
-    assert_not_reached();
-}
+const char *const topo_port_state_names[TOPO_PORT_ACTIVE + 1] = {
+    [TOPO_PORT_UNKNOWN] = "unknown", [TOPO_PORT_DOWN] = "DOWN",     [TOPO_PORT_INIT] = "INIT",
+    [TOPO_PORT_ARMED] = "ARMED",     [TOPO_PORT_ACTIVE] = "ACTIVE",
+};
+const char *const topo_netif_kind_names[TOPO_NETIF_OTHER + 1] = {
+    [TOPO_NETIF_PHYSICAL] = "physical", [TOPO_NETIF_LOOPBACK] = "loopback",
+    [TOPO_NETIF_BRIDGE] = "bridge",     [TOPO_NETIF_VETH] = "veth",
+    [TOPO_NETIF_MACVLAN] = "macvlan",   [TOPO_NETIF_VLAN] = "vlan",
+    [TOPO_NETIF_BOND] = "bond",         [TOPO_NETIF_TUNNEL] = "tunnel",
+    [TOPO_NETIF_DUMMY] = "dummy",       [TOPO_NETIF_OTHER] = "other",
+};

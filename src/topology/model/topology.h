@@ -289,7 +289,8 @@ const struct topo_numa *topology_numa(const struct topology *t, int32_t index);
 /* Highest port state, and the sum of the rates of its ACTIVE ports (of all, when none is). */
 enum topo_port_state topo_nic_state(const struct topo_nic *n);
 uint64_t topo_nic_rate_mbps(const struct topo_nic *n);
-const char *topo_port_state_name(enum topo_port_state s); /* "ACTIVE", …, "unknown" */
-const char *topo_netif_kind_name(enum topo_netif_kind k); /* "physical", "bridge", … */
+/* As people and JSON have them. */
+extern const char *const topo_port_state_names[TOPO_PORT_ACTIVE + 1];
+extern const char *const topo_netif_kind_names[TOPO_NETIF_OTHER + 1];
 /* The set of CPUs near a device: of its NUMA node, all allowed ones where that is not known. */
 void topology_near_cpus(const struct topology *t, int32_t numa, struct cpuset *ret);

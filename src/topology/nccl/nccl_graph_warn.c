@@ -36,7 +36,7 @@ static void tell_left_out(const struct nccl_graph *g, const struct saying *s) {
                 tell(s, "%s is left out: the state of port %u is not known", nic->name, number);
             else
                 tell(s, "%s is left out: port %u is %s, not ACTIVE", nic->name, number,
-                     topo_port_state_name(port->state));
+                     topo_port_state_names[port->state]);
             break;
         case NCCL_LEFT_FILTER:
             tell(s, "%s is left out by NCCL_IB_HCA=%s", nic->name, g->options.ib_hca);

@@ -214,7 +214,7 @@ static void add_nics(const struct topology *t, struct strbuf *to) {
         render_bus(t, nic->pci, row[2]);
         if (nic->n_ports > 0 && topo_nic_state(nic) != TOPO_PORT_UNKNOWN)
             (void)snprintf(row[3], RENDER_TEXT_MAX, "%s",
-                           topo_port_state_name(topo_nic_state(nic)));
+                           topo_port_state_names[topo_nic_state(nic)]);
         render_nic_link(nic, row[4]);
         render_clean(row[5], TOPO_NAME_MAX, nic->netdev, true);
     }

@@ -128,7 +128,7 @@ static void netif_lines(const struct render_plan *p, const struct render_shape *
         (void)snprintf(text, sizeof text, "%.4g Gb/s Ethernet", (double)n->speed_mbps / 1000);
     else
         (void)snprintf(text, sizeof text, "interface%s%s", physical ? "" : ", ",
-                       physical ? "" : topo_netif_kind_name(n->kind));
+                       physical ? "" : topo_netif_kind_names[n->kind]);
     add(l, SVG_TEXT_BODY, false, true, text);
     render_clean(driver, sizeof driver, n->driver, true);
     add_bus(l, p->t, n->pci, driver);

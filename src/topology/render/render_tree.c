@@ -119,7 +119,7 @@ static void say_netif(const struct render_plan *p, const struct render_shape *s,
         strbuf_printf(to, "  %.4g Gb/s", (double)n->speed_mbps / 1000);
     strbuf_add(to, n->kind == TOPO_NETIF_PHYSICAL ? "  interface" : "  interface, ");
     if (n->kind != TOPO_NETIF_PHYSICAL)
-        strbuf_add(to, topo_netif_kind_name(n->kind));
+        strbuf_add(to, topo_netif_kind_names[n->kind]);
 }
 
 static void say(const struct render_plan *p, const struct render_shape *s, const struct glyphs *g,

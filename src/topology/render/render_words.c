@@ -74,7 +74,7 @@ void render_nic_why_not(const struct topo_nic *nic, char out[RENDER_TEXT_MAX]) {
     out[0] = '\0';
     if (nic->n_ports > 0 && state != TOPO_PORT_UNKNOWN && state != TOPO_PORT_ACTIVE)
         (void)snprintf(out, RENDER_TEXT_MAX, "port%s %s", nic->n_ports > 1 ? "s" : "",
-                       topo_port_state_name(state));
+                       topo_port_state_names[state]);
 }
 
 #define NETS_SHOWN 4

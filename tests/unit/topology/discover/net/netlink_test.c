@@ -28,7 +28,7 @@ static const struct topo_netaddr *address(const char *name, const char *addr) {
 }
 
 static void check_kind(const char *name, enum topo_netif_kind kind) {
-    cr_assert_eq(netif(name)->kind, kind, "%s: %s", name, topo_netif_kind_name(netif(name)->kind));
+    cr_assert_eq(netif(name)->kind, kind, "%s: %s", name, topo_netif_kind_names[netif(name)->kind]);
 }
 
 /* Kinds that this kernel may lack are made where it has them: how many it had. */
