@@ -6,25 +6,26 @@
 #include "cli/options/suggest.h"
 
 const struct subcommand commands[] = {
-    {"run", cmd_run, "[OPTIONS] SCRIPT [ARGS...]", "start this node's workers of a job",
-     &run_options},
+    {"run", cmd_run, "[OPTIONS] SCRIPT [ARGS...]", "start the workers of this node", &run_options},
     {"status", cmd_status, "[OPTIONS] [ENDPOINT]", "show a job's state and its nodes",
      &status_options},
     {"leave", cmd_leave, "[OPTIONS] [ENDPOINT]", "take a node out of its job", &leave_options},
-    {"exclude", cmd_exclude, "[OPTIONS] NODE [ENDPOINT]", "take a node out of the group for good",
+    {"exclude", cmd_exclude, "[OPTIONS] NODE [ENDPOINT]",
+     "exclude a node from the group "
+     "permanently",
      &exclude_options},
-    {"grow", cmd_grow, "[OPTIONS] [ENDPOINT]", "form a new group now, with the nodes that wait",
+    {"grow", cmd_grow, "[OPTIONS] [ENDPOINT]", "form a new group now, with the waiting nodes",
      &grow_options},
     {"stop", cmd_stop, "[OPTIONS] [ENDPOINT]", "end a job on all its nodes", &stop_options},
     {"env", cmd_env, "[OPTIONS]", "show the variables that workers of this node get, and why",
      &env_options},
-    {"check", cmd_check, "[OPTIONS]", "check this node, or compare several, before a job",
+    {"check", cmd_check, "[OPTIONS]", "check this node, or compare several nodes, before a job",
      &check_options},
     {"store", cmd_store, "--listen ADDR:PORT", "serve PyTorch's TCPStore protocol alone",
      &store_options},
-    {"topo", cmd_topo, "[OPTIONS]", "show this node's GPUs and NICs, and which serves which",
-     &topo_options},
-    {"completion", cmd_completion, "bash|zsh", "print completions for a shell", NULL},
+    {"topo", cmd_topo, "[OPTIONS]",
+     "show this node's GPUs and NICs, and which NIC serves which GPU", &topo_options},
+    {"completion", cmd_completion, "bash|zsh", "print the completion script for a shell", NULL},
     {"version", cmd_version, "[-v]",
      "print the version, and with -v what was found on this machine", NULL},
     {"help", cmd_help, "[COMMAND]", "explain muster, or one command", NULL},
@@ -48,12 +49,15 @@ static int unknown_command(const char *name) {
     for (const struct subcommand *c = commands; c->name != NULL; c++)
         suggest_offer(&s, c->name);
     if (s.best != NULL)
-        return usage_error(NULL, "no command \"%s\"; did you mean \"muster %s\"?", name, s.best);
+        return usage_error(NULL, "unknown command \"%s\"; did you mean \"muster %s\"?", name,
+                           s.best);
     /* A script, most likely: the commonest slip of those who come from torchrun. */
     if (strchr(name, '.') != NULL || strchr(name, '/') != NULL || name[0] == '-')
-        return usage_error(NULL, "no command \"%s\"; to start a job: muster run [OPTIONS] SCRIPT",
+        return usage_error(NULL,
+                           "unknown command \"%s\"; to start a job: muster run [OPTIONS] "
+                           "SCRIPT",
                            name);
-    return usage_error(NULL, "no command \"%s\"; see \"muster help\"", name);
+    return usage_error(NULL, "unknown command \"%s\"; see \"muster help\"", name);
 }
 
 int main(int argc, char **argv) {

@@ -213,18 +213,18 @@ def test_a_program_called_torchrun_runs(tmp_path):
 
 @pytest.mark.parametrize("argv, status, said", [
     ([], 2, 'muster: which command? See "muster help"\n'),
-    (["rnu"], 2, 'muster: no command "rnu"; did you mean "muster run"?\n'),
-    (["train.py"], 2, 'muster: no command "train.py"; to start a job: muster run [OPTIONS] SCRIPT\n'),
+    (["rnu"], 2, 'muster: unknown command "rnu"; did you mean "muster run"?\n'),
+    (["train.py"], 2, 'muster: unknown command "train.py"; to start a job: muster run [OPTIONS] SCRIPT\n'),
     (["run", "--nprocs=2", "t.py"], 2, "muster run: unknown option --nprocs; did you mean --nproc-per-node?\n"),
     (["version", "-x"], 2, 'muster version: unknown argument "-x"; there is only -v\n'),
-    (["completion", "fish"], 2, 'muster completion: no completion for "fish"; there is bash and zsh\n'),
+    (["completion", "fish"], 2, 'muster completion: no completion for "fish"; only for bash and zsh\n'),
     (["exclude"], 2, 'muster exclude: which NODE? See "muster status"\n'),
     (["stop", "h:1", "x"], 2, 'muster stop: unknown argument "x"\n'),
     (["status", "--josn"], 2, "muster status: unknown option --josn; did you mean --json?\n"),
     (["grow", "--timeout=0"], 2, "muster grow: --timeout=0: must be a number of seconds from 0.001 to 3600\n"),
     (["status", "h:65536"], 2, None),
     (["leave", "dir:/tmp"], 2, 'muster leave: "dir:/tmp" has no agent of its own; name the node\'s, as HOST:PORT\n'),
-    (["help", "rum"], 2, 'muster help: no command "rum"; see "muster help"\n'),
+    (["help", "rum"], 2, 'muster help: unknown command "rum"; see "muster help"\n'),
 ])
 def test_mistakes_are_one_line_and_exit_2(argv, status, said):
     done = muster(*argv)

@@ -72,7 +72,7 @@ def check_loss(c, victim):
     for tag, agent in c.agents.items():
         if tag != victim:
             assert not lines_with(agent, BLAME), c.said()
-            assert len(lines_with(agent, rf"node {host} .*(gone|lost|did not come back)")) <= 1, c.said()
+            assert len(lines_with(agent, rf"node {host} .*(gone|lost|did not connect)")) <= 1, c.said()
 
 
 def a_kill(job, place, turn, program=None, more=None, env=None, **options):

@@ -390,7 +390,7 @@ def test_a_file_that_nccl_refuses_is_an_error(tmp_path):
     (["--json", "--tree"], "only one of"),
     (["--svg=-", "--json"], "only one of"),
     (["--svg=-", "--nccl-xml=-"], "only one of"),
-    (["--check-nccl-xml=x", "--json"], "--check-nccl-xml shows nothing else"),
+    (["--check-nccl-xml=x", "--json"], "--check-nccl-xml prints nothing else"),
     (["--svg="], "empty"),
     (["--svg"], "--svg"),
     (["node7"], 'unknown argument "node7"'),

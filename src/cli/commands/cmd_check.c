@@ -28,18 +28,18 @@ enum check_option {
 };
 
 static const struct option_def defs[CHECK_OPTION_COUNT] = {
-    [CHECK_JSON] = {.name = "json", .help = "one JSON object in one line, for programs"},
+    [CHECK_JSON] = {.name = "json", .help = "print one JSON object in one line, for programs"},
     [CHECK_LOG_DIR] = {.name = "log-dir",
                        .arg = "DIR",
-                       .help = "the disk that must have room (TMPDIR, or /tmp)"},
+                       .help = "check the disk of this folder (TMPDIR, or /tmp)"},
     [CHECK_NNODES] = {.name = "nnodes",
                       .arg = "N",
-                      .section = "Several nodes, as muster run has them",
-                      .help = "run it on N nodes at once, and the nodes are compared"},
+                      .section = "Several nodes, as with muster run",
+                      .help = "compare N nodes; start the command on all of them at the same time"},
     [CHECK_RDZV_BACKEND] = AS_RUN("rdzv-backend", "how they meet"),
     [CHECK_RDZV_ENDPOINT] = AS_RUN("rdzv-endpoint", "where they meet"),
     [CHECK_RDZV_ID] = AS_RUN("rdzv-id", "name of this check, the same on all"),
-    [CHECK_RDZV_CONF] = AS_RUN("rdzv-conf", "more about meeting"),
+    [CHECK_RDZV_CONF] = AS_RUN("rdzv-conf", "further settings of the rendezvous"),
     [CHECK_NODE_RANK] = AS_RUN("node-rank", "place of this node"),
     [CHECK_LOCAL_ADDR] = AS_RUN("local-addr", "address at which the others reach this node"),
     [CHECK_HELP] = {.name = "help", .letter = 'h', .flags = OPTION_STOPS, .help = "show this help"},
@@ -49,8 +49,8 @@ const struct option_set check_options = {
     .command = "check",
     .operands = "",
     .about = "Checks this node before a job: GPUs, adapters, interfaces, limits, disk, names. With "
-             "--nnodes it meets the others as a job would, compares all of them and lets each "
-             "reach its neighbours; no worker is started. Exit status 1: a check failed.",
+             "--nnodes the nodes meet as in a job and are compared, and each tries to reach its "
+             "neighbours. No worker is started. Exit status 1: a check failed.",
     .defs = defs,
     .n = CHECK_OPTION_COUNT,
 };
@@ -75,12 +75,12 @@ static int check_alone(const struct option_value *v) {
         .envp = environ, .python = python, .log_dir = disk_of(v), .netif = "", .host = host};
     int r = check_this_node(&config, &d, &whole);
     if (r < 0) {
-        (void)fprintf(stderr, "muster check: can't look at this node: %s\n", strerror(-r));
+        (void)fprintf(stderr, "muster check: can't examine this node: %s\n", strerror(-r));
         return EXIT_JOB_FAILED;
     }
     if (!whole)
         node_summary_add(&d, NODE_SUMMARY_FAIL, "LOOK",
-                         "looking at this node took longer than %.0f s",
+                         "examining this node took longer than %.0f s",
                          (double)NODE_SUMMARY_GATHER_NS / (double)NS_PER_S);
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     if (v[CHECK_JSON].times > 0)

@@ -16,7 +16,7 @@ int cmd_completion(int argc, char **argv) {
     }
     bool bash = strcmp(argv[1], "bash") == 0;
     if (!bash && strcmp(argv[1], "zsh") != 0)
-        return usage_error("completion", "no completion for \"%s\"; there is bash and zsh",
+        return usage_error("completion", "no completion for \"%s\"; only for bash and zsh",
                            argv[1]);
     const char *names[NAMES_MAX + 1];
     const struct option_set *sets[NAMES_MAX + 1];

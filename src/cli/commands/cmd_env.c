@@ -36,16 +36,16 @@ enum env_option {
 };
 
 static const struct option_def defs[] = {
-    [ENV_JSON] = {.name = "json", .help = "all of it as one JSON object"},
+    [ENV_JSON] = {.name = "json", .help = "print one JSON object"},
     [ENV_EXPLAIN] = {.name = "explain",
-                     .help = "with the reason and the source for each variable "
-                             "that is set, left alone or not set"},
+                     .help = "print the reason and the source for each variable that is set, left "
+                             "alone or not set"},
     [ENV_FROM] = {.name = "from",
                   .arg = "FILE",
-                  .help = "for the machine in this file, see muster topo --from"},
+                  .help = "use the machine in this file, see muster topo --from"},
     [ENV_SYSROOT] = {.name = "sysroot",
                      .arg = "DIR",
-                     .help = "for the machine whose files are below this folder"},
+                     .help = "use the machine whose files are below this folder"},
     [ENV_ENDPOINT] = {.name = "rdzv-endpoint",
                       .arg = "HOST",
                       .help = "the host that leads, for the interface by which it is reached"},
@@ -53,24 +53,24 @@ static const struct option_def defs[] = {
                     .arg = "N",
                     .fallback = "1",
                     .flags = OPTION_ENV,
-                    .help = "for a job of so many nodes"},
+                    .help = "number of nodes of the job"},
     [ENV_NPROC] = {.name = "nproc-per-node",
                    .arg = "N",
                    .flags = OPTION_ENV,
-                   .help = "workers of this node; otherwise one per visible GPU"},
-    [ENV_FIRST_OF_RUN] = AS_RUN("nccl-env", "what is set where nothing else sets it (full)",
+                   .help = "workers of this node; by default one per visible GPU"},
+    [ENV_FIRST_OF_RUN] = AS_RUN("nccl-env", "what is set if nothing else sets it (full)",
                                 .section = "As with muster run"),
     AS_RUN("preflight", "whether nodes are compared before they start (warn)"),
     AS_RUN("env", "set a variable; may be given several times"),
     AS_RUN("env-file", "the same from a file"),
-    AS_RUN("nccl-comm-id", "NCCL_COMM_ID is asked for"),
-    AS_RUN("nccl-debug", "NCCL_DEBUG=INFO is asked for"),
+    AS_RUN("nccl-comm-id", "also set NCCL_COMM_ID"),
+    AS_RUN("nccl-debug", "also set NCCL_DEBUG=INFO"),
     AS_RUN("log-dir", "where files may go"),
     AS_RUN("virtual-local-rank", "each worker sees its own GPU only"),
     AS_RUN("gpus-per-worker", "each worker sees its own GPUs only"),
     AS_RUN("bind", "CPUs of each worker, which --omp=cores counts"),
     AS_RUN("numa-binding", "the same as torchrun chooses them"),
-    AS_RUN("omp", "OMP_NUM_THREADS where it is not set (torchrun)"),
+    AS_RUN("omp", "OMP_NUM_THREADS if it is not set (torchrun)"),
     {.name = "help",
      .letter = 'h',
      .flags = OPTION_STOPS,
@@ -82,8 +82,8 @@ const struct option_set env_options = {
     .command = "env",
     .operands = "",
     .about = "Shows which variables the workers of this node would get for NCCL, gloo and PyTorch, "
-             "beside their ranks. Nothing is set that the environment, NCCL's configuration files "
-             "or a cloud's plug-in say already.",
+             "apart from their ranks. muster sets nothing that the environment, NCCL's "
+             "configuration files or a cloud's plug-in set already.",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
 };
@@ -291,7 +291,7 @@ static int look(struct env_request *a, struct err *err) {
     if (in->any_gpu && a->v[ENV_FROM].text == NULL)
         in->n_rocm = kfd_list_gpus(a->v[ENV_SYSROOT].text, a->rocm, TOPO_GPUS_MAX);
     if (nccl_graph_new(&a->topology, &none, &a->graph, &graph_err) < 0)
-        log_warning("which NIC NCCL takes is not known: %s", graph_err.text);
+        log_warning("can't determine which NIC NCCL takes: %s", graph_err.text);
     in->graph = a->graph;
     if (!a->nproc_given)
         choose_nproc(a);

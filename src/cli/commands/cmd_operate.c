@@ -21,8 +21,8 @@ static const struct option_def reason_defs[OPERATE_OPTION_COUNT] = {OPERATE_ROWS
 const struct option_set leave_options = {
     .command = "leave",
     .operands = "[ENDPOINT]",
-    .about = "Takes a node out of its job: its workers are stopped with grace, and its agent ends; "
-             "the others go on without it. ENDPOINT is HOST:PORT, the listener of that node's "
+    .about = "Takes a node out of its job: its workers get time to stop, and its agent ends; the "
+             "others continue without it. ENDPOINT is HOST:PORT, the listener of that node's "
              "agent; without it, the agent on this machine.",
     .defs = reason_defs,
     .n = ARRAY_SIZE(reason_defs),
@@ -30,7 +30,7 @@ const struct option_set leave_options = {
 const struct option_set exclude_options = {
     .command = "exclude",
     .operands = "NODE [ENDPOINT]",
-    .about = "Takes a node out of the group for good; a spare takes its place where there is one. "
+    .about = "Excludes a node from the group permanently; a spare takes its place if there is one. "
              "NODE is its name or its id, as muster status shows them." WHERE,
     .defs = reason_defs,
     .n = ARRAY_SIZE(reason_defs),
@@ -38,7 +38,7 @@ const struct option_set exclude_options = {
 const struct option_set grow_options = {
     .command = "grow",
     .operands = "[ENDPOINT]",
-    .about = "Forms a new group at once, with the nodes that wait." WHERE,
+    .about = "Forms a new group at once, with the waiting nodes." WHERE,
     .defs = plain_defs,
     .n = ARRAY_SIZE(plain_defs),
 };

@@ -6,10 +6,10 @@ enum { STATUS_JSON = OPERATE_OWN, STATUS_WATCH, STATUS_OPTION_COUNT };
 
 static const struct option_def defs[STATUS_OPTION_COUNT] = {
     OPERATE_ROWS,
-    [STATUS_JSON] = {.name = "json", .help = "one JSON object in one line, for programs"},
+    [STATUS_JSON] = {.name = "json", .help = "print one JSON object in one line, for programs"},
     [STATUS_WATCH] = {.name = "watch",
                       .letter = 'w',
-                      .help = "again every second, until the job ends"},
+                      .help = "print the state again every second, until the job ends"},
 };
 
 const struct option_set status_options = {

@@ -12,8 +12,8 @@ static const struct option_def defs[STORE_OPTION_COUNT] = {
     [STORE_LISTEN] = {.name = "listen",
                       .letter = 'l',
                       .arg = "ADDR:PORT",
-                      .help = "where to listen: an address, localhost, or nothing for any; port 0 "
-                              "is a free one"},
+                      .help = "where to listen: an address, localhost, or empty for any; port 0 "
+                              "means any free port"},
     [STORE_PORT_FILE] = {.name = "port-file",
                          .arg = "FILE",
                          .help = "write the port into FILE when clients can connect"},

@@ -24,27 +24,26 @@ enum topo_option {
 
 static const struct option_def defs[TOPO_OPTION_COUNT] = {
     [TOPO_OPT_JSON] = {.name = "json",
-                       .help = "all of it as one JSON object, for programs and for "
-                               "--from"},
-    [TOPO_OPT_TREE] = {.name = "tree", .help = "a tree of NUMA nodes, switches and devices"},
+                       .help = "print one JSON object, for programs and for --from"},
+    [TOPO_OPT_TREE] = {.name = "tree", .help = "print a tree of NUMA nodes, switches and devices"},
     [TOPO_OPT_SVG] = {.name = "svg",
                       .arg = "FILE",
-                      .help = "write a picture; - is standard output"},
+                      .help = "write a picture; - means standard output"},
     [TOPO_OPT_NCCL_XML] = {.name = "nccl-xml",
                            .arg = "FILE",
-                           .help = "write NCCL's topology file (NCCL_TOPO_FILE); - is standard "
+                           .help = "write NCCL's topology file (NCCL_TOPO_FILE); - means standard "
                                    "output"},
     [TOPO_OPT_CHECK] = {.name = "check-nccl-xml",
                         .arg = "FILE",
-                        .help = "judge an NCCL topology file by NCCL's rules; nothing else is "
+                        .help = "check an NCCL topology file against NCCL's rules; nothing else is "
                                 "shown"},
     [TOPO_OPT_FROM] = {.name = "from",
                        .arg = "FILE",
-                       .help = "of this file, not of this machine: the JSON of --json, an hwloc "
-                               "XML, or an NCCL topology file"},
+                       .help = "read this file instead of this machine: the JSON of --json, an "
+                               "hwloc XML, or an NCCL topology file"},
     [TOPO_OPT_SYSROOT] = {.name = "sysroot",
                           .arg = "DIR",
-                          .help = "of this recorded tree, which has sys and proc below it"},
+                          .help = "read this recorded tree, which contains sys and proc"},
     [TOPO_OPT_HELP] = {.name = "help",
                        .letter = 'h',
                        .flags = OPTION_STOPS,
@@ -55,7 +54,8 @@ const struct option_set topo_options = {
     .command = "topo",
     .operands = "",
     .about = "Shows the GPUs and NICs of this node, how far apart they are, and which NIC NCCL "
-             "takes for each GPU. Without options: a matrix as nvidia-smi topo -m prints it.",
+             "takes for each GPU. Without options, prints a matrix in the format of nvidia-smi "
+             "topo -m.",
     .defs = defs,
     .n = TOPO_OPTION_COUNT,
 };
@@ -75,8 +75,8 @@ static int check_words(const struct option_value *v) {
     bool json = v[TOPO_OPT_JSON].times > 0, tree = v[TOPO_OPT_TREE].times > 0;
     bool svg = v[TOPO_OPT_SVG].text != NULL, xml = v[TOPO_OPT_NCCL_XML].text != NULL;
     if (v[TOPO_OPT_CHECK].text != NULL && (json || tree || svg || xml))
-        return usage_error("topo", "--check-nccl-xml shows nothing else: leave out --json, --tree, "
-                                   "--svg and --nccl-xml");
+        return usage_error("topo", "--check-nccl-xml prints nothing else: leave out --json, "
+                                   "--tree, --svg and --nccl-xml");
     if (v[TOPO_OPT_FROM].text != NULL && v[TOPO_OPT_SYSROOT].text != NULL)
         return usage_error("topo", "either --from or --sysroot");
     if (json + tree + is_stdout(v[TOPO_OPT_SVG].text) + is_stdout(v[TOPO_OPT_NCCL_XML].text) > 1)
@@ -109,7 +109,8 @@ static void warn_of_variables(void) {
         "NCCL_TOPO_FILE", "NCCL_NETDEVS_POLICY", "NCCL_SOCKET_IFNAME"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         if (getenv(names[i]) != NULL)
-            log_warning("%s is set: the NICs shown are those that NCCL takes without it", names[i]);
+            log_warning("%s is set: the NICs shown are those that NCCL would take without it",
+                        names[i]);
 }
 
 /* ---- --check-nccl-xml ---- */
@@ -157,7 +158,7 @@ static void print_findings(struct xml_findings *f, const char *path) {
         free(f->list[i].text);
     }
     if (f->n == 0)
-        printf("%s: nothing to find fault with\n", path);
+        printf("%s: no problems found\n", path);
     free(f->list);
 }
 
@@ -221,7 +222,7 @@ static int show(const struct option_value *v) {
     }
     struct nccl_options none = {0};
     if (nccl_graph_new(&t, &none, &g, &err) < 0)
-        log_warning("which NIC NCCL takes is not known: %s", err.text);
+        log_warning("can't determine which NIC NCCL takes: %s", err.text);
     print(v, &t, g);
     int r = 0;
     err = (struct err){0};

@@ -7,20 +7,19 @@
 
 /* Rows that each of their tables begins with. */
 enum { OPERATE_RDZV_ID, OPERATE_RDZV_CONF, OPERATE_TIMEOUT, OPERATE_HELP, OPERATE_OWN };
-#define OPERATE_ROWS                                                                            \
-    [OPERATE_RDZV_ID] = {.name = "rdzv-id",                                                     \
-                         .arg = "ID",                                                           \
-                         .help =                                                                \
-                             "the job's run id; needed with dir: and etcd:, and where several " \
-                             "jobs run on this machine"},                                       \
-    [OPERATE_RDZV_CONF] = {.name = "rdzv-conf",                                                 \
-                           .arg = "CONF",                                                       \
-                           .help = "as with muster run, for etcd: KEY=VALUE,KEY=VALUE"},        \
-    [OPERATE_TIMEOUT] = {.name = "timeout",                                                     \
-                         .arg = "SECONDS",                                                      \
-                         .fallback = "5",                                                       \
-                         .help = "how long to wait for each address"},                          \
-    [OPERATE_HELP] = {                                                                          \
+#define OPERATE_ROWS                                                                             \
+    [OPERATE_RDZV_ID] = {.name = "rdzv-id",                                                      \
+                         .arg = "ID",                                                            \
+                         .help = "the job's run id; needed with dir: and etcd:, and if several " \
+                                 "jobs run on this machine"},                                    \
+    [OPERATE_RDZV_CONF] = {.name = "rdzv-conf",                                                  \
+                           .arg = "CONF",                                                        \
+                           .help = "settings for etcd as with muster run: KEY=VALUE,KEY=VALUE"}, \
+    [OPERATE_TIMEOUT] = {.name = "timeout",                                                      \
+                         .arg = "SECONDS",                                                       \
+                         .fallback = "5",                                                        \
+                         .help = "how long to wait for each address"},                           \
+    [OPERATE_HELP] = {                                                                           \
         .name = "help", .letter = 'h', .flags = OPTION_STOPS, .help = "show this help"}
 
 struct operation {

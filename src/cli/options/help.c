@@ -78,8 +78,8 @@ void options_help(const struct option_set *set, struct strbuf *out) {
         add_option(out, &set->defs[i], set->defaults);
     strbuf_add_char(out, '\n');
     size_t column = add_wrapped(out,
-                                "\"_\" is as good as \"-\" in names, and so is any beginning that "
-                                "fits only one option.",
+                                "Option names can be written with \"_\" instead of \"-\", and "
+                                "shortened to any prefix that matches only one option.",
                                 0, 0);
     if (reads_environment(set))
         (void)add_wrapped(out, "PET_NAME in the environment is the default of most options.",

@@ -45,7 +45,7 @@ static int add_env(struct job_reading *j, struct envlist *e, const char *where, 
         return err_set(j->err, -EINVAL, "%s: \"%.*s\" is not NAME=VALUE", where,
                        (int)MIN2(strlen(text), (size_t)80), text);
     if (is_ours(text, n))
-        return err_set(j->err, -EINVAL, "%s: %.*s is what muster tells each worker itself", where,
+        return err_set(j->err, -EINVAL, "%s: muster itself sets %.*s for each worker", where,
                        (int)n, text);
     _cleanup_(freep) char *name = xstrndup(text, n);
     envlist_set(e, name, text + n + 1);

@@ -29,8 +29,8 @@ int job_read_dir(struct job_reading *j) {
         _cleanup_(freep) char *cwd = j->probes->cwd(j->probes->arg);
         if (cwd == NULL)
             return err_set(j->err, -ENOENT,
-                           "endpoint \"dir:%s\": the working directory, which it stands in, can't "
-                           "be told; give an absolute path",
+                           "endpoint \"dir:%s\": the working directory is not known; give an "
+                           "absolute path",
                            place.dir);
         rdzv_place_absolute(&place, cwd);
     }

@@ -22,7 +22,7 @@
 
 static const struct option_def defs[] = {
     {"nnodes", "N|MIN:MAX", ENV,
-     "Number of nodes, or the smallest and the largest number the job may run with",
+     "Number of nodes, or the smallest and the largest number with which the job may run",
      .id = RUN_NNODES, .fallback = "1:1", .section = "The job"},
     {"nproc-per-node", "N", ENV,
      "Workers of this node: a number, \"cpu\" (one per CPU this process may use), \"gpu\" (one per "
@@ -30,75 +30,79 @@ static const struct option_def defs[] = {
      .id = RUN_NPROC_PER_NODE, .fallback = "1"},
     {"standalone", NULL, ENV,
      "One node with a port and a run id of its own; the rendezvous options are ignored. A job of "
-     "one node without an endpoint and a master port runs like this anyway",
+     "one node without an endpoint and a master port always runs like this",
      .id = RUN_STANDALONE},
     {"max-restarts", "N", ENV,
-     "How often the whole job may be started again after a worker failed, counted over all nodes",
+     "How often the whole job may be restarted after a worker failed, counted over all nodes",
      COUNT(rdzv.max_restarts)},
     {"max-node-losses", "N", ENV | OURS,
-     "How many nodes may be lost before the job ends; any number otherwise",
+     "How many nodes may be lost before the job ends; by default any number",
      COUNT(rdzv.max_node_losses)},
-    {"exclude-after", "N", ENV | OURS, "A node that failed N times in a row is excluded; 0: never",
+    {"exclude-after", "N", ENV | OURS,
+     "A node on which a worker failed N times in a row is "
+     "excluded; 0: never",
      COUNT(rdzv.exclude_after)},
     {"restart-backoff", "SECONDS", ENV | OURS,
-     "Wait before a restart after a failure; twice as long each time, up to 32 times",
+     "Time to wait before a restart after a failure; doubled each time, up to 32 times as long",
      SECONDS(rdzv.restart_backoff_ns)},
     {"crash-loop", "SECONDS", ENV | OURS,
      "The same failure within the first SECONDS twice in a row ends the job although restarts are "
      "left, and so do eight groups in a row that ended early without a failure; 0: never",
      SECONDS(rdzv.crash_loop_ns)},
     {"node-unit", "N", ENV | OURS,
-     "The job runs with a multiple of N nodes; nodes beyond it are spares",
+     "The job runs with a multiple of N nodes; further nodes are spares",
      RANGE(rdzv.node_unit, 1, UINT32_MAX, "a number of nodes, 1 or more")},
     {"spares", "N", ENV | OURS,
-     "How many nodes beyond the largest number may wait to take a lost node's place; any number "
-     "otherwise",
+     "How many nodes beyond the largest number may wait to replace a lost node; by default any "
+     "number",
      COUNT(rdzv.spares)},
     {"grow", "WHEN", ENV | OURS,
-     "When a running job takes in more nodes, up to its largest number: now (it restarts), at a "
-     "boundary (a worker reports a safe point, or it restarts anyway), or never but then",
+     "When a running job adds more nodes, up to its largest number: now (it restarts for them), "
+     "boundary (when a worker reports a safe point, or the job restarts anyway), or never (only "
+     "when the job restarts anyway)",
      .choices = "now boundary never", CHOICE(rdzv.grow, GROW_NOW, GROW_BOUNDARY, GROW_NEVER)},
-    {"regroup-wait", "SECONDS", ENV | OURS, "How long the place of a lost node is kept for another",
-     .id = RUN_REGROUP_WAIT, SECONDS(rdzv.regroup_wait_ns), .key = "regroup_timeout"},
+    {"regroup-wait", "SECONDS", ENV | OURS,
+     "How long the place of a lost node is kept for a replacement", .id = RUN_REGROUP_WAIT,
+     SECONDS(rdzv.regroup_wait_ns), .key = "regroup_timeout"},
     {"role", "NAME", ENV,
-     "Name of this node's workers (ROLE_NAME); ranks are also counted within a role",
+     "Name of the role of this node's workers (ROLE_NAME); ranks are also counted within a role",
      .fallback = "default", TEXT(role), .most = JOB_RUN_ID_MAX - 1},
     {"module", NULL, ENV, "SCRIPT is the name of a module: run it as python -m does",
      .id = RUN_MODULE, .letter = 'm', .section = "The program"},
     {"no-python", NULL, ENV, "SCRIPT is a program: run it without python", .id = RUN_NO_PYTHON},
     {"run-path", NULL, ENV,
-     "Run SCRIPT by a python of its own, also with --no-python; torchrun runs it inside the "
-     "launcher",
+     "Run SCRIPT in a python process of its own, also with --no-python; torchrun runs it inside "
+     "the launcher",
      .id = RUN_RUN_PATH},
     {"virtual-local-rank", NULL, ENV,
      "Each worker sees only its own GPU, as device 0 (CUDA_VISIBLE_DEVICES), and LOCAL_RANK=0",
      SWITCH(virtual_local_rank)},
-    {"start-method", "METHOD", ENV,
-     "Accepted, and without effect: every worker is a program of its own", .fallback = "spawn",
-     .choices = "spawn fork forkserver", TEXT(start_method)},
+    {"start-method", "METHOD", ENV, "Accepted without effect: every worker is a separate program",
+     .fallback = "spawn", .choices = "spawn fork forkserver", TEXT(start_method)},
     {"bind", "HOW", ENV | OURS,
-     "CPUs of each worker: those of its GPU's NUMA node or socket (without GPUs nodes and sockets "
-     "are dealt to local ranks), or cores of its own. numa where GPUs are found, else none",
+     "CPUs of each worker: those of its GPU's NUMA node or socket (without GPUs, nodes and sockets "
+     "are distributed to the local ranks), or exclusive cores. The default is numa if GPUs are "
+     "found, else none",
      .id = RUN_BIND, .choices = "none numa socket core", .section = "CPUs, memory and GPUs"},
     {"bind-memory", "HOW", ENV | OURS,
-     "Memory of a worker that is bound comes from the same NUMA nodes: first, only, or as the "
-     "kernel likes",
+     "Memory of a bound worker comes from the same NUMA nodes, first or only (preferred, strict), "
+     "or from where the kernel chooses (off)",
      .id = RUN_BIND_MEMORY, .choices = "preferred strict off",
      CHOICE(bind_memory, BIND_MEMORY_PREFERRED, BIND_MEMORY_STRICT, BIND_MEMORY_OFF)},
     {"numa-binding", "MODE", 0,
      "CPUs of each worker near the GPU of its local rank, as torchrun chooses them",
      .id = RUN_NUMA_BINDING, .choices = "node socket exclusive core-complex"},
     {"omp", "HOW", ENV | OURS,
-     "OMP_NUM_THREADS where it is not set: 1 with several workers, or the cores that a worker has",
+     "OMP_NUM_THREADS if it is not set: 1 with several workers, or the number of a worker's cores",
      .choices = "torchrun cores", CHOICE(omp, JOB_OMP_TORCHRUN, JOB_OMP_CORES)},
     {"gpus-per-worker", "N", ENV | OURS,
      "Each worker sees N GPUs of its own (CUDA_VISIBLE_DEVICES)",
      RANGE(gpus_per_worker, 1, GPUS_MAX, "a number of GPUs, 1 to 256")},
     {"rdzv-backend", "NAME", ENV,
      "How the nodes meet: \"c10d\" (at the endpoint), \"dir\" (in a shared directory), \"etcd\" or "
-     "\"static\" (ranks by --node-rank). With dir and etcd the job outlives the loss of any node. "
-     "An endpoint that names a directory or etcd chooses it by itself",
-     .id = RUN_RDZV_BACKEND, .fallback = "static", .section = "Finding each other"},
+     "\"static\" (ranks by --node-rank). With dir and etcd the job survives the loss of any node. "
+     "An endpoint that names a directory or etcd selects that backend",
+     .id = RUN_RDZV_BACKEND, .fallback = "static", .section = "Rendezvous"},
     {"rdzv-endpoint", "PLACE", ENV,
      "Where the nodes meet. HOST[:PORT]: the agent on that host leads; PORT is 29400 for c10d. "
      "dir:/PATH: a directory that all nodes see. etcd://HOST[:PORT],.../PREFIX (etcds:// for TLS): "
@@ -107,109 +111,114 @@ static const struct option_def defs[] = {
     {"rdzv-id", "ID", ENV, "Name of the job, the same on all its nodes", .id = RUN_RDZV_ID,
      .fallback = "none"},
     {"rdzv-conf", "KEY=VALUE,...", ENV,
-     "More about meeting: join_timeout, last_call_timeout, regroup_timeout, close_timeout, "
-     "read_timeout, keep_alive_interval, keep_alive_max_attempt (seconds, and a number), is_host; "
-     "for etcd: protocol, etcd_prefix, cacert, ssl_cert, ssl_cert_key, etcd_user, "
-     "etcd_password_file",
+     "Further settings of the rendezvous: join_timeout, last_call_timeout, regroup_timeout, "
+     "close_timeout, read_timeout, keep_alive_interval, keep_alive_max_attempt (seconds, and a "
+     "number), is_host; for etcd: protocol, etcd_prefix, cacert, ssl_cert, ssl_cert_key, "
+     "etcd_user, etcd_password_file",
      .id = RUN_RDZV_CONF, .fallback = ""},
     {"node-rank", "N", ENV,
-     "Rank of this node with static rendezvous; 0 leads. Otherwise its place in the order of the "
-     "nodes, as a wish",
+     "Rank of this node with static rendezvous; 0 leads. Otherwise its preferred place in the "
+     "order of the nodes",
      .id = RUN_NODE_RANK},
     {"rank-order", "ORDER", ENV | OURS,
-     "Order of nodes without --node-rank: by host name, as they join, or by their place in the "
-     "network (SLURM_TOPOLOGY_ADDR, or --topology-file)",
+     "Order of nodes without --node-rank: by host name, in the order of joining, or by their place "
+     "in the network (SLURM_TOPOLOGY_ADDR, or --topology-file)",
      .choices = "host join topology",
      CHOICE(rdzv.rank_order, RANK_ORDER_HOST, RANK_ORDER_JOIN, RANK_ORDER_TOPOLOGY)},
     {"topology-file", "FILE", ENV | OURS,
-     "Which nodes are on which switch, for --rank-order=topology where SLURM_TOPOLOGY_ADDR is not "
+     "Which nodes are on which switch, for --rank-order=topology if SLURM_TOPOLOGY_ADDR is not "
      "set: Slurm's topology.conf, or lines \"SWITCH: NODE NODE\"",
      .id = RUN_TOPOLOGY_FILE},
     {"preflight", "HOW", ENV | OURS,
-     "Jobs of several nodes: look whether the nodes are alike and neighbours reach each other, and "
-     "report what is wrong (warn), start no worker then (strict), or don't check (off)",
+     "Jobs of several nodes: check whether the nodes are healthy and alike and neighbours reach "
+     "each other, and report problems (warn), start no worker if there are any (strict), or don't "
+     "check (off)",
      .choices = "off warn strict",
      CHOICE(preflight, JOB_PREFLIGHT_OFF, JOB_PREFLIGHT_WARN, JOB_PREFLIGHT_STRICT)},
     {"master-addr", "ADDR", ENV, "Host of node 0 with static rendezvous", .id = RUN_MASTER_ADDR,
      .fallback = "127.0.0.1"},
-    {"master-port", "PORT", ENV, "Its port; 29500 when there are several nodes",
+    {"master-port", "PORT", ENV,
+     "Port of node 0 with static rendezvous; 29500 if there are "
+     "several nodes",
      .id = RUN_MASTER_PORT},
     {"local-addr", "ADDR", ENV,
-     "Address at which the other nodes reach this one; found by itself otherwise",
+     "Address at which the other nodes reach this one; determined automatically by default",
      TEXT(local_addr)},
     {"heartbeat-interval", "SECONDS", ENV | OURS, "How often a node renews its lease (1)",
      .id = RUN_HEARTBEAT_INTERVAL},
     {"lease", "SECONDS", ENV | OURS,
-     "How long the workers of a node live without news from the leader (5, or 5 heartbeats)",
+     "How long the workers of a node run without a message from the leader (5, or 5 heartbeats)",
      .id = RUN_LEASE},
     {"arbiter-lease", "SECONDS", ENV | OURS,
-     "How long the job runs on while the directory or etcd can't be reached (60, or 2 leases)",
+     "How long the job continues while the directory or etcd can't be reached (60, or 2 leases)",
      .id = RUN_ARBITER_LEASE},
     {"hold", "SECONDS", ENV | OURS,
-     "Several nodes that fall silent at once are probed for so long before they count as lost",
+     "How long several nodes that become silent at once are probed before they are declared lost",
      SECONDS(rdzv.hold_ns)},
     {"log-dir", "DIR", ENV,
-     "Where log files go: DIR/RUN ID/GENERATION/NODE/RANK/; /dev/null: no files at all",
+     "Folder for log files: DIR/RUN ID/GENERATION/NODE/RANK/; /dev/null: no files",
      .section = "Output", TEXT(log_dir)},
     {"redirects", "STREAMS", ENV,
      "Write streams of the workers to files: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank: "
      "0:3,1:1",
      .id = RUN_REDIRECTS, .letter = 'r', .fallback = "0"},
-    {"tee", "STREAMS", ENV, "The same, and to the terminal with a prefix", .id = RUN_TEE,
-     .letter = 't', .fallback = "0"},
+    {"tee", "STREAMS", ENV, "Write streams to files and, with a prefix, to the terminal",
+     .id = RUN_TEE, .letter = 't', .fallback = "0"},
     {"local-ranks-filter", "RANK,...", ENV, "Only these local ranks write to the terminal",
      .id = RUN_LOCAL_RANKS_FILTER, .fallback = ""},
     {"log-line-prefix-template", "TEXT", ENV,
-     "Prefix of --tee with ${role_name}, ${local_rank}, ${rank}; [${role_name}${local_rank}]: "
-     "otherwise",
+     "Prefix of --tee with ${role_name}, ${local_rank}, ${rank}; by default "
+     "[${role_name}${local_rank}]:",
      TEXT(line_prefix), .key = "line_prefix", .variable = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
-    {"duplicate-stdout-filters", "TEXT,...", ENV,
-     "Copy lines with such a text to a file; not supported by this version, and refused",
+    {"duplicate-stdout-filters", "TEXT,...", ENV, "Refused: not supported by this version",
      .id = RUN_DUPLICATE_STDOUT_FILTERS, .fallback = ""},
-    {"duplicate-stderr-filters", "TEXT,...", ENV, "Likewise, for stderr",
+    {"duplicate-stderr-filters", "TEXT,...", ENV, "Refused: not supported by this version",
      .id = RUN_DUPLICATE_STDERR_FILTERS, .fallback = ""},
-    {"logs-specs", "NAME", 0, "A Python plug-in of torchrun; refused", .id = RUN_LOGS_SPECS},
+    {"logs-specs", "NAME", 0, "Refused: a plug-in of torchrun, written in Python",
+     .id = RUN_LOGS_SPECS},
     {"event-log", "FILE", ENV | OURS,
-     "Append a JSON line to FILE for each thing that happens to the group, while this agent leads; "
-     "-: standard error",
+     "Append a JSON line to FILE for each event of the group while this agent leads; - means "
+     "standard error",
      .id = RUN_EVENT_LOG},
     {"event-log-handler", "NAME", ENV, "console is the same as --event-log=-",
      .id = RUN_EVENT_LOG_HANDLER, .fallback = "null", .choices = "null console"},
-    {"verbose", NULL, OURS, "Say more; twice: everything", .id = RUN_VERBOSE, .letter = 'v'},
-    {"quiet", NULL, OURS, "Only failures are reported", .letter = 'q', SWITCH(quiet)},
+    {"verbose", NULL, OURS, "Print more messages; given twice: all", .id = RUN_VERBOSE,
+     .letter = 'v'},
+    {"quiet", NULL, OURS, "Report failures only", .letter = 'q', SWITCH(quiet)},
     {"monitor-interval", "SECONDS", ENV,
-     "Accepted, and without effect: every exit is noticed when it happens",
-     .id = RUN_MONITOR_INTERVAL, .fallback = "0.1", .section = "Ending"},
-    {"signals-to-handle", "NAME,...", ENV,
-     "Signals that end the job in good order when muster gets them", .id = RUN_SIGNALS_TO_HANDLE,
-     .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+     "Accepted without effect: every exit is noticed when it happens", .id = RUN_MONITOR_INTERVAL,
+     .fallback = "0.1", .section = "Ending"},
+    {"signals-to-handle", "NAME,...", ENV, "Signals that end the job gracefully",
+     .id = RUN_SIGNALS_TO_HANDLE, .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
     {"shutdown-timeout", "SECONDS", ENV,
      "Time for workers to end by themselves before they are killed", SECONDS(shutdown_timeout_ns),
      .variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
     {"contain", "HOW", ENV | OURS,
-     "What keeps workers from outliving muster when agent and guardian are killed at once: a "
-     "cgroup, a pid namespace, none, or auto: a cgroup where one was given to us",
+     "What prevents workers from outliving muster when agent and guardian are killed at once: a "
+     "cgroup, a pid namespace, none, or auto (a cgroup if one was delegated to muster)",
      .choices = "auto none cgroup pidns",
      CHOICE(contain, JOB_CONTAIN_AUTO, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, JOB_CONTAIN_PIDNS)},
     {"nccl-env", "HOW", ENV | OURS,
-     "What is set for NCCL, gloo and PyTorch where nothing else sets it: off nothing, minimal what "
-     "nodes need to find each other, full also what helps when something goes wrong; muster env "
-     "shows it",
+     "Which variables are set for NCCL, gloo and PyTorch if nothing else sets them: none (off), "
+     "those that nodes need to find each other (minimal), or also those that help when something "
+     "goes wrong (full); muster env shows them",
      .choices = "off minimal full", .section = "The workers' environment",
      CHOICE(nccl_env, NCCL_ENV_OFF, NCCL_ENV_MINIMAL, NCCL_ENV_FULL)},
     {"env", "NAME=VALUE", OURS | OPTION_REPEATS,
-     "Set a variable for the workers, whatever its value elsewhere; may be repeated",
+     "Set a variable for the workers, whatever its value in the environment; can be repeated",
      .id = RUN_ENV},
     {"env-file", "FILE", ENV | OURS | OPTION_REPEATS,
-     "The same from a file, one NAME=VALUE a line, before those of --env", .id = RUN_ENV_FILE},
+     "The same from a file, one NAME=VALUE per line, before those of --env", .id = RUN_ENV_FILE},
     {"nccl-comm-id", NULL, ENV | OURS,
      "Set NCCL_COMM_ID, for programs that exchange no id of their own; its port changes with each "
      "restart",
      SWITCH(nccl_comm_id)},
-    {"nccl-debug", NULL, ENV | OURS, "NCCL_DEBUG=INFO, into a file per worker in the log directory",
+    {"nccl-debug", NULL, ENV | OURS,
+     "Set NCCL_DEBUG=INFO; NCCL writes one file per worker in the "
+     "log directory",
      SWITCH(nccl_debug)},
     {"print-config", NULL, OURS,
-     "Print what the command line and the environment come to, as JSON lines, and exit",
+     "Print the settings that result from command line and environment, as JSON lines, and exit",
      .id = RUN_PRINT_CONFIG, .section = "Other"},
     {"version", NULL, OURS | OPTION_STOPS, "Print muster's version and exit", .id = RUN_VERSION,
      .letter = 'V'},
@@ -219,8 +228,8 @@ static const struct option_def defs[] = {
 const struct option_set run_options = {
     .command = "run",
     .operands = "SCRIPT [ARGS...]",
-    .about = "Starts the workers of one node of a job, watches them, and with its peers on the "
-             "other nodes restarts all of them when one fails. What follows SCRIPT is SCRIPT's.",
+    .about = "Starts and watches the workers of one node of a job. When a worker fails, the agents "
+             "of all nodes restart all workers. What follows SCRIPT is passed to it.",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
     .defaults = &job_spec_default,

@@ -253,9 +253,7 @@ static void on_error(enum evhttp_request_error error, void *arg) {
     case EVREQ_HTTP_INVALID_HEADER:
         conn_set_error(conn, -EPROTO, "what it sent is not HTTP");
         break;
-    case EVREQ_HTTP_DATA_TOO_LONG:
-        conn_set_error(conn, -EMSGSIZE, "its answer is longer than what is taken");
-        break;
+    case EVREQ_HTTP_DATA_TOO_LONG: conn_set_error(conn, -EMSGSIZE, "its answer is too long"); break;
     case EVREQ_HTTP_BUFFER_ERROR:
         conn->cut = true;
         conn_set_errno(conn, code);

@@ -111,7 +111,7 @@ static void on_tidy_timer(void *arg) {
     struct agent *a = arg;
     a->tidied = true;
     if (leftovers_sweep(a->loop, a->config.link->contain, &a->leftovers) < 0)
-        log_debug("what killed agents left is not looked for: no process for it");
+        log_debug("what killed agents left behind is not removed: no process could be started");
 }
 
 static void start(void *arg, struct generation g, uint32_t reachability) {
@@ -287,7 +287,7 @@ static void on_leave(void *arg, const char *why, struct answer *ret) {
     char reason[RDZV_REASON_MAX];
     if (leads(a) && a->arbiter == NULL) {
         (void)snprintf(ret->text, sizeof ret->text,
-                       "node %s leads the job at a fixed endpoint, where nobody can take its "
+                       "node %s leads the job at a fixed endpoint, where no node can take its "
                        "place: stop the job instead, or run it with an arbiter",
                        a->host);
         return;
@@ -297,8 +297,8 @@ static void on_leave(void *arg, const char *why, struct answer *ret) {
     if (a->signo != 0 || a->told_to_leave || a->ended)
         return;
     a->told_to_leave = true;
-    log_notice("told to leave by an operator%s%s", why[0] != '\0' ? ": " : "", why);
-    (void)snprintf(reason, sizeof reason, "node %s was told to leave by an operator%s%s", a->host,
+    log_notice("an operator asked this node to leave%s%s", why[0] != '\0' ? ": " : "", why);
+    (void)snprintf(reason, sizeof reason, "an operator asked node %s to leave%s%s", a->host,
                    why[0] != '\0' ? ": " : "", why);
     begin_to_leave(a, reason);
 }
@@ -328,7 +328,7 @@ static void stop_for_signal(struct agent *a) {
                    (double)a->config.spec->shutdown_timeout_ns / (double)NS_PER_S);
     else
         log_notice("got %s: leaving", name);
-    (void)snprintf(reason, sizeof reason, "node %s was told to stop by %s", a->host, name);
+    (void)snprintf(reason, sizeof reason, "node %s was stopped by %s", a->host, name);
     if (leads(a) && a->arbiter == NULL)
         rdzv_server_stop_job(leading_server(a->leading),
                              reason); /* nobody could take this leader's place */
@@ -550,7 +550,7 @@ int agent_run(const struct agent_config *config) {
     if (r == 0)
         r = loop_run(a.loop);
     if (r < 0 && !a.failed_early) {
-        log_error("the agent can't go on: %s", strerror(-r));
+        log_error("the agent can't continue: %s", strerror(-r));
         a.failed_early = true;
     }
     if (!a.failed_early)

@@ -230,8 +230,8 @@ static void show_never_ran(const struct agent *a) {
     const struct member_end *end = &a->end;
     bool over = end->kind == MEMBER_END_SUCCESS || end->kind == MEMBER_END_FAILED;
     if (over && end->was_spare && !a->ran && !a->config.spec->check_only)
-        log_notice("this node never ran '%s': the job %s without it, having all the nodes that it "
-                   "wanted",
+        log_notice("this node never ran '%s': the job %s without it, because it had all the nodes "
+                   "that it needed",
                    a->config.spec->script, end->kind == MEMBER_END_SUCCESS ? "succeeded" : "ran");
 }
 

@@ -108,12 +108,12 @@ static void fail(struct node_discovery *l, const char *why) {
 static void take(struct node_discovery *l, const struct helper_answer *a) {
     const size_t head = 1 + sizeof l->parts;
     if (a->len == 0 || (a->data[0] == ANSWER_NOT && a->len == 1))
-        fail(l, "the process that looks at it died");
+        fail(l, "the process that examines it died");
     else if (a->data[0] == ANSWER_NOT)
         fail(l, a->data + 1);
     else if (a->len < head ||
              snapshot_decode(a->data + head, a->len - head, &l->topology, &l->facts) < 0)
-        fail(l, "the process that looks at it did not finish");
+        fail(l, "the process that examines it did not finish");
     else
         memcpy(&l->parts, a->data + 1, sizeof l->parts);
 }
@@ -149,7 +149,7 @@ int node_discovery_new(struct loop *loop, const struct node_discovery_config *co
     l->config.route_to = NULL;
     if (r < 0) {
         release(l);
-        return err_set(err, r, "can't make a process that looks at this node: %s", strerror(-r));
+        return err_set(err, r, "can't start a process that examines this node: %s", strerror(-r));
     }
     *ret = l;
     return 0;

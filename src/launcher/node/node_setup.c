@@ -188,7 +188,7 @@ static int bind_all(const struct node_setup_input *in, struct node_setup *s,
                     const struct seen *seen, struct err *err) {
     const struct job_spec *spec = in->spec;
     if (in->topology == NULL) {
-        leave_unbound(s, "nothing is known of this node");
+        leave_unbound(s, "nothing is known about this node");
         return 0;
     }
     if (goes_by_gpu(s->mode) && seen->unknown) {

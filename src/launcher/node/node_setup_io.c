@@ -237,7 +237,7 @@ void node_setup_log(const struct node_setup *s, const struct node_setup_place *p
     free(*said);
     *said = strbuf_take(&all);
     if (failure != NULL)
-        log_warning("can't look at this node: %s; its workers are not bound", failure);
+        log_warning("can't examine this node: %s; its workers are not bound", failure);
     else if (unbound.len > 0) /* nobody asked for the default */
         log_line(p->spec->bind != 0 ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE, "%s",
                  strbuf_text(&unbound));

@@ -115,7 +115,7 @@ static void look_clock(struct node_summary *d) {
         node_summary_add(d, NODE_SUMMARY_WARN, "CLOCK-UNSYNCED",
                          "no NTP or PTP daemon disciplines the clock, the kernel reports");
     else if (state >= 0)
-        node_summary_add(d, NODE_SUMMARY_OK, "CLOCK", "the clock is kept right");
+        node_summary_add(d, NODE_SUMMARY_OK, "CLOCK", "an NTP or PTP daemon disciplines the clock");
 }
 
 /* ---- interfaces and adapters ---- */

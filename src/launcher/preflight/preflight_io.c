@@ -51,7 +51,7 @@ static void on_node_summary(void *arg, const struct node_summary *d, bool whole)
                          before.findings[i].text);
     if (!whole)
         node_summary_add(&p->node_summary, NODE_SUMMARY_WARN, "LOOK",
-                         "this node could not be looked at within %.0f s",
+                         "this node could not be examined within %.0f s",
                          (double)NODE_SUMMARY_GATHER_NS / (double)NS_PER_S);
     for (uint32_t i = 0; i < d->n_findings && !p->check; i++)
         if (d->findings[i].level != NODE_SUMMARY_OK)
@@ -73,9 +73,9 @@ static void gather(struct preflight *p) {
                                          .host = p->config.host};
     int r = node_summary_start(p->loop, &config, on_node_summary, p, &p->gathering);
     if (r < 0) {
-        log_warning("preflight: can't look at this node: %s", strerror(-r));
+        log_warning("preflight: can't examine this node: %s", strerror(-r));
         node_summary_add(&p->node_summary, NODE_SUMMARY_FAIL, "LOOK",
-                         "this node could not be looked at: %s", strerror(-r));
+                         "this node could not be examined: %s", strerror(-r));
         p->gathered = true;
     }
 }

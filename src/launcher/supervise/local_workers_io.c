@@ -197,7 +197,7 @@ static void on_group_gone(void *arg) { check_all_gone(arg); }
 static void on_unkillable(void *arg, pid_t pid, const char *text) {
     struct local_workers *c = arg;
     (void)pid;
-    log_error("%s can't be killed; this node no longer takes part", text);
+    log_error("%s can't be killed; this node takes no further part in the job", text);
     c->ops.on_event(c->arg,
                     &(struct member_event){.kind = MEMBER_EVENT_UNKILLABLE, .reason = text});
 }

@@ -100,7 +100,8 @@ static void lint_netif(const struct linting *z, const char *item, bool exact) {
     else if (n->n_addrs == 0 || !has_global(n))
         lint_say(z, "%s has no address by which other nodes could reach it", n->name);
     else if (netif_is_plumbing(n->name) && real != NULL)
-        lint_say(z, "%s is a container's plumbing; other nodes rather see %s", n->name, real);
+        lint_say(z, "%s is a container's plumbing; other nodes more likely reach %s", n->name,
+                 real);
 }
 
 void lint_socket_ifname(const struct linting *z) {

@@ -144,7 +144,7 @@ static const struct env_rule rules[] = {
      .level = RULE_ASKED,
      .when = when_strict,
      .text = "0",
-     .because = "--preflight=strict: NCCL shall fail where ranks see different numbers of NICs",
+     .because = "--preflight=strict: NCCL fails if ranks see different numbers of NICs",
      .source = "NCCL 2.30, NCCL_IGNORE_NET_MISMATCH"},
     {.name = "NCCL_COMM_ID",
      .level = RULE_ASKED,

@@ -43,7 +43,7 @@ static enum rule_verdict when_mpi(const struct env_input *in) {
 }
 
 static void reason_mpi(const struct env_input *in, struct strbuf *to) {
-    strbuf_printf(to, "MPI started this, and its own traffic shall go the same way; %s",
+    strbuf_printf(to, "MPI started this, and its own traffic should use the same interface; %s",
                   in->netif->why);
 }
 

@@ -56,7 +56,7 @@ void client_attempt_failed(struct rdzv_client *c, const char *why) {
 }
 
 void client_refused_for_now(struct rdzv_client *c, const char *reason) {
-    attempt_failed(c, "not taken in by the agent", reason);
+    attempt_failed(c, "not admitted by the agent", reason);
 }
 
 static void try_next_addr(struct rdzv_client *c) {

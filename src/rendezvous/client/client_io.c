@@ -43,7 +43,7 @@ void client_show_waiting(struct rdzv_client *c, const char *text) {
 
 static void say_excluded(struct rdzv_client *c, const char *why) {
     char text[CLIENT_WAITING_MAX];
-    (void)snprintf(text, sizeof text, "this node is excluded, and takes part no more%s%s",
+    (void)snprintf(text, sizeof text, "this node is excluded from the job%s%s",
                    why[0] != '\0' ? ": " : "", why);
     say(c, text);
 }
@@ -52,7 +52,7 @@ void client_show_spare(struct rdzv_client *c, const struct desired *d) {
     if (d->kind == DESIRED_IDLE && d->excluded)
         say_excluded(c, d->reason);
     else if (d->kind == DESIRED_IDLE && d->spare)
-        say(c, "the job runs without this node, which waits for a place in it");
+        say(c, "the job runs without this node, which waits for a place in the group");
     else
         c->waiting[0] = '\0';
 }

@@ -227,12 +227,11 @@ static void on_status(struct rdzv_client *c, const struct rdzv_status *status) {
 /* ---- all that comes ---- */
 
 static void on_unexpected(struct rdzv_client *c, enum wire_kind kind) {
-    log_debug("rendezvous: the leader said %s, which has no place here; disconnected",
-              wire_kind_name(kind));
+    log_debug("rendezvous: the leader sent an unexpected %s; disconnected", wire_kind_name(kind));
     if (c->welcomed)
         client_disconnected(c);
     else
-        client_attempt_failed(c, "what answers there does not keep to the protocol");
+        client_attempt_failed(c, "what answers there violates the protocol");
 }
 
 static void on_first_message(struct rdzv_client *c, const struct wire_message *m) {

@@ -102,14 +102,14 @@ static void consider_report(struct group *g, const struct node *n, const struct 
         group_stop_for_failure(g);
     } else if (wants_out) {
         cause_forget(&g->cause);
-        (void)snprintf(text, sizeof text, "node %s was told to stop", name);
+        (void)snprintf(text, sizeof text, "node %s was asked to stop", name);
         group_stop_for_lost_node(g, text, true);
     } else if (report->unusable[0] != '\0') {
         node_unusable_text(n, text);
         group_stop_for_lost_node(g, text, false);
     } else if (report->state == NODE_STOPPED) {
         (void)snprintf(text, sizeof text,
-                       "node %s had to stop: it heard nothing from the leader "
+                       "node %s had to stop: it received no message from the leader "
                        "within its lease",
                        name);
         group_stop_for_lost_node(g, text, false);
@@ -173,7 +173,7 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     if (report->leaving && g->state == GROUP_STOPPING) { /* so were its workers, a moment before */
         char name[RDZV_HOST_MAX], text[RDZV_HOST_MAX + 32];
         node_name(n, name);
-        (void)snprintf(text, sizeof text, "node %s was told to stop", name);
+        (void)snprintf(text, sizeof text, "node %s was asked to stop", name);
         if (!g->stopping.wished)
             (void)group_blame_lost_node(g, n->info.incarnation, true, text, true);
     }

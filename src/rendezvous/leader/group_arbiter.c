@@ -31,7 +31,7 @@ static void look_around(struct group *g) {
     case BEAT_UNCHANGED: break;
     case BEAT_PAUSED:
         group_form_not_before(g, g->now_ns + patience);
-        (void)group_add_to_timeline(g, TIMELINE_BEAT_PAUSED, NULL, "too few nodes are heard");
+        (void)group_add_to_timeline(g, TIMELINE_BEAT_PAUSED, NULL, "too few nodes are in contact");
         break;
     case BEAT_RESUMED: g->gathering.not_before_ns = MAX2(g->config.not_before_ns, g->now_ns); break;
     case BEAT_RESUMED_LATE: group_form_not_before(g, g->now_ns + patience); break;

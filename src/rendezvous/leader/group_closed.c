@@ -58,7 +58,7 @@ void group_advance_closed(struct group *g) {
          * of it, or ends without. */
         g->outcome = OUTCOME_NONE;
         g->closed.record = OUTCOME_GIVEN_UP;
-        group_notice(g, "the outcome of the job could not be put down at the arbiter");
+        group_notice(g, "the outcome of the job could not be recorded at the arbiter");
         group_depose(g, g->leadership.epoch);
     } else if (g->closed.record == OUTCOME_RECORDED &&
                (g->roster.tally[TALLY_CLOSED] == g->roster.n || late)) {

@@ -22,7 +22,7 @@ void group_on_probe(struct group *g, struct node *n, enum probe_result result) {
     switch (liveness_on_probe(&g->liveness, n, result, g->now_ns)) {
     case LIVENESS_PROBE_NOTHING: break;
     case LIVENESS_PROBE_GONE:
-        group_remove_node(g, n, "is gone: its agent ended without a word", REMOVED_GONE);
+        group_remove_node(g, n, "is gone: its agent ended unexpectedly", REMOVED_GONE);
         break;
     case LIVENESS_PROBE_REACHED:
         if (n->is_member)
@@ -43,9 +43,9 @@ void group_forgive_own_sleep(struct group *g) {
 static void lose(struct group *g, struct node *n) {
     char text[128];
     if (n->joined_ns == 0)
-        (void)snprintf(text, sizeof text, "did not come back to the new leader");
+        (void)snprintf(text, sizeof text, "did not connect to the new leader");
     else
-        (void)snprintf(text, sizeof text, "was lost: no sign of life for %.1f s",
+        (void)snprintf(text, sizeof text, "was lost: no message for %.1f s",
                        (double)(g->now_ns - n->heard_ns) / (double)NS_PER_S);
     group_remove_node(g, n, text, REMOVED_SILENT);
 }
@@ -61,7 +61,8 @@ static void look_at_watched(struct group *g) {
         case LIVENESS_PROBE: probe_node(g, n); break;
         case LIVENESS_LOSE: lose(g, n); break;
         case LIVENESS_HOLD:
-            group_notice(g, "several nodes are silent at once: waiting a moment for them");
+            group_notice(g, "several nodes became silent at once: probing them before they are "
+                            "declared lost");
             break;
         }
 }

@@ -36,15 +36,16 @@ static void on_exclude(struct group *g, const struct command *c) {
     bool several;
     struct node *n = find_named(g, c->node, &several);
     if (several) {
-        (void)snprintf(text, sizeof text,
-                       "several nodes are called \"%s\"; give the ID that \"muster status\" shows",
-                       c->node);
+        (void)snprintf(
+            text, sizeof text,
+            "several nodes have the name \"%s\"; give the ID that \"muster status\" shows",
+            c->node);
         answer(g, false, text);
         return;
     }
     if (n == NULL) {
         (void)snprintf(text, sizeof text,
-                       "no node \"%s\" here; \"muster status\" shows their names", c->node);
+                       "there is no node \"%s\"; \"muster status\" shows the names", c->node);
         answer(g, false, text);
         return;
     }
@@ -66,16 +67,17 @@ static void on_grow(struct group *g) {
     if (g->state != GROUP_RUNNING) {
         g->running.grow_asked = false;
         answer(g, g->state != GROUP_CLOSED,
-               g->state == GROUP_CLOSED ? "the job is over"
-                                        : "the next group takes whoever is there");
+               g->state == GROUP_CLOSED
+                   ? "the job is over"
+                   : "the next group includes all nodes that have joined by then");
     } else if (group_larger(g) == 0) {
         answer(g, false,
                g->formation.n_members >= g->config.rdzv.max_nodes
-                   ? "the group has as many nodes as it may have"
-                   : "no node waits that would make the group larger");
+                   ? "the group already has its largest number of nodes"
+                   : "no waiting node would make the group larger");
     } else {
         g->running.grow_asked = true;
-        answer(g, true, "the group re-forms with the nodes that wait");
+        answer(g, true, "the group re-forms with the waiting nodes");
     }
 }
 
@@ -93,6 +95,6 @@ void group_on_command(struct group *g, const struct command *c) {
         break;
     case COMMAND_STATUS: /* the server's */
     case COMMAND_LEAVE:  /* the agent's */
-    case COMMAND_KIND_COUNT: answer(g, false, "that is nothing that a leader can do"); break;
+    case COMMAND_KIND_COUNT: answer(g, false, "the leader can't carry out this command"); break;
     }
 }

@@ -12,8 +12,7 @@ void group_report_waiters_gone(struct group *g) {
         !rate_take(&waiters_lines, g->now_ns, &g->waiters_gone.reported_ns))
         return;
     char text[RDZV_REASON_MAX / 4];
-    (void)snprintf(text, sizeof text,
-                   "%zu more nodes that waited for a place have gone, the last: %.300s",
+    (void)snprintf(text, sizeof text, "%zu more waiting nodes are gone, the last: %.300s",
                    g->waiters_gone.n, g->waiters_gone.last);
     g->waiters_gone.n = 0;
     group_notice(g, text);

@@ -109,7 +109,7 @@ bool group_successors_settled(struct group *g) {
         const struct node *n = successor(g, i);
         if (g->plan.states[i] == SUCCESSOR_GONE || (n != NULL && node_is(n, TALLY_CANDIDATE)))
             continue;
-        group_claim_next(g, "a successor is no longer there, and might have claimed");
+        group_claim_next(g, "a successor is gone, and might have claimed");
         return false;
     }
     return !g->leadership.claiming;

@@ -57,7 +57,7 @@ static void describe_unreachable(struct election *e, const struct step *s) {
     bool stands = e->record_ns >= e->beat_ns + 3 * s->config->rdzv.heartbeat_ns;
     const char *what = "does not answer";
     if (stands)
-        what = "gives no sign of life";
+        what = "sends no message";
     else if (e->moved_ns >= e->apart_ns)
         what = "is alive, but not reachable from here";
     election_set_waiting(e, "the leader at %.100s, port %u (epoch %" PRIu32 ") %s", r->leader.addr,

@@ -295,7 +295,7 @@ static void election_time_passes(struct member *m) {
     if (m->end.kind != MEMBER_END_NONE)
         return;
     if (election_leader_is_silent(&m->election, &m->step))
-        member_lose_leader(m, false, "no lease from the leader any more");
+        member_lose_leader(m, false, "the leader grants no lease any more");
     struct election_outcome o = election_time(&m->election, &m->step);
     obey_election(m, &o);
 }
@@ -323,7 +323,7 @@ static void on_time(struct member *m) {
     if (m->state == MEMBER_SEARCHING) {
         if (m->step.now_ns >= m->since_ns + m->config.rdzv.join_timeout_ns) {
             member_decide_end(m, MEMBER_END_LEADER_LOST,
-                              "no leader took this node in within the join timeout");
+                              "no leader admitted this node within the join timeout");
             member_finish(m);
         }
         return;

@@ -11,7 +11,7 @@ void member_leader_gone(struct member *m, const char *why) {
     m->link.probe_ns = TIME_NEVER;
     if (m->config.has_arbiter) {
         if (m->end.kind == MEMBER_END_NONE)
-            member_lose_leader(m, true, "the leader is gone: its agent ended without a word");
+            member_lose_leader(m, true, "the leader is gone: its agent ended unexpectedly");
         return;
     }
     if (generation_is_none(m->generation) && m->state == MEMBER_IDLE && !m->leaving) {
@@ -55,7 +55,7 @@ void member_on_probe(struct member *m, enum probe_result result) {
             connect_again(m);
     }
     if (result == PROBE_GONE) {
-        member_leader_gone(m, "the leader is gone: its agent ended without a word, and no other "
+        member_leader_gone(m, "the leader is gone: its agent ended unexpectedly, and no other "
                               "node may lead this job");
     } else {
         m->link.probe_ns = m->step.now_ns + m->link.probe_wait_ns;

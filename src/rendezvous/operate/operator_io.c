@@ -110,15 +110,16 @@ static void on_redirect(struct operator_call *a, const struct wire_redirect *r) 
     char where[ADDR_TEXT_MAX];
     struct addr from = a->addrs[a->at];
     if (a->q->command.kind == COMMAND_LEAVE) {
-        fail(a, -EPROTO, "the agent at %s passed on what only itself can do", here(a, where));
+        fail(a, -EPROTO, "the agent at %s redirected a command that only it can carry out",
+             here(a, where));
         end(a, a->code);
         return;
     }
     if (r->leader.incarnation == 0 || ++a->hops > OPERATOR_HOPS_MAX) {
         fail(a, -EHOSTUNREACH,
-             r->leader.incarnation == 0 ? "the agent at %s knows of no leader; ask again"
-                                        : "sent from agent to agent, last by %s: the lead is "
-                                          "changing; ask again",
+             r->leader.incarnation == 0 ? "the agent at %s knows no leader; try again"
+                                        : "redirected too often, last by %s: the leader is "
+                                          "changing; try again",
              here(a, where));
         end(a, a->code);
         return;
@@ -133,7 +134,7 @@ static void on_redirect(struct operator_call *a, const struct wire_redirect *r) 
     a->all_refused = false;
     conn_free(TAKE_PTR(a->conn));
     if (a->n_addrs == 0) {
-        fail(a, -EPROTO, "the leader's address '%.100s' is none", r->leader.addr);
+        fail(a, -EPROTO, "the leader's address '%.100s' is not valid", r->leader.addr);
         end(a, a->code);
         return;
     }
@@ -171,7 +172,7 @@ static void on_nodes(struct operator_call *a, const struct wire_nodes *nodes) {
     if (!reply->has_overview || nodes->first != reply->n_nodes ||
         nodes->n > reply->overview.n_nodes - reply->n_nodes) {
         char where[ADDR_TEXT_MAX];
-        fail(a, -EPROTO, "the agent at %s gave rows that do not belong there", here(a, where));
+        fail(a, -EPROTO, "the agent at %s gave unexpected rows", here(a, where));
         end(a, a->code);
         return;
     }
@@ -194,7 +195,7 @@ static void on_unexpected(struct operator_call *a, const struct wire_message *m)
         fail(a, -EHOSTUNREACH, "the agent at %s refuses: %.150s", here(a, where),
              m->refused.reason);
     else
-        fail(a, -EPROTO, "the agent at %s sent %s, which is no answer", here(a, where),
+        fail(a, -EPROTO, "the agent at %s sent an unexpected %s", here(a, where),
              wire_kind_name(m->kind));
     leave_address(a);
 }
@@ -226,7 +227,7 @@ static void on_closed(void *arg, struct conn *c, int code, const char *text) {
     struct operator_call *a = arg;
     char where[ADDR_TEXT_MAX];
     if (code == -EPROTO)
-        fail(a, -EPROTO, "what listens at %s is no muster agent: %.150s", here(a, where), text);
+        fail(a, -EPROTO, "what listens at %s is not a muster agent: %.150s", here(a, where), text);
     else if (code == -ECONNREFUSED)
         fail(a, -ECONNREFUSED, "no agent listens at %s", here(a, where));
     else

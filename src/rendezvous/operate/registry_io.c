@@ -127,7 +127,7 @@ static int open_dir(const char *name, bool make, int *ret, struct err *err) {
     struct stat st;
     int r = fstat(fd, &st) < 0 ? -errno : 0;
     if (r < 0)
-        r = err_set(err, r, "can't look at the run directory %s: %s", name, strerror(-r));
+        r = err_set(err, r, "can't examine the run directory %s: %s", name, strerror(-r));
     else if (st.st_uid != geteuid())
         r = err_set(err, -EPERM, "the run directory %s belongs to user %u; set MUSTER_RUN_DIR",
                     name, (unsigned)st.st_uid);

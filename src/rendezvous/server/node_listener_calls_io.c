@@ -39,7 +39,7 @@ static void park(struct caller *c, const struct wire_message *m) {
     uint64_t incarnation = m->join.info.incarnation;
     struct caller *before = idmap_get(&l->parked_by_incarnation, incarnation);
     if (before == NULL && l->n_parked >= RDZV_NODES_MAX) {
-        refuse(c, false, "more nodes wait there than a job can have");
+        refuse(c, false, "more nodes wait there than a job may have");
         return;
     }
     if (before != NULL) /* it has come back on a new connection */
@@ -175,7 +175,7 @@ static void answer_leave(struct caller *c, const struct command *command) {
     struct wire_message m = {.kind = WIRE_ANSWER};
     const struct rdzv_listener_config *config = &c->listener->config;
     if (config->leave == NULL)
-        (void)snprintf(m.answer.text, sizeof m.answer.text, "this agent can't be told to leave");
+        (void)snprintf(m.answer.text, sizeof m.answer.text, "this agent can't leave");
     else
         config->leave(config->arg, command->reason, &m.answer);
     conn_send(c->conn, &m);
@@ -203,7 +203,7 @@ static void on_command(struct caller *c, const struct wire_command *w) {
                m.redirect.leader.incarnation != l->config.incarnation) {
         conn_send(c->conn, &m);
     } else if (l->server == NULL) {
-        answer(c->conn, false, "no leader is known here; ask again, or ask another node");
+        answer(c->conn, false, "no leader is known here; try again, or ask another node");
     } else if (w->command.kind == COMMAND_STATUS) {
         rdzv_server_status(l->server, &c->asking);
     } else {
@@ -216,7 +216,7 @@ static void on_operator_message(void *arg, struct conn *conn, const struct wire_
 static void on_closed(void *arg, struct conn *conn, int code, const char *text) {
     (void)conn;
     if (code == -EPROTO)
-        log_debug("rendezvous: a connection that does not keep to the protocol: %s; closed", text);
+        log_debug("rendezvous: a connection violates the protocol: %s; closed", text);
     conn_free(listener_take(arg));
 }
 
@@ -241,7 +241,7 @@ static void on_operator_message(void *arg, struct conn *conn, const struct wire_
 static void on_first_command(struct caller *c, const struct wire_message *m) {
     struct rdzv_listener *l = c->listener;
     if (l->n_operators >= RDZV_OPERATORS_MAX) {
-        answer(c->conn, false, "too many ask this agent at this moment; ask again");
+        answer(c->conn, false, "too many operators ask this agent at the moment; try again");
         conn_finish(listener_take(c));
         return;
     }

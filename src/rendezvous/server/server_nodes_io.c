@@ -139,7 +139,7 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
     (void)c;
     struct server_node *n = arg;
     if (!wire_is_for_leader(m->kind)) {
-        log_debug("rendezvous: node %016" PRIx64 " sent %s, which no node sends; "
+        log_debug("rendezvous: node %016" PRIx64 " sent an unexpected %s; "
                   "disconnected",
                   n->incarnation, wire_kind_name(m->kind));
         disconnected(n);
@@ -168,7 +168,7 @@ static void on_closed(void *arg, struct conn *c, int code, const char *text) {
     (void)c;
     struct server_node *n = arg;
     log_debug("rendezvous: connection of node %016" PRIx64 " ended: %s%s", n->incarnation,
-              code == -EPROTO ? "it does not keep to the protocol: " : "", text);
+              code == -EPROTO ? "protocol violation: " : "", text);
     disconnected(n);
 }
 

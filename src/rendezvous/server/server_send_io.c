@@ -85,12 +85,12 @@ void server_answer(struct server_asker *asker, bool ok, const char *text) {
 void rdzv_server_command(struct rdzv_server *s, const struct command *command, struct conn *to) {
     struct server_asker asker = {.conn = to};
     if (s->deposed) {
-        server_answer(&asker, false, "this agent no longer leads; ask again");
+        server_answer(&asker, false, "this agent no longer leads; try again");
         return;
     }
     assert(command->kind != COMMAND_STATUS); /* rdzv_server_status() */
     assert(!s->pump.busy);                   /* it comes from the loop */
     s->asker = &asker;
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_COMMAND, .command = command});
-    server_answer(&asker, false, "the leader did not take it; ask again");
+    server_answer(&asker, false, "the leader did not accept the command; try again");
 }

@@ -131,7 +131,7 @@ int topology_discover(const struct discovery_config *config, struct topology *re
     struct topology t = {.source = config->sysroot != NULL ? TOPO_SYSROOT : TOPO_LIVE};
     struct stat st;
     if (config->sysroot != NULL && stat(config->sysroot, &st) < 0)
-        return err_set(err, -errno, "can't look into %s: %s", config->sysroot, strerror(errno));
+        return err_set(err, -errno, "can't open %s: %s", config->sysroot, strerror(errno));
     if (config->sysroot != NULL && !S_ISDIR(st.st_mode))
         return err_set(err, -ENOTDIR, "%s is not a folder: a recorded tree is wanted",
                        config->sysroot);

@@ -138,8 +138,8 @@ void render_no_devices(const struct topology *t, char out[RENDER_TEXT_MAX]) {
     out[0] = '\0';
     if (t->source == TOPO_NCCL_XML && t->n_gpus == 0 && t->n_nics == 0)
         (void)snprintf(out, RENDER_TEXT_MAX,
-                       "The file describes %" PRIu32 " PCI bridges and devices, and tells of no "
-                       "GPU or NIC: NCCL looks itself which of them are there",
+                       "The file describes %" PRIu32 " PCI bridges and devices, but names no "
+                       "GPU or NIC: NCCL itself detects which of them are there",
                        t->n_pci);
 }
 

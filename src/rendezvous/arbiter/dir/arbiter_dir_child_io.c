@@ -331,7 +331,7 @@ static int do_request(struct arbiter_dir_server *s, const struct arbiter_request
                       struct arbiter_dir_result *ret, struct err *err) {
     int r = check_time(s, err);
     if (r == 0 && s->look && q->kind != ARBITER_READ)
-        r = err_set(err, -EROFS, "%s: it is only looked at from here", s->folder.path);
+        r = err_set(err, -EROFS, "%s: this process may only read it", s->folder.path);
     if (r == 0)
         r = open_folder(s, err);
     ret->result = ARBITER_OK;

@@ -116,7 +116,7 @@ static int check_folder(struct arbiter_folder *f, int fd, struct err *err) {
 static int check_top(const struct arbiter_folder *f, int top, struct err *err) {
     struct stat st;
     if (fstat(top, &st) < 0)
-        return err_set(err, -errno, "cannot look at %s: %s", f->path, strerror(errno));
+        return err_set(err, -errno, "cannot examine %s: %s", f->path, strerror(errno));
     if (st.st_uid != 0 && !is_ours(f, st.st_uid))
         return err_set(err, -EPERM,
                        "%s belongs to another user (uid %u), who could take this job's folder "

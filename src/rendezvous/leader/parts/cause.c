@@ -87,7 +87,7 @@ static void what_happened(const struct failure *f, char *out, size_t len) {
     case FAILURE_SIGNAL: (void)snprintf(out, len, "signal %d", f->code); break;
     case FAILURE_OOM: (void)snprintf(out, len, "out of memory"); break;
     case FAILURE_SPAWN: (void)snprintf(out, len, "could not be started"); break;
-    case FAILURE_NODE: (void)snprintf(out, len, "the node could not go on"); break;
+    case FAILURE_NODE: (void)snprintf(out, len, "the node could not continue"); break;
     case FAILURE_NONE:
     case FAILURE_KIND_COUNT: assert_not_reached();
     }

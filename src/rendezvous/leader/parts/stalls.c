@@ -40,7 +40,7 @@ uint64_t stalls_count(struct stalls *s, const struct group_config *c, const stru
 void stalls_pause_text(const struct stalls *s, const struct group_config *c, uint64_t pause_ns,
                        char *out, size_t size) {
     (void)snprintf(out, size,
-                   "%u groups in a row ended before they had run for %g s, though no worker "
+                   "%u groups in a row ended before they had run for %g s, although no worker "
                    "failed: the next one waits %g s",
                    s->in_a_row, (double)soon_ns(c) / 1e9, (double)pause_ns / 1e9);
 }
@@ -48,7 +48,7 @@ void stalls_pause_text(const struct stalls *s, const struct group_config *c, uin
 void stalls_end_text(const struct stalls *s, const struct group_config *c, const char *why,
                      char *out, size_t size) {
     (void)snprintf(out, size,
-                   "no group lasts: the last %u ended before they had run for %g s, though no "
+                   "no group lasts: the last %u ended before they had run for %g s, although no "
                    "worker failed, the last one because %s; remove that cause, or give "
                    "--crash-loop=0 to keep trying",
                    s->in_a_row, (double)soon_ns(c) / 1e9, why);

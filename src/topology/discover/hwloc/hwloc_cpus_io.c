@@ -96,7 +96,7 @@ static void take_numa(const struct hwloc_view *v, const struct packages *package
     for (hwloc_obj_t obj = NULL; (obj = next_of(v, HWLOC_OBJ_NUMANODE, obj)) != NULL;) {
         struct topo_numa *n = topology_add_numa(v->t);
         if (n == NULL) {
-            topology_warn(v->t, "only the first %d of %u NUMA nodes are looked at", TOPO_NUMA_MAX,
+            topology_warn(v->t, "only the first %d of %u NUMA nodes are used", TOPO_NUMA_MAX,
                           count_of(v, HWLOC_OBJ_NUMANODE));
             return;
         }
@@ -128,7 +128,7 @@ static void take_cores(const struct hwloc_view *v, const struct packages *packag
             continue;
         struct topo_core *c = topology_add_core(v->t);
         if (c == NULL) {
-            topology_warn(v->t, "only the first %d of %u cores are looked at", TOPO_CORES_MAX,
+            topology_warn(v->t, "only the first %d of %u cores are used", TOPO_CORES_MAX,
                           count_of(v, type));
             return;
         }

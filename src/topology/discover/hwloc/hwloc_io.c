@@ -25,5 +25,5 @@ int hwloc_discover(struct hwloc_summary *ret, struct err *err) {
                        version >> 8 & 0xff);
     }
     hwloc_topology_destroy(topology);
-    return r < 0 ? err_set(err, r, "hwloc can't look at this machine") : 0;
+    return r < 0 ? err_set(err, r, "hwloc can't examine this machine") : 0;
 }

@@ -91,7 +91,7 @@ static int load(const struct hwloc_view *v, const struct hwloc_source *source, s
         return 0;
     if (source->xml != NULL)
         return err_set(err, -EINVAL, "hwloc can't read this XML: it is damaged");
-    return err_set(err, -EIO, "hwloc can't look at %s",
+    return err_set(err, -EIO, "hwloc can't examine %s",
                    source->sysroot != NULL ? source->sysroot : "this machine");
 }
 

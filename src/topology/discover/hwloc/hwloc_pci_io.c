@@ -210,5 +210,5 @@ void hwloc_fill_pci(const struct hwloc_view *v) {
         if (is_wanted(obj) && take(v, obj, &obj->attr->pcidev) != NULL)
             take_gpu(v, obj, v->t->n_pci - 1);
     if (v->t->n_pci == TOPO_PCI_MAX)
-        topology_warn(v->t, "only the first %d PCI devices are looked at", TOPO_PCI_MAX);
+        topology_warn(v->t, "only the first %d PCI devices are used", TOPO_PCI_MAX);
 }

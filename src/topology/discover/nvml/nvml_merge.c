@@ -102,12 +102,12 @@ static void say_unplaced(const struct nvml_report *r, const struct places *p, st
     }
     if (lost > 0)
         topology_warn(t,
-                      "%u of %u GPUs are lost and can't even tell their PCI address, the first "
+                      "%u of %u GPUs are lost and can't even report their PCI address, the first "
                       "being GPU %u: reboot the node",
                       lost, r->n, first_lost);
     if (other > 0)
         topology_warn(t,
-                      "%u of %u GPUs are left out: NVML tells no PCI address of their own, the "
+                      "%u of %u GPUs are left out: NVML reports no PCI address of their own, the "
                       "first being GPU %u",
                       other, r->n, first_other);
 }

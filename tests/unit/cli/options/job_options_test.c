@@ -794,7 +794,7 @@ Test(job_options, env_refuses_what_is_no_setting) {
     } rows[] = {{"--env A x.py", "NAME=VALUE"},
                 {"--env =1 x.py", "NAME=VALUE"},
                 {"--env 1A=1 x.py", "NAME=VALUE"},
-                {"--env RANK=3 x.py", "tells each worker itself"},
+                {"--env RANK=3 x.py", "muster itself sets"},
                 {"--env MUSTER_X=1 x.py", "itself"},
                 {"--env-file /bad x.py", "/bad, line 2"},
                 {"--env-file /none x.py", "can't read /none"},

@@ -348,5 +348,5 @@ Test(node_setup, a_look_that_failed_binds_nobody) {
     cr_assert_eq(node_setup_make(&in, &setup, NULL), 0);
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     node_setup_describe_unbound(&setup, &line);
-    cr_expect_str_eq(strbuf_text(&line), "no worker is bound: nothing is known of this node");
+    cr_expect_str_eq(strbuf_text(&line), "no worker is bound: nothing is known about this node");
 }

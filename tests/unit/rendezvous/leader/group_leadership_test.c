@@ -964,7 +964,7 @@ Test(group_leadership, an_end_that_can_not_be_put_down_is_given_up_and_nobody_is
     cr_assert_eq(l.r.now_ns - since, S(90), "after %g s", (double)(l.r.now_ns - since) / 1e9);
     const struct group_effect *e = effect(&l.r, GROUP_EFFECT_DEPOSED);
     cr_assert(e != NULL && e->epoch == 1);
-    cr_assert_not_null(strstr(effect(&l.r, GROUP_EFFECT_NOTICE)->reason, "could not be put down"));
+    cr_assert_not_null(strstr(effect(&l.r, GROUP_EFFECT_NOTICE)->reason, "could not be recorded"));
     cr_assert_eq(group_outcome(l.r.g), OUTCOME_NONE);
     cr_assert_eq(l.r.seen[GROUP_EFFECT_DONE], 0);
     end(&l.r);

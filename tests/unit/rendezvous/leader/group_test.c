@@ -605,7 +605,7 @@ Test(group, a_node_that_leaves_was_told_so_with_its_workers) {
                              .failure = failure_at(2, FAILURE_SIGNAL, 1001)};
     leaving.failure.code = 15;
     report(&r, 2, leaving);
-    cr_assert_not_null(strstr(told(&r, 1).reason, "h2 was told to stop"));
+    cr_assert_not_null(strstr(told(&r, 1).reason, "h2 was asked to stop"));
     leaving.state = NODE_STOPPED;
     report(&r, 2, leaving);
     say(&r, 1, NODE_STOPPED);

@@ -1148,7 +1148,7 @@ Test(election, a_leader_whose_beat_has_not_moved_since_he_was_lost_is_not_said_t
         pass(&r, 0.1);
         cr_assert_null(strstr(member_waiting(r.m), "alive"), "%s", member_waiting(r.m));
     }
-    cr_assert_not_null(strstr(member_waiting(r.m), "gives no sign of life"), "%s", member_waiting(r.m));
+    cr_assert_not_null(strstr(member_waiting(r.m), "sends no message"), "%s", member_waiting(r.m));
     end(&r);
 }
 
@@ -1187,7 +1187,7 @@ Test(election, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_rando
         r.beats = false;
         pass(&r, 11.5 + parts[i]);
         assert_election(&r, ELECTION_FOLLOWING);
-        cr_assert_not_null(strstr(member_waiting(r.m), "gives no sign of life"));
+        cr_assert_not_null(strstr(member_waiting(r.m), "sends no message"));
         pass(&r, 1.6);
         assert_claim(&r, 4);
         end(&r);

@@ -291,7 +291,7 @@ Test(operator_io, redirects_come_to_an_end, .init = begin, .fini = finish) {
     cr_assert_eq(a->n_commands, 1 + OPERATOR_HOPS_MAX);
     a->redirect_to = 0;
     cr_assert_eq(ask(a, COMMAND_STATUS), -EHOSTUNREACH);
-    cr_assert_not_null(strstr(err.text, "knows of no leader"), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "knows no leader"), "%s", err.text);
 }
 
 Test(operator_io, a_leader_that_is_gone_is_named_but_not_called_nobody, .init = begin, .fini = finish) {

@@ -325,7 +325,7 @@ Test(look, a_tree_that_is_none_is_refused) {
     static const struct {
         const char *root, *says;
         int code;
-    } cases[] = {{"/nonexistent/tree", "can't look into /nonexistent/tree", -ENOENT},
+    } cases[] = {{"/nonexistent/tree", "can't open /nonexistent/tree", -ENOENT},
                  {"/proc/self/maps", "is not a folder", -ENOTDIR}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct topology t = {0};

@@ -149,8 +149,8 @@ Test(render, a_node_without_gpus_and_nics_says_so_and_shows_its_cpus) {
     (void)rig_pci(&t, "0000:10:00.0", TOPO_NONE, true, 0);
     render_matrix(&t, NULL, &text);
     expect_text(strbuf_text(&text),
-                "The file describes 1 PCI bridges and devices, and tells of no GPU or NIC: NCCL looks "
-                "itself which of them are there.\n");
+                "The file describes 1 PCI bridges and devices, but names no GPU or NIC: NCCL itself "
+                "detects which of them are there.\n");
     strbuf_clear(&text);
     render_svg(&t, NULL, &text);
     cr_assert_not_null(strstr(strbuf_text(&text), "The file describes 1 PCI bridges and devices"));

@@ -96,7 +96,7 @@ ARBITER_TEST(who_only_looks_makes_nothing) {
     cr_assert_eq(arbiter_dir_new(rig_loop, &config, &looks, NULL), 0);
     ASSERT_LEADS(rig_read(looks), ARBITER_OK, 0, 0);
     cr_assert_not(rig_there("."));
-    ASSERT_UNREACHABLE(rig_claim(looks, 1, C), "only looked at");
+    ASSERT_UNREACHABLE(rig_claim(looks, 1, C), "may only read it");
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
     ASSERT_LEADS(rig_read(looks), ARBITER_OK, 1, A);
     arbiter_free(looks);

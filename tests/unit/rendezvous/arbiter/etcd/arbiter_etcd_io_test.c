@@ -289,7 +289,7 @@ Test(arbiter_etcd_io, an_answer_of_more_than_a_mebibyte_is_refused) {
     body[ARBITER_ETCD_ANSWER_MAX + 1] = '\0';
     servers[0].body = body;
     (void)ask(ARBITER_READ);
-    expect_unreachable("longer than what is taken");
+    expect_unreachable("its answer is too long");
     free(body);
 }
 

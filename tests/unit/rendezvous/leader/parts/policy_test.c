@@ -524,8 +524,8 @@ Test(policy, a_name_that_is_nobodys_or_several_nodes_excludes_nobody) {
     join(&r, 1);
     join_host(&r, 2, "twin");
     join_host(&r, 3, "twin");
-    assert_answer(&r, COMMAND_EXCLUDE, "nobody", false, "no node \"nobody\" here");
-    assert_answer(&r, COMMAND_EXCLUDE, "twin", false, "several nodes are called \"twin\"");
+    assert_answer(&r, COMMAND_EXCLUDE, "nobody", false, "there is no node \"nobody\"");
+    assert_answer(&r, COMMAND_EXCLUDE, "twin", false, "several nodes have the name \"twin\"");
     cr_assert(!told(&r, 2).excluded && !told(&r, 3).excluded);
     join_host(&r, 4, "twin");
     assert_answer(&r, COMMAND_EXCLUDE, "twin", false, "several nodes");
@@ -790,7 +790,7 @@ Test(policy, grow_never_waits_until_it_re_forms_anyway_or_an_operator_asks) {
     safe_point(&r, 1);
     pass(&r, 100, ALL);
     assert_state(&r, GROUP_RUNNING);
-    assert_answer(&r, COMMAND_GROW, "", true, "re-forms with the nodes that wait");
+    assert_answer(&r, COMMAND_GROW, "", true, "re-forms with the waiting nodes");
     assert_state(&r, GROUP_STOPPING);
     cr_assert_not_null(strstr(told(&r, 1).reason, "an operator asked"));
     stopped(&r);
@@ -809,7 +809,7 @@ Test(policy, a_group_grows_by_whole_units_and_not_by_the_excluded) {
     start(&r);
     join(&r, 3);
     assert_state(&r, GROUP_RUNNING);
-    assert_answer(&r, COMMAND_GROW, "", false, "no node waits that would make the group larger");
+    assert_answer(&r, COMMAND_GROW, "", false, "no waiting node would make the group larger");
     assert_answer(&r, COMMAND_EXCLUDE, "h3", true, "excluded");
     join(&r, 4);
     assert_state(&r, GROUP_RUNNING);
@@ -827,10 +827,10 @@ Test(policy, what_grow_answers) {
     struct rig r;
     begin(&r, &c);
     join(&r, 1);
-    assert_answer(&r, COMMAND_GROW, "", true, "the next group takes whoever is there");
+    assert_answer(&r, COMMAND_GROW, "", true, "the next group includes all nodes that have joined by then");
     join(&r, 2);
     start(&r);
-    assert_answer(&r, COMMAND_GROW, "", false, "as many nodes as it may have");
+    assert_answer(&r, COMMAND_GROW, "", false, "already has its largest number of nodes");
     assert_state(&r, GROUP_RUNNING);
     say(&r, 1, NODE_FINISHED);
     say(&r, 2, NODE_FINISHED);
@@ -856,8 +856,8 @@ Test(policy, commands_that_are_not_the_leaders_are_answered_all_the_same) {
     struct group_config c = config_of(1, 1);
     struct rig r;
     bring_to(&r, &c, 1, GROUP_RUNNING);
-    assert_answer(&r, COMMAND_STATUS, "", false, "nothing that a leader can do");
-    assert_answer(&r, COMMAND_LEAVE, "", false, "nothing that a leader can do");
+    assert_answer(&r, COMMAND_STATUS, "", false, "the leader can't carry out this command");
+    assert_answer(&r, COMMAND_LEAVE, "", false, "the leader can't carry out this command");
     assert_state(&r, GROUP_RUNNING);
     end(&r);
 }

@@ -48,9 +48,9 @@ Test(stalls, leases_that_run_out_again_and_again_end_the_job_and_the_pauses_doub
     struct desired d = told(&r, 1);
     cr_assert(d.outcome == OUTCOME_FAILED && !d.has_failure && d.restarts_used == 0);
     cr_assert_not_null(strstr(d.reason, "no group lasts: the last 8 ended before they had run for "
-                                        "11 s, though no worker failed"),
+                                        "11 s, although no worker failed"),
                        "%s", d.reason);
-    cr_assert_not_null(strstr(d.reason, "had to stop: it heard nothing"), "%s", d.reason);
+    cr_assert_not_null(strstr(d.reason, "had to stop: it received no message"), "%s", d.reason);
     cr_assert_not_null(strstr(d.reason, "--crash-loop=0"), "%s", d.reason);
     end(&r);
 }
