@@ -62,12 +62,11 @@ extern "C" {
 
 struct muster_store;
 
-/* Connects to host (an IPv4 or IPv6 literal, or a name) and shakes hands. As long as nobody answers
- * there it tries again, from every 20 ms to every second, until timeout_ms have passed. A name is
- * looked up at each try and the look-up itself may take longer than that.
- * *ret_store is the caller's, for muster_store_close().
- * -ETIMEDOUT: nobody answered in time; the text has the last reason. -EPROTO: what answers there is
- * not a store. */
+/* Connects to host (an IPv4 or IPv6 literal, or a name) and shakes hands. As long as no server
+ * answers there it tries again, from every 20 ms to every second, until timeout_ms have passed. A
+ * name is looked up at each try and the look-up itself may take longer than that. *ret_store is the
+ * caller's, for muster_store_close(). -ETIMEDOUT: nobody answered in time; the text has the last
+ * reason. -EPROTO: what answers there is not a store. */
 MUSTER_STORE_API int muster_store_connect(const char *host, uint16_t port, int timeout_ms,
                                           struct muster_store **ret_store);
 /* The same with MASTER_ADDR and MASTER_PORT of the environment (torchrun's contract with its
@@ -116,7 +115,7 @@ MUSTER_STORE_API int muster_store_delete(struct muster_store *store, const char 
                                          bool *ret_existed);
 
 /* Stores desired if the key's value is expected, or if the key is missing and expected is empty.
- * *ret_value is what the server says the value is now, as muster_store_get() gives it: desired if
+ * *ret_value is the value that the server returns, as muster_store_get() gives it: desired if
  * it was stored; but for a missing key and an expected that is not empty the protocol answers
  * expected although nothing is stored. */
 MUSTER_STORE_API int muster_store_compare_set(struct muster_store *store, const char *key,

@@ -27,12 +27,12 @@ enum { LOOP_READ = 1, LOOP_WRITE = 2 };
  * busy. Of one priority each is served in its turn, for LOOP_SLICE_NS together; then the kernel is
  * asked again, and the higher ones go first again. */
 enum loop_priority {
-    LOOP_PRIO_LEASE, /* leases, the words of a group and its arbiter */
+    LOOP_PRIO_LEASE, /* leases, messages of a group and its arbiter */
     LOOP_PRIO_CHILD, /* exits of children, and what helpers answer */
-    LOOP_PRIO_BULK,  /* workers' output, their store, operators, whoever has not joined yet */
-    /* New connections: with BULK, and (LOOP_READ, also where there are none) looked for every few
-     * hundred callbacks. What overflows the kernel's queue of them comes again only after a
-     * second. */
+    LOOP_PRIO_BULK,  /* workers' output, their store, operators, peers that have not joined yet */
+    /* New connections: with BULK, and (LOOP_READ, also where there are none) checked every few
+     * hundred callbacks. What overflows the kernel's queue of them comes again only after a second.
+     */
     LOOP_PRIO_ACCEPT,
     LOOP_PRIO_COUNT
 };
@@ -79,15 +79,15 @@ _must_use_ int loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn,
 void loop_signal_free(struct loop_signal *s);
 
 /* Calls fn(arg) once, after the present callback has returned, and before the next one of a lower
- * priority: the way to free an object from inside its own callback chain, and to go on with long
- * work after others have had their turn. Of one priority in the order of the calls; what is put off
+ * priority: the way to free an object from inside its own callback chain, and to continue long work
+ * after others have had their turn. Of one priority in the order of the calls; what is put off
  * meanwhile comes in a later turn. Not cancelled by anything but loop_free(), which runs it. */
 void loop_defer(struct loop *loop, enum loop_priority prio, loop_defer_fn *fn, void *arg);
 /* Whether the present callback has had its LOOP_SLICE_NS. Never outside of callbacks. */
 bool loop_slice_is_over(const struct loop *loop);
 
-/* Since the loop was made. Time in which this process was ready to run and had no processor is
- * not counted, where the kernel tells it (/proc/PID/schedstat; 10 ms more or less). */
+/* Since the loop was made. Time in which this process was ready to run and had no processor is not
+ * counted, if the kernel reports it (/proc/PID/schedstat; 10 ms more or less). */
 struct loop_stats {
     uint64_t n_long;     /* callbacks that took LOOP_LONG_NS or more */
     uint64_t longest_ns; /* the longest of all; from LOOP_SLICE_NS on */

@@ -1,6 +1,6 @@
 /* Drives one pure machine from the loop: gives it one event at a time, keeps those that arrive
- * while its effects are obeyed until the step is over, and sets its one timer. A machine is never
- * entered twice, and whoever owns it may be freed from inside its own callbacks.
+ * while its effects are carried out until the step is over, and sets its one timer. A machine is
+ * never entered twice, and whoever owns it may be freed from inside its own callbacks.
  *
  *     pump_init(&s->pump, loop, &(struct pump_ops){step, copy, drop, destroy}, s, on_timer);
  *     pump_event(&s->pump, &event);      steps at once, or later where a step is under way
@@ -13,8 +13,8 @@
 #include "io/loop.h"
 
 struct pump_ops {
-    /* One step of the machine, and all that its effects ask for; obeys no more of them once
-     * p->dead. When it wants the time: on clock_now_ns()'s clock, or TIME_NEVER. */
+    /* One step of the machine, and carries out its effects; stops once p->dead. When it wants the
+     * time: on clock_now_ns()'s clock, or TIME_NEVER. */
     uint64_t (*step)(void *arg, void *event);
     /* A copy of an event, with all that it points at, and its end. */
     void *(*copy)(const void *event);

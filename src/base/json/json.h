@@ -35,7 +35,7 @@ struct json_limits {
 extern const struct json_limits JSON_LIMITS_DEFAULT; /* 1 MiB, depth 8, 65,536 values */
 
 /* The value must be one whole JSON text. 0; -EINVAL: not JSON, or doubled keys; -E2BIG: over a
- * limit; -ENOMEM. err says what and at which byte. *ret is owned by the caller. */
+ * limit; -ENOMEM. err names the error and its byte. *ret is owned by the caller. */
 _must_use_ int json_parse(const char *text, size_t len, const struct json_limits *limits,
                           struct json **ret, struct err *err);
 void json_free(struct json *doc); /* NULL is fine; only what json_parse() gave */

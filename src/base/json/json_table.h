@@ -119,7 +119,7 @@ void json_table_write(struct json_writer *w, const struct json_table *table, con
 _must_use_ int json_table_read(const struct json *obj, const struct json_table *table, void *of,
                                struct err *err);
 
-/* For whoever else walks a table. Whether *of is of a kind with this field; and has it. */
+/* For other code that walks a table. Whether *of is of a kind with this field; and has it. */
 bool json_field_is_of_kind(const struct json_field *f, const void *of);
 bool json_field_is_there(const struct json_field *f, const void *of);
 /* How many elements of a list are filled; with holes: all. */

@@ -1,5 +1,5 @@
-/* What muster was built with and what this machine offers, for "muster version -v". Looks, and
- * changes nothing. Each adds lines "  name   text"; what is not there is said too. */
+/* What muster was built with and what this machine offers, for "muster version -v". It changes
+ * nothing. Each adds lines "  name   text"; missing items are listed, too. */
 #pragma once
 
 #include "base/text/strbuf.h"

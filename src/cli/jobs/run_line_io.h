@@ -1,5 +1,5 @@
 /* The command line of "muster run" on a real machine: job_options.h with this process's
- * environment, CPUs, GPUs and random numbers, and everything that is to be said about it. */
+ * environment, CPUs, GPUs and random numbers, and its messages. */
 #pragma once
 
 #include "cli/options/job_options.h"

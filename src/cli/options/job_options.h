@@ -24,14 +24,14 @@ struct job_probes {
     /* GPUs that workers would see. 0, or a negative errno with a sentence. */
     int (*count_gpus)(void *arg, uint32_t *ret, struct err *err);
     uint64_t (*random)(void *arg);
-    /* The working directory, malloc'ed; NULL: it can't be told. */
+    /* The working directory, malloc'ed; NULL: not known. */
     char *(*cwd)(void *arg);
     /* The first line of a small file, malloc'ed. 0, or a negative errno with a sentence. */
     int (*read_secret)(void *arg, const char *path, char **ret, struct err *err);
     void *arg;
     /* A whole text file of at most JOB_ENV_FILE_MAX bytes, malloc'ed; NULL: none can be read. */
     int (*read_env_file)(void *arg, const char *path, char **ret, struct err *err);
-    /* Are there GPUs, as far as a glance tells? NULL: there are none. */
+    /* Whether there are GPUs, by a quick check. NULL: there are none. */
     bool (*has_gpus)(void *arg);
 };
 

@@ -43,7 +43,7 @@ _must_use_ int job_read_group(struct job_reading *j);
 /* Where the nodes meet, when that is a directory or etcd. */
 _must_use_ int job_read_dir(struct job_reading *j);
 _must_use_ int job_read_etcd(struct job_reading *j, const struct rdzv_conf *conf);
-/* Warns of what --rdzv-conf says about etcd where it has no effect. */
+/* Warns of keys of --rdzv-conf about etcd that have no effect. */
 void job_warn_etcd_conf(struct job_reading *j, const struct rdzv_conf *conf);
 
 /* As --rdzv-backend names it. */

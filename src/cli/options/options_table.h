@@ -4,7 +4,7 @@
 #include "cli/options/options.h"
 
 /* The rows that code names: those that a function of its own reads (job_options*.c). An ordinary
- * option stands in the table alone. */
+ * option is only in the table. */
 enum run_option {
     RUN_NNODES = 1,
     RUN_NPROC_PER_NODE,

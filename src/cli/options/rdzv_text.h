@@ -57,7 +57,7 @@ _must_use_ char *rdzv_place_shown(const char *text);
  * long, control characters, '?' or '#'). */
 _must_use_ char *rdzv_prefix_normal(const char *text, size_t n);
 
-/* What --rdzv-conf says; times are 0 when they were not given. */
+/* The settings of --rdzv-conf; times are 0 if they were not given. */
 struct rdzv_conf {
     uint64_t join_timeout_ns, last_call_ns, close_timeout_ns;
     uint64_t regroup_ns; /* ours: a lost node's place is kept so long for another */

@@ -1,4 +1,4 @@
-/* The known word that a mistyped one probably was meant to be. */
+/* The known word that a mistyped one most resembles. */
 #pragma once
 
 #include "base/util.h"

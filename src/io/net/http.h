@@ -36,7 +36,7 @@ struct http_request {
 };
 
 struct http_answer {
-    int status;       /* of HTTP; 0: there was no answer, and `text` says why */
+    int status;       /* of HTTP; 0: there was no answer; `text` has the reason */
     const char *body; /* NUL-terminated; borrowed until the callback returns */
     size_t len;
     int code;         /* status 0: -ETIMEDOUT, -ECONNREFUSED, -EPROTO, … */

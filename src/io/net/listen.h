@@ -1,5 +1,5 @@
 /* A listening TCP socket on the loop. Never looks up a name, survives running out of descriptors
- * (accepting stops; it goes on when listener_retry() is called or after 100 ms; never a busy
+ * (accepting stops; it continues when listener_retry() is called or after 100 ms; never a busy
  * loop). */
 #pragma once
 
@@ -20,6 +20,6 @@ _must_use_ int listener_new(struct loop *loop, int fd, listener_fn *fn, void *ar
 void listener_free(struct listener *l);
 /* Where it listens, with the real port. */
 _must_use_ int listener_addr(const struct listener *l, struct addr *ret);
-/* Stop and go on accepting (the caller's own bound on connections). */
+/* Stop and resume accepting (the caller's own bound on connections). */
 void listener_pause(struct listener *l);
 void listener_retry(struct listener *l);

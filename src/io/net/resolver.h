@@ -1,6 +1,6 @@
-/* Host names to addresses, without ever blocking the loop and, wherever it can be helped, without
- * asking anybody: literals, "localhost" and this machine's own name are answered from here. Every
- * other name is looked up by getaddrinfo() in a child process that has until a deadline.
+/* Host names to addresses, without ever blocking the loop and, where possible, without asking a
+ * server: literals, "localhost" and this machine's own name are answered from here. Every other
+ * name is looked up by getaddrinfo() in a child process that has until a deadline.
  *
  *     struct addr a[RESOLVE_ADDRS_MAX]; size_t n;
  *     r = resolve_now(host, port, a, &n);             0: done, nothing was asked

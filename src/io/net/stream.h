@@ -49,10 +49,10 @@ int stream_fd(const struct stream *s);
 /* LOOP_PRIO_BULK at first. */
 void stream_set_priority(struct stream *s, enum loop_priority prio);
 void stream_set_read_limit(struct stream *s, size_t bytes);
-/* A peer whose machine is gone, or the way to it, is noticed: what is sent must be acknowledged
+/* Notices a peer whose machine, or the path to it, is gone: what is sent must be acknowledged
  * within unacked_ns, and a connection that is silent for idle_ns is asked (tcp(7):
- * TCP_USER_TIMEOUT, SO_KEEPALIVE). The end is then told as every other. Does nothing where it is
- * not TCP. */
+ * TCP_USER_TIMEOUT, SO_KEEPALIVE). The end is then reported like any other. Does nothing where it
+ * is not TCP. */
 void stream_set_patience(struct stream *s, uint64_t unacked_ns, uint64_t idle_ns);
 
 /* The unread bytes: how many, and the first n of them in one piece (NULL if there are fewer).

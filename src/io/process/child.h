@@ -1,4 +1,4 @@
-/* Child processes: starting one, and telling why it could not run. Knows nothing of what a
+/* Child processes: starting one, and reporting why it could not run. Knows nothing of what a
  * child is for, and never kills one by itself.
  *
  *     struct child_spec spec = CHILD_SPEC_INIT;
@@ -30,7 +30,7 @@ enum {
 
 /* Where memory of a child comes from first. set_mempolicy(2) */
 enum child_memory {
-    CHILD_MEMORY_DEFAULT = 0, /* as this process's own policy says */
+    CHILD_MEMORY_DEFAULT = 0, /* by this process's own policy */
     CHILD_MEMORY_PREFER,      /* MPOL_PREFERRED_MANY (5.15), or MPOL_PREFERRED of the first node */
     CHILD_MEMORY_BIND,        /* MPOL_BIND: from nowhere else */
 };
@@ -75,7 +75,7 @@ _must_use_ int child_spawn(const struct child_spec *spec, struct child *ret, str
 
 /* A pipe that children write to: both ends close-on-exec, the read end non-blocking. */
 _must_use_ int child_pipe(int *ret_read, int *ret_write);
-/* Any number of children may report on one such pipe. Its end of file says that every child has
+/* Any number of children may report on one such pipe. Its end of file means that every child has
  * begun its program, or is dead. */
 struct child_report {
     uint32_t tag;

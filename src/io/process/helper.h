@@ -1,6 +1,6 @@
 /* Helpers: copies of this process, made without exec, that do what may block: ask a name server, a
  * directory on a server, a sick GPU's library. Knows nothing of what they do, and has no deadline:
- * whoever waits for one ends it.
+ * the caller that waits for one ends it.
  *
  *     r = helper_start(loop, "muster-arbiter", serve, &config, theirs, &helper);
  *     close(theirs);                       `ours` says all that there is to know, its end too
@@ -48,8 +48,8 @@ pid_t helper_pid(const struct helper *h);
  * until then, however long the kernel may hold it; where there is no reaper it is reaped here, or
  * left to init after HELPER_REAP_MS. Fine for HELPER_INIT; before the reaper is freed. */
 void helper_end(struct helper *h);
-/* The same for one that has said all, or is waited for no more, and may have children of its own:
- * where there is a reaper it may go on, and takes them along when it ends. */
+/* The same for one that has sent everything, or is no longer waited for, and may have children of
+ * its own: if there is a reaper it may continue, and ends them when it ends. */
 void helper_let_go(struct helper *h);
 
 /* In the helper: writes all of it. False: nobody reads any more. */

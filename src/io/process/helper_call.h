@@ -26,7 +26,7 @@ struct helper_call_config {
 };
 
 struct helper_answer { /* borrowed for the callback, or until helper_call_free() */
-    int code;          /* 0: it has said all; -ETIMEDOUT; -EMSGSIZE; others of read(2) */
+    int code;          /* 0: the answer is complete; -ETIMEDOUT; -EMSGSIZE; others of read(2) */
     const char *data;  /* also where that was not all */
     size_t len;
 };

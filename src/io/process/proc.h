@@ -1,5 +1,5 @@
-/* What /proc tells of processes.
- * Async-signal-safe: for children before their exec, and for who ends everything in a handler. */
+/* Information of /proc about processes.
+ * Async-signal-safe: for children before their exec, and for handlers that end everything. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 typedef void proc_number_fn(void *arg, int number);
 
 /* fn(arg, number) for each entry of a directory that is a number above 0: processes, threads,
- * descriptors. 0, or a negative errno; what was seen until then has been told. */
+ * descriptors. 0, or a negative errno, after fn was called for the entries before it. */
 _must_use_ int proc_each_number(const char *path, proc_number_fn *fn, void *arg);
 /* fn(arg, pid) for each child of the process. by_file: by the kernel's list, where it has one
  * (CONFIG_PROC_CHILDREN); else by a look at all processes. */

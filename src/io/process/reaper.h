@@ -1,5 +1,5 @@
-/* Learning how children ended. Calls back for those it was told of, and silently takes all others
- * (orphans that came to this process as a subreaper, or as process 1).
+/* Learning how children ended. Calls back for the children that it watches, and silently reaps all
+ * others (orphans that came to this process as a subreaper, or as process 1).
  *
  *     r = child_reaper_new(loop, &reaper);                  one per process
  *     r = child_spawn(&spec, &child, &err);

@@ -1,5 +1,5 @@
 /* The agent: one per node. Joins the rendezvous (and leads it where the endpoint is this node's),
- * runs the node's workers as the group's machines say, shows people what happens, and ends with
+ * runs the node's workers as the group's machines decide, shows progress to people, and ends with
  * the exit status of `muster run`. Glue only: what to do is decided by group, member and worker.
  *
  *     cmd_run: options → struct job_spec; listen_socket() → node_fd; guardian_fork() → link
@@ -21,6 +21,6 @@ struct agent_config {
 /* Exit statuses, as torchrun's; 128+n when a signal ended it. */
 enum { AGENT_EXIT_SUCCESS = 0, AGENT_EXIT_FAILED = 1 };
 
-/* Runs the job on this node to its end. Never fails otherwise than by an exit status: what went
- * wrong has been said. */
+/* Runs the job on this node to its end. Failures are reported, and only the exit status is
+ * returned. */
 int agent_run(const struct agent_config *config);

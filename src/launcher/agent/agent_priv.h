@@ -1,7 +1,7 @@
-/* What the files of the agent share. Nobody else includes this.
- *   agent_io.c       the local workers' and the member's words, signals, life
- *   agent_find_io.c  where the leader is to be found: the endpoint, the arbiter, own addresses
- *   agent_show_io.c  what people see */
+/* What the files of the agent share. Private to these files.
+ *   agent_io.c       events of the local workers and the member, signals, life
+ *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
+ *   agent_show_io.c  messages to people */
 #pragma once
 
 #include "io/net/resolver.h"
@@ -32,7 +32,7 @@ struct agent {
     struct node_discovery *look; /* NULL: nobody needs it */
     struct local_workers *local_workers;
     struct loop_timer *tidy_timer; /* armed when workers are started first */
-    struct helper leftovers;       /* removes what killed agents left */
+    struct helper leftovers;       /* removes what killed agents left behind */
     bool tidied;                   /* it was started */
     struct rdzv_listener *listener;
     struct registry_own registry;
@@ -43,10 +43,10 @@ struct agent {
     struct resolve *resolve;
     struct addr own_endpoint;    /* how this agent reaches it, where it leads there; len 0 */
     struct addr endpoint;        /* its address that is this machine's, and not loopback; len 0 */
-    struct preflight *preflight; /* NULL: nothing is looked at before workers start */
+    struct preflight *preflight; /* NULL: no checks before workers start */
     struct loop_signal *signals[JOB_SIGNALS_MAX];
 
-    int signo; /* the first signal that told us to stop; 0 */
+    int signo; /* the first signal that asked to stop; 0 */
     unsigned interrupts;
     bool told_to_leave; /* by an operator */
     bool ended, server_done, failed_early;
@@ -62,10 +62,10 @@ struct agent {
 
 /* ---- agent_io.c ---- */
 
-/* The agent can't go on: says why, and ends. */
+/* The agent can't continue: reports why, and ends. */
 void agent_give_up(struct agent *a, const char *text);
 void agent_quit_if_over(struct agent *a);
-/* What the member is told by. */
+/* Events for the member. */
 extern const struct rdzv_client_ops agent_client_ops;
 
 /* ---- agent_find_io.c ---- */

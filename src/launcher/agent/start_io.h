@@ -5,5 +5,5 @@
 #include "launcher/job/job.h"
 
 /* envp: what the workers inherit; borrowed, as the job is. Returns in the agent only: the status
- * that the process is to exit with (128+n after a signal); what went wrong has been said. */
+ * that the process is to exit with (128+n after a signal); failures have been reported. */
 int job_start(const struct job_spec *spec, char *const *envp);

@@ -16,13 +16,13 @@
 #define JOB_RUN_ID_MAX 256
 
 enum job_backend {
-    JOB_BACKEND_STATIC = 1, /* --master-addr/-port and --node-rank: ranks are what the user says */
+    JOB_BACKEND_STATIC = 1, /* --master-addr/-port and --node-rank: the user chooses the ranks */
     JOB_BACKEND_C10D,       /* an endpoint; the agent that owns its address leads */
     JOB_BACKEND_DIR,        /* arbiter: a directory that all nodes see; any node may lead */
     JOB_BACKEND_ETCD,       /* arbiter: etcd v3 */
 };
 
-/* Are the nodes alike, do they reach each other: don't look, say it, or start nothing then. */
+/* Whether the nodes are alike and reach each other: don't check, warn, or start no worker then. */
 enum job_preflight { JOB_PREFLIGHT_OFF = 0, JOB_PREFLIGHT_WARN, JOB_PREFLIGHT_STRICT };
 
 #define JOB_ETCD_ENDPOINTS_MAX 16
@@ -53,7 +53,7 @@ struct job_spec {
     /* who */
     uint32_t nproc; /* workers of this node */
     enum job_backend backend;
-    bool standalone;        /* one node, free port, nothing to tell others */
+    bool standalone;        /* one node, free port, not for others */
     char *endpoint_host;    /* name or literal, brackets removed; NULL: this node alone */
     uint16_t endpoint_port; /* 0: any free one */
     char *arbiter_dir;      /* DIR: the directory; else NULL */

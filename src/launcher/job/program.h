@@ -1,5 +1,5 @@
-/* What this node runs, in the form in which it is told to the leader when it joins: so that another
- * job under the same run id is found out. Pure.
+/* What this node runs, in the form that it sends to the leader when it joins, so that another job
+ * under the same run id is detected. Pure.
  *
  *     struct rdzv_program p; program_of(spec, &p);     p.shown: "train.py --lr=... --resume ..."
  *

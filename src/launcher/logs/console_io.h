@@ -1,4 +1,4 @@
-/* The launcher's own standard output and error, as places that many write to and nobody waits for.
+/* The launcher's own standard output and error, to which many write without waiting.
  *
  *     console_new(loop, STDOUT_FILENO, STDERR_FILENO, &console);
  *     log_set_sink(console_log_sink, console);
@@ -85,8 +85,8 @@ void console_print(struct console *c, enum console_stream stream, const char *te
 void console_log_sink(void *arg, const char *line, size_t len);
 
 /* A line at the bottom of the terminal, rewritten in place; NULL or "" takes it away. False when
- * standard error is no terminal (or TERM is "dumb"): nothing is shown, and the caller says it in
- * plain lines, less often. Cut to the terminal's width. */
+ * standard error is no terminal (or TERM is "dumb"): nothing is shown, and the caller prints plain
+ * lines instead, less often. Cut to the terminal's width. */
 bool console_status(struct console *c, const char *text);
 /* Is that stream a terminal? Then sources' linebufs should collapse. */
 bool console_is_terminal(const struct console *c, enum console_stream stream);
@@ -102,7 +102,7 @@ struct console_remote {
 /* Borrowed; NULL: none. */
 void console_set_remote(struct console *c, const struct console_remote *remote, void *arg);
 void console_use_remote(struct console *c, bool in_use);
-/* In the copy: the console goes on there, in a loop of its own, on descriptors 1 and 2. */
+/* In the copy: the console continues there, in a loop of its own, on descriptors 1 and 2. */
 _must_use_ int console_reopen(struct console *c, struct loop *loop);
 /* One of both is a plain file, so a write may wait for a disk. */
 bool console_may_hang(const struct console *c);

@@ -25,7 +25,7 @@
 
 enum linebuf_start {
     LINEBUF_NEW = 1,   /* the first piece of a line */
-    LINEBUF_CONTINUES, /* goes on where the last piece ended */
+    LINEBUF_CONTINUES, /* continues where the last piece ended */
     LINEBUF_REPLACES,  /* overwrites all pieces of this line so far; only with collapse */
 };
 

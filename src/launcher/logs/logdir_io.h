@@ -32,7 +32,7 @@ bool logdir_is_null(const char *base);
 /* Makes base and everything above it. -ENOTDIR when it is a file; others from the kernel. */
 _must_use_ int logdir_claim_run(const char *base, const char *run_id, uint64_t nonce,
                                 char **ret_run_dir, struct err *err);
-/* generation: "2.3". node: logdir_node_name(). The path is absolute, since workers are told of
+/* generation: "2.3". node: logdir_node_name(). The path is absolute, since workers get paths of
  * files in it and may change their working directory. */
 _must_use_ int logdir_make_generation(const char *run_dir, const char *generation, const char *node,
                                       char **ret_node_dir, struct err *err);

@@ -56,7 +56,7 @@ struct logmux_worker {
 /* What is known of a worker's end. Texts are "" where there are none. */
 struct logmux_last_output {
     const char *error; /* its error file, for people */
-    bool bad_error;    /* that file is no good, and error tells why */
+    bool bad_error;    /* the file is not valid; error has the reason */
     /* The last lines of its standard error, also when that went to a file: whole lines where there
      * are any, each with its newline, at most LOGMUX_TAIL_LINES and LOGMUX_TAIL_BYTES. */
     const char *tail;

@@ -1,10 +1,10 @@
-/* The private temporary folder of an agent, and those that killed agents left.
+/* The private temporary folder of an agent, and those that killed agents left behind.
  *
  *     r = tempdir_make(&dir, &claim, &err);
- *     tempdir_keep(dir);            the user was told of a file in it: nobody removes it any more
+ *     tempdir_keep(dir);            the report names a file in it: it stays
  *     logdir_remove_tree(dir);      else, at the end; then close(claim)
  *
- * Whose agent lives is told by a lock (flock(2)) on a file in the folder, so that it holds between
+ * A lock shows that its agent is alive (flock(2)) on a file in the folder, so that it holds between
  * pid namespaces and containers that share $TMPDIR; the kernel drops it with the process. The file
  * names the boot of the machine that has the lock: hosts that share a file system may not see each
  * other's locks, and leave each other's folders alone. */

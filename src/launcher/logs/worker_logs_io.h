@@ -1,5 +1,5 @@
-/* The folders of the local workers' logs and error files, start after start. That they can't be
- * made never ends a job: it is said once, counted, and tried again at each start.
+/* The folders of the local workers' logs and error files, start after start. If they can't be made,
+ * the job continues: this is reported once, counted, and tried again at each start.
  *
  *     logs = worker_logs_new(&spec, host, writer, &ops, me);
  *     r = worker_logs_prepare(logs, "2.3", &form);               … ops.on_prepared
@@ -56,7 +56,7 @@ void worker_logs_file_fds(const struct worker_logs *l, uint32_t index, int ret[2
 /* The worker has them, or never will: close ours. */
 void worker_logs_started(struct worker_logs *l, uint32_t index);
 
-/* The temporary folder stays, because somebody was told of a file in it. */
+/* The temporary folder stays, because a report named a file in it. */
 void worker_logs_keep(struct worker_logs *l);
 /* Where files are kept for the user; NULL: nowhere. Borrowed. */
 const char *worker_logs_kept(const struct worker_logs *l);

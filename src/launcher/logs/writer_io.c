@@ -432,7 +432,7 @@ int writer_new(struct loop *loop, struct console *console, const struct job_spec
     return 0;
 }
 
-/* What was shown, and what not; without a word only where that itself might hang. */
+/* Reports output that was not shown, unless the report itself might hang. */
 static void report_end(struct writer *w, bool died) {
     if (w->finished && w->left > 0)
         log_warning("the last %" PRIu64 " bytes of output were not shown: their reader has "

@@ -71,7 +71,7 @@ bool writer_runs(const struct writer *w);
 /* Never waits, never fails: what can't be sent now is queued. fds are borrowed; NULL: none. */
 void writer_send(struct writer *w, const struct writer_user *user, const struct writer_message *m,
                  const char *text, size_t len, const int fds[2]);
-/* The user waits for an answer (+1), or does no more (-1): see above. */
+/* The user waits for an answer (+1), or no longer (-1): see above. */
 void writer_await(struct writer *w, int by);
 
 /* Not from the loop: waits until all that was sent is written, or for long as console_flush(). */

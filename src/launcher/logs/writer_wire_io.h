@@ -35,10 +35,10 @@ enum {
     WRITER_PREFIXED = 4, /* with the prefix */
     WRITER_TO_FILE = 16, /* bytes go to the file */
     WRITER_KEEP_TAIL = 64,
-    WRITER_MORE = 256, /* the next message goes on with this text */
+    WRITER_MORE = 256, /* the next message continues this text */
     WRITER_WANTS_LAST_OUTPUT = 512,
     WRITER_HAS_DIR = 1024,
-    WRITER_BAD_FILE = 2048, /* the first text tells what is wrong with the error file */
+    WRITER_BAD_FILE = 2048, /* the first text describes what is wrong with the error file */
 };
 
 struct writer_message {

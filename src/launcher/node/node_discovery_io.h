@@ -1,7 +1,7 @@
-/* One look at the node while it waits for its peers: in a child process, because NVML may block,
+/* Discovery of the node while it waits for its peers: in a child process, because NVML may block,
  * hwloc takes tens of milliseconds, and the kernel lists a thousand interfaces in a second, and
- * waits for whoever changes one. It comes in time or not at all; a node that could not be looked
- * at does without what needs it.
+ * waits for whoever changes one. If the result does not come in time, the node runs without the
+ * features that need it.
  *
  *     r = node_discovery_new(loop, &config, &look, &err);
  *     node_discovery_wait(look, on_looked, me);              calls once, from the loop

@@ -35,7 +35,7 @@ static uint16_t free_port(uint16_t wanted) {
     return port;
 }
 
-/* All nodes come to the same port without a word, and to another in the next generation. */
+/* All nodes choose the same port without communication, and another one in the next generation. */
 static uint16_t comm_port(const struct node_setup_place *p) {
     uint64_t h = p->form->log_nonce;
     h ^= generation_to_u64(p->generation) * UINT64_C(0x9e3779b97f4a7c15);

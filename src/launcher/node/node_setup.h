@@ -19,7 +19,7 @@ struct node_setup_input {
     char *const *envp;                /* what workers inherit */
     bool any_gpu;                     /* discover_has_gpus() */
     unsigned looked;                  /* DISCOVER_*: what `topology` was filled with */
-    const struct topology *topology;  /* NULL: nobody looked, or the look failed */
+    const struct topology *topology;  /* NULL: no discovery, or it failed */
     const struct nccl_graph *graph;   /* NULL likewise */
     const struct nccl_facts *facts;   /* NULL likewise */
     const struct netif_choice *netif; /* NULL: not known */
@@ -47,7 +47,7 @@ struct node_setup {
     struct env_result *envs; /* owned: [n]; empty where a worker has those of an earlier one */
 };
 
-/* What must be looked at (DISCOVER_*, topology/discover/discovery_io.h) for such a job; 0: nothing.
+/* What must be discovered (DISCOVER_*, topology/discover/discovery_io.h) for this job; 0: nothing.
  */
 unsigned node_setup_needs(const struct job_spec *spec, bool any_gpu);
 
@@ -59,8 +59,8 @@ void node_setup_fini(struct node_setup *s);
 /* In one line: "workers are bound to CPUs: local rank 0-3 to 0-31, memory first of node 0; …";
  * nothing where nobody is. */
 void node_setup_describe(const struct node_setup *s, struct strbuf *to);
-/* Who should be bound and is not, and why; nothing where there is nobody, nor of those whom the
- * default leaves as they are because all CPUs are as near. */
+/* Workers that should be bound but are not, and why; empty if there are none. Workers that the
+ * default leaves unbound because all CPUs are equally near don't count. */
 void node_setup_describe_unbound(const struct node_setup *s, struct strbuf *to);
 /* One worker: "local rank 4: CPUs 32-63, memory first of node 1 (NUMA node 1 of GPU 4 …)". */
 void node_setup_describe_worker(const struct node_setup *s, uint32_t i, struct strbuf *to);

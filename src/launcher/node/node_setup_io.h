@@ -19,13 +19,13 @@ struct node_setup_place {
     const struct netif_choice *netif; /* NULL: that of the route to the leader */
 };
 
-/* As node_setup_make(), and says nothing. CPUs that a cgroup has taken away since the look are left
+/* As node_setup_make(), without messages. CPUs that a cgroup has taken away since the look are left
  * out; a worker that would keep none is not bound. Memory policies that are refused here are left
  * out, too, unless they are strict; then *ret_no_memory is set. */
 _must_use_ int node_setup_read(const struct node_setup_place *place, struct node_setup *ret,
                                bool *ret_no_memory, struct err *err);
 
-/* To the user: how workers are bound, who is not, with -v each of them. *said (owned by the caller)
- * is what was said last, so that a restart does not repeat it. */
+/* Reports how workers are bound and which are not, with -v each of them. *said (owned by the
+ * caller) is the last report, so that a restart does not repeat it. */
 void node_setup_log(const struct node_setup *s, const struct node_setup_place *place,
                     bool no_memory, char **said);

@@ -25,12 +25,12 @@ struct check_failures {        /* zeroed: none */
     uint32_t n, cap, n_left_out;
 };
 void check_failures_fini(struct check_failures *f);
-/* Takes what failed on this node for what it said before. Copies. */
+/* Replaces the failures that this node reported before. Copies. */
 void check_failures_put(struct check_failures *f, uint64_t node, const char *host,
                         const struct node_summary *d);
 void check_failures_drop(struct check_failures *f, uint64_t node);
 
-/* The table, or one line that says that nothing differs; then a line for each failure:
+/* The table, or one line that reports that nothing differs; then a line for each failure:
  * "fail  host2  DISK-LOW  …". */
 void check_write_nodes(const struct node_summary_comparison *c, const struct check_failures *f,
                        struct strbuf *to);
@@ -38,7 +38,7 @@ void check_write_nodes(const struct node_summary_comparison *c, const struct che
  * "matters"}], "failures": [{"node", "code", "text"}]} in one line. */
 void check_write_nodes_json(const struct node_summary_comparison *c, const struct check_failures *f,
                             struct strbuf *to);
-/* Why the check failed, for each node to say: "MTU-DIFFERS: host3 has …; DISK-LOW: host2, host4";
- * nothing where it did not. */
+/* Why the check failed, for each node's message: "MTU-DIFFERS: host3 has …; DISK-LOW: host2,
+ * host4"; nothing where it did not. */
 void check_write_verdict(const struct node_summary_comparison *c, const struct check_failures *f,
                          struct strbuf *to);

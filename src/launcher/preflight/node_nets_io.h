@@ -21,8 +21,8 @@ struct node_nets {
 /* Seeks the interfaces and the route to that address. 0, or a negative errno with a sentence. */
 _must_use_ int node_nets_discover(struct loop *loop, const char *leader,
                                   struct node_discovery **ret, struct err *err);
-/* By such a look, which has ended. Nothing is chosen where it failed. envp: what workers inherit;
- * the user's own words there, and in the job, go first. */
+/* From a discovery that has ended. Nothing is chosen if it failed. envp: what workers inherit;
+ * the user's own settings there, and in the job, have precedence. */
 void node_nets_choose(const struct job_spec *spec, char *const *envp, const char *leader,
                       const struct node_discovery *look, struct rdzv_net ret[RDZV_NETS_MAX]);
 

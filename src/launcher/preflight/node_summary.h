@@ -59,7 +59,7 @@ bool node_summary_fact_compared(enum node_summary_fact f);
 enum node_summary_level { NODE_SUMMARY_OK = 1, NODE_SUMMARY_WARN, NODE_SUMMARY_FAIL };
 const char *node_summary_level_name(enum node_summary_level l); /* "ok", "warn", "fail" */
 
-/* What one check of this node says. */
+/* The result of one check of this node. */
 struct node_summary_finding {
     enum node_summary_level level;
     char code[24];                    /* "MEMLOCK-LOW" */
@@ -96,7 +96,7 @@ _must_use_ int node_summary_read(const char *text, size_t len, struct node_summa
 struct summary_index;
 struct summary_index *summary_index_new(uint64_t seed);
 void summary_index_free(struct summary_index *b);
-/* Takes in, or replaces, what node `id` (not 0) says. Copies. */
+/* Adds, or replaces, the summary of node `id` (not 0). Copies. */
 void summary_index_put(struct summary_index *b, uint64_t id, const char *host,
                        const struct node_summary *d);
 void summary_index_drop(struct summary_index *b, uint64_t id);

@@ -1,4 +1,4 @@
-/* What a node's GPUs say of themselves, as facts and findings of its node summary. Pure: NVML and
+/* The GPUs' part of a node summary: facts and findings. Pure: NVML and
  * /proc were asked by node_summary_discovery_io.c.
  *
  *     node_summary_gpus(&(struct node_summary_gpus){.topology = &t, .report = &r}, &d);
@@ -9,7 +9,7 @@
 #include "topology/discover/nvml/nvml_report.h"
 
 struct node_summary_gpus {            /* borrowed */
-    const struct topology *topology;  /* with what NVML said merged in */
+    const struct topology *topology;  /* with NVML's data merged in */
     const struct nvml_report *report; /* NULL: NVML was not asked, as there is no such driver */
     uint32_t n_nvidia;                /* NVIDIA's GPUs before that, by the PCI bus alone */
 };

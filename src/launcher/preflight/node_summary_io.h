@@ -17,7 +17,7 @@ struct node_summary_config { /* borrowed for the call */
     const char *python;     /* of the workers; NULL: none */
     const char *log_dir;    /* whose disk must have room; NULL: none */
     const char *netif;      /* that the workers use between nodes; "": not chosen */
-    const char *fast_netif; /* of a faster network; "": there is none; NULL: not looked for */
+    const char *fast_netif; /* of a faster network; "": there is none; NULL: not checked */
     const char *host;       /* this node's name */
     uint64_t timeout_ns;    /* 0: NODE_SUMMARY_GATHER_NS */
 };

@@ -6,7 +6,7 @@
 
 /* Blocks. early: the facts that cost nothing, before anything that may take long. */
 void node_summary_discovery_early(const struct node_summary_config *c, struct node_summary *d);
-/* Added to them: GPUs, adapters, versions; then what may hang for as long as it likes: the disk of
+/* Added to them: GPUs, adapters, versions; then calls that may hang: the disk of
  * the log directory, and the node's own name. */
 void node_summary_discovery_devices(const struct node_summary_config *c, struct node_summary *d);
 void node_summary_discovery_disk(const struct node_summary_config *c, struct node_summary *d);

@@ -1,6 +1,6 @@
 /* Before workers start: this node's node summary and interfaces, and whether its neighbours are
- * reached; where this node leads, what all node summaries tell. Only for jobs of several nodes. Of
- * muster check, what is printed. Knows nothing of the agent but these calls:
+ * reached; if this node leads, the comparison of all node summaries. Only for jobs of several
+ * nodes. Of muster check, what is printed. Knows only these calls of the agent:
  *
  *     r = preflight_new(loop, &config, &ops, me, &p);    *p NULL: nothing is looked at
  *     if (preflight_joining(p, leader, &info)) … JOIN    else ops.can_join() comes
@@ -46,9 +46,9 @@ _must_use_ int preflight_new(struct loop *loop, const struct preflight_config *c
 /* Of muster check, prints this node's summary where no group came to be. */
 void preflight_free(struct preflight *p);
 
-/* Adds the interfaces to what the node says of itself, and begins to gather its node summary.
+/* Adds the interfaces to the node's description, and begins to gather its node summary.
  * leader: the leader's address as others would write it, or NULL: all nodes are this machine.
- * False: the interfaces are still looked for; ops.can_join() follows. */
+ * False: the interfaces are not known yet; ops.can_join() follows. */
 _must_use_ bool preflight_joining(struct preflight *p, const char *leader, struct node_info *info);
 /* True: ops.prepared() follows; false: there is nothing to wait for. */
 _must_use_ bool preflight_prepare(struct preflight *p, struct generation g,

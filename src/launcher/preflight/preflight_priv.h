@@ -14,7 +14,7 @@ struct preflight {
     struct preflight_ops ops;
     void *arg;
     bool strict;
-    bool check; /* muster check: strict, but what fails is told to the leader, who ends it */
+    bool check; /* muster check: strict, but failures are reported to the leader, which ends it */
 
     /* this node */
     struct node_discovery *look; /* for the interfaces; NULL: not begun, or chosen */
@@ -33,7 +33,7 @@ struct preflight {
     uint32_t reachability;
     struct ring_probe *probes[RDZV_NEIGHBOURS_MAX];
     char blocked[RDZV_REASON_MAX / 2];
-    bool reported; /* check: this group's leader was told */
+    bool reported; /* check: reported to this group's leader */
     bool printed;  /* check: what this node found */
 
     /* the leader's */

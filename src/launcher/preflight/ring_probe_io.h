@@ -15,7 +15,7 @@
 
 enum ring_result {
     RING_REACHED = 1,
-    RING_SKIPPED,      /* it is on this machine, or does not say where it can be tried */
+    RING_SKIPPED,      /* it is on this machine, or sent no address to try */
     RING_OTHER_FAMILY, /* not at its chosen address, but by its other one: IPv6 in place of IPv4 */
     RING_BLOCKED,
 };

@@ -35,7 +35,7 @@ struct events; /* events_io.c */
 _must_use_ int events_new(const char *path, const char *run_id, const char *host,
                           struct console *console, struct events **ret, struct err *err);
 /* Writes one line, and never waits: what can't be written at once (a full disk, a pipe that nobody
- * reads) is lost, said once, and counted in the next line that gets through. */
+ * reads) is lost, reported once, and counted in the next line that can be written. */
 void events_write(struct events *e, const struct timeline_entry *note);
 /* Says how many lines were lost. NULL is fine. */
 void events_free(struct events *e);

@@ -44,5 +44,5 @@ struct failure_report {
     const char *stderr_tail;        /* of the root cause's worker; NULL: what its text has */
 };
 /* Adds the block with a newline at its end; then, when there is a tail, its lines under a heading.
- * A lost node (FAILURE_NODE) has no rank, code or pid; its entry says node and reason. */
+ * A lost node (FAILURE_NODE) has no rank, code or pid; its entry has node and reason. */
 void failure_report_text(const struct failure_report *report, struct strbuf *ret);

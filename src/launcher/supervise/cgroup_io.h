@@ -28,8 +28,8 @@ int cgroup_remove(int parent_fd, const char *name);
 /* Moves this process into it. */
 _must_use_ int cgroup_enter(int fd);
 
-/* Says that this process, and whoever inherits fd (its directory), uses the group: cgroup_sweep()
- * spares it until all have closed it. False: it was swept just before; make it again. */
+/* Marks the group as in use by this process, and by every process that inherits fd (its directory):
+ * cgroup_sweep() spares it until all have closed it. False: it was just removed; make it again. */
 _must_use_ bool cgroup_claim(int parent_fd, const char *name, int fd);
 /* Removes this user's groups below `parent_fd` whose names begin so, that are empty, and that
  * nobody claims. */

@@ -1,5 +1,5 @@
 /* The guardian: the process a user started becomes the parent of the agent, and stays, with almost
- * no state and no libraries, to see to it that no process outlives the agent.
+ * no state and no libraries, to ensure that no process outlives the agent.
  *
  *     main(): parse the command line; listen_socket(…, &listener);   before any loop or library
  *     r = guardian_fork(&config, &link, &err);                       returns in the agent only

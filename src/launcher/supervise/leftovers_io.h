@@ -1,6 +1,6 @@
-/* What this user's killed agents left: temporary folders, cgroups, files in the run directory. Each
- * agent looks once: when its workers run for a while, in a process of its own, since what it looks
- * at may be slow or hang; else for a moment at its end.
+/* What killed agents of this user left behind: temporary folders, cgroups, files in the run
+ * directory. Each agent looks once: when its workers run for a while, in a process of its own,
+ * since what it looks at may be slow or hang; else for a moment at its end.
  *
  * What a living agent has is never touched, be it in another container: living agents hold locks
  * (flock(2)) on what they have, and without a lock of this boot nothing is called left. */

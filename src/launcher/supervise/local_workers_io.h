@@ -77,10 +77,10 @@ void local_workers_node_failure(const struct local_workers *local_workers, const
 bool local_workers_has_workers(
     const struct local_workers *local_workers); /* started, not all gone */
 uint32_t local_workers_workers_alive(const struct local_workers *local_workers);
-/* How many of the present generation have ended with 0 by themselves, not because they were told to
- * stop, and the global rank of the first. */
+/* How many of the present generation have ended with 0 by themselves, not because they were
+ * stopped, and the global rank of the first. */
 uint32_t local_workers_ended_well(const struct local_workers *local_workers, uint32_t *ret_rank);
-/* The temporary folder stays, because somebody was told of a file in it. */
+/* The temporary folder stays, because a report named a file in it. */
 void local_workers_keep_files(struct local_workers *local_workers);
 /* Where files are kept for the user: the run's folder of --log-dir, or the temporary one when -r or
  * -t asked for files; NULL: nowhere. Borrowed. */

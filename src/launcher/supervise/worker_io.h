@@ -68,7 +68,7 @@ struct worker_group;
 struct worker_group_ops {
     /* What worker `index` is to be; called right before it is started, in the order of the
      * indices. < 0, with a sentence: neither it nor any behind it is started; it is told of by
-     * on_spawn_failed, the others count as ended without a word. */
+     * on_spawn_failed; the others count as ended. */
     int (*make)(void *arg, uint32_t index, struct worker_spec *ret, struct err *err);
     /* It was cloned, or could not be: what `make` gave is needed no more. */
     void (*made)(void *arg, uint32_t index);

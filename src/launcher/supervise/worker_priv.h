@@ -1,4 +1,4 @@
-/* What the files of a worker group share. Nobody else includes this.
+/* What the files of a worker group share. Private to these files.
  *   worker_io.c        obeys the machine; ends of workers and of the group
  *   worker_start_io.c  starts workers, some per turn of the loop
  *   worker_sweep_io.c  ends what is below, some per turn of the loop */

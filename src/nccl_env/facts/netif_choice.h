@@ -21,7 +21,8 @@ struct netif_choice {
     char addr[46];               /* its address of the leader's family */
     char why[TOPO_TEXT_MAX * 4]; /* always a sentence */
     bool warning;                /* `why` is one */
-    /* The interface has IPv4 addresses too, and they don't reach all nodes: NCCL must be told. */
+    /* The interface has IPv4 addresses too, and they don't reach all nodes: NCCL must be set to use
+     * IPv6. */
     bool family_v6;
 };
 void netif_choose(const struct topology *t, const struct netif_input *input,

@@ -1,4 +1,4 @@
-/* What an arbiter keeps of one epoch, as a text: one JSON object. Four kinds:
+/* The record of one epoch at an arbiter, as text: one JSON object. Four kinds:
  *
  *     {"version":1,"epoch":3,"leader":"00000000000004d2","addr":"10.0.0.1","port":4711}
  *     {"version":1,"epoch":4,"leader":"00000000000004d2","addr":"10.0.0.1","port":4711,
@@ -8,10 +8,10 @@
  *     {"version":1,"epoch":1,"leader":"00000000000004d2","addr":"10.0.0.1","port":4711,
  *      "idle":true}
  *
- * The second is the close, the third an epoch that nobody leads; its leader is who closed, or left.
- * In the fourth, and before it, nothing runs (struct arbiter_record). No text is of two kinds.
- * A directory's text may also hold "superseded": the record of a higher epoch, whole, so that
- * whoever reads it needs no other file. The beat is not part of it. Pure. */
+ * The second is the close, the third an epoch that nobody leads; its leader is the agent that
+ * closed, or left. In the fourth, and before it, nothing runs (struct arbiter_record). No record is
+ * of two kinds. A directory's text may also hold "superseded": the record of a higher epoch, whole,
+ * so that a reader needs no other file. The beat is not part of it. Pure. */
 #pragma once
 
 #include "base/err.h"

@@ -1,7 +1,7 @@
 /* A node's side on the network: owns the member machine, its timer, the connection to the leader
- * and the probes of the leader's listener. Decides nothing: effects that are words go to the
- * leader, effects that are deeds go to the launcher by callbacks, and the launcher's news come back
- * by rdzv_client_event().
+ * and the probes of the leader's listener. It decides nothing: messages go to the leader, other
+ * effects go to the launcher by callbacks, and the launcher's events come back by
+ * rdzv_client_event().
  *
  *     rdzv_client_new(loop, &member_config, &config, &c);    connecting begins on the loop
  *     … ops.prepare → rdzv_client_event(c, {MEMBER_EVENT_PREPARED, .generation = g})
@@ -11,12 +11,12 @@
  *
  * While no leader is found it tries every address of the endpoint in turn: at once, then after
  * 100 ms, doubling up to 2 s. A lost connection is tried again at once and resumed (the same
- * incarnation, the same report). The heartbeat, lease and margin in the leader's WELCOME hold for
+ * incarnation, the same report). The heartbeat, lease and margin in the leader's WELCOME apply to
  * all nodes and replace this node's own.
  *
- * With an arbiter there is no endpoint: the member says whom to connect to. Its addresses are tried
- * in turn, each until it has said HELLO; only then it is told JOIN, and may take its time with the
- * answer (it may be about to lead). A REDIRECT ends the connection, like a refusal, with no
+ * With an arbiter there is no endpoint: the member decides which agent to connect to. Its addresses
+ * are tried in turn, each until it has sent HELLO. Only then JOIN is sent, and the agent may delay
+ * the answer (it may be about to lead). A REDIRECT ends the connection, like a refusal, with no
  * DISCONNECT. */
 #pragma once
 
@@ -31,8 +31,9 @@ struct rdzv_client;
  * call. */
 struct rdzv_client_ops {
     /* A JOIN is about to be sent to the leader at this address, from this one (len 0: not known);
-     * for what the node says of itself by then. False: that is not known yet, and nothing is sent;
-     * it is asked again at rdzv_client_join(), and on another connection. May be NULL */
+     * so that the node's description can be completed. False: it is not known yet, and nothing is
+     * sent; the callback is called again at rdzv_client_join(), and on another connection. May be
+     * NULL */
     bool (*joining)(void *arg, const struct addr *leader, const struct addr *local,
                     struct node_info *info);
     void (*prepare)(void *arg, struct generation generation, const struct form *form);
@@ -45,21 +46,21 @@ struct rdzv_client_ops {
     void (*fence)(void *arg);
     /* What the guardian must hold; TIME_NEVER: nothing runs, nothing ends. */
     void (*lease_end)(void *arg, uint64_t end_ns);
-    /* Who is there and who is missing, while the leader gathers. */
+    /* Which nodes are present and which are missing, while the leader gathers. */
     void (*status)(void *arg, const struct rdzv_status *status);
     /* No leader yet: one sentence ("nobody listens at a:29400", …); again whenever it changes. */
     void (*waiting_for_leader)(void *arg, const char *text);
-    /* With an arbiter: this agent leads from now on, with a group of its own that begins with what
-     * `lead` says. The listener serves it when this returns. */
+    /* With an arbiter: this agent leads from now on, with a group that begins with the state in
+     * `lead`. The listener serves it when this returns. */
     void (*lead)(void *arg, const struct member_lead *lead);
-    /* With an arbiter, may be NULL: another node than before has welcomed us, at this address of
+    /* With an arbiter, may be NULL: another node than before has sent WELCOME, from this address of
      * its listener (our own incarnation: this node leads). `first`: none had before. */
     void (*leader)(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
                    bool first);
-    /* With an arbiter: what the listener says to those who JOIN, from now on. */
+    /* With an arbiter: how the listener answers nodes that JOIN, from now on. */
     void (*join_policy)(void *arg, enum member_join_policy join_policy,
                         const struct rdzv_peer *peer, uint32_t epoch);
-    /* It is over. Comes once; nothing comes after it. */
+    /* The node's part in the job has ended. Called once, as the last callback. */
     void (*end)(void *arg, const struct member_end *end);
 };
 
@@ -69,7 +70,7 @@ struct rdzv_client_config {
     struct rdzv_program program;
     char host[RDZV_HOST_MAX * 2]; /* the leader's endpoint: a literal, or a name; */
     uint16_t port;
-    bool has_addr; /* or straight an address (the leader's own agent): */
+    bool has_addr; /* or an address (the leader's own agent): */
     struct addr addr;
     struct arbiter *arbiter;     /* borrowed; NULL: the member's config has none either */
     struct addr own_listener;    /* with an arbiter: how this agent reaches its own listener */
@@ -88,23 +89,23 @@ _must_use_ int rdzv_client_new(struct loop *loop, const struct member_config *me
  * NULL is fine. */
 void rdzv_client_free(struct rdzv_client *c);
 
-/* The launcher's news: PREPARED, FAILURE, SUCCEEDED, ALL_GONE, UNKILLABLE, LEAVE, DEPOSED,
+/* Events of the launcher: PREPARED, FAILURE, SUCCEEDED, ALL_GONE, UNKILLABLE, LEAVE, DEPOSED,
  * SAFE_POINT. Fills in now_ns and copies what the event points at. Steps at once, unless called
  * from a callback. */
 void rdzv_client_event(struct rdzv_client *c, const struct member_event *event);
 
-/* What ops.joining waited for is known now. */
+/* The information that ops.joining waited for is available. */
 void rdzv_client_join(struct rdzv_client *c);
 
-/* What this node is made of, below RDZV_NODE_SUMMARY_MAX bytes of UTF-8 (copied): told to this
- * leader and to each later one. In the place of what was told before. */
+/* The summary of this node, below RDZV_NODE_SUMMARY_MAX bytes of UTF-8 (copied): sent to this
+ * leader and to each later one. Replaces an earlier summary. */
 void rdzv_client_node_summary(struct rdzv_client *c, const char *text);
 
 /* A node is parked at our listener, or the connection of a parked one has ended. */
 void rdzv_client_caller(struct rdzv_client *c, uint64_t incarnation, bool came);
 
-/* Whom this node follows, and how that one is reached from other machines ("": it is on this
- * machine). False: nobody is known. */
+/* The leader of this node, and its address for other machines ("": it is on this machine). False:
+ * no leader is known. */
 bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct rdzv_peer *ret);
 
 /* For status and tests: borrowed, changes with the loop. */

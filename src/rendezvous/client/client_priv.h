@@ -1,4 +1,4 @@
-/* What the files of a node's side share. Nobody else includes this.
+/* What the files of a node's side share. Private to these files.
  *   client_io.c        the member's steps and effects, life
  *   client_find_io.c   from CONNECT to a connection: addresses, attempts, pauses
  *   client_messages_io.c  what comes over that connection, and JOIN
@@ -13,7 +13,7 @@
 #include "rendezvous/protocol/probe_io.h"
 
 #define CLIENT_WAITING_MAX 768
-#define CLIENT_PEER_ADDRS_MAX 32 /* of one peer: more than RDZV_ADDRS_MAX holds */
+#define CLIENT_PEER_ADDRS_MAX 32 /* of one peer; more than RDZV_ADDRS_MAX */
 #define CLIENT_REACHED_MAX 16
 #define CLIENT_PROBES_MAX 8 /* of peers, at once */
 
@@ -22,14 +22,14 @@ struct rdzv_client {
     struct rdzv_client_config config;
     bool has_arbiter;
     struct rdzv_peer self;
-    struct rdzv_settings rdzv; /* this node's own; lease and heartbeat as last told */
+    struct rdzv_settings rdzv; /* this node's own; lease and heartbeat as last received */
     struct member *member;
     struct member_update update;
     struct pump pump;
     bool ended; /* ops.end was called */
 
     /* The search for the leader: one round tries each address once. */
-    struct rdzv_peer target;  /* with an arbiter: who is looked for */
+    struct rdzv_peer target;  /* with an arbiter: the agent to connect to */
     struct loop_timer *retry; /* the next round, or the end of an attempt */
     struct resolve *resolve;
     struct addr addrs[MAX2(RESOLVE_ADDRS_MAX, CLIENT_PEER_ADDRS_MAX)];
@@ -37,13 +37,13 @@ struct rdzv_client {
     uint64_t backoff_ns;  /* before the next round; 0: none */
     struct conn *conn;    /* NULL: none */
     bool greeted;         /* the target's HELLO came on it */
-    bool join_due;        /* JOIN is sent on it when rdzv_client_join() says so */
+    bool join_due;        /* JOIN is sent on it when rdzv_client_join() is called */
     bool welcomed;        /* on this connection */
-    uint64_t welcomed_ns; /* by the one who is looked for, last; 0: never */
+    uint64_t welcomed_ns; /* by that agent, last; 0: never */
     char waiting[CLIENT_WAITING_MAX];
     char *node_summary; /* owned; NULL: none yet */
 
-    /* A handover that comes in parts; `n_handover` of its members are there. */
+    /* A handover that arrives in parts; `n_handover` of its members have arrived. */
     struct handover handover;
     uint32_t n_handover;
     bool handover_open;
@@ -55,8 +55,8 @@ struct rdzv_client {
     struct probe *probe;
     struct list peer_probes; /* struct peer_probe */
     unsigned n_peer_probes;
-    /* Peers that were reached there, by us or by the leader who named them: there, and only there,
-     * a refusal means that they are gone. */
+    /* Peers that were reached there, by us or by the leader that named them: only for these a
+     * refusal means that they are gone. */
     struct {
         uint64_t incarnation;
         struct addr listener;
@@ -66,11 +66,12 @@ struct rdzv_client {
 
 /* ---- client_io.c ---- */
 
-/* Steps the member and obeys its effects; from inside a step or a callback: after the present one.
+/* Steps the member and carries out its effects; from inside a step or a callback: after the current
+ * one.
  */
 void client_event(struct rdzv_client *c, struct member_event *ev);
 void client_show_waiting(struct rdzv_client *c, const char *text);
-/* That it is a spare, each time that it becomes one; or that it is excluded. */
+/* Reports that this node is a spare, each time that it becomes one; or that it is excluded. */
 void client_show_spare(struct rdzv_client *c, const struct desired *d);
 
 /* ---- client_find_io.c ---- */
@@ -78,22 +79,23 @@ void client_show_spare(struct rdzv_client *c, const struct desired *d);
 void client_want_connect(struct rdzv_client *c, const struct member_effect *e);
 /* Ends the connection or the attempt, without an event. */
 void client_hang_up(struct rdzv_client *c);
-/* The same with a DISCONNECT: the member says whether to try on. */
+/* The same with a DISCONNECT: the member decides whether to try again. */
 void client_disconnected(struct rdzv_client *c);
 /* This address did not answer as a leader: the next one, or DISCONNECT. */
 void client_attempt_failed(struct rdzv_client *c, const char *why);
-/* The same, with its own words: a leader that has no place now, or no leader. */
+/* The same, with the peer's reason: a leader that has no place now, or an agent that does not lead.
+ */
 void client_refused_for_now(struct rdzv_client *c, const char *reason);
-/* The time for an attempt is over, or a pause is. */
+/* The time for an attempt, or a pause, is over. */
 void client_on_retry(void *arg);
 
 /* ---- client_messages_io.c ---- */
 
 extern const struct conn_ops client_conn_ops;
 void client_send_join(struct rdzv_client *c);
-/* Where there is one, and a leader. */
+/* If there is a connection, and a leader. */
 void client_send_node_summary(struct rdzv_client *c);
-/* Nothing when nobody has welcomed us. */
+/* Nothing if no leader has sent WELCOME. */
 void client_send_to_leader(struct rdzv_client *c, const struct wire_message *m);
 void client_drop_handover(struct rdzv_client *c);
 

@@ -26,22 +26,23 @@
 #include "rendezvous/protocol/wire.h"
 
 enum group_event_kind {
-    GROUP_EVENT_TIME = 1,   /* only time has passed */
+    GROUP_EVENT_TIME = 1,   /* a deadline has passed */
     GROUP_EVENT_JOIN,       /* a node came, or came back on a new connection: info, report,
                              * program */
     GROUP_EVENT_REPORT,     /* node, report */
     GROUP_EVENT_RENEW,      /* node, renew */
     GROUP_EVENT_LEAVE,      /* node: it has stopped and goes; no process of it is left */
     GROUP_EVENT_DISCONNECT, /* node: its connection ended without LEAVE */
-    GROUP_EVENT_PROBE,      /* node, probe: what its listener said */
+    GROUP_EVENT_PROBE,      /* node, probe: the result of a probe of its listener */
     GROUP_EVENT_STORE,      /* generation, store_host/store_port, or port 0 and reason */
     GROUP_EVENT_STOP,       /* the operator (a signal to the leader's agent): end the job; reason */
-    GROUP_EVENT_MESSAGE,    /* node, message, body: what else a node says to its leader */
+    GROUP_EVENT_MESSAGE,    /* node, message, body: another message of a node */
     GROUP_EVENT_ARBITER,    /* answer, to a request of an effect */
     GROUP_EVENT_TOUCHED,    /* touched_ns: when the touch of the leader file began; 0: it failed */
-    GROUP_EVENT_HIGHER_EPOCH, /* epoch: somebody has spoken of it */
-    /* the leader's agent was told to leave, and its own node has left; then only DONE comes: when a
-     * successor can take over, or it is put down that there is nothing to wait for. Arbiter only */
+    GROUP_EVENT_HIGHER_EPOCH, /* epoch: a message mentioned this epoch */
+    /* the leader's agent was asked to leave, and its own node has left; then only DONE follows:
+       when a successor can take over, or the arbiter has recorded that there is nothing to wait
+       for. Arbiter only */
     GROUP_EVENT_RESIGN,
     GROUP_EVENT_COMMAND, /* command (EXCLUDE, GROW or STOP): answered by an ANSWER effect */
     GROUP_EVENT_KIND_COUNT,
@@ -74,7 +75,7 @@ enum group_effect_kind {
     GROUP_EFFECT_PROBE,    /* node: probe its listener now */
     /* node: see once, in the background, whether its listener can be reached */
     GROUP_EFFECT_REACH,
-    GROUP_EFFECT_REFUSE, /* node: tell it `reason` and close; it never became a node */
+    GROUP_EFFECT_REFUSE, /* node: send it `reason` and close; it never became a node */
     GROUP_EFFECT_FORGET, /* node: lost or left; close its connection */
     /* generation, n_nodes: open a fresh store, answer with GROUP_EVENT_STORE */
     GROUP_EFFECT_STORE_OPEN,
@@ -85,14 +86,14 @@ enum group_effect_kind {
     /* CLOSED and everybody knows, or the close timeout has passed; or RESIGN is over */
     GROUP_EFFECT_DONE,
     /* node: send it group_successors(), and where it is one of them group_handover() too; before
-     * everything else that this step tells it */
+       all other messages of this step to it */
     GROUP_EFFECT_NAME,
     GROUP_EFFECT_ARBITER, /* request: ask it */
     GROUP_EFFECT_TOUCH,   /* touch the leader file, then EVENT_TOUCHED; with the outcome if not NONE
                            */
-    /* epoch: another leads, or the job was closed by another, or (our own epoch) its end can't be
-     * put down; tell all nodes to go elsewhere, end this group, and let the own node find the
-     * winner. Nothing comes after it */
+    /* epoch: another agent leads, or has closed the job, or (our own epoch) its end can't be
+       recorded; redirect all nodes, end this group, and let this agent's own node find the winner.
+       The last effect */
     GROUP_EFFECT_DEPOSED,
     GROUP_EFFECT_ANSWER,   /* ok, reason: to the COMMAND of this step */
     GROUP_EFFECT_TIMELINE, /* note: what happened, for the event log */
@@ -103,16 +104,16 @@ enum group_effect_kind {
 enum timeline_kind {
     TIMELINE_LEADS = 1, /* this agent leads from now on */
     TIMELINE_NODE_JOINED,
-    TIMELINE_NODE_LOST, /* detected_ns: its last sign of life */
+    TIMELINE_NODE_LOST, /* detected_ns: its last message */
     TIMELINE_NODE_LEFT,
     TIMELINE_NODE_EXCLUDED,
     TIMELINE_WORKER_FAILED, /* detected_ns: when it happened there, on our clock */
     TIMELINE_STOPPING,
     TIMELINE_STOPPED,     /* all; detected_ns: when it began to stop */
-    TIMELINE_FORMED,      /* told and acknowledged by all; stopped_ns */
+    TIMELINE_FORMED,      /* sent to and acknowledged by all; stopped_ns */
     TIMELINE_STARTED,     /* the whole way: detected_ns, stopped_ns, formed_ns, started_ns */
-    TIMELINE_SUCCESSORS,  /* others are named; reason says why */
-    TIMELINE_BEAT_PAUSED, /* too few nodes are heard */
+    TIMELINE_SUCCESSORS,  /* other successors are named; reason */
+    TIMELINE_BEAT_PAUSED, /* too few nodes are in contact */
     TIMELINE_CLOSED,
     TIMELINE_KIND_COUNT,
 };
@@ -161,13 +162,13 @@ static inline void group_freep(struct group **g) { group_free(*g); }
  * about what is past, change nothing. */
 void group_step(struct group *g, const struct group_event *event, struct group_update *ret);
 
-/* What node should be told at this moment: false when there is no such node. */
+/* The current DESIRED message of a node: false when there is no such node. */
 _must_use_ bool group_desired(const struct group *g, uint64_t node, struct desired *ret);
 void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *ret);
-/* Who is named at this moment; n is 0 without an arbiter. Borrowed until the next step. */
+/* The current successors; n is 0 without an arbiter. Borrowed until the next step. */
 const struct successors *group_successors(const struct group *g);
 bool group_is_successor(const struct group *g, uint64_t node);
-/* What a successor has to know; fills in *ret, the caller finishes it. */
+/* What a successor needs; fills in *ret, the caller finishes it. */
 void group_handover(const struct group *g, struct handover *ret);
 /* For operators. Rows in rank order, then the others as they came: from the nth, at most max;
  * returns how many were written. */

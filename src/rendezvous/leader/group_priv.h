@@ -1,9 +1,9 @@
-/* What the files of the group machine share: its memory, and who does what with it.
+/* What the files of the group machine share: the state of the group, and the purpose of each file.
  *   group.c              events in; what nodes report
  *   group_effects.c      effects out
- *   group_nodes.c        who is let in, and who is excluded
- *   group_leadership.c   what the leader grants its nodes and asks the arbiter
- *   group_successors.c   who may lead next, and what it has to know
+ *   group_nodes.c        which nodes are admitted and excluded
+ *   group_leadership.c   leases, and requests to the arbiter
+ *   group_successors.c   the successors, and the handover to them
  *   group_states.c       the states, and which may follow which
  *   group_gathering.c    GATHERING: when a group is formed
  *   group_running.c      FORMING and RUNNING: it gets ready, runs, and grows
@@ -11,10 +11,10 @@
  *   group_closed.c       CLOSED: the outcome
  *   group_removal.c      nodes that are lost, or leave
  *   group_liveness.c     the silent and the cut off: probes, and when they are lost
- *   group_arbiter.c      what arbiter and leader file answer; the leader's own node leaves
- *   group_operator.c     what operators ask for
- *   group_view.c         what the nodes are sent
- *   group_overview.c     what people are shown
+ *   group_arbiter.c      answers of arbiter and leader file; the leader's own node leaves
+ *   group_operator.c     commands of operators
+ *   group_view.c         messages to the nodes
+ *   group_overview.c     what operators see
  * Parts that know nothing of the group, each with a header of its own:
  *   roster.c             the nodes, and what is counted of them
  *   formation.c          the present group and the last: members, order, ranks
@@ -26,7 +26,7 @@
  *   programs.c           whether a node runs this job's program
  *   stalls.c             groups that end without progress, and cost nothing
  *   node_clock.c         a node's clock beside the leader's
- * Nobody else includes this. */
+ * Private to these files. */
 #pragma once
 
 #include "base/text/strbuf.h"
@@ -218,13 +218,13 @@ void group_move(struct group *g, enum group_state to);
 /* group_gathering.c */
 void group_enter_gathering(struct group *g);
 void group_advance_gathering(struct group *g);
-/* Until when GATHERING waits; TIME_NEVER: for somebody, 0: for nobody. */
+/* Until when GATHERING waits; TIME_NEVER: without a limit, 0: not at all. */
 uint64_t group_gather_deadline(const struct group *g);
 
 /* group_running.c */
 void group_advance_forming(struct group *g);
 void group_advance_running(struct group *g);
-/* How large the group could be with those who wait; 0: no larger. */
+/* How large the group could be with the waiting nodes; 0: no larger. */
 size_t group_larger(const struct group *g);
 
 /* group_stopping.c */
@@ -264,11 +264,11 @@ void group_on_command(struct group *g, const struct command *command);
 
 /* group_leadership.c */
 bool group_is_confirmed(const struct group *g);
-/* Whether it hears the node: its echoes are fresh enough for a leader that is in doubt. */
+/* Whether the leader is in contact with the node: its echoes are recent enough. */
 bool group_hears(const struct group *g, const struct node *n);
 uint64_t group_patient_until(const struct group *g);
-/* The leader's own node is about to leave, or has: this leader forms no group any more, and judges
- * of nobody's number. */
+/* The leader's own node is about to leave, or has: this leader forms no more groups, and does not
+ * check the number of nodes. */
 bool group_is_leaving(const struct group *g);
 void group_send_lease(struct group *g, struct node *n);
 /* Those whose last RENEW got no lease get one, if there is one now. */
@@ -280,9 +280,10 @@ bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch);
 void group_claim_next(struct group *g, const char *why);
 /* Whether a group may be formed in this epoch; it asks for one, if not. */
 bool group_has_epoch_to_form(struct group *g);
-/* Its last effect. `epoch` is the own one where nobody else leads, but this leader can't go on. */
+/* Its last effect. `epoch` is the leader's own if no other agent leads, but this leader can't
+ * continue. */
 void group_depose(struct group *g, uint32_t epoch);
-/* The own node has left, and nobody has to wait for anything of ours: DONE. */
+/* The leader's own node has left, and no other agent has to wait for it: DONE. */
 void group_resigned(struct group *g);
 
 /* group_arbiter.c */

@@ -1,6 +1,6 @@
-/* Who may lead next, and what it has to know (muster-rendezvous(7), "Succession"). One wrong change
- * of the list lets two lead: whoever is named may claim the next epoch, until it is surely gone or
- * this leader has claimed it. */
+/* Who may lead next, and what it has to know (muster-rendezvous(7), "Succession"). A wrong change
+ * of the list could let two agents lead: a named successor may claim the next epoch, until it is
+ * surely gone or this leader has claimed it. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,9 +1,9 @@
-/* A node's part in the election of its leader (muster-rendezvous(7), "Succession"): whom it
- * follows, where it looks when it has lost its leader, what the arbiter says, and when it may claim
- * an epoch. Without an arbiter it stays FIXED, and nothing here is called.
+/* A node's part in the election of its leader (muster-rendezvous(7), "Succession"): which leader it
+ * follows, where it searches when it has lost its leader, what the arbiter answers, and when it may
+ * claim an epoch. Without an arbiter it stays FIXED, and nothing here is called.
  *
- * Pure, and knows nothing of the node's group and workers: member.c asks it, and does with the node
- * what the answers say.
+ * Pure, and knows nothing of the node's group and workers: member.c asks it, and acts on the
+ * outcomes.
  *
  *     ASKING ─record─▶ FOLLOWING ─gone, silent─▶ SEEKING ─rules 2, 4─▶ CLAIMING ─won─▶ LEADING
  *       │ none: claim      ▲                        │ a leader            │ lost          │
@@ -31,24 +31,24 @@ struct election {
     unsigned round;                 /* of the search: which place is tried */
     uint64_t seek_ns, seek_wait_ns; /* the next round, and the pause before the one after it */
     uint64_t again_ns;              /* FOLLOWING: back to a leader that knew less; TIME_NEVER */
-    enum member_join_policy join_policy; /* as last told */
+    enum member_join_policy join_policy; /* as last received */
     struct rdzv_peer join_policy_peer;
-    struct idmap parked; /* incarnations of those who came */
+    struct idmap parked; /* incarnations of the nodes that came */
     char waiting[RDZV_REASON_MAX];
 
-    /* What the arbiter said. */
+    /* The arbiter's answers. */
     struct arbiter_record record;
     uint64_t record_ns; /* when the last good read began; 0: none */
     uint64_t beat_ns;   /* the beat has been seen with this value since */
     uint64_t moved_ns;  /* it had moved between two reads of this node's time alone; 0 */
-    /* each answer since says that the arbiter's data is gone; 0: not so */
+    /* each answer since reports that the arbiter's data is gone; 0: not so */
     uint64_t ruined_ns;
     bool asking;      /* a READ is under way */
     uint64_t read_ns; /* the next is due */
-    /* the newest that was seen to be vacant or idle, 0: none: whoever wins the one after it, and no
-     * other, knows that nothing runs */
+    /* the newest that was seen to be vacant or idle, 0: none: only the agent that wins the epoch
+     * after it knows that nothing runs */
     uint32_t quiet_epoch;
-    uint64_t patience_ns; /* how long the beat has to stand still for rule 4 */
+    uint64_t patience_ns; /* how long the beat must be unchanged for rule 4 */
     uint64_t spread_ns;   /* in an idle epoch nodes claim so far apart */
 
     /* Being a successor. */
@@ -92,7 +92,8 @@ void election_forgive_sleep(struct election *e, const struct step *s);
 bool election_has_leader(const struct election *e, const struct leader_link *link);
 /* It has been without a lease for so long that it is lost. */
 bool election_leader_is_silent(const struct election *e, const struct step *s);
-/* True: this node followed it, and hangs up; its workers end, then it has to election_seek(). */
+/* True: this node followed it, and disconnects; its workers end, then election_seek() must be
+ * called. */
 bool election_lose_leader(struct election *e, const struct step *s, bool gone);
 /* True: the same, of the group that this agent led. */
 bool election_on_deposed(struct election *e, const struct step *s);
@@ -100,7 +101,7 @@ bool election_on_deposed(struct election *e, const struct step *s);
 void election_seek(struct election *e, const struct step *s, const char *why);
 
 enum election_welcome {
-    ELECTION_WELCOME_REFUSED = 1, /* whoever has seen a higher epoch obeys no lower one */
+    ELECTION_WELCOME_REFUSED = 1, /* a node that has seen a higher epoch ignores lower ones */
     ELECTION_WELCOME_SAME,        /* it resumes */
     ELECTION_WELCOME_OTHER,       /* another leader, or epoch: nothing holds of what was wanted */
 };
@@ -109,12 +110,12 @@ enum election_welcome election_on_welcome(struct election *e, const struct step 
 void election_on_disconnect(struct election *e, const struct step *s, bool was_connected);
 void election_on_redirect(struct election *e, const struct step *s, uint32_t epoch,
                           const struct rdzv_peer *peer);
-/* A node that JOINs at our listener, or no more. */
+/* A node has sent JOIN to our listener, or is gone again. */
 void election_on_caller(struct election *e, uint64_t caller, bool came);
 /* Not after the node's end is decided. */
 struct election_outcome election_time(struct election *e, const struct step *s);
 uint64_t election_deadline(const struct election *e, const struct step *s);
-/* What those who JOIN here are told: said when it changes. */
+/* How nodes that JOIN here are answered: sent when it changes. */
 void election_set_join_policy(struct election *e, const struct step *s, bool ended);
 
 /* ---- election_record.c ---- */

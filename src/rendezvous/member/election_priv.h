@@ -1,6 +1,6 @@
-/* What the files of the election share. Nobody else includes this.
- *   election.c         whom to follow, where to look for it, those who come
- *   election_record.c  what the arbiter says
+/* What the files of the election share. Private to these files.
+ *   election.c         which leader to follow, where to search for it, nodes that come
+ *   election_record.c  the arbiter's answers
  *   election_claim.c   when this node may claim, and with what it begins */
 #pragma once
 
@@ -20,10 +20,10 @@ void election_set_waiting(struct election *e, const char *fmt, ...) _printf_(2, 
 bool election_ask(struct election *e, const struct step *s, enum arbiter_kind kind, uint32_t epoch);
 struct election_outcome election_on_record(struct election *e, const struct step *s,
                                            const struct arbiter_answer *a);
-/* The arbiter's data is gone: this node ends, if it stays so and no leader says otherwise. */
+/* The arbiter's data is gone: this node ends, if it stays so and no leader appears. */
 struct election_outcome election_on_ruin(struct election *e, const struct step *s,
                                          const struct arbiter_answer *a);
-/* Rule 4: nobody who is named does it, and the leader is over, as far as the record tells. */
+/* Rule 4: no named successor does it, and the leader has ended, as far as the record shows. */
 bool election_may_claim_unnamed(const struct election *e, const struct step *s);
 
 /* ---- election_claim.c ---- */

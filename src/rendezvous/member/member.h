@@ -1,5 +1,5 @@
-/* One node's machine: obeys the leader's words as long as it holds a lease, and with an arbiter
- * finds the next leader, or becomes it. Pure, like group.
+/* One node's machine: follows the leader's messages as long as it holds a lease, and with an
+ * arbiter finds the next leader, or becomes it. Pure, like group.
  *
  *     SEARCHING ─welcomed─▶ IDLE ─FORM─▶ PREPARING ─prepared─▶ PREPARED ─START + lease─▶ RUNNING
  *                           ▲  ▲             │                     │                       │
@@ -8,12 +8,12 @@
  *     any ──CLOSED and all gone, leader gone for good, left──▶ ENDED
  *
  * FINISHED (all workers ended with 0) and FAILED (one did not) are RUNNING with a report of their
- * own: the workers' places are kept until the leader says STOP or CLOSED.
+ * own: the workers' places are kept until the leader sends STOP or CLOSED.
  *
  * Beside it, with an arbiter, goes its part in the election (election.h).
  *
  * Nodes that lost their leader go to the successors, the first first: they JOIN at its listener and
- * are parked there (CALLER) until it leads, or says where they have to go. */
+ * are parked there (CALLER) until it leads, or redirects them. */
 #pragma once
 
 #include "rendezvous/leader/group.h"
@@ -22,7 +22,7 @@
 enum member_state {
     MEMBER_SEARCHING = 1, /* no leader has welcomed this node yet */
     MEMBER_IDLE,          /* joined, no worker */
-    MEMBER_PREPARING,     /* told FORM; the launcher makes ready */
+    MEMBER_PREPARING,     /* FORM received; the launcher prepares */
     MEMBER_PREPARED,      /* acknowledged; waits for START and a lease */
     MEMBER_RUNNING,       /* workers were started (report: RUNNING, FINISHED or FAILED) */
     MEMBER_STOPPING,      /* workers are being ended */
@@ -32,7 +32,7 @@ enum member_state {
 
 enum member_election {
     ELECTION_FIXED = 1, /* no arbiter: the endpoint's leader or none */
-    ELECTION_ASKING,    /* reads the arbiter: whom to follow? */
+    ELECTION_ASKING,    /* reads the arbiter to find the leader */
     ELECTION_FOLLOWING, /* one leader is known, and connected to or tried */
     ELECTION_SEEKING,   /* lost the leader: goes to the successors, or waits as one */
     ELECTION_CLAIMING,  /* asks the arbiter for an epoch */
@@ -44,9 +44,9 @@ struct member_config {
     /* its node's own; a successor claims for min_nodes, node_unit */
     struct rdzv_settings rdzv;
     uint64_t incarnation;    /* of this node */
-    uint64_t probe_retry_ns; /* between probes that say nothing */
+    uint64_t probe_retry_ns; /* between probes without a result */
     bool has_arbiter;        /* elections beyond FIXED */
-    struct rdzv_peer self;   /* what a claim of ours says */
+    struct rdzv_peer self;   /* the peer in a claim of ours */
     uint64_t seed;           /* for random waits */
 };
 /* The settings' defaults; probe retry 200 ms. */
@@ -54,12 +54,12 @@ void member_config_default(struct member_config *config);
 
 enum member_event_kind {
     MEMBER_EVENT_TIME = 1,
-    MEMBER_EVENT_WELCOME,     /* a leader took us in: leader (incarnation), epoch */
-    MEMBER_EVENT_REFUSED,     /* it will not have us: reason. Final */
+    MEMBER_EVENT_WELCOME,     /* a leader admitted this node: leader (incarnation), epoch */
+    MEMBER_EVENT_REFUSED,     /* it refused this node: reason. Final */
     MEMBER_EVENT_DISCONNECT,  /* the connection ended, or could not be made */
     MEMBER_EVENT_DESIRED,     /* desired */
     MEMBER_EVENT_LEASE,       /* lease */
-    MEMBER_EVENT_PROBE,       /* probe: what the leader's listener said */
+    MEMBER_EVENT_PROBE,       /* probe: the result of a probe of the leader's listener */
     MEMBER_EVENT_PREPARED,    /* launcher: ready for generation, with ways (struct report) */
     MEMBER_EVENT_FAILURE,     /* launcher: failure (also: could not prepare, could not spawn) */
     MEMBER_EVENT_SUCCEEDED,   /* launcher: all workers of generation ended with 0 */
@@ -72,9 +72,9 @@ enum member_event_kind {
     MEMBER_EVENT_CALLER,      /* caller: a node JOINs at our listener, and is parked there */
     MEMBER_EVENT_CALLER_GONE, /* caller: its connection has ended */
     MEMBER_EVENT_PEER_PROBE,  /* caller (the incarnation probed), probe */
-    MEMBER_EVENT_REDIRECT,    /* epoch, peer: whom we asked says that this one leads */
-    MEMBER_EVENT_DEPOSED,     /* our own group is no more: another leads, or it was closed */
-    MEMBER_EVENT_SAFE_POINT,  /* launcher: a worker of generation said so */
+    MEMBER_EVENT_REDIRECT,    /* epoch, peer: a redirection to the leader */
+    MEMBER_EVENT_DEPOSED, /* our own group has ended: another agent leads, or the job was closed */
+    MEMBER_EVENT_SAFE_POINT, /* launcher: a worker of generation reported it */
     MEMBER_EVENT_KIND_COUNT,
 };
 
@@ -116,16 +116,17 @@ enum member_effect_kind {
     MEMBER_EFFECT_FENCE, /* SIGKILL everything now; then ALL_GONE */
     /* lease_end_ns: what the guardian must hold; TIME_NEVER: nothing runs */
     MEMBER_EFFECT_LEASE_END,
-    MEMBER_EFFECT_SEND_LEAVE, /* say LEAVE on the connection, then close it */
+    MEMBER_EFFECT_SEND_LEAVE, /* send LEAVE on the connection, then close it */
     MEMBER_EFFECT_END,        /* it is over: member_end() */
     MEMBER_EFFECT_HANG_UP,    /* end the connection or the attempt, with no DISCONNECT */
     MEMBER_EFFECT_SEND,       /* message: to the leader, at once */
     MEMBER_EFFECT_ARBITER,    /* request: ask it */
     MEMBER_EFFECT_PROBE_PEER, /* peer: probe its listener, then PEER_PROBE */
-    /* lead: serve the parked and all who come, with a new group; then connect to ourselves */
+    /* lead: serve the parked nodes and all that come, with a new group; then connect to our own
+       server */
     MEMBER_EFFECT_LEAD,
-    /* what the listener says to those who JOIN, those parked included, from now on: `callers`,
-     * `peer` and `epoch` for REDIRECT */
+    /* how the listener answers nodes that JOIN, the parked ones included, from now on:
+       `join_policy`, `peer` and `epoch` for REDIRECT */
     MEMBER_EFFECT_JOIN_POLICY,
     MEMBER_EFFECT_KIND_COUNT,
 };
@@ -178,7 +179,7 @@ enum member_end_kind {
     MEMBER_END_FAILED,      /* the job failed: reason, maybe failure (the first cause) */
     MEMBER_END_LEADER_LOST, /* reason */
     MEMBER_END_REFUSED,     /* reason: configuration */
-    MEMBER_END_LEFT,        /* this node was told to stop, and has */
+    MEMBER_END_LEFT,        /* this node was asked to stop, and has stopped */
 };
 struct member_end {
     enum member_end_kind kind;
@@ -187,7 +188,7 @@ struct member_end {
     struct failure failure;
     uint32_t restarts_used, max_restarts;
     bool was_closed; /* the job was over before this node came */
-    bool was_spare;  /* a group ran without this node when it was last told */
+    bool was_spare;  /* a group ran without this node when it was last received */
 };
 
 struct member;
@@ -209,7 +210,7 @@ uint64_t member_lease_end(const struct member *m);           /* 0: none */
 bool member_has_workers(const struct member *m);             /* STARTed and not ALL_GONE */
 enum member_election member_election(const struct member *m);
 uint32_t member_epoch(const struct member *m); /* the highest it knows of */
-/* Whom it follows: false when none is known. */
+/* The leader that it follows: false when none is known. */
 bool member_leader(const struct member *m, struct rdzv_peer *ret);
 /* What it waits for while it has no leader: one sentence, or "". Borrowed until the next step. */
 const char *member_waiting(const struct member *m);

@@ -1,7 +1,7 @@
-/* What the files of a node share: its memory, and who does what with it. Nobody else includes this.
- *   member.c          the states, what the launcher says, the step; asks the election, and does
- * what it answers member_desired.c  what the leader says member_leader.c   whether the leader is
- * there */
+/* What the files of a node share: its state, and the purpose of each file. Private to this folder.
+ *   member.c          the states, events of the launcher, the step; acts on the election's outcomes
+ *   member_desired.c  messages of the leader
+ *   member_leader.c   whether the leader is there */
 #pragma once
 
 #include "rendezvous/member/election.h"
@@ -18,7 +18,7 @@ struct member {
     struct election election; /* with an arbiter */
 
     /* The group. */
-    struct generation generation; /* of the newest FORM, or of a STOP for one never heard of */
+    struct generation generation; /* of the newest FORM, or of a STOP for an unknown generation */
     struct form form;
     uint32_t reachability; /* of START, that all have */
     bool start_wanted, has_workers, fenced;
@@ -45,7 +45,8 @@ void member_move(struct member *m, enum member_state to);
 void member_decide_end(struct member *m, enum member_end_kind kind, const char *reason);
 /* Ends as decided: at once, or when the workers are gone, or can't be. */
 void member_end_with_grace(struct member *m, uint64_t grace_ns);
-/* With an arbiter: the workers end within what is left of the lease, and the next is looked for. */
+/* With an arbiter: the workers end within what is left of the lease, and the next leader is
+ * searched for. */
 void member_lose_leader(struct member *m, bool gone, const char *why);
 void member_set_report(struct member *m, enum node_state state);
 void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason);

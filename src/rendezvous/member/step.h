@@ -1,11 +1,10 @@
-/* What all parts of a node's machine know of the step under way, and the link to the leader and the
- * lease, which most of them look at. Part of member.c, as it were: nobody outside this folder
- * includes it. */
+/* What all parts of a node's machine share about the current step, and the link to the leader and
+ * the lease, which most of them use. Private to this folder. */
 #pragma once
 
 #include "rendezvous/member/member.h"
 
-/* A connected leader that said nothing for this many heartbeats is probed. */
+/* A connected leader that has sent nothing for this many heartbeats is probed. */
 #define SILENT_HEARTBEATS 3
 /* The first wait between probes: a guardian at work is done in milliseconds. */
 #define PROBE_RETRY_MIN_NS (2 * NS_PER_MS)

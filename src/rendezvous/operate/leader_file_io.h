@@ -1,7 +1,7 @@
-/* The leader file that a leader at a fixed endpoint leaves on its host, for whoever is started
- * there after it: muster-rendezvous(7), "A fixed endpoint". A small file in the run directory
- * (registry_io.h): the epoch, whether the job was closed, and, as its modification time, when the
- * leader last touched it. File work alone, no loop.
+/* The leader file that a leader at a fixed endpoint writes on its host, for the agent that is
+ * started there after it: muster-rendezvous(7), "A fixed endpoint". A small file in the run
+ * directory (registry_io.h): the epoch, whether the job was closed, and, as its modification time,
+ * when the leader last updated it. Only file access, no loop.
  *
  *     struct leader_file_prev prev; struct leader_file *f;
  *     r = leader_file_open(run_id, "node1:29400", lease_ns + margin_ns, &prev, &f, &err);
@@ -29,8 +29,8 @@ struct leader_file_prev {
 
 struct leader_file;
 
-/* For who has the endpoint's socket: reads what is there, and puts a leader file of the next epoch
- * in its place. hold_ns: lease and margin. 0, or a negative errno and a sentence: there is no
+/* For the agent that has the endpoint's socket: reads the old leader file, and replaces it by one
+ * of the next epoch. hold_ns: lease and margin. 0, or a negative errno and a sentence: there is no
  * leader file. */
 _must_use_ int leader_file_open(const char *run_id, const char *endpoint, uint64_t hold_ns,
                                 struct leader_file_prev *ret_prev, struct leader_file **ret,
@@ -41,7 +41,7 @@ uint64_t leader_file_free_from(const struct leader_file_prev *prev, uint64_t now
 /* The leader lives; an outcome other than NONE is written into it, for good. Needs no space on the
  * disk. 0 or a negative errno. */
 _must_use_ int leader_file_touch(struct leader_file *m, enum outcome outcome);
-/* Removes leader files that nobody will ever wait for: untouched for days, or of a run that was
+/* Removes leader files that no agent will ever wait for: untouched for days, or of a run that was
  * closed over an hour ago. Until until_ns (CLOCK_MONOTONIC). */
 void leader_file_sweep(uint64_t until_ns);
 /* The file stays. NULL is fine. */

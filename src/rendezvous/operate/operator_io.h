@@ -1,4 +1,4 @@
-/* An operator asks a job's agents: finds the leader, says one COMMAND, gathers the answer. For
+/* An operator asks a job's agents: finds the leader, sends one COMMAND, collects the answer. For
  * "muster status" and its like; runs the loop until it is done.
  *
  *     struct operator_question q = {.host = "node1", .port = 29400, .timeout_ns = 5 * NS_PER_S,
@@ -39,8 +39,8 @@ struct operator_reply {
     struct answer answer;
 };
 
-/* 0: *ret is filled, operator_reply_fini() frees it. Or, with a sentence: -ECONNREFUSED: at every
- * address nobody listens; -EHOSTUNREACH: no agent answered; -ESRCH: they are of another run;
+/* 0: *ret is filled, operator_reply_fini() frees it. Or, with a sentence: -ECONNREFUSED: no agent
+ * listens at any address; -EHOSTUNREACH: no agent answered; -ESRCH: they are of another run;
  * -EPROTO: another version, or not an agent; or another negative errno. */
 _must_use_ int operator_ask(struct loop *loop, const struct operator_question *q,
                             struct operator_reply *ret, struct err *err);

@@ -1,6 +1,6 @@
 /* Which agents run on this machine: each has a small file in the run directory, so that "muster
- * status" finds them without being told an address. File work alone, no loop; what is there helps
- * people and is no part of the agreement, so a failure hinders nothing.
+ * status" finds them without an address. Only file access, no loop; the files only help people, so
+ * a failure has no other effect.
  *
  *     struct registry_own own;
  *     if (registry_add(run_id, "127.0.0.1", port, &own, &err) < 0)
@@ -20,7 +20,7 @@
 #include "rendezvous/protocol/messages.h"
 
 #define REGISTRY_PATH_MAX 512
-#define REGISTRY_ENTRIES_MAX 1024 /* further files are not looked at */
+#define REGISTRY_ENTRIES_MAX 1024 /* further files are ignored */
 
 struct registry_own {
     char path[REGISTRY_PATH_MAX]; /* of this process's file; "": it has none */

@@ -20,15 +20,15 @@ struct conn;
 
 struct conn_ops {
     void (*on_message)(void *arg, struct conn *c, const struct wire_message *m);
-    /* Once. code 0: the peer ended it; -EPROTO: it broke the protocol; else the errno. `text` says
-     * what happened, for a debug line. The connection stays until it is freed. */
+    /* Once. code 0: the peer ended it; -EPROTO: it broke the protocol; else the errno. `text`
+     * describes it, for a debug line. The connection stays until it is freed. */
     void (*on_closed)(void *arg, struct conn *c, int code, const char *text);
 };
 
 /* Takes fd, also on failure. */
 _must_use_ int conn_new(struct loop *loop, int fd, const struct conn_ops *ops, void *arg,
                         struct conn **ret);
-/* A connection that can't be made is told by on_closed, later. */
+/* If the connection can't be made, on_closed is called later. */
 _must_use_ int conn_connect(struct loop *loop, const struct addr *to, const struct conn_ops *ops,
                             void *arg, struct conn **ret);
 /* Closes and drops what is unsent. NULL is fine. */
@@ -46,7 +46,7 @@ void conn_send_text(struct conn *c, const char *text, size_t len);
  * the bound on what is unsent, if nothing else is. */
 void conn_send_frames(struct conn *c, const char *frames, size_t len, void (*done)(void *arg),
                       void *arg);
-/* Its owner hears of its end as ever, soon. */
+/* Its owner is notified of its end as usual, soon. */
 void conn_cut(struct conn *c);
 size_t conn_unsent(const struct conn *c);
 /* Another bound than CONN_UNSENT_MAX, for a peer that is about to be sent much at once. */

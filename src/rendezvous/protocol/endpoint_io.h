@@ -1,6 +1,6 @@
-/* Whose endpoint is it? Decides whether this machine is the one that --rdzv-endpoint names, and
+/* Decides whether this machine is the one that --rdzv-endpoint names, and
  * where its socket is bound. By every address and name of this machine, not by the resolver's
- * canonical one, and without a look-up for literals, "localhost" and the own host name. */
+ * canonical one, and without a look-up for literals, "localhost" and this machine's host name. */
 #pragma once
 
 #include "io/net/addr.h"

@@ -13,9 +13,10 @@ enum failure_kind {
     FAILURE_NONE = 0,
     FAILURE_EXIT,   /* code = exit status, not 0 */
     FAILURE_SIGNAL, /* code = signal number, which muster did not send */
-    FAILURE_OOM,    /* killed for memory: cgroup or kernel says so; code = signal number */
-    FAILURE_SPAWN,  /* never ran: code = errno, text says the step and the program */
-    FAILURE_NODE,   /* not a worker: a node was lost, or could not go on; text says why */
+    FAILURE_OOM,   /* killed for lack of memory, according to cgroup or kernel; code = signal number
+                    */
+    FAILURE_SPAWN, /* never ran: code = errno, text has the step and the program */
+    FAILURE_NODE,  /* not a worker: a node was lost, or could not continue; text has the reason */
     FAILURE_KIND_COUNT,
 };
 
@@ -43,9 +44,9 @@ struct failure {
  * that explains more is the first cause. */
 #define FAILURE_ECHO_NS 15000000
 
-/* Smaller explains more: 0 a signal nobody sent, lack of memory, a program that can't start; 1 an
- * exit code, or SIGABRT or SIGPIPE, with which programs give up on a peer; 2 the same with last
- * words about a peer that had gone. Above 0: it may be another failure's echo. */
+/* Smaller explains more: 0 a signal that muster did not send, lack of memory, a program that can't
+ * start; 1 an exit code, or SIGABRT or SIGPIPE, with which programs give up on a peer; 2 the same,
+ * with an error text about a lost peer. Above 0: it may be another failure's echo. */
 int failure_noise(const struct failure *f);
 /* SIGKILL, SIGTERM, lack of memory: so all processes of a host or a container end when it does, the
  * agent perhaps a moment later. */

@@ -1,9 +1,9 @@
-/* The words that the leader and the nodes say to each other, as plain data. How they lie on the
- * wire is rendezvous/wire; when they are said is rendezvous/group and rendezvous/member.
+/* The messages between the leader and the nodes, as plain data. Their format is in wire.h; when
+ * they are sent is decided by rendezvous/leader and rendezvous/member.
  *
- * State, not messages: the leader tells each node the state it should be in (`struct desired`), a
- * node tells the state it is in (`struct report`). Each side repeats its last word after a
- * reconnect; a repeated or old word changes nothing. */
+ * States, not events: the leader sends each node the state it should be in (`struct desired`), a
+ * node reports the state it is in (`struct report`). Each side repeats its last message after a
+ * reconnect; a repeated or old message changes nothing. */
 #pragma once
 
 #include <stdbool.h>
@@ -46,7 +46,7 @@ static inline bool generation_is_none(struct generation g) { return g.epoch == 0
 
 /* Where an agent can be reached: its node's listener. */
 struct rdzv_peer {
-    uint64_t incarnation; /* its HELLO must say this one; 0: nobody */
+    uint64_t incarnation; /* its HELLO must have this one; 0: none */
     /* literal addresses to try in turn; "": the address at which the reader reached its leader */
     char addr[RDZV_ADDRS_MAX];
     uint16_t port;
@@ -62,14 +62,14 @@ struct rdzv_net {
 /* What a node's workers run; digests of any kind, as long as all agents of a job make them alike
  * (launcher/job/program.h). Nothing secret: no value of an argument is in `shown`. */
 struct rdzv_program {
-    /* for people: its name, the names of its options; "": it is not said, and not compared */
+    /* for people: its name, the names of its options; "": it is not shown, and not compared */
     char shown[RDZV_PROGRAM_MAX];
     uint64_t name;         /* of how it is run, and its name without folders */
-    uint64_t args;         /* of its arguments, as they stand */
+    uint64_t args;         /* of its arguments, unchanged */
     uint32_t max_restarts; /* --max-restarts */
 };
 
-/* What a node says of itself when it joins; does not change in its life. */
+/* A node's description of itself when it joins; does not change later. */
 struct node_info {
     uint64_t incarnation;     /* random name of this life of this agent; never 0 */
     char host[RDZV_HOST_MAX]; /* host name, for people and for the order */
@@ -94,7 +94,7 @@ enum node_state {
     NODE_FINISHED, /* all its workers ended with 0; keeps its place */
     NODE_FAILED,   /* a worker failed (or FORM could not be obeyed); others may still run */
     NODE_STOPPED,  /* no process of g is left */
-    NODE_CLOSED,   /* has heard the outcome; no process is left */
+    NODE_CLOSED,   /* has received the outcome; no process is left */
     NODE_STATE_COUNT,
 };
 
@@ -102,30 +102,30 @@ struct report {
     enum node_state state;
     struct generation generation; /* that the state is about; none when JOINED */
     uint32_t epoch;               /* the highest it knows of */
-    /* was told to stop (a signal): wants out as soon as it has stopped */
+    /* was asked to stop (a signal): leaves as soon as it has stopped */
     bool leaving;
     bool finished;      /* all its workers of `generation` ended with 0 (also STOPPED) */
-    bool at_safe_point; /* a worker of `generation` says that it may be stopped now */
+    bool at_safe_point; /* a worker of `generation` reports that it may be stopped now */
     /* PREPARED: by which ways it reaches its neighbours, a bit for each; what they mean is the
      * launcher's (launcher/preflight/ring_probe_io.h) */
     uint32_t reachability;
-    bool excluded; /* a leader said that it takes part no more: excluded_why */
+    bool excluded; /* a leader has excluded it: excluded_why */
     /* its first failure in this generation (FAILED, and STOPPED after it) */
     bool has_failure;
     struct failure failure;
     /* why it can't take part any more (unkillable process), or "" */
     char unusable[RDZV_REASON_MAX / 4];
     char excluded_why[RDZV_HOST_MAX];
-    /* counters as it last heard them: each side keeps the larger */
+    /* counters as it last received them: each side keeps the larger */
     uint32_t restarts_used, losses;
 };
 
 enum desired_kind {
     DESIRED_IDLE = 1, /* joined; wait */
-    DESIRED_FORM,     /* prepare for the group in `form`, then say PREPARED */
+    DESIRED_FORM,     /* prepare for the group in `form`, then report PREPARED */
     DESIRED_START,    /* run, once a lease of this leader names the generation */
-    DESIRED_STOP,     /* end all workers, with `grace_ns`, then say STOPPED */
-    DESIRED_CLOSED,   /* the job is over, with `outcome`; stop, say CLOSED, exit */
+    DESIRED_STOP,     /* end all workers, with `grace_ns`, then report STOPPED */
+    DESIRED_CLOSED,   /* the job is over, with `outcome`; stop, report CLOSED, exit */
     DESIRED_KIND_COUNT,
 };
 
@@ -148,7 +148,8 @@ struct form {
     uint16_t store_port;
     uint32_t restarts_used, max_restarts; /* of the job */
     uint32_t losses;                      /* nodes lost so far */
-    uint64_t log_nonce;                   /* same on all nodes of a run: who shares a log folder */
+    uint64_t
+        log_nonce; /* the same on all nodes of a run: identifies the run in a shared log folder */
     /* the next node in the ring, then the one before; of two nodes each has one, alone none */
     uint32_t n_neighbours;
     struct rdzv_neighbour neighbours[RDZV_NEIGHBOURS_MAX];
@@ -162,7 +163,7 @@ struct desired {
     struct generation generation; /* FORM, START, STOP */
     struct form form;             /* FORM */
     uint32_t reachability;        /* START: the ways that all members have */
-    bool excluded;                /* IDLE: for good; `reason` says why */
+    bool excluded;                /* IDLE: permanently, for `reason` */
     bool spare;                   /* IDLE: a group runs without this node, which may take a place */
     /* STOP and CLOSED: why, in one line for people; the failure that came first, if it was one */
     /* STOP: SIGTERM to SIGKILL; UINT64_MAX: the node's own --shutdown-timeout */
@@ -180,7 +181,7 @@ struct desired {
 /* What a probe of a node found: rendezvous/protocol/probe_io.h. */
 enum probe_result {
     PROBE_GONE = 1, /* refused where it had accepted before, or another incarnation */
-    PROBE_ALIVE,    /* said its incarnation */
+    PROBE_ALIVE,    /* sent its incarnation */
     PROBE_UNKNOWN,  /* connected but silent, cut, or no answer: probe again later */
 };
 
@@ -192,7 +193,7 @@ struct successors {
     struct rdzv_peer list[RDZV_SUCCESSORS_MAX];
 };
 
-/* What a successor has to know to go on. Told to successors alone, after their naming. */
+/* What a successor needs to continue the job. Sent to successors only, after their naming. */
 struct handover_member {
     uint64_t incarnation;
     char addr[RDZV_ADDR_MAX]; /* as rdzv_peer.addr */
@@ -206,7 +207,7 @@ struct handover {
     uint32_t restarts_used, losses;
     uint64_t log_nonce;
     uint32_t n_order;                /* of the newest formed group: the first of `members` */
-    uint32_t n_members;              /* in rank order, then who is only in the started group */
+    uint32_t n_members;              /* in rank order, then the members of the started group only */
     struct handover_member *members; /* owned; handover_fini() */
 };
 void handover_fini(struct handover *e);
@@ -234,7 +235,7 @@ struct lease {
     uint64_t clock_ns; /* the leader's, now */
 };
 
-/* Who is there: told to all nodes while they wait. Not part of the agreement. */
+/* Which nodes are present: sent to all nodes while they wait. For people only. */
 struct rdzv_status {
     uint32_t present, min_nodes, max_nodes;
     uint64_t wait_ns;            /* until something is decided; UINT64_MAX: no limit */
@@ -251,7 +252,7 @@ enum command_kind {
     COMMAND_STATUS = 1, /* answered by the leader: struct overview, then its nodes */
     COMMAND_LEAVE,      /* this node: stop with grace and go; answered by the agent that is asked */
     COMMAND_EXCLUDE,    /* node: a host name, or an incarnation in hexadecimal */
-    COMMAND_GROW,       /* re-form now, with those who wait */
+    COMMAND_GROW,       /* re-form now, with the waiting nodes */
     COMMAND_STOP,       /* end the job */
     COMMAND_KIND_COUNT,
 };
@@ -311,7 +312,7 @@ struct overview_node {
     enum overview_place place;
     enum node_state state; /* its last report */
     bool connected;
-    uint64_t silent_ns;             /* since its last sign of life */
+    uint64_t silent_ns;             /* since its last message */
     uint32_t node_rank, first_rank; /* MEMBER */
     uint32_t nproc;
     int32_t pid;

@@ -1,5 +1,5 @@
-/* A probe: connects to a node's listener and waits for its first word, the HELLO with its
- * incarnation. Says nothing itself.
+/* A probe: connects to a node's listener and waits for its first message, the HELLO with its
+ * incarnation. Sends nothing.
  *
  *     refused                          PROBE_GONE   (the caller decides whether a refusal counts)
  *     HELLO of another incarnation     PROBE_GONE
@@ -18,8 +18,8 @@ struct probe;
 
 struct probe_answer {
     enum probe_result result;
-    bool refused;         /* GONE because nobody listens there */
-    int code;             /* why nothing was heard: a negative errno; 0: the other end said so */
+    bool refused; /* GONE because no process listens there */
+    int code;     /* why there was no answer: a negative errno; 0: the peer ended the connection */
     uint64_t incarnation; /* of the HELLO that came; 0: none came */
 };
 

@@ -14,7 +14,7 @@
 
 /* When a waiting node is let into a running group that has room for it. */
 enum rdzv_grow {
-    GROW_BOUNDARY = 0, /* when a worker says that it is at a safe point, or it re-forms anyway */
+    GROW_BOUNDARY = 0, /* when a worker reports that it is at a safe point, or it re-forms anyway */
     GROW_NOW,
     GROW_NEVER, /* only when it re-forms anyway */
 };
@@ -44,7 +44,7 @@ struct rdzv_settings {
     uint64_t regroup_wait_ns;    /* wait for replacements after a loss; 0: none */
     /* below min at the first start: the job fails; a node: a leader that never answered */
     uint64_t join_timeout_ns;
-    uint64_t close_timeout_ns;  /* CLOSED told, no acknowledgement */
+    uint64_t close_timeout_ns;  /* CLOSED sent, no acknowledgement */
     uint64_t leader_timeout_ns; /* a leader that was there and is silent: give up after this */
     uint64_t heartbeat_ns;      /* between RENEWs, and between touches of the leader file */
     /* silent for lease + margin: lost. A node takes both from the leader's WELCOME */

@@ -1,6 +1,6 @@
 /* The messages between agents as JSON text, and back. Pure; specified in muster-protocol(7), which
- * must change with this file. What the words mean is rendezvous/protocol/messages.h; which fields
- * each message has, and their limits, wire_table.c.
+ * must change with this file. The meaning of the messages is in messages.h; the fields of each
+ * message, and their limits, are in wire_table.c.
  *
  *     struct wire_message m = {.kind = WIRE_RENEW, .renew = …};
  *     wire_encode(&m, &text);                        then a frame around it
@@ -44,7 +44,7 @@
 #define WIRE_TYPE_INCARNATION uint64_t
 
 enum wire_kind {
-    WIRE_HELLO = 1,    /* the accepting side's first word, always */
+    WIRE_HELLO = 1,    /* always the accepting side's first message */
     WIRE_JOIN,         /* node: take me in; or again, after a reconnect */
     WIRE_WELCOME,      /* leader: you are a node */
     WIRE_REFUSED,      /* no; the connection ends */
@@ -53,8 +53,8 @@ enum wire_kind {
     WIRE_LEAVE,        /* node: no process of it is left, it goes */
     WIRE_DESIRED,      /* leader: the state that the node should be in */
     WIRE_LEASE,        /* leader */
-    WIRE_STATUS,       /* leader: who is there, for people */
-    WIRE_NAMED,        /* leader: who may lead next; before FORM, and again when it changes */
+    WIRE_STATUS,       /* leader: which nodes are present, for people */
+    WIRE_NAMED,        /* leader: the successors; before FORM, and again when they change */
     WIRE_MEMBERS,      /* leader, to successors after NAMED: a part of the handover */
     WIRE_REDIRECT,     /* anybody: not I, that one leads; the connection ends */
     WIRE_COMMAND,      /* an operator, in place of JOIN */
@@ -111,7 +111,7 @@ struct wire_members {
 
 struct wire_redirect {
     uint32_t epoch;
-    struct rdzv_peer leader; /* incarnation 0: not known to whoever says this */
+    struct rdzv_peer leader; /* incarnation 0: not known to the sender */
 };
 
 struct wire_command {
@@ -157,8 +157,8 @@ struct wire_message {
     };
 };
 
-/* A message of which a machine knows no more than that it is to be sent or was said: any whose
- * struct is small. `body`: that struct. */
+/* A message that a machine sends or receives without knowing its kind: any with a small struct.
+ * `body`: that struct. */
 #define WIRE_SMALL_MAX 64
 struct wire_small {
     enum wire_kind kind;
@@ -181,7 +181,7 @@ enum { WIRE_E_VERSION = 1 };
 _must_use_ int wire_decode(const char *text, size_t len, struct wire_message *ret, struct err *err);
 
 const char *wire_kind_name(enum wire_kind kind); /* "JOIN" */
-/* A node that has joined may say it to its leader. */
+/* A node that has joined may send it to its leader. */
 bool wire_is_for_leader(enum wire_kind kind);
 /* Its "epoch"; 0: it has none. */
 uint32_t wire_epoch_of(const struct wire_message *m);

@@ -1,5 +1,5 @@
-/* Between wire_table.c, which says what each message has, and wire.c, which writes and reads it.
- * Nobody else includes this. */
+/* Between wire_table.c, which lists the fields of each message, and wire.c, which encodes and
+ * decodes them. Private to these two files. */
 #pragma once
 
 #include "base/json/json_table.h"
@@ -8,6 +8,6 @@
 struct wire_row {
     const char *name;        /* of the kind */
     struct json_table table; /* of its member of struct wire_message */
-    bool for_leader;         /* a node that has joined may say it */
+    bool for_leader;         /* a node that has joined may send it */
 };
 extern const struct wire_row wire_rows[WIRE_KIND_COUNT];

@@ -1,6 +1,6 @@
-/* What the files of the listener share. Nobody else includes this.
- *   node_listener_io.c        accepts, says HELLO, bounds what waits
- *   node_listener_calls_io.c  what is said to those who JOIN, and to operators */
+/* What the files of the listener share. Private to these files.
+ *   node_listener_io.c        accepts, sends HELLO, limits waiting connections
+ *   node_listener_calls_io.c  answers to nodes that JOIN, and to operators */
 #pragma once
 
 #include "base/idmap.h"
@@ -19,7 +19,7 @@ struct rdzv_listener {
     uint32_t leader_epoch;
     struct listener *sockets[LISTENER_SOCKETS_MAX];
     size_t n_sockets;
-    struct list pending;   /* struct caller without a first word, the oldest first */
+    struct list pending;   /* struct caller without a first message, the oldest first */
     struct list parked;    /* struct caller, in the order in which they came */
     struct list operators; /* struct caller, the longest silent first */
     size_t n_pending, n_parked, n_operators;
@@ -31,8 +31,8 @@ struct rdzv_listener {
     struct loop_timer *timer;
 };
 
-/* A connection that nobody else owns: a probe, a node about to join, one that is parked, an
- * operator, or anybody. */
+/* A connection without another owner: a probe, a node about to join, a parked one, an operator, or
+ * an unknown peer. */
 struct caller {
     struct list link;
     struct rdzv_listener *listener;
@@ -47,7 +47,7 @@ struct caller {
 
 /* ---- node_listener_io.c ---- */
 
-/* Sets the timer, and stops or goes on accepting. */
+/* Sets the timer, and stops or continues accepting. */
 void listener_update_interest(struct rdzv_listener *l);
 /* Into another list. */
 void listener_move(struct caller *c, struct list *to, size_t *count);

@@ -1,9 +1,9 @@
 /* The leader's side on the network. Two objects:
  *
- * rdzv_listener (every agent has one) accepts on the node's listening sockets, says HELLO as the
- * first word on every connection, which alone answers probes, and hands whoever says JOIN to the
- * rdzv_server, if this agent leads; otherwise the JOIN is refused ("does not lead"), parked until
- * it is known who leads, or sent to the leader. An operator's COMMAND is answered by the agent
+ * rdzv_listener (every agent has one) accepts on the node's listening sockets, sends HELLO first on
+ * every connection, which is all that probes need, and passes nodes that send JOIN to the
+ * rdzv_server, if this agent leads. Otherwise the JOIN is refused ("does not lead"), parked until
+ * the leader is known, or redirected to the leader. An operator's COMMAND is answered by the agent
  * (LEAVE), the server, or with the way to the leader; more may follow on the same connection.
  *
  * rdzv_server (only the leading agent) owns the group machine, its timer and the connections of
@@ -66,8 +66,8 @@ _must_use_ int rdzv_listener_add(struct rdzv_listener *l, int fd);
 /* From now on JOINs go to this server (borrowed; NULL: refuse them), the parked ones at once, in
  * the order in which they came. */
 void rdzv_listener_serve(struct rdzv_listener *l, struct rdzv_server *server);
-/* What is said to those who JOIN from now on, and to the parked ones at once. SERVED only where
- * rdzv_listener_serve() has named the server, which any other word takes away; `leader` and `epoch`
+/* How nodes that JOIN are answered from now on, and the parked ones at once. SERVED only where
+ * rdzv_listener_serve() has named the server, which any other policy removes; `leader` and `epoch`
  * for REDIRECTED (copied). */
 void rdzv_listener_join_policy(struct rdzv_listener *l, enum member_join_policy join_policy,
                                const struct rdzv_peer *leader, uint32_t epoch);
@@ -85,17 +85,17 @@ struct rdzv_server_ops {
     void (*store_close)(void *arg, struct generation generation);
     /* One line for people on the leader: a node was lost, a restart, … */
     void (*notice)(void *arg, const char *line);
-    /* What a node says of itself; again when it came back, or knows more. Comes between steps. May
+    /* The description of a node; again when it came back, or has more. Called between steps. May
      * be NULL */
     void (*node_summary)(void *arg, uint64_t incarnation, const char *host, const char *text);
-    /* That node is no more: lost, left or refused. May be NULL; may not free the server */
+    /* That node is gone: lost, left or refused. May be NULL; may not free the server */
     void (*forgotten)(void *arg, uint64_t incarnation);
     /* For the event log. May be NULL */
     void (*timeline)(void *arg, const struct timeline_entry *entry);
-    /* Another leads, or closed the job: the nodes have been told to go there. The server may be
-     * freed from a deferred call, or at once. Nothing comes after it. */
+    /* Another agent leads, or has closed the job: the nodes have been redirected. The server may be
+     * freed from a deferred call, or at once. The last callback. */
     void (*deposed)(void *arg, uint32_t epoch);
-    /* The job is over and everybody who could be told knows. The server may be freed from a
+    /* The job is over, and every node that could be reached knows. The server may be freed from a
      * deferred call, or at once. Connections end when it is freed. */
     void (*done)(void *arg, enum outcome outcome);
 };
@@ -103,7 +103,7 @@ struct rdzv_server_ops {
 struct rdzv_server_config {
     char run_id[RDZV_RUN_ID_MAX];
     uint16_t listener_port;    /* of the leader's own listener: where nodes probe it */
-    uint64_t heartbeat_ns;     /* told to all nodes, with the group's lease and margin */
+    uint64_t heartbeat_ns;     /* sent to all nodes, with the group's lease and margin */
     uint64_t probe_timeout_ns; /* 0: 1 s */
     bool has_local_addr;       /* --local-addr: */
     struct addr local_addr; /* where the store listens, unless the group is on this machine alone */

@@ -1,9 +1,9 @@
-/* What the files of the leader's side share. Nobody else includes this.
- *   listener_*_io.c    accepts, says HELLO, hands JOINs and COMMANDs over
+/* What the files of the leader's side share. Private to them.
+ *   listener_*_io.c    accepts, sends HELLO, passes JOINs and COMMANDs on
  *   server_nodes_io.c  the nodes' connections, their messages as events
  *   server_probe_io.c  probes of the nodes' listeners
  *   server_send_io.c   messages that take more: successors, redirections, answers to operators
- *   server_overview_io.c  the status, for all operators who ask for it
+ *   server_overview_io.c  the status, for all operators that ask for it
  *   server_io.c        the group's steps and effects, the store's place, life */
 #pragma once
 
@@ -14,7 +14,7 @@
 #include "rendezvous/protocol/probe_io.h"
 #include "rendezvous/server/server_io.h"
 
-/* An operator who has asked for the status. Part of what the listener has of it. */
+/* An operator that has asked for the status. Part of what the listener has of it. */
 struct rdzv_asking {
     struct list link;  /* linked while an overview for it is not all sent */
     struct conn *conn; /* the listener's */
@@ -47,17 +47,18 @@ struct rdzv_server {
     unsigned n_limits_said;
     bool store_open;
     struct generation store_generation;
-    uint32_t higher_epoch;        /* that the group was told of; 0: none */
+    uint32_t higher_epoch;        /* that was reported to the group; 0: none */
     bool deposed;                 /* another leads: the group takes no step any more */
     struct arbiter_record record; /* the last that was read; epoch 0: none */
     struct server_asker *asker;   /* whose COMMAND this step is, NULL */
     struct strbuf named;          /* NAMED of this step, the same for all; empty: not yet made */
-    struct desired last_desired;  /* what was last told to a node, and its text: */
+    struct desired last_desired;  /* the last DESIRED of a node, and its text: */
     struct strbuf last_desired_text;
     struct list
         lease_pending; /* struct server_node, by lease_pending_link: they wait for a LEASE */
     struct loop_timer *lease_pending_timer;
-    struct list desired_pending; /* struct server_node, by desired_link: the next turns tell them */
+    struct list
+        desired_pending; /* struct server_node, by desired_link: the next turns send it to them */
     struct loop_timer *desired_timer;
     struct overviews overviews;
 };
@@ -71,7 +72,7 @@ struct server_asker {
 struct server_node {
     struct list link;
     struct list probe_link;
-    struct list desired_link;       /* linked: still to be told what state it should be in */
+    struct list desired_link;       /* linked: its DESIRED is still to be sent */
     struct list lease_pending_link; /* linked: lease_pending goes before any other message */
     struct lease lease_pending;
     struct rdzv_server *server;
@@ -85,7 +86,7 @@ struct server_node {
     struct probe *probe;           /* NULL: none under way */
     uint32_t min_nodes, max_nodes; /* as its user gave them */
     bool limits_said;              /* that they are not the leader's */
-    bool reaching;                 /* the next answer tells whether it can be reached at all */
+    bool reaching;                 /* the next answer shows whether it can be reached at all */
 };
 
 /* ---- server_io.c ---- */
@@ -103,9 +104,9 @@ void rdzv_server_join(struct rdzv_server *s, struct conn *conn, const struct wir
 
 /* NULL: unknown. */
 struct server_node *server_find(const struct rdzv_server *s, uint64_t incarnation);
-/* After a JOIN and its effects: the node is told that it is one, unless it was told more. */
+/* After a JOIN and its effects: the node gets WELCOME, unless it was sent another message. */
 void server_finish_join(struct rdzv_server *s, uint64_t incarnation);
-/* WELCOME first, where it was not said yet. Nothing when n is NULL or not connected. */
+/* WELCOME first, if it was not sent yet. Nothing when n is NULL or not connected. */
 void server_send(struct server_node *n, const struct wire_message *m);
 void server_send_text(struct server_node *n, const char *text, size_t len);
 /* At once, or with the next message to this node where one is due soon: with thousands of nodes
@@ -124,7 +125,7 @@ void server_free_nodes(struct rdzv_server *s);
 
 /* ---- server_probe_io.c ---- */
 
-/* reach: to see whether its listener can be reached at all, and say so if not. */
+/* reach: to find out whether its listener can be reached at all, and report if not. */
 void server_probe(struct rdzv_server *s, uint64_t incarnation, bool reach);
 void server_stop_probe(struct server_node *n);
 /* Those whose turn it is. */
@@ -134,7 +135,7 @@ void server_start_probes(struct rdzv_server *s);
 
 /* Who may lead next, and where it is one of them all that it has to know. */
 void server_send_successors(struct rdzv_server *s, struct server_node *n);
-/* Tells all nodes who leads now, as far as it is known, and ends their connections. */
+/* Redirects all nodes to the leader, as far as it is known, and ends their connections. */
 void server_redirect_all(struct rdzv_server *s, uint32_t epoch);
 /* An operator's, other than LEAVE and STATUS. Answers on `to`, which is borrowed for the call. */
 void rdzv_server_command(struct rdzv_server *s, const struct command *command, struct conn *to);

@@ -1,8 +1,8 @@
 /* The key-value store that workers meet through: keys, counters, queues, waits, barriers.
  *
- * A pure engine: requests in, replies out, in the order of arrival. It knows no bytes of a wire
- * (tcpstore_wire), no sockets (store_io) and no clock: time-outs are the clients', who cancel.
- * Keys are opaque bytes; nothing is added or stripped.
+ * A pure engine: requests in, replies out, in the order of arrival. It knows neither the wire
+ * format (tcpstore_wire), nor sockets (store_io), nor the clock: clients handle time-outs, and
+ * cancel. Keys are opaque bytes; nothing is added or stripped.
  *
  *     store_new(&limits, seed, &store);
  *     r = store_step(store, &request, &update);   0: look at update.replies
@@ -51,7 +51,7 @@ enum store_op {
     STORE_OP_QUEUE_POP = 15,   /* key → i64 length before, then a value if it was not 0 */
     STORE_OP_QUEUE_LEN = 16,   /* key → i64 */
     STORE_OP_LIST_KEYS = 17,   /* → i64, list of values */
-    STORE_OP_BARRIER = 18,     /* key, number of those who arrive → u8 STORE_STOP_WAITING */
+    STORE_OP_BARRIER = 18,     /* key, number of arriving clients → u8 STORE_STOP_WAITING */
 };
 #define STORE_OP_COUNT 19
 /* "SET", …; "?" for a number that is none. */
@@ -68,7 +68,7 @@ struct store_limits {
     uint64_t store_bytes;  /* keys, values, queues, waits, with STORE_COST_* each */
     uint32_t connections;  /* 0: RLIMIT_NOFILE - 64 */
     uint64_t unsent_bytes; /* replies that a client has not taken: beyond, it is not read */
-    uint64_t validate_ns;  /* time to say the magic number */
+    uint64_t validate_ns;  /* time to send the magic number */
 };
 #define STORE_LIMITS_DEFAULT                                     \
     ((struct store_limits){.key_bytes = 8192,                    \
@@ -141,7 +141,7 @@ void store_update_fini(struct store_update *u);
 
 enum {
     STORE_REFUSED = 1, /* a limit, or a counter that is no number: end that client. Nothing was
-                        * changed; update.refusal says why */
+                        * changed; update.refusal has the reason */
 };
 
 /* `seed` keys the hash: peers choose the keys. */

@@ -1,5 +1,5 @@
-/* The table of the store's keys: one record for a name, whatever is known under it (a value, a
- * queue, those who wait). Private to the store. */
+/* The table of the store's keys: one record for a name, with its value, queue and waiting clients.
+ * Private to the store. */
 #pragma once
 
 #include <stdbool.h>
@@ -35,10 +35,10 @@ struct store_keys {
 };
 
 void store_keys_init(struct store_keys *t, uint64_t seed);
-/* Frees up to about n keys and all that they hold, but not those who wait: there must be none.
+/* Frees up to about n keys and all that they hold, but not waiting clients: there must be none.
  * True when that was all; nothing may be done with t between, and afterwards. */
 bool store_keys_fini_some(struct store_keys *t, size_t n);
-/* For whoever wants to see all: the heads of the buckets' lists, in no order. */
+/* To visit all records: the heads of the buckets' lists, in no order. */
 size_t store_keys_n_buckets(const struct store_keys *t);
 struct store_key *store_keys_bucket(const struct store_keys *t, size_t i);
 struct store_key *store_keys_find(const struct store_keys *t, struct store_span name);

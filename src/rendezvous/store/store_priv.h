@@ -19,7 +19,7 @@ struct wait {
     uint32_t client;
     bool barrier;   /* released by a set of its one key only */
     size_t missing; /* nodes still linked */
-    size_t probe;   /* the node that was not ready when last looked */
+    size_t probe;   /* the node that was not ready at the last check */
     size_t n_nodes;
     struct wait_node nodes[];
 };

@@ -28,7 +28,7 @@
 
 enum {
     TCPSTORE_REQUEST = 1, /* *ret holds one */
-    TCPSTORE_REFUSED = 2, /* decoder.refusal says why; call it no more, but tcpstore_decoder_fini */
+    TCPSTORE_REFUSED = 2, /* decoder.refusal: why; only tcpstore_decoder_fini may follow */
 };
 
 struct tcpstore_partial;

@@ -24,11 +24,11 @@ struct discovery_config {
 _must_use_ int topology_discover(const struct discovery_config *config, struct topology *ret,
                                  struct err *err);
 
-/* Any file that --from takes, told apart by its content: muster's JSON, an hwloc XML (1.x, 2.x), an
+/* Any file that --from takes, recognized by its content: muster's JSON, an hwloc XML (1.x, 2.x), an
  * NCCL topology file. A file of none of these, of hwloc 3.0, or for RCCL is refused with the
  * reason. */
 _must_use_ int topology_load(const char *path, struct topology *ret, struct err *err);
 
-/* Does this machine have GPUs, as far as a glance tells (no library loaded, no PCI walked)?
+/* Whether this machine has GPUs, by a quick check (no library loaded, no PCI walked).
  * /proc/driver/nvidia/gpus, /dev/nvidia0, /dev/kfd, or a DRM device of a GPU's driver. */
 bool discover_has_gpus(void);

@@ -42,7 +42,7 @@ struct affinity_input {
 };
 
 struct affinity {
-    bool bound;              /* else cpus and nodes say nothing */
+    bool bound;              /* else cpus and nodes are not valid */
     struct cpuset cpus;      /* of the worker; never empty where bound */
     struct cpuset nodes;     /* memory nodes; empty: no policy */
     bool strict;             /* MPOL_BIND instead of MPOL_PREFERRED_MANY */

@@ -17,7 +17,7 @@ struct gpu_inventory {
     char (*uuids)[GPU_UUID_MAX]; /* [n] "GPU-…"; NULL: not known, and any name taken as right */
 };
 
-#define GPU_UNKNOWN UINT32_MAX /* a device that is there, but can't be told by its name */
+#define GPU_UNKNOWN UINT32_MAX /* a device that exists, but can't be identified by its name */
 
 /* visible: value of CUDA_VISIBLE_DEVICES, NULL when it is not set. */
 uint32_t gpu_count_visible(const char *visible, const struct gpu_inventory *inventory);

@@ -1,4 +1,4 @@
-/* What one node is made of: CPUs and NUMA nodes, the PCI tree, GPUs, RDMA devices, network
+/* The hardware of one node: CPUs and NUMA nodes, the PCI tree, GPUs, RDMA devices, network
  * interfaces. Plain data with all that later steps need, so that each of them is a pure function
  * of it: distance (how far apart), nccl_graph (which NIC per GPU), affinity (which CPUs per
  * worker), nccl_env (which variables), render (matrix, tree, picture), topology_json.
@@ -22,8 +22,8 @@
 #include "base/text/cpuset.h"
 #include "base/util.h"
 
-/* Bounds: a file that says more is refused with -E2BIG, a machine that has more is cut and says
- * so. */
+/* Bounds: a larger file is refused with -E2BIG; for a larger machine the rest is left out, with a
+ * warning. */
 #define TOPO_NUMA_MAX 1024
 #define TOPO_CORES_MAX 8192
 #define TOPO_CACHES_MAX 8192
@@ -51,7 +51,8 @@ struct pci_addr {
     uint32_t domain; /* may be above 0xffff (VMD) */
     uint8_t bus, dev, fn;
 };
-/* "dddd:bb:dd.f" in any case, domain of 4 to 8 digits ("00000000:1B:00.0" as NVML says it too). */
+/* "dddd:bb:dd.f" in any case, domain of 4 to 8 digits ("00000000:1B:00.0" as NVML writes it, too).
+ */
 _must_use_ int pci_addr_parse(const char *text, struct pci_addr *ret);
 void pci_addr_text(struct pci_addr at, char out[TOPO_BUSID_MAX]); /* lower case */
 int pci_addr_compare(struct pci_addr a, struct pci_addr b);
@@ -102,11 +103,11 @@ enum topo_vendor { TOPO_VENDOR_OTHER = 1, TOPO_VENDOR_NVIDIA, TOPO_VENDOR_AMD, T
 
 struct topo_gpu {
     uint32_t pci;   /* index in pci[] */
-    uint32_t index; /* NVML's; equal to its place here unless the source says other */
+    uint32_t index; /* NVML's; equal to its index here unless the source has another */
     enum topo_vendor vendor;
     char name[TOPO_TEXT_MAX];    /* "NVIDIA H100 80GB HBM3", "" unknown */
     char uuid[96];               /* "GPU-…", "" unknown */
-    int32_t numa;                /* its PCI device's, or what NVML says where sysfs does not know */
+    int32_t numa;                /* its PCI device's, or NVML's if sysfs does not know it */
     uint32_t sm;                 /* 90: compute capability 9.0; 0 unknown */
     int32_t gdr;                 /* 1 GPUDirect RDMA, 0 not, -1 unknown (counts as 1) */
     int32_t rank;                /* of an NCCL file; -1 none */
@@ -128,7 +129,7 @@ struct topo_nvlink {
     uint32_t gpu; /* index in gpus[] */
     enum topo_nvlink_end end;
     uint32_t peer;          /* GPU: index in gpus[]; else TOPO_NONE */
-    struct pci_addr target; /* as the source says it; all 0xff… unknown */
+    struct pci_addr target; /* from the source; all 0xff… unknown */
     uint32_t count;         /* links that are up */
     bool c2c;               /* NVLink-C2C to the CPU: `bandwidth` is known instead of a count */
     double bandwidth;       /* GB/s one way of the whole bundle; 0: count x NCCL's figure */
@@ -182,8 +183,8 @@ struct topo_nic {
     /* of an NCCL file; else dev is TOPO_NONE */
     uint32_t dev;
     double latency;
-    int32_t gdr;  /* 1, 0, -1 not said */
-    int32_t port; /* the file's; -1 not said */
+    int32_t gdr;  /* 1, 0, -1 not known */
+    int32_t port; /* the file's; -1 not given */
     bool keep;
 };
 
@@ -233,7 +234,7 @@ struct topology {
     char host[TOPO_NAME_MAX]; /* host name, "" unknown */
     char arch[32];            /* "x86_64", "aarch64", "ppc64le"; "" unknown */
     char cpu_vendor[32];      /* "GenuineIntel", "AuthenticAMD", "CentaurHauls", …; "" unknown */
-    uint32_t cpu_family, cpu_model; /* x86's, as cpuid says; 0 unknown */
+    uint32_t cpu_family, cpu_model; /* x86's, from cpuid; 0 unknown */
     uint32_t packages;
     struct cpuset allowed; /* CPUs this process may use */
     struct cpuset online;  /* all of the machine, where known; else as allowed */
@@ -255,7 +256,7 @@ struct topology {
     uint32_t n_netifs;
     char driver[TOPO_TEXT_MAX];        /* NVIDIA's, "535.183.01"; "" unknown */
     char cuda[TOPO_NAME_MAX];          /* what the driver supports, "12.4"; "" unknown */
-    bool nvlinks_known;                /* false: nobody told, so a matrix can't show NV# */
+    bool nvlinks_known;                /* false: not known, so a matrix can't show NV# */
     char *warnings[TOPO_WARNINGS_MAX]; /* owned; what could not be read, and why */
     uint32_t n_warnings;
 };

@@ -1,4 +1,4 @@
-/* What NCCL 2.30.7 makes of a node: its graph of GPUs, switches, CPUs and NETs, the best path
+/* NCCL 2.30.7's view of a node: its graph of GPUs, switches, CPUs and NETs, the best path
  * between them, and so which NET each GPU gets. Pure. Rules and figures: NCCL's
  * src/graph/{xml,topo,paths,search}.cc (github.com/NVIDIA/nccl at 2.30.7).
  *
@@ -67,7 +67,7 @@ void nccl_graph_between(const struct nccl_graph *g, uint32_t a, uint32_t b, enum
 uint32_t nccl_graph_nets(const struct nccl_graph *g);
 const char *nccl_graph_net_name(const struct nccl_graph *g, uint32_t i);
 
-/* Sentences that a person should know: a GPU's own NIC loses, two GPUs share one, ports that are
+/* Warnings for people: a GPU's own NIC loses, two GPUs share one, ports that are
  * left out because they are not ACTIVE, speeds that are not known, virtual interfaces. Calls say()
  * for each. */
 void nccl_graph_warnings(const struct nccl_graph *g, void (*say)(void *arg, const char *text),

@@ -2,7 +2,7 @@
  * NETs with the places where they hang in it, then links and the best paths over them.
  *
  * nccl_graph_net.c chooses the NETs, nccl_graph_tree.c builds the tree, nccl_graph_paths.c walks
- * it, nccl_graph.c answers, nccl_graph_warn.c tells. nccl_xml_write.c writes the tree. */
+ * it, nccl_graph.c answers, nccl_graph_warn.c warns. nccl_xml_write.c writes the tree. */
 #pragma once
 
 #include "topology/nccl/nccl_graph.h"
@@ -48,13 +48,13 @@ struct nccl_net {
     bool gdr;
     uint32_t dev;        /* of an NCCL file; else its number in NCCL's order */
     uint32_t nic, netif; /* the first; TOPO_NONE: none */
-    uint32_t pci;        /* of its card; TOPO_NONE: it hangs at CPUs */
+    uint32_t pci;        /* of its card; TOPO_NONE: it is attached to CPUs */
     uint32_t n_fused;
     bool every_cpu; /* a virtual interface: at the CPU of every GPU */
     uint32_t node;  /* in nodes[] */
 };
 
-/* A NET and one of the NIC nodes that it hangs at. */
+/* A NET and one of the NIC nodes that it is attached to. */
 struct nccl_place {
     uint32_t net, nic_node;
 };

@@ -12,9 +12,9 @@ enum nccl_xml_level { NCCL_XML_NOTE = 1, NCCL_XML_WARNING, NCCL_XML_ERROR };
 /* One finding: what is wrong, and in which line of the file (1 on; 0: the whole). */
 typedef void nccl_xml_say_fn(void *arg, enum nccl_xml_level level, uint32_t line, const char *text);
 
-/* Into a topology, as NCCL would take it: what NCCL loses is lost here. Elements it would not know
- * are told as findings. 0; -EINVAL, -E2BIG with a sentence: NCCL refuses the file (not NCCL's
- * grammar, another root element, a version that is not 1, over a limit). say may be NULL. */
+/* Into a topology, as NCCL would take it: what NCCL loses is lost here. Elements that it would not
+ * know are reported as findings. 0; -EINVAL, -E2BIG with a sentence: NCCL refuses the file (not
+ * NCCL's grammar, another root element, a version that is not 1, over a limit). say may be NULL. */
 _must_use_ int nccl_xml_read(const char *text, size_t len, struct topology *ret,
                              nccl_xml_say_fn *say, void *arg, struct err *err);
 

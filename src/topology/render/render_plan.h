@@ -1,6 +1,6 @@
 /* What the tree and the picture show, and in which order: the machine as a tree of shapes. Of the
- * bridges only switches are shapes; what says nothing (a host bridge with one thing below it) is
- * left out. Pure; private to render. */
+ * bridges only switches are shapes; shapes without information (a host bridge with one thing below
+ * it) are left out. Pure; private to render. */
 #pragma once
 
 #include "topology/render/render.h"
@@ -56,7 +56,7 @@ void render_plan_each_net(const struct render_plan *p, uint32_t gpu, const char 
 
 /* Links between two GPUs. */
 uint32_t render_nvlinks(const struct topology *t, uint32_t a, uint32_t b);
-/* Nothing tells one GPU's NVLinks from another's. */
+/* All GPUs' NVLinks are alike. */
 static inline bool render_nvlinks_alike(const struct render_nvlinks *n) {
     return n->joined == 0 || (n->joined == n->pairs && n->least == n->most);
 }

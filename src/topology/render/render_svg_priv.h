@@ -17,7 +17,7 @@ struct svg_box {
     int x, y, w, h;
     int max_w;  /* what it may take of the page's width */
     int slot_h; /* h, and of a GPU with a partner that one's too */
-    int head_w; /* of the words on top of it, at least */
+    int head_w; /* of the text on top of it, at least */
 };
 
 struct svg_point {

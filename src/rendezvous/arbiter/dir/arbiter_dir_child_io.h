@@ -6,18 +6,18 @@
 
 #include "rendezvous/arbiter/dir/arbiter_folder_io.h"
 
-/* The highest epoch that was met, and so must be there for ever. Epoch 0: none yet. */
+/* The highest epoch that was read, and so must stay there for ever. Epoch 0: none yet. */
 struct arbiter_dir_memory {
     uint32_t epoch;
     uint64_t leader; /* the incarnation that has it */
     uint64_t device; /* the file system it was on */
 };
 
-/* Both ends are this very program: plain structs, one in each message of a SOCK_SEQPACKET. */
+/* Both ends are this program: plain structs, one in each message of a SOCK_SEQPACKET. */
 struct arbiter_dir_task {
     uint64_t seq;
     struct arbiter_dir_memory memory; /* which a new process has from the last one */
-    uint64_t deadline_ns;             /* of its answer; after it nothing may be won */
+    uint64_t deadline_ns;             /* of its answer; no claim may succeed after it */
     struct arbiter_request request;
 };
 struct arbiter_dir_result {
@@ -42,8 +42,8 @@ void arbiter_dir_server_fini(struct arbiter_dir_server *s);
 void arbiter_dir_serve(struct arbiter_dir_server *s, const struct arbiter_dir_task *task,
                        struct arbiter_dir_result *ret);
 
-/* What the helper process (io/process/helper.h) does all its life; `arg` is this. It ends when the
- * other end of fd is closed. */
+/* The main function of the helper process (io/process/helper.h); `arg` is this struct. It ends when
+ * the other end of fd is closed. */
 struct arbiter_dir_child {
     const char *path, *run_id;
     bool look;

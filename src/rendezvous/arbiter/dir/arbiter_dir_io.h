@@ -6,9 +6,9 @@
  *     … arbiter.h
  *
  * File systems block, network file systems for minutes. So every operation runs in a child process,
- * forked with the first request; this process only speaks to it and never waits. A child that does
- * not answer in time is left alone: what it still does counts for nothing, and it answers again
- * when it is back. One that dies is replaced with the next request. */
+ * forked with the first request; this process exchanges messages with it and never waits. A child
+ * that does not answer in time is left alone: its late result does not count, and it answers again
+ * when the file system does. A child that dies is replaced with the next request. */
 #pragma once
 
 #include <sys/types.h>
@@ -18,16 +18,16 @@
 #include "rendezvous/arbiter/arbiter.h"
 
 struct arbiter_dir_config {
-    const char *path;    /* copied. Made if it is missing; its parent must be there */
+    const char *path;    /* copied. Created if it is missing; its parent must exist */
     const char *run_id;  /* copied */
     uint64_t timeout_ns; /* 0: ARBITER_TIMEOUT_NS */
-    bool look;           /* only READs, which make nothing that is missing */
+    bool look;           /* only READs, which create nothing */
 };
 
-/* Touches nothing yet: a directory that can't be used shows in the first answer.
+/* Does not access the directory yet: the first answer reports one that can't be used.
  * -EINVAL: the path or the run id is empty or too long. */
 _must_use_ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_config *config,
                                struct arbiter **ret, struct err *err);
 
-/* The present child, 0: none. For tests, and for whoever spares it. */
+/* The current child, 0: none. For tests, and so that it is not killed with the workers. */
 pid_t arbiter_dir_child_pid(const struct arbiter *arbiter);

@@ -1,11 +1,11 @@
-/* One job's folder in a shared directory: what lies there, and how single files of it are read and
- * replaced. Who may claim what is arbiter_dir_child_io's. Every call may block for as long as the
- * file system does; only the arbiter's child process makes them.
+/* One job's folder in a shared directory: its layout, and how its files are read and replaced. The
+ * rules of claims are in arbiter_dir_child_io. Every call may block for as long as the file system
+ * does; only the arbiter's child process makes them.
  *
  *     <path>/muster-<run id>/     0700, ours
  *         epoch-3      the record of epoch 3 (arbiter_record.h); made once, exclusively
  *         beat-3       16 hexadecimal digits, rewritten in place by epoch 3's leader
- *         latest       a number: where to begin to look. A hint only
+ *         latest       a number: where to begin the search. A hint only
  *         claim-…  mark-…  latest-…  owner-…     being written; swept when an hour old
  *
  * Network file systems keep names, and their absence, for up to a minute, but not beyond an open()
@@ -20,7 +20,7 @@
 #include "rendezvous/arbiter/arbiter_record.h"
 
 #define ARBITER_PATH_MAX 2048
-/* Files of a folder that are looked at when it has to be listed. */
+/* The limit of files that are examined when the folder has to be listed. */
 #define ARBITER_LIST_MAX 100000
 #define ARBITER_STALE_NS (3600 * NS_PER_S)
 
@@ -28,7 +28,7 @@ struct arbiter_folder {
     const char *path; /* the shared directory; borrowed */
     char *name;       /* of the folder in it */
     int fd;           /* the folder, while a request is served; else -1 */
-    bool look;        /* make nothing that is missing */
+    bool look;        /* create nothing */
     uint64_t asker;   /* incarnation of the request: names the files that are being written */
     bool swept;
     bool squashed; /* files that we make there belong to `squashed_uid`, not to us */
@@ -40,15 +40,15 @@ void arbiter_folder_fini(struct arbiter_folder *f);
 
 /* All below: 0, or a negative errno and a sentence. */
 
-/* What was there is gone, or nobody can read it: for certain. No file system has this errno. */
+/* The data is certainly gone, or can't be read. No file system returns this errno. */
 #define ARBITER_FOLDER_RUINED (-ENOTUNIQ)
 enum { ARBITER_FOLDER_E_NONE = 1 }; /* there is no such folder, and `look` */
 
 /* Opens the folder, made if it is missing; refuses what others could tamper with. */
 _must_use_ int arbiter_folder_open(struct arbiter_folder *f, struct err *err);
 void arbiter_folder_close(struct arbiter_folder *f);
-/* The file system that the folder is on; where it is missing, that of the nearest directory above
- * it that is there. 0: that can't be told. */
+/* The file system that the folder is on; if it is missing, that of the nearest existing directory
+ * above it. 0: not known. */
 uint64_t arbiter_folder_device(const struct arbiter_folder *f);
 
 /* One epoch. */
@@ -57,7 +57,7 @@ struct arbiter_entry {
     bool found;                         /* false: there is no such epoch; the rest is zero */
     bool leftover;                      /* the claim's temporary file is there still */
 };
-/* ARBITER_FOLDER_RUINED: there it is, and is none of ours, or of another version. */
+/* ARBITER_FOLDER_RUINED: the file exists, but it is not ours, or of another version. */
 _must_use_ int arbiter_folder_read(const struct arbiter_folder *f, uint32_t epoch,
                                    struct arbiter_entry *ret, struct err *err);
 /* Writes a record beside its place; arbiter_folder_link() puts it there if the place is free. */
@@ -76,14 +76,14 @@ _must_use_ int arbiter_folder_sync(const struct arbiter_folder *f, struct err *e
 /* 0 where there is no beat file. */
 _must_use_ int arbiter_folder_read_beat(const struct arbiter_folder *f, uint32_t epoch,
                                         uint64_t *ret, struct err *err);
-/* Makes the beat's file, if it is missing, with all the room that it will ever need. */
+/* Creates the beat's file, if it is missing, with all the space that it will ever need. */
 _must_use_ int arbiter_folder_make_beat(const struct arbiter_folder *f, uint32_t epoch,
                                         struct err *err);
 /* Needs no free space. */
 _must_use_ int arbiter_folder_move_beat(const struct arbiter_folder *f, uint32_t epoch,
                                         uint64_t beat, struct err *err);
 
-/* Where to begin to look; 0: nobody knows. */
+/* Where to begin the search; 0: not known. */
 uint32_t arbiter_folder_hint(const struct arbiter_folder *f);
 /* The highest epoch that has a name in the folder; 0: none. */
 _must_use_ int arbiter_folder_highest(const struct arbiter_folder *f, uint32_t *ret,

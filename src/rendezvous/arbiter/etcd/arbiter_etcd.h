@@ -1,16 +1,17 @@
-/* What the arbiter over etcd asks and hears, as text: the bodies of its HTTP requests and the
- * reading of the answers. Pure; how they travel is arbiter_etcd_io.
+/* Requests of the arbiter over etcd and their answers, as text: the bodies of HTTP requests, and
+ * the decoding of the answers. Pure; how they travel is arbiter_etcd_io.
  *
  * Keys, below <prefix>/<run id>/:
- *     epoch-N   the record of epoch N (arbiter_record.h): who claimed it, or the close
+ *     epoch-N   the record of epoch N (arbiter_record.h): its claim, or the close
  *     latest    a copy of the highest one's record; put in the same transaction
- *     beat      put anew by the leader; its revision is the beat
+ *     beat      rewritten by the leader; its revision is the beat
  *
  * Each question is one transaction, and each answer shows `latest` and `beat` as of one moment.
  * What is written is conditional on epoch-N's absence and on the very revision of `latest` that was
  * seen before, which was of a lower epoch and not the close. So epochs are claimed once and in
- * order, and nothing comes after the close; who is told "no" looks at what is there now, and goes
- * on. The close is an epoch as well: who asks to close its own epoch gets the one after it.
+ * order, and nothing comes after the close; an agent whose transaction failed reads what is there
+ * now, and continues. The close is an epoch as well: a request to close its own epoch gets the one
+ * after it.
  *
  *     arbiter_etcd_begin(&s, base, &request, hint);
  *     do {
@@ -18,9 +19,9 @@
  *         r = arbiter_etcd_read(base, text, len, &view, &err);
  *     } while (r == 0 && (r = arbiter_etcd_next(&s, &view, &result, &err)) == ARBITER_ETCD_E_ASK);
  *
- * A question whose answer was lost may have been obeyed: begin again, and the request finds its own
- * record there. Source: etcd's rpc.proto and "gRPC gateway" (3.4): keys and values are base64,
- * 64-bit numbers are texts, what is zero, empty or false is left out. */
+ * A transaction whose answer was lost may have been executed: begin again, and the request finds
+ * its own record there. Source: etcd's rpc.proto and "gRPC gateway" (3.4): keys and values are
+ * base64, 64-bit numbers are texts, values that are zero, empty or false are left out. */
 #pragma once
 
 #include <errno.h>
@@ -36,7 +37,7 @@
 #define ARBITER_ETCD_HOST_MAX 256
 
 enum { ARBITER_ETCD_E_ASK = 1 }; /* one more question */
-/* The keys are not as anybody of us leaves them: removed, or changed by hand. */
+/* The keys are not as agents leave them: they were removed, or changed by hand. */
 #define ARBITER_ETCD_RUINED (-ENOTUNIQ)
 
 struct arbiter_etcd_step {
@@ -47,9 +48,9 @@ struct arbiter_etcd_step {
     uint32_t epoch; /* that it writes; BEAT: 0 */
 };
 
-/* What an answer shows. */
+/* The contents of an answer. */
 struct arbiter_etcd_view {
-    bool succeeded;               /* the conditions held: what was to be written is */
+    bool succeeded;               /* the conditions held: the write was executed */
     uint64_t mod;                 /* revision of `latest`; 0: there is none */
     struct arbiter_record record; /* with the beat */
 };
@@ -60,15 +61,15 @@ void arbiter_etcd_begin(struct arbiter_etcd_step *s, const char *base,
                         const struct arbiter_request *request, uint64_t hint);
 /* At the end of `body`. */
 void arbiter_etcd_question(const struct arbiter_etcd_step *s, struct strbuf *body);
-/* An answer of status 200. Negative errno: it is none of etcd's, or over a limit; err says what.
- * ARBITER_ETCD_RUINED: it is, but `latest` is no record. */
+/* An answer of status 200. Negative errno: it is none of etcd's, or over a limit; err has the
+ * details. ARBITER_ETCD_RUINED: it is one of etcd's, but `latest` is no record. */
 _must_use_ int arbiter_etcd_read(const char *base, const char *text, size_t len,
                                  struct arbiter_etcd_view *ret, struct err *err);
 /* 0: the request is answered by *ret and view->record. ARBITER_ETCD_E_ASK. ARBITER_ETCD_RUINED.
- * -EINVAL: a claim for nobody, a close without an outcome. */
+ * -EINVAL: a claim without a leader, a close without an outcome. */
 _must_use_ int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_view *view,
                                  enum arbiter_result *ret, struct err *err);
-/* The highest epoch that was seen in `latest`, and whose it is: what came before never comes again.
+/* The highest epoch that was seen in `latest`, and its leader: `latest` never goes back.
  * Epoch 0: none yet. */
 struct arbiter_etcd_seen {
     uint32_t epoch;
@@ -90,12 +91,12 @@ _must_use_ int arbiter_etcd_token(const char *text, size_t len,
 /* ---- any other status ---- */
 
 enum arbiter_etcd_refusal {
-    ARBITER_ETCD_ELSEWHERE = 1, /* another member may do it: no leader, too busy, not etcd at all */
-    ARBITER_ETCD_LOG_IN,        /* the token is none, or no longer */
+    ARBITER_ETCD_ELSEWHERE = 1, /* ask another member: no leader, too busy, or not etcd */
+    ARBITER_ETCD_LOG_IN,        /* the token is missing, or has expired */
     ARBITER_ETCD_NO_LOG_IN,     /* answer to a login: there are no users; ask without a token */
-    ARBITER_ETCD_DENIED,        /* the whole cluster says no: user, password, permission */
+    ARBITER_ETCD_DENIED,        /* the whole cluster refuses: user, password, permission */
 };
-/* `text` becomes a sentence about it, with etcd's own words as far as there are any. */
+/* `text` becomes a sentence about it, with etcd's own error text if there is one. */
 enum arbiter_etcd_refusal arbiter_etcd_refused(int status, const char *body, size_t len,
                                                struct err *text);
 
@@ -104,8 +105,8 @@ enum arbiter_etcd_refusal arbiter_etcd_refused(int status, const char *body, siz
 struct arbiter_etcd_endpoint {
     char host[ARBITER_ETCD_HOST_MAX]; /* a name or a literal, without brackets */
     uint16_t port;
-    bool https; /* it said https:// */
-    bool http;  /* it said http:// */
+    bool https; /* it began with https:// */
+    bool http;  /* it began with http:// */
 };
 /* "host", "host:2379", "[fd00::1]:2379", "fd00::1", "https://host:2379/". -EINVAL. */
 _must_use_ int arbiter_etcd_endpoint(const char *text, struct arbiter_etcd_endpoint *ret,

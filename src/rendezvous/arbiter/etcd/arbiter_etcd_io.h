@@ -1,10 +1,10 @@
 /* The arbiter over etcd v3, by its JSON gateway (etcd 3.4 and later). The contract is arbiter.h;
- * what lies in etcd is arbiter_etcd.h.
+ * the layout in etcd is in arbiter_etcd.h.
  *
- * It stays with the endpoint that answered last. One that does not answer, or says that it can't
- * (no leader, a status of 5xx), is left for the next one, within the same request's time. Names are
- * looked up in a child process, and connections are kept open between requests. Nothing of TLS is
- * loaded unless `tls` is set. */
+ * It keeps using the endpoint that answered last. If an endpoint does not answer, or reports that
+ * it can't (no leader, a status of 5xx), the next one is tried within the same request's time.
+ * Names are looked up in a child process, and connections are kept open between requests. Nothing
+ * of TLS is loaded unless `tls` is set. */
 #pragma once
 
 #include "base/err.h"
@@ -31,7 +31,7 @@ struct arbiter_etcd_config {
     uint64_t timeout_ns; /* of a request, all endpoints; 0: ARBITER_TIMEOUT_NS */
 };
 
-/* Says nothing to anybody yet. 0; -EINVAL: the configuration (err names what); -ENOENT, -EACCES, …:
- * a file of it; -ELIBACC: a library of TLS or HTTP is not to be had. The loop must outlive it. */
+/* Sends nothing yet. 0; -EINVAL: the configuration (err names what); -ENOENT, -EACCES, …:
+ * a file of it; -ELIBACC: a library of TLS or HTTP can't be loaded. The loop must outlive it. */
 _must_use_ int arbiter_etcd_new(struct loop *loop, const struct arbiter_etcd_config *config,
                                 struct arbiter **ret, struct err *err);

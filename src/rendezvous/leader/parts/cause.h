@@ -18,8 +18,8 @@ struct cause {
     struct failure failure;
     int64_t at_ns; /* on the leader's clock */
     uint64_t error_ns;
-    /* Better causes are reported at once before; one in doubt is looked at then. TIME_NEVER: it is
-     * settled */
+    /* Better causes are reported at once before; one in doubt is checked again then. TIME_NEVER: it
+     * is settled */
     uint64_t settle_ns;
     uint32_t n_better;   /* how often a better one was reported */
     bool better_waits;   /* one is to be reported */
@@ -40,7 +40,7 @@ struct cause_facts {
 bool cause_add(struct cause *c, const struct failure *f, int64_t at_ns, uint64_t error_ns);
 /* Nothing has failed, or it is not what ends the group. */
 void cause_forget(struct cause *c);
-/* The group begins to stop; settle_ns: when the cause is to be looked at again. */
+/* The group begins to stop; settle_ns: when the cause is to be checked again. */
 void cause_begin_stop(struct cause *c, uint64_t settle_ns);
 /* The group stops for it: reported and charged, once that is sure. n_nodes: of the job. */
 void cause_blame(struct cause *c, size_t n_nodes);

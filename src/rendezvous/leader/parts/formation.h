@@ -34,7 +34,7 @@ size_t formation_size(const struct group_config *c, size_t candidates);
 /* Chooses the members of the next group and their places: at most max nodes, best order. */
 void formation_choose(struct formation *f, struct roster *r, const struct group_config *c,
                       uint32_t epoch, uint32_t restarts_used, uint32_t losses);
-/* What the last leader's group was: this one goes on from it. */
+/* The last leader's group, which this one continues. */
 void formation_inherit(struct formation *f, const struct handover *h);
 /* The node had a place in it, and is awaited. */
 void formation_await(struct formation *f, struct node *n);
@@ -44,7 +44,7 @@ void formation_start(struct formation *f);
 void formation_lose(struct formation *f, struct node *n, bool silent);
 /* Whether the member's last RENEW got no lease. */
 void formation_set_lease_pending(struct formation *f, struct node *n, bool pending);
-/* The group is over: nobody is a member. */
+/* The group has ended: it has no members. */
 void formation_end(struct formation *f);
 /* What all members can reach. */
 uint32_t formation_reachability(const struct formation *f);

@@ -7,7 +7,7 @@
 
 /* What a leader's authority depends on, besides the nodes. */
 enum group_leadership {
-    LEADERSHIP_NONE = 0,    /* a fixed endpoint: nobody else can lead */
+    LEADERSHIP_NONE = 0,    /* a fixed endpoint: no other agent can lead */
     LEADERSHIP_LEADER_FILE, /* the same, with a leader file on this host that a restarted agent
                                finds */
     LEADERSHIP_ARBITER,     /* dir, etcd: members succeed a lost leader */
@@ -37,7 +37,7 @@ struct group_config {
     const struct handover *handover;
     uint64_t absent_until_ns;
     uint64_t old_leader;   /* incarnation: it alone is not awaited a margin longer; 0: not known */
-    struct rdzv_peer self; /* ARBITER: as it stands in the claim */
+    struct rdzv_peer self; /* ARBITER: as in the claim */
 };
 
 /* The settings' defaults; form 60 s, settle 500 ms, probes of waiters 10 ms; epoch 1. */

@@ -20,7 +20,7 @@ struct leadership {
     bool closing;        /* the outcome is being recorded */
     uint64_t claim_ns;   /* no claim and no outcome again before */
     bool unreachable_reported;
-    bool refusal_reported;  /* claims fail at an arbiter that answers who leads */
+    bool refusal_reported;  /* claims fail, but reads of the arbiter succeed */
     uint64_t ruined_ns;     /* arbiter: each answer since says that its data is gone; 0: not so */
     bool ruined;            /* for long enough: the outcome is recorded nowhere */
     uint64_t ruin_grace_ns; /* that the workers have then */
@@ -39,8 +39,9 @@ uint64_t leadership_validity(const struct leadership *l, const struct group_conf
 /* The leader can confirm itself: otherwise it grants and forms nothing. */
 bool leadership_is_confirmed(const struct leadership *l, const struct group_config *c,
                              uint64_t now_ns);
-/* A leader with too few nodes ends the job no sooner: those that fell silent may go on with another
- * leader, and to a new one spares and newcomers are on their way, of which it does not know. */
+/* A leader with too few nodes ends the job no sooner: silent nodes may continue with another
+ * leader, and spares and newcomers may be on their way to a new one, which does not know them yet.
+ */
 uint64_t leadership_patient_until(const struct leadership *l, const struct group_config *c,
                                   size_t n_fell_silent, bool formed_here);
 
@@ -48,11 +49,11 @@ uint64_t leadership_patient_until(const struct leadership *l, const struct group
 
 enum beat_change {
     BEAT_UNCHANGED = 0,
-    BEAT_PAUSED,  /* so that a successor which hears more nodes may take over */
-    BEAT_RESUMED, /* so soon that nobody can have claimed */
+    BEAT_PAUSED,  /* so that a successor in contact with more nodes can take over */
+    BEAT_RESUMED, /* so soon that no agent can have claimed */
     BEAT_RESUMED_LATE,
 };
-/* Whether enough nodes are heard for the beat to go on. */
+/* Whether the leader is in contact with enough nodes for the beat to continue. */
 enum beat_change leadership_pause(struct leadership *l, const struct group_config *c,
                                   bool hears_too_few, uint64_t now_ns);
 /* recorded: arbiter or leader file have the outcome. */
@@ -72,11 +73,11 @@ bool leadership_may_claim(const struct leadership *l, const struct group_config 
 
 /* What became of the job's outcome. */
 enum outcome_record {
-    OUTCOME_OPEN = 0,  /* there is none: the job goes on */
+    OUTCOME_OPEN = 0,  /* there is none: the job continues */
     OUTCOME_WAITS,     /* it is to be recorded where late comers find it */
     OUTCOME_RECORDED,  /* it is: nodes are sent it */
     OUTCOME_DELIVERED, /* to all of them, or the close timeout has passed */
-    OUTCOME_GIVEN_UP,  /* it could not be recorded, and nobody is sent it */
+    OUTCOME_GIVEN_UP,  /* it could not be recorded, and is not sent to any node */
 };
 
 enum leadership_change {
@@ -106,7 +107,7 @@ enum resignation {
     RESIGN_VACATE, /* the arbiter is to note that nothing is left */
     RESIGN_NOW,
 };
-/* successor_stays: one knows all that this leader knows; nothing_runs: nobody need know it. */
+/* successor_stays: one has the whole handover; nothing_runs: no handover is needed. */
 enum resignation leadership_resign(const struct leadership *l, const struct group_config *c,
                                    bool successor_stays, bool nothing_runs,
                                    enum outcome_record outcome, uint64_t now_ns);

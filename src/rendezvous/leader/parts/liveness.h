@@ -9,7 +9,7 @@ struct liveness {
     struct list heard; /* the connected and not silent, by heard_ns */
     struct list watched;
     uint64_t due_ns;  /* nothing of the watched is due before this */
-    uint64_t look_ns; /* nor are they looked at before this: they are many */
+    uint64_t look_ns; /* nor are they examined before this: they are many */
     uint64_t probed_again_ns, waiters_probed_ns; /* how far ahead of now each rate is spent */
     uint64_t hold_until_ns; /* several are silent at once: none is given up before; 0: not so */
 };

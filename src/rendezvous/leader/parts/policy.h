@@ -11,7 +11,7 @@
 struct fingerprint {
     uint64_t hash; /* 0: none, or not of the kind that makes a crash loop */
     bool any;      /* the rest is filled in */
-    uint32_t rank; /* of the first failure heard */
+    uint32_t rank; /* of the first failure reported */
     bool spread;   /* other ranks failed alike */
 };
 

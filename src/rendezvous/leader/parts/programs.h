@@ -40,6 +40,6 @@ void programs_fini(struct programs *p);
 _must_use_ bool programs_refuse(const struct programs *p, enum job_stage stage, const char *role,
                                 const struct rdzv_program *its, char *why, size_t size);
 /* It was let in, or came back to a new leader. True: it is the first of its role with arguments of
- * its own; fills in a sentence that says so. */
+ * its own; fills in a sentence about it. */
 _must_use_ bool programs_add(struct programs *p, const char *role, const char *node,
                              const struct rdzv_program *its, char *text, size_t size);

@@ -1,4 +1,4 @@
-/* How often something may be done, whoever asks for it. */
+/* A rate limit. */
 #pragma once
 
 #include <stdbool.h>

@@ -9,7 +9,7 @@
 /* What is counted of the nodes, so that no report costs a walk over all. */
 enum tally {
     TALLY_CANDIDATE = 0, /* may be in the next group, now */
-    TALLY_HOPEFUL,       /* may be, when it has stopped or is heard of again */
+    TALLY_HOPEFUL,       /* may be, when it has stopped or has sent a message again */
     TALLY_UNRESOLVED,    /* of the last group, and cut off */
     TALLY_WAITING,       /* a candidate outside the present group */
     TALLY_PREPARED,      /* members, by their report on the present generation */
@@ -92,11 +92,11 @@ void roster_count(struct roster *r, struct node *n, unsigned tallies);
 /* Why this node can't be let in, or NULL. *ret_for_now: it may come again. */
 const char *roster_refusal(struct roster *r, const struct group_config *c,
                            const struct node_info *info, bool *ret_for_now);
-/* The names of who is there, and who is missing. */
+/* The names of the nodes that are present, and of those that are missing. */
 void roster_status(const struct roster *r, const struct group_config *c, struct rdzv_status *ret);
 
 bool node_is(const struct node *n, enum tally tally);
-/* Nothing of an older group runs there: it never ran, or says so. */
+/* Nothing of an older group runs there: it never ran, or reported that. */
 bool node_has_stopped(const struct node *n);
 bool node_may_take_part(const struct node *n);
 /* The node as people know it: host name, "-2" for a second agent of that host. */

@@ -26,7 +26,7 @@ uint64_t stalls_count(struct stalls *s, const struct group_config *c, const stru
 /* The last group ended without progress, and this one has not run for long yet. */
 bool stalls_go_on(const struct stalls *s, const struct group_config *c, uint64_t started_ns,
                   uint64_t now_ns);
-/* In words: that the next group waits, and that none lasts, the last one because of `why`. */
+/* As text: that the next group waits; and that no group lasts, with `why` for the last one. */
 void stalls_pause_text(const struct stalls *s, const struct group_config *c, uint64_t pause_ns,
                        char *out, size_t size);
 void stalls_end_text(const struct stalls *s, const struct group_config *c, const char *why,

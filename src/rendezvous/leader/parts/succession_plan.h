@@ -1,6 +1,6 @@
-/* Who is named to lead next, and what became of them (muster-rendezvous(7), "Changing the
- * successors"). One wrong change of the list lets two lead: whoever is named may claim the next
- * epoch, until it is surely gone or this leader has claimed it. */
+/* The named successors, and their states (muster-rendezvous(7), "Changing the
+ * successors"). A wrong change of the list could let two agents lead: a named successor may claim
+ * the next epoch, until it is surely gone or this leader has claimed it. */
 #pragma once
 
 #include "rendezvous/leader/parts/group_config.h"
@@ -15,7 +15,7 @@ struct succession_plan {
     struct successors named;
     enum successor_state states[RDZV_SUCCESSORS_MAX];
     uint64_t clock_ns; /* our newest clock that the first has echoed, or the naming */
-    uint64_t check_ns; /* a silent one is not looked at again before */
+    uint64_t check_ns; /* a silent one is not checked again before */
 };
 
 bool plan_names(const struct succession_plan *p, uint64_t incarnation);

@@ -6,7 +6,7 @@
 #define HWLOC_TEXT_MAX 32
 
 struct hwloc_summary {
-    char version[HWLOC_TEXT_MAX]; /* "API 2.9"; the library does not tell its release */
+    char version[HWLOC_TEXT_MAX]; /* "API 2.9"; the library does not report its release */
     uint32_t packages, numa_nodes, cores, pus;
 };
 

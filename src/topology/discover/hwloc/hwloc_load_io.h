@@ -1,8 +1,8 @@
-/* CPUs, NUMA nodes, caches and the PCI tree, as hwloc tells them, into a struct topology: of this
+/* CPUs, NUMA nodes, caches and the PCI tree, from hwloc, into a struct topology: of this
  * machine, of a recorded tree, or of an hwloc XML (1.x, 2.x).
  *
  * Of an XML also what hwloc recorded of GPUs (names, UUIDs, NVLinks), RDMA devices and network
- * interfaces; of this machine and of a tree the file system says those better (sysfs_io.h).
+ * interfaces; of this machine and of a tree the file system has better data (sysfs_io.h).
  * Nothing is sorted here. A recording is read by a child process first, as a damaged one can bring
  * hwloc down; for a process of one thread. */
 #pragma once

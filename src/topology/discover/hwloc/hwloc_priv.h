@@ -30,7 +30,7 @@ uint32_t hwloc_pci_of(hwloc_obj_t obj);
 /* Of an XML: RDMA devices, network interfaces, NVLinks. After the PCI devices. */
 void hwloc_fill_devices(const struct hwloc_view *v);
 
-/* Runs it in a child process that may crash or hang: 0 or what it said; -EINVAL: it brought the
- * child down. Blocks, for a process of one thread. */
+/* Runs it in a child process that may crash or hang: 0 or its result; -EINVAL: it crashed the
+ * child. Blocks, for a process of one thread. */
 typedef int hwloc_trial_fn(void *arg, struct err *err);
 _must_use_ int hwloc_try(hwloc_trial_fn *run, void *arg, struct err *err);

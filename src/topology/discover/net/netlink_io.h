@@ -1,5 +1,5 @@
-/* What rtnetlink tells of this machine's interfaces that files do not: addresses, and what kind of
- * virtual interface one is. Never of a recorded tree. */
+/* Information of rtnetlink about this machine's interfaces that is not in files: addresses, and
+ * what kind of virtual interface one is. Never of a recorded tree. */
 #pragma once
 
 #include "topology/model/topology.h"

@@ -1,8 +1,8 @@
 /* Loads NVML and asks it everything: what runs in the child process of nvml_io, where a call that
  * never returns and a library that crashes do no harm.
  *
- * Every call but the first few is optional, and an older name stands in for a newer one. Calls are
- * announced before they are made, so that the reader knows where a silence began. */
+ * Every call but the first few is optional, and an older name replaces a newer one that is missing.
+ * Calls are announced before they are made, so that the reader knows which call hangs. */
 #pragma once
 
 #include <stdbool.h>

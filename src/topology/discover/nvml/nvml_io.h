@@ -22,7 +22,7 @@
 #define NVML_LIBRARY_VARIABLE "MUSTER_NVML_LIBRARY"
 
 struct nvml_config {
-    const char *library;  /* NULL: what MUSTER_NVML_LIBRARY says, else libnvidia-ml.so.1 */
+    const char *library;  /* NULL: the value of MUSTER_NVML_LIBRARY, else libnvidia-ml.so.1 */
     uint64_t deadline_ns; /* how long NVML may take; 0: NVML_DISCOVERY_NS of discovery_io.h */
     bool names_only;      /* driver, versions, how many GPUs, their names and addresses */
 };
@@ -37,7 +37,7 @@ struct nvml_child {
 bool nvml_may_answer(void);
 
 /* Starts to ask. The deadline runs from here. 0, or a negative errno: no child could be made, and
- * *ret says so to nvml_end(). */
+ * *ret records that for nvml_end(). */
 int nvml_begin(const struct nvml_config *config, struct nvml_child *ret);
 /* Waits for the answer, no longer than the deadline, and ends the child. *ret is filled as far as
  * there were answers, with why_not where they are not whole. 0; -ETIMEDOUT; -EIO: the child died,
@@ -49,5 +49,5 @@ int nvml_end(struct nvml_child *child, struct nvml_report *ret);
 void nvml_discover(struct nvml_report *ret);
 
 /* GPUs that a worker would see with this CUDA_VISIBLE_DEVICES (NULL: not set). 0, or -ETIMEDOUT
- * with a sentence when NVML hangs and nothing can be said. No GPU at all is a count of 0. */
+ * with a sentence when NVML hangs and the number is not known. No GPU at all is a count of 0. */
 _must_use_ int nvml_count_visible(const char *visible, uint32_t *ret, struct err *err);

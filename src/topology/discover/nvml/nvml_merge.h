@@ -1,4 +1,4 @@
-/* What NVML said, put into a topology that the file system has filled. Pure.
+/* Merges NVML's data into a topology that the file system has filled. Pure.
  *
  * GPUs are matched by PCI address; a GPU that NVML knows and the file system does not is added with
  * its PCI device. One of NVIDIA's that NVML does not know (of another container, or one that the

@@ -1,8 +1,8 @@
-/* What NVML said, and how it comes out of the child process that asked. Pure.
+/* NVML's data, and its way out of the child process that asked. Pure.
  *
  * The child writes frames, each as soon as it knows something, so that a call that never returns,
- * or a child that dies, takes only what comes after it. The reader believes nothing: texts end,
- * counts are bounded, what makes no sense is left out.
+ * or a child that dies, takes only what comes after it. The reader trusts nothing: texts are
+ * terminated, counts are bounded, invalid values are left out.
  *
  *     struct nvml_frames in = {0};
  *     … while bytes come: nvml_frames_add(&in, bytes, n, report)
@@ -21,7 +21,7 @@
 /* All structures of frames are whole words: any bytes are a valid value of them. */
 
 enum nvml_remote {
-    NVML_REMOTE_DOWN = 0, /* inactive, not for peers, or its other end is not told: NCCL drops it */
+    NVML_REMOTE_DOWN = 0, /* inactive, not for peers, or the other end is not known: dropped */
     NVML_REMOTE_UNKNOWN,
     NVML_REMOTE_GPU,
     NVML_REMOTE_SWITCH,
@@ -29,7 +29,7 @@ enum nvml_remote {
 };
 struct nvml_link {
     uint32_t remote;    /* enum nvml_remote */
-    struct pci_addr at; /* all ones: not told, as where a hypervisor hides the switches */
+    struct pci_addr at; /* all ones: not known, for example if a hypervisor hides the switches */
 };
 
 struct nvml_process {
@@ -95,7 +95,7 @@ enum nvml_say {                    /* what follows the frame's head */
                 NVML_SAY_NAME,     /* struct nvml_name: uuid and name of GPU `gpu` */
                 NVML_SAY_GPU,      /* struct nvml_gpu of GPU `gpu`; a later one replaces */
                 NVML_SAY_AT,  /* char[NVML_TEXT_MAX]: the call that is made now, of GPU `gpu` */
-                NVML_SAY_END, /* nothing: all was said */
+                NVML_SAY_END, /* nothing: all is included */
 };
 struct nvml_frame {
     uint32_t say, gpu, len; /* gpu: TOPO_NONE: of none */

@@ -1,6 +1,6 @@
-/* What /sys and /proc tell of a node, live or recorded: PCI functions and their links, RDMA
- * devices, network interfaces. It fills up what hwloc began, and stands alone where hwloc saw
- * nothing of PCI.
+/* A node's data from /sys and /proc, live or recorded: PCI functions and their links, RDMA
+ * devices, network interfaces. It completes hwloc's data, and replaces it if hwloc found no PCI
+ * devices.
  *
  * `root` is the folder that stands for "/": NULL, "" or "/" is this machine. Every read stays below
  * it: an absolute symlink is taken as one from the root, and ".." ends there. None of these fails:
@@ -23,5 +23,5 @@ void sysfs_fill_pci(const char *root, struct topology *t);
 void sysfs_fill_rdma(const char *root, struct topology *t);
 /* /sys/class/net: into t->netifs, likewise. After sysfs_fill_rdma(), for `nic`. */
 void sysfs_fill_netifs(const char *root, struct topology *t);
-/* Does it have GPUs, as far as a glance tells? No library, no walk over PCI: microseconds. */
+/* Whether it has GPUs, by a quick check. No library, no walk over PCI: microseconds. */
 bool sysfs_has_gpus(const char *root);
