@@ -48,7 +48,7 @@ packages() {
     local all=(gcc libc6-dev meson ninja-build pkg-config python3 python3-pytest libevent-dev libssl-dev libcjson-dev
         libhwloc-dev libcriterion-dev mandoc)
     [ "$scale" = quick ] ||
-        all+=(clang clang-format-14 libclang-rt-14-dev valgrind python3-pytest-xdist python3-venv iproute2 util-linux procps ca-certificates
+        all+=(clang clang-format-14 libclang-rt-14-dev valgrind python3-pytest-xdist python3-venv iproute2 util-linux procps ca-certificates mold
             etcd-server etcd-client openssl nftables zsh)
     local missing=() p
     for p in "${all[@]}"; do
@@ -131,6 +131,7 @@ e2e() {
 rm -rf "$results"
 mkdir -p "$results"
 packages
+if command -v ld.mold > /dev/null; then export CC_LD=mold; fi # hundreds of test programs are linked for each build
 
 say "build and quick tests (gcc)"
 if build build-test; then
