@@ -1,7 +1,6 @@
 #include "cli/commands/check_io.h"
 
-#include <stdio.h>
-#include <unistd.h>
+#include "io/net/resolver.h"
 
 struct check_request {
     struct loop *loop;
@@ -27,8 +26,4 @@ int check_this_node(const struct node_summary_config *config, struct node_summar
     return r < 0 ? r : loop_run(loop);
 }
 
-void check_host_name(char *out, size_t size) {
-    if (gethostname(out, size - 1) < 0 || out[0] == '\0')
-        (void)snprintf(out, size, "localhost");
-    out[size - 1] = '\0';
-}
+void check_host_name(char *out, size_t size) { resolve_own_name(out, size); }

@@ -7,5 +7,5 @@
  * or a negative errno: no process could be made. */
 _must_use_ int check_this_node(const struct node_summary_config *config, struct node_summary *ret,
                                bool *ret_whole);
-/* gethostname(), or "localhost". */
+/* As resolve_own_name(). */
 void check_host_name(char *out, size_t size);

@@ -113,7 +113,7 @@ static int bear(struct watch *w, int code, const struct err *err, const struct j
     return -1;
 }
 
-static int watch(struct watch *w) {
+static int watch_until_closed(struct watch *w) {
     for (;;) {
         struct job_found found = {0};
         struct err err = {0};
@@ -138,7 +138,7 @@ int watch_job(const struct operation *op, bool json, bool again) {
         log_error("can't make an event loop: %s", strerror(-r));
         return EXIT_JOB_FAILED;
     }
-    int status = watch(&w);
+    int status = watch_until_closed(&w);
     loop_free(w.loop);
     return status;
 }

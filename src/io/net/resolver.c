@@ -36,6 +36,12 @@ static bool same_name(const char *host, size_t len, const char *own, size_t own_
     return len == own_len && strncasecmp(host, own, len) == 0;
 }
 
+void resolve_own_name(char *out, size_t size) {
+    if (gethostname(out, size - 1) < 0 || out[0] == '\0')
+        (void)snprintf(out, size, "localhost");
+    out[size - 1] = '\0';
+}
+
 bool resolve_is_own_name(const char *host) {
     static const char local[] = "localhost";
     size_t len = without_last_dot(host), local_len = sizeof local - 1;

@@ -18,6 +18,9 @@
 
 enum { RESOLVE_E_LOOKUP = 1 }; /* a look-up is needed: resolve_start() */
 
+/* gethostname(), or "localhost" if it has no name. */
+void resolve_own_name(char *out, size_t size);
+
 /* True for "localhost" (RFC 6761 §6.3: and names below it) and for gethostname()'s name, whole or
  * up to its first dot; letter case does not count. */
 bool resolve_is_own_name(const char *host);

@@ -9,6 +9,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/net/resolver.h"
 #include "launcher/agent/agent_priv.h"
 #include "launcher/node/node_net_io.h"
 #include "launcher/node/node_setup.h"
@@ -544,8 +545,7 @@ int agent_run(const struct agent_config *config) {
     do
         a.incarnation = random_u64();
     while (a.incarnation == 0);
-    if (gethostname(a.host, sizeof a.host - 1) < 0 || a.host[0] == '\0')
-        (void)snprintf(a.host, sizeof a.host, "localhost");
+    resolve_own_name(a.host, sizeof a.host);
     int r = set_up(&a);
     if (r == 0)
         r = loop_run(a.loop);

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <netdb.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -89,6 +90,18 @@ Test(resolve, the_own_host_name_is_answered_without_asking) {
     cr_assert(n >= 2 && addr_is_loopback(&a[0]));
     own[strcspn(own, ".")] = '\0';
     cr_assert(resolve_is_own_name(own));
+}
+
+Test(resolve, a_host_without_a_name_is_called_localhost) {
+    char own[64] = "x";
+    if (unshare(CLONE_NEWUTS) < 0)
+        cr_skip_test("no UTS namespace of its own");
+    cr_assert_eq(sethostname("", 0), 0);
+    resolve_own_name(own, sizeof own);
+    cr_assert_str_eq(own, "localhost");
+    cr_assert_eq(sethostname("node-17", 7), 0);
+    resolve_own_name(own, sizeof own);
+    cr_assert_str_eq(own, "node-17");
 }
 
 Test(resolve, other_names_need_a_look_up_and_nonsense_is_refused) {
