@@ -176,7 +176,7 @@ static void check_effects(const struct group *g, const struct group_update *u, s
     for (size_t i = 0; i < u->n_effects; i++) {
         const struct group_effect *e = &u->effects[i];
         struct desired d;
-        CHECK(e->kind != GROUP_EFFECT_TELL || group_desired(g, e->node, &d) || group_state(g) == GROUP_CLOSED ||
+        CHECK(e->kind != GROUP_EFFECT_DESIRED || group_desired(g, e->node, &d) || group_state(g) == GROUP_CLOSED ||
               group_node_info(g, e->node) == NULL);
         bool text = e->kind == GROUP_EFFECT_NOTICE || e->kind == GROUP_EFFECT_REFUSE || e->kind == GROUP_EFFECT_ANSWER;
         CHECK(e->kind != GROUP_EFFECT_TIMELINE || (e->note->kind > 0 && e->note->kind < TIMELINE_KIND_COUNT));

@@ -489,7 +489,7 @@ static void obey_one(struct world *w, struct life *l, const struct group_effect 
     if (crowd_takes(w, l, e))
         return;
     switch (e->kind) {
-    case GROUP_EFFECT_TELL: tell(w, l, e->node); break;
+    case GROUP_EFFECT_DESIRED: tell(w, l, e->node); break;
     case GROUP_EFFECT_LEASE: lease(w, l, e); break;
     case GROUP_EFFECT_PROBE:
     case GROUP_EFFECT_REACH: net_probe(w, l, node_of(w, e->node), PROBER_GROUP); break;

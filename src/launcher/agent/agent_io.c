@@ -295,9 +295,9 @@ static void on_leave(void *arg, const char *why, struct answer *ret) {
     }
     ret->ok = true;
     (void)snprintf(ret->text, sizeof ret->text, "node %s stops its workers and leaves", a->host);
-    if (a->signo != 0 || a->told_to_leave || a->ended)
+    if (a->signo != 0 || a->asked_to_leave || a->ended)
         return;
-    a->told_to_leave = true;
+    a->asked_to_leave = true;
     log_notice("an operator asked this node to leave%s%s", why[0] != '\0' ? ": " : "", why);
     (void)snprintf(reason, sizeof reason, "an operator asked node %s to leave%s%s", a->host,
                    why[0] != '\0' ? ": " : "", why);
@@ -534,7 +534,7 @@ static void tear_down(struct agent *a) {
 static int exit_status(const struct agent *a) {
     if (a->signo != 0)
         return 128 + a->signo;
-    if (a->told_to_leave && a->end.kind == MEMBER_END_LEFT)
+    if (a->asked_to_leave && a->end.kind == MEMBER_END_LEFT)
         return AGENT_EXIT_SUCCESS; /* as it was asked to */
     return !a->failed_early && a->end.kind == MEMBER_END_SUCCESS ? AGENT_EXIT_SUCCESS
                                                                  : AGENT_EXIT_FAILED;

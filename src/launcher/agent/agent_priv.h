@@ -48,7 +48,7 @@ struct agent {
 
     int signo; /* the first signal that asked to stop; 0 */
     unsigned interrupts;
-    bool told_to_leave; /* by an operator */
+    bool asked_to_leave; /* by an operator */
     bool ended, server_done, failed_early;
     bool ran; /* a worker was started, ever */
     struct member_end end;

@@ -70,9 +70,9 @@ struct group_event {
 };
 
 enum group_effect_kind {
-    GROUP_EFFECT_TELL = 1, /* node: send it group_desired() */
-    GROUP_EFFECT_LEASE,    /* node, lease */
-    GROUP_EFFECT_PROBE,    /* node: probe its listener now */
+    GROUP_EFFECT_DESIRED = 1, /* node: send it group_desired() */
+    GROUP_EFFECT_LEASE,       /* node, lease */
+    GROUP_EFFECT_PROBE,       /* node: probe its listener now */
     /* node: see once, in the background, whether its listener can be reached */
     GROUP_EFFECT_REACH,
     GROUP_EFFECT_REFUSE, /* node: send it `reason` and close; it never became a node */

@@ -16,7 +16,7 @@ struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, ui
 
 void group_notify(struct group *g, const struct node *n) {
     if (n->connected)
-        (void)group_emit(g, GROUP_EFFECT_TELL, n->info.incarnation);
+        (void)group_emit(g, GROUP_EFFECT_DESIRED, n->info.incarnation);
 }
 
 void group_notify_members(struct group *g) {

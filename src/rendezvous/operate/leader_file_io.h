@@ -1,7 +1,7 @@
 /* The leader file that a leader at a fixed endpoint writes on its host, for the agent that is
- * started there after it: muster-rendezvous(7), "A fixed endpoint". A small file in the run
- * directory (registry_io.h): the epoch, whether the job was closed, and, as its modification time,
- * when the leader last updated it. Only file access, no loop.
+ * started there after it: muster-rendezvous(7), "The leader file of a fixed endpoint". A small file
+ * in the run directory (registry_io.h): the epoch, whether the job was closed, and, as its
+ * modification time, when the leader last updated it. Only file access, no loop.
  *
  *     struct leader_file_prev prev; struct leader_file *f;
  *     r = leader_file_open(run_id, "node1:29400", lease_ns + margin_ns, &prev, &f, &err);

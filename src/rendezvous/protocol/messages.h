@@ -148,8 +148,7 @@ struct form {
     uint16_t store_port;
     uint32_t restarts_used, max_restarts; /* of the job */
     uint32_t losses;                      /* nodes lost so far */
-    uint64_t
-        log_nonce; /* the same on all nodes of a run: identifies the run in a shared log folder */
+    uint64_t log_nonce; /* the same on all nodes of a run, which may share a log folder */
     /* the next node in the ring, then the one before; of two nodes each has one, alone none */
     uint32_t n_neighbours;
     struct rdzv_neighbour neighbours[RDZV_NEIGHBOURS_MAX];

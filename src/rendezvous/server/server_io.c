@@ -166,7 +166,7 @@ static void send_desired_soon(struct rdzv_server *s, struct server_node *n) {
 static void obey(struct rdzv_server *s, const struct group_effect *e) {
     struct server_node *n = server_find(s, e->node);
     switch (e->kind) {
-    case GROUP_EFFECT_TELL: send_desired_soon(s, n); break;
+    case GROUP_EFFECT_DESIRED: send_desired_soon(s, n); break;
     case GROUP_EFFECT_LEASE: server_send_lease(n, &e->lease); break;
     case GROUP_EFFECT_PROBE: server_probe(s, e->node, false); break;
     case GROUP_EFFECT_REACH: server_probe(s, e->node, true); break;

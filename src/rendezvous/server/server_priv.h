@@ -57,8 +57,7 @@ struct rdzv_server {
     struct list
         lease_pending; /* struct server_node, by lease_pending_link: they wait for a LEASE */
     struct loop_timer *lease_pending_timer;
-    struct list
-        desired_pending; /* struct server_node, by desired_link: the next turns send it to them */
+    struct list desired_pending; /* struct server_node, by desired_link: the next turns send it */
     struct loop_timer *desired_timer;
     struct overviews overviews;
 };

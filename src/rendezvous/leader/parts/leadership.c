@@ -3,7 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* The last successor acts so much later than the first (muster-rendezvous(7), "Who may claim"). */
+/* The last successor acts so much later than the first (muster-rendezvous(7), "Which node claims,
+ * and when"). */
 #define LAST_SUCCESSOR_NS (2 * 3 * NS_PER_S)
 /* Whoever is told to stop too says so within this: all nodes of a job are often told at once. */
 #define HAND_OVER_NS (100 * NS_PER_MS)

@@ -1,6 +1,6 @@
 /* What a leader's authority depends on, and so every lease that it grants: the arbiter, which names
- * its epoch as the latest, or the leader file on its host (muster-rendezvous(7), "Leases", "Who
- * claims, and when"). Knows no nodes: what depends on them is an argument. */
+ * its epoch as the latest, or the leader file on its host (muster-rendezvous(7), "Leases",
+ * "Which node claims, and when"). Knows no nodes: what depends on them is an argument. */
 #pragma once
 
 #include "rendezvous/arbiter/arbiter_messages.h"

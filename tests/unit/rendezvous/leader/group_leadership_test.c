@@ -839,13 +839,13 @@ Test(group_leadership, a_higher_epoch_or_a_closed_record_ends_this_leadership_fo
             const struct group_effect *e = &l.r.u.effects[l.r.u.n_effects - 1];
             cr_assert(e->kind == GROUP_EFFECT_DEPOSED && e->epoch == cases[i].there.epoch, "case %zu", i);
             cr_assert_eq(l.r.u.deadline_ns, TIME_NEVER);
-            size_t tells = l.r.seen[GROUP_EFFECT_TELL];
+            size_t tells = l.r.seen[GROUP_EFFECT_DESIRED];
             l.r.now_ns += S(100);
             fails(&l.r, 3, FAILURE_EXIT, 1);
             renew(&l.r, 2);
             join(&l.r, 4);
             step(&l.r, (struct group_event){.kind = GROUP_EVENT_TIME});
-            cr_assert(l.r.seen[GROUP_EFFECT_TELL] == tells && l.r.u.n_effects == 0);
+            cr_assert(l.r.seen[GROUP_EFFECT_DESIRED] == tells && l.r.u.n_effects == 0);
         }
         end(&l.r);
     }
@@ -885,7 +885,7 @@ Test(group_leadership, the_end_is_told_when_the_arbiter_has_it) {
     cr_assert_eq(l.asked[ARBITER_CLOSE], 2, "it is asked again soon");
     cr_assert_eq(l.last.kind, ARBITER_CLOSE);
     hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
-    cr_assert_eq(count(&l.r, GROUP_EFFECT_TELL, 0), 2);
+    cr_assert_eq(count(&l.r, GROUP_EFFECT_DESIRED, 0), 2);
     cr_assert(told(&l.r, 1).kind == DESIRED_CLOSED && told(&l.r, 1).outcome == OUTCOME_SUCCESS);
     cr_assert_not_null(note(&l.r, TIMELINE_CLOSED));
     say(&l.r, 1, NODE_CLOSED);

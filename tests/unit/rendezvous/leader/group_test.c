@@ -214,7 +214,7 @@ Test(group, start_is_told_when_the_last_has_acknowledged) {
     assert_state(&r, GROUP_FORMING);
     say(&r, 3, NODE_PREPARED);
     assert_state(&r, GROUP_RUNNING);
-    cr_assert_eq(count(&r, GROUP_EFFECT_TELL, 0), 3);
+    cr_assert_eq(count(&r, GROUP_EFFECT_DESIRED, 0), 3);
     cr_assert_eq(told(&r, 2).kind, DESIRED_START);
     end(&r);
 }
@@ -476,7 +476,7 @@ Test(group, a_better_cause_is_told_at_once) {
     bring_to(&r, &c, 2, GROUP_RUNNING);
     fails(&r, 1, FAILURE_EXIT, 1001);
     fails(&r, 2, FAILURE_SIGNAL, 1001);
-    cr_assert_eq(count(&r, GROUP_EFFECT_TELL, 0), 2);
+    cr_assert_eq(count(&r, GROUP_EFFECT_DESIRED, 0), 2);
     struct desired d;
     cr_assert(group_desired(r.g, 1, &d));
     cr_assert(d.kind == DESIRED_STOP && d.has_failure && d.failure.kind == FAILURE_SIGNAL);

@@ -67,12 +67,12 @@ Test(policy, whoever_is_beyond_the_group_waits_as_a_spare_and_is_told_so) {
     r.now_ns += S(0.25);
     step(&r, (struct group_event){.kind = GROUP_EVENT_TIME});
     cr_assert_str_eq(members(&r), "1 2 3 4");
-    cr_assert_eq(count(&r, GROUP_EFFECT_TELL, 5), 1);
+    cr_assert_eq(count(&r, GROUP_EFFECT_DESIRED, 5), 1);
     cr_assert_eq(told(&r, 5).kind, DESIRED_IDLE);
     cr_assert(told(&r, 5).spare);
     start(&r);
     join(&r, 6);
-    cr_assert_eq(count(&r, GROUP_EFFECT_TELL, 6), 1);
+    cr_assert_eq(count(&r, GROUP_EFFECT_DESIRED, 6), 1);
     cr_assert(told(&r, 6).spare);
     pass(&r, 3600, ALL);
     assert_state(&r, GROUP_RUNNING);
@@ -511,7 +511,7 @@ Test(policy, a_node_that_waits_is_excluded_without_a_stop_and_told_at_once) {
     join(&r, 3);
     assert_answer(&r, COMMAND_EXCLUDE, "h3", true, "h3 is excluded");
     assert_state(&r, GROUP_RUNNING);
-    cr_assert_eq(count(&r, GROUP_EFFECT_TELL, 3), 1);
+    cr_assert_eq(count(&r, GROUP_EFFECT_DESIRED, 3), 1);
     cr_assert(told(&r, 3).excluded);
     cr_assert_str_eq(told(&r, 3).reason, "an operator asked");
     end(&r);
