@@ -476,6 +476,21 @@ static unsigned count(const char *text, const char *word) {
     return n;
 }
 
+Test(render, a_pair_has_a_colour_of_its_own) {
+    struct topology t = {0};
+    rig_dgx(&t);
+    struct nccl_graph *g = graph_of(&t);
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    render_svg(&t, g, &text);
+    for (unsigned i = 1; i <= 4; i++) {
+        char drawn[32];
+        (void)snprintf(drawn, sizeof drawn, "<rect class=\"f%u\" ", i);
+        cr_assert_eq(count(strbuf_text(&text), drawn), 2, "%s: the GPU and its NIC", drawn);
+    }
+    nccl_graph_free(g);
+    topology_fini(&t);
+}
+
 Test(render, a_long_list_of_cpus_is_cut_to_its_pattern) {
     static const struct {
         uint32_t first, step, run; /* RUN CPUs at every STEP from FIRST on, below 400 */

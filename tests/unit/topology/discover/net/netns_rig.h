@@ -44,21 +44,24 @@ static inline void netns_enter(bool own_sys) {
         cr_skip_test("no /sys of our own");
 }
 
-/* From here on nobody in this process gets a netlink socket, as under some containers' seccomp profiles. */
-static inline void netns_refuse_netlink(void) {
+/* From here on this process gets no socket of `family`. */
+static inline void netns_refuse(int family) {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)family, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 13), /* EACCES */
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {.len = sizeof code / sizeof *code, .filter = code};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0)
         cr_skip_test("no seccomp here");
-    cr_assert_lt(socket(AF_NETLINK, SOCK_RAW, 0), 0);
+    cr_assert_lt(socket(family, family == AF_NETLINK ? SOCK_RAW : SOCK_DGRAM, 0), 0);
 }
+
+/* As under some containers' seccomp profiles. */
+static inline void netns_refuse_netlink(void) { netns_refuse(AF_NETLINK); }
 
 /* The kernel tells of a link's carrier a little later; the test's own time limit is the bound. */
 static inline void netns_wait_running(const char *name, bool running) {

@@ -84,6 +84,13 @@ Test(route, finds_the_same_by_a_socket_where_netlink_is_refused) {
     check_nowhere();
 }
 
+Test(route, asks_netlink_alone_where_the_route_has_a_source) {
+    wire();
+    netns_refuse(AF_INET);
+    netns_refuse(AF_INET6);
+    check_routes();
+}
+
 Test(route, wants_the_interface_of_a_link_local_address) {
     netns_enter(true);
     netns_wire();
