@@ -133,33 +133,30 @@ static bool from_ifaddr(const struct ifaddrs *i, struct addr *ret) {
     return true;
 }
 
-/* The address that this machine would send to that one from. The kernel looks in its routes alone,
- * and nothing is sent. False: there is no route. */
-static bool find_source(const struct addr *a, struct addr *ret) {
-    struct addr to = *a;
+/* To its own addresses a machine sends from just these: one that it would send to from another is
+ * not its own. The kernel looks in its routes alone, and nothing is sent. Of IPv6 it proves
+ * nothing: an own address comes into the routes a moment after the interface has it. */
+static bool is_surely_elsewhere(const struct addr *a) {
+    struct addr to = *a, source;
+    if (a->ss.ss_family != AF_INET)
+        return false;
     addr_set_port(&to, 9); /* any: none is reached */
-    int fd = socket(to.ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return false;
-    bool found =
-        connect(fd, (struct sockaddr *)&to.ss, to.len) == 0 && addr_of_socket(fd, ret) == 0;
+    bool elsewhere = connect(fd, (struct sockaddr *)&to.ss, to.len) == 0 &&
+                     addr_of_socket(fd, &source) == 0 && !addr_same_host(&source, a);
     (void)close(fd); /* nothing was sent */
-    return found;
+    return elsewhere;
 }
 
-/* To its own addresses a machine sends from just these. For IPv6 another source proves nothing: an
- * own address comes into the routes a moment after the interface has it. The list of all interfaces
- * costs 10 ms where there are a thousand, and waits while one is changed. */
-bool addr_is_local(const struct addr *in) {
-    struct addr plain = unmapped(in), source;
-    const struct addr *a = &plain;
+/* The list of all interfaces costs 10 ms where there are a thousand, and waits while one is
+ * changed. */
+bool addr_is_local(const struct addr *a) {
     if (addr_is_loopback(a))
         return true;
-    if (find_source(a, &source)) {
-        bool same = addr_same_host(&source, a);
-        if (same || a->ss.ss_family == AF_INET)
-            return same;
-    }
+    if (is_surely_elsewhere(a))
+        return false;
     struct ifaddrs *all;
     if (getifaddrs(&all) < 0)
         return false;
