@@ -1,6 +1,5 @@
-/* One table for each struct of a topology, from which it is written and read:
- * topology_json_fields.c. What stands there and follows from the rest is written by
- * topology_json.c. */
+/* The JSON of each struct of a topology is written and read by one table in topology_json_fields.c.
+ * Values that can be derived from others are written by topology_json.c. */
 #pragma once
 
 #include "base/json/json_table.h"
@@ -11,7 +10,7 @@ extern const struct json_table topology_json_table;
 void topology_json_write_cpus(struct json_writer *w, const char *key, const struct cpuset *set);
 void topology_json_write_bus_id(struct json_writer *w, const char *key, const struct pci_addr *at);
 
-/* Fields of the tables. A device is the index in pci[] at the field's place. */
+/* Fields of the tables. A field for a device holds its index in pci[]. */
 void topology_json_write_device(struct json_writer *w, const struct json_field *f, const void *of);
 void topology_json_write_near_cpus(struct json_writer *w, const struct json_field *f,
                                    const void *of);

@@ -12,20 +12,20 @@ static inline uint32_t affinity_gpu_at(const struct affinity_input *in, uint32_t
     return k < each && i < in->n_visible ? in->visible[i] : TOPO_NONE;
 }
 
-/* Its first. */
+/* The worker's first GPU. */
 static inline uint32_t affinity_gpu_of(const struct affinity_input *in, uint32_t local_rank) {
     return affinity_gpu_at(in, local_rank, 0);
 }
 
-/* "GPU 4 (0000:9b:00.0)": 4 is CUDA's number. The k-th of the worker. */
+/* The worker's k-th GPU as "GPU 4 (0000:9b:00.0)", where 4 is CUDA's number. */
 void affinity_gpu_text(const struct topology *t, const struct affinity_input *in,
                        uint32_t local_rank, uint32_t k, char out[TOPO_TEXT_MAX]);
-/* All of the worker: the same, or "GPUs 4-7". */
+/* All GPUs of the worker: the same form, or "GPUs 4-7". */
 void affinity_gpus_text(const struct topology *t, const struct affinity_input *in,
                         uint32_t local_rank, char out[TOPO_TEXT_MAX]);
-/* Of the core that has this CPU; -1 unknown. */
+/* The package of the core that has this CPU; -1 unknown. */
 int32_t affinity_package_of(const struct topology *t, uint32_t cpu);
-/* The lowest hardware thread, also one that is not allowed. */
+/* The lowest hardware thread, allowed or not. */
 uint32_t affinity_core_first(const struct topo_core *c);
 
 /* Both fill cpus, why and bound of a zeroed *ret. */

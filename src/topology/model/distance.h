@@ -1,10 +1,11 @@
 /* How far apart two devices of a node are, in nvidia-smi's words (`nvidia-smi topo -m`). Pure.
  *
- * Same innermost bridge, or two downstream ports of one switch: PIX. Below one root port through
- * more than one switch: PXB. Same root bus (host bridge): PHB. Same NUMA node, known: NODE. Else
- * SYS. GPUs joined by NVLink: NV# with the number of links, whatever PCI says; behind NVSwitches
- * the number of links that each of the two has. (nvidia-smi's legend; the rule was derived from
- * recorded matrices, of which some VMs and consumer boards say SYS where it gives NODE.) */
+ * PIX: the same innermost bridge, or two downstream ports of one switch. PXB: below one root port,
+ * through more than one switch. PHB: the same root bus (host bridge). NODE: the same NUMA node,
+ * which is known. Else SYS. NV#: GPUs joined by NVLink, with the number of links, whatever their
+ * PCI distance is; behind NVSwitches it is the number of links that each of the two has. (Source:
+ * nvidia-smi's legend. The rule was derived from recorded matrices; some of VMs and consumer boards
+ * show SYS where it gives NODE.) */
 #pragma once
 
 #include "topology/model/topology.h"
@@ -24,10 +25,11 @@ struct topo_link {
     uint32_t nvlinks; /* NV only */
 };
 
-/* a, b: indices in pci[], or TOPO_NONE for a device without one (SYS to everything else). */
+/* a, b: indices in pci[], or TOPO_NONE for a device that is not in pci[] (SYS to everything else).
+ */
 enum topo_path distance_pci(const struct topology *t, uint32_t a, uint32_t b);
 
-/* A device of the matrix: GPUs first, then NICs, as the topology lists them. */
+/* A device of the matrix. GPUs come first, then NICs, in the order of the topology. */
 struct topo_endpoint {
     bool is_gpu;
     uint32_t index; /* in gpus[] or nics[] */

@@ -1,16 +1,16 @@
 /* The hardware of one node: CPUs and NUMA nodes, the PCI tree, GPUs, RDMA devices, network
- * interfaces. Plain data with all that later steps need, so that each of them is a pure function
- * of it: distance (how far apart), nccl_graph (which NIC per GPU), affinity (which CPUs per
- * worker), nccl_env (which variables), render (matrix, tree, picture), topology_json.
+ * interfaces. Plain data with everything that later steps need, so that each step is a pure
+ * function of it: distance (how far apart), nccl_graph (which NIC per GPU), affinity (which CPUs
+ * per worker), nccl_env (which variables), render (matrix, tree, picture), topology_json.
  *
  * It is filled by discovery_io (this machine, or a recorded tree under a root prefix), by hwloc_io
  * (an hwloc XML file), by nccl_xml (an NCCL topology file) or by topology_json. What a source does
- * not tell stays unknown: -1, 0, "" or TOPO_NONE as said at each field.
+ * not contain stays unknown: -1, 0, "" or TOPO_NONE, as the comment at each field says.
  *
  * Order: NUMA nodes, cores and netifs by number or name as the kernel lists them; PCI devices by
  * address, parents before children; GPUs by PCI address (NVML's order, CUDA's with
- * CUDA_DEVICE_ORDER=PCI_BUS_ID); NICs by PCI address, then name (NCCL's order), those of an NCCL
- * file as they stand there.
+ * CUDA_DEVICE_ORDER=PCI_BUS_ID); NICs by PCI address, then name (NCCL's order), NICs of an NCCL
+ * file are in the order of the file.
  *
  * Sources of the outside facts: Linux Documentation/ABI/{stable,testing}/sysfs-{bus-pci,class-net,
  * class-infiniband,devices-node}; hwloc 2.9 manual; NVML API reference. */
@@ -22,7 +22,7 @@
 #include "base/text/cpuset.h"
 #include "base/util.h"
 
-/* Bounds: a larger file is refused with -E2BIG; for a larger machine the rest is left out, with a
+/* Limits. A larger file is refused with -E2BIG. On a larger machine the rest is left out, with a
  * warning. */
 #define TOPO_NUMA_MAX 1024
 #define TOPO_CORES_MAX 8192
@@ -32,7 +32,7 @@
 #define TOPO_GPUS_MAX 256
 #define TOPO_NICS_MAX 512
 #define TOPO_PORTS_MAX 8  /* of one NIC */
-#define TOPO_GIDS_MAX 256 /* of one port that are kept; empty ones are not */
+#define TOPO_GIDS_MAX 256 /* kept of one port; empty ones are not kept */
 #define TOPO_NETIFS_MAX 2048
 #define TOPO_ADDRS_MAX 16 /* of one interface */
 #define TOPO_NVLINKS_MAX 8192
@@ -57,19 +57,20 @@ _must_use_ int pci_addr_parse(const char *text, struct pci_addr *ret);
 void pci_addr_text(struct pci_addr at, char out[TOPO_BUSID_MAX]); /* lower case */
 int pci_addr_compare(struct pci_addr a, struct pci_addr b);
 
-/* One PCI function: a bridge or a device. The bridges above a GPU or NIC are all here: root port,
- * switch upstream ports, switch downstream ports. Below an NCCL file only what the file has. */
+/* One PCI function: a bridge or a device. All bridges above a GPU or NIC are included: root port,
+ * switch upstream ports, switch downstream ports. From an NCCL file only the bridges in the file
+ * are included. */
 struct topo_pci {
     struct pci_addr at;
-    uint32_t parent;      /* index of the bridge right above; TOPO_NONE: on a root bus */
-    struct pci_addr root; /* its root bus: domain and bus; dev and fn 0 */
+    uint32_t parent;      /* index of the bridge directly above; TOPO_NONE: on a root bus */
+    struct pci_addr root; /* its root bus: domain and bus; dev and fn are 0 */
     bool bridge;          /* PCI-PCI bridge (class 0604) */
     uint32_t class_id;    /* 0x030200: class, subclass, interface */
     uint16_t vendor, device, subvendor, subdevice;
     int32_t numa;        /* kernel's number of the NUMA node; -1: not known */
     char link_speed[32]; /* max_link_speed as the kernel or the file writes it; "" unknown */
     uint32_t link_width; /* max_link_width; 0 unknown */
-    double link_gbs;     /* GB/s of the link where only that is known (hwloc XML); 0 unknown */
+    double link_gbs;     /* GB/s of the link if only that is known (hwloc XML); 0 unknown */
     char up_speed[32];   /* the same two of the port above it, for NCCL's minimum */
     uint32_t up_width;
     char driver[TOPO_NAME_MAX]; /* "" none or unknown */
@@ -82,11 +83,11 @@ struct topo_numa {
     struct cpuset cpus; /* allowed ones only; may be empty */
     uint64_t bytes;     /* of memory; 0 none or unknown */
     int32_t package;    /* of its CPUs; -1: none or several */
-    bool gpu_memory;    /* memory of a GPU (POWER9, Grace): never bound to */
+    bool gpu_memory;    /* memory of a GPU (POWER9, Grace): workers are never bound to it */
 };
 
 struct topo_core {
-    struct cpuset cpus;    /* its hardware threads that are allowed; never empty */
+    struct cpuset cpus;    /* its allowed hardware threads; never empty */
     uint32_t first;        /* its lowest hardware thread, allowed or not; TOPO_NONE: of `cpus` */
     int32_t numa, package; /* -1 unknown */
 };
@@ -103,13 +104,13 @@ enum topo_vendor { TOPO_VENDOR_OTHER = 1, TOPO_VENDOR_NVIDIA, TOPO_VENDOR_AMD, T
 
 struct topo_gpu {
     uint32_t pci;   /* index in pci[] */
-    uint32_t index; /* NVML's; equal to its index here unless the source has another */
+    uint32_t index; /* NVML's; equal to its index here unless the source gives another */
     enum topo_vendor vendor;
     char name[TOPO_TEXT_MAX];    /* "NVIDIA H100 80GB HBM3", "" unknown */
     char uuid[96];               /* "GPU-…", "" unknown */
-    int32_t numa;                /* its PCI device's, or NVML's if sysfs does not know it */
+    int32_t numa;                /* that of its PCI device, or NVML's if sysfs does not have it */
     uint32_t sm;                 /* 90: compute capability 9.0; 0 unknown */
-    int32_t gdr;                 /* 1 GPUDirect RDMA, 0 not, -1 unknown (counts as 1) */
+    int32_t gdr;                 /* 1: GPUDirect RDMA, 0: none, -1: unknown (counts as 1) */
     int32_t rank;                /* of an NCCL file; -1 none */
     uint32_t cur_gen, cur_width; /* the link now (NVML); 0 unknown */
     uint32_t max_gen, max_width;
@@ -118,12 +119,12 @@ struct topo_gpu {
     uint32_t n_mig;
     bool lost;             /* NVML: GPU is lost, or needs a reset */
     uint64_t memory_bytes; /* 0 unknown */
-    int32_t memory_numa;   /* the NUMA node that its memory is (Grace); -1 none, unknown */
+    int32_t memory_numa;   /* the NUMA node of its own memory (Grace); -1 none, unknown */
     char fabric_uuid[40];  /* NVLink domain: cluster UUID in hex; "" none */
     uint32_t fabric_clique;
 };
 
-/* Bundles of NVLinks of one GPU to one other end. */
+/* A bundle of NVLinks from one GPU to one other end. */
 enum topo_nvlink_end { TOPO_NVLINK_GPU = 1, TOPO_NVLINK_SWITCH, TOPO_NVLINK_CPU };
 struct topo_nvlink {
     uint32_t gpu; /* index in gpus[] */
@@ -137,7 +138,7 @@ struct topo_nvlink {
 
 /* ---- RDMA devices ---- */
 
-enum topo_port_state { /* sysfs "4: ACTIVE" and so on; UNKNOWN where the file is not there (EFA) */
+enum topo_port_state { /* sysfs "4: ACTIVE" and so on; UNKNOWN if there is no such file (EFA) */
                        TOPO_PORT_UNKNOWN = 0,
                        TOPO_PORT_DOWN,
                        TOPO_PORT_INIT,
@@ -167,7 +168,7 @@ struct topo_port {
 
 enum topo_nic_kind { TOPO_NIC_RDMA = 1, TOPO_NIC_EFA, TOPO_NIC_SLINGSHOT, TOPO_NIC_SOCKET };
 
-/* A device that NCCL or its plugins would send through: of /sys/class/infiniband, a Slingshot
+/* A device through which NCCL or its plugins would send: one of /sys/class/infiniband, a Slingshot
  * interface (cxi0 / hsn0), or a `net` of an NCCL file. Plain Ethernet is in netifs. */
 struct topo_nic {
     char name[TOPO_NAME_MAX]; /* "mlx5_0", "rdmap0s6", "hsn0" */
@@ -190,7 +191,7 @@ struct topo_nic {
 
 /* ---- network interfaces ---- */
 
-enum topo_netif_kind {                          /* what drives it, not what it is called */
+enum topo_netif_kind {                          /* by its driver, not by its name */
                        TOPO_NETIF_PHYSICAL = 1, /* has a device below it */
                        TOPO_NETIF_LOOPBACK,
                        TOPO_NETIF_BRIDGE,
@@ -217,7 +218,7 @@ struct topo_netif {
     int32_t numa;
     char driver[TOPO_NAME_MAX];
     char nic[TOPO_NAME_MAX]; /* the RDMA device of the same card, "" none */
-    bool up, running;        /* IFF_UP, IFF_RUNNING (or operstate up where flags are not known) */
+    bool up, running;        /* IFF_UP, IFF_RUNNING (or operstate up if flags are not known) */
     uint32_t mtu;            /* 0 unknown */
     int64_t speed_mbps;      /* 0 or less: not known (NCCL takes 10000) */
     struct topo_netaddr addrs[TOPO_ADDRS_MAX];
@@ -237,7 +238,7 @@ struct topology {
     uint32_t cpu_family, cpu_model; /* x86's, from cpuid; 0 unknown */
     uint32_t packages;
     struct cpuset allowed; /* CPUs this process may use */
-    struct cpuset online;  /* all of the machine, where known; else as allowed */
+    struct cpuset online;  /* all of the machine, if known; else the allowed ones */
     struct topo_numa *numa;
     uint32_t n_numa;
     struct topo_core *cores;
@@ -261,10 +262,10 @@ struct topology {
     uint32_t n_warnings;
 };
 
-/* t must be zeroed or filled; it may be used again afterwards. */
+/* t must be zeroed or filled. It can be used again afterwards. */
 void topology_fini(struct topology *t);
-/* All of these append a zeroed element (unknown fields set as said above), return it (valid until
- * the next append), or NULL when the bound is reached. */
+/* Each of these appends a zeroed element, with unknown fields set as described above. It returns
+ * the element, which is valid until the next append, or NULL if the limit is reached. */
 struct topo_numa *topology_add_numa(struct topology *t);
 struct topo_core *topology_add_core(struct topology *t);
 struct topo_cache *topology_add_cache(struct topology *t);
@@ -276,22 +277,24 @@ struct topo_netif *topology_add_netif(struct topology *t);
 struct topo_gid *topo_port_add_gid(struct topo_port *p);
 void topology_warn(struct topology *t, const char *fmt, ...) _printf_(2, 3);
 
-/* Brings all arrays into the order said on top and mends the indices between them (parent, pci,
- * gpu, peer). Every source calls it once, at its end. GPU indices are set where they are
- * TOPO_NONE. */
+/* Sorts all arrays into the order described at the top, and corrects the indices between them
+ * (parent, pci, gpu, peer). Every source calls it once, at its end. GPU indices that are TOPO_NONE
+ * are set. */
 void topology_sort(struct topology *t);
 
-/* Index or TOPO_NONE. */
+/* Returns an index or TOPO_NONE. */
 uint32_t topology_find_pci(const struct topology *t, struct pci_addr at);
 uint32_t topology_find_nic(const struct topology *t, const char *name);
 uint32_t topology_find_netif(const struct topology *t, const char *name);
 /* The NUMA node with this kernel number, or NULL. */
 const struct topo_numa *topology_numa(const struct topology *t, int32_t index);
-/* Highest port state, and the sum of the rates of its ACTIVE ports (of all, when none is). */
+/* The highest port state, and the sum of the rates of its ACTIVE ports (of all ports if none is
+ * ACTIVE). */
 enum topo_port_state topo_nic_state(const struct topo_nic *n);
 uint64_t topo_nic_rate_mbps(const struct topo_nic *n);
-/* As people and JSON have them. */
+/* The names shown to people and used in JSON. */
 extern const char *const topo_port_state_names[TOPO_PORT_ACTIVE + 1];
 extern const char *const topo_netif_kind_names[TOPO_NETIF_OTHER + 1];
-/* The set of CPUs near a device: of its NUMA node, all allowed ones where that is not known. */
+/* The set of CPUs near a device: those of its NUMA node, or all allowed CPUs if the node is not
+ * known. */
 void topology_near_cpus(const struct topology *t, int32_t numa, struct cpuset *ret);

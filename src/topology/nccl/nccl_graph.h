@@ -6,11 +6,11 @@
  *     struct nccl_prediction p; nccl_graph_predict(g, gpu, &p);
  *     nccl_graph_free(g);
  *
- * NETs: of a live or recorded tree the RDMA devices with an ACTIVE port, the ports of one card
- * (same PCI device, functions put aside) being one NET "mlx5_0+mlx5_1" with the speeds added;
- * where there is none, the network interfaces that NCCL's socket transport would take. Of an NCCL
- * file its `net`s as they stand, one that is repeated under several CPUs being one. Of an hwloc
- * file the devices whose Port1State is 4 or not said.
+ * NETs of a live or recorded tree are the RDMA devices with an ACTIVE port. The ports of one card
+ * (same PCI device, whatever the function) are one NET "mlx5_0+mlx5_1" with the sum of the speeds.
+ * If there is none, the NETs are the network interfaces that NCCL's socket transport would use.
+ * NETs of an NCCL file are its `net`s, unchanged; one that is repeated under several CPUs counts
+ * once. NETs of an hwloc file are the devices whose Port1State is 4 or missing.
  *
  * At most 640 nodes of a kind. With G GPUs, N NETs, C CPUs and L links a graph costs about
  * (G + N + C) * L + G * N * (G + N) steps: 16 GPUs and 64 NICs take half a millisecond. */
@@ -44,19 +44,19 @@ struct nccl_options {
 
 struct nccl_prediction {
     uint32_t n_nets;                             /* 0: no NET serves it */
-    char nets[NCCL_NETS_MAX][NCCL_NET_NAME_MAX]; /* in channel order, each once */
+    char nets[NCCL_NETS_MAX][NCCL_NET_NAME_MAX]; /* in channel order, without repetition */
     enum nccl_path path;                         /* to the first of them */
     double bandwidth;                            /* GB/s to the first of them */
     uint32_t nic;                /* index in nics[] of (the first port of) the first; NONE */
     uint32_t netif;              /* index in netifs[] where it is an interface; else NONE */
-    enum nccl_path own_path;     /* of the NET that is nearest by kind of path */
-    char own[NCCL_NET_NAME_MAX]; /* that NET; differs from nets[0] where the own NIC loses */
+    enum nccl_path own_path;     /* of the NET with the nearest kind of path */
+    char own[NCCL_NET_NAME_MAX]; /* that NET; differs from nets[0] if the own NIC loses */
     double own_bandwidth;
 };
 
 struct nccl_graph;
-/* The topology is borrowed for the graph's life. -EINVAL with a sentence: NCCL would fail on it;
- * -E2BIG: over NCCL's limits. */
+/* The topology is borrowed and must outlive the graph. -EINVAL with a sentence: NCCL would fail on
+ * it; -E2BIG: it exceeds NCCL's limits. */
 _must_use_ int nccl_graph_new(const struct topology *t, const struct nccl_options *options,
                               struct nccl_graph **ret, struct err *err);
 void nccl_graph_free(struct nccl_graph *g); /* NULL is fine */
@@ -67,8 +67,7 @@ void nccl_graph_between(const struct nccl_graph *g, uint32_t a, uint32_t b, enum
 uint32_t nccl_graph_nets(const struct nccl_graph *g);
 const char *nccl_graph_net_name(const struct nccl_graph *g, uint32_t i);
 
-/* Warnings for people: a GPU's own NIC loses, two GPUs share one, ports that are
- * left out because they are not ACTIVE, speeds that are not known, virtual interfaces. Calls say()
- * for each. */
+/* Warnings for people: a GPU's own NIC loses, two GPUs share one, ports are left out because they
+ * are not ACTIVE, speeds are not known, interfaces are virtual. Calls say() for each. */
 void nccl_graph_warnings(const struct nccl_graph *g, void (*say)(void *arg, const char *text),
                          void *arg);

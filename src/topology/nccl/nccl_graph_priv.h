@@ -1,5 +1,5 @@
-/* The inside of nccl_graph: a tree as NCCL's XML would show it (CPUs, PCI devices, GPUs, NICs), the
- * NETs with the places where they hang in it, then links and the best paths over them.
+/* Private to nccl_graph: a tree as NCCL's XML would show it (CPUs, PCI devices, GPUs, NICs), the
+ * NETs with their places in it, then links and the best paths over them.
  *
  * nccl_graph_net.c chooses the NETs, nccl_graph_tree.c builds the tree, nccl_graph_paths.c walks
  * it, nccl_graph.c answers, nccl_graph_warn.c warns. nccl_xml_write.c writes the tree. */
@@ -36,7 +36,7 @@ struct nccl_node {
     int32_t numa;                       /* CPU */
     uint32_t parent, first_child, next; /* of the tree, in nodes[]; TOPO_NONE: none */
     double bandwidth;                   /* GB/s of the PCI link to the parent */
-    bool host_bridge;                   /* NIC: NCCL takes it for the host bridge of its root bus */
+    bool host_bridge;                   /* NIC: NCCL uses it as the host bridge of its root bus */
     struct nccl_link *links;            /* owned */
     uint32_t n_links;
     uint32_t end; /* index in the table of paths; TOPO_NONE: no end of one */
@@ -48,7 +48,7 @@ struct nccl_net {
     bool gdr;
     uint32_t dev;        /* of an NCCL file; else its number in NCCL's order */
     uint32_t nic, netif; /* the first; TOPO_NONE: none */
-    uint32_t pci;        /* of its card; TOPO_NONE: it is attached to CPUs */
+    uint32_t pci;        /* of its card; TOPO_NONE: attached to CPUs */
     uint32_t n_fused;
     bool every_cpu; /* a virtual interface: at the CPU of every GPU */
     uint32_t node;  /* in nodes[] */
@@ -72,7 +72,7 @@ struct nccl_choice { /* ncclTopoGetLocalNet of one GPU, for all channels */
     uint32_t *nets; /* [n_nets] local ones */
 };
 
-/* What is left out, for the warnings. */
+/* A device that is left out, for the warnings. */
 enum nccl_left_why { NCCL_LEFT_STATE = 1, NCCL_LEFT_FILTER, NCCL_LEFT_MANY };
 struct nccl_left {
     uint32_t nic, port; /* port: index in ports[] */
@@ -102,27 +102,31 @@ struct nccl_graph {
     bool sockets; /* the NETs are interfaces */
 };
 
-/* The `<pci>` above a device. From sysfs NCCL goes up two steps at once, so that root ports and
- * downstream ports vanish (src/graph/xml.cc, ncclTopoGetXmlFromSys); a file has them as it has. */
+/* The `<pci>` above a device. In sysfs NCCL goes up two steps at once, so that root ports and
+ * downstream ports disappear (src/graph/xml.cc, ncclTopoGetXmlFromSys). For a file its own elements
+ * are used. */
 uint32_t nccl_pci_parent(const struct topology *t, uint32_t i);
-/* Form of the link of a PCI device as NCCL would write it. speed: "" unknown; *width 0 unknown. */
+/* The speed and width of a PCI device's link as NCCL would write them. speed: "" unknown; *width 0
+ * unknown. */
 void nccl_pci_link(const struct topology *t, uint32_t i, char speed[32], uint32_t *width);
-/* GB/s of such a link. */
+/* GB/s of a link with this speed and width. */
 double nccl_pci_gbs(const char *speed, uint32_t width);
-/* Is it one of the forms of src/graph/topo.cc, kvDictPciGen? Unknown ones count as 8 GT/s. */
+/* True if src/graph/topo.cc, kvDictPciGen, has this form. Others count as 8 GT/s. */
 bool nccl_pci_speed_known(const char *speed);
-/* GB/s of one NVLink (src/graph/topo.h, SM*_NVLINK_BW), and the most of them that a GPU has. */
+/* GB/s of one NVLink (src/graph/topo.h, SM*_NVLINK_BW), and the largest number of them on one GPU.
+ */
 double nccl_nvlink_gbs(uint32_t sm);
 uint32_t nccl_nvlinks_max(uint32_t sm);
 double nccl_nvlink_bundle_gbs(const struct topology *t, const struct topo_nvlink *l);
-/* Does NCCL's graph have this GPU? NVIDIA's; without any of those the others. */
+/* True if NCCL's graph has this GPU: one from NVIDIA; if there are none, any other. */
 bool nccl_takes_gpu(const struct topology *t, uint32_t gpu);
 
 /* Fills nets[] and left[]. */
 _must_use_ int nccl_graph_choose_nets(struct nccl_graph *g, struct err *err);
-/* Fills nodes[] (CPU, PCI, GPU, NIC), places[], gpus[], cpus[]; nets[] come into NCCL's order. */
+/* Fills nodes[] (CPU, PCI, GPU, NIC), places[], gpus[], cpus[]; nets[] get NCCL's order. */
 _must_use_ int nccl_graph_build_tree(struct nccl_graph *g, struct err *err);
-/* Makes one node of Broadcom's two-level switches; then links, NETs and NVSwitch as nodes. */
+/* Merges each of Broadcom's two-level switches into one node; then adds links, NETs and NVSwitch as
+ * nodes. */
 _must_use_ int nccl_graph_link(struct nccl_graph *g, struct err *err);
 /* routes[], direct[], choices[]. */
 _must_use_ int nccl_graph_find_paths(struct nccl_graph *g, struct err *err);
@@ -130,7 +134,7 @@ _must_use_ int nccl_graph_find_paths(struct nccl_graph *g, struct err *err);
 _must_use_ int nccl_graph_new_tree(const struct topology *t, struct nccl_graph **ret,
                                    struct err *err);
 
-/* A node of this kind; -E2BIG. Pointers into nodes[] don't outlive it. */
+/* Adds a node of this kind; -E2BIG. Invalidates pointers into nodes[]. */
 _must_use_ int nccl_graph_add_node(struct nccl_graph *g, enum nccl_node_kind kind, uint32_t parent,
                                    uint32_t *ret, struct err *err);
 struct nccl_route *nccl_route_at(const struct nccl_graph *g, uint32_t from_node, uint32_t to_node);

@@ -1,4 +1,4 @@
-/* The inside of nccl_xml: a parsed file as a table of elements, in the order of the file. */
+/* Private to nccl_xml: a parsed file as a table of elements, in the order of the file. */
 #pragma once
 
 #include "topology/nccl/nccl_xml.h"
@@ -45,18 +45,18 @@ struct nccl_xml_say {
 void nccl_xml_tell(const struct nccl_xml_say *say, enum nccl_xml_level level, uint32_t line,
                    const char *fmt, ...) _printf_(4, 5);
 
-/* By NCCL's grammar. *ret_line: where a refusal is. */
+/* Parses by NCCL's grammar. *ret_line: the line of an error. */
 _must_use_ int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
                               const struct nccl_xml_say *say, uint32_t *ret_line, struct err *err);
 
-/* Is the attribute there? Its value up to a NUL; "" where it is not. */
+/* Finds an attribute. Its value ends with a NUL; "" if it is missing. */
 bool nccl_xml_attr(const struct nccl_xml *x, uint32_t element, const char *key,
                    char out[NCCL_XML_TEXT_MAX]);
-/* As strtol(value, NULL, 0) reads it; `otherwise` where it is not there. */
+/* The value as strtol(value, NULL, 0) reads it; `otherwise` if it is missing. */
 long nccl_xml_int(const struct nccl_xml *x, uint32_t element, const char *key, long otherwise);
 /* First child of a kind; TOPO_NONE. */
 uint32_t nccl_xml_sub(const struct nccl_xml *x, uint32_t element, enum nccl_xml_kind kind);
-/* What NCCL takes the class of a PCI device for (src/graph/topo.cc, kvDictPciClass). */
+/* What NCCL concludes from the class of a PCI device (src/graph/topo.cc, kvDictPciClass). */
 enum nccl_xml_class {
     NCCL_CLASS_PCI = 1,
     NCCL_CLASS_NVS,
@@ -65,6 +65,6 @@ enum nccl_xml_class {
     NCCL_CLASS_NIC
 };
 enum nccl_xml_class nccl_xml_class_of(const char *value);
-/* For each element the `pci` that costs it, or TOPO_NONE: below a `pci` that is a NIC, a GPU or of
- * a class without children NCCL does not look at another `pci`, and beside a `nic` at no `gpu`. */
+/* For each element the `pci` because of which NCCL ignores it, or TOPO_NONE. NCCL ignores a `pci`
+ * below a `pci` that is a NIC, a GPU or of a class without children, and a `gpu` beside a `nic`. */
 void nccl_xml_find_lost(const struct nccl_xml *x, uint32_t lost[NCCL_XML_ELEMENTS_MAX]);

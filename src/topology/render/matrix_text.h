@@ -1,5 +1,5 @@
 /* A matrix as nvidia-smi topo -m prints it, or as a table of tab-separated cells, read back. Pure.
- * For tests against recorded machines, and for what users paste. */
+ * For tests against recorded machines, and for text that users paste. */
 #pragma once
 
 #include "topology/model/distance.h"
@@ -10,9 +10,9 @@ struct matrix_text {
     struct topo_link *cells;      /* [n * n]; path 0: the cell is empty or cut off */
     char (*cpus)[TOPO_TEXT_MAX];  /* [n] CPU affinity, "" none */
     char (*numa)[TOPO_NAME_MAX];  /* [n] NUMA affinity, "" none */
-    bool complete;                /* every cell is there, and both halves agree */
+    bool complete;                /* every cell is present, and both halves agree */
 };
-/* '#' lines are comments. 0, or -EINVAL with a sentence. */
+/* Lines that begin with '#' are comments. Returns 0, or -EINVAL with a sentence. */
 _must_use_ int matrix_text_parse(const char *text, size_t len, struct matrix_text *ret,
                                  struct err *err);
 void matrix_text_fini(struct matrix_text *m);

@@ -1,13 +1,13 @@
-/* The inside of render_svg: what stands in a device (device), where everything stands (layout), and
- * text with a known width. */
+/* Private to render_svg: the text in a device (device), the place of everything (layout), and text
+ * with a known width. */
 #pragma once
 
 #include "topology/render/render_plan.h"
 
-#define SVG_WIDTH 1200 /* of the page, in its own units; its height follows from what is there */
+#define SVG_WIDTH 1200 /* of the page, in its own units; its height depends on the content */
 #define SVG_MARGIN 24
 #define SVG_PAD 12   /* between a box and what is in it */
-#define SVG_TITLE 84 /* height of what stands above all boxes */
+#define SVG_TITLE 84 /* height of everything above all boxes */
 #define SVG_CHIP 152 /* width of a device */
 #define SVG_LINE 14  /* height of a device's line of text */
 
@@ -15,8 +15,8 @@ enum { SVG_TEXT_TITLE = 20, SVG_TEXT_HEAD = 13, SVG_TEXT_BODY = 11, SVG_TEXT_SMA
 
 struct svg_box {
     int x, y, w, h;
-    int max_w;  /* what it may take of the page's width */
-    int slot_h; /* h, and of a GPU with a partner that one's too */
+    int max_w;  /* the part of the page's width that it can use */
+    int slot_h; /* h; for a GPU with a partner, the partner's too */
     int head_w; /* of the text on top of it, at least */
 };
 
@@ -33,15 +33,15 @@ struct svg_layout {
     int height;            /* of all, from the page's top */
 };
 
-/* Boxes are as wide as what is in them; in a row of nodes they share what is left. */
+/* Boxes are as wide as their content; in a row of nodes they share the remaining width. */
 void svg_layout_init(const struct render_plan *plan, struct svg_layout *ret);
 void svg_layout_fini(struct svg_layout *l);
 bool svg_is_device(enum render_kind kind);
-/* False for what drop_lone_hosts() took out. */
+/* False for shapes that drop_lone_hosts() removed. */
 bool svg_is_shown(const struct render_plan *p, uint32_t shape);
 
-/* The two lines on top of a box, and the height of both. A list of CPUs that is wider than room is
- * shortened. */
+/* The two lines on top of a box, and the height of both. A list of CPUs that is wider than `room`
+ * is shortened. */
 void svg_head(const struct render_plan *p, const struct render_shape *s, int room,
               char first[RENDER_TEXT_MAX], char second[RENDER_TEXT_MAX]);
 int svg_head_height(enum render_kind kind);
@@ -56,18 +56,18 @@ struct svg_line {
     int size;
     bool bold, dim;
 };
-/* What stands in a device, top down: its number. What is too long for a line goes on in the next
- * one. */
+/* The lines of a device, from the top. Returns their number. Text that is too long for a line
+ * continues in the next one. */
 unsigned svg_device_lines(const struct render_plan *p, const struct render_shape *s,
                           struct svg_line ret[SVG_LINES_MAX]);
 int svg_device_height(const struct render_plan *p, const struct render_shape *s);
 
 /* ---- text ---- */
 
-/* At most this wide in the usual fonts without serifs. */
+/* The text is at most this wide in the usual sans-serif fonts. */
 int svg_text_width(const char *text, int size, bool bold);
-/* Bytes of the first line where text does not fit: up to a blank or comma, or all that fits. */
+/* Bytes of the first line if the text does not fit: up to a blank or comma, or as many as fit. */
 size_t svg_text_break(const char *text, int size, bool bold, int max_w);
-/* Cut to max_w, with an ellipsis. */
+/* Cuts it to max_w, with an ellipsis. */
 void svg_text_fit(const char *text, int size, bool bold, int max_w, char out[RENDER_TEXT_MAX]);
 void svg_escape(const char *text, struct strbuf *to);

@@ -9,5 +9,5 @@
 /* CPUs of the affinity mask (sched_getaffinity(2)): what --nproc-per-node=cpu means, as in torch
  * since 2.9's torch._utils.cpu_count(). At least 1. */
 uint32_t cpu_count_allowed(void);
-/* The mask itself, as far as CPUSET_MAX; false: the kernel does not report it. */
+/* The mask itself, up to CPUSET_MAX; false: the kernel does not report it. */
 bool cpu_allowed(struct cpuset *ret);

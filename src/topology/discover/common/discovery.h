@@ -1,11 +1,11 @@
-/* What a look at a node may be asked for: topology/discover/discovery_io.h is the look, and those
- * who look for it know this much of it. */
+/* What a discovery of a node can be asked for. topology/discover/discovery_io.h does the discovery;
+ * the code below it needs only these definitions. */
 #pragma once
 
 #include "base/util.h"
 
 #define NVML_DISCOVERY_NS (2 * NS_PER_S) /* as long as NVML may take */
-/* So begins the topology's warning when it took longer. */
+/* The beginning of the topology's warning if NVML took longer. */
 #define DISCOVERY_NVML_LATE "NVML did not answer"
 
 enum {                    /* what to look for; bits */

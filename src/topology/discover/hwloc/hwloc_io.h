@@ -1,4 +1,4 @@
-/* Which hwloc there is, and what it sees: for `muster version -v`. */
+/* Which hwloc is used, and what it finds: for `muster version -v`. */
 #pragma once
 
 #include "base/err.h"
@@ -12,5 +12,5 @@ struct hwloc_summary {
 
 /* "2.9.0", of the headers. */
 void hwloc_built_version(char out[HWLOC_TEXT_MAX]);
-/* Looks at the machine (tens of milliseconds). 0; -EIO: the look failed. */
+/* Examines the machine (tens of milliseconds). Returns 0; -EIO: that failed. */
 _must_use_ int hwloc_discover(struct hwloc_summary *ret, struct err *err);

@@ -1,10 +1,10 @@
 /* CPUs, NUMA nodes, caches and the PCI tree, from hwloc, into a struct topology: of this
  * machine, of a recorded tree, or of an hwloc XML (1.x, 2.x).
  *
- * Of an XML also what hwloc recorded of GPUs (names, UUIDs, NVLinks), RDMA devices and network
- * interfaces; of this machine and of a tree the file system has better data (sysfs_io.h).
- * Nothing is sorted here. A recording is read by a child process first, as a damaged one can bring
- * hwloc down; for a process of one thread. */
+ * From an XML it also takes what hwloc recorded of GPUs (names, UUIDs, NVLinks), RDMA devices and
+ * network interfaces; for this machine and for a tree the file system has better data (sysfs_io.h).
+ * Nothing is sorted here. A child process reads a recording first, because a damaged one can crash
+ * hwloc. Only for a process with one thread. */
 #pragma once
 
 #include "topology/model/topology.h"

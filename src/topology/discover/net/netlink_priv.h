@@ -16,7 +16,7 @@ struct netlink_request {
 /* type: RTM_GET…; flags besides NLM_F_REQUEST. The fixed part is copied. */
 void netlink_request_init(struct netlink_request *q, uint16_t type, uint16_t flags,
                           const void *fixed, size_t size);
-/* The caller keeps within NETLINK_REQUEST_MAX. */
+/* The caller must stay within NETLINK_REQUEST_MAX. */
 void netlink_request_add(struct netlink_request *q, uint16_t type, const void *data, size_t size);
 
 /* One message of the answer: its fixed part and its attributes, valid during the call. */
@@ -26,12 +26,12 @@ struct netlink_answer {
     size_t len;
 };
 typedef void netlink_answer_fn(void *arg, const struct netlink_answer *a);
-/* Blocks until the answer is whole, for NETLINK_WAIT_S seconds at most. 0; -EINTR: what was dumped
- * changed meanwhile, ask again; the kernel's -errno. */
+/* Blocks until the answer is complete, for at most NETLINK_WAIT_S seconds. Returns 0; -EINTR if the
+ * data changed during the dump and the caller should ask again; or the kernel's -errno. */
 #define NETLINK_WAIT_S 2
 _must_use_ int netlink_ask(const struct netlink_request *q, netlink_answer_fn *fn, void *arg);
 
-/* What an attribute holds; NULL: it is not there. */
+/* The content of an attribute; NULL if it is missing. */
 struct netlink_attribute {
     const char *data;
     size_t size;
@@ -43,5 +43,5 @@ bool netlink_answer_is(const struct netlink_answer *a, uint16_t type, void *fixe
 /* The attributes by number, those of `max` and below: ret has max + 1 elements. Later ones of the
  * same number win; one that does not fit ends the list. */
 void netlink_attributes(const char *bytes, size_t len, struct netlink_attribute *ret, uint16_t max);
-/* 0 where it is not there or has another size. */
+/* 0 if it is missing or has another size. */
 uint32_t netlink_u32(struct netlink_attribute a);

@@ -1,5 +1,5 @@
-/* The part of NVML's ABI that is used: numbers and structures only, so that no header of NVIDIA's
- * is needed to build. Results are ints, 0 is success; a structure with a `version` holds
+/* The part of NVML's ABI that is used: only numbers and structures, so that the build needs no
+ * header from NVIDIA. Results are ints, 0 is success; a structure with a `version` holds
  * NVML_VERSION(). (NVML API Reference Guide, versions 11 to 13; sizes, offsets and numbers are
  * those of NVIDIA's header, and of nvidia-ml-py 13.) */
 #pragma once
@@ -102,7 +102,8 @@ struct nvml_fabric_v1 { /* nvmlGpuFabricInfo_t */
 };
 static_assert(sizeof(struct nvml_fabric_v1) == 28, "nvmlGpuFabricInfo_t");
 
-/* nvmlGpuFabricInfo_v2_t is this without the last member, which fills up to four bytes. */
+/* nvmlGpuFabricInfo_v2_t is this without the last member, which pads the structure to a multiple of
+ * four bytes. */
 struct nvml_fabric_v3 {
     uint32_t version;
     uint8_t uuid[16];

@@ -1,12 +1,12 @@
 /* NVIDIA's driver and GPUs, asked for through NVML (libnvidia-ml.so.1), which is loaded in a child
- * process with a deadline: NVML may block for long on a sick GPU, and nothing of it stays in this
- * process. CUDA is never loaded. (NVML API Reference Guide.)
+ * process with a deadline: NVML can block for long on a faulty GPU, and nothing of it remains in
+ * this process. CUDA is never loaded. (NVML API Reference Guide.)
  *
  *     nvml_begin(&config, &child); … look at other things …; nvml_end(&child, &report);
  *     nvml_merge(&report, &topology);                        (the report is about half a megabyte)
  *
- * Blocking; io/process/helper_call.h says what the child is to the caller. It is killed when its
- * time is over. */
+ * Blocking; io/process/helper_call.h describes how the child relates to the caller. It is killed at
+ * its deadline. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,7 +18,7 @@
 
 #define NVML_DEADLINE_NS (30 * NS_PER_S) /* of the two that only count */
 
-/* Where NVML is, for systems that keep drivers out of the linker's sight, and for tests. */
+/* The path of NVML, for systems whose linker does not find drivers, and for tests. */
 #define NVML_LIBRARY_VARIABLE "MUSTER_NVML_LIBRARY"
 
 struct nvml_config {
@@ -28,26 +28,27 @@ struct nvml_config {
 };
 
 struct nvml_child {
-    struct helper_call *call; /* NULL: no child could be made */
+    struct helper_call *call; /* NULL: no child could be created */
     uint64_t allowed_ns;
 };
 
-/* Is there any sense in asking (NVIDIA's kernel driver is there, or MUSTER_NVML_LIBRARY is set)?
- * Costs three failed look-ups of files where there is none. */
+/* True if NVML can have an answer: NVIDIA's kernel driver is loaded, or MUSTER_NVML_LIBRARY is set.
+ * Without a driver it costs three failed look-ups of files. */
 bool nvml_may_answer(void);
 
-/* Starts to ask. The deadline runs from here. 0, or a negative errno: no child could be made, and
- * *ret records that for nvml_end(). */
+/* Starts the child. The deadline runs from here. Returns 0, or a negative errno if no child could
+ * be created; *ret records that for nvml_end(). */
 int nvml_begin(const struct nvml_config *config, struct nvml_child *ret);
-/* Waits for the answer, no longer than the deadline, and ends the child. *ret is filled as far as
- * there were answers, with why_not where they are not whole. 0; -ETIMEDOUT; -EIO: the child died,
+/* Waits for the answer, no longer than the deadline, and ends the child. *ret holds the answers
+ * that arrived, and why_not if they are not complete. Returns 0; -ETIMEDOUT; -EIO: the child died,
  * or there is none. */
 int nvml_end(struct nvml_child *child, struct nvml_report *ret);
 
-/* Names only; waits up to NVML_DEADLINE_NS. Always fills *ret; absence is no error. Where NVML was
- * not found the kernel driver's folder in /proc is counted. */
+/* Names only; waits up to NVML_DEADLINE_NS. Always fills *ret; absence is no error. If NVML was not
+ * found, the entries of the kernel driver's folder in /proc are counted. */
 void nvml_discover(struct nvml_report *ret);
 
-/* GPUs that a worker would see with this CUDA_VISIBLE_DEVICES (NULL: not set). 0, or -ETIMEDOUT
- * with a sentence when NVML hangs and the number is not known. No GPU at all is a count of 0. */
+/* GPUs that a worker would see with this CUDA_VISIBLE_DEVICES (NULL: not set). Returns 0, or
+ * -ETIMEDOUT with a sentence if NVML hangs and the number is not known. Without any GPU the count
+ * is 0. */
 _must_use_ int nvml_count_visible(const char *visible, uint32_t *ret, struct err *err);

@@ -1,8 +1,8 @@
-/* NVML's data, and its way out of the child process that asked. Pure.
+/* NVML's data, and the frames in which the child process sends it. Pure.
  *
  * The child writes frames, each as soon as it knows something, so that a call that never returns,
- * or a child that dies, takes only what comes after it. The reader trusts nothing: texts are
- * terminated, counts are bounded, invalid values are left out.
+ * or a child that dies, costs only what would follow. The reader trusts nothing: it terminates
+ * texts, counts are bounded, invalid values are left out.
  *
  *     struct nvml_frames in = {0};
  *     … while bytes come: nvml_frames_add(&in, bytes, n, report)
@@ -34,13 +34,13 @@ struct nvml_link {
 
 struct nvml_process {
     uint64_t used_bytes; /* UINT64_MAX: not known */
-    uint64_t pid;        /* in the name space of the asker; 0 where it can't be seen from there */
+    uint64_t pid;        /* in the namespace of the process that asked; 0 if not visible there */
 };
 
-/* A text in a struct below is complete, NUL-terminated and printable once it was read. */
+/* After it was read, a text in a struct below is complete, NUL-terminated and printable. */
 struct nvml_gpu {
     uint32_t named; /* an answer about it was read: uuid, name, address as far as known */
-    uint32_t told;  /* the rest of this struct was asked for too */
+    uint32_t told;  /* the rest of this struct was asked for, too */
     uint32_t lost;  /* 0; 15: lost; 16: needs a reset. Then what is unknown stays so */
     uint32_t has_address;
     struct pci_addr at;
@@ -51,8 +51,8 @@ struct nvml_gpu {
     uint32_t mig;                                    /* MIG mode is on */
     uint32_t n_mig;
     char mig_uuids[TOPO_MIG_MAX][TOPO_MIG_UUID_MAX];
-    int32_t numa;           /* the one memory node near it; -1: none, several or unknown */
-    int32_t memory_node;    /* NUMA node that its own memory is; -1 */
+    int32_t numa;           /* the only memory node near it; -1: none, several or unknown */
+    int32_t memory_node;    /* NUMA node of its own memory; -1 */
     uint64_t memory_bytes;  /* 0 unknown */
     uint32_t fabric_state;  /* 0 none, 1 not started, 2 in progress, 3 completed */
     uint32_t fabric_status; /* 0: completed well */
@@ -95,7 +95,7 @@ enum nvml_say {                    /* what follows the frame's head */
                 NVML_SAY_NAME,     /* struct nvml_name: uuid and name of GPU `gpu` */
                 NVML_SAY_GPU,      /* struct nvml_gpu of GPU `gpu`; a later one replaces */
                 NVML_SAY_AT,  /* char[NVML_TEXT_MAX]: the call that is made now, of GPU `gpu` */
-                NVML_SAY_END, /* nothing: all is included */
+                NVML_SAY_END, /* nothing: everything was sent */
 };
 struct nvml_frame {
     uint32_t say, gpu, len; /* gpu: TOPO_NONE: of none */

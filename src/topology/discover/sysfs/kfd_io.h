@@ -6,5 +6,5 @@
 
 #include "topology/discover/sysfs/rocm.h"
 
-/* How many there are; ret holds `max`. root as of sysfs_io.h. */
+/* Returns how many there are; ret has room for `max`. root: as in sysfs_io.h. */
 uint32_t kfd_list_gpus(const char *root, struct rocm_gpu *ret, uint32_t max);

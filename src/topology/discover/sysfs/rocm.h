@@ -1,13 +1,14 @@
-/* Which AMD GPUs a worker would see, and in which order, without loading ROCm. Pure; kfd_io.h looks
- * at the machine.
+/* Which AMD GPUs a worker would see, and in which order, without loading ROCm. Pure; kfd_io.h
+ * examines the machine.
  *
  * ROCm numbers GPUs as the kernel does (nodes of its KFD topology), which is not by PCI address
- * (ROCR-Runtime, amd_topology.cpp: BuildTopology). ROCR_VISIBLE_DEVICES takes some of them by
- * numbers, or beginnings of "GPU-" with 16 hex digits; its list ends before the first that is none,
- * or was named before; empty: none (amd_filter_device.cpp). HIP_VISIBLE_DEVICES, or
- * CUDA_VISIBLE_DEVICES where that is not set or empty, takes of what is left, in its order; one
- * that is named twice counts once (clr, rocdevice.cpp: Device::init). Where the one that counts is
- * empty, PyTorch sees none (torch/cuda/__init__.py, _parse_visible_devices). */
+ * (ROCR-Runtime, amd_topology.cpp: BuildTopology). ROCR_VISIBLE_DEVICES selects some of them by
+ * number, or by a prefix of "GPU-" with 16 hex digits. Its list ends before the first entry that
+ * names no GPU or one that was named before; if it is empty, no GPU is visible
+ * (amd_filter_device.cpp). HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES if that is not set or
+ * empty, selects from the rest, in its own order; a GPU that is named twice counts once (clr,
+ * rocdevice.cpp: Device::init). If the variable that counts is empty, PyTorch sees none
+ * (torch/cuda/__init__.py, _parse_visible_devices). */
 #pragma once
 
 #include "topology/model/topology.h"

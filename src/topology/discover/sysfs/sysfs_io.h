@@ -3,10 +3,9 @@
  * devices.
  *
  * `root` is the folder that stands for "/": NULL, "" or "/" is this machine. Every read stays below
- * it: an absolute symlink is taken as one from the root, and ".." ends there. None of these fails:
- * a file that is not there, cannot be read or holds something odd leaves its field unknown, and
- * what is worth a person's knowing becomes a warning of the topology. None calls
- * topology_sort().
+ * it: an absolute symlink starts at the root, and ".." does not go above it. None of these fails:
+ * if a file is missing, cannot be read or holds something odd, its field stays unknown. What people
+ * should know becomes a warning of the topology. None calls topology_sort().
  *
  * Sources: Linux Documentation/ABI/{stable,testing}/sysfs-{bus-pci,class-net,class-infiniband,
  * devices-node,devices-system-cpu}, Documentation/PCI/sysfs-pci. */
@@ -16,12 +15,12 @@
 
 /* For each of t->pci: numa, link of itself and of the port above, ids where they are 0, driver,
  * parent, root bus. Adds the bridges above them that are missing, and GPUs, RDMA devices and
- * network cards that nobody listed, with a topo_gpu for each GPU. */
+ * network cards that no other source listed, with a topo_gpu for each GPU. */
 void sysfs_fill_pci(const char *root, struct topology *t);
-/* /sys/class/infiniband, and Slingshot's interfaces: into t->nics. One that is there by its name is
- * completed. */
+/* /sys/class/infiniband, and Slingshot's interfaces: into t->nics. An entry that already has the
+ * name is completed. */
 void sysfs_fill_rdma(const char *root, struct topology *t);
-/* /sys/class/net: into t->netifs, likewise. After sysfs_fill_rdma(), for `nic`. */
+/* /sys/class/net: into t->netifs, likewise. Call it after sysfs_fill_rdma(), because of `nic`. */
 void sysfs_fill_netifs(const char *root, struct topology *t);
 /* Whether it has GPUs, by a quick check. No library, no walk over PCI: microseconds. */
 bool sysfs_has_gpus(const char *root);
