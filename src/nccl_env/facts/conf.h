@@ -1,6 +1,6 @@
-/* NCCL's configuration files, by NCCL's own grammar (src/misc/param.cc, 2.30.7): one NAME=value a
- * line, split at the first '=', nothing trimmed, no quotes; '#' in column 0 is a comment; a line
- * without '=' is nothing. Pure. */
+/* NCCL's configuration files, by NCCL's own grammar (src/misc/param.cc, 2.30.7): one NAME=value per
+ * line, split at the first '='; nothing is trimmed, and there are no quotes. A line with '#' in
+ * column 0 is a comment; a line without '=' is ignored. Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -21,5 +21,5 @@ struct nccl_conf {
 };
 void nccl_conf_parse(const char *path, const char *text, size_t len, struct nccl_conf *ret);
 void nccl_conf_fini(struct nccl_conf *c);
-/* The first such entry, or NULL. */
+/* The first entry of that name, or NULL. */
 const struct nccl_conf_entry *nccl_conf_find(const struct nccl_conf *c, const char *name);

@@ -1,11 +1,11 @@
-/* What the rules may know of a node beside its topology: whose node it is and what was configured
- * there. Plain data, read by facts_io.h. */
+/* What the rules know of a node besides its topology: which cloud it belongs to and what is
+ * configured there. Plain data; facts_io.h reads it. */
 #pragma once
 
 #include "base/text/strbuf.h"
 #include "nccl_env/facts/conf.h"
 
-enum cloud { /* who owns NCCL's tuning, if anybody */
+enum cloud { /* whose plugin or image owns NCCL's tuning, if any */
              CLOUD_NONE = 1,
              CLOUD_AWS,
              CLOUD_GCP_TCPX,
@@ -19,9 +19,9 @@ enum cloud { /* who owns NCCL's tuning, if anybody */
 const char *cloud_name(enum cloud c); /* "AWS (EFA)" */
 
 #define NCCL_PLUGINS_MAX 16
-#define NCCL_TOPO_FILES_MAX 8 /* topology files that an image brings along */
+#define NCCL_TOPO_FILES_MAX 8 /* topology files that an image contains */
 
-/* What cloud_detect() looks at; texts are "" where there is none. */
+/* What cloud_detect() examines. Texts are "" if there is none. */
 struct cloud_signs {
     char sys_vendor[64], product_name[64], bios_vendor[64];
     char chassis_asset_tag[64], chassis_vendor[64];
@@ -34,30 +34,31 @@ struct cloud_signs {
     char topo_file[256]; /* an /opt/microsoft/…/topo.xml or the like; "" none */
 };
 enum cloud cloud_detect(const struct cloud_signs *signs);
-/* Does the cloud's plugin or image set the tuning itself, so that nothing of it may be set here? */
+/* True if the cloud's plugin or image sets the tuning itself, so that muster must not set any of
+ * it. */
 bool cloud_owns_tuning(enum cloud c);
 
 struct nccl_topo_file {
     char *path, *text; /* owned */
 };
 
-/* Facts that are a short text, "" where it is not known: X(field, size, heading). A heading:
- * `muster env` shows it in its first line, "PyTorch 2.13.0+cpu"; NULL: it does not. */
-#define NCCL_FACT_TEXTS(X)                                                       \
-    X(nccl_path, 256, NULL)         /* of the library that tells nccl_version */ \
+/* Facts that are a short text, "" if not known: X(field, size, heading). With a heading, `muster
+ * env` shows the fact in its first line, "PyTorch 2.13.0+cpu"; with NULL it does not. */
+#define NCCL_FACT_TEXTS(X)                                                                \
+    X(nccl_path, 256, NULL)         /* of the library from which nccl_version was read */ \
     X(torch_version, 64, "PyTorch") /* "2.13.0+cpu" */
 
 struct nccl_facts {
     struct nccl_conf user_conf;   /* NCCL_CONF_FILE, else ~/.nccl.conf */
     struct nccl_conf system_conf; /* /etc/nccl.conf */
-    int conf_file_error;          /* NCCL_CONF_FILE names what can't be read: -errno; else 0 */
+    int conf_file_error;          /* -errno if the file of NCCL_CONF_FILE can't be read; else 0 */
     enum cloud cloud;
     struct cloud_signs signs;
     char *plugins[NCCL_PLUGINS_MAX]; /* owned: paths of libnccl-net*.so, -tuner, -env found */
     uint32_t n_plugins;
     struct nccl_topo_file topo_files[NCCL_TOPO_FILES_MAX];
     uint32_t n_topo_files;
-    bool topo_file_gone;   /* NCCL_TOPO_FILE (environment, files) is not there */
+    bool topo_file_gone;   /* the file of NCCL_TOPO_FILE (environment, files) is missing */
     uint32_t nccl_version; /* 23007 for 2.30.7; 0: not found */
 #define NCCL_FACT_FIELD(field, size, heading) char field[size];
     NCCL_FACT_TEXTS(NCCL_FACT_FIELD)
@@ -67,9 +68,9 @@ struct nccl_facts {
     uint64_t shm_bytes; /* size of /dev/shm; 0: not there */
 };
 
-/* Calls it with each text that the facts own, of the numbers that stand in them. */
+/* Calls it with each text that the facts own, up to the counts in the facts. */
 typedef void nccl_facts_text_fn(void *arg, char **text);
 void nccl_facts_each_text(struct nccl_facts *f, nccl_facts_text_fn *fn, void *arg);
-/* "; NCCL 2.30.7; PyTorch 2.13.0+cpu; AWS (EFA)": what of it people should see. */
+/* The facts that people should see: "; NCCL 2.30.7; PyTorch 2.13.0+cpu; AWS (EFA)". */
 void nccl_facts_describe(const struct nccl_facts *f, struct strbuf *to);
 void nccl_facts_fini(struct nccl_facts *f);

@@ -1,7 +1,7 @@
 /* Reads struct nccl_facts of this node, or below a root prefix (for tests: DMI files, conf files,
- * plugins). Loads no CUDA and no NCCL: a version is read from the library's file name and bytes,
- * Python's from the metadata folder of its packages. Limits and /dev/shm are this process's, and
- * not known of a recorded tree. */
+ * plugins). Loads neither CUDA nor NCCL: a version is read from the library's file name and bytes,
+ * those of Python packages from their metadata folders. Limits and /dev/shm are those of this
+ * process; for a recorded tree they are not known. */
 #pragma once
 
 #include "nccl_env/facts/facts.h"
@@ -12,7 +12,7 @@ struct nccl_facts_config {
     char *const *envp;   /* HOME, NCCL_*, LD_LIBRARY_PATH, VIRTUAL_ENV */
     const char *python;  /* full path of the workers' python, for torch and NCCL; or NULL */
 };
-/* Always fills *ret; what can't be read is not there. */
+/* Always fills *ret; what can't be read counts as absent. */
 void nccl_facts_read(const struct nccl_facts_config *config, struct nccl_facts *ret);
-/* Its limits and /dev/shm anew: those of this process as it is now. */
+/* Reads the limits and /dev/shm again: those of this process as it is now. */
 void nccl_limits_read(struct nccl_facts *facts);

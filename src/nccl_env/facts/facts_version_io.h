@@ -4,8 +4,9 @@
 
 #include "nccl_env/facts/facts_io.h"
 
-/* Calls each() for every folder in which a library may be found: those of LD_LIBRARY_PATH, then
- * Python's, then the known ones, all below `root` ("" or a prefix). false from each(): enough. */
+/* Calls each() for every folder that can contain a library: those of LD_LIBRARY_PATH, then
+ * Python's, then the known ones, all below `root` ("" or a prefix). If each() returns false, it
+ * stops. */
 void library_folders(const char *root, const struct nccl_facts_config *config,
                      bool (*each)(void *arg, const char *folder), void *arg);
 /* Fills nccl_version, nccl_path and torch_version. */

@@ -1,11 +1,11 @@
 /* Which network interface the workers of this node use to reach the other nodes. Pure.
  *
- * One node: none is chosen. Else the interface of the route to the leader; on the leader's own node
- * (the route says "lo") the one that owns the leader's address. Interfaces named like a container's
- * plumbing (docker, br-, virbr, veth, cali, cni, flannel, tunl, lxc, podman, kube-) are not chosen
- * while another has a global address: then nothing is set, and a warning names it; alone they are
- * fine. It goes by name, not by kind. An interface without a global address of the leader's family
- * is never chosen. */
+ * With one node none is chosen. Otherwise it is the interface of the route to the leader; on the
+ * leader's own node (the route is "lo") it is the one that owns the leader's address. Interfaces
+ * named like a container's plumbing (docker, br-, virbr, veth, cali, cni, flannel, tunl, lxc,
+ * podman, kube-) are not chosen if another one has a global address: then nothing is set, and a
+ * warning names it. If there is no other, they are accepted. The name decides, not the kind. An
+ * interface without a global address of the leader's family is never chosen. */
 #pragma once
 
 #include "topology/model/topology.h"
@@ -13,7 +13,7 @@
 struct netif_input {
     uint32_t n_nodes;
     const char *route_netif;  /* of the route to the leader; "" unknown */
-    const char *route_source; /* the address it sends from; "" unknown */
+    const char *route_source; /* the address from which it sends; "" unknown */
     const char *leader_addr;  /* literal; "" unknown */
 };
 struct netif_choice {
@@ -21,20 +21,21 @@ struct netif_choice {
     char addr[46];               /* its address of the leader's family */
     char why[TOPO_TEXT_MAX * 4]; /* always a sentence */
     bool warning;                /* `why` is one */
-    /* The interface has IPv4 addresses too, and they don't reach all nodes: NCCL must be set to use
-     * IPv6. */
+    /* The interface also has IPv4 addresses, and they don't reach all nodes: NCCL must be set to
+     * use IPv6. */
     bool family_v6;
 };
 void netif_choose(const struct topology *t, const struct netif_input *input,
                   struct netif_choice *ret);
-/* Where there are no routes to ask: the name of the interface with the longest prefix that covers
- * the address; "lo" for an address of this node, "" for none. */
+/* Used if no routes can be asked. Returns the name of the interface with the longest prefix that
+ * covers the address; "lo" for an address of this node, "" for none. */
 const char *netif_by_subnet(const struct topology *t, const char *addr);
-/* One of a faster network than Ethernet usually is, up, with a global address: InfiniBand (ib*,
- * which NCCL itself takes first) or Slingshot (hsn*). The first by name; NULL: none. */
+/* An interface of a network that is usually faster than Ethernet, up, with a global address:
+ * InfiniBand (ib*, which NCCL itself prefers) or Slingshot (hsn*). Returns the first by name; NULL:
+ * none. */
 const struct topo_netif *netif_fast(const struct topology *t);
-/* Adds to a choice's reason which one of a faster network would take its place, if there is one:
- * that is only known when all nodes have tried it. */
+/* Adds to a choice's reason which interface of a faster network would replace it, if there is one:
+ * whether it does is known only when all nodes have tried it. */
 void netif_note_fast(const struct topology *t, const struct netif_input *input,
                      struct netif_choice *choice);
 bool netif_is_plumbing(const char *name);

@@ -1,15 +1,16 @@
-/* What is wrong with values that users set themselves: exclude lists that re-admit lo, mlx5_1 that
- * matches mlx5_10, removed variables, old integer levels, values with blanks or quotes, unknown
- * interfaces and HCAs, debugging settings left on. Pure. */
+/* Finds what is wrong with values that users set themselves: exclude lists that re-admit lo, mlx5_1
+ * that matches mlx5_10, removed variables, old integer levels, values with blanks or quotes,
+ * unknown interfaces and HCAs, debugging settings left on. Pure. */
 #pragma once
 
 #include "nccl_env/facts/facts.h"
 #include "topology/model/topology.h"
 
-/* where: "environment", or the path and line of a conf file. t: NULL: names are not checked. One
- * call of say() for each finding. */
+/* where: "environment", or the path and line of a conf file. If t is NULL, names are not checked.
+ * Calls say() once for each finding. */
 void nccl_lint(const char *name, const char *value, const char *where, const struct topology *t,
                void (*say)(void *arg, const char *text), void *arg);
-/* All NCCL_*, GLOO_*, TORCH_NCCL_*, CUDA_* of an environment, and all of the files. */
+/* Checks all NCCL_*, GLOO_*, TORCH_NCCL_*, CUDA_* of an environment, and all variables of the
+ * files. */
 void nccl_lint_all(char *const *envp, const struct nccl_facts *f, const struct topology *t,
                    void (*say)(void *arg, const char *text), void *arg);

@@ -1,5 +1,5 @@
-/* Lists of interfaces and HCAs in users' values, held against those that are there. For lint.c
- * only. Pure. */
+/* Compares lists of interfaces and HCAs in users' values with those that exist. For lint.c only.
+ * Pure. */
 #pragma once
 
 #include "nccl_env/lint/lint.h"

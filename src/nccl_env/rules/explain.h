@@ -4,10 +4,10 @@
 #include "base/text/strbuf.h"
 #include "nccl_env/rules/resolve.h"
 
-/* NAME=VALUE lines, as env(1) prints them; only what is set. What is known at the start only is a
- * comment, so that the lines can be a file of variables. */
+/* NAME=VALUE lines, as env(1) prints them; only variables that are set. A value that is known only
+ * at the start becomes a comment, so that the lines can be used as a file of variables. */
 void env_write_plain(const struct env_result *r, struct strbuf *to);
-/* For each variable: what is done, its value, why, source. width: columns, 0: any. */
+/* For each variable: the action, its value, the reason, the source. width: columns, 0: no limit. */
 void env_write_explained(const struct env_result *r, uint32_t width, struct strbuf *to);
 /* One JSON object: {"rank", "local_rank", "variables": [{"name", "value", "action", "reason",
  * "source"}], "warnings": []}. */

@@ -1,8 +1,8 @@
-/* Which variables a worker gets, and why. Pure: one table of rules (rules.c), each with when,
- * value, reason and source, applied to plain data.
+/* Which variables a worker gets, and why. Pure: one table of rules (rules.c), each with a
+ * condition, value, reason and source, applied to plain data.
  *
  * Never overridden: the user's environment, NCCL_CONF_FILE or ~/.nccl.conf, /etc/nccl.conf, and
- * what a cloud's plugin owns. Such a variable is listed all the same, as kept. */
+ * what a cloud's plugin owns. Such a variable is still listed, as kept. */
 #pragma once
 
 #include "nccl_env/facts/facts.h"
@@ -10,15 +10,15 @@
 #include "topology/nccl/nccl_graph.h"
 
 enum nccl_env_mode { NCCL_ENV_OFF = 1, NCCL_ENV_MINIMAL, NCCL_ENV_FULL };
-/* off: nothing at all. minimal: what a job over several nodes can't do without (interfaces,
- * NCCL_RAS_ADDR, CUDA_DEVICE_ORDER). full (default): the flight recorder's and HCA rules too. */
+/* off: nothing at all. minimal: what a job over several nodes needs (interfaces, NCCL_RAS_ADDR,
+ * CUDA_DEVICE_ORDER). full (default): the flight recorder's and HCA rules too. */
 
 const char *nccl_env_mode_name(enum nccl_env_mode m); /* "full" */
 
 struct env_input {
     enum nccl_env_mode mode;
     char *const *envp;                /* what the worker would inherit */
-    const struct topology *topology;  /* NULL: not known; rules that need it do not apply */
+    const struct topology *topology;  /* NULL: not known; rules that need it don't apply */
     const struct nccl_graph *graph;   /* NULL likewise */
     const struct nccl_facts *facts;   /* NULL likewise */
     const struct netif_choice *netif; /* NULL: not known (yet) */
@@ -35,15 +35,16 @@ struct env_input {
     uint32_t bound_cores; /* --omp=cores, and how many cores the worker has */
     bool strict;          /* --preflight=strict */
     bool any_gpu;         /* GPUs are here */
-    bool preview;         /* nothing runs: what is chosen at the start, as a port, is not
-                             known; see env_choice.at_start */
+    bool preview;         /* nothing runs: what is chosen at the start, such as a port, is not
+                           * known; see env_choice.at_start */
     char *const *set;     /* --env NAME=VALUE and --env-file, NULL-terminated, or NULL */
 };
 
 enum env_action {
     ENV_SET = 1, /* set by us */
-    ENV_KEPT,    /* the user's, a file's or a plugin's: left alone */
-    ENV_REFUSED, /* we would, and a rule says no (a plugin owns it, the value would be wrong) */
+    ENV_KEPT,    /* the user's, a file's or a plugin's: not changed */
+    ENV_REFUSED, /* we would set it, but a rule forbids it (a plugin owns it, the value would be
+                  * wrong) */
     ENV_ASKED,   /* --env, --env-file */
 };
 struct env_choice {
@@ -51,17 +52,18 @@ struct env_choice {
     enum env_action action;
     char *reason;       /* owned; a sentence */
     const char *source; /* "NCCL user guide, NCCL_SOCKET_IFNAME"; static */
-    bool at_start;      /* a preview: the value holds words in capitals for what is not known */
+    bool at_start;      /* a preview: words in capitals stand for what is not known */
 };
 struct env_result {
     struct env_choice *choices; /* owned, in the order of the table */
     uint32_t n;
     char **warnings;
-    uint32_t n_warnings; /* owned: the lint's too */
+    uint32_t n_warnings; /* owned; includes the lint's */
 };
 void env_resolve(const struct env_input *input, struct env_result *ret);
-/* May the workers of one node get different variables? Otherwise one result does for all. */
+/* True if the workers of one node can get different variables. Otherwise one result is valid for
+ * all. */
 bool env_is_per_worker(const struct env_input *input);
 void env_result_fini(struct env_result *r);
-/* The one of this name, or NULL. */
+/* The choice of this name, or NULL. */
 const struct env_choice *env_result_find(const struct env_result *r, const char *name);
