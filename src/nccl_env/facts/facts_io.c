@@ -48,8 +48,8 @@ static char *home_in_line(const char *line, size_t len, uid_t uid) {
     return xstrndup(part[5], (size_t)(part[6] - 1 - part[5]));
 }
 
-/* NCCL asks getpwuid(), not HOME (src/misc/param.cc, userHomeDir). What stands behind it beside
- * this file may take its time to answer: who is not in the file is given HOME. */
+/* NCCL asks getpwuid(), not HOME (src/misc/param.cc, userHomeDir). Sources other than this file can
+ * be slow to answer: for a user who is not in the file, HOME is used. */
 static char *home_of_user(const char *root, char *const *envp) {
     _cleanup_(freep) char *path = xasprintf("%s/etc/passwd", root), *text = NULL;
     const char *home = env_get(envp, "HOME");

@@ -197,7 +197,7 @@ static const struct {
     {"CUDA_DEVICE_ORDER", lint_device_order, false},
 };
 
-/* Nothing trims them, nobody takes quotes off. true: there is no more to say of such a value. */
+/* Nothing trims values or removes quotes. true: such a value needs no further check. */
 static bool lint_form(const struct linting *z, bool list) {
     size_t n = strlen(z->value);
     if (n == 0)

@@ -62,7 +62,7 @@ static const struct nccl_conf_entry *find_in_files(const struct env_input *in, c
     return NULL;
 }
 
-/* Somebody said it before us: the environment first, then the files, as NCCL reads them. */
+/* Values that are already set: the environment first, then the files, as NCCL reads them. */
 static bool add_kept(struct resolving *z, const char *name, const char *source) {
     const struct env_input *in = z->in;
     const char *path = NULL, *value = env_get(in->envp, name);
@@ -100,7 +100,7 @@ static bool level_is_on(const struct env_input *in, enum rule_level level) {
     assert_not_reached();
 }
 
-/* On Google's machines nothing of NCCL's is set but what the user asks for by an option. */
+/* On Google's machines only those variables of NCCL are set that the user requests by an option. */
 static bool google_refuses(const struct env_input *in, const struct env_rule *rule) {
     return rule_is_google(in) && strncmp(rule->name, "NCCL_", 5) == 0 &&
            !(strcmp(rule->name, "NCCL_COMM_ID") == 0) && !(in->debug && rule->level == RULE_ASKED);
