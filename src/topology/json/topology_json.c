@@ -120,7 +120,7 @@ void topology_json_write(const struct topology *t, struct strbuf *to) {
     struct json_writer w = json_writer_of(to);
     struct nccl_graph *g = NULL;
     if (t->n_gpus > 0 && nccl_graph_new(t, &(struct nccl_options){0}, &g, NULL) < 0)
-        g = NULL; /* NCCL would fail on it: nothing is predicted */
+        g = NULL; /* NCCL would fail on it: no prediction */
     w.context = &(struct context){t, g};
     json_write_object_begin(&w, NULL);
     json_write_u64(&w, "format", 1);
@@ -178,7 +178,7 @@ static int read_devices(const struct json *doc, struct topology *t, struct err *
     return 0;
 }
 
-/* Every device hangs on a root bus in the end. */
+/* Following the parents of a device must end at a root bus. */
 static int check_parents(const struct topology *t, struct err *err) {
     for (uint32_t i = 0; i < t->n_pci; i++) {
         uint32_t at = i, steps = 0;

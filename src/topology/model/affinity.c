@@ -66,7 +66,7 @@ static bool sizes_are_known(const struct topology *t) {
     return false;
 }
 
-/* Memory of the nodes that the CPUs are of. */
+/* The memory of the nodes to which the CPUs belong. */
 static void follow_memory(const struct topology *t, const struct affinity_input *in,
                           struct affinity *a) {
     if (in->memory == BIND_MEMORY_OFF)
@@ -96,8 +96,8 @@ static void add_package(const struct topology *t, int32_t package, struct nearby
             cpuset_or(&near->cpus, &t->cores[i].cpus);
 }
 
-/* False: the place of one of them is not known, so all may be near. Nodes of which nothing may be
- * used add nothing; with socket, a node that is of no package or of several stands for itself. */
+/* False: the place of one of them is not known, so any CPU can be near. Nodes without a usable CPU
+ * add nothing; with socket, a node of no package or of several counts by itself. */
 static bool look_around(const struct topology *t, const struct affinity_input *in,
                         struct nearby *near, struct affinity *ret) {
     char text[TOPO_TEXT_MAX];

@@ -1,10 +1,11 @@
-/* --bind=core: each worker an equal share of the allowed cores, and none of them twice. */
+/* --bind=core: each worker gets an equal share of the allowed cores, and no core is assigned twice.
+ */
 #include <stdio.h>
 #include <string.h>
 
 #include "topology/model/affinity_priv.h"
 
-/* Cores side by side in one NUMA node; [next, end) of them nobody has yet. */
+/* Adjacent cores in one NUMA node; [next, end) of them are not assigned yet. */
 struct stretch {
     int32_t numa, package;
     uint32_t next, end;
@@ -83,7 +84,8 @@ static bool is_near(const struct stretch *s, const struct home *home, enum nearn
     assert_not_reached();
 }
 
-/* Takes up to `want` cores that are so near; into *into where that is not NULL. How many it got. */
+/* Takes up to `want` cores at this distance, into *into if that is not NULL. Returns how many it
+ * got. */
 static uint32_t take(struct dealing *d, const struct home *home, enum nearness how, uint32_t want,
                      struct cpuset *into) {
     uint32_t got = 0;
@@ -98,8 +100,9 @@ static uint32_t take(struct dealing *d, const struct home *home, enum nearness h
     return got;
 }
 
-/* Everybody takes of its own node first, in the order of local ranks; then who lacks some takes of
- * its package, then of the rest. So each worker's share depends on all of them. */
+/* Each worker first takes cores of its own node, in the order of local ranks. Workers that need
+ * more then take cores of their package, then of the rest. So each worker's share depends on all
+ * workers. */
 static void deal(struct dealing *d, const struct affinity_input *in, struct cpuset *ret) {
     const uint32_t share = d->t->n_cores / in->nproc, more = d->t->n_cores % in->nproc;
     uint32_t *lacks = xcalloc(in->nproc, sizeof *lacks);

@@ -5,7 +5,7 @@
 
 #include "topology/model/affinity_priv.h"
 
-/* The node as torch takes it: that of the card's function 0, and node 0 where it is not known. */
+/* The node that torch uses: that of the card's function 0, or node 0 if it is not known. */
 static int32_t node_of(const struct topology *t, uint32_t gpu) {
     int32_t numa = t->gpus[gpu].numa;
     if (t->gpus[gpu].pci < t->n_pci) {

@@ -64,8 +64,8 @@ static bool named_before(const char *list, const char *end, struct entry e) {
     return false;
 }
 
-/* "MIG-GPU-<uuid>/<instance>/<part>", as drivers before 470 name them; later names tell nothing of
- * the GPU (MIG user guide). Of a machine with one GPU it is that one. */
+/* "MIG-GPU-<uuid>/<instance>/<part>", as drivers before 470 name them; later names contain nothing
+ * about the GPU (MIG user guide). On a machine with one GPU it is that one. */
 static uint32_t mig_of(struct entry e, const struct gpu_inventory *inventory) {
     if (inventory->n == 1)
         return 0;

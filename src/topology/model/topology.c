@@ -186,7 +186,8 @@ static int compare_netifs(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-/* Indices are sorted, then the elements are put in their order; where an old one went says map. */
+/* Indices are sorted, then the elements are put in that order; map gives the new place of an old
+ * index. */
 struct sorting {
     const struct topology *t;
     int (*compare)(const struct topology *t, uint32_t a, uint32_t b);
@@ -220,8 +221,8 @@ static uint32_t *sort_array(const struct topology *t, void *array, uint32_t n, s
     return map;
 }
 
-/* Number of bridges above: parents before children also where a switch's buses are numbered so
- * that a child's address is the lower. A circle ends at the bound. */
+/* Number of bridges above: parents before children also where a switch's buses are numbered so that
+ * a child's address is the lower. In a circle, counting ends at the bound. */
 static uint32_t depth_of(const struct topology *t, uint32_t i) {
     uint32_t depth = 0;
     while (t->pci[i].parent < t->n_pci && depth < t->n_pci) {

@@ -1,4 +1,4 @@
-/* What a person should know about NCCL's choice. */
+/* Warnings about NCCL's choice. */
 #include "topology/nccl/nccl_graph_priv.h"
 
 #include <inttypes.h>

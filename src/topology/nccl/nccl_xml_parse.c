@@ -1,6 +1,6 @@
 /* NCCL's grammar (src/graph/xml.cc): no prolog, no text, no entities; blanks and ends of lines only
- * between elements, single blanks between attributes. Whatever it knows not where it stands is
- * ignored with all below it. */
+ * between elements, single blanks between attributes. An element that it does not know at its place
+ * is ignored, with everything below it. */
 #include "topology/nccl/nccl_xml_priv.h"
 
 #include <errno.h>

@@ -181,7 +181,8 @@ static uint32_t shape_of_gpu(const struct render_plan *p, uint32_t gpu) {
     assert_not_reached();
 }
 
-/* A NIC has one colour, and so have the GPUs that use it first: who shares one is seen. */
+/* A NIC has one colour, and so have the GPUs that use it first: so it is visible which GPUs share
+ * one. */
 struct colouring {
     struct picture *x;
     uint32_t next, found;

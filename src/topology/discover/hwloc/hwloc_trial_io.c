@@ -7,8 +7,8 @@
 
 /* hwloc trusts the files that it reads: an object whose CPU set is missing makes it read a null
  * pointer (seen with 2.9), a pipe is opened and waited for, a file of any size is taken into
- * memory. So a recording is read by a child first; what does not bring the child down does not
- * bring us down, as it is the same library and the same bytes. */
+ * memory. So a child reads a recording first. What does not crash the child does not crash this
+ * process, because library and bytes are the same. */
 
 #define TRIAL_NS (4 * NS_PER_S) /* the largest of the recorded machines takes 10 */
 #define TRIAL_KIB (256 << 10)   /* that it may grow by; that machine takes 3 MiB */

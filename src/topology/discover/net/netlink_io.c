@@ -82,7 +82,7 @@ static struct topo_netif *entry_of(struct links *l, const char *name, uint32_t i
     return n;
 }
 
-/* What no driver made is hardware, or what files said of it. */
+/* An interface that no driver made is hardware, or has the kind found in files. */
 static enum topo_netif_kind kind_without_info(const struct topo_netif *n, uint16_t type) {
     if (type == ARPHRD_LOOPBACK)
         return TOPO_NETIF_LOOPBACK;
@@ -111,7 +111,7 @@ static void on_link(void *arg, const struct netlink_answer *answer) {
         n->mtu = netlink_u32(a[IFLA_MTU]);
 }
 
-/* What files listed and the kernel does not know here can't be sent through. */
+/* An interface that files list and the kernel does not know here can't be used for sending. */
 static void drop_unseen(struct links *l) {
     struct topology *t = l->t;
     uint32_t kept = 0, all = t->n_netifs;

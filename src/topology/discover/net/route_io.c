@@ -25,7 +25,7 @@ struct target {
 
 static size_t addr_size(int family) { return family == AF_INET ? 4 : 16; }
 
-/* An IPv4 address in IPv6's clothes goes by IPv4's routes. */
+/* An IPv4 address mapped into IPv6 is routed by IPv4's routes. */
 static void unmap(struct target *t) {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     if (t->family != AF_INET6 || memcmp(t->addr, mapped, sizeof mapped) != 0)
@@ -157,7 +157,7 @@ static _must_use_ int find_owner(const struct target *t, const char *source, uin
 
 /* ---- both ---- */
 
-/* Anything else can also mean that we may not ask; then the socket tells. */
+/* Any other error can also mean that we are not allowed to ask; then the socket has the answer. */
 static bool is_no_route(int r) { return r == -ENETUNREACH || r == -EHOSTUNREACH; }
 
 static bool needs_zone(const struct target *t) {

@@ -141,7 +141,7 @@ static int heard(struct asker *a, int r) {
     return r;
 }
 
-/* A lost GPU is not asked any more. */
+/* A lost GPU is not asked again. */
 #define CALL(a, member, ...)                             \
     ((a)->api.member == NULL ? NVML_R_FUNCTION_NOT_FOUND \
      : (a)->lost != 0        ? NVML_R_GPU_LOST           \
@@ -438,7 +438,7 @@ static void end_gpu(struct asker *a, struct asked *of) {
     say(a, NVML_SAY_GPU, &of->gpu, sizeof of->gpu);
 }
 
-/* Names and addresses of all first: they are quick, and what the others need most. */
+/* Names and addresses of all GPUs come first: they are quick, and the reader needs them most. */
 static void ask_gpus(struct asker *a, uint32_t n, bool names_only) {
     _cleanup_(freep) struct asked *all = xcalloc((size_t)n + 1, sizeof *all);
     for (uint32_t i = 0; i < n; i++) {
@@ -480,7 +480,7 @@ bool nvml_ask(const struct nvml_ask_config *config, int fd) {
     say(&a, NVML_SAY_HEAD, &head, sizeof head);
     if (found)
         ask_gpus(&a, head.n, config->names_only);
-    /* nvmlShutdown() is left to the end of the process: it may hang too. */
+    /* nvmlShutdown() is not called, because it can hang, too: the process just ends. */
     say(&a, NVML_SAY_END, NULL, 0);
     return !a.cut;
 }

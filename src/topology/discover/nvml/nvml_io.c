@@ -46,7 +46,8 @@ int nvml_begin(const struct nvml_config *config, struct nvml_child *ret) {
     return helper_call_new(NULL, &call, NULL, NULL, &ret->call);
 }
 
-/* 0: all was said; -ETIMEDOUT; -EIO: the child died, or said what it should not. */
+/* Returns 0: the report is complete; -ETIMEDOUT; -EIO: the child died, or sent something invalid.
+ */
 static int read_report(struct helper_call *call, struct nvml_report *report) {
     _cleanup_(freep) struct nvml_frames *in = xcalloc(1, sizeof *in);
     struct helper_answer answer;

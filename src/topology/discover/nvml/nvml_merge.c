@@ -72,8 +72,8 @@ static void place_known(const struct nvml_report *r, struct topology *t, struct 
     }
 }
 
-/* A lost GPU may not even tell its address. NVML counts in the order of addresses, so those that
- * are left on both sides belong together when they are as many. */
+/* NVML may not even report the address of a lost GPU. NVML counts in the order of addresses, so the
+ * GPUs that are left on both sides belong together if their numbers are equal. */
 static void place_rest(const struct nvml_report *r, const struct topology *t, struct places *p) {
     uint32_t left[TOPO_GPUS_MAX], n_left = 0, unplaced = 0;
     for (uint32_t i = 0; i < t->n_gpus; i++)
@@ -119,7 +119,7 @@ static bool all_placed(const struct nvml_report *r, const struct places *p) {
     return true;
 }
 
-/* Takes those of NVIDIA's GPUs out of gpus[] that NVML does not have. */
+/* Removes the GPUs from NVIDIA that NVML does not have from gpus[]. */
 static void drop_unknown(const struct nvml_report *r, struct topology *t, struct places *p) {
     _cleanup_(strbuf_fini) struct strbuf names = {0};
     uint32_t kept = 0, dropped = 0;
@@ -211,7 +211,7 @@ static bool is_all_ones(struct pci_addr at) {
            at.fn == UINT8_MAX;
 }
 
-/* What an NVLink ends at, as far as it is of this machine; false: it is not. */
+/* The end of an NVLink, if it belongs to this machine; false: it does not. */
 static bool end_of(const struct topology *t, uint32_t gpu, const struct nvml_link *link,
                    struct topo_nvlink *ret) {
     *ret = (struct topo_nvlink){.gpu = gpu, .peer = TOPO_NONE, .target = link->at};
