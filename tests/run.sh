@@ -31,7 +31,7 @@ torch_job= # makes the virtual environment meanwhile
 trap '[ -z "$torch_job" ] || kill "$torch_job"; rm -rf "$work"' EXIT
 started=$SECONDS
 export LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
-# A job of its own must not look like a part of somebody else's.
+# A job that a test starts must not look like a part of another job.
 unset RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT ${!PET_*} ${!TORCHELASTIC_*} ${!SLURM_*}
 
 say() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - started)); }

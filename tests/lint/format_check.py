@@ -16,7 +16,7 @@ RELEASE = "14"
 
 
 def program():
-    """The name of the right release, or None."""
+    """The name of the clang-format of the right release, or None."""
     for name in (f"clang-format-{RELEASE}", "clang-format"):
         if shutil.which(name):
             said = subprocess.run([name, "--version"], check=True, capture_output=True, text=True).stdout

@@ -72,7 +72,7 @@ SYSTEM_IO = re.compile(
     r"^(sys/(socket|un|epoll|select|wait|prctl|mman|timerfd|eventfd|signalfd|inotify|resource|ioctl|mount|syscall|uio)"
     r"|netinet/.*|arpa/.*|net/if|netdb|ifaddrs|poll|spawn|sched|pthread|threads|unistd|fcntl|termios|dlfcn|pty)\.h$")
 
-# Names of headers -> the one place.
+# Names of headers -> the only place that may include them.
 THIRD_PARTY = [
     (re.compile(r"^(event2/|event\.h|evhttp)"), re.compile(r"^src/io/")),
     (re.compile(r"^openssl/"), re.compile(r"^src/io/net/tls\.c$")),
@@ -81,10 +81,10 @@ THIRD_PARTY = [
     (re.compile(r"^criterion/"), re.compile(r"^tests/")),
 ]
 
-# A client of the store is a library of blocking calls: sockets are what it is for.
+# The client of the store is a library of blocking calls: it needs sockets.
 IO_FOLDERS = {"io", "io/net", "io/process", "client"}
 
-# The pure machines: events in, effects out, nobody is called back.
+# The pure machines: events in, effects out, no callbacks.
 MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|rendezvous/store/store(_(?!io|serve_io)\w+)?"
                       r"|launcher/worker/worker)\.[ch]$")
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
@@ -108,13 +108,13 @@ BELOW = below()
 
 
 def room_of(path, root):
-    """Of a file of src/, else None."""
+    """The room of a file of src/, else None."""
     parts = path.relative_to(root).parts
     return "/".join(parts[1:-1]) if parts[0] == "src" and len(parts) > 2 else None
 
 
 def io_privates(files, root):
-    """The *_priv.h headers that, in src/, *_io files and such headers alone include."""
+    """The *_priv.h headers that, in src/, only *_io files and other such headers include."""
     private = {f"{room_of(p, root)}/{p.name}": [] for p in files if p.name.endswith("_priv.h")}
     for path in (p for p in files if room_of(p, root)):
         for _, header in INCLUDE.findall(path.read_text(errors="replace")):
@@ -159,7 +159,7 @@ def check(root, path, privates):
 
 
 def callback_faults(root, path):
-    """The headers with callbacks that a machine reaches, each with the way to it."""
+    """The headers with callbacks that a machine includes, directly or not, each with the path to it."""
     ways = {path: [path.relative_to(root / "src").as_posix()]}
     left, faults = [path], []
     while left:

@@ -34,7 +34,7 @@ def all_cpus(tree):
 
 
 def stand_on(tree, allowed, gpus):
-    """The module's world is the tree from here on."""
+    """From here on the module reads the tree instead of the machine."""
     def below(path):
         return tree + path if str(path).startswith("/sys/") else path
 
