@@ -1,7 +1,7 @@
 /* Discovery of the node while it waits for its peers: in a child process, because NVML may block,
- * hwloc takes tens of milliseconds, and the kernel lists a thousand interfaces in a second, and
- * waits for whoever changes one. If the result does not come in time, the node runs without the
- * features that need it.
+ * hwloc takes tens of milliseconds, and the kernel takes a second to list a thousand interfaces,
+ * and waits while a process changes one. If the result does not come in time, the node runs without
+ * the features that need it.
  *
  *     r = node_discovery_new(loop, &config, &look, &err);
  *     node_discovery_wait(look, on_looked, me);              calls once, from the loop
@@ -37,10 +37,11 @@ struct node_discovery;
 /* Starts looking. Fails where no process can be made. */
 _must_use_ int node_discovery_new(struct loop *loop, const struct node_discovery_config *config,
                                   struct node_discovery **ret, struct err *err);
-/* A child that still looks is killed; nobody is called any more. NULL is fine. */
+/* A child that still runs is killed; no callback is called afterwards. NULL is fine. */
 void node_discovery_free(struct node_discovery *l);
 
-/* fn(arg) once, when it has ended one way or the other; also where it has already. */
+/* Calls fn(arg) once when discovery has ended, with a result or without; also if it has already
+ * ended. */
 typedef void node_discovery_fn(void *arg);
 void node_discovery_wait(struct node_discovery *l, node_discovery_fn *fn, void *arg);
 
@@ -50,7 +51,8 @@ unsigned node_discovery_what(const struct node_discovery *l);
 const struct topology *node_discovery_topology(const struct node_discovery *l);
 const struct nccl_facts *
 node_discovery_facts(const struct node_discovery *l); /* also NULL: not asked for */
-/* Also NULL: not asked for, or there is no way: then *ret_why (may be NULL) is a sentence. */
+/* Also NULL: it was not asked for, or there is no route: then *ret_why (may be NULL) is a
+ * sentence. */
 const struct route_found *node_discovery_route(const struct node_discovery *l,
                                                const char **ret_why);
 /* How many there are; none where they were not asked for. */

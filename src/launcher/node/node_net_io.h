@@ -1,5 +1,5 @@
-/* What the workers' variables need of the network when a group forms: the interface by which this
- * node reaches the leader, and ports.
+/* What the workers' variables need to know about the network when a group forms: the interface by
+ * which this node reaches the leader, and ports.
  *
  *     r = node_net_discover(loop, &place, &way, &err);       asks, in a child
  *     node_discovery_wait(way, …)
@@ -16,18 +16,18 @@ struct node_net {
     char comm_id[80];  /* "" none */
 };
 
-/* Begins to look for what is not known of such a group: the way to its leader, the interfaces, and
- * what was configured here. *ret NULL: the job needs none of it. 0, or a negative errno with a
+/* Begins to discover what is not yet known for this group: the route to its leader, the interfaces,
+ * and what was configured here. *ret NULL: the job needs none of it. 0, or a negative errno with a
  * sentence. */
 _must_use_ int node_net_discover(struct loop *loop, const struct node_setup_place *place,
                                  struct node_discovery **ret, struct err *err);
-/* Fills *ret for such a group. 0; -EINVAL, -EADDRINUSE: --nccl-comm-id can't be had, with a
+/* Fills *ret for this group. 0; -EINVAL, -EADDRINUSE: --nccl-comm-id is not available, with a
  * sentence. */
 _must_use_ int node_net_read(const struct node_setup_place *place, struct node_net *ret,
                              struct err *err);
 
 /* Raises this process's limits for workers with GPUs, which inherit them: memory that may be locked
  * as far as is allowed (RDMA registers its buffers), open files to 131072, the stack to 8 MiB, no
- * further: threads get small ones where it is unlimited. The hard limits too, where this process
- * may. pthread_attr_setstacksize(3), getrlimit(2) */
+ * further: threads get small ones where it is unlimited. The hard limits are raised, too, where
+ * this process is allowed to. pthread_attr_setstacksize(3), getrlimit(2) */
 void node_raise_limits(void);

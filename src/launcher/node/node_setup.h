@@ -1,6 +1,6 @@
 /* What the workers of this node get beyond torchrun's contract: CPUs and memory, threads, and
- * variables. Pure: a function of the job, the environment and one look at the node
- * (node_discovery_io.h).
+ * variables. Pure: a function of the job, the environment and the result of one discovery of the
+ * node (node_discovery_io.h).
  *
  *     struct node_setup s = {0};
  *     r = node_setup_make(&(struct node_setup_input){.spec = spec, .envp = environ, …}, &s, &err);
@@ -39,7 +39,7 @@ struct worker_setup {
 };
 
 struct node_setup {
-    enum bind_mode mode; /* the default resolved: BIND_NONE where nobody is to be bound */
+    enum bind_mode mode;             /* the default resolved: BIND_NONE if no worker is bound */
     uint32_t visible[TOPO_GPUS_MAX]; /* affinity_visible_gpus() */
     uint32_t n_visible;
     struct worker_setup *workers; /* owned */
@@ -57,7 +57,7 @@ _must_use_ int node_setup_make(const struct node_setup_input *input, struct node
 void node_setup_fini(struct node_setup *s);
 
 /* In one line: "workers are bound to CPUs: local rank 0-3 to 0-31, memory first of node 0; …";
- * nothing where nobody is. */
+ * empty if none is bound. */
 void node_setup_describe(const struct node_setup *s, struct strbuf *to);
 /* Workers that should be bound but are not, and why; empty if there are none. Workers that the
  * default leaves unbound because all CPUs are equally near don't count. */

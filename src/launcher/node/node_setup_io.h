@@ -1,5 +1,5 @@
-/* What the workers of a group get on this node, as far as it is known now: the look at the node,
- * the group, and which CPUs and memory may still be used. */
+/* What the workers of a group get on this node, as far as it is known now. It depends on the result
+ * of discovery, on the group, and on which CPUs and memory can still be used. */
 #pragma once
 
 #include "launcher/node/node_discovery_io.h"
@@ -10,8 +10,8 @@ struct node_setup_place {
     const struct job_spec *spec; /* all borrowed for the call */
     char *const *envp;
     const char *python;                /* that runs the workers, or NULL */
-    const struct node_discovery *look; /* has ended; NULL: nobody looks */
-    const struct node_discovery *way;  /* of node_net_discover(), has ended; NULL: nobody looks */
+    const struct node_discovery *look; /* has ended; NULL: there is no discovery */
+    const struct node_discovery *way;  /* of node_net_discover(), has ended; NULL: there is none */
     bool any_gpu;
     struct generation generation;
     const struct form *form;
@@ -19,13 +19,13 @@ struct node_setup_place {
     const struct netif_choice *netif; /* NULL: that of the route to the leader */
 };
 
-/* As node_setup_make(), without messages. CPUs that a cgroup has taken away since the look are left
- * out; a worker that would keep none is not bound. Memory policies that are refused here are left
- * out, too, unless they are strict; then *ret_no_memory is set. */
+/* As node_setup_make(), without messages. CPUs that a cgroup has taken away since the discovery are
+ * left out; a worker that would have none left is not bound. Memory policies that are refused here
+ * are left out, too, unless they are strict; then *ret_no_memory is set. */
 _must_use_ int node_setup_read(const struct node_setup_place *place, struct node_setup *ret,
                                bool *ret_no_memory, struct err *err);
 
-/* Reports how workers are bound and which are not, with -v each of them. *said (owned by the
- * caller) is the last report, so that a restart does not repeat it. */
+/* Reports how workers are bound and which are not; with -v, it lists each worker. *said (owned by
+ * the caller) is the last report, so that a restart does not repeat it. */
 void node_setup_log(const struct node_setup *s, const struct node_setup_place *place,
                     bool no_memory, char **said);

@@ -1,5 +1,5 @@
-/* What a look at the node found, as bytes from one process to another of this very program: the
- * structs as they lie in memory, then what their pointers own. Nothing of it is ever stored. Pure.
+/* The result of node discovery, as bytes that one process of this program sends to another: the
+ * structs as they are in memory, then what their pointers own. It is never stored. Pure.
  *
  * A member of these structs that owns something must be added in snapshot_codec.c. */
 #pragma once
