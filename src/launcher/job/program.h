@@ -3,8 +3,9 @@
  *
  *     struct rdzv_program p; program_of(spec, &p);     p.shown: "train.py --lr=... --resume ..."
  *
- * Names count, folders do not: a script may lie elsewhere on each host. Arguments may hold secrets,
- * so only the names of options are shown; of "-x5" the first letter is its name. */
+ * Names are compared, folders are not: a script can be in another folder on each host. Arguments
+ * may contain secrets, so only the names of options are shown; of "-x5" the first letter is its
+ * name. */
 #pragma once
 
 #include "launcher/job/job.h"
