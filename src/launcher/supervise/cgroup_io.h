@@ -31,14 +31,14 @@ _must_use_ int cgroup_enter(int fd);
 /* Marks the group as in use by this process, and by every process that inherits fd (its directory):
  * cgroup_sweep() spares it until all have closed it. False: it was just removed; make it again. */
 _must_use_ bool cgroup_claim(int parent_fd, const char *name, int fd);
-/* Removes this user's groups below `parent_fd` whose names begin so, that are empty, and that
- * nobody claims. */
+/* Removes this user's groups below `parent_fd` whose names begin with the prefix, that are empty,
+ * and that no process claims. */
 void cgroup_sweep(int parent_fd, const char *prefix, uint64_t until_ns);
 
 /* Where the kernel counts its memory kills for us; malloc'ed path of the file, NULL when there is
  * none (then nothing is ever called out of memory). */
 char *cgroup_oom_file(void);
-/* The count in such a file; 0 when it can't be read. */
+/* The count in the file; 0 if it can't be read. */
 uint64_t cgroup_oom_kills(const char *file);
 /* The count of a v2 group of our own; 0 where it has no memory controller. */
 uint64_t cgroup_oom_kills_in(int fd);

@@ -39,10 +39,10 @@
 
 /* After the lease's end, for the agent to act first (muster-rendezvous(7), "Leases"). */
 #define GUARDIAN_LATE_NS (250 * NS_PER_MS)
-/* A killed process that is there so long after is called unkillable. */
+/* A killed process that still exists after this time is called unkillable. */
 #define GUARDIAN_UNKILLABLE_NS (5 * NS_PER_S)
 
-/* A killed process that nobody needs to be gone gets so long to end. */
+/* How long a killed process gets to end if nothing depends on its end. */
 #define GUARDIAN_SPARED_NS (1 * NS_PER_S)
 
 struct guardian_config {

@@ -1,9 +1,11 @@
 /* What killed agents of this user left behind: temporary folders, cgroups, files in the run
- * directory. Each agent looks once: when its workers run for a while, in a process of its own,
- * since what it looks at may be slow or hang; else for a moment at its end.
+ * directory. Each agent looks for leftovers once. If its workers have run for a while, it does so
+ * in a separate process, since file systems may be slow or hang; otherwise it does so for a moment
+ * at its end.
  *
- * What a living agent has is never touched, be it in another container: living agents hold locks
- * (flock(2)) on what they have, and without a lock of this boot nothing is called left. */
+ * What a living agent owns is never touched, even if that agent is in another container: living
+ * agents hold locks (flock(2)) on what they own, and nothing counts as left behind without a lock
+ * of this boot. */
 #pragma once
 
 #include "io/process/helper.h"

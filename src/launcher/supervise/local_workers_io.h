@@ -8,8 +8,8 @@
  *     local_workers_stop(l, grace_ns);     … ops.on_all_gone …, then the next prepare
  *     local_workers_free(l);
  *
- * "All gone" means: every worker and descendant has ended, and all that they wrote is where it
- * belongs. */
+ * "All gone" means: every worker and descendant has ended, and all their output has been written to
+ * its destination. */
 #pragma once
 
 #include "base/text/strbuf.h"
@@ -35,7 +35,7 @@ struct local_workers_config {
     struct child_reaper *reaper;
     struct writer *writer;
     struct node_discovery
-        *look;    /* freed before the local workers is; NULL: nobody looks at this node */
+        *look;    /* freed before the local workers are; NULL: this node is not discovered */
     bool any_gpu; /* discover_has_gpus() */
 };
 

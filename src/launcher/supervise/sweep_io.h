@@ -3,10 +3,11 @@
  *
  * How: this process is a subreaper (PR_SET_CHILD_SUBREAPER), so what loses its parent comes to it.
  * The tree is read from /proc/PID/task/TID/children (proc(5); Linux 3.5 with CONFIG_PROC_CHILDREN,
- * else PPid of every process), killed, reaped, and read again until nothing is left: a process
- * that forks faster than one pass is met by the next. Own children that nobody has reaped can't be
- * recycled pids and are killed by pid; deeper ones by a pidfd whose parent is checked after it was
- * opened (without pidfds they are left to a later pass, when they have become children).
+ * else PPid of every process), killed, reaped, and read again until nothing is left: a process that
+ * forks faster than one pass is found by the next. The pid of an own child that has not been reaped
+ * can't belong to another process, so own children are killed by pid; deeper ones by a pidfd whose
+ * parent is checked after it was opened (without pidfds they are left to a later pass, when they
+ * have become children).
  *
  * sweep_all() uses only async-signal-safe calls and no heap: it may run in a signal handler. */
 #pragma once
@@ -53,7 +54,7 @@ void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep
 struct sweep_walk;
 struct sweep_walk *sweep_walk_new(void);
 void sweep_walk_free(struct sweep_walk *w); /* NULL is fine */
-/* Over all that is below, as sweep_pass(). Whatever was under way is given up. */
+/* The pass covers all processes below, as sweep_pass(). A pass that was under way is given up. */
 void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except);
 /* Over the orphans that finished workers left: children of this process that are not in `except`,
  * and what is below them, where the child's environment holds `marker` (the variable's name,
@@ -62,11 +63,11 @@ void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except);
 typedef bool sweep_mine_fn(void *arg, const char *value);
 void sweep_walk_begin_orphans(struct sweep_walk *w, const struct sweep_except *except,
                               const char *marker, sweep_mine_fn *mine, void *arg);
-/* Goes on until until_ns (CLOCK_MONOTONIC), for one process at least. True: the pass is over, and
- * *ret says what it met. */
+/* Continues until until_ns (CLOCK_MONOTONIC), but handles at least one process. True: the pass is
+ * over, and *ret describes what it found. */
 _must_use_ bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct sweep_result *ret);
 
-/* Called once for a process that is still there after `unkillable_ns`. Async-signal-safe. */
+/* Called once for a process that still exists after `unkillable_ns`. Async-signal-safe. */
 typedef void sweep_stuck_fn(void *arg, pid_t pid);
 
 /* Kills and reaps until nothing but `except` is below this process. SIGCHLD must be blocked (it is
@@ -84,7 +85,7 @@ bool sweep_is_named(pid_t pid, const char *name);
 pid_t sweep_stuck_one(const struct sweep_result *r);
 /* For a person: "process 123, python3 train.py (state D)", "process 123, python3 train.py (state t,
  * traced by process 45, gdb)", "process 123, (python3) (it has ended, and is held by its tracer,
- * process 45, gdb)"; "process 123" when it can't be read. ptrace(2): who is traced and ends, even
- * by SIGKILL, can't be waited for until its tracer has done so or has gone. */
+ * process 45, gdb)"; "process 123" when it can't be read. ptrace(2): a traced process that ends,
+ * even by SIGKILL, can't be waited for until its tracer has waited for it or has ended. */
 #define SWEEP_NAME_MAX 352
 void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]);

@@ -1,6 +1,6 @@
 /* The workers of one generation on this node, as processes: started together, watched, stopped
- * together, and gone only when every descendant is gone. Decisions are worker.h's. Output is not
- * its business (the caller makes the pipes), nor are ranks.
+ * together, and gone only when every descendant is gone. worker.h makes the decisions. Output is
+ * not handled here (the caller makes the pipes), nor are ranks.
  *
  *     r = worker_group_start(loop, reaper, n, &config, &ops, me, &group, &err);
  *     … ops.make, ops.made for each …
@@ -52,7 +52,7 @@ struct worker_exit {
 struct worker_group_config {
     uint64_t generation;  /* for the marker and the cgroups' names */
     int cgroup_fd;        /* guardian_link.cgroup_fd; -1: no cgroups */
-    const char *oom_file; /* cgroup_oom_file(); NULL: OOM is never told. Copied */
+    const char *oom_file; /* cgroup_oom_file(); NULL: OOM is never reported. Copied */
     bool no_core, no_new_privs;
     uint64_t nofile_soft; /* the workers' soft RLIMIT_NOFILE; 0: the agent's own */
     unsigned without;     /* CHILD_WITHOUT_*; tests */
@@ -66,11 +66,11 @@ struct worker_group;
  * never from inside worker_group_start(). Any but those two may call worker_group_stop(), _kill()
  * and _free(). */
 struct worker_group_ops {
-    /* What worker `index` is to be; called right before it is started, in the order of the
-     * indices. < 0, with a sentence: neither it nor any behind it is started; it is told of by
-     * on_spawn_failed; the others count as ended. */
+    /* Describes worker `index`. Called right before the worker is started, in the order of the
+     * indices. < 0, with a sentence: neither this worker nor any later one is started;
+     * on_spawn_failed reports this one; the others count as ended. */
     int (*make)(void *arg, uint32_t index, struct worker_spec *ret, struct err *err);
-    /* It was cloned, or could not be: what `make` gave is needed no more. */
+    /* The worker was cloned, or could not be: what `make` gave is no longer needed. */
     void (*made)(void *arg, uint32_t index);
     /* Worker `index` has ended. Its descendants may still be dying. */
     void (*on_exit)(void *arg, uint32_t index, const struct worker_exit *how);
@@ -78,15 +78,15 @@ struct worker_group_ops {
     void (*on_spawn_failed)(void *arg, uint32_t index, const struct err *err);
     /* Every worker and every descendant is gone. Last call. */
     void (*on_all_gone)(void *arg);
-    /* Once, when something has survived SIGKILL for 5 s: this node stays not-stopped until it is
-     * gone after all (then on_all_gone comes). text: name and state of the process. */
+    /* Once, when something has survived SIGKILL for 5 s: this node does not count as stopped until
+     * it is gone (then on_all_gone is called). text: name and state of the process. */
     void (*on_unkillable)(void *arg, pid_t pid, const char *text);
 };
 
-/* Starts n >= 1 workers without waiting for any exec: now for as long as a turn of the loop may
- * take, the others in its next turns. Those that were not started when the group is stopped or
- * killed never are, and count as ended, of which nobody is told. Failures of single workers come
- * as on_spawn_failed; an error here (pipe) means that none was started. */
+/* Starts n >= 1 workers without waiting for any exec: some now, for as long as one turn of the loop
+ * may take, and the others in its next turns. Those that were not started when the group is stopped
+ * or killed never are, and count as ended, without a callback. on_spawn_failed reports failures of
+ * single workers; an error here (pipe) means that none was started. */
 _must_use_ int worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t n,
                                   const struct worker_group_config *config,
                                   const struct worker_group_ops *ops, void *arg,

@@ -75,7 +75,7 @@ _must_use_ bool worker_leave(struct worker_group *g);
 void worker_put_off(struct worker_group *g, bool *due, enum loop_priority prio, loop_defer_fn *fn);
 /* False: it is gone. */
 _must_use_ bool worker_arrived(struct worker_group *g, bool *due);
-/* A worker has ended (how), or never ran (NULL): tells, and takes its next step. */
+/* A worker has ended (how), or never ran (NULL): reports it, and takes the next step. */
 void worker_ended(struct worker *w, const struct worker_exit *how);
 /* Takes the child. 0 or a negative errno. */
 _must_use_ int worker_watch(struct worker *w, const struct child *child);
@@ -84,14 +84,14 @@ _must_use_ int worker_watch(struct worker *w, const struct child *child);
 
 /* The first of them now, the others from the loop. */
 void worker_start_some(struct worker_group *g);
-/* Those that were not started yet will not be; they count as ended, of which nobody is told. */
+/* Workers that were not started yet never will be; they count as ended, without a callback. */
 void worker_start_no_more(struct worker_group *g);
 
 /* ---- worker_sweep_io.c ---- */
 
 /* SIGKILL to all below but helpers. answer: a new pass, and WORKER_EVENT_SWEPT when it is over. */
 void worker_sweep_all(struct worker_group *g, bool answer);
-/* All in one go, since nobody will be here for the rest. */
+/* All at once, since there is no later turn in which to continue. */
 void worker_sweep_now(struct worker_group *g);
 /* What this worker left, soon. */
 void worker_sweep_orphans_of(struct worker *w);
