@@ -29,7 +29,7 @@ struct agent {
     struct console *console;
     struct writer *writer;       /* of the workers' output, and of ours once it runs */
     struct events *events;       /* NULL: not asked for */
-    struct node_discovery *look; /* NULL: nobody needs it */
+    struct node_discovery *look; /* NULL: it is not needed */
     struct local_workers *local_workers;
     struct loop_timer *tidy_timer; /* armed when workers are started first */
     struct helper leftovers;       /* removes what killed agents left behind */

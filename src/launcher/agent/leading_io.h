@@ -1,5 +1,5 @@
 /* While this node leads: the group's server, the workers' stores, and at a fixed endpoint the
- * leader file. Knows nothing of the agent but two calls.
+ * leader file. Knows only two calls of the agent.
  *
  *     leading_new(loop, &config, &ops, me, &l);
  *     leading_at(l, endpoint_fd, &own);            at a fixed endpoint
@@ -23,7 +23,7 @@ struct leading_config { /* all borrowed for its life */
 };
 
 struct leading_ops {
-    void (*over)(void *arg); /* the job has ended, and the nodes were told */
+    void (*over)(void *arg); /* the job has ended, and the nodes were informed */
     /* Another node leads now; leading_server() is NULL. */
     void (*deposed)(void *arg);
 };
