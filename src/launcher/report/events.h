@@ -17,7 +17,7 @@
 
 struct console;
 
-/* Who writes. Borrowed. */
+/* The writer. Borrowed. */
 struct events_origin {
     const char *run_id, *host;
 };
@@ -34,9 +34,9 @@ struct events; /* events_io.c */
  * errno with a sentence. */
 _must_use_ int events_new(const char *path, const char *run_id, const char *host,
                           struct console *console, struct events **ret, struct err *err);
-/* Writes one line, and never waits: what can't be written at once (a full disk, a pipe that nobody
- * reads) is lost, reported once, and counted in the next line that can be written. */
+/* Writes one line, and never waits: what can't be written at once (a full disk, a pipe that is not
+ * read) is lost, reported once, and counted in the next line that can be written. */
 void events_write(struct events *e, const struct timeline_entry *note);
-/* Says how many lines were lost. NULL is fine. */
+/* Reports how many lines were lost. NULL is fine. */
 void events_free(struct events *e);
 uint64_t events_lost(const struct events *e); /* so far, all together */

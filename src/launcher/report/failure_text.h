@@ -1,5 +1,5 @@
-/* What a person reads when something failed. Pure: failures in, text out; who prints it, and where
- * the bytes of error.json come from, is the agent's business.
+/* What a person reads when something failed. Pure: failures in, text out; the agent decides which
+ * process prints it, and where the bytes of error.json come from.
  *
  *     failure_headline(&failure, &counts, &text);   at once: one line, no newline
  *       rank 3 (node b, local 1) died of SIGSEGV after 41 s; stopping 3 others; restart 1 of 3
