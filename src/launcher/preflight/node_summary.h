@@ -1,6 +1,6 @@
 /* What a node is made of and how it is set up, in a few short texts, and what differs between many
  * nodes. Pure: node_summary_io.h gathers a node summary, the rendezvous carries it to the leader,
- * who keeps all of them in a book and compares those of a group.
+ * which stores all of them in a book and compares those of a group.
  *
  *     node_summary_write(&d, &json);                                      on each node
  *     node_summary_read(text, len, &d, &err); summary_index_put(book, id, host, &d);    on the

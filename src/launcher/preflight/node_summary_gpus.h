@@ -17,8 +17,8 @@ void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *
 
 /* One that holds a GPU, or that NVML names. */
 struct node_summary_process {
-    uint64_t pid;  /* 0: not told */
-    uint32_t gpu;  /* NVML's number; TOPO_NONE: not told */
+    uint64_t pid;  /* 0: not reported */
+    uint32_t gpu;  /* NVML's number; TOPO_NONE: not reported */
     bool seen;     /* it is seen from here; else another container's, or hidden */
     char name[17]; /* "" where it is not seen */
 };

@@ -34,7 +34,7 @@ struct preflight_ops {
     void (*prepared)(void *arg, struct generation g, uint32_t reachability, const char *why_not);
     /* The group that this node leads; NULL: another does. */
     const struct group *(*led)(void *arg);
-    /* Of who leads: the job must not start. */
+    /* Only on the leader: the job must not start. */
     void (*refuse)(void *arg, const char *reason);
 };
 
@@ -59,8 +59,8 @@ void preflight_cancel(struct preflight *p);
 _must_use_ bool preflight_pick(const struct preflight *p, uint32_t reachability,
                                struct netif_choice *ret);
 
-/* Where this node leads: a group begins to form, and its members are known; a node's summary; a
- * node is no more. */
+/* If this node leads: a group begins to form, and its members are known; a node's summary has
+ * arrived; a node is gone. */
 void preflight_forming(struct preflight *p);
 void preflight_received(struct preflight *p, uint64_t incarnation, const char *host,
                         const char *text);

@@ -45,7 +45,7 @@ struct preflight {
     struct check_failures failures; /* check: of the present group */
 };
 
-/* Goes on with the group where nothing is waited for any more. */
+/* Continues with the group if nothing is left to wait for. */
 void preflight_go_on(struct preflight *p);
 /* muster check: to the standard output. */
 void check_print(const struct strbuf *text);

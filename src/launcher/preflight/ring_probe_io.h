@@ -1,7 +1,7 @@
 /* Whether this node reaches a neighbour at the addresses that the workers of both will use: from
  * our interface's address, by the kernel's routes, to the neighbour's listener at its address; on
- * the interface that leads to the leader, and on that of a faster network where both have one. Says
- * nothing itself; the neighbour's agent answers with its HELLO.
+ * the interface that leads to the leader, and on that of a faster network where both have one. It
+ * sends nothing itself; the neighbour's agent answers with its HELLO.
  *
  *     ring_probe_start(loop, &own, &neighbour, on_done, me, &p);
  *     … on_done(me, &answer): answer.result, and a sentence with both ends */
