@@ -11,6 +11,6 @@ struct notify_message {
     bool safe_point; /* MUSTER_SAFE_POINT=1: stopped here, the job loses no work */
 };
 
-/* Variables that are not known are left out; so is a line without a "=". A text with a NUL in it,
- * or too long a one, says nothing at all. */
+/* Unknown variables are ignored, and so is a line without a "=". A text that contains a NUL, or
+ * that is too long, is ignored as a whole. */
 struct notify_message notify_parse(const char *data, size_t len);

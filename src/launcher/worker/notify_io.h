@@ -1,4 +1,4 @@
-/* The socket on which workers tell the agent something: an abstract unix datagram socket with a
+/* The socket on which workers send messages to the agent: an abstract unix datagram socket with a
  * name that can't be guessed, in their environment as MUSTER_NOTIFY_SOCKET ("@…", as NOTIFY_SOCKET
  * of systemd has it). The kernel says who sent (SCM_CREDENTIALS).
  *

@@ -1,5 +1,5 @@
 /* How the workers of one generation on this node are stopped: SIGTERM, grace, SIGKILL, and then
- * whatever they left behind. Pure: no clock, no processes; worker_io obeys.
+ * what they left behind is killed. Pure: no clock, no processes; worker_io obeys.
  *
  *              STOP                 TIMER (grace over), KILL
  *     RUNNING ──────► STOPPING ─────────────────► KILLING
@@ -10,8 +10,7 @@
  *                                    GONE
  *
  *     worker_group_machine_init(&m, n);
- *     worker_group_machine_step(&m, &event, &update);      apply the update, arm its deadline
- */
+ *     worker_group_machine_step(&m, &event, &update);      apply the update, arm its deadline */
 #pragma once
 
 #include <stdbool.h>
@@ -20,7 +19,7 @@
 #include "base/util.h"
 
 enum worker_state {
-    WORKER_STATE_RUNNING = 1, /* nobody was told to stop */
+    WORKER_STATE_RUNNING = 1, /* no worker was asked to stop */
     WORKER_STATE_STOPPING,    /* the stop signal was sent; the deadline is the end of the grace */
     WORKER_STATE_KILLING,     /* SIGKILL was sent; repeated until all have ended */
     WORKER_STATE_SWEEPING,    /* all workers have ended; their descendants are being killed */

@@ -1,4 +1,4 @@
-/* What a worker is told, and what is executed: its environment and its command line. Pure.
+/* What a worker receives: its environment and its command line. Pure.
  *
  *     r = worker_env_build(environ, &input, &env, &err);
  *     r = worker_argv_build(spec, python, local_rank, &argv);
@@ -33,14 +33,14 @@ struct worker_env_input {
     uint32_t gpus_per_worker;  /* so many devices are visible to each; 0: not asked for */
     uint32_t omp_threads;      /* OMP_NUM_THREADS where the user did not set it; 0: torchrun's */
     const char *notify_socket; /* MUSTER_NOTIFY_SOCKET; NULL: none */
-    const char *worker_id;     /* MUSTER_WORKER_ID; NULL: whoever starts it adds the marker */
+    const char *worker_id;     /* MUSTER_WORKER_ID; NULL: the code that starts it adds the marker */
 };
 
-/* `base` without what an outer launcher left in it, with all that this worker is told. Settings of
- * the user stay. *ret must be empty; it is the caller's.
- * The devices of --virtual-local-rank and --gpus-per-worker are named in CUDA_VISIBLE_DEVICES, and
- * in HIP_VISIBLE_DEVICES where the user has it, which ROCm reads instead.
- * -EINVAL: these options, and a variable of the two names fewer devices than that takes. */
+/* `base` without what an outer launcher left in it, with all variables for this worker. Settings of
+ * the user stay. *ret must be empty; it is the caller's. The devices of --virtual-local-rank and
+ * --gpus-per-worker are named in CUDA_VISIBLE_DEVICES, and in HIP_VISIBLE_DEVICES where the user
+ * has it, which ROCm reads instead. -EINVAL: these options, and a variable of the two names fewer
+ * devices than that takes. */
 _must_use_ int worker_env_build(char *const *base, const struct worker_env_input *input,
                                 struct envlist *ret, struct err *err);
 
