@@ -6,8 +6,8 @@
  *     worker_logs_dir(logs, i);  worker_logs_error_file(logs, i);  …
  *     worker_logs_free(logs);                says how many starts had none
  *
- * The log writer makes them: a file system that hangs holds up nobody but it, and a start no longer
- * than WRITER_PATIENCE_NS. What lies in the private temporary folder is made here.
+ * The log writer makes them: a file system that hangs blocks only the log writer, and delays a
+ * start by at most WRITER_PATIENCE_NS. What is in the private temporary folder is made here.
  *
  * Without a folder of its own a worker's error file lies in a private temporary one, if that can be
  * made, and what would go to log files goes to the console. */
@@ -41,9 +41,9 @@ void worker_logs_free(struct worker_logs *l);
  * sentence: at the first start --log-dir turns out to be a file, so nothing has happened yet. */
 _must_use_ int worker_logs_prepare(struct worker_logs *l, const char *generation,
                                    const struct form *form);
-/* Files were asked for, and this start can't have (all of) them. Says it, once. */
+/* Files were asked for, but this start can't have some or all of them. Reports this once. */
 void worker_logs_lack(struct worker_logs *l, const char *why);
-/* Does the user want this worker's files, though there may be none? */
+/* Whether the user wants this worker's files, even if none can be made. */
 bool worker_logs_wanted(const struct worker_logs *l);
 
 /* Of the present generation; NULL: none. Borrowed. */
