@@ -39,15 +39,15 @@ struct failure {
     char error_file[FAILURE_PATH_MAX]; /* on that node; empty when none was written */
 };
 
-/* Deaths of a process tree's members are noticed in any order: a peer sees a killed worker's
- * connections end before the kernel says that it has ended. Within this time of each other the one
- * that explains more is the first cause. */
+/* When processes of one tree end, this is noticed in any order: a peer sees a killed worker's
+ * connections end before the kernel reports the worker's exit. Of failures within this time of each
+ * other, the one that explains more is the first cause. */
 #define FAILURE_ECHO_NS 15000000
 
-/* Smaller explains more: 0 a signal that muster did not send, lack of memory, a program that can't
- * start; 1 an exit code, or SIGABRT or SIGPIPE, with which programs give up on a peer; 2 the same,
- * with an error text about a lost peer. Above 0: it may be another failure's echo. */
+/* A smaller number explains more: 0 a signal that muster did not send, lack of memory, a program
+ * that can't start; 1 an exit code, or SIGABRT or SIGPIPE, with which programs give up on a peer; 2
+ * the same, with an error text about a lost peer. Above 0: it may be another failure's echo. */
 int failure_noise(const struct failure *f);
-/* SIGKILL, SIGTERM, lack of memory: so all processes of a host or a container end when it does, the
- * agent perhaps a moment later. */
+/* SIGKILL, SIGTERM or lack of memory. When a host or a container ends, all its processes end like
+ * this, and the agent perhaps a moment later. */
 bool failure_may_end_node(const struct failure *f);

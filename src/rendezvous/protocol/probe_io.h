@@ -7,7 +7,7 @@
  *     silence, an end, anything else   PROBE_UNKNOWN
  *
  * The node's listening socket is held open by its guardian until no process of the node is left,
- * so a refusal is a statement about the whole node. */
+ * so a refusal concerns the whole node, not only its agent. */
 #pragma once
 
 #include "io/loop.h"
@@ -26,13 +26,14 @@ struct probe_answer {
 /* The probe is over and frees itself after the call; its pointer is dead from then on. */
 typedef void probe_fn(void *arg, const struct probe_answer *answer);
 
-/* fn is called later, never from inside; at the latest after timeout_ns. 0 or a negative errno. */
+/* fn is called later, never from inside this call, and at the latest after timeout_ns. 0 or a
+ * negative errno. */
 _must_use_ int probe_start(struct loop *loop, const struct addr *to, uint64_t incarnation,
                            uint64_t timeout_ns, probe_fn *fn, void *arg, struct probe **ret);
-/* The same from one of this machine's addresses (its port does not count), by the way that the
- * kernel's routes have for it. A connection that fails at once is the errno returned. */
+/* The same from one of this machine's addresses (its port does not count), by the route that
+ * the kernel has for it. If the connection fails at once, its errno is returned. */
 _must_use_ int probe_start_from(struct loop *loop, const struct addr *from, const struct addr *to,
                                 uint64_t incarnation, uint64_t timeout_ns, probe_fn *fn, void *arg,
                                 struct probe **ret);
-/* Gives it up, without a call. NULL is fine. */
+/* Cancels the probe; its function is not called. NULL is fine. */
 void probe_free(struct probe *p);

@@ -1,6 +1,7 @@
-/* What a job asks of its rendezvous: how many nodes, when the group changes, how long anything may
- * take. Read from the command line (launcher/job), and held as it is by the machines of the leader
- * and of the nodes. The leader's settings count; a node's own are for what it does without one.
+/* The settings of a job's rendezvous: how many nodes it needs, when the group changes, and how long
+ * each step may take. They come from the command line (launcher/job); the machines of the leader
+ * and of the nodes hold copies. The leader's settings apply to the group; a node uses its own while
+ * it has no leader.
  *
  *     struct rdzv_settings s = RDZV_SETTINGS_DEFAULT; s.max_nodes = 4; */
 #pragma once
@@ -21,7 +22,7 @@ enum rdzv_grow {
 
 enum rdzv_rank_order { /* of newcomers without --node-rank; the leader's node goes first */
                        RANK_ORDER_HOST = 0, /* natural order of host names */
-                       RANK_ORDER_JOIN,     /* as they came */
+                       RANK_ORDER_JOIN,     /* in the order in which they came */
                        /* by node_info.topology, those of the leader's switches first, else in
                         * natural order; then by host names */
                        RANK_ORDER_TOPOLOGY,
@@ -30,7 +31,7 @@ enum rdzv_rank_order { /* of newcomers without --node-rank; the leader's node go
 struct rdzv_settings {
     uint32_t min_nodes, max_nodes; /* 1 <= min <= max <= RDZV_NODES_MAX */
     uint32_t node_unit;            /* a group's number of nodes is a multiple of this */
-    uint32_t spares;               /* nodes beyond max that may wait; others are sent away
+    uint32_t spares;               /* nodes beyond max that may wait; others are refused
                                       (UINT32_MAX: any number) */
     enum rdzv_grow grow;
     enum rdzv_rank_order rank_order;
@@ -39,20 +40,20 @@ struct rdzv_settings {
     uint32_t exclude_after;      /* failures of one node in a row; 0: never */
     uint64_t restart_backoff_ns; /* before a restart after a failure; doubles, up to 32 times */
     uint64_t crash_loop_ns;      /* failures so soon may be a crash loop; 0: never */
-    uint64_t hold_ns;            /* several nodes silent at once: probed so long */
+    uint64_t hold_ns;            /* several nodes silent at once: for how long they are probed */
     uint64_t last_call_ns;       /* wait for more than min at the first start */
     uint64_t regroup_wait_ns;    /* wait for replacements after a loss; 0: none */
     /* below min at the first start: the job fails; a node: a leader that never answered */
     uint64_t join_timeout_ns;
     uint64_t close_timeout_ns;  /* CLOSED sent, no acknowledgement */
-    uint64_t leader_timeout_ns; /* a leader that was there and is silent: give up after this */
+    uint64_t leader_timeout_ns; /* a leader was heard and is silent: give up after this */
     uint64_t heartbeat_ns;      /* between RENEWs, and between touches of the leader file */
     /* silent for lease + margin: lost. A node takes both from the leader's WELCOME */
     uint64_t lease_ns, margin_ns;
-    uint64_t arbiter_lease_ns; /* with an arbiter: a lease ends so long after its last good read */
+    uint64_t arbiter_lease_ns; /* with an arbiter: from its last good read to the lease's end */
 };
 
-/* What the user did not set. What is not named is 0. */
+/* The defaults. A field that is not listed is 0. */
 #define RDZV_SETTINGS_DEFAULT                                                                      \
     {                                                                                              \
         .min_nodes = 1, .max_nodes = 1, .node_unit = 1, .spares = UINT32_MAX,                      \
@@ -63,9 +64,9 @@ struct rdzv_settings {
         .arbiter_lease_ns = 60 * NS_PER_S,                                                         \
     }
 
-/* Whether a group can be formed by these numbers at all. */
+/* Whether these numbers allow any group. */
 bool rdzv_settings_make_sense(const struct rdzv_settings *s);
 /* Whether a multiple of the unit lies between min and max. */
 bool rdzv_settings_unit_fits(const struct rdzv_settings *s);
-/* The margin that goes with a lease. */
+/* The margin for a lease of this length. */
 uint64_t rdzv_margin_ns(uint64_t lease_ns);

@@ -6,10 +6,10 @@
  *     wire_encode(&m, &text);                        then a frame around it
  *     r = wire_decode(text, len, &m, &err);          -EINVAL: the peer breaks the protocol
  *
- * A decoder takes nothing on trust: every field has a limit, unknown kinds and unknown, missing or
- * doubled fields are refused, and texts are bounded by the arrays that hold them. 64-bit numbers
- * travel as strings of decimal digits (JSON numbers are doubles), incarnations as 16 hexadecimal
- * digits, generations as "2.3". Bytes of a text that are not UTF-8 are replaced when it is written.
+ * The decoder does not trust the peer: every field has a limit, unknown kinds and unknown, missing
+ * or duplicate fields are refused, and a text must fit into its array. 64-bit numbers travel as
+ * strings of decimal digits (JSON numbers are doubles), incarnations as 16 hexadecimal digits,
+ * generations as "2.3". Bytes of a text that are not UTF-8 are replaced when it is written.
  */
 #pragma once
 
@@ -24,11 +24,11 @@
 #define WIRE_HEARTBEAT_MIN_NS (1 * NS_PER_MS)
 #define WIRE_TIME_MAX_NS (UINT64_C(1000000) * NS_PER_S) /* of a setting: 11 days */
 
-/* ---- what a node says to its leader in a few plain values ----
+/* ---- messages from a node to its leader that consist of a few plain values ----
  *
- * A new message is its fields, and a line of WIRE_SMALL_MESSAGES: its struct (`struct echo`), its
- * kind (WIRE_ECHO, "ECHO") and its table are made from these. A field is EPOCH (not 0), U32, ID (64
- * bits), BOOL or INCARNATION. */
+ * To add a message, list its fields and add a line to WIRE_SMALL_MESSAGES: its struct (`struct
+ * echo`), its kind (WIRE_ECHO, "ECHO") and its table are generated from these. A field is EPOCH
+ * (not 0), U32, ID (64 bits), BOOL or INCARNATION. */
 
 /* The first successor's answer to each LEASE, at once: its epoch, its clock_ns. */
 #define WIRE_ECHO_FIELDS(F) \
@@ -45,22 +45,22 @@
 
 enum wire_kind {
     WIRE_HELLO = 1,    /* always the accepting side's first message */
-    WIRE_JOIN,         /* node: take me in; or again, after a reconnect */
-    WIRE_WELCOME,      /* leader: you are a node */
-    WIRE_REFUSED,      /* no; the connection ends */
+    WIRE_JOIN,         /* node: asks to join; also after a reconnect */
+    WIRE_WELCOME,      /* leader: the node has joined */
+    WIRE_REFUSED,      /* JOIN or COMMAND is refused; the connection ends */
     WIRE_REPORT,       /* node: the state that it is in */
     WIRE_RENEW,        /* node: asks for a lease */
-    WIRE_LEAVE,        /* node: no process of it is left, it goes */
+    WIRE_LEAVE,        /* node: it leaves; none of its processes is left */
     WIRE_DESIRED,      /* leader: the state that the node should be in */
     WIRE_LEASE,        /* leader */
     WIRE_STATUS,       /* leader: which nodes are present, for people */
     WIRE_NAMED,        /* leader: the successors; before FORM, and again when they change */
     WIRE_MEMBERS,      /* leader, to successors after NAMED: a part of the handover */
-    WIRE_REDIRECT,     /* anybody: not I, that one leads; the connection ends */
+    WIRE_REDIRECT,     /* any agent: it does not lead, another does; the connection ends */
     WIRE_COMMAND,      /* an operator, in place of JOIN */
     WIRE_ANSWER,       /* to a COMMAND other than STATUS, or why STATUS can't be answered */
     WIRE_OVERVIEW,     /* to STATUS; then NODES */
-    WIRE_NODES,        /* rows of it, until all have come; another COMMAND may follow */
+    WIRE_NODES,        /* rows of the overview, until all are sent; another COMMAND may follow */
     WIRE_NODE_SUMMARY, /* node: what it is made of, to be compared with the others; after WELCOME */
 #define WIRE_KIND(kind, type) WIRE_##kind,
     WIRE_SMALL_MESSAGES(WIRE_KIND) /* node */
@@ -98,11 +98,12 @@ struct wire_welcome {
 };
 
 struct wire_refused {
-    bool final; /* asking again is of no use */
+    bool final; /* asking again is useless */
     char reason[RDZV_REASON_MAX];
 };
 
-/* The handover in parts, in order; the first has `first` 0. Whoever has all `n_members` has it. */
+/* The handover in parts, in order; the first has `first` 0. A node that has received
+ * all `n_members` has the whole handover. */
 struct wire_members {
     struct handover handover; /* without its members: `members` is NULL */
     uint32_t first, n;        /* n <= RDZV_MEMBERS_CHUNK; 0 only in a handover without members */
@@ -116,7 +117,7 @@ struct wire_redirect {
 
 struct wire_command {
     uint32_t version;
-    char run_id[RDZV_RUN_ID_MAX]; /* "": whichever job it is */
+    char run_id[RDZV_RUN_ID_MAX]; /* "": any job */
     struct command command;
 };
 
@@ -173,7 +174,7 @@ struct json_table;
 void wire_encode(const struct wire_message *m, struct strbuf *ret);
 
 /* A HELLO, JOIN or COMMAND of another protocol version: only its kind and `version` are in *ret.
- * These two keys stay what they are in all versions. */
+ * These two keys are the same in all versions. */
 enum { WIRE_E_VERSION = 1 };
 
 /* 0, WIRE_E_VERSION, -EINVAL with what is wrong in *err (for a debug line), or -ENOMEM. On an error
