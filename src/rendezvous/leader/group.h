@@ -14,8 +14,8 @@
  *     struct group *g; group_new(&config, now_ns, &g);
  *     struct group_update u = {0};
  *     group_step(g, &event, &u);
- *     for each u.effects: obey; set one timer to u.deadline_ns (then a GROUP_EVENT_TIME)
- *     group_update_fini(&u) at the end; one update may serve many steps.
+ *     carry out each of u.effects; set one timer to u.deadline_ns (then a GROUP_EVENT_TIME)
+ *     group_update_fini(&u) at the end; one update can be used for many steps.
  *
  * The leader's own node takes part like every other, over the same events. */
 #pragma once
@@ -31,7 +31,7 @@ enum group_event_kind {
                              * program */
     GROUP_EVENT_REPORT,     /* node, report */
     GROUP_EVENT_RENEW,      /* node, renew */
-    GROUP_EVENT_LEAVE,      /* node: it has stopped and goes; no process of it is left */
+    GROUP_EVENT_LEAVE,      /* node: it has stopped and leaves; none of its processes is left */
     GROUP_EVENT_DISCONNECT, /* node: its connection ended without LEAVE */
     GROUP_EVENT_PROBE,      /* node, probe: the result of a probe of its listener */
     GROUP_EVENT_STORE,      /* generation, store_host/store_port, or port 0 and reason */
@@ -73,7 +73,7 @@ enum group_effect_kind {
     GROUP_EFFECT_DESIRED = 1, /* node: send it group_desired() */
     GROUP_EFFECT_LEASE,       /* node, lease */
     GROUP_EFFECT_PROBE,       /* node: probe its listener now */
-    /* node: see once, in the background, whether its listener can be reached */
+    /* node: check once, in the background, whether its listener can be reached */
     GROUP_EFFECT_REACH,
     GROUP_EFFECT_REFUSE, /* node: send it `reason` and close; it never became a node */
     GROUP_EFFECT_FORGET, /* node: lost or left; close its connection */
@@ -83,12 +83,12 @@ enum group_effect_kind {
     GROUP_EFFECT_STATUS,      /* send group_status() to all nodes */
     /* `reason`: one line for people on the leader (node lost, restart, …) */
     GROUP_EFFECT_NOTICE,
-    /* CLOSED and everybody knows, or the close timeout has passed; or RESIGN is over */
+    /* CLOSED and all nodes know it, or the close timeout has passed; or RESIGN is over */
     GROUP_EFFECT_DONE,
     /* node: send it group_successors(), and where it is one of them group_handover() too; before
        all other messages of this step to it */
     GROUP_EFFECT_NAME,
-    GROUP_EFFECT_ARBITER, /* request: ask it */
+    GROUP_EFFECT_ARBITER, /* request: send it to the arbiter */
     GROUP_EFFECT_TOUCH,   /* touch the leader file, then EVENT_TOUCHED; with the outcome if not NONE
                            */
     /* epoch: another agent leads, or has closed the job, or (our own epoch) its end can't be
@@ -159,7 +159,7 @@ void group_free(struct group *g);
 static inline void group_freep(struct group **g) { group_free(*g); }
 
 /* Takes one event; fills *ret (its former effects are dropped). Events about unknown nodes, or
- * about what is past, change nothing. */
+ * about the past, change nothing. */
 void group_step(struct group *g, const struct group_event *event, struct group_update *ret);
 
 /* The current DESIRED message of a node: false when there is no such node. */
@@ -168,10 +168,10 @@ void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *re
 /* The current successors; n is 0 without an arbiter. Borrowed until the next step. */
 const struct successors *group_successors(const struct group *g);
 bool group_is_successor(const struct group *g, uint64_t node);
-/* What a successor needs; fills in *ret, the caller finishes it. */
+/* What a successor needs. Fills in *ret; the caller must finish it. */
 void group_handover(const struct group *g, struct handover *ret);
-/* For operators. Rows in rank order, then the others as they came: from the nth, at most max;
- * returns how many were written. */
+/* For operators. Rows of the members in rank order, then of the other nodes in the order in which
+ * they came. Starts at row `from`, writes at most max rows, and returns how many it wrote. */
 void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret);
 size_t group_overview_nodes(const struct group *g, uint64_t now_ns, size_t from,
                             struct overview_node *out, size_t max);

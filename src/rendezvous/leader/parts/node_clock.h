@@ -14,5 +14,5 @@ struct node_clock {
 
 /* The node's RENEW arrived, and is answered now. */
 void node_clock_renew(struct node_clock *c, const struct renew *renew, uint64_t now_ns);
-/* A moment of the node's clock on the leader's, give or take the error. */
+/* Converts a time of the node's clock to the leader's clock, give or take the error. */
 int64_t node_clock_ours(const struct node_clock *c, uint64_t its_ns, uint64_t *ret_error_ns);

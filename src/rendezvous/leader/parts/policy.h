@@ -1,10 +1,10 @@
 /* What failures and losses cost: the budget of restarts, crash loops, the pause before a restart,
- * the hosts that are kept out (muster-rendezvous(7), "Budgets"). */
+ * the excluded hosts (muster-rendezvous(7), "Budgets"). */
 #pragma once
 
 #include "rendezvous/leader/parts/group_config.h"
 
-/* Hosts whose agents are excluded, also those that come later. */
+/* The limit of excluded hosts. All agents of such a host are excluded, also later ones. */
 #define POLICY_HOSTS_MAX 256
 
 /* What is remembered of the failures of one generation. */
@@ -12,7 +12,7 @@ struct fingerprint {
     uint64_t hash; /* 0: none, or not of the kind that makes a crash loop */
     bool any;      /* the rest is filled in */
     uint32_t rank; /* of the first failure reported */
-    bool spread;   /* other ranks failed alike */
+    bool spread;   /* other ranks failed in the same way */
 };
 
 struct policy {
@@ -27,7 +27,7 @@ struct policy {
 
 void policy_fini(struct policy *p);
 
-/* Of counters that a report or a handover names, the larger is kept. */
+/* Takes over counters from a report or a handover where they are larger than ours. */
 void policy_keep_counters(struct policy *p, uint32_t restarts_used, uint32_t losses);
 bool policy_restarts_spent(const struct policy *p, const struct group_config *c);
 bool policy_losses_spent(const struct policy *p, const struct group_config *c);
@@ -38,12 +38,13 @@ void policy_add_loss(struct policy *p);
 void policy_begin_generation(struct policy *p);
 /* A worker of the present generation has failed. */
 void policy_add_failure(struct policy *p, const struct group_config *c, const struct failure *f);
-/* The generation failed like the last one that was charged: it is not to be started again. */
+/* The generation failed like the last one that was charged: it must not
+ * be started again. */
 _must_use_ bool policy_is_crash_loop(const struct policy *p, uint32_t world_size);
 /* The generation costs a restart. */
 void policy_charge(struct policy *p);
-/* The charged failure was this node's: how often in a row, if that is enough to exclude it, and
- * others can do without it; or 0. */
+/* The charged failure was this node's. Returns how often it failed in a row, if that is enough to
+ * exclude it and `others` can continue without it; else 0. */
 _must_use_ uint32_t policy_count_node(struct policy *p, const struct group_config *c,
                                       uint64_t incarnation, bool others);
 /* The pause before the restart of a group that ran for so long. */

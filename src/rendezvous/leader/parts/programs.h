@@ -9,7 +9,8 @@
 /* Distinct --role names in one job. */
 #define GROUP_ROLES_MAX 64
 
-/* What the nodes of one --role run: as the leader's own, or the first that came. */
+/* What the nodes of one --role run: the program of the leader's own node, or of the first
+ * that came. */
 struct role_program {
     char role[RDZV_ROLE_MAX];
     struct rdzv_program program;
@@ -24,7 +25,7 @@ struct programs {
     size_t n; /* at most GROUP_ROLES_MAX */
 };
 
-/* How far the job is: what a node with other arguments is taken for depends on it. */
+/* The stage of the job. It decides how a node with other arguments is treated. */
 enum job_stage {
     JOB_WITHOUT_GROUP, /* this leader has formed none yet */
     JOB_WITH_ROOM,     /* it has, and there are fewer nodes than max */
@@ -39,7 +40,7 @@ void programs_fini(struct programs *p);
 /* True: the node is of another job; fills in why. */
 _must_use_ bool programs_refuse(const struct programs *p, enum job_stage stage, const char *role,
                                 const struct rdzv_program *its, char *why, size_t size);
-/* It was let in, or came back to a new leader. True: it is the first of its role with arguments of
- * its own; fills in a sentence about it. */
+/* The node was admitted, or came back to a new leader. True: it is the first of its role whose
+ * arguments differ; `text` is then a sentence about it. */
 _must_use_ bool programs_add(struct programs *p, const char *role, const char *node,
                              const struct rdzv_program *its, char *text, size_t size);

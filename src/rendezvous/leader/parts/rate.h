@@ -10,8 +10,8 @@ struct rate {
     uint64_t burst;   /* at once, after a rest */
 };
 
-/* When the next may be; now or earlier: there is one. spent_until_ns: how far ahead of now the rate
- * is spent. */
+/* When the next is allowed. If that is now or earlier, one is allowed now. spent_until_ns: how far
+ * ahead of now the rate is spent. */
 static inline uint64_t rate_ready(const struct rate *rate, uint64_t spent_until_ns) {
     uint64_t ahead_ns = (rate->burst - 1) * rate->step_ns;
     return spent_until_ns > ahead_ns ? spent_until_ns - ahead_ns : 0;

@@ -23,9 +23,9 @@ enum tally {
     TALLY_COUNT,
 };
 
-/* What a node reported last: all of struct report but its failure, which counts as it comes and
- * would be most of what a leader of thousands of nodes keeps; and its counters, which the group
- * has. */
+/* What a node reported last: all of struct report except two things: its failure, which is handled
+ * at once and would be most of the memory of a leader of thousands of nodes; and its counters,
+ * which the group has. */
 struct node_status {
     enum node_state state;
     struct generation generation;
@@ -85,18 +85,18 @@ void roster_init(struct roster *r, uint64_t seed);
 void roster_fini(struct roster *r);
 struct node *roster_find(const struct roster *r, uint64_t incarnation);
 struct node *roster_add(struct roster *r, const struct node_info *info);
-/* And frees it. */
+/* Removes the node and frees it. */
 void roster_remove(struct roster *r, struct node *n);
 /* It is counted under these tallies from now on: bits of enum tally. */
 void roster_count(struct roster *r, struct node *n, unsigned tallies);
-/* Why this node can't be let in, or NULL. *ret_for_now: it may come again. */
+/* Why this node can't be admitted, or NULL. *ret_for_now: it may try again later. */
 const char *roster_refusal(struct roster *r, const struct group_config *c,
                            const struct node_info *info, bool *ret_for_now);
 /* The names of the nodes that are present, and of those that are missing. */
 void roster_status(const struct roster *r, const struct group_config *c, struct rdzv_status *ret);
 
 bool node_is(const struct node *n, enum tally tally);
-/* Nothing of an older group runs there: it never ran, or reported that. */
+/* No worker of an older group runs there: none ever ran, or the node reported that all stopped. */
 bool node_has_stopped(const struct node *n);
 bool node_may_take_part(const struct node *n);
 /* The node as people know it: host name, "-2" for a second agent of that host. */

@@ -1,6 +1,7 @@
 /* Groups that end soon after their start, or before it, though no worker failed: a lease that runs
- * out, a node that is lost, a FORM that is refused. Each costs nothing; so they are counted, or a
- * job of which every group ends like that would be started again for ever. */
+ * out, a node that is lost, a FORM that is refused. Such an end costs nothing.
+ * So these groups are counted; otherwise a job whose groups all end like this would be started
+ * again for ever. */
 #pragma once
 
 #include "rendezvous/leader/parts/group_config.h"
@@ -20,13 +21,14 @@ struct group_end {
     bool wished; /* by an operator, by the node that leaves, or to grow */
 };
 
-/* A group has ended: how long the next one has to wait, 0: not at all; TIME_NEVER: no group lasts,
- * the job ends. */
+/* A group has ended. Returns how long the next one has to wait; 0: not at all; TIME_NEVER: no group
+ * lasts, and the job ends. */
 uint64_t stalls_count(struct stalls *s, const struct group_config *c, const struct group_end *end);
 /* The last group ended without progress, and this one has not run for long yet. */
 bool stalls_go_on(const struct stalls *s, const struct group_config *c, uint64_t started_ns,
                   uint64_t now_ns);
-/* As text: that the next group waits; and that no group lasts, with `why` for the last one. */
+/* Two texts for people: that the next group waits; and that no group lasts. `why`: the reason for
+ * the end of the last one. */
 void stalls_pause_text(const struct stalls *s, const struct group_config *c, uint64_t pause_ns,
                        char *out, size_t size);
 void stalls_end_text(const struct stalls *s, const struct group_config *c, const char *why,

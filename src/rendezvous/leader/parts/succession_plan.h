@@ -1,6 +1,6 @@
-/* The named successors, and their states (muster-rendezvous(7), "Changing the
- * successors"). A wrong change of the list could let two agents lead: a named successor may claim
- * the next epoch, until it is surely gone or this leader has claimed it. */
+/* The named successors, and their states (muster-rendezvous(7), "Changing the successors"). A wrong
+ * change of the list could let two agents lead: a named successor may claim the next epoch, until
+ * it is surely gone, or until this leader has claimed that epoch. */
 #pragma once
 
 #include "rendezvous/leader/parts/group_config.h"
@@ -19,7 +19,7 @@ struct succession_plan {
 };
 
 bool plan_names(const struct succession_plan *p, uint64_t incarnation);
-/* These are named from now on; epoch and order included. */
+/* Replaces the named successors, their epoch and their order. */
 void plan_adopt(struct succession_plan *p, const struct successors *s, uint64_t now_ns);
 /* A node was removed from the job. surely: it can't have claimed before, and never will. */
 void plan_lose(struct succession_plan *p, uint64_t incarnation, bool surely);
@@ -32,7 +32,7 @@ enum plan_due {
     PLAN_NAME_ANEW,  /* the first is gone for good */
     PLAN_ASK_OTHERS, /* it is silent: if enough others are not, it may be dropped */
 };
-/* While leases depend on the first successor. */
+/* Called while leases depend on the first successor. */
 enum plan_due plan_check(struct succession_plan *p, const struct group_config *c, uint64_t now_ns);
 uint64_t plan_deadline(const struct succession_plan *p, const struct group_config *c,
                        uint64_t now_ns);
