@@ -1,4 +1,6 @@
 /* Another job under the same run id is refused; nodes with arguments of their own are not. */
+#include "rendezvous/leader/parts/programs.h"
+
 #include "../group_rig.h"
 
 #include <criterion/criterion.h>
@@ -178,4 +180,20 @@ Test(programs, a_known_node_comes_back_whatever_it_says) {
     comes(&r, 2, "default", &other);
     cr_assert_null(refusal(&r));
     end(&r);
+}
+
+Test(programs, a_role_beyond_the_limit_and_another_program_are_not_compared) {
+    struct programs p = {0};
+    char text[512] = "untouched", role[16];
+    struct rdzv_program first = with(1, 3), other_args = with(1, 4), other_name = with(9, 4);
+    for (int i = 0; i <= GROUP_ROLES_MAX; i++) {
+        (void)snprintf(role, sizeof role, "role%d", i);
+        cr_assert_not(programs_add(&p, role, "node1", &first, text, sizeof text), "%s", role);
+    }
+    cr_assert_eq(p.n, GROUP_ROLES_MAX);
+    cr_assert_not(programs_add(&p, "role0", "node2", &other_name, text, sizeof text));
+    cr_assert_str_eq(text, "untouched");
+    cr_assert(programs_add(&p, "role0", "node3", &other_args, text, sizeof text));
+    cr_assert_not_null(strstr(text, "node node3 was started with other arguments"), "%s", text);
+    programs_fini(&p);
 }
