@@ -12,17 +12,21 @@
  *           │                                             └─ …
  *
  * What ends whom:
- *   agent dies           the guardian kills and reaps until nothing is left, closes the listener
- *                        (the witness of muster-rendezvous(7)) and exits with the agent's status; a
- * death by signal is raised again on itself, without a core guardian dies        the agent gets a
- * real-time signal (PR_SET_PDEATHSIG) whose handler kills and reaps all below it, then the agent
- * dies agent is frozen      250 ms after the lease's end the guardian kills all below the agent,
- * and goes on every 100 ms until the lease is moved; the agent is spared both are killed      only
- * with containment: a keeper (a third, even smaller process in its own session) ends the rest and
- * closes the listener last The log writer is killed too, but not waited for longer than
- * GUARDIAN_SPARED_NS: it holds nothing that the next agent here could need. Any other process that
- * can't be killed is said once on standard error; the guardian then waits for it with the listener
- * open, so that nobody takes the node for gone.
+ *
+ *     agent dies        the guardian kills and reaps until nothing is left, closes the listener
+ *                       (the witness of muster-rendezvous(7)) and exits with the agent's status;
+ *                       it raises a death by signal again on itself, without a core
+ *     guardian dies     the agent gets a real-time signal (PR_SET_PDEATHSIG) whose handler kills
+ *                       and reaps all below it; then the agent dies
+ *     agent is frozen   250 ms after the lease's end the guardian kills all below the agent, and
+ *                       again every 100 ms until the lease is moved; it spares the agent
+ *     both are killed   only with containment: a keeper (a third, even smaller process in its own
+ *                       session) ends the rest and closes the listener last
+ *
+ * The log writer is killed too, but not waited for longer than GUARDIAN_SPARED_NS: it holds nothing
+ * that the next agent here could need. Any other process that can't be killed is reported once on
+ * standard error. The guardian then waits for it with the listener open, so that other nodes don't
+ * declare this one gone.
  *
  * Terminal: SIGTSTP, SIGTTIN, SIGTTOU are ignored in both. Every other signal that can be caught
  * is forwarded to the agent, SIGCONT after those that end it. */
