@@ -162,10 +162,8 @@ static void update_interest(struct writer_stream *s) {
     if (s->pipe_fd < 0)
         return;
     loop_watch_set(s->watch, s->waits ? 0 : LOOP_READ);
-    uint64_t deadline_ns = s->shown ? linebuf_deadline_ns(&s->lines) : TIME_NEVER;
-    if (s->waits)
-        deadline_ns = MIN2(deadline_ns, s->retry_ns);
-    loop_timer_set(s->timer, deadline_ns);
+    uint64_t quiet_ns = s->shown ? linebuf_deadline_ns(&s->lines) : TIME_NEVER;
+    loop_timer_set(s->timer, s->waits ? s->retry_ns : quiet_ns);
 }
 
 static void check_ended(struct writer_worker *w) {
@@ -182,26 +180,32 @@ static void read_turn(struct writer_stream *s) {
     update_interest(s);
 }
 
+/* What a worker printed before it complained is shown before: two pipes keep no order. */
+static void read_in_order(struct writer_stream *s) {
+    struct writer_stream *out = &s->worker->streams[OUT];
+    if (s != out && out->pipe_fd >= 0 && !out->waits)
+        read_turn(out);
+    read_turn(s);
+}
+
 static void on_readable(void *arg, int fd, unsigned events) {
     (void)fd;
     (void)events;
     struct writer_stream *s = arg;
-    struct writer_worker *w = s->worker;
-    /* What a worker printed before it complained is shown before: two pipes keep no order. */
-    if (s == &w->streams[ERR] && w->streams[OUT].pipe_fd >= 0 && !w->streams[OUT].waits)
-        read_turn(&w->streams[OUT]);
-    read_turn(s);
-    check_ended(w);
+    read_in_order(s);
+    check_ended(s->worker);
 }
 
+/* A line is unfinished only if its worker has been quiet: the rest may lie in the pipe because this
+ * process did not read, being late or waiting for room. */
 static void on_timer(void *arg) {
     struct writer_stream *s = arg;
-    uint64_t now_ns = clock_now_ns();
-    if (s->shown && linebuf_deadline_ns(&s->lines) <= now_ns)
-        linebuf_flush(&s->lines);
-    if (s->waits && s->retry_ns <= now_ns)
-        read_turn(s);
-    update_interest(s);
+    read_in_order(s);
+    if (s->pipe_fd >= 0 && !s->waits) {
+        if (s->shown && linebuf_deadline_ns(&s->lines) <= clock_now_ns())
+            linebuf_flush(&s->lines);
+        update_interest(s);
+    }
     check_ended(s->worker);
 }
 

@@ -526,6 +526,44 @@ Test(logmux_io, a_slow_reader_of_a_pipeline_gets_every_byte) {
     fini(&f);
 }
 
+/* Full reads end within a line. The rest waits in the worker's pipe for as long as the reader lets
+ * the console wait, and other workers' lines must not come between. */
+Test(logmux_io, a_slow_reader_of_a_pipeline_gets_whole_lines) {
+    struct fixture f;
+    setup(&f);
+    enum { LINE = 1000, LINES = 2000 };
+    static char lines[LINES * LINE], back[65536];
+    for (size_t i = 0; i < sizeof lines; i++)
+        lines[i] = i % LINE == LINE - 1 ? '\n' : 'x';
+    size_t written[2] = {0}, got = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        open_worker(&f, i, f.dir, STD_NONE, STD_NONE, true);
+        cr_assert_eq(fcntl(f.child[i][0], F_SETFL, O_NONBLOCK), 0);
+    }
+    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS, next_ns = clock_now_ns();
+    while (got < 2 * sizeof lines) {
+        cr_assert(clock_now_ns() < deadline_ns, "%zu bytes", got);
+        for (uint32_t i = 0; i < 2; i++) {
+            ssize_t n = write(f.child[i][0], lines + written[i], sizeof lines - written[i]);
+            written[i] += (size_t)MAX2(n, 0);
+        }
+        cr_assert_eq(loop_turn(f.loop), 0);
+        (void)poll(NULL, 0, 1);
+        if (clock_now_ns() < next_ns)
+            continue;
+        ssize_t n = 1;
+        for (size_t taken = 0; n > 0 && taken < ((size_t)1 << 20); taken += (size_t)MAX2(n, 0)) {
+            n = read(f.out[0], back, sizeof back);
+            for (ssize_t k = 0; k < n; k++, got++)
+                cr_assert_eq(back[k], lines[got % LINE], "at byte %zu", got);
+        }
+        next_ns = clock_now_ns() + 2 * LINEBUF_QUIET_NS;
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        end(&f, i);
+    fini(&f);
+}
+
 Test(logmux_io, a_worker_that_writes_nothing_needs_no_writer) {
     struct fixture f;
     setup(&f);
