@@ -197,7 +197,10 @@ def test_a_disk_that_hangs_for_good_holds_up_neither_lease_nor_end(job, tmp_path
 def test_a_disk_that_hangs_at_the_start_costs_the_files(job, disk):
     path, freeze = disk
     freeze(True)
-    code, out, err = job.run(*SHORT_LEASE, "--log-dir", path / "logs", "-r3", *SH, "echo word")
+    agent = job.agent("a", *SHORT_LEASE, "--log-dir", path / "logs", "-r3", *SH, "echo word")
+    code = agent.wait()
+    freeze(False)  # until then the log writer can't die, and keeps the pipes open
+    _, out, err = agent.finish()
     assert code == 0, err
     assert re.search("can't make the log folders below .*: its file system does not answer", err), err
     assert out == "[default0]:word\n"
