@@ -11,9 +11,7 @@ const struct subcommand commands[] = {
      &status_options},
     {"leave", cmd_leave, "[OPTIONS] [ENDPOINT]", "take a node out of its job", &leave_options},
     {"exclude", cmd_exclude, "[OPTIONS] NODE [ENDPOINT]",
-     "exclude a node from the group "
-     "permanently",
-     &exclude_options},
+     "exclude a node from the group permanently", &exclude_options},
     {"grow", cmd_grow, "[OPTIONS] [ENDPOINT]", "form a new group now, with the waiting nodes",
      &grow_options},
     {"stop", cmd_stop, "[OPTIONS] [ENDPOINT]", "end a job on all its nodes", &stop_options},

@@ -11,7 +11,7 @@ int cmd_version(int argc, char **argv) {
         return usage_error("version", "unknown argument \"%s\"; there is only -v",
                            argv[argc > 2 ? 2 : 1]);
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    strbuf_printf(&text, "muster %s\n", MUSTER_VERSION);
+    strbuf_add(&text, VERSION_LINE);
     if (verbose) {
         strbuf_add(&text, "built with\n");
         found_built(&text);

@@ -154,8 +154,8 @@ int run_line_read(int argc, char **argv, struct job_spec *ret) {
     if (r < 0)
         return usage_error(run_options.command, "%s", err.text);
     if (r == JOB_OPTIONS_VERSION) {
-        char *version[] = {argv[0], NULL};
-        return cmd_version(1, version);
+        (void)fputs(VERSION_LINE, stdout);
+        return finish_stdout();
     }
     if (r == JOB_OPTIONS_HELP) {
         options_help(&run_options, &text);

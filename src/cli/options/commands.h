@@ -11,6 +11,8 @@
 #define EXIT_JOB_FAILED 1
 #define EXIT_USAGE 2
 
+#define VERSION_LINE "muster " MUSTER_VERSION "\n"
+
 struct subcommand {
     const char *name;
     int (*run)(int argc, char **argv);
