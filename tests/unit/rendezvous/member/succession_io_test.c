@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text/log.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
 #include "rendezvous/arbiter/arbiter.h"
@@ -632,6 +633,13 @@ static bool played_has_join(void) { return played.joins == 1; }
 static bool played_has_renew(void) { return played.renews >= wanted; }
 static bool played_ended(void) { return played.ended; }
 
+static void name_successor(const struct agent *a) {
+    conn_send(played.conn,
+              &(struct wire_message){
+                  .kind = WIRE_NAMED,
+                  .named = {.epoch = 1, .n = 1, .list = {{.incarnation = a->incarnation, .port = a->self.port}}}});
+}
+
 static struct agent *add_successor(void) {
     struct addr at;
     played = (__typeof__(played)){0};
@@ -647,10 +655,7 @@ static struct agent *add_successor(void) {
                                                               .heartbeat_ns = 50 * NS_PER_MS,
                                                               .lease_ns = 2 * NS_PER_S,
                                                               .margin_ns = NS_PER_S}});
-    conn_send(played.conn,
-              &(struct wire_message){
-                  .kind = WIRE_NAMED,
-                  .named = {.epoch = 1, .n = 1, .list = {{.incarnation = a->incarnation, .port = a->self.port}}}});
+    name_successor(a);
     return a;
 }
 
@@ -678,13 +683,13 @@ static void played_dies(void) {
     listener_free(TAKE_PTR(played.listener));
 }
 
-Test(succession_io, an_handover_in_parts_is_put_together, .init = begin, .fini = finish) {
-    const struct agent *a = add_successor();
+static void hand_over_150(const struct agent *a) {
     send_members(150, 0, 64);
     send_members(150, 64, 64);
     send_members(150, 128, 22);
-    wanted = 3; /* all of it has been read before the third RENEW came */
+    wanted = played.renews + 3; /* all of it has been read before the third RENEW came */
     wait_until(played_has_renew);
+    cr_assert_not(played.ended);
     played_dies();
     wait_until(first_leads);
     cr_assert_eq(a->lead.epoch, 2);
@@ -695,6 +700,16 @@ Test(succession_io, an_handover_in_parts_is_put_together, .init = begin, .fini =
         cr_assert_eq(e->incarnation, 1000 + i);
         cr_assert_str_eq(e->addr, i % 2 == 1 ? "10.0.0.1" : "127.0.0.1");
     }
+}
+
+Test(succession_io, an_handover_in_parts_is_put_together, .init = begin, .fini = finish) {
+    hand_over_150(add_successor());
+}
+
+Test(succession_io, an_handover_that_begins_again_replaces_the_one_under_way, .init = begin, .fini = finish) {
+    const struct agent *a = add_successor();
+    send_members(200, 0, 64);
+    hand_over_150(a);
 }
 
 static bool played_accepted(void) { return played.accepted >= wanted; }
@@ -723,12 +738,32 @@ Test(succession_io, who_welcomes_and_hangs_up_is_not_asked_in_a_tight_loop, .ini
     played_dies();
 }
 
+static bool broken;
+
+static void on_log(void *arg, const char *line, size_t len) {
+    (void)arg;
+    broken = broken || memmem(line, len, "parts missing", 13) != NULL;
+}
+
+/* The agent hangs up because of the list, and not because this leader grants no lease. */
+static struct agent *add_reader_of_lists(void) {
+    broken = false;
+    log_set_sink(on_log, NULL);
+    log_set_level(LOG_LEVEL_DEBUG);
+    return add_successor();
+}
+
+static void wait_broken(void) {
+    wait_until(played_ended);
+    cr_assert(broken);
+    played_dies();
+}
+
 static void break_handover(uint32_t n_members, uint32_t first, uint32_t n) {
-    (void)add_successor();
+    (void)add_reader_of_lists();
     send_members(150, 0, 64);
     send_members(n_members, first, n);
-    wait_until(played_ended);
-    played_dies();
+    wait_broken();
 }
 
 Test(succession_io, an_handover_with_a_part_missing_breaks_the_protocol, .init = begin, .fini = finish) {
@@ -736,6 +771,14 @@ Test(succession_io, an_handover_with_a_part_missing_breaks_the_protocol, .init =
 }
 Test(succession_io, an_handover_with_a_part_too_often_breaks_the_protocol, .init = begin, .fini = finish) {
     break_handover(150, 63, 64);
+}
+
+Test(succession_io, an_handover_does_not_go_on_after_successors_are_named_anew, .init = begin, .fini = finish) {
+    const struct agent *a = add_reader_of_lists();
+    send_members(150, 0, 64);
+    name_successor(a);
+    send_members(150, 64, 64);
+    wait_broken();
 }
 
 /* Another agent has the old leader's port: nothing is told to it, and it is no proof of life. */

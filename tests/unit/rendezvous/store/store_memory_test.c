@@ -1,0 +1,121 @@
+/* The store when there is no memory. Linked with --wrap: the allocations of the archives come here first. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "rendezvous/store/store.h"
+
+static struct {
+    bool counts;
+    unsigned n, fails_at;
+} memory;
+
+static bool is_gone(void) { return memory.counts && memory.n++ == memory.fails_at; }
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+void *__wrap_malloc(size_t size) { return is_gone() ? NULL : __real_malloc(size); }
+void *__wrap_calloc(size_t n, size_t size) { return is_gone() ? NULL : __real_calloc(n, size); }
+void *__wrap_realloc(void *p, size_t size) { return is_gone() ? NULL : __real_realloc(p, size); }
+
+#define SPAN(text) \
+    { (const uint8_t *)(text), sizeof(text) - 1 }
+#define CLIENT 1
+#define READER 2
+
+struct operation {
+    enum store_op op;
+    struct store_span keys[2];
+    struct store_blob values[2];
+    size_t n_keys, n_values;
+    int64_t number;
+};
+
+static int step(struct store *s, uint32_t client, const struct operation *o, struct store_update *ret) {
+    struct store_span keys[2];
+    struct store_blob values[2];
+    memcpy(keys, o->keys, sizeof keys);
+    memcpy(values, o->values, sizeof values);
+    return store_step(s,
+                      &(struct store_request){.client = client,
+                                              .op = o->op,
+                                              .keys = keys,
+                                              .n_keys = o->n_keys,
+                                              .values = values,
+                                              .n_values = o->n_values,
+                                              .number = o->number},
+                      ret);
+}
+
+static const struct operation set_number = {STORE_OP_SET, {SPAN("number")}, {{.span = SPAN("7")}}, 1, 1, 0};
+static const struct operation get_number = {STORE_OP_GET, {SPAN("number")}, {{.owned = NULL}}, 1, 0, 0};
+
+/* The operation, with the allocation `fails_at` refused: whether it needed that many. */
+static bool survives(const struct operation *o, unsigned fails_at) {
+    struct store_limits limits = STORE_LIMITS_DEFAULT;
+    struct store_update update = {0}, reader = {0};
+    struct store *s;
+    cr_assert_eq(store_new(&limits, 7, &s), 0);
+    cr_assert_eq(step(s, CLIENT, &set_number, &update), 0);
+    cr_assert_eq(step(s, CLIENT, &get_number, &update), 0);
+    store_update_clear(&update); /* it keeps its room for replies */
+    cr_assert_eq(step(s, READER, &get_number, &reader), 0);
+    uint64_t bytes = store_bytes(s), n_keys = store_num_keys(s);
+
+    memory = (__typeof__(memory)){.counts = true, .fails_at = fails_at};
+    int r = step(s, CLIENT, o, &update);
+    memory.counts = false;
+    bool failed = memory.n > fails_at;
+    cr_assert_eq(r, failed ? -ENOMEM : 0, "%s, allocation %u: %d", store_op_name(o->op), fails_at, r);
+    if (failed) {
+        cr_assert_eq(update.n_replies, 0);
+        if (o->op != STORE_OP_BARRIER) { /* a barrier has counted its client before it waits */
+            cr_assert_eq(store_bytes(s), bytes, "%s, allocation %u", store_op_name(o->op), fails_at);
+            cr_assert_eq(store_num_keys(s), n_keys);
+        }
+    }
+    store_check(s);
+    cr_assert_eq(reader.replies[0].value->len, 1);
+    cr_assert_eq(reader.replies[0].value->data[0], '7');
+
+    store_update_clear(&update);
+    store_forget(s, CLIENT, &update);
+    cr_assert_eq(step(s, CLIENT, &set_number, &update), 0);
+    cr_assert_eq(step(s, CLIENT, &get_number, &update), 0);
+    cr_assert_eq(update.replies[0].value->data[0], '7');
+    store_update_fini(&update);
+    store_update_fini(&reader);
+    store_check(s);
+    store_free(s);
+    return failed;
+}
+
+Test(store_memory, an_operation_without_memory_fails_and_changes_nothing) {
+    static const struct operation operations[] = {
+        {STORE_OP_SET, {SPAN("new")}, {{.span = SPAN("value")}}, 1, 1, 0},
+        {STORE_OP_SET, {SPAN("number")}, {{.span = SPAN("value")}}, 1, 1, 0},
+        {STORE_OP_COMPARE_SET, {SPAN("new")}, {{.span = SPAN("old")}, {.span = SPAN("value")}}, 1, 2, 0},
+        {STORE_OP_COMPARE_SET, {SPAN("new")}, {{.span = SPAN("")}, {.span = SPAN("value")}}, 1, 2, 0},
+        {STORE_OP_COMPARE_SET, {SPAN("number")}, {{.span = SPAN("7")}, {.span = SPAN("value")}}, 1, 2, 0},
+        {STORE_OP_ADD, {SPAN("new")}, {{.owned = NULL}}, 1, 0, 1},
+        {STORE_OP_ADD, {SPAN("number")}, {{.owned = NULL}}, 1, 0, 1},
+        {STORE_OP_APPEND, {SPAN("new")}, {{.span = SPAN("value")}}, 1, 1, 0},
+        {STORE_OP_APPEND, {SPAN("number")}, {{.span = SPAN("value")}}, 1, 1, 0},
+        {STORE_OP_MULTI_SET, {SPAN("new"), SPAN("number")}, {{.span = SPAN("a")}, {.span = SPAN("b")}}, 2, 2, 0},
+        {STORE_OP_QUEUE_PUSH, {SPAN("new")}, {{.span = SPAN("value")}}, 1, 1, 0},
+        {STORE_OP_WAIT, {SPAN("new"), SPAN("other")}, {{.owned = NULL}}, 2, 0, 0},
+        {STORE_OP_BARRIER, {SPAN("new")}, {{.owned = NULL}}, 1, 0, 2},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(operations); i++) {
+        unsigned n = 0;
+        while (survives(&operations[i], n))
+            n++;
+        cr_assert_gt(n, 0, "%s allocates", store_op_name(operations[i].op));
+    }
+}
