@@ -92,6 +92,8 @@ EQUIVALENT = {
         "no child has the pid 0, so the map has no such key",
     "topology/model/affinity_torch.c: less: if (t->gpus[gpu].pci < t->n_pci) {":
         "a GPU's pci is an index below n_pci, or TOPO_NONE, which is far above",
+    "topology/model/topology.c: less: return a.domain < b.domain ? -1 : 1;":
+        "the line before it has found that the two domains differ",
 }
 
 # Folder -> the end-to-end tests that know it.

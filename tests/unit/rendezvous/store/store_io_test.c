@@ -204,6 +204,25 @@ Test(store_io, wakes_waiters_on_other_connections) {
     (void)close(c);
 }
 
+Test(store_io, an_item_whose_taker_is_gone_wakes_the_next_waiter) {
+    start_default();
+    int a = client(), b = client(), c = client();
+    put_wait("queue");
+    send_wire(a);
+    cr_assert(is_silent(a));
+    put_wait("queue");
+    send_wire(b);
+    cr_assert(is_silent(b));
+    put(STORE_OP_QUEUE_PUSH, 1), put_str("queue"), put_str("item");
+    send_wire(c);
+    expect_byte(a, STORE_STOP_WAITING);
+    cr_assert(is_silent(b));
+    (void)close(a);
+    expect_byte(b, STORE_STOP_WAITING);
+    (void)close(b);
+    (void)close(c);
+}
+
 Test(store_io, carries_the_largest_value_both_reachability_to_many) {
     start_default();
     size_t len = limits.value_bytes;
