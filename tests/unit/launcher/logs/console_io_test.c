@@ -309,6 +309,23 @@ Test(console_io, the_status_line_gives_way_and_comes_back) {
     fini(&f);
 }
 
+Test(console_io, a_terminal_that_tells_no_width_gets_a_status_of_eighty_columns) {
+    struct fixture f;
+    with_terminal(&f);
+    char text[101];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    for (unsigned short columns = 0; columns <= 1; columns++) {
+        struct winsize size = {.ws_row = 5, .ws_col = columns};
+        cr_assert_eq(ioctl(f.out[0], TIOCSWINSZ, &size), 0);
+        cr_assert(console_status(f.console, text));
+        cr_assert_eq(strlen(seen(&f, f.out[0])), 79, "of %u", columns);
+        cr_assert(console_status(f.console, NULL));
+        (void)seen(&f, f.out[0]);
+    }
+    fini(&f);
+}
+
 Test(console_io, there_is_no_status_line_without_a_capable_terminal) {
     struct fixture f;
     with_pipes(&f);

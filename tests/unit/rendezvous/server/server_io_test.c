@@ -67,10 +67,19 @@ struct world {
     uint64_t heartbeat_ns;
     char incident[4096];
     enum outcome outcome;
-    bool slow; /* each note takes all of a slice */
+    bool slow;       /* each note takes all of a slice */
+    bool one_by_one; /* a slice is long enough for one node, */
+    unsigned asked;  /* so that every second time it is over */
 };
 
 static struct world world;
+
+/* The linker's --wrap: who asks whether the slice is over asks here. */
+bool __real_loop_slice_is_over(const struct loop *loop);
+bool __wrap_loop_slice_is_over(const struct loop *loop);
+bool __wrap_loop_slice_is_over(const struct loop *loop) {
+    return world.one_by_one ? world.asked++ % 2 == 1 : __real_loop_slice_is_over(loop);
+}
 
 /* ---- the imagined launcher ---- */
 
@@ -593,6 +602,13 @@ Test(server_io, those_who_are_told_in_a_later_turn_still_hear_who_is_there, .ini
     world.slow = true;
     start_job(1, &g);
     wait_until(first_was_told);
+}
+
+Test(server_io, all_nodes_are_told_though_a_slice_is_long_enough_for_one, .init = begin, .fini = finish) {
+    struct group_config g = group_config(8, 8, 0);
+    world.one_by_one = true;
+    start_job(8, &g);
+    wait_until(all_run);
 }
 
 static bool last_ended(struct world *w) { return w->agents[w->n_agents - 1].ends > 0; }
