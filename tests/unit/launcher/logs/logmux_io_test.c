@@ -33,7 +33,8 @@ struct fixture {
     char dir[32];
     char no_file[256];            /* what on_no_file() heard */
     struct strbuf tails[WORKERS]; /* and on_last_output() */
-    bool has_last_output[WORKERS];
+    bool has_last_output[WORKERS], bad_error[WORKERS];
+    char error[WORKERS][256];
     struct strbuf shown[2];
 };
 
@@ -53,6 +54,8 @@ static void on_last_output(void *arg, uint32_t index, const struct logmux_last_o
     cr_assert_eq(f->drained[index], 0);
     f->has_last_output[index] = true;
     strbuf_add(&f->tails[index], last->tail);
+    f->bad_error[index] = last->bad_error;
+    (void)snprintf(f->error[index], sizeof f->error[index], "%s", last->error);
 }
 
 static void on_pid(void *arg, pid_t pid) {
@@ -445,6 +448,33 @@ Test(logmux_io, without_its_file_a_stream_goes_to_the_console) {
     end(&f, 1);
     EXPECT_SHOWN(&f, 0, "[default0]:out\n");
     cr_assert_str_eq(strbuf_text(&f.tails[1]), "last words\n");
+    fini(&f);
+}
+
+/* Ends worker i, whose error file has this text. */
+static void end_with_error_file(struct fixture *f, uint32_t i, const char *text) {
+    char path[64];
+    (void)snprintf(path, sizeof path, "%s/error.json", f->dir);
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    cr_assert(fputs(text, file) >= 0 && fclose(file) == 0);
+    open_worker(f, i, NULL, 0, 0, true);
+    child_close(f, i);
+    logmux_exited(f->mux, i, path);
+    wait_drained(f, i);
+    cr_assert(f->has_last_output[i]);
+    (void)unlink(path);
+}
+
+Test(logmux_io, the_error_file_of_a_worker_is_read_or_found_to_be_none) {
+    struct fixture f;
+    setup(&f);
+    end_with_error_file(&f, 0, "{\"message\": \"ValueError: bad\"}");
+    cr_assert_not(f.bad_error[0]);
+    cr_assert_str_eq(f.error[0], "ValueError: bad");
+    end_with_error_file(&f, 1, "{\"message\": \"Val");
+    cr_assert(f.bad_error[1]);
+    cr_assert_str_not_empty(f.error[1]);
     fini(&f);
 }
 
