@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -63,6 +64,18 @@ Test(client_store_live, a_number_that_is_none_closes_the_connection) {
     cr_assert_eq(muster_store_add(s, "junk", 1, NULL), -ECONNRESET, "%s", muster_store_error());
     cr_assert_eq(muster_store_add(s, "other", 1, NULL), -ENOTCONN);
     muster_store_close(s);
+}
+
+Test(client_store_live, a_trainer_without_standard_input_has_the_store_at_descriptor_0) {
+    int taken = dup(STDIN_FILENO);
+    (void)close(STDIN_FILENO);
+    struct muster_store *s = connect_here();
+    cr_assert_eq(fcntl(STDIN_FILENO, F_GETFD), FD_CLOEXEC, "the store has another descriptor");
+    cr_assert_eq(muster_store_set(s, "k", "v", 1), 0, "%s", muster_store_error());
+    muster_store_close(s);
+    cr_assert_lt(fcntl(STDIN_FILENO, F_GETFD), 0, "closing the store leaves its descriptor open");
+    if (taken >= 0)
+        cr_assert_eq(dup2(taken, STDIN_FILENO), STDIN_FILENO);
 }
 
 /* Each of n processes counts up before a barrier and must see all the others' counts after it. */
