@@ -52,6 +52,28 @@ Test(cgroup_io, the_memory_controllers_own_hierarchy_comes_first) {
     expect_oom_file("", "0::/a\n", NULL);
 }
 
+static void read_whole(const char *path, char *out, size_t size) {
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s", path);
+    out[fread(out, 1, size - 1, f)] = '\0';
+    (void)fclose(f);
+}
+
+Test(cgroup_io, this_process_has_the_file_of_its_own_group) {
+    static char mountinfo[1 << 18], cgroup[1 << 14];
+    read_whole("/proc/self/mountinfo", mountinfo, sizeof mountinfo);
+    read_whole("/proc/self/cgroup", cgroup, sizeof cgroup);
+    char *want = cgroup_oom_file_from(mountinfo, cgroup), *got = cgroup_oom_file();
+    if (want == NULL || access(want, R_OK) < 0) {
+        cr_assert_null(got);
+    } else {
+        cr_assert_not_null(got, "%s is there", want);
+        cr_assert_str_eq(got, want);
+    }
+    free(want);
+    free(got);
+}
+
 static uint64_t count_in(const char *text) {
     char path[] = "/tmp/muster-cgroup-XXXXXX";
     int fd = mkstemp(path);
