@@ -1,6 +1,7 @@
 /* Cuts a stream of bytes into frames: four bytes of length, little-endian, then that many bytes of
- * payload. Pure, holds nothing: the bytes stay where they were received, so what a peer announces
- * never makes anybody allocate; only what it really sent is held, by the stream, up to its limit.
+ * payload. Pure and without state: the bytes stay where they were received. So the length that a
+ * peer announces never causes an allocation. Only bytes that it has sent are stored, by the stream,
+ * up to the stream's limit.
  *
  *     while ((r = frame_size(data, len, max, &size)) == 0 && size <= len) {
  *         use(data + FRAME_HEADER_BYTES, size - FRAME_HEADER_BYTES);
@@ -18,10 +19,11 @@
 
 enum { FRAME_E_MORE = 1 }; /* the header is not complete yet */
 
-/* How many bytes the frame at `data` has, header and payload; it is complete when len >=
- * *ret_bytes. 0, FRAME_E_MORE, or -EMSGSIZE: its payload is empty or longer than payload_max. Known
- * from the header alone, so a frame that is too long is refused before any of it is waited for. */
+/* Returns how many bytes the frame at `data` has, header and payload; it is complete when len >=
+ * *ret_bytes. 0, FRAME_E_MORE, or -EMSGSIZE: its payload is empty or longer than payload_max. Only
+ * the header is needed, so a frame that is too long is rejected without waiting for the rest. */
 _must_use_ int frame_size(const uint8_t *data, size_t len, size_t payload_max, size_t *ret_bytes);
 
-/* The header of a payload of that length; 1 <= payload_bytes <= FRAME_PAYLOAD_MAX (asserted). */
+/* Writes the header of a payload of that length; 1 <= payload_bytes <= FRAME_PAYLOAD_MAX
+ * (asserted). */
 void frame_header(size_t payload_bytes, uint8_t out[FRAME_HEADER_BYTES]);

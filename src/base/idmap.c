@@ -53,7 +53,7 @@ void idmap_remove(struct idmap *m, uint64_t id) {
         return;
     *slot = (struct idmap_slot){0};
     m->len--;
-    /* What stood behind it in the same run may now be unreachable: put it in again. */
+    /* Entries after it in the same run may now be unreachable: insert them again. */
     for (size_t i = (size_t)(slot - m->slots + 1) & (m->cap - 1); m->slots[i].id != 0;
          i = (i + 1) & (m->cap - 1)) {
         struct idmap_slot moved = m->slots[i];

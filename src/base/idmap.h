@@ -1,5 +1,6 @@
-/* A map from 64-bit names to pointers. Owns neither; 0 is not a name. Grows as needed: the caller
- * bounds how many it puts in. Names that peers choose are mixed with the seed. */
+/* A map from 64-bit names to pointers. It does not own the values; 0 is not a valid name. It grows
+ * as needed, so the caller must bound the number of entries. The seed is mixed into names, because
+ * peers choose some of them. */
 #pragma once
 
 #include <stddef.h>
@@ -11,13 +12,13 @@ struct idmap {
         void *value;
     } * slots;
     size_t cap, len;
-    uint64_t seed; /* set before the first use, or left 0 */
+    uint64_t seed; /* set before the first use, or 0 */
 };
 
 void idmap_fini(struct idmap *m);
-/* NULL when absent. */
+/* NULL if it is not in the map. */
 void *idmap_get(const struct idmap *m, uint64_t id);
 /* Sets or replaces. value must not be NULL. */
 void idmap_put(struct idmap *m, uint64_t id, void *value);
-/* Harmless when absent. */
+/* Does nothing if it is not in the map. */
 void idmap_remove(struct idmap *m, uint64_t id);

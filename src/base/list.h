@@ -1,4 +1,4 @@
-/* A doubly linked list whose links live in the elements. Owns nothing.
+/* A doubly linked list whose links are fields of the elements. It does not own them.
  *
  *     struct list waiters = LIST_INIT(waiters);
  *     list_append(&waiters, &w->link);
@@ -19,7 +19,8 @@ struct list {
 
 static inline void list_init(struct list *l) { l->prev = l->next = l; }
 static inline bool list_empty(const struct list *l) { return l->next == l; }
-/* True while the element is in some list; needs list_init() or list_remove() before. */
+/* True while the element is in a list. The link must have been set by list_init() or list_remove()
+ * before. */
 static inline bool list_linked(const struct list *l) { return l->next != NULL && l->next != l; }
 
 static inline void list_insert_between(struct list *prev, struct list *next, struct list *e) {
@@ -34,7 +35,7 @@ static inline void list_append(struct list *head, struct list *e) {
 static inline void list_prepend(struct list *head, struct list *e) {
     list_insert_between(head, head->next, e);
 }
-/* Takes the element out; harmless when it is in no list. */
+/* Removes the element; does nothing if it is in no list. */
 static inline void list_remove(struct list *e) {
     if (e->next != NULL) {
         e->prev->next = e->next;

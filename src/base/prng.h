@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 struct prng {
-    uint64_t state; /* the seed, at first */
+    uint64_t state; /* initially the seed */
 };
 
 uint64_t prng_next(struct prng *p);
-/* 0 … below-1, without bias that matters here; 0 when below is 0. */
+/* 0 … below-1, with a bias too small to matter here; 0 if below is 0. */
 uint64_t prng_below(struct prng *p, uint64_t below);

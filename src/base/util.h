@@ -1,4 +1,4 @@
-/* Small helpers of the language, used everywhere. Nothing here knows what muster does. */
+/* Small helpers for C, used everywhere. Nothing here is specific to muster. */
 #pragma once
 
 #include <assert.h>
@@ -31,12 +31,12 @@
 /* "Never", as a deadline in monotonic nanoseconds. */
 #define TIME_NEVER UINT64_MAX
 
-/* A branch that only a bug of ours can reach. */
+/* For a branch that only a bug of muster can reach. */
 _noreturn_ void assert_not_reached_at(const char *file, int line);
 #define assert_not_reached() assert_not_reached_at(__FILE__, __LINE__)
 
-/* Memory whose size we chose ourselves: abort with one line when there is none.
- * A size that a peer chose is checked against a named limit and uses malloc(). */
+/* For memory whose size muster chooses: they print one line and abort if memory runs out. A size
+ * that a peer chose is checked against a named limit and uses malloc(). */
 _must_use_ void *xmalloc(size_t size);
 _must_use_ void *xcalloc(size_t n, size_t size);
 _must_use_ void *xrealloc(void *p, size_t size);

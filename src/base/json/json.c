@@ -14,7 +14,8 @@ const struct json_limits JSON_LIMITS_DEFAULT = {
 static const cJSON *in(const struct json *v) { return (const cJSON *)(const void *)v; }
 static const struct json *out(const cJSON *v) { return (const struct json *)(const void *)v; }
 
-/* Length of the UTF-8 sequence at p, 0 when there is none (RFC 3629). utf8_char() needs a NUL. */
+/* Length of the UTF-8 sequence at p; 0 if there is none (RFC 3629). utf8_char() cannot be used: it
+ * needs a NUL. */
 static size_t utf8_sequence(const uint8_t *p, size_t len) {
     if (p[0] < 0x80)
         return 1;
@@ -31,7 +32,7 @@ static size_t utf8_sequence(const uint8_t *p, size_t len) {
     return n;
 }
 
-/* --- what cJSON lets pass, and JSON does not -------------------------------------------------- */
+/* --- what cJSON accepts, but JSON forbids ----------------------------------------------------- */
 
 struct scan {
     const uint8_t *p;
@@ -141,7 +142,7 @@ static int scan_token(struct scan *s, uint32_t max_depth) {
     return -EINVAL;
 }
 
-/* Checks the tokens and the limits; how tokens may follow each other is left to cJSON. */
+/* Checks the tokens and the limits; cJSON checks their order. */
 static int scan(const char *text, size_t len, const struct json_limits *limits, struct err *err) {
     struct scan s = {.p = (const uint8_t *)text, .len = len};
     uint32_t max_depth = MIN2(limits->max_depth, JSON_DEPTH_MAX);
@@ -172,7 +173,7 @@ static int compare_keys(const void *a, const void *b) {
 
 static bool same_key(const char *a, const char *b) { return a[0] == b[0] && strcmp(a, b) == 0; }
 
-/* The same for few members, which nearly all objects have: without sorting. */
+/* The same without sorting, for objects with few members. Nearly all objects have few. */
 static int check_few_doubled(const cJSON *object, struct err *err) {
     for (const cJSON *m = object->child; m != NULL; m = m->next)
         for (const cJSON *other = m->next; other != NULL; other = other->next)
@@ -181,7 +182,7 @@ static int check_few_doubled(const cJSON *object, struct err *err) {
     return 0;
 }
 
-/* -ENOMEM, or -EINVAL when two members of `object` have one name. */
+/* -ENOMEM, or -EINVAL if two members of `object` have the same name. */
 static int check_doubled(const cJSON *object, struct err *err) {
     size_t n = (size_t)cJSON_GetArraySize(object), i = 0;
     if (n <= FEW_MEMBERS)

@@ -76,7 +76,7 @@ uint64_t json_field_max(const struct json_field *f) {
 
 /* ---- writing ---- */
 
-/* Cut so that it fits the reader's array after bytes that are not UTF-8 were replaced. */
+/* Cuts the text so that it fits the reader's array after bytes that are not UTF-8 are replaced. */
 static void write_text(struct json_writer *w, const char *key, const char *text, size_t size) {
     char copy[TEXT_MAX];
     assert(size <= sizeof copy);
@@ -337,7 +337,7 @@ static int check_relations(const struct json_table *table, const void *of, struc
     return table->check == NULL ? 0 : table->check(of, err);
 }
 
-/* There is a key that no field has: which one? */
+/* The object has a key that no field has: finds it, for the error text. */
 static int unknown_key(const struct json *obj, const struct json_table *table, const void *of,
                        struct err *err) {
     const struct json *v = json_first(obj);
@@ -352,7 +352,7 @@ static int unknown_key(const struct json *obj, const struct json_table *table, c
     return err_set(err, -EINVAL, "unknown field \"%.64s\"", v == NULL ? "?" : json_key(v));
 }
 
-/* `next` is the member after the last that was found: mostly the one that is looked for. */
+/* `next` is the member after the last one found: usually it is the one wanted. */
 static const struct json *find(const struct json *obj, const char *key, const struct json **next,
                                uint32_t *n) {
     const struct json *v = *next;

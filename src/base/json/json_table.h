@@ -1,5 +1,5 @@
-/* A struct that lies in JSON has one table of its fields: from it the struct is written and read,
- * and in tests drawn and compared (tests/tools/json_any.h).
+/* A struct that is stored as JSON has one table of its fields. The table is used to write and read
+ * the struct. Tests use it to generate random structs and to compare them (tests/tools/json_any.h).
  *
  *     static const struct json_field peer_fields[] = {
  *         {JSON_FIELD(rdzv_peer, HEX, "incarnation", incarnation), .min = 1},
@@ -8,8 +8,9 @@
  *     };
  *     static const struct json_table peer = JSON_TABLE(rdzv_peer, peer_fields);
  *
- * Reading is strict: every field that should be there is, within its limits, and no other unless
- * the table is open. Fields are written in the order of the table and read in any order. */
+ * Reading is strict: every required field must exist and be within its limits. Other keys are
+ * errors, unless the table is open. Fields are written in the order of the table and read in any
+ * order. */
 #pragma once
 
 #include <stddef.h>
@@ -23,27 +24,27 @@ enum json_field_kind {
     JSON_FIELD_U32,    /* the same */
     JSON_FIELD_INDEX,  /* uint32_t, a number; UINT32_MAX: null */
     JSON_FIELD_I64,    /* a number, min … 2^53 */
-    JSON_FIELD_U64,    /* the same; what is more is written as 2^53 */
-    JSON_FIELD_DOUBLE, /* 0 or more; written so that it is read as it was */
+    JSON_FIELD_U64,    /* the same; larger numbers are written as 2^53 */
+    JSON_FIELD_DOUBLE, /* 0 or more; written so that it reads back unchanged */
     JSON_FIELD_ID,     /* uint64_t as a text of decimal digits, min … max */
-    JSON_FIELD_HEX,    /* uint64_t as 16 hexadecimal digits; min 1: it names somebody */
-    JSON_FIELD_TEXT,   /* char[size], of min bytes at least */
-    JSON_FIELD_LINE,   /* the same, which people will read in a line of other text: cleaned */
+    JSON_FIELD_HEX,    /* uint64_t as 16 hexadecimal digits; min 1: 0 is not a valid name */
+    JSON_FIELD_TEXT,   /* char[size], at least min bytes */
+    JSON_FIELD_LINE,   /* the same, for display within a line of other text: cleaned */
     JSON_FIELD_NAME,   /* an enum, by its name, from min on */
     JSON_FIELD_PAIR,   /* two uint32_t as "2.3", both 0 or neither */
     JSON_FIELD_OBJECT, /* a struct, by its own table */
-    JSON_FIELD_LIST,   /* an array, min elements at least, of `table` each */
-    JSON_FIELD_OWN,    /* what its own functions make of it */
+    JSON_FIELD_LIST,   /* an array of at least min elements, each by `table` */
+    JSON_FIELD_OWN,    /* written and read by functions of its own */
 };
 
-/* Whether a field of the struct's kind is there. */
+/* When a field exists (for structs of its kind). */
 enum json_when {
     JSON_ALWAYS = 0,
-    JSON_OPTIONAL,  /* always written; where it is missing, reading leaves what is there */
-    JSON_WHEN_TRUE, /* the bool at when_offset, or itself, says so; reading sets it */
-    JSON_WHEN_SET,  /* the uint64_t at when_offset is not 0 */
-    JSON_WHEN_SOME, /* the uint32_t at when_offset is not 0 */
-    JSON_WHEN_TEXT, /* the text at when_offset is not empty */
+    JSON_OPTIONAL,  /* always written; if it is missing, reading leaves the struct's value */
+    JSON_WHEN_TRUE, /* if the bool at when_offset, or the field itself, is true; reading sets it */
+    JSON_WHEN_SET,  /* if the uint64_t at when_offset is not 0 */
+    JSON_WHEN_SOME, /* if the uint32_t at when_offset is not 0 */
+    JSON_WHEN_TEXT, /* if the text at when_offset is not empty */
 };
 
 struct json_field {
@@ -51,37 +52,39 @@ struct json_field {
     enum json_field_kind kind;
     size_t offset, size;
     int64_t min;
-    uint64_t max;             /* 0: all that its type holds */
+    uint64_t max;             /* 0: the maximum of its type */
     const char *const *names; /* NAME */
     uint32_t n_names;
     const struct json_table *table; /* OBJECT, LIST */
-    size_t count_offset;            /* LIST: of the uint32_t that counts; JSON_HOLES */
-    /* LIST behind a pointer: appends an element, and counts it; NULL: there is no room */
+    size_t count_offset;            /* LIST: offset of the uint32_t count, or JSON_HOLES */
+    /* LIST behind a pointer: appends an element and counts it; returns NULL if there is no room */
     void *(*add)(void *of);
-    /* OWN: writes keys and values, or nothing; NULL: it is only read */
+    /* OWN: writes keys and values, or nothing; NULL: the field is only read */
     void (*write)(struct json_writer *w, const struct json_field *f, const void *of);
-    /* OWN: 0 or a negative errno; NULL: it is derived from others, and ignored */
+    /* OWN: 0 or a negative errno; NULL: the field is derived from others, and ignored when
+     * reading */
     int (*read)(const struct json *v, const struct json_field *f, void *of);
-    /* A bit for each value of the enum at kind_offset, an earlier field, for which there is such a
-     * field; 0: for all */
+    /* The kinds that have this field: one bit for each value of the enum at kind_offset, which is
+     * an earlier field. 0: all kinds have it */
     uint32_t kinds;
     size_t kind_offset;
-    uint64_t absent; /* ID: what it is where the kind has no such field */
+    uint64_t absent; /* ID: its value if the kind has no such field */
     enum json_when when;
     size_t when_offset;
-    bool or_null; /* where there is no such field, null is written */
-    /* U32: no more than another U32 of the struct; `below`: less. Its offset + 1; 0: none */
+    bool or_null; /* if the field does not exist, null is written */
+    /* U32: at most another U32 of the struct; `below`: less than it. The other's offset + 1; 0: no
+     * such limit */
     size_t at_most, below;
 };
-/* A list without a count: what is 0 in it is left out. */
+/* The list has no count: elements that are 0 are left out. */
 #define JSON_HOLES SIZE_MAX
 
 struct json_table {
     const struct json_field *fields;
     size_t n, size;     /* of fields; of the struct */
-    const char *beside; /* a key that may be there too, and is the caller's business; NULL */
-    bool open;          /* any other keys may be there, and are ignored */
-    /* What holds between fields; NULL. 0, or -EINVAL and a sentence. */
+    const char *beside; /* another key that is allowed, and that the caller handles; or NULL */
+    bool open;          /* other keys are allowed, and ignored */
+    /* Checks rules between fields; may be NULL. Returns 0, or -EINVAL and a sentence. */
     int (*check)(const void *of, struct err *err);
 };
 #define JSON_ROWS(type, rows) .fields = (rows), .n = ARRAY_SIZE(rows), .size = sizeof(struct type)
@@ -111,18 +114,19 @@ struct json_table {
 #define JSON_IF_TEXT(type, member) \
     .when = JSON_WHEN_TEXT, .when_offset = offsetof(struct type, member)
 
-/* The fields of *of, into an object that the caller has begun. */
+/* Writes the fields of *of into an object that the caller has begun. */
 void json_table_write(struct json_writer *w, const struct json_table *table, const void *of);
 
-/* Into *of, which was zeroed, or holds what is so where an optional field is missing. 0, -EINVAL,
- * or -E2BIG (no room for an element), with a sentence. */
+/* Reads into *of. The caller has zeroed it, or has set the defaults of optional fields. Returns 0,
+ * -EINVAL, or -E2BIG (no room for an element), with a sentence. */
 _must_use_ int json_table_read(const struct json *obj, const struct json_table *table, void *of,
                                struct err *err);
 
-/* For other code that walks a table. Whether *of is of a kind with this field; and has it. */
+/* For other code that walks a table: whether the kind of *of has this field, and whether *of has
+ * it. */
 bool json_field_is_of_kind(const struct json_field *f, const void *of);
 bool json_field_is_there(const struct json_field *f, const void *of);
-/* How many elements of a list are filled; with holes: all. */
+/* How many elements of a list are used; all of them if the list has holes. */
 uint32_t json_list_count(const struct json_field *f, const void *of);
 /* The largest value of an integer field. */
 uint64_t json_field_max(const struct json_field *f);

@@ -10,7 +10,7 @@ struct json_writer json_writer_of(struct strbuf *text) {
     return (struct json_writer){.out = text};
 }
 
-/* How many bytes from here stand for themselves in a JSON text: nearly all of nearly every text. */
+/* How many bytes from here need no escape in a JSON text. Usually this is the whole text. */
 static size_t plain_run(const char *text) {
     size_t n = 0;
     for (uint8_t c; (c = (uint8_t)text[n]) >= 0x20 && c < 0x80 && c != '"' && c != '\\';)
@@ -53,7 +53,7 @@ static void write_digits(struct strbuf *to, uint64_t v) {
     strbuf_add_bytes(to, digits + first, sizeof digits - first);
 }
 
-/* Comma and key: what stands before any value. */
+/* Writes what comes before any value: a comma and the key. */
 static void begin_value(struct json_writer *w, const char *key) {
     if (w->depth > 0) {
         if (w->more[w->depth - 1])

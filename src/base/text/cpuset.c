@@ -113,7 +113,7 @@ int cpuset_parse_mask(const char *text, struct cpuset *ret) {
     const char *begin = skip_blanks(text), *end = begin + strlen(begin);
     while (end > begin && isspace((unsigned char)end[-1]))
         end--;
-    uint32_t bit = 0; /* of the digit before `end`; a comma ends a word of 32 */
+    uint32_t bit = 0; /* the number of the digit before `end`; a comma ends a word of 32 bits */
     while (end > begin) {
         char c = *--end;
         if (c == ',') {

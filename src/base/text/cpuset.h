@@ -1,5 +1,5 @@
-/* A set of CPUs (or of NUMA nodes), by the kernel's numbers. A plain value: copied by assignment,
- * nothing to free. Pure.
+/* A set of CPUs (or of NUMA nodes), by the kernel's numbers. It is a plain value: assignment copies
+ * it, and nothing must be freed. Pure.
  *
  *     struct cpuset set = {0};
  *     r = cpuset_parse_list("0-3,8", &set);       /sys/…/cpulist, taskset -c
@@ -12,7 +12,7 @@
 
 #include "base/text/strbuf.h"
 
-#define CPUSET_MAX 8192 /* the most that a Linux kernel of a distribution is built for */
+#define CPUSET_MAX 8192 /* the most that a distribution's Linux kernel is built for */
 #define CPUSET_WORDS (CPUSET_MAX / 64)
 
 struct cpuset {
@@ -22,7 +22,7 @@ struct cpuset {
 static inline bool cpuset_has(const struct cpuset *s, uint32_t i) {
     return i < CPUSET_MAX && (s->words[i / 64] >> (i % 64) & 1) != 0;
 }
-/* Numbers of CPUSET_MAX and above are left out. */
+/* Ignores numbers of CPUSET_MAX and above. */
 static inline void cpuset_add(struct cpuset *s, uint32_t i) {
     if (i < CPUSET_MAX)
         s->words[i / 64] |= UINT64_C(1) << (i % 64);
@@ -43,8 +43,8 @@ uint32_t cpuset_count(const struct cpuset *s);
 /* The lowest member >= from; CPUSET_MAX: none. */
 uint32_t cpuset_next(const struct cpuset *s, uint32_t from);
 
-/* Both take surrounding blanks and a newline, and the empty text as the empty set. 0, -EINVAL, or
- * -ERANGE: a number of CPUSET_MAX or above. *ret is written only on 0. */
+/* Both accept surrounding blanks and a newline; the empty text is the empty set. They return 0,
+ * -EINVAL, or -ERANGE: a number is CPUSET_MAX or above. *ret is written only on 0. */
 _must_use_ int cpuset_parse_list(const char *text, struct cpuset *ret);
 _must_use_ int cpuset_parse_mask(const char *text, struct cpuset *ret);
 /* Appends "0-3,8"; nothing for the empty set. */

@@ -6,7 +6,7 @@
 
 #define NOT_FOUND SIZE_MAX
 
-/* Where NAME of n bytes is. */
+/* Finds the entry of NAME, which has n bytes. */
 static size_t find(char *const *items, size_t n_items, const char *name, size_t n) {
     for (size_t i = 0; i < n_items; i++)
         if (strncmp(items[i], name, n) == 0 && items[i][n] == '=')
@@ -14,7 +14,7 @@ static size_t find(char *const *items, size_t n_items, const char *name, size_t 
     return NOT_FOUND;
 }
 
-/* Takes the item. */
+/* Takes ownership of the item. */
 static void append(struct envlist *e, char *item) {
     if (e->n + 2 > e->cap) {
         e->cap = MAX2(e->cap * 2, (size_t)64);
@@ -63,7 +63,7 @@ void envlist_setf(struct envlist *e, const char *name, const char *fmt, ...) {
     char *value = NULL;
     int n = vasprintf(&value, fmt, ap);
     va_end(ap);
-    assert(n >= 0 && value != NULL); /* out of memory ends us here as everywhere */
+    assert(n >= 0 && value != NULL); /* without memory the process ends, here as everywhere */
     envlist_set(e, name, value);
     free(value);
 }

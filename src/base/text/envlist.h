@@ -1,5 +1,5 @@
-/* An environment as a list that can be changed: "NAME=value" strings as execve(2) takes them.
- * Pure: never this process's own.
+/* An environment as a list that can be changed: "NAME=value" strings, as execve(2) takes them.
+ * Pure: it never reads or changes the environment of this process.
  *
  *     _cleanup_(envlist_fini) struct envlist env = {0};
  *     envlist_copy(&env, envp);
@@ -13,24 +13,24 @@
 #include "base/util.h"
 
 struct envlist {
-    char **items; /* owned, NULL-terminated once anything was set */
+    char **items; /* owned; NULL-terminated once something is set */
     size_t n, cap;
 };
 
 void envlist_fini(struct envlist *e);
-/* Adds all of envp (NULL-terminated, may be NULL). Of a name that is there twice the first counts,
- * as with getenv(3); entries without "=" are left out. */
+/* Adds all of envp (NULL-terminated, may be NULL). If a name occurs twice, the first counts, as
+ * with getenv(3). Entries without "=" are left out. */
 void envlist_copy(struct envlist *e, char *const *envp);
-/* Sets or replaces; keeps the place of a name that is there. */
+/* Sets or replaces a value. A name that exists keeps its position. */
 void envlist_set(struct envlist *e, const char *name, const char *value);
 void envlist_setf(struct envlist *e, const char *name, const char *fmt, ...) _printf_(3, 4);
-/* Removes one name, or all names that begin so. Names that are not there are fine. */
+/* Remove one name, or all names with a prefix. Names that are not set are ignored. */
 void envlist_unset(struct envlist *e, const char *name);
 void envlist_unset_prefix(struct envlist *e, const char *prefix);
-/* NULL when it is not set. Borrowed: valid until the next change. */
+/* NULL if it is not set. Borrowed: valid until the next change. */
 const char *envlist_get(const struct envlist *e, const char *name);
 /* Never NULL; NULL-terminated. Borrowed: valid until the next change. */
 char *const *envlist_items(const struct envlist *e);
 
-/* The same look-up in a plain environment (may be NULL); borrowed from it. */
+/* The same look-up in a plain environment (may be NULL). The result is borrowed from it. */
 const char *env_get(char *const *envp, const char *name);

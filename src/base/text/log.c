@@ -49,7 +49,8 @@ static const char *word(enum log_level level) {
     assert_not_reached();
 }
 
-/* Whatever was tried: the remedy is the same, and few know it by the kernel's words. */
+/* The remedy does not depend on what was tried, and few users know it from the kernel's error
+ * text. */
 static void add_hint(struct strbuf *line, const char *text) {
     const char *said = strstr(text, "Too many open files");
     if (said == NULL || strstr(text, "ulimit") != NULL)
@@ -70,7 +71,8 @@ void log_line(enum log_level level, const char *fmt, ...) {
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    utf8_clean(text, true); /* of files, devices and other nodes, on somebody's terminal */
+    /* the text can come from files, devices and other nodes, and goes to a terminal */
+    utf8_clean(text, true);
     strbuf_add(&line, text);
     add_hint(&line, text);
     strbuf_add_char(&line, '\n');

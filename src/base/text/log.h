@@ -1,8 +1,8 @@
-/* Lines for people on the launcher's standard error. Only src/launcher and src/cli call this
- * above debug; everything else returns errors.
+/* Log lines on the launcher's standard error. Only src/launcher and src/cli log above debug level;
+ * all other code returns errors.
  *
- * Form: "muster: text", or "muster: error: text"; one event, one line. The level and the sink are
- * the only global state of the program. */
+ * A line is "muster: text" or "muster: error: text"; each event is one line. The level and the sink
+ * are the only global state of the program. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,21 +17,21 @@ enum log_level {
     LOG_LEVEL_DEBUG,
 };
 
-/* Receives each finished line with its newline. */
+/* Receives each complete line with its newline. */
 typedef void log_sink_fn(void *arg, const char *line, size_t len);
 
 void log_set_level(enum log_level level);
 bool log_enabled(enum log_level level);
-/* Where lines go; NULL: straight to standard error (the default). */
+/* Sets where lines go; NULL: directly to standard error (the default). */
 void log_set_sink(log_sink_fn *fn, void *arg);
-/* Level names as LOGLEVEL has them (DEBUG, INFO, WARNING, ERROR, CRITICAL, NOTICE): 0 or
+/* Takes the level names of LOGLEVEL (DEBUG, INFO, WARNING, ERROR, CRITICAL, NOTICE). Returns 0 or
  * -EINVAL. */
 _must_use_ int log_level_parse(const char *name, enum log_level *ret);
 
 void log_line(enum log_level level, const char *fmt, ...) _printf_(2, 3);
 #define log_error(...) log_line(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define log_warning(...) log_line(LOG_LEVEL_WARNING, __VA_ARGS__)
-/* What a person wants to see by default: waiting, failures, restarts. */
+/* For what users want to see by default: waiting, failures, restarts. */
 #define log_notice(...) log_line(LOG_LEVEL_NOTICE, __VA_ARGS__)
 #define log_info(...) log_line(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)

@@ -77,7 +77,7 @@ int parse_seconds_ns(const char *s, uint64_t *ret_ns) {
     int r = parse_double(s, &v);
     if (r < 0)
         return r;
-    if (v > 1e9) /* 31 years: keeps sums of deadlines far from overflow */
+    if (v > 1e9) /* 31 years: so sums of deadlines stay far from overflow */
         return -ERANGE;
     *ret_ns = (uint64_t)(v * 1e9);
     return 0;

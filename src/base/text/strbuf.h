@@ -1,4 +1,4 @@
-/* A text that grows. For text whose size we choose; peers' bytes go through base/buf.
+/* A text that grows, for text whose size muster bounds.
  *
  *     _cleanup_(strbuf_fini) struct strbuf s = {0};
  *     strbuf_printf(&s, "rank %u", rank);
@@ -9,7 +9,7 @@
 #include "base/util.h"
 
 struct strbuf {
-    char *data; /* NUL-terminated once anything was added; NULL before */
+    char *data; /* NUL-terminated; NULL until something is added */
     size_t len; /* without the NUL */
     size_t cap;
 };
@@ -18,8 +18,8 @@ void strbuf_fini(struct strbuf *s);
 void strbuf_clear(struct strbuf *s);
 void strbuf_add(struct strbuf *s, const char *text);
 void strbuf_add_bytes(struct strbuf *s, const void *data, size_t len);
-/* Room for `more` bytes behind what it has, to be written there and then counted in len (with a NUL
- * behind them). Valid until the next change. */
+/* Makes room for `more` bytes after the text and returns its address. The caller writes bytes and a
+ * NUL there, and adds the bytes to len. Valid until the next change. */
 char *strbuf_room(struct strbuf *s, size_t more);
 void strbuf_add_char(struct strbuf *s, char c);
 void strbuf_printf(struct strbuf *s, const char *fmt, ...) _printf_(2, 3);

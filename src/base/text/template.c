@@ -8,7 +8,7 @@
 static bool name_start(char c) { return c == '_' || (isascii(c) && isalpha((unsigned char)c)); }
 static bool name_char(char c) { return name_start(c) || (c >= '0' && c <= '9'); }
 
-/* Bytes of the "$…" at `p` when it names something, 0 otherwise; the name goes to *ret. */
+/* How many bytes the "$…" at `p` has, if it is a name; else 0. *ret is set to the name. */
 static size_t template_name(const char *p, char **ret) {
     bool braced = p[1] == '{';
     const char *name = p + 1 + braced;
