@@ -19,6 +19,6 @@ uint64_t clock_wall_ns(void) { return now_of(CLOCK_REALTIME); }
 uint64_t random_u64(void) {
     uint64_t v;
     ssize_t n = getrandom(&v, sizeof v, 0);
-    assert(n == (ssize_t)sizeof v); /* up to 256 bytes are never cut short: getrandom(2) */
+    assert(n == (ssize_t)sizeof v); /* up to 256 bytes are never incomplete: getrandom(2) */
     return v;
 }

@@ -1,4 +1,4 @@
-/* The clocks. Everything inside muster is monotonic nanoseconds; wall time is for reports. */
+/* The clocks. Inside muster all times are monotonic nanoseconds; wall time is only for reports. */
 #pragma once
 
 #include <stdint.h>

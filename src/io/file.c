@@ -12,7 +12,7 @@ static void closep(int *fd) {
 }
 
 int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_len) {
-    /* Not blocking: a FIFO in the place of the file must not hold us up. */
+    /* Non-blocking: if a FIFO is there instead of a file, this must not hang. */
     _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0)
@@ -63,11 +63,11 @@ static int replace(const char *path, const char *text, size_t len) {
     if (r == 0 && rename(temp, path) < 0)
         r = -errno;
     if (r < 0)
-        (void)unlink(temp); /* nothing of it may stay */
+        (void)unlink(temp); /* no partial file may stay */
     return r;
 }
 
-/* Renaming over a device would take its place. Not waiting for who reads a FIFO. */
+/* Renaming over a device would replace it. Does not wait for the reader of a FIFO. */
 static int write_into(const char *path, const char *text, size_t len) {
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
@@ -79,7 +79,7 @@ static int write_into(const char *path, const char *text, size_t len) {
 }
 
 int file_write_atomic(const char *path, const char *text, size_t len) {
-    /* What has no path of its own (a pipe below /dev/fd) has none here. */
+    /* A file without a path (a pipe below /dev/fd) gives none here. */
     _cleanup_(freep) char *real = realpath(path, NULL);
     const char *target = real != NULL ? real : path;
     struct stat st;

@@ -16,28 +16,29 @@
 #include "io/clock.h"
 #include "io/file.h"
 
-/* An event base: epoll, its timer, two pairs for wake-ups and signals; an epoll for each rank; the
- * time without a processor. */
+/* An event base needs epoll, its timer, and two pairs for wake-ups and signals. Each rank needs an
+ * epoll. One more is for the time without a processor. */
 #define DESCRIPTORS_NEEDED 10
 #define BATCH 32
 #define CALLBACKS_BETWEEN_LOOKS 256
-/* How old what is known of the time without a processor may be. */
+/* How old the last reading of the time without a processor may be. */
 #define DELAY_AGE_NS (10 * NS_PER_MS)
 #define RANKS (LOOP_PRIO_BULK + 1)
 
-/* One priority. Its watches, which may be thousands that are ready at once, have an epoll of their
- * own, which libevent sees as one descriptor: it asks about all of its own in each turn, and would
- * ask about thousands again for the sake of one lease. */
+/* One priority. Thousands of its watches can be ready at once. They have an epoll of their own,
+ * which libevent sees as one descriptor. In each turn libevent asks for all of its ready
+ * descriptors; without this it would ask for thousands again to serve one lease. */
 struct rank {
     struct loop *loop;
     int fd;
     size_t n_watched;                /* watches that the epoll knows */
-    struct event ready;              /* the epoll is, or some of the batch are left */
-    struct epoll_event batch[BATCH]; /* data.ptr: struct loop_watch; NULL: freed since */
-    int at, n_batch;                 /* the next one, and how many */
+    struct event ready;              /* the epoll is ready, or some of the batch are left */
+    struct epoll_event batch[BATCH]; /* data.ptr: struct loop_watch; NULL: it was freed */
+    int at, n_batch;                 /* the next one; how many there are */
 
-    /* What was put off. `due` is active while there is any, but for what a callback of a lower rank
-     * puts off: that is run right after it. (libevent would leave the lower rank for a turn.) */
+    /* Deferred work. `due` is active while there is any, except for work that a callback of a lower
+     * rank defers. That runs right after the callback. (Otherwise libevent would skip the lower
+     * rank for a turn.) */
     struct event due;
     struct list deferred; /* struct deferred */
     size_t n_deferred;
@@ -47,16 +48,16 @@ struct loop {
     struct event_base *base;
     struct rank ranks[RANKS];
     struct list hooks;     /* struct loop_hook */
-    struct list accepting; /* struct loop_watch of LOOP_PRIO_ACCEPT, by turns */
-    unsigned n_callbacks;  /* since one of them was looked at */
+    struct list accepting; /* struct loop_watch of LOOP_PRIO_ACCEPT, served in turn */
+    unsigned n_callbacks;  /* since one of them was checked */
     bool quit;
     struct child_reaper *reaper; /* borrowed; NULL: none */
 
-    uint64_t since_ns;    /* the present callback's begin; TIME_NEVER: in none */
+    uint64_t since_ns;    /* when the current callback began; TIME_NEVER: none runs */
     int running;          /* its rank */
-    int schedstat_fd;     /* -1: the kernel does not tell */
-    uint64_t delay_ns;    /* all time without a processor, */
-    uint64_t delay_at_ns; /* as it was then */
+    int schedstat_fd;     /* -1: the kernel does not report it */
+    uint64_t delay_ns;    /* the total time without a processor, */
+    uint64_t delay_at_ns; /* as read at this time */
     struct loop_stats stats;
 };
 
@@ -126,7 +127,7 @@ static void count_if_long(struct loop *loop, uint64_t took_ns, const char *of) {
 
 static void run_deferred(struct rank *rank);
 
-/* Returns how long it took, in all. */
+/* Returns how long the callback took, waiting for a processor included. */
 static uint64_t callback_ends(struct loop *loop, const char *of) {
     uint64_t took_ns = clock_now_ns() - loop->since_ns;
     loop->since_ns = TIME_NEVER;
@@ -145,7 +146,7 @@ struct loop_stats loop_get_stats(const struct loop *loop) {
     return loop->stats;
 }
 
-/* ---- what was put off ---- */
+/* ---- deferred work ---- */
 
 static void run_first(struct rank *rank) {
     struct deferred *d = CONTAINER_OF(rank->deferred.next, struct deferred, link);
@@ -155,7 +156,7 @@ static void run_first(struct rank *rank) {
     free(d);
 }
 
-/* For a slice. */
+/* Runs deferred work for one slice. */
 static void run_deferred(struct rank *rank) {
     struct loop *loop = rank->loop;
     uint64_t spent_ns = 0;
@@ -183,8 +184,8 @@ static struct event_base *new_base(void) {
     struct event_config *config = event_config_new();
     if (config == NULL)
         return NULL;
-    /* Deadlines here are leases and grace periods: milliseconds matter, and the coarse clock may
-     * be 4 ms late. */
+    /* Deadlines here are leases and grace periods: milliseconds matter, and the coarse clock can be
+     * 4 ms late. */
     (void)event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
     const struct timeval slice = {.tv_usec = LOOP_SLICE_NS / NS_PER_US};
     (void)event_config_set_max_dispatch_interval(config, &slice, INT_MAX, 0);
@@ -195,7 +196,7 @@ static struct event_base *new_base(void) {
     return base;
 }
 
-/* libevent ends the process where it lacks descriptors: that is found before, by us. */
+/* libevent aborts the process if it can't get descriptors. So muster checks this before. */
 static int need_descriptors(void) {
     int taken[DESCRIPTORS_NEEDED], n = 0, r = 0;
     while (n < DESCRIPTORS_NEEDED && r == 0) {
@@ -231,7 +232,7 @@ static int rank_begin(struct rank *rank, struct loop *loop, int priority) {
     return 0;
 }
 
-/* The first n. */
+/* Ends the first n ranks. */
 static void ranks_end(struct loop *loop, int n) {
     for (int i = 0; i < n; i++) {
         (void)event_del(&loop->ranks[i].due);
@@ -294,7 +295,7 @@ int loop_run(struct loop *loop) {
         int r = event_base_loop(loop->base, EVLOOP_ONCE);
         if (r < 0)
             return errno != 0 ? -errno : -EIO;
-        if (r > 0) /* nothing left to wait for: our bug, but no reason to spin */
+        if (r > 0) /* nothing left to wait for: a bug of muster, but don't spin */
             return -EDEADLK;
     }
     return 0;
@@ -311,7 +312,8 @@ void loop_quit(struct loop *loop) {
     (void)event_base_loopbreak(loop->base);
 }
 
-/* Asking the kernel about all descriptors instead would cost a tenth of a large job's time. */
+/* Only this descriptor is checked: asking the kernel about all of them would take a tenth of a
+ * large job's time. */
 static void look_for_connections(struct loop *loop) {
     struct loop_watch *w = LIST_FIRST(struct loop_watch, &loop->accepting, link);
     loop->n_callbacks = 0;
@@ -343,7 +345,7 @@ static void call_watch(struct loop_watch *w, unsigned seen) {
         look_for_connections(loop);
 }
 
-/* As libevent has it: what is wrong is found by whoever reads or writes. */
+/* As in libevent: an error counts as ready, and the callback finds it when it reads or writes. */
 static unsigned seen_of(uint32_t events) {
     unsigned seen = 0;
     if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0)
@@ -360,8 +362,8 @@ static bool next_batch(struct rank *rank) {
     return n > 0;
 }
 
-/* For a slice. Those of a batch that are left come first the next time: the kernel has put them
- * behind all others. */
+/* Serves watches for one slice. The rest of a batch comes first the next time, because the kernel
+ * has put them behind all others. */
 static void rank_on_ready(evutil_socket_t fd, short events, void *arg) {
     (void)fd;
     (void)events;

@@ -1,5 +1,5 @@
-/* The event loop: file descriptors, deadlines, signals, and work put off to the end of a turn.
- * The only place that includes libevent's loop; callers see none of it.
+/* The event loop: file descriptors, deadlines, signals, and work deferred to the end of a turn.
+ * Only this file includes libevent's loop; callers do not see it.
  *
  *     struct loop *loop; r = loop_new(&loop);
  *     r = loop_watch_new(loop, fd, LOOP_READ, on_readable, me, &watch);
@@ -21,26 +21,27 @@ struct loop_signal; /* one signal number */
 
 enum { LOOP_READ = 1, LOOP_WRITE = 2 };
 
-/* Who goes first when several are ready. Priorities are strict: while anything of a higher one is
- * ready, lower ones wait. So the first is for what is short and sets other people's clocks (timers
- * and signals have it too), and the last for all that a worker, an operator or a stranger can make
- * busy. Of one priority each is served in its turn, for LOOP_SLICE_NS together; then the kernel is
- * asked again, and the higher ones go first again. */
+/* Which callback runs first if several are ready. Priorities are strict: while anything of a higher
+ * one is ready, lower ones wait. So the first is for short work on which other nodes' deadlines
+ * depend (timers and signals have it, too). The last are for everything that a worker, an operator
+ * or a stranger can keep busy. Within one priority callbacks run in turn, for LOOP_SLICE_NS in all.
+ * Then the kernel is asked again, and higher priorities go first again. */
 enum loop_priority {
     LOOP_PRIO_LEASE, /* leases, messages of a group and its arbiter */
-    LOOP_PRIO_CHILD, /* exits of children, and what helpers answer */
+    LOOP_PRIO_CHILD, /* exits of children, and answers of helpers */
     LOOP_PRIO_BULK,  /* workers' output, their store, operators, peers that have not joined yet */
-    /* New connections: with BULK, and (LOOP_READ, also where there are none) checked every few
-     * hundred callbacks. What overflows the kernel's queue of them comes again only after a second.
-     */
+    /* New connections: like BULK, but also checked every few hundred callbacks, with LOOP_READ even
+     * if there are none. A connection that overflows the kernel's queue is retried only after a
+     * second. */
     LOOP_PRIO_ACCEPT,
     LOOP_PRIO_COUNT
 };
 
-/* No callback works for longer; one that has more to do asks loop_slice_is_over() now and then,
- * and comes again (loop_defer() with LOOP_PRIO_BULK, or a descriptor that is still ready). */
+/* No callback may work for longer. One with more work calls loop_slice_is_over() from time to time,
+ * and continues later (by loop_defer() with LOOP_PRIO_BULK, or because its descriptor is still
+ * ready). */
 #define LOOP_SLICE_NS (5 * NS_PER_MS)
-/* A callback that held up the loop for so long is counted. */
+/* A callback that blocks the loop for this long is counted. */
 #define LOOP_LONG_NS (20 * NS_PER_MS)
 
 typedef void loop_watch_fn(void *arg, int fd, unsigned events);
@@ -52,7 +53,7 @@ _must_use_ int loop_new(struct loop **ret);
 void loop_free(struct loop *loop);
 static inline void loop_freep(struct loop **loop) { loop_free(*loop); }
 
-/* Runs until loop_quit(). 0, or a negative errno when the loop itself failed. */
+/* Runs until loop_quit(). 0, or a negative errno if the loop itself failed. */
 _must_use_ int loop_run(struct loop *loop);
 /* Handles what is ready now, without waiting. For tests. */
 _must_use_ int loop_turn(struct loop *loop);
@@ -67,7 +68,7 @@ void loop_watch_set(struct loop_watch *w, unsigned events);
 void loop_watch_set_priority(struct loop_watch *w, enum loop_priority prio);
 void loop_watch_free(struct loop_watch *w);
 
-/* A timer is unarmed at first, and after it has fired. */
+/* A timer is unarmed initially, and after it has fired. */
 _must_use_ int loop_timer_new(struct loop *loop, loop_timer_fn *fn, void *arg,
                               struct loop_timer **ret);
 /* Absolute, on clock_now_ns()'s clock; TIME_NEVER disarms. */
@@ -78,29 +79,29 @@ _must_use_ int loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn,
                                struct loop_signal **ret);
 void loop_signal_free(struct loop_signal *s);
 
-/* Calls fn(arg) once, after the present callback has returned, and before the next one of a lower
- * priority: the way to free an object from inside its own callback chain, and to continue long work
- * after others have had their turn. Of one priority in the order of the calls; what is put off
- * meanwhile comes in a later turn. Not cancelled by anything but loop_free(), which runs it. */
+/* Calls fn(arg) once, after the current callback has returned, and before the next one of a lower
+ * priority. Use it to free an object from inside its own callback chain, and to continue long work
+ * after other callbacks. Within one priority, calls run in the order in which they were deferred;
+ * what they defer runs in a later turn. They can't be cancelled; loop_free() runs those that are
+ * left. */
 void loop_defer(struct loop *loop, enum loop_priority prio, loop_defer_fn *fn, void *arg);
-/* Whether the present callback has had its LOOP_SLICE_NS. Never outside of callbacks. */
+/* Whether the current callback has used up its LOOP_SLICE_NS. Always false outside of callbacks. */
 bool loop_slice_is_over(const struct loop *loop);
 
-/* Since the loop was made. Time in which this process was ready to run and had no processor is not
- * counted, if the kernel reports it (/proc/PID/schedstat; 10 ms more or less). */
+/* Since the loop was made. Time in which this process was ready to run but had no processor is not
+ * counted, if the kernel reports it (/proc/PID/schedstat; to within about 10 ms). */
 struct loop_stats {
     uint64_t n_long;     /* callbacks that took LOOP_LONG_NS or more */
-    uint64_t longest_ns; /* the longest of all; from LOOP_SLICE_NS on */
+    uint64_t longest_ns; /* the longest callback; only measured from LOOP_SLICE_NS on */
 };
 struct loop_stats loop_get_stats(const struct loop *loop);
 
-/* Who reaps this process's children, if anybody does: set by it (io/process/reaper.h). NULL:
- * nobody. */
+/* The reaper of this process's children (io/process/reaper.h), which sets it itself. NULL: none. */
 struct child_reaper;
 void loop_set_reaper(struct loop *loop, struct child_reaper *reaper);
 struct child_reaper *loop_reaper(const struct loop *loop);
 
-/* What has no owner but the loop: loop_free() calls fn(arg), which takes the link out. */
+/* For objects that only the loop owns: loop_free() calls fn(arg), which must remove the link. */
 struct loop_hook {
     struct list link;
     loop_defer_fn *fn;
@@ -108,10 +109,11 @@ struct loop_hook {
 };
 void loop_add_hook(struct loop *loop, struct loop_hook *hook);
 
-/* libevent's own, for what is built on libevent (io/http). */
+/* libevent's own base, for code that is built on libevent (io/net/http.c). */
 struct event_base;
 struct event_base *loop_event_base(struct loop *loop);
 
-/* "2.1.12-stable", of the library found at run time, and of the headers. */
+/* Such as "2.1.12-stable": the version of the library found at run time, and that of the
+ * headers. */
 const char *loop_backend_version(void);
 const char *loop_built_version(void);

@@ -6,7 +6,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 
-#define NAMES_AT_ONCE 64 /* what is only a name is cheaper than the clock */
+#define NAMES_AT_ONCE 64 /* reading a name takes less time than reading the clock */
 
 void sweep_dir(int fd, uint64_t until_ns, sweep_fn fn, void *arg) {
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);

@@ -1,15 +1,15 @@
-/* Looking through a directory, within a time, for what nobody needs any more. */
+/* Removes what is no longer needed from a directory, within a time limit. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SWEEP_SEEN_MAX 20000 /* entries of one directory that are examined in one call */
+#define SWEEP_SEEN_MAX 20000 /* the most entries that one call examines */
 
-/* Looks at the entry `name` of the open directory, and removes it if it is to go. False: nothing
- * was to be done but read its name. */
+/* Examines the entry `name` of the open directory, and removes it if it is no longer needed. False:
+ * only its name was read. */
 typedef bool (*sweep_fn)(int dir, const char *name, void *arg);
 
-/* Takes dir, a descriptor or a negative value. At least one entry is examined, however late it is,
- * so that many short calls finish the work, too. */
+/* Takes ownership of dir, a descriptor or a negative value. At least one entry is examined, even
+ * after the deadline, so many short calls finish the work, too. */
 void sweep_dir(int dir, uint64_t until_ns, sweep_fn fn, void *arg);

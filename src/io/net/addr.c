@@ -15,7 +15,7 @@ static struct sockaddr_in6 *v6(const struct addr *a) {
     return (struct sockaddr_in6 *)(uintptr_t)&a->ss;
 }
 
-/* Mapped IPv4 to plain IPv4; everything else as it is. */
+/* Converts mapped IPv4 to plain IPv4; other addresses are unchanged. */
 static struct addr unmapped(const struct addr *a) {
     if (a->ss.ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&v6(a)->sin6_addr))
         return *a;
@@ -133,14 +133,15 @@ static bool from_ifaddr(const struct ifaddrs *i, struct addr *ret) {
     return true;
 }
 
-/* To its own addresses a machine sends from just these: one that it would send to from another is
- * not its own. The kernel looks in its routes alone, and nothing is sent. Of IPv6 it proves
- * nothing: an own address comes into the routes a moment after the interface has it. */
+/* When a machine sends to one of its own addresses, the source is that same address. So if the
+ * kernel would choose another source, the address is not its own. The kernel only looks at its
+ * routes, and nothing is sent. For IPv6 this proves nothing: an address of this machine appears in
+ * the routes a moment after the interface has it. */
 static bool is_surely_elsewhere(const struct addr *a) {
     struct addr to = *a, source;
     if (a->ss.ss_family != AF_INET)
         return false;
-    addr_set_port(&to, 9); /* any: none is reached */
+    addr_set_port(&to, 9); /* any port: nothing is sent */
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return false;
@@ -150,8 +151,8 @@ static bool is_surely_elsewhere(const struct addr *a) {
     return elsewhere;
 }
 
-/* The list of all interfaces costs 10 ms where there are a thousand, and waits while one is
- * changed. */
+/* Listing all interfaces takes 10 ms if there are a thousand, and it waits while one is being
+ * changed. So routes are asked first. */
 bool addr_is_local(const struct addr *a) {
     if (addr_is_loopback(a))
         return true;
@@ -189,7 +190,7 @@ int addr_first_global(struct addr *ret) {
     return r;
 }
 
-/* 0: best; 3: not to be used. */
+/* 0: best; 3: must not be used. */
 static unsigned global_rank(const struct ifaddrs *i, struct addr *ret) {
     if (!from_ifaddr(i, ret) || !(i->ifa_flags & IFF_UP) || addr_is_loopback(ret))
         return 3;

@@ -1,4 +1,5 @@
-/* Socket addresses as text and back, never with a name look-up, and this machine's own. */
+/* Converts socket addresses to text and back, never with a name look-up, and finds this machine's
+ * own addresses. */
 #pragma once
 
 #include <netinet/in.h>
@@ -15,26 +16,26 @@ struct addr {
     socklen_t len;
 };
 
-/* "10.0.0.1", "::1", "[::1]", "fe80::1%eth0" and a port. -EINVAL when it is not a literal. */
+/* From "10.0.0.1", "::1", "[::1]" or "fe80::1%eth0", and a port. -EINVAL if it is not a literal. */
 _must_use_ int addr_from_literal(const char *host, uint16_t port, struct addr *ret);
 /* "10.0.0.1:80", "[::1]:80". Mapped IPv4 (::ffff:…) is written as IPv4. */
 void addr_to_text(const struct addr *a, char out[ADDR_TEXT_MAX]);
-/* The same without port and brackets: what MASTER_ADDR holds. */
+/* The same without port and brackets: the form of MASTER_ADDR. */
 void addr_host_text(const struct addr *a, char out[ADDR_TEXT_MAX]);
 uint16_t addr_port(const struct addr *a);
 void addr_set_port(struct addr *a, uint16_t port);
 bool addr_is_loopback(const struct addr *a);
 bool addr_is_wildcard(const struct addr *a);
-/* Same host, ports aside; mapped IPv4 equals IPv4. */
+/* Whether the hosts are the same; ports are ignored, and mapped IPv4 equals IPv4. */
 bool addr_same_host(const struct addr *a, const struct addr *b);
-/* True when some interface of this machine has this address, or it is a loopback one. */
+/* True if an interface of this machine has this address, or if it is a loopback address. */
 bool addr_is_local(const struct addr *a);
-/* The first address of an interface that is up and not loopback (IPv4 before IPv6, no
- * link-local); -ENODEV when there is none. */
+/* The first address of an interface that is up and not loopback (IPv4 before IPv6, no link-local);
+ * -ENODEV if there is none. */
 _must_use_ int addr_first_global(struct addr *ret);
-/* All addresses of interfaces that are up and not loopback, without link-local IPv6: IPv4 before
- * IPv6, link-local IPv4 last. At most max; *ret_n may be 0. 0 or a negative errno. */
+/* All addresses of interfaces that are up and not loopback, without link-local IPv6. The order is
+ * IPv4 before IPv6, link-local IPv4 last. At most max; *ret_n can be 0. 0 or a negative errno. */
 _must_use_ int addr_all_global(struct addr *out, size_t max, size_t *ret_n);
-/* Local and remote end of a connected socket. */
+/* The local and the remote address of a connected socket. */
 _must_use_ int addr_of_socket(int fd, struct addr *ret);
 _must_use_ int addr_of_peer(int fd, struct addr *ret);

@@ -11,24 +11,24 @@
 #include "io/net/resolver.h"
 #include "io/net/tls.h"
 
-#define MAX_HEADERS 65536 /* bytes of an answer's */
+#define MAX_HEADERS 65536 /* in bytes, of one answer */
 
 /* One connection. It lives until the end of the turn in which it was dropped, because evhttp's own
  * functions may be on the stack. */
 struct http_conn {
-    struct http_client *client; /* NULL: dropped */
+    struct http_client *client; /* NULL: the connection was dropped */
     const struct http_library *lib;
     struct loop *loop;
     struct evhttp_connection *evcon;
     struct bufferevent *bev;
     struct ssl_st *session; /* the bufferevent's, or NULL */
-    bool used;              /* has brought an answer */
+    bool used;              /* an answer has come on it */
     bool closed;            /* evhttp has closed it */
-    bool cut;               /* it was closed where an answer was due */
+    bool cut;               /* it was closed when an answer was expected */
     bool failed;            /* `code` and `text` hold the first reason */
     int code;
     char text[TLS_WHY_MAX];
-    bufferevent_event_cb on_connect; /* evhttp's, behind ours */
+    bufferevent_event_cb on_connect; /* evhttp's callback, which ours calls */
     void *on_connect_arg;
 };
 
@@ -44,7 +44,7 @@ struct http_client {
     enum http_state state;
     struct loop_timer *timer; /* DONE: fires at once; else the end of the attempt */
     struct resolve *resolve;  /* LOOKING_UP */
-    struct http_conn *conn;   /* ASKING, or kept */
+    struct http_conn *conn;   /* ASKING, or idle and open */
 
     /* the request */
     http_answer_fn *fn;
@@ -54,7 +54,7 @@ struct http_client {
     uint64_t timeout_ns, deadline_ns;
     struct addr addrs[RESOLVE_ADDRS_MAX];
     size_t n_addrs, next_addr;
-    struct err failure; /* of the addresses that were tried */
+    struct err failure; /* why the addresses tried so far failed */
 
     /* its answer */
     int status;
@@ -66,7 +66,7 @@ struct http_client {
 
 static void conn_free(void *arg) {
     struct http_conn *conn = arg;
-    conn->lib->evhttp_connection_free(conn->evcon); /* and the bufferevent, and the session */
+    conn->lib->evhttp_connection_free(conn->evcon); /* also frees the bufferevent and the session */
     free(conn);
 }
 
@@ -79,7 +79,7 @@ static void drop_conn(struct http_client *c) {
     loop_defer(c->loop, LOOP_PRIO_LEASE, conn_free, conn);
 }
 
-/* The first reason is the one that counts: what follows are its consequences. */
+/* Keeps the first reason: later errors are its consequences. */
 static void conn_set_error(struct http_conn *conn, int code, const char *text) {
     if (conn->failed)
         return;
@@ -88,7 +88,7 @@ static void conn_set_error(struct http_conn *conn, int code, const char *text) {
     (void)snprintf(conn->text, sizeof conn->text, "%s", text);
 }
 
-/* An error on the way, with errno as it is. */
+/* For an error of the connection, by its errno. */
 static void conn_set_errno(struct http_conn *conn, int error) {
     if (conn->failed)
         return;
@@ -103,7 +103,7 @@ static void conn_set_errno(struct http_conn *conn, int error) {
     conn_set_error(conn, error != 0 ? -error : -EPROTO, why);
 }
 
-/* What TLS has to say, if anything: a server's refusal may come after the handshake. */
+/* Notes a TLS error, if there is one: a server can reject the client after the handshake. */
 static void conn_set_alert(struct http_conn *conn) {
     char why[TLS_WHY_MAX];
     unsigned long code =
@@ -119,7 +119,7 @@ static void on_connect(struct bufferevent *bev, short what, void *arg) {
     struct http_conn *conn = arg;
     if (!(what & BEV_EVENT_CONNECTED))
         conn_set_errno(conn, error);
-    else /* with TLS a request is several writes, and the second would wait for 40 ms */
+    else /* with TLS a request is several writes, and the second would be delayed by 40 ms */
         (void)setsockopt(bufferevent_getfd(bev), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     conn->on_connect(bev, what, conn->on_connect_arg);
 }
@@ -128,7 +128,7 @@ static void on_close(struct evhttp_connection *evcon, void *arg) {
     (void)evcon;
     struct http_conn *conn = arg;
     conn->closed = true;
-    /* while a request is under way, its own callback follows */
+    /* while a request is running, its own callback follows */
     if (conn->client != NULL && conn->client->state != HTTP_ASKING)
         drop_conn(conn->client);
 }
@@ -186,7 +186,8 @@ static void forget_request(struct http_client *c) {
     c->state = HTTP_IDLE;
 }
 
-/* The answer is told by the timer, from the loop, with nothing of ours or evhttp's on the stack. */
+/* The timer reports the answer from the loop, so no function of this file or of evhttp is on the
+ * stack. */
 static void done(struct http_client *c) {
     c->state = HTTP_DONE;
     loop_timer_set(c->timer, 0);
@@ -218,7 +219,7 @@ static void report(struct http_client *c) {
 
 static void try_next_address(struct http_client *c);
 
-/* What was tried did not work: `code` and `why`, about the present address. */
+/* The attempt at the current address failed, with `code` and `why`. */
 static void attempt_failed(struct http_client *c, int code, const char *why) {
     char to[ADDR_TEXT_MAX], before[ERR_TEXT_MAX];
     addr_to_text(&c->addrs[c->next_addr - 1], to);
@@ -234,7 +235,7 @@ static void on_failure(struct http_client *c, struct http_conn *conn) {
     int code = conn->failed ? conn->code : -ECONNRESET;
     char why[TLS_WHY_MAX];
     (void)snprintf(why, sizeof why, "%s", conn->failed ? conn->text : "the connection ended");
-    if (conn->used && conn->cut) { /* the server had closed it meanwhile: once more, on a new one */
+    if (conn->used && conn->cut) { /* the server had closed it: try again on a new one */
         drop_conn(c);
         look_up(c);
         return;
@@ -242,7 +243,7 @@ static void on_failure(struct http_client *c, struct http_conn *conn) {
     attempt_failed(c, code, why);
 }
 
-/* Called with errno as the connection left it, before on_done(). */
+/* Called before on_done(), with the errno of the connection. */
 static void on_error(enum evhttp_request_error error, void *arg) {
     int code = errno;
     struct http_conn *conn = arg;
@@ -258,7 +259,7 @@ static void on_error(enum evhttp_request_error error, void *arg) {
         conn->cut = true;
         conn_set_errno(conn, code);
         break;
-    case EVREQ_HTTP_EOF: /* or any error; errno is of one or of none */
+    case EVREQ_HTTP_EOF: /* or any other error; errno is not reliable */
         conn->cut = true;
         conn_set_alert(conn);
         conn_set_error(
@@ -327,7 +328,7 @@ static void ask_on_conn(struct http_client *c) {
     c->lib->evhttp_request_set_error_cb(request, on_error);
     c->state = HTTP_ASKING;
     bool fresh = !conn->used;
-    /* takes the request; may call on_done() */
+    /* takes the request; can call on_done() */
     if (c->lib->evhttp_make_request(conn->evcon, request,
                                     c->body != NULL ? EVHTTP_REQ_POST : EVHTTP_REQ_GET,
                                     c->path) < 0 &&
@@ -336,7 +337,7 @@ static void ask_on_conn(struct http_client *c) {
         return;
     }
     if (fresh && c->conn == conn && c->state == HTTP_ASKING) {
-        /* while it connects, evhttp keeps the reason of a failure to itself */
+        /* while it connects, evhttp does not report the reason of a failure */
         bufferevent_getcb(conn->bev, NULL, NULL, &conn->on_connect, &conn->on_connect_arg);
         bufferevent_setcb(conn->bev, NULL, NULL, on_connect, conn);
     }
@@ -404,7 +405,7 @@ static void on_timer(void *arg) {
         attempt_failed(c, -ETIMEDOUT, why);
         return;
     }
-    case HTTP_LOOKING_UP: /* its own time is over at the same moment */
+    case HTTP_LOOKING_UP: /* the look-up times out at the same moment, and reports that */
     case HTTP_IDLE: return;
     }
 }

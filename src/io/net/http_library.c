@@ -12,7 +12,7 @@
 static struct http_library library;
 static bool have_http, have_tls;
 
-/* What it says is told by its return values, and then by ours. */
+/* libevent's messages are dropped: its return values report the errors, and so do ours. */
 static void drop_log(int severity, const char *text) {
     (void)severity;
     (void)text;
@@ -26,7 +26,8 @@ static int find(void *handle, const char *name, void *ret, const char *file, str
     return 0;
 }
 
-/* The library hands our loop to its own libevent_core, so that must be the one we run on. */
+/* The library passes our loop to its own libevent_core, so that must be the one that our loop
+ * uses. */
 static int open_library(const char *file, const char *package, void **ret, struct err *err) {
     void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL)

@@ -6,9 +6,9 @@
 
 #include "io/clock.h"
 
-/* Bounded work per turn: a storm of connections must not keep others from being served. No more
- * than the kernel's queue holds (net.core.somaxconn): what overflows it comes again after a
- * second. */
+/* Bounds the work of a turn: many new connections must not delay existing ones. It is not more than
+ * the kernel's queue holds (net.core.somaxconn). A connection that overflows that queue is retried
+ * after a second. */
 #define ACCEPTS_PER_TURN 4096
 #define RETRY_NS (100 * NS_PER_MS)
 
@@ -20,7 +20,7 @@ struct listener {
     listener_fn *fn;
     void *arg;
     bool paused;
-    bool *freed; /* set when the callback frees us */
+    bool *freed; /* set if the callback frees the listener */
 };
 
 static int open_socket(const struct addr *at, int backlog) {
@@ -53,7 +53,7 @@ static const char *advice(int code) {
 int listen_socket(const struct addr *at, int backlog, int *ret_fd, struct err *err) {
     int fd = open_socket(at, backlog);
     if (fd == -EAFNOSUPPORT && at->ss.ss_family == AF_INET6 && addr_is_wildcard(at)) {
-        /* A kernel without IPv6: "any address" is then any IPv4 one. */
+        /* The kernel has no IPv6: "any address" then means any IPv4 address. */
         struct addr any;
         if (addr_from_literal("0.0.0.0", addr_port(at), &any) == 0)
             fd = open_socket(&any, backlog);
@@ -86,7 +86,7 @@ static void on_acceptable(void *arg, int fd, unsigned events) {
         if (conn < 0) {
             if (errno == EINTR || errno == ECONNABORTED)
                 continue;
-            if (errno != EAGAIN) { /* out of descriptors or memory: not a busy loop */
+            if (errno != EAGAIN) { /* out of descriptors or memory: wait instead of spinning */
                 loop_watch_set(l->watch, 0);
                 loop_timer_set(l->retry, clock_now_ns() + RETRY_NS);
             }

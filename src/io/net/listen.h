@@ -1,6 +1,6 @@
-/* A listening TCP socket on the loop. Never looks up a name, survives running out of descriptors
- * (accepting stops; it continues when listener_retry() is called or after 100 ms; never a busy
- * loop). */
+/* A listening TCP socket on the loop. It never looks up a name. When the process runs out of
+ * descriptors, it stops accepting, and continues when listener_retry() is called or after 100 ms;
+ * it never spins. */
 #pragma once
 
 #include "base/err.h"
@@ -9,17 +9,17 @@
 
 struct listener;
 
-/* fd: the callee takes it. */
+/* The callee takes ownership of fd. */
 typedef void listener_fn(void *arg, int fd, const struct addr *peer);
 
-/* Binds and listens, without a loop (before a fork, say). IPv6 wildcard is dual stack. */
+/* Binds and listens, without a loop (for example before a fork). IPv6 wildcard is dual stack. */
 _must_use_ int listen_socket(const struct addr *at, int backlog, int *ret_fd, struct err *err);
-/* Takes the listening socket. */
+/* Takes ownership of the listening socket. */
 _must_use_ int listener_new(struct loop *loop, int fd, listener_fn *fn, void *arg,
                             struct listener **ret);
 void listener_free(struct listener *l);
-/* Where it listens, with the real port. */
+/* The address at which it listens, with the actual port. */
 _must_use_ int listener_addr(const struct listener *l, struct addr *ret);
-/* Stop and resume accepting (the caller's own bound on connections). */
+/* Stop and resume accepting, for a caller that limits its connections. */
 void listener_pause(struct listener *l);
 void listener_retry(struct listener *l);

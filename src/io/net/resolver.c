@@ -19,10 +19,10 @@ struct resolve {
     char host[RESOLVE_NAME_MAX + 1];
 };
 
-/* What the helper writes: both ends are this very program. */
+/* What the helper writes. Both ends are this program, so the layout is the same. */
 struct resolve_answer {
     int32_t gai;  /* 0 or EAI_* */
-    int32_t code; /* errno of EAI_SYSTEM */
+    int32_t code; /* errno if gai is EAI_SYSTEM */
     uint32_t n;
     struct addr addrs[RESOLVE_ADDRS_MAX];
 };

@@ -1,13 +1,13 @@
-/* Host names to addresses, without ever blocking the loop and, where possible, without asking a
- * server: literals, "localhost" and this machine's own name are answered from here. Every other
- * name is looked up by getaddrinfo() in a child process that has until a deadline.
+/* Resolves host names to addresses. It never blocks the loop, and it asks no server for literals,
+ * "localhost" and this machine's own name. Every other name is looked up by getaddrinfo() in a
+ * child process, which has a deadline.
  *
  *     struct addr a[RESOLVE_ADDRS_MAX]; size_t n;
  *     r = resolve_now(host, port, a, &n);             0: done, nothing was asked
  *     if (r == RESOLVE_E_LOOKUP)
  *         r = resolve_start(loop, host, port, timeout_ns, on_resolved, me, &job);
  *
- * Nothing is cached: a name may point elsewhere when it is asked again. */
+ * Nothing is cached, because the addresses of a name can change. */
 #pragma once
 
 #include "io/loop.h"
@@ -21,33 +21,34 @@ enum { RESOLVE_E_LOOKUP = 1 }; /* a look-up is needed: resolve_start() */
 /* gethostname(), or "localhost" if it has no name. */
 void resolve_own_name(char *out, size_t size);
 
-/* True for "localhost" (RFC 6761 §6.3: and names below it) and for gethostname()'s name, whole or
- * up to its first dot; letter case does not count. */
+/* True for "localhost", for names below it (RFC 6761 §6.3), and for gethostname()'s name, whole or
+ * up to its first dot; letter case does not matter. */
 bool resolve_is_own_name(const char *host);
 
-/* Answers what needs no look-up: a literal is itself, "localhost" is both loopback addresses, the
- * machine's own name is those and its first global address. *ret_n is 1 … RESOLVE_ADDRS_MAX.
- * 0, RESOLVE_E_LOOKUP, or -EINVAL: not a name (empty, too long, a byte that no name has). */
+/* Resolves what needs no look-up: a literal is its own address, "localhost" is both loopback
+ * addresses, and the machine's own name is those and its first global address. *ret_n is 1 …
+ * RESOLVE_ADDRS_MAX. 0, RESOLVE_E_LOOKUP, or -EINVAL: not a name (empty, too long, or with a byte
+ * that is not allowed in names). */
 _must_use_ int resolve_now(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],
                            size_t *ret_n);
 
 struct resolve;
 
-/* code 0: n >= 1 addresses, in the resolver's order, each once; borrowed. Else n is 0 and code
- * -ETIMEDOUT, -ENOENT (no such name), -EAGAIN (no answer now, ask later) or another errno, and
- * `text` is a sentence about it. The look-up is over and frees itself after the call; the pointer
- * that resolve_start() gave is dead from then on. */
+/* code 0: n >= 1 addresses, in the resolver's order, without duplicates; borrowed. Else n is 0,
+ * code is -ETIMEDOUT, -ENOENT (no such name), -EAGAIN (no answer now, try later) or another errno,
+ * and `text` is a sentence about it. The look-up frees itself after this call; the pointer from
+ * resolve_start() must not be used any more. */
 typedef void resolve_fn(void *arg, int code, const char *text, const struct addr *addrs, size_t n);
 
 /* Starts the child. fn is called later, never from inside. 0, or a negative errno (fork, pipe). */
 _must_use_ int resolve_start(struct loop *loop, const char *host, uint16_t port,
                              uint64_t timeout_ns, resolve_fn *fn, void *arg, struct resolve **ret);
-/* The same with another look-up than getaddrinfo(), run in the child: fills at most
- * RESOLVE_ADDRS_MAX addresses, returns 0 or a getaddrinfo code (EAI_*). For tests. */
+/* The same with another look-up function instead of getaddrinfo(). It runs in the child, fills at
+ * most RESOLVE_ADDRS_MAX addresses, and returns 0 or a getaddrinfo code (EAI_*). For tests. */
 typedef int resolve_lookup_fn(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],
                               size_t *ret_n);
 _must_use_ int resolve_start_with(struct loop *loop, const char *host, uint16_t port,
                                   uint64_t timeout_ns, resolve_lookup_fn *lookup, resolve_fn *fn,
                                   void *arg, struct resolve **ret);
-/* Gives it up: the child is killed and reaped, fn is not called. NULL is fine. */
+/* Cancels the look-up: the child is killed and reaped, and fn is not called. Takes NULL. */
 void resolve_free(struct resolve *r);

@@ -10,7 +10,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 
-/* One read, and so the most that one stream may take of a turn. */
+/* The bytes of one read, and so the most that one stream may read in a turn. */
 #define READ_CHUNK 65536
 #define READ_LIMIT_DEFAULT ((size_t)1 << 20)
 /* Pieces of one sendmsg(); at most IOV_MAX. */
@@ -22,16 +22,17 @@ struct stream {
     struct loop *loop;
     struct loop_watch *watch;
     struct loop_timer *finish_timer; /* while finishing */
-    struct loop_hook hook;           /* likewise: nobody else would free it with the loop */
+    /* while finishing: frees the stream with the loop, because it has no other owner */
+    struct loop_hook hook;
     struct stream_ops ops;
     void *arg;
     int fd;
     enum loop_priority prio;
-    unsigned refs; /* the owner's, one per call that is under way, one for deferred work */
+    unsigned refs; /* one of the owner, one for each running call, one for deferred work */
 
     bool connecting : 1;
     bool paused : 1;
-    bool dead : 1;      /* freed by its owner: no callback any more */
+    bool dead : 1;      /* freed by its owner: no more callbacks */
     bool finishing : 1; /* stream_finish() */
     bool ended : 1;     /* on_closed was called, or will be by deferred work */
     bool deferred : 1;  /* turn_end is queued, for: */
@@ -39,13 +40,13 @@ struct stream {
     bool want_flush : 1;
     bool want_readable : 1;
     bool want_closed : 1;
-    bool blocked : 1; /* the kernel takes no more: wait for LOOP_WRITE */
+    bool blocked : 1; /* the kernel's buffer is full: wait for LOOP_WRITE */
 
     int broken; /* negative errno of a failed write or connect */
     size_t read_limit;
 
-    /* While on_readable runs on an empty `in`, the unread bytes lie on the reader's stack:
-     * what is consumed at once is never copied, and idle streams hold no memory. */
+    /* If on_readable runs while `in` is empty, the unread bytes are on the reader's stack: what is
+     * consumed at once is never copied, and idle streams need no memory. */
     const uint8_t *direct;
     size_t direct_len;
     struct evbuffer *in;  /* NULL until needed */
@@ -66,7 +67,7 @@ static struct evbuffer *need_buffer(struct evbuffer **b) {
     if (*b == NULL)
         *b = evbuffer_new();
     if (*b == NULL)
-        abort(); /* a few bytes whose size we chose */
+        abort(); /* a few bytes, whose size muster chose */
     return *b;
 }
 
@@ -97,7 +98,7 @@ static void close_socket(struct stream *s) {
 static void report_readable(struct stream *s) {
     s->refs++;
     s->ops.on_readable(s->arg, s);
-    if (s->direct_len > 0 && !s->dead) /* keep what was left */
+    if (s->direct_len > 0 && !s->dead) /* keep what was not consumed */
         if (evbuffer_add(need_buffer(&s->in), s->direct, s->direct_len) < 0)
             abort();
     s->direct = NULL;
@@ -117,7 +118,7 @@ static void report_closed(struct stream *s, int code) {
     s->ops.on_closed(s->arg, s, code);
 }
 
-/* The write side broke. What the peer sent before is still read, then on_closed is called. */
+/* Writing failed. What the peer sent before is still read; then on_closed is called. */
 static void write_failed(struct stream *s, int code) {
     s->broken = code;
     s->blocked = false;
@@ -131,8 +132,8 @@ static void write_failed(struct stream *s, int code) {
         report_closed(s, code);
 }
 
-/* 0 when all was sent, the kernel is full, or the slice is over (a fast reader never makes the
- * kernel full); negative errno when the connection broke. */
+/* 0 if everything was sent, the kernel's buffer is full, or the slice is over (with a fast reader
+ * the buffer never gets full); negative errno if the connection broke. */
 static int send_some(struct stream *s) {
     while (evbuffer_get_length(s->out) > 0) {
         struct evbuffer_iovec pieces[WRITE_PIECES];
@@ -215,7 +216,7 @@ static void read_some(struct stream *s) {
 }
 
 static void read_if_wanted(struct stream *s) {
-    /* want_readable: what is there comes before what may be an end */
+    /* want_readable: report the unread bytes first, because reading can find the end */
     if (!s->dead && !s->ended && !s->paused && !s->finishing && !s->want_readable &&
         stream_available(s) < s->read_limit)
         read_some(s);
@@ -334,7 +335,7 @@ int stream_connect(struct loop *loop, const struct addr *to, const struct stream
     int r = stream_make(loop, fd, true, ops, arg, &s);
     if (r < 0)
         return r;
-    if (code != 0) { /* told like every other failure, and not from inside this call */
+    if (code != 0) { /* reported later like every other failure, not from inside this call */
         s->connecting = false;
         s->broken = -code;
         s->want_closed = true;
@@ -354,7 +355,7 @@ void stream_free(struct stream *s) {
     unref(s);
 }
 
-/* A close with unread bytes makes the kernel drop what it has not yet delivered. */
+/* If a socket is closed with unread bytes, the kernel drops what it has not yet delivered. */
 static void discard_input(int fd) {
     uint8_t chunk[READ_CHUNK];
     for (int i = 0; i < 16; i++)
@@ -371,7 +372,7 @@ void stream_finish(struct stream *s, uint64_t deadline_ns) {
     s->finishing = true;
     s->want_closed = false;
     if (!s->connecting && !s->blocked)
-        flush(s); /* frees when it has sent everything */
+        flush(s); /* frees it if everything was sent */
     if (!s->dead && (stream_unsent(s) == 0 || s->broken < 0)) {
         discard_input(s->fd);
         stream_free(s);
@@ -400,7 +401,7 @@ bool stream_connected(const struct stream *s) {
 int stream_fd(const struct stream *s) { return s->fd; }
 
 void stream_set_priority(struct stream *s, enum loop_priority prio) {
-    s->prio = prio; /* what was put off before keeps its place */
+    s->prio = prio; /* work that is already deferred keeps its priority */
     if (s->watch != NULL)
         loop_watch_set_priority(s->watch, prio);
 }
@@ -415,7 +416,7 @@ static void set_tcp(int fd, int option, int value) {
     (void)setsockopt(fd, IPPROTO_TCP, option, &value, sizeof value); /* a UNIX socket has none */
 }
 
-/* Whole seconds, as the kernel takes them: at least one. */
+/* In whole seconds, as the kernel expects; at least one. */
 static int keepalive_s(uint64_t ns) {
     return (int)MIN2(MAX2((ns + NS_PER_S - 1) / NS_PER_S, (uint64_t)1), (uint64_t)KEEPALIVE_MAX_S);
 }
@@ -475,7 +476,8 @@ void stream_read_later(struct stream *s) {
 }
 
 static bool takes_bytes(struct stream *s) {
-    return !s->dead && !s->finishing && s->broken == 0; /* a peer may end only its own half */
+    /* the peer may have closed only its own half */
+    return !s->dead && !s->finishing && s->broken == 0;
 }
 
 static void queued(struct stream *s) {
@@ -495,7 +497,7 @@ void stream_write(struct stream *s, const void *data, size_t len) {
 void stream_write_now(struct stream *s, const void *data, size_t len) {
     if (takes_bytes(s) && !s->connecting && !s->blocked && stream_unsent(s) == 0) {
         ssize_t n = send(s->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0) { /* an error is met again, and told, when the queue is sent */
+        if (n > 0) { /* an error occurs again, and is reported, when the queue is sent */
             data = (const uint8_t *)data + n;
             len -= (size_t)n;
         }
@@ -546,7 +548,7 @@ void stream_resume(struct stream *s) {
         return;
     s->paused = false;
     if (s->direct != NULL)
-        return; /* inside on_readable: interest is looked at when it returns */
+        return; /* inside on_readable: the interest is updated when it returns */
     if (stream_available(s) > 0)
         stream_read_later(s);
     update_interest(s);

@@ -66,7 +66,7 @@ static struct {
 static bool loaded;
 
 static int find(void *handle, const char *name, void *ret, struct err *err) {
-    void *symbol = dlsym(handle, name); /* libssl's dependency, libcrypto, is searched too */
+    void *symbol = dlsym(handle, name); /* libcrypto, on which libssl depends, is searched too */
     if (symbol == NULL)
         return err_set(err, -ELIBACC, "%s has no %s", LIBRARY_SSL, name);
     memcpy(ret, &symbol, sizeof symbol);
@@ -100,7 +100,7 @@ static int no_password(char *buf, int size, int writing, void *arg) {
     (void)size;
     (void)writing;
     (void)arg;
-    return -1; /* not asked for on the terminal */
+    return -1; /* don't ask on the terminal */
 }
 
 static const char *reason(void) {
@@ -109,7 +109,7 @@ static const char *reason(void) {
     return text != NULL ? text : "of an unknown error";
 }
 
-/* OpenSSL tells little about a file that isn't there. */
+/* OpenSSL's error text for a missing file is not helpful. */
 static int check_readable(const char *what, const char *path, struct err *err) {
     FILE *f = fopen(path, "re");
     if (f == NULL)
@@ -194,12 +194,12 @@ static bool set_name(SSL *s, const char *host) {
     if (addr_from_literal(host, 1, &literal) == 0) {
         char text[ADDR_TEXT_MAX];
         addr_host_text(&literal, text);
-        text[strcspn(text, "%")] = '\0'; /* a zone is ours alone */
+        text[strcspn(text, "%")] = '\0'; /* a zone has a meaning only on this machine */
         return lib.X509_VERIFY_PARAM_set1_ip_asc(lib.SSL_get0_param(s), text) == 1;
     }
     char name[TLSEXT_MAXLEN_host_name + 1];
     size_t len = strlen(host);
-    if (len > 1 && host[len - 1] == '.') /* neither certificates nor SNI have the last dot */
+    if (len > 1 && host[len - 1] == '.') /* certificates and SNI don't have the trailing dot */
         len--;
     if (len >= sizeof name)
         return false;
@@ -224,7 +224,7 @@ int tls_session_new(struct tls_client *t, const char *host, struct ssl_st **ret,
 
 void tls_session_free(struct ssl_st *session) { lib.SSL_free(session); }
 
-/* The server's alerts about our certificate (RFC 8446 §6), as OpenSSL numbers them. */
+/* The server's alerts about our certificate (RFC 8446 §6), by OpenSSL's numbers. */
 static bool refuses_certificate(unsigned long code) {
     switch (code != 0 ? ERR_GET_REASON(code) : 0) {
     case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
@@ -240,7 +240,8 @@ static bool refuses_certificate(unsigned long code) {
 
 void tls_session_why(const struct ssl_st *session, unsigned long code, int error,
                      char out[TLS_WHY_MAX]) {
-    code = code == SSL_ERROR_SYSCALL ? 0 : code; /* libevent puts this where only errno tells */
+    /* libevent uses this code if only errno has the reason */
+    code = code == SSL_ERROR_SYSCALL ? 0 : code;
     long verdict = lib.SSL_get_verify_result(session);
     const char *text = code != 0 ? lib.ERR_reason_error_string(code) : NULL;
     bool shaken = lib.SSL_is_init_finished(session) != 0;

@@ -1,13 +1,14 @@
-/* OpenSSL: the only place that knows it. It is loaded when TLS is first used, not with the program:
- * most runs use none, and loading takes as long as all the rest of a start.
+/* OpenSSL; no other file uses it directly. It is loaded when TLS is first used, not when the
+ * program starts: most runs don't use TLS, and loading takes as long as the whole rest of a start.
  *
  *     struct tls_config config = {.cacert = "ca.pem"};
  *     r = tls_client_new(&config, &client, &err);
  *     r = tls_session_new(client, "etcd1.example", &session, &err);
- *     … the session speaks (io/http hands it to libevent, which frees it); when that failed:
+ *     … the session is used (http.c gives it to libevent, which frees it); if that failed:
  *     tls_session_why(session, code, errno, text)
  *
- * A server must have a certificate that the CA vouches for and that names it. TLS 1.2 and later. */
+ * A server must have a certificate that the CA signed and that contains its name. TLS 1.2 and
+ * later. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,9 +18,9 @@
 #define TLS_TEXT_MAX 64
 #define TLS_WHY_MAX 256
 
-/* "OpenSSL 3.0.11 19 Sep 2023", of the headers. */
+/* Such as "OpenSSL 3.0.11 19 Sep 2023": the version of the headers. */
 const char *tls_built_version(void);
-/* The same of the library found at run time; it stays loaded. False: there is none. */
+/* The version of the library found at run time, which stays loaded. False: there is no library. */
 _must_use_ bool tls_found_version(char out[TLS_TEXT_MAX]);
 
 struct tls_config {
@@ -30,17 +31,19 @@ struct tls_config {
 struct tls_client; /* what all sessions share */
 struct ssl_st;     /* one session: OpenSSL's SSL */
 
-/* Reads the files. -ELIBACC: no OpenSSL 3 here; -ENOENT, -EACCES, …: a file can't be read; -EINVAL:
- * it holds something else, the key is encrypted, or is not the certificate's. */
+/* Reads the files. -ELIBACC: OpenSSL 3 is not installed; -ENOENT, -EACCES, …: a file can't be
+ * read; -EINVAL: a file holds something else, or the key is encrypted or does not match the
+ * certificate. */
 _must_use_ int tls_client_new(const struct tls_config *config, struct tls_client **ret,
                               struct err *err);
-/* Sessions may outlive it. NULL is fine. */
+/* Sessions can outlive it. Takes NULL. */
 void tls_client_free(struct tls_client *t);
-/* A session with the server of this name or literal address, which its certificate must have. */
+/* Creates a session with the server of this name or literal address. The server's certificate must
+ * contain the name or address. */
 _must_use_ int tls_session_new(struct tls_client *t, const char *host, struct ssl_st **ret,
                                struct err *err);
-void tls_session_free(struct ssl_st *session); /* one that nobody has taken */
-/* Why it failed, in words: from its verdict on the certificate ("certificate verify failed: …"),
- * else from OpenSSL's error code (0: none), else from an errno (0: none). */
+void tls_session_free(struct ssl_st *session); /* if you still own it */
+/* Writes why the session failed: from the result of the certificate check ("certificate verify
+ * failed: …"), else from OpenSSL's error code (0: none), else from an errno (0: none). */
 void tls_session_why(const struct ssl_st *session, unsigned long code, int error,
                      char out[TLS_WHY_MAX]);

@@ -48,14 +48,15 @@ static const char *const step_texts[STEP_COUNT] = {
     [STEP_EXEC] = "run",
 };
 
-/* All that the child needs, made before the clone: it may not allocate. */
+/* Everything that the child needs. It is made before the clone, because the child must not
+ * allocate. */
 struct plan {
     const struct child_spec *spec;
     const char *program;
     char *const *envp;
     pid_t parent;
     int report_fd;
-    bool enter_cgroup; /* by itself */
+    bool enter_cgroup; /* it moves itself */
 };
 
 void child_fini(struct child *c) {
@@ -80,7 +81,7 @@ static int enter_cgroup(int dir_fd) {
     int fd = openat(dir_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    ssize_t n = write(fd, "0", 1); /* 0: the writer itself. cgroup-v2.rst */
+    ssize_t n = write(fd, "0", 1); /* "0" means the writer itself. cgroup-v2.rst */
     int r = n < 0 ? -errno : 0;
     (void)close(fd);
     return r;
@@ -138,7 +139,7 @@ static int limit_descriptors(uint64_t soft) {
 #define LONG_BITS (sizeof(unsigned long) * CHAR_BIT)
 #define CHILD_NODES_MAX 8192 /* more than any kernel has */
 
-/* The kernel counts one bit less than it is told. set_mempolicy(2), BUGS */
+/* The kernel uses one bit less than the number it gets. set_mempolicy(2), BUGS */
 static int set_policy(int mode, const unsigned long *nodes, size_t n_bits) {
     return syscall(SYS_set_mempolicy, mode, nodes, n_bits + 1) < 0 ? -errno : 0;
 }
@@ -153,7 +154,7 @@ static int bind_memory(const struct child_spec *spec) {
         r = set_policy(MPOL_PREFERRED_MANY_NUMBER, nodes, n_bits);
     if (r != -EINVAL)
         return r;
-    /* An older kernel: one node only, the first. */
+    /* An older kernel: it takes only one node, so use the first. */
     for (size_t i = 0; i < n_bits / LONG_BITS; i++) {
         if (nodes[i] == 0)
             continue;
@@ -215,7 +216,8 @@ _noreturn_ static void run_child(struct plan *p) {
     enum step step = STEP_EXEC;
     int r = prepare(p, &step);
     struct child_report report = {.tag = p->spec->report_tag, .error = -r, .step = step};
-    ssize_t n = write(p->report_fd, &report, sizeof report); /* whole: under PIPE_BUF */
+    /* written as a whole, because it is smaller than PIPE_BUF */
+    ssize_t n = write(p->report_fd, &report, sizeof report);
     (void)n;
     _exit(127);
 }
@@ -241,7 +243,8 @@ static bool old_kernel(int error) {
     return error == ENOSYS || error == EINVAL || error == E2BIG || error == EPERM;
 }
 
-/* The best of what the kernel has. Returns in both processes, as fork does; < 0: errno is set. */
+/* Uses the best way that the kernel supports. Returns in both processes, as fork does; < 0: errno
+ * is set. */
 static pid_t make_process(struct plan *p, int *ret_pidfd) {
     unsigned without = p->spec->without;
     int cgroup_fd = p->spec->cgroup_fd;
@@ -261,7 +264,7 @@ static pid_t make_process(struct plan *p, int *ret_pidfd) {
     p->enter_cgroup = cgroup_fd >= 0;
     pid_t pid = fork();
     if (pid > 0 && !(without & CHILD_WITHOUT_PIDFD))
-        *ret_pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* -1 where there are none */
+        *ret_pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* -1 without pidfds */
     return pid;
 }
 
@@ -302,7 +305,7 @@ int child_find_program(const char *name, const char *path, char **ret) {
             return 0;
         }
         if (r == -EACCES)
-            result = -EACCES; /* as execvp(3): goes on, and tells it in the end */
+            result = -EACCES; /* as execvp(3) does: continue, and report it at the end */
         if (path[len] == '\0')
             return result;
         path += len + 1;
@@ -429,5 +432,6 @@ int child_kill(const struct child *c, int signo) {
         return 0;
     if (c->pidfd >= 0 && errno != ENOSYS)
         return -errno;
-    return kill(c->pid, signo) < 0 ? -errno : 0; /* our child, not reaped: not recycled */
+    /* our child, not reaped, so its pid is not recycled */
+    return kill(c->pid, signo) < 0 ? -errno : 0;
 }

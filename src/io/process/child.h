@@ -1,15 +1,16 @@
-/* Child processes: starting one, and reporting why it could not run. Knows nothing of what a
- * child is for, and never kills one by itself.
+/* Child processes: starts them, and reports why one could not run. It does not know what a child is
+ * for, and never kills one by itself.
  *
  *     struct child_spec spec = CHILD_SPEC_INIT;
  *     spec.argv = argv; spec.setsid = true; spec.stdout_fd = pipe_w;
  *     r = child_spawn(&spec, &child, &err);                 waits for the exec
- *     … then io/process/reaper.h tells how it ended
+ *     … then io/process/reaper.h reports how it ended
  *
- * A child is made by clone3 with CLONE_PIDFD and without CLONE_VM (Linux 5.2 / 5.3); where that is
- * refused, by fork and pidfd_open (5.3); where there are no pidfds, SIGCHLD and the bare pid do.
- * Between clone and exec the child empties its signal mask, takes default dispositions for all
- * signals and marks every descriptor above 2 close-on-exec (close_range, 5.11, or /proc/self/fd).
+ * A child is made by clone3 with CLONE_PIDFD and without CLONE_VM (Linux 5.2 / 5.3); if the kernel
+ * does not support that, by fork and pidfd_open (5.3). Without pidfds, SIGCHLD and the pid alone
+ * are used. Between clone and exec the child empties its signal mask, sets all signals to their
+ * default dispositions, and marks every descriptor above 2 close-on-exec (close_range, 5.11, or
+ * /proc/self/fd).
  *
  * Single-threaded callers only. The caller's SIGCHLD must not be ignored. */
 #pragma once
@@ -19,30 +20,31 @@
 
 #include "base/err.h"
 
-/* Kernel features to do without, as on an older kernel; for tests. Bits. */
+/* Kernel features that are not used, as on an older kernel; for tests. Bits. */
 enum {
     CHILD_WITHOUT_CLONE3 = 1,
     CHILD_WITHOUT_PIDFD = 2, /* implies WITHOUT_CLONE3 */
     CHILD_WITHOUT_CLOSE_RANGE = 4,
-    CHILD_WITHOUT_INTO_CGROUP = 8, /* the child moves itself before it runs */
+    CHILD_WITHOUT_INTO_CGROUP = 8, /* the child moves itself into the cgroup before exec */
     CHILD_WITHOUT_PREFERRED_MANY = 16,
 };
 
-/* Where memory of a child comes from first. set_mempolicy(2) */
+/* From where a child's memory is preferably allocated. set_mempolicy(2) */
 enum child_memory {
     CHILD_MEMORY_DEFAULT = 0, /* by this process's own policy */
     CHILD_MEMORY_PREFER,      /* MPOL_PREFERRED_MANY (5.15), or MPOL_PREFERRED of the first node */
-    CHILD_MEMORY_BIND,        /* MPOL_BIND: from nowhere else */
+    CHILD_MEMORY_BIND,        /* MPOL_BIND: only from these nodes */
 };
 
 struct child_spec {
-    char *const *argv; /* argv[0]: a path if it has a '/', else searched on PATH of envp */
+    char *const *argv; /* argv[0]: a path if it contains '/', else searched in PATH of envp */
     char *const *envp; /* NULL: this process's own */
     const char *cwd;   /* NULL: this process's own */
-    int stdin_fd, stdout_fd, stderr_fd; /* borrowed; -1: as this process has it */
+    int stdin_fd, stdout_fd, stderr_fd; /* borrowed; -1: this process's own */
     bool setsid;                        /* a session and process group of its own */
-    int death_signal;     /* PR_SET_PDEATHSIG; 0: none. Cleared by setuid programs: prctl(2) */
-    bool no_new_privs;    /* PR_SET_NO_NEW_PRIVS: setuid programs stay ours, and killable */
+    int death_signal; /* PR_SET_PDEATHSIG; 0: none. Cleared by setuid programs: prctl(2) */
+    /* PR_SET_NO_NEW_PRIVS: setuid programs keep our uid, so they can be killed */
+    bool no_new_privs;
     bool no_core;         /* RLIMIT_CORE = 0 */
     uint64_t nofile_soft; /* soft RLIMIT_NOFILE; 0: this process's own */
     const void *cpuset;   /* mask of sched_setaffinity(2), cpuset_bytes long; NULL: unbound */
@@ -50,9 +52,9 @@ struct child_spec {
     enum child_memory memory;
     const void *memory_nodes; /* mask of set_mempolicy(2), of whole longs; unless DEFAULT */
     size_t memory_nodes_bytes;
-    int cgroup_fd;       /* directory of the cgroup v2 it shall be in; -1: ours */
+    int cgroup_fd;       /* directory of the cgroup v2 to put it into; -1: this process's own */
     int report_fd;       /* write end of child_pipe(); -1: child_spawn() waits itself */
-    uint32_t report_tag; /* comes back with the report */
+    uint32_t report_tag; /* returned in the report */
     unsigned without;    /* CHILD_WITHOUT_* */
 };
 #define CHILD_SPEC_INIT \
@@ -67,10 +69,10 @@ struct child {
 /* Closes the pidfd. Neither kills nor reaps. */
 void child_fini(struct child *c);
 
-/* Starts a child. Without report_fd it returns when the program runs, or with the error of the
- * step that failed (the child is reaped then). With report_fd it returns after the clone: a later
- * failure comes through that pipe, and the child ends with status 127.
- * -ENOENT, -EACCES: no such program (text says where it was looked for). Others from the kernel. */
+/* Starts a child. Without report_fd it returns when the program runs, or with the error of the step
+ * that failed (then the child has been reaped). With report_fd it returns after the clone: a later
+ * failure is reported through that pipe, and the child exits with status 127. -ENOENT, -EACCES: no
+ * such program (text says where it was looked for). Others from the kernel. */
 _must_use_ int child_spawn(const struct child_spec *spec, struct child *ret, struct err *err);
 
 /* A pipe that children write to: both ends close-on-exec, the read end non-blocking. */
@@ -88,13 +90,14 @@ _must_use_ int child_report_read(int fd, struct child_report *ret);
 int child_report_text(const struct child_report *report, const struct child_spec *spec,
                       struct err *err);
 
-/* A signal to the process only. 0; -ESRCH when it has ended. Never hits a recycled pid. */
+/* Sends a signal to the process only. 0; -ESRCH if it has ended. The signal never goes to a
+ * recycled pid. */
 _must_use_ int child_kill(const struct child *c, int signo);
 
-/* Full path of a program as child_spawn() will run it, malloc'ed. path: value of PATH, NULL for
- * the system's default (confstr). -ENOENT, -EACCES (found, but may not be executed). */
+/* The full path of the program that child_spawn() would run, malloc'ed. path: value of PATH, NULL
+ * for the system's default (confstr). -ENOENT, -EACCES (found, but not executable). */
 _must_use_ int child_find_program(const char *name, const char *path, char **ret);
 
-/* In a child of a fork of one's own: every signal has its default, or is ignored, and none is
- * blocked. Async-signal-safe. */
+/* For a child of the caller's own fork: sets every signal to its default, or ignores it, and
+ * unblocks all. Async-signal-safe. */
 void child_reset_signals(const int *ignored, size_t n_ignored);

@@ -16,10 +16,10 @@
 #define P_PIDFD 3 /* linux/wait.h; in glibc since 2.36 */
 #endif
 #define KEPT_FD 3
-/* Descriptors that are closed one by one where the kernel has no close_range (before 5.9). */
+/* How many descriptors are closed one by one if the kernel has no close_range (before 5.9). */
 #define CLOSE_MAX 65536
 
-/* What is sent to all processes of a job. */
+/* Signals that are sent to all processes of a job. */
 static const int not_for_helpers[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
                                       SIGPIPE, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU, SIGXFSZ};
 
@@ -42,12 +42,12 @@ struct kept {
     int fd, out_fd, err_fd; /* -1: none */
 };
 
-/* Above what is replaced now; fd -1: null. */
+/* Copies the descriptor to a number above those that are replaced now; fd -1: null. */
 static int set_aside(int fd, int null) {
     return fcntl(fd >= 0 ? fd : null, F_DUPFD_CLOEXEC, KEPT_FD + 1);
 }
 
-/* fd becomes KEPT_FD, the standard streams what they shall be, and nothing else stays. */
+/* Makes fd KEPT_FD, sets up the standard streams, and closes all other descriptors. */
 static bool keep_these(const struct kept *k) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     int fds[] = {set_aside(-1, null), set_aside(k->out_fd, null), set_aside(k->err_fd, null),
@@ -67,9 +67,9 @@ _noreturn_ static void run_helper(const struct kept *k, pid_t parent) {
     (void)prctl(PR_SET_NAME, k->name);
     child_reset_signals(not_for_helpers, ARRAY_SIZE(not_for_helpers));
     int status = keep_these(k) ? k->run(KEPT_FD, k->arg) : 1;
-    (void)close(KEPT_FD); /* all is said */
-    /* What hangs in a driver below this process can't be killed. As long as it is here it is this
-     * process's, and not taken for something that a worker left. */
+    (void)close(KEPT_FD); /* the answer is complete */
+    /* A child of this process that hangs in a driver can't be killed. As long as this process
+     * exists, the child belongs to it, and is not mistaken for a process that a worker left. */
     while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
         ;
     _exit(status);
@@ -88,7 +88,7 @@ bool helper_send(int fd, const void *bytes, size_t n) {
     return true;
 }
 
-/* --- in the process that has it --- */
+/* --- in the process that owns it --- */
 
 static int fork_helper(const struct kept *k, struct child *ret) {
     assert(strlen(k->name) <= HELPER_NAME_MAX);
@@ -111,8 +111,8 @@ static int fork_helper(const struct kept *k, struct child *ret) {
     return 0;
 }
 
-/* By its pidfd where there is one: somebody else may have taken it already, and its pid may be
- * another's. True: nobody need wait for it any more. */
+/* Reaps the helper, by its pidfd if it has one: it may have been reaped elsewhere, and then its pid
+ * can belong to another process. True: it needs no further wait. */
 static bool is_taken(const struct child *c) {
     siginfo_t info = {0};
     int r = -1;
@@ -125,16 +125,16 @@ static bool is_taken(const struct child *c) {
 
 static void end_child(struct child *c) {
     if (c->pid > 0) {
-        (void)!child_kill(c, SIGKILL); /* it may have ended */
+        (void)!child_kill(c, SIGKILL); /* it can have ended */
         uint64_t end = clock_now_ns() + HELPER_REAP_MS * NS_PER_MS;
         struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
         while (!is_taken(c) && clock_now_ns() < end)
-            (void)poll(&p, 1, c->pidfd >= 0 ? HELPER_REAP_MS : 1); /* -1: just the time */
+            (void)poll(&p, 1, c->pidfd >= 0 ? HELPER_REAP_MS : 1); /* without a pidfd: only waits */
     }
     child_fini(c);
 }
 
-/* Its own descriptor has said it. */
+/* Nothing to do: the helper's descriptor has reported its end. */
 static void on_exit_of(void *arg, const struct child_status *status) {
     (void)arg;
     (void)status;
@@ -148,7 +148,7 @@ static int start(struct loop *loop, const struct kept *k, struct helper *ret) {
         r = child_watch_new(reaper, &h.child, NULL, on_exit_of, NULL, &h.watch);
         if (r < 0)
             end_child(&h.child);
-        h.child = (struct child)CHILD_INIT; /* the watch has it */
+        h.child = (struct child)CHILD_INIT; /* the watch owns it */
     }
     if (r == 0)
         *ret = h;
@@ -183,7 +183,7 @@ void helper_let_go(struct helper *h) {
 
 void helper_end(struct helper *h) {
     if (h->watch != NULL)
-        (void)!child_watch_kill(h->watch, SIGKILL); /* it may have ended */
+        (void)!child_watch_kill(h->watch, SIGKILL); /* it can have ended */
     child_watch_let_go(h->watch);
     end_child(&h->child);
     *h = (struct helper)HELPER_INIT;

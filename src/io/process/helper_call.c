@@ -9,7 +9,7 @@
 #include "io/clock.h"
 
 #define READ_BYTES ((size_t)64 << 10)
-#define PIPE_BYTES (1 << 20) /* so that the helper need not wait for a reader who is busy */
+#define PIPE_BYTES (1 << 20) /* so the helper need not wait for a busy reader */
 
 struct helper_call {
     struct helper helper;
@@ -19,7 +19,7 @@ struct helper_call {
     uint64_t end_ns;
     size_t max_bytes;
     bool may_linger;
-    struct strbuf bytes; /* what has come */
+    struct strbuf bytes; /* what has arrived */
     helper_call_fn *fn;
     void *arg;
 };
@@ -36,7 +36,7 @@ void helper_call_free(struct helper_call *c) {
     free(c);
 }
 
-/* Takes what is there. 0: that was all; -EAGAIN: more may come. */
+/* Reads what has arrived. 0: the answer is complete; -EAGAIN: more can come. */
 static int take(struct helper_call *c) {
     char buf[READ_BYTES];
     ssize_t n = read(c->fd, buf, sizeof buf);
@@ -51,7 +51,7 @@ static struct helper_answer answer_of(const struct helper_call *c, int code) {
         .code = code, .data = strbuf_text(&c->bytes), .len = c->bytes.len};
 }
 
-/* One that has said all ends by itself, when its own children have. */
+/* A helper that has sent everything ends by itself when its own children have ended. */
 static void finish(struct helper_call *c, int code) {
     struct helper_call over = *c;
     struct helper_answer answer = answer_of(&over, code);

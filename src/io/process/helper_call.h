@@ -1,5 +1,6 @@
-/* Asks a helper (helper.h) one question: it runs a function, and what that writes until it ends, or
- * until the deadline, comes back in one piece. For whatever may hang.
+/* Asks a helper (helper.h) one question: it runs a function, and everything that the function
+ * writes until it ends, or until the deadline, is returned in one piece. For any call that can
+ * hang.
  *
  *     struct helper_call_config config = {.name = "muster-look", .run = look, .arg = &what,
  *                                         .timeout_ns = 3 * NS_PER_S, .max_bytes = LOOK_MAX};
@@ -8,26 +9,26 @@
  *     r = helper_call_new(NULL, &config, NULL, NULL, &call);       without a loop
  *     helper_call_wait(call, &answer); … helper_call_free(call);
  *
- * Without a loop, which has a reaper, the caller may ignore SIGCHLD, but must not reap children
- * that are not its own meanwhile. */
+ * Without a loop there is no reaper. Then the caller may ignore SIGCHLD, but it must not reap
+ * children that it did not start while it waits. */
 #pragma once
 
 #include "io/process/helper.h"
 
 struct helper_call_config {
-    const char *name; /* that ps shows */
+    const char *name; /* the name that ps shows */
     helper_fn *run;
     void *arg;           /* the helper has a copy of what it points to */
-    uint64_t timeout_ns; /* from here on */
-    size_t max_bytes;    /* of the answer */
-    /* It may have children of its own, which hang: when its time is over it is not killed, but left
-     * alone until this process ends. */
+    uint64_t timeout_ns; /* from this call on */
+    size_t max_bytes;    /* the longest answer */
+    /* The helper may have children of its own that hang: after the timeout it is not killed, but
+     * left running until this process ends. */
     bool may_linger;
 };
 
 struct helper_answer { /* borrowed for the callback, or until helper_call_free() */
     int code;          /* 0: the answer is complete; -ETIMEDOUT; -EMSGSIZE; others of read(2) */
-    const char *data;  /* also where that was not all */
+    const char *data;  /* also if the answer is not complete */
     size_t len;
 };
 
@@ -35,11 +36,12 @@ struct helper_call;
 /* The call is freed then. */
 typedef void helper_call_fn(void *arg, const struct helper_answer *answer);
 
-/* fn is called once, from the loop, never from inside. 0, or a negative errno: no process, no
- * descriptor. */
+/* fn is called once, from the loop, never from inside this call. Returns 0, or a negative errno: no
+ * process or descriptor could be created. */
 _must_use_ int helper_call_new(struct loop *loop, const struct helper_call_config *config,
                                helper_call_fn *fn, void *arg, struct helper_call **ret);
-/* Blocks until the answer is there, or the deadline; what has come by the deadline is taken. */
+/* Blocks until the answer is complete, or until the deadline; then *ret has what arrived before
+ * it. */
 void helper_call_wait(struct helper_call *c, struct helper_answer *ret);
-/* Gives it up: the helper is killed, fn is not called. NULL is fine. */
+/* Cancels the call: the helper is killed, and fn is not called. Takes NULL. */
 void helper_call_free(struct helper_call *c);

@@ -41,7 +41,7 @@ void proc_path(char out[PROC_PATH_MAX], pid_t pid, const char *rest) {
     (void)proc_put_text(pid > 0 ? proc_put_number(at, pid) : proc_put_text(at, "self"), rest);
 }
 
-/* The number at the start of the field that is `skip` fields on. */
+/* The number at the start of the field that is `skip` fields after p. */
 static uint64_t field_number(const char *p, int skip) {
     for (; skip > 0 && *p != '\0'; p++)
         skip -= *p == ' ';
@@ -72,7 +72,7 @@ ssize_t proc_read(pid_t pid, const char *name, char *buf, size_t size) {
     return n;
 }
 
-/* "pid (name) state ppid …", and the name may hold anything. */
+/* The form is "pid (name) state ppid …", and the name can contain any byte. */
 bool proc_read_stat(pid_t pid, struct proc_stat *ret) {
     char buf[512];
     ssize_t n = proc_read(pid, "/stat", buf, sizeof buf - 1);
@@ -110,7 +110,7 @@ pid_t proc_tracer(pid_t pid) {
 
 /* ---- folders of numbers ---- */
 
-/* 0 when it is not a number. */
+/* 0 if it is not a number. */
 static int number_of(const char *name) {
     int n = 0;
     for (; *name >= '0' && *name <= '9'; name++)
@@ -139,7 +139,7 @@ int proc_each_number(const char *path, proc_number_fn *fn, void *arg) {
 
 /* ---- children ---- */
 
-/* The numbers of a "children" file; false when there is no such file. */
+/* The numbers of a "children" file; false if there is no such file. */
 static bool each_in_file(const char *path, proc_number_fn *fn, void *arg) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -187,7 +187,7 @@ void proc_each_child(pid_t parent, bool by_file, proc_number_fn *fn, void *arg) 
     char path[PROC_PATH_MAX];
     if (by_file && access("/proc/thread-self/children", R_OK) == 0) {
         proc_path(path, parent, "/task");
-        (void)!proc_each_number(path, search_thread, &s); /* it has ended */
+        (void)!proc_each_number(path, search_thread, &s); /* it can have ended */
         return;
     }
     (void)!proc_each_number("/proc", search_process, &s);

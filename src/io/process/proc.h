@@ -1,5 +1,5 @@
-/* Information of /proc about processes.
- * Async-signal-safe: for children before their exec, and for handlers that end everything. */
+/* Information about processes from /proc. Async-signal-safe, so children can use it before their
+ * exec, and signal handlers that end everything can use it, too. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,29 +10,29 @@
 
 typedef void proc_number_fn(void *arg, int number);
 
-/* fn(arg, number) for each entry of a directory that is a number above 0: processes, threads,
- * descriptors. 0, or a negative errno, after fn was called for the entries before it. */
+/* Calls fn(arg, number) for each entry of a directory that is a number above 0: processes, threads,
+ * descriptors. Returns 0, or a negative errno; entries read before the error have been reported. */
 _must_use_ int proc_each_number(const char *path, proc_number_fn *fn, void *arg);
-/* fn(arg, pid) for each child of the process. by_file: by the kernel's list, where it has one
- * (CONFIG_PROC_CHILDREN); else by a look at all processes. */
+/* Calls fn(arg, pid) for each child of the process. by_file: uses the kernel's list, if there is
+ * one (CONFIG_PROC_CHILDREN). Else it examines all processes. */
 void proc_each_child(pid_t parent, bool by_file, proc_number_fn *fn, void *arg);
 
 #define PROC_PATH_MAX 64
-/* "/proc/PID" and the rest; pid 0: "self". */
+/* Writes "/proc/PID" and the rest; pid 0: "self". */
 void proc_path(char out[PROC_PATH_MAX], pid_t pid, const char *rest);
-/* The beginning of /proc/PID/name, up to size bytes; < 0: it can't be read. */
+/* Reads the beginning of /proc/PID/name, up to size bytes; < 0: it can't be read. */
 _must_use_ ssize_t proc_read(pid_t pid, const char *name, char *buf, size_t size);
 
 struct proc_stat {
     char name[17];
     char state; /* 'Z': it has ended, and was not waited for */
     pid_t parent;
-    int threads;    /* a first thread that has ended included */
-    uint64_t start; /* in clock ticks since the boot: with its pid it names one process */
+    int threads;    /* includes a main thread that has ended */
+    uint64_t start; /* in clock ticks since boot; together with the pid it identifies one process */
 };
-/* /proc/PID/stat; pid 0: this process's. False: there is no such process. proc_pid_stat(5) */
+/* Reads /proc/PID/stat; pid 0: this process's. False: there is no such process. proc_pid_stat(5) */
 _must_use_ bool proc_read_stat(pid_t pid, struct proc_stat *ret);
-/* TracerPid of /proc/PID/status, as this pid namespace sees it; 0: none, or none to be seen. */
+/* TracerPid of /proc/PID/status, in this pid namespace; 0: none, or one outside the namespace. */
 pid_t proc_tracer(pid_t pid);
 
 /* Writes at `at`, and returns where the text ends. */

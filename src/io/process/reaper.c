@@ -12,9 +12,9 @@ struct child_reaper {
     struct loop *loop;
     struct loop_signal *sigchld;
     struct list watches;
-    struct idmap by_pid; /* those that have not been reaped */
-    bool due;            /* run_some() comes */
-    bool doomed;         /* and frees this */
+    struct idmap by_pid; /* watches whose children have not been reaped */
+    bool due;            /* run_some() is scheduled */
+    bool doomed;         /* and will free this */
 };
 
 struct child_watch {
@@ -25,9 +25,9 @@ struct child_watch {
     child_zombie_fn *on_zombie;
     child_exit_fn *on_exit;
     void *arg;
-    bool busy; /* inside a callback: freed after it */
+    bool busy; /* inside a callback: it is freed afterwards */
     bool doomed;
-    bool let_go; /* nobody else's any more: freed when the child has been reaped */
+    bool let_go; /* its owner has let it go: it is freed when the child has been reaped */
 };
 
 static void forget_pid(struct child_watch *w) {
@@ -47,7 +47,7 @@ static struct child_watch *find_watch(const struct child_reaper *r, pid_t pid) {
     return pid > 0 ? idmap_get(&r->by_pid, (uint64_t)pid) : NULL;
 }
 
-/* Takes the child if it has ended; calls back. False: it is not to be had. */
+/* Reaps the child if it has ended, and calls back. False: it can't be reaped now. */
 static bool watch_reap(struct child_watch *w) {
     siginfo_t si = {0};
     if (w->busy || w->child.pid == 0 ||
@@ -76,8 +76,8 @@ static bool watch_reap(struct child_watch *w) {
     return true;
 }
 
-/* A child that has ended while somebody traces it is the tracer's until that has waited for it, or
- * has gone; a SIGCHLD says so (ptrace(2)). Its pidfd would keep the loop busy till then. */
+/* If a traced child has ended, it can't be reaped until its tracer has waited for it or has ended;
+ * then a SIGCHLD comes (ptrace(2)). Until then its pidfd would keep the loop busy. */
 static void on_pidfd(void *arg, int fd, unsigned events) {
     struct child_watch *w = arg;
     (void)fd;
@@ -86,7 +86,7 @@ static void on_pidfd(void *arg, int fd, unsigned events) {
         loop_watch_set(w->pidfd_watch, 0);
 }
 
-/* Takes one that has ended; false: there is none, or it is just being taken. */
+/* Reaps one child that has ended. False: there is none, or it is being reaped now. */
 static bool take_one(struct child_reaper *r) {
     siginfo_t si = {0};
     if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || si.si_pid == 0)
@@ -108,7 +108,7 @@ static void run_soon(struct child_reaper *r) {
     loop_defer(r->loop, LOOP_PRIO_CHILD, run_some, r);
 }
 
-/* As many as a turn of the loop has time for. */
+/* Reaps as many as a turn of the loop has time for. */
 static void run_some(void *arg) {
     struct child_reaper *r = arg;
     bool more = false;
@@ -219,7 +219,8 @@ int child_watch_kill(const struct child_watch *w, int signo) {
 int child_watch_kill_group(const struct child_watch *w, int signo) {
     if (w->child.pid == 0)
         return -ESRCH;
-    if (kill(-w->child.pid, signo) == 0) /* not reaped: the group id is its own */
+    if (kill(-w->child.pid, signo) == 0) /* not reaped, so the group id still belongs to it */
         return 0;
-    return errno == ESRCH ? child_kill(&w->child, signo) : -errno; /* not yet past its setsid() */
+    /* it has not called setsid() yet */
+    return errno == ESRCH ? child_kill(&w->child, signo) : -errno;
 }
