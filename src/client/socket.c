@@ -19,10 +19,10 @@
 #define NS_PER_MS UINT64_C(1000000)
 #define RETRY_FIRST_MS 20
 #define RETRY_LAST_MS 1000
-/* One address of several must not eat the whole time: a SYN is sent again after 1, 3 and 7 s. */
+/* One address of several must not use up the whole time. A SYN is sent again after 1, 3 and 7 s. */
 #define ATTEMPT_MS 10000
 
-/* The handshake: opcode VALIDATE with its magic, opcode PING with a nonce that comes back.
+/* The handshake: opcode VALIDATE with its magic, opcode PING with a nonce that the server returns.
  * PyTorch torch/csrc/distributed/c10d/TCPStoreBackend.hpp; seen on the wire with 2.13. */
 static const uint8_t VALIDATE[] = {0x00, 0xce, 0xf7, 0x85, 0x3c};
 #define OP_PING 0x0d
@@ -49,7 +49,7 @@ uint64_t muster_store_deadline_ns(int timeout_ms) {
     return timeout_ms < 0 ? UINT64_MAX : muster_store_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
 }
 
-/* For poll(): rounded up, so that a wait never ends before its deadline. */
+/* For poll(): rounded up, so a wait never ends before its deadline. */
 static int ms_until(uint64_t deadline_ns) {
     if (deadline_ns == UINT64_MAX)
         return -1;
@@ -60,7 +60,7 @@ static int ms_until(uint64_t deadline_ns) {
     return ms > 3600 * 1000 ? 3600 * 1000 : (int)ms;
 }
 
-/* 0 when the socket is ready; -ETIME past the deadline. */
+/* 0 if the socket is ready; -ETIME past the deadline. */
 static int wait_ready(int fd, short events, uint64_t deadline_ns) {
     for (;;) {
         struct pollfd p = {.fd = fd, .events = events};
@@ -113,8 +113,8 @@ int muster_store_socket_recv(int fd, void *data, size_t len, uint64_t deadline_n
     return 0;
 }
 
-/* Trying a free port of the ephemeral range again and again can meet itself (TCP's simultaneous
- * open): then both ends have one address. */
+/* Repeated attempts to connect to a free port of the ephemeral range can connect to themselves
+ * (TCP's simultaneous open). Then both ends have the same address. */
 static bool met_itself(int fd) {
     struct sockaddr_storage own, peer;
     socklen_t own_len = sizeof(own), peer_len = sizeof(peer);
@@ -158,7 +158,8 @@ static int shake_hands(int fd, uint64_t deadline_ns) {
     return memcmp(echo, hello + 6, sizeof(echo)) == 0 ? 0 : -EPROTO;
 }
 
-/* Best effort: a store without these options is slower or slower to be found dead, not wrong. */
+/* Best effort: without these options a store is slower, or its death is detected later, but results
+ * are correct. */
 static void set_options(int fd) {
     static const struct {
         int level, name, value;
@@ -205,7 +206,7 @@ static int look_up(const char *host, uint16_t port, struct addrinfo **ret) {
     return r;
 }
 
-/* One go over all addresses of the host; reason says why none was good. */
+/* Tries all addresses of the host once; reason says why none worked. */
 static int try_host(const char *host, uint16_t port, uint64_t deadline_ns, int *ret_fd,
                     const char **reason) {
     struct addrinfo *list = NULL;

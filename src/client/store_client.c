@@ -24,17 +24,17 @@ enum op {
     OP_DELETE_KEY = 8,
     OP_CANCEL_WAIT = 12,
 };
-enum { REPLY_READY = 0, REPLY_NOT_READY = 1 };            /* to CHECK */
-enum { REPLY_STOP_WAITING = 0, REPLY_WAIT_CANCELED = 1 }; /* to WAIT, to CANCEL_WAIT */
+enum { REPLY_READY = 0, REPLY_NOT_READY = 1 };            /* answers to CHECK */
+enum { REPLY_STOP_WAITING = 0, REPLY_WAIT_CANCELED = 1 }; /* answers to WAIT and to CANCEL_WAIT */
 
-#define REQUEST_MAX (256u << 20) /* a request in all; muster's own store has this limit */
+#define REQUEST_MAX (256u << 20) /* a whole request; muster's own store has this limit */
 
 struct muster_store {
-    int fd; /* -1 once the connection is of no use any more */
+    int fd; /* -1 once the connection can't be used any more */
     int reply_timeout_ms;
 };
 
-/* A request while it is put together; once it does not fit or memory is short, error says so. */
+/* A request while it is built. error is set if it does not fit or memory runs out. */
 struct request {
     uint8_t *data;
     size_t len, capacity;
@@ -78,7 +78,8 @@ static uint64_t read_u64(const uint8_t *b) {
     return v;
 }
 
-/* torch.distributed.TCPStore puts a "/" before every key of its user; so must we to share them. */
+/* torch.distributed.TCPStore puts a "/" before every key of its user. This client does the same, so
+ * that keys are shared. */
 static void put_key(struct request *q, const char *key) {
     size_t len = key == NULL ? 0 : strnlen(key, MUSTER_STORE_KEY_MAX + 1);
     if (key == NULL)
@@ -115,7 +116,7 @@ static void put_keys(struct request *q, const char *const *keys, size_t n) {
         put_key(q, keys[i]);
 }
 
-/* The stream is out of step or gone: nothing more can be said on it. */
+/* The stream is out of step or closed, so nothing more can be sent on it. */
 static int broken(struct muster_store *s, int code, const char *what) {
     close(s->fd);
     s->fd = -1;
@@ -129,7 +130,7 @@ static int broken(struct muster_store *s, int code, const char *what) {
     return muster_store_fail(code, "%s: lost the store: %s", what, strerror(-code));
 }
 
-/* Sends what was put together, or says why it cannot; frees it. */
+/* Sends the request, or reports why it can't; frees it. */
 static int send_request(struct muster_store *s, struct request *q, const char *what) {
     int r = q->error;
     if (s == NULL)
@@ -151,7 +152,7 @@ static int send_request(struct muster_store *s, struct request *q, const char *w
     return r;
 }
 
-/* Reads bytes that the server owes now. */
+/* Reads bytes that the server must send at once. */
 static int recv_owed(struct muster_store *s, void *data, size_t len, const char *what) {
     uint64_t deadline_ns = muster_store_deadline_ns(s->reply_timeout_ms);
     int r = muster_store_socket_recv(s->fd, data, len, deadline_ns);
@@ -311,8 +312,8 @@ int muster_store_compare_set(struct muster_store *s, const char *key, const void
     return r < 0 ? r : recv_value(s, ret_value, ret_len, "compare_set");
 }
 
-/* The time is up. The answer to the wait may be on its way all the same: the server answers the
- * cancel with one byte, before which the wait's own may come. */
+/* The time is over, but the answer to the wait can still be on its way. The server answers the
+ * cancel with one byte, and the wait's own answer can come before it. */
 static int cancel_wait(struct muster_store *s, const char *what) {
     struct request q = {0};
     uint8_t reply;
@@ -360,7 +361,8 @@ int muster_store_wait(struct muster_store *s, const char *const *keys, size_t n,
 
 int muster_store_get(struct muster_store *s, const char *key, int timeout_ms, void **ret_value,
                      size_t *ret_len) {
-    /* A server may close the connection at the GET of a missing key: WAIT first, as PyTorch does */
+    /* a server may close the connection at the GET of a missing key, so WAIT first, as PyTorch
+     * does */
     int r = wait_keys(s, &key, 1, timeout_ms, "get");
     if (r < 0)
         return r;
@@ -371,8 +373,9 @@ int muster_store_get(struct muster_store *s, const char *key, int timeout_ms, vo
     return r < 0 ? r : recv_value(s, ret_value, ret_len, "get");
 }
 
-/* Everybody counts up; who completes a round sets its key, for which all wait. Nobody can be in
- * round r before it has left r - 1, so who completes r may remove the key of r - 1. */
+/* Every participant increments the counter. The one that completes a round sets the round's key,
+ * for which all wait. No participant can enter round r before it has left r - 1, so the one that
+ * completes r may remove the key of r - 1. */
 int muster_store_barrier(struct muster_store *s, const char *name, unsigned world_size,
                          int timeout_ms) {
     char key[256], done[300];
