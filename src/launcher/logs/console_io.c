@@ -15,22 +15,22 @@
 #define CLEAR_LINE "\r\x1b[K"
 #define PIPE_BYTES (1024 * 1024)
 
-/* What lies behind descriptor 1, 2 or both. */
+/* What descriptor 1, 2 or both refer to. */
 struct output {
     struct console *console;
     struct console_queue queue;
-    bool clears;                        /* understands CLEAR_LINE */
+    bool clears;                        /* the terminal understands CLEAR_LINE */
     bool open;                          /* the last line queued has no newline */
-    struct console_source *open_source; /* whose it is; NULL: of one that is gone */
+    struct console_source *open_source; /* the source of that line; NULL: it was freed */
     uint64_t lost;                      /* lines dropped and not yet reported */
     bool status_shown;                  /* the status line is the last thing queued */
-    bool error_shown;                   /* that it takes no more */
+    bool error_shown;                   /* the error was reported */
 };
 
 struct console {
     struct loop *loop;
     struct output outputs[2];
-    struct output *streams[2]; /* CONSOLE_OUT, CONSOLE_ERR; the same one twice, maybe */
+    struct output *streams[2]; /* CONSOLE_OUT, CONSOLE_ERR; both can be the same */
     char status[CONSOLE_STATUS_MAX];
     uint64_t lost;
     int given[2]; /* the descriptors that it was made with */
@@ -61,7 +61,8 @@ static void hide_status(struct output *o) {
     o->status_shown = false;
 }
 
-/* Bytes of a text that fill at most `columns`: bytes inside a UTF-8 character have none. */
+/* How many bytes of a text fit into `columns`. Continuation bytes of UTF-8 characters take no
+ * column. */
 static size_t cut_to(const char *text, size_t columns) {
     size_t i = 0, used = 0;
     for (; text[i] != '\0'; i++) {
@@ -85,7 +86,7 @@ static void show_status(struct output *o) {
     o->status_shown = true;
 }
 
-/* Makes room for a line of another source: nothing of a line or of the status stays before it. */
+/* Ends an open line and hides the status, so that a new line can begin. */
 static void begin_line(struct output *o) {
     hide_status(o);
     if (o->open)
@@ -113,7 +114,8 @@ static void on_written(void *arg) {
         show_status(o);
 }
 
-/* Once, and on standard error where that is something else: else nobody would see it. */
+/* Reports the error once, on standard error if that is something else. Otherwise nobody would see
+ * it. */
 static void on_error(void *arg, int error) {
     struct output *o = arg, *err = output_of(o->console, CONSOLE_ERR);
     char text[192];
@@ -131,7 +133,7 @@ static void on_error(void *arg, int error) {
 
 static const struct console_queue_ops queue_ops = {on_written, on_error};
 
-/* Once something was dropped, workers' lines wait until the marker has been put in its place. */
+/* After lines were dropped, no lines of workers are accepted until the marker is in their place. */
 static bool make_room(struct output *o, size_t more) {
     return o->lost == 0 && console_queue_make_room(&o->queue, more, queue_max(o));
 }
@@ -196,7 +198,8 @@ static uint64_t count_lines(const char *text, size_t len) {
 }
 
 #define LINES_PIECE ((size_t)16 * 1024)
-#define LINE_GUESS 16 /* bytes of a line: shorter ones overdraw the queue's limit a little */
+/* assumed bytes of a line: with shorter ones the queue's limit is exceeded a little */
+#define LINE_GUESS 16
 
 /* At most LINES_PIECE, but at least one line. */
 static size_t next_lines(const char *lines, size_t len) {
@@ -208,8 +211,8 @@ static size_t next_lines(const char *lines, size_t len) {
     return (size_t)(end - lines) + 1;
 }
 
-/* Prefixes are copied in one piece of constant size, which costs less than one of their own; what
- * is too much is written over by the line. */
+/* Prefixes are copied as a piece of constant size, because that is faster than copying their exact
+ * size. The line then overwrites the excess bytes. */
 #define PREFIX_PIECE ((size_t)32)
 
 static void add_lines(struct strbuf *bytes, const char *source_prefix, size_t prefix_len,
@@ -366,7 +369,8 @@ int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret)
     return 0;
 }
 
-/* In a copy of the process that made it: the old loop, and with it its watches, stays behind. */
+/* Runs in a copy of the process that made the console: the old loop and its watches are not used
+ * any more. */
 int console_reopen(struct console *c, struct loop *loop) {
     c->loop = loop;
     c->remote = NULL;
@@ -382,7 +386,7 @@ int console_reopen(struct console *c, struct loop *loop) {
         o->lost = old.lost;
         o->queue.progress_ns = old.queue.progress_ns;
         o->status_shown = old.status_shown;
-        if (console_queue_is_pipe(&o->queue)) /* a help, not a need */
+        if (console_queue_is_pipe(&o->queue)) /* useful, but not required */
             (void)fcntl(o->queue.fd, F_SETPIPE_SZ, PIPE_BYTES);
         int r = console_queue_start(&o->queue, loop, &queue_ops, o);
         if (r < 0)
@@ -397,7 +401,7 @@ void console_set_remote(struct console *c, const struct console_remote *remote, 
     c->remote_arg = arg;
 }
 
-/* The other has a copy of what was queued, and of the status line. */
+/* The remote has a copy of what was queued, and of the status line. */
 void console_use_remote(struct console *c, bool in_use) {
     if (c->is_remote == in_use)
         return;

@@ -1,4 +1,4 @@
-/* The launcher's own standard output and error, to which many write without waiting.
+/* The launcher's own standard output and error. Many sources write to them without waiting.
  *
  *     console_new(loop, STDOUT_FILENO, STDERR_FILENO, &console);
  *     log_set_sink(console_log_sink, console);
@@ -8,26 +8,26 @@
  *     console_flush(console, clock_now_ns() + 2 * NS_PER_S);  at the end
  *     log_set_sink(NULL, NULL); console_free(console);
  *
- * Lines of different sources are never torn or mixed: where one source has shown a line without its
- * newline yet (a prompt, a progress bar) and another writes, a newline is put between.
+ * Lines of different sources are never torn or mixed. If one source has shown a line without its
+ * newline (a prompt, a progress bar) and another writes, a newline is put between them.
  *
  * A slow or stopped terminal never blocks the job. Each of the two has a queue with a limit; when
- * it is full, whole lines of workers are dropped, and the count is reported once the queue
- * drains ("muster: 123 lines not shown: the terminal is too slow"). A pipe or socket that takes
- * bytes slowly makes its sources wait instead, as in any pipeline (console_source_must_wait()), so
- * that `| tee` gets all; one that takes nothing for CONSOLE_PIPE_PATIENCE_NS counts as stopped, and
- * lines are dropped as above. Files of --log-dir are not concerned. If both descriptors are the
- * same file or terminal there is one queue, so that order is kept.
+ * it is full, whole lines of workers are dropped, and the count is reported once the queue drains
+ * ("muster: 123 lines not shown: the terminal is too slow"). A pipe or socket that takes bytes
+ * slowly makes its sources wait instead, as in any pipeline (console_source_must_wait()), so `|
+ * tee` gets all lines. If it takes nothing for CONSOLE_PIPE_PATIENCE_NS, it counts as stopped, and
+ * lines are dropped as above. Files of --log-dir are not affected. If both descriptors are the same
+ * file or terminal, there is one queue, so the order is kept.
  *
  * O_NONBLOCK belongs to the open file that other processes share (the user's shell, a pipeline), so
  * it is never set on descriptors 1 and 2. A terminal or pipe is opened once more, non-blocking,
  * through /proc/self/fd; a socket is written with MSG_DONTWAIT; a plain file is written directly.
- * Where a terminal or pipe can't be opened again (it belongs to another user), writes are
- * only made when poll says so, in pieces that a pipe with room takes whole (PIPE_BUF).
+ * Where a terminal or pipe can't be opened again (it belongs to another user), bytes are written
+ * only when poll reports room, in pieces that such a pipe takes whole (PIPE_BUF).
  *
- * The caller ignores SIGPIPE. When the terminal is gone (EPIPE, EIO), output to it is dropped for
- * good; on a full disk (ENOSPC) until there is room. Of standard output that is said once on
- * standard error, where that is something else; of all else nothing is said. */
+ * The caller ignores SIGPIPE. When the terminal is gone (EPIPE, EIO), all later output to it is
+ * dropped; on a full disk (ENOSPC) output is dropped until there is room. For standard output this
+ * is reported once on standard error, if that is something else. Otherwise nothing is reported. */
 #pragma once
 
 #include <stdbool.h>
@@ -36,13 +36,16 @@
 #include "io/loop.h"
 #include "launcher/logs/linebuf.h"
 
-#define CONSOLE_QUEUE_MAX ((size_t)1024 * 1024) /* of workers' lines, for each terminal */
-#define CONSOLE_WAIT_BYTES ((size_t)512 * 1024) /* queued for a pipe: its sources shall wait */
-/* Most for a pipe or socket: room for what workers that end at once still have in their pipes. */
+#define CONSOLE_QUEUE_MAX ((size_t)1024 * 1024) /* bytes of workers' lines, for each terminal */
+/* with so much queued for a pipe, its sources wait */
+#define CONSOLE_WAIT_BYTES ((size_t)512 * 1024)
+/* The most for a pipe or socket: room for what workers that end at the same time still have in
+ * their pipes. */
 #define CONSOLE_PIPE_QUEUE_MAX ((size_t)8 * 1024 * 1024)
-#define CONSOLE_RESERVE_MAX ((size_t)256 * 1024) /* on top of it, for the launcher's own lines */
-#define CONSOLE_STATUS_MAX 512                   /* bytes of the status line */
-#define CONSOLE_PIPE_PATIENCE_NS (1 * NS_PER_S)  /* with a pipe that takes nothing */
+/* additional room for the launcher's own lines \ */
+#define CONSOLE_RESERVE_MAX ((size_t)256 * 1024)
+#define CONSOLE_STATUS_MAX 512                  /* bytes of the status line */
+#define CONSOLE_PIPE_PATIENCE_NS (1 * NS_PER_S) /* with a pipe that takes nothing */
 
 struct console;
 
@@ -50,33 +53,34 @@ enum console_stream { CONSOLE_OUT = 1, CONSOLE_ERR };
 
 /* Both descriptors are borrowed and stay open and unchanged. loop must outlive the console. */
 _must_use_ int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret);
-/* Drops what is still queued. NULL is fine. */
+/* Drops what is still queued. Takes NULL. */
 void console_free(struct console *c);
 
-/* One writer of lines: a worker's stream. Owned by the caller, who must not move it and calls
+/* One source of lines: a worker's stream. The caller owns it, must not move it, and calls
  * console_source_fini() before the console is freed. */
 struct console_source {
     struct console *console;
     enum console_stream stream;
     char *prefix;   /* owned; before each line; may be "" */
-    bool line_lost; /* the rest of the present line is dropped, since its beginning was */
+    bool line_lost; /* the rest of the current line is dropped, because its beginning was */
 };
 /* prefix is copied; NULL: none. */
 void console_source_init(struct console_source *s, struct console *c, enum console_stream stream,
                          const char *prefix);
 void console_source_fini(struct console_source *s);
-/* Queues a piece; never waits, never fails. */
+/* Queues a piece; never waits and never fails. */
 void console_source_piece(struct console_source *s, const struct linebuf_piece *piece);
-/* The same for whole lines at once, each new and with its newline at its end, also the last. */
+/* The same for several whole lines at once; each is a new line and ends with a newline. */
 void console_source_lines(struct console_source *s, const char *lines, size_t len);
-/* The source should not be read now, since its pieces would fill the queue: look again after
- * CONSOLE_RETRY_NS. Never for terminals and plain files, and never for long (see above). */
+/* The source should not be read now, because its pieces would fill the queue: ask again after
+ * CONSOLE_RETRY_NS. Never true for terminals and plain files, and never for long (see above). */
 #define CONSOLE_RETRY_NS (5 * NS_PER_MS)
 bool console_source_must_wait(const struct console_source *s);
-/* Nobody sees it, now and later: it goes to /dev/null, or what it went to is gone. */
+/* Its output is not visible, now or later: it goes to /dev/null, or its terminal is gone. */
 bool console_source_is_dropped(const struct console_source *s);
-/* End of file of the source. A prefixed line that has no newline gets one now; one without a prefix
- * only when something else follows, so that a single worker's bytes come out unchanged. */
+/* End of file of the source. A prefixed line without a newline gets one now. A line without a
+ * prefix gets one only when other output follows, so a single worker's bytes are shown
+ * unchanged. */
 void console_source_end(struct console_source *s);
 
 /* The launcher's own text: whole lines with their newlines, kept together. */
@@ -84,36 +88,36 @@ void console_print(struct console *c, enum console_stream stream, const char *te
 /* For base/log: arg is the console. */
 void console_log_sink(void *arg, const char *line, size_t len);
 
-/* A line at the bottom of the terminal, rewritten in place; NULL or "" takes it away. False when
- * standard error is no terminal (or TERM is "dumb"): nothing is shown, and the caller prints plain
- * lines instead, less often. Cut to the terminal's width. */
+/* A line at the bottom of the terminal, rewritten in place; NULL or "" removes it. False if
+ * standard error is not a terminal (or TERM is "dumb"): nothing is shown, and the caller prints
+ * plain lines instead, less often. The line is cut to the terminal's width. */
 bool console_status(struct console *c, const char *text);
-/* Is that stream a terminal? Then sources' linebufs should collapse. */
+/* Whether that stream is a terminal. If so, the sources' linebufs should collapse. */
 bool console_is_terminal(const struct console *c, enum console_stream stream);
 
-/* Somebody who can write for the console, in another process: its own lines and its status go there
- * while it is in use. What was queued before is that process's too, which is a copy of this one. */
+/* Another process that can write for the console. The console's own lines and its status go there
+ * while it is in use. That process is a copy of this one, so it also has what was queued before. */
 struct console_remote {
-    /* A line comes that might wait for a disk: it would be good to have the other in use. */
+    /* A line is coming that could wait for a disk, so the remote should be started. */
     void (*wanted)(void *arg);
     void (*print)(void *arg, enum console_stream stream, const char *text, size_t len);
     void (*status)(void *arg, const char *text);
 };
-/* Borrowed; NULL: none. */
+/* The remote is borrowed; NULL: none. */
 void console_set_remote(struct console *c, const struct console_remote *remote, void *arg);
 void console_use_remote(struct console *c, bool in_use);
-/* In the copy: the console continues there, in a loop of its own, on descriptors 1 and 2. */
+/* Called in the copy: the console continues there, in a loop of its own, on descriptors 1 and 2. */
 _must_use_ int console_reopen(struct console *c, struct loop *loop);
-/* One of both is a plain file, so a write may wait for a disk. */
+/* Whether one of the two is a plain file, so a write can wait for a disk. */
 bool console_may_hang(const struct console *c);
-/* What it was made with. */
+/* The descriptor that was passed to console_new(). */
 int console_fd(const struct console *c, enum console_stream stream);
-/* Bytes that are queued. */
+/* How many bytes are queued. */
 size_t console_pending(const struct console *c);
 
-/* Writes out what is queued, waiting until the deadline at most; for a pipe or socket longer, as
- * long as it still takes bytes (CONSOLE_PIPE_PATIENCE_NS). Bytes that were left (0: all is out).
- * Takes the status line away. */
+/* Writes what is queued, and waits until the deadline at most; for a pipe or socket longer, as long
+ * as it still takes bytes (CONSOLE_PIPE_PATIENCE_NS). Returns how many bytes are left (0:
+ * everything is written). Removes the status line. */
 size_t console_flush(struct console *c, uint64_t deadline_ns);
 /* Lines dropped so far, of both streams. */
 uint64_t console_lines_lost(const struct console *c);

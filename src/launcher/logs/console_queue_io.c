@@ -107,7 +107,8 @@ static void on_soon(void *arg) { console_queue_write(arg); }
 
 struct strbuf *console_queue_buffer(struct console_queue *q) {
     size_t left = console_queue_pending(q);
-    /* What is written shall not pile up in front, nor be moved away more often than it pays. */
+    /* Written bytes must not accumulate at the front, but moving the rest each time would be
+     * slow. */
     if (q->done >= WRITE_PIECE_MAX && q->done >= left) {
         memmove(q->bytes.data, q->bytes.data + q->done, left);
         q->bytes.len = left;

@@ -1,6 +1,6 @@
-/* Bytes on their way to a terminal, pipe, socket or file that may take them slowly or not at all:
- * they are queued and written by the loop, and nobody ever waits (how: console_io.h). Knows nothing
- * of lines.
+/* Output for a terminal, pipe, socket or file that can take it slowly or not at all. Bytes are
+ * queued, and the loop writes them without ever waiting (how: console_io.h). It does not know about
+ * lines.
  *
  *     console_queue_open(&q, fd); r = console_queue_start(&q, loop, &ops, me);
  *     console_queue_add(&q, data, len); console_queue_update(&q);
@@ -22,23 +22,23 @@ enum console_queue_kind {
 
 /* Both may add to the queue. */
 struct console_queue_ops {
-    /* Some was written, or nothing could be now. */
+    /* Some bytes were written, or none could be written now. */
     void (*on_written)(void *arg);
-    /* What was queued is lost: of a full disk this, else all that will come, too. */
+    /* What was queued is lost. Unless the disk is full, all later output is lost, too. */
     void (*on_error)(void *arg, int error);
 };
 
 struct console_queue {
     enum console_queue_kind kind;
     int fd;
-    bool owned; /* fd is ours to close */
+    bool owned; /* the queue closes fd */
     bool tty;
-    bool hangs; /* a plain file: its disk may */
+    bool hangs; /* a plain file: its disk can hang */
     struct strbuf bytes;
-    size_t done;              /* of bytes, written already */
+    size_t done;              /* how much of bytes is already written */
     struct loop_watch *watch; /* NULL: DIRECT, NONE */
     struct loop_timer *soon;  /* DIRECT: writes at the end of the turn */
-    uint64_t progress_ns;     /* when it last took bytes, or began to have some to take */
+    uint64_t progress_ns;     /* when it last took bytes, or when the queue was last empty */
     const struct console_queue_ops *ops;
     void *arg;
 };
@@ -49,25 +49,25 @@ _must_use_ int console_queue_start(struct console_queue *q, struct loop *loop,
                                    const struct console_queue_ops *ops, void *arg);
 void console_queue_close(struct console_queue *q);
 
-/* Nothing is taken, now and later. */
+/* No bytes are taken, now or later. */
 static inline bool console_queue_is_closed(const struct console_queue *q) {
     return q->kind == CONSOLE_QUEUE_NONE;
 }
 static inline size_t console_queue_pending(const struct console_queue *q) {
     return q->bytes.len - q->done;
 }
-/* A pipe or socket, whose sources may be made to wait. */
+/* Whether it is a pipe or socket, whose sources can be made to wait. */
 bool console_queue_is_pipe(const struct console_queue *q);
-/* Took bytes within CONSOLE_PIPE_PATIENCE_NS, or has none to take. */
+/* Whether it took bytes within CONSOLE_PIPE_PATIENCE_NS, or nothing is queued. */
 bool console_queue_is_moving(const struct console_queue *q, uint64_t now_ns);
 
 void console_queue_add(struct console_queue *q, const void *data, size_t len);
-/* The buffer to add to directly, up to its limit. */
+/* The buffer, for adding bytes directly, up to its limit. */
 struct strbuf *console_queue_buffer(struct console_queue *q);
-/* Is there room for `more` bytes below `limit`? Writes to make some. */
+/* Whether there is room for `more` bytes below `limit`. Writes to make room. */
 bool console_queue_make_room(struct console_queue *q, size_t more, size_t limit);
 void console_queue_discard(struct console_queue *q);
-/* Writes what goes without waiting, a bounded amount. */
+/* Writes what can be written without waiting, a bounded amount. */
 void console_queue_write(struct console_queue *q);
-/* After adding: the loop writes. */
+/* Call this after adding bytes: the loop then writes them. */
 void console_queue_update(struct console_queue *q);

@@ -36,7 +36,7 @@ static void overwrite(struct linebuf *b) {
     b->at_cr = false;
 }
 
-/* Bytes without a newline, and with collapse without a CR. */
+/* Adds bytes that have no newline, and with collapse no CR. */
 static void add(struct linebuf *b, const char *data, size_t len) {
     if (b->at_cr && len > 0)
         overwrite(b);
@@ -61,7 +61,7 @@ static void end_line(struct linebuf *b, const char *data, size_t len) {
     emit(b, strbuf_text(&b->text), b->text.len, true);
 }
 
-/* Up to the end of the line or of the data. Bytes used. */
+/* Takes bytes up to the end of the line or of the data. Returns how many. */
 static size_t feed_line(struct linebuf *b, const char *data, size_t len) {
     const char *nl = memchr(data, '\n', len);
     size_t n = nl == NULL ? len : (size_t)(nl - data), pos = 0;

@@ -1,19 +1,20 @@
-/* A worker's bytes in, pieces of lines out. Pure; shows nothing itself and knows no worker.
+/* Splits a worker's bytes into pieces of lines. Pure: it shows nothing itself and does not know
+ * workers.
  *
- * A whole line comes at once. What has no newline yet is handed out after a quiet time, so that
- * prompts and progress bars are seen: the owner arms a timer for linebuf_deadline_ns() and calls
- * linebuf_flush(). A line above the limit comes in several pieces, none of it lost. Bytes are
- * passed as they are, UTF-8 or not, NULs too.
+ * A whole line is handed out at once. Bytes without a newline are handed out after a quiet time, so
+ * that prompts and progress bars are shown: the owner arms a timer for linebuf_deadline_ns() and
+ * calls linebuf_flush(). A line above the limit is handed out in several pieces, and nothing is
+ * lost. Bytes are passed unchanged, UTF-8 or not, NULs too.
  *
  *     linebuf_init(&b, LINEBUF_LINE_MAX, collapse, on_piece, me);
  *     linebuf_feed(&b, data, len, now_ns);
  *     linebuf_finish(&b);                         end of file
  *     linebuf_fini(&b);
  *
- * With `collapse` (a terminal), of a line that is overwritten with carriage returns (a progress
- * bar) only the newest state is kept, and it is handed out no more often than once in the quiet
- * time. Without, a carriage return is a byte like any other, save that a line with one in it is
- * handed out after the quiet time though bytes still come. */
+ * With `collapse` (for a terminal), only the newest state of a line that is overwritten with
+ * carriage returns (a progress bar) is kept, and it is handed out at most once in the quiet time.
+ * Without `collapse`, a carriage return is a byte like any other, except that a line with one is
+ * handed out after the quiet time even while bytes still arrive. */
 #pragma once
 
 #include <stdbool.h>
@@ -33,19 +34,20 @@ struct linebuf_piece {
     const char *data; /* borrowed for the call; without the newline */
     size_t len;       /* may be 0 */
     enum linebuf_start start;
-    bool ended; /* a newline stood behind it: the line is whole */
+    bool ended; /* a newline followed: the line is complete */
 };
 typedef void linebuf_piece_fn(void *arg, const struct linebuf_piece *piece);
 
 struct linebuf {
-    struct strbuf text; /* bytes not yet handed out; never more than `limit` */
+    struct strbuf text; /* bytes not yet handed out; at most `limit` */
     size_t limit;
     bool collapse;
-    bool open;            /* pieces of the present line have been handed out */
-    bool replacing;       /* the next piece REPLACES them */
-    bool has_cr;          /* a CR stood in this line: shown at a rate, not when it is quiet */
-    bool at_cr;           /* with collapse: the last byte was a CR, the next overwrites the line */
-    uint64_t deadline_ns; /* TIME_NEVER when all has been handed out */
+    bool open;      /* pieces of the current line have been handed out */
+    bool replacing; /* the next piece REPLACES them */
+    bool has_cr;    /* this line had a CR: shown at a rate, not after a quiet time */
+    /* with collapse: the last byte was a CR; the next one overwrites the line */
+    bool at_cr;
+    uint64_t deadline_ns; /* TIME_NEVER if everything has been handed out */
     linebuf_piece_fn *fn;
     void *arg;
 };
@@ -56,13 +58,13 @@ void linebuf_fini(struct linebuf *b);
 void linebuf_feed(struct linebuf *b, const void *data, size_t len, uint64_t now_ns);
 /* When linebuf_flush() is due, on the clock of now_ns. */
 static inline uint64_t linebuf_deadline_ns(const struct linebuf *b) { return b->deadline_ns; }
-/* Nothing of a line is remembered: whole lines may bypass it, where none has a carriage return that
- * collapses. */
+/* No part of a line is stored. Then whole lines may bypass the linebuf, unless they have a carriage
+ * return and it collapses. */
 static inline bool linebuf_is_empty(const struct linebuf *b) {
     return b->text.len == 0 && !b->open && !b->replacing && !b->has_cr && !b->at_cr;
 }
-/* Hands out what waits, as a piece that has not ended. */
+/* Hands out the stored bytes, as a piece whose line has not ended. */
 void linebuf_flush(struct linebuf *b);
-/* As flush, at end of file; the next byte would begin a new line. True if the last line had no
+/* Like flush, at end of file; the next byte would begin a new line. True if the last line had no
  * newline. */
 bool linebuf_finish(struct linebuf *b);

@@ -12,7 +12,7 @@
 #include "base/text/parse.h"
 #include "io/clock.h"
 
-/* In each run's folder: whose it is. */
+/* In each run's folder: names the run that owns it. */
 #define MARKER ".muster-run"
 
 bool logdir_is_null(const char *base) { return strcmp(base, "/dev/null") == 0; }
@@ -24,7 +24,7 @@ void logdir_sanitise(const char *name, char ret[LOGDIR_NAME_MAX + 1]) {
         bool bad = c == '/' || c < 0x20 || c == 0x7f || (n == 0 && (c == '.' || c == '-'));
         ret[n] = bad ? '_' : name[n];
     }
-    if (name[n] != '\0') { /* cut before a UTF-8 character, not in it */
+    if (name[n] != '\0') { /* cut before a UTF-8 character, not inside it */
         while (n > 1 && ((uint8_t)name[n] & 0xc0) == 0x80)
             n--;
     }
@@ -47,7 +47,7 @@ static int sentence(struct err *err, int r, const char *path) {
     return err_set(err, r, "can't make the log folder %s: %s", path, strerror(-r));
 }
 
-/* The folder may be there already; another node may be making it now. */
+/* The folder can exist already; another node can be making it now. */
 static int make_dir(const char *path, struct err *err) {
     struct stat st;
     if (mkdir(path, 0777) == 0)
@@ -82,13 +82,14 @@ static int write_marker(const char *dir, uint64_t nonce) {
     if (fd < 0)
         return -errno;
     ssize_t n = write(fd, text, strlen(text));
-    int r = n == (ssize_t)strlen(text) ? 0 : n < 0 ? -errno : -ENOSPC; /* a part: it is full */
+    /* only a part: the disk is full */
+    int r = n == (ssize_t)strlen(text) ? 0 : n < 0 ? -errno : -ENOSPC;
     if (close(fd) < 0 && r == 0)
         r = -errno;
     return r;
 }
 
-/* Does the folder belong to the run of this nonce? */
+/* Whether the folder belongs to the run with this nonce. */
 static bool is_ours(const char *dir, uint64_t nonce) {
     char path[4096], text[32] = "", want[32];
     (void)snprintf(path, sizeof path, "%s/" MARKER, dir);
@@ -101,8 +102,9 @@ static bool is_ours(const char *dir, uint64_t nonce) {
     return n > 0 && strcmp(text, want) == 0;
 }
 
-/* Takes the first name that is free or ours. `made` holds a marker already: it is renamed to the
- * name, which fails when something with contents is there, so no two runs get one folder. */
+/* Takes the first name that is free or belongs to this run. `made` already holds a marker. It is
+ * renamed to the name; this fails if a folder with contents exists there, so two runs never get the
+ * same folder. */
 static int claim_name(const char *base, const char *name, const char *made, uint64_t nonce,
                       char **ret, struct err *err) {
     for (uint32_t i = 1; i <= LOGDIR_SUFFIX_MAX; i++) {
@@ -111,7 +113,7 @@ static int claim_name(const char *base, const char *name, const char *made, uint
         bool ours = is_ours(path, nonce);
         if (!ours && rename(made, path) < 0) {
             if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR)
-                ours = is_ours(path, nonce); /* another node of ours was quicker */
+                ours = is_ours(path, nonce); /* another node of this run was faster */
             else
                 return sentence(err, -errno, path);
             if (!ours)
@@ -142,7 +144,8 @@ int logdir_claim_run(const char *base, const char *run_id, uint64_t nonce, char 
         r = sentence(err, r, wanted);
     else
         r = claim_name(base, name, made, nonce, ret_run_dir, err);
-    /* Still there when it failed or was not needed; an empty folder that stays harms nobody. */
+    /* It still exists if claiming failed or if it was not needed. If it can't be removed, an empty
+     * folder does no harm. */
     int left = logdir_remove_tree(made);
     (void)left;
     return r;
@@ -163,7 +166,7 @@ int logdir_make_generation(const char *run_dir, const char *generation, const ch
     if (r == 0)
         r = make_below(dir, node, &node_dir, err);
     _cleanup_(freep) char *cwd = r == 0 && node_dir[0] != '/' ? getcwd(NULL, 0) : NULL;
-    if (r == 0) /* where the working directory is gone, nothing absolute can be said */
+    if (r == 0) /* without a working directory the path can't be made absolute */
         *ret_node_dir = cwd != NULL ? xasprintf("%s/%s", cwd, node_dir) : TAKE_PTR(node_dir);
     return r;
 }
@@ -187,7 +190,8 @@ int logdir_set_latest(const char *run_dir, const char *generation) {
         if (natural_compare(old, generation) >= 0)
             return 0;
     }
-    /* Nodes of one run may do this at once: a name of our own, then a rename. */
+    /* Nodes of one run can do this at the same time: make a link with a name of our own, then
+     * rename it. */
     _cleanup_(freep) char *made = xasprintf("%s/.latest-%016" PRIx64, run_dir, random_u64());
     if (symlink(generation, made) < 0)
         return -errno;

@@ -23,12 +23,12 @@
 struct mux_stream {
     struct mux_worker *worker;
     int child_fd;   /* the worker's end, until logmux_started(); -1 */
-    int pipe_fd;    /* ours, until all is drained: it keeps a worker from SIGPIPE when the writer
-                       dies; -1 */
-    bool borrowed;  /* child_fd is the caller's */
+    int pipe_fd;    /* kept open until everything is drained, so that a worker gets no SIGPIPE when
+                       the writer dies; -1 */
+    bool borrowed;  /* the caller owns child_fd */
     char *path;     /* of its log file; NULL: none */
     unsigned flags; /* WRITER_SHOWN, … */
-    struct loop_watch *watch; /* until it is handed over */
+    struct loop_watch *watch; /* until the pipe is handed over */
 };
 
 enum { OUT = 0, ERR = 1 };
@@ -38,11 +38,11 @@ struct mux_worker {
     uint32_t index;
     bool opened, exited, drained;
     bool handed; /* the writer has its pipes */
-    bool lost;   /* a writer was lost with them */
+    bool lost;   /* a writer that had them was lost */
     char *prefix;
-    char *error_path;         /* its last output is awaited; NULL: not */
-    bool awaited;             /* the writer shall say that all is drained */
-    struct loop_timer *grace; /* where no writer is needed */
+    char *error_path;         /* its last output is awaited; NULL: it is not */
+    bool awaited;             /* the writer will report that everything is drained */
+    struct loop_timer *grace; /* used if no writer is needed */
     struct mux_stream streams[2];
 };
 
@@ -109,7 +109,7 @@ static void ask_for_the_end(struct mux_worker *w) {
 
 /* --- before a writer is needed ---------------------------------------------------------------- */
 
-/* Bytes wait in a pipe. One that is at its end is closed. */
+/* Whether bytes wait in a pipe. A pipe at end of file is closed. */
 static bool has_bytes(struct mux_stream *s) {
     struct pollfd p = {.fd = s->pipe_fd, .events = POLLIN};
     if (s->pipe_fd < 0 || poll(&p, 1, 0) <= 0)
@@ -131,7 +131,7 @@ static bool at_end(const struct mux_worker *w) {
     return w->streams[OUT].pipe_fd < 0 && w->streams[ERR].pipe_fd < 0;
 }
 
-/* By itself, without a writer. */
+/* Ends the worker without a writer. */
 static void end_soon(struct mux_worker *w) {
     loop_timer_set(w->grace, clock_now_ns() + (at_end(w) ? 0 : LOGMUX_GRACE_NS));
 }
@@ -169,7 +169,7 @@ static void drained(struct mux_worker *w) {
 
 static void on_grace(void *arg) {
     struct mux_worker *w = arg;
-    if (!w->handed && needs_writer(w)) { /* something that it left has written */
+    if (!w->handed && needs_writer(w)) { /* a process that it left behind has written */
         hand_all_over(w->mux);
         ask_for_the_end(w);
     } else if (!w->awaited) {
@@ -203,7 +203,8 @@ bool logmux_all_drained(const struct logmux *mux) {
     return true;
 }
 
-/* --- what the writer says --------------------------------------------------------------------- */
+/* --- messages from the writer
+ * --------------------------------------------------------------------- */
 
 static void on_message(void *arg, struct writer_packet *p) {
     struct logmux *mux = arg;
@@ -224,8 +225,8 @@ static void on_message(void *arg, struct writer_packet *p) {
     }
 }
 
-/* The next writer gets what the last one had; but a worker that ended is not waited for twice, and
- * files that may hang are not tried again. */
+/* The next writer gets the pipes of the last one. But a worker that has ended is not awaited twice,
+ * and files that can hang are not tried again. */
 static void on_lost(void *arg, bool hung) {
     struct logmux *mux = arg;
     for (uint32_t i = 0; i < mux->n_workers; i++) {
@@ -285,11 +286,11 @@ static int open_pipe(struct mux_stream *s, struct err *err) {
     int r = child_pipe(&s->pipe_fd, &s->child_fd);
     if (r < 0)
         return err_set(err, r, "can't make a pipe for a worker's output: %s", strerror(-r));
-    (void)fcntl(s->pipe_fd, F_SETPIPE_SZ, (int)mux->pipe_bytes); /* a help, not a need */
+    (void)fcntl(s->pipe_fd, F_SETPIPE_SZ, (int)mux->pipe_bytes); /* useful, but not required */
     return 0;
 }
 
-/* The table of the header. */
+/* Implements the table in the header. */
 static int open_stream(struct mux_stream *s, const struct logmux_worker *worker, struct err *err) {
     int k = s == &s->worker->streams[OUT] ? OUT : ERR;
     unsigned bit = k == OUT ? STD_OUT : STD_ERR;

@@ -1,6 +1,6 @@
-/* Where the output of the workers of one generation goes: to files, to the console, or both. It is
- * the log writer's process that reads the pipes and writes (writer_io.h): here they are made, and
- * handed to it.
+/* Where the output of the workers of one generation goes: to files, to the console, or both. The
+ * log writer's process reads the pipes and writes (writer_io.h). This file makes the pipes and
+ * passes them to it.
  *
  *     logmux_new(loop, writer, n_workers, NULL, &ops, me, &mux);
  *     for each worker:  logmux_open(mux, i, &worker, &out_fd, &err_fd, &err);
@@ -9,21 +9,21 @@
  *     on_exit of i:     logmux_exited(mux, i, …);        ops.on_last_output(i), then
  * ops.on_drained(i) logmux_free(mux);
  *
- * For each stream (torchrun's rules, with what muster makes better in brackets):
- *   redirected       the worker itself writes to the file (O_APPEND); nothing passes through us
- *   tee              file gets the raw bytes, console the lines with a prefix
+ * For each stream (torchrun's rules; muster's improvements are in brackets):
+ *   redirected       the worker itself writes to the file (O_APPEND), not through the log writer
+ *   tee              the file gets the raw bytes, the console gets the lines with a prefix
  *   neither          console, without a prefix [whole lines, never torn or mixed with others']
- *   not on_console   tee: as redirected; neither: dropped (stderr's tail is kept for the report)
+ *   not on_console   tee: as redirected; neither: dropped (stderr's end is kept for the report)
  *   no folder        (dir NULL: --log-dir=/dev/null) all goes to the console, tee with its prefix
  *
- * As long as no worker has written a byte, and no file is asked for, there need be no writer: a
- * pipe that is readable for the first time starts it. A worker that writes nothing costs none.
+ * As long as no worker has written a byte, and no file is requested, no writer is needed: the first
+ * pipe that becomes readable starts it. Workers that write nothing cause no writer process.
  *
- * Never blocks the job on the console (console_io.h). A log file that can't be written to (disk
- * full) is told once, with how much is missing at the end; the worker goes on, and so does its
- * console output. One that can't be opened is told to ops.on_no_file(), and that stream goes to the
- * console with a prefix. On a file system that hangs, workers that write must wait, and nobody
- * else. */
+ * The console never blocks the job (console_io.h). If a log file can't be written (disk full), this
+ * is reported once, and how much is missing is reported at the end. The worker continues, and so
+ * does its console output. If a file can't be opened, ops.on_no_file() reports it, and that stream
+ * goes to the console with a prefix. If a file system hangs, only workers that write to it must
+ * wait. */
 #pragma once
 
 #include <stdbool.h>
@@ -34,12 +34,12 @@
 #include "launcher/logs/writer_io.h"
 
 /* After a worker's exit its pipes are read to their end, or for this long: a process that it left
- * behind may hold them open. */
+ * behind can hold them open. */
 #define LOGMUX_GRACE_NS (500 * NS_PER_MS)
 #define LOGMUX_TAIL_LINES 30
 #define LOGMUX_TAIL_BYTES ((size_t)8 * 1024)
-/* Pipes get 1 MiB each as long as all together stay below this (an unprivileged user's limit is
- * 64 MiB: pipe(7), pipe-user-pages-soft). */
+/* Pipes get 1 MiB each as long as their sum is below this (an unprivileged user's limit is 64 MiB:
+ * pipe(7), pipe-user-pages-soft). */
 #define LOGMUX_PIPES_MAX_BYTES ((size_t)32 * 1024 * 1024)
 
 struct logmux;
@@ -47,50 +47,52 @@ struct logmux;
 struct logmux_worker {
     uint32_t local_rank, rank;
     const char *role, *hostname; /* borrowed for the call */
-    const char *dir;             /* exists; for stdout.log, stderr.log; NULL: no files. Copied */
-    int file_fds[2];             /* of the streams that only go to a file; -1: none. Borrowed */
-    unsigned redirects, tee;     /* STD_* bits of job.h, of this local rank */
-    bool on_console;             /* --local-ranks-filter lets it through */
+    /* must exist; for stdout.log, stderr.log; NULL: no files. Copied */
+    const char *dir;
+    int file_fds[2];         /* of the streams that only go to a file; -1: none. Borrowed */
+    unsigned redirects, tee; /* STD_* bits of job.h, of this local rank */
+    bool on_console;         /* --local-ranks-filter allows its output */
 };
 
-/* What is known of a worker's end. Texts are "" where there are none. */
+/* What is known about a worker's end. A missing text is "". */
 struct logmux_last_output {
-    const char *error; /* its error file, for people */
+    const char *error; /* the text of its error file, for the user */
     bool bad_error;    /* the file is not valid; error has the reason */
-    /* The last lines of its standard error, also when that went to a file: whole lines where there
-     * are any, each with its newline, at most LOGMUX_TAIL_LINES and LOGMUX_TAIL_BYTES. */
+    /* The last lines of its standard error, also if that went to a file: whole lines if there are
+     * any, each with its newline, at most LOGMUX_TAIL_LINES and LOGMUX_TAIL_BYTES. */
     const char *tail;
 };
 
 struct logmux_ops {
-    /* All that worker `index` wrote has been taken (or the grace has passed). Once for each
-     * logmux_exited(), from the loop. May free the logmux. */
+    /* Everything that worker `index` wrote has been read (or the grace is over). Called once for
+     * each logmux_exited(), from the loop. It may free the logmux. */
     void (*on_drained)(void *arg, uint32_t index);
-    /* A log file can't be had. why: a clause, without its end. */
+    /* A log file can't be opened. why: a clause without a full stop. */
     void (*on_no_file)(void *arg, const char *why);
-    /* Where logmux_exited() asked for them; before on_drained, and perhaps from inside that call.
-     * May not free the logmux. */
+    /* Called if logmux_exited() asked for the last output; before on_drained, and possibly from
+     * inside logmux_exited(). It must not free the logmux. */
     void (*on_last_output)(void *arg, uint32_t index, const struct logmux_last_output *last);
 };
 
-/* prefix_template: of tee'd lines, with ${role_name} ${local_rank} ${rank} ${hostname}; NULL or
- * "": "[${role_name}${local_rank}]:". Copied. */
+/* prefix_template: the prefix of tee'd lines, with ${role_name} ${local_rank} ${rank} ${hostname};
+ * NULL or "": "[${role_name}${local_rank}]:". Copied. */
 _must_use_ int logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
                           const char *prefix_template, const struct logmux_ops *ops, void *arg,
                           struct logmux **ret);
-/* Nothing more is read. NULL is fine. */
+/* Nothing more is read. Takes NULL. */
 void logmux_free(struct logmux *mux);
 
-/* Makes the pipes of worker index < n_workers. The descriptors are the logmux's own, close-on-exec,
- * valid until logmux_started(). -errno with a sentence: no pipe. */
+/* Makes the pipes of worker index < n_workers. The logmux owns the descriptors. They are
+ * close-on-exec and valid until logmux_started(). Returns -errno with a sentence if there is no
+ * pipe. */
 _must_use_ int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *worker,
                            int *ret_stdout_fd, int *ret_stderr_fd, struct err *err);
-/* The child has its copies, or could not be started: close ours. */
+/* The child has its copies, or could not be started: closes this process's. */
 void logmux_started(struct logmux *mux, uint32_t index);
-/* The worker has ended (also one that never ran). error_path: with last output, of its error file;
- * "" where the writer need not read one; NULL: it is not wanted. */
+/* The worker has ended (or never ran). error_path: its error file, for on_last_output; "": the
+ * writer need not read one; NULL: last output is not wanted. */
 void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path);
-/* Every worker that was opened. True when none was. */
+/* Whether every opened worker is drained. True if none was opened. */
 bool logmux_all_drained(const struct logmux *mux);
 
 /* The prefix of that worker's tee'd lines, malloc'ed. For tests. */

@@ -40,9 +40,10 @@ static bool read_boot(char out[OWNER_MAX]) {
     return read_line(AT_FDCWD, "/proc/sys/kernel/random/boot_id", out);
 }
 
-/* ---- one's own ---- */
+/* ---- this agent's folder ---- */
 
-/* The words come after the lock: who finds them finds it too, if it is held. */
+/* The text is written after the lock is taken: an agent that finds the text also finds the lock, if
+ * it is held. */
 static int claim(const char *dir) {
     _cleanup_(freep) char *path = xasprintf("%s/" OWNER, dir);
     char boot[OWNER_MAX];
@@ -69,12 +70,13 @@ int tempdir_make(char **ret_dir, int *ret_claim, struct err *err) {
 
 void tempdir_keep(const char *dir) {
     _cleanup_(freep) char *path = xasprintf("%s/" OWNER, dir);
-    (void)unlink(path); /* where it fails the folder is gone, or the disk can't be written */
+    (void)unlink(path); /* if it fails, the folder is gone, or the disk can't be written */
 }
 
-/* ---- others' ---- */
+/* ---- other agents' folders ---- */
 
-/* Of this user, and made by an agent that is no more: *ret_claim is ours then. */
+/* Whether the folder belongs to this user, and its agent has ended. If so, *ret_claim has our
+ * lock. */
 static bool is_left(int dir, const char *boot, int *ret_claim) {
     char owner[OWNER_MAX];
     struct stat st;
@@ -90,7 +92,7 @@ static bool is_left(int dir, const char *boot, int *ret_claim) {
     return true;
 }
 
-/* Its agent was killed before it could claim it; rmdir(2) takes no folder that holds anything. */
+/* The agent was killed before it could claim the folder. rmdir(2) removes only empty folders. */
 static void remove_if_unclaimed(int tmp, int dir, const char *name) {
     struct stat st;
     if (fstat(dir, &st) == 0 && st.st_uid == geteuid() &&
@@ -98,8 +100,8 @@ static void remove_if_unclaimed(int tmp, int dir, const char *name) {
         (void)unlinkat(tmp, name, AT_REMOVEDIR);
 }
 
-/* The owner's file goes last: what is not finished is known for what it is the next time. At least
- * one entry goes each time, so that many short looks come to an end too. */
+/* The owner's file is removed last, so an unfinished removal can be recognized and continued. At
+ * least one entry is removed each time, so many short calls finish the work, too. */
 static bool remove_tree(const char *path, uint64_t until_ns) {
     char *const paths[] = {(char *)(uintptr_t)path, NULL};
     FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
@@ -123,7 +125,7 @@ static bool remove_tree(const char *path, uint64_t until_ns) {
 struct tempdirs {
     char boot[OWNER_MAX];
     uint64_t until_ns;
-    uint32_t n; /* that are gone */
+    uint32_t n; /* how many were removed */
 };
 
 static bool sweep_one(int tmp, const char *name, void *arg) {

@@ -1,24 +1,26 @@
-/* The private temporary folder of an agent, and those that killed agents left behind.
+/* The private temporary folder of an agent, and the folders that killed agents left behind.
  *
  *     r = tempdir_make(&dir, &claim, &err);
- *     tempdir_keep(dir);            the report names a file in it: it stays
+ *     tempdir_keep(dir);            if the report names a file in it
  *     logdir_remove_tree(dir);      else, at the end; then close(claim)
  *
- * A lock shows that its agent is alive (flock(2)) on a file in the folder, so that it holds between
- * pid namespaces and containers that share $TMPDIR; the kernel drops it with the process. The file
- * names the boot of the machine that has the lock: hosts that share a file system may not see each
- * other's locks, and leave each other's folders alone. */
+ * A lock (flock(2)) on a file in the folder shows that its agent is alive. It also works between
+ * pid namespaces and containers that share $TMPDIR, and the kernel drops it with the process. The
+ * file names the boot of the machine that has the lock. Hosts that share a file system may not see
+ * each other's locks, so they never remove each other's folders. */
 #pragma once
 
 #include <stdint.h>
 
 #include "base/err.h"
 
-/* A new folder, mode 0700, in $TMPDIR or /tmp. *ret_claim: close-on-exec; when it is closed by all
- * who have it, the folder is a leftover. -1: it could not be claimed, and will never be one. */
+/* Makes a new folder, mode 0700, in $TMPDIR or /tmp. *ret_claim is close-on-exec; when all
+ * processes that have it have closed it, the folder is a leftover. -1: the folder could not be
+ * claimed, and never becomes a leftover. */
 _must_use_ int tempdir_make(char **ret_dir, int *ret_claim, struct err *err);
 void tempdir_keep(const char *dir);
 
-/* Removes leftovers of this user, all in them included, until until_ns (CLOCK_MONOTONIC). Returns
- * how many are gone. What is not done in time is left to the next call; each does some. */
+/* Removes leftover folders of this user and everything in them, until until_ns (CLOCK_MONOTONIC).
+ * Returns how many were removed. The next call continues with what is left; each call removes
+ * something. */
 uint32_t tempdir_sweep(uint64_t until_ns);

@@ -10,10 +10,10 @@
 #include "launcher/logs/logdir_io.h"
 #include "launcher/logs/tempdir_io.h"
 
-/* Of one worker. */
+/* The files of one worker. */
 struct files {
     char *dir;  /* NULL: none */
-    int fds[2]; /* the streams that it writes to files itself; -1: not */
+    int fds[2]; /* the streams that it writes to files itself; -1: it does not */
 };
 
 struct worker_logs {
@@ -24,20 +24,21 @@ struct worker_logs {
     struct worker_logs_ops ops;
     void *arg;
     char *temp_dir; /* where files go without --log-dir; NULL: not made yet, or not needed */
-    int temp_claim; /* says that it is in use, while it is open; -1: none */
+    int temp_claim; /* while it is open, the folder is in use; -1: none */
     char *run_dir;  /* of --log-dir; NULL: not made yet, or gone */
     bool keep;
-    bool asked_for; /* -r or -t want files */
+    bool asked_for; /* -r or -t request files */
 
     char generation[32];
     uint32_t first_rank;
-    char *node_dir;      /* of the generation's files on this node, absolute; NULL: none */
+    /* the folder of the generation's files on this node, absolute; NULL: none */
+    char *node_dir;
     struct files *files; /* [nproc] */
-    bool awaited;        /* the writer's answer */
+    bool awaited;        /* the writer's answer is awaited */
 
-    uint32_t n_starts, n_lacking; /* of those that want files */
+    uint32_t n_starts, n_lacking; /* of the starts that want files */
     bool lacks;                   /* this start is counted */
-    bool said;                    /* and since then each start lacked some */
+    bool said;                    /* it was reported, and since then each start lacked some */
 };
 
 static bool files_asked_for(const struct job_spec *spec) {
@@ -47,7 +48,8 @@ static bool files_asked_for(const struct job_spec *spec) {
     return false;
 }
 
-/* Of the temporary folder, the rest is error files, which only a report that names one keeps. */
+/* Everything else in the temporary folder is error files. They are kept only if a report names
+ * one. */
 static bool logs_in_temp_dir(const struct worker_logs *l) {
     return l->asked_for && l->spec->log_dir == NULL;
 }
@@ -127,7 +129,7 @@ void worker_logs_lack(struct worker_logs *l, const char *why) {
     l->said = true;
 }
 
-/* A private folder of its own holds the error files, and all else without --log-dir. */
+/* A private folder holds the error files, and without --log-dir everything else, too. */
 static int need_temp_dir(struct worker_logs *l, struct err *err) {
     if (l->temp_dir != NULL)
         return 0;
@@ -137,7 +139,7 @@ static int need_temp_dir(struct worker_logs *l, struct err *err) {
     return r;
 }
 
-/* Where there is no folder for it, an error file may still have one. */
+/* A worker without a log folder can still have a folder for its error file. */
 static void need_error_files(struct worker_logs *l) {
     struct err err = {0};
     if (l->node_dir == NULL && need_temp_dir(l, &err) < 0)
@@ -180,7 +182,7 @@ static void on_prepared(struct worker_logs *l, struct writer_packet *p) {
     l->node_dir = node_dir[0] == '\0' ? NULL : xstrdup(node_dir);
     for (uint32_t i = 0; i < l->spec->nproc && l->node_dir != NULL; i++) {
         struct files *f = &l->files[i];
-        if (f->dir != NULL) { /* it has one: here is its name */
+        if (f->dir != NULL) { /* the folder exists: this is the file's name */
             free(f->dir);
             f->dir = xasprintf("%s/%u", l->node_dir, l->first_rank + i);
         }
@@ -220,7 +222,7 @@ static void on_lost(void *arg, bool hung) {
                    hung ? "its file system does not answer" : "the log writer died");
     drop_files(l);
     worker_logs_lack(l, why);
-    writer_await(l->writer, 1); /* it is forgotten, but answered() counts it */
+    writer_await(l->writer, 1); /* the writer has forgotten the request, but answered() counts it */
     answered(l, NULL);
 }
 
@@ -233,7 +235,8 @@ int worker_logs_prepare(struct worker_logs *l, const char *generation, const str
     l->first_rank = form->first_rank;
     if (l->spec->log_dir != NULL && logdir_is_null(l->spec->log_dir))
         return 0;
-    if (!worker_logs_wanted(l)) { /* for error files alone one folder does: a tree costs more */
+    /* for error files alone one folder is enough: a tree would take longer */
+    if (!worker_logs_wanted(l)) {
         need_error_files(l);
         return 0;
     }

@@ -14,17 +14,17 @@
 #include "io/process/helper.h"
 #include "launcher/logs/writer_process_io.h"
 
-#define PING_NS (1 * NS_PER_S) /* while somebody waits */
+#define PING_NS (1 * NS_PER_S) /* while a user waits */
 #define PING_IDLE_NS (5 * NS_PER_S)
 #define MESSAGES_PER_TURN 64
 #define FREE_STARTS 2 /* without a pause between them */
 #define FINISH_POLL_MS 50
 #define SOCKET_BYTES (1024 * 1024)
 
-/* A message that has found no room yet, or own lines that the writer has not yet confirmed. */
+/* A message that could not be sent yet, or own lines that the writer has not yet confirmed. */
 struct queued_message {
     struct list link;
-    uint64_t number; /* of own lines, once sent: the how-manieth */
+    uint64_t number; /* of own lines, once sent: their sequence number */
     struct writer_message m;
     int fds[2];
     size_t len;
@@ -44,20 +44,20 @@ struct writer {
     struct helper helper;
     struct loop_watch *watch;
     struct loop_timer *timer; /* the next start, or the next ping */
-    bool wanted;              /* one shall be there, though it may be dead now */
+    bool wanted;              /* a writer should run, though it can be dead now */
     uint64_t started_ns;
-    uint64_t lacking_ns; /* since when none could be started; 0: one could */
+    uint64_t lacking_ns; /* since when none could be started; 0: one could be */
     uint32_t n_starts;
 
     struct list queue, unconfirmed;
-    size_t queued_bytes; /* of own lines in both */
+    size_t queued_bytes; /* own lines in both lists */
     uint64_t n_printed;  /* own lines that this process was sent */
-    uint64_t lost;       /* own lines that found no room */
+    uint64_t lost;       /* own lines that were dropped */
     int awaited;
     bool pinged;      /* the ping has not been answered */
     uint64_t ping_ns; /* when it was sent */
     bool stall_reported;
-    bool gave_up; /* the last one stood still, and its disk may hang still */
+    bool gave_up; /* the last one hung, and its disk can still hang */
     bool finished;
     uint64_t left; /* bytes that it could not show until its end */
 };
@@ -81,7 +81,7 @@ static void drop_waiting(struct writer *w, struct queued_message *x) {
     free(x);
 }
 
-/* Own lines are kept until the writer confirms them, so that none is lost with it. */
+/* Own lines are stored until the writer confirms them, so none is lost if it dies. */
 static void sent(struct writer *w, struct queued_message *x) {
     if (x->m.kind != WRITER_PRINT) {
         drop_waiting(w, x);
@@ -96,7 +96,7 @@ static void send_queue(struct writer *w) {
     LIST_FOR_EACH(struct queued_message, x, &w->queue, link) {
         if (w->fd < 0 || writer_wire_send(w->fd, &x->m, x->text, x->len, x->fds) == -EAGAIN)
             break;
-        sent(w, x); /* or its end will be read soon */
+        sent(w, x); /* if it has ended, that will be read soon */
     }
     if (w->watch != NULL)
         loop_watch_set(w->watch, LOOP_READ | (list_empty(&w->queue) ? 0 : LOOP_WRITE));
@@ -160,7 +160,7 @@ static void on_print(void *arg, enum console_stream stream, const char *text, si
     }
 }
 
-/* Of those that find no room only the last is kept. */
+/* If several can't be sent, only the last is kept. */
 static void on_status(void *arg, const char *text) {
     struct writer *w = arg;
     LIST_FOR_EACH(struct queued_message, x, &w->queue, link) {
@@ -174,7 +174,7 @@ static void on_wanted(void *arg) { (void)writer_start(arg); }
 
 static const struct console_remote remote = {on_wanted, on_print, on_status};
 
-/* Shows what the writer has not. */
+/* Shows the lines that the writer has not shown. */
 static void print_queue(struct writer *w) {
     console_use_remote(w->console, false);
     struct list *lists[] = {&w->unconfirmed, &w->queue};
@@ -188,7 +188,7 @@ static void print_queue(struct writer *w) {
     }
 }
 
-/* The terminal does not hang with the log files. */
+/* The terminal works even if the log files hang. */
 static void print_here(struct writer *w) {
     if (!console_may_hang(w->console))
         print_queue(w);
@@ -196,7 +196,7 @@ static void print_here(struct writer *w) {
 
 /* --- its end, and the next one ---------------------------------------------------------------- */
 
-/* What users asked for they ask again, of the next one. */
+/* Drops requests: the users send them again to the next writer. */
 static void drop_asked(struct writer *w) {
     w->awaited = 0;
     LIST_FOR_EACH(struct queued_message, x, &w->queue, link) {
@@ -211,7 +211,7 @@ static void report_lost(struct writer *w, bool hung) {
     set_timer(w);
 }
 
-/* Nothing more comes from it. What was asked of it is told to be lost. */
+/* Nothing more comes from this writer. Reports to users that their requests are lost. */
 static void lose(struct writer *w, bool hung) {
     loop_watch_free(w->watch);
     w->watch = NULL;
@@ -219,7 +219,7 @@ static void lose(struct writer *w, bool hung) {
     w->fd = -1;
     helper_end(&w->helper);
     drop_asked(w);
-    while (!list_empty(&w->unconfirmed)) { /* once more, by the next one */
+    while (!list_empty(&w->unconfirmed)) { /* send them again to the next one */
         struct queued_message *last =
             CONTAINER_OF(w->unconfirmed.prev, struct queued_message, link);
         list_remove(&last->link);
@@ -234,7 +234,8 @@ static void lose(struct writer *w, bool hung) {
     report_lost(w, hung);
 }
 
-/* None can be started (a limit of processes, no memory): who waits for one does without. */
+/* No writer can be started (a limit of processes, no memory): users that wait continue without
+ * one. */
 static void do_without(struct writer *w) {
     drop_asked(w);
     report_lost(w, false);
@@ -276,7 +277,8 @@ static void on_timer(void *arg) {
         set_timer(w);
 }
 
-/* --- from it --------------------------------------------------------------------------------- */
+/* --- messages from the writer
+ * --------------------------------------------------------------------------------- */
 
 static void on_pong(struct writer *w, uint64_t n_printed) {
     LIST_FOR_EACH(struct queued_message, x, &w->unconfirmed, link) {
@@ -305,7 +307,7 @@ static void take(struct writer *w, struct writer_packet *p) {
             return;
         }
     }
-    writer_wire_close(p->fds); /* of a user that has gone */
+    writer_wire_close(p->fds); /* of a user that was removed */
 }
 
 static void read_messages(struct writer *w, int most) {
@@ -342,7 +344,7 @@ static int start_process(struct writer *w) {
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
     int bytes = SOCKET_BYTES;
-    for (int i = 0; i < 2; i++) /* a help, not a need */
+    for (int i = 0; i < 2; i++) /* useful, but not required */
         (void)setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     int r = loop_watch_new(w->loop, pair[0], LOOP_READ, LOOP_PRIO_CHILD, on_ready, w, &w->watch);
     int out = console_fd(w->console, CONSOLE_OUT), err = console_fd(w->console, CONSOLE_ERR);
@@ -445,7 +447,7 @@ static void report_end(struct writer *w, bool died) {
                 died ? "died" : "does not answer and is given up");
 }
 
-/* There is none: the last one has died, and the next one could not be started yet. */
+/* There is no writer: the last one has died, and the next one could not be started yet. */
 static void finish_without(struct writer *w) {
     if (!w->gave_up || !console_may_hang(w->console))
         print_queue(w);
@@ -462,7 +464,8 @@ void writer_finish(struct writer *w, uint64_t deadline_ns) {
         log_warning("%llu of muster's own lines are lost: the log writer did not take them",
                     (unsigned long long)w->lost);
     post_plain(w, &(struct writer_message){.kind = WRITER_FINISH, .index = (uint32_t)left_ms});
-    uint64_t progress_ns = now_ns; /* it says how it gets on: a slow pipe may take longer */
+    /* the writer reports its progress, because a slow pipe can take longer */
+    uint64_t progress_ns = now_ns;
     bool died = false;
     while (!w->finished && !died) {
         now_ns = clock_now_ns();

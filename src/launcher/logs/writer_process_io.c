@@ -18,7 +18,8 @@
 #include "launcher/worker/error_file_io.h"
 
 #define MESSAGES_PER_TURN 64
-/* Each of the two texts about a failed worker; of a longer one the end is what matters. */
+/* The most bytes of each of the two texts about a failed worker; of a longer one the end is
+ * kept. */
 #define WORDS_MAX ((size_t)15 * 1024)
 
 struct process {
@@ -27,7 +28,7 @@ struct process {
     struct loop *loop;
     struct console *console;
     struct idmap workers; /* user and index → struct writer_worker */
-    struct strbuf text;   /* of a PRINT that goes on */
+    struct strbuf text;   /* of a PRINT that continues */
     uint64_t n_printed;
     struct writer_packet packet;
 };
@@ -38,7 +39,8 @@ static uint64_t key_of(uint32_t user, uint32_t index) {
 
 /* --- to the agent ----------------------------------------------------------------------------- */
 
-/* It always reads, so this waits for a moment only; once it is gone nothing matters. */
+/* The agent always reads, so this waits only briefly. If the agent has ended, errors don't
+ * matter. */
 static void report(struct process *p, const struct writer_message *m, const char *text, size_t len,
                    const int fds[2]) {
     while (writer_wire_send(p->fd, m, text, len, fds) == -EAGAIN) {
@@ -95,7 +97,7 @@ static void prepare(struct process *p, const struct writer_message *m, const cha
     struct err err = {0};
     bool ours = p->spec->log_dir != NULL;
     int r = make_node_dir(p, m->number, &run_dir, generation, node, &node_dir, &err);
-    if (r == -ENOENT && ours && run_dir != NULL) { /* somebody took it away: once more, anew */
+    if (r == -ENOENT && ours && run_dir != NULL) { /* it was removed: claim a new one */
         free(TAKE_PTR(run_dir));
         r = make_node_dir(p, m->number, &run_dir, generation, node, &node_dir, &err);
     }
@@ -106,7 +108,7 @@ static void prepare(struct process *p, const struct writer_message *m, const cha
             report_files(p, m->user, i, dir);
     }
     int linked = ours && node_dir != NULL ? logdir_set_latest(run_dir, generation) : 0;
-    if (linked < 0) /* a convenience: the logs are there all the same */
+    if (linked < 0) /* the link is only a convenience: the logs exist without it */
         log_warning("can't set the link %s/latest: %s", run_dir, strerror(-linked));
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     writer_wire_add_part(&text, run_dir == NULL ? "" : run_dir);
@@ -185,7 +187,7 @@ static void exited(struct process *p) {
             p, &(struct writer_message){.kind = WRITER_DRAINED, .user = m.user, .index = m.index});
 }
 
-/* Its generation is over; what is left was not drained in time. */
+/* Its generation is over; what is left could not be drained in time. */
 static void drop_user(struct process *p, uint32_t user) {
     for (uint32_t i = 0; i < p->spec->nproc; i++) {
         struct writer_worker *w = idmap_get(&p->workers, key_of(user, i));
@@ -211,11 +213,11 @@ static void print(struct process *p) {
     pong(p);
 }
 
-/* All is taken, so the agent ends: what the console still has goes out. */
+/* Everything is read, and the agent ends: writes what the console still has. */
 static void finish(struct process *p) {
     uint64_t deadline_ns = clock_now_ns() + p->packet.m.index * NS_PER_MS;
     size_t left, before;
-    do { /* the agent goes on waiting as long as something comes */
+    do { /* the agent waits as long as these messages come */
         before = console_pending(p->console);
         left = console_flush(p->console, MIN2(deadline_ns, clock_now_ns() + NS_PER_S / 4));
         pong(p);
@@ -266,8 +268,9 @@ static void on_ready(void *arg, int fd, unsigned events) {
 int writer_process_run(int fd, struct console *console, const struct job_spec *spec) {
     struct process *p = xcalloc(1, sizeof *p);
     struct loop_watch *watch = NULL;
-    /* Workers have sessions of their own, and the kernel's autogroups (sched(7)) share the CPUs out
-     * among sessions: what they all write shall not be read with the agent's share. */
+    /* Workers have sessions of their own, and the kernel's autogroups (sched(7)) share the CPUs
+     * among sessions. In a session of its own, the writer does not use the agent's share to read
+     * what all workers write. */
     (void)setsid();
     p->fd = fd;
     p->console = console;
@@ -280,5 +283,5 @@ int writer_process_run(int fd, struct console *console, const struct job_spec *s
         r = loop_watch_new(p->loop, fd, LOOP_READ, LOOP_PRIO_LEASE, on_ready, p, &watch);
     if (r == 0)
         r = loop_run(p->loop);
-    return r < 0; /* what is left the kernel takes */
+    return r < 0; /* the kernel frees the rest */
 }

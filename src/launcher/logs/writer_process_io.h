@@ -1,5 +1,5 @@
-/* The log writer's own side (writer_io.h): what runs in its process. Streams are
- * writer_stream_io.h's. */
+/* The log writer's own side (writer_io.h): what runs in its process. Streams are in
+ * writer_stream_io.h. */
 #pragma once
 
 #include "launcher/job/job.h"

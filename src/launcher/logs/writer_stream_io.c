@@ -16,8 +16,8 @@
 
 #define READ_BYTES ((size_t)256 * 1024)
 #define READS_PER_TURN 4
-/* What an exit takes at once: more than any pipe of ours holds, but not what a process that was
- * left behind goes on to write. */
+/* How many reads follow at once after an exit: enough for any of our pipes, but bounded, because a
+ * process that was left behind can continue to write. */
 #define READS_AT_END 16
 
 struct writer_stream {
@@ -25,14 +25,14 @@ struct writer_stream {
     int pipe_fd; /* -1: nothing to read (any more) */
     int file_fd; /* of tee; -1 */
     char *path;  /* of its log file; NULL: none */
-    bool shown;  /* lines go to the console */
-    bool waits;  /* for room in the console */
+    bool shown;  /* its lines go to the console */
+    bool waits;  /* it waits for room in the console */
     bool keeps_tail;
     struct strbuf tail;
     struct linebuf lines;
     struct console_source source;
     struct loop_watch *watch;
-    struct loop_timer *timer; /* lines to be shown, or the end of `waits` */
+    struct loop_timer *timer; /* when lines are to be shown, or when `waits` ends */
     uint64_t retry_ns;
     uint64_t file_lost; /* bytes */
 };
@@ -49,7 +49,7 @@ struct writer_worker {
     struct writer_stream streams[2];
 };
 
-/* One for all streams: each reads and passes on in one go. */
+/* All streams share it: each reads and passes the bytes on in one step. */
 static char read_buffer[READ_BYTES];
 
 /* --- where bytes go --------------------------------------------------------------------------- */
@@ -75,7 +75,7 @@ static void write_file(struct writer_stream *s, const char *data, size_t len) {
     }
 }
 
-/* One byte before, too, so that a cut line is known as such. */
+/* One byte more, so that a cut line can be recognized. */
 #define KEPT_BYTES (LOGMUX_TAIL_BYTES + 1)
 
 static void keep_tail(struct writer_stream *s, const char *data, size_t len) {
@@ -91,8 +91,8 @@ static void keep_tail(struct writer_stream *s, const char *data, size_t len) {
     strbuf_add_bytes(&s->tail, data, len);
 }
 
-/* Whole lines go to the console together, as long as nothing has to be remembered of them: most of
- * the work for a worker that writes fast. */
+/* Whole lines go to the console together, as long as no part of a line must be stored. This is most
+ * of the work for a worker that writes fast. */
 static void show(struct writer_stream *s, const char *data, size_t len, uint64_t now_ns) {
     bool scans = s->lines.collapse && memchr(data, '\r', len) != NULL;
     while (len > 0 && !scans) {
@@ -142,8 +142,8 @@ static bool worker_ended(const struct writer_worker *w) {
     return w->streams[OUT].pipe_fd < 0 && w->streams[ERR].pipe_fd < 0;
 }
 
-/* At most `reads` times. Less than a full read means that the pipe is empty now: enough for a
- * turn, but `to_end` wants to see the end of file. */
+/* Reads at most `reads` times. A read that is not full means that the pipe is empty now. That is
+ * enough for a turn, but with `to_end` it reads until the end of file. */
 static void read_some(struct writer_stream *s, int reads, bool to_end) {
     for (; reads > 0 && s->pipe_fd >= 0; reads--) {
         ssize_t n = read(s->pipe_fd, read_buffer, sizeof read_buffer);
@@ -180,7 +180,8 @@ static void read_turn(struct writer_stream *s) {
     update_interest(s);
 }
 
-/* What a worker printed before it complained is shown before: two pipes keep no order. */
+/* Reads standard output before standard error: two pipes keep no order, and what a worker printed
+ * before an error should be shown before it. */
 static void read_in_order(struct writer_stream *s) {
     struct writer_stream *out = &s->worker->streams[OUT];
     if (s != out && out->pipe_fd >= 0 && !out->waits)
@@ -196,8 +197,8 @@ static void on_readable(void *arg, int fd, unsigned events) {
     check_ended(s->worker);
 }
 
-/* A line is unfinished only if its worker has been quiet: the rest may lie in the pipe because this
- * process did not read, being late or waiting for room. */
+/* A line is unfinished only if its worker has been quiet. The rest can be in the pipe, because this
+ * process was late or waited for room. */
 static void on_timer(void *arg) {
     struct writer_stream *s = arg;
     read_in_order(s);
@@ -221,7 +222,7 @@ static void on_grace(void *arg) {
 
 /* --- the last lines --------------------------------------------------------------------------- */
 
-/* The end of a file, and one byte before so that a cut line is known as such. */
+/* Reads the end of a file, and one byte more so that a cut line can be recognized. */
 static void read_file_end(const char *path, struct strbuf *ret) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
@@ -235,7 +236,7 @@ static void read_file_end(const char *path, struct strbuf *ret) {
     file_close(&fd);
 }
 
-/* One line as a terminal would show it: of a progress bar the last state. */
+/* Adds one line as a terminal would show it: a progress bar in its last state. */
 static void add_line(const char *line, const char *end, struct strbuf *ret) {
     while (end > line && end[-1] == '\r')
         end--;
@@ -339,7 +340,8 @@ void writer_worker_exited(struct writer_worker *w) {
     w->exited = true;
     for (int i = OUT; i <= ERR; i++) {
         struct writer_stream *s = &w->streams[i];
-        /* A slow pipeline's data may wait in the pipe until the grace is over; last words not. */
+        /* A slow pipeline's data can wait in the pipe until the grace is over; standard error
+         * can't. */
         if (i == OUT && s->pipe_fd >= 0 && s->shown && console_source_must_wait(&s->source))
             continue;
         read_some(s, READS_AT_END, true);

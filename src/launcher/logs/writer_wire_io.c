@@ -15,7 +15,8 @@ union control {
 
 int writer_wire_send(int fd, const struct writer_message *m, const char *text, size_t len,
                      const int fds[2]) {
-    /* The number of the absent one is told by the order: a placeholder can't be sent. */
+    /* Only descriptors that exist are sent, because a placeholder can't be; `has` says which they
+     * are. */
     struct {
         struct writer_message m;
         uint8_t has[2];
@@ -46,7 +47,7 @@ int writer_wire_send(int fd, const struct writer_message *m, const char *text, s
     while (r < 0 && errno == EINTR);
     if (r >= 0)
         return 0;
-    /* ETOOMANYREFS: too many descriptors are under way. unix(7) */
+    /* ETOOMANYREFS: too many descriptors are in transit. unix(7) */
     bool later = errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS;
     return later ? -EAGAIN : -errno;
 }

@@ -1,4 +1,4 @@
-/* What both sides of the log writer's socket share (writer_io.h): single messages with up to two
+/* What both sides of the log writer's socket share (writer_io.h): messages with up to two
  * descriptors, over a SOCK_SEQPACKET pair between two copies of one program. */
 #pragma once
 
@@ -16,13 +16,13 @@ enum writer_kind {
     WRITER_PREPARE,   /* number: the nonce; index: first rank; text: generation, node, run folder */
     WRITER_OPEN,      /* fds: pipes to read; flags, number; text: prefix, paths of both files */
     WRITER_EXITED,    /* flags: WRITER_WANTS_LAST_OUTPUT; text: error file, stderr's file */
-    WRITER_DROP,      /* of this user nothing more is wanted */
+    WRITER_DROP,      /* nothing more of this user is wanted */
     WRITER_PING,
-    WRITER_FINISH, /* index: ms for what the console has still to take */
+    WRITER_FINISH, /* index: how many ms are left for the console's output */
     /* from the writer */
     WRITER_FILES,       /* of PREPARE, each worker: fds: redirected files; flags: WRITER_HAS_DIR */
     WRITER_PREPARED,    /* number: 0 or a negative errno; text: run folder, node folder, error */
-    WRITER_NO_FILE,     /* text: why a log file can't be had */
+    WRITER_NO_FILE,     /* text: why a log file can't be opened */
     WRITER_LAST_OUTPUT, /* flags: WRITER_BAD_FILE; text: of the error file, of stderr */
     WRITER_DRAINED,
     WRITER_PONG,
@@ -51,20 +51,20 @@ struct writer_message {
 
 struct writer_packet {
     struct writer_message m;
-    char text[WRITER_TEXT_MAX + 1]; /* with a NUL behind it */
+    char text[WRITER_TEXT_MAX + 1]; /* with a NUL after it */
     size_t len;
     int fds[2]; /* owned by the receiver; -1: none */
 };
 
 /* Sends at once or not at all. fds (borrowed) may be NULL. Texts above the limit are cut. 0,
- * -EAGAIN: no room now; others: nobody is there any more. */
+ * -EAGAIN: no room now; others: the other side has ended. */
 _must_use_ int writer_wire_send(int fd, const struct writer_message *m, const char *text,
                                 size_t len, const int fds[2]);
-/* 1: *ret holds a message; 0: the other side has gone; -EAGAIN: nothing now. */
+/* 1: *ret holds a message; 0: the other side has ended; -EAGAIN: no message now. */
 _must_use_ int writer_wire_receive(int fd, struct writer_packet *ret);
-/* Closes those that are there. */
+/* Closes those that are not -1. */
 void writer_wire_close(int fds[2]);
-/* Texts of several parts have NULs between them. */
+/* A text of several parts has NULs between them. */
 void writer_wire_add_part(struct strbuf *text, const char *part);
-/* The n-th, "" where there is none. Borrowed. */
+/* The n-th part; "" if there is none. Borrowed. */
 const char *writer_wire_part(const struct writer_packet *p, unsigned n);
