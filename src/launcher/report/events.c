@@ -17,7 +17,7 @@ static void add_time(struct json_writer *w, uint64_t wall_ns) {
     json_write_string(w, "time", text);
 }
 
-/* From one time to another, in milliseconds, where both are known: the field's, and the one that is
+/* Adds the milliseconds between two times, if both are known: the field's own, and the one that is
  * its condition. */
 static void add_ms(struct json_writer *w, const struct json_field *f, const void *of) {
     uint64_t from_ns, to_ns;
@@ -37,7 +37,7 @@ static void add_ms(struct json_writer *w, const struct json_field *f, const void
     { FIELD(OWN, key, from), .write = add_ms, OF(event), JSON_IF_SET(timeline_entry, to) }
 
 static const struct json_field fields[] = {
-    {FIELD(PAIR, "generation", generation), /* an epoch may have no group yet */
+    {FIELD(PAIR, "generation", generation), /* an epoch can have no group yet */
      JSON_IF_SOME(timeline_entry, generation.counter)},
     {FIELD(U32, "epoch", generation.epoch), JSON_IF_SOME(timeline_entry, generation.epoch)},
     {FIELD(TEXT, "node", name), JSON_IF_TEXT(timeline_entry, name)},

@@ -1,5 +1,5 @@
 /* The event log: one JSON line for each thing that happened to the group, so that an incident reads
- * as a timeline. Only the agent that leads writes. events.c makes the lines (pure), events_io.c
+ * as a timeline. Only the agent that leads writes. events.c builds the lines (pure), events_io.c
  * writes them.
  *
  *     r = events_new(spec->event_log, run_id, host, console, &events, &err);   NULL path: NULL
@@ -7,8 +7,9 @@
  *     events_free(events);
  *
  * A line: {"time":"2026-11-21T16:02:45.123Z","monotonic_ns":"81234…","event":"started",
- * "run_id":…,"host":…,"generation":"2.3","epoch":2, and what the event has: "node","incarnation",
- * "cause","outcome","nodes","world_size", durations "…_ms"}. 64-bit numbers are texts. */
+ * "run_id":…,"host":…,"generation":"2.3","epoch":2, and the event's own fields:
+ * "node","incarnation", "cause","outcome","nodes","world_size", durations "…_ms"}. 64-bit numbers
+ * are texts. */
 #pragma once
 
 #include "base/err.h"
@@ -22,21 +23,21 @@ struct events_origin {
     const char *run_id, *host;
 };
 
-/* Appends one line with its newline. wall_ns: the note's time, since 1970; `lost`: lines that could
- * not be written just before this one. */
+/* Appends one line with its newline. wall_ns: the note's time, since 1970; `lost`: how many lines
+ * could not be written just before this one. */
 void events_line(const struct events_origin *origin, const struct timeline_entry *note,
                  uint64_t wall_ns, uint64_t lost, struct strbuf *out);
 
 struct events; /* events_io.c */
 
-/* Opens `path` for appending; "-" is standard error, by way of the console (borrowed, not NULL
- * then). Texts are copied. path NULL: *ret is NULL, which the calls below take. 0 or a negative
- * errno with a sentence. */
+/* Opens `path` for appending; "-" is standard error, through the console (borrowed; it must not be
+ * NULL then). Texts are copied. path NULL: *ret is NULL, which the calls below accept. Returns 0 or
+ * a negative errno with a sentence. */
 _must_use_ int events_new(const char *path, const char *run_id, const char *host,
                           struct console *console, struct events **ret, struct err *err);
 /* Writes one line, and never waits: what can't be written at once (a full disk, a pipe that is not
  * read) is lost, reported once, and counted in the next line that can be written. */
 void events_write(struct events *e, const struct timeline_entry *note);
-/* Reports how many lines were lost. NULL is fine. */
+/* Reports how many lines were lost. Takes NULL. */
 void events_free(struct events *e);
-uint64_t events_lost(const struct events *e); /* so far, all together */
+uint64_t events_lost(const struct events *e); /* in total, so far */

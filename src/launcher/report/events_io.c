@@ -11,15 +11,15 @@
 
 struct events {
     char *path, *run_id, *host;
-    struct console *console; /* NULL: fd */
+    struct console *console; /* NULL: fd is used */
     int fd;
     bool torn;         /* a line was written in part: the next one begins with a newline */
-    bool told;         /* that lines are lost */
-    uint64_t lost_now; /* since the last line that got through */
+    bool told;         /* the loss was reported */
+    uint64_t lost_now; /* lost since the last line that was written */
     uint64_t lost;
 };
 
-/* O_NONBLOCK: of a pipe; files know no such thing. */
+/* O_NONBLOCK is for pipes; it has no effect on files. */
 static int open_log(const char *path, int *ret_fd, struct err *err) {
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
     if (fd < 0 && errno == ENXIO)
@@ -69,10 +69,10 @@ static void lose(struct events *e, const char *why) {
                 e->path, why);
 }
 
-/* One write, so that lines of several writers are never mixed. */
+/* Uses one write, so that lines of several writers are never mixed. */
 static void write_line(struct events *e, const struct strbuf *line) {
     const char *text = strbuf_text(line);
-    /* A disk that is full takes a part of it, and the rest is not tried again. */
+    /* A full disk can take a part of the line; the rest is not tried again. */
     ssize_t n;
     do
         n = write(e->fd, text, line->len);

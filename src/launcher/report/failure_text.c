@@ -10,7 +10,7 @@
 
 #define WIDTH_MAX 60
 #define NOT_AVAILABLE "<N/A>"
-/* The address torch 2.13 prints when a worker left no error file. */
+/* The address that torch 2.13 prints if a worker left no error file. */
 #define HELP_TEXT "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
 
 static bool by_signal(const struct failure *f) {
@@ -20,7 +20,7 @@ static bool by_signal(const struct failure *f) {
 int failure_exit_code(const struct failure *f) {
     if (by_signal(f))
         return -f->code;
-    if (f->kind == FAILURE_SPAWN) /* as a shell has it */
+    if (f->kind == FAILURE_SPAWN) /* as a shell does */
         return f->code == ENOENT ? 127 : 126;
     return f->kind == FAILURE_EXIT ? f->code : 1;
 }
@@ -167,7 +167,7 @@ static void add_entry(const struct failure *f, uint32_t i, int64_t utc_offset_s,
     } else {
         strbuf_printf(ret, "\n  rank      : %" PRIu32 " (local_rank: %" PRIu32 ")", f->rank,
                       f->local_rank);
-        /* The blank after the pid, with nothing or one more behind it, is torchrun's. */
+        /* torchrun's text has a blank after the pid, followed by nothing or by a second blank. */
         strbuf_printf(ret, "\n  exitcode  : %d (pid: %" PRIi32 ") ", failure_exit_code(f), f->pid);
     }
     if (by_signal(f)) {

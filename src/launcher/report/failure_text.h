@@ -1,5 +1,5 @@
-/* What a person reads when something failed. Pure: failures in, text out; the agent decides which
- * process prints it, and where the bytes of error.json come from.
+/* The texts that users read about failures. Pure: failures in, text out. The agent decides which
+ * process prints them, and reads error.json.
  *
  *     failure_headline(&failure, &counts, &text);   at once: one line, no newline
  *       rank 3 (node b, local 1) died of SIGSEGV after 41 s; stopping 3 others; restart 1 of 3
@@ -15,11 +15,11 @@
 #include "base/text/strbuf.h"
 #include "rendezvous/protocol/failure.h"
 
-/* What follows from the failure. */
+/* The consequences of the failure. */
 struct failure_counts {
     uint32_t stopping; /* other workers that are stopped because of it, in the whole job */
     bool will_restart;
-    uint32_t restarts_used; /* the coming one included */
+    uint32_t restarts_used; /* including the next one */
     uint32_t max_restarts;
 };
 
@@ -30,19 +30,19 @@ void failure_headline(const struct failure *f, const struct failure_counts *coun
 void failure_cause_text(const struct failure *f, struct strbuf *ret);
 /* "41 s", "3.2 s", "17 ms", "2 h 05 min". */
 void duration_text(uint64_t ns, struct strbuf *ret);
-/* Puts a traceback (from error.json) or the last lines of stderr into the failure; of a text that
- * is too long the end is kept, from the beginning of a line on. */
+/* Puts a traceback (from error.json) or the last lines of stderr into the failure. If the text is
+ * too long, its end is kept, from the beginning of a line on. */
 void failure_set_text(struct failure *f, const char *text, bool is_traceback);
-/* As torchrun counts: exit status, or minus the signal. */
+/* As in torchrun: the exit status, or minus the signal. */
 int failure_exit_code(const struct failure *f);
 
 struct failure_report {
     const char *entrypoint;         /* script as given, module, or program */
     const struct failure *failures; /* [0] is the root cause */
     uint32_t n_failures;            /* >= 1 */
-    int64_t utc_offset_s;           /* of local time, when it failed: clock_utc_offset_s() */
-    const char *stderr_tail;        /* of the root cause's worker; NULL: what its text has */
+    int64_t utc_offset_s;           /* of local time at the failure: clock_utc_offset_s() */
+    const char *stderr_tail;        /* of the root cause's worker; NULL: the one in its text */
 };
-/* Adds the block with a newline at its end; then, when there is a tail, its lines under a heading.
- * A lost node (FAILURE_NODE) has no rank, code or pid; its entry has node and reason. */
+/* Adds the block with a newline at its end; then, if there is a tail, its lines under a heading. A
+ * lost node (FAILURE_NODE) has no rank, code or pid; its entry has the node and the reason. */
 void failure_report_text(const struct failure_report *report, struct strbuf *ret);
