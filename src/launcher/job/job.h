@@ -1,5 +1,5 @@
-/* What the user asked for: the outcome of the command line and the environment, checked, with
- * defaults filled in. Plain data; the owner frees it with job_spec_fini(). */
+/* What the user requested: the command line and the environment, checked, with defaults filled in.
+ * Plain data; the owner frees it with job_spec_fini(). */
 #pragma once
 
 #include <stdbool.h>
@@ -17,12 +17,13 @@
 
 enum job_backend {
     JOB_BACKEND_STATIC = 1, /* --master-addr/-port and --node-rank: the user chooses the ranks */
-    JOB_BACKEND_C10D,       /* an endpoint; the agent that owns its address leads */
+    JOB_BACKEND_C10D,       /* an endpoint; the agent at its address leads */
     JOB_BACKEND_DIR,        /* arbiter: a directory that all nodes see; any node may lead */
     JOB_BACKEND_ETCD,       /* arbiter: etcd v3 */
 };
 
-/* Whether the nodes are alike and reach each other: don't check, warn, or start no worker then. */
+/* The check that nodes are alike and reach each other: off, warn, or start no worker if it
+ * fails. */
 enum job_preflight { JOB_PREFLIGHT_OFF = 0, JOB_PREFLIGHT_WARN, JOB_PREFLIGHT_STRICT };
 
 #define JOB_ETCD_ENDPOINTS_MAX 16
@@ -39,13 +40,13 @@ enum { STD_NONE = 0, STD_OUT = 1, STD_ERR = 2, STD_BOTH = 3 };
 /* "3" or "0:3,1:1": one value for all local ranks, or a map with `fallback` STD_NONE. */
 struct std_map {
     uint8_t fallback;
-    uint8_t by_rank[10]; /* single-digit local ranks, as torchrun's grammar; 0xff = not named */
+    uint8_t by_rank[10]; /* single-digit local ranks, as in torchrun's grammar; 0xff = not named */
 };
 uint8_t std_map_get(const struct std_map *map, uint32_t local_rank);
 
 enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, JOB_CONTAIN_PIDNS };
 
-/* OMP_NUM_THREADS where it is not set: as torchrun does, or by the cores that a worker has. */
+/* OMP_NUM_THREADS if it is not set: torchrun's value, or the number of cores that a worker has. */
 enum job_omp { JOB_OMP_TORCHRUN = 0, JOB_OMP_CORES };
 
 /* An ordinary option of muster run is a field that src/cli/options/options_table.c names. */
@@ -53,7 +54,7 @@ struct job_spec {
     /* who */
     uint32_t nproc; /* workers of this node */
     enum job_backend backend;
-    bool standalone;        /* one node, free port, not for others */
+    bool standalone;        /* one node, a free port, closed to other nodes */
     char *endpoint_host;    /* name or literal, brackets removed; NULL: this node alone */
     uint16_t endpoint_port; /* 0: any free one */
     char *arbiter_dir;      /* DIR: the directory; else NULL */
@@ -63,7 +64,8 @@ struct job_spec {
     char *etcd_user, *etcd_password;          /* NULL: none */
     char *etcd_cacert, *etcd_cert, *etcd_key; /* PEM files, or NULL */
     char *topology;                           /* this node's place in the network, "" : not known */
-    char *topology_file; /* where it stands; NULL: none was given, or `topology` is known */
+    /* file with the node's place; NULL: none was given, or `topology` is known */
+    char *topology_file;
     enum job_preflight preflight;
     bool check_only; /* muster check: no worker is started; what was found is printed */
     bool check_json;
@@ -72,7 +74,7 @@ struct job_spec {
     int32_t node_rank;      /* --node-rank, -1: not given */
     char *local_addr;       /* --local-addr or NULL */
     char *run_id;           /* never NULL, never empty */
-    bool run_id_given;      /* by the user, so that others may share it */
+    bool run_id_given;      /* given by the user, so other runs can use it too */
     char *role;
 
     /* when */
@@ -91,7 +93,7 @@ struct job_spec {
     enum bind_mode bind; /* --bind, --numa-binding; 0: none unless GPUs are found */
     enum bind_memory bind_memory;
     enum job_omp omp;
-    uint32_t gpus_per_worker;    /* 0: not asked for */
+    uint32_t gpus_per_worker;    /* 0: not requested */
     enum nccl_env_mode nccl_env; /* 0: as NCCL_ENV_OFF */
     char **env;                  /* --env-file, then --env: NAME=VALUE, a name once,
                                     NULL-terminated; NULL: none */
@@ -100,13 +102,13 @@ struct job_spec {
     /* where output goes */
     char *log_dir; /* NULL: none; "/dev/null": no files at all */
     struct std_map redirects, tee;
-    char *line_prefix;   /* template of --tee's prefix, or NULL: torchrun's default */
+    char *line_prefix;   /* template of --tee's prefix; NULL: torchrun's default */
     bool *console_ranks; /* [nproc], NULL: all (--local-ranks-filter) */
     char *event_log;     /* JSON lines of what happens to the group; "-": stderr; NULL */
     bool quiet;
     int verbose; /* number of -v */
 };
 
-/* What the user did not set. As torchrun has it. */
+/* The defaults, which are torchrun's. */
 extern const struct job_spec job_spec_default;
 void job_spec_fini(struct job_spec *spec);

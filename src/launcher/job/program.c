@@ -9,7 +9,7 @@
 
 #define OPTION_SHOWN_MAX 40
 
-/* With its NUL: what begins and ends where is part of it. */
+/* Includes the NUL, so that the bounds of each text are part of the digest. */
 static uint64_t digest_text(uint64_t h, const char *text) {
     return hash_bytes(h, text, strlen(text) + 1);
 }
@@ -19,8 +19,8 @@ static const char *without_folders(const char *path) {
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
-/* "--lr=0.1" and "--lr": 4; "-n3": 2, as the rest may be its value; "trainer.lr=0.1": 10. 0: a
- * word, a value of what came before. */
+/* "--lr=0.1" and "--lr": 4; "-n3": 2, because the rest can be its value; "trainer.lr=0.1": 10. 0: a
+ * word, which is the value of the option before it. */
 static size_t name_length(const char *arg) {
     if (arg[0] == '-' && arg[1] == '-')
         return strcspn(arg, "=");
@@ -32,7 +32,8 @@ static size_t name_length(const char *arg) {
     return arg[len] == '=' ? len : 0;
 }
 
-/* Of name=value only what can't be the text of a secret that ends with '=' by chance. */
+/* Whether a name before '=' may be shown: it must not look like a secret that happens to end with
+ * '='. */
 static bool may_show(const char *arg, size_t len) {
     size_t plain = arg[0] == '-' ? len : strspn(arg, "abcdefghijklmnopqrstuvwxyz_.+~");
     return len > 0 && len <= OPTION_SHOWN_MAX && plain >= len;

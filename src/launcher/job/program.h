@@ -4,8 +4,8 @@
  *     struct rdzv_program p; program_of(spec, &p);     p.shown: "train.py --lr=... --resume ..."
  *
  * Names are compared, folders are not: a script can be in another folder on each host. Arguments
- * may contain secrets, so only the names of options are shown; of "-x5" the first letter is its
- * name. */
+ * may contain secrets, so only the names of options are shown; the name of "-x5" is its first
+ * letter. */
 #pragma once
 
 #include "launcher/job/job.h"
