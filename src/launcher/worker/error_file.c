@@ -21,7 +21,7 @@ static bool is_surrogate(const char *p, char first, char last) {
 }
 
 /* Python writes bytes that are not UTF-8 as half of a surrogate pair ("\udcff"), and NUL as \u0000:
- * both become \ufffd, which is as long. */
+ * both become \ufffd, which has the same length. */
 static char *mend(const char *text, size_t len) {
     char *copy = xstrndup(text, len);
     size_t n = strlen(copy);
@@ -60,7 +60,7 @@ static int parse(const char *text, size_t len, struct json **ret, struct err *er
     return 0;
 }
 
-/* A number, or a text with one; torch writes the text. Others are let pass without a time. */
+/* A number, or a text with one; torch writes the text. With any other type the time is left out. */
 static bool read_timestamp(const struct json *v, uint64_t *ret) {
     if (v == NULL)
         return false;
@@ -109,7 +109,7 @@ const char *error_file_text(const struct error_file *e) {
     return e->traceback != NULL ? e->traceback : e->message;
 }
 
-/* Members of `obj` but for `but`, which the caller replaces. */
+/* Copies the members of `obj` except `but`, which the caller replaces. */
 static int copy_members(struct json_writer *w, const struct json *obj, const char *but) {
     for (const struct json *m = json_first(obj); m != NULL; m = json_next(m)) {
         if (strcmp(json_key(m), but) == 0)

@@ -1,12 +1,12 @@
-/* What a worker says about its own end: the text of error.json, as torch's @record writes it (both
- * of its forms). Pure; the caller reads the file.
+/* A worker's report about its own failure: the text of error.json, as torch's @record writes it (in
+ * both forms). Pure; the caller reads the file.
  *
  *     {"message": {"message": "ValueError: …",
  *                  "extraInfo": {"py_callstack": "…", "timestamp": "17…"}}}
  *     {"message": "text", "timestamp": 17…}
  *
- * Unknown members are let pass, since others write such files too.
- * Source: torch 2.13, distributed/elastic/multiprocessing/errors: error_handler.py, __init__.py. */
+ * Unknown members are allowed, because other programs write such files too. Source: torch 2.13,
+ * distributed/elastic/multiprocessing/errors: error_handler.py, __init__.py. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,8 +18,9 @@
 #define ERROR_FILE_MAX_BYTES ((size_t)1024 * 1024)
 
 enum {
-    ERROR_FILE_E_NO_MESSAGE = 1, /* JSON, but without what makes it a report */
-    ERROR_FILE_E_NOT_JSON,       /* or over a limit; a worker that was killed while it wrote */
+    ERROR_FILE_E_NO_MESSAGE = 1, /* JSON, but without a message */
+    /* or over a limit; for example if the worker was killed while it wrote */
+    ERROR_FILE_E_NOT_JSON,
 };
 
 struct error_file {
@@ -33,11 +34,11 @@ void error_file_fini(struct error_file *e);
 /* 0, or an outcome of above with a sentence in err; -ENOMEM. */
 _must_use_ int error_file_parse(const char *text, size_t len, struct error_file *ret,
                                 struct err *err);
-/* What a person should see: the traceback, else the message. Borrowed. */
+/* The text to show to the user: the traceback, else the message. Borrowed. */
 const char *error_file_text(const struct error_file *e);
 
-/* The text for the agent's own TORCHELASTIC_ERROR_FILE: the worker's, with "errorCode" put into the
- * message object; a message that is only a text is passed on as it is. exit_code: as torchrun has
- * it, negative for a signal; 0 adds nothing. Same outcomes as parse. Replaces *ret. */
+/* Makes the text for the agent's own TORCHELASTIC_ERROR_FILE: the worker's text, with "errorCode"
+ * added to the message object. A message that is only a text is passed on unchanged. exit_code: as
+ * in torchrun, negative for a signal; 0 adds nothing. Same results as parse. Replaces *ret. */
 _must_use_ int error_file_for_parent(const char *text, size_t len, int exit_code,
                                      struct strbuf *ret, struct err *err);

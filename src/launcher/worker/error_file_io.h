@@ -1,9 +1,9 @@
-/* Reading what a worker wrote about its own end (error_file.h). Blocks as long as the file system
+/* Reads a worker's report about its own failure (error_file.h). Blocks as long as the file system
  * does. */
 #pragma once
 
 #include "base/text/strbuf.h"
 
-/* Its text for people. 0: *ret has it, or nothing where there is no such file (path "" too);
- * -EINVAL: *ret says what is wrong with it. */
+/* Reads its text for the user. 0: *ret has the text; it is empty if there is no such file (path ""
+ * too). -EINVAL: *ret says what is wrong with the file. */
 _must_use_ int error_file_read(const char *path, struct strbuf *ret);

@@ -1,5 +1,5 @@
-/* What a worker may tell the agent, in the form of sd_notify(3): a datagram with lines of
- * VARIABLE=VALUE. Pure; notify_io.h has the socket. */
+/* The messages that a worker can send to the agent, in the form of sd_notify(3): a datagram with
+ * lines VARIABLE=VALUE. Pure; notify_io.h has the socket. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 #define NOTIFY_BYTES_MAX 4096 /* of a datagram; longer ones are ignored */
 
 struct notify_message {
-    bool safe_point; /* MUSTER_SAFE_POINT=1: stopped here, the job loses no work */
+    bool safe_point; /* MUSTER_SAFE_POINT=1: if it is stopped now, the job loses no work */
 };
 
 /* Unknown variables are ignored, and so is a line without a "=". A text that contains a NUL, or

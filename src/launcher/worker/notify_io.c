@@ -27,7 +27,7 @@ static int open_socket(struct notify *n) {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     size_t len = strlen(n->name);
     memcpy(addr.sun_path, n->name, len);
-    addr.sun_path[0] = '\0'; /* abstract: no file that could stay behind. unix(7) */
+    addr.sun_path[0] = '\0'; /* abstract: there is no file that could be left behind. unix(7) */
     n->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const int on = 1;
     if (n->fd < 0 || setsockopt(n->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0)
@@ -65,7 +65,7 @@ void notify_free(struct notify *n) {
 
 const char *notify_name(const struct notify *n) { return n->name; }
 
-/* Who sent it, 0: unknown. */
+/* The sender's pid; 0: unknown. */
 static pid_t sender(struct msghdr *msg) {
     struct ucred who = {0};
     for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c != NULL; c = CMSG_NXTHDR(msg, c))
@@ -74,10 +74,10 @@ static pid_t sender(struct msghdr *msg) {
     return who.pid;
 }
 
-/* False when there is nothing more. */
+/* False if there are no more messages. */
 static bool take_one(struct notify *n) {
     char data[NOTIFY_BYTES_MAX];
-    union { /* room for the sender alone: the kernel closes descriptors that are passed */
+    union { /* room only for the credentials: the kernel closes descriptors that are passed */
         struct cmsghdr head;
         char bytes[CMSG_SPACE(sizeof(struct ucred))];
     } control;

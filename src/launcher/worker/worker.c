@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bits of the states that may follow. */
+/* For each state, the bits of the states that can follow. */
 static const unsigned next_states[] = {
     [WORKER_STATE_RUNNING] =
         1U << WORKER_STATE_STOPPING | 1U << WORKER_STATE_KILLING | 1U << WORKER_STATE_SWEEPING,
@@ -36,7 +36,7 @@ void worker_group_machine_init(struct worker_group_machine *m, uint32_t n) {
         .state = WORKER_STATE_RUNNING, .n_left = n, .deadline_ns = TIME_NEVER};
 }
 
-/* Arms the next repeat, and tells once when it has gone on for too long. */
+/* Arms the next repeat, and reports once that it has taken too long. */
 static void retry_later(struct worker_group_machine *m, uint64_t now_ns,
                         struct worker_update *ret) {
     m->deadline_ns = later(now_ns, m->retry_ns);
@@ -65,7 +65,7 @@ static void on_exited(struct worker_group_machine *m, const struct worker_event 
         m->killed_ns = event->now_ns;
     m->retry_ns = WORKER_RETRY_MIN_NS;
     move(m, WORKER_STATE_SWEEPING);
-    m->deadline_ns = TIME_NEVER; /* armed by the answer */
+    m->deadline_ns = TIME_NEVER; /* the answer arms it */
     ret->sweep = true;
 }
 
@@ -95,13 +95,13 @@ static void on_kill(struct worker_group_machine *m, const struct worker_event *e
 
 static void on_timer(struct worker_group_machine *m, const struct worker_event *event,
                      struct worker_update *ret) {
-    if (event->now_ns < m->deadline_ns) /* moved since it was armed */
+    if (event->now_ns < m->deadline_ns) /* the deadline was moved since it was armed */
         return;
     switch (m->state) {
     case WORKER_STATE_RUNNING:
     case WORKER_STATE_GONE: return;
     case WORKER_STATE_STOPPING: begin_killing(m, event->now_ns, ret); return;
-    case WORKER_STATE_KILLING: /* what was forked before the signal, and is not the worker */
+    case WORKER_STATE_KILLING: /* kills what the worker forked before the signal */
         ret->kill_all = true;
         retry_later(m, event->now_ns, ret);
         return;

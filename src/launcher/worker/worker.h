@@ -1,5 +1,6 @@
-/* How the workers of one generation on this node are stopped: SIGTERM, grace, SIGKILL, and then
- * what they left behind is killed. Pure: no clock, no processes; worker_io obeys.
+/* How the workers of one generation on this node are stopped: SIGTERM, grace, SIGKILL, and then the
+ * processes that they left behind are killed. Pure: no clock, no processes; worker_io carries out
+ * the updates.
  *
  *              STOP                 TIMER (grace over), KILL
  *     RUNNING ──────► STOPPING ─────────────────► KILLING
@@ -29,7 +30,7 @@ enum worker_state {
 enum worker_event_kind {
     WORKER_EVENT_EXITED = 1, /* a worker ended, or could not be started */
     WORKER_EVENT_STOP,       /* signo, grace_ns */
-    WORKER_EVENT_KILL,       /* at once, without grace (fence, second ^C) */
+    WORKER_EVENT_KILL,       /* SIGKILL at once, without grace (fence, second ^C) */
     WORKER_EVENT_TIMER,      /* the deadline has come */
     WORKER_EVENT_SWEPT,      /* answer to update.sweep: `left` processes were still there */
 };
@@ -46,12 +47,14 @@ struct worker_update {
     int signal_all; /* send this (then SIGCONT) to every living worker's group; 0: nothing */
     bool kill_all;  /* SIGKILL to every living worker and all below it */
     bool sweep;     /* one pass over all that is left below, answered by SWEPT */
-    bool report_unkillable; /* once: what is left has survived SIGKILL for WORKER_UNKILLABLE_NS */
-    bool all_gone;          /* once */
-    uint64_t deadline_ns;   /* always: TIME_NEVER or when TIMER is due */
+    /* once: some processes have survived SIGKILL for WORKER_UNKILLABLE_NS */
+    bool report_unkillable;
+    bool all_gone;        /* once */
+    uint64_t deadline_ns; /* always: TIME_NEVER or when TIMER is due */
 };
 
-/* Repeats of SIGKILL and of passes: from this, doubled, up to that. */
+/* The time between repeats of SIGKILL and of passes: it begins with the minimum and is doubled up
+ * to the maximum. */
 #define WORKER_RETRY_MIN_NS (1 * NS_PER_MS)
 #define WORKER_RETRY_MAX_NS (100 * NS_PER_MS)
 #define WORKER_UNKILLABLE_NS (5 * NS_PER_S)
@@ -66,7 +69,7 @@ struct worker_group_machine {
 };
 
 void worker_group_machine_init(struct worker_group_machine *m, uint32_t n);
-/* Asserts only our own mistakes (more exits than workers). Late STOP and KILL are ignored. */
+/* Asserts only on bugs of muster (more exits than workers). Late STOP and KILL are ignored. */
 void worker_group_machine_step(struct worker_group_machine *m, const struct worker_event *event,
                                struct worker_update *ret);
 

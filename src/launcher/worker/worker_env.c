@@ -8,8 +8,8 @@
 #include "base/text/strbuf.h"
 #include "base/text/template.h"
 
-/* What a launcher tells its workers. A muster inside a worker of another launcher must not pass on
- * what was said to itself. */
+/* Variables that a launcher sets for its workers. A muster that runs inside another launcher's
+ * worker must not pass on those that it got itself. */
 static const char *const stale_names[] = {
     "RANK",
     "LOCAL_RANK",
@@ -79,7 +79,8 @@ static void set_ours(struct envlist *e, const struct worker_env_input *in) {
         envlist_set(e, "MUSTER_WORKER_ID", in->worker_id);
 }
 
-/* n devices of what this node's workers may see by it: by number, or as they were named. */
+/* Sets the variable to the worker's devices, out of those that it allows to this node's workers: by
+ * number, or by the names that it has. */
 static int set_devices_by(const char *variable, struct envlist *e, uint32_t local_rank, uint32_t n,
                           const char *option, struct err *err) {
     const char *visible = envlist_get(e, variable);
@@ -103,7 +104,7 @@ static int set_devices_by(const char *variable, struct envlist *e, uint32_t loca
     return 0;
 }
 
-/* ROCm reads CUDA_VISIBLE_DEVICES only where HIP_VISIBLE_DEVICES is not set, or empty: both. */
+/* Sets both: ROCm reads CUDA_VISIBLE_DEVICES only if HIP_VISIBLE_DEVICES is not set or empty. */
 static int set_devices(struct envlist *e, uint32_t local_rank, uint32_t n, const char *option,
                        struct err *err) {
     const char *hip = envlist_get(e, "HIP_VISIBLE_DEVICES");

@@ -30,22 +30,22 @@ struct worker_env_input {
     const int *signals;     /* --signals-to-handle */
     uint32_t n_signals;
     bool virtual_local_rank;
-    uint32_t gpus_per_worker;  /* so many devices are visible to each; 0: not asked for */
-    uint32_t omp_threads;      /* OMP_NUM_THREADS where the user did not set it; 0: torchrun's */
+    uint32_t gpus_per_worker;  /* how many devices each worker sees; 0: not requested */
+    uint32_t omp_threads;      /* OMP_NUM_THREADS if the user did not set it; 0: torchrun's */
     const char *notify_socket; /* MUSTER_NOTIFY_SOCKET; NULL: none */
     const char *worker_id;     /* MUSTER_WORKER_ID; NULL: the code that starts it adds the marker */
 };
 
-/* `base` without what an outer launcher left in it, with all variables for this worker. Settings of
- * the user stay. *ret must be empty; it is the caller's. The devices of --virtual-local-rank and
- * --gpus-per-worker are named in CUDA_VISIBLE_DEVICES, and in HIP_VISIBLE_DEVICES where the user
- * has it, which ROCm reads instead. -EINVAL: these options, and a variable of the two names fewer
- * devices than that takes. */
+/* Makes the environment: `base` without what an outer launcher left in it, and with all variables
+ * for this worker. The user's settings are kept. *ret must be empty; the caller owns it.
+ * CUDA_VISIBLE_DEVICES names the devices of --virtual-local-rank and --gpus-per-worker. If the user
+ * has set HIP_VISIBLE_DEVICES, which ROCm reads instead, it names them, too. -EINVAL: with these
+ * options, one of the two variables names fewer devices than needed. */
 _must_use_ int worker_env_build(char *const *base, const struct worker_env_input *input,
                                 struct envlist *ret, struct err *err);
 
-/* True when worker_env_build() sets OMP_NUM_THREADS=1 because the user did not (torchrun's rule:
- * more than one worker on the node). Worth one line to the user. */
+/* True if worker_env_build() sets OMP_NUM_THREADS=1 because the user did not (torchrun's rule: more
+ * than one worker on the node). The caller tells the user in one line. */
 bool worker_env_sets_omp(char *const *base, uint32_t local_world_size);
 
 /* argv of one worker: python -u [-m] SCRIPT ARGS, or PROGRAM ARGS; in SCRIPT (when python runs it)
