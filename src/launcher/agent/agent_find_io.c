@@ -27,8 +27,8 @@ static void member_config_from(const struct agent *a, struct member_config *c) {
     c->seed = random_u64();
 }
 
-/* Nodes of one NVLink domain (one rack's NVSwitches: cluster and clique) stand together, then those
- * of one switch. */
+/* Nodes of one NVLink domain (one rack's NVSwitches: cluster and clique) are placed together, then
+ * those of one switch. */
 static void fill_place(const struct agent *a, struct node_info *info) {
     const struct topology *t = a->look != NULL ? node_discovery_topology(a->look) : NULL;
     const char *place = a->config.spec->topology != NULL ? a->config.spec->topology : "";
@@ -40,7 +40,7 @@ static void fill_place(const struct agent *a, struct node_info *info) {
         (void)snprintf(info->topology, sizeof info->topology, "%s", place);
 }
 
-/* own: the endpoint is this agent's, reached so. */
+/* own: the endpoint is this agent's, and it reaches it at this address; else NULL. */
 static int join(struct agent *a, const struct addr *own) {
     const struct job_spec *spec = a->config.spec;
     struct member_config member;
@@ -85,7 +85,7 @@ static void on_looked(void *arg) {
         begin_now(a, a->own_endpoint.len > 0 ? &a->own_endpoint : NULL);
 }
 
-/* The order by the network has to know the NVLink domain, which only NVML tells. */
+/* The order by topology needs the NVLink domain, which only NVML reports. */
 static void begin_with(struct agent *a, const struct addr *own) {
     bool waits = a->config.spec->rdzv.rank_order == RANK_ORDER_TOPOLOGY && a->look != NULL &&
                  (node_discovery_what(a->look) & DISCOVER_NVML) != 0;
@@ -99,7 +99,7 @@ static void begin_with(struct agent *a, const struct addr *own) {
 
 /* ---- a fixed endpoint ---- */
 
-/* This agent leads if it can have the endpoint's socket. */
+/* This agent leads if it can bind the endpoint's socket. */
 static void begin(struct agent *a, bool host, bool only_guessed) {
     const struct job_spec *spec = a->config.spec;
     struct addr own;
@@ -129,7 +129,7 @@ static void begin(struct agent *a, bool host, bool only_guessed) {
     begin_with(a, &own);
 }
 
-/* The address by which the others know the endpoint, where it is this machine's. */
+/* Stores the address by which other nodes know the endpoint, if it is on this machine. */
 static void keep_endpoint(struct agent *a, const struct addr *addrs, size_t n) {
     for (size_t i = 0; i < n && a->endpoint.len == 0; i++)
         if (!addr_is_loopback(&addrs[i]) && !addr_is_wildcard(&addrs[i]) &&
@@ -185,8 +185,8 @@ static void add_own_addr(struct rdzv_peer *self, const struct addr *addr) {
         (void)snprintf(self->addr + len, sizeof self->addr - len, "%s%s", len > 0 ? "," : "", text);
 }
 
-/* What others are told: --local-addr, or all that this machine has; loopback only where there is
- * nothing else, for a job on this machine alone. */
+/* The addresses that other nodes get: --local-addr, or all addresses of this machine; loopback only
+ * if there are no others, for a job on this machine alone. */
 static void find_own_addrs(struct agent *a) {
     const char *local = a->config.spec->local_addr;
     struct addr addrs[OWN_ADDRS_MAX];
@@ -209,7 +209,7 @@ static void find_own_addrs(struct agent *a) {
         (void)snprintf(a->self.addr, sizeof a->self.addr, "127.0.0.1");
 }
 
-/* The endpoint may be reached over loopback here. */
+/* This node can reach the endpoint over loopback, but others can't. */
 bool agent_leader_text(const struct agent *a, const struct addr *leader, char out[ADDR_TEXT_MAX]) {
     const struct job_spec *spec = a->config.spec;
     struct addr at = *leader, own;

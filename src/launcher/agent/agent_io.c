@@ -19,10 +19,10 @@
 #include "rendezvous/store/store_io.h"
 #include "topology/discover/discovery_io.h"
 
-/* How long the console may take for what is still queued when the agent exits. */
+/* How long the console may take to write what is queued when the agent exits. */
 #define CONSOLE_PATIENCE_NS (2 * NS_PER_S)
-/* What killed agents left is looked for by a job that lives longer than this in a process of its
- * own, by others for a moment at their end: nobody's start waits for it. */
+/* A job that runs longer than this looks for leftovers of killed agents in a separate process.
+ * Shorter jobs look for a moment at their end. So no job's start is delayed. */
 #define TIDY_AFTER_NS (100 * NS_PER_MS)
 
 /* ---- the end ---- */
@@ -52,7 +52,7 @@ static void on_local_event(void *arg, const struct member_event *event) {
     agent_quit_if_over(a);
 }
 
-/* Where the local workers were not asked. */
+/* Sends an event that the local workers did not report. */
 static void local_event(struct agent *a, enum member_event_kind kind, struct generation g) {
     on_local_event(a, &(struct member_event){.kind = kind, .generation = g});
 }
@@ -62,7 +62,7 @@ static void on_prepared(void *arg, struct generation g, const struct err *err);
 static const struct local_workers_ops local_workers_ops = {.on_event = on_local_event,
                                                            .on_prepared = on_prepared};
 
-/* ---- what the rendezvous wants ---- */
+/* ---- requests of the rendezvous ---- */
 
 static void node_failed(struct agent *a, struct generation g, const char *text) {
     struct failure f;
@@ -71,7 +71,7 @@ static void node_failed(struct agent *a, struct generation g, const char *text) 
                                      .kind = MEMBER_EVENT_FAILURE, .generation = g, .failure = &f});
 }
 
-/* Ready for the group, or not: why. */
+/* This node is ready for the group, or it is not, and why. */
 static void prepared(void *arg, struct generation g, uint32_t reachability, const char *why_not) {
     struct agent *a = arg;
     if (why_not != NULL)
@@ -117,7 +117,7 @@ static void on_tidy_timer(void *arg) {
 
 static void start(void *arg, struct generation g, uint32_t reachability) {
     struct agent *a = arg;
-    if (a->config.spec->check_only) { /* that they all came so far is all that was wanted */
+    if (a->config.spec->check_only) { /* muster check only needs all nodes to come this far */
         local_event(a, MEMBER_EVENT_SUCCEEDED, g);
         return;
     }
@@ -191,8 +191,9 @@ static void on_end(void *arg, const struct member_end *end) {
     struct agent *a = arg;
     a->end = *end;
     a->ended = true;
-    /* With the leader gone, or this node out, nobody else's end is to be waited for. Where this
-     * agent leads and has an arbiter, it hands over, or leaves nothing to wait for. */
+    /* If the leader is gone, or this node has left, the server need not wait for the ends of other
+     * nodes. If this agent leads and has an arbiter, it hands over, or there is nothing to wait
+     * for. */
     bool resigns = end->kind == MEMBER_END_LEFT && leads(a) && a->arbiter != NULL;
     if (resigns)
         rdzv_server_resign(leading_server(a->leading));
@@ -216,7 +217,7 @@ const struct rdzv_client_ops agent_client_ops = {
     .end = on_end,
 };
 
-/* ---- what leading brings ---- */
+/* ---- events of leading ---- */
 
 static void on_led_to_the_end(void *arg) {
     struct agent *a = arg;
@@ -242,7 +243,7 @@ static void get_ready_to_lead(struct agent *a) {
     a->leading = leading_new(a->loop, &config, &leading_ops, a);
 }
 
-/* ---- what the preflight wants ---- */
+/* ---- requests of the preflight ---- */
 
 static void can_join(void *arg) {
     struct agent *a = arg;
@@ -267,7 +268,7 @@ static void refuse(void *arg, const char *reason) {
 static const struct preflight_ops preflight_ops = {
     .can_join = can_join, .tell = tell_summary, .prepared = prepared, .led = led, .refuse = refuse};
 
-/* ---- what the listener says ---- */
+/* ---- events of the listener ---- */
 
 static void on_caller(void *arg, uint64_t incarnation, bool came) {
     struct agent *a = arg;
@@ -313,7 +314,7 @@ static void begin_to_leave(struct agent *a, const char *why) {
         rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_LEAVE,
                                                             .reason = why,
                                                             .grace_ns = UINT64_MAX});
-    } else { /* not even joined */
+    } else { /* this node has not joined yet */
         a->ended = a->server_done = true;
         agent_quit_if_over(a);
     }
@@ -332,7 +333,7 @@ static void stop_for_signal(struct agent *a) {
     (void)snprintf(reason, sizeof reason, "node %s was stopped by %s", a->host, name);
     if (leads(a) && a->arbiter == NULL)
         rdzv_server_stop_job(leading_server(a->leading),
-                             reason); /* nobody could take this leader's place */
+                             reason); /* no node can replace this leader */
     if (!leads(a) || a->arbiter != NULL || a->client == NULL)
         begin_to_leave(a, reason);
 }
@@ -344,7 +345,7 @@ static void on_signal(void *arg, int signo) {
         stop_for_signal(a);
         return;
     }
-    /* Slurm and systemd repeat SIGTERM without meaning more; a person's second ^C does. */
+    /* Slurm and systemd repeat SIGTERM, but mean the same. Only a user's second ^C means more. */
     if (signo != SIGINT)
         return;
     if (a->interrupts++ == 0)
@@ -365,7 +366,7 @@ static int watch_signals(struct agent *a) {
     return 0;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole agent ---- */
 
 static int set_up_listener(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
@@ -394,12 +395,13 @@ static int set_up_listener(struct agent *a) {
     struct err err = {0};
     addr_host_text(&a->own_listener, host);
     if (registry_add(spec->run_id, host, a->node_port, &a->registry, &err) < 0)
-        log_debug("%s", err.text); /* 'muster status' then needs the address */
+        log_debug("%s", err.text); /* then 'muster status' needs the address */
     return 0;
 }
 
-/* Are there GPUs? Where anybody needs more, it is looked for while this node waits for its peers;
- * a look that can't even begin costs what needs it, not the job. */
+/* Finds out whether there are GPUs. If more is needed, it is discovered while this node waits for
+ * its peers. If discovery can't even begin, only the features that need it are lost, not the
+ * job. */
 static bool look_at_node(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     struct err err = {0};
@@ -418,12 +420,12 @@ static bool look_at_node(struct agent *a) {
         log_warning("%s; its workers are not bound", err.text);
     if (any_gpu && spec->nccl_env > NCCL_ENV_OFF) {
         node_raise_limits();
-        a->nofile_soft = 0; /* descriptors too: as many as the agent has */
+        a->nofile_soft = 0; /* descriptors, too: workers get as many as the agent has */
     }
     return any_gpu;
 }
 
-/* With fewer an agent can't serve even itself. */
+/* With fewer descriptors an agent can't even serve itself. */
 #define FILES_MIN 32
 
 static int check_files(void) {
@@ -446,11 +448,11 @@ static int begin_preflight(struct agent *a) {
 }
 
 static int set_up(struct agent *a) {
-    (void)signal(SIGPIPE, SIG_IGN); /* a closed terminal or peer is an errno */
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file at its limit, too: setrlimit(2) */
+    (void)signal(SIGPIPE, SIG_IGN); /* a closed terminal or peer is reported by errno */
+    (void)signal(SIGXFSZ, SIG_IGN); /* and so is a file at its limit: setrlimit(2) */
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && store_raise_descriptors() > files.rlim_cur)
-        a->nofile_soft = files.rlim_cur; /* the workers keep the user's */
+        a->nofile_soft = files.rlim_cur; /* the workers keep the user's limit */
     int r = check_files();
     if (r < 0) {
         a->failed_early = true;

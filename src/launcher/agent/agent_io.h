@@ -1,6 +1,7 @@
-/* The agent: one per node. Joins the rendezvous (and leads it where the endpoint is this node's),
- * runs the node's workers as the group's machines decide, shows progress to people, and ends with
- * the exit status of `muster run`. Glue only: what to do is decided by group, member and worker.
+/* The agent: one per node. It joins the rendezvous (and leads it if the endpoint is this node's),
+ * runs the node's workers as the group's machines decide, shows progress to the user, and ends with
+ * the exit status of `muster run`. It is only glue: the group, member and worker machines decide
+ * what to do.
  *
  *     cmd_run: options → struct job_spec; listen_socket() → node_fd; guardian_fork() → link
  *     exit(agent_run(&config));
@@ -13,12 +14,12 @@
 struct agent_config {
     const struct job_spec *spec; /* all borrowed for the agent's life */
     char *const *envp;           /* what workers inherit */
-    const char *python;          /* full path; NULL where no python is needed */
-    int node_fd;                 /* the node's listening socket; taken */
+    const char *python;          /* full path; NULL if no python is needed */
+    int node_fd;                 /* the node's listening socket; the agent owns it */
     struct guardian_link *link;
 };
 
-/* Exit statuses, as torchrun's; 128+n when a signal ended it. */
+/* Exit statuses, as torchrun's; 128+n if a signal ended the run. */
 enum { AGENT_EXIT_SUCCESS = 0, AGENT_EXIT_FAILED = 1 };
 
 /* Runs the job on this node to its end. Failures are reported, and only the exit status is

@@ -1,7 +1,7 @@
 /* What the files of the agent share. Private to these files.
  *   agent_io.c       events of the local workers and the member, signals, life
  *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
- *   agent_show_io.c  messages to people */
+ *   agent_show_io.c  messages to the user */
 #pragma once
 
 #include "io/net/resolver.h"
@@ -20,43 +20,46 @@ struct agent {
     struct agent_config config;
     uint64_t incarnation;
     char host[FAILURE_NODE_MAX];
-    uint64_t nofile_soft;     /* the user's soft RLIMIT_NOFILE, if ours was raised; else 0 */
-    uint16_t node_port;       /* of the node's listener */
+    /* the user's soft RLIMIT_NOFILE, if the agent raised its own; else 0 */
+    uint64_t nofile_soft;
+    uint16_t node_port;       /* the port of the node's listener */
     struct addr own_listener; /* how this agent reaches it */
 
     struct loop *loop;
     struct child_reaper *reaper;
     struct console *console;
-    struct writer *writer;       /* of the workers' output, and of ours once it runs */
-    struct events *events;       /* NULL: not asked for */
+    struct writer *writer;       /* of the workers' output, and of the agent's own once it runs */
+    struct events *events;       /* NULL: not requested */
     struct node_discovery *look; /* NULL: it is not needed */
     struct local_workers *local_workers;
-    struct loop_timer *tidy_timer; /* armed when workers are started first */
+    struct loop_timer *tidy_timer; /* armed when workers are first started */
     struct helper leftovers;       /* removes what killed agents left behind */
-    bool tidied;                   /* it was started */
+    bool tidied;                   /* the removal was started */
     struct rdzv_listener *listener;
     struct registry_own registry;
     struct arbiter *arbiter; /* NULL: a fixed endpoint */
     struct rdzv_peer self;   /* with an arbiter: where others reach this agent */
-    struct leading *leading; /* what it does while it leads */
+    struct leading *leading; /* this agent's work as leader */
     struct rdzv_client *client;
     struct resolve *resolve;
-    struct addr own_endpoint;    /* how this agent reaches it, where it leads there; len 0 */
-    struct addr endpoint;        /* its address that is this machine's, and not loopback; len 0 */
+    /* how this agent reaches the endpoint, if it leads there; else len 0 */
+    struct addr own_endpoint;
+    /* the endpoint's address on this machine that is not loopback; else len 0 */
+    struct addr endpoint;
     struct preflight *preflight; /* NULL: no checks before workers start */
     struct loop_signal *signals[JOB_SIGNALS_MAX];
 
-    int signo; /* the first signal that asked to stop; 0 */
+    int signo; /* the first signal that requested the end; else 0 */
     unsigned interrupts;
-    bool asked_to_leave; /* by an operator */
+    bool asked_to_leave; /* an operator asked for it */
     bool ended, server_done, failed_early;
-    bool ran; /* a worker was started, ever */
+    bool ran; /* a worker has been started at least once */
     struct member_end end;
 
     /* agent_show_io.c */
-    char shown[RDZV_REASON_MAX]; /* the last progress line, not to be repeated */
+    char shown[RDZV_REASON_MAX]; /* the last progress line, so that it is not repeated */
     uint64_t shown_ns;
-    struct failure shown_cause; /* of the stop that was shown last */
+    struct failure shown_cause; /* the cause of the last stop that was shown */
     bool has_shown_cause;
 };
 
@@ -70,16 +73,17 @@ extern const struct rdzv_client_ops agent_client_ops;
 
 /* ---- agent_find_io.c ---- */
 
-/* Joins the job, and leads it where that is this agent's to do. */
+/* Joins the job, and leads it if this agent is the one to lead. */
 void agent_find_place(struct agent *a);
-/* The leader's address as others would write it. False: it is reached over loopback, and all nodes
- * are this machine. */
+/* The leader's address as other nodes would write it. False: it is reached over loopback, and all
+ * nodes are on this machine. */
 _must_use_ bool agent_leader_text(const struct agent *a, const struct addr *leader,
                                   char ret[ADDR_TEXT_MAX]);
 
 /* ---- agent_show_io.c ---- */
 
-/* What people see. Begin makes the console; end lets it take what is left, until the deadline. */
+/* What the user sees. Begin makes the console; end lets it write what is left, until the
+ * deadline. */
 int agent_show_begin(struct agent *a);
 void agent_show_end(struct agent *a, uint64_t deadline_ns);
 void agent_show_waiting(struct agent *a, const char *text);
@@ -90,5 +94,5 @@ void agent_show_leader(struct agent *a, uint64_t incarnation, uint32_t epoch,
                        const struct addr *listener, bool first);
 /* A stop begins, or its cause became better known. */
 void agent_show_stop(struct agent *a, const char *reason, const struct desired *cause);
-/* The verdict at the end, with torchrun's report block where a worker failed. */
+/* The result at the end, with torchrun's report block if a worker failed. */
 void agent_show_outcome(struct agent *a);

@@ -1,4 +1,4 @@
-/* What people see of the agent: who is waited for, what failed, how it ended. */
+/* What the user sees of the agent: which nodes it waits for, what failed, and how the run ended. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "launcher/report/failure_text.h"
 #include "launcher/worker/error_file.h"
 
-/* Where there is no terminal, the same kind of waiting is said again after this. */
+/* Without a terminal, the same kind of waiting is reported again after this time. */
 #define REPEAT_NS (30 * NS_PER_S)
 
 static void on_writer(void *arg, pid_t pid) {
@@ -36,12 +36,14 @@ void agent_show_end(struct agent *a, uint64_t deadline_ns) {
     if (a->writer != NULL)
         writer_finish(a->writer, deadline_ns);
     writer_free(a->writer);
-    (void)console_flush(a->console, deadline_ns); /* what is left is lost: the terminal is stuck */
+    /* what is left is lost, because the terminal is stuck */
+    (void)console_flush(a->console, deadline_ns);
     log_set_sink(NULL, NULL);
     console_free(a->console);
 }
 
-/* A live line on a terminal; elsewhere a plain one when `kind` changes, or after a while. */
+/* Shows a live line on a terminal; otherwise a plain line when `kind` changes, or after
+ * REPEAT_NS. */
 static void show_progress(struct agent *a, const char *kind, const char *text) {
     if (!log_enabled(LOG_LEVEL_NOTICE))
         return;
@@ -90,7 +92,7 @@ void agent_show_status(struct agent *a, const struct rdzv_status *st) {
     add_names(&s, "; missing: ", st->missing, st->n_missing, st->n_missing);
     _cleanup_(freep) char *kind = xstrdup(strbuf_text(&s));
     double wait = (double)st->wait_ns / (double)NS_PER_S;
-    /* never: it waits to know whether a node lives */
+    /* TIME_NEVER: the leader waits to learn whether a node is alive */
     if (st->wait_ns != TIME_NEVER && st->last_call)
         strbuf_printf(&s, "; starting with %u in %.0f s", st->present - st->spares, wait);
     else if (st->wait_ns != TIME_NEVER)
@@ -120,7 +122,8 @@ static bool same_failure(const struct failure *a, const struct failure *b) {
     return a->incarnation == b->incarnation && a->rank == b->rank && a->at_ns == b->at_ns;
 }
 
-/* Who ends while others still need it makes them fail, and looks as if all had gone well there. */
+/* A worker that ends while others still need it makes them fail, although its own exit looks
+ * successful. */
 static void show_quitter(struct agent *a, const struct failure *f) {
     uint32_t rank, n = local_workers_ended_well(a->local_workers, &rank);
     char more[32] = "";
@@ -132,7 +135,7 @@ static void show_quitter(struct agent *a, const struct failure *f) {
                rank, more, f->rank);
 }
 
-/* The line that a person wants first, once for each failure. */
+/* Shows the line that the user needs first, once for each failure. */
 static void show_headline(struct agent *a, const struct failure *f,
                           const struct failure_counts *counts) {
     if (a->has_shown_cause && same_failure(&a->shown_cause, f))
@@ -145,7 +148,7 @@ static void show_headline(struct agent *a, const struct failure *f,
     show_quitter(a, f);
 }
 
-/* The leader tells a cause when it is sure of it. */
+/* The leader sends a cause when it is certain of it. */
 void agent_show_stop(struct agent *a, const char *reason, const struct desired *cause) {
     (void)console_status(a->console, NULL);
     if (cause != NULL && cause->has_failure) {
@@ -171,7 +174,7 @@ void agent_show_stop(struct agent *a, const char *reason, const struct desired *
     log_notice("%s%s%s", reason, stopping, again ? "; a new group forms" : "");
 }
 
-/* torchrun's habit: an agent that was given TORCHELASTIC_ERROR_FILE passes the cause on in it. */
+/* As torchrun does: if TORCHELASTIC_ERROR_FILE is set for the agent, it writes the cause there. */
 static void pass_error_on(const struct agent *a, const struct failure *f) {
     const char *to = env_get(a->config.envp, "TORCHELASTIC_ERROR_FILE");
     _cleanup_(freep) char *text = NULL;
@@ -214,7 +217,7 @@ static void show_failure(struct agent *a, const struct failure *f) {
     pass_error_on(a, f);
 }
 
-/* The run was over before this node came: its arbiter knows. */
+/* The run was over before this node came: the arbiter's record says so. */
 static void show_was_closed(const struct agent *a, const struct member_end *end) {
     const struct job_spec *spec = a->config.spec;
     bool success = end->kind == MEMBER_END_SUCCESS;
@@ -225,7 +228,7 @@ static void show_was_closed(const struct agent *a, const struct member_end *end)
              end->reason, spec->backend == JOB_BACKEND_DIR ? ", or another directory" : "");
 }
 
-/* A surplus node's 0, or 1, is that of a job in which it had no part. */
+/* The exit status of a surplus node, 0 or 1, is the result of a job in which it had no part. */
 static void show_never_ran(const struct agent *a) {
     const struct member_end *end = &a->end;
     bool over = end->kind == MEMBER_END_SUCCESS || end->kind == MEMBER_END_FAILED;
@@ -253,7 +256,8 @@ void agent_show_outcome(struct agent *a) {
             show_headline(a, &end->failure,
                           &(struct failure_counts){.restarts_used = end->restarts_used,
                                                    .max_restarts = end->max_restarts});
-            if (end->reason[0] != '\0') /* why it was not started again, though it could be */
+            /* why the group was not restarted, although restarts were left */
+            if (end->reason[0] != '\0')
                 log_error("the job failed: %s", end->reason);
             else if (end->max_restarts > 0)
                 log_error("the job failed: %u of %u restarts are used up", end->restarts_used,

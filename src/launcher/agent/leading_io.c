@@ -14,7 +14,7 @@
 #include "rendezvous/protocol/endpoint_io.h"
 #include "rendezvous/store/store_io.h"
 
-/* A wait that is this long is said. */
+/* A wait this long is reported. */
 #define WAIT_SAID_NS (2 * NS_PER_S)
 
 struct leading {
@@ -23,7 +23,7 @@ struct leading {
     struct leading_ops ops;
     void *arg;
     struct rdzv_server *server;      /* NULL: another node leads */
-    struct leader_file *leader_file; /* at a fixed endpoint; NULL */
+    struct leader_file *leader_file; /* at a fixed endpoint; else NULL */
     struct idmap stores;             /* generation → struct store_server */
 };
 
@@ -67,7 +67,7 @@ static void store_close(void *arg, struct generation g) {
     store_server_close(store);
 }
 
-/* ---- what the server says ---- */
+/* ---- events of the server ---- */
 
 static void on_notice(void *arg, const char *line) {
     (void)arg;
@@ -97,7 +97,7 @@ static void done(void *arg, enum outcome outcome) {
 
 static void deposed(void *arg, uint32_t epoch) {
     struct leading *l = arg;
-    (void)epoch; /* the group has said it */
+    (void)epoch; /* the group has already reported it */
     rdzv_listener_serve(l->config.listener, NULL);
     rdzv_server_free(TAKE_PTR(l->server));
     l->ops.deposed(l->arg);
@@ -158,7 +158,7 @@ static int new_server(struct leading *l, const struct group_config *group,
     return rdzv_server_new(l->loop, group, &config, &l->server);
 }
 
-/* Only a run that others could know by name can have been led here before. */
+/* Only a run whose name others know can have had a leader here before. */
 static void leave_leader_file(struct leading *l, struct group_config *group) {
     const struct job_spec *spec = l->config.spec;
     struct leader_file_prev prev;
@@ -201,7 +201,7 @@ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own) {
     return rdzv_listener_add(l->config.listener, endpoint_fd);
 }
 
-/* Otherwise a minute of silence would look like a fault. */
+/* Without this line a minute of silence would look like a fault. */
 static void log_wait(const struct member_lead *lead) {
     uint64_t now = clock_now_ns();
     if (lead->not_before_ns > now + WAIT_SAID_NS)

@@ -1,5 +1,5 @@
 /* While this node leads: the group's server, the workers' stores, and at a fixed endpoint the
- * leader file. Knows only two calls of the agent.
+ * leader file. It calls only two functions of the agent.
  *
  *     leading_new(loop, &config, &ops, me, &l);
  *     leading_at(l, endpoint_fd, &own);            at a fixed endpoint
@@ -16,10 +16,10 @@
 struct leading_config { /* all borrowed for its life */
     const struct job_spec *spec;
     uint64_t incarnation;
-    uint16_t node_port; /* of the listener */
+    uint16_t node_port; /* the port of the listener */
     struct rdzv_listener *listener;
-    struct events *events;       /* NULL: not asked for */
-    struct preflight *preflight; /* NULL: nothing is looked at */
+    struct events *events;       /* NULL: not requested */
+    struct preflight *preflight; /* NULL: no checks */
 };
 
 struct leading_ops {
@@ -32,16 +32,16 @@ struct leading;
 
 struct leading *leading_new(struct loop *loop, const struct leading_config *config,
                             const struct leading_ops *ops, void *arg);
-/* After rdzv_listener_serve(listener, NULL), or the listener is freed. NULL is fine. */
+/* Call it after rdzv_listener_serve(listener, NULL), or after the listener is freed. Takes NULL. */
 void leading_free(struct leading *l);
 
-/* Leads at this endpoint (its socket is taken, also on failure). *ret_own: how this node reaches
- * it. 0 or a negative errno. */
+/* Leads at this endpoint. It takes ownership of the endpoint's socket, also on failure. *ret_own:
+ * how this node reaches the endpoint. Returns 0 or a negative errno. */
 _must_use_ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own);
 /* The member has won an epoch. 0 or a negative errno. */
 _must_use_ int leading_on(struct leading *l, const struct member_lead *lead,
                           struct arbiter *arbiter, const struct rdzv_peer *self);
 struct rdzv_server *leading_server(const struct leading *l);
 
-/* An address of this machine: a literal, or a name that it has. */
+/* Finds an address of this machine: `text` is a literal, or one of its names. */
 _must_use_ bool leading_local_addr(const char *text, struct addr *ret);

@@ -10,11 +10,12 @@
 #include "launcher/agent/agent_io.h"
 #include "launcher/node/python_io.h"
 
-/* Probes of a whole large job may come at once; the kernel cuts it to net.core.somaxconn. */
+/* All nodes of a large job can probe at once. The kernel limits this to net.core.somaxconn. */
 #define NODE_BACKLOG 4096
 
-/* A port of the kernel's choice, but not the endpoint's: where that was free so far, nobody could
- * lead there any more, and whoever looks for the leader would find this node. */
+/* Listens at a port that the kernel chooses, but not at the endpoint's. If the endpoint's port was
+ * free, no leader could use it any more, and nodes that look for the leader would find this
+ * node. */
 static int listen_beside(const struct addr *at, uint16_t endpoint_port, int *ret_fd,
                          struct err *err) {
     struct addr own;
@@ -29,11 +30,11 @@ static int listen_beside(const struct addr *at, uint16_t endpoint_port, int *ret
     return r;
 }
 
-/* The node's own listening socket: only this machine when the job can't leave it, else where the
- * other nodes may reach it. */
+/* The node's own listening socket: it accepts only this machine if the job can't leave it, and
+ * otherwise all nodes. */
 static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct err *err) {
     struct addr at;
-    /* With an arbiter any node may have to lead, and be reached by whoever comes. */
+    /* With an arbiter any node may have to lead, so all nodes must be able to reach it. */
     bool any = spec->backend == JOB_BACKEND_DIR || spec->backend == JOB_BACKEND_ETCD;
     bool local = !any && (spec->endpoint_host == NULL || spec->rdzv.max_nodes == 1 ||
                           strcmp(spec->endpoint_host, "localhost") == 0);
@@ -47,13 +48,13 @@ static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct e
     r = listen_beside(&at, spec->endpoint_port, ret_fd, err);
     if (r == 0 || local)
         return r;
-    r = addr_from_literal("0.0.0.0", 0, &at); /* a machine without IPv6 */
+    r = addr_from_literal("0.0.0.0", 0, &at); /* the machine has no IPv6 */
     assert(r == 0);
     return listen_beside(&at, spec->endpoint_port, ret_fd, err);
 }
 
-/* What a shell closed (<&-, >&-) is /dev/null: else the next socket or file would get its number,
- * and what is said would go there. */
+/* Standard descriptors that a shell closed (<&-, >&-) become /dev/null. Otherwise the next socket
+ * or file would get their number, and messages would go there. */
 static void open_standard_files(void) {
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
@@ -70,12 +71,12 @@ int job_start(const struct job_spec *spec, char *const *envp) {
     if (spec->entry != JOB_ENTRY_PROGRAM)
         r = python_find(envp, &python, &err);
     else if (spec->check_only && python_find(envp, &python, NULL) < 0)
-        python = NULL; /* its PyTorch is one thing less to compare */
+        python = NULL; /* then the preflight can't compare PyTorch's version */
     if (r == 0)
         r = open_node_listener(spec, &agent.node_fd, &err);
     if (r == 0) {
         struct guardian_config guardian = {.listener_fd = agent.node_fd, .contain = spec->contain};
-        r = guardian_fork(&guardian, &link, &err); /* only the agent comes back */
+        r = guardian_fork(&guardian, &link, &err); /* only the agent returns from this */
     }
     if (r == 0) {
         agent.python = python;
