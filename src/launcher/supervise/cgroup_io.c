@@ -38,7 +38,7 @@ static int write_at(int dir_fd, const char *name, const char *text) {
     return r;
 }
 
-/* The number after "KEY " at the start of a line; 0 when there is none. */
+/* The number after "KEY " at the start of a line; 0 if there is none. */
 static uint64_t keyed_number(const char *text, const char *key) {
     size_t len = strlen(key);
     for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
@@ -65,7 +65,7 @@ static bool parse_mount(const char *line, size_t len, struct mount *ret) {
            sscanf(dash + 3, "%63s %*s %1023s", ret->type, ret->options) == 2;
 }
 
-/* Blanks and backslashes are written as \ooo there. */
+/* Blanks and backslashes are written as \ooo in mountinfo. */
 static void unescape(char *text) {
     char *out = text;
     for (const char *in = text; *in != '\0';) {
@@ -91,7 +91,8 @@ static bool in_comma_list(const char *list, const char *word) {
     return false;
 }
 
-/* The path of the line of /proc/self/cgroup with this controller; "" is v2's. malloc'ed or NULL. */
+/* The path in the line of /proc/self/cgroup with this controller ("" means v2). malloc'ed or
+ * NULL. */
 static char *own_group(const char *cgroup, const char *controller) {
     for (const char *line = cgroup; line != NULL && *line != '\0';) {
         size_t len = strcspn(line, "\n");
@@ -109,7 +110,7 @@ static char *own_group(const char *cgroup, const char *controller) {
     return NULL;
 }
 
-/* A mount shows the part of the hierarchy below its root. NULL: ours is not in it. */
+/* A mount shows the part of the hierarchy below its root. NULL: our group is not in that part. */
 static char *group_directory(const struct mount *m, const char *group) {
     size_t len = strcmp(m->root, "/") == 0 ? 0 : strlen(m->root);
     if (strncmp(group, m->root, len) != 0 || (group[len] != '/' && group[len] != '\0'))
@@ -254,11 +255,11 @@ int cgroup_remove(int parent_fd, const char *name) {
     return unlinkat(parent_fd, name, AT_REMOVEDIR) < 0 ? -errno : 0;
 }
 
-/* ---- whose it is ---- */
+/* ---- claims ---- */
 
 bool cgroup_claim(int parent_fd, const char *name, int fd) {
     struct stat ours, there;
-    (void)flock(fd, LOCK_SH); /* where there are no locks, nobody can hold one to remove it */
+    (void)flock(fd, LOCK_SH); /* without locks, no sweep can hold one to remove the group */
     return fstat(fd, &ours) == 0 && fstatat(parent_fd, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
            ours.st_ino == there.st_ino;
 }

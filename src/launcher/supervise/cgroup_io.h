@@ -1,5 +1,5 @@
-/* Control groups: where ours is, a group of our own below it, killing all in it, and the count of
- * processes that the kernel killed for memory.
+/* Control groups: finds this process's group, makes a group of muster's own below it, kills all
+ * processes in it, and reads how many processes the kernel killed for lack of memory.
  *
  * Facts: cgroup v2 mount: type "cgroup2" in /proc/self/mountinfo (hybrid systems have it at
  * …/unified); own group: line "0::PATH" of /proc/self/cgroup; cgroup.kill: Linux 5.14; counts:
@@ -11,17 +11,18 @@
 
 #include "base/err.h"
 
-/* Our own cgroup v2 directory, malloc'ed. -ENOENT: no cgroup2 mount, or not visible. */
+/* This process's cgroup v2 directory, malloc'ed. -ENOENT: no cgroup2 mount, or not visible. */
 _must_use_ int cgroup_own_path(char **ret);
-/* True when that directory was given to us: it is ours and we are not root, or it has systemd's
- * mark of delegation (extended attribute user.delegate or trusted.delegate = 1). */
+/* True if that directory was delegated to us: we own it and are not root, or it has systemd's mark
+ * of delegation (extended attribute user.delegate or trusted.delegate = 1). */
 bool cgroup_is_delegated(const char *path);
 
 /* Makes the group NAME below `parent_fd` (directory). *ret_fd: its directory, close-on-exec. */
 _must_use_ int cgroup_make(int parent_fd, const char *name, int *ret_fd, struct err *err);
-/* SIGKILL to all in it and below. -ENOENT, -EOPNOTSUPP: no cgroup.kill here. */
+/* Sends SIGKILL to all processes in it and below. -ENOENT, -EOPNOTSUPP: the kernel has no
+ * cgroup.kill. */
 int cgroup_kill(int fd);
-/* 1: processes are in it or below; 0: none. */
+/* 1: there are processes in it or below; 0: none. */
 _must_use_ int cgroup_populated(int fd);
 /* Removes an empty group and the empty groups one level below it. -EBUSY: not empty. */
 int cgroup_remove(int parent_fd, const char *name);
@@ -29,18 +30,19 @@ int cgroup_remove(int parent_fd, const char *name);
 _must_use_ int cgroup_enter(int fd);
 
 /* Marks the group as in use by this process, and by every process that inherits fd (its directory):
- * cgroup_sweep() spares it until all have closed it. False: it was just removed; make it again. */
+ * cgroup_sweep() spares it until all have closed it. False: the group was just removed; make it
+ * again. */
 _must_use_ bool cgroup_claim(int parent_fd, const char *name, int fd);
 /* Removes this user's groups below `parent_fd` whose names begin with the prefix, that are empty,
  * and that no process claims. */
 void cgroup_sweep(int parent_fd, const char *prefix, uint64_t until_ns);
 
-/* Where the kernel counts its memory kills for us; malloc'ed path of the file, NULL when there is
- * none (then nothing is ever called out of memory). */
+/* The file in which the kernel counts its memory kills for this process's group; malloc'ed path,
+ * NULL if there is none (then no exit is ever reported as out of memory). */
 char *cgroup_oom_file(void);
 /* The count in the file; 0 if it can't be read. */
 uint64_t cgroup_oom_kills(const char *file);
-/* The count of a v2 group of our own; 0 where it has no memory controller. */
+/* The count of muster's own v2 group; 0 if it has no memory controller. */
 uint64_t cgroup_oom_kills_in(int fd);
 /* For tests: the two readers above, on texts of /proc/self/mountinfo and /proc/self/cgroup. */
 _must_use_ int cgroup_path_from(const char *mountinfo, const char *cgroup, char **ret);

@@ -34,7 +34,7 @@ struct guardian_shared {
     struct spare spare;
 };
 
-/* What both sides are made from; the guardian lives on it. */
+/* What both sides are set up from; the guardian keeps using it. */
 struct guardian {
     int listener_fd;
     enum job_contain contain;
@@ -43,13 +43,13 @@ struct guardian {
     int cgroup_parent_fd, cgroup_fd; /* -1: none */
     char cgroup_name[CGROUP_NAME_MAX];
     int setup[2];  /* socket pair: [0] the guardian's, [1] the agent's */
-    sigset_t mask; /* as it was before */
+    sigset_t mask; /* the signal mask before the split */
     pid_t guardian, agent;
     pid_t keeper; /* 0: none */
     uid_t uid;
     gid_t gid;
     uint64_t unkillable_ns;
-    uint64_t fences; /* times in a row that something was alive after the lease's end */
+    uint64_t fences; /* how many times in a row processes were alive after the lease's end */
 };
 
 static void guardian_close(struct guardian *g) {
@@ -80,10 +80,10 @@ static void report_stuck(void *arg, pid_t pid) {
 
 /* --- the agent's side --- */
 
-/* A real-time signal that nobody else is likely to send; see signal(7) on SIGRTMIN. */
+/* A real-time signal that other programs are unlikely to send; see signal(7) on SIGRTMIN. */
 static int death_signal(void) { return SIGRTMIN + 7; }
 
-/* For the handler: a signal handler has no argument. */
+/* For the signal handler, which has no argument for it. */
 static volatile sig_atomic_t expected_parent;
 static volatile sig_atomic_t in_pid_namespace;
 static struct guardian_shared *shared_page;
@@ -91,7 +91,8 @@ static struct guardian_shared *shared_page;
 _noreturn_ static void die_with_all(void) {
     struct spare_list spared;
     spare_read(&shared_page->spare, 0, &spared);
-    if (!in_pid_namespace) /* else the kernel ends all with us, its first process */
+    /* else the kernel kills all processes with us, because we are the namespace's first process */
+    if (!in_pid_namespace)
         sweep_all(&spared.except, GUARDIAN_UNKILLABLE_NS, report_stuck, NULL);
     spare_end(&shared_page->spare, GUARDIAN_SPARED_NS);
     _exit(128 + SIGKILL);
@@ -102,7 +103,7 @@ static void on_guardian_died(int signo) {
     int saved = errno;
     if (in_pid_namespace || getppid() != expected_parent)
         die_with_all();
-    errno = saved; /* somebody else sent it */
+    errno = saved; /* another process sent it */
 }
 
 static void watch_guardian(void) {
@@ -121,7 +122,7 @@ static int write_file(const char *path, const char *text) {
     return r;
 }
 
-/* The same user inside as outside. user_namespaces(7) */
+/* Makes the user the same inside the namespace as outside. user_namespaces(7) */
 static int map_user(const struct guardian *g) {
     char text[64];
     int r = write_file("/proc/self/setgroups", "deny");
@@ -134,7 +135,7 @@ static int map_user(const struct guardian *g) {
     return write_file("/proc/self/gid_map", text);
 }
 
-/* Pids as this namespace counts them, for the sweeps and for the workers. */
+/* Mounts /proc with this namespace's pids, for the sweeps and for the workers. */
 static int mount_proc(void) {
     if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0 ||
         mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
@@ -142,7 +143,8 @@ static int mount_proc(void) {
     return 0;
 }
 
-/* What can fail in the agent is told to the guardian, which returns it to the caller. */
+/* The part of the agent's setup that can fail. The agent reports errors to the guardian, which
+ * returns them to the caller. */
 static int agent_setup(const struct guardian *g) {
     (void)setpgid(0, 0);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
@@ -166,7 +168,7 @@ static void agent_begin(struct guardian *g, struct guardian_link *ret) {
     ssize_t n = write(g->setup[1], &r, sizeof r);
     if (n != sizeof r || r < 0)
         _exit(1);
-    /* The guardian's answer; the end of file if it died before the death signal was asked for. */
+    /* The guardian's answer; end of file if it died before the death signal was requested. */
     char go;
     do
         n = read(g->setup[1], &go, 1);
@@ -197,7 +199,8 @@ void guardian_lease(struct guardian_link *link, uint64_t end_ns) {
     assert(r == 0);
 }
 
-/* Not where the guardian counts pids otherwise; there the kernel ends all. */
+/* Does nothing if the guardian is in another pid namespace: there the kernel kills all
+ * processes. */
 void guardian_spare(struct guardian_link *link, pid_t pid) {
     if (link->shared != NULL && link->contain != JOB_CONTAIN_PIDNS)
         spare_add(&link->shared->spare, pid);
@@ -217,7 +220,7 @@ const char *guardian_contain_text(enum job_contain contain) {
     assert_not_reached();
 }
 
-/* --- the keeper: outside of what it ends, for the case that both others are killed --- */
+/* --- the keeper: outside of what it kills, in case both others are killed --- */
 
 static void await_pidfd(int fd) {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -232,16 +235,17 @@ static void cgroup_end(const struct guardian *g) {
     (void)cgroup_remove(g->cgroup_parent_fd, g->cgroup_name);
 }
 
-/* Holds the listener too: a process's descriptors are closed before the kernel kills the pid
- * namespace that it was the first of, so the listener would say "gone" too early. */
+/* The keeper holds the listener, too. When the first process of a pid namespace ends, the kernel
+ * closes its descriptors before it kills the namespace. So without the keeper, a closed listener
+ * would show that this node is gone too early. */
 _noreturn_ static void keeper_main(const struct guardian *g, int guardian_pidfd, int agent_pidfd) {
-    (void)setsid(); /* no signal to the guardian's process group reaches it */
+    (void)setsid(); /* so signals to the guardian's process group do not reach it */
     (void)prctl(PR_SET_NAME, "muster-keeper", 0, 0, 0);
     await_pidfd(guardian_pidfd);
     if (g->cgroup_fd >= 0)
         cgroup_end(g);
     (void)syscall(SYS_pidfd_send_signal, agent_pidfd, SIGKILL, NULL, 0);
-    await_pidfd(agent_pidfd); /* of a namespace's first process: after all others have gone */
+    await_pidfd(agent_pidfd); /* for a namespace's first process: after all others have ended */
     _exit(0);
 }
 
@@ -274,10 +278,10 @@ _noreturn_ static void exit_as(int status) {
     (void)sigaddset(&set, signo);
     (void)kill(getpid(), signo);
     (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
-    _exit(128 + signo); /* as process 1, which its own signals don't end */
+    _exit(128 + signo); /* this is process 1, which its own signals don't kill */
 }
 
-/* The agent has died: end all else, then tell the world. */
+/* The agent has died: kills all other processes, then closes the listener and exits. */
 _noreturn_ static void guardian_finish(struct guardian *g, int status) {
     struct spare_list spared;
     spare_read(&g->shared->spare, g->keeper, &spared);
@@ -303,7 +307,7 @@ static void forward(const struct guardian *g, int signo) {
     case SIGTSTP:
     case SIGTTIN:
     case SIGTTOU: return;
-    default: /* signal numbers are no enum of ours */ break;
+    default: /* not an enum: other signal numbers exist */ break;
     }
     if (signo == death_signal())
         return;
@@ -315,7 +319,7 @@ static void forward(const struct guardian *g, int signo) {
 static void lease_over(struct guardian *g) {
     uint64_t times;
     if (read(g->lease_fd, &times, sizeof times) != sizeof times)
-        return; /* moved in the meantime */
+        return; /* the lease was moved in the meantime */
     struct sweep_result result;
     struct spare_list spared;
     spare_read(&g->shared->spare, 0, &spared);
@@ -357,16 +361,18 @@ _noreturn_ static void guardian_main(struct guardian *g, int signal_fd) {
 
 /* --- the split --- */
 
-/* The claim's lock is shared with all who get fd: the agent, the keeper. */
+/* Processes that inherit fd share the claim's lock: the agent, the keeper. */
 static int make_claimed(int parent, const char *name, int *ret_fd, struct err *err) {
     int r = -ENOENT;
     for (int i = 0; i < CLAIM_ATTEMPTS && r == -ENOENT; i++) {
         r = cgroup_make(parent, name, ret_fd, err);
-        if (r == -EEXIST && cgroup_remove(parent, name) == 0) /* left by a former pid */
+        /* left by an earlier process with this pid */
+        if (r == -EEXIST && cgroup_remove(parent, name) == 0)
             r = cgroup_make(parent, name, ret_fd, err);
         if (r < 0 || cgroup_claim(parent, name, *ret_fd))
             continue;
-        (void)close(*ret_fd); /* another start has just swept it, as it stood there unclaimed */
+        /* another start has just removed it, because it was not claimed yet */
+        (void)close(*ret_fd);
         r = err_set(err, -ENOENT, "the cgroup %s was removed by another start", name);
     }
     return r;
@@ -445,7 +451,7 @@ static int undo(struct guardian *g, int r) {
     return r;
 }
 
-/* In the guardian: the agent's word that it is set up. */
+/* In the guardian: waits for the agent's report that it is set up. */
 static int await_agent(struct guardian *g, struct err *err) {
     (void)close(g->setup[1]);
     g->setup[1] = -1;
@@ -478,7 +484,7 @@ int guardian_fork(const struct guardian_config *config, struct guardian_link *re
                          .gid = getegid(),
                          .unkillable_ns = config->unkillable_ns != 0 ? config->unkillable_ns
                                                                      : GUARDIAN_UNKILLABLE_NS};
-    (void)signal(SIGCHLD, SIG_DFL); /* inherited SIG_IGN would hide every exit */
+    (void)signal(SIGCHLD, SIG_DFL); /* an inherited SIG_IGN would hide every exit */
     sigset_t all;
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, &g.mask);

@@ -38,10 +38,11 @@
 #include "base/err.h"
 #include "launcher/job/job.h"
 
-/* Its cgroup is called so, with its pid behind. */
+/* The name of its cgroup: this prefix and its pid. */
 #define GUARDIAN_CGROUP_PREFIX "muster-"
 
-/* After the lease's end, for the agent to act first (muster-rendezvous(7), "Leases"). */
+/* The guardian waits this long after the lease's end, so that the agent can act first
+ * (muster-rendezvous(7), "Leases"). */
 #define GUARDIAN_LATE_NS (250 * NS_PER_MS)
 /* A killed process that still exists after this time is called unkillable. */
 #define GUARDIAN_UNKILLABLE_NS (5 * NS_PER_S)
@@ -51,13 +52,13 @@
 
 struct guardian_config {
     int listener_fd;          /* kept open, closed last; -1: none. The agent has its own copy */
-    enum job_contain contain; /* AUTO: a cgroup where one was delegated to us, else none */
+    enum job_contain contain; /* AUTO: a cgroup if one was delegated to us, else none */
     uint64_t unkillable_ns;   /* 0: GUARDIAN_UNKILLABLE_NS */
 };
 
 /* What the agent holds. */
 struct guardian_link {
-    pid_t guardian;           /* as getppid() must show it: 0 in a pid namespace of our own */
+    pid_t guardian;           /* what getppid() must return: 0 in a pid namespace of our own */
     int lease_fd;             /* timerfd, shared with the guardian */
     int cgroup_fd;            /* directory of muster's own cgroup (we are in it); -1: none */
     enum job_contain contain; /* what is in force: NONE, CGROUP or PIDNS */
@@ -75,8 +76,8 @@ _must_use_ int guardian_fork(const struct guardian_config *config, struct guardi
 /* The lease's end on CLOCK_MONOTONIC; TIME_NEVER: no lease, nothing runs. One system call. */
 void guardian_lease(struct guardian_link *link, uint64_t end_ns);
 
-/* True once the guardian has killed workers because the lease was over and the agent had not moved:
- * their SIGKILLs are no failures of theirs. Cleared by this call. */
+/* True if the guardian has killed workers because the lease was over and the agent had not acted:
+ * these SIGKILLs are not failures of the workers. This call clears it. */
 bool guardian_fenced(struct guardian_link *link);
 
 /* A helper of the agent that no sweep kills, and that is killed at the end but not waited for

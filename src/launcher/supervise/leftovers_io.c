@@ -11,7 +11,7 @@
 #include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/operate/registry_io.h"
 
-/* This process is in the group that its guardian made; others' are beside it. */
+/* This process is in the group that its guardian made; other agents' groups are beside it. */
 static void sweep_cgroups(uint64_t until_ns) {
     _cleanup_(freep) char *path = NULL;
     char *own = cgroup_own_path(&path) == 0 ? strrchr(path, '/') : NULL;
@@ -26,7 +26,7 @@ static void sweep_cgroups(uint64_t until_ns) {
     (void)close(parent);
 }
 
-/* Each for its part of the time. */
+/* Sweeps each kind for its part of the time. */
 static void sweep_all_kinds(enum job_contain contain, uint64_t ns) {
     if (contain == JOB_CONTAIN_CGROUP)
         sweep_cgroups(clock_now_ns() + ns / 4);

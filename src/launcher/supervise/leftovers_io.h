@@ -11,10 +11,10 @@
 #include "io/process/helper.h"
 #include "launcher/job/job.h"
 
-#define LEFTOVERS_NS (10 * NS_PER_S) /* then the rest is left to others */
+#define LEFTOVERS_NS (10 * NS_PER_S) /* then the rest is left to other agents */
 
 /* Starts looking. helper_end() ends it, whether it is done or not. 0 or a negative errno. */
 _must_use_ int leftovers_sweep(struct loop *loop, enum job_contain contain, struct helper *ret);
-/* Looks now, for LEFTOVERS_SOME_NS. */
+/* Looks at once, for LEFTOVERS_SOME_NS. */
 #define LEFTOVERS_SOME_NS (NS_PER_MS / 2)
 void leftovers_sweep_some(enum job_contain contain);

@@ -19,10 +19,10 @@
 #include "launcher/worker/notify_io.h"
 #include "launcher/worker/worker_env.h"
 
-/* Failed workers whose last lines are kept for the report: one of the first is the cause. */
+/* How many failed workers' last lines are kept for the report: one of the first is the cause. */
 #define TAILS_MAX 32
 
-/* The look at this node, the way to the leader, log files. */
+/* What prepare waits for: discovery of this node, the route to the leader, log files. */
 enum { AWAITS_LOOK = 1, AWAITS_WAY = 2, AWAITS_FILES = 4 };
 
 struct local_workers {
@@ -30,34 +30,34 @@ struct local_workers {
     struct local_workers_config config;
     struct local_workers_ops ops;
     void *arg;
-    struct notify *notify; /* NULL: it could not be made, and workers do without */
-    char *oom_file;        /* NULL: the kernel's count is not to be had */
+    struct notify *notify; /* NULL: it could not be made; workers run without it */
+    char *oom_file;        /* NULL: the kernel's count is not available */
     bool omp_told;
 
-    struct worker_logs *files; /* where log and error files go */
+    struct worker_logs *files; /* folders of log and error files */
 
     struct generation generation;
     char generation_text[32];
     struct form form;
-    struct node_setup setup;    /* what its workers get */
-    bool no_memory_policy;      /* they are refused here */
-    struct node_discovery *way; /* to the leader of this generation; NULL: nobody needs it */
-    unsigned awaits;            /* AWAITS_*: it is prepared but for these */
-    char *said;                 /* how workers are bound, as it was said last */
+    struct node_setup setup;    /* what this node gives its workers */
+    bool no_memory_policy;      /* the kernel refuses them here */
+    struct node_discovery *way; /* route to the leader of this generation; NULL: not needed */
+    unsigned awaits;            /* AWAITS_*: what prepare still waits for */
+    char *said;                 /* how workers are bound, as last reported */
     struct logmux *logs;
     struct failure **pending; /* [nproc] failures whose last output is awaited; NULL: none */
-    char **tails;             /* [nproc] what was last on a failed worker's stderr, or NULL */
+    char **tails;             /* [nproc] the last lines of a failed worker's stderr, or NULL */
     uint32_t n_tails;
     struct worker_group *workers;
-    struct envlist env; /* of the worker that is being started, as its argv */
+    struct envlist env; /* of the worker that is being started, like its argv */
     char **argv;
-    uint32_t unmade;      /* it could not be made ready to start; UINT32_MAX: none */
+    uint32_t unmade;      /* the worker that could not be prepared; UINT32_MAX: none */
     uint32_t n_ok;        /* workers that ended with 0, */
-    uint32_t n_early;     /* those of them that nobody had told to stop, */
-    uint32_t first_early; /* and the local rank of their first */
+    uint32_t n_early;     /* those of them that were not asked to stop, */
+    uint32_t first_early; /* and the local rank of the first of these */
     bool told_to_stop;
     bool running;         /* started, not all gone */
-    bool guardian_killed; /* the guardian fenced: SIGKILLs are ours */
+    bool guardian_killed; /* the guardian fenced: SIGKILLs are muster's own */
 };
 
 /* ---- what becomes of the workers ---- */
@@ -101,7 +101,8 @@ static void keep_tail(struct local_workers *c, uint32_t index, const char *tail)
     c->n_tails++;
 }
 
-/* What explains a failure is here: error.json, else the end of stderr. Now it is reported. */
+/* The explanation of a failure has arrived: error.json, else the end of stderr. Now the failure is
+ * reported. */
 static void on_last_output(void *arg, uint32_t index, const struct logmux_last_output *last) {
     struct local_workers *c = arg;
     _cleanup_(freep) struct failure *f = TAKE_PTR(c->pending[index]);
@@ -143,7 +144,7 @@ static void describe_worker(const struct local_workers *c, uint32_t index, struc
     f->local_rank = index;
 }
 
-/* A SIGKILL that came when the guardian fenced is the guardian's. */
+/* If a SIGKILL came when the guardian fenced, the guardian sent it. */
 static bool killed_by_guardian(struct local_workers *c, const struct worker_exit *how) {
     if (!child_killed_by(&how->status, SIGKILL))
         return false;
@@ -183,7 +184,7 @@ static void on_spawn_failed(void *arg, uint32_t index, const struct err *err) {
     struct local_workers *c = arg;
     logmux_exited(c->logs, index, NULL);
     struct failure f = {.kind = FAILURE_SPAWN, .code = -err->code, .at_ns = clock_now_ns()};
-    if (index == c->unmade) { /* no fault of the program */
+    if (index == c->unmade) { /* not a failure of the program */
         local_workers_node_failure(c, err->text, &f);
     } else {
         describe_worker(c, index, &f);
@@ -207,10 +208,10 @@ static void on_made(void *arg, uint32_t i);
 static const struct worker_group_ops worker_ops = {on_make,         on_made,       on_worker_ended,
                                                    on_spawn_failed, on_group_gone, on_unkillable};
 
-/* ---- what workers notify ---- */
+/* ---- messages of workers ---- */
 
-/* Anybody on this host can send to the socket, and workers of a former generation may still be
- * ending: only workers that run now count. */
+/* Any process on this host can send to the socket, and workers of an earlier generation can still
+ * be ending. So only messages of workers that run now count. */
 static void on_notify(void *arg, pid_t pid, const struct notify_message *message) {
     struct local_workers *c = arg;
     if (!c->running || !message->safe_point)
@@ -221,7 +222,7 @@ static void on_notify(void *arg, pid_t pid, const struct notify_message *message
         log_debug("a notification of process %d, which is no worker, is ignored", (int)pid);
 }
 
-/* ---- what the node gives them ---- */
+/* ---- what the node gives its workers ---- */
 
 static struct node_setup_place place_of(const struct local_workers *c,
                                         const struct netif_choice *netif) {
@@ -239,15 +240,15 @@ static struct node_setup_place place_of(const struct local_workers *c,
     };
 }
 
-/* The last part of preparing: what this node gives its workers, once it was looked at. Said when
- * they start: until then it may change. */
+/* The last step of preparing: decides what this node gives its workers, after discovery. It is
+ * reported when they start, because it can change until then. */
 static int set_up(struct local_workers *c, const struct netif_choice *netif, struct err *err) {
     struct node_setup_place place = place_of(c, netif);
     node_setup_fini(&c->setup);
     return node_setup_read(&place, &c->setup, &c->no_memory_policy, err);
 }
 
-/* One of those that it waited for has come. */
+/* One of the things that prepare waits for is done. */
 static void came(struct local_workers *c, unsigned what, const struct err *failed) {
     struct err err = {0};
     int r = 0;
@@ -281,7 +282,7 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
     c->pending = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->pending);
     c->tails = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->tails);
     struct err err = {0};
-    if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* what it brings are hints only */
+    if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its messages are only hints */
         log_warning("%s; workers can't report safe points", err.text);
     if (config->look != NULL)
         node_discovery_wait(config->look, on_looked, c);
@@ -321,7 +322,7 @@ void local_workers_free(struct local_workers *c) {
     free(c);
 }
 
-/* Routes change: it is looked for in each generation. */
+/* Asks for the route in each generation, because routes change. */
 static void look_for_way(struct local_workers *c) {
     struct node_setup_place place = place_of(c, NULL);
     struct err err = {0};
@@ -390,7 +391,7 @@ static int build_env(struct local_workers *c, uint32_t i, struct envlist *ret, s
     return r;
 }
 
-/* CPUs and memory. */
+/* Binds a worker to CPUs and memory. */
 static void bind_worker(const struct affinity *a, struct worker_spec *spec) {
     if (!a->bound)
         return;
@@ -428,7 +429,7 @@ static int make(struct local_workers *c, uint32_t i, struct worker_spec *spec, s
         .hostname = c->config.host,
         .dir = worker_logs_dir(c->files, i),
         .redirects = redirects,
-        .tee = lacking ? tee | redirects : tee, /* all comes to the console, with prefixes */
+        .tee = lacking ? tee | redirects : tee, /* all output goes to the console, with prefixes */
         .on_console = job->console_ranks == NULL || job->console_ranks[i],
     };
     worker_logs_file_fds(c->files, i, log.file_fds);

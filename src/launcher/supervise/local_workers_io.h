@@ -1,6 +1,6 @@
-/* The local workers: this node's workers, generation after generation. Turns one node's place in a
- * group (struct form) into log files, environments and processes, and what becomes of the processes
- * into events of the member machine.
+/* The local workers: this node's workers, generation after generation. It turns one node's place in
+ * a group (struct form) into log files, environments and processes. It turns their exits and
+ * messages into events of the member machine.
  *
  *     local_workers_new(loop, &config, &ops, me, &l);
  *     r = local_workers_prepare(l, generation, form, &err);  files, folders, CPUs, variables
@@ -28,7 +28,7 @@ struct local_workers_config {
     const struct job_spec *spec; /* borrowed, as all below */
     char *const *envp;
     const char *python;
-    const char *host; /* this node's name for people */
+    const char *host; /* this node's name in messages */
     uint64_t incarnation;
     struct guardian_link *link;
     uint64_t nofile_soft; /* the user's limit, if the agent raised its own; else 0 */
@@ -39,13 +39,13 @@ struct local_workers_config {
     bool any_gpu; /* discover_has_gpus() */
 };
 
-/* All are called from the loop, never from inside a local_workers_ function but
+/* All are called from the loop. They are never called from inside a local_workers_ function, except
  * local_workers_stop() and local_workers_kill(). */
 struct local_workers_ops {
     /* For the member machine: FAILURE (of one worker; the others still run), SUCCEEDED, ALL_GONE,
      * UNKILLABLE, SAFE_POINT. What it points to is borrowed for the call. */
     void (*on_event)(void *arg, const struct member_event *event);
-    /* The end of a local_workers_prepare() that was LOCAL_WORKERS_E_LATER; err: it failed, else
+    /* A local_workers_prepare() that returned LOCAL_WORKERS_E_LATER has ended; err: it failed, else
      * NULL. */
     void (*on_prepared)(void *arg, struct generation g, const struct err *err);
 };
@@ -53,39 +53,39 @@ struct local_workers_ops {
 _must_use_ int local_workers_new(struct loop *loop, const struct local_workers_config *config,
                                  const struct local_workers_ops *ops, void *arg,
                                  struct local_workers **ret);
-/* What still runs is killed. NULL is fine. */
+/* Kills workers that still run. Takes NULL. */
 void local_workers_free(struct local_workers *local_workers);
 
-/* No worker of an older generation may be left. The form is copied. LOCAL_WORKERS_E_LATER: the look
- * at this node has not ended, the way to the leader is looked for, or log files are made;
- * on_prepared will come; another local_workers_prepare() may come before. */
+/* No worker of an older generation may be left. The form is copied. LOCAL_WORKERS_E_LATER: the
+ * discovery of this node or of the route to the leader has not ended, or log files are being made;
+ * on_prepared will be called. Another local_workers_prepare() is allowed before that. */
 enum { LOCAL_WORKERS_E_LATER = 1 };
 _must_use_ int local_workers_prepare(struct local_workers *local_workers, struct generation g,
                                      const struct form *form, struct err *err);
-/* netif: that workers use to reach other nodes, now that all nodes are known; NULL: as prepared.
- * Copied. */
+/* netif: the interfaces that workers use to reach other nodes, now that all nodes are known; NULL:
+ * as prepared. Copied. */
 _must_use_ int local_workers_start(struct local_workers *local_workers,
                                    const struct netif_choice *netif, struct err *err);
-/* SIGTERM, then SIGKILL after the grace, which is at most the job's own --shutdown-timeout.
- * Nothing runs: nothing happens. */
+/* SIGTERM, then SIGKILL after the grace, which is at most the job's own --shutdown-timeout. Does
+ * nothing if no workers run. */
 void local_workers_stop(struct local_workers *local_workers, uint64_t grace_ns);
 void local_workers_kill(struct local_workers *local_workers);
-/* A failure that is no worker's: the node could not prepare or start. */
+/* Reports a failure of the node, not of a worker: it could not prepare or start. */
 void local_workers_node_failure(const struct local_workers *local_workers, const char *text,
                                 struct failure *ret);
 
 bool local_workers_has_workers(
     const struct local_workers *local_workers); /* started, not all gone */
 uint32_t local_workers_workers_alive(const struct local_workers *local_workers);
-/* How many of the present generation have ended with 0 by themselves, not because they were
- * stopped, and the global rank of the first. */
+/* How many workers of the current generation have exited with 0 by themselves, not because they
+ * were stopped, and the global rank of the first. */
 uint32_t local_workers_ended_well(const struct local_workers *local_workers, uint32_t *ret_rank);
-/* The temporary folder stays, because a report named a file in it. */
+/* The temporary folder is kept, because a report named a file in it. */
 void local_workers_keep_files(struct local_workers *local_workers);
-/* Where files are kept for the user: the run's folder of --log-dir, or the temporary one when -r or
- * -t asked for files; NULL: nowhere. Borrowed. */
+/* The folder that is kept for the user: the run's folder of --log-dir, or the temporary one if -r
+ * or -t requested files; NULL: none. Borrowed. */
 const char *local_workers_log_dir(const struct local_workers *local_workers);
-/* The last lines that a failed worker of the present generation wrote on stderr; of the first ones
- * to fail only. */
+/* The last lines that a failed worker of the current generation wrote to stderr. They are stored
+ * only for the first workers that fail. */
 void local_workers_stderr_tail(const struct local_workers *local_workers, uint32_t local_rank,
                                struct strbuf *ret);

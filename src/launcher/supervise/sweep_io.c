@@ -12,10 +12,10 @@
 #include "io/file.h"
 #include "io/process/proc.h"
 
-/* All but the walk in pieces may run in a signal handler: no heap, no stdio, no locks. */
+/* Everything except the walk in pieces may run in a signal handler: no heap, no stdio, no locks. */
 
 #define NAME_MAX_BYTES 120
-#define QUEUE_MAX 4096 /* processes met in one pass; those beyond are met in the next */
+#define QUEUE_MAX 4096 /* the most processes of one pass; the next pass finds the others */
 
 static uint64_t now_ns(void) {
     struct timespec ts;
@@ -23,7 +23,7 @@ static uint64_t now_ns(void) {
     return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-/* All its threads have ended, too: a zombie's first thread is counted. */
+/* True if all its threads have ended, too: the main thread of a zombie is counted. */
 static bool has_ended(const struct proc_stat *st) {
     return st->state == 'X' || (st->state == 'Z' && st->threads <= 1);
 }
@@ -40,8 +40,9 @@ struct pass {
     unsigned without;
     const struct sweep_except *except; /* NULL: none */
     struct sweep_result *result;
-    pid_t parent; /* of those being listed */
-    bool resumed; /* others have run since it began: what was found may have been reaped */
+    pid_t parent; /* the process whose children are being listed */
+    /* other code has run since the pass began, so processes that it found can have been reaped */
+    bool resumed;
     uint32_t n;
     struct found queue[QUEUE_MAX];
 };
@@ -67,19 +68,20 @@ static void queue_child(void *arg, pid_t pid) {
         p->queue[p->n++] = (struct found){.pid = pid, .parent = p->parent};
 }
 
-/* A process that is not our child. *ret_alive: it is where we found it, and has not ended. */
+/* Kills a process that is not our child. *ret_alive: it still has the parent with which it was
+ * found, and has not ended. */
 static int kill_deeper(const struct pass *p, const struct found *f, bool *ret_alive) {
     int fd = p->without & SWEEP_WITHOUT_PIDFD ? -1 : (int)syscall(SYS_pidfd_open, f->pid, 0);
     int r = 0;
     struct proc_stat st;
-    /* Read after the pidfd was opened: if the pid now belongs to a process elsewhere, its parent
-     * tells; if it comes to belong to one later, the pidfd does not follow. */
+    /* This is read after the pidfd was opened. If the pid now belongs to another process, its
+     * parent shows that. If it belongs to another process later, the pidfd does not follow. */
     *ret_alive = proc_read_stat(f->pid, &st) && (st.parent == f->parent || st.parent == p->top) &&
                  !has_ended(&st);
     if (*ret_alive && fd >= 0)
         r = (int)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
     else if (*ret_alive && p->top != p->self)
-        r = kill(f->pid, SIGKILL); /* it will never become a child of ours */
+        r = kill(f->pid, SIGKILL); /* it will never become our child */
     int error = errno;
     file_close(&fd);
     return r < 0 ? -error : 0;
@@ -99,7 +101,7 @@ static int kill_own(struct pass *p, const struct found *f, bool *ret_alive) {
     return r;
 }
 
-/* Returns whether it was there. */
+/* Returns whether the process existed. */
 static bool kill_found(struct pass *p, const struct found *f) {
     bool alive;
     int r = f->parent == p->self ? kill_own(p, f, &alive) : kill_deeper(p, f, &alive);
@@ -112,8 +114,9 @@ static bool kill_found(struct pass *p, const struct found *f) {
     return true;
 }
 
-/* Every process is killed before its children are listed, so that they can only become fewer. The
- * children of one that has been reaped since are elsewhere, and its pid may be another's. */
+/* Every process is killed before its children are listed, so they can only become fewer. If it has
+ * been reaped since it was found, its children have another parent, and its pid can belong to
+ * another process. */
 static void run_one(struct pass *p, uint32_t i) {
     if (!kill_found(p, &p->queue[i]) && p->resumed)
         return;
@@ -158,14 +161,14 @@ void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep
     run_pass(&p);
 }
 
-/* A process that has no memory any more, or not yet its new one: it is ending (its children will
- * lose it in a moment) or in the middle of exec. Nothing in /proc tells whose it is. */
+/* Whether a process has no memory: it is ending (and its children will soon have another parent),
+ * or it is in the middle of exec. Nothing in /proc shows which worker it came from. */
 static bool is_between(pid_t pid) {
     char c;
     return proc_read(pid, "/cmdline", &c, 1) == 0;
 }
 
-/* The value of a variable in /proc/PID/environ, as far as it fits; false: it is not there. */
+/* Reads the value of a variable in /proc/PID/environ, as far as it fits; false: it is not set. */
 static bool read_variable(pid_t pid, const char *name, char *out, size_t size) {
     char path[PROC_PATH_MAX], buf[4096];
     proc_path(path, pid, "/environ");
@@ -200,8 +203,9 @@ static bool read_variable(pid_t pid, const char *name, char *out, size_t size) {
 struct sweep_walk {
     struct pass pass;
     struct sweep_result result;
-    uint32_t at, n_top; /* of the queue: the next, and how many are children of this process */
-    const char *marker; /* of orphans; NULL: all are meant */
+    /* in the queue: the next process, and how many are children of this process */
+    uint32_t at, n_top;
+    const char *marker; /* only orphans with this marker; NULL: all processes */
     sweep_mine_fn *mine;
     void *arg;
 };
@@ -215,7 +219,7 @@ void sweep_walk_free(struct sweep_walk *w) { free(w); }
 void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except) {
     pass_init(&w->pass, getpid(), except, &w->result);
     list_below(&w->pass);
-    w->pass.except = NULL; /* not ours to keep; they are not in the queue */
+    w->pass.except = NULL; /* borrowed only for this call; the spared are not in the queue */
     w->at = 0;
     w->n_top = w->pass.n;
     w->marker = NULL;
@@ -265,7 +269,7 @@ static void await_sigchld(uint64_t ns) {
     (void)sigtimedwait(&set, NULL, &ts);
 }
 
-/* False when there are no children at all. */
+/* False if there are no children at all. */
 static bool reap_ended(void) {
     pid_t pid;
     while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
@@ -280,8 +284,8 @@ void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_
     while (reap_ended()) {
         struct sweep_result result;
         sweep_pass(except, &result);
-        /* Own children stay listed until they are reaped, which only this function does: an
-         * empty list is the truth. */
+        /* Own children stay listed until they are reaped, which only this function does. So an
+         * empty list proves that none are left. */
         if (result.alive + result.zombies == 0)
             return;
         if (!said && now_ns() >= stuck_ns) {
@@ -308,9 +312,9 @@ bool sweep_is_named(pid_t pid, const char *name) {
            memcmp(comm, name, len) == 0;
 }
 
-/* --- for people --- */
+/* --- for messages --- */
 
-/* "process 123, python3 train.py", of one that has ended "process 123, (python3)". */
+/* Adds "process 123, python3 train.py"; for one that has ended "process 123, (python3)". */
 static char *add_name(char *at, pid_t pid) {
     char line[NAME_MAX_BYTES];
     ssize_t n = proc_read(pid, "/cmdline", line, sizeof line - 1);
@@ -319,7 +323,7 @@ static char *add_name(char *at, pid_t pid) {
         n = proc_read(pid, "/comm", line + 1, sizeof line - 3);
         if (n > 0) {
             line[0] = '(';
-            line[n] = ')'; /* where its newline was */
+            line[n] = ')'; /* replaces the newline */
             n++;
         }
     }

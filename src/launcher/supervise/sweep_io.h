@@ -1,13 +1,13 @@
 /* Ending every process below this one. Two uses: the last act of a guardian or of an agent whose
  * guardian died (sweep_all), and single passes of a running agent (sweep_walk_*).
  *
- * How: this process is a subreaper (PR_SET_CHILD_SUBREAPER), so what loses its parent comes to it.
- * The tree is read from /proc/PID/task/TID/children (proc(5); Linux 3.5 with CONFIG_PROC_CHILDREN,
- * else PPid of every process), killed, reaped, and read again until nothing is left: a process that
- * forks faster than one pass is found by the next. The pid of an own child that has not been reaped
- * can't belong to another process, so own children are killed by pid; deeper ones by a pidfd whose
- * parent is checked after it was opened (without pidfds they are left to a later pass, when they
- * have become children).
+ * How: this process is a subreaper (PR_SET_CHILD_SUBREAPER), so processes that lose their parent
+ * become its children. The tree is read from /proc/PID/task/TID/children (proc(5); Linux 3.5 with
+ * CONFIG_PROC_CHILDREN, else PPid of every process), killed, reaped, and read again until nothing
+ * is left: a process that forks faster than one pass is found by the next. The pid of an own child
+ * that has not been reaped can't belong to another process, so own children are killed by pid;
+ * deeper ones by a pidfd whose parent is checked after it was opened (without pidfds they are left
+ * to a later pass, when they have become children).
  *
  * sweep_all() uses only async-signal-safe calls and no heap: it may run in a signal handler. */
 #pragma once
@@ -17,35 +17,35 @@
 
 #include "base/util.h"
 
-/* What to do without, as on an older kernel; for tests. Bits. */
+/* Features that are not used, as on an older kernel; for tests. Bits. */
 enum { SWEEP_WITHOUT_CHILDREN_FILE = 1, SWEEP_WITHOUT_PIDFD = 2 };
 
-/* Pids that are spared, together with all that is below them. */
+/* Pids that are spared, together with all processes below them. */
 struct sweep_except {
-    const pid_t *pids; /* in rising order; borrowed */
+    const pid_t *pids; /* in ascending order; borrowed */
     uint32_t n;
     unsigned without; /* SWEEP_WITHOUT_* */
 };
 
-/* What one pass has met. */
+/* What one pass has found. */
 struct sweep_result {
     uint32_t alive;     /* processes that were still there */
     uint32_t zombies;   /* own children that have ended and wait to be reaped */
     pid_t unkillable;   /* one that refused SIGKILL (EPERM), or 0 */
     pid_t example;      /* one of the living, or 0 */
-    pid_t zombie;       /* one of those, or 0: it is held by its tracer if it stays */
-    uint32_t undecided; /* of a walk over orphans: in the middle of exec, or of ending */
+    pid_t zombie;       /* one of those, or 0: if it stays, its tracer holds it */
+    uint32_t undecided; /* in a walk over orphans: processes in the middle of exec or of exit */
 };
 
-/* One pass over all that is below: SIGKILL to everything but `except`. Reaps nothing. */
+/* One pass over all processes below this one: SIGKILL to all except `except`. Reaps nothing. */
 void sweep_pass(const struct sweep_except *except, struct sweep_result *ret);
 
-/* One pass below another process (a frozen agent): it is spared, and its children in `except`; all
- * else below it is killed. */
+/* One pass below another process (a frozen agent): it and its children in `except` are spared; all
+ * other processes below it are killed. */
 void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep_result *ret);
 
-/* A pass in pieces, for a process that has other things to do: thousands of processes take longer
- * than a turn of its loop may. Between the pieces children may be reaped.
+/* A pass in pieces, for a process with an event loop: with thousands of processes a pass takes
+ * longer than a turn of the loop may. Children may be reaped between the pieces.
  *
  *     sweep_walk_begin(walk, &except);
  *     while (!sweep_walk_go_on(walk, now + 2 ms, &result))
@@ -53,12 +53,13 @@ void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep
  */
 struct sweep_walk;
 struct sweep_walk *sweep_walk_new(void);
-void sweep_walk_free(struct sweep_walk *w); /* NULL is fine */
-/* The pass covers all processes below, as sweep_pass(). A pass that was under way is given up. */
+void sweep_walk_free(struct sweep_walk *w); /* takes NULL */
+/* The pass covers all processes below, as sweep_pass() does. A pass that is not over is
+ * abandoned. */
 void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except);
-/* Over the orphans that finished workers left: children of this process that are not in `except`,
- * and what is below them, where the child's environment holds `marker` (the variable's name,
- * borrowed) with a value that is mine(). Daemons of others are let live. */
+/* The pass covers the orphans that ended workers left: children of this process that are not in
+ * `except`, and all processes below them, if the child's environment has `marker` (the variable's
+ * name, borrowed) with a value for which mine() is true. Other daemons are left alive. */
 #define SWEEP_MARKER_MAX 96
 typedef bool sweep_mine_fn(void *arg, const char *value);
 void sweep_walk_begin_orphans(struct sweep_walk *w, const struct sweep_except *except,
@@ -70,22 +71,22 @@ _must_use_ bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct
 /* Called once for a process that still exists after `unkillable_ns`. Async-signal-safe. */
 typedef void sweep_stuck_fn(void *arg, pid_t pid);
 
-/* Kills and reaps until nothing but `except` is below this process. SIGCHLD must be blocked (it is
- * waited for). Does not return while something can't be killed. */
+/* Kills and reaps until only `except` is left below this process. SIGCHLD must be blocked, because
+ * this waits for it. Does not return while a process can't be killed. */
 void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_stuck_fn *on_stuck,
                void *arg);
 
-/* The parent of a process; 0: it is gone, or can't be seen. */
+/* The parent of a process; 0: the process is gone, or it can't be read. */
 pid_t sweep_parent(pid_t pid);
 
-/* Is that the name it has in /proc/PID/comm? */
+/* Whether this is the process's name in /proc/PID/comm. */
 bool sweep_is_named(pid_t pid, const char *name);
 
-/* Which of what a pass has met is to be named; 0: it met none. */
+/* Which of the processes that a pass has found to name in a message; 0: it found none. */
 pid_t sweep_stuck_one(const struct sweep_result *r);
-/* For a person: "process 123, python3 train.py (state D)", "process 123, python3 train.py (state t,
+/* For messages: "process 123, python3 train.py (state D)", "process 123, python3 train.py (state t,
  * traced by process 45, gdb)", "process 123, (python3) (it has ended, and is held by its tracer,
- * process 45, gdb)"; "process 123" when it can't be read. ptrace(2): a traced process that ends,
- * even by SIGKILL, can't be waited for until its tracer has waited for it or has ended. */
+ * process 45, gdb)"; "process 123" if it can't be read. ptrace(2): a traced process that ends, even
+ * by SIGKILL, can't be waited for until its tracer has waited for it or has ended. */
 #define SWEEP_NAME_MAX 352
 void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]);

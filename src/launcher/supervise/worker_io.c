@@ -16,13 +16,14 @@
 
 static void on_remove_turn(void *arg);
 
-/* A thousand cgroups take the kernel 100 ms and more. */
+/* The kernel needs 100 ms or more to remove a thousand cgroups. */
 static void remove_some(struct worker_group *g) {
     while (g->remove_at < g->n) {
         struct worker *w = &g->workers[g->remove_at++];
         if (w->cgroup_fd < 0)
             continue;
-        (void)cgroup_remove(g->config.cgroup_fd, w->cgroup_name); /* else the guardian does */
+        /* if it fails, the guardian removes it */
+        (void)cgroup_remove(g->config.cgroup_fd, w->cgroup_name);
         file_close(&w->cgroup_fd);
         if (loop_slice_is_over(g->loop)) {
             worker_put_off(g, &g->remove_due, LOOP_PRIO_BULK, on_remove_turn);
@@ -40,7 +41,7 @@ static void on_remove_turn(void *arg) {
         free(g);
 }
 
-/* All but the memory and the cgroups: calls that were put off find these, and free them. */
+/* Frees everything except the memory and the cgroups: deferred calls find these, and free them. */
 static void dispose(struct worker_group *g) {
     g->disposed = true;
     for (uint32_t i = 0; i < g->n; i++) {
@@ -98,7 +99,7 @@ void worker_group_free(struct worker_group *g) {
         dispose(g);
 }
 
-/* --- obeying the machine --- */
+/* --- carrying out the machine's updates --- */
 
 static void send_to(struct worker *w, int signo) {
     if (w->watch != NULL && child_watch_kill_group(w->watch, signo) == 0 && signo > 0 && signo < 64)
@@ -107,7 +108,8 @@ static void send_to(struct worker *w, int signo) {
 
 static void on_signal_turn(void *arg);
 
-/* To those that were started: thousands of signals take longer than a turn of the loop. */
+/* Signals workers that were started, some at a time: thousands of signals take longer than a turn
+ * of the loop. */
 static void signal_some(struct worker_group *g) {
     while (g->signal_at < g->n_tried) {
         struct worker *w = &g->workers[g->signal_at++];
@@ -129,7 +131,8 @@ static void on_signal_turn(void *arg) {
         signal_some(g);
 }
 
-/* What is under way goes on where it is the same, and gives way where it is another. */
+/* If the same signal is already being sent, that continues. If it is another signal, the new one
+ * replaces it. */
 static void signal_all(struct worker_group *g, int signo, bool wake) {
     if (g->signal_due && g->signal_no == signo && g->signal_wakes == wake)
         return;
@@ -161,7 +164,7 @@ static void apply(struct worker_group *g, const struct worker_update *update) {
     if (update->signal_all != 0)
         signal_all(g, update->signal_all, true);
     if (update->kill_all) {
-        mark_killed(g); /* the walk may come to them before the signals do */
+        mark_killed(g); /* the walk can reach them before the signals do */
         signal_all(g, SIGKILL, false);
         worker_sweep_all(g, false);
     }
@@ -267,7 +270,7 @@ int worker_watch(struct worker *w, const struct child *child) {
     return child_watch_new(w->group->reaper, child, on_worker_zombie, on_worker_exit, w, &w->watch);
 }
 
-/* --- making it --- */
+/* --- making a group --- */
 
 static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n,
                       const struct worker_group_config *config, struct worker_group **ret) {
@@ -313,7 +316,7 @@ int worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t 
     return 0;
 }
 
-/* --- looking --- */
+/* --- asking about a group --- */
 
 uint32_t worker_group_alive(const struct worker_group *g) { return g->machine.n_left; }
 
@@ -326,7 +329,7 @@ pid_t worker_group_pid(const struct worker_group *g, uint32_t index) {
     return w != NULL && child_watch_alive(w) ? child_watch_pid(w) : 0;
 }
 
-#define DEPTH_MAX 256 /* a chain of parents longer than that is not followed */
+#define DEPTH_MAX 256 /* a longer chain of parents is not followed */
 
 bool worker_group_holds(const struct worker_group *g, pid_t pid) {
     const pid_t self = getpid();

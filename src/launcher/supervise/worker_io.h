@@ -8,12 +8,12 @@
  *     … ops.on_exit for each, then ops.on_all_gone …
  *     worker_group_free(group);
  *
- * Every child that the reaper watches, other than these workers, is a helper: it and what is below
- * it is spared by all sweeps. All other processes below the agent belong to the generation.
+ * Every child that the reaper watches, other than these workers, is a helper: all sweeps spare it
+ * and the processes below it. All other processes below the agent belong to the generation.
  *
- * A worker that has ended leaves nothing behind, at once: its process group is killed while it is
- * a zombie, its cgroup when it has one, and the orphans that carry its WORKER_MARKER in their
- * environment. A daemon that cleared its environment too lives until the generation ends. */
+ * When a worker has ended, what it left is killed at once: its process group while it is a zombie,
+ * its cgroup if it has one, and the orphans that have its WORKER_MARKER in their environment. A
+ * daemon that has also cleared its environment lives until the generation ends. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,12 +24,13 @@
 #include "io/process/reaper.h"
 #include "launcher/worker/worker.h"
 
-/* Added to each worker's environment: <generation>.<index>.<16 hex digits of chance>. */
+/* Added to each worker's environment: <generation>.<index>.<16 random hex digits>. */
 #define WORKER_MARKER "MUSTER_WORKER_ID"
 
 struct worker_spec {
-    char *const *argv;                  /* as child_spec's; all borrowed until ops.made */
-    char *const *envp;                  /* complete; NULL: the agent's. The marker is added by us */
+    char *const *argv; /* as child_spec's; all borrowed until ops.made */
+    /* complete, but without the marker, which is added here; NULL: the agent's */
+    char *const *envp;
     const char *cwd;                    /* NULL: the agent's */
     int stdin_fd, stdout_fd, stderr_fd; /* -1: the agent's; the caller closes them afterwards */
     const void *cpuset;                 /* NULL: unbound */
@@ -44,9 +45,9 @@ struct worker_spec {
 /* How a worker ended. */
 struct worker_exit {
     struct child_status status;
-    uint64_t ran_ns; /* from its start */
-    bool oom;        /* the kernel killed a process of ours for memory while it ran */
-    bool sent_by_us; /* ended after a stop: by a signal we sent, or with any exit status */
+    uint64_t ran_ns; /* since its start */
+    bool oom;        /* the kernel killed one of our processes for lack of memory while it ran */
+    bool sent_by_us; /* it ended after a stop: by a signal that we sent, or with any exit status */
 };
 
 struct worker_group_config {
@@ -62,15 +63,15 @@ struct worker_group_config {
 
 struct worker_group;
 
-/* All but `make` and `made` are called from the loop, or from worker_group_stop() and _kill(),
- * never from inside worker_group_start(). Any but those two may call worker_group_stop(), _kill()
- * and _free(). */
+/* All except `make` and `made` are called from the loop, or from worker_group_stop() and _kill(),
+ * never from inside worker_group_start(). All except those two may call worker_group_stop(),
+ * _kill() and _free(). */
 struct worker_group_ops {
     /* Describes worker `index`. Called right before the worker is started, in the order of the
      * indices. < 0, with a sentence: neither this worker nor any later one is started;
      * on_spawn_failed reports this one; the others count as ended. */
     int (*make)(void *arg, uint32_t index, struct worker_spec *ret, struct err *err);
-    /* The worker was cloned, or could not be: what `make` gave is no longer needed. */
+    /* The worker was cloned, or could not be: what `make` returned is no longer needed. */
     void (*made)(void *arg, uint32_t index);
     /* Worker `index` has ended. Its descendants may still be dying. */
     void (*on_exit)(void *arg, uint32_t index, const struct worker_exit *how);
@@ -78,32 +79,34 @@ struct worker_group_ops {
     void (*on_spawn_failed)(void *arg, uint32_t index, const struct err *err);
     /* Every worker and every descendant is gone. Last call. */
     void (*on_all_gone)(void *arg);
-    /* Once, when something has survived SIGKILL for 5 s: this node does not count as stopped until
-     * it is gone (then on_all_gone is called). text: name and state of the process. */
+    /* Called once, if a process has survived SIGKILL for 5 s. This node does not count as stopped
+     * until the process is gone; then on_all_gone is called. text: name and state of the
+     * process. */
     void (*on_unkillable)(void *arg, pid_t pid, const char *text);
 };
 
 /* Starts n >= 1 workers without waiting for any exec: some now, for as long as one turn of the loop
- * may take, and the others in its next turns. Those that were not started when the group is stopped
- * or killed never are, and count as ended, without a callback. on_spawn_failed reports failures of
- * single workers; an error here (pipe) means that none was started. */
+ * may take, and the others in its next turns. If the group is stopped or killed before, those that
+ * are left are never started, and count as ended, without a callback. on_spawn_failed reports
+ * failures of single workers; an error here (pipe) means that none was started. */
 _must_use_ int worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t n,
                                   const struct worker_group_config *config,
                                   const struct worker_group_ops *ops, void *arg,
                                   struct worker_group **ret, struct err *err);
-/* signo and SIGCONT to each worker's process group; SIGKILL to all when the grace is over. May be
- * repeated: an earlier end of the grace wins, a later one changes nothing. Of thousands, some get
- * the signal in the loop's next turns. */
+/* Sends signo and SIGCONT to each worker's process group, and SIGKILL to all when the grace is
+ * over. It may be called again: an earlier end of the grace wins, a later one changes nothing. With
+ * thousands of workers, some get the signal in the loop's next turns. */
 void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns);
-/* SIGKILL now, to the workers and all below them. */
+/* Sends SIGKILL now, to the workers and all processes below them. */
 void worker_group_kill(struct worker_group *g);
-/* Frees; processes that are left are SIGKILLed, but not waited for. NULL is fine. */
+/* Frees the group; processes that are left get SIGKILL, but are not waited for. Takes NULL. */
 void worker_group_free(struct worker_group *g);
 
-/* Workers that have not ended; those that are still to be started are among them. */
+/* How many workers have not ended, including those that are not started yet. */
 uint32_t worker_group_alive(const struct worker_group *g);
 bool worker_group_gone(const struct worker_group *g);
-/* 0 when it never ran or has been reaped. */
+/* 0 if it never ran or has been reaped. */
 pid_t worker_group_pid(const struct worker_group *g, uint32_t index);
-/* Is this process a worker that runs, or below one? Not of a daemon, which has left it. */
+/* Whether this process is a running worker, or below one. False for a daemon, because it is no
+ * longer below its worker. */
 bool worker_group_holds(const struct worker_group *g, pid_t pid);

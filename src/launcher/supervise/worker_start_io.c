@@ -1,5 +1,5 @@
-/* Starting the workers of a group: as many as fit into the present turn of the loop, the others in
- * its next ones. Thousands take a second and more, and leases don't wait. */
+/* Starts the workers of a group: as many as fit into the current turn of the loop, the others in
+ * the next turns. Thousands take a second or more, and leases don't wait. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static int enter_leaf(struct worker_group *g, struct worker *w) {
     return cgroup_make(g->config.cgroup_fd, w->cgroup_name, &w->cgroup_fd, &w->start_err);
 }
 
-/* envp with the marker instead of an older one; the strings are borrowed. */
+/* envp with the new marker instead of an older one; the strings are borrowed. */
 static char **marked_environment(char *const *envp, char *marker) {
     size_t n = 0, kept = 0, len = strlen(WORKER_MARKER "=");
     while (envp[n] != NULL)
@@ -79,7 +79,7 @@ static void start_worker(struct worker_group *g, struct worker *w, const struct 
 
 /* ---- failures ---- */
 
-/* Tells, from the loop, which workers could not even be cloned. */
+/* Reports, from the loop, which workers could not even be cloned. */
 static void report_failures(void *arg) {
     struct worker_group *g = arg;
     if (!worker_arrived(g, &g->failures_due))
@@ -103,7 +103,7 @@ static void start_next(struct worker_group *g) {
     if (w->watch == NULL)
         worker_put_off(g, &g->failures_due, LOOP_PRIO_CHILD, report_failures);
     if (r < 0)
-        worker_start_no_more(g); /* this one itself has not ended yet */
+        worker_start_no_more(g); /* this worker itself has not ended yet */
 }
 
 static void on_start_turn(void *arg) {
@@ -131,5 +131,5 @@ void worker_start_no_more(struct worker_group *g) {
         worker_step(g,
                     &(struct worker_event){.kind = WORKER_EVENT_EXITED, .now_ns = clock_now_ns()});
     }
-    (void)!worker_leave(g); /* that all are gone may have been told */
+    (void)!worker_leave(g); /* on_all_gone may have been called */
 }

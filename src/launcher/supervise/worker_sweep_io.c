@@ -1,17 +1,18 @@
-/* Ending what is below this process, in pieces that leave the loop to others in between. */
+/* Kills the processes below this one, in pieces, so that the loop can serve others in between. */
 #include <stdio.h>
 #include <string.h>
 
 #include "io/clock.h"
 #include "launcher/supervise/worker_priv.h"
 
-/* A list of children that change while it is read may miss one (proc(5)): several passes must
- * agree that nothing is left. */
+/* If children change while their list is read, the list can miss one (proc(5)). So several passes
+ * must agree that nothing is left. */
 #define ORPHANS_QUIET_PASSES 4
-/* What a piece may take of the present callback; others have had their part of it already. */
+/* How long a piece may take. It is less than a slice, because other work has already used a part of
+ * the callback's time. */
 #define PIECE_NS (2 * NS_PER_MS)
 
-/* ---- who is spared ---- */
+/* ---- which processes are spared ---- */
 
 struct pid_list {
     const struct pid_list *without; /* sorted; NULL: none */
@@ -53,7 +54,7 @@ static struct sweep_walk *walk_of(struct worker_group *g) {
     return g->walk;
 }
 
-/* Every child that the reaper watches and that is no worker of ours is a helper. */
+/* Every child that the reaper watches and that is not one of our workers is a helper. */
 static void begin_all(struct worker_group *g) {
     _cleanup_(pid_list_fini) struct pid_list own = {0}, helpers = {.without = &own};
     for (uint32_t i = 0; i < g->n; i++)
@@ -66,7 +67,7 @@ static void begin_all(struct worker_group *g) {
     g->walk_kind = WORKER_WALK_ALL;
 }
 
-/* "generation.index.chance" */
+/* `value` is "generation.index.random" */
 static bool is_of_ended(void *arg, const char *value) {
     struct worker_group *g = arg;
     const char *dot = strchr(value, '.');
@@ -80,7 +81,7 @@ static bool is_of_ended(void *arg, const char *value) {
     return true;
 }
 
-/* Siblings of the ended, and the siblings' daemons, are spared. */
+/* The other workers, and their daemons, are spared. */
 static void begin_orphans(struct worker_group *g) {
     _cleanup_(pid_list_fini) struct pid_list known = {0};
     child_reaper_each(g->reaper, add_pid, &known);
@@ -94,7 +95,7 @@ static void begin_orphans(struct worker_group *g) {
     g->walk_kind = WORKER_WALK_ORPHANS;
 }
 
-/* ---- going on ---- */
+/* ---- continuing ---- */
 
 static void orphans_walked(struct worker_group *g, const struct sweep_result *result) {
     bool left = false;
@@ -159,7 +160,7 @@ static void on_walk_turn(void *arg) {
 
 void worker_sweep_all(struct worker_group *g, bool answer) {
     if (g->walk_kind == WORKER_WALK_ALL && !answer)
-        return; /* it is at it, and what it has passed is met by the next */
+        return; /* it is running; the next one finds what it has already passed */
     begin_all(g);
     g->walk_answers = answer;
     go_on(g);
@@ -179,6 +180,7 @@ void worker_sweep_orphans_of(struct worker *w) {
     w->quiet_passes = 0;
     g->orphans_again = true;
     g->orphan_wait_ns = WORKER_RETRY_MIN_NS;
-    if (g->walk_kind == WORKER_WALK_NONE) /* else when it is over */
+    /* if one is running, this is called again when it is over */
+    if (g->walk_kind == WORKER_WALK_NONE)
         worker_put_off(g, &g->walk_due, LOOP_PRIO_BULK, on_walk_turn);
 }
