@@ -13,10 +13,10 @@
 
 /* ---- writing ---- */
 
-/* Of the writer. */
+/* The writer's context. */
 struct context {
     const struct topology *t;
-    const struct nccl_graph *graph; /* NULL: nothing is predicted */
+    const struct nccl_graph *graph; /* NULL: no prediction */
 };
 
 void topology_json_write_cpus(struct json_writer *w, const char *key, const struct cpuset *set) {
@@ -53,7 +53,7 @@ void topology_json_write_near_cpus(struct json_writer *w, const struct json_fiel
     topology_json_write_cpus(w, f->key, &cpus);
 }
 
-/* Half up, to one decimal: what people compare. */
+/* Rounds half up to one decimal, for users who compare figures. */
 static double rounded(double gbs) { return floor(gbs * 10 + 0.5) / 10; }
 
 void topology_json_write_prediction(struct json_writer *w, const struct json_field *f,
@@ -120,7 +120,7 @@ void topology_json_write(const struct topology *t, struct strbuf *to) {
     struct json_writer w = json_writer_of(to);
     struct nccl_graph *g = NULL;
     if (t->n_gpus > 0 && nccl_graph_new(t, &(struct nccl_options){0}, &g, NULL) < 0)
-        g = NULL; /* NCCL would fail on it: no prediction */
+        g = NULL; /* NCCL would fail on this topology, so there is no prediction */
     w.context = &(struct context){t, g};
     json_write_object_begin(&w, NULL);
     json_write_u64(&w, "format", 1);
@@ -131,7 +131,7 @@ void topology_json_write(const struct topology *t, struct strbuf *to) {
 
 /* ---- reading ---- */
 
-/* The most values have the links of 256 GPUs and 512 NICs. */
+/* Most values come from the links of 256 GPUs and 512 NICs. */
 static const struct json_limits limits = {
     .max_bytes = TOPOLOGY_JSON_MAX, .max_depth = 8, .max_values = 4 << 20};
 
@@ -139,7 +139,7 @@ static int bad(struct err *err, const char *key, const char *what) {
     return err_set(err, -EINVAL, "a topology's \"%s\" is %s", key, what);
 }
 
-/* bus_id or null; what names a device must name one that is there. */
+/* bus_id or null; it must name a device that exists. */
 static int read_device(const struct topology *t, const struct json *obj, const char *key,
                        uint32_t *ret, struct err *err) {
     const struct json *v = json_member(obj, key);
@@ -153,7 +153,7 @@ static int read_device(const struct topology *t, const struct json *obj, const c
     return *ret == TOPO_NONE ? bad(err, key, "a device that is not in \"pci\"") : 0;
 }
 
-/* Of all lists that have been read. */
+/* Resolves the devices of all lists, after they have been read. */
 static int read_devices(const struct json *doc, struct topology *t, struct err *err) {
     const struct {
         const char *list, *key;
@@ -178,7 +178,7 @@ static int read_devices(const struct json *doc, struct topology *t, struct err *
     return 0;
 }
 
-/* Following the parents of a device must end at a root bus. */
+/* The parents of each device must end at a root bus. */
 static int check_parents(const struct topology *t, struct err *err) {
     for (uint32_t i = 0; i < t->n_pci; i++) {
         uint32_t at = i, steps = 0;
@@ -194,7 +194,7 @@ static int compare_addrs(const void *a, const void *b) {
     return pci_addr_compare(*(const struct pci_addr *)a, *(const struct pci_addr *)b);
 }
 
-/* Devices are named by their addresses. */
+/* Addresses name devices, so each must be unique. */
 static int check_twice(const struct topology *t, struct err *err) {
     _cleanup_(freep) struct pci_addr *all = xcalloc((size_t)t->n_pci + 1, sizeof *all);
     for (uint32_t i = 0; i < t->n_pci; i++)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- values that are no plain numbers or texts ---- */
+/* ---- values that are not plain numbers or texts ---- */
 
 /* struct cpuset as a list. */
 static void write_cpus(struct json_writer *w, const struct json_field *f, const void *of) {
@@ -102,7 +102,7 @@ static int read_warnings(const struct json *v, const struct json_field *f, void 
 
 /* ---- the tables ---- */
 
-/* What is missing stays unknown, as the element was made. */
+/* A missing field stays unknown, as in a new element. */
 #define FIELD(type, key, kind, member) \
     { JSON_FIELD(type, kind, key, member), .when = JSON_OPTIONAL }
 #define I32(type, key, member) \
@@ -119,7 +119,7 @@ static int read_warnings(const struct json *v, const struct json_field *f, void 
         JSON_FIELD(type, OWN, name, member), .write = write_digits, .read = read_digits, \
                                              .min = (n), .when = JSON_OPTIONAL           \
     }
-/* Written with the help of the whole, and read by who has it. */
+/* Fields that need the whole topology: it is used to write them, and the caller reads them. */
 #define DERIVED(name, what)                                                         \
     {                                                                               \
         .key = (name), .kind = JSON_FIELD_OWN, .write = topology_json_write_##what, \

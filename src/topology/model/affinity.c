@@ -6,7 +6,7 @@
 
 #include "topology/model/affinity_priv.h"
 
-/* ---- what is where ---- */
+/* ---- CPUs and memory ---- */
 
 void affinity_gpu_text(const struct topology *t, const struct affinity_input *in,
                        uint32_t local_rank, uint32_t k, char out[TOPO_TEXT_MAX]) {
@@ -40,8 +40,8 @@ uint32_t affinity_core_first(const struct topo_core *c) {
     return c->first != TOPO_NONE ? c->first : cpuset_next(&c->cpus, 0);
 }
 
-/* A node that has CPUs of its own: not memory of a GPU, nor memory beside that of the CPUs (HBM),
- * which hwloc gives the CPUs that are near it. */
+/* Whether a node has CPUs of its own. A GPU's memory has none. Memory beside that of the CPUs (HBM)
+ * has none either, but hwloc lists the CPUs that are near it. */
 static bool is_cpu_node(const struct topology *t, uint32_t i) {
     const struct topo_numa *n = &t->numa[i];
     if (n->gpu_memory || cpuset_is_empty(&n->cpus))
@@ -66,7 +66,7 @@ static bool sizes_are_known(const struct topology *t) {
     return false;
 }
 
-/* The memory of the nodes to which the CPUs belong. */
+/* Chooses the memory of the nodes to which the CPUs belong. */
 static void follow_memory(const struct topology *t, const struct affinity_input *in,
                           struct affinity *a) {
     if (in->memory == BIND_MEMORY_OFF)
@@ -83,10 +83,10 @@ static void follow_memory(const struct topology *t, const struct affinity_input 
 
 /* ---- near GPUs ---- */
 
-/* What is near a worker's GPUs. */
+/* CPUs and nodes near a worker's GPUs. */
 struct nearby {
     struct cpuset cpus;
-    struct cpuset nodes, packages; /* numbers of those that are all in cpus */
+    struct cpuset nodes, packages; /* numbers of the nodes and packages whose CPUs are in cpus */
 };
 
 static void add_package(const struct topology *t, int32_t package, struct nearby *near) {
@@ -96,8 +96,9 @@ static void add_package(const struct topology *t, int32_t package, struct nearby
             cpuset_or(&near->cpus, &t->cores[i].cpus);
 }
 
-/* False: the place of one of them is not known, so any CPU can be near. Nodes without a usable CPU
- * add nothing; with socket, a node of no package or of several counts by itself. */
+/* False: the place of one of the GPUs is not known, so any CPU can be near. Nodes without a usable
+ * CPU add nothing. With socket, a node that belongs to no package or to several counts by
+ * itself. */
 static bool look_around(const struct topology *t, const struct affinity_input *in,
                         struct nearby *near, struct affinity *ret) {
     char text[TOPO_TEXT_MAX];
@@ -153,9 +154,9 @@ static void choose_near_gpus(const struct topology *t, const struct affinity_inp
     ret->cpus = near.cpus;
 }
 
-/* ---- dealt, without GPUs ---- */
+/* ---- shares, without GPUs ---- */
 
-/* The worker's block of n things: [*ret_from, *ret_to), never empty. */
+/* The worker's block of n items: [*ret_from, *ret_to), never empty. */
 static void block_of(const struct affinity_input *in, uint32_t n, uint32_t *ret_from,
                      uint32_t *ret_to) {
     *ret_from = (uint32_t)((uint64_t)in->local_rank * n / in->nproc);
@@ -188,7 +189,7 @@ static void deal_nodes(const struct topology *t, const struct affinity_input *in
     ret->bound = true;
 }
 
-/* Packages in rising order; those of cores whose package is not known are one, too. */
+/* Packages in ascending order; the cores whose package is not known count as one package. */
 static bool next_package(const struct topology *t, int64_t after, int32_t *ret) {
     bool found = false;
     for (uint32_t i = 0; i < t->n_cores; i++) {

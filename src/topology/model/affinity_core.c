@@ -55,7 +55,7 @@ static void dealing_fini(struct dealing *d) {
 
 enum nearness { SAME_NODE, SAME_PACKAGE, ANYWHERE };
 
-/* Numbers of the NUMA nodes and packages of a worker's GPUs, as far as they are known. */
+/* Numbers of the NUMA nodes and packages of a worker's GPUs, if they are known. */
 struct home {
     struct cpuset nodes, packages;
 };

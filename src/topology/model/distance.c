@@ -7,7 +7,8 @@
 
 #include "base/text/parse.h"
 
-/* A bus number has eight bits: no chain of bridges is longer. Also ends a circle of parents. */
+/* A bus number has eight bits, so no chain of bridges is longer. The limit also ends a cycle of
+ * parents. */
 #define BRIDGES_MAX 256
 
 /* The bridges above a device, innermost first. */
@@ -23,8 +24,9 @@ static void chain_of(const struct topology *t, uint32_t pci, struct chain *ret) 
         ret->bridges[ret->n++] = i;
 }
 
-/* Two downstream ports of one switch: both on the bus right below its upstream port. Upstream
- * ports of two switches are on buses of their own; a root port is no switch. */
+/* Whether these are two downstream ports of one switch: both are on the bus directly below its
+ * upstream port. Upstream ports of two switches are on buses of their own; a root port is not a
+ * switch. */
 static bool of_one_switch(const struct topology *t, uint32_t a, uint32_t b) {
     const struct topo_pci *x = &t->pci[a], *y = &t->pci[b];
     return x->parent == y->parent && x->parent < t->n_pci && t->pci[x->parent].parent < t->n_pci &&
@@ -59,7 +61,7 @@ struct topo_endpoint distance_endpoint(const struct topology *t, uint32_t i) {
     return (struct topo_endpoint){is_gpu, is_gpu ? i : i - t->n_gpus};
 }
 
-/* Links of two GPUs: the direct ones, else as many as each of them has to the switches. */
+/* NVLinks between two GPUs: the direct ones, else as many as both have to the switches. */
 static uint32_t nvlinks_between(const struct topology *t, uint32_t a, uint32_t b) {
     uint32_t direct = 0, of_a = 0, of_b = 0;
     for (uint32_t i = 0; i < t->n_nvlinks; i++) {
@@ -81,7 +83,7 @@ void distance_between(const struct topology *t, struct topo_endpoint a, struct t
     *ret = (struct topo_link){TOPO_PATH_SELF, 0};
     if (a.is_gpu == b.is_gpu && a.index == b.index)
         return;
-    /* Either end may be the one that was listed. */
+    /* The link can be listed at either end. */
     if (a.is_gpu && b.is_gpu) {
         ret->nvlinks = nvlinks_between(t, a.index, b.index);
         if (ret->nvlinks == 0)
@@ -96,10 +98,10 @@ void distance_between(const struct topology *t, struct topo_endpoint a, struct t
     int32_t m = a.is_gpu ? t->gpus[a.index].numa : t->nics[a.index].numa;
     int32_t n = b.is_gpu ? t->gpus[b.index].numa : t->nics[b.index].numa;
     ret->path = distance_pci(t, p, q);
-    /* Two devices of one PCI function (an HCA that shows its ports as devices). */
+    /* These are two devices of one PCI function (an HCA that shows its ports as devices). */
     if (ret->path == TOPO_PATH_SELF)
         ret->path = TOPO_PATH_PIX;
-    /* The device may know its node where its PCI function does not. */
+    /* The node of the device can be known even if that of its PCI function is not. */
     if (ret->path == TOPO_PATH_SYS && m >= 0 && m == n)
         ret->path = TOPO_PATH_NODE;
 }

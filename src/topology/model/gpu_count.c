@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* No device: the list ends here. */
+/* An entry that is not a device: the list ends here. */
 #define NO_DEVICE UINT32_MAX
 static_assert(NO_DEVICE == GPU_UNKNOWN, "neither is a number of a device");
 
@@ -29,7 +29,7 @@ static bool entry_begins(struct entry e, const char *prefix) {
     return e.n >= strlen(prefix) && strncmp(e.text, prefix, strlen(prefix)) == 0;
 }
 
-/* The number an entry begins with, as strtoul() would: "1gpu" is 1, "gpu" is none. */
+/* The number with which an entry begins, as strtoul() reads it: "1gpu" is 1, "gpu" is none. */
 static uint32_t index_of(struct entry e, uint32_t n_devices) {
     size_t i = e.n > 0 && *e.text == '+';
     uint32_t v = 0;
@@ -54,7 +54,7 @@ static uint32_t uuid_of(struct entry e, const struct gpu_inventory *inventory) {
     return found;
 }
 
-/* True when an entry before `end` is the same text: for names that can't be looked up. */
+/* True if an entry before `end` is the same text. For names that can't be looked up. */
 static bool named_before(const char *list, const char *end, struct entry e) {
     for (const char *p = list; p < end; p += strcspn(p, ",") + 1) {
         struct entry other = entry_at(p);
@@ -64,8 +64,8 @@ static bool named_before(const char *list, const char *end, struct entry e) {
     return false;
 }
 
-/* "MIG-GPU-<uuid>/<instance>/<part>", as drivers before 470 name them; later names contain nothing
- * about the GPU (MIG user guide). On a machine with one GPU it is that one. */
+/* "MIG-GPU-<uuid>/<instance>/<part>", the form of drivers before 470. Later names do not contain
+ * the GPU (MIG user guide). On a machine with one GPU it is that GPU. */
 static uint32_t mig_of(struct entry e, const struct gpu_inventory *inventory) {
     if (inventory->n == 1)
         return 0;
@@ -88,7 +88,7 @@ uint32_t gpu_list_visible(const char *visible, const struct gpu_inventory *inven
         return inventory->n;
     }
     struct entry first = entry_at(visible);
-    /* CUDA enumerates one MIG instance, whatever the list says (MIG user guide). */
+    /* CUDA enumerates only one MIG instance, however many are listed (MIG user guide). */
     if (entry_begins(first, "MIG-")) {
         ret[0] = mig_of(first, inventory);
         return inventory->n > 0 ? 1 : 0;

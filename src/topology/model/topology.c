@@ -10,7 +10,7 @@
 
 /* ---- PCI addresses ---- */
 
-/* 1 to `max` hexadecimal digits; the number of them. */
+/* Reads 1 to `max` hexadecimal digits, and returns how many there are. */
 static size_t take_hex(const char *p, size_t max, uint32_t *ret) {
     size_t n = 0;
     for (*ret = 0; n < max && isxdigit((unsigned char)p[n]); n++)
@@ -45,7 +45,7 @@ int pci_addr_compare(struct pci_addr a, struct pci_addr b) {
 
 /* ---- growing ---- */
 
-/* The arrays grow by doubling: a power of two of elements means that it is full. */
+/* The arrays grow by doubling: if the number of elements is a power of two, the array is full. */
 static void *add(void **array, uint32_t *n, uint32_t max, size_t size) {
     if (*n >= max)
         return NULL;
@@ -186,8 +186,8 @@ static int compare_netifs(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-/* Indices are sorted, then the elements are put in that order; map gives the new place of an old
- * index. */
+/* Indices are sorted, then the elements are put in that order; map has the new index for each old
+ * one. */
 struct sorting {
     const struct topology *t;
     int (*compare)(const struct topology *t, uint32_t a, uint32_t b);
@@ -221,8 +221,8 @@ static uint32_t *sort_array(const struct topology *t, void *array, uint32_t n, s
     return map;
 }
 
-/* Number of bridges above: parents before children also where a switch's buses are numbered so that
- * a child's address is the lower. In a circle, counting ends at the bound. */
+/* The number of bridges above a device. It sorts parents before children, even if a switch's buses
+ * are numbered so that a child has the lower address. In a cycle, counting ends at the bound. */
 static uint32_t depth_of(const struct topology *t, uint32_t i) {
     uint32_t depth = 0;
     while (t->pci[i].parent < t->n_pci && depth < t->n_pci) {
@@ -241,8 +241,8 @@ static bool is_above(const struct topology *t, uint32_t above, uint32_t i) {
     return false;
 }
 
-/* By address; a parent before its children, whatever their addresses: the two are brought to the
- * same depth and compared there. */
+/* Sorts by address, but a parent before its children, whatever their addresses: it compares the
+ * ancestors of both at the same depth. */
 static int compare_pci(const struct topology *t, uint32_t a, uint32_t b) {
     if (is_above(t, a, b))
         return -1;
@@ -273,7 +273,7 @@ static int compare_gpus(const struct topology *t, uint32_t a, uint32_t b) {
 static int compare_nics(const struct topology *t, uint32_t a, uint32_t b) {
     const struct topo_nic *x = &t->nics[a], *y = &t->nics[b];
     if (x->dev != TOPO_NONE && y->dev != TOPO_NONE)
-        return 0; /* of an NCCL file: as they stand there, which is the order that NCCL knows */
+        return 0; /* from an NCCL file: keeps the file's order, because it is NCCL's */
     if ((x->dev == TOPO_NONE) != (y->dev == TOPO_NONE))
         return x->dev == TOPO_NONE ? 1 : -1;
     int c = compare_by_pci(t, x->pci, y->pci);

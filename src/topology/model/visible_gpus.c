@@ -6,7 +6,7 @@
 static_assert(GPUS_MAX >= TOPO_GPUS_MAX, "an inventory holds all GPUs of a node");
 static_assert(GPU_UUID_MAX == sizeof((struct topo_gpu *)0)->uuid, "UUIDs are as long");
 
-/* The GPU with the MIG device that the list begins with; GPU_UNKNOWN: none, or several. */
+/* The GPU with the MIG device with which the list begins; GPU_UNKNOWN: none, or several. */
 static uint32_t gpu_of_mig(const struct topology *t, const char *list) {
     list += strspn(list, " \t");
     size_t n = strcspn(list, ", \t");
@@ -59,7 +59,7 @@ uint32_t affinity_dealt_gpus(const struct topology *t, const char *list, uint32_
     for (const char *p = list; p != NULL && n < max; p = strchr(p, ',')) {
         char entry[GPU_UUID_MAX];
         bool unknown;
-        p += p > list; /* the comma */
+        p += p > list; /* skip the comma */
         p += strspn(p, " \t");
         size_t len = strcspn(p, ", \t");
         if (len >= sizeof entry || strncmp(p, "MIG-", 4) != 0)

@@ -62,7 +62,8 @@ int nccl_graph_new(const struct topology *t, const struct nccl_options *options,
     return r;
 }
 
-/* The NET that is nearest by kind; of equals the one that NCCL takes, else the fastest. */
+/* The NET that is nearest by kind of path; among equals the one that NCCL takes, else the
+ * fastest. */
 static void find_own(const struct nccl_graph *g, uint32_t gpu, uint32_t taken,
                      struct nccl_prediction *ret) {
     uint32_t own = TOPO_NONE;

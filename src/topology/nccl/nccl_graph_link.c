@@ -36,7 +36,7 @@ static double cpu_link_gbs(const struct topology *t) {
     if (begins(t->arch, "aarch64") || begins(t->arch, "arm64"))
         return 6;
     if (t->arch[0] != '\0' && !begins(t->arch, "x86_64"))
-        return NCCL_LOCAL_GBS; /* where only the maker is known, that is an x86's */
+        return NCCL_LOCAL_GBS; /* if only the vendor is known, it is an x86 */
     if (strcmp(t->cpu_vendor, "AuthenticAMD") == 0)
         return 16;
     if (strcmp(t->cpu_vendor, "GenuineIntel") == 0) {
@@ -50,8 +50,9 @@ static double cpu_link_gbs(const struct topology *t) {
 
 /* ---- Broadcom's switches ---- */
 
-/* A gen 4 or gen 5 PEX in base mode shows as a switch of switches though all its ports have the
- * full bandwidth. level 0: the outer one, 1: one inside. 0: none of these. */
+/* A gen 4 or gen 5 PEX in base mode looks like a switch of switches, although all its ports have
+ * the full bandwidth. level 0: the outer one, 1: an inner one. Returns its generation; 0: not such
+ * a switch. */
 static int broadcom_generation(const struct topo_pci *p, int level) {
     if (p->vendor != 0x1000 || p->subvendor != 0x1000)
         return 0;
@@ -61,7 +62,8 @@ static int broadcom_generation(const struct topo_pci *p, int level) {
     return p->device == 0xc030 && kind == (unsigned)level * 0x1000 ? 5 : 0;
 }
 
-/* Hangs the children of `inner` at `outer`, behind those that are there; inner is left alone. */
+/* Moves the children of `inner` to `outer`, after those that it has; inner itself is not
+ * changed. */
 static void dissolve(struct nccl_graph *g, uint32_t outer, uint32_t inner) {
     uint32_t *last = &g->nodes[outer].first_child;
     while (*last != TOPO_NONE) {
@@ -84,7 +86,8 @@ static void flatten_broadcom(struct nccl_graph *g) {
         if (n->kind != NCCL_NODE_PCI || n->parent == TOPO_NONE)
             continue;
         int generation = broadcom_generation(&t->pci[n->pci], 0);
-        uint32_t n_inner = 0; /* those that are there now: what they bring is not dissolved */
+        /* only the current ones: switches that they contain are not dissolved */
+        uint32_t n_inner = 0;
         for (uint32_t c = n->first_child; generation != 0 && c != TOPO_NONE; c = g->nodes[c].next)
             if (g->nodes[c].kind == NCCL_NODE_PCI &&
                 broadcom_generation(&t->pci[g->nodes[c].pci], 1) == generation)
@@ -96,7 +99,7 @@ static void flatten_broadcom(struct nccl_graph *g) {
 
 /* ---- links ---- */
 
-/* One direction. Links of a pair add up. */
+/* Adds a link in one direction. Several links of a pair add up. */
 static void add_link(struct nccl_graph *g, uint32_t from, uint32_t to, enum nccl_path kind,
                      double bandwidth) {
     struct nccl_node *n = &g->nodes[from];
@@ -135,7 +138,7 @@ static int link_nvlink(struct nccl_graph *g, const struct topo_nvlink *l, uint32
         return 0;
     switch (l->end) {
     case TOPO_NVLINK_GPU:
-        /* One way: the other GPU tells its own. */
+        /* One direction: the other GPU lists its own. */
         if (l->peer < t->n_gpus && g->gpu_place[l->peer] != TOPO_NONE)
             add_link(g, gpu, g->gpus[g->gpu_place[l->peer]], NCCL_PATH_NVL, gbs);
         return 0;
@@ -143,7 +146,7 @@ static int link_nvlink(struct nccl_graph *g, const struct topo_nvlink *l, uint32
         add_both(g, gpu, cpu_of(g, gpu), l->c2c ? NCCL_PATH_C2C : NCCL_PATH_NVL, gbs);
         return 0;
     case TOPO_NVLINK_SWITCH:
-        if (*nvs == TOPO_NONE) { /* one for all of them */
+        if (*nvs == TOPO_NONE) { /* one node for all switches */
             int r = nccl_graph_add_node(g, NCCL_NODE_NVS, TOPO_NONE, nvs, err);
             if (r < 0)
                 return r;
@@ -169,7 +172,7 @@ static int link_nets(struct nccl_graph *g, struct err *err) {
     return 0;
 }
 
-/* ncclTopoSort: the way up is looked at last, so that of equal paths the one by NVLink wins. */
+/* ncclTopoSort: the link up is tried last, so that NVLink wins among equal paths. */
 static void put_up_last(struct nccl_graph *g, uint32_t at) {
     struct nccl_node *n = &g->nodes[at];
     for (uint32_t i = 0; n->parent != TOPO_NONE && i + 1 < n->n_links; i++)
@@ -197,7 +200,7 @@ int nccl_graph_link(struct nccl_graph *g, struct err *err) {
         if (g->nodes[i].parent != TOPO_NONE)
             add_both(g, i, g->nodes[i].parent, NCCL_PATH_PIX, g->nodes[i].bandwidth);
     int r = link_nets(g, err);
-    for (int c2c = 0; c2c <= 1; c2c++) /* C2C after all NVLinks, as NCCL adds them */
+    for (int c2c = 0; c2c <= 1; c2c++) /* C2C after all NVLinks, in NCCL's order */
         for (uint32_t i = 0; r == 0 && i < t->n_nvlinks; i++)
             if (t->nvlinks[i].c2c == (c2c != 0))
                 r = link_nvlink(g, &t->nvlinks[i], &nvs, err);

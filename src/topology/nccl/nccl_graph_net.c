@@ -1,4 +1,4 @@
-/* Which NETs NCCL would have: RDMA ports, else interfaces of its socket transport.
+/* Which NETs NCCL would use: RDMA ports, else interfaces of its socket transport.
  * src/transport/net_ib, net_socket.cc, src/misc/socket.cc, utils.cc (2.30.7). */
 #include "topology/nccl/nccl_graph_priv.h"
 
@@ -11,7 +11,7 @@
 /* ---- lists of names: NCCL_IB_HCA, NCCL_SOCKET_IFNAME ---- */
 
 struct name_list {
-    const char *items; /* the text after the marks */
+    const char *items; /* the text after the marks "^" and "=" */
     bool exclude, exact;
 };
 
@@ -28,7 +28,7 @@ static struct name_list name_list_of(const char *text) {
     return l;
 }
 
-/* One item "name[:port[:rail[:plane]]]". port TOPO_NONE: of no matter. */
+/* One item "name[:port[:rail[:plane]]]". port TOPO_NONE: any port. */
 static bool item_matches(const char *item, size_t len, const char *name, uint32_t port,
                          bool exact) {
     const char *colon = memchr(item, ':', len);
@@ -39,14 +39,14 @@ static bool item_matches(const char *item, size_t len, const char *name, uint32_
     bool any = colon == NULL || port == TOPO_NONE;
     if (!any) {
         const char *p = colon + 1, *end = item + len;
-        any = p == end || *p < '0' || *p > '9'; /* "-1" and the like: every port */
+        any = p == end || *p < '0' || *p > '9'; /* such as "-1": every port */
         for (; p < end && *p >= '0' && *p <= '9' && wanted < UINT32_MAX / 16; p++)
             wanted = wanted * 10 + (uint32_t)(*p - '0');
     }
     return any || wanted == port;
 }
 
-/* A list without items takes everything (matchIfList). */
+/* An empty list matches everything (matchIfList). */
 static bool list_takes(const struct name_list *l, const char *name, uint32_t port) {
     bool found = false, empty = true;
     for (const char *p = l->items; *p != '\0';) {
@@ -87,9 +87,9 @@ static void leave_out(struct nccl_graph *g, uint32_t nic, uint32_t port, enum nc
     g->left[g->n_left++] = (struct nccl_left){nic, port, why};
 }
 
-/* ---- of an NCCL file ---- */
+/* ---- from an NCCL file ---- */
 
-/* As they stand; one device that is repeated under several CPUs is one NET. */
+/* In the file's order; a device that is repeated under several CPUs is one NET. */
 static int choose_from_file(struct nccl_graph *g, struct err *err) {
     const struct topology *t = g->t;
     for (uint32_t i = 0; i < t->n_nics; i++) {
@@ -114,7 +114,7 @@ static int choose_from_file(struct nccl_graph *g, struct err *err) {
 
 /* ---- RDMA devices ---- */
 
-/* EFA and Slingshot have no state files; an hwloc file may say nothing. */
+/* EFA and Slingshot have no state files, and an hwloc file may not have the state. */
 static bool port_counts(const struct topology *t, const struct topo_nic *nic,
                         enum topo_port_state state) {
     if (state != TOPO_PORT_UNKNOWN)
@@ -122,8 +122,8 @@ static bool port_counts(const struct topology *t, const struct topo_nic *nic,
     return nic->kind != TOPO_NIC_RDMA || t->source == TOPO_HWLOC_XML;
 }
 
-/* The NET of another port of the same card that still has room; NULL. Only NCCL's own transport
- * fuses; the plugins of EFA and Slingshot don't. */
+/* The NET of another port of the same card that still has room, or NULL. Only NCCL's own transport
+ * fuses ports; the plugins of EFA and Slingshot don't. */
 static struct nccl_net *net_to_fuse(struct nccl_graph *g, const struct topo_nic *nic) {
     const struct topology *t = g->t;
     if (nic->kind != TOPO_NIC_RDMA || nic->pci >= t->n_pci)
@@ -172,7 +172,7 @@ static int choose_rdma(struct nccl_graph *g, struct err *err) {
         const struct topo_nic *nic = &t->nics[i];
         bool ib = nic->kind == TOPO_NIC_RDMA;
         for (uint32_t p = 0; p < MAX2(nic->n_ports, 1) && p < TOPO_PORTS_MAX; p++) {
-            const struct topo_port *port = &nic->ports[p]; /* all zero where none is told */
+            const struct topo_port *port = &nic->ports[p]; /* all zero if it is not known */
             uint32_t number = port->number != 0 ? port->number : 1;
             if (!port_counts(t, nic, port->state)) {
                 leave_out(g, i, p, NCCL_LEFT_STATE);
@@ -193,7 +193,8 @@ static int choose_rdma(struct nccl_graph *g, struct err *err) {
 
 /* ---- sockets ---- */
 
-/* Of a recorded tree no address is known; then running is enough. */
+/* The addresses of a recorded tree are not known; then it is enough that the interface is
+ * running. */
 static bool netif_counts(const struct topo_netif *f, bool addresses_known) {
     if (!f->up || !f->running)
         return false;
@@ -225,8 +226,8 @@ static int take_netifs(struct nccl_graph *g, const char *text, struct err *err) 
     return 0;
 }
 
-/* ncclFindInterfaces: the first of these that finds any. The subnet of NCCL_COMM_ID, which NCCL
- * looks at after ib*, is not known here. */
+/* ncclFindInterfaces: uses the first rule that finds an interface. The subnet of NCCL_COMM_ID,
+ * which NCCL tries after ib*, is not known here. */
 static int choose_sockets(struct nccl_graph *g, struct err *err) {
     static const char *const defaults[] = {"ib", "^docker,lo,virbr", "docker", "lo", "virbr"};
     g->sockets = true;

@@ -1,8 +1,8 @@
-/* The best paths, and what NCCL then does to them: P2P, P2C, PXN, GPUDirect RDMA
+/* The best paths, and how NCCL then changes them: P2P, P2C, PXN, GPUDirect RDMA
  * (src/graph/paths.cc, ncclTopoComputePaths; ncclTopoGetLocalNet and -Gpu of topo.cc).
  *
- * With G GPUs, N NETs, C CPUs and L links the walks cost (G + N + C) · L, the rest G · N · (G + N).
- */
+ * With G GPUs, N NETs, C CPUs and L links the searches take (G + N + C) · L steps, the rest G · N ·
+ * (G + N). */
 #include "topology/nccl/nccl_graph_priv.h"
 
 #include <errno.h>
@@ -16,8 +16,9 @@ struct nccl_route *nccl_route_at(const struct nccl_graph *g, uint32_t from_node,
 /* ---- breadth first ---- */
 
 struct walk {
-    struct nccl_route *routes;     /* [n_nodes] from each node to the base */
-    uint32_t *now, *next, *stamps; /* [n_nodes]; stamps: the round in which it came into next */
+    struct nccl_route *routes; /* [n_nodes] from each node to the base */
+    /* [n_nodes]; stamps: the round in which a node was put into next */
+    uint32_t *now, *next, *stamps;
 };
 
 static bool has_way_back(const struct nccl_graph *g, uint32_t from, uint32_t to,
@@ -29,7 +30,7 @@ static bool has_way_back(const struct nccl_graph *g, uint32_t from, uint32_t to,
     return false;
 }
 
-/* No path goes through a GPU, but for one hop of NVLink (NVB), and none through a NET. */
+/* No path goes through a GPU, except for one hop of NVLink (NVB), and none goes through a NET. */
 static bool may_pass(const struct nccl_graph *g, uint32_t base, uint32_t at,
                      const struct nccl_link *l, uint32_t hops) {
     if (at == base)
@@ -71,7 +72,8 @@ static int step(const struct nccl_graph *g, uint32_t base, uint32_t at, struct w
         double gbs = MIN2(path->bandwidth, l->bandwidth);
         if (!may_pass(g, base, at, l, path->hops))
             continue;
-        /* What is there gives way to more bandwidth over no more hops; kinds are not compared. */
+        /* A path replaces the existing one if it has more bandwidth and no more hops; kinds are not
+         * compared. */
         if ((to->bandwidth > 0 && to->hops <= path->hops) || to->bandwidth >= gbs)
             continue;
         if (l->kind == NCCL_PATH_NVL && !has_way_back(g, l->to, at, NCCL_PATH_NVL))
@@ -170,8 +172,8 @@ static void go_over(struct nccl_graph *g, uint32_t over, uint32_t from, uint32_t
                                 .via = pxn ? g->gpu_place[g->nodes[over].index] : TOPO_NONE};
 }
 
-/* GPU to GPU beyond NCCL_P2P_LEVEL goes through the CPU. (NCCL allows more to a pair of GPUs on an
- * AMD machine; what lies beyond PXB passes the CPU anyway.) */
+/* A path between GPUs beyond NCCL_P2P_LEVEL goes through the CPU. (NCCL allows more for a pair of
+ * GPUs on an AMD machine; but paths beyond PXB go through the CPU anyway.) */
 static void divert_p2p(struct nccl_graph *g) {
     enum nccl_path most = level_of(g->options.p2p_level, NCCL_PATH_PXB);
     for (uint32_t to = 0; to < g->n_gpus; to++) {
@@ -184,7 +186,7 @@ static void divert_p2p(struct nccl_graph *g) {
 
 /* ---- the NETs of a GPU ---- */
 
-/* ncclTopoGetLocal: the most bandwidth first, the nearest kind among those. */
+/* ncclTopoGetLocal: those with the most bandwidth, and among these the nearest kind. */
 struct local {
     double bandwidth;
     enum nccl_path kind;
@@ -213,7 +215,7 @@ static uint32_t count_local_gpus(const struct nccl_graph *g, uint32_t net_node, 
     return n;
 }
 
-/* Bits of `value` below the power of two, in reverse. */
+/* Reverses the bits of `value` below the power of two. */
 static uint32_t mirror_bits(uint32_t value, uint32_t power) {
     uint32_t mirrored = 0;
     for (uint32_t bit = 1, to = power >> 1; bit < power; bit <<= 1, to >>= 1)
@@ -258,7 +260,7 @@ static const struct nccl_choice *choice_of(struct nccl_graph *g, uint32_t gpu, u
     return c;
 }
 
-/* First channel on which the GPU has this NET; TOPO_NONE: none. */
+/* The first channel on which the GPU uses this NET; TOPO_NONE: none. */
 static uint32_t channel_of(const struct nccl_choice *c, uint32_t net) {
     for (uint32_t i = 0; i < c->n; i++)
         if (c->nets[i] == net) {
@@ -281,7 +283,7 @@ struct refine {
     uint32_t *gpus, *scratch; /* [n_gpus] */
 };
 
-/* ncclTopoGetLocalGpu: of the GPUs local to a NET the first that takes it, channel by channel. */
+/* ncclTopoGetLocalGpu: among the GPUs local to a NET the first that uses it, channel by channel. */
 static uint32_t local_gpu(struct refine *f, uint32_t net) {
     uint32_t n = count_local_gpus(f->g, f->g->nets[net].node, f->gpus);
     uint32_t best = TOPO_NONE, first = TOPO_NONE;
@@ -295,8 +297,8 @@ static uint32_t local_gpu(struct refine *f, uint32_t net) {
     return best;
 }
 
-/* ncclTopoCheckGdr. That it leaves reads alone before Ampere without NVLink changes nothing here:
- * only PXN asks for reads, and that has NVLink. */
+/* ncclTopoCheckGdr. Before Ampere without NVLink it does not use GPUDirect for reads. That does not
+ * matter here: only PXN reads, and it has NVLink. */
 static bool gdr_works(const struct refine *f, uint32_t gpu, uint32_t net) {
     const struct nccl_graph *g = f->g;
     if (!g->nets[net].gdr || g->t->gpus[g->nodes[g->gpus[gpu]].index].gdr == 0)
@@ -313,7 +315,8 @@ static void forget_choices_of(struct nccl_graph *g, uint32_t net) {
             g->choices[i].valid = false;
 }
 
-/* C2C to the CPU and PHB from there is P2C, for the NETs that are nearest anyway. */
+/* A path of C2C to the CPU and PHB from there is P2C. This is for the NETs that are nearest
+ * anyway. */
 static void find_p2c(struct refine *f) {
     struct nccl_graph *g = f->g;
     for (uint32_t i = 0; i < g->n_gpus; i++) {
@@ -336,7 +339,7 @@ static void find_p2c(struct refine *f) {
         g->choices[i].valid = false;
 }
 
-/* Through a GPU near the NET, if that is faster or spares the CPU. */
+/* Uses a path through a GPU near the NET, if that is faster or avoids the CPU. */
 static void try_pxn(struct refine *f, uint32_t gpu, uint32_t net) {
     struct nccl_graph *g = f->g;
     uint32_t peer = local_gpu(f, net), node = g->nets[net].node;

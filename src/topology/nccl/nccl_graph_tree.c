@@ -1,5 +1,5 @@
-/* The tree of CPUs, PCI devices, GPUs and NICs as NCCL's XML has it, in the order in which NCCL
- * makes it: the GPU of rank 0, all NETs, then the other GPUs (src/graph/topo.cc, xml.cc). */
+/* The tree of CPUs, PCI devices, GPUs and NICs as in NCCL's XML, in the order in which NCCL builds
+ * it: the GPU of rank 0, all NETs, then the other GPUs (src/graph/topo.cc, xml.cc). */
 #include "topology/nccl/nccl_graph_priv.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ uint32_t nccl_pci_parent(const struct topology *t, uint32_t i) {
     return t->source == TOPO_NCCL_XML ? p : parent_of(t, p);
 }
 
-/* kvDictPciGen: the first form that the text begins with; in 100 Mb/s a lane. */
+/* kvDictPciGen: the first entry with which the text begins counts; in 100 Mb/s for each lane. */
 static const struct {
     const char *form;
     double speed;
@@ -47,8 +47,8 @@ double nccl_pci_gbs(const char *speed, uint32_t width) {
 static const char *const generations[] = {"2.5 GT/s PCIe",  "5.0 GT/s PCIe",  "8.0 GT/s PCIe",
                                           "16.0 GT/s PCIe", "32.0 GT/s PCIe", "64.0 GT/s PCIe"};
 
-/* hwloc says only GB/s, after the line code (8b/10b, from gen 3 on 128b/130b). Which generation and
- * width that was is found again: NCCL's figure is the same for all that come near. */
+/* hwloc gives only GB/s, after the line code (8b/10b, from gen 3 on 128b/130b). This finds the
+ * generation and width again. NCCL's figure is the same for all that come close. */
 static void link_of_gbs(double gbs, char speed[32], uint32_t *width) {
     static const double lane[] = {0.25, 0.5, 0.985, 1.969, 3.938, 7.877};
     static const uint32_t widths[] = {16, 8, 4, 2, 1, 12, 32};
@@ -64,7 +64,7 @@ static void link_of_gbs(double gbs, char speed[32], uint32_t *width) {
         }
 }
 
-/* The slower of the two, as numbers. */
+/* Keeps the slower of the two, compared as numbers. */
 static void slower(char speed[32], const char *other) {
     if (*other != '\0' && (*speed == '\0' || strtod(other, NULL) < strtod(speed, NULL)))
         (void)snprintf(speed, 32, "%s", other);
@@ -83,8 +83,9 @@ void nccl_pci_link(const struct topology *t, uint32_t i, char speed[32], uint32_
         const struct topo_gpu *gpu = &t->gpus[k];
         if (gpu->pci != i)
             continue;
-        /* NCCL takes what the link of a GPU has now, while CUDA runs on it. An idle one has gone
-         * down to generation 1, so the generation is the possible one here; a lost lane stays. */
+        /* NCCL uses the current speed of a GPU's link, while CUDA runs on it. An idle link is
+         * reduced to generation 1, so the maximum generation is used here; lost lanes are
+         * counted. */
         if (*speed == '\0' && gpu->max_gen >= 1 && gpu->max_gen <= ARRAY_SIZE(generations))
             (void)snprintf(speed, 32, "%s", generations[gpu->max_gen - 1]);
         *width = narrower(*width, gpu->cur_width != 0 ? gpu->cur_width : gpu->max_width);
@@ -163,7 +164,7 @@ static int need_child(struct nccl_graph *g, uint32_t parent, enum nccl_node_kind
     return 0;
 }
 
-/* The node for a PCI device with all switches above it. */
+/* Makes the node for a PCI device and all switches above it. */
 static int need_device(struct nccl_graph *g, uint32_t pci, enum nccl_node_kind kind, uint32_t *ret,
                        struct err *err) {
     const struct topology *t = g->t;
@@ -193,7 +194,7 @@ static int need_device(struct nccl_graph *g, uint32_t pci, enum nccl_node_kind k
 bool nccl_takes_gpu(const struct topology *t, uint32_t gpu) {
     bool any = false;
     if (t->source == TOPO_NCCL_XML)
-        return true; /* a file for NCCL has NVIDIA's, whatever it calls them */
+        return true; /* GPUs in a file for NCCL are NVIDIA's, whatever their vendor is there */
     for (uint32_t i = 0; i < t->n_gpus && !any; i++)
         any = t->gpus[i].vendor == TOPO_VENDOR_NVIDIA;
     return !any || t->gpus[gpu].vendor == TOPO_VENDOR_NVIDIA;
@@ -240,8 +241,9 @@ static int hang_at_cpu(struct nccl_graph *g, uint32_t net, uint32_t cpu, struct 
     return r;
 }
 
-/* NCCL_IB_MERGE_VFS (on): device and function of an RDMA device's address become 0, which makes a
- * card's virtual functions one, and in a VM puts a device of the root bus at the host bridge. */
+/* NCCL_IB_MERGE_VFS (on): device and function of an RDMA device's address become 0. So a card's
+ * virtual functions are merged, and in a VM a device of the root bus is placed at the host
+ * bridge. */
 static int hang_rdma(struct nccl_graph *g, uint32_t net, uint32_t *ret, struct err *err) {
     const struct topology *t = g->t;
     const struct topo_pci *p = &t->pci[g->nets[net].pci];
@@ -256,7 +258,7 @@ static int hang_rdma(struct nccl_graph *g, uint32_t net, uint32_t *ret, struct e
         merged = g->nets[net].pci;
     int r = need_device(g, merged, NCCL_NODE_NIC, ret, err);
     if (r == 0 && parent_of(t, merged) == TOPO_NONE && p->at.dev != 0) {
-        g->nodes[*ret].host_bridge = true; /* which has no link */
+        g->nodes[*ret].host_bridge = true; /* a host bridge has no link */
         g->nodes[*ret].bandwidth = nccl_pci_gbs("", 0);
     }
     return r;
@@ -274,7 +276,7 @@ static int add_net_place(struct nccl_graph *g, uint32_t net, struct err *err) {
     return r;
 }
 
-/* Of a file: every `net` where it stands. */
+/* From a file: every `net` at its place. */
 static int add_file_places(struct nccl_graph *g, struct err *err) {
     const struct topology *t = g->t;
     int r = 0;
@@ -297,7 +299,7 @@ static int add_file_places(struct nccl_graph *g, struct err *err) {
     return r;
 }
 
-/* Each rank hangs interfaces without a PCI device at the CPU of its own GPU. */
+/* Each rank places interfaces without a PCI device at the CPU of its own GPU. */
 static int add_virtual_places(struct nccl_graph *g, struct err *err) {
     int r = 0;
     uint32_t cpu;
@@ -327,7 +329,7 @@ static uint32_t walk_next(const struct nccl_graph *g, uint32_t at) {
     return at == TOPO_NONE ? TOPO_NONE : g->nodes[at].next;
 }
 
-/* NETs and GPUs are counted as they stand in the XML that the ranks make together. */
+/* NETs and GPUs are numbered by their order in the XML that the ranks build together. */
 static void order_as_xml(struct nccl_graph *g) {
     _cleanup_(freep) uint32_t *map = xcalloc((size_t)g->n_nets + 1, sizeof *map);
     uint32_t n = 0, n_gpus = 0;

@@ -56,7 +56,7 @@ static void tell_left_out(const struct nccl_graph *g, const struct saying *s) {
              many > 1 ? last : "", many > 1 ? " are" : " is", NCCL_IB_DEVICES_MAX);
 }
 
-/* Links that are not told: NCCL then counts 16 lanes of generation 3. */
+/* Links whose speed is not known: NCCL then assumes 16 lanes of generation 3. */
 static void tell_links(const struct nccl_graph *g, const struct saying *s) {
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const struct nccl_node *n = &g->nodes[i];
@@ -85,7 +85,7 @@ static void tell_links(const struct nccl_graph *g, const struct saying *s) {
     }
 }
 
-/* Container plumbing and tunnels, by the kernel's word, or by name where only a name is there. */
+/* Container interfaces and tunnels, by the kernel's type, or by the name if only that is known. */
 static bool is_virtual(const struct nccl_graph *g, const struct nccl_net *n) {
     static const char *const beginnings[] = {"docker", "br-",     "virbr", "veth", "cali",
                                              "cni",    "flannel", "tunl",  "lxc",  "podman"};
@@ -136,7 +136,7 @@ static void tell_gpu(const struct nccl_graph *g, uint32_t gpu, const struct nccl
              index, p->nets[0]);
 }
 
-/* One sentence for each NET that is the first of several GPUs. */
+/* Adds one sentence for each NET that is the first choice of several GPUs. */
 static void tell_shared(const struct nccl_graph *g, const struct saying *s) {
     for (uint32_t net = 0; net < g->n_nets; net++) {
         _cleanup_(strbuf_fini) struct strbuf names = {0};

@@ -1,4 +1,5 @@
-/* A file into a topology, as NCCL would take it (src/graph/topo.cc, ncclTopoGetSystemFromXml). */
+/* Turns a file into a topology, as NCCL would read it (src/graph/topo.cc,
+ * ncclTopoGetSystemFromXml). */
 #include "topology/nccl/nccl_xml.h"
 
 #include <errno.h>
@@ -14,14 +15,15 @@ struct reading {
     struct nccl_xml_say say;
     struct err *err;
     uint32_t lost[NCCL_XML_ELEMENTS_MAX];
-    uint32_t pci[NCCL_XML_ELEMENTS_MAX]; /* of a pci element: its index in pci[] */
-    uint32_t gpu[NCCL_XML_ELEMENTS_MAX]; /* of a gpu element: its index in gpus[] */
-    unsigned bare_gpus, bare_nics;       /* by class, without a gpu or nic element */
+    uint32_t pci[NCCL_XML_ELEMENTS_MAX]; /* for a pci element: its index in pci[] */
+    uint32_t gpu[NCCL_XML_ELEMENTS_MAX]; /* for a gpu element: its index in gpus[] */
+    /* PCI devices that are one by class, but have no gpu or nic element */
+    unsigned bare_gpus, bare_nics;
 };
 
 static unsigned line_of(const struct reading *rd, uint32_t i) { return rd->x->elements[i].line; }
 
-/* Attributes of one element, as copies. */
+/* Copies an attribute of an element. */
 static bool get(const struct reading *rd, uint32_t i, const char *key,
                 char out[NCCL_XML_TEXT_MAX]) {
     return nccl_xml_attr(rd->x, i, key, out);
@@ -149,7 +151,7 @@ static int read_gpu(struct reading *rd, uint32_t i) {
         return 0;
     }
     if (nccl_xml_sub(rd->x, pci, NCCL_XML_GPU) != i)
-        return 0; /* 2.30.7 takes the first */
+        return 0; /* 2.30.7 uses the first */
     struct topo_gpu *g = topology_add_gpu(rd->t);
     if (g == NULL)
         return err_set(rd->err, -E2BIG, "more than %d GPUs", TOPO_GPUS_MAX);
@@ -179,7 +181,8 @@ static uint32_t gpu_at(const struct reading *rd, const char *target) {
     return TOPO_NONE;
 }
 
-/* After all GPUs. A link to a GPU that is not there, or to itself, does nothing in NCCL. */
+/* Call this after all GPUs are read. NCCL ignores a link to a GPU that does not exist, or to
+ * itself. */
 static int read_link(struct reading *rd, uint32_t i) {
     const struct nccl_xml_element *e = &rd->x->elements[i];
     uint32_t gpu = rd->gpu[e->parent], peer = TOPO_NONE;
@@ -218,8 +221,8 @@ static int read_link(struct reading *rd, uint32_t i) {
 
 /* ---- net ---- */
 
-/* By what each transport writes: sockets have port 0 and 65536 connections, the plugins' devices
- * the kernel's names. */
+/* Decides by what each transport writes: sockets have port 0 and 65536 connections, and the
+ * plugins' devices have the kernel's names. */
 static enum topo_nic_kind kind_of_net(const struct reading *rd, uint32_t i, const char *name) {
     if (nccl_xml_int(rd->x, i, "port", -1) == 0 && nccl_xml_int(rd->x, i, "maxconn", 0) == 65536)
         return TOPO_NIC_SOCKET;
@@ -230,7 +233,8 @@ static enum topo_nic_kind kind_of_net(const struct reading *rd, uint32_t i, cons
     return TOPO_NIC_RDMA;
 }
 
-/* NCCL takes 10 Gb/s for 0 and less. No speed at all it fills in on the machine: unknown here. */
+/* NCCL uses 10 Gb/s for 0 and less. If there is no speed at all, it reads that from the machine, so
+ * it is unknown here. */
 static uint64_t speed_of_net(const struct reading *rd, uint32_t i) {
     char value[NCCL_XML_TEXT_MAX];
     if (!get(rd, i, "speed", value))
@@ -247,7 +251,7 @@ static int read_net(struct reading *rd, uint32_t i) {
         return 0;
     }
     if (nccl_xml_int(rd->x, i, "net", 1) == 0)
-        return 0; /* a part of one that is fused */
+        return 0; /* a part of a fused NET */
     long dev = strtol(value, NULL, 0);
     if (dev < 0 || dev >= INT32_MAX)
         return err_set(rd->err, -EINVAL, "line %u: dev \"%.40s\"", line_of(rd, i), value);
@@ -277,12 +281,12 @@ static int read_net(struct reading *rd, uint32_t i) {
     return 0;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole file ---- */
 
 static void tell_lost(struct reading *rd, uint32_t i) {
     const struct nccl_xml_element *e = &rd->x->elements[i];
     if (e->parent != TOPO_NONE && rd->lost[e->parent] != TOPO_NONE)
-        return; /* what costs it is told once, at the top */
+        return; /* the reason is reported once, at the top */
     char busid[NCCL_XML_TEXT_MAX] = "";
     (void)get(rd, e->kind == NCCL_XML_PCI ? i : e->parent, "busid", busid);
     bool gpu = e->kind == NCCL_XML_GPU || nccl_xml_sub(rd->x, i, NCCL_XML_GPU) != TOPO_NONE;
@@ -301,14 +305,14 @@ static int read_element(struct reading *rd, uint32_t i) {
     case NCCL_XML_NET: return read_net(rd, i);
     case NCCL_XML_SYSTEM:
     case NCCL_XML_NIC:
-    case NCCL_XML_NVLINK: /* in the second round */
+    case NCCL_XML_NVLINK: /* handled in the second round */
     case NCCL_XML_C2C:
     case NCCL_XML_PCILINK: return 0;
     }
     return 0;
 }
 
-/* Below another system than the first? NCCL finds the first. */
+/* Finds where the first system ends: NCCL ignores the others. */
 static uint32_t end_of_system(const struct nccl_xml *x) {
     for (uint32_t i = 1; i < x->n; i++)
         if (x->elements[i].kind == NCCL_XML_SYSTEM)

@@ -8,8 +8,8 @@
 
 #include "topology/nccl/nccl_graph_priv.h"
 
-/* Each rank adds the bridges, GPU and NETs that the file has not, before NCCL counts again. From
- * here on that is known to have passed the limit. */
+/* Each rank adds the bridges, GPU and NETs that the file lacks, before NCCL counts again. From this
+ * number on NCCL is known to have exceeded its limit. */
 #define MANY_ELEMENTS 120
 
 struct checking {
@@ -17,10 +17,10 @@ struct checking {
     const struct topology *machine;
     struct nccl_xml_say say;
     unsigned errors;
-    uint32_t repeated, first_repeated; /* nets under several CPUs; TOPO_NONE */
+    uint32_t repeated, first_repeated; /* nets under several CPUs; the first one, or TOPO_NONE */
 };
 
-/* Counts the errors on their way through. */
+/* Counts the errors, and passes all findings on. */
 static void count_and_say(void *arg, enum nccl_xml_level level, uint32_t line, const char *text) {
     struct checking *c = arg;
     c->errors += level == NCCL_XML_ERROR ? 1 : 0;
@@ -44,10 +44,10 @@ static bool machine_has(const struct checking *c, const char *busid) {
     return pci_addr_parse(busid, &at) < 0 || topology_find_pci(c->machine, at) != TOPO_NONE;
 }
 
-/* A made-up switch, of domain ffff, need not be there. */
+/* A made-up switch, in domain ffff, need not exist. */
 static bool made_up(const char *busid) { return strncmp(busid, "ffff:", 5) == 0; }
 
-/* A typing error in a name that NCCL does not look for costs what stands there. */
+/* NCCL ignores an attribute with a misspelled name, so its value is lost. */
 static void check_attrs(struct checking *c, uint32_t i) {
     static const char *const known[] = {
         [NCCL_XML_SYSTEM] = " version ",
@@ -123,7 +123,7 @@ static bool is_rank(const struct checking *c, uint32_t i) {
     return c->x->elements[i].kind == NCCL_XML_GPU && get(c, i, "rank", rank);
 }
 
-/* The GPU that an nvlink leads to; TOPO_NONE: to none of the file's, or to itself. */
+/* The GPU to which an nvlink leads; TOPO_NONE: to none in the file, or to itself. */
 static uint32_t target_of(const struct checking *c, uint32_t link) {
     char target[NCCL_XML_TEXT_MAX], class[NCCL_XML_TEXT_MAX], busid[NCCL_XML_TEXT_MAX];
     struct pci_addr to, at;
@@ -164,7 +164,8 @@ static void check_nvlink(struct checking *c, uint32_t link) {
              x->elements[peer].line, target, busid);
 }
 
-/* Links of a GPU: to itself (told by reading), and more than there are on any such GPU. */
+/* Checks the links of a GPU: links to itself (reported when reading), and more links than any such
+ * GPU has. */
 static void check_gpu(struct checking *c, uint32_t i) {
     const struct nccl_xml *x = c->x;
     char busid[NCCL_XML_TEXT_MAX];
@@ -206,7 +207,7 @@ static uint32_t cpu_of(const struct nccl_xml *x, uint32_t i) {
     return i;
 }
 
-/* The first of equal ones looks at the others. */
+/* The first of several equal nets checks the others. */
 static void check_net(struct checking *c, uint32_t i) {
     const struct nccl_xml *x = c->x;
     char name[NCCL_XML_TEXT_MAX];
@@ -242,9 +243,9 @@ static void check_net(struct checking *c, uint32_t i) {
         c->first_repeated = i;
 }
 
-/* ---- cpu, the whole ---- */
+/* ---- cpu, the whole file ---- */
 
-/* Words that NCCL does not know count as no CPU that it knows. */
+/* For NCCL, unknown words mean an unknown CPU. */
 static void check_model(struct checking *c, uint32_t i) {
     static const char *const archs[] = {"x86_64", "arm64", "ppc64"};
     static const char *const vendors[] = {"GenuineIntel", "AuthenticAMD", "CentaurHauls",
@@ -325,8 +326,8 @@ static void check_elements(struct checking *c) {
                       c->x->n, NCCL_XML_ELEMENTS_MAX);
 }
 
-/* The machine's GPUs that the file forgets are left to chance: NCCL adds them, without the file's
- * switches. */
+/* If the file lacks some of the machine's GPUs, their place is undefined: NCCL adds them, without
+ * the file's switches. */
 static void check_forgotten(struct checking *c) {
     const struct topology *m = c->machine;
     for (uint32_t i = 0; m != NULL && i < m->n_gpus; i++) {
@@ -347,7 +348,7 @@ static void check_forgotten(struct checking *c) {
     }
 }
 
-/* A file that is read may still make a graph on which NCCL fails. */
+/* Even if a file can be read, NCCL can fail on its graph. */
 static void check_graph(struct checking *c, const struct topology *t) {
     struct nccl_graph *g = NULL;
     struct err err = {0};
@@ -372,13 +373,13 @@ unsigned nccl_xml_check(const char *text, size_t len, const struct topology *mac
         unsigned at = 0;
         int begin = 0;
         if (sscanf(sentence, "line %u: %n", &at, &begin) == 1 && begin > 0)
-            sentence += begin; /* the finding has the line of its own */
+            sentence += begin; /* the finding has its own line */
         count_and_say(&c, NCCL_XML_ERROR, at, sentence);
         return c.errors;
     }
     check_elements(&c);
     check_forgotten(&c);
-    if (c.errors == 0) /* else it fails for what was said */
+    if (c.errors == 0) /* else it fails because of errors that were reported */
         check_graph(&c, &t);
     return c.errors;
 }

@@ -1,6 +1,6 @@
-/* NCCL's grammar (src/graph/xml.cc): no prolog, no text, no entities; blanks and ends of lines only
- * between elements, single blanks between attributes. An element that it does not know at its place
- * is ignored, with everything below it. */
+/* NCCL's grammar (src/graph/xml.cc): no prolog, no text, no entities. Blanks and line ends are
+ * allowed only between elements, and attributes are separated by single blanks. An element that it
+ * does not know at its place is ignored, with everything below it. */
 #include "topology/nccl/nccl_xml_priv.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ struct parser {
 /* A token: an element's name, or an attribute with its value. */
 struct token {
     struct nccl_xml_slice name, value;
-    char last; /* what ended it */
+    char last; /* the character that ended it */
 };
 
 const char *nccl_xml_kind_name(enum nccl_xml_kind k) {
@@ -107,9 +107,9 @@ static bool is(const struct parser *p, struct nccl_xml_slice s, const char *text
     return strlen(text) == s.len && memcmp(p->text + s.begin, text, s.len) == 0;
 }
 
-/* From the '<' of a comment on, whose first token was read: up to the first "-->". */
+/* Skips a comment, whose first token was read, from its '<' up to the first "-->". */
 static int skip_comment(struct parser *p, size_t begin) {
-    size_t from = begin + 4; /* behind "<!--" */
+    size_t from = begin + 4; /* after "<!--" */
     for (size_t at = from; at + 2 < p->len; at++)
         if (memcmp(p->text + at, "-->", 3) == 0) {
             for (; p->at < at + 3; p->at++)
@@ -140,7 +140,7 @@ static int get_attrs(struct parser *p, struct tag *ret, char *last) {
             ignored += t.name.len > 0 ? 1 : 0;
             continue;
         }
-        ret->e.keys[ret->e.n_attrs] = t.name; /* a doubled blank is an attribute, too */
+        ret->e.keys[ret->e.n_attrs] = t.name; /* a second blank counts as an attribute, too */
         ret->e.values[ret->e.n_attrs++] = t.value;
     }
     if (ignored > 0)
@@ -210,7 +210,7 @@ static int get_tag(struct parser *p, struct tag *ret) {
 
 /* ---- elements ---- */
 
-/* Which elements each knows below it; the rest is ignored. */
+/* Which elements are known below each element; others are ignored. */
 static const struct {
     enum nccl_xml_kind parent, kind;
 } known[] = {
@@ -296,7 +296,7 @@ static int ignore_element(struct parser *p, const struct nccl_xml *x, uint32_t o
 static int take_tag(struct parser *p, struct nccl_xml *x, uint32_t *open, uint32_t *ignored,
                     const struct tag *tag) {
     if (tag->kind == TAG_CLOSE) {
-        if (*ignored > 0) { /* there it compares no names */
+        if (*ignored > 0) { /* inside ignored elements NCCL compares no names */
             --*ignored;
             return 0;
         }

@@ -1,5 +1,5 @@
-/* The file that NCCL would dump: the tree of nccl_graph, before Broadcom's switches are made one.
- */
+/* Writes the file that NCCL would dump: the tree of nccl_graph, before Broadcom's switches are
+ * merged. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -31,7 +31,8 @@ static void close_element(struct writing *w, const char *name) {
 }
 static void end_single(struct writing *w) { strbuf_add(w->to, "/>\n"); }
 
-/* Names come from the machine; a quote in one would end the value. NCCL has no way to write it. */
+/* Names come from the machine. A quote in a name would end the value, and NCCL has no way to escape
+ * it. */
 static void attr_text(struct writing *w, const char *key, const char *value) {
     strbuf_printf(w->to, " %s=\"", key);
     size_t len = 0;
@@ -48,7 +49,7 @@ static void write_cpu(struct writing *w, const struct nccl_node *n) {
     if (numa != NULL && !cpuset_is_empty(&numa->cpus)) {
         _cleanup_(strbuf_fini) struct strbuf mask = {0};
         cpuset_write_mask(&numa->cpus, &mask);
-        if (mask.len < NCCL_XML_TEXT_MAX - 1) /* a longer one NCCL would not read back */
+        if (mask.len < NCCL_XML_TEXT_MAX - 1) /* NCCL could not read a longer one */
             attr_text(w, "affinity", strbuf_text(&mask));
     }
     if (t->arch[0] != '\0')
@@ -79,11 +80,11 @@ static void write_pci(struct writing *w, const struct nccl_node *n) {
                       "subsystem_device=\"0x%04x\"",
                       p->vendor, p->device, p->subvendor, p->subdevice);
     nccl_pci_link(t, n->pci, speed, &width);
-    if (n->host_bridge) { /* as NCCL dumps it */
+    if (n->host_bridge) { /* as in NCCL's dump */
         strbuf_add(w->to, " link_speed=\"\" link_width=\"0\"");
         return;
     }
-    /* Not known: left out, so that NCCL asks the system. */
+    /* If it is not known, it is left out, so that NCCL asks the system. */
     if (speed[0] != '\0')
         attr_text(w, "link_speed", speed);
     if (width != 0)
@@ -92,7 +93,7 @@ static void write_pci(struct writing *w, const struct nccl_node *n) {
 
 static void write_nvlink(struct writing *w, const struct topo_nvlink *l) {
     const struct topology *t = w->g->t;
-    char target[TOPO_BUSID_MAX] = "fffffff:ff:ff.0"; /* as NCCL says of an unknown one */
+    char target[TOPO_BUSID_MAX] = "fffffff:ff:ff.0"; /* NCCL's text for an unknown target */
     if (l->c2c) {
         begin(w, "c2c");
         strbuf_printf(w->to, " bw=\"%.0f\" count=\"1\"", l->bandwidth * 1000.0);
@@ -171,7 +172,7 @@ static void write_nic(struct writing *w, uint32_t node) {
     close_element(w, "nic");
 }
 
-/* Opens the element of a node; what has children stays open. */
+/* Opens the element of a node; an element with children stays open. */
 static void enter(struct writing *w, uint32_t node) {
     const struct nccl_node *n = &w->g->nodes[node];
     if (n->kind == NCCL_NODE_CPU)

@@ -7,12 +7,13 @@
 #include "base/text/strbuf.h"
 
 #define DEVICES_MAX (TOPO_GPUS_MAX + TOPO_NICS_MAX)
-#define FIELDS_MAX (DEVICES_MAX + 8) /* name, devices, affinities, what a newer version adds */
+/* name, devices, affinities, and columns of newer versions \ */
+#define FIELDS_MAX (DEVICES_MAX + 8)
 
 /* ---- lines and fields ---- */
 
-/* Takes the next line without terminal's escape sequences (nvidia-smi underlines its header) and
- * without the carriage return of a paste. false: there is none. */
+/* Takes the next line, without the terminal's escape sequences (nvidia-smi underlines its header)
+ * and without the carriage return of pasted text. false: there is none. */
 static bool next_line(const char **p, const char *end, struct strbuf *to) {
     strbuf_clear(to);
     if (*p == end)
@@ -37,8 +38,8 @@ static bool next_line(const char **p, const char *end, struct strbuf *to) {
 
 static bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
-/* Cuts the line in place. By tabs, where the table has them: then a field may be empty; else by
- * blanks. What is more than fits is dropped. */
+/* Splits the line in place: by tabs if the table has them (then a field can be empty), else by
+ * blanks. Fields that do not fit are dropped. */
 static uint32_t split(char *line, bool by_tabs, char *fields[FIELDS_MAX]) {
     uint32_t n = 0;
     char *p = line;
@@ -68,7 +69,7 @@ struct table {
     bool by_tabs;
     bool *seen; /* [n] rows */
     uint32_t line;
-    uint32_t cpus, numa; /* field of a row with that affinity; 0: none */
+    uint32_t cpus, numa; /* the field of a row with this affinity; 0: none */
 };
 
 static uint32_t find_name(const struct matrix_text *m, const char *name) {
@@ -78,8 +79,8 @@ static uint32_t find_name(const struct matrix_text *m, const char *name) {
     return m->n;
 }
 
-/* The header stands apart from its rows: it begins with a blank where they have a name. Of a paste
- * that lost it, the affinity column tells. */
+/* The header differs from the rows: it begins with a blank where they have a name. If pasted text
+ * has lost that blank, the affinity column identifies the header. */
 static bool is_header(const char *line) {
     return (is_blank(line[0]) && line[strspn(line, " \t")] != '\0') ||
            strstr(line, "CPU Affinity") != NULL;
@@ -103,7 +104,7 @@ static int take_header(struct table *t, char *line, struct err *err) {
     }
     if (m->n == 0)
         return err_set(err, -EINVAL, "line %u: the header names no device", t->line);
-    /* By blanks "CPU Affinity" is two fields of the header and one of a row. */
+    /* If split by blanks, "CPU Affinity" is two fields in the header, but one in a row. */
     if (i < n && strncmp(fields[i], "CPU", 3) == 0) {
         t->cpus = m->n + 1;
         i += t->by_tabs ? 1 : 2;
@@ -122,7 +123,7 @@ static void take_affinity(const char *text, char *out, size_t size) {
         memcpy(out, text, strlen(text) + 1);
 }
 
-/* 0; 1: the line is no row, so the table is over. */
+/* 0; 1: the line is not a row, so the table is over. */
 static int take_row(struct table *t, char *line, struct err *err) {
     struct matrix_text *m = t->m;
     char *fields[FIELDS_MAX];

@@ -6,8 +6,8 @@
 #include "topology/model/distance.h"
 #include "topology/render/render_plan.h"
 
-#define GAP 2 /* blanks between columns; nvidia-smi's tabs lose their columns with long names */
-#define NAME_WIDTH 7 /* of a column, "mlx5_10"; with longer names NICs are numbered */
+#define GAP 2        /* blanks between columns; nvidia-smi's tabs don't align with long names */
+#define NAME_WIDTH 7 /* of a column, as for "mlx5_10"; with longer names NICs are numbered */
 
 /* ---- columns ---- */
 
@@ -23,14 +23,14 @@ static void add_cell(struct strbuf *to, const char *text, size_t width) {
     strbuf_printf(to, "%s%*s", text, (int)(n < width ? width - n : 0) + GAP, "");
 }
 
-/* Without the blanks at its end. */
+/* Ends the line, without blanks at its end. */
 static void end_line(struct strbuf *to) {
     while (to->len > 0 && to->data[to->len - 1] == ' ')
         to->data[--to->len] = '\0';
     strbuf_add_char(to, '\n');
 }
 
-/* Rows of texts, each column as wide as its widest; the last one ends the line. */
+/* Writes rows of texts. Each column is as wide as its widest text. */
 #define COLUMNS_MAX 8
 struct columns {
     size_t n, rows;
@@ -61,7 +61,7 @@ static void columns_print(struct columns *c, struct strbuf *to) {
 
 /* ---- the matrix ---- */
 
-/* As nvidia-smi does it, with the names in the list of NICs: "rdmap113s0" 32 times is wide. */
+/* As nvidia-smi does, with the names in a list of NICs: 32 columns "rdmap113s0" would be wide. */
 static bool numbers_nics(const struct topology *t) {
     bool wide = false;
     for (uint32_t i = 0; i < t->n_nics; i++)
@@ -93,7 +93,7 @@ static void affinity(const struct topology *t, int32_t numa, struct strbuf *cpus
         (void)snprintf(node, RENDER_TEXT_MAX, "N/A");
 }
 
-/* The node that a GPU's own memory is. */
+/* The NUMA node of a GPU's own memory. */
 static void gpu_numa(const struct topology *t, struct topo_endpoint e, char out[RENDER_TEXT_MAX]) {
     out[0] = '\0';
     if (e.is_gpu && t->gpus[e.index].memory_numa >= 0)

@@ -5,7 +5,7 @@
 
 #include "topology/model/distance.h"
 
-#define SWITCHES_MAX 8 /* within each other; what is deeper is shown in the last of them */
+#define SWITCHES_MAX 8 /* nested; deeper devices are shown in the last one */
 #define DEPTH_MAX 256  /* of bridges */
 
 static uint32_t add(struct render_plan *p, uint32_t parent, enum render_kind kind, uint32_t index,
@@ -63,7 +63,7 @@ static uint32_t numa_shape(struct render_plan *p, int32_t numa) {
             p->t->numa[s->index].index == numa)
             return i;
     }
-    /* Not known is the whole machine: its only node, or none. */
+    /* If it is not known, the place is the whole machine: its only node, or none. */
     for (uint32_t i = 0; i < p->n && p->t->n_numa == 1; i++)
         if (p->shapes[i].kind == RENDER_NUMA)
             return i;
@@ -85,8 +85,8 @@ static uint32_t bridges_above(const struct topology *t, uint32_t pci, uint32_t c
     return n;
 }
 
-/* A whole tree goes root port, upstream port, downstream port, upstream port, …: the upstream
- * ports stand for the switches. A file of NCCL's has nothing else. */
+/* A complete tree is root port, upstream port, downstream port, upstream port, … Upstream ports
+ * represent the switches. An NCCL file has only these. */
 static bool is_switch(const struct topology *t, const uint32_t *chain, uint32_t i) {
     const struct topo_pci *top = &t->pci[chain[0]];
     bool whole = top->at.domain == top->root.domain && top->at.bus == top->root.bus;
@@ -114,7 +114,7 @@ static uint32_t place_below(struct render_plan *p, uint32_t pci, int32_t numa) {
 
 /* ---- devices ---- */
 
-/* Virtual functions come by the dozen. They stand as one, but for those that are used. */
+/* There can be dozens of virtual functions. They are shown as one, except those that are used. */
 static bool nic_goes_with(const struct render_plan *p, uint32_t before, uint32_t i) {
     const struct topo_nic *a = &p->t->nics[before], *b = &p->t->nics[i];
     return a->virtual_function && b->virtual_function && !p->nic_chosen[before] &&
@@ -138,15 +138,15 @@ static void add_device(struct render_plan *p, enum render_kind kind, uint32_t i,
         (void)add(p, parent, kind, i, nowhere);
 }
 
-/* Interfaces of cards that are no RDMA devices, and those that NCCL would take. */
+/* Interfaces of cards that are not RDMA devices, and those that NCCL would use. */
 static bool shows_netif(const struct render_plan *p, uint32_t i) {
     const struct topo_netif *n = &p->t->netifs[i];
     return p->netif_chosen[i] ||
            (n->kind == TOPO_NETIF_PHYSICAL && n->pci < p->t->n_pci && n->nic[0] == '\0');
 }
 
-/* In the order of PCI addresses, so that what is below one switch stays in its order; TOPO_NONE
- * (no PCI device) comes last. */
+/* Adds devices in the order of PCI addresses, so devices below one switch keep their order;
+ * TOPO_NONE (no PCI device) comes last. */
 static void add_devices_of(struct render_plan *p, uint32_t pci) {
     const struct topology *t = p->t;
     bool last = pci == t->n_pci;
@@ -161,7 +161,7 @@ static void add_devices_of(struct render_plan *p, uint32_t pci) {
             add_device(p, RENDER_NETIF, i, t->netifs[i].pci, t->netifs[i].numa);
 }
 
-/* A host bridge with one thing below it tells nothing: that thing takes its place. */
+/* A host bridge with one child is not informative: the child takes its place. */
 static void drop_lone_hosts(struct render_plan *p) {
     for (uint32_t i = 0; i < p->n; i++) {
         struct render_shape *above = &p->shapes[i];
@@ -264,7 +264,7 @@ static void sum_nvlinks(const struct topology *t, struct render_nvlinks *s) {
         }
 }
 
-/* ---- the whole ---- */
+/* ---- the whole plan ---- */
 
 void render_plan_init(const struct topology *t, const struct nccl_graph *g,
                       struct render_plan *ret) {

@@ -5,21 +5,22 @@
 #include "topology/render/render_svg_priv.h"
 
 #define COLOURS 8
-#define NETS_DRAWN_MAX 4 /* of a GPU that has more the first is drawn, the others are counted */
+#define NETS_DRAWN_MAX 4 /* if a GPU has more, the first is drawn, and the others are counted */
 
 struct picture {
     const struct render_plan *plan;
     struct svg_layout layout;
-    uint32_t *colour; /* [plan->n] of a device: 1 on; 0: no GPU's traffic goes through it */
+    /* [plan->n] a device's colour, from 1 on; 0: no GPU's traffic goes through it */
+    uint32_t *colour;
     struct strbuf *to;
 };
 
 /* ---- style ---- */
 
-/* Classes, not variables of CSS, and colours as RRGGBB: renderers other than browsers know no
- * more. t: text, d: dim text; sN and fN: stroke and fill of a chosen pair. Those eight differ by
- * 25 or more (CIE 1976) for people without red or green cones, too, and have a contrast of 3 with
- * what is below them; a pair's names stand in it besides. */
+/* Classes instead of CSS variables, and colours as RRGGBB: renderers other than browsers support
+ * only these. t: text, d: dim text; sN and fN: stroke and fill of a chosen pair. Those eight
+ * colours differ by 25 or more (CIE 1976), for people without red or green cones, too, and have a
+ * contrast of 3 with what is below them. The picture also has each pair's names. */
 static const char style[] =
     "<style>\n"
     "text{font-family:system-ui,\"Segoe UI\",Roboto,Helvetica,Arial,sans-serif}\n"
@@ -64,7 +65,7 @@ static void add_text(struct strbuf *to, const char *class, int x, int y, int siz
     strbuf_add(to, "</text>\n");
 }
 
-/* Shown where the pointer rests: what was cut can be read there. */
+/* A tooltip, which shows text that was cut. */
 static void add_tip(struct strbuf *to, const char *text) {
     strbuf_add(to, "<title>");
     svg_escape(text, to);
@@ -97,7 +98,7 @@ static const char *class_of(const struct render_plan *p, const struct render_sha
     assert_not_reached();
 }
 
-/* The boxes, then (over the lines) what stands on top of them. */
+/* Adds the boxes, then (over the lines) their titles. */
 static void add_boxes(const struct picture *x, bool heads) {
     const struct render_plan *p = x->plan;
     char first[RENDER_TEXT_MAX], second[RENDER_TEXT_MAX];
@@ -136,7 +137,7 @@ static void add_bar(const struct picture *x, uint32_t shape) {
                       x->colour[shape], b->x + 3, b->y + 4, b->h - 8);
 }
 
-/* Where there is room beside its label. */
+/* Adds the address if there is room beside the label. */
 static void add_bus(const struct picture *x, const struct svg_box *b, uint32_t gpu,
                     const struct svg_line *label) {
     char bus[TOPO_BUSID_MAX];
@@ -181,8 +182,8 @@ static uint32_t shape_of_gpu(const struct render_plan *p, uint32_t gpu) {
     assert_not_reached();
 }
 
-/* A NIC has one colour, and so have the GPUs that use it first: so it is visible which GPUs share
- * one. */
+/* A NIC and the GPUs that use it first have the same colour, so it is visible which GPUs share a
+ * NIC. */
 struct colouring {
     struct picture *x;
     uint32_t next, found;
@@ -214,9 +215,9 @@ static void colour_pairs(struct picture *x) {
 
 /* ---- lines ---- */
 
-/* Down from the GPU, across, along a lane beside some box, across, and down into the NIC: of all
- * lanes the one that runs under the fewest devices, then the shortest, where a head in the way
- * counts as a detour. Lines of one NIC join; of two colours they lie side by side. */
+/* A line goes down from the GPU, across, along a lane beside a box, across, and down into the NIC.
+ * It uses the lane that runs under the fewest devices, then the shortest one; a title in the way
+ * counts as a detour. Lines of one NIC join; lines of two colours are side by side. */
 enum { CORNERS = 6, HEAD = 600, LOOKS_MAX = 32 << 20 };
 
 struct elbow {
@@ -228,12 +229,12 @@ struct wire {
     const struct picture *x;
     uint32_t gpu;   /* shape */
     bool first;     /* the NET of the first channel */
-    bool below;     /* only if the NIC stands right below; else only if not */
-    uint64_t *left; /* so many boxes may still be looked at for all lines together */
+    bool below;     /* draw it only if the NIC is directly below; else only if it is not */
+    uint64_t *left; /* how many boxes may still be examined, for all lines together */
     struct strbuf *to;
 };
 
-/* From the edge of a device or box. */
+/* The distance from the edge of a device or box. */
 static int aside(const struct wire *w) { return 2 * (1 + (int)w->x->colour[w->gpu] % 3); }
 
 static bool touches(const struct svg_point *a, const struct svg_point *b,
@@ -300,7 +301,8 @@ static void add_wire(void *arg, uint32_t nic) {
     strbuf_add(w->to, "\"/>\n");
 }
 
-/* Those that go straight down come first, then those of the first channel; these lie on top. */
+/* Adds the lines that go straight down first, then those of the first channel, which are drawn on
+ * top. */
 static void add_wires(const struct picture *x) {
     const struct render_plan *p = x->plan;
     uint64_t left = LOOKS_MAX;
@@ -382,7 +384,7 @@ static bool has_off(const struct render_plan *p) {
     return off;
 }
 
-/* Of the words for paths those that stand in the picture. */
+/* The words for paths that occur in the picture. */
 static void paths_words(const struct render_plan *p, struct strbuf *to) {
     static const struct {
         enum nccl_path path;
@@ -412,7 +414,7 @@ static int legend_height(const struct render_plan *p) {
     return p->any_net ? 64 : has_off(p) ? 44 : SVG_MARGIN;
 }
 
-/* A line with its words; the next one's place. */
+/* Adds a sample line with its words; returns the place of the next one. */
 static int add_sample(const struct picture *x, int at, int y, const char *class,
                       const char *words) {
     strbuf_printf(x->to, "<path class=\"%s\" d=\"M%d %dh28\"/>\n", class, at, y - 4);

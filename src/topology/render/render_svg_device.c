@@ -9,7 +9,7 @@ struct lines {
     unsigned n;
 };
 
-/* Smaller letters or a few lines for what is long; what is longer yet is cut when it is drawn. */
+/* Long text gets smaller letters or a few lines; even longer text is cut when it is drawn. */
 static void add(struct lines *l, int size, bool bold, bool dim, const char *text) {
     while (svg_text_width(text, size, bold) > SVG_CHIP_ROOM &&
            svg_text_width(text, SVG_TEXT_SMALL, bold) <= SVG_CHIP_ROOM)
@@ -34,7 +34,7 @@ static void add_bus(struct lines *l, const struct topology *t, uint32_t pci, con
 }
 
 /* "H100 80GB HBM3" of "NVIDIA H100 80GB HBM3", "Instinct MI300A" of "Aqua Vanjaram [Instinct
- * MI300A]" (the PCI ids' file names chip and product so). */
+ * MI300A]" (the form of chip and product in the PCI ids file). */
 static void model_of(const struct topology *t, uint32_t gpu, char out[RENDER_TEXT_MAX]) {
     char name[RENDER_TEXT_MAX];
     render_gpu_name(t, gpu, name);
@@ -46,7 +46,7 @@ static void model_of(const struct topology *t, uint32_t gpu, char out[RENDER_TEX
         (void)snprintf(out, RENDER_TEXT_MAX, "%s", from);
 }
 
-/* Where the GPUs differ in them: "NV1: GPU 1-2", "NV2: GPU 3,6". */
+/* Adds the links if GPUs differ in them: "NV1: GPU 1-2", "NV2: GPU 3,6". */
 static void add_nvlinks(struct lines *l, const struct render_plan *p, uint32_t gpu) {
     uint32_t next = render_nvlinks_alike(&p->nvlinks) ? UINT32_MAX : 0, n;
     while (next < UINT32_MAX) {

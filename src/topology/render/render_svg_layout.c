@@ -5,10 +5,10 @@
 #include "topology/render/render_svg_priv.h"
 
 #define GAP 12         /* between devices side by side, and rows */
-#define GAP_WIRES 26   /* above a row of NICs that have GPUs above them: lines are seen there */
-#define CPUS_MAX_W 200 /* what a list of CPUs may add to a box's width */
+#define GAP_WIRES 26   /* above a row of NICs below GPUs, where lines are visible */
+#define CPUS_MAX_W 200 /* how much a list of CPUs can add to a box's width */
 
-/* Inside a box from top to bottom, so that a GPU's line to a NIC goes down. */
+/* The order inside a box, from top to bottom, so that a GPU's line to a NIC goes down. */
 enum { BAND_GPUS, BAND_GPU_BOXES, BAND_BOXES, BAND_NICS, BAND_NETIFS, BANDS };
 
 bool svg_is_device(enum render_kind kind) {
@@ -79,7 +79,7 @@ static void numa_words(const struct topology *t, const struct topo_numa *n, int 
         render_gpu_memory(t, n->index, second);
     else if (!cpuset_is_empty(&n->cpus))
         cpus_words(&n->cpus, room, second);
-    else if (!cpuset_is_empty(&t->allowed)) /* else nobody said */
+    else if (!cpuset_is_empty(&t->allowed)) /* else it is not known */
         (void)snprintf(second, RENDER_TEXT_MAX, "no CPUs");
 }
 
@@ -156,7 +156,7 @@ static bool stands_below_its_gpu(const struct svg_layout *l, uint32_t i) {
 
 /* ---- rows ---- */
 
-/* Between packages and between nodes there is room for lines. */
+/* The gap between packages and between nodes has room for lines. */
 static int gap_in(const struct svg_layout *l, uint32_t parent) {
     enum render_kind kind = l->plan->shapes[parent].kind;
     return kind == RENDER_MACHINE ? 24 : kind == RENDER_PACKAGE ? 18 : GAP;
@@ -167,7 +167,8 @@ struct row {
     int w, h;
 };
 
-/* As many of a band's boxes as fit side by side. *at: where to go on; false: there are no more. */
+/* Takes as many of a band's boxes as fit side by side. *at: where to continue; false: there are no
+ * more. */
 static bool next_row(const struct svg_layout *l, int band, int room, uint32_t *at,
                      struct row *ret) {
     const struct render_shape *shapes = l->plan->shapes;
@@ -188,7 +189,8 @@ static bool next_row(const struct svg_layout *l, int band, int room, uint32_t *a
     return ret->n > 0;
 }
 
-/* The least room that needs no more rows: four boxes of which three fit stand two by two. */
+/* The least width that needs no more rows: if three of four boxes fit, they are placed two by
+ * two. */
 static int even_room(const struct svg_layout *l, uint32_t parent, int band, int room) {
     int least = 0, rows = 0;
     for (int tried = room; tried > 0; tried -= 10) {
@@ -222,7 +224,8 @@ static void measure(struct svg_layout *l, uint32_t i) {
     if (svg_is_device(s->kind)) {
         b->w = SVG_CHIP;
         b->slot_h = b->h = svg_device_height(l->plan, s);
-        /* The NIC stands behind its GPU in no order: its height follows from its lines alone. */
+        /* The NIC can be before or after its GPU in the plan, so its box may not be measured yet.
+         * But its height depends only on its lines of text. */
         if (s->kind == RENDER_GPU && l->partners[i] != TOPO_NONE)
             b->slot_h += GAP_WIRES + svg_device_height(l->plan, &l->plan->shapes[l->partners[i]]);
         return;
@@ -287,14 +290,14 @@ static void place_children(struct svg_layout *l, uint32_t parent) {
             y += row.h;
         }
     }
-    /* The nodes of the last row reach down as far as the package beside theirs. */
+    /* The nodes of the last row extend as far down as the package beside theirs. */
     const struct render_shape *shapes = l->plan->shapes;
     for (uint32_t i = shapes[parent].first; i != TOPO_NONE; i = shapes[i].next)
         if (shapes[i].kind == RENDER_NUMA && l->boxes[i].y + l->boxes[i].h == y)
             l->boxes[i].h = in->y + in->h - inset(l, parent) - l->boxes[i].y;
 }
 
-/* Two packages (or, without packages, nodes) stand side by side. */
+/* Two packages (or nodes, if there are no packages) are side by side. */
 static int most_width(const struct svg_layout *l, uint32_t i) {
     const struct render_shape *s = &l->plan->shapes[i], *above = &l->plan->shapes[s->parent];
     int room = l->boxes[s->parent].max_w - 2 * inset(l, s->parent);
@@ -312,7 +315,8 @@ void svg_layout_init(const struct render_plan *plan, struct svg_layout *ret) {
     l.partners = xcalloc(plan->n, sizeof *l.partners);
     find_partners(&l);
     l.boxes[0].max_w = SVG_WIDTH - 2 * SVG_MARGIN;
-    /* Parents stand before their children in the plan: room goes down it, sizes come up. */
+    /* Parents come before their children in the plan: widths are passed down, sizes are computed
+     * upwards. */
     for (uint32_t i = 1; i < plan->n; i++)
         l.boxes[i].max_w = svg_is_shown(plan, i) ? MAX2(most_width(&l, i), SVG_CHIP)
                                                  : l.boxes[plan->shapes[i].parent].max_w;

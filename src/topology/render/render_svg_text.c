@@ -3,15 +3,15 @@
 #include "base/text/utf8.h"
 #include "topology/render/render_svg_priv.h"
 
-/* Widths of U+0020 to U+007E in hundredths of the font's size, rounded up, as DejaVu Sans has
- * them: of the fonts that browsers take for sans-serif it is the widest. */
+/* Widths of U+0020 to U+007E in hundredths of the font's size, rounded up, in DejaVu Sans: it is
+ * the widest of the fonts that browsers use for sans-serif. */
 static const unsigned char widths[] = {
     32, 41, 46, 84, 64, 96, 78, 28, 40,  40, 51, 84, 32, 37, 32, 34, 64, 64, 64, 64, 64, 64, 64, 64,
     64, 64, 34, 34, 84, 84, 84, 54, 101, 69, 69, 70, 78, 64, 58, 78, 76, 30, 30, 66, 56, 87, 75, 79,
     61, 79, 70, 64, 62, 74, 69, 99, 69,  62, 69, 40, 34, 40, 84, 51, 51, 62, 64, 55, 64, 62, 36, 64,
     64, 28, 28, 58, 28, 98, 64, 62, 64,  64, 42, 53, 40, 64, 60, 82, 60, 60, 53, 64, 34, 64, 84};
-#define WIDTH_OTHER 100 /* arrows, dashes, ellipsis; what is wider is no name of a device */
-#define BOLD 114        /* percent; single letters differ more, words do not */
+#define WIDTH_OTHER 100 /* arrows, dashes, ellipsis; device names have no wider characters */
+#define BOLD 114        /* percent; single letters can differ more, but words do not */
 
 static int width_in_hundredths(const char *text, size_t len) {
     int sum = 0;
@@ -68,7 +68,7 @@ void svg_escape(const char *text, struct strbuf *to) {
         case '<': strbuf_add(to, "&lt;"); break;
         case '>': strbuf_add(to, "&gt;"); break;
         case '"': strbuf_add(to, "&quot;"); break;
-        case '\xef': /* U+FFFE and U+FFFF are no characters of XML's */
+        case '\xef': /* U+FFFE and U+FFFF are not allowed in XML */
             if (p[1] == '\xbf' && (p[2] == '\xbe' || p[2] == '\xbf')) {
                 strbuf_add_char(to, '?');
                 p += 2;

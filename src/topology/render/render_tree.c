@@ -13,7 +13,7 @@ struct glyphs {
 static const struct glyphs plain = {"|- ", "`- ", "|  ", "   ", "->", " ... "};
 static const struct glyphs drawn = {"├─ ", "└─ ", "│  ", "   ", "→", " … "};
 
-/* ---- what stands in a line ---- */
+/* ---- the text of a line ---- */
 
 static void add_count(struct strbuf *to, uint32_t n, const char *what) {
     if (n > 0)
@@ -152,7 +152,7 @@ static bool is_bare_numa(const struct render_shape *s) {
     return s->kind == RENDER_NUMA && s->children == 0 && s->index != TOPO_NONE;
 }
 
-/* The last of the NUMA nodes from i on that differ in nothing but their numbers. */
+/* The last of the NUMA nodes from i on that differ only in their numbers. */
 static uint32_t last_alike(const struct render_plan *p, uint32_t i) {
     const struct render_shape *s = &p->shapes[i];
     if (!is_bare_numa(s))
@@ -209,7 +209,7 @@ static void add_branches(const struct render_plan *p, uint32_t shape, uint32_t l
         strbuf_add(to, parts[--n]);
 }
 
-/* Cuts what does not fit in `width` columns. */
+/* Adds a line, and cuts what does not fit in `width` columns. */
 static void add_line(const char *text, uint32_t width, bool utf8, struct strbuf *to) {
     const char *dots = utf8 ? "…" : "...";
     uint32_t room = utf8 ? 1 : 3, n = 0;

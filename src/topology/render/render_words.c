@@ -111,7 +111,7 @@ void render_pci_link(const struct topo_pci *p, char out[RENDER_TEXT_MAX]) {
 }
 
 const char *render_switch_name(const struct topo_pci *p) {
-    switch (p->vendor) { /* of the PCI-SIG's list */
+    switch (p->vendor) { /* PCI-SIG vendor ids */
     case 0x1000: return "Broadcom switch";
     case 0x10b5: return "PLX switch";
     case 0x111d: return "IDT switch";
