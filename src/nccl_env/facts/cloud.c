@@ -21,23 +21,23 @@ const char *cloud_name(enum cloud c) {
     assert_not_reached();
 }
 
-/* "IBM:Cloud Compute Server 1.0", "ibmcloud"; a POWER server of IBM says "IBM" and no more. */
+/* "IBM:Cloud Compute Server 1.0", "ibmcloud"; a POWER server of IBM has only "IBM". */
 static bool is_ibm_cloud(const char *text) {
     const char *ibm = strcasestr(text, "ibm");
     return ibm != NULL && strcasestr(ibm, "cloud") != NULL;
 }
 
 enum cloud cloud_detect(const struct cloud_signs *s) {
-    /* An image for several machine types can hold more than one of Google's plugins: the newest
-     * machine's comes first, by what only that machine has. */
+    /* An image for several machine types can hold more than one of Google's plugins. The newest
+     * machine is checked first, by something that only it has. */
     if (s->gib)
         return CLOUD_GCP_GIB;
     if (s->tcpxo)
         return CLOUD_GCP_TCPXO;
     if (s->tcpx)
         return CLOUD_GCP_TCPX;
-    /* EFA devices are nowhere else, and a container may hide the DMI; without one an EC2 machine is
-     * as any other. */
+    /* Only AWS has EFA devices, and a container can hide the DMI. Without one an EC2 machine is
+     * like any other. */
     if (s->efa || (s->ofi_plugin && strcmp(s->sys_vendor, "Amazon EC2") == 0))
         return CLOUD_AWS;
     if (strcmp(s->chassis_asset_tag, AZURE_CHASSIS) == 0)

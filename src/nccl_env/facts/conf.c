@@ -2,12 +2,12 @@
 
 #include <string.h>
 
-/* NCCL copies each into an array of 1024 bytes, so the rest of a longer one is lost. */
+/* NCCL copies name and value into arrays of 1024 bytes, so the rest of a longer one is lost. */
 #define PART_MAX ((size_t)1023)
 
 static void add_line(struct nccl_conf *c, const char *line, size_t len, uint32_t number) {
     const char *nul = memchr(line, '\0', len);
-    if (nul != NULL) /* the line is a C string to NCCL: it ends there */
+    if (nul != NULL) /* the line is a C string for NCCL, so it ends there */
         len = (size_t)(nul - line);
     const char *equals = len > 0 && line[0] != '#' ? memchr(line, '=', len) : NULL;
     /* setenv(3) refuses an empty name */

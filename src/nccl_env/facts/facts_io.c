@@ -32,7 +32,7 @@ static int read_conf(const char *root, const char *path, struct nccl_conf *ret) 
     size_t len;
     int r = file_read_text(full, NCCL_CONF_MAX, &text, &len);
     if (r == 0)
-        nccl_conf_parse(path, text, len, ret); /* named as the workers would see it */
+        nccl_conf_parse(path, text, len, ret); /* the path as workers see it */
     return r;
 }
 
@@ -78,7 +78,7 @@ static void read_confs(const char *root, char *const *envp, struct nccl_facts *f
     (void)read_conf(root, "/etc/nccl.conf", &f->system_conf);
 }
 
-/* A container of the same image may lack the file that its configuration names. */
+/* A container with the same configuration can lack the file that it names. */
 static void look_for_topo_file(const char *root, char *const *envp, struct nccl_facts *f) {
     const char *path = env_get(envp, "NCCL_TOPO_FILE");
     const struct nccl_conf *const files[] = {&f->user_conf, &f->system_conf};
@@ -102,7 +102,7 @@ static bool file_says(const char *root, const char *path, const char *word) {
     return file_read_text(full, SMALL_FILE_MAX, &text, &len) == 0 && strcasestr(text, word) != NULL;
 }
 
-/* An EFA device is called rdmap197s0 by udev, efa_0 by the kernel. */
+/* udev names an EFA device rdmap197s0, the kernel names it efa_0. */
 static bool has_efa(const char *root) {
     _cleanup_(freep) char *path = xasprintf("%s/sys/class/infiniband", root);
     _cleanup_(closedirp) DIR *d = opendir(path);
@@ -122,8 +122,8 @@ static void read_signs(const char *root, struct cloud_signs *s) {
     s->tcpx = exists(root, "/var/lib/tcpx") || exists(root, "/usr/local/tcpx");
     s->tcpxo = exists(root, "/dev/aperture_devices");
     s->gib = exists(root, "/usr/local/gib");
-    /* Its kernels are named after it, "6.8.12-680-6063-coreweave-amd64-f81899c8", and so are the
-     * labels of its nodes where a pod is given them. */
+    /* CoreWeave's name is in its kernels' names, "6.8.12-680-6063-coreweave-amd64-f81899c8", and in
+     * the labels of its nodes, if a pod gets these. */
     s->coreweave = file_says(root, "/proc/sys/kernel/osrelease", "coreweave") ||
                    file_says(root, "/etc/podinfo/labels", "coreweave");
 }
@@ -199,7 +199,7 @@ static void add_topo_file(const char *root, const char *path, struct nccl_facts 
     f->topo_files[f->n_topo_files++] = (struct nccl_topo_file){xstrdup(path), text};
 }
 
-/* /opt/microsoft/ndv5/topo.xml and its like: Azure's images have one a machine type. */
+/* /opt/microsoft/ndv5/topo.xml and its like: Azure's images have one for each machine type. */
 static void read_topo_files(const char *root, struct nccl_facts *f) {
     _cleanup_(freep) char *top = xasprintf("%s/opt/microsoft", root);
     struct dirent **entries = NULL;
@@ -236,7 +236,7 @@ void nccl_limits_read(struct nccl_facts *f) {
         f->shm_bytes = (uint64_t)shm.f_blocks * shm.f_frsize;
 }
 
-/* What workers will have. */
+/* The environment that workers will have. */
 static void merge_env(const struct nccl_facts_config *config, struct envlist *to) {
     envlist_copy(to, config->envp);
     for (char *const *e = config->set; e != NULL && *e != NULL; e++) {

@@ -9,7 +9,7 @@
 
 #include "base/text/envlist.h"
 
-#define SCAN_MAX ((off_t)64 << 20) /* bytes of a library that are searched for its version */
+#define SCAN_MAX ((off_t)64 << 20) /* how many bytes of a library are searched for its version */
 #define SCAN_STEP ((size_t)256 << 10)
 #define FOLDERS_MAX 64 /* of Python's packages */
 
@@ -76,7 +76,7 @@ static void packages_find(const char *root, const struct nccl_facts_config *conf
     const char *venv = env_get(config->envp, "VIRTUAL_ENV"), *home = env_get(config->envp, "HOME");
     const char *bin = config->python != NULL ? strstr(config->python, "/bin/") : NULL;
     for (const char *next; bin != NULL && (next = strstr(bin + 1, "/bin/")) != NULL;)
-        bin = next; /* the last one */
+        bin = next; /* this is the last one */
     if (bin != NULL) {
         _cleanup_(freep) char *prefix = xstrndup(config->python, (size_t)(bin - config->python));
         add_pythons(f, root, prefix);
@@ -121,7 +121,7 @@ void library_folders(const char *root, const struct nccl_facts_config *config,
     }
 }
 
-/* "2.30.7" to 23007, as NCCL_VERSION_CODE counts since 2.9; what follows is not looked at. */
+/* "2.30.7" to 23007, the form of NCCL_VERSION_CODE since 2.9; text after the number is ignored. */
 static uint32_t version_code(const char *text) {
     unsigned major = 0, minor = 0, patch = 0;
     if (sscanf(text, "%2u.%2u.%2u", &major, &minor, &patch) < 2)
@@ -134,12 +134,12 @@ static void closep(int *fd) {
         (void)close(*fd);
 }
 
-/* NCCL keeps the text "NCCL version 2.30.7+cuda12.9" for its log. */
+/* The library contains the text "NCCL version 2.30.7+cuda12.9" for its log. */
 static uint32_t version_in_bytes(const char *path) {
     static const char mark[] = "NCCL version ";
     _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     _cleanup_(freep) char *buf = xmalloc(SCAN_STEP + 1);
-    size_t keep = 0; /* bytes of the last step: the text may lie across its end */
+    size_t keep = 0; /* bytes kept from the last step, because the text can cross its end */
     for (off_t at = 0; fd >= 0 && at < SCAN_MAX;) {
         ssize_t n = pread(fd, buf + keep, SCAN_STEP - keep, at);
         if (n <= 0)
@@ -160,7 +160,7 @@ static uint32_t version_in_bytes(const char *path) {
     return 0;
 }
 
-/* FOLDER/../../.. is site-packages, in which nvidia_nccl_cu12-2.30.7.dist-info stands. */
+/* FOLDER/../../.. is site-packages, which contains nvidia_nccl_cu12-2.30.7.dist-info. */
 static uint32_t version_in_metadata(const char *folder) {
     if (strstr(folder, "/nvidia/nccl/lib") == NULL)
         return 0;
@@ -215,7 +215,7 @@ static bool read_torch(const char *folder, char *ret, size_t size) {
 void nccl_versions_read(const char *root, const struct nccl_facts_config *config,
                         struct nccl_facts *ret) {
     library_folders(root, config, look_for_nccl, ret);
-    size_t n = strlen(root); /* named as the workers would see it */
+    size_t n = strlen(root); /* the path as workers see it */
     if (ret->nccl_path[0] != '\0')
         memmove(ret->nccl_path, ret->nccl_path + n, strlen(ret->nccl_path + n) + 1);
     _cleanup_(folders_fini) struct folders packages = {0};

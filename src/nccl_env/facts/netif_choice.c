@@ -6,7 +6,7 @@
 #include <string.h>
 
 struct ip {
-    uint8_t bytes[16]; /* IPv4: mapped, ::ffff:a.b.c.d */
+    uint8_t bytes[16]; /* IPv4 is stored as mapped IPv6, ::ffff:a.b.c.d */
     bool v6;
 };
 
@@ -30,7 +30,7 @@ static int hex_value(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* One group of up to four digits; 0 when there is none. */
+/* Reads one group of up to four digits; 0 if there is none. */
 static size_t read_group(const char *s, uint8_t out[2]) {
     unsigned v = 0;
     size_t n = 0;
@@ -43,7 +43,7 @@ static size_t read_group(const char *s, uint8_t out[2]) {
 
 static bool read_v6(const char *s, uint8_t out[16]) {
     uint8_t bytes[16] = {0};
-    size_t n = 0, gap = SIZE_MAX; /* bytes so far; where "::" stood */
+    size_t n = 0, gap = SIZE_MAX; /* bytes so far; the position of "::" */
     if (s[0] == ':' && s[1] == ':') {
         gap = 0;
         s += 2;
@@ -80,7 +80,7 @@ static bool read_v6(const char *s, uint8_t out[16]) {
 
 static const uint8_t v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
 
-/* A literal, perhaps with a zone. */
+/* Reads a literal, with or without a zone. */
 static bool ip_read(const char *text, struct ip *ret) {
     char plain[64];
     size_t n = strcspn(text, "%");
@@ -125,7 +125,8 @@ static enum family family_of(const char *literal) {
     return ip_read(literal, &a) ? (a.v6 ? FAMILY_V6 : FAMILY_V4) : FAMILY_ANY;
 }
 
-/* Its address that others can reach: `wanted` if it has that one, else the first. NULL: none. */
+/* The interface's address that other nodes can reach: `wanted` if it has that one, else the first.
+ * NULL: none. */
 static const struct topo_netaddr *global_address(const struct topo_netif *n, enum family family,
                                                  const char *wanted) {
     const struct topo_netaddr *found = NULL;
@@ -180,7 +181,7 @@ const char *netif_by_subnet(const struct topology *t, const char *addr) {
     return found;
 }
 
-/* Another interface by which the node could be reached, that is no container's plumbing. */
+/* Another interface by which the node could be reached, except virtual ones of containers. */
 static const struct topo_netif *other_netif(const struct topology *t) {
     for (uint32_t i = 0; i < t->n_netifs; i++)
         if (!netif_is_plumbing(t->netifs[i].name) && t->netifs[i].up &&
@@ -210,7 +211,7 @@ static void say(struct netif_choice *c, bool warning, const char *why, ...) {
     c->warning = warning;
 }
 
-/* The interface that the route or the leader's address names; NULL with the reason said. */
+/* The interface that the route or the leader's address names. NULL: none, and the reason is set. */
 static const struct topo_netif *candidate(const struct topology *t, const struct netif_input *in,
                                           struct netif_choice *c) {
     struct ip leader = {0};

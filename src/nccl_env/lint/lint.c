@@ -153,7 +153,7 @@ static void lint_device_order(const struct linting *z) {
         }
 }
 
-/* ---- names that are gone ---- */
+/* ---- names that no longer exist ---- */
 
 static const struct {
     const char *name, *text;
@@ -197,7 +197,8 @@ static const struct {
     {"CUDA_DEVICE_ORDER", lint_device_order, false},
 };
 
-/* Nothing trims values or removes quotes. true: such a value needs no further check. */
+/* Nothing trims values or removes quotes, so blanks and quotes are reported. true: such a value
+ * needs no further check. */
 static bool lint_form(const struct linting *z, bool list) {
     size_t n = strlen(z->value);
     if (n == 0)
@@ -232,7 +233,7 @@ void nccl_lint(const char *name, const char *value, const char *where, const str
         checks[i].check(&z);
 }
 
-/* ---- all of a node ---- */
+/* ---- all findings of a node ---- */
 
 static bool is_ours(const char *name) {
     static const char *const beginnings[] = {"NCCL_",     "GLOO_", "TORCH_NCCL_",
@@ -252,7 +253,7 @@ static void lint_old_habit(const struct nccl_facts *f, const struct linting *z) 
         lint_say(z, "NCCL finds it by itself since 2.21, on each node anew");
 }
 
-/* cloud: its image has this file, and for some machines a graph in it. */
+/* cloud: the cloud's image has this file, and for some machines it names a graph. */
 static void lint_conf(const struct nccl_conf *c, enum cloud cloud, const struct topology *t,
                       void (*say)(void *arg, const char *text), void *arg) {
     for (uint32_t i = 0; i < c->n; i++) {

@@ -5,7 +5,7 @@
 
 #include "nccl_env/facts/netif_choice.h"
 
-#define HCAS_MAX 32 /* as many as NCCL takes */
+#define HCAS_MAX 32 /* the most that NCCL uses */
 
 /* NCCL's grammar of both lists: [^][=]NAME,NAME … (src/misc/utils.cc, parseStringList). */
 struct name_list {
@@ -22,7 +22,7 @@ static struct name_list list_of(const char *value) {
     return l;
 }
 
-/* One item: its name ends at a colon, after which port and rail stand. */
+/* The length of one item's name: it ends at a colon, which port and rail follow. */
 static size_t item_length(const char *item) { return strcspn(item, ","); }
 static size_t name_length(const char *item) { return strcspn(item, ",:"); }
 static const char *next_item(const char *item) {
@@ -57,7 +57,7 @@ static const char *a_real_netif(const struct topology *t) {
     return NULL;
 }
 
-/* An exclude list takes the place of NCCL's own, which leaves out docker, lo and virbr. */
+/* An exclude list replaces NCCL's own, which excludes docker, lo and virbr. */
 static void lint_excluded(const struct linting *z, const struct name_list *l) {
     if (!list_has(l, "lo"))
         lint_say(z, "takes the place of NCCL's own list, so that lo counts again; write "
@@ -167,7 +167,7 @@ void lint_ib_hca(const struct linting *z) {
         n_taken += rdma && list_has(&l, z->t->nics[i].name) != l.exclude;
     }
     if (n_rdma == 0)
-        return; /* none, or nobody looked */
+        return; /* there are none, or they are not known */
     for (const char *p = l.items; *p != '\0'; p = next_item(p))
         if (name_length(p) > 0)
             lint_hca(z, p, l.exact);

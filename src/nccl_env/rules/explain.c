@@ -12,7 +12,7 @@ void env_write_plain(const struct env_result *r, struct strbuf *to) {
     }
 }
 
-/* One paragraph, its words broken to `width` columns (0: any), the lines after the first one
+/* Writes one paragraph, wrapped to `width` columns (0: not wrapped). The lines after the first are
  * indented. */
 static void write_wrapped(const char *text, uint32_t first, uint32_t indent, uint32_t width,
                           struct strbuf *to) {
@@ -43,8 +43,8 @@ static bool is_alike(const struct env_choice *a, const struct env_choice *b) {
     return a->action == b->action && strcmp(a->reason, b->reason) == 0;
 }
 
-/* The choices from `first` on that have one reason: their names, then that, then the sources.
- * Returns the first of the others. */
+/* Writes the choices from `first` on that have the same reason: their names, the reason, then the
+ * sources. Returns the first of the others. */
 static uint32_t write_alike(const struct env_result *r, uint32_t first, uint32_t width,
                             struct strbuf *to) {
     _cleanup_(strbuf_fini) struct strbuf sources = {0};

@@ -22,7 +22,7 @@ struct resolving {
     uint32_t cap, warnings_cap;
 };
 
-/* Takes value and reason. */
+/* Takes ownership of value and reason. */
 static void add_choice(struct resolving *z, const char *name, size_t name_len, char *value,
                        enum env_action action, char *reason, const char *source) {
     struct env_result *r = z->result;
@@ -138,7 +138,7 @@ static void apply_rule(struct resolving *z, const struct env_rule *rule) {
     }
 }
 
-/* Names that NCCL, gloo or PyTorch read, so that a person sees all that is in effect. */
+/* Names that NCCL, gloo or PyTorch read. The user sees all of them that are in effect. */
 static bool is_of_interest(const char *name) {
     static const char *const beginnings[] = {
         "NCCL_",
@@ -196,7 +196,7 @@ void env_resolve(const struct env_input *input, struct env_result *ret) {
     nccl_lint_all(input->set, NULL, input->topology, warn, &z);
 }
 
-/* Of what the rules ask, these alone depend on the local rank. */
+/* Only these of the rules' inputs depend on the local rank. */
 bool env_is_per_worker(const struct env_input *input) {
     return input->virtual_local_rank || input->gpus_per_worker > 0 || input->omp_cores;
 }

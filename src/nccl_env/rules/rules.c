@@ -38,7 +38,7 @@ const char *rule_tuner(const struct env_input *in) {
             return named[i].text;
     }
     const char *net = rule_value_of(in, "NCCL_NET_PLUGIN");
-    bool none = net != NULL && strcmp(net, "none") == 0; /* they are there, but not loaded */
+    bool none = net != NULL && strcmp(net, "none") == 0; /* the plugins exist, but are not loaded */
     return in->facts->n_plugins > 0 && !none ? in->facts->plugins[0] : NULL;
 }
 
@@ -49,7 +49,7 @@ bool rule_is_google(const struct env_input *in) {
 
 bool rule_has_gpus(const struct env_input *in) {
     if (!in->any_gpu || in->topology == NULL || in->topology->n_gpus == 0)
-        return in->any_gpu; /* they are there, but nobody looked at them */
+        return in->any_gpu; /* there are GPUs, but they were not examined */
     for (uint32_t i = 0; i < in->topology->n_gpus; i++)
         if (in->topology->gpus[i].vendor == TOPO_VENDOR_NVIDIA)
             return true;

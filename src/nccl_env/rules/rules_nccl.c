@@ -1,4 +1,4 @@
-/* Rules for NCCL beside its network: topology file, status service, messages. */
+/* Rules for NCCL except its network: topology file, status service, messages. */
 #include <string.h>
 
 #include "nccl_env/rules/rules.h"
@@ -48,7 +48,7 @@ static void reason_debug(const struct env_input *in, struct strbuf *to) {
                              : "by default NCCL does not say why it fails");
 }
 
-/* NCCL replaces %h and %p in the whole path, and knows no other %. */
+/* NCCL replaces %h and %p in the whole path, and no other %. */
 static bool log_dir_is_plain(const struct env_input *in) {
     return in->log_dir != NULL && strchr(in->log_dir, '%') == NULL;
 }
@@ -77,7 +77,7 @@ static enum rule_verdict when_strict(const struct env_input *in) {
     return in->strict && in->n_nodes > 1 && rule_has_gpus(in) ? RULE_YES : RULE_NO;
 }
 
-/* Does the file describe this machine: each GPU by its PCI address, and no GPU more? */
+/* Whether the file describes this machine: each GPU by its PCI address, and no other GPU. */
 static bool topo_file_fits(const struct nccl_topo_file *file, const struct topology *t) {
     uint32_t gpus = 0, in_file = 0;
     for (uint32_t i = 0; i < t->n_gpus; i++) {
@@ -95,7 +95,7 @@ static bool topo_file_fits(const struct nccl_topo_file *file, const struct topol
     return gpus > 0 && gpus == in_file;
 }
 
-/* The only file that fits; NULL: none, or two that differ. */
+/* The only file that fits; NULL: none, or several that differ. */
 static const struct nccl_topo_file *topo_file(const struct env_input *in) {
     const struct nccl_topo_file *found = NULL;
     for (uint32_t i = 0; i < in->facts->n_topo_files; i++) {

@@ -5,7 +5,7 @@
 #include "nccl_env/rules/rules.h"
 
 #define GID_DYNAMIC_SINCE 22100 /* NCCL 2.21 finds the GID itself */
-#define HCAS_MAX 32             /* as many as NCCL takes */
+#define HCAS_MAX 32             /* the most that NCCL uses */
 
 /* ---- interfaces ---- */
 
@@ -27,7 +27,7 @@ static void reason_netif(const struct env_input *in, struct strbuf *to) {
     strbuf_add(to, in->netif->why);
 }
 
-/* Slurm's srun sets the ranks of PMI and PMIx for whatever it starts, MPI or not. */
+/* Slurm's srun sets the ranks of PMI and PMIx for every program that it starts, MPI or not. */
 static bool has_mpi(char *const *envp) {
     static const char *const signs[] = {"OMPI_COMM_WORLD_SIZE", "MPI_LOCALRANKID",
                                         "MV2_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
@@ -47,8 +47,8 @@ static void reason_mpi(const struct env_input *in, struct strbuf *to) {
                   in->netif->why);
 }
 
-/* NCCL takes an interface's IPv4 address first, even one that is only valid on the link, or that
- * does not reach the other nodes. */
+/* NCCL prefers an interface's IPv4 address, even one that is link-local, or that can't reach the
+ * other nodes. */
 static enum rule_verdict when_socket_family(const struct env_input *in) {
     if (when_netif(in) != RULE_YES)
         return RULE_NO;
@@ -87,7 +87,7 @@ static bool is_off_by_user(const struct env_input *in) {
     return disable != NULL && strcmp(disable, "0") != 0;
 }
 
-/* Do RDMA devices matter to this job at all, and may we say something of them? */
+/* Whether RDMA devices matter for this job, and whether enough is known to decide about them. */
 static enum rule_verdict when_rdma(const struct env_input *in) {
     if (in->n_nodes <= 1 || in->topology == NULL || !rule_has_gpus(in) || is_off_by_user(in))
         return RULE_NO;
@@ -98,17 +98,17 @@ static bool is_used(const struct topo_nic *n, const struct topo_port *p) {
     return n->kind == TOPO_NIC_RDMA && p->state == TOPO_PORT_ACTIVE;
 }
 
-/* What a port is, as far as it decides whether it belongs to the GPUs' set. */
+/* The properties of a port that decide whether it belongs to the GPUs' set. */
 struct port_kind {
     enum topo_link_layer layer;
     uint64_t rate_mbps;
 };
 
 struct hca_sets {
-    bool paired[TOPO_NICS_MAX]; /* it serves a GPU, by NCCL's rules, or stands beside one */
+    bool paired[TOPO_NICS_MAX]; /* it serves a GPU by NCCL's rules, or is beside one */
     struct port_kind kinds[TOPO_NICS_MAX];
-    uint32_t n_kinds; /* of the paired ones' ports */
-    bool known;       /* rates and layers of all of them */
+    uint32_t n_kinds; /* kinds of the ports of paired NICs */
+    bool known;       /* rate and layer are known for all of them */
 };
 
 /* A NET is one device, or several with '+': "mlx5_0+mlx5_1". */
@@ -142,7 +142,8 @@ static void hca_sets_make(const struct env_input *in, struct hca_sets *s) {
         nccl_graph_predict(in->graph, g, &p);
         for (uint32_t i = 0; i < p.n_nets; i++)
             add_paired(t, p.nets[i], s);
-        /* Beside the GPU, though a faster one of another GPU is taken: a link that is slow now. */
+        /* This NIC is beside the GPU, although NCCL uses a faster one of another GPU: its link is
+         * slow at the moment. */
         if (p.own_path == NCCL_PATH_PIX || p.own_path == NCCL_PATH_PXB)
             add_paired(t, p.own, s);
     }
@@ -152,7 +153,8 @@ static void hca_sets_make(const struct env_input *in, struct hca_sets *s) {
                 add_kind(s, &t->nics[i].ports[k]);
 }
 
-/* Unlike every port that serves a GPU: storage, management. */
+/* Whether a NIC's ports differ from every port that serves a GPU: they are for storage or
+ * management. */
 static bool is_foreign(const struct hca_sets *s, uint32_t nic, const struct topo_port *p) {
     if (s->paired[nic] || p->rate_mbps == 0 || p->link_layer == TOPO_LINK_UNKNOWN)
         return false;
@@ -168,7 +170,7 @@ static void write_port(const struct topo_nic *n, const struct topo_port *p, stru
         strbuf_printf(to, ":%u", p->number);
 }
 
-/* Calls to each used port, foreign or not, in order. */
+/* Writes each used port to one of the two lists, foreign or kept, in order. */
 static void split_ports(const struct env_input *in, const struct hca_sets *s, struct strbuf *kept,
                         uint32_t *ret_kept, struct strbuf *foreign) {
     const struct topology *t = in->topology;
