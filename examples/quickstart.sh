@@ -1,11 +1,11 @@
 #!/bin/bash
-# See muster at work, in under a minute: two agents with two workers each train a network on this machine; a worker is
-# killed midway, then a whole agent; the training goes on each time and ends with its accuracy.
+# Shows muster at work, in under a minute. Two agents with two workers each train a network on this machine. First a
+# worker is killed, then a whole agent. The training continues each time, and ends with its accuracy.
 #
 #     examples/quickstart.sh
 #
 # Installs what the build needs with apt-get, only if something is missing; builds in build-quickstart/ (or $BUILD).
-# Exit status 0: both recoveries were seen and the network is good.
+# Exit status 0: both recoveries were seen, and the network is accurate.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build-quickstart}
@@ -36,14 +36,14 @@ fi
 ninja -C "$build" --quiet src/cli/muster examples/c-digits
 muster=$build/src/cli/muster
 
-# --- the job: all that the agents say comes through one FIFO, and each line may be what the next step waits for ---
+# --- the job: all output of the agents comes through one FIFO; a step can wait for any line of it ---
 
 work=$(mktemp -d)
 clean_up() {
     local status=$? pid_file
     trap - EXIT INT TERM HUP
     set +e
-    for pid_file in "$work"/agent-*.pid; do # an agent takes its workers with it
+    for pid_file in "$work"/agent-*.pid; do # when an agent ends, so do its workers
         [ -f "$pid_file" ] && kill -TERM "$(<"$pid_file")" 2>/dev/null
     done
     exec 3>&-
@@ -75,7 +75,7 @@ start_agent() {
     } | sed -u "s/^/[agent $name] /" >&3 &
 }
 
-# The agent is the child of the process that was started, its guardian.
+# The process that was started is the guardian; the agent is its child.
 agent_pid() {
     local guardian kids
     guardian=$(<"$work/agent-$1.pid")
@@ -89,7 +89,7 @@ step=alone accuracy=
 while IFS= read -r -t 45 line <&3; do
     printf '%s\n' "$line"
     case $step:$line in
-    alone:"[agent A] muster: "*) # it is there, so it leads
+    alone:"[agent A] muster: "*) # it exists, so it leads
         step=training
         start_agent B
         ;;

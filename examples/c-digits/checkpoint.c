@@ -65,7 +65,7 @@ static int write_file(const char *path, const struct file *f) {
     return bad ? -1 : 0;
 }
 
-/* The new name itself must be on the disk before an older checkpoint may go. */
+/* The new name itself must be on the disk before an older checkpoint is removed. */
 static int flush_folder(const char *dir) {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
@@ -101,11 +101,11 @@ int checkpoint_save(const char *dir, unsigned epoch, const struct mlp *m) {
         r = flush_folder(dir);
     if (r == 0 && epoch > CHECKPOINT_KEEP &&
         path_of(path, dir, "", epoch - CHECKPOINT_KEEP, "") == 0)
-        (void)unlink(path); /* it may be gone already */
+        (void)unlink(path); /* it can be gone already */
     return r;
 }
 
-/* NULL: good. Else what is wrong with it. */
+/* Returns NULL if the file is valid, else what is wrong with it. */
 static const char *read_file(const char *path, unsigned epoch, struct file *f) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)

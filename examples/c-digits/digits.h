@@ -20,5 +20,6 @@ struct digits {
 int digits_load(const char *path, struct digits *ret);
 void digits_free(struct digits *d);
 
-/* The numbers 0..n-1 in an order that depends on seed and epoch only: all ranks get the same. */
+/* Writes the numbers 0..n-1 in an order that depends only on seed and epoch, so all ranks get the
+ * same order. */
 void digits_shuffle(unsigned *order, unsigned n, uint64_t seed, unsigned epoch);

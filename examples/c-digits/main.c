@@ -1,10 +1,10 @@
 /* Learns to read handwritten digits, data-parallel over any number of processes.
  *
- * Runs alone, or as the workers of `muster run --no-python` (or torchrun), from whose environment
- * it takes RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Every rank works on its part of each
- * batch; the gradients are summed over a ring (ring.h). Rank 0 writes a checkpoint after each
- * epoch; a run goes on from the newest one, with any number of ranks. If a peer is lost it ends
- * with status 1: starting all of them again is the launcher's business. */
+ * It runs alone, or as the workers of `muster run --no-python` (or torchrun). Then it takes RANK,
+ * WORLD_SIZE, MASTER_ADDR and MASTER_PORT from its environment. Every rank works on its part of
+ * each batch; the gradients are summed over a ring (ring.h). Rank 0 writes a checkpoint after each
+ * epoch. A run continues from the newest one, with any number of ranks. If a peer is lost, it exits
+ * with status 1, and the launcher restarts all ranks. */
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
@@ -149,8 +149,8 @@ static int sum_or_complain(struct ring *ring, float *v, size_t n) {
     return r;
 }
 
-/* Rank 0 reads the newest checkpoint and gives it to all: the others add zeros to it. Returns the
- * number of epochs that are done, or -1. */
+/* Rank 0 reads the newest checkpoint and sends it to all by a sum: the others add zeros to it.
+ * Returns the number of finished epochs, or -1. */
 static int resume(struct ring *ring, const struct options *o, struct mlp *m) {
     struct {
         struct mlp mlp;
@@ -159,7 +159,7 @@ static int resume(struct ring *ring, const struct options *o, struct mlp *m) {
     if (ring->rank == 0) {
         int epoch = o->checkpoint_dir == NULL ? 0 : checkpoint_load_newest(o->checkpoint_dir, m);
         state.mlp = *m;
-        state.epoch = (float)epoch; /* -1: all of them end */
+        state.epoch = (float)epoch; /* -1: then all ranks end */
         if (epoch > 0)
             printf("going on from the checkpoint of epoch %d\n", epoch);
     }
@@ -182,10 +182,10 @@ static void rest(unsigned ms) {
         continue;
 }
 
-/* One epoch of this rank's share; the loss over all ranks by ret_loss. */
+/* Trains one epoch on this rank's share. *ret_loss: the loss over all ranks. */
 static int train_epoch(struct mlp *m, struct ring *ring, const struct options *o,
                        const struct digits *d, const unsigned *order, float *ret_loss) {
-    float grad[MLP_PARAMS + 1], loss = 0; /* the loss travels behind the gradient */
+    float grad[MLP_PARAMS + 1], loss = 0; /* the loss is sent after the gradient */
     for (unsigned first = 0; first < d->n_train; first += o->batch) {
         unsigned n = d->n_train - first < o->batch ? d->n_train - first : o->batch;
         unsigned from = (unsigned)((size_t)n * ring->rank / ring->size);

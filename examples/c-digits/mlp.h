@@ -20,5 +20,5 @@ void mlp_init(struct mlp *m, uint64_t seed);
 /* Adds the gradient of this digit's loss to grad[MLP_PARAMS]; returns the loss. */
 float mlp_gradient(const struct mlp *m, const struct digit *d, float *grad);
 unsigned mlp_predict(const struct mlp *m, const struct digit *d);
-/* One step down the gradient, which is a sum over n digits. */
+/* Does one step of gradient descent. The gradient is a sum over n digits. */
 void mlp_step(struct mlp *m, const float *grad_sum, unsigned n, float rate, float momentum);

@@ -15,7 +15,7 @@ static inline uint64_t random_next(struct random *r) {
     return z ^ (z >> 31);
 }
 
-/* 0 <= result < n; n is tiny against 2^64, so the bias is too. */
+/* 0 <= result < n; n is tiny compared with 2^64, and so is the bias. */
 static inline unsigned random_below(struct random *r, unsigned n) {
     return (unsigned)(random_next(r) % n);
 }

@@ -15,8 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* First bytes on a connection. In native byte order, as all that follows: machines that differ in
- * it do not get past this. */
+/* The first bytes on a connection, in native byte order like everything after them. Between
+ * machines with different byte orders this check fails. */
 #define HELLO_MAGIC 0x52494e47u
 struct hello {
     uint32_t magic, from, size;
@@ -33,8 +33,8 @@ __attribute__((format(printf, 2, 3))) static int fail(struct ring *r, const char
 static unsigned after(const struct ring *r) { return (r->rank + 1) % r->size; }
 static unsigned before(const struct ring *r) { return (r->rank + r->size - 1) % r->size; }
 
-/* Gives send_len bytes to the next rank while it takes recv_len from the one before: neither waits
- * for the other, so a ring in which all send at once cannot lock up. */
+/* Sends send_len bytes to the next rank and receives recv_len from the previous one at the same
+ * time. Neither waits for the other, so a ring in which all send at once cannot deadlock. */
 static int exchange(struct ring *r, const void *send_p, size_t send_len, void *recv_p,
                     size_t recv_len) {
     const char *out = send_p;
@@ -68,7 +68,8 @@ static int exchange(struct ring *r, const void *send_p, size_t send_len, void *r
     return 0;
 }
 
-/* Listens on a free port of the address that the store sees us at; says where in the store. */
+/* Listens on a free port of the address at which the store sees this process, and publishes it in
+ * the store. */
 static int publish(struct ring *r, struct muster_store *store, int *ret_listener) {
     char host[MUSTER_STORE_ADDRESS_MAX], where[MUSTER_STORE_ADDRESS_MAX + 8], key[32];
     struct sockaddr_storage own = {0};
@@ -88,7 +89,7 @@ static int publish(struct ring *r, struct muster_store *store, int *ret_listener
             close(fd);
         return -1;
     }
-    /* the port is at the same place in both families */
+    /* the port is at the same offset in both families */
     unsigned port = ntohs(((struct sockaddr_in *)(void *)&own)->sin_port);
     int n =
         snprintf(where, sizeof(where), own.ss_family == AF_INET6 ? "[%s]:%u" : "%s:%u", host, port);
@@ -141,7 +142,7 @@ static int connect_next(struct ring *r, struct muster_store *store) {
     return bad ? -1 : 0;
 }
 
-/* The rank before is who says the right hello; anybody else is turned away. */
+/* Accepts the previous rank, which sends the right hello; other connections are closed. */
 static int accept_prev(struct ring *r, int listener) {
     for (;;) {
         struct pollfd p = {.fd = listener, .events = POLLIN};
@@ -197,7 +198,7 @@ int ring_sum(struct ring *r, float *v, size_t n) {
             return fail(r, "no memory for %zu numbers", n);
         }
     }
-    /* first each part goes once around and collects its sum ... */
+    /* first each part goes once around the ring and collects its sum ... */
     for (unsigned step = 0; step + 1 < r->size; step++) {
         unsigned give = (r->rank + r->size - step) % r->size;
         unsigned take = (give + r->size - 1) % r->size;
@@ -208,7 +209,7 @@ int ring_sum(struct ring *r, float *v, size_t n) {
         for (size_t i = 0; i < len; i++)
             v[part_at(r, n, take) + i] += r->received[i];
     }
-    /* ... then the sums go around */
+    /* ... then the sums go around the ring */
     for (unsigned step = 0; step + 1 < r->size; step++) {
         unsigned give = (r->rank + 1 + r->size - step) % r->size;
         unsigned take = (give + r->size - 1) % r->size;

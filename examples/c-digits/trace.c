@@ -12,7 +12,7 @@
 
 #define LINE_MAX_BYTES 128
 
-/* A signal handler needs them; written once, before it is installed. */
+/* The signal handler needs these. They are set once, before it is installed. */
 static int trace_fd = -1;
 static char trace_generation[32];
 static unsigned trace_rank;
@@ -34,7 +34,8 @@ static char *put_number(char *p, uint64_t v) {
     return p;
 }
 
-/* Only what a signal handler may call; one write, so lines of several processes do not mix. */
+/* Calls only what a signal handler may call. It makes one write, so lines of several processes do
+ * not mix. */
 static void write_line(const char *event, const unsigned *epoch) {
     char line[LINE_MAX_BYTES], *p = line;
     struct timespec ts;
@@ -63,7 +64,7 @@ static void on_signal(int sig) {
     int saved = errno;
     write_end();
     errno = saved;
-    (void)raise(sig); /* SA_RESETHAND: this time it ends us */
+    (void)raise(sig); /* SA_RESETHAND: this time the signal ends the process */
 }
 
 int trace_open(const char *path, const char *generation, unsigned rank) {

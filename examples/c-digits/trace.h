@@ -1,8 +1,8 @@
 /* One line per event appended to a file: "GENERATION NANOSECONDS EVENT RANK [EPOCH]".
  *
- * EVENT is start, progress or end; NANOSECONDS is CLOCK_MONOTONIC, so lines of one machine compare.
- * "end" is also written when SIGTERM, SIGINT or SIGHUP ends the process (it still dies of it). From
- * the file a test can tell that no two generations were ever alive at once. */
+ * EVENT is start, progress or end; NANOSECONDS is CLOCK_MONOTONIC, so lines of one machine can be
+ * compared. "end" is also written when SIGTERM, SIGINT or SIGHUP ends the process; the signal still
+ * kills it. The file shows a test that two generations were never alive at the same time. */
 #pragma once
 
 /* path may be NULL: no trace. 0, or -1 after a message on stderr. */

@@ -18,7 +18,7 @@ LIBRARIES = ("lib64", "lib", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu")
 
 
 def cuda_root(nvcc):
-    """nvcc may be a wrapper anywhere; it knows its own place."""
+    """nvcc can be a wrapper anywhere, but it reports its own folder."""
     p = subprocess.run([nvcc, "--dryrun", "-c", "x.cu"], capture_output=True, text=True, check=False)
     top = re.search(r"^#\$ TOP=(.+)$", p.stderr, re.M)
     return pathlib.Path(top[1].strip()).resolve() if top else pathlib.Path(nvcc).resolve().parent.parent

@@ -1,8 +1,8 @@
 /* Sums a buffer over all GPUs with NCCL, checks the sum and measures it.
  *
  * One process per GPU, started by `muster run --no-python` (or torchrun). Rank 0 makes NCCL's
- * unique id; the others get it through the store. If a peer dies NCCL may wait for ever: ending the
- * others is the launcher's business. */
+ * unique id; the others get it through the store. If a peer dies, NCCL can wait for ever, so the
+ * launcher must end the others. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <nccl.h>
@@ -16,7 +16,7 @@
 #define WARM_UP 5
 #define ROUNDS 20
 
-/* Each check names what failed and leaves the function with -1. */
+/* Each check reports what failed and returns -1 from the function. */
 #define CUDA(call)                                                                      \
     do {                                                                                \
         cudaError_t e_ = (call);                                                        \
@@ -86,7 +86,7 @@ static int meet(struct job *j) {
     return 0;
 }
 
-/* Every rank gives rank + 1 in each place. */
+/* Every rank sets each element to rank + 1. */
 static int fill(struct job *j) {
     float *host = malloc(j->n * sizeof(float));
     if (host == NULL) {
@@ -121,7 +121,7 @@ static int check(const struct job *j) {
     return 0;
 }
 
-/* Bus bandwidth: what each GPU's link carries, 2 (n - 1) / n of the buffer per sum.
+/* Bus bandwidth is what each GPU's link carries, 2 (n - 1) / n of the buffer per sum.
  * https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md */
 static int measure(const struct job *j) {
     cudaEvent_t begin, end;
@@ -157,7 +157,7 @@ static int run(struct job *j) {
     CUDA(cudaFree(j->in));
     CUDA(cudaFree(j->out));
     NCCL(ncclCommDestroy(j->comm));
-    if (j->size > 1) /* nobody leaves before all are right */
+    if (j->size > 1) /* no rank leaves before all have checked their sums */
         STORE(muster_store_barrier(j->store, "done", (unsigned)j->size, LIMIT_MS));
     return 0;
 }

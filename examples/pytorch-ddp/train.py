@@ -36,13 +36,13 @@ def load_digits(path, device):
 
 
 def batches(n, batch, seed, epoch):
-    """The same shuffled batches on all ranks; what does not fill a batch is left for another epoch."""
+    """The same shuffled batches on all ranks; samples that do not fill a batch are left for another epoch."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed * 1000003 + epoch))
     return order[: n // batch * batch].split(batch)
 
 
 def save(path, state):
-    """Whole or not at all: written beside its place, flushed to the disk, renamed."""
+    """Writes a complete file or none: writes it under another name, flushes it to the disk, and renames it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     with open(temporary, "wb") as f:
@@ -53,10 +53,10 @@ def save(path, state):
 
 
 def tell_safe_point():
-    """muster may restart the job now, to take in nodes that wait: nothing would be lost."""
+    """Tells muster that it may restart the job now, to add waiting nodes, because no work would be lost."""
     name = os.environ.get("MUSTER_NOTIFY_SOCKET", "")
     if not name.startswith("@"):
-        return  # another launcher
+        return  # started by another launcher
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
         try:
             s.sendto(b"MUSTER_SAFE_POINT=1", socket.MSG_DONTWAIT, "\0" + name[1:])
@@ -69,7 +69,7 @@ def train_epoch(model, optimizer, data, args, epoch, losses):
     pictures, labels = data
     for batch in batches(len(labels), args.batch, args.seed, epoch):
         mine = batch[rank::world].to(labels.device)
-        # the mean over the whole batch, however unevenly it is shared: DDP divides by the number of ranks
+        # the mean over the whole batch, even if it is shared unevenly: DDP divides by the number of ranks
         loss = F.cross_entropy(model(pictures[mine]), labels[mine], reduction="sum") * world / args.batch
         optimizer.zero_grad()
         loss.backward()
@@ -103,7 +103,7 @@ def main():
         done = state["epoch"]
         if rank == 0:
             print(f"going on from the checkpoint of epoch {done}", flush=True)
-    dist.barrier()  # all have read it before rank 0 replaces it
+    dist.barrier()  # all ranks have read it before rank 0 replaces it
     losses = open(args.losses, "a") if args.losses and rank == 0 else None
     for epoch in range(done + 1, args.epochs + 1):
         loss = train_epoch(model, optimizer, train, args, epoch, losses)

@@ -37,16 +37,16 @@ def load_digits(path, device):
 
 
 def batches(n, batch, seed, epoch):
-    """The same shuffled batches on all ranks; what does not fill a batch is left for another epoch."""
+    """The same shuffled batches on all ranks; samples that do not fill a batch are left for another epoch."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed * 1000003 + epoch))
     return order[: n // batch * batch].split(batch)
 
 
-FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)  # gathered, so that it fits any number of ranks
+FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)  # gathered, so that any number of ranks can load it
 
 
 def save(path, model, optimizer, epoch):
-    """All ranks give their parts to rank 0, which writes the file whole or not at all: beside, flushed, renamed."""
+    """All ranks send their parts to rank 0. It writes a complete file or none: under another name, flushed, renamed."""
     parameters, momenta = get_state_dict(model, optimizer, options=FULL)
     if dist.get_rank() != 0:
         return
@@ -60,7 +60,7 @@ def save(path, model, optimizer, epoch):
 
 
 def load(path, model, optimizer):
-    """Each rank takes its part of the file; returns the epoch."""
+    """Each rank loads its part of the file; returns the epoch."""
     state = torch.load(path, map_location="cpu", weights_only=True)
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"], options=FULL)
     return state["epoch"]
@@ -71,7 +71,7 @@ def train_epoch(model, optimizer, data, args, epoch, losses):
     pictures, labels = data
     for batch in batches(len(labels), args.batch, args.seed, epoch):
         mine = batch[rank::world].to(labels.device)
-        # the mean over the whole batch, however unevenly it is shared: FSDP divides by the number of ranks
+        # the mean over the whole batch, even if it is shared unevenly: FSDP divides by the number of ranks
         loss = F.cross_entropy(model(pictures[mine]), labels[mine], reduction="sum") * world / args.batch
         optimizer.zero_grad()
         loss.backward()
@@ -102,7 +102,7 @@ def main():
     done = load(args.checkpoint, model, optimizer) if args.checkpoint and args.checkpoint.exists() else 0
     if done and rank == 0:
         print(f"going on from the checkpoint of epoch {done}", flush=True)
-    dist.barrier()  # all have read it before rank 0 replaces it
+    dist.barrier()  # all ranks have read it before rank 0 replaces it
     losses = open(args.losses, "a") if args.losses and rank == 0 else None
     for epoch in range(done + 1, args.epochs + 1):
         loss = train_epoch(model, optimizer, train, args, epoch, losses)
@@ -111,7 +111,7 @@ def main():
         if rank == 0:
             print(f"epoch {epoch} of {args.epochs}: loss {loss:.4f}, world size {world}, restarts "
                   f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", flush=True)
-    with torch.no_grad():  # all ranks: each layer is gathered for it
+    with torch.no_grad():  # on all ranks, because each layer is gathered for it
         right = (model(test_pictures).argmax(1) == test_labels).float().mean().item()
     if rank == 0:
         print(f"test accuracy: {100 * right:.1f} %", flush=True)
