@@ -137,7 +137,7 @@ static bool same_code(const struct check_failures *f, uint32_t a, uint32_t b) {
     return strcmp(f->all[a].finding.code, f->all[b].finding.code) == 0;
 }
 
-/* The nodes of one code, each once. */
+/* Writes the nodes with one code, each once. */
 static void write_code(const struct check_failures *f, uint32_t first, struct strbuf *to) {
     uint32_t n = 0;
     strbuf_printf(to, "%s: ", f->all[first].finding.code);

@@ -1,22 +1,22 @@
-/* What muster check prints: the checks of one node; what differs between many, and what failed on
- * which of them. Pure. */
+/* What muster check prints: the checks of one node; the differences between many nodes, and what
+ * failed on which of them. Pure. */
 #pragma once
 
 #include "launcher/preflight/node_summary.h"
 
 /* A line for each finding, worst last: "warn  SHM-SMALL  /dev/shm has 64 MiB …". */
 void check_write_node(const struct node_summary *d, struct strbuf *to);
-/* The same below a line with the node's name: among others. */
+/* The same below a line with the node's name, if there are several nodes. */
 void check_write_node_of(const struct node_summary *d, const char *host, struct strbuf *to);
 /* The same as one JSON object in one line: host, level, checks (level, code, text), facts. */
 void check_write_node_json(const struct node_summary *d, const char *host, struct strbuf *to);
 
 /* ---- many nodes, on the leader ---- */
 
-#define CHECK_FAILURES_MAX 1024 /* that are kept; what is beyond is counted */
+#define CHECK_FAILURES_MAX 1024 /* how many are stored; further ones are only counted */
 
 struct check_failure {
-    uint64_t node; /* its incarnation; 0: of several */
+    uint64_t node; /* its incarnation; 0: several nodes */
     char host[NODE_SUMMARY_HOST_MAX];
     struct node_summary_finding finding;
 };
@@ -38,7 +38,7 @@ void check_write_nodes(const struct node_summary_comparison *c, const struct che
  * "matters"}], "failures": [{"node", "code", "text"}]} in one line. */
 void check_write_nodes_json(const struct node_summary_comparison *c, const struct check_failures *f,
                             struct strbuf *to);
-/* Why the check failed, for each node's message: "MTU-DIFFERS: host3 has …; DISK-LOW: host2,
- * host4"; nothing where it did not. */
+/* Writes why the check failed, for each node's message: "MTU-DIFFERS: host3 has …; DISK-LOW: host2,
+ * host4". Writes nothing if it did not fail. */
 void check_write_verdict(const struct node_summary_comparison *c, const struct check_failures *f,
                          struct strbuf *to);

@@ -1,5 +1,5 @@
-/* Where this node leads: what the node summaries of all nodes tell, before workers start. Of muster
- * check, what is printed of all of them. */
+/* On the leader: compares the node summaries of all nodes before workers start. For muster check it
+ * prints them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,9 +9,9 @@
 #include "io/clock.h"
 #include "launcher/preflight/preflight_priv.h"
 
-/* How long the digests of a group are waited for, from its beginning on. */
+/* How long the leader waits for the node summaries of a group, from the group's beginning on. */
 #define NODE_SUMMARIES_WAIT_NS (10 * NS_PER_S)
-#define FAILURES_SAID_MAX 16 /* of other nodes, by the leader, for one group */
+#define FAILURES_SAID_MAX 16 /* failures of other nodes that the leader reports for one group */
 
 static void log_lines(enum log_level level, const char *text) {
     for (const char *line = text; *line != '\0';) {
@@ -21,7 +21,7 @@ static void log_lines(enum log_level level, const char *text) {
     }
 }
 
-/* Said once, and again when it has changed. */
+/* Reports the table once, and again if it has changed. */
 static void log_table(struct preflight *p, const struct node_summary_comparison *c) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     node_summary_comparison_table(c, &text);
@@ -92,7 +92,7 @@ static void compare(struct preflight *p, const uint64_t *members, size_t n) {
     node_summary_comparison_fini(&c);
 }
 
-/* False: that is the end of the job already. A check shows the others first. */
+/* False: the job has been ended. A check first shows the other nodes. */
 static bool take_missing(struct preflight *p, const uint64_t *members, size_t n) {
     static struct node_summary none;
     _cleanup_(strbuf_fini) struct strbuf names = {0}, text = {0};
@@ -113,14 +113,14 @@ static bool take_missing(struct preflight *p, const uint64_t *members, size_t n)
     return !p->strict;
 }
 
-/* When all are there, or are waited for no longer. */
+/* Compares when all summaries are there, or when the wait is over. */
 static void compare_if_due(struct preflight *p, bool time_is_up) {
     const struct group *g = p->ops.led(p->arg);
     size_t n = group_members(g, NULL, 0);
     if (n < 2 || p->compared || p->nets.local)
         return;
     if (summary_index_nodes(p->book) < n && !time_is_up)
-        return; /* so that a group's digests, one after the other, cost each node once */
+        return; /* so that summaries that arrive one by one do not cause a comparison each */
     _cleanup_(freep) uint64_t *members = xcalloc(n, sizeof *members);
     (void)group_members(g, members, n);
     bool all = true;
@@ -141,7 +141,8 @@ void compare_time_up(struct preflight *p) {
         compare_if_due(p, true);
 }
 
-/* What is wrong with others, and whom they can't reach. What this node says itself is said. */
+/* Reports failures of other nodes, and which neighbours they can't reach. This node reports its own
+ * failures itself. */
 static void log_failures(struct preflight *p, const char *host, const struct node_summary *d) {
     for (uint32_t i = 0; i < d->n_findings; i++)
         if (d->findings[i].level == NODE_SUMMARY_FAIL && p->n_failures_said++ < FAILURES_SAID_MAX)
@@ -176,8 +177,8 @@ void preflight_forgotten(struct preflight *p, uint64_t incarnation) {
     check_failures_drop(&p->failures, incarnation);
 }
 
-/* A check's digests are told when a group forms, with whom each node reaches: those of the group
- * before do not count. */
+/* In a check, nodes send their summaries when a group forms, with the neighbours that they reach.
+ * So those of the previous group don't count. */
 static void forget_node_summaries(struct preflight *p) {
     const struct group *g = p->ops.led(p->arg);
     size_t n = group_members(g, NULL, 0);

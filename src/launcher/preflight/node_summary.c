@@ -9,9 +9,9 @@
 #include "base/json/json_table.h"
 #include "base/text/utf8.h"
 
-enum { ALONE, COMPARED, MATTERS }; /* what a difference between nodes is */
+enum { ALONE, COMPARED, MATTERS }; /* how a difference between nodes is treated */
 
-/* Its name in JSON and for people, its code, and what a difference is. */
+/* Each fact's name in JSON and in messages, its code, and how a difference is treated. */
 #define FACTS(F)                                          \
     F(GPUS, "gpus", "GPUS-DIFFER", MATTERS)               \
     F(DRIVER, "driver", "DRIVER-DIFFERS", MATTERS)        \
@@ -62,7 +62,7 @@ void node_summary_set(struct node_summary *d, enum node_summary_fact f, const ch
     utf8_clean(d->values[f], false);
 }
 
-/* Where it is full, the last of those that weigh less goes. */
+/* If the list is full, the last less severe finding is replaced. */
 static struct node_summary_finding *place_for(struct node_summary *d,
                                               enum node_summary_level level) {
     if (d->n_findings < NODE_SUMMARY_FINDINGS_MAX)
@@ -140,7 +140,8 @@ static void write_whole(const struct node_summary *d, struct strbuf *to) {
     json_write_object_end(&w);
 }
 
-/* Findings go first, then the last facts: a text full of escapes takes several times its length. */
+/* If there is no room, findings are dropped first, then the last facts: a text full of escapes
+ * takes several times its length. */
 void node_summary_write(const struct node_summary *d, size_t max, struct strbuf *to) {
     struct node_summary part = *d;
     uint32_t n_facts = NODE_SUMMARY_FACT_COUNT;

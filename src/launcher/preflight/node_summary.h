@@ -1,14 +1,14 @@
-/* What a node is made of and how it is set up, in a few short texts, and what differs between many
- * nodes. Pure: node_summary_io.h gathers a node summary, the rendezvous carries it to the leader,
- * which stores all of them in a book and compares those of a group.
+/* A node's hardware and configuration in a few short texts, and what differs between many nodes.
+ * Pure: node_summary_io.h gathers a node summary, and the rendezvous sends it to the leader. The
+ * leader stores all of them in a book, and compares those of a group.
  *
  *     node_summary_write(&d, &json);                                      on each node
  *     node_summary_read(text, len, &d, &err); summary_index_put(book, id, host, &d);    on the
  * leader summary_index_compare(book, ids, n, &cmp); for each cmp.rows: "host3 mtu 1400, the other
  * 3: 1500"
  *
- * A book keeps each value once, however many nodes have it, and a few numbers for each node;
- * comparing takes time in proportion to the number of nodes. */
+ * A book stores each value once, however many nodes have it, and a few numbers for each node. The
+ * time of a comparison is proportional to the number of nodes. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,11 +20,10 @@
 #define NODE_SUMMARY_HOST_MAX 128
 #define NODE_SUMMARY_FINDINGS_MAX 16
 #define NODE_SUMMARY_TEXT_MAX 256
-#define NODE_SUMMARY_ROWS_MAX 64 /* of one comparison; what is beyond is counted */
+#define NODE_SUMMARY_ROWS_MAX 64 /* of one comparison; further rows are only counted */
 #define NODE_SUMMARY_NAMES_MAX 8 /* nodes named in one row */
-#define NODE_SUMMARY_CLOCK_MAX_NS                                  \
-    (1 * NS_PER_S) /* wall clocks further apart than this are said \
-                    */
+#define NODE_SUMMARY_CLOCK_MAX_NS \
+    (1 * NS_PER_S) /* wall clocks further apart than this are reported \ */
 
 struct json_table;
 
@@ -47,12 +46,13 @@ enum node_summary_fact {
     NODE_SUMMARY_KERNEL,
     /* every node has its own; not compared: */
     NODE_SUMMARY_DISK,      /* free bytes of the log directory's disk, "123 GiB" */
-    NODE_SUMMARY_PROCESSES, /* that hold GPUs already: "0" */
+    NODE_SUMMARY_PROCESSES, /* processes that already hold GPUs: "0" */
     NODE_SUMMARY_FACT_COUNT,
 };
-const char *node_summary_fact_name(enum node_summary_fact f); /* "mtu": in JSON, and for people */
+const char *node_summary_fact_name(enum node_summary_fact f); /* "mtu": in JSON and in messages */
 const char *node_summary_fact_code(enum node_summary_fact f); /* "MTU-DIFFERS" */
-/* Workers of one job can't well do with a difference in this: --preflight=strict refuses it. */
+/* Whether workers of one job should not differ in this: --preflight=strict then refuses a
+ * difference. */
 bool node_summary_fact_matters(enum node_summary_fact f);
 bool node_summary_fact_compared(enum node_summary_fact f);
 
@@ -74,22 +74,22 @@ struct node_summary {
     uint32_t n_findings;
     struct node_summary_finding findings[NODE_SUMMARY_FINDINGS_MAX];
 };
-/* Of one finding; of the values by their names. */
+/* JSON tables of one finding, and of the values by their names. */
 extern const struct json_table node_summary_finding, node_summary_facts;
 
 void node_summary_set(struct node_summary *d, enum node_summary_fact f, const char *fmt, ...)
     _printf_(3, 4);
-/* Where there is no room, one that weighs less makes it, or nothing is done. */
+/* If there is no room, the finding replaces a less severe one, or it is dropped. */
 void node_summary_add(struct node_summary *d, enum node_summary_level level, const char *code,
                       const char *fmt, ...) _printf_(4, 5);
 enum node_summary_level
-node_summary_worst(const struct node_summary *d); /* NODE_SUMMARY_OK without findings */
+node_summary_worst(const struct node_summary *d); /* NODE_SUMMARY_OK if there are no findings */
 
-/* As a JSON object of less than `max` bytes: "facts", "clock_ns", and of the findings those that
- * are no NODE_SUMMARY_OK and for which there is room. */
+/* Writes a JSON object of less than `max` bytes: "facts", "clock_ns", and those findings that are
+ * not NODE_SUMMARY_OK and for which there is room. */
 void node_summary_write(const struct node_summary *d, size_t max, struct strbuf *to);
-/* -EINVAL: no node summary. Facts of another version of muster that are not known here are left
- * out. Texts are cleaned of what is not for a terminal. */
+/* -EINVAL: not a node summary. Facts of another version of muster that are not known here are left
+ * out. Bytes that are unsafe on a terminal are removed from texts. */
 _must_use_ int node_summary_read(const char *text, size_t len, struct node_summary *ret,
                                  struct err *err);
 
@@ -104,7 +104,7 @@ bool summary_index_has(const struct summary_index *b, uint64_t id);
 size_t summary_index_nodes(const struct summary_index *b);
 size_t summary_index_values(const struct summary_index *b); /* distinct ones, for tests */
 
-/* How far a node's monotonic clock is behind the leader's: leader's = node's + offset. */
+/* The offset of a node's monotonic clock from the leader's: leader's = node's + offset. */
 struct node_summary_clock {
     bool known;
     int64_t offset_ns;
@@ -120,20 +120,21 @@ struct node_summary_row {
 };
 struct node_summary_comparison {
     uint32_t n_nodes;              /* compared */
-    struct node_summary_row *rows; /* owned; by fact, then as the nodes come */
+    struct node_summary_row *rows; /* owned; by fact, then in the order of the nodes */
     uint32_t n;
     uint32_t n_left_out; /* rows beyond NODE_SUMMARY_ROWS_MAX */
-    bool matters;        /* any of them does */
+    bool matters;        /* whether any row matters */
 };
 /* ids in rank order; clocks: one for each, or NULL: wall clocks are not compared, with
- * leader_clock_ns as node summary.clock_ns of the leader's machine. Nodes that have not been put
- * are passed over. A value that most of the nodes have is the usual one; of equals, that of the
- * lowest rank. */
+ * leader_clock_ns as node summary.clock_ns of the leader's machine. Nodes that are not in the book
+ * are skipped. The usual value is the one that most nodes have; if several are equally frequent,
+ * that of the lowest rank. */
 void summary_index_compare(struct summary_index *b, const uint64_t *ids, size_t n,
                            const struct node_summary_clock *clocks, int64_t leader_clock_ns,
                            struct node_summary_comparison *ret);
 void node_summary_comparison_fini(struct node_summary_comparison *c);
-/* Lines of a table, each with its end: a head, and one for each row. Nothing without rows. */
+/* Writes the lines of a table, each with a newline: a header, and one for each row. Writes nothing
+ * if there are no rows. */
 void node_summary_comparison_table(const struct node_summary_comparison *c, struct strbuf *to);
 /* In one line: "MTU-DIFFERS: host3 mtu 1400, the other 3: 1500; …"; only rows that matter, or all.
  */

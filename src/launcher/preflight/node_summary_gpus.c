@@ -12,7 +12,7 @@
 
 /* ---- the driver ---- */
 
-/* False: something is amiss, and was said. */
+/* False: there is a fault, and it was reported. */
 static bool check_nvml(const struct node_summary_gpus *in, struct node_summary *d) {
     const struct nvml_report *r = in->report;
     if (r == NULL || (r->found && r->whole))
@@ -20,7 +20,7 @@ static bool check_nvml(const struct node_summary_gpus *in, struct node_summary *
     if (strncmp(r->why_not, DISCOVERY_NVML_LATE, strlen(DISCOVERY_NVML_LATE)) == 0)
         node_summary_add(d, NODE_SUMMARY_FAIL, "NVML-HUNG", "%.160s: a GPU or its driver hangs",
                          r->why_not);
-    else if (!r->whole || strncmp(r->why_not, "NVML", 4) == 0) /* so it says itself */
+    else if (!r->whole || strncmp(r->why_not, "NVML", 4) == 0) /* then the text names NVML itself */
         node_summary_add(d, NODE_SUMMARY_FAIL, "NVML-FAILED",
                          "%.160s: CUDA will hardly do better (nvidia-smi may say more)",
                          r->why_not);
@@ -80,8 +80,8 @@ static uint32_t check_width(const struct topology *t, struct node_summary *d) {
     return n;
 }
 
-/* NVML counts what it has: a GPU that is cut off, or another container's, is missing in one of the
- * two. */
+/* Compares NVML's number of GPUs with the PCI bus. A GPU that is cut off, or that belongs to
+ * another container, is missing in one of the two. */
 static void check_count(const struct node_summary_gpus *in, struct node_summary *d) {
     const struct nvml_report *r = in->report;
     if (r != NULL && r->found && in->n_nvidia > 0 && r->n != in->n_nvidia)
@@ -130,7 +130,7 @@ static uint32_t switches_of(const struct topology *t) {
     return n;
 }
 
-/* Of a GPU that is lost nothing is known. */
+/* Skips lost GPUs, because their links are not known. */
 static void check_links(const struct topology *t, struct node_summary *d) {
     uint32_t most = 0, least = UINT32_MAX, worst = 0, n_gpus = 0;
     for (uint32_t i = 0; i < t->n_gpus && t->nvlinks_known; i++) {
@@ -196,7 +196,7 @@ void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *
     check_links(t, d);
 }
 
-/* ---- who uses them ---- */
+/* ---- processes on them ---- */
 
 bool node_summary_is_gpu_service(const char *name) {
     static const char *const names[] = {"nvidia-persiste",

@@ -1,5 +1,5 @@
-/* The GPUs' part of a node summary: facts and findings. Pure: NVML and
- * /proc were asked by node_summary_discovery_io.c.
+/* The GPUs' part of a node summary: facts and findings. Pure: node_summary_discovery_io.c reads
+ * NVML and /proc.
  *
  *     node_summary_gpus(&(struct node_summary_gpus){.topology = &t, .report = &r}, &d);
  *     node_summary_busy(processes, n, &d); */
@@ -8,21 +8,23 @@
 #include "launcher/preflight/node_summary.h"
 #include "topology/discover/nvml/nvml_report.h"
 
-struct node_summary_gpus {            /* borrowed */
-    const struct topology *topology;  /* with NVML's data merged in */
-    const struct nvml_report *report; /* NULL: NVML was not asked, as there is no such driver */
-    uint32_t n_nvidia;                /* NVIDIA's GPUs before that, by the PCI bus alone */
+struct node_summary_gpus {           /* borrowed */
+    const struct topology *topology; /* with NVML's data merged in */
+    /* NULL: NVML was not asked, because the driver does not exist */
+    const struct nvml_report *report;
+    uint32_t n_nvidia; /* how many NVIDIA GPUs the PCI bus has, without NVML */
 };
 void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *d);
 
-/* One that holds a GPU, or that NVML names. */
+/* A process that holds a GPU, or that NVML reports. */
 struct node_summary_process {
     uint64_t pid;  /* 0: not reported */
     uint32_t gpu;  /* NVML's number; TOPO_NONE: not reported */
-    bool seen;     /* it is seen from here; else another container's, or hidden */
-    char name[17]; /* "" where it is not seen */
+    bool seen;     /* this process can see it; else it is in another container, or hidden */
+    char name[17]; /* "" if it is not seen */
 };
-/* A process that is named twice counts once. */
+/* A process that is listed twice counts once. */
 void node_summary_busy(const struct node_summary_process *all, uint32_t n, struct node_summary *d);
-/* Holds GPUs open and leaves them to others: a service of the driver, or a display's. */
+/* Whether a process of this name holds GPUs open without using them: a service of the driver or of
+ * a display. */
 bool node_summary_is_gpu_service(const char *name);

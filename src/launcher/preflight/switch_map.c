@@ -9,7 +9,7 @@
 
 /* ---- host lists ---- */
 
-/* A run of digits as a number; false where there is none, or too long a one. */
+/* Reads a run of digits as a number; false if there is none, or if it is too long. */
 static bool read_digits(const char **s, uint64_t *ret, size_t *ret_width) {
     size_t n = strspn(*s, "0123456789");
     if (n == 0 || n > NUMBER_DIGITS_MAX)
@@ -20,7 +20,7 @@ static bool read_digits(const char **s, uint64_t *ret, size_t *ret_width) {
     return true;
 }
 
-/* One of "1-4,7,010-020]": up to its bracket. */
+/* Whether one of "1-4,7,010-020]" matches, up to the bracket. */
 static bool ranges_have(const char *ranges, const char *digits, size_t width) {
     uint64_t v, lo, hi;
     size_t wide, ignored;
@@ -36,7 +36,7 @@ static bool ranges_have(const char *ranges, const char *digits, size_t width) {
             if (!read_digits(&ranges, &hi, &ignored))
                 return false;
         }
-        /* "08": numbers of two digits at least; "8": no zero in front */
+        /* "08": numbers with at least two digits; "8": no leading zero */
         bool fits = width == wide || (width > wide && digits[0] != '0');
         if (v >= lo && v <= hi && fits)
             return true;
@@ -45,8 +45,8 @@ static bool ranges_have(const char *ranges, const char *digits, size_t width) {
     return false;
 }
 
-/* One name or expression, up to `end`. Digits of the name go to the bracket as many as there are.
- */
+/* Matches one name or expression, up to `end`. The bracket gets all digits of the name at its
+ * place. */
 static bool item_has(const char *item, const char *end, const char *name) {
     while (item < end) {
         if (*item != '[') {
@@ -84,7 +84,7 @@ bool host_list_has(const char *list, const char *name) {
 /* ---- lines ---- */
 
 struct switch_entry {
-    const char *name, *nodes, *switches; /* into the copy of the text; "" none */
+    const char *name, *nodes, *switches; /* point into the copy of the text; "" if missing */
 };
 
 struct map {
@@ -94,7 +94,8 @@ struct map {
 
 static char *skip_blanks(char *s) { return s + strspn(s, " \t\r"); }
 
-/* The value of "KEY=value" among the words of a line, which is cut there; NULL: no such word. */
+/* The value of "KEY=value" among the words of a line, which is cut there; NULL if there is no such
+ * word. */
 static char *take_value(char *line, const char *key) {
     size_t n = strlen(key);
     for (char *at = line; (at = strcasestr(at, key)) != NULL; at += n) {
@@ -110,7 +111,7 @@ static void end_word(char *s) {
         s[strcspn(s, " \t\r")] = '\0';
 }
 
-/* All values are found before the first word is ended. */
+/* Finds all values before it cuts the line at the first one. */
 static int read_slurm(char *line, struct switch_entry *ret) {
     char *name = take_value(line, "SwitchName");
     if (name == NULL)
@@ -145,7 +146,7 @@ static int read_line(char *line, struct switch_entry *ret) {
     return colon == NULL ? -EINVAL : read_plain(line, colon, ret);
 }
 
-/* What Slurm's block plugin has besides, and says nothing about who is where. */
+/* Whether a line is one of Slurm's block plugin that says nothing about places. */
 static bool is_ignored(const char *line) {
     return line[0] == '\0' || strncasecmp(line, "BlockSizes=", 11) == 0;
 }
@@ -185,7 +186,7 @@ static int read_map(char *text, struct map *ret, struct err *err) {
     return 0;
 }
 
-/* ---- the way up ---- */
+/* ---- the switches above a node ---- */
 
 static const struct switch_entry *above(const struct map *m, const char *name, bool is_switch) {
     for (uint32_t i = 0; i < m->n; i++)
