@@ -14,14 +14,14 @@
 #define STACK_ENOUGH ((rlim_t)8 << 20)
 #define NOFILE_ENOUGH 131072
 
-/* Below the ports that Linux gives out by itself (32768 and up, ip_local_port_range). */
+/* Below the ports that Linux chooses by itself (32768 and up, ip_local_port_range). */
 #define COMM_PORT_FIRST 10000
 #define COMM_PORTS 20000
 
-/* A port that is free on all addresses now: this one, or with 0 one of the kernel's choice. 0: it
- * is not. */
+/* Finds a port that is free on all addresses at the moment: `wanted`, or if that is 0, one that the
+ * kernel chooses. Returns 0 if it is not free. */
 static uint16_t free_port(uint16_t wanted) {
-    static const char *const any[] = {"::", "0.0.0.0"}; /* the second where there is no IPv6 */
+    static const char *const any[] = {"::", "0.0.0.0"}; /* the second if there is no IPv6 */
     uint16_t port = 0;
     for (size_t i = 0; i < ARRAY_SIZE(any) && port == 0; i++) {
         struct addr at;
@@ -63,13 +63,14 @@ static int find_comm_id(const struct node_setup_place *p, struct node_net *n, st
     return 0;
 }
 
-/* Nodes that meet at a loopback address are all on this host: there is no way to choose. */
+/* If the leader has a loopback address, all nodes are on this host, and there is no interface to
+ * choose. */
 static bool is_on_this_host(const struct form *f) {
     struct addr a;
     return addr_from_literal(f->store_host, 0, &a) == 0 && addr_is_loopback(&a);
 }
 
-/* The other nodes are elsewhere, and it matters by which way. */
+/* Whether there are nodes on other hosts, so that the interface matters. */
 static bool is_far(const struct node_setup_place *p) {
     return p->spec->nccl_env > NCCL_ENV_OFF && p->form->n_nodes > 1 && !is_on_this_host(p->form);
 }
@@ -92,7 +93,7 @@ int node_net_discover(struct loop *loop, const struct node_setup_place *p,
     return is_far(p) ? node_discovery_new(loop, &config, ret, err) : 0;
 }
 
-/* The look at the node has them, or this one. */
+/* Takes the interfaces from the discovery of the node, or from this one. */
 static void find_netif(const struct node_setup_place *p, struct node_net *n) {
     static const struct topology none;
     const struct node_discovery *l = discover_has_netifs(p->look) ? p->look : p->way;
@@ -136,7 +137,7 @@ static void raise_limit(int which, rlim_t enough, const char *name) {
     struct rlimit now;
     if (getrlimit((__rlimit_resource_t)which, &now) < 0 || now.rlim_cur >= enough)
         return;
-    /* Root, and who has CAP_SYS_RESOURCE, may go beyond the hard limit. */
+    /* Root and processes with CAP_SYS_RESOURCE may exceed the hard limit. */
     struct rlimit more = {enough, MAX2(enough, now.rlim_max)};
     if (setrlimit((__rlimit_resource_t)which, &more) == 0)
         return;

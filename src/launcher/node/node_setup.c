@@ -20,7 +20,7 @@ unsigned node_setup_needs(const struct job_spec *spec, bool any_gpu) {
 
 /* ---- variables ---- */
 
-/* What the rules may know of one worker. */
+/* The rules' input for one worker. */
 static struct env_input env_input_of(const struct node_setup_input *in, const struct node_setup *s,
                                      uint32_t local_rank) {
     const struct job_spec *spec = in->spec;
@@ -52,8 +52,8 @@ static struct env_input env_input_of(const struct node_setup_input *in, const st
     };
 }
 
-/* An earlier worker whose variables this one has, too; itself: there is none. A thousand workers
- * differ in one or two numbers of threads. */
+/* Finds an earlier worker with the same variables; the worker itself if there is none. A thousand
+ * workers differ in only one or two numbers of threads. */
 static uint32_t alike(const struct node_setup *s, const struct env_input *of, uint32_t worker) {
     uint32_t first = of->virtual_local_rank || of->gpus_per_worker > 0 ? worker : 0;
     while (env_is_per_worker(of) && s->workers[first].omp_threads != s->workers[worker].omp_threads)
@@ -74,15 +74,15 @@ static void resolve_all(const struct node_setup_input *in, struct node_setup *s)
 
 /* ---- CPUs and memory ---- */
 
-/* The GPUs that workers will see: CUDA's, or ROCm's where there is none of CUDA's. */
+/* The GPUs that workers will see: CUDA's, or ROCm's if CUDA has none. */
 struct seen {
     uint32_t gpus[TOPO_GPUS_MAX]; /* indices in the topology's */
     uint32_t n;
-    bool unknown; /* there are others that can't be told */
+    bool unknown; /* there are others that can't be identified */
     bool rocm;
 };
 
-/* As workers will have it: --env wins. */
+/* The value that workers will have: --env has precedence. */
 static const char *worker_variable(const struct node_setup_input *in, const char *name) {
     const char *asked = env_get(in->spec->env, name);
     return asked != NULL ? asked : env_get(in->envp, name);
@@ -121,8 +121,8 @@ static void see_gpus(const struct node_setup_input *in, struct node_setup *s, st
     ret->rocm = true;
 }
 
-/* A single worker may drive all GPUs that it sees (a model spread over them, a script that spawns).
- * Who asks for a mode gets its rule: worker i has GPU i. */
+/* A single worker can use all GPUs that it sees (a model spread over them, a script that spawns).
+ * If the user requests a mode, its rule applies: worker i has GPU i. */
 static uint32_t gpus_of_each(const struct job_spec *spec, uint32_t n_visible) {
     bool all = spec->bind == 0 && spec->nproc == 1 && !spec->virtual_local_rank;
     return MAX2(spec->gpus_per_worker, all && spec->gpus_per_worker == 0 ? n_visible : 1);
@@ -140,14 +140,14 @@ static bool are_alike(const struct topology *t, const uint32_t *gpus, uint32_t n
     return true;
 }
 
-/* CUDA numbers unlike GPUs by what it takes for their speed unless it is told otherwise
- * (CUDA_DEVICE_ORDER; CUDA C programming guide). Names say which they are in any order, and to a
- * worker that has all of them it does not matter. */
+/* If GPUs differ, CUDA orders them by its guess of their speed, unless CUDA_DEVICE_ORDER says
+ * otherwise (CUDA C programming guide). Names identify GPUs in any order, and for a worker that has
+ * all of them the order does not matter. */
 static bool order_is_known(const struct node_setup_input *in, const struct node_setup *s) {
     const char *order = env_get(in->envp, "CUDA_DEVICE_ORDER");
     const char *names = visible_devices(in);
     _cleanup_(env_result_fini) struct env_result env = {0};
-    struct env_input first = env_input_of(in, s, 0); /* what they choose for one, they do for all */
+    struct env_input first = env_input_of(in, s, 0); /* the rules choose the same for all workers */
     env_resolve(&first, &env);
     const struct env_choice *ours = env_result_find(&env, "CUDA_DEVICE_ORDER");
     if (ours != NULL && ours->value != NULL &&
@@ -174,7 +174,7 @@ static bool goes_by_gpu(enum bind_mode mode) {
     return mode == BIND_NUMA || mode == BIND_SOCKET || mode >= BIND_TORCH_NODE;
 }
 
-/* Nobody asked for the default: where it changes nothing, it is not there. */
+/* The user did not request the default: if it changes nothing, it is not reported. */
 static void drop_needless(struct affinity *a) {
     if (a->bound && a->everywhere && !a->strict) {
         char why[sizeof a->why];
@@ -223,7 +223,8 @@ static int bind_all(const struct node_setup_input *in, struct node_setup *s,
 
 /* ---- threads ---- */
 
-/* Each worker its part of the cores that it may use: of one that n workers may use, the n-th. */
+/* Gives each worker its share of the cores that it may use. A core that n workers may use counts
+ * 1/n for each. */
 static void count_threads(const struct topology *t, struct node_setup *s) {
     double *parts = xcalloc(s->n, sizeof *parts);
     for (uint32_t c = 0; c < t->n_cores; c++) {
@@ -243,9 +244,9 @@ static void count_threads(const struct topology *t, struct node_setup *s) {
     free(parts);
 }
 
-/* ---- the whole ---- */
+/* ---- the whole setup ---- */
 
-/* The default binds near GPUs, and not at all where none is seen. */
+/* The default binds near GPUs, and does not bind if workers see none. */
 static enum bind_mode resolve_mode(const struct node_setup_input *in, const struct seen *seen) {
     if (in->spec->bind != 0)
         return in->spec->bind;
@@ -278,11 +279,11 @@ void node_setup_fini(struct node_setup *s) {
     *s = (struct node_setup){0};
 }
 
-/* ---- in words ---- */
+/* ---- texts ---- */
 
-#define GROUPS_SHOWN 4 /* that many different sets of CPUs are spelled out */
+#define GROUPS_SHOWN 4 /* how many different sets of CPUs are listed */
 
-/* The end of the local ranks from `from` on that are bound alike, or not at all alike. */
+/* The end of the local ranks from `from` on that are bound in the same way, or all not bound. */
 static uint32_t alike_until(const struct node_setup *s, uint32_t from) {
     const struct affinity *a = &s->workers[from].affinity;
     uint32_t to = from + 1;

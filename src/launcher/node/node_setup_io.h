@@ -1,5 +1,5 @@
-/* What the workers of a group get on this node, as far as it is known now. It depends on the result
- * of discovery, on the group, and on which CPUs and memory can still be used. */
+/* What the workers of a group get on this node, as far as it is known at this time. It depends on
+ * the result of discovery, on the group, and on which CPUs and memory can still be used. */
 #pragma once
 
 #include "launcher/node/node_discovery_io.h"
@@ -9,14 +9,15 @@
 struct node_setup_place {
     const struct job_spec *spec; /* all borrowed for the call */
     char *const *envp;
-    const char *python;                /* that runs the workers, or NULL */
-    const struct node_discovery *look; /* has ended; NULL: there is no discovery */
-    const struct node_discovery *way;  /* of node_net_discover(), has ended; NULL: there is none */
+    const char *python;                /* the python that runs the workers, or NULL */
+    const struct node_discovery *look; /* must have ended; NULL: there is no discovery */
+    /* from node_net_discover(), must have ended; NULL: there is none */
+    const struct node_discovery *way;
     bool any_gpu;
     struct generation generation;
     const struct form *form;
     const char *log_dir;
-    const struct netif_choice *netif; /* NULL: that of the route to the leader */
+    const struct netif_choice *netif; /* NULL: the interface of the route to the leader */
 };
 
 /* As node_setup_make(), without messages. CPUs that a cgroup has taken away since the discovery are

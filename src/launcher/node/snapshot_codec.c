@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define TEXT_BYTES_MAX ((size_t)16 << 20) /* a value of a configuration file at most */
+#define TEXT_BYTES_MAX ((size_t)16 << 20) /* the longest value of a configuration file */
 
 /* ---- out ---- */
 
@@ -53,7 +53,7 @@ void snapshot_encode(const struct topology *t, const struct nccl_facts *f, struc
 struct snapshot_reader {
     const char *p;
     size_t left;
-    bool bad; /* all that is read afterwards is empty */
+    bool bad; /* everything that is read afterwards is empty */
 };
 
 static void get(struct snapshot_reader *r, void *ret, size_t n) {
@@ -76,14 +76,14 @@ static char *get_text(struct snapshot_reader *r) {
     return text;
 }
 
-/* *n is 0 where nothing was read. */
+/* *n is 0 if nothing was read. */
 static void *get_array(struct snapshot_reader *r, uint32_t *n, uint32_t max, size_t size) {
     r->bad = r->bad || *n > max || *n * size > r->left;
     if (r->bad || *n == 0) {
         *n = 0;
         return NULL;
     }
-    /* As large as topology_add_…() would have made it: a power of two of elements. */
+    /* As large as topology_add_…() would have made it: the number of elements is a power of two. */
     size_t room = 1;
     while (room < *n)
         room *= 2;
@@ -98,7 +98,7 @@ static void get_gids(struct snapshot_reader *r, struct topology *t) {
     for (uint32_t i = 0; i < t->n_nics; i++)
         for (uint32_t p = 0; p < TOPO_PORTS_MAX; p++) {
             struct topo_port *port = &t->nics[i].ports[p];
-            port->gids = NULL; /* it was the other process's */
+            port->gids = NULL; /* it was a pointer of the other process */
             GET_ARRAY(r, port, gids, TOPO_GIDS_MAX);
         }
 }
@@ -133,7 +133,7 @@ static void get_fact(void *arg, char **text) { *text = get_text(arg); }
 static void get_facts(struct snapshot_reader *r, struct nccl_facts *f) {
     get(r, f, sizeof *f);
     r->bad = r->bad || f->n_plugins > NCCL_PLUGINS_MAX || f->n_topo_files > NCCL_TOPO_FILES_MAX;
-    if (r->bad) /* its pointers are the other process's */
+    if (r->bad) /* its pointers belong to the other process */
         *f = (struct nccl_facts){0};
     get_entries(r, &f->user_conf);
     get_entries(r, &f->system_conf);
