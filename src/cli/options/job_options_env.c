@@ -7,26 +7,8 @@
 
 /* What muster tells its workers itself: another value would break the group. */
 static bool is_ours(const char *name, size_t n) {
-    static const char *const names[] = {
-        "RANK",
-        "LOCAL_RANK",
-        "WORLD_SIZE",
-        "LOCAL_WORLD_SIZE",
-        "GROUP_RANK",
-        "GROUP_WORLD_SIZE",
-        "ROLE_NAME",
-        "ROLE_RANK",
-        "ROLE_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "TORCHELASTIC_RESTART_COUNT",
-        "TORCHELASTIC_MAX_RESTARTS",
-        "TORCHELASTIC_RUN_ID",
-        "TORCHELASTIC_USE_AGENT_STORE",
-        "TORCHELASTIC_ERROR_FILE",
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (strlen(names[i]) == n && strncmp(names[i], name, n) == 0)
+    for (const char *const *known = job_worker_variables; *known != NULL; known++)
+        if (strlen(*known) == n && strncmp(*known, name, n) == 0)
             return true;
     return strncmp(name, "MUSTER_", 7) == 0;
 }

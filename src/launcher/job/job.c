@@ -13,6 +13,26 @@ const struct job_spec job_spec_default = {
     .nccl_env = NCCL_ENV_FULL,
 };
 
+const char *const job_worker_variables[] = {
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_NAME",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE",
+    "TORCHELASTIC_ERROR_FILE",
+    NULL,
+};
+
 uint8_t std_map_get(const struct std_map *map, uint32_t local_rank) {
     if (local_rank >= ARRAY_SIZE(map->by_rank) || map->by_rank[local_rank] == STD_NOT_NAMED)
         return map->fallback;

@@ -112,3 +112,7 @@ struct job_spec {
 /* The defaults, which are torchrun's. */
 extern const struct job_spec job_spec_default;
 void job_spec_fini(struct job_spec *spec);
+
+/* The variables, beside MUSTER_*, by which a launcher tells a worker its place in the job: each
+ * worker gets its own, and --env can't set them. Ends with NULL. */
+extern const char *const job_worker_variables[];

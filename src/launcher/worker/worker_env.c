@@ -8,27 +8,6 @@
 #include "base/text/strbuf.h"
 #include "base/text/template.h"
 
-/* Variables that a launcher sets for its workers. A muster that runs inside another launcher's
- * worker must not pass on those that it got itself. */
-static const char *const stale_names[] = {
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "GROUP_WORLD_SIZE",
-    "ROLE_NAME",
-    "ROLE_RANK",
-    "ROLE_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TORCHELASTIC_RESTART_COUNT",
-    "TORCHELASTIC_MAX_RESTARTS",
-    "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_USE_AGENT_STORE",
-    "TORCHELASTIC_ERROR_FILE",
-};
-
 static void set_u32(struct envlist *e, const char *name, uint32_t value) {
     envlist_setf(e, name, "%u", value);
 }
@@ -124,8 +103,8 @@ int worker_env_build(char *const *base, const struct worker_env_input *in, struc
                      struct err *err) {
     _cleanup_(envlist_fini) struct envlist e = {0};
     envlist_copy(&e, base);
-    for (size_t i = 0; i < ARRAY_SIZE(stale_names); i++)
-        envlist_unset(&e, stale_names[i]);
+    for (const char *const *name = job_worker_variables; *name != NULL; name++)
+        envlist_unset(&e, *name); /* set by another launcher, whose worker this muster is */
     envlist_unset_prefix(&e, "MUSTER_");
     set_ranks(&e, in);
     set_elastic(&e, in);
