@@ -260,7 +260,7 @@ def test_a_faster_network_is_named(tmp_path):
     file = tmp_path / "machine.json"
     file.write_text(json.dumps(machine))
     words = ["--explain", "--from", file, "--nnodes=2", "--rdzv-endpoint=10.0.0.1"]
-    told = "goes by eth0; ib0, of a faster network, is taken instead if every node has one like it"
+    told = "goes by eth0; ib0, of a faster network, is used instead if every node has one"
     assert told in " ".join(ask(*words).split())
     for more, env in (["--preflight=off"], {}), ([], {"NCCL_SOCKET_IFNAME": "=eth0"}), (["--nnodes=1"], {}):
         assert "faster" not in ask(*words, *more, env=env)

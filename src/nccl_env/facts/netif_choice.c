@@ -229,9 +229,9 @@ static const struct topo_netif *candidate(const struct topology *t, const struct
     if (in->leader_addr[0] == '\0')
         say(c, false, "it is not known which host leads (--rdzv-endpoint)");
     else if (in->route_netif[0] == '\0')
-        say(c, false, "the way to the leader at %s is not known", in->leader_addr);
+        say(c, false, "the route to the leader at %s is not known", in->leader_addr);
     else
-        say(c, true, "the route to the leader goes by %s, of which nothing is known here",
+        say(c, true, "the route to the leader goes by %s, which is not known here",
             in->route_netif);
     return NULL;
 }
@@ -240,7 +240,7 @@ void netif_choose(const struct topology *t, const struct netif_input *input,
                   struct netif_choice *ret) {
     *ret = (struct netif_choice){0};
     if (input->n_nodes <= 1) {
-        say(ret, false, "there is one node only");
+        say(ret, false, "there is only one node");
         return;
     }
     const struct topo_netif *n = candidate(t, input, ret);
@@ -260,9 +260,9 @@ void netif_choose(const struct topology *t, const struct netif_input *input,
     const struct topo_netif *other = netif_is_plumbing(n->name) ? other_netif(t) : NULL;
     if (other != NULL) {
         say(ret, true,
-            "the route to the leader goes by %s, which is named as a container's plumbing, though "
-            "%s has an address too; set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to the right "
-            "one",
+            "the route to the leader goes by %s, which has the name of a virtual interface of "
+            "containers, although %s has an address too; set NCCL_SOCKET_IFNAME and "
+            "GLOO_SOCKET_IFNAME to the right one",
             n->name, other->name);
         return;
     }
@@ -285,7 +285,7 @@ void netif_note_fast(const struct topology *t, const struct netif_input *input,
         return;
     size_t n = strlen(c->why);
     (void)snprintf(c->why + n, sizeof c->why - n,
-                   "; %s, of a faster network, is taken instead if every node has one like it and "
-                   "all reach their neighbours by it",
+                   "; %s, of a faster network, is used instead if every node has one and all "
+                   "reach their neighbours by it",
                    fast->name);
 }

@@ -38,12 +38,12 @@ static void lint_level(const struct linting *z) {
     static const char *const words[] = {"LOC", "NVL", "NVB", "C2C", "PIX",
                                         "PXB", "P2C", "PXN", "PHB", "SYS"};
     if (is_number(z->value))
-        lint_say(z, "a number is the old form, which NCCL maps to something near it; say PIX, PXB, "
+        lint_say(z, "a number is the old form, which NCCL maps to a similar level; use PIX, PXB, "
                     "PHB or SYS");
     else if (!is_one_of(z->value, words, ARRAY_SIZE(words)))
-        lint_say(z, "is no level that NCCL knows; PIX, PXB, PHB and SYS are");
+        lint_say(z, "is not a level that NCCL knows; use PIX, PXB, PHB or SYS");
     else if (strcasecmp(z->value, "LOC") == 0)
-        lint_say(z, "switches it off; that is for debugging, and costs most of the speed");
+        lint_say(z, "turns it off; this is for debugging, and costs most of the speed");
 }
 
 /* NCCL user guide, NCCL_P2P_LEVEL: NCCL finds the best level by itself. */
@@ -51,12 +51,12 @@ static void lint_p2p_level(const struct linting *z) {
     static const char *const words[] = {"NVL", "PIX", "PXB", "PHB", "SYS"};
     lint_level(z);
     if (is_one_of(z->value, words, ARRAY_SIZE(words)))
-        lint_say(z, "NCCL finds by itself up to where P2P works; to fix it is for debugging");
+        lint_say(z, "NCCL itself finds the level up to which P2P works; set it only for debugging");
 }
 
 static void lint_debugging(const struct linting *z) {
     if (is_on(z->value))
-        lint_say(z, "is for debugging; left on, it costs speed");
+        lint_say(z, "is for debugging; if it stays on, it costs speed");
 }
 
 static void lint_ib_disable(const struct linting *z) {
@@ -65,34 +65,33 @@ static void lint_ib_disable(const struct linting *z) {
     for (uint32_t i = 0; i < z->t->n_nics; i++)
         if (z->t->nics[i].kind == TOPO_NIC_RDMA &&
             topo_nic_state(&z->t->nics[i]) == TOPO_PORT_ACTIVE) {
-            lint_say(z, "%s is ACTIVE here, and would be much faster than sockets",
-                     z->t->nics[i].name);
+            lint_say(z, "%s is ACTIVE here, and is much faster than sockets", z->t->nics[i].name);
             return;
         }
 }
 
 static void lint_graph_file(const struct linting *z) {
-    lint_say(z, "fixes rings and trees; it is for NCCL's developers, not for production");
+    lint_say(z, "sets fixed rings and trees; it is for NCCL's developers, not for production");
 }
 
 static void lint_debug(const struct linting *z) {
     static const char *const words[] = {"VERSION", "WARN", "INFO", "ABORT", "TRACE"};
     if (!is_one_of(z->value, words, ARRAY_SIZE(words)))
-        lint_say(z, "is no level of NCCL; VERSION, WARN, INFO and TRACE are");
+        lint_say(z, "is not a level of NCCL; use VERSION, WARN, INFO or TRACE");
     else if (strcasecmp(z->value, "TRACE") == 0)
         lint_say(z, "writes a line for every operation");
 }
 
 static void lint_debug_file(const struct linting *z) {
     if (z->value[0] == '~')
-        lint_say(z, "NCCL does not know what ~ is; write the whole path");
+        lint_say(z, "NCCL does not expand ~; write the whole path");
     if (strstr(z->value, "%p") == NULL && strstr(z->value, "/dev/") != z->value)
-        lint_say(z, "every rank truncates and writes this one file; add %%h.%%p to its name");
+        lint_say(z, "all ranks truncate and write this same file; add %%h.%%p to its name");
 }
 
 static void lint_family(const struct linting *z) {
     if (strcmp(z->value, "AF_INET") != 0 && strcmp(z->value, "AF_INET6") != 0)
-        lint_say(z, "NCCL knows AF_INET and AF_INET6 only, and ignores others");
+        lint_say(z, "NCCL knows only AF_INET and AF_INET6, and ignores other values");
 }
 
 static void lint_ras_addr(const struct linting *z) {
@@ -103,8 +102,8 @@ static void lint_ras_addr(const struct linting *z) {
 
 static void lint_signal(const struct linting *z) {
     if (is_number(z->value) && z->value[0] != '-')
-        lint_say(z, "NCCL takes this signal for itself; a training script that handles it, for a "
-                    "checkpoint perhaps, no longer gets it");
+        lint_say(z, "NCCL handles this signal itself; a training script that uses it, for example "
+                    "for a checkpoint, no longer gets it");
 }
 
 /* ---- CUDA ---- */
@@ -129,7 +128,7 @@ static void lint_visible(const struct linting *z) {
         size_t n = strcspn(p, ",");
         _cleanup_(freep) char *item = xstrndup(p, n);
         if (n > 0 && stands_before(z->value, p, n)) {
-            lint_say(z, "%s stands there twice, and CUDA then shows no GPU at all", item);
+            lint_say(z, "%s is listed twice, and then CUDA shows no GPU at all", item);
             return;
         }
         if (gpus > 0 && is_number(item) && strlen(item) < 6 &&
@@ -147,8 +146,8 @@ static void lint_device_order(const struct linting *z) {
         return;
     for (uint32_t i = 1; i < z->t->n_gpus; i++)
         if (strcmp(z->t->gpus[i].name, z->t->gpus[0].name) != 0) {
-            lint_say(z, "the GPUs here differ, so CUDA counts them otherwise than nvidia-smi; "
-                        "PCI_BUS_ID does not");
+            lint_say(z, "the GPUs here differ, so CUDA numbers them differently from nvidia-smi; "
+                        "use PCI_BUS_ID");
             return;
         }
 }
@@ -158,15 +157,15 @@ static void lint_device_order(const struct linting *z) {
 static const struct {
     const char *name, *text;
 } gone[] = {
-    {"NCCL_IB_CUDA_SUPPORT", "NCCL ignores it since 2.4; NCCL_NET_GDR_LEVEL is its successor"},
-    {"NCCL_CHECKS_DISABLE", "was removed; NCCL_CHECK_MODE is its successor"},
+    {"NCCL_IB_CUDA_SUPPORT", "NCCL has ignored it since 2.4; use NCCL_NET_GDR_LEVEL"},
+    {"NCCL_CHECKS_DISABLE", "was removed; use NCCL_CHECK_MODE"},
     {"NCCL_TREE_THRESHOLD", "was removed; NCCL chooses between trees and rings by itself"},
     {"NCCL_LL_THRESHOLD", "was removed; NCCL chooses its protocol by itself"},
-    {"NCCL_ASYNC_ERROR_HANDLING", "PyTorch calls it TORCH_NCCL_ASYNC_ERROR_HANDLING now"},
-    {"NCCL_BLOCKING_WAIT", "PyTorch calls it TORCH_NCCL_BLOCKING_WAIT now"},
-    {"NCCL_DESYNC_DEBUG", "PyTorch calls it TORCH_NCCL_DESYNC_DEBUG now"},
-    {"NCCL_MAX_NRINGS", "NCCL calls it NCCL_MAX_NCHANNELS now"},
-    {"NCCL_MIN_NRINGS", "NCCL calls it NCCL_MIN_NCHANNELS now"},
+    {"NCCL_ASYNC_ERROR_HANDLING", "its new name in PyTorch is TORCH_NCCL_ASYNC_ERROR_HANDLING"},
+    {"NCCL_BLOCKING_WAIT", "its new name in PyTorch is TORCH_NCCL_BLOCKING_WAIT"},
+    {"NCCL_DESYNC_DEBUG", "its new name in PyTorch is TORCH_NCCL_DESYNC_DEBUG"},
+    {"NCCL_MAX_NRINGS", "its new name in NCCL is NCCL_MAX_NCHANNELS"},
+    {"NCCL_MIN_NRINGS", "its new name in NCCL is NCCL_MIN_NCHANNELS"},
 };
 
 static const struct {
@@ -250,7 +249,7 @@ static bool is_ours(const char *name) {
 static void lint_old_habit(const struct nccl_facts *f, const struct linting *z) {
     if (f != NULL && f->cloud == CLOUD_NONE && f->nccl_version >= GID_DYNAMIC_SINCE &&
         strcmp(z->name, "NCCL_IB_GID_INDEX") == 0 && is_number(z->value) && z->value[0] != '-')
-        lint_say(z, "NCCL finds it by itself since 2.21, on each node anew");
+        lint_say(z, "since 2.21 NCCL finds it by itself, separately on each node");
 }
 
 /* cloud: the cloud's image has this file, and for some machines it names a graph. */

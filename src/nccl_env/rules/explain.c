@@ -86,7 +86,7 @@ static void write_section(const struct env_result *r, enum env_action action, co
 
 void env_write_explained(const struct env_result *r, uint32_t width, struct strbuf *to) {
     write_section(r, ENV_SET, "Set by muster", "nothing", width, to);
-    write_section(r, ENV_ASKED, "Set because you ask for it", NULL, width, to);
+    write_section(r, ENV_ASKED, "Set because you requested it", NULL, width, to);
     write_section(r, ENV_KEPT, "Left as it is", NULL, width, to);
     write_section(r, ENV_REFUSED, "Not set", NULL, width, to);
     for (uint32_t i = 0; i < r->n_warnings; i++) {

@@ -35,15 +35,15 @@ static void find_limits(const struct finding *z) {
     bool rdma = in->topology != NULL && in->topology->n_nics > 0 && in->n_nodes > 1;
     if (rdma && f->memlock_hard != 0 && f->memlock_hard != UINT64_MAX)
         say(z,
-            "memory that may be locked is limited to %" PRIu64 " KiB (ulimit -l): RDMA needs it "
+            "locked memory is limited to %" PRIu64 " KiB (ulimit -l): RDMA needs it "
             "unlimited, or fails with \"Cannot allocate memory\"",
             f->memlock_hard / 1024);
     if (f->nofile_hard != 0 && f->nofile_hard < NOFILE_ENOUGH)
-        say(z, "open files are limited to %" PRIu64 " (ulimit -n): NCCL wants %d in large jobs",
+        say(z, "open files are limited to %" PRIu64 " (ulimit -n): NCCL needs %d in large jobs",
             f->nofile_hard, NOFILE_ENOUGH);
     if (f->stack == UINT64_MAX)
-        say(z, "the stack is unlimited (ulimit -s): glibc then gives threads, NCCL's too, small "
-               "ones of 2 MiB; 8192 is right");
+        say(z, "the stack is unlimited (ulimit -s): glibc then gives threads, also NCCL's, stacks "
+               "of only 2 MiB; set it to 8192");
     if (f->shm_bytes != 0 && f->shm_bytes < 1024 * MIB && in->nproc > 1)
         say(z,
             "/dev/shm holds only %" PRIu64 " MiB, and NCCL and data loaders need 1 GiB or more "
@@ -73,7 +73,7 @@ static void find_shared_by_mig(const struct finding *z) {
         for (uint32_t k = 0; k < i; k++)
             if (in->visible[k] == in->visible[i] && in->topology->gpus[in->visible[i]].mig) {
                 say(z,
-                    "local ranks %u and %u have MIG parts of one GPU, and NCCL wants a GPU for "
+                    "local ranks %u and %u have MIG parts of one GPU, but NCCL needs a GPU for "
                     "each rank (unless NCCL_MULTI_RANK_GPU_ENABLE=1, since 2.30)",
                     k, i);
                 return;
@@ -99,8 +99,8 @@ static void find_missing_efa(const struct finding *z) {
     for (size_t i = 0; t != NULL && i < ARRAY_SIZE(all); i++)
         if (strcmp(z->in->facts->signs.product_name, all[i].machine) == 0 && found < all[i].n)
             say(z,
-                "%u of the %u EFA devices of a %s are here%s: are they attached, and given to this "
-                "container?",
+                "%u of the %u EFA devices of a %s are visible here%s: are they attached, and "
+                "passed to this container?",
                 found, all[i].n, all[i].machine, found == 0 ? ", so that NCCL would use TCP" : "");
 }
 
@@ -113,7 +113,7 @@ static void find_script_not_run(const struct finding *z) {
     const char *script =
         z->in->facts->cloud == CLOUD_GCP_GIB     ? "/usr/local/gib/scripts/set_nccl_env.sh"
         : z->in->facts->cloud == CLOUD_GCP_TCPXO ? "nccl-env-profile.sh in the plug-in's folder"
-                                                 : "that which comes with it";
+                                                 : "the one that comes with it";
     say(z, "%s: the plug-in's variables are not set; source its script before muster run: %s",
         rule_tuner(z->in), script);
 }
@@ -145,8 +145,8 @@ static void find_gidless(const struct finding *z) {
         }
     if (n > 0)
         say(z,
-            "%s%s no address (GID) of RoCE v2 but a link-local one, and NCCL's transfers by %s "
-            "would fail with status 12: give %s an IP address",
+            "%s%s no RoCE v2 address (GID) except a link-local one, and NCCL's transfers through "
+            "%s would fail with status 12: give %s an IP address",
             first, n > 1 ? " and others have" : " has", n > 1 ? "them" : "it",
             n > 1 ? "their interfaces" : "its interface");
 }
@@ -170,7 +170,7 @@ static void find_conf_file(struct finding *z) {
     const char *why = r == -EINVAL  ? "it is not a regular file, and is not read here"
                       : r == -EFBIG ? "it is too large, and is not read here"
                                     : strerror(-r);
-    say(z, "NCCL_CONF_FILE=%.200s: %s; ~/.nccl.conf is not read in its place either", file, why);
+    say(z, "NCCL_CONF_FILE=%.200s: %s; ~/.nccl.conf is not read instead of it", file, why);
 }
 
 void env_find(const struct env_input *in, void (*to)(void *arg, const char *text), void *arg) {
@@ -186,8 +186,8 @@ void env_find(const struct env_input *in, void (*to)(void *arg, const char *text
     const char *file = rule_value_of(in, "NCCL_TOPO_FILE");
     if (in->facts != NULL && in->facts->topo_file_gone && file != NULL)
         say(&z,
-            "NCCL_TOPO_FILE=%.200s: there is no such file here, and NCCL does without; if this is "
-            "a container, give it the file of the host",
+            "NCCL_TOPO_FILE=%.200s: there is no such file here, so NCCL runs without it; if this "
+            "is a container, give it the host's file",
             file);
     find_too_few(&z);
     find_shared_by_mig(&z);

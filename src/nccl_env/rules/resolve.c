@@ -75,7 +75,8 @@ static bool add_kept(struct resolving *z, const char *name, const char *source) 
     else if (e == NULL)
         reason = xstrdup("the environment sets it");
     else
-        reason = xasprintf("the environment sets it, and wins over %s line %u", path, e->line);
+        reason =
+            xasprintf("the environment sets it, and has precedence over %s line %u", path, e->line);
     add_choice(z, name, strlen(name), xstrdup(value != NULL ? value : e->value), ENV_KEPT, reason,
                source);
     return true;
@@ -112,7 +113,7 @@ static void apply_rule(struct resolving *z, const struct env_rule *rule) {
     size_t n = strlen(rule->name);
     if (asked != NULL) {
         add_choice(z, rule->name, n, xstrdup(asked), ENV_ASKED,
-                   xstrdup("--env or --env-file asks for it"), NULL);
+                   xstrdup("--env or --env-file sets it"), NULL);
         return;
     }
     enum rule_verdict v = level_is_on(in, rule->level) ? rule->when(in) : RULE_NO;
@@ -125,8 +126,8 @@ static void apply_rule(struct resolving *z, const struct env_rule *rule) {
                    xasprintf("%s, its other name, is set", rule->other_name), rule->source);
     } else if (v == RULE_YES && google_refuses(in, rule)) {
         add_choice(z, rule->name, n, NULL, ENV_REFUSED,
-                   xasprintf("%s: the plug-in's own script sets NCCL up, and its checker refuses "
-                             "other values",
+                   xasprintf("%s: the plug-in's own script configures NCCL, and its checker "
+                             "rejects other values",
                              rule_tuner(in)),
                    rule->source);
     } else {
@@ -166,7 +167,7 @@ static void add_others(struct resolving *z) {
         _cleanup_(freep) char *name = xstrndup(*e, strcspn(*e, "="));
         if (env_result_find(z->result, name) == NULL)
             add_choice(z, name, strlen(name), xstrdup(rule_list_value(in->set, name)), ENV_ASKED,
-                       xstrdup("--env or --env-file asks for it"), NULL);
+                       xstrdup("--env or --env-file sets it"), NULL);
     }
     for (char *const *e = in->envp; e != NULL && *e != NULL; e++) {
         _cleanup_(freep) char *name = xstrndup(*e, strcspn(*e, "="));

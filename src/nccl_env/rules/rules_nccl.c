@@ -44,8 +44,8 @@ static void value_debug(const struct env_input *in, struct strbuf *to) {
 }
 
 static void reason_debug(const struct env_input *in, struct strbuf *to) {
-    strbuf_add(to, in->debug ? "--nccl-debug asks for it"
-                             : "by default NCCL does not say why it fails");
+    strbuf_add(to, in->debug ? "--nccl-debug requests it"
+                             : "by default NCCL does not report why it fails");
 }
 
 /* NCCL replaces %h and %p in the whole path, and no other %. */
@@ -65,10 +65,10 @@ static void value_debug_file(const struct env_input *in, struct strbuf *to) {
 
 static void reason_debug_file(const struct env_input *in, struct strbuf *to) {
     if (log_dir_is_plain(in))
-        strbuf_add(to,
-                   "--nccl-debug asks for it: one file a worker, in which its warnings are too");
+        strbuf_add(to, "--nccl-debug requests it: one file for each worker, which also has its "
+                       "warnings");
     else if (in->log_dir != NULL)
-        strbuf_add(to, "the path of the log directory holds a %, which NCCL would replace");
+        strbuf_add(to, "the path of the log directory contains a %, which NCCL would replace");
     else
         strbuf_add(to, "there is no log directory (--log-dir): NCCL writes to standard output");
 }
@@ -123,11 +123,11 @@ static void value_topo_file(const struct env_input *in, struct strbuf *to) {
 static void reason_topo_file(const struct env_input *in, struct strbuf *to) {
     if (topo_file(in) != NULL)
         strbuf_add(to, "the virtual machine hides its PCI switches; this file of the image has "
-                       "them, and it fits: the same GPUs at the same PCI addresses");
+                       "them, and it fits: it has the same GPUs at the same PCI addresses");
     else
         strbuf_printf(to,
-                      "the image has topology files (%s%s), and not exactly one of them describes "
-                      "this machine's GPUs",
+                      "the image has topology files (%s%s), but either none or several of them "
+                      "describe this machine's GPUs",
                       in->facts->topo_files[0].path, in->facts->n_topo_files > 1 ? ", …" : "");
 }
 
@@ -151,15 +151,15 @@ static const struct env_rule rules[] = {
      .at_start = true,
      .when = when_comm_id,
      .value = value_comm_id,
-     .because = "--nccl-comm-id asks for it; its port changes with each restart",
+     .because = "--nccl-comm-id requests it; its port changes with each restart",
      .source = RULE_GUIDE "NCCL_COMM_ID"},
     {.name = "NCCL_RAS_ADDR",
      .level = RULE_MINIMAL,
      .at_start = true,
      .when = when_ras,
      .value = value_ras,
-     .because = "a port of its own for NCCL's status service (RAS): two jobs on one host would "
-                "fight for the default, 28028",
+     .because = "a port of its own for NCCL's status service (RAS): two jobs on one host can't "
+                "both use the default port, 28028",
      .source = RULE_GUIDE "NCCL_RAS_ADDR; NVIDIA/nccl#2397"},
     {.name = "NCCL_DEBUG",
      .level = RULE_ASKED,
@@ -178,7 +178,7 @@ static const struct env_rule rules[] = {
      .level = RULE_MINIMAL,
      .when = when_gpus,
      .text = "PCI_BUS_ID",
-     .because = "CUDA then numbers GPUs as nvidia-smi does, even where they are of several kinds",
+     .because = "CUDA then numbers GPUs as nvidia-smi does, even if they are of different models",
      .source = "CUDA C++ programming guide, environment variables"},
 };
 const struct env_rules env_rules_nccl = {rules, ARRAY_SIZE(rules)};

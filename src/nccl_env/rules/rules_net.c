@@ -43,7 +43,9 @@ static enum rule_verdict when_mpi(const struct env_input *in) {
 }
 
 static void reason_mpi(const struct env_input *in, struct strbuf *to) {
-    strbuf_printf(to, "MPI started this, and its own traffic should use the same interface; %s",
+    strbuf_printf(to,
+                  "this was started by MPI, and MPI's own traffic should use the same "
+                  "interface; %s",
                   in->netif->why);
 }
 
@@ -71,12 +73,12 @@ static enum rule_verdict when_socket_family(const struct env_input *in) {
 static void reason_socket_family(const struct env_input *in, struct strbuf *to) {
     if (in->netif->family_v6) {
         strbuf_printf(to,
-                      "by the IPv4 address of %s not all nodes reach their neighbours, by %s "
-                      "they do",
+                      "not all nodes reach their neighbours at the IPv4 address of %s, but all do "
+                      "at %s",
                       in->netif->netif, in->netif->addr);
         return;
     }
-    strbuf_printf(to, "the only IPv4 address of %s is link-local, and NCCL would take it before %s",
+    strbuf_printf(to, "the only IPv4 address of %s is link-local, and NCCL would prefer it to %s",
                   in->netif->netif, in->netif->addr);
 }
 
@@ -235,7 +237,7 @@ static void reason_ib_hca(const struct env_input *in, struct strbuf *to) {
         strbuf_printf(to, "%s%s, %.4g Gb/s", i > 0 ? "; " : "",
                       s.kinds[i].layer == TOPO_LINK_ETHERNET ? "Ethernet" : "InfiniBand",
                       (double)s.kinds[i].rate_mbps / 1000);
-    strbuf_add(to, "): storage or management, most likely");
+    strbuf_add(to, "): most likely for storage or management");
 }
 
 /* ---- GIDs of RoCE ---- */
@@ -324,12 +326,12 @@ static void reason_gid_index(const struct env_input *in, struct strbuf *to) {
     else if (!r.same)
         strbuf_printf(to,
                       "no index fits all HCAs: it is %u on %s and %u on %s; NCCL 2.21 and newer "
-                      "find it themselves",
+                      "find the index themselves",
                       r.index, r.first, r.other_index, r.other);
     else
         strbuf_printf(to,
-                      "NCCL %u.%u does not look for the RoCE v2 GID of IPv%s itself; here it is "
-                      "this one on each HCA",
+                      "NCCL %u.%u does not find the RoCE v2 GID of IPv%s itself; here it has this "
+                      "index on each HCA",
                       v / 10000, v / 100 % 100, r.all_v4 ? "4" : "6");
 }
 
@@ -347,7 +349,7 @@ static void reason_addr_family(const struct env_input *in, struct strbuf *to) {
     if (rule_tuner(in) != NULL)
         reason_tuner(in, to);
     else
-        strbuf_add(to, "no HCA has a RoCE v2 GID of IPv4, which NCCL looks for by default");
+        strbuf_add(to, "no HCA has a RoCE v2 GID of IPv4, but NCCL uses IPv4 by default");
 }
 
 /* ---- the table ---- */
@@ -394,7 +396,7 @@ static const struct env_rule rules[] = {
      .when = when_gid_index,
      .value = value_gid_index,
      .reason = reason_gid_index,
-     .source = RULE_GUIDE "NCCL_IB_GID_INDEX; found by NCCL itself since 2.21"},
+     .source = RULE_GUIDE "NCCL_IB_GID_INDEX; NCCL finds it itself since 2.21"},
     {.name = "NCCL_IB_ADDR_FAMILY",
      .level = RULE_FULL,
      .when = when_addr_family,

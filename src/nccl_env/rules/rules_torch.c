@@ -100,10 +100,10 @@ static void reason_devices(const struct env_input *in, enum rule_verdict v, stru
     if (v == RULE_REFUSES)
         strbuf_printf(to, "there are not enough GPUs for local rank %u", in->local_rank);
     else if (in->gpus_per_worker > 0)
-        strbuf_printf(to, "--gpus-per-worker=%u: each worker sees its own GPUs only",
+        strbuf_printf(to, "--gpus-per-worker=%u: each worker sees only its own GPUs",
                       in->gpus_per_worker);
     else
-        strbuf_add(to, "--virtual-local-rank: each worker sees its own GPU only");
+        strbuf_add(to, "--virtual-local-rank: each worker sees only its own GPU");
 }
 
 static const char *cuda_list(const struct env_input *in) {
@@ -156,7 +156,7 @@ static const struct env_rule rules[] = {
      .when = when_hip_visible,
      .value = value_hip_visible,
      .reason = reason_hip_visible,
-     .source = "HIP programming guide: where it is set, CUDA_VISIBLE_DEVICES is not read"},
+     .source = "HIP programming guide: if it is set, CUDA_VISIBLE_DEVICES is not read"},
     {.name = "TORCH_FR_BUFFER_SIZE",
      .other_name = "TORCH_NCCL_TRACE_BUFFER_SIZE",
      .level = RULE_FULL,
@@ -172,7 +172,7 @@ static const struct env_rule rules[] = {
      .text = "2000",
      .because = "PyTorch's flight recorder: each rank remembers its last 2000 collectives, so that "
                 "a hang can be explained",
-     .source = "TORCH_NCCL_TRACE_BUFFER_SIZE (before 2.9, where it is 0 otherwise)"},
+     .source = "TORCH_NCCL_TRACE_BUFFER_SIZE (before 2.9; its default there is 0)"},
     {.name = "TORCH_NCCL_DUMP_ON_TIMEOUT",
      .level = RULE_FULL,
      .when = when_recorder_on,
@@ -206,13 +206,14 @@ static const struct env_rule rules[] = {
      .level = RULE_FULL,
      .when = when_gloo_v2,
      .text = "1",
-     .because = "gloo asks the store for all peers at once: 6 requests a rank, not 3 for each peer",
+     .because = "gloo asks the store for all peers at once: 6 requests for each rank, instead of "
+                "3 for each peer",
      .source = "pytorch/gloo#408"},
     {.name = "GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER",
      .level = RULE_FULL,
      .when = when_gloo_sequence,
      .text = "1",
-     .because = "what gloo keeps in the store stays small however many ranks there are",
+     .because = "what gloo stores stays small, however many ranks there are",
      .source = "pytorch/gloo#407"},
     {.name = "OMP_NUM_THREADS",
      .level = RULE_ASKED,

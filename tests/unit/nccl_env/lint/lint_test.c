@@ -43,12 +43,12 @@ static void interfaces(void) {
 }
 
 Test(lint, an_exclude_list_replaces_nccls_own) {
-    BAD("NCCL_SOCKET_IFNAME", "^docker0", "lo counts again");
-    BAD("NCCL_SOCKET_IFNAME", "^=docker0", "lo counts again");
+    BAD("NCCL_SOCKET_IFNAME", "^docker0", "lo is used again");
+    BAD("NCCL_SOCKET_IFNAME", "^=docker0", "lo is used again");
     GOOD("NCCL_SOCKET_IFNAME", "^docker,lo");
     GOOD("NCCL_SOCKET_IFNAME", "^=lo,docker0");
     interfaces();
-    BAD("NCCL_SOCKET_IFNAME", "^lo", "leaves docker0 in");
+    BAD("NCCL_SOCKET_IFNAME", "^lo", "does not exclude docker0");
     GOOD("NCCL_SOCKET_IFNAME", "^lo,docker");
 }
 
@@ -63,7 +63,7 @@ Test(lint, interfaces_that_are_not_there_or_not_meant) {
     BAD("NCCL_SOCKET_IFNAME", "=eth2", "no address");
     BAD("NCCL_SOCKET_IFNAME", "=eth3", "down");
     BAD("NCCL_SOCKET_IFNAME", "=eth4", "no address");
-    BAD("NCCL_SOCKET_IFNAME", "docker0", "plumbing");
+    BAD("NCCL_SOCKET_IFNAME", "docker0", "virtual interface");
     BAD("NCCL_SOCKET_IFNAME", "e", "ignores");
     BAD("NCCL_SOCKET_IFNAME", "eth1, eth10", "blank");
     BAD("NCCL_SOCKET_IFNAME", "\"eth1\"", "quotes");
@@ -87,7 +87,7 @@ Test(lint, hcas_by_their_beginning) {
     GOOD("NCCL_IB_HCA", "mlx5");
     BAD("NCCL_IB_HCA", "=mlx5_1,mlx4_0", "no HCA mlx4_0");
     BAD("NCCL_IB_HCA", "=mlx5_1, mlx5_2", "blank");
-    BAD("NCCL_IB_HCA", "^mlx5", "no HCA at all");
+    BAD("NCCL_IB_HCA", "^mlx5", "excludes all HCAs");
     r.t.nics[3].ports[0].state = TOPO_PORT_DOWN;
     BAD("NCCL_IB_HCA", "=mlx5_3", "no ACTIVE port");
 }
@@ -118,13 +118,13 @@ Test(lint, levels_are_words) {
     static const char *const names[] = {"NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         BAD(names[i], "5", "old form");
-        BAD(names[i], "NODE", "no level");
+        BAD(names[i], "NODE", "is not a level");
         BAD(names[i], "LOC", "debugging");
     }
     GOOD("NCCL_NET_GDR_LEVEL", "PXB");
     GOOD("NCCL_NET_GDR_LEVEL", "sys");
-    BAD("NCCL_P2P_LEVEL", "PXB", "finds by itself");
-    BAD("NCCL_P2P_LEVEL", "nvl", "finds by itself");
+    BAD("NCCL_P2P_LEVEL", "PXB", "itself finds");
+    BAD("NCCL_P2P_LEVEL", "nvl", "itself finds");
 }
 
 Test(lint, debugging_that_was_left_on) {
@@ -134,7 +134,7 @@ Test(lint, debugging_that_was_left_on) {
         GOOD(names[i], "0");
     }
     BAD("NCCL_GRAPH_FILE", "/x", "not for production");
-    BAD("NCCL_DEBUG", "DEBUG", "no level");
+    BAD("NCCL_DEBUG", "DEBUG", "is not a level");
     BAD("NCCL_DEBUG", "TRACE", "every operation");
     GOOD("NCCL_DEBUG", "INFO");
     BAD("NCCL_PROXY_DUMP_SIGNAL", "10", "signal");

@@ -212,7 +212,7 @@ Test(resolve, a_topology_file_only_if_it_fits) {
                                          "<pci busid=\"0000:21:00.0\" class=\"0x030200\"/>");
     expect("NCCL_TOPO_FILE", "/opt/microsoft/nd/topo.xml");
     r.facts.topo_files[0].text[14] = '9';
-    EXPECT_WHY("NCCL_TOPO_FILE", ENV_REFUSED, "not exactly one");
+    EXPECT_WHY("NCCL_TOPO_FILE", ENV_REFUSED, "either none or several");
     free(r.facts.topo_files[0].text);
     r.facts.topo_files[0].text = xstrdup("<pci busid=\"0000:11:00.0\" class=\"0x030200\"/>"
                                          "<pci busid=\"0000:21:00.0\" class=\"0x030200\"/>"
@@ -449,7 +449,7 @@ Test(resolve, the_environment_wins_over_files_and_rules) {
     EXPECT_WHY("NCCL_IB_TC", ENV_KEPT, "/home/u/.nccl.conf line 1");
     cr_assert_str_eq(rig_find(&r, "NCCL_IB_TC")->value, "52");
     r.in.envp = ENV(TEXT("NCCL_SOCKET_IFNAME=eth9"), TEXT("NCCL_BUFFSIZE=1"), TEXT("PATH=/bin"));
-    EXPECT_WHY("NCCL_SOCKET_IFNAME", ENV_KEPT, "wins over /etc/nccl.conf line 3");
+    EXPECT_WHY("NCCL_SOCKET_IFNAME", ENV_KEPT, "has precedence over /etc/nccl.conf line 3");
     cr_assert_str_eq(rig_find(&r, "NCCL_SOCKET_IFNAME")->value, "eth9");
     EXPECT_WHY("NCCL_BUFFSIZE", ENV_KEPT, "environment");
     cr_assert_null(rig_find(&r, "PATH"));
@@ -551,9 +551,9 @@ Test(resolve, a_roce_port_without_an_address_is_told) {
         rig_gid(&r.t.nics[i], 0, TOPO_GID_ROCE_V1, "v4");
         rig_gid(&r.t.nics[i], 1, TOPO_GID_ROCE_V2, "link-local");
     }
-    cr_assert(rig_warns(&r, "mlx5_0 and others have no address (GID)"));
+    cr_assert(rig_warns(&r, "mlx5_0 and others have no RoCE v2 address (GID)"));
     rig_gid(&r.t.nics[0], 2, TOPO_GID_ROCE_V2, "v4");
-    cr_assert(rig_warns(&r, "mlx5_1 has no address (GID)"));
+    cr_assert(rig_warns(&r, "mlx5_1 has no RoCE v2 address (GID)"));
     r.in.n_nodes = 1;
     cr_assert_not(rig_warns(&r, "GID"));
     r.in.n_nodes = 2;
@@ -567,7 +567,7 @@ Test(resolve, a_roce_port_without_an_address_is_told) {
 Test(resolve, missing_efa_devices_are_told) {
     rig_gpus(&r, 8, TOPO_LINK_UNKNOWN, 0);
     (void)snprintf(r.facts.signs.product_name, sizeof r.facts.signs.product_name, "p5en.48xlarge");
-    cr_assert(rig_warns(&r, "0 of the 16 EFA devices of a p5en.48xlarge are here, so that NCCL would use TCP"));
+    cr_assert(rig_warns(&r, "0 of the 16 EFA devices of a p5en.48xlarge are visible here, so that NCCL would use TCP"));
     for (uint32_t i = 0; i < 8; i++)
         r.t.nics[i].kind = TOPO_NIC_EFA;
     cr_assert(rig_warns(&r, "8 of the 16 EFA devices"));
@@ -587,7 +587,7 @@ Test(resolve, a_vendors_script_that_was_not_run_is_told) {
         const char *variable, *script;
     } all[] = {{CLOUD_GCP_GIB, "NCCL_NET=gIB", "set_nccl_env.sh"},
                {CLOUD_GCP_TCPXO, "NCCL_FASTRAK_CTRL_DEV=eth0", "nccl-env-profile.sh"},
-               {CLOUD_GCP_TCPX, "NCCL_GPUDIRECTTCPX_CTRL_DEV=eth0", "which comes with it"}};
+               {CLOUD_GCP_TCPX, "NCCL_GPUDIRECTTCPX_CTRL_DEV=eth0", "the one that comes with it"}};
     rig_gpus(&r, 1, TOPO_LINK_ETHERNET, 200);
     for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
         r.facts.cloud = all[i].cloud;
@@ -636,6 +636,6 @@ Test(resolve, what_users_set_is_looked_at) {
     r.in.envp = ENV(TEXT("NCCL_SOCKET_IFNAME=^docker0"));
     r.in.set = ENV(TEXT("NCCL_SHM_DISABLE=1"));
     cr_assert(rig_warns(&r, "NCCL_P2P_DISABLE=1 (/etc/nccl.conf line 1)"));
-    cr_assert(rig_warns(&r, "lo counts again"));
+    cr_assert(rig_warns(&r, "lo is used again"));
     cr_assert(rig_warns(&r, "NCCL_SHM_DISABLE=1"));
 }
