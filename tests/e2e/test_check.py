@@ -114,6 +114,7 @@ def start(hosts, *words, numbers=range(4)):
 
 def ends(agents):
     said = [agent.communicate(timeout=60) for agent in agents]
+    print(said)  # shown when the test fails
     return [agent.returncode for agent in agents], said
 
 
@@ -258,6 +259,7 @@ def gpus(tmp_path, library):
                "MUSTER_CHECK": harness.command()[0]}
         done = subprocess.run(["unshare", "-m", "sh", "-c", INSIDE, str(tree), shell], capture_output=True, text=True,
                               timeout=60, env=env)
+        print(done.stdout, done.stderr)  # shown when the test fails
         told = json.loads(done.stdout)
         found = {c["code"]: (c["level"], c["text"]) for c in told["checks"]
                  if re.match("GPU|NVML|NVLINK|PCIE|FABRIC|LOOK", c["code"])}
@@ -381,13 +383,14 @@ def test_nodes_whose_hardware_and_software_differ_are_named(tmp_path):
         pytest.skip("there are GPUs here")
     odd = [{}, {"down": "mlx5_3"}, {"torch": "2.8.0", "nccl": "2.27.3", "shm": "128m", "nvml": ["driver 535.183.01", "cuda 12020"]},
            {"nvml": ["count 7"]}]
+    for n in range(4):
+        (tmp_path / str(n)).mkdir()
+    machines = [machine(tmp_path / str(n), **more) for n, more in enumerate(odd)]
     with four() as hosts:
-        agents = []
-        for n, more in enumerate(odd):
-            folder = tmp_path / str(n)
-            folder.mkdir()
-            line, env = machine(folder, **more)
+        for n, (line, _) in enumerate(machines):
             on(hosts, n, line)
+        agents = []  # at once: they wait 30 s for each other
+        for n, (_, env) in enumerate(machines):
             limit = ["sh", "-c", "ulimit -l 4096 && exec \"$@\"", "sh"] if n == 3 else []
             agents.append(subprocess.Popen(
                 [*hosts.enter(n), *limit, harness.command()[0], "check", "--nnodes=4", "--rdzv-backend=c10d",

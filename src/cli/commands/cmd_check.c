@@ -71,9 +71,8 @@ static int check_alone(const struct option_value *v) {
     if (python_find(environ, &python, &err) < 0)
         python = NULL; /* then nothing is known of PyTorch */
     check_host_name(host, sizeof host);
-    struct node_summary_config config = {
-        .envp = environ, .python = python, .log_dir = disk_of(v), .netif = "", .host = host};
-    int r = check_this_node(&config, &d, &whole);
+    struct node_summary_config config = {.log_dir = disk_of(v), .netif = "", .host = host};
+    int r = check_this_node(&config, python, &d, &whole);
     if (r < 0) {
         (void)fprintf(stderr, "muster check: can't examine this node: %s\n", strerror(-r));
         return EXIT_JOB_FAILED;

@@ -282,7 +282,6 @@ static int look(struct env_request *a, struct err *err) {
         .spec = &a->spec,
         .envp = env_own(),
         .any_gpu = a->topology.n_gpus > 0 || (is_live(a) && discover_has_gpus()),
-        .looked = DISCOVER_ALL,
         .topology = &a->topology,
         .facts = in->facts,
         .n_nodes = a->spec.rdzv.max_nodes,

@@ -20,6 +20,7 @@ struct helper_call {
     size_t max_bytes;
     bool may_linger;
     struct strbuf bytes; /* what has arrived */
+    void (*on_more)(void *arg, const char *data, size_t len);
     helper_call_fn *fn;
     void *arg;
 };
@@ -70,6 +71,8 @@ static void on_readable(void *arg, int fd, unsigned events) {
     int r = take(c);
     if (r != -EAGAIN)
         finish(c, r);
+    else if (c->on_more != NULL)
+        c->on_more(c->arg, strbuf_text(&c->bytes), c->bytes.len);
 }
 
 static void on_timeout(void *arg) { finish(arg, -ETIMEDOUT); }
@@ -83,6 +86,7 @@ int helper_call_new(struct loop *loop, const struct helper_call_config *config, 
                               .end_ns = clock_now_ns() + config->timeout_ns,
                               .max_bytes = config->max_bytes,
                               .may_linger = config->may_linger,
+                              .on_more = config->on_more,
                               .fn = fn,
                               .arg = arg};
     int r = child_pipe(&c->fd, &write_fd);

@@ -9,6 +9,8 @@
  *     r = helper_call_new(NULL, &config, NULL, NULL, &call);       without a loop
  *     helper_call_wait(call, &answer); … helper_call_free(call);
  *
+ * An answer in parts is read by on_more as the parts arrive.
+ *
  * Without a loop there is no reaper. Then the caller may ignore SIGCHLD, but it must not reap
  * children that it did not start while it waits. */
 #pragma once
@@ -24,6 +26,9 @@ struct helper_call_config {
     /* The helper may have children of its own that hang: after the timeout it is not killed, but
      * left running until this process ends. */
     bool may_linger;
+    /* Called from the loop each time more has arrived, with all that has; the answer follows. It
+     * must not free the call. NULL: not needed. */
+    void (*on_more)(void *arg, const char *data, size_t len);
 };
 
 struct helper_answer { /* borrowed for the callback, or until helper_call_free() */

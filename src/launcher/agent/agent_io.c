@@ -13,6 +13,7 @@
 #include "launcher/agent/agent_priv.h"
 #include "launcher/node/node_net_io.h"
 #include "launcher/node/node_setup.h"
+#include "launcher/preflight/node_summary_io.h"
 #include "launcher/supervise/leftovers_io.h"
 #include "rendezvous/arbiter/arbiter.h"
 #include "rendezvous/protocol/endpoint_io.h"
@@ -407,11 +408,15 @@ static bool look_at_node(struct agent *a) {
     struct err err = {0};
     if (node_setup_needs(spec, true) == 0)
         return false;
-    bool any_gpu = discover_has_gpus();
+    bool any_gpu = discover_has_gpus(), preflight = preflight_is_wanted(spec);
+    unsigned what = node_setup_needs(spec, any_gpu);
     struct node_discovery_config config = {
-        .what = node_setup_needs(spec, any_gpu),
-        .facts = spec->nccl_env > NCCL_ENV_OFF,
+        .what = what != 0 && preflight ? what | node_summary_needs(any_gpu) : what,
+        .netifs_first = preflight,
+        .nvml = preflight,
+        .facts = spec->nccl_env > NCCL_ENV_OFF || preflight,
         .rocm = any_gpu,
+        .deadline_ns = preflight ? NODE_SUMMARY_DISCOVERY_NS : 0,
         .envp = a->config.envp,
         .set = spec->env,
         .python = a->config.python,
@@ -443,7 +448,8 @@ static int begin_preflight(struct agent *a) {
                                       .envp = a->config.envp,
                                       .python = a->config.python,
                                       .host = a->host,
-                                      .incarnation = a->incarnation};
+                                      .incarnation = a->incarnation,
+                                      .look = a->look};
     return preflight_new(a->loop, &config, &preflight_ops, a, &a->preflight);
 }
 

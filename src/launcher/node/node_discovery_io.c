@@ -3,20 +3,27 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "io/process/helper_call.h"
 #include "launcher/node/snapshot_codec.h"
 #include "nccl_env/facts/facts_io.h"
-#include "topology/discover/discovery_io.h"
 #include "topology/discover/sysfs/kfd_io.h"
+
+#define NICE 10
 
 struct waiter {
     node_discovery_fn *fn;
     void *arg;
+    bool early; /* the first answer will do */
 };
 
-/* What owns nothing, and is sent as it is. */
-struct plain_parts {
+/* The head of an answer. What owns nothing is sent as it is. */
+struct answer_head {
+    size_t len;      /* of all of it */
+    size_t nvml_len; /* 0: none */
+    bool last;
+    char failure[ERR_TEXT_MAX]; /* "": none */
     struct route_found route;
     char no_route[ERR_TEXT_MAX]; /* "": found */
     struct rocm_gpu rocm[TOPO_GPUS_MAX];
@@ -32,26 +39,72 @@ struct node_discovery {
     char failure[ERR_TEXT_MAX]; /* "" none */
     struct topology topology;
     struct nccl_facts facts;
-    struct plain_parts parts;
+    struct answer_head head;
+    size_t taken; /* bytes of answers */
+    bool has_early, has_last;
+    struct topology early; /* interfaces alone */
+    struct discovery_nvml *nvml;
     struct waiter waiters[NODE_DISCOVERY_WAITERS_MAX];
     uint32_t n_waiters;
 };
 
 /* ---- in the helper ---- */
 
-/* The first byte of what is sent says what follows. */
-enum answer { ANSWER_FOUND = 'F', ANSWER_NOT = 'N' };
+/* The head, what NVML said, the topology and the facts. */
+static bool send_answer(int fd, struct answer_head *head, const struct topology *t,
+                        const struct nccl_facts *facts, const struct discovery_nvml *nvml) {
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    head->nvml_len = nvml == NULL  ? 0
+                     : nvml->asked ? sizeof *nvml
+                                   : offsetof(struct discovery_nvml, report);
+    strbuf_add_bytes(&out, head, sizeof *head);
+    if (nvml != NULL)
+        strbuf_add_bytes(&out, nvml, head->nvml_len);
+    snapshot_encode(t, facts, &out);
+    head->len = out.len;
+    memcpy(out.data, head, sizeof *head);
+    return helper_send(fd, out.data, out.len);
+}
+
+static void find_route(const struct node_discovery_config *config, struct answer_head *head) {
+    struct err err = {0};
+    if (config->route_to != NULL && route_find(config->route_to, &head->route, &err) < 0)
+        memcpy(head->no_route, err.text, sizeof head->no_route);
+}
+
+/* Interfaces and the route, which JOIN waits for, before anything that may take long. */
+static bool look_early(int fd, const struct node_discovery_config *config,
+                       struct answer_head *head) {
+    struct discovery_config what = {.what = DISCOVER_NETIFS, .sysroot = config->sysroot};
+    const struct nccl_facts none = {0};
+    struct topology t = {0};
+    if (!config->netifs_first || topology_discover(&what, &t, NULL) < 0)
+        return true; /* the whole says why */
+    bool sent = send_answer(fd, head, &t, &none, NULL);
+    topology_fini(&t);
+    return sent;
+}
 
 static int look(int fd, void *arg) {
     const struct node_discovery_config *config = arg;
     struct discovery_config what = {
         .what = config->what, .sysroot = config->sysroot, .nvml_library = config->nvml_library};
+    static struct answer_head head;
     struct topology t = {0};
     struct nccl_facts facts = {0};
-    struct plain_parts parts = {0};
-    struct strbuf out = {0};
     struct err err = {0};
+    find_route(config, &head);
+    if (!look_early(fd, config, &head))
+        return 1;
+    if (config->in_background)
+        (void)setpriority(PRIO_PROCESS, 0, NICE);
+    if (config->nvml)
+        what.nvml = xcalloc(1, sizeof *what.nvml);
     int r = topology_discover(&what, &t, &err);
+    head.last = true;
+    if (r < 0)
+        (void)snprintf(head.failure, sizeof head.failure, "%s",
+                       err.text[0] != '\0' ? err.text : strerror(-r));
     if (r == 0 && config->facts)
         nccl_facts_read(&(struct nccl_facts_config){.sysroot = config->sysroot,
                                                     .envp = config->envp,
@@ -59,35 +112,38 @@ static int look(int fd, void *arg) {
                                                     .python = config->python},
                         &facts);
     if (r == 0 && config->rocm)
-        parts.n_rocm = kfd_list_gpus(config->sysroot, parts.rocm, TOPO_GPUS_MAX);
-    if (r == 0 && config->route_to != NULL && route_find(config->route_to, &parts.route, &err) < 0)
-        memcpy(parts.no_route, err.text, sizeof parts.no_route);
-    strbuf_add_char(&out, r < 0 ? ANSWER_NOT : ANSWER_FOUND);
-    if (r < 0) {
-        strbuf_add(&out, err.text[0] != '\0' ? err.text : strerror(-r));
-    } else {
-        strbuf_add_bytes(&out, &parts, sizeof parts);
-        snapshot_encode(&t, &facts, &out);
-    }
-    return helper_send(fd, out.data, out.len) ? 0 : 1;
+        head.n_rocm = kfd_list_gpus(config->sysroot, head.rocm, TOPO_GPUS_MAX);
+    return send_answer(fd, &head, &t, &facts, r == 0 ? what.nvml : NULL) ? 0 : 1;
 }
 
 /* ---- in the agent ---- */
 
 static void release(struct node_discovery *l) {
     topology_fini(&l->topology);
+    topology_fini(&l->early);
     nccl_facts_fini(&l->facts);
+    free(l->nvml);
     free(l);
+}
+
+/* Takes out the first that waits for no more than what is known. */
+static bool next_waiter(struct node_discovery *l, struct waiter *ret) {
+    for (uint32_t i = 0; i < l->n_waiters; i++) {
+        if (!l->ended && !(l->has_early && l->waiters[i].early))
+            continue;
+        *ret = l->waiters[i];
+        l->n_waiters--;
+        memmove(l->waiters + i, l->waiters + i + 1, (l->n_waiters - i) * sizeof l->waiters[0]);
+        return true;
+    }
+    return false;
 }
 
 static void call_waiters(void *arg) {
     struct node_discovery *l = arg;
-    while (l->n_waiters > 0 && !l->doomed) {
-        struct waiter w = l->waiters[0];
-        l->n_waiters--;
-        memmove(l->waiters, l->waiters + 1, l->n_waiters * sizeof l->waiters[0]);
+    struct waiter w;
+    while (!l->doomed && next_waiter(l, &w))
         w.fn(w.arg);
-    }
     l->call_due = false; /* until here it was not freed, only doomed */
     if (l->doomed)
         release(l);
@@ -105,28 +161,62 @@ static void fail(struct node_discovery *l, const char *why) {
     (void)snprintf(l->failure, sizeof l->failure, "%s", why);
 }
 
-static void take(struct node_discovery *l, const struct helper_answer *a) {
-    const size_t head = 1 + sizeof l->parts;
-    if (a->len == 0 || (a->data[0] == ANSWER_NOT && a->len == 1))
-        fail(l, "the process that examines it died");
-    else if (a->data[0] == ANSWER_NOT)
-        fail(l, a->data + 1);
-    else if (a->len < head ||
-             snapshot_decode(a->data + head, a->len - head, &l->topology, &l->facts) < 0)
-        fail(l, "the process that examines it did not finish");
-    else
-        memcpy(&l->parts, a->data + 1, sizeof l->parts);
+/* 1: took an answer; 0: it is not here in full; -EBADMSG. */
+static int take_answer(struct node_discovery *l, const char *data, size_t len) {
+    struct nccl_facts none = {0};
+    size_t at = sizeof l->head;
+    if (len < sizeof l->head)
+        return 0;
+    memcpy(&l->head, data, sizeof l->head);
+    if (l->head.nvml_len > sizeof *l->nvml || l->head.len < at + l->head.nvml_len ||
+        l->head.len > SNAPSHOT_MAX)
+        return -EBADMSG;
+    if (len < l->head.len)
+        return 0;
+    if (l->head.nvml_len > 0) {
+        free(l->nvml);
+        l->nvml = xcalloc(1, sizeof *l->nvml);
+        memcpy(l->nvml, data + at, l->head.nvml_len);
+        at += l->head.nvml_len;
+    }
+    bool last = l->head.last;
+    int r = snapshot_decode(data + at, l->head.len - at, last ? &l->topology : &l->early,
+                            last ? &l->facts : &none);
+    nccl_facts_fini(&none);
+    l->has_early |= r == 0 && !last;
+    return r < 0 ? r : 1;
+}
+
+static int take(struct node_discovery *l, const char *data, size_t len) {
+    int r = 0;
+    while (!l->has_last && (r = take_answer(l, data + l->taken, len - l->taken)) > 0) {
+        l->taken += l->head.len;
+        l->has_last = l->head.last;
+    }
+    return r;
+}
+
+static void on_more(void *arg, const char *data, size_t len) {
+    struct node_discovery *l = arg;
+    (void)take(l, data, len); /* what is wrong with it is said at the end */
+    if (l->has_early)
+        call_soon(l);
 }
 
 static void on_answer(void *arg, const struct helper_answer *answer) {
     struct node_discovery *l = arg;
     l->call = NULL;
     l->ended = true;
+    int r = take(l, answer->data, answer->len);
     if (answer->code == -ETIMEDOUT)
         (void)snprintf(l->failure, sizeof l->failure, "it took longer than %.3g s",
                        (double)l->config.deadline_ns / (double)NS_PER_S);
-    else
-        take(l, answer);
+    else if (r < 0 || (!l->has_last && answer->len > l->taken))
+        fail(l, "the process that examines it did not finish");
+    else if (!l->has_last)
+        fail(l, "the process that examines it died");
+    else if (l->head.failure[0] != '\0')
+        fail(l, l->head.failure);
     call_soon(l);
 }
 
@@ -144,6 +234,7 @@ int node_discovery_new(struct loop *loop, const struct node_discovery_config *co
         .timeout_ns = l->config.deadline_ns,
         .max_bytes = SNAPSHOT_MAX,
         .may_linger = true, /* NVML may hang below it */
+        .on_more = on_more,
     };
     int r = helper_call_new(loop, &call, on_answer, l, &l->call);
     l->config.route_to = NULL;
@@ -164,12 +255,22 @@ void node_discovery_free(struct node_discovery *l) {
         release(l);
 }
 
-void node_discovery_wait(struct node_discovery *l, node_discovery_fn *fn, void *arg) {
+static void add_waiter(struct node_discovery *l, node_discovery_fn *fn, void *arg, bool early) {
     assert(l->n_waiters < NODE_DISCOVERY_WAITERS_MAX);
-    l->waiters[l->n_waiters++] = (struct waiter){fn, arg};
-    if (l->ended)
+    l->waiters[l->n_waiters++] = (struct waiter){fn, arg, early};
+    if (l->ended || l->has_early)
         call_soon(l);
 }
+
+void node_discovery_wait(struct node_discovery *l, node_discovery_fn *fn, void *arg) {
+    add_waiter(l, fn, arg, false);
+}
+
+void node_discovery_wait_netifs(struct node_discovery *l, node_discovery_fn *fn, void *arg) {
+    add_waiter(l, fn, arg, true);
+}
+
+bool node_discovery_has_netifs(const struct node_discovery *l) { return l->ended || l->has_early; }
 
 bool node_discovery_ended(const struct node_discovery *l) { return l->ended; }
 
@@ -179,21 +280,29 @@ const struct topology *node_discovery_topology(const struct node_discovery *l) {
     return l->ended && l->failure[0] == '\0' ? &l->topology : NULL;
 }
 
+const struct topology *node_discovery_netifs(const struct node_discovery *l) {
+    return l->has_early ? &l->early : node_discovery_topology(l);
+}
+
+const struct discovery_nvml *node_discovery_nvml(const struct node_discovery *l) {
+    return node_discovery_topology(l) != NULL ? l->nvml : NULL;
+}
+
 const struct nccl_facts *node_discovery_facts(const struct node_discovery *l) {
     return node_discovery_topology(l) != NULL && l->config.facts ? &l->facts : NULL;
 }
 
 const struct route_found *node_discovery_route(const struct node_discovery *l,
                                                const char **ret_why) {
-    bool known = node_discovery_topology(l) != NULL && l->routed;
-    if (known && l->parts.no_route[0] != '\0' && ret_why != NULL)
-        *ret_why = l->parts.no_route;
-    return known && l->parts.no_route[0] == '\0' ? &l->parts.route : NULL;
+    bool known = node_discovery_netifs(l) != NULL && l->routed;
+    if (known && l->head.no_route[0] != '\0' && ret_why != NULL)
+        *ret_why = l->head.no_route;
+    return known && l->head.no_route[0] == '\0' ? &l->head.route : NULL;
 }
 
 uint32_t node_discovery_rocm(const struct node_discovery *l, const struct rocm_gpu **ret) {
-    *ret = l->parts.rocm;
-    return l->parts.n_rocm;
+    *ret = l->head.rocm;
+    return l->head.n_rocm;
 }
 
 const char *node_discovery_failure(const struct node_discovery *l) {

@@ -12,17 +12,21 @@
 #include "base/err.h"
 #include "io/loop.h"
 #include "nccl_env/facts/facts.h"
+#include "topology/discover/discovery_io.h"
 #include "topology/discover/net/route_io.h"
 #include "topology/discover/sysfs/rocm.h"
 #include "topology/model/topology.h"
 
 /* NVML's own deadline (NVML_DISCOVERY_NS), and time for the rest. */
 #define NODE_DISCOVERY_NS (3 * NS_PER_S)
-#define NODE_DISCOVERY_WAITERS_MAX 4
+#define NODE_DISCOVERY_WAITERS_MAX 5
 
 struct node_discovery_config {
     unsigned what;        /* DISCOVER_*, topology/discover/discovery_io.h */
     bool facts;           /* what was configured on this node, too (nccl_env/facts/facts_io.h) */
+    bool netifs_first;    /* an early answer: the interfaces, and the route */
+    bool in_background;   /* after that, workers that start meanwhile go first */
+    bool nvml;            /* what NVML said, too */
     bool rocm;            /* AMD's GPUs in ROCm's order, too */
     const char *route_to; /* which way leads there, too: an address, borrowed for the call */
     char *const *envp;    /* borrowed until it has ended, as the next two; for the facts */
@@ -45,10 +49,19 @@ void node_discovery_free(struct node_discovery *l);
 typedef void node_discovery_fn(void *arg);
 void node_discovery_wait(struct node_discovery *l, node_discovery_fn *fn, void *arg);
 
+/* The same, as soon as interfaces and route are known. */
+void node_discovery_wait_netifs(struct node_discovery *l, node_discovery_fn *fn, void *arg);
+
+/* Are interfaces and route known, or never will be? */
+bool node_discovery_has_netifs(const struct node_discovery *l);
 bool node_discovery_ended(const struct node_discovery *l);
 unsigned node_discovery_what(const struct node_discovery *l);
 /* Borrowed; NULL while it has not ended, and where it failed. */
 const struct topology *node_discovery_topology(const struct node_discovery *l);
+/* The interfaces alone, where they came first; else as above. */
+const struct topology *node_discovery_netifs(const struct node_discovery *l);
+/* Also NULL: not asked for. */
+const struct discovery_nvml *node_discovery_nvml(const struct node_discovery *l);
 const struct nccl_facts *
 node_discovery_facts(const struct node_discovery *l); /* also NULL: not asked for */
 /* Also NULL: it was not asked for, or there is no route: then *ret_why (may be NULL) is a

@@ -18,7 +18,6 @@ struct node_setup_input {
     const struct job_spec *spec;      /* all borrowed for the call */
     char *const *envp;                /* what workers inherit */
     bool any_gpu;                     /* discover_has_gpus() */
-    unsigned looked;                  /* DISCOVER_*: what `topology` was filled with */
     const struct topology *topology;  /* NULL: no discovery, or it failed */
     const struct nccl_graph *graph;   /* NULL likewise */
     const struct nccl_facts *facts;   /* NULL likewise */

@@ -88,9 +88,8 @@ int node_setup_read(const struct node_setup_place *p, struct node_setup *ret, bo
     struct node_net net;
     _cleanup_(nccl_graph_freep) struct nccl_graph *graph = NULL;
     if (p->look != NULL) {
-        in.looked = node_discovery_what(p->look);
         in.topology = node_discovery_topology(p->look);
-        in.facts = node_discovery_facts(p->look);
+        in.facts = p->spec->nccl_env > NCCL_ENV_OFF ? node_discovery_facts(p->look) : NULL;
         in.n_rocm = node_discovery_rocm(p->look, &in.rocm);
     }
     int r = node_net_read(p, &net, err);

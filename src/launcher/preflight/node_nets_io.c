@@ -6,7 +6,6 @@
 #include "base/text/envlist.h"
 #include "base/text/log.h"
 #include "launcher/preflight/ring_probe_io.h"
-#include "topology/discover/discovery_io.h"
 
 /* The interface's address of one family: the chosen one, or its first. */
 static void add_addr(struct rdzv_net *to, const struct topo_netif *n, const char *chosen, bool v6) {
@@ -61,19 +60,14 @@ static const struct topo_netif *choose(const struct topology *t, uint32_t n_node
     return i != TOPO_NONE ? &t->netifs[i] : NULL;
 }
 
-int node_nets_discover(struct loop *loop, const char *leader, struct node_discovery **ret,
-                       struct err *err) {
-    struct node_discovery_config config = {.what = DISCOVER_NETIFS, .route_to = leader};
-    return node_discovery_new(loop, &config, ret, err);
-}
-
 void node_nets_choose(const struct job_spec *spec, char *const *envp, const char *leader,
-                      const struct node_discovery *look, struct rdzv_net ret[RDZV_NETS_MAX]) {
-    const char *why = node_discovery_failure(look);
-    const struct topology *t = node_discovery_topology(look);
-    const struct route_found *route = node_discovery_route(look, &why);
+                      const struct node_discovery *look, const struct node_discovery *way,
+                      struct rdzv_net ret[RDZV_NETS_MAX]) {
+    const struct topology *t = node_discovery_netifs(look);
+    const char *why = t == NULL ? node_discovery_failure(look) : node_discovery_failure(way);
+    const struct route_found *route = node_discovery_route(way, &why);
     struct netif_choice choice = {0};
-    if (route == NULL) {
+    if (route == NULL || t == NULL) {
         log_info("preflight: which interface leads to %s is not known: %s", leader, why);
         return;
     }

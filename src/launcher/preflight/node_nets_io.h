@@ -2,8 +2,7 @@
  * leader, and that of a faster network, which is taken where every node reaches its neighbours by
  * it.
  *
- *     node_nets_discover(loop, to, &look, &err);        before JOIN
- *     node_nets_choose(&user, to, look, nets.nets);     when it has ended; the neighbours try these
+ *     node_nets_choose(&user, envp, to, look, way, nets.nets);    before JOIN; neighbours try these
  *     if (node_nets_pick(&nets, ways, &choice))         at START, with the ways that all have
  *         … choice instead of the route's */
 #pragma once
@@ -18,13 +17,12 @@ struct node_nets {
     struct rdzv_net nets[RDZV_NETS_MAX]; /* RING_NET, RING_FAST */
 };
 
-/* Seeks the interfaces and the route to that address. 0, or a negative errno with a sentence. */
-_must_use_ int node_nets_discover(struct loop *loop, const char *leader,
-                                  struct node_discovery **ret, struct err *err);
-/* From a discovery that has ended. Nothing is chosen if it failed. envp: what workers inherit;
- * the user's own settings there, and in the job, have precedence. */
+/* By what is known of the interfaces, and of the route to the leader. Nothing is chosen if either
+ * failed. envp: what workers inherit; the user's own settings there, and in the job, have
+ * precedence. */
 void node_nets_choose(const struct job_spec *spec, char *const *envp, const char *leader,
-                      const struct node_discovery *look, struct rdzv_net ret[RDZV_NETS_MAX]);
+                      const struct node_discovery *look, const struct node_discovery *way,
+                      struct rdzv_net ret[RDZV_NETS_MAX]);
 
 /* False: the interface of the route stays, with NCCL's own choice of its address. */
 bool node_nets_pick(const struct node_nets *n, uint32_t reachability, struct netif_choice *ret);

@@ -16,10 +16,7 @@
 #include "io/process/proc.h"
 #include "launcher/preflight/node_summary_gpus.h"
 #include "launcher/preflight/node_summary_priv.h"
-#include "nccl_env/facts/facts_io.h"
 #include "topology/discover/discovery_io.h"
-#include "topology/discover/nvml/nvml_io.h"
-#include "topology/discover/nvml/nvml_merge.h"
 #include "topology/nccl/nccl_graph.h"
 
 #define MEMLOCK_ENOUGH_BYTES (UINT64_C(64) << 20) /* with RDMA adapters; unlimited is usual */
@@ -237,8 +234,7 @@ struct busy {
     uint32_t n;
 };
 
-/* What began after this look did is no leftover: the workers of the job do, where it does not wait
- * for the look. */
+/* What began after the agent did is no leftover: the workers of the job do. */
 static void add_busy(struct busy *b, const char *pid, uint32_t gpu, bool by_nvml) {
     struct node_summary_process p = {.pid = strtoull(pid, NULL, 10), .gpu = gpu};
     struct proc_stat st = {.start = 0};
@@ -256,7 +252,7 @@ static void look_busy(const struct nvml_report *r, struct node_summary *d) {
     char pid[24];
     struct proc_stat self;
     b.n = 0;
-    b.own_began = proc_read_stat(0, &self) ? self.start : UINT64_MAX;
+    b.own_began = proc_read_stat(getppid(), &self) ? self.start : UINT64_MAX;
     DIR *proc = opendir("/proc");
     for (struct dirent *e; proc != NULL && (e = readdir(proc)) != NULL;)
         if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && holds_gpu(e->d_name) == HOLDS_GPU)
@@ -310,15 +306,11 @@ void node_summary_discovery_name(const struct node_summary_config *c, struct nod
                          c->host, text);
 }
 
-static void look_versions(const struct node_summary_config *c, struct node_summary *d) {
-    struct nccl_facts f;
-    struct nccl_facts_config config = {.envp = c->envp, .python = c->python};
-    nccl_facts_read(&config, &f);
-    uint32_t v = f.nccl_version;
+static void look_versions(const struct nccl_facts *f, struct node_summary *d) {
+    uint32_t v = f != NULL ? f->nccl_version : 0;
     if (v > 0)
         node_summary_set(d, NODE_SUMMARY_NCCL, "%u.%u.%u", v / 10000, v / 100 % 100, v % 100);
-    node_summary_set(d, NODE_SUMMARY_TORCH, "%s", f.torch_version);
-    nccl_facts_fini(&f);
+    node_summary_set(d, NODE_SUMMARY_TORCH, "%s", f != NULL ? f->torch_version : "");
 }
 
 /* ---- the whole ---- */
@@ -329,54 +321,39 @@ void node_summary_discovery_early(const struct node_summary_config *c, struct no
         node_summary_set(d, NODE_SUMMARY_KERNEL, "%s", u.release);
     look_clock(d);
     look_shm(d);
-    struct topology t = {0};
-    struct discovery_config look = {.what = DISCOVER_NETIFS};
-    struct err err = {0};
-    if (topology_discover(&look, &t, &err) == 0) {
-        look_netif(c, &t, d);
-        look_fast(c, &t, d);
+    const struct topology *t = node_discovery_netifs(c->look);
+    if (t != NULL) {
+        look_netif(c, t, d);
+        look_fast(c, t, d);
     }
-    topology_fini(&t);
 }
 
-/* NVML is asked in a child of its own while hwloc looks. What is not as it should be gets a code of
- * its own by node_summary_gpus(), so that NVML's warnings in the topology are left out. */
-static void look_devices(bool gpus, struct node_summary *d) {
-    struct topology t = {0};
-    struct discovery_config look = {.what = gpus ? DISCOVER_CPUS | DISCOVER_PCI | DISCOVER_NICS
-                                                 : DISCOVER_NICS};
-    struct err err = {0};
-    struct nvml_child child = {0};
-    _cleanup_(freep) struct nvml_report *report = NULL;
-    if (gpus && nvml_may_answer()) {
-        report = xcalloc(1, sizeof *report);
-        (void)nvml_begin(&(struct nvml_config){0}, &child); /* nvml_end() says it */
-    }
-    int r = topology_discover(&look, &t, &err);
-    uint32_t n_warnings = t.n_warnings;
-    struct node_summary_gpus in = {.topology = &t, .report = report};
-    for (uint32_t i = 0; i < t.n_gpus; i++)
-        in.n_nvidia += t.gpus[i].vendor == TOPO_VENDOR_NVIDIA;
-    if (report != NULL) {
-        (void)nvml_end(&child, report);
-        nvml_merge(report, &t);
-    }
-    if (r < 0)
-        node_summary_add(d, NODE_SUMMARY_WARN, "LOOK", "%.200s", err.text);
-    for (uint32_t i = 0; i < n_warnings && gpus; i++)
-        node_summary_add(d, NODE_SUMMARY_WARN, "LOOK", "%.200s", t.warnings[i]);
+unsigned node_summary_needs(bool any_gpu) {
+    return any_gpu ? DISCOVER_CPUS | DISCOVER_PCI | DISCOVER_NICS | DISCOVER_NVML : DISCOVER_NICS;
+}
+
+/* What is not as it should be gets a code of its own by node_summary_gpus(), so that NVML's
+ * warnings in the topology are left out. */
+static void look_devices(const struct topology *t, const struct discovery_nvml *nvml, bool gpus,
+                         struct node_summary *d) {
+    const struct nvml_report *report = nvml != NULL && nvml->asked ? &nvml->report : NULL;
+    struct node_summary_gpus in = {
+        .topology = t, .report = report, .n_nvidia = nvml != NULL ? nvml->n_nvidia : 0};
+    for (uint32_t i = 0; nvml != NULL && i < nvml->n_warnings && gpus; i++)
+        node_summary_add(d, NODE_SUMMARY_WARN, "LOOK", "%.200s", t->warnings[i]);
     node_summary_gpus(&in, d);
-    if (r == 0) {
-        look_hcas(&t, d);
-        look_rails(&t, d);
-    }
-    look_limits(d, t.n_nics > 0);
+    look_hcas(t, d);
+    look_rails(t, d);
+    look_limits(d, t->n_nics > 0);
     if (gpus)
         look_busy(report, d);
-    topology_fini(&t);
 }
 
 void node_summary_discovery_devices(const struct node_summary_config *c, struct node_summary *d) {
-    look_versions(c, d);
-    look_devices(discover_has_gpus(), d);
+    const struct topology *t = node_discovery_topology(c->look);
+    look_versions(node_discovery_facts(c->look), d);
+    if (t != NULL)
+        look_devices(t, node_discovery_nvml(c->look), discover_has_gpus(), d);
+    else
+        look_limits(d, false);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "io/clock.h"
 #include "io/process/helper_call.h"
 #include "launcher/preflight/node_summary_priv.h"
 
@@ -15,6 +16,7 @@ struct node_summary_gathering {
     node_summary_fn *fn;
     void *arg;
     char host[NODE_SUMMARY_HOST_MAX];
+    bool looked; /* the discovery did not fail */
 };
 
 /* How many node summaries have come, each better than the one before. */
@@ -57,24 +59,27 @@ static void on_answer(void *arg, const struct helper_answer *answer) {
     else if (n == TOLD_DISK)
         node_summary_name_unresolved(g->host, "no answer", &best);
     node_summary_fn *fn = g->fn;
+    bool whole = g->looked;
     arg = g->arg;
     free(g);
-    fn(arg, &best, n >= TOLD_DEVICES); /* of the rest that is said */
+    fn(arg, &best, whole && n >= TOLD_DEVICES); /* of the rest that is said */
 }
 
 int node_summary_start(struct loop *loop, const struct node_summary_config *config,
                        node_summary_fn *fn, void *arg, struct node_summary_gathering **ret) {
     struct node_summary_gathering *g = xcalloc(1, sizeof *g);
     struct node_summary_config copy = *config;
-    *g = (struct node_summary_gathering){.fn = fn, .arg = arg};
+    uint64_t now_ns = clock_now_ns();
+    uint64_t end_ns = (config->begun_ns > 0 ? config->begun_ns : now_ns) + NODE_SUMMARY_GATHER_NS;
+    *g = (struct node_summary_gathering){
+        .fn = fn, .arg = arg, .looked = node_discovery_failure(config->look) == NULL};
     (void)snprintf(g->host, sizeof g->host, "%s", config->host);
     struct helper_call_config call = {
-        .name = "muster-look",
+        .name = "muster-check",
         .run = look,
         .arg = &copy,
-        .timeout_ns = config->timeout_ns > 0 ? config->timeout_ns : NODE_SUMMARY_GATHER_NS,
+        .timeout_ns = end_ns > now_ns ? end_ns - now_ns : 1,
         .max_bytes = TOLD_ALL * sizeof(struct node_summary),
-        .may_linger = true, /* a library of a sick GPU may hang below it */
     };
     int r = helper_call_new(loop, &call, on_answer, g, &g->call);
     if (r < 0) {

@@ -1,29 +1,32 @@
-/* Gathers this node's node summary: looks at GPUs, adapters, interfaces, versions, limits and
- * names, and checks what it finds. In a child process with a deadline, because libraries of sick
- * GPUs and name servers can block; what was found by then is the node summary. On a node without
- * GPUs no library is loaded.
+/* Gathers this node's node summary: GPUs, adapters, interfaces and versions as the discovery found
+ * them, and limits, disk and names; and checks all of it. In a child process with a deadline,
+ * because disks and name servers can block; what was found by then is the node summary.
  *
  *     node_summary_start(loop, &config, on_node_summary, me, &d);
  *     … on_node_summary(me, &node summary, whole)                    or node_summary_stop(d) */
 #pragma once
 
-#include "io/loop.h"
+#include "launcher/node/node_discovery_io.h"
 #include "launcher/preflight/node_summary.h"
 
 #define NODE_SUMMARY_GATHER_NS (8 * NS_PER_S)
+/* Of that, what the discovery may take; then there is time for the rest. */
+#define NODE_SUMMARY_DISCOVERY_NS (7 * NS_PER_S)
 
-struct node_summary_config { /* borrowed for the call */
-    char *const *envp;
-    const char *python;     /* of the workers; NULL: none */
-    const char *log_dir;    /* whose disk must have room; NULL: none */
-    const char *netif;      /* that the workers use between nodes; "": not chosen */
+/* What the discovery must look for, besides facts and what NVML said. */
+unsigned node_summary_needs(bool any_gpu);
+
+struct node_summary_config {           /* borrowed for the call */
+    const struct node_discovery *look; /* with node_summary_needs(); has ended */
+    const char *log_dir;               /* whose disk must have room; NULL: none */
+    const char *netif;                 /* that the workers use between nodes; "": not chosen */
     const char *fast_netif; /* of a faster network; "": there is none; NULL: not checked */
     const char *host;       /* this node's name */
-    uint64_t timeout_ns;    /* 0: NODE_SUMMARY_GATHER_NS */
+    uint64_t begun_ns;      /* it ends NODE_SUMMARY_GATHER_NS later; 0: begins now */
 };
 
 struct node_summary_gathering;
-/* whole: false when the deadline came first. The object is freed then. */
+/* whole: false when the deadline came first, or the discovery failed. The object is freed then. */
 typedef void node_summary_fn(void *arg, const struct node_summary *d, bool whole);
 
 /* fn is called later, never from inside. 0, or a negative errno. */

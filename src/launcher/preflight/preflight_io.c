@@ -5,7 +5,9 @@
 
 #include "base/text/log.h"
 #include "base/text/strbuf.h"
+#include "io/clock.h"
 #include "launcher/preflight/preflight_priv.h"
+#include "topology/discover/discovery_io.h"
 
 /* ---- muster check ---- */
 
@@ -63,31 +65,62 @@ static void on_node_summary(void *arg, const struct node_summary *d, bool whole)
     preflight_go_on(p);
 }
 
-static void gather(struct preflight *p) {
+static void not_gathered(struct preflight *p, const char *why) {
+    log_warning("preflight: can't examine this node: %s", why);
+    node_summary_add(&p->node_summary, NODE_SUMMARY_FAIL, "LOOK",
+                     "this node could not be examined: %s", why);
+    p->gathered = true;
+    p->waits_for_node_summary = false;
+    preflight_go_on(p);
+}
+
+static void on_devices(void *arg) {
+    struct preflight *p = arg;
     const struct job_spec *spec = p->config.spec;
-    struct node_summary_config config = {.envp = p->config.envp,
-                                         .python = p->config.python,
+    struct node_summary_config config = {.look = p->look,
                                          .log_dir = p->check ? spec->check_disk : spec->log_dir,
                                          .netif = p->nets.nets[RING_NET].netif,
                                          .fast_netif = p->nets.nets[RING_FAST].netif,
-                                         .host = p->config.host};
+                                         .host = p->config.host,
+                                         .begun_ns = p->gather_begun_ns};
     int r = node_summary_start(p->loop, &config, on_node_summary, p, &p->gathering);
-    if (r < 0) {
-        log_warning("preflight: can't examine this node: %s", strerror(-r));
-        node_summary_add(&p->node_summary, NODE_SUMMARY_FAIL, "LOOK",
-                         "this node could not be examined: %s", strerror(-r));
-        p->gathered = true;
-    }
+    if (r < 0)
+        not_gathered(p, strerror(-r));
+}
+
+/* The summary is made of what the discovery finds. */
+static void gather(struct preflight *p) {
+    p->gather_begun_ns = clock_now_ns();
+    if (p->look != NULL)
+        node_discovery_wait(p->look, on_devices, p);
+    else
+        not_gathered(p, "no process could be made");
 }
 
 /* ---- JOIN ---- */
 
-static void on_looked(void *arg) {
+static void on_netifs(void *arg) {
     struct preflight *p = arg;
-    node_nets_choose(p->config.spec, p->config.envp, p->leader, p->look, p->nets.nets);
-    node_discovery_free(TAKE_PTR(p->look));
+    if (p->chosen || !node_discovery_has_netifs(p->look) || !node_discovery_has_netifs(p->way))
+        return;
+    node_nets_choose(p->config.spec, p->config.envp, p->leader, p->look, p->way, p->nets.nets);
     p->chosen = true;
     p->ops.can_join(p->arg);
+}
+
+/* Where the agent looks for nothing itself, one discovery finds interfaces, route and devices. */
+static int start_discovery(struct preflight *p, struct err *err) {
+    struct node_discovery_config config = {.route_to = p->leader};
+    if (p->config.look == NULL) {
+        config.what = node_summary_needs(discover_has_gpus());
+        config.netifs_first = config.in_background = config.facts = config.nvml = true;
+        config.deadline_ns = NODE_SUMMARY_DISCOVERY_NS;
+        config.envp = p->config.envp;
+        config.python = p->config.python;
+    }
+    int r = node_discovery_new(p->loop, &config, &p->way, err);
+    p->look = p->config.look != NULL ? p->config.look : p->way;
+    return r;
 }
 
 static void look_for_nets(struct preflight *p, const char *leader) {
@@ -96,22 +129,24 @@ static void look_for_nets(struct preflight *p, const char *leader) {
     (void)snprintf(p->leader, sizeof p->leader, "%s", leader != NULL ? leader : "");
     if (p->nets.local) {
         p->chosen = true;
-    } else if (node_nets_discover(p->loop, p->leader, &p->look, &err) < 0) {
+    } else if (start_discovery(p, &err) < 0) {
         log_info("preflight: which interface leads to %s is not known: %s", p->leader, err.text);
         p->chosen = true;
     } else {
-        node_discovery_wait(p->look, on_looked, p);
+        node_discovery_wait_netifs(p->look, on_netifs, p);
+        if (p->way != p->look)
+            node_discovery_wait_netifs(p->way, on_netifs, p);
     }
 }
 
 bool preflight_joining(struct preflight *p, const char *leader, struct node_info *info) {
     if (p == NULL)
         return true;
-    if (!p->chosen && p->look == NULL)
+    if (!p->chosen && p->way == NULL)
         look_for_nets(p, leader);
     if (!p->chosen)
         return false;
-    if (!p->gathered && p->gathering == NULL && !p->nets.local)
+    if (p->gather_begun_ns == 0 && !p->nets.local)
         gather(p);
     memcpy(info->nets, p->nets.nets, sizeof info->nets);
     return true;
@@ -247,11 +282,15 @@ bool preflight_pick(const struct preflight *p, uint32_t reachability, struct net
 
 static void on_time_up(void *arg) { compare_time_up(arg); }
 
+bool preflight_is_wanted(const struct job_spec *spec) {
+    return spec->preflight != JOB_PREFLIGHT_OFF && spec->rdzv.max_nodes >= 2;
+}
+
 int preflight_new(struct loop *loop, const struct preflight_config *config,
                   const struct preflight_ops *ops, void *arg, struct preflight **ret) {
     const struct job_spec *spec = config->spec;
     *ret = NULL;
-    if (spec->preflight == JOB_PREFLIGHT_OFF || spec->rdzv.max_nodes < 2)
+    if (!preflight_is_wanted(spec))
         return 0;
     struct preflight *p = xcalloc(1, sizeof *p);
     p->loop = loop;
@@ -272,7 +311,7 @@ void preflight_free(struct preflight *p) {
     if (p == NULL)
         return;
     preflight_cancel(p);
-    node_discovery_free(p->look);
+    node_discovery_free(p->way);
     node_summary_stop(p->gathering);
     print_node(p);
     compare_end(p);

@@ -14,6 +14,7 @@
 
 #include "io/loop.h"
 #include "launcher/job/job.h"
+#include "launcher/node/node_discovery_io.h"
 #include "nccl_env/facts/netif_choice.h"
 #include "rendezvous/leader/group.h"
 
@@ -23,6 +24,9 @@ struct preflight_config { /* all borrowed for the preflight's life */
     const char *python; /* that runs the workers; NULL: none */
     const char *host;
     uint64_t incarnation;
+    /* Of the agent, with node_summary_needs(), its interfaces first; NULL: the preflight looks
+     * itself, where other machines take part. */
+    struct node_discovery *look;
 };
 
 struct preflight_ops {
@@ -40,6 +44,7 @@ struct preflight_ops {
 
 struct preflight;
 
+bool preflight_is_wanted(const struct job_spec *spec);
 /* 0 or a negative errno. */
 _must_use_ int preflight_new(struct loop *loop, const struct preflight_config *config,
                              const struct preflight_ops *ops, void *arg, struct preflight **ret);

@@ -17,12 +17,14 @@ struct preflight {
     bool check; /* muster check: strict, but failures are reported to the leader, which ends it */
 
     /* this node */
-    struct node_discovery *look; /* for the interfaces; NULL: not begun, or chosen */
+    struct node_discovery *look; /* the agent's, or `way` where it has none; NULL: not begun */
+    struct node_discovery *way;  /* owned; the route to the leader */
     char leader[ADDR_TEXT_MAX];  /* to which it looks for the way */
     bool chosen;                 /* the interfaces: they do not change in the agent's life, */
     struct node_nets nets;       /* but that a faster network that failed once is not tried again */
     struct node_summary_gathering *gathering;
     struct node_summary node_summary;
+    uint64_t gather_begun_ns; /* 0: not begun */
     bool gathered;
 
     /* the group that this node prepares for; none: generation 0.0 */

@@ -104,10 +104,18 @@ static bool nvml_is_wanted(const struct discovery_config *config) {
     return config->nvml_library != NULL || discover_has_gpus();
 }
 
-static void end_nvml(struct nvml_child *child, struct topology *t) {
+static void end_nvml(struct nvml_child *child, struct topology *t, struct discovery_nvml *ret) {
     _cleanup_(freep) struct nvml_report *report = xcalloc(1, sizeof *report);
     (void)nvml_end(child, report); /* the report says it, and the merge warns */
+    if (ret != NULL)
+        ret->report = *report;
     nvml_merge(report, t);
+}
+
+static void count_before_nvml(const struct topology *t, struct discovery_nvml *ret) {
+    *ret = (struct discovery_nvml){.asked = nvml_may_answer(), .n_warnings = t->n_warnings};
+    for (uint32_t i = 0; i < t->n_gpus; i++)
+        ret->n_nvidia += t->gpus[i].vendor == TOPO_VENDOR_NVIDIA;
 }
 
 /* ---- all ---- */
@@ -121,8 +129,10 @@ static int look(const struct discovery_config *config, struct topology *t, struc
     int r = fill_by_hwloc(config, t, err);
     if (r == 0)
         fill_by_files(config, t);
+    if (config->nvml != NULL)
+        count_before_nvml(t, config->nvml);
     if (nvml)
-        end_nvml(&child, t);
+        end_nvml(&child, t, config->nvml);
     return r;
 }
 

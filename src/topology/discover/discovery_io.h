@@ -10,13 +10,23 @@
 #pragma once
 
 #include "topology/discover/common/discovery.h"
+#include "topology/discover/nvml/nvml_report.h"
 #include "topology/model/topology.h"
 
+/* What NVML said, for those who judge GPUs. About half a megabyte. */
+struct discovery_nvml {
+    uint32_t n_nvidia;   /* NVIDIA's GPUs before that, by the PCI bus alone */
+    uint32_t n_warnings; /* the topology's before it */
+    bool asked;          /* false: NVIDIA's driver is not here, and the report says nothing */
+    struct nvml_report report;
+};
+
 struct discovery_config {
-    unsigned what;            /* DISCOVER_* */
-    const char *sysroot;      /* NULL: this machine */
-    uint64_t nvml_ns;         /* deadline of NVML; 0: NVML_DISCOVERY_NS */
-    const char *nvml_library; /* NULL: libnvidia-ml.so.1; tests pass a scripted one */
+    unsigned what;               /* DISCOVER_* */
+    const char *sysroot;         /* NULL: this machine */
+    uint64_t nvml_ns;            /* deadline of NVML; 0: NVML_DISCOVERY_NS */
+    const char *nvml_library;    /* NULL: libnvidia-ml.so.1; tests pass a scripted one */
+    struct discovery_nvml *nvml; /* filled with DISCOVER_NVML; NULL: not wanted */
 };
 
 /* Returns 0 if *ret is filled, with warnings for what could not be read; -ENOENT, -EIO … with a

@@ -124,6 +124,24 @@ Test(helper_call, one_that_hangs_is_killed_at_the_deadline, .init = begin, .fini
     nobody_is_left();
 }
 
+static void on_more(void *arg, const char *data, size_t len) {
+    cr_assert_eq(arg, &calls);
+    note(&(struct helper_answer){.data = data, .len = len});
+    loop_quit(loop);
+}
+
+Test(helper_call, what_has_come_is_told_before_the_end, .init = begin, .fini = finish) {
+    struct helper_call_config config = config_of(begin_and_hang, NULL, 20 * NS_PER_S);
+    struct helper_call *c;
+    config.on_more = on_more;
+    cr_assert_eq(helper_call_new(loop, &config, on_answer, &calls, &c), 0);
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert_str_eq(said, "half");
+    cr_assert_eq(calls, 0, "it has not ended");
+    helper_call_free(c);
+    nobody_is_left();
+}
+
 static unsigned known;
 static void count(void *arg, pid_t pid) {
     (void)arg;

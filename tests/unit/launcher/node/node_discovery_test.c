@@ -3,7 +3,9 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -131,6 +133,43 @@ Test(node_discovery, nobody_asked_for_a_way) {
     cr_assert_null(node_discovery_route(f.look, &why));
     cr_expect_str_eq(why, "untouched");
     end(&f);
+}
+
+/* NVML that hangs: a FIFO in its library's place is opened for ever. */
+Test(node_discovery, interfaces_and_route_do_not_wait_for_nvml) {
+    struct fixture f = {0};
+    struct tree tree;
+    char fifo[TREE_PATH_MAX + 8];
+    tree_new(&tree);
+    (void)snprintf(fifo, sizeof fifo, "%s/nvml", tree.root);
+    cr_assert_eq(mkfifo(fifo, 0600), 0);
+    begin(&f, (struct node_discovery_config){.what = DISCOVER_NICS | DISCOVER_NVML,
+                                             .netifs_first = true,
+                                             .nvml = true,
+                                             .route_to = "127.0.0.1",
+                                             .nvml_library = fifo});
+    cr_assert_not(node_discovery_has_netifs(f.look));
+    node_discovery_wait_netifs(f.look, on_looked, &f);
+    cr_assert_eq(loop_run(f.loop), 0);
+    cr_assert(node_discovery_has_netifs(f.look) && !node_discovery_ended(f.look));
+    cr_expect_neq(topology_find_netif(node_discovery_netifs(f.look), "lo"), TOPO_NONE);
+    cr_assert_not_null(node_discovery_route(f.look, NULL));
+    cr_expect_str_eq(node_discovery_route(f.look, NULL)->netif, "lo");
+    cr_expect_null(node_discovery_topology(f.look));
+    cr_expect_null(node_discovery_nvml(f.look));
+
+    node_discovery_wait(f.look, on_looked, &f);
+    node_discovery_wait_netifs(f.look, on_looked, &f); /* who comes late is told at once */
+    cr_assert_eq(loop_run(f.loop), 0);
+    cr_assert(f.called == 2 && !node_discovery_ended(f.look));
+    cr_assert_eq(loop_run(f.loop), 0);
+    cr_assert_not_null(node_discovery_topology(f.look), "%s", node_discovery_failure(f.look));
+    cr_expect_eq(f.called, 3);
+    cr_expect_eq(node_discovery_topology(f.look)->n_netifs, 0u, "they were not asked for again");
+    cr_assert_not_null(node_discovery_nvml(f.look));
+    cr_expect_not(node_discovery_nvml(f.look)->report.whole);
+    end(&f);
+    tree_remove(&tree);
 }
 
 Test(node_discovery, lists_amds_gpus_as_rocm_numbers_them) {

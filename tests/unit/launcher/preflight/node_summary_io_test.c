@@ -12,8 +12,28 @@ static struct node_summary found;
 static bool found_whole;
 static int calls;
 
-static void begin(void) { cr_assert_eq(loop_new(&loop), 0); }
-static void finish(void) { loop_free(loop); }
+static struct node_discovery *look;
+
+static void on_discovered(void *arg) { loop_quit(arg); }
+
+static void begin(void) {
+    static char *no_environment[] = {NULL};
+    struct node_discovery_config config = {.what = node_summary_needs(discover_has_gpus()),
+                                           .netifs_first = true,
+                                           .nvml = true,
+                                           .facts = true,
+                                           .envp = no_environment};
+    cr_assert_eq(loop_new(&loop), 0);
+    cr_assert_eq(node_discovery_new(loop, &config, &look, NULL), 0);
+    node_discovery_wait(look, on_discovered, loop);
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert_null(node_discovery_failure(look));
+}
+
+static void finish(void) {
+    node_discovery_free(look);
+    loop_free(loop);
+}
 
 static void on_node_summary(void *arg, const struct node_summary *d, bool whole) {
     (void)arg;
@@ -24,9 +44,7 @@ static void on_node_summary(void *arg, const struct node_summary *d, bool whole)
 }
 
 static struct node_summary_gathering *start(const char *log_dir) {
-    static char *no_environment[] = {NULL};
-    struct node_summary_config config = {
-        .envp = no_environment, .log_dir = log_dir, .netif = "lo", .host = "localhost"};
+    struct node_summary_config config = {.look = look, .log_dir = log_dir, .netif = "lo", .host = "localhost"};
     struct node_summary_gathering *g;
     cr_assert_eq(node_summary_start(loop, &config, on_node_summary, NULL, &g), 0);
     return g;
@@ -69,8 +87,7 @@ Test(node_summary_io, one_that_is_given_up_leaves_nothing, .init = begin, .fini 
 
 /* A folder whose file system does not answer, a name server that is silent: the time is over. */
 Test(node_summary_io, what_takes_too_long_is_not_waited_for, .init = begin, .fini = finish) {
-    static char *no_environment[] = {NULL};
-    struct node_summary_config config = {.envp = no_environment, .netif = "", .host = "localhost", .timeout_ns = 1};
+    struct node_summary_config config = {.look = look, .netif = "", .host = "localhost", .begun_ns = 1};
     struct node_summary_gathering *g;
     cr_assert_eq(node_summary_start(loop, &config, on_node_summary, NULL, &g), 0);
     cr_assert_eq(loop_run(loop), 0);
