@@ -108,6 +108,19 @@ pid_t proc_tracer(pid_t pid) {
     return (pid_t)field_number(p, 0);
 }
 
+int proc_boot_id(char out[BOOT_ID_MAX]) {
+    out[0] = '\0';
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = read_some(fd, out, BOOT_ID_MAX - 1);
+    int r = n < 0 ? -errno : 0;
+    (void)close(fd);
+    out[MAX2(n, 0)] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+    return r == 0 && out[0] == '\0' ? -ENODATA : r;
+}
+
 /* ---- folders of numbers ---- */
 
 /* 0 if it is not a number. */

@@ -1,5 +1,6 @@
-/* Information about processes from /proc. Async-signal-safe, so children can use it before their
- * exec, and signal handlers that end everything can use it, too. */
+/* Information about processes, and which boot they belong to, from /proc. Async-signal-safe, so
+ * children can use it before their exec, and signal handlers that end everything can use it, too.
+ */
 #pragma once
 
 #include <stdbool.h>
@@ -34,6 +35,11 @@ struct proc_stat {
 _must_use_ bool proc_read_stat(pid_t pid, struct proc_stat *ret);
 /* TracerPid of /proc/PID/status, in this pid namespace; 0: none, or one outside the namespace. */
 pid_t proc_tracer(pid_t pid);
+
+#define BOOT_ID_MAX 64
+/* The kernel's random name of this boot: pids and clocks of another boot mean nothing here. 0, or a
+ * negative errno and "". random(4) */
+_must_use_ int proc_boot_id(char out[BOOT_ID_MAX]);
 
 /* Writes at `at`, and returns where the text ends. */
 char *proc_put_text(char *at, const char *text);

@@ -13,12 +13,13 @@
 
 #include "io/clock.h"
 #include "io/file.h"
+#include "io/process/proc.h"
 #include "io/sweep.h"
 
 #define PREFIX "muster-"
 #define NAME_LEN (strlen(PREFIX) + 6) /* as mkdtemp(3) makes them */
 #define OWNER ".muster-owner"
-#define OWNER_MAX 64
+#define OWNER_MAX (BOOT_ID_MAX + 1)
 #define EMPTY_AGE_S 86400 /* of a folder that was never claimed */
 
 static const char *temp_dir(void) {
@@ -26,18 +27,14 @@ static const char *temp_dir(void) {
     return tmp == NULL || tmp[0] == '\0' ? "/tmp" : tmp;
 }
 
-static bool read_line(int dir, const char *name, char out[OWNER_MAX]) {
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+static bool read_owner(int dir, char out[OWNER_MAX]) {
+    int fd = openat(dir, OWNER, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     ssize_t n = fd < 0 ? -1 : read(fd, out, OWNER_MAX - 1);
     file_close(&fd);
     if (n <= 0 || out[n - 1] != '\n')
         return false;
-    out[n] = '\0';
+    out[n - 1] = '\0';
     return true;
-}
-
-static bool read_boot(char out[OWNER_MAX]) {
-    return read_line(AT_FDCWD, "/proc/sys/kernel/random/boot_id", out);
 }
 
 /* ---- this agent's folder ---- */
@@ -46,12 +43,12 @@ static bool read_boot(char out[OWNER_MAX]) {
  * it is held. */
 static int claim(const char *dir) {
     _cleanup_(freep) char *path = xasprintf("%s/" OWNER, dir);
-    char boot[OWNER_MAX];
+    char boot[BOOT_ID_MAX];
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -1;
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0 || !read_boot(boot) ||
-        write(fd, boot, strlen(boot)) != (ssize_t)strlen(boot)) {
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0 || proc_boot_id(boot) < 0 ||
+        dprintf(fd, "%s\n", boot) < 0) {
         (void)unlink(path);
         (void)close(fd);
         return -1;
@@ -81,7 +78,7 @@ static bool is_left(int dir, const char *boot, int *ret_claim) {
     char owner[OWNER_MAX];
     struct stat st;
     if (fstat(dir, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077) != 0 ||
-        !read_line(dir, OWNER, owner) || strcmp(owner, boot) != 0)
+        !read_owner(dir, owner) || strcmp(owner, boot) != 0)
         return false;
     int fd = openat(dir, OWNER, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0) {
@@ -123,7 +120,7 @@ static bool remove_tree(const char *path, uint64_t until_ns) {
 }
 
 struct tempdirs {
-    char boot[OWNER_MAX];
+    char boot[BOOT_ID_MAX];
     uint64_t until_ns;
     uint32_t n; /* how many were removed */
 };
@@ -150,7 +147,7 @@ static bool sweep_one(int tmp, const char *name, void *arg) {
 
 uint32_t tempdir_sweep(uint64_t until_ns) {
     struct tempdirs t = {.until_ns = until_ns};
-    if (read_boot(t.boot))
+    if (proc_boot_id(t.boot) == 0)
         sweep_dir(open(temp_dir(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), until_ns, sweep_one, &t);
     return t.n;
 }

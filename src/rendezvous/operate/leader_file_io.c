@@ -11,10 +11,10 @@
 #include "base/hash.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
+#include "io/process/proc.h"
 #include "io/sweep.h"
 #include "rendezvous/operate/registry_io.h"
 
-#define BOOT_TEXT_MAX 64
 #define LEADER_FILE_NAME_MAX 48
 #define LEADER_FILE_BYTES_MAX 2048
 #define SWEEP_AFTER_S 200000 /* over two days, and longer than any hold */
@@ -28,25 +28,12 @@
 struct leader_file {
     int dir_fd, fd;
     char name[LEADER_FILE_NAME_MAX];
-    char boot[BOOT_TEXT_MAX];
+    char boot[BOOT_ID_MAX];
     char *tail; /* endpoint and run id */
     uint32_t epoch;
     uint64_t hold_ns;
     enum outcome outcome;
 };
-
-static int read_boot(char out[BOOT_TEXT_MAX]) {
-    char text[BOOT_TEXT_MAX] = "";
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    int r = n < 0 ? -errno : 0;
-    (void)close(fd);
-    text[strcspn(text, "\n")] = '\0';
-    memcpy(out, text, sizeof text);
-    return r == 0 && text[0] == '\0' ? -ENODATA : r;
-}
 
 static void leader_file_text(const struct leader_file *m, struct strbuf *out) {
     strbuf_printf(out, HEAD_FORMAT, m->boot, m->epoch, (int)m->outcome, m->hold_ns / NS_PER_MS);
@@ -54,7 +41,7 @@ static void leader_file_text(const struct leader_file *m, struct strbuf *out) {
 }
 
 static bool parse(const struct leader_file *m, const char *text, struct leader_file_prev *ret,
-                  char boot[64]) {
+                  char boot[BOOT_ID_MAX]) {
     int outcome, n = 0;
     uint64_t hold_ms;
     if (sscanf(text,
@@ -76,7 +63,7 @@ static int read_prev(const struct leader_file *m, struct leader_file_prev *ret) 
     int fd = openat(m->dir_fd, m->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return errno == ENOENT ? 0 : -errno;
-    char text[LEADER_FILE_BYTES_MAX + 1], boot[BOOT_TEXT_MAX];
+    char text[LEADER_FILE_BYTES_MAX + 1], boot[BOOT_ID_MAX];
     struct stat st;
     ssize_t n = pread(fd, text, LEADER_FILE_BYTES_MAX, 0);
     int r = n < 0 || fstat(fd, &st) < 0 ? -errno : 0;
@@ -139,7 +126,7 @@ int leader_file_open(const char *run_id, const char *endpoint, uint64_t hold_ns,
         return r;
     }
     struct leader_file_prev prev = {0};
-    r = read_boot(m->boot);
+    r = proc_boot_id(m->boot);
     if (r == 0)
         r = read_prev(m, &prev);
     if (r == 0) {
@@ -195,7 +182,7 @@ int leader_file_touch(struct leader_file *m, enum outcome outcome) {
 /* Of this boot, and closed by its leader. */
 static bool is_closed(int dir, const char *name, const char *boot) {
     int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    char text[LEADER_FILE_BYTES_MAX + 1], its[BOOT_TEXT_MAX];
+    char text[LEADER_FILE_BYTES_MAX + 1], its[BOOT_ID_MAX];
     ssize_t n = fd < 0 ? -1 : read(fd, text, LEADER_FILE_BYTES_MAX);
     if (fd >= 0)
         (void)close(fd);
@@ -228,9 +215,9 @@ static bool sweep_one(int dir, const char *name, void *boot) {
 }
 
 void leader_file_sweep(uint64_t until_ns) {
-    char path[REGISTRY_PATH_MAX], boot[BOOT_TEXT_MAX];
+    char path[REGISTRY_PATH_MAX], boot[BOOT_ID_MAX];
     int dir;
-    if (read_boot(boot) == 0 && registry_dir_open(&dir, path, NULL) == 0)
+    if (proc_boot_id(boot) == 0 && registry_dir_open(&dir, path, NULL) == 0)
         sweep_dir(dir, until_ns, sweep_one, boot);
 }
 

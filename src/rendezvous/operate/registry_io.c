@@ -23,14 +23,13 @@
 #define UNFINISHED_PREFIX ".new-"
 #define UNFINISHED_AGE_S 3600
 #define FILE_BYTES_MAX 4096
-#define BOOT_ID_MAX 40
 
 static const struct json_limits limits = {
     .max_bytes = FILE_BYTES_MAX, .max_depth = 2, .max_values = 64};
 
 /* What a pid means only together with. */
 struct pid_space {
-    char boot[BOOT_ID_MAX]; /* /proc/sys/kernel/random/boot_id; "" where it can't be read */
+    char boot[BOOT_ID_MAX]; /* proc_boot_id() */
     uint64_t inode;         /* of the pid namespace; 0 where it can't be read */
     char host[RDZV_HOST_MAX];
 };
@@ -57,7 +56,7 @@ static const struct json_field file_fields[] = {
 };
 static const struct json_table file_table = {JSON_ROWS(entry_file, file_fields), .open = true};
 
-/* A file of this process's own making, or of the kernel's. Returns its length, or -errno. */
+/* Its length, or -errno. */
 static ssize_t read_small(int dir, const char *name, char *out, size_t size) {
     int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
@@ -73,9 +72,7 @@ static ssize_t read_small(int dir, const char *name, char *out, size_t size) {
 
 static struct pid_space this_space(void) {
     struct pid_space s = {0};
-    if (read_small(AT_FDCWD, "/proc/sys/kernel/random/boot_id", s.boot, sizeof s.boot) < 0)
-        s.boot[0] = '\0';
-    s.boot[strcspn(s.boot, "\n")] = '\0';
+    (void)!proc_boot_id(s.boot); /* "" where it can't be read */
     struct stat st;
     if (stat("/proc/self/ns/pid", &st) == 0)
         s.inode = st.st_ino;

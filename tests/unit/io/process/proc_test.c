@@ -89,3 +89,11 @@ Test(proc, a_child_is_met_by_the_kernels_list_and_without_it) {
     cr_assert_eq(st.state, 'Z');
     cr_assert_eq(waitpid(the_child, NULL, 0), the_child);
 }
+
+Test(proc, this_boot_has_a_name) {
+    char first[BOOT_ID_MAX], again[BOOT_ID_MAX];
+    cr_assert_eq(proc_boot_id(first), 0);
+    cr_assert_eq(proc_boot_id(again), 0);
+    cr_expect_eq(strlen(first), 36, "a UUID, without the end of the line: %s", first);
+    cr_expect_str_eq(first, again);
+}
