@@ -191,7 +191,11 @@ static void on_before(void *arg, const struct ring_answer *answer) { on_ring(arg
 
 static void probe_ring(struct preflight *p, const struct form *form) {
     static ring_fn *const fns[RDZV_NEIGHBOURS_MAX] = {on_next, on_before};
-    struct ring_own own = {.host = p->config.host, .nets = p->nets.nets};
+    struct ring_own own = {
+        .host = p->config.host,
+        .netifs = p->look != NULL ? node_discovery_netifs(p->look) : NULL,
+        .nets = p->nets.nets,
+    };
     p->reachability = UINT32_MAX;
     for (uint32_t i = 0; i < form->n_neighbours; i++) {
         int r = ring_probe_start(p->loop, &own, &form->neighbours[i], fns[i], p, &p->probes[i]);

@@ -163,15 +163,28 @@ static void begin_way(struct ring_probe *p, unsigned net, const struct addr *to,
         p->n_open++;
 }
 
+/* The kernel is not asked: it takes long to list many interfaces, and waits while one is changed.
+ */
+static bool is_here(const struct topology *t, const struct addr *a) {
+    char text[ADDR_TEXT_MAX];
+    addr_host_text(a, text);
+    for (uint32_t i = 0; t != NULL && i < t->n_netifs; i++)
+        for (uint32_t k = 0; k < t->netifs[i].n_addrs; k++)
+            if (strcmp(t->netifs[i].addrs[k].addr, text) == 0)
+                return true;
+    return addr_is_loopback(a);
+}
+
 /* A neighbour on this machine has all ways that both have. Of the faster network only families
  * that both have are tried. */
-static void try_net(struct ring_probe *p, unsigned net, const char *own_addrs) {
+static void try_net(struct ring_probe *p, unsigned net, const struct ring_own *own) {
+    const char *own_addrs = own->nets[net].addrs;
     struct addr to, from;
     for (unsigned i = 0; i < FAMILIES_MAX; i++) {
         if (!nth_addr(p->to.nets[net].addrs, i, p->to.listener_port, &to))
             continue;
         bool both = same_family(own_addrs, &to, &from);
-        if (addr_is_local(&to))
+        if (is_here(own->netifs, &to))
             p->known_ways |= both ? way_bit(net, to.ss.ss_family == AF_INET6) : 0;
         else if (net == RING_NET || both)
             begin_way(p, net, &to, own_addrs);
@@ -191,7 +204,7 @@ int ring_probe_start(struct loop *loop, const struct ring_own *own, const struct
         return r;
     }
     for (unsigned net = 0; net < RDZV_NETS_MAX; net++) {
-        try_net(p, net, own->nets[net].addrs);
+        try_net(p, net, own);
         p->n_net = net == RING_NET ? p->n_ways : p->n_net;
     }
     if (p->n_open == 0)

@@ -9,6 +9,7 @@
 
 #include "io/loop.h"
 #include "rendezvous/protocol/messages.h"
+#include "topology/model/topology.h"
 
 #define RING_PROBE_NS (2 * NS_PER_S)
 #define RING_FAST_NS (500 * NS_PER_MS) /* the faster network is only a preference */
@@ -34,6 +35,7 @@ enum { RING_NET = 0, RING_FAST }; /* in node_info.nets */
 
 struct ring_own { /* borrowed for the call */
     const char *host;
+    const struct topology *netifs; /* this machine's; NULL: not known */
     /* as in node_info; nets[RING_NET] without addresses: from wherever the kernel likes */
     const struct rdzv_net *nets;
 };

@@ -231,6 +231,9 @@ void nccl_limits_read(struct nccl_facts *f) {
     read_limit(RLIMIT_MEMLOCK, &f->memlock, &f->memlock_hard);
     read_limit(RLIMIT_NOFILE, &f->nofile, &f->nofile_hard);
     read_limit(RLIMIT_STACK, &f->stack, &f->stack_hard);
+}
+
+static void read_shm(struct nccl_facts *f) {
     struct statvfs shm;
     if (statvfs("/dev/shm", &shm) == 0)
         f->shm_bytes = (uint64_t)shm.f_blocks * shm.f_frsize;
@@ -264,6 +267,8 @@ void nccl_facts_read(const struct nccl_facts_config *given, struct nccl_facts *r
     read_topo_files(root, ret);
     nccl_versions_read(root, config, ret);
     ret->cloud = cloud_detect(&ret->signs);
-    if (config->sysroot == NULL)
+    if (config->sysroot == NULL) {
         nccl_limits_read(ret);
+        read_shm(ret);
+    }
 }

@@ -14,5 +14,5 @@ struct nccl_facts_config {
 };
 /* Always fills *ret; what can't be read counts as absent. */
 void nccl_facts_read(const struct nccl_facts_config *config, struct nccl_facts *ret);
-/* Reads the limits and /dev/shm again: those of this process as it is now. */
+/* Reads the limits again: those of this process as it is now. */
 void nccl_limits_read(struct nccl_facts *facts);

@@ -16,6 +16,7 @@ static struct loop *loop;
 static struct rdzv_listener *listener;
 static struct rdzv_net own[RDZV_NETS_MAX];
 static struct rdzv_neighbour to;
+static struct topology netifs;
 static struct ring_answer answer;
 static unsigned answers;
 
@@ -52,6 +53,7 @@ static void begin(void) {
 }
 
 static void finish(void) {
+    topology_fini(&netifs);
     rdzv_listener_free(listener);
     loop_free(loop);
 }
@@ -62,7 +64,7 @@ static void set(struct rdzv_net *n, const char *netif, const char *addrs) {
 }
 
 static void probe(const char *own_addrs, const char *addrs, const char *own_fast, const char *fast) {
-    struct ring_own from = {.host = "a", .nets = own};
+    struct ring_own from = {.host = "a", .netifs = &netifs, .nets = own};
     struct ring_probe *p;
     set(&own[RING_NET], "eth0", own_addrs);
     set(&own[RING_FAST], "ib0", own_fast);
@@ -158,8 +160,9 @@ Test(ring_probe_io, a_faster_network_that_is_cut_is_told_and_does_no_harm, .init
 Test(ring_probe_io, a_neighbour_on_this_machine_is_not_tried, .init = begin, .fini = finish) {
     rdzv_listener_free(listener);
     listener = NULL;
-    IP("addr add 10.9.0.1/32 dev lo");
-    IP("addr add fd09::1/128 dev lo");
+    struct topo_netif *n = topology_add_netif(&netifs);
+    n->addrs[n->n_addrs++] = (struct topo_netaddr){.addr = "10.9.0.1"};
+    n->addrs[n->n_addrs++] = (struct topo_netaddr){.addr = "fd09::1", .ipv6 = true};
     probe("10.9.0.1,fd09::1", "10.9.0.1,fd09::1", "10.9.0.1", "10.9.0.1");
     check(RING_SKIPPED, ALL | RING_WAY_FAST_V4, false, "");
     probe("10.9.0.1", "10.9.0.1,fd09::1", "", "10.9.0.1");
