@@ -29,14 +29,14 @@ Test(err, a_long_text_is_cut_at_the_limit_and_stays_a_text) {
     memset(longest, 'x', ERR_TEXT_MAX);
     longest[ERR_TEXT_MAX] = '\0';
     struct err err = {0};
-    (void)err_set(&err, -EIO, "%s", longest + 1); /* one less than the room: fits */
+    (void)err_set(&err, -EIO, "%s", longest + 1); /* one byte less than the limit: it fits */
     cr_assert_eq(strlen(err.text), ERR_TEXT_MAX - 1);
-    (void)err_set(&err, -EIO, "%s", longest); /* one more */
+    (void)err_set(&err, -EIO, "%s", longest); /* one byte more */
     cr_assert_eq(strlen(err.text), ERR_TEXT_MAX - 1);
     err_prefix(&err, "before");
     cr_assert_eq(strlen(err.text), ERR_TEXT_MAX - 1);
     cr_assert_eq(strncmp(err.text, "before: xxx", 11), 0);
-    err_prefix(&err, "%s", longest); /* no room for anything else */
+    err_prefix(&err, "%s", longest); /* the prefix leaves no room for the rest */
     cr_assert_eq(strlen(err.text), ERR_TEXT_MAX - 1);
     free(longest);
 }

@@ -5,8 +5,8 @@
 #include "base/util.h"
 
 Test(prng, the_stream_of_a_seed_is_the_published_one) {
-    /* First outputs of SplitMix64 for seed 1234567, as the reference C code by Sebastiano Vigna
-     * (splitmix64.c, public domain) gives them. */
+    /* First outputs of SplitMix64 for seed 1234567, from the reference C code by Sebastiano Vigna (splitmix64.c, public
+     * domain). */
     static const uint64_t want[] = {
         UINT64_C(6457827717110365317), UINT64_C(3203168211198807973),  UINT64_C(9817491932198370423),
         UINT64_C(4593380528125082431), UINT64_C(16408922859458223821),

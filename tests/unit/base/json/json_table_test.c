@@ -135,7 +135,7 @@ static const struct json_field record_fields[] = {
     {JSON_FIELD(record, TEXT, "why", why), JSON_OF_KINDS(record, shape, 1u << SHAPE_BOX)},
 };
 
-/* "why" belongs to what "shape" says, and to nothing else. */
+/* "why" exists only for one value of "shape". */
 Test(json_table, an_open_table_reads_past_other_keys) {
     static const struct json_table open = {
         .fields = record_fields, .n = ARRAY_SIZE(record_fields), .size = sizeof(struct record), .open = true};

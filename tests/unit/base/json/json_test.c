@@ -105,7 +105,7 @@ Test(json, doubled_keys_are_refused_at_any_place) {
         cr_assert_eq(parse_code(bad[i], strlen(bad[i]), &JSON_LIMITS_DEFAULT), -EINVAL, "%s", bad[i]);
 }
 
-/* Few members are compared with each other, many are sorted. */
+/* With few members, each is compared with each; many members are sorted first. */
 Test(json, a_doubled_key_is_found_among_any_number_of_members) {
     for (size_t n = 2; n <= 60; n++) {
         for (int same = 0; same <= 1; same++) {

@@ -68,7 +68,7 @@ Test(cpuset, sets_are_joined_cut_and_compared) {
     cr_assert_eq(cpuset_next(&b, 149), 149);
     cr_assert_eq(cpuset_next(&b, 150), CPUSET_MAX);
     cr_assert_eq(cpuset_next(&b, UINT32_MAX), CPUSET_MAX);
-    cpuset_add(&a, CPUSET_MAX); /* left out */
+    cpuset_add(&a, CPUSET_MAX); /* ignored */
     cr_assert_eq(cpuset_count(&a), 100);
     cpuset_remove(&a, 0);
     cr_assert(!cpuset_has(&a, 0) && !cpuset_has(&a, CPUSET_MAX));

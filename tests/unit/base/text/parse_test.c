@@ -7,7 +7,7 @@
 
 #include "base/prng.h"
 
-/* Never written by a parse that fails. */
+/* A parse that fails must not change it. */
 #define UNTOUCHED 77
 
 Test(parse, whole_numbers_at_their_edges) {

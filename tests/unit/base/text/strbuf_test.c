@@ -48,7 +48,7 @@ Test(strbuf, growth_past_every_capacity_keeps_what_was_there) {
 }
 
 Test(strbuf, printf_of_exactly_the_room_left_is_whole) {
-    /* The first capacity is 64: texts of 62 to 65 characters sit on the edge. */
+    /* The first capacity is 64: texts of 62 to 65 characters are at the limit. */
     for (int n = 62; n <= 65; n++) {
         struct strbuf s = {0};
         strbuf_printf(&s, "%0*d", n, 7);
