@@ -25,7 +25,7 @@ static const char *at(const char *name) {
     return path;
 }
 
-/* How many things lie there; all are removed. */
+/* Returns how many entries the folder has, and removes them. */
 static unsigned empty_folder(void) {
     unsigned n = 0;
     DIR *dir = opendir(folder);
@@ -106,7 +106,7 @@ Test(file, a_pipe_is_written_into_by_its_number) {
     (void)close(ends[1]);
 }
 
-/* A device of its own, so that a failure does not cost the machine one of its. */
+/* The test makes its own device, so a failure does not destroy one of the machine. */
 Test(file, a_device_is_written_into_and_stays) {
     if (mknod(at("full"), S_IFCHR | 0666, makedev(1, 7)) < 0)
         cr_skip_test("only root makes devices");

@@ -82,7 +82,7 @@ Test(loop, a_readable_descriptor_calls_its_watch) {
     run(&st);
     cr_assert_eq(st.fd, p[0]);
     cr_assert_eq(st.events, LOOP_READ);
-    run(&st); /* level-triggered: the byte is still there */
+    run(&st); /* level-triggered: the byte is still unread */
     cr_assert_str_eq(strbuf_text(&st.seen), "ww");
     close(p[0]);
     close(p[1]);
@@ -294,7 +294,7 @@ Test(loop, leases_and_timers_go_before_children_and_those_before_bulk) {
         close(s[i]);
 }
 
-/* Something that is always ready, and takes its time. */
+/* A callback that is always ready, and takes long. */
 static void spend(uint64_t ns) {
     uint64_t until = clock_now_ns() + ns;
     while (clock_now_ns() < until)
@@ -333,7 +333,7 @@ static void on_later(void *arg) {
         loop_defer(b->st.loop, LOOP_PRIO_BULK, on_later, b);
 }
 
-/* 64 of them are a turn of 64 ms; a timer waits for a slice of it. */
+/* A turn of all 64 takes 64 ms; a timer waits for only one slice of it. */
 static void run_busy(struct busy *b, unsigned n) {
     stage_init(&b->st);
     int s[2];
@@ -358,7 +358,7 @@ static void run_busy(struct busy *b, unsigned n) {
 Test(loop, no_timer_waits_for_all_that_is_busy) {
     struct busy b = {0};
     run_busy(&b, ARRAY_SIZE(b.always));
-    /* A tick of 5 ms, a slice of 5 ms, and each takes 1 ms or more. */
+    /* A tick is 5 ms, a slice is 5 ms, and each callback takes 1 ms or more. */
     cr_assert_leq(b.most, 12);
     cr_assert_gt(b.served, 20, "what is busy is served, too");
 }
@@ -372,7 +372,7 @@ static void count_letter(void *arg) {
 
 struct turns {
     struct loop *loop;
-    unsigned served[100], first; /* first: the lead of the first that was served, at most */
+    unsigned served[100], first; /* first: the most that the first one served was ahead */
     unsigned n, words;
     bool early;
 };
@@ -386,7 +386,7 @@ static void on_word(void *arg) {
     t->words++;
 }
 
-/* A part of a slice, and a word of the group for each. */
+/* Uses a part of a slice; each causes a message of the group. */
 static void on_turn(void *arg, int fd, unsigned events) {
     (void)fd;
     (void)events;
@@ -405,7 +405,7 @@ static void on_turn(void *arg, int fd, unsigned events) {
         loop_quit(t->loop);
 }
 
-/* More than one batch of them, and more than a slice for each batch. */
+/* There are several batches, and each batch takes more than a slice. */
 Test(loop, all_that_are_always_ready_are_served_by_turns_and_words_go_between) {
     _cleanup_(stage_fini) struct stage st;
     stage_init(&st);

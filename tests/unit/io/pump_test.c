@@ -6,7 +6,7 @@
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 
-/* An owner whose machine writes down its events; each is a letter. */
+/* An owner whose machine records its events; each is a letter. */
 struct owner {
     struct pump pump;
     struct loop *loop;
@@ -17,7 +17,7 @@ struct owner {
 
 static void event(struct owner *o, char letter) { pump_event(&o->pump, &letter); }
 
-/* Capitals cause their small letter, "F" frees the owner as well. */
+/* A capital causes its small letter; "F" also frees the owner. */
 static uint64_t step(void *arg, void *ev) {
     struct owner *o = arg;
     char letter = *(char *)ev;

@@ -107,7 +107,7 @@ Test(addr, this_machine_has_its_own_addresses_and_no_documentation_address) {
     cr_assert_not(addr_is_local(&doc_mapped));
     cr_assert(addr_is_local(&lo));
     cr_assert(addr_is_local(&lo6));
-    cr_assert_not(addr_is_local(&doc)); /* RFC 5737, RFC 3849: given to nobody */
+    cr_assert_not(addr_is_local(&doc)); /* RFC 5737, RFC 3849: assigned to no machine */
     cr_assert_not(addr_is_local(&doc6));
     struct addr first;
     int r = addr_first_global(&first);

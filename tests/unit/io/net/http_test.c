@@ -15,7 +15,7 @@
 #include "io/net/stream.h"
 #include "io/net/tls.h"
 
-/* A server that says what the test wants, whatever it is asked. */
+/* A server that sends the test's answer to every request. */
 #define CONNS_MAX 16
 
 struct server {
@@ -26,8 +26,8 @@ struct server {
     unsigned n_conns, n_asked;
     const char *answer; /* NULL: silence */
     bool close_after;   /* the answer */
-    unsigned close_at;  /* this request is answered by closing, 0: none */
-    bool resets;        /* its connections end by a reset */
+    unsigned close_at;  /* the server closes the connection at this request; 0: at none */
+    bool resets;        /* its connections end with a reset */
     char port[8];
 };
 
@@ -36,7 +36,7 @@ static struct loop_timer *doomsday;
 static struct server server;
 static struct http_client *client;
 
-/* What came of the last request. */
+/* The result of the last request. */
 static struct {
     unsigned n;
     int status, code;
@@ -101,7 +101,7 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     (void)peer;
     struct server *v = arg;
     cr_assert_lt(v->n_conns, CONNS_MAX);
-    struct linger none = {.l_onoff = 1, .l_linger = 0}; /* its end is a reset then */
+    struct linger none = {.l_onoff = 1, .l_linger = 0}; /* then closing sends a reset */
     if (v->resets)
         cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
     cr_assert_eq(stream_new(loop, fd, &server_ops, v, &v->streams[v->n_conns]), 0);
@@ -239,7 +239,7 @@ Test(http, speaks_ipv6) {
 }
 
 Test(http, tries_each_address_of_a_name) {
-    make_client("localhost", serve("::1")); /* 127.0.0.1 comes first, and refuses */
+    make_client("localhost", serve("::1")); /* 127.0.0.1 is tried first, and refuses */
     ask("1", 2 * NS_PER_S);
     expect_ok();
 }

@@ -148,7 +148,7 @@ Test(listen, out_of_descriptors_waits_and_goes_on_by_itself) {
     struct rlimit old, low;
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &old), 0);
     low = (struct rlimit){.rlim_cur = (rlim_t)spare, .rlim_max = old.rlim_max};
-    (void)close(spare); /* the lowest free number is now just beyond the limit */
+    (void)close(spare); /* now the lowest free number is just above the limit */
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &low), 0);
     unsigned turns = 0;
     uint64_t until = clock_now_ns() + 50 * NS_PER_MS;

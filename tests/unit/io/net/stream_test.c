@@ -10,18 +10,18 @@
 #include "io/clock.h"
 #include "io/net/listen.h"
 
-/* One end under test, the other a plain socket of the test. */
+/* One end is tested; the other is a plain socket of the test. */
 struct end {
     struct loop *loop;
     struct stream *s;
     struct loop_timer *doomsday;
     uint8_t got[4 << 20];
-    size_t len, quit_at; /* quit the loop when that many were read */
+    size_t len, quit_at; /* quit the loop when this many bytes were read */
     size_t take;         /* bytes taken per callback; 0: all */
     unsigned calls, drained, closed;
     int code;
     bool free_in_callback, pause_in_callback;
-    const char *answer; /* written when something was read */
+    const char *answer; /* written when bytes were read */
 };
 
 static struct end end;
@@ -374,7 +374,7 @@ Test(stream, reports_a_refused_connection_by_its_errno) {
     cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
     cr_assert_eq(listen_socket(&at, 8, &fd, &err), 0);
     cr_assert_eq(addr_of_socket(fd, &at), 0);
-    (void)close(fd); /* nobody listens there now */
+    (void)close(fd); /* now nothing listens there */
     struct stream *s;
     cr_assert_eq(stream_connect(end.loop, &at, &ops, &end, &s), 0);
     cr_assert_eq(end.closed, 0, "never from inside the call");
@@ -392,7 +392,7 @@ Test(stream, freeing_the_loop_ends_what_is_still_finishing) {
     cr_assert_eq(loop_new(&loop), 0);
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     cr_assert_eq(stream_new(loop, fds[0], &none, NULL, &s), 0);
-    stream_write_ref(s, big, sizeof big, NULL, NULL); /* more than the kernel takes */
+    stream_write_ref(s, big, sizeof big, NULL, NULL); /* more than the kernel accepts */
     stream_finish(s, clock_now_ns() + 3600 * NS_PER_S);
     loop_free(loop);
     static char sink[65536];

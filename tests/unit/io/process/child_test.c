@@ -15,7 +15,7 @@
 
 #include "io/process/reaper.h"
 
-/* A NULL-terminated list of strings, as execve(2) wants it typed. */
+/* A NULL-terminated list of strings, with the type that execve(2) needs. */
 #define ARGV(...) ((char *const *)(uintptr_t)(const char *const[]){__VA_ARGS__})
 
 static const unsigned kernels[] = {0, CHILD_WITHOUT_CLONE3, CHILD_WITHOUT_PIDFD, CHILD_WITHOUT_CLOSE_RANGE};
@@ -29,7 +29,7 @@ static char *worker(void) {
 static void arm(void) { (void)alarm(30); }
 TestSuite(child, .init = arm);
 
-/* Runs spec with its output in a pipe; the first 4095 bytes of it. */
+/* Runs spec with its output in a pipe, and returns the first 4095 bytes of the output. */
 static void output_of(struct child_spec *spec, char out[4096], int *ret_status) {
     int fds[2];
     cr_assert(pipe2(fds, O_CLOEXEC) == 0);

@@ -23,7 +23,7 @@ static void finish(void) { loop_free(loop); }
 
 TestSuite(helper, .init = begin, .fini = finish);
 
-/* All that the helpers write, until nobody can write any more. */
+/* Reads everything that the helpers write, until all have closed the pipe. */
 static void hear(int fd) {
     size_t n = 0;
     for (;;) {
@@ -39,7 +39,7 @@ static void hear(int fd) {
     (void)close(fd);
 }
 
-/* Its answer; it has ended by then, and is reaped by its status. */
+/* Returns the helper's answer. The helper has ended by then, and its status is reaped. */
 static int ask(helper_fn *run, void *arg) {
     int ours, theirs, status;
     struct helper c;
@@ -49,7 +49,7 @@ static int ask(helper_fn *run, void *arg) {
     hear(ours);
     cr_assert_eq(waitpid(helper_pid(&c), &status, 0), helper_pid(&c));
     cr_assert(WIFEXITED(status), "%#x: %s", status, said);
-    helper_end(&c); /* somebody else has reaped it */
+    helper_end(&c); /* it was reaped elsewhere */
     cr_assert_eq(helper_pid(&c), 0);
     return WEXITSTATUS(status);
 }
@@ -213,7 +213,7 @@ static int hang(int fd, void *arg) {
     return 0;
 }
 
-/* It hangs by then. */
+/* When this returns, the helper hangs. */
 static struct helper start_hanging(int *ret_fd) {
     int theirs;
     char here[4];
@@ -247,7 +247,7 @@ Test(helper, one_that_hangs_is_killed_and_reaped_without_pidfds) {
     no_child_is_left();
 }
 
-/* A driver that hangs is below the helper until it ends, also when nobody waits for it. */
+/* A driver that hangs is below the helper until it ends, even if nobody waits for it. */
 static int leave_child(int fd, void *arg) {
     (void)arg;
     pid_t pid = fork();
@@ -269,7 +269,7 @@ Test(helper, one_that_is_let_go_stays_until_its_children_are_gone) {
     cr_assert_eq(child_pipe(&ours, &theirs), 0);
     cr_assert_eq(helper_start(loop, "a-helper", leave_child, NULL, theirs, &c), 0);
     (void)close(theirs);
-    hear(ours); /* to its end: the helper holds it no more */
+    hear(ours); /* to its end: the helper has closed it */
     memcpy(&below, said, sizeof below);
     pid_t pid = helper_pid(&c);
     helper_let_go(&c);
@@ -290,7 +290,7 @@ Test(helper, none_is_ended_without_harm) {
     no_child_is_left();
 }
 
-/* Whatever a worker leaves is killed, unless the reaper knows it. */
+/* What a worker leaves behind is killed, unless the reaper knows it. */
 Test(helper, is_known_to_the_reaper_and_reaped_by_it) {
     struct child_reaper *reaper;
     int fd;
@@ -352,5 +352,5 @@ Test(helper, dies_with_its_process) {
     (void)close(theirs);
     cr_assert_eq(waitpid(between, &status, 0), between);
     cr_assert_eq(status, 0);
-    hear(ours); /* ends when the helper has */
+    hear(ours); /* it ends when the helper has ended */
 }
