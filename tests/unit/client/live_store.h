@@ -1,4 +1,4 @@
-/* A store of muster's in a child process, for tests of its clients. */
+/* muster's store in a child process, for tests of its clients. */
 #pragma once
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
-/* The client's bytes, against a server that plays a script in a child process: each step is bytes
- * that must come, exactly, and bytes that go back. Real servers: tests/e2e. */
+/* The client's bytes, against a server that follows a script in a child process. Each step has the exact bytes that
+ * must arrive, and the bytes to send back. Real servers: tests/e2e. */
 #include "muster/store.h"
 
 #include <arpa/inet.h>
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ANSWER_MS 10000 /* a doomsday, far above anything measured */
+#define ANSWER_MS 10000 /* a final limit, far above anything measured */
 
 struct bytes {
     const void *data;
@@ -52,8 +52,8 @@ static bool shake_hands(int fd) {
            write(fd, hello + 6, 4) == 4;
 }
 
-/* Exit status: 0 all as in the script; n: step n got other bytes; 100: the handshake; 101: more
- * came than the script has. */
+/* Exit status: 0: everything was as in the script; n: step n got other bytes; 100: the handshake failed; 101: there
+ * were more bytes than in the script. */
 static int play(int listener, const struct step *steps, size_t n, bool hang_up) {
     int fd = accept(listener, NULL, NULL);
     if (fd < 0 || !shake_hands(fd))
@@ -65,7 +65,7 @@ static int play(int listener, const struct step *steps, size_t n, bool hang_up) 
             if (!read_exactly(fd, got, len) || memcmp(got, (const uint8_t *)steps[i].expect.data + at, len) != 0)
                 return (int)i + 1;
         }
-        /* byte by byte, if it is not long: an answer may come in any pieces */
+        /* byte by byte, if it is not long: an answer can arrive in any pieces */
         size_t piece = steps[i].reply.len < 4096 ? 1 : steps[i].reply.len;
         for (size_t at = 0; at < steps[i].reply.len; at += piece)
             if (write(fd, (const char *)steps[i].reply.data + at, piece) != (ssize_t)piece)
@@ -107,7 +107,7 @@ static void connected(const struct step *steps, size_t n, bool hang_up) {
     static const struct step script[] = {__VA_ARGS__}; \
     connected(script, sizeof(script) / sizeof(script[0]), false)
 
-/* The server saw its whole script and nothing else. */
+/* The server got exactly its script. */
 static void done(void) {
     int status = -1;
     muster_store_close(store);
@@ -308,7 +308,7 @@ Test(client_store, connecting_tries_again_until_a_server_shakes_hands) {
     server = fork();
     cr_assert_geq(server, 0);
     if (server == 0) {
-        close(accept(listener, NULL, NULL)); /* as a server that is just going down does */
+        close(accept(listener, NULL, NULL)); /* as a server does that is just ending */
         _exit(play(listener, none, 0, false));
     }
     close(listener);

@@ -78,7 +78,7 @@ Test(client_store_live, a_trainer_without_standard_input_has_the_store_at_descri
         cr_assert_eq(dup2(taken, STDIN_FILENO), STDIN_FILENO);
 }
 
-/* Each of n processes counts up before a barrier and must see all the others' counts after it. */
+/* Each of n processes increments a counter before a barrier, and must see all others' increments after it. */
 static int child(unsigned n, unsigned rounds) {
     struct muster_store *s;
     if (muster_store_connect("127.0.0.1", server.port, LIMIT_MS, &s) < 0)
