@@ -135,7 +135,7 @@ Test(status_text, what_the_arbiter_alone_knows_is_little, .init = begin, .fini =
     cr_assert_str_eq(text_of(0), "job digits: closed (success)\n  reason     all done\n");
 }
 
-/* What a worker or another host wrote must not move the cursor of who looks on. */
+/* Text from a worker or another host must not move the cursor of the terminal that shows it. */
 Test(status_text, control_characters_do_not_reach_the_terminal, .init = begin, .fini = finish) {
     (void)strcpy(nodes[0].name, "a\x1b[2J\nb\x7f");
     (void)strcpy(nodes[0].addr, "\xc2\x9b"

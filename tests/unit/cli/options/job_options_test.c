@@ -63,7 +63,7 @@ static bool has_gpus(void *arg) {
 static const struct job_probes probes = {count_cpus,  count_gpus, fixed_random,  fixed_cwd,
                                          read_secret, NULL,       read_env_file, has_gpus};
 
-/* One command line; environment words stand before "|". */
+/* One command line; words of the environment come before "|". */
 struct reading {
     struct job_spec spec;
     struct strbuf warnings;
@@ -236,7 +236,7 @@ Test(job_options, counts_workers) {
     }
 }
 
-/* One sentence, and nothing else. */
+/* The error is one sentence. */
 static void refuses(const char *const (*cases)[2], size_t n) {
     for (size_t i = 0; i < n; i++) {
         gpus = 1;
@@ -572,7 +572,7 @@ Test(job_options, reads_how_the_group_changes) {
         cr_assert_eq(g.spec.rdzv.regroup_wait_ns, 9 * NS_PER_S);
         cr_assert_str_eq(g.spec.event_log, "-");
     }
-    /* Beginnings that torchrun takes stay its own. */
+    /* Abbreviations that torchrun accepts keep their meaning. */
     READ("--max 3 --event-l null --node-r 1 --nnodes=2 --rdzv-b c10d --start spawn x");
     cr_assert_eq(g.spec.rdzv.max_restarts, 3);
     cr_assert_null(g.spec.event_log);

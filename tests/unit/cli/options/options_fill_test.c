@@ -1,4 +1,4 @@
-/* Every ordinary option of muster run, by its row: a new one needs no test of its own here. */
+/* Tests every ordinary option of muster run by its row, so a new option needs no test of its own here. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 
-/* A job of which one option was given: by a word, or where `variable` is not NULL by the environment. */
+/* A job with one option: given as an argument, or, if `variable` is not NULL, by the environment. */
 struct filled {
     struct job_spec spec;
     struct err err;
@@ -57,7 +57,7 @@ static void expect_refused(const struct option_def *def, const char *value, cons
     }
 }
 
-/* By every way to say it. */
+/* In every way to give the option. */
 static void expect_all(const struct option_def *def, const char *value, const char *expected) {
     char name[OPTION_TEXT_MAX];
     option_env_name(def, name);

@@ -17,7 +17,7 @@ struct line {
     char *argv[16];
 };
 
-/* Words of one line, split at blanks; "~" stands for a blank inside a word. */
+/* The words of one line, split at blanks; "~" means a blank inside a word. */
 static struct line *parse(const char *words) {
     static char text[512];
     static struct line l;
@@ -271,7 +271,7 @@ Test(options, a_row_as_one_of_run_takes_what_that_one_takes) {
     cr_assert_str_eq(option_repeated(&p, 1, 0), "A=1");
     cr_assert_str_eq(option_repeated(&p, 1, 1), "B=2");
     cr_assert_eq(p.values[2].times, 1);
-    /* The job's reader looks at the environment and knows the default. */
+    /* The job's reader reads the environment and has the default. */
     cr_assert_eq(options_from_env(&set, envp, &p, &err), 0, "%s", err.text);
     cr_assert_null(p.values[3].text);
     cr_assert_eq(options_parse(&set, 2, bad, &p, &err), -EINVAL);

@@ -4,8 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* "host h 80", "dir /a", "etcd http|https ENDPOINTS PREFIX USER PASSWORD", "-" for what is not
- * given; or the errno. */
+/* "host h 80", "dir /a", "etcd http|https ENDPOINTS PREFIX USER PASSWORD", "-" for a missing part; or the errno. */
 static char *told(int kind, const char *text) {
     _cleanup_(rdzv_place_fini) struct rdzv_place p = RDZV_PLACE_INIT;
     struct err err = {0};
