@@ -1,4 +1,4 @@
-/* The all-reduce of examples/c-digits, with ranks as processes that meet in a store of muster's. */
+/* The all-reduce of examples/c-digits. The ranks are processes that meet through muster's store. */
 #include "ring.h"
 
 #include <criterion/criterion.h>
@@ -29,7 +29,7 @@ static int sum_and_compare(struct ring *r, size_t n) {
         return 3;
     for (size_t i = 0; i < n; i++)
         v[i] = element(r->rank, i);
-    v[n] = 4711; /* behind the end */
+    v[n] = 4711; /* after the end */
     int bad = ring_sum(r, v, n) < 0 ? 4 : 0;
     for (size_t i = 0; i < n && !bad; i++) {
         float want = 0;
@@ -109,7 +109,7 @@ static int same_bits(unsigned rank, unsigned size) {
 
 Test(ring, all_ranks_end_with_the_same_bits) { run_ranks(same_bits, 4); }
 
-/* Rank 1 goes away after the first sum; the others must say so, and not wait for their time-out. */
+/* Rank 1 ends after the first sum; the others must report it, and not wait for their time-out. */
 static int lose_a_peer(unsigned rank, unsigned size) {
     struct ring r;
     float v[1000] = {0};
@@ -125,7 +125,7 @@ static int lose_a_peer(unsigned rank, unsigned size) {
 
 Test(ring, a_lost_peer_is_an_error_for_all) { run_ranks(lose_a_peer, 4); }
 
-/* Rank 1 is there but silent until the other has given up. */
+/* Rank 1 is alive, but silent until the other has given up. */
 static int silent_peer(unsigned rank, unsigned size) {
     struct ring r;
     float v[10] = {0};
