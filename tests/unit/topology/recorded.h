@@ -1,5 +1,5 @@
-/* Recorded machines lie beside the repository, not in it: $MUSTER_SHARED or ../shared. A test that needs one is
- * skipped, by the file's name, where it is absent. */
+/* Recorded machines are not in the repository, but beside it: $MUSTER_SHARED or ../shared. If the recording that a test
+ * needs is missing, the test is skipped, and names the file. */
 #pragma once
 
 #include <criterion/criterion.h>
@@ -21,7 +21,7 @@ static inline bool recorded_path(char out[RECORDED_PATH_MAX], const char *name) 
     return access(out, R_OK) == 0;
 }
 
-/* A file's text, malloc'ed and with a NUL; the test is skipped where the file is absent. */
+/* A file's text, malloc'ed and with a NUL; the test is skipped if the file is missing. */
 static inline char *recorded_text(const char *name, size_t *len) {
     char path[RECORDED_PATH_MAX];
     if (!recorded_path(path, name))
@@ -35,7 +35,7 @@ static inline char *recorded_text(const char *name, size_t *len) {
     return text;
 }
 
-/* What holds for every topology, wherever it is from. */
+/* Checks what is true for every topology, whatever its source is. */
 static inline void recorded_check(const struct topology *t, const char *name) {
     for (uint32_t i = 0; i < t->n_pci; i++) {
         const struct topo_pci *p = &t->pci[i];

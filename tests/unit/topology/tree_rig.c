@@ -65,7 +65,7 @@ void tree_remove(struct tree *t) {
     t->root[0] = '\0';
 }
 
-/* Its folders are made, and what is there is removed. */
+/* Makes its folders, and removes what exists there. */
 static void place(const struct tree *t, const char *path, char full[TREE_PATH_MAX * 2]) {
     (void)snprintf(full, TREE_PATH_MAX * 2, "%s/%s", t->root, path);
     for (char *slash = full + strlen(t->root); (slash = strchr(slash + 1, '/')) != NULL;) {

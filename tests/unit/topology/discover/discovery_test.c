@@ -1,4 +1,5 @@
-/* This machine beside what the kernel says of it, recorded trees, and files of every kind, good and bad. */
+/* Compares this machine with what the kernel reports; tests recorded trees, and valid and invalid files of every
+ * kind. */
 #include "topology/discover/discovery_io.h"
 
 #include <criterion/criterion.h>
@@ -16,7 +17,7 @@
 
 static char folder[64];
 
-/* In memory where that can be: trees are thousands of small files. */
+/* In memory if possible, because trees are thousands of small files. */
 static void make_folder(void) {
     (void)snprintf(folder, sizeof folder, "%s/muster-look-test-XXXXXX",
                    access("/dev/shm", R_OK | W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp");
@@ -86,7 +87,7 @@ Test(look, this_machine_is_as_the_kernel_says) {
     topology_fini(&t);
 }
 
-/* Each network card and display of /sys is there, with the node that its file names. */
+/* Each network card and display of /sys is found, with the node that its file names. */
 Test(look, the_pci_devices_of_this_machine_are_all_there) {
     struct topology t = {0};
     look(DISCOVER_PCI, &t);
@@ -198,12 +199,12 @@ static const struct tree trees[] = {
     {"sysfs-derived/g4dnmetal-8xT4.tar.xz", "g4dnmetal-8xT4", "", "", 2, 2, 48, 96, 8, 1, 26},
 };
 
-/* Unpacks it and looks; false: it is not here. */
+/* Unpacks the tree and runs discovery; false: the tree is missing. */
 static bool look_at(const struct tree *tree, struct topology *t) {
     char archive[RECORDED_PATH_MAX], command[RECORDED_PATH_MAX + 512], root[512];
     if (!recorded_path(archive, tree->archive))
         return false;
-    /* Without what nobody reads and there is most of. */
+    /* Leaves out files that nobody reads, which are most of them. */
     (void)snprintf(command, sizeof command,
                    "tar -x -C %s -f '%s' --exclude='*/power' --exclude='*/memory[0-9]*' --exclude='*/LNXSYSTM:00' "
                    "--exclude='*/usb[0-9]*' --exclude='*/ata[0-9]*' --exclude='*/cpufreq' --exclude='*/cpuidle'",
@@ -278,7 +279,7 @@ Test(look, gpus_that_only_nvidias_driver_names_are_listed, .init = make_folder, 
     topology_fini(&t);
 }
 
-/* A tree made from a recording says the same as the recording. */
+/* A tree that was made from a recording gives the same result as the recording. */
 Test(look, a_tree_and_the_xml_that_it_was_made_from_agree, .init = make_folder, .fini = drop_folder) {
     static const struct {
         const char *top, *xml;
@@ -338,7 +339,7 @@ Test(look, a_tree_that_is_none_is_refused) {
 
 /* ---- files ---- */
 
-/* A machine of ours: two nodes of one CPU, a switch with a GPU and a NIC below its ports. */
+/* A made-up machine: two nodes with one CPU each, and a switch with a GPU and a NIC below its ports. */
 static const char small[] =
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
     "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
@@ -442,7 +443,7 @@ Test(look, an_xml_says_what_it_recorded, .init = make_folder, .fini = drop_folde
     topology_fini(&t);
 }
 
-/* 100000 MB/s is four links or two: the model tells. */
+/* 100000 MB/s can be four links or two: it depends on the model. */
 Test(look, the_model_says_how_fast_an_nvlink_is, .init = make_folder, .fini = drop_folder) {
     static const struct {
         const char *model;
@@ -480,7 +481,7 @@ Test(look, files_of_other_kinds_are_refused_with_the_reason, .init = make_folder
     refused(large, -E2BIG, "64 MiB");
 }
 
-/* Everything that hwloc or a dying child of ours prints would be seen here. */
+/* This detects anything that hwloc or a dying child prints. */
 static off_t size_of_stderr(void) {
     struct stat st;
     cr_assert_eq(fstat(STDERR_FILENO, &st), 0);
@@ -492,7 +493,7 @@ Test(look, a_torn_xml_is_refused_and_nothing_is_printed, .init = make_folder, .f
     (void)snprintf(err_path, sizeof err_path, "%s/stderr", folder);
     int fd = open(err_path, O_CREAT | O_RDWR | O_CLOEXEC, 0600), old = dup(STDERR_FILENO);
     cr_assert_geq(dup2(fd, STDERR_FILENO), 0);
-    size_t end = strlen(small) - 1; /* its last line end may go */
+    size_t end = strlen(small) - 1; /* its last newline may be missing */
     for (size_t len = 1; len < end; len += 61)
         refused(write_file("torn.xml", small, len), -EINVAL, "");
     refused(write_file("torn.xml", small, end - 1), -EINVAL, "cut off: no </topology>");
@@ -501,7 +502,7 @@ Test(look, a_torn_xml_is_refused_and_nothing_is_printed, .init = make_folder, .f
     cr_assert_eq(printed, 0);
 }
 
-/* hwloc 2.9 reads through a null pointer where a set is missing. */
+/* hwloc 2.9 dereferences a null pointer if a set is missing. */
 Test(look, an_xml_that_brings_hwloc_down_is_refused, .init = make_folder, .fini = drop_folder) {
     uint32_t refusals = 0;
     for (size_t k = 0; k < 40; k++) { /* each attribute in turn gets another name */

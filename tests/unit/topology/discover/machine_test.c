@@ -26,7 +26,7 @@ Test(machine, hwloc_sees_what_the_kernel_runs_on) {
     cr_assert_eq(strncmp(summary.version, "API 2.", 6), 0);
 }
 
-/* Holds on machines with and without GPUs. */
+/* This is true on machines with and without GPUs. */
 Test(machine, says_either_what_gpus_there_are_or_why_it_can_not_tell) {
     struct nvml_report *report = xcalloc(1, sizeof *report);
     nvml_discover(report);

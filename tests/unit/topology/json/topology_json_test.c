@@ -25,7 +25,7 @@ static uint32_t add_pci(struct topology *t, const char *bus_id, uint32_t parent,
     return t->n_pci - 1;
 }
 
-/* One switch with two GPUs and a NIC; interfaces; something of every kind. */
+/* One switch with two GPUs and a NIC; interfaces; one of every kind. */
 static void make(struct topology *t) {
     *t = (struct topology){
         .source = TOPO_SYSROOT, .packages = 1, .cpu_family = 6, .cpu_model = 143, .nvlinks_known = true};
@@ -101,7 +101,7 @@ static void assert_reads_back(const struct topology *t) {
     topology_json_write(t, &first);
     cr_assert_eq(topology_json_read(strbuf_text(&first), first.len, &back, &err), 0, "%s\n%s", err.text,
                  strbuf_text(&first));
-    back.source = t->source; /* the only thing that reading may change */
+    back.source = t->source; /* only this may change by reading */
     topology_json_write(&back, &second);
     cr_assert_str_eq(strbuf_text(&first), strbuf_text(&second));
 }

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Two packages of two nodes with four cores of two threads: node n has cores 4n…4n+3, core c the CPUs c and c+16. One
- * cache for two cores. A GPU on each node, and a second one on node 3. */
+/* Two packages of two nodes with four cores of two threads: node n has cores 4n…4n+3, core c the CPUs c and c+16. Two
+ * cores share one cache. A GPU on each node, and a second one on node 3. */
 static struct topology machine;
 static uint32_t visible[] = {0, 1, 2, 3, 4};
 
@@ -112,7 +112,7 @@ Test(affinity, memory_is_never_that_of_a_gpu_nor_of_a_node_without_any) {
     gpu_memory->gpu_memory = true;
     gpu_memory->bytes = 1 << 20;
     gpu_memory->cpus = set("0-3");
-    struct topo_numa *beside = topology_add_numa(&machine); /* HBM, as hwloc gives it the CPUs near it */
+    struct topo_numa *beside = topology_add_numa(&machine); /* HBM: hwloc lists the CPUs near it */
     beside->index = 8;
     beside->bytes = 1 << 20;
     beside->cpus = machine.numa[1].cpus;
@@ -150,7 +150,7 @@ Test(affinity, several_gpus_for_a_worker_bind_it_near_all_of_them) {
     in.mode = BIND_SOCKET;
     cr_expect_str_eq(of(in, 1), "8-15,24-31/2-3");
     cr_expect_str_eq(why(in, 1), "package 1 of GPUs 2-3");
-    in.gpus_per_worker = 3; /* the second has two only */
+    in.gpus_per_worker = 3; /* the second has only two */
     cr_expect_str_eq(of(in, 1), "8-15,24-31/2-3");
     cr_expect_str_eq(why(in, 0), "packages 0-1 of GPUs 0-2");
     in.mode = BIND_NUMA;
@@ -211,13 +211,13 @@ Test(affinity, where_all_cpus_are_near_that_is_known) {
     machine.allowed = set("0-3");
     in.gpus_per_worker = 1;
     cr_expect(everywhere(in), "more is not allowed");
-    /* Not bound: on one node it makes no difference, on four it may. */
+    /* Not bound: on one node it makes no difference; on four it can. */
     machine.gpus[0].numa = -1;
     cr_expect_not(everywhere(in));
     for (uint32_t i = 1; i < machine.n_numa; i++)
         machine.numa[i].cpus = (struct cpuset){0};
     cr_expect(everywhere(in));
-    /* Near one GPU nothing may be used, which is worth a word. */
+    /* No CPU near one GPU may be used, which must be reported. */
     machine.gpus[0].numa = 2;
     cr_expect_not(everywhere(in));
 }
@@ -227,7 +227,7 @@ Test(affinity, a_gpu_of_unknown_place_is_on_node_0_for_torch_and_nowhere_for_us)
     cr_expect_str_eq(of(input(BIND_NUMA, 4, 4), 2), "unbound");
     cr_expect_str_eq(of(input(BIND_SOCKET, 4, 4), 2), "unbound");
     cr_expect_str_eq(of(input(BIND_TORCH_NODE, 4, 4), 2), "0-3,16-19/");
-    /* It has a share of the cores, of those that are left. */
+    /* It has a share of the cores that are left. */
     cr_expect_str_eq(of(input(BIND_CORE, 4, 4), 2), "8-11,24-27/2");
 }
 
@@ -262,7 +262,7 @@ Test(affinity, less_than_a_core_for_each_gpu_is_an_error) {
 }
 
 Test(affinity, cores_go_by_their_lowest_thread_even_where_that_is_not_allowed) {
-    /* Of cores 12 and 13 only the higher threads are left, which come after those of 14 and 15. */
+    /* Cores 12 and 13 have only their higher threads left, which come after those of 14 and 15. */
     struct cpuset gone = set("12,13");
     cpuset_and_not(&machine.numa[3].cpus, &gone);
     for (uint32_t i = 0; i < machine.n_cores; i++)
@@ -301,7 +301,7 @@ Test(affinity, nodes_and_packages_are_dealt_in_blocks) {
     cr_expect_str_eq(of(input(BIND_SOCKET, 1, 0), 0), "0-31/0-3");
 }
 
-/* All shares are of the right size, and no core is in two of them. */
+/* All shares have the right size, and no core is in two of them. */
 static void check_shares(struct affinity_input in) {
     struct cpuset all = {0};
     for (in.local_rank = 0; in.local_rank < in.nproc; in.local_rank++) {
@@ -322,8 +322,8 @@ Test(affinity, cores_are_shared_out_and_none_twice) {
 }
 
 Test(affinity, cores_are_those_nearest_the_gpu) {
-    /* GPUs 3 and 4 are of node 3: 4 cores for two shares of 8. The first takes all of them and of its package, the
-     * second what is left elsewhere. */
+    /* GPUs 3 and 4 are on node 3: 4 cores for two shares of 8. The first gets all of them and more of its package, the
+     * second gets what is left elsewhere. */
     static uint32_t last[] = {3, 4};
     struct affinity_input in = input(BIND_CORE, 2, 2);
     in.visible = last;

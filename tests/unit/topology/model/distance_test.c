@@ -1,4 +1,4 @@
-/* How far apart, by rule; and the matrices of recorded trees, cell by cell. */
+/* Tests the rules of distances, and compares the matrices of recorded trees cell by cell. */
 #include "topology/model/distance.h"
 
 #include <criterion/criterion.h>
@@ -26,7 +26,8 @@ static void expect_pci(const struct topology *t, uint32_t a, uint32_t b, enum to
 }
 
 /* Node 0: bus 00 with a root port, a switch of three downstream ports (a dual-port card; a device; a second switch with
- * a device), and a root port with a device. Bus 40 in node 0, bus 80 in node 1, bus c0 nowhere: a device each. */
+ * a device), and a root port with a device. Bus 40 in node 0, bus 80 in node 1, bus c0 in no known node: each has one
+ * device. */
 struct places {
     struct topology t;
     uint32_t port0, port1, device, deep, beside, other_bus, other_node, nowhere;
@@ -73,12 +74,12 @@ Test(distance, two_devices_of_unknown_nodes_are_not_of_one_node) {
     uint32_t b = rig_pci(&t, "0000:81:00.0", rig_pci(&t, "0000:80:01.0", TOPO_NONE, true, -1), false, -1);
     uint32_t c = rig_pci(&t, "0001:01:00.0", rig_pci(&t, "0001:00:01.0", TOPO_NONE, true, -1), false, -1);
     expect_pci(&t, a, b, TOPO_PATH_SYS);
-    expect_pci(&t, a, c, TOPO_PATH_SYS); /* the same bus number of another domain */
+    expect_pci(&t, a, c, TOPO_PATH_SYS); /* the same bus number in another domain */
     topology_fini(&t);
 }
 
 Test(distance, upstream_ports_alone_are_switches_of_their_own) {
-    /* As NCCL's files have them: a switch, two switches below it, one device below each. */
+    /* As in NCCL's files: a switch, two switches below it, one device below each. */
     struct topology t = {.source = TOPO_NCCL_XML};
     uint32_t top = rig_pci(&t, "0000:10:00.0", rig_pci(&t, "0000:01:00.0", TOPO_NONE, true, 0), true, 0);
     uint32_t one = rig_pci(&t, "0000:12:00.0", top, true, 0), two = rig_pci(&t, "0000:16:00.0", top, true, 0);
@@ -94,7 +95,7 @@ Test(distance, a_circle_of_parents_ends) {
     uint32_t a = rig_pci(&t, "0000:01:00.0", TOPO_NONE, true, 0), b = rig_pci(&t, "0000:02:00.0", a, true, 0);
     uint32_t c = rig_pci(&t, "0000:03:00.0", TOPO_NONE, false, 0);
     t.pci[a].parent = b;
-    expect_pci(&t, a, b, TOPO_PATH_PHB); /* of one root, and with no way from one to the other */
+    expect_pci(&t, a, b, TOPO_PATH_PHB); /* below one root, but with no path from one to the other */
     expect_pci(&t, a, c, TOPO_PATH_NODE);
     topology_sort(&t);
     cr_assert_eq(t.n_pci, 3);
@@ -115,7 +116,7 @@ Test(distance, nvlinks_count_whatever_pci_says) {
     }
     rig_nvlink(&t, 0, TOPO_NVLINK_GPU, 1, 2);
     rig_nvlink(&t, 0, TOPO_NVLINK_GPU, 1, 2); /* in two bundles */
-    rig_nvlink(&t, 2, TOPO_NVLINK_GPU, 0, 3); /* only one end tells */
+    rig_nvlink(&t, 2, TOPO_NVLINK_GPU, 0, 3); /* only one end lists the link */
     rig_nvlink(&t, 1, TOPO_NVLINK_SWITCH, TOPO_NONE, 18);
     rig_nvlink(&t, 2, TOPO_NVLINK_SWITCH, TOPO_NONE, 12);
     rig_nvlink(&t, 3, TOPO_NVLINK_SWITCH, TOPO_NONE, 5);

@@ -1,4 +1,4 @@
-/* Nodes of the tests' own, put together in C. */
+/* Nodes for tests, built in C. */
 #pragma once
 
 #include <criterion/criterion.h>
@@ -79,7 +79,7 @@ static inline void rig_cpus(struct topology *t, uint32_t nodes, uint32_t cpus, u
     t->packages = nodes / nodes_per_package;
 }
 
-/* Two packages of one node each, with two switches each; a GPU and a NIC behind each of them; NVSwitch. */
+/* Two packages with one node each. Each has two switches, with a GPU and a NIC behind each switch; NVSwitch. */
 static inline void rig_dgx(struct topology *t) {
     t->source = TOPO_SYSROOT;
     (void)strcpy(t->host, "node7");

@@ -22,7 +22,7 @@ TestSuite(visible_gpus, .init = make_machine, .fini = drop_machine);
 typedef uint32_t choose_fn(const struct topology *t, const char *visible, uint32_t *gpus, uint32_t max,
                            bool *ret_unknown);
 
-/* "0,2,3", and "?" at the end where one is not known. */
+/* "0,2,3", and "?" at the end if one is not known. */
 static const char *chosen(choose_fn *choose, const char *visible, uint32_t max) {
     static char text[64];
     uint32_t gpus[8];
@@ -89,5 +89,5 @@ Test(visible_gpus, names_say_nothing_where_no_gpu_told_its_own) {
     cr_expect_str_eq(list("GPU-aa11,GPU-bb33", 8), "?");
     cr_expect_str_eq(list("2,0", 8), "3,0");
     machine.n_gpus = 1;
-    cr_expect_str_eq(list("MIG-4f-5a", 8), "0"); /* there is only one that it can be of */
+    cr_expect_str_eq(list("MIG-4f-5a", 8), "0"); /* it can belong to only one GPU */
 }

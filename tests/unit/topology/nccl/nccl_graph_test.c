@@ -1,4 +1,4 @@
-/* Each rule of NCCL's graph on a small machine of its own, and the recorded machines' table. */
+/* Tests each rule of NCCL's graph on a small machine of its own, and the table of recorded machines. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -299,7 +299,7 @@ Test(nccl_graph, in_a_virtual_machine_rdma_devices_of_the_root_bus_hang_at_the_h
     cr_assert(
         strstr(warnings(), "NIC 0000:00:00.0 is on a root bus: NCCL takes the host bridge for it, and counts 12 GB/s"),
         "%s", said);
-    t.nics[0].kind = TOPO_NIC_EFA; /* its plugin says the device itself */
+    t.nics[0].kind = TOPO_NIC_EFA; /* its plugin reports the device itself */
     build();
     OF(0, "mlx5_0 PHB 48.0");
     fresh(TOPO_LIVE); /* the host bridge need not be listed */
@@ -347,7 +347,7 @@ Test(nccl_graph, more_bandwidth_wins_over_the_own_card) {
     OF(1, "fast PIX 48.0");
     cr_assert_str_eq(p.own, "fast");
     uint32_t port = t.pci[t.nics[0].pci].parent;
-    nic_at(pci(port, 0x16, 0, GEN4, 4), "slower", 400000); /* as near, but not the best of the near ones */
+    nic_at(pci(port, 0x16, 0, GEN4, 4), "slower", 400000); /* as near, but not the fastest of the nearest */
     build();
     OF(0, "fast PXN 48.0");
     cr_assert_str_eq(p.own, "slow");
@@ -357,7 +357,7 @@ Test(nccl_graph, PXN_can_be_turned_off_and_needs_NVLink_and_GPUDirect) {
     slow_own_card();
     options.pxn_disable = "1";
     build();
-    OF(0, "fast PHB 48.0"); /* the CPU carries 48, too */
+    OF(0, "fast PHB 48.0"); /* the CPU can transfer 48, too */
     options.pxn_disable = "0";
     t.gpus[1].gdr = 0;
     build();
@@ -421,11 +421,11 @@ Test(nccl_graph, equal_NETs_are_dealt_with_mirrored_bits) {
     build();
     OF(0, "n0 PHB 48.0");
     OF(1, "n2 PHB 48.0");
-    cr_assert_str_eq(p.own, "n2"); /* of equally near ones the one that it gets */
+    cr_assert_str_eq(p.own, "n2"); /* among equally near ones the one that NCCL uses */
     OF(2, "n1 PHB 48.0");
     cr_assert_str_eq(p.own, "n1");
     OF(3, "n3 PHB 48.0");
-    t.n_gpus = t.n_nics = 3; /* no power of two: as they come */
+    t.n_gpus = t.n_nics = 3; /* not a power of two: in their order */
     build();
     OF(1, "n1 PHB 48.0");
     OF(2, "n2 PHB 48.0");
@@ -487,7 +487,7 @@ Test(nccl_graph, NETs_are_counted_as_the_ranks_make_the_xml) {
     cr_assert_str_eq(nccl_graph_net_name(graph, 0), "b");
     cr_assert_str_eq(nccl_graph_net_name(graph, 1), "a");
     cr_assert_str_eq(nccl_graph_net_name(graph, 2), "");
-    t.source = TOPO_NCCL_XML; /* of a file: as they stand */
+    t.source = TOPO_NCCL_XML; /* from a file: in the file's order */
     t.nics[0].dev = 7;
     t.nics[1].dev = 3;
     build();
@@ -628,7 +628,7 @@ Test(nccl_graph, bundles_of_one_pair_add_up) {
 }
 
 Test(nccl_graph, nothing_reaches_a_NET_through_another_gpu_but_by_PXN) {
-    slow_own_card(); /* the second switch's own way to the CPU is slow, NVLink would be the way around */
+    slow_own_card(); /* the second switch's link to the CPU is slow; NVLink would be a detour */
     for (uint32_t i = 0; i < t.n_pci; i++)
         if (t.pci[i].at.bus == 0x11)
             t.pci[i].link_width = 1;
@@ -762,7 +762,7 @@ Test(nccl_graph, ports_that_are_not_active_are_left_out_and_named) {
     cr_assert_str_eq(warnings(), "down0 is left out: port 1 is DOWN, not ACTIVE\n"
                                  "unknown0 is left out: the state of port 1 is not known\n"
                                  "armed0 is left out: port 1 is ARMED, not ACTIVE\n");
-    t.source = TOPO_HWLOC_XML; /* which may not say it */
+    t.source = TOPO_HWLOC_XML; /* which may not have it */
     build();
     OF(0, "unknown0 PIX 48.0");
 }
@@ -1078,8 +1078,8 @@ Test(nccl_graph, as_many_gpus_as_a_topology_holds) {
     (void)warnings();
 }
 
-/* 16 GPUs, 64 NICs, NVSwitch, GPUDirect off for the worst of it. Processor time, so that a busy machine does not
- * matter; the least of several. */
+/* 16 GPUs, 64 NICs, NVSwitch, and GPUDirect off, which is the worst case. Measures processor time, so that a busy
+ * machine does not matter, and takes the minimum of several runs. */
 Test(nccl_graph, sixteen_gpus_and_64_nics_take_little_time) {
     double best[2] = {1e9, 1e9};
     for (int gdr = 0; gdr < 2; gdr++) {

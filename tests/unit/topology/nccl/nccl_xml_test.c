@@ -1,4 +1,4 @@
-/* NCCL's files: its grammar and limits, what it loses, what is told, and what is written reads back. */
+/* NCCL's files: its grammar and limits, what it loses, what is reported, and that written files read back. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -133,7 +133,7 @@ Test(nccl_xml, the_grammar_is_nccls_own) {
     cr_assert_eq(t.n_numa, 2);
     cr_assert_eq(
         read_text("<system version=\"1\">\n<foo><bar></foo></baz><!-- x --><cpu numaid=\"0\"><gpu/></cpu></system>"), 0,
-        "%s", err.text); /* in what it ignores it compares no names */
+        "%s", err.text); /* NCCL compares no names inside elements that it ignores */
     cr_assert_str_eq(said, "warning 2: foo is ignored: NCCL does not know it below system\n"
                            "warning 2: gpu is ignored: NCCL does not know it below cpu\n");
     cr_assert_eq(t.n_numa, 1);
@@ -191,7 +191,7 @@ Test(nccl_xml, a_bytes_end_anywhere_is_no_accident) {
         "<!-- c --><system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0000:10:00.0\"><gpu rank=\"0\"/>"
         "</pci></cpu></system>";
     for (size_t n = 0; n < sizeof text - 1; n++) {
-        char *copy = malloc(n + 1); /* exact, so that a sanitizer sees a byte too far */
+        char *copy = malloc(n + 1); /* exact, so that a sanitizer detects an overread of one byte */
         memcpy(copy, text, n);
         cr_assert_lt(read_len(copy, n), 0, "%zu", n);
         free(copy);
@@ -208,7 +208,7 @@ Test(nccl_xml, processors_have_nccls_names_in_the_file_and_the_kernels_here) {
     cr_assert_str_eq(t.arch, "ppc64le");
 }
 
-/* ---- what NCCL makes of it ---- */
+/* ---- how NCCL reads it ---- */
 
 Test(nccl_xml, what_is_not_filled_in_is_skipped_and_said) {
     cr_assert_eq(read_text(FILE_OF(
@@ -234,7 +234,7 @@ Test(nccl_xml, a_pci_with_a_nic_loses_the_gpus_in_it) {
                      "error 3: GPU 0000:11:00.0 is lost: NCCL takes the pci of line 2 around it for a NIC and looks "
                      "at no device in it; put it beside that pci\n");
     cr_assert_eq(check(text), 1, "%s", said);
-    /* Below a GPU and below a class without children it is the same; the lower ones are not told again. */
+    /* It is the same below a GPU and below a class without children; lower ones are not reported again. */
     cr_assert_eq(check(FILE_OF(CPU("0") "<pci busid=\"0000:10:00.0\" class=\"0x020000\">\n" PCI(
                      "0000:11:00.0", ">") "\n" GPU("0000:12:00.0", "0", "/></pci>") "</pci></pci></cpu>")),
                  1, "%s", said);
@@ -243,7 +243,7 @@ Test(nccl_xml, a_pci_with_a_nic_loses_the_gpus_in_it) {
     cr_assert_eq(
         read_text(FILE_OF(CPU("0") "<pci busid=\"0000:10:00.0\">" GPU("0000:12:00.0", "0", "/></pci>") "</pci></cpu>")),
         0);
-    cr_assert_eq(t.n_gpus, 1); /* no class: taken for a bridge */
+    cr_assert_eq(t.n_gpus, 1); /* no class: treated as a bridge */
 }
 
 Test(nccl_xml, nvlinks_are_judged) {
@@ -407,7 +407,7 @@ static char *predictions(const struct topology *of) {
     return strbuf_take(&s);
 }
 
-/* Written, read, written and read again. The second text may put a card before a GPU; from then on it stays. */
+/* Writes, reads, writes and reads again. The second text can put a card before a GPU; after that the order stays. */
 static void round_trip(struct topology *of, const char *name) {
     struct strbuf first = {0}, second = {0}, third = {0};
     struct topology back = {0};
@@ -442,7 +442,7 @@ static uint32_t device(uint32_t parent, uint8_t bus, int32_t numa, uint32_t clas
     return t.n_pci - 1;
 }
 
-/* A tree as sysfs has it: root port, upstream and downstream ports; GPU and dual-port card on each of two sockets. */
+/* A tree as in sysfs: root port, upstream and downstream ports; a GPU and a dual-port card on each of two sockets. */
 static void live_machine(void) {
     t.source = TOPO_SYSROOT;
     (void)snprintf(t.arch, sizeof t.arch, "x86_64");
@@ -606,7 +606,7 @@ Test(nccl_xml, recorded_files_load_or_are_refused_with_the_reason) {
         const char *name;
         uint32_t gpus, nics, pci;
         unsigned errors;
-        const char *part; /* of what is said, or of the refusal where gpus is TOPO_NONE */
+        const char *part; /* part of a message, or of the error if gpus is TOPO_NONE */
     } rows[] = {
         {"aws-g5.48xl-topo.xml", 0, 0, 9, 0, ""},
         {"aws-p4d-24xl-topo.xml", 0, 0, 16, 0, "8 GPUs and 4 NICs"},

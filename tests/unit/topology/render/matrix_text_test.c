@@ -1,4 +1,4 @@
-/* Matrices as nvidia-smi prints them, as people paste them, as they were recorded. */
+/* Matrices as nvidia-smi prints them, as users paste them, and as recorded. */
 #include "topology/render/matrix_text.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* What people see of a node: the matrix and the tree word by word, the picture by what must hold for any. */
+/* What users see of a node. The matrix and the tree are compared word by word; the picture is checked by rules for any
+ * picture. */
 #include "topology/render/render.h"
 
 #include <criterion/criterion.h>
@@ -277,7 +278,7 @@ static unsigned n_chips;
 struct line {
     int x, y, to_x, to_y;
 };
-static struct line lines[TEXTS_MAX]; /* of the ways from GPUs to NICs; corners are counted as sharp */
+static struct line lines[TEXTS_MAX]; /* the lines from GPUs to NICs; corners count as sharp */
 static unsigned n_lines, n_ways;
 
 static int attribute(const char *tag, size_t len, const char *name) {
@@ -331,7 +332,7 @@ static void read_way(const char *d) {
     cr_assert_eq(*d, '"', "%.20s", d);
 }
 
-/* Well-formed as far as we write XML: every element ends, in order; no bare < or &. Gathers the texts. */
+/* Checks that the XML is well-formed: every element ends, in order; there is no bare < or &. Collects the texts. */
 static void read_svg(const char *svg) {
     char open[64][16];
     unsigned depth = 0;
@@ -383,7 +384,7 @@ static void read_svg(const char *svg) {
         texts[i].w = svg_text_width(texts[i].text, texts[i].size, texts[i].w);
 }
 
-/* No text reaches into another, over the page's edge, or over that of a device. */
+/* No text overlaps another, or crosses the edge of the page or of a device. */
 static void check_texts(const char *name) {
     for (unsigned i = 0; i < n_texts; i++) {
         const struct text_at *a = &texts[i];

@@ -1,4 +1,4 @@
-/* CPUs and NUMA nodes that hwloc tells of recorded trees. */
+/* CPUs and NUMA nodes that hwloc finds in recorded trees. */
 #include <criterion/criterion.h>
 #include <ftw.h>
 #include <limits.h>
@@ -34,7 +34,7 @@ struct node {
     bool gpu_memory;
 };
 
-/* The machine that the recorded tree was made of: each node with its 64 GiB, and each core on the node of its CPUs. */
+/* The machine from which the recorded tree was made: each node has 64 GiB, and each core is on the node of its CPUs. */
 static void check_machine(const char *preset, uint32_t packages, uint32_t cores, const struct node *nodes, uint32_t n) {
     tree_machine(&tree, preset, 4, 2);
     struct err err = {0};

@@ -1,5 +1,5 @@
-/* hwloc's XML files of real machines, each fact as the machine's own documentation or the file's other lines have
- * it, and a small machine of ours where no recording is at hand. */
+/* hwloc's XML files of real machines. Each expected fact comes from the machine's documentation or from other lines of
+ * the file. A small made-up machine is used where there is no recording. */
 #include "topology/discover/hwloc/hwloc_load_io.h"
 
 #include <criterion/criterion.h>
@@ -109,7 +109,7 @@ Test(hwloc_load, format_3_is_refused_with_what_to_do) {
 
 /* ---- single machines ---- */
 
-/* The file with NVIDIA's plugins and the one without them are one machine. */
+/* The file with NVIDIA's plugins and the one without them describe the same machine. */
 Test(hwloc_load, two_recordings_of_one_machine_agree) {
     struct topology a = {0}, b = {0};
     load("prrte-turin-4xH200-nvml.xml", &a);
@@ -197,7 +197,7 @@ Test(hwloc_load, ipa20_has_sub_numa_clusters_and_a_gpu_without_a_nic) {
     for (uint32_t i = 0; i < 4; i++) {
         cr_assert_eq(t.gpus[i].numa, numa[i]);
         cr_assert_str_eq(t.gpus[i].name, "NVIDIA H100 80GB HBM3");
-        cr_assert_str_empty(t.gpus[i].uuid); /* zeros in the file: made anonymous */
+        cr_assert_str_empty(t.gpus[i].uuid); /* zeros in the file: it was made anonymous */
     }
     for (uint32_t i = 0; i < t.n_nics; i++)
         cr_assert_neq(t.nics[i].numa, 7, "GPU 2 is alone on its node");

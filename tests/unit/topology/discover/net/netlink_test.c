@@ -31,7 +31,7 @@ static void check_kind(const char *name, enum topo_netif_kind kind) {
     cr_assert_eq(netif(name)->kind, kind, "%s: %s", name, topo_netif_kind_names[netif(name)->kind]);
 }
 
-/* Kinds that this kernel may lack are made where it has them: how many it had. */
+/* Makes interfaces of kinds that this kernel may lack; returns how many it has. */
 static int add_others(void) {
     static const struct {
         const char *line, *name;
@@ -151,7 +151,7 @@ Test(netlink, keeps_sixteen_addresses_and_says_so) {
     cr_assert_not_null(strstr(topo.warnings[0], "addresses are left out: eth0 has more than 16"));
 }
 
-/* A container may see the /sys of its host. */
+/* A container can see the /sys of its host. */
 Test(netlink, leaves_out_interfaces_of_another_namespace) {
     netns_enter(false);
     netns_wire();
@@ -231,7 +231,7 @@ Test(netlink, skips_attributes_that_do_not_fit) {
     netlink_attributes(first, whole, a, RTA_OIF);
     cr_assert_eq(netlink_u32(a[RTA_OIF]), 1);
     for (size_t len = 0; len < whole; len++) {
-        char *exact = xmalloc(len + 1); /* so that a read behind the end is seen */
+        char *exact = xmalloc(len + 1); /* so that a read beyond the end is detected */
         memcpy(exact, first, len);
         netlink_attributes(exact, len, a, RTA_PRIORITY);
         free(exact);

@@ -1,4 +1,4 @@
-/* A network namespace of the test's own, wired with ip(8). */
+/* A network namespace of the test's own, set up with ip(8). */
 #pragma once
 
 #include <criterion/criterion.h>
@@ -33,7 +33,7 @@ static inline int netns_ip(const char *line) {
 
 #define IP(line) cr_assert_eq(netns_ip(line), 0, "ip %s", line)
 
-/* Enters a fresh one, with a /sys of its own where `own_sys`; the test is skipped where that is not allowed. */
+/* Enters a new one, with its own /sys if `own_sys`; the test is skipped if that is not allowed. */
 static inline void netns_enter(bool own_sys) {
     if (unshare(CLONE_NEWNET | CLONE_NEWNS) < 0)
         cr_skip_test("no network namespace for us");
@@ -63,7 +63,7 @@ static inline void netns_refuse(int family) {
 /* As under some containers' seccomp profiles. */
 static inline void netns_refuse_netlink(void) { netns_refuse(AF_NETLINK); }
 
-/* The kernel tells of a link's carrier a little later; the test's own time limit is the bound. */
+/* The kernel reports a link's carrier a little later. Only the test's own time limit ends this. */
 static inline void netns_wait_running(const char *name, bool running) {
     struct ifreq q = {0};
     int fd = socket(AF_INET, SOCK_DGRAM, 0);

@@ -23,7 +23,7 @@ static void check_none(const char *to, int code, const char *part) {
     cr_assert_str_eq(found.netif, "untouched");
 }
 
-/* More ways than one: the bridge's net, a router behind eth0, and nets that lead nowhere. */
+/* Several routes: the bridge's net, a router behind eth0, and nets that lead nowhere. */
 static void wire(void) {
     netns_enter(true);
     netns_wire();

@@ -38,7 +38,7 @@ static void sysfs_gpu(const char *at) {
     g->vendor = TOPO_VENDOR_NVIDIA;
 }
 
-/* What NVML says when all is well: told to the end, without links. */
+/* NVML's report of a healthy GPU: complete, without links. */
 static struct nvml_gpu *nvml_gpu(const char *at) {
     struct nvml_gpu *g = &r->gpus[r->n++];
     *g = (struct nvml_gpu){
@@ -167,7 +167,7 @@ Test(nvml_merge, the_other_end_is_what_the_node_knows_it_to_be) {
     sysfs_gpu("0000:01:00.0");
     sysfs_gpu("0000:02:00.0");
     add_pci("0000:03:00.0", 0x068000); /* NVSwitch */
-    add_pci("0000:04:00.0", 0x068001); /* bridge of POWER9 */
+    add_pci("0000:04:00.0", 0x068001); /* a POWER9 bridge */
     add_pci("0000:05:00.0", 0x020000);
     nvml_gpu("0000:01:00.0");
     nvml_gpu("0000:02:00.0");
@@ -176,7 +176,7 @@ Test(nvml_merge, the_other_end_is_what_the_node_knows_it_to_be) {
     for (uint32_t i = 0; i < ARRAY_SIZE(ends); i++)
         add_link(&r->gpus[0], NVML_REMOTE_UNKNOWN, addr(ends[i]));
     add_link(&r->gpus[0], NVML_REMOTE_DOWN, addr("0000:02:00.0"));
-    add_link(&r->gpus[0], NVML_REMOTE_GPU, addr("0000:78:00.0")); /* of somebody else */
+    add_link(&r->gpus[0], NVML_REMOTE_GPU, addr("0000:78:00.0")); /* a GPU that is not visible here */
     add_link(&r->gpus[0], 77, addr("0000:02:00.0"));
     nvml_merge(r, &t);
     cr_assert_eq(t.n_nvlinks, 3);
@@ -210,7 +210,7 @@ Test(nvml_merge, links_are_known_only_when_all_were_asked) {
     b->links_told = 0;
     nvml_merge(r, &t);
     cr_assert(!t.nvlinks_known && t.n_nvlinks == 0);
-    b->lost = 15; /* a lost one need not be */
+    b->lost = 15; /* not required of a lost one */
     nvml_merge(r, &t);
     cr_assert(t.nvlinks_known && t.n_nvlinks == 1);
 }
@@ -313,7 +313,7 @@ static struct pci_addr near_addr(struct prng *p) {
     return (struct pci_addr){.bus = (uint8_t)prng_below(p, 24), .fn = (uint8_t)(prng_below(p, 20) == 0)};
 }
 
-/* Any bytes, with enough sense in them to get far. */
+/* Random bytes that are valid enough to get far. */
 static void random_gpu(struct prng *p, struct nvml_gpu *g) {
     fill_random(p, g, sizeof *g);
     if (prng_below(p, 8) == 0)

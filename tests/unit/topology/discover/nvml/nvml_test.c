@@ -19,7 +19,7 @@
 #include "topology/json/topology_json.h"
 #include "topology/model/affinity.h"
 
-/* Against a library that answers what tests/tools/nvml/NAME.txt says (tests/tools/fake_nvml.c). */
+/* Tests against a library that gives the answers in tests/tools/nvml/NAME.txt (tests/tools/fake_nvml.c). */
 
 static struct topology t;
 static struct nvml_report *report;
@@ -31,17 +31,17 @@ static void setup(void) {
 static void teardown(void) {
     topology_fini(&t);
     free(report);
-    /* Whatever happened: the child is gone, and was reaped. */
+    /* In every case the child has ended, and was reaped. */
     cr_assert(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD, "a child is left");
 }
 TestSuite(nvml, .init = setup, .fini = teardown);
 
-/* Asks, and puts the answer into t, whatever came of it. */
+/* Asks, and puts the answer into t, whatever the result is. */
 static int ask(const struct nvml_config *config) {
     struct nvml_child child;
     int r = nvml_begin(config, &child);
     _cleanup_(freep) struct nvml_report *said = xcalloc(1, sizeof *said);
-    (void)nvml_end(&child, said); /* the report says it, and the merge warns */
+    (void)nvml_end(&child, said); /* the report has the error, and the merge warns */
     nvml_merge(said, &t);
     return r;
 }
@@ -61,7 +61,7 @@ static void script(const char *name) {
     cr_assert_eq(setenv("FAKE_NVML_SCRIPT", path, 1), 0);
 }
 
-/* A script of the test's own. */
+/* Uses a script of the test's own. */
 static void script_text(const char *text) {
     static char path[64];
     (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), memfd_create("script", 0));
@@ -137,7 +137,7 @@ Test(nvml, eight_gpus_behind_switches_are_told_with_all_their_links) {
     add_gpu("0000:43:00.0", TOPO_VENDOR_NVIDIA);
     fill();
     cr_assert_eq(t.n_warnings, 0, "%s", t.warnings[0]);
-    cr_assert_eq(t.n_gpus, 8); /* six of them only NVML knew */
+    cr_assert_eq(t.n_gpus, 8); /* only NVML knew six of them */
     cr_assert(t.nvlinks_known);
     cr_assert_str_eq(t.driver, "550.54.15");
     cr_assert_str_eq(t.cuda, "12.4");
@@ -235,7 +235,7 @@ Test(nvml, lost_gpus_are_named_and_the_others_are_told) {
         cr_assert_str_eq(bus_id(i), at[i]);
         cr_assert_eq(to_switches(i, &bundles), 0);
     }
-    cr_assert_str_eq(t.gpus[2].name, "NVIDIA A100-SXM4-80GB"); /* what it said before */
+    cr_assert_str_eq(t.gpus[2].name, "NVIDIA A100-SXM4-80GB"); /* the name that it reported before */
     cr_assert_warned("GPU 1 (0000:41:00.0) is lost");
     cr_assert_warned("GPU 2 (0000:81:00.0) is lost");
     cr_assert_warned("GPU 3 (0000:c1:00.0) needs a reset");
@@ -357,7 +357,7 @@ Test(nvml, a_variable_may_say_where_the_library_is) {
     cr_assert_eq(n, 1);
 }
 
-/* ---- what is not there ---- */
+/* ---- what is missing ---- */
 
 Test(nvml, a_node_without_nvml_is_told_nothing) {
     struct nvml_config config = {.library = "libthere-is-no-such-thing.so.1"};
@@ -412,7 +412,7 @@ Test(nvml, gpus_of_others_are_left_alone) {
     cr_assert_eq(t.gpus[2].index, 1);
 }
 
-/* ---- what is sick ---- */
+/* ---- faults ---- */
 
 Test(nvml, a_hang_costs_its_deadline_and_one_warning) {
     script("hang-init");
@@ -427,7 +427,7 @@ Test(nvml, a_hang_costs_its_deadline_and_one_warning) {
 
 Test(nvml, a_hang_later_on_leaves_what_was_said_before_it) {
     script("hang-links");
-    fill_for(2500); /* time enough to come there */
+    fill_for(2500); /* enough time to get there */
     cr_assert_eq(t.n_gpus, 4);
     cr_assert_eq(t.n_warnings, 1, "%s", t.warnings[0]);
     cr_assert_warned("(nvmlDeviceGetNvLinkState of GPU 2)");
@@ -510,7 +510,7 @@ static volatile sig_atomic_t handled;
 static void handle(int signo) { handled = signo; }
 static void alarm_child(void *arg, pid_t pid) {
     (void)arg;
-    cr_assert_eq(kill(pid, SIGVTALRM), 0); /* what is sent to a whole job, as SIGTERM, it ignores */
+    cr_assert_eq(kill(pid, SIGVTALRM), 0); /* it ignores signals that are sent to a whole job, such as SIGTERM */
 }
 
 Test(nvml, the_join_policy_handlers_do_not_run_in_the_child) {
@@ -520,7 +520,7 @@ Test(nvml, the_join_policy_handlers_do_not_run_in_the_child) {
     struct nvml_config config = {.library = library(), .deadline_ns = 20 * NS_PER_S};
     cr_assert_eq(nvml_begin(&config, &child), 0);
     proc_each_child(getpid(), true, alarm_child, NULL);
-    /* A handler would have left the child hanging; so it just dies, and its pipe says so. */
+    /* With a handler the child would hang. Without one it dies, and its pipe shows that. */
     cr_assert_eq(nvml_end(&child, report), -EIO);
     cr_assert_eq(handled, 0);
     sigset_t now;
@@ -541,7 +541,7 @@ Test(nvml, answers_are_read_also_when_the_caller_was_busy_beyond_the_deadline) {
     struct nvml_config config = {.library = library(), .deadline_ns = 1};
     cr_assert_eq(nvml_begin(&config, &child), 0);
     siginfo_t info;
-    /* It ends without a reader: all of it fits into the pipe. */
+    /* It ends without a reader, because everything fits into the pipe. */
     cr_assert_eq(waitid(P_ALL, 0, &info, WEXITED | WNOWAIT), 0);
     cr_assert_eq(nvml_end(&child, report), 0);
     cr_assert(report->whole && report->n == 8);

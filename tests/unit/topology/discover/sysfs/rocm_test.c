@@ -39,7 +39,7 @@ static void add_rocm(const char *where, uint64_t unique_id) {
     all[n_all++] = (struct rocm_gpu){.at = at(where), .unique_id = unique_id};
 }
 
-/* Four GPUs that the kernel numbers otherwise than by address, and a processor's own graphics of Intel. */
+/* Four GPUs that the kernel does not number by address, and an Intel processor's graphics. */
 static void make_machine(void) {
     add_gpu("0000:00:02.0", TOPO_VENDOR_INTEL);
     add_gpu("0000:03:00.0", TOPO_VENDOR_AMD);
@@ -54,7 +54,7 @@ static void make_machine(void) {
     add_rocm("0000:83:00.0", 0x00bb000000000003);
 }
 
-/* Buses of what is visible, "43,03", and "?" at the end where one is not known. */
+/* The buses of the visible GPUs, "43,03", and "?" at the end if one is not known. */
 static const char *seen(const char *rocr, const char *hip, const char *cuda) {
     static char text[256];
     uint32_t visible[TOPO_GPUS_MAX];
@@ -153,7 +153,7 @@ Test(rocm, the_kernel_lists_them) {
     write_node(10, "cpu_cores_count 24\nsimd_count 228\nmax_location_id 7\nlocation_id 770\ndomain 1");
     write_node(11, "simd_count many\nlocation_id 1024\n");
     write_node(12, "simd_count 4\n");
-    tree_write(&tree, "sys/class/kfd/kfd/topology/nodes/13/gpu_id", "0\n"); /* what a cgroup hides */
+    tree_write(&tree, "sys/class/kfd/kfd/topology/nodes/13/gpu_id", "0\n"); /* hidden by a cgroup */
     cr_assert_eq(kfd_list_gpus(tree.root, all, TOPO_GPUS_MAX), 4);
     static const char *const places[] = {"0000:63:00.0", "0003:01:00.0", "0001:03:00.2", "0000:00:00.0"};
     for (uint32_t i = 0; i < 4; i++)
@@ -192,7 +192,7 @@ static const char *bound(const char *file, const char *const *order, uint32_t n)
     return text;
 }
 
-/* As its rsmi and OpenCL devices are numbered, which follow the kernel. */
+/* The order of its rsmi and OpenCL devices, which is the kernel's. */
 Test(rocm, eight_mi50_are_not_in_the_order_of_their_addresses) {
     static const char *const order[] = {"0000:63:00.0", "0000:43:00.0", "0000:03:00.0", "0000:27:00.0",
                                         "0000:e3:00.0", "0000:c3:00.0", "0000:83:00.0", "0000:a3:00.0"};

@@ -58,7 +58,7 @@ Test(sysfs_odd, ends_at_symlinks_that_go_round) {
     cr_assert_eq(topology_find_netif(&topo, "loop"), TOPO_NONE);
 }
 
-/* An absolute target is one below the root; ".." does not lead out of it. */
+/* An absolute target is below the root, and ".." does not lead out of it. */
 Test(sysfs_odd, never_reads_outside_of_the_root) {
     struct tree outside = {0};
     tree_new(&outside);

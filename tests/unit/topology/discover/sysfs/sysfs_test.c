@@ -406,7 +406,7 @@ Test(sysfs, warns_of_unknown_numa_nodes_where_there_are_several) {
     cr_assert_not_null(strstr(topo.warnings[0], "4 of 4 GPUs (numa_node of 0000:00:01.0)"), "%s", topo.warnings[0]);
 }
 
-/* hwloc of Debian drops what has a domain above 0xffff. */
+/* Debian's hwloc drops devices with a domain above 0xffff. */
 Test(sysfs, adds_devices_of_wide_domains) {
     fill_preset("vm-domains");
     cr_assert_eq(topo.n_gpus, 4);
@@ -448,7 +448,7 @@ Test(sysfs, takes_an_ati_display_for_no_gpu_unless_amdgpu_drives_it) {
     check_gpus(1, (const char *[]){"0000:01:00.0"}, (int32_t[]){-1});
 }
 
-/* The driver knows the model of a GPU that sleeps, and not its UUID. */
+/* The driver knows the model of a GPU that sleeps, but not its UUID. */
 Test(sysfs, takes_what_the_driver_says_of_a_gpu_that_sleeps) {
     tree_new(&tree);
     tree_write(&tree, "proc/driver/nvidia/gpus/0000:1b:00.0/information",
