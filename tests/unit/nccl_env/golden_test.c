@@ -1,5 +1,5 @@
-/* What muster env --explain says on made-up machines of each cloud: golden/NAME.txt. With MUSTER_TEST_REWRITE=1 in
- * the environment the files are written anew, to be read by a person. */
+/* The output of muster env --explain on made-up machines of each cloud: golden/NAME.txt. With MUSTER_TEST_REWRITE=1 in
+ * the environment the files are rewritten; review them then. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static void dmi(const char *name, const char *text) {
     tree_file(path, text);
 }
 
-/* Eight GPUs, each with its NIC, a NIC for storage, and an interface beside a container's. */
+/* Eight GPUs, each with its NIC, a NIC for storage, and an interface besides that of containers. */
 static void big_node(enum topo_link_layer layer, uint32_t rate) {
     rig_netif(&r, "lo", "127.0.0.1");
     rig_netif(&r, "docker0", "172.17.0.1");
@@ -52,7 +52,8 @@ static void choose(void) {
     netif_choose(&r.t, &in, &r.netif);
 }
 
-/* Set in files or the environment, owned by a plug-in, or against the rules of the house. */
+/* Checks that muster sets nothing that is set in files or the environment, that a plug-in owns, or that breaks its own
+ * rules. */
 static void check_rules(enum cloud cloud) {
     for (uint32_t i = 0; i < r.result.n; i++) {
         const struct env_choice *c = &r.result.choices[i];
@@ -90,7 +91,7 @@ static void show(const char *name, enum cloud cloud) {
     compare(name, strbuf_text(&text));
 }
 
-/* The machine is made; who should own it, and what is said. */
+/* The machine has been made: checks which cloud is detected, and the output. */
 static void run(const char *name, enum cloud cloud) {
     struct nccl_facts_config config = {.sysroot = tree_root(), .envp = r.in.envp};
     nccl_facts_read(&config, &r.facts);
@@ -99,7 +100,7 @@ static void run(const char *name, enum cloud cloud) {
     show(name, cloud);
 }
 
-/* All that can be worth a look on one node, in a container that was started without care. */
+/* Everything that can be reported on one node, in a container that was started without care. */
 Test(golden, much_is_worth_a_look) {
     static const uint32_t visible[] = {0, 0, 1};
     big_node(TOPO_LINK_ETHERNET, 200);

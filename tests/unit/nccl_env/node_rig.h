@@ -18,7 +18,7 @@ void rig_init(struct rig *r);
 void rig_fini(struct rig *r);
 /* n GPUs of NVIDIA, each with its own NIC mlx5_I below one switch. */
 void rig_gpus(struct rig *r, uint32_t n, enum topo_link_layer layer, uint32_t rate_gbps);
-/* A NIC on the root bus of its own. */
+/* A NIC on a root bus of its own. */
 struct topo_nic *rig_nic(struct rig *r, const char *name, enum topo_link_layer layer, uint32_t rate_gbps);
 /* type of the GID at `index` of each port; v4 or an ULA. */
 void rig_gid(struct topo_nic *n, uint32_t index, enum topo_gid_type type, const char *kind);
@@ -28,6 +28,6 @@ void rig_conf(struct rig *r, bool user, const char *path, const char *text);
 void rig_resolve(struct rig *r);
 /* The choice of this name; NULL: it is not listed. */
 const struct env_choice *rig_find(struct rig *r, const char *name);
-/* What the worker gets from us; NULL: nothing. */
+/* The value that muster sets for the worker; NULL: none. */
 const char *rig_set(struct rig *r, const char *name);
 bool rig_warns(struct rig *r, const char *part);

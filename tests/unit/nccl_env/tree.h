@@ -1,13 +1,13 @@
-/* A folder that stands for the root of a machine. */
+/* A folder that replaces the root of a machine. */
 #pragma once
 
 #include "base/util.h"
 
-/* A fresh one, and its end. */
+/* Makes a new folder; removes it. */
 void tree_new(void);
 void tree_remove(void);
 const char *tree_root(void);
-/* A file with this text; its folders are made. */
+/* Writes a file with this text; its folders are made. */
 void tree_file(const char *path, const char *text);
 void tree_bytes(const char *path, const void *data, size_t len);
 void tree_folder(const char *path);

@@ -57,7 +57,7 @@ Test(facts_io, the_file_that_the_environment_names_replaces_that_of_the_user) {
     cr_assert_str_eq(f.user_conf.path, "/site/nccl.conf");
 }
 
-/* NCCL asks for the home of who runs it, and does not look at HOME. */
+/* NCCL asks for the home of the user who runs it, and does not read HOME. */
 Test(facts_io, the_users_home_is_that_of_passwd) {
     _cleanup_(freep) char *passwd =
         xasprintf("root:x::0:root:/wrong:/bin/sh\nbroken:x:%u:0\n+::::::\nx:x:%u1:0::/wrong:\n"

@@ -129,7 +129,7 @@ Test(netif_choice, it_goes_by_name_and_not_by_kind) {
 Test(netif_choice, a_faster_network_is_known_by_its_name) {
     cr_assert_null(netif_fast(&t));
     add("eth0", TOPO_NETIF_PHYSICAL, "10.0.0.2");
-    add("ib1", TOPO_NETIF_PHYSICAL, "fe80::1"); /* nobody else could use that */
+    add("ib1", TOPO_NETIF_PHYSICAL, "fe80::1"); /* other nodes could not use that */
     add("ib3", TOPO_NETIF_PHYSICAL, "10.3.0.2")->up = false;
     add("nib0", TOPO_NETIF_PHYSICAL, "10.4.0.2");
     cr_assert_null(netif_fast(&t));

@@ -53,7 +53,7 @@ Test(lint, an_exclude_list_replaces_nccls_own) {
 }
 
 Test(lint, interfaces_that_are_not_there_or_not_meant) {
-    GOOD("NCCL_SOCKET_IFNAME", "eth7"); /* nobody knows what is there */
+    GOOD("NCCL_SOCKET_IFNAME", "eth7"); /* the node's interfaces are not known */
     interfaces();
     BAD("NCCL_SOCKET_IFNAME", "eth7", "no interface eth7");
     BAD("NCCL_SOCKET_IFNAME", "=eth", "no interface eth");

@@ -384,7 +384,7 @@ Test(resolve, threads_as_torchrun_or_by_cores) {
     expect("OMP_NUM_THREADS", NULL);
 }
 
-/* One result does for all workers of a node unless this says otherwise. */
+/* One result is used for all workers of a node, unless this returns true. */
 Test(resolve, workers_get_the_same_but_for_what_was_asked_for) {
     static char text[2][1 << 16];
     rig_gpus(&r, 4, TOPO_LINK_ETHERNET, 200);
@@ -401,7 +401,7 @@ Test(resolve, workers_get_the_same_but_for_what_was_asked_for) {
         r.in.omp_cores = asked == 3;
         for (uint32_t i = 0; i < 2; i++) {
             r.in.local_rank = r.in.rank = i;
-            r.in.bound_cores = i + 2; /* known with --omp=cores only */
+            r.in.bound_cores = i + 2; /* known only with --omp=cores */
             _cleanup_(strbuf_fini) struct strbuf one = {0};
             rig_resolve(&r);
             env_write_json(&r.result, 0, 0, &one);
@@ -411,7 +411,7 @@ Test(resolve, workers_get_the_same_but_for_what_was_asked_for) {
     }
 }
 
-/* ---- who wins ---- */
+/* ---- precedence ---- */
 
 Test(resolve, off_sets_nothing) {
     rig_gpus(&r, 2, TOPO_LINK_INFINIBAND, 400);
