@@ -154,6 +154,12 @@ static int find_error(const char *host, uint16_t port, struct addr ret[RESOLVE_A
     errno = EMFILE;
     return EAI_SYSTEM;
 }
+static int find_error_without_errno(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],
+                                    size_t *ret_n) {
+    (void)host, (void)port, (void)ret, (void)ret_n;
+    errno = 0;
+    return EAI_SYSTEM;
+}
 
 Test(resolve, failures_are_told_with_the_name, .init = begin, .fini = finish) {
     look_up(find_nothing, NS_PER_S);
@@ -163,6 +169,8 @@ Test(resolve, failures_are_told_with_the_name, .init = begin, .fini = finish) {
     cr_assert_eq(code, -EAGAIN);
     look_up(find_error, NS_PER_S);
     cr_assert_eq(code, -EMFILE);
+    look_up(find_error_without_errno, NS_PER_S);
+    cr_assert_eq(code, -EIO);
 }
 
 static int crash(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX], size_t *ret_n) {

@@ -269,6 +269,22 @@ Test(member, a_failure_is_reported_once_and_others_may_run_on) {
     end(&r);
 }
 
+Test(member, a_safe_point_is_reported_once_and_only_of_the_group_that_runs) {
+    struct rig r;
+    bring_to(&r, MEMBER_RUNNING);
+    tell(&r, MEMBER_EVENT_SAFE_POINT, g2);
+    cr_assert_null(effect(&r, MEMBER_EFFECT_REPORT), "of another group");
+    tell(&r, MEMBER_EVENT_SAFE_POINT, g1);
+    (void)must(&r, MEMBER_EFFECT_REPORT);
+    cr_assert(member_report(r.m)->at_safe_point);
+    lease(&r, g1);
+    cr_assert_not(member_report(r.m)->at_safe_point);
+    want(&r, DESIRED_STOP, g1);
+    tell(&r, MEMBER_EVENT_SAFE_POINT, g1);
+    cr_assert_null(effect(&r, MEMBER_EFFECT_REPORT), "it stops already");
+    end(&r);
+}
+
 Test(member, a_better_cause_is_passed_on_also_when_nothing_is_left_to_stop) {
     struct rig r;
     bring_to(&r, MEMBER_RUNNING);
