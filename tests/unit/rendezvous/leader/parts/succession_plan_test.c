@@ -41,7 +41,10 @@ Test(succession_plan, a_lost_one_stays_named_until_it_is_dropped) {
     struct successors s = named(1, 2, 3);
     plan_adopt(&p, &s, S(10));
     cr_assert_eq(plan_check(&p, &c, S(11)), PLAN_NOTHING);
-    cr_assert_eq(plan_check(&p, &c, S(13)), PLAN_ASK_OTHERS, "half a lease without an echo");
+    uint64_t deadline_ns = plan_deadline(&p, &c, S(11));
+    cr_assert_eq(deadline_ns, S(10) + c.rdzv.lease_ns / 2, "half a lease without an echo");
+    cr_assert_eq(plan_check(&p, &c, deadline_ns - 1), PLAN_NOTHING);
+    cr_assert_eq(plan_check(&p, &c, deadline_ns), PLAN_ASK_OTHERS);
     plan_lose(&p, 2, false);
     s = named(1, 3, 2);
     plan_adopt(&p, &s, S(14));
