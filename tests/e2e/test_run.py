@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 
@@ -339,6 +340,35 @@ def test_a_worker_that_fails_once_is_restarted(job):
     assert len(job.events.all("start", count=1)) == 2
     assert re.search(r"restart 1 of 2", err), err
     job.no_overlap()
+
+
+def test_the_store_of_an_attempt_ends_with_it(job, tmp_path):
+    path = script(tmp_path, """
+import os, socket, sys
+store = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+socket.create_connection(store).close()
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    open(sys.argv[1], "w").write(str(store[1]))
+    raise SystemExit(1)
+old = store[0], int(open(sys.argv[1]).read())
+try:
+    if old != store:
+        socket.create_connection(old)
+        raise SystemExit("the store of the first attempt still listens")
+except ConnectionRefusedError:
+    pass
+""")
+    code, _, err = job.run("--max-restarts=1", path, tmp_path / "port")
+    assert code == 0, err
+
+
+def test_a_host_whose_endpoint_another_program_has_ends_with_one_line(job):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        code, _, err = job.run("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
+                               "--rdzv-conf=is_host=1", *SH, "true")
+    assert code == 1, err
+    assert re.fullmatch(rf"muster: error: [^\n]*{port}[^\n]*\n", err), err
 
 
 def test_the_budget_is_spent_exactly(job):

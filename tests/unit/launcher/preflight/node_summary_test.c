@@ -144,6 +144,31 @@ Test(node_summary, what_every_node_has_for_itself_is_told_and_not_compared) {
     cr_assert_str_eq(back.values[NODE_SUMMARY_DISK], "3 GiB");
 }
 
+/* The number of the fact goes into the hash with the first byte: these two have one key. */
+Test(node_summary, values_with_one_hash_are_kept_apart) {
+    static struct node_summary both, one;
+    struct summary_index *b = summary_index_new(7);
+    cr_assert_eq(NODE_SUMMARY_MTU ^ '1', NODE_SUMMARY_FAST_MTU ^ '3');
+    node_summary_set(&both, NODE_SUMMARY_MTU, "1500");
+    node_summary_set(&both, NODE_SUMMARY_FAST_MTU, "3500");
+    node_summary_set(&one, NODE_SUMMARY_MTU, "1500");
+    summary_index_put(b, 1, "both", &both);
+    summary_index_put(b, 2, "one", &one);
+    cr_assert_eq(summary_index_values(b), 2);
+    summary_index_drop(b, 1);
+    cr_assert_eq(summary_index_values(b), 1);
+    summary_index_put(b, 3, "another", &one);
+    cr_assert_eq(summary_index_values(b), 1);
+    summary_index_put(b, 1, "both", &both);
+    cr_assert_eq(summary_index_values(b), 2);
+    summary_index_drop(b, 2);
+    summary_index_drop(b, 3);
+    cr_assert_eq(summary_index_values(b), 2);
+    summary_index_drop(b, 1);
+    cr_assert_eq(summary_index_values(b), 0);
+    summary_index_free(b);
+}
+
 Test(node_summary, equal_nodes_make_no_table) {
     struct summary_index *b = summary_index_new(7);
     struct node_summary d = usual();
