@@ -48,7 +48,7 @@ int svg_head_height(enum render_kind kind) {
 /* "CPUs 0-3,8-11", shorter "CPUs 0, 2, 4 … 86 (44)" or "CPUs 0-3 … 120-123 (64)". */
 static void cpus_words(const struct cpuset *cpus, int room, char out[RENDER_TEXT_MAX]) {
     _cleanup_(strbuf_fini) struct strbuf list = {0};
-    uint32_t n = cpuset_count(cpus), step = 0, last = 0;
+    uint32_t n = cpuset_count(cpus), last = 0;
     bool even = n > 3;
     cpuset_write_list(cpus, &list);
     const char *text = strbuf_text(&list), *end = strrchr(text, ',');
@@ -56,10 +56,9 @@ static void cpus_words(const struct cpuset *cpus, int room, char out[RENDER_TEXT
     if (list.len + 8 < RENDER_TEXT_MAX && svg_text_width(out, SVG_TEXT_SMALL, false) <= room)
         return;
     uint32_t first = cpuset_next(cpus, 0), second = cpuset_next(cpus, first + 1);
-    for (uint32_t i = first; i != CPUSET_MAX; last = i, i = cpuset_next(cpus, i + 1)) {
-        step = i == second ? second - first : step;
-        even = even && (i == first || i == second || i - last == step);
-    }
+    uint32_t step = second - first;
+    for (uint32_t i = first; i != CPUSET_MAX; last = i, i = cpuset_next(cpus, i + 1))
+        even = even && (i == first || i - last == step);
     if (even)
         (void)snprintf(out, RENDER_TEXT_MAX,
                        "CPUs %" PRIu32 ", %" PRIu32 ", %" PRIu32 " … %" PRIu32 " (%" PRIu32 ")",
