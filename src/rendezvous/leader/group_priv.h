@@ -1,31 +1,31 @@
-/* What the files of the group machine share: the state of the group, and the purpose of each file.
- *   group.c              events in; what nodes report
- *   group_effects.c      effects out
+/* Shared by the files of the group machine: the state of the group, and the purpose of each file.
+ *   group.c              incoming events; reports of nodes
+ *   group_effects.c      outgoing effects
  *   group_nodes.c        which nodes are admitted and excluded
  *   group_leadership.c   leases, and requests to the arbiter
  *   group_successors.c   the successors, and the handover to them
- *   group_states.c       the states, and which may follow which
+ *   group_states.c       the states, and the allowed transitions
  *   group_gathering.c    GATHERING: when a group is formed
- *   group_running.c      FORMING and RUNNING: it gets ready, runs, and grows
- *   group_stopping.c     STOPPING: why, what it costs, and whether the job goes on
+ *   group_running.c      FORMING and RUNNING: the group gets ready, runs, and grows
+ *   group_stopping.c     STOPPING: the cause, what it costs, and whether the job continues
  *   group_closed.c       CLOSED: the outcome
- *   group_removal.c      nodes that are lost, or leave
- *   group_liveness.c     the silent and the cut off: probes, and when they are lost
- *   group_arbiter.c      answers of arbiter and leader file; the leader's own node leaves
+ *   group_removal.c      nodes that are lost or leave
+ *   group_liveness.c     silent and disconnected nodes: probes, and when they are lost
+ *   group_arbiter.c      answers of the arbiter and the leader file; the leader's own node leaves
  *   group_operator.c     commands of operators
  *   group_view.c         messages to the nodes
  *   group_overview.c     what operators see
- * Parts that know nothing of the group, each with a header of its own:
- *   roster.c             the nodes, and what is counted of them
- *   formation.c          the present group and the last: members, order, ranks
- *   liveness.c           who is heard, who is probed, and who is lost
+ * Parts that don't know the group, each with a header of its own:
+ *   roster.c             the nodes, and counts of them
+ *   formation.c          the current group and the last one: members, order, ranks
+ *   liveness.c           which nodes are heard, probed, and lost
  *   leadership.c         what a leader's authority depends on
- *   succession_plan.c    who is named, and what became of them
- *   cause.c              which failure came first, and whether it is one
+ *   succession_plan.c    which successors are named, and their state
+ *   cause.c              which failure came first, and whether it is a failure at all
  *   policy.c             budgets, crash loops, excluded hosts
  *   programs.c           whether a node runs this job's program
- *   stalls.c             groups that end without progress, and cost nothing
- *   node_clock.c         a node's clock beside the leader's
+ *   stalls.c             groups that end without progress, at no cost
+ *   node_clock.c         a node's clock, compared with the leader's
  * Private to these files. */
 #pragma once
 
@@ -41,46 +41,49 @@
 #include "rendezvous/leader/parts/stalls.h"
 #include "rendezvous/leader/parts/succession_plan.h"
 
-/* In a job of more nodes than this, listeners are tried when the group has started, not before. */
+/* In a job of more nodes than this, listeners are checked after the group has started, not
+ * before. */
 #define GROUP_REACH_AT_ONCE 64
-/* Of one step. */
+/* The limit of requests in one step. */
 #define GROUP_REQUESTS_MAX 3
 
-/* What follows when all have stopped. */
+/* What follows when all members have stopped. */
 enum after_stop {
     AFTER_STOP_GATHERING = 0,
-    AFTER_STOP_CLOSED_FOR_FEW, /* for no other reason than too few nodes */
+    AFTER_STOP_CLOSED_FOR_FEW, /* only because there are too few nodes */
     AFTER_STOP_CLOSED,
 };
 
-/* Of each state, what its file keeps. */
+/* What the file of each state remembers. */
 struct gathering {
     uint64_t since_ns;
-    uint64_t enough_since_ns;      /* min nodes are there since; TIME_NEVER: they are not */
-    uint64_t not_before_ns;        /* no group is formed before */
-    bool lost_somebody;            /* since the last group: regroup_wait_ns applies */
-    bool idle_unsent;              /* it was entered in this step */
+    uint64_t enough_since_ns; /* since when min nodes are present; TIME_NEVER: they are not */
+    uint64_t not_before_ns;   /* no group is formed before this time */
+    /* a node was lost since the last group: regroup_wait_ns applies */
+    bool lost_somebody;
+    bool idle_unsent;              /* the state was entered in this step */
     char last_lost[RDZV_HOST_MAX]; /* for "waiting for …" */
 };
 struct forming {
-    bool store_open, store_wanted; /* of the present generation */
+    bool store_open, store_wanted; /* for the current generation */
     char store_host[RDZV_HOST_MAX];
     uint16_t store_port;
-    bool sent; /* FORM, to the members */
+    bool sent; /* FORM was sent to the members */
     uint64_t deadline_ns;
 };
 struct running {
-    uint64_t since_ns;      /* the present group has started; 0: it has not */
-    uint64_t last_start_ns; /* of any; 0 */
-    uint32_t reachability;  /* that all its members have */
+    uint64_t since_ns;      /* since when the current group runs; 0: it has not started */
+    uint64_t last_start_ns; /* of any group; 0: none */
+    uint32_t reachability;  /* the ways that work for all its members */
     bool grow_asked;
-    uint64_t safe_node; /* reported in this step that it is at a safe point; 0 */
+    /* the node that reported in this step that it is at a safe point; 0: none */
+    uint64_t safe_node;
 };
 struct stopping {
     uint64_t since_ns;
     enum after_stop after;
     bool wished;
-    bool sending; /* why it stops: nothing else happens before that has gone out */
+    bool sending; /* the reason of the stop is being sent; nothing else happens before it is sent */
     uint32_t n_workers;
 };
 struct closed {
@@ -89,7 +92,7 @@ struct closed {
     uint64_t deadline_ns;
 };
 
-/* The timeline of the incident under way: leader's clock, 0: not yet. */
+/* The timeline of the current incident, on the leader's clock; 0: not yet. */
 struct incident {
     uint64_t detected_ns, stopped_ns, formed_ns;
 };
@@ -99,17 +102,17 @@ struct last_notice {
     uint64_t at_ns;
 };
 
-/* Nodes that waited for a place and have gone, but are not reported yet: group_removal.c. */
+/* Nodes that waited for a place and are gone, but are not reported yet: group_removal.c. */
 struct waiters_gone {
     uint64_t reported_ns;
     size_t n;
     char last[RDZV_REASON_MAX / 4];
 };
 
-/* Of the step under way: group_effects.c. */
+/* The effects of the current step: group_effects.c. */
 struct step_effects {
     struct group_update *update;
-    struct strbuf texts; /* that effects point to, like the rest */
+    struct strbuf texts; /* effects point to these texts, and to the rest of this struct */
     struct arbiter_request requests[GROUP_REQUESTS_MAX];
     unsigned n_requests;
     struct timeline_entry *entries;
@@ -120,7 +123,7 @@ struct group {
     struct group_config config;
     uint32_t need; /* the smallest group: min, rounded up to the unit */
     enum group_state state;
-    uint64_t now_ns, since_ns; /* since_ns: in this state */
+    uint64_t now_ns, since_ns; /* since_ns: since when it is in this state */
     uint64_t due_ns;           /* when the next GROUP_EVENT_TIME was asked for */
 
     struct roster roster;
@@ -138,7 +141,7 @@ struct group {
     struct running running;
     struct stopping stopping;
     struct closed closed;
-    char reason[RDZV_REASON_MAX]; /* why it stops, or has ended */
+    char reason[RDZV_REASON_MAX]; /* why the group stops, or the job has ended */
     enum outcome outcome;
 
     struct incident incident;
@@ -170,41 +173,42 @@ static inline void group_recount(struct group *g, struct node *n) {
 
 /* group_effects.c */
 struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, uint64_t node);
-/* The effect's reason: copied. */
+/* Sets the effect's reason, which is copied. */
 void group_set_reason(struct group *g, struct group_effect *e, const char *text);
 void group_notify(struct group *g, const struct node *n);
 void group_notify_members(struct group *g);
 void group_notify_all(struct group *g);
 /* One line for people; the text is copied. */
 void group_notice(struct group *g, const char *text);
-/* A line of the timeline, filled in as far as it is the same for all: kind, time, generation. Valid
- * until the next one. */
+/* Adds a line to the timeline, with the fields that all lines have: kind, time, generation. Valid
+ * until the next call. */
 struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind kind,
                                              const struct node *n, const char *why);
-/* The step is over: what effects point to stays where it is until the next. */
+/* Called at the end of the step: the data that effects point to does not move until the next
+ * step. */
 void group_resolve_effects(struct group *g);
 
 /* group_nodes.c */
-/* NULL, and refused. */
+/* NULL: the node was refused. */
 struct node *group_admit(struct group *g, const struct node_info *info,
                          const struct rdzv_program *program);
-/* It was let in, or came back to a new leader. */
+/* The node was admitted, or came back to a new leader. */
 void group_add_program(struct group *g, const struct node *n, const struct rdzv_program *program);
 void group_exclude(struct group *g, struct node *n, const char *why);
 
 /* group_removal.c */
-/* The node is out of the job: no process of it is left, or its lease is over. `why` follows its
- * name. surely: it was found gone, or left, and can't have done anything since. */
+/* The node is removed from the job: none of its processes is left, or its lease is over. In the
+ * message, `why` follows its name. GONE, LEFT: it can't have done anything since. */
 enum removal { REMOVED_GONE = 1, REMOVED_SILENT, REMOVED_LEFT };
 void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how);
 
-/* Those that waited for a place, where many go. */
+/* Reports nodes that waited for a place and left. Many are reported in one line. */
 void group_report_waiters_gone(struct group *g);
 uint64_t group_waiters_gone_deadline(const struct group *g);
 
 /* group_liveness.c */
 void group_heard_from(struct group *g, struct node *n);
-/* It is cut off. */
+/* The node is disconnected. */
 void group_watch_node(struct group *g, struct node *n);
 void group_on_probe(struct group *g, struct node *n, enum probe_result result);
 void group_watch(struct group *g);
@@ -212,41 +216,41 @@ uint64_t group_watch_deadline(const struct group *g);
 void group_forgive_own_sleep(struct group *g);
 
 /* group_states.c */
-/* Only the files of the states call it. */
+/* Only the files of the states call this. */
 void group_move(struct group *g, enum group_state to);
 
 /* group_gathering.c */
 void group_enter_gathering(struct group *g);
 void group_advance_gathering(struct group *g);
-/* Until when GATHERING waits; TIME_NEVER: without a limit, 0: not at all. */
+/* Until when GATHERING waits; TIME_NEVER: without a limit; 0: it does not wait. */
 uint64_t group_gather_deadline(const struct group *g);
 
 /* group_running.c */
 void group_advance_forming(struct group *g);
 void group_advance_running(struct group *g);
-/* How large the group could be with the waiting nodes; 0: no larger. */
+/* How large the group could be with the waiting nodes; 0: not larger. */
 size_t group_larger(const struct group *g);
 
 /* group_stopping.c */
-/* wished: by an operator, the node that leaves, or to grow. */
+/* wished: an operator asked for it, or a node that leaves, or the group stops to grow. */
 void group_begin_stop(struct group *g, const char *reason, bool wished);
 void group_stop_for_lost_node(struct group *g, const char *why, bool wished);
 void group_stop_for_operator(struct group *g, const char *reason);
 void group_stop_for_failure(struct group *g);
 void group_advance_stopping(struct group *g);
-/* A failure waits for its charge and there is no restart left for it. */
+/* A failure is still to be charged, and no restart is left for it. */
 bool group_budget_spent(const struct group *g);
-/* It is known, and may be reported. */
+/* The cause is known, and can be reported. */
 bool group_shows_cause(const struct group *g);
-/* A node's failure in the present generation; true when it is the new first cause. */
+/* Adds a node's failure in the current generation. True: it is the new first cause. */
 bool group_add_failure(struct group *g, const struct node *n, const struct failure *failure);
-/* Another failure is the first cause from now on: it is reported, or will be. */
+/* Another failure is the first cause from now on. It is reported now or later. */
 void group_better_cause(struct group *g);
-/* It gave a sign of life that it can't have given before the failure: all stopped, or settle_ns of
- * silence is over. */
+/* The node sent a message that it can't have sent before the failure: all its workers have stopped,
+ * or settle_ns has passed. */
 bool group_outlived_failure(const struct group *g, const struct node *n);
-/* A member is no longer there, or wants out, while its group stops: true when that is why the group
- * stops, which is reported. */
+/* A member is lost, or wants to leave, while its group stops. True: that is why the group stops,
+ * and it is reported. */
 bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why,
                            bool wished);
 
@@ -254,9 +258,9 @@ bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived,
 void group_enter_closed(struct group *g);
 void group_close_failed(struct group *g, const char *reason);
 void group_advance_closed(struct group *g);
-/* Its workers are gone. */
+/* Called when the workers that use the store are gone. */
 void group_close_store(struct group *g);
-/* Arbiter or leader file have the outcome: now the nodes are sent it. */
+/* The arbiter or the leader file has the outcome: now it is sent to the nodes. */
 void group_outcome_recorded(struct group *g);
 
 /* group_operator.c */
@@ -264,26 +268,26 @@ void group_on_command(struct group *g, const struct command *command);
 
 /* group_leadership.c */
 bool group_is_confirmed(const struct group *g);
-/* Whether the leader is in contact with the node: its echoes are recent enough. */
+/* Whether the leader is in contact with the node, that is, its echoes are recent enough. */
 bool group_hears(const struct group *g, const struct node *n);
 uint64_t group_patient_until(const struct group *g);
 /* The leader's own node is about to leave, or has: this leader forms no more groups, and does not
  * check the number of nodes. */
 bool group_is_leaving(const struct group *g);
 void group_send_lease(struct group *g, struct node *n);
-/* Those whose last RENEW got no lease get one, if there is one now. */
+/* Sends leases to the nodes whose last RENEW got none, if leases can be granted now. */
 void group_feed_lease_pending(struct group *g);
-/* False: it can't be asked in this step. */
+/* Sends a request to the arbiter. False: not possible in this step. */
 bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch);
-/* Asks for the next epoch, for this leader itself. why: successors are dropped, for the timeline;
- * NULL: none are. */
+/* Claims the next epoch for this leader itself. why: the reason why successors are dropped, for the
+ * timeline; NULL: none are dropped. */
 void group_claim_next(struct group *g, const char *why);
-/* Whether a group may be formed in this epoch; it asks for one, if not. */
+/* Whether a group can be formed in this epoch. If not, it claims the next epoch. */
 bool group_has_epoch_to_form(struct group *g);
-/* Its last effect. `epoch` is the leader's own if no other agent leads, but this leader can't
- * continue. */
+/* Emits the last effect of this group. `epoch` is the leader's own if no other agent leads, but
+ * this leader can't continue. */
 void group_depose(struct group *g, uint32_t epoch);
-/* The leader's own node has left, and no other agent has to wait for it: DONE. */
+/* The leader's own node has left, and no other agent has to wait for it: emits DONE. */
 void group_resigned(struct group *g);
 
 /* group_arbiter.c */
@@ -299,13 +303,13 @@ uint64_t group_leadership_deadline(const struct group *g);
 /* group_successors.c */
 void group_successor_lost(struct group *g, const struct node *n, enum removal how);
 void group_on_echo(struct group *g, const struct node *n, const struct echo *echo);
-/* Whether the group about to be formed may name its successors without a new epoch. */
+/* Whether the next group can name its successors without a new epoch. */
 bool group_successors_settled(struct group *g);
-/* Names them anew, from the members, and sends everybody the names. */
+/* Names the successors again, from the members, and sends their names to all nodes. */
 void group_name_successors(struct group *g);
-/* None are named: of an epoch that has just begun. */
+/* An epoch has just begun: no successors are named in it. */
 void group_forget_successors(struct group *g);
-/* A member's listener was reached: it may be one. */
+/* A member's listener was reached: it can become a successor. */
 void group_offer_successor(struct group *g);
 void group_successors_time(struct group *g);
 uint64_t group_successors_deadline(const struct group *g);

@@ -1,9 +1,9 @@
-/* The messages between the leader and the nodes, as plain data. Their format is in wire.h; when
- * they are sent is decided by rendezvous/leader and rendezvous/member.
+/* The messages between the leader and the nodes, as plain data. Their format is in wire.h.
+ * rendezvous/leader and rendezvous/member decide when they are sent.
  *
- * States, not events: the leader sends each node the state it should be in (`struct desired`), a
- * node reports the state it is in (`struct report`). Each side repeats its last message after a
- * reconnect; a repeated or old message changes nothing. */
+ * They carry states, not events: the leader sends each node the state that it should be in (`struct
+ * desired`); a node reports the state that it is in (`struct report`). Each side repeats its last
+ * message after a reconnect; a repeated or old message changes nothing. */
 #pragma once
 
 #include <stdbool.h>
@@ -21,7 +21,7 @@
 #define RDZV_ADDR_MAX 64   /* one literal address, with a zone */
 #define RDZV_ADDRS_MAX 256 /* literal addresses, separated by commas */
 #define RDZV_SUCCESSORS_MAX 3
-#define RDZV_MEMBERS_CHUNK 64                    /* of a handover, in one message */
+#define RDZV_MEMBERS_CHUNK 64                    /* members of a handover, in one message */
 #define RDZV_OVERVIEW_CHUNK 16                   /* nodes of an overview, in one message */
 #define RDZV_NETIF_MAX 16                        /* name of a network interface; IFNAMSIZ */
 #define RDZV_NET_ADDRS_MAX 96                    /* two literal addresses, separated by a comma */
@@ -30,7 +30,8 @@
 #define RDZV_NEIGHBOURS_MAX 2
 #define RDZV_NETS_MAX 2 /* interfaces of a node that its neighbours try */
 
-/* Names a group: the epoch it was formed in, and a counter in that. Written "2.3". 0.0: none. */
+/* Names a group: the epoch in which it was formed, and a counter within that epoch. Written "2.3".
+ * 0.0: none. */
 struct generation {
     uint32_t epoch, counter;
 };
@@ -46,44 +47,47 @@ static inline bool generation_is_none(struct generation g) { return g.epoch == 0
 
 /* Where an agent can be reached: its node's listener. */
 struct rdzv_peer {
-    uint64_t incarnation; /* its HELLO must have this one; 0: none */
+    uint64_t incarnation; /* its HELLO must contain this number; 0: none */
     /* literal addresses to try in turn; "": the address at which the reader reached its leader */
     char addr[RDZV_ADDRS_MAX];
     uint16_t port;
 };
 
-/* An interface by which a node can be reached, and its addresses, the one that workers use first.
+/* An interface by which a node can be reached, and its addresses: first the one that workers use.
  * netif "": none. */
 struct rdzv_net {
     char netif[RDZV_NETIF_MAX];
     char addrs[RDZV_NET_ADDRS_MAX];
 };
 
-/* What a node's workers run; digests of any kind, as long as all agents of a job make them alike
- * (launcher/job/program.h). Nothing secret: no value of an argument is in `shown`. */
+/* What a node's workers run. The digests can be of any kind, if all agents of a job compute them in
+ * the same way (launcher/job/program.h). Contains nothing secret: `shown` has no value of an
+ * argument. */
 struct rdzv_program {
-    /* for people: its name, the names of its options; "": it is not shown, and not compared */
+    /* for people: the program's name, and the names of its options; "": it is not shown, and not
+     * compared */
     char shown[RDZV_PROGRAM_MAX];
-    uint64_t name;         /* of how it is run, and its name without folders */
-    uint64_t args;         /* of its arguments, unchanged */
+    uint64_t name;         /* digest of how it is run, and of its name without folders */
+    uint64_t args;         /* digest of its arguments, unchanged */
     uint32_t max_restarts; /* --max-restarts */
 };
 
 /* A node's description of itself when it joins; does not change later. */
 struct node_info {
-    uint64_t incarnation;     /* random name of this life of this agent; never 0 */
-    char host[RDZV_HOST_MAX]; /* host name, for people and for the order */
+    uint64_t incarnation;     /* random name of this run of this agent; never 0 */
+    char host[RDZV_HOST_MAX]; /* host name, for people and for the order of the nodes */
     char role[RDZV_ROLE_MAX];
-    /* where its listener can be probed; on the address it came from */
+    /* the port where its listener can be probed, at the address that it came from */
     uint16_t listener_port;
     uint32_t nproc;               /* its workers, >= 1 */
-    int32_t node_rank;            /* --node-rank, -1: none asked */
+    int32_t node_rank;            /* --node-rank, -1: not given */
     int32_t pid;                  /* of the agent */
     char topology[RDZV_HOST_MAX]; /* its place in the network (SLURM_TOPOLOGY_ADDR), or "" */
     /* what its neighbours try before workers start: the interface that leads to the leader, then
      * one of a faster network (launcher/preflight/ring_probe_io.h) */
     struct rdzv_net nets[RDZV_NETS_MAX];
-    /* where the leader sees it; filled in by the leader's server. "": on the leader's machine */
+    /* its address as the leader sees it; filled in by the leader's server. "": on the leader's
+     * machine */
     char addr[RDZV_ADDR_MAX];
 };
 
@@ -92,7 +96,7 @@ enum node_state {
     NODE_PREPARED,   /* knows group g, no worker started */
     NODE_RUNNING,
     NODE_FINISHED, /* all its workers ended with 0; keeps its place */
-    NODE_FAILED,   /* a worker failed (or FORM could not be obeyed); others may still run */
+    NODE_FAILED,   /* a worker failed (or FORM could not be carried out); others may still run */
     NODE_STOPPED,  /* no process of g is left */
     NODE_CLOSED,   /* has received the outcome; no process is left */
     NODE_STATE_COUNT,
@@ -100,36 +104,36 @@ enum node_state {
 
 struct report {
     enum node_state state;
-    struct generation generation; /* that the state is about; none when JOINED */
-    uint32_t epoch;               /* the highest it knows of */
-    /* was asked to stop (a signal): leaves as soon as it has stopped */
+    struct generation generation; /* that the state belongs to; none when JOINED */
+    uint32_t epoch;               /* the highest that it knows of */
+    /* it was asked to stop (by a signal), and leaves as soon as it has stopped */
     bool leaving;
     bool finished;      /* all its workers of `generation` ended with 0 (also STOPPED) */
-    bool at_safe_point; /* a worker of `generation` reports that it may be stopped now */
-    /* PREPARED: by which ways it reaches its neighbours, a bit for each; what they mean is the
-     * launcher's (launcher/preflight/ring_probe_io.h) */
+    bool at_safe_point; /* a worker of `generation` reports that it can be stopped now */
+    /* PREPARED: by which ways it reaches its neighbours, one bit for each. The launcher defines
+     * what the bits mean (launcher/preflight/ring_probe_io.h) */
     uint32_t reachability;
     bool excluded; /* a leader has excluded it: excluded_why */
     /* its first failure in this generation (FAILED, and STOPPED after it) */
     bool has_failure;
     struct failure failure;
-    /* why it can't take part any more (unkillable process), or "" */
+    /* why it can no longer take part (unkillable process), or "" */
     char unusable[RDZV_REASON_MAX / 4];
     char excluded_why[RDZV_HOST_MAX];
-    /* counters as it last received them: each side keeps the larger */
+    /* counters as it last received them: each side keeps the larger value */
     uint32_t restarts_used, losses;
 };
 
 enum desired_kind {
     DESIRED_IDLE = 1, /* joined; wait */
     DESIRED_FORM,     /* prepare for the group in `form`, then report PREPARED */
-    DESIRED_START,    /* run, once a lease of this leader names the generation */
+    DESIRED_START,    /* run, as soon as a lease of this leader names the generation */
     DESIRED_STOP,     /* end all workers, with `grace_ns`, then report STOPPED */
     DESIRED_CLOSED,   /* the job is over, with `outcome`; stop, report CLOSED, exit */
     DESIRED_KIND_COUNT,
 };
 
-/* The node beside another in the ring of a group's node ranks. */
+/* A node next to another one in the ring of a group's node ranks. */
 struct rdzv_neighbour {
     uint64_t incarnation;
     char host[RDZV_HOST_MAX];
@@ -139,17 +143,19 @@ struct rdzv_neighbour {
 
 /* One node's place in a group. */
 struct form {
-    uint32_t node_rank, n_nodes;     /* GROUP_RANK, GROUP_WORLD_SIZE */
-    uint32_t first_rank, world_size; /* its workers hold first_rank … first_rank+nproc-1 */
+    uint32_t node_rank, n_nodes; /* GROUP_RANK, GROUP_WORLD_SIZE */
+    /* its workers have the ranks first_rank … first_rank+nproc-1 */
+    uint32_t first_rank, world_size;
     uint32_t role_first_rank, role_world_size;
-    /* 0: first agent of its host in the group, 1: second, … */
+    /* 0: the first agent of its host in the group, 1: the second, … */
     uint32_t host_index;
     char store_host[RDZV_HOST_MAX]; /* literal address of the workers' store */
     uint16_t store_port;
     uint32_t restarts_used, max_restarts; /* of the job */
     uint32_t losses;                      /* nodes lost so far */
     uint64_t log_nonce; /* the same on all nodes of a run, which may share a log folder */
-    /* the next node in the ring, then the one before; of two nodes each has one, alone none */
+    /* the next node in the ring, then the previous one; with two nodes each has one, a single node
+     * none */
     uint32_t n_neighbours;
     struct rdzv_neighbour neighbours[RDZV_NEIGHBOURS_MAX];
 };
@@ -161,17 +167,19 @@ struct desired {
     uint32_t epoch;
     struct generation generation; /* FORM, START, STOP */
     struct form form;             /* FORM */
-    uint32_t reachability;        /* START: the ways that all members have */
-    bool excluded;                /* IDLE: permanently, for `reason` */
-    bool spare;                   /* IDLE: a group runs without this node, which may take a place */
-    /* STOP and CLOSED: why, in one line for people; the failure that came first, if it was one */
-    /* STOP: SIGTERM to SIGKILL; UINT64_MAX: the node's own --shutdown-timeout */
+    uint32_t reachability;        /* START: the ways that work for all members */
+    bool excluded;                /* IDLE: this node is excluded permanently, for `reason` */
+    /* IDLE: a group runs without this node, which can take a place later */
+    bool spare;
+    /* STOP and CLOSED: `reason`: why, in one line for people; `failure`: the first failure, if a
+     * failure was the reason */
+    /* STOP: the time from SIGTERM to SIGKILL; UINT64_MAX: the node's own --shutdown-timeout */
     uint64_t grace_ns;
     bool will_restart; /* STOP: a new group will be tried */
     char reason[RDZV_REASON_MAX];
     bool has_failure;
     struct failure failure;
-    /* STOP: workers that are stopped because of it, in the whole job */
+    /* STOP: the number of workers that are stopped by it, in the whole job */
     uint32_t n_stopping;
     uint32_t restarts_used, max_restarts, losses;
     enum outcome outcome; /* CLOSED */
@@ -179,80 +187,88 @@ struct desired {
 
 /* What a probe of a node found: rendezvous/protocol/probe_io.h. */
 enum probe_result {
-    PROBE_GONE = 1, /* refused where it had accepted before, or another incarnation */
-    PROBE_ALIVE,    /* sent its incarnation */
-    PROBE_UNKNOWN,  /* connected but silent, cut, or no answer: probe again later */
+    /* refused at an address where it had accepted before, or another incarnation answered */
+    PROBE_GONE = 1,
+    PROBE_ALIVE,   /* it sent its incarnation */
+    PROBE_UNKNOWN, /* connected but silent, cut, or no answer: probe again later */
 };
 
-/* Who may lead next, in this order, and the epoch that they are named for: they claim the one
- * after it. Told to every node before FORM, and again when it changes. */
+/* The nodes that can lead next, in this order, and the epoch for which they are named: they claim
+ * the epoch after it. Sent to every node before FORM, and again when it changes. */
 struct successors {
     uint32_t epoch;
     uint32_t n;
     struct rdzv_peer list[RDZV_SUCCESSORS_MAX];
 };
 
-/* What a successor needs to continue the job. Sent to successors only, after their naming. */
+/* What a successor needs to continue the job. Sent only to successors, after they are named. */
 struct handover_member {
     uint64_t incarnation;
     char addr[RDZV_ADDR_MAX]; /* as rdzv_peer.addr */
     uint16_t port;
     char host[RDZV_ADDR_MAX]; /* its name, for people; cut where it is longer */
-    bool started;             /* of the last started group; otherwise of the newest formed only */
+    /* a member of the last started group; otherwise only of the newest formed group */
+    bool started;
 };
 struct handover {
-    uint32_t epoch;                    /* that the naming is of */
-    struct generation formed, started; /* the newest formed, the last started; or none */
+    uint32_t epoch; /* for which the successors are named */
+    /* the newest formed group, and the last started one; or none */
+    struct generation formed, started;
     uint32_t restarts_used, losses;
     uint64_t log_nonce;
-    uint32_t n_order;                /* of the newest formed group: the first of `members` */
-    uint32_t n_members;              /* in rank order, then the members of the started group only */
+    /* members of the newest formed group: the first n_order of `members` */
+    uint32_t n_order;
+    /* members of the formed group in rank order, then those of the started group only */
+    uint32_t n_members;
     struct handover_member *members; /* owned; handover_fini() */
 };
 void handover_fini(struct handover *e);
 /* Replaces *to (finished first) with a copy. */
 void handover_copy(struct handover *to, const struct handover *from);
 
-/* The lease exchange. All clocks are the sender's CLOCK_MONOTONIC in ns. */
+/* The lease exchange. Each clock is the sender's CLOCK_MONOTONIC in ns. */
 struct renew {
-    uint64_t clock_ns;        /* the node's, now */
-    uint64_t leader_clock_ns; /* the leader's, in the last LEASE that came; 0: none yet */
-    uint64_t rtt_ns;          /* round trip of the last exchange, as the node saw it; 0: none yet */
-    uint32_t epoch;           /* the highest that the node knows of */
-    /* How often its agent's event loop was held up for LOOP_LONG_NS (io/loop.h) or more, and the
-     * longest that it was. For operators */
+    uint64_t clock_ns;        /* the node's clock, now */
+    uint64_t leader_clock_ns; /* the leader's clock in the last LEASE that came; 0: none yet */
+    /* round trip of the last exchange, as the node measured it; 0: none yet */
+    uint64_t rtt_ns;
+    uint32_t epoch; /* the highest that the node knows of */
+    /* how often its agent's event loop was blocked for LOOP_LONG_NS (io/loop.h) or more, and for
+     * how long at most. For operators */
     uint32_t stalls;
     uint64_t longest_stall_ns;
 };
 
 struct lease {
     uint32_t epoch;
-    struct generation prepared; /* the generation it is good for; none: no START counts with it */
+    struct generation prepared; /* the generation for which it is valid; none: it allows no START */
     uint64_t echo_ns;           /* clock_ns of the RENEW that it answers */
-    /* good until echo_ns + validity_ns on the node's clock; 0: no lease */
+    /* valid until echo_ns + validity_ns on the node's clock; 0: no lease */
     uint64_t validity_ns;
-    uint64_t clock_ns; /* the leader's, now */
+    uint64_t clock_ns; /* the leader's clock, now */
 };
 
 /* Which nodes are present: sent to all nodes while they wait. For people only. */
 struct rdzv_status {
     uint32_t present, min_nodes, max_nodes;
-    uint64_t wait_ns;            /* until something is decided; UINT64_MAX: no limit */
-    bool last_call;              /* min is there; wait_ns is the last call */
+    uint64_t wait_ns; /* the time until the leader decides; UINT64_MAX: no limit */
+    /* the minimum is present; wait_ns is what is left of the last call */
+    bool last_call;
     uint32_t spares;             /* of those present, beyond max */
-    uint32_t n_names, n_missing; /* filled of the arrays below */
+    uint32_t n_names, n_missing; /* how many entries of the arrays below are filled */
     char names[RDZV_STATUS_NAMES_MAX][RDZV_HOST_MAX];
     char missing[RDZV_STATUS_NAMES_MAX][RDZV_HOST_MAX]; /* "node rank 2", or a lost node's name */
 };
 
-/* ---- what operators ask and are told ---- */
+/* ---- commands of operators, and the answers ---- */
 
 enum command_kind {
     COMMAND_STATUS = 1, /* answered by the leader: struct overview, then its nodes */
-    COMMAND_LEAVE,      /* this node: stop with grace and go; answered by the agent that is asked */
-    COMMAND_EXCLUDE,    /* node: a host name, or an incarnation in hexadecimal */
-    COMMAND_GROW,       /* re-form now, with the waiting nodes */
-    COMMAND_STOP,       /* end the job */
+    /* this node: stop with grace and leave; answered by the agent that was asked */
+    COMMAND_LEAVE,
+    COMMAND_EXCLUDE, /* node: a host name, or an incarnation in hexadecimal */
+    COMMAND_GROW,    /* re-form now, with the waiting nodes */
+    COMMAND_STOP,    /* end the job */
     COMMAND_KIND_COUNT,
 };
 
@@ -278,28 +294,28 @@ enum group_state { /* the leader's: rendezvous/leader/group.h */
 
 struct overview {
     enum group_state state;
-    uint64_t since_ns; /* how long in it */
+    uint64_t since_ns; /* how long it has been in this state */
     uint32_t epoch;
     struct generation generation; /* the newest formed, or none */
-    uint64_t running_ns;          /* since the last START; 0: never */
+    uint64_t running_ns;          /* the time since the last START; 0: never */
     uint64_t leader;              /* incarnation */
     char leader_host[RDZV_HOST_MAX];
     uint32_t min_nodes, max_nodes, node_unit, n_members, world_size;
-    uint32_t n_nodes; /* rows that follow */
+    uint32_t n_nodes; /* number of rows that follow */
     uint32_t n_spares, n_excluded;
     uint32_t restarts_used, max_restarts, losses;
     uint64_t successors[RDZV_SUCCESSORS_MAX]; /* incarnations; 0: none */
-    char incident[RDZV_REASON_MAX / 4];       /* the last, or "" */
+    char incident[RDZV_REASON_MAX / 4];       /* the last one, or "" */
     uint64_t incident_ns;                     /* how long ago */
     enum outcome outcome;
     char reason[RDZV_REASON_MAX / 4]; /* of STOPPING and CLOSED */
 };
 
-enum overview_place {                   /* what a node is to the group */
-                      PLACE_MEMBER = 1, /* of the present group */
-                      PLACE_WAITING,    /* joined, may get a place in the next */
-                      PLACE_SPARE,      /* beyond what the group holds */
-                      PLACE_EXCLUDED,   /* why */
+enum overview_place {                   /* a node's place in the group */
+                      PLACE_MEMBER = 1, /* of the current group */
+                      PLACE_WAITING,    /* joined, can get a place in the next group */
+                      PLACE_SPARE,      /* the group has no place for it */
+                      PLACE_EXCLUDED,   /* `why` has the reason */
                       PLACE_LEAVING,
                       PLACE_COUNT,
 };
@@ -315,13 +331,13 @@ struct overview_node {
     uint32_t node_rank, first_rank; /* MEMBER */
     uint32_t nproc;
     int32_t pid;
-    uint64_t since_ns; /* since it joined */
+    uint64_t since_ns; /* the time since it joined */
     uint32_t stalls;   /* of its agent's event loop: struct renew */
     uint64_t longest_stall_ns;
-    char why[RDZV_HOST_MAX]; /* EXCLUDED, or why it can't take part */
+    char why[RDZV_HOST_MAX]; /* why it is EXCLUDED, or why it can't take part */
 };
 
-/* ---- their names, as they stand on the wire and in what operators read ---- */
+/* ---- names of the values, as they appear on the wire and in output for operators ---- */
 
 extern const char *const node_state_names[NODE_STATE_COUNT];
 extern const char *const outcome_names[OUTCOME_COUNT];
