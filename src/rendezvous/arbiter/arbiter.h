@@ -7,10 +7,10 @@
  *     … on_answer(me, &answer), with answer.request.id 7
  *     arbiter_free(a);
  *
- * Guarantees, whatever fails: at most one winner per epoch, ever; a closed job stays closed,
- * with one outcome; a record is never changed. A claim that is answered with UNREACHABLE may have
- * been won: ask again, with the same claimant, to know. The record is then the one of the first
- * claim, idle or not. */
+ * Guarantees, whatever fails: at most one winner per epoch, ever; a closed job stays closed, with
+ * one outcome; a record is never changed. A claim that is answered with UNREACHABLE may have been
+ * won: ask again, with the same claimant, to know. The record is then that of the first claim, idle
+ * or not. */
 #pragma once
 
 #include "rendezvous/arbiter/arbiter_messages.h"

@@ -8,11 +8,12 @@
 enum arbiter_kind {
     ARBITER_READ = 1, /* the current state */
     ARBITER_CLAIM,    /* epoch, leader, idle: claim this epoch, if no agent has claimed it */
-    ARBITER_BEAT,     /* epoch, leader: a READ; and the beat is changed if it is still ours */
-    ARBITER_CLOSE, /* epoch, leader, outcome, reason: closes the job; claims `epoch`, which nobody
-                      leads */
+    /* epoch, leader: a READ, which also changes the beat if the epoch is still ours */
+    ARBITER_BEAT,
+    /* epoch, leader, outcome, reason: closes the job; claims `epoch`, which no agent leads */
+    ARBITER_CLOSE,
     /* epoch, leader: it no longer leads, and no worker of this epoch or of an earlier one runs or
-       ever will; claims the next epoch, which nobody leads, and the one after that may be claimed
+       ever will; claims the next epoch, which no agent leads, and the one after that can be claimed
        at once */
     ARBITER_VACATE,
     ARBITER_KIND_COUNT,
@@ -30,8 +31,9 @@ struct arbiter_request {
 
 enum arbiter_result {
     ARBITER_OK = 1, /* `record` is valid as of `started_ns` or later; CLAIM: won; CLOSE: done */
-    /* CLAIM: `record` names an epoch as high, of another, or the close; CLOSE, VACATE: a higher
-     * epoch was claimed by another, or the job was closed with another outcome (record.closed) */
+    /* CLAIM: `record` has another agent's epoch, which is at least as high, or the close. CLOSE,
+     * VACATE: another agent has claimed a higher epoch, or the job was closed with another outcome
+     * (record.closed) */
     ARBITER_LOST,
     ARBITER_UNREACHABLE, /* nothing is known; `text`: what was tried, and why it failed */
     /* It can be reached, but data that was there before is gone or can't be read: removed, or
@@ -43,12 +45,13 @@ enum arbiter_result {
 
 struct arbiter_record {
     uint32_t epoch;          /* the latest claimed; 0: none yet */
-    struct rdzv_peer leader; /* of it */
-    /* of it: differs from read to read while the leader lives; compare for equality only */
+    struct rdzv_peer leader; /* of that epoch */
+    /* of that epoch: differs from read to read while the leader lives; compare it only for
+     * equality */
     uint64_t beat;
-    bool vacant; /* no agent leads, and nothing runs that a new leader would have to wait for */
-    /* its leader gathers nodes, and forms no group in this epoch: no worker of it or of an earlier
-     * one runs or ever will. So the winner of the next epoch has nothing to wait for */
+    bool vacant; /* no agent leads, and nothing runs for which a new leader would have to wait */
+    /* its leader gathers nodes, and forms no group in this epoch: no worker of this epoch or of an
+     * earlier one runs or ever will. So the winner of the next epoch has nothing to wait for */
     bool idle;
     bool closed; /* the job is over: */
     enum outcome outcome;
@@ -60,14 +63,15 @@ struct arbiter_answer {
     uint64_t started_ns;            /* when it was asked, our clock */
     enum arbiter_result result;
     struct arbiter_record record; /* not with UNREACHABLE */
-    /* UNREACHABLE, RUINED: for people. OK: "", or what failed nevertheless (a beat on a full disk)
+    /* UNREACHABLE, RUINED: for people. OK: "", or a part that failed nevertheless (a beat on a full
+     * disk)
      */
     char text[RDZV_REASON_MAX / 4];
 };
 
 /* READ and BEAT are answered within this, or UNREACHABLE; CLAIM and CLOSE too. */
 #define ARBITER_TIMEOUT_NS (5 * NS_PER_S)
-/* After RUINED an agent waits this long, but no longer than a lease, for a better answer: somebody
+/* After RUINED an agent waits this long, but no longer than a lease, for a better answer: a user
  * may be moving a directory. It does not wait if another job has begun there. */
 #define ARBITER_RUIN_NS (5 * NS_PER_S)
 static inline uint64_t arbiter_ruin_ns(const struct arbiter_answer *a, uint64_t lease_ns) {

@@ -8,10 +8,11 @@
  *     {"version":1,"epoch":1,"leader":"00000000000004d2","addr":"10.0.0.1","port":4711,
  *      "idle":true}
  *
- * The second is the close, the third an epoch that nobody leads; its leader is the agent that
- * closed, or left. In the fourth, and before it, nothing runs (struct arbiter_record). No record is
- * of two kinds. A directory's text may also hold "superseded": the record of a higher epoch, whole,
- * so that a reader needs no other file. The beat is not part of it. Pure. */
+ * The second is the close, the third an epoch that no agent leads; its leader is the agent that
+ * closed the job, or left. In the fourth epoch and all earlier ones nothing runs (struct
+ * arbiter_record). No record is of two kinds. A directory's text may also hold "superseded": the
+ * record of a higher epoch, whole, so that a reader needs no other file. The beat is not part of
+ * it. Pure. */
 #pragma once
 
 #include "base/err.h"
@@ -21,11 +22,12 @@
 /* The longest text: a close, superseded by a close. Each byte of a reason may take six. */
 #define ARBITER_RECORD_TEXT_MAX (32 * 1024)
 
-/* At the end of `out`, without a newline. mark: the record that supersedes it, or NULL. */
+/* Appends the record to `out`, without a newline. mark: the record that supersedes it, or NULL. */
 void arbiter_record_write(const struct arbiter_record *record, const struct arbiter_record *mark,
                           struct strbuf *out);
 
-/* Reads what arbiter_record_write() wrote. ret_mark: its epoch is 0 where there is no mark; NULL: a
- * mark is an error. 0, or a negative errno and what is wrong with the text, as a sentence. */
+/* Reads what arbiter_record_write() wrote. ret_mark: its epoch is 0 if there is no mark; NULL: a
+ * mark is an error. Returns 0, or a negative errno and a sentence that describes what is wrong with
+ * the text. */
 _must_use_ int arbiter_record_read(const char *text, size_t len, struct arbiter_record *ret,
                                    struct arbiter_record *ret_mark, struct err *err);

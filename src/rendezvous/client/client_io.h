@@ -3,21 +3,21 @@
  * effects go to the launcher by callbacks, and the launcher's events come back by
  * rdzv_client_event().
  *
- *     rdzv_client_new(loop, &member_config, &config, &c);    connecting begins on the loop
+ *     rdzv_client_new(loop, &member_config, &config, &c);    it connects from the loop
  *     … ops.prepare → rdzv_client_event(c, {MEMBER_EVENT_PREPARED, .generation = g})
  *     … ops.start, ops.stop → rdzv_client_event(c, {MEMBER_EVENT_ALL_GONE})
  *     … ops.end: the agent exits with it
  *     rdzv_client_free(c);
  *
- * While no leader is found it tries every address of the endpoint in turn: at once, then after
- * 100 ms, doubling up to 2 s. A lost connection is tried again at once and resumed (the same
- * incarnation, the same report). The heartbeat, lease and margin in the leader's WELCOME apply to
- * all nodes and replace this node's own.
+ * While no leader is found it tries every address of the endpoint in turn: at once, then after 100
+ * ms, doubling up to 2 s. After a lost connection it reconnects at once, and resumes (same
+ * incarnation, same report). The heartbeat, lease and margin in the leader's WELCOME apply to all
+ * nodes and replace this node's own.
  *
  * With an arbiter there is no endpoint: the member decides which agent to connect to. Its addresses
  * are tried in turn, each until it has sent HELLO. Only then JOIN is sent, and the agent may delay
- * the answer (it may be about to lead). A REDIRECT ends the connection, like a refusal, with no
- * DISCONNECT. */
+ * the answer (it may be about to lead). A REDIRECT ends the connection without a DISCONNECT, like a
+ * refusal. */
 #pragma once
 
 #include "io/loop.h"
@@ -30,37 +30,38 @@ struct rdzv_client;
  * rdzv_client_event(), which takes effect after the present effects. Pointers are borrowed for the
  * call. */
 struct rdzv_client_ops {
-    /* A JOIN is about to be sent to the leader at this address, from this one (len 0: not known);
-     * so that the node's description can be completed. False: it is not known yet, and nothing is
-     * sent; the callback is called again at rdzv_client_join(), and on another connection. May be
-     * NULL */
+    /* A JOIN is about to be sent to the leader at this address, from this one (len 0: not known).
+     * The callback completes the node's description. False: the description is not known yet, and
+     * nothing is sent; the callback is called again at rdzv_client_join(), and on another
+     * connection. May be NULL */
     bool (*joining)(void *arg, const struct addr *leader, const struct addr *local,
                     struct node_info *info);
     void (*prepare)(void *arg, struct generation generation, const struct form *form);
     /* ways: as in struct desired. */
     void (*start)(void *arg, struct generation generation, uint32_t reachability);
     /* End the workers: grace_ns from SIGTERM to SIGKILL (UINT64_MAX: the job's own setting).
-     * `cause` is the leader's STOP or CLOSED with the first failure, NULL when there was none. */
+     * `cause` is the leader's STOP or CLOSED with the first failure, NULL if there was none. */
     void (*stop)(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause);
     /* SIGKILL everything now: the lease has run out. */
     void (*fence)(void *arg);
-    /* What the guardian must hold; TIME_NEVER: nothing runs, nothing ends. */
+    /* The end of the lease, for the guardian; TIME_NEVER: nothing runs, so nothing has to end. */
     void (*lease_end)(void *arg, uint64_t end_ns);
     /* Which nodes are present and which are missing, while the leader gathers. */
     void (*status)(void *arg, const struct rdzv_status *status);
-    /* No leader yet: one sentence ("nobody listens at a:29400", …); again whenever it changes. */
+    /* There is no leader yet: one sentence about why; called again whenever it changes. */
     void (*waiting_for_leader)(void *arg, const char *text);
     /* With an arbiter: this agent leads from now on, with a group that begins with the state in
      * `lead`. The listener serves it when this returns. */
     void (*lead)(void *arg, const struct member_lead *lead);
-    /* With an arbiter, may be NULL: another node than before has sent WELCOME, from this address of
-     * its listener (our own incarnation: this node leads). `first`: none had before. */
+    /* With an arbiter: WELCOME came from a different node than before, whose listener has this
+     * address (our own incarnation: this node leads). `first`: it is the first WELCOME. May be
+     * NULL */
     void (*leader)(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
                    bool first);
     /* With an arbiter: how the listener answers nodes that JOIN, from now on. */
     void (*join_policy)(void *arg, enum member_join_policy join_policy,
                         const struct rdzv_peer *peer, uint32_t epoch);
-    /* The node's part in the job has ended. Called once, as the last callback. */
+    /* This node no longer takes part in the job. Called once, as the last callback. */
     void (*end)(void *arg, const struct member_end *end);
 };
 
@@ -72,8 +73,9 @@ struct rdzv_client_config {
     uint16_t port;
     bool has_addr; /* or an address (the leader's own agent): */
     struct addr addr;
-    struct arbiter *arbiter;     /* borrowed; NULL: the member's config has none either */
-    struct addr own_listener;    /* with an arbiter: how this agent reaches its own listener */
+    struct arbiter *arbiter; /* borrowed; NULL: the member's config has none either */
+    /* with an arbiter: where this agent can connect to its own listener */
+    struct addr own_listener;
     uint64_t connect_timeout_ns; /* for one attempt at the endpoint; 0: 10 s */
     uint64_t peer_timeout_ns;    /* for one address of a peer, until HELLO; 0: 1.5 s */
     uint64_t resolve_timeout_ns; /* 0: 10 s */
@@ -82,7 +84,7 @@ struct rdzv_client_config {
     void *arg;
 };
 
-/* Copies both configs. 0, -EINVAL, or another errno. Nothing is called from inside. */
+/* Copies both configs. Returns 0, -EINVAL, or another negative errno. Calls no callback. */
 _must_use_ int rdzv_client_new(struct loop *loop, const struct member_config *member_config,
                                const struct rdzv_client_config *config, struct rdzv_client **ret);
 /* Ends the connection (without LEAVE) and all that is under way. Allowed in its own callbacks.
@@ -97,8 +99,8 @@ void rdzv_client_event(struct rdzv_client *c, const struct member_event *event);
 /* The information that ops.joining waited for is available. */
 void rdzv_client_join(struct rdzv_client *c);
 
-/* The summary of this node, below RDZV_NODE_SUMMARY_MAX bytes of UTF-8 (copied): sent to this
- * leader and to each later one. Replaces an earlier summary. */
+/* Sets the summary of this node, less than RDZV_NODE_SUMMARY_MAX bytes of UTF-8 (copied). It is
+ * sent to this leader and to each later one. Replaces an earlier summary. */
 void rdzv_client_node_summary(struct rdzv_client *c, const char *text);
 
 /* A node is parked at our listener, or the connection of a parked one has ended. */
@@ -108,5 +110,5 @@ void rdzv_client_caller(struct rdzv_client *c, uint64_t incarnation, bool came);
  * no leader is known. */
 bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct rdzv_peer *ret);
 
-/* For status and tests: borrowed, changes with the loop. */
+/* For status and tests. Borrowed; it changes while the loop runs. */
 const struct member *rdzv_client_member(const struct rdzv_client *c);

@@ -1,8 +1,8 @@
-/* What the files of a node's side share. Private to these files.
- *   client_io.c        the member's steps and effects, life
+/* Shared by the files of this folder, and private to them.
+ *   client_io.c        steps and effects of the member; creation and end
  *   client_find_io.c   from CONNECT to a connection: addresses, attempts, pauses
- *   client_messages_io.c  what comes over that connection, and JOIN
- *   client_probe_io.c  where peers are reached; probes of their listeners */
+ *   client_messages_io.c  messages that arrive on that connection, and JOIN
+ *   client_probe_io.c  addresses of peers; probes of their listeners */
 #pragma once
 
 #include "base/list.h"
@@ -36,10 +36,10 @@ struct rdzv_client {
     size_t n_addrs, next_addr;
     uint64_t backoff_ns;  /* before the next round; 0: none */
     struct conn *conn;    /* NULL: none */
-    bool greeted;         /* the target's HELLO came on it */
+    bool greeted;         /* the target's HELLO has arrived on it */
     bool join_due;        /* JOIN is sent on it when rdzv_client_join() is called */
     bool welcomed;        /* on this connection */
-    uint64_t welcomed_ns; /* by that agent, last; 0: never */
+    uint64_t welcomed_ns; /* when that agent last sent WELCOME; 0: never */
     char waiting[CLIENT_WAITING_MAX];
     char *node_summary; /* owned; NULL: none yet */
 
@@ -55,8 +55,8 @@ struct rdzv_client {
     struct probe *probe;
     struct list peer_probes; /* struct peer_probe */
     unsigned n_peer_probes;
-    /* Peers that were reached there, by us or by the leader that named them: only for these a
-     * refusal means that they are gone. */
+    /* Peers that were reached at these addresses, by us or by the leader that named them. Only for
+     * them a refused connection means that they are gone. */
     struct {
         uint64_t incarnation;
         struct addr listener;
@@ -66,8 +66,8 @@ struct rdzv_client {
 
 /* ---- client_io.c ---- */
 
-/* Steps the member and carries out its effects; from inside a step or a callback: after the current
- * one.
+/* Steps the member and carries out its effects. Called from inside a step or a callback, it does so
+ * after the current step.
  */
 void client_event(struct rdzv_client *c, struct member_event *ev);
 void client_show_waiting(struct rdzv_client *c, const char *text);
@@ -79,11 +79,11 @@ void client_show_spare(struct rdzv_client *c, const struct desired *d);
 void client_want_connect(struct rdzv_client *c, const struct member_effect *e);
 /* Ends the connection or the attempt, without an event. */
 void client_hang_up(struct rdzv_client *c);
-/* The same with a DISCONNECT: the member decides whether to try again. */
+/* The same with a DISCONNECT event: the member decides whether to try again. */
 void client_disconnected(struct rdzv_client *c);
-/* This address did not answer as a leader: the next one, or DISCONNECT. */
+/* This address did not answer as a leader: tries the next one, or emits DISCONNECT. */
 void client_attempt_failed(struct rdzv_client *c, const char *why);
-/* The same, with the peer's reason: a leader that has no place now, or an agent that does not lead.
+/* The same with the peer's reason: it is a leader that has no place now, or it does not lead.
  */
 void client_refused_for_now(struct rdzv_client *c, const char *reason);
 /* The time for an attempt, or a pause, is over. */
@@ -93,15 +93,16 @@ void client_on_retry(void *arg);
 
 extern const struct conn_ops client_conn_ops;
 void client_send_join(struct rdzv_client *c);
-/* If there is a connection, and a leader. */
+/* Only if there is a connection, and a leader. */
 void client_send_node_summary(struct rdzv_client *c);
-/* Nothing if no leader has sent WELCOME. */
+/* Does nothing if no leader has sent WELCOME. */
 void client_send_to_leader(struct rdzv_client *c, const struct wire_message *m);
 void client_drop_handover(struct rdzv_client *c);
 
 /* ---- client_probe_io.c ---- */
 
-/* The addresses of its listener to try in turn, the one that is known to work first; how many. */
+/* Fills in the addresses of the peer's listener, to be tried in turn; first the one that is known
+ * to work. Returns how many. */
 size_t client_peer_addrs(const struct rdzv_client *c, const struct rdzv_peer *peer,
                          struct addr out[CLIENT_PEER_ADDRS_MAX]);
 void client_remember(struct rdzv_client *c, uint64_t incarnation, const struct addr *listener);

@@ -7,13 +7,13 @@
  *                           └────────all gone──────── STOPPING ◀────────── leader gone ────┘
  *     any ──CLOSED and all gone, leader gone for good, left──▶ ENDED
  *
- * FINISHED (all workers ended with 0) and FAILED (one did not) are RUNNING with a report of their
- * own: the workers' places are kept until the leader sends STOP or CLOSED.
+ * FINISHED (all workers ended with 0) and FAILED (one did not) are the state RUNNING with another
+ * report: the workers' places are kept until the leader sends STOP or CLOSED.
  *
- * Beside it, with an arbiter, goes its part in the election (election.h).
+ * With an arbiter, the machine also takes part in the election (election.h).
  *
- * Nodes that lost their leader go to the successors, the first first: they JOIN at its listener and
- * are parked there (CALLER) until it leads, or redirects them. */
+ * Nodes that lost their leader go to the successors, in order: they send JOIN to a successor's
+ * listener and are parked there (CALLER) until that agent leads, or redirects them. */
 #pragma once
 
 #include "rendezvous/leader/group.h"
@@ -31,9 +31,9 @@ enum member_state {
 };
 
 enum member_election {
-    ELECTION_FIXED = 1, /* no arbiter: the endpoint's leader or none */
+    ELECTION_FIXED = 1, /* no arbiter: the leader is at the endpoint, or there is none */
     ELECTION_ASKING,    /* reads the arbiter to find the leader */
-    ELECTION_FOLLOWING, /* one leader is known, and connected to or tried */
+    ELECTION_FOLLOWING, /* one leader is known; this node is connected to it, or tries to connect */
     ELECTION_SEEKING,   /* lost the leader: goes to the successors, or waits as one */
     ELECTION_CLAIMING,  /* asks the arbiter for an epoch */
     ELECTION_LEADING,   /* this agent leads: its node follows it like any other */
@@ -41,35 +41,36 @@ enum member_election {
 };
 
 struct member_config {
-    /* its node's own; a successor claims for min_nodes, node_unit */
+    /* the node's own settings; a successor needs min_nodes, node_unit to claim */
     struct rdzv_settings rdzv;
     uint64_t incarnation;    /* of this node */
     uint64_t probe_retry_ns; /* between probes without a result */
     bool has_arbiter;        /* elections beyond FIXED */
-    struct rdzv_peer self;   /* the peer in a claim of ours */
+    struct rdzv_peer self;   /* this agent, as it appears in its own claims */
     uint64_t seed;           /* for random waits */
 };
-/* The settings' defaults; probe retry 200 ms. */
+/* Sets the defaults of the settings; probe retry 200 ms. */
 void member_config_default(struct member_config *config);
 
 enum member_event_kind {
     MEMBER_EVENT_TIME = 1,
-    MEMBER_EVENT_WELCOME,     /* a leader admitted this node: leader (incarnation), epoch */
-    MEMBER_EVENT_REFUSED,     /* it refused this node: reason. Final */
-    MEMBER_EVENT_DISCONNECT,  /* the connection ended, or could not be made */
-    MEMBER_EVENT_DESIRED,     /* desired */
-    MEMBER_EVENT_LEASE,       /* lease */
-    MEMBER_EVENT_PROBE,       /* probe: the result of a probe of the leader's listener */
-    MEMBER_EVENT_PREPARED,    /* launcher: ready for generation, with ways (struct report) */
+    MEMBER_EVENT_WELCOME,    /* a leader admitted this node: leader (incarnation), epoch */
+    MEMBER_EVENT_REFUSED,    /* it refused this node: reason. Final */
+    MEMBER_EVENT_DISCONNECT, /* the connection ended, or could not be made */
+    MEMBER_EVENT_DESIRED,    /* desired */
+    MEMBER_EVENT_LEASE,      /* lease */
+    MEMBER_EVENT_PROBE,      /* probe: the result of a probe of the leader's listener */
+    /* launcher: ready for generation, with `reachability` (struct report) */
+    MEMBER_EVENT_PREPARED,
     MEMBER_EVENT_FAILURE,     /* launcher: failure (also: could not prepare, could not spawn) */
     MEMBER_EVENT_SUCCEEDED,   /* launcher: all workers of generation ended with 0 */
     MEMBER_EVENT_ALL_GONE,    /* launcher: no process of any generation is left */
     MEMBER_EVENT_UNKILLABLE,  /* launcher: a process that can't be killed: reason */
     MEMBER_EVENT_LEAVE,       /* a signal: stop, then leave: reason, grace_ns */
-    MEMBER_EVENT_NAMED,       /* successors: of the leader we are connected to */
+    MEMBER_EVENT_NAMED,       /* successors: of the leader to which we are connected */
     MEMBER_EVENT_HANDOVER,    /* handover: complete; after NAMED. Copied */
-    MEMBER_EVENT_ARBITER,     /* answer, to a request of an effect */
-    MEMBER_EVENT_CALLER,      /* caller: a node JOINs at our listener, and is parked there */
+    MEMBER_EVENT_ARBITER,     /* answer: to a request of an ARBITER effect */
+    MEMBER_EVENT_CALLER,      /* caller: a node sent JOIN to our listener, and is parked there */
     MEMBER_EVENT_CALLER_GONE, /* caller: its connection has ended */
     MEMBER_EVENT_PEER_PROBE,  /* caller (the incarnation probed), probe */
     MEMBER_EVENT_REDIRECT,    /* epoch, peer: a redirection to the leader */
@@ -102,31 +103,33 @@ struct member_event {
 
 enum member_effect_kind {
     /* (re)connect to the leader and JOIN with member_report(). Without an arbiter: at the endpoint;
-     * with one: to `peer`, ending an attempt at another; each address in turn, and DISCONNECT when
-     * all have failed, its HELLO was another's, or it refused for now. `soon`: without a pause */
+     * with one: to `peer`, ending an attempt at another; each address is tried in turn. DISCONNECT
+     * follows when all have failed, the HELLO was of another agent, or the peer refused for now.
+     * `soon`: without a pause */
     MEMBER_EFFECT_CONNECT = 1,
     MEMBER_EFFECT_REPORT, /* send member_report() */
     MEMBER_EFFECT_RENEW,  /* renew */
     MEMBER_EFFECT_PROBE,  /* probe the leader's listener */
-    /* generation, form (member_form()): make ready, then EVENT_PREPARED */
+    /* generation, form (member_form()): prepare, then EVENT_PREPARED */
     MEMBER_EFFECT_PREPARE,
-    MEMBER_EFFECT_START, /* generation: spawn the workers; ways, that all members have */
-    /* end the workers: grace_ns (UINT64_MAX: own default); reason; then ALL_GONE */
+    /* generation: start the workers; reachability: the ways that work for all members */
+    MEMBER_EFFECT_START,
+    /* end the workers with grace_ns (UINT64_MAX: own default) and reason; then ALL_GONE */
     MEMBER_EFFECT_STOP,
     MEMBER_EFFECT_FENCE, /* SIGKILL everything now; then ALL_GONE */
-    /* lease_end_ns: what the guardian must hold; TIME_NEVER: nothing runs */
+    /* lease_end_ns: the end of the lease, for the guardian; TIME_NEVER: nothing runs */
     MEMBER_EFFECT_LEASE_END,
     MEMBER_EFFECT_SEND_LEAVE, /* send LEAVE on the connection, then close it */
-    MEMBER_EFFECT_END,        /* it is over: member_end() */
-    MEMBER_EFFECT_HANG_UP,    /* end the connection or the attempt, with no DISCONNECT */
-    MEMBER_EFFECT_SEND,       /* message: to the leader, at once */
-    MEMBER_EFFECT_ARBITER,    /* request: ask it */
+    MEMBER_EFFECT_END,        /* the node no longer takes part: member_end() */
+    MEMBER_EFFECT_HANG_UP,    /* end the connection or the attempt, without a DISCONNECT */
+    MEMBER_EFFECT_SEND,       /* message: send it to the leader at once */
+    MEMBER_EFFECT_ARBITER,    /* request: send it to the arbiter */
     MEMBER_EFFECT_PROBE_PEER, /* peer: probe its listener, then PEER_PROBE */
-    /* lead: serve the parked nodes and all that come, with a new group; then connect to our own
-       server */
+    /* lead: serve the parked nodes and all later ones, with a new group; then connect to our own
+     * server */
     MEMBER_EFFECT_LEAD,
-    /* how the listener answers nodes that JOIN, the parked ones included, from now on:
-       `join_policy`, `peer` and `epoch` for REDIRECT */
+    /* how the listener answers nodes that send JOIN from now on, and the parked ones:
+     * `join_policy`; for REDIRECT also `peer` and `epoch` */
     MEMBER_EFFECT_JOIN_POLICY,
     MEMBER_EFFECT_KIND_COUNT,
 };
@@ -138,10 +141,10 @@ enum member_join_policy {
     JOIN_POLICY_SERVED,        /* this agent leads: LEAD has made the server */
 };
 
-/* What a new leader begins with: for its group_config. */
+/* The state with which a new leader begins, for its group_config. */
 struct member_lead {
     uint32_t epoch;
-    bool idle;              /* the epoch is */
+    bool idle;              /* the epoch is idle */
     uint64_t not_before_ns; /* 0: nothing to wait for */
     uint64_t absent_until_ns;
     uint64_t old_leader;             /* incarnation; 0: not known */
@@ -172,13 +175,14 @@ struct member_update {
 };
 void member_update_fini(struct member_update *u);
 
-/* How it ended, for the exit status and the report. */
+/* How the node's part in the job ended, for the exit status and the report. */
 enum member_end_kind {
     MEMBER_END_NONE = 0,
     MEMBER_END_SUCCESS,
-    MEMBER_END_FAILED,      /* the job failed: reason, maybe failure (the first cause) */
+    /* the job failed: reason, and the first cause in `failure` if there is one */
+    MEMBER_END_FAILED,
     MEMBER_END_LEADER_LOST, /* reason */
-    MEMBER_END_REFUSED,     /* reason: configuration */
+    MEMBER_END_REFUSED,     /* reason: the configuration is refused */
     MEMBER_END_LEFT,        /* this node was asked to stop, and has stopped */
 };
 struct member_end {
@@ -188,7 +192,7 @@ struct member_end {
     struct failure failure;
     uint32_t restarts_used, max_restarts;
     bool was_closed; /* the job was over before this node came */
-    bool was_spare;  /* a group ran without this node when it was last received */
+    bool was_spare;  /* a group ran without this node, as last received from the leader */
 };
 
 struct member;
@@ -202,17 +206,19 @@ enum member_state member_state(const struct member *m);
 /* borrowed until the next step */
 const struct report *member_report(const struct member *m);
 const struct form *member_form(const struct member *m); /* of the newest FORM */
-/* the newest STOP or CLOSED; NULL */
+/* the newest STOP or CLOSED, or NULL */
 const struct desired *member_stop_cause(const struct member *m);
 const struct member_end *member_end(const struct member *m);
 struct generation member_generation(const struct member *m); /* of the newest FORM, or none */
 uint64_t member_lease_end(const struct member *m);           /* 0: none */
-bool member_has_workers(const struct member *m);             /* STARTed and not ALL_GONE */
+/* workers were started, and not all are gone */
+bool member_has_workers(const struct member *m);
 enum member_election member_election(const struct member *m);
-uint32_t member_epoch(const struct member *m); /* the highest it knows of */
-/* The leader that it follows: false when none is known. */
+uint32_t member_epoch(const struct member *m); /* the highest that it knows of */
+/* The leader that this node follows. False: none is known. */
 bool member_leader(const struct member *m, struct rdzv_peer *ret);
-/* What it waits for while it has no leader: one sentence, or "". Borrowed until the next step. */
+/* What this node waits for while it has no leader: one sentence, or "". Borrowed until the next
+ * step. */
 const char *member_waiting(const struct member *m);
 
 const char *member_state_name(enum member_state s);

@@ -1,7 +1,8 @@
-/* What the files of a node share: its state, and the purpose of each file. Private to this folder.
+/* Shared by the files of the member machine: its state, and the purpose of each file. Private to
+ * this folder.
  *   member.c          the states, events of the launcher, the step; acts on the election's outcomes
  *   member_desired.c  messages of the leader
- *   member_leader.c   whether the leader is there */
+ *   member_leader.c   whether the leader is alive */
 #pragma once
 
 #include "rendezvous/member/election.h"
@@ -9,7 +10,7 @@
 struct member {
     struct member_config config;
     enum member_state state;
-    struct step step; /* the present time; what effects go to */
+    struct step step; /* the current time; where effects are added */
     uint64_t since_ns;
     uint64_t due_ns; /* when the next MEMBER_EVENT_TIME was asked for */
 
@@ -20,10 +21,10 @@ struct member {
     /* The group. */
     struct generation generation; /* of the newest FORM, or of a STOP for an unknown generation */
     struct form form;
-    uint32_t reachability; /* of START, that all have */
+    uint32_t reachability; /* of START: the ways that work for all members */
     bool start_wanted, has_workers, fenced;
     struct report report;
-    bool report_due; /* it changed while there was no connection, or goes with the next RENEW */
+    bool report_due; /* it changed while there was no connection, or is sent with the next RENEW */
     bool has_stop_cause;
     struct desired stop_cause;
     bool has_later; /* a FORM that came before this node was idle again */
@@ -31,22 +32,22 @@ struct member {
 
     struct member_end end; /* kind is set as soon as it is decided */
     bool leaving, closed;
-    char reason[RDZV_REASON_MAX]; /* effects point here */
+    char reason[RDZV_REASON_MAX]; /* effects point to it */
 };
 
 /* member.c */
-/* Its report; and a RENEW that would soon be due with it. */
+/* Sends the report, together with a RENEW if one is due soon. */
 void member_send_report(struct member *m);
-/* With the next RENEW, which comes a little early. */
+/* Sends the report with the next RENEW, which is sent a little early. */
 void member_send_report_soon(struct member *m);
 void member_renew(struct member *m);
 void member_move(struct member *m, enum member_state to);
-/* The first decision stands. */
+/* Only the first decision counts. */
 void member_decide_end(struct member *m, enum member_end_kind kind, const char *reason);
-/* Ends as decided: at once, or when the workers are gone, or can't be. */
+/* Ends as decided: at once if there are no workers; else when they are gone, or can't be killed. */
 void member_end_with_grace(struct member *m, uint64_t grace_ns);
-/* With an arbiter: the workers end within what is left of the lease, and the next leader is
- * searched for. */
+/* With an arbiter: the workers end within the rest of the lease, and the node searches for the next
+ * leader. */
 void member_lose_leader(struct member *m, bool gone, const char *why);
 void member_set_report(struct member *m, enum node_state state);
 void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason);

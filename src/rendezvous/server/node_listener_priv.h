@@ -1,6 +1,6 @@
-/* What the files of the listener share. Private to these files.
+/* Shared by the files of the listener, and private to them.
  *   node_listener_io.c        accepts, sends HELLO, limits waiting connections
- *   node_listener_calls_io.c  answers to nodes that JOIN, and to operators */
+ *   node_listener_calls_io.c  answers to nodes that send JOIN, and to operators */
 #pragma once
 
 #include "base/idmap.h"
@@ -19,29 +19,31 @@ struct rdzv_listener {
     uint32_t leader_epoch;
     struct listener *sockets[LISTENER_SOCKETS_MAX];
     size_t n_sockets;
-    struct list pending;   /* struct caller without a first message, the oldest first */
+    struct list pending;   /* struct caller without a first message, oldest first */
     struct list parked;    /* struct caller, in the order in which they came */
-    struct list operators; /* struct caller, the longest silent first */
+    struct list operators; /* struct caller, the one that is silent for longest first */
     size_t n_pending, n_parked, n_operators;
     size_t pending_max;
     struct idmap parked_by_incarnation;
     bool paused;
-    uint64_t spent_until_ns; /* how far ahead of now the rate of strangers is spent */
-    /* for the oldest pending and the most silent operator, and when strangers are let in again */
+    /* when the next stranger can be accepted, by the rate; may be ahead of now */
+    uint64_t spent_until_ns;
+    /* for the deadlines of the oldest pending caller and of the operator that is silent for
+     * longest, and for accepting strangers again */
     struct loop_timer *timer;
 };
 
-/* A connection without another owner: a probe, a node about to join, a parked one, an operator, or
- * an unknown peer. */
+/* A connection that has no other owner: a probe, a node that is about to join, a parked node, an
+ * operator, or an unknown peer. */
 struct caller {
     struct list link;
     struct rdzv_listener *listener;
-    size_t *count;             /* of the list that it is in */
+    size_t *count;             /* the counter of the list that it is in */
     struct conn *conn;         /* owned */
-    uint64_t deadline_ns;      /* while pending or an operator */
-    struct rdzv_asking asking; /* an operator */
+    uint64_t deadline_ns;      /* while it is pending, or an operator */
+    struct rdzv_asking asking; /* if it is an operator */
     uint64_t incarnation;      /* parked */
-    char *join;                /* parked: its JOIN as it lies on the wire, which is short */
+    char *join;                /* parked: its JOIN in the format of the wire, which is short */
     size_t join_len;
 };
 
@@ -49,9 +51,9 @@ struct caller {
 
 /* Sets the timer, and stops or continues accepting. */
 void listener_update_interest(struct rdzv_listener *l);
-/* Into another list. */
+/* Moves the caller to another list. */
 void listener_move(struct caller *c, struct list *to, size_t *count);
-/* Forgets it; its connection is the caller's to end or to hand over. */
+/* Frees `c`, and returns its connection, which the calling function must end or pass on. */
 _must_use_ struct conn *listener_take(struct caller *c);
 
 /* ---- node_listener_calls_io.c ---- */

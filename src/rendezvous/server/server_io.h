@@ -1,30 +1,30 @@
 /* The leader's side on the network. Two objects:
  *
- * rdzv_listener (every agent has one) accepts on the node's listening sockets, sends HELLO first on
- * every connection, which is all that probes need, and passes nodes that send JOIN to the
- * rdzv_server, if this agent leads. Otherwise the JOIN is refused ("does not lead"), parked until
- * the leader is known, or redirected to the leader. An operator's COMMAND is answered by the agent
- * (LEAVE), the server, or with the way to the leader; more may follow on the same connection.
+ * rdzv_listener (every agent has one) accepts on the node's listening sockets, first sends HELLO on
+ * every connection (probes need no more), and passes nodes that send JOIN to the rdzv_server, if
+ * this agent leads. Otherwise the JOIN is refused ("does not lead"), parked until the leader is
+ * known, or redirected to the leader. An operator's COMMAND is answered by the agent (LEAVE) or by
+ * the server, or is redirected to the leader; more commands can follow on the same connection.
  *
  * rdzv_server (only the leading agent) owns the group machine, its timer and the connections of
  * the nodes. It decides nothing: it turns messages into events and effects into messages. The
  * leader's own node joins over TCP like every other.
  *
  *     rdzv_listener_new(loop, &listener_config, &l);
- *     rdzv_listener_add(l, node_fd);                 made before the guardian forked
+ *     rdzv_listener_add(l, node_fd);                 created before the guardian forked
  *     rdzv_server_new(loop, &group_config, &server_config, &s);
  *     rdzv_listener_add(l, endpoint_fd);
  *     rdzv_listener_serve(l, s);
  *     … rdzv_listener_serve(l, NULL) or rdzv_listener_free(l), then rdzv_server_free(s)
  *
- * Everything a peer can make us hold is bounded: RDZV_PENDING_MAX connections that have not said a
- * valid JOIN, and half of this process's descriptors, each for RDZV_FIRST_WORD_NS; RDZV_NODES_MAX
- * parked ones, and as many nodes;
- * and while a group is formed, one more in RDZV_STRANGER_NS;
- * RDZV_OPERATORS_MAX operators, each until it is silent for RDZV_OPERATOR_SILENCE_NS, who share the
- * few texts of the status that somebody has still to read; WIRE_MESSAGE_MAX unread bytes and
- * CONN_UNSENT_MAX unsent bytes for each node (a successor's list of members comes on top). Whoever
- * breaks the protocol is disconnected. */
+ * Everything that a peer can make us store is bounded. At most RDZV_PENDING_MAX connections have
+ * not sent a valid JOIN, at most half of this process's descriptors, and each for at most
+ * RDZV_FIRST_WORD_NS. While a group is formed, only one new connection is accepted in
+ * RDZV_STRANGER_NS. There are at most RDZV_NODES_MAX parked nodes, and as many joined ones. There
+ * are at most RDZV_OPERATORS_MAX operators, each until it is silent for RDZV_OPERATOR_SILENCE_NS;
+ * they share the few texts of the status that are still to be sent. Each node has at most
+ * WIRE_MESSAGE_MAX unread bytes and CONN_UNSENT_MAX unsent bytes (plus a successor's list of
+ * members). A peer that violates the protocol is disconnected. */
 #pragma once
 
 #include "io/loop.h"
@@ -35,7 +35,7 @@
 #define RDZV_FIRST_WORD_NS (10 * NS_PER_S)
 #define RDZV_PROBES_MAX 16 /* at once */
 #define RDZV_OPERATORS_MAX 256
-/* While a group is formed, connections are taken at this rate, after that many at once. */
+/* While a group is formed, connections are accepted at this rate, after a burst of this many. */
 #define RDZV_STRANGER_NS NS_PER_MS
 #define RDZV_STRANGERS_BURST 8192
 #define RDZV_OPERATOR_SILENCE_NS (10 * NS_PER_S)
@@ -48,65 +48,69 @@ struct rdzv_listener_config {
     char run_id[RDZV_RUN_ID_MAX];
     uint64_t
         first_word_ns; /* how long a connection may stay without a JOIN; 0: RDZV_FIRST_WORD_NS */
-    uint64_t lease_ns, heartbeat_ns; /* for connections that are parked; 0: the kernel's patience */
-    /* All may be NULL. They may call any rdzv_listener function but rdzv_listener_free(). */
-    /* A node is parked, or the connection of a parked one has ended by itself. */
+    uint64_t lease_ns, heartbeat_ns; /* for parked connections; 0: the kernel's time-outs */
+    /* All callbacks may be NULL. They may call any rdzv_listener function except
+     * rdzv_listener_free(). */
+    /* A node was parked, or a parked node's connection has ended by itself. */
     void (*caller)(void *arg, uint64_t incarnation, bool came);
-    /* COMMAND_LEAVE: this agent's node is to go. Fills in the answer. */
+    /* COMMAND_LEAVE: this agent's node must leave. Fills in the answer. */
     void (*leave)(void *arg, const char *reason, struct answer *ret);
-    /* Whom this agent follows; as rdzv_client_leader(). */
+    /* The leader that this agent follows; as rdzv_client_leader(). */
     bool (*find_leader)(void *arg, uint32_t *ret_epoch, struct rdzv_peer *ret);
     void *arg;
 };
 
 _must_use_ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *config,
                                  struct rdzv_listener **ret);
-/* Takes a listening socket, also on failure; at most 4. 0 or a negative errno. */
+/* Adds a listening socket; at most 4. Takes ownership of it, also on failure. Returns 0 or a
+ * negative errno. */
 _must_use_ int rdzv_listener_add(struct rdzv_listener *l, int fd);
-/* From now on JOINs go to this server (borrowed; NULL: refuse them), the parked ones at once, in
- * the order in which they came. */
+/* From now on JOINs go to this server (borrowed; NULL: they are refused). Parked nodes go to it at
+ * once, in the order in which they came. */
 void rdzv_listener_serve(struct rdzv_listener *l, struct rdzv_server *server);
-/* How nodes that JOIN are answered from now on, and the parked ones at once. SERVED only where
- * rdzv_listener_serve() has named the server, which any other policy removes; `leader` and `epoch`
- * for REDIRECTED (copied). */
+/* Sets how nodes that send JOIN are answered from now on, and applies this to parked nodes at once.
+ * SERVED is allowed only after rdzv_listener_serve() has set the server; any other policy removes
+ * the server. `leader` and `epoch`: for REDIRECTED (copied). */
 void rdzv_listener_join_policy(struct rdzv_listener *l, enum member_join_policy join_policy,
                                const struct rdzv_peer *leader, uint32_t epoch);
 /* Closes the sockets and the connections that have not joined. NULL is fine. */
 void rdzv_listener_free(struct rdzv_listener *l);
 
-/* Called from the loop, after a step of the group; each may call any rdzv_server function, and what
- * that causes happens after the present effects. Strings are borrowed for the call. */
+/* Called from the loop, after a step of the group. Each callback may call any rdzv_server function;
+ * that takes effect after the current effects. Strings are borrowed for the call. */
 struct rdzv_server_ops {
-    /* Opens the workers' store of this generation, fresh, on a free port of this address (its port
-     * is 0). 0 and *ret_port, or a negative errno and the reason in *err: the job then ends. */
+    /* Opens a new store for the workers of this generation, on a free port of this address (its
+     * port is 0). Returns 0 and *ret_port, or a negative errno and the reason in *err: then the job
+     * ends. */
     int (*store_open)(void *arg, struct generation generation, const struct addr *bind,
                       uint16_t *ret_port, struct err *err);
-    /* Its workers are gone. Comes once for each opened store, also from rdzv_server_free(). */
+    /* Closes the store: its workers are gone. Called once for each opened store, also from
+     * rdzv_server_free(). */
     void (*store_close)(void *arg, struct generation generation);
     /* One line for people on the leader: a node was lost, a restart, … */
     void (*notice)(void *arg, const char *line);
-    /* The description of a node; again when it came back, or has more. Called between steps. May
-     * be NULL */
+    /* The summary of a node has arrived; called again when the node came back, or sends a new one.
+     * Called between steps. May be NULL */
     void (*node_summary)(void *arg, uint64_t incarnation, const char *host, const char *text);
-    /* That node is gone: lost, left or refused. May be NULL; may not free the server */
+    /* That node was lost, left or was refused. May be NULL; must not free the server */
     void (*forgotten)(void *arg, uint64_t incarnation);
     /* For the event log. May be NULL */
     void (*timeline)(void *arg, const struct timeline_entry *entry);
     /* Another agent leads, or has closed the job: the nodes have been redirected. The server may be
-     * freed from a deferred call, or at once. The last callback. */
+     * freed at once or from a deferred call. The last callback. */
     void (*deposed)(void *arg, uint32_t epoch);
-    /* The job is over, and every node that could be reached knows. The server may be freed from a
-     * deferred call, or at once. Connections end when it is freed. */
+    /* The job is over, and every node that could be reached knows it. The server may be freed at
+     * once or from a deferred call. Connections end when it is freed. */
     void (*done)(void *arg, enum outcome outcome);
 };
 
 struct rdzv_server_config {
     char run_id[RDZV_RUN_ID_MAX];
-    uint16_t listener_port;    /* of the leader's own listener: where nodes probe it */
+    uint16_t listener_port;    /* of the leader's own listener, where nodes probe it */
     uint64_t heartbeat_ns;     /* sent to all nodes, with the group's lease and margin */
     uint64_t probe_timeout_ns; /* 0: 1 s */
     bool has_local_addr;       /* --local-addr: */
-    struct addr local_addr; /* where the store listens, unless the group is on this machine alone */
+    struct addr local_addr; /* where the store listens, unless the whole group is on this machine */
     struct arbiter *arbiter;         /* borrowed; NULL unless the group's anchor is one */
     struct leader_file *leader_file; /* borrowed; NULL unless the group's anchor is one */
     struct rdzv_server_ops ops;
@@ -119,11 +123,12 @@ _must_use_ int rdzv_server_new(struct loop *loop, const struct group_config *gro
 /* Closes the nodes' connections and open stores. Allowed in its own callbacks. NULL is fine. */
 void rdzv_server_free(struct rdzv_server *s);
 
-/* With an arbiter: this agent's own node has left. `done` follows, when another can lead, or when
- * the arbiter has it that nothing is left to wait for; it may follow at once. */
+/* With an arbiter: this agent's own node has left. `done` follows when another agent can lead, or
+ * when the arbiter has recorded that there is nothing left to wait for; it can follow at once. */
 void rdzv_server_resign(struct rdzv_server *s);
-/* The operator wants the job to end (a signal to the leader's agent). Copies the reason. */
+/* Ends the job, because the operator wants it (a signal to the leader's agent). Copies the
+ * reason. */
 void rdzv_server_stop_job(struct rdzv_server *s, const char *reason);
 
-/* For status and tests: borrowed, changes with the loop. */
+/* For status and tests. Borrowed; it changes while the loop runs. */
 const struct group *rdzv_server_group(const struct rdzv_server *s);

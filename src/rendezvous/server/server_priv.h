@@ -1,10 +1,10 @@
-/* What the files of the leader's side share. Private to them.
+/* Shared by the files of the leader's side, and private to them.
  *   listener_*_io.c    accepts, sends HELLO, passes JOINs and COMMANDs on
- *   server_nodes_io.c  the nodes' connections, their messages as events
+ *   server_nodes_io.c  the nodes' connections; turns their messages into events
  *   server_probe_io.c  probes of the nodes' listeners
- *   server_send_io.c   messages that take more: successors, redirections, answers to operators
- *   server_overview_io.c  the status, for all operators that ask for it
- *   server_io.c        the group's steps and effects, the store's place, life */
+ *   server_send_io.c   longer messages: successors, redirections, answers to operators
+ *   server_overview_io.c  the status, for all operators that ask for it at one time
+ *   server_io.c        the group's steps and effects, the store's address, creation and end */
 #pragma once
 
 #include "base/idmap.h"
@@ -14,23 +14,23 @@
 #include "rendezvous/protocol/probe_io.h"
 #include "rendezvous/server/server_io.h"
 
-/* An operator that has asked for the status. Part of what the listener has of it. */
+/* An operator that has asked for the status. Part of the listener's struct caller. */
 struct rdzv_asking {
-    struct list link;  /* linked while an overview for it is not all sent */
+    struct list link;  /* linked while its overview is not completely sent */
     struct conn *conn; /* the listener's */
-    bool waits;        /* it is still to come */
+    bool waits;        /* its overview is not made yet */
 };
 
 struct overview_text;
 struct overviews {
     struct loop_timer *timer;
-    struct list asking;         /* struct rdzv_asking: the next is for them */
-    struct list texts;          /* struct overview_text, the oldest first */
-    struct overview_text *text; /* that is being made; NULL: none is */
+    struct list asking;         /* struct rdzv_asking: the next overview is for them */
+    struct list texts;          /* struct overview_text, oldest first */
+    struct overview_text *text; /* the one that is being made; NULL: none */
     struct overview_node *rows; /* of it */
     uint32_t n_rows, next_row;
-    uint64_t cost_ns;       /* of it, so far */
-    uint64_t rest_until_ns; /* none is begun before */
+    uint64_t cost_ns;       /* of making it, so far */
+    uint64_t rest_until_ns; /* no overview is begun before */
 };
 
 struct rdzv_server {
@@ -38,7 +38,7 @@ struct rdzv_server {
     struct rdzv_server_config config;
     struct group_config group_config;
     struct group *group;
-    struct group_update update; /* of the step under way */
+    struct group_update update; /* of the current step */
     struct pump pump;
     struct idmap nodes;      /* incarnation → struct server_node */
     struct list all;         /* struct server_node */
@@ -47,22 +47,24 @@ struct rdzv_server {
     unsigned n_limits_said;
     bool store_open;
     struct generation store_generation;
-    uint32_t higher_epoch;        /* that was reported to the group; 0: none */
-    bool deposed;                 /* another leads: the group takes no step any more */
-    struct arbiter_record record; /* the last that was read; epoch 0: none */
-    struct server_asker *asker;   /* whose COMMAND this step is, NULL */
-    struct strbuf named;          /* NAMED of this step, the same for all; empty: not yet made */
-    struct desired last_desired;  /* the last DESIRED of a node, and its text: */
+    uint32_t higher_epoch;        /* the one that was reported to the group; 0: none */
+    bool deposed;                 /* another agent leads: the group takes no more steps */
+    struct arbiter_record record; /* the last one that was read; epoch 0: none */
+    struct server_asker *asker;   /* the operator whose COMMAND causes this step, or NULL */
+    /* text of NAMED in this step, the same for all nodes; empty: not made yet */
+    struct strbuf named;
+    struct desired last_desired; /* the last DESIRED that was sent to a node, and its text */
     struct strbuf last_desired_text;
     struct list
         lease_pending; /* struct server_node, by lease_pending_link: they wait for a LEASE */
     struct loop_timer *lease_pending_timer;
-    struct list desired_pending; /* struct server_node, by desired_link: the next turns send it */
+    /* struct server_node, by desired_link: DESIRED is sent in the next turns */
+    struct list desired_pending;
     struct loop_timer *desired_timer;
     struct overviews overviews;
 };
 
-/* An operator's COMMAND under way. On the stack of rdzv_server_command(). */
+/* An operator's COMMAND under way. It is on the stack of rdzv_server_command(). */
 struct server_asker {
     struct conn *conn;
     bool answered;
@@ -72,7 +74,7 @@ struct server_node {
     struct list link;
     struct list probe_link;
     struct list desired_link;       /* linked: its DESIRED is still to be sent */
-    struct list lease_pending_link; /* linked: lease_pending goes before any other message */
+    struct list lease_pending_link; /* linked: lease_pending is sent before any other message */
     struct lease lease_pending;
     struct rdzv_server *server;
     uint64_t incarnation;
@@ -81,62 +83,68 @@ struct server_node {
     struct addr listener;          /* where it is probed */
     struct addr local;             /* our end of its connection */
     bool loopback;                 /* it came from this machine, over loopback */
-    bool here;                     /* it came from this machine, over whatever address */
+    bool here;                     /* it came from this machine, over any address */
     struct probe *probe;           /* NULL: none under way */
     uint32_t min_nodes, max_nodes; /* as its user gave them */
-    bool limits_said;              /* that they are not the leader's */
-    bool reaching;                 /* the next answer shows whether it can be reached at all */
+    bool limits_said;              /* it was reported that they differ from the leader's */
+    bool reaching;                 /* the next probe shows whether it can be reached at all */
 };
 
 /* ---- server_io.c ---- */
 
-/* Steps the group and obeys its effects; from inside a step or a callback: after the present one.
+/* Steps the group and carries out its effects. Called from inside a step or a callback, it does so
+ * after the current step.
  */
 void server_event(struct rdzv_server *s, struct group_event *ev);
-/* One line for people, in a callback that may free the server: only while s->pump.busy. */
+/* Passes one line for people to a callback that may free the server: call it only while
+ * s->pump.busy. */
 void server_notice(struct rdzv_server *s, const char *line);
 
 /* ---- server_nodes_io.c ---- */
 
-/* Takes the connection on which this JOIN came, checked for version and run id. */
+/* Takes over the connection on which this JOIN came. Version and run id were checked before. */
 void rdzv_server_join(struct rdzv_server *s, struct conn *conn, const struct wire_join *join);
 
-/* NULL: unknown. */
+/* NULL: not known. */
 struct server_node *server_find(const struct rdzv_server *s, uint64_t incarnation);
-/* After a JOIN and its effects: the node gets WELCOME, unless it was sent another message. */
+/* Called after a JOIN and its effects: sends WELCOME to the node, unless another message was sent
+ * to it. */
 void server_finish_join(struct rdzv_server *s, uint64_t incarnation);
-/* WELCOME first, if it was not sent yet. Nothing when n is NULL or not connected. */
+/* Sends a message, after WELCOME if that was not sent yet. Does nothing if n is NULL or not
+ * connected. */
 void server_send(struct server_node *n, const struct wire_message *m);
 void server_send_text(struct server_node *n, const char *text, size_t len);
-/* At once, or with the next message to this node where one is due soon: with thousands of nodes
- * each packet costs. Half a heartbeat at most. */
+/* Sends the lease at once, or with the next message to this node if one is due soon, because with
+ * thousands of nodes each packet costs time. Waits for half a heartbeat at most. */
 void server_send_lease(struct server_node *n, const struct lease *lease);
-/* All that are pending. */
+/* Sends all leases that are pending. */
 void server_send_pending_leases(struct rdzv_server *s);
-/* A node that the group knows of and that never came to this server; NULL: nor does the group. */
+/* Makes a server_node for a node that the group knows and that never joined this server. NULL: the
+ * group does not know it either. */
 struct server_node *server_find_inherited(struct rdzv_server *s, uint64_t incarnation);
-/* Tells it why, and forgets it. */
+/* Sends the reason to the node, and forgets it. */
 void server_refuse_node(struct server_node *n, const char *reason, bool for_now);
-/* Closes its connection and forgets it; its probe is given up. */
+/* Closes the node's connection, ends its probe, and forgets it. */
 void server_drop_node(struct server_node *n);
-/* All of them; what is queued for them is still sent. */
+/* Frees all nodes. Messages in their queues are still sent. */
 void server_free_nodes(struct rdzv_server *s);
 
 /* ---- server_probe_io.c ---- */
 
-/* reach: to find out whether its listener can be reached at all, and report if not. */
+/* reach: check whether the node's listener can be reached at all, and report if not. */
 void server_probe(struct rdzv_server *s, uint64_t incarnation, bool reach);
 void server_stop_probe(struct server_node *n);
-/* Those whose turn it is. */
+/* Starts the probes in the queue, as far as the limit allows. */
 void server_start_probes(struct rdzv_server *s);
 
 /* ---- server_send_io.c ---- */
 
-/* Who may lead next, and where it is one of them all that it has to know. */
+/* Sends the successors to the node, and, if it is one of them, the handover. */
 void server_send_successors(struct rdzv_server *s, struct server_node *n);
 /* Redirects all nodes to the leader, as far as it is known, and ends their connections. */
 void server_redirect_all(struct rdzv_server *s, uint32_t epoch);
-/* An operator's, other than LEAVE and STATUS. Answers on `to`, which is borrowed for the call. */
+/* An operator's command, other than LEAVE and STATUS. Answers on `to`, which is borrowed for the
+ * call. */
 void rdzv_server_command(struct rdzv_server *s, const struct command *command, struct conn *to);
 void server_answer(struct server_asker *asker, bool ok, const char *text);
 
@@ -144,5 +152,5 @@ void server_answer(struct server_asker *asker, bool ok, const char *text);
 
 _must_use_ int server_overviews_init(struct rdzv_server *s);
 void server_overviews_fini(struct rdzv_server *s);
-/* STATUS: answered later, on asking->conn. Borrowed until the link is taken out. */
+/* STATUS: answered later, on asking->conn. `asking` is borrowed until its link is removed. */
 void rdzv_server_status(struct rdzv_server *s, struct rdzv_asking *asking);

@@ -2,23 +2,24 @@
  *
  * A pure engine: requests in, replies out, in the order of arrival. It knows neither the wire
  * format (tcpstore_wire), nor sockets (store_io), nor the clock: clients handle time-outs, and
- * cancel. Keys are opaque bytes; nothing is added or stripped.
+ * cancel waits. Keys are opaque bytes; nothing is added or stripped.
  *
  *     store_new(&limits, seed, &store);
- *     r = store_step(store, &request, &update);   0: look at update.replies
- *                                                 STORE_REFUSED: end that client, say why
+ *     r = store_step(store, &request, &update);   0: send update.replies
+ *                                                 STORE_REFUSED: end that client, report why
  *     store_update_clear(&update);                after every step
  *     store_forget(store, client, &update);       the client is gone
  *
- * A reply is a value, not bytes, so that one value is shared by all who read it. A wait is data:
+ * A reply has a value, not bytes, so that all clients that read a value share it. A wait is data:
  *
  *     none --WAIT, BARRIER: something is missing--> waiting --last key set--> none: STOP_WAITING
  *                                                      `-----CANCEL_WAIT---> none: WAIT_CANCELED
  *
- * A client has at most one wait; a second replaces the first. A key that is set while one waits
- * for it counts even if it is deleted before the wait ends. A queue counts while it is not empty.
+ * A client has at most one wait; a second one replaces the first. A key that is set while a client
+ * waits for it counts, even if it is deleted before the wait ends. A queue counts while it is not
+ * empty.
  *
- * The operations are those of PyTorch's TCPStore, opcodes 0-18; where its servers disagree:
+ * The operations are those of PyTorch's TCPStore, opcodes 0-18. Where its servers disagree:
  *   GET of a missing key is an empty value · COMPARE_SET wakes only if the key exists afterwards ·
  *   MULTI_SET is applied whole or not at all · a push wakes one waiter, whose wait it completes,
  *   and the next one if that one cancels or goes away before it asks for anything else. */
@@ -31,7 +32,7 @@
 
 struct store;
 
-/* The numbers of the wire. VALIDATE is the codec's own and never comes here. */
+/* The numbers of the wire. The codec handles VALIDATE itself and never passes it on. */
 enum store_op {
     STORE_OP_VALIDATE = 0,
     STORE_OP_SET = 1,          /* key, value; no reply */
@@ -54,21 +55,22 @@ enum store_op {
     STORE_OP_BARRIER = 18,     /* key, number of arriving clients → u8 STORE_STOP_WAITING */
 };
 #define STORE_OP_COUNT 19
-/* "SET", …; "?" for a number that is none. */
+/* "SET", …; "?" for a number that is not an operation. */
 const char *store_op_name(unsigned op);
 
 enum { STORE_READY = 0, STORE_NOT_READY = 1, STORE_STOP_WAITING = 0, STORE_WAIT_CANCELED = 1 };
 
-/* All that a peer can make the store hold. Past a limit its connection is closed. */
+/* The limits of what a peer can make the store hold. A connection that exceeds one is closed. */
 struct store_limits {
     uint32_t key_bytes;
-    uint32_t value_bytes; /* also what APPEND adds up to */
+    uint32_t value_bytes; /* also the limit of a value after APPEND */
     uint32_t request_keys;
     uint64_t request_bytes;
-    uint64_t store_bytes;  /* keys, values, queues, waits, with STORE_COST_* each */
-    uint32_t connections;  /* 0: RLIMIT_NOFILE - 64 */
-    uint64_t unsent_bytes; /* replies that a client has not taken: beyond, it is not read */
-    uint64_t validate_ns;  /* time to send the magic number */
+    uint64_t store_bytes; /* keys, values, queues, waits, with STORE_COST_* each */
+    uint32_t connections; /* 0: RLIMIT_NOFILE - 64 */
+    /* replies that a client has not read; beyond this, its requests are not read */
+    uint64_t unsent_bytes;
+    uint64_t validate_ns; /* time to send the magic number */
 };
 #define STORE_LIMITS_DEFAULT                                     \
     ((struct store_limits){.key_bytes = 8192,                    \
@@ -79,7 +81,8 @@ struct store_limits {
                            .unsent_bytes = UINT64_C(16) << 20,   \
                            .validate_ns = 10 * NS_PER_S})
 
-/* What a thing counts for besides its bytes, so that many empty ones are bounded too. */
+/* What each object counts in addition to its bytes, so that the number of empty ones is bounded,
+ * too. */
 enum { STORE_COST_KEY = 128, STORE_COST_VALUE = 32, STORE_COST_WAIT = 96 };
 
 struct store_span {
@@ -89,12 +92,14 @@ struct store_span {
 
 struct store_blob {
     struct store_span span;
-    struct store_value *owned; /* NULL, or the value whose bytes span is: the store takes it and
-                                * sets NULL here; what is left is the caller's */
+    /* NULL, or the value that span points into: if the store takes it, it sets NULL here; otherwise
+     * the caller still owns it */
+    struct store_value *owned;
 };
 
 struct store_request {
-    uint32_t client; /* small numbers, chosen by the caller, used again after store_forget() */
+    /* a small number, chosen by the caller; can be used again after store_forget() */
+    uint32_t client;
     enum store_op op;
     uint32_t nonce; /* PING */
     int64_t number; /* ADD, BARRIER */
@@ -132,36 +137,38 @@ struct store_update {
     size_t n_replies, cap_replies;
     struct store_value **values; /* of list replies; NULL is an empty value */
     size_t n_values, cap_values;
-    const char *refusal; /* with STORE_REFUSED: what is wrong, static text */
-    uint64_t size;       /* … and how much it was */
+    const char *refusal; /* with STORE_REFUSED: the reason, static text */
+    uint64_t size;       /* … and the size that was refused */
 };
 /* Drops the references; call it after every step. */
 void store_update_clear(struct store_update *u);
 void store_update_fini(struct store_update *u);
 
 enum {
-    STORE_REFUSED = 1, /* a limit, or a counter that is no number: end that client. Nothing was
-                        * changed; update.refusal has the reason */
+    /* a limit is exceeded, or a counter is not a number: end that client. Nothing was changed;
+     * update.refusal has the reason */
+    STORE_REFUSED = 1,
 };
 
-/* `seed` keys the hash: peers choose the keys. */
+/* `seed` is the key of the hash, because peers choose the names. */
 _must_use_ int store_new(const struct store_limits *limits, uint64_t seed, struct store **ret);
 void store_free(struct store *s);
-/* The same in pieces of about n keys or clients: true when that was all. Nothing else may be done
- * with it from the first call on. */
+/* The same in parts of about n keys or clients. True: all is freed. After the first call, s must
+ * not be used for anything else. */
 bool store_free_some(struct store *s, size_t n);
 
-/* 0, STORE_REFUSED, or -ENOMEM (treat like a refusal). Sizes of keys, values and requests are the
- * codec's to check; sums of bytes are checked here. `ret` was cleared before. */
+/* 0, STORE_REFUSED, or -ENOMEM (treat like a refusal). The codec must check the sizes of keys,
+ * values and requests; sums of bytes are checked here. `ret` must be cleared before. */
 _must_use_ int store_step(struct store *s, const struct store_request *req,
                           struct store_update *ret);
 /* The client is gone: its wait ends. Its number may be used again. */
 void store_forget(struct store *s, uint32_t client, struct store_update *ret);
 
-/* Bytes that requests under way hold count with the store's. False: there is no room. */
+/* Counts bytes that an incomplete request holds together with the store's. False: there is no
+ * room. */
 _must_use_ bool store_hold(struct store *s, uint64_t bytes);
 void store_release(struct store *s, uint64_t bytes);
 uint64_t store_bytes(const struct store *s);
 uint64_t store_num_keys(const struct store *s);
-/* The invariants, for tests: sums and lists agree. Aborts when not. */
+/* For tests: checks that sums and lists agree; aborts if not. */
 void store_check(const struct store *s);

@@ -7,10 +7,11 @@
  *     store_server_addr(server, 0, &addr);      the real port
  *     store_server_close(server);               ends all connections, in the turns that follow
  *
- * Several may live on one loop, one per generation: each has its own keys. Plain TCP without
- * authentication, as the protocol is; never a name look-up. A connection that does not begin with
- * VALIDATE is closed at once or after limits.validate_ns, silently; one that breaks a limit is
- * closed with one line. Out of descriptors, accepting stops and goes on by itself. */
+ * Several servers can run on one loop, one for each generation; each has its own keys. The protocol
+ * is plain TCP without authentication. No names are looked up. A connection that does not begin
+ * with VALIDATE is closed at once or after limits.validate_ns, without a message; one that exceeds
+ * a limit is closed with one line. Without free descriptors the server stops accepting, and
+ * continues by itself. */
 #pragma once
 
 #include "base/err.h"
@@ -25,8 +26,8 @@ struct store_server_config {
                                    * for all further addresses with port 0 */
     size_t n_listen_at;
     struct store_limits limits; /* STORE_LIMITS_DEFAULT, store_limits_of_machine() */
-    /* One line, without newline, for a peer that broke a limit (may be NULL). It must not close
-     * the server. */
+    /* Called with one line, without newline, for a peer that exceeded a limit. May be NULL. Must
+     * not close the server. */
     void (*log)(void *arg, const char *line);
     void *log_arg;
 };
@@ -34,15 +35,15 @@ struct store_server_config {
 _must_use_ int store_server_new(struct loop *loop, const struct store_server_config *config,
                                 struct store_server **ret, struct err *err);
 size_t store_server_n_addrs(const struct store_server *server);
-/* Where its i-th listener really listens. */
+/* The actual address of its i-th listener. */
 _must_use_ int store_server_addr(const struct store_server *server, size_t i, struct addr *ret);
 size_t store_server_connections(const struct store_server *server);
-/* Stops listening at once; connections, keys and the server itself go in slices of the turns that
- * follow (or with the loop). NULL is fine. */
+/* Stops listening at once. Connections, keys and the server itself are freed in slices of the next
+ * turns (or with the loop). NULL is fine. */
 void store_server_close(struct store_server *server);
 
 /* The defaults, with the store's bytes at most a quarter of this machine's memory, or of the
  * memory that its cgroup may use if that is less. */
 struct store_limits store_limits_of_machine(void);
-/* Raises RLIMIT_NOFILE to its hard limit; the limit that holds now. Children inherit it. */
+/* Raises RLIMIT_NOFILE to its hard limit, and returns the current limit. Children inherit it. */
 uint64_t store_raise_descriptors(void);

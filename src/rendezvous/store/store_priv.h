@@ -1,5 +1,4 @@
-/* The inside of the store, shared by store.c, store_wait.c and store_update.c; no header for
- * others. */
+/* The inside of the store, shared by store.c, store_wait.c and store_update.c. Private to them. */
 #pragma once
 
 #include <errno.h>
@@ -17,16 +16,17 @@ struct wait_node {
 
 struct wait {
     uint32_t client;
-    bool barrier;   /* released by a set of its one key only */
+    bool barrier;   /* released only when its one key is set */
     size_t missing; /* nodes still linked */
-    size_t probe;   /* the node that was not ready at the last check */
+    size_t probe;   /* index of the node that was not ready at the last check */
     size_t n_nodes;
     struct wait_node nodes[];
 };
 
 struct client {
     struct wait *wait;
-    struct store_key *handed; /* woken by a push there, nothing asked since */
+    /* the key whose push woke this client, if it has not sent a request since */
+    struct store_key *handed;
 };
 
 struct store {
@@ -37,7 +37,7 @@ struct store {
     uint64_t bytes, held, num_keys;
 };
 
-/* --- what goes out (store_update.c) -------------------------------------------------------- */
+/* --- replies (store_update.c) -------------------------------------------------------- */
 
 struct store_reply *store_reply_add(struct store_update *u, uint32_t client,
                                     enum store_reply_kind kind);
@@ -45,9 +45,9 @@ void store_reply_u8(struct store_update *u, uint32_t client, uint8_t v);
 void store_reply_i64(struct store_update *u, uint32_t client, int64_t v);
 /* Borrows; NULL is an empty value. */
 void store_reply_value(struct store_update *u, uint32_t client, struct store_value *v);
-/* One more for a list; borrows. */
+/* Adds a value to a list; borrows. */
 void store_list_add(struct store_update *u, struct store_value *v);
-/* STORE_REFUSED. */
+/* Sets the refusal. Returns STORE_REFUSED. */
 int store_refuse(struct store_update *u, const char *why, uint64_t size);
 
 /* --- bytes --------------------------------------------------------------------------------- */
@@ -65,9 +65,9 @@ static inline int store_full(struct store_update *u, uint64_t more) {
     return store_refuse(u, "the store is full", more);
 }
 
-/* Finds or makes and counts; NULL when there is no memory. */
+/* Finds, or creates and counts, a key; NULL if there is no memory. */
 struct store_key *store_make_key(struct store *s, struct store_span name);
-/* Forgets a key that has no value, queue or waiters any more. */
+/* Removes the key if it has no value, queue or waiters any more. */
 void store_drop_if_empty(struct store *s, struct store_key *k);
 static inline bool store_key_is_ready(const struct store_key *k) {
     return k != NULL && (k->value != NULL || k->first != NULL);
@@ -76,15 +76,15 @@ static inline bool store_key_is_ready(const struct store_key *k) {
 /* --- waiting (store_wait.c) ---------------------------------------------------------------- */
 
 int store_do_wait(struct store *s, const struct store_request *req, struct store_update *u);
-/* NULL when there is no memory; then store_wait_add() for each node. */
+/* NULL if there is no memory. The caller must call store_wait_add() for each node next. */
 struct wait *store_wait_new(struct store *s, uint32_t client, size_t n_nodes, bool barrier);
 void store_wait_add(struct wait *w, size_t i, struct store_key *k);
 /* Ends the client's wait without a reply. */
 void store_wait_drop(struct store *s, struct client *c);
 /* The key was set. */
 void store_wake_all(struct store *s, struct store_key *k, struct store_update *u);
-/* Something may be popped: wakes the first whose wait that completes. */
+/* There is something to pop: wakes the first client whose wait this completes. */
 void store_wake_one(struct store *s, struct store_key *k, struct store_update *u);
-/* The client asks for something else, or is gone (`passed_on`: it goes away without having asked
- * for what a push woke it for, so the next is woken). */
+/* The client sends another request, or is gone. passed_on: it is gone or cancels before it has
+ * asked for the value for which a push woke it, so the next client is woken. */
 void store_settle_handed(struct store *s, struct client *c, bool passed_on, struct store_update *u);

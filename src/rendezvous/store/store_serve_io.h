@@ -1,4 +1,4 @@
-/* The store alone, until a signal ends it: what `muster store` runs. */
+/* Runs the store alone, until a signal ends it, for `muster store`. */
 #pragma once
 
 #include "base/err.h"
@@ -6,19 +6,19 @@
 
 struct store_serve_config {
     const char *listen;    /* as store_listen_parse() reads it */
-    const char *port_file; /* NULL: none. Gets the port and a newline, whole or not at all */
-    /* Once, when clients can connect: "127.0.0.1:29400". */
+    const char *port_file; /* NULL: none. The port and a newline are written to it, atomically */
+    /* Called once, when clients can connect, with "127.0.0.1:29400". */
     int (*on_ready)(void *arg, const char *where);
     void (*log)(void *arg, const char *line); /* see store_server_config */
     void *arg;
 };
 
-/* Serves until SIGTERM or SIGINT: then 0. -EINVAL: `listen` is not of the form; other errors are
- * those of listening, of the port file, or what on_ready returned (below 0). */
+/* Serves until SIGTERM or SIGINT, then returns 0. -EINVAL: `listen` has the wrong form. Other
+ * errors come from listening, from the port file, or from on_ready (below 0). */
 _must_use_ int store_serve(const struct store_serve_config *config, struct err *err);
 
 #define STORE_LISTEN_MAX 2
 /* ADDR:PORT with ADDR a literal ("127.0.0.1", "[::1]"), "localhost" (both loopbacks, without a
- * look-up), or empty or "*" (any, both families); port 0 is a free one. */
+ * look-up), or empty or "*" (any address, both families). Port 0: a free port. */
 _must_use_ int store_listen_parse(const char *text, struct addr ret_at[STORE_LISTEN_MAX],
                                   size_t *ret_n, struct err *err);

@@ -1,5 +1,5 @@
-/* Bytes that several may read: made once, counted, shared by the store and by replies that are
- * still being sent. Only a value with one reference may be changed. One thread. */
+/* A reference-counted sequence of bytes, shared by the store and by replies that are still being
+ * sent. A value may be changed only while it has one reference. For one thread. */
 #pragma once
 
 #include "base/util.h"
@@ -10,11 +10,12 @@ struct store_value {
     uint8_t data[];
 };
 
-/* Room for cap bytes, len 0, one reference; NULL when there is no memory (a peer chose cap). */
+/* A value with room for cap bytes, len 0, one reference. NULL: there is no memory (a peer chose
+ * cap). */
 _must_use_ struct store_value *store_value_new(size_t cap);
-/* A copy of len bytes; NULL when there is no memory. */
+/* A value with a copy of len bytes. NULL: there is no memory. */
 _must_use_ struct store_value *store_value_copy(const void *data, size_t len);
-/* Makes room for cap bytes in a value with one reference; may move it. -ENOMEM: *v is as before. */
+/* Makes room for cap bytes in a value with one reference; may move it. -ENOMEM: *v is unchanged. */
 _must_use_ int store_value_reserve(struct store_value **v, size_t cap);
 static inline struct store_value *store_value_ref(struct store_value *v) {
     v->refs++;

@@ -1,34 +1,35 @@
 /* The bytes of PyTorch's TCPStore protocol (the numbers of torch 2.2 to 2.14): requests in, replies
- * out. Pure: it reads memory and calls what it is given.
+ * out. Pure: it only reads memory, and calls the sink that it is given.
  *
  *     struct tcpstore_decoder d = {0};
  *     while ((r = tcpstore_decode(&d, &limits, &scratch, data, len, &used, &req)) == 1)
  *         … req is valid until the next call; data += used, len -= used
- *     0: all of data was taken, more is needed;  TCPSTORE_REFUSED: end the connection
+ *     0: all of data is consumed, more is needed;  TCPSTORE_REFUSED: end the connection
  *
- * Layout: one byte of operation, then fields, all little-endian and unframed: `str` is a u64
- * length and bytes, `keys` a u64 count and that many str. The first request of a connection is
- * VALIDATE with a magic number; it has no answer, and must not come again.
+ * Layout: one byte for the operation, then fields, all little-endian and without framing: `str` is
+ * a u64 length and bytes, `keys` a u64 count and that many str. The first request of a connection
+ * is VALIDATE with a magic number; it has no answer, and must not be sent again.
  *
  *     SET str str · COMPARE_SET str str str · GET str · ADD str i64 · CHECK keys · WAIT keys ·
  *     DELETE_KEY str · APPEND str str · MULTI_GET keys · MULTI_SET u64 n × (str str) · PING u32 ·
  *     QUEUE_PUSH str str · QUEUE_POP str · QUEUE_LEN str · BARRIER str i64 · others: nothing
  *
- * A request that lies whole in `data` is read in place. One that does not is taken apart as it
- * comes, each byte once; every length is held against its limit before memory is taken for it,
- * and memory grows with what has really arrived. */
+ * A request that is complete in `data` is decoded in place. Any other is decoded while it arrives,
+ * each byte once. Every length is checked against its limit before memory is allocated for it, and
+ * memory grows only with the bytes that have arrived. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "rendezvous/store/store.h"
 
-/* 00 ce f7 85 3c: what a connection begins with. */
+/* A connection begins with 00 ce f7 85 3c. */
 #define TCPSTORE_MAGIC UINT32_C(0x3C85F7CE)
 
 enum {
-    TCPSTORE_REQUEST = 1, /* *ret holds one */
-    TCPSTORE_REFUSED = 2, /* decoder.refusal: why; only tcpstore_decoder_fini may follow */
+    TCPSTORE_REQUEST = 1, /* *ret has a request */
+    /* decoder.refusal has the reason; only tcpstore_decoder_fini() is allowed next */
+    TCPSTORE_REFUSED = 2,
 };
 
 struct tcpstore_partial;
@@ -36,28 +37,28 @@ struct tcpstore_partial;
 /* One for each connection; zero at first. */
 struct tcpstore_decoder {
     bool validated;
-    uint8_t op;                       /* of the request under way or refused */
+    uint8_t op;                       /* of the current or the refused request */
     const char *refusal;              /* static text */
     uint64_t size;                    /* the size that was refused */
-    struct tcpstore_partial *partial; /* a request that came in pieces; NULL between requests */
+    struct tcpstore_partial *partial; /* a request that arrives in pieces; NULL between requests */
     uint64_t held;                    /* bytes that it holds */
 };
 
-/* Room for requests read in place; one for all connections. */
+/* Memory for requests that are decoded in place; one for all connections. */
 #define TCPSTORE_SCRATCH_KEYS 64
 struct tcpstore_scratch {
     struct store_span keys[TCPSTORE_SCRATCH_KEYS];
     struct store_blob values[TCPSTORE_SCRATCH_KEYS];
 };
 
-/* *ret_used: bytes taken from data. The request borrows from data, the scratch and the decoder;
- * `client` is not set. 0, TCPSTORE_REQUEST, TCPSTORE_REFUSED or -ENOMEM. */
+/* *ret_used: the number of bytes consumed. The request borrows from data, the scratch and the
+ * decoder; `client` is not set. Returns 0, TCPSTORE_REQUEST, TCPSTORE_REFUSED or -ENOMEM. */
 _must_use_ int tcpstore_decode(struct tcpstore_decoder *d, const struct store_limits *limits,
                                struct tcpstore_scratch *scratch, const uint8_t *data, size_t len,
                                size_t *ret_used, struct store_request *ret);
 void tcpstore_decoder_fini(struct tcpstore_decoder *d);
 
-/* Where encoded replies go. `value` may keep a reference instead of copying. */
+/* Where encoded replies go. `value` can keep a reference instead of copying. */
 struct tcpstore_sink {
     void (*bytes)(void *arg, const void *data, size_t len);
     void (*value)(void *arg, struct store_value *v);

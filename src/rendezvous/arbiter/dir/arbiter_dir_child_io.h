@@ -6,18 +6,19 @@
 
 #include "rendezvous/arbiter/dir/arbiter_folder_io.h"
 
-/* The highest epoch that was read, and so must stay there for ever. Epoch 0: none yet. */
+/* The highest epoch that was read. It must be there for ever. Epoch 0: none yet. */
 struct arbiter_dir_memory {
     uint32_t epoch;
     uint64_t leader; /* the incarnation that has it */
     uint64_t device; /* the file system it was on */
 };
 
-/* Both ends are this program: plain structs, one in each message of a SOCK_SEQPACKET. */
+/* Both ends are this program, so messages are plain structs, one in each message of a
+ * SOCK_SEQPACKET. */
 struct arbiter_dir_task {
     uint64_t seq;
-    struct arbiter_dir_memory memory; /* which a new process has from the last one */
-    uint64_t deadline_ns;             /* of its answer; no claim may succeed after it */
+    struct arbiter_dir_memory memory; /* a new process gets it from the last one, this way */
+    uint64_t deadline_ns;             /* of the answer; no claim may succeed after it */
     struct arbiter_request request;
 };
 struct arbiter_dir_result {
@@ -32,13 +33,13 @@ struct arbiter_dir_server {
     struct arbiter_folder folder;
     bool look;
     struct arbiter_dir_memory memory;
-    uint64_t beat;        /* the last that we wrote */
-    uint64_t deadline_ns; /* of the present request */
+    uint64_t beat;        /* the last one that we wrote */
+    uint64_t deadline_ns; /* of the current request */
 };
 void arbiter_dir_server_init(struct arbiter_dir_server *s, const char *path, const char *run_id,
                              bool look);
 void arbiter_dir_server_fini(struct arbiter_dir_server *s);
-/* Does one request; blocks. */
+/* Carries out one request; blocks. */
 void arbiter_dir_serve(struct arbiter_dir_server *s, const struct arbiter_dir_task *task,
                        struct arbiter_dir_result *ret);
 

@@ -1,5 +1,5 @@
-/* The arbiter over a directory that all nodes see: muster-rendezvous(7), "Succession". The texts of
- * the files are arbiter_record.h's; the layout is in muster-arbiter(7).
+/* The arbiter over a directory that all nodes see: muster-rendezvous(7), "Succession".
+ * arbiter_record.h has the texts of the files; muster-arbiter(7) has the layout.
  *
  *     struct arbiter_dir_config config = {.path = "/shared/ckpt", .run_id = id};
  *     r = arbiter_dir_new(loop, &config, &arbiter, &err);
@@ -7,8 +7,8 @@
  *
  * File systems block, network file systems for minutes. So every operation runs in a child process,
  * forked with the first request; this process exchanges messages with it and never waits. A child
- * that does not answer in time is left alone: its late result does not count, and it answers again
- * when the file system does. A child that dies is replaced with the next request. */
+ * that does not answer in time is left alone: its late result is ignored, and it answers again when
+ * the file system does. A child that dies is replaced with the next request. */
 #pragma once
 
 #include <sys/types.h>
@@ -24,10 +24,11 @@ struct arbiter_dir_config {
     bool look;           /* only READs, which create nothing */
 };
 
-/* Does not access the directory yet: the first answer reports one that can't be used.
- * -EINVAL: the path or the run id is empty or too long. */
+/* Does not access the directory yet: if it can't be used, the first answer reports that. -EINVAL:
+ * the path or the run id is empty or too long. */
 _must_use_ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_config *config,
                                struct arbiter **ret, struct err *err);
 
-/* The current child, 0: none. For tests, and so that it is not killed with the workers. */
+/* The current child's pid; 0: there is none. For tests, and so that it is not killed with the
+ * workers. */
 pid_t arbiter_dir_child_pid(const struct arbiter *arbiter);

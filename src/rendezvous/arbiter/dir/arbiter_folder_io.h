@@ -5,12 +5,13 @@
  *     <path>/muster-<run id>/     0700, ours
  *         epoch-3      the record of epoch 3 (arbiter_record.h); made once, exclusively
  *         beat-3       16 hexadecimal digits, rewritten in place by epoch 3's leader
- *         latest       a number: where to begin the search. A hint only
- *         claim-…  mark-…  latest-…  owner-…     being written; swept when an hour old
+ *         latest       a number: where to begin the search. Only a hint
+ *         claim-…  mark-…  latest-…  owner-…     files that are being written; removed when an hour
+ * old
  *
- * Network file systems keep names, and their absence, for up to a minute, but not beyond an open()
- * of the folder itself on Linux; contents are asked for with each open(). So the folder is opened
- * anew for each request, and what supersedes an epoch is written into that epoch's own file. */
+ * Network file systems cache names, and their absence, for up to a minute. On Linux an open() of
+ * the folder itself ends that, and contents are requested with each open(). So the folder is opened
+ * again for each request, and what supersedes an epoch is written into that epoch's own file. */
 #pragma once
 
 #include <errno.h>
@@ -28,23 +29,23 @@ struct arbiter_folder {
     const char *path; /* the shared directory; borrowed */
     char *name;       /* of the folder in it */
     int fd;           /* the folder, while a request is served; else -1 */
-    bool look;        /* create nothing */
+    bool look;        /* only read, create nothing */
     uint64_t asker;   /* incarnation of the request: names the files that are being written */
     bool swept;
-    bool squashed; /* files that we make there belong to `squashed_uid`, not to us */
+    bool squashed; /* files that we create there belong to `squashed_uid`, not to us */
     uid_t squashed_uid;
 };
 
 void arbiter_folder_init(struct arbiter_folder *f, const char *path, const char *run_id, bool look);
 void arbiter_folder_fini(struct arbiter_folder *f);
 
-/* All below: 0, or a negative errno and a sentence. */
+/* All functions below return 0, or a negative errno and a sentence. */
 
 /* The data is certainly gone, or can't be read. No file system returns this errno. */
 #define ARBITER_FOLDER_RUINED (-ENOTUNIQ)
 enum { ARBITER_FOLDER_E_NONE = 1 }; /* there is no such folder, and `look` */
 
-/* Opens the folder, made if it is missing; refuses what others could tamper with. */
+/* Opens the folder, and creates it if it is missing. Refuses a folder that others could change. */
 _must_use_ int arbiter_folder_open(struct arbiter_folder *f, struct err *err);
 void arbiter_folder_close(struct arbiter_folder *f);
 /* The file system that the folder is on; if it is missing, that of the nearest existing directory
@@ -55,31 +56,32 @@ uint64_t arbiter_folder_device(const struct arbiter_folder *f);
 struct arbiter_entry {
     struct arbiter_record record, mark; /* mark.epoch 0: none */
     bool found;                         /* false: there is no such epoch; the rest is zero */
-    bool leftover;                      /* the claim's temporary file is there still */
+    bool leftover;                      /* the claim's temporary file is still there */
 };
-/* ARBITER_FOLDER_RUINED: the file exists, but it is not ours, or of another version. */
+/* ARBITER_FOLDER_RUINED: the file exists, but it is not ours, or is of another version. */
 _must_use_ int arbiter_folder_read(const struct arbiter_folder *f, uint32_t epoch,
                                    struct arbiter_entry *ret, struct err *err);
-/* Writes a record beside its place; arbiter_folder_link() puts it there if the place is free. */
+/* Writes a record to a temporary file; arbiter_folder_link() gives it the epoch's name if that is
+ * free. */
 _must_use_ int arbiter_folder_prepare(struct arbiter_folder *f, const struct arbiter_record *record,
                                       struct err *err);
-/* -EEXIST: it was taken, or is ours already (a repeated answer). The temporary file is gone after
- * it, and 0 means that the epoch's file will survive a crash of the server. */
+/* -EEXIST: the epoch's file exists, perhaps our own (a repeated answer). Removes the temporary
+ * file. 0 means that the epoch's file will survive a crash of the server. */
 _must_use_ int arbiter_folder_link(const struct arbiter_folder *f, uint32_t epoch, struct err *err);
 void arbiter_folder_unprepare(const struct arbiter_folder *f, uint32_t epoch);
-/* Replaces an epoch's file by one with a mark. Durable after arbiter_folder_sync(). */
+/* Replaces an epoch's file with one that has a mark. Durable after arbiter_folder_sync(). */
 _must_use_ int arbiter_folder_mark(const struct arbiter_folder *f,
                                    const struct arbiter_entry *entry,
                                    const struct arbiter_record *mark, struct err *err);
 _must_use_ int arbiter_folder_sync(const struct arbiter_folder *f, struct err *err);
 
-/* 0 where there is no beat file. */
+/* Reads the beat; 0 if there is no beat file. */
 _must_use_ int arbiter_folder_read_beat(const struct arbiter_folder *f, uint32_t epoch,
                                         uint64_t *ret, struct err *err);
-/* Creates the beat's file, if it is missing, with all the space that it will ever need. */
+/* Creates the beat file if it is missing, with all the space that it will ever need. */
 _must_use_ int arbiter_folder_make_beat(const struct arbiter_folder *f, uint32_t epoch,
                                         struct err *err);
-/* Needs no free space. */
+/* Changes the beat. Needs no free space. */
 _must_use_ int arbiter_folder_move_beat(const struct arbiter_folder *f, uint32_t epoch,
                                         uint64_t beat, struct err *err);
 

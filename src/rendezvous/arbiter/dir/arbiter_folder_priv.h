@@ -1,5 +1,5 @@
-/* What the two halves of the job's folder share: opening it (arbiter_folder_open_io.c) and its
- * files (arbiter_folder_io.c). */
+/* Shared by the two files for the job's folder: arbiter_folder_open_io.c opens it,
+ * arbiter_folder_io.c handles its files. */
 #pragma once
 
 #include "rendezvous/arbiter/dir/arbiter_folder_io.h"
@@ -9,6 +9,6 @@
 void arbiter_closep(int *fd);
 uint64_t arbiter_hash(const void *data, size_t len); /* FNV-1a: not a cryptographic hash */
 
-/* "cannot VERB PATH/NAME/FILE: …" of errno, which is returned negative. */
+/* Sets err to "cannot VERB PATH/NAME/FILE: …", with the text of errno. Returns -errno. */
 int arbiter_folder_failed(const struct arbiter_folder *f, const char *verb, const char *file,
                           struct err *err);

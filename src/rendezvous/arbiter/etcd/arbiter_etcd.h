@@ -1,17 +1,16 @@
 /* Requests of the arbiter over etcd and their answers, as text: the bodies of HTTP requests, and
- * the decoding of the answers. Pure; how they travel is arbiter_etcd_io.
+ * the decoding of the answers. Pure; arbiter_etcd_io sends and receives them.
  *
  * Keys, below <prefix>/<run id>/:
  *     epoch-N   the record of epoch N (arbiter_record.h): its claim, or the close
  *     latest    a copy of the highest one's record; put in the same transaction
  *     beat      rewritten by the leader; its revision is the beat
  *
- * Each question is one transaction, and each answer shows `latest` and `beat` as of one moment.
- * What is written is conditional on epoch-N's absence and on the very revision of `latest` that was
- * seen before, which was of a lower epoch and not the close. So epochs are claimed once and in
- * order, and nothing comes after the close; an agent whose transaction failed reads what is there
- * now, and continues. The close is an epoch as well: a request to close its own epoch gets the one
- * after it.
+ * Each question is one transaction, and each answer shows `latest` and `beat` at one point in time.
+ * A write has two conditions: epoch-N is absent, and `latest` still has the revision that was seen
+ * before, which was of a lower epoch and not the close. So epochs are claimed once and in order,
+ * and nothing comes after the close; an agent whose transaction failed reads what is there now, and
+ * continues. The close is an epoch, too: a request to close its own epoch gets the next one.
  *
  *     arbiter_etcd_begin(&s, base, &request, hint);
  *     do {
@@ -37,15 +36,15 @@
 #define ARBITER_ETCD_HOST_MAX 256
 
 enum { ARBITER_ETCD_E_ASK = 1 }; /* one more question */
-/* The keys are not as agents leave them: they were removed, or changed by hand. */
+/* The keys are not in a state in which agents leave them: they were removed, or changed by hand. */
 #define ARBITER_ETCD_RUINED (-ENOTUNIQ)
 
 struct arbiter_etcd_step {
     const char *base; /* "<prefix>/<run id>/"; borrowed */
     struct arbiter_request request;
     bool write;     /* the next question is the conditional one */
-    uint64_t mod;   /* on this revision of `latest`; 0: on its absence */
-    uint32_t epoch; /* that it writes; BEAT: 0 */
+    uint64_t mod;   /* the condition: this revision of `latest`; 0: its absence */
+    uint32_t epoch; /* that the question writes; BEAT: 0 */
 };
 
 /* The contents of an answer. */
@@ -55,14 +54,14 @@ struct arbiter_etcd_view {
     struct arbiter_record record; /* with the beat */
 };
 
-/* hint: the revision of `latest` at which it was seen to be the request's own claim, or 0. With it
- * a BEAT is one question. */
+/* hint: a revision of `latest` at which that was known to be the request's own claim, or 0. With a
+ * hint a BEAT takes only one question. */
 void arbiter_etcd_begin(struct arbiter_etcd_step *s, const char *base,
                         const struct arbiter_request *request, uint64_t hint);
-/* At the end of `body`. */
+/* Appends the question to `body`. */
 void arbiter_etcd_question(const struct arbiter_etcd_step *s, struct strbuf *body);
-/* An answer of status 200. Negative errno: it is none of etcd's, or over a limit; err has the
- * details. ARBITER_ETCD_RUINED: it is one of etcd's, but `latest` is no record. */
+/* Decodes an answer with status 200. Negative errno: it is not from etcd, or exceeds a limit; err
+ * has the details. ARBITER_ETCD_RUINED: it is from etcd, but `latest` is not a record. */
 _must_use_ int arbiter_etcd_read(const char *base, const char *text, size_t len,
                                  struct arbiter_etcd_view *ret, struct err *err);
 /* 0: the request is answered by *ret and view->record. ARBITER_ETCD_E_ASK. ARBITER_ETCD_RUINED.
@@ -78,13 +77,13 @@ struct arbiter_etcd_seen {
 /* After each view. ARBITER_ETCD_RUINED: it goes back. */
 _must_use_ int arbiter_etcd_see(struct arbiter_etcd_seen *seen, const char *base,
                                 const struct arbiter_record *latest, struct err *err);
-/* Is the view's record the claim of this one? */
+/* Whether the view's record is this agent's claim. */
 bool arbiter_etcd_is_of(const struct arbiter_etcd_view *view, uint32_t epoch, uint64_t incarnation);
 
 /* ---- user and password ---- */
 
 void arbiter_etcd_login(const char *user, const char *password, struct strbuf *body);
-/* Fit for a header: 1 … ARBITER_ETCD_TOKEN_MAX printable characters. */
+/* Returns a token that can be used in a header: 1 … ARBITER_ETCD_TOKEN_MAX printable characters. */
 _must_use_ int arbiter_etcd_token(const char *text, size_t len,
                                   char ret[ARBITER_ETCD_TOKEN_MAX + 1], struct err *err);
 
@@ -96,7 +95,7 @@ enum arbiter_etcd_refusal {
     ARBITER_ETCD_NO_LOG_IN,     /* answer to a login: there are no users; ask without a token */
     ARBITER_ETCD_DENIED,        /* the whole cluster refuses: user, password, permission */
 };
-/* `text` becomes a sentence about it, with etcd's own error text if there is one. */
+/* Writes a sentence about it into `text`, with etcd's own error text if there is one. */
 enum arbiter_etcd_refusal arbiter_etcd_refused(int status, const char *body, size_t len,
                                                struct err *text);
 

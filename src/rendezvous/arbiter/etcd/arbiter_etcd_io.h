@@ -3,8 +3,8 @@
  *
  * It keeps using the endpoint that answered last. If an endpoint does not answer, or reports that
  * it can't (no leader, a status of 5xx), the next one is tried within the same request's time.
- * Names are looked up in a child process, and connections are kept open between requests. Nothing
- * of TLS is loaded unless `tls` is set. */
+ * Names are looked up in a child process, and connections are kept open between requests. No TLS
+ * library is loaded unless `tls` is set. */
 #pragma once
 
 #include "base/err.h"
@@ -13,10 +13,10 @@
 
 #define ARBITER_ETCD_ENDPOINTS_MAX 16
 #define ARBITER_ETCD_PREFIX_MAX 512   /* bytes */
-#define ARBITER_ETCD_PREFIX "/muster" /* where none is given */
+#define ARBITER_ETCD_PREFIX "/muster" /* used if none is given */
 #define ARBITER_ETCD_PORT 2379        /* likewise */
 
-/* All texts are copied; NULL where nothing was given. */
+/* All texts are copied; NULL if not given. */
 struct arbiter_etcd_config {
     /* "host", "host:2379", "10.0.0.1:2379", "[fd00::1]:2379", each may begin with http:// or, with
      * tls, https://; 1 … ARBITER_ETCD_ENDPOINTS_MAX */
@@ -26,12 +26,13 @@ struct arbiter_etcd_config {
     const char *run_id;          /* 1 … RDZV_RUN_ID_MAX - 1 bytes */
     const char *user, *password; /* both or neither */
     bool tls;                    /* also where an endpoint begins with https:// */
-    /* PEM files; cacert: NULL is the system's; cert and key: both or neither */
+    /* PEM files. cacert: NULL means the system's. cert and key: both or neither */
     const char *cacert, *cert, *key;
-    uint64_t timeout_ns; /* of a request, all endpoints; 0: ARBITER_TIMEOUT_NS */
+    uint64_t timeout_ns; /* of a request, for all endpoints together; 0: ARBITER_TIMEOUT_NS */
 };
 
-/* Sends nothing yet. 0; -EINVAL: the configuration (err names what); -ENOENT, -EACCES, …:
- * a file of it; -ELIBACC: a library of TLS or HTTP can't be loaded. The loop must outlive it. */
+/* Sends nothing yet. Returns 0; -EINVAL: the configuration is wrong (err has the details); -ENOENT,
+ * -EACCES, …: one of its files can't be read; -ELIBACC: a library of TLS or HTTP can't be loaded.
+ * The loop must outlive it. */
 _must_use_ int arbiter_etcd_new(struct loop *loop, const struct arbiter_etcd_config *config,
                                 struct arbiter **ret, struct err *err);

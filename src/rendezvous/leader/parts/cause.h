@@ -1,6 +1,7 @@
 /* Why the group stops: which failure came first, whether it is a failure at all or part of a node's
- * loss, and when that is sure enough to be reported (muster-rendezvous(7), "Budgets"). Times of
- * different nodes are on the leader's clock; within their error, what explains most goes first. */
+ * loss, and when that is certain enough to be reported (muster-rendezvous(7), "Budgets"). Times of
+ * different nodes are converted to the leader's clock. When they differ by less than their error,
+ * the failure that explains most counts as the first. */
 #pragma once
 
 #include "base/util.h"
@@ -8,8 +9,8 @@
 
 enum cause_state {
     CAUSE_NONE = 0,
-    CAUSE_IN_DOUBT, /* it may be a node's loss, or the echo of one: not reported, nor charged yet */
-    CAUSE_SURE,     /* reported, and charged when all have stopped */
+    CAUSE_IN_DOUBT, /* it may be a node's loss, or the effect of one: not reported or charged yet */
+    CAUSE_SURE,     /* reported; charged when all members have stopped */
     CAUSE_CHARGED,
 };
 
@@ -18,42 +19,45 @@ struct cause {
     struct failure failure;
     int64_t at_ns; /* on the leader's clock */
     uint64_t error_ns;
-    /* Better causes are reported at once before; one in doubt is checked again then. TIME_NEVER: it
-     * is settled */
+    /* Before this time a better cause is reported at once; at this time a cause in doubt is checked
+     * again. TIME_NEVER: it is settled */
     uint64_t settle_ns;
     uint32_t n_better;   /* how often a better one was reported */
-    bool better_waits;   /* one is to be reported */
-    bool doubt_reported; /* that it takes a while to know */
+    bool better_waits;   /* a better cause is still to be reported */
+    bool doubt_reported; /* the delay until the cause is certain was reported */
 };
 
-/* What is known of the members since the group began to stop. */
+/* What is known about the members since the group began to stop. */
 struct cause_facts {
-    bool member;          /* the node that failed is one, */
-    bool stopped;         /* all its workers have stopped, */
-    bool connected;       /* it is connected, */
-    bool waited;          /* and has been for settle_ns */
-    bool all_outlived;    /* each gave a sign of life that it can't have given before the failure */
-    bool no_restart_left; /* the job would end for it */
+    bool member;    /* the node that failed is a member, */
+    bool stopped;   /* all its workers have stopped, */
+    bool connected; /* it is connected, */
+    bool waited;    /* and has been connected for settle_ns */
+    /* each member sent a message that it can't have sent before the failure */
+    bool all_outlived;
+    bool no_restart_left; /* the job would end because of this failure */
 };
 
-/* A failure of the present generation; true when it is the new first cause. */
+/* Adds a failure of the current generation. True: it is the new first cause. */
 bool cause_add(struct cause *c, const struct failure *f, int64_t at_ns, uint64_t error_ns);
-/* Nothing has failed, or it is not what ends the group. */
+/* Nothing has failed, or the failure is not what ends the group. */
 void cause_forget(struct cause *c);
 /* The group begins to stop; settle_ns: when the cause is to be checked again. */
 void cause_begin_stop(struct cause *c, uint64_t settle_ns);
-/* The group stops for it: reported and charged, once that is sure. n_nodes: of the job. */
+/* The group stops because of it: it is reported and charged as soon as it is certain. n_nodes: the
+ * nodes of the job. */
 void cause_blame(struct cause *c, size_t n_nodes);
-/* A failure waits for its charge. */
+/* A failure is still to be charged. */
 bool cause_is_pending(const struct cause *c);
-/* It may turn out to be a node's loss, or the echo of one. */
+/* The failure may turn out to be a node's loss, or the effect of one. */
 bool cause_may_be_loss(const struct cause *c, size_t n_nodes);
-/* That can't be any more; nor may the job end for it without being sure. */
+/* It is certain that the failure is not a node's loss. If the job would end because of it, this
+ * needs more evidence. */
 bool cause_is_certain(const struct cause *c, const struct cause_facts *facts);
-/* The loss of this member explains it. */
+/* The loss of this member explains the failure. */
 bool cause_is_loss_of(const struct cause *c, uint64_t incarnation, bool outlived);
 void cause_make_sure(struct cause *c);
-/* Another failure is the first cause from now on. True: that is to be reported at once. */
+/* Another failure is the first cause from now on. True: it must be reported at once. */
 _must_use_ bool cause_report_better(struct cause *c);
-/* It in one line: "rank 3 failed: exit code 1: …". */
+/* The cause in one line: "rank 3 failed: exit code 1: …". */
 void cause_text(const struct cause *c, char *out, size_t len);

@@ -1,6 +1,7 @@
-/* What a leader's authority depends on, and so every lease that it grants: the arbiter, which names
- * its epoch as the latest, or the leader file on its host (muster-rendezvous(7), "Leases",
- * "Which node claims, and when"). Knows no nodes: what depends on them is an argument. */
+/* What a leader's authority depends on, and with it every lease that it grants: the arbiter, which
+ * names its epoch as the latest, or the leader file on its host (muster-rendezvous(7), "Leases",
+ * "Which node claims, and when"). It does not know the nodes: what depends on them is an
+ * argument. */
 #pragma once
 
 #include "rendezvous/arbiter/arbiter_messages.h"
@@ -9,38 +10,42 @@
 struct leadership {
     uint32_t epoch; /* of this leader; grows with each claim of its own */
     bool idle;      /* nothing runs, and no group is formed in this epoch */
-    bool over;      /* another leads, or this one has resigned: nothing happens any more */
+    bool over;      /* another agent leads, or this one has resigned: nothing happens any more */
     uint64_t begun_ns;
-    uint64_t read_ns;    /* arbiter: the last good read began; 0: none yet */
-    uint64_t touched_ns; /* leader file: the last good touch began; 0: none yet */
-    uint64_t beat_ns;    /* the next beat, read or touch is due */
-    uint64_t paused_ns;  /* the beat rests since; 0: it moves */
+    uint64_t read_ns;    /* arbiter: when the last successful read began; 0: none yet */
+    uint64_t touched_ns; /* leader file: when the last successful touch began; 0: none yet */
+    uint64_t beat_ns;    /* when the next beat, read or touch is due */
+    uint64_t paused_ns;  /* since when the beat is paused; 0: it is not */
     bool looking;        /* a beat or read is under way */
-    bool claiming;       /* our own next epoch is asked for */
+    bool claiming;       /* a claim of our own next epoch is under way */
     bool closing;        /* the outcome is being recorded */
-    uint64_t claim_ns;   /* no claim and no outcome again before */
+    uint64_t claim_ns;   /* no claim, and no attempt to record the outcome, before this time */
     bool unreachable_reported;
-    bool refusal_reported;  /* claims fail, but reads of the arbiter succeed */
-    uint64_t ruined_ns;     /* arbiter: each answer since says that its data is gone; 0: not so */
-    bool ruined;            /* for long enough: the outcome is recorded nowhere */
-    uint64_t ruin_grace_ns; /* that the workers have then */
-    uint64_t resign_ns;     /* the own node has left since; 0: it has not */
-    uint64_t vacate_ns;     /* the arbiter was asked to note that nothing is left; 0: it was not */
+    bool refusal_reported; /* claims fail, but reads of the arbiter succeed */
+    /* since when every answer of the arbiter reports that its data is gone; 0: it is not gone */
+    uint64_t ruined_ns;
+    bool ruined;            /* this was so for long enough: the outcome is not recorded anywhere */
+    uint64_t ruin_grace_ns; /* the grace that the workers have then */
+    uint64_t resign_ns;     /* when the leader's own node left; 0: it has not */
+    /* when the arbiter was asked to record that nothing is left; 0: it was not */
+    uint64_t vacate_ns;
 };
 
 void leadership_init(struct leadership *l, const struct group_config *c);
 
 /* ---- leases ---- */
 
-/* How long a lease may be that is granted now; 0: there is none. successor_ns: our newest clock
- * that the first successor has echoed; TIME_NEVER: leases do not depend on it. */
+/* How long a lease that is granted now can be valid; 0: none can be granted. successor_ns: the
+ * newest of our clock values that the first successor has echoed; TIME_NEVER: leases do not depend
+ * on it. */
 uint64_t leadership_validity(const struct leadership *l, const struct group_config *c,
                              uint64_t successor_ns, uint64_t now_ns);
-/* The leader can confirm itself: otherwise it grants and forms nothing. */
+/* Whether the leader's authority is confirmed. If not, it grants no leases and forms no groups. */
 bool leadership_is_confirmed(const struct leadership *l, const struct group_config *c,
                              uint64_t now_ns);
-/* A leader with too few nodes ends the job no sooner: silent nodes may continue with another
- * leader, and spares and newcomers may be on their way to a new one, which does not know them yet.
+/* A leader with too few nodes does not end the job before this time: silent nodes may continue with
+ * another leader, and spares and new nodes may be on their way to a new leader, which does not know
+ * them yet.
  */
 uint64_t leadership_patient_until(const struct leadership *l, const struct group_config *c,
                                   size_t n_fell_silent, bool formed_here);
@@ -49,41 +54,41 @@ uint64_t leadership_patient_until(const struct leadership *l, const struct group
 
 enum beat_change {
     BEAT_UNCHANGED = 0,
-    BEAT_PAUSED,  /* so that a successor in contact with more nodes can take over */
-    BEAT_RESUMED, /* so soon that no agent can have claimed */
+    BEAT_PAUSED,  /* so that a successor that is in contact with more nodes can take over */
+    BEAT_RESUMED, /* so soon that no other agent can have claimed */
     BEAT_RESUMED_LATE,
 };
 /* Whether the leader is in contact with enough nodes for the beat to continue. */
 enum beat_change leadership_pause(struct leadership *l, const struct group_config *c,
                                   bool hears_too_few, uint64_t now_ns);
-/* recorded: arbiter or leader file have the outcome. */
+/* recorded: the arbiter or the leader file has the outcome. */
 bool leadership_beat_is_due(const struct leadership *l, const struct group_config *c, bool recorded,
                             uint64_t now_ns);
-/* The outcome waits, and may be sent to the arbiter now. */
+/* The outcome is still to be recorded, and can be sent to the arbiter now. */
 bool leadership_close_is_due(const struct leadership *l, const struct group_config *c,
                              uint64_t now_ns);
-/* When one of both is due next. waits: an outcome does. */
+/* When the next beat or outcome is due. waits: an outcome is still to be recorded. */
 uint64_t leadership_deadline(const struct leadership *l, const struct group_config *c,
                              bool recorded, bool waits, uint64_t now_ns);
-/* Whether it may claim its own next epoch now. */
+/* Whether the leader can claim its own next epoch now. */
 bool leadership_may_claim(const struct leadership *l, const struct group_config *c,
                           uint64_t now_ns);
 
 /* ---- answers ---- */
 
-/* What became of the job's outcome. */
+/* The state of the job's outcome. */
 enum outcome_record {
     OUTCOME_OPEN = 0,  /* there is none: the job continues */
-    OUTCOME_WAITS,     /* it is to be recorded where late comers find it */
-    OUTCOME_RECORDED,  /* it is: nodes are sent it */
-    OUTCOME_DELIVERED, /* to all of them, or the close timeout has passed */
+    OUTCOME_WAITS,     /* it must be recorded first, where nodes that come later find it */
+    OUTCOME_RECORDED,  /* it is recorded, and is sent to the nodes */
+    OUTCOME_DELIVERED, /* all nodes have it, or the close timeout has passed */
     OUTCOME_GIVEN_UP,  /* it could not be recorded, and is not sent to any node */
 };
 
 enum leadership_change {
     LEADERSHIP_UNCHANGED = 0,
     LEADERSHIP_CONFIRMED,   /* leases may be granted again */
-    LEADERSHIP_CLAIM_AGAIN, /* confirmed; and an earlier claim may have been won */
+    LEADERSHIP_CLAIM_AGAIN, /* confirmed; but an earlier claim may have been won: it is repeated */
     LEADERSHIP_NEW_EPOCH,   /* the claim was won */
     LEADERSHIP_DEPOSED,     /* news.epoch */
     LEADERSHIP_OUTCOME_RECORDED,
@@ -92,7 +97,7 @@ enum leadership_change {
 };
 struct leadership_news {
     enum leadership_change change;
-    uint32_t epoch;               /* DEPOSED: the later one */
+    uint32_t epoch;               /* DEPOSED: the later epoch */
     char notice[RDZV_REASON_MAX]; /* a line for people, or "" */
 };
 /* The arbiter has answered. */
@@ -104,10 +109,10 @@ void leadership_answer(struct leadership *l, const struct group_config *c,
 
 enum resignation {
     RESIGN_WAIT = 0,
-    RESIGN_VACATE, /* the arbiter is to note that nothing is left */
+    RESIGN_VACATE, /* first the arbiter must record that nothing is left */
     RESIGN_NOW,
 };
-/* successor_stays: one has the whole handover; nothing_runs: no handover is needed. */
+/* successor_stays: a successor has the whole handover; nothing_runs: no handover is needed. */
 enum resignation leadership_resign(const struct leadership *l, const struct group_config *c,
                                    bool successor_stays, bool nothing_runs,
                                    enum outcome_record outcome, uint64_t now_ns);
