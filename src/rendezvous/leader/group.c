@@ -6,7 +6,8 @@
 
 #include "rendezvous/leader/group_priv.h"
 
-/* How often all nodes hear who is there: and this longer for each of them. */
+/* How often the status is sent to all nodes. The interval is longer by STATUS_PER_NODE_NS for each
+ * node. */
 #define STATUS_INTERVAL_NS (200 * NS_PER_MS)
 #define STATUS_PER_NODE_NS (500 * NS_PER_US)
 
@@ -16,7 +17,8 @@ static bool makes_sense(const struct group_config *c) {
            rdzv_settings_make_sense(&c->rdzv);
 }
 
-/* What the last leader left: its members are awaited, and probed, in their places. */
+/* Takes over the last leader's group: its members keep their places, are expected back, and are
+ * probed. */
 static void inherit(struct group *g, const struct handover *e) {
     formation_inherit(&g->formation, e);
     policy_keep_counters(&g->policy, e->restarts_used, e->losses);
@@ -33,15 +35,16 @@ static void inherit(struct group *g, const struct handover *e) {
         (void)snprintf(info.addr, sizeof info.addr, "%s", m->addr);
         (void)snprintf(info.host, sizeof info.host, "%s", m->host);
         struct node *n = roster_add(&g->roster, &info);
-        n->reached = true; /* by the leader that passed its address on */
+        n->reached = true; /* by the leader that sent its address in the handover */
         n->heard_ns = g->now_ns;
-        /* The leases may be over already, but it may only just have noticed, and be on its way. */
-        /* They lost the old leader within the same moments, and are on their way. */
+        /* Its lease may have ended already. But perhaps it has only just noticed that, and is on
+         * its way. */
+        /* All lost the old leader at about the same time, and are on their way. */
         uint64_t on_way = m->incarnation == g->config.old_leader ? 0 : g->config.rdzv.margin_ns;
         n->lost_at_ns = MAX2(g->config.absent_until_ns, g->now_ns + on_way);
         if (i < e->n_order)
             formation_await(&g->formation, n);
-        n->report.state = NODE_RUNNING; /* for all we know */
+        n->report.state = NODE_RUNNING; /* assumed, because it may still run */
         n->report.generation = (struct generation){0, 0};
         liveness_inherit(&g->liveness, &g->config, n, g->now_ns);
         group_recount(g, n);
@@ -68,7 +71,7 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     roster_init(&g->roster, config->leader_incarnation);
     if (config->handover != NULL) {
         inherit(g, config->handover);
-        g->status.next_ns = now_ns + STATUS_INTERVAL_NS; /* they are on their way */
+        g->status.next_ns = now_ns + STATUS_INTERVAL_NS; /* the nodes are on their way */
     }
     *ret = g;
     return 0;
@@ -91,9 +94,9 @@ void group_update_fini(struct group_update *u) {
     *u = (struct group_update){0};
 }
 
-/* ---- what nodes say ---- */
+/* ---- messages of nodes ---- */
 
-/* What a member's report means while its group forms or runs. */
+/* Acts on a member's report while its group forms or runs. */
 static void consider_report(struct group *g, const struct node *n, const struct report *report) {
     char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
     node_name(n, name);
@@ -116,7 +119,8 @@ static void consider_report(struct group *g, const struct node *n, const struct 
     }
 }
 
-/* Nobody waits for it any more, so it is said why; what the leader's own node has, that says. */
+/* The group no longer waits for this node, so the reason is reported. The leader's own node reports
+ * its own. */
 static void report_unusable(struct group *g, const struct node *n) {
     char text[RDZV_REASON_MAX];
     if (g->state != GROUP_STOPPING || n->info.incarnation == g->config.leader_incarnation)
@@ -125,7 +129,7 @@ static void report_unusable(struct group *g, const struct node *n) {
     group_notice(g, text);
 }
 
-/* Who was excluded once stays so. */
+/* A node that was excluded once stays excluded. */
 static void keep_report(struct node *n, const struct report *report) {
     struct node_status *kept = &n->report;
     kept->state = report->state;
@@ -142,8 +146,8 @@ static void keep_report(struct node *n, const struct report *report) {
 }
 
 static void on_report(struct group *g, struct node *n, const struct report *report) {
-    /* Old words change nothing: a report about an older group than the one the node has already
-     * spoken of, or a state that a connection's late end brings again. */
+    /* An old report changes nothing: it is about an older group than an earlier report of the node,
+     * or repeats a state that arrives late from an old connection. */
     if (generation_compare(report->generation, n->report.generation) < 0)
         return;
     bool was_unusable = n->report.unusable[0] != '\0';
@@ -160,7 +164,7 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
         n->is_member && generation_compare(report->generation, g->formation.generation) == 0;
     if (!about_now || g->state == GROUP_GATHERING || g->state == GROUP_CLOSED)
         return;
-    /* While the group stops for another reason, failures are its consequences. */
+    /* While the group stops for another reason, failures are a consequence of that. */
     bool counts =
         report->has_failure && (g->state != GROUP_STOPPING || cause_is_pending(&g->cause));
     if (counts)
@@ -170,7 +174,8 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
         consider_report(g, n, report);
     else if (better)
         group_better_cause(g);
-    if (report->leaving && g->state == GROUP_STOPPING) { /* so were its workers, a moment before */
+    /* and so were its workers, a moment before */
+    if (report->leaving && g->state == GROUP_STOPPING) {
         char name[RDZV_HOST_MAX], text[RDZV_HOST_MAX + 32];
         node_name(n, name);
         (void)snprintf(text, sizeof text, "node %s was asked to stop", name);
@@ -191,7 +196,7 @@ static void on_join(struct group *g, const struct group_event *ev) {
         group_add_program(g, n, ev->program);
         n->known_ns = g->now_ns;
         n->lost_at_ns = TIME_NEVER;
-        n->report.state = NODE_JOINED; /* it says the rest itself */
+        n->report.state = NODE_JOINED; /* its own report follows */
         (void)group_add_to_timeline(g, TIMELINE_NODE_JOINED, n,
                                     back ? "a member of the last group" : NULL);
     }
@@ -200,14 +205,14 @@ static void on_join(struct group *g, const struct group_event *ev) {
     group_heard_from(g, n);
     if (!generation_is_none(ev->report->generation) && !g->formation.formed_once) {
         g->formation.formed_once = g->gathering.lost_somebody =
-            true; /* of a group that another leader formed */
+            true; /* it belongs to a group that another leader formed */
         g->gathering.since_ns = g->now_ns;
     }
     on_report(g, n, ev->report);
     if (is_new && policy_host_is_excluded(&g->policy, n->info.host) && !n->report.excluded)
         group_exclude(g, n, "an agent of its host was excluded before");
     group_recount(g, n);
-    if (g->plan.named.epoch != 0) /* spares too: where they go when the leader is lost */
+    if (g->plan.named.epoch != 0) /* spares need the names, too, for when the leader is lost */
         (void)group_emit(g, GROUP_EFFECT_NAME, n->info.incarnation);
     group_notify(g, n);
     g->status.dirty = true;
@@ -235,7 +240,7 @@ static void on_store(struct group *g, const struct group_event *ev) {
     bool current =
         generation_compare(ev->generation, g->formation.generation) == 0 && g->forming.store_wanted;
     if (!current || g->state == GROUP_GATHERING || g->state == GROUP_CLOSED) {
-        /* It comes too late: nobody will use it. */
+        /* The store was opened too late: nobody will use it. */
         if (ev->store_port != 0)
             group_emit(g, GROUP_EFFECT_STORE_CLOSE, 0)->generation = ev->generation;
         return;
@@ -282,7 +287,7 @@ static uint64_t next_deadline(const struct group *g) {
     case GROUP_STATE_COUNT: assert_not_reached();
     }
     if (t <= g->now_ns)
-        t = TIME_NEVER; /* it has passed without effect; only an event can change that */
+        t = TIME_NEVER; /* it has passed without effect; only an event can change anything now */
     if (g->state == GROUP_GATHERING && g->status.dirty)
         t = MIN2(t, g->status.next_ns);
     t = MIN2(t, group_watch_deadline(g));
@@ -292,7 +297,8 @@ static uint64_t next_deadline(const struct group *g) {
 
 /* ---- the step ---- */
 
-/* What has no line here changes nothing: REPORT, RENEW and LEAVE are events of their own. */
+/* Kinds that are not listed here change nothing: REPORT, RENEW and LEAVE are events of their
+ * own. */
 static void on_message(struct group *g, const struct node *n, enum wire_kind kind,
                        const void *body) {
     if (kind == WIRE_ECHO)
@@ -346,14 +352,15 @@ static void dispatch(struct group *g, const struct group_event *ev) {
     }
 }
 
-/* Members of a group that has stopped, unless they have heard of the next one in the same step. */
+/* Sends IDLE to the members of a group that has stopped, unless the next group is sent to them in
+ * the same step. */
 static void notify_idle(struct group *g) {
     if (g->gathering.idle_unsent && g->state == GROUP_GATHERING)
         group_notify_all(g);
     g->gathering.idle_unsent = false;
 }
 
-/* Goes on from state to state as far as what is known allows. */
+/* Continues from state to state as far as possible now. */
 static void advance(struct group *g) {
     enum group_state before;
     do {
@@ -369,7 +376,7 @@ static void advance(struct group *g) {
     } while (g->state != before);
 }
 
-/* A safe point is one moment: who comes later waits for the next. */
+/* A safe point holds only for one step: a node that comes later waits for the next one. */
 static void pass_safe_point(struct group *g) {
     struct node *n = roster_find(&g->roster, g->running.safe_node);
     g->running.safe_node = 0;

@@ -1,15 +1,16 @@
-/* What the arbiter and the leader file answer, and when they are asked again; how the leader's own
+/* Answers of the arbiter and the leader file, and when they are asked again; how the leader's own
  * node leaves. */
 #include <stdio.h>
 
 #include "rendezvous/leader/group_priv.h"
 
-/* ---- who is heard ---- */
+/* ---- contact with the nodes ---- */
 
-/* Fewer than min nodes, or less than half of the last group: others may have to go on. */
+/* The leader hears fewer than min nodes, or less than half of the last group: the others may have
+ * to continue without it. */
 static bool hears_too_few(const struct group *g) {
-    /* It has never had a group: there is nothing that others could go on with. Or it is new, and
-     * those of another's group are on their way. */
+    /* The leader has never had a group: there is nothing that others could continue. Or it is new,
+     * and the nodes of the last leader's group are on their way. */
     if (g->formation.n_order == 0 ||
         (!g->formation.formed_here && g->now_ns - g->leadership.begun_ns < g->config.rdzv.lease_ns))
         return false;
@@ -23,8 +24,8 @@ static bool hears_too_few(const struct group *g) {
            2 * of_last < g->formation.n_order - g->formation.n_last_lost;
 }
 
-/* The beat rests, so that a successor which hears more may take over. A group is formed again only
- * when nobody has done so for long enough. */
+/* Pauses the beat, so that a successor that hears more nodes can take over. A group is formed again
+ * only if no agent has taken over for long enough. */
 static void look_around(struct group *g) {
     uint64_t patience = g->config.rdzv.lease_ns + g->config.rdzv.margin_ns;
     switch (leadership_pause(&g->leadership, &g->config, hears_too_few(g), g->now_ns)) {
@@ -46,7 +47,8 @@ static void adopt_epoch(struct group *g) {
         return;
     }
     group_name_successors(g);
-    /* What they hold may be about to end, with a silent successor's last echo. */
+    /* Their leases may be about to end, because those depend on the last echo of a silent
+     * successor. */
     for (size_t i = 0; i < g->formation.n_members; i++)
         if (g->formation.members[i]->connected && g->formation.members[i]->clock.asked_ns != 0)
             group_send_lease(g, g->formation.members[i]);
@@ -78,7 +80,7 @@ void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
     case LEADERSHIP_NEW_EPOCH:
         adopt_epoch(g);
         if (a->request.kind != ARBITER_CLAIM)
-            break; /* the outcome is next */
+            break; /* the outcome follows */
         g->leadership.read_ns = MAX2(g->leadership.read_ns, a->started_ns);
         group_feed_lease_pending(g);
         break;
@@ -89,7 +91,7 @@ void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
     }
 }
 
-/* Somebody spoke of it: the arbiter knows. */
+/* A node has reported a higher epoch: the arbiter knows whether that is so. */
 void group_on_higher_epoch(struct group *g, uint32_t epoch) {
     struct leadership *l = &g->leadership;
     if (g->config.leadership == LEADERSHIP_ARBITER && epoch > l->epoch && !l->claiming &&
@@ -143,7 +145,7 @@ uint64_t group_leadership_deadline(const struct group *g) {
 
 /* ---- the leader's own node leaves ---- */
 
-/* A successor that stays knows all that this leader knows. */
+/* Whether a successor that stays has everything that this leader knows. */
 static bool successor_stays(const struct group *g) {
     if (g->plan.named.epoch != g->leadership.epoch)
         return false;
@@ -155,7 +157,7 @@ static bool successor_stays(const struct group *g) {
     return false;
 }
 
-/* What a leader has to know before it starts a group: here, that nobody else need know it. */
+/* Whether nothing runs, so that no other agent needs the handover. */
 static bool nothing_runs(const struct group *g) {
     return g->state == GROUP_GATHERING && g->now_ns >= g->config.not_before_ns &&
            !g->leadership.claiming && !group_somebody_unresolved(g);

@@ -1,4 +1,5 @@
-/* CLOSED: the outcome is put down where late comers find it, then the nodes are told. */
+/* CLOSED: the outcome is recorded where nodes that come later find it, then it is sent to the
+ * nodes. */
 #include <stdio.h>
 
 #include "rendezvous/leader/group_priv.h"
@@ -10,7 +11,7 @@ void group_close_store(struct group *g) {
     group_emit(g, GROUP_EFFECT_STORE_CLOSE, 0)->generation = g->formation.generation;
 }
 
-/* group_outcome_recorded() follows, maybe at once. */
+/* group_outcome_recorded() follows, perhaps at once. */
 static void record_outcome(struct group *g) {
     struct leadership *l = &g->leadership;
     g->closed.record = OUTCOME_WAITS;
@@ -22,15 +23,15 @@ static void record_outcome(struct group *g) {
     } else {
         g->closed.deadline_ns += g->config.rdzv.arbiter_lease_ns;
         l->claim_ns = g->now_ns;
-        /* of the epoch that this leader has when its claim is answered */
+        /* not during a claim: CLOSE needs the epoch that this leader has after it */
         l->closing = !l->claiming && group_ask(g, ARBITER_CLOSE, l->epoch);
     }
 }
 
-/* The nodes are told when it is put down where late comers find it. */
+/* The outcome is sent to the nodes after it is recorded where nodes that come later find it. */
 void group_enter_closed(struct group *g) {
     group_close_store(g);
-    if (g->cause.state == CAUSE_IN_DOUBT) /* the job ends for something else */
+    if (g->cause.state == CAUSE_IN_DOUBT) /* the job ends for another reason */
         cause_forget(&g->cause);
     g->closed.from = g->state;
     group_move(g, GROUP_CLOSED);
@@ -54,8 +55,8 @@ void group_close_failed(struct group *g, const char *reason) {
 void group_advance_closed(struct group *g) {
     bool late = g->now_ns >= g->closed.deadline_ns;
     if (g->closed.record == OUTCOME_WAITS && late) {
-        /* Nobody was told, and nobody will be: who finds the arbiter again reads there what became
-         * of it, or ends without. */
+        /* The outcome was not sent to any node, and will not be. A node that can reach the arbiter
+         * again reads the outcome there, or ends without it. */
         g->outcome = OUTCOME_NONE;
         g->closed.record = OUTCOME_GIVEN_UP;
         group_notice(g, "the outcome of the job could not be recorded at the arbiter");

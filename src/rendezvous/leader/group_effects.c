@@ -1,4 +1,4 @@
-/* What a step asks for: effects, and the texts and records that they point to. */
+/* The effects of a step, and the texts and records to which they point. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,8 +29,8 @@ void group_notify_all(struct group *g) {
         group_notify(g, n);
 }
 
-/* The text must outlive the step: it is kept in the group, one after the other. Offsets are turned
- * into pointers when the step ends, since the buffer may move while it grows. */
+/* The text must outlive the step, so all texts are stored in the group, one after the other.
+ * Offsets become pointers when the step ends, because the buffer can move while it grows. */
 void group_set_reason(struct group *g, struct group_effect *e, const char *text) {
     e->n_nodes = (uint32_t)g->effects.texts.len;
     strbuf_add_bytes(&g->effects.texts, text, strlen(text) + 1);
@@ -54,7 +54,7 @@ struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind
     struct timeline_entry *note = &g->effects.entries[g->effects.n_entries++];
     *note = (struct timeline_entry){
         .kind = kind, .at_ns = g->now_ns, .generation = g->formation.generation};
-    if (note->generation.counter == 0) /* no group yet: the leadership alone */
+    if (note->generation.counter == 0) /* no group yet: only the leader's state */
         note->generation.epoch = g->leadership.epoch;
     if (n != NULL) {
         note->node = n->info.incarnation;

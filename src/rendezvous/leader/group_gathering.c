@@ -1,4 +1,5 @@
-/* GATHERING: until there are enough candidates, and nothing of the last group may still run. */
+/* GATHERING lasts until there are enough candidates, and nothing of the last group can still be
+ * running. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +16,8 @@ void group_enter_gathering(struct group *g) {
     g->gathering.idle_unsent = true;
 }
 
-/* Nothing but time, or the arbiter, stands between enough candidates and their group. */
+/* There are enough candidates. A group can be formed, unless it has to wait for a time or the
+ * arbiter. */
 static bool may_form(struct group *g) {
     return g->now_ns >= g->gathering.not_before_ns && !group_somebody_unresolved(g) &&
            group_has_epoch_to_form(g) && group_is_confirmed(g) && group_successors_settled(g);
@@ -39,7 +41,7 @@ uint64_t group_gather_deadline(const struct group *g) {
     if (group_somebody_unresolved(g))
         return TIME_NEVER;
     if (is_full(g))
-        t = 0; /* nobody else is waited for */
+        t = 0; /* it need not wait for other nodes */
     else if (!g->formation.formed_once)
         t = g->gathering.enough_since_ns + g->config.rdzv.last_call_ns;
     else
@@ -52,7 +54,8 @@ static void form(struct group *g) {
                      g->policy.restarts_used, g->policy.losses);
     policy_begin_generation(&g->policy);
     if (g->incident.detected_ns != 0 && g->incident.stopped_ns == 0)
-        g->incident.stopped_ns = g->now_ns; /* what the last leader's loss has stopped */
+        /* the workers stopped because the last leader was lost */
+        g->incident.stopped_ns = g->now_ns;
     g->running.grow_asked = false;
     cause_forget(&g->cause);
     g->stopping.after = AFTER_STOP_GATHERING;
@@ -91,7 +94,7 @@ static void give_up_gathering(struct group *g, size_t candidates) {
     group_close_failed(g, text);
 }
 
-/* The last leader's group had finished, every node of it says so: it is not run again. */
+/* All nodes of the last leader's group report that it had finished: it is not run again. */
 static bool was_finished_before(const struct group *g) {
     return g->formation.n_old_members > 0 &&
            g->roster.tally[TALLY_OLD_FINISHED] == g->formation.n_old_members;
@@ -99,7 +102,7 @@ static bool was_finished_before(const struct group *g) {
 
 void group_advance_gathering(struct group *g) {
     if (group_is_leaving(g))
-        return; /* who leads next does */
+        return; /* the next leader forms the group */
     size_t candidates = g->roster.tally[TALLY_CANDIDATE];
     bool enough = formation_size(&g->config, candidates) > 0;
     if (was_finished_before(g)) {

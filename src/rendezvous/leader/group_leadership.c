@@ -1,4 +1,5 @@
-/* What this leader grants its nodes, and asks the arbiter, by the state of its leadership. */
+/* What this leader grants to its nodes and requests from the arbiter, depending on the state of its
+ * leadership. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 
 /* ---- leases ---- */
 
-/* Our newest clock that the first successor has echoed, where leases depend on it. */
+/* The newest of our clock values that the first successor has echoed, if leases depend on that. */
 static uint64_t successor_clock(const struct group *g) {
     bool counts = g->config.leadership == LEADERSHIP_ARBITER && g->plan.named.n > 0 &&
                   g->forming.sent && g->state != GROUP_GATHERING;
@@ -86,8 +87,9 @@ void group_claim_next(struct group *g, const char *why) {
         (void)group_add_to_timeline(g, TIMELINE_SUCCESSORS, NULL, why);
 }
 
-/* Whoever finds an idle epoch's leader gone may lead at once. So the first group is formed when
- * nobody can do that any more: in the next epoch, which the arbiter gives to one alone. */
+/* An agent that finds the leader of an idle epoch gone can lead at once. So the first group is
+ * formed when no agent can do that any more: in the next epoch, which the arbiter gives to only one
+ * agent. */
 bool group_has_epoch_to_form(struct group *g) {
     if (g->leadership.idle)
         group_claim_next(g, NULL);

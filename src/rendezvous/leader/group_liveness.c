@@ -1,4 +1,4 @@
-/* The silent and the cut off: what parts/liveness.c says of them is done. */
+/* Silent and disconnected nodes: carries out what parts/liveness.c decides about them. */
 #include <stdio.h>
 
 #include "rendezvous/leader/group_priv.h"
@@ -31,8 +31,8 @@ void group_on_probe(struct group *g, struct node *n, enum probe_result result) {
     }
 }
 
-/* The leader itself slept: what the nodes said meanwhile still lies in its sockets, and tells
- * nothing about their silence. To count later than needed is always safe. */
+/* The leader itself slept. Messages that nodes sent meanwhile are still in its sockets, so their
+ * silence means nothing. It is always safe to count from a later time. */
 void group_forgive_own_sleep(struct group *g) {
     if (g->now_ns <= g->due_ns || g->now_ns - g->due_ns <= g->config.rdzv.lease_ns / 10)
         return;

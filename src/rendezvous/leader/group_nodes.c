@@ -1,4 +1,4 @@
-/* Who is let in, and who is excluded. */
+/* Which nodes are admitted, and which are excluded. */
 #include <stdio.h>
 #include <string.h>
 

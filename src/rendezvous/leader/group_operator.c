@@ -1,4 +1,4 @@
-/* What operators ask for. */
+/* Commands of operators. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@ static void answer(struct group *g, bool ok, const char *text) {
     group_set_reason(g, e, text);
 }
 
-/* By name or incarnation; *ret_several: the name is not one node's. */
+/* Finds a node by name or incarnation. *ret_several: several nodes have this name. */
 static struct node *find_named(const struct group *g, const char *name, bool *ret_several) {
     char text[RDZV_HOST_MAX];
     struct node *found = NULL;
@@ -93,8 +93,8 @@ void group_on_command(struct group *g, const struct command *c) {
                        c->reason[0] != '\0' ? ": " : "", c->reason);
         group_stop_for_operator(g, text);
         break;
-    case COMMAND_STATUS: /* the server's */
-    case COMMAND_LEAVE:  /* the agent's */
+    case COMMAND_STATUS: /* handled by the server */
+    case COMMAND_LEAVE:  /* handled by the agent */
     case COMMAND_KIND_COUNT: answer(g, false, "the leader can't carry out this command"); break;
     }
 }

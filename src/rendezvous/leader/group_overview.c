@@ -1,10 +1,10 @@
-/* What operators see: muster status. */
+/* The overview for operators: muster status. */
 #include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/leader/group_priv.h"
 
-/* Inherited nodes that have not come back are nobody's business yet. */
+/* Inherited nodes are not shown before they have come back. */
 static bool is_shown(const struct node *n) { return n->joined_ns != 0; }
 
 static enum overview_place place_of(const struct group *g, const struct node *n) {

@@ -1,10 +1,11 @@
-/* Nodes that are lost, or leave: what it means for the group. */
+/* What follows for the group when a node is lost or leaves. */
 #include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/leader/group_priv.h"
 
-/* So often is it reported that a node has gone that waited for a place: however many do. */
+/* The rate at which the loss of nodes that waited for a place is reported, however many they
+ * are. */
 static const struct rate waiters_lines = {NS_PER_S, 20};
 
 void group_report_waiters_gone(struct group *g) {
@@ -67,7 +68,7 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
         group_stop_for_lost_node(g, text, !lost);
     } else if (was_member && g->state == GROUP_STOPPING &&
                group_blame_lost_node(g, incarnation, outlived, text, !lost)) {
-        return; /* it was said with STOP */
+        return; /* STOP has reported it already */
     } else if (g->state != GROUP_CLOSED && had_place) {
         group_notice(g, text);
     } else if (g->state != GROUP_CLOSED) {

@@ -1,4 +1,4 @@
-/* FORMING and RUNNING: the members get ready, run, and make room for more. */
+/* FORMING and RUNNING: the members get ready and run, and the group grows. */
 #include <stdio.h>
 
 #include "rendezvous/leader/group_priv.h"
@@ -22,7 +22,8 @@ static void fail_slow_nodes(struct group *g) {
     group_stop_for_failure(g);
 }
 
-/* Those whose listener has not been reached: their loss would not be noticed at once. */
+/* Checks the members whose listener has not been reached: their loss would not be noticed at
+ * once. */
 static void reach_members(struct group *g) {
     for (size_t i = 0; i < g->formation.n_members; i++)
         if (!g->formation.members[i]->reached)
@@ -78,7 +79,7 @@ static void grow(struct group *g) {
     size_t larger = group_larger(g);
     if (larger == 0 || g->now_ns < g->gathering.not_before_ns)
         return;
-    /* Who comes and is lost again and again must not keep the others from working. */
+    /* A node that comes and is lost again and again must not keep the others from working. */
     if (stalls_go_on(&g->stalls, &g->config, g->running.since_ns, g->now_ns) &&
         !g->running.grow_asked)
         return;

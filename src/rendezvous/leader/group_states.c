@@ -1,11 +1,11 @@
-/* The states of the group, and which may follow which. */
+/* The states of the group, and the allowed transitions. */
 #include "rendezvous/leader/group_priv.h"
 
 static const struct {
     const char *name;
-    unsigned next; /* bits of the states that may follow */
+    unsigned next; /* bits of the states that can follow */
 } states[GROUP_STATE_COUNT] = {
-    /*                  name         may be followed by */
+    /*                  name         can be followed by */
     [GROUP_GATHERING] = {"gathering", 1u << GROUP_FORMING | 1u << GROUP_CLOSED},
     [GROUP_FORMING] = {"forming", 1u << GROUP_RUNNING | 1u << GROUP_STOPPING | 1u << GROUP_CLOSED},
     [GROUP_RUNNING] = {"running", 1u << GROUP_STOPPING | 1u << GROUP_CLOSED},

@@ -1,12 +1,12 @@
-/* STOPPING: why the group stops, what that costs, and whether the job goes on. */
+/* STOPPING: why the group stops, what that costs, and whether the job continues. */
 #include <stdio.h>
 
 #include "rendezvous/leader/group_priv.h"
 
-/* A cause in doubt is looked at so often: for each member. */
+/* The interval between checks of a cause in doubt, which examine each member. */
 #define DOUBT_CHECK_NS (100 * NS_PER_MS)
 
-/* Why there are too few, where the stop's own reason does not say it. */
+/* Describes why there are too few nodes, if the reason of the stop does not. */
 static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
     (void)snprintf(out, RDZV_REASON_MAX, "a node can't take part any more");
     if (g->gathering.last_lost[0] != '\0')
@@ -16,7 +16,8 @@ static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
             node_unusable_text(g->formation.members[i], out);
 }
 
-/* Fewer nodes are left, or to be hoped for, than a group needs, and nobody asked to wait. */
+/* Fewer nodes are left or can be expected than a group needs, and no option asks to wait for
+ * more. */
 static bool too_few_for_ever(const struct group *g) {
     return g->formation.started_once && g->roster.tally[TALLY_HOPEFUL] < g->need &&
            !group_is_leaving(g) && g->config.rdzv.regroup_wait_ns == 0 &&
@@ -47,7 +48,7 @@ static void describe_too_few(const struct group *g, const char *why, char *out, 
                    g->roster.tally[TALLY_HOPEFUL], g->need);
 }
 
-/* What the loss of a node means for the job: whether it ends, and the whole sentence. */
+/* Decides whether the loss of a node ends the job, and writes the whole sentence about it. */
 static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_MAX]) {
     bool too_many = policy_losses_spent(&g->policy, &g->config);
     (void)snprintf(text, RDZV_REASON_MAX, "%s", why);
@@ -64,19 +65,18 @@ static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_M
     g->outcome = OUTCOME_FAILED;
 }
 
-/* A member is no longer there, or wants out. */
+/* A member is lost, or wants to leave. */
 void group_stop_for_lost_node(struct group *g, const char *why, bool wished) {
     char text[RDZV_REASON_MAX];
     weigh_loss(g, why, text);
     group_begin_stop(g, text, wished);
 }
 
-/* A worker failed (or a node could not obey FORM). The charge waits until all have stopped: what
- * looks like a failure may be a node that is being lost, or the echo of its loss, which costs
- * nothing. */
+/* A worker failed (or a node could not carry out FORM). It is charged only when all have stopped:
+ * an apparent failure may be the loss of a node or an effect of it, which costs nothing. */
 void group_stop_for_failure(struct group *g) {
     cause_blame(&g->cause, g->roster.n);
-    /* its clock is known give or take an error: never later than now */
+    /* the node's clock is known only with an error, so limit the time to now */
     g->incident.detected_ns =
         g->cause.at_ns > 0 ? MIN2((uint64_t)g->cause.at_ns, g->now_ns) : g->now_ns;
     const struct node *failed = roster_find(&g->roster, g->cause.failure.incarnation);
@@ -86,10 +86,10 @@ void group_stop_for_failure(struct group *g) {
         g->incident.detected_ns;
     group_begin_stop(g, "", false);
     if (g->stopping.n_workers > 0)
-        g->stopping.n_workers--; /* the one that failed needs no stopping */
+        g->stopping.n_workers--; /* the worker that failed need not be stopped */
 }
 
-/* The reason stands; all have stopped, or will. */
+/* The job fails for the reason that is set; all have stopped, or will. */
 static void fail_after_stop(struct group *g) {
     g->stopping.after = AFTER_STOP_CLOSED;
     g->outcome = OUTCOME_FAILED;
@@ -113,8 +113,8 @@ void group_stop_for_operator(struct group *g, const char *reason) {
     }
 }
 
-/* What nodes are told is what holds when it is sent: so the group stays as it is until its time
- * goes on, which is after that. */
+/* A message is built from the state at the time when it is sent. So the group does not change until
+ * its next time event, which comes after that. */
 static void notify_before_going_on(struct group *g) {
     group_notify_members(g);
     g->stopping.sending = true;
@@ -181,8 +181,8 @@ bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived,
     return true;
 }
 
-/* The cause is still in doubt: looked at again soon. People who see nothing happen are told that,
- * without a name that may be the wrong one. */
+/* The cause is still in doubt, and is checked again soon. A notice reports this to people who would
+ * see nothing happen; it names no node, as that could be the wrong one. */
 static void keep_doubting(struct group *g) {
     uint64_t patience =
         g->config.settle_ns + g->config.rdzv.heartbeat_ns + g->config.rdzv.heartbeat_ns / 2;
@@ -196,8 +196,8 @@ static void keep_doubting(struct group *g) {
     group_notify_members(g);
 }
 
-/* What is known by now of the cause is told. True: not all is known, or told, and the group does
- * not go on in this step. */
+/* Reports what is known about the cause. True: it is not certain, or not reported, and the group
+ * does not continue in this step. */
 static bool settle(struct group *g, bool all_stopped) {
     bool due = g->now_ns >= g->cause.settle_ns;
     if (g->stopping.sending)
@@ -215,12 +215,12 @@ static bool settle(struct group *g, bool all_stopped) {
     }
     g->cause.settle_ns = TIME_NEVER;
     if (g->cause.better_waits && !all_stopped)
-        group_notify_members(g); /* a better cause turned up since STOP was told */
+        group_notify_members(g); /* a better cause was found after STOP was sent */
     g->cause.better_waits = false;
     return false;
 }
 
-/* The same node failed again and again: another may take its place, if there is one. */
+/* Excludes a node that failed again and again; another one can take its place, if there is one. */
 static void exclude_who_fails(struct group *g) {
     struct node *n = roster_find(&g->roster, g->cause.failure.incarnation);
     bool others = n != NULL && g->roster.tally[TALLY_HOPEFUL] > g->need;
@@ -233,7 +233,7 @@ static void exclude_who_fails(struct group *g) {
     group_exclude(g, n, why);
 }
 
-/* All have stopped after a failure that is charged now. False: the job ends, g->reason says why. */
+/* All have stopped: charges the failure. False: the job ends, and g->reason is set. */
 static bool charge(struct group *g) {
     g->cause.state = CAUSE_CHARGED;
     if (policy_is_crash_loop(&g->policy, g->formation.world_size)) {
@@ -252,7 +252,7 @@ static bool charge(struct group *g) {
     return true;
 }
 
-/* All have stopped. False: no group lasts, the job ends, g->reason says why. */
+/* All have stopped. False: no group runs long enough, so the job ends, and g->reason is set. */
 static bool count_stall(struct group *g, bool worker_failed) {
     struct group_end end = {.started_ns = g->running.since_ns,
                             .stopped_ns = g->stopping.since_ns,
@@ -277,7 +277,7 @@ static bool count_stall(struct group *g, bool worker_failed) {
     return true;
 }
 
-/* All have stopped: what it costs, and whether the job goes on. */
+/* All have stopped: decides what the stop costs, and whether the job continues. */
 static void weigh_stop(struct group *g) {
     bool worker_failed = cause_is_pending(&g->cause) && g->cause.failure.kind != FAILURE_NODE;
     if (g->stopping.after != AFTER_STOP_GATHERING)

@@ -1,6 +1,6 @@
-/* Who may lead next, and what it has to know (muster-rendezvous(7), "Succession"). A wrong change
- * of the list could let two agents lead: a named successor may claim the next epoch, until it is
- * surely gone or this leader has claimed it. */
+/* The successors, and what they have to know (muster-rendezvous(7), "Succession"). A wrong change
+ * of the list could let two agents lead: a named successor may claim the next epoch until that
+ * successor is certainly gone, or this leader has claimed the epoch. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +27,8 @@ static void name(struct successors *s, const struct node *n) {
     (void)snprintf(p->addr, sizeof p->addr, "%s", n->info.addr);
 }
 
-/* Neither the leader's host nor one that is named already: one power cut shall not take two. */
+/* Whether the node is neither on the leader's host nor on that of another successor: one power cut
+ * must not end two of them. */
 static bool is_elsewhere(const struct group *g, const struct successors *s, const struct node *n) {
     const struct node *leader = roster_find(&g->roster, g->config.leader_incarnation);
     if (leader != NULL && strcmp(leader->info.host, n->info.host) == 0)
@@ -98,7 +99,8 @@ void group_offer_successor(struct group *g) {
 /* ---- losing ---- */
 
 void group_successor_lost(struct group *g, const struct node *n, enum removal how) {
-    /* Whoever was found gone so soon after it had a leader can't have claimed before. */
+    /* A node that is found gone so soon after its last contact with the leader can't have
+     * claimed. */
     bool surely = how == REMOVED_LEFT || (how == REMOVED_GONE && n->echo_ns != 0 &&
                                           g->now_ns - n->echo_ns < g->config.rdzv.lease_ns);
     plan_lose(&g->plan, n->info.incarnation, surely);
@@ -120,14 +122,15 @@ void group_on_echo(struct group *g, const struct node *n, const struct echo *ech
         group_feed_lease_pending(g);
 }
 
-/* ---- a silent first successor costs nobody else the lease ---- */
+/* ---- a silent first successor does not cost the others their leases ---- */
 
 static bool depends_on_successor(const struct group *g) {
     return g->config.leadership == LEADERSHIP_ARBITER && g->plan.named.n > 0 && g->forming.sent &&
            (group_is_live(g) || g->state == GROUP_STOPPING);
 }
 
-/* Enough of the group were heard well after it: it is the one that is cut off, not we. */
+/* Enough members were heard well after the first successor: so it is cut off from the network, not
+ * we. */
 static bool others_are_fresh(const struct group *g) {
     uint64_t after = g->plan.clock_ns + 2 * g->config.rdzv.heartbeat_ns;
     size_t fresh = 0;

@@ -1,10 +1,10 @@
-/* What others may know of the group: what a node should be told, who is there. */
+/* What others can see of the group: the messages to nodes, and the status. */
 #include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/leader/group_priv.h"
 
-/* Until the outcome is put down, the nodes stay as they are. */
+/* The state of the nodes does not change until the outcome is recorded. */
 static enum group_state state_to_show(const struct group *g) {
     return g->closed.record == OUTCOME_WAITS || g->closed.record == OUTCOME_GIVEN_UP
                ? g->closed.from
@@ -26,7 +26,8 @@ static void add_neighbour(struct form *f, const struct node_info *info) {
     n->listener_port = info->listener_port;
 }
 
-/* Whom it tries to reach before it is prepared: the ring of node ranks, both ways. */
+/* The nodes that a node tries to reach before it is prepared: its neighbours in the ring of node
+ * ranks, in both directions. */
 static void fill_neighbours(const struct group *g, struct form *f) {
     size_t n = g->formation.n_members, next = (f->node_rank + 1) % n,
            before = (f->node_rank + n - 1) % n;

@@ -18,7 +18,7 @@ struct conn {
     size_t unsent_max;
     bool has_peer;
     bool busy;   /* inside its own callbacks: */
-    bool dead;   /* freed there; its memory goes when they return */
+    bool dead;   /* it was freed inside one; its memory is freed when they return */
     bool closed; /* on_closed was called */
 };
 
@@ -106,7 +106,7 @@ int conn_new(struct loop *loop, int fd, const struct conn_ops *ops, void *arg, s
         return r;
     }
     stream_set_read_limit(c->stream, FRAME_HEADER_BYTES + WIRE_MESSAGE_MAX);
-    stream_read_soon(c->stream); /* JOIN comes right behind the connection */
+    stream_read_soon(c->stream); /* JOIN is sent right after the connection is made */
     *ret = c;
     return 0;
 }
@@ -149,7 +149,7 @@ void conn_set_owner(struct conn *c, const struct conn_ops *ops, void *arg) {
 }
 
 void conn_cut(struct conn *c) {
-    /* Reading then finds the end of the connection. */
+    /* The next read then finds the end of the connection. */
     if (stream_fd(c->stream) >= 0)
         (void)shutdown(stream_fd(c->stream), SHUT_RDWR);
 }

@@ -22,7 +22,7 @@ bool endpoint_is_here(int is_host, const char *host, const struct addr *addrs, s
     return false;
 }
 
-/* A literal that we wrote ourselves. */
+/* Parses a literal of our own, so it can't fail. */
 static struct addr known(const char *literal, uint16_t port) {
     struct addr a = {0};
     int r = addr_from_literal(literal, port, &a);
@@ -51,7 +51,7 @@ int endpoint_own_addr(int listen_fd, struct addr *ret) {
     if (getsockname(listen_fd, (struct sockaddr *)&a.ss, &a.len) < 0)
         return -errno;
     if (addr_is_wildcard(&a)) {
-        /* A dual-stack wildcard takes IPv4 too; loopback IPv4 is there also without IPv6 on lo. */
+        /* A dual-stack wildcard also accepts IPv4. Loopback IPv4 exists even if lo has no IPv6. */
         uint16_t port = addr_port(&a);
         int v6only = 0;
         socklen_t len = sizeof v6only;

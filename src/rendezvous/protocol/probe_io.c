@@ -72,7 +72,7 @@ int probe_start(struct loop *loop, const struct addr *to, uint64_t incarnation, 
     return 0;
 }
 
-/* A socket that is on its way from this address. */
+/* Makes a socket that connects from this address. */
 static int connect_from(const struct addr *from, const struct addr *to, int *ret_fd) {
     struct addr local = *from;
     int on = 1, r = 0;
@@ -80,7 +80,8 @@ static int connect_from(const struct addr *from, const struct addr *to, int *ret
     if (fd < 0)
         return -errno;
     addr_set_port(&local, 0);
-    /* The port is chosen with the destination in view: many probes use few ports. ip(7) */
+    /* The kernel chooses the port when the destination is known, so many probes need few ports.
+     * ip(7) */
     (void)setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
     if (bind(fd, (const struct sockaddr *)&local.ss, local.len) < 0)
         r = -errno;

@@ -5,7 +5,8 @@
 
 #include "rendezvous/protocol/wire_priv.h"
 
-/* message > report > failure, message > form > neighbours > each. The most values has NODES. */
+/* Depth: message > report > failure, message > form > neighbours > each. NODES has the most
+ * values. */
 static const struct json_limits limits = {
     .max_bytes = WIRE_MESSAGE_MAX, .max_depth = 4, .max_values = 1024};
 
@@ -64,8 +65,8 @@ static int read_kind(const struct json *doc, enum wire_kind *ret, struct err *er
     return err_set(err, -EINVAL, "\"kind\" has the unknown value '%s'", name);
 }
 
-/* What HELLO, JOIN and COMMAND of any version have, so that both sides can say why they don't
- * understand each other. */
+/* The fields that HELLO, JOIN and COMMAND have in every version, so that both sides can report that
+ * the versions differ. */
 static bool other_version(const struct json *doc, struct wire_message *ret) {
     uint32_t version;
     if ((ret->kind != WIRE_HELLO && ret->kind != WIRE_JOIN && ret->kind != WIRE_COMMAND) ||

@@ -1,12 +1,13 @@
-/* What each message has, field by field: the order is that in which it is written.
- * muster-protocol(7) says what the fields mean. */
+/* The fields of each message, in the order in which they are written. muster-protocol(7) describes
+ * what they mean. */
 #include <errno.h>
 #include <inttypes.h>
 
 #include "rendezvous/protocol/wire_priv.h"
 
 #define BIT(kind) (UINT32_C(1) << (kind))
-/* Of a handover: the newest formed group, and those of the last started one that are not in it. */
+/* The limit of members in a handover: the newest formed group, and members of the last started one
+ * that are not in it. */
 #define HANDOVER_MAX (2 * RDZV_NODES_MAX)
 
 #define INCARNATION(type, key, member) JSON_FIELD(type, HEX, key, member), .min = 1
@@ -14,7 +15,7 @@
 /* 1 … max */
 #define FROM_1(type, key, member, most) JSON_FIELD(type, U32, key, member), .min = 1, .max = (most)
 #define UP_TO(type, key, member, most) JSON_FIELD(type, U32, key, member), .max = (most)
-/* A time of the leader's settings. */
+/* A time in the leader's settings. */
 #define SETTING(type, key, member, least) \
     JSON_FIELD(type, ID, key, member), .min = (least), .max = WIRE_TIME_MAX_NS
 #define AT_MOST(type, member) .at_most = offsetof(struct type, member) + 1
@@ -33,7 +34,7 @@ static const char *const command_kinds[COMMAND_KIND_COUNT] = {
     [COMMAND_GROW] = "grow",     [COMMAND_STOP] = "stop",
 };
 
-/* ---- what nodes say ---- */
+/* ---- messages of nodes ---- */
 
 static const struct json_field failure_fields[] = {
     {JSON_NAMED(failure, "kind", kind, failure_kinds), .min = 1},
@@ -137,7 +138,7 @@ static const struct json_field node_summary_fields[] = {
     {JSON_FIELD(wire_node_summary, TEXT, "text", text)},
 };
 
-/* ---- what the leader says ---- */
+/* ---- messages of the leader ---- */
 
 static const struct json_field hello_fields[] = {
     {FROM_1(wire_hello, "version", version, UINT32_MAX)},
@@ -237,7 +238,7 @@ static const struct json_field status_fields[] = {
     {JSON_LIST(rdzv_status, "missing", missing, n_missing, name)},
 };
 
-/* ---- who leads next ---- */
+/* ---- succession ---- */
 
 static const struct json_field peer_fields[] = {
     {INCARNATION(rdzv_peer, "incarnation", incarnation)},

@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Better causes of one stop that are reported at once; what follows is when it is settled. */
+/* The number of better causes that are reported at once in one stop; later ones are reported when
+ * the cause is settled. */
 #define BETTER_AT_ONCE_MAX 8
 
 bool cause_add(struct cause *c, const struct failure *f, int64_t at_ns, uint64_t error_ns) {
@@ -41,14 +42,14 @@ bool cause_is_pending(const struct cause *c) {
 
 /* ---- a failure, or a loss ---- */
 
-/* Where there is one node, its loss leaves nobody to go on; but what explains a failure may be
- * heard a little later. */
+/* If the job has only one node, no other can continue after its loss. But the failure that explains
+ * another one may arrive a little later. */
 bool cause_may_be_loss(const struct cause *c, size_t n_nodes) {
     return failure_noise(&c->failure) > 0 || (n_nodes > 1 && failure_may_end_node(&c->failure));
 }
 
-/* Workers were killed, and their agent may be next. That it said that all had stopped lets the job
- * start them again; a job that would end for it waits longer. */
+/* Workers were killed, and their agent may be next. If it reported that all had stopped, the job
+ * can start them again; a job that would end because of it waits longer. */
 bool cause_is_certain(const struct cause *c, const struct cause_facts *facts) {
     if (!failure_may_end_node(&c->failure))
         return failure_noise(&c->failure) == 0 || facts->all_outlived;
@@ -59,7 +60,7 @@ bool cause_is_certain(const struct cause *c, const struct cause_facts *facts) {
 
 bool cause_is_loss_of(const struct cause *c, uint64_t incarnation, bool outlived) {
     if (c->state != CAUSE_IN_DOUBT)
-        return false; /* what was reported stands */
+        return false; /* a reported cause does not change */
     if (failure_may_end_node(&c->failure))
         return c->failure.incarnation == incarnation;
     return failure_noise(&c->failure) > 0 && !outlived;
@@ -70,7 +71,7 @@ void cause_make_sure(struct cause *c) {
     c->better_waits = false;
 }
 
-/* What was reported before is put right; while nothing was, there is time. */
+/* An earlier report is corrected at once. If nothing was reported, there is time. */
 bool cause_report_better(struct cause *c) {
     if (c->state != CAUSE_IN_DOUBT && c->settle_ns != TIME_NEVER &&
         ++c->n_better <= BETTER_AT_ONCE_MAX)
@@ -79,7 +80,7 @@ bool cause_report_better(struct cause *c) {
     return false;
 }
 
-/* ---- in words ---- */
+/* ---- as text ---- */
 
 static void what_happened(const struct failure *f, char *out, size_t len) {
     switch (f->kind) {

@@ -32,8 +32,8 @@ static unsigned of_member(const struct formation *f, const struct node *n) {
            stopped * BIT(TALLY_STOPPED) | safe * BIT(TALLY_SAFE) | !n->connected * BIT(TALLY_AWAY);
 }
 
-/* Something of an older group may run there. A group without it might run beside it, or would have
- * to be torn down when it comes back. */
+/* Something of an older group may still run on this node. A group without the node might run at the
+ * same time, or would have to be stopped when it comes back. */
 static bool is_unresolved(const struct node *n) {
     bool ours = n->in_order || n->joined_ns == 0;
     if (n->connected)
@@ -44,7 +44,7 @@ static bool is_unresolved(const struct node *n) {
 
 static unsigned tallies_of(const struct formation *f, const struct node *n) {
     bool may = node_may_take_part(n);
-    bool is_there = n->connected && (!n->watched || n->in_order); /* a newcomer must be heard */
+    bool is_there = n->connected && (!n->watched || n->in_order); /* a new node must be heard */
     bool candidate = may && is_there && node_has_stopped(n);
     bool old_finished = n->was_old_member && n->report.finished &&
                         generation_compare(n->report.generation, f->old_generation) == 0;
@@ -73,7 +73,7 @@ size_t formation_size(const struct group_config *c, size_t candidates) {
     return n >= c->rdzv.min_nodes ? n : 0;
 }
 
-/* How many switches, from the top, are above both of two places. */
+/* How many switches, from the top, two places have in common. */
 static unsigned shared_switches(const char *a, const char *b) {
     unsigned n = 0;
     for (;;) {
@@ -88,8 +88,8 @@ static unsigned shared_switches(const char *a, const char *b) {
     }
 }
 
-/* The leader's node has the first rank: the nodes near to it go before those that are farther, so
- * that its switch is left once. */
+/* The leader's node has the first rank. Nodes that are near to it come before those that are
+ * farther away, so that the ring leaves its switch only once. */
 static int compare_places(const struct node *leader, const struct node *a, const struct node *b) {
     if (leader != NULL) {
         unsigned na = shared_switches(a->info.topology, leader->info.topology);
@@ -100,9 +100,9 @@ static int compare_places(const struct node *leader, const struct node *a, const
     return natural_compare(a->info.topology, b->info.topology);
 }
 
-/* What newcomers are ordered by. */
+/* What the order of new nodes depends on. */
 struct newcomers {
-    const struct node *leader; /* NULL: its node is not here */
+    const struct node *leader; /* NULL: the leader's node is not here */
     enum rdzv_rank_order by;
 };
 
@@ -131,8 +131,8 @@ static int compare_newcomers_r(const void *a, const void *b, void *o) {
     return compare_newcomers(o, *(struct node *const *)a, *(struct node *const *)b);
 }
 
-/* First start: the order of newcomers. Later: survivors keep their places, newcomers take the
- * vacated ones, and the order closes up over what is left. At most `wanted` of them. */
+/* At the first start, all nodes are ordered as new ones. Later, surviving nodes keep their places,
+ * new nodes take free places, and remaining gaps are closed. Returns at most `wanted` nodes. */
 static size_t order_candidates(const struct formation *f, const struct roster *r,
                                const struct newcomers *by, size_t wanted, struct node **out) {
     size_t n_new = 0, n_out = 0, n_survivors = 0;
@@ -179,16 +179,16 @@ static struct role_count *role_of(struct role_count roles[GROUP_ROLES_MAX], cons
         if (strcmp(roles[i].role, role) == 0)
             return &roles[i];
     }
-    return &roles[GROUP_ROLES_MAX - 1]; /* JOIN refuses more roles, but for inherited nodes */
+    return &roles[GROUP_ROLES_MAX - 1]; /* JOIN refuses more roles, except of inherited nodes */
 }
 
-/* Never 0. */
+/* Never returns 0. */
 static uint64_t hash_host(const char *host) {
     uint64_t h = hash_text(HASH_BEGIN, host);
     return h == 0 ? 1 : h;
 }
 
-/* Global ranks are prefix sums over the node order; roles count on their own. */
+/* Global ranks are prefix sums over the node order; each role is also counted separately. */
 static void assign_ranks(struct formation *f, uint32_t restarts_used, uint32_t losses) {
     struct role_count roles[GROUP_ROLES_MAX] = {0};
     struct idmap hosts = {0}; /* host → its newest member so far */
@@ -245,7 +245,7 @@ void formation_choose(struct formation *f, struct roster *r, const struct group_
     formation_recount_all(f, r);
 }
 
-/* ---- what becomes of a group ---- */
+/* ---- changes of a group ---- */
 
 void formation_inherit(struct formation *f, const struct handover *h) {
     f->generation = f->old_generation = h->formed;

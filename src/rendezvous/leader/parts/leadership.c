@@ -3,12 +3,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* The last successor acts so much later than the first (muster-rendezvous(7), "Which node claims,
+/* How much later the last successor acts than the first (muster-rendezvous(7), "Which node claims,
  * and when"). */
 #define LAST_SUCCESSOR_NS (2 * 3 * NS_PER_S)
-/* Whoever is told to stop too says so within this: all nodes of a job are often told at once. */
+/* All nodes of a job are often asked to stop at once: within this time the others report it,
+ * too. */
 #define HAND_OVER_NS (100 * NS_PER_MS)
-/* What an arbiter may take until the agent goes without its answer. */
+/* How long the agent waits for the arbiter's answer before it leaves without it. */
 #define ARBITER_PATIENCE_NS (2 * NS_PER_S)
 
 void leadership_init(struct leadership *l, const struct group_config *c) {
@@ -22,7 +23,7 @@ static uint64_t left_of(uint64_t term_ns, uint64_t now_ns, uint64_t since_ns) {
     return age >= term_ns ? 0 : term_ns - age;
 }
 
-/* What is left of what the leader itself has been granted, or confirmed. */
+/* For how long the leader's own authority is still confirmed. */
 static uint64_t confirmed_for(const struct leadership *l, const struct group_config *c,
                               uint64_t now_ns) {
     switch (c->leadership) {
@@ -35,7 +36,7 @@ static uint64_t confirmed_for(const struct leadership *l, const struct group_con
     assert_not_reached();
 }
 
-/* Nothing that this leader grants outlives what its authority depends on. */
+/* No lease of this leader outlives the authority on which it depends. */
 uint64_t leadership_validity(const struct leadership *l, const struct group_config *c,
                              uint64_t successor_ns, uint64_t now_ns) {
     uint64_t v = MIN2(c->rdzv.lease_ns, confirmed_for(l, c, now_ns));
@@ -112,7 +113,7 @@ static bool is_ours(const struct group_config *c, const struct arbiter_record *r
     return r->leader.incarnation == c->leader_incarnation;
 }
 
-/* What this leader has claimed itself, and not heard of yet. */
+/* Whether this is the leader's own claim, whose answer has not arrived yet. */
 static bool is_own_next(const struct leadership *l, const struct group_config *c,
                         const struct arbiter_record *r) {
     return r->epoch == l->epoch + 1 && !r->closed && !r->vacant && is_ours(c, r);
@@ -130,17 +131,18 @@ static enum leadership_change adopt(struct leadership *l, const struct arbiter_r
     return LEADERSHIP_NEW_EPOCH;
 }
 
-/* What is so at the arbiter. */
+/* Acts on the state at the arbiter. */
 static enum leadership_change on_record(struct leadership *l, const struct group_config *c,
                                         const struct arbiter_answer *a, enum outcome_record outcome,
                                         struct leadership_news *ret) {
     const struct arbiter_record *r = &a->record;
     if (r->closed && outcome != OUTCOME_OPEN)
-        return LEADERSHIP_UNCHANGED; /* by us: the answer to that says so */
+        return LEADERSHIP_UNCHANGED; /* by us: the answer to our CLOSE follows */
     if (r->closed)
         return depose(r->epoch, ret);
     if (r->epoch == l->epoch + 1 && is_ours(c, r))
-        return LEADERSHIP_CLAIM_AGAIN; /* its answer was lost; asked again, it counts */
+        /* the answer to the claim was lost; repeated, the claim counts */
+        return LEADERSHIP_CLAIM_AGAIN;
     if (r->epoch > l->epoch)
         return depose(r->epoch, ret);
     if (r->epoch == l->epoch && is_ours(c, r))
@@ -165,19 +167,19 @@ static enum leadership_change on_closed(struct leadership *l, const struct group
                                         uint64_t now_ns, struct leadership_news *ret) {
     l->closing = false;
     if (outcome != OUTCOME_WAITS)
-        return LEADERSHIP_UNCHANGED; /* given up: whoever still waits reads the outcome there */
+        return LEADERSHIP_UNCHANGED; /* given up: a node that still waits reads the outcome there */
     if (a->result == ARBITER_OK)
         return LEADERSHIP_OUTCOME_RECORDED;
     if (a->result == ARBITER_LOST && is_own_next(l, c, &a->record))
-        return adopt(l, &a->record); /* which is closed then */
+        return adopt(l, &a->record); /* and the close then uses this epoch */
     if (a->result == ARBITER_LOST)
         return depose(a->record.epoch, ret);
     l->claim_ns = now_ns + c->rdzv.heartbeat_ns / 4;
     return LEADERSHIP_UNCHANGED;
 }
 
-/* The arbiter has no data of this job any more: nobody can lead it, and nobody else can say how it
- * ended. A directory may be on its way back, so it has to stay so for a while. */
+/* The arbiter no longer has data of this job: no agent can lead it, and no other place has the
+ * outcome. A directory may come back, so this must last for a while. */
 static bool is_ruined_now(struct leadership *l, const struct group_config *c,
                           const struct arbiter_answer *a, uint64_t now_ns,
                           struct leadership_news *ret) {
@@ -187,7 +189,7 @@ static bool is_ruined_now(struct leadership *l, const struct group_config *c,
         (void)snprintf(ret->notice, sizeof ret->notice, "%.400s; the job ends if it stays so",
                        a->text);
     }
-    /* by when it was asked: an answer may be older than the data's return */
+    /* compare with the time of the request: an answer may be older than the return of the data */
     bool lasts = wait == 0 || a->started_ns >= l->ruined_ns + wait;
     if (l->ruined || !lasts)
         return false;
@@ -205,7 +207,7 @@ static void report_unreachable(struct leadership *l, const struct group_config *
                        "%.400s; the job goes on for up to %.0f s without it", a->text,
                        (double)c->rdzv.arbiter_lease_ns / 1e9);
     } else if (!looks && !l->unreachable_reported && !l->refusal_reported) {
-        /* As a full disk does, which can be read all the same. */
+        /* For example, a full disk refuses claims, but can still be read. */
         l->refusal_reported = true;
         (void)snprintf(ret->notice, sizeof ret->notice, "%.400s; it is tried again", a->text);
     }
@@ -256,7 +258,7 @@ enum resignation leadership_resign(const struct leadership *l, const struct grou
         (asked && now_ns >= asked_ns + ARBITER_PATIENCE_NS) || recorded)
         return RESIGN_NOW;
     if (asked)
-        return RESIGN_WAIT; /* an answer comes */
+        return RESIGN_WAIT; /* the answer will come */
     if (successor_stays)
         return now_ns >= l->resign_ns + HAND_OVER_NS ? RESIGN_NOW : RESIGN_WAIT;
     return nothing_runs ? RESIGN_VACATE : RESIGN_WAIT;

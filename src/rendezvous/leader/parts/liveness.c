@@ -4,31 +4,32 @@
 
 #include "rendezvous/leader/parts/rate.h"
 
-/* Between probes of one node that say nothing: a guardian at work is done in milliseconds, a
- * frozen host is not. */
+/* The first wait between probes of one node without a result: a guardian that is killing processes
+ * needs milliseconds, a frozen host takes longer. */
 #define PROBE_RETRY_MIN_NS (2 * NS_PER_MS)
 #define PROBE_RETRY_MAX_NS (200 * NS_PER_MS)
-/* However many are watched, the work for them has a rate for the whole job, and what waits for a
- * place in vain ranks below what had one: a crowd of joiners that fall silent costs no lease. */
+/* The work for watched nodes has a rate for the whole job, however many they are. Nodes that only
+ * wait for a place come after nodes that had one. So a crowd of joining nodes that become silent
+ * costs no node its lease. */
 static const struct rate probes_again = {NS_PER_MS, 64};
 #define WAITERS_PROBES_BURST 16
 
-/* Of a look at all that are watched: the more they are, the rarer it is. */
+/* The time between looks at all watched nodes: the more nodes, the longer it is. */
 #define LOOK_NS_PER_NODE (4 * NS_PER_US)
-#define LOOK_AT_ALL 256 /* so few are looked at whenever something is due */
+#define LOOK_AT_ALL 256 /* up to this many nodes are all examined whenever one is due */
 #define WAITERS_LOST_PER_LOOK 128
 
 static struct rate waiters_probes(const struct group_config *c) {
     return (struct rate){c->waiter_probe_ns, WAITERS_PROBES_BURST};
 }
 
-/* It has a place in the group, or had one in the last. */
+/* Whether the node has a place in the group, or had one in the last group. */
 static bool is_ours(const struct node *n) {
     return n->is_member || n->in_order || n->joined_ns == 0;
 }
 
 /* An inherited member that has not come back is lost when the last leader's leases are over; any
- * other by its own last sign of life. */
+ * other node when its own lease is over, after its last message. */
 static uint64_t lost_at(const struct group_config *c, const struct node *n) {
     if (n->joined_ns == 0)
         return n->lost_at_ns;
@@ -41,7 +42,7 @@ void liveness_init(struct liveness *l) {
     list_init(&l->watched);
 }
 
-/* ---- who is watched ---- */
+/* ---- which nodes are watched ---- */
 
 static void begin(struct liveness *l, const struct group_config *c, struct node *n) {
     if (!n->watched) {
@@ -92,7 +93,8 @@ bool liveness_heard(struct liveness *l, struct node *n, uint64_t now_ns) {
 
 struct node *liveness_silent(const struct liveness *l, const struct group_config *c,
                              uint64_t now_ns) {
-    /* The longest silent come first: nobody behind the first fresh one is silent. */
+    /* The list is ordered by silence, longest first: no node behind the first fresh one is
+     * silent. */
     struct node *n = LIST_FIRST(struct node, &l->heard, by_heard);
     return n != NULL && now_ns - n->heard_ns > c->rdzv.lease_ns / 2 ? n : NULL;
 }
@@ -114,7 +116,8 @@ enum liveness_probe liveness_on_probe(struct liveness *l, struct node *n, enum p
 
 /* ---- a look at them ---- */
 
-/* Nodes of several hosts are silent for a lease: rather a switch than all of them. */
+/* Nodes of several hosts were silent for a lease. A failed switch is more likely than that all of
+ * them failed. */
 static bool several_hosts_due(const struct liveness *l, const struct group_config *c,
                               uint64_t now_ns) {
     const char *host = NULL;
@@ -129,7 +132,7 @@ static bool several_hosts_due(const struct liveness *l, const struct group_confi
     return false;
 }
 
-/* What is behind a switch may come back together. */
+/* Whether the node may be behind a failed switch, and come back with others. */
 static bool may_be_held(const struct group_config *c, const struct node *n) {
     return c->rdzv.hold_ns != 0 && n->joined_ns != 0 && is_ours(n);
 }
@@ -140,7 +143,8 @@ static void hold(struct liveness *l, const struct group_config *c, uint64_t now_
         n->held = true;
 }
 
-/* Its turn, if the rate allows it: a member's comes before those of all who wait. */
+/* Whether the rate allows to probe this node now. Members come before all nodes that wait for a
+ * place. */
 static bool probe_again(struct liveness *l, const struct group_config *c, struct node *n,
                         uint64_t now_ns) {
     const struct rate rate = is_ours(n) ? probes_again : waiters_probes(c);
@@ -150,7 +154,7 @@ static bool probe_again(struct liveness *l, const struct group_config *c, struct
         return false;
     }
     list_remove(&n->by_heard);
-    list_append(&l->watched, &n->by_heard); /* by turns */
+    list_append(&l->watched, &n->by_heard); /* so that the nodes take turns */
     return begin_probe(n);
 }
 
@@ -171,7 +175,7 @@ enum liveness_todo liveness_look_next(struct liveness *l, const struct group_con
         if (due && may_be_held(c, n) && !n->held && now_ns >= l->hold_until_ns &&
             several_hosts_due(l, c, now_ns)) {
             hold(l, c, now_ns);
-            return LIVENESS_HOLD; /* this node is the next once more */
+            return LIVENESS_HOLD; /* the same node is examined next */
         }
         look->next = n->by_heard.next;
         look->n_watched++;
@@ -185,7 +189,7 @@ enum liveness_todo liveness_look_next(struct liveness *l, const struct group_con
         else
             l->due_ns = MIN2(l->due_ns, n->probe_ns);
         if (too_many)
-            l->due_ns = now_ns; /* those are next */
+            l->due_ns = now_ns; /* the others are examined next */
         else
             l->due_ns = MIN2(l->due_ns, due ? l->hold_until_ns : lost_at(c, n));
         if (probes)

@@ -1,15 +1,16 @@
 #include "rendezvous/leader/parts/node_clock.h"
 
-/* An offset is never known better than this: scheduling alone costs as much. */
+/* The error of an offset is at least this: scheduling alone can cause as much. */
 #define CLOCK_ERROR_MIN_NS (2 * NS_PER_MS)
-/* Before the first measured round trip. */
+/* The error before the first measured round trip. */
 #define CLOCK_ERROR_UNKNOWN_NS (100 * NS_PER_MS)
-/* Clocks drift apart by less than one part in this many: an old measurement is worth less. */
+/* Clocks drift apart by less than one part in this many, so the error of an old measurement
+ * grows. */
 #define CLOCK_DRIFT_PART UINT64_C(2000)
 
-/* A round trip is over when the node has the LEASE: its next RENEW tells how long it took, and
- * which LEASE it means. The leader's clock was read somewhere within it; take the middle. (A RENEW
- * alone says little: it may have lain in a socket while the leader slept.) */
+/* A round trip ends when the node has the LEASE. Its next RENEW has the duration, and names the
+ * LEASE. The leader's clock was read at some time within the round trip; the middle is used. (A
+ * RENEW alone is not enough: it may have waited in a socket while the leader slept.) */
 void node_clock_renew(struct node_clock *c, const struct renew *renew, uint64_t now_ns) {
     if (renew->rtt_ns != 0 && renew->leader_clock_ns != 0 &&
         renew->leader_clock_ns == c->answered_ns) {
@@ -23,7 +24,8 @@ void node_clock_renew(struct node_clock *c, const struct renew *renew, uint64_t 
             c->known = true;
         }
     } else if (!c->known) {
-        c->offset_ns = (int64_t)now_ns - (int64_t)renew->clock_ns; /* better than nothing */
+        /* a rough value until the first round trip */
+        c->offset_ns = (int64_t)now_ns - (int64_t)renew->clock_ns;
     }
     c->asked_ns = renew->clock_ns;
     c->answered_ns = now_ns;

@@ -30,7 +30,7 @@ bool policy_losses_spent(const struct policy *p, const struct group_config *c) {
 
 /* ---- crash loops ---- */
 
-/* A person's or a machine's kill says nothing about the program. */
+/* A kill by a person or by the system does not show that the program is wrong. */
 static bool is_own_fault(const struct failure *f) {
     switch (f->kind) {
     case FAILURE_EXIT:
@@ -45,7 +45,7 @@ static bool is_own_fault(const struct failure *f) {
     assert_not_reached();
 }
 
-/* Of what it said last, without numbers: those are ranks, addresses, times. */
+/* Hashes the last output without numbers, because those are ranks, addresses, times. */
 static uint64_t hash_failure(const struct failure *f) {
     uint64_t h = HASH_BEGIN ^ ((uint64_t)f->kind << 32 | (uint32_t)f->code);
     size_t end = strnlen(f->text, sizeof f->text), begin;
@@ -75,9 +75,9 @@ void policy_add_failure(struct policy *p, const struct group_config *c, const st
     }
 }
 
-/* The same failure, early, for the second time; and not of one rank among several, which is rather
- * that rank's than the program's. (The first failure stops the others, which therefore seldom come
- * to fail by themselves: that it is not always the same rank says enough.) */
+/* The same failure came early for the second time, and not always from the same one of several
+ * ranks: then that rank is the likely cause, not the program. (The first failure stops the other
+ * ranks, so they seldom fail by themselves. It is enough that it is not always the same rank.) */
 bool policy_is_crash_loop(const struct policy *p, uint32_t world_size) {
     const struct fingerprint *a = &p->last_print, *b = &p->print;
     if (a->hash == 0 || a->hash != b->hash)
@@ -107,7 +107,7 @@ uint64_t policy_backoff_ns(struct policy *p, const struct group_config *c, uint6
     uint64_t step = c->rdzv.restart_backoff_ns;
     if (step == 0)
         return 0;
-    /* After a good run it begins anew. */
+    /* After a long run the pause is the shortest again. */
     if (ran_ns > step << BACKOFF_STEPS_MAX)
         p->backoff_step = 0;
     uint64_t pause_ns = step << p->backoff_step;

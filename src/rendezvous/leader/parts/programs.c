@@ -37,9 +37,9 @@ void programs_fini(struct programs *p) {
     *p = (struct programs){0};
 }
 
-/* Some jobs give each node arguments of its own (--node_rank=$SLURM_NODEID): that shows before this
- * leader's first group. One that comes later, to nodes that were all alike, is of another job; also
- * one that there is no room for. */
+/* Some jobs give each node its own arguments (--node_rank=$SLURM_NODEID); that is visible before
+ * this leader's first group. A node that comes later with other arguments, when all nodes had the
+ * same, belongs to another job; so does one for which the job has no room. */
 static bool may_have_own_args(enum job_stage stage, const struct role_program *r) {
     return r->differ || stage == JOB_WITHOUT_GROUP || (stage == JOB_WITH_ROOM && r->n_alike < 2);
 }

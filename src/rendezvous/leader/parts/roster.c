@@ -59,7 +59,7 @@ void node_unusable_text(const struct node *n, char out[RDZV_REASON_MAX]) {
                    n->report.unusable);
 }
 
-/* ---- coming and going ---- */
+/* ---- nodes are added and removed ---- */
 
 void roster_count(struct roster *r, struct node *n, unsigned now) {
     unsigned changed = n->tallied ^ now;
@@ -95,7 +95,7 @@ void roster_remove(struct roster *r, struct node *n) {
     free(n);
 }
 
-/* Never 0. */
+/* Never returns 0. */
 static uint64_t key_of(const char *text) {
     uint64_t h = hash_text(HASH_BEGIN, text);
     return h == 0 ? 1 : h;
@@ -109,7 +109,7 @@ static const char *static_refusal(const struct roster *r, const struct group_con
         return "its --node-rank is not below the number of nodes (--nnodes)";
     LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
         if (n->info.node_rank == info->node_rank && n->connected) {
-            /* The same host again: it was restarted, and its former life is not given up yet. */
+            /* The same host: its agent was restarted, and the old one is not lost yet. */
             *ret_for_now = strcmp(n->info.host, info->host) == 0;
             return "another node has the same --node-rank; give each its own";
         }
@@ -149,7 +149,7 @@ void roster_status(const struct roster *r, const struct group_config *c, struct 
             (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "%s", n->info.host);
         if (candidate && ret->n_names < RDZV_STATUS_NAMES_MAX)
             (void)snprintf(ret->names[ret->n_names++], RDZV_HOST_MAX, "%s", n->info.host);
-        /* An inherited node was not asked for its rank, which may be none. */
+        /* The rank of an inherited node was not checked; it may have none. */
         if (candidate && ranks != NULL && (uint32_t)n->info.node_rank < c->rdzv.max_nodes)
             ranks[n->info.node_rank] = true;
         full = ret->n_names == RDZV_STATUS_NAMES_MAX && r->tally[TALLY_UNRESOLVED] == 0;

@@ -2,14 +2,15 @@
 
 #include <stdio.h>
 
-/* In a row; those after which the job was smaller than ever do not count, as there is an end to
- * that. */
+/* The limit of groups without progress in a row. A group does not count if the job was smaller than
+ * ever after it, because that can't go on for ever. */
 #define STALLS_MAX 8
-/* A misfortune seldom comes alone: after so many the next group has to wait. */
+/* Losses often come together: after this many such groups, the next one has to wait. */
 #define STALLS_FREE 2
 #define PAUSE_STEPS_MAX 4 /* 16 times */
 
-/* How long a group has to run to have got somewhere. What ends it may be noticed so much later. */
+/* How long a group has to run to count as progress. The event that ends it may be noticed this much
+ * later. */
 static uint64_t soon_ns(const struct group_config *c) {
     return c->rdzv.crash_loop_ns + c->rdzv.lease_ns + c->rdzv.margin_ns;
 }

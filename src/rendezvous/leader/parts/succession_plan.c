@@ -21,7 +21,8 @@ void plan_adopt(struct succession_plan *p, const struct successors *s, uint64_t 
             if (p->named.list[k].incarnation == s->list[i].incarnation)
                 states[i] = p->states[k];
     }
-    /* The naming counts like an echo: who is named counts from when it hears of it, not before. */
+    /* The naming counts like an echo at this time, because a new successor can't have echoed
+     * anything before. */
     if (s->n > 0 && (s->epoch != p->named.epoch || !is_first(p, s->list[0].incarnation)))
         p->clock_ns = now_ns;
     p->named = *s;
