@@ -8,14 +8,14 @@
 
 #define SEEK_WAIT_MIN_NS (20 * NS_PER_MS)
 #define SEEK_WAIT_MAX_NS (500 * NS_PER_MS)
-#define REDIRECTS_MAX 3 /* at once, before it pauses */
+#define REDIRECTS_MAX 3 /* redirections that are followed at once, before a pause */
 
 #define BIT(s) (1u << (s))
 static const struct {
     const char *name;
     unsigned next;
 } elections[ELECTION_COUNT] = {
-    /*                 name         may be followed by */
+    /*                 name         can be followed by */
     [ELECTION_FIXED] = {"fixed", 0},
     [ELECTION_ASKING] = {"asking", BIT(ELECTION_FOLLOWING) | BIT(ELECTION_CLAIMING)},
     [ELECTION_FOLLOWING] = {"following", BIT(ELECTION_SEEKING) | BIT(ELECTION_CLAIMING)},
@@ -42,8 +42,8 @@ static uint64_t patience(const struct member_config *c) {
     return c->rdzv.lease_ns + c->rdzv.margin_ns;
 }
 
-/* How long it waits at one place: with a successor until that one leads; with the leader that it
- * has given up, for a sign of life only, because a host that hangs still takes connections. */
+/* How long the node waits at one agent: at a successor until that one leads; at the lost leader
+ * only for a first message, because a host that hangs still accepts connections. */
 static uint64_t stay(const struct election *e, const struct step *s) {
     bool given_up = e->target.incarnation == e->leader_peer.incarnation;
     return given_up ? s->config->rdzv.heartbeat_ns / 2 : patience(s->config);
@@ -56,7 +56,7 @@ void election_set_waiting(struct election *e, const char *fmt, ...) {
     va_end(ap);
 }
 
-/* ---- life ---- */
+/* ---- creation and end ---- */
 
 void election_init(struct election *e, const struct member_config *config, uint64_t now_ns) {
     *e = (struct election){
@@ -127,9 +127,10 @@ void election_follow(struct election *e, const struct step *s, const struct rdzv
     connect_to(e, s, peer, e->redirects < REDIRECTS_MAX);
 }
 
-/* ---- losing the leader, and looking for the next ---- */
+/* ---- losing the leader, and searching for the next ---- */
 
-/* Where to look, in order: the successors before this one, and the old leader unless it is gone. */
+/* Where to search, in order: the successors before this node, and the old leader unless it is
+ * gone. */
 static bool place_to_try(const struct election *e, const struct step *s, unsigned nth,
                          struct rdzv_peer *ret) {
     unsigned successors = election_is_successor(e) ? (unsigned)e->successor_index : e->named.n;
@@ -148,8 +149,9 @@ static bool place_to_try(const struct election *e, const struct step *s, unsigne
     return true;
 }
 
-/* A successor still has the leader: if that one is over, it learns so soon, and goes before all
- * that come after it. Whoever waited at one of those would keep both from having enough. */
+/* A successor still has the leader. If the leader has ended, the successor notices that soon, and
+ * comes before all successors after it. A node that waited at one of those would keep both from
+ * having enough nodes. */
 static void skip_named(struct election *e) {
     unsigned successors = election_is_successor(e) ? (unsigned)e->successor_index : e->named.n,
              there = 0;
@@ -197,7 +199,7 @@ bool election_lose_leader(struct election *e, const struct step *s, bool gone) {
 bool election_on_deposed(struct election *e, const struct step *s) {
     if (e->state != ELECTION_LEADING)
         return false;
-    e->leader_gone = true; /* our own group is no more */
+    e->leader_gone = true; /* our own group has ended */
     e->leader_peer.incarnation = 0;
     e->lost_ns = e->apart_ns = s->now_ns;
     election_forget_successors(e);
@@ -222,8 +224,8 @@ void election_on_disconnect(struct election *e, const struct step *s, bool was_c
     }
 }
 
-/* The leader of the record speaks of a lower epoch: it has not heard yet that its claim was won, or
- * that it has lost. It is asked again, and not all the time. */
+/* The leader of the record reports a lower epoch: it does not know yet that its claim was won, or
+ * that it has lost. The node tries again, after a pause. */
 static void too_low(struct election *e, const struct step *s) {
     if (e->state == ELECTION_SEEKING) {
         try_next(e, s);
@@ -243,7 +245,7 @@ enum election_welcome election_on_welcome(struct election *e, const struct step 
         return ELECTION_WELCOME_REFUSED;
     }
     bool other = s->link->leader != leader || epoch > s->link->epoch;
-    if (s->link->leader != leader) /* another host's clock: to the new one it is noise */
+    if (s->link->leader != leader) /* from another host's clock, meaningless to the new leader */
         s->link->clock_ns = s->link->rtt_ns = 0;
     e->leader_peer = e->target;
     e->leader_peer.incarnation = leader;
@@ -271,7 +273,7 @@ void election_on_redirect(struct election *e, const struct step *s, uint32_t epo
     if (e->state == ELECTION_SEEKING && (!useful || lost_one)) {
         if (useful && from_successor)
             skip_named(e);
-        try_next(e, s); /* it still has the leader that we lost, or knows of none */
+        try_next(e, s); /* it still has the leader that we lost, or knows none */
     } else if (useful && (e->state == ELECTION_SEEKING || e->state == ELECTION_FOLLOWING)) {
         e->redirects++;
         e->target.incarnation = 0;
@@ -283,8 +285,8 @@ void election_on_redirect(struct election *e, const struct step *s, uint32_t epo
 
 /* ---- time ---- */
 
-/* A node with a leader reads when that one's LEASEs stay away, as a successor, or where there is
- * none. */
+/* A node with a leader reads when the LEASEs stop, if it is a successor, or if no successor is
+ * named. */
 static bool looks_early(const struct election *e) {
     return election_is_successor(e) || e->named.n == 0;
 }
@@ -335,7 +337,7 @@ struct election_outcome election_time(struct election *e, const struct step *s) 
         try_next(e, s);
     else if (e->state == ELECTION_SEEKING && e->target.incarnation != 0 && !s->link->connected &&
              s->now_ns >= e->target_ns + stay(e, s))
-        try_next(e, s); /* parked, or stuck, for long */
+        try_next(e, s); /* parked or stuck for too long */
     election_claim_time(e, s);
     if (election_may_claim_unnamed(e, s))
         election_claim(e, s, e->record.epoch + 1);
@@ -364,7 +366,7 @@ uint64_t election_deadline(const struct election *e, const struct step *s) {
     return t;
 }
 
-/* ---- those who come ---- */
+/* ---- nodes that come ---- */
 
 void election_on_caller(struct election *e, uint64_t caller, bool came) {
     if (came && e->join_policy == JOIN_POLICY_PARKED && caller != 0)
@@ -397,7 +399,7 @@ void election_set_join_policy(struct election *e, const struct step *s, bool end
         (!to || e->join_policy_peer.incarnation == e->leader_peer.incarnation))
         return;
     if (e->join_policy == JOIN_POLICY_SERVED && ended)
-        return; /* its group goes on until all know the outcome */
+        return; /* its group exists until all nodes know the outcome */
     e->join_policy = join_policy;
     e->join_policy_peer = e->leader_peer;
     struct member_effect *effect = step_emit(s, MEMBER_EFFECT_JOIN_POLICY);

@@ -1,11 +1,11 @@
-/* When this node may claim the next epoch, and with what it begins (muster-rendezvous(7),
- * "Succession", rules 1, 2, 4 and 7). */
+/* When this node can claim the next epoch, and with which state it then leads
+ * (muster-rendezvous(7), "Succession", rules 1, 2, 4 and 7). */
 #include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/member/election_priv.h"
 
-/* The i-th successor acts so much later than the one before it. */
+/* How much later each successor acts than the previous one. */
 #define SUCCESSOR_STEP_NS (3 * NS_PER_S)
 #define PEER_PROBE_NS (100 * NS_PER_MS)
 #define CLAIM_RETRY_NS (200 * NS_PER_MS)
@@ -39,11 +39,11 @@ bool election_on_named(struct election *e, const struct step *s, const struct su
     e->named = *named;
     e->successor_index = index_in(named, s->config->incarnation);
     memset(e->successor_gone, 0, sizeof e->successor_gone);
-    e->has_handover = false; /* it follows */
+    e->has_handover = false; /* HANDOVER follows */
     if (e->successor_index != 0)
         return false;
     e->successor_base_ns = s->now_ns;
-    return true; /* the answer is what it echoes first */
+    return true; /* the answer to that RENEW is the first lease that it echoes */
 }
 
 void election_on_handover(struct election *e, const struct step *s, const struct handover *h) {
@@ -63,7 +63,7 @@ void election_on_lease(struct election *e, const struct step *s, const struct le
         e->good_lease_ns = s->now_ns;
 }
 
-/* ---- whether it may claim ---- */
+/* ---- whether it can claim ---- */
 
 void election_on_peer_probe(struct election *e, uint64_t incarnation, enum probe_result result) {
     int i = index_in(&e->named, incarnation);
@@ -71,7 +71,7 @@ void election_on_peer_probe(struct election *e, uint64_t incarnation, enum probe
         e->successor_gone[i] = true;
 }
 
-/* The leader is gone, or silent also where it shows life: its beat has stood still for a lease. */
+/* The leader is gone, or silent at the arbiter, too: its beat has not changed for a lease. */
 static bool leader_is_over(const struct election *e, const struct step *s) {
     if (e->leader_gone)
         return true;
@@ -79,8 +79,8 @@ static bool leader_is_over(const struct election *e, const struct step *s) {
            e->record_ns - e->beat_ns >= s->config->rdzv.lease_ns;
 }
 
-/* Those who came, and this one, could form a group. Where the leader is surely gone and nobody else
- * comes, somebody has to end the job. */
+/* Whether the nodes that came and this one could form a group. If the leader is certainly gone and
+ * no more nodes come, an agent has to end the job, so fewer are enough. */
 static bool enough_came(const struct election *e, const struct step *s) {
     size_t nodes = e->parked.len + 1;
     nodes -= nodes % s->config->rdzv.node_unit;
@@ -121,8 +121,8 @@ static void probe_predecessors(struct election *e, const struct step *s) {
 
 /* ---- claiming ---- */
 
-/* Nothing runs: nobody has led before, or what the last leader left says so. Whoever has won that
- * leader's next epoch has taken from it the one that it would have formed a group in. */
+/* Nothing runs: no agent has led before, or the last leader's record shows it. An agent that wins
+ * that leader's next epoch takes from it the epoch in which it would have formed a group. */
 static bool claims_after_nothing(const struct election *e) {
     return e->claim_epoch == 1 || (e->quiet_epoch != 0 && e->claim_epoch == e->quiet_epoch + 1);
 }
@@ -147,14 +147,14 @@ void election_claim(struct election *e, const struct step *s, uint32_t epoch) {
 }
 
 static void give_up_claim(struct election *e, const struct step *s) {
-    e->beat_ns = s->now_ns; /* rule 4 begins anew */
+    e->beat_ns = s->now_ns; /* rule 4 starts again */
     e->claim_asked = false;
     election_seek(e, s, NULL);
 }
 
-/* Before an idle epoch there is nothing to wait for. What this node knows of leases that may still
- * run is all in the handover of the epoch before, and for the first successor in its own last
- * LEASE. Whoever else leads waits for the longest. */
+/* Before an idle epoch there is nothing to wait for. All that this node knows about leases that may
+ * still be valid is in the handover of the previous epoch, and for the first successor in its own
+ * last LEASE. Any other new leader waits for the longest possible lease. */
 static void lead(struct election *e, const struct step *s, uint32_t epoch, bool idle) {
     const struct member_config *c = s->config;
     uint64_t margin = MAX2(c->rdzv.arbiter_lease_ns / ARBITER_MARGIN_PART, NS_PER_S);
@@ -202,12 +202,12 @@ struct election_outcome election_on_claim(struct election *e, const struct step 
     struct arbiter_answer read = *a;
     read.result = ARBITER_OK;
     election_seek(e, s, NULL);
-    return election_on_record(e, s, &read); /* who won, or that the job is over */
+    return election_on_record(e, s, &read); /* it shows who won, or that the job is over */
 }
 
 /* ---- time ---- */
 
-/* A lease, and another where the arbiter's data is gone: that has to stay so for a lease. */
+/* One lease; two if the arbiter's data is gone, because that must last for a lease. */
 static uint64_t claim_end(const struct election *e, const struct step *s) {
     return e->claim_ns + s->config->rdzv.lease_ns * (e->ruined_ns != 0 ? 2 : 1);
 }

@@ -1,4 +1,4 @@
-/* With an arbiter: what its record tells this node. */
+/* With an arbiter: what follows from its record for this node. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,8 +28,8 @@ static void keep_record(struct election *e, const struct step *s, const struct a
         e->quiet_epoch = MAX2(e->quiet_epoch, r->epoch);
 }
 
-/* The leader of the record is over, and nobody is named to follow it, as far as a record tells
- * that was asked for at this time or later. In an idle epoch there was nobody to name, and nothing
+/* The time from which a record that was requested then or later can show that its leader has ended,
+ * and that no named successor follows it. In an idle epoch no successors were named, and nothing
  * runs that could be lost. */
 static uint64_t over_at(const struct election *e, const struct step *s) {
     const struct arbiter_record *r = &e->record;
@@ -39,21 +39,22 @@ static uint64_t over_at(const struct election *e, const struct step *s) {
     return (gone ? e->lost_ns : e->beat_ns + s->config->rdzv.lease_ns) + e->spread_ns;
 }
 
-/* The next look is no later than when it may decide. */
+/* The next read comes no later than the time when it can decide. */
 static void look_in_time(struct election *e, const struct step *s) {
     if (e->record.idle && e->record_ns < over_at(e, s))
         e->read_ns = MIN2(e->read_ns, MAX2(over_at(e, s), s->now_ns));
 }
 
-/* The leader of the record can't be reached, for a while now: is it at least alive? Where there has
- * been none yet, or it was this node, why its own claim fails says more. */
+/* The leader of the record has been unreachable for a while: describes whether it is at least
+ * alive. If there was no leader yet, or it was this node, the reason why its own claim fails is
+ * more useful. */
 static void describe_unreachable(struct election *e, const struct step *s) {
     const struct arbiter_record *r = &e->record;
     bool other = r->epoch > 0 && r->leader.incarnation != s->config->incarnation;
     if (!other || e->apart_ns == TIME_NEVER ||
         s->now_ns < e->apart_ns + 2 * s->config->rdzv.heartbeat_ns)
         return;
-    /* A beat that moved before it was lost tells nothing of it now. */
+    /* A beat that changed before the leader was lost shows nothing about it now. */
     bool stands = e->record_ns >= e->beat_ns + 3 * s->config->rdzv.heartbeat_ns;
     const char *what = "does not answer";
     if (stands)
@@ -69,12 +70,12 @@ struct election_outcome election_on_ruin(struct election *e, const struct step *
     struct election_outcome o = {ELECTION_GOES_ON};
     uint64_t wait = arbiter_ruin_ns(a, s->config->rdzv.lease_ns);
     if (s->link->connected || e->state == ELECTION_LEADING || s->ending)
-        return o; /* whoever leads says it */
+        return o; /* the leader reports it */
     if (e->ruined_ns == 0)
         e->ruined_ns = s->now_ns;
     election_set_waiting(e, "%.500s", a->text);
     if (wait > 0 && a->started_ns < e->ruined_ns + wait)
-        return o; /* by when it was asked, as the leader does */
+        return o; /* compare with the time of the request, as the leader does */
     o.kind = ELECTION_FAILED;
     o.grace_ns = wait;
     (void)snprintf(o.reason, sizeof o.reason, ARBITER_RUIN_TEXT, a->text);
@@ -108,13 +109,13 @@ struct election_outcome election_on_record(struct election *e, const struct step
         if (!s->link->connected)
             o.kind = ELECTION_JOB_CLOSED;
     } else if (e->state == ELECTION_CLAIMING) {
-        return o; /* the claim's answer says more */
+        return o; /* the answer to the claim has more information */
     } else if (r->vacant) {
         if (!s->link->connected && r->epoch >= s->link->epoch)
             election_claim(e, s, r->epoch + 1);
     } else if (r->leader.incarnation == s->config->incarnation && r->epoch > s->link->epoch) {
-        /* A claim whose answer was lost, or that was given up and came through all the same: asked
-         * again, it is won unless somebody has gone on from there. */
+        /* Our claim whose answer was lost, or that was given up and succeeded nevertheless.
+         * Repeated, it is won, unless another agent has claimed a later epoch. */
         if (!s->link->connected)
             election_claim(e, s, r->epoch);
     } else if (r->epoch == 0 && e->state == ELECTION_ASKING) {

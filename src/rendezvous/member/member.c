@@ -11,7 +11,7 @@ static const struct {
     const char *name;
     unsigned next;
 } states[MEMBER_STATE_COUNT] = {
-    /*                   name          may be followed by */
+    /*                   name          can be followed by */
     [MEMBER_SEARCHING] = {"searching", BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
     [MEMBER_IDLE] = {"idle", BIT(MEMBER_PREPARING) | BIT(MEMBER_SEARCHING) | BIT(MEMBER_ENDED)},
     [MEMBER_PREPARING] = {"preparing", BIT(MEMBER_PREPARED) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
@@ -62,8 +62,8 @@ void member_update_fini(struct member_update *u) {
 
 /* ---- effects ---- */
 
-/* Between JOIN and WELCOME nothing can be said, and JOIN may hold an older word: then WELCOME is
- * the time to repeat it. */
+/* Between JOIN and WELCOME no report can be sent, and JOIN may contain an older one: then it is
+ * repeated after WELCOME. */
 void member_send_report(struct member *m) {
     m->report_due = !m->link.connected;
     if (!m->link.connected)
@@ -106,14 +106,15 @@ void member_set_report(struct member *m, enum node_state state) {
     m->report.generation = m->generation;
     m->report.finished = m->report.finished || state == NODE_FINISHED;
     if (state == NODE_RUNNING)
-        member_send_report_soon(m); /* nobody waits for it, and thousands would say it at once */
+        /* nobody waits for it, and thousands of nodes would send it at once */
+        member_send_report_soon(m);
     else
         member_send_report(m);
 }
 
 /* ---- the end ---- */
 
-/* The first decision stands. */
+/* Only the first decision counts. */
 void member_decide_end(struct member *m, enum member_end_kind kind, const char *reason) {
     if (m->end.kind != MEMBER_END_NONE)
         return;
@@ -152,7 +153,7 @@ static void fence(struct member *m) {
     (void)step_emit(&m->step, MEMBER_EFFECT_FENCE);
 }
 
-/* Ends as decided: at once, or when the workers are gone, or can't be. */
+/* Ends as decided: at once if there are no workers; else when they are gone, or can't be killed. */
 void member_end_with_grace(struct member *m, uint64_t grace_ns) {
     if (m->has_workers && m->report.unusable[0] == '\0')
         member_stop_workers(m, grace_ns, m->end.reason);
@@ -160,7 +161,8 @@ void member_end_with_grace(struct member *m, uint64_t grace_ns) {
         member_finish(m);
 }
 
-/* The workers may have what is left of the lease. Those that have ended stay as they are. */
+/* The workers get the rest of the lease to end. The report of workers that have ended does not
+ * change. */
 static void stop_for_leader(struct member *m, const char *why) {
     uint64_t left = lease_left(&m->lease, m->step.now_ns);
     m->start_wanted = false;
@@ -173,7 +175,7 @@ static void stop_for_leader(struct member *m, const char *why) {
     }
 }
 
-/* ---- what the launcher says ---- */
+/* ---- events of the launcher ---- */
 
 static void on_prepared(struct member *m, const struct member_event *ev) {
     if (m->state != MEMBER_PREPARING || generation_compare(ev->generation, m->generation) != 0)
@@ -185,7 +187,7 @@ static void on_prepared(struct member *m, const struct member_event *ev) {
     member_try_start(m);
 }
 
-/* The first counts, unless it was the echo of what is only noticed now. */
+/* The first failure counts, unless it was an effect of this one, which is noticed only now. */
 static bool counts(const struct member *m, const struct failure *f) {
     const struct failure *first = &m->report.failure;
     return !m->report.has_failure ||
@@ -195,7 +197,7 @@ static bool counts(const struct member *m, const struct failure *f) {
 static void on_failure(struct member *m, const struct member_event *ev) {
     if (generation_compare(ev->generation, m->generation) != 0 || !counts(m, ev->failure))
         return;
-    if (m->has_workers && m->fenced) /* it died of the lease's end, by our hand or the guardian's */
+    if (m->has_workers && m->fenced) /* we or the guardian killed it because the lease ended */
         return;
     switch (m->state) {
     case MEMBER_PREPARING: member_move(m, MEMBER_IDLE); break;
@@ -224,7 +226,7 @@ static void on_all_gone(struct member *m) {
         return;
     }
     if (m->state != MEMBER_STOPPING)
-        return; /* finished or failed: STOP or CLOSED comes */
+        return; /* finished or failed: STOP or CLOSED follows */
     member_move(m, MEMBER_IDLE);
     member_set_report(m, NODE_STOPPED);
     if (m->has_stop_cause && generation_compare(m->stop_cause.generation, m->generation) > 0) {
@@ -238,7 +240,7 @@ static void on_all_gone(struct member *m) {
 }
 
 static void on_leave(struct member *m, const struct member_event *ev) {
-    if (m->leaving) { /* asked again: no more patience */
+    if (m->leaving) { /* asked a second time: no more grace */
         if (m->has_workers)
             fence(m);
         return;
@@ -249,10 +251,10 @@ static void on_leave(struct member *m, const struct member_event *ev) {
     member_end_with_grace(m, ev->grace_ns);
 }
 
-/* ---- what the election comes to ---- */
+/* ---- outcomes of the election ---- */
 
-/* This node has hung up: its workers end, and then it looks for the next leader. why_seek: NULL,
- * where that is not news. */
+/* This node has disconnected: its workers end, and then it searches for the next leader. why_seek:
+ * NULL if that is not new. */
 static void leave_leader(struct member *m, const char *why, const char *why_seek) {
     stop_for_leader(m, why);
     if (m->state != MEMBER_ENDED && m->end.kind == MEMBER_END_NONE)
@@ -436,7 +438,7 @@ static void dispatch(struct member *m, const struct member_event *ev) {
         break;
     case MEMBER_EVENT_SAFE_POINT:
         if (m->state == MEMBER_RUNNING && generation_compare(ev->generation, m->generation) == 0) {
-            m->report.at_safe_point = true; /* in this one report */
+            m->report.at_safe_point = true; /* only in this report */
             member_send_report(m);
         }
         break;
@@ -444,7 +446,7 @@ static void dispatch(struct member *m, const struct member_event *ev) {
     }
 }
 
-/* What was silent while this node itself slept is asked again. */
+/* After this node itself slept: the silence of others during that time does not count. */
 static void forgive_own_sleep(struct member *m) {
     m->link.seen_ns = m->since_ns = m->step.now_ns;
     election_forgive_sleep(&m->election, &m->step);
@@ -459,10 +461,10 @@ void member_step(struct member *m, const struct member_event *event, struct memb
     m->election.n_requests = 0;
     m->report.at_safe_point = false;
     if (m->state != MEMBER_ENDED) {
-        /* After a sleep the lease's end comes before everything that piled up meanwhile. */
+        /* After a sleep the end of the lease is handled before the events that have accumulated. */
         if (m->has_workers && m->step.now_ns >= m->lease.end_ns)
             fence(m);
-        /* Nor does the leader's silence count while this node itself slept. */
+        /* The leader's silence does not count while this node itself slept. */
         if (m->step.now_ns > m->due_ns &&
             m->step.now_ns - m->due_ns > m->config.rdzv.heartbeat_ns / 2)
             forgive_own_sleep(m);
@@ -478,7 +480,7 @@ void member_step(struct member *m, const struct member_event *event, struct memb
     member_check(m);
 }
 
-/* ---- what others may know ---- */
+/* ---- state for others ---- */
 
 enum member_state member_state(const struct member *m) { return m->state; }
 const struct report *member_report(const struct member *m) { return &m->report; }

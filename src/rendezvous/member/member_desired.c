@@ -1,4 +1,4 @@
-/* What the leader wants of this node, and the lease that goes with it. */
+/* What the leader wants from this node, and its lease. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +19,8 @@ void member_try_start(struct member *m) {
     member_set_report(m, NODE_RUNNING);
 }
 
-/* What was made ready for a group that never started, and that the leader no longer speaks of. */
+/* Drops what was prepared for a group that never started, and that the leader no longer
+ * mentions. */
 static void drop_preparation(struct member *m) {
     if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
         m->start_wanted = false;
@@ -27,7 +28,7 @@ static void drop_preparation(struct member *m) {
     }
 }
 
-/* The leader does not count on us: it never did, or it has counted us lost meanwhile. */
+/* We are not a member for the leader: we never were, or we count as lost meanwhile. */
 static void on_idle(struct member *m, const struct desired *d) {
     m->start_wanted = false;
     m->end.was_spare = d->spare;
@@ -44,7 +45,8 @@ static void on_idle(struct member *m, const struct desired *d) {
         member_move(m, MEMBER_IDLE);
         member_set_report(m, NODE_STOPPED);
     } else if (m->state == MEMBER_IDLE && m->report.state == NODE_FAILED) {
-        member_set_report(m, NODE_STOPPED); /* it could not prepare for a group that is no more */
+        /* this node could not prepare for a group that has ended */
+        member_set_report(m, NODE_STOPPED);
     }
 }
 
@@ -88,7 +90,7 @@ void member_on_stop(struct member *m, const struct desired *d) {
     m->has_stop_cause = true;
     m->start_wanted = false;
     if (c > 0) {
-        if (m->has_workers) /* of an older group: end these first; STOP will be told again */
+        if (m->has_workers) /* workers of an older group: end them first; STOP will be sent again */
             member_stop_workers(m, d->grace_ns, d->reason);
         drop_preparation(m);
         if (m->state != MEMBER_IDLE)
@@ -104,7 +106,8 @@ void member_on_stop(struct member *m, const struct desired *d) {
     if (m->state != MEMBER_IDLE)
         member_move(m, MEMBER_IDLE);
     member_set_report(m, NODE_STOPPED);
-    if (other_cause || all_ended) { /* nothing is left to end; people want to know why */
+    /* there is nothing to end, but people want to know the reason */
+    if (other_cause || all_ended) {
         (void)snprintf(m->reason, sizeof m->reason, "%s", d->reason);
         struct member_effect *e = step_emit(&m->step, MEMBER_EFFECT_STOP);
         e->generation = m->generation;
@@ -118,7 +121,7 @@ void member_on_closed(struct member *m, const struct desired *d) {
     m->has_stop_cause = true;
     m->start_wanted = false;
     if (m->end.kind == MEMBER_END_LEADER_LOST)
-        m->end.kind = MEMBER_END_NONE; /* it came back with the last word */
+        m->end.kind = MEMBER_END_NONE; /* the lost leader came back, with the outcome */
     if (m->end.kind == MEMBER_END_NONE) {
         member_decide_end(m, d->outcome == OUTCOME_SUCCESS ? MEMBER_END_SUCCESS : MEMBER_END_FAILED,
                           d->reason);

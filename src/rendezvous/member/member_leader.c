@@ -1,4 +1,4 @@
-/* What a node knows of its leader: found, cut off, silent, gone. */
+/* What a node knows about its leader: found, disconnected, silent, or gone. */
 #include "rendezvous/member/member_priv.h"
 
 static void connect_again(struct member *m) {
@@ -15,7 +15,7 @@ void member_leader_gone(struct member *m, const char *why) {
         return;
     }
     if (generation_is_none(m->generation) && m->state == MEMBER_IDLE && !m->leaving) {
-        /* Nothing of ours depends on that leader yet: wait for the next one. */
+        /* Nothing here depends on that leader yet: wait for the next one. */
         member_move(m, MEMBER_SEARCHING);
         m->since_ns = m->step.now_ns;
         m->link.leader = 0;
@@ -48,7 +48,7 @@ void member_on_probe(struct member *m, enum probe_result result) {
         (m->config.has_arbiter && m->election.state != ELECTION_FOLLOWING))
         return;
     if (result == PROBE_ALIVE && m->link.connected) {
-        /* Something on the way drops what it says on this connection. */
+        /* The network drops what the leader sends on this connection. */
         if (m->config.has_arbiter)
             election_on_disconnect(&m->election, &m->step, false);
         else
@@ -63,7 +63,7 @@ void member_on_probe(struct member *m, enum probe_result result) {
     }
 }
 
-/* What the last leader wanted this one has not asked for. */
+/* What the last leader wanted does not count for this one. */
 static void forget_start(struct member *m) {
     m->start_wanted = false;
     m->lease.names = (struct generation){0, 0};
@@ -83,9 +83,9 @@ void member_on_welcome(struct member *m, const struct member_event *ev) {
     m->link.connected_ns = m->link.seen_ns = m->step.now_ns;
     m->link.probe_ns = TIME_NEVER;
     if (other) {
-        /* A new life of the leader's agent at the same endpoint knows nothing of our group. */
+        /* A restarted agent of the leader at the same endpoint does not know our group. */
         forget_start(m);
-        m->link.connected = false; /* to the one that is gone */
+        m->link.connected = false; /* to the leader that is gone */
         member_leader_gone(m, "the leader was replaced by another agent, which does not know "
                               "this group");
         m->link.connected = true;
@@ -102,7 +102,7 @@ void member_on_welcome(struct member *m, const struct member_event *ev) {
     }
     if (m->state == MEMBER_SEARCHING)
         member_move(m, MEMBER_IDLE);
-    /* A node without workers needs no lease yet; PREPARED asks for the first. */
+    /* A node without workers needs no lease yet; it asks for the first one when it is PREPARED. */
     if (m->has_workers)
         member_renew(m);
     else

@@ -17,11 +17,11 @@
 
 #define LEADER_FILE_NAME_MAX 48
 #define LEADER_FILE_BYTES_MAX 2048
-#define SWEEP_AFTER_S 200000 /* over two days, and longer than any hold */
+#define SWEEP_AFTER_S 200000 /* more than two days, and longer than any hold_ns */
 #define SWEEP_CLOSED_AFTER_S 3600
 #define LEADER_FILE_HOLD_MAX_NS (UINT64_C(3600) * NS_PER_S)
 
-/* Each field has a fixed width, so that a leader file is rewritten in place. */
+/* Each field has a fixed width, so that a leader file can be rewritten in place. */
 #define HEAD_FORMAT \
     "muster mark 1\nboot=%s\nepoch=%010" PRIu32 "\noutcome=%d\nhold_ms=%010" PRIu64 "\n"
 
@@ -57,7 +57,7 @@ static bool parse(const struct leader_file *m, const char *text, struct leader_f
     return true;
 }
 
-/* What is there; a file that is not ours, or not whole, is none. */
+/* Reads the file that is there; one that is not ours, or incomplete, counts as missing. */
 static int read_prev(const struct leader_file *m, struct leader_file_prev *ret) {
     *ret = (struct leader_file_prev){0};
     int fd = openat(m->dir_fd, m->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -84,7 +84,8 @@ static int set_time(int fd) {
     return futimens(fd, (struct timespec[2]){at, at}) < 0 ? -errno : 0;
 }
 
-/* Whole, or not at all: beside it, then renamed over it. The new file stays open. */
+/* Replaces the file atomically: writes a temporary file, then renames it. The new file stays
+ * open. */
 static int put_file(struct leader_file *m) {
     char temp[LEADER_FILE_NAME_MAX + 16];
     _cleanup_(strbuf_fini) struct strbuf text = {0};
@@ -131,7 +132,7 @@ int leader_file_open(const char *run_id, const char *endpoint, uint64_t hold_ns,
         r = read_prev(m, &prev);
     if (r == 0) {
         uint64_t now = clock_now_ns(), until = leader_file_free_from(&prev, now);
-        if (until > now) /* who finds ours waits for what we have to wait for, too */
+        if (until > now) /* an agent that finds our file must also wait for what we wait for */
             m->hold_ns = MAX2(m->hold_ns, until - now);
         m->epoch = prev.epoch + 1;
         r = put_file(m);
@@ -162,7 +163,7 @@ int leader_file_touch(struct leader_file *m, enum outcome outcome) {
         m->outcome = outcome;
     if (fstat(m->fd, &st) < 0)
         return -errno;
-    if (st.st_nlink == 0) /* somebody cleaned up */
+    if (st.st_nlink == 0) /* the file was removed */
         return put_file(m);
     if (!said) {
         _cleanup_(strbuf_fini) struct strbuf text = {0};
@@ -170,16 +171,16 @@ int leader_file_touch(struct leader_file *m, enum outcome outcome) {
         ssize_t n = pwrite(m->fd, strbuf_text(&text), text.len, 0);
         if (n != (ssize_t)text.len) {
             int r = n < 0 ? -errno : -EIO;
-            m->outcome = OUTCOME_NONE; /* asked again, it is tried again */
+            m->outcome = OUTCOME_NONE; /* the next call tries again */
             return r;
         }
     }
     return set_time(m->fd);
 }
 
-/* ---- leader files that nobody will ever wait for ---- */
+/* ---- leader files for which no agent will ever wait ---- */
 
-/* Of this boot, and closed by its leader. */
+/* Whether the file is of this boot, and its leader has closed the run. */
 static bool is_closed(int dir, const char *name, const char *boot) {
     int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     char text[LEADER_FILE_BYTES_MAX + 1], its[BOOT_ID_MAX];
@@ -196,7 +197,7 @@ static bool is_closed(int dir, const char *name, const char *boot) {
            strcmp(its, boot) == 0 && outcome != OUTCOME_NONE;
 }
 
-/* They are small, but a cluster's node sees many runs. */
+/* Whether the file is obsolete. The files are small, but a cluster's node sees many runs. */
 static bool is_over(int dir, const char *name, const char *boot) {
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)

@@ -15,10 +15,11 @@ struct operator_call {
     struct loop_timer *timer;
     struct resolve *resolve;
     struct conn *conn;
-    struct addr addrs[RESOLVE_ADDRS_MAX]; /* to try in turn: of who was named last */
+    /* addresses to try in turn, of the agent that was named last */
+    struct addr addrs[RESOLVE_ADDRS_MAX];
     size_t n_addrs, at;
     uint32_t hops;
-    bool greeted; /* the agent at addrs[at] has said HELLO */
+    bool greeted; /* the agent at addrs[at] has sent HELLO */
     bool all_refused;
     bool done;
     uint32_t room; /* of reply->nodes */
@@ -42,7 +43,7 @@ static const char *here(const struct operator_call *a, char out[ADDR_TEXT_MAX]) 
     return out;
 }
 
-/* It ends with this unless another address does better. */
+/* The call ends with this error, unless another address gives a better result. */
 static void fail(struct operator_call *a, int code, const char *fmt, ...) _printf_(3, 4);
 static void fail(struct operator_call *a, int code, const char *fmt, ...) {
     va_list ap;
@@ -52,7 +53,7 @@ static void fail(struct operator_call *a, int code, const char *fmt, ...) {
     a->code = code;
 }
 
-/* That address gave nothing: the next one. */
+/* This address gave no answer: tries the next one. */
 static void leave_address(struct operator_call *a) {
     conn_free(TAKE_PTR(a->conn));
     a->at++;
@@ -63,7 +64,7 @@ static void wait_for_more(struct operator_call *a) {
     loop_timer_set(a->timer, clock_now_ns() + a->q->timeout_ns);
 }
 
-/* ---- what is said ---- */
+/* ---- messages to the agent ---- */
 
 static void send_command(struct operator_call *a) {
     struct wire_message m = {.kind = WIRE_COMMAND,
@@ -141,7 +142,7 @@ static void on_redirect(struct operator_call *a, const struct wire_redirect *r) 
     try_next(a);
 }
 
-/* ---- what is answered ---- */
+/* ---- answers ---- */
 
 static void on_overview(struct operator_call *a, const struct overview *o) {
     a->reply->has_overview = true;
@@ -153,7 +154,7 @@ static void on_overview(struct operator_call *a, const struct overview *o) {
         wait_for_more(a);
 }
 
-/* Room for n more rows. False when there is no memory for them. */
+/* Makes room for n more rows. False: there is no memory. */
 static bool make_room(struct operator_call *a, uint32_t n) {
     if (a->reply->n_nodes + n <= a->room)
         return true;
@@ -166,7 +167,7 @@ static bool make_room(struct operator_call *a, uint32_t n) {
     return true;
 }
 
-/* The rows come in order, no more of them than were announced. */
+/* The rows come in order, and no more of them than were announced. */
 static void on_nodes(struct operator_call *a, const struct wire_nodes *nodes) {
     struct operator_reply *reply = a->reply;
     if (!reply->has_overview || nodes->first != reply->n_nodes ||
@@ -249,7 +250,7 @@ static void on_timeout(void *arg) {
     leave_address(a);
 }
 
-/* ---- whom to ask ---- */
+/* ---- which agent to ask ---- */
 
 static void try_next(struct operator_call *a) {
     a->greeted = false;

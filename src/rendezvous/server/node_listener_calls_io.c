@@ -42,7 +42,7 @@ static void park(struct caller *c, const struct wire_message *m) {
         refuse(c, false, "more nodes wait there than a job may have");
         return;
     }
-    if (before != NULL) /* it has come back on a new connection */
+    if (before != NULL) /* the node came back on a new connection */
         conn_free(listener_take(before));
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     wire_encode(m, &text);
@@ -80,7 +80,7 @@ static void on_parked_closed(void *arg, struct conn *conn, int code, const char 
     unpark(arg);
 }
 
-/* As if its JOIN came now. */
+/* Passes the caller to the server, as if its JOIN came now. */
 static void hand_over(struct caller *c) {
     struct rdzv_server *server = c->listener->server;
     struct wire_message m;
@@ -89,10 +89,10 @@ static void hand_over(struct caller *c) {
     if (r == 0)
         rdzv_server_join(server, conn, &m.join);
     else
-        conn_free(conn); /* out of memory: it comes again */
+        conn_free(conn); /* out of memory: the node will try again */
 }
 
-/* What is done with one that has said a valid JOIN, now or while it was parked. */
+/* Handles a caller that has sent a valid JOIN, now or before it was parked. */
 static void treat(struct caller *c) {
     switch (c->listener->join_policy) {
     case JOIN_POLICY_SENT_AWAY: refuse(c, false, "the agent there does not lead"); break;
@@ -130,7 +130,7 @@ static void on_join(struct caller *c, const struct wire_message *m) {
     }
 }
 
-/* In order. What is treated may change what the listener does, but not put anybody in here. */
+/* Handles parked callers in order. That can change the policy, but never adds to the list. */
 static void treat_parked(struct rdzv_listener *l) {
     struct caller *c;
     while (l->join_policy != JOIN_POLICY_PARKED &&
@@ -156,7 +156,7 @@ void rdzv_listener_join_policy(struct rdzv_listener *l, enum member_join_policy 
         l->leader = *leader;
         l->leader_epoch = epoch;
         struct addr at;
-        /* On the machine of whoever is asked; from elsewhere that is another address. */
+        /* A loopback address works only on this machine, so it is not sent to others. */
         if (addr_from_literal(leader->addr, leader->port, &at) == 0 && addr_is_loopback(&at))
             l->leader.addr[0] = '\0';
     }
@@ -234,7 +234,8 @@ static void on_operator_message(void *arg, struct conn *conn, const struct wire_
         return;
     }
     c->deadline_ns = clock_now_ns() + RDZV_OPERATOR_SILENCE_NS;
-    listener_move(c, &l->operators, &l->n_operators); /* to the end: it spoke last */
+    /* to the end of the list: it was silent for the shortest time */
+    listener_move(c, &l->operators, &l->n_operators);
     on_command(c, &m->command);
 }
 
@@ -249,7 +250,7 @@ static void on_first_command(struct caller *c, const struct wire_message *m) {
     on_operator_message(c, c->conn, m);
 }
 
-/* ---- the first word ---- */
+/* ---- the first message ---- */
 
 static void on_message(void *arg, struct conn *conn, const struct wire_message *m) {
     (void)conn;

@@ -14,13 +14,14 @@ static uint64_t first_deadline(const struct list *callers) {
     return first == NULL ? TIME_NEVER : first->deadline_ns;
 }
 
-/* A group is formed, and its leases come first: strangers cost a share of a core in the long run.
- * While nodes are gathered, and where nobody leads, there is nothing that they could hold up. */
+/* While a group is formed, its leases come first, so strangers get only a share of a core in the
+ * long run. While nodes are gathered, or if this agent does not lead, there is nothing that
+ * strangers could delay. */
 static bool is_limited(const struct rdzv_listener *l) {
     return l->server != NULL && group_state(rdzv_server_group(l->server)) != GROUP_GATHERING;
 }
 
-/* When the next may be let in: now or earlier, it may. */
+/* When the next stranger can be accepted. If that is now or earlier, it can be accepted now. */
 static uint64_t next_stranger_ns(const struct rdzv_listener *l) {
     const uint64_t ahead_ns = RDZV_STRANGERS_BURST * RDZV_STRANGER_NS;
     return !is_limited(l) || l->spent_until_ns < ahead_ns ? 0 : l->spent_until_ns - ahead_ns;
@@ -43,7 +44,7 @@ void listener_update_interest(struct rdzv_listener *l) {
     uint64_t next_ns = next_stranger_ns(l);
     bool too_many = next_ns > clock_now_ns();
     uint64_t at = MIN2(first_deadline(&l->pending), first_deadline(&l->operators));
-    /* some at once, rather than each by itself */
+    /* so that several are accepted at once, not each separately */
     loop_timer_set(l->timer, too_many ? MIN2(at, next_ns + STRANGERS_PAUSE_NS) : at);
     bool full = l->n_pending >= l->pending_max || too_many;
     if (full == l->paused)
@@ -106,7 +107,7 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
         listener_update_interest(l);
 }
 
-/* The rest in a later turn. */
+/* Drops callers that are late; the rest in a later turn. */
 static void drop_late(struct rdzv_listener *l, struct list *callers, uint64_t now) {
     struct caller *c;
     while ((c = LIST_FIRST(struct caller, callers, link)) != NULL && c->deadline_ns <= now &&

@@ -8,12 +8,12 @@
 #include "rendezvous/server/server_priv.h"
 
 #define PROBE_TIMEOUT_NS (1 * NS_PER_S)
-/* STATUS is for people: a node that is slow to read does without. */
+/* STATUS is only for people: it is not sent to a node that reads slowly. */
 #define STATUS_UNSENT_MAX ((size_t)64 * 1024)
 
-/* What a queued event points at goes with it. */
+/* A queued event, with copies of what it points to. */
 struct queued {
-    struct group_event event; /* first: what the pump knows */
+    struct group_event event; /* must be first: the pump knows only this */
     char *text;               /* store_host or reason */
 };
 
@@ -31,8 +31,8 @@ static struct addr loopback_addr(void) {
     return a;
 }
 
-/* Loopback when all members came over it, else an address that other machines reach: the user's, or
- * the one over which a member has reached us, best one from elsewhere. */
+/* Loopback if all members came over it; else an address that other machines can reach: the user's,
+ * or the one over which a member has reached us, preferably a member on another machine. */
 static struct addr choose_store_addr(const struct rdzv_server *s) {
     size_t n = group_members(s->group, NULL, 0);
     uint64_t *members = xcalloc(n + 1, sizeof *members);
@@ -78,7 +78,7 @@ static void close_store(struct rdzv_server *s) {
     s->config.ops.store_close(s->config.arg, s->store_generation);
 }
 
-/* ---- what the leadership hangs on ---- */
+/* ---- what the leader's authority depends on ---- */
 
 static void on_arbiter(void *arg, const struct arbiter_answer *answer) {
     struct rdzv_server *s = arg;
@@ -122,14 +122,14 @@ static void send_status(struct rdzv_server *s) {
     }
 }
 
-/* All nodes but those of a FORM are mostly told the same: it is written once. */
+/* All nodes mostly get the same message, except for FORM: its text is made only once. */
 static void send_desired(struct rdzv_server *s, struct server_node *n) {
     struct wire_message m;
     m.kind = WIRE_DESIRED;
     list_remove(&n->desired_link);
     if (!group_desired(s->group, n->incarnation, &m.desired))
         return;
-    /* A node that the group runs without ranks with the strangers. */
+    /* A node without a place in a running group has the same priority as strangers. */
     bool outside = m.desired.kind == DESIRED_IDLE && group_state(s->group) != GROUP_GATHERING;
     if (n->conn != NULL)
         conn_set_priority(n->conn, outside ? LOOP_PRIO_BULK : LOOP_PRIO_LEASE);
@@ -142,7 +142,7 @@ static void send_desired(struct rdzv_server *s, struct server_node *n) {
     server_send_text(n, strbuf_text(&s->last_desired_text), s->last_desired_text.len);
 }
 
-/* What a node should be in by then is what it is told: it may be more than it was queued for. */
+/* The message has the desired state at this time, which can be newer than when it was queued. */
 static void on_desired_timer(void *arg) {
     struct rdzv_server *s = arg;
     while (!list_empty(&s->desired_pending) && !loop_slice_is_over(s->loop))
@@ -151,7 +151,7 @@ static void on_desired_timer(void *arg) {
         loop_timer_set(s->desired_timer, clock_now_ns());
 }
 
-/* At once, or in the next turn where there are thousands. */
+/* Sends DESIRED at once, or in the next turn if there are thousands of nodes. */
 static void send_desired_soon(struct rdzv_server *s, struct server_node *n) {
     if (n == NULL || list_linked(&n->desired_link))
         return;
@@ -213,7 +213,8 @@ static uint64_t step(void *arg, void *event) {
     return s->deposed ? TIME_NEVER : s->update.deadline_ns;
 }
 
-/* Only what callbacks and effects cause: STORE, STOP, PROBE, TOUCHED, HIGHER_EPOCH, RESIGN. */
+/* Handles only events that callbacks and effects cause: STORE, STOP, PROBE, TOUCHED, HIGHER_EPOCH,
+ * RESIGN. */
 static void *copy_event(const void *event) {
     const struct group_event *ev = event;
     assert(ev->info == NULL && ev->report == NULL && ev->answer == NULL && ev->command == NULL &&
@@ -256,7 +257,7 @@ static const struct pump_ops pump_ops = {step, copy_event, drop_event, destroy};
 
 void server_event(struct rdzv_server *s, struct group_event *ev) { pump_event(&s->pump, ev); }
 
-/* What a step has told goes out before time goes on: the group may wait for that. */
+/* Messages of the last step are sent before the next time event: the group may wait for that. */
 static void on_timer(void *arg) {
     struct rdzv_server *s = arg;
     if (list_empty(&s->desired_pending))
@@ -267,7 +268,7 @@ static void on_timer(void *arg) {
 
 static void on_lease_pending(void *arg) { server_send_pending_leases(arg); }
 
-/* ---- life ---- */
+/* ---- creation and end ---- */
 
 int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
                     const struct rdzv_server_config *config, struct rdzv_server **ret) {

@@ -7,7 +7,7 @@
 #include "io/clock.h"
 #include "rendezvous/server/server_priv.h"
 
-/* Nodes of which it is said that they were started with other limits. */
+/* The limit of nodes that are reported because they were started with other limits. */
 #define LIMITS_SAID_MAX 32
 
 struct server_node *server_find(const struct rdzv_server *s, uint64_t incarnation) {
@@ -28,7 +28,7 @@ void server_drop_node(struct server_node *n) {
     server_start_probes(s);
 }
 
-/* A leader may have claimed later epochs for itself since it began. */
+/* The current epoch: a leader may have claimed later epochs for itself since it began. */
 static uint32_t server_epoch(const struct rdzv_server *s) {
     return MAX2(s->group_config.epoch, group_successors(s->group)->epoch);
 }
@@ -55,7 +55,7 @@ static void send_pending_lease(struct server_node *n) {
     conn_send(n->conn, &(struct wire_message){.kind = WIRE_LEASE, .lease = n->lease_pending});
 }
 
-/* What goes before any word to it. False: there is no way to it. */
+/* Sends what must come before any message to this node. False: it is not connected. */
 static bool prepare_to_send(struct server_node *n) {
     if (n == NULL || n->conn == NULL)
         return false;
@@ -77,8 +77,8 @@ void server_send_text(struct server_node *n, const char *text, size_t len) {
 
 /* ---- leases ---- */
 
-/* While a group forms or stops, each node is soon told what is next. Successors are not kept
- * waiting: the leader's own lease hangs on the first one's echo. */
+/* While a group forms or stops, the next DESIRED is soon sent to each node, and the lease can go
+ * with it. A successor's lease does not wait: the leases of all depend on the first one's echo. */
 static bool message_is_due(const struct server_node *n) {
     const struct group *g = n->server->group;
     return (group_state(g) == GROUP_FORMING || group_state(g) == GROUP_STOPPING) &&
@@ -89,7 +89,7 @@ void server_send_lease(struct server_node *n, const struct lease *lease) {
     if (n == NULL || n->conn == NULL)
         return;
     struct rdzv_server *s = n->server;
-    n->lease_pending = *lease; /* in the place of an older one */
+    n->lease_pending = *lease; /* replaces an older one */
     if (!list_empty(&n->lease_pending_link))
         return;
     if (list_empty(&s->lease_pending))
@@ -117,7 +117,7 @@ static void disconnected(struct server_node *n) {
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_DISCONNECT, .node = incarnation});
 }
 
-/* Somebody knows of a later leadership than ours. The group hears of it after what was said. */
+/* A node knows a later epoch than ours. The group gets this event after those of the message. */
 static void record_epoch(struct rdzv_server *s, uint32_t epoch) {
     if (epoch <= MAX2(server_epoch(s), s->higher_epoch))
         return;
@@ -127,7 +127,8 @@ static void record_epoch(struct rdzv_server *s, uint32_t epoch) {
     pump_release(&s->pump, held);
 }
 
-/* Nothing of the group's: it may be the last call of a server that is freed by it. */
+/* Not an event of the group. Must be the last call for this message: the callback may free the
+ * server. */
 static void on_node_summary(struct server_node *n, const char *text) {
     const struct rdzv_server *s = n->server;
     const struct node_info *info = group_node_info(s->group, n->incarnation);
@@ -183,7 +184,7 @@ static void refuse(struct conn *conn, const char *reason, bool for_now) {
     conn_finish(conn);
 }
 
-/* Of the first few: a crowd would fill the terminal with it. */
+/* Only for the first few nodes: a line for each of many would fill the terminal. */
 static void log_other_limits(struct rdzv_server *s, struct server_node *n) {
     const struct group_config *g = &s->group_config;
     const struct node_info *info = group_node_info(s->group, n->incarnation);
@@ -218,7 +219,8 @@ struct server_node *server_find_inherited(struct rdzv_server *s, uint64_t incarn
         return NULL;
     struct server_node *n = node_new(s, incarnation);
     if (addr_from_literal(info->addr, info->listener_port, &n->listener) < 0)
-        n->listener.len = 0; /* "": it was on the last leader's machine, wherever that is */
+        /* "": it was on the last leader's machine, whose address is not known */
+        n->listener.len = 0;
     return n;
 }
 
@@ -232,7 +234,7 @@ static void node_connected(struct server_node *n, struct conn *conn, const struc
     conn_set_owner(conn, &node_callbacks, n);
     conn_free(old);
     if (conn_local_addr(conn, &n->local) < 0)
-        n->local.len = 0; /* gone already; its end is about to be noticed */
+        n->local.len = 0; /* the connection has ended already; that will be noticed soon */
     if (conn_peer_addr(conn, &n->listener) == 0) {
         n->loopback = addr_is_loopback(&n->listener);
         n->here = n->loopback || (n->local.len > 0 && addr_same_host(&n->local, &n->listener));
@@ -241,7 +243,8 @@ static void node_connected(struct server_node *n, struct conn *conn, const struc
     conn_set_patience(conn, n->server->group_config.rdzv.lease_ns, n->server->config.heartbeat_ns);
 }
 
-/* Where the leader sees it: what others are told. "": only from this machine. */
+/* The node's address as the leader sees it, which is sent to others. "": reachable only from this
+ * machine. */
 static void fill_addr(const struct server_node *n, struct node_info *info) {
     char text[ADDR_TEXT_MAX];
     info->addr[0] = '\0';
@@ -253,7 +256,7 @@ static void fill_addr(const struct server_node *n, struct node_info *info) {
 }
 
 void rdzv_server_join(struct rdzv_server *s, struct conn *conn, const struct wire_join *join) {
-    if (s->deposed) { /* its listener is about to be told */
+    if (s->deposed) { /* its listener will get another policy soon */
         refuse(conn, "the agent there no longer leads", true);
         return;
     }

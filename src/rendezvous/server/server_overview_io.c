@@ -1,18 +1,19 @@
-/* What operators are told who ask for the status: one text, made in slices, for all who have asked
- * by then. Making and sending it has a share of the leader's time, whatever the number of those who
- * ask: who asks meanwhile waits for the next text. */
+/* The answer to operators that ask for the status: one text, made in slices, for all that have
+ * asked by then. Making and sending it gets a fixed share of the leader's time, however many
+ * operators ask: one that asks meanwhile waits for the next text. */
 #include <string.h>
 
 #include "base/frame.h"
 #include "io/clock.h"
 #include "rendezvous/server/server_priv.h"
 
-/* Of a core, for operators: 1 of so many parts. */
+/* The share of a core that operators get: one part in this many. */
 #define SHARE 10
-/* What an answer costs, besides its bytes: reading the question, and the calls into the kernel. */
+/* What an answer costs in addition to its bytes: reading the question, and system calls. */
 #define ANSWER_NS (50 * NS_PER_US)
 #define BYTES_PER_NS 2
-/* Texts that somebody has still to read; one more, and the readers of the oldest are cut off. */
+/* The limit of texts that are still being read; with one more, the readers of the oldest are
+ * disconnected. */
 #define TEXTS_MAX 4
 
 /* Frames, shared by the connections that send them. */
@@ -44,7 +45,7 @@ static void add_frame(struct overview_text *t, const struct wire_message *m) {
     strbuf_add_bytes(&t->frames, strbuf_text(&text), text.len);
 }
 
-/* Somebody reads slowly: rather they than all who ask. */
+/* Disconnects the slowest readers, so that other operators get answers. */
 static void make_room(struct overviews *o) {
     size_t n = 0;
     LIST_FOR_EACH(struct overview_text, t, &o->texts, link)
@@ -59,7 +60,7 @@ static void make_room(struct overviews *o) {
     }
 }
 
-/* The state of this moment, as plain data: the words for it take longer. */
+/* Copies the current state as plain data; making the text takes longer. */
 static void begin(struct rdzv_server *s) {
     struct overviews *o = &s->overviews;
     struct wire_message m = {.kind = WIRE_OVERVIEW};
@@ -94,7 +95,7 @@ static void go_on(struct rdzv_server *s) {
     }
 }
 
-/* Returns what that costs. */
+/* Returns the cost. */
 static uint64_t send_all(struct overviews *o) {
     struct overview_text *t = TAKE_PTR(o->text);
     uint64_t cost_ns = 0;
@@ -145,7 +146,8 @@ int server_overviews_init(struct rdzv_server *s) {
     return loop_timer_new(s->loop, on_timer, s, &o->timer);
 }
 
-/* Those who wait hear nothing more here: the job is over, or another leads, and they ask again. */
+/* Operators that wait get no answer here: the job is over, or another agent leads, and they ask
+ * again. */
 void server_overviews_fini(struct rdzv_server *s) {
     struct overviews *o = &s->overviews;
     struct rdzv_asking *a;

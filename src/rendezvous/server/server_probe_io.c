@@ -38,7 +38,7 @@ static void on_probed(void *arg, const struct probe_answer *answer) {
     server_event(s, &ev);
 }
 
-/* Not from inside: only queued. */
+/* Only queues the answer, never calls from inside. */
 static void answer_later(struct rdzv_server *s, uint64_t incarnation, enum probe_result result) {
     bool held = pump_hold(&s->pump);
     server_event(

@@ -4,12 +4,12 @@
 #include "io/clock.h"
 #include "rendezvous/server/server_priv.h"
 
-/* A member of a handover on the wire, at most. */
+/* The most bytes that a member of a handover takes on the wire. */
 #define MEMBER_BYTES_MAX 192
 
-/* ---- namings ---- */
+/* ---- NAMED and MEMBERS ---- */
 
-/* Loopback is another machine's own there: "" says what is meant, the leader's machine. */
+/* On another machine, loopback would be that machine itself. "" means the leader's machine. */
 static void hide_loopback(char *literal) {
     struct addr at;
     if (addr_from_literal(literal, 1, &at) == 0 && addr_is_loopback(&at))
@@ -26,7 +26,7 @@ static void make_named(struct rdzv_server *s) {
 static void send_handover(struct rdzv_server *s, struct server_node *n) {
     _cleanup_(handover_fini) struct handover e = {0};
     group_handover(s->group, &e);
-    /* It has to get all of it, however much that is. */
+    /* The node must get all of it, however large that is. */
     conn_set_unsent_max(n->conn, CONN_UNSENT_MAX + (size_t)e.n_members * MEMBER_BYTES_MAX);
     struct wire_message m = {.kind = WIRE_MEMBERS, .members = {.handover = e}};
     m.members.handover.members = NULL;
@@ -43,7 +43,7 @@ static void send_handover(struct rdzv_server *s, struct server_node *n) {
 
 void server_send_successors(struct rdzv_server *s, struct server_node *n) {
     if (n == NULL || n->conn == NULL || group_successors(s->group)->epoch == 0)
-        return; /* without an arbiter there is nobody to name */
+        return; /* without an arbiter there are no successors */
     if (s->named.len == 0)
         make_named(s);
     server_send_text(n, strbuf_text(&s->named), s->named.len);
@@ -89,7 +89,7 @@ void rdzv_server_command(struct rdzv_server *s, const struct command *command, s
         return;
     }
     assert(command->kind != COMMAND_STATUS); /* rdzv_server_status() */
-    assert(!s->pump.busy);                   /* it comes from the loop */
+    assert(!s->pump.busy);                   /* it is called from the loop */
     s->asker = &asker;
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_COMMAND, .command = command});
     server_answer(&asker, false, "the leader did not accept the command; try again");
