@@ -8,7 +8,8 @@
 
 #define BACKOFF_FIRST_NS (100 * NS_PER_MS)
 #define BACKOFF_MAX_NS (2 * NS_PER_S)
-/* A peer: somebody may be about to lead there, and every machine of the job is known to be up. */
+/* The limit of the pause for a peer. It is short, because an agent may be about to lead there, and
+ * the job's machines are known to be up. */
 #define PEER_BACKOFF_MAX_NS (500 * NS_PER_MS)
 
 static void free_conn(struct rdzv_client *c) {
@@ -37,7 +38,8 @@ static void try_next_addr(struct rdzv_client *c);
 
 static void attempt_failed(struct rdzv_client *c, const char *what, const char *why) {
     char at[ADDR_TEXT_MAX], text[CLIENT_WAITING_MAX];
-    bool greeted = c->greeted; /* it was the right agent: its other addresses say the same */
+    /* it was the right agent: its other addresses would give the same answer */
+    bool greeted = c->greeted;
     free_conn(c);
     addr_to_text(&c->addrs[c->next_addr - 1], at);
     (void)snprintf(text, sizeof text, "%s at %s: %.600s", what, at, why);
@@ -70,7 +72,7 @@ static void try_next_addr(struct rdzv_client *c) {
     uint64_t patience = c->has_arbiter ? c->config.peer_timeout_ns : c->config.connect_timeout_ns;
     loop_timer_set(c->retry, clock_now_ns() + patience);
     if (!c->has_arbiter)
-        client_send_join(c); /* to a peer only when it has said who it is */
+        client_send_join(c); /* to a peer, JOIN is sent only after its HELLO */
 }
 
 static void begin_round(struct rdzv_client *c, size_t n) {
@@ -127,7 +129,7 @@ static void connect_to_endpoint(struct rdzv_client *c) {
     }
 }
 
-/* Either a round is due, or the attempt under way has had its time. */
+/* Either a round is due, or the current attempt has timed out. */
 void client_on_retry(void *arg) {
     struct rdzv_client *c = arg;
     if (c->conn != NULL)
@@ -142,17 +144,19 @@ static bool same_peer(const struct rdzv_peer *a, const struct rdzv_peer *b) {
     return a->incarnation == b->incarnation && a->port == b->port && strcmp(a->addr, b->addr) == 0;
 }
 
-/* From an effect: never connects from inside, so that a connection that fails at once does not
- * recurse. */
+/* Called for an effect. Never connects from inside, so that a connection that fails at once does
+ * not recurse. */
 void client_want_connect(struct rdzv_client *c, const struct member_effect *e) {
     bool other = c->has_arbiter && !same_peer(&c->target, &e->peer);
     if (other) {
         c->target = e->peer;
         c->backoff_ns = c->welcomed_ns = 0;
     }
-    if (other || c->welcomed) /* the member gave it up: nothing comes over it */
+    /* the member gave this connection up, because nothing arrives on it */
+    if (other || c->welcomed)
         client_hang_up(c);
-    /* Who welcomes us and hangs up, again and again, is not asked in a tight loop. */
+    /* If an agent sends WELCOME and disconnects again and again, there is a pause between the
+     * attempts. */
     uint64_t due_ns = clock_now_ns() + (e->soon ? 0 : c->backoff_ns);
     if (c->welcomed_ns > 0)
         due_ns = MAX2(due_ns, c->welcomed_ns + BACKOFF_FIRST_NS);

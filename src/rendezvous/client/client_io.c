@@ -13,14 +13,14 @@
 #define RESOLVE_TIMEOUT_NS (10 * NS_PER_S)
 #define PROBE_TIMEOUT_NS (1 * NS_PER_S)
 
-/* What a queued event points at goes with it. */
+/* A queued event, with copies of what it points to. */
 struct queued {
-    struct member_event event; /* first: what the pump knows */
+    struct member_event event; /* must be first: the pump knows only this */
     struct failure failure;
     char *reason;
 };
 
-/* ---- what it waits for ---- */
+/* ---- what the node waits for ---- */
 
 static void say(struct rdzv_client *c, const char *text) {
     if (strcmp(text, c->waiting) == 0)
@@ -33,7 +33,7 @@ static void say(struct rdzv_client *c, const char *text) {
     pump_release(&c->pump, held);
 }
 
-/* With an arbiter the member says what it waits for: one attempt that failed means little. */
+/* With an arbiter the member describes what it waits for: one failed attempt means little. */
 void client_show_waiting(struct rdzv_client *c, const char *text) {
     char line[CLIENT_WAITING_MAX];
     (void)snprintf(line, sizeof line, "%.740s; trying again", text);
@@ -209,7 +209,7 @@ static void on_timer(void *arg) {
     client_event(arg, &(struct member_event){.kind = MEMBER_EVENT_TIME});
 }
 
-/* ---- life ---- */
+/* ---- creation and end ---- */
 
 int rdzv_client_new(struct loop *loop, const struct member_config *member_config,
                     const struct rdzv_client_config *config, struct rdzv_client **ret) {
@@ -260,7 +260,8 @@ bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct
     char host[ADDR_TEXT_MAX];
     bool known = c->has_arbiter && member_leader(c->member, &p);
     if (c->leader != 0 && (!c->has_arbiter || (known && p.incarnation == c->leader))) {
-        /* Where it was reached. Another of this machine's agents is reached as this one is. */
+        /* The address at which it was reached. Another agent of this machine is reached like this
+         * one. */
         p = (struct rdzv_peer){.incarnation = c->leader, .port = addr_port(&c->leader_listener)};
         addr_host_text(&c->leader_listener, host);
         if (!addr_is_loopback(&c->leader_listener))

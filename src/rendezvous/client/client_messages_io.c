@@ -7,7 +7,7 @@
 #include "io/clock.h"
 #include "rendezvous/client/client_priv.h"
 
-/* ---- what we say ---- */
+/* ---- messages that are sent ---- */
 
 void client_send_join(struct rdzv_client *c) {
     struct wire_message m = {
@@ -24,7 +24,7 @@ void client_send_join(struct rdzv_client *c) {
         struct addr local;
         if (conn_local_addr(c->conn, &local) < 0)
             local = (struct addr){0};
-        bool held = pump_hold(&c->pump); /* what is caused by this comes after JOIN */
+        bool held = pump_hold(&c->pump); /* events that this causes come after JOIN */
         c->join_due = !c->config.ops.joining(c->config.arg, &c->addrs[c->next_addr - 1], &local,
                                              &m.join.info);
         pump_release(&c->pump, held);
@@ -58,7 +58,7 @@ static void refused(struct rdzv_client *c, const char *reason) {
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_REFUSED, .reason = reason});
 }
 
-/* Whom we looked for: from now on it takes its time. */
+/* It is the agent that we searched for: from now on there is no limit for its answer. */
 static void greeted(struct rdzv_client *c) {
     c->greeted = true;
     client_remember(c, c->target.incarnation, &c->addrs[c->next_addr - 1]);
@@ -96,7 +96,7 @@ static void on_hello(struct rdzv_client *c, const struct wire_hello *hello) {
 static void tell_leader(struct rdzv_client *c, bool first) {
     if (!c->has_arbiter || c->config.ops.leader == NULL)
         return;
-    bool held = pump_hold(&c->pump); /* WELCOME comes next, whatever is caused by this */
+    bool held = pump_hold(&c->pump); /* WELCOME comes first, before events that this causes */
     c->config.ops.leader(c->config.arg, c->leader, c->leader_epoch, &c->leader_listener, first);
     pump_release(&c->pump, held);
 }
@@ -130,7 +130,7 @@ static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
                                            .lease_ns = w->lease_ns});
 }
 
-/* ---- names: "" is the address at which this connection reached its other end ---- */
+/* ---- addresses: "" is the address at which this connection reached its other end ---- */
 
 static void fill_addr(const struct rdzv_client *c, char *addr, size_t size) {
     struct addr at;
@@ -155,7 +155,7 @@ static void on_named(struct rdzv_client *c, const struct successors *named) {
     for (uint32_t i = 0; i < s.n; i++) {
         struct addr at;
         fill_addr(c, s.list[i].addr, sizeof s.list[i].addr);
-        /* The leader names nobody whom it has not reached. */
+        /* The leader names only successors that it has reached. */
         if (addr_from_literal(s.list[i].addr, s.list[i].port, &at) == 0)
             client_remember(c, s.list[i].incarnation, &at);
     }
@@ -183,7 +183,7 @@ static int begin_handover(struct rdzv_client *c, const struct handover *e) {
     return 0;
 }
 
-/* Parts come in order, each once; the first begins anew. */
+/* Parts come in order, each once; the first part starts a new handover. */
 static int take_members(struct rdzv_client *c, const struct wire_members *m) {
     int r = m->first == 0 ? begin_handover(c, &m->handover) : 0;
     if (r < 0)
@@ -224,7 +224,7 @@ static void on_status(struct rdzv_client *c, const struct rdzv_status *status) {
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_TIME});
 }
 
-/* ---- all that comes ---- */
+/* ---- messages that arrive ---- */
 
 static void on_unexpected(struct rdzv_client *c, enum wire_kind kind) {
     log_debug("rendezvous: the leader sent an unexpected %s; disconnected", wire_kind_name(kind));

@@ -9,7 +9,7 @@ struct peer_probe {
     struct rdzv_client *client;
     struct probe *probe;
     bool of_leader; /* answered as PROBE, otherwise as PEER_PROBE */
-    bool known;     /* that it was reached at the one address there is */
+    bool known;     /* it was reached earlier, at its only address */
     uint64_t incarnation;
     struct addr addrs[CLIENT_PEER_ADDRS_MAX];
     size_t n, next;
@@ -34,7 +34,7 @@ void client_remember(struct rdzv_client *c, uint64_t incarnation, const struct a
     c->next_reached = (c->next_reached + 1) % CLIENT_REACHED_MAX;
 }
 
-/* "10.0.0.1,fd00::1": what can't be used on this machine (a zone that it lacks) is left out. */
+/* "10.0.0.1,fd00::1": an address that can't be used on this machine (unknown zone) is left out. */
 static size_t parse_literals(const struct rdzv_peer *peer, struct addr *out, size_t max) {
     size_t n = 0;
     for (const char *at = peer->addr; *at != '\0' && n < max;) {
@@ -72,7 +72,7 @@ size_t client_peer_addrs(const struct rdzv_client *c, const struct rdzv_peer *pe
     return n;
 }
 
-/* ---- of the leader we are or were connected to ---- */
+/* ---- probes of the leader to which we are or were connected ---- */
 
 static void on_leader_probed(void *arg, const struct probe_answer *answer) {
     struct rdzv_client *c = arg;
@@ -98,7 +98,7 @@ void client_probe_leader(struct rdzv_client *c) {
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_UNKNOWN});
 }
 
-/* ---- of others ---- */
+/* ---- probes of others ---- */
 
 static void peer_probe_free(struct peer_probe *p) {
     list_remove(&p->link);
@@ -152,7 +152,7 @@ static void next_addr(struct peer_probe *p) {
 static void begin_peer_probe(struct rdzv_client *c, const struct rdzv_peer *peer, bool of_leader) {
     LIST_FOR_EACH(struct peer_probe, p, &c->peer_probes, link) {
         if (p->incarnation == peer->incarnation && p->of_leader == of_leader)
-            return; /* its answer is this one's too */
+            return; /* its answer also counts for this one */
     }
     if (c->n_peer_probes >= CLIENT_PROBES_MAX || peer->incarnation == 0) {
         tell(c, of_leader, peer->incarnation, PROBE_UNKNOWN);

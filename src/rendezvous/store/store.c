@@ -5,7 +5,7 @@
 
 #include "rendezvous/store/store_priv.h"
 
-/* How far into a value ADD looks for a number: blanks, a sign and digits fit. */
+/* How many bytes of a value ADD reads as a number: enough for blanks, a sign and digits. */
 #define NUMBER_TEXT_MAX 256
 #define NUMBER_ROOM 24 /* "-9223372036854775808" */
 
@@ -65,14 +65,14 @@ void store_drop_if_empty(struct store *s, struct store_key *k) {
     store_keys_remove(&s->keys, k);
 }
 
-/* The value of a blob, owned by the caller; NULL when there is no memory. */
+/* The value of a blob, owned by the caller; NULL if there is no memory. */
 static struct store_value *take_blob(struct store_blob *b) {
     if (b->owned != NULL)
         return TAKE_PTR(b->owned);
     return store_value_copy(b->span.data, b->span.len);
 }
 
-/* Takes v. */
+/* Takes ownership of v. */
 static void put_value(struct store *s, struct store_key *k, struct store_value *v) {
     if (k->value != NULL)
         s->bytes -= store_value_cost(k->value->len);
@@ -96,7 +96,7 @@ static int do_set(struct store *s, const struct store_request *req, struct store
     struct store_value *old = k != NULL ? k->value : NULL;
     if (old != NULL && old->refs == 1 && b->owned == NULL && b->span.len <= old->cap &&
         old->cap <= 2 * b->span.len + 64) {
-        /* Nobody else reads it: the room is used again. */
+        /* There is no other reference: the memory is used again. */
         s->bytes = s->bytes - store_value_cost(old->len) + store_value_cost(b->span.len);
         if (b->span.len > 0)
             memcpy(old->data, b->span.data, b->span.len);
@@ -119,7 +119,7 @@ static int do_compare_set(struct store *s, const struct store_request *req,
     struct store_span expected = req->values[0].span;
     struct store_key *k = store_keys_find(&s->keys, req->keys[0]);
     struct store_value *now = k != NULL ? k->value : NULL;
-    if (now == NULL && expected.len > 0) { /* nothing is stored, and that is the answer */
+    if (now == NULL && expected.len > 0) { /* nothing is stored, and the reply is an empty value */
         struct store_value *same = take_blob(&req->values[0]);
         if (same == NULL)
             return -ENOMEM;
@@ -148,7 +148,7 @@ static struct store_value *value_of(const struct store *s, struct store_span nam
     return k != NULL ? k->value : NULL;
 }
 
-/* As strtoll() in base 10, on bytes: blanks, a sign, digits, and anything after them. */
+/* Like strtoll() in base 10, on bytes: blanks, a sign, digits, and then anything. */
 static bool parse_number(const struct store_value *v, int64_t *ret) {
     size_t i = 0, len = MIN2((size_t)v->len, (size_t)NUMBER_TEXT_MAX);
     while (i < len && (v->data[i] == ' ' || (v->data[i] >= '\t' && v->data[i] <= '\r')))
@@ -165,12 +165,12 @@ static bool parse_number(const struct store_value *v, int64_t *ret) {
             return false;
     }
     if (i == begin || (i == len && len < v->len))
-        return false; /* none, or it goes on beyond where we look */
+        return false; /* no number, or it is longer than what we read */
     *ret = n;
     return true;
 }
 
-/* Adds to the counter and stores it. `waits`: bytes that the caller will need besides. */
+/* Adds to the counter and stores it. `waits`: more bytes that the caller will need. */
 static int add_to(struct store *s, struct store_span name, int64_t delta, uint64_t waits,
                   struct store_update *u, struct store_key **ret_key, int64_t *ret) {
     struct store_key *k = store_keys_find(&s->keys, name);
@@ -248,7 +248,8 @@ static void do_delete(struct store *s, const struct store_request *req, struct s
     store_reply_i64(u, req->client, there);
 }
 
-/* An own, larger copy when somebody still reads the old one; room ahead when it grows again. */
+/* Makes a larger copy if the old value has other references; allocates more than needed when the
+ * value grows again. */
 static int do_append(struct store *s, const struct store_request *req, struct store_update *u) {
     struct store_span tail = req->values[0].span;
     struct store_key *k = store_keys_find(&s->keys, req->keys[0]);
@@ -287,9 +288,9 @@ static void do_multi_get(struct store *s, const struct store_request *req, struc
         store_list_add(u, value_of(s, req->keys[i]));
 }
 
-/* All that can fail comes first: it is applied whole or not at all. */
+/* First does everything that can fail: the request is applied completely or not at all. */
 static int do_multi_set(struct store *s, const struct store_request *req, struct store_update *u) {
-    uint64_t more = 0; /* as if nothing of it were there */
+    uint64_t more = 0; /* as if none of the keys existed */
     for (size_t i = 0; i < req->n_keys; i++)
         more += store_key_cost(req->keys[i].len) + store_value_cost(req->values[i].span.len);
     if (!store_fits(s, more))
@@ -310,7 +311,7 @@ static int do_multi_set(struct store *s, const struct store_request *req, struct
             store_drop_if_empty(s, k);
         }
     }
-    for (size_t i = 0; i < req->n_keys; i++) /* none is left but after a failure */
+    for (size_t i = 0; i < req->n_keys; i++) /* some are left only after a failure */
         store_value_unref(TAKE_PTR(req->values[i].owned));
     return r;
 }

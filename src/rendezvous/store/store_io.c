@@ -14,13 +14,13 @@
 #include "io/net/stream.h"
 #include "rendezvous/store/tcpstore_wire.h"
 
-/* The kernel takes what net.core.somaxconn allows. */
+/* The kernel limits it to net.core.somaxconn. */
 #define BACKLOG 65535
-/* Requests, and keys that are freed, between two looks at the clock. */
+/* Requests, and keys that are freed, between two checks of the clock. */
 #define LOOK_EVERY 64
-/* Descriptors left for everything that is not a client. */
+/* Descriptors that are reserved for everything except clients. */
 #define DESCRIPTORS_KEPT 64
-/* Values beyond this are sent from where they lie instead of being copied. */
+/* Larger values are sent from their own memory instead of being copied. */
 #define COPY_MAX 2048
 #define STAGE_SIZE 16384
 #define PORT_TRIES 16
@@ -29,8 +29,8 @@ struct store_conn {
     struct list link; /* unvalidated connections, in order of arrival */
     struct store_server *server;
     struct stream *stream;
-    uint64_t deadline_ns; /* to be validated */
-    uint64_t held;        /* what the store counts for the request under way */
+    uint64_t deadline_ns; /* for VALIDATE */
+    uint64_t held;        /* the bytes that the store counts for the current request */
     uint32_t slot;
     struct tcpstore_decoder decoder;
 };
@@ -54,12 +54,12 @@ struct store_server {
     size_t n_conns, max_conns;
 
     struct list unvalidated;
-    struct loop_timer *timer; /* the first of them */
+    struct loop_timer *timer; /* for the first of them */
 
     struct tcpstore_scratch scratch;
     struct store_update update;
-    struct store_conn *target; /* whom the sink writes to */
-    struct store_conn *staged; /* whose small replies lie in the stage */
+    struct store_conn *target; /* the connection to which the sink writes */
+    struct store_conn *staged; /* the connection whose small replies are in the stage */
     size_t stage_len;
     uint8_t stage[STAGE_SIZE];
 };
@@ -75,8 +75,8 @@ static void flush_stage(struct store_server *server) {
 static void sink_bytes(void *arg, const void *data, size_t len) {
     struct store_server *server = arg;
     if (server->target != server->staged) {
-        /* The end of a wait, all that another one ever gets here: thousands at once overlap with
-         * their readers when sent as they come. */
+        /* The end of a wait; other connections get only this here. Sent at once, thousands of these
+         * replies are read while others are still being sent. */
         if (loop_slice_is_over(server->loop))
             stream_write(server->target->stream, data, len);
         else
@@ -157,7 +157,7 @@ static void log_refused(const struct store_conn *c, const char *why, uint64_t si
         c->server->log(c->server->log_arg, line);
 }
 
-/* What the request under way holds is counted with the store's bytes. */
+/* Counts the bytes that the current request holds together with the store's bytes. */
 static bool count_held(struct store_conn *c) {
     struct store *store = c->server->store;
     uint64_t now = c->decoder.held;
@@ -171,7 +171,7 @@ static bool count_held(struct store_conn *c) {
 
 static int handle_request(struct store_conn *c, struct store_request *req) {
     struct store_server *server = c->server;
-    store_release(server->store, c->held); /* the store counts it itself from here on */
+    store_release(server->store, c->held); /* from here on the store counts it itself */
     c->held = 0;
     req->client = c->slot;
     int r = store_step(server->store, req, &server->update);
@@ -194,7 +194,7 @@ static void mark_validated(struct store_conn *c) {
         list_remove(&c->link);
 }
 
-/* Handles the requests in one run of bytes. 0, or not: close. */
+/* Handles the requests in a sequence of bytes. Not 0: close the connection. */
 static int serve_run(struct store_conn *c, const uint8_t *data, size_t len, size_t *ret_used) {
     struct store_server *server = c->server;
     size_t used = 0;
@@ -244,7 +244,7 @@ static void on_readable(void *arg, struct stream *s) {
     }
     mark_validated(c);
     if (is_full(c))
-        stream_pause(s); /* until it has taken its replies: on_drained */
+        stream_pause(s); /* until it has read its replies: on_drained() */
     else if (!more && stream_available(s) > 0)
         stream_read_later(s);
 }
@@ -306,7 +306,7 @@ static void on_accepted(void *arg, int fd, const struct addr *peer) {
     static const struct stream_ops ops = {on_readable, on_drained, on_closed};
     struct store_server *server = arg;
     struct store_conn *c = xcalloc(1, sizeof *c);
-    if (stream_new(server->loop, fd, &ops, c, &c->stream) < 0) { /* it has closed fd */
+    if (stream_new(server->loop, fd, &ops, c, &c->stream) < 0) { /* stream_new() has closed fd */
         free(c);
         return;
     }
@@ -320,7 +320,7 @@ static void on_accepted(void *arg, int fd, const struct addr *peer) {
     if (first)
         arm_timer(server);
     if (server->n_conns >= server->max_conns) {
-        server->listening_paused = true; /* until one goes */
+        server->listening_paused = true; /* until a connection ends */
         for (size_t i = 0; i < server->n_listeners; i++)
             listener_pause(server->listeners[i]);
     }
@@ -341,7 +341,7 @@ static int listen_one(struct store_server *server, struct addr at, struct err *e
     return 0;
 }
 
-/* All addresses; those with port 0 share the port that the first of them gets. */
+/* Listens on all addresses; those with port 0 share the port that the first of them gets. */
 static int listen_all(struct store_server *server, const struct store_server_config *config,
                       struct err *err) {
     uint16_t shared = 0;
@@ -385,7 +385,7 @@ int store_server_new(struct loop *loop, const struct store_server_config *config
     if (r < 0)
         (void)err_set(err, r, "cannot make a store: %s", strerror(-r));
     for (int i = 0; r == 0 && i < PORT_TRIES; i++) {
-        /* A port that is free on one address may be taken on the other: then another one. */
+        /* A port that is free on one address may be in use on another: then try another port. */
         r = listen_all(server, config, err);
         if (r != -EADDRINUSE || config->n_listen_at < 2 || addr_port(&config->listen_at[0]) != 0)
             break;
@@ -408,7 +408,7 @@ int store_server_addr(const struct store_server *server, size_t i, struct addr *
 
 size_t store_server_connections(const struct store_server *server) { return server->n_conns; }
 
-/* A store may have thousands of clients and millions of keys. */
+/* Closes in slices, as a store can have thousands of clients and millions of keys. */
 static void close_some(void *arg) {
     struct store_server *server = arg;
     bool done = false;
@@ -416,7 +416,8 @@ static void close_some(void *arg) {
         while (server->n_slots > 0 && server->slots[server->n_slots - 1] == NULL)
             server->n_slots--;
         if (server->n_slots > 0)
-            conn_close(server->slots[server->n_slots - 1]); /* nobody is left to be woken */
+            /* no other client is left that could be woken */
+            conn_close(server->slots[server->n_slots - 1]);
         else
             done = server->store == NULL || store_free_some(server->store, LOOK_EVERY);
     }
@@ -454,7 +455,7 @@ static uint64_t number_in(const char *path) {
     return got == 1 ? n : UINT64_MAX; /* "max" */
 }
 
-/* The smallest limit from the group's folder up to the root of its tree. */
+/* The smallest limit from the cgroup's folder up to the root of its tree. */
 static uint64_t limit_upwards(const char *root, char *group, const char *file) {
     uint64_t least = UINT64_MAX;
     for (;;) {

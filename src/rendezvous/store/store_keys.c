@@ -7,7 +7,7 @@
 
 #define BITS_FIRST 6
 #define BITS_MAX 32
-/* Buckets that come over with each new key: two would do before the next growth. */
+/* Buckets that are moved with each new key: two would be enough before the table grows again. */
 #define MOVED_AT_ONCE 4
 
 static inline uint64_t rotate(uint64_t x, unsigned n) { return x << n | x >> (64 - n); }
@@ -129,7 +129,7 @@ struct store_key *store_keys_find(const struct store_keys *t, struct store_span 
 static void begin_to_grow(struct store_keys *t) {
     struct store_key **bigger = calloc(size_of(t->bits + 1), sizeof *bigger);
     if (bigger == NULL)
-        return; /* longer chains, still right */
+        return; /* chains get longer, but the table is still correct */
     t->smaller = t->buckets;
     t->buckets = bigger;
     t->bits++;

@@ -16,7 +16,7 @@
     "--listen takes ADDR:PORT, with an address such as 127.0.0.1 or [::1], localhost, or nothing " \
     "for any address"
 
-/* Whether this machine has that address at all; a kernel without IPv6 has no ::1. */
+/* Whether this machine has that address at all: a kernel without IPv6 has no ::1. */
 static bool can_listen(const struct addr *at) {
     struct addr any_port = *at;
     addr_set_port(&any_port, 0);
@@ -48,7 +48,7 @@ int store_listen_parse(const char *text, struct addr ret_at[STORE_LISTEN_MAX], s
             *ret_n = 2;
         return r;
     }
-    /* "::1:80" could be an address without a port: IPv6 needs its brackets here. */
+    /* "::1:80" could be an address without a port, so IPv6 needs brackets here. */
     if ((strchr(host, ':') != NULL && host[0] != '[') ||
         addr_from_literal(host, port, &ret_at[0]) < 0)
         return err_set(err, -EINVAL, "\"%s\": " LISTEN_FORM, text);
@@ -84,7 +84,7 @@ static void on_signal(void *arg, int signo) {
     loop_quit(arg);
 }
 
-/* What a person connects to: the name that was asked for, with the real port. */
+/* Reports where a person can connect: the name that was given, with the actual port. */
 static int print_ready(const struct store_serve_config *config, const struct store_server *server,
                        struct err *err) {
     struct addr at;
@@ -115,7 +115,7 @@ static int serve_on(struct loop *loop, const struct store_serve_config *config, 
     int r = store_listen_parse(config->listen, at, &server_config.n_listen_at, err);
     if (r < 0)
         return r;
-    (void)store_raise_descriptors(); /* fewer connections, then */
+    (void)store_raise_descriptors(); /* if it fails, there can be fewer connections */
     r = store_server_new(loop, &server_config, &server, err);
     if (r < 0)
         return r;

@@ -1,6 +1,6 @@
 #include "rendezvous/store/store_priv.h"
 
-/* What an update keeps from step to step. */
+/* The size of the arrays that an update keeps from step to step. */
 #define UPDATE_KEEP 4096
 
 struct store_reply *store_reply_add(struct store_update *u, uint32_t client,

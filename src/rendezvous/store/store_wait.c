@@ -1,7 +1,7 @@
 #include "rendezvous/store/store_priv.h"
 
-/* Whether every node that is left stands on a queue that is not empty, or on a key that a barrier
- * made meanwhile. */
+/* Whether every remaining node is for a queue that is not empty, or for a key that a barrier has
+ * set meanwhile. */
 static bool completes(struct wait *w) {
     if (w->missing == 0)
         return true;

@@ -5,14 +5,14 @@
 
 #include "base/little_endian.h"
 
-/* What a request consists of after its operation. */
+/* The parts of a request after its operation. */
 enum field {
     FIELD_END = 0,
     FIELD_U32, /* the nonce or the magic */
     FIELD_I64, /* the number */
     FIELD_KEY,
     FIELD_VALUE,
-    FIELD_COUNT, /* how often the fields after it come */
+    FIELD_COUNT, /* how often the next fields are repeated */
 };
 
 static const struct shape {
@@ -39,25 +39,25 @@ static const struct shape {
     [STORE_OP_BARRIER] = {{FIELD_KEY, FIELD_I64}},
 };
 
-/* First room for something that is on its way; then it doubles. */
+/* The first allocation for a field that is arriving; it doubles as needed. */
 #define ROOM_FIRST 4096
 
-/* A request that is being taken apart. */
+/* A request that arrives in pieces. */
 struct tcpstore_partial {
     unsigned at;       /* index into the shape's fields */
-    uint64_t rounds;   /* how often the repeated fields still come, this time included */
-    uint64_t total;    /* bytes of the request so far, those announced included */
-    uint8_t number[8]; /* a scalar or a length, as far as it is there */
+    uint64_t rounds;   /* how often the repeated fields are still expected, including this time */
+    uint64_t total;    /* bytes of the request so far, including announced ones */
+    uint8_t number[8]; /* the bytes of a scalar or a length that have arrived */
     size_t number_len;
-    bool in_body;    /* of a key or value */
-    uint64_t need;   /* bytes of it still to come */
-    uint64_t length; /* all of it */
+    bool in_body;    /* in the body of a key or value */
+    uint64_t need;   /* bytes of the body that are still missing */
+    uint64_t length; /* length of the whole body */
 
     uint8_t *text; /* the keys, one after the other */
     size_t text_len, text_cap;
-    struct store_span *keys; /* data is set at the end: text moves */
+    struct store_span *keys; /* data is set at the end, because text can move */
     size_t n_keys, cap_keys;
-    struct store_blob *values; /* all owned; the last may still grow */
+    struct store_blob *values; /* all owned; the last one can still grow */
     size_t n_values, cap_values;
     uint32_t u32;
     int64_t i64;
@@ -114,9 +114,9 @@ static int take_magic(struct tcpstore_decoder *d, uint32_t magic) {
     return 0;
 }
 
-/* --- whole requests, in place -------------------------------------------------------------- */
+/* --- complete requests, in place -------------------------------------------------------------- */
 
-enum { IN_PLACE_NOT = 3 }; /* not all there, or too many keys for the scratch */
+enum { IN_PLACE_NOT = 3 }; /* incomplete, or too many keys for the scratch */
 
 static void finish_request(uint8_t op, struct store_request *ret) {
     ret->op = op;
@@ -181,8 +181,8 @@ static int decode_in_place(struct tcpstore_decoder *d, const struct store_limits
 
 /* --- requests in pieces -------------------------------------------------------------------- */
 
-/* Room for one more element of an array that a peer fills: doubling, so no larger than twice
- * what has arrived. */
+/* Makes room for one more element of an array that a peer fills. It doubles, so it is at most twice
+ * as large as what has arrived. */
 static int room_for_one(void *array_of, size_t element, size_t n, size_t *cap, uint64_t *held) {
     if (n < *cap)
         return 0;
@@ -251,7 +251,7 @@ static int add_to_value(struct tcpstore_decoder *d, const uint8_t *data, size_t 
     return 0;
 }
 
-/* A scalar is whole. */
+/* A scalar is complete. */
 static int take_number(struct tcpstore_decoder *d, const struct store_limits *limits,
                        enum field field) {
     struct tcpstore_partial *p = d->partial;
@@ -288,7 +288,7 @@ static enum field field_now(const struct tcpstore_decoder *d) {
     return at < ARRAY_SIZE(shapes[0].fields) ? shapes[d->op].fields[at] : FIELD_END;
 }
 
-/* Takes a piece of one field. */
+/* Consumes a piece of one field. */
 static int take_piece(struct tcpstore_decoder *d, const struct store_limits *limits,
                       enum field field, const uint8_t *data, size_t len, size_t *ret_used) {
     struct tcpstore_partial *p = d->partial;
@@ -379,7 +379,7 @@ int tcpstore_decode(struct tcpstore_decoder *d, const struct store_limits *limit
     size_t used = 0;
     *ret_used = 0;
     if (partial_done(d))
-        partial_free(d); /* the request was handed over in the call before */
+        partial_free(d); /* the request was returned by the last call */
     while (used < len) {
         if (d->partial == NULL) {
             int r = check_op(d, data[used]);

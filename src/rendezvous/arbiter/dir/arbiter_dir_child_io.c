@@ -10,7 +10,7 @@
 #include "base/text/utf8.h"
 #include "io/clock.h"
 
-/* Claims that find the place taken by nobody they can see. */
+/* The limit of attempts to claim when the name is taken, but the file can't be seen. */
 #define CLAIM_TRIES 3
 
 void arbiter_dir_server_init(struct arbiter_dir_server *s, const char *path, const char *run_id,
@@ -21,14 +21,14 @@ void arbiter_dir_server_init(struct arbiter_dir_server *s, const char *path, con
 
 void arbiter_dir_server_fini(struct arbiter_dir_server *s) { arbiter_folder_fini(&s->folder); }
 
-/* The asker has given this request up; what we would still do must count for nothing. */
+/* Fails after the deadline: the agent has given this request up, so it must have no effect. */
 static int check_time(const struct arbiter_dir_server *s, struct err *err) {
     if (clock_now_ns() < s->deadline_ns)
         return 0;
     return err_set(err, -ETIMEDOUT, "%s: the file system was too slow", s->folder.path);
 }
 
-/* --- who leads --- */
+/* --- the current leader --- */
 
 static void remember(struct arbiter_dir_server *s, const struct arbiter_record *record) {
     if (record->epoch < s->memory.epoch)
@@ -38,8 +38,8 @@ static void remember(struct arbiter_dir_server *s, const struct arbiter_record *
                                             .device = arbiter_folder_device(&s->folder)};
 }
 
-/* What was met there is missing. Only on the very file system where it was is that a proof: another
- * one in its place, or none, is one that can't be reached. */
+/* Data that was seen there is missing. It is certainly gone only if the same file system is there;
+ * if another one or none is mounted, the arbiter counts as unreachable. */
 static int is_missing(const struct arbiter_dir_server *s, struct err *err) {
     const struct arbiter_folder *f = &s->folder;
     uint32_t epoch = s->memory.epoch;
@@ -53,7 +53,8 @@ static int is_missing(const struct arbiter_dir_server *s, struct err *err) {
                    f->path, f->name, epoch);
 }
 
-/* Where to begin. An epoch that was met once must be there: else epochs could be won twice. */
+/* The entry with which the search begins. An epoch that was seen once must be there: else epochs
+ * could be won twice. */
 static int first_entry(struct arbiter_dir_server *s, uint32_t from, struct arbiter_entry *ret,
                        struct err *err) {
     from = MAX2(from, s->memory.epoch);
@@ -82,7 +83,8 @@ static int first_entry(struct arbiter_dir_server *s, uint32_t from, struct arbit
     return arbiter_folder_read(&s->folder, MAX2(from, UINT32_C(1)), ret, err);
 }
 
-/* The latest epoch, by its record: up along the marks, and one by one where there are none. */
+/* Finds the record of the latest epoch: follows the marks upwards, or goes one by one where there
+ * are none. */
 static int find_latest(struct arbiter_dir_server *s, uint32_t from, struct arbiter_record *ret,
                        struct err *err) {
     struct arbiter_entry e, next;
@@ -104,7 +106,7 @@ static int find_latest(struct arbiter_dir_server *s, uint32_t from, struct arbit
             return r;
         if (!next.found && e.mark.epoch == 0)
             break;
-        told = !next.found; /* its name is not here yet; the mark says all of it */
+        told = !next.found; /* its name is not visible yet; the mark has the whole record */
         if (told)
             next = (struct arbiter_entry){.record = e.mark, .found = true};
         e = next;
@@ -113,7 +115,7 @@ static int find_latest(struct arbiter_dir_server *s, uint32_t from, struct arbit
     return 0;
 }
 
-/* With the beat, as an answer tells it. */
+/* Adds the beat, for an answer. */
 static int add_beat(struct arbiter_dir_server *s, struct arbiter_record *record, struct err *err) {
     if (record->epoch == 0 || record->closed || record->vacant)
         return 0;
@@ -141,8 +143,8 @@ static int do_beat(struct arbiter_dir_server *s, const struct arbiter_request *q
     if (ours && r == 0)
         r = arbiter_folder_move_beat(&s->folder, q->epoch, ++s->beat, err);
     if (r == -ENOSPC || r == -EDQUOT) {
-        /* Some file systems need room to overwrite. Who leads is known all the same, and a full
-         * disk shall end no job; but people should hear of it. */
+        /* Some file systems need free space to overwrite. The leader is known nevertheless, and a
+         * full disk must not end a job; but people should be informed. */
         (void)snprintf(ret->text, sizeof ret->text, "%s", err->text);
         r = 0;
     }
@@ -152,8 +154,8 @@ static int do_beat(struct arbiter_dir_server *s, const struct arbiter_request *q
     return r;
 }
 
-/* Writes into every epoch below that has no mark yet who leads now: from the lowest up, so that all
- * below a marked one are marked, whenever this ends. */
+/* Writes the current leader's record into every lower epoch that has no mark yet. Starts with the
+ * lowest, so that all epochs below a marked one are marked, even if this is interrupted. */
 static int mark_below(struct arbiter_dir_server *s, const struct arbiter_record *winner,
                       struct err *err) {
     struct arbiter_entry e;
@@ -184,7 +186,7 @@ static int mark_below(struct arbiter_dir_server *s, const struct arbiter_record 
     return arbiter_folder_sync(&s->folder, err);
 }
 
-/* What makes a record count, whether it was linked now or by an earlier try. */
+/* Makes a record valid, whether it was linked now or by an earlier attempt. */
 static int settle(struct arbiter_dir_server *s, const struct arbiter_record *winner,
                   struct arbiter_dir_result *ret, struct err *err) {
     int r = mark_below(s, winner, err);
@@ -199,12 +201,12 @@ static int settle(struct arbiter_dir_server *s, const struct arbiter_record *win
     return r < 0 ? r : check_time(s, err);
 }
 
-/* 0: it is in its place, and new; -EEXIST (no sentence): the place is taken. */
+/* 0: the record was written as a new file; -EEXIST (no sentence): the name is taken. */
 static int put(struct arbiter_dir_server *s, const struct arbiter_record *record, struct err *err) {
     int r = arbiter_folder_prepare(&s->folder, record, err);
     if (r < 0)
         return r;
-    /* Before the epoch, so that nobody looks for it in vain and remembers that. */
+    /* Before the epoch, so that no reader misses the beat file and caches its absence. */
     if (!record->closed && !record->vacant)
         r = arbiter_folder_make_beat(&s->folder, record->epoch, err);
     if (r == 0)
@@ -217,7 +219,7 @@ static int put(struct arbiter_dir_server *s, const struct arbiter_record *record
     return r < 0 ? r : check_time(s, err);
 }
 
-/* Epochs have no gaps: each reader looks for the one after the last that it knows. */
+/* Epochs have no gaps, because each reader searches for the one after the last that it knows. */
 static int check_next(const struct arbiter_dir_server *s, uint32_t latest, uint32_t epoch,
                       struct err *err) {
     if (epoch == latest + 1 && epoch != 0)
@@ -268,13 +270,15 @@ static int do_claim(struct arbiter_dir_server *s, const struct arbiter_request *
     return not_to_be_seen(s, q->epoch, err);
 }
 
-/* The close is claimed as an epoch is. An asker that names its own epoch means the one after it. */
+/* The close is claimed like an epoch. If an agent names its own epoch, the one after it is
+ * meant. */
 static int do_close(struct arbiter_dir_server *s, const struct arbiter_request *q,
                     struct arbiter_dir_result *ret, struct err *err) {
     struct arbiter_record now, mine = {.leader = q->leader, .closed = true, .outcome = q->outcome};
     if ((q->outcome != OUTCOME_SUCCESS && q->outcome != OUTCOME_FAILED) || q->epoch == 0)
         return err_set(err, -EINVAL, "a close without an outcome, or of epoch 0");
-    utf8_copy(mine.reason, sizeof mine.reason, q->reason); /* as it will be read */
+    /* in the form in which it will be read */
+    utf8_copy(mine.reason, sizeof mine.reason, q->reason);
     for (int i = 0; i < CLAIM_TRIES; i++) {
         int r = find_latest(s, 0, &now, err);
         if (r < 0)
@@ -295,7 +299,7 @@ static int do_close(struct arbiter_dir_server *s, const struct arbiter_request *
     return not_to_be_seen(s, mine.epoch, err);
 }
 
-/* Nothing is made anew that was there once. */
+/* Does not create the folder again if it has been there before. */
 static int open_folder(struct arbiter_dir_server *s, struct err *err) {
     bool known = s->memory.epoch > 0;
     s->folder.look = s->look || known;
@@ -304,7 +308,7 @@ static int open_folder(struct arbiter_dir_server *s, struct err *err) {
     return known && missing ? is_missing(s, err) : r;
 }
 
-/* Only of its own epoch, as long as that is the latest. */
+/* Allowed only for the agent's own epoch, while that is the latest. */
 static int do_vacate(struct arbiter_dir_server *s, const struct arbiter_request *q,
                      struct arbiter_dir_result *ret, struct err *err) {
     struct arbiter_record now, mine = {.leader = q->leader, .vacant = true};
@@ -336,7 +340,7 @@ static int do_request(struct arbiter_dir_server *s, const struct arbiter_request
         r = open_folder(s, err);
     ret->result = ARBITER_OK;
     if (r < 0 || r == ARBITER_FOLDER_E_NONE)
-        return MIN2(r, 0); /* no folder: nobody has led yet */
+        return MIN2(r, 0); /* no folder: no agent has led yet */
     switch (q->kind) {
     case ARBITER_READ: return do_read(s, ret, err);
     case ARBITER_CLAIM: return do_claim(s, q, ret, err);
@@ -348,7 +352,7 @@ static int do_request(struct arbiter_dir_server *s, const struct arbiter_request
     assert_not_reached();
 }
 
-/* What others have put there in place of what is ruined. */
+/* Finds a record that others have written in place of the lost data. */
 static void look_anew(struct arbiter_dir_server *s, struct arbiter_record *ret) {
     struct arbiter_dir_memory memory = s->memory;
     s->memory = (struct arbiter_dir_memory){0};

@@ -20,7 +20,7 @@ struct ask {
     struct list link;
     uint64_t seq;
     uint64_t deadline_ns;
-    struct arbiter_answer answer; /* as far as it is known */
+    struct arbiter_answer answer; /* the part that is known already */
     arbiter_answer_fn *fn;
     void *arg;
 };
@@ -32,18 +32,18 @@ struct arbiter_dir {
     uint64_t timeout_ns;
     bool look;
     struct loop_timer *timer;
-    struct list waiting; /* in the order they were asked; the child works on at most one of them */
-    struct list ready;   /* answers to be told */
+    struct list waiting; /* in the order of the requests; the child works on at most one of them */
+    struct list ready;   /* answers to be passed on */
     uint32_t n_waiting;
     uint64_t last_seq;
-    bool telling, doomed; /* inside a callback; freed by it */
+    bool telling, doomed; /* telling: inside a callback; doomed: freed by it */
 
     int fd; /* to the child; -1: no child */
     struct loop_watch *watch;
     struct helper helper;
     uint64_t busy_seq; /* what the child works on; 0: nothing */
     uint64_t busy_since_ns;
-    struct arbiter_dir_memory memory; /* of all children */
+    struct arbiter_dir_memory memory; /* what all children have seen */
 };
 
 static struct arbiter_dir *of(struct arbiter *a) {
@@ -64,7 +64,7 @@ static void drop(struct ask *a) {
     free(a);
 }
 
-/* Its answer is known; it will be told in the next turn. */
+/* The answer is known; it will be passed on in the next turn. */
 static void answer(struct arbiter_dir *d, struct ask *a, enum arbiter_result result,
                    const char *text) {
     a->answer.result = result;
@@ -91,7 +91,7 @@ static struct ask *find_ask(const struct arbiter_dir *d, uint64_t seq) {
 
 /* --- the child --- */
 
-/* What it was doing is safe to lose at any point: that is what the files are made for. */
+/* Its work can be interrupted safely at any point: the files are designed for that. */
 static void end_child(struct arbiter_dir *d) {
     loop_watch_free(d->watch);
     d->watch = NULL;
@@ -105,7 +105,7 @@ static void end_child(struct arbiter_dir *d) {
 static void dispatch(struct arbiter_dir *d);
 static void dir_free(struct arbiter *arbiter);
 
-/* Tells what is known. What is asked meanwhile is answered in a later turn. */
+/* Passes on the known answers. Requests that are made meanwhile are answered in a later turn. */
 static void report(struct arbiter_dir *d) {
     uint64_t last = d->last_seq;
     d->telling = true;
@@ -124,7 +124,7 @@ static void report(struct arbiter_dir *d) {
         update_timer(d);
 }
 
-/* The child has died, or speaks nonsense. */
+/* The child has died, or has sent an invalid message. */
 static void child_lost(struct arbiter_dir *d) {
     char text[sizeof((struct arbiter_answer *)0)->text];
     struct ask *a = find_ask(d, d->busy_seq);
@@ -189,7 +189,7 @@ static int send_task(struct arbiter_dir *d, const struct ask *a) {
         .deadline_ns = a->deadline_ns,
         .request = a->answer.request,
     };
-    /* It has answered all before, so there is room. */
+    /* It has answered all earlier requests, so there is room. */
     ssize_t n = send(d->fd, &task, sizeof task, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n != (ssize_t)sizeof task) {
         r = n < 0 ? -errno : -EIO;
@@ -205,7 +205,7 @@ static int send_task(struct arbiter_dir *d, const struct ask *a) {
 static void dispatch(struct arbiter_dir *d) {
     while (d->busy_seq == 0 && !list_empty(&d->waiting)) {
         struct ask *a = LIST_FIRST(struct ask, &d->waiting, link);
-        /* One that died between two requests is replaced now. */
+        /* A child that died between two requests is replaced now. */
         int r = send_task(d, a);
         if (r == -EPIPE || r == -ECONNRESET)
             r = send_task(d, a);

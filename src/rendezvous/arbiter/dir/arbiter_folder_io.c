@@ -14,12 +14,12 @@
 #include "rendezvous/arbiter/dir/arbiter_folder_priv.h"
 
 #define BEAT_LEN 17   /* 16 digits and a newline */
-#define STALE_TRIES 3 /* opens of a file that was replaced meanwhile (ESTALE) */
+#define STALE_TRIES 3 /* attempts to open a file that was replaced meanwhile (ESTALE) */
 #define TEXT_MAX (ARBITER_RECORD_TEXT_MAX + 1)
 
 /* --- whole files --- */
 
-/* At most `size` - 1 bytes, and a NUL. -ENOENT without a sentence. */
+/* Reads at most `size` - 1 bytes, and adds a NUL. -ENOENT has no sentence. */
 static int read_file(const struct arbiter_folder *f, const char *file, char *text, size_t size,
                      size_t *ret_len, nlink_t *ret_links, struct err *err) {
     _cleanup_(arbiter_closep) int fd = -1;
@@ -54,10 +54,11 @@ static int read_file(const struct arbiter_folder *f, const char *file, char *tex
     return 0;
 }
 
-/* A new file with this text, on the disk. ret_st: may be NULL. */
+/* Writes a new file with this text to the disk. ret_st: can be NULL. */
 static int write_new(const struct arbiter_folder *f, const char *file, const char *text, size_t len,
                      struct stat *ret_st, struct err *err) {
-    /* An own one of an earlier try may be an epoch's file already: never written into. */
+    /* Our own file of an earlier attempt may already be an epoch's file, so it must not be written
+     * to. */
     (void)unlinkat(f->fd, file, 0);
     int fd = openat(f->fd, file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -65,7 +66,7 @@ static int write_new(const struct arbiter_folder *f, const char *file, const cha
     int r = file_write_flushed(fd, text, len);
     if (r == 0 && ret_st != NULL && fstat(fd, ret_st) < 0)
         r = -errno;
-    if (close(fd) < 0 && r == 0) /* NFS says here what did not fit */
+    if (close(fd) < 0 && r == 0) /* NFS reports here that the data did not fit */
         r = -errno;
     if (r < 0) {
         errno = -r;
@@ -81,7 +82,7 @@ int arbiter_folder_sync(const struct arbiter_folder *f, struct err *err) {
     return 0;
 }
 
-/* --- what was left by the dead --- */
+/* --- leftovers of agents that are gone --- */
 
 static bool is_temporary(const char *name) {
     static const char *const begins[] = {"claim-", "mark-", "latest-", "owner-"};
@@ -117,7 +118,7 @@ static int each_name(const struct arbiter_folder *f, each_name_fn *fn, void *arg
     return r;
 }
 
-/* arg: now, as the file server sees it. */
+/* arg: the current time of the file server. */
 static void sweep_name(const struct arbiter_folder *f, const char *name, void *arg) {
     const uint64_t *now_ns = arg;
     struct stat st;
@@ -186,7 +187,7 @@ int arbiter_folder_prepare(struct arbiter_folder *f, const struct arbiter_record
 void arbiter_folder_unprepare(const struct arbiter_folder *f, uint32_t epoch) {
     char file[NAME_LEN];
     claim_file(file, epoch, f->asker);
-    (void)unlinkat(f->fd, file, 0); /* it may be gone; a stale one is swept some day */
+    (void)unlinkat(f->fd, file, 0); /* it may be gone; one that is left is removed later */
 }
 
 int arbiter_folder_link(const struct arbiter_folder *f, uint32_t epoch, struct err *err) {
@@ -220,8 +221,8 @@ int arbiter_folder_mark(const struct arbiter_folder *f, const struct arbiter_ent
     int r = write_new(f, temp, text.data, text.len, NULL, err);
     if (r < 0)
         return r;
-    /* A second name would keep the unmarked file alive, and who has it open by handle (an NFS
-     * client, from its cache) would go on to read that. */
+    /* A second name would keep the unmarked file alive. A reader that has it open by handle (an NFS
+     * client, from its cache) would continue to read that. */
     if (entry->leftover) {
         claim_file(claim, entry->record.epoch, entry->record.leader.incarnation);
         (void)unlinkat(f->fd, claim, 0);

@@ -11,7 +11,7 @@
 #include "io/clock.h"
 #include "rendezvous/arbiter/dir/arbiter_folder_priv.h"
 
-#define RUN_NAME_MAX 160 /* bytes of an escaped run id that become a name as they are */
+#define RUN_NAME_MAX 160 /* bytes of an escaped run id that are used unchanged in the name */
 
 void arbiter_closep(int *fd) {
     if (*fd >= 0)
@@ -36,7 +36,7 @@ int arbiter_folder_failed(const struct arbiter_folder *f, const char *verb, cons
                    strerror(code), then);
 }
 
-/* A run id may hold anything. A long one is cut, and told from others by its hash. */
+/* A run id can contain anything. A long one is cut, and its hash distinguishes it from others. */
 static char *folder_name(const char *run_id) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     for (const char *p = run_id; *p != '\0'; p++) {
@@ -71,7 +71,8 @@ void arbiter_folder_fini(struct arbiter_folder *f) {
 
 /* --- opening it --- */
 
-/* Whose a file is that we make there: a server may give root's files to nobody. */
+/* Finds out who owns the files that we create there: a server can give root's files to the user
+ * nobody. */
 static int find_squashed(struct arbiter_folder *f, int fd, struct err *err) {
     char file[NAME_LEN];
     (void)snprintf(file, sizeof file, "owner-%016" PRIx64, random_u64());
@@ -112,7 +113,7 @@ static int check_folder(struct arbiter_folder *f, int fd, struct err *err) {
     return 0;
 }
 
-/* The folder's own mode protects nothing if others may rename it away. */
+/* The folder's own mode does not protect it if others can rename it. */
 static int check_top(const struct arbiter_folder *f, int top, struct err *err) {
     struct stat st;
     if (fstat(top, &st) < 0)
@@ -177,9 +178,10 @@ int arbiter_folder_open(struct arbiter_folder *f, struct err *err) {
     if (fd < 0 && errno == ENOENT && f->look)
         return ARBITER_FOLDER_E_NONE;
     if (fd < 0 && errno == ENOENT) {
-        /* A missing name may be remembered where the folder is there; making it asks the server. */
+        /* The client may have cached that the name is missing, although the folder exists; creating
+         * it asks the server. */
         if (mkdirat(top, f->name, 0700) == 0)
-            (void)fsync(top); /* the first claim says whether the disk works */
+            (void)fsync(top); /* the first claim shows whether the disk works */
         else if (errno != EEXIST)
             return err_set(err, -errno, "cannot make %s/%s: %s", f->path, f->name, strerror(errno));
         fd = openat(top, f->name, flags);

@@ -41,7 +41,7 @@ static void write_range(struct json_writer *w, const struct arbiter_etcd_step *s
     json_write_object_end(w);
 }
 
-/* What every answer ends with. */
+/* Requests the ranges with which every answer ends. */
 static void write_ranges(struct json_writer *w, const struct arbiter_etcd_step *s) {
     write_range(w, s, "latest");
     write_range(w, s, "beat");
@@ -79,7 +79,8 @@ static void write_puts(struct json_writer *w, const struct arbiter_etcd_step *s)
     const struct arbiter_request *q = &s->request;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     if (q->kind == ARBITER_BEAT) {
-        strbuf_printf(&text, "%" PRIu32, q->epoch); /* what counts is that it was put */
+        /* the value does not matter, only that it was written */
+        strbuf_printf(&text, "%" PRIu32, q->epoch);
         write_put(w, s, "beat", strbuf_text(&text));
         return;
     }
@@ -127,7 +128,7 @@ void arbiter_etcd_question(const struct arbiter_etcd_step *s, struct strbuf *bod
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
-/* The one pair that the answer to a range shows, or NULL: there is no such key. */
+/* The only pair in the answer to a range, or NULL: there is no such key. */
 static int read_pair(const char *base, const char *name, const struct json *response,
                      const struct json **ret, struct err *err) {
     const struct json *range, *pairs;
@@ -207,7 +208,8 @@ int arbiter_etcd_read(const char *base, const char *text, size_t len, struct arb
     return r;
 }
 
-/* --- what they mean --------------------------------------------------------------------------- */
+/* --- what the answers mean
+ * --------------------------------------------------------------------------- */
 
 bool arbiter_etcd_is_of(const struct arbiter_etcd_view *view, uint32_t epoch,
                         uint64_t incarnation) {
@@ -233,7 +235,7 @@ int arbiter_etcd_see(struct arbiter_etcd_seen *seen, const char *base,
                    base, latest->epoch, seen->epoch);
 }
 
-/* The condition becomes what was just seen. */
+/* The revision that was just seen becomes the condition. */
 static int ask_to_write(struct arbiter_etcd_step *s, const struct arbiter_etcd_view *view,
                         uint32_t epoch, struct err *err) {
     if (s->write && s->mod == view->mod)
@@ -321,7 +323,7 @@ int arbiter_etcd_token(const char *text, size_t len, char ret[ARBITER_ETCD_TOKEN
 /* google.golang.org/grpc/codes */
 enum { GRPC_INVALID = 3, GRPC_DENIED = 7, GRPC_PRECONDITION = 9, GRPC_UNAUTHENTICATED = 16 };
 
-/* etcd's own words into `words` and its gRPC code; -EINVAL: there are none. */
+/* Copies etcd's error text into `words`, and returns its gRPC code; -EINVAL: there is none. */
 static int read_refusal(const char *body, size_t len, char *words, size_t size, uint32_t *code) {
     _cleanup_(json_freep) struct json *doc = NULL;
     const char *text;
@@ -384,7 +386,7 @@ int arbiter_etcd_endpoint(const char *text, struct arbiter_etcd_endpoint *ret, s
     size_t len = strlen(p);
     if (len > 0 && p[len - 1] == '/' && (e.https || e.http))
         len--;
-    /* "[host]:port"; "host:port" with one colon; else the whole is the host */
+    /* "[host]:port"; "host:port" with one colon; else all of it is the host */
     const char *host = p, *port = NULL, *colon = memchr(p, ':', len);
     size_t host_len = len;
     if (p[0] == '[') {

@@ -11,9 +11,9 @@
 #include "io/net/tls.h"
 #include "rendezvous/arbiter/etcd/arbiter_etcd.h"
 
-/* What one endpoint gets of a request's time, at least. */
+/* The least part of a request's time that one endpoint gets. */
 #define SHARE_MIN_NS NS_PER_S
-/* Logins within one request: a token may end between getting and using it, but not for ever. */
+/* The limit of logins for one request: a token can expire before it is used, but not every time. */
 #define LOGINS_MAX 3
 
 /* A request, until it is answered. */
@@ -34,7 +34,7 @@ struct endpoint {
 struct etcd {
     struct arbiter arbiter; /* first */
     struct loop *loop;
-    struct loop_timer *timer; /* fires when `done` holds something */
+    struct loop_timer *timer; /* fires when `done` is not empty */
     struct tls_client *tls;
     struct endpoint endpoints[ARBITER_ETCD_ENDPOINTS_MAX];
     size_t n;
@@ -43,12 +43,12 @@ struct etcd {
 
     struct list queue, done; /* struct etcd_request */
     unsigned n_queued;
-    struct etcd_request *running; /* the first of the queue, while it is asked */
+    struct etcd_request *running; /* the first of the queue, while it is being sent */
     struct arbiter_etcd_step step;
     size_t current;  /* endpoint: the one that worked, or the next to try */
     size_t tried;    /* endpoints that failed the running request */
     unsigned logins; /* for the running request */
-    bool logging_in; /* the question under way is the login */
+    bool logging_in; /* the current question is the login */
     bool no_users;   /* etcd has no authentication enabled */
     char token[ARBITER_ETCD_TOKEN_MAX + 1];
     /* revision of `latest` while it is this claim */
@@ -78,7 +78,8 @@ static void complete_running(struct etcd *e, enum arbiter_result result) {
     run_next(e);
 }
 
-/* One at a time: the callback may free the arbiter, and everything that is still to be told. */
+/* Passes on one answer at a time, because the callback can free the arbiter with all other
+ * answers. */
 static void on_timer(void *arg) {
     struct etcd *e = arg;
     struct etcd_request *q = LIST_FIRST(struct etcd_request, &e->done, link);
@@ -101,7 +102,7 @@ static void fail_running(struct etcd *e, const char *text) {
     complete_running(e, ARBITER_UNREACHABLE);
 }
 
-/* Each endpoint's error, cut to what fits for all. */
+/* Reports each endpoint's error, cut so that all fit. */
 static void fail_unreachable(struct etcd *e) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     size_t room = (sizeof e->running->answer.text - 64) / MAX2(e->tried, (size_t)1);
@@ -161,7 +162,7 @@ static void ask_question(struct etcd *e) {
 static void run_next(struct etcd *e) {
     while (e->running == NULL && !list_empty(&e->queue)) {
         struct etcd_request *q = LIST_FIRST(struct etcd_request, &e->queue, link);
-        if (clock_now_ns() >= q->deadline_ns) { /* the one before it took all the time */
+        if (clock_now_ns() >= q->deadline_ns) { /* the request before it took all the time */
             e->n_queued--;
             set_text(q, e->last_text[0] != '\0' ? e->last_text : "etcd did not answer in time");
             complete(e, q, ARBITER_UNREACHABLE);
@@ -176,9 +177,11 @@ static void run_next(struct etcd *e) {
     }
 }
 
-/* --- what is heard ---------------------------------------------------------------------------- */
+/* --- results of questions
+ * ---------------------------------------------------------------------------- */
 
-/* The question may have been obeyed all the same: the request begins again elsewhere. */
+/* The question may have been executed nevertheless, so the request begins again at another
+ * endpoint. */
 static void endpoint_failed(struct etcd *e, const char *text) {
     struct endpoint *p = &e->endpoints[e->current];
     (void)snprintf(p->error, sizeof p->error, "%s", text);
@@ -188,7 +191,7 @@ static void endpoint_failed(struct etcd *e, const char *text) {
     ask_question(e);
 }
 
-/* No endpoint would say anything else. */
+/* All endpoints would give the same answer. */
 static void denied(struct etcd *e, const char *text) {
     _cleanup_(strbuf_fini) struct strbuf whole = {0};
     strbuf_printf(&whole, "etcd at %s: %s", e->endpoints[e->current].name, text);
@@ -238,7 +241,7 @@ static void on_login(struct etcd *e, const struct http_answer *a) {
     ask_question(e);
 }
 
-/* What others have put there since, if anything, goes with it. */
+/* The answer includes a record that others have written there since, if any. */
 static void ruined(struct etcd *e, const struct arbiter_record *found, const char *text) {
     struct etcd_request *q = e->running;
     _cleanup_(strbuf_fini) struct strbuf whole = {0};
