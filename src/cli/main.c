@@ -49,7 +49,7 @@ static int unknown_command(const char *name) {
     if (s.best != NULL)
         return usage_error(NULL, "unknown command \"%s\"; did you mean \"muster %s\"?", name,
                            s.best);
-    /* A script, most likely: the commonest slip of those who come from torchrun. */
+    /* It is most likely a script: the most common mistake of people who know torchrun. */
     if (strchr(name, '.') != NULL || strchr(name, '/') != NULL || name[0] == '-')
         return usage_error(NULL,
                            "unknown command \"%s\"; to start a job: muster run [OPTIONS] "

@@ -91,14 +91,15 @@ static int check_alone(const struct option_value *v) {
     return status == 0 && node_summary_worst(&d) == NODE_SUMMARY_FAIL ? EXIT_JOB_FAILED : status;
 }
 
-/* Without, each node would wait for others at itself, as torchrun's default is. */
+/* Whether an endpoint is given. Without one, each node would wait for others at itself, as with
+ * torchrun's default. */
 static bool has_place(const struct option_value *v) {
     return v[CHECK_RDZV_ENDPOINT].text != NULL || env_get(environ, "PET_RDZV_ENDPOINT") != NULL ||
            env_get(environ, "PET_MASTER_ADDR") != NULL;
 }
 
-/* The command line of a job that would start nothing, so that its options mean what they mean
- * there. */
+/* Reads the options as the command line of a job that starts nothing, so that they mean the same as
+ * in a job. */
 static int check_job(const struct option_value *v) {
     char *words[CHECK_OPTION_COUNT + 8];
     int n = 0;

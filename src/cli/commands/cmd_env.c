@@ -21,7 +21,7 @@
 #include "topology/discover/net/route_io.h"
 #include "topology/discover/sysfs/kfd_io.h"
 
-#define WIDTH 100 /* columns where standard output is no terminal */
+#define WIDTH 100 /* columns if standard output is not a terminal */
 
 enum env_option {
     ENV_JSON,
@@ -31,7 +31,7 @@ enum env_option {
     ENV_ENDPOINT,
     ENV_NNODES,
     ENV_NPROC,
-    /* The options of muster run, but for the last row. */
+    /* The options of muster run; the last row is an option of env. */
     ENV_FIRST_OF_RUN,
 };
 
@@ -88,7 +88,7 @@ const struct option_set env_options = {
     .n = ARRAY_SIZE(defs),
 };
 
-/* All that the rules are asked with. */
+/* Everything that the rules need. */
 struct env_request {
     const struct option_value *v;
     struct job_spec spec;
@@ -113,7 +113,7 @@ static void asking_fini(struct env_request *a) {
     free(a->comm_id);
 }
 
-/* Texts of files and devices must not reach a terminal as they are. */
+/* Texts from files and devices must be cleaned before they are shown on a terminal. */
 static void print_clean(const struct strbuf *text) {
     _cleanup_(freep) char *clean = xstrdup(strbuf_text(text));
     utf8_clean(clean, true);
@@ -124,9 +124,9 @@ static bool is_live(const struct env_request *a) {
     return a->v[ENV_FROM].text == NULL && a->v[ENV_SYSROOT].text == NULL;
 }
 
-/* ---- the words of the command ---- */
+/* ---- the command line ---- */
 
-/* The command line of a job, so that words mean what they mean there. */
+/* The command line of a job, so that options mean the same as in a job. */
 struct line {
     char *words[OPTIONS_REPEATED_MAX + ARRAY_SIZE(defs) + 8];
     int n;
@@ -159,15 +159,16 @@ static bool is_any_number_of_gpus(const char *nproc) {
     return strcmp(nproc, "gpu") == 0 || strcmp(nproc, "auto") == 0;
 }
 
-/* -1, or the status to leave with. */
+/* Returns -1, or the exit status. */
 static int read_arguments(struct env_request *a, const struct options_parsed *parsed) {
     _cleanup_(line_fini) struct line l = {0};
-    _cleanup_(strbuf_fini) struct strbuf warnings = {0}; /* of what has no effect here */
+    /* about options that have no effect here; not shown */
+    _cleanup_(strbuf_fini) struct strbuf warnings = {0};
     struct job_probes probes = run_line_probes;
     struct err err = {0};
     const char *nproc = a->v[ENV_NPROC].text;
     if (!is_live(a)) {
-        probes.has_gpus = has_gpus; /* seen later */
+        probes.has_gpus = has_gpus; /* checked later */
         nproc = nproc != NULL && is_any_number_of_gpus(nproc) ? NULL : nproc;
     }
     a->nproc_given = nproc != NULL;
@@ -176,7 +177,7 @@ static int read_arguments(struct env_request *a, const struct options_parsed *pa
     l.words[l.n++] = xasprintf("--nproc-per-node=%s", nproc != NULL ? nproc : "1");
     for (size_t row = ENV_FIRST_OF_RUN; defs[row].as != NULL; row++)
         add_row(&l, parsed, row);
-    l.words[l.n++] = xstrdup("--rdzv-backend=c10d"); /* meets nobody */
+    l.words[l.n++] = xstrdup("--rdzv-backend=c10d"); /* does not meet other nodes */
     l.words[l.n++] = xstrdup("--rdzv-endpoint=127.0.0.1:1");
     l.words[l.n++] = xstrdup("--no-python");
     l.words[l.n++] = xstrdup("true");
@@ -184,7 +185,7 @@ static int read_arguments(struct env_request *a, const struct options_parsed *pa
     return r < 0 ? usage_error("env", "%s", err.text) : -1;
 }
 
-/* ---- looking ---- */
+/* ---- reading the node or the files ---- */
 
 static int look_at_machine(struct env_request *a, struct err *err) {
     if (a->v[ENV_FROM].text != NULL)
@@ -193,7 +194,7 @@ static int look_at_machine(struct env_request *a, struct err *err) {
     return topology_discover(&config, &a->topology, err);
 }
 
-/* Of a file alone nothing is known but its topology. */
+/* From a file alone only the topology is known. */
 static void look_at_files(struct env_request *a) {
     _cleanup_(freep) char *python = NULL;
     struct nccl_facts_config config = {
@@ -203,12 +204,12 @@ static void look_at_files(struct env_request *a) {
     if (is_live(a) && python_find(env_own(), &python, NULL) == 0)
         config.python = python;
     if (is_live(a) && a->topology.n_gpus > 0)
-        node_raise_limits(); /* as a job would, before they are looked at */
+        node_raise_limits(); /* as a job does, before they are examined */
     nccl_facts_read(&config, &a->facts);
     a->in.facts = &a->facts;
 }
 
-/* leader: a literal address; "": nobody said who leads. */
+/* leader: a literal address; "": the leader is not given. */
 static int choose_netif(struct env_request *a, const char *leader, struct err *err) {
     struct route_found route = {0};
     struct netif_input input = {.n_nodes = a->in.n_nodes, .leader_addr = leader};
@@ -229,7 +230,7 @@ static int choose_netif(struct env_request *a, const char *leader, struct err *e
     return 0;
 }
 
-/* What is chosen when the job starts is written in capitals. */
+/* Values that are chosen when the job starts are written in capitals. */
 static void guess_the_rest(struct env_request *a, const char *leader) {
     const struct job_spec *spec = &a->spec;
     const char *host = a->in.n_nodes <= 1 ? "127.0.0.1" : leader[0] != '\0' ? leader : "LEADER";
@@ -304,7 +305,7 @@ static int look(struct env_request *a, struct err *err) {
     return node_setup_make(in, &a->setup, err);
 }
 
-/* ---- showing ---- */
+/* ---- output ---- */
 
 static void write_machine(const struct env_request *a, struct strbuf *to) {
     const struct topology *t = &a->topology;
@@ -348,8 +349,8 @@ static void show_json(const struct env_request *a) {
     (void)fputs(strbuf_text(&text), stdout);
 }
 
-/* Ranks that get the same are shown together; a heading is a comment, so that the plain form is a
- * file for --env-file. */
+/* Ranks that get the same variables are shown together. A heading is a comment, so that the plain
+ * form can be used as a file for --env-file. */
 static void show_text(const struct env_request *a) {
     bool explain = a->v[ENV_EXPLAIN].times > 0;
     _cleanup_(strbuf_fini) struct strbuf text = {0}, last = {0};

@@ -23,7 +23,7 @@ int cmd_help(int argc, char **argv) {
     const struct subcommand *c = command_find(argv[1]);
     if (c == NULL)
         return usage_error("help", "unknown command \"%s\"; see \"muster help\"", argv[1]);
-    /* Those with a table of options tell it themselves. */
+    /* A command with a table of options prints its own help. */
     if (c->options != NULL) {
         char option[] = "--help", *words[] = {argv[1], option, NULL};
         return c->run(2, words);

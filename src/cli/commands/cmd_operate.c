@@ -74,7 +74,7 @@ static int ask(const struct operation *op, struct loop *loop, const struct comma
     return status;
 }
 
-/* Everything is read but NODE and ENDPOINT. */
+/* Carries out the command; everything except NODE and ENDPOINT is read already. */
 static int operate(struct operation *op, enum command_kind kind, const char *node) {
     struct command command = {.kind = kind};
     const char *reason =

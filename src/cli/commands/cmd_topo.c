@@ -60,11 +60,11 @@ const struct option_set topo_options = {
     .n = TOPO_OPTION_COUNT,
 };
 
-/* ---- the words of the command ---- */
+/* ---- the command line ---- */
 
 static bool is_stdout(const char *path) { return path != NULL && strcmp(path, "-") == 0; }
 
-/* -1, or the status to leave with. */
+/* Returns -1, or the exit status. */
 static int check_words(const struct option_value *v) {
     const char *const files[] = {v[TOPO_OPT_SVG].text, v[TOPO_OPT_NCCL_XML].text,
                                  v[TOPO_OPT_CHECK].text, v[TOPO_OPT_FROM].text,
@@ -85,7 +85,7 @@ static int check_words(const struct option_value *v) {
     return -1;
 }
 
-/* ---- looking ---- */
+/* ---- reading the topology ---- */
 
 static int load(const struct option_value *v, struct topology *ret, struct err *err) {
     if (v[TOPO_OPT_FROM].text != NULL)
@@ -94,7 +94,7 @@ static int load(const struct option_value *v, struct topology *ret, struct err *
     return topology_discover(&config, ret, err);
 }
 
-/* Texts of files and devices must not reach a terminal as they are. */
+/* Texts from files and devices must be cleaned before they are shown on a terminal. */
 static void warn(void *arg, const char *text) {
     (void)arg;
     _cleanup_(freep) char *clean = xstrdup(text);
@@ -102,7 +102,8 @@ static void warn(void *arg, const char *text) {
     log_warning("%s", clean);
 }
 
-/* What is set here and would change NCCL's choice is not looked at: what is shown is the node's. */
+/* Warns of variables that are set here and would change NCCL's choice: they are ignored, because
+ * the output describes the node. */
 static void warn_of_variables(void) {
     static const char *const names[] = {
         "NCCL_IB_HCA",    "NCCL_NET_GDR_LEVEL",  "NCCL_P2P_LEVEL",    "NCCL_PXN_DISABLE",
@@ -142,7 +143,8 @@ static int compare_findings(const void *a, const void *b) {
     return (x->order > y->order) - (x->order < y->order);
 }
 
-/* In the order of the file's lines, in the form that editors jump by; frees them. */
+/* Prints the findings in the order of the file's lines, in the form with which editors can jump to
+ * a line; frees them. */
 static void print_findings(struct xml_findings *f, const char *path) {
     static const char *const levels[] = {
         [NCCL_XML_NOTE] = "note", [NCCL_XML_WARNING] = "warning", [NCCL_XML_ERROR] = "error"};
@@ -169,7 +171,7 @@ static int check(const struct option_value *v) {
     size_t len;
     struct err err = {0};
     bool other = v[TOPO_OPT_FROM].text != NULL || v[TOPO_OPT_SYSROOT].text != NULL;
-    /* Without GPUs this is no machine that the file could be for. */
+    /* Without GPUs, this is not the machine for which the file was made. */
     bool compare = other || discover_has_gpus();
     if (topo_read(path, CHECK_BYTES_MAX, &text, &len, &err) < 0 ||
         (compare && load(v, &machine, &err) < 0)) {
@@ -183,7 +185,7 @@ static int check(const struct option_value *v) {
     return errors > 0 ? EXIT_JOB_FAILED : status;
 }
 
-/* ---- showing ---- */
+/* ---- output ---- */
 
 static int write_nccl_xml(const struct topology *t, const char *path, struct err *err) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
@@ -233,7 +235,7 @@ static int show(const struct option_value *v) {
     int status = finish_stdout();
     for (uint32_t i = 0; i < t.n_warnings; i++)
         warn(NULL, t.warnings[i]);
-    /* Without GPUs no NIC is taken: nobody asked how fast it is. */
+    /* Without GPUs no NIC is chosen, so warnings about the speed of NICs are of no use. */
     if (g != NULL && t.n_gpus > 0)
         nccl_graph_warnings(g, warn, NULL);
     if (t.source == TOPO_LIVE && t.n_gpus > 0)

@@ -7,13 +7,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The host alone: without brackets and port. */
+/* Only the host, without brackets and port. */
 static char *host_of(const char *endpoint) {
     const char *close = strchr(endpoint, ']');
     if (endpoint[0] == '[' && close != NULL)
         return xstrndup(endpoint + 1, (size_t)(close - endpoint - 1));
     const char *colon = strchr(endpoint, ':');
-    bool port = colon != NULL && strchr(colon + 1, ':') == NULL; /* two: an IPv6 address */
+    /* with two colons it is an IPv6 address */
+    bool port = colon != NULL && strchr(colon + 1, ':') == NULL;
     return xstrndup(endpoint, port ? (size_t)(colon - endpoint) : strlen(endpoint));
 }
 

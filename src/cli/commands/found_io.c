@@ -30,7 +30,7 @@ static bool has_pidfd(void) {
     return fd >= 0;
 }
 
-/* An argument block of size 0 is refused with EINVAL by kernels (and filters) that have it. */
+/* Kernels (and filters) that have clone3() refuse an argument block of size 0 with EINVAL. */
 static bool has_clone3(void) {
     struct clone_args args;
     memset(&args, 0, sizeof args);
@@ -45,7 +45,7 @@ static void add_kernel(struct strbuf *out) {
                   yes_no(has_clone3()));
 }
 
-/* Linux 5.14. The root group has no such file to look for; the groups below it do. */
+/* Linux 5.14. The root cgroup has no such file; the groups below it have one. */
 static bool has_cgroup_kill(void) {
     struct utsname u;
     unsigned major = 0, minor = 0;

@@ -1,5 +1,5 @@
-/* What muster was built with and what this machine offers, for "muster version -v". It changes
- * nothing. Each adds lines "  name   text"; missing items are listed, too. */
+/* What muster was built with, and what this machine has, for "muster version -v". It changes
+ * nothing. Each adds lines " name text"; missing items are listed, too. */
 #pragma once
 
 #include "base/text/strbuf.h"

@@ -13,7 +13,7 @@
 
 int topo_write(const char *path, const char *text, size_t len, struct err *err) {
     if (strcmp(path, "-") == 0) {
-        (void)fwrite(text, 1, len, stdout); /* finish_stdout() tells */
+        (void)fwrite(text, 1, len, stdout); /* finish_stdout() reports errors */
         return 0;
     }
     int r = file_write_atomic(path, text, len);

@@ -39,7 +39,8 @@ static int find_here(const struct job_place *place, struct job_found *ret, struc
         const struct registry_entry *e = &entries[i];
         if (place->run_id != NULL && strcmp(place->run_id, e->run_id) != 0)
             continue;
-        /* What a container left behind must not stand beside a job that is known to run. */
+        /* Files that a container left behind must not be listed together with a job that is known
+         * to run. */
         if (place->run_id == NULL && e->foreign && some_live)
             continue;
         struct job_target *t = add(ret);
@@ -80,7 +81,7 @@ static int find_host(const struct rdzv_place *place, struct job_found *ret, stru
 
 /* ---- an arbiter ---- */
 
-/* The rules of "muster run": one meaning of endpoint, id and conf. */
+/* Uses the rules of "muster run", so that endpoint, id and conf have the same meaning. */
 static int read_arbiter(const struct job_place *place, struct job_spec *ret, struct err *err) {
     const char *argv[10] = {"run", "--rdzv-endpoint", place->endpoint};
     int argc = 3;
@@ -94,7 +95,7 @@ static int read_arbiter(const struct job_place *place, struct job_spec *ret, str
     }
     argv[argc++] = "--no-python";
     argv[argc++] = "true";
-    /* What a job's environment says of its nodes and workers is nothing to us. */
+    /* Variables about a job's nodes and workers do not matter here. */
     char *envp[8];
     size_t n = 0;
     for (char **e = environ; *e != NULL && n < ARRAY_SIZE(envp) - 1; e++)

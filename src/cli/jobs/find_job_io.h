@@ -1,5 +1,5 @@
-/* Where a job's agents are, for "muster status" and its like: from what the operator named, or from
- * what runs on this machine, to addresses that can be asked.
+/* Finds a job's agents, for "muster status" and similar commands: turns the place that the operator
+ * named, or the agents of this machine, into addresses.
  *
  *     struct job_place place = {.endpoint = "dir:/shared/ckpt", .run_id = "digits"};
  *     r = job_find(loop, &place, &found, &err);
@@ -13,30 +13,31 @@
 
 struct job_place {
     const char *endpoint; /* HOST[:PORT], dir:/path, etcd://…; NULL: this machine's agents */
-    const char *run_id;   /* NULL: whichever */
+    const char *run_id;   /* NULL: any job */
     const char *conf;     /* as --rdzv-conf, for etcd; NULL: none */
-    uint64_t timeout_ns;  /* of asking an arbiter; 0: its own */
-    bool one_agent;       /* a certain agent is wanted, not any of its job */
+    uint64_t timeout_ns;  /* the limit for asking an arbiter; 0: the arbiter's own */
+    bool one_agent;       /* a specific agent is wanted, not any agent of its job */
 };
 
 struct job_target {
     char host[RDZV_ADDRS_MAX]; /* a name, or literal addresses separated by commas */
     uint16_t port;
     char run_id[RDZV_RUN_ID_MAX]; /* "": not known */
-    int32_t pid;                  /* of this machine's agents; else 0 */
+    int32_t pid;                  /* if it is an agent of this machine; else 0 */
 };
 
 struct job_found {
-    struct job_target *list; /* owned; to be asked in turn until one answers */
+    struct job_target *list; /* owned; to try in turn until one answers */
     size_t n;
-    bool closed; /* the arbiter says that the job is over: `record`; n is 0 */
+    bool closed; /* the arbiter has `record`: the job is over; n is 0 */
     struct arbiter_record record;
-    char run_id[RDZV_RUN_ID_MAX]; /* that the arbiter was asked for; else "" */
+    char run_id[RDZV_RUN_ID_MAX]; /* of the job about which the arbiter was asked; else "" */
 };
 
-/* 0: n >= 1, or closed. With a sentence: -EINVAL: what was named is no place (a usage error);
- * -ENOENT: there is no such job; -EEXIST: several, and `list` has them; -EHOSTUNREACH: the arbiter
- * can't be asked; or another negative errno. job_found_fini() in every case. */
+/* 0: n >= 1, or closed. A negative errno comes with a sentence: -EINVAL: the text does not name a
+ * place (a usage error); -ENOENT: there is no such job; -EEXIST: there are several, which are in
+ * `list`; -EHOSTUNREACH: the arbiter can't be reached; or another one. Call job_found_fini() in
+ * every case. */
 _must_use_ int job_find(struct loop *loop, const struct job_place *place, struct job_found *ret,
                         struct err *err);
 void job_found_fini(struct job_found *found);

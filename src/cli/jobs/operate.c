@@ -82,7 +82,7 @@ int operation_ask(const struct operation *op, struct loop *loop, const struct co
                                       .run_id = op->place.run_id,
                                       .command = *command,
                                       .timeout_ns = op->timeout_ns};
-        /* What an agent of this machine, or the arbiter, was found for must be what answers. */
+        /* The agent that answers must be of the job for which it, or the arbiter, was found. */
         if (q.run_id == NULL && t->run_id[0] != '\0')
             q.run_id = t->run_id;
         r = operator_ask(loop, &q, ret_reply, err);

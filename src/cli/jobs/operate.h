@@ -1,11 +1,12 @@
-/* What the commands for operators have in common: their options, asking the job, saying why not. */
+/* What the commands for operators have in common: their options, asking the job, reporting
+ * errors. */
 #pragma once
 
 #include "cli/jobs/find_job_io.h"
 #include "cli/options/options.h"
 #include "rendezvous/operate/operator_io.h"
 
-/* Rows that each of their tables begins with. */
+/* The rows with which each of their tables begins. */
 enum { OPERATE_RDZV_ID, OPERATE_RDZV_CONF, OPERATE_TIMEOUT, OPERATE_HELP, OPERATE_OWN };
 #define OPERATE_ROWS                                                                             \
     [OPERATE_RDZV_ID] = {.name = "rdzv-id",                                                      \
@@ -31,16 +32,17 @@ struct operation {
     uint64_t timeout_ns;
 };
 
-/* Reads a command line on which options and operands come in any order. -1: *ret is filled, but for
- * place.endpoint. Otherwise the exit status: help was printed, or an error. */
+/* Reads a command line on which options and operands come in any order. -1: *ret is filled in,
+ * except place.endpoint. Otherwise returns the exit status: help or an error was printed. */
 _must_use_ int operation_read(const struct option_set *set, int argc, char **argv, int max_operands,
                               struct operation *ret);
 
-/* Finds the job and asks it. 0: *ret_reply is filled, operator_reply_fini(); or the job is closed,
- * and found->closed. A negative errno with a sentence: job_find's and operator_ask's. */
+/* Finds the job and asks it. 0: *ret_reply is filled in, and operator_reply_fini() must be called;
+ * or the job is closed, and found->closed is set. Otherwise a negative errno with a sentence, of
+ * job_find() or operator_ask(). */
 _must_use_ int operation_ask(const struct operation *op, struct loop *loop,
                              const struct command *command, struct job_found *found,
                              struct operator_reply *ret_reply, struct err *err);
-/* Says why, and returns the exit status. */
+/* Prints the reason, and returns the exit status. */
 _must_use_ int operation_failed(const struct operation *op, int code, const struct err *err,
                                 const struct job_found *found);

@@ -25,7 +25,7 @@ static uint32_t probe_cpus(void *arg) {
     return cpu_count_allowed();
 }
 
-/* As torch.cuda.device_count(), which counts AMD's, too; NVIDIA's where there are both. */
+/* Like torch.cuda.device_count(), which counts AMD's GPUs, too; NVIDIA's if there are both. */
 static int probe_gpus(void *arg, uint32_t *ret, struct err *err) {
     (void)arg;
     const char *cuda = env_get(environ, "CUDA_VISIBLE_DEVICES");
@@ -54,7 +54,7 @@ static char *probe_cwd(void *arg) {
 
 #define SECRET_FILE_MAX 4096
 
-/* The first line, so that an editor's newline does no harm. */
+/* Reads only the first line, so that an editor's newline does no harm. */
 static int probe_secret(void *arg, const char *path, char **ret, struct err *err) {
     (void)arg;
     _cleanup_(freep) char *text = NULL;
@@ -72,8 +72,7 @@ static int probe_secret(void *arg, const char *path, char **ret, struct err *err
     return 0;
 }
 
-/* -v and -q win over LOGLEVEL. A word in LOGLEVEL that is no level is torchrun's error; here it
- * changes nothing. */
+/* -v and -q override LOGLEVEL. If LOGLEVEL is not a level, torchrun fails; here it is ignored. */
 static void set_log_level(const struct job_spec *spec) {
     const char *name = env_get(environ, "LOGLEVEL");
     enum log_level level;

@@ -24,7 +24,7 @@ static void add_clean(struct strbuf *out, const char *text) {
     }
 }
 
-/* Characters, taken to be one column each. */
+/* The number of characters; each counts as one column. */
 static size_t width_of(const char *text) {
     size_t n = 0;
     for (; *text != '\0'; text++)
@@ -189,7 +189,7 @@ static void add_padded(struct strbuf *out, const char *text, size_t width, bool 
         strbuf_printf(out, "%s%*s", text, pad, "");
 }
 
-/* Of a row; nothing stands behind its last text. */
+/* Ends a row, without blanks after its last text. */
 static void end_row(struct strbuf *out) {
     while (out->len > 0 && out->data[out->len - 1] == ' ')
         out->data[--out->len] = '\0';
@@ -203,7 +203,7 @@ static int compare_rows(const void *a, const void *b) {
         return x->place < y->place ? -1 : 1;
     if (x->place == PLACE_MEMBER && x->node_rank != y->node_rank)
         return x->node_rank < y->node_rank ? -1 : 1;
-    return x < y ? -1 : x > y; /* as they came */
+    return x < y ? -1 : x > y; /* in the order in which they came */
 }
 
 static const struct overview_node **in_order(const struct status_view *v) {

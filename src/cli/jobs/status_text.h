@@ -1,5 +1,5 @@
 /* What "muster status" shows: the leader's overview for people, and as JSON for programs (the keys
- * are in muster-status(1), and stay). Pure. */
+ * are in muster-status(1), and do not change). Pure. */
 #pragma once
 
 #include "base/text/strbuf.h"
@@ -7,13 +7,13 @@
 
 struct status_view {
     const char *run_id;
-    const struct overview *overview; /* leader 0: the arbiter alone was asked */
+    const struct overview *overview; /* leader 0: only the arbiter was asked */
     const struct overview_node *nodes;
     uint32_t n_nodes;
 };
 
-/* Several lines, then a table with a row for each node: members by rank, then the others. What
- * came from other hosts can't move a terminal's cursor. */
+/* Several lines, then a table with a row for each node: members by rank, then the others. Text from
+ * other hosts can't move a terminal's cursor. */
 void status_text(const struct status_view *v, struct strbuf *out);
-/* One object in one line. */
+/* Writes one object in one line. */
 void status_json(const struct status_view *v, struct strbuf *out);

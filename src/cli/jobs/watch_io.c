@@ -12,9 +12,11 @@
 #include "io/clock.h"
 
 #define WATCH_NS (1 * NS_PER_S)
-/* Nobody listens any more, at the last leader's address and where the job was looked for: over. */
+/* The job is over if for this long no agent listens at the last leader's address, or where the job
+ * was searched. */
 #define WATCH_GONE_NS (10 * NS_PER_S)
-/* With other failures a network may come back: a person decides when to stop, a script can't. */
+/* After other failures the network may come back. A person can decide when to stop; a script can't,
+ * so it stops after this. */
 #define WATCH_PATIENCE_NS (60 * NS_PER_S)
 
 struct watch {
@@ -23,10 +25,10 @@ struct watch {
     bool json, again, terminal;
     bool shown; /* a state was shown before */
     bool closed;
-    char leader[RDZV_ADDR_MAX]; /* that answered last */
+    char leader[RDZV_ADDR_MAX]; /* address of the agent that answered last */
     uint16_t leader_port;
     char run_id[RDZV_RUN_ID_MAX];
-    uint64_t failing_since_ns; /* 0: it does not */
+    uint64_t failing_since_ns; /* 0: it is not failing */
 };
 
 static int show(struct watch *w, const struct status_view *view) {
@@ -54,12 +56,13 @@ static int show_closed(struct watch *w, const struct job_found *found) {
     return show(w, &(struct status_view){.run_id = found->run_id, .overview = &o});
 }
 
-/* 0, or a negative errno with a sentence; *ret_status is what the output gave. */
+/* Asks once, and shows the answer. Returns 0, or a negative errno with a sentence; *ret_status is
+ * the status of the output. */
 static int look(struct watch *w, struct job_found *found, int *ret_status, struct err *err) {
     struct operator_reply reply = {0};
     struct command command = {.kind = COMMAND_STATUS};
     int r = -ECONNREFUSED;
-    if (w->leader_port != 0) { /* who led a second ago, most likely leads still */
+    if (w->leader_port != 0) { /* the agent that led a second ago most likely still leads */
         struct operator_question q = {.host = w->leader,
                                       .port = w->leader_port,
                                       .run_id = w->run_id,
@@ -91,7 +94,7 @@ static int look(struct watch *w, struct job_found *found, int *ret_status, struc
     return r;
 }
 
-/* -1: look again. Otherwise the exit status. */
+/* After an error. -1: try again. Otherwise returns the exit status. */
 static int bear(struct watch *w, int code, const struct err *err, const struct job_found *found) {
     uint64_t now = clock_now_ns();
     if (!w->again || !w->shown)
@@ -100,7 +103,7 @@ static int bear(struct watch *w, int code, const struct err *err, const struct j
         w->failing_since_ns = now;
     uint64_t failing = now - w->failing_since_ns;
     bool gone = code == -ECONNREFUSED || code == -ENOENT;
-    /* Agents of this machine that have ended are known to have. */
+    /* Agents of this machine that have ended are known to have ended. */
     bool known = code == -ENOENT && w->op->place.endpoint == NULL;
     if (known || (gone && failing >= WATCH_GONE_NS)) {
         log_notice("the job has ended: no agent of it answers any more");

@@ -1,7 +1,7 @@
 /* The subcommands of muster: one row each in main.c, one file each (cmd_NAME.c;
  * cmd_operate.c has four).
  *
- * Every command gets its own argc and argv, argv[0] being the command's name, and returns the exit
+ * Every command gets its own argc and argv (argv[0] is the command's name), and returns the exit
  * status of the process: 0, EXIT_JOB_FAILED, EXIT_USAGE, or 128+n. */
 #pragma once
 
@@ -24,7 +24,7 @@ struct subcommand {
 /* The table of main.c; ends with a row whose name is NULL. */
 extern const struct subcommand commands[];
 
-/* NULL when there is no such command. */
+/* NULL: there is no such command. */
 const struct subcommand *command_find(const char *name);
 
 extern const struct option_set check_options;
@@ -48,5 +48,6 @@ int cmd_completion(int argc, char **argv);
 /* Prints "muster COMMAND: TEXT" as one line on standard error (command may be NULL) and returns
  * EXIT_USAGE. */
 int usage_error(const char *command, const char *fmt, ...) _printf_(2, 3);
-/* Standard output was written by us: flushes it; 0, or 1 with a line when that failed. */
+/* Flushes standard output after we wrote to it. Returns 0, or 1 after an error, which is printed as
+ * one line. */
 int finish_stdout(void);

@@ -30,7 +30,7 @@ static void add_value_patterns(const struct option_set *set, struct strbuf *out)
     }
 }
 
-/* What stands where no option does: a script or a file, or nothing that a shell could know. */
+/* Whether operands are a script or a file, which a shell can complete. */
 static bool takes_file(const struct option_set *set) {
     return strstr(set->operands, "SCRIPT") != NULL;
 }
@@ -102,7 +102,7 @@ void completion_bash(const char *const *names, const struct option_set *const *s
                   sets[0]->command);
 }
 
-/* Text inside '[…]' of a zsh _arguments specification, itself in single quotes. */
+/* Adds text inside '[…]' of a zsh _arguments specification, which itself is in single quotes. */
 static void add_zsh_text(struct strbuf *out, const char *s) {
     for (; *s != '\0'; s++) {
         if (*s == '[' || *s == ']' || *s == '\\' || *s == ':')

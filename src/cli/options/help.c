@@ -6,7 +6,8 @@
 #define WIDTH 80
 #define INDENT 10
 
-/* Adds `text` in lines of at most WIDTH, the second and later ones indented; returns the column. */
+/* Adds `text` in lines of at most WIDTH; the second and later ones are indented. Returns the
+ * column. */
 static size_t add_wrapped(struct strbuf *out, const char *text, size_t column, size_t indent) {
     for (const char *word = text; *word != '\0';) {
         size_t n = strcspn(word, " ");

@@ -22,7 +22,7 @@ const char *job_text(const struct job_reading *j, enum run_option row) {
 
 unsigned job_choice(const struct job_reading *j, enum run_option row) {
     const struct option_def *def = &run_options.defs[option_row(&run_options, row)];
-    return (unsigned)option_choice(def, job_text(j, row)); /* options_parse() looked at it */
+    return (unsigned)option_choice(def, job_text(j, row)); /* options_parse() has checked it */
 }
 
 bool job_given(const struct job_reading *j, enum run_option row) {

@@ -4,7 +4,7 @@
 #include "cli/options/job_options_priv.h"
 #include "topology/model/gpu_count.h"
 
-/* torchrun's modes say nothing without GPUs; whether there are any is known at a glance. */
+/* torchrun's modes have no meaning without GPUs; a quick check shows whether there are any. */
 static int check_gpus(struct job_reading *j) {
     const struct gpu_inventory any = {.n = GPUS_MAX};
     bool here = j->probes->has_gpus != NULL && j->probes->has_gpus(j->probes->arg);

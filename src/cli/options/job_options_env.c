@@ -5,7 +5,7 @@
 #include "base/text/envlist.h"
 #include "cli/options/job_options_priv.h"
 
-/* What muster tells its workers itself: another value would break the group. */
+/* Variables that muster itself sets for its workers: another value would break the group. */
 static bool is_ours(const char *name, size_t n) {
     for (const char *const *known = job_worker_variables; *known != NULL; known++)
         if (strlen(*known) == n && strncmp(*known, name, n) == 0)

@@ -18,8 +18,8 @@ static int check_unit(struct job_reading *j) {
                    spec->rdzv.node_unit, spec->rdzv.min_nodes, spec->rdzv.max_nodes);
 }
 
-/* The address of this node in the network, as Slurm's topology plugin has it: switches and node,
- * from the top, with dots. srun(1), SLURM_TOPOLOGY_ADDR */
+/* Reads the place of this node in the network, as Slurm's topology plugin describes it: switches
+ * and node, from the top, separated by dots. srun(1), SLURM_TOPOLOGY_ADDR */
 static void read_topology(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const char *text = j->topology_env != NULL ? j->topology_env : "";

@@ -60,12 +60,12 @@ static int read_tls(struct job_reading *j, const struct rdzv_conf *conf,
                        conf->etcd_key);
     spec->etcd_cacert = copy(conf->etcd_cacert);
     spec->etcd_cert = copy(conf->etcd_cert);
-    /* One file may hold both, as with torchrun. */
+    /* One file can have both, as with torchrun. */
     spec->etcd_key = copy(conf->etcd_key != NULL ? conf->etcd_key : conf->etcd_cert);
     return 0;
 }
 
-/* An environment is shown to nobody but the user. */
+/* Other users can't see an environment, but they can see a command line. */
 static void warn_visible(struct job_reading *j, enum run_option row) {
     if (!job_value(j, row)->from_env)
         strbuf_printf(j->warnings,

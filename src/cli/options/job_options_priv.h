@@ -1,5 +1,6 @@
-/* The options that are read by hand. Shared by job_options.c (the job), job_options_group.c (how
- * its group changes), job_rendezvous.c and job_options_place.c (how its nodes meet) only. */
+/* The options that functions of their own read. Shared only by job_options.c (the job),
+ * job_options_group.c (how its group changes), job_rendezvous.c and job_options_place.c (how its
+ * nodes meet). */
 #pragma once
 
 #include "cli/options/job_options.h"
@@ -10,44 +11,44 @@ struct job_reading {
     struct options_parsed parsed;
     const struct job_probes *probes;
     struct strbuf *warnings;
-    struct job_spec *spec; /* what is read so far */
+    struct job_spec *spec; /* the settings that are read so far */
     struct err *err;
-    /* of the environment; NULL when not set */
+    /* from the environment; NULL: not set */
     const char *visible_devices;                   /* CUDA_VISIBLE_DEVICES */
     const char *topology_env;                      /* SLURM_TOPOLOGY_ADDR */
     const char *etcd_user_env, *etcd_password_env; /* MUSTER_ETCD_USER, MUSTER_ETCD_PASSWORD */
 };
 
-/* The option's value, its default, or NULL. */
+/* The option's value, or its default, or NULL. */
 const char *job_text(const struct job_reading *j, enum run_option row);
 const struct option_value *job_value(const struct job_reading *j, enum run_option row);
-/* The position of the option's value, which it has, among its choices. */
+/* The index of the option's value among its choices. The option must have a value. */
 unsigned job_choice(const struct job_reading *j, enum run_option row);
-/* By the user, on the command line or in the environment. */
+/* Whether the user has set it, on the command line or in the environment. */
 bool job_given(const struct job_reading *j, enum run_option row);
-/* Fills the error with "--name=value: must be …" and returns -EINVAL. */
+/* Sets the error to "--name=value: must be …" and returns -EINVAL. */
 int job_bad_value(struct job_reading *j, enum run_option row, const char *must);
 
-/* Is it what --virtual-local-rank gives? */
+/* Checks that it does not contradict --virtual-local-rank. */
 _must_use_ int job_check_gpus_per_worker(struct job_reading *j);
-/* Which CPUs and memory workers are bound to. */
+/* Reads to which CPUs and memory workers are bound. */
 _must_use_ int job_read_binding(struct job_reading *j);
 
-/* What the workers' environment gets beside their ranks. */
+/* Reads what is added to the workers' environment besides their ranks. */
 _must_use_ int job_read_env(struct job_reading *j);
 
-/* Which nodes take part, and when the group changes. Needs the numbers of nodes as the backend
- * left them, and the lease. */
+/* Reads which nodes take part, and when the group changes. Needs the numbers of nodes after the
+ * backend has changed them, and the lease. */
 _must_use_ int job_read_group(struct job_reading *j);
 
-/* Where the nodes meet, when that is a directory or etcd. */
+/* Reads where the nodes meet, if that is a directory or etcd. */
 _must_use_ int job_read_dir(struct job_reading *j);
 _must_use_ int job_read_etcd(struct job_reading *j, const struct rdzv_conf *conf);
 /* Warns of keys of --rdzv-conf about etcd that have no effect. */
 void job_warn_etcd_conf(struct job_reading *j, const struct rdzv_conf *conf);
 
-/* As --rdzv-backend names it. */
+/* The backend's name for --rdzv-backend. */
 const char *job_backend_name(enum job_backend backend);
-/* Backend, endpoint, run id, node rank and all times but the shutdown's. Needs the numbers of
- * nodes. */
+/* Reads backend, endpoint, run id, node rank and all times except the shutdown's. Needs the numbers
+ * of nodes. */
 _must_use_ int job_read_rendezvous(struct job_reading *j);

@@ -7,7 +7,7 @@
 #include "cli/options/job_options_priv.h"
 #include "cli/options/suggest.h"
 
-/* Of this process alone: no port is shared with another job, and by default no name. */
+/* A job of this process alone: it shares no port with another job, and by default no name. */
 static void be_standalone(struct job_reading *j, const char *run_id) {
     struct job_spec *spec = j->spec;
     spec->backend = JOB_BACKEND_C10D;
@@ -44,7 +44,7 @@ static int backend_unknown(struct job_reading *j, const char *name) {
                    s.best != NULL ? "\"?" : "");
 }
 
-/* What the form of the endpoint says: 0, or DIR or ETCD. */
+/* The backend that the form of the endpoint implies: 0 (none), DIR or ETCD. */
 static int endpoint_backend(struct job_reading *j, enum job_backend *ret) {
     _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
@@ -59,8 +59,8 @@ static int endpoint_backend(struct job_reading *j, enum job_backend *ret) {
     return r == -EINVAL && url ? err_set(j->err, r, "%s", err.text) : 0;
 }
 
-/* A host may be called "dir" or "etcd", so a backend that was given decides; but one that can't
- * use what the endpoint names is a mistake. */
+/* A host can be called "dir" or "etcd", so a given backend decides. But a backend that can't use
+ * the kind of endpoint is an error. */
 static int choose_backend(struct job_reading *j) {
     const char *name = job_text(j, RUN_RDZV_BACKEND);
     enum job_backend by_form = 0, chosen = 0;
@@ -105,7 +105,8 @@ static int read_node_rank(struct job_reading *j, const struct rdzv_conf *conf) {
     int32_t rank = conf->rank;
     if (text != NULL && parse_i32(text, &rank) < 0)
         return job_bad_value(j, RUN_NODE_RANK, "a number");
-    if (spec->backend != JOB_BACKEND_STATIC) { /* a wish for the order; ranks are found out */
+    /* only a wish for the order; the ranks are assigned */
+    if (spec->backend != JOB_BACKEND_STATIC) {
         if (rank >= RDZV_NODES_MAX)
             return job_bad_value(j, RUN_NODE_RANK, "below 100000");
         spec->node_rank = MAX2(rank, -1);
@@ -207,8 +208,8 @@ static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
     case JOB_BACKEND_C10D: break;
     }
     if (spec->rdzv.max_nodes == 1 && !has_endpoint) {
-        /* torchrun gives such a job a random id even when the user named it; a name kept harms
-         * nobody, and the log folder is called by it. */
+        /* torchrun gives such a job a random id, even if the user named it. Keeping the name does
+         * no harm, and the log folder is named after it. */
         _cleanup_(freep) char *id = TAKE_PTR(spec->run_id);
         be_standalone(j, spec->run_id_given ? id : NULL);
         spec->run_id_given = false;
@@ -239,8 +240,8 @@ static int read_lease(struct job_reading *j, const struct rdzv_conf *conf) {
     text = job_text(j, RUN_LEASE);
     if (text != NULL && parse_seconds_ns(text, &s->lease_ns) < 0)
         return job_bad_value(j, RUN_LEASE, "a number of seconds above 0");
-    /* A leader below an arbiter gives no lease once a successor's echo is half a lease old, and the
-     * echoes come with the heartbeats. */
+    /* With an arbiter, a leader grants no lease when a successor's echo is older than half a lease,
+     * and echoes come with the heartbeats. */
     bool arbiter = j->spec->backend == JOB_BACKEND_DIR || j->spec->backend == JOB_BACKEND_ETCD;
     if (s->lease_ns / (arbiter ? 2 : 1) <= s->heartbeat_ns)
         return err_set(j->err, -EINVAL,

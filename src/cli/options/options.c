@@ -12,7 +12,7 @@
 #define NO_ROW SIZE_MAX
 #define AMBIGUOUS (SIZE_MAX - 1)
 
-/* One run over the words. */
+/* The state while the words are parsed. */
 struct option_parser {
     const struct option_set *set;
     int argc;
@@ -24,7 +24,7 @@ struct option_parser {
 
 static char folded(char c) { return c == '_' ? '-' : c; }
 
-/* Does `name` begin with the n bytes at `word`? */
+/* Whether `name` begins with the n bytes at `word`. */
 static bool begins(const char *name, const char *word, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (name[i] == '\0' || name[i] != folded(word[i]))
@@ -45,7 +45,7 @@ static size_t find_beginning(const struct option_set *set, const char *word, siz
     return found;
 }
 
-/* Row of a long name of n bytes, without its dashes. */
+/* The row of a long name of n bytes, without its dashes. */
 static size_t find_long(const struct option_set *set, const char *word, size_t n) {
     for (size_t i = 0; i < set->n; i++)
         if (strlen(set->defs[i].name) == n && begins(set->defs[i].name, word, n))
@@ -92,7 +92,8 @@ static int fail_ambiguous(struct option_parser *p, const char *word, size_t n) {
     return err_set(p->err, -EINVAL, "--%.*s could be any of %s", (int)n, word, strbuf_text(&names));
 }
 
-/* The option that shares the longest beginning with a word, when that is a good part of it. */
+/* The option that has the longest beginning in common with a word, if that is a large part of
+ * it. */
 static const char *longest_common(const struct option_set *set, const char *word) {
     const char *best = NULL;
     size_t best_n = 3;
@@ -171,7 +172,7 @@ static int check_choice(const struct option_def *def, const char *text, const ch
     return err_set(err, -EINVAL, "%s=%s: must be one of: %s", origin, text, model->choices);
 }
 
-/* An option that takes a value; `glued` is what stood in its own word, or NULL. */
+/* Reads an option with a value; `glued` is the value in the same word, or NULL. */
 static int take_value(struct option_parser *p, size_t row, const char *glued) {
     const struct option_def *def = &p->set->defs[row];
     const char *text = glued;

@@ -1,6 +1,7 @@
-/* Command lines by a table: one row per option drives parsing, defaults from the environment, help,
- * completion and the check of the man page. A row that names a field of a struct is an ordinary
- * option: options_fill() reads it, and it is shown by the row too. Pure; knows no option by name.
+/* Command lines by a table: each option has a row, which determines parsing, defaults from the
+ * environment, help, completion and the check of the man page. A row that names a field of a struct
+ * is an ordinary option: options_fill() reads it, and it is also shown by its row. Pure; it
+ * contains no option's name.
  *
  *     r = options_parse(&run_options, argc, argv, &parsed, &err);
  *     r = options_from_env(&run_options, environ, &parsed, &err);
@@ -9,8 +10,8 @@
  *
  * The grammar is that of Python's argparse as torchrun uses it: --name VALUE, --name=VALUE, "_" for
  * "-" in names, unambiguous beginnings of names, -r3, -r 3, -r=3, -mr3; a word that looks like an
- * option is no value, but a negative number, "-", and a word with a blank in it are. Unlike
- * argparse, nothing after the first operand is looked at. The first "--" is dropped when it stands
+ * option is not a value, except a negative number, "-", and a word that contains a blank. Unlike
+ * argparse, words after the first operand are not parsed. The first "--" is dropped if it is
  * directly before or directly after the first operand. */
 #pragma once
 
@@ -23,9 +24,10 @@
 
 /* Flags of a row. */
 enum {
-    OPTION_ENV = 1,     /* PET_NAME is its default; for a switch an integer, 0 is off */
-    OPTION_OURS = 2,    /* not torchrun's: never makes a beginning of one of torchrun's ambiguous */
-    OPTION_STOPS = 4,   /* what follows is not read (--help) */
+    OPTION_ENV = 1, /* PET_NAME is its default; for a switch that is an integer, 0 is off */
+    /* not torchrun's: never makes an abbreviation of one of torchrun's ambiguous */
+    OPTION_OURS = 2,
+    OPTION_STOPS = 4,   /* words after it are not read (--help) */
     OPTION_REPEATS = 8, /* each of its values counts: option_repeated() */
 };
 
@@ -36,45 +38,47 @@ enum option_kind {
     OPTION_COUNT,       /* uint32_t; UINT32_MAX: none */
     OPTION_SECONDS,     /* uint64_t nanoseconds */
     OPTION_CHOICE,      /* an enum */
-    OPTION_TEXT,        /* char *, owned; an empty text is NULL where there is no `fallback` */
+    OPTION_TEXT,        /* char *, owned; an empty text is NULL if there is no `fallback` */
 };
 
 struct option_def {
     const char *name; /* "nproc-per-node"; lower case, "-" */
     const char *arg;  /* name of its value in the help; NULL: a switch */
     unsigned flags;
-    const char *help;            /* a sentence without its full stop, and without the default */
-    unsigned id;                 /* by which code finds the row, see option_row(); 0: none */
-    char letter;                 /* 0: none */
-    const char *fallback;        /* the default as text; NULL: none, or what the field has */
-    const char *choices;         /* "spawn fork forkserver"; NULL: any */
-    const char *section;         /* heading of the help where it differs from the row before */
-    const char *variable;        /* its default where PET_NAME is not set; NULL: none */
+    const char *help; /* a sentence without its full stop, and without the default */
+    /* the id with which code finds the row, see option_row(); 0: none */
+    unsigned id;
+    char letter;          /* 0: none */
+    const char *fallback; /* the default as text; NULL: none, or the field's own value */
+    const char *choices;  /* "spawn fork forkserver"; NULL: any */
+    /* heading in the help, if it differs from that of the row before */
+    const char *section;
+    const char *variable;        /* variable with its default if PET_NAME is not set; NULL: none */
     const struct option_set *as; /* takes what the row of this name there takes: arg, choices and
                                     OPTION_REPEATS stand in that one; NULL: in this one */
 
     enum option_kind kind;
-    size_t at;             /* of the field, in option_set.defaults */
-    uint32_t least, most;  /* COUNT; TEXT: at most so many bytes, 0: any number */
-    const char *must;      /* COUNT: "must be …" when it lies outside */
-    const uint8_t *values; /* CHOICE: what each of `choices` stands for, in their order */
-    const char *key;       /* in what is printed; NULL: the name, with "_" for "-" */
+    size_t at;             /* offset of the field, in option_set.defaults */
+    uint32_t least, most;  /* limits of a COUNT; TEXT: `most` bytes, 0: any number */
+    const char *must;      /* COUNT: "must be …" if it is outside the limits */
+    const uint8_t *values; /* CHOICE: the value of each of `choices`, in their order */
+    const char *key;       /* key in printed settings; NULL: the name, with "_" for "-" */
 };
 
 struct option_set {
     const char *command;  /* "run" */
-    const char *operands; /* "SCRIPT [ARGS...]"; "" when there are none */
+    const char *operands; /* "SCRIPT [ARGS...]"; "": none */
     const char *about;    /* one paragraph of help */
     const struct option_def *defs;
     size_t n;             /* <= OPTIONS_MAX */
-    const void *defaults; /* a struct with the fields of ordinary options; NULL: none are */
+    const void *defaults; /* a struct with the fields of ordinary options; NULL: there are none */
 };
 
 struct option_value {
-    const char *text; /* of argv, of the environment, or the default; NULL: a switch, or nothing */
-    uint32_t times;   /* on the command line; a switch set by the environment counts 1 */
+    const char *text; /* from argv, the environment, or the default; NULL: a switch, or no value */
+    uint32_t times;   /* times on the command line; a switch that the environment sets counts 1 */
     bool from_env;
-    bool from_variable; /* from_env: by option_def.variable */
+    bool from_variable; /* from_env: the value comes from option_def.variable */
 };
 
 #define OPTIONS_REPEATED_MAX 256
@@ -88,41 +92,42 @@ struct options_parsed {
     size_t n_repeated;
     int operand;  /* index of the first operand; argc: there is none */
     int rest;     /* index of the word after it */
-    bool stopped; /* an OPTION_STOPS row was met */
+    bool stopped; /* an OPTION_STOPS row was found */
 };
 
-/* 0, or -EINVAL with a sentence and, where there is one, the nearest option. Texts are borrowed
- * from argv and the table. */
+/* Returns 0, or -EINVAL with a sentence and, if there is one, the most similar option. Texts are
+ * borrowed from argv and the table. */
 _must_use_ int options_parse(const struct option_set *set, int argc, char *const *argv,
                              struct options_parsed *ret, struct err *err);
-/* Fills in what was not on the command line: from PET_NAME where it is set (an empty value is set
- * too). -EINVAL: a switch's value that is no integer, or none of the choices. */
+/* Fills in what was not on the command line: from PET_NAME if that is set (an empty value counts as
+ * set). -EINVAL: a switch's value that is not an integer, or a value that is none of the
+ * choices. */
 _must_use_ int options_from_env(const struct option_set *set, char *const *envp,
                                 struct options_parsed *parsed, struct err *err);
 
-/* The row that says what values a row takes: itself, or the one in `as`. */
+/* The row that describes which values a row takes: the row itself, or the one in `as`. */
 const struct option_def *option_model(const struct option_def *def);
-/* The row of an id, which there is. */
+/* The row with an id, which must exist. */
 size_t option_row(const struct option_set *set, unsigned id);
-/* The position of `text` among a row's choices; -1: it is none of them. */
+/* The index of `text` among a row's choices; -1: it is none of them. */
 int option_choice(const struct option_def *def, const char *text);
-/* The n-th of them, and its length; NULL: there are not so many. */
+/* The n-th choice, and its length; NULL: there are fewer. */
 const char *option_nth_choice(const struct option_def *def, unsigned n, size_t *ret_len);
 
-/* Fills in the fields of the ordinary options in `into`, row by row; what was not given and has no
- * `fallback` stays as it is. -EINVAL with a sentence. */
+/* Fills in the fields of the ordinary options in `into`, row by row. An option that was not given
+ * and has no `fallback` leaves its field unchanged. -EINVAL with a sentence. */
 _must_use_ int options_fill(const struct option_set *set, const struct options_parsed *parsed,
                             void *into, struct err *err);
-/* A field's value as one writes it on the command line, in `out` or of the field; NULL: it has
- * none, or is a switch or no ordinary option. */
+/* A field's value in the form of the command line, in `out` or in the field itself. NULL: it has
+ * none, or the option is a switch or not an ordinary one. */
 #define OPTION_TEXT_MAX 64
 const char *option_field_text(const struct option_def *def, const void *of,
                               char out[OPTION_TEXT_MAX]);
 
-/* The n-th value of an OPTION_REPEATS row, NULL when there are not so many. */
+/* The n-th value of an OPTION_REPEATS row; NULL: there are fewer. */
 const char *option_repeated(const struct options_parsed *parsed, size_t row, size_t n);
 
-/* "--redirects", or "PET_REDIRECTS" when that is where the value came from: for error texts. */
+/* "--redirects", or "PET_REDIRECTS" if the value came from there: for error texts. */
 const char *option_origin(const struct option_set *set, const struct options_parsed *parsed,
                           size_t row, char out[OPTION_TEXT_MAX]);
 /* "PET_NPROC_PER_NODE" */

@@ -1,4 +1,4 @@
-/* Ordinary options: from words to the fields of a struct, and back to words. */
+/* Ordinary options: turns words into the fields of a struct, and back into words. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +32,7 @@ int option_choice(const struct option_def *def, const char *text) {
     return -1;
 }
 
-/* What one row is read with. */
+/* What is needed to read one row. */
 struct option_reading {
     const struct option_def *def;
     const char *text;
@@ -46,7 +46,7 @@ static int bad_value(const struct option_reading *o, const char *must) {
 
 static int read_count(const struct option_reading *o, uint32_t *ret) {
     uint32_t n;
-    int32_t torch; /* torchrun's may have a sign, as Python's int() has it */
+    int32_t torch; /* torchrun's options can have a sign, as with Python's int() */
     int r = parse_u32(o->text, &n);
     if (r < 0 && (o->def->flags & OPTION_OURS) == 0 && parse_i32(o->text, &torch) == 0 &&
         torch >= 0) {
@@ -101,7 +101,7 @@ int options_fill(const struct option_set *set, const struct options_parsed *pars
     return r;
 }
 
-/* The choice that stands for a value, which it has. */
+/* The text of the choice for a value. There must be one. */
 static void choice_text(const struct option_def *def, uint32_t value, char out[OPTION_TEXT_MAX]) {
     const char *c;
     size_t n;

@@ -8,7 +8,7 @@
 #define ENV OPTION_ENV
 #define OURS OPTION_OURS
 
-/* The field of the job that an ordinary option fills in. */
+/* The field of job_spec that an ordinary option fills in. */
 #define FIELD(of_kind, field) .kind = of_kind, .at = offsetof(struct job_spec, field)
 #define SWITCH(field) FIELD(OPTION_SWITCH, field)
 #define SECONDS(field) FIELD(OPTION_SECONDS, field)
@@ -16,7 +16,7 @@
 #define RANGE(field, low, high, text) \
     FIELD(OPTION_COUNT, field), .least = low, .most = high, .must = text
 #define COUNT(field) RANGE(field, 0, INT32_MAX, "a number, 0 or more")
-/* What each of `choices` stands for, in their order. */
+/* The value of each of `choices`, in their order. */
 #define CHOICE(field, ...) \
     FIELD(OPTION_CHOICE, field), .values = (const uint8_t[]) { __VA_ARGS__ }
 

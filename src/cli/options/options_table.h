@@ -1,10 +1,11 @@
-/* The options of "muster run": torchrun's (2.13, and of 2.14 what needs no Python), and ours. */
+/* The options of "muster run": torchrun's (all of 2.13, and those of 2.14 that need no Python), and
+ * ours. */
 #pragma once
 
 #include "cli/options/options.h"
 
-/* The rows that code names: those that a function of its own reads (job_options*.c). An ordinary
- * option is only in the table. */
+/* The rows that code refers to, because a function of its own reads them (job_options*.c). An
+ * ordinary option is only in the table. */
 enum run_option {
     RUN_NNODES = 1,
     RUN_NPROC_PER_NODE,
@@ -47,6 +48,6 @@ enum run_option {
 
 extern const struct option_set run_options;
 
-/* An option of another command that is passed on to a job's reader: only its help is its own. */
+/* An option of another command that is passed on to a job's reader: only its help differs. */
 #define AS_RUN(its_name, ...) \
     { .name = its_name, .help = __VA_ARGS__, .as = &run_options }

@@ -62,13 +62,13 @@ static void add_signals(struct strbuf *out, const struct job_spec *spec) {
     strbuf_add(out, "]}\n");
 }
 
-/* By the choices of --bind, or of --numa-binding. */
+/* With the names of --bind's choices, or --numa-binding's. */
 static void add_bind(struct strbuf *out, enum bind_mode mode) {
     bool torch = mode >= BIND_TORCH_NODE;
     const enum run_option row = torch ? RUN_NUMA_BINDING : RUN_BIND;
     _cleanup_(freep) char *text = NULL;
     size_t n;
-    if (mode != 0) { /* else the default depends on the node */
+    if (mode != 0) { /* otherwise the default depends on the node */
         const char *name = option_nth_choice(&run_options.defs[option_row(&run_options, row)],
                                              mode - (torch ? BIND_TORCH_NODE : BIND_NONE), &n);
         text = xasprintf("%s%.*s", torch ? "torch " : "", (int)n, name);
@@ -110,7 +110,7 @@ static void add_times(struct strbuf *out, const struct job_spec *spec) {
     add_seconds(out, "arbiter_lease", spec->rdzv.arbiter_lease_ns);
 }
 
-/* An ordinary option, as its row says. */
+/* Adds an ordinary option, as its row describes it. */
 static void add_field(struct strbuf *out, const struct option_def *def,
                       const struct job_spec *spec) {
     char buffer[OPTION_TEXT_MAX];

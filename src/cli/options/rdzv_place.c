@@ -20,7 +20,7 @@ void rdzv_place_fini(struct rdzv_place *place) {
 static const struct scheme {
     const char *text; /* with its colon */
     bool tls;
-    bool only_known; /* taken where it is known that etcd is meant */
+    bool only_known; /* accepted only if it is known that etcd is meant */
 } etcd_schemes[] = {
     {"etcd:", false, false},      {"etcds:", true, false}, {"etcd+http:", false, false},
     {"etcd+https:", true, false}, {"http:", false, true},  {"https:", true, true},
@@ -30,13 +30,14 @@ static bool begins_with(const char *s, const char *with) {
     return strncmp(s, with, strlen(with)) == 0;
 }
 
-/* "29400", of a host that is called as a scheme is; of a list, its first. */
+/* Whether the text is a port, like "29400", so that the name before it is a host, not a scheme. In
+ * a list, checks the first item. */
 static bool is_port(const char *s) {
     size_t n = strspn(s, "0123456789");
     return n > 0 && n <= 5 && (s[n] == '\0' || s[n] == ',');
 }
 
-/* Bytes of the scheme and its slashes, 0: none. */
+/* The number of bytes of the scheme and its slashes; 0: there is none. */
 static size_t etcd_scheme(const char *s, bool known, bool *ret_tls) {
     for (size_t i = 0; i < ARRAY_SIZE(etcd_schemes); i++) {
         const struct scheme *scheme = &etcd_schemes[i];
@@ -55,7 +56,7 @@ static size_t after_scheme(const char *s) {
     return slashes != NULL ? (size_t)(slashes - s) + 3 : etcd_scheme(s, true, &tls);
 }
 
-/* The '@' at the end of USER:PASSWORD, or NULL. `s` is behind the scheme. */
+/* The '@' at the end of USER:PASSWORD, or NULL. `s` begins after the scheme. */
 static const char *user_end(const char *s) {
     size_t n = strcspn(s, "/");
     return memrchr(s, '@', n);
@@ -89,7 +90,8 @@ static int hex_digit(char c) {
     return isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10 : -1;
 }
 
-/* "%40" to '@'. NULL when it is not so written, or a NUL or nothing would come out. */
+/* "%40" to '@'. NULL: the text is not correctly encoded, or the result would be empty or contain a
+ * NUL. */
 static char *percent_decoded(const char *s, size_t n) {
     _cleanup_(freep) char *out = xmalloc(n + 1);
     size_t len = 0;

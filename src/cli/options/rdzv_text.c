@@ -8,7 +8,7 @@
 #include "base/text/parse.h"
 #include "cli/options/suggest.h"
 
-/* Without blanks at both ends. */
+/* Removes blanks at both ends. */
 static char *trimmed(const char *s, size_t n) {
     while (n > 0 && isspace((unsigned char)*s)) {
         s++;
@@ -28,8 +28,8 @@ static bool is_host_name(const char *s) {
     return true;
 }
 
-/* Where the port begins, or NULL. torchrun splits at the last colon, also "::1" into ":" and 1;
- * what would end in a single ":" then was an address as a whole. */
+/* The last colon if a port follows it, or NULL. torchrun splits at the last colon, even "::1" into
+ * ":" and 1. If the rest would end in a colon, the whole text is an address. */
 static const char *port_colon(const char *s, size_t n) {
     const char *colon = strrchr(s, ':');
     if (colon == NULL || (s[0] == '[' && s[n - 1] == ']'))
@@ -72,14 +72,14 @@ enum conf_kind {
     CONF_STORE_TYPE,
     CONF_PROTOCOL,
     CONF_TEXT,    /* offset: a char * */
-    CONF_IGNORED, /* known to torchrun, of no meaning here */
+    CONF_IGNORED, /* known to torchrun, has no effect here */
 };
 
 struct conf_key {
     const char *name;
     enum conf_kind kind;
     size_t offset;
-    const char *why; /* IGNORED: what to say; NULL: nothing */
+    const char *why; /* IGNORED: the warning; NULL: none */
 };
 
 static const struct conf_key conf_keys[] = {
@@ -97,7 +97,7 @@ static const struct conf_key conf_keys[] = {
     {"store_type", CONF_STORE_TYPE, 0, NULL},
     {"protocol", CONF_PROTOCOL, 0, NULL},
     {"etcd_prefix", CONF_TEXT, offsetof(struct rdzv_conf, etcd_prefix), NULL},
-    /* torchrun calls them so with etcd, and so with etcd-v2 */
+    /* torchrun uses these names with etcd, and the next with etcd-v2 */
     {"cacert", CONF_TEXT, offsetof(struct rdzv_conf, etcd_cacert), NULL},
     {"ca_cert", CONF_TEXT, offsetof(struct rdzv_conf, etcd_cacert), NULL},
     {"cert", CONF_TEXT, offsetof(struct rdzv_conf, etcd_cert), NULL},
@@ -200,7 +200,7 @@ static void warn_unknown(const char *name, struct strbuf *warnings) {
                   s.best != NULL ? "\"?" : "");
 }
 
-/* One KEY=VALUE of n bytes. */
+/* Reads one KEY=VALUE of n bytes. */
 static int conf_pair(const char *pair, size_t n, struct rdzv_conf *ret, struct strbuf *warnings,
                      struct err *err) {
     const char *equals = memchr(pair, '=', n);

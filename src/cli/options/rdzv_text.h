@@ -1,5 +1,5 @@
-/* The small languages of the rendezvous options: torchrun's HOST:PORT and KEY=VALUE,KEY=VALUE
- * (torch/distributed/elastic/rendezvous/utils.py of 2.13, by its behaviour), and places like
+/* The small languages of the rendezvous options: torchrun's HOST:PORT and KEY=VALUE,KEY=VALUE (with
+ * the behaviour of torch/distributed/elastic/rendezvous/utils.py in 2.13), and places like
  * dir:/path and etcd://host:2379. Pure. */
 #pragma once
 
@@ -9,58 +9,59 @@
 #include "base/text/strbuf.h"
 
 /* "host", "host:29500", "[::1]", "[::1]:29500", "::1:29500" (split at the last colon; "::1" and
- * "fe80::1" are whole). Brackets are removed. 0; -EINVAL; -ENODATA, without an error text, when
- * there is nothing but blanks. *ret_host is malloc'ed; *ret_port is -1 when none was given. */
+ * "fe80::1" are whole). Brackets are removed. Returns 0; -EINVAL; -ENODATA, without an error text,
+ * if there are only blanks. *ret_host is malloc'ed; *ret_port is -1 if none was given. */
 _must_use_ int rdzv_endpoint_parse(const char *text, char **ret_host, int32_t *ret_port,
                                    struct err *err);
 
 enum rdzv_place_kind {
-    RDZV_PLACE_HOST = 1, /* host[:port]: an agent, or who it will be */
+    RDZV_PLACE_HOST = 1, /* host[:port]: an agent, or where one will be */
     RDZV_PLACE_DIR,      /* a directory */
     RDZV_PLACE_ETCD,
 };
 
-/* Where nodes meet, or are asked about. Texts are malloc'ed; rdzv_place_fini() frees them. */
+/* The place where nodes meet, or where a job is asked about. Texts are malloc'ed; rdzv_place_fini()
+ * frees them. */
 struct rdzv_place {
     enum rdzv_place_kind kind;
     char *host;            /* HOST; without brackets */
     int32_t port;          /* HOST; -1: not given */
-    char *dir;             /* DIR: absolute, or as it was written: rdzv_place_absolute() */
+    char *dir;             /* DIR: absolute, or as it was given: rdzv_place_absolute() */
     char **etcd_endpoints; /* ETCD: "host:port" or "[v6]:port", NULL-terminated, at least one */
     bool etcd_tls;         /* ETCD: https */
     char *etcd_prefix;     /* ETCD: "/a/b" without '/' at its end; NULL: not given */
-    char *user, *password; /* ETCD: of USER:PASSWORD@; NULL: not given */
+    char *user, *password; /* ETCD: from USER:PASSWORD@; NULL: not given */
 };
 #define RDZV_PLACE_INIT \
     { .port = -1 }
 void rdzv_place_fini(struct rdzv_place *place);
 
 #define RDZV_ETCD_PORT 2379
-#define RDZV_ETCD_PREFIX "/muster" /* when none is given */
-#define RDZV_PATH_MAX 3000         /* bytes of a directory's or a prefix's name */
+#define RDZV_ETCD_PREFIX "/muster" /* the default */
+#define RDZV_PATH_MAX 3000         /* the limit for a directory's or a prefix's name, in bytes */
 
 /* HOST[:PORT] | dir:PATH | /PATH | etcd://[USER[:PASSWORD]@]HOST[:PORT],…[/PREFIX]; etcd: without
- * slashes is the same, etcds: and etcd+https: are etcd: over TLS. A host may be called "dir" or
- * "etcd": what follows the colon is a port then. *ret must be RDZV_PLACE_INIT; written only on 0.
- * 0; -EINVAL with a sentence, in which no password stands; -ENODATA, without one, when there is
- * nothing but blanks. */
+ * slashes means the same; etcds: and etcd+https: are etcd over TLS. A host can be called "dir" or
+ * "etcd": then a port follows the colon. *ret must be RDZV_PLACE_INIT, and is changed only on
+ * success. Returns 0; -EINVAL with a sentence, which contains no password; -ENODATA, without a
+ * sentence, if there are only blanks. */
 _must_use_ int rdzv_place_parse(const char *text, struct rdzv_place *ret, struct err *err);
-/* The same for a text of which it is known what it names (--rdzv-backend=dir, etcd): the prefix
- * "dir:" or "etcd:" may be left out, and etcd may be written http:// or https://. */
+/* The same for a text whose kind is known (--rdzv-backend=dir, etcd): the prefix "dir:" or "etcd:"
+ * can be missing, and etcd can begin with http:// or https://. */
 _must_use_ int rdzv_place_parse_as(enum rdzv_place_kind kind, const char *text,
                                    struct rdzv_place *ret, struct err *err);
-/* DIR: makes it absolute under `cwd`. Others stay as they are. */
+/* Makes a DIR absolute under `cwd`. Other kinds are not changed. */
 void rdzv_place_absolute(struct rdzv_place *place, const char *cwd);
-/* `text` with *** for a password in it, for messages; malloc'ed. */
+/* `text` with *** in place of a password, for messages; malloc'ed. */
 _must_use_ char *rdzv_place_shown(const char *text);
-/* "a/b/" to "/a/b", "/" to "": as job_spec.etcd_prefix. malloc'ed; NULL when it is no prefix (too
- * long, control characters, '?' or '#'). */
+/* "a/b/" to "/a/b", "/" to "": as job_spec.etcd_prefix. malloc'ed; NULL: it is not a valid prefix
+ * (too long, control characters, '?' or '#'). */
 _must_use_ char *rdzv_prefix_normal(const char *text, size_t n);
 
 /* The settings of --rdzv-conf; times are 0 if they were not given. */
 struct rdzv_conf {
     uint64_t join_timeout_ns, last_call_ns, close_timeout_ns;
-    uint64_t regroup_ns; /* ours: a lost node's place is kept so long for another */
+    uint64_t regroup_ns; /* ours: how long a lost node's place is kept for another node */
     uint64_t read_timeout_ns;
     uint64_t keep_alive_interval_ns;
     uint32_t keep_alive_max_attempt; /* 0: not given */
@@ -75,8 +76,8 @@ struct rdzv_conf {
 };
 void rdzv_conf_fini(struct rdzv_conf *conf);
 
-/* Unknown keys, and keys without effect here, add a line to `warnings`; of a key given twice the
- * last counts. -EINVAL: no value, a number that is none or is not above 0, store_type=file. *ret is
- * written on 0 only; rdzv_conf_fini() frees it. */
+/* Unknown keys, and keys without effect here, add a line to `warnings`. If a key is given twice,
+ * the last value counts. -EINVAL: no value, an invalid number or one that is not above 0,
+ * store_type=file. *ret is written only on success; rdzv_conf_fini() frees it. */
 _must_use_ int rdzv_conf_parse(const char *text, struct rdzv_conf *ret, struct strbuf *warnings,
                                struct err *err);

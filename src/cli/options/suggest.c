@@ -29,18 +29,18 @@ size_t suggest_distance(const char *a, const char *b) {
 }
 
 struct suggest suggest_for(const char *word) {
-    /* A third of the word may be wrong, and always one letter. */
+    /* A third of the letters can be wrong, but at least one. */
     size_t n = strnlen(word, SUGGEST_WORD_MAX);
     return (struct suggest){.word = word, .distance = MAX2(n / 3, (size_t)1) + 1};
 }
 
 void suggest_offer(struct suggest *s, const char *known) {
-    /* Each missing letter is an edit: most words need no table. */
+    /* Each missing letter is an edit, so most words need no table. */
     size_t na = strnlen(s->word, SUGGEST_WORD_MAX), nb = strnlen(known, SUGGEST_WORD_MAX);
     if (MAX2(na, nb) - MIN2(na, nb) >= s->distance)
         return;
     size_t d = suggest_distance(s->word, known);
-    /* "x" is one edit from every one-letter word, and nothing like it. */
+    /* "x" is one edit away from every one-letter word, but not similar to it. */
     if (d < s->distance && d < nb) {
         s->distance = d;
         s->best = known;

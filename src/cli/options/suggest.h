@@ -1,19 +1,19 @@
-/* The known word that a mistyped one most resembles. */
+/* Finds the known word that is most similar to a mistyped one. */
 #pragma once
 
 #include "base/util.h"
 
-/* Words that are compared are cut off here. */
+/* Words are cut to this length before they are compared. */
 #define SUGGEST_WORD_MAX 64
 
 /* Edits from a to b: insert, remove, replace a character, swap two neighbours; "_" equals "-". */
 size_t suggest_distance(const char *a, const char *b);
 
-/* The best so far, while the caller goes through its words:
+/* The best word so far, while the caller tries its words:
  *
  *     struct suggest s = suggest_for(word);
  *     for (…) suggest_offer(&s, known[i]);
- *     if (s.best != NULL) …                    borrowed from the words offered */
+ *     if (s.best != NULL) …                    borrowed from the offered words */
 struct suggest {
     const char *word;
     const char *best;
