@@ -27,14 +27,14 @@
 static const struct json_limits limits = {
     .max_bytes = FILE_BYTES_MAX, .max_depth = 2, .max_values = 64};
 
-/* What a pid means only together with. */
+/* What a pid refers to. A pid has a meaning only together with this. */
 struct pid_space {
     char boot[BOOT_ID_MAX]; /* proc_boot_id() */
-    uint64_t inode;         /* of the pid namespace; 0 where it can't be read */
+    uint64_t inode;         /* of the pid namespace; 0 if it can't be read */
     char host[RDZV_HOST_MAX];
 };
 
-/* A file in the run directory. Unknown keys are fine: another version may write more. */
+/* A file in the run directory. Unknown keys are ignored: another version may write more. */
 struct entry_file {
     struct registry_entry entry; /* without `host` and `foreign` */
     struct pid_space space;
@@ -48,7 +48,7 @@ static const struct json_field file_fields[] = {
     {JSON_FIELD(entry_file, ID, "pid_namespace", space.inode)},
     {JSON_FIELD(entry_file, TEXT, "boot", space.boot)},
     {JSON_FIELD(entry_file, TEXT, "host", space.host)},
-    /* an older version does not say */
+    /* missing in files of older versions */
     {JSON_FIELD(entry_file, BOOL, "locked", locked), .when = JSON_OPTIONAL},
     {JSON_FIELD(entry_file, TEXT, "addr", entry.addr)},
     {JSON_FIELD(entry_file, U16, "port", entry.port), .min = 1},
@@ -81,8 +81,7 @@ static struct pid_space this_space(void) {
     return s;
 }
 
-/* When a process began. 0: there is no such process, or it has ended and nobody has waited for
- * it. */
+/* When a process started. 0: there is no such process, or it is a zombie. */
 static uint64_t start_of(int32_t pid) {
     struct proc_stat st;
     return pid > 0 && proc_read_stat(pid, &st) && st.state != 'Z' && st.state != 'X' ? st.start : 0;
@@ -92,7 +91,7 @@ static uint64_t start_of(int32_t pid) {
 
 enum { DIRS_MAX = 2 };
 
-/* Where an agent of this user may put its file, the best first. Returns how many. */
+/* The directories where an agent of this user can put its file, best first. Returns how many. */
 static size_t dir_names(char names[DIRS_MAX][REGISTRY_PATH_MAX]) {
     const char *given = getenv("MUSTER_RUN_DIR"), *xdg = getenv("XDG_RUNTIME_DIR");
     size_t n = 0;
@@ -110,7 +109,7 @@ static size_t dir_names(char names[DIRS_MAX][REGISTRY_PATH_MAX]) {
     return n;
 }
 
-/* -ENOENT, without a sentence, when it is not there and is not to be made. */
+/* -ENOENT, without a sentence: it does not exist, and `make` is false. */
 static int open_dir(const char *name, bool make, int *ret, struct err *err) {
     if (strlen(name) >= REGISTRY_PATH_MAX - 64)
         return err_set(err, -ENAMETOOLONG, "the run directory's name is too long: %.100s…", name);
@@ -171,7 +170,7 @@ static void describe(const struct registry_entry *entry, bool locked, struct str
     strbuf_add_char(out, '\n');
 }
 
-/* The file stays open, and locked where that can be had. */
+/* The file stays open, and locked if the file system supports that. */
 static int write_whole(int dir, const char *name, const struct registry_entry *entry, int *ret) {
     char beside[64];
     (void)snprintf(beside, sizeof beside, UNFINISHED_PREFIX "%d", (int)getpid());
@@ -216,7 +215,7 @@ int registry_add(const char *run_id, const char *addr, uint16_t port, struct reg
 void registry_remove(struct registry_own *own) {
     if (own->path[0] == '\0')
         return;
-    (void)unlink(own->path); /* what stays is dropped by the next who lists */
+    (void)unlink(own->path); /* if it stays, the next registry_list() removes it */
     if (own->lock >= 0)
         (void)close(own->lock);
     *own = (struct registry_own){.path = "", .lock = -1};
@@ -230,13 +229,13 @@ static enum verdict judge(const struct pid_space *here, const struct pid_space *
                           uint64_t start) {
     bool same_host = strcmp(here->host, its->host) == 0;
     if (strcmp(here->boot, its->boot) != 0)
-        return same_host ? GONE : NOT_KNOWN; /* this host has been started again since */
+        return same_host ? GONE : NOT_KNOWN; /* this host has been rebooted since */
     if (here->inode != its->inode)
         return NOT_KNOWN;
     return start != 0 && start_of(pid) == start ? LIVES : GONE;
 }
 
-/* Of a process that can't be seen from here, on this machine. */
+/* For a process on this machine that is not visible from here. */
 static enum verdict judge_by_lock(int dir, const char *name) {
     int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
@@ -284,7 +283,7 @@ static void keep(struct entries *e, const struct registry_entry *entry) {
     e->list[e->n++] = *entry;
 }
 
-/* Takes the directory. */
+/* Takes ownership of fd. */
 static int list_dir(int fd, const char *dir_name, const struct pid_space *here, struct entries *out,
                     struct err *err) {
     DIR *dir = fdopendir(fd);
@@ -335,7 +334,7 @@ int registry_list(struct registry_entry **ret, size_t *ret_n, struct err *err) {
         if (r_dir < 0 && r_dir != -ENOENT)
             r = r_dir;
     }
-    /* Agents that are found make up for a directory that can't be used. */
+    /* A directory that can't be used is not an error if agents were found elsewhere. */
     if (found.n == 0 && r < 0) {
         free(found.list);
         return r;
