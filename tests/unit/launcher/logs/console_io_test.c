@@ -63,7 +63,7 @@ static void fini(struct fixture *f) {
 
 static void turn(struct fixture *f) { cr_assert_eq(loop_turn(f->loop), 0); }
 
-/* What has come out of fd, after a turn or three. */
+/* The output of fd, after up to three turns of the loop. */
 static const char *seen(struct fixture *f, int fd) {
     static char text[65536];
     size_t len = 0;
@@ -368,7 +368,7 @@ Test(console_io, flush_of_a_stopped_pipe_ends_at_its_deadline_and_tells_what_is_
     uint64_t took_ns = clock_now_ns() - begin_ns;
     cr_assert(took_ns >= CONSOLE_PIPE_PATIENCE_NS, "it took bytes at first: %lu", took_ns);
     cr_assert_eq(left, 200 * 1001 - 65536, "%zu", left);
-    do { /* once may be slow, when the machine stands still */
+    do { /* a single try can be slow, if the machine pauses */
         begin_ns = clock_now_ns();
         cr_assert_eq(console_flush(f.console, begin_ns + 50 * NS_PER_MS), left);
         took_ns = clock_now_ns() - begin_ns;

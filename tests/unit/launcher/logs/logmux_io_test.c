@@ -17,22 +17,21 @@
 #define WORKERS 4
 #define DEADLINE_NS (20 * NS_PER_S)
 
-/* A logmux and a log writer whose console is two pipes. The tests play the workers: they hold the
- * children's ends. */
+/* A logmux and a log writer whose console is two pipes. The tests act as the workers: they hold the children's ends. */
 struct fixture {
     struct loop *loop;
     struct console *console;
     struct writer *writer;
     struct job_spec spec;
-    pid_t pid; /* of the writer that was started last */
+    pid_t pid; /* the pid of the writer that was started last */
     unsigned n_writers;
     struct logmux *mux;
     int out[2], err[2];
     int child[WORKERS][2]; /* standard output and error of each worker */
     unsigned drained[WORKERS];
     char dir[32];
-    char no_file[256];            /* what on_no_file() heard */
-    struct strbuf tails[WORKERS]; /* and on_last_output() */
+    char no_file[256];            /* the text that on_no_file() got */
+    struct strbuf tails[WORKERS]; /* the texts that on_last_output() got */
     bool has_last_output[WORKERS], bad_error[WORKERS];
     char error[WORKERS][256];
     struct strbuf shown[2];
@@ -108,7 +107,7 @@ static void fini(struct fixture *f) {
     size_t seen[2] = {f->shown[0].len, f->shown[1].len};
     writer_finish(f->writer, clock_now_ns() + DEADLINE_NS);
     collect(f);
-    for (int k = 0; k < 2; k++) /* the tests have looked at all there was */
+    for (int k = 0; k < 2; k++) /* the tests have checked all output */
         cr_expect_eq(f->shown[k].len, seen[k], "more came: %s", strbuf_text(&f->shown[k]) + seen[k]);
     writer_free(f->writer);
     for (int i = 0; i < WORKERS; i++)
@@ -142,7 +141,7 @@ static void open_worker(struct fixture *f, uint32_t i, const char *dir, unsigned
         .on_console = on_console,
         .file_fds = {-1, -1},
     };
-    /* What the writer does when it prepares a start. */
+    /* Does what the writer does when it prepares a start. */
     for (int k = 0; k < 2; k++) {
         unsigned bit = k == 0 ? STD_OUT : STD_ERR;
         if (dir == NULL || ((redirects | tee) & bit) == 0 || ((tee & bit) != 0 && on_console))
@@ -172,7 +171,7 @@ static void turn(struct fixture *f) {
     collect(f);
 }
 
-/* Turns until the text was seen on that stream. */
+/* Turns the loop until the text has appeared on that stream. */
 static void wait_shown(struct fixture *f, int k, const char *text) {
     uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
     while (strstr(strbuf_text(&f->shown[k]), text) == NULL) {
@@ -213,7 +212,7 @@ static const char *file_text(struct fixture *f, const char *name) {
     return text;
 }
 
-/* Waits for it. That nothing more comes is looked at in the end. */
+/* Waits for the text. At the end it is checked that no more output comes. */
 static void expect_shown(struct fixture *f, int k, const char *want) {
     uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
     while (strcmp(strbuf_text(&f->shown[k]), want) != 0) {
@@ -556,8 +555,8 @@ Test(logmux_io, a_slow_reader_of_a_pipeline_gets_every_byte) {
     fini(&f);
 }
 
-/* Full reads end within a line. The rest waits in the worker's pipe for as long as the reader lets
- * the console wait, and other workers' lines must not come between. */
+/* Full reads end within a line. The rest waits in the worker's pipe as long as the reader makes the console wait, and
+ * other workers' lines must not come between. */
 Test(logmux_io, a_slow_reader_of_a_pipeline_gets_whole_lines) {
     struct fixture f;
     setup(&f);
@@ -644,7 +643,7 @@ static void kill_writer(struct fixture *f) {
 
 Test(logmux_io, own_lines_that_wait_for_the_next_writer_are_shown_at_the_end) {
     struct fixture f = {.dir = "/tmp/logmux-test-XXXXXX"};
-    int fd = mkstemp(f.dir); /* a plain file: its disk may hang */
+    int fd = mkstemp(f.dir); /* a plain file: its disk can hang */
     cr_assert(fd >= 0);
     cr_assert_eq(loop_new(&f.loop), 0);
     cr_assert_eq(console_new(f.loop, fd, fd, &f.console), 0);

@@ -53,7 +53,7 @@ Test(tempdir_io, is_private) {
     cr_assert_eq(tempdir_make(&dir, &claim, &err), -ENOENT);
 }
 
-/* Makes one, with a tree in it, in a child that waits to be killed. */
+/* Makes a temporary folder, with a tree in it, in a child that waits to be killed. */
 static pid_t make_in_child(char path[256]) {
     int fds[2];
     cr_assert_eq(pipe(fds), 0);
@@ -105,7 +105,7 @@ Test(tempdir_io, many_short_looks_do_what_one_long_look_does) {
     int looks = 0;
     for (uint32_t n = 0; n == 0; looks++) {
         cr_assert_lt(looks, 30);
-        n = tempdir_sweep(clock_now_ns()); /* there is no time */
+        n = tempdir_sweep(clock_now_ns()); /* no time is left */
     }
     cr_assert_gt(looks, 20, "one thing in each");
     cr_assert_not(is_there(left));

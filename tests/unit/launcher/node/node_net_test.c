@@ -23,7 +23,7 @@ static struct node_setup_place place(uint32_t n_nodes, const char *store_host) {
 
 static void on_looked(void *arg) { loop_quit(arg); }
 
-/* As the local workers does: what has to be asked for first, by another process. */
+/* As the local workers do: first another process discovers what is needed. */
 static int look(const struct node_setup_place *p, struct err *err) {
     struct node_setup_place place = *p;
     node_discovery_free(way);

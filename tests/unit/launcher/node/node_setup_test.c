@@ -100,7 +100,7 @@ Test(node_setup, the_default_binds_where_gpus_are_seen) {
     cr_expect_eq(setup.mode, BIND_NONE);
 }
 
-/* What -v says of one worker. */
+/* The output of -v about one worker. */
 static const char *told(char *const *envp, uint32_t i) {
     static char text[512];
     _cleanup_(strbuf_fini) struct strbuf line = {0};
@@ -117,7 +117,7 @@ Test(node_setup, a_single_worker_belongs_to_all_gpus_unless_told_otherwise) {
     cr_expect_str_eq(told(none, 0), "local rank 0: not bound: all CPUs here are of NUMA nodes 0-1 of GPUs 0-3");
     char *near[] = {TEXT("CUDA_VISIBLE_DEVICES=2,3"), NULL};
     cr_expect_str_eq(told(near, 0), "local rank 0: CPUs 4-7, memory first of node 1 (NUMA node 1 of GPUs 0-1)");
-    /* Asked for: GPU 0's; as many as it is given; and the one that it sees. */
+    /* If requested: the node of GPU 0, of as many GPUs as it is given, and of the one that it sees. */
     spec.bind = BIND_NUMA;
     cr_expect_str_eq(said(none), "workers are bound to CPUs: local rank 0 to 0-3, memory first of node 0|");
     spec.gpus_per_worker = 3;
@@ -154,7 +154,7 @@ Test(node_setup, the_default_is_silent_where_it_changes_nothing) {
         machine.gpus[i].numa = i < 2 ? 0 : -1; /* as in virtual machines */
     cr_expect_str_eq(said(none), "|");
     cr_expect_not(setup.workers[0].affinity.bound);
-    /* What is asked for is done, and said. */
+    /* What is requested is done, and reported. */
     spec.bind = BIND_NUMA;
     cr_expect_str_eq(said(none),
                      "workers are bound to CPUs: local rank 0-1 to 0-3, memory first of node 0|local rank 2 "
@@ -162,7 +162,7 @@ Test(node_setup, the_default_is_silent_where_it_changes_nothing) {
     spec.bind = 0;
     spec.bind_memory = BIND_MEMORY_STRICT;
     cr_expect(strstr(said(none), "memory only of node 0") != NULL, "%s", said(none));
-    /* CPUs of a node where two GPUs are not: worth a word. */
+    /* It gets CPUs of a node that two of its GPUs are not on, which must be reported. */
     spec.bind_memory = BIND_MEMORY_PREFERRED;
     machine.gpus[2].numa = machine.gpus[3].numa = 1;
     spec.nproc = 4;
@@ -214,7 +214,7 @@ Test(node_setup, workers_with_a_mig_device_each_are_near_its_gpu) {
     (void)strcpy(machine.gpus[0].mig_uuids[0], "MIG-aa");
     (void)strcpy(machine.gpus[3].mig_uuids[0], "MIG-bb");
     machine.gpus[0].n_mig = machine.gpus[3].n_mig = 1;
-    machine.pci[3].device = 0x20b0; /* names say which is which */
+    machine.pci[3].device = 0x20b0; /* names identify the GPUs */
     spec.nproc = 2;
     cr_expect(strstr(said(mig), "|local rank 1 is not bound: there is no GPU for it among the 1 visible") != NULL);
     spec.virtual_local_rank = true;
@@ -223,7 +223,7 @@ Test(node_setup, workers_with_a_mig_device_each_are_near_its_gpu) {
                      "first of node 0|");
 }
 
-/* As the kernel numbers them: those of node 1 first. */
+/* In the kernel's order: those of node 1 first. */
 static void make_them_amds(void) {
     for (n_rocm = 0; n_rocm < 4; n_rocm++) {
         machine.gpus[n_rocm].vendor = TOPO_VENDOR_AMD;
@@ -327,7 +327,7 @@ Test(node_setup, a_thousand_workers_share_the_variables_that_are_alike) {
         cr_expect_str_eq(env_result_find(setup.workers[i].env, "OMP_NUM_THREADS")->value, threads);
     }
     cr_expect_neq(setup.workers[0].env, setup.workers[2].env);
-    spec.virtual_local_rank = true; /* each another GPU */
+    spec.virtual_local_rank = true; /* each has a different GPU */
     cr_assert_eq(make(true, none, NULL), 0);
     cr_expect_neq(setup.workers[0].env, setup.workers[1].env);
 }

@@ -35,7 +35,7 @@ static void teardown(void) {
 
 TestSuite(python_io, .init = setup, .fini = teardown);
 
-/* What is found with PATH=folder and one more variable; "" and *err when nothing is. */
+/* What is found with PATH=folder and one more variable; "" and *err if nothing is found. */
 static const char *found(const char *more, struct err *err) {
     static char name[128];
     char path[128];

@@ -67,7 +67,7 @@ Test(snapshot_codec, comes_out_as_it_went_in) {
     nccl_facts_fini(&f), nccl_facts_fini(&facts);
 }
 
-/* Whatever is missing at the end, nothing of the other process's memory is touched or freed. */
+/* However much is missing at the end, no memory of the other process is touched or freed. */
 Test(snapshot_codec, what_is_cut_short_is_nothing) {
     struct topology t = {0};
     struct nccl_facts f = {0};

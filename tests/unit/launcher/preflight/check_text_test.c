@@ -83,7 +83,7 @@ Test(check_text, what_a_node_says_again_replaces_what_it_said, .init = begin, .f
     cr_assert_str_eq(verdict(), "");
 }
 
-/* Several failures of one code on one node, and more nodes than are named. */
+/* Several failures with one code on one node, and more nodes than a verdict names. */
 Test(check_text, a_verdict_names_a_node_once_and_few_of_many, .init = begin, .fini = finish) {
     static struct node_summary d;
     for (uint64_t node = 1; node <= 10; node++) {

@@ -8,7 +8,7 @@ static struct topology t;
 static struct nvml_report *report;
 static struct node_summary d;
 
-/* n GPUs of one name, each with 18 links to a switch, that NVML knows all of. */
+/* n GPUs with the same name, each with 18 links to a switch; NVML knows all of them. */
 static void begin_with(uint32_t n) {
     report = xcalloc(1, sizeof *report);
     *report = (struct nvml_report){.found = true, .whole = true, .n = n};
@@ -36,7 +36,7 @@ static void finish(void) {
     free(report);
 }
 
-/* The codes of what was found, "GPU NVLINK-UNEQUAL". */
+/* The codes of the findings, "GPU NVLINK-UNEQUAL". */
 static const char *look(uint32_t n_nvidia) {
     static char codes[256];
     memset(&d, 0, sizeof d);
@@ -66,7 +66,7 @@ Test(node_summary_gpus, models_are_counted_in_the_order_of_their_first, .init = 
     cr_assert_not_null(strstr(d.findings[0].text, "GPU 3 with 7 MIG devices"), "%s", d.findings[0].text);
 }
 
-/* Its links and lanes are not counted: nothing is known of them. */
+/* Its links and lanes are not counted, because they are not known. */
 Test(node_summary_gpus, a_lost_gpu_is_one_failure, .init = begin, .fini = finish) {
     report->gpus[2].lost = 15;
     t.gpus[2].lost = true;
@@ -77,7 +77,7 @@ Test(node_summary_gpus, a_lost_gpu_is_one_failure, .init = begin, .fini = finish
     report->gpus[2].lost = 16;
     cr_assert_str_eq(look(4), "GPU-RESET NVLINK");
     report->gpus[0].lost = 15;
-    t.gpus[0].index = 77; /* it could not even tell where it is */
+    t.gpus[0].index = 77; /* not even its address is known */
     cr_assert_str_eq(look(4), "GPU-LOST GPU-RESET NVLINK");
     cr_assert_not_null(strstr(d.findings[0].text, "GPU 0 (address unknown)"), "%s", d.findings[0].text);
 }

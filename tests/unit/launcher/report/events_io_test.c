@@ -18,7 +18,7 @@
 
 struct fixture {
     char dir[64], path[96];
-    struct strbuf said; /* by the log */
+    struct strbuf said; /* logged lines */
 };
 
 static void on_line(void *arg, const char *line, size_t len) {
@@ -84,7 +84,7 @@ Test(events_io, appends_a_line_for_each_note) {
     fixture_fini(&f);
 }
 
-/* The monotonic clock counts from the boot, which is longer ago than this. */
+/* The monotonic clock counts from boot, which was longer ago than this. */
 #define AGO_S 5
 
 Test(events_io, a_note_of_the_past_has_the_time_of_then) {
@@ -134,7 +134,7 @@ Test(events_io, a_full_disk_is_said_once_and_the_lost_lines_are_counted) {
     fixture_fini(&f);
 }
 
-/* A limit on the file's size cuts a line, as a disk that fills up does. */
+/* A limit on the file's size cuts a line, like a disk that fills up. */
 Test(events_io, after_a_torn_line_the_next_begins_on_its_own) {
     struct fixture f;
     fixture_init(&f);
@@ -169,7 +169,7 @@ Test(events_io, a_pipe_that_nobody_reads_does_not_hold_it_up) {
     cr_expect_not_null(strstr(err.text, "start its reader first"));
     int reader = open(f.path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     e = open_events(f.path, NULL);
-    for (int i = 0; i < 2000; i++) /* more than a pipe takes */
+    for (int i = 0; i < 2000; i++) /* more than a pipe holds */
         note(e, TIMELINE_FORMED);
     cr_expect_gt(events_lost(e), 0);
     cr_expect_lt(events_lost(e), 2000);

@@ -79,7 +79,7 @@ Test(events, each_kind_is_one_line_of_json) {
                                       .outcome = OUTCOME_FAILED,
                                       .n_nodes = UINT32_MAX,
                                       .world_size = UINT32_MAX};
-        memset(note.name, 0x80, sizeof note.name - 1); /* no UTF-8 */
+        memset(note.name, 0x80, sizeof note.name - 1); /* not UTF-8 */
         memset(note.why, '\n', sizeof note.why - 1);
         _cleanup_(freep) char *line = line_of(&note, UINT64_MAX);
         _cleanup_(json_freep) struct json *doc = NULL;

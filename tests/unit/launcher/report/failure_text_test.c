@@ -128,7 +128,7 @@ Test(failure_text, exit_codes_are_counted_as_torchrun_does) {
         cr_assert_str_eq(strbuf_text(&got_), (want), "got:\n%s", strbuf_text(&got_)); \
     } while (0)
 
-/* These blocks are what torchrun 2.13 printed, but for host and file names, ranks and pids. */
+/* These blocks are torchrun 2.13's output, except for host and file names, ranks and pids. */
 
 Test(failure_text, the_block_of_a_signal_is_torchruns) {
     struct failure f = failure_of(FAILURE_SIGNAL, SIGSEGV);

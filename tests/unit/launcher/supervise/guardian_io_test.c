@@ -20,8 +20,8 @@
 #include "io/net/listen.h"
 #include "io/process/child.h"
 
-/* One "muster run" of a test: this process forks it; it splits into guardian and agent; the agent
- * starts workers, each with three descendants that ignore SIGTERM, two of them daemons. */
+/* One "muster run" of a test: this process forks it; it splits into guardian and agent. The agent starts workers, each
+ * with three descendants that ignore SIGTERM; two of them are daemons. */
 struct run {
     struct rig rig;
     struct addr listener;
@@ -78,7 +78,7 @@ struct setup {
     uint64_t lease_ns; /* from the start; 0: none */
     uint64_t unkillable_ns;
     bool sigchld_ignored;
-    int exit_status;                         /* >= 0: the agent ends with it at once */
+    int exit_status;                         /* >= 0: the agent exits with it at once */
     void (*in_agent)(const struct run *run); /* NULL: start_workers */
 };
 #define SETUP_INIT \
@@ -96,7 +96,7 @@ _noreturn_ static void muster_main(struct run *run, const struct setup *setup, i
         _exit(91);
     }
     link_of_agent = link;
-    (void)alarm(60); /* if the test fails, all of this ends by itself */
+    (void)alarm(60); /* if the test fails, all these processes end by themselves */
     signal(SIGINT, on_int);
     signal(SIGTERM, on_term);
     signal(SIGUSR1, on_usr1);
@@ -166,7 +166,7 @@ static bool refused(const struct run *run) {
     return is;
 }
 
-/* The witness: whoever is refused may take the node for gone, so nothing may be left then. */
+/* The witness: a peer whose connection is refused treats the node as gone, so then no process may be left. */
 static void await_refused(struct run *run) {
     uint64_t deadline_ns = clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS;
     while (!refused(run)) {
@@ -206,7 +206,7 @@ static void guardian_killed(enum job_contain contain) {
         kill(run.guardian, SIGKILL);
         await_refused(&run);
         (void)rig_await_exit(run.guardian);
-        (void)rig_await_exit(run.agent); /* it came to us */
+        (void)rig_await_exit(run.agent); /* it became our child */
         run_end(&run);
     }
 }
@@ -214,8 +214,8 @@ static void guardian_killed(enum job_contain contain) {
 Test(guardian_io, nothing_outlives_a_killed_guardian) { guardian_killed(JOB_CONTAIN_NONE); }
 
 Test(guardian_io, ends_the_workers_of_a_frozen_agent_and_spares_it) {
-    uint64_t least_ns = UINT64_MAX; /* once may be slow, when the machine stands still */
-    bool in_time = false;           /* and once early: the agent may have renewed a while ago */
+    uint64_t least_ns = UINT64_MAX; /* a single try can be slow, if the machine pauses */
+    bool in_time = false;           /* and a single try can be early: the agent's last renewal can be some time ago */
     for (int i = 0; i < REPEATS; i++) {
         struct run run;
         struct setup setup = SETUP_INIT;
@@ -232,7 +232,7 @@ Test(guardian_io, ends_the_workers_of_a_frozen_agent_and_spares_it) {
         kill(run.agent, SIGUSR1);
         await_event(&run, 'F');
         kill(run.agent, SIGUSR1);
-        await_event(&run, 'n'); /* told once */
+        await_event(&run, 'n'); /* reported once */
         cr_assert_not(refused(&run));
         kill(run.guardian, SIGTERM);
         await_event(&run, 't');
@@ -275,9 +275,9 @@ static void no_workers(const struct run *run) { (void)run; }
 
 static void dumps_core(const struct run *run) {
     (void)run;
-    tell('r'); /* the caller's comes too late */
+    tell('r'); /* the caller's setting would come too late */
     struct rlimit none = {0, 0};
-    setrlimit(RLIMIT_CORE, &none); /* of the agent; the guardian sees to its own */
+    setrlimit(RLIMIT_CORE, &none); /* for the agent; the guardian sets its own */
     signal(SIGSEGV, SIG_DFL);
     (void)kill(getpid(), SIGSEGV);
 }
@@ -388,7 +388,7 @@ static void both_killed(enum job_contain contain) {
         struct setup setup = SETUP_INIT;
         setup.contain = contain;
         run_start(&run, &setup);
-        /* Neither may act: the guardian can't while it is stopped. */
+        /* Neither can act: the guardian is stopped. */
         kill(run.guardian, SIGSTOP);
         kill(run.agent, SIGSTOP);
         kill(run.guardian, SIGKILL);

@@ -19,7 +19,7 @@
 
 static const struct generation g23 = {2, 3};
 
-/* A local workers of one worker, and what it has told. */
+/* Local workers with one worker, and what they have reported. */
 struct fixture {
     struct rig rig;
     struct loop *loop;
@@ -30,7 +30,7 @@ struct fixture {
     struct guardian_link link;
     struct job_spec spec;
     enum bind_mode bind;
-    unsigned look_for; /* LOOK_*; 0: nobody looks */
+    unsigned look_for; /* LOOK_*; 0: no discovery */
     uint64_t look_ns;  /* its deadline */
     struct node_discovery *look;
     int n_prepared;
@@ -71,7 +71,7 @@ static void on_doomsday(void *arg) {
     cr_assert_fail("nothing has happened for %d ms", RIG_DEADLINE_MS);
 }
 
-/* args: of `program`; NULL: of the test worker. */
+/* args: arguments of `program`; NULL: of the test worker. */
 static void fixture_init(struct fixture *f, const char *program, char **args) {
     *f = (struct fixture){.link = GUARDIAN_LINK_INIT, .bind = f->bind, .look_for = f->look_for, .look_ns = f->look_ns};
     rig_init(&f->rig);
@@ -159,7 +159,7 @@ Test(local_workers_io, is_prepared_when_the_node_was_looked_at) {
     stop(&f);
 }
 
-/* NVML's library is a FIFO that nobody writes: who opens it waits. */
+/* NVML's library is a FIFO without a writer: opening it blocks. */
 Test(local_workers_io, a_look_that_is_late_costs_the_binding_not_the_job) {
     struct fixture f = {.bind = BIND_CORE, .look_for = DISCOVER_CPUS | DISCOVER_NVML, .look_ns = 50 * NS_PER_MS};
     char *args[] = {TEXT("notify=MUSTER_SAFE_POINT=1"), TEXT("wait"), NULL};
@@ -210,13 +210,13 @@ static void say_to(const char *name, const char *text) {
     (void)close(fd);
 }
 
-/* What guardian_io.c shares with the guardian; the flag is its first. */
+/* The page that guardian_io.c shares with the guardian; the flag is its first member. */
 union page {
     atomic_bool fenced;
     char room[1024];
 };
 
-/* The guardian's SIGKILL is nobody's failure, once: in the next generation it may be another's again. */
+/* The guardian's SIGKILL is not a failure, but only once: in the next generation a SIGKILL can come from elsewhere. */
 Test(local_workers_io, a_kill_by_the_guardian_is_forgotten_with_its_generation) {
     struct fixture f = {0};
     char *args[] = {TEXT("signal=9"), NULL};
@@ -239,7 +239,7 @@ Test(local_workers_io, a_kill_by_the_guardian_is_forgotten_with_its_generation) 
     fixture_fini(&f);
 }
 
-/* The test itself says it, which is above the worker. */
+/* The test itself sends the message; it is above the worker. */
 Test(local_workers_io, does_not_listen_to_strangers) {
     struct fixture f = {0};
     char *args[] = {TEXT("-c"),

@@ -109,7 +109,7 @@ static bool is_mine(void *arg, const char *value) {
     return strcmp(value, "1.0.aa") == 0;
 }
 
-/* Daemons of a dead worker go, those of another stay. */
+/* Daemons of a dead worker are killed, those of another one stay. */
 Test(sweep_io, orphans_are_told_apart_by_their_marker) {
     struct rig mine, other;
     become_sweeper(&mine);
@@ -177,7 +177,7 @@ static void tell_pid(void *arg, pid_t pid) {
 }
 
 /* As another user: a process that has become root's can't be killed; it is said, and waited for. */
-/* A debugger that stops `pid`, and then does nothing. */
+/* Starts a debugger that stops `pid`, and then does nothing. */
 static pid_t trace(pid_t pid) {
     int said[2];
     cr_assert(pipe2(said, O_CLOEXEC) == 0);
@@ -210,7 +210,7 @@ Test(sweep_io, names_the_tracer_of_what_it_holds) {
     struct sweep_except except = {.pids = &tracer, .n = 1};
     struct sweep_result result = {0};
     while (result.zombies == 0)
-        sweep_pass(&except, &result); /* SIGKILL ends it, and nobody can wait for it */
+        sweep_pass(&except, &result); /* SIGKILL ends it, but it can't be reaped */
     cr_expect_eq(result.zombie, worker);
     cr_expect_eq(sweep_stuck_one(&result), worker);
     sweep_describe(worker, name);
@@ -259,7 +259,7 @@ Test(sweep_io, says_what_cannot_be_killed_and_waits_for_it) {
     siginfo_t si = {0};
     cr_assert(waitid(P_PID, (id_t)sweeper, &si, WEXITED | WNOHANG | WNOWAIT) == 0);
     cr_assert_eq(si.si_pid, 0, "the sweeper gave up");
-    kill(stubborn, SIGKILL); /* by one who may */
+    kill(stubborn, SIGKILL); /* by a process that may */
     int status = rig_await_exit(sweeper);
     cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", status);
     close(said[0]), close(said[1]);

@@ -17,7 +17,7 @@
 
 enum { N_MAX = 8 };
 
-/* One group of a test, and what it has told. */
+/* The group of a test, and what it has reported. */
 struct local_workers {
     struct rig rig;
     struct loop *loop;
@@ -26,9 +26,9 @@ struct local_workers {
     struct worker_group *group;
     struct worker_group_config config;
     char *const *const *argvs;      /* of the workers */
-    const struct worker_spec *spec; /* of all of them, with its argv; NULL: argvs */
-    uint32_t n, n_made, unmade;     /* one that can't be made ready; 0: none */
-    bool slow;                      /* each takes all the time of a turn */
+    const struct worker_spec *spec; /* the spec of all of them, with its argv; NULL: argvs */
+    uint32_t n, n_made, unmade;     /* a worker that can't be prepared; 0: none */
+    bool slow;                      /* each takes a whole turn */
     char hold[128], say[128];
     struct worker_exit exits[N_MAX];
     struct err failures[N_MAX];
@@ -125,7 +125,7 @@ static void on_begin(void *arg) {
     loop_quit(c->loop);
 }
 
-/* A turn of the loop has time for the first of them. */
+/* A turn of the loop has time only for the first ones. */
 static void local_workers_begin(struct local_workers *c, char *const *const argvs[], uint32_t n) {
     c->argvs = argvs;
     c->n = n;
@@ -255,7 +255,7 @@ Test(worker_io, an_ended_worker_leaves_nothing_and_its_sibling_keeps_its_daemon)
             cr_assert(loop_turn(c.loop) == 0);
         }
         cr_expect_eq(worker_group_alive(c.group), 1);
-        /* Only the daemon holds the sibling's FIFO, once the sibling is gone. */
+        /* Once the sibling is gone, only the daemon holds its FIFO. */
         cr_expect_not(rig_all_gone(&sibling));
         worker_group_kill(c.group);
         local_workers_run_to_the_end(&c);
@@ -265,7 +265,7 @@ Test(worker_io, an_ended_worker_leaves_nothing_and_its_sibling_keeps_its_daemon)
     }
 }
 
-/* Other processes have been started and have ended: it takes longer than the end of what was killed. */
+/* Starts other processes and waits for their end: this takes longer than the end of the killed ones. */
 static void let_the_killed_end(const struct rig *rig) {
     struct child_spec spec = CHILD_SPEC_INIT;
     spec.argv = ARGV(rig->worker, "exit=0", NULL);
@@ -286,7 +286,7 @@ Test(worker_io, the_siblings_daemon_alone_is_spared) {
     snprintf(hold, sizeof hold, "hold=%s", sibling.hold);
     snprintf(say, sizeof say, "say=%s", sibling.ready);
     char *w = c.rig.worker;
-    /* Worker 1 lives; what holds its FIFO is its daemon, made by a child that held it. */
+    /* Worker 1 lives; its FIFO is held by its daemon, which was made by a child that held it. */
     local_workers_start(
         &c,
         (char *const *[]){ARGV(w, c.hold, "daemon", c.say, "wait", NULL),
@@ -310,7 +310,7 @@ Test(worker_io, the_siblings_daemon_alone_is_spared) {
     local_workers_fini(&c);
 }
 
-/* Of another agent, say, that a worker has started: the same place, and another chance. */
+/* For example the marker of another agent that a worker has started: the same index, but another random part. */
 Test(worker_io, what_only_begins_with_the_marker_of_the_ended_is_spared) {
     struct local_workers c;
     local_workers_init(&c);
@@ -401,7 +401,7 @@ Test(worker_io, knows_which_processes_are_its_workers) {
     cr_expect_not(worker_group_holds(c.group, getppid()));
     cr_expect_not(worker_group_holds(c.group, 1));
     cr_expect_not(worker_group_holds(c.group, 0));
-    /* A child of this process that is no worker. */
+    /* A child of this process that is not a worker. */
     pid_t stranger = fork();
     if (stranger == 0) {
         pause();

@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* One socket, and what came by it. */
+/* One socket, and the messages that arrived. */
 struct fixture {
     struct loop *loop;
     struct notify *notify;

@@ -153,7 +153,7 @@ Test(worker_env, each_worker_sees_as_many_devices_as_was_asked) {
     }
 }
 
-/* ROCm does not read CUDA_VISIBLE_DEVICES then: all workers would be on one GPU. */
+/* Then ROCm does not read CUDA_VISIBLE_DEVICES: all workers would use the same GPU. */
 Test(worker_env, the_users_hip_list_is_narrowed_too) {
     char *const both[] = {TEXT("HIP_VISIBLE_DEVICES=7,6,5"), TEXT("CUDA_VISIBLE_DEVICES=0,1,2"), NULL};
     char *const empty[] = {TEXT("HIP_VISIBLE_DEVICES="), NULL};

@@ -128,7 +128,7 @@ Test(worker, what_survives_sigkill_is_said_once) {
     cr_expect(u.all_gone, "gone after all is gone");
 }
 
-/* Any events in any order: the state's own assertions hold, all_gone comes once and last. */
+/* Any events in any order: the state's assertions are true, and all_gone comes once and last. */
 Test(worker, any_order_of_events_ends_once) {
     for (uint64_t seed = 1; seed <= 2000; seed++) {
         struct prng rng = {seed};
