@@ -1,4 +1,4 @@
-/* How the workers of a recorded node would be bound, for tests to compare.
+/* Prints how the workers of a recorded node would be bound, for tests to compare.
  *
  *     test-affinity TREE @ALLOWED@VISIBLE MODE... @ALLOWED@VISIBLE MODE...
  *
@@ -19,7 +19,7 @@ static void *copy(const void *array, uint32_t n, size_t size) {
     return c;
 }
 
-/* As if hwloc had been in a cgroup with these CPUs only. What is not about CPUs stays the whole's. */
+/* The topology that hwloc would find in a cgroup with only these CPUs. Everything else is that of the whole machine. */
 static struct topology allow(const struct topology *whole, const struct cpuset *allowed) {
     struct topology t = *whole;
     t.numa = copy(t.numa, t.n_numa, sizeof *t.numa);
@@ -81,7 +81,7 @@ static void show(const struct topology *t, struct affinity_input *in, const char
     }
 }
 
-/* The modes up to the next case; how many there were, or -1. */
+/* Handles the modes up to the next case; returns how many there were, or -1. */
 static int do_case(const struct topology *whole, char *text, char **modes) {
     struct cpuset allowed;
     char *visible_text = strchr(text + 1, '@');

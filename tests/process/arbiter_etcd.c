@@ -1,11 +1,11 @@
-/* The arbiter over etcd, for a test to speak to by lines (tests/e2e/test_etcd.py).
+/* The arbiter over etcd, which a test controls by lines (tests/e2e/test_etcd.py).
  *
  *     arbiter_etcd [--prefix P] [--user U --password P] [--tls] [--cacert F] [--cert F --key F] [--timeout-ms N]
  *                  RUN_ID ENDPOINT...
  *
  * Standard input: "read", "beat E WHO", "claim E WHO [idle]", "close E WHO OUTCOME", "stalled". Each is answered by one
- * line of JSON, in whatever order answers come; "stalled" tells how long the loop has been kept from turning, at worst,
- * since the last time. A configuration that is refused is one line too, and status 2. */
+ * line of JSON, in the order in which answers come. "stalled" reports the longest time that the loop has been blocked
+ * since the last "stalled". If the configuration is refused, it prints one line and exits with status 2. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>

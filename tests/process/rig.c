@@ -42,7 +42,7 @@ void rig_fini(struct rig *rig) {
     rmdir(rig->dir);
 }
 
-/* poll(2) that a signal (SIGCHLD of a loop) does not end. */
+/* poll(2) that continues after a signal (a loop's SIGCHLD). */
 static int poll_one(struct pollfd *p) {
     uint64_t deadline_ns = clock_now_ns() + RIG_DEADLINE_MS * UINT64_C(1000000);
     int r;
@@ -52,7 +52,7 @@ static int poll_one(struct pollfd *p) {
     return r;
 }
 
-/* A FIFO whose writers come and go polls as hung up: then only time passes. */
+/* If all writers of a FIFO have closed it, poll() reports a hang-up at once; then this waits for 1 ms. */
 static void await_readable(int fd) {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     cr_assert(poll_one(&p) >= 0);

@@ -1,4 +1,4 @@
-/* A worker that does what its arguments say, one after the other; for tests of supervision.
+/* A worker for tests of supervision. It carries out its arguments in order.
  *
  *     exit=N            ends with status N
  *     signal=N          sends itself signal N
@@ -55,7 +55,7 @@ static void on_term(int signo) {
     _exit(on_term_status);
 }
 
-/* Or as long as a test could last: one that fails must leave nothing behind for ever. */
+/* Or as long as a test can take: a test that fails must not leave processes behind for ever. */
 static void wait_for_ever(void) {
     (void)alarm(120); /* not inherited through fork */
     for (;;)
@@ -106,7 +106,7 @@ static void make_child(void) {
     wait_for_ever();
 }
 
-/* Returns when the daemon stands: it holds all that it inherited, and ignores SIGTERM. */
+/* Returns when the daemon is ready: it holds everything that it inherited, and ignores SIGTERM. */
 static void make_daemon(const char *self) {
     int ready[2];
     if (pipe2(ready, O_CLOEXEC) < 0)
