@@ -1,6 +1,5 @@
-/* Any bytes as an answer of etcd: of a transaction, of a login, of a refusal, and as an endpoint. What is taken for an
- * answer leads to a decision that fits the request, and every error has a sentence. The first byte picks the request.
- */
+/* Any bytes as an answer of etcd (to a transaction, to a login, or a refusal), and as an endpoint. An accepted answer
+ * leads to a decision that fits the request, and every error has a sentence. The first byte chooses the request. */
 #include <string.h>
 
 #include "rendezvous/arbiter/etcd/arbiter_etcd.h"
@@ -23,7 +22,7 @@ static void decide(const struct arbiter_etcd_view *view, unsigned kind, uint64_t
         int r = arbiter_etcd_next(&s, view, &result, &err);
         if (r == ARBITER_ETCD_E_ASK && asked < 4)
             continue;
-        if (r > 0 || (r < 0 && err.text[0] == '\0')) /* the same answer again and again ends it */
+        if (r > 0 || (r < 0 && err.text[0] == '\0')) /* the same answer, repeated, ends it */
             abort();
         if (r == 0 && q.kind == ARBITER_CLAIM && result == ARBITER_OK &&
             !arbiter_etcd_is_of(view, q.epoch, q.leader.incarnation))

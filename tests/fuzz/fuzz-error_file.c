@@ -1,5 +1,5 @@
-/* Any bytes as error.json: either a message, or an outcome with a sentence; and what is passed on to a parent can be
- * read again, with the same message. */
+/* Any bytes as error.json: either a message, or an error with a sentence. What is passed on to a parent can be read
+ * again, with the same message. */
 #include <string.h>
 
 #include "launcher/worker/error_file.h"

@@ -1,5 +1,5 @@
-/* Any bytes as a stream of frames: it is cut the same wherever the stream is split, and no frame is longer than what it
- * was allowed to be, or than what came. */
+/* Any bytes as a stream of frames: the frames are the same wherever the stream is split, and no frame is longer than
+ * its limit, or than the bytes that arrived. */
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct cutter {
     size_t at;             /* bytes taken */
-    uint64_t node_summary; /* of all frames, in order */
+    uint64_t node_summary; /* hash of all frames, in order */
     unsigned frames;
     bool broken;
 };

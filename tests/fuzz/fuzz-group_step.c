@@ -1,7 +1,7 @@
-/* The leader's machine under any order of events, also such as no honest node would cause: the input's bytes are
- * a configuration and then events. What holds: group_check() after every step (the machine itself calls it),
- * generations and the count of restarts only grow, a group is within its limits, an outcome stands, and every known
- * node can be told something. */
+/* The leader's machine under any order of events, including those that no honest node would cause. The input's bytes
+ * are a configuration, and then events. Invariants: group_check() after every step (the machine itself calls it);
+ * generations and the count of restarts only grow; a group is within its limits; an outcome does not change; and there
+ * is a DESIRED for every known node. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define NODES 6
-#define NODES_INHERITED 1 /* one more than the events speak of */
+#define NODES_INHERITED 1 /* one more than the events name */
 #define INPUT_MAX ((size_t)4096)
 #define CHECK(condition)          \
     do {                          \
@@ -90,7 +90,7 @@ static void fill_report(struct input *in, const struct group *g, struct report *
         memcpy(r->unusable, "pid 7", 6);
 }
 
-/* Any that a node may say; its epoch and its times are near those of the group. */
+/* Any message that a node can send; its epoch and its times are near those of the group. */
 static void fill_message(struct group_event *e, uint8_t b, uint8_t c, uint64_t now_ns) {
     static struct wire_small said;
     struct prng prng = {.state = b};

@@ -1,5 +1,5 @@
-/* Any bytes as JSON: taken or refused within the limits; what was taken is written and read again, with the same
- * outcome and the same text. */
+/* Any bytes as JSON: accepted or refused within the limits. What was accepted is written and read again, with the same
+ * result and the same text. */
 #include <string.h>
 
 #include "base/json/json.h"
@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Numbers are printed with fewer digits than a double has, so two rounds are compared, not the input. */
 static void print_of(const char *text, size_t len, struct strbuf *ret) {
     struct json_limits limits = JSON_LIMITS_DEFAULT;
-    limits.max_bytes *= 16; /* escapes and numbers may come out longer */
+    limits.max_bytes *= 16; /* escapes and numbers can become longer */
     struct err err = {0};
     _cleanup_(json_freep) struct json *doc = NULL;
     int r = json_parse(text, len, &limits, &doc, &err);
@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (json_write_value(&w, NULL, doc) != 0)
         abort();
     if (strstr(strbuf_text(&first), "null") != NULL)
-        return 0; /* cJSON prints what no double holds (1e999) as null */
+        return 0; /* cJSON prints numbers that no double holds (1e999) as null */
     print_of(first.data, first.len, &second);
     if (strcmp(strbuf_text(&first), strbuf_text(&second)) != 0)
         abort();

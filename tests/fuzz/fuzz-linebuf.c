@@ -1,5 +1,5 @@
 /* First byte: the limit and whether to collapse; then chunks (length, bytes) with flushes between. Without collapse
- * every byte comes out again, in order; with it every line comes out as what a terminal would show of it. */
+ * every byte is returned, in order. With it every line is returned as a terminal would show it. */
 #include <string.h>
 
 #include "launcher/logs/linebuf.h"
@@ -7,7 +7,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct shown {
-    struct strbuf text; /* without collapse: all; with: the present line */
+    struct strbuf text; /* without collapse: everything; with collapse: the current line */
     struct strbuf lines;
     size_t limit;
     bool open, collapse;
@@ -32,7 +32,7 @@ static void on_piece(void *arg, const struct linebuf_piece *p) {
     strbuf_clear(&s->text);
 }
 
-/* What should have come out for a whole input: each line from its last state on. */
+/* The expected result for a whole input: each line from its last state on. */
 static void expect(const uint8_t *in, size_t len, bool collapse, struct strbuf *lines, struct strbuf *rest) {
     bool at_cr = false;
     for (size_t i = 0; i < len; i++) {

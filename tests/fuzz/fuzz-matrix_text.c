@@ -1,5 +1,5 @@
-/* A matrix is refused, or read into a table that is whole and finds its own words again; a node in JSON is shown in
- * every form. */
+/* A matrix is refused, or read into a complete table that finds its own words again. A node in JSON is shown in every
+ * form. */
 #include <string.h>
 
 #include "topology/json/topology_json.h"

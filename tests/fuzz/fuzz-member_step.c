@@ -1,7 +1,7 @@
-/* A node's machine under any order of events: the input's bytes are events of the leader, the network and the
- * launcher. What holds: member_check() after every step (the machine calls it), the generation and the count of
- * restarts only grow, workers are started only with a lease in force that names the generation, never a second time
- * before all are gone, and the end comes once and stays. */
+/* A node's machine under any order of events: the input's bytes are events of the leader, the network and the launcher.
+ * Invariants: member_check() after every step (the machine calls it); the generation and the count of restarts only
+ * grow; workers are started only with a valid lease that names the generation, and never a second time before all are
+ * gone; the end comes once and stays. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -188,7 +188,7 @@ static void check_effects(const struct member *m, const struct member_update *u,
 
 static void note_lease(const struct member *m, const struct member_event *e, struct seen *seen) {
     if (e->kind != MEMBER_EVENT_LEASE || e->lease.epoch != member_epoch(m) || seen->n_leases == INPUT_MAX)
-        return; /* another leader's counts for nothing */
+        return; /* one from another leader does not count */
     seen->leases[seen->n_leases].names = e->lease.prepared;
     seen->leases[seen->n_leases++].end_ns = e->lease.echo_ns + e->lease.validity_ns;
 }
@@ -214,7 +214,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         struct member_event e;
         fill_event(&in, m, &e, &desired, &now_ns);
         if (e.kind == MEMBER_EVENT_ARBITER && !config.has_arbiter)
-            continue; /* nobody answers */
+            continue; /* no answer comes */
         note_lease(m, &e, &seen);
         member_step(m, &e, &u);
         if (e.kind == MEMBER_EVENT_ALL_GONE)

@@ -1,12 +1,12 @@
-/* NCCL's configuration files: whatever stands there, each entry is a line of the text, cut where the bounds say, and
- * each line that sets something is an entry. */
+/* NCCL's configuration files: with any text, each entry is a line of the text, cut at the limits, and each line that
+ * sets a variable is an entry. */
 #include <string.h>
 
 #include "nccl_env/facts/conf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The n-th line, counted from 1; its end goes to *ret_end. NULL: there are not so many. */
+/* The n-th line, counted from 1; *ret_end is set to its end. NULL: there are fewer lines. */
 static const char *line_at(const char *text, size_t len, uint32_t n, const char **ret_end) {
     const char *p = text, *end = text + len;
     for (; n > 1 && p < end; n--) {

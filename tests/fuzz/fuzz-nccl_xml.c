@@ -1,5 +1,5 @@
-/* Any bytes as an NCCL file: read or refused, checked, made a graph of; what was read is written and read again, with
- * the same number of GPUs and nets. */
+/* Any bytes as an NCCL file: it is read or refused, checked, and made into a graph. What was read is written and read
+ * again, with the same number of GPUs and nets. */
 #include <string.h>
 
 #include "topology/nccl/nccl_graph.h"

@@ -1,5 +1,5 @@
-/* Any bytes as a node's digest: refused with a sentence, or written and read again it is the same,
- * and nothing in it does more to a terminal than text does. */
+/* Any bytes as a node summary: it is refused with a sentence, or it is the same after it was written and read again.
+ * Nothing in it has an effect on a terminal except as text. */
 #include <string.h>
 
 #include "base/text/utf8.h"

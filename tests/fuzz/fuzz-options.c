@@ -1,5 +1,5 @@
 /* A command line of "muster run": words end with a NUL byte; the first byte says how many of them are the environment.
- * What is accepted must hold what job.h promises, and printing it must be lines. */
+ * An accepted job must have the properties that job.h promises, and its printed form must be lines. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -74,7 +74,7 @@ static void check_spec(const struct job_spec *s) {
     for (uint32_t i = 0; i < 12; i++)
         check(std_map_get(&s->redirects, i) <= STD_BOTH && std_map_get(&s->tee, i) <= STD_BOTH, "streams");
     if (s->nproc > 64)
-        return; /* thousands of numbers say nothing new, slowly */
+        return; /* thousands of numbers are slow, and test nothing new */
     struct strbuf out = {0};
     job_print_config(s, &out);
     const char *text = strbuf_text(&out);

@@ -1,6 +1,6 @@
-/* Bytes as requests of five clients on a small store: its invariants hold after every step, a wait ends at most once
- * and only for one who waits, replies go in the form that their operation has, and all bytes are given back at the end.
- */
+/* Bytes as requests of five clients to a small store. Its invariants are true after every step; a wait ends at most
+ * once, and only for a client that waits; each reply has the form of its operation; and all memory is freed at the
+ * end. */
 #include "base/util.h"
 #include "rendezvous/store/store.h"
 
@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static bool waiting[CLIENTS];
 
-/* Everything that goes to others is the end of a wait. */
+/* Replies to other clients are only ends of waits. */
 static void look_at(const struct store_update *u, uint32_t client, bool may_answer) {
     for (size_t i = 0; i < u->n_replies; i++) {
         const struct store_reply *r = &u->replies[i];
@@ -38,7 +38,7 @@ static void check_count(const struct store_request *req, const struct store_upda
     case STORE_OP_APPEND:
     case STORE_OP_MULTI_SET:
     case STORE_OP_QUEUE_PUSH:
-        if (n > 1) /* it may end its own wait */
+        if (n > 1) /* it can end its own wait */
             abort();
         return;
     case STORE_OP_WAIT:
@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     while (size - pos >= 4) {
         uint32_t client = data[pos] % CLIENTS;
         uint8_t op = data[pos + 1];
-        if (op == 255) { /* it goes away */
+        if (op == 255) { /* the client disconnects */
             waiting[client] = false;
             store_forget(store, client, &u);
             look_at(&u, client, false);
@@ -131,7 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 waiting[client] = false; /* the old wait was replaced first */
             else if (store_bytes(store) > before)
                 abort();
-            waiting[client] = false; /* a refused client is ended */
+            waiting[client] = false; /* a refused client is disconnected */
             store_forget(store, client, &u);
         } else if (r == 0) {
             look_at(&u, client, true);

@@ -1,5 +1,5 @@
-/* A host name in the first line, any bytes as a file of switches behind it: a place that ends with that name, none, or
- * a sentence. */
+/* A host name in the first line, then any bytes as a file of switches: the result is a place that ends with that name,
+ * no place, or a sentence. */
 #include <string.h>
 
 #include "launcher/preflight/switch_map.h"

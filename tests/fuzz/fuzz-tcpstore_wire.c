@@ -1,5 +1,6 @@
-/* Any bytes as a connection: decoded whole, and cut into pieces of the sizes that the input itself names, they give the
- * same requests and the same end; no request is beyond the limits, and what is held is in proportion to what came. */
+/* Any bytes as a connection. Decoded as a whole, and in pieces of the sizes that the input itself names, they give the
+ * same requests and the same end. No request exceeds the limits, and the stored bytes are proportional to those that
+ * arrived. */
 #include <string.h>
 
 #include "base/text/strbuf.h"
@@ -32,7 +33,7 @@ static void note(const struct store_request *req, struct strbuf *out) {
 
 static int feed(struct tcpstore_decoder *d, const uint8_t *data, size_t len, struct strbuf *out) {
     static struct tcpstore_scratch scratch;
-    uint8_t *piece = xmalloc(len + 1); /* of its own: a byte too far is seen */
+    uint8_t *piece = xmalloc(len + 1); /* a block of its own, so that an overread of one byte is detected */
     piece = realloc(piece, len == 0 ? 1 : len);
     if (piece == NULL)
         abort();

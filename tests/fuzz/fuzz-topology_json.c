@@ -1,5 +1,5 @@
-/* Any bytes as a topology: refused with a sentence, or taken; what was taken is written, read and written again with
- * the same text, and every device can be compared with every other. */
+/* Any bytes as a topology: refused with a sentence, or accepted. An accepted topology is written, read and written
+ * again with the same text, and every device can be compared with every other. */
 #include <string.h>
 
 #include "topology/json/topology_json.h"

@@ -1,5 +1,5 @@
-/* Any bytes as a message: what is taken comes out the same after another round, and every text in it ends within its
- * array. */
+/* Any bytes as a message: an accepted message is the same after it was encoded and decoded again, and every text in it
+ * ends within its array. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Runs a fuzz target over its corpus as an ordinary test, where libFuzzer is not there: every file, and every
- * beginning of it, in a heap block of exactly its size, so that ASan sees an overread of one byte.
+/* Runs a fuzz target over its corpus as an ordinary test, without libFuzzer: every file, and every prefix of it, in a
+ * heap block of exactly its size, so that ASan detects an overread of one byte.
  *
  *     fuzz-X CORPUS_DIR        prints TAP, one point per file */
 #include <dirent.h>
@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Beginnings of longer files than this are tried at this many lengths only. */
+/* Prefixes of files longer than this are tried only at this many lengths. */
 #define PREFIXES_MAX ((size_t)512)
 
 static int read_file(const char *path, struct strbuf *ret) {
@@ -29,7 +29,7 @@ static int read_file(const char *path, struct strbuf *ret) {
 }
 
 static void run_exact(const char *data, size_t len) {
-    /* xmalloc(0) gives one byte; libFuzzer too hands over a valid pointer for an empty input. */
+    /* xmalloc(0) returns one byte; libFuzzer also passes a valid pointer for an empty input. */
     uint8_t *copy = xmalloc(len);
     if (len > 0)
         memcpy(copy, data, len);
@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
         (void)fprintf(stderr, "%s: no inputs there\n", argv[1]);
         return 1;
     }
-    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* what was printed names the input that crashed */
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* the last line names the input that crashed */
     printf("1..%d\n", n);
     bool failed = false;
     for (int i = 0; i < n; i++) {
