@@ -7,7 +7,7 @@
 #include "base/text/log.h"
 #include "launcher/preflight/ring_probe_io.h"
 
-/* The interface's address of one family: the chosen one, or its first. */
+/* Adds the interface's address of one family: the chosen one, or its first. */
 static void add_addr(struct rdzv_net *to, const struct topo_netif *n, const char *chosen, bool v6) {
     const char *addr = chosen[0] != '\0' && (strchr(chosen, ':') != NULL) == v6 ? chosen : NULL;
     for (uint32_t i = 0; i < n->n_addrs && addr == NULL; i++)
@@ -18,8 +18,8 @@ static void add_addr(struct rdzv_net *to, const struct topo_netif *n, const char
         (void)snprintf(to->addrs + len, sizeof to->addrs - len, "%s%s", len > 0 ? "," : "", addr);
 }
 
-/* NCCL and Gloo take an interface's first address as getifaddrs() has them: IPv4 where there is
- * one, whatever the route to the leader. (NCCL user guide, NCCL_SOCKET_FAMILY.) */
+/* NCCL and Gloo use an interface's first address in the order of getifaddrs(): IPv4 if there is
+ * one, whatever the route to the leader is. (NCCL user guide, NCCL_SOCKET_FAMILY.) */
 static void take(struct rdzv_net *to, const struct topo_netif *n, const char *chosen,
                  bool v6_first) {
     if (strlen(n->name) >= sizeof to->netif)
@@ -29,13 +29,13 @@ static void take(struct rdzv_net *to, const struct topo_netif *n, const char *ch
     add_addr(to, n, chosen, !v6_first);
 }
 
-/* --env goes before what is inherited. */
+/* --env takes precedence over the inherited environment. */
 static const char *workers_value(const struct job_spec *spec, char *const *envp, const char *name) {
     const char *asked = env_get(spec->env, name);
     return asked != NULL ? asked : env_get(envp, name);
 }
 
-/* What the user says himself stands, and where it names one interface, workers will use that. */
+/* The user's own setting has precedence. If it names one interface, workers will use that. */
 static const char *users_netif(const struct job_spec *spec, char *const *envp) {
     const char *name = workers_value(spec, envp, "NCCL_SOCKET_IFNAME");
     return name == NULL ? NULL : name + (name[0] == '=');
@@ -51,7 +51,8 @@ static const struct topo_netif *choose(const struct topology *t, uint32_t n_node
                                 .leader_addr = leader};
     uint32_t i = user != NULL ? topology_find_netif(t, user) : TOPO_NONE;
     netif_choose(t, &input, choice);
-    if (i != TOPO_NONE) { /* else a list, a prefix, an exclusion: the route is the best guess */
+    /* else it is a list, a prefix or an exclusion: the route is the best guess */
+    if (i != TOPO_NONE) {
         choice->addr[0] = '\0';
         (void)snprintf(choice->why, sizeof choice->why, "NCCL_SOCKET_IFNAME");
     } else if (choice->netif[0] != '\0') {
@@ -94,14 +95,14 @@ static void pick(const struct rdzv_net *net, bool v6, struct netif_choice *ret) 
         addr = second + 1;
     (void)snprintf(ret->netif, sizeof ret->netif, "%s", net->netif);
     (void)snprintf(ret->addr, sizeof ret->addr, "%.*s", (int)strcspn(addr, ","), addr);
-    ret->family_v6 = v6 && second != NULL; /* it has both, and NCCL would take the other */
+    ret->family_v6 = v6 && second != NULL; /* it has both, and NCCL would use the other */
 }
 
 bool node_nets_pick(const struct node_nets *n, uint32_t reachability, struct netif_choice *ret) {
     const struct rdzv_net *fast = &n->nets[RING_FAST], *net = &n->nets[RING_NET];
     if ((reachability & RING_WAY_TRIED) == 0)
         return false;
-    /* That this node has the network, too, is the leader's word. */
+    /* The leader has confirmed that all nodes have the network, including this one. */
     if ((reachability & (RING_WAY_FAST_V4 | RING_WAY_FAST_V6)) != 0 && fast->netif[0] != '\0') {
         pick(fast, (reachability & RING_WAY_FAST_V4) == 0, ret);
         (void)snprintf(ret->why, sizeof ret->why,

@@ -1,6 +1,5 @@
-/* By which interfaces the workers of this node reach the other nodes: that of the route to the
- * leader, and that of a faster network, which is taken where every node reaches its neighbours by
- * it.
+/* The interfaces by which this node's workers reach the other nodes: that of the route to the
+ * leader, and that of a faster network, which is used if every node reaches its neighbours by it.
  *
  *     node_nets_choose(&user, envp, to, look, way, nets.nets);    before JOIN; neighbours try these
  *     if (node_nets_pick(&nets, ways, &choice))         at START, with the ways that all have
@@ -13,7 +12,7 @@
 #include "rendezvous/protocol/messages.h"
 
 struct node_nets {
-    bool local; /* the leader is reached over loopback: all nodes are this machine */
+    bool local; /* the leader is reached over loopback: all nodes are on this machine */
     struct rdzv_net nets[RDZV_NETS_MAX]; /* RING_NET, RING_FAST */
 };
 
@@ -24,5 +23,5 @@ void node_nets_choose(const struct job_spec *spec, char *const *envp, const char
                       const struct node_discovery *look, const struct node_discovery *way,
                       struct rdzv_net ret[RDZV_NETS_MAX]);
 
-/* False: the interface of the route stays, with NCCL's own choice of its address. */
+/* False: workers use the interface of the route, and NCCL chooses its address. */
 bool node_nets_pick(const struct node_nets *n, uint32_t reachability, struct netif_choice *ret);

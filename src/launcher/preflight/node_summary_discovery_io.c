@@ -23,8 +23,8 @@
 #define SHM_ENOUGH_BYTES (UINT64_C(128) << 20)    /* a container's default is 64 MiB */
 #define DISK_WARN_BYTES (UINT64_C(1) << 30)
 #define DISK_FAIL_BYTES (UINT64_C(64) << 20)
-#define BUSY_MAX 256      /* processes on GPUs that are looked at */
-#define PROC_FDS_MAX 4096 /* descriptors of one process that are looked at */
+#define BUSY_MAX 256      /* the most processes on GPUs that are examined */
+#define PROC_FDS_MAX 4096 /* the most descriptors of one process that are examined */
 
 static void size_text(uint64_t bytes, char out[32]) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
@@ -38,14 +38,14 @@ static void size_text(uint64_t bytes, char out[32]) {
         (void)snprintf(out, 32, v < 10 && u > 0 ? "%.1f %s" : "%.0f %s", v, units[u]);
 }
 
-/* ---- what costs nothing ---- */
+/* ---- facts that are known at once ---- */
 
 static void look_limits(struct node_summary *d, bool has_hcas) {
     struct rlimit l;
     char size[32];
     if (getrlimit(RLIMIT_MEMLOCK, &l) < 0)
         return;
-    /* muster run raises it that far */
+    /* muster run raises the soft limit to the hard one */
     uint64_t bytes = l.rlim_max == RLIM_INFINITY ? UINT64_MAX : l.rlim_max;
     size_text(bytes, size);
     node_summary_set(d, NODE_SUMMARY_MEMLOCK, "%s", size);
@@ -76,7 +76,7 @@ static void look_shm(struct node_summary *d) {
         node_summary_add(d, NODE_SUMMARY_OK, "SHM", "/dev/shm has %s", size);
 }
 
-/* The folder may not be there yet: the nearest one above it that is. */
+/* If the folder does not exist yet, uses the nearest existing one above it. */
 void node_summary_discovery_disk(const struct node_summary_config *c, struct node_summary *d) {
     const char *log_dir = c->log_dir;
     char path[4096], size[32];
@@ -158,7 +158,8 @@ static const char *layer_name(enum topo_link_layer l) {
     return l == TOPO_LINK_INFINIBAND ? " IB" : l == TOPO_LINK_ETHERNET ? " RoCE" : "";
 }
 
-/* In the order of the rails: adapters by PCI address. Of ports that are down, only that. */
+/* Lists adapters in the order of the rails, which is by PCI address. For a port that is down, it
+ * only says that. */
 static void look_hcas(const struct topology *t, struct node_summary *d) {
     _cleanup_(strbuf_fini) struct strbuf set = {0};
     uint32_t down = 0;
@@ -184,8 +185,9 @@ static void look_hcas(const struct topology *t, struct node_summary *d) {
                          t->n_nics == 1 ? "" : "s");
 }
 
-/* Which adapter serves which GPU. Two nodes with the same adapters in other slots send through
- * other rails, and from rail to rail the way leads over the switches between them (or nowhere). */
+/* Which adapter serves which GPU. Two nodes with the same adapters in different slots send on
+ * different rails, and traffic from rail to rail goes through the switches between them (or
+ * nowhere). */
 static void look_rails(const struct topology *t, struct node_summary *d) {
     struct nccl_graph *g = NULL;
     _cleanup_(strbuf_fini) struct strbuf set = {0};
@@ -203,11 +205,12 @@ static void look_rails(const struct topology *t, struct node_summary *d) {
         node_summary_set(d, NODE_SUMMARY_RAILS, "%s", strbuf_text(&set));
 }
 
-/* ---- who uses the GPUs ---- */
+/* ---- processes on the GPUs ---- */
 
 enum { HOLDS_NO, HOLDS_GPU, HOLDS_UNKNOWN };
 
-/* /dev/nvidia0, not /dev/nvidiactl. As root of all users, else of one's own processes. */
+/* /dev/nvidia0, not /dev/nvidiactl. Root sees the processes of all users; other users see only
+ * their own. */
 static int holds_gpu(const char *pid) {
     char path[320], link[64];
     (void)snprintf(path, sizeof path, "/proc/%.32s/fd", pid);
@@ -234,13 +237,14 @@ struct busy {
     uint32_t n;
 };
 
-/* What began after the agent did is no leftover: the workers of the job do. */
+/* A process that began after the agent is not a leftover: it can be a worker of this job. */
 static void add_busy(struct busy *b, const char *pid, uint32_t gpu, bool by_nvml) {
     struct node_summary_process p = {.pid = strtoull(pid, NULL, 10), .gpu = gpu};
     struct proc_stat st = {.start = 0};
     p.seen = p.pid != 0 && p.pid <= INT32_MAX && proc_read_stat((pid_t)p.pid, &st);
     memcpy(p.name, st.name, sizeof p.name);
-    /* NVML may give numbers of another PID namespace, and that number's process here be any. */
+    /* NVML can report pids of another pid namespace. Then the process with that pid here is a
+     * different one. */
     if (by_nvml && p.seen && holds_gpu(pid) == HOLDS_NO)
         p = (struct node_summary_process){.gpu = gpu};
     if (b->n < BUSY_MAX && (by_nvml || p.seen) && !(p.seen && st.start >= b->own_began))
@@ -278,7 +282,7 @@ void node_summary_name_unresolved(const char *host, const char *why, struct node
                      "this host's own name, %.100s: %.100s", host, why);
 }
 
-/* The workers' libraries look the host's own name up; Gloo takes the address it finds. */
+/* The workers' libraries look up the host's own name; Gloo uses the address that it gets. */
 void node_summary_discovery_name(const struct node_summary_config *c, struct node_summary *d) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *all = NULL;
     int gai = getaddrinfo(c->host, NULL, &hints, &all);
@@ -313,7 +317,7 @@ static void look_versions(const struct nccl_facts *f, struct node_summary *d) {
     node_summary_set(d, NODE_SUMMARY_TORCH, "%s", f != NULL ? f->torch_version : "");
 }
 
-/* ---- the whole ---- */
+/* ---- the whole summary ---- */
 
 void node_summary_discovery_early(const struct node_summary_config *c, struct node_summary *d) {
     struct utsname u;
@@ -332,8 +336,8 @@ unsigned node_summary_needs(bool any_gpu) {
     return any_gpu ? DISCOVER_CPUS | DISCOVER_PCI | DISCOVER_NICS | DISCOVER_NVML : DISCOVER_NICS;
 }
 
-/* What is not as it should be gets a code of its own by node_summary_gpus(), so that NVML's
- * warnings in the topology are left out. */
+/* node_summary_gpus() gives each fault a code of its own, so NVML's warnings in the topology are
+ * left out. */
 static void look_devices(const struct topology *t, const struct discovery_nvml *nvml, bool gpus,
                          struct node_summary *d) {
     const struct nvml_report *report = nvml != NULL && nvml->asked ? &nvml->report : NULL;

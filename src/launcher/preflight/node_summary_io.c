@@ -19,13 +19,13 @@ struct node_summary_gathering {
     bool looked; /* the discovery did not fail */
 };
 
-/* How many node summaries have come, each better than the one before. */
+/* Which node summaries have come so far; each has more than the one before. */
 enum { TOLD_EARLY = 1, TOLD_DEVICES, TOLD_DISK, TOLD_ALL };
 
 static int look(int fd, void *arg) {
     const struct node_summary_config *c = arg;
     static struct node_summary d;
-    (void)setpriority(PRIO_PROCESS, 0, NICE); /* workers that start meanwhile go first */
+    (void)setpriority(PRIO_PROCESS, 0, NICE); /* workers that start meanwhile have precedence */
     node_summary_discovery_early(c, &d);
     if (!helper_send(fd, &d, sizeof d))
         return 1;
@@ -46,7 +46,7 @@ void node_summary_stop(struct node_summary_gathering *g) {
     free(g);
 }
 
-/* The last of those that have come whole. */
+/* Uses the last node summary that arrived complete. */
 static void on_answer(void *arg, const struct helper_answer *answer) {
     struct node_summary_gathering *g = arg;
     size_t n = answer->len / sizeof(struct node_summary);
@@ -62,7 +62,7 @@ static void on_answer(void *arg, const struct helper_answer *answer) {
     bool whole = g->looked;
     arg = g->arg;
     free(g);
-    fn(arg, &best, whole && n >= TOLD_DEVICES); /* of the rest that is said */
+    fn(arg, &best, whole && n >= TOLD_DEVICES); /* a finding reports what is missing */
 }
 
 int node_summary_start(struct loop *loop, const struct node_summary_config *config,

@@ -1,6 +1,6 @@
-/* Gathers this node's node summary: GPUs, adapters, interfaces and versions as the discovery found
- * them, and limits, disk and names; and checks all of it. In a child process with a deadline,
- * because disks and name servers can block; what was found by then is the node summary.
+/* Gathers this node's node summary: GPUs, adapters, interfaces and versions from the discovery, and
+ * limits, disk and names; and checks them. This runs in a child process with a deadline, because
+ * disks and name servers can block. The node summary is what was found by the deadline.
  *
  *     node_summary_start(loop, &config, on_node_summary, me, &d);
  *     … on_node_summary(me, &node summary, whole)                    or node_summary_stop(d) */
@@ -10,28 +10,31 @@
 #include "launcher/preflight/node_summary.h"
 
 #define NODE_SUMMARY_GATHER_NS (8 * NS_PER_S)
-/* Of that, what the discovery may take; then there is time for the rest. */
+/* How much of that the discovery may take, so that there is time for the rest. */
 #define NODE_SUMMARY_DISCOVERY_NS (7 * NS_PER_S)
 
-/* What the discovery must look for, besides facts and what NVML said. */
+/* What the discovery must find, besides facts and NVML's report. */
 unsigned node_summary_needs(bool any_gpu);
 
 struct node_summary_config {           /* borrowed for the call */
-    const struct node_discovery *look; /* with node_summary_needs(); has ended */
-    const char *log_dir;               /* whose disk must have room; NULL: none */
-    const char *netif;                 /* that the workers use between nodes; "": not chosen */
-    const char *fast_netif; /* of a faster network; "": there is none; NULL: not checked */
-    const char *host;       /* this node's name */
-    uint64_t begun_ns;      /* it ends NODE_SUMMARY_GATHER_NS later; 0: begins now */
+    const struct node_discovery *look; /* with node_summary_needs(); must have ended */
+    const char *log_dir;               /* the disk of this folder must have room; NULL: none */
+    /* the interface that the workers use between nodes; "": not chosen */
+    const char *netif;
+    /* interface of a faster network; "": there is none; NULL: not checked */
+    const char *fast_netif;
+    const char *host;  /* this node's name */
+    uint64_t begun_ns; /* it ends NODE_SUMMARY_GATHER_NS later; 0: begins now */
 };
 
 struct node_summary_gathering;
-/* whole: false when the deadline came first, or the discovery failed. The object is freed then. */
+/* whole: false if the deadline came first, or the discovery failed. The object is freed after the
+ * call. */
 typedef void node_summary_fn(void *arg, const struct node_summary *d, bool whole);
 
 /* fn is called later, never from inside. 0, or a negative errno. */
 _must_use_ int node_summary_start(struct loop *loop, const struct node_summary_config *config,
                                   node_summary_fn *fn, void *arg,
                                   struct node_summary_gathering **ret);
-/* Gives it up: the child is killed, fn is not called. NULL is fine. */
+/* Cancels it: the child is killed, and fn is not called. Takes NULL. */
 void node_summary_stop(struct node_summary_gathering *g);

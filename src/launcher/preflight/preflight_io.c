@@ -16,7 +16,8 @@ void check_print(const struct strbuf *text) {
     (void)fflush(stdout);
 }
 
-/* Once: with whom it reaches, or at the end where no group came to be. */
+/* Prints once: together with the neighbours that it reaches, or at the end if no group was
+ * formed. */
 static void print_node(struct preflight *p) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     if (!p->check || !p->gathered || p->printed)
@@ -31,7 +32,7 @@ static void print_node(struct preflight *p) {
 
 /* ---- this node's node summary ---- */
 
-/* With what was found from the nth finding on: the others have been told. */
+/* Sends findings from the nth on: the earlier ones have been sent. */
 static void send_node_summary(struct preflight *p, uint32_t first) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct node_summary d = p->node_summary;
@@ -45,7 +46,7 @@ static void on_node_summary(void *arg, const struct node_summary *d, bool whole)
     struct preflight *p = arg;
     p->gathering = NULL;
     p->gathered = true;
-    uint32_t n = p->node_summary.n_findings; /* a blocked neighbour that was found meanwhile */
+    uint32_t n = p->node_summary.n_findings; /* blocked neighbours that were found meanwhile */
     struct node_summary before = p->node_summary;
     p->node_summary = *d;
     for (uint32_t i = 0; i < n; i++)
@@ -88,7 +89,7 @@ static void on_devices(void *arg) {
         not_gathered(p, strerror(-r));
 }
 
-/* The summary is made of what the discovery finds. */
+/* Begins the summary, from the result of the discovery. */
 static void gather(struct preflight *p) {
     p->gather_begun_ns = clock_now_ns();
     if (p->look != NULL)
@@ -108,7 +109,7 @@ static void on_netifs(void *arg) {
     p->ops.can_join(p->arg);
 }
 
-/* Where the agent looks for nothing itself, one discovery finds interfaces, route and devices. */
+/* If the agent discovers nothing itself, one discovery finds interfaces, route and devices. */
 static int start_discovery(struct preflight *p, struct err *err) {
     struct node_discovery_config config = {.route_to = p->leader};
     if (p->config.look == NULL) {
@@ -154,8 +155,8 @@ bool preflight_joining(struct preflight *p, const char *leader, struct node_info
 
 /* ---- a group forms ---- */
 
-/* A neighbour that is there, and is not reached by the faster network, will not be the next time:
- * that would cost each restart RING_FAST_NS. */
+/* If a neighbour is alive, but was not reached by the faster network, that network is not tried
+ * again: it would delay each restart by RING_FAST_NS. */
 static void take_reachability(struct preflight *p, const struct ring_answer *answer) {
     p->reachability &= answer->reachability == 0 && answer->result == RING_SKIPPED
                            ? 0
@@ -219,7 +220,7 @@ void preflight_cancel(struct preflight *p) {
     p->blocked[0] = '\0';
 }
 
-/* What was found about neighbours is of the group before. */
+/* Drops the findings about neighbours, because they belong to the previous group. */
 static void forget_ring(struct preflight *p) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->node_summary.n_findings; i++)
@@ -240,7 +241,8 @@ bool preflight_prepare(struct preflight *p, struct generation g, const struct fo
     return p->n_probes > 0 || p->waits_for_node_summary || p->waits_for_verdict;
 }
 
-/* Strict: why this node takes no part. A check's failures are the leader's to judge. */
+/* With strict: whether this node must not take part, and why. In a check the leader judges
+ * failures. */
 static bool is_refused(const struct preflight *p, char why[RDZV_REASON_MAX]) {
     if (!p->strict || p->check)
         return false;

@@ -1,15 +1,15 @@
-/* Before workers start: this node's node summary and interfaces, and whether its neighbours are
- * reached; if this node leads, the comparison of all node summaries. Only for jobs of several
- * nodes. Of muster check, what is printed. Knows only these calls of the agent:
+/* The checks before workers start: this node's node summary and interfaces, and whether it reaches
+ * its neighbours; if this node leads, the comparison of all node summaries. Only for jobs of
+ * several nodes. For muster check it also prints. It knows only these calls of the agent:
  *
- *     r = preflight_new(loop, &config, &ops, me, &p);    *p NULL: nothing is looked at
- *     if (preflight_joining(p, leader, &info)) … JOIN    else ops.can_join() comes
- *     if (!preflight_prepare(p, g, form)) … prepared     else ops.prepared() comes
+ *     r = preflight_new(loop, &config, &ops, me, &p);    *p NULL: no checks
+ *     if (preflight_joining(p, leader, &info)) … JOIN    else ops.can_join() follows
+ *     if (!preflight_prepare(p, g, form)) … prepared     else ops.prepared() follows
  *     preflight_pick(p, reachability, &netif)            at START
- *     preflight_cancel(p)                                the group is not prepared for any more
+ *     preflight_cancel(p)                                the group is not prepared any more
  *
- * and, of who leads, preflight_forming(), preflight_received(), preflight_forgotten(). All take
- * NULL for p, and have nothing to do then. */
+ * On the leader there are also preflight_forming(), preflight_received() and preflight_forgotten().
+ * All take NULL for p, and then do nothing. */
 #pragma once
 
 #include "io/loop.h"
@@ -21,22 +21,22 @@
 struct preflight_config { /* all borrowed for the preflight's life */
     const struct job_spec *spec;
     char *const *envp;
-    const char *python; /* that runs the workers; NULL: none */
+    const char *python; /* the python that runs the workers; NULL: none */
     const char *host;
     uint64_t incarnation;
-    /* Of the agent, with node_summary_needs(), its interfaces first; NULL: the preflight looks
-     * itself, where other machines take part. */
+    /* The agent's discovery, with node_summary_needs(), and with netifs_first. NULL: the preflight
+     * runs its own, if other machines take part. */
     struct node_discovery *look;
 };
 
 struct preflight_ops {
     /* The interfaces are known: what preflight_joining() adds is ready. */
     void (*can_join)(void *arg);
-    /* For the leader: what this node is made of, or found later. */
+    /* Sends this node's summary, or what was found later, to the leader. */
     void (*tell)(void *arg, const char *node_summary);
-    /* This node is ready for the group, or can't be: why not, or NULL. */
+    /* This node is ready for the group (NULL), or it can't be, and why. */
     void (*prepared)(void *arg, struct generation g, uint32_t reachability, const char *why_not);
-    /* The group that this node leads; NULL: another does. */
+    /* The group that this node leads; NULL: another node leads. */
     const struct group *(*led)(void *arg);
     /* Only on the leader: the job must not start. */
     void (*refuse)(void *arg, const char *reason);
@@ -48,24 +48,24 @@ bool preflight_is_wanted(const struct job_spec *spec);
 /* 0 or a negative errno. */
 _must_use_ int preflight_new(struct loop *loop, const struct preflight_config *config,
                              const struct preflight_ops *ops, void *arg, struct preflight **ret);
-/* Of muster check, prints this node's summary where no group came to be. */
+/* For muster check, prints this node's summary if no group was formed. */
 void preflight_free(struct preflight *p);
 
-/* Adds the interfaces to the node's description, and begins to gather its node summary.
- * leader: the leader's address as others would write it, or NULL: all nodes are this machine.
- * False: the interfaces are not known yet; ops.can_join() follows. */
+/* Adds the interfaces to the node's description, and begins to gather its node summary. leader: the
+ * leader's address as other nodes would write it, or NULL: all nodes are on this machine. False:
+ * the interfaces are not known yet; ops.can_join() follows. */
 _must_use_ bool preflight_joining(struct preflight *p, const char *leader, struct node_info *info);
 /* True: ops.prepared() follows; false: there is nothing to wait for. */
 _must_use_ bool preflight_prepare(struct preflight *p, struct generation g,
                                   const struct form *form);
 void preflight_cancel(struct preflight *p);
-/* At START, with the ways that all members have: true: workers use another interface, or another
- * family of addresses, than they would by themselves. */
+/* Call it at START, with the ways that all members have. True: workers use another interface, or
+ * another address family, than they would by themselves. */
 _must_use_ bool preflight_pick(const struct preflight *p, uint32_t reachability,
                                struct netif_choice *ret);
 
-/* If this node leads: a group begins to form, and its members are known; a node's summary has
- * arrived; a node is gone. */
+/* Call these if this node leads: when a group begins to form and its members are known, when a
+ * node's summary has arrived, and when a node is gone. */
 void preflight_forming(struct preflight *p);
 void preflight_received(struct preflight *p, uint64_t incarnation, const char *host,
                         const char *text);

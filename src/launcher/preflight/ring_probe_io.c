@@ -14,28 +14,28 @@
 #define WAYS_MAX (FAMILIES_MAX * RDZV_NETS_MAX)
 #define WHY_MAX 160
 
-/* From one of our addresses to one of the neighbour's. */
+/* A path from one of our addresses to one of the neighbour's. */
 struct ring_path {
     struct ring_probe *ring;
-    struct probe *probe; /* NULL: over, or never begun */
+    struct probe *probe; /* NULL: it is over, or never began */
     unsigned net;        /* RING_NET, RING_FAST */
     bool reached;
     char from[ADDR_TEXT_MAX], to[ADDR_TEXT_MAX];
-    char why[WHY_MAX]; /* not reached */
+    char why[WHY_MAX]; /* why the neighbour was not reached */
 };
 
 struct ring_probe {
     struct loop *loop;
-    struct loop_timer *timer; /* for the answer that is known at once */
+    struct loop_timer *timer; /* for an answer that is known at once */
     ring_fn *fn;
     void *arg;
     char host[RDZV_HOST_MAX], netifs[RDZV_NETS_MAX][RDZV_NETIF_MAX];
     struct rdzv_neighbour to;
     struct ring_path
-        ways[WAYS_MAX]; /* that of the neighbour's chosen address first; then RING_FAST's */
+        ways[WAYS_MAX]; /* the path to the neighbour's chosen address first; RING_FAST's last */
     unsigned n_ways, n_open;
     unsigned n_net;      /* those of RING_NET */
-    uint32_t known_ways; /* without trying */
+    uint32_t known_ways; /* ways that are known without a probe */
 };
 
 void ring_probe_free(struct ring_probe *p) {
@@ -114,7 +114,7 @@ static void on_probe(void *arg, const struct probe_answer *answer) {
         finish(w->ring);
 }
 
-/* The nth address of a list that commas separate. */
+/* The nth address of a list separated by commas. */
 static bool nth_addr(const char *list, unsigned n, uint16_t port, struct addr *ret) {
     char text[RDZV_NET_ADDRS_MAX];
     size_t len;
@@ -155,7 +155,7 @@ static void begin_way(struct ring_probe *p, unsigned net, const struct addr *to,
                        to->ss.ss_family == AF_INET6 ? 6 : 4);
         return;
     }
-    if (r == -EINVAL) /* what a blackhole route says */
+    if (r == -EINVAL) /* the error of a blackhole route */
         (void)snprintf(w->why, sizeof w->why, "this side's routes have no way there");
     else if (r < 0)
         (void)snprintf(w->why, sizeof w->why, "%s", strerror(-r));
@@ -175,8 +175,8 @@ static bool is_here(const struct topology *t, const struct addr *a) {
     return addr_is_loopback(a);
 }
 
-/* A neighbour on this machine has all ways that both have. Of the faster network only families
- * that both have are tried. */
+/* A neighbour on this machine is reached by all ways that both have. In the faster network only
+ * address families that both have are tried. */
 static void try_net(struct ring_probe *p, unsigned net, const struct ring_own *own) {
     const char *own_addrs = own->nets[net].addrs;
     struct addr to, from;

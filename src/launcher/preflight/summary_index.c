@@ -7,15 +7,15 @@
 
 /* A value of one fact, shared by all nodes that have it. */
 struct value {
-    uint64_t key; /* in the map, of whoever hashes so: */
+    uint64_t key; /* in the map; several values can have the same hash: */
     struct value *chain;
     enum node_summary_fact fact;
-    uint32_t refs; /* nodes of the book that have it */
+    uint32_t refs; /* how many nodes of the book have it */
     char *text;    /* owned */
-    /* of the comparison under way: */
+    /* for the current comparison: */
     uint32_t count;
-    struct value *next; /* met in it, in the order of the nodes */
-    uint32_t row;       /* where its nodes are named; NODE_SUMMARY_ROWS_MAX: nowhere */
+    struct value *next; /* the next value found, in the order of the nodes */
+    uint32_t row;       /* the row that names its nodes; NODE_SUMMARY_ROWS_MAX: none */
 };
 
 struct summary_node {
@@ -132,7 +132,7 @@ void summary_index_free(struct summary_index *b) {
 /* ---- comparing ---- */
 
 struct comparing {
-    struct summary_node **nodes; /* those of the ids that are in the book */
+    struct summary_node **nodes; /* the nodes of the ids, if they are in the book */
     const struct node_summary_clock **clocks;
     size_t n;
     struct node_summary_comparison *ret;
@@ -203,7 +203,8 @@ static int by_size(const void *a, const void *b) {
     return *x < *y ? -1 : *x > *y;
 }
 
-/* Of node i's wall clock against the leader's; false where one of the two is not known. */
+/* The difference between node i's wall clock and the leader's; false if one of the two is not
+ * known. */
 static bool skew_of(const struct comparing *c, size_t i, int64_t leader_clock_ns, int64_t *ret) {
     const struct node_summary_clock *k = c->clocks[i];
     if (!c->nodes[i]->has_clock || k == NULL || !k->known)
@@ -214,7 +215,7 @@ static bool skew_of(const struct comparing *c, size_t i, int64_t leader_clock_ns
     return true;
 }
 
-/* Against the middle one: where the leader's is the odd one, the others are not called so. */
+/* Compares with the median, so if only the leader's clock is wrong, the others are not reported. */
 static void compare_clocks(struct comparing *c, int64_t leader_clock_ns) {
     int64_t *skews = xcalloc(c->n + 1, sizeof *skews), skew;
     size_t n = 0;
@@ -292,7 +293,7 @@ void node_summary_comparison_fini(struct node_summary_comparison *c) {
     *c = (struct node_summary_comparison){0};
 }
 
-/* ---- for people ---- */
+/* ---- texts ---- */
 
 static void add_others(const struct node_summary_row *r, struct strbuf *to) {
     if (r->n_others == 0)
