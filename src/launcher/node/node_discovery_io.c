@@ -15,17 +15,17 @@
 struct waiter {
     node_discovery_fn *fn;
     void *arg;
-    bool early; /* the first answer will do */
+    bool early; /* the early answer is enough */
 };
 
-/* The head of an answer. What owns nothing is sent as it is. */
+/* The head of an answer. Data without pointers is sent unchanged. */
 struct answer_head {
-    size_t len;      /* of all of it */
+    size_t len;      /* of the whole answer */
     size_t nvml_len; /* 0: none */
     bool last;
     char failure[ERR_TEXT_MAX]; /* "": none */
     struct route_found route;
-    char no_route[ERR_TEXT_MAX]; /* "": found */
+    char no_route[ERR_TEXT_MAX]; /* "": there is a route */
     struct rocm_gpu rocm[TOPO_GPUS_MAX];
     uint32_t n_rocm;
 };
@@ -35,14 +35,14 @@ struct node_discovery {
     struct node_discovery_config config;
     struct helper_call *call; /* NULL: it has ended */
     bool ended, doomed, call_due;
-    bool routed;                /* a route was asked for */
+    bool routed;                /* a route was requested */
     char failure[ERR_TEXT_MAX]; /* "" none */
     struct topology topology;
     struct nccl_facts facts;
     struct answer_head head;
-    size_t taken; /* bytes of answers */
+    size_t taken; /* bytes of answers that were read */
     bool has_early, has_last;
-    struct topology early; /* interfaces alone */
+    struct topology early; /* only the interfaces */
     struct discovery_nvml *nvml;
     struct waiter waiters[NODE_DISCOVERY_WAITERS_MAX];
     uint32_t n_waiters;
@@ -50,7 +50,7 @@ struct node_discovery {
 
 /* ---- in the helper ---- */
 
-/* The head, what NVML said, the topology and the facts. */
+/* Sends the head, NVML's report, the topology and the facts. */
 static bool send_answer(int fd, struct answer_head *head, const struct topology *t,
                         const struct nccl_facts *facts, const struct discovery_nvml *nvml) {
     _cleanup_(strbuf_fini) struct strbuf out = {0};
@@ -72,14 +72,14 @@ static void find_route(const struct node_discovery_config *config, struct answer
         memcpy(head->no_route, err.text, sizeof head->no_route);
 }
 
-/* Interfaces and the route, which JOIN waits for, before anything that may take long. */
+/* Sends interfaces and the route, for which JOIN waits, before anything that can take long. */
 static bool look_early(int fd, const struct node_discovery_config *config,
                        struct answer_head *head) {
     struct discovery_config what = {.what = DISCOVER_NETIFS, .sysroot = config->sysroot};
     const struct nccl_facts none = {0};
     struct topology t = {0};
     if (!config->netifs_first || topology_discover(&what, &t, NULL) < 0)
-        return true; /* the whole says why */
+        return true; /* the whole answer has the reason */
     bool sent = send_answer(fd, head, &t, &none, NULL);
     topology_fini(&t);
     return sent;
@@ -126,7 +126,7 @@ static void release(struct node_discovery *l) {
     free(l);
 }
 
-/* Takes out the first that waits for no more than what is known. */
+/* Removes the first waiter that waits only for what is known. */
 static bool next_waiter(struct node_discovery *l, struct waiter *ret) {
     for (uint32_t i = 0; i < l->n_waiters; i++) {
         if (!l->ended && !(l->has_early && l->waiters[i].early))
@@ -144,12 +144,12 @@ static void call_waiters(void *arg) {
     struct waiter w;
     while (!l->doomed && next_waiter(l, &w))
         w.fn(w.arg);
-    l->call_due = false; /* until here it was not freed, only doomed */
+    l->call_due = false; /* so far it was only marked to be freed */
     if (l->doomed)
         release(l);
 }
 
-/* Everybody is called from the loop, and only then: a caller may free what it waits for. */
+/* Callbacks are called only from the loop, so a caller may free the object that it waits for. */
 static void call_soon(struct node_discovery *l) {
     if (l->call_due || l->n_waiters == 0)
         return;
@@ -161,7 +161,7 @@ static void fail(struct node_discovery *l, const char *why) {
     (void)snprintf(l->failure, sizeof l->failure, "%s", why);
 }
 
-/* 1: took an answer; 0: it is not here in full; -EBADMSG. */
+/* 1: an answer was read; 0: it is not complete yet; -EBADMSG. */
 static int take_answer(struct node_discovery *l, const char *data, size_t len) {
     struct nccl_facts none = {0};
     size_t at = sizeof l->head;
@@ -198,7 +198,7 @@ static int take(struct node_discovery *l, const char *data, size_t len) {
 
 static void on_more(void *arg, const char *data, size_t len) {
     struct node_discovery *l = arg;
-    (void)take(l, data, len); /* what is wrong with it is said at the end */
+    (void)take(l, data, len); /* errors are reported at the end */
     if (l->has_early)
         call_soon(l);
 }
@@ -233,7 +233,7 @@ int node_discovery_new(struct loop *loop, const struct node_discovery_config *co
         .arg = &l->config,
         .timeout_ns = l->config.deadline_ns,
         .max_bytes = SNAPSHOT_MAX,
-        .may_linger = true, /* NVML may hang below it */
+        .may_linger = true, /* NVML can hang below it */
         .on_more = on_more,
     };
     int r = helper_call_new(loop, &call, on_answer, l, &l->call);
@@ -249,7 +249,8 @@ int node_discovery_new(struct loop *loop, const struct node_discovery_config *co
 void node_discovery_free(struct node_discovery *l) {
     if (l == NULL)
         return;
-    helper_call_free(TAKE_PTR(l->call)); /* now: the reaper may be gone when the rest is freed */
+    /* free it now, because the reaper can be gone when the rest is freed */
+    helper_call_free(TAKE_PTR(l->call));
     l->doomed = true;
     if (!l->call_due)
         release(l);

@@ -1,5 +1,5 @@
-/* Discovery of the node while it waits for its peers: in a child process, because NVML may block,
- * hwloc takes tens of milliseconds, and the kernel takes a second to list a thousand interfaces,
+/* Discovery of the node while it waits for its peers: in a child process, because NVML can block
+ * and hwloc takes tens of milliseconds. The kernel needs a second to list a thousand interfaces,
  * and waits while a process changes one. If the result does not come in time, the node runs without
  * the features that need it.
  *
@@ -23,14 +23,14 @@
 
 struct node_discovery_config {
     unsigned what;        /* DISCOVER_*, topology/discover/discovery_io.h */
-    bool facts;           /* what was configured on this node, too (nccl_env/facts/facts_io.h) */
-    bool netifs_first;    /* an early answer: the interfaces, and the route */
-    bool in_background;   /* after that, workers that start meanwhile go first */
-    bool nvml;            /* what NVML said, too */
-    bool rocm;            /* AMD's GPUs in ROCm's order, too */
-    const char *route_to; /* which way leads there, too: an address, borrowed for the call */
-    char *const *envp;    /* borrowed until it has ended, as the next two; for the facts */
-    char *const *set;     /* NAME=VALUE, before those of envp; or NULL */
+    bool facts;           /* also discover the node's configuration (nccl_env/facts/facts_io.h) */
+    bool netifs_first;    /* an early answer has the interfaces and the route */
+    bool in_background;   /* after that, workers that start meanwhile have precedence */
+    bool nvml;            /* also return NVML's report */
+    bool rocm;            /* also discover AMD's GPUs in ROCm's order */
+    const char *route_to; /* also discover the route to this address; borrowed for the call */
+    char *const *envp;    /* borrowed until discovery has ended, as the next two; for the facts */
+    char *const *set;     /* NAME=VALUE, which take precedence over envp; or NULL */
     const char *python;
     uint64_t deadline_ns;               /* how long it may take; 0: NODE_DISCOVERY_NS */
     const char *sysroot, *nvml_library; /* of discovery_config; tests */
@@ -38,13 +38,13 @@ struct node_discovery_config {
 
 struct node_discovery;
 
-/* Starts looking. Fails where no process can be made. */
+/* Starts discovery. Fails if no process can be started. */
 _must_use_ int node_discovery_new(struct loop *loop, const struct node_discovery_config *config,
                                   struct node_discovery **ret, struct err *err);
-/* A child that still runs is killed; no callback is called afterwards. NULL is fine. */
+/* A child that still runs is killed; no callback is called afterwards. Takes NULL. */
 void node_discovery_free(struct node_discovery *l);
 
-/* Calls fn(arg) once when discovery has ended, with a result or without; also if it has already
+/* Calls fn(arg) once when discovery has ended, with or without a result; also if it has already
  * ended. */
 typedef void node_discovery_fn(void *arg);
 void node_discovery_wait(struct node_discovery *l, node_discovery_fn *fn, void *arg);
@@ -52,23 +52,23 @@ void node_discovery_wait(struct node_discovery *l, node_discovery_fn *fn, void *
 /* The same, as soon as interfaces and route are known. */
 void node_discovery_wait_netifs(struct node_discovery *l, node_discovery_fn *fn, void *arg);
 
-/* Are interfaces and route known, or never will be? */
+/* Whether interfaces and route are known, or will never be. */
 bool node_discovery_has_netifs(const struct node_discovery *l);
 bool node_discovery_ended(const struct node_discovery *l);
 unsigned node_discovery_what(const struct node_discovery *l);
-/* Borrowed; NULL while it has not ended, and where it failed. */
+/* Borrowed; NULL until it has ended, and if it failed. */
 const struct topology *node_discovery_topology(const struct node_discovery *l);
-/* The interfaces alone, where they came first; else as above. */
+/* Only the interfaces, if they came first; else as above. */
 const struct topology *node_discovery_netifs(const struct node_discovery *l);
-/* Also NULL: not asked for. */
+/* Also NULL if not requested. */
 const struct discovery_nvml *node_discovery_nvml(const struct node_discovery *l);
 const struct nccl_facts *
-node_discovery_facts(const struct node_discovery *l); /* also NULL: not asked for */
-/* Also NULL: it was not asked for, or there is no route: then *ret_why (may be NULL) is a
+node_discovery_facts(const struct node_discovery *l); /* also NULL if not requested */
+/* Also NULL if it was not requested, or if there is no route; then *ret_why (may be NULL) is a
  * sentence. */
 const struct route_found *node_discovery_route(const struct node_discovery *l,
                                                const char **ret_why);
-/* How many there are; none where they were not asked for. */
+/* Returns how many there are; 0 if they were not requested. */
 uint32_t node_discovery_rocm(const struct node_discovery *l, const struct rocm_gpu **ret);
-/* Why there is no topology: one phrase. NULL: there is, or it has not ended. */
+/* Why there is no topology, as a phrase. NULL: there is one, or discovery has not ended. */
 const char *node_discovery_failure(const struct node_discovery *l);

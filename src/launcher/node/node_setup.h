@@ -24,17 +24,17 @@ struct node_setup_input {
     const struct netif_choice *netif; /* NULL: not known */
     const struct rocm_gpu *rocm;      /* AMD's, node_discovery_rocm() */
     uint32_t n_rocm;
-    uint32_t n_nodes, first_rank; /* of the group */
-    const char *log_dir;          /* where NCCL's debug files may go; NULL: none */
+    uint32_t n_nodes, first_rank; /* the group's size, and this node's first rank */
+    const char *log_dir;          /* folder for NCCL's debug files; NULL: none */
     uint16_t ras_port;            /* NCCL_RAS_ADDR's; 0: none */
-    const char *comm_id;          /* NCCL_COMM_ID; NULL: not asked for */
+    const char *comm_id;          /* NCCL_COMM_ID; NULL: not requested */
     bool preview;                 /* no job: env_input.preview */
 };
 
 struct worker_setup {
     struct affinity affinity;
-    const struct env_result *env; /* often that of all */
-    uint32_t omp_threads; /* OMP_NUM_THREADS where the user did not set it; 0: torchrun's rule */
+    const struct env_result *env; /* often shared by all workers */
+    uint32_t omp_threads; /* OMP_NUM_THREADS if the user did not set it; 0: torchrun's rule */
 };
 
 struct node_setup {
@@ -43,7 +43,7 @@ struct node_setup {
     uint32_t n_visible;
     struct worker_setup *workers; /* owned */
     uint32_t n;
-    struct env_result *envs; /* owned: [n]; empty where a worker has those of an earlier one */
+    struct env_result *envs; /* owned: [n]; empty if a worker shares those of an earlier one */
 };
 
 /* What must be discovered (DISCOVER_*, topology/discover/discovery_io.h) for this job; 0: nothing.

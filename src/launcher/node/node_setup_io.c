@@ -16,15 +16,16 @@
 #include "topology/discover/discovery_io.h"
 #include "topology/nccl/nccl_graph.h"
 
-/* ---- what may be used now ---- */
+/* ---- CPUs and memory that may be used now ---- */
 
 struct limits {
     struct cpuset cpus, nodes;
     int cpus_error, nodes_error; /* negative errno: not known */
-    bool has_policy; /* who started us chose where memory comes from (numactl); workers inherit */
+    /* a memory policy was set before the start (numactl), and workers inherit it */
+    bool has_policy;
 };
 
-/* The kernel counts one bit less than it is told. get_mempolicy(2), BUGS */
+/* The kernel uses one bit less than the number it gets. get_mempolicy(2), BUGS */
 static void read_limits(struct limits *ret) {
     *ret = (struct limits){0};
     if (sched_getaffinity(0, sizeof ret->cpus, (cpu_set_t *)(void *)ret->cpus.words) < 0)
@@ -33,7 +34,8 @@ static void read_limits(struct limits *ret) {
                 (unsigned long)MPOL_F_MEMS_ALLOWED) < 0)
         ret->nodes_error = -errno;
     int policy = MPOL_DEFAULT;
-    (void)syscall(SYS_get_mempolicy, &policy, NULL, 0UL, NULL, 0UL); /* refused: as above */
+    /* if it is refused, has_policy stays false */
+    (void)syscall(SYS_get_mempolicy, &policy, NULL, 0UL, NULL, 0UL);
     ret->has_policy = policy != MPOL_DEFAULT;
 }
 
@@ -53,7 +55,7 @@ static void narrow(struct affinity *a, const struct limits *now, bool by_default
         a->nodes = (struct cpuset){0};
     if (cpuset_is_empty(&a->nodes))
         return;
-    /* Who insists on memory that is not to be had shall hear of it from the kernel. */
+    /* If the user insists on memory that is not available, the kernel should report the error. */
     if (now->nodes_error == 0 && (!a->strict || cpuset_intersects(&a->nodes, &now->nodes)))
         cpuset_and(&a->nodes, &now->nodes);
     else if (!a->strict)
@@ -63,7 +65,7 @@ static void narrow(struct affinity *a, const struct limits *now, bool by_default
 
 static void nccl_graph_freep(struct nccl_graph **g) { nccl_graph_free(*g); }
 
-/* Which NIC NCCL takes for each GPU; NULL: it does not matter, or can't be told. */
+/* Which NIC NCCL uses for each GPU; NULL: it does not matter, or can't be predicted. */
 static struct nccl_graph *predict_nics(const struct node_setup_place *p, const struct topology *t) {
     const struct nccl_options none = {0};
     struct nccl_graph *g = NULL;
@@ -98,9 +100,9 @@ int node_setup_read(const struct node_setup_place *p, struct node_setup *ret, bo
     in.netif = net.has_netif ? &net.netif : NULL;
     if (in.facts == NULL && p->way != NULL)
         in.facts = node_discovery_facts(p->way);
-    struct nccl_facts now_facts; /* limits may have been raised since the look */
+    struct nccl_facts now_facts; /* limits can have been raised since the discovery */
     if (in.facts != NULL) {
-        now_facts = *in.facts; /* borrows */
+        now_facts = *in.facts; /* borrows its pointers */
         nccl_limits_read(&now_facts);
         in.facts = &now_facts;
     }
@@ -120,7 +122,7 @@ int node_setup_read(const struct node_setup_place *p, struct node_setup *ret, bo
     return 0;
 }
 
-/* ---- saying it ---- */
+/* ---- messages ---- */
 
 static void log_threads(const struct node_setup *s, const struct node_setup_place *p) {
     const char *own = env_get(p->envp, "OMP_NUM_THREADS");
@@ -142,8 +144,9 @@ static void log_threads(const struct node_setup *s, const struct node_setup_plac
                  most);
 }
 
-/* Few of the node's CPUs are left to us, which is seldom meant: srun gives a task one unless it is
- * told, and has not taken --cpus-per-task from sbatch since 22.05 (Slurm release notes). */
+/* Warns if muster may use only few of the node's CPUs, because that is rarely intended: srun gives
+ * a task one CPU by default, and has not inherited --cpus-per-task from sbatch since 22.05 (Slurm
+ * release notes). */
 static void warn_few_cpus(const struct node_setup_place *p) {
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t may = cpu_count_allowed();
@@ -155,9 +158,9 @@ static void warn_few_cpus(const struct node_setup_place *p) {
                                                          : "");
 }
 
-/* A driver that hangs has cost time, and may cost the workers more; a GPU that is lost, or outside
- * the NVLink fabric, fails them. The words are those of topology/discover/nvml/nvml_io.c and
- * nvml_merge.c. */
+/* A driver that hangs has delayed the start, and can delay the workers more. A GPU that is lost, or
+ * outside the NVLink fabric, makes them fail. The texts come from topology/discover/nvml/nvml_io.c
+ * and nvml_merge.c. */
 static bool is_serious(const char *warning) {
     static const char *const parts[] = {DISCOVERY_NVML_LATE, " is lost: ", " are lost ",
                                         " needs a reset ", " not joined the NVLink fabric "};
@@ -167,7 +170,7 @@ static bool is_serious(const char *warning) {
     return false;
 }
 
-/* What was not found, or is not as it should be. */
+/* Reports what was not found, and faults. */
 static void log_warnings(const struct topology *t) {
     for (uint32_t i = 0; t != NULL && i < t->n_warnings; i++)
         log_line(is_serious(t->warnings[i]) ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, "%s",
@@ -182,12 +185,13 @@ static void log_each(const struct node_setup *s) {
     }
 }
 
-/* Threads are told of elsewhere. */
+/* Threads are reported elsewhere. */
 static bool is_reported_elsewhere(const struct env_choice *c) {
     return c->action == ENV_SET && strcmp(c->name, "OMP_NUM_THREADS") != 0;
 }
 
-/* Those that have one reason, in one line: "A=1, B=2: because". Returns the first of the others. */
+/* Reports the choices with the same reason in one line: "A=1, B=2: because". Returns the first of
+ * the others. */
 static uint32_t log_alike(const struct env_result *env, uint32_t first) {
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     const char *reason = env->choices[first].reason;
@@ -201,7 +205,8 @@ static uint32_t log_alike(const struct env_result *env, uint32_t first) {
     return i;
 }
 
-/* What the rules made of the first worker's environment, which is that of all but for GPUs. */
+/* Reports what the rules did to the first worker's environment. The other workers' differ only in
+ * their GPUs. */
 static void log_env(const struct node_setup *s, const struct node_setup_place *p) {
     const struct env_result *env = s->workers[0].env;
     if (p->spec->nccl_env <= NCCL_ENV_OFF || (!p->any_gpu && p->form->n_nodes <= 1))
@@ -212,7 +217,7 @@ static void log_env(const struct node_setup *s, const struct node_setup_place *p
         log_warning("%s", env->warnings[i]);
 }
 
-/* So that a restart says only what is new. */
+/* Adds the variables to the report, so that a restart reports only what is new. */
 static void add_env(const struct node_setup *s, struct strbuf *to) {
     const struct env_result *env = s->workers[0].env;
     for (uint32_t i = 0; i < env->n_warnings; i++)
@@ -237,7 +242,7 @@ void node_setup_log(const struct node_setup *s, const struct node_setup_place *p
     *said = strbuf_take(&all);
     if (failure != NULL)
         log_warning("can't examine this node: %s; its workers are not bound", failure);
-    else if (unbound.len > 0) /* nobody asked for the default */
+    else if (unbound.len > 0) /* the user did not request the default */
         log_line(p->spec->bind != 0 ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE, "%s",
                  strbuf_text(&unbound));
     if (bound.len > 0)
