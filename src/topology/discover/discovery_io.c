@@ -13,9 +13,9 @@
 #include "topology/discover/sysfs/sysfs_io.h"
 #include "topology/discover/sysfs/sysfs_priv.h"
 
-#define CPUINFO_MAX 4095 /* of its bytes: the first CPU is enough */
+#define CPUINFO_MAX 4095 /* how many bytes are read: the first CPU is enough */
 
-/* The kernel's list of CPUs that run; hwloc has told those that are there. */
+/* Reads the kernel's list of online CPUs; hwloc has reported those that exist. */
 static void take_online(const struct sysfs *s, struct topology *t) {
     char text[SYSFS_TEXT_MAX];
     struct cpuset online;
@@ -43,7 +43,7 @@ static bool cpuinfo_value(const char *text, const char *key, char *ret, size_t s
     return false;
 }
 
-/* hwloc reads it by the architecture of the recorded machine, which many trees do not tell. */
+/* hwloc reads it by the architecture of the recorded machine, which many trees do not contain. */
 static void take_cpuinfo(const struct sysfs *s, struct topology *t) {
     char text[CPUINFO_MAX + 1], value[32];
     if (t->arch[0] != '\0' || sysfs_head(s, text, sizeof text, "/proc/cpuinfo") < 0)
@@ -80,7 +80,7 @@ static void fill_by_files(const struct discovery_config *config, struct topology
         netlink_fill_addresses(t);
 }
 
-/* A recorded tree that hwloc refuses may still tell of its devices. */
+/* A recorded tree that hwloc refuses can still show its devices. */
 static int fill_by_hwloc(const struct discovery_config *config, struct topology *t,
                          struct err *err) {
     if ((config->what & (DISCOVER_CPUS | DISCOVER_PCI)) == 0)
@@ -97,7 +97,7 @@ static int fill_by_hwloc(const struct discovery_config *config, struct topology 
 
 /* ---- NVML ---- */
 
-/* It is asked in a child while hwloc looks; where no driver is there nobody is asked. */
+/* NVML runs in a child at the same time as hwloc; without the driver it is not asked. */
 static bool nvml_is_wanted(const struct discovery_config *config) {
     if ((config->what & DISCOVER_NVML) == 0 || config->sysroot != NULL)
         return false;
@@ -106,7 +106,7 @@ static bool nvml_is_wanted(const struct discovery_config *config) {
 
 static void end_nvml(struct nvml_child *child, struct topology *t, struct discovery_nvml *ret) {
     _cleanup_(freep) struct nvml_report *report = xcalloc(1, sizeof *report);
-    (void)nvml_end(child, report); /* the report says it, and the merge warns */
+    (void)nvml_end(child, report); /* the report has the error, and the merge warns */
     if (ret != NULL)
         ret->report = *report;
     nvml_merge(report, t);
@@ -125,7 +125,7 @@ static int look(const struct discovery_config *config, struct topology *t, struc
     struct nvml_config ask = {.library = config->nvml_library, .deadline_ns = config->nvml_ns};
     bool nvml = nvml_is_wanted(config);
     if (nvml)
-        (void)nvml_begin(&ask, &child); /* nvml_end() says it */
+        (void)nvml_begin(&ask, &child); /* nvml_end() reports errors */
     int r = fill_by_hwloc(config, t, err);
     if (r == 0)
         fill_by_files(config, t);

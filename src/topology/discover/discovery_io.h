@@ -13,11 +13,11 @@
 #include "topology/discover/nvml/nvml_report.h"
 #include "topology/model/topology.h"
 
-/* What NVML said, for those who judge GPUs. About half a megabyte. */
+/* NVML's report, for checks of GPUs. About half a megabyte. */
 struct discovery_nvml {
-    uint32_t n_nvidia;   /* NVIDIA's GPUs before that, by the PCI bus alone */
-    uint32_t n_warnings; /* the topology's before it */
-    bool asked;          /* false: NVIDIA's driver is not here, and the report says nothing */
+    uint32_t n_nvidia;   /* how many NVIDIA GPUs the PCI bus has, without NVML */
+    uint32_t n_warnings; /* how many warnings the topology had before NVML's */
+    bool asked;          /* false: NVIDIA's driver is missing, and the report is empty */
     struct nvml_report report;
 };
 
@@ -26,7 +26,7 @@ struct discovery_config {
     const char *sysroot;         /* NULL: this machine */
     uint64_t nvml_ns;            /* deadline of NVML; 0: NVML_DISCOVERY_NS */
     const char *nvml_library;    /* NULL: libnvidia-ml.so.1; tests pass a scripted one */
-    struct discovery_nvml *nvml; /* filled with DISCOVER_NVML; NULL: not wanted */
+    struct discovery_nvml *nvml; /* filled with DISCOVER_NVML; NULL: not requested */
 };
 
 /* Returns 0 if *ret is filled, with warnings for what could not be read; -ENOENT, -EIO … with a

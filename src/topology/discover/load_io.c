@@ -13,7 +13,7 @@
 #include "topology/nccl/nccl_xml.h"
 
 #define FILE_MAX ((off_t)64 << 20)
-#define ROOT_TAG_MAX 4096 /* of its bytes, as far as its attributes are looked for */
+#define ROOT_TAG_MAX 4096 /* how many bytes are searched for its attributes */
 
 /* ---- the file's bytes ---- */
 
@@ -22,7 +22,7 @@ static void closep(int *fd) {
         (void)close(*fd);
 }
 
-/* Only as many bytes as it had when it was opened: a file that grows meanwhile is cut. */
+/* Reads only as many bytes as the file had when it was opened: one that grows meanwhile is cut. */
 static int read_all(int fd, const char *path, size_t size, char *to, struct err *err) {
     size_t n = 0;
     while (n < size) {
@@ -67,7 +67,7 @@ static int read_file(const char *path, char **ret, size_t *ret_len, struct err *
 
 /* ---- what it is ---- */
 
-/* Past blanks and a byte order mark. */
+/* Skips blanks and a byte order mark. */
 static const char *skip_blanks(const char *p) {
     if (strncmp(p, "\xef\xbb\xbf", 3) == 0)
         p += 3;
@@ -76,7 +76,7 @@ static const char *skip_blanks(const char *p) {
     return p;
 }
 
-/* Past <?xml …?>, <!DOCTYPE …> and comments; NULL: one of them does not end. */
+/* Skips <?xml …?>, <!DOCTYPE …> and comments; NULL: one of them does not end. */
 static const char *skip_prolog(const char *p) {
     for (;;) {
         p = skip_blanks(p);
@@ -101,7 +101,7 @@ static bool is_element(const char *p, const char *name) {
 
 /* ---- hwloc's XML ---- */
 
-/* The root element's version="2.0"; "1" where it has none (hwloc 1.x). */
+/* The root element's version="2.0"; "1" if it has none (hwloc 1.x). */
 static void format_of(const char *root, char ret[16]) {
     char tag[ROOT_TAG_MAX];
     (void)snprintf(tag, sizeof tag, "%s", root);
@@ -111,8 +111,8 @@ static void format_of(const char *root, char ret[16]) {
     (void)snprintf(ret, 16, "%.*s", (int)strspn(version, "0123456789."), version);
 }
 
-/* The last thing in it, but for blanks, is the end of the root element: hwloc's own parser is not
- * asked about files that were cut. */
+/* Whether the file ends with the end of the root element, except for blanks. So hwloc's parser
+ * never gets incomplete files. */
 static bool is_whole(const char *text, size_t len) {
     static const char end[] = "</topology>";
     while (len > 0 && isspace((unsigned char)text[len - 1]))

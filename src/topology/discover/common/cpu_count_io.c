@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <sched.h>
 
-/* The kernel's mask may be wider than cpu_set_t; widen until it fits. */
+/* The kernel's mask can be wider than cpu_set_t; widen until it fits. */
 #define CPUS_MAX (1 << 20)
 
-/* To be freed with CPU_FREE(); NULL: it can't be had. */
+/* Free it with CPU_FREE(); NULL: it can't be read. */
 static cpu_set_t *read_mask(size_t *ret_bytes) {
     for (size_t cpus = CPU_SETSIZE; cpus <= CPUS_MAX; cpus *= 2) {
         cpu_set_t *set = CPU_ALLOC(cpus);
@@ -40,7 +40,7 @@ bool cpu_allowed(struct cpuset *ret) {
     *ret = (struct cpuset){0};
     for (uint32_t i = 0; i < bytes * 8; i++)
         if (CPU_ISSET_S(i, bytes, set))
-            cpuset_add(ret, i); /* leaves out what is beyond its bound */
+            cpuset_add(ret, i); /* ignores numbers above its limit */
     CPU_FREE(set);
     return true;
 }

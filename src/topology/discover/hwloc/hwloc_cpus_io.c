@@ -10,7 +10,7 @@ static uint32_t count_of(const struct hwloc_view *v, hwloc_obj_type_t type) {
     return (uint32_t)hwloc_get_nbobjs_by_type(v->topology, type);
 }
 
-/* The one after `obj`, or the first after NULL; NULL: no more. */
+/* The object after `obj`, or the first if that is NULL; returns NULL if there are no more. */
 static hwloc_obj_t next_of(const struct hwloc_view *v, hwloc_obj_type_t type, hwloc_obj_t obj) {
     return hwloc_get_next_obj_by_type(v->topology, type, obj);
 }
@@ -111,13 +111,13 @@ static void take_numa(const struct hwloc_view *v, const struct packages *package
     }
 }
 
-/* Its lowest CPU, whether this process may use it or not. */
+/* The object's lowest CPU, whether this process may use it or not. */
 static uint32_t first_of(hwloc_obj_t obj) {
     int first = obj->complete_cpuset != NULL ? hwloc_bitmap_first(obj->complete_cpuset) : -1;
     return first >= 0 ? (uint32_t)first : TOPO_NONE;
 }
 
-/* Machines and files without cores: each hardware thread is one. */
+/* On machines and in files without cores, each hardware thread is a core. */
 static void take_cores(const struct hwloc_view *v, const struct packages *packages) {
     hwloc_obj_type_t type = count_of(v, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
     for (hwloc_obj_t obj = NULL; (obj = next_of(v, type, obj)) != NULL;) {
@@ -171,7 +171,7 @@ static uint32_t info_number(const struct hwloc_view *v, const char *name) {
     return value != NULL ? (uint32_t)strtoul(value, NULL, 0) : 0;
 }
 
-/* A tree that does not say its architecture has told it by the kind of its /proc/cpuinfo. */
+/* If a tree does not name its architecture, the form of its /proc/cpuinfo shows it. */
 static const char *guess_arch(const struct hwloc_view *v) {
     const char *model = info_of(v, "CPUModel");
     if (info_of(v, "CPUModelNumber") != NULL)
@@ -181,7 +181,7 @@ static const char *guess_arch(const struct hwloc_view *v) {
     return model != NULL && strncmp(model, "POWER", 5) == 0 ? "ppc64le" : "";
 }
 
-/* Files of before hwloc 1.11 have only the name that marketing gave it. */
+/* Files from before hwloc 1.11 have only the CPU's marketing name. */
 static const char *guess_vendor(const struct hwloc_view *v) {
     const char *model = info_of(v, "CPUModel");
     if (model == NULL)

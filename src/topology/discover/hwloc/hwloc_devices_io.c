@@ -19,7 +19,7 @@ static void copy_name(char out[TOPO_NAME_MAX], const char *name) {
     (void)snprintf(out, TOPO_NAME_MAX, "%s", name);
 }
 
-/* The first device of that type of the same PCI function. */
+/* The first device of this type of the same PCI function. */
 static const char *sibling(hwloc_obj_t obj, hwloc_obj_osdev_type_t type) {
     if (obj->parent == NULL || obj->parent->type != HWLOC_OBJ_PCI_DEVICE)
         return NULL;
@@ -65,7 +65,7 @@ static void take_gids(hwloc_obj_t obj, struct topo_port *port) {
     }
 }
 
-/* A LID is what InfiniBand alone has; hwloc does not record the link layer itself. */
+/* Only InfiniBand has a LID; hwloc does not record the link layer itself. */
 static void take_ports(hwloc_obj_t obj, struct topo_nic *n) {
     for (uint32_t number = 1; number <= TOPO_PORTS_MAX; number++) {
         const char *state = port_info(obj, number, "State"), *lid = port_info(obj, number, "LID");
@@ -115,7 +115,7 @@ static void take_rdma(const struct hwloc_view *v, hwloc_obj_t obj) {
     take_ports(obj, n);
 }
 
-/* hsi* is also what some sites call the interface of an InfiniBand card. */
+/* Some sites also name the interface of an InfiniBand card hsi*. */
 static bool is_slingshot(const struct hwloc_view *v, hwloc_obj_t obj) {
     if (sibling(obj, HWLOC_OBJ_OSDEV_OPENFABRICS) != NULL)
         return false;
@@ -146,8 +146,9 @@ static void take_netif(const struct hwloc_view *v, hwloc_obj_t obj) {
 
 /* ---- NVLinks ---- */
 
-/* MB/s of one link, one way: 20000 of NVLink 1 (P100), 25000 of 2 to 4, 50000 of 5 (Blackwell).
- * Where the model is not known, what divides the bundle. (hwloc, NVLinkBandwidth.) */
+/* MB/s of one link in one direction: 20000 for NVLink 1 (P100), 25000 for 2 to 4, 50000 for 5
+ * (Blackwell). If the model is not known, the value that divides the bundle. (hwloc,
+ * NVLinkBandwidth.) */
 static uint64_t link_mbs(const struct topo_gpu *g, uint64_t bundle) {
     static const char *const fifth[] = {"B100", "B200", "B300", "GB200", "GB300"};
     if (strstr(g->name, "P100") != NULL)
@@ -186,8 +187,8 @@ static void take_nvlink(const struct hwloc_view *v, uint32_t gpu, hwloc_obj_t to
                                                 : TOPO_NVLINK_CPU;
 }
 
-/* Rows and columns are GPUs, NVSwitches (PCI devices) and, on POWER, packages. The diagonal says
- * nothing. */
+/* Rows and columns are GPUs, NVSwitches (PCI devices) and, on POWER, packages. The diagonal is
+ * ignored. */
 static void take_nvlinks(const struct hwloc_view *v) {
     struct hwloc_distances_s *d = NULL;
     unsigned n = 1;

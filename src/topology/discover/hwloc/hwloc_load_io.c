@@ -26,7 +26,7 @@ static void settings_put(struct settings *s, const char *name, const char *value
     const char *old = getenv(name);
     s->all[s->n++] = (struct setting){name, old != NULL ? xstrdup(old) : NULL};
     if (value != NULL)
-        (void)setenv(name, value, 1); /* ENOMEM: hwloc then goes by its defaults */
+        (void)setenv(name, value, 1); /* ENOMEM: then hwloc uses its defaults */
     else
         (void)unsetenv(name);
 }
@@ -42,15 +42,16 @@ static void settings_restore(struct settings *s) {
     }
 }
 
-/* Plugins that would pull GPU libraries and X into this process, where they may hang; libxml2,
- * which reads what hwloc's own parser reads; and libpciaccess, where /sys says the same. */
+/* Excludes plugins that would load GPU libraries and X into this process, where they can hang;
+ * libxml2, because hwloc's own parser reads the same; and libpciaccess, because /sys has the same
+ * data. */
 #define NO_PLUGINS                                                           \
     "hwloc_cuda.so,hwloc_nvml.so,hwloc_opencl.so,hwloc_gl.so,hwloc_rsmi.so," \
     "hwloc_levelzero.so,hwloc_pci.so,hwloc_xml_libxml.so"
 
-/* Environment variables are hwloc's only way for most of these (hwloc 2.9 manual, "Environment
- * Variables"). A user's HWLOC_XMLFILE and the like are not "this machine", and such a file would be
- * read unguarded. */
+/* Most of these can only be set by environment variables (hwloc 2.9 manual, "Environment
+ * Variables"). A user's HWLOC_XMLFILE and similar variables do not describe this machine, and such
+ * a file would be read without protection. */
 static void settings_for(struct settings *s, const struct hwloc_source *source) {
     bool tree = source->xml == NULL && source->sysroot != NULL;
     settings_put(s, "HWLOC_PLUGINS_BLACKLIST", NO_PLUGINS);
@@ -68,8 +69,8 @@ static void settings_for(struct settings *s, const struct hwloc_source *source) 
 
 /* ---- loading ---- */
 
-/* x86 asks every CPU in turn by moving this process there: /proc/cpuinfo says what is needed. A
- * component that is not there is no fault. */
+/* The x86 component asks every CPU by moving this process there; /proc/cpuinfo has what is needed.
+ * It is not an error if a component does not exist. */
 static void leave_out_components(const struct hwloc_view *v) {
     static const char *const names[] = {"x86",  "pci",  "gl",   "opencl",
                                         "cuda", "nvml", "rsmi", "levelzero"};

@@ -48,7 +48,7 @@ static struct pci_addr address_of(const struct hwloc_pcidev_attr_s *a) {
     return (struct pci_addr){a->domain, a->bus, a->dev, a->func};
 }
 
-/* Of the host bridge; where none is listed, the bus of the topmost thing that is. */
+/* The address of the host bridge; if none is listed, the bus of the topmost listed object. */
 static struct pci_addr root_of(hwloc_obj_t obj) {
     struct pci_addr root = {0};
     for (; obj != NULL && is_io(obj); obj = obj->parent) {
@@ -70,7 +70,7 @@ static int32_t near_numa(const struct hwloc_view *v, hwloc_obj_t obj) {
     return obj != NULL ? hwloc_numa_of(v, obj->nodeset) : -1;
 }
 
-/* Bridges come before what is below them: hwloc lists each depth from the top. */
+/* Bridges come before the devices below them, because hwloc lists each depth from the top. */
 static uint32_t parent_of(hwloc_obj_t obj) {
     hwloc_obj_t above = obj->parent;
     return above != NULL && is_pci_bridge(above) ? (uint32_t)(uintptr_t)above->userdata - 1
@@ -98,7 +98,7 @@ static struct topo_pci *take(const struct hwloc_view *v, hwloc_obj_t obj,
 
 /* ---- which ones ---- */
 
-/* Does the driver's stack compute on it? A card0 alone is a framebuffer. */
+/* Whether the driver's stack computes on it. A card0 alone is a framebuffer. */
 static bool shows_compute(hwloc_obj_t osdev) {
     hwloc_obj_osdev_type_t type = osdev->attr->osdev.type;
     return type == HWLOC_OBJ_OSDEV_COPROC ||
@@ -121,7 +121,7 @@ static bool has_compute(hwloc_obj_t pci) {
     return false;
 }
 
-/* An NVSwitch is an "other bridge" of NVIDIA's, if its config space could be read. */
+/* An NVSwitch is an "other bridge" from NVIDIA, if its config space could be read. */
 static bool is_wanted(hwloc_obj_t obj) {
     const struct hwloc_pcidev_attr_s *a = &obj->attr->pcidev;
     switch (a->class_id >> 8) {
@@ -154,9 +154,9 @@ static enum topo_vendor gpu_vendor(hwloc_obj_t obj) {
     }
 }
 
-/* ---- what hwloc recorded of a GPU ---- */
+/* ---- hwloc's data about a GPU ---- */
 
-/* The driver's own library knows best: NVML, then CUDA or ROCm, then OpenCL. */
+/* The driver's own library is the best source: NVML, then CUDA or ROCm, then OpenCL. */
 static int trust(hwloc_obj_t osdev) {
     static const char *const order[] = {"nvml", "rsmi", "cuda", "ze", "opencl"};
     for (size_t i = 0; i < ARRAY_SIZE(order); i++)
@@ -165,7 +165,7 @@ static int trust(hwloc_obj_t osdev) {
     return (int)ARRAY_SIZE(order);
 }
 
-/* Recordings that were made anonymous have zeros, which name no GPU. */
+/* Recordings that were made anonymous have zeros, which identify no GPU. */
 static bool is_uuid(const char *text) {
     return text != NULL && strncmp(text, "GPU-", 4) == 0 &&
            strspn(text + 4, "0-") != strlen(text + 4);

@@ -11,7 +11,7 @@
  * process, because library and bytes are the same. */
 
 #define TRIAL_NS (4 * NS_PER_S) /* the largest of the recorded machines takes 10 */
-#define TRIAL_KIB (256 << 10)   /* that it may grow by; that machine takes 3 MiB */
+#define TRIAL_KIB (256 << 10)   /* how much it may grow; that machine takes 3 MiB */
 
 struct trial {
     hwloc_trial_fn *run;
@@ -24,7 +24,7 @@ static long most_kib(void) {
     return used.ru_maxrss;
 }
 
-/* A sanitizer's own memory is far above any limit. gcc's word for it, then clang's. */
+/* A sanitizer's own memory is far above any limit. gcc's macro, then clang's. */
 #ifdef __SANITIZE_ADDRESS__
 #define IS_SANITIZED
 #elif defined(__has_feature)

@@ -34,7 +34,7 @@ void netlink_request_add(struct netlink_request *q, uint16_t type, const void *d
     memcpy(q->bytes, &h, sizeof h);
 }
 
-/* The error that the kernel answers with, or 1: it only acknowledges. */
+/* The error in the kernel's answer, or 1: it is only an acknowledgement. */
 static _must_use_ int take_error(const char *body, size_t len) {
     struct nlmsgerr e;
     if (len < sizeof e)
@@ -43,7 +43,7 @@ static _must_use_ int take_error(const char *body, size_t len) {
     return e.error < 0 ? e.error : 1;
 }
 
-/* 1: the answer is whole; 0: more comes. */
+/* 1: the answer is complete; 0: more follows. */
 static _must_use_ int take_datagram(const char *bytes, size_t len, bool *interrupted,
                                     netlink_answer_fn *fn, void *arg) {
     struct nlmsghdr h;

@@ -14,7 +14,7 @@
 
 #include "topology/discover/net/netlink_priv.h"
 
-#define TRIES 4 /* of a dump that changed under way */
+#define TRIES 4 /* how often a dump that changed meanwhile is repeated */
 
 /* ---- kinds ---- */
 
@@ -60,12 +60,12 @@ static bool text_of(struct netlink_attribute a, char *out, size_t size) {
 
 struct links {
     struct topology *t;
-    bool seen[TOPO_NETIFS_MAX]; /* of t->netifs: named by the kernel here */
+    bool seen[TOPO_NETIFS_MAX]; /* for t->netifs: whether the kernel lists it here */
     bool full;
 };
 
-/* The entry to fill. One that files described under another number is another interface: /sys can
- * be that of another network namespace. */
+/* The entry to fill. If files describe it with another number, it is another interface: /sys can
+ * belong to another network namespace. */
 static struct topo_netif *entry_of(struct links *l, const char *name, uint32_t ifindex) {
     uint32_t i = topology_find_netif(l->t, name);
     struct topo_netif *n = i != TOPO_NONE ? &l->t->netifs[i] : topology_add_netif(l->t);
@@ -156,7 +156,7 @@ static bool is_link_local(int family, const uint8_t *a) {
 struct addresses {
     struct topology *t;
     uint32_t left_out;
-    char full[TOPO_NAME_MAX]; /* an interface that had no room */
+    char full[TOPO_NAME_MAX]; /* an interface that has no room for more */
 };
 
 static void add_address(struct addresses *to, struct topo_netif *n, int family, const void *bytes,

@@ -113,7 +113,7 @@ static socklen_t fill_sockaddr(const struct target *t, struct sockaddr_storage *
     return sizeof in6;
 }
 
-/* The address that the kernel would send from, and its zone if it has one. */
+/* The source address that the kernel would use, and its zone if it has one. */
 static _must_use_ int ask_socket(const struct target *t, char ret[46], uint32_t *ret_zone) {
     struct sockaddr_storage to, from = {0};
     socklen_t len = fill_sockaddr(t, &to), from_len = sizeof from;
@@ -136,7 +136,7 @@ static _must_use_ int ask_socket(const struct target *t, char ret[46], uint32_t 
     return inet_ntop(t->family, bytes, ret, 46) == NULL ? -errno : 0;
 }
 
-/* Which interface has this address; to its own addresses a node talks by lo. */
+/* Finds the interface with this address; a node reaches its own addresses through lo. */
 static _must_use_ int find_owner(const struct target *t, const char *source, uint32_t zone,
                                  char ret[TOPO_NAME_MAX]) {
     struct topology here = {0};
@@ -165,8 +165,7 @@ static bool needs_zone(const struct target *t) {
            (t->addr[1] & 0xc0) == 0x80;
 }
 
-/* EINVAL is what the kernel says of a blackhole, and where a link-local address lacks its
- * interface. */
+/* The kernel returns EINVAL for a blackhole, and if a link-local address has no interface. */
 static _must_use_ int no_route(const struct target *t, const char *addr, int r, struct err *err) {
     if (r == -EINVAL && needs_zone(t))
         return err_set(err, -EHOSTUNREACH,

@@ -10,7 +10,7 @@
 #include "topology/discover/nvml/nvml_report.h"
 
 #define NUMA_WORDS (TOPO_NUMA_MAX / 64) /* of a set of memory nodes */
-#define PROCESSES_ASKED 256             /* more than these on one GPU: none of them is told */
+#define PROCESSES_ASKED 256             /* if one GPU has more, none of them is reported */
 #define C2C_LINKS_MAX 64
 #define MIG_ASKED 64 /* GetMaxMigDeviceCount says 7 */
 
@@ -94,10 +94,10 @@ struct asker {
     struct nvml_api api;
     const char *found[N_CALLS]; /* the name that the library has; NULL: none */
     int fd;
-    bool cut;         /* nobody reads any more */
-    uint32_t gpu;     /* that is asked about; TOPO_NONE: none */
+    bool cut;         /* the reader has closed the pipe */
+    uint32_t gpu;     /* the GPU in question; TOPO_NONE: none */
     size_t announced; /* the call that was announced last, + 1 */
-    uint32_t lost;    /* what a call about this GPU has said */
+    uint32_t lost;    /* the error of a call about this GPU, if it is lost */
 };
 
 /* ---- frames ---- */
@@ -171,7 +171,7 @@ static void explain(struct asker *a, int r, char out[NVML_TEXT_MAX]) {
         (void)snprintf(out, NVML_TEXT_MAX, "NVML error %d", r);
 }
 
-/* Fills the head, all but the count. False: there is nothing to ask. */
+/* Fills the head, except the count. False: there is nothing to ask. */
 static bool open_library(struct asker *a, const char *name, struct nvml_head *head) {
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
@@ -207,7 +207,7 @@ static void ask_system(struct asker *a, struct nvml_head *head) {
 
 /* ---- one GPU ---- */
 
-/* The library's text ends within its size, whatever it wrote. */
+/* Makes sure that the library's text ends within its size. */
 static bool address_of(const struct nvml_pci_info *info, struct pci_addr *ret) {
     char text[sizeof info->bus_id + 1] = "";
     memcpy(text, info->bus_id, sizeof info->bus_id);
@@ -328,7 +328,7 @@ static uint32_t remote_of(struct asker *a, struct nvml_device *d, uint32_t link)
                                              : NVML_REMOTE_UNKNOWN;
 }
 
-/* False: there is no such link, and none above. */
+/* False: there is no such link, and none with a higher number. */
 static bool ask_link(struct asker *a, struct nvml_device *d, const struct nvml_gpu *g,
                      uint32_t link, struct nvml_link *ret) {
     unsigned p2p = 0;
@@ -480,7 +480,7 @@ bool nvml_ask(const struct nvml_ask_config *config, int fd) {
     say(&a, NVML_SAY_HEAD, &head, sizeof head);
     if (found)
         ask_gpus(&a, head.n, config->names_only);
-    /* nvmlShutdown() is not called, because it can hang, too: the process just ends. */
+    /* nvmlShutdown() is not called, because it can hang, too: the process simply ends. */
     say(&a, NVML_SAY_END, NULL, 0);
     return !a.cut;
 }

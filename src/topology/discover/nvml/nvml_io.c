@@ -93,7 +93,7 @@ static uint32_t count_proc(void) {
 static int look(struct nvml_report *ret) {
     struct nvml_config config = {.deadline_ns = NVML_DEADLINE_NS, .names_only = true};
     struct nvml_child child;
-    (void)nvml_begin(&config, &child); /* nvml_end() says it */
+    (void)nvml_begin(&config, &child); /* nvml_end() reports errors */
     int r = nvml_end(&child, ret);
     if (r < 0)
         ret->found = false;

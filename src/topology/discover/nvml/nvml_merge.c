@@ -6,7 +6,7 @@
 #include "base/text/strbuf.h"
 
 #define NVIDIA 0x10de
-#define CLASS_3D 0x030200         /* what a GPU without a display is */
+#define CLASS_3D 0x030200         /* a GPU without a display */
 #define CLASS_BRIDGE_OTHER 0x0680 /* NVSwitch; with interface 01 an NVLink bridge of a CPU */
 #define INTERFACE_NPU 0x01
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PCIE_GEN_MAX 15 /* what the register of a PCI Express link can say */
+#define PCIE_GEN_MAX 15 /* the largest value of a PCI Express link's register */
 #define PCIE_WIDTH_MAX 32
 #define SM_MAX 999
 
@@ -70,7 +70,7 @@ static int take_gpu(struct nvml_report *r, uint32_t gpu, const char *payload) {
     return 0;
 }
 
-/* Length of what follows the head; SIZE_MAX: no such frame. */
+/* The length of the data after the head; SIZE_MAX: there is no such frame. */
 static size_t payload_of(uint32_t say) {
     switch (say) {
     case NVML_SAY_HEAD: return sizeof(struct nvml_head);
@@ -100,7 +100,7 @@ static int take(struct nvml_frames *in, const struct nvml_frame *f, const char *
     }
 }
 
-/* How many bytes there must be for the next step: the head, or the frame. 0: not a frame. */
+/* How many bytes the next step needs: the head, or the frame. 0: not a frame. */
 static size_t wanted(const struct nvml_frames *in, struct nvml_frame *ret) {
     if (in->n < sizeof *ret)
         return sizeof *ret;
@@ -125,7 +125,7 @@ int nvml_frames_add(struct nvml_frames *in, const void *bytes, size_t n,
         n -= part;
         if (in->n < want)
             return 0;
-        /* The head alone is here, and it says that more belongs to it. */
+        /* Only the head has arrived, and it says that more follows. */
         want = wanted(in, &f);
         if (want == 0)
             return -EBADMSG;

@@ -7,7 +7,7 @@
 
 #define NODES "/sys/class/kfd/kfd/topology/nodes"
 
-/* The number behind a name, of lines of "name number"; 0: it is not there. */
+/* The number after a name, in lines of "name number"; 0: there is no such line. */
 static uint64_t property(const char *text, const char *name) {
     const size_t len = strlen(name);
     uint64_t v = 0;

@@ -8,7 +8,7 @@
 
 #include "topology/model/gpu_count.h"
 
-#define NAME_MAX_ROCM 24 /* "GPU-0123456789abcdef", with some to spare */
+#define NAME_MAX_ROCM 24 /* for "GPU-0123456789abcdef", with some room left */
 
 static_assert(GPUS_MAX >= TOPO_GPUS_MAX, "a list holds all GPUs of a node");
 
@@ -25,7 +25,7 @@ static bool picks_have(const struct picks *p, uint32_t gpu) {
     return false;
 }
 
-/* One entry without the blanks around it; false: too long for any GPU. */
+/* Copies one entry without the blanks around it; false: it is too long for any GPU. */
 static bool entry_of(const char *list, char ret[NAME_MAX_ROCM]) {
     list += strspn(list, " \t");
     size_t n = strcspn(list, ",");
@@ -64,13 +64,13 @@ static uint32_t find(const struct rocm_gpu *gpus, const struct picks *from, cons
     return *entry == '\0' && v < from->n ? v : TOPO_NONE;
 }
 
-/* What the list takes of *all, which becomes that. */
+/* Reduces *all to the GPUs that the list selects. */
 static void pick(const struct rocm_gpu *gpus, const char *list, bool twice_ends,
                  struct picks *all) {
     struct picks picked = {.n = 0};
     char entry[NAME_MAX_ROCM];
     for (const char *p = list; p != NULL && picked.n < GPUS_MAX; p = strchr(p, ',')) {
-        p += p > list; /* the comma */
+        p += p > list; /* skip the comma */
         uint32_t at = entry_of(p, entry) ? find(gpus, all, entry) : TOPO_NONE;
         if (at == TOPO_NONE)
             break;
@@ -82,7 +82,7 @@ static void pick(const struct rocm_gpu *gpus, const char *list, bool twice_ends,
     *all = picked;
 }
 
-/* Parts of one GPU have the number of the part where the function is. */
+/* Partitions of one GPU have the partition's number as the function of their address. */
 static uint32_t gpu_at(const struct topology *t, struct pci_addr at) {
     uint32_t found = TOPO_NONE;
     for (uint32_t i = 0; i < t->n_gpus; i++) {

@@ -14,7 +14,7 @@
 #include "topology/discover/sysfs/sysfs_priv.h"
 
 #define LINKS_MAX 40 /* symlinks in one path: the kernel's own limit */
-#define DRM_MAX 256  /* entries of /sys/class/drm that a glance looks at */
+#define DRM_MAX 256  /* the most entries of /sys/class/drm that the quick check reads */
 
 /* ---- paths ---- */
 
@@ -23,7 +23,7 @@ void sysfs_init(struct sysfs *s, const char *root) {
     while (len > 0 && root[len - 1] == '/')
         len--;
     if (len >= sizeof s->root) {
-        (void)snprintf(s->root, sizeof s->root, "/dev/null"); /* nothing lies below it */
+        (void)snprintf(s->root, sizeof s->root, "/dev/null"); /* there is nothing below it */
         return;
     }
     memcpy(s->root, len == 0 ? "" : root, len);
@@ -46,15 +46,15 @@ static _must_use_ int full_path(const struct sysfs *s, const char *path, char re
     return n < 0 || n >= SYSFS_PATH_MAX ? -ENAMETOOLONG : 0;
 }
 
-/* The last component goes; the root stays. */
+/* Removes the last component; the root stays. */
 static void cut_last(char *path) {
     char *slash = strrchr(path, '/');
     if (slash != NULL)
         *slash = '\0';
 }
 
-/* One component is added to `done`; where it is a symlink, it is replaced by its target in
- * front of `todo`. */
+/* Adds one component to `done`. If it is a symlink, its target is put in front of `todo`
+ * instead. */
 static _must_use_ int step(const struct sysfs *s, const char *part, char done[SYSFS_PATH_MAX],
                            char todo[SYSFS_PATH_MAX], unsigned *links) {
     char full[SYSFS_PATH_MAX], target[SYSFS_PATH_MAX], rest[SYSFS_PATH_MAX];
@@ -67,7 +67,7 @@ static _must_use_ int step(const struct sysfs *s, const char *part, char done[SY
         return r;
     ssize_t got = readlink(full, target, sizeof target - 1);
     if (got < 0)
-        return errno == EINVAL ? 0 : -errno; /* EINVAL: it is no symlink */
+        return errno == EINVAL ? 0 : -errno; /* EINVAL: it is not a symlink */
     if ((size_t)got == sizeof target - 1)
         return -ENAMETOOLONG;
     target[got] = '\0';
@@ -98,7 +98,7 @@ int sysfs_resolve(const struct sysfs *s, const char *path, char ret[SYSFS_PATH_M
         if (strcmp(part, ".") == 0)
             continue;
         if (strcmp(part, "..") == 0) {
-            cut_last(done); /* "" stays "": no way out of the root */
+            cut_last(done); /* "" stays "": the path can't leave the root */
             continue;
         }
         int r = step(s, part, done, todo, &links);
@@ -109,8 +109,8 @@ int sysfs_resolve(const struct sysfs *s, const char *path, char ret[SYSFS_PATH_M
     return 0;
 }
 
-/* The path to open: of this machine as it is, of a tree with all its symlinks followed here, so
- * that none leads out. */
+/* The path to open: for this machine unchanged, for a tree with all symlinks resolved here, so that
+ * none leads out of the tree. */
 static _must_use_ int path_to_open(const struct sysfs *s, const char *path,
                                    char ret[SYSFS_PATH_MAX]) {
     if (s->root[0] == '\0')
@@ -127,7 +127,7 @@ bool sysfs_exists(const struct sysfs *s, const char *path) {
 
 /* ---- files ---- */
 
-/* Of a tree, a pipe or a device could hang or do harm; the kernel's own files are plain ones. */
+/* In a tree, a pipe or a device could hang or do harm; the kernel's own files are plain files. */
 static _must_use_ int read_plain(const char *full, char *text, size_t size, size_t *ret_len) {
     struct stat st;
     if (stat(full, &st) < 0)
@@ -154,7 +154,7 @@ static _must_use_ int read_plain(const char *full, char *text, size_t size, size
     return r;
 }
 
-/* Well-formed UTF-8 without control characters but blanks and line ends. */
+/* Whether it is well-formed UTF-8 without control characters, except blanks and line ends. */
 static bool is_text(const char *text, size_t len) {
     for (size_t i = 0; i < len;) {
         size_t n = utf8_char(text + i);
@@ -262,8 +262,7 @@ uint32_t sysfs_u32(const struct sysfs *s, const char *path, ...) {
     return read_number(s, at, &minus, &v) < 0 || minus || v > UINT32_MAX ? 0 : (uint32_t)v;
 }
 
-/* What it points to need not be there: a tree often holds the link to a driver and not the
- * driver. */
+/* The target need not exist: a tree often has the link to a driver, but not the driver. */
 void sysfs_link_name(const struct sysfs *s, char ret[TOPO_NAME_MAX], const char *path, ...) {
     char at[SYSFS_PATH_MAX], dir[SYSFS_PATH_MAX], link[SYSFS_PATH_MAX], target[SYSFS_PATH_MAX];
     PATH_OF(at, path);
@@ -341,7 +340,7 @@ void sysfs_names_fini(struct sysfs_names *n) {
     *n = (struct sysfs_names){0};
 }
 
-/* ---- the glance ---- */
+/* ---- the quick check ---- */
 
 static bool folder_has_entries(const struct sysfs *s, const char *path) {
     char full[SYSFS_PATH_MAX];
@@ -362,7 +361,7 @@ static bool drm_has_gpu(const struct sysfs *s) {
         return false;
     for (uint32_t i = 0; i < MIN2(names.n, (uint32_t)DRM_MAX); i++) {
         if (strncmp(names.names[i], "card", 4) != 0 || strchr(names.names[i], '-') != NULL)
-            continue; /* card0-DP-1 is a socket for a screen */
+            continue; /* card0-DP-1 is a connector for a screen */
         char driver[TOPO_NAME_MAX];
         sysfs_link_name(s, driver, "/sys/class/drm/%s/device/driver", names.names[i]);
         for (size_t k = 0; k < ARRAY_SIZE(drivers); k++)

@@ -15,7 +15,7 @@ enum { TYPE_IPGRE = 778, TYPE_IP6GRE = 823, TYPE_NONE = 0xfffe };
 
 /* ---- kind ---- */
 
-/* DEVTYPE of the uevent file: what the driver calls itself. 0: none that decides. */
+/* By DEVTYPE of the uevent file, the driver's own name. 0: it does not decide the kind. */
 static enum topo_netif_kind kind_by_devtype(const struct sysfs *s, const char *entry) {
     static const struct {
         const char *type;
@@ -68,9 +68,9 @@ static bool has_lower(const struct sysfs_names *files) {
     return false;
 }
 
-/* What has no device of its own and another one's index in iflink: a macvlan sits on it, a veth is
- * its other end. A macvlan whose lower interface is in another network namespace looks like a veth
- * here; netlink knows better. */
+/* An interface without a device of its own that has another one's index in iflink: that one is a
+ * macvlan's lower interface, or a veth's other end. A macvlan whose lower interface is in another
+ * network namespace looks like a veth here; netlink can tell them apart. */
 static enum topo_netif_kind kind_by_link(const struct sysfs *s, const char *entry,
                                          const struct sysfs_names *files, uint32_t ifindex,
                                          uint32_t type) {
@@ -107,8 +107,8 @@ static enum topo_netif_kind find_kind(const struct sysfs *s, const char *entry,
 
 /* ---- state ---- */
 
-/* The file `flags` lacks IFF_RUNNING: operstate says it, and "unknown" is what drivers without
- * carrier detection have (RFC 2863: as good as up). */
+/* The file `flags` lacks IFF_RUNNING, so operstate is read. Drivers without carrier detection have
+ * "unknown" there (RFC 2863: it counts as up). */
 static void fill_state(const struct sysfs *s, const char *entry, struct topo_netif *n) {
     char state[32] = "";
     uint64_t flags;
@@ -151,7 +151,7 @@ static void fill_device(const struct sysfs *s, struct topology *t, const char *e
     sysfs_link_name(s, n->driver, "%s/device/driver", entry);
 }
 
-/* The one that says it is its interface (also a bond's); else one of the same function. */
+/* The NIC that names this interface (also a bond) as its own; else one of the same function. */
 static void fill_nic(const struct topology *t, struct topo_netif *n) {
     const struct topo_nic *found = NULL;
     for (uint32_t i = 0; i < t->n_nics; i++) {

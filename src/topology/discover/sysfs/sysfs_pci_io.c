@@ -46,7 +46,7 @@ static void fill_link(const struct sysfs *s, const char *dir, struct topo_pci *p
         p->link_width = width;
 }
 
-/* The kernel's word holds, also when it is that it does not know. */
+/* The kernel's value is used, even if it means "not known". */
 static void fill_numa(const struct sysfs *s, const char *dir, int32_t *numa) {
     int64_t v;
     if (sysfs_read_i64(s, &v, "%s/numa_node", dir) == 0)
@@ -68,7 +68,7 @@ static void fill_function(const struct sysfs *s, const char *dir, struct topo_pc
     sysfs_link_name(s, p->driver, "%s/driver", dir);
 }
 
-/* ---- the way down to it ---- */
+/* ---- the path down to it ---- */
 
 /* "pci0000:00": a root bus. */
 static _must_use_ int root_bus_parse(const char *part, struct pci_addr *ret) {
@@ -79,7 +79,7 @@ static _must_use_ int root_bus_parse(const char *part, struct pci_addr *ret) {
     return pci_addr_parse(text, ret);
 }
 
-/* The next component of a path is copied, empty where it is too long for an address; false at the
+/* Copies the next component of a path; it is empty if it is too long for an address. False at the
  * end. */
 static bool next_part(const char **path, char ret[TOPO_BUSID_MAX]) {
     *path += strspn(*path, "/");
@@ -111,9 +111,9 @@ static void copy_up(struct topology *t, uint32_t i, uint32_t parent) {
     p->up_width = up->link_width;
 }
 
-/* Every function on the way is in t->pci afterwards, each with the one above as its parent. Behind
- * a VMD controller a new root bus begins, and with it a new domain. A tree whose devices are no
- * links into sys/devices tells nothing here, and what was known stays. */
+/* Afterwards every function on the path is in t->pci, with the one above it as its parent. Behind a
+ * VMD controller a new root bus begins, and with it a new domain. If a tree's devices are not links
+ * into sys/devices, nothing can be read here, and known data is kept. */
 static uint32_t place_path(const struct sysfs *s, struct topology *t, const char *resolved) {
     struct pci_addr root = {0}, at;
     uint32_t parent = TOPO_NONE, last = TOPO_NONE;
@@ -167,7 +167,7 @@ uint32_t sysfs_pci_ensure(const struct sysfs *s, struct topology *t, struct pci_
     sysfs_path(path, DEVICES "/%s", name);
     bool new;
     if (sysfs_resolve(s, path, resolved) == 0)
-        (void)place_path(s, t, resolved); /* found again below */
+        (void)place_path(s, t, resolved); /* it is found again below */
     else
         resolved[0] = '\0';
     i = find_or_add(s, t, at, resolved, &new);
@@ -184,14 +184,14 @@ uint32_t sysfs_pci_of_class(const struct sysfs *s, struct topology *t, const cha
     sysfs_path(path, "%s/device", entry);
     if (sysfs_resolve(s, path, resolved) < 0 || sysfs_pci_of_path(resolved, &at) < 0)
         return TOPO_NONE;
-    (void)place_path(s, t, resolved); /* also where bus/pci/devices is not in the tree */
+    (void)place_path(s, t, resolved); /* also if bus/pci/devices is not in the tree */
     return sysfs_pci_ensure(s, t, at);
 }
 
 /* ---- GPUs ---- */
 
-/* A card of its own class is one; a display is one with the driver that computes on it: old
- * servers have an ATI or Intel display for their console. */
+/* A card of its vendor's GPU class is a GPU. A display is one only with a driver that computes on
+ * it: old servers have an ATI or Intel display for their console. */
 static enum topo_vendor gpu_vendor(const struct topo_pci *p) {
     uint32_t class_id = p->class_id >> 8;
     bool display = class_id >> 8 == BASE_DISPLAY;
@@ -233,7 +233,7 @@ static void take_line(const char *text, const char *key, char *out, size_t size)
     at += strlen(key);
     at += strspn(at, " \t");
     size_t len = strcspn(at, "\r\n");
-    /* The driver writes ?? while it sleeps. */
+    /* The driver writes ?? while the GPU sleeps. */
     if (len > 0 && len < size && memchr(at, '?', len) == NULL)
         (void)snprintf(out, size, "%.*s", (int)len, at);
 }
@@ -250,7 +250,7 @@ static void fill_nvidia_gpu(const struct sysfs *s, struct topology *t, const cha
     struct topo_gpu *g = gpu_at(t, pci, TOPO_VENDOR_NVIDIA);
     char text[SYSFS_TEXT_MAX];
     if (g != NULL)
-        g->vendor = TOPO_VENDOR_NVIDIA; /* whatever its files say, or do not say */
+        g->vendor = TOPO_VENDOR_NVIDIA; /* whatever its files contain */
     if (g == NULL || sysfs_read(s, text, sizeof text, NVIDIA_GPUS "/%s/information", name) < 0)
         return;
     take_line(text, "Model:", g->name, sizeof g->name);
@@ -291,14 +291,14 @@ static void fill_gpus(struct topology *t) {
     }
 }
 
-/* Not where there is but one node: then it makes no difference. */
+/* Skipped if there is only one node, because then it makes no difference. */
 static void check_numa(struct topology *t) {
     uint32_t unknown = 0, first = TOPO_NONE;
     for (uint32_t i = 0; i < t->n_gpus; i++) {
         struct topo_gpu *g = &t->gpus[i];
         if (g->pci >= t->n_pci)
             continue;
-        g->numa = t->pci[g->pci].numa; /* the kernel's word now */
+        g->numa = t->pci[g->pci].numa; /* the kernel's value now */
         if (g->numa < 0 && unknown++ == 0)
             first = g->pci;
     }
@@ -312,8 +312,8 @@ static void check_numa(struct topology *t) {
 
 /* ---- all ---- */
 
-/* Is a device that nobody listed worth its place: a GPU, or one with an interface or RDMA device
- * right below it? */
+/* Whether to add a device that is not listed yet: a GPU, or one with an interface or RDMA device
+ * directly below it. */
 static bool is_wanted(const struct sysfs *s, const char *dir) {
     uint32_t class_id = sysfs_u32(s, "%s/class", dir) >> 8, base = class_id >> 8;
     char below[SYSFS_PATH_MAX];
@@ -342,13 +342,13 @@ static void fill_named(const struct sysfs *s, struct topology *t, const char *na
     uint32_t i = topology_find_pci(t, at);
     if (i != TOPO_NONE) {
         fill_function(s, resolved, &t->pci[i]);
-        (void)place_path(s, t, resolved); /* it is there already */
+        (void)place_path(s, t, resolved); /* it exists already */
     } else if (is_wanted(s, resolved)) {
-        (void)sysfs_pci_ensure(s, t, at); /* at the bound it has warned */
+        (void)sysfs_pci_ensure(s, t, at); /* at the limit it has warned */
     }
 }
 
-/* The port above may have been filled after the device below it. */
+/* The port above can have been filled after the device below it. */
 static void copy_ups(struct topology *t) {
     for (uint32_t i = 0; i < t->n_pci; i++)
         if (t->pci[i].parent < t->n_pci)

@@ -34,7 +34,7 @@ static enum topo_gid_type gid_type(const char *text, enum topo_link_layer layer)
                                            : TOPO_GID_UNKNOWN;
 }
 
-/* false: no room. An empty place of the table reads as zeros, its attributes as EINVAL. */
+/* false: no room. An empty entry of the table reads as zeros, its attributes as EINVAL. */
 static bool take_gid(const struct sysfs *s, const char *dir, const char *index,
                      struct topo_port *port) {
     char text[64];
@@ -45,7 +45,7 @@ static bool take_gid(const struct sysfs *s, const char *dir, const char *index,
         inet_pton(AF_INET6, text, gid) != 1)
         return true;
     static const uint8_t none[sizeof gid] = {0};
-    /* fe80:: with nothing behind it: the port has no GUID */
+    /* fe80:: and only zeros: the port has no GUID */
     if (memcmp(gid, none, sizeof gid) == 0 ||
         (gid[0] == 0xfe && gid[1] == 0x80 && memcmp(gid + 2, none, sizeof gid - 2) == 0))
         return true;
@@ -57,7 +57,7 @@ static bool take_gid(const struct sysfs *s, const char *dir, const char *index,
     if (sysfs_read(s, text, sizeof text, "%s/gid_attrs/types/%s", dir, index) == 0)
         g->type = gid_type(text, port->link_layer);
     if (sysfs_read(s, g->netdev, sizeof g->netdev, "%s/gid_attrs/ndevs/%s", dir, index) < 0)
-        g->netdev[0] = '\0'; /* of another network namespace */
+        g->netdev[0] = '\0'; /* in another network namespace */
     return true;
 }
 
@@ -81,8 +81,8 @@ static void fill_gids(const struct sysfs *s, struct topology *t, const char *nic
 
 /* ---- ports ---- */
 
-/* "4: ACTIVE". Numbers of the InfiniBand Architecture, PortInfo; 5 is ACTIVE that is about to lose
- * its link. */
+/* "4: ACTIVE". The numbers are from the InfiniBand Architecture, PortInfo; 5 is an ACTIVE port that
+ * is about to lose its link. */
 static enum topo_port_state port_state(const char *text) {
     switch (strtoul(text, NULL, 10)) {
     case 1: return TOPO_PORT_DOWN;
@@ -174,8 +174,8 @@ static bool is_representor(const struct sysfs *s, const char *net) {
     return starts(at, "pf");
 }
 
-/* Of the interfaces of the same function: the one of the port (cards with both ports in one
- * function number them in dev_port), no representor; else the first. */
+/* Among the interfaces of the same function: the port's (cards with both ports in one function
+ * number them in dev_port), but not a representor; else the first. */
 static void netdev_of_device(const struct sysfs *s, struct topo_nic *n) {
     char path[SYSFS_PATH_MAX];
     _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
@@ -195,7 +195,8 @@ static void netdev_of_device(const struct sysfs *s, struct topo_nic *n) {
     (void)snprintf(n->netdev, sizeof n->netdev, "%s", names.names[best]);
 }
 
-/* The first GID's interface is the port's own, or the bond above it, which has the addresses. */
+/* The first GID's interface is the port's own, or the bond above it, which then has the
+ * addresses. */
 static void fill_netdev(const struct sysfs *s, struct topo_nic *n) {
     for (uint32_t p = 0; p < n->n_ports; p++)
         for (uint32_t i = 0; i < n->ports[p].n_gids; i++)
@@ -225,8 +226,8 @@ static uint64_t read_guid(const struct sysfs *s, const char *nic, const char *fi
     return digits == 16 ? guid : 0;
 }
 
-/* "rdmap…" is only udev's name for a device of no known link layer: the driver decides where it is
- * known, then the ids. */
+/* "rdmap…" is only udev's name for a device without a known link layer. So the driver decides if it
+ * is known, else the ids. */
 static bool is_efa(const struct topology *t, const struct topo_nic *n) {
     if (n->driver[0] != '\0')
         return strcmp(n->driver, "efa") == 0;
@@ -279,8 +280,8 @@ static void fill_nic(const struct sysfs *s, struct topology *t, const char *name
 
 /* ---- Slingshot ---- */
 
-/* Its cards are no RDMA devices of the kernel. hsn* alone says nothing: before Cassini, Slingshot
- * was made of ConnectX cards. */
+/* Its cards are not RDMA devices for the kernel. The name hsn* alone proves nothing: before
+ * Cassini, Slingshot used ConnectX cards. */
 static bool is_slingshot(const struct topology *t, const char *name, const char *driver,
                          uint32_t pci) {
     if (driver[0] != '\0')
@@ -331,7 +332,7 @@ static int list_class(const struct sysfs *s, struct topology *t, const char *pat
     if (r < 0 && r != -ENOENT)
         topology_warn(t, "%s%s cannot be read: %s", s->root, path, strerror(-r));
     if (r == 0 && strcmp(path, CLASS) == 0)
-        sysfs_names_warn(ret, path, t); /* of interfaces, sysfs_net_io tells */
+        sysfs_names_warn(ret, path, t); /* for interfaces sysfs_net_io warns */
     return r;
 }
 
