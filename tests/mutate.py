@@ -107,7 +107,7 @@ EQUIVALENT = {
 
 # Folder -> the end-to-end tests that know it.
 END_TO_END = {
-    "launcher": "test_run.py test_output.py test_faults.py test_events.py",
+    "launcher": "test_run.py test_output.py test_faults.py test_events.py test_env.py test_preflight.py",
     "rendezvous": "test_losses.py test_elastic.py test_succession.py test_operate.py test_store.py test_other_job.py",
     "cli": "test_cli.py test_run.py test_operate.py test_env.py test_check.py",
     "io": "test_run.py test_output.py test_faults.py test_etcd.py",

@@ -13,6 +13,7 @@
 
 #include "../recorded.h"
 #include "topology/discover/hwloc/hwloc_load_io.h"
+#include "topology/discover/nvml/nvml_io.h"
 #include "topology/json/topology_json.h"
 
 static char folder[64];
@@ -211,9 +212,17 @@ static bool look_at(const struct tree *tree, struct topology *t) {
                    folder, archive);
     cr_assert_eq(system(command), 0, "%s", command);
     (void)snprintf(root, sizeof root, "%s/%s", folder, tree->top);
-    struct discovery_config config = {.what = DISCOVER_ALL, .sysroot = root};
+    static struct discovery_nvml before;
+    before = (struct discovery_nvml){.n_nvidia = UINT32_MAX, .n_warnings = UINT32_MAX, .asked = !nvml_may_answer()};
+    struct discovery_config config = {.what = DISCOVER_ALL, .sysroot = root, .nvml = &before};
     struct err err = {0};
     cr_assert_eq(topology_discover(&config, t, &err), 0, "%s: %s", tree->top, err.text);
+    uint32_t n_nvidia = 0;
+    for (uint32_t i = 0; i < t->n_gpus; i++)
+        n_nvidia += t->gpus[i].vendor == TOPO_VENDOR_NVIDIA;
+    cr_assert_eq(before.n_nvidia, n_nvidia, "all are on the PCI bus: %u", before.n_nvidia);
+    cr_assert_eq(before.n_warnings, t->n_warnings);
+    cr_assert_eq(before.asked, nvml_may_answer());
     cr_assert_eq(t->source, TOPO_SYSROOT);
     cr_assert_str_eq(t->from, root);
     cr_assert_str_empty(t->host);
