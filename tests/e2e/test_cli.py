@@ -216,6 +216,8 @@ def test_a_program_called_torchrun_runs(tmp_path):
     (["rnu"], 2, 'muster: unknown command "rnu"; did you mean "muster run"?\n'),
     (["train.py"], 2, 'muster: unknown command "train.py"; to start a job: muster run [OPTIONS] SCRIPT\n'),
     (["run", "--nprocs=2", "t.py"], 2, "muster run: unknown option --nprocs; did you mean --nproc-per-node?\n"),
+    (["run", "--nnodes=\x1b[2J\n", "t.py"], 2, "muster run: --nnodes=?[2J?: must be a number of nodes, or MIN:MAX\n"),
+    (["\u009b2J\udcff"], 2, 'muster: unknown command "??2J?"; see "muster help"\n'),
     (["version", "-x"], 2, 'muster version: unknown argument "-x"; there is only -v\n'),
     (["completion", "fish"], 2, 'muster completion: no completion for "fish"; only for bash and zsh\n'),
     (["exclude"], 2, 'muster exclude: which NODE? See "muster status"\n'),

@@ -275,7 +275,11 @@ def test_nodes_of_one_nvlink_domain_stand_together(job, tmp_path):
 def test_a_topology_file_that_makes_no_sense_is_a_usage_error(job, tmp_path):
     bad = tmp_path / "bad"
     bad.write_text("s1: a b\nwhat is this\n")
-    for file, why in ((bad, "line 2 is neither"), (tmp_path / "none", "No such file")):
+    wild, large = tmp_path / "wild", tmp_path / "large"
+    wild.write_bytes(b"\x1b]0;x\x07\xff\n")
+    large.write_bytes(b"#" * (5 << 20))
+    for file, why in ((bad, "line 2 is neither"), (tmp_path / "none", "No such file"), (wild, ": ?]0;x??\n"),
+                      (tmp_path, "it is not a regular file"), (large, "it holds more than 4 MiB")):
         code, _, err = job.run(f"--topology-file={file}", "--no-python", "true")
         assert code == 2 and why in err, err
 

@@ -52,6 +52,11 @@ static char *probe_cwd(void *arg) {
     return getcwd(NULL, 0);
 }
 
+/* Why file_read_text() failed; `too_large` is for a file above the limit. */
+static const char *why_unread(int r, const char *too_large) {
+    return r == -EFBIG ? too_large : r == -EINVAL ? "it is not a regular file" : strerror(-r);
+}
+
 #define SECRET_FILE_MAX 4096
 
 /* Reads only the first line, so that an editor's newline does no harm. */
@@ -62,9 +67,7 @@ static int probe_secret(void *arg, const char *path, char **ret, struct err *err
     int r = file_read_text(path, SECRET_FILE_MAX, &text, &len);
     if (r < 0)
         return err_set(err, r, "can't read %s: %s", path,
-                       r == -EFBIG    ? "it holds more than 4096 bytes"
-                       : r == -EINVAL ? "it is not a regular file"
-                                      : strerror(-r));
+                       why_unread(r, "it holds more than 4096 bytes"));
     size_t n = strcspn(text, "\r\n");
     if (n == 0)
         return err_set(err, -EINVAL, "the first line of %s is empty", path);
@@ -98,9 +101,7 @@ static int probe_env_file(void *arg, const char *path, char **ret, struct err *e
     int r = file_read_text(path, JOB_ENV_FILE_MAX, ret, &len);
     if (r < 0)
         return err_set(err, r, "can't read %s: %s", path,
-                       r == -EFBIG    ? "it holds more than 1 MiB"
-                       : r == -EINVAL ? "it is not a regular file"
-                                      : strerror(-r));
+                       why_unread(r, "it holds more than 1 MiB"));
     return 0;
 }
 
@@ -119,7 +120,7 @@ static int find_place(struct job_spec *spec, struct err *err) {
     int r = file_read_text(spec->topology_file, SWITCH_MAP_MAX_BYTES, &text, &len);
     if (r < 0)
         return err_set(err, r, "can't read --topology-file %.200s: %s", spec->topology_file,
-                       strerror(-r));
+                       why_unread(r, "it holds more than 4 MiB"));
     if (gethostname(host, sizeof host - 1) < 0)
         return 0;
     r = switch_map_find(text, len, host, place, sizeof place, err);

@@ -45,8 +45,8 @@ int cmd_version(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 
-/* Prints "muster COMMAND: TEXT" as one line on standard error (command may be NULL) and returns
- * EXIT_USAGE. */
+/* Prints "muster COMMAND: TEXT" as one line on standard error (command may be NULL), with "?" for
+ * control characters and for bytes that are not UTF-8, and returns EXIT_USAGE. */
 int usage_error(const char *command, const char *fmt, ...) _printf_(2, 3);
 /* Flushes standard output after we wrote to it. Returns 0, or 1 after an error, which is printed as
  * one line. */
