@@ -26,8 +26,8 @@ struct helper_call_config {
     /* The helper may have children of its own that hang: after the timeout it is not killed, but
      * left running until this process ends. */
     bool may_linger;
-    /* Called from the loop each time more has arrived, with all that has; the answer follows. It
-     * must not free the call. NULL: not needed. */
+    /* Called from the loop each time more has arrived, with everything that has arrived so far. The
+     * answer follows. It must not free the call. NULL: not needed. */
     void (*on_more)(void *arg, const char *data, size_t len);
 };
 

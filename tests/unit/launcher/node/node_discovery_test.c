@@ -50,7 +50,7 @@ static void begin(struct fixture *f, struct node_discovery_config config) {
     cr_assert_null(node_discovery_failure(f->look));
 }
 
-/* Nothing is left, the child neither. */
+/* Nothing is left, not even the child. */
 static void end(struct fixture *f) {
     node_discovery_free(f->look);
     loop_timer_free(f->doomsday);
@@ -79,7 +79,7 @@ Test(node_discovery, tells_the_cpus_of_this_machine) {
     cr_expect_null(node_discovery_failure(f.look));
     cr_expect_null(node_discovery_facts(f.look), "nobody asked for them");
     cr_expect_eq(f.called, 1);
-    node_discovery_wait(f.look, on_looked, &f); /* who comes late is told, too */
+    node_discovery_wait(f.look, on_looked, &f); /* a late waiter is called, too */
     cr_assert_eq(loop_run(f.loop), 0);
     cr_expect_eq(f.called, 2);
     end(&f);
@@ -135,7 +135,7 @@ Test(node_discovery, nobody_asked_for_a_way) {
     end(&f);
 }
 
-/* NVML that hangs: a FIFO in its library's place is opened for ever. */
+/* NVML hangs: its library is a FIFO, and opening that never returns. */
 Test(node_discovery, interfaces_and_route_do_not_wait_for_nvml) {
     struct fixture f = {0};
     struct tree tree;
@@ -159,7 +159,7 @@ Test(node_discovery, interfaces_and_route_do_not_wait_for_nvml) {
     cr_expect_null(node_discovery_nvml(f.look));
 
     node_discovery_wait(f.look, on_looked, &f);
-    node_discovery_wait_netifs(f.look, on_looked, &f); /* who comes late is told at once */
+    node_discovery_wait_netifs(f.look, on_looked, &f); /* a late waiter is called at once */
     cr_assert_eq(loop_run(f.loop), 0);
     cr_assert(f.called == 2 && !node_discovery_ended(f.look));
     cr_assert_eq(loop_run(f.loop), 0);
@@ -193,7 +193,7 @@ Test(node_discovery, lists_amds_gpus_as_rocm_numbers_them) {
 }
 
 Test(node_discovery, a_look_that_takes_too_long_has_failed) {
-    for (int tries = 0;; tries++) { /* it may all be there before this process runs again */
+    for (int tries = 0;; tries++) { /* everything can have arrived before this process runs again */
         struct fixture f = {0};
         begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .deadline_ns = 1});
         node_discovery_wait(f.look, on_looked, &f);

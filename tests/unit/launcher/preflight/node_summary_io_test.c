@@ -85,7 +85,7 @@ Test(node_summary_io, one_that_is_given_up_leaves_nothing, .init = begin, .fini 
     cr_assert_eq(errno, ECHILD);
 }
 
-/* A folder whose file system does not answer, a name server that is silent: the time is over. */
+/* The folder's file system does not answer, or the name server is silent, until the deadline. */
 Test(node_summary_io, what_takes_too_long_is_not_waited_for, .init = begin, .fini = finish) {
     struct node_summary_config config = {.look = look, .netif = "", .host = "localhost", .begun_ns = 1};
     struct node_summary_gathering *g;

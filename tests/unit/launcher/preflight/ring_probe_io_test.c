@@ -1,4 +1,4 @@
-/* Neighbours that are not this machine, without one: addresses of "local" routes are the kernel's own, and no
+/* Neighbours on other machines, without another machine: addresses of "local" routes belong to the kernel, but no
  * interface has them. */
 #include "launcher/preflight/ring_probe_io.h"
 
@@ -27,15 +27,15 @@ static void on_answer(void *arg, const struct ring_answer *a) {
     loop_quit(loop);
 }
 
-/* 10.7/16 and fd07::/64 are reached, 10.8/16 is refused by the routes, 10.6/16 swallows everything. The neighbour's
- * agent listens everywhere. */
+/* 10.7/16 and fd07::/64 are reached, the routes refuse 10.8/16, and 10.6/16 drops everything. The neighbour's agent
+ * listens at all addresses. */
 static void begin(void) {
     struct addr at;
     int fd;
     netns_enter(false);
     IP("route add local 10.7.0.0/16 dev lo");
     IP("-6 route add local fd07::/64 dev lo");
-    IP("addr add fd07::1/128 dev lo"); /* to come from one, IPv6 wants it on an interface */
+    IP("addr add fd07::1/128 dev lo"); /* as a source, IPv6 needs the address on an interface */
     IP("addr add fd07::1:1/128 dev lo");
     IP("link add d0 type veth peer name d1");
     IP("link set d1 up");
@@ -141,7 +141,7 @@ Test(ring_probe_io, silence_has_an_end, .init = begin, .fini = finish) {
         "(NCCL_SOCKET_FAMILY=AF_INET6, if all do)");
 }
 
-/* Of a faster network nothing is wanted but that it is there: its failure is no failure of the pair. */
+/* A faster network is optional: its failure is not a failure of the pair. */
 Test(ring_probe_io, a_faster_network_that_is_cut_is_told_and_does_no_harm, .init = begin, .fini = finish) {
     probe("10.7.0.1", "10.7.0.2", "10.7.1.1", "10.8.1.2");
     check(RING_REACHED, RING_WAY_V4, true,
