@@ -1,4 +1,4 @@
-"""A job on emulated hosts that lose each other: where it meets, what its workers lived through, who leads.
+"""A job on emulated hosts that lose each other: where it meets, what its workers recorded, which agent leads.
 
     with cluster(job, "dir", 3) as c:              # or "c10d", "etcd": three members on three more hosts
         c.start(0, 1, 2, nnodes="2:3")
@@ -7,11 +7,11 @@
         c.hosts.power_off(c.leader())
         again = c.group(nodes=2, after=first)
         took = again.began - at
-        c.finish()                                 # all that live end well; nothing is left; no two groups overlapped
+        c.finish()                                 # all that live succeed; nothing is left; no two groups overlapped
 
-Every worker appends its start, a sign of life every 20 ms and its end to one file (E2E_RECORD), with the time of the one
-CLOCK_MONOTONIC that emulated hosts share: apart() proves from it that no two generations lived at once. Each host has a
-run directory of its own, as real hosts have; the file system is shared.
+Every worker appends its start, a sign of life every 20 ms and its end to one file (E2E_RECORD), with the time of the
+CLOCK_MONOTONIC that all emulated hosts share. With it apart() proves that no two generations lived at the same time.
+Each host has a run directory of its own, as real hosts have; the file system is shared.
 """
 import collections
 import contextlib
@@ -26,7 +26,7 @@ import pytest
 import harness
 from hosts import hosts_or_skip
 
-# The defaults of muster, which the figures are for; and short ones, for what is about order and not about time.
+# Muster's defaults, for tests of times; and short times, for tests of the order of events.
 DEFAULTS = {"lease": 5.0, "heartbeat": 1.0, "margin": 1.0, "arbiter_lease": 60.0}
 SHORT = {"lease": 1.0, "heartbeat": 0.2, "margin": 1.0, "arbiter_lease": 6.0}
 WORK = ("start", "work")
@@ -36,7 +36,7 @@ Line = collections.namedtuple("Line", "what generation at rank node tag pid")
 
 
 def order(generation):
-    """"2.3" as something that can be compared."""
+    """"2.3" as a value that can be compared."""
     return tuple(int(x) for x in generation.split("."))
 
 
@@ -61,7 +61,7 @@ class Cluster:
 
     def start(self, *numbers, nnodes=None, nproc=1, options=(), program=None, words=WORK, tag="h", env=None,
               run_id="cluster", launcher=None, stdout=None):
-        """Starts an agent on each of these hosts; its tag is `tag` and the host's number."""
+        """Starts an agent on each of these hosts; its tag is `tag` plus the host's number."""
         program = program or ["--no-python", self.job.worker, *words]
         for n in numbers:
             name = f"{tag}{n}"
@@ -100,7 +100,7 @@ class Cluster:
         return whole
 
     def group(self, nodes=None, world=None, after=None, seconds=40):
-        """Waits for a whole group of so many nodes, later than `after`."""
+        """Waits for a complete group of this many nodes, later than `after`."""
         def found():
             for g in self._groups(self.job.events._all("start", {})):
                 if (after is None or order(g.generation) > order(after.generation)) and \
@@ -126,10 +126,10 @@ class Cluster:
         found = self.job.events.until(later, seconds)
         assert not found, f"{found}\n{self.said()}"
 
-    # ---- who leads ----
+    # ---- the leader ----
 
     def notes(self, kind=None, name=None):
-        """What the leaders' event logs say, in the order of the one clock."""
+        """The lines of the leaders' event logs, ordered by the shared clock."""
         found = []
         for tag in [name] if name else self.agents:
             with contextlib.suppress(FileNotFoundError):
@@ -143,14 +143,14 @@ class Cluster:
         return self.notes("leads")[-1]["tag"]
 
     def leader(self):
-        """Number of the host whose agent leads."""
+        """The number of the host whose agent leads."""
         return self.host_of[self.leader_tag()]
 
     def followers(self):
         return [tag for tag in self.agents if tag != self.leader_tag()]
 
     def successors(self):
-        """The others in the order of their succession: as the first group has them, behind its leader."""
+        """The other nodes in the order of succession, which is their order in the first group, after its leader."""
         first = self.groups()[0]
         by_rank = list(dict.fromkeys(first.ranks.values()))
         return [tag for tag in by_rank if tag != self.leader_tag()]
@@ -160,7 +160,7 @@ class Cluster:
         return self.agents[tag].agent_pid()
 
     def arbiter_child(self, tag):
-        """The process that touches the shared directory for this agent."""
+        """The process that accesses the shared directory for this agent."""
         for pid in harness.children(self.agent_child(tag)):
             with contextlib.suppress(OSError):
                 if open(f"/proc/{pid}/comm").read().strip() == "muster-arbiter":
@@ -168,7 +168,7 @@ class Cluster:
         raise AssertionError(f"{tag} has no arbiter's child; {self.said()}")
 
     def come(self, agents, seconds=30):
-        """So many agents have joined, since the beginning."""
+        """Waits until this many agents have joined since the beginning."""
         end = harness.deadline(seconds)
         while len(self.notes("node_joined")) < agents:
             assert self.now() < end, f"{len(self.notes('node_joined'))} of {agents} came\n{self.said()}"
@@ -177,7 +177,7 @@ class Cluster:
     # ---- faults ----
 
     def lose(self, tag, how):
-        """A fault of the host or the agent of this tag; the time just before it."""
+        """Makes a fault of the host or the agent of this tag. Returns the time just before it."""
         n = self.host_of[tag]
         at = self.now()
         if how == "killed":
@@ -190,7 +190,7 @@ class Cluster:
             self.frozen.add(tag)
             self.hosts.freeze(n)
         elif how == "cut off":
-            if self.place == "dir":  # a shared file system that is out of reach: its reader hangs
+            if self.place == "dir":  # the shared file system is unreachable: the process that reads it hangs
                 harness.kill(self.arbiter_child(tag), signal.SIGSTOP)
             self.hosts.cut(n)
         elif how == "cut from the nodes":
@@ -201,7 +201,8 @@ class Cluster:
         return at
 
     def come_back(self, tag, how, joins, seconds=60):
-        """The end of a fault of a host that lives on: those that it parted from the leader join whoever leads now."""
+        """Ends a fault of a host that is still alive. Nodes that the fault separated from the leader join the current
+        leader."""
         before = len(self.notes("node_joined"))
         if how == "frozen":
             self.hosts.thaw(self.host_of[tag])
@@ -214,7 +215,7 @@ class Cluster:
             assert self.now() < end, f"{joins} did not come back in {seconds} s\n{self.said()}"
             self.pause(0.05)
 
-    # ---- what the workers lived through ----
+    # ---- the workers' record ----
 
     def record(self):
         lines = []
@@ -227,7 +228,7 @@ class Cluster:
         return lines
 
     def apart(self):
-        """No sign of life of a generation is younger than the first of a later one; but on frozen hosts."""
+        """No sign of life of a generation is later than the first of a later generation, except on frozen hosts."""
         first, last = {}, {}
         for line in self.record():
             g = order(line.generation)
@@ -246,7 +247,7 @@ class Cluster:
         return {e.fields["rank"]: e.fields["pid"] for e in self.job.events.all("start", gen=group.generation)}
 
     def still_works(self, group, seconds=10):
-        """Every rank of this group gives a sign of life that is younger than this call."""
+        """Every rank of this group gives a sign of life after this call."""
         at = self.now()
         end = harness.deadline(seconds)
         while True:
@@ -257,18 +258,19 @@ class Cluster:
             self.pause(0.05)
 
     def pause(self, seconds):
-        """Time that a fault lasts: no event tells its end. Ends early where a new worker starts."""
+        """Waits while a fault lasts, because no event marks its end. Ends early if a new worker starts."""
         before = len(self.job.events.lines)
         self.job.events.until(lambda: len(self.job.events.lines) > before, seconds / harness.SLOWER)
 
     def last_sign(self, tag):
-        """When a worker of this agent was last seen alive."""
+        """The time when a worker of this agent was last seen alive."""
         return max(line.at for line in self.record() if line.tag == tag)
 
     # ---- the end ----
 
     def said(self):
-        """For a failure's message: what all agents said, what the leaders noted, each agent's workers' first and last."""
+        """For a failure's message: all agents' output, the leaders' event logs, and the first and last sign of each
+        agent's workers."""
         notes = [f"{int(n['monotonic_ns']) / 1e9:.3f} {n['tag']} {n['event']} {n.get('node', '')} {n.get('cause', '')}"
                  for n in self.notes()]
         lives = collections.defaultdict(list)
@@ -282,7 +284,7 @@ class Cluster:
                          for tag, agent in self.agents.items())
 
     def finish(self, lost=(), seconds=60):
-        """Lets the workers end: all but the lost agents say that all went well, and nothing is left."""
+        """Lets the workers end. All agents except lost ones report success, and nothing is left."""
         self.job.go()
         for tag, agent in self.agents.items():
             if tag not in lost:
@@ -297,7 +299,7 @@ class Cluster:
         self.apart()
 
     def all_end(self, code, said, seconds=60, but=()):
-        """Every agent ends with this status and says such a reason."""
+        """Every agent ends with this status and prints a reason that matches."""
         for tag, agent in self.agents.items():
             if tag not in but:
                 got, _, err = agent.finish(seconds)

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-# Tests that run side by side each look at what a tool said of their own processes.
+# Tests that run at the same time each check a tool's reports about their own processes.
 if os.environ.get("PYTEST_XDIST_WORKER") and os.environ.get("MUSTER_TEST_TOOL_LOGS"):
     shared = os.environ["MUSTER_TEST_TOOL_LOGS"]
     own = pathlib.Path(shared, os.environ["PYTEST_XDIST_WORKER"])
@@ -54,7 +54,7 @@ def worker(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def tools():
-    """A test in which a tool saw anything of muster's processes has failed, whatever they ended with."""
+    """A test fails if a tool reports anything about muster's processes, whatever their exit status is."""
     yield
     said = harness.tool_logs()
     assert not said, said
@@ -62,6 +62,6 @@ def tools():
 
 @pytest.fixture
 def job(tmp_path, worker):
-    """A job in a folder of its own; whatever it started is dead afterwards."""
+    """A job in a folder of its own; all processes that it started are dead afterwards."""
     with harness.Job(tmp_path / "job", worker) as job:
         yield job

@@ -5,10 +5,10 @@
         etcd.kill(etcd.leader())
         etcd.restart(0)
 
-With tls=True it speaks only TLS: etcd.cacert, and etcd.cert and etcd.key of a client; tls="client" wants that
-certificate too. With auth=True only etcd.user, with etcd.password, may use the keys below etcd.prefix. Members are on
-this machine, or on emulated hosts: where=[(hosts.address(0), hosts.enter(0)), …], one for each. Everything lies in a
-temporary folder and is gone after stop(); members die with the process that started them.
+With tls=True it accepts only TLS: etcd.cacert, and etcd.cert and etcd.key of a client; tls="client" also requires that
+certificate. With auth=True only etcd.user, with etcd.password, can use the keys below etcd.prefix. Members are on this
+machine, or on emulated hosts: where=[(hosts.address(0), hosts.enter(0)), …], one for each. All files are in a temporary
+folder, which stop() removes. Members die with the process that started them.
 """
 import base64
 import contextlib
@@ -36,7 +36,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def etcd_or_skip():
-    """Skips the test where a program is missing, and says which."""
+    """Skips the test if a program is missing, and names it."""
     for name, path in (("etcd", ETCD), ("etcdctl", ETCDCTL), ("openssl", OPENSSL)):
         if not path:
             pytest.skip(f"no {name} on PATH (Debian: etcd-server, etcd-client, openssl)")
@@ -113,7 +113,7 @@ class EtcdCluster:
         return ""
 
     def start(self):
-        """Starts all members; another try where somebody took a port meanwhile."""
+        """Starts all members; tries again if another process took a port meanwhile."""
         for attempt in range(5):
             at = list(zip(self.hosts, self.enter))
             self.ports = [2379 if words else harness.free_port(host) for host, words in at]
@@ -183,18 +183,18 @@ class EtcdCluster:
             os.close(ended)
 
     def ask(self, path, body, i=0):
-        """One question to member i's gateway: POST, JSON both ways (not with `where`)."""
+        """Sends one request to member i's gateway: POST, with JSON in both directions (not with `where`)."""
         request = urllib.request.Request(self.url(i) + path, json.dumps(body).encode())
         with urllib.request.urlopen(request, timeout=5, context=self._context()) as answer:
             return json.load(answer)
 
     def keys(self, i=0):
-        """{key: value} of everything (not with auth)."""
+        """{key: value} of all keys (not with auth)."""
         found = self.ask("/v3/kv/range", {"key": "AA==", "range_end": "AA=="}, i).get("kvs", [])
         return {base64.b64decode(kv["key"]).decode(): base64.b64decode(kv.get("value", "")).decode() for kv in found}
 
     def leader(self):
-        """Which member leads the others."""
+        """The index of the member that leads."""
         for i, process in enumerate(self.processes):
             if process is not None and self.healthy(i):
                 status = self.ask("/v3/maintenance/status", {}, i)
@@ -203,7 +203,7 @@ class EtcdCluster:
         raise AssertionError("no member of etcd says that it leads")
 
     def ctl(self, *words, members=None):
-        """etcdctl, as who it is before auth is enabled: nobody."""
+        """Runs etcdctl without a user, as before auth is enabled."""
         members = members or list(range(self.n))
         words = [ETCDCTL, "--endpoints", ",".join(self.url(i) for i in members), *words]
         if self.tls:
@@ -230,7 +230,7 @@ class EtcdCluster:
             process.wait()
 
     def restart(self, i, wait=True):
-        """With its data, at the same ports."""
+        """Starts it again with its data, at the same ports."""
         self.kill(i)
         self._spawn(i)
         if wait:

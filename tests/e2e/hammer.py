@@ -6,7 +6,7 @@
     large   SETs of 4 MiB
     ask     SET and GET of 1 MiB, pipelined
 
-It speaks the store's own protocol over a bare socket, so that muster is what is busy.
+It uses the store's own protocol on a plain socket, so that muster is the busy process.
 """
 import os
 import socket

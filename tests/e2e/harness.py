@@ -1,4 +1,4 @@
-"""Starts real `muster run` processes, hears of everything by events, and leaves nothing behind.
+"""Starts real `muster run` processes, waits for events instead of sleeping, and leaves nothing behind.
 
     with Job(tmp_path, worker) as job:
         a = job.agent("a", "--nnodes=2", …)
@@ -7,8 +7,8 @@
         assert a.wait() == 0, a.output()
 
 Nothing here waits by sleeping: output and events come through threads that notify one condition, the end of processes
-through poll() on FIFOs and pidfds. Each agent is in a session of its own; every process of a job carries
-E2E_JOB=<unique> in its environment, by which what is left is found and killed at the end, by pid.
+through poll() on FIFOs and pidfds. Each agent is in a session of its own. Every process of a job has E2E_JOB=<unique>
+in its environment; at the end, processes that are left are found by it and killed by pid.
 """
 import collections
 import contextlib
@@ -26,31 +26,33 @@ import time
 import uuid
 
 MUSTER = os.environ.get("MUSTER", "")
-# A Python with torch, or empty: the tests that need it are skipped by name.
+# A Python with torch, or empty: then the tests that need it are skipped by name.
 TORCH_PYTHON = os.environ.get("MUSTER_TEST_PYTHON", "")
-# Where valgrind and the sanitizers write of muster's own processes: anything there fails the test that ran.
+# Where valgrind and the sanitizers write reports about muster's own processes: any report fails the current test.
 TOOL_LOGS = os.environ.get("MUSTER_TEST_TOOL_LOGS", "")
 VALGRIND = bool(os.environ.get("MUSTER_TEST_VALGRIND"))
-# Sanitizers and valgrind make everything slower; deadlines of the tests are stretched, figures are not asserted.
+# Sanitizers and valgrind make everything slower; deadlines of the tests are longer, and measured times are not
+# asserted.
 SLOWER = float(os.environ.get("MUSTER_TEST_SLOWER", "1"))
 KILLS = int(os.environ.get("MUSTER_KILLS", "10"))
 HERE = pathlib.Path(__file__).resolve().parent
 
 
 def deadline(seconds):
-    """A monotonic time by which something has to have happened."""
+    """The monotonic time at which this many seconds are over."""
     return time.monotonic() + seconds * SLOWER
 
 
 def command():
-    """The words that start `muster run`. MUSTER_TEST_COMMAND (as "torchrun") replaces them, to check the tests."""
+    """The command line that starts `muster run`. MUSTER_TEST_COMMAND (such as "torchrun") replaces it, to check the
+    tests."""
     if os.environ.get("MUSTER_TEST_COMMAND"):
         return shlex.split(os.environ["MUSTER_TEST_COMMAND"])
     return [*muster(), "run"]
 
 
 def muster():
-    """The words that start muster itself, below valgrind where that is wanted."""
+    """The command line that starts muster itself, under valgrind if that is wanted."""
     if not VALGRIND:
         return [MUSTER]
     return ["valgrind", "-q", "--trace-children=no", "--leak-check=full", "--show-leak-kinds=definite,indirect",
@@ -59,7 +61,8 @@ def muster():
 
 
 def free_port(host="127.0.0.1"):
-    """A port nobody has at this moment, and that the kernel gives to nobody who asks for any (ip_local_port_range)."""
+    """A port that is free now, and that the kernel does not choose for a socket without a port
+    (ip_local_port_range)."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     while True:
         port = random.randrange(10000, 32000)
@@ -70,7 +73,7 @@ def free_port(host="127.0.0.1"):
 
 
 def children(pid):
-    """Direct children, of all threads."""
+    """The direct children of all threads."""
     found = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -105,7 +108,7 @@ def kill(pid, signo=signal.SIGKILL):
 
 
 class Heard:
-    """Lines that a thread reads from a descriptor, which it owns."""
+    """Lines that a thread reads from a descriptor. The thread owns the descriptor."""
 
     def __init__(self, fd):
         self.lines, self.times, self.raw, self.ended, self.synced = [], [], bytearray(), False, 0
@@ -140,7 +143,7 @@ class Heard:
                 return
 
     def until(self, what, seconds):
-        """What what() returns as soon as that is true; its last answer when time is up."""
+        """Returns the result of what() as soon as that is true, or its last result when the time is over."""
         end = deadline(seconds)
         with self.changed:
             while True:
@@ -166,14 +169,14 @@ class Events(Heard):
 
     def __init__(self, path):
         os.mkfifo(path)
-        self._own = os.open(path, os.O_RDWR)  # so that it never ends while workers come and go
+        self._own = os.open(path, os.O_RDWR)  # so that the reader sees no end of file while workers come and go
         super().__init__(os.open(path, os.O_RDONLY))
 
     def all(self, kind=None, /, **fields):
-        """Everything that was written before this call."""
+        """Returns everything that was written before this call."""
         with self.changed:
             seen = self.synced
-        os.write(self._own, b"\0sync\n")  # comes out behind what was there
+        os.write(self._own, b"\0sync\n")  # it is read after everything that was written before
         assert self.until(lambda: self.synced > seen, 30), "the events' FIFO is stuck"
         return self._all(kind, fields)
 
@@ -188,7 +191,7 @@ class Events(Heard):
             return found
 
     def wait(self, kind, number, seconds=30, /, **fields):
-        """This number of events of this kind, or more; fails when they do not come."""
+        """Waits for at least this number of events of this kind; fails if they do not come."""
         def enough():
             found = self._all(kind, fields)
             return found if len(found) >= number else None
@@ -221,7 +224,7 @@ class Agent:
         self.pid = self.process.pid
 
     def wait(self, seconds=60):
-        """Exit status as the shell has it: 128+n for a signal; None when it still runs."""
+        """The exit status as in a shell: 128+n for a signal; None if it still runs."""
         try:
             code = self.process.wait(max(0.0, deadline(seconds) - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -232,13 +235,13 @@ class Agent:
         self.process.send_signal(signo)
 
     def agent_pid(self):
-        """The child of the guardian that is muster too."""
+        """The guardian's child that is also muster."""
         found = children(self.pid)
         assert found, f"the guardian {self.pid} has no child; {self.said()}"
         return found[0]
 
     def wait_said(self, pattern, seconds=30):
-        """Waits for standard error to match; fails with what was said instead."""
+        """Waits until standard error matches; fails with the actual output."""
         found = self.err.until(lambda: re.search(pattern, bytes(self.err.raw).decode(errors="replace"), re.S), seconds)
         assert found, f"{self.tag}: no {pattern!r} in: {self.said()}"
         return found
@@ -250,7 +253,7 @@ class Agent:
         return self.err.text()
 
     def finish(self, seconds=60):
-        """Waits, and for the last of the output too; (status, stdout, stderr)."""
+        """Waits for the end and for all of the output. Returns (status, stdout, stderr)."""
         code = self.wait(seconds)
         assert code is not None, f"{self.tag} still runs after {seconds} s: {self.words}\n{self.said()}"
         for heard in (self.out, self.err):
@@ -283,7 +286,7 @@ class Job:
         env = {k: v for k, v in os.environ.items()
                if not k.startswith(("PET_", "TORCHELASTIC_", "MUSTER_", "SLURM_", "RANK", "LOCAL_RANK", "MASTER_"))}
         name, value = self.mark.split("=")
-        env["MUSTER_RUN_DIR"] = str(self.tmp / "run")  # marks and entries of this job alone
+        env["MUSTER_RUN_DIR"] = str(self.tmp / "run")  # leader files and entries only of this job
         env.update({name: value, "E2E_TAG": tag, "E2E_EVENTS": str(self.tmp / "events"),
                     "E2E_GO": str(self.tmp / "go"), "E2E_LIFE": str(self.life), "E2E_RECORD": str(self.tmp / "record")})
         env.update({k: str(v) for k, v in (extra or {}).items()})
@@ -296,7 +299,7 @@ class Job:
         return agent
 
     def run(self, *words, seconds=60, **more):
-        """One agent, to its end: (status, stdout, stderr)."""
+        """Runs one agent to its end: (status, stdout, stderr)."""
         return self.agent("a", *words, **more).finish(seconds)
 
     def pair(self, *words, worker=("start", "go"), nproc=2, nnodes="1:2", tags="ab", **more):
@@ -315,7 +318,7 @@ class Job:
         return sorted(p for p in self.life.iterdir() if p.name.endswith("." + tag))
 
     def held(self, tag):
-        """Generations of this agent of which some process lives now."""
+        """The generations of this agent of which a process lives now."""
         found = []
         for path in self.lifelines(tag):
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -328,7 +331,8 @@ class Job:
         return found
 
     def wait_gone(self, tag, seconds):
-        """Time at which no process of this agent's workers was left; fails with the culprits' names."""
+        """The time at which no process of this agent's workers was left; fails with the names of processes that
+        remain."""
         end = deadline(seconds)
         for path in self.lifelines(tag):
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -362,7 +366,7 @@ class Job:
             if agent.process.poll() is None:
                 kill(agent.pid, signal.SIGCONT)
                 agent.signal(signal.SIGKILL)
-        for _ in range(50):  # each round kills whatever had been born since the last
+        for _ in range(50):  # each round kills the processes that were created since the last one
             left = processes_with(self.mark.encode())
             if not left:
                 break
@@ -384,8 +388,8 @@ class Job:
 
 
 def nvml_env(folder, script):
-    """The environment in which muster takes for NVML a library that answers as the script says (tests/tools/fake_nvml.c),
-    or as the one of that name in tests/tools/nvml does."""
+    """The environment in which muster uses a fake library as NVML. It answers as the script says
+    (tests/tools/fake_nvml.c), or as the script of that name in tests/tools/nvml."""
     folder, tools = pathlib.Path(folder), HERE.parent / "tools"
     library = folder / "libnvidia-ml.so.1"
     if not library.exists():
@@ -399,7 +403,7 @@ def nvml_env(folder, script):
 
 
 def tool_logs():
-    """What valgrind or a sanitizer said of muster's processes since the last call, empty when nothing."""
+    """The reports of valgrind or a sanitizer about muster's processes since the last call; empty if there are none."""
     said = []
     for path in sorted(pathlib.Path(TOOL_LOGS).iterdir()) if TOOL_LOGS else []:
         # --PID-- lines of valgrind are about itself (a system call it lacks); ==PID== ones about us.

@@ -1,15 +1,15 @@
-"""Emulated hosts: network namespaces joined by a bridge that sits in a namespace of its own.
+"""Emulated hosts: network namespaces, connected by a bridge in a namespace of its own.
 
     with Hosts(2) as hosts:
         job.agent("a", …, prefix=hosts.enter(0))
-        hosts.cut(1)                                   # its link goes down: silence, the host lives on
+        hosts.cut(1)                                   # its link goes down: it is silent, but alive
 
-Host n is 10.88.0.(n+1) and fd88::(n+1), named host(n+1); no resolver, and no route out. Each has its own net, uts and
-mount namespace. Nothing is named outside: the namespaces live as long as the processes that hold them.
+Host n is 10.88.0.(n+1) and fd88::(n+1), named host(n+1); no resolver, and no route to the outside. Each has its own
+net, uts and mount namespace. The namespaces have no names outside: they live as long as the processes that hold them.
 
 Hosts(3, far=2): hosts 3 and 4 are behind a second bridge, so that cut_from_near(0) leaves host 0 only the far ones.
-Faults of a whole host: crash (its processes die, its kernel says so), power_off (silence, and dead), freeze (all its
-processes stop; its kernel still answers), and thaw.
+Faults of a whole host: crash (its processes die, its kernel closes their connections), power_off (it is silent, and its
+processes are dead), freeze (all its processes stop; its kernel still answers), and thaw.
 """
 import contextlib
 import os
@@ -20,11 +20,11 @@ import subprocess
 HOLD = ("import os, sys, signal\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
         "print('up', flush=True)\n"
-        "sys.stdin.read()\n")  # until the test closes our standard input, or is gone
+        "sys.stdin.read()\n")  # until the test closes our standard input, or ends
 
 
 class NoNamespaces(Exception):
-    """This machine or user cannot make them."""
+    """This machine or user can't create namespaces."""
 
 
 class Hosts:
@@ -39,7 +39,8 @@ class Hosts:
             self.switch = self._hold()
             self._ip(self.switch, "link add br0 type bridge", "link set br0 up", "link set lo up")
             if self.count > self.near:
-                # What is isolated on br1 sees the far hosts only: the near bridge, and near hosts that are cut from it.
+                # A port that is isolated on br1 reaches only the far hosts: the near bridge, and near hosts that are
+                # cut from it.
                 self._ip(self.switch, "link add br1 type bridge", "link set br1 up",
                          "link add up0 type veth peer name up1", "link set up0 master br0 up",
                          "link set up1 master br1 up", "link set up1 type bridge_slave isolated on")
@@ -85,8 +86,8 @@ class Hosts:
             self._in(pid, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6")
         self._ip(pid, "link set eth0 up")
         self._in(pid, "hostname", f"host{n + 1}")
-        # No name service: an empty hosts file, and a resolver that is not there. With names, the file has the hosts,
-        # and nobody asks further: torchrun looks names up all the time.
+        # No name service: an empty hosts file, and a resolver that does not exist. With names, the file has the hosts,
+        # and no other source is asked, because torchrun looks names up all the time.
         known = "".join(f"{self.address(i)} host{i + 1}\\n" for i in range(self.count)) if self.names else ""
         self._in(pid, "sh", "-c", f"printf '127.0.0.1 localhost\\n{known}' > /run/hosts.$$; mount --bind /run/hosts.$$ "
                                   "/etc/hosts; rm -f /run/hosts.$$; mount --bind /dev/null /etc/resolv.conf")
@@ -95,7 +96,7 @@ class Hosts:
                                       "mount --bind /run/nss.$$ /etc/nsswitch.conf; rm -f /run/nss.$$")
 
     def enter(self, n):
-        """The words before a command that is to run on host n."""
+        """The command line prefix that runs a command on host n."""
         return ["nsenter", f"--target={self.pids[n]}", "--net", "--uts", "--mount", "--"]
 
     def address(self, n):
@@ -105,18 +106,18 @@ class Hosts:
         return "br0" if n < self.near else "br1"
 
     def cut(self, n):
-        """Frames to and from host n are lost; nothing is told to anybody."""
+        """Frames to and from host n are lost, without any error for either side."""
         self._ip(self.switch, f"link set p{n} nomaster")
 
     def cut_from_near(self, n):
-        """Host n, a near one, sees only the far hosts from now on, and they see it."""
+        """From now on the near host n reaches only the far hosts, and they reach it."""
         self._ip(self.switch, f"link set p{n} master br1", f"link set p{n} type bridge_slave isolated on")
 
     def heal(self, n):
         self._ip(self.switch, f"link set p{n} master {self._bridge(n)}")
 
     def processes(self, n):
-        """What runs on host n, eldest first; without the one that keeps its namespaces."""
+        """The processes of host n, oldest first, without the one that holds its namespaces."""
         if n not in self._nets:
             self._nets[n] = os.readlink(f"/proc/{self.pids[n]}/ns/net")
         found = []
@@ -127,7 +128,7 @@ class Hosts:
         return sorted(pid for pid in found if pid != self.pids[n])
 
     def _signal(self, n, signo, done):
-        """To all of host n, until none is there that it has not reached."""
+        """Sends a signal to all processes of host n, until every one has received it."""
         reached = set()
         while True:
             left = [pid for pid in self.processes(n) if state(pid) not in done and pid not in reached]
@@ -143,12 +144,12 @@ class Hosts:
         self._signal(n, signal.SIGKILL, "ZX")
 
     def power_off(self, n):
-        """Silence, and every process of host n is dead."""
+        """Host n is silent, and every process of it is dead."""
         self.cut(n)
         self.crash(n)
 
     def freeze(self, n):
-        """Every process of host n stops; its kernel goes on answering."""
+        """Every process of host n stops; its kernel still answers."""
         self._signal(n, signal.SIGSTOP, "ZXT")
 
     def thaw(self, n):
@@ -156,7 +157,7 @@ class Hosts:
 
 
 def state(pid):
-    """Its letter in /proc/PID/stat; X when it is gone."""
+    """The letter of its state in /proc/PID/stat; X if it is gone."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:

@@ -1,15 +1,15 @@
-"""Faults of the links between emulated hosts: one way, parted, lossy, slow. For Hosts of hosts.py.
+"""Faults of the links between emulated hosts: one way, separated, lossy, slow. For Hosts of hosts.py.
 
     links = Links(hosts)
     links.lacks("slow")            the program or kernel part that this machine lacks for it, or None
     links.part([0], [1, 2])        nothing passes between the two sides
     links.one_way([0], [1, 2])     nothing passes from the first side to the second
     links.lossy(1, 30, "in")       30 % of the frames to host 1 are lost ("out", "both")
-    links.slow(1)                  what host 1 says and hears takes long
-    links.clear()                  all of that is undone
+    links.slow(1)                  frames from and to host 1 are delayed
+    links.clear()                  undoes all of that
 
-Frames are dropped by nftables on the bridge, which sits in the namespace of the hosts' switch; links are slowed by tc:
-netem (a delay) where the kernel has it, else tbf (few bytes a second, so that frames queue).
+nftables drops frames on the bridge, which is in the namespace of the hosts' switch. tc slows links: with netem (a
+delay) if the kernel has it, else with tbf (few bytes per second, so that frames queue).
 """
 import shutil
 import subprocess
@@ -41,7 +41,7 @@ class Links:
         return f"nftables for bridges in the kernel: {tried.stderr.strip()}" if tried.returncode else None
 
     def lacks(self, kind):
-        """What is missing for this kind of fault here; None when it can be made."""
+        """What this machine lacks for this kind of fault; None if the fault can be made."""
         if kind in ("part", "one_way", "lossy"):
             return self._no_nft
         if kind != "slow":

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Random jobs under random faults, until so many faults were made: one command, one summary line.
+"""Random jobs under random faults, until a number of faults were made: one command, one summary line.
 
     MUSTER=build/src/cli/muster python3 tests/e2e/soak.py --faults 1000
     python3 tests/e2e/soak.py --replay SEED:JOB          the same job once more, with the same draws
 
 A job has 3 to 8 nodes on emulated hosts, C workers that train from a checkpoint, and options drawn by the seed: how its
 nodes meet (dir, etcd, c10d), smallest and largest number of nodes, unit, spares, when it grows, restarts, times. Faults
-of every kind of trial.py come in every phase: while it gathers, forms, runs, stops, and while another node takes over.
-Every job must run again within a stated bound after its last fault and then end with success on all nodes that live, or
-end with the right reason on all of them (budget spent, too few nodes, fixed leader lost). No two generations overlap, no
-process is left, training goes on from the last checkpoint. Some jobs write without end, and one in 25 has 1,000 workers.
-What a failed job said is kept, and how to repeat it is told.
+of every kind of trial.py are made in every phase: while the group gathers, forms, runs, stops, and while another node
+takes over. Every job must run again within a stated bound after its last fault, and then end with success on all nodes
+that live, or end with the right reason on all of them (budget spent, too few nodes, fixed leader lost). No two
+generations overlap, no process is left, and training continues from the last checkpoint. Some jobs write all the time,
+and one in 25 has 1,000 workers. The output of a failed job is kept, and the command that repeats it is printed.
 """
 import argparse
 import collections
@@ -40,12 +40,12 @@ ENOUGH_RESTARTS = 50
 JOIN_TIMEOUT = 15
 PATIENT = 20
 CROWD = 1000  # workers of a job
-PORTS = range(20000, 32000)  # below those that the kernel gives out
+PORTS = range(20000, 32000)  # below the ports that the kernel chooses itself
 Made = collections.namedtuple("Made", "kind phase")
 
 
 class Plan:
-    """What is drawn before a job starts."""
+    """The random choices that are made before a job starts."""
 
     def __init__(self, dice, args, lacking):
         self.place = args.backend if args.backend != "mix" else dice.choice(["dir", "dir", "etcd", "c10d"])
@@ -72,7 +72,7 @@ class Plan:
         self.regroup = dice.choices([0, 0.5, PATIENT], [16, 2, 2])[0]
         if self.regroup:
             self.options.append(f"--regroup-wait={self.regroup}")
-        if self.regroup == PATIENT:  # then too few are left now and then, and it waits for more
+        if self.regroup == PATIENT:  # then sometimes too few nodes are left, and it waits for more
             self.low = self.high
         conf = [f"last_call_timeout={self.last_call}"]
         if self.ending in ("too few", "leader"):
@@ -96,7 +96,7 @@ class Plan:
                 *([f"shout={self.shout}"] if self.shout else []), "start", "train"]
 
     def read_timeout(self):
-        """How long nodes try to reach a fixed leader that is silent: longer than any fault that passes."""
+        """How long nodes try to reach a silent fixed leader: longer than any fault that is undone."""
         return (10 + 5 * self.times["lease"]) * harness.SLOWER
 
     def __str__(self):
@@ -110,7 +110,7 @@ class Soaked:
     def __init__(self, trial, plan, dice, kinds):
         self.t, self.plan, self.dice, self.kinds = trial, plan, dice, kinds
         self.recoveries, self.waiting = [], set(range(plan.nodes))
-        self.sure = plan.nodes  # nodes of which a group can be made, whatever else is still on its way
+        self.sure = plan.nodes  # nodes that can certainly form a group, whatever other nodes do
         t = self.t
         t.limits = (plan.low, plan.high, plan.unit)
         self.more = {"nnodes": f"{plan.low}:{plan.high}", "nproc": plan.nproc, "options": plan.options,
@@ -119,7 +119,7 @@ class Soaked:
 
     def run(self):
         self.open()
-        for _ in range(3 * self.plan.faults):  # where too few nodes are left to lose, a step makes none
+        for _ in range(3 * self.plan.faults):  # a step makes no fault if too few nodes would be left
             if self.left() > 0:
                 self.step()
         getattr(self, f"end_{self.plan.ending.replace(' ', '_')}")()
@@ -138,7 +138,8 @@ class Soaked:
         self.waiting -= set(numbers)
 
     def open(self):
-        """All nodes in any order; a fault before the last one comes, or as the others wait for one to acknowledge."""
+        """Starts all nodes in any order, with a fault before the last one comes, or while the others wait for its
+        acknowledgement."""
         t, dice = self.t, self.dice
         numbers = dice.sample(range(self.plan.nodes), self.plan.nodes)
         if self.plan.place == "c10d" and self.plan.opening:
@@ -170,7 +171,7 @@ class Soaked:
         return self.dice.choice(self.dice.choice([DEADLY, PASSING, self.kinds]))
 
     def target(self, kind, whom):
-        """The leader, by a third, or any other; None where this kind would leave nobody."""
+        """The leader, in a third of the cases, or any other node; None if this kind of fault would leave no node."""
         t = self.t
         living, leader = t.living(), t.leading()
         others = [tag for tag in living if tag != leader]
@@ -200,8 +201,8 @@ class Soaked:
         return t.fault(kind, tag, phase, against=side, share=share, way=way)
 
     def afford(self, kind, side=(), n=None):
-        """Nodes that may be lost by this; None where too few would be left: muster then ends the job, as it says. Of a
-        split, whatever its sides can be short of."""
+        """The nodes that this fault can lose; None if too few would be left, because then muster ends the job. For a
+        split: the nodes that its sides can be without."""
         plan = self.plan
         if kind == "worker killed" or plan.regroup == PATIENT:
             return side
@@ -220,7 +221,8 @@ class Soaked:
         return side
 
     def step(self):
-        """One fault in a phase, after what brings that phase about; then time to recover, or the next at once."""
+        """Brings the job into a phase and makes one fault in it; then gives it time to recover, or makes the next fault
+        at once."""
         t, dice = self.t, self.dice
         phases = ["running", "running", "stopping", "forming"]
         if self.plan.ending == "budget":
@@ -247,7 +249,7 @@ class Soaked:
             self.undo(length)
 
     def undo(self, length):
-        """What passes, after up to four leases; of the dead some come back."""
+        """Undoes faults that can be undone, after up to four leases; some of the dead agents come back."""
         t = self.t
         for fault in t.made:
             if fault.restored is None:
@@ -273,7 +275,7 @@ class Soaked:
         return t.now()
 
     def recover(self):
-        """Nothing is broken any more: a group has to run, and in time."""
+        """All faults are undone: a group must run, and in time."""
         since = self.undo_all()
         group, began = self.t.recovers(since, self.bound())
         self.sure = len(set(group.ranks.values()))
@@ -282,7 +284,7 @@ class Soaked:
         assert took <= self.bound(), f"{took:.1f} s until a group ran, {self.bound():.1f} allowed\n{self.t.story()}"
 
     def took(self):
-        """(kind, seconds from the fault to the next whole group), where no other fault came between."""
+        """(kind, seconds from the fault to the next complete group), if there was no other fault in between."""
         begins, found = [g.began for g in self.t.groups()], []
         for fault, after in zip(self.t.made, self.t.made[1:] + [None]):
             began = min((at for at in begins if at > fault.at), default=None)
@@ -300,8 +302,8 @@ class Soaked:
         self.t.ends(0, seconds=self.seconds())
 
     def end_at_once(self):
-        """The workers may end as they like, whatever the group is doing. At a fixed endpoint, who is not there then can't
-        know of the end."""
+        """Lets the workers end, whatever the group is doing. At a fixed endpoint, a node that is absent then can't
+        learn of the end."""
         if self.plan.place == "c10d":
             self.recover()
         self.undo_all()
@@ -323,7 +325,7 @@ class Soaked:
         t.ends(1, r"SIGKILL|signal 9", self.seconds(), go=False)
 
     def end_too_few(self):
-        """So many agents die that too few are left; the leader too, where another can lead."""
+        """Kills so many agents that too few are left; also the leader, if another agent can lead."""
         t = self.t
         self.recover()
         victims = [tag for tag in t.living() if self.plan.place != "c10d" or t.host_of[tag] != 0]
@@ -335,8 +337,8 @@ class Soaked:
         t.ends(1, r"nodes", JOIN_TIMEOUT + self.seconds(), go=False)
 
     def end_leader(self):
-        """A fixed leader is lost for good: the others say so; who never was in a group waits for another till the join
-        timeout."""
+        """A fixed leader is lost permanently: the others report it; a node that was never in a group waits for another
+        leader until the join timeout."""
         t = self.t
         self.recover()
         t.fault(self.dice.choice(DEADLY), t.leading(), "running")
@@ -347,7 +349,7 @@ class Soaked:
 
 
 class Slot:
-    """A process with hosts of its own, that runs one job after the other."""
+    """A process with hosts of its own, which runs one job after the other."""
 
     def __init__(self, args, worker, folder):
         self.args, self.worker, self.folder = args, worker, pathlib.Path(folder)
@@ -427,7 +429,7 @@ def spread(values):
 
 
 def report(args, results, lacking, seconds):
-    """A table for people, and the one line."""
+    """Prints a table for people, and the summary line."""
     made = collections.Counter(m for r in results for m in r["made"])
     phases = sorted({m.phase for m in made})
     print(f"\n{'faults':<16}" + "".join(f"{p:>12}" for p in phases) + f"{'to a group: median/max s':>26}")

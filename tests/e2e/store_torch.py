@@ -1,7 +1,9 @@
-"""What genuine torch.distributed.TCPStore clients must see of the store; run by test_store.py with a Python that has torch.
+"""Checks of the store with genuine torch.distributed.TCPStore clients; test_store.py runs it with a Python that has
+torch.
 
-Reads lines "NAME PORT" on standard input, runs check_NAME(PORT) against the empty store there, and answers each with one
-line of JSON: null, or the traceback. Own words for the behaviours that upstream's test_store.py asks of a TCPStore.
+Reads lines "NAME PORT" on standard input, runs check_NAME(PORT) against the empty store there, and answers each with
+one line of JSON: null, or the traceback. It checks the behaviour that upstream's test_store.py requires of a TCPStore,
+without its text.
 """
 import datetime
 import json
@@ -58,7 +60,7 @@ def until_told(store, key, count=1):
 
 
 def later(store, seconds):
-    """Returns after that time: a wait for what never comes."""
+    """Waits this long for something that never comes."""
     raises(dist.DistStoreError, store.wait, ["never"], seconds * SECOND)
 
 
@@ -101,7 +103,7 @@ def check_large_values(port):
 
 
 def refused(port, *calls):
-    """The connection ends at the last of the calls; the store goes on."""
+    """The connection ends at the last of the calls; the store continues."""
     s = client(port)
 
     def provoke():
@@ -267,7 +269,7 @@ def check_one_push_frees_one_waiter(port):
     s, a, b = client(port), client(port), client(port)
 
     def take(c):
-        while True:  # wait and pop are two requests: the other client may come between
+        while True:  # wait and pop are two requests: the other client can come in between
             c.wait(["q"])
             try:
                 c.queue_pop("q", False)

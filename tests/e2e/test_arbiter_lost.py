@@ -1,4 +1,5 @@
-"""The arbiter's data is lost while a job needs it: every agent ends with that reason, soon; and a stall is no loss.
+"""The arbiter's data is lost while a job needs it: every agent soon ends with that reason. A stall does not count as a
+loss.
 
 Three agents on this machine, each with a listener of its own.
 """
@@ -15,7 +16,7 @@ NODES = 3
 LEASE, MARGIN, HEARTBEAT = 2.0, 1.0, 0.2
 BOUND = LEASE + MARGIN + 10
 QUICK = (f"--lease={LEASE:g}", f"--heartbeat-interval={HEARTBEAT:g}")
-FAMILY = ("family", "start", "go")  # workers that heed no SIGTERM, with children
+FAMILY = ("family", "start", "go")  # workers that ignore SIGTERM, with children
 SENTENCE = "the arbiter's data of this job is gone"
 
 
@@ -33,13 +34,13 @@ def in_etcd(cluster):
 
 
 def started(job, agents):
-    """All run; the leader's agent comes first."""
+    """All run. Returns the agents, the leader's first."""
     first = {e.fields["tag"]: e.fields["node"] for e in job.events.wait("start", NODES, 30, world=NODES)}
     return sorted(agents, key=lambda a: int(first[a.tag]))
 
 
 def all_end(job, agents, since, said=SENTENCE):
-    """With that sentence, none with 0, and nothing of theirs is left."""
+    """All agents end with that sentence, none with 0, and none of their processes is left."""
     for agent in agents:
         code, _, err = agent.finish(BOUND + 30)
         assert code not in (None, 0) and said in err, f"{agent.tag}: {code}\n{err}"
@@ -122,7 +123,8 @@ def test_a_directory_that_is_away_for_a_moment_costs_nothing(job, tmp_path):
 
 
 def test_another_file_system_at_its_place_is_no_proof(job, tmp_path):
-    """As where the real one is not mounted any more: unreachable, and the job goes on for the arbiter's lease."""
+    """As if the real file system is no longer mounted: it counts as unreachable, and the job continues for the
+    arbiter's lease."""
     other = pathlib.Path("/dev/shm")
     if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("needs a second file system: /dev/shm")

@@ -1,4 +1,4 @@
-"""Binding: what real workers see of it, and that torchrun's modes are torchrun's."""
+"""Binding: what real workers see, and that torchrun's modes do the same as in torchrun."""
 import contextlib
 import json
 import os
@@ -49,7 +49,7 @@ CORES = sorted({core_of(cpu) for cpu in CPUS}, key=min)
 
 
 def nodes_here():
-    """{node: its CPUs that we may use} of this machine."""
+    """{node: its CPUs that we are allowed to use} of this machine."""
     found = {}
     for folder in pathlib.Path("/sys/devices/system/node").glob("node[0-9]*"):
         cpus = numbers((folder / "cpulist").read_text().strip()) & set(CPUS)
@@ -74,7 +74,7 @@ no_gpus = pytest.mark.skipif(has_gpus, reason="there are GPUs here")
 
 
 def bound(job, *words, nproc=2, env=None, asks=(), status=0, command=None):
-    """What each worker says of its CPUs, its memory policy and some variables; and what the agent said."""
+    """What each worker prints about its CPUs, its memory policy and some variables; and the agent's output."""
     asks = [f"env={name}" for name in asks]
     logs = pathlib.Path(tempfile.mkdtemp(dir=job.tmp))
     with contextlib.ExitStack() as stack:
@@ -173,7 +173,7 @@ def test_few_cpus_for_many_workers_are_told_of(job):
 
 @contextlib.contextmanager
 def cpuset_of(cpus):
-    """A cgroup that may use these CPUs, and the file that says so."""
+    """A cgroup that may use these CPUs, and the file with that setting."""
     folder = pathlib.Path("/sys/fs/cgroup/cpuset")
     folder = (folder if folder.exists() else pathlib.Path("/sys/fs/cgroup")) / f"muster-test-{uuid.uuid4().hex}"
     try:
@@ -208,7 +208,7 @@ def test_a_cgroup_with_few_cpus_gives_no_more(job, monkeypatch, how):
 @no_gpus
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 def test_cpus_that_a_cgroup_takes_away_are_not_used_by_the_next_start(job, monkeypatch):
-    """Local rank 0 does it before it fails, when 1 has begun; then 1 has none of its own left."""
+    """Local rank 0 does it before it fails, after 1 has started; then 1 has none of its own CPUs left."""
     worker = f"""'{PROCESS_WORKER}' bound
 [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit
 [ $LOCAL_RANK = 1 ] && echo begun > "$2"
@@ -230,7 +230,7 @@ echo {listed(CORES[0])} > "$1/cpuset.cpus" && exit 3"""
     assert "may be used any more" in err
 
 
-# As Docker's own list of system calls, for containers without CAP_SYS_NICE: no mbind, set_mempolicy, get_mempolicy.
+# Like Docker's own list of system calls for containers without CAP_SYS_NICE: no mbind, set_mempolicy, get_mempolicy.
 WITHOUT_POLICIES = """
 import ctypes, os, struct, sys
 calls = {"x86_64": (237, 238, 239), "aarch64": (235, 236, 237)}[os.uname().machine]
@@ -358,7 +358,7 @@ def gpus(job, machine):
 
 @pytest.fixture
 def amd_gpus(job, machine):
-    """The same of AMD; the kernel numbers those of the second socket first."""
+    """The same for AMD; the kernel numbers the GPUs of the second socket first."""
     tree = machine("amd-8gpu")
     places = sorted(path.name for path in (tree / "sys/bus/pci/devices").iterdir()
                     if (path / "vendor").read_text().strip() == "0x1002")
@@ -376,7 +376,7 @@ def amd_gpus(job, machine):
 def test_workers_are_bound_near_their_gpus_by_default(gpus):
     said, err = gpus()
     assert [said[r][0] for r in range(4)] == ["0 preferred-many 0"] * 4
-    # The memory of node 1 is not there in truth: a preference that nobody can have is left out.
+    # In reality the memory of node 1 does not exist: a preference that can't be set is left out.
     assert [said[r][0] for r in range(4, 8)] == ["1 default"] * 4
     assert err.count("workers are bound to CPUs: local rank 0-3 to 0, memory first of node 0; 4-7 to 1") == 1
 
@@ -519,11 +519,11 @@ def test_nvml_that_hangs_costs_its_deadline_and_a_warning(gpus, script):
     assert 2 <= time.monotonic() - begun < 4 + 8 * SLOWER
 
 
-# --- nothing is done that nobody needs -------------------------------------------------------------------------------
+# --- nothing is done that is not needed -------------------------------------------------------------------------------
 
 
 def processes_of(tmp_path, *words):
-    """Calls of muster's own processes for processes and libraries, by strace."""
+    """The system calls of muster's own processes that start processes and open libraries, by strace."""
     trace = tmp_path / "trace"
     subprocess.run(["strace", "-f", "-o", str(trace), "-e", "trace=openat,clone,clone3,fork,vfork,set_mempolicy,sched_setaffinity",
                     MUSTER, "run", *words, "--no-python", "/bin/true"], check=True, stderr=subprocess.DEVNULL,
@@ -591,8 +591,8 @@ def torchs(cases):
 
 
 def agree(torch, we):
-    """Torch's set wherever it gives one. Where it dies of a node that is absent or not allowed, without that node; where
-    there are fewer cores than GPUs, an error here, too."""
+    """The result must be Torch's set wherever Torch gives one. If Torch fails because a node is absent or not allowed:
+    the set without that node. If there are fewer cores than GPUs: an error, as in Torch."""
     if "cpus" in torch:
         return we == torch["cpus"]
     if "left_out" in torch:
@@ -603,7 +603,7 @@ def agree(torch, we):
 
 
 def random_machine(chance):
-    """Fields of a machine that nobody would think of."""
+    """Fields of an unusual, random machine."""
     nodes, sockets = chance.choice([1, 1, 2, 4]), chance.choice([1, 2, 2])
     total = nodes * sockets
     places = tuple(make_tree.Place(chance.choice([-1, *range(total)]), [make_tree.Gpu() for _ in range(chance.randint(1, 3))],
@@ -614,7 +614,7 @@ def random_machine(chance):
 
 
 def allowances(tree, chance):
-    """All CPUs; every second; one hyperthread of each core, the higher one; one socket's half; any."""
+    """All CPUs; every second one; the higher hyperthread of each core; half of one socket; any."""
     online = numbers((pathlib.Path(tree) / "sys/devices/system/cpu/online").read_text().strip())
     cpus = sorted(online)
     half = len(cpus) // 2
@@ -703,13 +703,13 @@ def test_with_several_nodes_in_a_socket_numa_is_a_part_of_it(tmp_path):
 
 
 def test_gpus_on_nodes_of_memory_only_are_near_the_cpus_that_the_kernel_says(tmp_path):
-    """Nodes 2 and 3 have memory and no CPUs; 2 is near node 1, and 3 near node 0."""
+    """Nodes 2 and 3 have memory but no CPUs; 2 is near node 1, and 3 is near node 0."""
     make_tree.make("2s-cpu", str(tmp_path / "t"), cores=2, smt=1, memory_nodes=(2, 3), places=a_gpu_on_each_of(2, 3, 1))
     for node, distances in enumerate(("10 32 80 40", "32 10 40 80", "80 40 10 80", "40 80 80 10")):
         (tmp_path / f"t/sys/devices/system/node/node{node}/distance").write_text(distances + "\n")
     we = our(tmp_path / "t", ["bind-numa", "bind-socket", "bind-numa/8"])
     assert we["bind-numa"] == we["bind-socket"] == [[2, 3], [0, 1], [2, 3]]
-    # Where they are as far from all, nobody knows.
+    # If they are equally far from all nodes, the nearest is not known.
     make_tree.make("2s-cpu", str(tmp_path / "u"), cores=2, smt=1, memory_nodes=(2, 3), places=a_gpu_on_each_of(2, 3, 1))
     assert our(tmp_path / "u", ["bind-numa"])["bind-numa"] == ["unbound", "unbound", [2, 3]]
 

@@ -1,4 +1,4 @@
-"""Nothing that workers do keeps their node from its own lease: `stalls` of muster status stays 0."""
+"""Nothing that workers do makes their node miss its lease: `stalls` in muster status stays 0."""
 import json
 import subprocess
 
@@ -9,15 +9,15 @@ from harness import HERE
 from hosts import hosts_or_skip
 from test_operate import ask
 
-# What holds up the agent for longer than that ends the workers.
+# If the agent is blocked for longer than this, the workers end.
 SHORT_LEASE = ["--lease=1", "--heartbeat-interval=0.25"]
-# A virtual machine that has to wait for its host, or one with more to do than its cores can, stops the agent as well, and
-# nobody tells it. A stall of ours comes again.
+# A virtual machine that waits for its host, or an overloaded one, also stops the agent, without any sign of it. A stall
+# that muster causes happens again.
 TRIES = 3
 
 
 def stalls_until_the_end(job, agent, seconds):
-    """What the nodes' agents said last of themselves, asked for until the job ends."""
+    """The last stalls that the nodes' agents reported, asked for until the job ends."""
     end, worst = harness.deadline(seconds), {}
     while agent.process.poll() is None and harness.deadline(0) < end:
         code, out, _ = ask(job, "status", "--json")
@@ -52,7 +52,7 @@ def test_workers_that_write_without_pause_keep_their_lease(job, tmp_path):
 
 
 def test_a_thousand_workers_hold_up_nothing(job, tmp_path):
-    """They start, write a line each into a log of their own, and end some seconds later."""
+    """The workers start, write one line each into a log of their own, and end some seconds later."""
     keeps_its_lease(job, "--nproc-per-node=1000", "--log-dir", tmp_path / "logs", "--tee=3", "--no-python", "/bin/sh",
                     "-c", "echo line; exec sleep 3", seconds=120)
 
@@ -61,7 +61,7 @@ MANY_NETIFS = 200
 
 
 def test_hosts_of_many_interfaces_keep_their_lease(job):
-    """What the kernel tells of so many takes it 50 ms and more; another process asks."""
+    """The kernel needs 50 ms and more to list so many interfaces; another process asks for them."""
     with hosts_or_skip(2) as hosts:
         for n in range(2):
             subprocess.run([*hosts.enter(n), "mount", "-t", "sysfs", "none", "/sys"], check=True)

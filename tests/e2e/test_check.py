@@ -1,4 +1,4 @@
-"""muster check: one node, and several that are compared without a worker."""
+"""muster check: of one node, and of several nodes that are compared without starting workers."""
 import json
 import os
 import re
@@ -63,7 +63,7 @@ def test_a_name_that_nobody_knows_and_no_address_are_said():
 
 
 def test_a_name_server_that_is_silent_hides_nothing_else():
-    """It costs the whole time of the look."""
+    """The check then takes its whole time limit."""
     with hosts_or_skip(1) as hosts:
         on(hosts, 0, "ip neigh add 10.88.0.99 lladdr 02:00:00:00:00:99 dev eth0 nud permanent",
            "f=/run/resolv.$$; printf 'nameserver 10.88.0.99\\noptions timeout:30 attempts:1\\n' > $f; "
@@ -87,7 +87,7 @@ sys.stdin.read()
 
 
 def test_a_disk_that_is_silent_fails_and_hides_nothing_else(tmp_path):
-    """A file system whose server answers nothing, as NFS does when it is gone."""
+    """A file system whose server does not answer, as with NFS when the server is gone."""
     with hosts_or_skip(1, names=True) as hosts:
         if not os.path.exists("/dev/fuse"):
             pytest.skip("needs FUSE")
@@ -135,7 +135,7 @@ def failed(text, code):
 
 
 def ended(said, *parts):
-    """Each node says in one line why the check failed; the leader's name is where all of it stands."""
+    """Each node prints one line about why the check failed; only the leader prints everything."""
     for n in range(4):
         last = said[n][1].splitlines()[-1]
         assert re.match(r"muster: error: .*check failed: .* \(host1 has printed all of it\)$", last), said[n]
@@ -170,7 +170,7 @@ def test_both_of_a_pair_that_can_not_talk_say_so_and_the_leader():
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A folder of which one host's disk has no room; the others' has."""
+    """A folder that is on a full disk on one host, and not on the others."""
     def mount(hosts, n):
         on(hosts, n, f"mount -t tmpfs -o size=8m none {tmp_path}")
         return f"--log-dir={tmp_path}"
@@ -222,7 +222,7 @@ def test_nodes_that_do_not_meet_are_looked_at_all_the_same():
             assert re.search("of 4", err), err
 
 
-# --- on a machine that has eight GPUs, as far as its files and a scripted NVML say --------------------------------------
+# --- on a machine that has eight GPUs according to its files and a scripted NVML --------------------------------------
 
 INSIDE = """
 mount --bind "$0/sys" /sys && mount --bind "$0/proc/driver" /proc/driver &&
@@ -245,8 +245,8 @@ def library(tmp_path_factory):
 
 @pytest.fixture
 def gpus(tmp_path, library):
-    """Checks a node of eight H100 of which NVML says this too. Gives the exit status, the facts, and {code: (level, text)}
-    of what is about GPUs."""
+    """Checks a node with eight H100 about which NVML also reports this. Returns the exit status, the facts, and {code:
+    (level, text)} of findings about GPUs."""
     if has_gpus or os.geteuid() != 0 or not may_mount():
         pytest.skip("needs root, mount namespaces, and no GPU")
     tree = tmp_path / "tree"
@@ -312,7 +312,7 @@ def test_a_driver_that_is_not_there_is_no_failure(gpus):
                                      "no /nowhere/libnvidia-ml.so.1"), found
 
 
-# The kernel knows when a process began to a hundredth of a second: a leftover is older than that.
+# The kernel knows the start of a process only to a hundredth of a second, so a leftover must be older than that.
 HOLD = """
 tail -f --pid=$$ /dev/null 3</dev/nvidia5 & held=$!
 began() { awk '{print $22}' "/proc/$1/stat"; }
@@ -328,14 +328,14 @@ def test_leftover_processes_are_named(gpus):
 
 
 def test_what_nvml_counts_and_nobody_sees_is_said(gpus):
-    """Numbers of another PID namespace: 1 is somebody else's here."""
+    """Pids of another PID namespace: here, 1 is another process."""
     facts, found = gpus("gpu 5 process 1 used 1048576\ngpu 6 process 99999999 used 1")
     assert found["GPU-BUSY"] == ("warn", "NVML counts 2 processes on GPUs that can't be seen from here, the first on GPU 5: "
                                  "another container's, or hidden"), found
     assert facts["gpu processes"] == "2"
 
 
-# A look has a child, which asks NVML in a child of its own.
+# The discovery runs in a child, which calls NVML in a child of its own.
 MEANWHILE = """
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
 "$MUSTER_CHECK" check --json & c=$!
@@ -346,7 +346,7 @@ wait $c; r=$?; kill $held; exit $r
 
 
 def test_a_process_that_begins_while_the_node_is_looked_at_is_no_leftover(gpus):
-    """So do the workers of a job that does not wait for the look: NVML hangs here until they run."""
+    """The same for workers of a job that does not wait for the discovery: NVML hangs here until they run."""
     facts, found = gpus("hang nvmlInit_v2", shell=MEANWHILE)
     assert set(found) == {"NVML-HUNG", "GPU-FREE"} and facts["gpu processes"] == "0", found
 
@@ -360,7 +360,8 @@ mount --bind {0}.real/class/net /sys/class/net && mount -t tmpfs -o size={1} non
 
 
 def machine(folder, shm="256m", torch="2.9.0", nccl="2.27.5", nvml=(), down=None):
-    """A node's files below a folder: its tree, and a Python with PyTorch as far as pip knows. (line for a shell, env)"""
+    """A node's files below a folder: its tree, and a Python that has PyTorch according to pip. (line for a shell,
+    env)"""
     make_tree.make("2s-8gpu-8nic", str(folder / "tree"))
     if down:
         (folder / "tree/sys/class/infiniband" / down / "ports/1/state").write_text("1: DOWN\n")
@@ -378,7 +379,7 @@ def machine(folder, shm="256m", torch="2.9.0", nccl="2.27.5", nvml=(), down=None
 
 
 def test_nodes_whose_hardware_and_software_differ_are_named(tmp_path):
-    """Each but host1 is odd in its own way."""
+    """Each node except host1 differs in its own way."""
     if has_gpus:
         pytest.skip("there are GPUs here")
     odd = [{}, {"down": "mlx5_3"}, {"torch": "2.8.0", "nccl": "2.27.3", "shm": "128m", "nvml": ["driver 535.183.01", "cuda 12020"]},

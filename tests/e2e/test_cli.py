@@ -1,4 +1,4 @@
-"""The command line beside genuine torchrun's, by --print-config; and what muster itself says to people."""
+"""The command line compared with genuine torchrun's, by --print-config; and muster's own messages to people."""
 import contextlib
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 
 import harness
 
-# Lines that both must read alike: same outcome, or both refuse. (words, environment)
+# Command lines that both must read in the same way: the same result, or both refuse. (words, environment)
 ALIKE = [
     ("t.py", {}),
     ("t.py a b", {}),
@@ -110,7 +110,7 @@ ALIKE = [
     ("t.py", {"PET_LOG_DIR": "/tmp/l", "PET_REDIRECTS": "0:3", "PET_SIGNALS_TO_HANDLE": "SIGTERM"}),
 ]
 
-# Lines where muster is meant to differ: torchrun refuses, muster runs.
+# Command lines where muster differs on purpose: torchrun refuses, muster runs.
 BETTER = ["t.py --d 3", "t.py --nproc 3", "--nproc 2 t.py", "t.py --zzz --d"]
 
 
@@ -130,7 +130,7 @@ def muster(*argv, env=None, program=None):
 
 
 def read_by_muster(text, env):
-    """None when it is refused with exit status 2 and one line."""
+    """None if it is refused with exit status 2 and one line."""
     done = muster("run", "--print-config", *words(text), env=env)
     if done.returncode == 2:
         assert done.stdout == "" and re.fullmatch(r"muster run: [^\n]+\n", done.stderr), done
@@ -152,7 +152,7 @@ def read_by_torchrun(cases, tmp_path):
 
 
 def common(config):
-    """Muster's configuration in the words of torchrun_config.py."""
+    """Muster's configuration, with the names of torchrun_config.py."""
     alone = config["standalone"]
     return {
         **{k: config[k] for k in ("min_nodes", "max_nodes", "nproc_per_node", "backend", "role", "max_restarts", "entry",
@@ -188,7 +188,7 @@ def test_lines_that_torchrun_refuses_for_what_the_script_is_told(tmp_path):
         assert ours is not None and ours["script"] == "t.py", text
         if text.startswith("t.py"):
             assert ours["args"] == words(text)[1:]
-        # Newer Pythons have mended argparse; the point is that ours never depends on it.
+        # Newer versions of Python have a corrected argparse; ours must not depend on it.
         assert "min_nodes" in theirs or theirs == {"exit": 2}, (text, theirs)
 
 
@@ -290,7 +290,7 @@ def test_zsh_reads_its_completions():
     ("topo --check-n", "topo --check-nccl-xml="),
 ])
 def test_zsh_completes(tmp_path, typed, whole):
-    """In a real zsh on a terminal, with the tabulator key."""
+    """In a real zsh on a terminal, with the tab key."""
     script = tmp_path / "_muster"
     script.write_text(muster("completion", "zsh").stdout)
     pid, fd = pty.fork()
@@ -329,7 +329,7 @@ gpu 1 busid 00000000:02:00.0 uuid GPU-ab-2 name "Fake Two"
 
 @pytest.fixture(scope="module")
 def nvml(tmp_path_factory):
-    """A folder for a library that answers as NVML does."""
+    """A folder for a library that answers like NVML."""
     return tmp_path_factory.mktemp("nvml")
 
 

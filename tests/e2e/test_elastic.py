@@ -1,6 +1,6 @@
-"""Groups that shrink, grow and are mended: spares, units, safe points, budgets, back-off, and what a lost node costs.
+"""Groups that shrink, grow and are refilled: spares, units, safe points, budgets, back-off, and what a lost node costs.
 
-On emulated hosts, with C workers; the figures beside torchrun are in tests/bench/bench_recovery.py.
+On emulated hosts, with C workers. tests/bench/bench_recovery.py measures times and compares them with torchrun's.
 """
 import contextlib
 import os
@@ -20,7 +20,7 @@ places = pytest.mark.parametrize("place", ["c10d", "dir"])
 
 @contextlib.contextmanager
 def gates(job, *names):
-    """FIFOs that workers wait at; open(name) lets through all that come."""
+    """FIFOs at which workers wait; open(name) lets all of them pass."""
     held = []
     for name in names:
         os.mkfifo(job.tmp / name)
@@ -40,7 +40,7 @@ def tags_of(group):
 @places
 @pytest.mark.parametrize("how", ["killed", "guardian killed", "powered off", "frozen"])
 def test_the_others_go_on_without_a_lost_node(job, place, how, record_property):
-    """An agent's death is noticed at once, a host's silence when its lease is over; its workers are dead by then."""
+    """An agent's death is noticed at once; a host's silence when its lease is over, and then its workers are dead."""
     with cluster(job, place, 4, times=TIMES) as c:
         c.start(*range(4), nnodes="3:4", options=[LONG_CALL])
         first = c.group(nodes=4)
@@ -124,9 +124,10 @@ def test_a_unit_of_two_never_forms_an_odd_group(job, place):
         first = c.group()
         if len(tags_of(first)) == 2:  # some came after the last call
             first = c.group(nodes=4, after=first)
-        c.come(5)  # the last one may be late for the group, and is a spare only from then on
+        c.come(5)  # the last one can be late for the group, and is a spare only after it has come
         lost, last = [], first
-        for nodes in (4, 2, 2):  # the fifth, a spare, has the place; then there is one too many; that has the place
+        # the fifth, a spare, takes the place; then there is one too many; that one takes the place
+        for nodes in (4, 2, 2):
             lost.append(tags_of(last)[-1])
             c.lose(lost[-1], "killed")
             last = c.group(nodes=nodes, after=last)
@@ -170,14 +171,14 @@ def test_it_never_grows_by_itself_if_told_so(job):
         open_gate("saved")
         c.no_group(first, 1)
         c.lose(first.ranks[1], "killed")
-        again = c.group(nodes=2, after=first)  # but a lost node's place is taken
+        again = c.group(nodes=2, after=first)  # but the place of a lost node is filled
         assert again.ranks[1] == "h2"
         c.finish(lost=[first.ranks[1]])
 
 
 @places
 def test_a_node_that_returns_is_a_newcomer(job, place):
-    """Its host comes back, with another agent: the job has it again at the next safe point, with all its nodes."""
+    """Its host comes back, with another agent: it joins the group at the next safe point, and all nodes run again."""
     with cluster(job, place, 3) as c:
         c.start(0, 1, 2, nnodes="2:3", options=[LONG_CALL, "--grow=now"])
         first = c.group(nodes=3)
@@ -192,7 +193,7 @@ def test_a_node_that_returns_is_a_newcomer(job, place):
 
 
 def test_the_place_of_a_lost_node_is_kept_for_a_while(job):
-    """--regroup-wait: three of three again, without a group of two between."""
+    """--regroup-wait: a group of three follows a group of three, without a group of two in between."""
     with cluster(job, "c10d", 3) as c:
         c.start(0, 1, 2, nnodes="2:3", options=[LONG_CALL, "--regroup-wait=20"])
         first = c.group(nodes=3)
@@ -256,7 +257,7 @@ def test_a_node_that_fails_again_and_again_is_left_out(job):
 
 
 def crash_loop(c, words):
-    """How many groups began; a worker may be stopped before it can say that it did."""
+    """How many groups started; a worker can be stopped before it can report its start."""
     c.start(0, 1, nnodes=2, options=["--max-restarts=50", "--crash-loop=5"], words=words)
     c.all_end(1, r"exitcode *: 9")
     assert "50 of 50" not in c.said() and re.search(r"crash|same|again|in a row", c.agents["h0"].said()), c.said()
@@ -270,7 +271,8 @@ def test_a_crash_loop_ends_the_job_although_restarts_are_left(job):
 
 
 def test_a_crash_loop_of_all_ranks_ends_the_job_soon(job):
-    """Who fails first stops the others: it takes as many groups as the same one is first in."""
+    """The first rank that fails stops the others, so the number of groups depends on how often the same rank is
+    first."""
     with cluster(job, "c10d", 2) as c:
         assert crash_loop(c, ("start", "exit=9")) <= 20, c.said()
 
@@ -286,7 +288,7 @@ def test_restarts_wait_longer_and_longer(job):
 
 
 def test_several_hosts_that_fall_silent_at_once_are_given_a_moment(job):
-    """A switch that restarts: nobody is counted lost who speaks again in time, and nothing overlaps."""
+    """A switch restarts: no node that sends again in time counts as lost, and nothing overlaps."""
     with cluster(job, "c10d", 4) as c:
         c.start(0, 1, 2, 3, nnodes="2:4", options=[LONG_CALL, "--hold=6"])
         first = c.group(nodes=4)
@@ -334,7 +336,7 @@ def test_nodes_with_unequal_numbers_of_workers(job, place):
 
 @pytest.mark.parametrize("turn", range(kills(3) if not SLOW else 50))
 def test_no_worker_of_a_lost_node_outlives_it(job, turn):
-    """Workers with descendants that nobody's SIGTERM ends, one of them in a session of its own."""
+    """Workers with descendants that ignore SIGTERM, one of them in a session of its own."""
     with cluster(job, "dir", 3) as c:
         c.start(0, 1, 2, nnodes="2:3", options=[LONG_CALL], words=("family", "start", "work"))
         first = c.group(nodes=3)
@@ -351,7 +353,7 @@ def test_no_worker_of_a_lost_node_outlives_it(job, turn):
 @pytest.mark.torch
 @pytest.mark.parametrize("place, lost", [pytest.param("c10d", "follower", marks=pytest.mark.slow), ("dir", "leader")])
 def test_ddp_resumes_from_its_checkpoint_on_the_other_nodes(job, place, lost):
-    """Four nodes train; one agent dies; three go on from the last checkpoint, and learn to the end."""
+    """Four nodes train; one agent dies; three continue from the last checkpoint, and finish the training."""
     script = HERE.parent.parent / "examples" / "pytorch-ddp" / "train.py"
     with cluster(job, place, 4, times=DEFAULTS, names=True) as c:
         env = {"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}

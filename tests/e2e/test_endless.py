@@ -1,4 +1,4 @@
-"""No job is started again for ever for nothing: groups that end soon, and without a worker's failure, are counted."""
+"""No job restarts for ever without progress: groups that end soon, and without a worker's failure, are counted."""
 import re
 import signal
 import time
@@ -16,7 +16,7 @@ def start(job, *options):
 
 
 def group_runs(job, agent, nth):
-    """Waits for the nth group's worker; False: the agent has ended before."""
+    """Waits for the nth group's worker. False: the agent has ended before."""
     end = harness.deadline(30)
     while not job.events.until(lambda: len(job.events._all("start", {})) >= nth, 0.2):
         if agent.process.poll() is not None:
@@ -26,7 +26,7 @@ def group_runs(job, agent, nth):
 
 
 def freeze_in_each_group(job, agent, at_most):
-    """The agent stands still in each group until its guardian has killed the worker; how many groups there were."""
+    """Stops the agent in each group until its guardian has killed the worker. Returns how many groups there were."""
     for nth in range(1, at_most + 1):
         if not group_runs(job, agent, nth):
             return nth - 1

@@ -1,4 +1,4 @@
-"""The variables that workers get for NCCL, gloo and PyTorch: what `muster env` says, and what workers really see."""
+"""The variables that workers get for NCCL, gloo and PyTorch: what `muster env` prints, and what workers really see."""
 import json
 import os
 import pathlib
@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE.parent / "tools"))
 import make_tree  # noqa: E402
 
 OURS = ("NCCL_", "GLOO_", "TP_SOCKET", "UCX_", "TORCH_FR", "TORCH_NCCL_", "CUDA_", "OMP_")
-# torchrun's contract and muster's own: what any worker gets.
+# The variables that every worker gets: those of torchrun's contract, and muster's own.
 CONTRACT = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME",
             "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
             "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
@@ -220,7 +220,7 @@ def test_devices_are_shared_out_when_asked():
 
 
 def test_words_mean_what_they_mean_to_muster_run(job):
-    """Where a word of muster run changes what workers get, muster env says the same by that word."""
+    """If an option of muster run changes what workers get, muster env prints the same with that option."""
     file = job.tmp / "vars"
     file.write_text("OMP_NUM_THREADS=5\nA_B=1 = 2\n")
     cases = [(["--omp=cores"], {}), (["--omp=cores", "--bind=core"], {}), (["--env-file", file, "--env=A_B=3"], {}),
@@ -277,7 +277,7 @@ def test_mistakes_are_one_line():
         assert "any node may lead" in ask("--nnodes=2", f"--rdzv-endpoint={place}", code=1)
 
 
-# ---- on a machine that has GPUs, as far as its files say ----
+# ---- on a machine that has GPUs, according to its files ----
 
 INSIDE = 'mount --bind "$0/sys" /sys && mount --bind "$0/proc/driver" /proc/driver && exec "$@"'
 TESTS = pathlib.Path(MUSTER).parents[2] / "tests"
@@ -285,7 +285,7 @@ TESTS = pathlib.Path(MUSTER).parents[2] / "tests"
 
 @pytest.fixture
 def gpus(job, tmp_path, monkeypatch):
-    """Jobs run where /sys and /proc/driver are a tree's with 8 GPUs."""
+    """Runs jobs where /sys and /proc/driver are those of a tree with 8 GPUs."""
     if pathlib.Path("/dev/nvidia0").exists() or subprocess.run(
             ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/sys"], capture_output=True).returncode != 0:
         pytest.skip("needs mount namespaces, and no GPU")
@@ -295,7 +295,7 @@ def gpus(job, tmp_path, monkeypatch):
     return job
 
 
-# What NCCL and PyTorch do with the names that they are told, in a working directory of their own.
+# Does with the names what NCCL and PyTorch do, in a working directory of its own.
 WRITES = """cd /
 debug=$(echo "$NCCL_DEBUG_FILE" | sed "s/%h/host/; s/%p/$RANK/")
 for file in "$debug" "$TORCH_FR_DUMP_TEMP_FILE$RANK"; do echo "$TORCHELASTIC_RESTART_COUNT" > "$file" || exit 9; done
@@ -337,7 +337,7 @@ def test_workers_with_gpus_see_what_is_said(gpus):
 
 @pytest.mark.parametrize("may", [True, False], ids=["root", "limited"])
 def test_limits_of_workers_with_gpus(gpus, monkeypatch, may):
-    """They are raised as far as is allowed, and what is left is said."""
+    """They are raised as far as allowed; limits that are still too low are reported."""
     lower = "ulimit -n 4096 && ulimit -l 64 && ulimit -s 1024 && "
     drop = "exec setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource -- " if not may else "exec "
     if may and subprocess.run(["sh", "-c", lower + "ulimit -n 8192"], capture_output=True).returncode != 0:
@@ -378,7 +378,8 @@ def test_a_gpu_that_is_gone_is_a_warning_once(gpus, trouble):
 
 
 def check(text):
-    """What must hold on every machine: nothing of which NCCL can find out, no virtual interface, nothing twice."""
+    """Checks what must hold on every machine: nothing that NCCL finds out itself, no virtual interface, nothing
+    twice."""
     for rank in json.loads(text)["ranks"]:
         names = [v["name"] for v in rank["variables"]]
         assert len(names) == len(set(names)), names
@@ -395,7 +396,8 @@ def check(text):
 
 
 def check_explained(text):
-    """As people read it: sections that are known, nothing twice, nothing too wide, no word that nobody wrote."""
+    """Checks the output for people: only known sections, nothing twice, no line too wide, no values that were not
+    set."""
     titles = [line for line in text.splitlines()[1:] if re.match("[A-Z]", line)]
     assert titles == [t for t in ("Set by muster", "Left as it is", "Not set", "Worth a look") if t in titles], titles
     for line in text.splitlines()[1:]:

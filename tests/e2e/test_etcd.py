@@ -1,4 +1,4 @@
-"""The arbiter over etcd, against the real one: who wins, what survives, what is said when nothing does."""
+"""The arbiter over etcd, with a real etcd: which claims win, what survives, and the errors when nothing does."""
 import json
 import os
 import pathlib
@@ -11,7 +11,7 @@ import pytest
 import etcd
 import harness
 
-# Beside the muster under test: tests/process/arbiter_etcd.c, without the rest of muster around it.
+# Next to the muster under test: tests/process/arbiter_etcd.c, the arbiter without the rest of muster.
 DRIVER = os.environ.get("MUSTER_TEST_ARBITER_ETCD") or \
     pathlib.Path(harness.MUSTER).resolve().parent / "../../tests/test-arbiter-etcd"
 TIMEOUT_MS = 5000  # ARBITER_TIMEOUT_NS
@@ -73,7 +73,7 @@ def refused(*words):
 
 @pytest.fixture(scope="module")
 def one():
-    """A plain etcd that no test harms; each uses a run id of its own."""
+    """A plain etcd that no test damages; each test uses a run id of its own."""
     with etcd.EtcdCluster(1) as cluster:
         yield cluster
 
@@ -89,7 +89,7 @@ def test_claims_beats_and_the_close_are_what_they_should_be(one):
         assert (lost["result"], lost["epoch"], lost["leader"]) == ("lost", 1, 5)
         beats = [a.ask("beat 1 5")["beat"] for _ in range(3)]
         assert len(set(beats)) == 3 and a.ask("read")["beat"] == beats[-1]
-        assert a.ask("beat 1 6")["beat"] == beats[-1]  # not its own to move
+        assert a.ask("beat 1 6")["beat"] == beats[-1]  # the beat is not its own, so it does not change
         assert a.ask("claim 2 6")["result"] == "ok"
         deposed = a.ask("beat 1 5")
         assert (deposed["result"], deposed["epoch"], deposed["leader"], deposed["beat"]) == ("ok", 2, 6, beats[-1])
@@ -190,7 +190,7 @@ def test_keys_that_somebody_removed_are_told(one):
         one.ctl("del", "/muster/hands/latest")
         answer = a.ask("beat 1 5")
         assert answer["result"] == "ruined" and "'/muster/hands/latest' has gone" in answer["text"]
-    with Arbiter(one, run_id="hands") as newcomer:  # it has seen nothing of it before
+    with Arbiter(one, run_id="hands") as newcomer:  # it has not seen any of it before
         answer = newcomer.ask("claim 1 6")
         assert answer["result"] == "ruined" and "somebody changed these keys" in answer["text"]
 
@@ -234,7 +234,7 @@ def test_a_frozen_etcd_is_unreachable_in_time_and_blocks_nothing():
             assert answer["result"] == "unreachable" and "no answer" in answer["text"], answer
             assert TIMEOUT_MS <= answer["ms"] < TIMEOUT_MS + 1000 * harness.SLOWER
         assert a.stalled_ms() < 200 * harness.SLOWER
-        # What was asked may have been obeyed meanwhile, or not; asking again tells, and agrees.
+        # The request may have been executed meanwhile, or not. Repeating it shows which, with a consistent answer.
         result = a.ask("claim 2 5")
         assert (result["result"], result["epoch"], result["leader"]) == ("ok", 2, 5)
         assert fresh.ask("claim 2 6")["result"] == "lost"
@@ -244,7 +244,7 @@ def test_a_cluster_survives_the_loss_of_one_member_and_not_of_two():
     with etcd.EtcdCluster(3) as cluster:
         leader = cluster.leader()
         order = cluster.endpoints[leader:] + cluster.endpoints[:leader]
-        with Arbiter(cluster, endpoints=order) as a:  # speaks to the leader first
+        with Arbiter(cluster, endpoints=order) as a:  # asks the leader first
             assert a.ask("claim 1 5")["result"] == "ok"
             cluster.kill(leader)
             answers = [a.ask("beat 1 5")]
@@ -253,7 +253,7 @@ def test_a_cluster_survives_the_loss_of_one_member_and_not_of_two():
                 answers.append(a.ask("beat 1 5"))
             assert all(x["ms"] < TIMEOUT_MS + 1000 * harness.SLOWER for x in answers)
             assert answers[-1]["leader"] == 5
-            assert a.ask("read")["ms"] < 1000 * harness.SLOWER  # stays with the one that answered
+            assert a.ask("read")["ms"] < 1000 * harness.SLOWER  # continues with the member that answered
             second = (leader + 1) % 3
             cluster.kill(second)
             down = a.ask("claim 2 5")
@@ -322,7 +322,7 @@ def test_users_and_passwords():
         with Arbiter(cluster, *flags) as a:
             assert a.ask("claim 1 5")["result"] == "ok"
             assert a.ask("beat 1 5")["result"] == "ok"
-            cluster.restart(0)  # forgets its tokens
+            cluster.restart(0)  # the server forgets its tokens
             assert a.ask("beat 1 5")["result"] == "ok"
 
 
@@ -344,7 +344,7 @@ def test_tls_verifies_the_server(tmp_path):
         with Arbiter(cluster, "--tls", "--cacert", etcd.make_ca(tmp_path, "other")) as a:
             text = a.ask("read")["text"]
             assert "certificate verify failed: " in text, text
-        with Arbiter(cluster, "--tls") as a:  # the system's authorities do not know it
+        with Arbiter(cluster, "--tls") as a:  # it is not signed by the system's authorities
             text = a.ask("read")["text"]
             assert "certificate verify failed: " in text, text
         with Arbiter(cluster) as a:  # without TLS

@@ -1,4 +1,4 @@
-"""--event-log: an incident reads as a timeline; and the socket on which workers are heard."""
+"""--event-log: the timeline of an incident; and the socket to which workers send."""
 import datetime
 import json
 
@@ -10,7 +10,7 @@ def read(*paths):
 
 
 def test_a_restart_reads_as_a_timeline(job, tmp_path):
-    log = tmp_path / "events.jsonl"  # only who leads writes
+    log = tmp_path / "events.jsonl"  # only the leader writes
     agents = job.pair("--max-restarts=1", f"--event-log={log}", nnodes="2",
                       worker=("start", "count=0", "rank=3", "exit=7", "count=0", "wait"))
     for agent in agents:

@@ -1,4 +1,4 @@
-"""Every example runs: under muster, on one agent and on two, and PyTorch's losses equal torchrun's bit for bit."""
+"""Every example runs under muster, on one agent and on two, and PyTorch's losses are equal to torchrun's bit by bit."""
 import collections
 import os
 import pathlib
@@ -22,7 +22,8 @@ LAYOUT_NAMES = ["1x4", "2x2"]
 
 
 def start(job, agents, nproc, *words, env=None):
-    """The agents of one job; nothing but their number differs. The first is there first, so it leads and has rank 0."""
+    """Starts the agents of one job; they differ only in their number. The first starts first, so it leads and has rank
+    0."""
     meet = [f"--nnodes={agents}", f"--nproc-per-node={nproc}", "--rdzv-backend=c10d",
             f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=examples", "--max-restarts=3"]
     started = [job.agent("a", *meet, *words, env=env)]
@@ -33,7 +34,7 @@ def start(job, agents, nproc, *words, env=None):
 
 
 def finish(agents, seconds=120):
-    """All end well; what they wrote to standard output."""
+    """All succeed. Returns what they wrote to standard output."""
     outputs = []
     for agent in agents:
         code, out, err = agent.finish(seconds)
@@ -53,7 +54,7 @@ def digits(job, *words):
 
 
 class Trace:
-    """What the trainers wrote of their lives: {generation: [(nanoseconds, event, rank), ...]}."""
+    """What the trainers recorded: {generation: [(nanoseconds, event, rank), ...]}."""
 
     def __init__(self, job):
         self.generations = collections.defaultdict(list)
@@ -65,7 +66,7 @@ class Trace:
         return sorted(rank for _, e, rank in self.generations[generation] if e == event)
 
     def assert_apart(self):
-        """The last word of each generation is older than the first of the next."""
+        """The last record of each generation is older than the first of the next."""
         order = sorted(self.generations)
         for earlier, later in zip(order, order[1:]):
             last, first = max(self.generations[earlier]), min(self.generations[later])
@@ -164,7 +165,7 @@ def losses(path):
 
 
 def learns(job, kind, agents, nproc, *words):
-    """Two epochs on four ranks, to a checkpoint and a file of losses that are called so."""
+    """Trains two epochs on four ranks, into a checkpoint and a file of losses with these names."""
     name = f"{agents}x{nproc}"
     said = finish(start(job, agents, nproc, EXAMPLES / kind / "train.py", "--epochs=2", *words, "--checkpoint",
                         job.tmp / f"{name}.pt", "--losses", job.tmp / name, env=TORCH_ENV), 300)
@@ -195,8 +196,8 @@ def test_pytorch_learns_and_goes_on_with_fewer_ranks(job, kind, agents, nproc):
 def test_ddp_learns_bit_for_bit_as_under_torchrun_and_goes_on_with_fewer_ranks(job):
     script = [EXAMPLES / "pytorch-ddp" / "train.py", "--epochs=2", "--seed=7", "--losses"]
     torchrun = pathlib.Path(TORCH_PYTHON).parent / "torchrun"
-    for _ in range(3):  # on a busy machine its workers abort now and then as they end
-        (job.tmp / "torchrun").unlink(missing_ok=True)  # it is added to
+    for _ in range(3):  # on a busy machine its workers sometimes abort when they end
+        (job.tmp / "torchrun").unlink(missing_ok=True)  # it is appended to
         run = subprocess.run([torchrun, "--standalone", "--nproc-per-node=4", *script, job.tmp / "torchrun"],
                              env=job.env("torchrun", TORCH_ENV), capture_output=True, text=True, timeout=300 * SLOWER)
         if run.returncode == 0:

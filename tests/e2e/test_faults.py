@@ -1,8 +1,8 @@
-"""What is left when muster itself is killed or frozen: nothing, and soon; and what the other node does then.
+"""When muster itself is killed or frozen, soon none of its processes is left; and what the other node does then.
 
-Each worker has two descendants that ignore SIGTERM, one of them double-forked into a session of its own. Whether any of
-them lives is asked of the FIFO they hold (harness.Job.held), never of a process table; every worker that starts says
-itself whether anything of another generation is alive. MUSTER_KILLS (10; 50 in the slow suite) says how often.
+Each worker has two descendants that ignore SIGTERM, one of them double-forked into a session of its own. The FIFO that
+they hold open shows whether any of them lives (harness.Job.held), not a process table. Every worker that starts reports
+itself whether anything of another generation is alive. MUSTER_KILLS (10; 50 in the slow suite) is the number of runs.
 """
 import contextlib
 import fcntl
@@ -21,10 +21,10 @@ from harness import KILLS, SLOWER, alive, children, kill, processes_with
 
 LEASE, HEARTBEAT = 1.0, 0.2
 QUICK_LEASE = [f"--lease={LEASE}", f"--heartbeat-interval={HEARTBEAT}"]
-# Who is found gone within this lease was not found by it.
+# The lease is so long that a node that is found gone earlier was not found by the end of its lease.
 LONG_LEASE = ["--lease=300", f"--heartbeat-interval={HEARTBEAT}"]
 FAMILY = ("family", "start", "go")
-# Until the other node runs again, or has said why not.
+# The limit until the other node runs again, or has reported why not.
 AFTER_DEATH = 1.0
 
 
@@ -46,7 +46,8 @@ def time_of_start(job, tag, world, count):
 @pytest.mark.parametrize("victim", ["agent", "guardian"])
 @pytest.mark.parametrize("turn", range(KILLS))
 def test_the_other_node_goes_on_when_one_is_killed(job, victim, turn):
-    """The follower's agent or guardian is killed: nothing of it lives when the smaller group starts, within 1 s."""
+    """The follower's agent or guardian is killed: none of its processes lives when the smaller group starts, within 1
+    s."""
     agents = job.pair(*LONG_LEASE, worker=FAMILY)
     started(job, 4)
     leader, follower = by_node(job, agents)
@@ -103,7 +104,7 @@ def test_workers_of_a_frozen_agent_die_with_its_lease(job, turn):
 
 @pytest.mark.parametrize("turn", range(max(1, KILLS // 2)))
 def test_the_leader_killed_ends_all_in_a_clear_way(job, turn):
-    """Who serves the group is lost with its group, until there is succession: the other says so and ends."""
+    """Without succession, the group is lost with its leader: the other node reports it and ends."""
     agents = job.pair(*QUICK_LEASE, worker=FAMILY)
     started(job, 4)
     leader, follower = by_node(job, agents)
@@ -128,13 +129,13 @@ def contain_or_skip(how):
 @pytest.mark.parametrize("how", ["pidns", "cgroup"])
 @pytest.mark.parametrize("turn", range(KILLS))
 def test_agent_and_guardian_killed_at_once(job, how, turn):
-    """Only where a pid namespace or a cgroup is ours does somebody else clean up."""
+    """Then the processes are ended only if the workers have a pid namespace or a cgroup of their own."""
     contain_or_skip(how)
     lease = LONG_LEASE if how == "pidns" else QUICK_LEASE
     agents = job.pair(*lease, f"--contain={how}", worker=FAMILY)
     job.events.wait("start", 4, world=4)
     leader, follower = by_node(job, agents)
-    # All of muster's own processes of this node, and none of the workers.
+    # All of muster's own processes on this node, without the workers.
     own = [follower.pid] + [p for p in muster_below(follower.pid)]
     assert len(own) >= 2, own
     at = time.monotonic()
@@ -150,7 +151,7 @@ def test_agent_and_guardian_killed_at_once(job, how, turn):
 
 
 def muster_below(pid):
-    """muster's own descendants of a process, guardian's child first."""
+    """The descendants of a process that are muster's own, the guardian's child first."""
     own = os.readlink(f"/proc/{pid}/exe")
     for child in children(pid):
         try:
@@ -219,14 +220,14 @@ def test_nothing_of_muster_is_left_after_the_agent_was_killed(job):
     assert processes_with(job.mark.encode()) == [], job.culprits()
 
 
-# --- what they leave ------------------------------------------------------------------------------------------------
+# --- leftovers ------------------------------------------------------------------------------------------------
 
-# Ends when these are gone: what a start sweeps, it sweeps beside its workers.
+# Ends when these are gone: a start removes leftovers while its workers run.
 UNTIL_GONE = 'for path; do while [ -e "$path" ]; do sleep 0.01; done; done'
 
 
 def kill_whole(agent, victim):
-    """Returns when guardian and agent are gone, of which the one takes the other along."""
+    """Kills the guardian or the agent, which ends the other, too. Returns when both are gone."""
     inner = os.pidfd_open(agent.agent_pid())
     kill(agent.agent_pid() if victim == "agent" else agent.pid)
     agent.finish()
@@ -237,7 +238,7 @@ def kill_whole(agent, victim):
 @pytest.mark.parametrize("victim", ["agent", "guardian"])
 @pytest.mark.parametrize("contain", ["none", "pidns"])
 def test_the_next_start_sweeps_what_a_killed_one_left(job, tmp_path, victim, contain):
-    """Those who live stay what they are, though their pids mean nothing here."""
+    """Files of living agents are not touched, although their pids have no meaning here."""
     temp, run = tmp_path / "temp", job.tmp / "run"
     temp.mkdir()
 
@@ -252,7 +253,7 @@ def test_the_next_start_sweeps_what_a_killed_one_left(job, tmp_path, victim, con
 
     killed, *left = start("a")
     assert [len(paths) for paths in left] == [1, 1], left
-    # Another in the same place, whose file in the run directory has the same name in a namespace of its own.
+    # Another agent in a pid namespace of its own, where its file in the run directory has the same name.
     living, in_temp, _ = start("b")
     assert len(in_temp) == 1
     kill_whole(killed, victim)
@@ -275,14 +276,14 @@ def test_a_short_start_sweeps_too(job, tmp_path):
         return [*temp.iterdir(), *(job.tmp / "run").glob("agent-*")]
 
     assert len(left()) == 2
-    for _ in range(50):  # each has half a millisecond for it
+    for _ in range(50):  # each has half a millisecond for this
         if left():
             assert job.run("--no-python", "/bin/true", env={"TMPDIR": temp})[0] == 0
     assert not left()
 
 
 def test_the_next_start_sweeps_cgroups_that_nobody_has(job):
-    """A guardian that is killed right after it has made its group leaves it empty."""
+    """A guardian that is killed right after it has created its cgroup leaves it empty."""
     mounts = [line.split() for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
     own = re.search(r"^0::(.*)$", pathlib.Path("/proc/self/cgroup").read_text(), re.M)
     roots = [pathlib.Path(m[1]) for m in mounts if m[2] == "cgroup2"]
@@ -312,7 +313,7 @@ def test_the_next_start_sweeps_cgroups_that_nobody_has(job):
 
 # --- a debugger -----------------------------------------------------------------------------------------------------
 
-# Stops a process as a debugger does, says so, and does nothing more until its standard input ends.
+# Stops a process like a debugger, reports it, and does nothing more until its standard input ends.
 TRACER = ("import ctypes, os, sys\n"
           "pid, libc = int(sys.argv[1]), ctypes.CDLL(None, use_errno=True)\n"
           "if libc.ptrace(16, pid, None, None) < 0:\n"  # PTRACE_ATTACH
@@ -324,7 +325,7 @@ TRACER = ("import ctypes, os, sys\n"
 
 @pytest.fixture
 def debugger():
-    """Called with a pid: stops it; called with nothing: lets it go."""
+    """Called with a pid: stops that process; called without: lets it continue."""
     tracers = []
 
     def debug(pid=None):
@@ -346,7 +347,7 @@ def debugger():
 
 
 def test_a_worker_in_a_debugger_is_named_with_it(job, debugger):
-    """Beside another, whose failure ends the group; the lease is far shorter than the debugger stays."""
+    """Next to another worker, whose failure ends the group; the debugger stays much longer than the lease."""
     agent = job.agent("a", *QUICK_LEASE, "--nproc-per-node=2", "--shutdown-timeout=1", "--no-python", "/bin/sh", "-c",
                       'echo "$RANK is $$$$"; [ $RANK = 0 ] || { : < "$E2E_GO"; exit 3; }; exec sleep 600')
     found = agent.out.until(lambda: re.search(rb"0 is (\d+)", bytes(agent.out.raw)), 30)

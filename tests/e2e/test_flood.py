@@ -1,5 +1,5 @@
-"""Crowds that take part in nothing: nodes that join as spares and fall silent, operators who ask without pause. No member is
-kept waiting for its lease by them, and they cost the leader a share of a core.
+"""Crowds that take no part: nodes that join as spares and become silent, operators that ask without a pause. No member
+has to wait for its lease because of them, and they cost the leader only a share of a core.
 
 The members are those of tests/bench/scale_agents.c, the crowd is tests/bench/flood_agents.c.
 
@@ -20,7 +20,7 @@ from bench_scale import cpu_seconds  # noqa: E402
 SLOW = os.environ.get("MUSTER_TEST_SCALE") == "slow"
 JOINERS, OPERATORS = (10000, 1000) if SLOW else (1500, 200)
 MEMBERS = 8
-BEAT, LATE = 1.0, 0.5  # a member's silence in seconds: the heartbeat, and what may come on top
+BEAT, LATE = 1.0, 0.5  # the silence of a member in seconds: the heartbeat, and the allowed delay
 SHARE = 0.3  # of a core
 
 
@@ -61,11 +61,11 @@ class Crowd:
 
 
 class Beset:
-    """A leader with its members, and those who come to it."""
+    """A leader with its members, and the crowd that comes to it."""
 
     def __init__(self, job):
         self.job, self.crowds, self.port = job, [], harness.free_port()
-        # Without a run id there is no mark, and each LEASE ends later than the last: what "gap" goes by.
+        # Without a run id there is no leader file, and each LEASE ends later than the last: "gap" depends on that.
         self.agent = job.agent("leader", f"--nnodes={MEMBERS + 1}", "--nproc-per-node=1", "--max-restarts=3",
                                "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}",
                                "--no-python", program("scale_agents"), "worker", job.tmp / "events",
@@ -90,7 +90,8 @@ class Beset:
         return self.crowds[-1]
 
     def watch(self, seconds):
-        """(the leader's share of a core, the longest silence of a member in seconds) of that time; fails when the group ends."""
+        """(the leader's share of a core, the longest silence of a member in seconds) during that time; fails if the
+        group ends."""
         self.members.ask("gap")
         cpu, began = cpu_seconds(self.leader), time.monotonic()
         self.members.heard.until(lambda: self.members.said("end") or len(self.members.said("started")) > 1, seconds)

@@ -1,5 +1,5 @@
-"""`muster topo` and `muster env` over trees and files that somebody damaged: an answer or an error sentence, in time, in a
-bounded amount of memory, and nothing on the terminal that isn't text.
+"""`muster topo` and `muster env` with damaged trees and files: they give an answer or an error sentence, in time, in a
+bounded amount of memory, and print only text.
 
     MUSTER_TEST_SEED=7 …                            repeats one tree
     MUSTER_TEST_SCALE=slow …                        many of them
@@ -27,13 +27,14 @@ import make_tree  # noqa: E402
 SLOW = os.environ.get("MUSTER_TEST_SCALE") == "slow"
 SEEDS = [int(os.environ["MUSTER_TEST_SEED"])] if os.environ.get("MUSTER_TEST_SEED") else range(1, 1000 if SLOW else 13)
 SANITIZED = b"__asan_init" in pathlib.Path(harness.MUSTER).read_bytes() if harness.MUSTER else False
-MEMORY_KIB = (1 << 30 if SANITIZED else 1200 << 10)  # hwloc's trial may have 1 GiB
+MEMORY_KIB = (1 << 30 if SANITIZED else 1200 << 10)  # hwloc's trial process can use 1 GiB
 SECONDS = 30
 UNCLEAN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def run(*words):
-    """(status, stdout, stderr) of muster, which has ended in time, by itself, in bounded memory, and wrote plain text."""
+    """(status, stdout, stderr) of muster. Checks that it ended by itself and in time, in bounded memory, and wrote
+    plain text."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "HWLOC_", "SLURM_"))}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = subprocess.Popen([*harness.muster(), *map(str, words)], env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
@@ -56,7 +57,7 @@ def run(*words):
     for text in texts:
         bad = UNCLEAN.search(text)
         assert not bad, f"{words}: {bad.group()!r} in …{text[max(0, bad.start() - 80):bad.end() + 20]!r}"
-        text.encode()  # well-formed: no byte had to be smuggled in
+        text.encode()  # well-formed: contains no byte that could not be decoded
     if child.returncode == 1:
         assert re.search("^muster: error: .{10,}$", texts[1], re.M), (words, texts)
     return child.returncode, *texts
@@ -73,13 +74,13 @@ NAMES = ["a\x1b[31m", "\u009b31mx", "b\n", "c" * 200, "%n%s", "pci0000:zz", "000
 
 
 def put(path, rng):
-    """One thing of another kind in the place of what was there."""
+    """Replaces a file by something of another kind."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink()
     kinds = ["text"] * 6 + ["none", "folder", "loop", "dangling", "up", "zero", "far", "sparse"]
-    if "driver/nvidia" in str(path) or rng.random() < 0.02:  # where hwloc opens it, its trial of 4 s is over
+    if "driver/nvidia" in str(path) or rng.random() < 0.02:  # if hwloc opens it, its trial of 4 s is used up
         kinds += ["fifo"] * 10
     kind = rng.choice(kinds)
     if kind == "text":
@@ -102,14 +103,14 @@ def put_kind(path, kind):
 
 
 def damage(root, rng, n):
-    """n faults in a made tree; what they are."""
+    """Makes n faults in a made tree. Returns a list of them."""
     places = sorted(p for p in root.rglob("*") if p != root)
-    small = [p for p in places if "cpu/cpu" not in str(p)]  # files of single CPUs are most of all
+    small = [p for p in places if "cpu/cpu" not in str(p)]  # most of the files are those of single CPUs
     done = []
     for _ in range(n):
         path = rng.choice(small if rng.random() < 0.8 else places)
         if not os.path.lexists(path):
-            continue  # went with its folder
+            continue  # was removed with its folder
         if path.is_dir() and not path.is_symlink() and rng.random() < 0.7:
             name = rng.choice(NAMES)
             if os.path.lexists(path / name):
@@ -123,7 +124,7 @@ def damage(root, rng, n):
 
 @pytest.fixture(scope="module")
 def trees(tmp_path_factory):
-    """{preset: a folder}, small ones."""
+    """{preset: a folder} of small presets."""
     base = tmp_path_factory.mktemp("made")
     for preset in ("2s-8gpu-8nic", "roce-v2", "docker-noise", "slingshot", "gpu-memory", "vm-domains"):
         make_tree.make(preset, base / preset, cores=2, smt=1)
@@ -131,12 +132,12 @@ def trees(tmp_path_factory):
 
 
 def test_a_sound_tree_and_this_machine_in_every_form(trees, tmp_path):
-    """What valgrind looks at."""
+    """The test that runs under valgrind."""
     xml = tmp_path / "a.xml"
     assert run("topo", "--sysroot", trees["2s-8gpu-8nic"], "--svg", tmp_path / "a.svg", "--nccl-xml", xml, "--tree")[0] == 0
     assert run("topo", "--from", xml)[0] == run("topo", "--check-nccl-xml", xml)[0] == 0
     assert run("env", "--sysroot", trees["2s-8gpu-8nic"], "--explain")[0] == run("topo", "--json")[0] == 0
-    # of this machine there may be something to say, which is no error of the program's
+    # there can be warnings about this machine, which are not errors of the program
     done = subprocess.run([*harness.muster(), "check"], capture_output=True, text=True, timeout=60 * harness.SLOWER)
     assert done.returncode in (0, 1) and re.search("^(ok|warn|fail) ", done.stdout, re.M), done
 
@@ -171,7 +172,7 @@ def test_a_pipe_in_a_tree_is_no_trap(trees, tmp_path, command, name):
 
 
 def test_a_tree_that_fills_the_memory_is_left_to_the_file_system(trees, tmp_path):
-    """hwloc takes a file whole, whatever its size."""
+    """hwloc reads a file completely, whatever its size."""
     root = tmp_path / "tree"
     shutil.copytree(trees["roce-v2"], root, symlinks=True)
     for name in ("possible", "online"):
@@ -205,7 +206,7 @@ def test_names_that_are_no_text_are_counted(trees, tmp_path):
 
 
 def test_nothing_of_a_large_node_is_cut_silently(tmp_path):
-    """Twice what any machine has now, but few CPUs: their files are many."""
+    """Twice as much as any machine has now, but few CPUs, because those have many files."""
     places = tuple(make_tree.Place(i % 64, [make_tree.Gpu(), *(make_tree.infiniband(i * 4 + k) for k in range(4))], domain=i)
                    for i in range(16))
     make_tree.make("2s-cpu", tmp_path / "tree", sockets=2, nodes=32, cores=1, smt=2, places=places,
@@ -233,7 +234,7 @@ def test_a_file_that_is_no_file(tmp_path, kind):
 
 
 def mutations(text, rng, n):
-    """Texts that are nearly this one: cut, doubled, with other numbers, other bytes."""
+    """Texts that are similar to this one: cut, doubled, with other numbers or bytes."""
     for _ in range(n):
         t = bytearray(text)
         for _ in range(rng.choice((1, 2, 8, 50))):
@@ -311,7 +312,7 @@ HWLOC_XML = b"""<?xml version="1.0" encoding="UTF-8"?>
 
 @pytest.mark.parametrize("form", ["hwloc", "nccl", "json"])
 def test_a_damaged_file_is_shown_or_refused(trees, tmp_path, form):
-    """As the fuzzers do, but through the whole program, and through hwloc's own reader."""
+    """Like the fuzzers, but with the whole program, and with hwloc's own reader."""
     seed = int(os.environ.get("MUSTER_TEST_SEED") or 1)
     path = tmp_path / "file"
     whole = HWLOC_XML

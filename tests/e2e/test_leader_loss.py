@@ -1,4 +1,5 @@
-"""The leader is lost: another leads, and all that remain run again, soon; never beside what is left of the old group.
+"""The leader is lost: another agent leads, and all remaining nodes soon run again, but never at the same time as
+processes of the old group.
 
 On emulated hosts, with a shared directory and with a real etcd of three members as arbiters. The quick run has short
 leases and some of the cases; MUSTER_TEST_SCALE=slow has all of them, with muster's defaults, 30 and 50 s of an absent
@@ -39,14 +40,14 @@ def cases():
 
 
 def remaining(c, how, lost):
-    """Who goes on. Of two that are parted, and both see the arbiter, it is the leader that stays."""
+    """The nodes that continue. If two are separated, and both reach the arbiter, the leader stays."""
     if how == "cut from the nodes" and c.nodes == 2:
         return {lost}
     return set(c.agents) - {lost}
 
 
 def lose_the_leader(c, how, show=print):
-    """Loses the leader of a running group; proves who runs again, when, and alone."""
+    """Loses the leader of a running group; checks which nodes run again, when, and that no others run."""
     first = c.group(nodes=c.nodes)
     leader = c.leader_tag()
     stay = remaining(c, how, leader)
@@ -72,7 +73,7 @@ def test_the_leader_is_lost(job, place, nodes, how, record_property):
         gone = [leader] if leader not in stay else [t for t in c.agents if t not in stay]
         lost = [t for t in gone if how not in ("frozen", "cut off", "cut from the nodes")]
         if not lost:
-            c.come_back(leader, how, joins=gone)  # and ends with the job, as everybody does
+            c.come_back(leader, how, joins=gone)  # and ends with the job, like all nodes
         c.finish(lost=lost)
         for tag in lost:
             assert c.agents[tag].wait() not in (None, 0), c.said()
@@ -112,7 +113,7 @@ def test_leader_and_first_successor_killed_at_once(job, place, nodes, record_pro
         leader, successor = c.leader_tag(), c.successors()[0]
         both = [c.agent_child(leader), c.agent_child(successor)]
         at = c.now()
-        for signo in signal.SIGSTOP, signal.SIGKILL:  # or the one claims before it is killed, too
+        for signo in signal.SIGSTOP, signal.SIGKILL:  # otherwise the first could claim before it is killed, too
             for pid in both:
                 kill(pid, signo)
         again = c.group(nodes=nodes - 2, after=first)
@@ -122,7 +123,7 @@ def test_leader_and_first_successor_killed_at_once(job, place, nodes, record_pro
 
 
 def unnoticed(c, first, seconds, ends):
-    """Nothing starts, ends or is killed while the arbiter is away, nor as it comes back."""
+    """Nothing starts, ends or is killed while the arbiter is away, or when it comes back."""
     pids = c.pids(first)
     c.pause(seconds)
     c.still_works(first)
@@ -176,7 +177,8 @@ def lose_the_leader_after(c, first):
 
 @pytest.mark.parametrize("agent_alone", [True, False], ids=["agent", "host"])
 def test_an_agent_restarted_at_a_fixed_endpoint_waits_for_the_old_group_to_end(job, agent_alone):
-    """Nobody hears the others, and they do not hear that their leader died: only the mark tells the new one of them."""
+    """No messages pass between the hosts, and the other nodes don't notice that their leader died: the new leader knows
+    about them only from the leader file."""
     with cluster(job, "c10d", 3, times=TIMES) as c:
         c.start(0, 1, 2, nnodes="1:3", options=["--rdzv-conf=last_call_timeout=1"])
         first = c.group(nodes=3)
@@ -240,7 +242,7 @@ def test_random_losses_of_the_leader(job, turn):
 
 @pytest.mark.parametrize("turn", range(kills(2)))
 def test_two_random_losses_one_soon_after_the_other(job, turn):
-    """Also while the rest is still on its way from the first: any two of five, within two seconds."""
+    """Any two of five are lost within two seconds, also while the others still search for the first successor."""
     seed = os.environ.get("MUSTER_SEED") or f"{random.SystemRandom().randrange(1 << 32)}"
     dice = random.Random(seed)
     place = dice.choice(["dir", "dir", "etcd"])
@@ -265,7 +267,8 @@ def test_two_random_losses_one_soon_after_the_other(job, turn):
 
 
 def lose_the_leader_before_the_first_group(c, how, joined):
-    """Too few nodes have come when it is lost: host 0, and those that `joined`; soon afterwards all have. The seconds."""
+    """Too few nodes have joined when the leader is lost: host 0, and those in `joined`; soon afterwards all have.
+    Returns the seconds."""
     options = ["--rdzv-conf=last_call_timeout=0.5"]
     first, = c.start(0, nnodes=c.nodes - 1, options=options)
     first.wait_said(f"1 of {c.nodes - 1}")
@@ -283,7 +286,7 @@ def lose_the_leader_before_the_first_group(c, how, joined):
 @pytest.mark.parametrize("place", ["dir", "etcd"])
 @pytest.mark.parametrize("how", ["killed", "guardian killed", "powered off"])
 def test_the_leader_is_lost_before_the_first_group(job, place, how, record_property):
-    """With muster's own times. Nobody has been named, and nobody has to be: nothing was ever started."""
+    """With muster's own times. No successor was named, and none is needed, because nothing was ever started."""
     with cluster(job, place, 4, times=DEFAULTS) as c:
         took = lose_the_leader_before_the_first_group(c, how, joined=[1])
         record_property("took", f"{took:.3f} s")
@@ -293,7 +296,7 @@ def test_the_leader_is_lost_before_the_first_group(job, place, how, record_prope
 @pytest.mark.parametrize("place", ["dir", "etcd"])
 @pytest.mark.parametrize("how", ["killed", "powered off"])
 def test_the_leader_is_lost_before_anybody_else_comes(job, place, how, record_property):
-    """Those who come find its record alone; that it is gone they can't know."""
+    """New nodes find only its record; they can't know that it is gone."""
     with cluster(job, place, 3, times=DEFAULTS) as c:
         took = lose_the_leader_before_the_first_group(c, how, joined=[])
         record_property("took", f"{took:.3f} s")
@@ -301,7 +304,7 @@ def test_the_leader_is_lost_before_anybody_else_comes(job, place, how, record_pr
 
 
 def test_children_of_an_agent_are_found(job):
-    """What the tests above stop is the arbiter's child, and nothing else."""
+    """The process that the tests above stop is the arbiter's child, and no other."""
     with cluster(job, "dir", 1) as c:
         c.start(0, nnodes="1:2", options=["--rdzv-conf=last_call_timeout=0.1"])
         c.group(nodes=1)

@@ -1,7 +1,7 @@
-"""A failure or a loss: nodes that are killed whole, and what survivors say of it.
+"""A failure or a loss: whole nodes are killed, and what the survivors report.
 
-Workers that form a ring, of C or of gloo, and fail when a neighbour is gone. No restart is allowed: a loss that is taken
-for a failure ends the job. MUSTER_KILLS_CLUSTER says how often (200 in the slow suite); SEED plays the same again.
+Workers that form a ring, of C or of gloo, and fail when a neighbour is gone. No restart is allowed: a loss that counts
+as a failure ends the job. MUSTER_KILLS_CLUSTER is the number of runs (200 in the slow suite); SEED repeats one.
 """
 import itertools
 import os
@@ -18,12 +18,12 @@ SEED = int(os.environ["SEED"])  # of conftest.py
 LONG_CALL = "--rdzv-conf=last_call_timeout=60"
 RING = ("start", "ring")
 ORDERS = list(itertools.permutations(("workers", "agent", "guardian")))
-# What a survivor must not say while it is not sure, nor later, where a node was lost.
+# What a survivor must not print when a node was lost, neither early nor later.
 BLAME = r"max-restarts|restarts? |died of|exit code|FAILED"
 
 
 def pause(seconds):
-    """So long, as exactly as can be."""
+    """Waits for this time, as exactly as possible."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pass
@@ -41,7 +41,8 @@ def kill_whole(c, tag, workers, order, gap):
 
 
 def ring(c, world, after=None, seconds=120):
-    """The workers' pids by their agent's tag, when so many of a generation hold hands; and the generation."""
+    """Waits until this many workers of a generation form a ring. Returns their pids by agent's tag, and the
+    generation."""
     def whole():
         found = {}
         for event in c.job.events._all("ringed", {}):
@@ -66,7 +67,7 @@ def lines_with(agent, pattern):
 
 
 def check_loss(c, victim):
-    """Each survivor names the lost node once, and blames nobody."""
+    """Each survivor names the lost node once, and names no failure."""
     host = f"host{c.host_of[victim] + 1}"
     assert host in [n["node"] for n in c.notes("node_lost")], c.said()
     for tag, agent in c.agents.items():
@@ -123,7 +124,7 @@ def test_a_node_killed_whole_is_lost_for_gloo_too(job, turn):
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_worker_that_ended_before_the_others_failed_is_named(job, nodes):
-    """It ended with 0, they fail of that: its own node says so."""
+    """It ended with 0, and the others fail because of that: its own node reports it."""
     words = ("start", "rank=1", "ring", "rank=0", "ring=1")
     with cluster(job, "c10d", nodes) as c:
         c.start(*range(nodes), nnodes=nodes, nproc=2 // nodes, words=words)

@@ -1,9 +1,11 @@
-"""Every fault in every phase of the group, on the leader's host and on another: it goes on, or ends and says why.
+"""Every fault in every phase of the group, on the leader's host and on another: the job continues, or ends with a
+reason.
 
-Hosts that are cut off, crash, lose power, freeze, hear or say nothing, are parted, lose frames or have slow links; agents,
-guardians and workers that are killed. While nodes gather, while a group forms, runs, or stops, and while a successor takes
-over. A phase is made long by what users have: a node that is not started yet, one that is slow to acknowledge, workers
-that take 2 s to end, a leader whose host is off. The quick run has some of each; MUSTER_TEST_SCALE=slow has all of them.
+Hosts are cut off, crash, lose power, freeze, receive or send nothing, are separated, lose frames or have slow links;
+agents, guardians and workers are killed. This happens while nodes gather, while a group forms, runs, or stops, and
+while a successor takes over. A phase is prolonged by causes that users meet: a node that is not started yet, one that
+acknowledges slowly, workers that take 2 s to end, a leader whose host is off. The quick run has some of each;
+MUSTER_TEST_SCALE=slow has all of them.
 """
 import os
 
@@ -35,14 +37,14 @@ def cases():
     for place in ("dir", "c10d"):
         for phase in PHASES:
             if place == "c10d" and phase == "succession":
-                continue  # nobody succeeds there
+                continue  # without an arbiter there is no successor
             for kind in KINDS:
                 for whose in ("leader", "other") if (place, kind) != ("c10d", "arbiter hangs") else ():
                     number += 1
                     quick = (kind, whose) in QUICK[(place, phase)]
                     nodes = 4 if quick and not SLOW else SIZES[number % len(SIZES)]
                     if phase == "succession" or phase == "forming":
-                        nodes = max(nodes, 4)  # two are lost, or one is held besides
+                        nodes = max(nodes, 4)  # two are lost, or one more is stopped
                     yield pytest.param(place, phase, kind, whose, nodes, marks=[] if quick else [pytest.mark.slow],
                                        id=f"{place}-{phase}-{kind}-{whose}-{nodes}".replace(" ", "_"))
 
@@ -61,7 +63,7 @@ class Case:
         return t.leading() if self.whose == "leader" else others[-1]
 
     def most(self):
-        """All but the last host's agent, which have found each other."""
+        """Starts all agents except the last host's; they have found each other."""
         t = self.t
         t.start(*range(t.nodes - 1), **self.more)
         assert t.noted.until(lambda: len(t.notes("node_joined")) >= t.nodes - 1, 30), t.story()
@@ -73,7 +75,7 @@ class Case:
         self.t.start(*range(self.t.nodes), **self.more)
         return self.t.group(nodes=self.t.nodes)
 
-    # ---- the phases: each makes the fault, and returns the group before it and what is still to be done ----
+    # ---- the phases: each makes the fault, and returns the group before it and the remaining work ----
 
     def gathering(self):
         self.most()
@@ -81,7 +83,7 @@ class Case:
         return None, self.make(), self.last
 
     def forming(self):
-        """A node is slow to acknowledge: the group is known to the others, and nothing runs."""
+        """A node acknowledges slowly: the other nodes know the group, and nothing runs."""
         t = self.t
         self.most()
         victim = self.victim()
@@ -109,7 +111,7 @@ class Case:
         return first, fault, None
 
     def succession(self):
-        """The leader's host is off; its successor, or another, has something too before it can take over."""
+        """The leader's host is off; its successor, or another node, gets a fault, too, before it can take over."""
         t = self.t
         first = self.all()
         successors = t.successors()
@@ -148,10 +150,10 @@ class Case:
         t.ends(0)
 
     def places_are_kept(self, first, group, fault):
-        """Whoever had nothing is where it was among its like."""
+        """The nodes without a fault keep their order."""
         hit = {f.tag for f in self.t.made if f.kind != "worker killed"}
         if self.kind in ("split", "loss"):
-            return  # more than one node may have been lost on the way
+            return  # more than one node may have been lost
 
         def row(g):
             return [tag for tag in dict.fromkeys(g.ranks.values()) if tag not in hit]
@@ -168,14 +170,14 @@ def test_a_fault_in_a_phase(job, place, phase, kind, whose, nodes):
 
 @pytest.mark.parametrize("kind", ["agent killed", pytest.param("power off", marks=pytest.mark.slow)])
 def test_a_spare_takes_the_place_of_a_leader_that_is_lost(job, kind):
-    """Below min without it: who leads next has never heard of the spare, and waits for it."""
+    """There are fewer nodes than min without it: the next leader does not know the spare, and waits for it."""
     with trial(job, "dir", 4) as t:
         t.start(*range(4), nnodes="3", program=t.trainer(), options=["--rdzv-conf=last_call_timeout=1"])
         first = t.group(nodes=3)
         assert t.noted.until(lambda: len(t.notes("node_joined")) >= 4, 30), t.story()
         spare, = set(t.agents) - set(first.ranks.values())
         if t.leading() == spare:
-            pytest.skip("the spare leads")  # nobody takes its place
+            pytest.skip("the spare leads")  # then no node takes its place
         fault = t.fault(kind, t.leading())
         again, _ = t.recovers(fault.at, t.bound())
         assert set(again.ranks.values()) == set(t.living()), t.story()

@@ -1,4 +1,4 @@
-"""Several hosts, each a network namespace: addresses, orders of arrival, and a host that falls silent."""
+"""Several hosts, each a network namespace: addresses, orders of arrival, and a host that becomes silent."""
 import itertools
 import re
 import subprocess
@@ -10,7 +10,7 @@ from harness import SLOWER, kill
 from hosts import hosts_or_skip
 
 LEASE, HEARTBEAT = 1.0, 0.2
-# From the fault to the smaller group: the lease, the leader's margin on top of it, and time to stop and start workers.
+# From the fault to the smaller group: the lease, plus the leader's margin, plus the time to stop and start workers.
 MARGIN = 1.0
 
 
@@ -84,7 +84,7 @@ def test_the_host_of_the_endpoint_leads_wherever_it_is(job, leader):
 
 @pytest.mark.parametrize("silent", [1, 2])
 def test_a_host_that_falls_silent_is_left_out(job, silent):
-    """Its link is cut: it ends its own workers when its lease is over; the others go on without it."""
+    """Its link is cut: it ends its own workers when its lease is over; the others continue without it."""
     with hosts_or_skip(3) as hosts:
         running = agents(job, hosts, [0, 1, 2], "2:3", worker=("family", "start", "go"))
         job.events.wait("start", 6, world=6)
@@ -131,7 +131,7 @@ def test_a_killed_agent_on_another_host_is_noticed_at_once(job):
 
 @pytest.mark.parametrize("port", range(40000, 40006))
 def test_a_nodes_own_listener_leaves_the_endpoints_port_alone(job, port):
-    """An endpoint in the range of which the kernel serves those who take any port: here it has ten."""
+    """The endpoint's port is in the range from which the kernel chooses ports; here the range has only ten."""
     with hosts_or_skip(1) as hosts:
         few = "echo 40000 40009 > /proc/sys/net/ipv4/ip_local_port_range"
         subprocess.run([*hosts.enter(0), "sh", "-c", few], check=True)

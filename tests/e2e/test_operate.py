@@ -20,7 +20,7 @@ NODE_KEYS = {"node", "id", "place", "state", "node_rank", "first_rank", "workers
 
 
 def ask(job, *words, prefix=(), seconds=30):
-    """(status, stdout, stderr) of `muster WORDS`."""
+    """Runs `muster WORDS`: (status, stdout, stderr)."""
     done = subprocess.run([*prefix, MUSTER, *map(str, words)], env=job.env("operator"), cwd=job.tmp, timeout=seconds * 4,
                           capture_output=True, text=True, stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout, done.stderr
@@ -34,7 +34,7 @@ def status(job, *words, **more):
 
 
 def until(job, what, *words, seconds=30, **more):
-    """The first status of which what() is true. Asking takes its time, so this is no busy loop."""
+    """The first status for which what() is true. Each question takes time, so this is not a busy loop."""
     end = deadline(seconds)
     while True:
         found = status(job, *words, **more)
@@ -79,7 +79,7 @@ def test_a_job_that_runs_seen_from_every_side(job):
     assert [(n["node_rank"], n["first_rank"], n["workers"]) for n in leader["nodes"]] == [(0, 0, 2), (1, 2, 2)]
     assert {n["pid"] for n in leader["nodes"]} == {a.agent_pid(), b.agent_pid()}
     assert leader["leader"] in [n["id"] for n in leader["nodes"]]
-    # Who does not lead sends on; without an endpoint the agents of this machine are found.
+    # An agent that does not lead redirects; without an endpoint the agents of this machine are found.
     for words in ([listener(job, a)], [listener(job, b)], [], ["--rdzv-id=e2e"]):
         seen = status(job, *words)
         assert seen["leader"] == leader["leader"] and len(seen["nodes"]) == 2
@@ -118,7 +118,7 @@ def test_what_a_container_left_behind_does_not_hide_the_job_that_runs(job):
     here = job.tmp / "run" / f"agent-{a.agent_pid()}"
     entry = json.loads(here.read_text())
     left = here.with_name("agent-1")
-    # Of a directory without locks: nothing tells that its agent is gone.
+    # In a directory without locks: there is no sign that its agent is gone.
     entry |= {"run_id": "left", "pid": 1, "pid_namespace": "1", "port": 1, "locked": False}
     left.write_text(json.dumps(entry))
     assert status(job)["run_id"] == "e2e"
@@ -145,7 +145,7 @@ def test_what_is_no_agent_is_said(job):
         code, _, err = ask(job, "stop", where)
         thread.join()
         assert code == 1 and "is not a muster agent" in err, err
-        code, _, err = ask(job, "stop", where, "--timeout=0.2")  # nobody accepts, the kernel does
+        code, _, err = ask(job, "stop", where, "--timeout=0.2")  # the agent does not accept, but the kernel does
         assert code == 1 and f"no answer from {where} within 0.2 s" in err, err
 
 

@@ -1,5 +1,5 @@
-"""Another job that was given the same run id and endpoint: refused at once, and no node that ran nothing ends without a
-word."""
+"""Another job with the same run id and endpoint is refused at once, and no node that ran nothing ends without a
+message."""
 import re
 
 import pytest
@@ -8,7 +8,7 @@ import harness
 
 
 class Meeting:
-    """Agents at one endpoint, under one run id."""
+    """Agents at one endpoint, with one run id."""
 
     def __init__(self, job):
         self.job, self.port = job, harness.free_port()
@@ -19,7 +19,7 @@ class Meeting:
                               f"--rdzv-endpoint=127.0.0.1:{self.port}", *options, "--no-python", *words, env=env)
 
     def refused(self, tag, *words, **more):
-        """It ends soon with 1; what it said, in one line."""
+        """It soon ends with 1. Returns its output in one line."""
         code, _, err = self.agent(tag, *words, **more).finish(20)
         assert code == 1, err
         assert not self.job.events.all("start", tag=tag), err
@@ -74,7 +74,7 @@ def test_a_surplus_node_says_that_it_never_ran(job, meeting):
 
 @pytest.mark.parametrize("how", ["option", "folder", "role"])
 def test_nodes_that_differ_are_one_job(job, meeting, how, tmp_path):
-    """A value of its own, a script elsewhere, another role's program."""
+    """The nodes have a value of their own, a script in another place, another role's program."""
     words = {tag: [job.worker, "start", f"out={tag}", "go"] for tag in "ab"}
     options = {tag: [] for tag in "ab"}
     if how == "folder":

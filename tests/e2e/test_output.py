@@ -1,4 +1,5 @@
-"""The log writer: what writes, hangs or dies there costs neither a lease nor a worker, and holds up no end for long."""
+"""The log writer: when it writes much, hangs or dies, no lease and no worker is lost, and the end is not delayed for
+long."""
 import contextlib
 import fcntl
 import os
@@ -19,7 +20,7 @@ SH = ("--no-python", "/bin/sh", "-c")
 
 
 def writers(agent):
-    """The log writers of an agent that runs, living or not."""
+    """The log writers of a running agent, alive or not."""
     found = []
     for pid in children(agent.agent_pid()):
         with contextlib.suppress(OSError):
@@ -39,7 +40,7 @@ def log_files(root, name="stdout.log"):
 
 
 def test_eight_writers_beside_busy_loops_cost_no_lease(job, tmp_path):
-    """They write as fast as they can, to files and to the console: nobody loses a lease, and nothing is missing."""
+    """They write as fast as they can, to files and to the console: no lease is lost, and no output is missing."""
     lines, line = 300000, "0123456789" * 8
     busy = [subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"]) for _ in range(2)]
     try:
@@ -54,7 +55,7 @@ def test_eight_writers_beside_busy_loops_cost_no_lease(job, tmp_path):
     assert code == 0, err
     assert "lease" not in err and "group" not in err, err
     assert [p.stat().st_size for p in log_files(tmp_path / "logs")] == [lines * (len(line) + 1)] * 8
-    # A worker that gets no CPU for 0.2 s inside a line is quiet: that line may come in two pieces.
+    # A worker that gets no CPU for 0.2 s within a line counts as quiet: then that line can come in two pieces.
     shown, prefix = [0] * 8, "[default0]:"
     with open(tmp_path / "console", encoding="ascii") as console:
         for text in console:
@@ -113,7 +114,8 @@ def test_a_worker_that_says_nothing_has_no_writer(job):
 
 @pytest.fixture
 def disk(tmp_path):
-    """A file system of its own that can be frozen: who writes to it then waits in the kernel, and can't be killed."""
+    """A separate file system that can be frozen: a process that writes to it then waits in the kernel, and can't be
+    killed."""
     image, path = tmp_path / "image", tmp_path / "disk"
     path.mkdir()
     with open(image, "wb") as f:
@@ -138,7 +140,7 @@ def disk(tmp_path):
 
 
 def wait_blocked(pid):
-    """Until it waits in the kernel."""
+    """Waits until the process waits in the kernel."""
     end = deadline(20)
     while state(pid) != "D":
         assert time.monotonic() < end, state(pid)
@@ -171,7 +173,7 @@ def test_a_disk_that_hangs_for_a_while_costs_nothing(job, tmp_path, disk):
 
 
 def test_a_disk_that_hangs_for_good_holds_up_neither_lease_nor_end(job, tmp_path, disk):
-    """What is blocked in the kernel is spared and let go, and gone when the disk comes back."""
+    """A process that is blocked in the kernel is left alone, and is gone when the disk comes back."""
     path, freeze = disk
     agent = job.agent("a", *SHORT_LEASE, "--log-dir", path / "logs", "-t1", *SH,
                       'echo before; echo "start x=1" > $E2E_EVENTS; read x < $E2E_GO; echo after; exit 3')
@@ -187,7 +189,7 @@ def test_a_disk_that_hangs_for_good_holds_up_neither_lease_nor_end(job, tmp_path
     took = time.monotonic() - at
     assert took < 12 * SLOWER, took
     assert state(writer) == "D"
-    freeze(False)  # only then our standard output and error have their ends
+    freeze(False)  # only then our standard output and error reach their ends
     wait_dead(writer)
     _, _, err = agent.finish(10)
     assert code == 1 and "rank 0" in err and "exit code 3" in err, err
@@ -221,7 +223,7 @@ def test_the_verdict_is_seen_though_the_writer_is_blocked(job, tmp_path):
 
 
 def full_pipe():
-    """A pipe that nobody reads, and that nobody makes longer: (its read end, its write end)."""
+    """A full pipe that is not read, and whose size can't be increased: (its read end, its write end)."""
     ends = os.pipe()
     fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, 1 << 20)
     os.set_blocking(ends[1], False)
@@ -233,7 +235,7 @@ def full_pipe():
 
 
 def test_output_that_nobody_took_is_told_at_the_end(job):
-    """The reader of standard output stands still: the job ends in time and well, and says what was not shown."""
+    """The reader of standard output hangs: the job succeeds in time, and reports that output was not shown."""
     reader, pipe = full_pipe()
     try:
         agent = job.agent("a", *SH, "echo word", stdout=pipe)
@@ -246,7 +248,7 @@ def test_output_that_nobody_took_is_told_at_the_end(job):
 
 
 def finishing(agent):
-    """It only waits for the writer: in poll(2) or ppoll(2), not in its loop."""
+    """Whether it only waits for the writer: in poll(2) or ppoll(2), not in its loop."""
     for pid in children(agent.pid):
         with contextlib.suppress(OSError):
             return pathlib.Path(f"/proc/{pid}/syscall").read_text().split()[0] in ("7", "271", "73")
@@ -254,7 +256,7 @@ def finishing(agent):
 
 
 def test_a_writer_killed_at_the_very_end_is_told(job):
-    """It has all that the workers wrote, and has not yet shown it."""
+    """The writer has everything that the workers wrote, and has not shown it yet."""
     if not os.access("/proc/self/syscall", os.R_OK):
         pytest.skip("needs /proc/PID/syscall")
     reader, pipe = full_pipe()
@@ -278,7 +280,8 @@ def test_a_writer_killed_at_the_very_end_is_told(job):
 
 
 def test_closed_standard_files_are_no_sockets(job):
-    """What the shell closed stays free for nothing else: no socket gets the number that lines are written to."""
+    """Descriptors that the shell closed are not used for other files: no socket gets a number to which lines are
+    written."""
     end = deadline(30)
     agent = job.agent("a", "--no-python", job.worker, "out=word\\n", "start", "go",
                       prefix=["/bin/sh", "-c", 'exec "$@" <&- >&-', "sh"])
@@ -293,7 +296,7 @@ def test_closed_standard_files_are_no_sockets(job):
 
 
 def test_a_limit_of_file_sizes_ends_no_job(job, tmp_path):
-    """Beyond it the kernel sends SIGXFSZ (setrlimit(2)): a part of the event log is missing, and that is said."""
+    """Beyond it the kernel sends SIGXFSZ (setrlimit(2)): a part of the event log is missing, and that is reported."""
     code, _, err = job.run(f"--event-log={tmp_path / 'events.log'}", "--max-restarts=8", "--crash-loop=0", *SH, "exit 7",
                            prefix=["/bin/sh", "-c", 'ulimit -f 1; exec "$@"', "sh"])
     assert code == 1, err
@@ -301,14 +304,14 @@ def test_a_limit_of_file_sizes_ends_no_job(job, tmp_path):
 
 
 def test_a_writer_that_cannot_start_holds_up_nothing():
-    """At a limit of processes: said once, and the job goes on to its end without one."""
+    """At the limit of processes: it is reported once, and the job continues to its end without a writer."""
     if os.getuid() != 0:
         pytest.skip("needs a user without processes")
     with tempfile.TemporaryDirectory() as folder, Job(f"{folder}/job") as job:
         for path in (folder, job.tmp):
             os.chmod(path, 0o777)
         binary = shutil.copy(MUSTER, folder)
-        for most in range(2, 8):  # the first that lets the agent start, and no process more
+        for most in range(2, 8):  # the first limit with which the agent can start, but no further process
             code, _, err = job.agent("a", f"--log-dir={folder}/job/logs", "-t3", "--no-python", "/bin/true",
                                      prefix=["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups",
                                              "prlimit", f"--nproc={most}"], program=[binary, "run"]).finish(60)

@@ -1,4 +1,5 @@
-"""Before workers start: nodes that differ, and pairs that can't talk, are named. Four hosts with different NICs."""
+"""Before workers start: nodes that differ, and pairs that can't communicate, are named. Four hosts with different
+NICs."""
 import contextlib
 import re
 import subprocess
@@ -12,15 +13,15 @@ LEADER = 0
 
 
 def on(hosts, n, *lines):
-    """Runs each line on host n."""
+    """Runs each command line on host n."""
     for line in lines:
         subprocess.run([*hosts.enter(n), "sh", "-c", line], check=True, capture_output=True, text=True)
 
 
 @contextlib.contextmanager
 def four(**more):
-    """host1: eth0, a veth. host2: a macvlan. host3: a bridge that owns the address, as virtual machines' hosts have it.
-    host4: eth0, and beside it what containers leave."""
+    """host1: eth0, a veth. host2: a macvlan. host3: a bridge that has the address, as on hosts of virtual machines.
+    host4: eth0, and interfaces that containers leave."""
     with hosts_or_skip(4, names=True, **more) as hosts:
         for n in range(4):  # each sees the interfaces of its own namespace there
             on(hosts, n, "mount -t sysfs none /sys")
@@ -42,7 +43,7 @@ def start(job, hosts, *words, numbers=range(4), worker=("start", "go"), at=None,
 
 
 def seen(job, name, count):
-    """A variable's value on each rank."""
+    """The value of a variable on each rank."""
     events = [e for e in job.events.wait("env", count, name=name)]
     return [e.fields["value"] for e in sorted(events, key=lambda e: int(e.fields["rank"]))]
 
@@ -55,7 +56,7 @@ def finish(job, agents, code=0):
 
 
 def rows(text):
-    """Of the table: {(node, what): (has, others)}."""
+    """The rows of the table: {(node, what): (has, others)}."""
     found = {}
     for line in text.splitlines():
         m = re.search(r"preflight: (\S.*?)  +(\S.*?)  +(\S.*?)  +(the other.*?)  \[[A-Z-]+\]$", line)
@@ -85,7 +86,7 @@ def test_the_odd_nodes_are_named_in_one_table(job):
 
 
 def part(hosts, a, b):
-    """Host a drops what it has for host b, and its answers too: neither reaches the other, by either family."""
+    """Host a drops what it sends to host b, its answers, too: neither reaches the other, with IPv4 or IPv6."""
     on(hosts, a, f"ip route add blackhole 10.88.0.{b + 1}/32", f"ip -6 route add blackhole fd88::{b + 1}/128")
 
 
@@ -130,7 +131,7 @@ def test_a_host_with_ipv6_alone_is_named(job):
 
 @contextlib.contextmanager
 def with_ib0(*numbers):
-    """Three hosts, of which some have an interface of a second network, named as InfiniBand's are."""
+    """Three hosts, some of which have an interface of a second network, with a name like InfiniBand's."""
     with hosts_or_skip(3, names=True) as hosts:
         for n in range(3):
             on(hosts, n, "mount -t sysfs none /sys")
@@ -183,7 +184,7 @@ def test_the_users_word_goes_before_a_faster_network(job):
 
 
 def test_the_rest_of_the_network_may_differ_without_a_word_about_the_ring(job):
-    """Nobody is told of an interface that is not used between nodes."""
+    """No message mentions an interface that is not used between nodes."""
     with four() as hosts:
         on(hosts, 3, "ip link set docker0 mtu 9000")
         agents = start(job, hosts)
@@ -246,7 +247,7 @@ def test_strict_names_the_node_that_does_not_say_what_it_is(job):
 
 
 def test_ranks_change_the_switch_as_seldom_as_they_can(job, tmp_path):
-    """By name host1 to host4 would alternate between the two switches."""
+    """Ordered by name, host1 to host4 would alternate between the two switches."""
     switches = tmp_path / "topology.conf"
     switches.write_text("SwitchName=s1 Nodes=host[1,3]\nSwitchName=s2 Nodes=host[2,4]\nSwitchName=top Switches=s[1-2]\n")
     with hosts_or_skip(4, names=True) as hosts:
@@ -258,7 +259,7 @@ def test_ranks_change_the_switch_as_seldom_as_they_can(job, tmp_path):
 
 
 def test_nodes_of_one_nvlink_domain_stand_together(job, tmp_path):
-    """As NVML says it of each: by name the two domains would alternate."""
+    """The domains are from NVML; ordered by name, the two would alternate."""
     gpu = ('driver 570.1\ncount 1\ngpu 0 name "NVIDIA GB200" cc 10.0 busid 00000008:01:00.0 uuid GPU-g\n'
            "gpu 0 fabric {0}{0}{0}{0} clique 7 state 3 status 0\n")
     with hosts_or_skip(4, names=True) as hosts:
@@ -285,7 +286,7 @@ def test_a_topology_file_that_makes_no_sense_is_a_usage_error(job, tmp_path):
 
 
 def test_an_interface_that_the_user_names_is_the_one_that_is_tried(job):
-    """host1 and host2 have a second link, with a network of its own that only the user knows to be better."""
+    """host1 and host2 have a second link with a network of its own; only the user knows that it is better."""
     with hosts_or_skip(2) as hosts:
         for n in range(2):
             on(hosts, n, "mount -t sysfs none /sys", "ip link add fast0 link eth0 type macvlan mode bridge",
@@ -300,7 +301,7 @@ def test_an_interface_that_the_user_names_is_the_one_that_is_tried(job):
 
 
 def test_strict_starts_no_worker_where_nodes_differ_and_the_leader_is_no_member(job):
-    """host1 leads on when it is excluded; host3, which takes its place, has another MTU than host2."""
+    """host1 still leads when it is excluded; host3, which takes its place, has another MTU than host2."""
     with hosts_or_skip(3, names=True) as hosts:
         for n in range(3):
             on(hosts, n, "mount -t sysfs none /sys")
@@ -331,7 +332,7 @@ gpu 1 busid 00000002:00:00.0 uuid GPU-b
 
 
 def start_with_gpus(job, hosts, tmp_path, lines, *words):
-    """Two hosts of two GPUs, as NVML says; of the second these lines tell more."""
+    """Two hosts with two GPUs according to NVML; these lines are added for the second host."""
     scripts = [TWO_GPUS, TWO_GPUS + lines]
     return [start(job, hosts, "--bind=none", *words, env=nvml_env(tmp_path, scripts[n]), numbers=[n], nnodes=2)[0]
             for n in range(2)]
@@ -352,7 +353,7 @@ def test_a_lost_gpu_ends_a_strict_job_before_workers(job, tmp_path):
     ("hang nvmlDeviceGetNvLinkCapability 1\n", r"NVML-HUNG: NVML did not answer in 2\.0 s"),
 ])
 def test_a_sick_gpu_is_said_and_the_job_runs(job, tmp_path, lines, said):
-    """NVML that hangs, too, costs no more than a word about it."""
+    """An NVML that hangs causes only a message, too."""
     with hosts_or_skip(2, names=True) as hosts:
         agents = start_with_gpus(job, hosts, tmp_path, lines)
         job.events.wait("start", 2, world=2)

@@ -1,4 +1,4 @@
-"""`muster run` seen from outside: what it starts, what it tells, how it ends (torchrun's contract)."""
+"""`muster run` from outside: what it starts, what it reports, how it ends (torchrun's contract)."""
 import json
 import os
 import pathlib
@@ -117,7 +117,7 @@ def test_an_elastic_job_of_one_agent_starts_after_the_last_call(job, touch):
     assert names(touch[1]) == ["0", "1", "2", "3"]
 
 
-# The longest that anything may hold the agent is far below this lease, however many workers there are.
+# The longest time for which the agent can be blocked is far below this lease, however many workers there are.
 THOUSAND = ("--no-python", f"--nproc-per-node={100 if VALGRIND else 1000}", "--lease=1", "--heartbeat=0.3")
 
 
@@ -526,7 +526,7 @@ def test_a_second_interrupt_kills_at_once(job):
 
 def test_a_second_sigterm_does_not(job):
     agent = job.agent("a", "--shutdown-timeout=300", "--no-python", job.worker, "start", "wait")
-    # One worker obeys slowly: its handler waits for the test's word.
+    # One worker ends slowly: its handler waits for the test.
     slow = job.agent("b", "--shutdown-timeout=300", *SH,
                      'trap "echo term >&2; : < $E2E_GO; exit 0" TERM; echo "start slow=1" > $E2E_EVENTS; '
                      'while :; do sleep 1 & wait; done')
@@ -535,7 +535,7 @@ def test_a_second_sigterm_does_not(job):
     slow.wait_said("term")
     slow.signal(signal.SIGTERM)
     agent.signal(signal.SIGTERM)
-    assert agent.wait() == 128 + signal.SIGTERM  # by then, a second signal that escalates had its time
+    assert agent.wait() == 128 + signal.SIGTERM  # by then, a second signal would have had its effect
     assert slow.wait(0.3) is None, slow.said()
     job.go()
     code, _, err = slow.finish()
@@ -655,7 +655,7 @@ def test_a_log_dir_that_is_a_file_is_refused(job, tmp_path):
 
 
 def on_small_disk(path, options, prepare="true"):
-    """The words that run muster where `path` is a small file system, made ready by a shell's words."""
+    """The command line that runs muster where `path` is a small file system, prepared by shell commands."""
     path.mkdir()
     words = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o {options} none "$0" && cd "$0" && {prepare} && exec "$@"',
              str(path)]
@@ -676,7 +676,7 @@ def test_a_full_log_disk_at_the_start_does_not_end_the_job(job, tmp_path):
 
 
 def test_a_log_disk_that_fills_up_does_not_end_the_job(job, tmp_path):
-    """Restarts find no room for a folder, then for a file; the last one has both."""
+    """Restarts find no space for a folder, then none for a file; the last one has space for both."""
     logs = tmp_path / "logs"
     small = on_small_disk(logs, "nr_inodes=64")
     code, out, err = job.run(
@@ -761,7 +761,7 @@ def test_all_that_a_dying_worker_wrote_is_kept(job, tmp_path):
 
 
 def test_a_slow_reader_of_our_output_does_not_block_the_job(job, tmp_path):
-    """Nobody reads standard output; the worker writes far more than a pipe holds, and ends all the same."""
+    """Standard output is not read; the worker writes far more than a pipe holds, and ends nevertheless."""
     read_end, write_end = os.pipe()
     try:
         agent = job.agent("a", "--log-dir", tmp_path / "logs", "-t1", *SH,
@@ -794,7 +794,7 @@ def test_the_error_files_of_a_good_run_leave_nothing_in_tmp(job, tmp_path):
 
 @pytest.mark.parametrize("logs", ["/dev/null", "/proc/self/none"])
 def test_a_log_folder_that_is_not_there_leaves_no_other(job, tmp_path, logs):
-    """No files are wanted, or they can't be made: an empty folder in their place is neither named nor left."""
+    """No files are wanted, or they can't be created: no empty folder is named or left instead."""
     tmp = tmp_path / "TMP"
     tmp.mkdir()
     code, _, err = job.run("--log-dir", logs, "-t3", *SH, "exit 3", env={"TMPDIR": tmp})
@@ -803,7 +803,7 @@ def test_a_log_folder_that_is_not_there_leaves_no_other(job, tmp_path, logs):
 
 
 def test_who_ends_well_when_told_to_stop_had_not_ended_before(job):
-    """A shell that waits runs its trap at once: it ends with 0, but of SIGTERM."""
+    """A shell in `wait` runs its trap at once: it ends with 0, but because of SIGTERM."""
     code, _, err = job.run("--nproc-per-node=2", *SH,
                            "[ $RANK = 0 ] || { until [ -e $F ]; do :; done; exit 3; }; trap 'exit 0' TERM; "
                            "sleep 600 & : > $F; wait", env={"F": job.tmp / "up"})

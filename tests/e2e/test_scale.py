@@ -1,4 +1,4 @@
-"""The benchmark of thousands of nodes (tests/bench/bench_scale.py), small: that it works, and its nodes with it."""
+"""A small run of the benchmark of thousands of nodes (tests/bench/bench_scale.py): it works, and so do its nodes."""
 import os
 import pathlib
 import subprocess

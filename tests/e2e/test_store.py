@@ -1,4 +1,5 @@
-"""`muster store` from outside: bytes of our own making, and genuine torch.distributed.TCPStore clients (store_torch.py)."""
+"""`muster store` from outside: with our own bytes, and with genuine torch.distributed.TCPStore clients
+(store_torch.py)."""
 import contextlib
 import json
 import os
@@ -47,7 +48,7 @@ class Store:
                 self.heard.notify_all()
 
     def line(self, pattern):
-        """The first line on standard error that has the pattern; waits for it."""
+        """Waits for the first line on standard error that has the pattern."""
         def found():
             return [x for x in self.lines if re.search(pattern, x)]
         with self.heard:

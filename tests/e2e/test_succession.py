@@ -1,6 +1,7 @@
-"""A job that outlives its leader: three agents on this machine, each with a listener of its own, a directory as arbiter.
+"""A job that outlives its leader: three agents on this machine, each with a listener of its own, and a directory as
+arbiter.
 
-What the rules say of leases, machines that vanish and parted networks is tried elsewhere; here is the way itself.
+Other files test leases, hosts that are lost and separated networks; this one tests only the succession itself.
 """
 import contextlib
 import signal
@@ -32,7 +33,8 @@ def leader_of(job, agents):
 
 @pytest.mark.parametrize("victim", ["agent", "guardian", "told to stop"])
 def test_the_others_go_on_when_the_leader_is_gone(job, tmp_path, victim):
-    leader, *others = leader_of(job, agents_of(job, tmp_path, "--lease=300"))  # which must not be what tells them
+    # the others must not need it to notice the loss
+    leader, *others = leader_of(job, agents_of(job, tmp_path, "--lease=300"))
     at = time.monotonic()
     if victim == "told to stop":
         leader.signal(signal.SIGTERM)
@@ -56,7 +58,7 @@ def test_the_others_go_on_when_the_leader_is_gone(job, tmp_path, victim):
 @pytest.mark.parametrize("place", ["dir", "etcd"])
 @pytest.mark.parametrize("tags, nnodes", [("a", "1"), ("abc", "1:3"), ("abc", "2:3")])
 def test_agents_that_leave_in_order_leave_nothing_to_wait_for(job, tmp_path, place, tags, nnodes):
-    """With muster's own times, by which the next start would wait for a minute."""
+    """With muster's own times, with which the next start would otherwise wait for a minute."""
     with contextlib.ExitStack() as stack:
         meeting = [f"--rdzv-endpoint={tmp_path / 'arbiter'}", "--rdzv-backend=dir"]
         if place == "etcd":
@@ -148,7 +150,7 @@ def test_a_spare_whose_leader_is_gone_says_that_it_was_there(job):
 
 
 def test_a_leader_started_again_at_its_endpoint_waits_for_the_old_group(job):
-    """Its mark tells it that the other node's workers may still run; none of them overlaps with the new group."""
+    """The leader file shows that the other node's workers may still run; none of them overlaps with the new group."""
     endpoint, lease = f"127.0.0.1:{free_port()}", 2.0
 
     def start(tag):
@@ -160,7 +162,7 @@ def test_a_leader_started_again_at_its_endpoint_waits_for_the_old_group(job):
     node = {e.fields["tag"]: int(e.fields["node"]) for e in job.events.wait("start", 2)}
     leader, other = sorted(first, key=lambda a: node[a.tag])
     at = time.monotonic()
-    kill(leader.agent_pid())  # the other's workers heed no SIGTERM: they live until the lease ends
+    kill(leader.agent_pid())  # the other node's workers ignore SIGTERM: they live until the lease ends
     job.wait_gone(leader.tag, 10)
     again = [start(tag) for tag in "cd"]
     starts = job.events.wait("start", 4, 30)[2:]
@@ -174,7 +176,7 @@ def test_a_leader_started_again_at_its_endpoint_waits_for_the_old_group(job):
     for agent in again:
         code, _, err = agent.finish()
         assert code == 0, err
-    # closed: the same run may begin again at once
+    # closed: the same run can start again at once
     at = time.monotonic()
     for agent in [start(tag) for tag in "ef"]:
         code, _, err = agent.finish()

@@ -1,4 +1,4 @@
-"""`muster topo`: this machine, files of each kind, recorded and synthetic trees, what is wrong with files and outputs."""
+"""`muster topo`: this machine, files of each kind, recorded and synthetic trees, errors of files and outputs."""
 import json
 import os
 import pathlib
@@ -62,7 +62,7 @@ def matrix(text):
     return rows
 
 
-# --- what is shown ---------------------------------------------------------------------------------------------------
+# --- output as text ---------------------------------------------------------------------------------------------------
 
 
 def test_this_machine_is_shown_as_the_kernel_knows_it():
@@ -218,7 +218,7 @@ MACHINES = [f"hwloc/{n}.xml" for n in HWLOC] + [f"nccl-xml/{n}.xml" for n in NCC
 
 @pytest.fixture(scope="module")
 def machine(request, tmp_path_factory):
-    """The words that show one of MACHINES."""
+    """The options that show one of MACHINES."""
     name, folder = request.param, tmp_path_factory.mktemp("machine") / "root"
     if name in make_tree.PRESETS:
         make_tree.make(name, folder)
@@ -231,8 +231,8 @@ def machine(request, tmp_path_factory):
 
 
 def path_in_nccls_file(t, a, b, path):
-    """NCCL's file has no host bridges and no root ports: what lies between two devices without a switch above both is
-    told by the bus of what is left, else by their NUMA nodes."""
+    """NCCL's file has no host bridges and no root ports. So the path between two devices without a common switch
+    follows from the bus of what is left, else from their NUMA nodes."""
     parents = {p["bus_id"]: p["parent"] for p in t["pci"]}
 
     def chain(device):
@@ -251,7 +251,7 @@ def path_in_nccls_file(t, a, b, path):
 
 @pytest.mark.parametrize("machine", MACHINES, indirect=True)
 def test_a_written_nccl_file_tells_what_its_machine_does(machine, tmp_path):
-    """The same NICs for each GPU, with the same paths; the same matrix, as far as NCCL's file can tell."""
+    """The same NICs for each GPU, with the same paths; the same matrix, as far as NCCL's file has the information."""
     path = tmp_path / "topo.xml"
     done = topo(*machine, "--nccl-xml", path)
     assert done.returncode == 0, done
@@ -274,7 +274,7 @@ def test_a_written_nccl_file_tells_what_its_machine_does(machine, tmp_path):
 
 
 def described():
-    """muster-topology(5): {key of the whole: keys of what is in it} and {key: its words}."""
+    """From muster-topology(5): {key of the whole: keys of its objects} and {key: its allowed words}."""
     keys, words, block = {}, {}, None
     for line in (harness.HERE.parents[1] / "man" / "muster-topology.5").read_text().splitlines():
         if line.startswith(".It Cm "):
@@ -360,7 +360,8 @@ def test_findings_name_file_and_line(tree, tmp_path):
     path.write_text(text.replace('busid="0000:03:00.0"', 'busid="0000:0f:00.0"', 1))
     done = topo("--check-nccl-xml", path, "--sysroot", tree)
     line = 1 + text[:text.index('busid="0000:03:00.0"')].count("\n")
-    found = re.findall(r"^(.*?):(?:(\d+):)? (error|warning|note): (.+)$", done.stdout, re.M)  # no line: of the whole file
+    # no line: about the whole file
+    found = re.findall(r"^(.*?):(?:(\d+):)? (error|warning|note): (.+)$", done.stdout, re.M)
     assert any(f == str(path) and n == str(line) and "0000:0f:00.0" in t for f, n, _, t in found), done
     lines = [int(n or 0) for _, n, _, _ in found]
     assert len(found) == done.stdout.count("\n") and lines == sorted(lines), done
@@ -382,7 +383,7 @@ def test_a_file_that_nccl_refuses_is_an_error(tmp_path):
     assert done.returncode == 1 and re.search(r":13: error: GPU 0002:00:01.0 is lost", done.stdout), done
 
 
-# --- what is wrong ---------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words, says", [
@@ -468,7 +469,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, tree, option):
 
 @pytest.mark.parametrize("option", ["--svg", "--nccl-xml"])
 def test_a_full_disk_is_said_and_the_device_stays(tree, tmp_path, option):
-    """The device is a node of the test's own: a fault would replace the machine's."""
+    """The device is a node that the test makes: a bug could replace the machine's own."""
     full = tmp_path / "full"
     try:
         os.mknod(full, 0o600 | stat.S_IFCHR, os.makedev(1, 7))
@@ -489,7 +490,7 @@ def test_standard_output_that_is_full_is_an_error(tree, words):
 
 
 def test_a_reader_that_leaves_early_is_no_crash(tree):
-    """As with `muster topo | head -1`: it ends by SIGPIPE, or says that it could not write."""
+    """As with `muster topo | head -1`: it ends by SIGPIPE, or reports that it could not write."""
     for ignored in (False, True):
         read, write = os.pipe()
         os.close(read)
@@ -517,7 +518,7 @@ def test_hostile_names_do_not_reach_the_terminal(tree, tmp_path):
 
 
 def test_looking_is_quick():
-    """Not beside hwloc's own time here (that is measured apart), but nobody waits for it."""
+    """hwloc's own time is not compared here (it is measured elsewhere), but the command must be quick."""
     import time
     times = []
     for _ in range(5):

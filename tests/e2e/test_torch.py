@@ -1,4 +1,4 @@
-"""Real PyTorch jobs (gloo, CPU) under muster, and what becomes of them when a worker is killed."""
+"""Real PyTorch jobs (gloo, CPU) under muster, and what happens to them when a worker is killed."""
 import os
 import random
 
@@ -64,7 +64,7 @@ def kill_at(job, rank, where):
 
 
 def one_kill(job, rank, where, program=None, nodes=1, seconds=120):
-    """Status of a job of which this rank was killed there; None when it did not end in time."""
+    """The status of a job in which this rank was killed there; None if it did not end in time."""
     env = dict(ENV, E2E_HOLD_AT=where)
     if nodes == 2:
         agents = two_agents(job, "--max-restarts=1", env=env)
@@ -72,14 +72,14 @@ def one_kill(job, rank, where, program=None, nodes=1, seconds=120):
         agents = [job.agent("a", "--standalone", "--nproc-per-node=4", "--max-restarts=1", HERE / "torch_steps.py",
                             STEPS, env=env, program=program)]
     kill_at(job, rank, where)
-    job.go()  # those that wait at the same point may go on; the new ones do not stop there
+    job.go()  # workers that wait at the same point continue; new ones do not stop there
     codes = [agent.wait(seconds) for agent in agents]
     return max(codes) if None not in codes else None
 
 
 @pytest.mark.parametrize("rank, where", list(moments(KILLS, SEED)))
 def test_a_job_survives_a_worker_killed_at_a_random_moment(job, rank, where):
-    """Shown in the name: the rank and the step it was killed at. SEED={seed} plays the same again."""
+    """The test's name has the rank and the step at which it was killed. SEED={seed} repeats the same."""
     code = one_kill(job, rank, where)
     said = job.agents[0].said()
     assert code == 0, f"SEED={SEED}: rank {rank} killed at {where}: status {code}\n{said[-3000:]}"
@@ -96,7 +96,7 @@ def test_two_nodes_survive_a_killed_worker(job, rank, where):
 
 @pytest.mark.slow
 def test_reported_beside_it_torchrun(tmp_path, worker):
-    """No verdict of ours: how many of a few such jobs the installed torchrun brings through, for the note."""
+    """Not an assertion: reports how many of a few such jobs succeed with the installed torchrun."""
     torchrun = os.path.join(os.path.dirname(TORCH_PYTHON), "torchrun")
     if not os.access(torchrun, os.X_OK):
         pytest.skip("no torchrun beside MUSTER_TEST_PYTHON")

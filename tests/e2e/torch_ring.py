@@ -1,4 +1,4 @@
-"""All-reduces over gloo, one after the other, until the test says go; a rank whose peer is gone fails of it."""
+"""All-reduces over gloo, one after the other, until the test opens the go FIFO; a rank whose peer is gone fails."""
 import os
 
 import torch
@@ -14,7 +14,7 @@ over = torch.zeros(1)
 while over[0] == 0:
     try:
         told = os.read(gate, 1) == b"" and 0
-    except BlockingIOError:  # somebody has it open for writing
+    except BlockingIOError:  # the test has it open for writing
         told = 1
     over[0] = told
     dist.all_reduce(over)

@@ -1,10 +1,10 @@
-"""A gloo job as small as one can be: STEPS all-reduces, each checked; tells the test where it is.
+"""A minimal gloo job: STEPS all-reduces, each checked; reports its progress to the test.
 
     torch_steps.py STEPS [tcp]
 
-After each step, and before the process group is made, rank 0 … say so through E2E_EVENTS. With E2E_HOLD set (a FIFO
-as E2E_GO), the first incarnation of the job waits there after the step that E2E_HOLD_AT names, so that the test can
-kill exactly there; "0" is before the first collective.
+After each step, and before the process group is made, all ranks report it through E2E_EVENTS. With E2E_HOLD set (a FIFO
+like E2E_GO), the first group of the job waits there after the step that E2E_HOLD_AT names, so that the test can kill
+exactly there; "0" is before the first collective.
 """
 import os
 import sys
@@ -18,7 +18,7 @@ def say(text):
 def hold(step):
     if os.environ.get("E2E_HOLD_AT") == str(step) and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         say(f"held rank={rank} pid={os.getpid()} step={step}")
-        open(os.environ["E2E_GO"]).close()  # until the test goes on, or for ever
+        open(os.environ["E2E_GO"]).close()  # until the test continues, or for ever
 
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

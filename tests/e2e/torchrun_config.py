@@ -1,4 +1,4 @@
-"""What genuine torchrun makes of command lines: JSON of [{"argv": […], "env": {…}}, …] on stdin, a list of results on
+"""How genuine torchrun reads command lines: JSON of [{"argv": […], "env": {…}}, …] on stdin, a list of results on
 stdout: {"exit": 2} from argparse, {"error": "…"} for every exception after it, else the configuration it would run.
 Nothing is started."""
 import contextlib
@@ -37,7 +37,7 @@ def entry(entrypoint, args):
 
 
 def log_dir(path):
-    """None for the folder that torchrun makes when none was named."""
+    """None if it is the folder that torchrun makes when none was given."""
     return None if path and os.path.basename(path).startswith("torchelastic_") else path
 
 

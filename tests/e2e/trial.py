@@ -1,4 +1,5 @@
-"""A job under faults of every kind, in a phase of the group that the test chooses; and what has to hold afterwards.
+"""A job under faults of every kind, in a phase of the group that the test chooses; and checks of what must hold
+afterwards.
 
     with trial(job, "dir", 4) as t:
         t.start(0, 1, 2, 3, nnodes="2:4", program=t.trainer())
@@ -25,7 +26,7 @@ from cluster import SHORT, Cluster, order
 from hosts import hosts_or_skip
 from links import Links
 
-# What a fault leaves behind: a dead agent, a host that comes back, or only a dead worker.
+# What a fault leaves: a dead agent, a host that comes back, or only a dead worker.
 DEADLY = ("crash", "power off", "node killed", "agent killed", "guardian killed")
 PASSING = ("cut", "cut off", "freeze", "mute", "deaf", "split", "loss", "slow", "arbiter hangs")
 KINDS = DEADLY + PASSING + ("worker killed",)
@@ -51,7 +52,7 @@ class Notes(harness.Heard):
         return [note for note in map(json.loads, lines) if not kinds or note["event"] in kinds]
 
     def wait(self, matches, seconds, after=0):
-        """The first note, not one of the first `after`, that matches; None when it does not come."""
+        """The first note that matches, without the first `after` notes; None if it does not come."""
         def found():
             for line in self.lines[after:]:
                 note = json.loads(line)
@@ -68,7 +69,7 @@ class Notes(harness.Heard):
 
 
 class Fault:
-    """One fault that was made: what, to whom, in which phase, when, and how to undo it."""
+    """A fault that was made: its kind, its target, in which phase, when, and how to undo it."""
 
     def __init__(self, kind, tag, phase, at, undo=None):
         self.kind, self.tag, self.phase, self.at, self._undo = kind, tag, phase, at, undo
@@ -89,7 +90,7 @@ class Trial(Cluster):
         self.links, self.port, self.run_id = links or Links(hosts), port, run_id
         self.noted = Notes(job.tmp / "notes")
         self.dead, self.killed_workers, self.stopped_at, self.lives = set(), 0, [], 0
-        self.half_dead = []  # from when to when workers of a node were killed, and its agent was not yet
+        self.half_dead = []  # the times during which workers of a node were killed, but its agent was not killed yet
         self.silenced = set()  # hosts whose link is cut
         self.limits = None  # smallest and largest number of nodes, and the unit
         self.made, self._start, self.born = [], {}, {}
@@ -101,7 +102,7 @@ class Trial(Cluster):
         return super().meeting()
 
     def start(self, *numbers, **more):
-        """As Cluster's; the event logs go to the one FIFO. What was given is kept for start_again()."""
+        """Like Cluster's, but all event logs go to one FIFO. The arguments are kept for start_again()."""
         tag = more.get("tag", "h")
         for n in numbers:
             path = self.job.tmp / f"log-{tag}{n}"
@@ -112,7 +113,7 @@ class Trial(Cluster):
         return super().start(*numbers, **{"run_id": self.run_id, **more})
 
     def start_again(self, n):
-        """A new agent on host n, whose last one is dead."""
+        """Starts a new agent on host n, whose last one is dead."""
         self.lives += 1
         self.start(n, **{**self._start, "tag": f"n{self.lives}h"})
         return f"n{self.lives}h{n}"
@@ -128,7 +129,7 @@ class Trial(Cluster):
         return found
 
     def tag_on(self, n, note=None):
-        """The agent that lived on host n when this was noted, else the youngest."""
+        """The agent that was alive on host n when this was noted, else the newest."""
         tags = [tag for tag, host in self.host_of.items() if host == n]
         if note:
             tags = [t for t in tags if self.born[t] <= int(note["monotonic_ns"]) / 1e9] or tags
@@ -138,13 +139,13 @@ class Trial(Cluster):
         return [tag for tag in self.agents if tag not in self.dead and self.agents[tag].process.poll() is None]
 
     def leading(self):
-        """Who leads, as far as is known; None before the first and after its death."""
+        """The leader, as far as known; None before the first one and after its death."""
         leads = self.notes("leads")
         newest = max(leads, key=lambda note: note["epoch"])["tag"] if leads else None
         return newest if newest not in self.dead else None
 
     def phase(self):
-        """What the newest word of a leader means, or that it is gone."""
+        """The phase, from the newest line of a leader, or that the leader is gone."""
         last = [n for n in self.noted.all() if n["event"] in ("leads", "formed", "started", "stopping", "stopped")]
         if last and self.leading() is None:
             return "succession"
@@ -154,7 +155,7 @@ class Trial(Cluster):
     # ---- faults ----
 
     def fault(self, kind, tag, phase=None, against=None, share=40, way="both"):
-        """Makes it now. `against`: with "split", who is on the side of this node."""
+        """Makes a fault now. `against`: with "split", the nodes on the side of this node."""
         n = self.host_of[tag]
         others = [i for i in range(self.nodes) if i != n]
         phase, at, undo = phase or self.phase(), self.now(), None
@@ -191,8 +192,8 @@ class Trial(Cluster):
             self._all_die(n)
 
     def _kill_piecemeal(self, tag):
-        """Workers, agent and guardian, in any order and within 50 ms, as a machine does that goes down. Often the workers
-        first: whoever dies with them must not be taken for the one who failed."""
+        """Kills workers, agent and guardian in any order and within 50 ms, as when a machine goes down. Often the
+        workers die first: that must not count as their failure."""
         dice = random.Random(f"{self.run_id} {tag}")
         guardian = self.agents[tag].pid
         agents = harness.children(guardian)
@@ -204,13 +205,15 @@ class Trial(Cluster):
         began, within = self.now(), dice.choice([0.001, 0.01, 0.05])
         first = time.monotonic()
         for pid, share in zip(pids, ends):
-            self.pause(max(0.0, began + share * within - self.now()) * harness.SLOWER)  # as it is, however slow the rest
+            # the actual time, however slow the other steps are
+            self.pause(max(0.0, began + share * within - self.now()) * harness.SLOWER)
             harness.kill(pid)
             if pid in agents:
                 self.half_dead.append((first, time.monotonic()))
 
     def _all_die(self, n):
-        """As far as others can see, at once: what could tell that the rest is gone dies last, and nothing runs between."""
+        """All die at the same time, as far as others can see: processes that could report it die last, and nothing runs
+        in between."""
         self.hosts.freeze(n)
         for pid in reversed(self.hosts.processes(n)):
             with contextlib.suppress(ProcessLookupError):
@@ -227,7 +230,8 @@ class Trial(Cluster):
             harness.kill(living[-1])
 
     def _cut(self, tag, n, arbiter_too):
-        readers = self._readers(tag) if arbiter_too else []  # a shared file system out of reach: who reads it hangs
+        # the shared file system is unreachable: processes that read it hang
+        readers = self._readers(tag) if arbiter_too else []
         for pid in readers:
             harness.kill(pid, signal.SIGSTOP)
         if arbiter_too or self.place != "etcd":
@@ -245,7 +249,7 @@ class Trial(Cluster):
         return heal
 
     def _hang_arbiter(self, tag):
-        """The directory does not answer this node, or etcd nobody."""
+        """The directory does not answer this node, or etcd answers no node."""
         if self.place == "etcd":
             self.etcd.freeze(0)
             return lambda: self.etcd.thaw(0)
@@ -255,7 +259,7 @@ class Trial(Cluster):
         return lambda: [harness.kill(pid, signal.SIGCONT) for pid in readers]
 
     def _readers(self, tag):
-        """The process that reads the directory for this agent; none where it has only just started."""
+        """The process that reads the directory for this agent; none if the agent has only just started."""
         with contextlib.suppress(AssertionError):
             return [self.arbiter_child(tag)] if self.place == "dir" else []
         return []
@@ -286,28 +290,30 @@ class Trial(Cluster):
             self.links.slow(n)
 
     def boot(self, n):
-        """Host n is up again, and starts muster as it did before."""
+        """Host n is up again, and starts muster as before."""
         if n in self.silenced:
             self.hosts.heal(n)
             self.silenced.discard(n)
         return self.start_again(n)
 
     def hold(self, tag):
-        """Stops this agent, as a machine does that is short of memory; its kernel answers. Undone by what is returned."""
+        """Stops this agent, as on a machine that lacks memory; its kernel answers. Returns a function that undoes
+        it."""
         pids = harness.children(self.agents[tag].pid)
         for pid in pids:
             harness.kill(pid, signal.SIGSTOP)
         return lambda: [harness.kill(pid, signal.SIGCONT) for pid in pids]
 
-    # ---- what has to hold ----
+    # ---- what must hold ----
 
     def settle(self):
-        """After so long every silence has been noticed."""
+        """Waits until every silence has been noticed."""
         return (self.times["lease"] + self.times["margin"] + 2 * self.times["heartbeat"]) * harness.SLOWER
 
     def bound(self, last_call=0.0, linger=0.0):
-        """Seconds within which a group has to run again, whoever was lost: the longest wait that the rules know (leader
-        and successors lost at once: whoever claims then waits for the arbiter's lease), and what a busy machine adds."""
+        """The seconds within which a group must run again, whichever nodes were lost: the longest wait in the rules
+        (leader and successors lost at once: the agent that claims then waits for the arbiter's lease), plus the delay
+        of a busy machine."""
         t = self.times
         quiet = t["lease"] + t["margin"]
         claim = 3 * quiet + t["arbiter_lease"] + t["margin"] if self.place in ("dir", "etcd") else 2 * quiet
@@ -318,8 +324,8 @@ class Trial(Cluster):
         return groups[-1] if groups else None
 
     def recovers(self, since, within):
-        """Waits until a whole group works on that is older than what a fault could still bring down; the time at which
-        its last worker started."""
+        """Waits until a complete group works at a time when no fault can end it any more. Returns the group and the
+        time at which its last worker started."""
         ready, end = since + self.settle(), harness.deadline(within + self.settle())
         while True:
             self.nobody_ended_early()
@@ -331,10 +337,10 @@ class Trial(Cluster):
             self.pause(0.25)
 
     def works(self, group, after):
-        """Every rank of it gave a sign of life after that time."""
+        """Whether every rank of the group gave a sign of life after that time."""
         seen = set()
         for line in reversed(self.lived()):
-            if line.at <= after - 1:  # lines are all but sorted
+            if line.at <= after - 1:  # lines are almost sorted
                 break
             if line.generation == group.generation and line.at > after:
                 seen.add(line.rank)
@@ -346,7 +352,7 @@ class Trial(Cluster):
             assert tag in self.dead or code is None, f"{tag} ended with {code} before the job did\n{self.story()}"
 
     def lived(self):
-        """All lines of the record so far; each is read once."""
+        """All lines of the record so far; each line is read once."""
         with contextlib.suppress(FileNotFoundError), open(self.job.tmp / "record", "rb") as file:
             file.seek(self._read)
             whole = file.read().rpartition(b"\n")[0]
@@ -359,7 +365,7 @@ class Trial(Cluster):
         return self._lines
 
     def record(self):
-        """Without what a host said that had been stopped, of what it ran before."""
+        """The record without lines of a stopped host about what it ran before."""
         lines = self.lived()
         stopped = self.stopped_at + [(tag, 0, self.now()) for tag in self.frozen]
         if not stopped:
@@ -372,7 +378,7 @@ class Trial(Cluster):
                            for tag, since, until in stopped)]
 
     def apart(self):
-        """No sign of life of a generation is younger than the first of a later one."""
+        """No sign of life of a generation is later than the first of a later generation."""
         first, last = {}, {}
         for line in self.record():
             g = order(line.generation)
@@ -390,7 +396,7 @@ class Trial(Cluster):
         return sorted(first)
 
     def ranks(self):
-        """In each generation every rank is there once, and all say the same of its size; the limits are kept."""
+        """In each generation every rank exists once, all report the same size, and the limits are kept."""
         seen = {}
         for event in self.job.events.all("start"):
             f = event.fields
@@ -406,22 +412,22 @@ class Trial(Cluster):
                 count = len(set(g.ranks.values()))
                 assert low <= count <= high and count % unit == 0, f"{g}: {self.limits}\n{self.story()}"
         used = max([int(e.fields["count"]) for e in self.job.events.all("start")] or [0])
-        # A node that can still say that all its workers have stopped has had a failure: with restarts left nobody waits
-        # to see whether it dies too.
+        # A node that can still report that all its workers have stopped has had a failure: if restarts are left, the
+        # leader does not wait to see whether the node dies, too.
         stops = [int(note["monotonic_ns"]) / 1e9 for note in self.noted.all("stopping")]
         heard = sum(any(first <= at <= last for at in stops) for first, last in self.half_dead)
         dead = f"{self.killed_workers} dead workers and {heard} nodes that died slowly"
         assert used <= self.killed_workers + heard, f"{used} restarts for {dead}\n{self.story()}"
 
     def leaders(self):
-        """One for each epoch."""
+        """There is one leader for each epoch."""
         by_epoch = {}
         for note in self.noted.all("leads"):
             who = by_epoch.setdefault(note["epoch"], note["host"])
             assert who == note["host"], f"epoch {note['epoch']} is {who}'s and {note['host']}'s\n{self.story()}"
 
     def training(self):
-        """Rank 0 begins each generation with the last checkpoint that the ones before it saved."""
+        """Rank 0 begins each generation with the last checkpoint that earlier generations saved."""
         saved, newest = 0, None
         for line in self.lived():
             if line.what == "start" and line.rank == 0:
@@ -433,7 +439,7 @@ class Trial(Cluster):
         return saved
 
     def sound(self):
-        """All that must hold of a job at any time."""
+        """Everything that must hold for a job at any time."""
         self.apart()
         self.ranks()
         self.leaders()
@@ -442,8 +448,8 @@ class Trial(Cluster):
     # ---- the end ----
 
     def ends(self, code=0, said=None, seconds=60, go=True):
-        """All that live end with this status, and this reason; nothing is left of anybody. With a fixed leader, who was
-        not in the last group may have been away as it ended, and finds no leader any more."""
+        """All living agents end with this status and this reason; no process is left. With a fixed leader, a node that
+        was not in the last group may have been away when that ended, and then finds no leader."""
         if go:
             self.job.go()
         for tag in list(self.agents):
@@ -474,7 +480,7 @@ class Trial(Cluster):
         assert not left, f"left over: {self.job.culprits()}\n{self.story()}"
 
     def story(self):
-        """All that is known, for people: the faults, the notes and what everybody said, by the one clock."""
+        """Everything that is known, for people: the faults, the notes and all output, by the shared clock."""
         lines = [(f.at, f"FAULT {f}") for f in self.made]
         lines += [(f.restored, f"UNDONE {f}") for f in self.made if f.restored and f.restored != f.at]
         for note in self.noted.all():
@@ -491,7 +497,7 @@ class Trial(Cluster):
         return "\n".join([f"{at - begin:9.3f} {text}" for at, text in lines] + [f"agents: {ended}, dead: {self.dead}"])
 
     def close(self):
-        """Undoes what is left undone."""
+        """Undoes the remaining faults."""
         for fault in self.made:
             fault.restore()
         for n in list(self.silenced):
@@ -505,7 +511,7 @@ class Trial(Cluster):
 
 @contextlib.contextmanager
 def trial(job, place, nodes, times=SHORT, hosts=None, etcd=None, etcd_members=1, port=29400, links=None):
-    """On these hosts, or on some of its own."""
+    """Runs on these hosts, or on hosts of its own."""
     with contextlib.ExitStack() as stack:
         if hosts is None:
             hosts = stack.enter_context(hosts_or_skip(nodes, ipv6=False, far=etcd_members if place == "etcd" else 0))
