@@ -1,18 +1,18 @@
 #!/usr/bin/python3
-"""Puts single mistakes into a copy of the source, one at a time, and says which suite notices.
+"""Puts single mistakes into a copy of the source, one at a time, and reports which suite notices each.
 
     mutate.py WORK                 all mistakes: those of MISTAKES below, and COUNT more that SEED chooses by pattern
     mutate.py WORK --list          only shows them
-    mutate.py WORK --only TEXT     only those whose name holds TEXT
-    mutate.py WORK --e2e           what the programs of meson do not notice goes to the end-to-end tests of its folder
-    mutate.py WORK --plain         without ASan and UBSan: sooner, and notices less
-    mutate.py --check              does all that is written below still stand in the source?
+    mutate.py WORK --only TEXT     only those whose name contains TEXT
+    mutate.py WORK --e2e           mistakes that the programs of meson do not notice go to the end-to-end tests of its folder
+    mutate.py WORK --plain         without ASan and UBSan: faster, but notices less
+    mutate.py --check              checks that all entries below are still in the source
 
-WORK is a folder for the copy and its build; it is made, and used again. COUNT=90 and SEED=1 are the environment's; the
-same seed chooses the same lines as long as they stand in the source. The file's own test runs first, then those of its
-room, the simulator with few seeds, those of its folder, all others, and the simulator with many. Only programs that the
-mistake gets into are built, with ASan and UBSan. A mistake that nothing can notice, because the program does the same
-with it, stands in EQUIVALENT with the reason.
+WORK is a folder for the copy and its build; it is created, and used again. COUNT=90 and SEED=1 are set by the
+environment; the same seed chooses the same lines as long as they are in the source. The file's own test runs first,
+then those of its room, the simulator with few seeds, those of its folder, all others, and the simulator with many. Only
+programs that contain the mistake are built, with ASan and UBSan. A mistake that can't be noticed, because the program
+behaves the same with it, is in EQUIVALENT with the reason.
 
 Ends with 1 if fewer than 95 % of the mistakes are noticed.
 """
@@ -139,7 +139,8 @@ def by_pattern():
 
 
 def chosen():
-    """COUNT of them, each of another line. Each draws its own lot: what changes elsewhere does not change the choice."""
+    """COUNT of them, each in another line. Each gets a random number of its own, so changes in other lines do not
+    change the choice."""
     seen, lots, lines = collections.Counter(), {}, {}
     for mistake in by_pattern():
         seen[mistake.key] += 1  # equal lines of one file
@@ -157,7 +158,7 @@ def by_hand():
 
 
 def stale():
-    """What is written above, and stands in the source no more, or more than once."""
+    """Entries of the tables above that are no longer in the source, or more than once."""
     for path, old, _ in MISTAKES:
         file = ROOT / "src" / path
         times = file.read_text().count(old) if file.exists() else 0
@@ -212,7 +213,7 @@ class Copy:
         return hashlib.sha256((self.build / program).read_bytes()).digest()
 
     def stale_programs(self):
-        """What ninja would link anew: nothing else can notice a change."""
+        """The programs that ninja would link again: no other can notice a change."""
         return set(re.findall(r"Linking target (\S+)", self.run("ninja", "-C", self.build, "-n").stdout))
 
     def notices(self, names, seeds):
@@ -251,7 +252,7 @@ class Copy:
         return None if done.returncode == 0 else bad.group(1) if bad else "pytest"
 
     def who_notices(self, mistake, e2e):
-        """(stage, test), (None, None) when nobody does, or ("compiler", "")."""
+        """(stage, test); (None, None) if no test notices; or ("compiler", "")."""
         path = self.root / "src" / mistake.path
         good = path.read_text()
         path.write_text(changed(good, mistake))
@@ -271,7 +272,7 @@ class Copy:
                                         ("folder", far, {}), ("unit", rest, {}), ("sim", sim + fuzz, {})):
                 if names and not self.makes(*{self.programs[name] for name in names}):
                     return "compiler", ""
-                # Linked anew with nothing changed: the mistake is in no function that the program has.
+                # The program is linked again without a change: the mistake is in no function that the program contains.
                 names = [name for name in names if self.digest(self.programs[name]) != self.sound[self.programs[name]]]
                 test = self.notices(names, seeds) if names else None
                 if test is not None:

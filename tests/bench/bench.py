@@ -1,8 +1,8 @@
-"""What the benchmarks share: the peer's command line, medians, and how a target is told.
+"""What the benchmarks share: the peer's command line, medians, and how the result of a target is printed.
 
-A figure counts with the peer beside it in the same run, interleaved; targets hold for medians. The environment gives
-MUSTER (the binary), MUSTER_TEST_PYTHON (a Python beside which torchrun lies; without it the peer is left out and the
-targets against it are "not measured") and BENCH_RUNS (how often what is short is run; 21).
+The peer is measured in the same run, alternately; targets apply to medians. The environment sets MUSTER (the binary),
+MUSTER_TEST_PYTHON (a Python with torchrun in the same folder; without it the peer is left out, and the targets against
+it are "not measured") and BENCH_RUNS (how often short measurements are repeated; 21).
 """
 import os
 import pathlib
@@ -27,7 +27,8 @@ def muster():
 
 
 def torchrun():
-    """The words that start torchrun, or None. Without DNS where we may: else its look-ups are what is measured."""
+    """The command line that starts torchrun, or None. Without DNS if we are allowed to: else its look-ups would be
+    measured."""
     python = os.environ.get("MUSTER_TEST_PYTHON", "")
     if not python:
         default = pathlib.Path(__file__).resolve().parents[2] / ".venv" / "bin" / "python"

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""What knowing the node adds to a start: on a machine that has two sockets and eight GPUs, as far as its files and a
-scripted NVML say, and on this one without GPUs. Each beside the same job with --bind=none --nccl-env=off."""
+"""How much time discovery of the node adds to a start: on a machine that has two sockets and eight GPUs according to
+its files and a scripted NVML, and on this one without GPUs. Each is compared with the same job with --bind=none
+--nccl-env=off."""
 import os
 import pathlib
 import subprocess
@@ -32,7 +33,7 @@ def timed(words, env):
 
 
 def compare(title, env):
-    """Medians in ms: with all of it, with nothing; interleaved. And what the first said."""
+    """Medians in ms: with all of it, and without; measured alternately. Also returns the output of the first."""
     samples, nothing = [], []
     _, said = timed([], env)
     for _ in range(bench.RUNS):

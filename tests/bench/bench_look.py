@@ -1,4 +1,5 @@
-"""How long a look at this machine takes beside hwloc's own load of it, each in a process of its own, in turns."""
+"""How long discovery of this machine takes, compared with hwloc's own load of it; each in a process of its own, in
+turns."""
 import os
 import subprocess
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Peak memory of the launcher itself: the sum of VmHWM over all of its processes, workers left out."""
+"""Peak memory of the launcher itself: the sum of VmHWM of all its processes, without workers."""
 import pathlib
 import re
 import subprocess
@@ -21,7 +21,7 @@ def peak_bytes(pid):
 
 
 def below(pid, leave_out):
-    """pid and its descendants, but for the workers and theirs."""
+    """pid and its descendants, without the workers and theirs."""
     if pid in leave_out:
         return []
     return [pid] + [p for child in harness.children(pid) for p in below(child, leave_out)]

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""A node of four is lost, or the one that leads: how long until the others run again, beside torchrun 2.13.
+"""One of four nodes is lost, or the leader: how long until the others run again, compared with torchrun 2.13.
 
-Emulated hosts (network namespaces; needs root), muster's default lease of 5 s. From the fault to the first instruction
-of the last new worker, by the one CLOCK_MONOTONIC of this machine; with PyTorch, until training goes on from the last
-checkpoint. A peer's trial is given BENCH_PEER_PATIENCE (180 s); what takes longer counts as never. BENCH_RUNS (5) and
-BENCH_PEER_RUNS (1) say how often; MUSTER_TEST_PYTHON adds the rows with PyTorch.
+Emulated hosts (network namespaces; needs root), muster's default lease of 5 s. Measured from the fault to the first
+instruction of the last new worker, with this machine's CLOCK_MONOTONIC; with PyTorch, until training continues from the
+last checkpoint. A peer's trial gets BENCH_PEER_PATIENCE (180 s); if it takes longer, it counts as never. BENCH_RUNS (5)
+and BENCH_PEER_RUNS (1) are the numbers of runs; MUSTER_TEST_PYTHON adds the rows with PyTorch.
 """
 import os
 import pathlib
@@ -79,7 +79,7 @@ class Bench:
 
     @staticmethod
     def again(c, at):
-        """Seconds until the last of three new workers ran; a word when that takes too long, or others have ended."""
+        """Seconds until the last of three new workers ran; a text if that takes too long, or others have ended."""
         def three():
             seen = {e.fields["rank"]: int(e.fields["ns"]) / 1e9
                     for e in c.job.events._all("start", {"world": str(NODES - 1)})}
@@ -116,7 +116,7 @@ class Bench:
 
     @staticmethod
     def trains_again(c, at, launcher):
-        """(until it went on from a checkpoint, the trainer's own stop and start in it)."""
+        """(seconds until it continued from a checkpoint, how much of that the trainer's own stop and start took)."""
         end = harness.deadline(PATIENCE)
         while c.now() < end:
             for agent in c.agents.values():
@@ -124,7 +124,8 @@ class Bench:
                     if when > at and "going on from the checkpoint" in line:
                         seen = {n["event"]: int(n["monotonic_ns"]) / 1e9 for n in c.notes()}
                         own = None
-                        if not launcher:  # the last of each are of the group that trains now; a lost leader notes no stop
+                        # the last ones belong to the group that trains now; a lost leader logs no stop
+                        if not launcher:
                             own = when - seen["started"] + seen.get("stopped", 0) - seen.get("stopping", 0)
                         return when - at, own
             if Bench.has_ended(c):
@@ -138,7 +139,7 @@ ROWS = [  # name, kind, who, how, place, target in seconds
     ("host black-holed", "c", "follower", "cut", "c10d", 6.5),
     ("leader's agent killed", "c", "leader", "killed", "dir", 1.5),
     ("leader's host cut off", "c", "leader", "cut", "dir", 9.0),
-    # torchrun's agent leaves its worker behind, which trains on: so nothing is noticed
+    # torchrun's agent leaves its worker behind, which continues to train: so the loss is not noticed
     ("agent killed, DDP", "ddp", "follower", "killed", "c10d", 0.1),
     ("all of a host killed, DDP", "ddp", "follower", "crash", "c10d", 0.1),
     ("host black-holed, DDP", "ddp", "follower", "cut", "c10d", 6.5),

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""A worker fails: until all workers of two nodes run again. And a node is lost: until the other runs again.
+"""The time after a worker's failure until all workers of two nodes run again, and after the loss of a node until the
+other runs again.
 
-Two agents on loopback with two C workers each; from the kill to the first instructions of the last new worker, by the
-one CLOCK_MONOTONIC of this machine.
+Two agents on loopback with two C workers each; from the kill to the first instructions of the last new worker, with
+this machine's CLOCK_MONOTONIC.
 """
 import pathlib
 import subprocess
@@ -65,7 +66,7 @@ def main():
         worker = tmp / "worker"
         subprocess.run(["cc", "-std=gnu11", "-O1", "-o", worker, harness.HERE / "worker.c"], check=True)
         samples = {"muster": [], "torchrun": []}
-        # Both jobs stand side by side and take turns, so that they see the same load.
+        # Both jobs run at the same time and take turns, so that they have the same load.
         with harness.Job(tmp / "m", worker) as m, harness.Job(tmp / "t", worker) as t:
             our_turns = failures(m, ours, bench.RUNS)
             peer_turns = failures(t, peer, bench.PEER_RUNS) if peer else iter(())

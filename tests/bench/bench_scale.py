@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""One leader, N nodes: until the group stands, until it stands again after a loss, and what that takes of the leader.
+"""One leader, N nodes: the time until the group runs, until it runs again after a loss, and what that costs the leader.
 
 The leader is the real `muster run` with a worker of its own. The other nodes are scale_agents: the product's member
-machine and connections, real sockets over loopback, no workers. Beside it torchrun's own rendezvous handlers, also
-without workers, each in a process of its own. All of it runs on the same cores, the nodes too.
+machine and connections, real sockets over loopback, no workers. They are compared with torchrun's own rendezvous
+handlers, also without workers, each in a process of its own. Everything runs on the same cores, the nodes, too.
 
     bench_scale.py            N = 16 to 10,000, with torchrun and the targets (MUSTER_BENCH_NODES=16,1000 for others)
     bench_scale.py --quick    N = 16 and 256, once, without targets: that all of this works
@@ -39,7 +39,7 @@ def agents_program():
 
 
 def cpu_seconds(pid):
-    """User and system time of a process, children left out."""
+    """User and system time of a process, without children."""
     words = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(words[11]) + int(words[12])) / TICK
 
@@ -63,7 +63,7 @@ def number_of(group):
 
 
 class Crowd:
-    """The nodes that do not lead, in a few processes, each heard through a pipe."""
+    """The nodes that do not lead, in a few processes, each of which reports through a pipe."""
 
     def __init__(self, port, nodes, low, high):
         self.parts = []
@@ -80,7 +80,7 @@ class Crowd:
         return [line.split()[1:] for line in list(part[1].lines) if line.split()[0] == word]
 
     def hear(self, word, where=lambda fields: True, parts=None, seconds=PATIENCE):
-        """The newest such line of each part."""
+        """Waits for the newest such line of each process."""
         found = []
         for part in parts or self.parts:
             def match(part=part):
@@ -140,11 +140,11 @@ class Run:
         self.job.close()
 
     def own_worker(self, generation):
-        """When the leader's own worker of this group began."""
+        """When the leader's own worker of this group started."""
         return int(self.job.events.wait("start", 1, PATIENCE, generation=generation)[0].fields["ns"])
 
     def groups(self):
-        """The newest group that each part has started."""
+        """The newest group that each process has started."""
         return {lines[-1][0] for lines in (self.crowd.said(part, "started") for part in self.crowd.parts) if lines}
 
     def all_started(self, after):
@@ -217,7 +217,7 @@ def measure_torch(words, nodes):
 
 
 def exponent(points):
-    """Of time = c · N^e, by least squares on the logarithms."""
+    """The exponent e of time = c · N^e, by least squares on the logarithms."""
     x, y = [math.log(n) for n, _ in points], [math.log(t) for _, t in points]
     mx, my = statistics.mean(x), statistics.mean(y)
     return sum((a - mx) * (b - my) for a, b in zip(x, y)) / sum((a - mx) ** 2 for a in x)
@@ -290,7 +290,7 @@ def main():
         quick()
         return
     torchrun = bench.torchrun()
-    # The words before torchrun's own path give its Python a machine without DNS.
+    # The part before torchrun's own path runs its Python without DNS.
     words = [*torchrun[:-1], pathlib.Path(torchrun[-1]).with_name("python")] if torchrun else None
     alone = measure_alone()
     found, peer = {n: [] for n in SIZES}, {n: [] for n in PEER_SIZES if words}
@@ -300,7 +300,7 @@ def main():
     # The peer last: its hundreds of processes keep the machine busy for a while after they have ended.
     for nodes, seconds in peer.items():
         for _ in range(bench.PEER_RUNS):
-            if None not in seconds:  # what did not come in time once is not waited for again
+            if None not in seconds:  # what was not ready in time once is not measured again
                 seconds.append(measure_torch(words, nodes))
     show_table(found)
     show_torch(found, peer)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Start to exit of eight /bin/true: muster, torchrun, and a bare loop that spawns and waits (the floor)."""
+"""Start to exit of eight /bin/true: muster, torchrun, and a simple loop that spawns and waits (the minimum)."""
 import os
 import subprocess
 import sys

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""The store beside torch's two servers, in one run, interleaved; medians count.
+"""The store compared with torch's two servers, in one run, alternately; medians count.
 
     MUSTER=… STORELOAD=… bench_store.py
 
-MUSTER_TEST_PYTHON names a Python with torch (else .venv's, where there is one); without torch only muster is measured,
-and no target is judged.
-torch's servers look up the names of their peers: they get `hosts: files` in a mount namespace, or the look-ups would be
-what is measured. CPU is that of all threads of the server. Ends with 0 unless it could not measure.
+MUSTER_TEST_PYTHON names a Python with torch (else that of .venv, if there is one); without torch only muster is
+measured, and targets are not checked. torch's servers look up the names of their peers: they get `hosts: files` in a
+mount namespace, or the look-ups would be what is measured. CPU is that of all threads of the server. Ends with 0 unless
+it could not measure.
 """
 import os
 import pathlib
@@ -48,7 +48,7 @@ class Server:
         self.port = line.rpartition(":")[2].strip()
 
     def cpu(self):
-        """Seconds on a CPU, all threads."""
+        """CPU seconds of all threads."""
         tasks = pathlib.Path(f"/proc/{self.process.pid}/task")
         return sum(int((t / "schedstat").read_text().split()[0]) for t in tasks.iterdir()) / 1e9
 
@@ -65,7 +65,7 @@ class Server:
 
 
 def namespace_prefix(folder):
-    """The words that give a program a name service without DNS."""
+    """The command line prefix that runs a program without DNS."""
     file = pathlib.Path(folder) / "nsswitch.conf"
     file.write_text("passwd: files\ngroup: files\nhosts: files\n")
     for flags in ("-m", "-rm"):
@@ -148,7 +148,7 @@ def main():
         all_figures = {name: [] for name in servers}
         for run in range(RUNS):
             for name, words in servers.items():
-                # The legacy server reads blockingly and does not get through pipelined load at all.
+                # The legacy server reads with blocking calls, and does not survive pipelined load at all.
                 try:
                     all_figures[name].append(measure(words, storeload, name != "legacy"))
                 except (Failed, OSError) as e:

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Eight workers that write lines as fast as they can, with -t 3: bytes a second into the log files.
+"""Eight workers that write lines as fast as they can, with -t 3: bytes per second into the log files.
 
 Peers in the same run: eight `cat`s into files, eight `tee`s that write to files and to one console, and torchrun's own
--t 3, where PyTorch is there. The console is the null device, a plain file, or a pipe that somebody empties."""
+-t 3, if PyTorch is installed. The console is the null device, a plain file, or a pipe that a process reads."""
 import os
 import pathlib
 import subprocess
@@ -19,7 +19,7 @@ LINE = 100
 
 
 def console(kind, tmp):
-    """An open file, and who must be waited for."""
+    """An open file, and the process to wait for."""
     if kind == "file":
         return open(tmp / "console", "wb"), None
     if kind == "pipe":
@@ -50,7 +50,7 @@ def run(launcher, flood, mib, tmp):
 
 
 def each(command, flood, tmp):
-    """As many shells' pipelines at once."""
+    """Runs these shell pipelines at the same time."""
     one = f'{flood} {MIB} {LINE} | {command}'
     return ["sh", "-c", f'for i in $(seq {WORKERS}); do ({one}) & done; wait', "sh", tmp]
 

@@ -24,7 +24,7 @@
 #include "io/net/stream.h"
 #include "rendezvous/protocol/wire.h"
 
-/* Not yet served, at once: more would wait in the kernel for a second, not at the leader. */
+/* The limit of connections that are not served yet: more would wait in the kernel for a second, not at the leader. */
 #define ON_THE_WAY_MAX 512
 #define CLOSED_PORT 1
 #define PAUSE_NS (20 * NS_PER_MS)
@@ -62,7 +62,7 @@ static void on_its_way(struct caller *c, bool yes) {
     c->on_the_way = yes;
 }
 
-/* It comes again, when it is its turn. */
+/* It connects again when it is its turn. */
 static void hang_up(struct caller *c) {
     struct flood *f = c->flood;
     stream_free(TAKE_PTR(c->stream));
@@ -114,7 +114,7 @@ static void served(struct caller *c) {
 
 static bool says(const char *text, const char *what) { return strstr(text, what) != NULL; }
 
-/* What it needs of a message: the leader is what is to be kept busy, not this process. */
+/* Decodes only what it needs of a message: the leader should be busy, not this process. */
 static void on_frame(struct caller *c, const char *text) {
     const char *n = strstr(text, "\"n_nodes\":");
     if (says(text, "\"kind\":\"WELCOME\"")) {

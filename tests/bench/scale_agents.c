@@ -37,8 +37,8 @@
 #include "rendezvous/protocol/conn_io.h"
 
 #define BACKLOG 8
-/* Below what the kernel hands out by itself: with thousands taken, its search for a free one would
- * cost a millisecond each. One that somebody has is passed over. */
+/* Below the ports that the kernel chooses itself: with thousands in use, its search for a free one would cost a
+ * millisecond each. A port that is in use is skipped. */
 #define FIRST_PORT 10000
 
 struct agent {
@@ -55,7 +55,7 @@ struct agent {
 struct driver {
     struct loop *loop;
     struct loop_watch *input;
-    struct loop_timer *timer; /* when they begin, then the end of the beginning */
+    struct loop_timer *timer; /* for the time when they begin, then for the end of the start */
     struct addr leader;
     uint32_t min_nodes, max_nodes;
     const char *run_id;
@@ -135,7 +135,7 @@ static void make_listener(struct agent *a) {
     a->info.listener_port = addr_port(&at);
 }
 
-/* ---- the launcher that there is not ---- */
+/* ---- in place of a launcher ---- */
 
 static void prepare(void *arg, struct generation g, const struct form *form) {
     (void)form;
@@ -229,9 +229,9 @@ static void connect_agent(struct agent *a) {
         die("a client", -r);
 }
 
-/* ---- the script's words ---- */
+/* ---- commands of the script ---- */
 
-/* First all are made; each connects in the turn after. A timer set last comes last. */
+/* First all are created; each connects in the next turn. The timer that is set last fires last. */
 static void on_timer(void *arg) {
     struct driver *d = arg;
     if (d->begun) {
@@ -282,7 +282,7 @@ static void on_input(void *arg, int fd, unsigned events) {
     struct driver *d = arg;
     ssize_t got = read(fd, d->line + d->line_len, sizeof d->line - d->line_len);
     if (got <= 0)
-        exit(0); /* the script has ended; so do all the nodes */
+        exit(0); /* the script has ended, so all the nodes end */
     d->line_len += (size_t)got;
     char *end;
     while ((end = memchr(d->line, '\n', d->line_len)) != NULL) {

@@ -27,9 +27,9 @@
 
 struct client {
     int fd;
-    char *batch; /* what it sends each time */
+    char *batch; /* the bytes that it sends each time */
     size_t batch_len, sent;
-    size_t expected; /* reply bytes still to come */
+    size_t expected; /* reply bytes that are still expected */
     size_t replies;  /* reply bytes of a batch */
     uint64_t batches;
 };
@@ -58,7 +58,7 @@ static int begin_connect(const struct sockaddr_in *at) {
     if (fd < 0)
         die("socket");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    struct linger reset = {1, 0}; /* no thousands of TIME_WAITs that the next run would meet */
+    struct linger reset = {1, 0}; /* leave no thousands of TIME_WAITs for the next run */
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
     if (connect(fd, (const struct sockaddr *)at, sizeof *at) < 0 && errno != EINPROGRESS)
         die("connect");
@@ -106,7 +106,7 @@ static void watch(struct client *c, int op, uint32_t events) {
         die("epoll_ctl");
 }
 
-/* Sends what is left of the batch; true when all of it went out. */
+/* Sends the rest of the batch. True: all of it is sent. */
 static int push(struct client *c) {
     while (c->sent < c->batch_len) {
         ssize_t n = send(c->fd, c->batch + c->sent, c->batch_len - c->sent, MSG_NOSIGNAL);
@@ -120,7 +120,7 @@ static int push(struct client *c) {
     return 1;
 }
 
-/* Takes what has come; true when nothing more is expected. */
+/* Reads what has arrived. True: nothing more is expected. */
 static int pull(struct client *c) {
     static char sink[65536];
     while (c->expected > 0) {
@@ -214,7 +214,7 @@ static double wake(struct client *clients, size_t n, struct client *setter, int 
     for (size_t i = 0; i < n; i++) {
         struct client *c = &clients[i];
         c->batch_len = put_wait(c->batch, key);
-        c->batch[c->batch_len++] = 13; /* a PING: its answer says that the WAIT was seen */
+        c->batch[c->batch_len++] = 13; /* a PING: its answer shows that the WAIT was received */
         memcpy(c->batch + c->batch_len, "1234", 4);
         c->batch_len += 4;
         c->sent = 0;
@@ -242,7 +242,7 @@ static void storm(const char *port, size_t n) {
     struct client *setter = connect_all(port, 1);
     printf("connect %.6f\n", connected);
     fflush(stdout);
-    if (getchar() == EOF) /* the caller looks at the server's CPU time */
+    if (getchar() == EOF) /* the caller reads the server's CPU time */
         return;
     for (int i = 0; i < WAKES; i++)
         took[i] = wake(clients, n, setter, i);

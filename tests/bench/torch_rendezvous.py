@@ -20,7 +20,8 @@ ANSWER = struct.Struct("=dd?")
 
 
 def join(index, nodes, port, go, answers):
-    """One node, in a process of its own: begins when `go` ends; writes when it began and when it had its group."""
+    """One node, in a process of its own: begins when `go` ends; writes the times when it began and when it had its
+    group."""
     os.read(go, 1)
     began = time.monotonic()
     try:
@@ -34,7 +35,7 @@ def join(index, nodes, port, go, answers):
         traceback.print_exc()
         ok = False
     os.write(answers, ANSWER.pack(began, time.monotonic(), ok))
-    signal.pause()  # the keep-alive goes on in its thread
+    signal.pause()  # the keep-alive continues in its thread
 
 
 def main():
@@ -57,7 +58,7 @@ def main():
     found = []
     while len(found) < nodes and select.select([answers_r], [], [], max(0.0, deadline - time.monotonic()))[0]:
         found.append(ANSWER.unpack(os.read(answers_r, ANSWER.size)))
-    for pid in reversed(children):  # the first has the store, without which the others complain at length
+    for pid in reversed(children):  # the first has the store; without it the others print many errors
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     if not all(ok for _, _, ok in found):

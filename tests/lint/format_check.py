@@ -4,7 +4,7 @@
     format_check.py SOURCE_ROOT           says which files differ
     format_check.py SOURCE_ROOT --fix     rewrites them
 
-Releases of clang-format do not agree with each other, so it is always the one of Debian 12. Without it: skipped (77).
+Releases of clang-format format differently, so it is always the one of Debian 12. Without it: skipped (77).
 """
 import pathlib
 import re

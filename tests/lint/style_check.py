@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What the compiler does not see of the house's style.
+"""Checks of the code style that the compiler does not make.
 
     style_check.py SOURCE_ROOT
 
@@ -12,7 +12,7 @@ import sys
 
 LINE_MAX, FUNCTION_MAX, FILE_MAX = 100, 80, 700
 
-# A worker's own idling is not a wait of the test: workers pause() or run `sleep`, and are killed.
+# An idle worker is not a wait of the test: workers pause() or run `sleep`, and are killed.
 SLEEP = {
     ".c": re.compile(r"\b(sleep|usleep|nanosleep|clock_nanosleep|thrd_sleep)\s*\("),
     ".py": re.compile(r"\b(time\.sleep|asyncio\.sleep)\s*\(|^from time import .*\bsleep\b"),

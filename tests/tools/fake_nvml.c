@@ -173,7 +173,7 @@ static int take_fabric(struct device *d, char **w, int n) {
     return i;
 }
 
-/* One property of a GPU; the number of words that it took. */
+/* Reads one property of a GPU. Returns the number of words that it used. */
 static int take_property(struct device *d, char **w, int n) {
     const char *key = w[0], *value = n > 1 ? w[1] : "";
     if (strcmp(key, "busid") == 0)
@@ -216,7 +216,7 @@ static int take_property(struct device *d, char **w, int n) {
     } else if (strcmp(key, "peers") == 0) {
         for (int i = 1; i < n && i <= LINKS; i++) {
             d->links[i - 1] = (struct link){.active = 1, .p2p = 1, .type = 0};
-            snprintf(d->links[i - 1].remote, 40, "=%s", w[i]); /* its address may come later in the script */
+            snprintf(d->links[i - 1].remote, 40, "=%s", w[i]); /* its address can come later in the script */
             d->n_links = i;
         }
         return n;
@@ -324,7 +324,7 @@ static int put(const char *call, char *text, size_t len, const char *value) {
     return 0;
 }
 
-/* A call that the script may take away: dlsym() asks the resolver, and passes its NULL on. */
+/* A call that the script can remove: dlsym() calls the resolver, and returns its NULL. */
 #define EXPORT(type, name, params)                                                 \
     type name params __attribute__((visibility("default"), ifunc("find_" #name))); \
     static type do_##name params;                                                  \
@@ -338,7 +338,7 @@ static int put(const char *call, char *text, size_t len, const char *value) {
         if (r_ != 0)                \
             return r_;              \
     } while (0)
-/* A call that tells one number of a device. */
+/* A call that returns one number of a device. */
 #define NUMBER(name, type, known, value)                 \
     EXPORT(int, name, (struct device * d, type * ret)) { \
         ENTER(name, d->index);                           \

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A line for each thing that muster says: its name and the SHA-256 of its output. To show that a rearrangement of the
-source changes nothing:
+"""A line for each output of muster: its name and its SHA-256. To show that a rearrangement of the source changes
+nothing:
 
     fingerprint.py BUILD > before; (rearrange, build); fingerprint.py BUILD > after; diff before after
 
@@ -32,7 +32,7 @@ def output(words, **env):
 
 
 def trace(build, seed):
-    """What the simulator's world lives through, without the summary that Criterion prints with its times."""
+    """The trace of the simulator's world, without the summary that Criterion prints with its times."""
     said = output([build / "tests/test-sim-group"], SEED=str(seed), SIM_SEEDS="1", FIRST_SEED=str(seed))
     return b"\n".join(line for line in said.splitlines() if re.match(rb" *[0-9]+\.[0-9]{6} ", line))
 

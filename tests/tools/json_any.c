@@ -7,7 +7,7 @@
 
 #define TRIES_MAX 10000
 
-/* 0 … max, the ends with preference. */
+/* A random number in 0 … max; both ends are more frequent. */
 static uint64_t any(struct prng *prng, uint64_t max) {
     switch (prng_below(prng, 4)) {
     case 0: return 0;
@@ -16,7 +16,7 @@ static uint64_t any(struct prng *prng, uint64_t max) {
     }
 }
 
-/* The longest with preference. */
+/* Draws a text; the longest is more frequent. */
 static void any_text(struct prng *prng, const struct json_field *f, char *out) {
     static const char *const pieces[] = {
         "a", "\"", "\\", "\n", "\x01", "\x1f", "\x7f", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "/", " "};
@@ -32,7 +32,7 @@ static void any_text(struct prng *prng, const struct json_field *f, char *out) {
     while (at < len)
         out[at++] = 'x';
     out[at] = '\0';
-    if (f->kind == JSON_FIELD_LINE) /* what is not for a terminal does not arrive */
+    if (f->kind == JSON_FIELD_LINE) /* characters that are not for a terminal are removed on the way */
         utf8_clean(out, false);
 }
 
@@ -97,7 +97,7 @@ static uint32_t u32_at(const void *of, size_t offset) {
     return v;
 }
 
-/* Once more, now that what it must not exceed is known. */
+/* Draws the value again, now that its upper limit is known. */
 static void any_related(struct prng *prng, const struct json_field *f, void *of) {
     uint64_t max = json_field_max(f);
     if (f->at_most != 0)
@@ -133,7 +133,7 @@ void json_any(struct prng *prng, const struct json_table *table, void *of) {
         if (table->check == NULL || table->check(of, NULL) == 0)
             return;
     }
-    abort(); /* nothing passes the check */
+    abort(); /* no value passes the check */
 }
 
 static const char *list_difference(const struct json_field *f, const void *a, const void *b) {

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Adds up what really ran, and ends with one line: N passed, N failed, N skipped.
+"""Counts the tests that really ran, and ends with one line: N passed, N failed, N skipped.
 
     summary.py RESULTS_DIR
 
@@ -45,7 +45,7 @@ def tell_skipped(skipped, path):
 
 
 def tell_failed(failed, whole=10, lines=40):
-    """What the first of them said, at its end where the reason is, then a line for each."""
+    """Prints the end of the first one's output, which has the reason, then a line for each."""
     for label, name, text in failed[:whole]:
         print(f"\n-- [{label}] {name}", *text.splitlines()[-lines:], sep="\n   ")
     for label, name, text in failed:

@@ -1,11 +1,11 @@
-"""What torch's own code (torch/numa/binding.py) binds workers to on a machine that is only a folder.
+"""The CPUs to which torch's own code (torch/numa/binding.py) binds workers on a machine that is only a folder.
 
     PYTHON_WITH_TORCH torch_numa.py < CASES > RESULTS
 
-CASES: JSON, [{"tree": FOLDER, "allowed": [CPU...] or null, "visible": [GPU...] or null}]; RESULTS: for each case
-{MODE: [RESULT of each visible GPU]}. A result is {"cpus": [...]}, or {"error": TEXT} where torch dies, for "socket"
-with "left_out": what it gives with the nodes left out that it dies of. The module runs as it is: its questions to CUDA
-are answered from the tree, its files are opened below it, and the allowed CPUs are those of the case.
+CASES: JSON, [{"tree": FOLDER, "allowed": [CPU...] or null, "visible": [GPU...] or null}]; RESULTS: for each case {MODE:
+[RESULT of each visible GPU]}. A result is {"cpus": [...]}, or {"error": TEXT} if torch fails; for "socket" with
+"left_out": the result without the nodes because of which it fails. The module runs unchanged: its calls of CUDA are
+answered from the tree, its files are opened below it, and the allowed CPUs are those of the case.
 """
 import builtins
 import json
@@ -20,7 +20,7 @@ MODES = ("node", "socket", "exclusive", "core-complex")
 
 
 def gpus_of(tree):
-    """PCI addresses of NVIDIA's GPUs, as CUDA_DEVICE_ORDER=PCI_BUS_ID has them."""
+    """PCI addresses of NVIDIA's GPUs, in the order of CUDA_DEVICE_ORDER=PCI_BUS_ID."""
     found = []
     for folder in pathlib.Path(tree, "proc/driver/nvidia/gpus").glob("*"):
         domain, bus, rest = folder.name.split(":")
