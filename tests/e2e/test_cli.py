@@ -236,11 +236,13 @@ def test_mistakes_are_one_line_and_exit_2(argv, status, said):
 
 def test_help_and_version_go_to_standard_output():
     for argv in (["help"], ["--help"], ["run", "--help"], ["help", "run"], ["help", "version"],
-                 ["help", "status"], ["stop", "--help"], ["version"],
+                 ["help", "status"], ["stop", "--help"], ["version"], ["version", "--help"], ["help", "--help"],
                  ["--version"], ["run", "--version"]):
         done = muster(*argv)
         assert done.returncode == 0 and done.stdout and not done.stderr, (argv, done)
     assert muster("help", "run").stdout == muster("run", "-h").stdout
+    assert muster("help", "version").stdout == muster("version", "-h").stdout
+    assert muster("check", "--help").stdout.startswith("usage: muster check [OPTIONS]\n")
 
 
 def test_version_says_what_was_found_and_what_was_not():

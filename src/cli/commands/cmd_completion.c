@@ -10,7 +10,7 @@ int cmd_completion(int argc, char **argv) {
     if (argc != 2)
         return usage_error("completion", "which shell? muster completion bash|zsh");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        (void)puts("Usage: muster completion bash|zsh\n\n"
+        (void)puts("usage: muster completion bash|zsh\n\n"
                    "Prints a script for the shell: source <(muster completion bash)");
         return finish_stdout();
     }

@@ -16,7 +16,8 @@ static void print_overview(void) {
 int cmd_help(int argc, char **argv) {
     if (argc > 2)
         return usage_error("help", "one command at most");
-    if (argc < 2 || strcmp(argv[1], "help") == 0) {
+    if (argc < 2 || strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
+        strcmp(argv[1], "-h") == 0) {
         print_overview();
         return finish_stdout();
     }

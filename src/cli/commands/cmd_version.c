@@ -7,6 +7,10 @@
 
 int cmd_version(int argc, char **argv) {
     bool verbose = argc == 2 && (strcmp(argv[1], "-v") == 0 || strcmp(argv[1], "--verbose") == 0);
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        char help[] = "help", *words[] = {help, argv[0], NULL};
+        return cmd_help(2, words);
+    }
     if (argc > 1 && !verbose)
         return usage_error("version", "unknown argument \"%s\"; there is only -v",
                            argv[argc > 2 ? 2 : 1]);

@@ -72,7 +72,8 @@ static bool reads_environment(const struct option_set *set) {
 }
 
 void options_help(const struct option_set *set, struct strbuf *out) {
-    strbuf_printf(out, "usage: muster %s [OPTIONS] %s\n\n", set->command, set->operands);
+    strbuf_printf(out, "usage: muster %s [OPTIONS]%s%s\n\n", set->command,
+                  set->operands[0] != '\0' ? " " : "", set->operands);
     (void)add_wrapped(out, set->about, 0, 0);
     strbuf_add_char(out, '\n');
     for (size_t i = 0; i < set->n; i++)
