@@ -159,7 +159,10 @@ static int find_by_arbiter(struct loop *loop, const struct job_place *place, str
         return 0;
     const struct rdzv_peer *leader = &ret->record.leader;
     if (ret->record.epoch == 0 || leader->incarnation == 0 || leader->addr[0] == '\0')
-        return err_set(err, -ENOENT, "no agent has led the run '%.100s' there yet", spec.run_id);
+        return err_set(
+            err, -ENOENT,
+            "no agent has led the run '%.100s' there yet; check the endpoint and --rdzv-id",
+            spec.run_id);
     struct job_target *t = add(ret);
     (void)strcpy(t->host, leader->addr);
     (void)strcpy(t->run_id, ret->run_id);

@@ -110,9 +110,10 @@ static void look_clock(struct node_summary *d) {
     int state = adjtimex(&t);
     if (state == TIME_ERROR || (state >= 0 && (t.status & STA_UNSYNC) != 0))
         node_summary_add(d, NODE_SUMMARY_WARN, "CLOCK-UNSYNCED",
-                         "no NTP or PTP daemon disciplines the clock, the kernel reports");
+                         "no NTP or PTP daemon synchronizes the clock, according to the kernel");
     else if (state >= 0)
-        node_summary_add(d, NODE_SUMMARY_OK, "CLOCK", "an NTP or PTP daemon disciplines the clock");
+        node_summary_add(d, NODE_SUMMARY_OK, "CLOCK",
+                         "an NTP or PTP daemon synchronizes the clock");
 }
 
 /* ---- interfaces and adapters ---- */
