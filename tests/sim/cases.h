@@ -1,6 +1,5 @@
-/* Schedules written by hand that more than one program runs: succession_sim with the right rules,
- * mutants_sim with wrong ones. Each fills in a whole world. Host 0 leads at first, host 1 is its
- * first successor, then 2, then 3. */
+/* Schedules written by hand that several programs run: succession_sim with the right rules, mutants_sim with wrong
+ * ones. Each fills in a whole world. At first host 0 leads; host 1 is its first successor, then 2, then 3. */
 #pragma once
 
 #include "world.h"
@@ -10,12 +9,12 @@ void case_arbiter(struct world_params *p, uint32_t hosts, uint32_t min_nodes);
 /* The same with a fixed endpoint that leaves a leader file. */
 void case_leader_file(struct world_params *p, uint32_t hosts, uint32_t min_nodes);
 
-/* The first successor hears nothing of the leader for 3 s; then the leader's agent is killed, and
- * the third node cut off with the lease that it has. */
+/* The first successor receives nothing from the leader for 3 s; then the leader's agent is killed, and the third node
+ * is cut off while it has a lease. */
 void case_successor_cut_off_first(struct world_params *p);
 /* Leader and first successor can't reach the arbiter, a newcomer reaches nothing else. */
 void case_newcomer_sees_only_the_arbiter(struct world_params *p);
-/* A fifth node, which is no successor, can't reach the leader for 12 s, and goes to the first. */
+/* A fifth node, which is not a successor, can't reach the leader for 12 s, and goes to the first successor. */
 void case_one_goes_to_the_successor(struct world_params *p);
 /* Host 0 leads from 0 s on and is lost at 5 s; host 1 comes at `other_ns`, the two that are needed,
  * too, half a second after the loss. */
@@ -27,15 +26,15 @@ void case_idle_leader_without_arbiter(struct world_params *p, uint64_t back_ns);
  * when host 0 does, for its group with host 1: both have been waiting for answers. Then that group
  * runs on without the arbiter, and host 3 comes, which sees host 2. */
 void case_two_claim_after_an_idle_epoch(struct world_params *p);
-/* The leader's agent stands still for less than a lease. */
+/* The leader's agent is frozen for less than a lease. */
 void case_short_freeze(struct world_params *p);
 /* The arbiter's data is gone, and nothing else is wrong. */
 void case_arbiter_emptied(struct world_params *p);
-/* For 4 s, less than a lease: nobody may end of that. */
+/* For 4 s, less than a lease: no node may end because of that. */
 void case_arbiter_away_for_a_moment(struct world_params *p);
 /* The leader is killed while another job has founded its first epoch in the place of this one's. */
 void case_another_jobs_arbiter(struct world_params *p);
-/* 2,000 nodes join a running group of 3, as spares, and are never heard again. */
+/* 2,000 nodes join a running group of 3 as spares, and never send again. */
 void case_crowd(struct world_params *p);
 /* All three nodes are told to leave at once; the last one's workers take 2 s. Another agent, on
  * host 3, has been started meanwhile. */

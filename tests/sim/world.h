@@ -1,7 +1,7 @@
-/* A world in a box: hosts with clocks of their own, agents that run the product's `struct member`
- * and, where they lead, its `struct group`; their launchers, guardians, listeners and connections,
- * an arbiter or a leader file, in virtual time and with one stream of random numbers. It keeps
- * watch over the invariants of the rendezvous after every step. Not a test itself: the *_sim.c are.
+/* A world in a box: hosts with clocks of their own, agents that run the product's `struct member` and, where they lead,
+ * its `struct group`; their launchers, guardians, listeners and connections, an arbiter or a leader file, in virtual
+ * time and with one stream of random numbers. It checks the invariants of the rendezvous after every step. It is not a
+ * test itself; the *_sim.c files are.
  *
  * Who can lead is group.leadership: NONE and LEADER_FILE have an endpoint on host 0, whose agents lead (with
  * LEADER_FILE also an agent started there later); with ARBITER it is whoever claims.
@@ -40,7 +40,7 @@ enum fault_kind {
     FAULT_FREEZE_HOST,  /* the whole machine stands still for arg ns */
     FAULT_CUT,          /* its connection ends: arg = enum cut_mode */
     FAULT_PARTITION,    /* nothing passes for arg ns: arg2 = PARTITION_*, or them all */
-    FAULT_DELAY,        /* words to and from it take up to arg2 ns longer, for arg ns */
+    FAULT_DELAY,        /* messages to and from it take up to arg2 ns longer, for arg ns */
     FAULT_PREPARE_FAILS,
     FAULT_PREPARE_SLOW, /* longer than the form timeout */
     FAULT_SPAWN_FAILS,
@@ -55,12 +55,12 @@ enum fault_kind {
      */
     FAULT_ARBITER_EMPTIED,
     FAULT_TOUCH_FAILS, /* of the leader file, for arg ns */
-    FAULT_SAFE_POINT,  /* a worker says that it may be stopped now */
+    FAULT_SAFE_POINT,  /* a worker reports that it can be stopped now */
     FAULT_EXCLUDE,     /* an operator excludes the host's node */
-    FAULT_GROW,        /* an operator lets in those who wait */
+    FAULT_GROW,        /* an operator admits the waiting nodes */
     FAULT_STOP,        /* an operator stops the job with a command */
     FAULT_DRAWN_COUNT, /* what follows is in schedules written by hand only */
-    /* arg nodes join the leader on this host, and never say another word */
+    /* arg nodes join the leader on this host, and never send again */
     FAULT_CROWD = FAULT_DRAWN_COUNT,
     FAULT_KIND_COUNT,
 };
@@ -72,7 +72,7 @@ enum fault_kind {
 #define PARTITION_BOTH 3
 #define PARTITION_HOST(h) (INT64_C(4) << (h))
 
-/* In place of a host: whoever it is when the fault happens. */
+/* In place of a host: the host that has this role when the fault happens. */
 #define HOST_LEADER 100
 #define HOST_SUCCESSOR(n) (101 + (n))
 

@@ -29,7 +29,7 @@ static void note_election_move(struct world *w, const struct life *l, enum membe
         w->coverage->election_moves[before][after]++;
 }
 
-/* What a node knows only grows. */
+/* Checks that the epochs and generations that a node knows only grow. */
 static void check_growth(struct world *w, struct life *l) {
     uint32_t restarts = member_report(l->member)->restarts_used;
     if (restarts < l->restarts_heard)
@@ -173,7 +173,7 @@ void oracle_node_ended(struct world *w, const struct life *l) {
     }
 }
 
-/* Who could be in a group now. */
+/* Whether the node could be in a group now. */
 static bool could_take_part(const struct world *w, const struct life *l) {
     if (!l->process || !host_running(w, l->host) || l->frozen || l->was_told_to_leave)
         return false;

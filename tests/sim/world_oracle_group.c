@@ -249,7 +249,7 @@ static bool same_place(const struct form *a, const struct form *b) {
            a->restarts_used == b->restarts_used && a->max_restarts == b->max_restarts && a->log_nonce == b->log_nonce;
 }
 
-/* Every member knows of the group before any worker runs, and all know the same (I3). */
+/* Every member knows the group before any worker runs, and all know the same (I3). */
 void oracle_check_forms(struct world *w, struct group_info *g) {
     uint32_t rank = 0;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
