@@ -153,7 +153,7 @@ static int send_request(struct muster_store *s, struct request *q, const char *w
 }
 
 /* Reads bytes that the server must send at once. */
-static int recv_owed(struct muster_store *s, void *data, size_t len, const char *what) {
+static int recv_reply(struct muster_store *s, void *data, size_t len, const char *what) {
     uint64_t deadline_ns = muster_store_deadline_ns(s->reply_timeout_ms);
     int r = muster_store_socket_recv(s->fd, data, len, deadline_ns);
     return r < 0 ? broken(s, r, what) : 0;
@@ -161,7 +161,7 @@ static int recv_owed(struct muster_store *s, void *data, size_t len, const char 
 
 static int recv_i64(struct muster_store *s, int64_t *ret, const char *what) {
     uint8_t b[8];
-    int r = recv_owed(s, b, sizeof(b), what);
+    int r = recv_reply(s, b, sizeof(b), what);
     if (r == 0)
         *ret = (int64_t)read_u64(b);
     return r;
@@ -169,7 +169,7 @@ static int recv_i64(struct muster_store *s, int64_t *ret, const char *what) {
 
 static int recv_value(struct muster_store *s, void **ret_value, size_t *ret_len, const char *what) {
     uint8_t head[8];
-    int r = recv_owed(s, head, sizeof(head), what);
+    int r = recv_reply(s, head, sizeof(head), what);
     if (r < 0)
         return r;
     uint64_t len = read_u64(head);
@@ -178,7 +178,7 @@ static int recv_value(struct muster_store *s, void **ret_value, size_t *ret_len,
     uint8_t *value = malloc((size_t)len + 1);
     if (value == NULL)
         return broken(s, -ENOMEM, what);
-    r = recv_owed(s, value, (size_t)len, what);
+    r = recv_reply(s, value, (size_t)len, what);
     if (r < 0) {
         free(value);
         return r;
@@ -278,7 +278,7 @@ int muster_store_check(struct muster_store *s, const char *const *keys, size_t n
     put_keys(&q, keys, n);
     int r = send_request(s, &q, "check");
     if (r == 0)
-        r = recv_owed(s, &reply, 1, "check");
+        r = recv_reply(s, &reply, 1, "check");
     if (r < 0)
         return r;
     if (reply != REPLY_READY && reply != REPLY_NOT_READY)
@@ -320,14 +320,14 @@ static int cancel_wait(struct muster_store *s, const char *what) {
     put_u8(&q, OP_CANCEL_WAIT);
     int r = send_request(s, &q, what);
     if (r == 0)
-        r = recv_owed(s, &reply, 1, what);
+        r = recv_reply(s, &reply, 1, what);
     if (r < 0)
         return r;
     if (reply == REPLY_WAIT_CANCELED)
         return -ETIMEDOUT;
     uint8_t second = REPLY_STOP_WAITING;
     if (reply == REPLY_STOP_WAITING)
-        r = recv_owed(s, &second, 1, what);
+        r = recv_reply(s, &second, 1, what);
     if (r < 0)
         return r;
     return second == REPLY_WAIT_CANCELED ? 0 : broken(s, -EPROTO, what);

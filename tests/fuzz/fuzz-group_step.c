@@ -179,7 +179,7 @@ static void check_effects(const struct group *g, const struct group_update *u, s
         CHECK(e->kind != GROUP_EFFECT_DESIRED || group_desired(g, e->node, &d) || group_state(g) == GROUP_CLOSED ||
               group_node_info(g, e->node) == NULL);
         bool text = e->kind == GROUP_EFFECT_NOTICE || e->kind == GROUP_EFFECT_REFUSE || e->kind == GROUP_EFFECT_ANSWER;
-        CHECK(e->kind != GROUP_EFFECT_TIMELINE || (e->note->kind > 0 && e->note->kind < TIMELINE_KIND_COUNT));
+        CHECK(e->kind != GROUP_EFFECT_TIMELINE || (e->entry->kind > 0 && e->entry->kind < TIMELINE_KIND_COUNT));
         CHECK(e->kind != GROUP_EFFECT_ARBITER || e->request->kind > 0);
         CHECK(!text || (e->reason != NULL && e->reason[0] != '\0'));
         CHECK(e->kind != GROUP_EFFECT_LEASE || e->lease.validity_ns <= 5 * NS_PER_S);

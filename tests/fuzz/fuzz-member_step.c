@@ -84,7 +84,7 @@ static void fill_of_arbiter(struct input *in, struct member_event *e, uint64_t n
     e->successors = &named;
     e->peer = &peer;
     e->handover = &handover;
-    e->caller = 5 + (b >> 4);
+    e->joiner = 5 + (b >> 4);
     e->probe = 1 + b % 3;
     if (e->kind == MEMBER_EVENT_ARBITER)
         fill_answer(in, &answer, now_ns);

@@ -252,7 +252,7 @@ static void on_join(struct world *w, struct conn *c, struct word *word) {
         c->parked = kept;
         if (w->p.mutant == MUTANT_HAS_LEADER)
             forge_loss(w, l);
-        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_CALLER, .caller = c->node->incarnation});
+        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_JOINER, .joiner = c->node->incarnation});
     } else if (l->join_policy == JOIN_POLICY_REDIRECTED && w->p.mutant != MUTANT_HAS_LEADER) {
         redirect(w, c, l->join_policy_epoch, &l->join_policy_peer);
     } else {
@@ -271,7 +271,7 @@ static void on_end(struct world *w, struct conn *c) {
     word_free(c->parked);
     c->parked = NULL;
     if (parked)
-        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_CALLER_GONE, .caller = node});
+        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_JOINER_GONE, .joiner = node});
     if (joined)
         group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_DISCONNECT, .node = node});
     if (joined && w->p.mutant == MUTANT_DISCONNECT_IS_GONE)
@@ -469,7 +469,7 @@ static void check_status(struct world *w, const struct life *l) {
         world_broken(w, "the status names more nodes than it holds");
 }
 
-static void note(struct world *w, const struct life *l, const struct timeline_entry *n) {
+static void check_entry(struct world *w, const struct life *l, const struct timeline_entry *n) {
     w->coverage->notes[n->kind]++;
     world_trace(w, "note of %u.%u: %s %s %s", l->host, l->index, timeline_kind_name(n->kind), n->name, n->why);
     if (n->at_ns > world_clock(w, l->host))
@@ -514,7 +514,7 @@ static void obey_one(struct world *w, struct life *l, const struct group_effect 
             world_broken(w, "an operator is answered with nothing");
         world_trace(w, "answer: %s", e->reason);
         break;
-    case GROUP_EFFECT_TIMELINE: note(w, l, e->note); break;
+    case GROUP_EFFECT_TIMELINE: check_entry(w, l, e->entry); break;
     case GROUP_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }

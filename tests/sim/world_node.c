@@ -381,7 +381,7 @@ static void on_probe_answer(struct world *w, struct item *it) {
     struct member_event e = {.kind = MEMBER_EVENT_PROBE, .probe = probe};
     if (it->prober == PROBER_PEER) {
         e.kind = MEMBER_EVENT_PEER_PROBE;
-        e.caller = it->other->incarnation;
+        e.joiner = it->other->incarnation;
     }
     node_event(w, it->life, &e);
 }

@@ -31,7 +31,7 @@ static void on_discovered(void *arg) {
 int check_this_node(const struct node_summary_config *config, const char *python,
                     struct node_summary *ret, bool *ret_whole) {
     _cleanup_(loop_freep) struct loop *loop = NULL;
-    struct node_discovery *look = NULL;
+    struct node_discovery *discovery = NULL;
     struct node_discovery_config what = {.what = node_summary_needs(discover_has_gpus()),
                                          .netifs_first = true,
                                          .nvml = true,
@@ -42,15 +42,15 @@ int check_this_node(const struct node_summary_config *config, const char *python
     uint64_t begun_ns = clock_now_ns();
     int r = loop_new(&loop);
     if (r == 0)
-        r = node_discovery_new(loop, &what, &look, NULL);
+        r = node_discovery_new(loop, &what, &discovery, NULL);
     struct check_request w = {.loop = loop, .config = *config, .ret = ret, .ret_whole = ret_whole};
-    w.config.look = look;
+    w.config.discovery = discovery;
     w.config.begun_ns = begun_ns;
     if (r == 0) {
-        node_discovery_wait(look, on_discovered, &w);
+        node_discovery_wait(discovery, on_discovered, &w);
         r = loop_run(loop);
     }
-    node_discovery_free(look);
+    node_discovery_free(discovery);
     return r < 0 ? r : w.r;
 }
 

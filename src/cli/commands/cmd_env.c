@@ -270,7 +270,7 @@ static void choose_nproc(struct env_request *a) {
     a->spec.nproc = MAX2(n / MAX2(a->spec.gpus_per_worker, 1u), 1u);
 }
 
-static int look(struct env_request *a, struct err *err) {
+static int discover(struct env_request *a, struct err *err) {
     struct node_setup_input *in = &a->in;
     struct nccl_options none = {0};
     struct err graph_err = {0};
@@ -382,7 +382,7 @@ static int show(const struct options_parsed *parsed) {
     int status = read_arguments(&a, parsed);
     if (status >= 0)
         return status;
-    if (look(&a, &err) < 0) {
+    if (discover(&a, &err) < 0) {
         log_error("%s", err.text);
         return EXIT_JOB_FAILED;
     }

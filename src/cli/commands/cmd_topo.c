@@ -147,7 +147,7 @@ static int compare_findings(const void *a, const void *b) {
  * a line; frees them. */
 static void print_findings(struct xml_findings *f, const char *path) {
     static const char *const levels[] = {
-        [NCCL_XML_NOTE] = "note", [NCCL_XML_WARNING] = "warning", [NCCL_XML_ERROR] = "error"};
+        [NCCL_XML_NOTICE] = "note", [NCCL_XML_WARNING] = "warning", [NCCL_XML_ERROR] = "error"};
     if (f->n > 1)
         qsort(f->list, f->n, sizeof *f->list, compare_findings);
     for (uint32_t i = 0; i < f->n; i++) {

@@ -147,7 +147,7 @@ static int find_by_arbiter(struct loop *loop, const struct job_place *place, str
                      : err_set(err, -EINVAL, "\"%.200s\" is no endpoint", place->endpoint);
     (void)snprintf(ret->run_id, sizeof ret->run_id, "%s", spec.run_id);
     struct job_arbiter_config config = {
-        .spec = &spec, .look = true, .timeout_ns = place->timeout_ns};
+        .spec = &spec, .read_only = true, .timeout_ns = place->timeout_ns};
     r = job_arbiter_new(loop, &config, &arbiter, err);
     if (r == 0)
         r = read_record(loop, arbiter, &ret->record, err);

@@ -58,7 +58,7 @@ static int show_closed(struct watch *w, const struct job_found *found) {
 
 /* Asks once, and shows the answer. Returns 0, or a negative errno with a sentence; *ret_status is
  * the status of the output. */
-static int look(struct watch *w, struct job_found *found, int *ret_status, struct err *err) {
+static int refresh(struct watch *w, struct job_found *found, int *ret_status, struct err *err) {
     struct operator_reply reply = {0};
     struct command command = {.kind = COMMAND_STATUS};
     int r = -ECONNREFUSED;
@@ -121,7 +121,7 @@ static int watch_until_closed(struct watch *w) {
         struct job_found found = {0};
         struct err err = {0};
         int status = 0;
-        int r = look(w, &found, &status, &err);
+        int r = refresh(w, &found, &status, &err);
         int end = r < 0 ? bear(w, r, &err, &found) : status != 0 || !w->again ? status : -1;
         job_found_fini(&found);
         if (end >= 0)

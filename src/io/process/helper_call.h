@@ -2,7 +2,7 @@
  * writes until it ends, or until the deadline, is returned in one piece. For any call that can
  * hang.
  *
- *     struct helper_call_config config = {.name = "muster-look", .run = look, .arg = &what,
+ *     struct helper_call_config config = {.name = "muster-discover", .run = discover, .arg = &what,
  *                                         .timeout_ns = 3 * NS_PER_S, .max_bytes = LOOK_MAX};
  *     r = helper_call_new(loop, &config, on_answer, me, &call);    … on_answer(me, &answer)
  *

@@ -30,7 +30,7 @@ static void member_config_from(const struct agent *a, struct member_config *c) {
 /* Nodes of one NVLink domain (one rack's NVSwitches: cluster and clique) are placed together, then
  * those of one switch. */
 static void fill_place(const struct agent *a, struct node_info *info) {
-    const struct topology *t = a->look != NULL ? node_discovery_topology(a->look) : NULL;
+    const struct topology *t = a->discovery != NULL ? node_discovery_topology(a->discovery) : NULL;
     const char *place = a->config.spec->topology != NULL ? a->config.spec->topology : "";
     const struct topo_gpu *g = t != NULL && t->n_gpus > 0 ? &t->gpus[0] : NULL;
     if (g != NULL && g->fabric_uuid[0] != '\0')
@@ -79,7 +79,7 @@ static void begin_now(struct agent *a, const struct addr *own) {
     }
 }
 
-static void on_looked(void *arg) {
+static void on_discovered(void *arg) {
     struct agent *a = arg;
     if (!a->ended)
         begin_now(a, a->own_endpoint.len > 0 ? &a->own_endpoint : NULL);
@@ -87,12 +87,12 @@ static void on_looked(void *arg) {
 
 /* The order by topology needs the NVLink domain, which only NVML reports. */
 static void begin_with(struct agent *a, const struct addr *own) {
-    bool waits = a->config.spec->rdzv.rank_order == RANK_ORDER_TOPOLOGY && a->look != NULL &&
-                 (node_discovery_what(a->look) & DISCOVER_NVML) != 0;
+    bool waits = a->config.spec->rdzv.rank_order == RANK_ORDER_TOPOLOGY && a->discovery != NULL &&
+                 (node_discovery_what(a->discovery) & DISCOVER_NVML) != 0;
     if (own != NULL)
         a->own_endpoint = *own;
-    if (waits && !node_discovery_ended(a->look))
-        node_discovery_wait(a->look, on_looked, a);
+    if (waits && !node_discovery_ended(a->discovery))
+        node_discovery_wait(a->discovery, on_discovered, a);
     else
         begin_now(a, own);
 }

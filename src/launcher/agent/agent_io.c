@@ -251,7 +251,7 @@ static void can_join(void *arg) {
     rdzv_client_join(a->client);
 }
 
-static void tell_summary(void *arg, const char *node_summary) {
+static void send_summary(void *arg, const char *node_summary) {
     struct agent *a = arg;
     rdzv_client_node_summary(a->client, node_summary);
 }
@@ -267,14 +267,14 @@ static void refuse(void *arg, const char *reason) {
 }
 
 static const struct preflight_ops preflight_ops = {
-    .can_join = can_join, .tell = tell_summary, .prepared = prepared, .led = led, .refuse = refuse};
+    .can_join = can_join, .send = send_summary, .prepared = prepared, .led = led, .refuse = refuse};
 
 /* ---- events of the listener ---- */
 
-static void on_caller(void *arg, uint64_t incarnation, bool came) {
+static void on_joiner(void *arg, uint64_t incarnation, bool came) {
     struct agent *a = arg;
     if (a->client != NULL)
-        rdzv_client_caller(a->client, incarnation, came);
+        rdzv_client_joiner(a->client, incarnation, came);
 }
 
 static bool find_leader(void *arg, uint32_t *ret_epoch, struct rdzv_peer *ret) {
@@ -379,7 +379,7 @@ static int set_up_listener(struct agent *a) {
         .incarnation = a->incarnation,
         .lease_ns = spec->rdzv.lease_ns,
         .heartbeat_ns = spec->rdzv.heartbeat_ns,
-        .caller = on_caller,
+        .joiner = on_joiner,
         .leave = on_leave,
         .find_leader = find_leader,
         .arg = a,
@@ -421,7 +421,7 @@ static bool look_at_node(struct agent *a) {
         .set = spec->env,
         .python = a->config.python,
     };
-    if (config.what != 0 && node_discovery_new(a->loop, &config, &a->look, &err) < 0)
+    if (config.what != 0 && node_discovery_new(a->loop, &config, &a->discovery, &err) < 0)
         log_warning("%s; its workers are not bound", err.text);
     if (any_gpu && spec->nccl_env > NCCL_ENV_OFF) {
         node_raise_limits();
@@ -449,7 +449,7 @@ static int begin_preflight(struct agent *a) {
                                       .python = a->config.python,
                                       .host = a->host,
                                       .incarnation = a->incarnation,
-                                      .look = a->look};
+                                      .discovery = a->discovery};
     return preflight_new(a->loop, &config, &preflight_ops, a, &a->preflight);
 }
 
@@ -492,7 +492,7 @@ static int set_up(struct agent *a) {
         .nofile_soft = a->nofile_soft,
         .reaper = a->reaper,
         .writer = a->writer,
-        .look = a->look,
+        .discovery = a->discovery,
         .any_gpu = any_gpu,
     };
     r = local_workers_new(a->loop, &local_workers, &local_workers_ops, a, &a->local_workers);
@@ -525,7 +525,7 @@ static void tear_down(struct agent *a) {
     if (!a->tidied)
         leftovers_sweep_some(a->config.link->contain);
     arbiter_free(a->arbiter);
-    node_discovery_free(a->look);
+    node_discovery_free(a->discovery);
     loop_timer_free(a->tidy_timer);
     helper_end(&a->leftovers);
     local_workers_free(a->local_workers);

@@ -28,9 +28,9 @@ struct agent {
     struct loop *loop;
     struct child_reaper *reaper;
     struct console *console;
-    struct writer *writer;       /* of the workers' output, and of the agent's own once it runs */
-    struct events *events;       /* NULL: not requested */
-    struct node_discovery *look; /* NULL: it is not needed */
+    struct writer *writer; /* of the workers' output, and of the agent's own once it runs */
+    struct events *events; /* NULL: not requested */
+    struct node_discovery *discovery; /* NULL: it is not needed */
     struct local_workers *local_workers;
     struct loop_timer *tidy_timer; /* armed when workers are first started */
     struct helper leftovers;       /* removes what killed agents left behind */

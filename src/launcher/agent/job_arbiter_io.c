@@ -9,7 +9,7 @@ int job_arbiter_new(struct loop *loop, const struct job_arbiter_config *config,
     if (spec->backend == JOB_BACKEND_DIR) {
         struct arbiter_dir_config dir = {.path = spec->arbiter_dir,
                                          .run_id = spec->run_id,
-                                         .look = config->look,
+                                         .read_only = config->read_only,
                                          .timeout_ns = config->timeout_ns};
         return arbiter_dir_new(loop, &dir, ret, err);
     }

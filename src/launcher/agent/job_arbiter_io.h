@@ -7,7 +7,7 @@
 
 struct job_arbiter_config {
     const struct job_spec *spec; /* backend DIR or ETCD; borrowed for the call */
-    bool look;                   /* only reads, and writes nothing */
+    bool read_only;              /* only reads, and writes nothing */
     uint64_t timeout_ns;         /* for one request; 0: ARBITER_TIMEOUT_NS */
 };
 

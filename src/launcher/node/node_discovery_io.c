@@ -85,7 +85,7 @@ static bool look_early(int fd, const struct node_discovery_config *config,
     return sent;
 }
 
-static int look(int fd, void *arg) {
+static int discover(int fd, void *arg) {
     const struct node_discovery_config *config = arg;
     struct discovery_config what = {
         .what = config->what, .sysroot = config->sysroot, .nvml_library = config->nvml_library};
@@ -228,8 +228,8 @@ int node_discovery_new(struct loop *loop, const struct node_discovery_config *co
         l->config.deadline_ns = NODE_DISCOVERY_NS;
     l->routed = config->route_to != NULL;
     struct helper_call_config call = {
-        .name = "muster-look",
-        .run = look,
+        .name = "muster-discover",
+        .run = discover,
         .arg = &l->config,
         .timeout_ns = l->config.deadline_ns,
         .max_bytes = SNAPSHOT_MAX,

@@ -4,7 +4,7 @@
  * the features that need it.
  *
  *     r = node_discovery_new(loop, &config, &look, &err);
- *     node_discovery_wait(look, on_looked, me);              calls once, from the loop
+ *     node_discovery_wait(look, on_discovered, me);              calls once, from the loop
  *     t = node_discovery_topology(look);       NULL: node_discovery_failure() says why
  *     node_discovery_free(look); */
 #pragma once

@@ -82,8 +82,8 @@ static bool discover_has_netifs(const struct node_discovery *l) {
 int node_net_discover(struct loop *loop, const struct node_setup_place *p,
                       struct node_discovery **ret, struct err *err) {
     struct node_discovery_config config = {
-        .what = discover_has_netifs(p->look) ? 0 : DISCOVER_NETIFS,
-        .facts = p->look == NULL || node_discovery_facts(p->look) == NULL,
+        .what = discover_has_netifs(p->discovery) ? 0 : DISCOVER_NETIFS,
+        .facts = p->discovery == NULL || node_discovery_facts(p->discovery) == NULL,
         .route_to = p->form->store_host,
         .envp = p->envp,
         .set = p->spec->env,
@@ -96,7 +96,7 @@ int node_net_discover(struct loop *loop, const struct node_setup_place *p,
 /* Takes the interfaces from the discovery of the node, or from this one. */
 static void find_netif(const struct node_setup_place *p, struct node_net *n) {
     static const struct topology none;
-    const struct node_discovery *l = discover_has_netifs(p->look) ? p->look : p->way;
+    const struct node_discovery *l = discover_has_netifs(p->discovery) ? p->discovery : p->way;
     const struct topology *t = l != NULL ? node_discovery_topology(l) : NULL;
     const struct route_found *route = NULL;
     const char *leader = p->form->store_host, *why = "no process could be started to ask";

@@ -89,10 +89,10 @@ int node_setup_read(const struct node_setup_place *p, struct node_setup *ret, bo
     };
     struct node_net net;
     _cleanup_(nccl_graph_freep) struct nccl_graph *graph = NULL;
-    if (p->look != NULL) {
-        in.topology = node_discovery_topology(p->look);
-        in.facts = p->spec->nccl_env > NCCL_ENV_OFF ? node_discovery_facts(p->look) : NULL;
-        in.n_rocm = node_discovery_rocm(p->look, &in.rocm);
+    if (p->discovery != NULL) {
+        in.topology = node_discovery_topology(p->discovery);
+        in.facts = p->spec->nccl_env > NCCL_ENV_OFF ? node_discovery_facts(p->discovery) : NULL;
+        in.n_rocm = node_discovery_rocm(p->discovery, &in.rocm);
     }
     int r = node_net_read(p, &net, err);
     if (r < 0)
@@ -227,7 +227,7 @@ static void add_env(const struct node_setup *s, struct strbuf *to) {
 void node_setup_log(const struct node_setup *s, const struct node_setup_place *p, bool no_memory,
                     char **said) {
     _cleanup_(strbuf_fini) struct strbuf bound = {0}, unbound = {0}, all = {0};
-    const char *failure = p->look != NULL ? node_discovery_failure(p->look) : NULL;
+    const char *failure = p->discovery != NULL ? node_discovery_failure(p->discovery) : NULL;
     node_setup_describe(s, &bound);
     node_setup_describe_unbound(s, &unbound);
     strbuf_printf(&all, "%s\n%s", strbuf_text(&bound), strbuf_text(&unbound));
@@ -236,8 +236,8 @@ void node_setup_log(const struct node_setup *s, const struct node_setup_place *p
         return;
     if (*said == NULL)
         warn_few_cpus(p);
-    if (*said == NULL && p->look != NULL)
-        log_warnings(node_discovery_topology(p->look));
+    if (*said == NULL && p->discovery != NULL)
+        log_warnings(node_discovery_topology(p->discovery));
     free(*said);
     *said = strbuf_take(&all);
     if (failure != NULL)

@@ -9,8 +9,8 @@
 struct node_setup_place {
     const struct job_spec *spec; /* all borrowed for the call */
     char *const *envp;
-    const char *python;                /* the python that runs the workers, or NULL */
-    const struct node_discovery *look; /* must have ended; NULL: there is no discovery */
+    const char *python;                     /* the python that runs the workers, or NULL */
+    const struct node_discovery *discovery; /* must have ended; NULL: there is no discovery */
     /* from node_net_discover(), must have ended; NULL: there is none */
     const struct node_discovery *way;
     bool any_gpu;

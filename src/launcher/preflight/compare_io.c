@@ -50,7 +50,7 @@ static void name_missing(struct preflight *p, const uint64_t *members, size_t n,
     uint32_t missing = 0;
     for (size_t i = 0; i < n; i++) {
         const struct node_info *info = group_node_info(g, members[i]);
-        if (info == NULL || summary_index_has(p->book, members[i]))
+        if (info == NULL || summary_index_has(p->index, members[i]))
             continue;
         if (missing++ < NODE_SUMMARY_NAMES_MAX)
             strbuf_printf(to, "%s%s", missing > 1 ? ", " : "", info->host);
@@ -76,7 +76,7 @@ static void compare(struct preflight *p, const uint64_t *members, size_t n) {
             group_clock_offset(g, members[i], &clocks[i].offset_ns, &clocks[i].error_ns);
     struct node_summary_comparison c;
     int64_t clock_ns = (int64_t)clock_wall_ns() - (int64_t)clock_now_ns();
-    summary_index_compare(p->book, members, n, clocks, clock_ns, &c);
+    summary_index_compare(p->index, members, n, clocks, clock_ns, &c);
     free(clocks);
     _cleanup_(strbuf_fini) struct strbuf why_not = {0};
     if (p->check)
@@ -119,13 +119,13 @@ static void compare_if_due(struct preflight *p, bool time_is_up) {
     size_t n = group_members(g, NULL, 0);
     if (n < 2 || p->compared || p->nets.local)
         return;
-    if (summary_index_nodes(p->book) < n && !time_is_up)
+    if (summary_index_nodes(p->index) < n && !time_is_up)
         return; /* so that summaries that arrive one by one do not cause a comparison each */
     _cleanup_(freep) uint64_t *members = xcalloc(n, sizeof *members);
     (void)group_members(g, members, n);
     bool all = true;
     for (size_t i = 0; i < n && all; i++)
-        all = summary_index_has(p->book, members[i]);
+        all = summary_index_has(p->index, members[i]);
     if (!all && !time_is_up)
         return;
     p->compared = true;
@@ -160,9 +160,9 @@ void preflight_received(struct preflight *p, uint64_t incarnation, const char *h
         log_debug("preflight: the digest of %s: %s", host, err.text);
         return;
     }
-    if (p->book == NULL)
-        p->book = summary_index_new(random_u64());
-    summary_index_put(p->book, incarnation, host, d);
+    if (p->index == NULL)
+        p->index = summary_index_new(random_u64());
+    summary_index_put(p->index, incarnation, host, d);
     if (p->check)
         check_failures_put(&p->failures, incarnation, host, d);
     else if (incarnation != p->config.incarnation)
@@ -171,9 +171,9 @@ void preflight_received(struct preflight *p, uint64_t incarnation, const char *h
 }
 
 void preflight_forgotten(struct preflight *p, uint64_t incarnation) {
-    if (p == NULL || p->book == NULL)
+    if (p == NULL || p->index == NULL)
         return;
-    summary_index_drop(p->book, incarnation);
+    summary_index_drop(p->index, incarnation);
     check_failures_drop(&p->failures, incarnation);
 }
 
@@ -185,15 +185,15 @@ static void forget_node_summaries(struct preflight *p) {
     _cleanup_(freep) uint64_t *members = xcalloc(n + 1, sizeof *members);
     (void)group_members(g, members, n);
     for (size_t i = 0; i < n; i++)
-        summary_index_drop(p->book, members[i]);
+        summary_index_drop(p->index, members[i]);
     check_failures_fini(&p->failures);
 }
 
 void preflight_forming(struct preflight *p) {
     if (p == NULL)
         return;
-    if (p->book == NULL)
-        p->book = summary_index_new(random_u64());
+    if (p->index == NULL)
+        p->index = summary_index_new(random_u64());
     if (p->check)
         forget_node_summaries(p);
     p->compared = false;
@@ -203,6 +203,6 @@ void preflight_forming(struct preflight *p) {
 }
 
 void compare_end(struct preflight *p) {
-    summary_index_free(p->book);
+    summary_index_free(p->index);
     check_failures_fini(&p->failures);
 }

@@ -62,10 +62,10 @@ static const struct topo_netif *choose(const struct topology *t, uint32_t n_node
 }
 
 void node_nets_choose(const struct job_spec *spec, char *const *envp, const char *leader,
-                      const struct node_discovery *look, const struct node_discovery *way,
+                      const struct node_discovery *discovery, const struct node_discovery *way,
                       struct rdzv_net ret[RDZV_NETS_MAX]) {
-    const struct topology *t = node_discovery_netifs(look);
-    const char *why = t == NULL ? node_discovery_failure(look) : node_discovery_failure(way);
+    const struct topology *t = node_discovery_netifs(discovery);
+    const char *why = t == NULL ? node_discovery_failure(discovery) : node_discovery_failure(way);
     const struct route_found *route = node_discovery_route(way, &why);
     struct netif_choice choice = {0};
     if (route == NULL || t == NULL) {

@@ -20,7 +20,7 @@ struct node_nets {
  * failed. envp: what workers inherit; the user's own settings there, and in the job, have
  * precedence. */
 void node_nets_choose(const struct job_spec *spec, char *const *envp, const char *leader,
-                      const struct node_discovery *look, const struct node_discovery *way,
+                      const struct node_discovery *discovery, const struct node_discovery *way,
                       struct rdzv_net ret[RDZV_NETS_MAX]);
 
 /* False: workers use the interface of the route, and NCCL chooses its address. */

@@ -326,7 +326,7 @@ void node_summary_discovery_early(const struct node_summary_config *c, struct no
         node_summary_set(d, NODE_SUMMARY_KERNEL, "%s", u.release);
     look_clock(d);
     look_shm(d);
-    const struct topology *t = node_discovery_netifs(c->look);
+    const struct topology *t = node_discovery_netifs(c->discovery);
     if (t != NULL) {
         look_netif(c, t, d);
         look_fast(c, t, d);
@@ -355,10 +355,10 @@ static void look_devices(const struct topology *t, const struct discovery_nvml *
 }
 
 void node_summary_discovery_devices(const struct node_summary_config *c, struct node_summary *d) {
-    const struct topology *t = node_discovery_topology(c->look);
-    look_versions(node_discovery_facts(c->look), d);
+    const struct topology *t = node_discovery_topology(c->discovery);
+    look_versions(node_discovery_facts(c->discovery), d);
     if (t != NULL)
-        look_devices(t, node_discovery_nvml(c->look), discover_has_gpus(), d);
+        look_devices(t, node_discovery_nvml(c->discovery), discover_has_gpus(), d);
     else
         look_limits(d, false);
 }

@@ -16,13 +16,13 @@ struct node_summary_gathering {
     node_summary_fn *fn;
     void *arg;
     char host[NODE_SUMMARY_HOST_MAX];
-    bool looked; /* the discovery did not fail */
+    bool discovered; /* the discovery did not fail */
 };
 
 /* Which node summaries have come so far; each has more than the one before. */
 enum { TOLD_EARLY = 1, TOLD_DEVICES, TOLD_DISK, TOLD_ALL };
 
-static int look(int fd, void *arg) {
+static int discover(int fd, void *arg) {
     const struct node_summary_config *c = arg;
     static struct node_summary d;
     (void)setpriority(PRIO_PROCESS, 0, NICE); /* workers that start meanwhile have precedence */
@@ -59,7 +59,7 @@ static void on_answer(void *arg, const struct helper_answer *answer) {
     else if (n == TOLD_DISK)
         node_summary_name_unresolved(g->host, "no answer", &best);
     node_summary_fn *fn = g->fn;
-    bool whole = g->looked;
+    bool whole = g->discovered;
     arg = g->arg;
     free(g);
     fn(arg, &best, whole && n >= TOLD_DEVICES); /* a finding reports what is missing */
@@ -72,11 +72,11 @@ int node_summary_start(struct loop *loop, const struct node_summary_config *conf
     uint64_t now_ns = clock_now_ns();
     uint64_t end_ns = (config->begun_ns > 0 ? config->begun_ns : now_ns) + NODE_SUMMARY_GATHER_NS;
     *g = (struct node_summary_gathering){
-        .fn = fn, .arg = arg, .looked = node_discovery_failure(config->look) == NULL};
+        .fn = fn, .arg = arg, .discovered = node_discovery_failure(config->discovery) == NULL};
     (void)snprintf(g->host, sizeof g->host, "%s", config->host);
     struct helper_call_config call = {
         .name = "muster-check",
-        .run = look,
+        .run = discover,
         .arg = &copy,
         .timeout_ns = end_ns > now_ns ? end_ns - now_ns : 1,
         .max_bytes = TOLD_ALL * sizeof(struct node_summary),

@@ -16,9 +16,9 @@
 /* What the discovery must find, besides facts and NVML's report. */
 unsigned node_summary_needs(bool any_gpu);
 
-struct node_summary_config {           /* borrowed for the call */
-    const struct node_discovery *look; /* with node_summary_needs(); must have ended */
-    const char *log_dir;               /* the disk of this folder must have room; NULL: none */
+struct node_summary_config {                /* borrowed for the call */
+    const struct node_discovery *discovery; /* with node_summary_needs(); must have ended */
+    const char *log_dir;                    /* the disk of this folder must have room; NULL: none */
     /* the interface that the workers use between nodes; "": not chosen */
     const char *netif;
     /* interface of a faster network; "": there is none; NULL: not checked */

@@ -39,7 +39,7 @@ static void send_node_summary(struct preflight *p, uint32_t first) {
     d.n_findings -= first;
     memmove(d.findings, d.findings + first, d.n_findings * sizeof *d.findings);
     node_summary_write(&d, RDZV_NODE_SUMMARY_MAX, &text);
-    p->ops.tell(p->arg, strbuf_text(&text));
+    p->ops.send(p->arg, strbuf_text(&text));
 }
 
 static void on_node_summary(void *arg, const struct node_summary *d, bool whole) {
@@ -78,7 +78,7 @@ static void not_gathered(struct preflight *p, const char *why) {
 static void on_devices(void *arg) {
     struct preflight *p = arg;
     const struct job_spec *spec = p->config.spec;
-    struct node_summary_config config = {.look = p->look,
+    struct node_summary_config config = {.discovery = p->discovery,
                                          .log_dir = p->check ? spec->check_disk : spec->log_dir,
                                          .netif = p->nets.nets[RING_NET].netif,
                                          .fast_netif = p->nets.nets[RING_FAST].netif,
@@ -92,8 +92,8 @@ static void on_devices(void *arg) {
 /* Begins the summary, from the result of the discovery. */
 static void gather(struct preflight *p) {
     p->gather_begun_ns = clock_now_ns();
-    if (p->look != NULL)
-        node_discovery_wait(p->look, on_devices, p);
+    if (p->discovery != NULL)
+        node_discovery_wait(p->discovery, on_devices, p);
     else
         not_gathered(p, "no process could be made");
 }
@@ -102,9 +102,9 @@ static void gather(struct preflight *p) {
 
 static void on_netifs(void *arg) {
     struct preflight *p = arg;
-    if (p->chosen || !node_discovery_has_netifs(p->look) || !node_discovery_has_netifs(p->way))
+    if (p->chosen || !node_discovery_has_netifs(p->discovery) || !node_discovery_has_netifs(p->way))
         return;
-    node_nets_choose(p->config.spec, p->config.envp, p->leader, p->look, p->way, p->nets.nets);
+    node_nets_choose(p->config.spec, p->config.envp, p->leader, p->discovery, p->way, p->nets.nets);
     p->chosen = true;
     p->ops.can_join(p->arg);
 }
@@ -112,7 +112,7 @@ static void on_netifs(void *arg) {
 /* If the agent discovers nothing itself, one discovery finds interfaces, route and devices. */
 static int start_discovery(struct preflight *p, struct err *err) {
     struct node_discovery_config config = {.route_to = p->leader};
-    if (p->config.look == NULL) {
+    if (p->config.discovery == NULL) {
         config.what = node_summary_needs(discover_has_gpus());
         config.netifs_first = config.in_background = config.facts = config.nvml = true;
         config.deadline_ns = NODE_SUMMARY_DISCOVERY_NS;
@@ -120,7 +120,7 @@ static int start_discovery(struct preflight *p, struct err *err) {
         config.python = p->config.python;
     }
     int r = node_discovery_new(p->loop, &config, &p->way, err);
-    p->look = p->config.look != NULL ? p->config.look : p->way;
+    p->discovery = p->config.discovery != NULL ? p->config.discovery : p->way;
     return r;
 }
 
@@ -134,8 +134,8 @@ static void look_for_nets(struct preflight *p, const char *leader) {
         log_info("preflight: which interface leads to %s is not known: %s", p->leader, err.text);
         p->chosen = true;
     } else {
-        node_discovery_wait_netifs(p->look, on_netifs, p);
-        if (p->way != p->look)
+        node_discovery_wait_netifs(p->discovery, on_netifs, p);
+        if (p->way != p->discovery)
             node_discovery_wait_netifs(p->way, on_netifs, p);
     }
 }
@@ -194,7 +194,7 @@ static void probe_ring(struct preflight *p, const struct form *form) {
     static ring_fn *const fns[RDZV_NEIGHBOURS_MAX] = {on_next, on_before};
     struct ring_own own = {
         .host = p->config.host,
-        .netifs = p->look != NULL ? node_discovery_netifs(p->look) : NULL,
+        .netifs = p->discovery != NULL ? node_discovery_netifs(p->discovery) : NULL,
         .nets = p->nets.nets,
     };
     p->reachability = UINT32_MAX;

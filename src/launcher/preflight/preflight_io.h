@@ -26,14 +26,14 @@ struct preflight_config { /* all borrowed for the preflight's life */
     uint64_t incarnation;
     /* The agent's discovery, with node_summary_needs(), and with netifs_first. NULL: the preflight
      * runs its own, if other machines take part. */
-    struct node_discovery *look;
+    struct node_discovery *discovery;
 };
 
 struct preflight_ops {
     /* The interfaces are known: what preflight_joining() adds is ready. */
     void (*can_join)(void *arg);
     /* Sends this node's summary, or what was found later, to the leader. */
-    void (*tell)(void *arg, const char *node_summary);
+    void (*send)(void *arg, const char *node_summary);
     /* This node is ready for the group (NULL), or it can't be, and why. */
     void (*prepared)(void *arg, struct generation g, uint32_t reachability, const char *why_not);
     /* The group that this node leads; NULL: another node leads. */

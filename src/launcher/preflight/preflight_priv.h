@@ -17,10 +17,10 @@ struct preflight {
     bool check; /* muster check: strict, but failures are reported to the leader, which ends it */
 
     /* this node */
-    struct node_discovery *look; /* the agent's, or `way` if it has none; NULL: not begun */
-    struct node_discovery *way;  /* owned; the route to the leader */
-    char leader[ADDR_TEXT_MAX];  /* the address to which it asks for the route */
-    bool chosen;                 /* the interfaces, which do not change while the agent runs, */
+    struct node_discovery *discovery; /* the agent's, or `way` if it has none; NULL: not begun */
+    struct node_discovery *way;       /* owned; the route to the leader */
+    char leader[ADDR_TEXT_MAX];       /* the address to which it asks for the route */
+    bool chosen; /* the interfaces, which do not change while the agent runs, */
     /* except that a faster network that failed once is not tried again */
     struct node_nets nets;
     struct node_summary_gathering *gathering;
@@ -40,7 +40,7 @@ struct preflight {
     bool printed;  /* check: this node's summary was printed */
 
     /* the leader's data */
-    struct summary_index *book;
+    struct summary_index *index;
     struct loop_timer *timer; /* the deadline for missing node summaries */
     bool compared;            /* the current group's summaries were compared */
     uint64_t said_hash;       /* hash of the last table that was reported */

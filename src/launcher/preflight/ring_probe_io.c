@@ -32,17 +32,17 @@ struct ring_probe {
     char host[RDZV_HOST_MAX], netifs[RDZV_NETS_MAX][RDZV_NETIF_MAX];
     struct rdzv_neighbour to;
     struct ring_path
-        ways[WAYS_MAX]; /* the path to the neighbour's chosen address first; RING_FAST's last */
-    unsigned n_ways, n_open;
-    unsigned n_net;      /* those of RING_NET */
-    uint32_t known_ways; /* ways that are known without a probe */
+        paths[WAYS_MAX]; /* the path to the neighbour's chosen address first; RING_FAST's last */
+    unsigned n_paths, n_open;
+    unsigned n_net;              /* those of RING_NET */
+    uint32_t known_reachability; /* ways that are known without a probe */
 };
 
 void ring_probe_free(struct ring_probe *p) {
     if (p == NULL)
         return;
-    for (unsigned i = 0; i < p->n_ways; i++)
-        probe_free(p->ways[i].probe);
+    for (unsigned i = 0; i < p->n_paths; i++)
+        probe_free(p->paths[i].probe);
     loop_timer_free(p->timer);
     free(p);
 }
@@ -67,28 +67,28 @@ static uint32_t way_bit(unsigned net, bool v6) {
 }
 
 static void finish(struct ring_probe *p) {
-    struct ring_answer a = {.result = RING_SKIPPED, .reachability = p->known_ways};
+    struct ring_answer a = {.result = RING_SKIPPED, .reachability = p->known_reachability};
     bool any = false;
-    for (unsigned i = 0; i < p->n_ways; i++) {
-        const struct ring_path *w = &p->ways[i];
+    for (unsigned i = 0; i < p->n_paths; i++) {
+        const struct ring_path *w = &p->paths[i];
         if (w->reached)
             a.reachability |= way_bit(w->net, strchr(w->to, ':') != NULL);
         any = any || (w->reached && w->net == RING_NET);
     }
-    if (p->n_net > 0 && p->ways[0].reached) {
+    if (p->n_net > 0 && p->paths[0].reached) {
         a.result = RING_REACHED;
-        a.fast_failed = p->n_ways > p->n_net && (a.reachability & RING_FAST_WAYS) == 0;
+        a.fast_failed = p->n_paths > p->n_net && (a.reachability & RING_FAST_WAYS) == 0;
         if (a.fast_failed)
-            describe(p, &p->ways[p->n_net], &a);
+            describe(p, &p->paths[p->n_net], &a);
     } else if (p->n_net > 0) {
         a.result = any ? RING_OTHER_FAMILY : RING_BLOCKED;
-        describe(p, &p->ways[0], &a);
+        describe(p, &p->paths[0], &a);
         size_t len = strlen(a.text);
         if (any)
             (void)snprintf(a.text + len, sizeof a.text - len,
                            "; it does from %.45s to %.45s (NCCL_SOCKET_FAMILY=%s, if all do)",
-                           p->ways[1].from, p->ways[1].to,
-                           strchr(p->ways[1].to, ':') != NULL ? "AF_INET6" : "AF_INET");
+                           p->paths[1].from, p->paths[1].to,
+                           strchr(p->paths[1].to, ':') != NULL ? "AF_INET6" : "AF_INET");
     }
     ring_fn *fn = p->fn;
     void *arg = p->arg;
@@ -134,7 +134,7 @@ static bool same_family(const char *list, const struct addr *to, struct addr *re
 
 static void begin_way(struct ring_probe *p, unsigned net, const struct addr *to,
                       const char *own_addrs) {
-    struct ring_path *w = &p->ways[p->n_ways++];
+    struct ring_path *w = &p->paths[p->n_paths++];
     struct addr from;
     uint64_t timeout_ns = net == RING_FAST ? RING_FAST_NS : RING_PROBE_NS;
     w->ring = p;
@@ -185,7 +185,7 @@ static void try_net(struct ring_probe *p, unsigned net, const struct ring_own *o
             continue;
         bool both = same_family(own_addrs, &to, &from);
         if (is_here(own->netifs, &to))
-            p->known_ways |= both ? way_bit(net, to.ss.ss_family == AF_INET6) : 0;
+            p->known_reachability |= both ? way_bit(net, to.ss.ss_family == AF_INET6) : 0;
         else if (net == RING_NET || both)
             begin_way(p, net, &to, own_addrs);
     }
@@ -205,7 +205,7 @@ int ring_probe_start(struct loop *loop, const struct ring_own *own, const struct
     }
     for (unsigned net = 0; net < RDZV_NETS_MAX; net++) {
         try_net(p, net, own);
-        p->n_net = net == RING_NET ? p->n_ways : p->n_net;
+        p->n_net = net == RING_NET ? p->n_paths : p->n_net;
     }
     if (p->n_open == 0)
         loop_timer_set(p->timer, clock_now_ns());

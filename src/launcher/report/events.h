@@ -25,7 +25,7 @@ struct events_origin {
 
 /* Appends one line with its newline. wall_ns: the note's time, since 1970; `lost`: how many lines
  * could not be written just before this one. */
-void events_line(const struct events_origin *origin, const struct timeline_entry *note,
+void events_line(const struct events_origin *origin, const struct timeline_entry *entry,
                  uint64_t wall_ns, uint64_t lost, struct strbuf *out);
 
 struct events; /* events_io.c */
@@ -37,7 +37,7 @@ _must_use_ int events_new(const char *path, const char *run_id, const char *host
                           struct console *console, struct events **ret, struct err *err);
 /* Writes one line, and never waits: what can't be written at once (a full disk, a pipe that is not
  * read) is lost, reported once, and counted in the next line that can be written. */
-void events_write(struct events *e, const struct timeline_entry *note);
+void events_write(struct events *e, const struct timeline_entry *entry);
 /* Reports how many lines were lost. Takes NULL. */
 void events_free(struct events *e);
 uint64_t events_lost(const struct events *e); /* in total, so far */

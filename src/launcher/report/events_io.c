@@ -87,16 +87,16 @@ static void write_line(struct events *e, const struct strbuf *line) {
     lose(e, code == EAGAIN ? "the pipe is full, its reader is too slow" : strerror(code));
 }
 
-void events_write(struct events *e, const struct timeline_entry *note) {
+void events_write(struct events *e, const struct timeline_entry *entry) {
     if (e == NULL)
         return;
     uint64_t now_ns = clock_now_ns();
-    uint64_t ago_ns = now_ns > note->at_ns ? now_ns - note->at_ns : 0;
+    uint64_t ago_ns = now_ns > entry->at_ns ? now_ns - entry->at_ns : 0;
     struct events_origin origin = {.run_id = e->run_id, .host = e->host};
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     if (e->torn)
         strbuf_add_char(&line, '\n');
-    events_line(&origin, note, clock_wall_ns() - ago_ns, e->lost_now, &line);
+    events_line(&origin, entry, clock_wall_ns() - ago_ns, e->lost_now, &line);
     if (e->console != NULL)
         console_print(e->console, CONSOLE_ERR, strbuf_text(&line), line.len);
     else

@@ -23,7 +23,7 @@
 #define TAILS_MAX 32
 
 /* What prepare waits for: discovery of this node, the route to the leader, log files. */
-enum { AWAITS_LOOK = 1, AWAITS_WAY = 2, AWAITS_FILES = 4 };
+enum { AWAITS_DISCOVERY = 1, AWAITS_WAY = 2, AWAITS_FILES = 4 };
 
 struct local_workers {
     struct loop *loop;
@@ -229,7 +229,7 @@ static struct node_setup_place place_of(const struct local_workers *c,
     return (struct node_setup_place){
         .spec = c->config.spec,
         .envp = c->config.envp,
-        .look = c->config.look,
+        .discovery = c->config.discovery,
         .way = c->way,
         .any_gpu = c->config.any_gpu,
         .python = c->config.python,
@@ -262,7 +262,7 @@ static void came(struct local_workers *c, unsigned what, const struct err *faile
     c->ops.on_prepared(c->arg, c->generation, r < 0 ? &err : failed);
 }
 
-static void on_looked(void *arg) { came(arg, AWAITS_LOOK, NULL); }
+static void on_discovered(void *arg) { came(arg, AWAITS_DISCOVERY, NULL); }
 static void on_way(void *arg) { came(arg, AWAITS_WAY, NULL); }
 static void on_files(void *arg, const struct err *err) { came(arg, AWAITS_FILES, err); }
 
@@ -284,8 +284,8 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
     struct err err = {0};
     if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its messages are only hints */
         log_warning("%s; workers can't report safe points", err.text);
-    if (config->look != NULL)
-        node_discovery_wait(config->look, on_looked, c);
+    if (config->discovery != NULL)
+        node_discovery_wait(config->discovery, on_discovered, c);
     *ret = c;
     return 0;
 }
@@ -348,8 +348,8 @@ int local_workers_prepare(struct local_workers *c, struct generation g, const st
                        &c->logs);
     if (r < 0)
         return r;
-    if (c->config.look != NULL && !node_discovery_ended(c->config.look))
-        c->awaits |= AWAITS_LOOK;
+    if (c->config.discovery != NULL && !node_discovery_ended(c->config.discovery))
+        c->awaits |= AWAITS_DISCOVERY;
     look_for_way(c);
     return c->awaits != 0 ? LOCAL_WORKERS_E_LATER : set_up(c, NULL, err);
 }

@@ -35,8 +35,8 @@ struct local_workers_config {
     struct child_reaper *reaper;
     struct writer *writer;
     struct node_discovery
-        *look;    /* freed before the local workers are; NULL: this node is not discovered */
-    bool any_gpu; /* discover_has_gpus() */
+        *discovery; /* freed before the local workers are; NULL: this node is not discovered */
+    bool any_gpu;   /* discover_has_gpus() */
 };
 
 /* All are called from the loop. They are never called from inside a local_workers_ function, except

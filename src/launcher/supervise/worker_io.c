@@ -189,7 +189,7 @@ static void on_timer(void *arg) {
     worker_step(arg, &(struct worker_event){.kind = WORKER_EVENT_TIMER, .now_ns = clock_now_ns()});
 }
 
-static void on_orphan_timer(void *arg) { worker_look_for_orphans(arg); }
+static void on_orphan_timer(void *arg) { worker_find_orphans(arg); }
 
 void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns) {
     worker_step(g, &(struct worker_event){.kind = WORKER_EVENT_STOP,

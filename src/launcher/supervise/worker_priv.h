@@ -99,4 +99,4 @@ void worker_sweep_now(struct worker_group *g);
 /* Kills what this worker left, soon. */
 void worker_sweep_orphans_of(struct worker *w);
 /* Kills what all ended workers left, unless a walk is running. */
-void worker_look_for_orphans(struct worker_group *g);
+void worker_find_orphans(struct worker_group *g);

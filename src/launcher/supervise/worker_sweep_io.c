@@ -138,7 +138,7 @@ static void go_on(struct worker_group *g) {
         orphans_walked(g, &result);
 }
 
-void worker_look_for_orphans(struct worker_group *g) {
+void worker_find_orphans(struct worker_group *g) {
     if (g->walk_kind != WORKER_WALK_NONE || g->machine.state == WORKER_STATE_SWEEPING ||
         g->machine.state == WORKER_STATE_GONE)
         return;
@@ -153,7 +153,7 @@ static void on_walk_turn(void *arg) {
     if (g->walk_kind != WORKER_WALK_NONE)
         go_on(g);
     else
-        worker_look_for_orphans(g);
+        worker_find_orphans(g);
 }
 
 /* ---- the calls ---- */

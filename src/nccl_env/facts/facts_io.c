@@ -96,7 +96,7 @@ static void read_dmi(const char *root, const char *name, char *ret, size_t size)
         (void)snprintf(ret, size, "%.*s", (int)strcspn(text, "\n"), text);
 }
 
-static bool file_says(const char *root, const char *path, const char *word) {
+static bool file_contains(const char *root, const char *path, const char *word) {
     _cleanup_(freep) char *full = xasprintf("%s%s", root, path), *text = NULL;
     size_t len;
     return file_read_text(full, SMALL_FILE_MAX, &text, &len) == 0 && strcasestr(text, word) != NULL;
@@ -124,8 +124,8 @@ static void read_signs(const char *root, struct cloud_signs *s) {
     s->gib = exists(root, "/usr/local/gib");
     /* CoreWeave's name is in its kernels' names, "6.8.12-680-6063-coreweave-amd64-f81899c8", and in
      * the labels of its nodes, if a pod gets these. */
-    s->coreweave = file_says(root, "/proc/sys/kernel/osrelease", "coreweave") ||
-                   file_says(root, "/etc/podinfo/labels", "coreweave");
+    s->coreweave = file_contains(root, "/proc/sys/kernel/osrelease", "coreweave") ||
+                   file_contains(root, "/etc/podinfo/labels", "coreweave");
 }
 
 /* ---- plug-ins ---- */

@@ -202,8 +202,8 @@ const struct topo_netif *netif_fast(const struct topology *t) {
     return first;
 }
 
-static void say(struct netif_choice *c, bool warning, const char *why, ...) _printf_(3, 4);
-static void say(struct netif_choice *c, bool warning, const char *why, ...) {
+static void add_reason(struct netif_choice *c, bool warning, const char *why, ...) _printf_(3, 4);
+static void add_reason(struct netif_choice *c, bool warning, const char *why, ...) {
     va_list ap;
     va_start(ap, why);
     (void)vsnprintf(c->why, sizeof c->why, why, ap);
@@ -217,7 +217,7 @@ static const struct topo_netif *candidate(const struct topology *t, const struct
     struct ip leader = {0};
     bool known = ip_read(in->leader_addr, &leader);
     if (known && ip_is_loopback(&leader)) {
-        say(c, false, "the leader is at %s, so all nodes are on this host", in->leader_addr);
+        add_reason(c, false, "the leader is at %s, so all nodes are on this host", in->leader_addr);
         return NULL;
     }
     uint32_t i = topology_find_netif(t, in->route_netif);
@@ -227,12 +227,12 @@ static const struct topo_netif *candidate(const struct topology *t, const struct
     if (owner != NULL)
         return owner;
     if (in->leader_addr[0] == '\0')
-        say(c, false, "it is not known which host leads (--rdzv-endpoint)");
+        add_reason(c, false, "it is not known which host leads (--rdzv-endpoint)");
     else if (in->route_netif[0] == '\0')
-        say(c, false, "the route to the leader at %s is not known", in->leader_addr);
+        add_reason(c, false, "the route to the leader at %s is not known", in->leader_addr);
     else
-        say(c, true, "the route to the leader goes by %s, which is not known here",
-            in->route_netif);
+        add_reason(c, true, "the route to the leader goes by %s, which is not known here",
+                   in->route_netif);
     return NULL;
 }
 
@@ -240,7 +240,7 @@ void netif_choose(const struct topology *t, const struct netif_input *input,
                   struct netif_choice *ret) {
     *ret = (struct netif_choice){0};
     if (input->n_nodes <= 1) {
-        say(ret, false, "there is only one node");
+        add_reason(ret, false, "there is only one node");
         return;
     }
     const struct topo_netif *n = candidate(t, input, ret);
@@ -251,7 +251,8 @@ void netif_choose(const struct topology *t, const struct netif_input *input,
         family = family_of(input->route_source);
     const struct topo_netaddr *a = global_address(n, family, input->route_source);
     if (a == NULL) {
-        say(ret, true,
+        add_reason(
+            ret, true,
             "%s, by which the leader is reached, has no IPv%s address that is valid beyond its "
             "link",
             n->name, family == FAMILY_V6 ? "6" : "4");
@@ -259,7 +260,8 @@ void netif_choose(const struct topology *t, const struct netif_input *input,
     }
     const struct topo_netif *other = netif_is_plumbing(n->name) ? other_netif(t) : NULL;
     if (other != NULL) {
-        say(ret, true,
+        add_reason(
+            ret, true,
             "the route to the leader goes by %s, which has the name of a virtual interface of "
             "containers, although %s has an address too; set NCCL_SOCKET_IFNAME and "
             "GLOO_SOCKET_IFNAME to the right one",
@@ -269,11 +271,12 @@ void netif_choose(const struct topology *t, const struct netif_input *input,
     (void)snprintf(ret->netif, sizeof ret->netif, "%s", n->name);
     (void)snprintf(ret->addr, sizeof ret->addr, "%s", a->addr);
     if (strcmp(n->name, input->route_netif) != 0)
-        say(ret, false, "%s owns the leader's address %s", n->name, input->leader_addr);
+        add_reason(ret, false, "%s owns the leader's address %s", n->name, input->leader_addr);
     else if (family == FAMILY_ANY)
-        say(ret, false, "the route to the leader goes by %s", n->name);
+        add_reason(ret, false, "the route to the leader goes by %s", n->name);
     else
-        say(ret, false, "the route to the leader at %s goes by %s", input->leader_addr, n->name);
+        add_reason(ret, false, "the route to the leader at %s goes by %s", input->leader_addr,
+                   n->name);
 }
 
 void netif_note_fast(const struct topology *t, const struct netif_input *input,

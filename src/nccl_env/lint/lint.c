@@ -8,7 +8,7 @@
 #include "base/text/strbuf.h"
 #include "nccl_env/lint/lint_names.h"
 
-void lint_say(const struct linting *z, const char *fmt, ...) {
+void lint_report(const struct linting *z, const char *fmt, ...) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     char text[512];
     va_list ap;
@@ -16,7 +16,7 @@ void lint_say(const struct linting *z, const char *fmt, ...) {
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     strbuf_printf(&s, "%s=%s (%s): %s", z->name, z->value, z->where, text);
-    z->say(z->arg, strbuf_text(&s));
+    z->report(z->arg, strbuf_text(&s));
 }
 
 static bool is_on(const char *value) { return value[0] != '\0' && strcmp(value, "0") != 0; }
@@ -38,12 +38,13 @@ static void lint_level(const struct linting *z) {
     static const char *const words[] = {"LOC", "NVL", "NVB", "C2C", "PIX",
                                         "PXB", "P2C", "PXN", "PHB", "SYS"};
     if (is_number(z->value))
-        lint_say(z, "a number is the old form, which NCCL maps to a similar level; use PIX, PXB, "
+        lint_report(z,
+                    "a number is the old form, which NCCL maps to a similar level; use PIX, PXB, "
                     "PHB or SYS");
     else if (!is_one_of(z->value, words, ARRAY_SIZE(words)))
-        lint_say(z, "is not a level that NCCL knows; use PIX, PXB, PHB or SYS");
+        lint_report(z, "is not a level that NCCL knows; use PIX, PXB, PHB or SYS");
     else if (strcasecmp(z->value, "LOC") == 0)
-        lint_say(z, "turns it off; this is for debugging, and costs most of the speed");
+        lint_report(z, "turns it off; this is for debugging, and costs most of the speed");
 }
 
 /* NCCL user guide, NCCL_P2P_LEVEL: NCCL finds the best level by itself. */
@@ -51,12 +52,13 @@ static void lint_p2p_level(const struct linting *z) {
     static const char *const words[] = {"NVL", "PIX", "PXB", "PHB", "SYS"};
     lint_level(z);
     if (is_one_of(z->value, words, ARRAY_SIZE(words)))
-        lint_say(z, "NCCL itself finds the level up to which P2P works; set it only for debugging");
+        lint_report(z,
+                    "NCCL itself finds the level up to which P2P works; set it only for debugging");
 }
 
 static void lint_debugging(const struct linting *z) {
     if (is_on(z->value))
-        lint_say(z, "is for debugging; if it stays on, it costs speed");
+        lint_report(z, "is for debugging; if it stays on, it costs speed");
 }
 
 static void lint_ib_disable(const struct linting *z) {
@@ -65,44 +67,46 @@ static void lint_ib_disable(const struct linting *z) {
     for (uint32_t i = 0; i < z->t->n_nics; i++)
         if (z->t->nics[i].kind == TOPO_NIC_RDMA &&
             topo_nic_state(&z->t->nics[i]) == TOPO_PORT_ACTIVE) {
-            lint_say(z, "%s is ACTIVE here, and is much faster than sockets", z->t->nics[i].name);
+            lint_report(z, "%s is ACTIVE here, and is much faster than sockets",
+                        z->t->nics[i].name);
             return;
         }
 }
 
 static void lint_graph_file(const struct linting *z) {
-    lint_say(z, "sets fixed rings and trees; it is for NCCL's developers, not for production");
+    lint_report(z, "sets fixed rings and trees; it is for NCCL's developers, not for production");
 }
 
 static void lint_debug(const struct linting *z) {
     static const char *const words[] = {"VERSION", "WARN", "INFO", "ABORT", "TRACE"};
     if (!is_one_of(z->value, words, ARRAY_SIZE(words)))
-        lint_say(z, "is not a level of NCCL; use VERSION, WARN, INFO or TRACE");
+        lint_report(z, "is not a level of NCCL; use VERSION, WARN, INFO or TRACE");
     else if (strcasecmp(z->value, "TRACE") == 0)
-        lint_say(z, "writes a line for every operation");
+        lint_report(z, "writes a line for every operation");
 }
 
 static void lint_debug_file(const struct linting *z) {
     if (z->value[0] == '~')
-        lint_say(z, "NCCL does not expand ~; write the whole path");
+        lint_report(z, "NCCL does not expand ~; write the whole path");
     if (strstr(z->value, "%p") == NULL && strstr(z->value, "/dev/") != z->value)
-        lint_say(z, "all ranks truncate and write this same file; add %%h.%%p to its name");
+        lint_report(z, "all ranks truncate and write this same file; add %%h.%%p to its name");
 }
 
 static void lint_family(const struct linting *z) {
     if (strcmp(z->value, "AF_INET") != 0 && strcmp(z->value, "AF_INET6") != 0)
-        lint_say(z, "NCCL knows only AF_INET and AF_INET6, and ignores other values");
+        lint_report(z, "NCCL knows only AF_INET and AF_INET6, and ignores other values");
 }
 
 static void lint_ras_addr(const struct linting *z) {
     const char *colon = strrchr(z->value, ':');
     if (colon == NULL || !is_number(colon + 1))
-        lint_say(z, "must be HOST:PORT");
+        lint_report(z, "must be HOST:PORT");
 }
 
 static void lint_signal(const struct linting *z) {
     if (is_number(z->value) && z->value[0] != '-')
-        lint_say(z, "NCCL handles this signal itself; a training script that uses it, for example "
+        lint_report(z,
+                    "NCCL handles this signal itself; a training script that uses it, for example "
                     "for a checkpoint, no longer gets it");
 }
 
@@ -128,13 +132,13 @@ static void lint_visible(const struct linting *z) {
         size_t n = strcspn(p, ",");
         _cleanup_(freep) char *item = xstrndup(p, n);
         if (n > 0 && stands_before(z->value, p, n)) {
-            lint_say(z, "%s is listed twice, and then CUDA shows no GPU at all", item);
+            lint_report(z, "%s is listed twice, and then CUDA shows no GPU at all", item);
             return;
         }
         if (gpus > 0 && is_number(item) && strlen(item) < 6 &&
             (item[0] == '-' || (uint32_t)atoi(item) >= gpus)) {
-            lint_say(z, "there are %u GPUs, 0 to %u; CUDA ends the list before %s", gpus, gpus - 1,
-                     item);
+            lint_report(z, "there are %u GPUs, 0 to %u; CUDA ends the list before %s", gpus,
+                        gpus - 1, item);
             return;
         }
         p += n + (p[n] == ',');
@@ -146,7 +150,8 @@ static void lint_device_order(const struct linting *z) {
         return;
     for (uint32_t i = 1; i < z->t->n_gpus; i++)
         if (strcmp(z->t->gpus[i].name, z->t->gpus[0].name) != 0) {
-            lint_say(z, "the GPUs here differ, so CUDA numbers them differently from nvidia-smi; "
+            lint_report(z,
+                        "the GPUs here differ, so CUDA numbers them differently from nvidia-smi; "
                         "use PCI_BUS_ID");
             return;
         }
@@ -203,27 +208,27 @@ static bool lint_form(const struct linting *z, bool list) {
     if (n == 0)
         return true;
     if (z->value[n - 1] == '\r') {
-        lint_say(z, "ends with a carriage return: the file was written on Windows");
+        lint_report(z, "ends with a carriage return: the file was written on Windows");
         return true;
     }
     if (strpbrk(z->value, "\"'") != NULL) {
-        lint_say(z, "the quotes are part of the value; leave them out");
+        lint_report(z, "the quotes are part of the value; leave them out");
         return true;
     }
     bool outer = isspace((unsigned char)z->value[0]) || isspace((unsigned char)z->value[n - 1]);
     if (outer || (list && strpbrk(z->value, " \t") != NULL)) {
-        lint_say(z, "the blank is part of the value; leave it out");
+        lint_report(z, "the blank is part of the value; leave it out");
         return true;
     }
     return false;
 }
 
 void nccl_lint(const char *name, const char *value, const char *where, const struct topology *t,
-               void (*say)(void *arg, const char *text), void *arg) {
-    struct linting z = {name, value, where, t, say, arg};
+               void (*report)(void *arg, const char *text), void *arg) {
+    struct linting z = {name, value, where, t, report, arg};
     for (size_t i = 0; i < ARRAY_SIZE(gone); i++)
         if (strcmp(name, gone[i].name) == 0)
-            lint_say(&z, "%s", gone[i].text);
+            lint_report(&z, "%s", gone[i].text);
     size_t i = 0;
     while (i < ARRAY_SIZE(checks) && strcmp(name, checks[i].name) != 0)
         i++;
@@ -249,36 +254,36 @@ static bool is_ours(const char *name) {
 static void lint_old_habit(const struct nccl_facts *f, const struct linting *z) {
     if (f != NULL && f->cloud == CLOUD_NONE && f->nccl_version >= GID_DYNAMIC_SINCE &&
         strcmp(z->name, "NCCL_IB_GID_INDEX") == 0 && is_number(z->value) && z->value[0] != '-')
-        lint_say(z, "since 2.21 NCCL finds it by itself, separately on each node");
+        lint_report(z, "since 2.21 NCCL finds it by itself, separately on each node");
 }
 
 /* cloud: the cloud's image has this file, and for some machines it names a graph. */
 static void lint_conf(const struct nccl_conf *c, enum cloud cloud, const struct topology *t,
-                      void (*say)(void *arg, const char *text), void *arg) {
+                      void (*report)(void *arg, const char *text), void *arg) {
     for (uint32_t i = 0; i < c->n; i++) {
         const struct nccl_conf_entry *e = &c->entries[i];
         _cleanup_(freep) char *where = xasprintf("%s line %u", c->path, e->line);
-        struct linting z = {e->name, e->value, where, t, say, arg};
+        struct linting z = {e->name, e->value, where, t, report, arg};
         if (strpbrk(e->name, " \t") != NULL)
-            lint_say(&z, "the blank is part of the name, so NCCL never finds it");
+            lint_report(&z, "the blank is part of the name, so NCCL never finds it");
         else if (cloud != CLOUD_AZURE || strcmp(e->name, "NCCL_GRAPH_FILE") != 0)
-            nccl_lint(e->name, e->value, where, t, say, arg);
+            nccl_lint(e->name, e->value, where, t, report, arg);
     }
 }
 
 void nccl_lint_all(char *const *envp, const struct nccl_facts *f, const struct topology *t,
-                   void (*say)(void *arg, const char *text), void *arg) {
+                   void (*report)(void *arg, const char *text), void *arg) {
     for (char *const *e = envp; e != NULL && *e != NULL; e++) {
         const char *equals = strchr(*e, '=');
         if (equals == NULL || !is_ours(*e))
             continue;
         _cleanup_(freep) char *name = xstrndup(*e, (size_t)(equals - *e));
-        struct linting z = {name, equals + 1, "environment", t, say, arg};
-        nccl_lint(name, equals + 1, z.where, t, say, arg);
+        struct linting z = {name, equals + 1, "environment", t, report, arg};
+        nccl_lint(name, equals + 1, z.where, t, report, arg);
         lint_old_habit(f, &z);
     }
     if (f == NULL)
         return;
-    lint_conf(&f->user_conf, CLOUD_NONE, t, say, arg);
-    lint_conf(&f->system_conf, f->cloud, t, say, arg);
+    lint_conf(&f->user_conf, CLOUD_NONE, t, report, arg);
+    lint_conf(&f->system_conf, f->cloud, t, report, arg);
 }

@@ -60,12 +60,12 @@ static const char *a_real_netif(const struct topology *t) {
 /* An exclude list replaces NCCL's own, which excludes docker, lo and virbr. */
 static void lint_excluded(const struct linting *z, const struct name_list *l) {
     if (!list_has(l, "lo"))
-        lint_say(z, "replaces NCCL's own list, so lo is used again; write "
-                    "^docker,lo,virbr,br-,veth,cali and whatever else to leave out");
+        lint_report(z, "replaces NCCL's own list, so lo is used again; write "
+                       "^docker,lo,virbr,br-,veth,cali and whatever else to leave out");
     for (uint32_t i = 0; z->t != NULL && i < z->t->n_netifs; i++) {
         const struct topo_netif *n = &z->t->netifs[i];
         if (netif_is_plumbing(n->name) && n->running && n->n_addrs > 0 && !list_has(l, n->name)) {
-            lint_say(z, "does not exclude %s, a virtual interface of containers", n->name);
+            lint_report(z, "does not exclude %s, a virtual interface of containers", n->name);
             return;
         }
     }
@@ -87,27 +87,27 @@ static void lint_netif(const struct linting *z, const char *item, bool exact) {
         }
     }
     if (n_found == 0) {
-        lint_say(z, "there is no interface %s here", name);
+        lint_report(z, "there is no interface %s here", name);
         return;
     }
     const struct topo_netif *n = &t->netifs[found];
     const char *real = a_real_netif(t);
     if (n_found > 1 && strcmp(n->name, name) == 0)
-        lint_say(z, "%s is a prefix, and means %s too; =%s means only that one", name,
-                 t->netifs[other].name, name);
+        lint_report(z, "%s is a prefix, and means %s too; =%s means only that one", name,
+                    t->netifs[other].name, name);
     else if (!n->up || !n->running)
-        lint_say(z, "%s is down", n->name);
+        lint_report(z, "%s is down", n->name);
     else if (n->n_addrs == 0 || !has_global(n))
-        lint_say(z, "%s has no address by which other nodes could reach it", n->name);
+        lint_report(z, "%s has no address by which other nodes could reach it", n->name);
     else if (netif_is_plumbing(n->name) && real != NULL)
-        lint_say(z, "%s is a virtual interface of containers; other nodes more likely reach %s",
-                 n->name, real);
+        lint_report(z, "%s is a virtual interface of containers; other nodes more likely reach %s",
+                    n->name, real);
 }
 
 void lint_socket_ifname(const struct linting *z) {
     struct name_list l = list_of(z->value);
     if (strlen(z->value) <= 1) {
-        lint_say(z, "NCCL ignores a value this short");
+        lint_report(z, "NCCL ignores a value this short");
         return;
     }
     if (l.exclude) {
@@ -122,7 +122,7 @@ void lint_socket_ifname(const struct linting *z) {
 
 void lint_gloo_ifname(const struct linting *z) {
     if (z->value[0] == '^' || z->value[0] == '=') {
-        lint_say(z, "only NCCL's variables know ^ and =; this one takes plain names");
+        lint_report(z, "only NCCL's variables know ^ and =; this one takes plain names");
         return;
     }
     for (const char *p = z->value; z->t != NULL && z->t->n_netifs > 0 && *p != '\0';
@@ -151,11 +151,11 @@ static void lint_hca(const struct linting *z, const char *item, bool exact) {
             longer = t->nics[i].name;
     }
     if (n_found == 0)
-        lint_say(z, "there is no HCA %s here", name);
+        lint_report(z, "there is no HCA %s here", name);
     else if (whole && longer != NULL)
-        lint_say(z, "%s is a prefix, and means %s too; put = before the list", name, longer);
+        lint_report(z, "%s is a prefix, and means %s too; put = before the list", name, longer);
     else if (n_active == 0)
-        lint_say(z, "%s has no ACTIVE port", name);
+        lint_report(z, "%s has no ACTIVE port", name);
 }
 
 void lint_ib_hca(const struct linting *z) {
@@ -172,9 +172,9 @@ void lint_ib_hca(const struct linting *z) {
         if (name_length(p) > 0)
             lint_hca(z, p, l.exact);
     if (n_taken > HCAS_MAX)
-        lint_say(z, "means %u HCAs, but NCCL uses at most %d", n_taken, HCAS_MAX);
+        lint_report(z, "means %u HCAs, but NCCL uses at most %d", n_taken, HCAS_MAX);
     else if (n_taken == 0 && l.exclude)
-        lint_say(z, "excludes all HCAs");
+        lint_report(z, "excludes all HCAs");
 }
 
 /* ---- GIDs ---- */
@@ -204,7 +204,7 @@ void lint_gid_index(const struct linting *z) {
                                : g->gid[0] == 0xfe           ? "a link-local address"
                                                              : NULL;
             if (what != NULL) {
-                lint_say(z, "%s has %s at this index", n->name, what);
+                lint_report(z, "%s has %s at this index", n->name, what);
                 return;
             }
         }

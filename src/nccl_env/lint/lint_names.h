@@ -7,11 +7,11 @@
 struct linting {
     const char *name, *value, *where;
     const struct topology *t; /* NULL: not known */
-    void (*say)(void *arg, const char *text);
+    void (*report)(void *arg, const char *text);
     void *arg;
 };
 /* "NAME=VALUE (where): …" */
-void lint_say(const struct linting *z, const char *fmt, ...) _printf_(2, 3);
+void lint_report(const struct linting *z, const char *fmt, ...) _printf_(2, 3);
 
 void lint_socket_ifname(const struct linting *z);
 void lint_gloo_ifname(const struct linting *z);

@@ -13,18 +13,18 @@
 
 struct finding {
     const struct env_input *in;
-    void (*say)(void *arg, const char *text);
+    void (*report)(void *arg, const char *text);
     void *arg;
 };
 
-static void say(const struct finding *z, const char *fmt, ...) _printf_(2, 3);
-static void say(const struct finding *z, const char *fmt, ...) {
+static void report(const struct finding *z, const char *fmt, ...) _printf_(2, 3);
+static void report(const struct finding *z, const char *fmt, ...) {
     char text[768];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    z->say(z->arg, text);
+    z->report(z->arg, text);
 }
 
 /* ---- limits ---- */
@@ -34,21 +34,22 @@ static void find_limits(const struct finding *z) {
     const struct nccl_facts *f = in->facts;
     bool rdma = in->topology != NULL && in->topology->n_nics > 0 && in->n_nodes > 1;
     if (rdma && f->memlock_hard != 0 && f->memlock_hard != UINT64_MAX)
-        say(z,
-            "locked memory is limited to %" PRIu64 " KiB (ulimit -l): RDMA needs it "
-            "unlimited, or fails with \"Cannot allocate memory\"",
-            f->memlock_hard / 1024);
+        report(z,
+               "locked memory is limited to %" PRIu64 " KiB (ulimit -l): RDMA needs it "
+               "unlimited, or fails with \"Cannot allocate memory\"",
+               f->memlock_hard / 1024);
     if (f->nofile_hard != 0 && f->nofile_hard < NOFILE_ENOUGH)
-        say(z, "open files are limited to %" PRIu64 " (ulimit -n): NCCL needs %d in large jobs",
-            f->nofile_hard, NOFILE_ENOUGH);
+        report(z, "open files are limited to %" PRIu64 " (ulimit -n): NCCL needs %d in large jobs",
+               f->nofile_hard, NOFILE_ENOUGH);
     if (f->stack == UINT64_MAX)
-        say(z, "the stack is unlimited (ulimit -s): glibc then gives threads, also NCCL's, stacks "
+        report(z,
+               "the stack is unlimited (ulimit -s): glibc then gives threads, also NCCL's, stacks "
                "of only 2 MiB; set it to 8192");
     if (f->shm_bytes != 0 && f->shm_bytes < 1024 * MIB && in->nproc > 1)
-        say(z,
-            "/dev/shm holds only %" PRIu64 " MiB, and NCCL and data loaders need 1 GiB or more "
-            "(docker run --shm-size; in Kubernetes an emptyDir of medium Memory)",
-            f->shm_bytes / MIB);
+        report(z,
+               "/dev/shm holds only %" PRIu64 " MiB, and NCCL and data loaders need 1 GiB or more "
+               "(docker run --shm-size; in Kubernetes an emptyDir of medium Memory)",
+               f->shm_bytes / MIB);
 }
 
 /* ---- GPUs ---- */
@@ -58,8 +59,8 @@ static void find_too_few(const struct finding *z) {
     const char *list = rule_value_of(in, "CUDA_VISIBLE_DEVICES");
     if (list != NULL && in->n_visible > 0 &&
         in->n_visible < in->nproc * MAX2(in->gpus_per_worker, 1u))
-        say(z, "CUDA_VISIBLE_DEVICES=%.200s shows %u GPU%s to %u workers", list, in->n_visible,
-            in->n_visible == 1 ? "" : "s", in->nproc);
+        report(z, "CUDA_VISIBLE_DEVICES=%.200s shows %u GPU%s to %u workers", list, in->n_visible,
+               in->n_visible == 1 ? "" : "s", in->nproc);
 }
 
 /* NCCL tells ranks apart by the PCI addresses of their GPUs. NVIDIA/nccl#1716 */
@@ -72,10 +73,10 @@ static void find_shared_by_mig(const struct finding *z) {
     for (uint32_t i = 0; i < in->n_visible && i < in->nproc; i++)
         for (uint32_t k = 0; k < i; k++)
             if (in->visible[k] == in->visible[i] && in->topology->gpus[in->visible[i]].mig) {
-                say(z,
-                    "local ranks %u and %u have MIG parts of one GPU, but NCCL needs a GPU for "
-                    "each rank (unless NCCL_MULTI_RANK_GPU_ENABLE=1, since 2.30)",
-                    k, i);
+                report(z,
+                       "local ranks %u and %u have MIG parts of one GPU, but NCCL needs a GPU for "
+                       "each rank (unless NCCL_MULTI_RANK_GPU_ENABLE=1, since 2.30)",
+                       k, i);
                 return;
             }
 }
@@ -98,10 +99,11 @@ static void find_missing_efa(const struct finding *z) {
         found += t->nics[i].kind == TOPO_NIC_EFA;
     for (size_t i = 0; t != NULL && i < ARRAY_SIZE(all); i++)
         if (strcmp(z->in->facts->signs.product_name, all[i].machine) == 0 && found < all[i].n)
-            say(z,
-                "%u of the %u EFA devices of a %s are visible here%s: are they attached, and "
-                "passed to this container?",
-                found, all[i].n, all[i].machine, found == 0 ? ", so that NCCL would use TCP" : "");
+            report(z,
+                   "%u of the %u EFA devices of a %s are visible here%s: are they attached, and "
+                   "passed to this container?",
+                   found, all[i].n, all[i].machine,
+                   found == 0 ? ", so that NCCL would use TCP" : "");
 }
 
 /* Google's script sets one of these. */
@@ -114,8 +116,8 @@ static void find_script_not_run(const struct finding *z) {
         z->in->facts->cloud == CLOUD_GCP_GIB     ? "/usr/local/gib/scripts/set_nccl_env.sh"
         : z->in->facts->cloud == CLOUD_GCP_TCPXO ? "nccl-env-profile.sh in the plug-in's folder"
                                                  : "the one that comes with it";
-    say(z, "%s: the plug-in's variables are not set; source its script before muster run: %s",
-        rule_tuner(z->in), script);
+    report(z, "%s: the plug-in's variables are not set; source its script before muster run: %s",
+           rule_tuner(z->in), script);
 }
 
 static bool is_usable(const struct topo_gid *g) {
@@ -144,7 +146,8 @@ static void find_gidless(const struct finding *z) {
             first = first != NULL ? first : t->nics[i].name;
         }
     if (n > 0)
-        say(z,
+        report(
+            z,
             "%s%s no RoCE v2 address (GID) except a link-local one, and NCCL's transfers through "
             "%s would fail with status 12: give %s an IP address",
             first, n > 1 ? " and others have" : " has", n > 1 ? "them" : "it",
@@ -170,13 +173,13 @@ static void find_conf_file(struct finding *z) {
     const char *why = r == -EINVAL  ? "it is not a regular file, and is not read here"
                       : r == -EFBIG ? "it is too large, and is not read here"
                                     : strerror(-r);
-    say(z, "NCCL_CONF_FILE=%.200s: %s; ~/.nccl.conf is not read instead of it", file, why);
+    report(z, "NCCL_CONF_FILE=%.200s: %s; ~/.nccl.conf is not read instead of it", file, why);
 }
 
 void env_find(const struct env_input *in, void (*to)(void *arg, const char *text), void *arg) {
     struct finding z = {in, to, arg};
     if (in->n_nodes > 1 && in->netif != NULL && in->netif->warning && in->mode != NCCL_ENV_OFF)
-        say(&z, "no interface is chosen: %s", in->netif->why);
+        report(&z, "no interface is chosen: %s", in->netif->why);
     find_networks(&z);
     if (!rule_has_gpus(in))
         return;
@@ -185,7 +188,8 @@ void env_find(const struct env_input *in, void (*to)(void *arg, const char *text
     find_conf_file(&z);
     const char *file = rule_value_of(in, "NCCL_TOPO_FILE");
     if (in->facts != NULL && in->facts->topo_file_gone && file != NULL)
-        say(&z,
+        report(
+            &z,
             "NCCL_TOPO_FILE=%.200s: there is no such file here, so NCCL runs without it; if this "
             "is a container, give it the host's file",
             file);

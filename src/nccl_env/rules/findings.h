@@ -5,4 +5,4 @@
 #include "nccl_env/rules/resolve.h"
 
 /* Calls say() once for each, with a sentence without its full stop. */
-void env_find(const struct env_input *in, void (*say)(void *arg, const char *text), void *arg);
+void env_find(const struct env_input *in, void (*report)(void *arg, const char *text), void *arg);

@@ -288,7 +288,7 @@ static void roce_add(struct roce *r, const struct topo_nic *n, const struct topo
     }
 }
 
-static void roce_look(const struct env_input *in, struct roce *r) {
+static void roce_discover(const struct env_input *in, struct roce *r) {
     const struct topology *t = in->topology;
     *r = (struct roce){.all_v4 = true, .all_v6 = true, .same = true};
     for (uint32_t i = 0; i < t->n_nics; i++)
@@ -305,7 +305,7 @@ static enum rule_verdict when_gid_index(const struct env_input *in) {
     if (v == RULE_NO || version == 0 || version >= GID_DYNAMIC_SINCE)
         return RULE_NO;
     struct roce r;
-    roce_look(in, &r);
+    roce_discover(in, &r);
     if (r.ports == 0 || !(r.all_v4 || (r.all_v6 && !r.any_v4)))
         return RULE_NO;
     return r.same ? v : RULE_REFUSES;
@@ -313,13 +313,13 @@ static enum rule_verdict when_gid_index(const struct env_input *in) {
 
 static void value_gid_index(const struct env_input *in, struct strbuf *to) {
     struct roce r;
-    roce_look(in, &r);
+    roce_discover(in, &r);
     strbuf_printf(to, "%u", r.index);
 }
 
 static void reason_gid_index(const struct env_input *in, struct strbuf *to) {
     struct roce r;
-    roce_look(in, &r);
+    roce_discover(in, &r);
     uint32_t v = rule_nccl_version(in);
     if (rule_tuner(in) != NULL)
         reason_tuner(in, to);
@@ -341,7 +341,7 @@ static enum rule_verdict when_addr_family(const struct env_input *in) {
     if (v == RULE_NO || (version != 0 && version < GID_DYNAMIC_SINCE))
         return RULE_NO;
     struct roce r;
-    roce_look(in, &r);
+    roce_discover(in, &r);
     return r.ports > 0 && r.all_v6 && !r.any_v4 ? v : RULE_NO;
 }
 

@@ -22,7 +22,7 @@ struct queued {
 
 /* ---- what the node waits for ---- */
 
-static void say(struct rdzv_client *c, const char *text) {
+static void show_once(struct rdzv_client *c, const char *text) {
     if (strcmp(text, c->waiting) == 0)
         return;
     (void)snprintf(c->waiting, sizeof c->waiting, "%s", text);
@@ -38,21 +38,21 @@ void client_show_waiting(struct rdzv_client *c, const char *text) {
     char line[CLIENT_WAITING_MAX];
     (void)snprintf(line, sizeof line, "%.740s; trying again", text);
     if (!c->has_arbiter)
-        say(c, line);
+        show_once(c, line);
 }
 
-static void say_excluded(struct rdzv_client *c, const char *why) {
+static void show_excluded(struct rdzv_client *c, const char *why) {
     char text[CLIENT_WAITING_MAX];
     (void)snprintf(text, sizeof text, "this node is excluded from the job%s%s",
                    why[0] != '\0' ? ": " : "", why);
-    say(c, text);
+    show_once(c, text);
 }
 
 void client_show_spare(struct rdzv_client *c, const struct desired *d) {
     if (d->kind == DESIRED_IDLE && d->excluded)
-        say_excluded(c, d->reason);
+        show_excluded(c, d->reason);
     else if (d->kind == DESIRED_IDLE && d->spare)
-        say(c, "the job runs without this node, which waits for a place in the group");
+        show_once(c, "the job runs without this node, which waits for a place in the group");
     else
         c->waiting[0] = '\0';
 }
@@ -142,7 +142,7 @@ static uint64_t step(void *arg, void *event) {
     for (size_t i = 0; i < c->update.n_effects && !c->pump.dead; i++)
         obey(c, &c->update.effects[i]);
     if (c->has_arbiter && !c->pump.dead && !c->ended && member_waiting(c->member)[0] != '\0')
-        say(c, member_waiting(c->member));
+        show_once(c, member_waiting(c->member));
     return c->ended ? TIME_NEVER : c->update.deadline_ns;
 }
 
@@ -199,10 +199,10 @@ void rdzv_client_node_summary(struct rdzv_client *c, const char *text) {
     client_send_node_summary(c);
 }
 
-void rdzv_client_caller(struct rdzv_client *c, uint64_t incarnation, bool came) {
+void rdzv_client_joiner(struct rdzv_client *c, uint64_t incarnation, bool came) {
     client_event(
-        c, &(struct member_event){.kind = came ? MEMBER_EVENT_CALLER : MEMBER_EVENT_CALLER_GONE,
-                                  .caller = incarnation});
+        c, &(struct member_event){.kind = came ? MEMBER_EVENT_JOINER : MEMBER_EVENT_JOINER_GONE,
+                                  .joiner = incarnation});
 }
 
 static void on_timer(void *arg) {

@@ -104,7 +104,7 @@ void rdzv_client_join(struct rdzv_client *c);
 void rdzv_client_node_summary(struct rdzv_client *c, const char *text);
 
 /* A node is parked at our listener, or the connection of a parked one has ended. */
-void rdzv_client_caller(struct rdzv_client *c, uint64_t incarnation, bool came);
+void rdzv_client_joiner(struct rdzv_client *c, uint64_t incarnation, bool came);
 
 /* The leader of this node, and its address for other machines ("": it is on this machine). False:
  * no leader is known. */

@@ -93,7 +93,7 @@ static void on_hello(struct rdzv_client *c, const struct wire_hello *hello) {
     }
 }
 
-static void tell_leader(struct rdzv_client *c, bool first) {
+static void report_to_leader(struct rdzv_client *c, bool first) {
     if (!c->has_arbiter || c->config.ops.leader == NULL)
         return;
     bool held = pump_hold(&c->pump); /* WELCOME comes first, before events that this causes */
@@ -121,7 +121,7 @@ static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
     conn_set_patience(c->conn, c->rdzv.lease_ns, c->rdzv.heartbeat_ns);
     client_send_node_summary(c);
     if (w->leader != before)
-        tell_leader(c, before == 0);
+        report_to_leader(c, before == 0);
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_WELCOME,
                                            .leader = w->leader,
                                            .epoch = w->epoch,

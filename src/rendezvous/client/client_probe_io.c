@@ -107,11 +107,11 @@ static void peer_probe_free(struct peer_probe *p) {
     free(p);
 }
 
-static void tell(struct rdzv_client *c, bool of_leader, uint64_t incarnation,
-                 enum probe_result result) {
+static void report(struct rdzv_client *c, bool of_leader, uint64_t incarnation,
+                   enum probe_result result) {
     client_event(
         c, &(struct member_event){.kind = of_leader ? MEMBER_EVENT_PROBE : MEMBER_EVENT_PEER_PROBE,
-                                  .caller = incarnation,
+                                  .joiner = incarnation,
                                   .probe = result});
 }
 
@@ -120,7 +120,7 @@ static void peer_probe_done(struct peer_probe *p, enum probe_result result) {
     bool of_leader = p->of_leader;
     uint64_t incarnation = p->incarnation;
     peer_probe_free(p);
-    tell(c, of_leader, incarnation, result);
+    report(c, of_leader, incarnation, result);
 }
 
 static void next_addr(struct peer_probe *p);
@@ -155,7 +155,7 @@ static void begin_peer_probe(struct rdzv_client *c, const struct rdzv_peer *peer
             return; /* its answer also counts for this one */
     }
     if (c->n_peer_probes >= CLIENT_PROBES_MAX || peer->incarnation == 0) {
-        tell(c, of_leader, peer->incarnation, PROBE_UNKNOWN);
+        report(c, of_leader, peer->incarnation, PROBE_UNKNOWN);
         return;
     }
     struct peer_probe *p = xcalloc(1, sizeof *p);

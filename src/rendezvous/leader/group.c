@@ -36,7 +36,7 @@ static void inherit(struct group *g, const struct handover *e) {
         (void)snprintf(info.host, sizeof info.host, "%s", m->host);
         struct node *n = roster_add(&g->roster, &info);
         n->reached = true; /* by the leader that sent its address in the handover */
-        n->heard_ns = g->now_ns;
+        n->contact_ns = g->now_ns;
         /* Its lease may have ended already. But perhaps it has only just noticed that, and is on
          * its way. */
         /* All lost the old leader at about the same time, and are on their way. */
@@ -202,7 +202,7 @@ static void on_join(struct group *g, const struct group_event *ev) {
     }
     n->connected = true;
     n->joined_ns = g->now_ns;
-    group_heard_from(g, n);
+    group_contact(g, n);
     if (!generation_is_none(ev->report->generation) && !g->formation.formed_once) {
         g->formation.formed_once = g->gathering.lost_somebody =
             true; /* it belongs to a group that another leader formed */
@@ -219,7 +219,7 @@ static void on_join(struct group *g, const struct group_event *ev) {
 }
 
 static void on_renew(struct group *g, struct node *n, const struct renew *renew) {
-    group_heard_from(g, n);
+    group_contact(g, n);
     if (renew->epoch <= g->leadership.epoch && renew->leader_clock_ns <= g->now_ns)
         n->echo_ns = MAX2(n->echo_ns, renew->leader_clock_ns);
     node_clock_renew(&n->clock, renew, g->now_ns);

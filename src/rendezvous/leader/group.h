@@ -141,7 +141,7 @@ struct group_effect {
     uint32_t epoch;                        /* DEPOSED */
     enum outcome outcome;                  /* TOUCH */
     const struct arbiter_request *request; /* borrowed like reason */
-    const struct timeline_entry *note;     /* borrowed like reason */
+    const struct timeline_entry *entry;    /* borrowed like reason */
     const char *reason;                    /* borrowed from the group: valid until the next step */
 };
 

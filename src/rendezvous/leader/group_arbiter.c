@@ -8,7 +8,7 @@
 
 /* The leader hears fewer than min nodes, or less than half of the last group: the others may have
  * to continue without it. */
-static bool hears_too_few(const struct group *g) {
+static bool reaches_too_few(const struct group *g) {
     /* The leader has never had a group: there is nothing that others could continue. Or it is new,
      * and the nodes of the last leader's group are on their way. */
     if (g->formation.n_order == 0 ||
@@ -16,7 +16,7 @@ static bool hears_too_few(const struct group *g) {
         return false;
     size_t heard = 0, of_last = 0;
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
-        bool hears = group_hears(g, n);
+        bool hears = group_reaches(g, n);
         heard += hears;
         of_last += hears && n->in_order;
     }
@@ -26,9 +26,9 @@ static bool hears_too_few(const struct group *g) {
 
 /* Pauses the beat, so that a successor that hears more nodes can take over. A group is formed again
  * only if no agent has taken over for long enough. */
-static void look_around(struct group *g) {
+static void scan_members(struct group *g) {
     uint64_t patience = g->config.rdzv.lease_ns + g->config.rdzv.margin_ns;
-    switch (leadership_pause(&g->leadership, &g->config, hears_too_few(g), g->now_ns)) {
+    switch (leadership_pause(&g->leadership, &g->config, reaches_too_few(g), g->now_ns)) {
     case BEAT_UNCHANGED: break;
     case BEAT_PAUSED:
         group_form_not_before(g, g->now_ns + patience);
@@ -128,7 +128,7 @@ void group_leadership_time(struct group *g) {
         if (g->config.leadership == LEADERSHIP_LEADER_FILE) {
             group_emit(g, GROUP_EFFECT_TOUCH, 0)->outcome = OUTCOME_NONE;
         } else {
-            look_around(g);
+            scan_members(g);
             l->looking = group_ask(g, l->paused_ns != 0 ? ARBITER_READ : ARBITER_BEAT, l->epoch);
         }
     }

@@ -51,17 +51,17 @@ struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind
     }
     struct group_effect *e = group_emit(g, GROUP_EFFECT_TIMELINE, 0);
     e->n_nodes = (uint32_t)g->effects.n_entries;
-    struct timeline_entry *note = &g->effects.entries[g->effects.n_entries++];
-    *note = (struct timeline_entry){
+    struct timeline_entry *entry = &g->effects.entries[g->effects.n_entries++];
+    *entry = (struct timeline_entry){
         .kind = kind, .at_ns = g->now_ns, .generation = g->formation.generation};
-    if (note->generation.counter == 0) /* no group yet: only the leader's state */
-        note->generation.epoch = g->leadership.epoch;
+    if (entry->generation.counter == 0) /* no group yet: only the leader's state */
+        entry->generation.epoch = g->leadership.epoch;
     if (n != NULL) {
-        note->node = n->info.incarnation;
-        node_name(n, note->name);
+        entry->node = n->info.incarnation;
+        node_name(n, entry->name);
     }
-    (void)snprintf(note->why, sizeof note->why, "%s", why == NULL ? "" : why);
-    return note;
+    (void)snprintf(entry->why, sizeof entry->why, "%s", why == NULL ? "" : why);
+    return entry;
 }
 
 void group_resolve_effects(struct group *g) {
@@ -72,7 +72,7 @@ void group_resolve_effects(struct group *g) {
             e->reason = g->effects.texts.data + e->n_nodes;
             e->n_nodes = 0;
         } else if (e->kind == GROUP_EFFECT_TIMELINE) {
-            e->note = &g->effects.entries[e->n_nodes];
+            e->entry = &g->effects.entries[e->n_nodes];
             e->n_nodes = 0;
         } else if (e->kind == GROUP_EFFECT_ARBITER) {
             e->request = &g->effects.requests[e->n_nodes];

@@ -44,7 +44,7 @@ void group_feed_lease_pending(struct group *g) {
             group_send_lease(g, g->formation.members[i]);
 }
 
-bool group_hears(const struct group *g, const struct node *n) {
+bool group_reaches(const struct group *g, const struct node *n) {
     const struct group_config *c = &g->config;
     uint64_t term =
         MIN2(MAX2(c->rdzv.lease_ns / 2, 5 * c->rdzv.heartbeat_ns / 2), c->rdzv.lease_ns);

@@ -13,8 +13,8 @@ void group_watch_node(struct group *g, struct node *n) {
     group_recount(g, n);
 }
 
-void group_heard_from(struct group *g, struct node *n) {
-    if (liveness_heard(&g->liveness, n, g->now_ns))
+void group_contact(struct group *g, struct node *n) {
+    if (liveness_contact(&g->liveness, n, g->now_ns))
         group_recount(g, n);
 }
 
@@ -37,7 +37,7 @@ void group_forgive_own_sleep(struct group *g) {
     if (g->now_ns <= g->due_ns || g->now_ns - g->due_ns <= g->config.rdzv.lease_ns / 10)
         return;
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
-        n->heard_ns = g->now_ns;
+        n->contact_ns = g->now_ns;
 }
 
 static void lose(struct group *g, struct node *n) {
@@ -46,17 +46,17 @@ static void lose(struct group *g, struct node *n) {
         (void)snprintf(text, sizeof text, "did not connect to the new leader");
     else
         (void)snprintf(text, sizeof text, "was lost: no message for %.1f s",
-                       (double)(g->now_ns - n->heard_ns) / (double)NS_PER_S);
+                       (double)(g->now_ns - n->contact_ns) / (double)NS_PER_S);
     group_remove_node(g, n, text, REMOVED_SILENT);
 }
 
 static void look_at_watched(struct group *g) {
-    struct liveness_look look;
+    struct liveness_scan scan;
     struct node *n;
-    if (!liveness_look_begin(&g->liveness, &look, g->now_ns))
+    if (!liveness_scan_begin(&g->liveness, &scan, g->now_ns))
         return;
     for (;;)
-        switch (liveness_look_next(&g->liveness, &g->config, &look, g->now_ns, &n)) {
+        switch (liveness_scan_next(&g->liveness, &g->config, &scan, g->now_ns, &n)) {
         case LIVENESS_DONE: return;
         case LIVENESS_PROBE: probe_node(g, n); break;
         case LIVENESS_LOSE: lose(g, n); break;

@@ -60,7 +60,7 @@ static void describe(const struct group *g, const struct node *n, uint64_t now_n
         .place = place_of(g, n),
         .state = n->report.state,
         .connected = n->connected,
-        .silent_ns = now_ns - n->heard_ns,
+        .silent_ns = now_ns - n->contact_ns,
         .nproc = n->info.nproc,
         .pid = n->info.pid,
         .since_ns = now_ns - n->known_ns,

@@ -207,7 +207,7 @@ void group_report_waiters_gone(struct group *g);
 uint64_t group_waiters_gone_deadline(const struct group *g);
 
 /* group_liveness.c */
-void group_heard_from(struct group *g, struct node *n);
+void group_contact(struct group *g, struct node *n);
 /* The node is disconnected. */
 void group_watch_node(struct group *g, struct node *n);
 void group_on_probe(struct group *g, struct node *n, enum probe_result result);
@@ -269,7 +269,7 @@ void group_on_command(struct group *g, const struct command *command);
 /* group_leadership.c */
 bool group_is_confirmed(const struct group *g);
 /* Whether the leader is in contact with the node, that is, its echoes are recent enough. */
-bool group_hears(const struct group *g, const struct node *n);
+bool group_reaches(const struct group *g, const struct node *n);
 uint64_t group_patient_until(const struct group *g);
 /* The leader's own node is about to leave, or has: this leader forms no more groups, and does not
  * check the number of nodes. */

@@ -36,12 +36,12 @@ uint64_t group_waiters_gone_deadline(const struct group *g) {
 
 static void add_removal(struct group *g, const struct node *n, const char *why, enum removal how) {
     bool lost = how != REMOVED_LEFT;
-    struct timeline_entry *note =
+    struct timeline_entry *entry =
         group_add_to_timeline(g, lost ? TIMELINE_NODE_LOST : TIMELINE_NODE_LEFT, n, why);
-    note->detected_ns = n->heard_ns;
+    entry->detected_ns = n->contact_ns;
     if (!n->is_member || !group_is_live(g))
         return;
-    g->incident.detected_ns = lost ? n->heard_ns : g->now_ns;
+    g->incident.detected_ns = lost ? n->contact_ns : g->now_ns;
 }
 
 void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how) {

@@ -152,7 +152,7 @@ void group_better_cause(struct group *g) {
 
 bool group_outlived_failure(const struct group *g, const struct node *n) {
     return node_is(n, TALLY_STOPPED) || n->info.incarnation == g->config.leader_incarnation ||
-           n->heard_ns > g->stopping.since_ns + g->config.settle_ns;
+           n->contact_ns > g->stopping.since_ns + g->config.settle_ns;
 }
 
 static bool is_certain(const struct group *g) {

@@ -17,8 +17,8 @@ const struct successors *group_successors(const struct group *g) { return &g->pl
 /* ---- choosing ---- */
 
 static bool is_eligible(const struct group *g, const struct node *n) {
-    return n->is_member && n->connected && n->reached && !n->report.leaving && group_hears(g, n) &&
-           n->info.incarnation != g->config.leader_incarnation;
+    return n->is_member && n->connected && n->reached && !n->report.leaving &&
+           group_reaches(g, n) && n->info.incarnation != g->config.leader_incarnation;
 }
 
 static void name(struct successors *s, const struct node *n) {

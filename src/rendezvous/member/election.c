@@ -368,11 +368,11 @@ uint64_t election_deadline(const struct election *e, const struct step *s) {
 
 /* ---- nodes that come ---- */
 
-void election_on_caller(struct election *e, uint64_t caller, bool came) {
-    if (came && e->join_policy == JOIN_POLICY_PARKED && caller != 0)
-        idmap_put(&e->parked, caller, e);
+void election_on_joiner(struct election *e, uint64_t joiner, bool came) {
+    if (came && e->join_policy == JOIN_POLICY_PARKED && joiner != 0)
+        idmap_put(&e->parked, joiner, e);
     else
-        idmap_remove(&e->parked, caller);
+        idmap_remove(&e->parked, joiner);
 }
 
 static enum member_join_policy join_policy_of(const struct election *e, const struct step *s) {

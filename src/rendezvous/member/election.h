@@ -116,7 +116,7 @@ void election_on_disconnect(struct election *e, const struct step *s, bool was_c
 void election_on_redirect(struct election *e, const struct step *s, uint32_t epoch,
                           const struct rdzv_peer *peer);
 /* A node has sent JOIN to our listener, or has gone again. */
-void election_on_caller(struct election *e, uint64_t caller, bool came);
+void election_on_joiner(struct election *e, uint64_t joiner, bool came);
 /* Must not be called after the node's end is decided. */
 struct election_outcome election_time(struct election *e, const struct step *s);
 uint64_t election_deadline(const struct election *e, const struct step *s);

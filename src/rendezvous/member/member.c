@@ -304,7 +304,7 @@ static void election_time_passes(struct member *m) {
 
 /* ---- time ---- */
 
-static void look_after_leader(struct member *m) {
+static void check_leader(struct member *m) {
     if (m->step.now_ns >= m->link.probe_ns ||
         (m->link.probe_ns == TIME_NEVER && !m->link.probing &&
          m->step.now_ns > m->link.seen_ns + SILENT_HEARTBEATS * m->config.rdzv.heartbeat_ns))
@@ -318,7 +318,7 @@ static void on_time(struct member *m) {
         member_renew(m);
     if (m->config.has_arbiter) {
         if (m->end.kind == MEMBER_END_NONE && election_has_leader(&m->election, &m->link))
-            look_after_leader(m);
+            check_leader(m);
         election_time_passes(m);
         return;
     }
@@ -337,7 +337,7 @@ static void on_time(struct member *m) {
     if (m->step.now_ns >= m->link.seen_ns + m->config.rdzv.leader_timeout_ns)
         member_leader_gone(m, "the leader has been silent for the leader timeout");
     else
-        look_after_leader(m);
+        check_leader(m);
 }
 
 static uint64_t next_deadline(const struct member *m) {
@@ -374,9 +374,9 @@ static void dispatch_election(struct member *m, const struct member_event *ev) {
         break;
     case MEMBER_EVENT_HANDOVER: election_on_handover(e, s, ev->handover); break;
     case MEMBER_EVENT_ARBITER: on_answer(m, ev->answer); break;
-    case MEMBER_EVENT_CALLER: election_on_caller(e, ev->caller, true); break;
-    case MEMBER_EVENT_CALLER_GONE: election_on_caller(e, ev->caller, false); break;
-    case MEMBER_EVENT_PEER_PROBE: election_on_peer_probe(e, ev->caller, ev->probe); break;
+    case MEMBER_EVENT_JOINER: election_on_joiner(e, ev->joiner, true); break;
+    case MEMBER_EVENT_JOINER_GONE: election_on_joiner(e, ev->joiner, false); break;
+    case MEMBER_EVENT_PEER_PROBE: election_on_peer_probe(e, ev->joiner, ev->probe); break;
     case MEMBER_EVENT_REDIRECT: election_on_redirect(e, s, ev->epoch, ev->peer); break;
     case MEMBER_EVENT_DEPOSED:
         if (election_on_deposed(e, s))
@@ -430,8 +430,8 @@ static void dispatch(struct member *m, const struct member_event *ev) {
     case MEMBER_EVENT_NAMED:
     case MEMBER_EVENT_HANDOVER:
     case MEMBER_EVENT_ARBITER:
-    case MEMBER_EVENT_CALLER:
-    case MEMBER_EVENT_CALLER_GONE:
+    case MEMBER_EVENT_JOINER:
+    case MEMBER_EVENT_JOINER_GONE:
     case MEMBER_EVENT_PEER_PROBE:
     case MEMBER_EVENT_REDIRECT:
     case MEMBER_EVENT_DEPOSED:

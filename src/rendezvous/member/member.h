@@ -70,8 +70,8 @@ enum member_event_kind {
     MEMBER_EVENT_NAMED,       /* successors: of the leader to which we are connected */
     MEMBER_EVENT_HANDOVER,    /* handover: complete; after NAMED. Copied */
     MEMBER_EVENT_ARBITER,     /* answer: to a request of an ARBITER effect */
-    MEMBER_EVENT_CALLER,      /* caller: a node sent JOIN to our listener, and is parked there */
-    MEMBER_EVENT_CALLER_GONE, /* caller: its connection has ended */
+    MEMBER_EVENT_JOINER,      /* caller: a node sent JOIN to our listener, and is parked there */
+    MEMBER_EVENT_JOINER_GONE, /* caller: its connection has ended */
     MEMBER_EVENT_PEER_PROBE,  /* caller (the incarnation probed), probe */
     MEMBER_EVENT_REDIRECT,    /* epoch, peer: a redirection to the leader */
     MEMBER_EVENT_DEPOSED, /* our own group has ended: another agent leads, or the job was closed */
@@ -97,7 +97,7 @@ struct member_event {
     const struct successors *successors;
     const struct handover *handover;
     const struct arbiter_answer *answer;
-    uint64_t caller;
+    uint64_t joiner;
     const struct rdzv_peer *peer;
 };
 

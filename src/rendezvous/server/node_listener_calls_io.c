@@ -9,14 +9,14 @@
 
 /* ---- nodes ---- */
 
-static void refuse(struct caller *c, bool final, const char *reason) {
+static void refuse(struct joiner *c, bool final, const char *reason) {
     struct wire_message m = {.kind = WIRE_REFUSED, .refused = {.final = final}};
     (void)snprintf(m.refused.reason, sizeof m.refused.reason, "%s", reason);
     conn_send(c->conn, &m);
     conn_finish(listener_take(c));
 }
 
-static void redirect(struct caller *c) {
+static void redirect(struct joiner *c) {
     const struct rdzv_listener *l = c->listener;
     conn_send(c->conn,
               &(struct wire_message){.kind = WIRE_REDIRECT,
@@ -29,15 +29,15 @@ static void on_parked_closed(void *arg, struct conn *conn, int code, const char 
 static const struct conn_ops parked_ops = {.on_message = on_parked_message,
                                            .on_closed = on_parked_closed};
 
-static void report_caller(const struct rdzv_listener *l, uint64_t incarnation, bool came) {
-    if (l->config.caller != NULL)
-        l->config.caller(l->config.arg, incarnation, came);
+static void report_joiner(const struct rdzv_listener *l, uint64_t incarnation, bool came) {
+    if (l->config.joiner != NULL)
+        l->config.joiner(l->config.arg, incarnation, came);
 }
 
-static void park(struct caller *c, const struct wire_message *m) {
+static void park(struct joiner *c, const struct wire_message *m) {
     struct rdzv_listener *l = c->listener;
     uint64_t incarnation = m->join.info.incarnation;
-    struct caller *before = idmap_get(&l->parked_by_incarnation, incarnation);
+    struct joiner *before = idmap_get(&l->parked_by_incarnation, incarnation);
     if (before == NULL && l->n_parked >= RDZV_NODES_MAX) {
         refuse(c, false, "more nodes wait there than a job may have");
         return;
@@ -55,19 +55,19 @@ static void park(struct caller *c, const struct wire_message *m) {
         conn_set_patience(c->conn, l->config.lease_ns, l->config.heartbeat_ns);
     listener_move(c, &l->parked, &l->n_parked);
     if (before == NULL)
-        report_caller(l, incarnation, true);
+        report_joiner(l, incarnation, true);
 }
 
-static void unpark(struct caller *c) {
+static void unpark(struct joiner *c) {
     const struct rdzv_listener *l = c->listener;
     uint64_t incarnation = c->incarnation;
     conn_free(listener_take(c));
-    report_caller(l, incarnation, false);
+    report_joiner(l, incarnation, false);
 }
 
 static void on_parked_message(void *arg, struct conn *conn, const struct wire_message *m) {
     (void)conn;
-    struct caller *c = arg;
+    struct joiner *c = arg;
     log_debug("rendezvous: node %016" PRIx64 " sent %s before its WELCOME; closed", c->incarnation,
               wire_kind_name(m->kind));
     unpark(c);
@@ -81,7 +81,7 @@ static void on_parked_closed(void *arg, struct conn *conn, int code, const char 
 }
 
 /* Passes the caller to the server, as if its JOIN came now. */
-static void hand_over(struct caller *c) {
+static void hand_over(struct joiner *c) {
     struct rdzv_server *server = c->listener->server;
     struct wire_message m;
     int r = wire_decode(c->join, c->join_len, &m, NULL);
@@ -93,7 +93,7 @@ static void hand_over(struct caller *c) {
 }
 
 /* Handles a caller that has sent a valid JOIN, now or before it was parked. */
-static void treat(struct caller *c) {
+static void treat(struct joiner *c) {
     switch (c->listener->join_policy) {
     case JOIN_POLICY_SENT_AWAY: refuse(c, false, "the agent there does not lead"); break;
     case JOIN_POLICY_PARKED: break;
@@ -102,7 +102,7 @@ static void treat(struct caller *c) {
     }
 }
 
-static void on_join(struct caller *c, const struct wire_message *m) {
+static void on_join(struct joiner *c, const struct wire_message *m) {
     const struct rdzv_listener *l = c->listener;
     const struct wire_join *join = &m->join;
     char why[RDZV_REASON_MAX];
@@ -132,9 +132,9 @@ static void on_join(struct caller *c, const struct wire_message *m) {
 
 /* Handles parked callers in order. That can change the policy, but never adds to the list. */
 static void treat_parked(struct rdzv_listener *l) {
-    struct caller *c;
+    struct joiner *c;
     while (l->join_policy != JOIN_POLICY_PARKED &&
-           (c = LIST_FIRST(struct caller, &l->parked, link)) != NULL)
+           (c = LIST_FIRST(struct joiner, &l->parked, link)) != NULL)
         treat(c);
 }
 
@@ -171,7 +171,7 @@ static void answer(struct conn *conn, bool ok, const char *text) {
     conn_send(conn, &m);
 }
 
-static void answer_leave(struct caller *c, const struct command *command) {
+static void answer_leave(struct joiner *c, const struct command *command) {
     struct wire_message m = {.kind = WIRE_ANSWER};
     const struct rdzv_listener_config *config = &c->listener->config;
     if (config->leave == NULL)
@@ -181,7 +181,7 @@ static void answer_leave(struct caller *c, const struct command *command) {
     conn_send(c->conn, &m);
 }
 
-static void on_command(struct caller *c, const struct wire_command *w) {
+static void on_command(struct joiner *c, const struct wire_command *w) {
     const struct rdzv_listener *l = c->listener;
     struct wire_message m = {.kind = WIRE_REDIRECT};
     if (w->version != WIRE_VERSION) {
@@ -225,7 +225,7 @@ static const struct conn_ops operator_ops = {.on_message = on_operator_message,
 
 static void on_operator_message(void *arg, struct conn *conn, const struct wire_message *m) {
     (void)conn;
-    struct caller *c = arg;
+    struct joiner *c = arg;
     struct rdzv_listener *l = c->listener;
     if (m->kind != WIRE_COMMAND || c->asking.waits) {
         log_debug("rendezvous: an operator sent %s%s; closed", wire_kind_name(m->kind),
@@ -239,7 +239,7 @@ static void on_operator_message(void *arg, struct conn *conn, const struct wire_
     on_command(c, &m->command);
 }
 
-static void on_first_command(struct caller *c, const struct wire_message *m) {
+static void on_first_command(struct joiner *c, const struct wire_message *m) {
     struct rdzv_listener *l = c->listener;
     if (l->n_operators >= RDZV_OPERATORS_MAX) {
         answer(c->conn, false, "too many operators ask this agent at the moment; try again");
@@ -254,7 +254,7 @@ static void on_first_command(struct caller *c, const struct wire_message *m) {
 
 static void on_message(void *arg, struct conn *conn, const struct wire_message *m) {
     (void)conn;
-    struct caller *c = arg;
+    struct joiner *c = arg;
     if (m->kind == WIRE_JOIN) {
         on_join(c, m);
     } else if (m->kind == WIRE_COMMAND) {

@@ -10,7 +10,7 @@
 #define STRANGERS_PAUSE_NS (20 * NS_PER_MS)
 
 static uint64_t first_deadline(const struct list *callers) {
-    const struct caller *first = LIST_FIRST(struct caller, callers, link);
+    const struct joiner *first = LIST_FIRST(struct joiner, callers, link);
     return first == NULL ? TIME_NEVER : first->deadline_ns;
 }
 
@@ -58,7 +58,7 @@ void listener_update_interest(struct rdzv_listener *l) {
     }
 }
 
-void listener_move(struct caller *c, struct list *to, size_t *count) {
+void listener_move(struct joiner *c, struct list *to, size_t *count) {
     list_remove(&c->link);
     (*c->count)--;
     list_append(to, &c->link);
@@ -67,7 +67,7 @@ void listener_move(struct caller *c, struct list *to, size_t *count) {
     listener_update_interest(c->listener);
 }
 
-struct conn *listener_take(struct caller *c) {
+struct conn *listener_take(struct joiner *c) {
     struct conn *conn = c->conn;
     struct rdzv_listener *l = c->listener;
     list_remove(&c->link);
@@ -84,7 +84,7 @@ struct conn *listener_take(struct caller *c) {
 static void on_accept(void *arg, int fd, const struct addr *peer) {
     (void)peer;
     struct rdzv_listener *l = arg;
-    struct caller *c = xcalloc(1, sizeof *c);
+    struct joiner *c = xcalloc(1, sizeof *c);
     c->listener = l;
     uint64_t now = clock_now_ns();
     c->deadline_ns = now + l->config.first_word_ns;
@@ -109,8 +109,8 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
 
 /* Drops callers that are late; the rest in a later turn. */
 static void drop_late(struct rdzv_listener *l, struct list *callers, uint64_t now) {
-    struct caller *c;
-    while ((c = LIST_FIRST(struct caller, callers, link)) != NULL && c->deadline_ns <= now &&
+    struct joiner *c;
+    while ((c = LIST_FIRST(struct joiner, callers, link)) != NULL && c->deadline_ns <= now &&
            !loop_slice_is_over(l->loop))
         conn_free(listener_take(c));
 }
@@ -160,8 +160,8 @@ int rdzv_listener_add(struct rdzv_listener *l, int fd) {
 }
 
 static void drop_all(struct list *callers) {
-    struct caller *c;
-    while ((c = LIST_FIRST(struct caller, callers, link)) != NULL)
+    struct joiner *c;
+    while ((c = LIST_FIRST(struct joiner, callers, link)) != NULL)
         conn_finish(listener_take(c));
 }
 

@@ -35,7 +35,7 @@ struct rdzv_listener {
 
 /* A connection that has no other owner: a probe, a node that is about to join, a parked node, an
  * operator, or an unknown peer. */
-struct caller {
+struct joiner {
     struct list link;
     struct rdzv_listener *listener;
     size_t *count;             /* the counter of the list that it is in */
@@ -52,9 +52,9 @@ struct caller {
 /* Sets the timer, and stops or continues accepting. */
 void listener_update_interest(struct rdzv_listener *l);
 /* Moves the caller to another list. */
-void listener_move(struct caller *c, struct list *to, size_t *count);
+void listener_move(struct joiner *c, struct list *to, size_t *count);
 /* Frees `c`, and returns its connection, which the calling function must end or pass on. */
-_must_use_ struct conn *listener_take(struct caller *c);
+_must_use_ struct conn *listener_take(struct joiner *c);
 
 /* ---- node_listener_calls_io.c ---- */
 

@@ -190,7 +190,7 @@ static void obey(struct rdzv_server *s, const struct group_effect *e) {
     case GROUP_EFFECT_ANSWER: server_answer(s->asker, e->ok, e->reason); break;
     case GROUP_EFFECT_TIMELINE:
         if (s->config.ops.timeline != NULL)
-            s->config.ops.timeline(s->config.arg, e->note);
+            s->config.ops.timeline(s->config.arg, e->entry);
         break;
     case GROUP_EFFECT_KIND_COUNT: assert_not_reached();
     }

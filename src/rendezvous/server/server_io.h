@@ -52,7 +52,7 @@ struct rdzv_listener_config {
     /* All callbacks may be NULL. They may call any rdzv_listener function except
      * rdzv_listener_free(). */
     /* A node was parked, or a parked node's connection has ended by itself. */
-    void (*caller)(void *arg, uint64_t incarnation, bool came);
+    void (*joiner)(void *arg, uint64_t incarnation, bool came);
     /* COMMAND_LEAVE: this agent's node must leave. Fills in the answer. */
     void (*leave)(void *arg, const char *reason, struct answer *ret);
     /* The leader that this agent follows; as rdzv_client_leader(). */

@@ -120,7 +120,7 @@ static void count_before_nvml(const struct topology *t, struct discovery_nvml *r
 
 /* ---- all ---- */
 
-static int look(const struct discovery_config *config, struct topology *t, struct err *err) {
+static int discover(const struct discovery_config *config, struct topology *t, struct err *err) {
     struct nvml_child child = {.call = NULL};
     struct nvml_config ask = {.library = config->nvml_library, .deadline_ns = config->nvml_ns};
     bool nvml = nvml_is_wanted(config);
@@ -147,7 +147,7 @@ int topology_discover(const struct discovery_config *config, struct topology *re
                        config->sysroot);
     (void)snprintf(t.from, sizeof t.from, "%s",
                    config->sysroot != NULL ? config->sysroot : "this machine");
-    int r = look(config, &t, err);
+    int r = discover(config, &t, err);
     if (r < 0) {
         topology_fini(&t);
         return r;

@@ -99,8 +99,8 @@ static void add_package(const struct topology *t, int32_t package, struct nearby
 /* False: the place of one of the GPUs is not known, so any CPU can be near. Nodes without a usable
  * CPU add nothing. With socket, a node that belongs to no package or to several counts by
  * itself. */
-static bool look_around(const struct topology *t, const struct affinity_input *in,
-                        struct nearby *near, struct affinity *ret) {
+static bool find_near(const struct topology *t, const struct affinity_input *in,
+                      struct nearby *near, struct affinity *ret) {
     char text[TOPO_TEXT_MAX];
     uint32_t gpu;
     for (uint32_t k = 0; (gpu = affinity_gpu_at(in, in->local_rank, k)) < t->n_gpus; k++) {
@@ -142,7 +142,7 @@ static void choose_near_gpus(const struct topology *t, const struct affinity_inp
         return;
     }
     struct nearby near = {0};
-    if (!look_around(t, in, &near, ret) || cpuset_is_empty(&near.cpus))
+    if (!find_near(t, in, &near, ret) || cpuset_is_empty(&near.cpus))
         return;
     char gpus[TOPO_TEXT_MAX];
     _cleanup_(strbuf_fini) struct strbuf places = {0};

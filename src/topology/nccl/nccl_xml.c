@@ -12,7 +12,7 @@
 struct reading {
     const struct nccl_xml *x;
     struct topology *t;
-    struct nccl_xml_say say;
+    struct nccl_xml_log log;
     struct err *err;
     uint32_t lost[NCCL_XML_ELEMENTS_MAX];
     uint32_t pci[NCCL_XML_ELEMENTS_MAX]; /* for a pci element: its index in pci[] */
@@ -69,10 +69,10 @@ static int read_cpu(struct reading *rd, uint32_t i) {
     read_cpu_model(rd, i);
     struct cpuset cpus = {0};
     if (get(rd, i, "affinity", value) && cpuset_parse_mask(value, &cpus) < 0)
-        nccl_xml_tell(&rd->say, NCCL_XML_WARNING, line_of(rd, i),
-                      "affinity \"%s\" is no mask of "
-                      "CPUs",
-                      value);
+        nccl_xml_report(&rd->log, NCCL_XML_WARNING, line_of(rd, i),
+                        "affinity \"%s\" is no mask of "
+                        "CPUs",
+                        value);
     cpuset_or(&rd->t->allowed, &cpus);
     cpuset_or(&rd->t->online, &cpus);
     if (numa < 0)
@@ -146,8 +146,8 @@ static int read_gpu(struct reading *rd, uint32_t i) {
     char value[NCCL_XML_TEXT_MAX];
     uint32_t pci = rd->x->elements[i].parent;
     if (!get(rd, i, "rank", value)) {
-        nccl_xml_tell(&rd->say, NCCL_XML_NOTE, line_of(rd, i),
-                      "gpu without a rank is skipped: NCCL fills it in on a machine that has it");
+        nccl_xml_report(&rd->log, NCCL_XML_NOTICE, line_of(rd, i),
+                        "gpu without a rank is skipped: NCCL fills it in on a machine that has it");
         return 0;
     }
     if (nccl_xml_sub(rd->x, pci, NCCL_XML_GPU) != i)
@@ -194,11 +194,11 @@ static int read_link(struct reading *rd, uint32_t i) {
     if (class == NCCL_CLASS_GPU) {
         peer = gpu_at(rd, target);
         if (peer == TOPO_NONE || peer == gpu) {
-            nccl_xml_tell(&rd->say, NCCL_XML_WARNING, line_of(rd, i),
-                          "nvlink to %s does nothing: "
-                          "%s",
-                          target,
-                          peer == gpu ? "that is the GPU itself" : "no such GPU is in the file");
+            nccl_xml_report(&rd->log, NCCL_XML_WARNING, line_of(rd, i),
+                            "nvlink to %s does nothing: "
+                            "%s",
+                            target,
+                            peer == gpu ? "that is the GPU itself" : "no such GPU is in the file");
             return 0;
         }
     }
@@ -246,8 +246,8 @@ static uint64_t speed_of_net(const struct reading *rd, uint32_t i) {
 static int read_net(struct reading *rd, uint32_t i) {
     char value[NCCL_XML_TEXT_MAX];
     if (!get(rd, i, "dev", value)) {
-        nccl_xml_tell(&rd->say, NCCL_XML_NOTE, line_of(rd, i),
-                      "net without a dev is skipped: NCCL fills it in on a machine that has it");
+        nccl_xml_report(&rd->log, NCCL_XML_NOTICE, line_of(rd, i),
+                        "net without a dev is skipped: NCCL fills it in on a machine that has it");
         return 0;
     }
     if (nccl_xml_int(rd->x, i, "net", 1) == 0)
@@ -283,7 +283,7 @@ static int read_net(struct reading *rd, uint32_t i) {
 
 /* ---- the whole file ---- */
 
-static void tell_lost(struct reading *rd, uint32_t i) {
+static void report_lost(struct reading *rd, uint32_t i) {
     const struct nccl_xml_element *e = &rd->x->elements[i];
     if (e->parent != TOPO_NONE && rd->lost[e->parent] != TOPO_NONE)
         return; /* the reason is reported once, at the top */
@@ -291,10 +291,10 @@ static void tell_lost(struct reading *rd, uint32_t i) {
     (void)get(rd, e->kind == NCCL_XML_PCI ? i : e->parent, "busid", busid);
     bool gpu = e->kind == NCCL_XML_GPU || nccl_xml_sub(rd->x, i, NCCL_XML_GPU) != TOPO_NONE;
     bool nic = nccl_xml_sub(rd->x, rd->lost[i], NCCL_XML_NIC) != TOPO_NONE;
-    nccl_xml_tell(&rd->say, NCCL_XML_ERROR, e->line,
-                  "%s %s is lost: NCCL takes the pci of line %u around it for a %s and looks at "
-                  "no device in it; put it beside that pci",
-                  gpu ? "GPU" : "pci", busid, line_of(rd, rd->lost[i]), nic ? "NIC" : "device");
+    nccl_xml_report(&rd->log, NCCL_XML_ERROR, e->line,
+                    "%s %s is lost: NCCL takes the pci of line %u around it for a %s and looks at "
+                    "no device in it; put it beside that pci",
+                    gpu ? "GPU" : "pci", busid, line_of(rd, rd->lost[i]), nic ? "NIC" : "device");
 }
 
 static int read_element(struct reading *rd, uint32_t i) {
@@ -327,7 +327,7 @@ static int read_all(struct reading *rd) {
     for (uint32_t i = 0; r == 0 && i < end; i++) {
         rd->pci[i] = rd->gpu[i] = TOPO_NONE;
         if (rd->lost[i] != TOPO_NONE)
-            tell_lost(rd, i);
+            report_lost(rd, i);
         else
             r = read_element(rd, i);
     }
@@ -337,28 +337,29 @@ static int read_all(struct reading *rd) {
             rd->gpu[x->elements[i].parent] != TOPO_NONE)
             r = read_link(rd, i);
         else if (k == NCCL_XML_PCILINK)
-            nccl_xml_tell(&rd->say, NCCL_XML_NOTE, line_of(rd, i),
-                          "pcilink is left out of the prediction");
+            nccl_xml_report(&rd->log, NCCL_XML_NOTICE, line_of(rd, i),
+                            "pcilink is left out of the prediction");
     }
     if (rd->bare_gpus + rd->bare_nics > 0)
-        nccl_xml_tell(&rd->say, NCCL_XML_NOTE, 0,
-                      "%u GPUs and %u NICs, by their class, have no gpu or nic element: NCCL fills "
-                      "them in on a machine that has them",
-                      rd->bare_gpus, rd->bare_nics);
+        nccl_xml_report(
+            &rd->log, NCCL_XML_NOTICE, 0,
+            "%u GPUs and %u NICs, by their class, have no gpu or nic element: NCCL fills "
+            "them in on a machine that has them",
+            rd->bare_gpus, rd->bare_nics);
     if (end < x->n)
-        nccl_xml_tell(&rd->say, NCCL_XML_WARNING, line_of(rd, end),
-                      "a second system is ignored: a file is for one node");
+        nccl_xml_report(&rd->log, NCCL_XML_WARNING, line_of(rd, end),
+                        "a second system is ignored: a file is for one node");
     return r;
 }
 
-int nccl_xml_read(const char *text, size_t len, struct topology *ret, nccl_xml_say_fn *say,
+int nccl_xml_read(const char *text, size_t len, struct topology *ret, nccl_xml_message_fn *log,
                   void *arg, struct err *err) {
     _cleanup_(freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
     _cleanup_(freep) struct reading *rd = xcalloc(1, sizeof *rd);
     _cleanup_(topology_fini) struct topology t = {.source = TOPO_NCCL_XML};
     uint32_t line;
-    *rd = (struct reading){.x = x, .t = &t, .say = {say, arg}, .err = err};
-    int r = nccl_xml_parse(text, len, x, &rd->say, &line, err);
+    *rd = (struct reading){.x = x, .t = &t, .log = {log, arg}, .err = err};
+    int r = nccl_xml_parse(text, len, x, &rd->log, &line, err);
     if (r < 0)
         return r;
     nccl_xml_find_lost(x, rd->lost);

@@ -15,22 +15,23 @@
 struct checking {
     const struct nccl_xml *x;
     const struct topology *machine;
-    struct nccl_xml_say say;
+    struct nccl_xml_log log;
     unsigned errors;
     uint32_t repeated, first_repeated; /* nets under several CPUs; the first one, or TOPO_NONE */
 };
 
 /* Counts the errors, and passes all findings on. */
-static void count_and_say(void *arg, enum nccl_xml_level level, uint32_t line, const char *text) {
+static void count_and_report(void *arg, enum nccl_xml_level level, uint32_t line,
+                             const char *text) {
     struct checking *c = arg;
     c->errors += level == NCCL_XML_ERROR ? 1 : 0;
-    if (c->say.fn != NULL)
-        c->say.fn(c->say.arg, level, line, text);
+    if (c->log.fn != NULL)
+        c->log.fn(c->log.arg, level, line, text);
 }
 
-#define TELL(c, level, i, ...)                                                               \
-    nccl_xml_tell(&(struct nccl_xml_say){count_and_say, c}, level, (c)->x->elements[i].line, \
-                  __VA_ARGS__)
+#define REPORT(c, level, i, ...)                                                                  \
+    nccl_xml_report(&(struct nccl_xml_log){count_and_report, c}, level, (c)->x->elements[i].line, \
+                    __VA_ARGS__)
 
 static bool get(const struct checking *c, uint32_t i, const char *key,
                 char out[NCCL_XML_TEXT_MAX]) {
@@ -69,11 +70,11 @@ static void check_attrs(struct checking *c, uint32_t i) {
         (void)snprintf(key, sizeof key, " %.*s ", (int)e->keys[k].len,
                        c->x->text + e->keys[k].begin);
         if (e->keys[k].len > 0 && strstr(known[e->kind], key) == NULL)
-            TELL(c, NCCL_XML_NOTE, i, "NCCL does not look at%.60sof %s", key,
-                 nccl_xml_kind_name(e->kind));
+            REPORT(c, NCCL_XML_NOTICE, i, "NCCL does not look at%.60sof %s", key,
+                   nccl_xml_kind_name(e->kind));
         if (memchr(value, '&', e->values[k].len) != NULL)
-            TELL(c, NCCL_XML_WARNING, i, "\"%.*s\" stays as it is: NCCL knows no entities",
-                 (int)MIN2(e->values[k].len, 60), value);
+            REPORT(c, NCCL_XML_WARNING, i, "\"%.*s\" stays as it is: NCCL knows no entities",
+                   (int)MIN2(e->values[k].len, 60), value);
     }
 }
 
@@ -82,26 +83,28 @@ static void check_pci(struct checking *c, uint32_t i) {
     (void)get(c, i, "busid", busid);
     for (const char *p = busid; *p != '\0'; p++)
         if (*p >= 'A' && *p <= 'F') {
-            TELL(c, NCCL_XML_WARNING, i,
-                 "busid %s has capitals: NCCL compares it as text with the "
-                 "kernel's, which has none",
-                 busid);
+            REPORT(c, NCCL_XML_WARNING, i,
+                   "busid %s has capitals: NCCL compares it as text with the "
+                   "kernel's, which has none",
+                   busid);
             break;
         }
     bool has_speed = get(c, i, "link_speed", speed);
     if (has_speed && !nccl_pci_speed_known(speed))
-        TELL(c, NCCL_XML_WARNING, i,
-             "link_speed \"%s\" of %s is of no form that NCCL knows: it "
-             "counts 8 GT/s (write \"32.0 GT/s PCIe\")",
-             speed, busid);
+        REPORT(c, NCCL_XML_WARNING, i,
+               "link_speed \"%s\" of %s is of no form that NCCL knows: it "
+               "counts 8 GT/s (write \"32.0 GT/s PCIe\")",
+               speed, busid);
     if (nccl_xml_attr(c->x, i, "link_width", speed) && strtol(speed, NULL, 0) == 0)
-        TELL(c, NCCL_XML_WARNING, i, "link_width \"%s\" of %s: NCCL counts 16 lanes", speed, busid);
+        REPORT(c, NCCL_XML_WARNING, i, "link_width \"%s\" of %s: NCCL counts 16 lanes", speed,
+               busid);
     else if (nccl_xml_int(c->x, i, "link_width", 1) > 32 ||
              nccl_xml_int(c->x, i, "link_width", 1) < 0)
-        TELL(c, NCCL_XML_WARNING, i, "link_width \"%s\" of %s: PCIe has 32 lanes at most", speed,
-             busid);
+        REPORT(c, NCCL_XML_WARNING, i, "link_width \"%s\" of %s: PCIe has 32 lanes at most", speed,
+               busid);
     if (c->machine != NULL && !made_up(busid) && !machine_has(c, busid))
-        TELL(c, NCCL_XML_ERROR, i, "%s is not on this machine: the file is of another one", busid);
+        REPORT(c, NCCL_XML_ERROR, i, "%s is not on this machine: the file is of another one",
+               busid);
 }
 
 static void check_double_pci(struct checking *c, uint32_t i) {
@@ -110,8 +113,8 @@ static void check_double_pci(struct checking *c, uint32_t i) {
         return;
     for (uint32_t k = 0; k < i; k++)
         if (c->x->elements[k].kind == NCCL_XML_PCI && get(c, k, "busid", b) && strcmp(a, b) == 0) {
-            TELL(c, NCCL_XML_WARNING, i, "%s is in line %" PRIu32 ", too", a,
-                 c->x->elements[k].line);
+            REPORT(c, NCCL_XML_WARNING, i, "%s is in line %" PRIu32 ", too", a,
+                   c->x->elements[k].line);
             return;
         }
 }
@@ -146,10 +149,10 @@ static void check_nvlink(struct checking *c, uint32_t link) {
     (void)get(c, link, "tclass", class);
     enum nccl_xml_class of = nccl_xml_class_of(class);
     if (of == NCCL_CLASS_PCI || of == NCCL_CLASS_NIC)
-        TELL(c, NCCL_XML_WARNING, link,
-             "tclass \"%s\" is of no GPU (0x030200), NVSwitch (0x068000) or CPU (0x068001): NCCL "
-             "takes it for an NVSwitch",
-             class);
+        REPORT(c, NCCL_XML_WARNING, link,
+               "tclass \"%s\" is of no GPU (0x030200), NVSwitch (0x068000) or CPU (0x068001): NCCL "
+               "takes it for an NVSwitch",
+               class);
     if (peer == TOPO_NONE || !is_rank(c, gpu))
         return;
     bool back = false;
@@ -158,10 +161,10 @@ static void check_nvlink(struct checking *c, uint32_t link) {
     (void)get(c, link, "target", target);
     (void)get(c, x->elements[gpu].parent, "busid", busid);
     if (!back)
-        TELL(c, NCCL_XML_ERROR, link,
-             "the GPU of line %" PRIu32 " has no nvlink from %s back to %s: NCCL fails on this; "
-             "add it there, or leave this one out",
-             x->elements[peer].line, target, busid);
+        REPORT(c, NCCL_XML_ERROR, link,
+               "the GPU of line %" PRIu32 " has no nvlink from %s back to %s: NCCL fails on this; "
+               "add it there, or leave this one out",
+               x->elements[peer].line, target, busid);
 }
 
 /* Checks the links of a GPU: links to itself (reported when reading), and more links than any such
@@ -178,25 +181,26 @@ static void check_gpu(struct checking *c, uint32_t i) {
         long n = nccl_xml_int(x, k, "count", -1);
         any = true;
         if (n <= 0 || n > 1 << 16)
-            TELL(c, NCCL_XML_ERROR, k,
-                 "nvlink without a count above 0: write it, or leave the "
-                 "nvlink out");
+            REPORT(c, NCCL_XML_ERROR, k,
+                   "nvlink without a count above 0: write it, or leave the "
+                   "nvlink out");
         else
             count += n;
     }
     uint32_t most = nccl_nvlinks_max(sm > 0 && sm < 1000 ? (uint32_t)sm : 0);
     if (any && count > (long)most)
-        TELL(c, NCCL_XML_ERROR, i,
-             "GPU %s has %ld NVLinks here; a GPU of compute capability "
-             "%ld.%ld has %" PRIu32 " at most",
-             busid, count, sm / 10, sm % 10, most);
+        REPORT(c, NCCL_XML_ERROR, i,
+               "GPU %s has %ld NVLinks here; a GPU of compute capability "
+               "%ld.%ld has %" PRIu32 " at most",
+               busid, count, sm / 10, sm % 10, most);
     if (is_rank(c, i) && nccl_xml_int(x, i, "dev", -1) < 0)
-        TELL(c, NCCL_XML_NOTE, i, "gpu without a dev: NCCL fills it in on a machine that has it");
+        REPORT(c, NCCL_XML_NOTICE, i,
+               "gpu without a dev: NCCL fills it in on a machine that has it");
     for (uint32_t k = 0; k < i; k++)
         if (x->elements[k].kind == NCCL_XML_GPU &&
             nccl_xml_int(x, k, "dev", -1) == nccl_xml_int(x, i, "dev", -2))
-            TELL(c, NCCL_XML_ERROR, i, "dev %ld is the GPU of line %" PRIu32 ", too",
-                 nccl_xml_int(x, i, "dev", -1), x->elements[k].line);
+            REPORT(c, NCCL_XML_ERROR, i, "dev %ld is the GPU of line %" PRIu32 ", too",
+                   nccl_xml_int(x, i, "dev", -1), x->elements[k].line);
 }
 
 /* ---- net ---- */
@@ -217,12 +221,13 @@ static void check_net(struct checking *c, uint32_t i) {
         return;
     char speed[NCCL_XML_TEXT_MAX];
     if (!get(c, i, "name", name))
-        TELL(c, NCCL_XML_WARNING, i,
-             "net without a name: NCCL looks for its NETs by name, and adds them once more");
+        REPORT(c, NCCL_XML_WARNING, i,
+               "net without a name: NCCL looks for its NETs by name, and adds them once more");
     if (!get(c, i, "speed", speed))
-        TELL(c, NCCL_XML_NOTE, i, "net without a speed: NCCL fills it in on a machine that has it");
+        REPORT(c, NCCL_XML_NOTICE, i,
+               "net without a speed: NCCL fills it in on a machine that has it");
     else if (strtol(speed, NULL, 0) <= 0)
-        TELL(c, NCCL_XML_WARNING, i, "speed \"%s\" of the net: NCCL counts 10 Gb/s", speed);
+        REPORT(c, NCCL_XML_WARNING, i, "speed \"%s\" of the net: NCCL counts 10 Gb/s", speed);
     for (uint32_t k = 0; k < x->n; k++) {
         if (k == i || x->elements[k].kind != NCCL_XML_NET || nccl_xml_int(x, k, "dev", -1) != dev)
             continue;
@@ -231,11 +236,11 @@ static void check_net(struct checking *c, uint32_t i) {
         char other[NCCL_XML_TEXT_MAX];
         (void)get(c, k, "name", other);
         if (strcmp(name, other) != 0)
-            TELL(c, NCCL_XML_ERROR, k, "dev %ld is %s here and %s in line %" PRIu32, dev, other,
-                 name, x->elements[i].line);
+            REPORT(c, NCCL_XML_ERROR, k, "dev %ld is %s here and %s in line %" PRIu32, dev, other,
+                   name, x->elements[i].line);
         else if (cpu_of(x, k) == cpu_of(x, i))
-            TELL(c, NCCL_XML_WARNING, k, "net %s is in line %" PRIu32 ", too", name,
-                 x->elements[i].line);
+            REPORT(c, NCCL_XML_WARNING, k, "net %s is in line %" PRIu32 ", too", name,
+                   x->elements[i].line);
         else
             again++;
     }
@@ -256,15 +261,15 @@ static void check_model(struct checking *c, uint32_t i) {
     for (size_t k = 0; k < ARRAY_SIZE(archs); k++)
         known = known || strcmp(arch, archs[k]) == 0;
     if (has_arch && !known)
-        TELL(c, NCCL_XML_WARNING, i, "arch \"%s\": NCCL knows x86_64, arm64 and ppc64", arch);
+        REPORT(c, NCCL_XML_WARNING, i, "arch \"%s\": NCCL knows x86_64, arm64 and ppc64", arch);
     known = strcmp(arch, "x86_64") != 0;
     for (size_t k = 0; k < ARRAY_SIZE(vendors); k++)
         known = known || strcmp(vendor, vendors[k]) == 0;
     if (has_vendor && !known)
-        TELL(c, NCCL_XML_WARNING, i,
-             "vendor \"%s\": NCCL does not know it (GenuineIntel, AuthenticAMD), and counts no "
-             "limit between NUMA nodes",
-             vendor);
+        REPORT(c, NCCL_XML_WARNING, i,
+               "vendor \"%s\": NCCL does not know it (GenuineIntel, AuthenticAMD), and counts no "
+               "limit between NUMA nodes",
+               vendor);
 }
 
 static void check_cpu(struct checking *c, uint32_t i) {
@@ -273,17 +278,17 @@ static void check_cpu(struct checking *c, uint32_t i) {
     for (uint32_t k = 0; k < i; k++)
         if (c->x->elements[k].kind == NCCL_XML_CPU &&
             nccl_xml_int(c->x, k, "numaid", -1) == nccl_xml_int(c->x, i, "numaid", -2))
-            TELL(c, NCCL_XML_WARNING, i, "numaid %ld is in line %" PRIu32 ", too",
-                 nccl_xml_int(c->x, i, "numaid", -1), c->x->elements[k].line);
+            REPORT(c, NCCL_XML_WARNING, i, "numaid %ld is in line %" PRIu32 ", too",
+                   nccl_xml_int(c->x, i, "numaid", -1), c->x->elements[k].line);
     if (!get(c, i, "host_hash", a))
         return;
     for (uint32_t k = 0; k < i; k++)
         if (c->x->elements[k].kind == NCCL_XML_CPU && get(c, k, "host_hash", b)) {
             if (strcmp(a, b) != 0)
-                TELL(c, NCCL_XML_ERROR, i,
-                     "host_hash %s, and %s in line %" PRIu32 ": a file is "
-                     "for one node",
-                     a, b, c->x->elements[k].line);
+                REPORT(c, NCCL_XML_ERROR, i,
+                       "host_hash %s, and %s in line %" PRIu32 ": a file is "
+                       "for one node",
+                       a, b, c->x->elements[k].line);
             return;
         }
 }
@@ -302,9 +307,9 @@ static void check_elements(struct checking *c) {
         case NCCL_XML_NVLINK: check_nvlink(c, i); break;
         case NCCL_XML_C2C:
             if (nccl_xml_int(c->x, i, "bw", 0) <= 0 || nccl_xml_int(c->x, i, "count", 0) <= 0)
-                TELL(c, NCCL_XML_WARNING, i,
-                     "c2c without a bw and a count above 0 has no "
-                     "bandwidth");
+                REPORT(c, NCCL_XML_WARNING, i,
+                       "c2c without a bw and a count above 0 has no "
+                       "bandwidth");
             break;
         case NCCL_XML_SYSTEM:
         case NCCL_XML_NIC:
@@ -314,16 +319,17 @@ static void check_elements(struct checking *c) {
     if (c->repeated > 0) {
         char name[NCCL_XML_TEXT_MAX];
         (void)get(c, c->first_repeated, "name", name);
-        TELL(c, NCCL_XML_NOTE, c->first_repeated,
-             "%" PRIu32 " nets, %s the first, stand under several CPUs: each is one device, "
-             "without a PCI device of its own",
-             c->repeated, name);
+        REPORT(c, NCCL_XML_NOTICE, c->first_repeated,
+               "%" PRIu32 " nets, %s the first, stand under several CPUs: each is one device, "
+               "without a PCI device of its own",
+               c->repeated, name);
     }
     if (c->x->n >= MANY_ELEMENTS)
-        nccl_xml_tell(&(struct nccl_xml_say){count_and_say, c}, NCCL_XML_WARNING, 0,
-                      "%" PRIu32 " elements: with the bridges, GPUs and NETs that NCCL adds on the "
-                      "machine they may pass its limit of %d (\"too many XML nodes\")",
-                      c->x->n, NCCL_XML_ELEMENTS_MAX);
+        nccl_xml_report(&(struct nccl_xml_log){count_and_report, c}, NCCL_XML_WARNING, 0,
+                        "%" PRIu32
+                        " elements: with the bridges, GPUs and NETs that NCCL adds on the "
+                        "machine they may pass its limit of %d (\"too many XML nodes\")",
+                        c->x->n, NCCL_XML_ELEMENTS_MAX);
 }
 
 /* If the file lacks some of the machine's GPUs, their place is undefined: NCCL adds them, without
@@ -342,9 +348,9 @@ static void check_forgotten(struct checking *c) {
                     pci_addr_parse(busid, &of) == 0 &&
                     pci_addr_compare(of, m->pci[m->gpus[i].pci].at) == 0;
         if (!found)
-            nccl_xml_tell(&(struct nccl_xml_say){count_and_say, c}, NCCL_XML_WARNING, 0,
-                          "GPU %" PRIu32 " (%s) of this machine is not in the file",
-                          m->gpus[i].index, at);
+            nccl_xml_report(&(struct nccl_xml_log){count_and_report, c}, NCCL_XML_WARNING, 0,
+                            "GPU %" PRIu32 " (%s) of this machine is not in the file",
+                            m->gpus[i].index, at);
     }
 }
 
@@ -353,28 +359,29 @@ static void check_graph(struct checking *c, const struct topology *t) {
     struct nccl_graph *g = NULL;
     struct err err = {0};
     if (nccl_graph_new(t, NULL, &g, &err) < 0)
-        nccl_xml_tell(&(struct nccl_xml_say){count_and_say, c}, NCCL_XML_ERROR, 0, "%s", err.text);
+        nccl_xml_report(&(struct nccl_xml_log){count_and_report, c}, NCCL_XML_ERROR, 0, "%s",
+                        err.text);
     nccl_graph_free(g);
 }
 
 unsigned nccl_xml_check(const char *text, size_t len, const struct topology *machine,
-                        nccl_xml_say_fn *say, void *arg) {
+                        nccl_xml_message_fn *log, void *arg) {
     _cleanup_(freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
     _cleanup_(topology_fini) struct topology t = {0};
-    struct checking c = {.x = x, .machine = machine, .say = {say, arg}};
-    struct nccl_xml_say none = {NULL, NULL};
+    struct checking c = {.x = x, .machine = machine, .log = {log, arg}};
+    struct nccl_xml_log none = {NULL, NULL};
     struct err err = {0};
     uint32_t line;
     int r = nccl_xml_parse(text, len, x, &none, &line, &err);
     if (r == 0)
-        r = nccl_xml_read(text, len, &t, count_and_say, &c, &err);
+        r = nccl_xml_read(text, len, &t, count_and_report, &c, &err);
     if (r < 0) {
         const char *sentence = err.text;
         unsigned at = 0;
         int begin = 0;
         if (sscanf(sentence, "line %u: %n", &at, &begin) == 1 && begin > 0)
             sentence += begin; /* the finding has its own line */
-        count_and_say(&c, NCCL_XML_ERROR, at, sentence);
+        count_and_report(&c, NCCL_XML_ERROR, at, sentence);
         return c.errors;
     }
     check_elements(&c);

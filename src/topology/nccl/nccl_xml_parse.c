@@ -12,7 +12,7 @@ struct parser {
     const char *text;
     size_t len, at;
     uint32_t line;
-    const struct nccl_xml_say *say;
+    const struct nccl_xml_log *log;
     struct err *err;
 };
 
@@ -28,16 +28,16 @@ const char *nccl_xml_kind_name(enum nccl_xml_kind k) {
     return names[k];
 }
 
-void nccl_xml_tell(const struct nccl_xml_say *say, enum nccl_xml_level level, uint32_t line,
-                   const char *fmt, ...) {
-    if (say->fn == NULL)
+void nccl_xml_report(const struct nccl_xml_log *log, enum nccl_xml_level level, uint32_t line,
+                     const char *fmt, ...) {
+    if (log->fn == NULL)
         return;
     char text[1024];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    say->fn(say->arg, level, line, text);
+    log->fn(log->arg, level, line, text);
 }
 
 /* ---- characters and tokens ---- */
@@ -144,8 +144,8 @@ static int get_attrs(struct parser *p, struct tag *ret, char *last) {
         ret->e.values[ret->e.n_attrs++] = t.value;
     }
     if (ignored > 0)
-        nccl_xml_tell(p->say, NCCL_XML_WARNING, ret->e.line,
-                      "%u attributes are ignored: NCCL keeps %d", ignored, NCCL_XML_ATTRS_MAX);
+        nccl_xml_report(p->log, NCCL_XML_WARNING, ret->e.line,
+                        "%u attributes are ignored: NCCL keeps %d", ignored, NCCL_XML_ATTRS_MAX);
     return 0;
 }
 
@@ -288,8 +288,9 @@ static int ignore_element(struct parser *p, const struct nccl_xml *x, uint32_t o
                        "line %u: the root is %.*s, not system: no NCCL topology "
                        "file",
                        line, len, name);
-    nccl_xml_tell(p->say, NCCL_XML_WARNING, line, "%.*s is ignored: NCCL does not know it below %s",
-                  len, name, nccl_xml_kind_name(x->elements[open].kind));
+    nccl_xml_report(p->log, NCCL_XML_WARNING, line,
+                    "%.*s is ignored: NCCL does not know it below %s", len, name,
+                    nccl_xml_kind_name(x->elements[open].kind));
     return 0;
 }
 
@@ -318,8 +319,8 @@ static int take_tag(struct parser *p, struct nccl_xml *x, uint32_t *open, uint32
 }
 
 int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
-                   const struct nccl_xml_say *say, uint32_t *ret_line, struct err *err) {
-    struct parser p = {.text = text, .len = len, .line = 1, .say = say, .err = err};
+                   const struct nccl_xml_log *log, uint32_t *ret_line, struct err *err) {
+    struct parser p = {.text = text, .len = len, .line = 1, .log = log, .err = err};
     uint32_t open = TOPO_NONE, ignored = 0;
     ret->text = text;
     ret->n = 0;

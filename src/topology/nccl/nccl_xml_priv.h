@@ -38,16 +38,16 @@ struct nccl_xml {
     struct nccl_xml_element elements[NCCL_XML_ELEMENTS_MAX];
 };
 
-struct nccl_xml_say {
-    nccl_xml_say_fn *fn; /* may be NULL */
+struct nccl_xml_log {
+    nccl_xml_message_fn *fn; /* may be NULL */
     void *arg;
 };
-void nccl_xml_tell(const struct nccl_xml_say *say, enum nccl_xml_level level, uint32_t line,
-                   const char *fmt, ...) _printf_(4, 5);
+void nccl_xml_report(const struct nccl_xml_log *log, enum nccl_xml_level level, uint32_t line,
+                     const char *fmt, ...) _printf_(4, 5);
 
 /* Parses by NCCL's grammar. *ret_line: the line of an error. */
 _must_use_ int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
-                              const struct nccl_xml_say *say, uint32_t *ret_line, struct err *err);
+                              const struct nccl_xml_log *log, uint32_t *ret_line, struct err *err);
 
 /* Finds an attribute. Its value ends with a NUL; "" if it is missing. */
 bool nccl_xml_attr(const struct nccl_xml *x, uint32_t element, const char *key,

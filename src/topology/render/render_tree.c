@@ -122,8 +122,8 @@ static void say_netif(const struct render_plan *p, const struct render_shape *s,
         strbuf_add(to, topo_netif_kind_names[n->kind]);
 }
 
-static void say(const struct render_plan *p, const struct render_shape *s, const struct glyphs *g,
-                struct strbuf *to) {
+static void add_entry(const struct render_plan *p, const struct render_shape *s,
+                      const struct glyphs *g, struct strbuf *to) {
     char text[RENDER_TEXT_MAX];
     switch (s->kind) {
     case RENDER_MACHINE: say_machine(p->t, to); return;
@@ -239,7 +239,7 @@ void render_tree(const struct topology *t, const struct nccl_graph *g, uint32_t 
         if (last != i)
             say_numas(&plan, i, last, &line);
         else
-            say(&plan, &plan.shapes[i], glyphs, &line);
+            add_entry(&plan, &plan.shapes[i], glyphs, &line);
         add_line(strbuf_text(&line), width, utf8, to);
         i = last;
     }

@@ -14,9 +14,9 @@
 #define CLAIM_TRIES 3
 
 void arbiter_dir_server_init(struct arbiter_dir_server *s, const char *path, const char *run_id,
-                             bool look) {
-    *s = (struct arbiter_dir_server){.beat = random_u64(), .look = look};
-    arbiter_folder_init(&s->folder, path, run_id, look);
+                             bool read_only) {
+    *s = (struct arbiter_dir_server){.beat = random_u64(), .read_only = read_only};
+    arbiter_folder_init(&s->folder, path, run_id, read_only);
 }
 
 void arbiter_dir_server_fini(struct arbiter_dir_server *s) { arbiter_folder_fini(&s->folder); }
@@ -302,7 +302,7 @@ static int do_close(struct arbiter_dir_server *s, const struct arbiter_request *
 /* Does not create the folder again if it has been there before. */
 static int open_folder(struct arbiter_dir_server *s, struct err *err) {
     bool known = s->memory.epoch > 0;
-    s->folder.look = s->look || known;
+    s->folder.read_only = s->read_only || known;
     int r = arbiter_folder_open(&s->folder, err);
     bool missing = r == -ENOENT || r == -ENOTDIR || r == ARBITER_FOLDER_E_NONE;
     return known && missing ? is_missing(s, err) : r;
@@ -334,7 +334,7 @@ static int do_vacate(struct arbiter_dir_server *s, const struct arbiter_request 
 static int do_request(struct arbiter_dir_server *s, const struct arbiter_request *q,
                       struct arbiter_dir_result *ret, struct err *err) {
     int r = check_time(s, err);
-    if (r == 0 && s->look && q->kind != ARBITER_READ)
+    if (r == 0 && s->read_only && q->kind != ARBITER_READ)
         r = err_set(err, -EROFS, "%s: this process may only read it", s->folder.path);
     if (r == 0)
         r = open_folder(s, err);
@@ -390,7 +390,7 @@ int arbiter_dir_child_run(int fd, void *arg) {
     const struct arbiter_dir_child *c = arg;
     (void)umask(0077);
     struct arbiter_dir_server server;
-    arbiter_dir_server_init(&server, c->path, c->run_id, c->look);
+    arbiter_dir_server_init(&server, c->path, c->run_id, c->read_only);
     for (;;) {
         struct arbiter_dir_task task;
         struct arbiter_dir_result result;

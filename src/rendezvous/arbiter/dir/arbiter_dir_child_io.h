@@ -31,13 +31,13 @@ struct arbiter_dir_result {
 
 struct arbiter_dir_server {
     struct arbiter_folder folder;
-    bool look;
+    bool read_only;
     struct arbiter_dir_memory memory;
     uint64_t beat;        /* the last one that we wrote */
     uint64_t deadline_ns; /* of the current request */
 };
 void arbiter_dir_server_init(struct arbiter_dir_server *s, const char *path, const char *run_id,
-                             bool look);
+                             bool read_only);
 void arbiter_dir_server_fini(struct arbiter_dir_server *s);
 /* Carries out one request; blocks. */
 void arbiter_dir_serve(struct arbiter_dir_server *s, const struct arbiter_dir_task *task,
@@ -47,6 +47,6 @@ void arbiter_dir_serve(struct arbiter_dir_server *s, const struct arbiter_dir_ta
  * the other end of fd is closed. */
 struct arbiter_dir_child {
     const char *path, *run_id;
-    bool look;
+    bool read_only;
 };
 int arbiter_dir_child_run(int fd, void *arg);

@@ -30,13 +30,13 @@ struct arbiter_dir {
     struct loop *loop;
     char *path, *run_id;
     uint64_t timeout_ns;
-    bool look;
+    bool read_only;
     struct loop_timer *timer;
     struct list waiting; /* in the order of the requests; the child works on at most one of them */
     struct list ready;   /* answers to be passed on */
     uint32_t n_waiting;
     uint64_t last_seq;
-    bool telling, doomed; /* telling: inside a callback; doomed: freed by it */
+    bool in_callback, doomed; /* telling: inside a callback; doomed: freed by it */
 
     int fd; /* to the child; -1: no child */
     struct loop_watch *watch;
@@ -108,7 +108,7 @@ static void dir_free(struct arbiter *arbiter);
 /* Passes on the known answers. Requests that are made meanwhile are answered in a later turn. */
 static void report(struct arbiter_dir *d) {
     uint64_t last = d->last_seq;
-    d->telling = true;
+    d->in_callback = true;
     for (;;) {
         struct ask *a = LIST_FIRST(struct ask, &d->ready, link);
         if (a == NULL || a->seq > last)
@@ -117,7 +117,7 @@ static void report(struct arbiter_dir *d) {
         a->fn(a->arg, &a->answer);
         free(a);
     }
-    d->telling = false;
+    d->in_callback = false;
     if (d->doomed)
         dir_free(&d->arbiter);
     else
@@ -170,7 +170,7 @@ static int start_child(struct arbiter_dir *d) {
     int r = fcntl(ends[0], F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
     if (r == 0)
         r = loop_watch_new(d->loop, d->fd, LOOP_READ, LOOP_PRIO_LEASE, on_result, d, &d->watch);
-    struct arbiter_dir_child work = {d->path, d->run_id, d->look};
+    struct arbiter_dir_child work = {d->path, d->run_id, d->read_only};
     if (r == 0)
         r = helper_start(d->loop, CHILD_NAME, arbiter_dir_child_run, &work, ends[1], &d->helper);
     (void)close(ends[1]);
@@ -265,7 +265,7 @@ static void dir_free(struct arbiter *arbiter) {
     drop_all(d, &d->waiting, NULL, true);
     drop_all(d, &d->ready, NULL, true);
     d->doomed = true;
-    if (d->telling)
+    if (d->in_callback)
         return;
     end_child(d);
     loop_timer_free(d->timer);
@@ -301,7 +301,7 @@ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_config *config,
         .arbiter.ops = &dir_ops,
         .loop = loop,
         .timeout_ns = config->timeout_ns != 0 ? config->timeout_ns : ARBITER_TIMEOUT_NS,
-        .look = config->look,
+        .read_only = config->read_only,
         .fd = -1,
         .helper = HELPER_INIT,
     };

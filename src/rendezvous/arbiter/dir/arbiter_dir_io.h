@@ -21,7 +21,7 @@ struct arbiter_dir_config {
     const char *path;    /* copied. Created if it is missing; its parent must exist */
     const char *run_id;  /* copied */
     uint64_t timeout_ns; /* 0: ARBITER_TIMEOUT_NS */
-    bool look;           /* only READs, which create nothing */
+    bool read_only;      /* only READs, which create nothing */
 };
 
 /* Does not access the directory yet: if it can't be used, the first answer reports that. -EINVAL:

@@ -29,14 +29,15 @@ struct arbiter_folder {
     const char *path; /* the shared directory; borrowed */
     char *name;       /* of the folder in it */
     int fd;           /* the folder, while a request is served; else -1 */
-    bool look;        /* only read, create nothing */
+    bool read_only;   /* only read, create nothing */
     uint64_t asker;   /* incarnation of the request: names the files that are being written */
     bool swept;
     bool squashed; /* files that we create there belong to `squashed_uid`, not to us */
     uid_t squashed_uid;
 };
 
-void arbiter_folder_init(struct arbiter_folder *f, const char *path, const char *run_id, bool look);
+void arbiter_folder_init(struct arbiter_folder *f, const char *path, const char *run_id,
+                         bool read_only);
 void arbiter_folder_fini(struct arbiter_folder *f);
 
 /* All functions below return 0, or a negative errno and a sentence. */

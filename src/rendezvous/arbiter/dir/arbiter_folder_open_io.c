@@ -55,8 +55,9 @@ static char *folder_name(const char *run_id) {
 }
 
 void arbiter_folder_init(struct arbiter_folder *f, const char *path, const char *run_id,
-                         bool look) {
-    *f = (struct arbiter_folder){.path = path, .name = folder_name(run_id), .fd = -1, .look = look};
+                         bool read_only) {
+    *f = (struct arbiter_folder){
+        .path = path, .name = folder_name(run_id), .fd = -1, .read_only = read_only};
 }
 
 void arbiter_folder_close(struct arbiter_folder *f) {
@@ -134,7 +135,7 @@ static int check_top(const struct arbiter_folder *f, int top, struct err *err) {
 static int open_top(const struct arbiter_folder *f, int *ret, struct err *err) {
     int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
     int fd = open(f->path, flags);
-    if (fd < 0 && errno == ENOENT && !f->look) {
+    if (fd < 0 && errno == ENOENT && !f->read_only) {
         if (mkdir(f->path, 0700) < 0 && errno != EEXIST)
             return err_set(err, -errno, "cannot make %s: %s%s", f->path, strerror(errno),
                            errno == ENOENT ? "; the directory above it must be there" : "");
@@ -175,7 +176,7 @@ int arbiter_folder_open(struct arbiter_folder *f, struct err *err) {
     if (r < 0)
         return r;
     fd = openat(top, f->name, flags);
-    if (fd < 0 && errno == ENOENT && f->look)
+    if (fd < 0 && errno == ENOENT && f->read_only)
         return ARBITER_FOLDER_E_NONE;
     if (fd < 0 && errno == ENOENT) {
         /* The client may have cached that the name is missing, although the folder exists; creating

@@ -62,10 +62,10 @@ uint64_t leadership_patient_until(const struct leadership *l, const struct group
 /* ---- the beat ---- */
 
 enum beat_change leadership_pause(struct leadership *l, const struct group_config *c,
-                                  bool hears_too_few, uint64_t now_ns) {
-    if (hears_too_few == (l->paused_ns != 0))
+                                  bool reaches_too_few, uint64_t now_ns) {
+    if (reaches_too_few == (l->paused_ns != 0))
         return BEAT_UNCHANGED;
-    if (hears_too_few) {
+    if (reaches_too_few) {
         l->paused_ns = now_ns;
         return BEAT_PAUSED;
     }

@@ -60,7 +60,7 @@ enum beat_change {
 };
 /* Whether the leader is in contact with enough nodes for the beat to continue. */
 enum beat_change leadership_pause(struct leadership *l, const struct group_config *c,
-                                  bool hears_too_few, uint64_t now_ns);
+                                  bool reaches_too_few, uint64_t now_ns);
 /* recorded: the arbiter or the leader file has the outcome. */
 bool leadership_beat_is_due(const struct leadership *l, const struct group_config *c, bool recorded,
                             uint64_t now_ns);

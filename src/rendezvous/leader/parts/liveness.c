@@ -15,9 +15,9 @@ static const struct rate probes_again = {NS_PER_MS, 64};
 #define WAITERS_PROBES_BURST 16
 
 /* The time between looks at all watched nodes: the more nodes, the longer it is. */
-#define LOOK_NS_PER_NODE (4 * NS_PER_US)
-#define LOOK_AT_ALL 256 /* up to this many nodes are all examined whenever one is due */
-#define WAITERS_LOST_PER_LOOK 128
+#define SCAN_NS_PER_NODE (4 * NS_PER_US)
+#define SCAN_ALL 256 /* up to this many nodes are all examined whenever one is due */
+#define WAITERS_LOST_PER_SCAN 128
 
 static struct rate waiters_probes(const struct group_config *c) {
     return (struct rate){c->waiter_probe_ns, WAITERS_PROBES_BURST};
@@ -33,7 +33,7 @@ static bool is_ours(const struct node *n) {
 static uint64_t lost_at(const struct group_config *c, const struct node *n) {
     if (n->joined_ns == 0)
         return n->lost_at_ns;
-    return n->heard_ns + c->rdzv.lease_ns + c->rdzv.margin_ns;
+    return n->contact_ns + c->rdzv.lease_ns + c->rdzv.margin_ns;
 }
 
 void liveness_init(struct liveness *l) {
@@ -46,8 +46,8 @@ void liveness_init(struct liveness *l) {
 
 static void begin(struct liveness *l, const struct group_config *c, struct node *n) {
     if (!n->watched) {
-        list_remove(&n->by_heard);
-        list_append(&l->watched, &n->by_heard);
+        list_remove(&n->by_contact);
+        list_append(&l->watched, &n->by_contact);
         n->watched = true;
     }
     n->probe_wait_ns = PROBE_RETRY_MIN_NS;
@@ -79,12 +79,12 @@ void liveness_inherit(struct liveness *l, const struct group_config *c, struct n
     l->due_ns = MIN2(l->due_ns, now_ns);
 }
 
-bool liveness_heard(struct liveness *l, struct node *n, uint64_t now_ns) {
+bool liveness_contact(struct liveness *l, struct node *n, uint64_t now_ns) {
     bool was_watched = n->watched;
-    n->heard_ns = now_ns;
+    n->contact_ns = now_ns;
     n->held = false;
-    list_remove(&n->by_heard);
-    list_append(n->connected ? &l->heard : &l->watched, &n->by_heard);
+    list_remove(&n->by_contact);
+    list_append(n->connected ? &l->heard : &l->watched, &n->by_contact);
     n->watched = !n->connected;
     if (n->connected)
         n->probe_ns = TIME_NEVER;
@@ -95,8 +95,8 @@ struct node *liveness_silent(const struct liveness *l, const struct group_config
                              uint64_t now_ns) {
     /* The list is ordered by silence, longest first: no node behind the first fresh one is
      * silent. */
-    struct node *n = LIST_FIRST(struct node, &l->heard, by_heard);
-    return n != NULL && now_ns - n->heard_ns > c->rdzv.lease_ns / 2 ? n : NULL;
+    struct node *n = LIST_FIRST(struct node, &l->heard, by_contact);
+    return n != NULL && now_ns - n->contact_ns > c->rdzv.lease_ns / 2 ? n : NULL;
 }
 
 enum liveness_probe liveness_on_probe(struct liveness *l, struct node *n, enum probe_result result,
@@ -121,8 +121,8 @@ enum liveness_probe liveness_on_probe(struct liveness *l, struct node *n, enum p
 static bool several_hosts_due(const struct liveness *l, const struct group_config *c,
                               uint64_t now_ns) {
     const char *host = NULL;
-    LIST_FOR_EACH(struct node, n, &l->watched, by_heard) {
-        bool due = now_ns >= n->heard_ns + c->rdzv.lease_ns;
+    LIST_FOR_EACH(struct node, n, &l->watched, by_contact) {
+        bool due = now_ns >= n->contact_ns + c->rdzv.lease_ns;
         if (n->joined_ns == 0 || !is_ours(n) || !due)
             continue;
         if (host != NULL && strcmp(host, n->info.host) != 0)
@@ -139,7 +139,7 @@ static bool may_be_held(const struct group_config *c, const struct node *n) {
 
 static void hold(struct liveness *l, const struct group_config *c, uint64_t now_ns) {
     l->hold_until_ns = now_ns + c->rdzv.hold_ns;
-    LIST_FOR_EACH(struct node, n, &l->watched, by_heard)
+    LIST_FOR_EACH(struct node, n, &l->watched, by_contact)
         n->held = true;
 }
 
@@ -153,33 +153,33 @@ static bool probe_again(struct liveness *l, const struct group_config *c, struct
         l->due_ns = MIN2(l->due_ns, rate_ready(&rate, *spent));
         return false;
     }
-    list_remove(&n->by_heard);
-    list_append(&l->watched, &n->by_heard); /* so that the nodes take turns */
+    list_remove(&n->by_contact);
+    list_append(&l->watched, &n->by_contact); /* so that the nodes take turns */
     return begin_probe(n);
 }
 
-bool liveness_look_begin(struct liveness *l, struct liveness_look *look, uint64_t now_ns) {
-    if (now_ns < MAX2(l->due_ns, l->look_ns))
+bool liveness_scan_begin(struct liveness *l, struct liveness_scan *scan, uint64_t now_ns) {
+    if (now_ns < MAX2(l->due_ns, l->scan_ns))
         return false;
     l->due_ns = TIME_NEVER;
-    *look = (struct liveness_look){.next = l->watched.next};
+    *scan = (struct liveness_scan){.next = l->watched.next};
     return true;
 }
 
-enum liveness_todo liveness_look_next(struct liveness *l, const struct group_config *c,
-                                      struct liveness_look *look, uint64_t now_ns,
+enum liveness_todo liveness_scan_next(struct liveness *l, const struct group_config *c,
+                                      struct liveness_scan *scan, uint64_t now_ns,
                                       struct node **ret) {
-    while (look->next != &l->watched) {
-        struct node *n = *ret = CONTAINER_OF(look->next, struct node, by_heard);
+    while (scan->next != &l->watched) {
+        struct node *n = *ret = CONTAINER_OF(scan->next, struct node, by_contact);
         bool due = now_ns >= lost_at(c, n);
         if (due && may_be_held(c, n) && !n->held && now_ns >= l->hold_until_ns &&
             several_hosts_due(l, c, now_ns)) {
             hold(l, c, now_ns);
             return LIVENESS_HOLD; /* the same node is examined next */
         }
-        look->next = n->by_heard.next;
-        look->n_watched++;
-        bool too_many = due && !is_ours(n) && ++look->waiters_lost > WAITERS_LOST_PER_LOOK;
+        scan->next = n->by_contact.next;
+        scan->n_watched++;
+        bool too_many = due && !is_ours(n) && ++scan->waiters_lost > WAITERS_LOST_PER_SCAN;
         bool held = may_be_held(c, n) && now_ns < l->hold_until_ns;
         if (due && !too_many && !held)
             return LIVENESS_LOSE;
@@ -195,12 +195,12 @@ enum liveness_todo liveness_look_next(struct liveness *l, const struct group_con
         if (probes)
             return LIVENESS_PROBE;
     }
-    l->look_ns = look->n_watched <= LOOK_AT_ALL ? 0 : now_ns + look->n_watched * LOOK_NS_PER_NODE;
+    l->scan_ns = scan->n_watched <= SCAN_ALL ? 0 : now_ns + scan->n_watched * SCAN_NS_PER_NODE;
     return LIVENESS_DONE;
 }
 
 uint64_t liveness_deadline(const struct liveness *l, const struct group_config *c) {
-    const struct node *n = LIST_FIRST(struct node, &l->heard, by_heard);
-    uint64_t t = n == NULL ? TIME_NEVER : n->heard_ns + c->rdzv.lease_ns / 2 + 1;
-    return MIN2(MAX2(l->due_ns, l->look_ns), t);
+    const struct node *n = LIST_FIRST(struct node, &l->heard, by_contact);
+    uint64_t t = n == NULL ? TIME_NEVER : n->contact_ns + c->rdzv.lease_ns / 2 + 1;
+    return MIN2(MAX2(l->due_ns, l->scan_ns), t);
 }

@@ -6,10 +6,10 @@
 #include "rendezvous/leader/parts/roster.h"
 
 struct liveness {
-    struct list heard; /* nodes that are connected and not silent, by heard_ns */
+    struct list heard; /* nodes that are connected and not silent, by contact_ns */
     struct list watched;
     uint64_t due_ns;  /* no watched node is due before this */
-    uint64_t look_ns; /* they are not examined before this either, because they are many */
+    uint64_t scan_ns; /* they are not examined before this either, because they are many */
     uint64_t probed_again_ns, waiters_probed_ns; /* how far ahead of now each rate is spent */
     /* several nodes are silent at once: none is lost before this; 0: this is not so */
     uint64_t hold_until_ns;
@@ -24,7 +24,7 @@ _must_use_ bool liveness_watch(struct liveness *l, const struct group_config *c,
 void liveness_inherit(struct liveness *l, const struct group_config *c, struct node *n,
                       uint64_t now_ns);
 /* A message or connection of the node has arrived. True: it was watched. */
-bool liveness_heard(struct liveness *l, struct node *n, uint64_t now_ns);
+bool liveness_contact(struct liveness *l, struct node *n, uint64_t now_ns);
 /* The first node that is silent, and not watched yet; or NULL. */
 struct node *liveness_silent(const struct liveness *l, const struct group_config *c,
                              uint64_t now_ns);
@@ -39,11 +39,11 @@ enum liveness_probe liveness_on_probe(struct liveness *l, struct node *n, enum p
 
 /* One look at the watched nodes:
  *
- *     struct liveness_look look;
- *     if (liveness_look_begin(l, &look, now_ns))
- *         while ((todo = liveness_look_next(l, c, &look, now_ns, &node)) != LIVENESS_DONE) …
+ *     struct liveness_scan look;
+ *     if (liveness_scan_begin(l, &look, now_ns))
+ *         while ((todo = liveness_scan_next(l, c, &look, now_ns, &node)) != LIVENESS_DONE) …
  */
-struct liveness_look {
+struct liveness_scan {
     struct list *next;
     size_t n_watched, waiters_lost;
 };
@@ -53,10 +53,10 @@ enum liveness_todo {
     LIVENESS_LOSE,  /* node; the caller can free it */
     LIVENESS_HOLD,  /* several are silent at once: the group waits a moment for them */
 };
-_must_use_ bool liveness_look_begin(struct liveness *l, struct liveness_look *look,
+_must_use_ bool liveness_scan_begin(struct liveness *l, struct liveness_scan *scan,
                                     uint64_t now_ns);
-enum liveness_todo liveness_look_next(struct liveness *l, const struct group_config *c,
-                                      struct liveness_look *look, uint64_t now_ns,
+enum liveness_todo liveness_scan_next(struct liveness *l, const struct group_config *c,
+                                      struct liveness_scan *scan, uint64_t now_ns,
                                       struct node **ret);
 /* When the next node becomes silent, or is due. */
 uint64_t liveness_deadline(const struct liveness *l, const struct group_config *c);

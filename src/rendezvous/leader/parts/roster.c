@@ -79,7 +79,7 @@ struct node *roster_add(struct roster *r, const struct node_info *info) {
     n->probe_ns = n->lost_at_ns = TIME_NEVER;
     n->report.state = NODE_JOINED;
     list_init(&n->by_all);
-    list_init(&n->by_heard);
+    list_init(&n->by_contact);
     list_append(&r->nodes, &n->by_all);
     idmap_put(&r->index, info->incarnation, n);
     r->n++;
@@ -89,7 +89,7 @@ struct node *roster_add(struct roster *r, const struct node_info *info) {
 void roster_remove(struct roster *r, struct node *n) {
     roster_count(r, n, 0);
     idmap_remove(&r->index, n->info.incarnation);
-    list_remove(&n->by_heard);
+    list_remove(&n->by_contact);
     list_remove(&n->by_all);
     r->n--;
     free(n);

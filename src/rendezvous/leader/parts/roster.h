@@ -45,7 +45,7 @@ struct place {
 struct node {
     struct list by_all; /* in roster.nodes: as they came */
     /* in liveness.heard, the longest silent first; or in liveness.watched */
-    struct list by_heard;
+    struct list by_contact;
     bool watched; /* silent or not connected */
     bool held;    /* due, while several are silent at once */
     struct node_info info;
@@ -59,7 +59,7 @@ struct node {
     bool probing;              /* a probe is under way */
     uint64_t probe_wait_ns;    /* before the next: doubles */
     uint64_t probe_ns;         /* when the next is due, while it is watched; TIME_NEVER */
-    uint64_t heard_ns;         /* leader's clock at its last RENEW or JOIN */
+    uint64_t contact_ns;       /* leader's clock at its last RENEW or JOIN */
     uint64_t longest_stall_ns; /* as it reported last */
     uint32_t stalls;
     uint64_t echo_ns;    /* our newest clock that has come back from it; 0: none */

@@ -102,11 +102,11 @@ struct asker {
 
 /* ---- frames ---- */
 
-static void say(struct asker *a, uint32_t what, const void *payload, size_t len) {
+static void kind(struct asker *a, uint32_t what, const void *payload, size_t len) {
     struct {
         struct nvml_frame frame;
         char payload[sizeof(struct nvml_gpu)];
-    } out = {.frame = {.say = what, .gpu = a->gpu, .len = (uint32_t)len}};
+    } out = {.frame = {.kind = what, .gpu = a->gpu, .len = (uint32_t)len}};
     static_assert(offsetof(__typeof__(out), payload) == sizeof(struct nvml_frame), "no gap");
     if (len > 0)
         memcpy(out.payload, payload, len);
@@ -132,7 +132,7 @@ static void announce(struct asker *a, size_t call) {
         (void)snprintf(text, sizeof text, "%s", a->found[call]);
     else
         (void)snprintf(text, sizeof text, "%s of GPU %u", a->found[call], a->gpu);
-    say(a, NVML_SAY_AT, text, sizeof text);
+    kind(a, NVML_FRAME_AT, text, sizeof text);
 }
 
 static int heard(struct asker *a, int r) {
@@ -230,7 +230,7 @@ static void ask_name(struct asker *a, struct nvml_device *d, struct nvml_gpu *g)
         g->has_address = address_of(&pci, &g->at);
         g->device_id = pci.device_id;
     }
-    say(a, NVML_SAY_NAME, &name, sizeof name);
+    kind(a, NVML_FRAME_NAME, &name, sizeof name);
 }
 
 static void ask_memory(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
@@ -435,7 +435,7 @@ static void begin_gpu(struct asker *a, uint32_t i, const struct asked *of) {
 
 static void end_gpu(struct asker *a, struct asked *of) {
     of->gpu.lost = a->lost;
-    say(a, NVML_SAY_GPU, &of->gpu, sizeof of->gpu);
+    kind(a, NVML_FRAME_GPU, &of->gpu, sizeof of->gpu);
 }
 
 /* Names and addresses of all GPUs come first: they are quick, and the reader needs them most. */
@@ -477,10 +477,10 @@ bool nvml_ask(const struct nvml_ask_config *config, int fd) {
     bool found = open_library(&a, config->library, &head);
     if (found)
         ask_system(&a, &head);
-    say(&a, NVML_SAY_HEAD, &head, sizeof head);
+    kind(&a, NVML_FRAME_HEAD, &head, sizeof head);
     if (found)
         ask_gpus(&a, head.n, config->names_only);
     /* nvmlShutdown() is not called, because it can hang, too: the process simply ends. */
-    say(&a, NVML_SAY_END, NULL, 0);
+    kind(&a, NVML_FRAME_END, NULL, 0);
     return !a.cut;
 }

@@ -90,7 +90,7 @@ static uint32_t count_proc(void) {
 }
 
 /* 0, or -ETIMEDOUT. */
-static int look(struct nvml_report *ret) {
+static int ask(struct nvml_report *ret) {
     struct nvml_config config = {.deadline_ns = NVML_DEADLINE_NS, .names_only = true};
     struct nvml_child child;
     (void)nvml_begin(&config, &child); /* nvml_end() reports errors */
@@ -102,7 +102,7 @@ static int look(struct nvml_report *ret) {
     return r == -ETIMEDOUT ? r : 0;
 }
 
-void nvml_discover(struct nvml_report *ret) { (void)look(ret); }
+void nvml_discover(struct nvml_report *ret) { (void)ask(ret); }
 
 int nvml_count_visible(const char *visible, uint32_t *ret, struct err *err) {
     /* Without a kernel driver there is nothing to ask NVML about. */
@@ -111,7 +111,7 @@ int nvml_count_visible(const char *visible, uint32_t *ret, struct err *err) {
         return 0;
     }
     _cleanup_(freep) struct nvml_report *report = xcalloc(1, sizeof *report);
-    int r = look(report);
+    int r = ask(report);
     if (r < 0 && report->n == 0)
         return err_set(err, r, "%s", report->why_not);
     struct gpu_inventory inventory = {

@@ -91,7 +91,7 @@ static void place_rest(const struct nvml_report *r, const struct topology *t, st
             p->of[i] = left[k++];
 }
 
-static void say_unplaced(const struct nvml_report *r, const struct places *p, struct topology *t) {
+static void warn_unplaced(const struct nvml_report *r, const struct places *p, struct topology *t) {
     uint32_t lost = 0, other = 0, first_lost = 0, first_other = 0;
     for (uint32_t i = r->n; i > 0; i--) {
         if (p->of[i - 1] != TOPO_NONE || !r->gpus[i - 1].named)
@@ -299,7 +299,7 @@ static void merge_all_links(const struct nvml_report *r, const struct places *p,
 
 /* ---- warnings ---- */
 
-static void say_lost(const struct nvml_report *r, const struct places *p, struct topology *t) {
+static void warn_lost(const struct nvml_report *r, const struct places *p, struct topology *t) {
     for (uint32_t i = 0; i < r->n; i++) {
         if (!r->gpus[i].lost || p->of[i] == TOPO_NONE)
             continue;
@@ -329,7 +329,7 @@ static bool has_nvidia(const struct topology *t) {
     return false;
 }
 
-static void say_not_found(const struct nvml_report *r, struct topology *t) {
+static void warn_not_found(const struct nvml_report *r, struct topology *t) {
     if (!r->whole)
         topology_warn(t, "%s: what %s is missing", r->why_not,
                       r->found ? "it had not said by then" : "only NVML knows of the GPUs");
@@ -339,14 +339,14 @@ static void say_not_found(const struct nvml_report *r, struct topology *t) {
 
 void nvml_merge(const struct nvml_report *r, struct topology *t) {
     assert(r->n <= GPUS_MAX);
-    say_not_found(r, t);
+    warn_not_found(r, t);
     if (!r->found)
         return;
     topology_sort(t);
     struct places p;
     place_known(r, t, &p);
     place_rest(r, t, &p);
-    say_unplaced(r, &p, t);
+    warn_unplaced(r, &p, t);
     if (all_placed(r, &p))
         drop_unknown(r, t, &p);
     set_text(t->driver, sizeof t->driver, r->driver);
@@ -355,7 +355,7 @@ void nvml_merge(const struct nvml_report *r, struct topology *t) {
         if (p.of[i] != TOPO_NONE)
             merge_gpu(t, r, i, p.of[i]);
     merge_all_links(r, &p, t);
-    say_lost(r, &p, t);
+    warn_lost(r, &p, t);
     say_fabric(r, t);
     topology_sort(t);
 }

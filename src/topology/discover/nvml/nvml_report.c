@@ -71,28 +71,28 @@ static int take_gpu(struct nvml_report *r, uint32_t gpu, const char *payload) {
 }
 
 /* The length of the data after the head; SIZE_MAX: there is no such frame. */
-static size_t payload_of(uint32_t say) {
-    switch (say) {
-    case NVML_SAY_HEAD: return sizeof(struct nvml_head);
-    case NVML_SAY_NAME: return sizeof(struct nvml_name);
-    case NVML_SAY_GPU: return sizeof(struct nvml_gpu);
-    case NVML_SAY_AT: return NVML_TEXT_MAX;
-    case NVML_SAY_END: return 0;
+static size_t payload_of(uint32_t kind) {
+    switch (kind) {
+    case NVML_FRAME_HEAD: return sizeof(struct nvml_head);
+    case NVML_FRAME_NAME: return sizeof(struct nvml_name);
+    case NVML_FRAME_GPU: return sizeof(struct nvml_gpu);
+    case NVML_FRAME_AT: return NVML_TEXT_MAX;
+    case NVML_FRAME_END: return 0;
     default: return SIZE_MAX;
     }
 }
 
 static int take(struct nvml_frames *in, const struct nvml_frame *f, const char *payload,
                 struct nvml_report *r) {
-    switch (f->say) {
-    case NVML_SAY_HEAD: return take_head(r, payload);
-    case NVML_SAY_NAME: return take_name(r, f->gpu, payload);
-    case NVML_SAY_GPU: return take_gpu(r, f->gpu, payload);
-    case NVML_SAY_AT:
+    switch (f->kind) {
+    case NVML_FRAME_HEAD: return take_head(r, payload);
+    case NVML_FRAME_NAME: return take_name(r, f->gpu, payload);
+    case NVML_FRAME_GPU: return take_gpu(r, f->gpu, payload);
+    case NVML_FRAME_AT:
         memcpy(r->at, payload, sizeof r->at);
         end_text(r->at, sizeof r->at);
         return 0;
-    case NVML_SAY_END:
+    case NVML_FRAME_END:
         in->ended = r->whole = true;
         r->at[0] = '\0';
         return 0;
@@ -105,7 +105,7 @@ static size_t wanted(const struct nvml_frames *in, struct nvml_frame *ret) {
     if (in->n < sizeof *ret)
         return sizeof *ret;
     memcpy(ret, in->bytes, sizeof *ret);
-    if (payload_of(ret->say) != ret->len)
+    if (payload_of(ret->kind) != ret->len)
         return 0;
     return sizeof *ret + ret->len;
 }

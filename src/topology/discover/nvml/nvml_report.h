@@ -90,15 +90,15 @@ bool nvml_report_fabric(const struct nvml_report *r, char text[TOPO_TEXT_MAX]);
 
 /* ---- frames ---- */
 
-enum nvml_say {                    /* what follows the frame's head */
-                NVML_SAY_HEAD = 1, /* struct nvml_head */
-                NVML_SAY_NAME,     /* struct nvml_name: uuid and name of GPU `gpu` */
-                NVML_SAY_GPU,      /* struct nvml_gpu of GPU `gpu`; a later one replaces */
-                NVML_SAY_AT,  /* char[NVML_TEXT_MAX]: the call that is made now, of GPU `gpu` */
-                NVML_SAY_END, /* nothing: everything was sent */
+enum nvml_say {                      /* what follows the frame's head */
+                NVML_FRAME_HEAD = 1, /* struct nvml_head */
+                NVML_FRAME_NAME,     /* struct nvml_name: uuid and name of GPU `gpu` */
+                NVML_FRAME_GPU,      /* struct nvml_gpu of GPU `gpu`; a later one replaces */
+                NVML_FRAME_AT,  /* char[NVML_TEXT_MAX]: the call that is made now, of GPU `gpu` */
+                NVML_FRAME_END, /* nothing: everything was sent */
 };
 struct nvml_frame {
-    uint32_t say, gpu, len; /* gpu: TOPO_NONE: of none */
+    uint32_t kind, gpu, len; /* gpu: TOPO_NONE: of none */
 };
 struct nvml_head {
     uint32_t found, n;
@@ -112,7 +112,7 @@ struct nvml_name {
 struct nvml_frames {
     char bytes[sizeof(struct nvml_frame) + sizeof(struct nvml_gpu)]; /* a frame not yet whole */
     size_t n;
-    bool ended; /* NVML_SAY_END was read; what follows is ignored */
+    bool ended; /* NVML_FRAME_END was read; what follows is ignored */
 };
 /* Takes n bytes, whole frames or pieces, into *report, which must be zeroed at first. 0; -EBADMSG:
  * not a frame (the report keeps what was whole before). */

@@ -18,7 +18,7 @@ struct fixture {
     struct loop *loop;
     struct child_reaper *reaper;
     struct loop_timer *doomsday;
-    struct node_discovery *look;
+    struct node_discovery *discovery;
     int called;
     bool free_in_call;
 };
@@ -28,12 +28,12 @@ static void on_doomsday(void *arg) {
     cr_assert_fail("nothing has happened for 30 s");
 }
 
-static void on_looked(void *arg) {
+static void on_discovered(void *arg) {
     struct fixture *f = arg;
     f->called++;
     if (f->free_in_call) {
-        node_discovery_free(f->look);
-        f->look = NULL;
+        node_discovery_free(f->discovery);
+        f->discovery = NULL;
     }
     loop_quit(f->loop);
 }
@@ -44,15 +44,15 @@ static void begin(struct fixture *f, struct node_discovery_config config) {
     cr_assert_eq(loop_timer_new(f->loop, on_doomsday, NULL, &f->doomsday), 0);
     loop_timer_set(f->doomsday, clock_now_ns() + 30 * NS_PER_S);
     struct err err = {0};
-    cr_assert_eq(node_discovery_new(f->loop, &config, &f->look, &err), 0, "%s", err.text);
-    cr_assert_not(node_discovery_ended(f->look));
-    cr_assert_null(node_discovery_topology(f->look));
-    cr_assert_null(node_discovery_failure(f->look));
+    cr_assert_eq(node_discovery_new(f->loop, &config, &f->discovery, &err), 0, "%s", err.text);
+    cr_assert_not(node_discovery_ended(f->discovery));
+    cr_assert_null(node_discovery_topology(f->discovery));
+    cr_assert_null(node_discovery_failure(f->discovery));
 }
 
 /* Nothing is left, not even the child. */
 static void end(struct fixture *f) {
-    node_discovery_free(f->look);
+    node_discovery_free(f->discovery);
     loop_timer_free(f->doomsday);
     child_reaper_free(f->reaper);
     loop_free(f->loop);
@@ -65,21 +65,21 @@ static void end(struct fixture *f) {
 Test(node_discovery, tells_the_cpus_of_this_machine) {
     struct fixture f = {0};
     begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS});
-    node_discovery_wait(f.look, on_looked, &f);
+    node_discovery_wait(f.discovery, on_discovered, &f);
     cr_assert_eq(loop_run(f.loop), 0);
-    cr_assert(node_discovery_ended(f.look));
-    const struct topology *t = node_discovery_topology(f.look);
-    cr_assert_not_null(t, "%s", node_discovery_failure(f.look));
+    cr_assert(node_discovery_ended(f.discovery));
+    const struct topology *t = node_discovery_topology(f.discovery);
+    cr_assert_not_null(t, "%s", node_discovery_failure(f.discovery));
     cpu_set_t own;
     cr_assert_eq(sched_getaffinity(0, sizeof own, &own), 0);
     for (uint32_t i = 0; i < CPU_SETSIZE; i++)
         cr_expect_eq(cpuset_has(&t->allowed, i), CPU_ISSET(i, &own) != 0, "CPU %u", i);
     cr_expect_gt(t->n_cores, 0);
     cr_expect_gt(t->n_numa, 0);
-    cr_expect_null(node_discovery_failure(f.look));
-    cr_expect_null(node_discovery_facts(f.look), "nobody asked for them");
+    cr_expect_null(node_discovery_failure(f.discovery));
+    cr_expect_null(node_discovery_facts(f.discovery), "nobody asked for them");
     cr_expect_eq(f.called, 1);
-    node_discovery_wait(f.look, on_looked, &f); /* a late waiter is called, too */
+    node_discovery_wait(f.discovery, on_discovered, &f); /* a late waiter is called, too */
     cr_assert_eq(loop_run(f.loop), 0);
     cr_expect_eq(f.called, 2);
     end(&f);
@@ -88,9 +88,9 @@ Test(node_discovery, tells_the_cpus_of_this_machine) {
 Test(node_discovery, tells_what_was_configured_where_it_is_asked) {
     struct fixture f = {0};
     begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .facts = true, .envp = environ});
-    node_discovery_wait(f.look, on_looked, &f);
+    node_discovery_wait(f.discovery, on_discovered, &f);
     cr_assert_eq(loop_run(f.loop), 0);
-    const struct nccl_facts *facts = node_discovery_facts(f.look);
+    const struct nccl_facts *facts = node_discovery_facts(f.discovery);
     cr_assert_not_null(facts);
     cr_expect_gt(facts->nofile, 0);
     end(&f);
@@ -100,14 +100,14 @@ Test(node_discovery, tells_which_way_leads_to_an_address) {
     struct fixture f = {0};
     const char *why = NULL;
     begin(&f, (struct node_discovery_config){.what = DISCOVER_NETIFS, .route_to = "127.0.0.1"});
-    cr_assert_null(node_discovery_route(f.look, &why));
-    node_discovery_wait(f.look, on_looked, &f);
+    cr_assert_null(node_discovery_route(f.discovery, &why));
+    node_discovery_wait(f.discovery, on_discovered, &f);
     cr_assert_eq(loop_run(f.loop), 0);
-    const struct route_found *route = node_discovery_route(f.look, &why);
+    const struct route_found *route = node_discovery_route(f.discovery, &why);
     cr_assert_not_null(route, "%s", why);
     cr_expect_str_eq(route->netif, "lo");
     cr_expect_str_eq(route->source, "127.0.0.1");
-    cr_expect_neq(topology_find_netif(node_discovery_topology(f.look), "lo"), TOPO_NONE);
+    cr_expect_neq(topology_find_netif(node_discovery_topology(f.discovery), "lo"), TOPO_NONE);
     end(&f);
 }
 
@@ -115,10 +115,10 @@ Test(node_discovery, says_why_no_way_leads_to_an_address) {
     struct fixture f = {0};
     const char *why = NULL;
     begin(&f, (struct node_discovery_config){.route_to = "nonsense"});
-    node_discovery_wait(f.look, on_looked, &f);
+    node_discovery_wait(f.discovery, on_discovered, &f);
     cr_assert_eq(loop_run(f.loop), 0);
-    cr_assert_not_null(node_discovery_topology(f.look), "%s", node_discovery_failure(f.look));
-    cr_assert_null(node_discovery_route(f.look, &why));
+    cr_assert_not_null(node_discovery_topology(f.discovery), "%s", node_discovery_failure(f.discovery));
+    cr_assert_null(node_discovery_route(f.discovery, &why));
     cr_assert_not_null(why);
     cr_expect(strstr(why, "nonsense") != NULL, "%s", why);
     end(&f);
@@ -128,9 +128,9 @@ Test(node_discovery, nobody_asked_for_a_way) {
     struct fixture f = {0};
     const char *why = "untouched";
     begin(&f, (struct node_discovery_config){.what = DISCOVER_NETIFS});
-    node_discovery_wait(f.look, on_looked, &f);
+    node_discovery_wait(f.discovery, on_discovered, &f);
     cr_assert_eq(loop_run(f.loop), 0);
-    cr_assert_null(node_discovery_route(f.look, &why));
+    cr_assert_null(node_discovery_route(f.discovery, &why));
     cr_expect_str_eq(why, "untouched");
     end(&f);
 }
@@ -148,26 +148,26 @@ Test(node_discovery, interfaces_and_route_do_not_wait_for_nvml) {
                                              .nvml = true,
                                              .route_to = "127.0.0.1",
                                              .nvml_library = fifo});
-    cr_assert_not(node_discovery_has_netifs(f.look));
-    node_discovery_wait_netifs(f.look, on_looked, &f);
+    cr_assert_not(node_discovery_has_netifs(f.discovery));
+    node_discovery_wait_netifs(f.discovery, on_discovered, &f);
     cr_assert_eq(loop_run(f.loop), 0);
-    cr_assert(node_discovery_has_netifs(f.look) && !node_discovery_ended(f.look));
-    cr_expect_neq(topology_find_netif(node_discovery_netifs(f.look), "lo"), TOPO_NONE);
-    cr_assert_not_null(node_discovery_route(f.look, NULL));
-    cr_expect_str_eq(node_discovery_route(f.look, NULL)->netif, "lo");
-    cr_expect_null(node_discovery_topology(f.look));
-    cr_expect_null(node_discovery_nvml(f.look));
+    cr_assert(node_discovery_has_netifs(f.discovery) && !node_discovery_ended(f.discovery));
+    cr_expect_neq(topology_find_netif(node_discovery_netifs(f.discovery), "lo"), TOPO_NONE);
+    cr_assert_not_null(node_discovery_route(f.discovery, NULL));
+    cr_expect_str_eq(node_discovery_route(f.discovery, NULL)->netif, "lo");
+    cr_expect_null(node_discovery_topology(f.discovery));
+    cr_expect_null(node_discovery_nvml(f.discovery));
 
-    node_discovery_wait(f.look, on_looked, &f);
-    node_discovery_wait_netifs(f.look, on_looked, &f); /* a late waiter is called at once */
+    node_discovery_wait(f.discovery, on_discovered, &f);
+    node_discovery_wait_netifs(f.discovery, on_discovered, &f); /* a late waiter is called at once */
     cr_assert_eq(loop_run(f.loop), 0);
-    cr_assert(f.called == 2 && !node_discovery_ended(f.look));
+    cr_assert(f.called == 2 && !node_discovery_ended(f.discovery));
     cr_assert_eq(loop_run(f.loop), 0);
-    cr_assert_not_null(node_discovery_topology(f.look), "%s", node_discovery_failure(f.look));
+    cr_assert_not_null(node_discovery_topology(f.discovery), "%s", node_discovery_failure(f.discovery));
     cr_expect_eq(f.called, 3);
-    cr_expect_eq(node_discovery_topology(f.look)->n_netifs, 0u, "they were not asked for again");
-    cr_assert_not_null(node_discovery_nvml(f.look));
-    cr_expect_not(node_discovery_nvml(f.look)->report.whole);
+    cr_expect_eq(node_discovery_topology(f.discovery)->n_netifs, 0u, "they were not asked for again");
+    cr_assert_not_null(node_discovery_nvml(f.discovery));
+    cr_expect_not(node_discovery_nvml(f.discovery)->report.whole);
     end(&f);
     tree_remove(&tree);
 }
@@ -181,10 +181,10 @@ Test(node_discovery, lists_amds_gpus_as_rocm_numbers_them) {
     for (int asked = 0; asked < 2; asked++) {
         struct fixture f = {0};
         begin(&f, (struct node_discovery_config){.rocm = asked == 1, .sysroot = tree.root});
-        node_discovery_wait(f.look, on_looked, &f);
+        node_discovery_wait(f.discovery, on_discovered, &f);
         cr_assert_eq(loop_run(f.loop), 0);
-        cr_assert_not_null(node_discovery_topology(f.look), "%s", node_discovery_failure(f.look));
-        cr_assert_eq(node_discovery_rocm(f.look, &gpus), asked == 1 ? 1u : 0u);
+        cr_assert_not_null(node_discovery_topology(f.discovery), "%s", node_discovery_failure(f.discovery));
+        cr_assert_eq(node_discovery_rocm(f.discovery, &gpus), asked == 1 ? 1u : 0u);
         if (asked == 1)
             cr_expect_eq(gpus[0].unique_id, 4660u);
         end(&f);
@@ -196,11 +196,11 @@ Test(node_discovery, a_look_that_takes_too_long_has_failed) {
     for (int tries = 0;; tries++) { /* everything can have arrived before this process runs again */
         struct fixture f = {0};
         begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .deadline_ns = 1});
-        node_discovery_wait(f.look, on_looked, &f);
+        node_discovery_wait(f.discovery, on_discovered, &f);
         cr_assert_eq(loop_run(f.loop), 0);
-        bool late = node_discovery_topology(f.look) == NULL;
+        bool late = node_discovery_topology(f.discovery) == NULL;
         if (late)
-            cr_expect_str_eq(node_discovery_failure(f.look), "it took longer than 1e-09 s");
+            cr_expect_str_eq(node_discovery_failure(f.discovery), "it took longer than 1e-09 s");
         end(&f);
         if (late)
             break;
@@ -211,18 +211,19 @@ Test(node_discovery, a_look_that_takes_too_long_has_failed) {
 Test(node_discovery, says_why_nothing_was_found) {
     struct fixture f = {0};
     begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .sysroot = "/nonexistent"});
-    node_discovery_wait(f.look, on_looked, &f);
+    node_discovery_wait(f.discovery, on_discovered, &f);
     cr_assert_eq(loop_run(f.loop), 0);
-    cr_expect_null(node_discovery_topology(f.look));
-    cr_assert_not_null(node_discovery_failure(f.look));
-    cr_expect(strstr(node_discovery_failure(f.look), "nonexistent") != NULL, "%s", node_discovery_failure(f.look));
+    cr_expect_null(node_discovery_topology(f.discovery));
+    cr_assert_not_null(node_discovery_failure(f.discovery));
+    cr_expect(strstr(node_discovery_failure(f.discovery), "nonexistent") != NULL, "%s",
+              node_discovery_failure(f.discovery));
     end(&f);
 }
 
 Test(node_discovery, nobody_is_called_once_it_is_freed) {
     struct fixture f = {0};
     begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS});
-    node_discovery_wait(f.look, on_looked, &f);
+    node_discovery_wait(f.discovery, on_discovered, &f);
     end(&f);
     cr_expect_eq(f.called, 0);
 }
@@ -230,8 +231,8 @@ Test(node_discovery, nobody_is_called_once_it_is_freed) {
 Test(node_discovery, may_be_freed_by_whom_it_calls) {
     struct fixture f = {.free_in_call = true};
     begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS});
-    node_discovery_wait(f.look, on_looked, &f);
-    node_discovery_wait(f.look, on_looked, &f);
+    node_discovery_wait(f.discovery, on_discovered, &f);
+    node_discovery_wait(f.discovery, on_discovered, &f);
     cr_assert_eq(loop_run(f.loop), 0);
     cr_expect_eq(f.called, 1);
     end(&f);

@@ -21,15 +21,15 @@ static struct node_setup_place place(uint32_t n_nodes, const char *store_host) {
     return (struct node_setup_place){.spec = &spec, .envp = no_env, .form = &form, .generation = {1, 1}};
 }
 
-static void on_looked(void *arg) { loop_quit(arg); }
+static void on_discovered(void *arg) { loop_quit(arg); }
 
 /* As the local workers do: first another process discovers what is needed. */
-static int look(const struct node_setup_place *p, struct err *err) {
+static int discovery(const struct node_setup_place *p, struct err *err) {
     struct node_setup_place place = *p;
     node_discovery_free(way);
     cr_assert_eq(node_net_discover(loop, p, &way, err), 0);
     if (way != NULL) {
-        node_discovery_wait(way, on_looked, loop);
+        node_discovery_wait(way, on_discovered, loop);
         cr_assert_eq(loop_run(loop), 0);
     }
     place.way = way;
@@ -48,27 +48,27 @@ TestSuite(node_net, .init = init, .fini = fini);
 
 Test(node_net, one_node_without_gpus_asks_nothing) {
     struct node_setup_place p = place(1, "127.0.0.1");
-    cr_assert_eq(look(&p, NULL), 0);
+    cr_assert_eq(discovery(&p, NULL), 0);
     cr_assert_null(way);
     cr_assert_not(net.has_netif || net.ras_port != 0 || net.comm_id[0] != '\0');
 }
 
 Test(node_net, nodes_on_one_host_ask_nothing) {
     struct node_setup_place p = place(3, "::1");
-    cr_assert_eq(look(&p, NULL), 0);
+    cr_assert_eq(discovery(&p, NULL), 0);
     cr_assert_null(way);
     cr_assert_not(net.has_netif);
 }
 
 Test(node_net, several_nodes_choose_an_interface_unless_it_is_off) {
     struct node_setup_place p = place(2, "198.51.100.7");
-    cr_assert_eq(look(&p, NULL), 0);
+    cr_assert_eq(discovery(&p, NULL), 0);
     cr_assert(net.has_netif);
     cr_assert_not_null(node_discovery_facts(way));
     cr_assert_gt(node_discovery_topology(way)->n_netifs, 0u);
     cr_assert_neq(net.netif.why[0], '\0');
     spec.nccl_env = NCCL_ENV_OFF;
-    cr_assert_eq(look(&p, NULL), 0);
+    cr_assert_eq(discovery(&p, NULL), 0);
     cr_assert_null(way);
     cr_assert_not(net.has_netif);
 }
@@ -83,7 +83,7 @@ Test(node_net, nothing_is_asked_by_who_reads) {
 Test(node_net, a_ras_port_with_gpus) {
     struct node_setup_place p = place(1, "127.0.0.1");
     p.any_gpu = true;
-    cr_assert_eq(look(&p, NULL), 0);
+    cr_assert_eq(discovery(&p, NULL), 0);
     cr_assert_gt(net.ras_port, 0u);
 }
 
@@ -92,17 +92,17 @@ Test(node_net, a_comm_id_is_the_same_on_all_nodes_and_new_each_time) {
     struct err err = {0};
     spec.nccl_comm_id = true;
     struct node_setup_place p = place(2, "127.0.0.1");
-    cr_assert_eq(look(&p, &err), 0, "%s", err.text);
+    cr_assert_eq(discovery(&p, &err), 0, "%s", err.text);
     memcpy(first, net.comm_id, sizeof first);
     cr_assert_eq(strncmp(first, "127.0.0.1:", 10), 0, "%s", first);
     form.node_rank = 1;
-    cr_assert_eq(look(&p, &err), 0);
+    cr_assert_eq(discovery(&p, &err), 0);
     cr_assert_str_eq(net.comm_id, first);
     p.generation.counter = 2;
-    cr_assert_eq(look(&p, &err), 0);
+    cr_assert_eq(discovery(&p, &err), 0);
     cr_assert_str_neq(net.comm_id, first);
     p = place(2, "::1");
-    cr_assert_eq(look(&p, &err), 0);
+    cr_assert_eq(discovery(&p, &err), 0);
     cr_assert_eq(strncmp(net.comm_id, "[::1]:", 6), 0, "%s", net.comm_id);
 }
 
@@ -110,10 +110,10 @@ Test(node_net, a_comm_id_needs_rank_0_where_the_store_is) {
     struct err err = {0};
     spec.nccl_comm_id = true;
     struct node_setup_place p = place(2, "198.51.100.7");
-    cr_assert_lt(look(&p, &err), 0);
+    cr_assert_lt(discovery(&p, &err), 0);
     cr_assert_not_null(strstr(err.text, "--node-rank=0"), "%s", err.text);
     form.node_rank = 1;
-    cr_assert_eq(look(&p, &err), 0);
+    cr_assert_eq(discovery(&p, &err), 0);
 }
 
 static struct rlimit limit_of(__rlimit_resource_t which) {

@@ -37,7 +37,7 @@ static void finish(void) {
 }
 
 /* The codes of the findings, "GPU NVLINK-UNEQUAL". */
-static const char *look(uint32_t n_nvidia) {
+static const char *discovery(uint32_t n_nvidia) {
     static char codes[256];
     memset(&d, 0, sizeof d);
     node_summary_gpus(&(struct node_summary_gpus){.topology = &t, .report = report, .n_nvidia = n_nvidia}, &d);
@@ -49,7 +49,7 @@ static const char *look(uint32_t n_nvidia) {
 }
 
 Test(node_summary_gpus, a_node_that_is_well, .init = begin, .fini = finish) {
-    cr_assert_str_eq(look(4), "GPU NVLINK");
+    cr_assert_str_eq(discovery(4), "GPU NVLINK");
     cr_assert_eq(node_summary_worst(&d), NODE_SUMMARY_OK);
     cr_assert_str_eq(d.values[NODE_SUMMARY_GPUS], "4 x NVIDIA H100");
     cr_assert_str_eq(d.values[NODE_SUMMARY_DRIVER], "550.54.15");
@@ -61,7 +61,7 @@ Test(node_summary_gpus, models_are_counted_in_the_order_of_their_first, .init = 
     t.gpus[2].name[0] = '\0';
     t.gpus[3].mig = true;
     t.gpus[3].n_mig = 7;
-    cr_assert_str_eq(look(4), "GPU-MIG GPU NVLINK");
+    cr_assert_str_eq(discovery(4), "GPU-MIG GPU NVLINK");
     cr_assert_str_eq(d.values[NODE_SUMMARY_GPUS], "2 x NVIDIA H100, 1 x NVIDIA L4, 1 x unnamed (1 in MIG mode)");
     cr_assert_not_null(strstr(d.findings[0].text, "GPU 3 with 7 MIG devices"), "%s", d.findings[0].text);
 }
@@ -72,69 +72,69 @@ Test(node_summary_gpus, a_lost_gpu_is_one_failure, .init = begin, .fini = finish
     t.gpus[2].lost = true;
     t.gpus[2].cur_width = 0;
     t.nvlinks[2].count = 3;
-    cr_assert_str_eq(look(4), "GPU-LOST NVLINK");
+    cr_assert_str_eq(discovery(4), "GPU-LOST NVLINK");
     cr_assert_not_null(strstr(d.findings[0].text, "GPU 2 (0000:12:00.0)"), "%s", d.findings[0].text);
     report->gpus[2].lost = 16;
-    cr_assert_str_eq(look(4), "GPU-RESET NVLINK");
+    cr_assert_str_eq(discovery(4), "GPU-RESET NVLINK");
     report->gpus[0].lost = 15;
     t.gpus[0].index = 77; /* not even its address is known */
-    cr_assert_str_eq(look(4), "GPU-LOST GPU-RESET NVLINK");
+    cr_assert_str_eq(discovery(4), "GPU-LOST GPU-RESET NVLINK");
     cr_assert_not_null(strstr(d.findings[0].text, "GPU 0 (address unknown)"), "%s", d.findings[0].text);
 }
 
 Test(node_summary_gpus, links_are_compared_within_the_node, .init = begin, .fini = finish) {
     t.nvlinks[3].count = 17;
-    cr_assert_str_eq(look(4), "GPU NVLINK-UNEQUAL");
+    cr_assert_str_eq(discovery(4), "GPU NVLINK-UNEQUAL");
     cr_assert_str_eq(d.findings[1].text, "GPU 3 has 17 NVLinks that are up, others have 18");
     for (int i = 0; i < 4; i++)
         t.nvlinks[i].count = 0;
-    cr_assert_str_eq(look(4), "GPU", "cards without NVLink");
+    cr_assert_str_eq(discovery(4), "GPU", "cards without NVLink");
     struct topo_pci *p = topology_add_pci(&t);
     *p = (struct topo_pci){.at = {.bus = 0xc4}, .parent = TOPO_NONE, .vendor = 0x10de, .class_id = 0x068000};
-    cr_assert_str_eq(look(4), "GPU NVLINK-DOWN");
+    cr_assert_str_eq(discovery(4), "GPU NVLINK-DOWN");
     t.nvlinks_known = false;
-    cr_assert_str_eq(look(4), "GPU");
+    cr_assert_str_eq(discovery(4), "GPU");
 }
 
 Test(node_summary_gpus, a_driver_that_does_not_answer_is_a_failure, .init = begin, .fini = finish) {
     report->whole = false;
     (void)snprintf(report->why_not, sizeof report->why_not, "NVML did not answer in 2.0 s (nvmlInit_v2)");
-    cr_assert_str_eq(look(4), "NVML-HUNG NVLINK");
+    cr_assert_str_eq(discovery(4), "NVML-HUNG NVLINK");
     (void)snprintf(report->why_not, sizeof report->why_not, "NVML could not be asked");
-    cr_assert_str_eq(look(4), "NVML-FAILED NVLINK");
+    cr_assert_str_eq(discovery(4), "NVML-FAILED NVLINK");
     report->whole = true;
     report->found = false;
     (void)snprintf(report->why_not, sizeof report->why_not, "NVML: Driver/library version mismatch");
-    cr_assert_str_eq(look(4), "NVML-FAILED NVLINK");
+    cr_assert_str_eq(discovery(4), "NVML-FAILED NVLINK");
     (void)snprintf(report->why_not, sizeof report->why_not, "no libnvidia-ml.so.1");
-    cr_assert_str_eq(look(4), "NVML-MISSING NVLINK");
+    cr_assert_str_eq(discovery(4), "NVML-MISSING NVLINK");
     cr_assert_eq(node_summary_worst(&d), NODE_SUMMARY_WARN, "a container without the driver");
 }
 
 Test(node_summary_gpus, a_node_without_gpus_says_none) {
-    cr_assert_str_eq(look(0), "");
+    cr_assert_str_eq(discovery(0), "");
     cr_assert_str_eq(d.values[NODE_SUMMARY_GPUS], "none");
     begin_with(0);
     report->found = false;
     (void)snprintf(report->why_not, sizeof report->why_not, "no libnvidia-ml.so.1");
-    cr_assert_str_eq(look(0), "", "a folder of the driver that is left over");
+    cr_assert_str_eq(discovery(0), "", "a folder of the driver that is left over");
     finish();
 }
 
 Test(node_summary_gpus, a_gpu_that_one_side_lacks_is_said, .init = begin, .fini = finish) {
     report->n = 3;
-    cr_assert_str_eq(look(4), "GPU-COUNT GPU NVLINK");
+    cr_assert_str_eq(discovery(4), "GPU-COUNT GPU NVLINK");
     cr_assert_eq(node_summary_worst(&d), NODE_SUMMARY_WARN);
     report->n = 4;
-    cr_assert_str_eq(look(0), "GPU NVLINK", "a container without /sys knows of none");
+    cr_assert_str_eq(discovery(0), "GPU NVLINK", "a container without /sys knows of none");
 }
 
 Test(node_summary_gpus, the_fabric_must_be_joined, .init = begin, .fini = finish) {
     report->gpus[1].fabric_state = 3;
-    cr_assert_str_eq(look(4), "GPU NVLINK");
+    cr_assert_str_eq(discovery(4), "GPU NVLINK");
     report->gpus[1].fabric_status = 5;
     report->gpus[3].fabric_state = 1;
-    cr_assert_str_eq(look(4), "GPU FABRIC-DOWN NVLINK");
+    cr_assert_str_eq(discovery(4), "GPU FABRIC-DOWN NVLINK");
     cr_assert_not_null(strstr(d.findings[1].text, "2 of 4 GPUs"), "%s", d.findings[1].text);
     cr_assert_not_null(strstr(d.findings[1].text, "GPU 1: failed"), "%s", d.findings[1].text);
 }

@@ -12,7 +12,7 @@ static struct node_summary found;
 static bool found_whole;
 static int calls;
 
-static struct node_discovery *look;
+static struct node_discovery *discovery;
 
 static void on_discovered(void *arg) { loop_quit(arg); }
 
@@ -24,14 +24,14 @@ static void begin(void) {
                                            .facts = true,
                                            .envp = no_environment};
     cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(node_discovery_new(loop, &config, &look, NULL), 0);
-    node_discovery_wait(look, on_discovered, loop);
+    cr_assert_eq(node_discovery_new(loop, &config, &discovery, NULL), 0);
+    node_discovery_wait(discovery, on_discovered, loop);
     cr_assert_eq(loop_run(loop), 0);
-    cr_assert_null(node_discovery_failure(look));
+    cr_assert_null(node_discovery_failure(discovery));
 }
 
 static void finish(void) {
-    node_discovery_free(look);
+    node_discovery_free(discovery);
     loop_free(loop);
 }
 
@@ -44,7 +44,8 @@ static void on_node_summary(void *arg, const struct node_summary *d, bool whole)
 }
 
 static struct node_summary_gathering *start(const char *log_dir) {
-    struct node_summary_config config = {.look = look, .log_dir = log_dir, .netif = "lo", .host = "localhost"};
+    struct node_summary_config config = {
+        .discovery = discovery, .log_dir = log_dir, .netif = "lo", .host = "localhost"};
     struct node_summary_gathering *g;
     cr_assert_eq(node_summary_start(loop, &config, on_node_summary, NULL, &g), 0);
     return g;
@@ -87,7 +88,7 @@ Test(node_summary_io, one_that_is_given_up_leaves_nothing, .init = begin, .fini 
 
 /* The folder's file system does not answer, or the name server is silent, until the deadline. */
 Test(node_summary_io, what_takes_too_long_is_not_waited_for, .init = begin, .fini = finish) {
-    struct node_summary_config config = {.look = look, .netif = "", .host = "localhost", .begun_ns = 1};
+    struct node_summary_config config = {.discovery = discovery, .netif = "", .host = "localhost", .begun_ns = 1};
     struct node_summary_gathering *g;
     cr_assert_eq(node_summary_start(loop, &config, on_node_summary, NULL, &g), 0);
     cr_assert_eq(loop_run(loop), 0);

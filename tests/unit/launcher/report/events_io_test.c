@@ -47,7 +47,7 @@ static struct events *open_events(const char *path, struct console *console) {
     return e;
 }
 
-static void note(struct events *e, enum timeline_kind kind) {
+static void add_entry(struct events *e, enum timeline_kind kind) {
     events_write(e, &(struct timeline_entry){.kind = kind, .at_ns = clock_now_ns(), .generation = {1, 1}});
 }
 
@@ -70,9 +70,9 @@ Test(events_io, appends_a_line_for_each_note) {
     fixture_init(&f);
     cr_assert_eq(file_write_atomic(f.path, "before\n", 7), 0);
     struct events *a = open_events(f.path, NULL), *b = open_events(f.path, NULL);
-    note(a, TIMELINE_LEADS);
-    note(b, TIMELINE_FORMED);
-    note(a, TIMELINE_CLOSED);
+    add_entry(a, TIMELINE_LEADS);
+    add_entry(b, TIMELINE_FORMED);
+    add_entry(a, TIMELINE_CLOSED);
     events_free(a);
     events_free(b);
     _cleanup_(freep) char *text = read_all(f.path);
@@ -107,7 +107,7 @@ Test(events_io, without_a_file_nothing_is_written) {
     struct events *e = (void *)&e;
     cr_assert_eq(events_new(NULL, "j", "h", NULL, &e, NULL), 0);
     cr_assert_null(e);
-    note(e, TIMELINE_LEADS);
+    add_entry(e, TIMELINE_LEADS);
     cr_expect_eq(events_lost(e), 0);
     events_free(e);
 }
@@ -125,7 +125,7 @@ Test(events_io, a_full_disk_is_said_once_and_the_lost_lines_are_counted) {
     fixture_init(&f);
     struct events *e = open_events("/dev/full", NULL);
     for (int i = 0; i < 5; i++)
-        note(e, TIMELINE_FORMED);
+        add_entry(e, TIMELINE_FORMED);
     cr_expect_eq(events_lost(e), 5);
     cr_expect_eq(count(strbuf_text(&f.said), "No space left on device"), 1);
     events_free(e);
@@ -144,11 +144,11 @@ Test(events_io, after_a_torn_line_the_next_begins_on_its_own) {
     struct events *e = open_events(f.path, NULL);
     limit = (struct rlimit){.rlim_cur = 30, .rlim_max = former.rlim_max};
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    note(e, TIMELINE_FORMED);
-    note(e, TIMELINE_FORMED);
+    add_entry(e, TIMELINE_FORMED);
+    add_entry(e, TIMELINE_FORMED);
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &former), 0);
-    note(e, TIMELINE_CLOSED);
-    note(e, TIMELINE_CLOSED);
+    add_entry(e, TIMELINE_CLOSED);
+    add_entry(e, TIMELINE_CLOSED);
     cr_expect_eq(events_lost(e), 2);
     events_free(e);
     _cleanup_(freep) char *text = read_all(f.path);
@@ -170,14 +170,14 @@ Test(events_io, a_pipe_that_nobody_reads_does_not_hold_it_up) {
     int reader = open(f.path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     e = open_events(f.path, NULL);
     for (int i = 0; i < 2000; i++) /* more than a pipe holds */
-        note(e, TIMELINE_FORMED);
+        add_entry(e, TIMELINE_FORMED);
     cr_expect_gt(events_lost(e), 0);
     cr_expect_lt(events_lost(e), 2000);
     cr_expect_eq(count(strbuf_text(&f.said), "its reader is too slow"), 1);
     (void)signal(SIGPIPE, SIG_IGN);
     close(reader);
     uint64_t lost = events_lost(e);
-    note(e, TIMELINE_CLOSED);
+    add_entry(e, TIMELINE_CLOSED);
     cr_expect_eq(events_lost(e), lost + 1);
     events_free(e);
     fixture_fini(&f);
@@ -191,7 +191,7 @@ Test(events_io, writes_to_standard_error_by_the_console) {
     cr_assert_eq(loop_new(&loop), 0);
     cr_assert_eq(console_new(loop, STDOUT_FILENO, pipe_fds[1], &console), 0);
     struct events *e = open_events("-", console);
-    note(e, TIMELINE_LEADS);
+    add_entry(e, TIMELINE_LEADS);
     (void)console_flush(console, clock_now_ns() + 5 * NS_PER_S);
     char text[1024] = "";
     cr_assert_gt(read(pipe_fds[0], text, sizeof text - 1), 0);

@@ -10,14 +10,14 @@
 
 static const struct events_origin origin = {.run_id = "job7", .host = "node1"};
 
-static char *line_of(const struct timeline_entry *note, uint64_t lost) {
+static char *line_of(const struct timeline_entry *entry, uint64_t lost) {
     struct strbuf out = {0};
-    events_line(&origin, note, WALL_NS, lost, &out);
+    events_line(&origin, entry, WALL_NS, lost, &out);
     return strbuf_take(&out);
 }
 
 Test(events, a_start_tells_where_the_time_went) {
-    struct timeline_entry note = {
+    struct timeline_entry entry = {
         .kind = TIMELINE_STARTED,
         .at_ns = 10 * NS_PER_S,
         .generation = {2, 3},
@@ -28,7 +28,7 @@ Test(events, a_start_tells_where_the_time_went) {
         .n_nodes = 2,
         .world_size = 16,
     };
-    _cleanup_(freep) char *line = line_of(&note, 0);
+    _cleanup_(freep) char *line = line_of(&entry, 0);
     cr_assert_str_eq(line, "{\"time\":\"2026-11-21T16:02:45.123Z\",\"monotonic_ns\":\"10000000000\","
                            "\"event\":\"started\",\"run_id\":\"job7\",\"host\":\"node1\","
                            "\"generation\":\"2.3\",\"epoch\":2,\"nodes\":2,\"world_size\":16,"
@@ -37,26 +37,26 @@ Test(events, a_start_tells_where_the_time_went) {
 }
 
 Test(events, a_first_start_has_no_incident_before_it) {
-    struct timeline_entry note = {.kind = TIMELINE_STARTED,
-                                  .at_ns = 10,
-                                  .generation = {1, 1},
-                                  .formed_ns = 8 * NS_PER_MS,
-                                  .started_ns = 9 * NS_PER_MS,
-                                  .n_nodes = 1,
-                                  .world_size = 1};
-    _cleanup_(freep) char *line = line_of(&note, 0);
+    struct timeline_entry entry = {.kind = TIMELINE_STARTED,
+                                   .at_ns = 10,
+                                   .generation = {1, 1},
+                                   .formed_ns = 8 * NS_PER_MS,
+                                   .started_ns = 9 * NS_PER_MS,
+                                   .n_nodes = 1,
+                                   .world_size = 1};
+    _cleanup_(freep) char *line = line_of(&entry, 0);
     cr_assert_not_null(strstr(line, "\"world_size\":1,\"formed_to_started_ms\":1.000}\n"), "%s", line);
 }
 
 Test(events, a_lost_node_has_its_name_and_its_silence) {
-    struct timeline_entry note = {.kind = TIMELINE_NODE_LOST,
-                                  .at_ns = 20 * NS_PER_S,
-                                  .generation = {2, 0},
-                                  .node = 0xab,
-                                  .name = "no\"de\n",
-                                  .why = "silent for 6 s",
-                                  .detected_ns = 14 * NS_PER_S};
-    _cleanup_(freep) char *line = line_of(&note, 3);
+    struct timeline_entry entry = {.kind = TIMELINE_NODE_LOST,
+                                   .at_ns = 20 * NS_PER_S,
+                                   .generation = {2, 0},
+                                   .node = 0xab,
+                                   .name = "no\"de\n",
+                                   .why = "silent for 6 s",
+                                   .detected_ns = 14 * NS_PER_S};
+    _cleanup_(freep) char *line = line_of(&entry, 3);
     cr_assert_not_null(strstr(line, "\"event\":\"node_lost\""));
     cr_assert_null(strstr(line, "\"generation\""), "an epoch without a group");
     cr_assert_not_null(strstr(line, "\"epoch\":2,\"node\":\"no\\\"de\\n\","
@@ -68,20 +68,20 @@ Test(events, a_lost_node_has_its_name_and_its_silence) {
 
 Test(events, each_kind_is_one_line_of_json) {
     for (int kind = TIMELINE_LEADS; kind < TIMELINE_KIND_COUNT; kind++) {
-        struct timeline_entry note = {.kind = (enum timeline_kind)kind,
-                                      .at_ns = UINT64_MAX,
-                                      .generation = {UINT32_MAX, UINT32_MAX},
-                                      .node = UINT64_MAX,
-                                      .detected_ns = 5,
-                                      .stopped_ns = 4,
-                                      .formed_ns = UINT64_MAX,
-                                      .started_ns = 3,
-                                      .outcome = OUTCOME_FAILED,
-                                      .n_nodes = UINT32_MAX,
-                                      .world_size = UINT32_MAX};
-        memset(note.name, 0x80, sizeof note.name - 1); /* not UTF-8 */
-        memset(note.why, '\n', sizeof note.why - 1);
-        _cleanup_(freep) char *line = line_of(&note, UINT64_MAX);
+        struct timeline_entry entry = {.kind = (enum timeline_kind)kind,
+                                       .at_ns = UINT64_MAX,
+                                       .generation = {UINT32_MAX, UINT32_MAX},
+                                       .node = UINT64_MAX,
+                                       .detected_ns = 5,
+                                       .stopped_ns = 4,
+                                       .formed_ns = UINT64_MAX,
+                                       .started_ns = 3,
+                                       .outcome = OUTCOME_FAILED,
+                                       .n_nodes = UINT32_MAX,
+                                       .world_size = UINT32_MAX};
+        memset(entry.name, 0x80, sizeof entry.name - 1); /* not UTF-8 */
+        memset(entry.why, '\n', sizeof entry.why - 1);
+        _cleanup_(freep) char *line = line_of(&entry, UINT64_MAX);
         _cleanup_(json_freep) struct json *doc = NULL;
         struct err err = {0};
         size_t len = strlen(line);

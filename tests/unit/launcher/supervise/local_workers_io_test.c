@@ -32,7 +32,7 @@ struct fixture {
     enum bind_mode bind;
     unsigned look_for; /* LOOK_*; 0: no discovery */
     uint64_t look_ns;  /* its deadline */
-    struct node_discovery *look;
+    struct node_discovery *discovery;
     int n_prepared;
     struct generation prepared;
     struct local_workers *local_workers;
@@ -96,9 +96,9 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
                                 .bind = f->bind,
                                 .bind_memory = BIND_MEMORY_OFF};
     struct err err = {0};
-    struct node_discovery_config look = {.what = f->look_for, .deadline_ns = f->look_ns};
+    struct node_discovery_config discovery = {.what = f->look_for, .deadline_ns = f->look_ns};
     if (f->look_for != 0)
-        cr_assert_eq(node_discovery_new(f->loop, &look, &f->look, &err), 0, "%s", err.text);
+        cr_assert_eq(node_discovery_new(f->loop, &discovery, &f->discovery, &err), 0, "%s", err.text);
     static const struct local_workers_ops ops = {.on_event = on_event, .on_prepared = on_prepared};
     struct local_workers_config config = {.spec = &f->spec,
                                           .envp = environ,
@@ -107,7 +107,7 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
                                           .link = &f->link,
                                           .reaper = f->reaper,
                                           .writer = f->writer,
-                                          .look = f->look};
+                                          .discovery = f->discovery};
     cr_assert(local_workers_new(f->loop, &config, &ops, f, &f->local_workers) == 0);
 }
 
@@ -120,7 +120,7 @@ static void start(struct fixture *f) {
 }
 
 static void fixture_fini(struct fixture *f) {
-    node_discovery_free(f->look);
+    node_discovery_free(f->discovery);
     local_workers_free(f->local_workers);
     writer_free(f->writer);
     console_free(f->console);
@@ -152,7 +152,7 @@ Test(local_workers_io, is_prepared_when_the_node_was_looked_at) {
     cr_assert(loop_run(f.loop) == 0);
     cr_expect_eq(f.n_prepared, 1);
     cr_expect_eq(generation_compare(f.prepared, g23), 0);
-    cr_assert_not_null(node_discovery_topology(f.look));
+    cr_assert_not_null(node_discovery_topology(f.discovery));
     cr_assert(local_workers_start(f.local_workers, NULL, &err) == 0, "%s", err.text);
     cr_assert(loop_run(f.loop) == 0);
     cr_expect_eq(f.n_safe_points, 1);
@@ -173,7 +173,7 @@ Test(local_workers_io, a_look_that_is_late_costs_the_binding_not_the_job) {
     cr_assert(loop_run(f.loop) == 0);
     cr_expect_eq(f.n_prepared, 1);
     (void)unlink(fifo);
-    cr_assert_not_null(node_discovery_failure(f.look));
+    cr_assert_not_null(node_discovery_failure(f.discovery));
     cr_assert(local_workers_start(f.local_workers, NULL, &err) == 0, "%s", err.text);
     cr_assert(loop_run(f.loop) == 0);
     stop(&f);

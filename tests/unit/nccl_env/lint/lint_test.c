@@ -17,14 +17,14 @@ static void fini(void) {
 }
 TestSuite(lint, .init = init, .fini = fini);
 
-static void say(void *arg, const char *text) {
+static void report(void *arg, const char *text) {
     (void)arg;
     strbuf_printf(&said, "%s\n", text);
 }
 
 static const char *lint(const char *name, const char *value) {
     strbuf_clear(&said);
-    nccl_lint(name, value, "environment", &r.t, say, NULL);
+    nccl_lint(name, value, "environment", &r.t, report, NULL);
     return strbuf_text(&said);
 }
 
@@ -187,7 +187,7 @@ Test(lint, all_of_a_node) {
     rig_conf(&r, true, "/u", "X = 1\nNCCL_DEBUG=\"INFO\"\n");
     rig_conf(&r, false, "/etc/nccl.conf", "NCCL_SHM_DISABLE=1\n");
     r.facts.nccl_version = 22100;
-    nccl_lint_all(envp, &r.facts, &r.t, say, NULL);
+    nccl_lint_all(envp, &r.facts, &r.t, report, NULL);
     const char *text = strbuf_text(&said);
     cr_assert_not_null(strstr(text, "NCCL_P2P_LEVEL=4 (environment): "));
     cr_assert_not_null(strstr(text, "since 2.21"));
@@ -197,6 +197,6 @@ Test(lint, all_of_a_node) {
     cr_assert_null(strstr(text, "HOME"));
     strbuf_clear(&said);
     r.facts.cloud = CLOUD_ORACLE;
-    nccl_lint_all((char *const[]){TEXT("NCCL_IB_GID_INDEX=3"), NULL}, &r.facts, NULL, say, NULL);
+    nccl_lint_all((char *const[]){TEXT("NCCL_IB_GID_INDEX=3"), NULL}, &r.facts, NULL, report, NULL);
     cr_assert_null(strstr(strbuf_text(&said), "since 2.21"), "Oracle wants it so");
 }

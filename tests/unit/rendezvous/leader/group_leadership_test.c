@@ -887,7 +887,7 @@ Test(group_leadership, the_end_is_told_when_the_arbiter_has_it) {
     hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
     cr_assert_eq(count(&l.r, GROUP_EFFECT_DESIRED, 0), 2);
     cr_assert(told(&l.r, 1).kind == DESIRED_CLOSED && told(&l.r, 1).outcome == OUTCOME_SUCCESS);
-    cr_assert_not_null(note(&l.r, TIMELINE_CLOSED));
+    cr_assert_not_null(entry(&l.r, TIMELINE_CLOSED));
     say(&l.r, 1, NODE_CLOSED);
     say(&l.r, 2, NODE_CLOSED);
     cr_assert_eq(l.r.seen[GROUP_EFFECT_DONE], 1);

@@ -151,10 +151,10 @@ void stopped(struct rig *r) {
         report(r, nodes[i], (struct report){.state = NODE_STOPPED, .generation = g});
 }
 
-const struct timeline_entry *note(const struct rig *r, enum timeline_kind kind) {
+const struct timeline_entry *entry(const struct rig *r, enum timeline_kind kind) {
     for (size_t i = 0; r->u.effects != NULL && i < r->u.n_effects; i++)
-        if (r->u.effects[i].kind == GROUP_EFFECT_TIMELINE && r->u.effects[i].note->kind == kind)
-            return r->u.effects[i].note;
+        if (r->u.effects[i].kind == GROUP_EFFECT_TIMELINE && r->u.effects[i].entry->kind == kind)
+            return r->u.effects[i].entry;
     return NULL;
 }
 

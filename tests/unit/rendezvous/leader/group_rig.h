@@ -47,7 +47,7 @@ void stopped(struct rig *r);
 /* Of the last step; node 0: any. */
 size_t count(const struct rig *r, enum group_effect_kind kind, uint64_t node);
 const struct group_effect *effect(const struct rig *r, enum group_effect_kind kind); /* NULL */
-const struct timeline_entry *note(const struct rig *r, enum timeline_kind kind);     /* NULL */
+const struct timeline_entry *entry(const struct rig *r, enum timeline_kind kind);    /* NULL */
 /* The first of the last step, which has to be there. */
 const struct lease *lease(const struct rig *r);
 struct desired told(const struct rig *r, uint64_t node);

@@ -184,11 +184,11 @@ static void probed(struct rig *r, enum probe_result result) {
 }
 
 static void peer_probed(struct rig *r, uint64_t peer, enum probe_result result) {
-    step(r, (struct member_event){.kind = MEMBER_EVENT_PEER_PROBE, .caller = peer, .probe = result});
+    step(r, (struct member_event){.kind = MEMBER_EVENT_PEER_PROBE, .joiner = peer, .probe = result});
 }
 
-static void caller(struct rig *r, uint64_t node, bool comes) {
-    step(r, (struct member_event){.kind = comes ? MEMBER_EVENT_CALLER : MEMBER_EVENT_CALLER_GONE, .caller = node});
+static void joiner(struct rig *r, uint64_t node, bool comes) {
+    step(r, (struct member_event){.kind = comes ? MEMBER_EVENT_JOINER : MEMBER_EVENT_JOINER_GONE, .joiner = node});
 }
 
 static void redirect(struct rig *r, uint32_t epoch, uint64_t node) {
@@ -947,13 +947,13 @@ Test(election, the_first_successor_claims_at_once_when_the_leader_is_gone_and_en
     cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_PARKED);
     probed(&r, PROBE_GONE);
     assert_election(&r, ELECTION_SEEKING);
-    caller(&r, 2, true);
-    caller(&r, 2, true); /* on a new connection */
+    joiner(&r, 2, true);
+    joiner(&r, 2, true); /* on a new connection */
     assert_election(&r, ELECTION_SEEKING);
-    caller(&r, 2, false);
-    caller(&r, 3, true);
+    joiner(&r, 2, false);
+    joiner(&r, 3, true);
     assert_election(&r, ELECTION_SEEKING);
-    caller(&r, 2, true);
+    joiner(&r, 2, true);
     assert_claim(&r, 4);
     end(&r);
 }
@@ -966,10 +966,10 @@ Test(election, those_who_came_have_to_fill_a_unit) {
     follow_with(&r, &c);
     name(&r, "72");
     leader_gone(&r);
-    caller(&r, 2, true);
-    caller(&r, 3, true);
+    joiner(&r, 2, true);
+    joiner(&r, 3, true);
     assert_election(&r, ELECTION_SEEKING); /* 3 of 4 */
-    caller(&r, 4, true);
+    joiner(&r, 4, true);
     assert_claim(&r, 4);
     end(&r);
 }
@@ -1447,11 +1447,11 @@ Test(election, who_is_parked_does_not_count_any_more_after_another_leader) {
     follow_with(&r, &c);
     name(&r, "72");
     disconnect(&r);
-    caller(&r, 2, true);
+    joiner(&r, 2, true);
     welcome(&r, 1, 3); /* the caller was sent there */
     leader_gone(&r);
     assert_election(&r, ELECTION_SEEKING);
-    caller(&r, 2, true);
+    joiner(&r, 2, true);
     assert_claim(&r, 4);
     end(&r);
 }

@@ -271,9 +271,9 @@ static void on_leader(void *arg, uint64_t incarnation, uint32_t epoch, const str
     a->last_leader = incarnation;
 }
 
-static void on_caller(void *arg, uint64_t incarnation, bool came) {
+static void on_joiner(void *arg, uint64_t incarnation, bool came) {
     struct agent *a = arg;
-    rdzv_client_caller(a->client, incarnation, came);
+    rdzv_client_joiner(a->client, incarnation, came);
 }
 
 /* ---- the world ---- */
@@ -381,7 +381,7 @@ static struct agent *add_agent(const char *addr) {
     a->self = (struct rdzv_peer){.incarnation = a->incarnation, .port = addr_port(&a->own)};
     (void)snprintf(a->self.addr, sizeof a->self.addr, "%s", addr);
     struct rdzv_listener_config listener = {
-        .incarnation = a->incarnation, .run_id = RUN_ID, .caller = on_caller, .arg = a};
+        .incarnation = a->incarnation, .run_id = RUN_ID, .joiner = on_joiner, .arg = a};
     cr_assert_eq(rdzv_listener_new(w.loop, &listener, &a->listener), 0);
     cr_assert_eq(rdzv_listener_add(a->listener, fd), 0);
     join(a);

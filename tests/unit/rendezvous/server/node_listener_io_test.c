@@ -60,7 +60,7 @@ static void on_doomsday(void *arg) {
     cr_assert_fail("it did not happen in 10 s");
 }
 
-static void on_caller(void *arg, uint64_t incarnation, bool came) {
+static void on_joiner(void *arg, uint64_t incarnation, bool came) {
     (void)arg;
     if (came)
         w.join_policy[w.n_join_policy++] = incarnation;
@@ -95,7 +95,7 @@ static void begin(void) {
                                           .run_id = "run",
                                           .lease_ns = NS_PER_S,
                                           .heartbeat_ns = NS_PER_S,
-                                          .caller = on_caller,
+                                          .joiner = on_joiner,
                                           .leave = on_leave,
                                           .find_leader = find_leader};
     cr_assert_eq(rdzv_listener_new(w.loop, &config, &w.listener), 0);

@@ -204,8 +204,8 @@ static void on_done(void *arg, enum outcome outcome) {
     check(w);
 }
 
-static void on_note(void *arg, const struct timeline_entry *note) {
-    (void)note;
+static void on_note(void *arg, const struct timeline_entry *entry) {
+    (void)entry;
     struct world *w = arg;
     uint64_t until = w->slow ? clock_now_ns() + LOOP_SLICE_NS + NS_PER_MS : 0;
     while (clock_now_ns() < until)

@@ -279,7 +279,7 @@ struct line {
     int x, y, to_x, to_y;
 };
 static struct line lines[TEXTS_MAX]; /* the lines from GPUs to NICs; corners count as sharp */
-static unsigned n_lines, n_ways;
+static unsigned n_lines, n_paths;
 
 static int attribute(const char *tag, size_t len, const char *name) {
     char key[32], copy[1024];
@@ -315,7 +315,7 @@ static void unescape(const char *in, size_t len, char out[256]) {
 static void read_way(const char *d) {
     int x = 0, y = 0, to_x, to_y, used;
     char what;
-    n_ways++;
+    n_paths++;
     while (sscanf(d, "%c%d %d%n", &what, &to_x, &to_y, &used) == 3) {
         cr_assert(strchr("MLQ", what) != NULL && n_lines < TEXTS_MAX);
         if (what != 'M')
@@ -336,7 +336,7 @@ static void read_way(const char *d) {
 static void read_svg(const char *svg) {
     char open[64][16];
     unsigned depth = 0;
-    n_texts = n_chips = n_lines = n_ways = 0;
+    n_texts = n_chips = n_lines = n_paths = 0;
     cr_assert_eq(strncmp(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 40), 0);
     for (const char *p = svg; *p != '\0';) {
         if (*p != '<') {
@@ -549,7 +549,7 @@ Test(render, the_picture_draws_a_line_for_each_pair) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     render_svg(&t, g, &text);
     read_svg(strbuf_text(&text));
-    cr_assert_eq(n_ways, ways);
+    cr_assert_eq(n_paths, ways);
     cr_assert_gt(ways, 4);
     cr_assert_eq(count(strbuf_text(&text), "\"nic off\""), 2, "the one that is down, and the legend's");
     (void)find_text("that of another channel");
@@ -573,7 +573,7 @@ Test(render, many_nics_of_a_gpu_are_counted_and_the_first_is_drawn) {
     }
     topology_sort(&t);
     check_svg(&t, "8 NICs");
-    cr_assert_eq(n_ways, 1);
+    cr_assert_eq(n_paths, 1);
     (void)find_text("→ mlx5_0 +7");
     (void)find_text("PHB: through the CPU · +n: so many more in its other channels");
     topology_fini(&t);

@@ -86,7 +86,7 @@ ARBITER_TEST(nobody_leads_before_the_first_claim) {
 ARBITER_TEST(who_only_looks_makes_nothing) {
     char missing[128];
     (void)snprintf(missing, sizeof missing, "%s/missing", rig_dir);
-    struct arbiter_dir_config config = {.path = missing, .run_id = RIG_RUN_ID, .look = true};
+    struct arbiter_dir_config config = {.path = missing, .run_id = RIG_RUN_ID, .read_only = true};
     struct arbiter *looks;
     cr_assert_eq(arbiter_dir_new(rig_loop, &config, &looks, NULL), 0);
     ASSERT_UNREACHABLE(rig_read(looks), "missing: No such file or directory");

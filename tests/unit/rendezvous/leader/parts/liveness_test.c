@@ -32,7 +32,7 @@ static struct node *add(struct job *j, uint64_t incarnation, bool member, uint64
     n->joined_ns = 1;
     n->connected = true;
     n->is_member = member;
-    cr_assert_not(liveness_heard(&j->l, n, now_ns), "it was not watched");
+    cr_assert_not(liveness_contact(&j->l, n, now_ns), "it was not watched");
     return n;
 }
 
@@ -47,13 +47,13 @@ static const char *look(struct job *j, uint64_t now_ns) {
     static const char *const names[] = {[LIVENESS_PROBE] = "probe", [LIVENESS_LOSE] = "lose", [LIVENESS_HOLD] = "hold"};
     static char text[4096];
     int at = 0;
-    struct liveness_look look;
+    struct liveness_scan look;
     struct node *n;
     text[0] = '\0';
-    if (!liveness_look_begin(&j->l, &look, now_ns))
+    if (!liveness_scan_begin(&j->l, &look, now_ns))
         return "not due";
     for (;;) {
-        enum liveness_todo todo = liveness_look_next(&j->l, &j->c, &look, now_ns, &n);
+        enum liveness_todo todo = liveness_scan_next(&j->l, &j->c, &look, now_ns, &n);
         if (todo == LIVENESS_DONE)
             return text;
         at += snprintf(text + at, sizeof text - (size_t)at, "%s%s %d", at == 0 ? "" : ", ", names[todo],
@@ -67,13 +67,13 @@ Test(liveness, a_node_is_silent_after_half_a_lease_and_the_longest_silent_comes_
     struct job j;
     begin(&j);
     struct node *a = add(&j, 1, true, S(10)), *b = add(&j, 2, true, S(11));
-    cr_assert(liveness_heard(&j.l, a, S(12)) == false && a->heard_ns == S(12));
+    cr_assert(liveness_contact(&j.l, a, S(12)) == false && a->contact_ns == S(12));
     cr_assert_eq(liveness_deadline(&j.l, &j.c), S(15) + 1);
     cr_assert_null(liveness_silent(&j.l, &j.c, S(15)));
     cr_assert_eq(liveness_silent(&j.l, &j.c, S(15) + 1), b);
     cr_assert(liveness_watch(&j.l, &j.c, b, S(15) + 1), "a member is probed at once");
     cr_assert_null(liveness_silent(&j.l, &j.c, S(15) + 1), "it is watched now, and the other is fresh");
-    cr_assert(liveness_heard(&j.l, b, S(16)) && !b->watched && b->probe_ns == TIME_NEVER);
+    cr_assert(liveness_contact(&j.l, b, S(16)) && !b->watched && b->probe_ns == TIME_NEVER);
     roster_fini(&j.r);
 }
 
@@ -113,7 +113,7 @@ Test(liveness, a_probe_under_way_is_not_sent_again) {
     struct node *n = add(&j, 1, true, S(10));
     cr_assert(liveness_watch(&j.l, &j.c, n, S(15)));
     n->connected = true;
-    (void)liveness_heard(&j.l, n, S(16));
+    (void)liveness_contact(&j.l, n, S(16));
     n->connected = false;
     cr_assert_not(liveness_watch(&j.l, &j.c, n, S(17)), "the first has not come back");
     (void)liveness_on_probe(&j.l, n, PROBE_UNKNOWN, S(17));
@@ -130,7 +130,7 @@ Test(liveness, refused_means_gone_only_where_the_listener_was_reached_before_and
     cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_GONE, S(15)), LIVENESS_PROBE_NOTHING, "a firewall, perhaps");
     cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_ALIVE, S(15)), LIVENESS_PROBE_NOTHING);
     cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_GONE, S(15)), LIVENESS_PROBE_GONE);
-    (void)liveness_heard(&j.l, n, S(16));
+    (void)liveness_contact(&j.l, n, S(16));
     cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_GONE, S(16)), LIVENESS_PROBE_NOTHING, "it is heard");
     roster_fini(&j.r);
 }
@@ -169,7 +169,7 @@ Test(liveness, nodes_of_several_hosts_that_are_silent_at_once_are_held) {
     cr_assert_str_eq(look(&j, S(20)), "hold 1");
     cr_assert_eq(liveness_deadline(&j.l, &j.c), S(23));
     struct node *back = roster_find(&j.r, 2);
-    cr_assert(liveness_heard(&j.l, back, S(22)) && !back->held);
+    cr_assert(liveness_contact(&j.l, back, S(22)) && !back->held);
     cr_assert_str_eq(look(&j, S(23)), "lose 1", "once: nobody is held for ever");
     roster_fini(&j.r);
 }

@@ -226,8 +226,8 @@ Test(nvml_merge, doing_it_twice_changes_nothing) {
 
 /* ---- frames ---- */
 
-static size_t frame(char *to, uint32_t say, uint32_t gpu, const void *payload, size_t len) {
-    struct nvml_frame f = {.say = say, .gpu = gpu, .len = (uint32_t)len};
+static size_t frame(char *to, uint32_t kind, uint32_t gpu, const void *payload, size_t len) {
+    struct nvml_frame f = {.kind = kind, .gpu = gpu, .len = (uint32_t)len};
     memcpy(to, &f, sizeof f);
     if (len > 0)
         memcpy(to + sizeof f, payload, len);
@@ -240,11 +240,11 @@ static size_t conversation(char *to) {
     struct nvml_gpu gpu = {.named = 1, .n_links = 1000, .n_processes = 1000, .n_mig = 1000};
     memset(gpu.mig_uuids, 'x', sizeof gpu.mig_uuids);
     char at[NVML_TEXT_MAX] = "nvmlInit";
-    size_t n = frame(to, NVML_SAY_AT, TOPO_NONE, at, sizeof at);
-    n += frame(to + n, NVML_SAY_HEAD, TOPO_NONE, &head, sizeof head);
-    n += frame(to + n, NVML_SAY_NAME, 0, &name, sizeof name);
-    n += frame(to + n, NVML_SAY_GPU, 0, &gpu, sizeof gpu);
-    return n + frame(to + n, NVML_SAY_END, TOPO_NONE, NULL, 0);
+    size_t n = frame(to, NVML_FRAME_AT, TOPO_NONE, at, sizeof at);
+    n += frame(to + n, NVML_FRAME_HEAD, TOPO_NONE, &head, sizeof head);
+    n += frame(to + n, NVML_FRAME_NAME, 0, &name, sizeof name);
+    n += frame(to + n, NVML_FRAME_GPU, 0, &gpu, sizeof gpu);
+    return n + frame(to + n, NVML_FRAME_END, TOPO_NONE, NULL, 0);
 }
 
 Test(nvml_merge, frames_are_read_in_pieces_of_any_size) {
@@ -281,20 +281,20 @@ Test(nvml_merge, what_is_no_frame_is_refused) {
     struct nvml_head head = {.found = 1, .n = 1};
     struct nvml_gpu gpu = {0};
     const struct {
-        uint32_t say, gpu, len;
+        uint32_t kind, gpu, len;
     } bad[] = {{0, 0, 0},
                {6, 0, 0},
                {UINT32_MAX, 0, 4},
-               {NVML_SAY_END, 0, 1},
-               {NVML_SAY_GPU, 1, sizeof gpu},
-               {NVML_SAY_NAME, 1, sizeof(struct nvml_name)},
-               {NVML_SAY_GPU, UINT32_MAX, sizeof gpu},
-               {NVML_SAY_GPU, 0, sizeof gpu - 1},
-               {NVML_SAY_HEAD, 0, UINT32_MAX}};
+               {NVML_FRAME_END, 0, 1},
+               {NVML_FRAME_GPU, 1, sizeof gpu},
+               {NVML_FRAME_NAME, 1, sizeof(struct nvml_name)},
+               {NVML_FRAME_GPU, UINT32_MAX, sizeof gpu},
+               {NVML_FRAME_GPU, 0, sizeof gpu - 1},
+               {NVML_FRAME_HEAD, 0, UINT32_MAX}};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         memset(r, 0, sizeof *r);
         struct nvml_frames in = {0};
-        size_t n = frame(bytes, NVML_SAY_HEAD, TOPO_NONE, &head, sizeof head);
+        size_t n = frame(bytes, NVML_FRAME_HEAD, TOPO_NONE, &head, sizeof head);
         memcpy(bytes + n, &bad[i], sizeof bad[i]);
         memset(bytes + n + sizeof bad[i], 0, sizeof gpu);
         cr_assert_eq(nvml_frames_add(&in, bytes, n + sizeof bad[i] + sizeof gpu, r), -EBADMSG, "bad[%zu]", i);
@@ -400,17 +400,17 @@ Test(nvml_merge, any_answer_leaves_a_node_that_holds_together, .timeout = 40) {
         head.found = prng_below(&p, 10) != 0;
         if (prng_below(&p, 50) != 0)
             head.n = (uint32_t)prng_below(&p, 20);
-        cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_SAY_HEAD, 0, &head, sizeof head), r), 0);
+        cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_FRAME_HEAD, 0, &head, sizeof head), r), 0);
         for (uint32_t i = 0; i < r->n; i++) {
             struct nvml_gpu gpu;
             struct nvml_name name;
             random_gpu(&p, &gpu);
             fill_random(&p, &name, sizeof name);
-            cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_SAY_GPU, i, &gpu, sizeof gpu), r), 0);
-            cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_SAY_NAME, i, &name, sizeof name), r), 0);
+            cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_FRAME_GPU, i, &gpu, sizeof gpu), r), 0);
+            cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_FRAME_NAME, i, &name, sizeof name), r), 0);
         }
         if (prng_below(&p, 5) != 0)
-            cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_SAY_END, 0, NULL, 0), r), 0);
+            cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_FRAME_END, 0, NULL, 0), r), 0);
         nvml_merge(r, &t);
         topology_sort(&t);
         check_node(seed);
