@@ -84,12 +84,12 @@ static void give_up_gathering(struct group *g, size_t candidates) {
         _cleanup_(strbuf_fini) struct strbuf names = {0};
         for (uint32_t i = 0; i < s.n_names; i++)
             strbuf_printf(&names, "%s%s", i == 0 ? "" : ", ", s.names[i]);
-        (void)snprintf(text, sizeof text,
-                       "only %zu of at least %u nodes came within %.0f s (there: %.1500s); start "
-                       "the missing ones, or raise --rdzv-conf join_timeout",
-                       candidates, g->need,
-                       (double)g->config.rdzv.join_timeout_ns / (double)NS_PER_S,
-                       strbuf_text(&names));
+        (void)snprintf(
+            text, sizeof text,
+            "only %zu of at least %u nodes came within %.0f s%s%.1500s%s; start the "
+            "missing ones, or raise --rdzv-conf join_timeout",
+            candidates, g->need, (double)g->config.rdzv.join_timeout_ns / (double)NS_PER_S,
+            names.len > 0 ? " (there: " : "", strbuf_text(&names), names.len > 0 ? ")" : "");
     }
     group_close_failed(g, text);
 }

@@ -106,6 +106,19 @@ Test(group, the_join_timeout_ends_the_job_and_says_who_came) {
     end(&r);
 }
 
+Test(group, the_join_timeout_names_nobody_when_nobody_is_left) {
+    struct group_config c = config_of(3, 3);
+    struct rig r;
+    bring_to(&r, &c, 1, GROUP_GATHERING);
+    struct command exclude = {.kind = COMMAND_EXCLUDE, .node = "h1"};
+    step(&r, (struct group_event){.kind = GROUP_EVENT_COMMAND, .command = &exclude});
+    pass(&r, 601, 6);
+    assert_state(&r, GROUP_CLOSED);
+    struct desired d = told(&r, 1);
+    cr_assert(strstr(d.reason, "only 0 of at least 3 nodes came within 600 s; start") != NULL, "%s", d.reason);
+    end(&r);
+}
+
 Test(group, joins_that_can_not_be_are_refused) {
     struct group_config c = config_of(2, 2);
     c.static_ranks = true;
