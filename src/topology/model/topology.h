@@ -50,6 +50,7 @@
 struct pci_addr {
     uint32_t domain; /* may be above 0xffff (VMD) */
     uint8_t bus, dev, fn;
+    uint8_t unused; /* 0: without it, a snapshot would contain a byte that was never written */
 };
 /* "dddd:bb:dd.f" in any case, domain of 4 to 8 digits ("00000000:1B:00.0" as NVML writes it, too).
  */
