@@ -27,7 +27,8 @@ def stalls_until_the_end(job, agent, seconds):
 
 
 def keeps_its_lease(job, *words, seconds=60):
-    """One group, no lease lost, and no stall. Sanitizers and valgrind make the agent itself slow."""
+    """One group, no lease lost, and no stall of a tenth of the lease: a virtual machine that is not scheduled for some
+    milliseconds stalls, too. Sanitizers and valgrind make the agent itself slow."""
     worst = {}
     for _ in range(TRIES):
         agent = job.agent("a", "--standalone", *SHORT_LEASE, *words, stdout=subprocess.DEVNULL)
@@ -36,7 +37,7 @@ def keeps_its_lease(job, *words, seconds=60):
         assert code == 0, said
         assert "within the lease" not in said and "group 1.2" not in said, said
         assert worst, "nobody answered while the job ran"
-        if harness.TOOL_LOGS or all(n == 0 for n, _ in worst.values()):
+        if harness.TOOL_LOGS or all(longest < 0.1 for _, longest in worst.values()):
             return
     raise AssertionError(f"{TRIES} times in a row: {worst}")
 

@@ -89,6 +89,8 @@ static bool survives(const struct operation *o, unsigned fails_at) {
     cr_assert_eq(step(s, CLIENT, &set_number, &update), 0);
     cr_assert_eq(step(s, CLIENT, &get_number, &update), 0);
     cr_assert_eq(update.replies[0].value->data[0], '7');
+    store_update_clear(&update);
+    store_update_clear(&reader);
     store_update_fini(&update);
     store_update_fini(&reader);
     store_check(s);
