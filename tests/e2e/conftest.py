@@ -24,6 +24,7 @@ def pytest_configure(config):
     # One for all processes of a run: they must collect the same tests.
     os.environ.setdefault("SEED", str(random.SystemRandom().randrange(10**9)))
     config.addinivalue_line("markers", "slow: only with MUSTER_TEST_SCALE=slow")
+    config.addinivalue_line("markers", "alone: its limits of time need a machine that does nothing else")
     config.addinivalue_line("markers", "torch: needs MUSTER_TEST_PYTHON with PyTorch")
     if not os.access(harness.MUSTER, os.X_OK) and not os.environ.get("MUSTER_TEST_COMMAND"):
         raise pytest.UsageError("MUSTER must name the muster program to test")

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shlex
 import shutil
 import subprocess
@@ -523,9 +524,9 @@ def test_nvml_that_hangs_costs_its_deadline_and_a_warning(gpus, script):
 
 
 def processes_of(tmp_path, *words):
-    """The system calls of muster's own processes that start processes and open libraries, by strace."""
+    """The system calls of muster's own processes that start or name processes and open libraries, by strace."""
     trace = tmp_path / "trace"
-    subprocess.run(["strace", "-f", "-o", str(trace), "-e", "trace=openat,clone,clone3,fork,vfork,set_mempolicy,sched_setaffinity",
+    subprocess.run(["strace", "-f", "-o", str(trace), "-e", "trace=openat,prctl,clone,clone3,fork,vfork,set_mempolicy,sched_setaffinity",
                     MUSTER, "run", *words, "--no-python", "/bin/true"], check=True, stderr=subprocess.DEVNULL,
                    env={"PATH": os.environ["PATH"], "ASAN_OPTIONS": "detect_leaks=0"})  # what strace holds can't look for them
     return trace.read_text()
@@ -546,8 +547,11 @@ needs_strace = pytest.mark.skipif(not strace_works(), reason="no strace that may
 def test_no_look_without_a_need(tmp_path, words):
     trace = processes_of(tmp_path, *words)
     assert "system/node" not in trace and "nvidia-ml" not in trace
+    helpers = re.findall(r'PR_SET_NAME, "([^"]*)"', trace)
     forks = [line for line in trace.splitlines() if " clone" in line or "fork(" in line]
-    assert len([line for line in forks if "= -1" not in line and "resumed" not in line]) == 2  # guardian's agent, worker
+    started = len([line for line in forks if "= -1" not in line and "resumed" not in line])
+    assert helpers in ([], ["muster-tidy"]), helpers  # this one comes on a busy machine, where a short job is no longer short
+    assert started in (2, 2 + len(helpers)), forks    # guardian's agent, worker
 
 
 @no_gpus

@@ -9,6 +9,8 @@ from harness import HERE
 from hosts import hosts_or_skip
 from test_operate import ask
 
+pytestmark = pytest.mark.alone
+
 # If the agent is blocked for longer than this, the workers end.
 SHORT_LEASE = ["--lease=1", "--heartbeat-interval=0.25"]
 # A virtual machine that waits for its host, or an overloaded one, also stops the agent, without any sign of it. A stall

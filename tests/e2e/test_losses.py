@@ -139,7 +139,7 @@ def test_a_node_killed_whole_is_lost_for_gloo_too(job, turn):
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_worker_that_ended_before_the_others_failed_is_named(job, nodes):
     """It ended with 0, and the others fail because of that: its own node reports it."""
-    words = ("start", "rank=1", "ring", "rank=0", "ring=1")
+    words = ("start", "patient", "rank=1", "ring", "rank=0", "ring=1")
     with cluster(job, "c10d", nodes) as c:
         c.start(*range(nodes), nnodes=nodes, nproc=2 // nodes, words=words)
         c.all_end(1, r"rank 1 .*ended with exit code 1")

@@ -121,18 +121,21 @@ def test_an_elastic_job_of_one_agent_starts_after_the_last_call(job, touch):
 THOUSAND = ("--no-python", f"--nproc-per-node={100 if VALGRIND else 1000}", "--lease=1", "--heartbeat=0.3")
 
 
+@pytest.mark.alone
 def test_a_thousand_workers_start_and_end_within_a_lease_of_a_second(job):
     code, _, err = job.run(*THOUSAND, "--log-dir=logs", "--tee=3", "/bin/true", seconds=120)
     assert code == 0, err
     assert "lease" not in err and "group 1.2" not in err, err
 
 
+@pytest.mark.alone
 def test_a_failure_while_a_thousand_start_stops_those_that_are_there(job):
     code, _, err = job.run(*THOUSAND, "sh", "-c", "[ $RANK != 50 ] || exit 7; exec sleep 600", seconds=120)
     assert code == 1, err
     assert "rank 50 " in err and "exit code 7" in err and "lease" not in err and "group 1.2" not in err, err
 
 
+@pytest.mark.alone
 def test_a_signal_while_a_thousand_start_ends_them(job):
     agent = job.agent("a", *THOUSAND, "sh", "-c", "echo up; exec sleep 600")
     assert agent.out.until(lambda: b"up" in agent.out.raw, 60), agent.said()
@@ -811,8 +814,9 @@ def test_who_ends_well_when_told_to_stop_had_not_ended_before(job):
 
 
 def test_who_ended_well_before_is_not_said_to_be_stopped(job):
+    """`$$$$` is the shell's `$$`: muster reads arguments as templates, as torchrun does."""
     code, _, err = job.run("--nproc-per-node=2", *SH,
-                           '[ $RANK = 0 ] && echo $$ > $F.new && mv $F.new $F && exit 0; until [ -e $F ]; do :; done; '
+                           '[ $RANK = 0 ] && echo $$$$ > $F.new && mv $F.new $F && exit 0; until [ -e $F ]; do :; done; '
                            'read pid < $F; while [ -e /proc/$pid ]; do :; done; exit 3', env={"F": job.tmp / "pid"})
     assert code == 1 and "rank 1 " in err and "stopping" not in err, err
 

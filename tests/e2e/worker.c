@@ -13,6 +13,7 @@
  *     train       like work, from the last checkpoint on: each sign of life is a step, and rank 0 saves each fifth one
  *     ring        like go, with a connection to the next rank and from the one before; the end of one ends it with 1,
  *                 with NCCL's and gloo's kind of words; ring=1: ends with 0 as soon as it holds hands
+ *     patient     in a ring, waits until the one before has not only ended: its agent has reaped it
  *     tick=MS     a step takes so long, and not 20 ms
  *     shout=KB    with each step, the node's first worker writes so much to standard output
  *     linger=MS   after SIGTERM, train goes on for so long before it ends
@@ -23,6 +24,7 @@
  * E2E_LIFE, a folder. There each worker holds, with all its descendants, a FIFO
  * named GENERATION.TAG (E2E_TAG names the agent). To read from one whose holders are all dead gives the end of
  * file, and EAGAIN while one lives: so nobody has to look at a process table. */
+#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -43,6 +45,7 @@
 static char term_line[256];
 static int events_fd = -1;
 static int linger_ms, tick_ms = 20, shout_kb;
+static bool patient;
 static volatile sig_atomic_t told_to_end;
 
 static const char *env(const char *name, const char *otherwise) {
@@ -334,6 +337,16 @@ static void ring_name(struct sockaddr_un *addr, int rank) {
     (void)snprintf(addr->sun_path, sizeof addr->sun_path, "../ring.%.40s.%d", generation(), rank);
 }
 
+/* A process closes its connections before its parent can know that it has ended. */
+static void await_reaped(int fd) {
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0)
+        die("SO_PEERCRED");
+    while (kill(peer.pid, 0) == 0)
+        (void)poll(NULL, 0, 1);
+}
+
 /* Paths of sockets hold across emulated hosts, whose network does not. */
 static void ring(bool leaves) {
     struct sockaddr_un own, next;
@@ -364,6 +377,8 @@ static void ring(bool leaves) {
         if (n < 0 && errno != EINTR)
             die("poll");
         if (n > 0 && read(fds[2].fd, &c, 1) == 0) {
+            if (patient)
+                await_reaped(fds[1].fd);
             (void)fprintf(stderr, "ring: rank %d: Connection closed by peer\n", rank);
             exit(1);
         }
@@ -413,6 +428,8 @@ static void do_word(const char *w) {
         ring(true);
     else if (strcmp(w, "train") == 0)
         train();
+    else if (strcmp(w, "patient") == 0)
+        patient = true;
     else if (strncmp(w, "linger=", 7) == 0)
         linger_ms = atoi(w + 7);
     else if (strncmp(w, "tick=", 5) == 0)
