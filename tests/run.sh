@@ -8,7 +8,8 @@
 #   tests/run.sh -k EXPR    only end-to-end tests that match (as pytest's -k), and unit tests whose name contains EXPR
 #   tests/run.sh --only A,B only these steps: quick clang asan asan-e2e valgrind e2e soak fuzz slow bench
 #
-# Builds and results stay in build-test*/ and build-results/.
+# Builds and results stay in build-test*/ and build-results/. A test that fails while the machine stands still (its host
+# stops it, or too many programs want to run) is repeated up to twice, and the end names it.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 root=$PWD
@@ -28,7 +29,8 @@ done
 results=$root/build-results
 work=$(mktemp -d "${TMPDIR:-/tmp}/muster-tests.XXXXXX") || exit 2
 torch_job= # makes the virtual environment meanwhile
-trap '[ -z "$torch_job" ] || kill "$torch_job"; rm -rf "$work"' EXIT
+stalls_job= # records when the machine stands still
+trap '[ -z "$torch_job$stalls_job" ] || kill $torch_job $stalls_job; rm -rf "$work"' EXIT
 started=$SECONDS
 export LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
 # A job that a test starts must not look like a part of another job.
@@ -106,7 +108,10 @@ meson_tests() {
         [ ${#names[@]} -gt 0 ] || return 0
     fi
     rm -f "$dir/meson-logs/$log.junit.xml" "$dir/meson-logs/$log.json"
+    local begin
+    begin=$(cut -d ' ' -f 1 /proc/uptime)
     meson test -C "$dir" --no-rebuild --print-errorlogs "$@" "${names[@]}" < /dev/null 2>&1 | tail -n 60
+    /usr/bin/python3 tests/tools/meson_again.py "$dir" "$log" "$begin" ${setup:+--setup "${setup%% *}"} | tail -n 60
     cp "$dir/meson-logs/$log.json" "$results/$label.json" 2>/dev/null
     cp "$dir/meson-logs/$log.junit.xml" "$results/$label.xml" 2>/dev/null || failed "$label" "meson test did not run"
 }
@@ -131,6 +136,9 @@ e2e() {
 rm -rf "$results"
 mkdir -p "$results"
 packages
+export MUSTER_TEST_STALLS=$work/stalls MUSTER_TEST_REPEATED=$results/repeated.txt
+/usr/bin/python3 tests/tools/stalls.py "$MUSTER_TEST_STALLS" < /dev/null &
+stalls_job=$!
 if command -v ld.mold > /dev/null; then export CC_LD=mold; fi # hundreds of test programs are linked for each build
 
 say "build and quick tests (gcc)"

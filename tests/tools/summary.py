@@ -8,6 +8,7 @@ RESULTS_DIR holds, one file per step of tests/run.sh:
   LABEL.json     meson's own log of the same run: a program that timed out or crashed has no failed TAP point
   LABEL.failed   a step that could not be run at all, with the reason: counts as one failure
   LABEL.skipped  a step that was left out, one reason a line: each counts as one skipped
+  repeated.txt   tests that were run again because the machine stood still, one a line
 Exit status 1 when anything failed, or nothing ran.
 """
 import json
@@ -82,6 +83,8 @@ def main():
         elif path.suffix == ".skipped":
             found["skipped"] += [(label, line, "") for line in path.read_text().splitlines() if line]
     tell_skipped(found["skipped"], folder / "skipped.txt")
+    if (folder / "repeated.txt").exists():
+        print("".join(f"repeated: {line}\n" for line in (folder / "repeated.txt").read_text().splitlines()), end="")
     tell_failed(found["failed"])
     passed, failed, skipped = (len(found[what]) for what in ("passed", "failed", "skipped"))
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
