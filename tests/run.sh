@@ -108,10 +108,8 @@ meson_tests() {
         [ ${#names[@]} -gt 0 ] || return 0
     fi
     rm -f "$dir/meson-logs/$log.junit.xml" "$dir/meson-logs/$log.json"
-    local begin
-    begin=$(cut -d ' ' -f 1 /proc/uptime)
     meson test -C "$dir" --no-rebuild --print-errorlogs "$@" "${names[@]}" < /dev/null 2>&1 | tail -n 60
-    /usr/bin/python3 tests/tools/meson_again.py "$dir" "$log" "$begin" ${setup:+--setup "${setup%% *}"} | tail -n 60
+    /usr/bin/python3 tests/tools/meson_again.py "$dir" "$log" ${setup:+--setup "${setup%% *}"} | tail -n 60
     cp "$dir/meson-logs/$log.json" "$results/$label.json" 2>/dev/null
     cp "$dir/meson-logs/$log.junit.xml" "$results/$label.xml" 2>/dev/null || failed "$label" "meson test did not run"
 }

@@ -23,10 +23,6 @@ if os.environ.get("PYTEST_XDIST_WORKER") and os.environ.get("MUSTER_TEST_TOOL_LO
 import harness  # noqa: E402
 import stalls   # noqa: E402
 
-# A failure counts if the machine gave its programs their time, or at the third time.
-TRIES = 3
-STOOD_STILL_S = 0.2
-
 
 def pytest_configure(config):
     # One for all processes of a run: they must collect the same tests.
@@ -52,28 +48,22 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="no Python with PyTorch in MUSTER_TEST_PYTHON"))
 
 
-def stood_still(begin):
-    """For how long the machine stood still since `begin` and just before."""
-    path = os.environ.get("MUSTER_TEST_STALLS")
-    return stalls.total(path, begin - 1, time.monotonic()) if path else 0.0
-
-
-def record_repeat(item, reports, seconds):
-    why = next(str(getattr(getattr(r.longrepr, "reprcrash", ""), "message", "")) for r in reports if r.failed)
-    with open(os.environ["MUSTER_TEST_REPEATED"], "a", encoding="utf-8") as file:
-        file.write(f"{item.nodeid}: failed while the machine stood still for {seconds:.2f} s: {why[:200].splitlines()[:1]}\n")
+def reason(reports):
+    """The first line of the first failure."""
+    crash = next(getattr(r.longrepr, "reprcrash", None) for r in reports if r.failed)
+    return crash.message.partition("\n")[0][:200] if crash else ""
 
 
 def pytest_runtest_protocol(item, nextitem):
     """Repeats a test that failed while the machine stood still; says so in MUSTER_TEST_REPEATED."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for turn in range(TRIES):
+    for turn in range(stalls.TRIES):
         begin = time.monotonic()
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
-        seconds = stood_still(begin) if any(r.failed for r in reports) else 0.0
-        if seconds < STOOD_STILL_S or turn == TRIES - 1:
+        seconds = stalls.total(begin - 1, time.monotonic()) if any(r.failed for r in reports) else 0.0
+        if seconds < stalls.STOOD_STILL_S or turn == stalls.TRIES - 1:
             break
-        record_repeat(item, reports, seconds)
+        stalls.record_repeat(item.nodeid, seconds, reason(reports))
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)

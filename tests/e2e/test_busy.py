@@ -1,10 +1,12 @@
 """Nothing that workers do makes their node miss its lease: `stalls` in muster status stays 0."""
 import json
 import subprocess
+import time
 
 import pytest
 
 import harness
+import stalls
 from harness import HERE
 from hosts import hosts_or_skip
 from test_operate import ask
@@ -29,17 +31,19 @@ def stalls_until_the_end(job, agent, seconds):
 
 
 def keeps_its_lease(job, *words, seconds=60):
-    """One group, no lease lost, and no stall of a tenth of the lease: a virtual machine that is not scheduled for some
-    milliseconds stalls, too. Sanitizers and valgrind make the agent itself slow."""
+    """One group, no lease lost, and no stall, unless the host stopped a CPU of this machine for as long. Sanitizers and
+    valgrind make the agent itself slow."""
     worst = {}
     for _ in range(TRIES):
+        begin = time.monotonic()
         agent = job.agent("a", "--standalone", *SHORT_LEASE, *words, stdout=subprocess.DEVNULL)
         worst = stalls_until_the_end(job, agent, seconds)
         code, _, said = agent.finish(seconds)
         assert code == 0, said
         assert "within the lease" not in said and "group 1.2" not in said, said
+        stopped = stalls.longest_of_a_cpu(begin, time.monotonic()) + stalls.INTERVAL
         assert worst, "nobody answered while the job ran"
-        if harness.TOOL_LOGS or all(longest < 0.1 for _, longest in worst.values()):
+        if harness.TOOL_LOGS or all(n == 0 or longest <= stopped for n, longest in worst.values()):
             return
     raise AssertionError(f"{TRIES} times in a row: {worst}")
 

@@ -12,8 +12,8 @@ import sys
 
 LINE_MAX, FUNCTION_MAX, FILE_MAX = 100, 80, 700
 
-# An idle worker is not a wait of the test: workers pause() or run `sleep`, and are killed.
 MAY_SLEEP = ("style_check.py", "stalls.py")  # this file, and what measures how late a sleep ends
+# An idle worker is not a wait of the test: workers pause() or run `sleep`, and are killed.
 SLEEP = {
     ".c": re.compile(r"\b(sleep|usleep|nanosleep|clock_nanosleep|thrd_sleep)\s*\("),
     ".py": re.compile(r"\b(time\.sleep|asyncio\.sleep)\s*\(|^from time import .*\bsleep\b"),

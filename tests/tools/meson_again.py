@@ -1,12 +1,11 @@
 #!/usr/bin/python3
 """Repeats the tests of `meson test` that failed while the machine stood still (stalls.py), and corrects its logs.
 
-    meson_again.py BUILD_DIR LOGBASE BEGIN [ARGS...]
+    meson_again.py BUILD_DIR LOGBASE [ARGS...]
 
-BEGIN is CLOCK_MONOTONIC's time at the begin of the tests; ARGS are further arguments of `meson test`, such as --setup.
+ARGS are further arguments of `meson test`, such as --setup.
 """
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -15,16 +14,21 @@ import xml.etree.ElementTree as ET
 
 import stalls
 
-TRIES = 3
-STOOD_STILL_S = 0.2
-
 
 def read_log(path):
     return {test["name"]: test for test in map(json.loads, path.read_text().splitlines())}
 
 
-def failed(log):
-    return [name for name, test in log.items() if test["result"] not in ("OK", "SKIP", "EXPECTEDFAIL")]
+def to_repeat(log):
+    """{name: for how long the machine stood still} of the failed tests that had not their time."""
+    since_boot, found = time.monotonic() - time.time(), {}
+    for name, test in log.items():
+        if test["result"] not in ("OK", "SKIP", "EXPECTEDFAIL"):
+            begin = test["starttime"] + since_boot
+            seconds = stalls.total(begin - 1, begin + test["duration"])
+            if seconds >= stalls.STOOD_STILL_S:
+                found[name] = seconds
+    return found
 
 
 def replace_suites(path, newer):
@@ -37,17 +41,16 @@ def replace_suites(path, newer):
 
 
 def main():
-    build, base, begin, *args = sys.argv[1:]
+    build, base, *args = sys.argv[1:]
     logs = pathlib.Path(build, "meson-logs")
     path = logs / f"{base}.json"
     log = read_log(path)
-    for _ in range(TRIES - 1):
-        names, seconds = failed(log), stalls.total(os.environ["MUSTER_TEST_STALLS"], float(begin), time.monotonic())
-        if not names or seconds < STOOD_STILL_S:
+    for _ in range(stalls.TRIES - 1):
+        names = to_repeat(log)
+        if not names:
             return
-        with open(os.environ["MUSTER_TEST_REPEATED"], "a", encoding="utf-8") as file:
-            file.writelines(f"{name}: failed while the machine stood still for {seconds:.2f} s\n" for name in names)
-        begin = time.monotonic()
+        for name, seconds in names.items():
+            stalls.record_repeat(name, seconds)
         subprocess.run(["meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs", "--logbase", "again", *args,
                         *(name.split(" / ")[-1] for name in names)], stdin=subprocess.DEVNULL, check=False)
         again = next(logs.glob("again*.json"))
