@@ -72,15 +72,66 @@ int parse_double(const char *s, double *ret) {
     return 0;
 }
 
-int parse_seconds_ns(const char *s, uint64_t *ret_ns) {
-    double v;
-    int r = parse_double(s, &v);
-    if (r < 0)
-        return r;
+static int seconds_to_ns(double v, uint64_t *ret_ns) {
     if (v > 1e9) /* 31 years: so sums of deadlines stay far from overflow */
         return -ERANGE;
     *ret_ns = (uint64_t)(v * 1e9);
     return 0;
+}
+
+int parse_seconds_ns(const char *s, uint64_t *ret_ns) {
+    double v;
+    int r = parse_double(s, &v);
+    return r < 0 ? r : seconds_to_ns(v, ret_ns);
+}
+
+#define NUMBER_MAX 64
+
+/* Copies a number without the blanks around it and without the "_" between its digits. -EINVAL: a
+ * "_" elsewhere. */
+static int plain_number(const char *s, char out[NUMBER_MAX]) {
+    size_t n = 0, len;
+    while (isspace((unsigned char)*s))
+        s++;
+    len = strlen(s);
+    while (len > 0 && isspace((unsigned char)s[len - 1]))
+        len--;
+    for (size_t i = 0; i < len; i++) {
+        if (s[i] == '_') {
+            if (i == 0 || !isdigit((unsigned char)s[i - 1]) || !isdigit((unsigned char)s[i + 1]))
+                return -EINVAL;
+            continue;
+        }
+        if (n == NUMBER_MAX - 1)
+            return -ERANGE;
+        out[n++] = s[i];
+    }
+    out[n] = '\0';
+    return 0;
+}
+
+int parse_python_u32(const char *s, uint32_t *ret) {
+    char plain[NUMBER_MAX];
+    int r = plain_number(s, plain);
+    return r < 0 ? r : parse_u32(plain, ret);
+}
+
+int parse_python_i32(const char *s, int32_t *ret) {
+    char plain[NUMBER_MAX];
+    int r = plain_number(s, plain);
+    return r < 0 ? r : parse_i32(plain, ret);
+}
+
+int parse_python_double(const char *s, double *ret) {
+    char plain[NUMBER_MAX];
+    int r = plain_number(s, plain);
+    return r < 0 ? r : parse_double(plain + (plain[0] == '+'), ret);
+}
+
+int parse_python_seconds_ns(const char *s, uint64_t *ret_ns) {
+    double v;
+    int r = parse_python_double(s, &v);
+    return r < 0 ? r : seconds_to_ns(v, ret_ns);
 }
 
 int parse_bool(const char *s, bool *ret) {

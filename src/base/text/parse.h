@@ -15,6 +15,13 @@ _must_use_ int parse_port(const char *s, uint16_t *ret);
 _must_use_ int parse_double(const char *s, double *ret);
 /* Seconds as a decimal number to nanoseconds. */
 _must_use_ int parse_seconds_ns(const char *s, uint64_t *ret_ns);
+/* As Python's int() and float() read a number, and so torchrun: with blanks around it, and a "_"
+ * between two digits; parse_python_i32() and the last two also with a sign. Otherwise like the
+ * functions above. (Digits of other scripts, "inf" and "nan" are refused.) */
+_must_use_ int parse_python_u32(const char *s, uint32_t *ret);
+_must_use_ int parse_python_i32(const char *s, int32_t *ret);
+_must_use_ int parse_python_double(const char *s, double *ret);
+_must_use_ int parse_python_seconds_ns(const char *s, uint64_t *ret_ns);
 /* 1/true/t/yes/y and 0/false/f/no/n, in any case (torchrun's rule for is_host). */
 _must_use_ int parse_bool(const char *s, bool *ret);
 /* Finds the index-th item of a list separated by commas, without the blanks around it. Returns its

@@ -45,15 +45,16 @@ static int read_nnodes(struct job_reading *j) {
     const char *colon = strchr(text, ':');
     _cleanup_(freep) char *min =
         xstrndup(text, colon != NULL ? (size_t)(colon - text) : strlen(text));
-    uint32_t lo, hi;
-    if (parse_u32(min, &lo) < 0 || parse_u32(colon != NULL ? colon + 1 : min, &hi) < 0)
+    int32_t lo, hi;
+    if (parse_python_i32(min, &lo) < 0 ||
+        parse_python_i32(colon != NULL ? colon + 1 : min, &hi) < 0)
         return job_bad_value(j, RUN_NNODES, "a number of nodes, or MIN:MAX");
-    if (lo == 0 || hi < lo)
+    if (lo < 1 || hi < lo)
         return job_bad_value(j, RUN_NNODES, "at least 1, and MIN not above MAX");
     if (hi > RDZV_NODES_MAX)
         return job_bad_value(j, RUN_NNODES, "at most 100000 nodes");
-    j->spec->rdzv.min_nodes = lo;
-    j->spec->rdzv.max_nodes = hi;
+    j->spec->rdzv.min_nodes = (uint32_t)lo;
+    j->spec->rdzv.max_nodes = (uint32_t)hi;
     return 0;
 }
 
@@ -94,7 +95,7 @@ static int read_nproc(struct job_reading *j) {
     int32_t number;
     uint32_t n = 0;
     int r = 0;
-    if (parse_i32(text, &number) == 0) {
+    if (parse_python_i32(text, &number) == 0) {
         if (number < 1 || number > JOB_WORKERS_MAX)
             return job_bad_value(j, RUN_NPROC_PER_NODE, "from 1 to 4096");
         n = (uint32_t)number;
@@ -170,13 +171,9 @@ static int read_ranks_filter(struct job_reading *j) {
         return 0;
     bool *shown = j->spec->console_ranks = xcalloc(j->spec->nproc, sizeof *shown);
     for (; s != NULL; s = strchr(s, ','), s = s != NULL ? s + 1 : NULL) {
-        s += strspn(s, " ");
-        size_t n = strcspn(s, ",");
-        while (n > 0 && s[n - 1] == ' ')
-            n--;
-        _cleanup_(freep) char *item = xstrndup(s, n);
+        _cleanup_(freep) char *item = xstrndup(s, strcspn(s, ","));
         int32_t rank;
-        if (parse_i32(item, &rank) < 0)
+        if (parse_python_i32(item, &rank) < 0)
             return job_bad_value(j, RUN_LOCAL_RANKS_FILTER, "local ranks with commas: 0,1,2");
         if (rank >= 0 && (uint32_t)rank < j->spec->nproc)
             shown[rank] = true;
@@ -254,7 +251,7 @@ static int read_signals(struct job_reading *j) {
 
 static int read_ending(struct job_reading *j) {
     double interval;
-    if (parse_double(job_text(j, RUN_MONITOR_INTERVAL), &interval) < 0 || interval <= 0)
+    if (parse_python_double(job_text(j, RUN_MONITOR_INTERVAL), &interval) < 0 || interval <= 0)
         return job_bad_value(j, RUN_MONITOR_INTERVAL, "a number of seconds above 0");
     return read_signals(j);
 }

@@ -47,7 +47,7 @@ static int read_arbiter_lease(struct job_reading *j) {
     const char *text = job_text(j, RUN_ARBITER_LEASE);
     if (text == NULL)
         return 0;
-    if (parse_seconds_ns(text, &spec->rdzv.arbiter_lease_ns) < 0)
+    if (parse_python_seconds_ns(text, &spec->rdzv.arbiter_lease_ns) < 0)
         return job_bad_value(j, RUN_ARBITER_LEASE, "a number of seconds, 0 or more");
     if (spec->rdzv.arbiter_lease_ns <= spec->rdzv.lease_ns)
         return err_set(j->err, -EINVAL,

@@ -103,7 +103,7 @@ static int read_node_rank(struct job_reading *j, const struct rdzv_conf *conf) {
     struct job_spec *spec = j->spec;
     const char *text = job_text(j, RUN_NODE_RANK);
     int32_t rank = conf->rank;
-    if (text != NULL && parse_i32(text, &rank) < 0)
+    if (text != NULL && parse_python_i32(text, &rank) < 0)
         return job_bad_value(j, RUN_NODE_RANK, "a number");
     /* only a wish for the order; the ranks are assigned */
     if (spec->backend != JOB_BACKEND_STATIC) {
@@ -125,7 +125,7 @@ static int read_static(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
     const char *port_text = job_text(j, RUN_MASTER_PORT);
-    int32_t port;
+    int32_t port, master_port = JOB_STATIC_PORT;
     int r = rdzv_endpoint_parse(endpoint, &spec->endpoint_host, &port, j->err);
     if (r == -EINVAL)
         return r;
@@ -136,9 +136,10 @@ static int read_static(struct job_reading *j) {
                            endpoint);
         spec->endpoint_port = (uint16_t)port;
     } else {
-        spec->endpoint_port = JOB_STATIC_PORT;
-        if (port_text != NULL && parse_port(port_text, &spec->endpoint_port) < 0)
+        if (port_text != NULL && (parse_python_i32(port_text, &master_port) < 0 ||
+                                  master_port < 0 || master_port > UINT16_MAX))
             return job_bad_value(j, RUN_MASTER_PORT, "a number up to 65535");
+        spec->endpoint_port = (uint16_t)master_port;
         r = rdzv_endpoint_parse(job_text(j, RUN_MASTER_ADDR), &spec->endpoint_host, &port, j->err);
         if (r < 0 || port >= 0)
             return job_bad_value(j, RUN_MASTER_ADDR, "a host name or an address, without a port");
@@ -230,15 +231,16 @@ static int read_lease(struct job_reading *j, const struct rdzv_conf *conf) {
                                                  : JOB_KEEP_ALIVE_ATTEMPTS;
     }
     const char *text = job_text(j, RUN_HEARTBEAT_INTERVAL);
-    if (text != NULL && (parse_seconds_ns(text, &s->heartbeat_ns) < 0 || s->heartbeat_ns == 0))
+    if (text != NULL &&
+        (parse_python_seconds_ns(text, &s->heartbeat_ns) < 0 || s->heartbeat_ns == 0))
         return job_bad_value(j, RUN_HEARTBEAT_INTERVAL, "a number of seconds above 0");
-    /* parse_seconds_ns() bounds both at 1e9 s, so only attempts could overflow. */
+    /* parse_python_seconds_ns() bounds both at 1e9 s, so only attempts could overflow. */
     if (beats > UINT64_MAX / 2 / s->heartbeat_ns)
         return err_set(j->err, -EINVAL, "--rdzv-conf: keep_alive_max_attempt is too large");
     uint64_t least = keep_alive ? 0 : s->lease_ns;
     s->lease_ns = MAX2(s->heartbeat_ns * beats, least);
     text = job_text(j, RUN_LEASE);
-    if (text != NULL && parse_seconds_ns(text, &s->lease_ns) < 0)
+    if (text != NULL && parse_python_seconds_ns(text, &s->lease_ns) < 0)
         return job_bad_value(j, RUN_LEASE, "a number of seconds above 0");
     /* With an arbiter, a leader grants no lease when a successor's echo is older than half a lease,
      * and echoes come with the heartbeats. */

@@ -271,7 +271,7 @@ const char *option_origin(const struct option_set *set, const struct options_par
 static int switch_from_env(const char *name, const char *text, struct option_value *v,
                            struct err *err) {
     int32_t number;
-    if (parse_i32(text, &number) < 0)
+    if (parse_python_i32(text, &number) < 0)
         return err_set(err, -EINVAL, "%s=%s: must be 0 (off) or 1 (on)", name, text);
     v->times = number != 0;
     v->from_env = true;
@@ -297,8 +297,10 @@ int options_from_env(const struct option_set *set, char *const *envp, struct opt
         if (text == NULL)
             continue;
         bool is_switch = option_model(def)->arg == NULL;
-        int r =
-            is_switch ? switch_from_env(name, text, v, err) : check_choice(def, text, name, err);
+        bool any = (def->flags & OPTION_ENV_FREE) != 0;
+        int r = is_switch ? switch_from_env(name, text, v, err)
+                : any     ? 0
+                          : check_choice(def, text, name, err);
         if (r < 0)
             return r;
         if (!is_switch)

@@ -29,6 +29,8 @@ enum {
     OPTION_OURS = 2,
     OPTION_STOPS = 4,   /* words after it are not read (--help) */
     OPTION_REPEATS = 8, /* each of its values counts: option_repeated() */
+    /* `choices` bounds only the command line, as argparse does; PET_NAME may have any value */
+    OPTION_ENV_FREE = 16,
 };
 
 /* The type of an ordinary option's field. */

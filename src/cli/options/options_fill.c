@@ -47,8 +47,8 @@ static int bad_value(const struct option_reading *o, const char *must) {
 static int read_count(const struct option_reading *o, uint32_t *ret) {
     uint32_t n;
     int32_t torch; /* torchrun's options can have a sign, as with Python's int() */
-    int r = parse_u32(o->text, &n);
-    if (r < 0 && (o->def->flags & OPTION_OURS) == 0 && parse_i32(o->text, &torch) == 0 &&
+    int r = parse_python_u32(o->text, &n);
+    if (r < 0 && (o->def->flags & OPTION_OURS) == 0 && parse_python_i32(o->text, &torch) == 0 &&
         torch >= 0) {
         n = (uint32_t)torch;
         r = 0;
@@ -73,8 +73,9 @@ static int read_field(const struct option_reading *o, void *field) {
     case OPTION_SWITCH: return 0;
     case OPTION_COUNT: return read_count(o, field);
     case OPTION_SECONDS:
-        return parse_seconds_ns(o->text, field) < 0 ? bad_value(o, "a number of seconds, 0 or more")
-                                                    : 0;
+        return parse_python_seconds_ns(o->text, field) < 0
+                   ? bad_value(o, "a number of seconds, 0 or more")
+                   : 0;
     case OPTION_CHOICE:
         *(uint32_t *)field = o->def->values[option_choice(o->def, o->text)];
         return 0;

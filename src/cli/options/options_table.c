@@ -77,8 +77,9 @@ static const struct option_def defs[] = {
     {"virtual-local-rank", NULL, ENV,
      "Each worker sees only its own GPU, as device 0 (CUDA_VISIBLE_DEVICES), and LOCAL_RANK=0",
      SWITCH(virtual_local_rank)},
-    {"start-method", "METHOD", ENV, "Accepted without effect: every worker is a separate program",
-     .fallback = "spawn", .choices = "spawn fork forkserver", TEXT(start_method)},
+    {"start-method", "METHOD", ENV | OPTION_ENV_FREE,
+     "Accepted without effect: every worker is a separate program", .fallback = "spawn",
+     .choices = "spawn fork forkserver", TEXT(start_method)},
     {"bind", "HOW", ENV | OURS,
      "CPUs of each worker: those of its GPU's NUMA node or socket (without GPUs, nodes and sockets "
      "are distributed to the local ranks), or exclusive cores. The default is numa if GPUs are "

@@ -118,13 +118,13 @@ static int conf_number(const struct conf_key *key, const char *value, struct rdz
     bool positive;
     if (key->kind == CONF_SECONDS) {
         uint64_t ns = 0;
-        r = parse_seconds_ns(value, &ns);
+        r = parse_python_seconds_ns(value, &ns);
         positive = ns > 0;
         if (r == 0)
             memcpy(field, &ns, sizeof ns);
     } else {
         uint32_t count = 0;
-        r = parse_u32(value, &count);
+        r = parse_python_u32(value, &count);
         positive = count > 0;
         if (r == 0)
             memcpy(field, &count, sizeof count);
@@ -168,7 +168,7 @@ static int conf_set(const struct conf_key *key, const char *value, struct rdzv_c
     case CONF_SECONDS:
     case CONF_COUNT: return conf_number(key, value, ret, err);
     case CONF_RANK:
-        if (parse_i32(value, &ret->rank) < 0 || ret->rank < 0)
+        if (parse_python_i32(value, &ret->rank) < 0 || ret->rank < 0)
             return err_set(err, -EINVAL, "--rdzv-conf: rank=%s: must be 0 or more", value);
         return 0;
     case CONF_IS_HOST:

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/prng.h"
@@ -76,6 +77,72 @@ Test(parse, signed_numbers_at_their_edges) {
         cr_expect_eq(parse_i32(rows[i].text, &v), rows[i].r, "'%s'", rows[i].text);
         cr_expect_eq(v, rows[i].r == 0 ? rows[i].value : UNTOUCHED, "'%s'", rows[i].text);
     }
+}
+
+Test(parse, whole_numbers_as_python_reads_them) {
+    static const struct {
+        const char *text;
+        int r, r_u32;
+        int32_t value;
+    } rows[] = {
+        {" 2 ", 0, 0, 2},
+        {"\t2\n", 0, 0, 2},
+        {"+3", 0, -EINVAL, 3},
+        {" -3", 0, -EINVAL, -3},
+        {"1_000", 0, 0, 1000},
+        {"007", 0, 0, 7},
+        {"1__0", -EINVAL, -EINVAL, 0},
+        {"_1", -EINVAL, -EINVAL, 0},
+        {"1_", -EINVAL, -EINVAL, 0},
+        {"+_1", -EINVAL, -EINVAL, 0},
+        {"1 0", -EINVAL, -EINVAL, 0},
+        {"+ 3", -EINVAL, -EINVAL, 0},
+        {"", -EINVAL, -EINVAL, 0},
+        {" ", -EINVAL, -EINVAL, 0},
+        {"2.0", -EINVAL, -EINVAL, 0},
+        {"0x2", -EINVAL, -EINVAL, 0},
+        {"99999999999", -ERANGE, -ERANGE, 0},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        int32_t v = UNTOUCHED;
+        uint32_t u = UNTOUCHED;
+        cr_expect_eq(parse_python_i32(rows[i].text, &v), rows[i].r, "'%s'", rows[i].text);
+        cr_expect_eq(v, rows[i].r == 0 ? rows[i].value : UNTOUCHED, "'%s'", rows[i].text);
+        cr_expect_eq(parse_python_u32(rows[i].text, &u), rows[i].r_u32, "'%s'", rows[i].text);
+        cr_expect_eq(u, rows[i].r_u32 == 0 ? (uint32_t)rows[i].value : UNTOUCHED, "'%s'", rows[i].text);
+    }
+}
+
+Test(parse, a_python_number_has_at_most_63_characters) {
+    char text[80];
+    int32_t v;
+    (void)snprintf(text, sizeof text, "  %063d", 5);
+    cr_assert_eq(parse_python_i32(text, &v), 0);
+    (void)snprintf(text, sizeof text, "  %064d", 5);
+    cr_assert_eq(parse_python_i32(text, &v), -ERANGE);
+}
+
+Test(parse, decimal_numbers_as_python_reads_them) {
+    static const struct {
+        const char *text;
+        int r;
+        double value;
+    } rows[] = {
+        {" 0.5 ", 0, 0.5},   {"+.5", 0, 0.5},     {"1_0.5", 0, 10.5},   {"5.", 0, 5},
+        {"1e1", 0, 10},      {"-1", -EINVAL, 0},  {"1_.5", -EINVAL, 0}, {"+-1", -EINVAL, 0},
+        {"inf", -EINVAL, 0}, {"nan", -EINVAL, 0}, {"", -EINVAL, 0},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        double v = UNTOUCHED;
+        uint64_t ns = UNTOUCHED;
+        cr_expect_eq(parse_python_double(rows[i].text, &v), rows[i].r, "'%s'", rows[i].text);
+        cr_expect_float_eq(v, rows[i].r == 0 ? rows[i].value : UNTOUCHED, 1e-9, "'%s'", rows[i].text);
+        cr_expect_eq(parse_python_seconds_ns(rows[i].text, &ns), rows[i].r, "'%s'", rows[i].text);
+        cr_expect_eq(ns, rows[i].r == 0 ? (uint64_t)(rows[i].value * 1e9) : UNTOUCHED, "'%s'", rows[i].text);
+    }
+    uint64_t ns = UNTOUCHED;
+    cr_assert_eq(parse_python_seconds_ns(" 1_000_000_001 ", &ns), -ERANGE);
+    cr_assert_eq(ns, UNTOUCHED);
 }
 
 Test(parse, every_number_printed_is_read_back) {

@@ -47,7 +47,7 @@ static void expect(const struct option_def *def, const char *value, const char *
 static void expect_refused(const struct option_def *def, const char *value, const char *part) {
     char name[OPTION_TEXT_MAX];
     option_env_name(def, name);
-    bool env = (def->flags & OPTION_ENV) != 0;
+    bool env = (def->flags & OPTION_ENV) != 0 && (def->flags & OPTION_ENV_FREE) == 0;
     for (int i = 0; i <= env; i++) {
         struct filled f = fill(def, value, i > 0 ? name : NULL);
         cr_assert_eq(f.r, -EINVAL, "%s=%s", def->name, value);
@@ -190,6 +190,23 @@ Test(options_fill, a_number_of_torchruns_may_have_a_sign_and_one_of_ours_has_non
             expect_all(def, "+3", "3");
         if (strcmp(def->name, "spares") == 0)
             expect_refused(def, "+3", def->must);
+        if (strcmp(def->name, "max-restarts") == 0 || strcmp(def->name, "spares") == 0) {
+            expect_all(def, " 3 ", "3");
+            expect_all(def, "1_000", "1000");
+        }
+    }
+}
+
+/* argparse checks the choices of what stands on the command line, and no default from PET_NAME. */
+Test(options_fill, the_start_method_of_the_environment_may_be_any) {
+    for (size_t i = 0; i < run_options.n; i++) {
+        const struct option_def *def = &run_options.defs[i];
+        if ((def->flags & OPTION_ENV_FREE) == 0)
+            continue;
+        cr_assert_str_eq(def->name, "start-method");
+        expect(def, "thread", "PET_START_METHOD", "thread");
+        expect(def, "", "PET_START_METHOD", "");
+        expect_refused(def, "thread", "must be one of: spawn fork forkserver");
     }
 }
 

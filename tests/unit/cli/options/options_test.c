@@ -220,8 +220,8 @@ Test(options, switches_of_the_environment_are_integers) {
     struct err err = {0};
     cr_assert_eq(with_env("--standalone x", "PET_STANDALONE=0", &p, &err), 0);
     cr_assert_eq(p.values[row("standalone")].times, 1);
-    cr_assert_eq(with_env("x", "PET_START_METHOD=zzz", &p, &err), -EINVAL);
-    cr_assert_not_null(strstr(err.text, "PET_START_METHOD=zzz"));
+    cr_assert_eq(with_env("x", "PET_CONTAIN=zzz", &p, &err), -EINVAL);
+    cr_assert_not_null(strstr(err.text, "PET_CONTAIN=zzz"));
 }
 
 Test(options, every_row_is_whole) {
