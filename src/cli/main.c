@@ -62,10 +62,13 @@ int main(int argc, char **argv) {
     const struct subcommand *run = command_find("run");
     if (argc > 0 && run != NULL && strcmp(base_name(argv[0]), "torchrun") == 0)
         return run->run(argc, argv);
-    if (argc < 2)
-        return usage_error(NULL, "which command? See \"muster help\"");
+    if (argc < 2) { /* like git: the overview, and a status that says that nothing was done */
+        char help[] = "help", *words[] = {help, NULL};
+        (void)cmd_help(1, words);
+        return EXIT_USAGE;
+    }
     const char *name = argv[1];
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "--help-all") == 0)
         name = "help";
     else if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
         name = "version";

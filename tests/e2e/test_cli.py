@@ -217,7 +217,7 @@ def test_every_option_of_torchrun_is_known():
                           timeout=120 * harness.SLOWER)
     theirs = set(re.findall(r"--[a-z][a-z_-]+", done.stdout.split("positional arguments")[0]))
     assert len(theirs) > 25
-    ours = set(re.findall(r"--[a-z][a-z-]+", muster("run", "--help").stdout))
+    ours = set(re.findall(r"--[a-z][a-z-]+", muster("run", "--help-all").stdout))
     assert {name for name in theirs if name.replace("_", "-") not in ours} == set()
 
 
@@ -231,7 +231,6 @@ def test_a_program_called_torchrun_runs(tmp_path):
 
 
 @pytest.mark.parametrize("argv, status, said", [
-    ([], 2, 'muster: which command? See "muster help"\n'),
     (["rnu"], 2, 'muster: unknown command "rnu"; did you mean "muster run"?\n'),
     (["train.py"], 2, 'muster: unknown command "train.py"; to start a job: muster run [OPTIONS] SCRIPT\n'),
     (["run", "--nprocs=2", "t.py"], 2, "muster run: unknown option --nprocs; did you mean --nproc-per-node?\n"),
@@ -259,9 +258,40 @@ def test_help_and_version_go_to_standard_output():
                  ["--version"], ["run", "--version"]):
         done = muster(*argv)
         assert done.returncode == 0 and done.stdout and not done.stderr, (argv, done)
-    assert muster("help", "run").stdout == muster("run", "-h").stdout
+    assert muster("help", "run").stdout == muster("run", "-h").stdout == muster("run", "--help").stdout
     assert muster("help", "version").stdout == muster("version", "-h").stdout
     assert muster("check", "--help").stdout.startswith("usage: muster check [OPTIONS]\n")
+
+
+COMMANDS = re.findall(r"^  ([a-z]+)  ", muster("help").stdout, re.M) if harness.MUSTER else []
+
+
+@pytest.mark.parametrize("words", [["help"], *([name, "-h"] for name in COMMANDS)], ids=" ".join)
+def test_help_fits_a_screen_and_all_of_it_says_more(words):
+    lines = muster(*words).stdout.splitlines()
+    assert 2 < len(lines) <= 24 and max(map(len, lines)) <= 80, "\n".join(lines)
+    assert lines[0].startswith("usage: muster "), lines
+    short = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", "\n".join(lines), re.M))
+    every = muster(words[0], "--help-all")
+    assert every.returncode == 0 and short <= set(re.findall(r"--[a-z-]+", every.stdout)), every
+    if words[0] == "run":
+        assert {"--nnodes", "--nproc-per-node", "--rdzv-endpoint", "--max-restarts", "--help"} <= short
+        assert "--crash-loop" in every.stdout and "--crash-loop" not in short
+        assert "--help-all" in lines[-1], lines
+
+
+def test_muster_alone_prints_the_overview():
+    done = muster()
+    assert (done.returncode, done.stderr) == (2, "") and done.stdout == muster("help").stdout, done
+
+
+def test_torchrun_has_help(tmp_path):
+    link = tmp_path / "torchrun"
+    link.symlink_to(os.path.abspath(harness.MUSTER))
+    for word in ("-h", "--help"):
+        done = muster(word, program=str(link))
+        assert done.returncode == 0 and done.stdout == muster("run", "-h").stdout, done
+    assert muster("--help-all", program=str(link)).stdout == muster("run", "--help-all").stdout
 
 
 def test_version_says_what_was_found_and_what_was_not():

@@ -63,8 +63,9 @@ ROOMS = [
                            " launcher/node"),
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/"),
     ("cli/options", "base/ topology/model rendezvous/protocol launcher/job"),
-    ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ cli/options"),
-    ("cli/commands", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/ cli/options cli/jobs"),
+    ("cli/help", "base/ cli/options"),
+    ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ cli/options cli/help"),
+    ("cli/commands", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/ cli/options cli/help cli/jobs"),
     ("cli", "base/ cli/"),
 ]
 

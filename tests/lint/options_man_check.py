@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""options_man_check.py MUSTER MAN_DIR: each option and command that `muster help` names stands in its page, with a value
+"""options_man_check.py MUSTER MAN_DIR: each option and command that `--help-all` names stands in its page, with a value
 when it takes one, and each that stands in a page is there."""
 import pathlib
 import re
@@ -8,7 +8,7 @@ import sys
 
 
 def help_text(muster, *words):
-    return subprocess.run([muster, "help", *words], check=True, capture_output=True, text=True).stdout
+    return subprocess.run([muster, *words, "--help-all"], check=True, capture_output=True, text=True).stdout
 
 
 def options_of_help(text):

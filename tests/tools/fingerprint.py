@@ -60,7 +60,7 @@ def things(build, tmp):
     for name in ("", "run", "status", "leave", "exclude", "grow", "stop", "env", "check", "store", "topo", "completion",
                  "version"):
         yield f"help {name}", lambda name=name: output([muster, "help"] + [name] * bool(name))
-        yield f"--help {name}", lambda name=name: output([muster] + [name] * bool(name) + ["--help"])
+        yield f"--help-all {name}", lambda name=name: output([muster] + [name] * bool(name) + ["--help-all"])
     yield "completion", lambda: output([muster, "completion", "bash"])
     yield "print-config, masked", lambda: MASK.sub(b"#", output([muster, "run", "--print-config", "true"]))
     for machine, option in recorded(tmp):

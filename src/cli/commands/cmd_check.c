@@ -4,6 +4,7 @@
 #include "base/text/envlist.h"
 #include "base/text/strbuf.h"
 #include "cli/commands/check_io.h"
+#include "cli/help/help.h"
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/commands.h"
 #include "cli/options/options_table.h"
@@ -24,25 +25,34 @@ enum check_option {
     CHECK_NODE_RANK,
     CHECK_LOCAL_ADDR,
     CHECK_HELP,
+    CHECK_HELP_ALL,
     CHECK_OPTION_COUNT
 };
 
 static const struct option_def defs[CHECK_OPTION_COUNT] = {
-    [CHECK_JSON] = {.name = "json", .help = "print one JSON object in one line, for programs"},
+    [CHECK_JSON] = {.name = "json",
+                    .flags = OPTION_SHORT,
+                    .brief = "print one JSON object, for programs",
+                    .help = "print one JSON object in one line, for programs"},
     [CHECK_LOG_DIR] = {.name = "log-dir",
                        .arg = "DIR",
+                       .flags = OPTION_SHORT,
                        .help = "check the disk of this folder (TMPDIR, or /tmp)"},
     [CHECK_NNODES] = {.name = "nnodes",
                       .arg = "N",
+                      .flags = OPTION_SHORT,
+                      .brief = "compare N nodes; start it on all of them",
                       .section = "Several nodes, as with muster run",
                       .help = "compare N nodes; start the command on all of them at the same time"},
-    [CHECK_RDZV_BACKEND] = AS_RUN("rdzv-backend", "how they meet"),
-    [CHECK_RDZV_ENDPOINT] = AS_RUN("rdzv-endpoint", "where they meet"),
-    [CHECK_RDZV_ID] = AS_RUN("rdzv-id", "name of this check, the same on all"),
+    [CHECK_RDZV_BACKEND] = AS_RUN("rdzv-backend", "how they meet", .flags = OPTION_SHORT),
+    [CHECK_RDZV_ENDPOINT] = AS_RUN("rdzv-endpoint", "where they meet", .flags = OPTION_SHORT),
+    [CHECK_RDZV_ID] =
+        AS_RUN("rdzv-id", "name of this check, the same on all", .flags = OPTION_SHORT),
     [CHECK_RDZV_CONF] = AS_RUN("rdzv-conf", "further settings of the rendezvous"),
     [CHECK_NODE_RANK] = AS_RUN("node-rank", "place of this node"),
     [CHECK_LOCAL_ADDR] = AS_RUN("local-addr", "address at which the others reach this node"),
-    [CHECK_HELP] = {.name = "help", .letter = 'h', .flags = OPTION_STOPS, .help = "show this help"},
+    [CHECK_HELP] = HELP_ROW(.section = "Other"),
+    [CHECK_HELP_ALL] = HELP_ALL_ROW,
 };
 
 const struct option_set check_options = {
@@ -51,6 +61,7 @@ const struct option_set check_options = {
     .about = "Checks this node before a job: GPUs, adapters, interfaces, limits, disk, names. With "
              "--nnodes the nodes meet as in a job and are compared, and each tries to reach its "
              "neighbours. No worker is started. Exit status 1: a check failed.",
+    .example = "muster check --nnodes=2 --rdzv-endpoint=node1",
     .defs = defs,
     .n = CHECK_OPTION_COUNT,
 };
@@ -138,12 +149,9 @@ int cmd_check(int argc, char **argv) {
     struct err err = {0};
     if (options_parse(&check_options, argc, argv, &p, &err) < 0)
         return usage_error("check", "%s", err.text);
-    if (p.stopped) {
-        _cleanup_(strbuf_fini) struct strbuf text = {0};
-        options_help(&check_options, &text);
-        (void)fputs(strbuf_text(&text), stdout);
-        return finish_stdout();
-    }
+    int status = help_answer(&check_options, &p);
+    if (status >= 0)
+        return status;
     if (p.operand < argc)
         return usage_error("check", "unknown argument \"%s\"", argv[p.operand]);
     return p.values[CHECK_NNODES].text != NULL ? check_job(p.values) : check_alone(p.values);

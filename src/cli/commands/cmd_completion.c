@@ -1,15 +1,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/help/completion.h"
 #include "cli/options/commands.h"
-#include "cli/options/completion.h"
 
 #define NAMES_MAX 32
 
 int cmd_completion(int argc, char **argv) {
     if (argc != 2)
         return usage_error("completion", "which shell? muster completion bash|zsh");
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+    if (help_is_asked(argv[1])) {
         (void)puts("usage: muster completion bash|zsh\n\n"
                    "Prints a script for the shell: source <(muster completion bash)");
         return finish_stdout();

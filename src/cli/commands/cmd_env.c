@@ -8,6 +8,7 @@
 #include "base/text/utf8.h"
 #include "cli/commands/env_discovery_io.h"
 #include "cli/commands/topo_io.h"
+#include "cli/help/help.h"
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/commands.h"
 #include "cli/options/options_table.h"
@@ -36,27 +37,34 @@ enum env_option {
 };
 
 static const struct option_def defs[] = {
-    [ENV_JSON] = {.name = "json", .help = "print one JSON object"},
+    [ENV_JSON] = {.name = "json", .flags = OPTION_SHORT, .help = "print one JSON object"},
     [ENV_EXPLAIN] = {.name = "explain",
+                     .flags = OPTION_SHORT,
+                     .brief = "with the reason and the source of each",
                      .help = "print the reason and the source for each variable that is set, left "
                              "alone or not set"},
     [ENV_FROM] = {.name = "from",
                   .arg = "FILE",
+                  .flags = OPTION_SHORT,
+                  .brief = "use the machine in this file, see muster topo",
                   .help = "use the machine in this file, see muster topo --from"},
     [ENV_SYSROOT] = {.name = "sysroot",
                      .arg = "DIR",
                      .help = "use the machine whose files are below this folder"},
     [ENV_ENDPOINT] = {.name = "rdzv-endpoint",
+                      .flags = OPTION_SHORT,
+                      .brief = "the host that leads",
                       .arg = "HOST",
                       .help = "the host that leads, for the interface by which it is reached"},
     [ENV_NNODES] = {.name = "nnodes",
                     .arg = "N",
                     .fallback = "1",
-                    .flags = OPTION_ENV,
+                    .flags = OPTION_ENV | OPTION_SHORT,
                     .help = "number of nodes of the job"},
     [ENV_NPROC] = {.name = "nproc-per-node",
                    .arg = "N",
-                   .flags = OPTION_ENV,
+                   .flags = OPTION_ENV | OPTION_SHORT,
+                   .brief = "workers of this node (one per visible GPU)",
                    .help = "workers of this node; by default one per visible GPU"},
     [ENV_FIRST_OF_RUN] = AS_RUN("nccl-env", "what is set if nothing else sets it (full)",
                                 .section = "As with muster run"),
@@ -71,11 +79,8 @@ static const struct option_def defs[] = {
     AS_RUN("bind", "CPUs of each worker, which --omp=cores counts"),
     AS_RUN("numa-binding", "the same as torchrun chooses them"),
     AS_RUN("omp", "OMP_NUM_THREADS if it is not set (torchrun)"),
-    {.name = "help",
-     .letter = 'h',
-     .flags = OPTION_STOPS,
-     .section = "Other",
-     .help = "show this help"},
+    HELP_ROW(.section = "Other"),
+    HELP_ALL_ROW,
 };
 
 const struct option_set env_options = {
@@ -84,6 +89,7 @@ const struct option_set env_options = {
     .about = "Shows which variables the workers of this node would get for NCCL, gloo and PyTorch, "
              "apart from their ranks. muster sets nothing that the environment, NCCL's "
              "configuration files or a cloud's plug-in set already.",
+    .example = "muster env --nnodes=2 --explain",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
 };
@@ -399,12 +405,9 @@ int cmd_env(int argc, char **argv) {
     if (options_parse(&env_options, argc, argv, &parsed, &err) < 0 ||
         (!parsed.stopped && options_from_env(&env_options, env_own(), &parsed, &err) < 0))
         return usage_error("env", "%s", err.text);
-    if (parsed.stopped) {
-        _cleanup_(strbuf_fini) struct strbuf text = {0};
-        options_help(&env_options, &text);
-        (void)fputs(strbuf_text(&text), stdout);
-        return finish_stdout();
-    }
+    int status = help_answer(&env_options, &parsed);
+    if (status >= 0)
+        return status;
     if (parsed.operand < argc)
         return usage_error("env", "unknown argument \"%s\"", argv[parsed.operand]);
     if (parsed.values[ENV_JSON].times > 0 && parsed.values[ENV_EXPLAIN].times > 0)

@@ -3,21 +3,25 @@
 
 #include "cli/options/commands.h"
 
+bool help_is_asked(const char *word) {
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
+           strcmp(word, "--help-all") == 0;
+}
+
 static void print_overview(void) {
-    printf("muster starts, watches and restarts distributed training jobs.\n\n"
-           "usage: muster COMMAND [ARGS...]\n\n"
-           "Commands:\n");
+    printf("usage: muster COMMAND [ARGS...]\n\n"
+           "Starts, watches and restarts distributed training jobs.\n\n");
     for (const struct subcommand *c = commands; c->name != NULL; c++)
         printf("  %-12s %s\n", c->name, c->summary);
-    printf("\nA copy or link of muster named \"torchrun\" behaves as \"muster run\".\n"
-           "More: muster help COMMAND, man muster\n");
+    printf("\nExample: muster run --nproc-per-node=gpu train.py --epochs 10\n"
+           "A link to muster that is called \"torchrun\" behaves as \"muster run\".\n"
+           "More: muster COMMAND -h, man muster\n");
 }
 
 int cmd_help(int argc, char **argv) {
     if (argc > 2)
         return usage_error("help", "one command at most");
-    if (argc < 2 || strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
-        strcmp(argv[1], "-h") == 0) {
+    if (argc < 2 || strcmp(argv[1], "help") == 0 || help_is_asked(argv[1])) {
         print_overview();
         return finish_stdout();
     }

@@ -8,8 +8,11 @@
 
 enum { OPERATE_REASON = OPERATE_OWN, OPERATE_OPTION_COUNT };
 
-#define REASON_ROW \
-    [OPERATE_REASON] = {.name = "reason", .arg = "TEXT", .help = "for the job's log and report"}
+#define REASON_ROW                             \
+    [OPERATE_REASON] = {.name = "reason",      \
+                        .arg = "TEXT",         \
+                        .flags = OPTION_SHORT, \
+                        .help = "for the job's log and report"}
 
 static const struct option_def plain_defs[] = {OPERATE_ROWS};
 static const struct option_def reason_defs[OPERATE_OPTION_COUNT] = {OPERATE_ROWS, REASON_ROW};
@@ -24,6 +27,8 @@ const struct option_set leave_options = {
     .about = "Takes a node out of its job: its workers get time to stop, and its agent ends; the "
              "others continue without it. ENDPOINT is HOST:PORT, the listener of that node's "
              "agent; without it, the agent on this machine.",
+    .example = "muster leave --reason maintenance",
+    .page = "operate",
     .defs = reason_defs,
     .n = ARRAY_SIZE(reason_defs),
 };
@@ -32,6 +37,8 @@ const struct option_set exclude_options = {
     .operands = "NODE [ENDPOINT]",
     .about = "Excludes a node from the group permanently; a spare takes its place if there is one. "
              "NODE is its name or its id, as muster status shows them." WHERE,
+    .example = "muster exclude --reason \"ECC errors\" node7",
+    .page = "operate",
     .defs = reason_defs,
     .n = ARRAY_SIZE(reason_defs),
 };
@@ -39,6 +46,7 @@ const struct option_set grow_options = {
     .command = "grow",
     .operands = "[ENDPOINT]",
     .about = "Forms a new group at once, with the waiting nodes." WHERE,
+    .page = "operate",
     .defs = plain_defs,
     .n = ARRAY_SIZE(plain_defs),
 };
@@ -46,6 +54,8 @@ const struct option_set stop_options = {
     .command = "stop",
     .operands = "[ENDPOINT]",
     .about = "Ends the job on all its nodes." WHERE,
+    .example = "muster stop --rdzv-id job7",
+    .page = "operate",
     .defs = reason_defs,
     .n = ARRAY_SIZE(reason_defs),
 };

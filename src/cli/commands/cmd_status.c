@@ -6,9 +6,14 @@ enum { STATUS_JSON = OPERATE_OWN, STATUS_WATCH, STATUS_OPTION_COUNT };
 
 static const struct option_def defs[STATUS_OPTION_COUNT] = {
     OPERATE_ROWS,
-    [STATUS_JSON] = {.name = "json", .help = "print one JSON object in one line, for programs"},
+    [STATUS_JSON] = {.name = "json",
+                     .flags = OPTION_SHORT,
+                     .brief = "print one JSON object, for programs",
+                     .help = "print one JSON object in one line, for programs"},
     [STATUS_WATCH] = {.name = "watch",
                       .letter = 'w',
+                      .flags = OPTION_SHORT,
+                      .brief = "show it every second, until the job ends",
                       .help = "print the state again every second, until the job ends"},
 };
 
@@ -18,6 +23,7 @@ const struct option_set status_options = {
     .about = "Shows a job's state and its nodes, as the leader sees them. ENDPOINT is HOST:PORT "
              "(the job's endpoint or any agent's listener), dir:/path or etcd://HOST:PORT; without "
              "it, the job that runs on this machine.",
+    .example = "muster status --watch",
     .defs = defs,
     .n = STATUS_OPTION_COUNT,
 };

@@ -2,22 +2,28 @@
 #include <stdio.h>
 
 #include "base/text/log.h"
+#include "cli/help/help.h"
 #include "cli/options/commands.h"
 #include "cli/options/options.h"
 #include "rendezvous/store/store_serve_io.h"
 
-enum store_option { STORE_LISTEN, STORE_PORT_FILE, STORE_HELP, STORE_OPTION_COUNT };
+enum store_option { STORE_LISTEN, STORE_PORT_FILE, STORE_HELP, STORE_HELP_ALL, STORE_OPTION_COUNT };
 
 static const struct option_def defs[STORE_OPTION_COUNT] = {
     [STORE_LISTEN] = {.name = "listen",
                       .letter = 'l',
                       .arg = "ADDR:PORT",
+                      .flags = OPTION_SHORT,
+                      .brief = "where to listen; port 0: any free port",
                       .help = "where to listen: an address, localhost, or empty for any; port 0 "
                               "means any free port"},
     [STORE_PORT_FILE] = {.name = "port-file",
                          .arg = "FILE",
+                         .flags = OPTION_SHORT,
+                         .brief = "write the port into FILE when it listens",
                          .help = "write the port into FILE when clients can connect"},
-    [STORE_HELP] = {.name = "help", .letter = 'h', .flags = OPTION_STOPS, .help = "show this help"},
+    [STORE_HELP] = HELP_ROW(),
+    [STORE_HELP_ALL] = HELP_ALL_ROW,
 };
 
 const struct option_set store_options = {
@@ -25,6 +31,7 @@ const struct option_set store_options = {
     .operands = "",
     .about = "Serves PyTorch's TCPStore protocol until SIGTERM or SIGINT. Prints \"listening on "
              "ADDR:PORT\" when clients can connect.",
+    .example = "muster store --listen localhost:0",
     .defs = defs,
     .n = STORE_OPTION_COUNT,
 };
@@ -45,12 +52,9 @@ int cmd_store(int argc, char **argv) {
     struct err err = {0};
     if (options_parse(&store_options, argc, argv, &parsed, &err) < 0)
         return usage_error("store", "%s", err.text);
-    if (parsed.values[STORE_HELP].times > 0) {
-        _cleanup_(strbuf_fini) struct strbuf text = {0};
-        options_help(&store_options, &text);
-        (void)fputs(strbuf_text(&text), stdout);
-        return finish_stdout();
-    }
+    int status = help_answer(&store_options, &parsed);
+    if (status >= 0)
+        return status;
     if (parsed.operand < argc)
         return usage_error("store", "unknown argument \"%s\"", argv[parsed.operand]);
     if (parsed.values[STORE_LISTEN].text == NULL)

@@ -4,6 +4,7 @@
 #include "base/text/log.h"
 #include "base/text/utf8.h"
 #include "cli/commands/topo_io.h"
+#include "cli/help/help.h"
 #include "cli/options/commands.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/json/topology_json.h"
@@ -19,35 +20,48 @@ enum topo_option {
     TOPO_OPT_FROM,
     TOPO_OPT_SYSROOT,
     TOPO_OPT_HELP,
+    TOPO_OPT_HELP_ALL,
     TOPO_OPTION_COUNT
 };
 
 static const struct option_def defs[TOPO_OPTION_COUNT] = {
     [TOPO_OPT_JSON] = {.name = "json",
+                       .flags = OPTION_SHORT,
+                       .brief = "print one JSON object",
                        .help = "print one JSON object, for programs and for --from"},
-    [TOPO_OPT_TREE] = {.name = "tree", .help = "print a tree of NUMA nodes, switches and devices"},
+    [TOPO_OPT_TREE] = {.name = "tree",
+                       .flags = OPTION_SHORT,
+                       .brief = "print NUMA nodes, switches and devices as a tree",
+                       .help = "print a tree of NUMA nodes, switches and devices"},
     [TOPO_OPT_SVG] = {.name = "svg",
                       .arg = "FILE",
+                      .flags = OPTION_SHORT,
                       .help = "write a picture; - means standard output"},
     [TOPO_OPT_NCCL_XML] = {.name = "nccl-xml",
                            .arg = "FILE",
+                           .flags = OPTION_SHORT,
+                           .brief = "write NCCL's topology file; - means standard output",
                            .help = "write NCCL's topology file (NCCL_TOPO_FILE); - means standard "
                                    "output"},
     [TOPO_OPT_CHECK] = {.name = "check-nccl-xml",
                         .arg = "FILE",
+                        .flags = OPTION_SHORT,
+                        .brief = "check an NCCL topology file",
                         .help = "check an NCCL topology file against NCCL's rules; nothing else is "
                                 "shown"},
     [TOPO_OPT_FROM] = {.name = "from",
                        .arg = "FILE",
+                       .flags = OPTION_SHORT,
+                       .brief = "read this file instead of this machine",
                        .help = "read this file instead of this machine: the JSON of --json, an "
                                "hwloc XML, or an NCCL topology file"},
     [TOPO_OPT_SYSROOT] = {.name = "sysroot",
                           .arg = "DIR",
+                          .flags = OPTION_SHORT,
+                          .brief = "read a recorded tree with sys and proc",
                           .help = "read this recorded tree, which contains sys and proc"},
-    [TOPO_OPT_HELP] = {.name = "help",
-                       .letter = 'h',
-                       .flags = OPTION_STOPS,
-                       .help = "show this help"},
+    [TOPO_OPT_HELP] = HELP_ROW(),
+    [TOPO_OPT_HELP_ALL] = HELP_ALL_ROW,
 };
 
 const struct option_set topo_options = {
@@ -56,6 +70,7 @@ const struct option_set topo_options = {
     .about = "Shows the GPUs and NICs of this node, how far apart they are, and which NIC NCCL "
              "takes for each GPU. Without options, prints a matrix in the format of nvidia-smi "
              "topo -m.",
+    .example = "muster topo --tree",
     .defs = defs,
     .n = TOPO_OPTION_COUNT,
 };
@@ -250,15 +265,12 @@ int cmd_topo(int argc, char **argv) {
     struct err err = {0};
     if (options_parse(&topo_options, argc, argv, &parsed, &err) < 0)
         return usage_error("topo", "%s", err.text);
-    if (parsed.values[TOPO_OPT_HELP].times > 0) {
-        _cleanup_(strbuf_fini) struct strbuf text = {0};
-        options_help(&topo_options, &text);
-        (void)fputs(strbuf_text(&text), stdout);
-        return finish_stdout();
-    }
+    int status = help_answer(&topo_options, &parsed);
+    if (status >= 0)
+        return status;
     if (parsed.operand < argc)
         return usage_error("topo", "unknown argument \"%s\"", argv[parsed.operand]);
-    int status = check_words(parsed.values);
+    status = check_words(parsed.values);
     if (status >= 0)
         return status;
     return parsed.values[TOPO_OPT_CHECK].text != NULL ? check(parsed.values) : show(parsed.values);

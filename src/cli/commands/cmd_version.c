@@ -7,7 +7,7 @@
 
 int cmd_version(int argc, char **argv) {
     bool verbose = argc == 2 && (strcmp(argv[1], "-v") == 0 || strcmp(argv[1], "--verbose") == 0);
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+    if (argc == 2 && help_is_asked(argv[1])) {
         char help[] = "help", *words[] = {help, argv[0], NULL};
         return cmd_help(2, words);
     }

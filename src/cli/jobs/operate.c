@@ -60,13 +60,8 @@ int operation_read(const struct option_set *set, int argc, char **argv, int max_
     int status = read_arguments(ret, argc, argv, max_operands);
     if (status >= 0)
         return status;
-    if (ret->parsed.values[OPERATE_HELP].times > 0) {
-        _cleanup_(strbuf_fini) struct strbuf text = {0};
-        options_help(set, &text);
-        (void)fputs(strbuf_text(&text), stdout);
-        return finish_stdout();
-    }
-    return read_values(ret);
+    status = help_answer(set, &ret->parsed);
+    return status >= 0 ? status : read_values(ret);
 }
 
 int operation_ask(const struct operation *op, struct loop *loop, const struct command *command,

@@ -2,15 +2,25 @@
  * errors. */
 #pragma once
 
+#include "cli/help/help.h"
 #include "cli/jobs/find_job_io.h"
 #include "cli/options/options.h"
 #include "rendezvous/operate/operator_io.h"
 
 /* The rows with which each of their tables begins. */
-enum { OPERATE_RDZV_ID, OPERATE_RDZV_CONF, OPERATE_TIMEOUT, OPERATE_HELP, OPERATE_OWN };
+enum {
+    OPERATE_RDZV_ID,
+    OPERATE_RDZV_CONF,
+    OPERATE_TIMEOUT,
+    OPERATE_HELP,
+    OPERATE_HELP_ALL,
+    OPERATE_OWN
+};
 #define OPERATE_ROWS                                                                             \
     [OPERATE_RDZV_ID] = {.name = "rdzv-id",                                                      \
                          .arg = "ID",                                                            \
+                         .flags = OPTION_SHORT,                                                  \
+                         .brief = "the job's run id",                                            \
                          .help = "the job's run id; needed with dir: and etcd:, and if several " \
                                  "jobs run on this machine"},                                    \
     [OPERATE_RDZV_CONF] = {.name = "rdzv-conf",                                                  \
@@ -18,10 +28,11 @@ enum { OPERATE_RDZV_ID, OPERATE_RDZV_CONF, OPERATE_TIMEOUT, OPERATE_HELP, OPERAT
                            .help = "settings for etcd as with muster run: KEY=VALUE,KEY=VALUE"}, \
     [OPERATE_TIMEOUT] = {.name = "timeout",                                                      \
                          .arg = "SECONDS",                                                       \
+                         .flags = OPTION_SHORT,                                                  \
+                         .brief = "how long to wait for each address (5)",                       \
                          .fallback = "5",                                                        \
                          .help = "how long to wait for each address"},                           \
-    [OPERATE_HELP] = {                                                                           \
-        .name = "help", .letter = 'h', .flags = OPTION_STOPS, .help = "show this help"}
+    [OPERATE_HELP] = HELP_ROW(), [OPERATE_HELP_ALL] = HELP_ALL_ROW
 
 struct operation {
     const struct option_set *set;

@@ -7,6 +7,7 @@
 
 #include "base/text/envlist.h"
 #include "base/text/log.h"
+#include "cli/help/help.h"
 #include "cli/options/commands.h"
 #include "cli/options/job_options.h"
 #include "cli/options/options_table.h"
@@ -157,11 +158,8 @@ int run_line_read(int argc, char **argv, struct job_spec *ret) {
         (void)fputs(VERSION_LINE, stdout);
         return finish_stdout();
     }
-    if (r == JOB_OPTIONS_HELP) {
-        options_help(&run_options, &text);
-        (void)fputs(strbuf_text(&text), stdout);
-        return finish_stdout();
-    }
+    if (r == JOB_OPTIONS_HELP || r == JOB_OPTIONS_HELP_ALL)
+        return help_print(&run_options, r == JOB_OPTIONS_HELP_ALL);
     set_log_level(&spec);
     print_warnings(&warnings);
     if (find_place(&spec, &err) < 0)

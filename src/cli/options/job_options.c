@@ -296,6 +296,8 @@ int job_options_read(int argc, char *const *argv, char *const *envp,
         return r;
     if (is_on(&j, RUN_HELP))
         return JOB_OPTIONS_HELP;
+    if (is_on(&j, RUN_HELP_ALL))
+        return JOB_OPTIONS_HELP_ALL;
     if (is_on(&j, RUN_VERSION))
         return JOB_OPTIONS_VERSION;
     r = options_from_env(&run_options, envp, &j.parsed, err);

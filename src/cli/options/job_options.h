@@ -38,6 +38,7 @@ struct job_probes {
 /* Outcomes other than a job to run. */
 enum job_options_outcome {
     JOB_OPTIONS_HELP = 1,
+    JOB_OPTIONS_HELP_ALL,
     JOB_OPTIONS_VERSION,
     JOB_OPTIONS_PRINT_CONFIG, /* *ret is filled in */
 };

@@ -31,6 +31,7 @@ enum {
     OPTION_REPEATS = 8, /* each of its values counts: option_repeated() */
     /* `choices` bounds only the command line, as argparse does; PET_NAME may have any value */
     OPTION_ENV_FREE = 16,
+    OPTION_SHORT = 32, /* also in the help of -h, which is one screen: with `brief` */
 };
 
 /* The type of an ordinary option's field. */
@@ -55,7 +56,8 @@ struct option_def {
     const char *choices;  /* "spawn fork forkserver"; NULL: any */
     /* heading in the help, if it differs from that of the row before */
     const char *section;
-    const char *variable;        /* variable with its default if PET_NAME is not set; NULL: none */
+    const char *brief;    /* OPTION_SHORT: one line for -h, with the default; NULL: `help` fits */
+    const char *variable; /* variable with its default if PET_NAME is not set; NULL: none */
     const struct option_set *as; /* takes what the row of this name there takes: arg, choices and
                                     OPTION_REPEATS stand in that one; NULL: in this one */
 
@@ -71,6 +73,8 @@ struct option_set {
     const char *command;  /* "run" */
     const char *operands; /* "SCRIPT [ARGS...]"; "": none */
     const char *about;    /* one paragraph of help */
+    const char *example;  /* one line, for -h; NULL: none */
+    const char *page;     /* its man page is muster-PAGE(1); NULL: muster-COMMAND(1) */
     const struct option_def *defs;
     size_t n;             /* <= OPTIONS_MAX */
     const void *defaults; /* a struct with the fields of ordinary options; NULL: there are none */
@@ -134,6 +138,3 @@ const char *option_origin(const struct option_set *set, const struct options_par
                           size_t row, char out[OPTION_TEXT_MAX]);
 /* "PET_NPROC_PER_NODE" */
 void option_env_name(const struct option_def *def, char out[OPTION_TEXT_MAX]);
-
-/* Help for people, at most 80 columns wide. */
-void options_help(const struct option_set *set, struct strbuf *out);

@@ -7,6 +7,7 @@
 
 #define ENV OPTION_ENV
 #define OURS OPTION_OURS
+#define SHORT OPTION_SHORT
 
 /* The field of job_spec that an ordinary option fills in. */
 #define FIELD(of_kind, field) .kind = of_kind, .at = offsetof(struct job_spec, field)
@@ -21,20 +22,22 @@
     FIELD(OPTION_CHOICE, field), .values = (const uint8_t[]) { __VA_ARGS__ }
 
 static const struct option_def defs[] = {
-    {"nnodes", "N|MIN:MAX", ENV,
+    {"nnodes", "N|MIN:MAX", ENV | SHORT,
      "Number of nodes, or the smallest and the largest number with which the job may run",
-     .id = RUN_NNODES, .fallback = "1:1", .section = "The job"},
-    {"nproc-per-node", "N", ENV,
+     .brief = "nodes of the job, or fewest and most (1)", .id = RUN_NNODES, .fallback = "1:1",
+     .section = "The job"},
+    {"nproc-per-node", "N", ENV | SHORT,
      "Workers of this node: a number, \"cpu\" (one per CPU this process may use), \"gpu\" (one per "
      "visible GPU) or \"auto\" (gpu where there is one, else cpu)",
-     .id = RUN_NPROC_PER_NODE, .fallback = "1"},
+     .brief = "workers of this node: a number, cpu, gpu or auto (1)", .id = RUN_NPROC_PER_NODE,
+     .fallback = "1"},
     {"standalone", NULL, ENV,
      "One node with a port and a run id of its own; the rendezvous options are ignored. A job of "
      "one node without an endpoint and a master port always runs like this",
      .id = RUN_STANDALONE},
-    {"max-restarts", "N", ENV,
+    {"max-restarts", "N", ENV | SHORT,
      "How often the whole job may be restarted after a worker failed, counted over all nodes",
-     COUNT(rdzv.max_restarts)},
+     .brief = "restarts of the whole job after failures (0)", COUNT(rdzv.max_restarts)},
     {"max-node-losses", "N", ENV | OURS,
      "How many nodes may be lost before the job ends; by default any number",
      COUNT(rdzv.max_node_losses)},
@@ -67,9 +70,11 @@ static const struct option_def defs[] = {
     {"role", "NAME", ENV,
      "Name of the role of this node's workers (ROLE_NAME); ranks are also counted within a role",
      .fallback = "default", TEXT(role), .most = JOB_RUN_ID_MAX - 1},
-    {"module", NULL, ENV, "SCRIPT is the name of a module: run it as python -m does",
-     .id = RUN_MODULE, .letter = 'm', .section = "The program"},
-    {"no-python", NULL, ENV, "SCRIPT is a program: run it without python", .id = RUN_NO_PYTHON},
+    {"module", NULL, ENV | SHORT, "SCRIPT is the name of a module: run it as python -m does",
+     .brief = "SCRIPT is a module: run it as python -m does", .id = RUN_MODULE, .letter = 'm',
+     .section = "The program"},
+    {"no-python", NULL, ENV | SHORT, "SCRIPT is a program: run it without python",
+     .id = RUN_NO_PYTHON},
     {"run-path", NULL, ENV,
      "Run SCRIPT in a python process of its own, also with --no-python; torchrun runs it inside "
      "the launcher",
@@ -80,11 +85,12 @@ static const struct option_def defs[] = {
     {"start-method", "METHOD", ENV | OPTION_ENV_FREE,
      "Accepted without effect: every worker is a separate program", .fallback = "spawn",
      .choices = "spawn fork forkserver", TEXT(start_method)},
-    {"bind", "HOW", ENV | OURS,
+    {"bind", "HOW", ENV | OURS | SHORT,
      "CPUs of each worker: those of its GPU's NUMA node or socket (without GPUs, nodes and sockets "
      "are distributed to the local ranks), or exclusive cores. The default is numa if GPUs are "
      "found, else none",
-     .id = RUN_BIND, .choices = "none numa socket core", .section = "CPUs, memory and GPUs"},
+     .brief = "CPUs of each worker, near its GPU", .id = RUN_BIND,
+     .choices = "none numa socket core", .section = "CPUs, memory and GPUs"},
     {"bind-memory", "HOW", ENV | OURS,
      "Memory of a bound worker comes from the same NUMA nodes, first or only (preferred, strict), "
      "or from where the kernel chooses (off)",
@@ -99,28 +105,30 @@ static const struct option_def defs[] = {
     {"gpus-per-worker", "N", ENV | OURS,
      "Each worker sees N GPUs of its own (CUDA_VISIBLE_DEVICES)",
      RANGE(gpus_per_worker, 1, GPUS_MAX, "a number of GPUs, 1 to 256")},
-    {"rdzv-backend", "NAME", ENV,
+    {"rdzv-backend", "NAME", ENV | SHORT,
      "How the nodes meet: \"c10d\" (at the endpoint), \"dir\" (in a shared directory), \"etcd\" or "
      "\"static\" (ranks by --node-rank). With dir and etcd the job survives the loss of any node. "
      "An endpoint that names a directory or etcd selects that backend",
-     .id = RUN_RDZV_BACKEND, .fallback = "static", .section = "Rendezvous"},
-    {"rdzv-endpoint", "PLACE", ENV,
+     .brief = "how nodes meet: c10d, static, dir or etcd", .id = RUN_RDZV_BACKEND,
+     .fallback = "static", .section = "Rendezvous"},
+    {"rdzv-endpoint", "PLACE", ENV | SHORT,
      "Where the nodes meet. HOST[:PORT]: the agent on that host leads; PORT is 29400 for c10d. "
      "dir:/PATH: a directory that all nodes see. etcd://HOST[:PORT],.../PREFIX (etcds:// for TLS): "
      "etcd; PORT is 2379, PREFIX /muster",
-     .id = RUN_RDZV_ENDPOINT, .fallback = ""},
-    {"rdzv-id", "ID", ENV, "Name of the job, the same on all its nodes", .id = RUN_RDZV_ID,
-     .fallback = "none"},
+     .brief = "where: HOST[:PORT], dir:/PATH or etcd://HOST[:PORT]", .id = RUN_RDZV_ENDPOINT,
+     .fallback = ""},
+    {"rdzv-id", "ID", ENV | SHORT, "Name of the job, the same on all its nodes",
+     .brief = "name of the job, the same on all its nodes", .id = RUN_RDZV_ID, .fallback = "none"},
     {"rdzv-conf", "KEY=VALUE,...", ENV,
      "Further settings of the rendezvous: join_timeout, last_call_timeout, regroup_timeout, "
      "close_timeout, read_timeout, keep_alive_interval, keep_alive_max_attempt (seconds, and a "
      "number), is_host; for etcd: protocol, etcd_prefix, cacert, ssl_cert, ssl_cert_key, "
      "etcd_user, etcd_password_file",
      .id = RUN_RDZV_CONF, .fallback = ""},
-    {"node-rank", "N", ENV,
+    {"node-rank", "N", ENV | SHORT,
      "Rank of this node with static rendezvous; 0 leads. Otherwise its preferred place in the "
      "order of the nodes",
-     .id = RUN_NODE_RANK},
+     .brief = "rank of this node with static; 0 leads", .id = RUN_NODE_RANK},
     {"rank-order", "ORDER", ENV | OURS,
      "Order of nodes without --node-rank: by host name, in the order of joining, or by their place "
      "in the network (SLURM_TOPOLOGY_ADDR, or --topology-file)",
@@ -136,12 +144,13 @@ static const struct option_def defs[] = {
      "check (off)",
      .choices = "off warn strict",
      CHOICE(preflight, JOB_PREFLIGHT_OFF, JOB_PREFLIGHT_WARN, JOB_PREFLIGHT_STRICT)},
-    {"master-addr", "ADDR", ENV, "Host of node 0 with static rendezvous", .id = RUN_MASTER_ADDR,
+    {"master-addr", "ADDR", ENV | SHORT, "Host of node 0 with static rendezvous",
+     .brief = "host of node 0 with static rendezvous (127.0.0.1)", .id = RUN_MASTER_ADDR,
      .fallback = "127.0.0.1"},
-    {"master-port", "PORT", ENV,
+    {"master-port", "PORT", ENV | SHORT,
      "Port of node 0 with static rendezvous; 29500 if there are "
      "several nodes",
-     .id = RUN_MASTER_PORT},
+     .brief = "port of node 0 with static rendezvous (29500)", .id = RUN_MASTER_PORT},
     {"local-addr", "ADDR", ENV,
      "Address at which the other nodes reach this one; determined automatically by default",
      TEXT(local_addr)},
@@ -156,15 +165,17 @@ static const struct option_def defs[] = {
     {"hold", "SECONDS", ENV | OURS,
      "How long several nodes that become silent at once are probed before they are declared lost",
      SECONDS(rdzv.hold_ns)},
-    {"log-dir", "DIR", ENV,
+    {"log-dir", "DIR", ENV | SHORT,
      "Folder for log files: DIR/RUN ID/GENERATION/NODE/RANK/; /dev/null: no files",
-     .section = "Output", TEXT(log_dir)},
-    {"redirects", "STREAMS", ENV,
+     .brief = "folder for log files", .section = "Output", TEXT(log_dir)},
+    {"redirects", "STREAMS", ENV | SHORT,
      "Write streams of the workers to files: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank: "
      "0:3,1:1",
-     .id = RUN_REDIRECTS, .letter = 'r', .fallback = "0"},
-    {"tee", "STREAMS", ENV, "Write streams to files and, with a prefix, to the terminal",
-     .id = RUN_TEE, .letter = 't', .fallback = "0"},
+     .brief = "to files: 1 stdout, 2 stderr, 3 both", .id = RUN_REDIRECTS, .letter = 'r',
+     .fallback = "0"},
+    {"tee", "STREAMS", ENV | SHORT, "Write streams to files and, with a prefix, to the terminal",
+     .brief = "to files and, with a prefix, to the terminal", .id = RUN_TEE, .letter = 't',
+     .fallback = "0"},
     {"local-ranks-filter", "RANK,...", ENV, "Only these local ranks write to the terminal",
      .id = RUN_LOCAL_RANKS_FILTER, .fallback = ""},
     {"log-line-prefix-template", "TEXT", ENV,
@@ -223,7 +234,9 @@ static const struct option_def defs[] = {
      .id = RUN_PRINT_CONFIG, .section = "Other"},
     {"version", NULL, OURS | OPTION_STOPS, "Print muster's version and exit", .id = RUN_VERSION,
      .letter = 'V'},
-    {"help", NULL, OPTION_STOPS, "Print this and exit", .id = RUN_HELP, .letter = 'h'},
+    {"help", NULL, OPTION_STOPS | SHORT, "Print the options that matter most and exit",
+     .brief = "print this; --help-all: all options", .id = RUN_HELP, .letter = 'h'},
+    {"help-all", NULL, OURS | OPTION_STOPS, "Print this and exit", .id = RUN_HELP_ALL},
 };
 
 const struct option_set run_options = {
@@ -231,6 +244,7 @@ const struct option_set run_options = {
     .operands = "SCRIPT [ARGS...]",
     .about = "Starts and watches the workers of one node of a job. When a worker fails, the agents "
              "of all nodes restart all workers. What follows SCRIPT is passed to it.",
+    .example = "muster run --nproc-per-node=gpu train.py --epochs 10",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
     .defaults = &job_spec_default,

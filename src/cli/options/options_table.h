@@ -44,6 +44,7 @@ enum run_option {
     RUN_PRINT_CONFIG,
     RUN_VERSION,
     RUN_HELP,
+    RUN_HELP_ALL,
 };
 
 extern const struct option_set run_options;

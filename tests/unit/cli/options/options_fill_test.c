@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/help/help.h"
 #include "cli/options/job_options.h"
 #include "cli/options/options_table.h"
 
@@ -160,7 +161,7 @@ Test(options_fill, no_two_options_have_one_field) {
 
 Test(options_fill, what_was_not_given_is_the_default_that_the_help_shows) {
     _cleanup_(strbuf_fini) struct strbuf help = {0};
-    options_help(&run_options, &help);
+    help_all(&run_options, &help);
     for (size_t i = 0; i < run_options.n; i++) {
         const struct option_def *def = &run_options.defs[i];
         if (def->kind != OPTION_COUNT && def->kind != OPTION_SECONDS && def->kind != OPTION_CHOICE)

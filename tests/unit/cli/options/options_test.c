@@ -1,3 +1,4 @@
+#include "cli/help/help.h"
 #include "cli/options/options.h"
 
 #include <criterion/criterion.h>
@@ -242,7 +243,7 @@ Test(options, every_row_is_whole) {
 
 Test(options, help_names_every_option_in_at_most_80_columns) {
     _cleanup_(strbuf_fini) struct strbuf help = {0};
-    options_help(&run_options, &help);
+    help_all(&run_options, &help);
     for (size_t i = 0; i < run_options.n; i++) {
         char name[OPTION_TEXT_MAX];
         (void)snprintf(name, sizeof name, "--%s", run_options.defs[i].name);
@@ -277,7 +278,7 @@ Test(options, a_row_as_one_of_run_takes_what_that_one_takes) {
     cr_assert_eq(options_parse(&set, 2, bad, &p, &err), -EINVAL);
     cr_assert_str_eq(err.text, "--nccl-env=on: must be one of: off minimal full");
     _cleanup_(strbuf_fini) struct strbuf help = {0};
-    options_help(&set, &help);
+    help_all(&set, &help);
     cr_assert_not_null(strstr(strbuf_text(&help), "--nccl-env=off|minimal|full\n          how\n"));
     cr_assert_not_null(strstr(strbuf_text(&help), "--env=NAME=VALUE\n          what\n"));
 }

@@ -1,4 +1,4 @@
-#include "cli/options/completion.h"
+#include "cli/help/completion.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,10 +1,13 @@
+#include "cli/help/help.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/options/options.h"
+#include "cli/options/commands.h"
 
-#define WIDTH 80
+#define WIDTH HELP_SCREEN_COLUMNS
 #define INDENT 10
+#define BRIEF_COLUMN 28 /* where the texts of -h begin */
 
 /* Adds `text` in lines of at most WIDTH; the second and later ones are indented. Returns the
  * column. */
@@ -41,21 +44,26 @@ static char *shown_default(const struct option_def *def, const void *of) {
                                  : xasprintf("(%s)", fallback);
 }
 
-static void add_option(struct strbuf *out, const struct option_def *def, const void *defaults) {
-    if (def->section != NULL)
-        strbuf_printf(out, "\n%s:\n", def->section);
-    strbuf_add(out, "  ");
+/* "-r, --redirects=STREAMS". with_choices: the words that it takes, instead of their name. */
+static void add_name(struct strbuf *out, const struct option_def *def, bool with_choices) {
     if (def->letter != '\0')
         strbuf_printf(out, "-%c, ", def->letter);
     strbuf_printf(out, "--%s", def->name);
     const struct option_def *model = option_model(def);
-    if (model->choices != NULL) {
+    if (model->choices != NULL && with_choices) {
         strbuf_add_char(out, '=');
         for (const char *c = model->choices; *c != '\0'; c++)
             strbuf_add_char(out, *c == ' ' ? '|' : *c);
     } else if (model->arg != NULL) {
         strbuf_printf(out, "=%s", model->arg);
     }
+}
+
+static void add_option(struct strbuf *out, const struct option_def *def, const void *defaults) {
+    if (def->section != NULL)
+        strbuf_printf(out, "\n%s:\n", def->section);
+    strbuf_add(out, "  ");
+    add_name(out, def, true);
     strbuf_printf(out, "\n%*s", INDENT, "");
     size_t column = add_wrapped(out, def->help, INDENT, INDENT);
     _cleanup_(freep) char *fallback = shown_default(def, defaults);
@@ -71,11 +79,43 @@ static bool reads_environment(const struct option_set *set) {
     return reads;
 }
 
-void options_help(const struct option_set *set, struct strbuf *out) {
+static void add_usage(const struct option_set *set, struct strbuf *out) {
     strbuf_printf(out, "usage: muster %s [OPTIONS]%s%s\n\n", set->command,
                   set->operands[0] != '\0' ? " " : "", set->operands);
     (void)add_wrapped(out, set->about, 0, 0);
     strbuf_add_char(out, '\n');
+}
+
+static void add_more(const struct option_set *set, struct strbuf *out) {
+    strbuf_printf(out, "More: man muster-%s\n", set->page != NULL ? set->page : set->command);
+}
+
+void help_short(const struct option_set *set, struct strbuf *out) {
+    add_usage(set, out);
+    strbuf_add_char(out, '\n');
+    size_t shown = 0;
+    for (size_t i = 0; i < set->n; i++) {
+        const struct option_def *def = &set->defs[i];
+        if ((def->flags & OPTION_SHORT) == 0)
+            continue;
+        shown++;
+        size_t begin = out->len;
+        strbuf_add(out, "  ");
+        add_name(out, def, false);
+        size_t width = out->len - begin;
+        int pad = width < BRIEF_COLUMN - 1 ? (int)(BRIEF_COLUMN - width) : 1;
+        strbuf_printf(out, "%*s%s\n", pad, "", def->brief != NULL ? def->brief : def->help);
+    }
+    strbuf_add_char(out, '\n');
+    if (set->example != NULL)
+        strbuf_printf(out, "Example: %s\n", set->example);
+    if (shown + 1 < set->n) /* more than --help-all itself is left out */
+        strbuf_printf(out, "All %zu options: muster %s --help-all. ", set->n, set->command);
+    add_more(set, out);
+}
+
+void help_all(const struct option_set *set, struct strbuf *out) {
+    add_usage(set, out);
     for (size_t i = 0; i < set->n; i++)
         add_option(out, &set->defs[i], set->defaults);
     strbuf_add_char(out, '\n');
@@ -86,5 +126,25 @@ void options_help(const struct option_set *set, struct strbuf *out) {
     if (reads_environment(set))
         (void)add_wrapped(out, "PET_NAME in the environment is the default of most options.",
                           column, 0);
-    strbuf_printf(out, "\nMore: man muster-%s\n", set->command);
+    strbuf_add_char(out, '\n');
+    add_more(set, out);
+}
+
+int help_print(const struct option_set *set, bool all) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    if (all)
+        help_all(set, &text);
+    else
+        help_short(set, &text);
+    (void)fputs(strbuf_text(&text), stdout);
+    return finish_stdout();
+}
+
+int help_answer(const struct option_set *set, const struct options_parsed *parsed) {
+    for (size_t i = 0; i < set->n; i++) {
+        bool all = strcmp(set->defs[i].name, "help-all") == 0;
+        if (parsed->values[i].times > 0 && (all || strcmp(set->defs[i].name, "help") == 0))
+            return help_print(set, all);
+    }
+    return -1;
 }
