@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -79,7 +80,7 @@ static int check_alone(const struct option_value *v) {
     bool whole = false;
     _cleanup_(freep) char *python = NULL;
     struct err err = {0};
-    if (python_find(environ, &python, &err) < 0)
+    if (python_find(program_invocation_name, environ, &python, &err) < 0)
         python = NULL; /* then nothing is known of PyTorch */
     check_host_name(host, sizeof host);
     struct node_summary_config config = {.log_dir = disk_of(v), .netif = "", .host = host};

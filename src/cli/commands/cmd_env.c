@@ -1,4 +1,5 @@
 /* "muster env": which variables the workers of this node would get, and why. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -207,7 +208,7 @@ static void look_at_files(struct env_request *a) {
         .sysroot = a->v[ENV_SYSROOT].text, .envp = env_own(), .set = a->spec.env};
     if (!is_live(a) && config.sysroot == NULL)
         return;
-    if (is_live(a) && python_find(env_own(), &python, NULL) == 0)
+    if (is_live(a) && python_find(program_invocation_name, env_own(), &python, NULL) == 0)
         config.python = python;
     if (is_live(a) && a->topology.n_gpus > 0)
         node_raise_limits(); /* as a job does, before they are examined */

@@ -74,7 +74,7 @@ static void add_cgroup(struct strbuf *out) {
 static void add_programs(struct strbuf *out) {
     _cleanup_(freep) char *python = NULL;
     struct err err = {0};
-    if (python_find(environ, &python, &err) == 0)
+    if (python_find(program_invocation_name, environ, &python, &err) == 0)
         strbuf_printf(out, "  %-10s %s\n", "python", python);
     else
         strbuf_printf(out, "  %-10s not found: %s\n", "python", err.text);

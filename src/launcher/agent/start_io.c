@@ -69,8 +69,8 @@ int job_start(const struct job_spec *spec, char *const *envp) {
     int r = 0;
     open_standard_files();
     if (spec->entry != JOB_ENTRY_PROGRAM)
-        r = python_find(envp, &python, &err);
-    else if (spec->check_only && python_find(envp, &python, NULL) < 0)
+        r = python_find(program_invocation_name, envp, &python, &err);
+    else if (spec->check_only && python_find(program_invocation_name, envp, &python, NULL) < 0)
         python = NULL; /* then the preflight can't compare PyTorch's version */
     if (r == 0)
         r = open_node_listener(spec, &agent.node_fd, &err);

@@ -10,6 +10,7 @@
 
 #define WIDTH_MAX 60
 #define NOT_AVAILABLE "<N/A>"
+#define INTERPRETER "The interpreter was "
 /* The address that torch 2.13 prints if a worker left no error file. */
 #define HELP_TEXT "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
 
@@ -125,6 +126,22 @@ void failure_set_text(struct failure *f, const char *text, bool is_traceback) {
     f->text_is_traceback = is_traceback && text[0] != '\0';
 }
 
+/* The line that failure_name_interpreter() added; NULL if there is none. */
+static const char *interpreter_of(const struct failure *f) {
+    const char *line = strrchr(f->text, '\n');
+    return line != NULL && strncmp(line + 1, INTERPRETER, strlen(INTERPRETER)) == 0 ? line + 1
+                                                                                    : NULL;
+}
+
+void failure_name_interpreter(struct failure *f, const char *python) {
+    if (strstr(f->text, "ModuleNotFoundError: ") == NULL)
+        return;
+    size_t len = strlen(f->text);
+    _cleanup_(freep) char *text = xasprintf("%s%s" INTERPRETER "%s (PYTHON_EXEC chooses another)",
+                                            f->text, f->text[len - 1] == '\n' ? "" : "\n", python);
+    failure_set_text(f, text, f->text_is_traceback);
+}
+
 /* --- torchrun's block ------------------------------------------------------------------------- */
 
 static void add_time(const struct failure *f, int64_t utc_offset_s, struct strbuf *ret) {
@@ -208,9 +225,10 @@ static void add_tail(const struct failure_report *sheet, struct strbuf *ret) {
         tail = root->text_is_traceback ? "" : root->text;
     if (tail[0] == '\0')
         return;
+    const char *end = tail == root->text ? interpreter_of(root) : NULL;
     strbuf_printf(ret, "Last lines of rank %" PRIu32 "'s standard error (node %s):\n", root->rank,
                   root->node);
-    for (bool begins = true; *tail != '\0'; tail++) {
+    for (bool begins = true; *tail != '\0' && tail != end; tail++) {
         if (begins)
             strbuf_add(ret, "  ");
         strbuf_add_char(ret, *tail);
@@ -242,4 +260,7 @@ void failure_report_text(const struct failure_report *sheet, struct strbuf *ret)
     strbuf_printf(ret, "Root Cause (first observed failure):\n%s\n", strbuf_text(&root));
     add_rule('=', width, ret);
     add_tail(sheet, ret);
+    const char *interpreter = interpreter_of(&sheet->failures[0]);
+    if (interpreter != NULL && !sheet->failures[0].text_is_traceback) /* that one is in the block */
+        strbuf_printf(ret, "%s\n", interpreter);
 }

@@ -33,6 +33,9 @@ void duration_text(uint64_t ns, struct strbuf *ret);
 /* Puts a traceback (from error.json) or the last lines of stderr into the failure. If the text is
  * too long, its end is kept, from the beginning of a line on. */
 void failure_set_text(struct failure *f, const char *text, bool is_traceback);
+/* If Python did not find a module, says which interpreter was asked, in a line that every node's
+ * report shows: most often it is not the one that was meant. Call it after failure_set_text(). */
+void failure_name_interpreter(struct failure *f, const char *python);
 /* As in torchrun: the exit status, or minus the signal. */
 int failure_exit_code(const struct failure *f);
 

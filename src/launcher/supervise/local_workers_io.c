@@ -124,6 +124,8 @@ static void on_last_output(void *arg, uint32_t index, const struct logmux_last_o
     } else {
         failure_set_text(f, last->tail, false);
     }
+    if (c->config.python != NULL && c->config.spec->entry != JOB_ENTRY_PROGRAM)
+        failure_name_interpreter(f, c->config.python);
     keep_tail(c, index, last->tail);
     report_failure(c, f);
 }

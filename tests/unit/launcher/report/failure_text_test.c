@@ -226,6 +226,25 @@ Test(failure_text, the_last_lines_of_another_nodes_worker_come_with_its_failure)
     cr_assert_null(strstr(strbuf_text(&got), "Last lines"));
 }
 
+Test(failure_text, a_module_that_is_missing_names_the_interpreter_once_on_every_node) {
+    struct failure f = failure_of(FAILURE_EXIT, 1);
+    failure_set_text(&f, "Traceback:\nModuleNotFoundError: No module named 'torch'\n", false);
+    failure_name_interpreter(&f, "/usr/bin/python3");
+    struct failure_report sheet = {.entrypoint = "t", .failures = &f, .n_failures = 1};
+    static const char *const tails[] = {NULL, "ModuleNotFoundError: No module named 'torch'\n", ""};
+    for (size_t i = 0; i < ARRAY_SIZE(tails); i++) {
+        _cleanup_(strbuf_fini) struct strbuf got = {0};
+        sheet.stderr_tail = tails[i];
+        failure_report_text(&sheet, &got);
+        const char *line = strstr(strbuf_text(&got), "\nThe interpreter was /usr/bin/python3 (PYTHON_EXEC");
+        cr_assert_not_null(line, "%s", strbuf_text(&got));
+        cr_assert_null(strstr(line + 2, "The interpreter"));
+    }
+    failure_set_text(&f, "ValueError: torch\n", false);
+    failure_name_interpreter(&f, "/usr/bin/python3");
+    cr_assert_str_eq(f.text, "ValueError: torch\n");
+}
+
 Test(failure_text, a_lost_node_has_no_rank_code_or_pid) {
     struct failure f = failure_of(FAILURE_NODE, 0);
     (void)snprintf(f.text, sizeof f.text, "its agent died");
