@@ -38,6 +38,12 @@ KILLS = int(os.environ.get("MUSTER_KILLS", "10"))
 HERE = pathlib.Path(__file__).resolve().parent
 
 
+# Muster keeps what is ignored ignored. Tests that were started in the background send these signals, too.
+for _signo in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_signo) == signal.SIG_IGN:
+        signal.signal(_signo, signal.SIG_DFL)
+
+
 def deadline(seconds):
     """The monotonic time at which this many seconds are over."""
     return time.monotonic() + seconds * SLOWER

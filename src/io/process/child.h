@@ -9,8 +9,8 @@
  * A child is made by clone3 with CLONE_PIDFD and without CLONE_VM (Linux 5.2 / 5.3); if the kernel
  * does not support that, by fork and pidfd_open (5.3). Without pidfds, SIGCHLD and the pid alone
  * are used. Between clone and exec the child empties its signal mask, sets all signals to their
- * default dispositions, and marks every descriptor above 2 close-on-exec (close_range, 5.11, or
- * /proc/self/fd).
+ * default dispositions (but see keep_ignored), and marks every descriptor above 2 close-on-exec
+ * (close_range, 5.11, or /proc/self/fd).
  *
  * Single-threaded callers only. The caller's SIGCHLD must not be ignored. */
 #pragma once
@@ -45,6 +45,8 @@ struct child_spec {
     int death_signal; /* PR_SET_PDEATHSIG; 0: none. Cleared by setuid programs: prctl(2) */
     /* PR_SET_NO_NEW_PRIVS: setuid programs keep our uid, so they can be killed */
     bool no_new_privs;
+    /* SIGHUP, SIGINT and SIGQUIT stay ignored if this process ignores them, as in a shell */
+    bool keep_ignored;
     bool no_core;         /* RLIMIT_CORE = 0 */
     uint64_t nofile_soft; /* soft RLIMIT_NOFILE; 0: this process's own */
     const void *cpuset;   /* mask of sched_setaffinity(2), cpuset_bytes long; NULL: unbound */
@@ -101,3 +103,5 @@ _must_use_ int child_find_program(const char *name, const char *path, char **ret
 /* For a child of the caller's own fork: sets every signal to its default, or ignores it, and
  * unblocks all. Async-signal-safe. */
 void child_reset_signals(const int *ignored, size_t n_ignored);
+/* Whether this process ignores the signal. Async-signal-safe. */
+bool child_is_ignored(int signo);

@@ -28,12 +28,13 @@
 
 /* ---- the end ---- */
 
-static bool leads(const struct agent *a) {
+bool agent_leads(const struct agent *a) {
     return a->leading != NULL && leading_server(a->leading) != NULL;
 }
 
 void agent_quit_if_over(struct agent *a) {
-    if (a->ended && (!leads(a) || a->server_done) && !local_workers_has_workers(a->local_workers))
+    if (a->ended && (!agent_leads(a) || a->server_done) &&
+        !local_workers_has_workers(a->local_workers))
         loop_quit(a->loop);
 }
 
@@ -140,7 +141,7 @@ static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct 
     preflight_cancel(a->preflight);
     agent_show_stop(a, reason, cause);
     if (local_workers_has_workers(a->local_workers))
-        local_workers_stop(a->local_workers, grace_ns);
+        local_workers_stop(a->local_workers, a->signo != 0 ? a->signo : SIGTERM, grace_ns);
     else
         local_event(a, MEMBER_EVENT_ALL_GONE, (struct generation){0, 0});
 }
@@ -195,7 +196,7 @@ static void on_end(void *arg, const struct member_end *end) {
     /* If the leader is gone, or this node has left, the server need not wait for the ends of other
      * nodes. If this agent leads and has an arbiter, it hands over, or there is nothing to wait
      * for. */
-    bool resigns = end->kind == MEMBER_END_LEFT && leads(a) && a->arbiter != NULL;
+    bool resigns = end->kind == MEMBER_END_LEFT && agent_leads(a) && a->arbiter != NULL;
     if (resigns)
         rdzv_server_resign(leading_server(a->leading));
     else if (end->kind == MEMBER_END_LEFT || end->kind == MEMBER_END_LEADER_LOST)
@@ -258,7 +259,7 @@ static void send_summary(void *arg, const char *node_summary) {
 
 static const struct group *led(void *arg) {
     const struct agent *a = arg;
-    return leads(a) ? rdzv_server_group(leading_server(a->leading)) : NULL;
+    return agent_leads(a) ? rdzv_server_group(leading_server(a->leading)) : NULL;
 }
 
 static void refuse(void *arg, const char *reason) {
@@ -282,13 +283,11 @@ static bool find_leader(void *arg, uint32_t *ret_epoch, struct rdzv_peer *ret) {
     return a->client != NULL && rdzv_client_leader(a->client, ret_epoch, ret);
 }
 
-static void begin_to_leave(struct agent *a, const char *why);
-
 /* An operator drains this node. */
 static void on_leave(void *arg, const char *why, struct answer *ret) {
     struct agent *a = arg;
     char reason[RDZV_REASON_MAX];
-    if (leads(a) && a->arbiter == NULL) {
+    if (agent_leads(a) && a->arbiter == NULL) {
         (void)snprintf(ret->text, sizeof ret->text,
                        "node %s leads the job at a fixed endpoint, where no node can take its "
                        "place: stop the job instead, or run it with an arbiter",
@@ -303,69 +302,10 @@ static void on_leave(void *arg, const char *why, struct answer *ret) {
     log_notice("an operator asked this node to leave%s%s", why[0] != '\0' ? ": " : "", why);
     (void)snprintf(reason, sizeof reason, "an operator asked node %s to leave%s%s", a->host,
                    why[0] != '\0' ? ": " : "", why);
-    begin_to_leave(a, reason);
+    agent_begin_to_leave(a, reason);
 }
 
 static void on_begin(void *arg) { agent_find_place(arg); }
-
-/* ---- signals ---- */
-
-static void begin_to_leave(struct agent *a, const char *why) {
-    if (a->client != NULL) {
-        rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_LEAVE,
-                                                            .reason = why,
-                                                            .grace_ns = UINT64_MAX});
-    } else { /* this node has not joined yet */
-        a->ended = a->server_done = true;
-        agent_quit_if_over(a);
-    }
-}
-
-static void stop_for_signal(struct agent *a) {
-    char name[WORKER_SIGNAL_TEXT_MAX], reason[RDZV_REASON_MAX];
-    worker_signal_text(a->signo, name);
-    uint32_t alive = local_workers_workers_alive(a->local_workers);
-    if (alive > 0)
-        log_notice("got %s: stopping %u worker%s (up to %.0f s)", name, alive,
-                   alive == 1 ? "" : "s",
-                   (double)a->config.spec->shutdown_timeout_ns / (double)NS_PER_S);
-    else
-        log_notice("got %s: leaving", name);
-    (void)snprintf(reason, sizeof reason, "node %s was stopped by %s", a->host, name);
-    if (leads(a) && a->arbiter == NULL)
-        rdzv_server_stop_job(leading_server(a->leading),
-                             reason); /* no node can replace this leader */
-    if (!leads(a) || a->arbiter != NULL || a->client == NULL)
-        begin_to_leave(a, reason);
-}
-
-static void on_signal(void *arg, int signo) {
-    struct agent *a = arg;
-    if (a->signo == 0) {
-        a->signo = signo;
-        stop_for_signal(a);
-        return;
-    }
-    /* Slurm and systemd repeat SIGTERM, but mean the same. Only a user's second ^C means more. */
-    if (signo != SIGINT)
-        return;
-    if (a->interrupts++ == 0)
-        log_notice("got SIGINT again: killing the workers");
-    a->ended = a->server_done = true;
-    if (local_workers_has_workers(a->local_workers))
-        local_workers_kill(a->local_workers);
-    agent_quit_if_over(a);
-}
-
-static int watch_signals(struct agent *a) {
-    const struct job_spec *spec = a->config.spec;
-    for (uint32_t i = 0; i < spec->n_signals; i++) {
-        int r = loop_signal_new(a->loop, spec->signals[i], on_signal, a, &a->signals[i]);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
 
 /* ---- the whole agent ---- */
 
@@ -503,7 +443,7 @@ static int set_up(struct agent *a) {
         return r;
     r = loop_timer_new(a->loop, on_tidy_timer, a, &a->tidy_timer);
     if (r == 0)
-        r = watch_signals(a);
+        r = agent_watch_signals(a);
     if (r == 0)
         r = begin_preflight(a);
     if (r < 0)
@@ -529,8 +469,7 @@ static void tear_down(struct agent *a) {
     loop_timer_free(a->tidy_timer);
     helper_end(&a->leftovers);
     local_workers_free(a->local_workers);
-    for (size_t i = 0; i < ARRAY_SIZE(a->signals); i++)
-        loop_signal_free(a->signals[i]);
+    agent_unwatch_signals(a);
     events_free(a->events);
     agent_show_end(a, clock_now_ns() + CONSOLE_PATIENCE_NS);
     child_reaper_free(a->reaper);

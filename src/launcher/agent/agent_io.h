@@ -22,6 +22,10 @@ struct agent_config {
 /* Exit statuses, as torchrun's; 128+n if a signal ended the run. */
 enum { AGENT_EXIT_SUCCESS = 0, AGENT_EXIT_FAILED = 1 };
 
+/* Call this first: signals that only workers understand (SIGUSR1, SIGWINCH, ...), and that don't
+ * end the job, are ignored until there are workers. They would end this process. */
+void agent_ignore_passed_signals(const struct job_spec *spec);
+
 /* Runs the job on this node to its end. Failures are reported, and only the exit status is
  * returned. */
 int agent_run(const struct agent_config *config);

@@ -1,8 +1,11 @@
 /* What the files of the agent share. Private to these files.
- *   agent_io.c       events of the local workers and the member, signals, life
+ *   agent_io.c       events of the local workers and the member, life
+ *   agent_signals_io.c  signals: which end the job, and which are passed on to the workers
  *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
  *   agent_show_io.c  messages to the user */
 #pragma once
+
+#include <signal.h>
 
 #include "io/net/resolver.h"
 #include "io/process/helper.h"
@@ -46,8 +49,8 @@ struct agent {
     struct addr own_endpoint;
     /* the endpoint's address on this machine that is not loopback; else len 0 */
     struct addr endpoint;
-    struct preflight *preflight; /* NULL: no checks before workers start */
-    struct loop_signal *signals[JOB_SIGNALS_MAX];
+    struct preflight *preflight;       /* NULL: no checks before workers start */
+    struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
 
     int signo; /* the first signal that requested the end; else 0 */
     unsigned interrupts;
@@ -70,6 +73,15 @@ void agent_give_up(struct agent *a, const char *text);
 void agent_quit_if_over(struct agent *a);
 /* Events for the member. */
 extern const struct rdzv_client_ops agent_client_ops;
+
+bool agent_leads(const struct agent *a);
+
+/* ---- agent_signals_io.c ---- */
+
+_must_use_ int agent_watch_signals(struct agent *a);
+void agent_unwatch_signals(struct agent *a);
+/* This node stops its workers, and then leaves the job. */
+void agent_begin_to_leave(struct agent *a, const char *why);
 
 /* ---- agent_find_io.c ---- */
 

@@ -68,6 +68,7 @@ int job_start(const struct job_spec *spec, char *const *envp) {
     struct guardian_link link = GUARDIAN_LINK_INIT;
     int r = 0;
     open_standard_files();
+    agent_ignore_passed_signals(spec);
     if (spec->entry != JOB_ENTRY_PROGRAM)
         r = python_find(program_invocation_name, envp, &python, &err);
     else if (spec->check_only && python_find(program_invocation_name, envp, &python, NULL) < 0)

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "io/file.h"
+#include "io/process/child.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/spare_io.h"
 #include "launcher/supervise/sweep_io.h"
@@ -44,6 +45,8 @@ struct guardian {
     char cgroup_name[CGROUP_NAME_MAX];
     int setup[2];  /* socket pair: [0] the guardian's, [1] the agent's */
     sigset_t mask; /* the signal mask before the split */
+    sigset_t
+        ignored; /* SIGHUP, SIGINT and SIGQUIT, where we were started so that they are ignored */
     pid_t guardian, agent;
     pid_t keeper; /* 0: none */
     uid_t uid;
@@ -309,8 +312,8 @@ static void forward(const struct guardian *g, int signo) {
     case SIGTTOU: return;
     default: /* not an enum: other signal numbers exist */ break;
     }
-    if (signo == death_signal())
-        return;
+    if (signo == death_signal() || sigismember(&g->ignored, signo) == 1)
+        return; /* while a signal is blocked, the kernel does not drop it, although it is ignored */
     (void)kill(g->agent, signo);
     if (signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT)
         (void)kill(g->agent, SIGCONT);
@@ -436,6 +439,14 @@ static void terminal_signals_ignored(void) {
     (void)signal(SIGTTOU, SIG_IGN);
 }
 
+static void read_ignored(sigset_t *ret) {
+    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT};
+    (void)sigemptyset(ret);
+    for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+        if (child_is_ignored(signals[i]))
+            (void)sigaddset(ret, signals[i]);
+}
+
 static pid_t make_agent(const struct guardian *g) {
     if (g->contain != JOB_CONTAIN_PIDNS)
         return fork();
@@ -484,6 +495,7 @@ int guardian_fork(const struct guardian_config *config, struct guardian_link *re
                          .gid = getegid(),
                          .unkillable_ns = config->unkillable_ns != 0 ? config->unkillable_ns
                                                                      : GUARDIAN_UNKILLABLE_NS};
+    read_ignored(&g.ignored);
     (void)signal(SIGCHLD, SIG_DFL); /* an inherited SIG_IGN would hide every exit */
     sigset_t all;
     (void)sigfillset(&all);

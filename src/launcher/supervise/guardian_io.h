@@ -28,8 +28,9 @@
  * standard error. The guardian then waits for it with the listener open, so that other nodes don't
  * declare this one gone.
  *
- * Terminal: SIGTSTP, SIGTTIN, SIGTTOU are ignored in both. Every other signal that can be caught
- * is forwarded to the agent, SIGCONT after those that end it. */
+ * Terminal: SIGTSTP, SIGTTIN, SIGTTOU are ignored in both. SIGHUP, SIGINT and SIGQUIT stay ignored
+ * where this process was started so (nohup). Every other signal that can be caught is forwarded to
+ * the agent, SIGCONT after those that end it. */
 #pragma once
 
 #include <stdbool.h>

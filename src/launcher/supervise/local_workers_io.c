@@ -473,11 +473,15 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
     return r;
 }
 
-void local_workers_stop(struct local_workers *c, uint64_t grace_ns) {
+void local_workers_stop(struct local_workers *c, int signo, uint64_t grace_ns) {
     if (!c->running)
         return;
     c->told_to_stop = true;
-    worker_group_stop(c->workers, SIGTERM, MIN2(grace_ns, c->config.spec->shutdown_timeout_ns));
+    worker_group_stop(c->workers, signo, MIN2(grace_ns, c->config.spec->shutdown_timeout_ns));
+}
+
+uint32_t local_workers_signal(struct local_workers *c, int signo) {
+    return c->running ? worker_group_signal(c->workers, signo) : 0;
 }
 
 void local_workers_kill(struct local_workers *c) {

@@ -66,9 +66,12 @@ _must_use_ int local_workers_prepare(struct local_workers *local_workers, struct
  * as prepared. Copied. */
 _must_use_ int local_workers_start(struct local_workers *local_workers,
                                    const struct netif_choice *netif, struct err *err);
-/* SIGTERM, then SIGKILL after the grace, which is at most the job's own --shutdown-timeout. Does
+/* The signal, then SIGKILL after the grace, which is at most the job's own --shutdown-timeout. Does
  * nothing if no workers run. */
-void local_workers_stop(struct local_workers *local_workers, uint64_t grace_ns);
+void local_workers_stop(struct local_workers *local_workers, int signo, uint64_t grace_ns);
+/* Sends a signal to each worker's own process, and not to processes that it has started: those
+ * seldom expect it. The workers go on; one that dies of it has failed. Returns how many got it. */
+uint32_t local_workers_signal(struct local_workers *local_workers, int signo);
 void local_workers_kill(struct local_workers *local_workers);
 /* Reports a failure of the node, not of a worker: it could not prepare or start. */
 void local_workers_node_failure(const struct local_workers *local_workers, const char *text,

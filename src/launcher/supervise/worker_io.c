@@ -199,6 +199,15 @@ void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns) {
     worker_start_no_more(g);
 }
 
+uint32_t worker_group_signal(struct worker_group *g, int signo) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n_tried; i++) {
+        const struct worker *w = &g->workers[i];
+        n += !w->ended && w->watch != NULL && child_watch_kill(w->watch, signo) == 0;
+    }
+    return n;
+}
+
 void worker_group_kill(struct worker_group *g) {
     worker_step(g, &(struct worker_event){.kind = WORKER_EVENT_KILL, .now_ns = clock_now_ns()});
     worker_start_no_more(g);

@@ -97,6 +97,9 @@ _must_use_ int worker_group_start(struct loop *loop, struct child_reaper *reaper
  * over. It may be called again: an earlier end of the grace wins, a later one changes nothing. With
  * thousands of workers, some get the signal in the loop's next turns. */
 void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns);
+/* Sends signo to the process of each worker that runs, but not to its process group, and changes
+ * nothing else: a worker that dies of it was not stopped by us. Returns how many got it. */
+uint32_t worker_group_signal(struct worker_group *g, int signo);
 /* Sends SIGKILL now, to the workers and all processes below them. */
 void worker_group_kill(struct worker_group *g);
 /* Frees the group; processes that are left get SIGKILL, but are not waited for. Takes NULL. */

@@ -52,6 +52,7 @@ static void start_worker(struct worker_group *g, struct worker *w, const struct 
         .stdout_fd = spec->stdout_fd,
         .stderr_fd = spec->stderr_fd,
         .setsid = true,
+        .keep_ignored = true,
         .death_signal = SIGKILL,
         .no_new_privs = config->no_new_privs,
         .no_core = config->no_core,

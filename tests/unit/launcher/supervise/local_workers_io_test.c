@@ -131,7 +131,7 @@ static void fixture_fini(struct fixture *f) {
 }
 
 static void stop(struct fixture *f) {
-    local_workers_stop(f->local_workers, 3600 * NS_PER_S);
+    local_workers_stop(f->local_workers, SIGTERM, 3600 * NS_PER_S);
     while (f->all_gone == 0)
         cr_assert(loop_run(f->loop) == 0);
     fixture_fini(f);

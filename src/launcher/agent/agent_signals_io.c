@@ -1,0 +1,115 @@
+/* Signals to this node: some end the job, some are for its workers. */
+#include <stdio.h>
+
+#include "base/text/log.h"
+#include "io/process/child.h"
+#include "launcher/agent/agent_priv.h"
+
+/* Signals that say something to a program, and that schedulers send as warnings. Workers get them.
+ * Without a handler most would end muster; before there are workers they are ignored. */
+static const int passed_on[] = {SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM,
+                                SIGURG,  SIGPWR,  SIGIO,    SIGXCPU};
+
+static bool ends_job(const struct job_spec *spec, int signo) {
+    for (uint32_t i = 0; i < spec->n_signals; i++)
+        if (spec->signals[i] == signo)
+            return true;
+    return false;
+}
+
+void agent_ignore_passed_signals(const struct job_spec *spec) {
+    for (size_t i = 0; i < ARRAY_SIZE(passed_on); i++)
+        if (!ends_job(spec, passed_on[i]))
+            (void)signal(passed_on[i], SIG_IGN);
+}
+
+/* ---- signals that end the job ---- */
+
+void agent_begin_to_leave(struct agent *a, const char *why) {
+    if (a->client != NULL) {
+        rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_LEAVE,
+                                                            .reason = why,
+                                                            .grace_ns = UINT64_MAX});
+    } else { /* this node has not joined yet */
+        a->ended = a->server_done = true;
+        agent_quit_if_over(a);
+    }
+}
+
+static void stop_for_signal(struct agent *a) {
+    char name[WORKER_SIGNAL_TEXT_MAX], reason[RDZV_REASON_MAX];
+    worker_signal_text(a->signo, name);
+    uint32_t alive = local_workers_workers_alive(a->local_workers);
+    if (alive > 0)
+        log_notice("got %s: stopping %u worker%s (up to %.0f s)", name, alive,
+                   alive == 1 ? "" : "s",
+                   (double)a->config.spec->shutdown_timeout_ns / (double)NS_PER_S);
+    else
+        log_notice("got %s: leaving", name);
+    (void)snprintf(reason, sizeof reason, "node %s was stopped by %s", a->host, name);
+    if (agent_leads(a) && a->arbiter == NULL)
+        rdzv_server_stop_job(leading_server(a->leading),
+                             reason); /* no node can replace this leader */
+    if (!agent_leads(a) || a->arbiter != NULL || a->client == NULL)
+        agent_begin_to_leave(a, reason);
+}
+
+static void on_ending_signal(void *arg, int signo) {
+    struct agent *a = arg;
+    if (a->signo == 0) {
+        a->signo = signo;
+        stop_for_signal(a);
+        return;
+    }
+    /* Slurm and systemd repeat SIGTERM, but mean the same. Only a user's second ^C means more. */
+    if (signo != SIGINT)
+        return;
+    if (a->interrupts++ == 0)
+        log_notice("got SIGINT again: killing the workers");
+    a->ended = a->server_done = true;
+    if (local_workers_has_workers(a->local_workers))
+        local_workers_kill(a->local_workers);
+    agent_quit_if_over(a);
+}
+
+/* ---- signals for the workers ---- */
+
+static void on_passed_signal(void *arg, int signo) {
+    struct agent *a = arg;
+    char name[WORKER_SIGNAL_TEXT_MAX];
+    uint32_t n = local_workers_signal(a->local_workers, signo);
+    worker_signal_text(signo, name);
+    if (n > 0)
+        log_debug("%s is passed on to %u worker%s", name, n, n == 1 ? "" : "s");
+    else
+        log_debug("%s is ignored, because no worker runs", name);
+}
+
+/* ---- all of them ---- */
+
+static int watch(struct agent *a, int signo, loop_signal_fn *fn) {
+    if (a->signals[signo] != NULL)
+        return 0;
+    return loop_signal_new(a->loop, signo, fn, a, &a->signals[signo]);
+}
+
+/* nohup(1), and a shell without job control that starts a command by "&": these stay ignored. */
+static bool stays_ignored(int signo) {
+    return (signo == SIGHUP || signo == SIGINT || signo == SIGQUIT) && child_is_ignored(signo);
+}
+
+int agent_watch_signals(struct agent *a) {
+    const struct job_spec *spec = a->config.spec;
+    int r = 0;
+    for (uint32_t i = 0; i < spec->n_signals && r == 0; i++)
+        if (!stays_ignored(spec->signals[i]))
+            r = watch(a, spec->signals[i], on_ending_signal);
+    for (size_t i = 0; i < ARRAY_SIZE(passed_on) && r == 0; i++)
+        r = watch(a, passed_on[i], on_passed_signal);
+    return r;
+}
+
+void agent_unwatch_signals(struct agent *a) {
+    for (size_t i = 0; i < ARRAY_SIZE(a->signals); i++)
+        loop_signal_free(a->signals[i]);
+}
