@@ -8,6 +8,7 @@ help:
 	@echo 'make valgrind  muster'\''s own processes under valgrind'
 	@echo 'make fuzz      every fuzz target for a million inputs'
 	@echo 'make bench     the benchmarks'
+	@echo 'make benchmarks  the same, written to docs/benchmarks.md'
 	@echo 'make install   to the prefix of meson setup'
 	@echo 'tests/run.sh   everything, from a bare Debian 12 on'
 
@@ -32,7 +33,10 @@ fuzz:
 bench: build
 	meson test -C $(B) --benchmark --verbose
 
+benchmarks: build
+	tests/bench/report.py $(B)
+
 install: build
 	meson install -C $(B)
 
-.PHONY: help build check asan valgrind fuzz bench install
+.PHONY: help build check asan valgrind fuzz bench benchmarks install

@@ -65,6 +65,17 @@ def target(text, ok):
         missed.append(text)
 
 
+def row(what, peer, ours):
+    """A row of the table in docs/benchmarks.md (report.py collects them): what was measured, torchrun's figure or what
+    happened instead, and muster's. Texts, with their units."""
+    print(f"row: {what} | {peer or 'not measured'} | {ours}", flush=True)
+
+
+def seconds(value):
+    """A time for a row, in the unit that reads best: '12 ms', '6.0 s'."""
+    return f"{value * 1e3:.3g} ms" if value < 0.1 else f"{value:.2g} s" if value < 1 else f"{value:.3g} s"
+
+
 def end():
     forget_nsswitch()
     sys.exit(1 if missed else 0)

@@ -60,6 +60,8 @@ def main():
         print(f"torchrun takes {middle['torchrun'] / middle['muster']:.0f} times as much as muster")
     bench.target("torchrun takes at least 20 times as much",
                  middle["torchrun"] / middle["muster"] >= 20 if "torchrun" in middle else None)
+    bench.row(f"peak memory of the launcher, {WORKERS} workers",
+              f"{middle['torchrun']:.0f} MiB" if "torchrun" in middle else None, f"{middle['muster']:.1f} MiB")
     bench.end()
 
 

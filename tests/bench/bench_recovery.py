@@ -156,6 +156,13 @@ def show_peer(name, values):
             print(f"  {name:30} {word} ({values.count(word)} of {len(values)} runs)", flush=True)
 
 
+def peer_text(values):
+    """What torchrun did in these trials, for the table; None: it was not tried."""
+    took = [v[0] if isinstance(v, tuple) else v for v in values if v not in (LATE, ENDED)]
+    words = [bench.seconds(statistics.median(took))] if took else []
+    return ", or ".join(words + [w for w in (LATE, ENDED) if w in values]) or None
+
+
 def row(b, name, kind, who, how, place, limit):
     make = b.c_workers if kind == "c" else b.trainer
     runs = bench.RUNS if kind == "c" else min(bench.RUNS, 3)
@@ -177,6 +184,7 @@ def row(b, name, kind, who, how, place, limit):
         if limit is not None:
             bench.target(f"{name}: at most {limit} s besides the trainer's own", rest <= limit)
     show_peer("torchrun", peer)
+    bench.row(f"four nodes, {name} → the other three run again", peer_text(peer), bench.seconds(middle))
     if limit is not None and kind == "c":
         bench.target(f"{name}: at most {limit} s", middle <= limit)
 

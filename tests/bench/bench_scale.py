@@ -256,6 +256,15 @@ def show_torch(found, peer):
         print(f"torchrun's handlers, {nodes} nodes: {words}")
 
 
+def show_rows(found, peer):
+    for nodes, runs in found.items():
+        took = peer.get(nodes, [])
+        known = [t for t in took if t is not None]
+        torch = f"not within {PEER_SECONDS} s" if None in took else bench.seconds(statistics.median(known)) if known else None
+        bench.row(f"{nodes:,} nodes without workers form a group, on {os.cpu_count()} cores", torch,
+                  f"{bench.seconds(median(runs, 'form'))}; {bench.seconds(median(runs, 'reform'))} to re-form after a loss")
+
+
 def show_targets(found):
     most = max(found)
     for key, title, limit in (("form", "10,000 nodes form a group in <= 2 s", 2),
@@ -305,6 +314,7 @@ def main():
     show_table(found)
     show_torch(found, peer)
     show_targets(found)
+    show_rows(found, peer)
     bench.end()
 
 

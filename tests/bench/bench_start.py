@@ -39,6 +39,9 @@ def main():
         print(f"torchrun takes {middle['torchrun'] / middle['muster']:.0f} times as long as muster")
     bench.target("torchrun takes at least 200 times as long",
                  middle["torchrun"] / middle["muster"] >= 200 if "torchrun" in middle else None)
+    bench.row("start to exit of 8 × `/bin/true`",
+              bench.seconds(middle["torchrun"] / 1e3) if "torchrun" in middle else None,
+              f"{bench.seconds(middle['muster'] / 1e3)} ({ratio:.1f} times a bare spawn-and-wait loop)")
     bench.end()
 
 

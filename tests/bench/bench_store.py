@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 
+import bench
+
 RUNS = int(os.environ.get("RUNS", "5"))
 CLIENTS = int(os.environ.get("CLIENTS", "8000"))
 CONNECTIONS, DEPTH, WAKES = 100, 32, 7
@@ -184,6 +186,22 @@ def report(all_figures):
         ours = medians[figure, "muster"]
         print(f"target: {figure}, not more than either: {ours:.1f} beside {best:.1f} "
               f"{'ok' if ours <= best else 'MISSED'}")
+    show_rows(medians)
+
+
+def show_rows(medians):
+    def both(figure, text):
+        return ", ".join(f"{text(medians[figure, name])} ({name})" for name in ("libuv", "legacy")
+                         if (figure, name) in medians)
+
+    def row(what, figure, text):
+        bench.row(what, both(figure, text), text(medians[figure, "muster"]))
+
+    row("the store: CPU per operation, pipelined from many connections", "CPU us per operation, pipelined",
+        lambda v: f"{v:.2f} µs")
+    row(f"the store: until {CLIENTS:,} clients are connected", f"ms until {CLIENTS} are connected",
+        lambda v: bench.seconds(v / 1e3))
+    row(f"the store: one SET wakes {CLIENTS:,}", f"ms until one SET woke {CLIENTS}", lambda v: bench.seconds(v / 1e3))
 
 
 if __name__ == "__main__":

@@ -92,18 +92,3 @@ def test_two_nodes_survive_a_killed_worker(job, rank, where):
     code = one_kill(job, rank, where, nodes=2)
     assert code == 0, "\n".join(a.said()[-3000:] for a in job.agents)
     assert len(job.events.all("done", count=1)) == 4
-
-
-@pytest.mark.slow
-def test_reported_beside_it_torchrun(tmp_path, worker):
-    """Not an assertion: reports how many of a few such jobs succeed with the installed torchrun."""
-    torchrun = os.path.join(os.path.dirname(TORCH_PYTHON), "torchrun")
-    if not os.access(torchrun, os.X_OK):
-        pytest.skip("no torchrun beside MUSTER_TEST_PYTHON")
-    runs = [(rank, where) for rank, where in moments(6, SEED)]
-    codes = []
-    for n, (rank, where) in enumerate(runs):
-        with Job(tmp_path / f"job{n}", worker) as job:
-            codes.append(one_kill(job, rank, where, program=[torchrun], seconds=60))
-    print(f"\ntorchrun: {codes.count(0)} of {len(codes)} recovered (SEED={SEED}; moments {runs}; statuses {codes})")
-    assert len(codes) == len(runs)
