@@ -6,7 +6,7 @@
 #   tests/run.sh --quick    unit tests, simulator, corpora and lints (under 2 minutes)
 #   tests/run.sh --slow     everything, with the large numbers: 50 kills of each kind, 1 M inputs per fuzz target, …
 #   tests/run.sh -k EXPR    only end-to-end tests that match (as pytest's -k), and unit tests whose name contains EXPR
-#   tests/run.sh --only A,B only these steps: quick clang asan asan-e2e valgrind e2e soak fuzz slow bench
+#   tests/run.sh --only A,B only these steps: quick clang asan asan-e2e valgrind e2e frameworks soak fuzz slow bench
 #
 # Builds and results stay in build-test*/ and build-results/. A test that fails while the machine stands still (its host
 # stops it, or too many programs want to run) is repeated up to twice, and the end names it.
@@ -213,6 +213,19 @@ if wanted e2e normal; then
         wait
         "${torch[@]}"
     )
+fi
+
+if wanted frameworks slow; then
+    py=$root/.venv-frameworks/bin/python
+    say "frameworks (the first time, a very large download)"
+    { [ -x "$py" ] || python3 -m venv .venv-frameworks; } &&
+        timeout 3600 "$py" -m pip install -q 'torch==2.13.0' numpy accelerate transformers lightning jax setuptools wheel \
+            ninja py-cpuinfo > "$work/frameworks.log" 2>&1 &&
+        timeout 1800 "$py" -m pip install -q --no-build-isolation deepspeed >> "$work/frameworks.log" 2>&1 ||
+        tail -3 "$work/frameworks.log"
+    # What could not be installed is skipped by name.
+    MUSTER_TEST_FRAMEWORKS=$py MUSTER_TEST_SCALE=slow MUSTER_TEST_SLOWER=4 \
+        e2e frameworks "$muster" tests/e2e/test_frameworks.py
 fi
 
 if wanted soak slow; then
