@@ -80,7 +80,9 @@ static void check_spec(const struct job_spec *s) {
     const char *text = strbuf_text(&out);
     check(out.len > 0 && text[out.len - 1] == '\n' && strlen(text) == out.len, "print");
     for (const char *c = text; *c != '\0'; c++)
-        check((unsigned char)*c >= 0x20 || (*c == '\n' && c[-1] == '}'), "a control character is printed");
+        check((unsigned char)*c >= 0x20 || (*c == '\n' && strchr(",{}\n", c[-1]) != NULL) ||
+                  (*c == '\n' && c[1] == '}'),
+              "a control character is printed");
     strbuf_fini(&out);
 }
 

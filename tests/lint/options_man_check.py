@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """options_man_check.py MUSTER MAN_DIR: each option and command that `--help-all` names stands in its page, with a value
-when it takes one, and each that stands in a page is there."""
+when it takes one, and each that stands in a page is there. The same for the
+keys of --print-config."""
+import json
 import pathlib
 import re
 import subprocess
@@ -40,6 +42,11 @@ def commands_of_page(page):
     return set(re.findall(r"^\.It Cm ([a-z]+)", section.group(1), re.M))
 
 
+def keys_of_page(page):
+    section = re.search(r"^\.Sh PRINTED SETTINGS$(.*?)^\.Sh ", page, re.M | re.S)
+    return set(re.findall(r"\b[a-z][a-z0-9_]+\b", " ".join(re.findall(r"^\.It Cm (.*)$", section.group(1), re.M))))
+
+
 # A page, the fewest options that it can have, and the commands that it describes.
 PAGES = [
     ("muster-run.1", 30, ["run"]),
@@ -69,6 +76,10 @@ def main():
         problems += [f"{name}: {o} is no option" for o in sorted(page.keys() - ours.keys())]
         problems += [f"{name}: {o}: with or without a value?" for o in sorted(ours.keys() & page.keys())
                      if ours[o] != page[o]]
+    printed = subprocess.run([muster, "run", "--print-config", "x"], check=True, capture_output=True, text=True).stdout
+    keys, in_page = set(json.loads(printed)), keys_of_page((folder / "muster-run.1").read_text())
+    problems += [f"muster-run.1: no key {k} of --print-config" for k in sorted(keys - in_page)]
+    problems += [f"muster-run.1: {k} is no key of --print-config" for k in sorted(in_page - keys)]
     print("\n".join(problems) or f"{n_options} options and {len(commands)} commands agree")
     return bool(problems)
 

@@ -49,5 +49,6 @@ _must_use_ int job_options_read(int argc, char *const *argv, char *const *envp,
                                 const struct job_probes *probes, struct strbuf *warnings,
                                 struct job_spec *ret, struct err *err);
 
-/* Prints the job as JSON lines, {"name":value} each, for people and tests. */
+/* Prints the job as one JSON object, with a line for each member. The keys are in muster-run(1),
+ * and do not change. */
 void job_print_config(const struct job_spec *spec, struct strbuf *out);

@@ -230,7 +230,8 @@ static const struct option_def defs[] = {
      "log directory",
      SWITCH(nccl_debug)},
     {"print-config", NULL, OURS,
-     "Print the settings that result from command line and environment, as JSON lines, and exit",
+     "Print the settings that result from command line and environment, as one JSON object, and "
+     "exit",
      .id = RUN_PRINT_CONFIG, .section = "Other"},
     {"version", NULL, OURS | OPTION_STOPS, "Print muster's version and exit", .id = RUN_VERSION,
      .letter = 'V'},

@@ -1,5 +1,7 @@
+/* Each member is a line of its own; job_print_config() puts them into an object. */
 #include <string.h>
 
+#include "base/text/utf8.h"
 #include "cli/options/job_options_priv.h"
 
 static void add_json_text(struct strbuf *out, const char *s) {
@@ -8,33 +10,36 @@ static void add_json_text(struct strbuf *out, const char *s) {
         return;
     }
     strbuf_add_char(out, '"');
-    for (; *s != '\0'; s++) {
+    for (size_t n; *s != '\0'; s += MAX2(n, (size_t)1)) {
+        n = utf8_char(s);
         if (*s == '"' || *s == '\\')
             strbuf_printf(out, "\\%c", *s);
         else if ((unsigned char)*s < 0x20 || *s == 0x7f)
             strbuf_printf(out, "\\u%04x", (unsigned)(unsigned char)*s);
+        else if (n == 0)
+            strbuf_add(out, "\\ufffd"); /* an argument can have any bytes; JSON can't */
         else
-            strbuf_add_char(out, *s);
+            strbuf_add_bytes(out, s, n);
     }
     strbuf_add_char(out, '"');
 }
 
 static void add_text(struct strbuf *out, const char *name, const char *value) {
-    strbuf_printf(out, "{\"%s\":", name);
+    strbuf_printf(out, "  \"%s\": ", name);
     add_json_text(out, value);
-    strbuf_add(out, "}\n");
+    strbuf_add(out, ",\n");
 }
 
 static void add_number(struct strbuf *out, const char *name, int64_t value) {
-    strbuf_printf(out, "{\"%s\":%lld}\n", name, (long long)value);
+    strbuf_printf(out, "  \"%s\": %lld,\n", name, (long long)value);
 }
 
 static void add_bool(struct strbuf *out, const char *name, bool value) {
-    strbuf_printf(out, "{\"%s\":%s}\n", name, value ? "true" : "false");
+    strbuf_printf(out, "  \"%s\": %s,\n", name, value ? "true" : "false");
 }
 
 static void add_seconds(struct strbuf *out, const char *name, uint64_t ns) {
-    strbuf_printf(out, "{\"%s\":%.9g}\n", name, (double)ns / 1e9);
+    strbuf_printf(out, "  \"%s\": %.9g,\n", name, (double)ns / 1e9);
 }
 
 static const char *entry_name(enum job_entry entry) {
@@ -47,19 +52,19 @@ static const char *entry_name(enum job_entry entry) {
 }
 
 static void add_texts(struct strbuf *out, const char *name, char *const *texts) {
-    strbuf_printf(out, "{\"%s\":[", name);
+    strbuf_printf(out, "  \"%s\": [", name);
     for (size_t i = 0; texts != NULL && texts[i] != NULL; i++) {
-        strbuf_add(out, i > 0 ? "," : "");
+        strbuf_add(out, i > 0 ? ", " : "");
         add_json_text(out, texts[i]);
     }
-    strbuf_add(out, "]}\n");
+    strbuf_add(out, "],\n");
 }
 
 static void add_signals(struct strbuf *out, const struct job_spec *spec) {
-    strbuf_add(out, "{\"signals_to_handle\":[");
+    strbuf_add(out, "  \"signals_to_handle\": [");
     for (uint32_t i = 0; i < spec->n_signals; i++)
-        strbuf_printf(out, "%s\"SIG%s\"", i > 0 ? "," : "", sigabbrev_np(spec->signals[i]));
-    strbuf_add(out, "]}\n");
+        strbuf_printf(out, "%s\"SIG%s\"", i > 0 ? ", " : "", sigabbrev_np(spec->signals[i]));
+    strbuf_add(out, "],\n");
 }
 
 /* With the names of --bind's choices, or --numa-binding's. */
@@ -78,26 +83,26 @@ static void add_bind(struct strbuf *out, enum bind_mode mode) {
 
 static void add_std(struct strbuf *out, const char *name, const struct std_map *map,
                     uint32_t nproc) {
-    strbuf_printf(out, "{\"%s\":[", name);
+    strbuf_printf(out, "  \"%s\": [", name);
     for (uint32_t i = 0; i < nproc; i++)
-        strbuf_printf(out, "%s%u", i > 0 ? "," : "", std_map_get(map, i));
-    strbuf_add(out, "]}\n");
+        strbuf_printf(out, "%s%u", i > 0 ? ", " : "", std_map_get(map, i));
+    strbuf_add(out, "],\n");
 }
 
 static void add_console(struct strbuf *out, const struct job_spec *spec) {
     if (spec->console_ranks == NULL) {
-        strbuf_add(out, "{\"local_ranks_filter\":null}\n");
+        strbuf_add(out, "  \"local_ranks_filter\": null,\n");
         return;
     }
-    strbuf_add(out, "{\"local_ranks_filter\":[");
+    strbuf_add(out, "  \"local_ranks_filter\": [");
     const char *comma = "";
     for (uint32_t i = 0; i < spec->nproc; i++) {
         if (!spec->console_ranks[i])
             continue;
         strbuf_printf(out, "%s%u", comma, i);
-        comma = ",";
+        comma = ", ";
     }
-    strbuf_add(out, "]}\n");
+    strbuf_add(out, "],\n");
 }
 
 static void add_times(struct strbuf *out, const struct job_spec *spec) {
@@ -123,7 +128,7 @@ static void add_field(struct strbuf *out, const struct option_def *def,
     case OPTION_SWITCH: add_bool(out, key, *(const bool *)((const char *)spec + def->at)); break;
     case OPTION_COUNT:
     case OPTION_SECONDS:
-        strbuf_printf(out, "{\"%s\":%s}\n", key, text != NULL ? text : "null");
+        strbuf_printf(out, "  \"%s\": %s,\n", key, text != NULL ? text : "null");
         break;
     case OPTION_CHOICE:
     case OPTION_TEXT: add_text(out, key, text); break;
@@ -143,6 +148,7 @@ static void add_arbiter(struct strbuf *out, const struct job_spec *spec) {
 }
 
 void job_print_config(const struct job_spec *spec, struct strbuf *out) {
+    strbuf_add(out, "{\n");
     add_number(out, "min_nodes", spec->rdzv.min_nodes);
     add_number(out, "max_nodes", spec->rdzv.max_nodes);
     add_number(out, "nproc_per_node", spec->nproc);
@@ -171,4 +177,6 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_number(out, "verbose", spec->verbose);
     for (size_t i = 0; i < run_options.n; i++)
         add_field(out, &run_options.defs[i], spec);
+    out->len -= strlen(",\n"); /* of the last member */
+    strbuf_add(out, "\n}\n");
 }

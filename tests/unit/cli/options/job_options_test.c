@@ -1,3 +1,4 @@
+#include "base/json/json.h"
 #include "cli/options/job_options.h"
 
 #include <criterion/criterion.h>
@@ -697,24 +698,27 @@ Test(job_options, answers_help_and_version_before_anything_else) {
     cr_assert_eq(version.r, JOB_OPTIONS_VERSION);
 }
 
-Test(job_options, prints_the_job_as_json_lines) {
+Test(job_options, prints_the_job_as_one_json_object) {
     _cleanup_(reading_fini) struct reading g =
         read_line("--print-config --nproc=2 --local-ranks-filter=1 -t 1:2 --contain=none x.py a\"b\\ \tc");
     cr_assert_eq(g.r, JOB_OPTIONS_PRINT_CONFIG);
     _cleanup_(strbuf_fini) struct strbuf out = {0};
     job_print_config(&g.spec, &out);
+    _cleanup_(json_freep) struct json *doc = NULL;
+    struct err err = {0};
+    cr_assert_eq(json_parse(strbuf_text(&out), out.len, &JSON_LIMITS_DEFAULT, &doc, &err), 0, "%s", err.text);
     static const char *const lines[] = {
-        "{\"nproc_per_node\":2}\n",
-        "{\"backend\":\"c10d\"}\n",
-        "{\"standalone\":true}\n",
-        "{\"endpoint_host\":null}\n",
-        "{\"tee\":[0,2]}\n",
-        "{\"local_ranks_filter\":[1]}\n",
-        "{\"contain\":\"none\"}\n",
-        "{\"args\":[\"a\\\"b\\\\\",\"\\u0009c\"]}\n",
-        "{\"shutdown_timeout\":30}\n",
-        "{\"entry\":\"python\"}\n",
-        "{\"signals_to_handle\":[\"SIGTERM\",\"SIGINT\",\"SIGHUP\",\"SIGQUIT\"]}\n",
+        "\n  \"nproc_per_node\": 2,\n",
+        "\n  \"backend\": \"c10d\",\n",
+        "\n  \"standalone\": true,\n",
+        "\n  \"endpoint_host\": null,\n",
+        "\n  \"tee\": [0, 2],\n",
+        "\n  \"local_ranks_filter\": [1],\n",
+        "\n  \"contain\": \"none\",\n",
+        "\n  \"args\": [\"a\\\"b\\\\\", \"\\u0009c\"],\n",
+        "\n  \"shutdown_timeout\": 30,\n",
+        "\n  \"entry\": \"python\",\n",
+        "\n  \"signals_to_handle\": [\"SIGTERM\", \"SIGINT\", \"SIGHUP\", \"SIGQUIT\"],\n",
     };
     for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
         cr_assert_not_null(strstr(strbuf_text(&out), lines[i]), "%s", lines[i]);
@@ -738,7 +742,7 @@ Test(job_options, prints_how_workers_are_bound_in_the_words_of_the_options) {
         _cleanup_(strbuf_fini) struct strbuf out = {0};
         char line[64];
         job_print_config(&g.spec, &out);
-        (void)snprintf(line, sizeof line, "{\"bind\":%s}\n", cases[i][1]);
+        (void)snprintf(line, sizeof line, "\n  \"bind\": %s,\n", cases[i][1]);
         cr_assert_not_null(strstr(strbuf_text(&out), line), "%s: %s", cases[i][0], line);
     }
 }
@@ -748,12 +752,12 @@ Test(job_options, prints_no_password) {
     _cleanup_(strbuf_fini) struct strbuf out = {0};
     job_print_config(&g.spec, &out);
     static const char *const lines[] = {
-        "{\"backend\":\"etcd\"}\n",     "{\"etcd_endpoints\":[\"h:2379\",\"g:2379\"]}\n",
-        "{\"etcd_prefix\":\"/p\"}\n",   "{\"etcd_tls\":true}\n",
-        "{\"etcd_user\":\"me\"}\n",     "{\"etcd_password\":\"***\"}\n",
-        "{\"arbiter_dir\":null}\n",     "{\"spares\":2}\n",
-        "{\"max_node_losses\":null}\n", "{\"crash_loop\":5}\n",
-        "{\"event_log\":\"-\"}\n",      "{\"grow\":\"boundary\"}\n",
+        "\n  \"backend\": \"etcd\",\n",     "\n  \"etcd_endpoints\": [\"h:2379\", \"g:2379\"],\n",
+        "\n  \"etcd_prefix\": \"/p\",\n",   "\n  \"etcd_tls\": true,\n",
+        "\n  \"etcd_user\": \"me\",\n",     "\n  \"etcd_password\": \"***\",\n",
+        "\n  \"arbiter_dir\": null,\n",     "\n  \"spares\": 2,\n",
+        "\n  \"max_node_losses\": null,\n", "\n  \"crash_loop\": 5,\n",
+        "\n  \"event_log\": \"-\",\n",      "\n  \"grow\": \"boundary\",\n",
     };
     for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
         cr_assert_not_null(strstr(strbuf_text(&out), lines[i]), "%s", lines[i]);
