@@ -305,6 +305,7 @@ int job_options_read(int argc, char *const *argv, char *const *envp,
         r = read_all(&j, argc, argv);
     if (r < 0)
         return r;
+    job_warn_of_environment(&j, envp);
     *ret = spec;
     spec = (struct job_spec){0};
     return is_on(&j, RUN_PRINT_CONFIG) ? JOB_OPTIONS_PRINT_CONFIG : 0;

@@ -34,6 +34,10 @@ _must_use_ int job_check_gpus_per_worker(struct job_reading *j);
 /* Reads to which CPUs and memory workers are bound. */
 _must_use_ int job_read_binding(struct job_reading *j);
 
+/* Warns of PET_ names that are no options, and of PET_NNODES=1 on several nodes of Slurm. Needs the
+ * numbers of nodes. */
+void job_warn_of_environment(struct job_reading *j, char *const *envp);
+
 /* Reads what is added to the workers' environment besides their ranks. */
 _must_use_ int job_read_env(struct job_reading *j);
 

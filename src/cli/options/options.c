@@ -7,7 +7,6 @@
 
 #include "base/text/envlist.h"
 #include "base/text/parse.h"
-#include "cli/options/suggest.h"
 
 #define NO_ROW SIZE_MAX
 #define AMBIGUOUS (SIZE_MAX - 1)
@@ -92,44 +91,25 @@ static int fail_ambiguous(struct option_parser *p, const char *word, size_t n) {
     return err_set(p->err, -EINVAL, "--%.*s could be any of %s", (int)n, word, strbuf_text(&names));
 }
 
-/* The option that has the longest beginning in common with a word, if that is a large part of
- * it. */
-static const char *longest_common(const struct option_set *set, const char *word) {
-    const char *best = NULL;
-    size_t best_n = 3;
-    for (size_t i = 0; i < set->n; i++) {
-        const char *name = set->defs[i].name;
-        size_t n = 0;
-        while (name[n] != '\0' && name[n] == folded(word[n]))
-            n++;
-        if (n > best_n) {
-            best_n = n;
-            best = name;
-        }
-    }
-    return best;
-}
-
 static int fail_unknown(struct option_parser *p, const char *word) {
-    size_t n = name_length(word);
-    const char *best = NULL;
-    if (word[1] == '-') {
-        _cleanup_(freep) char *name = xstrndup(word + 2, n - 2);
-        struct suggest s = suggest_for(name);
-        for (size_t i = 0; i < p->set->n; i++)
-            suggest_offer(&s, p->set->defs[i].name);
-        best = s.best != NULL ? s.best : longest_common(p->set, name);
+    size_t n = name_length(word), dashes = word[1] == '-' ? 2 : 1;
+    _cleanup_(freep) char *name = xstrndup(word + dashes, n - dashes);
+    const char *best = NULL, *hint = option_hint(p->set, name);
+    if (hint != NULL)
+        return err_set(p->err, -EINVAL, "unknown option %.*s; %s", (int)n, word, hint);
+    if (dashes == 2) {
+        best = option_similar(p->set, name);
     } else {
         /* "-nnodes=2": one dash too few */
-        size_t row = find_long(p->set, word + 1, n - 1);
+        size_t row = find_long(p->set, name, strlen(name));
         if (n > 2 && row < p->set->n)
             best = p->set->defs[row].name;
     }
     if (best != NULL)
         return err_set(p->err, -EINVAL, "unknown option %.*s; did you mean --%s?", (int)n, word,
                        best);
-    return err_set(p->err, -EINVAL, "unknown option %.*s; see \"muster help %s\"", (int)n, word,
-                   p->set->command);
+    return err_set(p->err, -EINVAL, "unknown option %.*s; see \"muster %s --help-all\"", (int)n,
+                   word, p->set->command);
 }
 
 const struct option_def *option_model(const struct option_def *def) {

@@ -69,6 +69,12 @@ struct option_def {
     const char *key;       /* key in printed settings; NULL: the name, with "_" for "-" */
 };
 
+/* A word that is an option elsewhere, and a clause that helps who gives it to us. */
+struct option_hint {
+    const char *word; /* without its dashes; lower case, "-"; or a letter */
+    const char *hint;
+};
+
 struct option_set {
     const char *command;  /* "run" */
     const char *operands; /* "SCRIPT [ARGS...]"; "": none */
@@ -76,7 +82,8 @@ struct option_set {
     const char *example;  /* one line, for -h; NULL: none */
     const char *page;     /* its man page is muster-PAGE(1); NULL: muster-COMMAND(1) */
     const struct option_def *defs;
-    size_t n;             /* <= OPTIONS_MAX */
+    size_t n;                        /* <= OPTIONS_MAX */
+    const struct option_hint *hints; /* ends with a row of NULLs; NULL: none */
     const void *defaults; /* a struct with the fields of ordinary options; NULL: there are none */
 };
 
@@ -129,6 +136,12 @@ _must_use_ int options_fill(const struct option_set *set, const struct options_p
 #define OPTION_TEXT_MAX 64
 const char *option_field_text(const struct option_def *def, const void *of,
                               char out[OPTION_TEXT_MAX]);
+
+/* The option that is most similar to a mistyped name (without its dashes); NULL: none is. Borrowed
+ * from the table. */
+const char *option_similar(const struct option_set *set, const char *word);
+/* The hint for a word; NULL: there is none. */
+const char *option_hint(const struct option_set *set, const char *word);
 
 /* The n-th value of an OPTION_REPEATS row; NULL: there are fewer. */
 const char *option_repeated(const struct options_parsed *parsed, size_t row, size_t n);

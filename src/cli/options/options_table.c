@@ -248,5 +248,6 @@ const struct option_set run_options = {
     .example = "muster run --nproc-per-node=gpu train.py --epochs 10",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
+    .hints = run_hints,
     .defaults = &job_spec_default,
 };

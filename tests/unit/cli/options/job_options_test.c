@@ -691,6 +691,32 @@ Test(job_options, limits_the_signals) {
     cr_assert_eq(more.r, -EINVAL);
 }
 
+Test(job_options, warns_of_an_environment_that_means_something_else) {
+    static const char *const cases[][2] = {
+        {"PET_NPROC=2 | x", "PET_NPROC: no such option; did you mean PET_NPROC_PER_NODE?\n"},
+        {"PET_NNODE=2 | x", "PET_NNODE: no such option; did you mean PET_NNODES?\n"},
+        {"PET_ENDPOINT=h | x", "PET_ENDPOINT: no such option; did you mean PET_RDZV_ENDPOINT?\n"},
+        {"PET_ZZZ=h PET_=1 | x", "PET_ZZZ: no such option\nPET_: no such option\n"},
+        {"PET_NUMA_BINDING=node | x",
+         "PET_NUMA_BINDING has no effect: --numa-binding is taken from the command line only\n"},
+        {"PET_NPROC_PER_NODE=2 PET_MAX_RESTARTS=1 PETS=1 | x", ""},
+        {"PET_NNODES=1 SLURM_NNODES=4 | x",
+         "PET_NNODES=1, but this Slurm job has 4 nodes: on each of them a job of its own would run; if it is to be "
+         "one job: --nnodes=4\n"},
+        {"PET_NNODES=1:1 SLURM_NNODES=4 SLURM_STEP_NUM_NODES=2 | x",
+         "PET_NNODES=1:1, but this Slurm step has 2 nodes: on each of them a job of its own would run; if it is to "
+         "be one job: --nnodes=2\n"},
+        {"PET_NNODES=1 SLURM_NNODES=4 SLURM_STEP_NUM_NODES=1 | x", ""},
+        {"PET_NNODES=1 SLURM_NNODES=1 | x", ""},
+        {"PET_NNODES=1 SLURM_NNODES=4 | --nnodes=1 x", ""},
+        {"SLURM_NNODES=4 | x", ""},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i][0]);
+        cr_assert_str_eq(strbuf_text(&g.warnings), cases[i][1], "%s", cases[i][0]);
+    }
+}
+
 Test(job_options, answers_help_and_version_before_anything_else) {
     _cleanup_(reading_fini) struct reading help = read_line("PET_STANDALONE=zzz | --help");
     cr_assert_eq(help.r, JOB_OPTIONS_HELP);
