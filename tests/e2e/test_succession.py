@@ -88,6 +88,71 @@ def test_agents_that_leave_in_order_leave_nothing_to_wait_for(job, tmp_path, pla
             assert code == 0, err
 
 
+@contextlib.contextmanager
+def meeting_at(place, tmp_path):
+    """The options that name a directory, or an etcd of its own."""
+    if place == "dir":
+        yield ["--rdzv-backend=dir", f"--rdzv-endpoint={tmp_path / 'arbiter'}"]
+        return
+    with etcd.EtcdCluster(1) as cluster:
+        yield [f"--rdzv-endpoint=etcd://{','.join(cluster.endpoints)}/muster"]
+
+
+@pytest.mark.parametrize("place", ["dir", "etcd"])
+@pytest.mark.parametrize("first", ["leader", "other"])
+def test_too_few_that_stay_leave_nothing_to_wait_for(job, tmp_path, place, first):
+    """One of two nodes is told to stop, and much later, after it has ended, the other."""
+    with meeting_at(place, tmp_path) as meeting:
+        def start(tags):
+            return [job.agent(tag, "--nnodes=2", "--nproc-per-node=1", *meeting, "--rdzv-id=few",
+                              "--shutdown-timeout=0.5", "--no-python", job.worker, *FAMILY) for tag in tags]
+
+        agents = start("ab")
+        node = {e.fields["tag"]: int(e.fields["node"]) for e in job.events.wait("start", 2, 30, world=2)}
+        told, stays = sorted(agents, key=lambda a: node[a.tag], reverse=first == "other")
+        told.signal(signal.SIGTERM)
+        assert told.finish()[0] == 128 + signal.SIGTERM, told.said()
+        code, _, err = stays.finish()
+        assert code == 1 and "was asked to stop; 1 of at least 2 nodes left" in err, err
+        at = time.monotonic()
+        again = start("AB")
+        job.events.wait("start", 4, 60)
+        took = time.monotonic() - at
+        job.no_overlap()
+        assert took <= 3 * SLOWER, f"{took:.3f} s\n{again[0].said()}"
+        job.go()
+        for agent in again:
+            code, _, err = agent.finish()
+            assert code == 0, err
+
+
+@pytest.mark.parametrize("place", ["dir", "etcd"])
+def test_a_second_interrupt_leaves_nothing_to_wait_for_and_a_kill_does(job, tmp_path, place):
+    with meeting_at(place, tmp_path) as meeting:
+        def start(tag):
+            return job.agent(tag, "--nnodes=1", "--nproc-per-node=1", *meeting, *QUICK,
+                             "--rdzv-id=twice", "--no-python", job.worker, *FAMILY)
+
+        agent = start("a")
+        job.events.wait("start", 1)
+        agent.signal(signal.SIGINT)
+        agent.wait_said("stopping 1 worker")
+        agent.signal(signal.SIGINT)
+        assert agent.finish()[0] == 128 + signal.SIGINT, agent.said()
+        at = time.monotonic()
+        again = start("b")
+        job.events.wait("start", 2, 60)
+        took = time.monotonic() - at
+        assert took <= 2 * SLOWER, f"{took:.3f} s\n{again.said()}"
+        kill(again.agent_pid())
+        assert again.wait() not in (None, 0)
+        third = start("c")
+        third.wait_said("may still run somewhere")
+        assert job.events.all("start", tag="c") == []
+        third.signal(signal.SIGTERM)  # and does not keep the agent, either
+        assert third.finish(5)[0] == 128 + signal.SIGTERM, third.said()
+
+
 def test_leaders_die_one_after_the_other(job, tmp_path):
     agents = agents_of(job, tmp_path)
     for world in range(NODES, 1, -1):

@@ -108,6 +108,15 @@ void case_all_told_to_leave(struct world_params *p) {
         (void)world_params_fault(p, FAULT_LEAVE, S(5), h, (int64_t)S(2), 0);
 }
 
+void case_too_few_stay(struct world_params *p) {
+    case_arbiter(p, 5, 3);
+    p->group.rdzv.max_nodes = 3;
+    p->faults[3].at_ns = p->faults[4].at_ns = S(5.2);
+    (void)world_params_fault(p, FAULT_IGNORE_TERM, S(0), 0, 0, 0);
+    (void)world_params_fault(p, FAULT_LEAVE, S(5), 1, 0, 0);
+    (void)world_params_fault(p, FAULT_LEAVE, S(5.1), 0, (int64_t)S(2), 0);
+}
+
 void case_thaws_and_is_killed(struct world_params *p) {
     case_leader_file(p, 3, 1);
     p->group.rdzv.last_call_ns = S(1);

@@ -39,6 +39,9 @@ void case_crowd(struct world_params *p);
 /* All three nodes are told to leave at once; the last one's workers take 2 s. Another agent, on
  * host 3, has been started meanwhile. */
 void case_all_told_to_leave(struct world_params *p);
+/* Two nodes of three, of which none can be missing, are told to leave: the leader last. Its workers
+ * take 2 s. Two other agents, on hosts 3 and 4, have been started meanwhile. */
+void case_too_few_stay(struct world_params *p);
 /* The endpoint's agent thaws, answers what piled up, is killed before it touches its leader file,
  * and started again. The seed decides in which order it finds things. */
 void case_thaws_and_is_killed(struct world_params *p);

@@ -32,6 +32,7 @@ static const struct directed {
     {MUTANT_HAS_LEADER, case_one_goes_to_the_successor, 2},
     {MUTANT_PEER_SILENT_IS_GONE, case_short_freeze, 2},
     {MUTANT_LEAVES_RUNNING, case_all_told_to_leave, 0},
+    {MUTANT_VACATES_FIRST, case_too_few_stay, 0},
     {MUTANT_LOST_IS_IDLE, case_two_claim_after_an_idle_epoch, 0},
     {MUTANT_RUIN_IS_SILENCE, case_arbiter_emptied, 0},
     {MUTANT_RUIN_AT_ONCE, case_arbiter_away_for_a_moment, 0},

@@ -256,6 +256,26 @@ Test(succession_sim, nodes_that_leave_in_order_leave_nothing_to_wait_for) {
     cr_assert_leq(leases, 1, "only for whoever left in the moment in which it got the epoch");
 }
 
+/* Whether the others are told or not: the job is not over, and nothing of it is waited for. */
+Test(succession_sim, too_few_that_stay_leave_nothing_to_wait_for) {
+    for (uint64_t n = 0; n < 120; n++) {
+        struct world_params p;
+        double apart = n % 4 == 0 ? 0.02 * (double)n : 0.005 * (double)n; /* up to 2.4 s */
+        case_arbiter(&p, 3, 3);
+        p.group.rdzv.last_call_ns = 0;
+        p.seed = n + 1;
+        for (uint32_t i = 0; i < (n % 5 != 0 ? 3u : 1u); i++)
+            fault(&p, FAULT_LEAVE, 5 + apart * i, (uint32_t)(n + i) % 3, (int64_t)S(1), 0);
+        for (uint32_t h = 0; h < 3; h++)
+            fault(&p, FAULT_BOOT, 12, h, 1, 0);
+        struct world *w = run(&p);
+        cr_expect_neq(world_outcome(w), OUTCOME_FAILED, "%.3f apart", apart);
+        double again = when(w, LEADER_FILE_STARTED, ANY, 3);
+        cr_expect(again > 12 && again < 13.5, "%.3f apart: %.3f", apart, again);
+        world_free(w);
+    }
+}
+
 Test(succession_sim, a_leader_that_leaves_before_its_first_group_is_followed_at_once) {
     struct world_params p;
     case_arbiter(&p, 3, 2);

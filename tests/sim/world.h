@@ -122,6 +122,7 @@ enum mutant {
     MUTANT_OLD_LEADER_FILE,     /* and does not wait until the leader file's leases have run out */
     MUTANT_SPLIT_UNIT,          /* a group need be no multiple of the unit */
     MUTANT_LEAVES_RUNNING,      /* a leader that leaves takes all others for stopped */
+    MUTANT_VACATES_FIRST,       /* and has that recorded before its own workers are dead */
     MUTANT_ALL_VACANT,          /* every epoch is taken for one that is vacant */
     MUTANT_ALL_IDLE,            /* or for one that is idle */
     MUTANT_FORMS_IDLE,          /* a leader forms its first group in its idle epoch */

@@ -112,9 +112,11 @@ static enum arbiter_result vacate(struct world *w, struct life *l, const struct 
         return ARBITER_LOST;
     now->epoch++;
     now->vacant = true;
+    w->vacated[now->epoch] = l->incarnation;
     now->idle = false;
     world_trace(w, "arbiter: %u.%u leaves epoch %u vacant", l->host, l->index, now->epoch);
     world_leader_file(w, LEADER_FILE_VACANT, l->host);
+    oracle_vacated(w, l, now->epoch);
     return ARBITER_OK;
 }
 

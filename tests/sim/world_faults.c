@@ -72,6 +72,7 @@ static const char *const mutant_names[MUTANT_COUNT] = {
     [MUTANT_SAME_EPOCH] = "the endpoint founds one epoch twice",
     [MUTANT_OLD_LEADER_FILE] = "the endpoint does not wait for the mark",
     [MUTANT_LEAVES_RUNNING] = "a leader leaves while others run",
+    [MUTANT_VACATES_FIRST] = "the end is recorded before the workers are dead",
     [MUTANT_ALL_VACANT] = "every epoch is vacant",
     [MUTANT_ALL_IDLE] = "every epoch is idle",
     [MUTANT_FORMS_IDLE] = "a group in an idle epoch",
@@ -172,6 +173,8 @@ static void told_to_leave(struct world *w, const struct fault *f) {
         return;
     }
     l->was_told_to_leave = true;
+    if (w->p.mutant == MUTANT_VACATES_FIRST)
+        leader_vacates(w, l);
     node_event(w, l,
                &(struct member_event){
                    .kind = MEMBER_EVENT_LEAVE, .reason = "told to stop by SIGTERM", .grace_ns = (uint64_t)f->arg});

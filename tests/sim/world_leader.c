@@ -614,6 +614,14 @@ void leader_stop(struct world *w, struct life *l) {
     group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = "the operator asked"});
 }
 
+void leader_vacates(struct world *w, struct life *l) {
+    if (l->lead.group == NULL || l->lead.done)
+        return;
+    struct arbiter_request vacate = {.kind = ARBITER_VACATE, .epoch = l->lead.epoch};
+    vacate.leader.incarnation = l->incarnation;
+    arbiter_asked(w, l, &vacate, true);
+}
+
 /* Its own node has left. */
 void leader_resigns(struct world *w, struct life *l) {
     for (unsigned i = 0; w->p.mutant == MUTANT_LEAVES_RUNNING && i < w->n_lives; i++) {

@@ -3,8 +3,6 @@
 
 #include "world_priv.h"
 
-/* From the order to kill to the death, and the order of things within one moment. */
-#define KILL_SLACK_NS (50 * NS_PER_MS)
 #define GUARDIAN_PATIENCE_NS (250 * NS_PER_MS)
 
 /* ---- the nodes ---- */
@@ -260,7 +258,8 @@ static void check_end_of(struct world *w, const struct life *l) {
     enum outcome outcome = world_is_fixed(w) ? job->outcome : w->record.outcome;
     bool told = end->kind == MEMBER_END_SUCCESS || end->kind == MEMBER_END_FAILED;
     enum outcome said = end->kind == MEMBER_END_SUCCESS ? OUTCOME_SUCCESS : OUTCOME_FAILED;
-    if (told && said != outcome && !w->was_emptied) /* its record is gone */
+    bool interrupted = said == OUTCOME_FAILED && l->leader != NULL && l->leader->lead.interrupted;
+    if (told && said != outcome && !interrupted && !w->was_emptied) /* its record is gone */
         world_broken(w, "I9: %u.%u ends with %d, the job with %d", l->host, l->index, (int)said, (int)outcome);
     if (told && world_is_fixed(w) && strcmp(end->reason, job->reason) != 0)
         world_broken(w, "I9: %u.%u ends with '%s', the leader with '%s'", l->host, l->index, end->reason, job->reason);

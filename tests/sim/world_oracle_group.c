@@ -48,15 +48,25 @@ void oracle_leads(struct world *w, struct life *l) {
     oracle_speaks(w, l, l->lead.epoch);
 }
 
-/* An idle one says that nothing runs, in no epoch up to it, nor ever will. */
-void oracle_claimed(struct world *w, const struct life *l, uint32_t epoch) {
-    w->coverage->idle_followed += w->idle[epoch] && w->idle[epoch - 1];
-    for (unsigned i = 0; w->idle[epoch] && i < w->n_lives; i++) {
+/* An idle epoch and a vacant one say that nothing runs, in no epoch up to it, nor ever will. */
+static void expect_no_workers(struct world *w, const struct life *l, const char *does, uint32_t epoch) {
+    for (unsigned i = 0; i < w->n_lives; i++) {
         const struct life *o = &w->lives[i];
-        if (node_has_workers(o) && !o->unkillable && host_running(w, o->host))
-            world_broken(w, "I2: %u.%u leads idle epoch %u while workers of %u.%u live on %u.%u", l->host, l->index,
+        bool thawed = o->host_thawed_ns != 0 && w->now_ns < o->host_thawed_ns + KILL_SLACK_NS;
+        if (node_has_workers(o) && !o->unkillable && host_running(w, o->host) && !thawed)
+            world_broken(w, "I2: %u.%u %s epoch %u while workers of %u.%u live on %u.%u", l->host, l->index, does,
                          epoch, G(o->generation), o->host, o->index);
     }
+}
+
+void oracle_claimed(struct world *w, const struct life *l, uint32_t epoch) {
+    w->coverage->idle_followed += w->idle[epoch] && w->idle[epoch - 1];
+    if (w->idle[epoch])
+        expect_no_workers(w, l, "leads idle", epoch);
+}
+
+void oracle_vacated(struct world *w, const struct life *l, uint32_t epoch) {
+    expect_no_workers(w, l, "leaves vacant", epoch);
 }
 
 static bool is_idle_from(const struct world *w, uint32_t epoch) {
@@ -401,8 +411,19 @@ void oracle_group_stepped(struct world *w, struct life *l, enum group_state befo
         world_broken(w, "I9: the outcome changed after it was told");
 }
 
+/* The job failed, and can begin again: nodes were told to leave, and none of its workers lives. */
+static bool is_interrupted(const struct world *w, const struct life *l, const struct desired *d) {
+    return d->outcome == OUTCOME_FAILED && !d->has_failure && d->epoch + 1 < WORLD_EPOCHS_MAX &&
+           w->vacated[d->epoch + 1] == l->incarnation &&
+           (world_has_fault(&w->p, FAULT_LEAVE) || world_has_fault(&w->p, FAULT_EXCLUDE));
+}
+
 void oracle_closed_told(struct world *w, struct life *l, const struct desired *d) {
     struct job *job = &w->jobs[l->lead.job];
+    if (is_interrupted(w, l, d)) {
+        l->lead.interrupted = true;
+        return;
+    }
     if (!world_is_fixed(w)) {
         bool there = w->record.closed && w->record.outcome == d->outcome;
         if (!there && !arbiter_is_emptied(w))

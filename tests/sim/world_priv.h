@@ -76,6 +76,9 @@ struct worker {
     uint64_t version;  /* of its planned exit */
 };
 
+/* From the order to kill to the death, and the order of things within one moment. */
+#define KILL_SLACK_NS (50 * NS_PER_MS)
+
 /* What an agent has while it leads. */
 struct leadership {
     struct group *group; /* NULL: it does not lead */
@@ -83,6 +86,7 @@ struct leadership {
     uint64_t version; /* counts its groups: what was asked for an older one is nobody's */
     uint64_t timer_version;
     bool done, closed, started_any;
+    bool interrupted; /* CLOSED was told, and the arbiter has a vacant epoch */
     unsigned job;
     uint32_t epoch;                    /* of the newest word */
     bool is_first;                     /* it began with epoch 1 */
@@ -288,10 +292,11 @@ struct world {
     /* The arbiter: one record, and who has won what. */
     struct arbiter_record record;
     uint64_t won[WORLD_EPOCHS_MAX];
-    bool idle[WORLD_EPOCHS_MAX]; /* as it was claimed */
-    uint64_t emptied_until_ns;   /* what it held is gone; 0: it is not */
-    bool other_job;              /* another's is there */
-    bool was_emptied;            /* for ever */
+    bool idle[WORLD_EPOCHS_MAX];        /* as it was claimed */
+    uint64_t vacated[WORLD_EPOCHS_MAX]; /* by this incarnation; 0: it is not vacant */
+    uint64_t emptied_until_ns;          /* what it held is gone; 0: it is not */
+    bool other_job;                     /* another's is there */
+    bool was_emptied;                   /* for ever */
     /* The leader file on host 0. */
     struct {
         bool there;
@@ -393,6 +398,8 @@ void leader_item(struct world *w, struct item *it);
 void leader_join_policy(struct world *w, struct life *l, const struct member_effect *e);
 void leader_stop(struct world *w, struct life *l);
 void leader_resigns(struct world *w, struct life *l);
+/* MUTANT_VACATES_FIRST */
+void leader_vacates(struct world *w, struct life *l);
 void leader_command(struct world *w, struct life *l, const struct command *command);
 void leader_answer(struct world *w, struct life *l, const struct arbiter_answer *answer);
 void leader_touched(struct world *w, struct life *l, uint64_t clock_ns);
@@ -451,6 +458,7 @@ int oracle_member_place(const struct group_info *g, uint64_t incarnation); /* -1
 void oracle_leads(struct world *w, struct life *l);
 /* The arbiter has given away an epoch. */
 void oracle_claimed(struct world *w, const struct life *l, uint32_t epoch);
+void oracle_vacated(struct world *w, const struct life *l, uint32_t epoch);
 void oracle_group_stepped(struct world *w, struct life *l, enum group_state before, uint32_t restarts_heard);
 void oracle_closed_told(struct world *w, struct life *l, const struct desired *d);
 void oracle_report_heard(struct world *w, struct life *leader, const struct life *node, const struct report *r);

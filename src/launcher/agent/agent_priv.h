@@ -35,9 +35,10 @@ struct agent {
     struct events *events; /* NULL: not requested */
     struct node_discovery *discovery; /* NULL: it is not needed */
     struct local_workers *local_workers;
-    struct loop_timer *tidy_timer; /* armed when workers are first started */
-    struct helper leftovers;       /* removes what killed agents left behind */
-    bool tidied;                   /* the removal was started */
+    struct loop_timer *tidy_timer;  /* armed when workers are first started */
+    struct loop_timer *leave_timer; /* armed by the second ^C */
+    struct helper leftovers;        /* removes what killed agents left behind */
+    bool tidied;                    /* the removal was started */
     struct rdzv_listener *listener;
     struct registry_own registry;
     struct arbiter *arbiter; /* NULL: a fixed endpoint */

@@ -2,8 +2,12 @@
 #include <stdio.h>
 
 #include "base/text/log.h"
+#include "io/clock.h"
 #include "io/process/child.h"
 #include "launcher/agent/agent_priv.h"
+
+/* How long an agent that was interrupted twice takes to leave in order. A third ^C ends that. */
+#define LEAVE_PATIENCE_NS (2 * NS_PER_S)
 
 /* Signals that say something to a program, and that schedulers send as warnings. Workers get them.
  * Without a handler most would end muster; before there are workers they are ignored. */
@@ -66,9 +70,20 @@ static void on_ending_signal(void *arg, int signo) {
         return;
     if (a->interrupts++ == 0)
         log_notice("got SIGINT again: killing the workers");
-    a->ended = a->server_done = true;
+    bool leaves = a->arbiter != NULL && a->client != NULL && a->interrupts == 1;
     if (local_workers_has_workers(a->local_workers))
         local_workers_kill(a->local_workers);
+    if (leaves)
+        /* the arbiter still learns that nothing runs here, if it answers */
+        loop_timer_set(a->leave_timer, clock_now_ns() + LEAVE_PATIENCE_NS);
+    else
+        a->ended = a->server_done = true;
+    agent_quit_if_over(a);
+}
+
+static void on_leave_timer(void *arg) {
+    struct agent *a = arg;
+    a->ended = a->server_done = true;
     agent_quit_if_over(a);
 }
 
@@ -100,7 +115,7 @@ static bool stays_ignored(int signo) {
 
 int agent_watch_signals(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
-    int r = 0;
+    int r = loop_timer_new(a->loop, on_leave_timer, a, &a->leave_timer);
     for (uint32_t i = 0; i < spec->n_signals && r == 0; i++)
         if (!stays_ignored(spec->signals[i]))
             r = watch(a, spec->signals[i], on_ending_signal);
@@ -110,6 +125,7 @@ int agent_watch_signals(struct agent *a) {
 }
 
 void agent_unwatch_signals(struct agent *a) {
+    loop_timer_free(a->leave_timer);
     for (size_t i = 0; i < ARRAY_SIZE(a->signals); i++)
         loop_signal_free(a->signals[i]);
 }

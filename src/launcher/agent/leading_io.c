@@ -114,6 +114,7 @@ static void group_config_from(const struct leading *l, struct group_config *c) {
     program_of(spec, &c->program);
     c->static_ranks = spec->backend == JOB_BACKEND_STATIC;
     c->log_nonce = random_u64();
+    c->grace_ns = spec->shutdown_timeout_ns;
 }
 
 bool leading_local_addr(const char *text, struct addr *ret) {

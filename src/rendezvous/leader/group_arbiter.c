@@ -133,7 +133,7 @@ void group_leadership_time(struct group *g) {
         }
     }
     if (g->closed.record == OUTCOME_WAITS && leadership_close_is_due(l, &g->config, g->now_ns))
-        l->closing = group_ask(g, ARBITER_CLOSE, l->epoch);
+        l->closing = group_ask_to_close(g);
 }
 
 uint64_t group_leadership_deadline(const struct group *g) {
@@ -157,10 +157,26 @@ static bool successor_stays(const struct group *g) {
     return false;
 }
 
-/* Whether nothing runs, so that no other agent needs the handover. */
-static bool nothing_runs(const struct group *g) {
-    return g->state == GROUP_GATHERING && g->now_ns >= g->config.not_before_ns &&
-           !g->leadership.claiming && !group_somebody_unresolved(g);
+bool group_nothing_runs(const struct group *g) {
+    bool stopped = g->state == GROUP_GATHERING ||
+                   (g->state == GROUP_STOPPING && group_all_members(g, TALLY_STOPPED));
+    return stopped && g->now_ns >= g->config.not_before_ns && !g->leadership.claiming &&
+           !group_somebody_unresolved(g);
+}
+
+/* The nodes that stay are too few, and no option asks to wait for more. */
+static bool too_few_stay(const struct group *g) {
+    return g->formation.started_once && g->roster.tally[TALLY_HOPEFUL] < g->need &&
+           g->config.rdzv.regroup_wait_ns == 0;
+}
+
+static void end_for_the_others(struct group *g) {
+    char text[RDZV_REASON_MAX];
+    (void)snprintf(text, sizeof text, "node %s was asked to stop; %zu of at least %u nodes left",
+                   g->gathering.last_lost, g->roster.tally[TALLY_HOPEFUL], g->need);
+    cause_forget(&g->cause); /* of a group that would have been started again */
+    group_interrupted(g);
+    group_close_failed(g, text);
 }
 
 void group_on_resign(struct group *g) {
@@ -174,9 +190,15 @@ void group_on_resign(struct group *g) {
 
 void group_resign_time(struct group *g) {
     struct leadership *l = &g->leadership;
-    switch (leadership_resign(l, &g->config, successor_stays(g), nothing_runs(g), g->closed.record,
-                              g->now_ns)) {
+    struct resign_view view = {.successor_stays = successor_stays(g),
+                               .too_few_stay = too_few_stay(g),
+                               .nothing_runs = group_nothing_runs(g),
+                               .formed_here = g->formation.formed_here,
+                               .interrupted = g->closed.interrupted,
+                               .outcome = g->closed.record};
+    switch (leadership_resign(l, &g->config, &view, g->now_ns)) {
     case RESIGN_WAIT: break;
+    case RESIGN_END: end_for_the_others(g); break;
     case RESIGN_NOW: group_resigned(g); break;
     case RESIGN_VACATE:
         if (group_ask(g, ARBITER_VACATE, l->epoch))

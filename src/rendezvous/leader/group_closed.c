@@ -11,6 +11,11 @@ void group_close_store(struct group *g) {
     group_emit(g, GROUP_EFFECT_STORE_CLOSE, 0)->generation = g->formation.generation;
 }
 
+bool group_ask_to_close(struct group *g) {
+    return group_ask(g, g->closed.interrupted ? ARBITER_VACATE : ARBITER_CLOSE,
+                     g->leadership.epoch);
+}
+
 /* group_outcome_recorded() follows, perhaps at once. */
 static void record_outcome(struct group *g) {
     struct leadership *l = &g->leadership;
@@ -22,9 +27,9 @@ static void record_outcome(struct group *g) {
         group_emit(g, GROUP_EFFECT_TOUCH, 0)->outcome = g->outcome;
     } else {
         g->closed.deadline_ns += g->config.rdzv.arbiter_lease_ns;
-        l->claim_ns = g->now_ns;
+        l->claim_ns = l->close_ns = g->now_ns;
         /* not during a claim: CLOSE needs the epoch that this leader has after it */
-        l->closing = !l->claiming && group_ask(g, ARBITER_CLOSE, l->epoch);
+        l->closing = !l->claiming && group_ask_to_close(g);
     }
 }
 
@@ -50,6 +55,11 @@ void group_close_failed(struct group *g, const char *reason) {
     g->outcome = OUTCOME_FAILED;
     (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
     group_enter_closed(g);
+}
+
+void group_interrupted(struct group *g) {
+    g->closed.interrupted = g->config.leadership == LEADERSHIP_ARBITER && !group_shows_cause(g) &&
+                            group_nothing_runs(g);
 }
 
 void group_advance_closed(struct group *g) {

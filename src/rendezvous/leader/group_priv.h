@@ -83,6 +83,7 @@ struct stopping {
     uint64_t since_ns;
     enum after_stop after;
     bool wished;
+    bool interrupted; /* because a node was asked to leave */
     bool sending; /* the reason of the stop is being sent; nothing else happens before it is sent */
     uint32_t n_workers;
 };
@@ -90,6 +91,9 @@ struct closed {
     enum group_state from;
     enum outcome_record record;
     uint64_t deadline_ns;
+    /* Nodes were asked to leave, and nothing runs any more: the job is not over. The arbiter
+     * records a vacant epoch instead of the outcome, and the next agent can begin at once. */
+    bool interrupted;
 };
 
 /* The timeline of the current incident, on the leader's clock; 0: not yet. */
@@ -260,6 +264,8 @@ void group_close_failed(struct group *g, const char *reason);
 void group_advance_closed(struct group *g);
 /* Called when the workers that use the store are gone. */
 void group_close_store(struct group *g);
+/* Called before the job is closed because nodes were asked to leave: struct closed. */
+void group_interrupted(struct group *g);
 /* The arbiter or the leader file has the outcome: now it is sent to the nodes. */
 void group_outcome_recorded(struct group *g);
 
@@ -297,6 +303,10 @@ void group_on_touched(struct group *g, uint64_t touched_ns);
 void group_on_higher_epoch(struct group *g, uint32_t epoch);
 void group_on_resign(struct group *g);
 void group_leadership_time(struct group *g);
+/* Asks the arbiter to record the outcome. False: not in this step. */
+bool group_ask_to_close(struct group *g);
+/* No worker runs, of this epoch or of an earlier one, and none can come back. */
+bool group_nothing_runs(const struct group *g);
 void group_resign_time(struct group *g);
 uint64_t group_leadership_deadline(const struct group *g);
 

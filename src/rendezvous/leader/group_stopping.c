@@ -28,6 +28,7 @@ void group_begin_stop(struct group *g, const char *reason, bool wished) {
     (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
     g->stopping.n_workers = formation_workers(&g->formation);
     g->stopping.wished = wished;
+    g->stopping.interrupted = false;
     g->stopping.sending = false;
     g->stopping.since_ns = g->now_ns;
     cause_begin_stop(&g->cause, g->now_ns + g->config.settle_ns);
@@ -70,6 +71,7 @@ void group_stop_for_lost_node(struct group *g, const char *why, bool wished) {
     char text[RDZV_REASON_MAX];
     weigh_loss(g, why, text);
     group_begin_stop(g, text, wished);
+    g->stopping.interrupted = wished;
 }
 
 /* A worker failed (or a node could not carry out FORM). It is charged only when all have stopped:
@@ -175,7 +177,7 @@ bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived,
         return false;
     cause_forget(&g->cause);
     g->cause.better_waits = false;
-    g->stopping.wished = wished;
+    g->stopping.wished = g->stopping.interrupted = wished;
     weigh_loss(g, why, g->reason);
     notify_before_going_on(g);
     return true;
@@ -292,6 +294,7 @@ static void weigh_stop(struct group *g) {
         describe_too_few(g, g->reason[0] != '\0' ? g->reason : missing, text, sizeof text);
         (void)snprintf(g->reason, sizeof g->reason, "%s", text);
         fail_after_stop(g);
+        g->stopping.after = AFTER_STOP_CLOSED_FOR_FEW;
     } else if (!count_stall(g, worker_failed)) {
         fail_after_stop(g);
     }
@@ -306,8 +309,11 @@ void group_advance_stopping(struct group *g) {
     g->incident.stopped_ns = g->now_ns;
     group_add_to_timeline(g, TIMELINE_STOPPED, NULL, NULL)->detected_ns = g->stopping.since_ns;
     weigh_stop(g);
-    if (g->stopping.after == AFTER_STOP_GATHERING)
+    if (g->stopping.after == AFTER_STOP_GATHERING) {
         group_enter_gathering(g);
-    else
-        group_enter_closed(g);
+        return;
+    }
+    if (g->stopping.after == AFTER_STOP_CLOSED_FOR_FEW && g->stopping.interrupted)
+        group_interrupted(g);
+    group_enter_closed(g);
 }

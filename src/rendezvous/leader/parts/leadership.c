@@ -136,8 +136,8 @@ static enum leadership_change on_record(struct leadership *l, const struct group
                                         const struct arbiter_answer *a, enum outcome_record outcome,
                                         struct leadership_news *ret) {
     const struct arbiter_record *r = &a->record;
-    if (r->closed && outcome != OUTCOME_OPEN)
-        return LEADERSHIP_UNCHANGED; /* by us: the answer to our CLOSE follows */
+    if ((r->closed || (r->vacant && is_ours(c, r))) && outcome != OUTCOME_OPEN)
+        return LEADERSHIP_UNCHANGED; /* by us: the answer to our CLOSE or VACATE follows */
     if (r->closed)
         return depose(r->epoch, ret);
     if (r->epoch == l->epoch + 1 && is_ours(c, r))
@@ -236,7 +236,10 @@ void leadership_answer(struct leadership *l, const struct group_config *c,
         break;
     case ARBITER_CLAIM: ret->change = on_claimed(l, c, a, now_ns, ret); break;
     case ARBITER_CLOSE: ret->change = on_closed(l, c, a, outcome, now_ns, ret); break;
-    case ARBITER_VACATE: ret->change = LEADERSHIP_RESIGNED; break;
+    case ARBITER_VACATE:
+        ret->change =
+            l->vacate_ns != 0 ? LEADERSHIP_RESIGNED : on_closed(l, c, a, outcome, now_ns, ret);
+        break;
     case ARBITER_KIND_COUNT: assert_not_reached();
     }
     if (a->result == ARBITER_RUINED && is_ruined_now(l, c, a, now_ns, ret) &&
@@ -246,34 +249,52 @@ void leadership_answer(struct leadership *l, const struct group_config *c,
 
 /* ---- resigning ---- */
 
+/* The workers of other nodes get their grace first. */
+static uint64_t resign_limit(const struct leadership *l, const struct group_config *c) {
+    return l->resign_ns + c->rdzv.close_timeout_ns + c->grace_ns;
+}
+
+/* When the arbiter was asked to record the end. */
+static uint64_t asked_ns(const struct leadership *l) {
+    return MAX2(MAX2(l->vacate_ns, l->close_ns), l->resign_ns);
+}
+
 enum resignation leadership_resign(const struct leadership *l, const struct group_config *c,
-                                   bool successor_stays, bool nothing_runs,
-                                   enum outcome_record outcome, uint64_t now_ns) {
+                                   const struct resign_view *view, uint64_t now_ns) {
     if (l->resign_ns == 0)
         return RESIGN_WAIT;
-    bool asked = l->vacate_ns != 0 || outcome != OUTCOME_OPEN;
-    uint64_t asked_ns = MAX2(l->vacate_ns, l->resign_ns);
-    bool recorded = outcome == OUTCOME_RECORDED || outcome == OUTCOME_DELIVERED;
-    if (now_ns >= l->resign_ns + c->rdzv.close_timeout_ns ||
-        (asked && now_ns >= asked_ns + ARBITER_PATIENCE_NS) || recorded)
+    if (now_ns >= resign_limit(l, c) || view->outcome == OUTCOME_DELIVERED)
         return RESIGN_NOW;
-    if (asked)
-        return RESIGN_WAIT; /* the answer will come */
-    if (successor_stays)
-        return now_ns >= l->resign_ns + HAND_OVER_NS ? RESIGN_NOW : RESIGN_WAIT;
-    return nothing_runs ? RESIGN_VACATE : RESIGN_WAIT;
+    if (view->outcome == OUTCOME_RECORDED)
+        /* nodes that don't learn it from this leader find a close at the arbiter, but a vacant
+         * epoch tells them nothing */
+        return view->interrupted ? RESIGN_WAIT : RESIGN_NOW;
+    if (l->vacate_ns != 0 || view->outcome != OUTCOME_OPEN)
+        /* the answer will come */
+        return now_ns >= asked_ns(l) + ARBITER_PATIENCE_NS ? RESIGN_NOW : RESIGN_WAIT;
+    if (!view->successor_stays && view->nothing_runs)
+        return RESIGN_VACATE;
+    if (!view->successor_stays)
+        /* It only waits for earlier epochs, and that can take a minute: so will the next agent. */
+        return !view->formed_here && now_ns + ARBITER_PATIENCE_NS < c->not_before_ns ? RESIGN_NOW
+                                                                                     : RESIGN_WAIT;
+    if (now_ns < l->resign_ns + HAND_OVER_NS)
+        return RESIGN_WAIT;
+    if (!view->too_few_stay)
+        return RESIGN_NOW;
+    return view->nothing_runs ? RESIGN_END : RESIGN_WAIT;
 }
 
 uint64_t leadership_resign_deadline(const struct leadership *l, const struct group_config *c,
                                     enum outcome_record outcome, uint64_t now_ns) {
     if (l->resign_ns == 0)
         return TIME_NEVER;
-    uint64_t t = l->resign_ns + c->rdzv.close_timeout_ns;
+    uint64_t t = resign_limit(l, c);
     if (now_ns < l->resign_ns + HAND_OVER_NS)
         t = MIN2(t, l->resign_ns + HAND_OVER_NS);
     if (now_ns < c->not_before_ns)
         t = MIN2(t, c->not_before_ns);
-    if (l->vacate_ns != 0 || outcome != OUTCOME_OPEN)
-        t = MIN2(t, MAX2(l->vacate_ns, l->resign_ns) + ARBITER_PATIENCE_NS);
+    if (l->vacate_ns != 0 || outcome == OUTCOME_WAITS)
+        t = MIN2(t, asked_ns(l) + ARBITER_PATIENCE_NS);
     return MAX2(t, now_ns + 1);
 }

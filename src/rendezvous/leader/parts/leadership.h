@@ -20,6 +20,7 @@ struct leadership {
     bool claiming;       /* a claim of our own next epoch is under way */
     bool closing;        /* the outcome is being recorded */
     uint64_t claim_ns;   /* no claim, and no attempt to record the outcome, before this time */
+    uint64_t close_ns;   /* when the outcome was decided; 0: it is not */
     bool unreachable_reported;
     bool refusal_reported; /* claims fail, but reads of the arbiter succeed */
     /* since when every answer of the arbiter reports that its data is gone; 0: it is not gone */
@@ -110,11 +111,19 @@ void leadership_answer(struct leadership *l, const struct group_config *c,
 enum resignation {
     RESIGN_WAIT = 0,
     RESIGN_VACATE, /* first the arbiter must record that nothing is left */
+    RESIGN_END,    /* first the nodes that stay must learn that the job ends */
     RESIGN_NOW,
 };
-/* successor_stays: a successor has the whole handover; nothing_runs: no handover is needed. */
+/* What the leader sees when it has to decide. */
+struct resign_view {
+    bool successor_stays; /* a successor has the whole handover */
+    bool too_few_stay;    /* and it could form no group */
+    bool nothing_runs;    /* no handover is needed */
+    bool formed_here;     /* this leader has formed a group */
+    bool interrupted;     /* the job ends because nodes were asked to leave */
+    enum outcome_record outcome;
+};
 enum resignation leadership_resign(const struct leadership *l, const struct group_config *c,
-                                   bool successor_stays, bool nothing_runs,
-                                   enum outcome_record outcome, uint64_t now_ns);
+                                   const struct resign_view *view, uint64_t now_ns);
 uint64_t leadership_resign_deadline(const struct leadership *l, const struct group_config *c,
                                     enum outcome_record outcome, uint64_t now_ns);

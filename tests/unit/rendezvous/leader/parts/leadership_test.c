@@ -94,13 +94,53 @@ Test(leadership, who_resigns_hands_over_or_leaves_the_epoch_vacant) {
     struct group_config c = config_of(LEADERSHIP_ARBITER);
     struct leadership l;
     leadership_init(&l, &c);
-    cr_assert_eq(leadership_resign(&l, &c, true, true, OUTCOME_OPEN, S(1)), RESIGN_WAIT, "it does not");
+    struct resign_view stays = {.successor_stays = true, .outcome = OUTCOME_OPEN}, none = {.outcome = OUTCOME_OPEN},
+                       stopped = {.nothing_runs = true, .outcome = OUTCOME_OPEN};
+    cr_assert_eq(leadership_resign(&l, &c, &stays, S(1)), RESIGN_WAIT, "it does not");
     l.resign_ns = S(1);
-    cr_assert_eq(leadership_resign(&l, &c, true, false, OUTCOME_OPEN, S(1)), RESIGN_WAIT);
-    cr_assert_eq(leadership_resign(&l, &c, true, false, OUTCOME_OPEN, S(2)), RESIGN_NOW);
-    cr_assert_eq(leadership_resign(&l, &c, false, false, OUTCOME_OPEN, S(2)), RESIGN_WAIT);
-    cr_assert_eq(leadership_resign(&l, &c, false, true, OUTCOME_OPEN, S(2)), RESIGN_VACATE);
+    cr_assert_eq(leadership_resign(&l, &c, &stays, S(1)), RESIGN_WAIT);
+    cr_assert_eq(leadership_resign(&l, &c, &stays, S(2)), RESIGN_NOW);
+    cr_assert_eq(leadership_resign(&l, &c, &none, S(2)), RESIGN_WAIT);
+    cr_assert_eq(leadership_resign(&l, &c, &stopped, S(2)), RESIGN_VACATE);
     l.vacate_ns = S(2);
-    cr_assert_eq(leadership_resign(&l, &c, false, true, OUTCOME_OPEN, S(3)), RESIGN_WAIT, "an answer comes");
-    cr_assert_eq(leadership_resign(&l, &c, false, true, OUTCOME_OPEN, S(4)), RESIGN_NOW, "or does not");
+    cr_assert_eq(leadership_resign(&l, &c, &stopped, S(3)), RESIGN_WAIT, "an answer comes");
+    cr_assert_eq(leadership_resign(&l, &c, &stopped, S(4)), RESIGN_NOW, "or does not");
+}
+
+Test(leadership, who_only_waits_for_earlier_epochs_leaves_at_once) {
+    struct group_config c = config_of(LEADERSHIP_ARBITER);
+    struct leadership l;
+    leadership_init(&l, &c);
+    c.not_before_ns = S(20);
+    l.resign_ns = S(1);
+    struct resign_view v = {.formed_here = true, .outcome = OUTCOME_OPEN};
+    cr_assert_eq(leadership_resign(&l, &c, &v, S(1)), RESIGN_WAIT);
+    v.formed_here = false;
+    cr_assert_eq(leadership_resign(&l, &c, &v, S(1)), RESIGN_NOW);
+    cr_assert_eq(leadership_resign(&l, &c, &v, S(19)), RESIGN_WAIT, "soon the epoch can be left vacant");
+}
+
+Test(leadership, who_leaves_too_few_behind_ends_the_job_first) {
+    struct group_config c = config_of(LEADERSHIP_ARBITER);
+    struct leadership l;
+    leadership_init(&l, &c);
+    c.grace_ns = S(60);
+    l.resign_ns = S(1);
+    struct resign_view v = {.successor_stays = true, .too_few_stay = true, .outcome = OUTCOME_OPEN};
+    cr_assert_eq(leadership_resign(&l, &c, &v, S(2)), RESIGN_WAIT, "workers of others run");
+    cr_assert_eq(leadership_resign(&l, &c, &v, S(60)), RESIGN_WAIT, "in their grace");
+    cr_assert_eq(leadership_resign(&l, &c, &v, S(61) + c.rdzv.close_timeout_ns), RESIGN_NOW);
+    v.nothing_runs = true;
+    cr_assert_eq(leadership_resign(&l, &c, &v, S(1)), RESIGN_WAIT, "perhaps the others leave, too");
+    cr_assert_eq(leadership_resign(&l, &c, &v, S(2)), RESIGN_END);
+    l.close_ns = S(2);
+    v.outcome = OUTCOME_WAITS;
+    cr_assert_eq(leadership_resign(&l, &c, &v, S(3)), RESIGN_WAIT);
+    cr_assert_eq(leadership_resign(&l, &c, &v, S(4)), RESIGN_NOW, "the arbiter is silent");
+    v.outcome = OUTCOME_RECORDED;
+    cr_assert_eq(leadership_resign(&l, &c, &v, S(3)), RESIGN_NOW, "others find the close there");
+    v.interrupted = true;
+    cr_assert_eq(leadership_resign(&l, &c, &v, S(5)), RESIGN_WAIT, "a vacant epoch tells them nothing");
+    v.outcome = OUTCOME_DELIVERED;
+    cr_assert_eq(leadership_resign(&l, &c, &v, S(5)), RESIGN_NOW);
 }
