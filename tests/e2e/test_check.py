@@ -73,7 +73,7 @@ def test_a_name_server_that_is_silent_hides_nothing_else():
         told = json.loads(done.stdout)
         codes = {c["code"]: c["text"] for c in told["checks"]}
         assert codes["NAME-UNRESOLVED"] == "this host's own name, host1: no answer", done
-        assert "LOOK" not in codes and told["facts"]["hcas"] and told["facts"]["memlock"], told
+        assert "DISCOVERY" not in codes and told["facts"]["hcas"] and told["facts"]["memlock"], told
         assert told["facts"]["own name"] == "not resolved"
 
 
@@ -102,7 +102,7 @@ def test_a_disk_that_is_silent_fails_and_hides_nothing_else(tmp_path):
         told = json.loads(done.stdout)
         codes = {c["code"]: (c["level"], c["text"]) for c in told["checks"]}
         assert codes["DISK-BAD"] == ("fail", "the disk of the logs does not answer"), done
-        assert done.returncode == 1 and "LOOK" not in codes and told["facts"]["hcas"], told
+        assert done.returncode == 1 and "DISCOVERY" not in codes and told["facts"]["hcas"], told
 
 
 def start(hosts, *words, numbers=range(4)):
@@ -262,7 +262,7 @@ def gpus(tmp_path, library):
         print(done.stdout, done.stderr)  # shown when the test fails
         told = json.loads(done.stdout)
         found = {c["code"]: (c["level"], c["text"]) for c in told["checks"]
-                 if re.match("GPU|NVML|NVLINK|PCIE|FABRIC|LOOK", c["code"])}
+                 if re.match("GPU|NVML|NVLINK|PCIE|FABRIC|DISCOVERY", c["code"])}
         assert len(found) == len([c for c in told["checks"] if c["code"] in found]), "a code once"
         failed = any(c["level"] == "fail" for c in told["checks"])
         assert done.returncode == failed and (told["level"] == "fail") == failed, done

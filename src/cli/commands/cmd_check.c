@@ -90,7 +90,7 @@ static int check_alone(const struct option_value *v) {
         return EXIT_JOB_FAILED;
     }
     if (!whole)
-        node_summary_add(&d, NODE_SUMMARY_FAIL, "LOOK",
+        node_summary_add(&d, NODE_SUMMARY_FAIL, "DISCOVERY",
                          "examining this node took longer than %.0f s",
                          (double)NODE_SUMMARY_GATHER_NS / (double)NS_PER_S);
     _cleanup_(strbuf_fini) struct strbuf text = {0};

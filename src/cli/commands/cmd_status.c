@@ -1,8 +1,10 @@
+#include <string.h>
+
 #include "cli/jobs/operate.h"
 #include "cli/jobs/watch_io.h"
 #include "cli/options/commands.h"
 
-enum { STATUS_JSON = OPERATE_OWN, STATUS_WATCH, STATUS_OPTION_COUNT };
+enum { STATUS_JSON = OPERATE_OWN, STATUS_OUTPUT, STATUS_WATCH, STATUS_OPTION_COUNT };
 
 static const struct option_def defs[STATUS_OPTION_COUNT] = {
     OPERATE_ROWS,
@@ -10,6 +12,14 @@ static const struct option_def defs[STATUS_OPTION_COUNT] = {
                      .flags = OPTION_SHORT,
                      .brief = "print one JSON object, for programs",
                      .help = "print one JSON object in one line, for programs"},
+    [STATUS_OUTPUT] = {.name = "output",
+                       .letter = 'o',
+                       .arg = "FORMAT",
+                       .choices = "wide json",
+                       .flags = OPTION_SHORT,
+                       .brief = "wide: all columns; json: as --json",
+                       .help = "print all columns, in lines of any width (wide), or the same as "
+                               "--json"},
     [STATUS_WATCH] = {.name = "watch",
                       .letter = 'w',
                       .flags = OPTION_SHORT,
@@ -35,5 +45,11 @@ int cmd_status(int argc, char **argv) {
         return status;
     op.place.endpoint = op.operands[0];
     const struct option_value *values = op.parsed.values;
-    return watch_job(&op, values[STATUS_JSON].times > 0, values[STATUS_WATCH].times > 0);
+    const char *output = values[STATUS_OUTPUT].text;
+    bool json = values[STATUS_JSON].times > 0 || (output != NULL && strcmp(output, "json") == 0);
+    return watch_job(&op,
+                     json             ? WATCH_JSON
+                     : output != NULL ? WATCH_WIDE
+                                      : WATCH_TEXT,
+                     values[STATUS_WATCH].times > 0);
 }

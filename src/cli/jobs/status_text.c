@@ -8,6 +8,10 @@
 #include "base/text/utf8.h"
 #include "launcher/report/failure_text.h"
 
+#define LABEL_COLUMNS 13 /* where the text of a line begins */
+#define GAP 2            /* blanks between two columns */
+#define NAME_MIN 20      /* columns of a name that is cut */
+
 /* ---- texts ---- */
 
 /* A peer's text on a terminal: control characters, C1's too (U+0080 to U+009F), become "?". */
@@ -41,6 +45,15 @@ static void add_name_of(const struct status_view *v, uint64_t incarnation, struc
         }
     }
     strbuf_printf(out, "%016" PRIx64, incarnation);
+}
+
+/* The bytes of the first `columns` characters. */
+static size_t utf8_bytes(const char *text, size_t columns) {
+    size_t n = 0;
+    for (; text[n] != '\0'; n++)
+        if (((unsigned char)text[n] & 0xc0) != 0x80 && columns-- == 0)
+            break;
+    return n;
 }
 
 static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
@@ -135,11 +148,11 @@ static void add_lines(const struct status_view *v, struct strbuf *out) {
 
 /* ---- the table ---- */
 
-enum column { NAME, NODE_RANK, RANKS, PLACE, STATE, HEARD, ADDRESS, PID, ID, NOTE, COLUMN_COUNT };
-static const char *const titles[COLUMN_COUNT] = {"NODE",  "RANK",    "WORKERS", "PLACE", "STATE",
-                                                 "HEARD", "ADDRESS", "PID",     "ID",    "NOTE"};
+enum column { NAME, NODE_RANK, RANKS, PLACE, STATE, SILENT, ADDRESS, PID, ID, NOTE, COLUMN_COUNT };
+static const char *const titles[COLUMN_COUNT] = {"NODE",   "RANK",    "WORKERS", "PLACE", "STATE",
+                                                 "SILENT", "ADDRESS", "PID",     "ID",    "NOTE"};
 
-static bool is_right_aligned(enum column c) { return c == NODE_RANK || c == HEARD || c == PID; }
+static bool is_right_aligned(enum column c) { return c == NODE_RANK || c == SILENT || c == PID; }
 
 static void add_ranks(const struct overview_node *n, struct strbuf *out) {
     if (n->place != PLACE_MEMBER)
@@ -161,7 +174,7 @@ static void add_cell(const struct overview_node *n, enum column c, struct strbuf
     case RANKS: add_ranks(n, out); break;
     case PLACE: strbuf_add(out, overview_place_names[n->place]); break;
     case STATE: strbuf_add(out, node_state_names[n->state]); break;
-    case HEARD: duration_text(n->silent_ns, out); break;
+    case SILENT: duration_text(n->silent_ns, out); break;
     case ADDRESS:
         if (n->addr[0] != '\0')
             add_clean(out, n->addr);
@@ -182,7 +195,13 @@ static void add_cell(const struct overview_node *n, enum column c, struct strbuf
 }
 
 static void add_padded(struct strbuf *out, const char *text, size_t width, bool right) {
-    int pad = (int)(width - MIN2(width_of(text), width));
+    size_t has = width_of(text);
+    if (has > width) { /* cut, with the mark of ps(1) */
+        strbuf_add_bytes(out, text, utf8_bytes(text, width - 1));
+        strbuf_add_char(out, '+');
+        return;
+    }
+    int pad = (int)(width - has);
     if (right)
         strbuf_printf(out, "%*s%s", pad, "", text);
     else
@@ -214,40 +233,111 @@ static const struct overview_node **in_order(const struct status_view *v) {
     return rows;
 }
 
-static void add_table(const struct status_view *v, struct strbuf *out) {
-    _cleanup_(freep) const struct overview_node **rows = in_order(v);
+/* Without -o wide, the columns that no operator needs every day are left out. */
+static bool is_shown(enum column c, bool wide) { return wide || c < ADDRESS; }
+
+static void measure(const struct status_view *v, const struct overview_node *const *rows,
+                    size_t widths[COLUMN_COUNT]) {
     _cleanup_(strbuf_fini) struct strbuf cell = {0};
-    size_t widths[COLUMN_COUNT];
+    size_t sum = 0;
     for (enum column c = NAME; c < COLUMN_COUNT; c++) {
         widths[c] = width_of(titles[c]);
-        for (uint32_t i = 0; i < v->n_nodes; i++) {
+        for (uint32_t i = 0; is_shown(c, v->wide) && i < v->n_nodes; i++) {
             strbuf_clear(&cell);
             add_cell(rows[i], c, &cell);
             widths[c] = MAX2(widths[c], width_of(strbuf_text(&cell)));
         }
+        sum += is_shown(c, v->wide) ? widths[c] + GAP : 0;
     }
+    size_t over = sum > GAP + STATUS_COLUMNS ? sum - GAP - STATUS_COLUMNS : 0;
+    if (!v->wide) /* the name has what the other columns leave: 20 columns at least */
+        widths[NAME] -= MIN2(over, widths[NAME] - MIN2(widths[NAME], (size_t)NAME_MIN));
+}
+
+static void add_table(const struct status_view *v, struct strbuf *out) {
+    _cleanup_(freep) const struct overview_node **rows = in_order(v);
+    _cleanup_(strbuf_fini) struct strbuf cell = {0};
+    size_t widths[COLUMN_COUNT];
+    measure(v, rows, widths);
     for (enum column c = NAME; c < COLUMN_COUNT; c++) {
+        if (!is_shown(c, v->wide))
+            continue;
         add_padded(out, titles[c], widths[c], is_right_aligned(c));
-        strbuf_add(out, "  ");
+        strbuf_printf(out, "%*s", GAP, "");
     }
     end_row(out);
     for (uint32_t i = 0; i < v->n_nodes; i++) {
         for (enum column c = NAME; c < COLUMN_COUNT; c++) {
+            if (!is_shown(c, v->wide))
+                continue;
             strbuf_clear(&cell);
             add_cell(rows[i], c, &cell);
             add_padded(out, strbuf_text(&cell), widths[c], is_right_aligned(c));
-            strbuf_add(out, "  ");
+            strbuf_printf(out, "%*s", GAP, "");
         }
         end_row(out);
     }
 }
 
+/* Adds one line of text as lines of at most STATUS_COLUMNS; the second and later ones are
+ * indented. Blanks are kept, except where a line is broken. */
+static void add_folded(struct strbuf *out, const char *line, size_t n, size_t indent) {
+    size_t room = STATUS_COLUMNS;
+    while (n > 0) {
+        size_t whole = utf8_bytes(line, room), part = MIN2(whole, n);
+        if (part < n) { /* after the last blank, unless there is none */
+            size_t at = part;
+            while (at > 0 && line[at] != ' ')
+                at--;
+            part = at > indent ? at : part;
+        }
+        strbuf_add_bytes(out, line, part);
+        strbuf_add_char(out, '\n');
+        line += part;
+        n -= part;
+        while (n > 0 && *line == ' ') {
+            line++;
+            n--;
+        }
+        if (n > 0)
+            strbuf_printf(out, "%*s", (int)indent, "");
+        room = STATUS_COLUMNS - indent;
+    }
+}
+
+static void add_notes(const struct status_view *v, struct strbuf *out) {
+    _cleanup_(freep) const struct overview_node **rows = in_order(v);
+    _cleanup_(strbuf_fini) struct strbuf note = {0};
+    for (uint32_t i = 0; i < v->n_nodes; i++) {
+        strbuf_clear(&note);
+        add_cell(rows[i], NOTE, &note);
+        if (note.len == 0)
+            continue;
+        _cleanup_(freep) char *text = xstrdup(strbuf_text(&note));
+        strbuf_clear(&note);
+        strbuf_add(&note, "  ");
+        add_clean(&note, rows[i]->name);
+        strbuf_printf(&note, ": %s", text);
+        add_folded(out, strbuf_text(&note), note.len, 4);
+    }
+}
+
 void status_text(const struct status_view *v, struct strbuf *out) {
-    add_lines(v, out);
+    _cleanup_(strbuf_fini) struct strbuf lines = {0};
+    add_lines(v, &lines);
+    if (v->wide)
+        strbuf_add(out, strbuf_text(&lines));
+    for (const char *line = strbuf_text(&lines); !v->wide && *line != '\0';) {
+        size_t n = strcspn(line, "\n");
+        add_folded(out, line, n, LABEL_COLUMNS);
+        line += n + (line[n] == '\n');
+    }
     if (v->n_nodes == 0)
         return;
     strbuf_add_char(out, '\n');
     add_table(v, out);
+    if (!v->wide)
+        add_notes(v, out);
 }
 
 /* ---- JSON ---- */

@@ -10,9 +10,14 @@ struct status_view {
     const struct overview *overview; /* leader 0: only the arbiter was asked */
     const struct overview_node *nodes;
     uint32_t n_nodes;
+    bool wide; /* all columns; else lines are at most STATUS_COLUMNS wide */
 };
 
-/* Several lines, then a table with a row for each node: members by rank, then the others. Text from
+#define STATUS_COLUMNS 80
+
+/* Several lines, then a table with a row for each node: members by rank, then the others. Not wide:
+ * long lines are folded, notes follow the table, and only a number of workers or a time that is
+ * longer than any real one makes a line longer. Text from
  * other hosts can't move a terminal's cursor. */
 void status_text(const struct status_view *v, struct strbuf *out);
 /* Writes one object in one line. */

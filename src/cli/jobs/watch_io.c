@@ -22,7 +22,7 @@
 struct watch {
     const struct operation *op;
     struct loop *loop;
-    bool json, again, terminal;
+    bool json, wide, again, terminal;
     bool shown; /* a state was shown before */
     bool closed;
     char leader[RDZV_ADDR_MAX]; /* address of the agent that answered last */
@@ -53,7 +53,7 @@ static int show_closed(struct watch *w, const struct job_found *found) {
     struct overview o = {
         .state = GROUP_CLOSED, .epoch = found->record.epoch, .outcome = found->record.outcome};
     (void)snprintf(o.reason, sizeof o.reason, "%.511s", found->record.reason);
-    return show(w, &(struct status_view){.run_id = found->run_id, .overview = &o});
+    return show(w, &(struct status_view){.run_id = found->run_id, .overview = &o, .wide = w->wide});
 }
 
 /* Asks once, and shows the answer. Returns 0, or a negative errno with a sentence; *ret_status is
@@ -84,7 +84,8 @@ static int refresh(struct watch *w, struct job_found *found, int *ret_status, st
         struct status_view view = {.run_id = reply.run_id,
                                    .overview = &reply.overview,
                                    .nodes = reply.nodes,
-                                   .n_nodes = reply.n_nodes};
+                                   .n_nodes = reply.n_nodes,
+                                   .wide = w->wide};
         *ret_status = show(w, &view);
         (void)strcpy(w->leader, reply.from);
         w->leader_port = reply.from_port;
@@ -133,9 +134,12 @@ static int watch_until_closed(struct watch *w) {
     }
 }
 
-int watch_job(const struct operation *op, bool json, bool again) {
-    struct watch w = {
-        .op = op, .json = json, .again = again, .terminal = isatty(STDOUT_FILENO) == 1};
+int watch_job(const struct operation *op, enum watch_format format, bool again) {
+    struct watch w = {.op = op,
+                      .json = format == WATCH_JSON,
+                      .wide = format == WATCH_WIDE,
+                      .again = again,
+                      .terminal = isatty(STDOUT_FILENO) == 1};
     int r = loop_new(&w.loop);
     if (r < 0) {
         log_error("can't make an event loop: %s", strerror(-r));

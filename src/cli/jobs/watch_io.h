@@ -3,5 +3,7 @@
 
 #include "cli/jobs/operate.h"
 
+enum watch_format { WATCH_TEXT = 1, WATCH_WIDE, WATCH_JSON };
+
 /* Returns the exit status. again: every second, in place on a terminal. */
-_must_use_ int watch_job(const struct operation *op, bool json, bool again);
+_must_use_ int watch_job(const struct operation *op, enum watch_format format, bool again);

@@ -345,7 +345,7 @@ static void look_devices(const struct topology *t, const struct discovery_nvml *
     struct node_summary_gpus in = {
         .topology = t, .report = report, .n_nvidia = nvml != NULL ? nvml->n_nvidia : 0};
     for (uint32_t i = 0; nvml != NULL && i < nvml->n_warnings && gpus; i++)
-        node_summary_add(d, NODE_SUMMARY_WARN, "LOOK", "%.200s", t->warnings[i]);
+        node_summary_add(d, NODE_SUMMARY_WARN, "DISCOVERY", "%.200s", t->warnings[i]);
     node_summary_gpus(&in, d);
     look_hcas(t, d);
     look_rails(t, d);

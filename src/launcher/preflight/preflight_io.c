@@ -53,7 +53,7 @@ static void on_node_summary(void *arg, const struct node_summary *d, bool whole)
         node_summary_add(&p->node_summary, before.findings[i].level, before.findings[i].code, "%s",
                          before.findings[i].text);
     if (!whole)
-        node_summary_add(&p->node_summary, NODE_SUMMARY_WARN, "LOOK",
+        node_summary_add(&p->node_summary, NODE_SUMMARY_WARN, "DISCOVERY",
                          "this node could not be examined within %.0f s",
                          (double)NODE_SUMMARY_GATHER_NS / (double)NS_PER_S);
     for (uint32_t i = 0; i < d->n_findings && !p->check; i++)
@@ -68,7 +68,7 @@ static void on_node_summary(void *arg, const struct node_summary *d, bool whole)
 
 static void not_gathered(struct preflight *p, const char *why) {
     log_warning("preflight: can't examine this node: %s", why);
-    node_summary_add(&p->node_summary, NODE_SUMMARY_FAIL, "LOOK",
+    node_summary_add(&p->node_summary, NODE_SUMMARY_FAIL, "DISCOVERY",
                      "this node could not be examined: %s", why);
     p->gathered = true;
     p->waits_for_node_summary = false;

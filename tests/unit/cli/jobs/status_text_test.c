@@ -81,15 +81,19 @@ static void begin(void) {
 
 static void finish(void) { strbuf_fini(&out); }
 
-static const char *text_of(uint32_t n) {
+static const char *show(uint32_t n, bool wide) {
     strbuf_clear(&out);
-    status_text(&(struct status_view){.run_id = "digits", .overview = &overview, .nodes = nodes, .n_nodes = n}, &out);
+    status_text(
+        &(struct status_view){.run_id = "digits", .overview = &overview, .nodes = nodes, .n_nodes = n, .wide = wide},
+        &out);
     return strbuf_text(&out);
 }
 
+static const char *text_of(uint32_t n) { return show(n, false); }
+
 Test(status_text, a_running_job_for_people, .init = begin, .fini = finish) {
     cr_assert_str_eq(
-        text_of(4),
+        show(4, true),
         "job digits: running for 12 min 05 s\n"
         "  group      generation 2.3, 2 nodes, 16 workers, started 12 min 04 s ago\n"
         "  wanted     2 to 4 nodes; 1 spare, 1 excluded\n"
@@ -97,12 +101,35 @@ Test(status_text, a_running_job_for_people, .init = begin, .fini = finish) {
         "  so far     1 of 3 restarts used, 2 nodes lost\n"
         "  incident   12 min 10 s ago: node7 was lost: silent for 6 s\n"
         "\n"
-        "NODE   RANK  WORKERS  PLACE     STATE     HEARD  ADDRESS          PID  ID                NOTE\n"
+        "NODE   RANK  WORKERS  PLACE     STATE    SILENT  ADDRESS          PID  ID                NOTE\n"
         "node1     0  0-7      member    running   1.0 s  with the leader   11  00000000000000a1\n"
         "node2     1  8-15     member    running   4.0 s  10.0.0.2          22  00000000000000a2  no connection\n"
         "node3     -  (8)      spare     joined   300 ms  10.0.0.3          33  00000000000000a3\n"
         "node4     -  (8)      excluded  stopped    0 ms  10.0.0.4          44  00000000000000a4  3 failures in a "
         "row\n");
+}
+
+Test(status_text, eighty_columns_are_enough, .init = begin, .fini = finish) {
+    (void)strcpy(nodes[3].why, "its disk is full, and the message of the kernel about that is longer than this line");
+    (void)memset(nodes[1].name, 'n', 100);
+    (void)strcpy(overview.incident,
+                 "node7 was lost: silent for 6 s, while a switch between it and the others restarted");
+    const char *text = text_of(4);
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
+        cr_assert_leq(strcspn(line, "\n"), 80, "%s", text);
+    cr_assert_str_eq(strstr(text, "  incident"),
+                     "  incident   12 min 10 s ago: node7 was lost: silent for 6 s, while a switch\n"
+                     "             between it and the others restarted\n"
+                     "\n"
+                     "NODE                                    RANK  WORKERS  PLACE     STATE    SILENT\n"
+                     "node1                                      0  0-7      member    running   1.0 s\n"
+                     "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn+     1  8-15     member    running   4.0 s\n"
+                     "node3                                      -  (8)      spare     joined   300 ms\n"
+                     "node4                                      -  (8)      excluded  stopped    0 ms\n"
+                     "  nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn\n"
+                     "    nnnnnnnnnnnnnnnnnnnnnn: no connection\n"
+                     "  node4: its disk is full, and the message of the kernel about that is longer\n"
+                     "    than this line\n");
 }
 
 Test(status_text, each_state_is_said, .init = begin, .fini = finish) {
@@ -143,13 +170,15 @@ Test(status_text, control_characters_do_not_reach_the_terminal, .init = begin, .
     (void)strcpy(nodes[0].why, "\xff\xfe\t");
     (void)strcpy(overview.incident, "x\r\ny");
     (void)strcpy(overview.leader_host, "\x1b]0;title\x07");
-    const char *text = text_of(4);
-    for (const char *p = text; *p != '\0'; p++)
-        cr_assert((unsigned char)*p >= 0x20 || *p == '\n', "%02x", (unsigned)*p);
-    cr_assert_null(strchr(text, '\x7f'));
-    cr_assert_null(strstr(text, "\xc2\x9b"));
-    cr_assert_not_null(strstr(text, "a?[2J?b?"));
-    cr_assert_not_null(strstr(text, "ago: x??y\n"));
+    for (int wide = 0; wide <= 1; wide++) {
+        const char *text = show(4, wide);
+        for (const char *p = text; *p != '\0'; p++)
+            cr_assert((unsigned char)*p >= 0x20 || *p == '\n', "%02x", (unsigned)*p);
+        cr_assert_null(strchr(text, '\x7f'));
+        cr_assert_null(strstr(text, "\xc2\x9b"));
+        cr_assert_not_null(strstr(text, "a?[2J?b?"));
+        cr_assert_not_null(strstr(text, "ago: x??y\n"));
+    }
 }
 
 Test(status_text, columns_stay_aligned_with_letters_of_several_bytes, .init = begin, .fini = finish) {
@@ -178,7 +207,7 @@ Test(status_text, five_thousand_rows_are_in_order_and_aligned) {
         (void)snprintf(many[i].addr, sizeof many[i].addr, "10.0.%u.%u", rank / 256, rank % 256);
     }
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    status_text(&(struct status_view){.run_id = "r", .overview = &o, .nodes = many, .n_nodes = N}, &text);
+    status_text(&(struct status_view){.run_id = "r", .overview = &o, .nodes = many, .n_nodes = N, .wide = true}, &text);
     const char *line = strstr(strbuf_text(&text), "\n\nNODE");
     cr_assert_not_null(line);
     line += 2;
