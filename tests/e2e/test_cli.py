@@ -234,7 +234,7 @@ def test_a_program_called_torchrun_runs(tmp_path):
     (["run", "--nnodes=\x1b[2J\n", "t.py"], 2, "muster run: --nnodes=?[2J?: must be a number of nodes, or MIN:MAX\n"),
     (["\u009b2J\udcff"], 2, 'muster: unknown command "??2J?"; see "muster help"\n'),
     (["version", "-x"], 2, 'muster version: unknown argument "-x"; there is only -v\n'),
-    (["completion", "fish"], 2, 'muster completion: no completion for "fish"; only for bash and zsh\n'),
+    (["completion", "tcsh"], 2, 'muster completion: no completion for "tcsh"; only for bash, zsh and fish\n'),
     (["exclude"], 2, 'muster exclude: which NODE? See "muster status"\n'),
     (["stop", "h:1", "x"], 2, 'muster stop: unknown argument "x"\n'),
     (["status", "--josn"], 2, "muster status: unknown option --josn; did you mean --json?\n"),
@@ -321,6 +321,39 @@ def test_bash_completes():
     assert complete(["muster", "status", "--j"]) == ["--json"] and complete(["muster", "exclude", "n"]) == []
     assert "--reason" in complete(["muster", "stop", "--"]) and "--reason" not in complete(["muster", "grow", "--"])
     assert complete(["muster", "run", "--start-method", "fork"]) == ["fork", "forkserver"]
+
+
+def fish_lines():
+    return muster("completion", "fish").stdout.splitlines()
+
+
+def test_fish_gets_every_option_in_its_quoting():
+    lines = fish_lines()
+    for command in ("run", "status", "env", "topo"):
+        named = set(re.findall(r"^  (?:-\w, )?--([a-z-]+)", muster(command, "--help-all").stdout, re.M))
+        found = {m.group(1) for line in lines if (m := re.match(rf"complete -c muster(?: -c torchrun)? -n __muster_at_{command} -l (\S+)", line))}
+        assert named == found, command
+    for line in lines:  # in single quotes fish knows \\\\ and \\'
+        assert len(re.findall(r"(?<!\\)'", line.replace("\\\\", ""))) % 2 == 0, line
+    assert any("__muster_at_run -l contain -x -a '" in line for line in lines)
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="no fish on PATH")
+@pytest.mark.parametrize("line, offered, not_offered", [
+    ("muster ver", "version", "run"),
+    ("muster run --nproc", "--nproc-per-node", "--nnodes"),
+    ("torchrun --nproc", "--nproc-per-node", "--nnodes"),
+    ("muster run --nnodes 2 --nproc", "--nproc-per-node", "--nnodes"),
+    ("muster run --contain ", "cgroup", "--nnodes"),
+    ("muster run train.py --nproc", "", "--nproc-per-node"),
+    ("muster status --nproc", "", "--nproc-per-node"),
+])
+def test_fish_completes(tmp_path, line, offered, not_offered):
+    script = tmp_path / "muster.fish"
+    script.write_text("\n".join(fish_lines()))
+    done = subprocess.run(["fish", "-N", "-c", f"source {script}; complete -C '{line}'"], capture_output=True, text=True)
+    words = [word.split("\t")[0] for word in done.stdout.splitlines()]
+    assert done.returncode == 0 and not done.stderr and (not offered or offered in words) and not_offered not in words, done
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh on PATH")

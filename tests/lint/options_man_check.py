@@ -51,6 +51,7 @@ def keys_of_page(page):
 PAGES = [
     ("muster-run.1", 30, ["run"]),
     ("muster-status.1", 7, ["status"]),
+    ("muster-store.1", 3, ["store"]),
     ("muster-topo.1", 8, ["topo"]),
     ("muster-check.1", 10, ["check"]),
     ("muster-env.1", 12, ["env"]),

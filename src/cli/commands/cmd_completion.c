@@ -8,15 +8,21 @@
 
 int cmd_completion(int argc, char **argv) {
     if (argc != 2)
-        return usage_error("completion", "which shell? muster completion bash|zsh");
+        return usage_error("completion", "which shell? muster completion bash|zsh|fish");
     if (help_is_asked(argv[1])) {
-        (void)puts("usage: muster completion bash|zsh\n\n"
+        (void)puts("usage: muster completion bash|zsh|fish\n\n"
                    "Prints a script for the shell: source <(muster completion bash)");
         return finish_stdout();
     }
-    bool bash = strcmp(argv[1], "bash") == 0;
-    if (!bash && strcmp(argv[1], "zsh") != 0)
-        return usage_error("completion", "no completion for \"%s\"; only for bash and zsh",
+    static const struct {
+        const char *name;
+        void (*write)(const char *const *, const struct option_set *const *, struct strbuf *);
+    } shells[] = {{"bash", completion_bash}, {"zsh", completion_zsh}, {"fish", completion_fish}};
+    size_t shell = 0;
+    while (shell < ARRAY_SIZE(shells) && strcmp(argv[1], shells[shell].name) != 0)
+        shell++;
+    if (shell == ARRAY_SIZE(shells))
+        return usage_error("completion", "no completion for \"%s\"; only for bash, zsh and fish",
                            argv[1]);
     const char *names[NAMES_MAX + 1];
     const struct option_set *sets[NAMES_MAX + 1];
@@ -30,10 +36,7 @@ int cmd_completion(int argc, char **argv) {
     names[n] = NULL;
     sets[n_sets] = NULL;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    if (bash)
-        completion_bash(names, sets, &text);
-    else
-        completion_zsh(names, sets, &text);
+    shells[shell].write(names, sets, &text);
     (void)fputs(strbuf_text(&text), stdout);
     return finish_stdout();
 }

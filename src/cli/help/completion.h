@@ -11,3 +11,5 @@ void completion_bash(const char *const *names, const struct option_set *const *s
                      struct strbuf *out);
 void completion_zsh(const char *const *names, const struct option_set *const *sets,
                     struct strbuf *out);
+void completion_fish(const char *const *names, const struct option_set *const *sets,
+                     struct strbuf *out);
