@@ -302,7 +302,8 @@ def test_the_report_has_torchruns_fields(job):
     code, _, err = job.run("--nproc-per-node=2", "--no-python", job.worker, "err=last words\\n", "rank=0", "exit=7",
                            "wait")
     assert code == 1
-    report = err[err.index("====="):]
+    name, _, report = err[err.index("torch.distributed."):].partition("\n")
+    assert name == "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: " and report.startswith("===="), err
     for line in (r"^/.*e2e-worker FAILED$", r"^Failures:$", r"^Root Cause \(first observed failure\):$", r"^\[0\]:$",
                  r"^  time      : \d{4}-\d\d-\d\d_\d\d:\d\d:\d\d$", r"^  host      : \S+$",
                  r"^  rank      : 0 \(local_rank: 0\)$", r"^  exitcode  : 7 \(pid: \d+\) ?$", r"^  error_file: <N/A>$"):
@@ -323,6 +324,22 @@ raise SystemExit(1)
     assert named and named.group(1) != "<N/A>", err
     assert "bad shape" in pathlib.Path(named.group(1)).read_text()
     shutil.rmtree(pathlib.Path(named.group(1)).parent, ignore_errors=True)
+
+
+@pytest.mark.parametrize("nproc, words", [(1, ()), (2, ()), (1, ("-t", "2"))])
+def test_what_the_terminal_shows_is_not_repeated_in_the_report(job, tmp_path, nproc, words):
+    code, _, err = job.run(f"--nproc-per-node={nproc}", "--log-dir", tmp_path / "logs", *words, "--no-python", job.worker,
+                           "rank=0", "err=the very last words\\n", "rank=0", "exit=1", "wait")
+    assert code == 1
+    assert err.count("the very last words") == 1 and err.count("ChildFailedError") == 1, err
+    assert "Last lines" not in err, err
+
+
+def test_what_the_filter_hid_is_in_the_report(job):
+    code, _, err = job.run("--nproc-per-node=2", "--local-ranks-filter=1", "--no-python", job.worker, "rank=0",
+                           "err=the very last words\\n", "rank=0", "exit=1", "wait")
+    assert code == 1
+    assert re.search(r"^Last lines of rank 0's .*\n  the very last words$", err, re.M), err
 
 
 def test_last_words_of_a_failed_worker_are_shown(job, tmp_path):

@@ -198,17 +198,27 @@ static int64_t utc_offset_s(uint64_t wall_ns) {
     return localtime_r(&t, &tm) == NULL ? 0 : (int64_t)tm.tm_gmtoff;
 }
 
+/* Whether a local worker's stderr went where this agent's report goes. */
+static bool was_shown(const struct job_spec *spec, uint32_t local_rank) {
+    unsigned redirects = std_map_get(&spec->redirects, local_rank);
+    unsigned tee = std_map_get(&spec->tee, local_rank);
+    return (spec->console_ranks == NULL || spec->console_ranks[local_rank]) &&
+           (redirects & ~tee & STD_ERR) == 0;
+}
+
 static void show_failure(struct agent *a, const struct failure *f) {
     const struct job_spec *spec = a->config.spec;
     _cleanup_(strbuf_fini) struct strbuf tail = {0}, block = {0};
-    if (f->incarnation == a->incarnation && f->kind != FAILURE_NODE)
+    bool here = f->incarnation == a->incarnation && f->kind != FAILURE_NODE;
+    bool shown = here && f->local_rank < spec->nproc && was_shown(spec, f->local_rank);
+    if (here && !shown)
         local_workers_stderr_tail(a->local_workers, f->local_rank, &tail);
     struct failure_report sheet = {
         .entrypoint = spec->script,
         .failures = f,
         .n_failures = 1,
         .utc_offset_s = utc_offset_s(f->wall_ns),
-        .stderr_tail = tail.len > 0 ? strbuf_text(&tail) : NULL,
+        .stderr_tail = tail.len > 0 || shown ? strbuf_text(&tail) : NULL,
     };
     failure_report_text(&sheet, &block);
     console_print(a->console, CONSOLE_ERR, strbuf_text(&block), block.len);

@@ -11,6 +11,9 @@
 #define WIDTH_MAX 60
 #define NOT_AVAILABLE "<N/A>"
 #define INTERPRETER "The interpreter was "
+/* The end of torchrun's traceback, for which scripts and people search logs. Python writes the
+ * blank between the name and the message, which begins with a newline. */
+#define EXCEPTION_LINE "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
 /* The address that torch 2.13 prints if a worker left no error file. */
 #define HELP_TEXT "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
 
@@ -251,6 +254,7 @@ void failure_report_text(const struct failure_report *sheet, struct strbuf *ret)
     width = MAX2(width, width_of(strbuf_text(&others)));
     width = MIN2(width, (size_t)WIDTH_MAX);
 
+    strbuf_add(ret, EXCEPTION_LINE);
     add_rule('=', width, ret);
     strbuf_printf(ret, "%s FAILED\n", sheet->entrypoint);
     add_rule('-', width, ret);

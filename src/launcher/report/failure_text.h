@@ -44,8 +44,10 @@ struct failure_report {
     const struct failure *failures; /* [0] is the root cause */
     uint32_t n_failures;            /* >= 1 */
     int64_t utc_offset_s;           /* of local time at the failure: clock_utc_offset_s() */
-    const char *stderr_tail;        /* of the root cause's worker; NULL: the one in its text */
+    /* of the root cause's worker; NULL: the one in its text; "": none, it was shown before */
+    const char *stderr_tail;
 };
-/* Adds the block with a newline at its end; then, if there is a tail, its lines under a heading. A
- * lost node (FAILURE_NODE) has no rank, code or pid; its entry has the node and the reason. */
+/* Adds the name of torchrun's exception and the block, with a newline at its end; then, if there is
+ * a tail, its lines under a heading. A lost node (FAILURE_NODE) has no rank, code or pid; its entry
+ * has the node and the reason. */
 void failure_report_text(const struct failure_report *report, struct strbuf *ret);

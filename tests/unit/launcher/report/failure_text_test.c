@@ -121,11 +121,13 @@ Test(failure_text, exit_codes_are_counted_as_torchrun_does) {
     cr_assert_eq(failure_exit_code(&f), 1);
 }
 
-#define EXPECT_BLOCK(sheet, want)                                                     \
-    do {                                                                              \
-        _cleanup_(strbuf_fini) struct strbuf got_ = {0};                              \
-        failure_report_text((sheet), &got_);                                          \
-        cr_assert_str_eq(strbuf_text(&got_), (want), "got:\n%s", strbuf_text(&got_)); \
+/* After the traceback's last line, which has a blank at its end. */
+#define EXCEPTION "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+#define EXPECT_BLOCK(sheet, want)                                                             \
+    do {                                                                                      \
+        _cleanup_(strbuf_fini) struct strbuf got_ = {0};                                      \
+        failure_report_text((sheet), &got_);                                                  \
+        cr_assert_str_eq(strbuf_text(&got_), EXCEPTION want, "got:\n%s", strbuf_text(&got_)); \
     } while (0)
 
 /* These blocks are torchrun 2.13's output, except for host and file names, ranks and pids. */
