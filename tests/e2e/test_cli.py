@@ -294,7 +294,7 @@ def test_torchrun_has_help(tmp_path):
 def test_version_says_what_was_found_and_what_was_not():
     lines = muster("version", "-v", env={"PATH": "/nonexistent"}).stdout
     for name in ("compiler", "libevent", "OpenSSL", "cJSON", "hwloc", "kernel", "children", "CPUs", "NVML", "GPUs", "cgroup",
-                 "python", "munge"):
+                 "python"):
         assert re.search(rf"^  {name} +\S", lines, re.M), (name, lines)
     assert "no python3 or python on PATH" in lines
 
@@ -303,6 +303,22 @@ def test_a_full_disk_is_noticed():
     with open("/dev/full", "w") as full:
         done = subprocess.run([harness.MUSTER, "help"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and "can't write to standard output" in done.stderr
+
+
+@pytest.mark.parametrize("words, hint", [
+    (("status", "--rdzv-endpoint=h:1"), "muster status h:1"), (("stop", "--rdzv_endpoint", "h:1"), "muster stop h:1"),
+    (("leave", "--rdzv-endp=h:1"), "muster leave h:1"), (("grow", "--rdzv-endpoint"), "muster grow HOST:PORT"),
+    (("exclude", "n", "--rdzv-endpoint=dir:/x"), "muster exclude NODE dir:/x")])
+def test_an_endpoint_by_its_option_gets_the_form_that_works(words, hint):
+    done = muster(*words)
+    assert done.returncode == 2 and done.stderr.endswith(f"; write the endpoint alone: {hint}\n"), done
+    done = muster("status", "--rdzv-i2=x")
+    assert "did you mean --rdzv-id?" in done.stderr, done
+
+
+def test_env_says_when_there_is_nothing_to_set():
+    done = muster("env", "--nccl-env=off")
+    assert done.returncode == 0 and done.stdout == "# local rank 0\n# (no variable needs to be set on this node)\n", done
 
 
 def complete(line):

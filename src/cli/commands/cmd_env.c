@@ -368,13 +368,15 @@ static void show_text(const struct env_request *a) {
         if (i < a->setup.n)
             write_rank(a, i, &one);
         if (i > 0 && (i == a->setup.n || strcmp(strbuf_text(&one), strbuf_text(&last)) != 0)) {
-            const char *leader_file = explain ? "" : "# ";
+            const char *comment = explain ? "" : "# ";
             strbuf_add(&text, explain ? "\n" : "");
             if (i - first > 1)
-                strbuf_printf(&text, "%slocal ranks %u-%u\n", leader_file, first, i - 1);
+                strbuf_printf(&text, "%slocal ranks %u-%u\n", comment, first, i - 1);
             else
-                strbuf_printf(&text, "%slocal rank %u\n", leader_file, first);
+                strbuf_printf(&text, "%slocal rank %u\n", comment, first);
             strbuf_printf(&text, "%s%s", explain ? "\n" : "", strbuf_text(&last));
+            if (last.len == 0 && !explain)
+                strbuf_add(&text, "# (no variable needs to be set on this node)\n");
             first = i;
         }
         strbuf_fini(&last);

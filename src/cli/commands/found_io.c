@@ -1,6 +1,5 @@
 #include "cli/commands/found_io.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
@@ -78,9 +77,6 @@ static void add_programs(struct strbuf *out) {
         strbuf_printf(out, "  %-10s %s\n", "python", python);
     else
         strbuf_printf(out, "  %-10s not found: %s\n", "python", err.text);
-    void *munge = dlopen("libmunge.so.2", RTLD_LAZY | RTLD_LOCAL);
-    strbuf_printf(out, "  %-10s %s\n", "munge",
-                  munge != NULL ? "libmunge.so.2" : "not found (no libmunge.so.2)");
 }
 
 static void add(struct strbuf *out, const char *name, const char *text) {

@@ -105,6 +105,15 @@ static int fail_unknown(struct option_parser *p, const char *word) {
         if (n > 2 && row < p->set->n)
             best = p->set->defs[row].name;
     }
+    if (p->set->operands != NULL && strstr(p->set->operands, "ENDPOINT") != NULL &&
+        begins("--rdzv-endpoint", word, n) && n > strlen("--rdzv-")) {
+        const char *value = word[n] == '='      ? word + n + 1
+                            : p->next < p->argc ? p->argv[p->next]
+                                                : "HOST:PORT";
+        return err_set(p->err, -EINVAL,
+                       "unknown option %.*s; write the endpoint alone: muster %s%s %s", (int)n,
+                       word, p->set->command, p->set->operands[0] == '[' ? "" : " NODE", value);
+    }
     if (best != NULL)
         return err_set(p->err, -EINVAL, "unknown option %.*s; did you mean --%s?", (int)n, word,
                        best);
