@@ -291,6 +291,25 @@ def test_the_codes_of_a_shell_are_explained(job, worker_code, word):
     assert re.search(word, err), err
 
 
+@pytest.mark.parametrize("how, status", [("exit=85", 85), ("signal=11", 139), ("exit=1", 1)])
+def test_the_status_of_the_worker_is_the_jobs_on_request(job, how, status):
+    code, _, err = job.run("--nproc-per-node=2", "--exit-code=worker", "--no-python", job.worker, "start", "rank=1", how,
+                           "wait")
+    assert code == status and "Root Cause" in err, err
+
+
+def test_the_status_of_a_worker_elsewhere_is_every_nodes(job):
+    agents = job.pair("--exit-code=worker", nnodes="2", nproc=1, worker=("start", "rank=0", "exit=7", "wait"))
+    assert [a.wait() for a in agents] == [7, 7], [a.said() for a in agents]
+
+
+def test_a_signal_to_muster_counts_more_than_the_workers_status(job):
+    agent = job.agent("a", "--exit-code=worker", "--shutdown-timeout=20", "--no-python", job.worker, "start", "wait")
+    job.events.wait("start", 1)
+    agent.signal(signal.SIGTERM)
+    assert agent.wait() == 143, agent.said()
+
+
 def test_a_signal_is_called_by_its_name(job):
     code, _, err = job.run("--nproc-per-node=2", "--no-python", job.worker, "start", "rank=1", "signal=11", "wait")
     assert code == 1

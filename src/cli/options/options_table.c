@@ -205,6 +205,10 @@ static const struct option_def defs[] = {
     {"shutdown-timeout", "SECONDS", ENV,
      "Time for workers to end by themselves before they are killed", SECONDS(shutdown_timeout_ns),
      .variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
+    {"exit-code", "WHOSE", ENV | OURS,
+     "Exit status of a job that failed: 1, as with torchrun, or that of the worker that failed "
+     "first (128+N for signal N)",
+     .choices = "torchrun worker", CHOICE(exit_code, JOB_EXIT_CODE_TORCHRUN, JOB_EXIT_CODE_WORKER)},
     {"contain", "HOW", ENV | OURS,
      "What prevents workers from outliving muster when agent and guardian are killed at once: a "
      "cgroup, a pid namespace, none, or auto (a cgroup if one was delegated to muster)",

@@ -14,6 +14,7 @@
 #include "launcher/node/node_net_io.h"
 #include "launcher/node/node_setup.h"
 #include "launcher/preflight/node_summary_io.h"
+#include "launcher/report/failure_text.h"
 #include "launcher/supervise/leftovers_io.h"
 #include "rendezvous/arbiter/arbiter.h"
 #include "rendezvous/protocol/endpoint_io.h"
@@ -483,8 +484,11 @@ static int exit_status(const struct agent *a) {
         return 128 + a->signo;
     if (a->asked_to_leave && a->end.kind == MEMBER_END_LEFT)
         return AGENT_EXIT_SUCCESS; /* as it was asked to */
-    return !a->failed_early && a->end.kind == MEMBER_END_SUCCESS ? AGENT_EXIT_SUCCESS
-                                                                 : AGENT_EXIT_FAILED;
+    if (!a->failed_early && a->end.kind == MEMBER_END_SUCCESS)
+        return AGENT_EXIT_SUCCESS;
+    bool of_worker = a->config.spec->exit_code == JOB_EXIT_CODE_WORKER && !a->failed_early &&
+                     a->end.kind == MEMBER_END_FAILED && a->end.has_failure;
+    return of_worker ? failure_shell_status(&a->end.failure) : AGENT_EXIT_FAILED;
 }
 
 int agent_run(const struct agent_config *config) {

@@ -19,7 +19,8 @@ struct agent_config {
     struct guardian_link *link;
 };
 
-/* Exit statuses, as torchrun's; 128+n if a signal ended the run. */
+/* Exit statuses, as torchrun's; 128+n if a signal ended the run; a worker's with
+ * --exit-code=worker. */
 enum { AGENT_EXIT_SUCCESS = 0, AGENT_EXIT_FAILED = 1 };
 
 /* Call this first: signals that only workers understand (SIGUSR1, SIGWINCH, ...), and that don't

@@ -46,6 +46,9 @@ uint8_t std_map_get(const struct std_map *map, uint32_t local_rank);
 
 enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, JOB_CONTAIN_PIDNS };
 
+/* The exit status of a job that failed: 1, or that of the worker that failed first. */
+enum job_exit_code { JOB_EXIT_CODE_TORCHRUN = 0, JOB_EXIT_CODE_WORKER };
+
 /* OMP_NUM_THREADS if it is not set: torchrun's value, or the number of cores that a worker has. */
 enum job_omp { JOB_OMP_TORCHRUN = 0, JOB_OMP_CORES };
 
@@ -80,6 +83,7 @@ struct job_spec {
     /* when */
     struct rdzv_settings rdzv;
     uint64_t shutdown_timeout_ns;
+    enum job_exit_code exit_code;
     int signals[JOB_SIGNALS_MAX]; /* --signals-to-handle */
     uint32_t n_signals;
 

@@ -29,6 +29,12 @@ int failure_exit_code(const struct failure *f) {
     return f->kind == FAILURE_EXIT ? f->code : 1;
 }
 
+int failure_shell_status(const struct failure *f) {
+    int code = failure_exit_code(f);
+    code = code < 0 ? 128 - code : code;
+    return code >= 1 && code <= 255 ? code : 1;
+}
+
 void duration_text(uint64_t ns, struct strbuf *ret) {
     uint64_t s = ns / NS_PER_S;
     if (s < 1)

@@ -38,6 +38,8 @@ void failure_set_text(struct failure *f, const char *text, bool is_traceback);
 void failure_name_interpreter(struct failure *f, const char *python);
 /* As in torchrun: the exit status, or minus the signal. */
 int failure_exit_code(const struct failure *f);
+/* As in a shell: the exit status, or 128 plus the signal; 1 for a lost node. From 1 to 255. */
+int failure_shell_status(const struct failure *f);
 
 struct failure_report {
     const char *entrypoint;         /* script as given, module, or program */

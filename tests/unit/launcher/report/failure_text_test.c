@@ -121,6 +121,21 @@ Test(failure_text, exit_codes_are_counted_as_torchrun_does) {
     cr_assert_eq(failure_exit_code(&f), 1);
 }
 
+Test(failure_text, the_status_of_a_shell) {
+    struct failure f = failure_of(FAILURE_EXIT, 85);
+    cr_expect_eq(failure_shell_status(&f), 85);
+    f = failure_of(FAILURE_SIGNAL, SIGSEGV);
+    cr_expect_eq(failure_shell_status(&f), 139);
+    f = failure_of(FAILURE_OOM, SIGKILL);
+    cr_expect_eq(failure_shell_status(&f), 137);
+    f = failure_of(FAILURE_SPAWN, ENOENT);
+    cr_expect_eq(failure_shell_status(&f), 127);
+    f = failure_of(FAILURE_NODE, 0);
+    cr_expect_eq(failure_shell_status(&f), 1);
+    f = failure_of(FAILURE_EXIT, 300); /* from another node, of which anything is believed */
+    cr_expect_eq(failure_shell_status(&f), 1);
+}
+
 /* After the traceback's last line, which has a blank at its end. */
 #define EXCEPTION "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
 #define EXPECT_BLOCK(sheet, want)                                                             \
