@@ -216,13 +216,13 @@ class Events(Heard):
 class Agent:
     """One `muster run` process: the guardian, whose child is the agent, whose children are workers."""
 
-    def __init__(self, tag, words, env, cwd, prefix=(), stdin=subprocess.DEVNULL, stdout=None):
+    def __init__(self, tag, words, env, cwd, prefix=(), stdin=subprocess.DEVNULL, stdout=None, stderr=None):
         self.tag, self.words = tag, list(prefix) + words
         out_r, out_w = os.pipe()
         err_r, err_w = os.pipe()
         try:
-            self.process = subprocess.Popen(self.words, env=env, cwd=cwd, stdin=stdin, stderr=err_w,
-                                            stdout=out_w if stdout is None else stdout, start_new_session=True)
+            self.process = subprocess.Popen(self.words, env=env, cwd=cwd, stdin=stdin, stdout=out_w if stdout is None else stdout,
+                                            stderr=err_w if stderr is None else stderr, start_new_session=True)
         finally:
             os.close(out_w)
             os.close(err_w)

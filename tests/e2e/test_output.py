@@ -10,10 +10,11 @@ import signal
 import subprocess
 import tempfile
 import time
+import tty
 
 import pytest
 
-from harness import MUSTER, SLOWER, Job, alive, children, deadline, kill
+from harness import MUSTER, SLOWER, Job, alive, children, command, deadline, kill
 
 SHORT_LEASE = ["--lease=1", "--heartbeat-interval=0.2"]
 SH = ("--no-python", "/bin/sh", "-c")
@@ -234,17 +235,162 @@ def full_pipe():
     return ends
 
 
-def test_output_that_nobody_took_is_told_at_the_end(job):
-    """The reader of standard output hangs: the job succeeds in time, and reports that output was not shown."""
+def writing(agent):
+    """Waits until the job is over and the agent waits for a reader: its workers are gone, the writer is there."""
+    end = deadline(60)
+    while not (finishing(agent) and writers(agent)):
+        assert agent.process.poll() is None and time.monotonic() < end, agent.said()
+
+
+def numbered(rank_count, lines):
+    """A shell's words for workers that write numbered lines."""
+    return f"--nproc-per-node={rank_count}", *SH, f'seq -f "$RANK %.0f of the lines that a worker writes" {lines}'
+
+
+def check_numbered(text, rank_count, lines):
+    """Each rank's lines are all there, whole and in order."""
+    last = [0] * rank_count
+    for line in text.splitlines():
+        words = line.split()
+        assert words[2:] == "of the lines that a worker writes".split(), line
+        rank = int(words[0])
+        last[rank] += 1
+        assert int(words[1]) == last[rank], line
+    assert last == [lines] * rank_count
+
+
+def test_a_reader_that_pauses_at_the_end_gets_all(job):
+    """It reads nothing before the workers have ended and the launcher only waits for it."""
+    reader, pipe = os.pipe()
+    agent = job.agent("a", *numbered(8, 5000), stdout=pipe)
+    os.close(pipe)
+    writing(agent)
+    with os.fdopen(reader) as out:
+        text = out.read()
+    code, _, err = agent.finish()
+    assert code == 0 and "lost" not in err, err
+    check_numbered(text, 8, 5000)
+
+
+def test_more_than_fits_into_memory_waits_in_a_file(job, tmp_path):
+    """The file has no name, is in TMPDIR, and has what is above 8 MiB. Leases are kept."""
+    spools = tmp_path / "spools"
+    spools.mkdir()
+    reader, pipe = os.pipe()
+    agent = job.agent("a", *SHORT_LEASE, *numbered(4, 200000), stdout=pipe, env={"TMPDIR": str(spools)})
+    os.close(pipe)
+    writing(agent)
+    writer, = writers(agent)
+    found = {fd: os.readlink(f"/proc/{writer}/fd/{fd}") for fd in os.listdir(f"/proc/{writer}/fd")}
+    spool, = [fd for fd, name in found.items() if name.startswith(f"{spools}/") and name.endswith("(deleted)")]
+    assert os.stat(f"/proc/{writer}/fd/{spool}").st_size > 10 << 20
+    assert list(spools.glob("muster-output*")) == []
+    with os.fdopen(reader) as out:
+        text = out.read()
+    code, _, err = agent.finish()
+    assert code == 0 and "lease" not in err and "lost" not in err, err
+    check_numbered(text, 4, 200000)
+
+
+def test_without_a_file_workers_wait_for_the_reader(job):
+    """With --output-spool=0 a worker can't end before its output is read, as under torchrun."""
+    reader, pipe = os.pipe()
+    agent = job.agent("a", *SHORT_LEASE, "--output-spool=0", "--no-python", "/bin/sh", "-c",
+                      'echo "start x=1" > $E2E_EVENTS; seq -f "0 %.0f of the lines that a worker writes" 1000000;'
+                      'echo "end x=1" > $E2E_EVENTS', stdout=pipe)
+    os.close(pipe)
+    job.events.wait("start", 1)
+    writer = None
+    end = deadline(60)
+    while writer is None or int(pathlib.Path(f"/proc/{writer}/statm").read_text().split()[1]) < 2000:
+        writer = next(iter(writers(agent)), None)
+        assert time.monotonic() < end
+    with os.fdopen(reader) as out:
+        text = out.read(100000)
+        assert job.events.all("end") == []
+        text += out.read()
+    code, _, err = agent.finish()
+    assert code == 0 and "lease" not in err, err
+    check_numbered(text, 1, 1000000)
+
+
+def test_a_terminal_that_stands_still_gets_all(job):
+    controller, terminal = os.openpty()
+    tty.setraw(terminal)
+    agent = job.agent("a", *numbered(2, 10000), stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    writing(agent)
+    text = bytearray()
+    with contextlib.suppress(OSError):  # EIO: the other end is closed
+        while data := os.read(controller, 65536):
+            text += data
+    os.close(controller)
+    assert agent.wait() == 0
+    check_numbered(text.decode(), 2, 10000)
+
+
+def test_a_reader_that_leaves_is_no_failure(job):
+    code, out, err = job.run(*SH, "seq 100000", program=["/bin/sh", "-c", '"$@" | head -n 1; exit 0', "sh", *command()])
+    assert code == 0 and out == "1\n", err
+    reader, pipe = os.pipe()
+    agent = job.agent("a", *numbered(1, 50000), stdout=pipe)
+    os.close(pipe)
+    writing(agent)
+    os.close(reader)  # it is on purpose also at the end: | less
+    code, _, err = agent.finish()
+    assert code == 0 and "lost" not in err, err
+
+
+def test_a_second_interrupt_leaves_the_reader_and_tells_how_much_is_lost(job):
     reader, pipe = full_pipe()
-    try:
-        agent = job.agent("a", *SH, "echo word", stdout=pipe)
-        code, _, err = agent.finish(60)
-    finally:
-        os.close(reader)
-        os.close(pipe)
-    assert code == 0, err
-    assert "the last 5 bytes of output were not shown" in err, err
+    agent = job.agent("a", *numbered(1, 50000), stdout=pipe)
+    writing(agent)
+    os.kill(agent.pid, signal.SIGINT)
+    agent.wait_said("waiting until the rest of the output is read")
+    assert agent.process.poll() is None
+    os.kill(agent.pid, signal.SIGINT)
+    code, _, err = agent.finish(60)
+    os.close(reader)
+    os.close(pipe)
+    assert code == 1, err
+    lost = sum(len(f"0 {i} of the lines that a worker writes\n") for i in range(1, 50001))
+    assert f"{lost} bytes of output lost" in err, err
+
+
+def test_two_interrupts_end_workers_and_leave_the_reader(job):
+    reader, pipe = full_pipe()
+    agent = job.agent("a", "--no-python", job.worker, "out=word\n", "ignore", "start", "go", stdout=pipe)
+    job.events.wait("start", 1)
+    os.kill(agent.pid, signal.SIGINT)
+    agent.wait_said("stopping 1 worker")
+    os.kill(agent.pid, signal.SIGINT)
+    code, _, err = agent.finish(60)
+    os.close(reader)
+    os.close(pipe)
+    assert code == 1, err
+    assert "5 bytes of output lost" in err, err
+
+
+def test_a_guardian_that_dies_while_a_reader_is_awaited_leaves_nothing(job):
+    reader, pipe = full_pipe()
+    agent = job.agent("a", *numbered(1, 1000), stdout=pipe)
+    writing(agent)
+    writer, = writers(agent)
+    pids = [agent.agent_pid(), writer]
+    kill(agent.pid)
+    for pid in pids:
+        wait_dead(pid)
+    os.close(reader)
+    os.close(pipe)
+
+
+@pytest.mark.parametrize("to, why", [("> /dev/full", "No space left on device"), (">&-", "it is closed")])
+def test_output_that_cannot_be_written_is_a_failure(job, to, why):
+    code, _, err = job.run(*SH, "echo word; echo again", prefix=["/bin/sh", "-c", f'exec "$@" {to}', "sh"])
+    assert code == 1, err
+    assert err.count("can't write to standard output") == 1 and f"can't write to standard output: {why};" in err, err
+    code, _, err = job.run("--no-python", "/bin/true", prefix=["/bin/sh", "-c", f'exec "$@" {to}', "sh"])
+    assert code == 0 and err == "", "nothing was written there"
 
 
 def finishing(agent):
@@ -292,7 +438,7 @@ def test_closed_standard_files_are_no_sockets(job):
     assert {os.readlink(f"/proc/{pid}/fd/{fd}") for pid in pids for fd in (0, 1)} == {"/dev/null"}
     job.go()
     code, _, err = agent.finish()
-    assert code == 0, err
+    assert code == 1 and "can't write to standard output: it is closed" in err, err
 
 
 def test_a_limit_of_file_sizes_ends_no_job(job, tmp_path):

@@ -54,7 +54,8 @@ ROOMS = [
     ("rendezvous/client", "base/ io/ rendezvous/protocol rendezvous/arbiter rendezvous/member"),
     ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/protocol"),
     ("launcher/worker", "base/ io launcher/job"),
-    ("launcher/logs", "base/ io/ rendezvous/protocol launcher/job launcher/worker"),
+    ("launcher/streams", "base/ io/"),
+    ("launcher/logs", "base/ io/ rendezvous/protocol launcher/job launcher/worker launcher/streams"),
     ("launcher/report", "base/ io rendezvous/protocol rendezvous/leader launcher/worker launcher/logs"),
     ("launcher/node", "base/ io/ topology/ nccl_env/ rendezvous/protocol launcher/job"),
     ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"

@@ -1,5 +1,6 @@
 #include "cli/options/job_options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -183,6 +184,26 @@ static int read_ranks_filter(struct job_reading *j) {
     return 0;
 }
 
+/* Up to a size that any file system can have. */
+#define SPOOL_MAX (UINT64_C(1) << 42)
+
+static int read_output_spool(struct job_reading *j) {
+    static const char units[] = "KMGT";
+    const char *s = job_text(j, RUN_OUTPUT_SPOOL);
+    size_t digits = strspn(s, "0123456789");
+    const char *unit = s[digits] != '\0' ? strchr(units, toupper((unsigned char)s[digits])) : NULL;
+    _cleanup_(freep) char *number = xstrndup(s, digits);
+    uint64_t n;
+    unsigned shift = unit != NULL ? 10 * (unsigned)(unit - units + 1) : 0;
+    bool ok =
+        parse_u64(number, &n) == 0 && n <= SPOOL_MAX >> shift && s[digits + (unit != NULL)] == '\0';
+    if (!ok)
+        return job_bad_value(j, RUN_OUTPUT_SPOOL,
+                             "a number of bytes, also with K, M, G or T: 512M; at most 4T");
+    j->spec->output_spool = n << shift;
+    return 0;
+}
+
 static int read_output(struct job_reading *j) {
     static const enum run_option unsupported[] = {RUN_DUPLICATE_STDOUT_FILTERS,
                                                   RUN_DUPLICATE_STDERR_FILTERS};
@@ -199,6 +220,8 @@ static int read_output(struct job_reading *j) {
         r = read_std(j, RUN_TEE, &spec->tee);
     if (r == 0)
         r = read_ranks_filter(j);
+    if (r == 0)
+        r = read_output_spool(j);
     if (r < 0)
         return r;
     const char *events = job_text(j, RUN_EVENT_LOG);

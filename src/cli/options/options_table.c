@@ -188,6 +188,11 @@ static const struct option_def defs[] = {
      .id = RUN_DUPLICATE_STDERR_FILTERS, .fallback = ""},
     {"logs-specs", "NAME", 0, "Refused: a plug-in of torchrun, written in Python",
      .id = RUN_LOGS_SPECS},
+    {"output-spool", "SIZE", ENV | OURS,
+     "How much output may wait in a file without a name, in TMPDIR or /tmp, for a reader that is "
+     "too "
+     "slow, before workers must wait: bytes, or with K, M, G; 0: no file",
+     .id = RUN_OUTPUT_SPOOL, .fallback = "1G"},
     {"event-log", "FILE", ENV | OURS,
      "Append a JSON line to FILE for each event of the group while this agent leads; - means "
      "standard error",

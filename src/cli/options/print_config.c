@@ -173,6 +173,7 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_std(out, "redirects", &spec->redirects, spec->nproc);
     add_std(out, "tee", &spec->tee, spec->nproc);
     add_console(out, spec);
+    add_number(out, "output_spool", (int64_t)spec->output_spool);
     add_text(out, "event_log", spec->event_log);
     add_number(out, "verbose", spec->verbose);
     for (size_t i = 0; i < run_options.n; i++)

@@ -21,8 +21,6 @@
 #include "rendezvous/store/store_io.h"
 #include "topology/discover/discovery_io.h"
 
-/* How long the console may take to write what is queued when the agent exits. */
-#define CONSOLE_PATIENCE_NS (2 * NS_PER_S)
 /* A job that runs longer than this looks for leftovers of killed agents in a separate process.
  * Shorter jobs look for a moment at their end. So no job's start is delayed. */
 #define TIDY_AFTER_NS (100 * NS_PER_MS)
@@ -454,7 +452,9 @@ static int set_up(struct agent *a) {
     return 0;
 }
 
-static void tear_down(struct agent *a) {
+/* Returns whether output of workers is lost. */
+static bool tear_down(struct agent *a) {
+    a->end_signals = agent_show_end_signals(a);
     resolve_free(a->resolve);
     rdzv_client_free(a->client);
     if (a->listener != NULL)
@@ -472,11 +472,12 @@ static void tear_down(struct agent *a) {
     local_workers_free(a->local_workers);
     agent_unwatch_signals(a);
     events_free(a->events);
-    agent_show_end(a, clock_now_ns() + CONSOLE_PATIENCE_NS);
+    bool lost = agent_show_end(a);
     child_reaper_free(a->reaper);
     loop_free(a->loop);
     if (a->config.node_fd >= 0)
         (void)close(a->config.node_fd);
+    return lost;
 }
 
 static int exit_status(const struct agent *a) {
@@ -507,6 +508,6 @@ int agent_run(const struct agent_config *config) {
     if (!a.failed_early)
         agent_show_outcome(&a);
     int status = exit_status(&a);
-    tear_down(&a);
-    return status;
+    bool lost = tear_down(&a);
+    return lost && (status == AGENT_EXIT_SUCCESS || a.left_output) ? AGENT_EXIT_FAILED : status;
 }

@@ -53,8 +53,10 @@ struct agent {
     struct preflight *preflight;       /* NULL: no checks before workers start */
     struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
 
-    int signo; /* the first signal that requested the end; else 0 */
-    unsigned interrupts;
+    int signo;           /* the first signal that requested the end; else 0 */
+    unsigned interrupts; /* ^C, except if it was the first signal */
+    int end_signals;     /* see agent_show_end_signals() */
+    bool left_output;    /* a signal ended the wait for a reader of the output */
     bool asked_to_leave; /* an operator asked for it */
     bool ended, server_done, failed_early;
     bool ran; /* a worker has been started at least once */
@@ -98,7 +100,12 @@ _must_use_ bool agent_leader_text(const struct agent *a, const struct addr *lead
 /* What the user sees. Begin makes the console; end lets it write what is left, until the
  * deadline. */
 int agent_show_begin(struct agent *a);
-void agent_show_end(struct agent *a, uint64_t deadline_ns);
+/* Before the agent's handlers of signals are removed: a descriptor from which agent_show_end()
+ * reads those that come from now on; -1: there is none. */
+_must_use_ int agent_show_end_signals(struct agent *a);
+/* Waits until the readers of standard output and error have taken everything, or until the user
+ * leaves. Returns whether output of workers is lost. */
+bool agent_show_end(struct agent *a);
 void agent_show_waiting(struct agent *a, const char *text);
 void agent_show_status(struct agent *a, const struct rdzv_status *status);
 void agent_show_formed(struct agent *a, struct generation g, const struct form *form);

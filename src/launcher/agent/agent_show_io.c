@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,6 +15,8 @@
 #include "launcher/report/failure_text.h"
 #include "launcher/worker/error_file.h"
 
+/* How long the console may take to write what is queued if nobody waits for its reader. */
+#define AGENT_SHOW_LAST_MS 2000
 /* Without a terminal, the same kind of waiting is reported again after this time. */
 #define REPEAT_NS (30 * NS_PER_S)
 
@@ -30,16 +33,55 @@ int agent_show_begin(struct agent *a) {
     return writer_new(a->loop, a->console, a->config.spec, on_writer, a, &a->writer);
 }
 
-void agent_show_end(struct agent *a, uint64_t deadline_ns) {
+int agent_show_end_signals(struct agent *a) {
+    sigset_t set;
+    (void)sigemptyset(&set);
+    for (uint32_t i = 0; i < a->config.spec->n_signals; i++)
+        (void)sigaddset(&set, a->config.spec->signals[i]);
+    (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* While the end waits for a reader. A signal that came before has ended the workers: a repeated
+ * SIGTERM means the same, but a second ^C means more. If none came, SIGTERM has only this to end.
+ */
+static bool leaves(void *arg) {
+    struct agent *a = arg;
+    struct signalfd_siginfo si;
+    while (read(a->end_signals, &si, sizeof si) == sizeof si) {
+        bool again = a->signo == SIGINT || a->interrupts > 0;
+        if (si.ssi_signo == SIGINT && !again) {
+            a->interrupts++;
+            log_notice("waiting until the rest of the output is read; ^C again leaves without it");
+        } else if (si.ssi_signo == SIGINT || a->signo == 0) {
+            a->left_output = true;
+        }
+    }
+    return a->left_output;
+}
+
+bool agent_show_end(struct agent *a) {
+    bool lost = false;
     if (a->console == NULL)
-        return;
+        return false;
+    struct writer_patience patience = {
+        .ms = a->interrupts > 0 ? AGENT_SHOW_LAST_MS : WRITER_PATIENT,
+        .fd = a->end_signals,
+        .leave = leaves,
+        .arg = a,
+    };
+    a->left_output = a->interrupts > 0;
     if (a->writer != NULL)
-        writer_finish(a->writer, deadline_ns);
+        lost = writer_finish(a->writer, &patience);
     writer_free(a->writer);
-    /* what is left is lost, because the terminal is stuck */
-    (void)console_flush(a->console, deadline_ns);
+    /* what is left are our own lines */
+    (void)console_flush(a->console, clock_now_ns() + AGENT_SHOW_LAST_MS * NS_PER_MS);
     log_set_sink(NULL, NULL);
     console_free(a->console);
+    file_close(&a->end_signals);
+    return lost;
 }
 
 /* Shows a live line on a terminal; otherwise a plain line when `kind` changes, or after

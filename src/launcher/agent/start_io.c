@@ -54,11 +54,12 @@ static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct e
 }
 
 /* Standard descriptors that a shell closed (<&-, >&-) become /dev/null. Otherwise the next socket
- * or file would get their number, and messages would go there. */
+ * or file would get their number, and messages would go there. They can't be written, so that the
+ * console knows that what workers write there is lost. */
 static void open_standard_files(void) {
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
-            (void)open("/dev/null", O_RDWR); /* the lowest number that is free: fd */
+            (void)open("/dev/null", O_RDONLY); /* the lowest number that is free: fd */
 }
 
 int job_start(const struct job_spec *spec, char *const *envp) {

@@ -108,7 +108,9 @@ struct job_spec {
     struct std_map redirects, tee;
     char *line_prefix;   /* template of --tee's prefix; NULL: torchrun's default */
     bool *console_ranks; /* [nproc], NULL: all (--local-ranks-filter) */
-    char *event_log;     /* JSON lines of what happens to the group; "-": stderr; NULL */
+    uint64_t
+        output_spool; /* bytes of output in a file that a reader has not taken, for each stream */
+    char *event_log;  /* JSON lines of what happens to the group; "-": stderr; NULL */
     bool quiet;
     int verbose; /* number of -v */
 };

@@ -1,5 +1,6 @@
 #include "launcher/logs/console_io.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -25,6 +26,11 @@ struct output {
     uint64_t lost;                      /* lines dropped and not yet reported */
     bool status_shown;                  /* the status line is the last thing queued */
     bool error_shown;                   /* the error was reported */
+    bool of_sources;                    /* some of what is queued is output of sources */
+    /* A time in which much is in memory; TIME_NEVER: not much is. What the reader had taken then,
+     * and whether it has been quick. */
+    uint64_t full_ns, full_taken;
+    bool quick;
 };
 
 struct console {
@@ -33,6 +39,9 @@ struct console {
     struct output *streams[2]; /* CONSOLE_OUT, CONSOLE_ERR; both can be the same */
     char status[CONSOLE_STATUS_MAX];
     uint64_t lost;
+    bool failed;
+    void (*on_empty)(void *arg);
+    void *on_empty_arg;
     int given[2]; /* the descriptors that it was made with */
     const struct console_remote *remote;
     void *remote_arg;
@@ -45,11 +54,9 @@ static struct output *output_of(const struct console *c, enum console_stream str
 
 static bool is_closed(const struct output *o) { return console_queue_is_closed(&o->queue); }
 
-static size_t pending(const struct output *o) { return console_queue_pending(&o->queue); }
+static uint64_t pending(const struct output *o) { return console_queue_pending(&o->queue); }
 
-static size_t queue_max(const struct output *o) {
-    return console_queue_is_pipe(&o->queue) ? CONSOLE_PIPE_QUEUE_MAX : CONSOLE_QUEUE_MAX;
-}
+static size_t in_memory(const struct output *o) { return console_queue_in_memory(&o->queue); }
 
 static void add_text(struct output *o, const char *text) {
     console_queue_add(&o->queue, text, strlen(text));
@@ -108,34 +115,51 @@ static void show_marker(struct output *o) {
 
 static void on_written(void *arg) {
     struct output *o = arg;
-    if (o->lost > 0 && pending(o) < queue_max(o) / 2)
+    if (o->lost > 0 && in_memory(o) < CONSOLE_OWN_MAX / 2)
         show_marker(o);
-    if (pending(o) == 0)
-        show_status(o);
+    if (in_memory(o) <= CONSOLE_WAIT_BYTES)
+        o->full_ns = TIME_NEVER;
+    if (pending(o) > 0)
+        return;
+    o->of_sources = false;
+    show_status(o);
+    if (o->console->on_empty != NULL && console_pending(o->console) == 0)
+        o->console->on_empty(o->console->on_empty_arg);
 }
 
-/* Reports the error once, on standard error if that is something else. Otherwise nobody would see
- * it. */
+/* A reader may leave on purpose. */
+static bool reader_left(const struct output *o, int error) {
+    return error == EPIPE || error == ECONNRESET || (error == EIO && o->queue.tty);
+}
+
+/* Reports the error once, on standard error. */
 static void on_error(void *arg, int error) {
     struct output *o = arg, *err = output_of(o->console, CONSOLE_ERR);
     char text[192];
-    if (o->error_shown || err == o || is_closed(err))
+    o->console->failed = o->console->failed || (o->of_sources && !reader_left(o, error));
+    if (o->error_shown || o != output_of(o->console, CONSOLE_OUT) || is_closed(err))
         return;
     o->error_shown = true;
     begin_line(err);
     (void)snprintf(text, sizeof text,
                    "muster: can't write to standard output: %s; the job goes on without what "
                    "workers write there\n",
-                   strerror(error));
+                   o->queue.unusable ? "it is closed" : strerror(error));
     add_text(err, text);
     console_queue_update(&err->queue);
 }
 
 static const struct console_queue_ops queue_ops = {on_written, on_error};
 
-/* After lines were dropped, no lines of workers are accepted until the marker is in their place. */
+/* Before a source's bytes. False: there is no reader. */
 static bool make_room(struct output *o, size_t more) {
-    return o->lost == 0 && console_queue_make_room(&o->queue, more, queue_max(o));
+    o->of_sources = true;
+    if (o->queue.unusable)
+        on_error(o, EBADF);
+    if (is_closed(o))
+        return false;
+    console_queue_make_room(&o->queue, more);
+    return true;
 }
 
 static void lose(struct output *o, uint64_t lines) {
@@ -163,18 +187,8 @@ void console_source_fini(struct console_source *s) {
 
 void console_source_piece(struct console_source *s, const struct linebuf_piece *piece) {
     struct output *o = output_of(s->console, s->stream);
-    if (is_closed(o))
+    if (!make_room(o, piece->len + strlen(s->prefix) + sizeof CLEAR_LINE + 2))
         return;
-    if (piece->start == LINEBUF_NEW)
-        s->line_lost = false;
-    if (s->line_lost)
-        return;
-    size_t most = piece->len + strlen(s->prefix) + sizeof CLEAR_LINE + 2;
-    if (!make_room(o, most)) {
-        s->line_lost = true;
-        lose(o, 1);
-        return;
-    }
     bool mine = o->open && o->open_source == s && piece->start != LINEBUF_NEW;
     if (!mine)
         begin_line(o);
@@ -198,8 +212,7 @@ static uint64_t count_lines(const char *text, size_t len) {
 }
 
 #define LINES_PIECE ((size_t)16 * 1024)
-/* assumed bytes of a line: with shorter ones the queue's limit is exceeded a little */
-#define LINE_GUESS 16
+#define LINE_GUESS 16 /* assumed bytes of a line */
 
 /* At most LINES_PIECE, but at least one line. */
 static size_t next_lines(const char *lines, size_t len) {
@@ -240,16 +253,12 @@ static void add_lines(struct strbuf *bytes, const char *source_prefix, size_t pr
 void console_source_lines(struct console_source *s, const char *lines, size_t len) {
     struct output *o = output_of(s->console, s->stream);
     size_t prefix_len = strlen(s->prefix);
-    s->line_lost = false;
-    while (len > 0 && !is_closed(o)) {
+    while (len > 0) {
         size_t n = next_lines(lines, len);
-        size_t most = n + prefix_len * (n / LINE_GUESS + 1) + sizeof CLEAR_LINE + 2;
-        if (make_room(o, most)) {
-            begin_line(o);
-            add_lines(console_queue_buffer(&o->queue), s->prefix, prefix_len, lines, n);
-        } else {
-            lose(o, count_lines(lines, n));
-        }
+        if (!make_room(o, n + prefix_len * (n / LINE_GUESS + 1) + sizeof CLEAR_LINE + 2))
+            return;
+        begin_line(o);
+        add_lines(console_queue_buffer(&o->queue), s->prefix, prefix_len, lines, n);
         lines += n;
         len -= n;
     }
@@ -257,9 +266,30 @@ void console_source_lines(struct console_source *s, const char *lines, size_t le
 }
 
 bool console_source_must_wait(const struct console_source *s) {
-    const struct output *o = output_of(s->console, s->stream);
-    return console_queue_is_pipe(&o->queue) && o->lost == 0 && pending(o) > CONSOLE_WAIT_BYTES &&
-           console_queue_is_moving(&o->queue, clock_now_ns());
+    struct output *o = output_of(s->console, s->stream);
+    size_t waiting = in_memory(o);
+    if (!console_queue_has_reader(&o->queue))
+        return false;
+    if (waiting <= CONSOLE_WAIT_BYTES) {
+        o->full_ns = TIME_NEVER;
+        return false;
+    }
+    uint64_t now_ns = clock_now_ns();
+    if (o->full_ns == TIME_NEVER || now_ns >= o->full_ns + CONSOLE_QUICK_NS) {
+        o->quick =
+            o->full_ns == TIME_NEVER || o->queue.taken - o->full_taken >= CONSOLE_QUICK_BYTES;
+        o->full_ns = now_ns;
+        o->full_taken = o->queue.taken;
+    }
+    if (o->quick && !o->queue.spilling)
+        return true;
+    return waiting > CONSOLE_SPOOL_BYTES && !console_queue_spill(&o->queue);
+}
+
+bool console_source_is_full(const struct console_source *s) {
+    struct output *o = output_of(s->console, s->stream);
+    return console_queue_has_reader(&o->queue) && in_memory(o) > CONSOLE_MEMORY_MAX &&
+           !console_queue_spill(&o->queue);
 }
 
 void console_source_end(struct console_source *s) {
@@ -284,8 +314,8 @@ void console_print(struct console *c, enum console_stream stream, const char *te
         c->remote->print(c->remote_arg, stream, text, len);
         return;
     }
-    if (!console_queue_make_room(&o->queue, len + sizeof CLEAR_LINE + 1,
-                                 queue_max(o) + CONSOLE_RESERVE_MAX)) {
+    console_queue_make_room(&o->queue, len + sizeof CLEAR_LINE + 1);
+    if (in_memory(o) + len > CONSOLE_OWN_MAX) {
         lose(o, count_lines(text, len));
         return;
     }
@@ -319,7 +349,8 @@ bool console_status(struct console *c, const char *text) {
 }
 
 bool console_source_is_dropped(const struct console_source *s) {
-    return is_closed(output_of(s->console, s->stream));
+    const struct output *o = output_of(s->console, s->stream);
+    return is_closed(o) && !(o->queue.unusable && !o->console->failed);
 }
 
 bool console_is_terminal(const struct console *c, enum console_stream stream) {
@@ -328,11 +359,13 @@ bool console_is_terminal(const struct console *c, enum console_stream stream) {
 
 uint64_t console_lines_lost(const struct console *c) { return c->lost; }
 
+bool console_failed(const struct console *c) { return c->failed; }
+
 /* --- life ------------------------------------------------------------------------------------- */
 
 static void output_open(struct output *o, struct console *c, int fd) {
     const char *term = getenv("TERM");
-    *o = (struct output){.console = c};
+    *o = (struct output){.console = c, .full_ns = TIME_NEVER};
     console_queue_open(&o->queue, fd);
     o->clears = o->queue.tty && term != NULL && strcmp(term, "dumb") != 0;
 }
@@ -354,7 +387,8 @@ int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret)
     c->streams[0] = &c->outputs[0];
     c->streams[1] = same_output(out_fd, err_fd) ? &c->outputs[0] : &c->outputs[1];
     output_open(&c->outputs[0], c, out_fd);
-    c->outputs[1] = (struct output){.console = c, .queue.kind = CONSOLE_QUEUE_NONE};
+    c->outputs[1] =
+        (struct output){.console = c, .queue.kind = CONSOLE_QUEUE_NONE, .queue.spool.fd = -1};
     if (c->streams[1] == &c->outputs[1])
         output_open(&c->outputs[1], c, err_fd);
     for (size_t i = 0; i < ARRAY_SIZE(c->outputs); i++) {
@@ -378,13 +412,13 @@ int console_reopen(struct console *c, struct loop *loop) {
     for (int i = 0; i < 2; i++) {
         struct output *o = &c->outputs[i], old = *o;
         if (is_closed(&old))
-            continue;
+            continue; /* console_new() has seen why */
         output_open(o, c, STDOUT_FILENO + i);
+        o->queue.spool.size = old.queue.spool.size;
         o->queue.bytes = old.queue.bytes;
         o->queue.done = old.queue.done;
         o->open = old.open;
         o->lost = old.lost;
-        o->queue.progress_ns = old.queue.progress_ns;
         o->status_shown = old.status_shown;
         if (console_queue_is_pipe(&o->queue)) /* useful, but not required */
             (void)fcntl(o->queue.fd, F_SETPIPE_SZ, PIPE_BYTES);
@@ -426,7 +460,17 @@ int console_fd(const struct console *c, enum console_stream stream) {
     return c->given[stream - CONSOLE_OUT];
 }
 
-size_t console_pending(const struct console *c) {
+void console_spool(struct console *c, uint64_t bytes) {
+    for (size_t i = 0; i < ARRAY_SIZE(c->outputs); i++)
+        c->outputs[i].queue.spool.size = bytes;
+}
+
+void console_on_empty(struct console *c, void (*fn)(void *arg), void *arg) {
+    c->on_empty = fn;
+    c->on_empty_arg = arg;
+}
+
+uint64_t console_pending(const struct console *c) {
     return pending(&c->outputs[0]) + pending(&c->outputs[1]);
 }
 
@@ -443,26 +487,23 @@ static int wait_ms(uint64_t now_ns, uint64_t deadline_ns) {
     return (int)MIN2(MAX2(ms, UINT64_C(1)), UINT64_C(100));
 }
 
-size_t console_flush(struct console *c, uint64_t deadline_ns) {
+uint64_t console_flush(struct console *c, uint64_t deadline_ns) {
     c->status[0] = '\0';
     for (size_t i = 0; i < ARRAY_SIZE(c->outputs); i++)
         hide_status(&c->outputs[i]);
     for (;;) {
         struct pollfd fds[2];
         nfds_t n = 0;
-        size_t left = 0;
-        bool moving = false;
+        uint64_t left = 0;
         uint64_t now_ns = clock_now_ns();
         for (size_t i = 0; i < ARRAY_SIZE(c->outputs); i++) {
             struct output *o = &c->outputs[i];
             console_queue_write(&o->queue);
             left += pending(o);
-            moving = moving || (pending(o) > 0 && console_queue_is_pipe(&o->queue) &&
-                                console_queue_is_moving(&o->queue, now_ns));
             if (pending(o) > 0)
                 fds[n++] = (struct pollfd){.fd = o->queue.fd, .events = POLLOUT};
         }
-        if (left == 0 || (now_ns >= deadline_ns && !moving))
+        if (left == 0 || now_ns >= deadline_ns)
             return left;
         (void)poll(fds, n, wait_ms(now_ns, deadline_ns));
     }

@@ -5,19 +5,18 @@
  *     console_source_init(&src, console, CONSOLE_OUT, "[default0]:");
  *     console_source_piece(&src, &piece);           from a linebuf
  *     console_status(console, "waiting for 2 more nodes, 12 s");
- *     console_flush(console, clock_now_ns() + 2 * NS_PER_S);  at the end
+ *     console_on_empty(console, done, me); console_flush(console, clock_now_ns());  at the end
  *     log_set_sink(NULL, NULL); console_free(console);
  *
  * Lines of different sources are never torn or mixed. If one source has shown a line without its
  * newline (a prompt, a progress bar) and another writes, a newline is put between them.
  *
- * A slow or stopped terminal never blocks the job. Each of the two has a queue with a limit; when
- * it is full, whole lines of workers are dropped, and the count is reported once the queue drains
- * ("muster: 123 lines not shown: the terminal is too slow"). A pipe or socket that takes bytes
- * slowly makes its sources wait instead, as in any pipeline (console_source_must_wait()), so `|
- * tee` gets all lines. If it takes nothing for CONSOLE_PIPE_PATIENCE_NS, it counts as stopped, and
- * lines are dropped as above. Files of --log-dir are not affected. If both descriptors are the same
- * file or terminal, there is one queue, so the order is kept.
+ * No line of a source is ever dropped while there is a reader. What a slow or stopped terminal,
+ * pipe or socket has not taken waits in a queue: in memory, then in a file (console_spool()), and
+ * then the sources must wait (console_source_must_wait()), as in any pipeline. A quick reader makes
+ * them wait instead of using a file, because that costs less. Only the launcher's own lines have a
+ * limit; how many were dropped is shown once the queue drains. Files of --log-dir are not affected.
+ * If both descriptors are the same file or terminal, there is one queue, so the order is kept.
  *
  * O_NONBLOCK belongs to the open file that other processes share (the user's shell, a pipeline), so
  * it is never set on descriptors 1 and 2. A terminal or pipe is opened once more, non-blocking,
@@ -25,9 +24,11 @@
  * Where a terminal or pipe can't be opened again (it belongs to another user), bytes are written
  * only when poll reports room, in pieces that such a pipe takes whole (PIPE_BUF).
  *
- * The caller ignores SIGPIPE. When the terminal is gone (EPIPE, EIO), all later output to it is
- * dropped; on a full disk (ENOSPC) output is dropped until there is room. For standard output this
- * is reported once on standard error, if that is something else. Otherwise nothing is reported. */
+ * The caller ignores SIGPIPE. When the reader is gone (EPIPE, EIO of a terminal), all later output
+ * to it is dropped; on a full disk (ENOSPC) output is dropped until there is room. For standard
+ * output this is reported once on standard error. If that is the same, it is reported there as soon
+ * as there is room. Except for a reader that is gone, which may be on purpose (`| head`), it also
+ * counts as a failure, if it was a source's output (console_failed()). */
 #pragma once
 
 #include <stdbool.h>
@@ -36,16 +37,18 @@
 #include "io/loop.h"
 #include "launcher/logs/linebuf.h"
 
-#define CONSOLE_QUEUE_MAX ((size_t)1024 * 1024) /* bytes of workers' lines, for each terminal */
-/* with so much queued for a pipe, its sources wait */
-#define CONSOLE_WAIT_BYTES ((size_t)512 * 1024)
-/* The most for a pipe or socket: room for what workers that end at the same time still have in
- * their pipes. */
-#define CONSOLE_PIPE_QUEUE_MAX ((size_t)8 * 1024 * 1024)
-/* additional room for the launcher's own lines \ */
-#define CONSOLE_RESERVE_MAX ((size_t)256 * 1024)
-#define CONSOLE_STATUS_MAX 512                  /* bytes of the status line */
-#define CONSOLE_PIPE_PATIENCE_NS (1 * NS_PER_S) /* with a pipe that takes nothing */
+/* With so many bytes in memory, sources wait as long as the reader is quick: it takes so many bytes
+ * in this time. */
+#define CONSOLE_WAIT_BYTES ((size_t)4 * 1024 * 1024)
+#define CONSOLE_QUICK_BYTES ((size_t)4 * 1024 * 1024)
+#define CONSOLE_QUICK_NS (250 * NS_PER_MS)
+/* With so many, the file is used; without one, sources wait until the reader has taken some. */
+#define CONSOLE_SPOOL_BYTES ((size_t)8 * 1024 * 1024)
+/* The most, including what workers that have ended still have in their pipes. */
+#define CONSOLE_MEMORY_MAX ((size_t)64 * 1024 * 1024)
+/* The most with which a line of the launcher itself is still taken. */
+#define CONSOLE_OWN_MAX (CONSOLE_MEMORY_MAX + (size_t)256 * 1024)
+#define CONSOLE_STATUS_MAX 512 /* bytes of the status line */
 
 struct console;
 
@@ -61,8 +64,7 @@ void console_free(struct console *c);
 struct console_source {
     struct console *console;
     enum console_stream stream;
-    char *prefix;   /* owned; before each line; may be "" */
-    bool line_lost; /* the rest of the current line is dropped, because its beginning was */
+    char *prefix; /* owned; before each line; may be "" */
 };
 /* prefix is copied; NULL: none. */
 void console_source_init(struct console_source *s, struct console *c, enum console_stream stream,
@@ -73,9 +75,12 @@ void console_source_piece(struct console_source *s, const struct linebuf_piece *
 /* The same for several whole lines at once; each is a new line and ends with a newline. */
 void console_source_lines(struct console_source *s, const char *lines, size_t len);
 /* The source should not be read now, because its pieces would fill the queue: ask again after
- * CONSOLE_RETRY_NS. Never true for terminals and plain files, and never for long (see above). */
+ * CONSOLE_RETRY_NS. Never true for plain files. */
 #define CONSOLE_RETRY_NS (5 * NS_PER_MS)
 bool console_source_must_wait(const struct console_source *s);
+/* The same for a source whose writer has ended: what is left of it is bounded, and others wait for
+ * its end, so it may fill memory up to CONSOLE_MEMORY_MAX. */
+bool console_source_is_full(const struct console_source *s);
 /* Its output is not visible, now or later: it goes to /dev/null, or its terminal is gone. */
 bool console_source_is_dropped(const struct console_source *s);
 /* End of file of the source. A prefixed line without a newline gets one now. A line without a
@@ -112,12 +117,17 @@ _must_use_ int console_reopen(struct console *c, struct loop *loop);
 bool console_may_hang(const struct console *c);
 /* The descriptor that was passed to console_new(). */
 int console_fd(const struct console *c, enum console_stream stream);
+/* Lets each of the two keep so many bytes in a file; 0 (as from the start): none. */
+void console_spool(struct console *c, uint64_t bytes);
 /* How many bytes are queued. */
-size_t console_pending(const struct console *c);
+uint64_t console_pending(const struct console *c);
+/* Calls fn() from the loop each time that nothing is queued any more. */
+void console_on_empty(struct console *c, void (*fn)(void *arg), void *arg);
 
-/* Writes what is queued, and waits until the deadline at most; for a pipe or socket longer, as long
- * as it still takes bytes (CONSOLE_PIPE_PATIENCE_NS). Returns how many bytes are left (0:
+/* Writes what is queued, and waits until the deadline at most. Returns how many bytes are left (0:
  * everything is written). Removes the status line. */
-size_t console_flush(struct console *c, uint64_t deadline_ns);
-/* Lines dropped so far, of both streams. */
+uint64_t console_flush(struct console *c, uint64_t deadline_ns);
+/* Own lines dropped so far, of both streams. */
 uint64_t console_lines_lost(const struct console *c);
+/* Whether output of sources was lost, although no reader has left. */
+bool console_failed(const struct console *c);

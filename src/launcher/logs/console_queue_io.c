@@ -16,19 +16,64 @@
 
 #define WRITE_PIECE_MAX ((size_t)64 * 1024)
 #define WRITES_PER_TURN 8
+#define BUFFER_KEPT ((size_t)2 * 1024 * 1024)
 #define POLLED_TTY_MAX ((size_t)256)
 
 bool console_queue_is_pipe(const struct console_queue *q) {
     return q->kind != CONSOLE_QUEUE_NONE && q->kind != CONSOLE_QUEUE_DIRECT && !q->tty;
 }
 
-bool console_queue_is_moving(const struct console_queue *q, uint64_t now_ns) {
-    return console_queue_pending(q) == 0 || now_ns < q->progress_ns + CONSOLE_PIPE_PATIENCE_NS;
+bool console_queue_has_reader(const struct console_queue *q) {
+    return q->kind != CONSOLE_QUEUE_NONE && q->kind != CONSOLE_QUEUE_DIRECT;
 }
 
 void console_queue_discard(struct console_queue *q) {
+    uint64_t size = q->spool.size;
+    strbuf_clear(&q->bytes);
+    strbuf_clear(&q->behind);
+    q->done = 0;
+    q->spilling = false;
+    spool_fini(&q->spool);
+    spool_init(&q->spool, size);
+}
+
+/* ---- the file ---- */
+
+#define SPILL_PIECE ((size_t)256 * 1024)
+
+bool console_queue_spill(struct console_queue *q) {
+    bool room = spool_has_room(&q->spool, SPILL_PIECE);
+    q->spilling = q->spilling || room;
+    return room;
+}
+
+/* Moves bytes from memory to the file, once there are enough of them. What has no room stays. */
+static void spill(struct console_queue *q) {
+    uint64_t room = q->spool.size - spool_pending(&q->spool);
+    size_t n = (size_t)MIN2((uint64_t)q->behind.len, room);
+    if (n < SPILL_PIECE || spool_add(&q->spool, q->behind.data, n) < 0)
+        return;
+    q->behind.len -= n;
+    memmove(q->behind.data, q->behind.data + n, q->behind.len);
+}
+
+/* The queue's next bytes, if those before are written. */
+static void unspill(struct console_queue *q) {
+    if (q->done < q->bytes.len || !q->spilling)
+        return;
     strbuf_clear(&q->bytes);
     q->done = 0;
+    ssize_t n = spool_take(&q->spool, strbuf_room(&q->bytes, SPILL_PIECE), SPILL_PIECE);
+    if (n > 0) {
+        q->bytes.len = (size_t)n;
+        return;
+    }
+    if (n < 0)
+        q->ops->on_error(q->arg, (int)-n);
+    struct strbuf empty = q->bytes;
+    q->bytes = q->behind;
+    q->behind = empty;
+    q->spilling = false;
 }
 
 /* ---- writing ---- */
@@ -42,7 +87,7 @@ static void give_up(struct console_queue *q) {
 
 static ssize_t write_piece(struct console_queue *q) {
     const char *data = q->bytes.data + q->done;
-    size_t len = MIN2(console_queue_pending(q), WRITE_PIECE_MAX);
+    size_t len = MIN2(q->bytes.len - q->done, WRITE_PIECE_MAX);
     switch (q->kind) {
     case CONSOLE_QUEUE_DIRECT:
     case CONSOLE_QUEUE_NONBLOCK: return write(q->fd, data, len);
@@ -61,6 +106,8 @@ static ssize_t write_piece(struct console_queue *q) {
 }
 
 void console_queue_update(struct console_queue *q) {
+    if (q->behind.len >= SPILL_PIECE)
+        spill(q);
     bool any = console_queue_pending(q) > 0;
     if (q->watch != NULL)
         loop_watch_set(q->watch, any ? LOOP_WRITE : 0);
@@ -68,14 +115,26 @@ void console_queue_update(struct console_queue *q) {
         loop_timer_set(q->soon, any ? clock_now_ns() : TIME_NEVER);
 }
 
+/* Everything is written. A large buffer is given back. */
+static void start_again(struct console_queue *q) {
+    q->done = 0;
+    q->spilling = false;
+    if (q->bytes.cap > BUFFER_KEPT)
+        strbuf_fini(&q->bytes);
+    if (q->behind.cap > BUFFER_KEPT)
+        strbuf_fini(&q->behind);
+    strbuf_clear(&q->bytes);
+}
+
 void console_queue_write(struct console_queue *q) {
     for (int i = 0; i < WRITES_PER_TURN && !console_queue_is_closed(q); i++) {
-        if (console_queue_pending(q) == 0)
+        unspill(q);
+        if (q->done == q->bytes.len)
             break;
         ssize_t n = write_piece(q);
         if (n >= 0) {
             q->done += (size_t)n;
-            q->progress_ns = clock_now_ns();
+            q->taken += (uint64_t)n;
             continue;
         }
         if (errno == EINTR)
@@ -90,7 +149,7 @@ void console_queue_write(struct console_queue *q) {
         q->ops->on_error(q->arg, error);
     }
     if (console_queue_pending(q) == 0)
-        console_queue_discard(q);
+        start_again(q);
     q->ops->on_written(q->arg);
     console_queue_update(q);
 }
@@ -106,7 +165,9 @@ static void on_soon(void *arg) { console_queue_write(arg); }
 /* ---- adding ---- */
 
 struct strbuf *console_queue_buffer(struct console_queue *q) {
-    size_t left = console_queue_pending(q);
+    size_t left = q->bytes.len - q->done;
+    if (q->spilling)
+        return &q->behind;
     /* Written bytes must not accumulate at the front, but moving the rest each time would be
      * slow. */
     if (q->done >= WRITE_PIECE_MAX && q->done >= left) {
@@ -114,8 +175,6 @@ struct strbuf *console_queue_buffer(struct console_queue *q) {
         q->bytes.len = left;
         q->done = 0;
     }
-    if (left == 0)
-        q->progress_ns = clock_now_ns();
     return &q->bytes;
 }
 
@@ -124,20 +183,21 @@ void console_queue_add(struct console_queue *q, const void *data, size_t len) {
         strbuf_add_bytes(console_queue_buffer(q), data, len);
 }
 
-bool console_queue_make_room(struct console_queue *q, size_t more, size_t limit) {
-    size_t most = q->kind == CONSOLE_QUEUE_DIRECT ? WRITE_PIECE_MAX : limit;
-    if (console_queue_pending(q) + more > most)
+void console_queue_make_room(struct console_queue *q, size_t more) {
+    if (q->kind == CONSOLE_QUEUE_DIRECT && console_queue_pending(q) + more > WRITE_PIECE_MAX)
         console_queue_write(q);
-    return console_queue_pending(q) + more <= limit;
 }
 
 /* ---- life ---- */
 
 void console_queue_open(struct console_queue *q, int fd) {
     *q = (struct console_queue){.kind = CONSOLE_QUEUE_NONE, .fd = fd};
+    spool_init(&q->spool, 0);
     struct stat st;
-    if (fstat(fd, &st) < 0 || (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3)))
-        return; /* closed, or the null device */
+    int flags = fcntl(fd, F_GETFL);
+    q->unusable = flags < 0 || (flags & O_ACCMODE) == O_RDONLY;
+    if (q->unusable || fstat(fd, &st) < 0 || (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3)))
+        return; /* the null device */
     q->tty = S_ISCHR(st.st_mode) && isatty(fd);
     if (S_ISSOCK(st.st_mode)) {
         q->kind = CONSOLE_QUEUE_SOCKET;
@@ -175,4 +235,6 @@ void console_queue_close(struct console_queue *q) {
     if (q->owned)
         (void)close(q->fd);
     strbuf_fini(&q->bytes);
+    strbuf_fini(&q->behind);
+    spool_fini(&q->spool);
 }

@@ -19,6 +19,7 @@
 #define MESSAGES_PER_TURN 64
 #define FREE_STARTS 2 /* without a pause between them */
 #define FINISH_POLL_MS 50
+#define FINISH_BEGIN_NS (2 * NS_PER_S) /* for its first message */
 #define SOCKET_BYTES (1024 * 1024)
 
 /* A message that could not be sent yet, or own lines that the writer has not yet confirmed. */
@@ -60,6 +61,7 @@ struct writer {
     bool gave_up; /* the last one hung, and its disk can still hang */
     bool finished;
     uint64_t left; /* bytes that it could not show until its end */
+    bool failed;   /* it could not write some of the workers' output */
 };
 
 static void set_timer(struct writer *w) {
@@ -300,6 +302,7 @@ static void take(struct writer *w, struct writer_packet *p) {
     if (p->m.kind == WRITER_FINISHED) {
         w->finished = true;
         w->left = p->m.number;
+        w->failed = (p->m.flags & WRITER_FAILED) != 0;
     }
     LIST_FOR_EACH(struct writer_user, u, &w->users, link) {
         if (u->id == p->m.user) {
@@ -437,9 +440,7 @@ int writer_new(struct loop *loop, struct console *console, const struct job_spec
 /* Reports output that was not shown, unless the report itself might hang. */
 static void report_end(struct writer *w, bool died) {
     if (w->finished && w->left > 0)
-        log_warning("the last %" PRIu64 " bytes of output were not shown: their reader has "
-                    "stopped, or is too slow",
-                    w->left);
+        log_warning("%" PRIu64 " bytes of output lost: their reader had not taken them", w->left);
     if (w->finished || (!died && console_may_hang(w->console)))
         return;
     print_queue(w);
@@ -453,38 +454,50 @@ static void finish_without(struct writer *w) {
         print_queue(w);
 }
 
-void writer_finish(struct writer *w, uint64_t deadline_ns) {
+static void post_finish(struct writer *w, uint32_t ms) {
+    post_plain(w, &(struct writer_message){.kind = WRITER_FINISH, .index = ms});
+}
+
+/* Waits for the writer's messages, or for a signal. False: the writer has died. */
+static bool await_message(struct writer *w, const struct writer_patience *patience,
+                          uint64_t *progress_ns) {
+    struct pollfd p[2] = {
+        {.fd = w->fd, .events = (short)(POLLIN | (list_empty(&w->queue) ? 0 : POLLOUT))},
+        {.fd = patience->fd, .events = POLLIN}};
+    struct writer_packet packet;
+    (void)poll(p, 2, FINISH_POLL_MS);
+    if (p[1].revents != 0 && patience->leave(patience->arg))
+        post_finish(w, 0);
+    send_queue(w);
+    int r = writer_wire_receive(w->fd, &packet);
+    if (r == 1) {
+        *progress_ns = clock_now_ns();
+        take(w, &packet);
+    }
+    return r != 0;
+}
+
+bool writer_finish(struct writer *w, const struct writer_patience *patience) {
     if (w->fd < 0) {
         finish_without(w);
-        return;
+        return false;
     }
-    uint64_t now_ns = clock_now_ns();
-    uint64_t left_ms = now_ns < deadline_ns ? (deadline_ns - now_ns) / NS_PER_MS : 0;
     if (w->lost > 0)
         log_warning("%llu of muster's own lines are lost: the log writer did not take them",
                     (unsigned long long)w->lost);
-    post_plain(w, &(struct writer_message){.kind = WRITER_FINISH, .index = (uint32_t)left_ms});
-    /* the writer reports its progress, because a slow pipe can take longer */
-    uint64_t progress_ns = now_ns;
-    bool died = false;
-    while (!w->finished && !died) {
-        now_ns = clock_now_ns();
-        if (now_ns >= deadline_ns && now_ns >= progress_ns + 2 * CONSOLE_PIPE_PATIENCE_NS)
+    post_finish(w, patience->ms);
+    /* the writer reports that it is alive while it waits for a reader */
+    uint64_t begin_ns = clock_now_ns(), progress_ns = begin_ns;
+    bool alive = true;
+    while (!w->finished && alive) {
+        uint64_t silence_ns = progress_ns == begin_ns ? FINISH_BEGIN_NS : WRITER_PATIENCE_NS;
+        if (clock_now_ns() >= progress_ns + silence_ns)
             break;
-        struct pollfd p = {.fd = w->fd,
-                           .events = (short)(POLLIN | (list_empty(&w->queue) ? 0 : POLLOUT))};
-        (void)poll(&p, 1, FINISH_POLL_MS);
-        send_queue(w);
-        struct writer_packet packet;
-        int r = writer_wire_receive(w->fd, &packet);
-        died = r == 0;
-        if (r == 1) {
-            progress_ns = now_ns;
-            take(w, &packet);
-        }
+        alive = await_message(w, patience, &progress_ns);
     }
     console_use_remote(w->console, false);
-    report_end(w, died);
+    report_end(w, !alive);
+    return w->failed || w->left > 0;
 }
 
 void writer_free(struct writer *w) {

@@ -4,7 +4,7 @@
  *
  *     writer_new(loop, console, &spec, host, &writer);     no process yet
  *     writer_add(writer, &user); writer_send(writer, …);   a process is started when first needed
- *     writer_finish(writer, deadline_ns);                  all is written, or the deadline is over
+ *     failed = writer_finish(writer, &patience);           all is written, or the user gave up
  *     writer_free(writer);
  *
  * It is a copy of the agent (io/process/helper.h) with one socket, standard output and standard
@@ -76,6 +76,13 @@ void writer_send(struct writer *w, const struct writer_user *user, const struct 
 /* The user waits for an answer (+1), or no longer (-1): see above. */
 void writer_await(struct writer *w, int by);
 
-/* Must not be called from the loop: waits until everything that was sent is written, or as long as
- * console_flush() would. */
-void writer_finish(struct writer *w, uint64_t deadline_ns);
+/* How long writer_finish() waits for the readers of standard output and error. */
+struct writer_patience {
+    uint32_t ms;              /* WRITER_PATIENT: as long as there is a reader */
+    int fd;                   /* while it waits and this is readable, it asks `leave`; -1: none */
+    bool (*leave)(void *arg); /* reads fd. Whether to leave now, without what is left */
+    void *arg;
+};
+/* Must not be called from the loop: waits until everything that was sent is written. Reports what
+ * was not. Returns whether output of workers was lost, except if its reader has left. */
+bool writer_finish(struct writer *w, const struct writer_patience *patience);

@@ -18,6 +18,7 @@
 #include "launcher/worker/error_file_io.h"
 
 #define MESSAGES_PER_TURN 64
+#define ALIVE_NS (250 * NS_PER_MS) /* between messages while it finishes */
 /* The most bytes of each of the two texts about a failed worker; of a longer one the end is
  * kept. */
 #define WORDS_MAX ((size_t)15 * 1024)
@@ -30,6 +31,9 @@ struct process {
     struct idmap workers; /* user and index → struct writer_worker */
     struct strbuf text;   /* of a PRINT that continues */
     uint64_t n_printed;
+    struct loop_timer *finish; /* the next message while the console's output is finished */
+    bool finishing;
+    uint64_t leave_ns; /* what the console has not taken by then is dropped */
     struct writer_packet packet;
 };
 
@@ -213,17 +217,33 @@ static void print(struct process *p) {
     pong(p);
 }
 
-/* Everything is read, and the agent ends: writes what the console still has. */
-static void finish(struct process *p) {
-    uint64_t deadline_ns = clock_now_ns() + p->packet.m.index * NS_PER_MS;
-    size_t left, before;
-    do { /* the agent waits as long as these messages come */
-        before = console_pending(p->console);
-        left = console_flush(p->console, MIN2(deadline_ns, clock_now_ns() + NS_PER_S / 4));
-        pong(p);
-    } while (left > 0 && (left < before || clock_now_ns() < deadline_ns));
-    report_plain(p, &(struct writer_message){.kind = WRITER_FINISHED, .number = left});
+/* Ends this process when the console has written everything, or may not wait any longer. */
+static void go_on_finishing(void *arg) {
+    struct process *p = arg;
+    uint64_t left = console_pending(p->console), now_ns = clock_now_ns();
+    if (!p->finishing)
+        return;
+    if (left > 0 && now_ns < p->leave_ns) {
+        pong(p); /* the agent waits as long as these messages come */
+        loop_timer_set(p->finish, MIN2(p->leave_ns, now_ns + ALIVE_NS));
+        return;
+    }
+    p->finishing = false;
+    report_plain(p,
+                 &(struct writer_message){.kind = WRITER_FINISHED,
+                                          .number = left,
+                                          .flags = console_failed(p->console) ? WRITER_FAILED : 0});
     loop_quit(p->loop);
+}
+
+/* Everything is read, and the agent ends: writes what the console still has. The loop goes on,
+ * because the agent may change its mind about how long to wait. */
+static void finish(struct process *p) {
+    uint32_t ms = p->packet.m.index;
+    p->finishing = true;
+    p->leave_ns = ms == WRITER_PATIENT ? TIME_NEVER : clock_now_ns() + ms * NS_PER_MS;
+    (void)console_flush(p->console, clock_now_ns());
+    go_on_finishing(p);
 }
 
 static void take(struct process *p) {
@@ -277,6 +297,10 @@ int writer_process_run(int fd, struct console *console, const struct job_spec *s
     p->spec = spec;
     log_set_sink(console_log_sink, console);
     int r = loop_new(&p->loop);
+    if (r == 0)
+        r = loop_timer_new(p->loop, go_on_finishing, p, &p->finish);
+    console_spool(console, spec->output_spool);
+    console_on_empty(console, go_on_finishing, p);
     if (r == 0)
         r = console_reopen(console, p->loop);
     if (r == 0)

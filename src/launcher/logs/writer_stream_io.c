@@ -26,7 +26,7 @@ struct writer_stream {
     int file_fd; /* of tee; -1 */
     char *path;  /* of its log file; NULL: none */
     bool shown;  /* its lines go to the console */
-    bool waits;  /* it waits for room in the console */
+    bool waits;  /* the last read waits for room in the console */
     bool keeps_tail;
     struct strbuf tail;
     struct linebuf lines;
@@ -142,10 +142,25 @@ static bool worker_ended(const struct writer_worker *w) {
     return w->streams[OUT].pipe_fd < 0 && w->streams[ERR].pipe_fd < 0;
 }
 
+/* Whether the console has no room for this stream's bytes now. What a worker that has ended left is
+ * bounded, and others wait for it. */
+static bool must_wait(const struct writer_stream *s) {
+    if (!s->shown)
+        return false;
+    return s->worker->exited ? console_source_is_full(&s->source)
+                             : console_source_must_wait(&s->source);
+}
+
 /* Reads at most `reads` times. A read that is not full means that the pipe is empty now. That is
  * enough for a turn, but with `to_end` it reads until the end of file. */
 static void read_some(struct writer_stream *s, int reads, bool to_end) {
+    s->waits = false;
     for (; reads > 0 && s->pipe_fd >= 0; reads--) {
+        s->waits = must_wait(s);
+        if (s->waits) {
+            s->retry_ns = clock_now_ns() + CONSOLE_RETRY_NS;
+            return;
+        }
         ssize_t n = read(s->pipe_fd, read_buffer, sizeof read_buffer);
         if (n > 0)
             take(s, read_buffer, (size_t)n, clock_now_ns());
@@ -172,11 +187,7 @@ static void check_ended(struct writer_worker *w) {
 }
 
 static void read_turn(struct writer_stream *s) {
-    s->waits = s->shown && console_source_must_wait(&s->source);
-    if (s->waits)
-        s->retry_ns = clock_now_ns() + CONSOLE_RETRY_NS;
-    else
-        read_some(s, READS_PER_TURN, false);
+    read_some(s, READS_PER_TURN, false);
     update_interest(s);
 }
 
@@ -210,13 +221,20 @@ static void on_timer(void *arg) {
     check_ended(s->worker);
 }
 
-/* Both pipes are at their end, or the grace is over. */
+/* Both pipes are at their end, or the grace is over. While the console has no room for what is left
+ * in them, the grace is extended. */
 static void on_grace(void *arg) {
     struct writer_worker *w = arg;
     for (int i = OUT; i <= ERR; i++) {
         read_some(&w->streams[i], READS_AT_END, true);
-        end_stream(&w->streams[i]);
+        update_interest(&w->streams[i]);
+        if (w->streams[i].pipe_fd >= 0 && w->streams[i].waits) {
+            loop_timer_set(w->grace, clock_now_ns() + LOGMUX_GRACE_NS);
+            return;
+        }
     }
+    for (int i = OUT; i <= ERR; i++)
+        end_stream(&w->streams[i]);
     w->ops.on_drained(w->arg, w->user, w->index);
 }
 
@@ -340,10 +358,6 @@ void writer_worker_exited(struct writer_worker *w) {
     w->exited = true;
     for (int i = OUT; i <= ERR; i++) {
         struct writer_stream *s = &w->streams[i];
-        /* A slow pipeline's data can wait in the pipe until the grace is over; standard error
-         * can't. */
-        if (i == OUT && s->pipe_fd >= 0 && s->shown && console_source_must_wait(&s->source))
-            continue;
         read_some(s, READS_AT_END, true);
         update_interest(s);
     }

@@ -18,7 +18,7 @@ enum writer_kind {
     WRITER_EXITED,    /* flags: WRITER_WANTS_LAST_OUTPUT; text: error file, stderr's file */
     WRITER_DROP,      /* nothing more of this user is wanted */
     WRITER_PING,
-    WRITER_FINISH, /* index: how many ms are left for the console's output */
+    WRITER_FINISH, /* index: how many ms are left for the console's output; WRITER_PATIENT */
     /* from the writer */
     WRITER_FILES,       /* of PREPARE, each worker: fds: redirected files; flags: WRITER_HAS_DIR */
     WRITER_PREPARED,    /* number: 0 or a negative errno; text: run folder, node folder, error */
@@ -26,8 +26,12 @@ enum writer_kind {
     WRITER_LAST_OUTPUT, /* flags: WRITER_BAD_FILE; text: of the error file, of stderr */
     WRITER_DRAINED,
     WRITER_PONG,
-    WRITER_FINISHED, /* number: bytes that the console did not take */
+    /* number: bytes that the console did not take; flags: WRITER_FAILED */
+    WRITER_FINISHED,
 };
+
+/* As long as there is a reader. A second FINISH can end the wait. */
+#define WRITER_PATIENT UINT32_MAX
 
 /* Bits of flags. OPEN has the first four once for each stream, shifted by its index. */
 enum {
@@ -39,6 +43,7 @@ enum {
     WRITER_WANTS_LAST_OUTPUT = 512,
     WRITER_HAS_DIR = 1024,
     WRITER_BAD_FILE = 2048, /* the first text describes what is wrong with the error file */
+    WRITER_FAILED = 4096,   /* output of workers could not be written (console_failed()) */
 };
 
 struct writer_message {

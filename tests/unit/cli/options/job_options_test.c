@@ -288,6 +288,10 @@ Test(job_options, refuses_with_one_line) {
         {"--tee= x", "--tee="},
         {"--local-ranks-filter=0,a x", "local ranks with commas"},
         {"--local-ranks-filter=, x", "local ranks with commas"},
+        {"--output-spool=lots x", "--output-spool=lots: must be a number of bytes"},
+        {"--output-spool=1GG x", "must be a number of bytes"},
+        {"--output-spool= x", "must be a number of bytes"},
+        {"--output-spool=5T x", "at most 4T"},
         {"--logs-specs=a x", "plug-in"},
         {"--numa-binding=node x", "this node has none; --bind=numa binds workers without GPUs"},
         {"--numa-binding=near x", "must be one of"},
@@ -638,6 +642,24 @@ Test(job_options, reads_where_output_goes) {
     cr_assert_str_eq(g.spec.line_prefix, "[$rank]:");
     cr_assert(g.spec.quiet);
     cr_assert_eq(g.spec.verbose, 2);
+}
+
+Test(job_options, reads_sizes_with_units) {
+    static const struct {
+        const char *line;
+        uint64_t want;
+    } cases[] = {
+        {"x", UINT64_C(1) << 30},
+        {"--output-spool=0 x", 0},
+        {"--output-spool=1000 x", 1000},
+        {"--output-spool=8k x", 8 * 1024},
+        {"--output-spool=512M x", UINT64_C(512) << 20},
+        {"--output-spool=4T x", UINT64_C(4) << 40},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].line);
+        cr_expect_eq(g.spec.output_spool, cases[i].want, "%s: %lu", cases[i].line, g.spec.output_spool);
+    }
 }
 
 Test(job_options, takes_the_prefix_of_older_torchruns) {

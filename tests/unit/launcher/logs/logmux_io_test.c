@@ -105,7 +105,7 @@ static void fini(struct fixture *f) {
     logmux_free(f->mux);
     collect(f);
     size_t seen[2] = {f->shown[0].len, f->shown[1].len};
-    writer_finish(f->writer, clock_now_ns() + DEADLINE_NS);
+    (void)writer_finish(f->writer, &(struct writer_patience){.ms = 10000, .fd = -1});
     collect(f);
     for (int k = 0; k < 2; k++) /* the tests have checked all output */
         cr_expect_eq(f->shown[k].len, seen[k], "more came: %s", strbuf_text(&f->shown[k]) + seen[k]);
@@ -655,7 +655,7 @@ Test(logmux_io, own_lines_that_wait_for_the_next_writer_are_shown_at_the_end) {
         cr_assert_eq(loop_turn(f.loop), 0);
     kill_writer(&f); /* the next one is started a second later */
     log_notice("the last word");
-    writer_finish(f.writer, clock_now_ns() + DEADLINE_NS);
+    (void)writer_finish(f.writer, &(struct writer_patience){.ms = 10000, .fd = -1});
     writer_free(f.writer);
     (void)console_flush(f.console, clock_now_ns() + DEADLINE_NS);
     log_set_sink(NULL, NULL);
