@@ -9,6 +9,7 @@ const struct subcommand commands[] = {
     {"run", cmd_run, "[OPTIONS] SCRIPT [ARGS...]", "start the workers of this node", &run_options},
     {"status", cmd_status, "[OPTIONS] [ENDPOINT]", "show a job's state and its nodes",
      &status_options},
+    {"ps", cmd_ps, "[OPTIONS]", "list the jobs of this machine", &ps_options},
     {"leave", cmd_leave, "[OPTIONS] [ENDPOINT]", "take a node out of its job", &leave_options},
     {"exclude", cmd_exclude, "[OPTIONS] NODE [ENDPOINT]",
      "exclude a node from the group permanently", &exclude_options},

@@ -95,6 +95,33 @@ def test_a_job_that_runs_seen_from_every_side(job):
     assert code == 1 and f"no agent listens at {endpoint(a)}" in err
 
 
+def test_ps_lists_the_agents_of_this_machine(job):
+    code, out, err = ask(job, "ps")
+    assert (code, out.count("\n"), err) == (0, 1, "") and out.startswith("RUN ID "), (out, err)
+    a, b = job.pair(nnodes="2")
+    job.events.wait("start", 4)
+    until(job, lambda s: all(n["state"] == "running" for n in s["nodes"]), endpoint(a))
+    code, out, err = ask(job, "ps")
+    assert code == 0 and not err, err
+    title, *rows = out.splitlines()
+    assert title.split() == "RUN ID STATE NODE GROUP WORKERS SINCE COMMAND".split() and len(rows) == 2, out
+    for row in rows:
+        assert re.match(r"e2e +running +\S+ +1\.1 +2 of 4 +\d\d:\d\d +\S", row) and len(row) <= 80, out
+    code, out, err = ask(job, "ps", "-o", "wide")
+    assert code == 0 and all("--rdzv-id=e2e" in row for row in out.splitlines()[1:]), out
+    assert listener(job, a) in out and str(b.agent_pid()) in out, out
+    code, out, err = ask(job, "ps", "--json")
+    agents = json.loads(out)["agents"]
+    assert {x["pid"] for x in agents} == {a.agent_pid(), b.agent_pid()} and out.count("\n") == 1, out
+    assert {x["first_rank"] for x in agents} == {0, 2} and {x["node_rank"] for x in agents} == {0, 1}
+    for x in agents:
+        assert (x["run_id"], x["state"], x["generation"], x["place"]) == ("e2e", "running", "1.1", "member")
+        assert (x["workers"], x["world_size"]) == (2, 4) and "--rdzv-id=e2e" in x["command"]
+    job.go()
+    assert (a.wait(), b.wait()) == (0, 0)
+    assert json.loads(ask(job, "ps", "--json")[1]) == {"agents": []}
+
+
 def test_several_jobs_of_one_machine_must_be_told_apart(job, worker, tmp_path):
     job.pair(tags="a", nnodes="1")
     job.events.wait("start", 2)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/json/json_table.h"
-#include "base/text/utf8.h"
+#include "cli/jobs/columns.h"
 #include "launcher/report/failure_text.h"
 
 #define LABEL_COLUMNS 13 /* where the text of a line begins */
@@ -14,46 +14,15 @@
 
 /* ---- texts ---- */
 
-/* A peer's text on a terminal: control characters, C1's too (U+0080 to U+009F), become "?". */
-static void add_clean(struct strbuf *out, const char *text) {
-    for (size_t n; *text != '\0'; text += n) {
-        n = utf8_char(text);
-        unsigned char c = (unsigned char)text[0];
-        bool control = c < 0x20 || c == 0x7f || (c == 0xc2 && (unsigned char)text[1] < 0xa0);
-        if (n == 0 || control)
-            strbuf_add_char(out, '?');
-        else
-            strbuf_add_bytes(out, text, n);
-        n = MAX2(n, (size_t)1);
-    }
-}
-
-/* The number of characters; each counts as one column. */
-static size_t width_of(const char *text) {
-    size_t n = 0;
-    for (; *text != '\0'; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
-    return n;
-}
-
 /* The name of a node of the list, or its incarnation. */
 static void add_name_of(const struct status_view *v, uint64_t incarnation, struct strbuf *out) {
     for (uint32_t i = 0; i < v->n_nodes; i++) {
         if (v->nodes[i].incarnation == incarnation && v->nodes[i].name[0] != '\0') {
-            add_clean(out, v->nodes[i].name);
+            columns_add_clean(out, v->nodes[i].name);
             return;
         }
     }
     strbuf_printf(out, "%016" PRIx64, incarnation);
-}
-
-/* The bytes of the first `columns` characters. */
-static size_t utf8_bytes(const char *text, size_t columns) {
-    size_t n = 0;
-    for (; text[n] != '\0'; n++)
-        if (((unsigned char)text[n] & 0xc0) != 0x80 && columns-- == 0)
-            break;
-    return n;
 }
 
 static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
@@ -67,7 +36,7 @@ static void add_label(struct strbuf *out, const char *label) {
 static void add_state(const struct status_view *v, struct strbuf *out) {
     const struct overview *o = v->overview;
     strbuf_add(out, "job ");
-    add_clean(out, v->run_id);
+    columns_add_clean(out, v->run_id);
     strbuf_printf(out, ": %s", group_state_names[o->state]);
     if (o->outcome != OUTCOME_NONE)
         strbuf_printf(out, " (%s)", outcome_names[o->outcome]);
@@ -106,7 +75,7 @@ static void add_leader(const struct status_view *v, struct strbuf *out) {
     const struct overview *o = v->overview;
     add_label(out, "leader");
     if (o->leader_host[0] != '\0')
-        add_clean(out, o->leader_host);
+        columns_add_clean(out, o->leader_host);
     else
         add_name_of(v, o->leader, out);
     strbuf_printf(out, ", epoch %" PRIu32, o->epoch);
@@ -136,12 +105,12 @@ static void add_lines(const struct status_view *v, struct strbuf *out) {
         add_label(out, "incident");
         duration_text(o->incident_ns, out);
         strbuf_add(out, " ago: ");
-        add_clean(out, o->incident);
+        columns_add_clean(out, o->incident);
         strbuf_add_char(out, '\n');
     }
     if (o->reason[0] != '\0') {
         add_label(out, "reason");
-        add_clean(out, o->reason);
+        columns_add_clean(out, o->reason);
         strbuf_add_char(out, '\n');
     }
 }
@@ -166,7 +135,7 @@ static void add_ranks(const struct overview_node *n, struct strbuf *out) {
 
 static void add_cell(const struct overview_node *n, enum column c, struct strbuf *out) {
     switch (c) {
-    case NAME: add_clean(out, n->name); break;
+    case NAME: columns_add_clean(out, n->name); break;
     case NODE_RANK:
         if (n->place == PLACE_MEMBER)
             strbuf_printf(out, "%" PRIu32, n->node_rank);
@@ -177,7 +146,7 @@ static void add_cell(const struct overview_node *n, enum column c, struct strbuf
     case SILENT: duration_text(n->silent_ns, out); break;
     case ADDRESS:
         if (n->addr[0] != '\0')
-            add_clean(out, n->addr);
+            columns_add_clean(out, n->addr);
         else
             strbuf_add(out, "with the leader");
         break;
@@ -186,33 +155,12 @@ static void add_cell(const struct overview_node *n, enum column c, struct strbuf
     case NOTE:
         if (!n->connected)
             strbuf_add(out, n->why[0] != '\0' ? "no connection; " : "no connection");
-        add_clean(out, n->why);
+        columns_add_clean(out, n->why);
         break;
     case COLUMN_COUNT: assert_not_reached();
     }
     if (c != NOTE && strbuf_text(out)[0] == '\0')
         strbuf_add_char(out, '-');
-}
-
-static void add_padded(struct strbuf *out, const char *text, size_t width, bool right) {
-    size_t has = width_of(text);
-    if (has > width) { /* cut, with the mark of ps(1) */
-        strbuf_add_bytes(out, text, utf8_bytes(text, width - 1));
-        strbuf_add_char(out, '+');
-        return;
-    }
-    int pad = (int)(width - has);
-    if (right)
-        strbuf_printf(out, "%*s%s", pad, "", text);
-    else
-        strbuf_printf(out, "%s%*s", text, pad, "");
-}
-
-/* Ends a row, without blanks after its last text. */
-static void end_row(struct strbuf *out) {
-    while (out->len > 0 && out->data[out->len - 1] == ' ')
-        out->data[--out->len] = '\0';
-    strbuf_add_char(out, '\n');
 }
 
 static int compare_rows(const void *a, const void *b) {
@@ -241,11 +189,11 @@ static void measure(const struct status_view *v, const struct overview_node *con
     _cleanup_(strbuf_fini) struct strbuf cell = {0};
     size_t sum = 0;
     for (enum column c = NAME; c < COLUMN_COUNT; c++) {
-        widths[c] = width_of(titles[c]);
+        widths[c] = columns_of(titles[c]);
         for (uint32_t i = 0; is_shown(c, v->wide) && i < v->n_nodes; i++) {
             strbuf_clear(&cell);
             add_cell(rows[i], c, &cell);
-            widths[c] = MAX2(widths[c], width_of(strbuf_text(&cell)));
+            widths[c] = MAX2(widths[c], columns_of(strbuf_text(&cell)));
         }
         sum += is_shown(c, v->wide) ? widths[c] + GAP : 0;
     }
@@ -262,20 +210,20 @@ static void add_table(const struct status_view *v, struct strbuf *out) {
     for (enum column c = NAME; c < COLUMN_COUNT; c++) {
         if (!is_shown(c, v->wide))
             continue;
-        add_padded(out, titles[c], widths[c], is_right_aligned(c));
+        columns_add(out, titles[c], widths[c], is_right_aligned(c));
         strbuf_printf(out, "%*s", GAP, "");
     }
-    end_row(out);
+    columns_end_row(out);
     for (uint32_t i = 0; i < v->n_nodes; i++) {
         for (enum column c = NAME; c < COLUMN_COUNT; c++) {
             if (!is_shown(c, v->wide))
                 continue;
             strbuf_clear(&cell);
             add_cell(rows[i], c, &cell);
-            add_padded(out, strbuf_text(&cell), widths[c], is_right_aligned(c));
+            columns_add(out, strbuf_text(&cell), widths[c], is_right_aligned(c));
             strbuf_printf(out, "%*s", GAP, "");
         }
-        end_row(out);
+        columns_end_row(out);
     }
 }
 
@@ -284,7 +232,7 @@ static void add_table(const struct status_view *v, struct strbuf *out) {
 static void add_folded(struct strbuf *out, const char *line, size_t n, size_t indent) {
     size_t room = STATUS_COLUMNS;
     while (n > 0) {
-        size_t whole = utf8_bytes(line, room), part = MIN2(whole, n);
+        size_t whole = columns_bytes(line, room), part = MIN2(whole, n);
         if (part < n) { /* after the last blank, unless there is none */
             size_t at = part;
             while (at > 0 && line[at] != ' ')
@@ -316,7 +264,7 @@ static void add_notes(const struct status_view *v, struct strbuf *out) {
         _cleanup_(freep) char *text = xstrdup(strbuf_text(&note));
         strbuf_clear(&note);
         strbuf_add(&note, "  ");
-        add_clean(&note, rows[i]->name);
+        columns_add_clean(&note, rows[i]->name);
         strbuf_printf(&note, ": %s", text);
         add_folded(out, strbuf_text(&note), note.len, 4);
     }

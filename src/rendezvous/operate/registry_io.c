@@ -110,7 +110,7 @@ static size_t dir_names(char names[DIRS_MAX][REGISTRY_PATH_MAX]) {
 }
 
 /* -ENOENT, without a sentence: it does not exist, and `make` is false. */
-static int open_dir(const char *name, bool make, int *ret, struct err *err) {
+static int open_dir_of(const char *name, uid_t owner, bool make, int *ret, struct err *err) {
     if (strlen(name) >= REGISTRY_PATH_MAX - 64)
         return err_set(err, -ENAMETOOLONG, "the run directory's name is too long: %.100s…", name);
     if (make && mkdir(name, 0700) < 0 && errno != EEXIST)
@@ -124,7 +124,7 @@ static int open_dir(const char *name, bool make, int *ret, struct err *err) {
     int r = fstat(fd, &st) < 0 ? -errno : 0;
     if (r < 0)
         r = err_set(err, r, "can't examine the run directory %s: %s", name, strerror(-r));
-    else if (st.st_uid != geteuid())
+    else if (st.st_uid != owner)
         r = err_set(err, -EPERM, "the run directory %s belongs to user %u; set MUSTER_RUN_DIR",
                     name, (unsigned)st.st_uid);
     else if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
@@ -137,6 +137,10 @@ static int open_dir(const char *name, bool make, int *ret, struct err *err) {
     else
         *ret = fd;
     return r;
+}
+
+static int open_dir(const char *name, bool make, int *ret, struct err *err) {
+    return open_dir_of(name, geteuid(), make, ret, err);
 }
 
 int registry_dir_open(int *ret_fd, char path[REGISTRY_PATH_MAX], struct err *err) {
@@ -273,6 +277,7 @@ static int read_entry(int dir, const char *name, const struct pid_space *here,
 struct entries {
     struct registry_entry *list;
     size_t n, room;
+    uint32_t uid; /* whose directory is read now */
 };
 
 static void keep(struct entries *e, const struct registry_entry *entry) {
@@ -304,10 +309,11 @@ static int list_dir(int fd, const char *dir_name, const struct pid_space *here, 
         int r = read_entry(dirfd(dir), d->d_name, here, &entry, &verdict);
         if (r < 0)
             continue;
-        if (verdict == GONE)
-            (void)unlinkat(dirfd(dir), d->d_name, 0);
-        else
+        entry.uid = out->uid;
+        if (verdict != GONE)
             keep(out, &entry);
+        else if (out->uid == geteuid())
+            (void)unlinkat(dirfd(dir), d->d_name, 0);
     }
     (void)closedir(dir);
     return 0;
@@ -320,11 +326,33 @@ static int compare_age(const void *a, const void *b) {
     return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
-int registry_list(struct registry_entry **ret, size_t *ret_n, struct err *err) {
+/* Adds the agents of users other than root, whose directories are BEFORE UID AFTER. */
+static void list_others(const char *parent, const char *before, const char *after,
+                        const struct pid_space *here, struct entries *out) {
+    DIR *dir = opendir(parent);
+    uint32_t seen = 0;
+    for (struct dirent *d; dir != NULL && seen < REGISTRY_ENTRIES_MAX && (d = readdir(dir));) {
+        char path[REGISTRY_PATH_MAX];
+        uint32_t uid;
+        int fd;
+        if (strncmp(d->d_name, before, strlen(before)) != 0 ||
+            parse_u32(d->d_name + strlen(before), &uid) != 0 || uid == geteuid())
+            continue;
+        seen++;
+        (void)snprintf(path, sizeof path, "%s/%.300s%s", parent, d->d_name, after);
+        out->uid = uid;
+        if (open_dir_of(path, uid, false, &fd, NULL) == 0)
+            (void)list_dir(fd, path, here, out, NULL);
+    }
+    if (dir != NULL)
+        (void)closedir(dir);
+}
+
+static int list(bool all, struct registry_entry **ret, size_t *ret_n, struct err *err) {
     char names[DIRS_MAX][REGISTRY_PATH_MAX];
     size_t n = dir_names(names);
     struct pid_space here = this_space();
-    struct entries found = {0};
+    struct entries found = {.uid = geteuid()};
     int r = 0;
     for (size_t i = 0; i < n; i++) {
         int fd;
@@ -333,6 +361,10 @@ int registry_list(struct registry_entry **ret, size_t *ret_n, struct err *err) {
             r_dir = list_dir(fd, names[i], &here, &found, err);
         if (r_dir < 0 && r_dir != -ENOENT)
             r = r_dir;
+    }
+    if (all && geteuid() == 0) {
+        list_others("/tmp", "muster-", "", &here, &found);
+        list_others("/run/user", "", "/muster", &here, &found);
     }
     /* A directory that can't be used is not an error if agents were found elsewhere. */
     if (found.n == 0 && r < 0) {
@@ -344,6 +376,14 @@ int registry_list(struct registry_entry **ret, size_t *ret_n, struct err *err) {
     *ret = found.list;
     *ret_n = found.n;
     return 0;
+}
+
+int registry_list(struct registry_entry **ret, size_t *ret_n, struct err *err) {
+    return list(false, ret, ret_n, err);
+}
+
+int registry_list_all(struct registry_entry **ret, size_t *ret_n, struct err *err) {
+    return list(true, ret, ret_n, err);
 }
 
 /* ---- sweeping ---- */

@@ -42,6 +42,7 @@ struct registry_entry {
     char addr[RDZV_ADDR_MAX]; /* literal */
     uint16_t port;
     int32_t pid;            /* in its own pid namespace */
+    uint32_t uid;           /* the user whose directory has it */
     bool foreign;           /* from another pid namespace or machine: the process may be gone */
     uint64_t since_wall_ns; /* when it was added, in ns since 1970 */
 };
@@ -51,6 +52,9 @@ struct registry_entry {
  * if there are none. Returns 0, or a negative errno and a sentence: a directory exists but can't be
  * used. */
 _must_use_ int registry_list(struct registry_entry **ret, size_t *ret_n, struct err *err);
+/* The same, and for root also the agents of other users, in the directories that they choose if
+ * MUSTER_RUN_DIR is not set; none of their files is removed. */
+_must_use_ int registry_list_all(struct registry_entry **ret, size_t *ret_n, struct err *err);
 
 /* Removes files of processes that are gone, and unfinished files. Stops at until_ns
  * (CLOCK_MONOTONIC). */

@@ -282,3 +282,28 @@ Test(registry_io, what_is_no_directory_of_ours_is_refused, .init = begin, .fini 
         cr_assert_not_null(strstr(err.text, "user 12345"), "%s", err.text);
     }
 }
+
+/* A user without a run directory of systemd: /tmp/muster-UID. Root sees it, nobody else. */
+Test(registry_io, root_sees_the_agents_of_all_users, .init = begin, .fini = finish) {
+    const uint32_t uid = 2000000000u + (uint32_t)getpid();
+    char other[64];
+    (void)snprintf(other, sizeof other, "/tmp/muster-%u", uid);
+    (void)setenv("MUSTER_RUN_DIR", other, 1);
+    struct registry_own own = add("theirs", 7);
+    bool root = geteuid() == 0 && chown(other, uid, uid) == 0;
+    (void)setenv("MUSTER_RUN_DIR", run_dir, 1);
+    struct registry_own mine = add("mine", 8);
+    look();
+    cr_assert_eq(n, 1);
+    free(list);
+    cr_assert_eq(registry_list_all(&list, &n, &err), 0, "%s", err.text);
+    bool seen = false;
+    for (size_t i = 0; i < n; i++) {
+        seen = seen || (strcmp(list[i].run_id, "theirs") == 0 && list[i].uid == uid);
+        cr_assert(strcmp(list[i].run_id, "mine") != 0 || list[i].uid == geteuid());
+    }
+    cr_assert_eq(seen, root);
+    registry_remove(&mine);
+    registry_remove(&own);
+    cr_assert_eq(rmdir(other), 0);
+}

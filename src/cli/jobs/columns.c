@@ -1,0 +1,51 @@
+#include "cli/jobs/columns.h"
+
+#include "base/text/utf8.h"
+
+void columns_add_clean(struct strbuf *out, const char *text) {
+    for (size_t n; *text != '\0'; text += n) {
+        n = utf8_char(text);
+        unsigned char c = (unsigned char)text[0];
+        bool control = c < 0x20 || c == 0x7f || (c == 0xc2 && (unsigned char)text[1] < 0xa0);
+        if (n == 0 || control)
+            strbuf_add_char(out, '?');
+        else
+            strbuf_add_bytes(out, text, n);
+        n = MAX2(n, (size_t)1);
+    }
+}
+
+size_t columns_of(const char *text) {
+    size_t n = 0;
+    for (; *text != '\0'; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+size_t columns_bytes(const char *text, size_t columns) {
+    size_t n = 0;
+    for (; text[n] != '\0'; n++)
+        if (((unsigned char)text[n] & 0xc0) != 0x80 && columns-- == 0)
+            break;
+    return n;
+}
+
+void columns_add(struct strbuf *out, const char *text, size_t width, bool right) {
+    size_t has = columns_of(text);
+    if (has > width) {
+        strbuf_add_bytes(out, text, columns_bytes(text, width > 0 ? width - 1 : 0));
+        strbuf_add(out, width > 0 ? "+" : "");
+        return;
+    }
+    int pad = (int)(width - has);
+    if (right)
+        strbuf_printf(out, "%*s%s", pad, "", text);
+    else
+        strbuf_printf(out, "%s%*s", text, pad, "");
+}
+
+void columns_end_row(struct strbuf *out) {
+    while (out->len > 0 && out->data[out->len - 1] == ' ')
+        out->data[--out->len] = '\0';
+    strbuf_add_char(out, '\n');
+}

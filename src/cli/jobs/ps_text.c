@@ -1,0 +1,167 @@
+#include "cli/jobs/ps_text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/json/json.h"
+#include "cli/jobs/columns.h"
+
+#define GAP 2
+#define COMMAND_MIN 16 /* columns of a command that is cut */
+
+enum column { RUN, STATE, NODE, GROUP, WORKERS, SINCE, USER, PID, LISTENER, COMMAND, COLUMN_COUNT };
+static const char *const titles[COLUMN_COUNT] = {"RUN ID", "STATE", "NODE", "GROUP",    "WORKERS",
+                                                 "SINCE",  "USER",  "PID",  "LISTENER", "COMMAND"};
+
+static bool is_shown(enum column c, bool wide) { return wide || c < USER || c == COMMAND; }
+
+/* The group's state, or the node's place if it is no member. */
+static const char *state_of(const struct ps_row *r) {
+    if (!r->answered)
+        return "no answer";
+    if (r->has_node && r->node.place != PLACE_MEMBER && r->overview.state == GROUP_RUNNING)
+        return overview_place_names[r->node.place];
+    return group_state_names[r->overview.state];
+}
+
+static bool is_member(const struct ps_row *r) {
+    return r->answered && r->has_node && r->node.place == PLACE_MEMBER;
+}
+
+static void add_cell(const struct ps_row *r, enum column c, struct strbuf *out) {
+    switch (c) {
+    case RUN: columns_add_clean(out, r->run_id); break;
+    case STATE: strbuf_add(out, state_of(r)); break;
+    case NODE:
+        columns_add_clean(out, r->has_node && r->node.name[0] != '\0' ? r->node.name : r->host);
+        break;
+    case GROUP:
+        if (r->answered && !generation_is_none(r->overview.generation))
+            strbuf_printf(out, "%" PRIu32 ".%" PRIu32, r->overview.generation.epoch,
+                          r->overview.generation.counter);
+        break;
+    case WORKERS: /* "8 of 16" */
+        if (is_member(r))
+            strbuf_printf(out, "%" PRIu32 " of %" PRIu32, r->node.nproc, r->overview.world_size);
+        else if (r->answered && r->has_node)
+            strbuf_printf(out, "(%" PRIu32 ")", r->node.nproc);
+        break;
+    case SINCE: strbuf_add(out, r->since); break;
+    case USER: columns_add_clean(out, r->user); break;
+    case PID: strbuf_printf(out, "%" PRId32, r->pid); break;
+    case LISTENER:
+        columns_add_clean(out, r->addr);
+        strbuf_printf(out, ":%u", r->port);
+        break;
+    case COMMAND:
+        if (r->command != NULL)
+            columns_add_clean(out, r->command);
+        break;
+    case COLUMN_COUNT: assert_not_reached();
+    }
+    if (strbuf_text(out)[0] == '\0')
+        strbuf_add_char(out, '-');
+}
+
+static void measure(const struct ps_row *rows, size_t n, bool wide, uint32_t columns,
+                    size_t widths[COLUMN_COUNT]) {
+    _cleanup_(strbuf_fini) struct strbuf cell = {0};
+    size_t sum = 0;
+    for (enum column c = RUN; c < COLUMN_COUNT; c++) {
+        widths[c] = columns_of(titles[c]);
+        for (size_t i = 0; i < n; i++) {
+            strbuf_clear(&cell);
+            add_cell(&rows[i], c, &cell);
+            widths[c] = MAX2(widths[c], columns_of(strbuf_text(&cell)));
+        }
+        if (is_shown(c, wide) && c != COMMAND)
+            sum += widths[c] + GAP;
+    }
+    if (!wide)
+        widths[COMMAND] = columns > sum + COMMAND_MIN ? columns - sum : COMMAND_MIN;
+}
+
+void ps_text(const struct ps_row *rows, size_t n, bool wide, uint32_t columns, struct strbuf *out) {
+    _cleanup_(strbuf_fini) struct strbuf cell = {0};
+    size_t widths[COLUMN_COUNT];
+    measure(rows, n, wide, columns, widths);
+    for (size_t i = 0; i <= n; i++) { /* the titles, then the rows */
+        for (enum column c = RUN; c < COLUMN_COUNT; c++) {
+            if (!is_shown(c, wide))
+                continue;
+            strbuf_clear(&cell);
+            if (i == 0)
+                strbuf_add(&cell, titles[c]);
+            else
+                add_cell(&rows[i - 1], c, &cell);
+            columns_add(out, strbuf_text(&cell), widths[c], c == PID);
+            strbuf_printf(out, "%*s", GAP, "");
+        }
+        columns_end_row(out);
+    }
+}
+
+/* ---- JSON ---- */
+
+static void write_state(struct json_writer *w, const struct ps_row *r) {
+    char generation[32];
+    const struct overview *o = &r->overview;
+    bool formed = r->answered && !generation_is_none(o->generation);
+    (void)snprintf(generation, sizeof generation, "%" PRIu32 ".%" PRIu32, o->generation.epoch,
+                   o->generation.counter);
+    if (r->answered)
+        json_write_string(w, "state", group_state_names[o->state]);
+    else
+        json_write_null(w, "state");
+    if (formed)
+        json_write_string(w, "generation", generation);
+    else
+        json_write_null(w, "generation");
+    if (r->answered)
+        json_write_u64(w, "world_size", o->world_size);
+    else
+        json_write_null(w, "world_size");
+    if (r->answered && r->has_node) {
+        json_write_string(w, "place", overview_place_names[r->node.place]);
+        json_write_u64(w, "workers", r->node.nproc);
+    } else {
+        json_write_null(w, "place");
+        json_write_null(w, "workers");
+    }
+    if (is_member(r)) {
+        json_write_u64(w, "node_rank", r->node.node_rank);
+        json_write_u64(w, "first_rank", r->node.first_rank);
+    } else {
+        json_write_null(w, "node_rank");
+        json_write_null(w, "first_rank");
+    }
+}
+
+static void write_row(struct json_writer *w, const struct ps_row *r) {
+    json_write_object_begin(w, NULL);
+    json_write_string(w, "run_id", r->run_id);
+    write_state(w, r);
+    json_write_string(w, "node", r->has_node && r->node.name[0] != '\0' ? r->node.name : r->host);
+    json_write_string(w, "user", r->user);
+    json_write_i64(w, "pid", r->pid);
+    json_write_string(w, "address", r->addr);
+    json_write_u64(w, "port", r->port);
+    json_write_string(w, "since", r->since_utc);
+    json_write_u64(w, "running_seconds", r->running_ns / NS_PER_S);
+    if (r->command != NULL)
+        json_write_string(w, "command", r->command);
+    else
+        json_write_null(w, "command");
+    json_write_object_end(w);
+}
+
+void ps_json(const struct ps_row *rows, size_t n, struct strbuf *out) {
+    struct json_writer w = json_writer_of(out);
+    json_write_object_begin(&w, NULL);
+    json_write_array_begin(&w, "agents");
+    for (size_t i = 0; i < n; i++)
+        write_row(&w, &rows[i]);
+    json_write_array_end(&w);
+    json_write_object_end(&w);
+    strbuf_add_char(out, '\n');
+}

@@ -1,0 +1,29 @@
+/* What "muster ps" shows: a row for each agent of this machine, for people and as JSON (the keys
+ * are in muster-ps(1), and do not change). Pure. */
+#pragma once
+
+#include "base/text/strbuf.h"
+#include "rendezvous/protocol/messages.h"
+
+struct ps_row {
+    char run_id[RDZV_RUN_ID_MAX];
+    char user[40]; /* a name, or a number */
+    char host[RDZV_HOST_MAX];
+    char addr[RDZV_ADDR_MAX]; /* of the agent's listener */
+    uint16_t port;
+    int32_t pid;         /* of the agent */
+    char *command;       /* owned; its command line; NULL: not known */
+    char since[24];      /* local time, for people: "12:03", "Nov 21" */
+    char since_utc[32];  /* "2026-11-21T12:03:04Z" */
+    uint64_t running_ns; /* since it was started */
+    bool answered;       /* the job answered: the rest is set */
+    struct overview overview;
+    bool has_node; /* the job knows this node */
+    struct overview_node node;
+};
+
+/* columns: of the terminal, at least 80; the command is cut. Not with `wide`, which has all of it,
+ * and further columns. */
+void ps_text(const struct ps_row *rows, size_t n, bool wide, uint32_t columns, struct strbuf *out);
+/* Writes one object in one line. */
+void ps_json(const struct ps_row *rows, size_t n, struct strbuf *out);
