@@ -212,6 +212,7 @@ def test_otherwise_the_python3_of_the_path(job, tmp_path):
     bin_dir = tmp_path / "bin"
     bin_dir.mkdir()
     script(bin_dir, '#!/bin/sh\necho "found $*"\n', "python3")
+    script(job.tmp, "", "t.py")
     code, out, err = job.run("t.py", env={"PATH": f"{bin_dir}:/usr/bin:/bin"})
     assert code == 0, err
     assert out == "found -u t.py\n"
@@ -271,7 +272,7 @@ def test_help_is_exit_status_0_on_standard_output(job):
 
 def test_a_program_that_is_missing(job, tmp_path):
     code, _, err = job.run("--no-python", tmp_path / "nothing-here")
-    assert code == 1, err
+    assert code == 2, err
     assert "nothing-here" in err and "No such file" in err, err
 
 
@@ -279,8 +280,51 @@ def test_a_program_that_may_not_be_run(job, tmp_path):
     path = tmp_path / "plain.txt"
     path.write_text("no program\n")
     code, _, err = job.run("--no-python", path)
-    assert code == 1, err
-    assert "plain.txt" in err and "ermission denied" in err, err
+    assert code == 2, err
+    assert "plain.txt" in err and "ermission denied" in err and "chmod +x" in err, err
+
+
+@pytest.mark.parametrize("words, env, said", [
+    (("nothing.py",), {}, r"SCRIPT nothing.py: no such file in /"),
+    (("/nowhere/nothing.py",), {}, r"SCRIPT /nowhere/nothing.py: No such file"),
+    (("--run-path", "nothing.py"), {}, r"SCRIPT nothing.py: no such file"),
+    (("--no-python", "no-such-program"), {}, r"no program no-such-program on PATH; write \./no-such-program"),
+    (("--no-python", "plain.py"), {}, r"no program plain.py on PATH.*leave out --no-python"),
+    (("--no-python", "./plain.py"), {}, r"\./plain.py can't be executed: Permission denied.*leave out --no-python"),
+    (("--no-python", "."), {}, r"can't be executed|no program"),
+    (("plain.py",), {"PYTHON_EXEC": "/nowhere/python"}, r"/nowhere/python can't be executed: No such file.*PYTHON_EXEC"),
+    (("plain.py",), {"PYTHON_EXEC": "no-such-python"}, r"PYTHON_EXEC=no-such-python can't be run"),
+])
+def test_a_mistake_that_no_waiting_mends_ends_at_once(job, words, env, said):
+    (job.tmp / "plain.py").write_text("pass\n")
+    for more in ((), ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=x")):
+        code, out, err = job.run(*more, *words, env=env)
+        assert code == 2 and out == "" and re.fullmatch(f"muster: .*(?:{said})[^\n]*\n", err), (code, err)
+
+
+def test_a_script_whose_name_only_a_worker_knows_is_not_looked_for(job):
+    for i in range(2):
+        (job.tmp / f"part{i}.py").write_text("print('here')\n")
+    code, out, err = job.run("--nproc-per-node=2", "part${local_rank}.py")
+    assert code == 0 and out == "here\nhere\n", err
+
+
+@pytest.mark.parametrize("what, said", [("parent", "the directory above it must be there"), ("open", "other users may write"),
+                                        ("file", "Not a directory"), ("run", "is open to other users")])
+def test_a_directory_that_cannot_be_used_is_said_at_once(job, tmp_path, what, said):
+    shared = tmp_path / "shared"
+    if what == "file":
+        shared.write_text("")
+    elif what != "parent":
+        shared.mkdir()
+        shared.chmod(0o777 if what == "open" else 0o700)
+    if what == "run":
+        (shared / "muster-e2e").mkdir()
+        (shared / "muster-e2e").chmod(0o755)
+    where = shared / "missing" / "here" if what == "parent" else shared
+    code, _, err = job.run("--nnodes=2", f"--rdzv-endpoint=dir:{where}", "--rdzv-id=e2e", "--no-python", "/bin/true",
+                           seconds=20)
+    assert code == 2 and said in err and len(err.splitlines()) == 1, (code, err)
 
 
 @pytest.mark.parametrize("worker_code, word", [(126, "not executable|could not be executed|cannot be executed"),

@@ -293,7 +293,7 @@ static const char *env_value(char *const *envp, const char *name) {
     return NULL;
 }
 
-static int check_program(const char *path) {
+int child_check_program(const char *path) {
     struct stat st;
     if (stat(path, &st) < 0)
         return -errno;
@@ -316,7 +316,7 @@ int child_find_program(const char *name, const char *path, char **ret) {
         size_t len = strcspn(path, ":");
         _cleanup_(freep) char *full =
             len == 0 ? xasprintf("./%s", name) : xasprintf("%.*s/%s", (int)len, path, name);
-        int r = check_program(full);
+        int r = child_check_program(full);
         if (r == 0) {
             *ret = TAKE_PTR(full);
             return 0;

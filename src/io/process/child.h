@@ -100,6 +100,10 @@ _must_use_ int child_kill(const struct child *c, int signo);
  * for the system's default (confstr). -ENOENT, -EACCES (found, but not executable). */
 _must_use_ int child_find_program(const char *name, const char *path, char **ret);
 
+/* Whether a file can be executed: 0; -EACCES: it is no plain file, or not executable for us;
+ * -ENOENT and others of stat(2). */
+_must_use_ int child_check_program(const char *path);
+
 /* For a child of the caller's own fork: sets every signal to its default, or ignores it, and
  * unblocks all. Async-signal-safe. */
 void child_reset_signals(const int *ignored, size_t n_ignored);

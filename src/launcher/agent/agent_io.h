@@ -21,7 +21,11 @@ struct agent_config {
 
 /* Exit statuses, as torchrun's; 128+n if a signal ended the run; a worker's with
  * --exit-code=worker. */
-enum { AGENT_EXIT_SUCCESS = 0, AGENT_EXIT_FAILED = 1 };
+enum {
+    AGENT_EXIT_SUCCESS = 0,
+    AGENT_EXIT_FAILED = 1,
+    AGENT_EXIT_USAGE = 2, /* what was requested can't be, however long one waits */
+};
 
 /* Call this first: signals that only workers understand (SIGUSR1, SIGWINCH, ...), and that don't
  * end the job, are ignored until there are workers. They would end this process. */

@@ -8,6 +8,7 @@
 #include "base/text/log.h"
 #include "io/net/listen.h"
 #include "launcher/agent/agent_io.h"
+#include "launcher/agent/start_check_io.h"
 #include "launcher/node/python_io.h"
 
 /* All nodes of a large job can probe at once. The kernel limits this to net.core.somaxconn. */
@@ -75,7 +76,12 @@ int job_start(const struct job_spec *spec, char *const *envp) {
     else if (spec->check_only && python_find(program_invocation_name, envp, &python, NULL) < 0)
         python = NULL; /* then the preflight can't compare PyTorch's version */
     if (r == 0)
-        r = open_node_listener(spec, &agent.node_fd, &err);
+        r = start_check(spec, python, envp, &err);
+    if (r < 0) {
+        log_error("%s", err.text);
+        return AGENT_EXIT_USAGE;
+    }
+    r = open_node_listener(spec, &agent.node_fd, &err);
     if (r == 0) {
         struct guardian_config guardian = {.listener_fd = agent.node_fd, .contain = spec->contain};
         r = guardian_fork(&guardian, &link, &err); /* only the agent returns from this */

@@ -11,6 +11,7 @@
 #include "base/list.h"
 #include "io/clock.h"
 #include "io/process/helper.h"
+#include "io/process/helper_call.h"
 #include "rendezvous/arbiter/dir/arbiter_dir_child_io.h"
 
 #define CHILD_NAME "muster-arbiter"
@@ -322,4 +323,54 @@ pid_t arbiter_dir_child_pid(const struct arbiter *arbiter) {
     const struct arbiter_dir *d = (const struct arbiter_dir *)(const void *)arbiter;
     assert(arbiter->ops == &dir_ops);
     return helper_pid(&d->helper);
+}
+
+/* --- before the first request ----------------------------------------------------------------- */
+
+struct look {
+    const char *path, *run_id;
+};
+
+static bool parent_is_there(const char *path) {
+    const char *slash = strrchr(path, '/');
+    _cleanup_(freep) char *parent =
+        slash == NULL ? xstrdup(".") : xstrndup(path, MAX2((size_t)(slash - path), (size_t)1));
+    return access(parent, F_OK) == 0;
+}
+
+/* Missing names are cached by network file systems, so ENOENT counts only for the parent. */
+static bool is_for_the_user(int r, const char *path) {
+    return r == -EPERM || r == -EACCES || r == -ENOTDIR || r == -EROFS || r == -ELOOP ||
+           r == -ENAMETOOLONG || (r == -ENOENT && !parent_is_there(path));
+}
+
+static int look_at_folder(int fd, void *arg) {
+    const struct look *look = arg;
+    struct arbiter_folder folder;
+    struct err err = {0};
+    arbiter_folder_init(&folder, look->path, look->run_id, false);
+    err.code = arbiter_folder_open(&folder, &err);
+    if (err.code < 0 && !is_for_the_user(err.code, look->path))
+        err.code = 0;
+    arbiter_folder_fini(&folder);
+    return helper_send(fd, &err, sizeof err) ? 0 : 1;
+}
+
+int arbiter_dir_check(const char *path, const char *run_id, uint64_t timeout_ns, struct err *err) {
+    struct look look = {path, run_id};
+    struct helper_call_config config = {.name = CHILD_NAME,
+                                        .run = look_at_folder,
+                                        .arg = &look,
+                                        .timeout_ns = timeout_ns,
+                                        .max_bytes = sizeof(struct err)};
+    struct helper_call *call;
+    struct helper_answer answer;
+    struct err verdict = {0};
+    if (helper_call_new(NULL, &config, NULL, NULL, &call) < 0)
+        return 0;
+    helper_call_wait(call, &answer);
+    if (answer.len == sizeof verdict)
+        memcpy(&verdict, answer.data, sizeof verdict);
+    helper_call_free(call);
+    return verdict.code < 0 ? err_set(err, verdict.code, "%s", verdict.text) : 0;
 }

@@ -29,6 +29,13 @@ struct arbiter_dir_config {
 _must_use_ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_config *config,
                                struct arbiter **ret, struct err *err);
 
+/* Whether the directory can be used, before anybody waits for it. Makes the run's folder, as the
+ * first request would. A child process looks, for at most timeout_ns. 0: it can, or that is not
+ * known, because the file system does not answer or the error may be over soon. A negative errno
+ * and a sentence: only the user can mend it (its parent is missing, others may write in it, …). */
+_must_use_ int arbiter_dir_check(const char *path, const char *run_id, uint64_t timeout_ns,
+                                 struct err *err);
+
 /* The current child's pid; 0: there is none. For tests, and so that it is not killed with the
  * workers. */
 pid_t arbiter_dir_child_pid(const struct arbiter *arbiter);

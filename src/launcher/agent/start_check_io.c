@@ -1,0 +1,89 @@
+#include "launcher/agent/start_check_io.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text/envlist.h"
+#include "io/process/child.h"
+#include "rendezvous/arbiter/dir/arbiter_dir_io.h"
+
+/* A directory on a server that does not answer so soon may do so later; then the agent waits. */
+#define DIR_PATIENCE_NS (3 * NS_PER_S)
+
+static bool is_missing(int r) { return r == -ENOENT || r == -ENOTDIR; }
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+/* -c and the like are options of Python, ${local_rank} is a name that only a worker knows, and a
+ * PYTHON_EXEC of the user's may run the script in a container of its own. */
+static int check_script(const char *script, char *const *envp, struct err *err) {
+    const char *chosen = env_get(envp, "PYTHON_EXEC");
+    if (script[0] == '-' || strchr(script, '$') != NULL || (chosen != NULL && chosen[0] != '\0') ||
+        access(script, R_OK) == 0)
+        return 0;
+    int r = -errno;
+    char cwd[512];
+    if (is_missing(r) && script[0] != '/' && getcwd(cwd, sizeof cwd) != NULL)
+        return err_set(err, r, "SCRIPT %.300s: no such file in %.300s", script, cwd);
+    if (is_missing(r))
+        return err_set(err, r, "SCRIPT %.300s: %s", script, strerror(-r));
+    return r == -EACCES ? err_set(err, r, "SCRIPT %.300s can't be read: %s", script, strerror(-r))
+                        : 0;
+}
+
+static int check_program(const char *program, const char *path, struct err *err) {
+    _cleanup_(freep) char *found = NULL;
+    int r = child_find_program(program, path, &found);
+    if (r == 0)
+        r = child_check_program(found);
+    if (r == 0)
+        return 0;
+    const char *python = ends_with(program, ".py") ? ", or leave out --no-python" : "";
+    if (r == -EACCES && found != NULL)
+        return err_set(err, r,
+                       "--no-python: %.300s can't be executed: %s; is it a file, and may you "
+                       "execute it? (chmod +x%s)",
+                       found, strerror(-r), python);
+    if (is_missing(r) && strchr(program, '/') != NULL)
+        return err_set(err, r, "--no-python: %.300s: %s", program, strerror(-r));
+    if (is_missing(r) || r == -EACCES)
+        return err_set(err, r,
+                       "--no-python: there is no program %.200s on PATH%s; write ./%.200s for one "
+                       "in this folder%s",
+                       program, r == -EACCES ? " that you may execute" : "", program, python);
+    return 0;
+}
+
+static int check_python(const char *python, struct err *err) {
+    int r = child_check_program(python);
+    return is_missing(r) || r == -EACCES
+               ? err_set(err, r,
+                         "the Python interpreter %.300s can't be executed: %s; set "
+                         "PYTHON_EXEC to another",
+                         python, strerror(-r))
+               : 0;
+}
+
+/* PATH as the worker will have it. */
+static const char *path_of(const struct job_spec *spec, char *const *envp) {
+    const char *own = spec->env != NULL ? env_get(spec->env, "PATH") : NULL;
+    return own != NULL ? own : env_get(envp, "PATH");
+}
+
+int start_check(const struct job_spec *spec, const char *python, char *const *envp,
+                struct err *err) {
+    int r = 0;
+    if (python != NULL && !spec->check_only)
+        r = check_python(python, err);
+    if (r == 0 && spec->script != NULL && spec->entry == JOB_ENTRY_PYTHON)
+        r = check_script(spec->script, envp, err);
+    if (r == 0 && spec->script != NULL && spec->entry == JOB_ENTRY_PROGRAM)
+        r = check_program(spec->script, path_of(spec, envp), err);
+    if (r == 0 && spec->backend == JOB_BACKEND_DIR)
+        r = arbiter_dir_check(spec->arbiter_dir, spec->run_id, DIR_PATIENCE_NS, err);
+    return r;
+}
