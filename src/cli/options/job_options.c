@@ -9,6 +9,7 @@
 
 #include "base/text/envlist.h"
 #include "base/text/parse.h"
+#include "base/text/signal_name.h"
 #include "cli/options/job_options_priv.h"
 #include "cli/options/options_table.h"
 #include "cli/options/suggest.h"
@@ -234,7 +235,7 @@ static int read_output(struct job_reading *j) {
 
 static int signal_by_name(const char *name) {
     for (int i = 1; i < NSIG; i++) {
-        const char *abbreviation = sigabbrev_np(i);
+        const char *abbreviation = signal_abbrev(i);
         if (abbreviation != NULL && strncmp(name, "SIG", 3) == 0 &&
             strcmp(abbreviation, name + 3) == 0)
             return i;

@@ -1,6 +1,7 @@
 /* Each member is a line of its own; job_print_config() puts them into an object. */
 #include <string.h>
 
+#include "base/text/signal_name.h"
 #include "base/text/utf8.h"
 #include "cli/options/job_options_priv.h"
 
@@ -63,7 +64,7 @@ static void add_texts(struct strbuf *out, const char *name, char *const *texts) 
 static void add_signals(struct strbuf *out, const struct job_spec *spec) {
     strbuf_add(out, "  \"signals_to_handle\": [");
     for (uint32_t i = 0; i < spec->n_signals; i++)
-        strbuf_printf(out, "%s\"SIG%s\"", i > 0 ? ", " : "", sigabbrev_np(spec->signals[i]));
+        strbuf_printf(out, "%s\"SIG%s\"", i > 0 ? ", " : "", signal_abbrev(spec->signals[i]));
     strbuf_add(out, "],\n");
 }
 

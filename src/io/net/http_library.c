@@ -5,18 +5,35 @@
 #include <event2/event.h>
 #include <string.h>
 
-/* libevent names its libraries by its minor version; the number is libtool's "current - age". */
-#define LIBRARY_EXTRA "libevent_extra-2.1.so.7"
-#define LIBRARY_OPENSSL "libevent_openssl-2.1.so.7"
-
 static struct http_library library;
-static bool have_http, have_tls;
 
 /* libevent's messages are dropped: its return values report the errors, and so do ours. */
 static void drop_log(int severity, const char *text) {
     (void)severity;
     (void)text;
 }
+
+#ifdef MUSTER_LINKED /* meson's option `portable`: both are in this program */
+
+int http_library_load(bool tls, const struct http_library **ret, struct err *err) {
+    (void)tls;
+    (void)err;
+#define SET(name) library.name = name;
+    HTTP_LIBRARY_CALLS(SET)
+    HTTP_LIBRARY_TLS_CALLS(SET)
+#undef SET
+    event_set_log_callback(drop_log);
+    *ret = &library;
+    return 0;
+}
+
+#else
+
+/* libevent names its libraries by its minor version; the number is libtool's "current - age". */
+#define LIBRARY_EXTRA "libevent_extra-2.1.so.7"
+#define LIBRARY_OPENSSL "libevent_openssl-2.1.so.7"
+
+static bool have_http, have_tls;
 
 static int find(void *handle, const char *name, void *ret, const char *file, struct err *err) {
     void *symbol = dlsym(handle, name);
@@ -79,3 +96,5 @@ int http_library_load(bool tls, const struct http_library **ret, struct err *err
         *ret = &library;
     return r;
 }
+
+#endif

@@ -1,5 +1,7 @@
 /* evhttp and libevent's TLS, loaded when they are first used. If they were linked, every start of
- * muster would take 0.2 ms longer (evhttp), or 3 ms (with OpenSSL). Only http.c uses this. */
+ * muster would take 0.2 ms longer (evhttp), or 3 ms (with OpenSSL). With meson's option `portable`
+ * they are linked all the same: that program has to run where there is no libevent. Only http.c
+ * uses this. */
 #pragma once
 
 #include <event2/bufferevent.h>

@@ -7,6 +7,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "io/net/addr.h"
@@ -19,6 +20,12 @@
 
 const char *tls_built_version(void) { return OPENSSL_VERSION_TEXT; }
 
+#ifdef MUSTER_LINKED
+bool tls_found_version(char out[TLS_TEXT_MAX]) {
+    (void)snprintf(out, TLS_TEXT_MAX, "%s", OpenSSL_version(OPENSSL_VERSION));
+    return true;
+}
+#else
 bool tls_found_version(char out[TLS_TEXT_MAX]) {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     void *symbol = library != NULL ? dlsym(library, "OpenSSL_version") : NULL;
@@ -29,6 +36,7 @@ bool tls_found_version(char out[TLS_TEXT_MAX]) {
     (void)snprintf(out, TLS_TEXT_MAX, "%s", version(OPENSSL_VERSION));
     return true;
 }
+#endif
 
 /* --- the library ------------------------------------------------------------------------------ */
 
@@ -63,6 +71,19 @@ static struct {
     TLS_CALLS(FIELD)
 #undef FIELD
 } lib;
+
+#ifdef MUSTER_LINKED
+
+static int load(struct err *err) {
+    (void)err;
+#define SET(name) lib.name = name;
+    TLS_CALLS(SET)
+#undef SET
+    return 0;
+}
+
+#else
+
 static bool loaded;
 
 static int find(void *handle, const char *name, void *ret, struct err *err) {
@@ -88,6 +109,8 @@ static int load(struct err *err) {
     loaded = r == 0;
     return r;
 }
+
+#endif
 
 /* --- what all sessions share ------------------------------------------------------------------ */
 
@@ -118,7 +141,29 @@ static int check_readable(const char *what, const char *path, struct err *err) {
     return 0;
 }
 
+/* An OpenSSL that was built for one system looks where that system keeps its authorities. The one
+ * in a portable program looks where the others keep theirs, too. */
+static void use_other_places(struct tls_client *t) {
+#ifdef MUSTER_LINKED
+    static const char *const places[] = {
+        "/etc/ssl/certs/ca-certificates.crt", /* Debian, Ubuntu, Arch: update-ca-certificates(8) */
+        "/etc/pki/tls/certs/ca-bundle.crt",   /* Fedora, Red Hat: update-ca-trust(8) */
+        "/etc/ssl/ca-bundle.pem",             /* SUSE */
+    };
+    if (getenv("SSL_CERT_FILE") != NULL) /* OpenSSL obeys it */
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(places); i++)
+        if (lib.SSL_CTX_load_verify_file(t->ctx, places[i]) == 1)
+            break;
+    lib.ERR_clear_error();
+#else
+    (void)t;
+#endif
+}
+
 static int use_ca(struct tls_client *t, const char *path, struct err *err) {
+    if (path == NULL)
+        use_other_places(t);
     if (path == NULL)
         return lib.SSL_CTX_set_default_verify_paths(t->ctx) == 1
                    ? 0

@@ -1,5 +1,6 @@
 /* OpenSSL; no other file uses it directly. It is loaded when TLS is first used, not when the
  * program starts: most runs don't use TLS, and loading takes as long as the whole rest of a start.
+ * With meson's option `portable` it is in the program.
  *
  *     struct tls_config config = {.cacert = "ca.pem"};
  *     r = tls_client_new(&config, &client, &err);

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/close_range.h>
 #include <linux/mempolicy.h>
 #include <linux/sched.h>
 #include <poll.h>
@@ -18,6 +17,7 @@
 #include <unistd.h>
 
 #include "io/file.h"
+#include "io/process/close_range.h"
 #include "io/process/proc.h"
 
 /* What a child does between clone and exec, in this order. */

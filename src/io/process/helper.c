@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "io/clock.h"
+#include "io/process/close_range.h"
 
 #ifndef P_PIDFD
 #define P_PIDFD 3 /* linux/wait.h; in glibc since 2.36 */
@@ -26,10 +27,8 @@ static const int not_for_helpers[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR
 /* --- in the helper --- */
 
 static void close_all_above(int fd) {
-#ifdef SYS_close_range
     if (syscall(SYS_close_range, (unsigned)fd + 1, ~0U, 0U) == 0)
         return;
-#endif
     for (int i = fd + 1; i < CLOSE_MAX; i++)
         (void)close(i);
 }

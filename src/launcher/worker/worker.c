@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/signal_name.h"
+
 /* For each state, the bits of the states that can follow. */
 static const unsigned next_states[] = {
     [WORKER_STATE_RUNNING] =
@@ -142,7 +144,7 @@ void worker_group_machine_step(struct worker_group_machine *m, const struct work
 /* --- texts --- */
 
 void worker_signal_text(int signo, char out[WORKER_SIGNAL_TEXT_MAX]) {
-    const char *name = sigabbrev_np(signo);
+    const char *name = signal_abbrev(signo);
     if (name != NULL)
         (void)snprintf(out, WORKER_SIGNAL_TEXT_MAX, "SIG%s", name);
     else if (signo >= SIGRTMIN && signo <= SIGRTMAX)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text/parse.h"
+#include "base/text/signal_name.h"
 #include "base/text/strbuf.h"
 #include "base/text/template.h"
 
@@ -29,7 +30,7 @@ static void set_ranks(struct envlist *e, const struct worker_env_input *in) {
 static void set_signals(struct envlist *e, const struct worker_env_input *in) {
     _cleanup_(strbuf_fini) struct strbuf names = {0};
     for (uint32_t i = 0; i < in->n_signals; i++) {
-        const char *name = sigabbrev_np(in->signals[i]);
+        const char *name = signal_abbrev(in->signals[i]);
         if (name != NULL)
             strbuf_printf(&names, "%sSIG%s", names.len > 0 ? "," : "", name);
     }

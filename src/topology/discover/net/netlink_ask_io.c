@@ -111,7 +111,7 @@ void netlink_attributes(const char *bytes, size_t len, struct netlink_attribute 
         memcpy(&a, bytes + at, sizeof a);
         if (a.rta_len < sizeof a || a.rta_len > len - at)
             return;
-        uint16_t type = a.rta_type & NLA_TYPE_MASK;
+        uint16_t type = (uint16_t)(a.rta_type & NLA_TYPE_MASK);
         if (type <= max)
             ret[type] = (struct netlink_attribute){bytes + at + sizeof a, a.rta_len - sizeof a};
     }
