@@ -171,20 +171,39 @@ def test_leaders_die_one_after_the_other(job, tmp_path):
     assert code == 0, err
 
 
-def test_who_comes_after_the_end_is_told_so(job, tmp_path):
-    agents = agents_of(job, tmp_path, nnodes="3")
-    job.events.wait("start", NODES)
+@pytest.mark.parametrize("place", ["dir", "etcd"])
+@pytest.mark.parametrize("how", ["succeeded", "failed"])
+def test_a_run_that_has_finished_is_not_run_again_and_that_is_no_success(job, tmp_path, place, how):
+    with meeting_at(place, tmp_path) as meeting:
+        def start(tag, run_id, *worker):
+            return job.agent(tag, "--nnodes=2", "--nproc-per-node=1", *meeting, *QUICK, f"--rdzv-id={run_id}",
+                             "--no-python", job.worker, *worker)
+
+        words = ("start", "exit=7") if how == "failed" else ("start",)
+        for agent in [start(tag, "night", *words) for tag in "ab"]:
+            code, _, err = agent.finish()
+            assert code == (1 if how == "failed" else 0), err
+        code, _, err = start("c", "night", *words).finish()
+        assert code == 2, err
+        assert f"run 'night' had finished before this agent was started: it {how}" in err, err
+        assert "--rdzv-id=night-2" in err, err
+        assert job.events.all("start", tag="c") == []
+        for agent in [start(tag, "night-2", "start") for tag in "de"]:
+            code, _, err = agent.finish()
+            assert code == 0, err
+
+
+def test_who_was_started_before_the_end_gets_the_outcome(job, tmp_path):
+    """A spare has seen the leader; a node of the job that is only late has not, and is told apart by that."""
+    agents = agents_of(job, tmp_path, tags="ab", nnodes="2", worker=("start", "go"))
+    job.events.wait("start", 2)
+    spare, = agents_of(job, tmp_path, tags="c", nnodes="2", worker=("start", "go"))
+    spare.wait_said("the job runs without this node")
     job.go()
-    for agent in agents:
+    for agent in [*agents, spare]:
         code, _, err = agent.finish()
         assert code == 0, err
-    late, = agents_of(job, tmp_path, tags="d", nnodes="3")
-    code, _, err = late.finish()
-    assert code == 0, err
-    assert "closed" in err and "--rdzv-id" in err, err
-    assert job.events.all("start", tag="d") == []
-    code, _, err = agents_of(job, tmp_path, tags="e", nnodes="1", run_id="another")[0].finish()
-    assert code == 0, err
+    assert job.events.all("start", tag="c") == []
 
 
 def test_one_node_that_is_left_alone_says_what_it_runs(job, tmp_path):

@@ -485,6 +485,8 @@ static int exit_status(const struct agent *a) {
         return 128 + a->signo;
     if (a->asked_to_leave && a->end.kind == MEMBER_END_LEFT)
         return AGENT_EXIT_SUCCESS; /* as it was asked to */
+    if (a->end.was_over)
+        return AGENT_EXIT_USAGE;
     if (!a->failed_early && a->end.kind == MEMBER_END_SUCCESS)
         return AGENT_EXIT_SUCCESS;
     bool of_worker = a->config.spec->exit_code == JOB_EXIT_CODE_WORKER && !a->failed_early &&

@@ -24,7 +24,9 @@ struct agent_config {
 enum {
     AGENT_EXIT_SUCCESS = 0,
     AGENT_EXIT_FAILED = 1,
-    AGENT_EXIT_USAGE = 2, /* what was requested can't be, however long one waits */
+    /* what was requested can't be, however long one waits; or the run had finished before this
+     * agent was started */
+    AGENT_EXIT_USAGE = 2,
 };
 
 /* Call this first: signals that only workers understand (SIGUSR1, SIGWINCH, ...), and that don't

@@ -269,15 +269,19 @@ static void show_failure(struct agent *a, const struct failure *f) {
     pass_error_on(a, f);
 }
 
-/* The run was over before this node came: the arbiter's record says so. */
+/* The run was over before this node joined: the arbiter's record says so. */
 static void show_was_closed(const struct agent *a, const struct member_end *end) {
     const struct job_spec *spec = a->config.spec;
     bool success = end->kind == MEMBER_END_SUCCESS;
-    log_line(success ? LOG_LEVEL_NOTICE : LOG_LEVEL_ERROR,
-             "run '%s' was closed before this node joined: it %s%s%s; to run again, give another "
-             "--rdzv-id%s",
-             spec->run_id, success ? "succeeded" : "failed", end->reason[0] != '\0' ? ": " : "",
-             end->reason, spec->backend == JOB_BACKEND_DIR ? ", or another directory" : "");
+    char next[JOB_RUN_ID_MAX];
+    job_next_run_id(spec->run_id, next);
+    log_line(success && !end->was_over ? LOG_LEVEL_NOTICE : LOG_LEVEL_ERROR,
+             "run '%s' %s: it %s%s%s; to run again, give another name, for example --rdzv-id=%s%s",
+             spec->run_id,
+             end->was_over ? "had finished before this agent was started"
+                           : "was closed before this node joined",
+             success ? "succeeded" : "failed", end->reason[0] != '\0' ? ": " : "", end->reason,
+             next, spec->backend == JOB_BACKEND_DIR ? ", or another directory" : "");
 }
 
 /* The exit status of a surplus node, 0 or 1, is the result of a job in which it had no part. */

@@ -1,5 +1,9 @@
 #include "launcher/job/job.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #define STD_NOT_NAMED 0xff
 
 const struct job_spec job_spec_default = {
@@ -37,6 +41,26 @@ uint8_t std_map_get(const struct std_map *map, uint32_t local_rank) {
     if (local_rank >= ARRAY_SIZE(map->by_rank) || map->by_rank[local_rank] == STD_NOT_NAMED)
         return map->fallback;
     return map->by_rank[local_rank];
+}
+
+#define COUNT_DIGITS_MAX 2
+
+void job_next_run_id(const char *run_id, char ret[JOB_RUN_ID_MAX]) {
+    const char *dash = strrchr(run_id, '-');
+    size_t digits = dash == NULL ? 0 : strspn(dash + 1, "0123456789");
+    size_t stem = strlen(run_id);
+    unsigned next = 1;
+    if (digits > 0 && digits <= COUNT_DIGITS_MAX && dash[1 + digits] == '\0') {
+        next = 0;
+        for (size_t i = 1; i <= digits; i++)
+            next = 10 * next + (unsigned)(dash[i] - '0');
+        stem = (size_t)(dash - run_id);
+    }
+    char number[16];
+    int n = snprintf(number, sizeof number, "-%u", next + 1);
+    stem = MIN2(stem, (size_t)JOB_RUN_ID_MAX - 1 - (size_t)n);
+    memcpy(ret, run_id, stem);
+    memcpy(ret + stem, number, (size_t)n + 1);
 }
 
 void job_spec_fini(struct job_spec *spec) {

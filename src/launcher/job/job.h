@@ -119,6 +119,10 @@ struct job_spec {
 extern const struct job_spec job_spec_default;
 void job_spec_fini(struct job_spec *spec);
 
+/* A name for another run: "night-2" after "night", "night-3" after "night-2". Longer numbers are
+ * not counted on, because they are often those of a scheduler. */
+void job_next_run_id(const char *run_id, char ret[JOB_RUN_ID_MAX]);
+
 /* The variables, beside MUSTER_*, by which a launcher tells a worker its place in the job: each
  * worker gets its own, and --env can't set them. Ends with NULL. */
 extern const char *const job_worker_variables[];

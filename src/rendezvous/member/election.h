@@ -39,6 +39,7 @@ struct election {
     /* The arbiter's answers. */
     struct arbiter_record record;
     uint64_t record_ns; /* when the last successful read began; 0: none */
+    bool found_closed;  /* the first record that it read is the close */
     uint64_t beat_ns;   /* since when the beat has this value, as seen by this node */
     /* when the beat was last seen to change between two reads since apart_ns; 0: never */
     uint64_t moved_ns;

@@ -101,6 +101,7 @@ struct election_outcome election_on_record(struct election *e, const struct step
     }
     if (e->state == ELECTION_LEADING)
         return o;
+    e->found_closed = e->found_closed || (e->record_ns == 0 && a->record.closed);
     keep_record(e, s, a);
     look_in_time(e, s);
     e->ruined_ns = 0;

@@ -274,6 +274,7 @@ static void on_closed_record(struct member *m, const struct arbiter_record *r) {
                         .restarts_used = m->report.restarts_used};
     memcpy(d.reason, r->reason, sizeof d.reason);
     m->end.was_closed = generation_is_none(m->generation);
+    m->end.was_over = m->election.found_closed;
     member_on_closed(m, &d);
 }
 

@@ -191,7 +191,8 @@ struct member_end {
     bool has_failure;
     struct failure failure;
     uint32_t restarts_used, max_restarts;
-    bool was_closed; /* the job was over before this node came */
+    bool was_closed; /* the job was over before this node joined it */
+    bool was_over;   /* and before this node was started: it found the close at once */
     bool was_spare;  /* a group ran without this node, as last received from the leader */
 };
 

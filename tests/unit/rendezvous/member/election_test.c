@@ -619,9 +619,25 @@ Test(election, a_closed_record_ends_it_with_the_outcome_and_a_newcomer_says_so) 
             cr_assert_eq(e->kind, outcome == OUTCOME_SUCCESS ? MEMBER_END_SUCCESS : MEMBER_END_FAILED);
             cr_assert_str_eq(e->reason, "so it was");
             cr_assert_eq(e->was_closed, !member);
+            cr_assert_eq(e->was_over, !member);
             end(&r);
         }
     }
+}
+
+Test(election, who_was_there_before_the_end_is_told_the_outcome_but_not_that_it_came_after_it) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 3, 1); /* a leader that does not admit it */
+    struct arbiter_record record = led_by(3, 1);
+    record.closed = true;
+    record.outcome = OUTCOME_SUCCESS;
+    hears(&r, ARBITER_READ, 0, ARBITER_OK, &record);
+    const struct member_end *e = member_end(r.m);
+    cr_assert_eq(e->kind, MEMBER_END_SUCCESS);
+    cr_assert(e->was_closed && !e->was_over);
+    end(&r);
 }
 
 Test(election, a_closed_record_stops_the_workers_first) {

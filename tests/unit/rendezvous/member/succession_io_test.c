@@ -524,7 +524,7 @@ Test(succession_io, a_closed_job_stays_closed, .init = begin, .fini = finish) {
     const struct agent *late = add_agent("127.0.0.1");
     wait_until(all_ended);
     cr_assert_eq(late->end.kind, MEMBER_END_SUCCESS);
-    cr_assert(late->end.was_closed);
+    cr_assert(late->end.was_closed && late->end.was_over);
     cr_assert_eq(late->starts, 0);
 }
 
