@@ -416,6 +416,42 @@ def test_zsh_completes(tmp_path, typed, whole):
         os.waitpid(pid, 0)
 
 
+def test_a_dry_run_is_what_a_shell_would_take(tmp_path):
+    """The printed command is run by sh; the worker gets what the real job's worker gets."""
+    script = tmp_path / "it's a script.py"
+    script.write_text("import json, os, sys\nprint(json.dumps([sys.argv[1:], dict(os.environ)]))\n")
+    words = ["run", "--nproc-per-node=2", "--env=NOTE=two words; $HOME", str(script), "a b", "$x", "${local_rank}", ""]
+    env = {"RANK": "77", "MUSTER_NODE_RANK": "3", "KEPT": "1"}
+    dry = muster(words[0], "--dry-run", *words[1:], env=env)
+    assert dry.returncode == 0 and not dry.stderr, dry
+    blocks = dry.stdout.split("\n\n")
+    assert len(blocks) == 2 and blocks[0].splitlines()[1] == "# rank 0, local rank 0", dry.stdout
+    real = muster(*words, env=env)
+    assert real.returncode == 0, real
+    real = {seen[1]["RANK"]: seen for seen in map(json.loads, real.stdout.splitlines())}
+    changing = {"MASTER_PORT", "MUSTER_EPOCH", "MUSTER_GENERATION", "MUSTER_NOTIFY_SOCKET", "MUSTER_WORKER_ID",
+                "TORCHELASTIC_ERROR_FILE", "MUSTER_RUN_ID", "TORCHELASTIC_RUN_ID", "_", "PWD", "SHLVL", "OLDPWD"}
+    for rank, block in enumerate(blocks):
+        assert "KEPT" not in block and "MASTER_PORT=PORT" in block, block
+        done = subprocess.run(["sh", "-c", block], env=clean_env(env), capture_output=True, text=True)
+        assert done.returncode == 0, done
+        argv, got = json.loads(done.stdout)
+        assert argv == real[str(rank)][0] == ["a b", "$x", str(rank), ""], argv
+        assert set(got) - changing == set(real[str(rank)][1]) - changing
+        assert {k: v for k, v in got.items() if k not in changing} == \
+            {k: v for k, v in real[str(rank)][1].items() if k not in changing}
+
+
+def test_a_dry_run_of_several_nodes_contacts_nobody():
+    words = ["--nnodes=2", "--nproc-per-node=2", "--node-rank=1", "--master-addr=node1", "--master-port=1234"]
+    dry = muster("run", "--dry-run", *words, "--no-python", "/bin/false")
+    assert dry.returncode == 0 and "RANK=3" in dry.stdout and "WORLD_SIZE=4" in dry.stdout, dry
+    assert "MASTER_ADDR=node1" in dry.stdout and "MASTER_PORT=1234" in dry.stdout, dry
+    dry = muster("run", "--dry-run", "--nnodes=1:4", "--rdzv-backend=c10d", "--rdzv-endpoint=nowhere.invalid",
+                 "--rdzv-id=j", "t.py")
+    assert dry.returncode == 0 and " RANK=RANK " in dry.stdout and "TORCHELASTIC_RUN_ID=j" in dry.stdout, dry
+
+
 TWO_GPUS = """
 cuda 12040
 count 2

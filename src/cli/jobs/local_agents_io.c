@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/text/utf8.h"
+#include "cli/jobs/shell_words.h"
 #include "io/process/proc.h"
 #include "rendezvous/operate/operator_io.h"
 #include "rendezvous/operate/registry_io.h"
@@ -24,11 +25,15 @@ char *local_agent_command(int32_t pid) {
     if (n <= 0)
         return NULL;
     text[n] = '\0';
-    for (ssize_t i = 0; i < n - 1; i++)
-        if (text[i] == '\0')
-            text[i] = ' ';
-    utf8_clean(text, false);
-    return xstrdup(text);
+    struct strbuf out = {0};
+    for (const char *word = text; word < text + n; word += strlen(word) + 1) {
+        strbuf_add(&out, word > text ? " " : "");
+        shell_add_word(&out, word);
+    }
+    char *command = xstrdup(strbuf_text(&out));
+    strbuf_fini(&out);
+    utf8_clean(command, false);
+    return command;
 }
 
 static void set_times(struct ps_row *row, uint64_t since_wall_ns) {

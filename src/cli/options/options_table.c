@@ -85,12 +85,11 @@ static const struct option_def defs[] = {
     {"start-method", "METHOD", ENV | OPTION_ENV_FREE,
      "Accepted without effect: every worker is a separate program", .fallback = "spawn",
      .choices = "spawn fork forkserver", TEXT(start_method)},
-    {"bind", "HOW", ENV | OURS | SHORT,
+    {"bind", "HOW", ENV | OURS,
      "CPUs of each worker: those of its GPU's NUMA node or socket (without GPUs, nodes and sockets "
      "are distributed to the local ranks), or exclusive cores. The default is numa if GPUs are "
      "found, else none",
-     .brief = "CPUs of each worker, near its GPU", .id = RUN_BIND,
-     .choices = "none numa socket core", .section = "CPUs, memory and GPUs"},
+     .id = RUN_BIND, .choices = "none numa socket core", .section = "CPUs, memory and GPUs"},
     {"bind-memory", "HOW", ENV | OURS,
      "Memory of a bound worker comes from the same NUMA nodes, first or only (preferred, strict), "
      "or from where the kernel chooses (off)",
@@ -238,10 +237,14 @@ static const struct option_def defs[] = {
      "Set NCCL_DEBUG=INFO; NCCL writes one file per worker in the "
      "log directory",
      SWITCH(nccl_debug)},
+    {"dry-run", NULL, OURS | SHORT,
+     "Print the command and the variables of each worker, as a shell takes them, and exit; nothing "
+     "is started",
+     .brief = "print how workers would start; start nothing", SWITCH(dry_run), .section = "Other"},
     {"print-config", NULL, OURS,
      "Print the settings that result from command line and environment, as one JSON object, and "
      "exit",
-     .id = RUN_PRINT_CONFIG, .section = "Other"},
+     .id = RUN_PRINT_CONFIG},
     {"version", NULL, OURS | OPTION_STOPS, "Print muster's version and exit", .id = RUN_VERSION,
      .letter = 'V'},
     {"help", NULL, OPTION_STOPS | SHORT, "Print the options that matter most and exit",

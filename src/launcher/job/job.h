@@ -70,6 +70,7 @@ struct job_spec {
     /* file with the node's place; NULL: none was given, or `topology` is known */
     char *topology_file;
     enum job_preflight preflight;
+    bool dry_run;    /* print what workers would be started with, and start nothing */
     bool check_only; /* muster check: no worker is started; what was found is printed */
     bool check_json;
     const char *check_disk; /* muster check: the disk that must have room; borrowed */

@@ -1,0 +1,215 @@
+#include "cli/commands/dry_run_io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text/log.h"
+#include "cli/jobs/run_line_io.h"
+#include "cli/jobs/shell_words.h"
+#include "cli/options/commands.h"
+#include "launcher/logs/logdir_io.h"
+#include "launcher/node/node_setup.h"
+#include "launcher/node/python_io.h"
+#include "launcher/worker/worker_env.h"
+#include "nccl_env/facts/facts_io.h"
+#include "topology/discover/discovery_io.h"
+#include "topology/discover/sysfs/kfd_io.h"
+#include "topology/nccl/nccl_graph.h"
+
+struct dry_run {
+    const struct job_spec *spec;
+    char *const *envp;
+    struct topology topology;
+    struct nccl_graph *graph;
+    struct nccl_facts facts;
+    struct netif_choice netif;
+    struct rocm_gpu rocm[TOPO_GPUS_MAX];
+    struct node_setup setup;
+    char *python;  /* NULL: not needed */
+    char *log_dir; /* of this node; ends in words in capitals; NULL: none */
+};
+
+static void dry_run_fini(struct dry_run *d) {
+    node_setup_fini(&d->setup);
+    nccl_graph_free(d->graph);
+    topology_fini(&d->topology);
+    nccl_facts_fini(&d->facts);
+    free(d->python);
+    free(d->log_dir);
+}
+
+/* The same steps as in a job, without the route to a leader, which is not known yet. */
+static int set_up(struct dry_run *d, struct err *err) {
+    const struct job_spec *spec = d->spec;
+    bool any_gpu = discover_has_gpus();
+    struct node_setup_input in = {.spec = spec,
+                                  .envp = d->envp,
+                                  .any_gpu = any_gpu,
+                                  .n_nodes = spec->rdzv.max_nodes,
+                                  .rocm = d->rocm,
+                                  .log_dir = d->log_dir,
+                                  .comm_id = spec->nccl_comm_id ? "MASTER_ADDR:PORT" : NULL,
+                                  .preview = true};
+    struct discovery_config config = {.what = node_setup_needs(spec, any_gpu)};
+    struct nccl_options none = {0};
+    struct err found = {0};
+    if (config.what != 0 && topology_discover(&config, &d->topology, &found) == 0) {
+        struct nccl_facts_config of = {.envp = d->envp, .set = spec->env, .python = d->python};
+        struct netif_input net = {.n_nodes = in.n_nodes, .leader_addr = "", .route_netif = ""};
+        in.topology = &d->topology;
+        nccl_facts_read(&of, &d->facts);
+        in.facts = &d->facts;
+        if (nccl_graph_new(&d->topology, &none, &d->graph, &found) == 0)
+            in.graph = d->graph;
+        netif_choose(&d->topology, &net, &d->netif);
+        in.netif = &d->netif;
+    } else if (config.what != 0) {
+        log_warning("this node can't be examined: %s", found.text);
+    }
+    if (any_gpu)
+        in.n_rocm = kfd_list_gpus(NULL, d->rocm, TOPO_GPUS_MAX);
+    return node_setup_make(&in, &d->setup, err);
+}
+
+/* A run id that was not given is a random one. */
+static const char *run_id_of(const struct job_spec *spec) {
+    return spec->run_id_given ? spec->run_id : "RUN_ID";
+}
+
+static char *log_dir_of(const struct job_spec *spec) {
+    if (spec->log_dir == NULL)
+        return xstrdup("TMPDIR/muster-XXXXXX/GENERATION/NODE");
+    if (logdir_is_null(spec->log_dir))
+        return NULL;
+    _cleanup_(freep) char *cwd = spec->log_dir[0] != '/' ? run_line_probes.cwd(NULL) : NULL;
+    char name[LOGDIR_NAME_MAX + 1];
+    logdir_sanitise(run_id_of(spec), name);
+    return xasprintf("%s%s%s/%s/GENERATION/NODE", cwd != NULL ? cwd : "", cwd != NULL ? "/" : "",
+                     spec->log_dir, name);
+}
+
+/* Whether the ranks are known before the nodes meet: one node, or static. */
+static bool ranks_are_known(const struct job_spec *spec) {
+    return spec->rdzv.max_nodes == 1 || spec->backend == JOB_BACKEND_STATIC;
+}
+
+/* The variables of a worker. What is known only when the job runs is a word in capitals. */
+static int build_env(const struct dry_run *d, uint32_t i, struct envlist *ret, struct err *err) {
+    const struct job_spec *spec = d->spec;
+    bool known = ranks_are_known(spec), alone = spec->rdzv.max_nodes == 1;
+    uint32_t node = spec->node_rank > 0 && !alone ? (uint32_t)spec->node_rank : 0;
+    uint32_t rank = node * spec->nproc + i;
+    _cleanup_(freep) char *error_file =
+        d->log_dir != NULL ? xasprintf("%s/%s/error.json", d->log_dir, "RANK") : NULL;
+    struct worker_env_input in = {
+        .run_id = run_id_of(spec),
+        .generation = "GENERATION",
+        .node_rank = node,
+        .n_nodes = spec->rdzv.max_nodes,
+        .master_addr = alone ? "127.0.0.1"
+                       : spec->endpoint_host != NULL && spec->backend == JOB_BACKEND_STATIC
+                           ? spec->endpoint_host
+                           : "LEADER",
+        .master_port = spec->endpoint_port,
+        .world_size = spec->nproc * spec->rdzv.max_nodes,
+        .local_world_size = spec->nproc,
+        .rank = rank,
+        .local_rank = i,
+        .role = spec->role,
+        .role_rank = rank,
+        .role_world_size = spec->nproc * spec->rdzv.max_nodes,
+        .max_restarts = spec->rdzv.max_restarts,
+        .error_file = error_file,
+        .signals = spec->signals,
+        .n_signals = spec->n_signals,
+        .virtual_local_rank = spec->virtual_local_rank,
+        .gpus_per_worker = spec->gpus_per_worker,
+        .omp_threads = d->setup.workers[i].omp_threads,
+        .notify_socket = "SOCKET",
+        .worker_id = "ID",
+    };
+    int r = worker_env_build(d->envp, &in, ret, err);
+    const struct env_result *env = d->setup.workers[i].env;
+    for (uint32_t k = 0; r == 0 && k < env->n; k++)
+        if (env->choices[k].action == ENV_SET || env->choices[k].action == ENV_ASKED)
+            envlist_set(ret, env->choices[k].name, env->choices[k].value);
+    static const char *const of_the_group[] = {
+        "RANK",      "WORLD_SIZE",      "GROUP_RANK",      "MUSTER_NODE_RANK",
+        "ROLE_RANK", "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE"};
+    for (size_t k = 0; r == 0 && !known && k < ARRAY_SIZE(of_the_group); k++)
+        envlist_set(ret, of_the_group[k], of_the_group[k]);
+    if (r == 0 && (spec->backend != JOB_BACKEND_STATIC || spec->endpoint_port == 0))
+        envlist_set(ret, "MASTER_PORT", "PORT");
+    if (r == 0)
+        envlist_set(ret, "MUSTER_EPOCH", "EPOCH");
+    return r;
+}
+
+/* "env -u OLD NAME=VALUE … command": what differs from this process's environment. */
+static void add_command(const struct dry_run *d, const struct envlist *env, char *const *argv,
+                        struct strbuf *out) {
+    strbuf_add(out, "env");
+    for (char *const *e = d->envp; *e != NULL; e++) {
+        _cleanup_(freep) char *name = xstrndup(*e, strcspn(*e, "="));
+        if (name[0] != '\0' && envlist_get(env, name) == NULL) {
+            strbuf_add(out, " -u ");
+            shell_add_word(out, name);
+        }
+    }
+    for (size_t i = 0; i < env->n; i++) {
+        const char *equals = strchr(env->items[i], '=');
+        _cleanup_(freep) char *name = xstrndup(env->items[i], (size_t)(equals - env->items[i]));
+        const char *before = env_get(d->envp, name);
+        if (before != NULL && strcmp(before, equals + 1) == 0)
+            continue;
+        strbuf_add(out, " \\\n  ");
+        shell_add_assignment(out, env->items[i]);
+    }
+    strbuf_add(out, " \\\n  ");
+    for (size_t i = 0; argv[i] != NULL; i++) {
+        strbuf_add(out, i > 0 ? " " : "");
+        shell_add_word(out, argv[i]);
+    }
+    strbuf_add_char(out, '\n');
+}
+
+static int add_worker(const struct dry_run *d, uint32_t i, struct strbuf *out, struct err *err) {
+    _cleanup_(envlist_fini) struct envlist env = {0};
+    int r = build_env(d, i, &env, err);
+    if (r < 0)
+        return r;
+    char **argv = worker_argv_build(d->spec, d->python, i);
+    strbuf_printf(out, "%s# rank %s, local rank %u\n", i > 0 ? "\n" : "", envlist_get(&env, "RANK"),
+                  i);
+    if (d->setup.workers[i].affinity.bound) {
+        strbuf_add(out, "# ");
+        node_setup_describe_worker(&d->setup, i, out);
+        strbuf_add_char(out, '\n');
+    }
+    add_command(d, &env, argv, out);
+    worker_argv_free(argv);
+    return 0;
+}
+
+int dry_run(const struct job_spec *spec, char *const *envp) {
+    _cleanup_(dry_run_fini) struct dry_run d = {.spec = spec, .envp = envp};
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct err err = {0};
+    int r = spec->entry != JOB_ENTRY_PROGRAM
+                ? python_find(program_invocation_name, envp, &d.python, &err)
+                : 0;
+    d.log_dir = log_dir_of(spec);
+    if (r == 0)
+        r = set_up(&d, &err);
+    strbuf_add(&text, "# nothing is started; words in capitals are known only when the job runs\n");
+    for (uint32_t i = 0; r == 0 && i < spec->nproc; i++)
+        r = add_worker(&d, i, &text, &err);
+    if (r < 0) {
+        log_error("%s", err.text);
+        return EXIT_JOB_FAILED;
+    }
+    (void)fputs(strbuf_text(&text), stdout);
+    return finish_stdout();
+}

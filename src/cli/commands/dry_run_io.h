@@ -1,0 +1,7 @@
+/* "muster run --dry-run": what each worker of this node would be started with. Starts nothing. */
+#pragma once
+
+#include "launcher/job/job.h"
+
+/* Prints a command for each worker, as a shell takes it. Returns the exit status. */
+_must_use_ int dry_run(const struct job_spec *spec, char *const *envp);
