@@ -23,6 +23,7 @@ struct output {
     bool clears;                        /* the terminal understands CLEAR_LINE */
     bool open;                          /* the last line queued has no newline */
     struct console_source *open_source; /* the source of that line; NULL: it was freed */
+    uint64_t open_ns;                   /* when that source wrote last */
     uint64_t lost;                      /* lines dropped and not yet reported */
     bool status_shown;                  /* the status line is the last thing queued */
     bool error_shown;                   /* the error was reported */
@@ -201,7 +202,25 @@ void console_source_piece(struct console_source *s, const struct linebuf_piece *
         add_text(o, "\n");
     o->open = !piece->ended;
     o->open_source = piece->ended ? NULL : s;
+    o->open_ns = piece->ended ? 0 : clock_now_ns();
     console_queue_update(&o->queue);
+}
+
+void console_source_exact(struct console_source *s, const char *data, size_t len) {
+    struct output *o = output_of(s->console, s->stream);
+    if (len == 0 || !make_room(o, len + sizeof CLEAR_LINE))
+        return;
+    hide_status(o);
+    console_queue_add(&o->queue, data, len);
+    o->open = data[len - 1] != '\n';
+    o->open_source = o->open ? s : NULL;
+    console_queue_update(&o->queue);
+}
+
+bool console_source_yields(const struct console_source *s) {
+    const struct output *o = output_of(s->console, s->stream);
+    return o->open && o->open_source != NULL && o->open_source != s &&
+           clock_now_ns() < o->open_ns + CONSOLE_BAR_NS;
 }
 
 static uint64_t count_lines(const char *text, size_t len) {

@@ -74,6 +74,13 @@ void console_source_fini(struct console_source *s);
 void console_source_piece(struct console_source *s, const struct linebuf_piece *piece);
 /* The same for several whole lines at once; each is a new line and ends with a newline. */
 void console_source_lines(struct console_source *s, const char *lines, size_t len);
+/* Bytes of a source that has the terminal for itself: they are passed on as they come, and nothing
+ * is put between them and those of another such source. */
+void console_source_exact(struct console_source *s, const char *data, size_t len);
+/* Another source updates the line at the bottom (a progress bar), so an unfinished line of this
+ * source should wait. */
+bool console_source_yields(const struct console_source *s);
+#define CONSOLE_BAR_NS (1 * NS_PER_S) /* for so long after an update */
 /* The source should not be read now, because its pieces would fill the queue: ask again after
  * CONSOLE_RETRY_NS. Never true for plain files. */
 #define CONSOLE_RETRY_NS (5 * NS_PER_MS)

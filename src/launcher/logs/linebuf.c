@@ -94,6 +94,10 @@ void linebuf_feed(struct linebuf *b, const void *data, size_t len, uint64_t now_
         b->deadline_ns = now_ns + LINEBUF_QUIET_NS;
 }
 
+void linebuf_defer(struct linebuf *b, uint64_t now_ns) {
+    b->deadline_ns = now_ns + LINEBUF_QUIET_NS;
+}
+
 void linebuf_flush(struct linebuf *b) {
     if (pending(b))
         emit(b, strbuf_text(&b->text), b->text.len, false);

@@ -63,6 +63,10 @@ static inline uint64_t linebuf_deadline_ns(const struct linebuf *b) { return b->
 static inline bool linebuf_is_empty(const struct linebuf *b) {
     return b->text.len == 0 && !b->open && !b->replacing && !b->has_cr && !b->at_cr;
 }
+/* The stored line is overwritten again and again; only its newest state matters. */
+static inline bool linebuf_is_bar(const struct linebuf *b) { return b->collapse && b->has_cr; }
+/* Makes linebuf_flush() due a quiet time later. */
+void linebuf_defer(struct linebuf *b, uint64_t now_ns);
 /* Hands out the stored bytes, as a piece whose line has not ended. */
 void linebuf_flush(struct linebuf *b);
 /* Like flush, at end of file; the next byte would begin a new line. True if the last line had no

@@ -15,6 +15,7 @@
 #include "io/process/child.h"
 #include "launcher/job/job.h"
 #include "launcher/logs/logdir_io.h"
+#include "launcher/streams/pty_io.h"
 
 #define PIPE_BYTES_MAX ((size_t)1024 * 1024)
 #define PIPE_BYTES_MIN ((size_t)64 * 1024)
@@ -26,6 +27,7 @@ struct mux_stream {
     int pipe_fd;    /* kept open until everything is drained, so that a worker gets no SIGPIPE when
                        the writer dies; -1 */
     bool borrowed;  /* the caller owns child_fd */
+    int like;       /* a terminal: pipe_fd is a pseudo-terminal like it; -1: it is a pipe */
     char *path;     /* of its log file; NULL: none */
     unsigned flags; /* WRITER_SHOWN, … */
     struct loop_watch *watch; /* until the pipe is handed over */
@@ -281,6 +283,15 @@ static int open_null(int *ret, struct err *err) {
     return *ret >= 0 ? 0 : err_set(err, -errno, "can't open /dev/null: %s", strerror(errno));
 }
 
+/* Where there are no pseudo-terminals, or not enough, a pipe does, too. */
+static int open_pty(struct mux_stream *s, int terminal) {
+    int r = terminal < 0 ? -ENOTTY : pty_open(terminal, &s->pipe_fd, &s->child_fd);
+    if (r < 0 && terminal >= 0)
+        log_debug("no pseudo-terminal for a worker's output: %s", strerror(-r));
+    s->like = r < 0 ? -1 : terminal;
+    return r;
+}
+
 static int open_pipe(struct mux_stream *s, struct err *err) {
     struct logmux *mux = s->worker->mux;
     int r = child_pipe(&s->pipe_fd, &s->child_fd);
@@ -312,7 +323,11 @@ static int open_stream(struct mux_stream *s, const struct logmux_worker *worker,
                (s->path != NULL ? (unsigned)WRITER_TO_FILE : 0) |
                (worker->on_console ? (unsigned)WRITER_SHOWN : 0) |
                (tee || wants_file ? (unsigned)WRITER_PREFIXED : 0);
-    return open_pipe(s, err);
+    bool plain = worker->on_console && !tee && !wants_file;
+    if (!plain || open_pty(s, writer_terminal(s->worker->mux->writer, k)) < 0)
+        return open_pipe(s, err);
+    s->flags |= worker->alone ? (unsigned)WRITER_EXACT : 0;
+    return 0;
 }
 
 static int open_streams(struct mux_worker *w, const struct logmux_worker *worker, struct err *err) {
@@ -358,6 +373,16 @@ int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *
     return 0;
 }
 
+void logmux_resize(struct logmux *mux) {
+    for (uint32_t i = 0; i < mux->n_workers; i++) {
+        for (int k = OUT; k <= ERR; k++) {
+            struct mux_stream *s = &mux->workers[i].streams[k];
+            if (s->pipe_fd >= 0 && s->like >= 0)
+                pty_resize(s->pipe_fd, s->like);
+        }
+    }
+}
+
 void logmux_started(struct logmux *mux, uint32_t index) {
     for (int k = OUT; k <= ERR; k++) {
         struct mux_stream *s = &mux->workers[index].streams[k];
@@ -391,7 +416,7 @@ int logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
         for (int k = OUT; k <= ERR; k++) {
             struct mux_stream *s = &w->streams[k];
             s->worker = w;
-            s->child_fd = s->pipe_fd = -1;
+            s->child_fd = s->pipe_fd = s->like = -1;
         }
     }
     mux->user.on_message = on_message;

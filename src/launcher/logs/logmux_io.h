@@ -12,7 +12,9 @@
  * For each stream (torchrun's rules; muster's improvements are in brackets):
  *   redirected       the worker itself writes to the file (O_APPEND), not through the log writer
  *   tee              the file gets the raw bytes, the console gets the lines with a prefix
- *   neither          console, without a prefix [whole lines, never torn or mixed with others']
+ *   neither          console, without a prefix [whole lines, never torn or mixed with others']; if
+ *                    the console is a terminal, the worker gets a pseudo-terminal, and if it is the
+ *                    only worker that is shown, exactly its bytes are
  *   not on_console   tee: as redirected; neither: dropped (stderr's end is kept for the report)
  *   no folder        (dir NULL: --log-dir=/dev/null) all goes to the console, tee with its prefix
  *
@@ -52,6 +54,7 @@ struct logmux_worker {
     int file_fds[2];         /* of the streams that only go to a file; -1: none. Borrowed */
     unsigned redirects, tee; /* STD_* bits of job.h, of this local rank */
     bool on_console;         /* --local-ranks-filter allows its output */
+    bool alone;              /* and no other worker's */
 };
 
 /* What is known about a worker's end. A missing text is "". */
@@ -87,6 +90,8 @@ void logmux_free(struct logmux *mux);
  * pipe. */
 _must_use_ int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *worker,
                            int *ret_stdout_fd, int *ret_stderr_fd, struct err *err);
+/* The terminal has another size: tells the pseudo-terminals. Then the workers can be told. */
+void logmux_resize(struct logmux *mux);
 /* The child has its copies, or could not be started: closes this process's. */
 void logmux_started(struct logmux *mux, uint32_t index);
 /* The worker has ended (or never ran). error_path: its error file, for on_last_output; "": the

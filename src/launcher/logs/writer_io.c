@@ -143,6 +143,11 @@ void writer_send(struct writer *w, const struct writer_user *user, const struct 
     post(w, &own, text, len, fds);
 }
 
+int writer_terminal(const struct writer *w, int k) {
+    int fd = console_fd(w->console, k == 0 ? CONSOLE_OUT : CONSOLE_ERR);
+    return isatty(fd) ? fd : -1;
+}
+
 void writer_await(struct writer *w, int by) {
     w->awaited += by;
     set_timer(w);

@@ -73,6 +73,8 @@ bool writer_runs(const struct writer *w);
  * none. */
 void writer_send(struct writer *w, const struct writer_user *user, const struct writer_message *m,
                  const char *text, size_t len, const int fds[2]);
+/* The descriptor of standard output (0) or error (1) if it is a terminal; else -1. */
+int writer_terminal(const struct writer *w, int k);
 /* The user waits for an answer (+1), or no longer (-1): see above. */
 void writer_await(struct writer *w, int by);
 

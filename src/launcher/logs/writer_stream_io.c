@@ -16,6 +16,7 @@
 
 #define READ_BYTES ((size_t)256 * 1024)
 #define READS_PER_TURN 4
+#define PTY_BYTES ((size_t)64 * 1024)
 /* How many reads follow at once after an exit: enough for any of our pipes, but bounded, because a
  * process that was left behind can continue to write. */
 #define READS_AT_END 16
@@ -26,6 +27,8 @@ struct writer_stream {
     int file_fd; /* of tee; -1 */
     char *path;  /* of its log file; NULL: none */
     bool shown;  /* its lines go to the console */
+    bool exact;  /* its bytes do, as they come */
+    bool pty;    /* each read returns little */
     bool waits;  /* the last read waits for room in the console */
     bool keeps_tail;
     struct strbuf tail;
@@ -117,7 +120,10 @@ static void take(struct writer_stream *s, const char *data, size_t len, uint64_t
         write_file(s, data, len);
     if (s->keeps_tail)
         keep_tail(s, data, len);
-    if (s->shown && !console_source_is_dropped(&s->source))
+    bool visible = s->shown && !console_source_is_dropped(&s->source);
+    if (visible && s->exact)
+        console_source_exact(&s->source, data, len);
+    else if (visible)
         show(s, data, len, now_ns);
 }
 
@@ -151,6 +157,17 @@ static bool must_wait(const struct writer_stream *s) {
                              : console_source_must_wait(&s->source);
 }
 
+/* Fills the buffer. Of a pseudo-terminal, in several reads: each returns 4 KiB at most. */
+static ssize_t read_bytes(const struct writer_stream *s) {
+    size_t len = 0;
+    ssize_t n;
+    do {
+        n = read(s->pipe_fd, read_buffer + len, sizeof read_buffer - len);
+        len += n > 0 ? (size_t)n : 0;
+    } while (s->pty && n > 0 && len < PTY_BYTES);
+    return len > 0 ? (ssize_t)len : n;
+}
+
 /* Reads at most `reads` times. A read that is not full means that the pipe is empty now. That is
  * enough for a turn, but with `to_end` it reads until the end of file. */
 static void read_some(struct writer_stream *s, int reads, bool to_end) {
@@ -161,7 +178,7 @@ static void read_some(struct writer_stream *s, int reads, bool to_end) {
             s->retry_ns = clock_now_ns() + CONSOLE_RETRY_NS;
             return;
         }
-        ssize_t n = read(s->pipe_fd, read_buffer, sizeof read_buffer);
+        ssize_t n = read_bytes(s);
         if (n > 0)
             take(s, read_buffer, (size_t)n, clock_now_ns());
         else if (n == 0 || (errno != EINTR && errno != EAGAIN))
@@ -214,7 +231,11 @@ static void on_timer(void *arg) {
     struct writer_stream *s = arg;
     read_in_order(s);
     if (s->pipe_fd >= 0 && !s->waits) {
-        if (s->shown && linebuf_deadline_ns(&s->lines) <= clock_now_ns())
+        uint64_t now_ns = clock_now_ns();
+        bool due = s->shown && linebuf_deadline_ns(&s->lines) <= now_ns;
+        if (due && linebuf_is_bar(&s->lines) && console_source_yields(&s->source))
+            linebuf_defer(&s->lines, now_ns);
+        else if (due)
             linebuf_flush(&s->lines);
         update_interest(s);
     }
@@ -316,6 +337,8 @@ static void open_stream(struct writer_stream *s, const struct writer_worker_conf
     }
     s->keeps_tail = (config->flags & (unsigned)WRITER_KEEP_TAIL << k) != 0;
     s->shown = (config->flags & (unsigned)WRITER_SHOWN << k) != 0;
+    s->exact = (config->flags & (unsigned)WRITER_EXACT << k) != 0;
+    s->pty = isatty(s->pipe_fd);
     enum console_stream to = k == OUT ? CONSOLE_OUT : CONSOLE_ERR;
     if (s->shown) {
         linebuf_init(&s->lines, LINEBUF_LINE_MAX, console_is_terminal(console, to), on_piece, s);

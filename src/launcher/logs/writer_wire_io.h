@@ -33,7 +33,7 @@ enum writer_kind {
 /* As long as there is a reader. A second FINISH can end the wait. */
 #define WRITER_PATIENT UINT32_MAX
 
-/* Bits of flags. OPEN has the first four once for each stream, shifted by its index. */
+/* Bits of flags. OPEN has the first four, and EXACT, once for each stream, shifted by its index. */
 enum {
     WRITER_SHOWN = 1,    /* lines go to the console */
     WRITER_PREFIXED = 4, /* with the prefix */
@@ -44,6 +44,7 @@ enum {
     WRITER_HAS_DIR = 1024,
     WRITER_BAD_FILE = 2048, /* the first text describes what is wrong with the error file */
     WRITER_FAILED = 4096,   /* output of workers could not be written (console_failed()) */
+    WRITER_EXACT = 8192,    /* bytes go to the console as they come */
 };
 
 struct writer_message {

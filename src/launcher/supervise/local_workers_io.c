@@ -416,6 +416,13 @@ static void on_made(void *arg, uint32_t i) {
     c->argv = NULL;
 }
 
+static uint32_t shown_ranks(const struct job_spec *job) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < job->nproc; i++)
+        n += job->console_ranks == NULL || job->console_ranks[i];
+    return n;
+}
+
 static int make(struct local_workers *c, uint32_t i, struct worker_spec *spec, struct err *err) {
     const struct job_spec *job = c->config.spec;
     int r = build_env(c, i, &c->env, err);
@@ -433,6 +440,7 @@ static int make(struct local_workers *c, uint32_t i, struct worker_spec *spec, s
         .redirects = redirects,
         .tee = lacking ? tee | redirects : tee, /* all output goes to the console, with prefixes */
         .on_console = job->console_ranks == NULL || job->console_ranks[i],
+        .alone = shown_ranks(job) == 1,
     };
     worker_logs_file_fds(c->files, i, log.file_fds);
     spec->argv = c->argv;
@@ -481,7 +489,11 @@ void local_workers_stop(struct local_workers *c, int signo, uint64_t grace_ns) {
 }
 
 uint32_t local_workers_signal(struct local_workers *c, int signo) {
-    return c->running ? worker_group_signal(c->workers, signo) : 0;
+    if (!c->running)
+        return 0;
+    if (signo == SIGWINCH)
+        logmux_resize(c->logs);
+    return worker_group_signal(c->workers, signo);
 }
 
 void local_workers_kill(struct local_workers *c) {
