@@ -42,6 +42,7 @@ def test_another_program_is_refused_at_once_with_both_named(job, meeting):
     assert "other arguments" in why and "--token=..." in why and "hunter2" not in why, why
     why = meeting.refused("d", job.worker, "start", "go", options=["--max-restarts=3"])
     assert "--max-restarts=3" in why and "--max-restarts=0" in why, why
+    first.wait_said(r"a node at 127\.0\.0\.1 was refused: it was started with .* and --max-restarts=3")
     why = meeting.refused("e", job.worker, "start", "stop")
     assert "other arguments" in why and "stop" not in why, why
     job.go()

@@ -140,6 +140,7 @@ static int read_static(struct job_reading *j) {
                                   master_port < 0 || master_port > UINT16_MAX))
             return job_bad_value(j, RUN_MASTER_PORT, "a number up to 65535");
         spec->endpoint_port = (uint16_t)master_port;
+        spec->endpoint_assumed = !job_given(j, RUN_MASTER_ADDR);
         r = rdzv_endpoint_parse(job_text(j, RUN_MASTER_ADDR), &spec->endpoint_host, &port, j->err);
         if (r < 0 || port >= 0)
             return job_bad_value(j, RUN_MASTER_ADDR, "a host name or an address, without a port");

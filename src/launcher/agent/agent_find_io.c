@@ -139,11 +139,21 @@ static void keep_endpoint(struct agent *a, const struct addr *addrs, size_t n) {
 
 static void on_resolved(void *arg, int code, const char *text, const struct addr *addrs, size_t n) {
     struct agent *a = arg;
+    const struct job_spec *spec = a->config.spec;
     a->resolve = NULL;
+    if (code < 0 && spec->rdzv.max_nodes == 1) {
+        char all[512];
+        (void)snprintf(all, sizeof all,
+                       "%.300s; the job's only node leads there: name this machine, or leave the "
+                       "endpoint out",
+                       text);
+        a->wrong_usage = true;
+        agent_give_up(a, all);
+        return;
+    }
     if (code < 0)
         log_info("%s", text);
     keep_endpoint(a, addrs, n);
-    const struct job_spec *spec = a->config.spec;
     bool host = code == 0 && endpoint_is_here(spec->is_host, spec->endpoint_host, addrs, n);
     begin(a, host, true);
 }

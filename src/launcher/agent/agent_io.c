@@ -166,6 +166,8 @@ static void on_status(void *arg, const struct rdzv_status *status) {
 
 static void waiting_for_leader(void *arg, const char *text) { agent_show_waiting(arg, text); }
 
+static void waiting_for_place(void *arg, const char *text) { agent_show_no_place(arg, text); }
+
 static void on_leader(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
                       bool first) {
     agent_show_leader(arg, incarnation, epoch, listener, first);
@@ -212,6 +214,7 @@ const struct rdzv_client_ops agent_client_ops = {
     .lease_end = lease_end,
     .status = on_status,
     .waiting_for_leader = waiting_for_leader,
+    .waiting_for_place = waiting_for_place,
     .lead = lead_on,
     .leader = on_leader,
     .join_policy = join_policy,
@@ -485,7 +488,7 @@ static int exit_status(const struct agent *a) {
         return 128 + a->signo;
     if (a->asked_to_leave && a->end.kind == MEMBER_END_LEFT)
         return AGENT_EXIT_SUCCESS; /* as it was asked to */
-    if (a->end.was_over)
+    if (a->end.was_over || a->wrong_usage)
         return AGENT_EXIT_USAGE;
     if (!a->failed_early && a->end.kind == MEMBER_END_SUCCESS)
         return AGENT_EXIT_SUCCESS;

@@ -59,11 +59,17 @@ struct agent {
     bool left_output;    /* a signal ended the wait for a reader of the output */
     bool asked_to_leave; /* an operator asked for it */
     bool ended, server_done, failed_early;
-    bool ran; /* a worker has been started at least once */
+    bool wrong_usage; /* failed_early, by what was requested */
+    bool ran;         /* a worker has been started at least once */
     struct member_end end;
 
     /* agent_show_io.c */
-    char shown[RDZV_REASON_MAX]; /* the last progress line, so that it is not repeated */
+    char shown[RDZV_REASON_MAX];   /* the last progress line, so that it is not repeated */
+    char waiting[RDZV_REASON_MAX]; /* why there is no leader yet; "": there is one */
+    uint64_t waiting_since_ns;     /* 0: it does not wait */
+    struct rdzv_status status;     /* the last one; max_nodes 0: none, or it is out of date */
+    uint64_t status_ns;            /* when it arrived */
+    struct loop_timer *waiting_timer;
     uint64_t shown_ns;
     struct failure shown_cause; /* the cause of the last stop that was shown */
     bool has_shown_cause;
@@ -107,6 +113,7 @@ _must_use_ int agent_show_end_signals(struct agent *a);
  * leaves. Returns whether output of workers is lost. */
 bool agent_show_end(struct agent *a);
 void agent_show_waiting(struct agent *a, const char *text);
+void agent_show_no_place(struct agent *a, const char *text);
 void agent_show_status(struct agent *a, const struct rdzv_status *status);
 void agent_show_formed(struct agent *a, struct generation g, const struct form *form);
 /* Another node leads from now on; as rdzv_client_ops.leader. */

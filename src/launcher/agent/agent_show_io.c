@@ -1,4 +1,5 @@
 /* What the user sees of the agent: which nodes it waits for, what failed, and how the run ended. */
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,11 @@
 #define AGENT_SHOW_LAST_MS 2000
 /* Without a terminal, the same kind of waiting is reported again after this time. */
 #define REPEAT_NS (30 * NS_PER_S)
+/* How often a line on a terminal shows the time that has passed. */
+#define TICK_NS (1 * NS_PER_S)
+
+static void show_status(struct agent *a);
+static void on_waiting_timer(void *arg);
 
 static void on_writer(void *arg, pid_t pid) {
     struct agent *a = arg;
@@ -30,7 +36,8 @@ int agent_show_begin(struct agent *a) {
     if (r < 0)
         return r;
     log_set_sink(console_log_sink, a->console);
-    return writer_new(a->loop, a->console, a->config.spec, on_writer, a, &a->writer);
+    r = loop_timer_new(a->loop, on_waiting_timer, a, &a->waiting_timer);
+    return r < 0 ? r : writer_new(a->loop, a->console, a->config.spec, on_writer, a, &a->writer);
 }
 
 int agent_show_end_signals(struct agent *a) {
@@ -79,6 +86,7 @@ bool agent_show_end(struct agent *a) {
     /* what is left are our own lines */
     (void)console_flush(a->console, clock_now_ns() + AGENT_SHOW_LAST_MS * NS_PER_MS);
     log_set_sink(NULL, NULL);
+    loop_timer_free(TAKE_PTR(a->waiting_timer));
     console_free(a->console);
     file_close(&a->end_signals);
     return lost;
@@ -101,10 +109,69 @@ static void show_progress(struct agent *a, const char *kind, const char *text) {
     log_notice("%s", text);
 }
 
-void agent_show_waiting(struct agent *a, const char *text) { show_progress(a, text, text); }
+/* "0:11 of 10:00" */
+static void add_time_of(struct strbuf *s, uint64_t passed_ns, uint64_t total_ns) {
+    uint64_t passed = MIN2(passed_ns, total_ns) / NS_PER_S, total = total_ns / NS_PER_S;
+    strbuf_printf(s, "%" PRIu64 ":%02" PRIu64 " of %" PRIu64 ":%02" PRIu64, passed / 60,
+                  passed % 60, total / 60, total % 60);
+}
+
+/* Where this node looks although nobody said so. */
+static void add_assumed(const struct agent *a, struct strbuf *s) {
+    const struct job_spec *spec = a->config.spec;
+    if (spec->endpoint_assumed)
+        strbuf_printf(s, " at %s:%u (no --master-addr given)", spec->endpoint_host,
+                      spec->endpoint_port);
+}
+
+/* A terminal may cut the end of the line, so the time comes first there. */
+static void show_waiting(struct agent *a) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    uint64_t passed = clock_now_ns() - a->waiting_since_ns;
+    uint64_t join_ns = a->config.spec->rdzv.join_timeout_ns;
+    if (console_is_terminal(a->console, CONSOLE_ERR)) {
+        add_time_of(&s, passed, join_ns);
+        strbuf_printf(&s, ": %s", a->waiting);
+    } else {
+        strbuf_printf(&s, "%s (", a->waiting);
+        add_time_of(&s, passed, join_ns);
+        strbuf_add(&s, ")");
+    }
+    show_progress(a, a->waiting, strbuf_text(&s));
+}
+
+static void on_waiting_timer(void *arg) {
+    struct agent *a = arg;
+    if (a->waiting_since_ns > 0)
+        show_waiting(a);
+    else if (a->status.max_nodes > 0)
+        show_status(a);
+    loop_timer_set(a->waiting_timer, clock_now_ns() + TICK_NS);
+}
+
+static void waits_no_more(struct agent *a) {
+    a->waiting[0] = '\0';
+    a->waiting_since_ns = 0;
+    a->status.max_nodes = 0;
+    loop_timer_set(a->waiting_timer, TIME_NEVER);
+}
+
+void agent_show_waiting(struct agent *a, const char *text) {
+    (void)snprintf(a->waiting, sizeof a->waiting, "%s", text);
+    if (a->waiting_since_ns == 0)
+        a->waiting_since_ns = clock_now_ns();
+    a->status.max_nodes = 0;
+    on_waiting_timer(a);
+}
+
+void agent_show_no_place(struct agent *a, const char *text) {
+    waits_no_more(a);
+    show_progress(a, text, text);
+}
 
 void agent_show_leader(struct agent *a, uint64_t incarnation, uint32_t epoch,
                        const struct addr *listener, bool first) {
+    waits_no_more(a);
     char at[ADDR_TEXT_MAX + 16] = "this node", text[ADDR_TEXT_MAX];
     if (incarnation != a->incarnation) {
         addr_to_text(listener, text);
@@ -123,27 +190,51 @@ static void add_names(struct strbuf *s, const char *before,
         strbuf_printf(s, " and %u more", total - n);
 }
 
-void agent_show_status(struct agent *a, const struct rdzv_status *st) {
-    if (st->max_nodes == 1)
-        return;
-    _cleanup_(strbuf_fini) struct strbuf s = {0};
+/* The time that is left now. */
+static uint64_t left_of(const struct agent *a) {
+    uint64_t passed = clock_now_ns() - a->status_ns;
+    return a->status.wait_ns - MIN2(passed, a->status.wait_ns);
+}
+
+static void show_status(struct agent *a) {
+    const struct rdzv_status *st = &a->status;
+    _cleanup_(strbuf_fini) struct strbuf s = {0}, time = {0};
+    const uint64_t join_ns = a->config.spec->rdzv.join_timeout_ns;
     uint32_t wanted = st->last_call ? st->max_nodes : st->min_nodes;
-    strbuf_printf(&s, "waiting for nodes: %u of %u here", st->present, wanted);
+    /* TIME_NEVER: the leader waits to learn whether a node is alive */
+    bool limited = st->wait_ns != TIME_NEVER && !st->last_call;
+    bool live = limited && left_of(a) <= join_ns && console_is_terminal(a->console, CONSOLE_ERR);
+    if (live) {
+        strbuf_add(&time, ", ");
+        add_time_of(&time, join_ns - left_of(a), join_ns);
+    }
+    strbuf_printf(&s, "waiting for nodes%s: %u of %u here", strbuf_text(&time), st->present,
+                  wanted);
     add_names(&s, " (", st->names, st->n_names, st->present);
     strbuf_add(&s, st->n_names > 0 ? ")" : "");
+    add_assumed(a, &s);
     add_names(&s, "; missing: ", st->missing, st->n_missing, st->n_missing);
     _cleanup_(freep) char *kind = xstrdup(strbuf_text(&s));
-    double wait = (double)st->wait_ns / (double)NS_PER_S;
-    /* TIME_NEVER: the leader waits to learn whether a node is alive */
+    double wait = (double)left_of(a) / (double)NS_PER_S;
     if (st->wait_ns != TIME_NEVER && st->last_call)
         strbuf_printf(&s, "; starting with %u in %.0f s", st->present - st->spares, wait);
-    else if (st->wait_ns != TIME_NEVER)
+    else if (limited && !live)
         strbuf_printf(&s, "; giving up in %.0f s", wait);
     show_progress(a, kind, strbuf_text(&s));
 }
 
+void agent_show_status(struct agent *a, const struct rdzv_status *st) {
+    waits_no_more(a);
+    if (st->max_nodes == 1)
+        return;
+    a->status = *st;
+    a->status_ns = clock_now_ns();
+    on_waiting_timer(a);
+}
+
 void agent_show_formed(struct agent *a, struct generation g, const struct form *f) {
     (void)console_status(a->console, NULL);
+    waits_no_more(a);
     a->shown[0] = '\0';
     a->has_shown_cause = false;
     bool interesting = f->n_nodes > 1 || g.counter > 1 || a->ran;
@@ -294,8 +385,27 @@ static void show_never_ran(const struct agent *a) {
                    a->config.spec->script, end->kind == MEMBER_END_SUCCESS ? "succeeded" : "ran");
 }
 
+/* With an arbiter, the reason has the cause. */
+static void show_no_leader(const struct agent *a, const struct member_end *end) {
+    const char *again = strstr(a->waiting, "; trying again");
+    int n = (int)(again != NULL ? (size_t)(again - a->waiting) : strlen(a->waiting));
+    bool cause = n > 0 && a->arbiter == NULL;
+    log_error("%s%s%.*s", end->reason, cause ? "; the last attempt: " : "", cause ? n : 0,
+              a->waiting);
+}
+
+static void show_ended(const struct agent *a, const struct member_end *end) {
+    _cleanup_(strbuf_fini) struct strbuf where = {0};
+    if (!a->ran && a->config.spec->endpoint_assumed) {
+        strbuf_add(&where, "; this node looked for the others");
+        add_assumed(a, &where);
+    }
+    log_error("the job ended: %s%s", end->reason, strbuf_text(&where));
+}
+
 void agent_show_outcome(struct agent *a) {
     (void)console_status(a->console, NULL);
+    loop_timer_set(a->waiting_timer, TIME_NEVER);
     const struct member_end *end = &a->end;
     if (end->was_closed) {
         show_was_closed(a, end);
@@ -306,7 +416,7 @@ void agent_show_outcome(struct agent *a) {
     case MEMBER_END_LEFT:
     case MEMBER_END_SUCCESS: break;
     case MEMBER_END_REFUSED: log_error("the leader refused this node: %s", end->reason); break;
-    case MEMBER_END_LEADER_LOST: log_error("%s", end->reason); break;
+    case MEMBER_END_LEADER_LOST: show_no_leader(a, end); break;
     case MEMBER_END_FAILED:
         if (end->has_failure) {
             show_headline(a, &end->failure,
@@ -320,7 +430,7 @@ void agent_show_outcome(struct agent *a) {
                           end->max_restarts);
             show_failure(a, &end->failure);
         } else if (a->signo == 0) {
-            log_error("the job ended: %s", end->reason);
+            show_ended(a, end);
         }
         break;
     }

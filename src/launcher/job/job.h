@@ -60,6 +60,7 @@ struct job_spec {
     bool standalone;        /* one node, a free port, closed to other nodes */
     char *endpoint_host;    /* name or literal, brackets removed; NULL: this node alone */
     uint16_t endpoint_port; /* 0: any free one */
+    bool endpoint_assumed;  /* static: neither an endpoint nor a master address was given */
     char *arbiter_dir;      /* DIR: the directory; else NULL */
     char **etcd_endpoints;  /* ETCD: "host:port", NULL-terminated; else NULL */
     bool etcd_tls;          /* https */

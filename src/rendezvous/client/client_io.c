@@ -22,14 +22,16 @@ struct queued {
 
 /* ---- what the node waits for ---- */
 
-static void show_once(struct rdzv_client *c, const char *text) {
+typedef void show_fn(void *arg, const char *text);
+
+static void show_once(struct rdzv_client *c, show_fn *show, const char *text) {
     if (strcmp(text, c->waiting) == 0)
         return;
     (void)snprintf(c->waiting, sizeof c->waiting, "%s", text);
-    if (c->config.ops.waiting_for_leader == NULL)
+    if (show == NULL)
         return;
     bool held = pump_hold(&c->pump);
-    c->config.ops.waiting_for_leader(c->config.arg, c->waiting);
+    show(c->config.arg, c->waiting);
     pump_release(&c->pump, held);
 }
 
@@ -38,21 +40,22 @@ void client_show_waiting(struct rdzv_client *c, const char *text) {
     char line[CLIENT_WAITING_MAX];
     (void)snprintf(line, sizeof line, "%.740s; trying again", text);
     if (!c->has_arbiter)
-        show_once(c, line);
+        show_once(c, c->config.ops.waiting_for_leader, line);
 }
 
 static void show_excluded(struct rdzv_client *c, const char *why) {
     char text[CLIENT_WAITING_MAX];
     (void)snprintf(text, sizeof text, "this node is excluded from the job%s%s",
                    why[0] != '\0' ? ": " : "", why);
-    show_once(c, text);
+    show_once(c, c->config.ops.waiting_for_place, text);
 }
 
 void client_show_spare(struct rdzv_client *c, const struct desired *d) {
     if (d->kind == DESIRED_IDLE && d->excluded)
         show_excluded(c, d->reason);
     else if (d->kind == DESIRED_IDLE && d->spare)
-        show_once(c, "the job runs without this node, which waits for a place in the group");
+        show_once(c, c->config.ops.waiting_for_place,
+                  "the job runs without this node, which waits for a place in the group");
     else
         c->waiting[0] = '\0';
 }
@@ -142,7 +145,7 @@ static uint64_t step(void *arg, void *event) {
     for (size_t i = 0; i < c->update.n_effects && !c->pump.dead; i++)
         obey(c, &c->update.effects[i]);
     if (c->has_arbiter && !c->pump.dead && !c->ended && member_waiting(c->member)[0] != '\0')
-        show_once(c, member_waiting(c->member));
+        show_once(c, c->config.ops.waiting_for_leader, member_waiting(c->member));
     return c->ended ? TIME_NEVER : c->update.deadline_ns;
 }
 

@@ -48,8 +48,11 @@ struct rdzv_client_ops {
     void (*lease_end)(void *arg, uint64_t end_ns);
     /* Which nodes are present and which are missing, while the leader gathers. */
     void (*status)(void *arg, const struct rdzv_status *status);
-    /* There is no leader yet: one sentence about why; called again whenever it changes. */
+    /* There is no leader yet: one sentence about why; called again whenever it changes. The node
+     * waits for the join timeout at most. */
     void (*waiting_for_leader)(void *arg, const char *text);
+    /* The job runs, and has no place for this node now: one sentence; as long as the job lasts. */
+    void (*waiting_for_place)(void *arg, const char *text);
     /* With an arbiter: this agent leads from now on, with a group that begins with the state in
      * `lead`. The listener serves it when this returns. */
     void (*lead)(void *arg, const struct member_lead *lead);

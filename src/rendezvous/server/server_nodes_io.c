@@ -287,7 +287,23 @@ void server_finish_join(struct rdzv_server *s, uint64_t incarnation) {
     log_other_limits(s, n);
 }
 
+/* People look at the leader's terminal, too: the refused node's may be one of hundreds. */
+static void report_refused(struct server_node *n, const char *reason) {
+    struct rdzv_server *s = n->server;
+    char line[RDZV_REASON_MAX + ADDR_TEXT_MAX + 64], at[ADDR_TEXT_MAX] = "an unknown address";
+    if (s->n_limits_said >= LIMITS_SAID_MAX)
+        return;
+    s->n_limits_said++;
+    if (n->listener.len > 0)
+        addr_host_text(&n->listener, at);
+    (void)snprintf(line, sizeof line, "a node at %s was refused: %.*s", at, RDZV_REASON_MAX,
+                   reason);
+    server_notice(s, line);
+}
+
 void server_refuse_node(struct server_node *n, const char *reason, bool for_now) {
+    if (!for_now)
+        report_refused(n, reason);
     if (n->conn != NULL)
         refuse(TAKE_PTR(n->conn), reason, for_now);
     server_drop_node(n);

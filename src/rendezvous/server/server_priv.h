@@ -44,7 +44,7 @@ struct rdzv_server {
     struct list all;         /* struct server_node */
     struct list probe_queue; /* struct server_node, by probe_link */
     unsigned n_probes;       /* under way */
-    unsigned n_limits_said;
+    unsigned n_limits_said;  /* reports of nodes that were started differently, or refused */
     bool store_open;
     struct generation store_generation;
     uint32_t higher_epoch;        /* the one that was reported to the group; 0: none */

@@ -1,0 +1,75 @@
+"""What a node says while it waits for its leader or for other nodes: the value, the cause, and the time left."""
+import os
+import pty
+import re
+import select
+import subprocess
+
+from harness import MUSTER, SLOWER, free_port
+
+PROGRAM = ("--no-python", "/bin/true")
+
+
+def c10d(endpoint, conf):
+    return ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=e2e", f"--rdzv-conf={conf}",
+            *PROGRAM)
+
+
+def on_a_terminal(job, *words):
+    """Runs one agent to its end, with a terminal of 80 columns as standard error. Returns what it wrote there."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([MUSTER, "run", *words], env={**job.env("a"), "TERM": "xterm"}, stderr=theirs,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    os.close(theirs)
+    said = b""
+    try:
+        while select.select([ours], [], [], 30 * SLOWER)[0]:
+            said += os.read(ours, 65536)
+    except OSError:  # EIO: the last process that had it open has ended
+        pass
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    return said.decode()
+
+
+def test_the_last_line_repeats_why_there_was_no_leader(job):
+    port = free_port()
+    code, _, err = job.run(*c10d(f"127.0.0.1:{port}", "join_timeout=1,is_host=0"))
+    assert code == 1
+    assert re.search(rf"no leader at 127.0.0.1:{port}: .*; trying again \(0:00 of 0:01\)\n", err), err
+    assert re.search(rf"within the join timeout; .*; the last attempt: no leader at 127.0.0.1:{port}: .*\n$", err), err
+
+
+def test_a_name_that_may_come_is_waited_for_with_its_cause(job):
+    code, _, err = job.run(*c10d("nowhere.invalid:29400", "join_timeout=1"))
+    assert code == 1
+    assert re.search(r"'nowhere.invalid': .*; trying again \(0:0\d of 0:01\)\n", err), err
+    assert re.search(r"the last attempt: [^\n]*'nowhere.invalid': [^\n]*\n$", err), err
+
+
+def test_a_name_that_only_this_node_could_have_ends_at_once(job):
+    code, _, err = job.run("--nnodes=1", "--master-addr=nowhere.invalid", f"--master-port={free_port()}", *PROGRAM,
+                           seconds=20)
+    assert code == 2 and "'nowhere.invalid'" in err and "leave the endpoint out" in err, err
+
+
+def test_the_time_passes_in_place_on_a_terminal(job):
+    said = on_a_terminal(job, *c10d(f"127.0.0.1:{free_port()}", "join_timeout=3,is_host=0"))
+    assert re.search(r"\r\x1b\[Kmuster: 0:01 of 0:03: no leader at 127", said), repr(said)
+    said = on_a_terminal(job, *c10d(f"127.0.0.1:{free_port()}", "join_timeout=3"))
+    assert re.search(r"\r\x1b\[Kmuster: waiting for nodes, 0:0[12] of 0:03: 1 of 2 here", said), repr(said)
+    assert said.count("\n") == 1, "only the last line stays"
+
+
+def test_a_node_without_a_master_addr_says_where_it_looks(job):
+    port = free_port()
+    where = rf"at 127\.0\.0\.1:{port} \(no --master-addr given\)"
+    code, _, err = job.run("--nnodes=2", "--node-rank=1", f"--master-port={port}", "--rdzv-conf=timeout=1", *PROGRAM)
+    assert code == 1
+    assert re.search(rf"waiting for nodes: 1 of 2 here .*{where}; missing: node rank 0", err), err
+    assert re.search(rf"the job ended: .*; this node looked for the others {where}\n$", err), err
+    code, _, err = job.run("--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", f"--master-port={port}",
+                           "--rdzv-conf=timeout=1", *PROGRAM)
+    assert code == 1 and "no --master-addr" not in err, err
