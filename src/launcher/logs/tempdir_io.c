@@ -3,14 +3,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/proc.h"
@@ -19,7 +22,9 @@
 #define PREFIX "muster-"
 #define NAME_LEN (strlen(PREFIX) + 6) /* as mkdtemp(3) makes them */
 #define OWNER ".muster-owner"
-#define OWNER_MAX (BOOT_ID_MAX + 1)
+#define MACHINE_ID_MAX 64 /* machine-id(5): 32 hexadecimal digits */
+#define HOST_MAX (MACHINE_ID_MAX + HOST_NAME_MAX + 2)
+#define OWNER_MAX (BOOT_ID_MAX + HOST_MAX + 2)
 #define EMPTY_AGE_S 86400 /* of a folder that was never claimed */
 
 static const char *temp_dir(void) {
@@ -27,14 +32,65 @@ static const char *temp_dir(void) {
     return tmp == NULL || tmp[0] == '\0' ? "/tmp" : tmp;
 }
 
-static bool read_owner(int dir, char out[OWNER_MAX]) {
-    int fd = openat(dir, OWNER, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    ssize_t n = fd < 0 ? -1 : read(fd, out, OWNER_MAX - 1);
+/* What an owner's file has: the boot, and the machine that was booted. */
+struct owner {
+    char boot[BOOT_ID_MAX];
+    char host[HOST_MAX]; /* "": not known */
+};
+
+static int this_owner(struct owner *ret) {
+    char machine[MACHINE_ID_MAX] = "", name[HOST_NAME_MAX + 1] = "";
+    *ret = (struct owner){0};
+    int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, machine, sizeof machine - 1);
     file_close(&fd);
-    if (n <= 0 || out[n - 1] != '\n')
+    machine[MAX2(n, (ssize_t)0)] = '\0';
+    machine[strcspn(machine, "\n")] = '\0';
+    bool known = machine[0] != '\0' && gethostname(name, sizeof name - 1) == 0 && name[0] != '\0';
+    if (known)
+        (void)snprintf(ret->host, sizeof ret->host, "%s %s", machine, name);
+    return proc_boot_id(ret->boot);
+}
+
+static bool read_owner(int dir, struct owner *ret) {
+    char text[OWNER_MAX];
+    int fd = openat(dir, OWNER, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    file_close(&fd);
+    if (n <= 0 || text[n - 1] != '\n')
         return false;
-    out[n - 1] = '\0';
+    text[n - 1] = '\0';
+    char *host = strchr(text, '\n');
+    if (host != NULL)
+        *host++ = '\0';
+    utf8_copy(ret->boot, sizeof ret->boot, text);
+    utf8_copy(ret->host, sizeof ret->host, host == NULL ? "" : host);
     return true;
+}
+
+/* Memory of this kernel, or a disk that no other machine mounts at the same time: statfs(2). */
+static bool is_local(int dir) {
+    static const uint32_t types[] = {
+        0xef53,     /* ext2, ext3, ext4 */
+        0x58465342, /* XFS */
+        0x9123683e, /* btrfs */
+        0x794c7630, /* overlayfs */
+        0x01021994, /* tmpfs */
+    };
+    struct statfs fs;
+    if (fstatfs(dir, &fs) < 0)
+        return false;
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++)
+        if ((uint32_t)fs.f_type == types[i])
+            return true;
+    return false;
+}
+
+/* Whether the owner can't be alive unless it holds a lock that is visible here: it is of this boot,
+ * or of an earlier one of this machine, on this machine's own disk. */
+static bool is_known(int dir, const struct owner *owner, const struct owner *us) {
+    return strcmp(owner->boot, us->boot) == 0 ||
+           (us->host[0] != '\0' && strcmp(owner->host, us->host) == 0 && is_local(dir));
 }
 
 /* ---- this agent's folder ---- */
@@ -43,12 +99,12 @@ static bool read_owner(int dir, char out[OWNER_MAX]) {
  * it is held. */
 static int claim(const char *dir) {
     _cleanup_(freep) char *path = xasprintf("%s/" OWNER, dir);
-    char boot[BOOT_ID_MAX];
+    struct owner us;
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -1;
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0 || proc_boot_id(boot) < 0 ||
-        dprintf(fd, "%s\n", boot) < 0) {
+    bool whole = flock(fd, LOCK_EX | LOCK_NB) == 0 && this_owner(&us) == 0;
+    if (!whole || dprintf(fd, us.host[0] != '\0' ? "%s\n%s\n" : "%s\n", us.boot, us.host) < 0) {
         (void)unlink(path);
         (void)close(fd);
         return -1;
@@ -74,11 +130,11 @@ void tempdir_keep(const char *dir) {
 
 /* Whether the folder belongs to this user, and its agent has ended. If so, *ret_claim has our
  * lock. */
-static bool is_left(int dir, const char *boot, int *ret_claim) {
-    char owner[OWNER_MAX];
+static bool is_left(int dir, const struct owner *us, int *ret_claim) {
+    struct owner owner;
     struct stat st;
     if (fstat(dir, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077) != 0 ||
-        !read_owner(dir, owner) || strcmp(owner, boot) != 0)
+        !read_owner(dir, &owner) || !is_known(dir, &owner, us))
         return false;
     int fd = openat(dir, OWNER, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0) {
@@ -91,10 +147,15 @@ static bool is_left(int dir, const char *boot, int *ret_claim) {
 
 /* The agent was killed before it could claim the folder. rmdir(2) removes only empty folders. */
 static void remove_if_unclaimed(int tmp, int dir, const char *name) {
-    struct stat st;
-    if (fstat(dir, &st) == 0 && st.st_uid == geteuid() &&
-        st.st_mtim.tv_sec < time(NULL) - EMPTY_AGE_S)
-        (void)unlinkat(tmp, name, AT_REMOVEDIR);
+    struct stat st, owner;
+    if (fstat(dir, &st) < 0 || st.st_uid != geteuid() ||
+        st.st_mtim.tv_sec >= time(NULL) - EMPTY_AGE_S)
+        return;
+    bool empty = fstatat(dir, OWNER, &owner, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(owner.st_mode) &&
+                 owner.st_size == 0;
+    if (empty)
+        (void)unlinkat(dir, OWNER, 0);
+    (void)unlinkat(tmp, name, AT_REMOVEDIR);
 }
 
 /* The owner's file is removed last, so an unfinished removal can be recognized and continued. At
@@ -104,23 +165,26 @@ static bool remove_tree(const char *path, uint64_t until_ns) {
     FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
     if (fts == NULL)
         return false;
-    bool in_time = true;
+    bool in_time = true, all = true, root = geteuid() == 0;
     for (FTSENT *e; in_time && (e = fts_read(fts)) != NULL;) {
+        /* a worker may have made a folder that even its owner can't change */
+        if (!root && e->fts_info == FTS_D && (e->fts_statp->st_mode & S_IRWXU) != S_IRWXU)
+            (void)chmod(e->fts_accpath, S_IRWXU);
         if (e->fts_info == FTS_D || e->fts_level == 0 ||
             (e->fts_level == 1 && strcmp(e->fts_name, OWNER) == 0))
             continue;
-        (void)(e->fts_info == FTS_DP ? rmdir(e->fts_accpath) : unlink(e->fts_accpath));
+        all = (e->fts_info == FTS_DP ? rmdir(e->fts_accpath) : unlink(e->fts_accpath)) == 0 && all;
         in_time = clock_now_ns() < until_ns;
     }
     (void)fts_close(fts);
-    if (!in_time)
+    if (!in_time || !all) /* without its owner's file it would stay for ever */
         return false;
     tempdir_keep(path);
     return rmdir(path) == 0;
 }
 
 struct tempdirs {
-    char boot[BOOT_ID_MAX];
+    struct owner us;
     uint64_t until_ns;
     uint32_t n; /* how many were removed */
 };
@@ -133,7 +197,7 @@ static bool sweep_one(int tmp, const char *name, void *arg) {
     if (dir < 0)
         return true;
     int lock = -1;
-    bool left = is_left(dir, t->boot, &lock);
+    bool left = is_left(dir, &t->us, &lock);
     if (!left)
         remove_if_unclaimed(tmp, dir, name);
     (void)close(dir);
@@ -147,7 +211,7 @@ static bool sweep_one(int tmp, const char *name, void *arg) {
 
 uint32_t tempdir_sweep(uint64_t until_ns) {
     struct tempdirs t = {.until_ns = until_ns};
-    if (proc_boot_id(t.boot) == 0)
+    if (this_owner(&t.us) == 0)
         sweep_dir(open(temp_dir(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), until_ns, sweep_one, &t);
     return t.n;
 }

@@ -6,8 +6,10 @@
  *
  * A lock (flock(2)) on a file in the folder shows that its agent is alive. It also works between
  * pid namespaces and containers that share $TMPDIR, and the kernel drops it with the process. The
- * file names the boot of the machine that has the lock. Hosts that share a file system may not see
- * each other's locks, so they never remove each other's folders. */
+ * file names the machine that has the lock, and its boot. Hosts that share a file system may not
+ * see each other's locks, so they never remove each other's folders. A folder of an earlier boot is
+ * a leftover if it is on a disk of this machine, and the machine has the same name and id: a host
+ * that lost power left it. */
 #pragma once
 
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * at its end.
  *
  * What a living agent owns is never touched, even if that agent is in another container: living
- * agents hold locks (flock(2)) on what they own, and nothing counts as left behind without a lock
- * of this boot. */
+ * agents hold locks (flock(2)) on what they own, and nothing counts as left behind whose lock can't
+ * be seen here: tempdir_io.h says when it can. */
 #pragma once
 
 #include "io/process/helper.h"

@@ -123,6 +123,87 @@ Test(tempdir_io, what_the_user_was_told_of_stays) {
     free(dir);
 }
 
+/* Makes a folder whose owner's file has this text. */
+static void make_owned(const char *name, const char *text, char path[256]) {
+    char owner[300];
+    (void)snprintf(path, 256, "%s/%s", base, name);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    (void)snprintf(owner, sizeof owner, "%s/.muster-owner", path);
+    FILE *f = fopen(owner, "we");
+    cr_assert(f != NULL && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+/* The second line of an owner's file of this machine. */
+static void this_host(char host[256]) {
+    char *dir = NULL, path[300], boot[64];
+    int claim;
+    cr_assert_eq(tempdir_make(&dir, &claim, NULL), 0);
+    (void)snprintf(path, sizeof path, "%s/.muster-owner", dir);
+    FILE *f = fopen(path, "re");
+    cr_assert_not_null(f);
+    cr_assert_not_null(fgets(boot, sizeof boot, f));
+    if (fgets(host, 256, f) == NULL)
+        host[0] = '\0'; /* a machine without an id */
+    cr_assert_eq(fclose(f), 0);
+    (void)close(claim);
+    free(dir);
+    cr_assert_eq(sweep(), 1);
+}
+
+Test(tempdir_io, what_an_earlier_boot_of_this_machine_left_goes_and_of_another_machine_stays) {
+    char host[256], text[400], path[256], other[256];
+    this_host(host);
+    make_owned("muster-other0", "another boot\nanother machine\n", other);
+    if (host[0] == '\0')
+        return;
+    (void)snprintf(text, sizeof text, "another boot\n%s", host);
+    make_owned("muster-again0", text, path);
+    cr_assert_eq(sweep(), 1);
+    cr_assert_not(is_there(path));
+    cr_assert(is_there(other));
+}
+
+Test(tempdir_io, a_claim_that_was_never_written_goes_after_a_day) {
+    char path[256];
+    make_owned("muster-empty1", "", path);
+    struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    cr_assert_eq(utimensat(AT_FDCWD, path, old, 0), 0);
+    cr_assert_eq(sweep(), 0);
+    cr_assert_not(is_there(path));
+}
+
+#define NOBODY 65534
+
+/* As a user for whom a folder's mode counts. */
+static int sweep_read_only(void) {
+    char path[256], inner[300];
+    char *dir = NULL;
+    int claim;
+    if (geteuid() == 0 && (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0))
+        return 1;
+    if (tempdir_make(&dir, &claim, NULL) < 0)
+        return 2;
+    (void)snprintf(path, sizeof path, "%.200s", dir);
+    (void)snprintf(inner, sizeof inner, "%s/cache", path);
+    if (mkdir(inner, 0700) < 0)
+        return 3;
+    add_file(inner, "file");
+    if (chmod(inner, 0500) < 0)
+        return 4;
+    (void)close(claim);
+    return sweep() == 1 && !is_there(path) ? 0 : 5;
+}
+
+Test(tempdir_io, a_folder_that_its_owner_may_not_change_goes_too) {
+    cr_assert(geteuid() != 0 || chown(base, NOBODY, NOBODY) == 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(sweep_read_only());
+    int status;
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(WEXITSTATUS(status), 0, "%d", WEXITSTATUS(status));
+}
+
 Test(tempdir_io, what_is_not_known_stays) {
     static const char *const words[] = {"", "another boot\n"};
     char path[256], owner[300];
