@@ -321,11 +321,13 @@ def test_env_says_when_there_is_nothing_to_set():
     assert done.returncode == 0 and done.stdout == "# local rank 0\n# (no variable needs to be set on this node)\n", done
 
 
-def complete(line):
+def complete(line, function="_muster", env=None):
     """Words that bash offers for the last word of a command line."""
     script = muster("completion", "bash").stdout + (
-        'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); ${COMP_WORDS[0]/#muster/_muster}; printf "%s\\n" "${COMPREPLY[@]}"')
-    done = subprocess.run(["bash", "-c", script, "bash", *line], capture_output=True, text=True)
+        'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); %s; printf "%%s\\n" "${COMPREPLY[@]}"' % function)
+    path = f"{os.path.dirname(os.path.abspath(harness.MUSTER))}:{os.environ['PATH']}"
+    done = subprocess.run(["bash", "-c", script, "bash", *line], env=clean_env({"PATH": path, **(env or {})}),
+                          capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr, done
     return done.stdout.split()
 
@@ -337,6 +339,48 @@ def test_bash_completes():
     assert complete(["muster", "status", "--j"]) == ["--json"] and complete(["muster", "exclude", "n"]) == []
     assert "--reason" in complete(["muster", "stop", "--"]) and "--reason" not in complete(["muster", "grow", "--"])
     assert complete(["muster", "run", "--start-method", "fork"]) == ["fork", "forkserver"]
+
+
+def test_bash_offers_values():
+    """bash hands over --name=value as three words, and breaks at each = and :."""
+    backends = ["c10d", "static", "dir", "etcd"]
+    assert complete(["muster", "run", "--rdzv-backend", ""]) == backends
+    assert complete(["muster", "run", "--rdzv_backend", "="]) == backends
+    assert complete(["torchrun", "--rdzv-backend", "=", "c"], "_muster_run") == ["c10d"]
+    assert complete(["muster", "run", "--nproc-per-node", "=", ""]) == ["auto", "cpu", "gpu"]
+    assert complete(["muster", "run", "--rdzv-endpoint", "=", "h", ":", "29400", "--nproc-per-node", "g"]) == ["gpu"]
+    assert complete(["muster", "run", "--rdzv-conf", "=", "join"]) == ["join_timeout="]
+    assert complete(["muster", "run", "--rdzv-conf", "=", "join_timeout", "=", "3"]) == []
+    more = ["muster", "run", "--rdzv-conf", "=", "join_timeout", "=", "3,last"]
+    assert complete(more) == ["3,last_call_timeout="]
+    assert complete([*more, "=", "4", "--nnod"]) == ["--nnodes"]
+    assert complete(["muster", "status", "-o", ""]) == ["wide", "json"]
+    assert complete(["muster", "completion", ""]) == ["bash", "zsh", "fish"]
+    for key in complete(["muster", "run", "--rdzv-conf", ""]):
+        done = muster("run", "--print-config", f"--rdzv-conf={key}1", "x")
+        assert "unknown key" not in done.stderr, done
+
+
+def test_bash_offers_nothing_of_musters_behind_the_script():
+    for words in (["t.py"], ["-r", "3", "t.py"], ["--nnodes", "=", "2", "t.py", "--x"], ["--", "t.py"], ["-m", "pkg.mod"]):
+        assert complete(["muster", "run", *words, "--n"]) == [], words
+        assert complete(["torchrun", *words, "--n"], "_muster_run") == [], words
+    for words in ([], ["-r", "3"], ["--nnodes", "=", "2"], ["--standalone"], ["--log-dir", "a-folder"]):
+        assert "--nnodes" in complete(["muster", "run", *words, "--n"]), words
+
+
+def test_bash_offers_what_runs_on_this_machine(tmp_path, worker):
+    with harness.Job(tmp_path, worker) as job:
+        a, b = job.pair(nnodes="2")
+        job.events.wait("start", 4)
+        env = {"MUSTER_RUN_DIR": str(tmp_path / "run")}
+        assert complete(["muster", "status", "--rdzv-id", ""], env=env) == ["e2e"]
+        seen = json.loads(muster("ps", "--json", env=env).stdout)["agents"]
+        assert sorted(complete(["muster", "exclude", ""], env=env)) == sorted(x["node"] for x in seen)
+        assert sorted(complete(["muster", "leave", ""], env=env)) == sorted(f"{x['address']}:{x['port']}" for x in seen)
+        job.go()
+        assert (a.wait(), b.wait()) == (0, 0)
+    assert complete(["muster", "status", "--rdzv-id", ""], env=env) == []
 
 
 def fish_lines():
@@ -382,6 +426,12 @@ def test_zsh_reads_its_completions():
 @pytest.mark.parametrize("typed, whole", [
     ("run --numa-b", "run --numa-binding="),
     ("run --numa-binding=excl", "run --numa-binding=exclusive"),
+    ("run --rdzv-backend=c1", "run --rdzv-backend=c10d"),
+    ("run --nproc-per-node g", "run --nproc-per-node gpu"),
+    ("run t.py --nno", None),
+    ("run -r 3 --log-dir d t.py a --nno", None),
+    ("run --rdzv-conf=last", "run --rdzv-conf=last_call_timeout="),
+    ("run --rdzv-conf=join_timeout=3,last", "run --rdzv-conf=join_timeout=3,last_call_timeout="),
     ("comp", "completion"),
     ("env --expl", "env --explain"),
     ("topo --check-n", "topo --check-nccl-xml="),
@@ -400,7 +450,7 @@ def test_zsh_completes(tmp_path, typed, whole):
         end = time.monotonic() + 20
         while text not in said and time.monotonic() < end:
             if select.select([fd], [], [], 0.1)[0]:
-                said += os.read(fd, 4096).decode(errors="replace")
+                said += os.read(fd, 4096).decode(errors="replace").replace("\a", "")
         assert text in said, said
 
     try:
@@ -408,6 +458,9 @@ def test_zsh_completes(tmp_path, typed, whole):
         until("ready")
         said = ""
         os.write(fd, f"muster {typed}\t".encode())
+        if whole is None:  # nothing is offered: the next letter stands right behind
+            os.write(fd, b"Q")
+            whole = typed + "Q"
         until(f"muster {whole}")
     finally:
         os.close(fd)

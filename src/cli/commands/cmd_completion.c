@@ -1,12 +1,63 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/utf8.h"
 #include "cli/help/completion.h"
+#include "cli/jobs/local_agents_io.h"
 #include "cli/options/commands.h"
+#include "rendezvous/operate/operator_io.h"
 
 #define NAMES_MAX 32
 
+static void print_nodes(const struct ps_row *row) {
+    struct operator_reply reply;
+    struct err err = {0};
+    struct loop *loop = NULL;
+    struct operator_question q = {.host = row->addr,
+                                  .port = row->port,
+                                  .run_id = row->run_id,
+                                  .command = {.kind = COMMAND_STATUS},
+                                  .timeout_ns = LOCAL_AGENTS_TIMEOUT_NS};
+    if (loop_new(&loop) == 0 && operator_ask(loop, &q, &reply, &err) == 0) {
+        for (uint32_t i = 0; i < reply.n_nodes; i++) {
+            utf8_clean(reply.nodes[i].name, false);
+            (void)puts(reply.nodes[i].name);
+        }
+        operator_reply_fini(&reply);
+    }
+    loop_free(loop);
+}
+
+/* What the scripts ask while a person types: a word on each line. Nothing is said about errors. */
+static int print_words(const char *question) {
+    struct ps_row *rows = NULL;
+    size_t n = 0;
+    bool ids = strcmp(question, OFFER_RUN_IDS + 1) == 0;
+    bool nodes = strcmp(question, OFFER_NODES + 1) == 0;
+    if (!ids && !nodes && strcmp(question, OFFER_LISTENERS + 1) != 0)
+        return usage_error("completion", "no words for \"%s\": run-ids, nodes or listeners",
+                           question);
+    if (local_agents_list(NULL, &rows, &n, NULL) < 0)
+        return EXIT_JOB_FAILED;
+    for (size_t i = 0; i < n; i++) {
+        bool again = false; /* several agents of one job */
+        for (size_t k = 0; k < i; k++)
+            again = again || strcmp(rows[k].run_id, rows[i].run_id) == 0;
+        utf8_clean(rows[i].run_id, false);
+        if (ids && !again)
+            (void)puts(rows[i].run_id);
+        else if (nodes && !again)
+            print_nodes(&rows[i]);
+        else if (!ids && !nodes)
+            printf("%s:%u\n", rows[i].addr, rows[i].port);
+    }
+    local_agents_free(rows, n);
+    return finish_stdout();
+}
+
 int cmd_completion(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "words") == 0)
+        return print_words(argv[2]);
     if (argc != 2)
         return usage_error("completion", "which shell? muster completion bash|zsh|fish");
     if (help_is_asked(argv[1])) {

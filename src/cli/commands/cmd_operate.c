@@ -29,6 +29,7 @@ const struct option_set leave_options = {
              "agent; without it, the agent on this machine.",
     .example = "muster leave --reason maintenance",
     .page = "operate",
+    .offer = OFFER_LISTENERS,
     .defs = reason_defs,
     .n = ARRAY_SIZE(reason_defs),
 };
@@ -39,6 +40,7 @@ const struct option_set exclude_options = {
              "NODE is its name or its id, as muster status shows them." WHERE,
     .example = "muster exclude --reason \"ECC errors\" node7",
     .page = "operate",
+    .offer = OFFER_NODES,
     .defs = reason_defs,
     .n = ARRAY_SIZE(reason_defs),
 };
@@ -47,6 +49,7 @@ const struct option_set grow_options = {
     .operands = "[ENDPOINT]",
     .about = "Forms a new group at once, with the waiting nodes." WHERE,
     .page = "operate",
+    .offer = OFFER_LISTENERS,
     .defs = plain_defs,
     .n = ARRAY_SIZE(plain_defs),
 };
@@ -56,6 +59,7 @@ const struct option_set stop_options = {
     .about = "Ends the job on all its nodes." WHERE,
     .example = "muster stop --rdzv-id job7",
     .page = "operate",
+    .offer = OFFER_LISTENERS,
     .defs = reason_defs,
     .n = ARRAY_SIZE(reason_defs),
 };

@@ -34,6 +34,7 @@ const struct option_set status_options = {
              "(the job's endpoint or any agent's listener), dir:/path or etcd://HOST:PORT; without "
              "it, the job that runs on this machine.",
     .example = "muster status --watch",
+    .offer = OFFER_LISTENERS,
     .defs = defs,
     .n = STATUS_OPTION_COUNT,
 };

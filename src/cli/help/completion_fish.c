@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "cli/help/completion.h"
+#include "cli/help/completion_priv.h"
 
 /* Inside single quotes, where fish knows only \' and \\. */
 static void add_quoted(struct strbuf *out, const char *s) {
@@ -34,9 +34,12 @@ static void add_option(const struct option_set *set, const struct option_def *de
                   def->name);
     if (def->letter != '\0')
         strbuf_printf(out, " -s %c", def->letter);
-    if (model->choices != NULL) {
+    const char *words = completion_words(model), *question = completion_question(model->offer);
+    if (words != NULL) {
         strbuf_add(out, " -x -a ");
-        add_quoted(out, model->choices);
+        add_quoted(out, words);
+    } else if (question != NULL) {
+        strbuf_printf(out, " -x -a '(muster completion words %s 2>/dev/null)'", question);
     } else if (model->arg != NULL && strcmp(model->arg, "DIR") == 0) {
         strbuf_add(out, " -x -a '(__fish_complete_directories)'");
     } else if (model->arg != NULL && strcmp(model->arg, "FILE") == 0) {
@@ -84,6 +87,11 @@ void completion_fish(const char *const *names, const struct option_set *const *s
         strbuf_printf(out, "complete -c muster -n __muster_at_command -f -a %s\n", names[i]);
     for (size_t i = 0; sets[i] != NULL; i++) {
         add_place(sets[i], out);
+        if (completion_question(sets[i]->offer) != NULL)
+            strbuf_printf(out,
+                          "complete -c muster -n __muster_at_%s -f -a "
+                          "'(muster completion words %s 2>/dev/null)'\n",
+                          sets[i]->command, completion_question(sets[i]->offer));
         for (size_t k = 0; k < sets[i]->n; k++)
             add_option(sets[i], &sets[i]->defs[k], i == 0 ? " -c torchrun" : "", out);
     }

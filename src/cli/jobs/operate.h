@@ -19,6 +19,7 @@ enum {
 #define OPERATE_ROWS                                                                             \
     [OPERATE_RDZV_ID] = {.name = "rdzv-id",                                                      \
                          .arg = "ID",                                                            \
+                         .offer = OFFER_RUN_IDS,                                                 \
                          .flags = OPTION_SHORT,                                                  \
                          .brief = "the job's run id",                                            \
                          .help = "the job's run id; needed with dir: and etcd:, and if several " \

@@ -31,7 +31,8 @@ enum {
     OPTION_REPEATS = 8, /* each of its values counts: option_repeated() */
     /* `choices` bounds only the command line, as argparse does; PET_NAME may have any value */
     OPTION_ENV_FREE = 16,
-    OPTION_SHORT = 32, /* also in the help of -h, which is one screen: with `brief` */
+    OPTION_COMMAS = 64, /* a list: completion offers `offer` for each item */
+    OPTION_SHORT = 32,  /* also in the help of -h, which is one screen: with `brief` */
 };
 
 /* The type of an ordinary option's field. */
@@ -54,6 +55,8 @@ struct option_def {
     char letter;          /* 0: none */
     const char *fallback; /* the default as text; NULL: none, or the field's own value */
     const char *choices;  /* "spawn fork forkserver"; NULL: any */
+    /* What completion offers if there are no choices: words, or one of OFFER_*; NULL: nothing. */
+    const char *offer;
     /* heading in the help, if it differs from that of the row before */
     const char *section;
     const char *brief;    /* OPTION_SHORT: one line for -h, with the default; NULL: `help` fits */
@@ -75,6 +78,11 @@ struct option_hint {
     const char *hint;
 };
 
+/* What "muster completion words" prints, without the "@": what is running on this machine. */
+#define OFFER_RUN_IDS "@run-ids"
+#define OFFER_NODES "@nodes"
+#define OFFER_LISTENERS "@listeners"
+
 struct option_set {
     const char *command;  /* "run" */
     const char *operands; /* "SCRIPT [ARGS...]"; "": none */
@@ -82,7 +90,8 @@ struct option_set {
     const char *example;  /* one line, for -h; NULL: none */
     const char *page;     /* its man page is muster-PAGE(1); NULL: muster-COMMAND(1) */
     const struct option_def *defs;
-    size_t n;                        /* <= OPTIONS_MAX */
+    size_t n;          /* <= OPTIONS_MAX */
+    const char *offer; /* for its first operand: one of OFFER_*; NULL: a script, or nothing */
     const struct option_hint *hints; /* ends with a row of NULLs; NULL: none */
     const void *defaults; /* a struct with the fields of ordinary options; NULL: there are none */
 };

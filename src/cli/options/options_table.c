@@ -29,8 +29,8 @@ static const struct option_def defs[] = {
     {"nproc-per-node", "N", ENV | SHORT,
      "Workers of this node: a number, \"cpu\" (one per CPU this process may use), \"gpu\" (one per "
      "visible GPU) or \"auto\" (gpu where there is one, else cpu)",
-     .brief = "workers of this node: a number, cpu, gpu or auto (1)", .id = RUN_NPROC_PER_NODE,
-     .fallback = "1"},
+     .brief = "workers of this node: a number, cpu, gpu or auto (1)", .offer = "auto cpu gpu",
+     .id = RUN_NPROC_PER_NODE, .fallback = "1"},
     {"standalone", NULL, ENV,
      "One node with a port and a run id of its own; the rendezvous options are ignored. A job of "
      "one node without an endpoint and a master port always runs like this",
@@ -108,8 +108,8 @@ static const struct option_def defs[] = {
      "How the nodes meet: \"c10d\" (at the endpoint), \"dir\" (in a shared directory), \"etcd\" or "
      "\"static\" (ranks by --node-rank). With dir and etcd the job survives the loss of any node. "
      "An endpoint that names a directory or etcd selects that backend",
-     .brief = "how nodes meet: c10d, static, dir or etcd", .id = RUN_RDZV_BACKEND,
-     .fallback = "static", .section = "Rendezvous"},
+     .brief = "how nodes meet: c10d, static, dir or etcd", .offer = "c10d static dir etcd",
+     .id = RUN_RDZV_BACKEND, .fallback = "static", .section = "Rendezvous"},
     {"rdzv-endpoint", "PLACE", ENV | SHORT,
      "Where the nodes meet. HOST[:PORT]: the agent on that host leads; PORT is 29400 for c10d. "
      "dir:/PATH: a directory that all nodes see. etcd://HOST[:PORT],.../PREFIX (etcds:// for TLS): "
@@ -118,11 +118,14 @@ static const struct option_def defs[] = {
      .fallback = ""},
     {"rdzv-id", "ID", ENV | SHORT, "Name of the job, the same on all its nodes",
      .brief = "name of the job, the same on all its nodes", .id = RUN_RDZV_ID, .fallback = "none"},
-    {"rdzv-conf", "KEY=VALUE,...", ENV,
+    {"rdzv-conf", "KEY=VALUE,...", ENV | OPTION_COMMAS,
      "Further settings of the rendezvous: join_timeout, last_call_timeout, regroup_timeout, "
      "close_timeout, read_timeout, keep_alive_interval, keep_alive_max_attempt (seconds, and a "
      "number), is_host; for etcd: protocol, etcd_prefix, cacert, ssl_cert, ssl_cert_key, "
      "etcd_user, etcd_password_file",
+     .offer = "join_timeout= last_call_timeout= regroup_timeout= close_timeout= read_timeout= "
+              "keep_alive_interval= keep_alive_max_attempt= timeout= is_host= protocol= "
+              "etcd_prefix= cacert= ssl_cert= ssl_cert_key= etcd_user= etcd_password_file=",
      .id = RUN_RDZV_CONF, .fallback = ""},
     {"node-rank", "N", ENV | SHORT,
      "Rank of this node with static rendezvous; 0 leads. Otherwise its preferred place in the "
@@ -170,11 +173,11 @@ static const struct option_def defs[] = {
     {"redirects", "STREAMS", ENV | SHORT,
      "Write streams of the workers to files: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank: "
      "0:3,1:1",
-     .brief = "to files: 1 stdout, 2 stderr, 3 both", .id = RUN_REDIRECTS, .letter = 'r',
-     .fallback = "0"},
+     .brief = "to files: 1 stdout, 2 stderr, 3 both", .offer = "0 1 2 3", .id = RUN_REDIRECTS,
+     .letter = 'r', .fallback = "0"},
     {"tee", "STREAMS", ENV | SHORT, "Write streams to files and, with a prefix, to the terminal",
-     .brief = "to files and, with a prefix, to the terminal", .id = RUN_TEE, .letter = 't',
-     .fallback = "0"},
+     .brief = "to files and, with a prefix, to the terminal", .offer = "0 1 2 3", .id = RUN_TEE,
+     .letter = 't', .fallback = "0"},
     {"local-ranks-filter", "RANK,...", ENV, "Only these local ranks write to the terminal",
      .id = RUN_LOCAL_RANKS_FILTER, .fallback = ""},
     {"log-line-prefix-template", "TEXT", ENV,
@@ -204,8 +207,9 @@ static const struct option_def defs[] = {
     {"monitor-interval", "SECONDS", ENV,
      "Accepted without effect: every exit is noticed when it happens", .id = RUN_MONITOR_INTERVAL,
      .fallback = "0.1", .section = "Ending"},
-    {"signals-to-handle", "NAME,...", ENV, "Signals that end the job gracefully",
-     .id = RUN_SIGNALS_TO_HANDLE, .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+    {"signals-to-handle", "NAME,...", ENV | OPTION_COMMAS, "Signals that end the job gracefully",
+     .offer = "SIGTERM SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2", .id = RUN_SIGNALS_TO_HANDLE,
+     .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
     {"shutdown-timeout", "SECONDS", ENV,
      "Time for workers to end by themselves before they are killed", SECONDS(shutdown_timeout_ns),
      .variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
