@@ -1,9 +1,11 @@
 """Signals to `muster run`: which reach the workers, which end the job, which do nothing."""
+import os
 import signal
+import time
 
 import pytest
 
-from harness import free_port
+from harness import deadline, free_port
 
 # Tells which signals come, to it and to a child of its own, until the test says go; then what Python's `finally` tells.
 TELLS = r"""
@@ -15,11 +17,14 @@ def tell(what):
 for signo in signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH:
     if signal.getsignal(signo) != signal.SIG_IGN:
         signal.signal(signo, lambda signo, frame: tell("got name=" + signal.Signals(signo).name))
-tell("start ignored=" + "+".join(n for n in ("SIGHUP", "SIGINT", "SIGQUIT")
-                                 if signal.getsignal(getattr(signal, n)) == signal.SIG_IGN))
+started = False
 try:
     while True:
         try:
+            if not started:
+                started = True
+                tell("start ignored=" + "+".join(n for n in ("SIGHUP", "SIGINT", "SIGQUIT")
+                                                 if signal.getsignal(getattr(signal, n)) == signal.SIG_IGN))
             os.close(os.open(os.environ["E2E_GO"], os.O_RDONLY))
             break
         except KeyboardInterrupt:
@@ -132,3 +137,23 @@ def test_a_signal_that_was_ignored_does_not_reach_an_agent_that_was_told_to_end(
     job.go()
     assert agent.finish()[0] == 128 + signal.SIGTERM
     assert len(job.events.all("finally")) == 2
+
+
+@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_last_output_is_written_does_not_end_the_job(job, signo):
+    """All workers have ended with 0, and the reader is slow. ^C once is only answered; SIGTERM can cost output, and then
+    the status is 1. The signal is never the status."""
+    out_r, out_w = os.pipe()
+    log = job.tmp / "log"
+    agent = job.agent("a", f"--event-log={log}", "--no-python", "/bin/sh", "-c", "yes | head -c 2500000", stdout=out_w)
+    os.close(out_w)
+    end = deadline(30)
+    while not (log.exists() and '"closed"' in log.read_text()) and time.monotonic() < end:
+        assert agent.wait(0.01) is None
+    agent.signal(signo)
+    agent.signal(signal.SIGUSR1)
+    with open(out_r, "rb") as f:
+        complete = len(f.read()) == 2500000
+    code, _, err = agent.finish()
+    assert complete or (signo == signal.SIGTERM and "bytes of output lost" in err), err
+    assert code == (0 if complete else 1), err

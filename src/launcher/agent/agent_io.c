@@ -484,7 +484,7 @@ static bool tear_down(struct agent *a) {
 }
 
 static int exit_status(const struct agent *a) {
-    if (a->signo != 0)
+    if (a->signo != 0 && (a->failed_early || a->end.kind != MEMBER_END_SUCCESS))
         return 128 + a->signo;
     if (a->asked_to_leave && a->end.kind == MEMBER_END_LEFT)
         return AGENT_EXIT_SUCCESS; /* as it was asked to */

@@ -44,6 +44,12 @@ static void stop_for_signal(struct agent *a) {
     char name[WORKER_SIGNAL_TEXT_MAX], reason[RDZV_REASON_MAX];
     worker_signal_text(a->signo, name);
     uint32_t alive = local_workers_workers_alive(a->local_workers);
+    if (a->end.kind == MEMBER_END_SUCCESS) {
+        log_notice("got %s, but the job has succeeded: waiting until its output is read; again: "
+                   "leaving without it",
+                   name);
+        return;
+    }
     if (alive > 0)
         log_notice("got %s: stopping %u worker%s (up to %.0f s)", name, alive,
                    alive == 1 ? "" : "s",
@@ -60,6 +66,11 @@ static void stop_for_signal(struct agent *a) {
 
 static void on_ending_signal(void *arg, int signo) {
     struct agent *a = arg;
+    /* Too late to end the job: only the output is left. agent_show_end() has the same rules. */
+    if (a->signo == 0 && a->end.kind == MEMBER_END_SUCCESS && signo != SIGINT) {
+        a->interrupts++;
+        return;
+    }
     if (a->signo == 0) {
         a->signo = signo;
         stop_for_signal(a);
@@ -100,6 +111,15 @@ static void on_passed_signal(void *arg, int signo) {
         log_debug("%s is ignored, because no worker runs", name);
 }
 
+/* ---- suspension ---- */
+
+/* The guardian was stopped by ^Z (launcher/supervise/suspend_io.h). */
+static void on_suspended(void *arg, int signo) {
+    (void)arg;
+    (void)signo;
+    log_notice("suspended at the terminal, but the job goes on: fg takes it back, kill ends it");
+}
+
 /* ---- all of them ---- */
 
 static int watch(struct agent *a, int signo, loop_signal_fn *fn) {
@@ -121,7 +141,7 @@ int agent_watch_signals(struct agent *a) {
             r = watch(a, spec->signals[i], on_ending_signal);
     for (size_t i = 0; i < ARRAY_SIZE(passed_on) && r == 0; i++)
         r = watch(a, passed_on[i], on_passed_signal);
-    return r;
+    return r == 0 ? watch(a, SIGTSTP, on_suspended) : r;
 }
 
 void agent_unwatch_signals(struct agent *a) {

@@ -23,6 +23,7 @@
 #include "io/process/child.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/spare_io.h"
+#include "launcher/supervise/suspend_io.h"
 #include "launcher/supervise/sweep_io.h"
 
 #define FENCE_REPEAT_NS (100 * NS_PER_MS)
@@ -303,22 +304,6 @@ _noreturn_ static void guardian_finish(struct guardian *g, int status) {
     exit_as(status);
 }
 
-static void forward(const struct guardian *g, int signo) {
-    switch (signo) {
-    case SIGCHLD:
-    case SIGPIPE:
-    case SIGTSTP:
-    case SIGTTIN:
-    case SIGTTOU: return;
-    default: /* not an enum: other signal numbers exist */ break;
-    }
-    if (signo == death_signal() || sigismember(&g->ignored, signo) == 1)
-        return; /* while a signal is blocked, the kernel does not drop it, although it is ignored */
-    (void)kill(g->agent, signo);
-    if (signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT)
-        (void)kill(g->agent, SIGCONT);
-}
-
 static void lease_over(struct guardian *g) {
     uint64_t times;
     if (read(g->lease_fd, &times, sizeof times) != sizeof times)
@@ -334,6 +319,44 @@ static void lease_over(struct guardian *g) {
     atomic_store(&g->shared->fenced, true);
     if (++g->fences == g->unkillable_ns / FENCE_REPEAT_NS)
         report_stuck(NULL, sweep_stuck_one(&result));
+}
+
+/* --- ^Z --- */
+
+static void deputy_begin(void *arg) {
+    struct guardian *g = arg;
+    file_close(&g->listener_fd);
+    file_close(&g->cgroup_parent_fd);
+    file_close(&g->cgroup_fd);
+}
+
+static void deputy_lease_over(void *arg) { lease_over(arg); }
+
+static void suspend(struct guardian *g) {
+    suspend_self(&(struct suspend_config){.agent = g->agent,
+                                          .lease_fd = g->lease_fd,
+                                          .begin = deputy_begin,
+                                          .lease_over = deputy_lease_over,
+                                          .arg = g});
+}
+
+static void forward(struct guardian *g, int signo) {
+    switch (signo) {
+    case SIGCHLD:
+    case SIGPIPE:
+    case SIGTTIN:
+    case SIGTTOU: return;
+    default: /* not an enum: other signal numbers exist */ break;
+    }
+    if (signo == death_signal() || sigismember(&g->ignored, signo) == 1)
+        return; /* while a signal is blocked, the kernel does not drop it, although it is ignored */
+    if (signo == SIGTSTP) {
+        suspend(g);
+        return;
+    }
+    (void)kill(g->agent, signo);
+    if (signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT)
+        (void)kill(g->agent, SIGCONT);
 }
 
 static void reap(struct guardian *g) {
@@ -440,7 +463,7 @@ static void terminal_signals_ignored(void) {
 }
 
 static void read_ignored(sigset_t *ret) {
-    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT};
+    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTSTP};
     (void)sigemptyset(ret);
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         if (child_is_ignored(signals[i]))

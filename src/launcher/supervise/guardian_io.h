@@ -28,8 +28,9 @@
  * standard error. The guardian then waits for it with the listener open, so that other nodes don't
  * declare this one gone.
  *
- * Terminal: SIGTSTP, SIGTTIN, SIGTTOU are ignored in both. SIGHUP, SIGINT and SIGQUIT stay ignored
- * where this process was started so (nohup). Every other signal that can be caught is forwarded to
+ * Terminal: ^Z (SIGTSTP) stops the guardian, for the shell to see, but nothing else (suspend_io.h).
+ * SIGTTIN and SIGTTOU are ignored in both. SIGHUP, SIGINT, SIGQUIT and SIGTSTP stay ignored where
+ * this process was started so (nohup). Every other signal that can be caught is forwarded to
  * the agent, SIGCONT after those that end it. */
 #pragma once
 
